@@ -1,0 +1,309 @@
+// The fake world: virtual clock, events, crashes. The files are in env_fake_files.c. See
+// env_fake.h.
+//
+// Invariants: 1. events run in order of (time, sequence number); equal seeds give equal runs.
+// 2. An event of a node runs only in the life of the node that it was made in. 3. A dead node's
+// operations fail or do nothing; its handlers may run to their end, but nobody hears of them.
+#include "common/env_fake.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "common/env_fake_files.h"
+
+struct event {
+    int64_t at;
+    uint64_t sequence;
+    struct lh_fake_env *node; // NULL: of the world
+    uint64_t life;
+    lh_fn fn, lost;
+    void *arg;
+};
+
+struct lh_fake_world {
+    struct event *heap;
+    size_t events, cap;
+    int64_t now;
+    uint64_t sequence, handled, random;
+    struct lh_fake_env **node;
+    size_t nodes;
+};
+
+// ---------------------------------------------------------------- randomness: splitmix64
+
+static uint64_t splitmix(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+uint64_t lh_fake_random(struct lh_fake_world *w)
+{
+    return splitmix(&w->random);
+}
+
+static void fake_random(struct lh_env *env, void *out, size_t n)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    for (uint8_t *at = out; n;) {
+        uint64_t v = splitmix(&e->random);
+        size_t k = n < 8 ? n : 8;
+        memcpy(at, &v, k);
+        at += k;
+        n -= k;
+    }
+}
+
+// ---------------------------------------------------------------- events
+
+static bool before(const struct event *a, const struct event *b)
+{
+    return a->at != b->at ? a->at < b->at : a->sequence < b->sequence;
+}
+
+static void sift_up(struct lh_fake_world *w, size_t i)
+{
+    for (; i && before(&w->heap[i], &w->heap[(i - 1) / 2]); i = (i - 1) / 2) {
+        struct event t = w->heap[i];
+        w->heap[i] = w->heap[(i - 1) / 2];
+        w->heap[(i - 1) / 2] = t;
+    }
+}
+
+static void sift_down(struct lh_fake_world *w, size_t i)
+{
+    for (;;) {
+        size_t least = i;
+        for (size_t k = 2 * i + 1; k <= 2 * i + 2 && k < w->events; k++)
+            if (before(&w->heap[k], &w->heap[least])) least = k;
+        if (least == i) return;
+        struct event t = w->heap[i];
+        w->heap[i] = w->heap[least];
+        w->heap[least] = t;
+        i = least;
+    }
+}
+
+static struct event take(struct lh_fake_world *w, size_t i)
+{
+    struct event e = w->heap[i];
+    w->heap[i] = w->heap[--w->events];
+    if (i < w->events) {
+        sift_up(w, i);
+        sift_down(w, i);
+    }
+    return e;
+}
+
+static uint64_t add(struct lh_fake_world *w, int64_t delay, struct lh_fake_env *node, lh_fn fn,
+                    lh_fn lost, void *arg)
+{
+    if (w->events == w->cap) {
+        w->cap = w->cap ? 2 * w->cap : 256;
+        w->heap = realloc(w->heap, w->cap * sizeof *w->heap);
+        LH_ASSERT(w->heap);
+    }
+    w->heap[w->events] = (struct event){w->now + (delay > 0 ? delay : 0),
+                                        ++w->sequence,
+                                        node,
+                                        node ? node->life : 0,
+                                        fn,
+                                        lost,
+                                        arg};
+    sift_up(w, w->events++);
+    return w->sequence;
+}
+
+void lh_fake_at(struct lh_fake_world *w, int64_t delay_ns, lh_fn fn, void *arg)
+{
+    add(w, delay_ns, NULL, fn, NULL, arg);
+}
+
+void lh_fake_deliver(struct lh_env *to, int64_t delay_ns, lh_fn fn, lh_fn lost, void *arg)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)to;
+    if (e->alive)
+        add(e->world, delay_ns, e, fn, lost, arg);
+    else if (lost)
+        lost(arg);
+}
+
+bool lh_fake_run(struct lh_fake_world *w, int64_t until_ns)
+{
+    while (w->events && w->heap[0].at <= until_ns) {
+        struct event e = take(w, 0);
+        w->now = e.at;
+        w->handled++;
+        if (e.node && (!e.node->alive || e.life != e.node->life)) {
+            if (e.lost) e.lost(e.arg);
+            continue;
+        }
+        e.fn(e.arg);
+        for (size_t i = 0; i < w->nodes; i++)
+            if (w->node[i]->struck) {
+                w->node[i]->struck = false;
+                w->node[i]->on_death(w->node[i]->arg);
+            }
+    }
+    if (w->now < until_ns && w->events) w->now = until_ns;
+    return w->events > 0;
+}
+
+int64_t lh_fake_now(const struct lh_fake_world *w)
+{
+    return w->now;
+}
+
+uint64_t lh_fake_events(const struct lh_fake_world *w)
+{
+    return w->handled;
+}
+
+// ---------------------------------------------------------------- the env table
+
+static int64_t fake_now(struct lh_env *env)
+{
+    return ((struct lh_fake_env *)env)->world->now;
+}
+
+static int64_t fake_wall(struct lh_env *env)
+{
+    return 1700000000 + fake_now(env) / LH_SECOND;
+}
+
+static uint64_t fake_after(struct lh_env *env, int64_t delay_ns, lh_fn fn, void *arg)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    return e->alive ? add(e->world, delay_ns, e, fn, NULL, arg) : UINT64_MAX;
+}
+
+static void fake_post(struct lh_env *env, lh_fn fn, void *arg)
+{
+    fake_after(env, 0, fn, arg);
+}
+
+static void fake_cancel(struct lh_env *env, uint64_t timer)
+{
+    struct lh_fake_world *w = ((struct lh_fake_env *)env)->world;
+    for (size_t i = 0; timer && i < w->events; i++)
+        if (w->heap[i].sequence == timer) {
+            take(w, i);
+            return;
+        }
+}
+
+static void fake_work(struct lh_env *env, enum lh_lane lane, lh_job job, lh_fn done, void *arg)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    int64_t least = job(arg);
+    if (lane == LH_LANE_DISK) least += (int64_t)(splitmix(&e->random) % (3 * LH_MS));
+    fake_after(env, least, done, arg);
+}
+
+static void fake_boot_id(struct lh_env *env, uint8_t out[16])
+{
+    memcpy(out, ((struct lh_fake_env *)env)->boot, 16);
+}
+
+static const struct lh_env_ops fake_ops = {
+    .now_ns = fake_now,
+    .wall_s = fake_wall,
+    .post = fake_post,
+    .after = fake_after,
+    .cancel = fake_cancel,
+    .work = fake_work,
+    .random = fake_random,
+    .boot_id = fake_boot_id,
+    .files = &lh_fake_files_ops,
+};
+
+// ---------------------------------------------------------------- nodes
+
+struct lh_fake_world *lh_fake_world_create(uint64_t seed)
+{
+    struct lh_fake_world *w = calloc(1, sizeof *w);
+    LH_ASSERT(w);
+    w->random = seed * 0x9e3779b97f4a7c15u + 1;
+    return w;
+}
+
+void lh_fake_world_destroy(struct lh_fake_world *w)
+{
+    for (size_t i = 0; i < w->nodes; i++) w->node[i]->alive = false;
+    while (w->events) {
+        struct event e = take(w, 0);
+        if (e.lost) e.lost(e.arg);
+    }
+    for (size_t i = 0; i < w->nodes; i++) {
+        lh_fake_disk_wipe(&w->node[i]->env);
+        free(w->node[i]);
+    }
+    free(w->node);
+    free(w->heap);
+    free(w);
+}
+
+struct lh_env *lh_fake_node(struct lh_fake_world *w, lh_fn on_death, void *arg)
+{
+    struct lh_fake_env *e = calloc(1, sizeof *e);
+    w->node = realloc(w->node, (w->nodes + 1) * sizeof *w->node);
+    LH_ASSERT(e && w->node);
+    w->node[w->nodes++] = e;
+    *e = (struct lh_fake_env){.env = {&fake_ops},
+                              .world = w,
+                              .on_death = on_death,
+                              .arg = arg,
+                              .random = splitmix(&w->random),
+                              .crash_in = -1};
+    fake_random(&e->env, e->boot, sizeof e->boot);
+    return &e->env;
+}
+
+void lh_fake_boot(struct lh_env *env)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    LH_ASSERT(!e->alive);
+    e->alive = true;
+    e->life++;
+    e->crash_in = -1;
+}
+
+bool lh_fake_alive(const struct lh_env *env)
+{
+    return ((const struct lh_fake_env *)env)->alive;
+}
+
+void lh_fake_kill(struct lh_env *env, bool power)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    e->alive = false;
+    e->crash_in = -1;
+    if (!power) return;
+    lh_fake_files_power_cut(e);
+    fake_random(env, e->boot, sizeof e->boot);
+}
+
+void lh_fake_crash_at(struct lh_env *env, int64_t file_operations, bool power)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    e->crash_in = file_operations;
+    e->crash_power = power;
+}
+
+// Counts one file operation of a node; tells whether the node (still) lives.
+bool lh_fake_step(struct lh_fake_env *e)
+{
+    if (!e->alive) return false;
+    if (e->crash_in < 0 || e->crash_in-- > 0) return true;
+    lh_fake_kill(&e->env, e->crash_power);
+    e->struck = true;
+    return false;
+}
+
+uint64_t lh_fake_env_random(struct lh_fake_env *e)
+{
+    return splitmix(&e->random);
+}

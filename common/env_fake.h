@@ -1,0 +1,42 @@
+// The fake world: every node of a cluster on one virtual clock and one thread.
+//
+// A run is a function of the seed. Each node has a file tree of its own whose writes are lost,
+// partly and in any combination, when its power is cut before a sync; kill -9 loses none. A crash
+// can be set to strike at the node's n-th file operation from now, in the middle of a handler: from
+// then on every operation of the dead node fails and nothing it posts happens.
+#ifndef LH_COMMON_ENV_FAKE_H
+#define LH_COMMON_ENV_FAKE_H
+
+#include "common/env.h"
+
+struct lh_fake_world;
+
+struct lh_fake_world *lh_fake_world_create(uint64_t seed);
+void lh_fake_world_destroy(struct lh_fake_world *w); // its nodes' envs with it
+
+// A new node. `started` is false until the first lh_fake_boot(). on_death(arg) is called from the
+// world's loop after a crash that struck inside a handler.
+struct lh_env *lh_fake_node(struct lh_fake_world *w, lh_fn on_death, void *arg);
+void lh_fake_boot(struct lh_env *env); // alive again, on the files it has
+bool lh_fake_alive(const struct lh_env *env);
+// From now the node is dead: pending events of it are dropped, its files closed. With `power`, its
+// unsynced writes, names and removals are each kept or lost at random, and the boot id changes.
+void lh_fake_kill(struct lh_env *env, bool power);
+void lh_fake_crash_at(struct lh_env *env, int64_t file_operations, bool power); // < 0: never
+// Files: a disk of so many bytes in all, 0 unlimited; damage to stored bytes.
+void lh_fake_disk_limit(struct lh_env *env, uint64_t bytes);
+void lh_fake_disk_wipe(struct lh_env *env);
+LH_MUST lh_err lh_fake_flip(struct lh_env *env, const char *path, uint64_t at, uint8_t mask);
+
+// Runs events until `until_ns` or until none is left; returns false when none is left.
+bool lh_fake_run(struct lh_fake_world *w, int64_t until_ns);
+int64_t lh_fake_now(const struct lh_fake_world *w);
+uint64_t lh_fake_random(struct lh_fake_world *w);       // the world's own stream
+uint64_t lh_fake_events(const struct lh_fake_world *w); // handled so far
+// An event of the world itself (the driver's): not tied to a node's life.
+void lh_fake_at(struct lh_fake_world *w, int64_t delay_ns, lh_fn fn, void *arg);
+// An event on another node after a delay, dropped when that node dies meanwhile: `lost` is then
+// called instead (may be NULL), to free `arg`.
+void lh_fake_deliver(struct lh_env *to, int64_t delay_ns, lh_fn fn, lh_fn lost, void *arg);
+
+#endif

@@ -1,0 +1,392 @@
+// The fake world's disks. See env_fake.h for what a power cut does.
+//
+// A file has the bytes that programs see, the bytes that are durable, and the writes in between.
+// Names are journalled in order: a power cut keeps a random prefix of the changes since the last
+// sync of a directory. A file's writes since its last sync are each kept, torn at a 512-byte
+// boundary, or lost.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "common/env_fake.h"
+#include "common/env_fake_files.h"
+
+enum { SECTOR = 512, PAST_MAX = 16 };
+
+struct change { // one write, or (bytes NULL) one resize to `at`
+    uint64_t at;
+    size_t n;
+    uint8_t *bytes;
+};
+
+struct image {
+    uint8_t *data;
+    size_t len;
+};
+
+struct lh_fake_inode {
+    unsigned links; // names (now and past) and open files
+    bool locked;
+    struct image now, durable;
+    struct change *change;
+    size_t changes;
+};
+
+struct lh_file {
+    struct lh_fake_env *e;
+    struct lh_fake_inode *inode;
+    uint64_t life;
+    bool holds_lock;
+};
+
+// ---------------------------------------------------------------- images and inodes
+
+static void image_resize(struct image *m, size_t len)
+{
+    if (len > m->len) {
+        m->data = realloc(m->data, len);
+        LH_ASSERT(m->data);
+        memset(m->data + m->len, 0, len - m->len);
+    }
+    m->len = len;
+}
+
+static void image_write(struct image *m, uint64_t at, const uint8_t *bytes, size_t n)
+{
+    if (at + n > m->len) image_resize(m, (size_t)at + n);
+    if (n) memcpy(m->data + at, bytes, n);
+}
+
+static void forget_changes(struct lh_fake_inode *i)
+{
+    for (size_t k = 0; k < i->changes; k++) free(i->change[k].bytes);
+    free(i->change);
+    i->change = NULL;
+    i->changes = 0;
+}
+
+static void image_apply(struct image *m, const struct change *c, size_t n)
+{
+    if (c->bytes)
+        image_write(m, c->at, c->bytes, n);
+    else
+        image_resize(m, (size_t)c->at);
+}
+
+static void add_change(struct lh_fake_inode *i, uint64_t at, const uint8_t *bytes, size_t n)
+{
+    i->change = realloc(i->change, (i->changes + 1) * sizeof *i->change);
+    LH_ASSERT(i->change);
+    struct change *c = &i->change[i->changes++];
+    *c = (struct change){at, n, NULL};
+    if (bytes) {
+        c->bytes = malloc(n + 1);
+        LH_ASSERT(c->bytes);
+        if (n) memcpy(c->bytes, bytes, n);
+    }
+    image_apply(&i->now, c, n);
+}
+
+static void unlink_inode(struct lh_fake_inode *i)
+{
+    if (--i->links) return;
+    forget_changes(i);
+    free(i->now.data);
+    free(i->durable.data);
+    free(i);
+}
+
+// ---------------------------------------------------------------- names
+
+static size_t place(const struct lh_fake_names *n, const char *path)
+{
+    size_t low = 0, high = n->count;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if (strcmp(n->name[mid].path, path) < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static struct lh_fake_inode *find(const struct lh_fake_names *n, const char *path)
+{
+    size_t at = place(n, path);
+    return at < n->count && strcmp(n->name[at].path, path) == 0 ? n->name[at].inode : NULL;
+}
+
+static void free_names(struct lh_fake_names *n)
+{
+    for (size_t i = 0; i < n->count; i++) unlink_inode(n->name[i].inode);
+    free(n->name);
+    *n = (struct lh_fake_names){0};
+}
+
+static struct lh_fake_names copy_names(const struct lh_fake_names *n)
+{
+    struct lh_fake_names c = {malloc((n->count + 1) * sizeof *c.name), n->count};
+    LH_ASSERT(c.name);
+    if (n->count) memcpy(c.name, n->name, n->count * sizeof *c.name);
+    for (size_t i = 0; i < c.count; i++) c.name[i].inode->links++;
+    return c;
+}
+
+// Remembers the names before a change, so that a power cut may undo it.
+static void journal(struct lh_fake_env *e)
+{
+    if (e->pasts == PAST_MAX) { // the journal commits by itself after a while
+        free_names(&e->past[0]);
+        memmove(e->past, e->past + 1, (PAST_MAX - 1) * sizeof *e->past);
+        e->pasts--;
+    }
+    if (!e->past) e->past = calloc(PAST_MAX, sizeof *e->past);
+    LH_ASSERT(e->past);
+    e->past[e->pasts++] = copy_names(&e->now);
+}
+
+static void forget_past(struct lh_fake_env *e)
+{
+    for (size_t i = 0; i < e->pasts; i++) free_names(&e->past[i]);
+    free(e->past);
+    e->past = NULL;
+    e->pasts = 0;
+}
+
+static void set_name(struct lh_fake_names *n, const char *path, struct lh_fake_inode *inode)
+{
+    size_t at = place(n, path);
+    if (at < n->count && strcmp(n->name[at].path, path) == 0) {
+        unlink_inode(n->name[at].inode);
+    } else {
+        n->name = realloc(n->name, (n->count + 1) * sizeof *n->name);
+        LH_ASSERT(n->name && strlen(path) < sizeof n->name->path);
+        memmove(n->name + at + 1, n->name + at, (n->count - at) * sizeof *n->name);
+        n->count++;
+        memcpy(n->name[at].path, path, strlen(path) + 1);
+    }
+    n->name[at].inode = inode;
+    inode->links++;
+}
+
+static void drop_name(struct lh_fake_names *n, const char *path)
+{
+    size_t at = place(n, path);
+    unlink_inode(n->name[at].inode);
+    memmove(n->name + at, n->name + at + 1, (n->count - at - 1) * sizeof *n->name);
+    n->count--;
+}
+
+void lh_fake_files_power_cut(struct lh_fake_env *e)
+{
+    size_t back = e->pasts ? (size_t)(lh_fake_env_random(e) % (e->pasts + 1)) : 0;
+    if (back) { // undo the last `back` changes of names
+        struct lh_fake_names kept = copy_names(&e->past[e->pasts - back]);
+        free_names(&e->now);
+        e->now = kept;
+    }
+    forget_past(e);
+    for (size_t i = 0; i < e->now.count; i++) {
+        struct lh_fake_inode *f = e->now.name[i].inode;
+        for (size_t k = 0; k < f->changes; k++) {
+            size_t n = f->change[k].n;
+            uint64_t fate = lh_fake_env_random(e) % 3; // kept, torn, lost
+            if (fate == 1) n -= n % SECTOR ? n % SECTOR : n < SECTOR ? n : SECTOR;
+            if (fate < 2) image_apply(&f->durable, &f->change[k], n);
+        }
+        forget_changes(f);
+        image_resize(&f->now, f->durable.len);
+        if (f->durable.len) memcpy(f->now.data, f->durable.data, f->durable.len);
+    }
+    for (size_t i = 0; i < e->now.count; i++) e->now.name[i].inode->locked = false;
+}
+
+void lh_fake_disk_wipe(struct lh_env *env)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    free_names(&e->now);
+    forget_past(e);
+    e->used = 0;
+}
+
+void lh_fake_disk_limit(struct lh_env *env, uint64_t bytes)
+{
+    ((struct lh_fake_env *)env)->limit = bytes;
+}
+
+lh_err lh_fake_flip(struct lh_env *env, const char *path, uint64_t at, uint8_t mask)
+{
+    struct lh_fake_inode *i = find(&((struct lh_fake_env *)env)->now, path);
+    if (!i || at >= i->now.len)
+        return lh_fail(LH_ERR_NOT_FOUND, "no byte %s:%llu", path, (unsigned long long)at);
+    i->now.data[at] ^= mask;
+    if (at < i->durable.len) i->durable.data[at] ^= mask;
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- the table
+
+static lh_err dead(void)
+{
+    return lh_fail(LH_ERR_KILLED, "this process was killed");
+}
+
+static bool full(const struct lh_fake_env *e)
+{
+    if (!e->limit) return false;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < e->now.count; i++) sum += e->now.name[i].inode->now.len;
+    return sum > e->limit;
+}
+
+static lh_err fake_open(struct lh_env *env, const char *path, unsigned flags, struct lh_file **out)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    if (!lh_fake_step(e)) return dead();
+    struct lh_fake_inode *i = find(&e->now, path);
+    if (i && flags & LH_OPEN_EXCLUSIVE) return lh_fail(LH_ERR_EXISTS, "%s exists", path);
+    if (!i && !(flags & LH_OPEN_CREATE)) return lh_fail(LH_ERR_NOT_FOUND, "%s: no such file", path);
+    if (!i) {
+        if (full(e)) return lh_fail(LH_ERR_DISK_FULL, "%s: no space left on the disk", path);
+        journal(e);
+        i = calloc(1, sizeof *i);
+        LH_ASSERT(i);
+        set_name(&e->now, path, i);
+    }
+    if (flags & LH_OPEN_LOCK && i->locked) return lh_fail(LH_ERR_BUSY, "%s is in use", path);
+    struct lh_file *f = calloc(1, sizeof *f);
+    if (!f) return LH_ERR_NO_MEMORY;
+    *f = (struct lh_file){e, i, e->life, (flags & LH_OPEN_LOCK) != 0};
+    if (f->holds_lock) i->locked = true;
+    if (flags & LH_OPEN_TRUNCATE && i->now.len) add_change(i, 0, NULL, 0);
+    i->links++;
+    *out = f;
+    return LH_OK;
+}
+
+static void fake_close(struct lh_file *f)
+{
+    if (f->holds_lock) f->inode->locked = false;
+    unlink_inode(f->inode);
+    free(f);
+}
+
+static lh_err fake_read(struct lh_file *f, uint64_t at, void *out, size_t n, size_t *got)
+{
+    if (!f->e->alive || f->life != f->e->life) return dead();
+    const struct image *m = &f->inode->now;
+    *got = at >= m->len ? 0 : n < m->len - at ? n : (size_t)(m->len - at);
+    if (*got) memcpy(out, m->data + at, *got);
+    return LH_OK;
+}
+
+static lh_err fake_write(struct lh_file *f, uint64_t at, struct lh_span bytes)
+{
+    bool ok = lh_fake_step(f->e);
+    if (f->life != f->e->life) return dead();
+    size_t n = bytes.len;
+    if (!ok) { // a crash tears the write
+        if (!f->e->struck) return dead();
+        if (!f->e->crash_power && n)
+            add_change(f->inode, at, bytes.data, (size_t)(lh_fake_env_random(f->e) % n));
+        return dead();
+    }
+    if (at + n > f->inode->now.len && full(f->e))
+        return lh_fail(LH_ERR_DISK_FULL, "no space left on the disk");
+    add_change(f->inode, at, bytes.data, n);
+    return LH_OK;
+}
+
+static lh_err fake_size(struct lh_file *f, uint64_t *out)
+{
+    if (!f->e->alive) return dead();
+    *out = f->inode->now.len;
+    return LH_OK;
+}
+
+static lh_err fake_resize(struct lh_file *f, uint64_t size)
+{
+    if (!lh_fake_step(f->e) || f->life != f->e->life) return dead();
+    if (size > f->inode->now.len && full(f->e))
+        return lh_fail(LH_ERR_DISK_FULL, "no space left on the disk");
+    add_change(f->inode, size, NULL, 0);
+    return LH_OK;
+}
+
+static lh_err fake_sync(struct lh_file *f)
+{
+    if (!lh_fake_step(f->e) || f->life != f->e->life) return dead();
+    struct lh_fake_inode *i = f->inode;
+    for (size_t k = 0; k < i->changes; k++) image_apply(&i->durable, &i->change[k], i->change[k].n);
+    forget_changes(i);
+    return LH_OK;
+}
+
+static lh_err fake_rename(struct lh_env *env, const char *from, const char *to)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    if (!lh_fake_step(e)) return dead();
+    struct lh_fake_inode *i = find(&e->now, from);
+    if (!i) return lh_fail(LH_ERR_NOT_FOUND, "%s: no such file", from);
+    journal(e);
+    set_name(&e->now, to, i);
+    drop_name(&e->now, from);
+    return LH_OK;
+}
+
+static lh_err fake_remove(struct lh_env *env, const char *path)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    if (!lh_fake_step(e)) return dead();
+    if (!find(&e->now, path)) return lh_fail(LH_ERR_NOT_FOUND, "%s: no such file", path);
+    journal(e);
+    drop_name(&e->now, path);
+    return LH_OK;
+}
+
+static lh_err fake_make_dir(struct lh_env *env, const char *path)
+{
+    (void)path;
+    return lh_fake_step((struct lh_fake_env *)env) ? LH_OK : dead();
+}
+
+static lh_err fake_sync_dir(struct lh_env *env, const char *path)
+{
+    (void)path;
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    if (!lh_fake_step(e)) return dead();
+    forget_past(e); // one journal: a commit makes all names durable
+    return LH_OK;
+}
+
+static lh_err fake_list(struct lh_env *env, const char *path,
+                        void (*each)(void *arg, const char *name), void *arg)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    if (!e->alive) return dead();
+    size_t n = strlen(path);
+    struct lh_fake_names names = copy_names(&e->now); // each() may change them
+    for (size_t i = 0; i < names.count; i++) {
+        const char *p = names.name[i].path;
+        if (strncmp(p, path, n) == 0 && p[n] == '/' && !strchr(p + n + 1, '/'))
+            each(arg, p + n + 1);
+    }
+    free_names(&names);
+    return LH_OK;
+}
+
+const struct lh_files_ops lh_fake_files_ops = {
+    .open = fake_open,
+    .close = fake_close,
+    .read = fake_read,
+    .write = fake_write,
+    .size = fake_size,
+    .resize = fake_resize,
+    .sync = fake_sync,
+    .rename = fake_rename,
+    .remove = fake_remove,
+    .make_dir = fake_make_dir,
+    .sync_dir = fake_sync_dir,
+    .list = fake_list,
+};

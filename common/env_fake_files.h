@@ -1,0 +1,39 @@
+// The fake world's disks: what env_fake.c and env_fake_files.c share. Nobody else includes it.
+#ifndef LH_COMMON_ENV_FAKE_FILES_H
+#define LH_COMMON_ENV_FAKE_FILES_H
+
+#include "common/env.h"
+
+struct lh_fake_inode;
+struct lh_fake_name {
+    char path[160];
+    struct lh_fake_inode *inode;
+};
+struct lh_fake_names {
+    struct lh_fake_name *name; // ascending by path
+    size_t count;
+};
+
+struct lh_fake_env {
+    struct lh_env env;
+    struct lh_fake_world *world;
+    bool alive, struck, crash_power;
+    uint64_t life, random;
+    int64_t crash_in; // file operations until the crash, < 0: never
+    uint8_t boot[16];
+    lh_fn on_death;
+    void *arg;
+    // disk: names as programs see them, and as they were at the last journal commits since the
+    // last sync of a directory (the oldest first); a power cut falls back to any of these
+    struct lh_fake_names now;
+    struct lh_fake_names *past;
+    size_t pasts;
+    uint64_t limit, used;
+};
+
+extern const struct lh_files_ops lh_fake_files_ops;
+void lh_fake_files_power_cut(struct lh_fake_env *e);
+bool lh_fake_step(struct lh_fake_env *e);
+uint64_t lh_fake_env_random(struct lh_fake_env *e);
+
+#endif

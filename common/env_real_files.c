@@ -1,0 +1,282 @@
+// Files of the real env: POSIX, with the promises of env.h.
+//
+// 1. What was written before a sync that returned LH_OK is durable. A sync that failed is final:
+//    the kernel may have dropped the dirty pages and marked them clean, so a second try would
+//    "succeed" over lost bytes. The file refuses every later write and sync; restart from the disk.
+// 2. Growth is allocated and reads as zeros: a later write inside the size cannot fail for space.
+// 3. A locked file is truncated after its lock is held, never before: a second process that loses
+//    the race has changed nothing.
+#include "common/env_real_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/check.h"
+
+enum { FILE_MODE = 0640, DIR_MODE = 0750, ZEROS = 256 * 1024, SLICE = 1 << 30 };
+
+struct lh_file {
+    int fd;
+    bool sync_failed;
+    char path[];
+};
+
+// errno of a call on a name, in our words.
+static lh_err fail_name(int saved_errno, const char *what, const char *path)
+{
+    switch (saved_errno) {
+    case ENOENT:
+        return lh_fail(LH_ERR_NOT_FOUND, "cannot %s %s: no such file or folder", what, path);
+    case EEXIST: return lh_fail(LH_ERR_EXISTS, "cannot %s %s: it exists already", what, path);
+    case ENOMEM: return lh_fail(LH_ERR_NO_MEMORY, "cannot %s %s: out of memory", what, path);
+    default: return lh_fail_errno(saved_errno, "cannot %s %s", what, path);
+    }
+}
+
+static int posix_flags(unsigned flags)
+{
+    int f = O_CLOEXEC | (flags & LH_OPEN_WRITE ? O_RDWR : O_RDONLY);
+    if (flags & LH_OPEN_CREATE) f |= O_CREAT;
+    if (flags & LH_OPEN_EXCLUSIVE) f |= O_CREAT | O_EXCL;
+    return f;
+}
+
+static lh_err after_open(struct lh_file *f, unsigned flags)
+{
+    struct stat st;
+    if (fstat(f->fd, &st)) return fail_name(errno, "look at", f->path);
+    if (S_ISDIR(st.st_mode)) return lh_fail(LH_ERR_INVALID, "%s is a folder, not a file", f->path);
+    if ((flags & LH_OPEN_LOCK) && flock(f->fd, LOCK_EX | LOCK_NB)) {
+        if (errno != EWOULDBLOCK) return fail_name(errno, "lock", f->path);
+        return lh_fail(LH_ERR_BUSY, "%s is locked by another process; stop that one first",
+                       f->path);
+    }
+    if ((flags & LH_OPEN_TRUNCATE) && ftruncate(f->fd, 0))
+        return fail_name(errno, "truncate", f->path);
+    return LH_OK;
+}
+
+static void file_close(struct lh_file *f)
+{
+    if (f->fd >= 0) close(f->fd); // nothing to learn here: what matters was synced before
+    free(f);
+}
+
+static lh_err file_open(struct lh_env *env, const char *path, unsigned flags, struct lh_file **out)
+{
+    (void)env;
+    size_t n = strlen(path) + 1;
+    struct lh_file *f = malloc(sizeof *f + n);
+    if (!f) return LH_ERR_NO_MEMORY;
+    f->sync_failed = false;
+    memcpy(f->path, path, n);
+    do f->fd = open(path, posix_flags(flags), FILE_MODE);
+    while (f->fd < 0 && errno == EINTR);
+    lh_err err = f->fd < 0 ? fail_name(errno, "open", path) : after_open(f, flags);
+    if (err) {
+        file_close(f);
+        return err;
+    }
+    *out = f;
+    return LH_OK;
+}
+
+static lh_err file_read(struct lh_file *f, uint64_t at, void *out, size_t n, size_t *got)
+{
+    *got = 0;
+    while (*got < n) {
+        size_t left = n - *got;
+        ssize_t k =
+            pread(f->fd, (char *)out + *got, left < SLICE ? left : SLICE, (off_t)(at + *got));
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0) return fail_name(errno, "read", f->path);
+        if (k == 0) break;
+        *got += (size_t)k;
+    }
+    return LH_OK;
+}
+
+static lh_err refuse_after_failed_sync(const struct lh_file *f)
+{
+    return lh_fail(LH_ERR_IO,
+                   "an earlier sync of %s failed: what it held is unknown; check the disk and "
+                   "restart",
+                   f->path);
+}
+
+static lh_err file_write(struct lh_file *f, uint64_t at, struct lh_span bytes)
+{
+    if (f->sync_failed) return refuse_after_failed_sync(f);
+    for (size_t done = 0; done < bytes.len;) {
+        size_t left = bytes.len - done;
+        ssize_t k =
+            pwrite(f->fd, bytes.data + done, left < SLICE ? left : SLICE, (off_t)(at + done));
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0) return fail_name(errno, "write", f->path);
+        done += (size_t)k;
+    }
+    return LH_OK;
+}
+
+static lh_err file_size(struct lh_file *f, uint64_t *out)
+{
+    struct stat st;
+    if (fstat(f->fd, &st)) return fail_name(errno, "look at", f->path);
+    *out = (uint64_t)st.st_size;
+    return LH_OK;
+}
+
+// For file systems without fallocate: real zeros do the same, slower.
+static lh_err grow_by_writing(struct lh_file *f, uint64_t from, uint64_t to)
+{
+    static const uint8_t zeros[ZEROS];
+    while (from < to) {
+        size_t n = to - from < ZEROS ? (size_t)(to - from) : ZEROS;
+        LH_TRY(file_write(f, from, lh_span(zeros, n)));
+        from += n;
+    }
+    return LH_OK;
+}
+
+static lh_err grow(struct lh_file *f, uint64_t from, uint64_t to)
+{
+    int rc;
+    do rc = fallocate(f->fd, 0, (off_t)from, (off_t)(to - from));
+    while (rc && errno == EINTR);
+    lh_err err = LH_OK;
+    if (rc && (errno == EOPNOTSUPP || errno == ENOSYS))
+        err = grow_by_writing(f, from, to);
+    else if (rc)
+        err = fail_name(errno, "grow", f->path);
+    if (err && ftruncate(f->fd, (off_t)from))
+        return fail_name(errno, "take back growth of", f->path);
+    return err;
+}
+
+static lh_err file_resize(struct lh_file *f, uint64_t size)
+{
+    uint64_t now = 0;
+    if (f->sync_failed) return refuse_after_failed_sync(f);
+    LH_TRY(file_size(f, &now));
+    if (size > now) return grow(f, now, size);
+    if (size < now && ftruncate(f->fd, (off_t)size)) return fail_name(errno, "cut", f->path);
+    return LH_OK;
+}
+
+static lh_err file_sync(struct lh_file *f)
+{
+    if (f->sync_failed) return refuse_after_failed_sync(f);
+    int rc;
+    do rc = fdatasync(f->fd);
+    while (rc && errno == EINTR);
+    if (!rc) return LH_OK;
+    f->sync_failed = true; // rule 1; also for ENOSPC, which lh_fail_errno would call retryable
+    return lh_fail(LH_ERR_IO, "cannot sync %s: %s; check the disk and restart", f->path,
+                   strerror(errno));
+}
+
+// ---------------------------------------------------------------- names
+
+static lh_err name_rename(struct lh_env *env, const char *from, const char *to)
+{
+    (void)env;
+    return rename(from, to) ? fail_name(errno, "rename", from) : LH_OK;
+}
+
+static lh_err name_remove(struct lh_env *env, const char *path)
+{
+    (void)env;
+    return unlink(path) ? fail_name(errno, "remove", path) : LH_OK;
+}
+
+static lh_err make_one_dir(const char *path)
+{
+    struct stat st;
+    if (!mkdir(path, DIR_MODE)) return LH_OK;
+    int saved =
+        errno; // mkdir says EEXIST also for a file of that name, EROFS for one that is there
+    if (!stat(path, &st) && S_ISDIR(st.st_mode)) return LH_OK;
+    if (saved == EEXIST || saved == ENOTDIR)
+        return lh_fail(LH_ERR_EXISTS, "%s is a file where a folder is needed", path);
+    return fail_name(saved, "make the folder", path);
+}
+
+static lh_err name_make_dir(struct lh_env *env, const char *path)
+{
+    (void)env;
+    char part[4096];
+    size_t n = strlen(path);
+    if (n >= sizeof part) return lh_fail(LH_ERR_TOO_LARGE, "path too long: %s", path);
+    memcpy(part, path, n + 1);
+    for (size_t i = 1; i < n; i++) {
+        if (part[i] != '/') continue;
+        part[i] = 0;
+        LH_TRY(make_one_dir(part));
+        part[i] = '/';
+    }
+    return make_one_dir(part);
+}
+
+static lh_err name_sync_dir(struct lh_env *env, const char *path)
+{
+    (void)env;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return fail_name(errno, "open the folder", path);
+    int rc = fsync(fd), saved = errno;
+    close(fd);
+    if (!rc) return LH_OK;
+    return lh_fail(LH_ERR_IO, "cannot sync the folder %s: %s; check the disk and restart", path,
+                   strerror(saved));
+}
+
+static int plain_file(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.' || (entry->d_name[1] && strcmp(entry->d_name, ".."));
+}
+
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name); // not alphasort: the order is no matter of locale
+}
+
+static lh_err name_list(struct lh_env *env, const char *path,
+                        void (*each)(void *arg, const char *name), void *arg)
+{
+    (void)env;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return fail_name(errno, "list", path);
+    struct dirent **entry = NULL;
+    int count = scandirat(fd, ".", &entry, plain_file, by_bytes);
+    lh_err err = count < 0 ? fail_name(errno, "list", path) : LH_OK;
+    for (int i = 0; i < count; i++) {
+        struct stat st;
+        if (!fstatat(fd, entry[i]->d_name, &st, 0) && S_ISREG(st.st_mode))
+            each(arg, entry[i]->d_name);
+        free(entry[i]);
+    }
+    free(entry);
+    close(fd);
+    return err;
+}
+
+const struct lh_files_ops lh_env_real_files = {
+    .open = file_open,
+    .close = file_close,
+    .read = file_read,
+    .write = file_write,
+    .size = file_size,
+    .resize = file_resize,
+    .sync = file_sync,
+    .rename = name_rename,
+    .remove = name_remove,
+    .make_dir = name_make_dir,
+    .sync_dir = name_sync_dir,
+    .list = name_list,
+};

@@ -1,0 +1,78 @@
+// Errors: one type, one table.
+//
+// A code names what happened; its class answers the caller's only question: try again, reject the
+// peer, or stop. The text that says what, where and what to do is written once, by the function
+// that decides the error (lh_fail), and is read by whoever reports it (lh_err_text). It is kept per
+// thread, like errno: it belongs to the last failing call of this thread.
+#ifndef LH_COMMON_ERR_H
+#define LH_COMMON_ERR_H
+
+// class: OK | RETRY (same call may succeed later) | REJECT (the peer or the input is at fault) |
+//        STOP (our own state or machine is at fault: stop and let a person or a supervisor look)
+#define LH_ERRORS(X)                                                                               \
+    X(LH_OK, OK, "ok")                                                                             \
+    X(LH_ERR_INVALID, REJECT, "invalid argument or input")                                         \
+    X(LH_ERR_CONFIG, REJECT, "invalid configuration")                                              \
+    X(LH_ERR_MALFORMED, REJECT, "malformed bytes")                                                 \
+    X(LH_ERR_TOO_LARGE, REJECT, "larger than its limit")                                           \
+    X(LH_ERR_VERSION, REJECT, "no common wire version")                                            \
+    X(LH_ERR_DENIED, REJECT, "not allowed for this role")                                          \
+    X(LH_ERR_UNAUTHENTICATED, REJECT, "identity not accepted")                                     \
+    X(LH_ERR_UNSEAL, REJECT, "frame does not open under the job key")                              \
+    X(LH_ERR_KEY_MISSING, STOP, "no such key")                                                     \
+    X(LH_ERR_MANIFEST, REJECT, "another model's manifest")                                         \
+    X(LH_ERR_NON_FINITE, REJECT, "a value is not finite")                                          \
+    X(LH_ERR_STALE, REJECT, "older than the staleness bound")                                      \
+    X(LH_ERR_FENCED, REJECT, "a newer incarnation exists")                                         \
+    X(LH_ERR_BEHIND, RETRY, "a step is missing before this one")                                   \
+    X(LH_ERR_NEED_HELLO, RETRY, "no session with this process")                                    \
+    X(LH_ERR_PROTOCOL, REJECT, "protocol violation")                                               \
+    X(LH_ERR_NOT_OWNER, RETRY, "another server owns this shard")                                   \
+    X(LH_ERR_BUSY, RETRY, "no room now")                                                           \
+    X(LH_ERR_UNAVAILABLE, RETRY, "peer not reachable")                                             \
+    X(LH_ERR_DEADLINE, RETRY, "deadline passed")                                                   \
+    X(LH_ERR_CANCELLED, RETRY, "cancelled")                                                        \
+    X(LH_ERR_NOT_FOUND, REJECT, "not found")                                                       \
+    X(LH_ERR_EXISTS, REJECT, "exists already")                                                     \
+    X(LH_ERR_CONFLICT, RETRY, "changed meanwhile")                                                 \
+    X(LH_ERR_NO_MEMORY, STOP, "out of memory")                                                     \
+    X(LH_ERR_DISK_FULL, RETRY, "disk full")                                                        \
+    X(LH_ERR_IO, STOP, "input or output failed")                                                   \
+    X(LH_ERR_CORRUPT, STOP, "stored bytes are damaged")                                            \
+    X(LH_ERR_KILLED, STOP, "process was killed (simulation only)")                                 \
+    X(LH_ERR_UNSUPPORTED, REJECT, "not supported by this build")                                   \
+    X(LH_ERR_INTERNAL, STOP, "internal error")
+
+#define LH_ERR_ENUM(code, class, text) code,
+typedef enum lh_err { LH_ERRORS(LH_ERR_ENUM) LH_ERR_COUNT } lh_err;
+#undef LH_ERR_ENUM
+
+enum lh_err_class { LH_CLASS_OK, LH_CLASS_RETRY, LH_CLASS_REJECT, LH_CLASS_STOP };
+
+// Every function that returns lh_err carries this in its declaration.
+#define LH_MUST __attribute__((warn_unused_result))
+
+// Records the text for this thread and returns `code`. Control characters in it are replaced.
+lh_err lh_fail(lh_err code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
+// The same, with ": <strerror(saved_errno)>" appended; ENOSPC and EDQUOT turn LH_ERR_IO into
+// LH_ERR_DISK_FULL.
+lh_err lh_fail_errno(int saved_errno, const char *format, ...)
+    __attribute__((format(printf, 2, 3), cold));
+
+const char *lh_err_name(lh_err code); // "LH_ERR_STALE"
+const char *lh_err_text(lh_err code); // this thread's recorded text, or the table's
+enum lh_err_class lh_err_class(lh_err code);
+
+// The two propagation macros. LH_TRY returns; LH_TRY_TO sets `err` and jumps to a clean-up label.
+#define LH_TRY(expression)                                                                         \
+    do {                                                                                           \
+        lh_err lh_try_err_ = (expression);                                                         \
+        if (lh_try_err_ != LH_OK) return lh_try_err_;                                              \
+    } while (0)
+#define LH_TRY_TO(label, err, expression)                                                          \
+    do {                                                                                           \
+        (err) = (expression);                                                                      \
+        if ((err) != LH_OK) goto label;                                                            \
+    } while (0)
+
+#endif

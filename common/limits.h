@@ -1,0 +1,33 @@
+// A limit on everything, each with its reason. Relations between limits are checked below.
+#ifndef LH_COMMON_LIMITS_H
+#define LH_COMMON_LIMITS_H
+
+#include "common/check.h"
+
+enum {
+    LH_WIRE_VERSION_MIN = 1, // what this build speaks
+    LH_WIRE_VERSION_MAX = 1,
+
+    LH_WORKERS_MAX = 1024,    // rows of a shard's ledger; two-level relays serve more regions
+    LH_SHARDS_MAX = 4096,     // 70 B parameters at 16 M a shard
+    LH_UNITS_MAX = 1 << 22,   // data units of a run: 512 KiB of credit bits a shard
+    LH_CLAIMS_MAX = 64,       // units claimed by one push; a round finishes a handful
+    LH_PART_BYTES = 1 << 20,  // bulk bytes of one message: the fastest size (bench notes: 1 MiB)
+    LH_HEAD_BYTES = 64 << 10, // protobuf head of a bulk message
+    LH_SMALL_BYTES = 1 << 20, // a message without bulk: credit bits and plans fit
+    LH_MESSAGE_BYTES = LH_PART_BYTES + LH_HEAD_BYTES + 64,
+    LH_ADDRESS_SIZE = 128,
+    LH_PATH_SIZE = 512,
+
+    LH_FRAME_BYTES_MAX = 1 << 30, // one push of one shard: dense fp32 of 250 M parameters
+    LH_RECORD_BYTES_MAX = LH_FRAME_BYTES_MAX + (1 << 16),
+    LH_GROUP_BYTES = 4 << 20,  // a group commit takes no further record beyond this
+    LH_DECIDE_QUEUE_MAX = 256, // pushes received and not decided, a server; more wait unread
+    LH_FOLLOWERS_MAX = 256,    // open follow streams of one shard
+    LH_NORM_WINDOW = 64,       // admitted norms that the gate's median looks at
+};
+
+LH_STATIC_ASSERT(LH_UNITS_MAX / 8 <= LH_SMALL_BYTES, "credit bits of a shard fit a message");
+LH_STATIC_ASSERT(LH_GROUP_BYTES >= LH_PART_BYTES, "a group holds at least one full message");
+
+#endif

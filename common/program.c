@@ -1,0 +1,418 @@
+// The life of a process. See program.h.
+//
+//  1. Signals are taken by a thread of their own (sigwait) and handed to the loop; no other thread
+//     sees them, because they are blocked before any is made.
+//  2. The end comes in this order: the last status, the application is closed, what its lanes still
+//     do comes back to a closed core, the transport goes (every call hears of it), then memory.
+#include "common/program.h"
+
+#include <jansson.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "common/certs.h"
+#include "common/exit.h"
+#include "common/transport_grpc.h"
+
+enum { STATUS_NS = 1000000000, STATUS_BYTES = 1 << 24, MANIFEST_BYTES = 32 << 20 };
+
+static void complain(const struct lh_program *p, lh_err err)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%s", lh_err_text(err));
+    fprintf(stderr, "longhaul-%s: %s\n", p->app->table->kind, text);
+    if (p->log && p->node->log_file[0]) lh_logf(p->log, LH_ERROR, "program.start", "%s", text);
+}
+
+// ---------------------------------------------------------------- signals
+
+struct signals {
+    struct lh_program *p;
+    pthread_t thread;
+    bool started;
+};
+
+static void signal_set(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGUSR1); // ours: the thread may go
+}
+
+static void asked_to_end(void *arg)
+{
+    struct lh_program *p = arg;
+    if (!p->ended) lh_logf(p->log, LH_INFO, "program.end", "asked to end by a signal");
+    p->asked = true;
+    lh_program_end(p, LH_OK);
+}
+
+static void *wait_for_signals(void *arg)
+{
+    struct lh_program *p = arg;
+    sigset_t set;
+    int number = 0;
+    signal_set(&set);
+    for (int asked = 0;; asked++) {
+        if (sigwait(&set, &number) || number == SIGUSR1) return NULL;
+        if (asked) _exit(LH_EXIT_STOPPED); // a second time: at once
+        lh_post(p->env, asked_to_end, p);
+    }
+}
+
+// A library may have started threads before main() blocked the signals (OpenBLAS does, when it is
+// loaded): the default action would end us there and then. Such a thread is hit once, sends the
+// signal on to the others, and goes on with it blocked; the waiting thread gets it in the end.
+static void send_on(int number, siginfo_t *info, void *context)
+{
+    (void)info;
+    sigaddset(&((ucontext_t *)context)->uc_sigmask, number);
+    kill(getpid(), number);
+}
+
+static LH_MUST lh_err watch_signals(struct signals *s, struct lh_program *p)
+{
+    const struct sigaction action = {.sa_sigaction = send_on, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    s->p = p;
+    s->started = pthread_create(&s->thread, NULL, wait_for_signals, p) == 0;
+    return s->started ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "cannot start the thread for signals");
+}
+
+static void unwatch_signals(struct signals *s)
+{
+    if (!s->started) return;
+    pthread_kill(s->thread, SIGUSR1);
+    pthread_join(s->thread, NULL);
+}
+
+// ---------------------------------------------------------------- status
+
+// Peak of resident memory; 0 where /proc does not tell.
+static uint64_t peak_bytes(struct lh_program *p)
+{
+    const struct lh_files_ops *files = p->env->ops->files;
+    struct lh_file *file;
+    char text[4096];
+    size_t got = 0;
+    if (files->open(p->env, "/proc/self/status", LH_OPEN_READ, &file)) return 0;
+    lh_err err = files->read(file, 0, text, sizeof text - 1, &got);
+    files->close(file);
+    text[err ? 0 : got] = 0;
+    const char *at = strstr(text, "VmHWM:");
+    return at ? 1024 * strtoull(at + strlen("VmHWM:"), NULL, 10) : 0;
+}
+
+static LH_MUST lh_err with_process(struct lh_program *p, struct lh_buf *json)
+{
+    struct lh_wire_bytes wire = {0};
+    lh_transport_grpc_wire_bytes(p->transport, &wire);
+    json_t *root = json_loadb((const char *)json->data, json->len, 0, NULL);
+    json_t *mine = json_pack("{s:i s:I s:f s:I s:I s:I}", "pid", (int)getpid(), "time_s",
+                             (json_int_t)p->env->ops->wall_s(p->env), "up_s",
+                             (double)(lh_now(p->env) - p->started_ns) / (double)LH_SECOND,
+                             "wire_up_bytes", (json_int_t)wire.sent, "wire_down_bytes",
+                             (json_int_t)wire.received, "peak_bytes", (json_int_t)peak_bytes(p));
+    bool merged = root && mine && json_object_update(root, mine) == 0;
+    char *text = merged ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    json_decref(mine);
+    if (!text) return lh_fail(LH_ERR_INTERNAL, "the status is no JSON object");
+    lh_buf_clear(json);
+    lh_put(json, text, strlen(text));
+    lh_put_u8(json, '\n');
+    free(text);
+    return lh_buf_err(json);
+}
+
+static LH_MUST lh_err replace_status(struct lh_program *p, struct lh_span json)
+{
+    const struct lh_files_ops *files = p->env->ops->files;
+    char path[LH_PATH_SIZE], fresh[LH_PATH_SIZE];
+    struct lh_file *file;
+    LH_TRY(lh_path(path, sizeof path, p->node->dir, "status.json"));
+    LH_TRY(lh_path(fresh, sizeof fresh, p->node->dir, "status.json.new"));
+    LH_TRY(files->open(p->env, fresh, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_TRUNCATE, &file));
+    lh_err err = files->write(file, 0, json);
+    files->close(file);
+    return err ? err : files->rename(p->env, fresh, path);
+}
+
+// A status that can't be written is no reason to stop a run.
+static void write_status(struct lh_program *p)
+{
+    struct lh_buf json = lh_buf(STATUS_BYTES);
+    lh_err err = p->app->status(p->self, &json);
+    if (!err) err = with_process(p, &json);
+    if (!err) err = replace_status(p, lh_buf_span(&json));
+    if (err) lh_log_peer(p->log, LH_WARN, "status.unwritten", "%s", lh_err_text(err));
+    lh_buf_free(&json);
+}
+
+static void on_timer(void *arg)
+{
+    struct lh_program *p = arg;
+    p->timer = lh_after(p->env, STATUS_NS, on_timer, p);
+    if (p->app->tick) p->app->tick(p->self);
+    if (!p->ended) write_status(p);
+}
+
+// ---------------------------------------------------------------- parts
+
+lh_err lh_program_load(struct lh_program *p, const char *key, const char *path, size_t max,
+                       struct lh_buf *out)
+{
+    *out = lh_buf(max);
+    lh_err err = lh_file_load(p->env, path, out);
+    if (!err) return LH_OK;
+    char text[400];
+    snprintf(text, sizeof text, "%s", lh_err_text(err));
+    lh_buf_free(out);
+    return lh_fail(err, "%s: %s", key, text);
+}
+
+void lh_program_listening(const char *address)
+{
+    printf("listening %s\n", address);
+    fflush(stdout);
+}
+
+static LH_MUST lh_err load_manifest(struct lh_program *p)
+{
+    struct lh_buf json;
+    LH_TRY(lh_program_load(p, "model.manifest", p->node->manifest, MANIFEST_BYTES, &json));
+    lh_err err = lh_manifest_parse(&p->manifest, lh_buf_span(&json));
+    lh_buf_free(&json);
+    return err;
+}
+
+static LH_MUST lh_err load_keys(struct lh_program *p)
+{
+    if (!p->node->seal_keys[0]) return LH_OK;
+    LH_TRY(lh_keyring_create(&p->keys));
+    LH_TRY(lh_keyring_load(p->keys, p->node->seal_keys));
+    uint32_t id = (uint32_t)p->node->seal_key_id;
+    if (!lh_keyring_has(p->keys, id))
+        return lh_fail(LH_ERR_CONFIG, "seal.key_id is %u, but %s has no such key", id,
+                       p->node->seal_keys);
+    if (!lh_cipher_available(lh_node_cipher(p->node)))
+        return lh_fail(LH_ERR_CONFIG, "seal.cipher: this processor has no AES; take xchacha20");
+    return LH_OK;
+}
+
+static void who_am_i(struct lh_program *p)
+{
+    const struct lh_node *n = p->node;
+    p->peer.role = p->app->role(p->settings);
+    snprintf(p->peer.domain, sizeof p->peer.domain, "%s", n->domain);
+    snprintf(p->peer.run, sizeof p->peer.run, "%s", n->run);
+    snprintf(p->peer.region, sizeof p->peer.region, "%s", n->region);
+    snprintf(p->peer.name, sizeof p->peer.name, "%s", n->name);
+    lh_job_id(n->domain, n->run, p->job);
+}
+
+// Peers go by the certificate: settings that say something else would be refused later, elsewhere.
+static LH_MUST lh_err check_certificate(const struct lh_program *p)
+{
+    struct lh_certs_info info;
+    LH_TRY(lh_certs_inspect(p->node->tls_cert, &info));
+    if (info.ca) return lh_fail(LH_ERR_CONFIG, "tls.cert: %s is a CA's", p->node->tls_cert);
+    char theirs[LH_URI_SIZE], ours[LH_URI_SIZE];
+    lh_peer_uri(&info.peer, theirs);
+    lh_peer_uri(&p->peer, ours);
+    if (info.peer.role != p->peer.role)
+        return lh_fail(LH_ERR_DENIED, "tls.cert: %s is the certificate of a %s, this is a %s",
+                       p->node->tls_cert, lh_role_name(info.peer.role), lh_role_name(p->peer.role));
+    if (strcmp(theirs, ours) == 0) return LH_OK;
+    return lh_fail(LH_ERR_DENIED, "tls.cert: %s is of %.150s, the settings say %.150s",
+                   p->node->tls_cert, theirs, ours);
+}
+
+static LH_MUST lh_err open_log(struct lh_program *p)
+{
+    char who[160];
+    snprintf(who, sizeof who, "%s/%s/%s", lh_role_name(p->peer.role), p->node->region,
+             p->node->name);
+    return lh_log_open(&p->log, p->env, who, (enum lh_level)p->node->log_level,
+                       p->node->log_format == 1, p->node->log_file[0] ? p->node->log_file : NULL);
+}
+
+static LH_MUST lh_err take_dir(struct lh_program *p)
+{
+    char path[LH_PATH_SIZE];
+    const struct lh_files_ops *files = p->env->ops->files;
+    LH_TRY(files->make_dir(p->env, p->node->dir));
+    if (!p->app->lock) return LH_OK;
+    LH_TRY(lh_path(path, sizeof path, p->node->dir, "lock"));
+    lh_err err = files->open(p->env, path, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_LOCK, &p->lock);
+    if (err != LH_ERR_BUSY) return err;
+    return lh_fail(LH_ERR_BUSY,
+                   "%s is used by another process; give each one a directory of its own (setting "
+                   "dir)",
+                   p->node->dir);
+}
+
+static LH_MUST lh_err open_parts(struct lh_program *p)
+{
+    who_am_i(p);
+    LH_TRY(open_log(p));
+    LH_TRY(take_dir(p));
+    LH_TRY(load_keys(p));
+    LH_TRY(load_manifest(p));
+    LH_TRY(check_certificate(p));
+    const struct lh_grpc_conf net = {.env = p->env,
+                                     .log = p->log,
+                                     .ca = p->node->tls_ca,
+                                     .cert = p->node->tls_cert,
+                                     .key = p->node->tls_key,
+                                     .run = p->node->run,
+                                     .domain = p->node->domain};
+    return lh_transport_grpc_create(&net, &p->transport);
+}
+
+static void close_parts(struct lh_program *p)
+{
+    lh_manifest_free(&p->manifest);
+    lh_keyring_destroy(p->keys);
+    if (p->lock) p->env->ops->files->close(p->lock);
+    lh_log_close(p->log);
+    lh_env_real_destroy(p->env);
+    lh_config_destroy(p->config);
+}
+
+// ---------------------------------------------------------------- run, end
+
+void lh_program_end(struct lh_program *p, lh_err result)
+{
+    if (p->ended) return;
+    p->ended = true;
+    p->result = result;
+    lh_env_real_stop(p->env);
+}
+
+void lh_program_fatal(void *arg, lh_err err, const char *text)
+{
+    struct lh_program *p = arg;
+    if (!p->ended && p->node->log_file[0])
+        fprintf(stderr, "longhaul-%s: %s\n", p->app->table->kind, text);
+    lh_program_end(p, err);
+}
+
+static int64_t nothing(void *arg)
+{
+    (void)arg;
+    return 0;
+}
+
+static void lane_is_idle(void *arg)
+{
+    struct lh_program *p = arg;
+    if (--p->lanes_busy == 0) lh_env_real_stop(p->env);
+}
+
+static void stop_loop(void *arg)
+{
+    lh_env_real_stop(arg);
+}
+
+// Lets everything that is under way on the lanes and in the loop's queue come to its end.
+static void come_to_rest(struct lh_program *p)
+{
+    p->lanes_busy = LH_LANE_COUNT;
+    for (int i = 0; i < LH_LANE_COUNT; i++)
+        p->env->ops->work(p->env, (enum lh_lane)i, nothing, lane_is_idle, p);
+    while (p->lanes_busy) lh_env_real_run(p->env);
+}
+
+static void run(struct lh_program *p)
+{
+    while (!p->ended) lh_env_real_run(p->env);
+    lh_cancel(p->env, &p->timer);
+    if (p->asked && p->app->settle) {
+        lh_err err = p->app->settle(p->self);
+        if (err) {
+            lh_logf(p->log, LH_ERROR, "program.settle", "%s", lh_err_text(err));
+            p->result = err;
+        }
+    }
+    write_status(p);
+}
+
+static void end(struct lh_program *p, bool started)
+{
+    if (started) {
+        p->app->close(p->self);
+        come_to_rest(p);
+    }
+    lh_transport_grpc_destroy(p->transport);
+    lh_post(p->env, stop_loop, p->env); // and what the transport left in the queue before it
+    lh_env_real_run(p->env);
+    if (started) p->app->stop(p->self);
+}
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+static LH_MUST lh_err read_settings(struct lh_program *p, int argc, char **argv, bool *shown)
+{
+    struct lh_buf text = lh_buf(1 << 20);
+    LH_TRY(lh_config_create(p->app->table, &p->config));
+    lh_err err = lh_config_main(p->config, p->app->table, p->env, environment, argc, argv, &text);
+    *shown = !err && text.len > 0;
+    if (*shown) fwrite(text.data, 1, text.len, stdout);
+    lh_buf_free(&text);
+    if (err || *shown) return err;
+    p->settings = lh_config_settings(p->config);
+    p->node = p->settings; // their first member
+    return LH_OK;
+}
+
+static LH_MUST lh_err live(struct lh_program *p)
+{
+    struct signals signals = {0};
+    bool started = false;
+    lh_err err = open_parts(p);
+    if (!err) err = watch_signals(&signals, p);
+    if (!err) err = p->app->start(p->self, p);
+    if (err) {
+        complain(p, err);
+    } else {
+        started = true;
+        on_timer(p);
+        run(p);
+        err = p->result;
+    }
+    if (p->transport) end(p, started);
+    unwatch_signals(&signals);
+    return err;
+}
+
+int lh_program_main(const struct lh_app *app, void *self, int argc, char **argv)
+{
+    struct lh_program p = {.app = app, .self = self};
+    sigset_t set;
+    bool shown = false;
+    signal_set(&set);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    lh_err err = lh_env_real_create(&p.env);
+    if (!err) {
+        p.started_ns = lh_now(p.env);
+        err = read_settings(&p, argc, argv, &shown);
+    }
+    if (err)
+        complain(&p, err);
+    else if (!shown)
+        err = live(&p);
+    close_parts(&p);
+    return (int)lh_exit_of(err);
+}

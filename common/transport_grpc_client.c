@@ -1,0 +1,183 @@
+// The client's side: links and the calls they open. See transport_grpc_core.h.
+//
+//  1. A link is one channel with one TCP connection of its own, made when the first call needs it
+//     and again after it broke, at most LH_GRPC_BACKOFF_MS apart. Calls never wait for a server
+//     that is not there: while no connection stands they end with LH_ERR_UNAVAILABLE.
+//  2. gRPC retries nothing by itself: the outbox is the only retry loop.
+//  3. When our certificates change, the next call gets a new channel; calls on the old one go on.
+//  4. An error's text says what was dialled and, where the fault is a certificate, whose and why.
+#include "common/transport_grpc_core.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/certs.h"
+#include "common/check.h"
+
+static grpc_channel *make_channel(struct lh_grpc_link *l)
+{
+    char host[] = LH_CERTS_DNS; // gRPC copies it
+    grpc_arg args[LH_GRPC_SHARED_ARGS + 9];
+    size_t n = lh_grpc_shared_args(args);
+    args[n++] = (grpc_arg){.type = GRPC_ARG_STRING,
+                           .key = (char *)(uintptr_t)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
+                           .value.string = host};
+    args[n++] = lh_grpc_arg(GRPC_ARG_ENABLE_RETRIES, 0);
+    args[n++] = lh_grpc_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1); // a connection per link
+    args[n++] = lh_grpc_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0);         // http_proxy is not for us
+    args[n++] = lh_grpc_arg(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1); // no TXT look-ups
+    args[n++] = lh_grpc_arg(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, LH_GRPC_BACKOFF_MS);
+    // "min reconnect backoff" is the time an attempt gets, in spite of its name.
+    args[n++] = lh_grpc_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, LH_GRPC_CONNECT_MS);
+    args[n++] = lh_grpc_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, LH_GRPC_BACKOFF_MS / 10);
+    args[n++] = lh_grpc_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, LH_GRPC_BACKOFF_MS);
+    LH_ASSERT(n <= LH_COUNT(args));
+    const grpc_channel_args all = {.num_args = n, .args = args};
+    grpc_channel_credentials *credentials =
+        lh_grpc_certs_channel(l->t->certs, l->expect, &l->generation);
+    grpc_channel *channel = grpc_channel_create(l->address, credentials, &all);
+    grpc_channel_credentials_release(credentials);
+    return channel;
+}
+
+lh_err lh_grpc_dial(struct lh_transport *base, const char *address, enum lh_role role,
+                    struct lh_link **out)
+{
+    struct lh_grpc *t = (struct lh_grpc *)base;
+    if (t->dead) return lh_fail(LH_ERR_CANCELLED, "the transport is closed");
+    struct lh_grpc_link *l = calloc(1, sizeof *l);
+    if (!l) return LH_ERR_NO_MEMORY;
+    l->base.transport_ops = &lh_grpc_ops;
+    l->t = t;
+    lh_err err = LH_OK;
+    if (snprintf(l->address, sizeof l->address, "%s", address) >= (int)sizeof l->address)
+        err = lh_fail(LH_ERR_INVALID, "an address of %zu bytes", strlen(address));
+    else if (!(l->expect = lh_grpc_expect_new(t->certs, role, address)))
+        err = LH_ERR_NO_MEMORY;
+    if (err) {
+        free(l);
+        return err;
+    }
+    l->channel = make_channel(l);
+    lh_grpc_wire_watch(t->wire, address, false);
+    l->next = t->links;
+    if (l->next) l->next->previous = l;
+    t->links = l;
+    *out = &l->base;
+    return LH_OK;
+}
+
+static struct lh_grpc_call *call_of(const struct lh_grpc_link *l)
+{
+    for (struct lh_grpc_call *c = l->t->calls; c; c = c->next)
+        if (c->link == l) return c;
+    return NULL;
+}
+
+static void free_link(struct lh_grpc_link *l)
+{
+    if (l->previous)
+        l->previous->next = l->next;
+    else
+        l->t->links = l->next;
+    if (l->next) l->next->previous = l->previous;
+    lh_grpc_wire_look(l->t->wire);
+    grpc_channel_destroy(l->channel);
+    lh_grpc_expect_drop(l->expect);
+    free(l);
+}
+
+void lh_grpc_hangup(struct lh_link *link)
+{
+    struct lh_grpc_link *l = (struct lh_grpc_link *)link;
+    struct lh_grpc *t = l->t;
+    bool was_dead = t->dead; // then destroy() itself is calling
+    lh_grpc_enter(t);
+    for (struct lh_grpc_call *c; t->dead == was_dead && (c = call_of(l)) != NULL;)
+        lh_grpc_call_close(c, LH_ERR_CANCELLED, "hung up");
+    if (t->dead == was_dead) free_link(l); // else an owner destroyed the transport, links and all
+    lh_grpc_leave(t);
+}
+
+static gpr_timespec deadline_of(int64_t deadline_ns)
+{
+    if (deadline_ns <= 0) return gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                        gpr_time_from_nanos(deadline_ns, GPR_TIMESPAN));
+}
+
+lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
+                    const struct lh_call_ops *ops, void *self, struct lh_call **out)
+{
+    struct lh_grpc_link *l = (struct lh_grpc_link *)link;
+    struct lh_grpc *t = l->t;
+    if (t->dead) return lh_fail(LH_ERR_CANCELLED, "the transport is closed");
+    if (l->generation != lh_grpc_certs_generation(t->certs)) {
+        lh_grpc_wire_look(t->wire);
+        grpc_channel_destroy(l->channel);
+        l->channel = make_channel(l);
+    }
+    struct lh_grpc_call *c = lh_grpc_call_new(t, false);
+    if (!c) return LH_ERR_NO_MEMORY;
+    char path[128];
+    snprintf(path, sizeof path, "/%s", lh_rpc_path(rpc));
+    grpc_slice method = grpc_slice_from_copied_string(path);
+    c->core = grpc_channel_create_call(l->channel, NULL, GRPC_PROPAGATE_DEFAULTS, t->queue, method,
+                                       NULL, deadline_of(deadline_ns), NULL);
+    grpc_slice_unref(method);
+    c->link = l;
+    c->ops = ops;
+    c->self = self;
+    lh_grpc_touch(c);
+    *out = &c->base;
+    return LH_OK;
+}
+
+// Why a server could not be reached, as far as it can be known, in words that help.
+static lh_err explain(struct lh_grpc_link *l, const char *details, char *out, size_t size)
+{
+    lh_err own = lh_grpc_certs_check(l->t->certs);
+    if (lh_grpc_expect_refused(l->expect, out, size)) return LH_ERR_UNAUTHENTICATED;
+    if (own) {
+        snprintf(out, size, "%s", lh_err_text(own));
+        return own;
+    }
+    if (strstr(details, "certificate verify failed")) {
+        snprintf(out, size,
+                 "the certificate of %.120s is not accepted: it expired, or the CA in %.160s did "
+                 "not sign "
+                 "it (`longhaul certs inspect` shows both)",
+                 l->address, lh_grpc_certs_ca(l->t->certs));
+        return LH_ERR_UNAUTHENTICATED;
+    }
+    if (strstr(details, "wrong version number")) {
+        snprintf(out, size,
+                 "%.120s answers without TLS: is it a longhaul server, and the right port?",
+                 l->address);
+        return LH_ERR_UNAVAILABLE;
+    }
+    if (strstr(details, "Socket closed")) { // with TLS 1.3 a refused client learns no more
+        snprintf(out, size,
+                 "%.120s closed the connection: it is going away, or it may not accept our "
+                 "certificate (another CA?)",
+                 l->address);
+        return LH_ERR_UNAVAILABLE;
+    }
+    snprintf(out, size, "%.120s: %.300s", l->address, details);
+    return LH_ERR_UNAVAILABLE;
+}
+
+void lh_grpc_client_closed(struct lh_grpc_call *c)
+{
+    char details[LH_GRPC_TEXT], text[LH_GRPC_TEXT];
+    lh_grpc_text(c->details, details, sizeof details);
+    lh_err err = lh_grpc_err(c->code, &c->trailing, details);
+    bool told = c->trailing.count > 0; // by the server itself
+    if (err == LH_ERR_UNAVAILABLE && !told && c->link) {
+        err = explain(c->link, details, text, sizeof text);
+        lh_grpc_call_over(c, err, text);
+        return;
+    }
+    lh_grpc_call_over(c, err, details);
+}
