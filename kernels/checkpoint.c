@@ -1,0 +1,242 @@
+// Checkpoints of a shard's fold state. Layout: checkpoint.h.
+#include "kernels/checkpoint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint32_t MAGIC = 0x4b43484c; // "LHCK"
+enum { RANGE_BYTES = 16 << 20, RANGE_HEAD = 8 + 4 + 8 + LH_NONCE, HEADER = 164, FILES_MAX = 64 };
+
+lh_err lk_checkpoint_take(const struct lk_checkpoint_conf *conf, const struct lk_replica *r,
+                          struct lk_checkpoint *out)
+{
+    *out = (struct lk_checkpoint){.conf = *conf,
+                                  .manifest = r->manifest,
+                                  .chain = r->ledger.chain,
+                                  .shard = r->ledger.shard,
+                                  .shards = r->ledger.shards,
+                                  .epoch = r->ledger.epoch,
+                                  .version = r->ledger.version,
+                                  .state = lh_buf(lk_replica_bytes_max(r->layout))};
+    memcpy(out->job, r->job, LH_JOB);
+    out->digest = lk_replica_digest(r);
+    lh_err err = lk_replica_save(r, &out->state);
+    if (err) lk_checkpoint_free(out);
+    return err;
+}
+
+void lk_checkpoint_free(struct lk_checkpoint *c)
+{
+    lh_buf_free(&c->state);
+}
+
+static uint32_t range_count(uint64_t bytes)
+{
+    return (uint32_t)((bytes + RANGE_BYTES - 1) / RANGE_BYTES);
+}
+
+static void write_header(const struct lk_checkpoint *c, struct lh_buf *b)
+{
+    lh_put_u32(b, MAGIC);
+    lh_put_u16(b, 1);
+    lh_put_u8(b, c->conf.cipher);
+    lh_put_u8(b, 0);
+    lh_put_u32(b, c->conf.key_id);
+    lh_put_u32(b, c->shard);
+    lh_put_u32(b, c->shards);
+    lh_put_u32(b, range_count(c->state.len));
+    lh_put(b, c->job, LH_JOB);
+    lh_put(b, c->manifest.b, LH_HASH_BYTES);
+    lh_put_u64(b, c->epoch);
+    lh_put_u64(b, c->version);
+    lh_put(b, c->chain.b, LH_HASH_BYTES);
+    lh_put(b, c->digest.b, LH_HASH_BYTES);
+    lh_put_u64(b, c->state.len);
+    if (!b->err) lh_put_u32(b, lh_crc32c(0, b->data, b->len));
+    LH_ASSERT(b->err || b->len == HEADER);
+}
+
+static struct lh_seal_context context_of(uint32_t shard, uint64_t version)
+{
+    return (struct lh_seal_context){.worker = 0,
+                                    .incarnation = version,
+                                    .incarnation_random = 0,
+                                    .shard = shard,
+                                    .purpose = LH_SEAL_AT_REST};
+}
+
+static lh_err seal_ranges(const struct lk_checkpoint *c, struct lh_buf *b)
+{
+    struct lh_span header = lh_span(b->data, HEADER);
+    struct lh_seal_context context = context_of(c->shard, c->version);
+    for (size_t at = 0; at < c->state.len; at += RANGE_BYTES) {
+        size_t n = c->state.len - at < RANGE_BYTES ? c->state.len - at : RANGE_BYTES;
+        uint8_t nonce[LH_NONCE];
+        lh_random(c->conf.env, nonce, sizeof nonce);
+        lh_put_u64(b, at);
+        lh_put_u32(b, (uint32_t)n);
+        lh_put_u64(b, c->version);
+        lh_put(b, nonce, sizeof nonce);
+        uint8_t *out = lh_buf_grow(b, n + LH_SEAL_TAG);
+        if (!out) return lh_buf_err(b);
+        header.data = b->data; // it may have moved
+        LH_TRY(lh_seal(c->conf.keys, c->conf.cipher, c->conf.key_id, &context, header, nonce,
+                       lh_span(c->state.data + at, n), out));
+    }
+    return LH_OK;
+}
+
+lh_err lk_checkpoint_write(const struct lk_checkpoint *c)
+{
+    char path[LH_PATH_SIZE];
+    uint64_t ranges = range_count(c->state.len);
+    size_t total = HEADER + c->state.len + (size_t)ranges * (RANGE_HEAD + LH_SEAL_TAG);
+    struct lh_buf b = lh_buf(total);
+    lh_err err;
+    LH_TRY_TO(out, err, lh_buf_reserve(&b, total));
+    write_header(c, &b);
+    LH_TRY_TO(out, err, seal_ranges(c, &b));
+    LH_TRY_TO(out, err,
+              lh_path(path, sizeof path, c->conf.dir, "%04x-%016llx.ckpt", c->shard,
+                      (unsigned long long)c->version));
+    LH_TRY_TO(out, err, lh_file_replace(c->conf.env, path, lh_buf_span(&b)));
+out:
+    lh_buf_free(&b);
+    return err;
+}
+
+// ---------------------------------------------------------------- reading
+
+struct found {
+    uint32_t shard;
+    uint64_t version[FILES_MAX];
+    size_t count;
+};
+
+static void note(void *arg, const char *name)
+{
+    struct found *f = arg;
+    unsigned shard;
+    unsigned long long version;
+    char tail[8];
+    if (sscanf(name, "%4x-%16llx.%7s", &shard, &version, tail) != 3 || strcmp(tail, "ckpt") != 0 ||
+        shard != f->shard || f->count == FILES_MAX)
+        return;
+    f->version[f->count++] = version; // names, and so versions, come ascending
+}
+
+struct header {
+    uint8_t cipher;
+    uint32_t key_id, shard, shards, ranges;
+    uint64_t epoch, version, bytes;
+    struct lh_hash chain, digest;
+};
+
+static lh_err read_header(struct lh_cursor *c, const struct lk_replica *r, const char *path,
+                          struct header *h)
+{
+    const uint8_t *start = c->at;
+    uint32_t magic = lh_get_u32(c);
+    uint16_t version = lh_get_u16(c);
+    h->cipher = lh_get_u8(c);
+    (void)lh_get_u8(c);
+    h->key_id = lh_get_u32(c);
+    h->shard = lh_get_u32(c);
+    h->shards = lh_get_u32(c);
+    h->ranges = lh_get_u32(c);
+    struct lh_span job = lh_get(c, LH_JOB), manifest = lh_get(c, LH_HASH_BYTES);
+    h->epoch = lh_get_u64(c);
+    h->version = lh_get_u64(c);
+    lh_get_into(c, h->chain.b, LH_HASH_BYTES);
+    lh_get_into(c, h->digest.b, LH_HASH_BYTES);
+    h->bytes = lh_get_u64(c);
+    uint32_t crc = lh_get_u32(c);
+    if (c->failed || magic != MAGIC || crc != lh_crc32c(0, start, HEADER - 4))
+        return lh_fail(LH_ERR_CORRUPT, "%s: not a whole checkpoint", path);
+    if (version != 1) return lh_fail(LH_ERR_VERSION, "%s: checkpoint of version %u", path, version);
+    if (!lh_span_equal(job, lh_span(r->job, LH_JOB)))
+        return lh_fail(LH_ERR_CONFIG, "%s: checkpoint of another run", path);
+    if (!lh_span_equal(manifest, lh_span(r->manifest.b, LH_HASH_BYTES)))
+        return lh_fail(LH_ERR_MANIFEST, "%s: checkpoint of another model", path);
+    if (h->shard != r->ledger.shard || h->shards != r->ledger.shards ||
+        h->bytes > lk_replica_bytes_max(r->layout) || h->ranges != range_count(h->bytes))
+        return lh_fail(LH_ERR_CORRUPT, "%s: checkpoint of another shape", path);
+    return LH_OK;
+}
+
+static lh_err open_ranges(const struct lk_checkpoint_conf *conf, struct lh_cursor *c,
+                          struct lh_span header, const struct header *h, const char *path,
+                          struct lh_buf *state)
+{
+    struct lh_seal_context context = context_of(h->shard, h->version);
+    for (uint32_t i = 0; i < h->ranges; i++) {
+        uint64_t at = lh_get_u64(c);
+        uint32_t n = lh_get_u32(c);
+        uint64_t version = lh_get_u64(c);
+        struct lh_span nonce = lh_get(c, LH_NONCE), sealed = lh_get(c, (size_t)n + LH_SEAL_TAG);
+        if (c->failed || at != state->len || n > h->bytes - at || version != h->version)
+            return lh_fail(LH_ERR_CORRUPT, "%s: range %u is damaged", path, i);
+        uint8_t *out = lh_buf_grow(state, n);
+        if (!out) return lh_buf_err(state);
+        LH_TRY(
+            lh_open(conf->keys, h->cipher, h->key_id, &context, header, nonce.data, sealed, out));
+    }
+    if (state->len != h->bytes || lh_left(c))
+        return lh_fail(LH_ERR_CORRUPT, "%s: checkpoint of the wrong length", path);
+    return LH_OK;
+}
+
+lh_err lk_checkpoint_read(const struct lk_checkpoint_conf *conf, const char *path,
+                          struct lk_replica *r)
+{
+    struct header h;
+    struct lh_buf file = lh_buf((size_t)1 << 40), state = lh_buf(lk_replica_bytes_max(r->layout));
+    lh_err err;
+    LH_TRY_TO(out, err, lh_file_load(conf->env, path, &file));
+    struct lh_cursor c = lh_cursor(lh_buf_span(&file));
+    LH_TRY_TO(out, err, read_header(&c, r, path, &h));
+    LH_TRY_TO(out, err, open_ranges(conf, &c, lh_span(file.data, HEADER), &h, path, &state));
+    LH_TRY_TO(out, err, lk_replica_load(r, lh_buf_span(&state)));
+    struct lh_hash digest = lk_replica_digest(r);
+    if (!lh_hash_equal(&digest, &h.digest) || !lh_hash_equal(&r->ledger.chain, &h.chain))
+        err = lh_fail(LH_ERR_CORRUPT, "%s: its state has another digest than it says", path);
+out:
+    lh_buf_free(&file);
+    lh_buf_free(&state);
+    return err;
+}
+
+lh_err lk_checkpoint_load(const struct lk_checkpoint_conf *conf, struct lk_replica *r,
+                          void (*skipped)(void *arg, const char *file, lh_err err), void *arg)
+{
+    struct found f = {.shard = r->ledger.shard};
+    LH_TRY(conf->env->ops->files->list(conf->env, conf->dir, note, &f));
+    while (f.count) {
+        char path[LH_PATH_SIZE];
+        LH_TRY(lh_path(path, sizeof path, conf->dir, "%04x-%016llx.ckpt", f.shard,
+                       (unsigned long long)f.version[--f.count]));
+        lh_err err = lk_checkpoint_read(conf, path, r);
+        if (!err || err == LH_ERR_KILLED || err == LH_ERR_CONFIG || err == LH_ERR_MANIFEST ||
+            err == LH_ERR_KEY_MISSING)
+            return err; // not damage: an older file would say the same
+        if (skipped) skipped(arg, path, err);
+    }
+    return lh_fail(LH_ERR_NOT_FOUND, "no checkpoint of shard %u in %s", f.shard, conf->dir);
+}
+
+lh_err lk_checkpoint_prune(const struct lk_checkpoint_conf *conf, uint32_t shard, unsigned keep,
+                           uint64_t *oldest)
+{
+    struct found f = {.shard = shard};
+    LH_TRY(conf->env->ops->files->list(conf->env, conf->dir, note, &f));
+    size_t first = f.count > keep ? f.count - keep : 0;
+    for (size_t i = 0; i < first; i++) {
+        char path[LH_PATH_SIZE];
+        LH_TRY(lh_path(path, sizeof path, conf->dir, "%04x-%016llx.ckpt", shard,
+                       (unsigned long long)f.version[i]));
+        LH_TRY(conf->env->ops->files->remove(conf->env, path));
+    }
+    *oldest = f.count > first ? f.version[first] : 0;
+    return LH_OK;
+}

@@ -1,0 +1,165 @@
+// Codecs: names, the choice of a form, and the door to encoding and decoding (kernels/cpu).
+//
+// Invariants: 1. nothing of `e` changes before everything that can fail has succeeded; 2. fold, add
+// and clear are one walk, the one that lk_payload_check made before.
+#include "kernels/codec.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "kernels/cpu/codec_ops.h"
+#include "kernels/cpu/codec_walk.h"
+#include "kernels/cpu/cpu_features.h"
+
+static const struct {
+    const char *name;
+    uint8_t index, value;
+} codecs[] = {
+    {"topk-sign", LK_INDEX_RICE, LK_VALUE_SIGN},   {"topk-fp32", LK_INDEX_RICE, LK_VALUE_FP32},
+    {"dense-sign", LK_INDEX_DENSE, LK_VALUE_SIGN}, {"dense-q4", LK_INDEX_DENSE, LK_VALUE_Q4},
+    {"dense-fp32", LK_INDEX_DENSE, LK_VALUE_FP32},
+};
+
+lh_err lk_codec_parse(const char *name, struct lk_codec *out)
+{
+    for (size_t i = 0; i < LH_COUNT(codecs); i++) {
+        if (strcmp(name, codecs[i].name) != 0) continue;
+        out->index = codecs[i].index;
+        out->value = codecs[i].value;
+        return LH_OK;
+    }
+    return lh_fail(LH_ERR_CONFIG,
+                   "codec \"%s\" is unknown; there are topk-sign, topk-fp32, dense-sign, dense-q4, "
+                   "dense-fp32",
+                   name);
+}
+
+const char *lk_codec_name(const struct lk_codec *codec)
+{
+    for (size_t i = 0; i < LH_COUNT(codecs); i++)
+        if (codec->index == codecs[i].index && codec->value == codecs[i].value)
+            return codecs[i].name;
+    return "unknown";
+}
+
+// ---- the form in use. The one variable of this room: it changes speed only, never a byte, and is
+// written by the first caller (all would write the same) and by tests.
+static _Atomic(const struct lk_codec_ops *) chosen;
+
+static const struct lk_codec_ops *best(void)
+{
+#if defined(__x86_64__)
+    if (lk_cpu_has_avx2()) return &lk_codec_ops_avx2;
+#endif
+    return &lk_codec_ops_scalar;
+}
+
+const struct lk_codec_ops *lk_codec_ops(void)
+{
+    const struct lk_codec_ops *ops = atomic_load_explicit(&chosen, memory_order_acquire);
+    if (ops) return ops;
+    ops = best();
+    atomic_store_explicit(&chosen, ops, memory_order_release);
+    return ops;
+}
+
+const char *lk_codec_force(const char *form)
+{
+    bool scalar = form && strcmp(form, lk_codec_ops_scalar.name) == 0;
+    atomic_store_explicit(&chosen, scalar ? &lk_codec_ops_scalar : best(), memory_order_release);
+    return lk_codec_ops()->name;
+}
+
+size_t lk_payload_max(const struct lk_codec *codec, const struct lh_shard_layout *layout)
+{
+    struct lk_cut cut;
+    struct lk_sizes sizes;
+    if (lk_cut_of(codec, &cut)) return 0;
+    lk_measure(&cut, layout, &sizes);
+    return sizes.bytes_max;
+}
+
+// Says which value it is; the fast test has found that there is one.
+static lh_err name_non_finite(const struct lh_shard_layout *layout, uint32_t extent, float beta,
+                              const float *d, const float *e)
+{
+    const struct lh_extent *x = &layout->extent[extent];
+    uint64_t i = 0;
+    while (i < x->len &&
+           lk_codec_ops()->finite(beta, d ? d + x->offset + i : NULL, e + x->offset + i, 1))
+        i++;
+    return lh_fail(LH_ERR_NON_FINITE,
+                   "tensor %u (extent %u of shard %u): value %llu of the residual plus the delta "
+                   "is not finite; the residual is as it was",
+                   x->tensor, extent, layout->shard, (unsigned long long)i);
+}
+
+static lh_err check_finite(const struct lh_shard_layout *layout, float beta, const float *d,
+                           const float *e)
+{
+    for (uint32_t i = 0; i < layout->extents; i++) {
+        const struct lh_extent *x = &layout->extent[i];
+        LH_ASSERT(x->offset <= layout->values && x->len <= layout->values - x->offset);
+        if (!lk_codec_ops()->finite(beta, d ? d + x->offset : NULL, e + x->offset, x->len))
+            return name_non_finite(layout, i, beta, d, e);
+    }
+    return LH_OK;
+}
+
+lh_err lk_encode(const struct lk_codec *codec, const struct lh_shard_layout *layout, float beta,
+                 const float *d, float *e, struct lh_buf *out, struct lk_payload_info *info)
+{
+    struct lk_cut cut;
+    struct lk_sizes sizes;
+    LH_TRY(lk_cut_of(codec, &cut));
+    if (!isfinite(beta)) return lh_fail(LH_ERR_INVALID, "feedback factor beta is not finite");
+    lk_measure(&cut, layout, &sizes);
+    if (sizes.chunks > UINT32_MAX)
+        return lh_fail(LH_ERR_TOO_LARGE, "shard %u has more than 2^32-1 chunks; use more shards",
+                       layout->shard);
+    LH_TRY(check_finite(layout, beta, d, e));
+    uint8_t *at = lh_buf_grow(out, sizes.bytes_max);
+    if (!at) return lh_buf_err(out);
+    size_t used = lk_write_payload(&cut, &sizes, layout, beta, d, e, at, info);
+    LH_ASSERT(used <= sizes.bytes_max);
+    out->len -= sizes.bytes_max - used;
+    return LH_OK;
+}
+
+lh_err lk_payload_check(const struct lk_codec *codec, const struct lh_shard_layout *layout,
+                        struct lh_span payload, struct lk_payload_info *info)
+{
+    return lk_read_payload(codec, layout, payload, LK_USE_CHECK, 0, NULL, info);
+}
+
+// A payload that was checked reads again without an error, or we are wrong.
+static void apply(const struct lk_codec *codec, const struct lh_shard_layout *layout,
+                  struct lh_span payload, enum lk_use use, float scale, float *to)
+{
+    lh_err err = lk_read_payload(codec, layout, payload, use, scale, to, NULL);
+    LH_ASSERT(err == LH_OK);
+}
+
+lh_err lk_fold(const struct lk_codec *codec, const struct lh_shard_layout *layout,
+               struct lh_span payload, float scale, float *theta)
+{
+    if (!isfinite(scale)) return lh_fail(LH_ERR_NON_FINITE, "scale of the fold is not finite");
+    apply(codec, layout, payload, LK_USE_SUBTRACT, scale, theta);
+    return LH_OK;
+}
+
+lh_err lk_payload_add(const struct lk_codec *codec, const struct lh_shard_layout *layout,
+                      struct lh_span payload, float *e)
+{
+    apply(codec, layout, payload, LK_USE_SUBTRACT, -1, e); // x - (-1*q) is x + q, to the bit
+    return LH_OK;
+}
+
+lh_err lk_payload_clear(const struct lk_codec *codec, const struct lh_shard_layout *layout,
+                        struct lh_span payload, float *e)
+{
+    apply(codec, layout, payload, LK_USE_CLEAR, 0, e);
+    return LH_OK;
+}

@@ -1,0 +1,65 @@
+// Codecs: a shard's residual in, a payload out; and a payload back into arrays.
+//
+// The CPU code is the specification (kernels/docs/0001-payload.md): scalar and vector forms agree
+// to the byte. Arrays are packed fp32 of one shard, cut into chunks by its layout.
+//
+// Names: topk-sign (Rice-coded gaps, one fp16 centroid a chunk, a sign bit a value), topk-fp32,
+// dense-sign (a sign bit a value, one fp16 centroid a chunk), dense-q4 (4 bits a value, one fp16
+// scale a chunk), dense-fp32.
+#ifndef LK_CODEC_H
+#define LK_CODEC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "common/manifest.h"
+
+enum lk_index { LK_INDEX_DENSE = 0, LK_INDEX_RICE = 1 };
+// 2 q2, 4 q8, 5 fp16: later
+enum lk_value { LK_VALUE_SIGN = 1, LK_VALUE_Q4 = 3, LK_VALUE_FP32 = 6 };
+
+struct lk_codec {
+    uint8_t index, value;
+    float density; // p of top-k: k = max(1, round(p * chunk length)), ties to even; dense: 1
+};
+
+struct lk_payload_info {     // of one payload, over real values (padding does not exist)
+    uint64_t chunks, values; // values carried
+    double sum_squares;      // of the carried (decoded) values, fp64, chunk by chunk in index order
+};
+
+LH_MUST lh_err lk_codec_parse(const char *name, struct lk_codec *out); // density stays as it is
+const char *lk_codec_name(const struct lk_codec *codec);
+// Most bytes that a payload of this shard can have; bounds every buffer.
+size_t lk_payload_max(const struct lk_codec *codec, const struct lh_shard_layout *layout);
+
+// Feedback, selection and coding in one pass over the chunks:
+//   e = beta*e + d  (d may be NULL: nothing new), choose q, write q, e -= q; d is left as it is.
+// Fails with LH_ERR_NON_FINITE and the tensor's index in the text, before anything of `e` changed.
+// Appends to `out`.
+LH_MUST lh_err lk_encode(const struct lk_codec *codec, const struct lh_shard_layout *layout,
+                         float beta, const float *d, float *e, struct lh_buf *out,
+                         struct lk_payload_info *info);
+
+// Walks a payload from outside without writing anywhere: lengths, counts, indices rising and in
+// range, values finite, no byte left over. LH_ERR_MALFORMED or LH_ERR_NON_FINITE.
+LH_MUST lh_err lk_payload_check(const struct lk_codec *codec, const struct lh_shard_layout *layout,
+                                struct lh_span payload, struct lk_payload_info *info);
+
+// theta[i] -= scale * q[i] for every carried value: one rounding for the product, one for the
+// difference, in index order. The payload must have passed lk_payload_check (asserted by the walk).
+LH_MUST lh_err lk_fold(const struct lk_codec *codec, const struct lh_shard_layout *layout,
+                       struct lh_span payload, float scale, float *theta);
+// e[i] += q[i]: a refused frame goes back into the residual.
+LH_MUST lh_err lk_payload_add(const struct lk_codec *codec, const struct lh_shard_layout *layout,
+                              struct lh_span payload, float *e);
+// e[i] = 0 at every carried index (PROTOCOL 11).
+LH_MUST lh_err lk_payload_clear(const struct lk_codec *codec, const struct lh_shard_layout *layout,
+                                struct lh_span payload, float *e);
+
+// Forces a form for tests: "scalar", "avx2", or NULL for the best one. Returns the one in use.
+const char *lk_codec_force(const char *form);
+
+#endif

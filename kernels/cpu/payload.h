@@ -1,0 +1,71 @@
+// The payload's geometry: what kernels/docs/0001-payload.md fixes, shared by encoder and decoder.
+#ifndef LK_CPU_PAYLOAD_H
+#define LK_CPU_PAYLOAD_H
+
+#include "common/manifest.h"
+#include "kernels/codec.h"
+
+enum {
+    LK_PAYLOAD_VERSION = 1,
+    LK_HEADER_BYTES = 24,
+    LK_GROUP_CHUNKS = 16,      // chunks that share one unary stream and one entry of the table
+    LK_GROUP_LENGTH_BYTES = 2, // such an entry
+    LK_RICE_BITS_MAX = 12,     // gaps are below LH_CHUNK = 2^12
+};
+
+// How the chunks of one payload are coded.
+struct lk_cut {
+    uint8_t index, value;
+    uint8_t rice_bits; // b; 0 for dense
+    float density;     // 1 for dense
+};
+
+struct lk_chunk {
+    uint64_t at;     // its first value in the shard's packed array
+    uint32_t len, k; // values, and how many of them are carried
+};
+
+struct lk_group {
+    struct lk_chunk chunk[LK_GROUP_CHUNKS];
+    uint32_t chunks;
+    uint64_t values;     // carried
+    size_t record_bytes; // of its chunk records together
+    size_t unary_max;    // bytes that its unary stream can have; 0 for dense
+};
+
+// The chunks of a layout in order, a group at a time.
+struct lk_walk {
+    const struct lk_cut *cut;
+    const struct lh_shard_layout *layout;
+    uint32_t extent; // where the next chunk begins
+    uint64_t in_extent;
+};
+
+struct lk_sizes {
+    uint64_t chunks, groups, values;
+    size_t bytes_max; // of the whole payload
+};
+
+// LH_ERR_UNSUPPORTED: no such codec; LH_ERR_INVALID: a density outside (0, 1].
+LH_MUST lh_err lk_cut_of(const struct lk_codec *codec, struct lk_cut *out);
+// b = max(0, 1 + floor(log2(0.4812 / -ln(1-p)))), from a table: the same on every machine.
+uint8_t lk_rice_bits(float density);
+// k = max(1, round(p*len)), ties to even; len for dense.
+uint32_t lk_carried(const struct lk_cut *cut, uint32_t len);
+size_t lk_record_bytes(const struct lk_cut *cut, const struct lk_chunk *chunk);
+// A codec with a centroid or scale begins each record with it: 2 bytes, else 0.
+size_t lk_record_half(const struct lk_cut *cut);
+// Bits of one index field: the low part of the gap, and the sign where the value is one.
+uint32_t lk_field_bits(const struct lk_cut *cut);
+
+struct lk_walk lk_walk(const struct lk_cut *cut, const struct lh_shard_layout *layout);
+bool lk_walk_next(struct lk_walk *walk, struct lk_group *group); // false: no chunk is left
+void lk_measure(const struct lk_cut *cut, const struct lh_shard_layout *layout,
+                struct lk_sizes *out);
+
+void lk_header_write(uint8_t *out, const struct lk_cut *cut, const struct lk_sizes *sizes);
+// Reads and checks a header against the codec and layout; `cut` gets the payload's own b.
+LH_MUST lh_err lk_header_read(struct lh_cursor *in, const struct lk_sizes *sizes,
+                              struct lk_cut *cut);
+
+#endif

@@ -1,0 +1,40 @@
+// Rice-coded index gaps, cut in two: a field of fixed width for each value (the gap's low b bits,
+// and above them the sign where the value is one), and one unary stream for all high parts.
+#ifndef LK_CPU_RICE_H
+#define LK_CPU_RICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+
+struct lk_rice {
+    uint32_t low_bits;   // b: 0..12
+    uint32_t field_bits; // b, or b + 1 with the sign on top
+};
+
+// Reads the ones of a unary stream, in order. Never reads beyond its bytes.
+struct lk_unary {
+    struct lh_span bytes;
+    uint64_t word; // bits not read yet of the word that starts at bit `base`
+    size_t base;
+    size_t loaded; // bytes in `word` and before it
+    size_t next;   // first bit after the last one read
+};
+
+// Writes k rising indices: fields to `fields` ((k*field_bits + 7)/8 bytes, padded with zeros), high
+// parts as ones into `unary` (zeroed by the caller) from bit `at` on. Returns the bit after the
+// last one. `e` is the chunk, for the signs.
+size_t lk_rice_put(const struct lk_rice *rice, const uint16_t *index, uint32_t k, const float *e,
+                   uint8_t *fields, uint8_t *unary, size_t at);
+
+struct lk_unary lk_unary(struct lh_span bytes);
+// Reads k indices of a chunk of `len` values; negative may be NULL when fields hold no sign. False:
+// an index out of range, the stream too short, padding not zero. fields.len as in lk_rice_put.
+bool lk_rice_get(const struct lk_rice *rice, struct lh_span fields, struct lk_unary *unary,
+                 uint32_t len, uint32_t k, uint16_t *index, uint8_t *negative);
+// Is everything read, and the stream no byte longer than it must be?
+bool lk_unary_ended(const struct lk_unary *unary);
+
+#endif

@@ -1,0 +1,50 @@
+// What the vector loops of the trainer's layers share.
+//
+// The loops are plain C under `#pragma omp simd` (only the pragma, no OpenMP runtime): where it
+// names a reduction, that sum is taken in lanes. LK_WIDE compiles a function twice, for the base
+// processor and for AVX2, and the loader picks one at start. Sanitizers cannot instrument the
+// picking (it runs before they start), so their builds have the base form only;
+// so have clang's before 18, which gives the picker another name than other files call.
+#ifndef LK_CPU_SIMD_H
+#define LK_CPU_SIMD_H
+
+#include <stddef.h>
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define LK_SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LK_SANITIZED 1
+#endif
+
+#if defined(__clang__) && __clang_major__ < 18
+#define LK_OLD_CLANG 1
+#endif
+
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(LK_SANITIZED) &&                     \
+    !defined(LK_OLD_CLANG)
+#define LK_WIDE __attribute__((target_clones("avx2", "default")))
+#else
+#define LK_WIDE
+#endif
+
+// Largest of n >= 1 values, NaNs left out (they show in the sum of exponentials). By hand in eight
+// lanes: clang refuses to vectorise a float maximum without -ffast-math.
+static inline __attribute__((always_inline)) float lk_max(size_t n, const float *x)
+{
+    enum { LANES = 8 };
+    float lane[LANES], max = x[0];
+    size_t i = 0;
+    for (size_t k = 0; k < LANES; k++) lane[k] = max;
+    for (; i + LANES <= n; i += LANES) {
+#pragma omp simd
+        for (size_t k = 0; k < LANES; k++) lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
+    }
+    for (; i < n; i++) max = x[i] > max ? x[i] : max;
+    for (size_t k = 0; k < LANES; k++) max = lane[k] > max ? lane[k] : max;
+    return max;
+}
+
+#endif

@@ -1,0 +1,176 @@
+// A replica. See replica.h.
+#include "kernels/replica.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DIGEST_RANGE = 4 << 20 };
+
+lh_err lk_replica_create(struct lk_replica *r, const uint8_t job[LH_JOB],
+                         const struct lh_manifest *m, uint32_t shard, struct lh_keyring *keys)
+{
+    memset(r, 0, sizeof *r);
+    r->layout = &m->shard[shard];
+    r->keys = keys;
+    r->manifest = m->hash;
+    r->plain = lh_buf(LH_FRAME_BYTES_MAX);
+    memcpy(r->job, job, LH_JOB);
+    r->theta = calloc(r->layout->values, sizeof *r->theta);
+    if (!r->theta) return LH_ERR_NO_MEMORY;
+    return lh_ledger_create(&r->ledger, job, &m->hash, shard, m->shards);
+}
+
+void lk_replica_free(struct lk_replica *r)
+{
+    lh_ledger_free(&r->ledger);
+    lh_buf_free(&r->plain);
+    free(r->theta);
+    memset(r, 0, sizeof *r);
+}
+
+lh_err lk_frame_codec(const struct lh_frame *f, struct lk_codec *out)
+{
+    *out = (struct lk_codec){f->index_code, f->value_code, f->density};
+    if (strcmp(lk_codec_name(out), "unknown") == 0)
+        return lh_fail(LH_ERR_MALFORMED, "frame of unknown codec %u/%u", f->index_code,
+                       f->value_code);
+    return LH_OK;
+}
+
+// The parts of a frame's header that this replica can check: whose it is and what it is about.
+static lh_err check_head(const struct lk_replica *r, const struct lh_frame *f)
+{
+    if (memcmp(f->job, r->job, LH_JOB) != 0)
+        return lh_fail(LH_ERR_INVALID, "frame of another job; check run.name on both sides");
+    if (!lh_hash_equal(&f->manifest, &r->manifest))
+        return lh_fail(LH_ERR_MANIFEST, "frame made for another model's manifest; give servers and "
+                                        "workers the same model.manifest");
+    if (f->shard != r->ledger.shard)
+        return lh_fail(LH_ERR_INVALID, "frame of shard %u sent to shard %u", f->shard,
+                       r->ledger.shard);
+    for (uint32_t i = 0; i < f->claims && !LH_BUG("credit_each") && !LH_BUG("credit_any"); i++)
+        if (f->claim[i] % r->ledger.shards != f->shard)
+            return lh_fail(LH_ERR_INVALID, "unit %llu is claimed in the log of shard %u",
+                           (unsigned long long)f->claim[i], f->shard);
+    return LH_OK;
+}
+
+lh_err lk_replica_open(struct lk_replica *r, struct lh_span frame, struct lh_span *plain,
+                       bool *opened, struct lk_payload_info *info)
+{
+    struct lh_frame f;
+    struct lh_frame_parts parts;
+    struct lk_codec codec;
+    *opened = false;
+    LH_TRY(lh_frame_parse(frame, &f, &parts));
+    lh_buf_clear(&r->plain);
+    if (!lh_buf_grow(&r->plain, f.plain_bytes) && f.plain_bytes) return lh_buf_err(&r->plain);
+    struct lh_seal_context context = {f.worker, f.incarnation.number, f.incarnation.random, f.shard,
+                                      LH_SEAL_FRAME};
+    LH_TRY(lh_open(r->keys, f.cipher, f.key_id, &context, parts.head, f.nonce, parts.sealed,
+                   r->plain.data));
+    *opened = true;
+    LH_TRY(check_head(r, &f));
+    LH_TRY(lk_frame_codec(&f, &codec));
+    struct lh_span out = lh_buf_span(&r->plain);
+    LH_TRY(lk_payload_check(&codec, r->layout, out, info));
+    if (info->values != f.values)
+        return lh_fail(LH_ERR_MALFORMED, "payload of %llu values, its header says %llu",
+                       (unsigned long long)info->values, (unsigned long long)f.values);
+    if (plain) *plain = out;
+    return LH_OK;
+}
+
+lh_err lk_replica_apply_plain(struct lk_replica *r, const struct lh_record *record,
+                              struct lh_span plain)
+{
+    struct lh_frame f;
+    struct lk_codec codec;
+    struct lh_frame_parts parts;
+    LH_ASSERT(record->kind == LH_ADMIT);
+    LH_TRY(lh_frame_parse(record->body, &f, &parts));
+    LH_TRY(lk_frame_codec(&f, &codec));
+    LH_TRY(lh_ledger_apply(&r->ledger, record));
+    lh_err err = lk_fold(&codec, r->layout, plain, record->scale, r->theta);
+    LH_ASSERT(err == LH_OK); // the payload was checked: a failure here would tear the replica
+    return LH_OK;
+}
+
+// A DIGEST record of this very history must name this very state.
+static lh_err check_digest(const struct lk_replica *r, const struct lh_record *record)
+{
+    struct lh_hash chain = lh_record_chain(&r->ledger.chain, record);
+    bool next = record->version == r->ledger.version + 1 && lh_hash_equal(&chain, &record->chain);
+    if (record->kind != LH_DIGEST_RECORD || !next || record->body.len != LH_HASH_BYTES)
+        return LH_OK; // whatever is wrong with it, the ledger says
+    struct lh_hash mine = lk_replica_digest(r);
+    if (memcmp(mine.b, record->body.data, LH_HASH_BYTES) == 0) return LH_OK;
+    return lh_fail(LH_ERR_CORRUPT,
+                   "shard %u version %llu: this replica's state differs from the owner's",
+                   r->ledger.shard, (unsigned long long)r->ledger.version);
+}
+
+lh_err lk_replica_apply(struct lk_replica *r, const struct lh_record *record)
+{
+    LH_TRY(check_digest(r, record));
+    if (record->kind != LH_ADMIT) return lh_ledger_apply(&r->ledger, record);
+    struct lh_span plain;
+    struct lk_payload_info info;
+    bool opened;
+    LH_TRY(lk_replica_open(r, record->body, &plain, &opened, &info));
+    return lk_replica_apply_plain(r, record, plain);
+}
+
+struct lh_hash lk_replica_digest(const struct lk_replica *r)
+{
+    struct lh_buf all = lh_buf(SIZE_MAX);
+    lh_ledger_write(&r->ledger, &all);
+    const uint8_t *bytes = (const uint8_t *)r->theta;
+    size_t total = r->layout->values * sizeof(float);
+    for (size_t at = 0; at < total; at += DIGEST_RANGE) {
+        size_t n = total - at < DIGEST_RANGE ? total - at : DIGEST_RANGE;
+        struct lh_span part = lh_span(bytes + at, n);
+        struct lh_hash h = lh_hash_of((struct lh_span){0}, &part, 1);
+        lh_put(&all, h.b, LH_HASH_BYTES);
+    }
+    LH_ASSERT(lh_buf_err(&all) == LH_OK);
+    struct lh_span whole = lh_buf_span(&all);
+    struct lh_hash out = lh_hash_of((struct lh_span){0}, &whole, 1);
+    lh_buf_free(&all);
+    return out;
+}
+
+size_t lk_replica_bytes_max(const struct lh_shard_layout *layout)
+{
+    return layout->values * sizeof(float) + LH_WORKERS_MAX * 256u + LH_UNITS_MAX / 8u +
+           LH_SHARDS_MAX * 8u + LH_WORKERS_MAX * 8u + 4096;
+}
+
+lh_err lk_replica_save(const struct lk_replica *r, struct lh_buf *out)
+{
+    lh_ledger_write(&r->ledger, out);
+    lh_put_u64(out, r->layout->values);
+    lh_put(out, r->theta, r->layout->values * sizeof(float)); // little endian, as is the machine
+    return lh_buf_err(out);
+}
+
+lh_err lk_replica_load(struct lk_replica *r, struct lh_span bytes)
+{
+    struct lh_cursor c = lh_cursor(bytes);
+    struct lh_ledger ledger = {.shard = r->ledger.shard, .shards = r->ledger.shards};
+    lh_err err;
+    LH_TRY_TO(out_ledger, err, lh_ledger_read(&ledger, &c));
+    uint64_t values = lh_get_u64(&c);
+    if (c.failed || values != r->layout->values || lh_left(&c) != values * sizeof(float)) {
+        err = lh_fail(LH_ERR_MALFORMED, "fold state of %llu values for a shard of %llu",
+                      (unsigned long long)values, (unsigned long long)r->layout->values);
+        goto out_ledger;
+    }
+    lh_get_into(&c, r->theta, values * sizeof(float));
+    lh_ledger_free(&r->ledger);
+    r->ledger = ledger;
+    return LH_OK;
+out_ledger:
+    lh_ledger_free(&ledger);
+    return err;
+}

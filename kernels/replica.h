@@ -1,0 +1,56 @@
+// A replica: ledger and parameters of one shard, folded record by record. Servers and workers run
+// the same code, so equal logs give equal bytes.
+//
+// A record changes the replica completely or not at all. Memory: 4 bytes a parameter and the
+// ledger; one scratch payload at a time.
+#ifndef LK_REPLICA_H
+#define LK_REPLICA_H
+
+#include "common/ledger.h"
+#include "common/manifest.h"
+#include "common/seal.h"
+#include "kernels/codec.h"
+
+struct lk_replica {
+    struct lh_ledger ledger;
+    const struct lh_shard_layout *layout; // borrows
+    struct lh_keyring *keys;              // borrows
+    float *theta;                         // layout->values of them
+    struct lh_buf plain;                  // scratch of the last opened payload
+    uint8_t job[LH_JOB];
+    struct lh_hash manifest;
+};
+
+LH_MUST lh_err lk_replica_create(struct lk_replica *r, const uint8_t job[LH_JOB],
+                                 const struct lh_manifest *m, uint32_t shard,
+                                 struct lh_keyring *keys);
+void lk_replica_free(struct lk_replica *r);
+
+// Opens a frame and checks its payload against its header and the layout, without folding.
+// `plain` gets the payload, valid until the next call with this replica; may be NULL. *opened tells
+// whether the seal opened: only then is an error the author's doing (PROTOCOL 4). LH_ERR_UNSEAL,
+// LH_ERR_KEY_MISSING, LH_ERR_MALFORMED, LH_ERR_NON_FINITE, LH_ERR_MANIFEST.
+LH_MUST lh_err lk_replica_open(struct lk_replica *r, struct lh_span frame, struct lh_span *plain,
+                               bool *opened, struct lk_payload_info *info);
+// Folds the next record. An ADMIT needs its whole frame as body. LH_ERR_CONFLICT: another history;
+// LH_ERR_CORRUPT at a DIGEST record: this replica differs from the log's owner.
+LH_MUST lh_err lk_replica_apply(struct lk_replica *r, const struct lh_record *record);
+// The same for an ADMIT whose payload is at hand already (the server opened it to decide).
+LH_MUST lh_err lk_replica_apply_plain(struct lk_replica *r, const struct lh_record *record,
+                                      struct lh_span plain);
+
+// Digest of the fold state: BLAKE2b-256 of the ledger's bytes and of the digests of the parameters,
+// one per 4 MiB range in order.
+struct lh_hash lk_replica_digest(const struct lk_replica *r);
+
+// The exact state as bytes: ledger, then parameters as fp32; and back. load() leaves the replica as
+// it was when it fails.
+LH_MUST lh_err lk_replica_save(const struct lk_replica *r, struct lh_buf *out);
+LH_MUST lh_err lk_replica_load(struct lk_replica *r, struct lh_span bytes);
+size_t lk_replica_bytes_max(const struct lh_shard_layout *layout); // of a saved state
+
+// ---- frames (frame.c of this room's user needs the codec's numbers)
+// The codec that a frame's header names; LH_ERR_MALFORMED when there is none such.
+LH_MUST lh_err lk_frame_codec(const struct lh_frame *f, struct lk_codec *out);
+
+#endif
