@@ -1,0 +1,12 @@
+// Answers that every role gives: health, and its state as JSON.
+#ifndef PS_ANSWER_H
+#define PS_ANSWER_H
+
+#include "common/rpc.h"
+
+// grpc.health.v1: SERVING or NOT_SERVING.
+void ps_answer_health(struct lh_request *rq, bool serving);
+// A StatusReply of this JSON text, or the error that making it met. Frees `json`.
+void ps_answer_json(struct lh_request *rq, lh_err err, struct lh_buf *json);
+
+#endif

@@ -1,0 +1,325 @@
+// The coordinator: start, door, servers' reports, status. See coordinator.h.
+#include "server/coordinator/coordinator.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/frame.h"
+#include "common/manifest.h"
+#include "longhaul/v1/health.pb-c.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "server/answer.h"
+
+void ps_co_fatal(struct ps_coordinator *c, lh_err err)
+{
+    if (c->stopped) return;
+    c->stopped = true;
+    lh_logf(c->conf.log, LH_ERROR, "coordinator.stop", "%s", lh_err_text(err));
+    if (c->conf.fatal) c->conf.fatal(c->conf.fatal_arg, err, lh_err_text(err));
+}
+
+static void on_timer(void *arg)
+{
+    struct ps_coordinator *c = arg;
+    c->timer = 0;
+    if (c->stopped) return;
+    ps_co_tick(c);
+    if (!c->stopped) c->timer = lh_after(c->conf.env, c->conf.tick_ns, on_timer, c);
+}
+
+lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator **out)
+{
+    struct ps_coordinator *c = calloc(1, sizeof *c);
+    if (!c) return LH_ERR_NO_MEMORY;
+    c->conf = *conf;
+    c->started_ns = lh_now(conf->env);
+    c->lease = calloc(conf->units->count + 1, sizeof *c->lease);
+    c->shard = calloc(conf->manifest->shards, sizeof *c->shard);
+    lh_err err = LH_ERR_NO_MEMORY;
+    if (!c->lease || !c->shard) goto fail;
+    LH_TRY_TO(fail, err, conf->env->ops->files->make_dir(conf->env, conf->dir));
+    LH_TRY_TO(fail, err, ps_store_open(conf->env, conf->dir, &c->store));
+    LH_TRY_TO(fail, err, ps_co_load_members(c));
+    LH_TRY_TO(fail, err, ps_co_load_points(c));
+    LH_TRY_TO(fail, err, ps_co_load_plan(c));
+    c->service = (struct lh_service){c, ps_coordinator_on_call};
+    if (conf->listen[0])
+        LH_TRY_TO(fail, err,
+                  conf->transport->ops->listen(conf->transport, conf->listen, &c->service,
+                                               c->address, sizeof c->address));
+    c->timer = lh_after(conf->env, conf->tick_ns, on_timer, c);
+    *out = c;
+    return LH_OK;
+fail:
+    ps_coordinator_stop(c);
+    return err;
+}
+
+void ps_coordinator_close(struct ps_coordinator *c)
+{
+    c->stopped = true;
+    lh_cancel(c->conf.env, &c->timer);
+}
+
+void ps_coordinator_stop(struct ps_coordinator *c)
+{
+    if (!c) return;
+    ps_coordinator_close(c);
+    ps_store_close(c->store);
+    for (uint32_t i = 0; i < c->workers; i++) free(c->worker[i].final);
+    for (uint32_t i = 0; c->shard && i < c->conf.manifest->shards; i++) free(c->shard[i].credit);
+    free(c->shard);
+    free(c->lease);
+    free(c);
+}
+
+void ps_coordinator_drain(struct ps_coordinator *c)
+{
+    c->draining = true;
+}
+
+// ---------------------------------------------------------------- points and credit
+
+lh_err ps_co_store_point(struct ps_coordinator *c, uint32_t shard)
+{
+    char key[32];
+    const struct ps_co_point *p = &c->shard[shard].stable;
+    struct lh_buf b = lh_buf(64);
+    snprintf(key, sizeof key, "stable/%04" PRIx32, shard);
+    lh_put_u64(&b, p->epoch);
+    lh_put_u64(&b, p->version);
+    lh_put(&b, p->chain.b, LH_HASH_BYTES);
+    lh_err err = lh_buf_err(&b);
+    if (!err) err = ps_store_put(c->store, key, lh_buf_span(&b));
+    lh_buf_free(&b);
+    return err;
+}
+
+static void load_point(void *arg, const char *key, struct lh_span value)
+{
+    struct ps_coordinator *c = arg;
+    unsigned long shard = strtoul(key + strlen("stable/"), NULL, 16);
+    struct lh_cursor at = lh_cursor(value);
+    struct ps_co_point p = {.epoch = lh_get_u64(&at), .version = lh_get_u64(&at)};
+    lh_get_into(&at, p.chain.b, LH_HASH_BYTES);
+    if (shard < c->conf.manifest->shards && !at.failed) c->shard[shard].stable = p;
+}
+
+lh_err ps_co_load_points(struct ps_coordinator *c)
+{
+    ps_store_each(c->store, "stable/", load_point, c);
+    return LH_OK;
+}
+
+bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit)
+{
+    const struct ps_co_shard *s = &c->shard[unit % c->conf.manifest->shards];
+    return unit / 8 < s->credit_bytes && (s->credit[unit / 8] >> (unit % 8) & 1);
+}
+
+uint64_t ps_co_credited_tokens(const struct ps_coordinator *c)
+{
+    uint64_t sum = 0;
+    for (uint64_t u = 0; u < c->conf.units->count; u++)
+        if (ps_co_credited(c, u)) sum += c->conf.units->unit[u].tokens;
+    return sum;
+}
+
+// ---------------------------------------------------------------- servers' reports
+
+lh_err ps_co_check_run(const struct ps_coordinator *c, const ProtobufCBinaryData *job,
+                       const ProtobufCBinaryData *manifest)
+{
+    if (!lh_span_equal(lh_span(job->data, job->len), lh_span(c->conf.job, LH_JOB)))
+        return lh_fail(LH_ERR_DENIED, "a member of another run; check run.name on both sides");
+    if (!lh_span_equal(lh_span(manifest->data, manifest->len),
+                       lh_span(c->conf.manifest->hash.b, LH_HASH_BYTES)))
+        return lh_fail(LH_ERR_MANIFEST, "a member with another model's manifest; give servers and "
+                                        "workers the same model.manifest");
+    return LH_OK;
+}
+
+// The shard's own word replaces what was known: also when an epoch lost credited units (rule 20).
+static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
+                         const Longhaul__V1__ShardReport *r)
+{
+    if (!r->head || r->head->shard >= c->conf.manifest->shards ||
+        r->credited.len > LH_UNITS_MAX / 8)
+        return lh_fail(LH_ERR_MALFORMED, "a report of a shard that does not exist");
+    struct ps_co_shard *s = &c->shard[r->head->shard];
+    if (r->head->epoch < s->head.epoch && s->reported)
+        return lh_fail(LH_ERR_FENCED, "shard %u has a newer epoch", r->head->shard);
+    uint8_t *credit = malloc(r->credited.len + 1);
+    if (!credit) return LH_ERR_NO_MEMORY;
+    if (r->credited.len) memcpy(credit, r->credited.data, r->credited.len);
+    free(s->credit);
+    s->credit = credit;
+    s->credit_bytes = r->credited.len;
+    s->head = (struct ps_co_point){r->head->epoch, r->head->version, {{0}}};
+    if (r->head->chain.len == LH_HASH_BYTES)
+        memcpy(s->head.chain.b, r->head->chain.data, LH_HASH_BYTES);
+    s->tokens = r->tokens;
+    s->plan = r->plan;
+    s->phase = r->phase;
+    s->process = m->process;
+    s->reported = true;
+    snprintf(s->address, sizeof s->address, "%s", m->address);
+    return LH_OK;
+}
+
+static lh_err take_report(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m)
+{
+    uint32_t version;
+    if (!m->wire) return lh_fail(LH_ERR_VERSION, "a report without wire versions");
+    LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
+    LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
+    for (size_t i = 0; i < m->n_shards; i++) LH_TRY(take_shard(c, m, m->shards[i]));
+    return LH_OK;
+}
+
+void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct ps_coordinator *c = self;
+    lh_err err = take_report(c, (const Longhaul__V1__ReportRequest *)message);
+    if (err) {
+        lh_log_peer(c->conf.log, LH_WARN, "report.refused", "server %s: %s",
+                    lh_request_peer(rq)->name, lh_err_text(err));
+        lh_reply_error(rq, err, NULL);
+        return;
+    }
+    ps_co_tick(c);
+    Longhaul__V1__ReportReply out = LONGHAUL__V1__REPORT_REPLY__INIT;
+    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
+    wire.min = LH_WIRE_VERSION_MIN;
+    wire.max = LH_WIRE_VERSION_MAX;
+    out.wire = &wire;
+    struct lh_buf plan = lh_buf(LH_SMALL_BYTES);
+    if (c->plan.number && !c->stopped) lh_plan_write(&c->plan, &plan);
+    out.plan = (ProtobufCBinaryData){plan.len, plan.data};
+    if (lh_buf_err(&plan))
+        lh_reply_error(rq, LH_ERR_BUSY, "out of memory");
+    else
+        lh_reply(rq, &out.base);
+    lh_buf_free(&plan);
+}
+
+// ---------------------------------------------------------------- the door
+
+static void on_health(void *self, struct lh_request *rq, const ProtobufCMessage *m)
+{
+    (void)m;
+    struct ps_coordinator *c = self;
+    ps_answer_health(rq, !c->stopped);
+}
+
+static void on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m)
+{
+    (void)m;
+    struct lh_buf json = lh_buf(LH_SMALL_BYTES);
+    lh_err err = ps_coordinator_status(self, &json);
+    ps_answer_json(rq, err, &json);
+}
+
+static void on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m)
+{
+    (void)m;
+    ps_coordinator_drain(self);
+    Longhaul__V1__DrainReply out = LONGHAUL__V1__DRAIN_REPLY__INIT;
+    lh_reply(rq, &out.base);
+}
+
+lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
+                              const struct lh_peer *peer, const struct lh_call_ops **ops,
+                              void **call_self)
+{
+    struct ps_coordinator *c = self;
+    const ProtobufCMessageDescriptor *type;
+    lh_request_fn handle;
+    if (c->stopped) return lh_fail(LH_ERR_UNAVAILABLE, "the coordinator is stopping");
+    switch (rpc) {
+    case LH_RPC_JOIN:
+        type = &longhaul__v1__join_request__descriptor;
+        handle = ps_co_on_join;
+        break;
+    case LH_RPC_LEASE:
+        type = &longhaul__v1__lease_request__descriptor;
+        handle = ps_co_on_lease;
+        break;
+    case LH_RPC_REPORT:
+        type = &longhaul__v1__report_request__descriptor;
+        handle = ps_co_on_report;
+        break;
+    case LH_RPC_STATUS:
+        type = &longhaul__v1__status_request__descriptor;
+        handle = on_status;
+        break;
+    case LH_RPC_DRAIN:
+        type = &longhaul__v1__drain_request__descriptor;
+        handle = on_drain;
+        break;
+    case LH_RPC_HEALTH_CHECK:
+        type = &grpc__health__v1__health_check_request__descriptor;
+        handle = on_health;
+        break;
+    default: return lh_fail(LH_ERR_UNSUPPORTED, "%s is not answered here", lh_rpc_path(rpc));
+    }
+    return lh_request_accept(call, peer, type, handle, c, ops, call_self);
+}
+
+// ---------------------------------------------------------------- status
+
+static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    json_t *final = json_array();
+    for (uint32_t i = 0; w->done && w->final && i < c->conf.manifest->shards; i++) {
+        char hex[2 * LH_HASH_BYTES + 1];
+        lh_hash_hex(&w->final[i].chain, hex);
+        json_array_append_new(final, json_pack("{s:i s:I s:s}", "shard", (int)i, "version",
+                                               (json_int_t)w->final[i].version, "digest", hex));
+    }
+    return json_pack("{s:s s:s s:I s:I s:b s:b s:b s:f s:I s:i s:f s:o}", "name", w->name, "region",
+                     w->region, "granted", (json_int_t)w->granted, "incarnation",
+                     (json_int_t)w->incarnation, "live", w->live, "drained", w->drained, "done",
+                     w->done, "tokens_per_s", w->tokens_per_s, "tokens", (json_int_t)w->tokens, "h",
+                     (int)ps_co_local_steps(c, w), "silent_s",
+                     (double)(lh_now(c->conf.env) - w->seen_ns) / LH_SECOND, "final", final);
+}
+
+static json_t *shard_status(const struct ps_coordinator *c, uint32_t i)
+{
+    const struct ps_co_shard *s = &c->shard[i];
+    return json_pack("{s:i s:s s:I s:I s:I s:I s:s}", "shard", (int)i, "address", s->address,
+                     "epoch", (json_int_t)s->head.epoch, "version", (json_int_t)s->head.version,
+                     "stable", (json_int_t)s->stable.version, "plan", (json_int_t)s->plan, "phase",
+                     lh_phase_name((uint8_t)s->phase));
+}
+
+lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
+{
+    json_t *workers = json_array(), *shards = json_array();
+    uint64_t credited = 0, leased = 0;
+    for (uint32_t i = 0; i < c->workers; i++)
+        json_array_append_new(workers, worker_status(c, &c->worker[i]));
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
+        json_array_append_new(shards, shard_status(c, i));
+    for (uint64_t u = 0; u < c->conf.units->count; u++) {
+        credited += ps_co_credited(c, u);
+        leased += c->lease[u] != CO_FREE && !ps_co_credited(c, u);
+    }
+    json_t *root = json_pack(
+        "{s:s s:s s:s s:b s:I s:I s:I s:I s:I s:I s:o s:o}", "role", "coordinator", "address",
+        c->address, "phase", lh_phase_name(c->plan.phase), "draining", c->draining,
+        "credited_tokens", (json_int_t)ps_co_credited_tokens(c), "budget_tokens",
+        (json_int_t)c->conf.budget_tokens, "units", (json_int_t)c->conf.units->count, "credited",
+        (json_int_t)credited, "leased", (json_int_t)leased, "plan", (json_int_t)c->plan.number,
+        "workers", workers, "shards", shards);
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    if (!text) return LH_ERR_NO_MEMORY;
+    lh_put(out, text, strlen(text));
+    free(text);
+    return lh_buf_err(out);
+}

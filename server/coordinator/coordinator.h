@@ -1,0 +1,116 @@
+// The coordinator: who is in the run, who trains on what, and the plan (DESIGN 10).
+//
+// Off the data path: pushes and follows go on while it is down. What it grants is durable before it
+// is answered: incarnation numbers, leases, plans, stable points. The ledger of credited units is a
+// view of the shards' logs, as their servers report it, never its own claim (PROTOCOL 20).
+//
+// Files: member.c (join, lease), report.c (servers), plan.c (phases, live workers, H), status.c.
+#ifndef PS_COORDINATOR_H
+#define PS_COORDINATOR_H
+
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/plan.h"
+#include "common/rpc.h"
+#include "common/units.h"
+#include "server/coordinator/store.h"
+
+struct lh_manifest;
+
+struct ps_co_conf {
+    struct lh_env *env;
+    struct lh_transport *transport;
+    struct lh_log *log;
+    struct lh_peer self;
+    const char *dir, *listen; // listen "": somebody else opens the door
+    uint8_t job[16];
+    const struct lh_manifest *manifest;
+    const struct lh_units *units; // borrows
+    uint32_t workers;             // expected; training starts when all are here
+    int64_t worker_timeout_ns, tick_ns;
+    uint64_t budget_tokens; // 0: every unit once
+    uint32_t h_base;
+    bool dylu;
+    uint32_t (*fixed_h)(void *arg, const char *region); // 0: says nothing; may be NULL
+    void *fixed_h_arg;
+    struct lh_plan plan; // eta, damping, bound, mode, weighting of the first plan
+    void (*fatal)(void *arg, lh_err err, const char *text);
+    void *fatal_arg;
+};
+
+struct ps_co_point {
+    uint64_t epoch, version;
+    struct lh_hash chain;
+};
+
+enum { PS_ATTEMPTS = 16 };
+
+struct ps_co_worker {
+    uint64_t id;
+    char region[LH_NAME_SIZE], name[LH_NAME_SIZE];
+    uint32_t granted;
+    uint64_t attempt[PS_ATTEMPTS]; // fresh joins that were granted, the newest first
+    uint64_t incarnation;          // as last seen
+    int64_t seen_ns;
+    bool joined, live, drained, done;
+    double tokens_per_s;
+    uint64_t tokens;
+    struct ps_co_point *final; // manifest->shards of them, when done
+};
+
+enum { CO_FREE = 0 }; // else the worker's place + 1
+struct ps_co_shard {
+    char address[LH_ADDRESS_SIZE];
+    uint64_t process;
+    struct ps_co_point head, stable;
+    uint64_t tokens, plan;
+    uint32_t phase;
+    bool reported;
+    uint8_t *credit;
+    size_t credit_bytes;
+};
+
+struct ps_coordinator {
+    struct ps_co_conf conf;
+    char address[LH_ADDRESS_SIZE];
+    struct ps_store *store;
+    struct ps_co_worker worker[LH_WORKERS_MAX];
+    uint32_t workers;
+    uint32_t *lease; // per unit: CO_FREE or the worker's place + 1
+    struct ps_co_shard *shard;
+    struct lh_plan plan;
+    struct lh_service service;
+    uint64_t timer;
+    int64_t started_ns;
+    bool draining, stopped; // draining: asked by an operator
+};
+
+LH_MUST lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator **out);
+void ps_coordinator_close(struct ps_coordinator *c); // takes no calls any more
+void ps_coordinator_stop(struct ps_coordinator *c);
+LH_MUST lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
+                                      const struct lh_peer *peer, const struct lh_call_ops **ops,
+                                      void **call_self);
+LH_MUST lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out);
+// An operator's wish: finish what is in flight and stand still; a restarted coordinator goes on.
+void ps_coordinator_drain(struct ps_coordinator *c);
+
+// ---- between the files of the coordinator
+void ps_co_fatal(struct ps_coordinator *c, lh_err err);
+bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit);
+uint64_t ps_co_credited_tokens(const struct ps_coordinator *c);
+void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+void ps_co_free_leases(struct ps_coordinator *c,
+                       uint32_t worker); // of one that is gone; uncommitted
+LH_MUST lh_err ps_co_load_members(struct ps_coordinator *c);
+LH_MUST lh_err ps_co_load_plan(struct ps_coordinator *c);
+LH_MUST lh_err ps_co_store_point(struct ps_coordinator *c, uint32_t shard);
+LH_MUST lh_err ps_co_load_points(struct ps_coordinator *c);
+void ps_co_tick(struct ps_coordinator *c); // liveness, phases; a changed plan is stored
+uint32_t ps_co_local_steps(const struct ps_coordinator *c, const struct ps_co_worker *w);
+LH_MUST lh_err ps_co_check_run(const struct ps_coordinator *c, const ProtobufCBinaryData *job,
+                               const ProtobufCBinaryData *manifest);
+
+#endif

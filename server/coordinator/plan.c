@@ -1,0 +1,175 @@
+// The plan: phases of the run, live workers, local steps (DESIGN 6, 10).
+//
+// WAIT until everybody expected is here; RUN until the budget is leased and credited; DRAIN until
+// every live worker has nothing undecided; CLOSE until every shard took that plan; then END. Each
+// change is stored, then handed to the servers, whose logs record it.
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/manifest.h"
+#include "server/coordinator/coordinator.h"
+
+static lh_err store_plan(struct ps_coordinator *c)
+{
+    struct lh_buf b = lh_buf(LH_SMALL_BYTES);
+    lh_plan_write(&c->plan, &b);
+    lh_err err = lh_buf_err(&b);
+    if (!err) err = ps_store_put(c->store, "plan", lh_buf_span(&b));
+    if (!err) err = ps_store_commit(c->store);
+    lh_buf_free(&b);
+    return err;
+}
+
+lh_err ps_co_load_plan(struct ps_coordinator *c)
+{
+    struct lh_span bytes;
+    c->plan = c->conf.plan;
+    if (!ps_store_get(c->store, "plan", &bytes)) return LH_OK;
+    struct lh_plan *stored = malloc(sizeof *stored);
+    if (!stored) return LH_ERR_NO_MEMORY;
+    lh_err err = lh_plan_parse(bytes, stored);
+    if (!err) { // constants are this start's settings, the rest is history
+        c->plan = *stored;
+        c->plan.eta = c->conf.plan.eta;
+        c->plan.damping = c->conf.plan.damping;
+        c->plan.staleness_per_live = c->conf.plan.staleness_per_live;
+    }
+    free(stored);
+    return err;
+}
+
+// ---------------------------------------------------------------- live workers
+
+static int ascending(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+// Who was heard of lately. Returns whether the list changed.
+static bool update_live(struct ps_coordinator *c)
+{
+    int64_t now = lh_now(c->conf.env);
+    uint64_t live[LH_WORKERS_MAX];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct ps_co_worker *w = &c->worker[i];
+        bool alive = now - w->seen_ns < c->conf.worker_timeout_ns;
+        if (w->live && !alive) {
+            lh_logf(c->conf.log, LH_WARN, "worker.lost",
+                    "%s of %s: silent for %.1f s; its units go "
+                    "to others",
+                    w->name, w->region, (double)(now - w->seen_ns) / LH_SECOND);
+            ps_co_free_leases(c, i);
+        }
+        if (!w->live && alive && w->joined)
+            lh_logf(c->conf.log, LH_INFO, "worker.back", "%s of %s", w->name, w->region);
+        w->live = alive;
+        if (alive) live[n++] = w->id;
+    }
+    qsort(live, n, sizeof *live, ascending);
+    if (n == c->plan.live && (n == 0 || memcmp(live, c->plan.worker, n * sizeof *live) == 0))
+        return false;
+    if (n == 0) return false; // nobody: the last plan stands
+    memcpy(c->plan.worker, live, n * sizeof *live);
+    c->plan.live = n;
+    return true;
+}
+
+uint32_t ps_co_local_steps(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    uint32_t fixed = c->conf.fixed_h ? c->conf.fixed_h(c->conf.fixed_h_arg, w->region) : 0;
+    if (fixed) return fixed;
+    double fastest = 0;
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (c->worker[i].live && c->worker[i].tokens_per_s > fastest)
+            fastest = c->worker[i].tokens_per_s;
+    if (!c->conf.dylu || fastest <= 0 || w->tokens_per_s <= 0) return c->conf.h_base;
+    double h = round(c->conf.h_base * w->tokens_per_s / fastest); // DyLU: equal time a round
+    return h < 1 ? 1 : (uint32_t)h;
+}
+
+// ---------------------------------------------------------------- phases
+
+static bool everybody_here(const struct ps_coordinator *c)
+{
+    uint32_t joined = 0;
+    for (uint32_t i = 0; i < c->workers; i++) joined += c->worker[i].joined;
+    bool shards = true;
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) shards &= c->shard[i].reported;
+    return joined >= c->conf.workers && joined > 0 && shards;
+}
+
+// Nothing is left to lease, and all that was leased is credited.
+static bool budget_met(const struct ps_coordinator *c)
+{
+    uint64_t budget = c->conf.budget_tokens ? c->conf.budget_tokens : UINT64_MAX;
+    uint64_t sum = 0;
+    bool free_left = false;
+    for (uint64_t u = 0; u < c->conf.units->count; u++) {
+        if (ps_co_credited(c, u))
+            sum += c->conf.units->unit[u].tokens;
+        else if (c->lease[u] != CO_FREE)
+            return false;
+        else
+            free_left = true;
+    }
+    return sum >= budget || !free_left;
+}
+
+static bool all_drained(const struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (c->worker[i].live && !c->worker[i].drained) return false;
+    return true;
+}
+
+static bool all_closed(const struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
+        if (!c->shard[i].reported || c->shard[i].phase < LH_PHASE_CLOSE) return false;
+    return true;
+}
+
+static uint8_t next_phase(const struct ps_coordinator *c)
+{
+    switch (c->plan.phase) {
+    case LH_PHASE_WAIT: return everybody_here(c) ? LH_PHASE_RUN : LH_PHASE_WAIT;
+    case LH_PHASE_RUN: return budget_met(c) && !c->draining ? LH_PHASE_DRAIN : LH_PHASE_RUN;
+    case LH_PHASE_DRAIN:
+        if (!budget_met(c)) return LH_PHASE_RUN; // a shard lost history that credited units
+        return all_drained(c) ? LH_PHASE_CLOSE : LH_PHASE_DRAIN;
+    case LH_PHASE_CLOSE: return all_closed(c) ? LH_PHASE_END : LH_PHASE_CLOSE;
+    default: return c->plan.phase;
+    }
+}
+
+static void name_end(struct ps_coordinator *c)
+{
+    c->plan.ends = c->conf.manifest->shards;
+    for (uint32_t i = 0; i < c->plan.ends; i++) c->plan.end[i] = c->shard[i].head.version;
+}
+
+void ps_co_tick(struct ps_coordinator *c)
+{
+    if (c->stopped) return;
+    bool changed = update_live(c);
+    uint8_t phase = next_phase(c);
+    if (c->plan.phase == LH_PHASE_END) return; // the run is over: nothing moves
+    if (phase != c->plan.phase) {
+        lh_logf(c->conf.log, LH_INFO, "run.phase", "%s -> %s, %" PRIu64 " tokens credited",
+                lh_phase_name(c->plan.phase), lh_phase_name(phase), ps_co_credited_tokens(c));
+        c->plan.phase = phase;
+        if (phase == LH_PHASE_END) name_end(c);
+        for (uint32_t i = 0; phase == LH_PHASE_DRAIN && i < c->workers; i++)
+            c->worker[i].drained = false;
+        changed = true;
+    }
+    if (!changed) return;
+    c->plan.number++;
+    lh_err err = store_plan(c);
+    if (err) ps_co_fatal(c, err);
+}

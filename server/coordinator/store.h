@@ -1,0 +1,28 @@
+// The coordinator's store: small keys and values that survive kill -9 and a power cut.
+//
+// One file: header "LHST" u32, version u16 (1), 0 u16; then entries: bytes u32 (of key and value
+// parts), CRC-32C u32 of what follows, key (u16 length), value (u32 length; ~0: removed). Entries
+// of one commit become durable together: each commit ends with an entry of the empty key. At start
+// whole commits are read; what follows the last one was never acknowledged and is cut. The file is
+// rewritten when it has grown to four times what it holds.
+#ifndef PS_STORE_H
+#define PS_STORE_H
+
+#include "common/env.h"
+
+struct ps_store;
+
+LH_MUST lh_err ps_store_open(struct lh_env *env, const char *path, struct ps_store **out);
+void ps_store_close(struct ps_store *s);
+// The value of a key, as of the last put (committed or not); false: there is none. Borrowed until
+// the next put or remove.
+bool ps_store_get(const struct ps_store *s, const char *key, struct lh_span *value);
+LH_MUST lh_err ps_store_put(struct ps_store *s, const char *key, struct lh_span value);
+void ps_store_remove(struct ps_store *s, const char *key);
+// Makes everything put and removed since the last commit durable. LH_ERR_DISK_FULL, LH_ERR_IO.
+LH_MUST lh_err ps_store_commit(struct ps_store *s);
+// Calls each(arg, key, value) for all keys that begin with `prefix`, in their order.
+void ps_store_each(const struct ps_store *s, const char *prefix,
+                   void (*each)(void *arg, const char *key, struct lh_span value), void *arg);
+
+#endif

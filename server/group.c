@@ -1,0 +1,328 @@
+// The group: decide what is queued, append, one sync, then acknowledge, fold and publish
+// (DESIGN 5 steps 9-12; PROTOCOL 2-5).
+//
+// While a group is being made durable, arriving pushes queue up and make the next one, so the group
+// grows with the load by itself. Invariant: nothing is answered or published before its sync.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/rpc.h"
+#include "server/server.h"
+
+struct ps_item *ps_item_new(enum ps_item_kind kind, struct ps_shard *shard)
+{
+    struct ps_item *i = calloc(1, sizeof *i);
+    if (!i) return NULL;
+    i->kind = kind;
+    i->shard = shard;
+    i->plain = lh_buf(LH_FRAME_BYTES_MAX);
+    i->body = lh_buf(LH_SMALL_BYTES);
+    return i;
+}
+
+void ps_item_free(struct ps_item *i)
+{
+    lh_blob_release(i->frame);
+    lh_buf_free(&i->plain);
+    lh_buf_free(&i->body);
+    free(i);
+}
+
+void ps_queue(struct ps_server *s, struct ps_item *item)
+{
+    item->next = NULL;
+    *s->queue_end = item;
+    s->queue_end = &item->next;
+    s->queued++;
+    ps_group_kick(s);
+}
+
+// ---------------------------------------------------------------- decide and append
+
+static lh_err append(struct ps_server *s, struct ps_item *i, uint16_t kind, struct lh_span body)
+{
+    struct ps_shard *shard = i->shard;
+    struct lh_record *r = &i->record;
+    r->kind = kind;
+    r->body = body;
+    lh_ledger_next(&shard->head, r);
+    LH_TRY(lh_ledger_apply(&shard->head, r));
+    LH_TRY(ps_wal_add(s->wal, shard->id, r, &i->place));
+    i->appended = true;
+    return LH_OK;
+}
+
+static lh_err open_and_decide(struct ps_server *s, struct ps_item *i)
+{
+    struct ps_shard *shard = i->shard;
+    struct lk_payload_info info = {0};
+    struct lh_span plain;
+    bool opened;
+    lh_err err = lk_replica_open(&shard->replica, lh_blob_span(i->frame), &plain, &opened, &info);
+    bool ours = err == LH_ERR_NO_MEMORY;
+    if (err && (!opened || ours) && !LH_BUG("corrupt_burn")) { // damage on the way is not final
+        i->decision.verdict = PS_NOT_FINAL;
+        i->decision.error = ours ? LH_ERR_BUSY : err;
+        return LH_OK;
+    }
+    i->plain = shard->replica.plain;
+    shard->replica.plain = lh_buf(LH_FRAME_BYTES_MAX);
+    const struct lh_ledger *head = &shard->head;
+    struct ps_gate gate = {s->conf.norm_gate,
+                           head->admitted ? (double)head->tokens / (double)head->admitted : 0};
+    ps_decide_value(shard, &gate, &i->head, err, &info, &i->decision);
+    i->record.scale = i->decision.scale;
+    i->record.reason = (uint32_t)i->decision.error;
+    if (i->decision.kind == LH_ADMIT) return append(s, i, LH_ADMIT, lh_blob_span(i->frame));
+    lh_log_peer(s->conf.log, LH_INFO, "push.refused", "shard %u, worker %016llx, step %llu: %s",
+                shard->id, (unsigned long long)i->worker, (unsigned long long)i->head.step,
+                lh_err_text(i->decision.error));
+    if (LH_BUG("unlogged_reject")) return LH_OK;
+    lh_frame_write_stub(lh_blob_span(i->frame), &i->head, &i->body);
+    LH_TRY(lh_buf_err(&i->body));
+    return append(s, i, LH_REFUSE, lh_buf_span(&i->body));
+}
+
+static lh_err decide_fence(struct ps_server *s, struct ps_item *i)
+{
+    const struct lh_row *row = lh_ledger_row(&i->shard->head, i->worker);
+    if (row && row->incarnation.number >= i->incarnation.number)
+        return LH_OK;                                            // by an earlier hello
+    if (i->shard->head.plan.phase == LH_PHASE_END) return LH_OK; // END is the last record
+    lh_fence_write(i->worker, i->incarnation, &i->body);
+    LH_TRY(lh_buf_err(&i->body));
+    return append(s, i, LH_FENCE, lh_buf_span(&i->body));
+}
+
+static lh_err decide_own(struct ps_server *s, struct ps_item *i)
+{
+    struct ps_shard *shard = i->shard;
+    if (i->kind == PS_ITEM_PLAN) {
+        lh_plan_write(shard->plan, &i->body);
+        free(shard->plan);
+        shard->plan = NULL;
+    } else {
+        struct lh_hash digest = lk_replica_digest(&shard->replica);
+        lh_put(&i->body, digest.b, LH_HASH_BYTES);
+    }
+    LH_TRY(lh_buf_err(&i->body));
+    return append(s, i, i->kind == PS_ITEM_PLAN ? LH_PLAN : LH_DIGEST_RECORD,
+                  lh_buf_span(&i->body));
+}
+
+static lh_err decide(struct ps_server *s, struct ps_item *i)
+{
+    if (i->kind == PS_ITEM_FENCE) return decide_fence(s, i);
+    if (i->kind != PS_ITEM_PUSH) return decide_own(s, i);
+    ps_decide_step(i->shard, &i->head, &i->digest, &i->decision);
+    return i->decision.verdict == PS_DECIDED_NOW ? open_and_decide(s, i) : LH_OK;
+}
+
+// ---------------------------------------------------------------- the group's end
+
+static void answer(struct ps_server *s, struct ps_item *i)
+{
+    if (i->kind == PS_ITEM_FENCE) {
+        ps_hello_answer(i);
+    } else if (i->kind == PS_ITEM_PUSH) {
+        if (i->decision.verdict == PS_NOT_FINAL) {
+            if (i->push) ps_push_error(i->push, i->decision.error);
+            return;
+        }
+        if (!i->appended)
+            s->count.repeated++;
+        else if (i->record.kind == LH_ADMIT)
+            s->count.admitted++;
+        else
+            s->count.refused++;
+        if (i->push) ps_push_answer(i->push, i);
+    }
+}
+
+static void note_staleness(struct ps_shard *shard, uint64_t staleness)
+{
+    size_t bins = LH_COUNT(shard->staleness_seen);
+    shard->staleness_seen[staleness < bins ? staleness : bins - 1]++;
+}
+
+// The disk is full: nothing of the group happened. Its pushes are told to come again.
+static void give_up(struct ps_server *s)
+{
+    lh_err err = LH_OK;
+    ps_wal_drop_group(s->wal);
+    for (uint32_t k = 0; k < s->conf.shard_count && !err; k++)
+        err = lh_ledger_copy(&s->shard[k]->head, &s->shard[k]->replica.ledger);
+    if (err) {
+        ps_fatal(s, err);
+        return;
+    }
+    if (!s->disk_full)
+        lh_logf(s->conf.log, LH_ERROR, "log.disk_full",
+                "no room for the log in %s: pushes wait, "
+                "follows go on; free some space",
+                s->conf.dir);
+    s->disk_full = true;
+    for (struct ps_item *i; (i = s->group);) {
+        s->group = i->next;
+        if (i->kind == PS_ITEM_FENCE)
+            lh_reply_error(i->hello, LH_ERR_BUSY, "the server's disk is full");
+        if (i->push) ps_push_error(i->push, lh_fail(LH_ERR_BUSY, "the server's disk is full"));
+        ps_item_free(i);
+    }
+    s->group_end = &s->group;
+}
+
+static void finish_group(struct ps_server *s)
+{
+    s->disk_full = false;
+    s->count.groups++;
+    for (struct ps_item *i = s->group; i; i = i->next) {
+        if (!i->appended) continue;
+        if (i->record.kind == LH_ADMIT) note_staleness(i->shard, i->decision.staleness);
+        lh_err err = ps_shard_fold(i->shard, &i->record, lh_buf_span(&i->plain), i->decision.norm,
+                                   ps_wal_committed_place(s->wal, i->place));
+        if (err) {
+            ps_fatal(s, err);
+            return;
+        }
+    }
+    ps_wal_group_done(s->wal);
+    for (struct ps_item *i; (i = s->group);) {
+        s->group = i->next;
+        answer(s, i);
+        ps_item_free(i);
+    }
+    s->group_end = &s->group;
+    for (uint32_t k = 0; k < s->conf.shard_count; k++) {
+        ps_follow_publish(s->shard[k]);
+        ps_keep(s->shard[k]);
+    }
+}
+
+static void on_mark(void *arg)
+{
+    struct ps_server *s = arg;
+    s->mark_timer = 0;
+    if (!s->committing && !s->queue && ps_wal_mark(s->wal)) ps_group_kick(s);
+}
+
+static void on_retry(void *arg)
+{
+    struct ps_server *s = arg;
+    s->retry_timer = 0;
+    ps_group_kick(s);
+}
+
+static int64_t commit_job(void *arg)
+{
+    struct ps_server *s = arg;
+    s->commit_result = ps_wal_commit(s->wal);
+    return 0;
+}
+
+static void commit_done(void *arg)
+{
+    struct ps_server *s = arg;
+    s->committing = false;
+    if (s->stopped) return;
+    if (s->commit_result == LH_ERR_DISK_FULL) {
+        give_up(s);
+        lh_cancel(s->conf.env, &s->retry_timer);
+        s->retry_timer = lh_after(s->conf.env, LH_SECOND, on_retry, s);
+        return;
+    }
+    if (s->commit_result) {
+        ps_fatal(s, s->commit_result); // a failed sync is never tried again
+        return;
+    }
+    finish_group(s);
+    if (s->stopped) return;
+    lh_cancel(s->conf.env, &s->mark_timer);
+    s->mark_timer = lh_after(s->conf.env, s->conf.mark_ns, on_mark, s);
+    ps_group_kick(s);
+}
+
+// ---------------------------------------------------------------- the group's beginning
+
+static lh_err add_to_group(struct ps_server *s, struct ps_item *i)
+{
+    i->next = NULL;
+    *s->group_end = i;
+    s->group_end = &i->next;
+    return decide(s, i);
+}
+
+static bool digest_due(const struct ps_shard *shard)
+{
+    uint64_t every = shard->server->conf.digest_every;
+    if (shard->replica.ledger.plan.phase == LH_PHASE_END) return false; // END is the last record
+    return every && shard->replica.ledger.version >= shard->digested + every;
+}
+
+static lh_err add_own(struct ps_server *s, struct ps_shard *shard)
+{
+    bool plan = shard->plan && shard->plan->number > shard->head.plan.number;
+    enum ps_item_kind kind[2] = {PS_ITEM_DIGEST, PS_ITEM_PLAN};
+    bool due[2] = {digest_due(shard), plan}; // the digest first: it is of the durable state
+    for (int k = 0; k < 2; k++) {
+        if (!due[k]) continue;
+        struct ps_item *i = ps_item_new(kind[k], shard);
+        if (!i) return LH_ERR_NO_MEMORY;
+        LH_TRY(add_to_group(s, i));
+    }
+    return LH_OK;
+}
+
+static lh_err build_group(struct ps_server *s)
+{
+    for (uint32_t k = 0; k < s->conf.shard_count; k++) LH_TRY(add_own(s, s->shard[k]));
+    while (s->queue && ps_wal_group_bytes(s->wal) < LH_GROUP_BYTES) {
+        struct ps_item *i = s->queue;
+        s->queue = i->next;
+        if (!s->queue) s->queue_end = &s->queue;
+        s->queued--;
+        LH_TRY(add_to_group(s, i));
+    }
+    return LH_OK;
+}
+
+static void answer_early(struct ps_server *s) // planted bug: acknowledged before the sync
+{
+    for (struct ps_item *i = s->group; i; i = i->next)
+        if (i->kind == PS_ITEM_PUSH && i->push && i->appended) {
+            ps_push_answer(i->push, i);
+            i->push = NULL;
+        }
+}
+
+static void run_group(void *arg)
+{
+    struct ps_server *s = arg;
+    if (s->committing || s->stopped) return;
+    lh_err err = build_group(s);
+    if (err) {
+        ps_fatal(s, err);
+        return;
+    }
+    if (LH_BUG("ack_before_sync")) answer_early(s);
+    if (!ps_wal_group_bytes(s->wal)) { // nothing new: repeated pushes, greetings
+        for (struct ps_item *i; (i = s->group);) {
+            s->group = i->next;
+            answer(s, i);
+            ps_item_free(i);
+        }
+        s->group_end = &s->group;
+        return;
+    }
+    s->committing = true;
+    s->conf.env->ops->work(s->conf.env, LH_LANE_DISK, commit_job, commit_done, s);
+}
+
+void ps_group_kick(struct ps_server *s)
+{
+    bool due = s->queue || ps_wal_group_bytes(s->wal);
+    for (uint32_t k = 0; k < s->conf.shard_count && !due; k++)
+        due = digest_due(s->shard[k]) ||
+              (s->shard[k]->plan && s->shard[k]->plan->number > s->shard[k]->head.plan.number);
+    if (due && !s->committing && !s->stopped) lh_post(s->conf.env, run_group, s);
+}

@@ -1,0 +1,279 @@
+// The server's process: what settings mean for the cores, and the door. See node.h.
+//
+// The coordinator starts first, so that a server of the same process finds it. With both roles one
+// listener hands each call to the core that answers it; otherwise the core opens the door itself.
+#include "server/node.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/coordinator/coordinator.h"
+#include "server/server.h"
+#include "server/settings.h"
+
+enum { UNITS_BYTES = 512 << 20 };
+
+struct ps_node {
+    struct lh_program *program;
+    const struct ps_settings *settings;
+    struct ps_server *server;           // NULL: not this role
+    struct ps_coordinator *coordinator; // NULL: not this role
+    struct lh_units units;
+    uint32_t shard[LH_CONFIG_INTS_MAX];
+    char address[LH_ADDRESS_SIZE];
+    struct lh_service door; // of both roles
+};
+
+lh_err ps_node_create(struct ps_node **out)
+{
+    *out = calloc(1, sizeof **out);
+    return *out ? LH_OK : LH_ERR_NO_MEMORY;
+}
+
+void ps_node_destroy(struct ps_node *n)
+{
+    free(n);
+}
+
+// A process of both roles has the coordinator's certificate, which may serve shards too.
+static enum lh_role role(const void *settings)
+{
+    return ps_is_coordinator(settings) ? LH_C : LH_S;
+}
+
+// ---------------------------------------------------------------- initial parameters
+
+static LH_MUST lh_err check_weights(const struct ps_node *n, uint64_t bytes)
+{
+    const struct lh_manifest *m = &n->program->manifest;
+    if (bytes == m->values * sizeof(float)) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG,
+                   "model.weights: %s has %llu bytes; the manifest's %llu parameters are %llu in "
+                   "fp32: is it another model's?",
+                   n->settings->weights, (unsigned long long)bytes, (unsigned long long)m->values,
+                   (unsigned long long)(m->values * sizeof(float)));
+}
+
+static lh_err initial(void *arg, uint64_t first, uint64_t count, float *out)
+{
+    struct ps_node *n = arg;
+    const struct lh_files_ops *files = n->program->env->ops->files;
+    struct lh_file *file;
+    uint64_t bytes = 0;
+    size_t got = 0, want = (size_t)count * sizeof *out;
+    lh_err err = files->open(n->program->env, n->settings->weights, LH_OPEN_READ, &file);
+    if (err == LH_ERR_NOT_FOUND)
+        return lh_fail(err, "model.weights: %s is not there", n->settings->weights);
+    if (err) return err;
+    err = files->size(file, &bytes);
+    if (!err) err = check_weights(n, bytes);
+    if (!err) err = files->read(file, first * sizeof *out, out, want, &got); // little endian, as we
+    if (!err && got != want)
+        err = lh_fail(LH_ERR_IO, "model.weights: %s ends early", n->settings->weights);
+    files->close(file);
+    return err;
+}
+
+// ---------------------------------------------------------------- coordinator
+
+static uint32_t fixed_h(void *arg, const char *region)
+{
+    return (uint32_t)ps_settings_h(arg, region);
+}
+
+static LH_MUST lh_err load_units(struct ps_node *n)
+{
+    struct lh_buf json;
+    LH_TRY(lh_program_load(n->program, "coordinator.units", n->settings->coordinator.units,
+                           UNITS_BYTES, &json));
+    lh_err err = lh_units_parse(&n->units, lh_buf_span(&json));
+    lh_buf_free(&json);
+    return err;
+}
+
+static LH_MUST lh_err start_coordinator(struct ps_node *n)
+{
+    struct lh_program *p = n->program;
+    const struct ps_settings *s = n->settings;
+    LH_TRY(load_units(n));
+    struct ps_co_conf conf = {
+        .env = p->env,
+        .transport = p->transport,
+        .log = p->log,
+        .self = p->peer,
+        .dir = s->node.dir,
+        .listen = ps_is_shard(s) ? "" : s->listen,
+        .manifest = &p->manifest,
+        .units = &n->units,
+        .workers = (uint32_t)s->coordinator.workers,
+        .worker_timeout_ns = s->coordinator.worker_timeout_s * LH_SECOND,
+        .tick_ns = 250 * LH_MS,
+        .budget_tokens = (uint64_t)s->coordinator.budget_tokens,
+        .h_base = (uint32_t)s->coordinator.h_base,
+        .dylu = s->coordinator.dylu,
+        .fixed_h = fixed_h,
+        .fixed_h_arg = (void *)(uintptr_t)s, // only read
+        .plan = {.mode = (uint8_t)s->mode,
+                 .weighting = (uint8_t)s->weighting,
+                 .eta = s->eta > 0 ? (float)s->eta : 1,
+                 .damping = (float)s->damping,
+                 .staleness_per_live = (uint32_t)s->staleness_max_per_worker},
+        .fatal = lh_program_fatal,
+        .fatal_arg = p,
+    };
+    memcpy(conf.job, p->job, LH_JOB);
+    LH_TRY(ps_coordinator_start(&conf, &n->coordinator));
+    if (!ps_is_shard(s)) lh_program_listening(n->coordinator->address);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- shards
+
+static LH_MUST lh_err start_server(struct ps_node *n)
+{
+    struct lh_program *p = n->program;
+    const struct ps_settings *s = n->settings;
+    for (uint32_t i = 0; i < s->shards.count; i++) {
+        if (s->shards.value[i] >= p->manifest.shards)
+            return lh_fail(LH_ERR_CONFIG, "shards: there is no shard %lld, the manifest has %u",
+                           (long long)s->shards.value[i], p->manifest.shards);
+        n->shard[i] = (uint32_t)s->shards.value[i];
+    }
+    bool both = n->coordinator != NULL;
+    struct ps_conf conf = {
+        .env = p->env,
+        .transport = p->transport,
+        .log = p->log,
+        .self = p->peer,
+        .dir = s->node.dir,
+        .listen = both ? "" : s->listen,
+        .advertise = both && !s->advertise[0] ? n->address : s->advertise,
+        .coordinator = both ? n->address : s->node.coordinator,
+        .manifest = &p->manifest,
+        .keys = p->keys,
+        .cipher = (uint8_t)lh_node_cipher(&s->node),
+        .key_id = (uint32_t)s->node.seal_key_id,
+        .shards = n->shard,
+        .shard_count = s->shards.count,
+        .initial = initial,
+        .initial_arg = n,
+        .segment_bytes = (uint64_t)s->wal_segment_bytes,
+        .checkpoint_every = (uint64_t)s->checkpoint_every_versions,
+        .checkpoint_keep = (unsigned)s->checkpoint_keep,
+        .digest_every = (uint64_t)s->digest_every_versions,
+        .report_ns = 500 * LH_MS,
+        .mark_ns = 100 * LH_MS,
+        .norm_gate = s->norm_gate,
+        .fatal = lh_program_fatal,
+        .fatal_arg = p,
+    };
+    memcpy(conf.job, p->job, LH_JOB);
+    LH_TRY(ps_server_start(&conf, &n->server));
+    if (!both) lh_program_listening(n->server->address);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- the door of both
+
+static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const struct lh_peer *peer,
+                      const struct lh_call_ops **ops, void **call_self)
+{
+    struct ps_node *n = self;
+    switch (rpc) {
+    case LH_RPC_JOIN:
+    case LH_RPC_LEASE:
+    case LH_RPC_REPORT:
+    case LH_RPC_STATUS:
+    case LH_RPC_DRAIN:
+        return ps_coordinator_on_call(n->coordinator, call, rpc, peer, ops, call_self);
+    default: break;
+    }
+    if (!n->server) return lh_fail(LH_ERR_UNAVAILABLE, "the server is starting");
+    return ps_server_on_call(n->server, call, rpc, peer, ops, call_self);
+}
+
+static LH_MUST lh_err open_door(struct ps_node *n)
+{
+    struct lh_transport *t = n->program->transport;
+    n->door = (struct lh_service){n, on_call};
+    LH_TRY(t->ops->listen(t, n->settings->listen, &n->door, n->address, sizeof n->address));
+    memcpy(n->coordinator->address, n->address, sizeof n->address);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- the application
+
+// Others can't dial "every address of this host".
+static LH_MUST lh_err check_address(const struct ps_settings *s)
+{
+    bool every = !strncmp(s->listen, "0.0.0.0:", 8) || !strncmp(s->listen, "[::]:", 5);
+    if (!every || s->advertise[0] || !ps_is_shard(s)) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG,
+                   "advertise is missing: listen is %s, every address of this host, and workers "
+                   "need one that they can dial",
+                   s->listen);
+}
+
+static lh_err start(void *self, struct lh_program *p)
+{
+    struct ps_node *n = self;
+    n->program = p;
+    n->settings = p->settings;
+    LH_TRY(check_address(n->settings));
+    lh_err err = LH_OK;
+    if (ps_is_coordinator(n->settings)) err = start_coordinator(n);
+    if (!err && ps_is_coordinator(n->settings) && ps_is_shard(n->settings)) err = open_door(n);
+    if (!err && ps_is_shard(n->settings)) err = start_server(n);
+    if (!err && n->coordinator && n->server) lh_program_listening(n->address);
+    if (err) {
+        char text[512];
+        snprintf(text, sizeof text, "%s", lh_err_text(err));
+        ps_coordinator_stop(n->coordinator);
+        n->coordinator = NULL;
+        lh_units_free(&n->units);
+        return lh_fail(err, "%s", text);
+    }
+    return LH_OK;
+}
+
+// Both: {"role": "both", "server": {...}, "coordinator": {...}}; else the core's own object.
+static lh_err status(void *self, struct lh_buf *out)
+{
+    struct ps_node *n = self;
+    if (!n->coordinator) return ps_server_status(n->server, out);
+    if (!n->server) return ps_coordinator_status(n->coordinator, out);
+    static const char server[] = "{\"role\":\"both\",\"server\":",
+                      coordinator[] = ",\"coordinator\":";
+    lh_put(out, server, sizeof server - 1);
+    LH_TRY(ps_server_status(n->server, out));
+    lh_put(out, coordinator, sizeof coordinator - 1);
+    LH_TRY(ps_coordinator_status(n->coordinator, out));
+    lh_put(out, "}", 1);
+    return lh_buf_err(out);
+}
+
+static void close_cores(void *self)
+{
+    struct ps_node *n = self;
+    if (n->server) ps_server_close(n->server);
+    if (n->coordinator) ps_coordinator_close(n->coordinator);
+}
+
+static void stop(void *self)
+{
+    struct ps_node *n = self;
+    ps_server_stop(n->server);
+    ps_coordinator_stop(n->coordinator);
+    lh_units_free(&n->units);
+}
+
+const struct lh_app ps_node_app = {
+    .table = &ps_settings_table,
+    .role = role,
+    .lock = true,
+    .start = start,
+    .status = status,
+    .close = close_cores,
+    .stop = stop,
+};

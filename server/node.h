@@ -1,0 +1,14 @@
+// longhaul-server as a process: settings into the cores' confs, one door for both roles.
+#ifndef PS_NODE_H
+#define PS_NODE_H
+
+#include "common/program.h"
+
+struct ps_node;
+
+extern const struct lh_app ps_node_app;
+
+LH_MUST lh_err ps_node_create(struct ps_node **out);
+void ps_node_destroy(struct ps_node *n);
+
+#endif

@@ -1,0 +1,343 @@
+// Receive: hello, and the push stream (DESIGN 5 steps 8-9, PROTOCOL 6).
+//
+// A push arrives as messages of up to 1 MiB whose bulk is copied once, from the transport's slices
+// into the frame's blob. A stream that breaks leaves its part behind, one per worker and shard, and
+// the next attempt asks how much is there (probe). A complete frame is queued for the next group.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/rpc.h"
+#include "longhaul/v1/shard.pb-c.h"
+#include "server/server.h"
+
+struct ps_push {
+    struct ps_push *previous, *next;
+    struct ps_server *server;
+    struct ps_shard *shard; // NULL until the first message
+    struct lh_call *call;
+    uint64_t peer_worker;
+    struct lh_blob *frame;
+    size_t have;
+    struct lh_digest digest;
+    struct ps_item *item; // queued or in a group; it points back
+    bool parked;          // no call any more: a part that waits for its next attempt
+};
+
+// ---------------------------------------------------------------- hello
+
+static void reply_hello(struct ps_item *i)
+{
+    struct ps_shard *s = i->shard;
+    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, i->worker);
+    Longhaul__V1__HelloReply out = LONGHAUL__V1__HELLO_REPLY__INIT;
+    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
+    wire.min = LH_WIRE_VERSION_MIN;
+    wire.max = LH_WIRE_VERSION_MAX;
+    out.wire = &wire;
+    out.process = s->server->process;
+    out.epoch = s->replica.ledger.epoch;
+    if (row) {
+        out.incarnation = row->incarnation.number;
+        out.incarnation_random = row->incarnation.random;
+        out.last_incarnation = row->last.number;
+        out.last_step = row->last_step;
+        out.last_digest.data = (uint8_t *)row->last_digest.b;
+        out.last_digest.len = row->last.number ? LH_DIGEST : 0;
+        out.last_admitted = row->last.number && !row->last_reason;
+        out.last_version = row->last_version;
+    }
+    // Rule 6: a row behind what the worker knows, or ahead of what it ever sent, is another
+    // history.
+    bool same = row && lh_incarnation_equal(row->incarnation, i->incarnation);
+    uint64_t last = lh_row_step(row);
+    out.session = same && ((last >= i->decided && last < i->next_step) || LH_BUG("no_hello"));
+    lh_err err = LH_OK;
+    if (out.session) err = ps_shard_open_session(s, i->worker, i->incarnation);
+    if (err)
+        lh_reply_error(i->hello, err, NULL);
+    else
+        lh_reply(i->hello, &out.base);
+    i->hello = NULL;
+}
+
+void ps_hello_answer(struct ps_item *fence)
+{
+    reply_hello(fence);
+}
+
+static lh_err check_hello(struct ps_server *s, const struct lh_peer *peer,
+                          const Longhaul__V1__HelloRequest *m)
+{
+    uint32_t version;
+    if (!m->wire) return lh_fail(LH_ERR_VERSION, "a hello without wire versions");
+    LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
+    if (!lh_span_equal(lh_span(m->job.data, m->job.len), lh_span(s->conf.job, LH_JOB)))
+        return lh_fail(LH_ERR_DENIED, "hello of another run; check run.name on both sides");
+    if (!lh_span_equal(lh_span(m->manifest.data, m->manifest.len),
+                       lh_span(s->conf.manifest->hash.b, LH_HASH_BYTES)))
+        return lh_fail(LH_ERR_MANIFEST, "the worker has another model's manifest; give servers and "
+                                        "workers the same model.manifest");
+    if (m->worker != lh_worker_id(peer))
+        return lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
+    if (!ps_server_shard(s, m->shard))
+        return lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", m->shard);
+    return LH_OK;
+}
+
+static void on_hello(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct ps_server *s = self;
+    const Longhaul__V1__HelloRequest *m = (const Longhaul__V1__HelloRequest *)message;
+    lh_err err = check_hello(s, lh_request_peer(rq), m);
+    if (err) {
+        lh_log_peer(s->conf.log, LH_WARN, "hello.refused", "worker %s of %s: %s",
+                    lh_request_peer(rq)->name, lh_request_peer(rq)->region, lh_err_text(err));
+        lh_reply_error(rq, err, NULL);
+        return;
+    }
+    struct ps_item *i = ps_item_new(PS_ITEM_FENCE, ps_server_shard(s, m->shard));
+    if (!i) {
+        lh_reply_error(rq, LH_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    i->hello = rq;
+    i->worker = m->worker;
+    i->incarnation = (struct lh_incarnation){m->incarnation, m->incarnation_random};
+    i->decided = m->decided;
+    i->next_step = m->next;
+    const struct lh_row *row = lh_ledger_row(&i->shard->replica.ledger, i->worker);
+    if (row && row->incarnation.number >= i->incarnation.number) { // no fence needed
+        reply_hello(i);
+        ps_item_free(i);
+    } else {
+        ps_queue(s, i);
+    }
+}
+
+lh_err ps_hello_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
+                       const struct lh_call_ops **ops, void **self)
+{
+    return lh_request_accept(call, peer, &longhaul__v1__hello_request__descriptor, on_hello, s, ops,
+                             self);
+}
+
+// ---------------------------------------------------------------- push
+
+static void unlist(struct ps_push *p)
+{
+    if (p->previous)
+        p->previous->next = p->next;
+    else
+        p->server->pushes = p->next;
+    if (p->next) p->next->previous = p->previous;
+    p->server->push_count--;
+    lh_blob_release(p->frame);
+    free(p);
+}
+
+static struct ps_push *parked_part(const struct ps_push *p)
+{
+    for (struct ps_push *k = p->server->pushes; k; k = k->next)
+        if (k->parked && k->shard == p->shard && k->peer_worker == p->peer_worker) return k;
+    return NULL;
+}
+
+// Takes over what an earlier attempt of the same frame left behind.
+static void resume(struct ps_push *p, uint64_t bytes)
+{
+    struct ps_push *part = parked_part(p);
+    if (!part) return;
+    if (part->frame->len == bytes && lh_digest_equal(&part->digest, &p->digest)) {
+        p->frame = part->frame;
+        p->have = part->have;
+        part->frame = NULL;
+    }
+    unlist(part);
+}
+
+static lh_err begin(struct ps_push *p, const Longhaul__V1__PushHead *m)
+{
+    struct ps_server *s = p->server;
+    if (m->process != s->process && !LH_BUG("no_hello"))
+        return lh_fail(LH_ERR_NEED_HELLO, "another process than the one that was greeted");
+    if (m->worker != p->peer_worker)
+        return lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
+    p->shard = ps_server_shard(s, m->shard);
+    if (!p->shard)
+        return lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", m->shard);
+    const struct lk_codec dense = {LK_INDEX_DENSE, LK_VALUE_FP32, 1};
+    size_t most = LH_FRAME_HEADER + 8 * LH_CLAIMS_MAX + LH_SEAL_TAG +
+                  lk_payload_max(&dense, p->shard->replica.layout);
+    if (m->frame_bytes > most || m->frame_bytes < LH_FRAME_HEADER + LH_SEAL_TAG)
+        return lh_fail(LH_ERR_TOO_LARGE, "a frame of %llu bytes; this shard takes %d to %zu",
+                       (unsigned long long)m->frame_bytes, LH_FRAME_HEADER + LH_SEAL_TAG, most);
+    if (m->digest.len != LH_DIGEST) return lh_fail(LH_ERR_MALFORMED, "a push without its digest");
+    memcpy(p->digest.b, m->digest.data, LH_DIGEST);
+    resume(p, m->frame_bytes);
+    if (!p->frame) p->frame = lh_blob_new((size_t)m->frame_bytes);
+    return p->frame ? LH_OK : lh_fail(LH_ERR_BUSY, "no memory for this frame now");
+}
+
+static lh_err answer_probe(struct ps_push *p)
+{
+    Longhaul__V1__PushReply out = LONGHAUL__V1__PUSH_REPLY__INIT;
+    Longhaul__V1__PushResume have = LONGHAUL__V1__PUSH_RESUME__INIT;
+    have.have = p->have;
+    out.resume = &have;
+    out.process = p->server->process;
+    return lh_rpc_send(p->call, &out.base);
+}
+
+static lh_err complete(struct ps_push *p)
+{
+    struct lh_frame f;
+    struct lh_frame_parts parts;
+    LH_TRY(lh_frame_parse(lh_blob_span(p->frame), &f, &parts));
+    struct lh_digest digest = lh_frame_digest(lh_blob_span(p->frame), &f);
+    if (!lh_digest_equal(&digest, &p->digest))
+        return lh_fail(LH_ERR_MALFORMED, "the frame's digest is not the announced one");
+    if (f.worker != p->peer_worker || f.shard != p->shard->id)
+        return lh_fail(LH_ERR_DENIED, "a frame of another worker or shard than its push");
+    struct ps_item *i = ps_item_new(PS_ITEM_PUSH, p->shard);
+    if (!i) return lh_fail(LH_ERR_BUSY, "no memory for this push now");
+    i->push = p;
+    i->frame = lh_blob_share(p->frame);
+    i->head = f;
+    i->digest = digest;
+    i->worker = f.worker;
+    p->item = i;
+    ps_queue(p->server, i);
+    return LH_OK;
+}
+
+static lh_err take_part(struct ps_push *p, const struct lh_msg *msg)
+{
+    ProtobufCMessage *head;
+    size_t at;
+    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__push_head__descriptor, &head, &at));
+    const Longhaul__V1__PushHead *m = (const Longhaul__V1__PushHead *)head;
+    bool probe = m->probe;
+    uint64_t from = m->from;
+    lh_err err = p->shard ? LH_OK : begin(p, m);
+    protobuf_c_message_free_unpacked(head, NULL);
+    if (err) return err;
+    if (probe) return answer_probe(p);
+    size_t n = msg->len - at;
+    if (from == 0) p->have = 0; // an attempt from the start
+    if (from != p->have || n > p->frame->len - p->have)
+        return lh_fail(LH_ERR_MALFORMED, "bytes from %llu on where %zu were received",
+                       (unsigned long long)from, p->have);
+    if (!lh_msg_copy(msg, at, p->frame->data + p->have, n)) return LH_ERR_INTERNAL;
+    p->have += n;
+    p->server->count.bytes_in += n;
+    return p->have == p->frame->len ? complete(p) : LH_OK;
+}
+
+static void push_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct ps_push *p = self;
+    lh_err err =
+        p->item ? lh_fail(LH_ERR_MALFORMED, "bytes after the end of the frame") : take_part(p, msg);
+    if (err)
+        ps_push_error(p, err);
+    else if (!p->item)
+        lh_call_read(call);
+}
+
+static void push_half_close(void *self, struct lh_call *call)
+{
+    (void)call;
+    struct ps_push *p = self;
+    if (!p->item) ps_push_error(p, lh_fail(LH_ERR_MALFORMED, "the stream ended inside the frame"));
+}
+
+static void push_sent(void *self, struct lh_call *call)
+{
+    (void)self;
+    (void)call;
+}
+
+static void push_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    (void)call;
+    (void)status;
+    (void)text;
+    struct ps_push *p = self;
+    if (p->item) p->item->push = NULL;
+    bool park = p->frame && p->have && p->have < p->frame->len && !p->item && !p->server->stopped;
+    struct ps_push *older = park ? parked_part(p) : NULL;
+    if (older) unlist(older);
+    p->call = NULL;
+    p->item = NULL;
+    p->parked = park;
+    if (!park) unlist(p);
+}
+
+static const struct lh_call_ops push_ops = {push_message, push_half_close, push_sent, push_close};
+
+lh_err ps_push_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
+                      const struct lh_call_ops **ops, void **self)
+{
+    if (s->push_count >= LH_DECIDE_QUEUE_MAX)
+        return lh_fail(LH_ERR_BUSY, "%u pushes are under way; try again", s->push_count);
+    struct ps_push *p = calloc(1, sizeof *p);
+    if (!p) return LH_ERR_NO_MEMORY;
+    p->server = s;
+    p->call = call;
+    p->peer_worker = lh_worker_id(peer);
+    p->next = s->pushes;
+    if (p->next) p->next->previous = p;
+    s->pushes = p;
+    s->push_count++;
+    *ops = &push_ops;
+    *self = p;
+    lh_call_read(call);
+    return LH_OK;
+}
+
+void ps_push_error(struct ps_push *p, lh_err err)
+{
+    struct ps_server *s = p->server;
+    s->count.not_final++;
+    if (lh_err_class(err) == LH_CLASS_REJECT)
+        lh_log_peer(s->conf.log, LH_WARN, "push.rejected", "shard %u, worker %016llx: %s",
+                    p->shard ? p->shard->id : 0, (unsigned long long)p->peer_worker,
+                    lh_err_text(err));
+    if (p->item) p->item->push = NULL;
+    p->item = NULL;
+    lh_call_finish(p->call, err, lh_err_text(err));
+}
+
+void ps_push_answer(struct ps_push *p, const struct ps_item *item)
+{
+    const struct lh_row *row = lh_ledger_row(&p->shard->replica.ledger, item->worker);
+    Longhaul__V1__PushReply out = LONGHAUL__V1__PUSH_REPLY__INIT;
+    out.process = p->server->process;
+    out.incarnation = item->head.incarnation.number;
+    out.step = item->head.step;
+    out.digest.data = (uint8_t *)item->digest.b;
+    out.digest.len = LH_DIGEST;
+    if (item->appended) {
+        out.version = item->record.version;
+        out.admitted = item->record.kind == LH_ADMIT;
+        out.reason = item->record.reason;
+        out.scale = item->record.scale;
+        out.staleness = item->decision.staleness;
+    } else if (item->decision.verdict ==
+               PS_DECIDED_NOW) { // a planted bug: refused without a record
+        out.reason = (uint32_t)item->decision.error;
+    } else {
+        LH_ASSERT(row && row->last_step == item->head.step);
+        out.version = row->last_version;
+        out.admitted = !row->last_reason;
+        out.reason = row->last_reason;
+    }
+    p->item = NULL;
+    lh_err err = lh_rpc_send(p->call, &out.base);
+    lh_call_finish(p->call, err, err ? lh_err_text(err) : "");
+}
+
+void ps_receive_free(struct ps_server *s)
+{
+    while (s->pushes) unlist(s->pushes);
+}

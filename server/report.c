@@ -1,0 +1,96 @@
+// Report: what the coordinator hears of the shards, and the plan it answers with.
+//
+// A coordinator that is down stops nothing: the report is simply tried again at the next tick.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/rpc.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "server/server.h"
+
+static void tick(void *arg);
+
+static void take_plan(struct ps_server *s, struct lh_span bytes)
+{
+    struct lh_plan *plan = malloc(sizeof *plan);
+    if (!plan) return;
+    lh_err err = lh_plan_parse(bytes, plan);
+    if (err) lh_log_peer(s->conf.log, LH_WARN, "plan.malformed", "%s", lh_err_text(err));
+    for (uint32_t i = 0; i < s->conf.shard_count && !err; i++) {
+        struct ps_shard *shard = s->shard[i];
+        if (plan->number <= shard->head.plan.number) continue;
+        if (!shard->plan) shard->plan = malloc(sizeof *shard->plan);
+        if (shard->plan) *shard->plan = *plan;
+    }
+    free(plan);
+    ps_group_kick(s);
+}
+
+static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
+{
+    struct ps_server *s = self;
+    s->report = NULL;
+    if (s->stopped) return;
+    const Longhaul__V1__ReportReply *m = (const Longhaul__V1__ReportReply *)answer;
+    if (!err && m->plan.len) take_plan(s, lh_span(m->plan.data, m->plan.len));
+    if (err && lh_err_class(err) == LH_CLASS_REJECT)
+        lh_log_peer(s->conf.log, LH_ERROR, "report.refused", "coordinator %s: %s",
+                    s->conf.coordinator, lh_err_text(err));
+    s->report_timer = lh_after(s->conf.env, s->conf.report_ns, tick, s);
+}
+
+static lh_err send(struct ps_server *s)
+{
+    Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
+    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
+    uint32_t n = s->conf.shard_count;
+    Longhaul__V1__ShardReport *report = calloc(n, sizeof *report);
+    Longhaul__V1__Point *point = calloc(n, sizeof *point);
+    Longhaul__V1__ShardReport **list = calloc(n, sizeof *list);
+    lh_err err = report && point && list ? LH_OK : LH_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < n && !err; i++) {
+        struct lh_ledger *l = &s->shard[i]->replica.ledger;
+        longhaul__v1__shard_report__init(&report[i]);
+        longhaul__v1__point__init(&point[i]);
+        point[i] = (Longhaul__V1__Point){.base = point[i].base,
+                                         .shard = l->shard,
+                                         .epoch = l->epoch,
+                                         .version = l->version,
+                                         .chain = {LH_HASH_BYTES, l->chain.b}};
+        report[i].head = &point[i];
+        report[i].tokens = l->tokens;
+        report[i].credited = (ProtobufCBinaryData){l->credit_bytes, l->credit};
+        report[i].plan = l->plan.number;
+        report[i].phase = l->plan.phase;
+        list[i] = &report[i];
+    }
+    wire.min = LH_WIRE_VERSION_MIN;
+    wire.max = LH_WIRE_VERSION_MAX;
+    m.wire = &wire;
+    m.job = (ProtobufCBinaryData){LH_JOB, s->conf.job};
+    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)s->conf.manifest->hash.b};
+    m.address = s->address;
+    m.process = s->process;
+    m.n_shards = n;
+    m.shards = list;
+    if (!err)
+        err = lh_unary_start(s->coordinator, LH_RPC_REPORT, 5 * LH_SECOND, &m.base,
+                             &longhaul__v1__report_reply__descriptor, on_answer, s, &s->report);
+    free(report);
+    free(point);
+    free(list);
+    return err;
+}
+
+static void tick(void *arg)
+{
+    struct ps_server *s = arg;
+    s->report_timer = 0;
+    if (s->stopped) return;
+    if (send(s)) s->report_timer = lh_after(s->conf.env, s->conf.report_ns, tick, s);
+}
+
+void ps_report_start(struct ps_server *s)
+{
+    if (s->coordinator) tick(s);
+}

@@ -1,0 +1,205 @@
+// The server: start, door, status, end. See server.h for the walk.
+#include "server/server.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/rpc.h"
+#include "longhaul/v1/health.pb-c.h"
+#include "longhaul/v1/shard.pb-c.h"
+#include "server/answer.h"
+
+struct lk_checkpoint_conf ps_checkpoint_conf(struct ps_server *s)
+{
+    return (struct lk_checkpoint_conf){.env = s->conf.env,
+                                       .dir = s->checkpoint_dir,
+                                       .keys = s->conf.keys,
+                                       .cipher = s->conf.cipher,
+                                       .key_id = s->conf.key_id};
+}
+
+struct ps_shard *ps_server_shard(struct ps_server *s, uint32_t id)
+{
+    for (uint32_t i = 0; i < s->conf.shard_count; i++)
+        if (s->shard[i] && s->shard[i]->id == id) return s->shard[i];
+    return NULL;
+}
+
+void ps_fatal(struct ps_server *s, lh_err err)
+{
+    if (s->stopped) return;
+    s->stopped = true;
+    lh_logf(s->conf.log, LH_ERROR, "server.stop", "%s", lh_err_text(err));
+    if (s->conf.fatal) s->conf.fatal(s->conf.fatal_arg, err, lh_err_text(err));
+}
+
+lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out)
+{
+    struct ps_server *s = calloc(1, sizeof *s);
+    if (!s) return LH_ERR_NO_MEMORY;
+    s->conf = *conf;
+    s->queue_end = &s->queue;
+    s->group_end = &s->group;
+    s->process = lh_random_u64(conf->env);
+    lh_err err = LH_ERR_NO_MEMORY;
+    s->shard = calloc(conf->shard_count + 1, sizeof *s->shard);
+    if (!s->shard) goto fail;
+    LH_TRY_TO(fail, err,
+              lh_path(s->checkpoint_dir, sizeof s->checkpoint_dir, conf->dir, "checkpoints"));
+    for (uint32_t i = 0; i < conf->shard_count; i++)
+        LH_TRY_TO(fail, err, ps_shard_create(s, conf->shards[i], &s->shard[i]));
+    LH_TRY_TO(fail, err, ps_recover(s));
+    s->service = (struct lh_service){s, ps_server_on_call};
+    if (conf->listen[0]) // else somebody else opens the door (node.c, a server with two roles)
+        LH_TRY_TO(fail, err,
+                  conf->transport->ops->listen(conf->transport, conf->listen, &s->service,
+                                               s->address, sizeof s->address));
+    if (conf->advertise[0]) snprintf(s->address, sizeof s->address, "%s", conf->advertise);
+    if (conf->coordinator[0])
+        LH_TRY_TO(
+            fail, err,
+            conf->transport->ops->dial(conf->transport, conf->coordinator, LH_C, &s->coordinator));
+    ps_report_start(s);
+    *out = s;
+    return LH_OK;
+fail:
+    ps_server_stop(s);
+    return err;
+}
+
+static void free_items(struct ps_item *i)
+{
+    while (i) {
+        struct ps_item *next = i->next;
+        if (i->hello) lh_reply_error(i->hello, LH_ERR_UNAVAILABLE, "the server is stopping");
+        ps_item_free(i);
+        i = next;
+    }
+}
+
+void ps_server_close(struct ps_server *s)
+{
+    s->stopped = true;
+    lh_cancel(s->conf.env, &s->mark_timer);
+    lh_cancel(s->conf.env, &s->report_timer);
+    lh_cancel(s->conf.env, &s->retry_timer);
+    if (s->coordinator) s->coordinator->transport_ops->hangup(s->coordinator);
+    s->coordinator = NULL;
+}
+
+void ps_server_stop(struct ps_server *s)
+{
+    if (!s) return;
+    ps_server_close(s);
+    free_items(s->queue);
+    free_items(s->group);
+    ps_receive_free(s);
+    for (uint32_t i = 0; s->shard && i < s->conf.shard_count; i++) ps_shard_destroy(s->shard[i]);
+    ps_wal_close(s->wal);
+    free(s->shard);
+    free(s);
+}
+
+// ---------------------------------------------------------------- the door
+
+static void on_health(void *self, struct lh_request *rq, const ProtobufCMessage *m)
+{
+    (void)m;
+    struct ps_server *s = self;
+    ps_answer_health(rq, !s->stopped);
+}
+
+static void on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m)
+{
+    (void)m;
+    struct lh_buf json = lh_buf(LH_SMALL_BYTES);
+    lh_err err = ps_server_status(self, &json);
+    ps_answer_json(rq, err, &json);
+}
+
+lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
+                         const struct lh_peer *peer, const struct lh_call_ops **ops,
+                         void **call_self)
+{
+    struct ps_server *s = self;
+    if (s->stopped) return lh_fail(LH_ERR_UNAVAILABLE, "the server is stopping");
+    switch (rpc) {
+    case LH_RPC_HELLO: return ps_hello_accept(s, call, peer, ops, call_self);
+    case LH_RPC_PUSH: return ps_push_accept(s, call, peer, ops, call_self);
+    case LH_RPC_FOLLOW: return ps_follow_accept(s, call, ops, call_self);
+    case LH_RPC_SNAPSHOT: return ps_snapshot_accept(s, call, ops, call_self);
+    case LH_RPC_SHARD_STATUS:
+        return lh_request_accept(call, peer, &longhaul__v1__shard_status_request__descriptor,
+                                 on_status, s, ops, call_self);
+    case LH_RPC_HEALTH_CHECK:
+        return lh_request_accept(call, peer, &grpc__health__v1__health_check_request__descriptor,
+                                 on_health, s, ops, call_self);
+    default: return lh_fail(LH_ERR_UNSUPPORTED, "%s is not answered here", lh_rpc_path(rpc));
+    }
+}
+
+// ---------------------------------------------------------------- status
+
+static uint64_t quantile(const struct ps_shard *s, double q)
+{
+    uint64_t all = 0, sum = 0;
+    for (size_t i = 0; i < LH_COUNT(s->staleness_seen); i++) all += s->staleness_seen[i];
+    for (size_t i = 0; i < LH_COUNT(s->staleness_seen); i++) {
+        sum += s->staleness_seen[i];
+        if (all && (double)sum >= q * (double)all) return i;
+    }
+    return 0;
+}
+
+// The digest reads the whole replica (a second for 1 GB): it is told of the run's last version
+// only, and made once. Until then the log's DIGEST records are what followers check.
+static void final_digest(struct ps_shard *s, char hex[2 * LH_HASH_BYTES + 1])
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    hex[0] = 0;
+    if (l->plan.phase != LH_PHASE_END) return;
+    if (s->final_version != l->version) s->final_digest = lk_replica_digest(&s->replica);
+    s->final_version = l->version;
+    lh_hash_hex(&s->final_digest, hex);
+}
+
+static json_t *shard_status(struct ps_shard *s)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    char digest[2 * LH_HASH_BYTES + 1], chain[2 * LH_HASH_BYTES + 1];
+    lh_hash_hex(&l->chain, chain);
+    final_digest(s, digest);
+    uint32_t live = l->plan.live ? l->plan.live : 1;
+    return json_pack(
+        "{s:i s:I s:I s:s s:s s:I s:I s:I s:I s:I s:s s:i s:i s:{s:I s:I s:I s:I}}", "shard",
+        (int)s->id, "version", (json_int_t)l->version, "epoch", (json_int_t)l->epoch, "digest",
+        digest, "chain", chain, "parameters", (json_int_t)s->replica.layout->values, "admitted",
+        (json_int_t)l->admitted, "refused", (json_int_t)l->refused, "tokens", (json_int_t)l->tokens,
+        "credited", (json_int_t)l->credited, "phase", lh_phase_name(l->plan.phase), "followers",
+        (int)s->follower_count, "live", (int)live, "staleness", "p50", (json_int_t)quantile(s, 0.5),
+        "p99", (json_int_t)quantile(s, 0.99), "max", (json_int_t)quantile(s, 1), "bound",
+        (json_int_t)((uint64_t)l->plan.staleness_per_live * live));
+}
+
+lh_err ps_server_status(struct ps_server *s, struct lh_buf *out)
+{
+    json_t *shards = json_array();
+    for (uint32_t i = 0; i < s->conf.shard_count; i++)
+        json_array_append_new(shards, shard_status(s->shard[i]));
+    json_t *root = json_pack(
+        "{s:s s:s s:s s:s s:o s:{s:I s:I s:I s:I s:I s:I s:I}}", "role", "server", "name",
+        s->conf.self.name, "region", s->conf.self.region, "address", s->address, "shards", shards,
+        "counters", "admitted", (json_int_t)s->count.admitted, "refused",
+        (json_int_t)s->count.refused, "repeated", (json_int_t)s->count.repeated, "not_final",
+        (json_int_t)s->count.not_final, "bytes_in", (json_int_t)s->count.bytes_in, "bytes_out",
+        (json_int_t)s->count.bytes_out, "groups", (json_int_t)s->count.groups);
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    if (!text) return LH_ERR_NO_MEMORY;
+    lh_put(out, text, strlen(text));
+    free(text);
+    return lh_buf_err(out);
+}

@@ -1,0 +1,136 @@
+// The server: owner of some shards. Receives, decides, appends, acknowledges, folds, publishes.
+//
+// A state machine on one loop thread; group commits run on its disk lane, checkpoints on its
+// compute lane. A push is walked through the files in this order: receive.c (hello, push stream),
+// group.c (decide, append, sync, acknowledge, fold), follow.c (publish), keep.c (checkpoints),
+// recover.c (start), report.c (coordinator).
+#ifndef PS_SERVER_H
+#define PS_SERVER_H
+
+#include "common/log.h"
+#include "common/transport.h"
+#include "kernels/checkpoint.h"
+#include "server/shard.h"
+
+struct lh_unary;
+struct lh_request;
+struct ps_push;
+
+struct ps_conf {
+    struct lh_env *env;
+    struct lh_transport *transport;
+    struct lh_log *log;
+    struct lh_peer self;
+    const char *dir, *listen, *advertise; // advertise "": the bound address
+    const char *coordinator;              // its address; "": none (tests)
+    const struct lh_manifest *manifest;
+    struct lh_keyring *keys;
+    uint8_t cipher;
+    uint32_t key_id;
+    uint8_t job[LH_JOB];
+    const uint32_t *shards;
+    uint32_t shard_count;
+    // Initial parameters: `n` values from `first` of the model's flat order into `out`.
+    lh_err (*initial)(void *arg, uint64_t first, uint64_t n, float *out);
+    void *initial_arg;
+    uint64_t segment_bytes, checkpoint_every, digest_every;
+    unsigned checkpoint_keep;
+    int64_t report_ns, mark_ns;
+    double norm_gate;
+    // Tests look on: every durable record as it is folded, also at a start. NULL: nobody does.
+    void (*folded)(void *arg, uint32_t shard, const struct lh_record *r);
+    void *folded_arg;
+    // The process can't go on (its disk failed, its state is damaged): stop it, loudly. May be
+    // called on the loop only; the server does nothing any more afterwards.
+    void (*fatal)(void *arg, lh_err err, const char *text);
+    void *fatal_arg;
+};
+
+enum ps_item_kind { PS_ITEM_PUSH, PS_ITEM_FENCE, PS_ITEM_PLAN, PS_ITEM_DIGEST, PS_ITEM_EPOCH };
+
+// Somebody's wish for a record: queued, then decided and part of a group, then answered.
+struct ps_item {
+    struct ps_item *next;
+    enum ps_item_kind kind;
+    struct ps_shard *shard;
+    // push
+    struct ps_push *push; // NULL: its call is gone; the decision stands all the same
+    struct lh_blob *frame;
+    struct lh_frame head;
+    struct lh_digest digest;
+    struct ps_decision decision;
+    struct lh_buf plain;
+    // fence: whose hello waits for it
+    struct lh_request *hello;
+    uint64_t worker, decided, next_step;
+    struct lh_incarnation incarnation;
+    // in the group
+    bool appended;
+    struct lh_record record;
+    struct lh_buf body; // of records other than ADMIT
+    struct ps_place place;
+};
+
+struct ps_server {
+    struct ps_conf conf;
+    uint64_t process; // random at every start
+    char address[LH_ADDRESS_SIZE];
+    char checkpoint_dir[LH_PATH_SIZE], wal_dir[LH_PATH_SIZE];
+    struct ps_wal *wal;
+    struct ps_shard **shard; // conf.shard_count of them
+    struct ps_item *queue, **queue_end;
+    size_t queued;
+    struct ps_item *group, **group_end; // being committed
+    bool committing, stopped;
+    lh_err commit_result;
+    uint64_t mark_timer, report_timer, retry_timer;
+    struct lh_link *coordinator;
+    struct lh_unary *report;
+    struct lh_service service;
+    struct ps_push *pushes; // open streams
+    uint32_t push_count, snapshots;
+    bool disk_full;
+    struct {
+        uint64_t admitted, refused, repeated, not_final, bytes_in, bytes_out, groups;
+    } count;
+};
+
+LH_MUST lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out);
+// Takes and makes no calls any more; what its lanes do comes back to nothing. Then the transport
+// may go, and then stop().
+void ps_server_close(struct ps_server *s);
+void ps_server_stop(struct ps_server *s); // frees it; its transport must be gone or dead already
+// The door: hand LH_RPC_HELLO..LH_RPC_SHARD_STATUS and health calls to it (node.c does).
+LH_MUST lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
+                                 const struct lh_peer *peer, const struct lh_call_ops **ops,
+                                 void **call_self);
+// State of this server as JSON (status.json, `longhaul get`).
+LH_MUST lh_err ps_server_status(struct ps_server *s, struct lh_buf *out);
+
+// ---- between the files of the server
+struct ps_shard *ps_server_shard(struct ps_server *s, uint32_t id); // NULL: another server's
+void ps_fatal(struct ps_server *s, lh_err err);
+struct lk_checkpoint_conf ps_checkpoint_conf(struct ps_server *s);
+// receive.c
+LH_MUST lh_err ps_hello_accept(struct ps_server *s, struct lh_call *call,
+                               const struct lh_peer *peer, const struct lh_call_ops **ops,
+                               void **self);
+LH_MUST lh_err ps_push_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
+                              const struct lh_call_ops **ops, void **self);
+void ps_push_answer(struct ps_push *p, const struct ps_item *item);
+void ps_push_error(struct ps_push *p, lh_err err);
+void ps_hello_answer(struct ps_item *fence);
+void ps_receive_free(struct ps_server *s);
+// group.c
+void ps_queue(struct ps_server *s, struct ps_item *item); // takes it
+struct ps_item *ps_item_new(enum ps_item_kind kind, struct ps_shard *shard);
+void ps_item_free(struct ps_item *i);
+void ps_group_kick(struct ps_server *s);
+// recover.c
+LH_MUST lh_err ps_recover(struct ps_server *s);
+// keep.c
+void ps_keep(struct ps_shard *s); // a checkpoint, if one is due
+// report.c
+void ps_report_start(struct ps_server *s);
+
+#endif

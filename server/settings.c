@@ -1,0 +1,151 @@
+// The table of server.yaml, and what its rows must satisfy together. See settings.h.
+#include "server/settings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/identity.h"
+
+#define T struct ps_settings
+#define GIB 1073741824.0
+
+// clang-format off
+static const struct lh_config_row rows[] = {
+    LH_NODE_ROWS(T, node),
+    LH_CONFIG_ROW_ENUM(T, "role", role, "shard", "shard|coordinator|both",
+        "What this process is: owner of shards, coordinator of the run, or both"),
+    LH_CONFIG_ROW_STRING(T, "listen", listen, NULL,
+        "Address to listen on, host:port; port 0 takes a free one"),
+    LH_CONFIG_ROW_STRING(T, "advertise", advertise, "",
+        "Address that others dial, host:port; empty: the bound address"),
+    LH_CONFIG_ROW_INTS(T, "shards", shards, "", 0, 4095, NULL, "Shards this server owns"),
+    LH_CONFIG_ROW_STRING(T, "model.weights", weights, "",
+        "Initial parameters of the whole model, fp32 in the manifest's order; read at first start"),
+
+    LH_CONFIG_ROW_FLOAT(T, "update.eta", eta, "auto", 0, 10, NULL, "auto=0",
+        "Outer learning rate; auto: 1; `longhaul up` writes 1.4 for densities under 10 %"),
+    LH_CONFIG_ROW_FLOAT(T, "update.damping", damping, "0.5", 0, 4, NULL, NULL,
+        "Exponent a of the weight (1 + staleness)^-a of an arrival"),
+    LH_CONFIG_ROW_INT(T, "update.staleness_max_per_worker", staleness_max_per_worker, "4", 1, 1000,
+        "pushes", NULL, "A push staler than this times the live workers is refused"),
+    LH_CONFIG_ROW_ENUM(T, "update.mode", mode, "async", "async|bsp",
+        "Apply pushes as they arrive, or wait for one of every worker"),
+    LH_CONFIG_ROW_ENUM(T, "update.weighting", weighting, "equal", "equal|tokens",
+        "Regions count equally, or by the tokens they trained"),
+    LH_CONFIG_ROW_FLOAT(T, "update.norm_gate", norm_gate, "10", 0, 1e6, NULL, "off=0",
+        "Refuse a push whose norm is over this times the median of the last 64 admitted"),
+
+    LH_CONFIG_ROW_SIZE(T, "wal.segment_bytes", wal_segment_bytes, "64 MiB", 64 * 1024.0, 4 * GIB,
+        "Size of a segment file of the log, allocated ahead"),
+    LH_CONFIG_ROW_INT(T, "checkpoint.every_versions", checkpoint_every_versions, "500", 1, 1e9,
+        "versions", NULL, "Distance of a shard's checkpoints"),
+    LH_CONFIG_ROW_INT(T, "checkpoint.keep", checkpoint_keep, "2", 2, 100, NULL, NULL,
+        "Checkpoints that are kept; the log is cut below the oldest"),
+    LH_CONFIG_ROW_INT(T, "digest.every_versions", digest_every_versions, "50", 1, 1e9, "versions",
+        NULL, "Distance of the records that carry the replica's hash"),
+
+    LH_CONFIG_ROW_INT(T, "coordinator.workers", coordinator.workers, "1", 1, 1024, NULL, NULL,
+        "Workers that the run starts with; it waits for them"),
+    LH_CONFIG_ROW_DURATION(T, "coordinator.worker_timeout_s", coordinator.worker_timeout_s, "15", 1,
+        86400, "s", "A worker that was silent this long is no longer counted as live"),
+    LH_CONFIG_ROW_INT(T, "coordinator.budget_tokens", coordinator.budget_tokens, "0", 0, 1e15,
+        "tokens", NULL, "Credited tokens at which the run ends; a coordinator needs it"),
+    LH_CONFIG_ROW_STRING(T, "coordinator.units", coordinator.units, "",
+        "Manifest of the data's units (JSON file)"),
+    LH_CONFIG_ROW_STRING(T, "coordinator.plan_h", coordinator.plan_h, "",
+        "Local steps per round of named regions, as in asia=8,europe=4; others by dylu"),
+    LH_CONFIG_ROW_BOOL(T, "coordinator.dylu", coordinator.dylu, "true",
+        "Scale the local steps of slower regions by measured speed (DyLU); false: all h_base"),
+    LH_CONFIG_ROW_INT(T, "coordinator.h_base", coordinator.h_base, "8", 1, 300, "steps", NULL,
+        "Local steps per round of the fastest region"),
+};
+// clang-format on
+
+// ---------------------------------------------------------------- coordinator.plan_h
+
+// The next "region=steps" of the list; false at its end. *steps is 0 where it is not of that shape.
+static bool next_plan(const char **at, char region[LH_NAME_SIZE], int64_t *steps)
+{
+    const char *from = *at + strspn(*at, " ,");
+    if (!*from) return false;
+    size_t len = strcspn(from, ","), name = strcspn(from, "=,");
+    char *end = NULL;
+    *steps = 0;
+    *at = from + len;
+    if (name >= LH_NAME_SIZE || name == 0 || from[name] != '=') return true;
+    memcpy(region, from, name);
+    region[name] = 0;
+    long h = strtol(from + name + 1, &end, 10);
+    if (end == from + len && end > from + name + 1 && h >= 1 && h <= 300) *steps = h;
+    return true;
+}
+
+int64_t ps_settings_h(const struct ps_settings *s, const char *region)
+{
+    char name[LH_NAME_SIZE];
+    int64_t steps;
+    for (const char *at = s->coordinator.plan_h; next_plan(&at, name, &steps);)
+        if (steps && !strcmp(name, region)) return steps;
+    return 0;
+}
+
+static LH_MUST lh_err check_plan_h(const char *text)
+{
+    char name[LH_NAME_SIZE];
+    int64_t steps;
+    for (const char *at = text; next_plan(&at, name, &steps);)
+        if (!steps)
+            return lh_fail(LH_ERR_CONFIG,
+                           "coordinator.plan_h: \"%.100s\" is not valid, expected region=steps,... "
+                           "with steps from 1 to 300",
+                           text);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- checks
+
+static LH_MUST lh_err check_shards(const struct lh_ints *shards)
+{
+    if (!shards->count)
+        return lh_fail(LH_ERR_CONFIG, "shards is empty: a server of role shard or both owns some");
+    for (uint32_t i = 0; i < shards->count; i++)
+        for (uint32_t j = 0; j < i; j++)
+            if (shards->value[i] == shards->value[j])
+                return lh_fail(LH_ERR_CONFIG, "shards: %lld is given twice",
+                               (long long)shards->value[i]);
+    return LH_OK;
+}
+
+static LH_MUST lh_err check_coordinator(const struct ps_settings *s)
+{
+    LH_TRY(lh_setting_needed("coordinator.units", s->coordinator.units, "a coordinator"));
+    if (!s->coordinator.budget_tokens)
+        return lh_fail(LH_ERR_CONFIG, "coordinator.budget_tokens is missing: a coordinator needs "
+                                      "it to know when the run ends");
+    return check_plan_h(s->coordinator.plan_h);
+}
+
+static lh_err check(const void *settings)
+{
+    const struct ps_settings *s = settings;
+    LH_TRY(lh_node_check(&s->node));
+    LH_TRY(lh_address_check("listen", s->listen, true));
+    if (s->advertise[0]) LH_TRY(lh_address_check("advertise", s->advertise, false));
+    if (ps_is_coordinator(s)) LH_TRY(check_coordinator(s));
+    if (!ps_is_shard(s)) return LH_OK;
+
+    LH_TRY(check_shards(&s->shards));
+    LH_TRY(lh_setting_needed("seal.keys", s->node.seal_keys, "a server of shards"));
+    LH_TRY(lh_setting_needed("model.weights", s->weights, "a server of shards"));
+    if (s->role == PS_ROLE_SHARD)
+        LH_TRY(lh_setting_needed("coordinator", s->node.coordinator, "a server of role shard"));
+    return LH_OK;
+}
+
+const struct lh_config_table ps_settings_table = {
+    .kind = "server",
+    .row = rows,
+    .rows = sizeof rows / sizeof rows[0],
+    .settings_bytes = sizeof(struct ps_settings),
+    .check = check,
+};

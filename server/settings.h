@@ -1,0 +1,50 @@
+// server.yaml: the settings of longhaul-server, in both its roles.
+#ifndef PS_SETTINGS_H
+#define PS_SETTINGS_H
+
+#include "common/node.h"
+
+enum ps_role { PS_ROLE_SHARD, PS_ROLE_COORDINATOR, PS_ROLE_BOTH };
+
+struct ps_settings {
+    struct lh_node node;
+    int role; // enum ps_role
+    const char *listen, *advertise;
+    struct lh_ints shards;
+    const char *weights;
+
+    // how an arrival is weighed; the coordinator's values enter the plan, and so every log
+    double eta; // 0: auto
+    double damping;
+    int64_t staleness_max_per_worker;
+    int mode;      // enum lh_mode: 0 async, 1 bsp
+    int weighting; // enum lh_weighting: 0 equal, 1 tokens
+    double norm_gate;
+
+    int64_t wal_segment_bytes;
+    int64_t checkpoint_every_versions, checkpoint_keep, digest_every_versions;
+
+    struct { // role coordinator
+        int64_t workers, worker_timeout_s;
+        int64_t budget_tokens;
+        const char *units;
+        const char *plan_h;
+        bool dylu;
+        int64_t h_base;
+    } coordinator;
+};
+
+extern const struct lh_config_table ps_settings_table;
+
+static inline bool ps_is_shard(const struct ps_settings *s)
+{
+    return s->role != PS_ROLE_COORDINATOR;
+}
+static inline bool ps_is_coordinator(const struct ps_settings *s)
+{
+    return s->role != PS_ROLE_SHARD;
+}
+// Local steps that coordinator.plan_h ("asia=8,europe=4") gives a region; 0: it says nothing.
+int64_t ps_settings_h(const struct ps_settings *s, const char *region);
+
+#endif

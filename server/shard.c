@@ -1,0 +1,111 @@
+// A shard's state: index, sessions, fold. See shard.h.
+#include "server/shard.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/server.h"
+
+lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **out)
+{
+    struct ps_shard *s = calloc(1, sizeof *s);
+    if (!s) return LH_ERR_NO_MEMORY;
+    s->id = id;
+    s->server = server;
+    const struct ps_conf *conf = &server->conf;
+    lh_err err;
+    LH_TRY_TO(fail, err, lk_replica_create(&s->replica, conf->job, conf->manifest, id, conf->keys));
+    const struct lh_shard_layout *l = s->replica.layout;
+    LH_TRY_TO(fail, err, conf->initial(conf->initial_arg, l->first, l->values, s->replica.theta));
+    LH_TRY_TO(fail, err, lh_ledger_copy(&s->head, &s->replica.ledger));
+    *out = s;
+    return LH_OK;
+fail:
+    ps_shard_destroy(s);
+    return err;
+}
+
+void ps_shard_destroy(struct ps_shard *s)
+{
+    if (!s) return;
+    ps_keep_free(s->keep);
+    lk_replica_free(&s->replica);
+    lh_ledger_free(&s->head);
+    free(s->index);
+    free(s->plan);
+    free(s);
+}
+
+lh_err ps_shard_indexed(struct ps_shard *s, uint64_t version, struct ps_place place)
+{
+    if (s->indexed == s->index_cap) {
+        size_t cap = s->index_cap ? 2 * s->index_cap : 64;
+        struct ps_index *index = realloc(s->index, cap * sizeof *index);
+        if (!index) return LH_ERR_NO_MEMORY;
+        s->index = index;
+        s->index_cap = cap;
+    }
+    LH_ASSERT(!s->indexed || s->index[s->indexed - 1].version + 1 == version);
+    s->index[s->indexed++] = (struct ps_index){version, place};
+    return LH_OK;
+}
+
+const struct ps_place *ps_shard_place(const struct ps_shard *s, uint64_t version)
+{
+    if (!s->indexed || version < s->index[0].version) return NULL;
+    size_t i = (size_t)(version - s->index[0].version);
+    return i < s->indexed ? &s->index[i].place : NULL;
+}
+
+void ps_shard_forget_before(struct ps_shard *s, uint64_t segment)
+{
+    size_t n = 0;
+    while (n < s->indexed && s->index[n].place.segment < segment) n++;
+    memmove(s->index, s->index + n, (s->indexed - n) * sizeof *s->index);
+    s->indexed -= n;
+}
+
+bool ps_shard_session(const struct ps_shard *s, uint64_t worker, struct lh_incarnation i)
+{
+    for (uint32_t k = 0; k < s->sessions; k++)
+        if (s->session[k].worker == worker)
+            return lh_incarnation_equal(s->session[k].incarnation, i);
+    return false;
+}
+
+lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct lh_incarnation i)
+{
+    uint32_t k = 0;
+    while (k < s->sessions && s->session[k].worker != worker) k++;
+    if (k == LH_WORKERS_MAX)
+        return lh_fail(LH_ERR_BUSY, "shard %u has %d workers already", s->id, LH_WORKERS_MAX);
+    if (k == s->sessions) s->sessions++;
+    s->session[k] = (struct ps_session){worker, i};
+    return LH_OK;
+}
+
+static void note_norm(struct ps_shard *s, double norm)
+{
+    s->norm[s->norms++ % LH_NORM_WINDOW] = norm;
+}
+
+lh_err ps_shard_fold(struct ps_shard *s, const struct lh_record *r, struct lh_span plain,
+                     double norm, struct ps_place place)
+{
+    if (r->kind == LH_ADMIT && plain.data) {
+        LH_TRY(lk_replica_apply_plain(&s->replica, r, plain));
+    } else if (r->kind == LH_ADMIT) { // at start: open it again
+        struct lk_payload_info info;
+        bool opened;
+        LH_TRY(lk_replica_open(&s->replica, r->body, &plain, &opened, &info));
+        LH_TRY(lk_replica_apply_plain(&s->replica, r, plain));
+        norm = sqrt(info.sum_squares);
+    } else {
+        LH_TRY(lk_replica_apply(&s->replica, r));
+    }
+    if (r->kind == LH_ADMIT) note_norm(s, norm);
+    if (s->server->conf.folded) s->server->conf.folded(s->server->conf.folded_arg, s->id, r);
+    if (r->kind == LH_DIGEST_RECORD) s->digested = r->version;
+    return ps_shard_indexed(s, r->version, place);
+}

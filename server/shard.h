@@ -1,0 +1,101 @@
+// A shard: what its owner knows of it. Two fold states: `head` includes the group that is being
+// made durable and is what decisions look at; `replica` is durable, is what followers and
+// snapshots see. head >= replica, equal when nothing is being committed.
+#ifndef PS_SHARD_H
+#define PS_SHARD_H
+
+#include "common/transport.h"
+#include "kernels/replica.h"
+#include "server/wal.h"
+
+struct ps_server;
+
+struct ps_index { // where a durable version's record stands
+    uint64_t version;
+    struct ps_place place;
+};
+
+struct ps_session { // a worker that said hello to this process
+    uint64_t worker;
+    struct lh_incarnation incarnation;
+};
+
+struct ps_follower;
+struct ps_keep;
+
+struct ps_shard {
+    uint32_t id;
+    struct ps_server *server; // borrows
+    struct lk_replica replica;
+    struct lh_ledger head;
+    struct ps_index *index; // ascending, without gaps; the first may be above 1 after a trim
+    size_t indexed, index_cap;
+    struct ps_session session[LH_WORKERS_MAX];
+    uint32_t sessions;
+    struct ps_follower *followers;
+    uint32_t follower_count;
+    double norm[LH_NORM_WINDOW]; // of the last admitted pushes, L2, before the scale
+    uint64_t norms;
+    uint64_t checkpointed;       // version of the newest checkpoint
+    uint64_t digested;           // version of the newest DIGEST record
+    struct ps_keep *keep;        // a checkpoint that is being written; NULL: none
+    struct lh_hash final_digest; // of final_version, once the run has ended; 0: not made
+    uint64_t final_version;
+    uint64_t staleness_seen[64]; // histogram of admitted staleness, the last bin: and above
+    struct lh_plan *plan;        // wanted by the coordinator, not yet in the log; NULL: none
+};
+
+// ---- decide.c: pure functions of the head, no I/O
+
+enum ps_verdict {
+    PS_DECIDED_NOW,    // `record` is to be appended
+    PS_DECIDED_BEFORE, // the row's recorded outcome, when it is durable
+    PS_NOT_FINAL,      // `error`: no record, the step is not consumed
+};
+
+struct ps_decision {
+    enum ps_verdict verdict;
+    uint16_t kind; // LH_ADMIT or LH_REFUSE
+    float scale;
+    lh_err error; // the reason of a refusal, or why it is not final
+    uint64_t staleness;
+    double norm;
+};
+
+struct ps_gate {
+    double norm_gate;   // refuse above this times the median, 0: off
+    double mean_tokens; // of a push, for weighting by tokens
+};
+
+// Everything about a received frame that is known before its seal is opened: session, incarnation,
+// step, closing. `d->verdict` is PS_DECIDED_NOW when the seal is to be opened next.
+void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
+                    const struct lh_digest *digest, struct ps_decision *d);
+// After opening: `opened` is the result of lk_replica_open. Sets kind, scale, reason.
+void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f,
+                     lh_err opened, const struct lk_payload_info *info, struct ps_decision *d);
+double ps_median_norm(const struct ps_shard *s); // 0: too few to tell
+
+// ---- shard.c
+LH_MUST lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **out);
+void ps_shard_destroy(struct ps_shard *s);
+LH_MUST lh_err ps_shard_indexed(struct ps_shard *s, uint64_t version, struct ps_place place);
+const struct ps_place *ps_shard_place(const struct ps_shard *s, uint64_t version); // NULL: cut away
+void ps_shard_forget_before(struct ps_shard *s, uint64_t segment); // those segments are gone
+bool ps_shard_session(const struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
+LH_MUST lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
+// One durable record, in order: folds it, indexes it. `plain` and `norm` of an ADMIT that was
+// opened to decide it; empty when it was not (at start).
+LH_MUST lh_err ps_shard_fold(struct ps_shard *s, const struct lh_record *r, struct lh_span plain,
+                             double norm, struct ps_place place);
+
+void ps_keep_free(struct ps_keep *k); // keep.c; NULL is allowed
+
+// ---- follow.c
+LH_MUST lh_err ps_follow_accept(struct ps_server *server, struct lh_call *call,
+                                const struct lh_call_ops **ops, void **self);
+LH_MUST lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call,
+                                  const struct lh_call_ops **ops, void **self);
+void ps_follow_publish(struct ps_shard *s); // new durable versions: wake the followers
+
+#endif

@@ -1,0 +1,246 @@
+// The write-ahead log: writing. Layout and invariants: wal.h. Reading at start: wal_scan.c.
+#include "server/wal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "common/limits.h"
+#include "server/wal_format.h"
+
+lh_err ps_wal_segment_path(const struct ps_wal *w, uint64_t number, char out[LH_PATH_SIZE])
+{
+    return lh_path(out, LH_PATH_SIZE, w->conf.dir, "%016llx.seg", (unsigned long long)number);
+}
+
+static void write_segment_header(const struct ps_wal *w, struct lh_buf *out)
+{
+    lh_put_u32(out, PS_SEGMENT_MAGIC);
+    lh_put_u16(out, 1);
+    lh_put_u16(out, 0);
+    lh_put_u64(out, w->segment);
+    lh_put_u64(out, w->generation);
+    lh_put_u64(out, w->segment_first);
+    lh_put(out, w->conf.job, LH_JOB);
+    lh_put_u64(out, 0);
+    lh_put_u32(out, lh_crc32c(0, out->data, out->len));
+    LH_ASSERT(out->err || out->len == PS_SEGMENT_HEADER - 4);
+    lh_put_u32(out, 0);
+}
+
+// Opens the next segment, preallocated for at least `need` bytes of entries. Disk lane.
+static lh_err roll(struct ps_wal *w, uint64_t need)
+{
+    const struct lh_files_ops *files = w->conf.env->ops->files;
+    char path[LH_PATH_SIZE];
+    struct lh_buf header = lh_buf(PS_SEGMENT_HEADER);
+    struct lh_file *file = NULL;
+    lh_err err;
+    uint64_t before = w->segment_first;
+    w->segment++;
+    w->segment_first = w->group_first;
+    uint64_t size = PS_SEGMENT_HEADER + need;
+    if (size < w->conf.segment_bytes) size = w->conf.segment_bytes;
+    write_segment_header(w, &header);
+    LH_TRY_TO(out, err, lh_buf_err(&header));
+    LH_TRY_TO(out, err, ps_wal_segment_path(w, w->segment, path));
+    LH_TRY_TO(out, err, files->open(w->conf.env, path, LH_OPEN_WRITE | LH_OPEN_CREATE, &file));
+    LH_TRY_TO(out_remove, err, files->resize(file, size));
+    LH_TRY_TO(out_remove, err, files->write(file, 0, lh_buf_span(&header)));
+    LH_TRY_TO(out_remove, err, files->sync(file));
+    LH_TRY_TO(out_remove, err, files->sync_dir(w->conf.env, w->conf.dir));
+    if (w->file) files->close(w->file);
+    w->file = file;
+    w->at = PS_SEGMENT_HEADER;
+    w->size = size;
+    lh_buf_free(&header);
+    return LH_OK;
+out_remove:
+    files->close(file);
+    if (err == LH_ERR_DISK_FULL && files->remove(w->conf.env, path)) err = LH_ERR_IO;
+out:
+    w->segment--;
+    w->segment_first = before;
+    lh_buf_free(&header);
+    return err;
+}
+
+lh_err ps_wal_open(const struct ps_wal_conf *conf, ps_wal_replay_fn replay, void *arg, bool *torn,
+                   struct ps_wal **out)
+{
+    struct ps_wal *w = calloc(1, sizeof *w);
+    if (!w) return LH_ERR_NO_MEMORY;
+    w->conf = *conf;
+    w->group = lh_buf((size_t)LH_RECORD_BYTES_MAX + LH_GROUP_BYTES);
+    w->next = w->group_first = 1;
+    lh_err err;
+    LH_TRY_TO(fail, err, conf->env->ops->files->make_dir(conf->env, conf->dir));
+    LH_TRY_TO(fail, err, ps_wal_scan(w, replay, arg, torn));
+    w->generation++;
+    w->group_first = w->next;
+    w->durable = w->next - 1;
+    LH_TRY_TO(fail, err, roll(w, 0));
+    *out = w;
+    return LH_OK;
+fail:
+    ps_wal_close(w);
+    return err;
+}
+
+void ps_wal_close(struct ps_wal *w)
+{
+    if (!w) return;
+    if (w->file) w->conf.env->ops->files->close(w->file);
+    for (size_t i = 0; i < LH_COUNT(w->reader); i++)
+        if (w->reader[i].file) w->conf.env->ops->files->close(w->reader[i].file);
+    lh_buf_free(&w->group);
+    free(w);
+}
+
+static lh_err add_entry(struct ps_wal *w, uint32_t shard, const struct lh_record *r,
+                        struct ps_place *place)
+{
+    struct lh_buf *b = &w->group;
+    size_t start = b->len;
+    lh_put_u32(b, PS_ENTRY_MAGIC);
+    lh_put_u32(b, 0);
+    lh_put_u64(b, w->generation);
+    lh_put_u64(b, w->next);
+    lh_put_u64(b, w->durable);
+    lh_put_u32(b, shard);
+    lh_put_u32(b, 0);
+    if (r) {
+        lh_record_write_header(r, b);
+        lh_put(b, r->body.data, r->body.len);
+    }
+    if (place)
+        *place = (struct ps_place){0, start + PS_ENTRY_HEADER,
+                                   (uint32_t)(b->len - start - PS_ENTRY_HEADER)};
+    lh_put_zeros(b, (8 - b->len % 8) % 8);
+    lh_buf_patch_u32(b, start + 4, (uint32_t)(b->len - start + 8));
+    if (!b->err) lh_put_u32(b, lh_crc32c(0, b->data + start, b->len - start));
+    lh_put_u32(b, 0);
+    if (b->err) {
+        lh_err err = b->err;
+        b->len = start;
+        b->err = LH_OK;
+        return err;
+    }
+    w->next++;
+    w->last_is_mark = !r;
+    return LH_OK;
+}
+
+lh_err ps_wal_add(struct ps_wal *w, uint32_t shard, const struct lh_record *r,
+                  struct ps_place *place)
+{
+    LH_ASSERT(shard != PS_MARK);
+    return add_entry(w, shard, r, place); // the group's place in a segment is known after commit
+}
+
+bool ps_wal_mark(struct ps_wal *w)
+{
+    return !w->group.len && !w->last_is_mark && add_entry(w, PS_MARK, NULL, NULL) == LH_OK;
+}
+
+size_t ps_wal_group_bytes(const struct ps_wal *w)
+{
+    return w->group.len;
+}
+
+lh_err ps_wal_commit(struct ps_wal *w)
+{
+    if (w->at + w->group.len > w->size) LH_TRY(roll(w, w->group.len));
+    LH_TRY(w->conf.env->ops->files->write(w->file, w->at, lh_buf_span(&w->group)));
+    return w->conf.env->ops->files->sync(w->file);
+}
+
+void ps_wal_group_done(struct ps_wal *w)
+{
+    w->at += w->group.len;
+    w->durable = w->next - 1;
+    w->group_first = w->next;
+    lh_buf_clear(&w->group);
+}
+
+void ps_wal_drop_group(struct ps_wal *w)
+{
+    w->next = w->group_first;
+    w->last_is_mark = false;
+    lh_buf_clear(&w->group);
+}
+
+struct ps_place ps_wal_committed_place(const struct ps_wal *w, struct ps_place in_group)
+{
+    return (struct ps_place){w->segment, w->at + in_group.at, in_group.bytes};
+}
+
+// ---------------------------------------------------------------- reading back
+
+static lh_err reader(struct ps_wal *w, uint64_t segment, struct lh_file **out)
+{
+    if (segment == w->segment && w->file) {
+        *out = w->file;
+        return LH_OK;
+    }
+    size_t slot = segment % LH_COUNT(w->reader);
+    if (w->reader[slot].file && w->reader[slot].segment != segment) {
+        w->conf.env->ops->files->close(w->reader[slot].file);
+        w->reader[slot].file = NULL;
+    }
+    if (!w->reader[slot].file) {
+        char path[LH_PATH_SIZE];
+        LH_TRY(ps_wal_segment_path(w, segment, path));
+        LH_TRY(
+            w->conf.env->ops->files->open(w->conf.env, path, LH_OPEN_READ, &w->reader[slot].file));
+        w->reader[slot].segment = segment;
+    }
+    *out = w->reader[slot].file;
+    return LH_OK;
+}
+
+lh_err ps_wal_read(struct ps_wal *w, struct ps_place place, struct lh_blob **out)
+{
+    struct lh_file *file;
+    size_t got = 0;
+    LH_TRY(reader(w, place.segment, &file));
+    struct lh_blob *b = lh_blob_new(place.bytes);
+    if (!b) return LH_ERR_NO_MEMORY;
+    lh_err err = w->conf.env->ops->files->read(file, place.at, b->data, place.bytes, &got);
+    if (!err && got != place.bytes)
+        err = lh_fail(LH_ERR_CORRUPT, "segment %016llx ends before byte %llu",
+                      (unsigned long long)place.segment,
+                      (unsigned long long)(place.at + place.bytes));
+    if (err)
+        lh_blob_release(b);
+    else
+        *out = b;
+    return err;
+}
+
+lh_err ps_wal_trim(struct ps_wal *w, uint64_t first_segment_needed)
+{
+    for (; w->oldest < first_segment_needed && w->oldest < w->segment; w->oldest++) {
+        char path[LH_PATH_SIZE];
+        size_t slot = w->oldest % LH_COUNT(w->reader);
+        if (w->reader[slot].file && w->reader[slot].segment == w->oldest) {
+            w->conf.env->ops->files->close(w->reader[slot].file);
+            w->reader[slot].file = NULL;
+        }
+        LH_TRY(ps_wal_segment_path(w, w->oldest, path));
+        lh_err err = w->conf.env->ops->files->remove(w->conf.env, path);
+        if (err && err != LH_ERR_NOT_FOUND) return err;
+    }
+    return LH_OK;
+}
+
+uint64_t ps_wal_generation(const struct ps_wal *w)
+{
+    return w->generation;
+}
+
+uint64_t ps_wal_segment(const struct ps_wal *w)
+{
+    return w->segment;
+}

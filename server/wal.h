@@ -1,0 +1,74 @@
+// The write-ahead log of a server: the records of all its shards, in segments, one sync per group.
+//
+// Segment file DIR/<number, 16 hex digits>.seg, preallocated with zeros:
+//   header (64 bytes): magic "LHWS" u32, version u16, 0 u16, number u64, generation u64,
+//                      first sequence u64, job 16 bytes, 0 u64, CRC-32C of the 56 bytes before
+//                      u32, 0 u32
+//   entry (8-aligned): magic "LHWR" u32, total bytes u32, generation u64, sequence u64,
+//                      durable u64, shard u32 (~0: a mark), 0 u32,            -- 40 bytes
+//                      record header (64 bytes, record.h) and body,           -- not in a mark
+//                      zeros to 8, CRC-32C of all before u32, 0 u32
+// `sequence` counts entries of the whole log without gaps. `durable` is the highest sequence known
+// to be synced when the entry was written; a mark repeats it when the log falls idle.
+//
+// Invariants: 1. Every start makes what survived durable, then opens a new generation in a new
+// segment; nothing is ever appended to a segment of an earlier start. 2. An entry at or below a
+// durable position that was written after it is never cut: damage there stops the start, with the
+// place. 3. What stands above is a torn tail and is cut; if bytes stood there, `torn` says so,
+// because they may have been acknowledged (PROTOCOL 18). 4. A failed sync is final.
+#ifndef PS_WAL_H
+#define PS_WAL_H
+
+#include "common/env.h"
+#include "common/frame.h"
+#include "common/log.h"
+#include "common/record.h"
+
+struct ps_wal;
+
+struct ps_wal_conf {
+    struct lh_env *env;
+    struct lh_log *log;
+    const char *dir;
+    uint64_t segment_bytes;
+    uint8_t job[LH_JOB];
+};
+
+// Where an entry's record bytes (header and body, as followers get them) stand.
+struct ps_place {
+    uint64_t segment;
+    uint64_t at;
+    uint32_t bytes;
+};
+
+// Called for every surviving record in order. An error stops the start.
+typedef lh_err (*ps_wal_replay_fn)(void *arg, uint32_t shard, const struct lh_record *r,
+                                   struct ps_place place);
+
+LH_MUST lh_err ps_wal_open(const struct ps_wal_conf *conf, ps_wal_replay_fn replay, void *arg,
+                           bool *torn, struct ps_wal **out);
+void ps_wal_close(struct ps_wal *w);
+
+// Loop thread: adds a record to the next group. Nothing is written yet; `place` is inside the group
+// until ps_wal_committed_place() makes it one in a segment, after commit and before group_done.
+LH_MUST lh_err ps_wal_add(struct ps_wal *w, uint32_t shard, const struct lh_record *r,
+                          struct ps_place *place);
+size_t ps_wal_group_bytes(const struct ps_wal *w);
+// Disk lane: writes and syncs the group. LH_ERR_DISK_FULL: nothing of it counts, it may be thrown
+// away by ps_wal_drop_group() and the server goes on; any other error: the process must end.
+LH_MUST lh_err ps_wal_commit(struct ps_wal *w);
+struct ps_place ps_wal_committed_place(const struct ps_wal *w, struct ps_place in_group);
+// Loop thread, after a commit: the group is durable; or it is given up.
+void ps_wal_group_done(struct ps_wal *w);
+void ps_wal_drop_group(struct ps_wal *w);
+// Adds a mark to an empty group if the last entry is not one.
+bool ps_wal_mark(struct ps_wal *w);
+
+// Reads record bytes back.
+LH_MUST lh_err ps_wal_read(struct ps_wal *w, struct ps_place place, struct lh_blob **out);
+// Removes the segments before this one.
+LH_MUST lh_err ps_wal_trim(struct ps_wal *w, uint64_t first_segment_needed);
+uint64_t ps_wal_generation(const struct ps_wal *w);
+uint64_t ps_wal_segment(const struct ps_wal *w); // the one that is written now
+
+#endif

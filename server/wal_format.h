@@ -1,0 +1,36 @@
+// What wal.c and wal_scan.c share: the struct and the numbers of the layout. Nobody else includes
+// it.
+#ifndef PS_WAL_FORMAT_H
+#define PS_WAL_FORMAT_H
+
+#include "common/limits.h"
+#include "server/wal.h"
+
+enum { PS_SEGMENT_HEADER = 64, PS_ENTRY_HEADER = 40, PS_ENTRY_TRAILER = 8 };
+static const uint32_t PS_SEGMENT_MAGIC = 0x5357484c; // "LHWS"
+static const uint32_t PS_ENTRY_MAGIC = 0x5257484c;   // "LHWR"
+static const uint32_t PS_MARK = UINT32_MAX;
+
+struct ps_wal {
+    struct ps_wal_conf conf;
+    uint64_t generation, segment, oldest; // the current segment's number; the oldest kept one
+    uint64_t segment_first;               // sequence of its first entry
+    struct lh_file *file;
+    uint64_t at, size;    // where the next group goes in the segment; its preallocated size
+    uint64_t next;        // sequence of the next entry
+    uint64_t group_first; // of the group that is being gathered
+    uint64_t durable;     // highest synced sequence
+    bool last_is_mark;
+    struct lh_buf group;
+    struct {
+        uint64_t segment;
+        struct lh_file *file;
+    } reader[4];
+};
+
+LH_MUST lh_err ps_wal_segment_path(const struct ps_wal *w, uint64_t number, char out[LH_PATH_SIZE]);
+// Reads every segment, replays, makes the survivors durable; sets generation, segment, next,
+// oldest.
+LH_MUST lh_err ps_wal_scan(struct ps_wal *w, ps_wal_replay_fn replay, void *arg, bool *torn);
+
+#endif

@@ -1,0 +1,234 @@
+// The write-ahead log: reading it at start. Layout and invariants: wal.h.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "server/wal_format.h"
+
+struct scan {
+    struct ps_wal *w;
+    ps_wal_replay_fn replay;
+    void *arg;
+    uint64_t *number; // segments, ascending
+    size_t segments;
+    uint64_t durable; // highest durable position that any entry names
+    uint64_t generation;
+    bool torn;
+    lh_err err;
+    struct lh_buf bytes, ahead; // the segment that is being read, and the next
+};
+
+static void note_name(void *arg, const char *name)
+{
+    struct scan *s = arg;
+    unsigned long long number;
+    char tail[8];
+    if (sscanf(name, "%16llx.%7s", &number, tail) != 2 || strcmp(tail, "seg") != 0) return;
+    uint64_t *grown = realloc(s->number, (s->segments + 1) * sizeof *grown);
+    if (!grown) {
+        s->err = LH_ERR_NO_MEMORY;
+        return;
+    }
+    s->number = grown;
+    s->number[s->segments++] = number;
+}
+
+struct entry {
+    uint32_t total, shard;
+    uint64_t generation, sequence, durable;
+    struct lh_record record;
+};
+
+// Reads the entry at `at`; false: there is no valid one.
+static bool read_entry(struct lh_span bytes, size_t at, struct entry *e)
+{
+    memset(e, 0, sizeof *e);
+    if (at > bytes.len || bytes.len - at < PS_ENTRY_HEADER + PS_ENTRY_TRAILER) return false;
+    struct lh_cursor c = lh_cursor(lh_span(bytes.data + at, bytes.len - at));
+    uint32_t magic = lh_get_u32(&c);
+    e->total = lh_get_u32(&c);
+    e->generation = lh_get_u64(&c);
+    e->sequence = lh_get_u64(&c);
+    e->durable = lh_get_u64(&c);
+    e->shard = lh_get_u32(&c);
+    (void)lh_get_u32(&c);
+    if (magic != PS_ENTRY_MAGIC || e->total % 8 || e->total > bytes.len - at ||
+        e->total < PS_ENTRY_HEADER + PS_ENTRY_TRAILER)
+        return false;
+    struct lh_cursor end = lh_cursor(lh_span(bytes.data + at + e->total - PS_ENTRY_TRAILER, 4));
+    if (lh_get_u32(&end) != lh_crc32c(0, bytes.data + at, e->total - PS_ENTRY_TRAILER))
+        return false;
+    if (e->shard == PS_MARK) return true;
+    uint32_t body;
+    if (lh_record_parse_header(lh_get(&c, LH_RECORD_HEADER), &e->record, &body)) return false;
+    e->record.body = lh_get(&c, body);
+    return !c.failed;
+}
+
+static lh_err damaged(const struct scan *s, size_t i, size_t at, uint64_t sequence)
+{
+    return lh_fail(LH_ERR_CORRUPT,
+                   "%s/%016llx.seg: damaged at byte %zu (entry %llu), below the durable position "
+                   "%llu: acknowledged records would be lost. Restore this file from a copy, or "
+                   "rebuild the server from its followers",
+                   s->w->conf.dir, (unsigned long long)s->number[i], at,
+                   (unsigned long long)sequence, (unsigned long long)s->durable);
+}
+
+static bool any_byte(struct lh_span bytes, size_t at)
+{
+    for (; at < bytes.len; at++)
+        if (bytes.data[at]) return true;
+    return false;
+}
+
+// After an invalid entry: does a later valid one of this segment show that it had been synced?
+static void look_ahead(struct scan *s, struct lh_span bytes, size_t at, uint64_t sequence)
+{
+    struct entry e;
+    for (at += 8; at + PS_ENTRY_HEADER <= bytes.len; at += 8) {
+        if (memcmp(bytes.data + at, &PS_ENTRY_MAGIC, 4) != 0 || !read_entry(bytes, at, &e))
+            continue;
+        if (e.sequence > sequence && e.durable > s->durable) s->durable = e.durable;
+    }
+}
+
+static lh_err scan_entries(struct scan *s, size_t i, uint64_t stop)
+{
+    struct ps_wal *w = s->w;
+    struct lh_span bytes = lh_buf_span(&s->bytes);
+    size_t at = PS_SEGMENT_HEADER;
+    struct entry e;
+    while (w->next != stop && read_entry(bytes, at, &e) && e.sequence == w->next) {
+        if (e.durable > s->durable) s->durable = e.durable;
+        w->last_is_mark = e.shard == PS_MARK;
+        struct ps_place place = {s->number[i], at + PS_ENTRY_HEADER,
+                                 (uint32_t)(LH_RECORD_HEADER + e.record.body.len)};
+        if (e.shard != PS_MARK) LH_TRY(s->replay(s->arg, e.shard, &e.record, place));
+        w->next++;
+        at += e.total;
+    }
+    if (w->next == stop) return LH_OK;
+    bool last = i + 1 == s->segments;
+    look_ahead(s, bytes, at, w->next);
+    if ((!last && stop) || w->next <= s->durable) return damaged(s, i, at, w->next);
+    s->torn |= any_byte(bytes, at);
+    return LH_OK;
+}
+
+// Reads one segment's bytes; `first` gets the sequence of its first entry, 0: an unfinished file.
+static lh_err load_segment(struct scan *s, size_t i, struct lh_buf *bytes, uint64_t *first)
+{
+    struct lh_env *env = s->w->conf.env;
+    char path[LH_PATH_SIZE];
+    LH_TRY(ps_wal_segment_path(s->w, s->number[i], path));
+    lh_buf_clear(bytes);
+    LH_TRY(lh_file_load(env, path, bytes));
+    *first = 0;
+    struct lh_cursor c = lh_cursor(lh_buf_span(bytes));
+    uint32_t magic = lh_get_u32(&c);
+    uint16_t version = lh_get_u16(&c);
+    (void)lh_get_u16(&c);
+    uint64_t number = lh_get_u64(&c), generation = lh_get_u64(&c), sequence = lh_get_u64(&c);
+    uint8_t job[LH_JOB];
+    lh_get_into(&c, job, LH_JOB);
+    (void)lh_get_u64(&c);
+    uint32_t crc = lh_get_u32(&c);
+    bool whole = !c.failed && magic == PS_SEGMENT_MAGIC &&
+                 crc == lh_crc32c(0, bytes->data, PS_SEGMENT_HEADER - 8) && number == s->number[i];
+    if (!whole) { // a segment counts from the sync of its header on
+        bool newest = i + 1 == s->segments;
+        if (newest && !any_byte(lh_buf_span(bytes), PS_SEGMENT_HEADER)) return LH_OK;
+        return lh_fail(LH_ERR_CORRUPT,
+                       "%s: its header is damaged; restore this file from a copy, "
+                       "or rebuild the server from its followers",
+                       path);
+    }
+    if (version != 1)
+        return lh_fail(LH_ERR_VERSION, "%s: log of version %u, this build reads 1", path, version);
+    if (memcmp(job, s->w->conf.job, LH_JOB) != 0)
+        return lh_fail(LH_ERR_CONFIG,
+                       "%s: log of another run; give this server a directory of its "
+                       "own (setting dir)",
+                       path);
+    *first = sequence;
+    s->generation = generation;
+    return LH_OK;
+}
+
+// Makes what survived durable, before anything is said about it (PROTOCOL 5).
+static lh_err sync_survivors(struct scan *s)
+{
+    const struct lh_files_ops *files = s->w->conf.env->ops->files;
+    if (LH_BUG("no_resync")) return LH_OK;
+    for (size_t i = s->segments > 2 ? s->segments - 2 : 0; i < s->segments; i++) {
+        char path[LH_PATH_SIZE];
+        struct lh_file *file;
+        LH_TRY(ps_wal_segment_path(s->w, s->number[i], path));
+        LH_TRY(files->open(s->w->conf.env, path, LH_OPEN_WRITE, &file));
+        lh_err err = files->sync(file);
+        files->close(file);
+        if (err) return err;
+    }
+    return files->sync_dir(s->w->conf.env, s->w->conf.dir);
+}
+
+// Loads segment i into `bytes`; a last one that was never finished is removed and counts no more.
+static lh_err load_or_remove(struct scan *s, size_t i, struct lh_buf *bytes, uint64_t *first)
+{
+    *first = 0;
+    if (i >= s->segments) return LH_OK;
+    LH_TRY(load_segment(s, i, bytes, first));
+    if (*first) return LH_OK;
+    char path[LH_PATH_SIZE];
+    LH_TRY(ps_wal_segment_path(s->w, s->number[i], path));
+    s->segments = i;
+    return s->w->conf.env->ops->files->remove(s->w->conf.env, path);
+}
+
+static lh_err scan_all(struct scan *s)
+{
+    uint64_t first, following;
+    LH_TRY(load_or_remove(s, 0, &s->bytes, &first));
+    s->w->next = first ? first : s->w->next;
+    for (size_t i = 0; i < s->segments; i++) {
+        if (first != s->w->next)
+            return lh_fail(LH_ERR_CORRUPT,
+                           "%s: segment %016llx starts at entry %llu, %llu was "
+                           "expected: a segment is missing",
+                           s->w->conf.dir, (unsigned long long)s->number[i],
+                           (unsigned long long)first, (unsigned long long)s->w->next);
+        // where the next segment goes on, this one ended, whatever stands behind
+        LH_TRY(load_or_remove(s, i + 1, &s->ahead, &following));
+        LH_TRY(scan_entries(s, i, following));
+        struct lh_buf done = s->bytes;
+        s->bytes = s->ahead;
+        s->ahead = done;
+        first = following;
+    }
+    return LH_OK;
+}
+
+lh_err ps_wal_scan(struct ps_wal *w, ps_wal_replay_fn replay, void *arg, bool *torn)
+{
+    struct scan s = {.w = w,
+                     .replay = replay,
+                     .arg = arg,
+                     .bytes = lh_buf((size_t)1 << 40),
+                     .ahead = lh_buf((size_t)1 << 40)};
+    lh_err err;
+    LH_TRY_TO(out, err, w->conf.env->ops->files->list(w->conf.env, w->conf.dir, note_name, &s));
+    LH_TRY_TO(out, err, s.err);
+    LH_TRY_TO(out, err, scan_all(&s));
+    LH_TRY_TO(out, err, sync_survivors(&s));
+    w->segment = s.segments ? s.number[s.segments - 1] : 0;
+    w->oldest = s.segments ? s.number[0] : 1;
+    w->generation = s.generation;
+    *torn = s.torn;
+out:
+    free(s.number);
+    lh_buf_free(&s.bytes);
+    lh_buf_free(&s.ahead);
+    return err;
+}
