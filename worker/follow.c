@@ -1,0 +1,436 @@
+// Follow: the other regions' records, folded into the replica; snapshots when there is no other way
+// (DESIGN 5 step 12, 7; PROTOCOL 14-16).
+//
+// The stream is parsed wherever its messages were cut. A record whose payload was left out is
+// filled from the outbox: only what the follow request declared as held can be left out.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "longhaul/v1/shard.pb-c.h"
+#include "worker/worker.h"
+
+enum { HELD_MAX = 64 };
+
+static void connect_stream(void *arg);
+
+static void again(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    if (w->stopped || s->stream_timer || s->ended) return;
+    s->stream_timer = lh_after(w->conf.env, wk_backoff(w, &s->stream_tries), connect_stream, s);
+}
+
+static void reset(struct wk_stream *t)
+{
+    lh_blob_release(t->body);
+    lh_buf_free(&t->whole);
+    *t = (struct wk_stream){0};
+}
+
+void wk_follow_stop(struct wk_shard *s)
+{
+    struct lh_call *call = s->stream.call;
+    reset(&s->stream);
+    if (call) lh_call_cancel(call);
+    again(s);
+}
+
+// ---------------------------------------------------------------- durable copies
+
+struct wk_save {
+    struct wk_shard *shard;
+    struct lk_checkpoint checkpoint;
+    lh_err result;
+};
+
+static struct lk_checkpoint_conf checkpoint_conf(const struct wk_worker *w)
+{
+    return (struct lk_checkpoint_conf){.env = w->conf.env,
+                                       .dir = w->replica_dir,
+                                       .keys = w->conf.keys,
+                                       .cipher = w->conf.cipher,
+                                       .key_id = w->conf.key_id};
+}
+
+static int64_t save_job(void *arg)
+{
+    struct wk_save *k = arg;
+    k->result = lk_checkpoint_write(&k->checkpoint);
+    return 0;
+}
+
+static void save_done(void *arg)
+{
+    struct wk_save *k = arg;
+    struct wk_shard *s = k->shard;
+    s->save = NULL;
+    lh_err err = k->result;
+    uint64_t oldest;
+    struct lk_checkpoint_conf conf = checkpoint_conf(s->worker);
+    if (!err && !s->worker->stopped) {
+        s->durable.epoch = k->checkpoint.epoch;
+        s->durable.version = k->checkpoint.version;
+        s->durable.chain = k->checkpoint.chain;
+        err = lk_checkpoint_prune(&conf, s->id, 2, &oldest);
+    }
+    if (err == LH_ERR_DISK_FULL)
+        lh_logf(s->worker->conf.log, LH_ERROR, "replica.disk_full", "shard %u: no room in %s",
+                s->id, s->worker->replica_dir);
+    else if (err && !s->worker->stopped)
+        wk_fatal(s->worker, err);
+    wk_save_free(k);
+}
+
+void wk_save_free(struct wk_save *k)
+{
+    if (!k) return;
+    lk_checkpoint_free(&k->checkpoint);
+    free(k);
+}
+
+lh_err wk_save_replica(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    struct wk_save *k = s->save ? NULL : calloc(1, sizeof *k);
+    if (!k) return LH_OK;
+    k->shard = s;
+    struct lk_checkpoint_conf conf = checkpoint_conf(w);
+    lh_err err = lk_checkpoint_take(&conf, &s->replica, &k->checkpoint);
+    if (err) {
+        free(k);
+        return err;
+    }
+    s->save = k;
+    w->conf.env->ops->work(w->conf.env, LH_LANE_DISK, save_job, save_done, k);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- a record
+
+static lh_err fill_elided(struct wk_shard *s, struct lh_record *r, struct wk_entry **own)
+{
+    struct lh_frame f;
+    LH_TRY(lh_frame_parse_stub(r->body, &f));
+    struct wk_entry *e = wk_outbox_find(&s->outbox, f.incarnation.number, f.step);
+    struct lh_digest digest = lh_frame_digest(r->body, &f);
+    if (f.worker != s->worker->id || !e || !lh_digest_equal(&digest, &e->digest)) {
+        s->elided_unknown++;
+        return lh_fail(LH_ERR_NOT_FOUND,
+                       "shard %u version %" PRIu64 ": the payload was left out, "
+                       "and this outbox does not hold it",
+                       s->id, r->version);
+    }
+    r->body = lh_blob_span(e->frame);
+    r->flags = 0;
+    *own = e;
+    return LH_OK;
+}
+
+static struct wk_entry *own_entry(struct wk_shard *s, const struct lh_record *r)
+{
+    struct lh_frame f;
+    struct lh_frame_parts parts;
+    if (r->kind != LH_ADMIT || lh_frame_parse(r->body, &f, &parts) || f.worker != s->worker->id)
+        return NULL;
+    return wk_outbox_find(&s->outbox, f.incarnation.number, f.step);
+}
+
+static lh_err ended(struct wk_shard *s)
+{
+    s->ended = true;
+    s->final_digest = lk_replica_digest(&s->replica);
+    lh_logf(s->worker->conf.log, LH_INFO, "shard.ended", "shard %u at version %" PRIu64, s->id,
+            s->replica.ledger.version);
+    LH_TRY(wk_settle_end(s));
+    wk_lease_soon(s->worker);
+    return wk_save_replica(s);
+}
+
+static lh_err take_record(struct wk_shard *s, struct lh_record *r)
+{
+    struct wk_worker *w = s->worker;
+    struct wk_entry *own = NULL;
+    if (r->flags & LH_RECORD_ELIDED)
+        LH_TRY(fill_elided(s, r, &own));
+    else
+        own = own_entry(s, r);
+    LH_TRY(lk_replica_apply(&s->replica, r));
+    s->stream_tries = 0;
+    if (own) {
+        own->version = r->version;
+        own->epoch = r->epoch;
+    }
+    const struct lh_ledger *l = &s->replica.ledger;
+    if (r->kind == LH_PLAN && l->plan.phase == LH_PHASE_END) return ended(s);
+    if (w->conf.durable_every && l->version >= s->durable.version + w->conf.durable_every)
+        LH_TRY(wk_save_replica(s));
+    LH_TRY(wk_trim(s));
+    if (l->plan.mode == LH_MODE_BSP && wk_round_over(s) && wk_view_may_renew(s))
+        s->held = true; // the next round's records wait until this one is the view
+    wk_boundary_soon(w);
+    return LH_OK;
+}
+
+// What a record that can't be folded means for the stream.
+static lh_err judge(struct wk_shard *s, lh_err err)
+{
+    struct wk_worker *w = s->worker;
+    if (err == LH_ERR_CONFLICT || err == LH_ERR_NOT_FOUND || err == LH_ERR_MALFORMED) {
+        s->need_snapshot = err == LH_ERR_CONFLICT;
+        s->hold_none = err == LH_ERR_NOT_FOUND;
+        return err;
+    }
+    if (err == LH_ERR_CORRUPT) { // a DIGEST record says that this replica differs
+        s->digest_mismatches++;
+        s->need_snapshot = true;
+        lh_logf(w->conf.log, LH_ERROR, "replica.differs", "%s", lh_err_text(err));
+        return err;
+    }
+    return err;
+}
+
+// ---------------------------------------------------------------- the bytes
+
+static lh_err take_follow_bytes(struct wk_shard *s, struct lh_span bytes)
+{
+    struct wk_stream *t = &s->stream;
+    while (bytes.len) {
+        if (!t->body) {
+            size_t n = LH_RECORD_HEADER - t->header_have;
+            if (n > bytes.len) n = bytes.len;
+            memcpy(t->header + t->header_have, bytes.data, n);
+            t->header_have += n;
+            bytes = lh_span(bytes.data + n, bytes.len - n);
+            if (t->header_have < LH_RECORD_HEADER) return LH_OK;
+            uint32_t body;
+            LH_TRY(lh_record_parse_header(lh_span(t->header, LH_RECORD_HEADER), &t->record, &body));
+            if (!(t->body = lh_blob_new(body))) return LH_ERR_BUSY;
+            t->body_have = 0;
+        }
+        size_t n = t->body->len - t->body_have;
+        if (n > bytes.len) n = bytes.len;
+        if (n) memcpy(t->body->data + t->body_have, bytes.data, n);
+        t->body_have += n;
+        bytes = lh_span(bytes.data + n, bytes.len - n);
+        if (t->body_have < t->body->len) return LH_OK;
+        t->record.body = lh_blob_span(t->body);
+        s->worker->count.payload_down += LH_RECORD_HEADER + t->body->len;
+        lh_err err = take_record(s, &t->record);
+        if (!t->call) return LH_OK; // it was stopped meanwhile
+        lh_blob_release(t->body);
+        t->body = NULL;
+        t->header_have = 0;
+        if (err) return judge(s, err);
+    }
+    return LH_OK;
+}
+
+// Where the own pushes stand in a state that came as a whole.
+void wk_place_entries(struct wk_shard *s)
+{
+    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
+    for (struct wk_entry *e = s->outbox.first; e; e = e->next) {
+        bool in =
+            row && row->last.number && wk_entry_compare(e, row->last.number, row->last_step) <= 0;
+        e->version = in ? row->last_version : 0;
+        e->epoch = s->replica.ledger.epoch;
+    }
+}
+
+static lh_err take_whole(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    bool first = !s->ready;
+    LH_TRY(lk_replica_load(&s->replica, lh_buf_span(&s->stream.whole)));
+    w->count.snapshots++;
+    s->need_snapshot = false;
+    s->ready = true;
+    s->stream_tries = 0;
+    wk_place_entries(s);
+    if (first) wk_view_start(s);
+    lh_logf(w->conf.log, LH_INFO, "replica.snapshot",
+            "shard %u at version %" PRIu64 ", epoch %" PRIu64, s->id, s->replica.ledger.version,
+            s->replica.ledger.epoch);
+    wk_boundary_soon(w);
+    wk_session_start(s);
+    if (s->replica.ledger.plan.phase == LH_PHASE_END) return ended(s);
+    return wk_save_replica(s);
+}
+
+// ---------------------------------------------------------------- the stream
+
+static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct wk_shard *s = self;
+    ProtobufCMessage *head;
+    size_t at;
+    if (s->stream.call != call) return;
+    lh_err err = lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &head, &at);
+    uint64_t total = 0, process = 0;
+    if (!err) {
+        total = ((Longhaul__V1__PartHead *)head)->total;
+        process = ((Longhaul__V1__PartHead *)head)->process;
+        protobuf_c_message_free_unpacked(head, NULL);
+    }
+    if (!err && s->process && process != s->process) wk_session_lost(s); // greet the new one
+    if (!err && s->stream.snapshot && total > lk_replica_bytes_max(s->layout))
+        err = lh_fail(LH_ERR_TOO_LARGE, "a snapshot of %" PRIu64 " bytes", total);
+    for (size_t i = 0; i < msg->parts && !err && s->stream.call == call; i++) {
+        struct lh_span part = msg->part[i];
+        size_t skip = at < part.len ? at : part.len;
+        at -= skip;
+        part = lh_span(part.data + skip, part.len - skip);
+        if (s->stream.snapshot)
+            lh_put(&s->stream.whole, part.data, part.len);
+        else
+            err = take_follow_bytes(s, part);
+    }
+    if (!err && s->stream.snapshot) err = lh_buf_err(&s->stream.whole);
+    if (err && lh_err_class(err) == LH_CLASS_STOP && err != LH_ERR_CORRUPT) {
+        wk_fatal(s->worker, err);
+        return;
+    }
+    if (s->stream.call != call) return;
+    if (err) {
+        lh_logf(s->worker->conf.log, LH_WARN, "follow.broken", "shard %u: %s", s->id,
+                lh_err_text(err));
+        lh_call_cancel(call);
+    } else if (!s->held && !s->ended) {
+        lh_call_read(call);
+    } else if (s->ended) {
+        lh_call_cancel(call);
+    }
+}
+
+void wk_follow_resume(struct wk_shard *s)
+{
+    if (!s->held) return;
+    s->held = false;
+    if (s->stream.call && !s->stream.snapshot) lh_call_read(s->stream.call);
+}
+
+static void nothing(void *self, struct lh_call *call)
+{
+    (void)self;
+    (void)call;
+}
+
+static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    struct wk_shard *s = self;
+    struct wk_worker *w = s->worker;
+    if (s->stream.call != call) return;
+    lh_err err = LH_OK;
+    if (!w->stopped && status == LH_OK && s->stream.snapshot) err = take_whole(s);
+    if (!w->stopped && status == LH_ERR_NOT_FOUND && !s->stream.snapshot) s->need_snapshot = true;
+    if (status && lh_err_class(status) == LH_CLASS_REJECT && status != LH_ERR_NOT_FOUND)
+        lh_logf(w->conf.log, LH_ERROR, "follow.refused", "shard %u at %s: %s", s->id, s->address,
+                text);
+    reset(&s->stream);
+    if (w->stopped) return;
+    if (err && lh_err_class(err) == LH_CLASS_STOP && err != LH_ERR_CORRUPT) {
+        wk_fatal(w, err);
+        return;
+    }
+    if (status && !s->ended) wk_session_lost(s); // it may be another process now: greet it again
+    if (s->need_snapshot || !s->ready || status)
+        again(s);
+    else
+        connect_stream(s);
+}
+
+static const struct lh_call_ops stream_ops = {on_message, nothing, nothing, on_close};
+
+// Which frames the server may leave out: per incarnation the range of steps that the outbox holds;
+// the current one's goes on, because what will be pushed comes from the outbox too.
+static size_t list_held(const struct wk_shard *s, Longhaul__V1__Held *item,
+                        Longhaul__V1__Held **list)
+{
+    size_t n = 0;
+    const struct wk_worker *w = s->worker;
+    if (s->hold_none) return 0;
+    for (struct wk_entry *e = s->outbox.first; e && n + 1 < HELD_MAX; e = e->next) {
+        if (e->head.incarnation.number == w->incarnation.number) break;
+        if (n && item[n - 1].incarnation == e->head.incarnation.number &&
+            item[n - 1].last_step + 1 == e->head.step) {
+            item[n - 1].last_step = e->head.step;
+            continue;
+        }
+        longhaul__v1__held__init(&item[n]);
+        item[n].worker = w->id;
+        item[n].incarnation = e->head.incarnation.number;
+        item[n].first_step = item[n].last_step = e->head.step;
+        list[n] = &item[n];
+        n++;
+    }
+    const struct wk_entry *first = s->outbox.first;
+    while (first && first->head.incarnation.number != w->incarnation.number) first = first->next;
+    longhaul__v1__held__init(&item[n]);
+    item[n].worker = w->id;
+    item[n].incarnation = w->incarnation.number;
+    item[n].first_step = first ? first->head.step : s->next;
+    list[n] = &item[n];
+    return n + 1;
+}
+
+static lh_err ask_follow(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    struct lh_ledger *l = &s->replica.ledger;
+    Longhaul__V1__FollowRequest m = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
+    Longhaul__V1__Point from = LONGHAUL__V1__POINT__INIT;
+    Longhaul__V1__Held item[HELD_MAX], *list[HELD_MAX];
+    from.shard = s->id;
+    from.epoch = l->epoch;
+    from.version = l->version;
+    from.chain = (ProtobufCBinaryData){LH_HASH_BYTES, l->chain.b};
+    m.from = &from;
+    m.n_held = list_held(s, item, list);
+    m.held = list;
+    m.job = (ProtobufCBinaryData){LH_JOB, w->conf.job};
+    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.manifest->hash.b};
+    s->hold_none = false;
+    LH_TRY(lh_call_open(s->link, LH_RPC_FOLLOW, 0, &stream_ops, s, &s->stream.call));
+    return lh_rpc_send(s->stream.call, &m.base);
+}
+
+static lh_err ask_snapshot(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
+    m.shard = s->id;
+    m.job = (ProtobufCBinaryData){LH_JOB, w->conf.job};
+    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.manifest->hash.b};
+    s->stream.snapshot = true;
+    s->stream.whole = lh_buf(lk_replica_bytes_max(s->layout));
+    LH_TRY(lh_call_open(s->link, LH_RPC_SNAPSHOT, 0, &stream_ops, s, &s->stream.call));
+    return lh_rpc_send(s->stream.call, &m.base);
+}
+
+static void connect_stream(void *arg)
+{
+    struct wk_shard *s = arg;
+    struct wk_worker *w = s->worker;
+    lh_cancel(w->conf.env, &s->stream_timer);
+    if (w->stopped || s->stream.call || s->ended) return;
+    if (!s->link) {
+        again(s);
+        return;
+    }
+    lh_err err = s->ready && !s->need_snapshot ? ask_follow(s) : ask_snapshot(s);
+    if (err && !s->stream.call) {
+        reset(&s->stream);
+        again(s);
+    } else if (err) {
+        lh_call_cancel(s->stream.call);
+    } else {
+        lh_call_finish(s->stream.call, LH_OK, NULL);
+        lh_call_read(s->stream.call);
+    }
+}
+
+void wk_follow_start(struct wk_shard *s)
+{
+    connect_stream(s);
+}

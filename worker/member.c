@@ -1,0 +1,302 @@
+// Member: join, lease units, report (DESIGN 10). A coordinator that can't be reached stops nothing
+// but new units.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "longhaul/v1/member.pb-c.h"
+#include "worker/worker.h"
+
+static void tick(void *arg);
+
+static void again(struct wk_worker *w, int64_t ns)
+{
+    if (w->stopped) return;
+    lh_cancel(w->conf.env, &w->member_timer);
+    w->member_timer = lh_after(w->conf.env, ns, tick, w);
+}
+
+// Says it at the first failure, and ever more seldom.
+static void say_unreachable(struct wk_worker *w, lh_err err)
+{
+    uint32_t tries = w->member_tries;
+    if ((tries & (tries + 1)) == 0)
+        lh_logf(w->conf.log, LH_WARN, "member.unreachable", "coordinator %s, attempt %u: %s; %s",
+                w->conf.coordinator, tries + 1, lh_err_text(err),
+                w->joined ? "training goes on" : "trying again");
+}
+
+static bool refused(struct wk_worker *w, const char *what, lh_err err)
+{
+    if (lh_err_class(err) != LH_CLASS_REJECT) {
+        say_unreachable(w, err);
+        return false;
+    }
+    lh_logf(w->conf.log, LH_ERROR, "member.refused", "%s at %s: %s", what, w->conf.coordinator,
+            lh_err_text(err));
+    bool final = err == LH_ERR_MANIFEST || err == LH_ERR_VERSION || err == LH_ERR_DENIED ||
+                 err == LH_ERR_FENCED || err == LH_ERR_CONFIG;
+    if (final) wk_fatal(w, err);
+    return final;
+}
+
+static void take_addresses(struct wk_worker *w, size_t n, Longhaul__V1__ShardAddress **list)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (list[i]->shard >= w->shards || strlen(list[i]->address) >= LH_ADDRESS_SIZE) continue;
+        struct wk_shard *s = &w->shard[list[i]->shard];
+        if (strcmp(s->address, list[i]->address) == 0) continue;
+        struct lh_link *link;
+        struct lh_transport *t = w->conf.transport;
+        if (t->ops->dial(t, list[i]->address, LH_S, &link)) continue;
+        if (s->link) s->link->transport_ops->hangup(s->link);
+        s->link = link;
+        memcpy(s->address, list[i]->address, strlen(list[i]->address) + 1);
+        s->process = 0;
+        if (!s->stream.call) wk_follow_start(s);
+        if (s->ready) wk_session_start(s);
+    }
+}
+
+// ---------------------------------------------------------------- join
+
+static void on_join(void *self, lh_err err, const ProtobufCMessage *answer)
+{
+    struct wk_worker *w = self;
+    w->join = NULL;
+    if (w->stopped) return;
+    if (!err) {
+        const Longhaul__V1__JoinReply *m = (const Longhaul__V1__JoinReply *)answer;
+        if (m->worker != w->id) err = lh_fail(LH_ERR_PROTOCOL, "joined as another worker");
+        if (!err && w->fresh) err = wk_identity_grant(w, m->granted);
+        if (!err && m->granted != w->incarnation.number >> 32)
+            err = lh_fail(LH_ERR_FENCED, "incarnation %u was granted, ours is %" PRIx64, m->granted,
+                          w->incarnation.number);
+        if (err) {
+            wk_fatal(w, err);
+            return;
+        }
+        w->joined = true;
+        w->member_tries = 0;
+        take_addresses(w, m->n_shards, m->shards);
+        again(w, 0);
+        return;
+    }
+    if (!refused(w, "join", err)) again(w, wk_backoff(w, &w->member_tries));
+}
+
+static lh_err send_join(struct wk_worker *w)
+{
+    Longhaul__V1__JoinRequest m = LONGHAUL__V1__JOIN_REQUEST__INIT;
+    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
+    wire.min = LH_WIRE_VERSION_MIN;
+    wire.max = LH_WIRE_VERSION_MAX;
+    m.wire = &wire;
+    m.job = (ProtobufCBinaryData){LH_JOB, w->conf.job};
+    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.manifest->hash.b};
+    m.units = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.units->hash.b};
+    m.fresh = w->fresh;
+    m.attempt = w->attempt;
+    m.incarnation = w->incarnation.number;
+    return lh_unary_start(w->coordinator, LH_RPC_JOIN, w->conf.deadline_ns, &m.base,
+                          &longhaul__v1__join_reply__descriptor, on_join, w, &w->join);
+}
+
+// ---------------------------------------------------------------- lease
+
+static bool queued(const struct wk_worker *w, uint64_t unit)
+{
+    for (uint32_t i = 0; i < w->queued; i++)
+        if (w->queue[i].unit == unit) return true;
+    return false;
+}
+
+static bool in_list(const uint64_t *list, uint32_t n, uint64_t unit)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i] == unit) return true;
+    return false;
+}
+
+// Trained, and its claim is on its way: waiting in a shard, or in a frame of the outbox.
+static bool claimed(const struct wk_worker *w, uint64_t unit)
+{
+    const struct wk_shard *s = &w->shard[unit % w->shards];
+    if (in_list(s->fresh, s->freshes, unit) || in_list(s->returned, s->returneds, unit))
+        return true;
+    for (struct wk_entry *e = s->outbox.first; e; e = e->next)
+        if (in_list(e->head.claim, e->head.claims, unit) &&
+            !lh_ledger_credited(&s->replica.ledger, unit))
+            return true;
+    return false;
+}
+
+static void take_units(struct wk_worker *w, size_t n, const uint64_t *units)
+{
+    struct wk_trainer *t = w->conf.trainer;
+    for (size_t i = 0; i < n && w->queued < WK_QUEUE_MAX; i++) {
+        uint64_t u = units[i];
+        if (u >= w->conf.units->count || queued(w, u) || claimed(w, u)) continue;
+        if (lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u)) continue;
+        struct wk_queued q = {u, 0, w->conf.units->unit[u].tokens};
+        if (u == w->resume_unit && w->resume_offset < q.tokens) q.done = w->resume_offset;
+        w->queue[w->queued++] = q;
+        if (t->ops->announce) t->ops->announce(t, u);
+    }
+}
+
+static void take_stable(struct wk_worker *w, size_t n, Longhaul__V1__Point **list)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (list[i]->shard >= w->shards || list[i]->chain.len != LH_HASH_BYTES) continue;
+        struct wk_shard *s = &w->shard[list[i]->shard];
+        s->stable.epoch = list[i]->epoch;
+        s->stable.version = list[i]->version;
+        memcpy(s->stable.chain.b, list[i]->chain.data, LH_HASH_BYTES);
+        lh_err err = wk_trim(s);
+        if (err) wk_fatal(w, err);
+    }
+}
+
+static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
+{
+    struct wk_worker *w = self;
+    w->lease = NULL;
+    if (w->stopped) return;
+    if (err) {
+        if (!refused(w, "lease", err)) again(w, wk_backoff(w, &w->member_tries));
+        return;
+    }
+    const Longhaul__V1__LeaseReply *m = (const Longhaul__V1__LeaseReply *)answer;
+    w->member_tries = 0;
+    w->told_done |= w->telling_done && !m->unknown;
+    if (m->unknown) {
+        w->joined = false;
+        again(w, 0);
+        return;
+    }
+    w->phase = (uint8_t)m->phase;
+    w->started = m->start;
+    if (m->local_steps) w->local_steps = m->local_steps;
+    take_addresses(w, m->n_shards, m->shards);
+    if (w->phase == LH_PHASE_RUN) take_units(w, m->n_units, m->units);
+    if (w->phase >= LH_PHASE_DRAIN) w->queued = 0; // what was not trained goes back
+    take_stable(w, m->n_stable, m->stable);
+    if (w->stopped) return;
+    w->want_lease = false;
+    w->leased_out = m->n_units < w->conf.queue_units; // it asked for that many, claims left out
+    again(w, w->conf.lease_ns);
+    wk_boundary_soon(w);
+}
+
+bool wk_drained(const struct wk_worker *w)
+{
+    if (w->phase < LH_PHASE_DRAIN || w->queued || w->stepping) return false;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        const struct wk_shard *s = &w->shard[i];
+        if (wk_outbox_undecided(&s->outbox) || s->steps || s->freshes || s->returneds) return false;
+    }
+    return true;
+}
+
+static bool all_ended(const struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (!w->shard[i].ended) return false;
+    return true;
+}
+
+static uint64_t *list_claimed(const struct wk_worker *w, size_t *count)
+{
+    size_t cap = 0, n = 0;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        const struct wk_shard *s = &w->shard[i];
+        cap += s->freshes + s->returneds;
+        for (struct wk_entry *e = s->outbox.first; e; e = e->next) cap += e->head.claims;
+    }
+    uint64_t *out = malloc((cap + 1) * sizeof *out);
+    for (uint32_t i = 0; out && i < w->shards; i++) {
+        const struct wk_shard *s = &w->shard[i];
+        for (uint32_t k = 0; k < s->freshes; k++) out[n++] = s->fresh[k];
+        for (uint32_t k = 0; k < s->returneds; k++) out[n++] = s->returned[k];
+        for (struct wk_entry *e = s->outbox.first; e; e = e->next)
+            for (uint32_t k = 0; k < e->head.claims; k++)
+                if (!lh_ledger_credited(&s->replica.ledger, e->head.claim[k]))
+                    out[n++] = e->head.claim[k];
+    }
+    *count = n;
+    return out;
+}
+
+static size_t list_points(struct wk_worker *w, bool final, Longhaul__V1__Point *item,
+                          Longhaul__V1__Point **list)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        struct wk_shard *s = &w->shard[i];
+        if (final ? !s->ended : !s->durable.version) continue;
+        longhaul__v1__point__init(&item[n]);
+        item[n].shard = i;
+        item[n].epoch = final ? s->replica.ledger.epoch : s->durable.epoch;
+        item[n].version = final ? s->replica.ledger.version : s->durable.version;
+        item[n].chain =
+            (ProtobufCBinaryData){LH_HASH_BYTES, final ? s->final_digest.b : s->durable.chain.b};
+        list[n] = &item[n];
+        n++;
+    }
+    return n;
+}
+
+static lh_err send_lease(struct wk_worker *w)
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    uint64_t holding[WK_QUEUE_MAX];
+    Longhaul__V1__Point *item = calloc(2u * w->shards, sizeof *item);
+    Longhaul__V1__Point **list = calloc(2u * w->shards, sizeof *list);
+    uint64_t *claims = list_claimed(w, &m.n_claimed);
+    lh_err err = item && list && claims ? LH_OK : LH_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < w->queued; i++) holding[i] = w->queue[i].unit;
+    m.worker = w->id;
+    m.incarnation = w->incarnation.number;
+    m.want = w->conf.queue_units;
+    m.n_holding = w->queued;
+    m.holding = holding;
+    m.claimed = claims;
+    m.tokens_per_s = w->tokens_per_s;
+    m.tokens = w->count.tokens;
+    m.drained = wk_drained(w);
+    m.done = w->telling_done = all_ended(w);
+    if (!err) {
+        m.n_durable = list_points(w, false, item, list);
+        m.durable = list;
+        if (m.done) m.n_final = list_points(w, true, item + w->shards, list + w->shards);
+        m.final = list + w->shards;
+        err = lh_unary_start(w->coordinator, LH_RPC_LEASE, w->conf.deadline_ns, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, on_lease, w, &w->lease);
+    }
+    free(item);
+    free(list);
+    free(claims);
+    return err;
+}
+
+static void tick(void *arg)
+{
+    struct wk_worker *w = arg;
+    w->member_timer = 0;
+    if (w->stopped || w->join || w->lease) return;
+    lh_err err = w->joined ? send_lease(w) : send_join(w);
+    if (err) again(w, wk_backoff(w, &w->member_tries));
+}
+
+void wk_lease_soon(struct wk_worker *w)
+{
+    if (w->want_lease || w->lease || w->join || !w->joined || w->member_tries) return;
+    w->want_lease = true;
+    again(w, 0);
+}
+
+void wk_member_start(struct wk_worker *w)
+{
+    tick(w);
+}

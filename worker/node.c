@@ -1,0 +1,254 @@
+// The worker's process: what settings mean for the core, and how it comes to its end. See node.h.
+//
+// The end: every shard is folded to its END record, the coordinator has been told (or does not
+// answer any more), and DIR/final.weights holds the model: fp32, the manifest's flat order, little
+// endian. It is there whole or not at all.
+#include "worker/node.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/model.h"
+#include "worker/schedule.h"
+#include "worker/settings.h"
+#include "worker/trainer_builtin.h"
+#include "worker/worker.h"
+
+enum { UNITS_BYTES = 512 << 20, TELL_S = 10 };
+
+struct wk_node {
+    struct lh_program *program;
+    const struct wk_settings *settings;
+    struct wk_worker *worker;
+    struct wk_loader *loader;
+    struct wk_trainer *trainer;
+    struct lh_units units;
+    struct wk_schedule schedule;
+    int64_t done_ns; // when everything was folded; 0: not yet
+};
+
+lh_err wk_node_create(struct wk_node **out)
+{
+    *out = calloc(1, sizeof **out);
+    return *out ? LH_OK : LH_ERR_NO_MEMORY;
+}
+
+void wk_node_destroy(struct wk_node *n)
+{
+    free(n);
+}
+
+static enum lh_role role(const void *settings)
+{
+    (void)settings;
+    return LH_W;
+}
+
+// ---------------------------------------------------------------- settings
+
+static float rate(void *arg, uint64_t tokens)
+{
+    return (float)wk_schedule_rate(arg, tokens);
+}
+
+static LH_MUST lh_err load_units(struct wk_node *n)
+{
+    struct lh_buf json;
+    LH_TRY(lh_program_load(n->program, "data.units", n->settings->data.units, UNITS_BYTES, &json));
+    lh_err err = lh_units_parse(&n->units, lh_buf_span(&json));
+    lh_buf_free(&json);
+    return err;
+}
+
+static void make_schedule(struct wk_node *n)
+{
+    uint64_t all = 0, budget = (uint64_t)n->settings->trainer.budget_tokens;
+    for (uint64_t u = 0; u < n->units.count; u++) all += n->units.unit[u].tokens;
+    n->schedule = (struct wk_schedule){
+        .budget_tokens = budget ? budget : all,
+        .warmup = n->settings->trainer.warmup,
+        .peak = n->settings->trainer.learning_rate,
+        .min_ratio = n->settings->trainer.min_ratio,
+    };
+}
+
+static LH_MUST lh_err open_trainer(struct wk_node *n)
+{
+    const struct wk_settings *s = n->settings;
+    const struct lh_manifest *m = &n->program->manifest;
+    struct wk_shape shape;
+    if (!m->model_json)
+        return lh_fail(LH_ERR_CONFIG,
+                       "%s has no \"model\" object, which the built-in trainer needs",
+                       s->node.manifest);
+    LH_TRY(wk_shape_parse(m->model_json, &shape));
+    if (n->units.vocabulary > shape.vocab)
+        return lh_fail(LH_ERR_CONFIG, "%s has token ids up to %u, the model a vocabulary of %u",
+                       s->data.units, n->units.vocabulary, shape.vocab);
+    uint32_t ahead = (uint32_t)(s->data.window + s->data.prefetch);
+    const struct wk_loader_conf loader = {&n->units, s->data.dir, ahead + 1};
+    LH_TRY(wk_loader_open(&loader, &n->loader));
+    const struct wk_builtin_conf trainer = {.manifest = m,
+                                            .loader = n->loader,
+                                            .sequence = shape.context,
+                                            .batch = (uint32_t)s->trainer.batch,
+                                            .accumulate = (uint32_t)s->trainer.accumulate,
+                                            .beta1 = s->trainer.beta1,
+                                            .beta2 = s->trainer.beta2,
+                                            .eps = s->trainer.epsilon,
+                                            .weight_decay = s->trainer.weight_decay,
+                                            .clip = s->trainer.clip,
+                                            .tokens_per_s = s->trainer.tokens_per_s};
+    return wk_builtin_create(&trainer, &n->trainer);
+}
+
+static LH_MUST lh_err start_core(struct wk_node *n)
+{
+    struct lh_program *p = n->program;
+    const struct wk_settings *s = n->settings;
+    struct wk_codec_plan plan;
+    LH_TRY(wk_codec_plan(s, &plan));
+    struct wk_conf conf = {
+        .env = p->env,
+        .transport = p->transport,
+        .log = p->log,
+        .self = p->peer,
+        .dir = s->node.dir,
+        .coordinator = s->node.coordinator,
+        .manifest = &p->manifest,
+        .units = &n->units,
+        .keys = p->keys,
+        .cipher = (uint8_t)lh_node_cipher(&s->node),
+        .key_id = (uint32_t)s->node.seal_key_id,
+        .trainer = n->trainer,
+        .beta = plan.beta,
+        .kappa = plan.kappa,
+        .rate = rate,
+        .rate_arg = &n->schedule,
+        .queue_units = (uint32_t)(s->data.window + s->data.prefetch),
+        .window_units = (uint32_t)s->data.window,
+        .snapshot_rounds = (uint32_t)s->snapshot_every_rounds,
+        .durable_every = (uint64_t)s->replica_every_versions,
+        .lease_ns = LH_SECOND,
+        .retry_base_ns = s->retry_base_ms * LH_MS,
+        .retry_max_ns = s->retry_max_ms * LH_MS,
+        .deadline_ns = 10 * LH_SECOND,
+        .fatal = lh_program_fatal,
+        .fatal_arg = p,
+    };
+    memcpy(conf.job, p->job, LH_JOB);
+    LH_TRY(lk_codec_parse(wk_codec_name(s), &conf.codec));
+    conf.codec.density = plan.density;
+    return wk_worker_start(&conf, &n->worker);
+}
+
+// ---------------------------------------------------------------- the end
+
+static LH_MUST lh_err write_shards(struct wk_node *n, struct lh_file *file)
+{
+    const struct lh_files_ops *files = n->program->env->ops->files;
+    for (uint32_t i = 0; i < n->worker->shards; i++) {
+        const struct wk_shard *s = &n->worker->shard[i];
+        struct lh_span values = lh_span(s->replica.theta, s->layout->values * sizeof(float));
+        LH_TRY(files->write(file, s->layout->first * sizeof(float), values));
+    }
+    return files->sync(file);
+}
+
+static LH_MUST lh_err write_weights(struct wk_node *n)
+{
+    struct lh_env *env = n->program->env;
+    const struct lh_files_ops *files = env->ops->files;
+    char path[LH_PATH_SIZE], fresh[LH_PATH_SIZE];
+    struct lh_file *file;
+    LH_TRY(lh_path(path, sizeof path, n->settings->node.dir, "final.weights"));
+    LH_TRY(lh_path(fresh, sizeof fresh, n->settings->node.dir, "final.weights.new"));
+    LH_TRY(files->open(env, fresh, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_TRUNCATE, &file));
+    lh_err err = write_shards(n, file);
+    files->close(file);
+    if (!err) err = files->rename(env, fresh, path);
+    return err ? err : files->sync_dir(env, n->settings->node.dir);
+}
+
+static void tick(void *self)
+{
+    struct wk_node *n = self;
+    if (wk_worker_state(n->worker) != WK_DONE) return;
+    int64_t now = lh_now(n->program->env);
+    if (!n->done_ns) {
+        n->done_ns = now;
+        lh_err err = write_weights(n);
+        if (err) {
+            lh_logf(n->program->log, LH_ERROR, "weights.unwritten", "%s", lh_err_text(err));
+            lh_program_end(n->program, err);
+            return;
+        }
+        lh_logf(n->program->log, LH_INFO, "run.done", "%s/final.weights holds the model",
+                n->settings->node.dir);
+    }
+    if (n->worker->told_done || now - n->done_ns > TELL_S * LH_SECOND)
+        lh_program_end(n->program, LH_OK);
+}
+
+// ---------------------------------------------------------------- the application
+
+static void free_parts(struct wk_node *n)
+{
+    if (n->trainer) n->trainer->ops->destroy(n->trainer);
+    if (n->loader) wk_loader_close(n->loader);
+    n->trainer = NULL;
+    n->loader = NULL;
+    lh_units_free(&n->units);
+}
+
+static lh_err start(void *self, struct lh_program *p)
+{
+    struct wk_node *n = self;
+    n->program = p;
+    n->settings = p->settings;
+    lh_err err = load_units(n);
+    if (!err) {
+        make_schedule(n);
+        err = open_trainer(n);
+    }
+    if (!err) err = start_core(n);
+    if (!err) return LH_OK;
+    char text[512];
+    snprintf(text, sizeof text, "%s", lh_err_text(err));
+    free_parts(n);
+    return lh_fail(err, "%s", text);
+}
+
+static lh_err status(void *self, struct lh_buf *out)
+{
+    return wk_worker_status(((struct wk_node *)self)->worker, out);
+}
+
+static lh_err settle(void *self)
+{
+    return wk_worker_settle(((struct wk_node *)self)->worker);
+}
+
+static void close_core(void *self)
+{
+    wk_worker_close(((struct wk_node *)self)->worker);
+}
+
+static void stop(void *self)
+{
+    struct wk_node *n = self;
+    wk_worker_stop(n->worker);
+    free_parts(n);
+}
+
+const struct lh_app wk_node_app = {
+    .table = &wk_settings_table,
+    .role = role,
+    .start = start,
+    .status = status,
+    .tick = tick,
+    .settle = settle,
+    .close = close_core,
+    .stop = stop,
+};

@@ -1,0 +1,48 @@
+// The outbox: durable copies of a worker's pushes that are not yet under a stable point
+// (PROTOCOL 1, 7, 9, 12). One file per frame: DIR/<shard 4 hex>-<incarnation 16 hex>-<step 16 hex>,
+// the sealed bytes and their CRC-32C.
+//
+// Invariants: 1. An entry is synced before the slot names its step, and the slot before it is sent.
+// 2. At most one entry of a shard is undecided: the newest. 3. A refused entry's file is durably
+// gone before the next one is written, so a file that is not the newest was admitted.
+#ifndef WK_OUTBOX_H
+#define WK_OUTBOX_H
+
+#include "common/env.h"
+#include "common/frame.h"
+
+enum wk_status { WK_UNDECIDED, WK_ADMITTED };
+
+struct wk_entry {
+    struct wk_entry *next; // ascending by (incarnation, step)
+    struct lh_frame head;
+    struct lh_blob *frame;
+    struct lh_digest digest;
+    enum wk_status status;
+    uint64_t version, epoch; // where the own replica folded it; 0: not yet
+    bool accounted_refused;  // a snapshot holds its mass already: it is dropped, not returned
+};
+
+struct wk_outbox {
+    struct lh_env *env;
+    const char *dir;
+    uint32_t shard;
+    struct wk_entry *first;
+    size_t entries;
+    uint64_t bytes;
+};
+
+// Reads the directory's entries of this shard. Damaged files are reported and left out.
+LH_MUST lh_err wk_outbox_load(struct wk_outbox *o,
+                              void (*bad)(void *arg, const char *file, lh_err e), void *arg);
+void wk_outbox_free(struct wk_outbox *o);
+// Writes and syncs a new entry (invariant 1) and lists it. Shares the frame.
+LH_MUST lh_err wk_outbox_keep(struct wk_outbox *o, struct lh_blob *frame, struct wk_entry **out);
+// Removes an entry and its file; `durably` syncs the removal (invariant 3).
+LH_MUST lh_err wk_outbox_drop(struct wk_outbox *o, struct wk_entry *e, bool durably);
+struct wk_entry *wk_outbox_find(const struct wk_outbox *o, uint64_t incarnation, uint64_t step);
+struct wk_entry *wk_outbox_undecided(const struct wk_outbox *o); // NULL: none
+// Order of (incarnation, step).
+int wk_entry_compare(const struct wk_entry *e, uint64_t incarnation, uint64_t step);
+
+#endif

@@ -1,0 +1,311 @@
+// Session: hello, the push stream, the decision (PROTOCOL 2, 3, 6, 7; DESIGN 5 step 8).
+//
+// This is the only retry loop: every failure that is not a decision ends the session or the stream,
+// waits (full jitter), and says hello again. The same sealed bytes are sent until they are decided.
+#include <inttypes.h>
+#include <string.h>
+
+#include "longhaul/v1/shard.pb-c.h"
+#include "worker/worker.h"
+
+static void say_hello(void *arg);
+static void push(void *arg);
+
+static void again(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    if (w->stopped || s->ended) return; // after the END record there is nothing to greet for
+    lh_cancel(w->conf.env, &s->session_timer);
+    s->session_timer = lh_after(w->conf.env, wk_backoff(w, &s->session_tries), say_hello, s);
+}
+
+void wk_sender_stop(struct wk_shard *s)
+{
+    struct lh_call *call = s->sender.call;
+    s->sender = (struct wk_sender){0};
+    if (call) lh_call_cancel(call);
+}
+
+void wk_session_lost(struct wk_shard *s)
+{
+    s->process = 0;
+    wk_sender_stop(s);
+    if (!s->hello && !s->session_timer) again(s);
+}
+
+// ---------------------------------------------------------------- what the row says
+
+// Decides the entries of older incarnations, and of ours, by the row's last decided push.
+static lh_err resolve(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
+{
+    struct wk_worker *w = s->worker;
+    for (struct wk_entry *e = s->outbox.first, *next; e; e = next) {
+        next = e->next;
+        int order = wk_entry_compare(e, m->last_incarnation, m->last_step);
+        bool current = lh_incarnation_equal(e->head.incarnation, w->incarnation);
+        if (order == 0) {
+            if (m->last_digest.len != LH_DIGEST ||
+                memcmp(m->last_digest.data, e->digest.b, LH_DIGEST) != 0)
+                return lh_fail(LH_ERR_PROTOCOL,
+                               "shard %u: step %" PRIu64 " was decided with other "
+                               "bytes than this outbox holds",
+                               s->id, e->head.step);
+            if (!m->last_admitted && e->accounted_refused)
+                LH_TRY(wk_entry_drop(s, e, true));
+            else if (!m->last_admitted || e->status == WK_UNDECIDED)
+                LH_TRY(wk_entry_decided(s, e, m->last_admitted));
+        } else if (order < 0) {
+            e->status = WK_ADMITTED; // a later push was decided: a refused one would be gone
+        } else if (!current) { // fenced and not in the log: never applied, or lost with history
+            if (LH_BUG("fence_no_resolve"))
+                LH_TRY(wk_entry_drop(s, e, true));
+            else if (e->accounted_refused)
+                LH_TRY(wk_entry_drop(s, e, true));
+            else
+                LH_TRY(wk_entry_return(s, e));
+        }
+    }
+    return LH_OK;
+}
+
+static bool other_history(const struct wk_shard *s, const Longhaul__V1__HelloReply *m)
+{
+    uint64_t last = m->last_incarnation == s->worker->incarnation.number ? m->last_step : 0;
+    if (LH_BUG("no_hello")) return false;
+    return last < s->decided || last >= s->next;
+}
+
+static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
+{
+    struct wk_worker *w = s->worker;
+    lh_logf(w->conf.log, LH_DEBUG, "hello.answer",
+            "shard %u: row %" PRIx64 ", last %" PRIx64 "/%" PRIu64 " %s, session %d; here %" PRIx64
+            ", decided %" PRIu64 ", next %" PRIu64,
+            s->id, m->incarnation, m->last_incarnation, m->last_step,
+            m->last_admitted ? "admitted" : "refused", m->session, w->incarnation.number,
+            s->decided, s->next);
+    if (m->incarnation != w->incarnation.number || m->incarnation_random != w->incarnation.random) {
+        if (m->incarnation < w->incarnation.number) return LH_ERR_UNAVAILABLE;
+        if (m->incarnation >> 32 > w->incarnation.number >> 32)
+            return lh_fail(LH_ERR_FENCED,
+                           "another process runs as this worker (incarnation %" PRIx64
+                           ", ours is %" PRIx64 ")",
+                           m->incarnation, w->incarnation.number);
+        w->incarnation.number = m->incarnation; // raised above it next
+        return wk_bump(w);
+    }
+    if (other_history(s, m)) return wk_bump(w); // rule 6
+    LH_TRY(resolve(s, m));
+    if (!m->session) return LH_ERR_UNAVAILABLE;
+    s->process = m->process; // waits grow until a push is decided: one may be refused each time
+    wk_push_soon(s);
+    wk_boundary_soon(w);
+    return LH_OK;
+}
+
+static void on_hello(void *self, lh_err err, const ProtobufCMessage *answer)
+{
+    struct wk_shard *s = self;
+    struct wk_worker *w = s->worker;
+    s->hello = NULL;
+    if (w->stopped || s->ended) return;
+    if (!err) {
+        err = take_hello(s, (const Longhaul__V1__HelloReply *)answer);
+        bool ours = err && lh_err_class(err) != LH_CLASS_RETRY;
+        if (ours) {
+            wk_fatal(w, err);
+            return;
+        }
+    } else if (lh_err_class(err) == LH_CLASS_REJECT) {
+        lh_logf(w->conf.log, LH_ERROR, "hello.refused", "shard %u at %s: %s", s->id, s->address,
+                lh_err_text(err));
+        if (err == LH_ERR_MANIFEST || err == LH_ERR_VERSION || err == LH_ERR_DENIED) {
+            wk_fatal(w, err);
+            return;
+        }
+    }
+    if (!s->process && !s->session_timer) again(s);
+}
+
+static void say_hello(void *arg)
+{
+    struct wk_shard *s = arg;
+    struct wk_worker *w = s->worker;
+    s->session_timer = 0;
+    if (w->stopped || s->hello || s->process || s->ended) return;
+    if (!s->link) {
+        again(s);
+        return;
+    }
+    Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
+    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
+    wire.min = LH_WIRE_VERSION_MIN;
+    wire.max = LH_WIRE_VERSION_MAX;
+    m.wire = &wire;
+    m.job = (ProtobufCBinaryData){LH_JOB, w->conf.job};
+    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.manifest->hash.b};
+    m.shard = s->id;
+    m.worker = w->id;
+    m.incarnation = w->incarnation.number;
+    m.incarnation_random = w->incarnation.random;
+    m.decided = s->decided;
+    m.next = s->next;
+    if (lh_unary_start(s->link, LH_RPC_HELLO, w->conf.deadline_ns, &m.base,
+                       &longhaul__v1__hello_reply__descriptor, on_hello, s, &s->hello))
+        again(s);
+}
+
+void wk_session_start(struct wk_shard *s)
+{
+    if (s->hello || s->process) return;
+    lh_cancel(s->worker->conf.env, &s->session_timer);
+    say_hello(s);
+}
+
+// ---------------------------------------------------------------- the push stream
+
+static lh_err send_parts(struct wk_shard *s)
+{
+    struct wk_sender *p = &s->sender;
+    while (p->call && !p->probing && p->sending < LH_CALL_SENDS_MAX &&
+           p->at < p->entry->frame->len) {
+        size_t n = p->entry->frame->len - p->at;
+        if (n > LH_PART_BYTES) n = LH_PART_BYTES;
+        Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
+        head.shard = s->id;
+        head.worker = s->worker->id;
+        head.process = s->process;
+        head.frame_bytes = p->entry->frame->len;
+        head.from = p->at;
+        head.digest = (ProtobufCBinaryData){LH_DIGEST, p->entry->digest.b};
+        LH_TRY(lh_rpc_send_bulk(p->call, &head.base, p->entry->frame, p->at, n));
+        p->at += n;
+        p->sending++;
+    }
+    if (p->call && !p->finished && p->at == p->entry->frame->len) {
+        p->finished = true;
+        lh_call_finish(p->call, LH_OK, NULL);
+    }
+    return LH_OK;
+}
+
+static lh_err send_probe(struct wk_shard *s)
+{
+    struct wk_sender *p = &s->sender;
+    Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
+    head.shard = s->id;
+    head.worker = s->worker->id;
+    head.process = s->process;
+    head.frame_bytes = p->entry->frame->len;
+    head.probe = true;
+    head.digest = (ProtobufCBinaryData){LH_DIGEST, p->entry->digest.b};
+    p->sending++;
+    return lh_rpc_send_bulk(p->call, &head.base, p->entry->frame, 0, 0);
+}
+
+static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m)
+{
+    struct wk_worker *w = s->worker;
+    struct wk_entry *e = wk_outbox_find(&s->outbox, m->incarnation, m->step);
+    bool here = m->process == s->process || LH_BUG("no_hello"); // answers count only in the session
+    if (!here || !e || e->status != WK_UNDECIDED) return LH_OK;
+    if (m->digest.len != LH_DIGEST || memcmp(m->digest.data, e->digest.b, LH_DIGEST) != 0)
+        return lh_fail(LH_ERR_PROTOCOL, "shard %u: an answer about other bytes", s->id);
+    w->count.payload_up += e->frame->len;
+    if (m->admitted && m->staleness) w->count.damped++;
+    if (LH_BUG("unlogged_reject") && !m->admitted) s->next = e->head.step; // planted: step again
+    return wk_entry_decided(s, e, m->admitted);
+}
+
+static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct wk_shard *s = self;
+    ProtobufCMessage *base;
+    if (s->sender.call != call) return;
+    lh_err err = lh_rpc_parse(msg, &longhaul__v1__push_reply__descriptor, &base);
+    if (!err) {
+        const Longhaul__V1__PushReply *m = (const Longhaul__V1__PushReply *)base;
+        if (m->resume) {
+            s->sender.probing = false;
+            s->sender.at =
+                m->resume->have < s->sender.entry->frame->len ? (size_t)m->resume->have : 0;
+            err = send_parts(s);
+        } else {
+            s->session_tries = 0;
+            err = take_decision(s, m);
+        }
+        protobuf_c_message_free_unpacked(base, NULL);
+    }
+    if (err && lh_err_class(err) == LH_CLASS_STOP)
+        wk_fatal(s->worker, err);
+    else if (err)
+        lh_call_cancel(call);
+    else
+        lh_call_read(call);
+}
+
+static void on_half_close(void *self, struct lh_call *call)
+{
+    (void)self;
+    (void)call;
+}
+
+static void on_sent(void *self, struct lh_call *call)
+{
+    struct wk_shard *s = self;
+    if (s->sender.call != call) return;
+    s->sender.sending--;
+    if (send_parts(s)) lh_call_cancel(call);
+}
+
+static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    struct wk_shard *s = self;
+    struct wk_worker *w = s->worker;
+    if (s->sender.call != call) return;
+    s->sender.call = NULL;
+    if (w->stopped) return;
+    if (status == LH_OK) {
+        s->sender.entry = NULL;
+        wk_push_soon(s); // the next one, if there is one already
+        return;
+    }
+    w->count.resent++;
+    if (LH_BUG("busy_returns") && status == LH_ERR_BUSY && wk_outbox_undecided(&s->outbox)) {
+        struct wk_entry *e = wk_outbox_undecided(&s->outbox); // planted: taken for a decision
+        s->next = e->head.step;
+        if (wk_entry_return(s, e)) return;
+    }
+    if (lh_err_class(status) == LH_CLASS_REJECT)
+        lh_logf(w->conf.log, LH_ERROR, "push.rejected", "shard %u at %s: %s", s->id, s->address,
+                text);
+    s->process = 0; // hello finds out where we stand
+    if (!s->session_timer) again(s);
+}
+
+static const struct lh_call_ops sender_ops = {on_message, on_half_close, on_sent, on_close};
+
+static void push(void *arg)
+{
+    struct wk_shard *s = arg;
+    struct wk_worker *w = s->worker;
+    struct wk_entry *e = wk_outbox_undecided(&s->outbox);
+    bool mine = e && (lh_incarnation_equal(e->head.incarnation, w->incarnation));
+    if (w->stopped || !s->process || s->sender.call || !mine) return;
+    bool before = s->sender.entry == e && s->sender.at > 0; // an attempt was broken off
+    s->sender = (struct wk_sender){.entry = e, .probing = before && e->frame->len > LH_PART_BYTES};
+    lh_err err = lh_call_open(s->link, LH_RPC_PUSH, 0, &sender_ops, s, &s->sender.call);
+    if (!err) {
+        lh_call_read(s->sender.call);
+        err = s->sender.probing ? send_probe(s) : send_parts(s);
+        if (err) lh_call_cancel(s->sender.call);
+    } else {
+        s->process = 0;
+        again(s);
+    }
+}
+
+void wk_push_soon(struct wk_shard *s)
+{
+    if (s->process && !s->sender.call) push(s);
+}

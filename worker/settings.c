@@ -1,0 +1,117 @@
+// The table of worker.yaml, and what its rows must satisfy together. See settings.h.
+#include "worker/settings.h"
+
+#define T struct wk_settings
+
+// The words of codec.name, twice: as the table reads them and one by one.
+#define CODECS "topk-sign|topk-fp32|dense-sign|dense-q4|dense-fp32"
+static const char *const codecs[] = {"topk-sign", "topk-fp32", "dense-sign", "dense-q4",
+                                     "dense-fp32"};
+
+// clang-format off
+static const struct lh_config_row rows[] = {
+    LH_NODE_ROWS(T, node),
+    LH_CONFIG_ROW_ENUM(T, "codec.name", codec.name, "topk-sign", CODECS,
+        "How pushes are compressed: the largest values of a chunk, or all; sign or more bits"),
+    LH_CONFIG_ROW_FLOAT(T, "codec.density", codec.density, "auto", 0, 1, NULL, "auto=0",
+        "Part of the values that a push carries; auto: 30/rounds, from 1/256 to 1/6"),
+    LH_CONFIG_ROW_FLOAT(T, "codec.beta", codec.beta, "auto", 0, 1, NULL, "auto=0",
+        "Decay of the residual per round; auto: 1 from density 6 % on, else 0.95"),
+    LH_CONFIG_ROW_FLOAT(T, "codec.kappa", codec.kappa, "auto", 0, 1, NULL, "auto=-1",
+        "Part of the residual that the local parameters keep; auto: by codec and density"),
+
+    LH_CONFIG_ROW_INT(T, "trainer.batch", trainer.batch, "4", 1, 4096, "sequences", NULL,
+        "Sequences of one forward and backward pass"),
+    LH_CONFIG_ROW_INT(T, "trainer.accumulate", trainer.accumulate, "1", 1, 4096, "passes", NULL,
+        "Passes whose gradients make one step"),
+    LH_CONFIG_ROW_FLOAT(T, "trainer.learning_rate", trainer.learning_rate, "0.001", 1e-9, 10, NULL,
+        NULL, "Peak learning rate of AdamW"),
+    LH_CONFIG_ROW_FLOAT(T, "trainer.min_ratio", trainer.min_ratio, "0.1", 0, 1, NULL, NULL,
+        "Learning rate at the end of the run over the peak (cosine between)"),
+    LH_CONFIG_ROW_FLOAT(T, "trainer.warmup", trainer.warmup, "0.05", 0, 0.9, NULL, NULL,
+        "Part of the run's token budget in which the learning rate rises"),
+    LH_CONFIG_ROW_FLOAT(T, "trainer.weight_decay", trainer.weight_decay, "0.1", 0, 1, NULL, NULL,
+        "AdamW's decoupled weight decay; matrices only"),
+    LH_CONFIG_ROW_FLOAT(T, "trainer.beta1", trainer.beta1, "0.9", 0, 0.9999, NULL, NULL,
+        "AdamW's decay of the first moment"),
+    LH_CONFIG_ROW_FLOAT(T, "trainer.beta2", trainer.beta2, "0.95", 0, 0.99999, NULL, NULL,
+        "AdamW's decay of the second moment"),
+    LH_CONFIG_ROW_FLOAT(T, "trainer.epsilon", trainer.epsilon, "1e-8", 1e-16, 1, NULL, NULL,
+        "AdamW's addition to the denominator"),
+    LH_CONFIG_ROW_FLOAT(T, "trainer.clip", trainer.clip, "1", 0, 1e6, NULL, "off=0",
+        "Largest norm of a step's gradient"),
+    LH_CONFIG_ROW_INT(T, "trainer.seed", trainer.seed, "1", 0, 4294967295.0, NULL, NULL,
+        "Seed of whatever the trainer draws"),
+    LH_CONFIG_ROW_FLOAT(T, "trainer.tokens_per_s", trainer.tokens_per_s, "off", 0, 1e12,
+        "tokens/s", "off=0", "Throttle: train no faster than this"),
+    LH_CONFIG_ROW_INT(T, "trainer.budget_tokens", trainer.budget_tokens, "all", 0, 1e15, "tokens",
+        "all=0", "Credited tokens at which the learning rate's schedule ends; all: each unit once"),
+
+    LH_CONFIG_ROW_STRING(T, "data.units", data.units, NULL,
+        "Manifest of the data's units (JSON file); the coordinator's, byte for byte"),
+    LH_CONFIG_ROW_STRING(T, "data.dir", data.dir, NULL,
+        "Folder of the token files that the manifest names"),
+    LH_CONFIG_ROW_INT(T, "data.window", data.window, "8", 1, 128, "units", NULL,
+        "Units that a batch is mixed from"),
+    LH_CONFIG_ROW_INT(T, "data.prefetch", data.prefetch, "8", 1, 128, "units", NULL,
+        "Units leased and read ahead of the window"),
+
+    LH_CONFIG_ROW_DURATION(T, "push.retry_base_ms", retry_base_ms, "200", 1, 600000, "ms",
+        "First upper bound of the random wait before a push is sent again; doubles"),
+    LH_CONFIG_ROW_DURATION(T, "push.retry_max_ms", retry_max_ms, "30000", 1, 3600000, "ms",
+        "Largest upper bound of that wait"),
+    LH_CONFIG_ROW_INT(T, "snapshot.every_rounds", snapshot_every_rounds, "8", 1, 100000, "rounds",
+        NULL, "Distance of the residual's snapshots, which limit what a lost slot costs"),
+    LH_CONFIG_ROW_INT(T, "replica.every_versions", replica_every_versions, "50", 1, 1e9, "versions",
+        NULL, "Distance of the replica's durable copies, below which outboxes and logs are cut"),
+};
+// clang-format on
+
+const char *wk_codec_name(const struct wk_settings *s)
+{
+    return codecs[s->codec.name];
+}
+
+lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)
+{
+    bool dense = wk_codec_is_dense(s);
+    if (!dense && s->codec.density == 0)
+        return lh_fail(LH_ERR_CONFIG,
+                       "codec.density is auto, which takes the number of rounds of the whole run: "
+                       "`longhaul up` knows it and writes the density; else set 30/N, from 1/256 "
+                       "to 1/6, N = budget / tokens that all workers train in one round");
+    double p = dense ? 1 : s->codec.density;
+    double kappa = dense ? 0 : p >= 0.06 ? 0.5 : 0.25;
+    *out = (struct wk_codec_plan){
+        .density = (float)p,
+        .beta = (float)(s->codec.beta > 0 ? s->codec.beta
+                        : p >= 0.06       ? 1
+                                          : 0.95),
+        .kappa = (float)(s->codec.kappa >= 0 ? s->codec.kappa : kappa),
+    };
+    return LH_OK;
+}
+
+static lh_err check(const void *settings)
+{
+    const struct wk_settings *s = settings;
+    LH_TRY(lh_node_check(&s->node));
+    LH_TRY(lh_setting_needed("coordinator", s->node.coordinator, "a worker"));
+    LH_TRY(lh_setting_needed("seal.keys", s->node.seal_keys, "a worker"));
+    if (wk_codec_is_dense(s) && s->codec.density > 0 && s->codec.density < 1)
+        return lh_fail(LH_ERR_CONFIG, "codec.density is %g, but %s carries every value: leave it",
+                       s->codec.density, wk_codec_name(s));
+    if (s->retry_base_ms > s->retry_max_ms)
+        return lh_fail(LH_ERR_CONFIG,
+                       "push.retry_base_ms (%lld) must not exceed push.retry_max_ms (%lld)",
+                       (long long)s->retry_base_ms, (long long)s->retry_max_ms);
+    return LH_OK;
+}
+
+const struct lh_config_table wk_settings_table = {
+    .kind = "worker",
+    .row = rows,
+    .rows = sizeof rows / sizeof rows[0],
+    .settings_bytes = sizeof(struct wk_settings),
+    .check = check,
+};

@@ -1,0 +1,49 @@
+// worker.yaml: the settings of longhaul-worker.
+#ifndef WK_SETTINGS_H
+#define WK_SETTINGS_H
+
+#include "common/node.h"
+
+struct wk_settings {
+    struct lh_node node;
+
+    struct {
+        int name;       // wk_codec_name() for lk_codec_parse()
+        double density; // 0: by the number of rounds
+        double beta;    // 0: by density
+        double kappa;   // -1: by density
+    } codec;
+
+    struct {
+        int64_t batch, accumulate;
+        double learning_rate, min_ratio, warmup, weight_decay, beta1, beta2, epsilon, clip;
+        int64_t seed;
+        double tokens_per_s;   // 0: as fast as it can
+        int64_t budget_tokens; // 0: all units once
+    } trainer;
+
+    struct {
+        const char *units, *dir;
+        int64_t window, prefetch;
+    } data;
+
+    int64_t retry_base_ms, retry_max_ms;
+    int64_t snapshot_every_rounds, replica_every_versions;
+};
+
+extern const struct lh_config_table wk_settings_table;
+
+const char *wk_codec_name(const struct wk_settings *s); // "topk-sign"
+static inline bool wk_codec_is_dense(const struct wk_settings *s)
+{
+    return wk_codec_name(s)[0] == 'd';
+}
+
+// What "auto" means (DESIGN 6): density of the codec, decay of the residual, part of it that the
+// local parameters keep. LH_ERR_CONFIG: a density that only the whole run's figures can give.
+struct wk_codec_plan {
+    float density, beta, kappa;
+};
+LH_MUST lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out);
+
+#endif

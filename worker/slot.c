@@ -1,0 +1,206 @@
+// The slot's bytes. See slot.h.
+#include "worker/slot.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "common/limits.h"
+
+static const uint32_t MAGIC = 0x4c53484c; // "LHSL"
+enum { SYNCED = 1, FIXED = 4 + 2 + 2 + 8 + 16 + 16 + 16 + 8 + 8 + 4 + 4 + 8 + 16 };
+
+struct header {
+    uint16_t flags;
+    uint64_t generation, values;
+    uint8_t boot[16];
+    uint32_t residual_crc;
+};
+
+static size_t head_bytes(uint32_t claims)
+{
+    return FIXED + 8u * claims + 8u;
+}
+
+static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uint64_t generation,
+                       bool synced, uint32_t residual_crc, struct lh_buf *b)
+{
+    lh_put_u32(b, MAGIC);
+    lh_put_u16(b, 1);
+    lh_put_u16(b, synced ? SYNCED : 0);
+    lh_put_u64(b, generation);
+    lh_put(b, s->boot, sizeof s->boot);
+    lh_put_u64(b, slot->incarnation.number);
+    lh_put_u64(b, slot->incarnation.random);
+    lh_put_u64(b, slot->gone_incarnation);
+    lh_put_u64(b, slot->gone_step);
+    lh_put_u64(b, slot->next);
+    lh_put_u64(b, slot->decided);
+    lh_put_u8(b, slot->decided_admitted);
+    lh_put_u8(b, 0);
+    lh_put_u16(b, 0);
+    lh_put_u32(b, slot->claims);
+    lh_put_u64(b, s->values);
+    lh_put_u64(b, slot->unit);
+    lh_put_u64(b, slot->offset);
+    for (uint32_t i = 0; i < slot->claims; i++) lh_put_u64(b, slot->claim[i]);
+    lh_put_u32(b, residual_crc);
+    if (!b->err) lh_put_u32(b, lh_crc32c(0, b->data, b->len));
+}
+
+static lh_err read_head(struct lh_cursor *c, struct header *h, struct wk_slot *out)
+{
+    const uint8_t *start = c->at;
+    memset(out, 0, sizeof *out);
+    uint32_t magic = lh_get_u32(c);
+    uint16_t version = lh_get_u16(c);
+    h->flags = lh_get_u16(c);
+    h->generation = lh_get_u64(c);
+    lh_get_into(c, h->boot, sizeof h->boot);
+    out->incarnation.number = lh_get_u64(c);
+    out->incarnation.random = lh_get_u64(c);
+    out->gone_incarnation = lh_get_u64(c);
+    out->gone_step = lh_get_u64(c);
+    out->next = lh_get_u64(c);
+    out->decided = lh_get_u64(c);
+    out->decided_admitted = lh_get_u8(c) != 0;
+    (void)lh_get(c, 3);
+    out->claims = lh_get_u32(c);
+    h->values = lh_get_u64(c);
+    out->unit = lh_get_u64(c);
+    out->offset = lh_get_u64(c);
+    if (c->failed || magic != MAGIC || version != 1 || out->claims > WK_CLAIMS_HELD_MAX)
+        return lh_fail(LH_ERR_CORRUPT, "not a slot");
+    struct lh_span claims = lh_get(c, 8u * out->claims);
+    h->residual_crc = lh_get_u32(c);
+    size_t head = (size_t)(c->at - start);
+    uint32_t crc = lh_get_u32(c);
+    if (c->failed || crc != lh_crc32c(0, start, head)) return lh_fail(LH_ERR_CORRUPT, "not a slot");
+    out->claim = calloc(out->claims + 1, sizeof *out->claim);
+    if (!out->claim) return LH_ERR_NO_MEMORY;
+    struct lh_cursor each = lh_cursor(claims);
+    for (uint32_t i = 0; i < out->claims; i++) out->claim[i] = lh_get_u64(&each);
+    return LH_OK;
+}
+
+// Reads one file; LH_ERR_CORRUPT or LH_ERR_NOT_FOUND when it does not count. The residual's bytes
+// follow the cursor in `file`.
+static lh_err read_file(struct wk_slots *s, const char *path, struct lh_buf *file, struct header *h,
+                        struct wk_slot *out, struct lh_span *residual)
+{
+    lh_buf_clear(file);
+    LH_TRY(lh_file_load(s->env, path, file));
+    struct lh_cursor c = lh_cursor(lh_buf_span(file));
+    LH_TRY(read_head(&c, h, out));
+    *residual = lh_get(&c, lh_left(&c));
+    if (h->values == s->values && residual->len == s->values * sizeof(float) &&
+        h->residual_crc == lh_crc32c(0, residual->data, residual->len))
+        return LH_OK;
+    free(out->claim);
+    out->claim = NULL;
+    return lh_fail(LH_ERR_CORRUPT, "%s: not a whole slot", path);
+}
+
+static struct lh_buf file_buf(const struct wk_slots *s)
+{
+    return lh_buf(head_bytes(WK_CLAIMS_HELD_MAX) + s->values * sizeof(float));
+}
+
+lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
+                    enum wk_slot_state *state)
+{
+    struct lh_buf file = file_buf(s);
+    lh_err err = LH_OK;
+    *state = WK_SLOT_ABSENT;
+    s->settle = 2;
+    memset(out, 0, sizeof *out);
+    for (int k = 0; k < 2; k++) {
+        char path[LH_PATH_SIZE];
+        struct header h;
+        struct wk_slot slot;
+        struct lh_span bytes;
+        LH_TRY_TO(out, err, lh_path(path, sizeof path, s->dir, "slot-%04x-%c", s->shard, 'a' + k));
+        err = read_file(s, path, &file, &h, &slot, &bytes);
+        if (err == LH_ERR_NOT_FOUND || err == LH_ERR_CORRUPT) {
+            if (err == LH_ERR_CORRUPT && *state == WK_SLOT_ABSENT) *state = WK_SLOT_LOST;
+            err = LH_OK;
+            continue;
+        }
+        if (err) goto out;
+        if (h.generation <= s->generation) {
+            free(slot.claim);
+            continue;
+        }
+        free(out->claim);
+        *out = slot;
+        s->generation = h.generation;
+        bool same_boot = memcmp(h.boot, s->boot, sizeof h.boot) == 0;
+        *state = same_boot || h.flags & SYNCED ? WK_SLOT_INTACT : WK_SLOT_LOST;
+        memcpy(residual, bytes.data, bytes.len);
+    }
+out:
+    lh_buf_free(&file);
+    return err;
+}
+
+static lh_err fill(struct wk_slots *s, const struct wk_slot *slot, const float *residual,
+                   uint64_t generation, bool sync, struct lh_buf *b)
+{
+    LH_TRY(lh_buf_reserve(b, head_bytes(slot->claims) + s->values * sizeof(float)));
+    uint32_t crc = lh_crc32c(0, residual, s->values * sizeof(float));
+    write_head(s, slot, generation, sync, crc, b);
+    lh_put(b, residual, s->values * sizeof(float));
+    return lh_buf_err(b);
+}
+
+lh_err wk_slot_flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual,
+                    bool sync)
+{
+    const struct lh_files_ops *files = s->env->ops->files;
+    struct lh_buf b = file_buf(s);
+    struct lh_file *file;
+    char path[LH_PATH_SIZE];
+    lh_err err;
+    uint64_t generation = s->generation + 1;
+    bool durably = sync || s->settle;
+    LH_TRY_TO(out, err, fill(s, slot, residual, generation, sync, &b));
+    LH_TRY_TO(
+        out, err,
+        lh_path(path, sizeof path, s->dir, "slot-%04x-%c", s->shard, 'a' + (int)(generation % 2)));
+    LH_TRY_TO(out, err, files->open(s->env, path, LH_OPEN_WRITE | LH_OPEN_CREATE, &file));
+    err = files->write(file, 0, lh_buf_span(&b));
+    if (!err) err = files->resize(file, b.len);
+    if (!err && durably) err = files->sync(file);
+    files->close(file);
+    if (!err && durably) err = files->sync_dir(s->env, s->dir);
+    if (!err) s->generation = generation;
+    if (!err && durably) s->settle = sync ? 2 : s->settle - 1;
+out:
+    lh_buf_free(&b);
+    return err;
+}
+
+lh_err wk_snapshot_write(struct wk_slots *s, const struct wk_slot *slot, const float *residual)
+{
+    struct lh_buf b = file_buf(s);
+    char path[LH_PATH_SIZE];
+    lh_err err = fill(s, slot, residual, s->generation, true, &b);
+    if (!err) err = lh_path(path, sizeof path, s->dir, "residual-%04x", s->shard);
+    if (!err) err = lh_file_replace(s->env, path, lh_buf_span(&b));
+    lh_buf_free(&b);
+    return err;
+}
+
+lh_err wk_snapshot_load(struct wk_slots *s, struct wk_slot *out, float *residual)
+{
+    struct lh_buf file = file_buf(s);
+    char path[LH_PATH_SIZE];
+    struct header h;
+    struct lh_span bytes;
+    lh_err err = lh_path(path, sizeof path, s->dir, "residual-%04x", s->shard);
+    if (!err) err = read_file(s, path, &file, &h, out, &bytes);
+    if (err == LH_ERR_CORRUPT) err = LH_ERR_NOT_FOUND;
+    if (!err) memcpy(residual, bytes.data, bytes.len);
+    lh_buf_free(&file);
+    return err;
+}

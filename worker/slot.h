@@ -1,0 +1,59 @@
+// The slot: a worker's commit point for one shard (PROTOCOL 9, 10), and the residual snapshot.
+//
+// Two files, DIR/slot-<shard>-a and -b, written in turn, each whole:
+//   magic "LHSL" u32, version u16 (1), flags u16 (1: synced), generation u64, boot id 16,
+//   incarnation u64 u64, gone u64 u64, next step u64, decided step u64, decided was admitted u8, 0
+//   u8 u16, claims u32, values u64, unit u64, offset u64, claims u64 each, CRC-32C of the residual
+//   u32, CRC-32C of all before u32, then the residual, fp32
+// The valid file of the highest generation counts. It is written without a sync: kill -9 keeps it;
+// after a power cut (another boot id) it does not count, unless it says that it was synced. The two
+// flips after a start or a synced flip reach the disk too, so that a power cut brings no synced
+// slot back after a later one was committed.
+//
+// The snapshot, DIR/residual-<shard>, has the same layout, is synced every few rounds, and is what
+// a residual is rebuilt from when the slot is lost (PROTOCOL 11).
+#ifndef WK_SLOT_H
+#define WK_SLOT_H
+
+#include "common/env.h"
+#include "common/frame.h"
+
+enum { WK_CLAIMS_HELD_MAX = 4096 };
+
+struct wk_slot {
+    struct lh_incarnation incarnation;
+    // The entry (incarnation, step) whose mass this residual took back last: if its file is still
+    // there, it is a leftover. 0: none.
+    uint64_t gone_incarnation, gone_step;
+    uint64_t next;    // first step that was never committed
+    uint64_t decided; // highest step known to be decided
+    bool decided_admitted;
+    uint64_t unit, offset; // where training stands in the first unit of the queue; unit ~0: nowhere
+    uint64_t *claim;       // claims that came back with refused frames; borrows when written
+    uint32_t claims;
+};
+
+struct wk_slots {
+    struct lh_env *env;
+    const char *dir;
+    uint32_t shard;
+    uint64_t values;
+    uint64_t generation; // of the newest valid file
+    uint8_t boot[16];
+    unsigned settle; // flips still to sync: a file on the disk may say that it was synced
+};
+
+enum wk_slot_state { WK_SLOT_ABSENT, WK_SLOT_INTACT, WK_SLOT_LOST };
+
+// Loads the newest valid slot into `out` (claims are allocated) and `residual`.
+LH_MUST lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
+                            enum wk_slot_state *state);
+// The atomic flip. `sync` makes it survive a power cut too (an orderly end).
+LH_MUST lh_err wk_slot_flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual,
+                            bool sync);
+LH_MUST lh_err wk_snapshot_write(struct wk_slots *s, const struct wk_slot *slot,
+                                 const float *residual);
+// LH_ERR_NOT_FOUND when there is none that can be read.
+LH_MUST lh_err wk_snapshot_load(struct wk_slots *s, struct wk_slot *out, float *residual);
+
+#endif

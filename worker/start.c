@@ -1,0 +1,269 @@
+// Start: what the directory says (PROTOCOL 7-11).
+//
+//   DIR/lock             one process at a time
+//   DIR/identity         incarnation: magic "LHID" u32, version u16, 0 u16, number u64, random u64,
+//                        CRC-32C u32; replaced as a whole, durable before it is used
+//   DIR/slot-*, residual-*   slot.h        DIR/outbox/*   outbox.h
+//   DIR/replica/*        durable copies of the fold state (kernels/checkpoint.h)
+//   DIR/trainer          optimizer state, written with every residual snapshot
+//
+// Intact (same boot, valid slots): the incarnation goes on and the same sealed bytes are sent
+// again. A slot that was lost with the power: the incarnation is raised, the residual is rebuilt
+// from the snapshot and the outbox, and what is missing is counted. No identity: the coordinator
+// grants one.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/worker.h"
+
+static const uint32_t MAGIC = 0x4449484c; // "LHID"
+
+lh_err wk_identity_store(struct wk_worker *w)
+{
+    char path[LH_PATH_SIZE];
+    struct lh_buf b = lh_buf(64);
+    lh_put_u32(&b, MAGIC);
+    lh_put_u16(&b, 1);
+    lh_put_u16(&b, 0);
+    lh_put_u64(&b, w->incarnation.number);
+    lh_put_u64(&b, w->incarnation.random);
+    if (!b.err) lh_put_u32(&b, lh_crc32c(0, b.data, b.len));
+    lh_err err = lh_buf_err(&b);
+    if (!err) err = lh_path(path, sizeof path, w->conf.dir, "identity");
+    if (!err) err = lh_file_replace(w->conf.env, path, lh_buf_span(&b));
+    lh_buf_free(&b);
+    return err;
+}
+
+static lh_err identity_load(struct wk_worker *w)
+{
+    char path[LH_PATH_SIZE];
+    struct lh_buf b = lh_buf(64);
+    LH_TRY(lh_path(path, sizeof path, w->conf.dir, "identity"));
+    lh_err err = lh_file_load(w->conf.env, path, &b);
+    struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+    uint32_t magic = lh_get_u32(&c);
+    uint16_t version = lh_get_u16(&c);
+    (void)lh_get_u16(&c);
+    struct lh_incarnation i = {lh_get_u64(&c), 0};
+    i.random = lh_get_u64(&c);
+    uint32_t crc = lh_get_u32(&c);
+    if (!err &&
+        (c.failed || magic != MAGIC || version != 1 || crc != lh_crc32c(0, b.data, b.len - 4)))
+        err = lh_fail(LH_ERR_CORRUPT,
+                      "%s is damaged; remove the directory %s to join anew (what was "
+                      "not pushed is lost then)",
+                      path, w->conf.dir);
+    lh_buf_free(&b);
+    w->fresh = err == LH_ERR_NOT_FOUND;
+    if (!err) w->incarnation = i;
+    return w->fresh ? LH_OK : err;
+}
+
+lh_err wk_identity_grant(struct wk_worker *w, uint32_t granted)
+{
+    w->incarnation.number = (uint64_t)granted << 32;
+    w->incarnation.random = lh_random_u64(w->conf.env);
+    w->fresh = false;
+    return wk_identity_store(w);
+}
+
+// ---------------------------------------------------------------- one shard
+
+static void bad_entry(void *arg, const char *file, lh_err err)
+{
+    struct wk_shard *s = arg;
+    const struct wk_observer *o = s->worker->conf.observer;
+    s->worker->count.lost++;
+    lh_logf(s->worker->conf.log, LH_ERROR, "outbox.damaged",
+            "%s: %s: this push is lost unless it "
+            "was admitted",
+            file, lh_err_text(err));
+    if (o && o->lost) o->lost(o->arg, s->id, "outbox");
+}
+
+// Rule 11: the snapshot with every coordinate that later frames sent set to zero.
+static lh_err rebuild_residual(struct wk_shard *s, bool have)
+{
+    const struct wk_observer *o = s->worker->conf.observer;
+    if (!have) memset(s->residual, 0, s->layout->values * sizeof *s->residual);
+    for (struct wk_entry *e = s->outbox.first; have && e; e = e->next) {
+        if (wk_entry_compare(e, s->snapshot.incarnation.number, s->snapshot.step) <= 0) continue;
+        if (LH_BUG("esnap_rollback")) continue;
+        struct lh_span plain;
+        struct lk_payload_info info;
+        struct lk_codec codec;
+        bool opened;
+        LH_TRY(lk_replica_open(&s->replica, lh_blob_span(e->frame), &plain, &opened, &info));
+        LH_TRY(lk_frame_codec(&e->head, &codec));
+        LH_TRY(lk_payload_clear(&codec, s->layout, plain, s->residual));
+    }
+    s->worker->count.lost++;
+    lh_logf(s->worker->conf.log, LH_WARN, "residual.rebuilt",
+            "shard %u: the slot was lost with the "
+            "power; residual %s",
+            s->id, have ? "rebuilt from its snapshot" : "starts from zero");
+    if (o && o->lost) o->lost(o->arg, s->id, "slot");
+    return LH_OK;
+}
+
+// After a lost slot every entry but the newest was decided; the newest may have been.
+static void judge_entries(struct wk_shard *s)
+{
+    for (struct wk_entry *e = s->outbox.first; e; e = e->next) {
+        bool accounted = s->snapshot.present && wk_entry_compare(e, s->snapshot.incarnation.number,
+                                                                 s->snapshot.decided) <= 0;
+        e->status = e->next ? WK_ADMITTED : WK_UNDECIDED;
+        e->accounted_refused = accounted && !s->snapshot.decided_admitted && !e->next;
+        if (accounted && s->snapshot.decided_admitted) e->status = WK_ADMITTED;
+    }
+}
+
+static lh_err resume_lost(struct wk_shard *s)
+{
+    struct wk_slot snap = {0};
+    lh_err err = wk_snapshot_load(&s->slots, &snap, s->residual);
+    bool have = err == LH_OK;
+    if (err && err != LH_ERR_NOT_FOUND) return err;
+    s->snapshot.present = have;
+    s->snapshot.incarnation = snap.incarnation;
+    s->snapshot.step = have ? snap.next - 1 : 0;
+    s->snapshot.decided = snap.decided;
+    s->snapshot.decided_admitted = snap.decided_admitted;
+    free(snap.claim);
+    LH_TRY(rebuild_residual(s, have));
+    judge_entries(s);
+    s->next = 1;
+    if (LH_BUG("same_inc_power")) {
+        s->next = s->snapshot.step + 1;
+        for (struct wk_entry *e = s->outbox.first, *next; e; e = next) {
+            next = e->next;
+            if (e->head.step >= s->next) LH_TRY(wk_outbox_drop(&s->outbox, e, true));
+        }
+    }
+    return LH_OK;
+}
+
+// Drops what was never committed, so never sent, and what the residual took back already.
+static lh_err drop_leftovers(struct wk_shard *s, const struct wk_slot *slot)
+{
+    for (struct wk_entry *e = s->outbox.first, *next; e; e = next) {
+        next = e->next;
+        bool own = e->head.incarnation.number == slot->incarnation.number;
+        bool above = own && e->head.step >= slot->next;
+        bool gone = slot->gone_incarnation &&
+                    wk_entry_compare(e, slot->gone_incarnation, slot->gone_step) == 0;
+        if (above && LH_BUG("resend_all"))
+            s->next = e->head.step + 1;
+        else if (above || gone)
+            LH_TRY(wk_outbox_drop(&s->outbox, e, true));
+    }
+    return LH_OK;
+}
+
+static lh_err resume_intact(struct wk_shard *s, const struct wk_slot *slot)
+{
+    struct wk_worker *w = s->worker;
+    LH_TRY(drop_leftovers(s, slot));
+    for (struct wk_entry *e = s->outbox.first; e; e = e->next) {
+        bool own = e->head.incarnation.number == slot->incarnation.number;
+        bool decided = e->next || (own && e->head.step <= slot->decided);
+        e->status = decided ? WK_ADMITTED : WK_UNDECIDED;
+    }
+    bool same = lh_incarnation_equal(slot->incarnation, w->incarnation);
+    if (same) {
+        s->decided = slot->decided;
+        s->decided_admitted = slot->decided_admitted;
+        if (slot->next > s->next) s->next = slot->next;
+    }
+    s->gone_incarnation = slot->gone_incarnation;
+    s->gone_step = slot->gone_step;
+    for (uint32_t i = 0; i < slot->claims; i++) s->returned[s->returneds++] = slot->claim[i];
+    if (slot->unit != UINT64_MAX) {
+        w->resume_unit = slot->unit;
+        w->resume_offset = slot->offset;
+    }
+    return LH_OK;
+}
+
+static void skipped(void *arg, const char *file, lh_err err)
+{
+    struct wk_shard *s = arg;
+    lh_logf(s->worker->conf.log, LH_WARN, "replica.skipped", "%s: %s", file, lh_err_text(err));
+}
+
+static lh_err load_replica(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    struct lk_checkpoint_conf conf = {w->conf.env, w->replica_dir, w->conf.keys, w->conf.cipher,
+                                      w->conf.key_id};
+    lh_err err = lk_checkpoint_load(&conf, &s->replica, skipped, s);
+    if (err == LH_ERR_NOT_FOUND) return LH_OK; // a snapshot will do
+    if (err) return err;
+    s->ready = true;
+    s->durable.epoch = s->replica.ledger.epoch;
+    s->durable.version = s->replica.ledger.version;
+    s->durable.chain = s->replica.ledger.chain;
+    if (s->replica.ledger.plan.phase == LH_PHASE_END) {
+        s->ended = true;
+        s->final_digest = lk_replica_digest(&s->replica);
+    }
+    return LH_OK;
+}
+
+static lh_err resume_shard(struct wk_shard *s, bool *lost)
+{
+    struct wk_slot slot = {0};
+    enum wk_slot_state state;
+    LH_TRY(load_replica(s));
+    LH_TRY(wk_slot_load(&s->slots, &slot, s->residual, &state));
+    lh_err err = wk_outbox_load(&s->outbox, bad_entry, s);
+    s->next = 1;
+    if (!err && state == WK_SLOT_INTACT)
+        err = resume_intact(s, &slot);
+    else if (!err && (state == WK_SLOT_LOST || s->outbox.first)) {
+        *lost = true;
+        err = resume_lost(s);
+    }
+    free(slot.claim);
+    if (s->ready) wk_place_entries(s);
+    return err;
+}
+
+static lh_err resume_trainer(struct wk_worker *w)
+{
+    char path[LH_PATH_SIZE];
+    struct lh_buf b = lh_buf((size_t)1 << 40);
+    LH_TRY(lh_path(path, sizeof path, w->conf.dir, "trainer"));
+    lh_err err = lh_file_load(w->conf.env, path, &b);
+    if (!err) {
+        err = w->conf.trainer->ops->load(w->conf.trainer, lh_buf_span(&b));
+        if (err && lh_err_class(err) == LH_CLASS_REJECT) {
+            lh_logf(w->conf.log, LH_WARN, "trainer.state", "%s: %s; the optimizer starts anew",
+                    path, lh_err_text(err));
+            err = LH_OK;
+        }
+    }
+    lh_buf_free(&b);
+    return err == LH_ERR_NOT_FOUND ? LH_OK : err;
+}
+
+lh_err wk_resume(struct wk_worker *w)
+{
+    bool lost = false;
+    LH_TRY(identity_load(w));
+    for (uint32_t i = 0; i < w->shards; i++) LH_TRY(resume_shard(&w->shard[i], &lost));
+    LH_TRY(resume_trainer(w));
+    if (w->fresh) return LH_OK;
+    if (lost) LH_TRY(wk_bump(w));
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (w->shard[i].ended) LH_TRY(wk_settle_end(&w->shard[i]));
+    if (lost) return LH_OK;
+    // A slot of an older incarnation: a crash in the middle of raising it. Write it again.
+    for (uint32_t i = 0; i < w->shards; i++) {
+        struct wk_shard *s = &w->shard[i];
+        if (s->next == 1 && s->slots.generation) LH_TRY(wk_flip(s, s->residual, 0, false));
+    }
+    return LH_OK;
+}

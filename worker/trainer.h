@@ -1,0 +1,46 @@
+// The trainer as the worker's round sees it: parameters in one flat array, one local step a call.
+//
+// Implementations: trainer_builtin.c (transformer, AdamW, text) and the simulator's synthetic one.
+// Between steps the array belongs to the caller, who may rewrite any of it; during step() to the
+// trainer. step() runs on the compute lane, everything else on the loop thread between steps.
+#ifndef WK_TRAINER_H
+#define WK_TRAINER_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "common/manifest.h"
+
+struct wk_piece { // consecutive tokens of one data unit
+    uint64_t unit;
+    uint64_t offset, tokens;
+};
+
+struct wk_step_in {
+    const struct wk_piece *piece; // what to train on, in order; sums to the step's tokens
+    uint32_t pieces;
+    float learning_rate;
+};
+
+struct wk_step_out {
+    double loss;      // mean negative log likelihood of the step's tokens, nats per token
+    double grad_norm; // before clipping
+    int64_t least_ns; // how long the step lasts at least (throttle; the virtual clock's duration)
+};
+
+struct wk_trainer;
+struct wk_trainer_ops {
+    float *(*parameters)(struct wk_trainer *t); // manifest order, manifest->values of them
+    uint64_t (*step_tokens)(const struct wk_trainer *t);
+    uint64_t (*sequence_tokens)(const struct wk_trainer *t); // pieces are multiples of it
+    lh_err (*step)(struct wk_trainer *t, const struct wk_step_in *in, struct wk_step_out *out);
+    void (*announce)(struct wk_trainer *t, uint64_t unit); // a unit that will come soon: prefetch
+    // Optimizer state, for the worker's directory. load() of other bytes: LH_ERR_MALFORMED.
+    lh_err (*save)(struct wk_trainer *t, struct lh_buf *out);
+    lh_err (*load)(struct wk_trainer *t, struct lh_span bytes);
+    void (*destroy)(struct wk_trainer *t);
+};
+struct wk_trainer {
+    const struct wk_trainer_ops *ops;
+};
+
+#endif

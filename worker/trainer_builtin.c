@@ -1,0 +1,310 @@
+// The built-in trainer: pieces -> sequences -> gradient -> clipped AdamW step.
+//
+// 1. A step either happens wholly or changes neither parameters nor optimizer state.
+// 2. Optimizer state is a function of the steps taken: save and load continue bit for bit.
+//
+// Saved bytes, little endian:
+//   0  u32  magic "WKOP"          4  u32  version, 1
+//   8  32   the manifest's hash  40  u64  steps taken      48  u64  values n
+//  56  4n   first moments        then 4n  second moments   then u32 CRC32C of all before it
+#include "worker/trainer_builtin.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "kernels/optimizer.h"
+#include "worker/transformer.h"
+
+LH_STATIC_ASSERT(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "saved floats are copied as they lie");
+
+static const uint32_t save_magic = 0x504f4b57, save_version = 1;
+enum { SAVE_HEADER = 56, SAVE_CRC = 4 };
+
+struct builtin {
+    struct wk_trainer base; // first: the caller's handle
+    struct wk_builtin_conf conf;
+    struct wk_params params;
+    struct wk_transformer *transformer;
+    struct lh_hash manifest;
+    float *value, *gradient, *m, *v; // [params.values] each
+    uint32_t *ids;                   // [batch * accumulate][sequence + 1]
+    uint64_t steps;
+};
+
+static struct builtin *builtin_of(struct wk_trainer *t)
+{
+    return (struct builtin *)t;
+}
+
+static float *parameters(struct wk_trainer *t)
+{
+    return builtin_of(t)->value;
+}
+
+static uint64_t step_tokens(const struct wk_trainer *t)
+{
+    const struct wk_builtin_conf *c = &((const struct builtin *)t)->conf;
+    return (uint64_t)c->sequence * c->batch * c->accumulate;
+}
+
+static uint64_t sequence_tokens(const struct wk_trainer *t)
+{
+    return ((const struct builtin *)t)->conf.sequence;
+}
+
+// ---- step ---------------------------------------------------------------------------------------
+
+// The pieces' tokens as sequences, each with the id after it, in ids.
+static lh_err read_pieces(struct builtin *b, const struct wk_step_in *in, size_t *sequences)
+{
+    size_t length = b->conf.sequence, room = (size_t)b->conf.batch * b->conf.accumulate, n = 0;
+    for (uint32_t p = 0; p < in->pieces; p++) {
+        const struct wk_piece *piece = &in->piece[p];
+        if (piece->tokens % length != 0 || piece->tokens / length > room - n)
+            return lh_fail(LH_ERR_INVALID,
+                           "piece of %" PRIu64 " tokens of unit %" PRIu64
+                           ": whole sequences of %zu, %zu of them left in this step",
+                           piece->tokens, piece->unit, length, room - n);
+        for (uint64_t at = 0; at < piece->tokens; at += length, n++)
+            LH_TRY(wk_loader_read(b->conf.loader, piece->unit, piece->offset + at, length,
+                                  b->ids + n * (length + 1)));
+    }
+    if (n == 0) return lh_fail(LH_ERR_INVALID, "a step without tokens");
+    *sequences = n;
+    return LH_OK;
+}
+
+// gradient = d(mean loss), batch by batch; loss = the mean.
+static lh_err accumulate(struct builtin *b, size_t sequences, double *loss)
+{
+    size_t length = b->conf.sequence;
+    double tokens = (double)(sequences * length), sum = 0.0;
+    memset(b->gradient, 0, b->params.values * sizeof *b->gradient);
+    for (size_t from = 0; from < sequences; from += b->conf.batch) {
+        size_t left = sequences - from, n = left < b->conf.batch ? left : b->conf.batch;
+        struct wk_batch batch = {b->ids + from * (length + 1), n, length, length + 1};
+        double nll = 0.0;
+        LH_TRY(wk_transformer_gradient(b->transformer, b->value, &batch, (float)(1.0 / tokens),
+                                       b->gradient, &nll));
+        sum += nll;
+    }
+    *loss = sum / tokens;
+    return LH_OK;
+}
+
+static lh_err gradient_norm(const struct builtin *b, double *norm)
+{
+    double sum = 0.0;
+    for (uint32_t i = 0; i < b->params.count; i++) {
+        const struct wk_param *p = &b->params.at[i];
+        double part = lk_sum_squares(p->len, b->gradient + p->offset);
+        if (!isfinite(part))
+            return lh_fail(LH_ERR_NON_FINITE, "gradient of %s at step %" PRIu64, p->name,
+                           b->steps + 1);
+        sum += part;
+    }
+    *norm = sqrt(sum);
+    return LH_OK;
+}
+
+static void optimize(struct builtin *b, double rate, double norm)
+{
+    struct lk_adamw c = {
+        .rate = rate,
+        .beta1 = b->conf.beta1,
+        .beta2 = b->conf.beta2,
+        .eps = b->conf.eps,
+        .step = ++b->steps,
+        .grad_scale = lk_clip_scale(norm, b->conf.clip),
+    };
+    for (uint32_t i = 0; i < b->params.count; i++) {
+        const struct wk_param *p = &b->params.at[i];
+        double decay = wk_param_decays(p) ? b->conf.weight_decay : 0.0;
+        lk_adamw(&c, decay, p->len, b->gradient + p->offset, b->m + p->offset, b->v + p->offset,
+                 b->value + p->offset);
+    }
+}
+
+static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_step_out *out)
+{
+    struct builtin *b = builtin_of(t);
+    size_t sequences = 0;
+    *out = (struct wk_step_out){0};
+    LH_TRY(read_pieces(b, in, &sequences));
+    LH_TRY(accumulate(b, sequences, &out->loss));
+    LH_TRY(gradient_norm(b, &out->grad_norm));
+    optimize(b, (double)in->learning_rate, out->grad_norm);
+    if (b->conf.tokens_per_s > 0.0)
+        out->least_ns =
+            (int64_t)((double)(sequences * b->conf.sequence) * 1e9 / b->conf.tokens_per_s);
+    return LH_OK;
+}
+
+static void announce(struct wk_trainer *t, uint64_t unit)
+{
+    wk_loader_announce(builtin_of(t)->conf.loader, unit);
+}
+
+// ---- saved state --------------------------------------------------------------------------------
+
+static lh_err save(struct wk_trainer *t, struct lh_buf *out)
+{
+    struct builtin *b = builtin_of(t);
+    size_t start = out->len, bytes = b->params.values * sizeof(float);
+    LH_TRY(lh_buf_reserve(out, start + SAVE_HEADER + 2 * bytes + SAVE_CRC));
+    lh_put_u32(out, save_magic);
+    lh_put_u32(out, save_version);
+    lh_put(out, b->manifest.b, sizeof b->manifest.b);
+    lh_put_u64(out, b->steps);
+    lh_put_u64(out, b->params.values);
+    lh_put(out, b->m, bytes);
+    lh_put(out, b->v, bytes);
+    LH_TRY(lh_buf_err(out));
+    lh_put_u32(out, lh_crc32c(0, out->data + start, out->len - start));
+    return lh_buf_err(out);
+}
+
+static lh_err check_saved(const struct builtin *b, struct lh_span bytes, uint64_t *steps)
+{
+    size_t want = SAVE_HEADER + 2 * b->params.values * sizeof(float) + SAVE_CRC;
+    if (bytes.len != want)
+        return lh_fail(LH_ERR_MALFORMED, "optimizer state of %zu bytes: %zu wanted", bytes.len,
+                       want);
+    struct lh_cursor c = lh_cursor(bytes);
+    struct lh_hash hash;
+    uint32_t magic = lh_get_u32(&c), version = lh_get_u32(&c);
+    lh_get_into(&c, hash.b, sizeof hash.b);
+    *steps = lh_get_u64(&c);
+    uint64_t values = lh_get_u64(&c);
+    struct lh_cursor tail = lh_cursor(lh_span(bytes.data + bytes.len - SAVE_CRC, SAVE_CRC));
+    if (magic != save_magic || version != save_version)
+        return lh_fail(LH_ERR_MALFORMED, "optimizer state: not of version %" PRIu32, save_version);
+    if (!lh_hash_equal(&hash, &b->manifest) || values != b->params.values)
+        return lh_fail(LH_ERR_MALFORMED, "optimizer state of another model");
+    if (lh_get_u32(&tail) != lh_crc32c(0, bytes.data, bytes.len - SAVE_CRC))
+        return lh_fail(LH_ERR_MALFORMED, "optimizer state: its checksum does not match");
+    return LH_OK;
+}
+
+static lh_err load(struct wk_trainer *t, struct lh_span bytes)
+{
+    struct builtin *b = builtin_of(t);
+    uint64_t steps = 0;
+    LH_TRY(check_saved(b, bytes, &steps));
+    struct lh_cursor c = lh_cursor(bytes);
+    (void)lh_get(&c, SAVE_HEADER);
+    lh_get_into(&c, b->m, b->params.values * sizeof(float));
+    lh_get_into(&c, b->v, b->params.values * sizeof(float));
+    b->steps = steps;
+    return LH_OK;
+}
+
+// ---- life ---------------------------------------------------------------------------------------
+
+static void destroy(struct wk_trainer *t)
+{
+    struct builtin *b = builtin_of(t);
+    wk_transformer_destroy(b->transformer);
+    wk_params_free(&b->params);
+    free(b->value);
+    free(b->gradient);
+    free(b->m);
+    free(b->v);
+    free(b->ids);
+    free(b);
+}
+
+static const struct wk_trainer_ops ops = {
+    .parameters = parameters,
+    .step_tokens = step_tokens,
+    .sequence_tokens = sequence_tokens,
+    .step = step,
+    .announce = announce,
+    .save = save,
+    .load = load,
+    .destroy = destroy,
+};
+
+struct wk_builtin_conf wk_builtin_defaults(void)
+{
+    return (struct wk_builtin_conf){
+        .sequence = 128,
+        .batch = 4,
+        .accumulate = 1,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .eps = 1e-8,
+        .weight_decay = 0.1,
+        .clip = 1.0,
+    };
+}
+
+static lh_err check_conf(const struct wk_builtin_conf *c)
+{
+    if (c->batch < 1 || c->accumulate < 1 || c->sequence < 1 ||
+        (uint64_t)c->batch * c->accumulate > (1u << 24) / c->sequence)
+        return lh_fail(LH_ERR_CONFIG,
+                       "a step of %" PRIu32 " x %" PRIu32 " sequences of %" PRIu32
+                       " tokens: from 1 to 2^24 tokens wanted",
+                       c->accumulate, c->batch, c->sequence);
+    if (!(c->beta1 >= 0.0 && c->beta1 < 1.0) || !(c->beta2 >= 0.0 && c->beta2 < 1.0))
+        return lh_fail(LH_ERR_CONFIG, "betas of AdamW: from 0 to below 1");
+    if (!(c->eps > 0.0) || !(c->weight_decay >= 0.0) || !(c->clip >= 0.0) ||
+        !(c->tokens_per_s >= 0.0))
+        return lh_fail(LH_ERR_CONFIG, "eps above 0; weight decay, clip, tokens/s not below 0");
+    return LH_OK;
+}
+
+// The flat order that both sides know must be the one that the passes use.
+static lh_err check_manifest(const struct lh_manifest *m, const struct wk_params *p)
+{
+    bool same = m->tensors == p->count && m->values == p->values;
+    for (uint32_t i = 0; same && i < p->count; i++) {
+        const struct lh_tensor *a = &m->tensor[i];
+        const struct wk_param *b = &p->at[i];
+        same = strcmp(a->name, b->name) == 0 && a->offset == b->offset && a->len == b->len &&
+               a->dims == (b->cols == 0 ? 1 : 2) && a->shape[0] == b->rows;
+    }
+    return same ? LH_OK : lh_fail(LH_ERR_MANIFEST, "its tensors are not those of its \"model\"");
+}
+
+static lh_err allocate(struct builtin *b, const struct wk_shape *shape)
+{
+    const struct wk_builtin_conf *c = &b->conf;
+    size_t values = b->params.values, sequences = (size_t)c->batch * c->accumulate;
+    b->value = calloc(values, sizeof *b->value);
+    b->gradient = calloc(values, sizeof *b->gradient);
+    b->m = calloc(values, sizeof *b->m);
+    b->v = calloc(values, sizeof *b->v);
+    b->ids = calloc(sequences * ((size_t)c->sequence + 1), sizeof *b->ids);
+    if (b->value == NULL || b->gradient == NULL || b->m == NULL || b->v == NULL || b->ids == NULL)
+        return lh_fail(LH_ERR_NO_MEMORY, "trainer of %zu parameters", values);
+    struct wk_transformer_conf t = {*shape, c->sequence, (size_t)c->batch * c->sequence, true};
+    return wk_transformer_create(&t, &b->transformer);
+}
+
+lh_err wk_builtin_create(const struct wk_builtin_conf *conf, struct wk_trainer **out)
+{
+    struct wk_shape shape;
+    LH_TRY(check_conf(conf));
+    LH_TRY(wk_shape_parse(conf->manifest->model_json, &shape));
+    struct builtin *b = calloc(1, sizeof *b);
+    if (b == NULL) return lh_fail(LH_ERR_NO_MEMORY, "trainer");
+    b->base.ops = &ops;
+    b->conf = *conf;
+    b->conf.manifest = NULL;
+    b->manifest = conf->manifest->hash;
+
+    lh_err err;
+    LH_TRY_TO(out_destroy, err, wk_params_list(&shape, &b->params));
+    LH_TRY_TO(out_destroy, err, check_manifest(conf->manifest, &b->params));
+    LH_TRY_TO(out_destroy, err, allocate(b, &shape));
+    *out = &b->base;
+    return LH_OK;
+out_destroy:
+    destroy(&b->base);
+    return err;
+}

@@ -1,0 +1,204 @@
+// The worker: start, status, end. See worker.h for the walk.
+#include "worker/worker.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int64_t wk_backoff(struct wk_worker *w, uint32_t *tries)
+{
+    int64_t cap = w->conf.retry_base_ns;
+    for (uint32_t i = 0; i < *tries && cap < w->conf.retry_max_ns; i++) cap *= 2;
+    if (cap > w->conf.retry_max_ns) cap = w->conf.retry_max_ns;
+    ++*tries;
+    return 1 + lh_random_below(w->conf.env, cap); // full jitter
+}
+
+void wk_fatal(struct wk_worker *w, lh_err err)
+{
+    if (w->stopped) return;
+    w->stopped = true;
+    lh_logf(w->conf.log, LH_ERROR, "worker.stop", "%s", lh_err_text(err));
+    if (w->conf.fatal) w->conf.fatal(w->conf.fatal_arg, err, lh_err_text(err));
+}
+
+static lh_err open_shard(struct wk_worker *w, uint32_t id)
+{
+    struct wk_shard *s = &w->shard[id];
+    const struct wk_conf *c = &w->conf;
+    s->id = id;
+    s->worker = w;
+    LH_TRY(lk_replica_create(&s->replica, c->job, c->manifest, id, c->keys));
+    s->layout = s->replica.layout;
+    s->residual = calloc(s->layout->values, sizeof(float));
+    s->spare = calloc(s->layout->values, sizeof(float));
+    s->anchor = calloc(s->layout->values, sizeof(float));
+    if (!s->residual || !s->spare || !s->anchor) return LH_ERR_NO_MEMORY;
+    s->slots = (struct wk_slots){c->env, c->dir, id, s->layout->values, 0, {0}, 0};
+    c->env->ops->boot_id(c->env, s->slots.boot);
+    s->outbox = (struct wk_outbox){.env = c->env, .dir = w->outbox_dir, .shard = id};
+    return LH_OK;
+}
+
+static lh_err open_dir(struct wk_worker *w)
+{
+    const struct lh_files_ops *files = w->conf.env->ops->files;
+    char path[LH_PATH_SIZE];
+    LH_TRY(files->make_dir(w->conf.env, w->conf.dir));
+    LH_TRY(lh_path(path, sizeof path, w->conf.dir, "lock"));
+    lh_err err =
+        files->open(w->conf.env, path, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_LOCK, &w->lock);
+    if (err == LH_ERR_BUSY)
+        return lh_fail(LH_ERR_BUSY,
+                       "%s is used by another process; give each worker a directory of "
+                       "its own (setting dir)",
+                       w->conf.dir);
+    if (err) return err;
+    LH_TRY(lh_path(w->outbox_dir, sizeof w->outbox_dir, w->conf.dir, "outbox"));
+    LH_TRY(lh_path(w->replica_dir, sizeof w->replica_dir, w->conf.dir, "replica"));
+    return files->make_dir(w->conf.env, w->replica_dir);
+}
+
+lh_err wk_worker_start(const struct wk_conf *conf, struct wk_worker **out)
+{
+    struct wk_worker *w = calloc(1, sizeof *w);
+    if (!w) return LH_ERR_NO_MEMORY;
+    w->conf = *conf;
+    w->id = lh_worker_id(&conf->self);
+    w->shards = conf->manifest->shards;
+    w->resume_unit = UINT64_MAX;
+    w->attempt = lh_random_u64(conf->env);
+    uint64_t largest = 0;
+    lh_err err = LH_ERR_NO_MEMORY;
+    w->shard = calloc(w->shards, sizeof *w->shard);
+    if (!w->shard) goto fail;
+    LH_TRY_TO(fail, err, open_dir(w));
+    for (uint32_t i = 0; i < w->shards; i++) {
+        LH_TRY_TO(fail, err, open_shard(w, i));
+        if (w->shard[i].layout->values > largest) largest = w->shard[i].layout->values;
+    }
+    err = LH_ERR_NO_MEMORY;
+    w->scratch = malloc(largest * sizeof *w->scratch);
+    if (!w->scratch) goto fail;
+    LH_TRY_TO(fail, err, wk_resume(w));
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (w->shard[i].ready) wk_view_start(&w->shard[i]);
+    LH_TRY_TO(
+        fail, err,
+        conf->transport->ops->dial(conf->transport, conf->coordinator, LH_C, &w->coordinator));
+    wk_member_start(w);
+    *out = w;
+    return LH_OK;
+fail:
+    wk_worker_stop(w);
+    return err;
+}
+
+static void free_shard(struct wk_shard *s)
+{
+    wk_save_free(s->save);
+    lh_blob_release(s->stream.body);
+    lh_buf_free(&s->stream.whole);
+    wk_outbox_free(&s->outbox);
+    lk_replica_free(&s->replica);
+    free(s->residual);
+    free(s->spare);
+    free(s->anchor);
+}
+
+static void hang_up(struct lh_link **link)
+{
+    if (*link) (*link)->transport_ops->hangup(*link);
+    *link = NULL;
+}
+
+void wk_worker_close(struct wk_worker *w)
+{
+    struct lh_env *env = w->conf.env;
+    w->stopped = true;
+    lh_cancel(env, &w->member_timer);
+    hang_up(&w->coordinator);
+    for (uint32_t i = 0; w->shard && i < w->shards; i++) {
+        lh_cancel(env, &w->shard[i].session_timer);
+        lh_cancel(env, &w->shard[i].stream_timer);
+        hang_up(&w->shard[i].link);
+    }
+}
+
+void wk_worker_stop(struct wk_worker *w)
+{
+    if (!w) return;
+    wk_worker_close(w);
+    for (uint32_t i = 0; w->shard && i < w->shards; i++)
+        if (w->shard[i].worker) free_shard(&w->shard[i]);
+    if (w->lock) w->conf.env->ops->files->close(w->lock);
+    free(w->scratch);
+    free(w->shard);
+    free(w);
+}
+
+lh_err wk_worker_settle(struct wk_worker *w)
+{
+    if (w->fresh || w->stopped) return LH_OK; // nothing is committed yet; or it must not be
+    for (uint32_t i = 0; i < w->shards; i++)
+        LH_TRY(wk_flip(&w->shard[i], w->shard[i].residual, 0, true));
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- status
+
+enum wk_state wk_worker_state(const struct wk_worker *w)
+{
+    bool ended = true;
+    for (uint32_t i = 0; i < w->shards; i++) ended &= w->shard[i].ended;
+    if (ended) return WK_DONE;
+    if (!w->joined) return WK_JOINING;
+    if (w->phase >= LH_PHASE_DRAIN) return WK_DRAINING;
+    return w->started ? WK_TRAINING : WK_WAITING;
+}
+
+const char *wk_state_name(enum wk_state state)
+{
+    static const char *const name[] = {"joining", "waiting", "training", "draining", "done"};
+    return name[state];
+}
+
+static json_t *shard_status(const struct wk_shard *s)
+{
+    char hex[2 * LH_HASH_BYTES + 1] = "";
+    if (s->ended) lh_hash_hex(&s->final_digest, hex);
+    return json_pack("{s:i s:I s:I s:I s:I s:I s:b s:b s:s s:I s:I}", "shard", (int)s->id,
+                     "version", (json_int_t)s->replica.ledger.version, "epoch",
+                     (json_int_t)s->replica.ledger.epoch, "viewed", (json_int_t)s->viewed, "outbox",
+                     (json_int_t)s->outbox.entries, "outbox_bytes", (json_int_t)s->outbox.bytes,
+                     "session", s->process != 0, "ended", s->ended, "digest", hex, "mismatches",
+                     (json_int_t)s->digest_mismatches, "step", (json_int_t)(s->next - 1));
+}
+
+lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
+{
+    json_t *shards = json_array();
+    for (uint32_t i = 0; i < w->shards; i++)
+        json_array_append_new(shards, shard_status(&w->shard[i]));
+    int64_t stall = w->count.stall_ns + (w->idle_since ? lh_now(w->conf.env) - w->idle_since : 0);
+    json_t *root = json_pack(
+        "{s:s s:s s:s s:s s:I s:f s:I s:f s:i s:I s:I s:I s:I s:I s:I s:I s:I s:f s:I s:I s:o}",
+        "role", "worker", "region", w->conf.self.region, "name", w->conf.self.name, "state",
+        wk_state_name(wk_worker_state(w)), "step", (json_int_t)w->count.steps, "loss",
+        w->count.loss, "tokens", (json_int_t)w->count.tokens, "tokens_per_s", w->tokens_per_s, "h",
+        (int)w->local_steps, "rounds", (json_int_t)w->count.rounds, "payload_up_bytes",
+        (json_int_t)w->count.payload_up, "payload_down_bytes", (json_int_t)w->count.payload_down,
+        "accepted", (json_int_t)w->count.admitted, "damped", (json_int_t)w->count.damped,
+        "returned", (json_int_t)w->count.returned, "resent", (json_int_t)w->count.resent, "lost",
+        (json_int_t)w->count.lost, "stall_s", (double)stall / 1e9, "snapshots",
+        (json_int_t)w->count.snapshots, "incarnation", (json_int_t)w->incarnation.number, "shards",
+        shards);
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    if (!text) return LH_ERR_NO_MEMORY;
+    lh_put(out, text, strlen(text));
+    free(text);
+    return lh_buf_err(out);
+}

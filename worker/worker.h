@@ -1,0 +1,249 @@
+// The worker: trains on leased units, turns progress into sealed pushes, follows the log.
+//
+// A state machine on one loop thread; local steps run on its compute lane. Between two steps (a
+// "boundary") the parameters belong to the loop: that is where cuts are made and folded records
+// enter the local view. Training goes on while pushes and records travel.
+//
+// A push is walked through the files in this order: round.c (steps, when to cut), cut.c (delta,
+// feedback, encode, seal, outbox, slot), session.c (hello, send, decision), follow.c (records,
+// snapshots), view.c (the local view). start.c resumes from the directory, member.c talks with the
+// coordinator, status.c tells.
+//
+// Memory: 4 bytes a parameter each for replica, residual, its spare and anchor (16), and what the
+// trainer holds (the built-in one: parameters, gradient, two moments: 16). Frames in the outbox
+// come on top until they lie under a stable point.
+#ifndef WK_WORKER_H
+#define WK_WORKER_H
+
+#include "common/log.h"
+#include "common/rpc.h"
+#include "common/transport.h"
+#include "common/units.h"
+#include "kernels/checkpoint.h"
+#include "worker/outbox.h"
+#include "worker/slot.h"
+#include "worker/trainer.h"
+
+// Tests look on: everything that moves mass or credit. All may be NULL.
+struct wk_observer {
+    void *arg;
+    // a frame goes into the outbox, delta holds the shard's `values`; then its cut is committed
+    void (*kept)(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step,
+                 const float *delta, uint64_t values);
+    void (*cut)(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step);
+    void (*decided)(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step,
+                    bool admitted);
+    void (*lost)(void *arg, uint32_t shard, const char *what); // declared: counted as lost
+};
+
+struct wk_conf {
+    struct lh_env *env;
+    struct lh_transport *transport;
+    struct lh_log *log;
+    struct lh_peer self;
+    const char *dir, *coordinator;
+    uint8_t job[LH_JOB];
+    const struct lh_manifest *manifest;
+    const struct lh_units *units;
+    struct lh_keyring *keys;
+    uint8_t cipher;
+    uint32_t key_id;
+    struct wk_trainer *trainer; // borrows
+    struct lk_codec codec;
+    float beta, kappa;
+    // Learning rate as a function of the run's credited tokens (DESIGN 6, one clock).
+    float (*rate)(void *arg, uint64_t tokens);
+    void *rate_arg;
+    uint32_t queue_units;     // units leased ahead, in all
+    uint32_t window_units;    // of them, how many a batch is mixed from
+    uint32_t snapshot_rounds; // a synced residual snapshot every so many cuts
+    uint64_t durable_every;   // versions between durable copies of the fold state
+    int64_t lease_ns, retry_base_ns, retry_max_ns, deadline_ns;
+    const struct wk_observer *observer;
+    // The process can't go on (its disk, its state) or shall not (fenced, denied): stop it.
+    void (*fatal)(void *arg, lh_err err, const char *text);
+    void *fatal_arg;
+};
+
+struct wk_worker;
+struct wk_save;
+
+struct wk_sender { // one push stream
+    struct lh_call *call;
+    struct wk_entry *entry;
+    size_t at;
+    int sending;
+    bool probing, finished;
+};
+
+struct wk_stream { // a follow or a snapshot stream
+    struct lh_call *call;
+    bool snapshot;
+    uint8_t header[LH_RECORD_HEADER];
+    size_t header_have;
+    struct lh_record record;
+    struct lh_blob *body;
+    size_t body_have;
+    struct lh_buf whole; // snapshot
+    uint64_t total;
+};
+
+struct wk_shard {
+    uint32_t id;
+    struct wk_worker *worker;
+    const struct lh_shard_layout *layout;
+    struct lk_replica replica;
+    bool ready;              // the replica holds a state
+    float *residual, *spare; // E, and where the next E is made
+    float *anchor;           // local value - progress since the last cut
+    uint64_t viewed;         // version that the local view is based on
+    uint64_t base_epoch, base_others, viewed_round;
+    uint64_t tokens, steps; // since the last cut
+    uint64_t cuts;
+    // committed by the slot
+    struct wk_slots slots;
+    uint64_t next, decided;
+    bool decided_admitted;
+    uint64_t gone_incarnation, gone_step; // the entry that was taken back last
+    struct wk_outbox outbox;
+    uint64_t returned[WK_CLAIMS_HELD_MAX]; // claims of refused frames; durable with the slot
+    uint64_t fresh[WK_CLAIMS_HELD_MAX];    // units finished since the last cut
+    uint32_t returneds, freshes;
+    struct {
+        struct lh_incarnation incarnation;
+        uint64_t step, decided;
+        bool decided_admitted, present;
+    } snapshot; // the newest synced residual
+    // session
+    char address[LH_ADDRESS_SIZE];
+    struct lh_link *link;
+    uint64_t process; // 0: no session
+    struct lh_unary *hello;
+    struct wk_sender sender;
+    struct wk_stream stream;
+    uint64_t session_timer, stream_timer;
+    uint32_t session_tries, stream_tries;
+    bool need_snapshot, hold_none, held; // held: BSP waits at the end of a round
+    // stable point and own durable copies
+    struct {
+        uint64_t epoch, version;
+        struct lh_hash chain;
+    } stable, durable;
+    struct wk_save *save; // a durable copy that is being written; NULL: none
+    bool ended;           // folded to the END record
+    struct lh_hash final_digest;
+    uint64_t digest_mismatches, elided_unknown; // neither may ever happen
+    bool cut_early;                             // a final cut: nothing left to train on
+};
+
+enum wk_state { WK_JOINING, WK_WAITING, WK_TRAINING, WK_DRAINING, WK_DONE };
+
+struct wk_queued { // a leased unit
+    uint64_t unit, done, tokens;
+};
+enum { WK_QUEUE_MAX = 256, WK_PIECES_MAX = 64 };
+
+struct wk_worker {
+    struct wk_conf conf;
+    uint64_t id;
+    struct lh_incarnation incarnation;
+    bool fresh;       // no usable directory: a new number must be granted
+    uint64_t attempt; // names this fresh start to the coordinator
+    char outbox_dir[LH_PATH_SIZE], replica_dir[LH_PATH_SIZE];
+    struct lh_file *lock;
+    struct wk_shard *shard;
+    uint32_t shards;
+    float *scratch; // a delta of the largest shard
+    // coordinator
+    struct lh_link *coordinator;
+    struct lh_unary *join, *lease;
+    uint64_t member_timer;
+    uint32_t member_tries;
+    bool joined, started, want_lease;
+    bool telling_done, told_done; // the coordinator is being told of the end, has been
+    bool leased_out;              // the last answer had nothing more
+    uint8_t phase;
+    uint32_t local_steps;
+    // training
+    struct wk_queued queue[WK_QUEUE_MAX];
+    uint32_t queued;
+    uint64_t resume_unit, resume_offset;
+    bool stepping, stopped, boundary_posted;
+    struct wk_piece piece[WK_PIECES_MAX];
+    struct wk_step_in in;
+    struct wk_step_out out;
+    lh_err step_error;
+    int64_t step_started, idle_since; // idle_since 0: not waiting
+    double tokens_per_s;
+    struct {
+        uint64_t tokens, steps, rounds, admitted, damped, refused, returned, lost;
+        uint64_t payload_up, payload_down, resent, snapshots;
+        int64_t stall_ns, waited_ns;
+        double loss; // smoothed
+    } count;
+};
+
+// Resumes from its directory, or begins. LH_ERR_BUSY: another process uses the directory.
+LH_MUST lh_err wk_worker_start(const struct wk_conf *conf, struct wk_worker **out);
+// Makes no calls any more; what its lanes do comes back to nothing. Then the transport may go, and
+// then stop().
+void wk_worker_close(struct wk_worker *w);
+void wk_worker_stop(struct wk_worker *w); // frees it; its transport must be gone or dead already
+enum wk_state wk_worker_state(const struct wk_worker *w);
+const char *wk_state_name(enum wk_state state);
+LH_MUST lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out); // JSON
+// An orderly end: what is committed is made to survive a power cut too.
+LH_MUST lh_err wk_worker_settle(struct wk_worker *w);
+
+// ---- between the files of the worker
+void wk_fatal(struct wk_worker *w, lh_err err);
+int64_t wk_backoff(struct wk_worker *w, uint32_t *tries); // full jitter
+void wk_boundary_soon(struct wk_worker *w);
+// start.c
+LH_MUST lh_err wk_resume(struct wk_worker *w);
+LH_MUST lh_err wk_identity_store(struct wk_worker *w);
+LH_MUST lh_err wk_identity_grant(struct wk_worker *w, uint32_t granted);
+// cut.c
+bool wk_may_cut(const struct wk_shard *s);
+LH_MUST lh_err wk_cut(struct wk_shard *s);
+// Writes the slot: everything committed, with this residual and without the first `taken` returned
+// claims (a frame that is being cut carries them).
+LH_MUST lh_err wk_flip(struct wk_shard *s, const float *residual, uint32_t taken, bool sync);
+LH_MUST lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e);
+LH_MUST lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted);
+LH_MUST lh_err wk_bump(struct wk_worker *w); // a new incarnation, raised by the worker itself
+LH_MUST lh_err wk_trim(struct wk_shard *s);
+// The whole log is folded, nothing follows: what it holds is what was admitted, the rest returns.
+LH_MUST lh_err wk_settle_end(struct wk_shard *s);
+// Removes an entry; whatever sends it stops.
+LH_MUST lh_err wk_entry_drop(struct wk_shard *s, struct wk_entry *e, bool durably);
+// session.c
+void wk_sender_stop(struct wk_shard *s);
+void wk_session_start(struct wk_shard *s);
+void wk_session_lost(struct wk_shard *s);
+void wk_push_soon(struct wk_shard *s);
+// follow.c
+void wk_follow_start(struct wk_shard *s);
+void wk_follow_resume(struct wk_shard *s); // after a BSP hold
+void wk_follow_stop(struct wk_shard *s);
+LH_MUST lh_err wk_save_replica(struct wk_shard *s);
+void wk_place_entries(struct wk_shard *s); // where the own pushes stand in a state that was loaded
+void wk_save_free(struct wk_save *k);      // NULL is allowed
+// view.c
+void wk_view_start(struct wk_shard *s); // the first view of a replica
+bool wk_view_renew(struct wk_shard *s); // at a boundary; true: it changed
+// BSP: nobody live is behind our round; our push of this round is folded, not in the view yet;
+// both; somebody live is ahead of us and waits.
+bool wk_round_complete(const struct wk_shard *s);
+bool wk_round_pushed(const struct wk_shard *s);
+bool wk_round_over(const struct wk_shard *s);
+bool wk_round_awaited(const struct wk_shard *s);
+// The own record of the last decided push has been folded: the view can hold all that was sent.
+bool wk_own_folded(const struct wk_shard *s);
+bool wk_view_may_renew(const struct wk_shard *s); // so far as our own pushes go
+// member.c
+void wk_member_start(struct wk_worker *w);
+void wk_lease_soon(struct wk_worker *w);
+bool wk_drained(const struct wk_worker *w);
+
+#endif
