@@ -1,0 +1,178 @@
+// The tool's frame: finds the command, prints help, complains. See cli.h.
+#include "deploy/cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/nearest.h"
+
+static const struct {
+    enum dp_exit code;
+    const char *name, *meaning;
+} exits[] = {
+#define EXIT_ROW(id, code, name, meaning) {DP_##id, name, meaning},
+    LH_EXITS(EXIT_ROW)
+#undef EXIT_ROW
+};
+
+enum dp_exit dp_complain(const char *command, lh_err err)
+{
+    fprintf(stderr, "longhaul %s: %s\n", command, lh_err_text(err));
+    return (enum dp_exit)lh_exit_of(err);
+}
+
+// ---------------------------------------------------------------- help
+
+static void help_commands(FILE *out)
+{
+    fprintf(out, "longhaul trains one model across datacenters.\n\n"
+                 "usage: longhaul COMMAND [flags]     longhaul COMMAND --help\n\n");
+    for (const struct dp_command *c = dp_commands; c->name; c++)
+        fprintf(out, "  %-12s %s\n", c->name, c->help);
+    fprintf(out, "  %-12s %s\n  %-12s %s\n", "help", "This, `help COMMAND`, or `help exit-codes`",
+            "version", "The version of this build");
+}
+
+static void help_exits(FILE *out)
+{
+    for (size_t i = 0; i < sizeof exits / sizeof exits[0]; i++)
+        fprintf(out, "%d  %-12s %s\n", exits[i].code, exits[i].name, exits[i].meaning);
+}
+
+// ---------------------------------------------------------------- commands
+
+static const struct dp_command *command_of(const char *name)
+{
+    const struct dp_command *c = dp_commands;
+    while (c->name && strcmp(c->name, name)) c++;
+    return c->name ? c : NULL;
+}
+
+static int unknown_command(const char *name)
+{
+    struct lh_nearest nearest = lh_nearest(name);
+    for (const struct dp_command *c = dp_commands; c->name; c++) lh_nearest_try(&nearest, c->name);
+    lh_nearest_try(&nearest, "help");
+    lh_nearest_try(&nearest, "version");
+    fprintf(stderr, "longhaul: no command %.60s", name);
+    if (nearest.best)
+        fprintf(stderr, "; did you mean %s?\n", nearest.best);
+    else
+        fprintf(stderr, " (`longhaul help` lists all)\n");
+    return DP_USAGE;
+}
+
+static int help(int argc, char **argv)
+{
+    if (argc < 2) {
+        help_commands(stdout);
+        return DP_OK;
+    }
+    if (!strcmp(argv[1], "exit-codes")) {
+        help_exits(stdout);
+        return DP_OK;
+    }
+    const struct dp_command *command = command_of(argv[1]);
+    if (!command) return unknown_command(argv[1]);
+    char flag[] = "--help";
+    char *line[] = {argv[1], flag, NULL};
+    return command->run(2, line);
+}
+
+int dp_main(int argc, char **argv)
+{
+    if (argc < 2) {
+        help_commands(stderr);
+        return DP_USAGE;
+    }
+    const char *name = argv[1];
+    if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
+        return help(argc - 1, argv + 1);
+    if (!strcmp(name, "version") || !strcmp(name, "--version")) {
+        printf("longhaul %s\n", LH_VERSION);
+        return DP_OK;
+    }
+    const struct dp_command *command = command_of(name);
+    return command ? command->run(argc - 1, argv + 1) : unknown_command(name);
+}
+
+// ---------------------------------------------------------------- flags
+
+static const struct dp_flag *flag_of(const struct dp_usage *usage, const char *name, size_t len)
+{
+    for (unsigned i = 0; i < usage->flags; i++)
+        if (strlen(usage->flag[i].name) == len && !memcmp(usage->flag[i].name, name, len))
+            return &usage->flag[i];
+    return NULL;
+}
+
+static LH_MUST lh_err unknown_flag(const struct dp_usage *usage, const char *flag)
+{
+    struct lh_nearest nearest = lh_nearest(flag);
+    for (unsigned i = 0; i < usage->flags; i++) lh_nearest_try(&nearest, usage->flag[i].name);
+    if (nearest.best)
+        return lh_fail(LH_ERR_INVALID, "no flag %.60s; did you mean %s?", flag, nearest.best);
+    return lh_fail(LH_ERR_INVALID, "no flag %.60s (--help lists all)", flag);
+}
+
+static LH_MUST lh_err keep_text(struct dp_texts *texts, const char *name, const char *text)
+{
+    if (texts->count == DP_TEXTS_MAX)
+        return lh_fail(LH_ERR_INVALID, "more than %d of %s", DP_TEXTS_MAX, name);
+    texts->at[texts->count++] = text;
+    return LH_OK;
+}
+
+static void print_usage(const struct dp_usage *usage)
+{
+    printf("usage: %s\n", usage->line);
+    if (usage->text) printf("\n%s\n", usage->text);
+    if (usage->flags) printf("\n");
+    for (unsigned i = 0; i < usage->flags; i++) {
+        const struct dp_flag *flag = &usage->flag[i];
+        int used =
+            printf("  %s%s%s", flag->name, flag->value ? " " : "", flag->value ? flag->value : "");
+        printf("%*s %s\n", used < 22 ? 22 - used : 0, "", flag->help);
+    }
+}
+
+// One flag at argv[*at]; moves *at past its value.
+static LH_MUST lh_err one_flag(const struct dp_usage *usage, int argc, char **argv, int *at)
+{
+    const char *word = argv[*at], *equals = strchr(word, '=');
+    size_t len = equals ? (size_t)(equals - word) : strlen(word);
+    const struct dp_flag *flag = flag_of(usage, word, len);
+    if (!flag) return unknown_flag(usage, word);
+    if (flag->kind == DP_SWITCH) {
+        if (equals) return lh_fail(LH_ERR_INVALID, "%s takes no value", flag->name);
+        *(bool *)flag->out = true;
+        return LH_OK;
+    }
+    const char *value = equals ? equals + 1 : *at + 1 < argc ? argv[++*at] : NULL;
+    if (!value) return lh_fail(LH_ERR_INVALID, "%s needs a value: %s", flag->name, flag->value);
+    if (flag->kind == DP_EACH) return keep_text(flag->out, flag->name, value);
+    *(const char **)flag->out = value;
+    return LH_OK;
+}
+
+lh_err dp_flags(const struct dp_usage *usage, int argc, char **argv, struct dp_texts *rest,
+                bool *help_shown)
+{
+    bool only_rest = false;
+    rest->count = 0;
+    *help_shown = false;
+    for (int i = 1; i < argc; i++) {
+        if (!only_rest && !strcmp(argv[i], "--")) {
+            only_rest = true;
+        } else if (!only_rest && (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))) {
+            print_usage(usage);
+            *help_shown = true;
+            return LH_OK;
+        } else if (!only_rest && argv[i][0] == '-' && argv[i][1]) {
+            LH_TRY(one_flag(usage, argc, argv, &i));
+        } else {
+            LH_TRY(keep_text(rest, "arguments", argv[i]));
+        }
+    }
+    return LH_OK;
+}

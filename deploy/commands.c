@@ -1,0 +1,15 @@
+// The commands of the tool, in the order in which help shows them. A new one is a row here and a
+// prototype in commands.h.
+#include "deploy/commands.h"
+
+const struct dp_command dp_commands[] = {
+    {"up", dp_cmd_up, "Run a whole topology on this machine, to its verdict"},
+    {"certs", dp_cmd_certs, "Make and list certificates; make a job key"},
+    {"config", dp_cmd_config, "Check a configuration file, explain its settings"},
+    {"data", dp_cmd_data, "Turn text into token files and the manifest of their units"},
+    {"eval", dp_cmd_eval, "Held-out losses of a parameter file"},
+    {"get", dp_cmd_get, "What a running coordinator knows of workers, shards, regions, leases"},
+    {"checkpoint", dp_cmd_checkpoint, "List and verify checkpoints"},
+    {"model", dp_cmd_model, "Manifest and initial parameters of a new model"},
+    {NULL, NULL, NULL},
+};

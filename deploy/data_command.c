@@ -1,0 +1,67 @@
+// longhaul data prepare: its flags. The work is in data.c.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "deploy/commands.h"
+#include "deploy/data.h"
+
+// A count in decimal; NULL leaves what is there.
+static LH_MUST lh_err parse_count(const char *flag, const char *text, uint64_t *out)
+{
+    char *end;
+    if (!text) return LH_OK;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end || errno)
+        return lh_fail(LH_ERR_INVALID, "%s %.40s: a number is wanted", flag, text);
+    *out = value;
+    return LH_OK;
+}
+
+static LH_MUST lh_err run(int argc, char **argv)
+{
+    const char *unit = NULL, *sequence = NULL, *limit = NULL, *file = NULL, *bits = NULL;
+    struct dp_texts staying = {.count = 0}, rest;
+    struct dp_data_prepare_conf conf = {.unit_tokens = 8192,
+                                        .sequence = 128,
+                                        .file_tokens = UINT64_C(1) << 26,
+                                        .token_bytes = 2,
+                                        .staying = &staying,
+                                        .says = stdout};
+    const struct dp_flag flags[] = {
+        {"--text", DP_TEXT, &conf.text, "DIR", "<region>/<language>/*.txt, heldout/<language>.txt"},
+        {"--out", DP_TEXT, &conf.out, "DIR", "token files and units.json go here"},
+        {"--unit-tokens", DP_TEXT, &unit, "N", "tokens of a unit (8192)"},
+        {"--sequence", DP_TEXT, &sequence, "N", "a unit is a multiple of this (128)"},
+        {"--limit-bytes-per-language", DP_TEXT, &limit, "N", "take no more text than this (all)"},
+        {"--tokens-per-file", DP_TEXT, &file, "N", "begin a new file after this (67108864)"},
+        {"--bits", DP_TEXT, &bits, "16|32", "of a token (16)"},
+        {"--stays", DP_EACH, &staying, "REGION", "its units may not leave; may repeat"},
+    };
+    const struct dp_usage usage = {
+        "longhaul data prepare --text DIR --out DIR [flags]",
+        "Turns text into token files and the manifest of their units (bytes are the tokens).\n"
+        "A language has one home region; what does not fill a unit is dropped, and said.",
+        flags, sizeof flags / sizeof flags[0]};
+    bool help;
+    uint64_t width = 16;
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    if (rest.count != 1 || strcmp(rest.at[0], "prepare") != 0 || !conf.text || !conf.out)
+        return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    LH_TRY(parse_count("--unit-tokens", unit, &conf.unit_tokens));
+    LH_TRY(parse_count("--sequence", sequence, &conf.sequence));
+    LH_TRY(parse_count("--limit-bytes-per-language", limit, &conf.limit_bytes));
+    LH_TRY(parse_count("--tokens-per-file", file, &conf.file_tokens));
+    LH_TRY(parse_count("--bits", bits, &width));
+    if (width != 16 && width != 32) return lh_fail(LH_ERR_INVALID, "--bits %.40s: 16 or 32", bits);
+    conf.token_bytes = width == 16 ? 2 : 4;
+    return dp_data_prepare(&conf);
+}
+
+int dp_cmd_data(int argc, char **argv)
+{
+    lh_err err = run(argc, argv);
+    return err ? (int)dp_complain("data", err) : DP_OK;
+}

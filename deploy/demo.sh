@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# The main job, as a new user runs it: installs what is missing, builds, gets the texts, and
+# trains one model in three regions over emulated long links (deploy/examples/three-regions.yaml).
+#
+#   ./deploy/demo.sh [--json FILE] [--with-faults] [--no-wan] [--short] [--text DIR] [--dir DIR]
+#
+#   --json FILE     write summary.json there, too
+#   --with-faults   in the middle: kill -9 of a shard server, a worker, the coordinator; then a
+#                   region is cut off for 20 s
+#   --no-wan        loopback instead of emulated links (no root, no /dev/net/tun)
+#   --short         a tenth of the tokens, a look rather than a result
+#   --text DIR      own texts, DIR/<region>/<language>/*.txt and DIR/heldout/<language>.txt
+#   --dir DIR       folder of the run (run/demo); an unfinished run in it goes on
+#
+# Ends with the exit status of `longhaul up`: 0 when all replicas agree and every language was
+# learned.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+text="" dir="run/demo" short="" up=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    --json) up+=(--json "$(realpath -m "$2")"); shift ;;
+    --with-faults | --no-wan) up+=("$1") ;;
+    --short) short=yes ;;
+    --text) text=$2; shift ;;
+    --dir) dir=$2; shift ;;
+    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "demo.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
+    esac
+    shift
+done
+
+step() { # step NAME COMMAND...: runs it, says how long it took
+    local name=$1 start=$SECONDS
+    shift
+    "$@"
+    printf '== %s: %d s\n' "$name" $((SECONDS - start))
+}
+
+build() {
+    cmake --preset release > /dev/null
+    cmake --build --preset release \
+        --target longhaul longhaul-server longhaul-worker longhaul-wanem | tail -n 1
+}
+
+tokens() {
+    local from=${text:-data/text}
+    [ -n "$text" ] || ./deploy/corpora.sh --out data/text
+    if [ ! -e data/tokens/units.json ] || [ -n "$text" ]; then
+        # the same amount of each corpus: languages of a region alternate by size, and the largest
+        # would drown the smallest
+        local limit=(--limit-bytes-per-language 1400000)
+        [ -z "$text" ] || limit=()
+        build/release/deploy/longhaul data prepare --text "$from" --out data/tokens \
+            --unit-tokens 2048 "${limit[@]}"
+    fi
+}
+
+step "installation" ./deploy/install-deps.sh
+step "build" build
+step "texts" tokens
+
+topology=deploy/examples/three-regions.yaml
+if [ -n "$short" ]; then
+    mkdir -p run
+    sed 's/^run: .*/run: three-regions-short/; s/^budget_tokens: .*/budget_tokens: 600_000/' \
+        "$topology" > run/short.yaml
+    topology=run/short.yaml
+fi
+exec build/release/deploy/longhaul up "$topology" --data data/tokens --dir "$dir" "${up[@]}"

@@ -1,0 +1,185 @@
+// The parts of a coordinator's status, as tables and as JSON. See get.h.
+//
+// Workers and shards are the coordinator's own arrays; regions are sums over its workers; leases
+// are one row of its counts of units. What stands in them came over a network: it is printed
+// without control characters, and a field that is missing is "-".
+#include "deploy/get.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "deploy/files.h"
+
+struct column {
+    const char *title, *key;
+    int width; // negative: to the left
+};
+
+static const struct column workers[] = {
+    {"NAME", "name", -20},
+    {"REGION", "region", -12},
+    {"LIVE", "live", -5},
+    {"DONE", "done", -5},
+    {"DRAINED", "drained", -8},
+    {"TOKENS", "tokens", 12},
+    {"TOKENS/S", "tokens_per_s", 10},
+    {"H", "h", 5},
+    {"SILENT S", "silent_s", 9},
+    {NULL, NULL, 0},
+};
+static const struct column shards[] = {
+    {"SHARD", "shard", 5},   {"ADDRESS", "address", -24},
+    {"EPOCH", "epoch", 6},   {"VERSION", "version", 9},
+    {"STABLE", "stable", 9}, {"PLAN", "plan", 5},
+    {"PHASE", "phase", -10}, {NULL, NULL, 0},
+};
+static const struct column regions[] = {
+    {"REGION", "region", -12}, {"WORKERS", "workers", 8},        {"LIVE", "live", 5},
+    {"TOKENS", "tokens", 12},  {"TOKENS/S", "tokens_per_s", 10}, {NULL, NULL, 0},
+};
+static const struct column leases[] = {
+    {"UNITS", "units", 9},
+    {"FREE", "free", 9},
+    {"LEASED", "leased", 9},
+    {"CREDITED", "credited", 9},
+    {"TOKENS", "credited_tokens", 14},
+    {"BUDGET", "budget_tokens", 14},
+    {NULL, NULL, 0},
+};
+
+static json_t *integer(const json_t *o, const char *key)
+{
+    return json_integer(json_integer_value(json_object_get(o, key)));
+}
+
+static json_t *all_leases(const json_t *status)
+{
+    static const char *const keys[] = {"units", "leased", "credited", "credited_tokens",
+                                       "budget_tokens"};
+    json_t *row = json_object();
+    for (size_t i = 0; i < LH_COUNT(keys); i++)
+        json_object_set_new(row, keys[i], integer(status, keys[i]));
+    json_object_set_new(row, "free",
+                        json_integer(json_integer_value(json_object_get(row, "units")) -
+                                     json_integer_value(json_object_get(row, "leased")) -
+                                     json_integer_value(json_object_get(row, "credited"))));
+    return json_pack("[o]", row);
+}
+
+static void add(json_t *row, const char *key, json_int_t more)
+{
+    json_object_set_new(row, key,
+                        json_integer(json_integer_value(json_object_get(row, key)) + more));
+}
+
+// A region's row, made when it is the first of its workers. Borrowed from `rows`; NULL: no memory.
+static json_t *region_row(json_t *rows, const char *region)
+{
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i);
+        if (!strcmp(json_string_value(json_object_get(row, "region")), region)) return row;
+    }
+    json_t *row = json_pack("{s:s s:f}", "region", region, "tokens_per_s", 0.0);
+    return json_array_append_new(rows, row) ? NULL : row;
+}
+
+static json_t *all_regions(const json_t *status)
+{
+    json_t *rows = json_array(), *worker;
+    size_t i;
+    json_array_foreach(json_object_get(status, "workers"), i, worker)
+    {
+        const char *region = json_string_value(json_object_get(worker, "region"));
+        json_t *row = region ? region_row(rows, region) : NULL;
+        bool live = json_is_true(json_object_get(worker, "live"));
+        if (!row) continue;
+        add(row, "workers", 1);
+        add(row, "live", live);
+        add(row, "tokens", json_integer_value(json_object_get(worker, "tokens")));
+        double speed = json_number_value(json_object_get(row, "tokens_per_s"));
+        if (live) speed += json_number_value(json_object_get(worker, "tokens_per_s"));
+        json_object_set_new(row, "tokens_per_s", json_real(speed));
+    }
+    return rows;
+}
+
+static json_t *own_array(const json_t *status, const char *key)
+{
+    json_t *rows = json_object_get(status, key);
+    return json_is_array(rows) ? json_incref(rows) : json_array();
+}
+
+static void put_cell(struct lh_buf *out, const json_t *value, int width)
+{
+    char text[128] = "-";
+    if (json_is_string(value))
+        snprintf(text, sizeof text, "%s", json_string_value(value));
+    else if (json_is_integer(value))
+        snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(text, sizeof text, "%.1f", json_real_value(value));
+    else if (json_is_boolean(value))
+        snprintf(text, sizeof text, "%s", json_is_true(value) ? "yes" : "no");
+    for (char *at = text; *at; at++)
+        if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
+    dp_put(out, "%*s", width, text);
+}
+
+static void put_table(struct lh_buf *out, const struct column *columns, const json_t *rows)
+{
+    size_t i;
+    json_t *row;
+    for (const struct column *c = columns; c->title; c++)
+        dp_put(out, "%s%*s", c == columns ? "" : " ", c->width, c->title);
+    dp_put(out, "\n");
+    json_array_foreach(rows, i, row)
+    {
+        for (const struct column *c = columns; c->title; c++) {
+            dp_put(out, "%s", c == columns ? "" : " ");
+            put_cell(out, json_object_get(row, c->key), c->width);
+        }
+        dp_put(out, "\n");
+    }
+}
+
+static LH_MUST lh_err put_json(struct lh_buf *out, const json_t *rows)
+{
+    char *text = json_dumps(rows, JSON_INDENT(2));
+    if (!text) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the answer");
+    dp_put(out, "%s\n", text);
+    free(text);
+    return LH_OK;
+}
+
+lh_err dp_get_show(const char *part, struct lh_span status, bool json, struct lh_buf *out)
+{
+    static const struct {
+        const char *name;
+        const struct column *columns;
+    } parts[] = {
+        {"workers", workers}, {"shards", shards}, {"regions", regions}, {"leases", leases}};
+    size_t p = 0;
+    while (p < LH_COUNT(parts) && strcmp(parts[p].name, part) != 0) p++;
+    if (p == LH_COUNT(parts))
+        return lh_fail(LH_ERR_INVALID, "%.40s: want workers, shards, regions or leases", part);
+    json_t *all = json_loadb((const char *)status.data, status.len, JSON_REJECT_DUPLICATES, NULL);
+    const char *role = json_string_value(json_object_get(all, "role"));
+    if (!role || strcmp(role, "coordinator") != 0) {
+        json_decref(all);
+        return lh_fail(LH_ERR_MALFORMED, "the answer is no coordinator's status");
+    }
+    const struct column *columns = parts[p].columns;
+    json_t *rows = columns == regions  ? all_regions(all)
+                   : columns == leases ? all_leases(all)
+                                       : own_array(all, part);
+    lh_err err = LH_OK;
+    if (json)
+        err = put_json(out, rows);
+    else
+        put_table(out, columns, rows);
+    json_decref(rows);
+    json_decref(all);
+    return err ? err : lh_buf_err(out);
+}

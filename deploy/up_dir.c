@@ -1,0 +1,298 @@
+// The folder of a run. See up.h.
+//
+//   DIR/topology.yaml       what the folder was made from; another topology is refused
+//   DIR/secrets/            ca.pem, ca.key, job.keys, NODE.pem, NODE.key: outside the state
+//   directories DIR/model.json          the manifest DIR/weights.bin         initial parameters,
+//   fp32 DIR/NODE.yaml, .log     settings (written anew) and output of each process DIR/NODE/ its
+//   state directory DIR/curves.csv, totals.json     what later `up`s go on from DIR/summary.json,
+//   loss.svg      the end
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/certs.h"
+#include "common/seal.h"
+#include "deploy/up.h"
+
+enum { CERT_DAYS = 365, TOPOLOGY_MAX = LH_YAML_BYTES_MAX };
+static const char ADMIN[] = "admin"; // get_command.c looks for its files
+
+// ---------------------------------------------------------------- model
+
+lh_err dp_dir_model(struct dp_up *up)
+{
+    const struct dp_run_settings *r = up->t->run;
+    up->shape = (struct wk_shape){
+        .vocab = (uint32_t)r->model.vocabulary,
+        .dim = (uint32_t)r->model.dim,
+        .layers = (uint32_t)r->model.layers,
+        .heads = (uint32_t)r->model.heads,
+        .kv_heads = (uint32_t)r->model.kv_heads,
+        .ffn = (uint32_t)r->model.ffn,
+        .context = (uint32_t)r->model.context,
+        .rope_theta = r->model.rope_theta,
+        .rms_eps = r->model.rms_eps,
+        .qkv_bias = r->model.qkv_bias,
+        .tied = r->model.tied,
+    };
+    if (up->t->shards > DP_SHARDS_MAX)
+        return lh_fail(LH_ERR_CONFIG, "%u shards: `up` shows at most %d", up->t->shards,
+                       DP_SHARDS_MAX);
+    LH_TRY(wk_shape_check(&up->shape));
+    LH_TRY(wk_model_manifest(&up->shape, up->t->shards, &up->manifest));
+    dp_plan_make(up->t, up->manifest.values, &up->plan);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- nodes
+
+static LH_MUST lh_err add_node(struct dp_up *up, enum dp_kind kind, unsigned region, unsigned index,
+                               const char *format, ...) __attribute__((format(printf, 5, 6)));
+static LH_MUST lh_err add_node(struct dp_up *up, enum dp_kind kind, unsigned region, unsigned index,
+                               const char *format, ...)
+{
+    struct dp_node *node = &up->node[up->nodes++];
+    *node = (struct dp_node){.kind = kind, .region = region, .index = index};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(node->name, sizeof node->name, format, args);
+    va_end(args);
+    LH_TRY(dp_path(node->dir, "%s/%s", up->dir, node->name));
+    return dp_path(node->config, "%s/%s.yaml", up->dir, node->name);
+}
+
+static LH_MUST lh_err list_nodes(struct dp_up *up)
+{
+    const struct dp_topology *t = up->t;
+    LH_TRY(add_node(up, DP_COORDINATOR, t->coordinator, 0, "coordinator"));
+    for (unsigned i = 0; i < t->servers; i++)
+        LH_TRY(add_node(up, DP_SERVER, t->server[i].region, i, "%s", t->server[i].name));
+    for (unsigned r = 0; r < t->regions; r++)
+        for (unsigned w = 0; w < t->region[r].workers; w++)
+            LH_TRY(add_node(up, DP_WORKER, r, w, "%s-%u", t->region[r].name, w));
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- folder
+
+static LH_MUST lh_err same_topology(struct dp_up *up, const char *kept)
+{
+    struct lh_buf mine = lh_buf(TOPOLOGY_MAX), theirs = lh_buf(TOPOLOGY_MAX);
+    lh_err err = dp_file_read(up->flags.topology, &mine);
+    if (!err && !dp_file_exists(kept)) {
+        err = dp_file_write(kept, lh_buf_span(&mine), 0666);
+    } else if (!err) {
+        err = dp_file_read(kept, &theirs);
+        if (!err && !lh_span_equal(lh_buf_span(&mine), lh_buf_span(&theirs)))
+            err = lh_fail(LH_ERR_CONFIG,
+                          "%s is the folder of another topology (%s differs from %s): take another "
+                          "--dir, or remove that folder to begin anew",
+                          up->dir, kept, up->flags.topology);
+    }
+    lh_buf_free(&mine);
+    lh_buf_free(&theirs);
+    return err;
+}
+
+static LH_MUST lh_err absolute(const char *path, char out[DP_PATH_SIZE])
+{
+    char *real = realpath(path, NULL);
+    if (!real) return lh_fail_errno(errno, "%s", path);
+    lh_err err = dp_path(out, "%s", real);
+    free(real);
+    return err;
+}
+
+lh_err dp_dir_open(struct dp_up *up)
+{
+    char path[DP_PATH_SIZE];
+    if (up->flags.dir)
+        LH_TRY(dp_path(path, "%s", up->flags.dir));
+    else
+        LH_TRY(dp_path(path, "run/%s", up->t->run->run));
+    LH_TRY(dp_make_dirs(path));
+    LH_TRY(absolute(path, up->dir)); // children may stand elsewhere
+    LH_TRY(dp_path(path, "%s/topology.yaml", up->dir));
+    LH_TRY(same_topology(up, path));
+    LH_TRY(list_nodes(up));
+    for (unsigned i = 0; i < up->nodes; i++) LH_TRY(dp_make_dirs(up->node[i].dir));
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- secrets and model files
+
+static LH_MUST lh_err issue(const struct dp_up *up, enum lh_role role, unsigned region,
+                            const char *name, const char *secrets)
+{
+    struct lh_peer peer = {.role = role};
+    char path[DP_PATH_SIZE];
+    LH_TRY(dp_path(path, "%s/%s.key", secrets, name));
+    if (dp_file_exists(path)) return LH_OK;
+    snprintf(peer.domain, sizeof peer.domain, "%s", up->t->run->domain);
+    snprintf(peer.run, sizeof peer.run, "%s", up->t->run->run);
+    snprintf(peer.region, sizeof peer.region, "%s", up->t->region[region].name);
+    snprintf(peer.name, sizeof peer.name, "%s", name);
+    return lh_certs_issue(secrets, &peer, CERT_DAYS, secrets, true);
+}
+
+static LH_MUST lh_err prepare_secrets(struct dp_up *up)
+{
+    static const enum lh_role roles[] = {LH_C, LH_S, LH_W};
+    char secrets[DP_PATH_SIZE], path[DP_PATH_SIZE];
+    LH_TRY(dp_path(secrets, "%s/secrets", up->dir));
+    LH_TRY(dp_path(path, "%s/ca.key", secrets));
+    if (!dp_file_exists(path))
+        LH_TRY(lh_certs_ca_create(secrets, up->t->run->domain, CERT_DAYS, true));
+    LH_TRY(dp_path(path, "%s/job.keys", secrets));
+    if (!dp_file_exists(path)) LH_TRY(lh_key_generate(path));
+    for (unsigned i = 0; i < up->nodes; i++) {
+        const struct dp_node *node = &up->node[i];
+        if (!strcmp(node->name, ADMIN))
+            return lh_fail(LH_ERR_CONFIG, "a node named %s: the name is the operator's", ADMIN);
+        LH_TRY(issue(up, roles[node->kind], node->region, node->name, secrets));
+    }
+    return issue(up, LH_A, up->t->coordinator, ADMIN, secrets); // for `longhaul get`
+}
+
+static LH_MUST lh_err write_weights(const struct dp_up *up, const char *path)
+{
+    uint64_t values = up->manifest.values;
+    float *theta = malloc(values * sizeof *theta);
+    struct lh_buf bytes = lh_buf(values * sizeof(float));
+    lh_err err = theta ? wk_model_init(&up->shape, (uint64_t)up->t->run->seed, theta)
+                       : lh_fail(LH_ERR_NO_MEMORY, "no memory for the parameters");
+    for (uint64_t i = 0; !err && i < values; i++) lh_put_f32(&bytes, theta[i]);
+    if (!err) err = lh_buf_err(&bytes);
+    if (!err) err = dp_file_write(path, lh_buf_span(&bytes), 0666);
+    lh_buf_free(&bytes);
+    free(theta);
+    return err;
+}
+
+lh_err dp_dir_prepare(struct dp_up *up)
+{
+    char path[DP_PATH_SIZE];
+    LH_TRY(prepare_secrets(up));
+    LH_TRY(dp_path(path, "%s/model.json", up->dir));
+    struct lh_buf json = lh_buf(64 << 20);
+    lh_err err = lh_manifest_write(&up->manifest, &json);
+    if (!err) err = dp_file_write(path, lh_buf_span(&json), 0666);
+    lh_buf_free(&json);
+    LH_TRY(err);
+    LH_TRY(dp_path(path, "%s/weights.bin", up->dir));
+    return dp_file_exists(path) ? LH_OK : write_weights(up, path);
+}
+
+// ---------------------------------------------------------------- settings of the nodes
+
+// A setting that is ours alone: one in the topology's `server:` or `worker:` map is refused.
+static LH_MUST lh_err own(struct lh_config *c, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static LH_MUST lh_err own(struct lh_config *c, const char *key, const char *format, ...)
+{
+    char set[DP_PATH_SIZE + 128], source[DP_PATH_SIZE];
+    const char *value = lh_config_value(c, key, source, sizeof source);
+    if (value && strcmp(source, "default") != 0)
+        return lh_fail(LH_ERR_CONFIG, "%s: %s is not yours to set: `up` does", source, key);
+    int n = snprintf(set, sizeof set, "%s=", key);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(set + n, sizeof set - (size_t)n, format, args);
+    va_end(args);
+    return lh_config_set(c, set);
+}
+
+static LH_MUST lh_err common_settings(struct dp_up *up, const struct dp_node *node,
+                                      struct lh_config *c)
+{
+    LH_TRY(own(c, "run.name", "%s", up->t->run->run));
+    LH_TRY(own(c, "run.domain", "%s", up->t->run->domain));
+    LH_TRY(own(c, "node.region", "%s", up->t->region[node->region].name));
+    LH_TRY(own(c, "node.name", "%s", node->name));
+    LH_TRY(own(c, "tls.ca", "%s/secrets/ca.pem", up->dir));
+    LH_TRY(own(c, "tls.cert", "%s/secrets/%s.pem", up->dir, node->name));
+    LH_TRY(own(c, "tls.key", "%s/secrets/%s.key", up->dir, node->name));
+    LH_TRY(own(c, "seal.keys", "%s/secrets/job.keys", up->dir));
+    LH_TRY(own(c, "model.manifest", "%s/model.json", up->dir));
+    if (node->kind != DP_COORDINATOR)
+        LH_TRY(own(c, "coordinator", "%s", dp_up_coordinator(up)->address));
+    return own(c, "dir", "%s", node->dir);
+}
+
+static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_config *c)
+{
+    char plan[LH_CONFIG_TEXT_MAX] = "";
+    size_t used = 0;
+    for (unsigned i = 0; i < up->t->regions; i++)
+        if (up->t->region[i].h && used < sizeof plan)
+            used += (size_t)snprintf(plan + used, sizeof plan - used, "%s%s=%lld", used ? "," : "",
+                                     up->t->region[i].name, (long long)up->t->region[i].h);
+    LH_TRY(own(c, "role", "coordinator"));
+    LH_TRY(own(c, "coordinator.workers", "%u", up->t->workers));
+    LH_TRY(own(c, "coordinator.budget_tokens", "%lld", (long long)up->t->run->budget_tokens));
+    LH_TRY(own(c, "coordinator.units", "%s/units.json", up->data));
+    return used ? own(c, "coordinator.plan_h", "%s", plan) : LH_OK;
+}
+
+static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *node,
+                                      struct lh_config *c)
+{
+    LH_TRY(own(c, "listen", "%s", node->address));
+    LH_TRY(own(c, "advertise", "%s", node->address));
+    if (up->t->server_base->eta == 0) // by density, which servers don't know before a push comes
+        LH_TRY(lh_config_set(c, up->plan.density < 0.1 ? "update.eta=1.4" : "update.eta=1"));
+    if (node->kind == DP_COORDINATOR) return coordinator_settings(up, c);
+    const struct lh_ints *shards = &up->t->server[node->index].shards;
+    char list[LH_CONFIG_INTS_MAX * 8] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < shards->count; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%lld", i ? "," : "",
+                                 (long long)shards->value[i]);
+    LH_TRY(own(c, "role", "shard"));
+    LH_TRY(own(c, "shards", "%s", list));
+    return own(c, "model.weights", "%s/weights.bin", up->dir);
+}
+
+static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_node *node,
+                                      struct lh_config *c)
+{
+    const struct wk_settings *base = up->t->worker_base;
+    LH_TRY(own(c, "data.units", "%s/units.json", up->data));
+    LH_TRY(own(c, "data.dir", "%s", up->data));
+    LH_TRY(own(c, "trainer.budget_tokens", "%lld", (long long)up->t->run->budget_tokens));
+    char set[64];
+    if (base->codec.density == 0 && !wk_codec_is_dense(base)) {
+        snprintf(set, sizeof set, "codec.density=%.9g", up->plan.density);
+        LH_TRY(lh_config_set(c, set));
+    }
+    double speed = up->plan.region[node->region].tokens_per_s;
+    return speed > 0 ? own(c, "trainer.tokens_per_s", "%.9g", speed) : LH_OK;
+}
+
+static LH_MUST lh_err write_settings(struct dp_up *up, const struct dp_node *node)
+{
+    struct lh_config *c;
+    struct lh_buf text = lh_buf(LH_YAML_BYTES_MAX);
+    bool worker = node->kind == DP_WORKER;
+    LH_TRY(worker ? dp_topology_worker(up->t, &c) : dp_topology_server(up->t, &c));
+    lh_err err = common_settings(up, node, c);
+    if (!err) err = worker ? worker_settings(up, node, c) : server_settings(up, node, c);
+    if (!err) err = lh_config_finish(c);
+    if (!err) {
+        dp_put(&text, "# written by `longhaul up` from %s\n", up->flags.topology);
+        lh_config_write(c, &text);
+        err = lh_buf_err(&text);
+    }
+    if (!err) err = dp_file_write(node->config, lh_buf_span(&text), 0666);
+    lh_buf_free(&text);
+    lh_config_destroy(c);
+    return err;
+}
+
+lh_err dp_dir_settings(struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->nodes; i++) LH_TRY(write_settings(up, &up->node[i]));
+    return LH_OK;
+}

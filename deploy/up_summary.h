@@ -1,0 +1,19 @@
+// summary.json, and the figures that it shares with the table.
+#ifndef DP_UP_SUMMARY_H
+#define DP_UP_SUMMARY_H
+
+#include "deploy/up.h"
+
+struct dp_learning {
+    double rounds;         // mean per worker
+    double density_rounds; // p * N
+    double gap_nat;        // expected above dense fp32 (DESIGN 6)
+    double bits;           // measured, per parameter and round of a worker
+};
+struct dp_learning dp_learning_of(const struct dp_up *up);
+
+// `checkpoint`: path of the final parameters, "" where there are none.
+LH_MUST lh_err dp_summary_write(const struct dp_up *up, const struct dp_verdict *v,
+                                const char *checkpoint, const char *path);
+
+#endif

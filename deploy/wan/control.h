@@ -1,0 +1,24 @@
+// The daemon's control socket: one request, one answer, then the end of the connection.
+//
+// SOCK_SEQPACKET. Request: words, each followed by a line break. Answer: '+' and what the command
+// prints, or '-' and what was wrong, in messages of at most DP_REPLY_CHUNK bytes.
+#ifndef LH_DEPLOY_WAN_CONTROL_H
+#define LH_DEPLOY_WAN_CONTROL_H
+
+#include "common/err.h"
+#include "deploy/wan/world.h"
+
+enum { DP_REPLY_CHUNK = 32768 };
+
+// ---- daemon
+LH_MUST lh_err dp_control_listen(const char *instance, int *listener);
+// Accepts a client; -1: none. The daemon never waits for it.
+int dp_control_accept(int listener);
+// Obeys the request that a client sent, answers, closes.
+void dp_control_serve(struct dp_world *world, int client);
+
+// ---- client
+// Has the daemon obey a command and prints what it says. Returns the exit status.
+int dp_control_request(const char *instance, char *const *words, int count);
+
+#endif

@@ -1,0 +1,21 @@
+// Regions as the kernel sees them: network namespaces, each with one TUN device.
+#ifndef LH_DEPLOY_WAN_REGION_H
+#define LH_DEPLOY_WAN_REGION_H
+
+#include "common/err.h"
+#include "deploy/wan/world.h"
+
+#define DP_DEVICE "wan0"
+
+// Makes all regions of a world, under a claimed state (state.h), and opens their devices. The
+// process is in its own namespace again afterwards. On an error dp_state_remove() undoes it.
+LH_MUST lh_err dp_regions_create(struct dp_world *world);
+
+// Writes the regions' /etc/hosts: REGION is its first host, hN.REGION its Nth.
+LH_MUST lh_err dp_regions_write_hosts(const struct dp_world *world);
+
+// Becomes a command within a region; returns only where that fails, with the exit status: 125
+// before the command was looked for, 126 or 127 like a shell. What was wrong is on stderr.
+int dp_region_exec(const char *instance, const char *region, char **command);
+
+#endif
