@@ -1,0 +1,370 @@
+#!/usr/bin/env python3
+"""What people get wrong: each case starts real programs and looks at what they say and do.
+
+A program either refuses to start, with the exit code of `longhaul help exit-codes` and a text that
+names the place and the way out, or goes on and says what it waits for.
+"""
+import argparse
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import traceback
+
+from world import Failure, World, held, until
+
+MISSING, CONFIG, DENIED, UNVERIFIED, FAILED, USAGE, UNREACHABLE = 3, 6, 7, 5, 1, 2, 4
+
+
+def check(holds, text):
+    if not holds:
+        raise Failure(text)
+
+
+def refused(node, code, *words):
+    """The program ends by itself, with this code, and one line says all these words."""
+    status = node.end(20)
+    check(status == code, f"{node.name} ended with {status}, {code} was expected:\n{node.tail()}")
+    check(node.says(*words), f"{node.name} does not say {words}:\n{node.tail()}")
+
+
+def run(world):
+    """A coordinator and both servers, up."""
+    coordinator = world.coordinator(workers=1).start().listening()
+    servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
+    return coordinator, servers
+
+
+def train(worker, steps=6):
+    until(f"{worker.name} trains", lambda: worker.status().get("step", 0) >= steps)
+
+
+# ---------------------------------------------------------------- settings
+
+def unknown_key(world):
+    coordinator = world.coordinator(**{"coordinator.worker": 3})
+    refused(coordinator.start(), CONFIG, "coordinator.yaml:", "coordinator.worker",
+            "coordinator.workers")
+    coordinator.address = "127.0.0.1:1"
+    worker = world.worker("asia", coordinator, **{"trainer.learning_rat": 1})
+    refused(worker.start(), CONFIG, "trainer.learning_rat", "trainer.learning_rate")
+
+
+def wrong_line(world):
+    for program in ("longhaul-server", "longhaul-worker"):
+        for line, code in ((["--confg", "x"], USAGE), (["--config", world.path("none")], MISSING),
+                           ([], USAGE)):
+            done = subprocess.run([world.program(program), *line], capture_output=True, text=True,
+                                  check=False)
+            check(done.returncode == code and done.stderr.count("\n") == 1,
+                  f"{program} {line}: {done.returncode}: {done.stderr}")
+
+
+def other_weights(world):
+    coordinator = world.coordinator().start().listening()
+    short = world.path("short.bin")
+    with open(short, "wb") as out:
+        out.write(b"\0" * 4096)
+    server = world.server(0, coordinator, **{"model.weights": short})
+    refused(server.start(), CONFIG, "model.weights", "short.bin", "4096 bytes")
+
+
+def no_such_shard(world):
+    coordinator = world.coordinator().start().listening()
+    refused(world.server(5, coordinator).start(), CONFIG, "no shard 5", "has 2")
+
+
+def address_for_nobody(world):
+    coordinator = world.coordinator().start().listening()
+    server = world.server(0, coordinator)
+    refused(server.start("listen=0.0.0.0:0"), CONFIG, "advertise is missing")
+
+
+def no_density(world):
+    coordinator = world.coordinator().start().listening()
+    worker = world.worker("asia", coordinator, **{"codec.density": "auto"})
+    refused(worker.start(), CONFIG, "codec.density is auto", "30/N")
+
+
+# ---------------------------------------------------------------- identity
+
+def wrong_ca(world):
+    coordinator, _ = run(world)
+    world.tool("certs", "init", "--dir", world.path("ca2"), "--domain", "e2e.test")
+    worker = world.worker("asia", coordinator)
+    ours = dict(worker.settings)
+    world.tool("certs", "issue", "--dir", world.path("ca2"), "--run", world.run, "--role", "worker",
+               "--region", "asia", "--name", "asia-0", "--out", world.path("certs2"))
+    # a certificate that its own CA file does not vouch for
+    worker.settings["tls.cert"] = world.path("certs2", "asia-0.pem")
+    worker.settings["tls.key"] = world.path("certs2", "asia-0.key")
+    refused(worker.start(), DENIED, "asia-0.pem", "ca.pem")
+    # a whole pair of another CA: each side refuses the other
+    worker.settings["tls.ca"] = world.path("ca2", "ca.pem")
+    worker.start()
+    until("the worker says what is wrong", lambda: worker.says("ERROR", "member.refused", "CA"))
+    check(worker.alive(), "the worker gave up: the certificate may still be replaced")
+    check(not coordinator.status().get("workers"), "the coordinator took the worker in")
+    # the right pair, and all is well
+    worker.kill()
+    worker.settings = ours
+    train(worker.start())
+
+
+def expired(world):
+    coordinator = world.coordinator().start().listening()
+    worker = world.worker("asia", coordinator)
+    subprocess.run([world.program("e2e_issue"), world.path("ca"), world.path("certs"), "e2e.test",
+                    world.run, "worker", "asia", "asia-0"], check=True)
+    refused(worker.start(), DENIED, "asia-0.pem", "expired")
+
+
+def wrong_role(world):
+    coordinator, servers = run(world)
+    worker = world.worker("asia", coordinator)
+    worker.settings["tls.cert"] = world.path("certs", "shard-0.pem")
+    worker.settings["tls.key"] = world.path("certs", "shard-0.key")
+    refused(worker.start(), DENIED, "shard-0.pem", "certificate of a server", "worker")
+    # a server where a coordinator is expected
+    worker = world.worker("europe", servers[0])
+    worker.start()
+    until("the worker says whom it met", lambda: worker.says("member.refused", "server",
+                                                      "coordinator"))
+
+
+def wrong_question(world):
+    """Who may ask what: a worker may not drain the run, a server may not join it."""
+    coordinator, servers = run(world)
+    world.certificate("admin", "europe", "boss")
+    world.certificate("worker", "asia", "asia-0")
+    code, answer, _ = world.ask("boss", coordinator, "status")
+    check(code == 0 and json.loads(answer)["role"] == "coordinator", f"{code}: {answer}")
+    code, answer, _ = world.ask("boss", servers[1], "shards")
+    check(code == 0 and json.loads(answer)["shards"][0]["shard"] == 1, f"{code}: {answer}")
+    for node in (coordinator, *servers):
+        code, answer, _ = world.ask("asia-0", node, "health")
+        check(code == 0 and answer == "1\n", f"{node.name} is not healthy: {code} {answer}")
+    code, _, complaint = world.ask("asia-0", coordinator, "drain")
+    check(code == DENIED and "a worker may not call" in complaint, f"{code}: {complaint}")
+    code, _, complaint = world.ask("shard-0", coordinator, "old-join")
+    check(code == DENIED and "a server may not call" in complaint, f"{code}: {complaint}")
+    check(world.ask("boss", coordinator, "drain")[0] == 0, "the operator may not drain")
+    until("the run drains", lambda: coordinator.status().get("draining"))
+
+
+def operator(world):
+    """`longhaul get`, as an operator uses it: from outside, and from the run's folder."""
+    coordinator, _ = run(world)
+    world.certificate("admin", "europe", "boss")
+    who = ("--ca", world.path("ca", "ca.pem"), "--cert", world.path("certs", "boss.pem"),
+           "--key", world.path("certs", "boss.key"))
+    shards = json.loads(world.tool("get", "shards", "--coordinator", coordinator.address, *who,
+                                   "-o", "json"))
+    check([s["shard"] for s in shards] == [0, 1], f"{shards}")
+    until("the coordinator writes where it is", lambda: coordinator.status().get("address"))
+    leases = world.tool("get", "leases", "--dir", world.dir, *who)
+    check(leases.splitlines()[1].split()[:2] == [str(len(world.units))] * 2, leases)
+    coordinator.kill()
+    try:
+        world.tool("get", "workers", "--dir", world.dir, *who)
+    except Failure as failure:
+        check(f": {UNREACHABLE}: " in str(failure) and coordinator.address in str(failure),
+              str(failure))
+    else:
+        raise Failure("a dead coordinator answered")
+
+
+def old_wire(world):
+    coordinator, _ = run(world)
+    world.certificate("worker", "asia", "asia-0")
+    code, _, complaint = world.ask("asia-0", coordinator, "old-join")
+    check(code == FAILED and "LH_ERR_VERSION" in complaint and "upgrade the older side" in
+          complaint, f"{code}: {complaint}")
+    check(not coordinator.status().get("workers"), "it was taken in")
+
+
+def wrong_name(world):
+    coordinator = world.coordinator().start().listening()
+    worker = world.worker("asia", coordinator, **{"node.region": "europe"})
+    refused(worker.start(), DENIED, "asia-0.pem", "/asia/asia-0", "/europe/asia-0")
+
+
+def other_key(world):
+    coordinator, servers = run(world)
+    world.tool("certs", "key", "--out", world.path("other.keys"))
+    worker = world.worker("asia", coordinator, **{"seal.keys": world.path("other.keys")})
+    worker.start()
+    for side in (worker, servers[0]):
+        until(f"{side.name} says that the frame does not open",
+              lambda node=side: node.says("push.rejected", "do not open"))
+    for server in servers:
+        for shard in server.status().get("shards", []):
+            check(shard["admitted"] == 0, "a frame under another key was admitted")
+    check(all(server.alive() for server in servers), "a server died of it")
+
+
+def open_key(world):
+    os.chmod(world.path("job.keys"), 0o644)
+    coordinator = world.coordinator()
+    refused(coordinator.start(), DENIED, "job.keys")
+
+
+def other_model(world):
+    coordinator, _ = run(world)
+    shape = dict(json.loads(open(world.path("model.json"), encoding="utf-8").read())["model"],
+                 dim=16)
+    world.tool("model", "init", "--shape", json.dumps(shape), "--shards", "2", "--out",
+               world.path("model2"))
+    worker = world.worker("asia", coordinator,
+                          **{"model.manifest": world.path("model2", "model.json")})
+    refused(worker.start(), CONFIG, "another model's manifest", "model.manifest")
+
+
+def other_units(world):
+    coordinator, _ = run(world)
+    with open(world.path("data", "units.json"), encoding="utf-8") as file:
+        units = json.load(file)
+    units["units"][0]["may_leave"] = False
+    with open(world.path("data", "mine.json"), "w", encoding="utf-8") as out:
+        json.dump(units, out)
+    worker = world.worker("asia", coordinator, **{"data.units": world.path("data", "mine.json")})
+    refused(worker.start(), CONFIG, "another manifest of data units")
+
+
+# ---------------------------------------------------------------- the world around
+
+def port_taken(world):
+    coordinator = world.coordinator().start().listening()
+    server = world.server(0, coordinator)
+    refused(server.start("listen=" + coordinator.address), FAILED, coordinator.address,
+            "another process has this port")
+
+
+def dir_taken(world):
+    coordinator, servers = run(world)
+    second = world.server(0, coordinator)
+    second.log += ".2"
+    refused(second.start(), FAILED, second.dir, "used by another process")
+    worker = world.worker("asia", coordinator).start()
+    train(worker)
+    second = world.worker("asia", coordinator)
+    second.log += ".2"
+    refused(second.start(), FAILED, second.dir, "used by another process")
+    check(servers[0].alive() and worker.alive(), "the first ones suffered")
+
+
+def nobody_there(world):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        coordinator = world.coordinator(workers=1)
+        coordinator.address = address
+        worker = world.worker("asia", coordinator).start()
+        until("the worker says that nobody answers",
+              lambda: worker.says("member.unreachable", address))
+        until("its status says that it waits", lambda: worker.status().get("state") == "joining")
+    coordinator.start().listening()
+    for i in (0, 1):
+        world.server(i, coordinator).start().listening()
+    train(worker)
+
+
+# ---------------------------------------------------------------- the log on disk
+
+def entries(path):
+    """(place, total bytes) of each entry of a log segment (server/wal.h)."""
+    with open(path, "rb") as file:
+        data = file.read()
+    found, at = [], 64
+    while data[at:at + 4] == b"LHWR":
+        total, = struct.unpack_from("<I", data, at + 4)
+        found.append((at, total))
+        at += total
+    return found
+
+
+def segments(server):
+    folder = os.path.join(server.dir, "log")
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+
+
+def flip(path, at):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 0x40]))
+
+
+def corrupt_tail(world):
+    coordinator, servers = run(world)
+    worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 6000}).start()
+    train(worker, 12)
+    server = servers[0]
+    server.kill()
+    path = segments(server)[-1]
+    for at, total in entries(path)[-2:]:
+        flip(path, at + total - 20)
+    server.start().listening()
+    check(server.says("log.torn", "new epoch"), f"no word of it:\n{server.tail()}")
+    until("the shard has a new epoch", lambda: any(
+        s["epoch"] == 2 for s in server.status().get("shards", [])))
+    check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}")
+    until("the run's end is known", lambda: coordinator.status().get("phase") == "ended")
+    status = coordinator.status()
+    check(status["credited"] == status["units"], "a unit was lost with the log's tail")
+    check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
+
+
+def corrupt_middle(world):
+    coordinator, servers = run(world)
+    worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 6000}).start()
+    train(worker, 12)
+    server = servers[0]
+    server.kill()
+    path = segments(server)[0]
+    at, total = entries(path)[1]
+    flip(path, at + total // 2)
+    server.start()
+    refused(server, UNVERIFIED, path, f"damaged at byte {at}")
+    flip(path, at + total // 2) # a copy would do the same
+    server.start().listening()
+    check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}")
+    check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
+
+
+CASES = (unknown_key, wrong_line, other_weights, no_such_shard, address_for_nobody, no_density,
+         wrong_ca, expired, wrong_role, wrong_question, operator, old_wire, wrong_name, other_key,
+         open_key, other_model, other_units, port_taken, dir_taken, nobody_there, corrupt_tail,
+         corrupt_middle)
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
+    flags.add_argument("case", nargs="*", help="only these")
+    given = flags.parse_args()
+    failed = 0
+    for case in CASES:
+        if given.case and case.__name__ not in given.case:
+            continue
+        try:
+            with World(given.build, units=24, keep=given.keep) as world:
+                case(world)
+            print(f"ok     {case.__name__}", flush=True)
+        except Failure as failure:
+            failed += 1
+            print(f"FAILED {case.__name__}: {failure}", flush=True)
+        except Exception: # pylint: disable=broad-except; the other cases still say theirs
+            failed += 1
+            print(f"FAILED {case.__name__}", flush=True)
+            traceback.print_exc()
+    print(f"{failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

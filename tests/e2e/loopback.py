@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Three regions, two shard servers and a coordinator as processes on loopback, with kills.
+
+In the middle of the run a server, a worker and the coordinator are killed with -9, another worker
+is asked to end, and all are started again. In the end every worker exits with 0, all replicas have
+the digests of the servers, every unit is credited once, the model learned, and no process is left.
+"""
+import argparse
+import array
+import json
+import os
+import sys
+import time
+
+from world import REGIONS, Failure, World, held, until
+
+
+def steps(node):
+    return node.status().get("step", 0)
+
+
+def check(holds, text):
+    if not holds:
+        raise Failure(text)
+
+
+def trained_on(workers, since, more):
+    """Every worker has trained `more` steps since then; a restarted one begins at 0 again."""
+    def one(worker):
+        pid, before = since.get(worker.name, (0, 0))
+        return steps(worker) >= (before if worker.process.pid == pid else 0) + more
+    return lambda: all(one(worker) for worker in workers)
+
+
+def mark(workers):
+    return {w.name: (w.process.pid, steps(w)) for w in workers}
+
+
+def kill_and_see(node, workers, orderly=False):
+    """Ends a node, starts it again, and waits until all workers go on. Prints how long it took."""
+    if orderly:
+        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+    else:
+        node.kill()
+    begun = time.monotonic()
+    node.start()
+    if node.kind != "worker":
+        node.listening()
+    serving = time.monotonic()
+    since = mark(workers)
+    until(f"all workers train on after the end of {node.name}", trained_on(workers, since, 5))
+    how = "SIGTERM to" if orderly else "kill -9 of"
+    print(f"{how} {node.name}: started in {serving - begun:.2f} s, "
+          f"all train on after {time.monotonic() - begun:.2f} s")
+
+
+def check_replicas(servers, workers):
+    truth = held(servers)
+    check(len(truth) == 2, f"the servers report {len(truth)} shards")
+    for worker in workers:
+        mine = worker.last_holdings()
+        check(mine == truth, f"{worker.name} ends with {mine}, the servers have {truth}")
+        check(not worker.says("replica.differs"), f"{worker.name}: a digest record differed")
+
+
+def check_credit(world, coordinator, servers):
+    status = coordinator.status()
+    check(status["phase"] == "ended", f"the run's phase is {status['phase']}")
+    check(status["credited"] == status["units"] == len(world.units),
+          f"{status['credited']} of {len(world.units)} units are credited")
+    logged = sum(s["credited"] for n in servers for s in n.status()["shards"])
+    check(logged == len(world.units), f"the logs credit {logged} units")
+    tokens = sum(u["tokens"] for u in world.units)
+    check(status["credited_tokens"] == tokens, f"{status['credited_tokens']} of {tokens} tokens")
+
+
+def check_weights(world, workers):
+    finals = []
+    for worker in workers:
+        with open(os.path.join(worker.dir, "final.weights"), "rb") as file:
+            finals.append(file.read())
+    check(all(f == finals[0] for f in finals), "final.weights differ between workers")
+    with open(world.path("weights.bin"), "rb") as file:
+        initial = file.read()
+    check(len(initial) == len(finals[0]), "final.weights has another size than the model")
+    moved = sum(a != b for a, b in zip(array.array("f", initial), array.array("f", finals[0])))
+    check(moved > len(initial) // 8, f"only {moved} parameters moved")
+
+
+def losses(world, weights):
+    table = world.tool("eval", "--manifest", world.path("model.json"), "--weights", weights,
+                       "--data", world.path("data"), "-o", "json")
+    return {k: v["nats"] for k, v in json.loads(table).items()}
+
+
+def check_learned(world, worker):
+    before = losses(world, world.path("weights.bin"))
+    after = losses(world, os.path.join(worker.dir, "final.weights"))
+    for language in before:
+        print(f"{language}: {before[language]:.3f} -> {after[language]:.3f} nats per byte")
+        check(after[language] < before[language] - 0.5, f"{language} was not learned")
+
+
+def run(world, kills):
+    coordinator = world.coordinator().start().listening()
+    servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
+    workers = [world.worker(region, coordinator, **{"trainer.tokens_per_s": 4000}).start()
+               for region in REGIONS]
+    begun = time.monotonic()
+    until("all workers train", trained_on(workers, {}, 8))
+    if kills:
+        kill_and_see(servers[1], workers)
+        kill_and_see(workers[0], workers)
+        kill_and_see(coordinator, workers)
+        kill_and_see(workers[1], workers, orderly=True)
+        check(coordinator.status().get("phase", "running") == "running",
+              "the run ended before the last kill: the drill proves nothing")
+    for worker in workers:
+        check(worker.end(120) == 0, f"{worker.name} ended with {worker.process.returncode}")
+    took = time.monotonic() - begun
+    until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
+    check_replicas(servers, workers)
+    check_credit(world, coordinator, servers)
+    check_weights(world, workers)
+    check_learned(world, workers[0])
+    for node in [coordinator, *servers]:
+        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+    tokens = sum(u["tokens"] for u in world.units)
+    print(f"{tokens} tokens in {took:.1f} s")
+
+
+def run_both(world):
+    """The smallest run: one process that is coordinator and server, one worker; killed once."""
+    server = world.both().start().listening()
+    worker = world.worker("asia", server, **{"trainer.tokens_per_s": 8000}).start()
+    until("the worker trains", trained_on([worker], {}, 8))
+    kill_and_see(server, [worker])
+    check(worker.end(120) == 0, f"{worker.name} ended with {worker.process.returncode}")
+    until("the coordinator knows",
+          lambda: server.status().get("coordinator", {}).get("phase") == "ended")
+    status = server.status()
+    check(status["role"] == "both" and status["peak_bytes"] > 0, "its status is another")
+    check(status["coordinator"]["credited"] == len(world.units), "a unit is not credited")
+    truth = {s["shard"]: (s["version"], s["digest"]) for s in status["server"]["shards"]}
+    check(worker.last_holdings() == truth, "worker and server differ in the end")
+    check(server.ask_to_end() == 0, f"{server.name} ended with {server.process.returncode}")
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--no-kills", action="store_true")
+    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
+    given = flags.parse_args()
+    for play, units in ((lambda world: run(world, not given.no_kills), 120), (run_both, 24)):
+        with World(given.build, units=units, keep=given.keep) as world:
+            play(world)
+            left = [node.name for node in world.nodes if node.alive()]
+            check(not left, f"still running: {left}")
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

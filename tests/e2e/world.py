@@ -1,0 +1,262 @@
+"""A small run of the real programs on loopback: files, processes, what they say of themselves.
+
+Everything lives in one folder. Addresses are free ports that the programs print; a process that is
+started again gets its old address. Nothing outlives close().
+"""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+SHAPE = {"architecture": "transformer", "vocab": 256, "dim": 32, "layers": 2, "heads": 2,
+         "kv_heads": 1, "ffn": 64, "context": 64, "tied": True}
+REGIONS = ("asia", "europe", "america")
+PATIENCE_S = 60
+
+
+class Failure(Exception):
+    pass
+
+
+def until(what, condition, patience=PATIENCE_S):
+    """Looks until the condition holds and gives its value."""
+    end = time.monotonic() + patience
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise Failure(f"waited {patience} s in vain until {what}")
+        time.sleep(0.05)
+
+
+def held(servers):
+    """shard -> (version, digest) as the servers hold it in the end."""
+    def ended():
+        shards = [s for server in servers for s in server.status().get("shards", [])]
+        return shards if all(s["phase"] == "ended" for s in shards) else None
+    shards = until("the servers hold their last version", ended)
+    return {s["shard"]: (s["version"], s["digest"]) for s in shards}
+
+
+class Node:
+    """One process of the run, over its lives."""
+
+    def __init__(self, world, kind, region, name, settings):
+        self.world, self.kind, self.region, self.name = world, kind, region, name
+        self.dir = os.path.join(world.dir, name)
+        self.log = os.path.join(world.dir, name + ".log")
+        self.settings = settings
+        self.address = None
+        self.process = None
+        world.nodes.append(self)
+
+    def start(self, *extra):
+        program = "longhaul-worker" if self.kind == "worker" else "longhaul-server"
+        line = [self.world.program(program), "--config", self.write_settings()]
+        for item in extra:
+            line += ["--set", item]
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                            stderr=log)
+        return self
+
+    def listening(self):
+        """Waits for the line with the bound address; a process that ends first is a failure."""
+        line = self.process.stdout.readline().decode()
+        if not line.startswith("listening "):
+            self.process.wait(PATIENCE_S)
+            raise Failure(f"{self.name} ended with {self.process.returncode}:\n{self.tail()}")
+        self.address = line.split()[1]
+        return self
+
+    def write_settings(self):
+        values = dict(self.settings)
+        if self.kind != "worker":
+            values["listen"] = self.address or "127.0.0.1:0"
+        path = os.path.join(self.world.dir, self.name + ".yaml")
+        with open(path, "w", encoding="utf-8") as out:
+            for key, value in values.items():
+                out.write(f"{key}: {json.dumps(value)}\n")
+        return path
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(PATIENCE_S)
+
+    def ask_to_end(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.end()
+
+    def end(self, patience=PATIENCE_S):
+        """Waits for the end and gives the exit status."""
+        try:
+            return self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"{self.name} has not ended after {patience} s:\n{self.tail()}") from None
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def status(self):
+        """The last status of the process that runs now; {} before its first."""
+        try:
+            with open(os.path.join(self.dir, "status.json"), encoding="utf-8") as file:
+                status = json.load(file)
+        except FileNotFoundError:
+            return {}
+        return status if self.process and status["pid"] == self.process.pid else {}
+
+    def last_holdings(self):
+        """shard -> (version, digest) of the last status, also of a process that has ended."""
+        with open(os.path.join(self.dir, "status.json"), encoding="utf-8") as file:
+            return {s["shard"]: (s["version"], s["digest"]) for s in json.load(file)["shards"]}
+
+    def text(self):
+        with open(self.log, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def says(self, *words):
+        """The log has a line with all these words."""
+        return any(all(word in line for word in words) for line in self.text().splitlines())
+
+    def tail(self, lines=25):
+        return "\n".join(self.text().splitlines()[-lines:])
+
+
+class World:
+    def __init__(self, build, run="e2e", units=48, keep=False):
+        self.build, self.run, self.keep = build, run, keep
+        self.dir = tempfile.mkdtemp(prefix="longhaul-e2e-")
+        self.nodes = []
+        self.make_data(units)
+        self.tool("model", "init", "--shape", json.dumps(SHAPE), "--shards", "2", "--seed", "7",
+                  "--out", self.dir)
+        self.tool("certs", "init", "--dir", self.path("ca"), "--domain", "e2e.test")
+        self.tool("certs", "key", "--out", self.path("job.keys"))
+
+    # ------------------------------------------------------------ files
+    def path(self, *names):
+        return os.path.join(self.dir, *names)
+
+    def program(self, name):
+        room = {"longhaul": "deploy", "longhaul-server": "server", "longhaul-worker": "worker",
+                "e2e_issue": "tests/e2e", "e2e_ask": "tests/e2e"}
+        return os.path.join(self.build, room[name], name)
+
+    def tool(self, *line):
+        done = subprocess.run([self.program("longhaul"), *line], capture_output=True, text=True,
+                              check=False)
+        if done.returncode:
+            raise Failure(f"longhaul {' '.join(line)}: {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    def make_data(self, units):
+        """Text of made-up words: three languages that differ, all easy to learn a little of."""
+        draw = random.Random(11)
+        for number, region in enumerate(REGIONS):
+            letters = "abcdefghijklmnopqrstuvwxyz"[number * 8:number * 8 + 8]
+            words = ["".join(draw.choices(letters, k=draw.randint(2, 6))) for _ in range(40)]
+            lines = (" ".join(draw.choices(words, k=10)) for _ in range(200 * units))
+            text = "\n".join(lines).encode()[:units // 3 * 1024 + 100]
+            os.makedirs(self.path("text", region, "l" + str(number)))
+            with open(self.path("text", region, "l" + str(number), "a.txt"), "wb") as out:
+                out.write(text)
+            os.makedirs(self.path("text", "heldout"), exist_ok=True)
+            with open(self.path("text", "heldout", f"l{number}.txt"), "wb") as out:
+                out.write(" ".join(draw.choices(words, k=2000)).encode())
+        self.tool("data", "prepare", "--text", self.path("text"), "--out", self.path("data"),
+                  "--unit-tokens", "1024", "--sequence", "64")
+        with open(self.path("data", "units.json"), encoding="utf-8") as file:
+            self.units = json.load(file)["units"]
+
+    def certificate(self, role, region, name):
+        if not os.path.exists(self.path("certs", name + ".pem")):
+            self.tool("certs", "issue", "--dir", self.path("ca"), "--run", self.run, "--role",
+                      role, "--region", region, "--name", name, "--out", self.path("certs"))
+
+    def ask(self, certificate, node, question):
+        """(exit code, answer, complaint) of a call under this certificate."""
+        role = "server" if node.kind == "server" else "coordinator"
+        done = subprocess.run(
+            [self.program("e2e_ask"), self.path("ca", "ca.pem"),
+             self.path("certs", certificate + ".pem"), self.path("certs", certificate + ".key"),
+             "e2e.test", self.run, role, node.address, question],
+            capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        return done.returncode, done.stdout, done.stderr
+
+    # ------------------------------------------------------------ nodes
+
+    def common(self, role, region, name):
+        self.certificate(role, region, name)
+        return {"run.name": self.run, "run.domain": "e2e.test", "node.region": region,
+                "node.name": name, "tls.ca": self.path("ca", "ca.pem"),
+                "tls.cert": self.path("certs", name + ".pem"),
+                "tls.key": self.path("certs", name + ".key"), "seal.keys": self.path("job.keys"),
+                "model.manifest": self.path("model.json"), "dir": self.path(name)}
+
+    def coordinator(self, workers=3, **more):
+        settings = self.common("coordinator", "europe", "coordinator")
+        settings.update({"role": "coordinator", "coordinator.workers": workers,
+                         "coordinator.units": self.path("data", "units.json"),
+                         "coordinator.budget_tokens": sum(u["tokens"] for u in self.units),
+                         "coordinator.worker_timeout_s": "5 s", "coordinator.h_base": 2,
+                         "coordinator.dylu": False})
+        settings.update(more)
+        return Node(self, "coordinator", "europe", "coordinator", settings)
+
+    def both(self, workers=1, **more):
+        """Coordinator and all shards in one process, under the coordinator's certificate."""
+        node = self.coordinator(workers, **more)
+        node.settings.update({"role": "both", "shards": [0, 1],
+                              "model.weights": self.path("weights.bin"),
+                              "checkpoint.every_versions": 60, "digest.every_versions": 20})
+        return node
+
+    def server(self, shard, coordinator, region="europe", **more):
+        name = f"shard-{shard}"
+        settings = self.common("server", region, name)
+        settings.update({"role": "shard", "shards": [shard], "coordinator": coordinator.address,
+                         "model.weights": self.path("weights.bin"),
+                         "checkpoint.every_versions": 60, "digest.every_versions": 20})
+        settings.update(more)
+        return Node(self, "server", region, name, settings)
+
+    def worker(self, region, coordinator, **more):
+        name = f"{region}-0"
+        settings = self.common("worker", region, name)
+        settings.update({"coordinator": coordinator.address,
+                         "data.units": self.path("data", "units.json"),
+                         "data.dir": self.path("data"), "codec.density": 0.1,
+                         "trainer.batch": 4, "trainer.learning_rate": 0.003,
+                         "push.retry_base_ms": "100 ms", "push.retry_max_ms": "1 s",
+                         "replica.every_versions": 25})
+        settings.update(more)
+        return Node(self, "worker", region, name, settings)
+
+    # ------------------------------------------------------------ the end
+
+    def close(self, failed=False):
+        for node in self.nodes:
+            if node.alive():
+                node.kill()
+            if node.process:
+                node.process.stdout.close()
+        if failed or self.keep:
+            print(f"kept: {self.dir}")
+        else:
+            shutil.rmtree(self.dir)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if kind:
+            for node in self.nodes:
+                if os.path.exists(node.log):
+                    print(f"---- {node.name}\n{node.tail()}")
+        self.close(failed=kind is not None)

@@ -1,0 +1,45 @@
+// Record headers: what is accepted has exactly the bytes that we would have written.
+//
+// What follows the 64 bytes of the header stands for the body: of the length that the header says,
+// it is hashed into a chain and applied to an empty ledger, which takes or refuses it as a whole.
+#include "common/check.h"
+#include "common/ledger.h"
+#include "common/limits.h"
+#include "common/record.h"
+#include "tests/fuzz/fuzz.h"
+
+static void apply(struct lh_record *r)
+{
+    static const uint8_t job[LH_JOB] = "fuzz";
+    struct lh_hash manifest = {{0}};
+    struct lh_ledger l;
+    lh_err err = lh_ledger_create(&l, job, &manifest, 0, 1);
+    LH_ASSERT(err == LH_OK);
+    lh_ledger_next(&l, r); // as the next one of this log; a body that is none is refused
+    uint64_t before = l.version;
+    err = lh_ledger_apply(&l, r);
+    LH_ASSERT(l.version == before + (err == LH_OK));
+    lh_ledger_free(&l);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct lh_record r;
+    uint32_t body;
+    size_t head = size < LH_RECORD_HEADER ? size : LH_RECORD_HEADER;
+
+    lh_err err = lh_record_parse_header(lh_span(data, head), &r, &body);
+    if (err) {
+        LH_ASSERT(err == LH_ERR_MALFORMED || err == LH_ERR_TOO_LARGE);
+        return 0;
+    }
+    LH_ASSERT(body <= LH_RECORD_BYTES_MAX);
+    if (body != size - head) return 0;
+    r.body = lh_span(data + head, body);
+    struct lh_buf again = lh_buf(LH_RECORD_HEADER);
+    lh_record_write_header(&r, &again);
+    LH_ASSERT(lh_span_equal(lh_buf_span(&again), lh_span(data, head)));
+    lh_buf_free(&again);
+    apply(&r);
+    return 0;
+}

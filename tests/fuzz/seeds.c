@@ -1,0 +1,284 @@
+// Writes the corpora of the formats that are awkward to type, with the encoders of the product:
+// `fuzz_seeds tests/fuzz/corpus`. Run it again after a change of a format; what a fuzzer found is
+// added by hand and stays.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/check.h"
+#include "common/env_fake.h"
+#include "common/ledger.h"
+#include "common/manifest.h"
+#include "common/rpc.h"
+#include "kernels/checkpoint.h"
+#include "longhaul/v1/shard.pb-c.h"
+#include "server/wal_format.h"
+#include "tests/fuzz/disk.h"
+#include "worker/slot.h"
+
+static const uint8_t job[LH_JOB] = "fuzz";
+
+struct out {
+    const char *corpus;
+    struct fuzz_disk disk;
+};
+
+// Writes corpus/FORMAT/NAME: `head` bytes of choice before the format's own.
+static void put(const struct out *o, const char *format, const char *name, struct lh_span head,
+                struct lh_span bytes)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", o->corpus, format);
+    mkdir(path, 0777);
+    snprintf(path, sizeof path, "%s/%s/%s", o->corpus, format, name);
+    FILE *file = fopen(path, "wb");
+    size_t written = file ? fwrite(head.data, 1, head.len, file) : 0;
+    if (file) written += fwrite(bytes.data, 1, bytes.len, file);
+    if (!file || fclose(file) || written != head.len + bytes.len) {
+        perror(path);
+        exit(1);
+    }
+}
+
+static struct lh_span none(void)
+{
+    return lh_span("", 0);
+}
+
+static struct lh_frame make_frame(void)
+{
+    struct lh_frame f = {.index_code = 1,
+                         .value_code = 1,
+                         .cipher = 1,
+                         .density = 0.5f,
+                         .key_id = 7,
+                         .worker = 11,
+                         .incarnation = {1ull << 32, 5},
+                         .step = 1,
+                         .tokens = 512,
+                         .steps = 4,
+                         .claims = 2,
+                         .values = 3,
+                         .plain_bytes = 9,
+                         .claim = {0, 2}};
+    memcpy(f.job, job, LH_JOB);
+    return f;
+}
+
+static void frames(const struct out *o, struct lh_buf *whole)
+{
+    struct lh_frame f = make_frame();
+    struct lh_buf stub = lh_buf(4096);
+    lh_frame_write_head(&f, whole);
+    for (int i = 0; i < 9 + LH_SEAL_TAG; i++) lh_put_u8(whole, (uint8_t)i); // never opened
+    lh_frame_write_stub(lh_buf_span(whole), &f, &stub);
+    put(o, "frame", "whole", none(), lh_buf_span(whole));
+    put(o, "frame", "stub", none(), lh_buf_span(&stub));
+    put(o, "frame", "without-its-tag", none(), lh_span(whole->data, whole->len - LH_SEAL_TAG));
+    lh_buf_free(&stub);
+}
+
+static void put_record(const struct out *o, const char *name, const struct lh_record *r)
+{
+    struct lh_buf b = lh_buf(1 << 16);
+    lh_record_write_header(r, &b);
+    lh_put(&b, r->body.data, r->body.len);
+    put(o, "record", name, none(), lh_buf_span(&b));
+    lh_buf_free(&b);
+}
+
+static void records(const struct out *o, struct lh_span frame, struct lh_span plan,
+                    struct lh_span fence)
+{
+    struct lh_record r = {.version = 1, .epoch = 1, .kind = LH_FENCE, .body = fence};
+    put_record(o, "fence", &r);
+    r = (struct lh_record){.version = 1, .epoch = 1, .kind = LH_PLAN, .body = plan};
+    put_record(o, "plan", &r);
+    r = (struct lh_record){
+        .version = 1, .epoch = 1, .kind = LH_ADMIT, .scale = 0.5f, .body = frame};
+    put_record(o, "admit", &r);
+    r = (struct lh_record){.version = 1, .epoch = 1, .kind = LH_DIGEST_RECORD};
+    put_record(o, "digest-without-body", &r);
+}
+
+static struct lh_plan make_plan(void)
+{
+    return (struct lh_plan){.number = 1,
+                            .phase = LH_PHASE_END,
+                            .eta = 1.4f,
+                            .damping = 0.5f,
+                            .staleness_per_live = 4,
+                            .live = 2,
+                            .worker = {11, 12},
+                            .ends = 1,
+                            .end = {9}};
+}
+
+// A ledger that a fence and a plan were applied to.
+static void ledgers(const struct out *o, struct lh_span plan, struct lh_span fence)
+{
+    struct lh_hash manifest = {{0}};
+    struct lh_ledger l;
+    struct lh_buf b = lh_buf(1 << 16);
+    lh_err err = lh_ledger_create(&l, job, &manifest, 1, 2);
+    for (int i = 0; !err && i < 2; i++) {
+        struct lh_record r = {.kind = i ? LH_PLAN : LH_FENCE, .body = i ? plan : fence};
+        lh_ledger_next(&l, &r);
+        err = lh_ledger_apply(&l, &r);
+    }
+    LH_ASSERT(err == LH_OK);
+    lh_ledger_write(&l, &b);
+    put(o, "ledger", "fence-and-plan", none(), lh_buf_span(&b));
+    put(o, "ledger", "cut-short", none(), lh_span(b.data, b.len - 1));
+    lh_buf_free(&b);
+    lh_ledger_free(&l);
+}
+
+static void messages(const struct out *o)
+{
+    Longhaul__V1__HelloRequest hello = LONGHAUL__V1__HELLO_REQUEST__INIT;
+    uint8_t bytes[256];
+    size_t n = longhaul__v1__hello_request__pack(&hello, bytes);
+    put(o, "message", "hello-defaults", lh_span("\x08\x01", 2), lh_span(bytes, n));
+    // field 15, type bytes, of a part: the bulk "abc" behind an empty head
+    put(o, "message", "part-with-bulk", lh_span("\x0f\x02", 2),
+        lh_span("\x7a\x03"
+                "abc",
+                5));
+    put(o, "message", "bulk-longer-than-the-message", lh_span("\x0f\x00", 2),
+        lh_span("\x7a\x04"
+                "abc",
+                5));
+    put(o, "message", "endless-varint", lh_span("\x0a\x01", 2),
+        lh_span("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 12));
+}
+
+static lh_err no_replay(void *arg, uint32_t shard, const struct lh_record *r, struct ps_place place)
+{
+    (void)arg;
+    (void)shard;
+    (void)r;
+    (void)place;
+    return LH_OK;
+}
+
+// The first segment of a log with two groups and a mark, shorter than the disk keeps it.
+static void logs(struct out *o, struct lh_span fence)
+{
+    struct ps_wal_conf conf = {
+        .env = o->disk.env, .dir = "w", .segment_bytes = 4096, .job = "fuzz"};
+    struct lh_record r = {.version = 1, .epoch = 1, .kind = LH_FENCE, .body = fence};
+    struct lh_buf b = lh_buf(1 << 20);
+    struct ps_place place;
+    struct ps_wal *w;
+    bool torn;
+    lh_err err = ps_wal_open(&conf, no_replay, NULL, &torn, &w);
+    for (uint32_t shard = 0; !err && shard < 2; shard++) {
+        err = ps_wal_add(w, shard, &r, &place);
+        if (!err) err = ps_wal_commit(w);
+        if (!err) ps_wal_group_done(w);
+    }
+    LH_ASSERT(err == LH_OK);
+    if (ps_wal_mark(w)) {
+        err = ps_wal_commit(w);
+        ps_wal_group_done(w);
+    }
+    size_t len = w->at;
+    char path[LH_PATH_SIZE];
+    if (!err) err = ps_wal_segment_path(w, w->segment, path);
+    ps_wal_close(w);
+    if (!err) err = lh_file_load(o->disk.env, path, &b);
+    LH_ASSERT(err == LH_OK && b.len >= len);
+    put(o, "wal", "two-groups-and-a-mark", lh_span("\0", 1), lh_span(b.data, len));
+    put(o, "wal", "torn-tail", lh_span("\0", 1), lh_span(b.data, len - 9));
+    put(o, "wal", "checksums-repaired", lh_span("\1", 1), lh_span(b.data, len));
+    b.data[80] ^= 1;
+    put(o, "wal", "damaged-below-the-mark", lh_span("\0", 1), lh_span(b.data, len));
+    lh_buf_free(&b);
+}
+
+static void slots(struct out *o, struct lh_span frame)
+{
+    uint64_t claim[] = {4, 6};
+    float residual[3] = {0.5f, -1, 2};
+    struct wk_slots s = {.env = o->disk.env, .dir = "s", .values = 3};
+    struct wk_slot slot = {.incarnation = {1ull << 32, 5},
+                           .next = 3,
+                           .decided = 2,
+                           .decided_admitted = true,
+                           .unit = UINT64_MAX,
+                           .claim = claim,
+                           .claims = 2};
+    struct lh_buf b = lh_buf(4096), entry = lh_buf(4096);
+    lh_err err = o->disk.env->ops->files->make_dir(o->disk.env, "s");
+    if (!err) err = wk_slot_flip(&s, &slot, residual, true);
+    if (!err) err = lh_file_load(o->disk.env, "s/slot-0000-a", &b);
+    if (err) err = lh_file_load(o->disk.env, "s/slot-0000-b", &b);
+    LH_ASSERT(err == LH_OK);
+    put(o, "slot", "slot", lh_span("\0", 1), lh_buf_span(&b));
+    put(o, "slot", "slot-repaired", lh_span("\1", 1), lh_buf_span(&b));
+    lh_put(&entry, frame.data, frame.len);
+    lh_put_u32(&entry, lh_crc32c(0, frame.data, frame.len));
+    put(o, "slot", "outbox-entry", lh_span("\0", 1), lh_buf_span(&entry));
+    put(o, "slot", "outbox-entry-repaired", lh_span("\2", 1), lh_buf_span(&entry));
+    lh_buf_free(&b);
+    lh_buf_free(&entry);
+}
+
+static void checkpoints(struct out *o)
+{
+    static const char *const names[] = {"w"};
+    static const uint64_t shapes[][5] = {{40, 2, 0}};
+    struct lk_checkpoint_conf conf = {
+        .env = o->disk.env, .dir = "c", .cipher = LH_CIPHER_XCHACHA20, .key_id = 7};
+    struct lh_manifest m = {0};
+    struct lk_replica r;
+    struct lk_checkpoint c;
+    struct lh_seal_key key;
+    struct lh_buf b = lh_buf(1 << 16);
+    for (size_t i = 0; i < sizeof key.b; i++) key.b[i] = (uint8_t)(1 + i);
+    lh_err err = lh_keyring_create(&conf.keys);
+    if (!err) err = lh_keyring_add(conf.keys, 7, &key);
+    if (!err) err = lh_manifest_build(&m, 1, names, shapes, 1, NULL);
+    if (!err) err = lk_replica_create(&r, job, &m, 0, conf.keys);
+    if (!err) err = o->disk.env->ops->files->make_dir(o->disk.env, "c");
+    if (!err) err = lk_checkpoint_take(&conf, &r, &c);
+    if (!err) err = lk_checkpoint_write(&c);
+    if (!err) err = lh_file_load(o->disk.env, "c/0000-0000000000000000.ckpt", &b);
+    LH_ASSERT(err == LH_OK);
+    put(o, "checkpoint", "empty-log", lh_span("\0", 1), lh_buf_span(&b));
+    put(o, "checkpoint", "cut-short", lh_span("\1", 1), lh_span(b.data, b.len - 3));
+    lk_checkpoint_free(&c);
+    lk_replica_free(&r);
+    lh_manifest_free(&m);
+    lh_keyring_destroy(conf.keys);
+    lh_buf_free(&b);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: fuzz_seeds tests/fuzz/corpus\n");
+        return 2;
+    }
+    struct out o = {.corpus = argv[1], .disk = fuzz_disk_create()};
+    struct lh_plan p = make_plan();
+    struct lh_buf frame = lh_buf(4096), plan = lh_buf(4096), fence = lh_buf(64);
+    lh_plan_write(&p, &plan);
+    lh_fence_write(11, (struct lh_incarnation){1ull << 32, 5}, &fence);
+    put(&o, "plan", "ended", none(), lh_buf_span(&plan));
+    put(&o, "plan", "a-byte-left-over", none(), lh_span(plan.data, plan.len - 1));
+    frames(&o, &frame);
+    records(&o, lh_buf_span(&frame), lh_buf_span(&plan), lh_buf_span(&fence));
+    ledgers(&o, lh_buf_span(&plan), lh_buf_span(&fence));
+    messages(&o);
+    logs(&o, lh_buf_span(&fence));
+    slots(&o, lh_buf_span(&frame));
+    checkpoints(&o);
+    lh_buf_free(&frame);
+    lh_buf_free(&plan);
+    lh_buf_free(&fence);
+    fuzz_disk_destroy(&o.disk);
+    return 0;
+}

@@ -1,0 +1,173 @@
+#!/usr/bin/env bash
+# Proves everything, from a fresh clone: ./tests/run.sh [--quick] [--stage NAME]... [--list]
+#
+# Installs what is missing, then runs the stages below one after the other, each with a line
+# `ok|FAILED stage (seconds, tests)` and a log in build/logs; the tail of a failing one is printed.
+# The last line is `N passed, N failed`, summed over all of them. The exit status is 0 only when
+# nothing failed and every stage ran at least one test. Two stages may be `not run`, and say so:
+# oracle, where pip cannot install PyTorch, and links, without root and /dev/net/tun.
+#
+#   --quick   gcc only, the checks of the tree, and the simulator with few seeds: a few minutes
+#   --stage   only these stages (their builds included); --list names them
+#
+# Tests say by their ctest label where they belong: none: every compiler and sanitizer; tsan: those
+# and ThreadSanitizer; tree: once, they read only the tree; links, sim, bugs, e2e, oracle: their own
+# stage.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+logs=$root/build/logs
+jobs=$(nproc)
+OWN_STAGE='^(tree|links|sim|bugs|e2e|oracle)$'
+
+# ---- stages: run in a subshell with output in their log; tests are counted by run_ctest
+
+stage_deps() { deploy/install-deps.sh --tests && count 1 0 0; }
+
+stage_gcc() { build release && run_ctest release -LE "$OWN_STAGE"; }
+
+stage_tree() { configure release && run_ctest release -L '^tree$'; }
+
+stage_clang() { build clang && run_ctest clang -LE "$OWN_STAGE"; }
+
+# the simulator too, with fewer seeds
+stage_asan() { build asan && run_ctest asan -LE "${OWN_STAGE/sim|/}"; }
+
+stage_ubsan() { build ubsan && run_ctest ubsan -LE "${OWN_STAGE/sim|/}"; }
+
+stage_tsan() { build tsan && run_ctest tsan -L '^tsan$'; }
+
+stage_fuzz() { # its last line is `N passed, N failed`, a target each
+    tests/fuzz/run.sh 10 | tee "$logs/fuzz.targets"
+    local status=$?
+    local said
+    said=$(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' "$logs/fuzz.targets")
+    count ${said:-0 1} 0
+    return $status
+}
+
+stage_sim() { build release && run_ctest release -L '^sim$'; }
+
+stage_bugs() { build bugs && run_ctest bugs -L '^bugs$'; }
+
+stage_links() {
+    [ -z "${LH_NO_WAN:-}" ] || { echo "run: emulated links need root and /dev/net/tun"; return 77; }
+    build release && run_ctest release -L '^links$'
+}
+
+stage_e2e() { build release && run_ctest release -L '^e2e$'; }
+
+stage_oracle() { # its tests exist once .venv does
+    oracle_packages || { echo "run: pip cannot install tests/oracle/requirements.txt"; return 77; }
+    build release && run_ctest release -L '^oracle$'
+}
+
+ALL=(deps gcc tree clang asan ubsan tsan fuzz sim bugs links e2e oracle)
+QUICK=(deps gcc tree sim)
+
+# ---- their parts
+
+oracle_packages() {
+    [ -x .venv/bin/python ] || python3 -m venv .venv || return
+    .venv/bin/python -c 'import numpy, torch' 2>/dev/null ||
+        .venv/bin/pip install -q -r tests/oracle/requirements.txt
+}
+
+configure() { cmake --preset "$1" >/dev/null; }
+
+build() { configure "$1" && cmake --build --preset "$1" -- -j"$jobs"; }
+
+# run_ctest PRESET FLAG...: the tests that the flags choose, counted from ctest's own report.
+run_ctest() {
+    local preset=$1 report=$logs/$stage.xml
+    shift
+    rm -f "$report"
+    # ThreadSanitizer's map of memory does not fit every kernel's randomised one
+    local fixed=()
+    [ "$preset" != tsan ] || ! setarch -R true 2>/dev/null || fixed=(setarch -R)
+    "${fixed[@]}" ctest --test-dir "build/$preset" -j"$jobs" --timeout 300 --no-tests=error \
+        --output-on-failure --output-junit "$report" "$@"
+    local status=$?
+    count_report "$report" && return $status
+}
+
+# A report of ctest in JUnit's form: disabled and skipped tests did not pass.
+count_report() {
+    local tests failures off skipped
+    tests=$(attribute tests "$1") failures=$(attribute failures "$1")
+    off=$(attribute disabled "$1") skipped=$(attribute skipped "$1")
+    [ -n "$tests" ] || { echo "run: ctest wrote no report"; return 1; }
+    count $((tests - failures - off - skipped)) "$failures" $((off + skipped))
+}
+
+attribute() { sed -n "1,/>/s/.*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p" "$2" 2>/dev/null | head -n 1; }
+
+count() { echo "$1 $2 $3" >>"$logs/$stage.count"; }
+
+# ---- the run
+
+usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; }
+
+chosen=()
+quick=0
+while [ $# -gt 0 ]; do
+    case $1 in
+    --quick) quick=1 ;;
+    --stage) chosen+=("${2:?--stage needs a name}"); shift ;;
+    --list) printf '%s\n' "${ALL[@]}"; exit 0 ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "run: unknown flag $1 (see --help)" >&2; exit 2 ;;
+    esac
+    shift
+done
+if [ ${#chosen[@]} = 0 ]; then
+    chosen=("${ALL[@]}")
+    [ $quick = 0 ] || chosen=("${QUICK[@]}")
+fi
+for stage in "${chosen[@]}"; do
+    declare -F "stage_$stage" >/dev/null ||
+        { echo "run: no stage $stage (see --list)" >&2; exit 2; }
+done
+[ $quick = 0 ] || export LH_TEST_QUICK=1 # tests with a length of their own shorten it
+
+mkdir -p "$logs"
+if command -v ccache >/dev/null; then # the same file in another clone is the same object
+    export CMAKE_C_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+fi
+
+# Without these the tests of emulated links are not there; stage links says so.
+[ -c /dev/net/tun ] && [ "$(id -u)" = 0 ] || export LH_NO_WAN=1
+
+passed=0 failed=0 skipped=0
+for stage in "${chosen[@]}"; do
+    start=$SECONDS ran=0 bad=0 left=0
+    rm -f "$logs/$stage.count"
+    ("stage_$stage") >"$logs/$stage.log" 2>&1 </dev/null
+    status=$?
+    if [ $status = 77 ]; then
+        printf 'not run %s (%s)\n' "$stage" "$(tail -n 1 "$logs/$stage.log")"
+        continue
+    fi
+    if [ -e "$logs/$stage.count" ]; then
+        read -r ran bad left < <(awk '{p += $1; f += $2; s += $3} END {print p, f, s}' \
+            "$logs/$stage.count")
+    fi
+    [ $((ran + bad)) -gt 0 ] || status=1
+    [ $status = 0 ] || [ "$bad" -gt 0 ] || bad=1 # the stage itself: no build, or no test
+    [ "$bad" = 0 ] || status=1
+    word=ok
+    if [ $status != 0 ]; then
+        word=FAILED
+        echo "---- the end of ${logs#"$root"/}/$stage.log"
+        tail -n 60 "$logs/$stage.log"
+        echo "----"
+    fi
+    printf '%-6s %s (%d s, %d tests)\n' $word "$stage" $((SECONDS - start)) $((ran + bad))
+    passed=$((passed + ran)) failed=$((failed + bad)) skipped=$((skipped + left))
+done
+
+printf 'all stages: %d s\n' $SECONDS
+note=''
+[ $skipped = 0 ] || note=", $skipped skipped"
+echo "$passed passed, $failed failed$note"
+[ $failed = 0 ] && [ $passed -gt 0 ]

@@ -1,0 +1,474 @@
+// The cluster: nodes, their lives, one run. See cluster.h.
+#include "tests/sim/cluster.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t RUN_LIMIT = 900 * LH_SECOND; // after which a run is stuck
+static const uint64_t EVENTS_MAX = 4000000;
+
+void sim_fail(struct sim *s, const char *format, ...)
+{
+    if (s->bad[0]) return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(s->bad, sizeof s->bad, format, args);
+    va_end(args);
+    sim_trace(s, "VIOLATION %s", s->bad);
+}
+
+void sim_trace(const struct sim *s, const char *format, ...)
+{
+    if (!s->conf.trace) return;
+    va_list args;
+    va_start(args, format);
+    printf("%9.3f ", (double)lh_fake_now(s->world) / 1e9);
+    vprintf(format, args);
+    va_end(args);
+    putchar('\n');
+}
+
+// ---------------------------------------------------------------- what the cores tell
+
+static void on_fatal(void *arg, lh_err err, const char *text)
+{
+    struct sim_node *n = arg;
+    if (err == LH_ERR_KILLED || n->failed) return;
+    n->failed = true;
+    sim_trace(n->sim, "%s stops: %s: %s", n->name, lh_err_name(err), text);
+    sim_fail(n->sim, "%s stopped by itself: %s", n->name, text);
+}
+
+static struct sim_cut *find_cut(struct sim_history *h, struct lh_incarnation i, uint64_t step)
+{
+    for (uint32_t k = h->cuts; k--;)
+        if (lh_incarnation_equal(h->cut[k].incarnation, i) && h->cut[k].step == step)
+            return &h->cut[k];
+    return NULL;
+}
+
+static void saw_kept(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step,
+                     const float *delta, uint64_t values)
+{
+    struct sim_node *n = arg;
+    struct sim_history *h = &n->sim->history[n->index][shard];
+    if (h->cuts == SIM_CUTS_MAX) {
+        sim_fail(n->sim, "%s pushes without end", n->name);
+        return;
+    }
+    if (!find_cut(h, i, step)) // else: kept before, crashed before its commit, made anew
+        h->cut[h->cuts++] = (struct sim_cut){.incarnation = i, .step = step};
+    for (uint64_t k = 0; k < values; k++) h->last[k] = (double)delta[k];
+    for (uint64_t k = 0; k < values; k++) h->kept[k] += h->last[k];
+}
+
+static void saw_cut(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step)
+{
+    struct sim_node *n = arg;
+    struct sim_history *h = &n->sim->history[n->index][shard];
+    struct sim_cut *cut = find_cut(h, i, step);
+    if (!cut) return;
+    cut->committed = true;
+    for (uint64_t k = 0; k < n->sim->manifest.shard[shard].values; k++) {
+        h->raw[k] += h->last[k];
+        h->kept[k] -= h->last[k];
+    }
+    sim_trace(n->sim, "%s cuts shard %u: %llx/%llu", n->name, shard, (unsigned long long)i.number,
+              (unsigned long long)step);
+}
+
+static void saw_decided(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step,
+                        bool admitted)
+{
+    struct sim_node *n = arg;
+    struct sim_history *h = &n->sim->history[n->index][shard];
+    sim_trace(n->sim, "%s hears shard %u: %llx/%llu %s", n->name, shard,
+              (unsigned long long)i.number, (unsigned long long)step,
+              admitted ? "admitted" : "refused");
+    struct sim_cut *cut = find_cut(h, i, step);
+    if (!cut) return;
+    cut->told_admitted |= admitted;
+    cut->told_refused |= !admitted;
+}
+
+static void saw_lost(void *arg, uint32_t shard, const char *what)
+{
+    struct sim_node *n = arg;
+    n->sim->history[n->index][shard].lost = true;
+    sim_trace(n->sim, "%s declares shard %u: %s lost", n->name, shard, what);
+}
+
+// A durable record: a version that was there before must be the same, unless a damaged tail was cut
+// and a new epoch says so.
+static void saw_folded(void *arg, uint32_t shard, const struct lh_record *r)
+{
+    struct sim *s = arg;
+    if (r->version >= SIM_VERSIONS_MAX) return;
+    if (r->kind > LH_REFUSE)
+        sim_trace(s, "shard %u: version %llu kind %u", shard, (unsigned long long)r->version,
+                  r->kind);
+    struct lh_buf b = lh_buf(1 << 22);
+    lh_record_write_header(r, &b);
+    lh_put(&b, r->body.data, r->body.len);
+    struct lh_blob **kept = &s->kept[shard][r->version];
+    if (*kept && !lh_span_equal(lh_blob_span(*kept), lh_buf_span(&b))) {
+        struct lh_record old;
+        uint32_t body;
+        lh_err err = lh_record_parse_header(lh_blob_span(*kept), &old, &body);
+        if (!s->history_lost[shard])
+            sim_fail(s, "shard %u: version %llu was seen and is another one now", shard,
+                     (unsigned long long)r->version);
+        else if (!err && r->epoch <= old.epoch)
+            sim_fail(s, "shard %u: version %llu changed without a new epoch", shard,
+                     (unsigned long long)r->version);
+        for (uint64_t v = r->version; v < SIM_VERSIONS_MAX && s->kept[shard][v]; v++) {
+            lh_blob_release(s->kept[shard][v]); // an abandoned branch
+            s->kept[shard][v] = NULL;
+        }
+    }
+    if (!*kept) *kept = lh_blob_copy(lh_buf_span(&b));
+    lh_buf_free(&b);
+}
+
+static lh_err initial(void *arg, uint64_t first, uint64_t n, float *out)
+{
+    struct sim *s = arg;
+    memcpy(out, s->initial + first, n * sizeof *out);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- lives
+
+static lh_err start_coordinator(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    struct ps_co_conf conf = {.env = n->env,
+                              .transport = n->transport,
+                              .self = n->self,
+                              .log = n->log,
+                              .dir = n->dir,
+                              .listen = n->address,
+                              .manifest = &s->manifest,
+                              .units = &s->units,
+                              .workers = SIM_WORKERS,
+                              .worker_timeout_ns = 8 * LH_SECOND,
+                              .tick_ns = 200 * LH_MS,
+                              .h_base = 4,
+                              .dylu = true,
+                              .fatal = on_fatal,
+                              .fatal_arg = n};
+    memcpy(conf.job, "simulated run 01", LH_JOB);
+    conf.plan = (struct lh_plan){.eta = 1,
+                                 .damping = 0.5f,
+                                 .staleness_per_live = s->conf.faults.refuse ? 1 : 4,
+                                 .mode = (uint8_t)s->conf.mode};
+    return ps_coordinator_start(&conf, &n->coordinator);
+}
+
+static lh_err start_server(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    struct ps_conf conf = {.env = n->env,
+                           .transport = n->transport,
+                           .self = n->self,
+                           .log = n->log,
+                           .dir = n->dir,
+                           .listen = n->address,
+                           .advertise = "",
+                           .coordinator = s->node[0].address,
+                           .manifest = &s->manifest,
+                           .keys = s->keys,
+                           .cipher = LH_CIPHER_XCHACHA20,
+                           .key_id = 1,
+                           .shards = &n->shard,
+                           .shard_count = 1,
+                           .initial = initial,
+                           .initial_arg = s,
+                           .segment_bytes = 16 << 10,
+                           .checkpoint_every = 25,
+                           .digest_every = 10,
+                           .checkpoint_keep = 2,
+                           .report_ns = 500 * LH_MS,
+                           .mark_ns = 100 * LH_MS,
+                           .norm_gate = 0,
+                           .folded = saw_folded,
+                           .folded_arg = s,
+                           .fatal = on_fatal,
+                           .fatal_arg = n};
+    memcpy(conf.job, "simulated run 01", LH_JOB);
+    return ps_server_start(&conf, &n->server);
+}
+
+static lh_err start_worker(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    static const uint64_t step_ms[SIM_WORKERS] = {40, 80, 160, 160}; // speeds 4:2:1:1
+    n->trainer = sim_trainer_new(n, s->manifest.values, step_ms[n->index]);
+    struct wk_conf conf = {.env = n->env,
+                           .transport = n->transport,
+                           .self = n->self,
+                           .log = n->log,
+                           .dir = n->dir,
+                           .coordinator = s->node[0].address,
+                           .manifest = &s->manifest,
+                           .units = &s->units,
+                           .keys = s->keys,
+                           .cipher = LH_CIPHER_XCHACHA20,
+                           .key_id = 1,
+                           .trainer = n->trainer,
+                           .codec = s->codec,
+                           .beta = 1,
+                           .kappa = 0.5f,
+                           .queue_units = 4,
+                           .window_units = 2,
+                           .snapshot_rounds = 3,
+                           .durable_every = 12,
+                           .lease_ns = 500 * LH_MS,
+                           .retry_base_ns = 100 * LH_MS,
+                           .retry_max_ns = 2 * LH_SECOND,
+                           .deadline_ns = 3 * LH_SECOND,
+                           .observer = &n->observer,
+                           .fatal = on_fatal,
+                           .fatal_arg = n};
+    memcpy(conf.job, "simulated run 01", LH_JOB);
+    return wk_worker_start(&conf, &n->worker);
+}
+
+void sim_note_durable(struct sim *s)
+{
+    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_NODES; w++)
+        for (uint32_t k = 0; s->node[w].worker && k < SIM_SHARDS; k++) {
+            const struct wk_shard *ws = &s->node[w].worker->shard[k];
+            uint64_t version = ws->save ? ws->replica.ledger.version : ws->durable.version;
+            if (s->lost_version[k] && ws->replica.ledger.epoch <= s->lost_epoch[k] &&
+                version >= s->lost_version[k])
+                s->below_stable[k] = true;
+            if (version > s->durable[k]) s->durable[k] = version;
+        }
+}
+
+static void bury(struct sim_node *n, bool power)
+{
+    sim_note_durable(n->sim);
+    if (n->transport) lh_transport_mem_kill(n->transport, power);
+    n->transport = NULL;
+    ps_coordinator_stop(n->coordinator);
+    ps_server_stop(n->server);
+    wk_worker_stop(n->worker);
+    if (n->trainer) n->trainer->ops->destroy(n->trainer);
+    n->coordinator = NULL;
+    n->server = NULL;
+    n->worker = NULL;
+    n->trainer = NULL;
+}
+
+static void come_back(void *arg)
+{
+    struct sim_node *n = arg;
+    if (!lh_fake_alive(n->env)) sim_node_start(n);
+}
+
+static void plan_return(struct sim_node *n)
+{
+    int64_t delay = (int64_t)(lh_fake_random(n->sim->world) % (3000 * (uint64_t)LH_MS));
+    n->deaths++;
+    lh_fake_at(n->sim->world, 10 * LH_MS + delay, come_back, n);
+}
+
+static void on_death(void *arg) // a crash in the middle of a handler
+{
+    struct sim_node *n = arg;
+    sim_trace(n->sim, "%s crashed", n->name);
+    bury(n, false);
+    plan_return(n);
+}
+
+void sim_node_die(struct sim_node *n, bool power)
+{
+    if (!lh_fake_alive(n->env)) return;
+    sim_trace(n->sim, "%s %s", n->name, power ? "loses power" : "is killed");
+    lh_fake_kill(n->env, power);
+    bury(n, power);
+    plan_return(n);
+}
+
+void sim_node_start(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    lh_fake_boot(n->env);
+    if (s->conf.trace && !n->log && lh_log_open(&n->log, n->env, n->name, LH_DEBUG, false, NULL))
+        n->log = NULL;
+    lh_err err = lh_transport_mem_create(s->fabric, n->env, &n->self, true, &n->transport);
+    if (!err && n->kind == SIM_COORDINATOR) err = start_coordinator(n);
+    if (!err && n->kind == SIM_SERVER) err = start_server(n);
+    if (!err && n->kind == SIM_WORKER) err = start_worker(n);
+    sim_trace(s, "%s starts: %s", n->name, err ? lh_err_text(err) : "ok");
+    if (!err) return;
+    if (err == LH_ERR_DISK_FULL) { // try again when there is room
+        lh_fake_kill(n->env, false);
+        bury(n, false);
+        plan_return(n);
+    } else if (err != LH_ERR_KILLED) {
+        sim_fail(s, "%s does not start: %s", n->name, lh_err_text(err));
+    }
+}
+
+static void make_node(struct sim *s, uint32_t at, enum sim_kind kind, uint32_t index)
+{
+    static const char *const region[] = {"asia", "europe", "america", "africa"};
+    static const char *const kinds[] = {"coordinator", "server", "worker"};
+    static const enum lh_role role[] = {LH_C, LH_S, LH_W};
+    struct sim_node *n = &s->node[at];
+    *n = (struct sim_node){.sim = s, .kind = kind, .index = index, .shard = index};
+    snprintf(n->name, sizeof n->name, "%s%u", kinds[kind], index);
+    snprintf(n->dir, sizeof n->dir, "%s%u", kinds[kind], index);
+    snprintf(n->address, sizeof n->address, "mem-%s%u", kinds[kind], index);
+    n->self.role = role[kind];
+    snprintf(n->self.domain, sizeof n->self.domain, "sim");
+    snprintf(n->self.run, sizeof n->self.run, "run");
+    snprintf(n->self.region, sizeof n->self.region, "%s", region[index % 4]);
+    snprintf(n->self.name, sizeof n->self.name, "%s%u", kinds[kind], index);
+    n->env = lh_fake_node(s->world, on_death, n);
+    n->observer = (struct wk_observer){n, saw_kept, saw_cut, saw_decided, saw_lost};
+}
+
+// ---------------------------------------------------------------- one run
+
+static void make_data(struct sim *s)
+{
+    static const char *const home[] = {"asia", "europe", "america", "africa"};
+    s->units = (struct lh_units){.count = SIM_UNITS, .vocabulary = 256, .token_bytes = 2};
+    s->units.unit = calloc(SIM_UNITS, sizeof *s->units.unit);
+    LH_ASSERT(s->units.unit);
+    for (uint32_t i = 0; i < SIM_UNITS; i++) {
+        struct lh_unit *u = &s->units.unit[i];
+        u->id = i;
+        u->tokens = SIM_UNIT_TOKENS;
+        u->may_leave = true;
+        snprintf(u->home, sizeof u->home, "%s", home[i % 4]);
+    }
+}
+
+static void setup(struct sim *s, const struct sim_conf *conf)
+{
+    static const uint64_t shapes[3][5] = {{40, 20}, {300}, {9, 9}};
+    static const char *const names[3] = {"a.weight", "b.weight", "c.weight"};
+    const struct lh_seal_key key = {{1, 2, 3}};
+    s->conf = *conf;
+    s->world = lh_fake_world_create(conf->seed);
+    s->fabric = lh_fabric_create();
+    lh_err err = lh_manifest_build(&s->manifest, 3, names, shapes, SIM_SHARDS, NULL);
+    if (!err) err = lh_keyring_create(&s->keys);
+    if (!err) err = lh_keyring_add(s->keys, 1, &key);
+    LH_ASSERT(!err);
+    // with exact values nothing is ever over-sent, so that losses can't hide what is there twice
+    s->codec =
+        (struct lk_codec){LK_INDEX_RICE, conf->seed % 2 ? LK_VALUE_SIGN : LK_VALUE_FP32, 0.1f};
+    s->initial = calloc(s->manifest.values, sizeof *s->initial);
+    LH_ASSERT(s->initial);
+    make_data(s);
+    lh_fabric_fates(s->fabric, sim_fate, s);
+    for (uint32_t w = 0; w < SIM_WORKERS; w++)
+        for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+            s->history[w][k].raw = calloc(s->manifest.values, sizeof(double));
+            s->history[w][k].kept = calloc(s->manifest.values, sizeof(double));
+            s->history[w][k].last = calloc(s->manifest.values, sizeof(double));
+            LH_ASSERT(s->history[w][k].raw && s->history[w][k].kept && s->history[w][k].last);
+        }
+    uint32_t at = 0;
+    make_node(s, at++, SIM_COORDINATOR, 0);
+    for (uint32_t i = 0; i < SIM_SERVERS; i++) make_node(s, at++, SIM_SERVER, i);
+    for (uint32_t i = 0; i < SIM_WORKERS; i++) make_node(s, at++, SIM_WORKER, i);
+    for (uint32_t i = 0; i < SIM_NODES; i++) sim_node_start(&s->node[i]);
+}
+
+static void teardown(struct sim *s)
+{
+    for (uint32_t i = 0; i < SIM_NODES; i++) {
+        if (lh_fake_alive(s->node[i].env)) lh_fake_kill(s->node[i].env, false);
+        bury(&s->node[i], false);
+        lh_log_close(s->node[i].log);
+    }
+    lh_fake_world_destroy(s->world);
+    lh_fabric_destroy(s->fabric);
+    lh_manifest_free(&s->manifest);
+    lh_units_free(&s->units);
+    lh_keyring_destroy(s->keys);
+    free(s->initial);
+    for (uint32_t k = 0; k < SIM_SHARDS; k++)
+        for (uint32_t v = 0; v < SIM_VERSIONS_MAX; v++) lh_blob_release(s->kept[k][v]);
+    for (uint32_t w = 0; w < SIM_WORKERS; w++)
+        for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+            free(s->history[w][k].raw);
+            free(s->history[w][k].kept);
+            free(s->history[w][k].last);
+        }
+}
+
+static void tell_outbox(const struct sim_node *n, uint32_t shard)
+{
+    const struct wk_shard *ws = &n->worker->shard[shard];
+    for (const struct wk_entry *e = ws->outbox.first; e; e = e->next)
+        sim_trace(n->sim, "%s outbox shard %u: %llx/%llu %s version %llu, %u claims, first %llu",
+                  n->name, shard, (unsigned long long)e->head.incarnation.number,
+                  (unsigned long long)e->head.step, e->status ? "admitted" : "undecided",
+                  (unsigned long long)e->version, e->head.claims,
+                  (unsigned long long)e->head.claim[0]);
+    for (uint32_t i = 0; i < ws->returneds; i++)
+        sim_trace(n->sim, "%s returned claim %llu", n->name, (unsigned long long)ws->returned[i]);
+    for (uint32_t i = 0; i < ws->freshes; i++)
+        sim_trace(n->sim, "%s fresh claim %llu", n->name, (unsigned long long)ws->fresh[i]);
+}
+
+static void tell_all(struct sim *s)
+{
+    for (uint32_t i = 0; s->conf.trace && i < SIM_NODES; i++) {
+        struct sim_node *n = &s->node[i];
+        struct lh_buf b = lh_buf(1 << 20);
+        lh_err err = n->coordinator ? ps_coordinator_status(n->coordinator, &b)
+                     : n->server    ? ps_server_status(n->server, &b)
+                     : n->worker    ? wk_worker_status(n->worker, &b)
+                                    : LH_ERR_NOT_FOUND;
+        sim_trace(s, "%s: %.*s", n->name, err ? 0 : (int)b.len, (const char *)b.data);
+        lh_buf_free(&b);
+        for (uint32_t k = 0; n->worker && k < SIM_SHARDS; k++) tell_outbox(n, k);
+    }
+}
+
+static bool finished(const struct sim *s)
+{
+    for (uint32_t i = 0; i < SIM_NODES; i++) {
+        const struct sim_node *n = &s->node[i];
+        if (!n->transport) return false;
+        if (n->worker && wk_worker_state(n->worker) != WK_DONE) return false;
+    }
+    return s->node[0].coordinator->plan.phase == LH_PHASE_END;
+}
+
+bool sim_run(const struct sim_conf *conf, char why[512], uint64_t *events)
+{
+    struct sim *s = calloc(1, sizeof *s);
+    LH_ASSERT(s);
+    setup(s, conf);
+    sim_faults_start(s);
+    int64_t now = 0;
+    while (!s->bad[0] && !(finished(s) && !s->faulty)) {
+        now += 100 * LH_MS;
+        lh_fake_run(s->world, now);
+        sim_note_durable(s);
+        if (now > RUN_LIMIT || lh_fake_events(s->world) > EVENTS_MAX) {
+            sim_fail(s, "stuck: the run has not ended after %.0f s", (double)now / 1e9);
+            break;
+        }
+    }
+    if (!s->bad[0]) sim_judge(s);
+    if (s->bad[0]) tell_all(s);
+    memcpy(why, s->bad, sizeof s->bad);
+    if (events) *events = lh_fake_events(s->world);
+    bool ok = !s->bad[0];
+    teardown(s);
+    free(s);
+    return ok;
+}

@@ -1,0 +1,118 @@
+// A simulated cluster: the cores of the real programs on one virtual clock, from a seed.
+//
+// One coordinator, two servers with a shard each, four workers in four regions with a synthetic
+// trainer. Nodes are killed, lose power or their disk, are cut off, run out of disk; calls are
+// lost, repeated, broken. Then faults cease, everything heals, the run comes to its end, and
+// judge.c looks whether every invariant of server/docs/0000-protocol.md holds.
+#ifndef SIM_CLUSTER_H
+#define SIM_CLUSTER_H
+
+#include "common/env_fake.h"
+#include "common/transport_mem.h"
+#include "server/coordinator/coordinator.h"
+#include "server/server.h"
+#include "worker/worker.h"
+
+enum {
+    SIM_SHARDS = 2,
+    SIM_SERVERS = 2,
+    SIM_WORKERS = 4,
+    SIM_NODES = 1 + SIM_SERVERS + SIM_WORKERS
+};
+enum { SIM_UNITS = 48, SIM_UNIT_TOKENS = 64, SIM_CUTS_MAX = 4096 };
+
+struct sim;
+
+enum sim_kind { SIM_COORDINATOR, SIM_SERVER, SIM_WORKER };
+
+struct sim_cut { // a push that a worker committed
+    struct lh_incarnation incarnation;
+    uint64_t step;
+    bool committed; // else: kept in the outbox, and then a crash
+    bool told_admitted, told_refused;
+    bool seen; // by the judge, in the log
+};
+
+struct sim_history { // of one worker and shard
+    struct sim_cut cut[SIM_CUTS_MAX];
+    uint32_t cuts;
+    double *raw;  // per value: sum of the deltas of all committed cuts
+    double *kept; // and of those that were kept but not committed: they may come back, or not
+    double *last; // the newest delta
+    bool lost;    // it declared a loss
+};
+
+struct sim_node {
+    struct sim *sim;
+    enum sim_kind kind;
+    uint32_t index; // among its kind
+    char name[LH_NAME_SIZE], dir[32], address[64];
+    struct lh_peer self;
+    struct lh_env *env;
+    struct lh_transport *transport; // NULL: the node is down
+    struct ps_coordinator *coordinator;
+    struct ps_server *server;
+    struct wk_worker *worker;
+    struct wk_trainer *trainer;
+    struct wk_observer observer;
+    uint32_t shard;
+    struct lh_log *log; // when traced
+    bool failed;        // it stopped by itself
+    bool cut_off;
+    uint64_t deaths;
+};
+
+enum { SIM_VERSIONS_MAX = 8192 };
+
+// Which faults a run may have; counts are upper bounds, a run picks at random.
+struct sim_faults {
+    bool kill, power, crash, worker_kill, worker_power, worker_lost, coordinator, partition,
+        network, disk_full, tail, refuse;
+};
+
+struct sim_conf {
+    uint64_t seed;
+    struct sim_faults faults;
+    enum lh_mode mode;
+    bool trace;
+};
+
+struct sim {
+    struct sim_conf conf;
+    struct lh_fake_world *world;
+    struct lh_fabric *fabric;
+    struct sim_node node[SIM_NODES];
+    struct lh_manifest manifest;
+    struct lh_units units;
+    struct lh_keyring *keys;
+    struct lk_codec codec;
+    float *initial;
+    struct sim_history history[SIM_WORKERS][SIM_SHARDS];
+    bool history_lost[SIM_SHARDS];                      // a damaged tail was cut
+    struct lh_blob *kept[SIM_SHARDS][SIM_VERSIONS_MAX]; // every durable record, by version
+    uint64_t durable[SIM_SHARDS]; // highest version that a worker made a durable copy of
+    uint64_t lost_version[SIM_SHARDS], lost_epoch[SIM_SHARDS]; // what a damaged tail held at least
+    // A worker made a durable copy of what the server's disk then lost: history below the stable
+    // point. Only a rebuild from followers (rule 17) could keep it; until then mass is not judged.
+    bool below_stable[SIM_SHARDS];
+    bool faulty; // faults are on
+    int64_t faults_until;
+    char bad[512]; // the first violation
+    uint64_t faults_done;
+};
+
+// Runs one seed; `why` gets the violation, empty: none. Returns false when there is one.
+bool sim_run(const struct sim_conf *conf, char why[512], uint64_t *events);
+
+// ---- between the files
+void sim_fail(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void sim_trace(const struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void sim_node_start(struct sim_node *n);
+void sim_note_durable(struct sim *s);
+void sim_node_die(struct sim_node *n, bool power); // and comes back after a while
+void sim_faults_start(struct sim *s);
+bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *fate);
+void sim_judge(struct sim *s);
+struct wk_trainer *sim_trainer_new(struct sim_node *n, uint64_t values, uint64_t step_ms);
+
+#endif

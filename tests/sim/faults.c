@@ -1,0 +1,208 @@
+// Faults: what goes wrong, when, at random but from the seed.
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/sim/cluster.h"
+
+static uint64_t below(struct sim *s, uint64_t n)
+{
+    return lh_fake_random(s->world) % n;
+}
+
+// ---------------------------------------------------------------- the network
+
+bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *fate)
+{
+    struct sim *s = arg;
+    bool stream = rpc == LH_RPC_FOLLOW || rpc == LH_RPC_SNAPSHOT;
+    fate->delay_ns = (int64_t)(1 + below(s, 100)) * LH_MS;
+    for (uint32_t i = 0; i < SIM_NODES; i++)
+        if (s->node[i].cut_off && (!strcmp(s->node[i].name, from) || !strcmp(s->node[i].name, to)))
+            return false;
+    if (!s->faulty || !s->conf.faults.network) return true;
+    if (stream) {
+        if (below(s, 3) == 0) fate->break_ns = (int64_t)(1 + below(s, 4000)) * LH_MS;
+        return true;
+    }
+    switch (below(s, 40)) {
+    case 0: fate->lose_request = true; break;
+    case 1:
+    case 2: fate->lose_reply = true; break;
+    case 3: fate->cut_after = 1; break;
+    case 6: fate->corrupt = rpc == LH_RPC_PUSH; break;
+    case 4:
+    case 5: fate->again_ns = (int64_t)below(s, 5000) * LH_MS + 1; break;
+    default: break;
+    }
+    return true;
+}
+
+static void heal_link(void *arg)
+{
+    struct sim_node *n = arg;
+    if (n->cut_off) sim_trace(n->sim, "%s is back on the network", n->name);
+    n->cut_off = false;
+}
+
+static void cut_off(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    if (n->cut_off) return;
+    n->cut_off = true;
+    sim_trace(s, "%s is cut off", n->name);
+    for (uint32_t i = 0; i < SIM_NODES; i++)
+        if (&s->node[i] != n) lh_fabric_sever(s->fabric, n->name, s->node[i].name);
+    lh_fake_at(s->world, (int64_t)(1 + below(s, 15)) * LH_SECOND, heal_link, n);
+}
+
+// ---------------------------------------------------------------- disks
+
+static void disk_back(void *arg)
+{
+    struct sim_node *n = arg;
+    lh_fake_disk_limit(n->env, 0);
+}
+
+struct newest {
+    char name[64];
+};
+
+static void note(void *arg, const char *name)
+{
+    struct newest *n = arg;
+    snprintf(n->name, sizeof n->name, "%s", name);
+}
+
+// Flips a bit in the log's last entry while the server is down: damage that looks like a torn tail.
+static void damage_tail(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    char dir[64], path[160];
+    struct newest last = {""};
+    snprintf(dir, sizeof dir, "%s/log", n->dir);
+    lh_fake_boot(n->env); // the disk is looked at by nobody in particular
+    lh_err err = n->env->ops->files->list(n->env, dir, note, &last);
+    struct lh_buf b = lh_buf(1 << 22);
+    snprintf(path, sizeof path, "%s/%s", dir, last.name);
+    if (!err && last.name[0]) err = lh_file_load(n->env, path, &b);
+    size_t end = b.len;
+    while (end > 64 && b.data[end - 1] == 0) end--;
+    if (!err && end > 64 + 40) {
+        err = lh_fake_flip(n->env, path, end - 12, 1);
+        sim_trace(s, "%s: %s damaged at %zu", n->name, path, end - 12);
+        s->history_lost[n->shard] = true;
+    }
+    lh_buf_free(&b);
+    lh_fake_kill(n->env, false);
+    (void)err;
+}
+
+// Only what lies above the stable point may be lost: below it a server is rebuilt from its
+// followers (rule 17), which is not built yet.
+static bool may_lose_tail(struct sim_node *n)
+{
+    if (!n->server) return false;
+    const struct lh_ledger *l = &n->server->shard[0]->replica.ledger;
+    sim_note_durable(n->sim);
+    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_NODES; w++)
+        if (n->sim->node[w].worker && n->sim->node[w].worker->shard[n->shard].save) return false;
+    return l->plan.phase < LH_PHASE_CLOSE && l->version > n->sim->durable[n->shard];
+}
+
+// ---------------------------------------------------------------- the driver
+
+static struct sim_node *some_server(struct sim *s)
+{
+    return &s->node[1 + below(s, SIM_SERVERS)];
+}
+
+static struct sim_node *some_worker(struct sim *s)
+{
+    return &s->node[1 + SIM_SERVERS + below(s, SIM_WORKERS)];
+}
+
+static void lose_host(struct sim_node *n)
+{
+    if (!lh_fake_alive(n->env)) return;
+    sim_node_die(n, true);
+    lh_fake_disk_wipe(n->env);
+    for (uint32_t k = 0; k < SIM_SHARDS; k++) n->sim->history[n->index][k].lost = true;
+    sim_trace(n->sim, "%s lost its disk", n->name);
+}
+
+static void one_fault(struct sim *s)
+{
+    const struct sim_faults *f = &s->conf.faults;
+    struct sim_node *server = some_server(s), *worker = some_worker(s);
+    s->faults_done++;
+    switch (below(s, 12)) {
+    case 0:
+        if (f->kill) sim_node_die(server, false);
+        break;
+    case 1:
+        if (f->power) sim_node_die(server, true);
+        break;
+    case 2:
+        if (f->crash) lh_fake_crash_at(server->env, (int64_t)below(s, 12), f->power && below(s, 2));
+        break;
+    case 3:
+        if (f->worker_kill) sim_node_die(worker, false);
+        break;
+    case 4:
+        if (f->worker_power) sim_node_die(worker, true);
+        break;
+    case 5:
+        if (f->worker_kill && f->crash)
+            lh_fake_crash_at(worker->env, (int64_t)below(s, 20), f->worker_power && below(s, 2));
+        break;
+    case 6:
+        if (f->worker_lost && below(s, 3) == 0) lose_host(worker);
+        break;
+    case 7:
+        if (f->coordinator) sim_node_die(&s->node[0], f->power && below(s, 2));
+        break;
+    case 8:
+        if (f->partition) cut_off(below(s, 3) ? worker : below(s, 2) ? server : &s->node[0]);
+        break;
+    case 9:
+        if (f->disk_full && lh_fake_alive(server->env)) {
+            lh_fake_disk_limit(server->env, 1);
+            lh_fake_at(s->world, (int64_t)(1 + below(s, 4)) * LH_SECOND, disk_back, server);
+        }
+        break;
+    case 10:
+        if (f->tail && may_lose_tail(server)) {
+            const struct lh_ledger *l = &server->server->shard[0]->replica.ledger;
+            s->lost_version[server->shard] = l->version;
+            s->lost_epoch[server->shard] = l->epoch;
+            sim_node_die(server, false);
+            damage_tail(server);
+        }
+        break;
+    default: break;
+    }
+}
+
+static void next_fault(void *arg)
+{
+    struct sim *s = arg;
+    if (lh_fake_now(s->world) >= s->faults_until) {
+        s->faulty = false;
+        for (uint32_t i = 0; i < SIM_NODES; i++) {
+            lh_fake_crash_at(s->node[i].env, -1, false);
+            lh_fake_disk_limit(s->node[i].env, 0);
+            s->node[i].cut_off = false;
+        }
+        sim_trace(s, "faults cease");
+        return;
+    }
+    one_fault(s);
+    lh_fake_at(s->world, (int64_t)(50 + below(s, 900)) * LH_MS, next_fault, s);
+}
+
+void sim_faults_start(struct sim *s)
+{
+    s->faulty = true;
+    s->faults_until = (int64_t)(5 + below(s, 25)) * LH_SECOND;
+    lh_fake_at(s->world, (int64_t)below(s, 2000) * LH_MS, next_fault, s);
+}

@@ -1,0 +1,186 @@
+// Judge: the invariants of server/docs/0000-protocol.md, looked at after everything healed.
+//
+// 1. Each committed push is applied at most once; if it was acknowledged it is in the log, unless
+//    history was lost. 2. Mass: per worker, shard and value, what the log applied plus what the
+//    residual holds is what the cuts put in; only declared losses may be missing, nothing may be
+//    there twice. 3. Every replica ends with the same state. 4. Every unit is credited once.
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/cluster.h"
+
+static const double TOLERANCE = 0.02; // one value of a push is 0.25 or more, rounding 1e-4 or less
+
+struct found {
+    double *applied[SIM_WORKERS]; // sums of admitted frames
+    uint64_t admitted[SIM_WORKERS];
+    struct sim_node *node;
+    struct sim *sim;
+    struct lk_replica *replica; // a fold of its own, from the beginning
+};
+
+static uint32_t author(struct sim *s, uint64_t id)
+{
+    uint32_t w = 0;
+    while (w < SIM_WORKERS && lh_worker_id(&s->node[1 + SIM_SERVERS + w].self) != id) w++;
+    return w;
+}
+
+static void note_admit(struct found *f, const struct lh_frame *frame, struct lh_span plain)
+{
+    struct sim *s = f->sim;
+    uint32_t w = author(s, frame->worker);
+    const struct lh_shard_layout *l = f->replica->layout;
+    if (w == SIM_WORKERS) {
+        sim_fail(s, "a push of nobody in the log");
+        return;
+    }
+    struct sim_history *h = &s->history[w][frame->shard];
+    uint32_t k = 0;
+    while (k < h->cuts && !(lh_incarnation_equal(h->cut[k].incarnation, frame->incarnation) &&
+                            h->cut[k].step == frame->step))
+        k++;
+    if (k == h->cuts)
+        sim_fail(s, "shard %u: a push in the log that its worker never committed", frame->shard);
+    else if (h->cut[k].seen)
+        sim_fail(s, "shard %u: worker %u push %" PRIx64 "/%" PRIu64 " applied twice", frame->shard,
+                 w, frame->incarnation.number, frame->step);
+    else
+        h->cut[k].seen = true;
+    float *q = calloc(l->values, sizeof *q);
+    LH_ASSERT(q);
+    if (lk_payload_add(&s->codec, l, plain, q))
+        sim_fail(s, "an admitted payload that can't be read");
+    for (uint64_t i = 0; i < l->values; i++) f->applied[w][i] += (double)q[i];
+    free(q);
+    f->admitted[w]++;
+}
+
+// Folds the whole log, as it became durable record by record, into a replica of the judge's own.
+static void read_log(struct found *f)
+{
+    struct ps_shard *shard = f->node->server->shard[0];
+    for (uint64_t v = 1; v <= shard->replica.ledger.version; v++) {
+        const struct lh_blob *kept = f->sim->kept[shard->id][v];
+        if (!kept) {
+            sim_fail(f->sim, "shard %u: version %" PRIu64 " was never seen", shard->id, v);
+            return;
+        }
+        struct lh_record r;
+        uint32_t body;
+        if (lh_record_parse_header(lh_blob_span(kept), &r, &body)) return;
+        r.body = lh_span(kept->data + LH_RECORD_HEADER, body);
+        struct lh_span plain = {0};
+        struct lh_frame frame;
+        struct lh_frame_parts parts;
+        if (r.kind == LH_REFUSE && r.reason == LH_ERR_UNSEAL)
+            sim_fail(f->sim,
+                     "shard %u version %" PRIu64 ": damage on the way consumed a step (rule 4)",
+                     shard->id, v);
+        if (r.kind == LH_ADMIT) {
+            struct lk_payload_info info;
+            bool opened;
+            if (lk_replica_open(f->replica, r.body, &plain, &opened, &info) ||
+                lh_frame_parse(r.body, &frame, &parts)) {
+                sim_fail(f->sim, "shard %u: version %" PRIu64 " does not open", shard->id, v);
+                return;
+            }
+            note_admit(f, &frame, plain);
+        }
+        lh_err err = lk_replica_apply(f->replica, &r);
+        if (err) {
+            sim_fail(f->sim, "shard %u version %" PRIu64 ": the log does not fold: %s", shard->id,
+                     v, lh_err_text(err));
+            return;
+        }
+    }
+}
+
+static void judge_mass(struct found *f, uint32_t shard)
+{
+    struct sim *s = f->sim;
+    if (s->below_stable[shard]) return;
+    for (uint32_t w = 0; w < SIM_WORKERS && !s->bad[0]; w++) {
+        struct wk_shard *ws = &s->node[1 + SIM_SERVERS + w].worker->shard[shard];
+        struct sim_history *h = &s->history[w][shard];
+        for (uint64_t i = 0; i < ws->layout->values && !s->bad[0]; i++) {
+            double sum = f->applied[w][i] + (double)ws->residual[i];
+            double tolerance = TOLERANCE + 1e-5 * fabs(h->raw[i]);
+            bool exact = s->codec.value == LK_VALUE_FP32;
+            if (sum > h->raw[i] + h->kept[i] + tolerance && (exact || !h->lost))
+                sim_fail(s, "shard %u value %" PRIu64 ": worker %u put %g in, %g came out", shard,
+                         i, w, h->raw[i], sum);
+            else if (sum < h->raw[i] - tolerance && !h->lost)
+                sim_fail(s,
+                         "shard %u value %" PRIu64 ": worker %u put %g in, %g is left, nothing was "
+                         "declared lost",
+                         shard, i, w, h->raw[i], sum);
+        }
+        for (uint32_t k = 0; k < h->cuts && !s->bad[0]; k++)
+            if (h->cut[k].told_admitted && !h->cut[k].seen && !s->history_lost[shard])
+                sim_fail(s,
+                         "shard %u: worker %u was told that %" PRIx64 "/%" PRIu64 " is in the log",
+                         shard, w, h->cut[k].incarnation.number, h->cut[k].step);
+    }
+}
+
+static void judge_shard(struct sim *s, uint32_t shard)
+{
+    struct found f = {.sim = s, .node = &s->node[1 + shard]};
+    struct lk_replica own;
+    uint8_t job[LH_JOB];
+    memcpy(job, "simulated run 01", LH_JOB);
+    if (lk_replica_create(&own, job, &s->manifest, shard, s->keys)) return;
+    memcpy(own.theta, s->initial + own.layout->first, own.layout->values * sizeof(float));
+    f.replica = &own;
+    for (uint32_t w = 0; w < SIM_WORKERS; w++) {
+        f.applied[w] = calloc(own.layout->values, sizeof(double));
+        LH_ASSERT(f.applied[w]);
+    }
+    read_log(&f);
+    if (!s->bad[0]) judge_mass(&f, shard);
+    struct lk_replica *server = &f.node->server->shard[0]->replica;
+    struct lh_hash mine = lk_replica_digest(&own), theirs = lk_replica_digest(server);
+    if (!s->bad[0] && !lh_hash_equal(&mine, &theirs))
+        sim_fail(s, "shard %u: the server's state is not the fold of its log", shard);
+    for (uint32_t w = 0; w < SIM_WORKERS; w++) free(f.applied[w]);
+    lk_replica_free(&own);
+}
+
+static void judge_replicas(struct sim *s)
+{
+    for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+        const struct wk_shard *first = &s->node[1 + SIM_SERVERS].worker->shard[k];
+        for (uint32_t w = 0; w < SIM_WORKERS; w++) {
+            const struct wk_shard *ws = &s->node[1 + SIM_SERVERS + w].worker->shard[k];
+            if (ws->elided_unknown)
+                sim_fail(s, "shard %u: worker %u was sent a record without the payload it needs", k,
+                         w);
+            if (ws->digest_mismatches)
+                sim_fail(s, "shard %u: worker %u's replica differed at a digest record", k, w);
+            if (!lh_hash_equal(&ws->final_digest, &first->final_digest))
+                sim_fail(s, "shard %u: workers 0 and %u end with different states", k, w);
+            if (wk_outbox_undecided(&ws->outbox))
+                sim_fail(s, "shard %u: worker %u has an undecided push at the end", k, w);
+        }
+    }
+}
+
+static void judge_credit(struct sim *s)
+{
+    for (uint64_t u = 0; u < SIM_UNITS; u++) {
+        uint32_t times = 0;
+        for (uint32_t k = 0; k < SIM_SHARDS; k++)
+            times += lh_ledger_credited(&s->node[1 + k].server->shard[0]->replica.ledger, u);
+        if (times != 1) sim_fail(s, "unit %" PRIu64 " was credited %u times", u, times);
+    }
+}
+
+void sim_judge(struct sim *s)
+{
+    judge_replicas(s);
+    for (uint32_t k = 0; k < SIM_SHARDS && !s->bad[0]; k++) judge_shard(s, k);
+    judge_credit(s);
+}

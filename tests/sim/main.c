@@ -1,0 +1,168 @@
+// sim: runs seeds of the simulated cluster.
+//
+//   sim [--from N] [--seeds N] [--faults all|none|LIST] [--bsp] [--trace]
+//   sim --bugs [--seeds N]      (builds with LH_BUGS only) every planted bug must be found
+//
+// Exit status 1 at the first violation; the seed replays it.
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/sim/cluster.h"
+
+static const struct {
+    const char *name;
+    size_t at;
+} fault_names[] = {
+#define FAULT(field)                                                                               \
+    {                                                                                              \
+#field, offsetof(struct sim_faults, field)                                                 \
+    }
+    FAULT(kill),         FAULT(power),       FAULT(crash),       FAULT(worker_kill),
+    FAULT(worker_power), FAULT(worker_lost), FAULT(coordinator), FAULT(partition),
+    FAULT(network),      FAULT(disk_full),   FAULT(tail),        FAULT(refuse),
+#undef FAULT
+};
+
+static bool set_faults(struct sim_faults *f, const char *list)
+{
+    memset(f, 0, sizeof *f);
+    if (strcmp(list, "none") == 0) return true;
+    char copy[256];
+    snprintf(copy, sizeof copy, "%s", list);
+    for (char *save, *word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+        bool found = false;
+        for (size_t i = 0; i < LH_COUNT(fault_names); i++)
+            if (strcmp(word, "all") == 0 || strcmp(word, fault_names[i].name) == 0) {
+                *(bool *)((char *)f + fault_names[i].at) = true;
+                found = true;
+            }
+        if (!found) {
+            fprintf(stderr, "sim: no fault \"%s\"\n", word);
+            return false;
+        }
+    }
+    return true;
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
+{
+    uint64_t failed = 0, events = 0;
+    double start = seconds();
+    for (uint64_t i = from; i < from + seeds; i++) {
+        char why[512];
+        uint64_t n = 0;
+        conf.seed = i;
+        if (!sim_run(&conf, why, &n)) {
+            printf("seed %llu: %s\n", (unsigned long long)i, why);
+            failed++;
+        }
+        events += n;
+    }
+    printf("%llu seeds, %llu events, %llu violations, %.1f s\n", (unsigned long long)seeds,
+           (unsigned long long)events, (unsigned long long)failed, seconds() - start);
+    return failed ? 1 : 0;
+}
+
+#ifdef LH_PLANTED_BUGS
+// Each bug under the faults that it needs, after a control run of the right rules under the same.
+static const struct {
+    const char *name, *faults;
+} bugs[] = {
+    {"ack_before_sync", "power,crash,network"},
+    {"drop_dedupe", "kill,network"},
+    {"no_resync", "kill,power,crash"},
+    {"unlogged_reject", "refuse,network,partition"},
+    {"busy_returns", "disk_full,network"},
+    {"return_twice", "refuse,worker_kill,crash"},
+    {"corrupt_burn", "network"},
+    {"resend_all", "worker_kill,crash"},
+    {"esnap_rollback", "worker_power"},
+    {"trim_esnap", "worker_power,crash"},
+    {"same_inc_power", "worker_power"},
+    {"inc_reuse", "worker_lost"},
+    {"fence_no_resolve", "tail,kill,network"},
+    {"fence_resend", "tail,kill,network,worker_kill"},
+    {"base_delta", "network"},
+    {"tail_silent", "tail,kill"},
+    {"no_chain", "tail,kill"},
+    {"no_hello", "tail,kill,refuse,network"},
+    {"elide_own", "worker_kill,worker_power"},
+    {"credit_each", "none"},
+    {"credit_any", "kill,worker_kill,partition,network"},
+};
+
+static int run_bugs(uint64_t seeds, const char *only)
+{
+    int missed = 0;
+    for (size_t b = 0; b < LH_COUNT(bugs); b++) {
+        if (only && strcmp(only, bugs[b].name) != 0) continue;
+        struct sim_conf conf = {0};
+        char why[512] = "";
+        uint64_t found = 0, control_bad = 0;
+        if (!set_faults(&conf.faults, bugs[b].faults)) return 2;
+        lh_bug_plant(bugs[b].name);
+        for (conf.seed = 1; conf.seed <= seeds && !found; conf.seed++)
+            if (!sim_run(&conf, why, NULL)) found = conf.seed;
+        lh_bug_plant(NULL);
+        for (conf.seed = 1; found && conf.seed <= found && conf.seed < 50; conf.seed++) {
+            char control[512];
+            control_bad += !sim_run(&conf, control, NULL);
+        }
+        if (found && !control_bad)
+            printf("%-18s found, seed %llu: %s\n", bugs[b].name, (unsigned long long)found, why);
+        else if (!found)
+            printf("%-18s NOT FOUND in %llu seeds\n", bugs[b].name, (unsigned long long)seeds);
+        else
+            printf("%-18s the right rules fail too\n", bugs[b].name);
+        fflush(stdout);
+        missed += !found || control_bad;
+    }
+    printf("%zu bugs, %d missed\n", LH_COUNT(bugs), missed);
+    return missed ? 1 : 0;
+}
+#endif
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"from", 1, NULL, 'f'},   {"seeds", 1, NULL, 'n'},
+                                            {"faults", 1, NULL, 'x'}, {"bsp", 0, NULL, 'b'},
+                                            {"trace", 0, NULL, 't'},  {"bugs", 2, NULL, 'p'},
+                                            {NULL, 0, NULL, 0}};
+    struct sim_conf conf = {0};
+    uint64_t from = 1, seeds = 100;
+    bool planted = false;
+    const char *only = NULL;
+    if (!set_faults(&conf.faults, "all")) return 2;
+    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) switch (c) {
+        case 'f': from = strtoull(optarg, NULL, 10); break;
+        case 'n': seeds = strtoull(optarg, NULL, 10); break;
+        case 'x':
+            if (!set_faults(&conf.faults, optarg)) return 2;
+            break;
+        case 'b': conf.mode = LH_MODE_BSP; break;
+        case 't': conf.trace = true; break;
+        case 'p':
+            planted = true;
+            only = optarg;
+            break;
+        default: return 2;
+        }
+    if (!planted) return run_seeds(conf, from, seeds);
+#ifdef LH_PLANTED_BUGS
+    return run_bugs(seeds, only);
+#else
+    (void)only;
+    fprintf(stderr, "sim: this build has no planted bugs; configure with -DLH_BUGS=ON\n");
+    return 2;
+#endif
+}

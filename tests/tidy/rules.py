@@ -1,0 +1,253 @@
+"""The house rules, one function each. A rule takes the tree and yields what it found.
+
+`tree` maps a path from the root to the file's text. Each rule has a planted violation in
+self_test.py; a rule without one does not pass its own test.
+"""
+import fnmatch
+import posixpath
+import re
+from typing import Callable, Iterator, NamedTuple
+
+import scan
+
+
+class Finding(NamedTuple):
+    path: str
+    line: int  # 0: the file as a whole
+    rule: str
+    text: str
+    fatal: bool = True
+
+    def __str__(self) -> str:
+        place = f"{self.path}:{self.line}" if self.line else self.path
+        return f"{place}: {'' if self.fatal else 'warning: '}{self.text} [{self.rule}]"
+
+
+Tree = dict[str, str]
+
+# Who may include whom; within a room everything may.
+ROOMS = {
+    "proto": (),
+    "common": ("proto",),
+    "kernels": ("proto", "common"),
+    "server": ("proto", "common", "kernels"),
+    "worker": ("proto", "common", "kernels"),
+    "deploy": ("proto", "common", "kernels", "server", "worker"),
+    "tests": ("proto", "common", "kernels", "server", "worker", "deploy"),
+    "bench": ("proto", "common", "kernels", "server", "worker", "deploy", "tests"),
+}
+PREFIX = {"common": "lh_", "kernels": "lk_", "server": "ps_", "worker": "wk_", "deploy": "dp_"}
+CORES = ("common/*", "kernels/*", "server/*", "worker/*")
+LINES_MAX, LINES_WARN, COLUMNS_MAX = 700, 600, 100
+
+# Calls that a core makes through its env, or not at all; and the only files that may make them.
+# A row: the calls, where they are banned, the files excepted, what to use instead.
+BANNED = (
+    (("time", "gettimeofday", "clock_gettime", "nanosleep", "usleep", "sleep"), CORES,
+     ("common/env_real*.c", "*/main.c"), "lh_now() and lh_after() of the env"),
+    (("rand", "srand", "random", "srandom", "drand48", "rand_r"), ("*",), (),
+     "lh_random() of the env, or a seeded generator of the test"),
+    (("open", "openat", "creat", "fopen", "fdopen", "freopen", "opendir"), CORES,
+     ("common/env_real*.c", "*/main.c"), "the env's files (lh_file_load, lh_file_replace)"),
+    (("strcpy", "strcat", "stpcpy", "sprintf", "vsprintf", "gets", "strtok", "alloca"), ("*",), (),
+     "snprintf, lh_put, lh_cursor"),
+    (("atoi", "atol", "atoll", "atof"), ("*",), (), "strtoll or strtod with all its checks"),
+)
+# Exceptions to BANNED with their reasons: path pattern -> (calls, why).
+ALLOWED = {
+    "common/log.c": (("fopen", "open"), "a process's log file is no state of a core"),
+    "common/log_*.c": (("fopen", "open"), "a process's log file is no state of a core"),
+    "common/keyfile.c": (("open",), "keys and certificates need modes; tools and starts only"),
+    "common/transport_grpc_wire.c": (("opendir",), "which sockets there are says /proc/self/fd"),
+    "worker/loader.c": (("open", "clock_gettime"),
+                        "its thread reads token files, outside the core; read() times waits"),
+}
+# Objects of a file that may change, each with its reason.
+GLOBALS = {
+    "common/err.c": ("last", "errno's neighbour: belongs to the thread"),
+    "common/buf.c": ("crc_table", "filled once, before main"),
+    "common/check.c": ("planted", "planted bugs, in builds for tests only"),
+}
+
+
+def room_of(path: str) -> str:
+    return path.split("/", 1)[0] if "/" in path else ""
+
+
+def is_c(path: str) -> bool:
+    return path.endswith((".c", ".h", ".cu", ".cuh"))
+
+
+def c_files(tree: Tree) -> Iterator[tuple[str, str]]:
+    return ((path, text) for path, text in tree.items() if is_c(path))
+
+
+def direction(tree: Tree) -> Iterator[Finding]:
+    """Includes point down, never up or sideways, and are written from the root."""
+    for path, text in c_files(tree):
+        room = room_of(path)
+        for line, target in scan.includes(text):
+            generated = target.endswith(".pb-c.h")
+            if target not in tree and not generated:
+                yield Finding(path, line, "direction", f'"{target}" is no file seen from the root')
+                continue
+            other = "proto" if generated else room_of(target)
+            if other != room and other not in ROOMS.get(room, ()):
+                yield Finding(path, line, "direction", f"{room} must not include {other}: {target}")
+
+
+def circle(tree: Tree) -> Iterator[Finding]:
+    """No file includes itself, by whatever way round."""
+    graph = {path: [t for _, t in scan.includes(text) if t in tree] for path, text in c_files(tree)}
+    done: set[str] = set()
+
+    def walk(path: str, trail: list[str]) -> Iterator[Finding]:
+        if path in trail:
+            loop = trail[trail.index(path):] + [path]
+            yield Finding(path, 0, "circle", "includes itself: " + " -> ".join(loop))
+        elif path not in done:
+            for target in graph[path]:
+                yield from walk(target, trail + [path])
+            done.add(path)
+
+    for path in graph:
+        yield from walk(path, [])
+
+
+def unused_header(tree: Tree) -> Iterator[Finding]:
+    """A header that nobody includes is dead, or waits for a user that never came."""
+    used = {target for _, text in c_files(tree) for _, target in scan.includes(text)}
+    used |= {target for path, text in tree.items() if path.endswith(".sh")
+             for target in re.findall(r"-include(\S+\.h)", text)}
+    for path, _ in c_files(tree):
+        if path.endswith((".h", ".cuh")) and path not in used:
+            yield Finding(path, 0, "unused-header", "nobody includes it")
+
+
+def length(tree: Tree) -> Iterator[Finding]:
+    for path, text in c_files(tree):
+        lines = text.count("\n")
+        if lines > LINES_WARN:
+            yield Finding(path, 0, "length", f"{lines} lines (at most {LINES_MAX}, better "
+                          f"{LINES_WARN}): is it two rooms?", lines > LINES_MAX)
+
+
+def _matches(path: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatch(path, pattern) for pattern in patterns)
+
+
+def banned(tree: Tree) -> Iterator[Finding]:
+    for path, text in c_files(tree):
+        allowed = {call for pattern, (calls, _) in ALLOWED.items()
+                   if fnmatch.fnmatch(path, pattern) for call in calls}
+        names = {name: instead for calls, where, but, instead in BANNED
+                 if _matches(path, where) and not _matches(path, but)
+                 for name in calls if name not in allowed}
+        if not names:
+            continue
+        call = re.compile(r"(?<![\w.>])(%s)\s*\(" % "|".join(names))
+        for number, line in enumerate(scan.scrub(text).split("\n"), 1):
+            for match in call.finditer(line):
+                name = match.group(1)
+                yield Finding(path, number, "banned", f"{name}(): use {names[name]}")
+
+
+def must_check(tree: Tree) -> Iterator[Finding]:
+    """A header's function that returns lh_err says LH_MUST; lh_fail's result is its argument."""
+    for path, text in c_files(tree):
+        if not path.endswith(".h"):
+            continue
+        for head in scan.declarations(text):
+            returns = re.search(r"\blh_err\s+(?:LH_MUST\s+)?%s\b" % re.escape(head.name), head.text)
+            if head.name and returns and not head.must and not head.name.startswith("lh_fail"):
+                yield Finding(path, head.line, "must-check", f"{head.name} lacks LH_MUST")
+
+
+def readme(tree: Tree) -> Iterator[Finding]:
+    """A folder with sources explains itself; corpora and fixtures belong to the folder above."""
+    folders = {posixpath.dirname(path) for path in tree
+               if is_c(path) or path.endswith((".proto", ".py", ".sh"))}
+    for folder in sorted(folders - {""}):
+        if f"{folder}/README.md" not in tree:
+            yield Finding(folder, 0, "readme", "has sources and no README.md")
+
+
+def opening(tree: Tree) -> Iterator[Finding]:
+    for path, text in c_files(tree):
+        if not text.lstrip("\ufeff\n").startswith(("// ", "/*")):
+            yield Finding(path, 1, "opening", "opens without a comment that says its purpose")
+
+
+def prefix(tree: Tree) -> Iterator[Finding]:
+    """What a room shows carries its prefix; statics carry none of any room."""
+    for path, text in c_files(tree):
+        want = PREFIX.get(room_of(path))
+        if not want:
+            continue
+        for head in scan.declarations(text):
+            if not head.name or head.name == "main":
+                continue
+            hidden = re.search(r"\bstatic\b", head.text) and path.endswith(".c")
+            if hidden and head.name.startswith(tuple(PREFIX.values())):
+                yield Finding(path, head.line, "prefix", f"static {head.name} carries a prefix")
+            if not hidden and not head.name.startswith(want):
+                yield Finding(path, head.line, "prefix", f"{head.name} lacks the prefix {want}")
+
+
+_OBJECT = re.compile(r"^[\w\s*]*?(\w+)\s*(?:\[[^]]*\]\s*)*(?:=.*)?$")
+_AGGREGATE = re.compile(r"^(?:(?:static|_Thread_local|const|typedef|extern)\s+)*"
+                        r"(?:struct|enum|union)(?:\s+\w+)?$")
+
+
+def mutable_global(tree: Tree) -> Iterator[Finding]:
+    """State has an owner that passes it on; a file has none of its own."""
+    for path, text in c_files(tree):
+        if not path.startswith(tuple(PREFIX)):
+            continue
+        before = scan.Head(0, "", "", False, False)
+        for head in scan.declarations(text):
+            body = before.defined and _AGGREGATE.match(before.text)  # struct {...} name;
+            words = f"{before.text} {head.text}" if body else head.text
+            before = head
+            object_ = _OBJECT.match(head.text)
+            if (head.name or not object_ or (_AGGREGATE.match(head.text) and not body) or
+                    re.search(r"\b(const|typedef|extern)\b", words)):
+                continue
+            if object_.group(1) != GLOBALS.get(path, ("",))[0]:
+                yield Finding(path, head.line, "mutable-global", f"{object_.group(1)} can change")
+
+
+def white_space(tree: Tree) -> Iterator[Finding]:
+    for path, text in tree.items():
+        for number, line in enumerate(text.split("\n"), 1):
+            if line != line.rstrip():
+                yield Finding(path, number, "white-space", "white space at the end of the line")
+            if is_c(path) and "\t" in line:
+                yield Finding(path, number, "white-space", "tab")
+        if text and not text.endswith("\n"):
+            yield Finding(path, 0, "white-space", "no line break at the end")
+
+
+_MACHINE = re.compile(r"(?<![\w.~*-])/(?:work|root|home)/")
+
+
+def machine_path(tree: Tree) -> Iterator[Finding]:
+    """No path of the machine somebody worked on."""
+    for path, text in tree.items():
+        for number, line in enumerate(text.split("\n"), 1):
+            if _MACHINE.search(line):
+                yield Finding(path, number, "machine-path", f"one machine's path: {line.strip()}")
+
+
+def columns(tree: Tree) -> Iterator[Finding]:
+    for path, text in tree.items():
+        if is_c(path) or path.endswith((".py", ".sh", ".proto")):
+            for number, line in enumerate(text.split("\n"), 1):
+                if len(line) > COLUMNS_MAX:
+                    yield Finding(path, number, "columns", f"{len(line)} columns")
+
+
+RULES: tuple[Callable[[Tree], Iterator[Finding]], ...] = (
+    direction, circle, unused_header, length, banned, must_check, readme, opening, prefix,
+    mutable_global, white_space, machine_path, columns,
+)

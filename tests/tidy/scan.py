@@ -1,0 +1,75 @@
+"""Reading C just far enough to check house rules: no parser, no preprocessor.
+
+`scrub` blanks comments and literals and keeps every line break and column, so that a match in the
+scrubbed text has the place of the source. `declarations` yields the heads of everything that stands
+outside braces: prototypes, definitions, objects.
+"""
+import re
+from typing import Iterator, NamedTuple
+
+_SKIP = re.compile(
+    r"""//(?:\\\n|[^\n])*          # a comment to the end of the line
+      | /\*.*?(?:\*/|\Z)           # a block comment
+      | "(?:\\.|[^"\\\n])*"        # a string
+      | (?<![0-9A-Fa-fxX])'(?:\\.|[^'\\\n])+'   # a character; not the ' of a digit group
+    """, re.S | re.X)
+
+
+def _blank(match: re.Match) -> str:
+    return re.sub(r"[^\n]", " ", match.group())
+
+
+def scrub(source: str) -> str:
+    """The source with comments, strings and characters replaced by spaces."""
+    return _SKIP.sub(_blank, source)
+
+
+def includes(source: str) -> Iterator[tuple[int, str]]:
+    """(line, path) of every #include "path". Comments are skipped by their column, roughly."""
+    for number, line in enumerate(source.split("\n"), 1):
+        match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+        if match:
+            yield number, match.group(1)
+
+
+class Head(NamedTuple):
+    line: int
+    text: str      # white space folded, attributes removed
+    name: str      # of a function; '' when it is none
+    defined: bool  # ends in a body
+    must: bool     # carries LH_MUST
+
+
+_ATTRIBUTE = re.compile(r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)")
+_NOT_FUNCTION = re.compile(r"^(typedef|_Static_assert|LH_STATIC_ASSERT)\b")
+# specifiers, then name(parameters): no '=' before the parenthesis, not a function pointer
+_FUNCTION = re.compile(r"^(?:[A-Za-z_][\w\s*]*[\s*])([A-Za-z_]\w*)\s*\((?!\s*\*)[^=]*\)\s*$")
+
+
+def _head(text: str, line: int, defined: bool) -> Head:
+    folded = " ".join(_ATTRIBUTE.sub(" ", text).split())
+    match = None if _NOT_FUNCTION.match(folded) else _FUNCTION.match(folded)
+    return Head(line, folded, match.group(1) if match else "", defined, "LH_MUST" in folded)
+
+
+def declarations(source: str) -> Iterator[Head]:
+    """Every head at file level. Bodies, initialisers and preprocessor lines are passed over."""
+    text = re.sub(r"^[ \t]*#(?:[^\n\\]|\\\n|\\.)*", _blank, scrub(source), flags=re.M)
+    text = re.sub(r'extern\s+\{', "        ", text)  # extern "C" { : its braces do not nest
+    start, depth, line, first = 0, 0, 1, 1
+    for at, char in enumerate(text):
+        if char == "\n":
+            line += 1
+        elif char == "{":
+            if depth == 0:
+                yield _head(text[start:at], first, True)
+            depth += 1
+        elif char == "}":
+            depth = max(0, depth - 1)
+            if depth == 0:
+                start = at + 1
+        elif char == ";" and depth == 0:
+            yield _head(text[start:at], first, False)
+            start = at + 1
+        if depth == 0 and not text[start:at + 1].strip():
+            first = line

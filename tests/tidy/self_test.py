@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Tests of the tidy rules: a planted violation of each is found, its harmless neighbour is not."""
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import rules
+import scan
+import tidy
+
+# rule -> (tree with one violation, the file it is in, a tree of the same shape without any)
+PLANTED = {
+    "direction": (
+        {"common/a.c": '// a\n#include "server/b.h"\n', "server/b.h": "// b\n"}, "common/a.c",
+        {"server/a.c": '// a\n#include "common/b.h"\n', "common/b.h": "// b\n"}),
+    "circle": (
+        {"common/a.h": '// a\n#include "common/b.h"\n',
+         "common/b.h": '// b\n#include "common/a.h"\n'},
+        "common/a.h",
+        {"common/a.h": '// a\n#include "common/b.h"\n', "common/b.h": "// b\n"}),
+    "unused-header": (
+        {"common/a.h": "// a\n"}, "common/a.h",
+        {"common/a.h": "// a\n", "common/a.c": '// a\n#include "common/a.h"\n'}),
+    "length": (
+        {"server/a.c": "// a\n" * 701}, "server/a.c", {"server/a.c": "// a\n" * 600}),
+    "banned": (
+        {"worker/a.c": "// a\nint f(void)\n{\n    return rand();\n}\n"}, "worker/a.c",
+        {"worker/a.c": '// rand()\nstatic const char *s = "rand()"; int wk_x = o->rand(1);\n'}),
+    "must-check": (
+        {"common/a.h": "// a\nlh_err lh_a(int x,\n            int y);\n"}, "common/a.h",
+        {"common/a.h": "// a\nLH_MUST lh_err lh_a(int x);\n"
+                       "static inline lh_err LH_MUST lh_b(void)\n{\n    return 0;\n}\n"
+                       "struct t {\n    lh_err (*f)(int x);\n};\n"}),
+    "readme": (
+        {"server/a.c": "// a\n"}, "server", {"server/a.c": "// a\n", "server/README.md": "a\n"}),
+    "opening": (
+        {"server/a.c": "#include <stdio.h>\n"}, "server/a.c", {"server/a.c": "// What it is.\n"}),
+    "prefix": (
+        {"server/a.c": "// a\nint lk_a(void)\n{\n    return 1;\n}\n"}, "server/a.c",
+        {"server/a.c": "// a\nstatic int a(void)\n{\n    return 1;\n}\nint ps_a(void)\n{\n}\n"}),
+    "mutable-global": (
+        {"server/a.c": "// a\nstatic int count[4] = {1};\n"}, "server/a.c",
+        {"server/a.c": "// a\nstatic const int n[] = {1};\nstruct s {\n    int a;\n};\n"
+                       "static const struct s t = {1};\n"
+                       "static const struct {\n    int a;\n} u[] = {{1}};\n"
+                       "enum { A = 1 };\nextern int e;\n"
+                       "struct s;\nint ps_f(void)\n{\n    int x;\n}\n"
+                       "typedef int (*fn)(void);\n"}),
+    "white-space": (
+        {"server/README.md": "words \n"}, "server/README.md", {"server/README.md": "words\n"}),
+    "machine-path": (
+        {"tests/run.sh": "cd /ro" + "ot/x\n"}, "tests/run.sh", {"tests/run.sh": "cd a/work/x\n"}),
+    "columns": (
+        {"server/a.c": "//" + "x" * 99 + "\n"}, "server/a.c",
+        {"server/a.c": "//" + "x" * 98 + "\n"}),
+}
+
+
+class Rules(unittest.TestCase):
+    def test_every_rule_finds_its_planted_violation_and_nothing_beside_it(self):
+        for rule in rules.RULES:
+            name = rule.__name__.replace("_", "-")
+            with self.subTest(rule=name):
+                bad, place, good = PLANTED[name]
+                found = list(rule(bad))
+                self.assertEqual([(f.path, f.rule) for f in found if f.fatal], [(place, name)])
+                self.assertEqual([str(f) for f in rule(good)], [])
+
+    def test_every_direction_of_the_house(self):
+        allowed = {(a, b) for a, below in rules.ROOMS.items() for b in (*below, a)}
+        for a in rules.ROOMS:
+            for b in rules.ROOMS:
+                tree = {f"{a}/x.c": f'// x\n#include "{b}/y.h"\n', f"{b}/y.h": "// y\n"}
+                self.assertEqual(not list(rules.direction(tree)), (a, b) in allowed, (a, b))
+        for a, b in (("server", "worker"), ("worker", "server"), ("common", "kernels"),
+                     ("server", "deploy"), ("deploy", "tests"), ("kernels", "server")):
+            self.assertNotIn((a, b), allowed)
+
+    def test_an_include_must_exist_and_generated_words_are_proto(self):
+        missing = {"common/a.c": '// a\n#include "a.h"\n'}
+        self.assertIn("no file", str(next(rules.direction(missing))))
+        words = {"common/a.c": '// a\n#include "longhaul/v1/push.pb-c.h"\n'}
+        self.assertEqual(list(rules.direction(words)), [])
+
+    def test_a_long_file_is_warned_of_before_it_is_refused(self):
+        found = list(rules.length({"server/a.c": "// a\n" * 650}))
+        self.assertEqual([f.fatal for f in found], [False])
+
+    def test_world_calls_are_banned_in_cores_only(self):
+        for call in ("time(0)", "fopen(p, q)", "open(p, 0)", "gettimeofday(&t, 0)"):
+            text = f"// a\nint x = {call};\n"
+            self.assertTrue(list(rules.banned({"server/a.c": text})), call)
+            for path in ("server/main.c", "common/env_real.c", "deploy/a.c", "tests/unit/a.c"):
+                self.assertFalse(list(rules.banned({path: text})), (path, call))
+
+    def test_unsafe_text_calls_are_banned_everywhere(self):
+        for call in ("strcpy", "strcat", "sprintf", "gets", "strtok", "atoi"):
+            for path in ("deploy/a.c", "common/env_real.c", "tests/unit/a.c"):
+                self.assertTrue(list(rules.banned({path: f"// a\nint x = {call}(y);\n"})), call)
+
+    def test_a_header_of_another_room_shows_no_foreign_prefix(self):
+        text = "// a\nint wk_a(void);\n"
+        self.assertTrue(list(rules.prefix({"server/a.h": text})))
+        self.assertFalse(list(rules.prefix({"worker/a.h": text})))
+        static = "// a\nstatic void lh_a(void)\n{\n}\n"
+        self.assertTrue(list(rules.prefix({"common/a.c": static})))
+
+
+    def test_every_shape_of_a_mutable_global(self):
+        for text in ("int a;", "static char *b;", "static _Thread_local int c = 3;",
+                     "static struct {\n    int x;\n} d;", "static struct s e = {1};",
+                     "static struct s f[3];", "atomic_int g;"):
+            self.assertTrue(list(rules.mutable_global({"server/a.c": f"// a\n{text}\n"})), text)
+
+
+class Scanner(unittest.TestCase):
+    def test_scrub_keeps_places(self):
+        source = 'int a; // "x\nchar *b = "/* no */"; /* y\nz */ char c = \'"\'; int d = 1;\n'
+        out = scan.scrub(source)
+        self.assertEqual([len(line) for line in out.split("\n")],
+                         [len(line) for line in source.split("\n")])
+        self.assertEqual(out.split("\n")[2].split(), "char c = ; int d = 1;".split())
+
+    def test_declarations(self):
+        source = """// x
+#define M(a) \\
+    { a }
+struct s {
+    int (*call)(int x);
+};
+static const int table[] = {1, 2};
+__attribute__((format(printf, 1, 2))) int lh_a(const char *f,
+                                               ...);
+LH_MUST lh_err lh_b(struct s *s)
+{
+    if (s) { return lh_c(); }
+    return 0;
+}
+static inline struct s *lh_d(void)
+{
+    return 0;
+}
+typedef int (*lh_fn)(void *arg);
+int lh_e = 3;
+"""
+        heads = [(h.name, h.line, h.defined, h.must) for h in scan.declarations(source) if h.name]
+        self.assertEqual(heads, [("lh_a", 8, False, False), ("lh_b", 10, True, True),
+                                 ("lh_d", 15, True, False)])
+
+
+class Format(unittest.TestCase):
+    def test_a_misformatted_file_is_found(self):
+        command = tidy.formatter()
+        if not command:
+            self.skipTest("no clang-format of the judging version")
+        here = os.path.dirname(os.path.abspath(__file__))
+        with tempfile.TemporaryDirectory() as root:
+            shutil.copy(os.path.join(here, "../../.clang-format"), root)
+            for name, text in (("a.c", "int a;\n"), ("b.c", "int   b;\n")):
+                with open(os.path.join(root, name), "w", encoding="utf-8") as file:
+                    file.write(text)
+            found = tidy.format_findings(root, {"a.c": "", "b.c": ""}, command)
+        self.assertEqual([f.path for f in found], ["b.c"])
+
+
+class Command(unittest.TestCase):
+    def test_exit_status_tells(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        with tempfile.TemporaryDirectory() as root:
+            os.mkdir(os.path.join(root, "server"))
+            for text, status in (("// a\n", 0), ("// a \n", 1)):
+                with open(os.path.join(root, "server/a.c"), "w", encoding="utf-8") as file:
+                    file.write(text)
+                said = subprocess.run(["python3", os.path.join(here, "tidy.py"), "--root", root,
+                                       "--rule", "white-space"], capture_output=True, text=True,
+                                      check=False)
+                self.assertEqual(said.returncode, status, said.stdout)
+                self.assertIn("1 rules", said.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,236 @@
+// Files of the real env on this disk, and the whole-file helpers of env.c over them.
+// labels: tsan
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "common/check.h"
+#include "common/env.h"
+
+struct disk {
+    struct lh_env *env;
+    const struct lh_files_ops *files;
+    char dir[64], path[128];
+};
+
+static int make_disk(void **state)
+{
+    struct disk *d = test_calloc(1, sizeof *d);
+    if (lh_env_real_create(&d->env)) return -1;
+    d->files = d->env->ops->files;
+    snprintf(d->dir, sizeof d->dir, "/tmp/lh_env_real.XXXXXX");
+    if (!mkdtemp(d->dir)) return -1;
+    snprintf(d->path, sizeof d->path, "%s/file", d->dir);
+    *state = d;
+    return 0;
+}
+
+static void forget(void *arg, const char *name)
+{
+    struct disk *d = arg;
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", d->dir, name);
+    assert_int_equal(d->files->remove(d->env, path), LH_OK);
+}
+
+static int drop_disk(void **state)
+{
+    struct disk *d = *state;
+    assert_int_equal(d->files->list(d->env, d->dir, forget, d), LH_OK);
+    assert_int_equal(rmdir(d->dir), 0);
+    lh_env_real_destroy(d->env);
+    test_free(d);
+    return 0;
+}
+
+static struct lh_file *opened(struct disk *d, unsigned flags)
+{
+    struct lh_file *f = NULL;
+    assert_int_equal(d->files->open(d->env, d->path, flags, &f), LH_OK);
+    return f;
+}
+
+static void bytes_come_back(void **state)
+{
+    struct disk *d = *state;
+    struct lh_file *f = opened(d, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_EXCLUSIVE);
+    uint8_t out[16];
+    size_t got;
+    uint64_t size;
+    assert_int_equal(d->files->write(f, 3, lh_span_str("hello")), LH_OK);
+    assert_int_equal(d->files->sync(f), LH_OK);
+    assert_int_equal(d->files->size(f, &size), LH_OK);
+    assert_int_equal(size, 8);
+    assert_int_equal(d->files->read(f, 4, out, sizeof out, &got), LH_OK);
+    assert_int_equal(got, 4); // short at the end
+    assert_memory_equal(out, "ello", 4);
+    assert_int_equal(d->files->read(f, 100, out, sizeof out, &got), LH_OK);
+    assert_int_equal(got, 0);
+    d->files->close(f);
+    f = opened(d, LH_OPEN_WRITE | LH_OPEN_CREATE); // present: kept
+    assert_int_equal(d->files->size(f, &size), LH_OK);
+    assert_int_equal(size, 8);
+    d->files->close(f);
+    f = opened(d, LH_OPEN_WRITE | LH_OPEN_TRUNCATE);
+    assert_int_equal(d->files->size(f, &size), LH_OK);
+    assert_int_equal(size, 0);
+    d->files->close(f);
+}
+
+static void growth_is_allocated_zeros(void **state)
+{
+    struct disk *d = *state;
+    struct lh_file *f = opened(d, LH_OPEN_WRITE | LH_OPEN_CREATE);
+    uint8_t out[100];
+    size_t got;
+    uint64_t size;
+    assert_int_equal(d->files->write(f, 0, lh_span_str("0123456789")), LH_OK);
+    assert_int_equal(d->files->resize(f, 4), LH_OK);
+    assert_int_equal(d->files->resize(f, 1 << 20), LH_OK);
+    assert_int_equal(d->files->size(f, &size), LH_OK);
+    assert_int_equal(size, 1 << 20);
+    assert_int_equal(d->files->read(f, 0, out, sizeof out, &got), LH_OK);
+    assert_int_equal(got, sizeof out);
+    assert_memory_equal(out, "0123", 4);
+    for (size_t i = 4; i < sizeof out; i++) assert_int_equal(out[i], 0); // not the old tail
+    d->files->close(f);
+}
+
+static void open_says_what_is_wrong(void **state)
+{
+    struct disk *d = *state;
+    struct lh_file *f = NULL, *g;
+    assert_int_equal(d->files->open(d->env, d->path, LH_OPEN_READ, &f), LH_ERR_NOT_FOUND);
+    assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), d->path));
+    assert_int_equal(d->files->open(d->env, d->dir, LH_OPEN_READ, &f), LH_ERR_INVALID);
+    g = opened(d, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_LOCK);
+    assert_int_equal(d->files->write(g, 0, lh_span_str("mine")), LH_OK);
+    unsigned flags = LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_EXCLUSIVE;
+    assert_int_equal(d->files->open(d->env, d->path, flags, &f), LH_ERR_EXISTS);
+    flags = LH_OPEN_WRITE | LH_OPEN_LOCK | LH_OPEN_TRUNCATE;
+    assert_int_equal(d->files->open(d->env, d->path, flags, &f), LH_ERR_BUSY);
+    uint64_t size;
+    assert_int_equal(d->files->size(g, &size), LH_OK);
+    assert_int_equal(size, 4); // the loser of the lock cut nothing
+    d->files->close(g);
+    g = opened(d, LH_OPEN_WRITE | LH_OPEN_LOCK); // free again
+    d->files->close(g);
+}
+
+static void a_failed_sync_is_final_and_a_full_disk_is_not(void **state)
+{
+    struct disk *d = *state;
+    struct lh_file *f;
+    // A device that cannot be synced stands in for a disk that fails.
+    assert_int_equal(d->files->open(d->env, "/dev/null", LH_OPEN_WRITE, &f), LH_OK);
+    assert_int_equal(d->files->write(f, 0, lh_span_str("x")), LH_OK);
+    assert_int_equal(d->files->sync(f), LH_ERR_IO);
+    assert_int_equal(d->files->write(f, 0, lh_span_str("x")), LH_ERR_IO);
+    assert_int_equal(d->files->resize(f, 10), LH_ERR_IO);
+    assert_int_equal(d->files->sync(f), LH_ERR_IO);
+    d->files->close(f);
+    assert_int_equal(d->files->open(d->env, "/dev/full", LH_OPEN_WRITE, &f), LH_OK);
+    assert_int_equal(d->files->write(f, 0, lh_span_str("x")), LH_ERR_DISK_FULL);
+    d->files->close(f);
+}
+
+static void collect(void *arg, const char *name)
+{
+    char *all = arg;
+    size_t used = strlen(all);
+    snprintf(all + used, 256 - used, "%s ", name);
+}
+
+static void names_are_made_listed_and_removed(void **state)
+{
+    struct disk *d = *state;
+    char sub[128], deep[192], all[256] = "";
+    snprintf(sub, sizeof sub, "%s/a", d->dir);
+    snprintf(deep, sizeof deep, "%s/b//c", sub);
+    assert_int_equal(d->files->make_dir(d->env, deep), LH_OK);
+    assert_int_equal(d->files->make_dir(d->env, deep), LH_OK);
+    assert_int_equal(d->files->sync_dir(d->env, deep), LH_OK);
+    const char *name[] = {"zz", "a10", "a9", "B", ".hidden"};
+    for (size_t i = 0; i < LH_COUNT(name); i++) {
+        char path[256];
+        assert_int_equal(lh_path(path, sizeof path, d->dir, "%s", name[i]), LH_OK);
+        assert_int_equal(lh_file_replace(d->env, path, lh_span_str("x")), LH_OK);
+    }
+    assert_int_equal(d->files->list(d->env, d->dir, collect, all), LH_OK);
+    assert_string_equal(all, ".hidden B a10 a9 zz "); // folders left out, bytes decide the order
+    snprintf(d->path, sizeof d->path, "%s/zz", d->dir);
+    snprintf(deep, sizeof deep, "%s/zz/below", d->dir);
+    assert_int_equal(d->files->make_dir(d->env, d->path), LH_ERR_EXISTS);
+    assert_int_equal(d->files->make_dir(d->env, deep), LH_ERR_EXISTS);
+    assert_int_equal(d->files->remove(d->env, d->path), LH_OK);
+    assert_int_equal(d->files->remove(d->env, d->path), LH_ERR_NOT_FOUND);
+    assert_int_equal(d->files->rename(d->env, d->path, deep), LH_ERR_NOT_FOUND);
+    assert_int_equal(d->files->list(d->env, d->path, collect, all), LH_ERR_NOT_FOUND);
+    assert_int_equal(d->files->sync_dir(d->env, d->path), LH_ERR_NOT_FOUND);
+    char cut[256];
+    snprintf(cut, sizeof cut, "%s/b/c", sub);
+    assert_int_equal(rmdir(cut), 0);
+    snprintf(cut, sizeof cut, "%s/b", sub);
+    assert_int_equal(rmdir(cut), 0);
+    assert_int_equal(rmdir(sub), 0);
+}
+
+static void whole_files_are_replaced_and_loaded(void **state)
+{
+    struct disk *d = *state;
+    struct lh_buf out = lh_buf(10);
+    char tmp[160];
+    assert_int_equal(lh_file_load(d->env, d->path, &out), LH_ERR_NOT_FOUND);
+    assert_int_equal(lh_file_replace(d->env, d->path, lh_span_str("0123456789")), LH_OK);
+    assert_int_equal(lh_file_load(d->env, d->path, &out), LH_OK);
+    assert_int_equal(out.len, 10);
+    assert_int_equal(lh_file_replace(d->env, d->path, lh_span_str("short")), LH_OK);
+    assert_int_equal(lh_file_load(d->env, d->path, &out), LH_OK);
+    assert_true(lh_span_equal(lh_buf_span(&out), lh_span_str("short")));
+    assert_int_equal(lh_file_replace(d->env, d->path, lh_span_str("")), LH_OK);
+    assert_int_equal(lh_file_load(d->env, d->path, &out), LH_OK);
+    assert_int_equal(out.len, 0);
+    assert_int_equal(lh_file_replace(d->env, d->path, lh_span_str("0123456789a")), LH_OK);
+    assert_int_equal(lh_file_load(d->env, d->path, &out), LH_ERR_TOO_LARGE);
+    assert_int_equal(out.len, 0);
+    snprintf(tmp, sizeof tmp, "%s.tmp", d->path);
+    assert_int_equal(lh_file_load(d->env, tmp, &out), LH_ERR_NOT_FOUND); // nothing left behind
+    lh_buf_free(&out);
+}
+
+static void paths_are_joined(void **state)
+{
+    (void)state;
+    char out[16];
+    assert_int_equal(lh_path(out, sizeof out, "/a", "%s-%d", "b", 7), LH_OK);
+    assert_string_equal(out, "/a/b-7");
+    assert_int_equal(lh_path(out, sizeof out, "/a/", "b"), LH_OK);
+    assert_string_equal(out, "/a/b");
+    assert_int_equal(lh_path(out, sizeof out, "/", "b"), LH_OK);
+    assert_string_equal(out, "/b");
+    assert_int_equal(lh_path(out, sizeof out, "1234567", "%s", "1234567"),
+                     LH_OK); // 15 and the zero
+    assert_int_equal(lh_path(out, sizeof out, "1234567", "%s", "12345678"), LH_ERR_TOO_LARGE);
+    assert_int_equal(lh_path(out, sizeof out, "0123456789abcdef", "b"), LH_ERR_TOO_LARGE);
+}
+
+int main(void)
+{
+#define ON_DISK(test) cmocka_unit_test_setup_teardown(test, make_disk, drop_disk)
+    const struct CMUnitTest tests[] = {
+        ON_DISK(bytes_come_back),
+        ON_DISK(growth_is_allocated_zeros),
+        ON_DISK(open_says_what_is_wrong),
+        ON_DISK(a_failed_sync_is_final_and_a_full_disk_is_not),
+        ON_DISK(names_are_made_listed_and_removed),
+        ON_DISK(whole_files_are_replaced_and_loaded),
+        cmocka_unit_test(paths_are_joined),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,115 @@
+// `longhaul get`: what it shows of a status, and what it says where there is nobody to ask.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <jansson.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "deploy/commands.h"
+#include "deploy/get.h"
+
+static const char STATUS[] =
+    "{\"role\":\"coordinator\",\"units\":10,\"credited\":4,\"leased\":3,\"credited_tokens\":400,"
+    "\"budget_tokens\":1000,\"workers\":["
+    "{\"name\":\"eu-0\",\"region\":\"eu\",\"live\":true,\"tokens\":7,\"tokens_per_s\":2.5},"
+    "{\"name\":\"us-0\",\"region\":\"us\",\"live\":true,\"tokens\":1,\"tokens_per_s\":1.0},"
+    "{\"name\":\"eu-1\\u001b\",\"region\":\"eu\",\"live\":false,\"tokens\":5,\"tokens_per_s\":9.0}"
+    "],\"shards\":[{\"shard\":0,\"address\":\"a:1\",\"version\":12}]}";
+
+static json_t *part(const char *name)
+{
+    struct lh_buf out = lh_buf(1 << 16);
+    assert_int_equal(dp_get_show(name, lh_span_str(STATUS), true, &out), LH_OK);
+    json_t *rows = json_loadb((const char *)out.data, out.len, 0, NULL);
+    assert_true(json_is_array(rows));
+    lh_buf_free(&out);
+    return rows;
+}
+
+static long long number(const json_t *rows, size_t row, const char *key)
+{
+    return json_integer_value(json_object_get(json_array_get(rows, row), key));
+}
+
+static void regions_are_sums(void **state)
+{
+    (void)state;
+    json_t *rows = part("regions");
+    assert_int_equal(json_array_size(rows), 2);
+    assert_int_equal(number(rows, 0, "workers"), 2);
+    assert_int_equal(number(rows, 0, "live"), 1);
+    assert_int_equal(number(rows, 0, "tokens"), 12);
+    json_t *speed = json_object_get(json_array_get(rows, 0), "tokens_per_s");
+    assert_true(json_real_value(speed) == 2.5); // of those that live
+    assert_int_equal(number(rows, 1, "workers"), 1);
+    json_decref(rows);
+}
+
+static void leases_are_counts(void **state)
+{
+    (void)state;
+    json_t *rows = part("leases");
+    assert_int_equal(json_array_size(rows), 1);
+    assert_int_equal(number(rows, 0, "free"), 3);
+    assert_int_equal(number(rows, 0, "leased"), 3);
+    assert_int_equal(number(rows, 0, "credited_tokens"), 400);
+    json_decref(rows);
+}
+
+static void tables(void **state)
+{
+    (void)state;
+    struct lh_buf out = lh_buf(1 << 16);
+    assert_int_equal(dp_get_show("workers", lh_span_str(STATUS), false, &out), LH_OK);
+    assert_int_equal(dp_get_show("shards", lh_span_str(STATUS), false, &out), LH_OK);
+    lh_put_u8(&out, 0);
+    const char *text = (const char *)out.data;
+    assert_non_null(strstr(text, "TOKENS/S"));
+    assert_non_null(strstr(text, "eu-1?")); // nothing of theirs moves our cursor
+    assert_null(strchr(text, 27));
+    assert_non_null(strstr(text, "    0 a:1 "));
+    lh_buf_free(&out);
+}
+
+static void what_is_no_status(void **state)
+{
+    (void)state;
+    struct lh_buf out = lh_buf(1 << 16);
+    assert_int_equal(dp_get_show("nodes", lh_span_str(STATUS), false, &out), LH_ERR_INVALID);
+    assert_int_equal(dp_get_show("shards", lh_span_str("{\"role\":\"worker\"}"), false, &out),
+                     LH_ERR_MALFORMED);
+    assert_int_equal(dp_get_show("shards", lh_span_str("no JSON"), false, &out), LH_ERR_MALFORMED);
+    assert_int_equal(out.len, 0);
+    lh_buf_free(&out);
+}
+
+static int get(const char *a, const char *b, const char *c)
+{
+    const char *argv[] = {"get", a, b, c};
+    int argc = 1;
+    while (argc < 4 && argv[argc]) argc++;
+    return dp_cmd_get(argc, (char **)argv);
+}
+
+static void wrong_lines(void **state)
+{
+    (void)state;
+    assert_int_equal(get(NULL, NULL, NULL), DP_USAGE);
+    assert_int_equal(get("shards", NULL, NULL), DP_USAGE);
+    assert_int_equal(get("nodes", "--dir", "/nonexistent"), DP_USAGE);
+    assert_int_equal(get("shards", "--coordinator", "h:1"), DP_USAGE); // no certificate
+    assert_int_equal(get("shards", "--dir", "/nonexistent"), DP_MISSING);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(regions_are_sums), cmocka_unit_test(leases_are_counts),
+        cmocka_unit_test(tables),           cmocka_unit_test(what_is_no_status),
+        cmocka_unit_test(wrong_lines),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,270 @@
+// The slot: the newest whole file counts, a torn one never does, and after a power cut only what
+// was synced.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/env_fake.h"
+#include "worker/slot.h"
+
+enum { VALUES = 300 }; // more than a sector, so that a write can tear inside
+static const char A[] = "state/slot-0003-a", B[] = "state/slot-0003-b";
+
+struct machine {
+    struct lh_fake_world *world;
+    struct lh_env *env;
+    float residual[VALUES], got[VALUES];
+    uint64_t claim[3];
+};
+
+static int make_machine(void **state)
+{
+    struct machine *m = calloc(1, sizeof *m);
+    if (!m) return -1;
+    m->world = lh_fake_world_create(7);
+    m->env = lh_fake_node(m->world, NULL, NULL);
+    lh_fake_boot(m->env);
+    memcpy(m->claim, (uint64_t[]){3, 99, UINT64_MAX}, sizeof m->claim);
+    *state = m;
+    return 0;
+}
+
+static int free_machine(void **state)
+{
+    struct machine *m = *state;
+    lh_fake_world_destroy(m->world);
+    free(m);
+    return 0;
+}
+
+// The slots as a fresh process opens them.
+static struct wk_slots open_slots(struct machine *m)
+{
+    struct wk_slots s = {.env = m->env, .dir = "state", .shard = 3, .values = VALUES};
+    m->env->ops->boot_id(m->env, s.boot);
+    return s;
+}
+
+// The n-th slot: every field and every value follow from n.
+static struct wk_slot slot_of(struct machine *m, uint64_t n)
+{
+    for (int i = 0; i < VALUES; i++) m->residual[i] = (float)n * 1000 + (float)i;
+    return (struct wk_slot){.incarnation = {n << 32 | 1, n + 7},
+                            .gone_incarnation = n + 20,
+                            .gone_step = n + 21,
+                            .next = n + 30,
+                            .decided = n + 29,
+                            .decided_admitted = n % 2 != 0,
+                            .unit = n + 40,
+                            .offset = n + 41,
+                            .claim = m->claim,
+                            .claims = (uint32_t)(n % 4)};
+}
+
+static lh_err flip(struct machine *m, struct wk_slots *s, uint64_t n, bool sync)
+{
+    struct wk_slot slot = slot_of(m, n);
+    return wk_slot_flip(s, &slot, m->residual, sync);
+}
+
+static void assert_slot(struct machine *m, const struct wk_slot *got, uint64_t n)
+{
+    struct wk_slot want = slot_of(m, n);
+    assert_true(lh_incarnation_equal(got->incarnation, want.incarnation));
+    assert_int_equal(got->gone_incarnation, want.gone_incarnation);
+    assert_int_equal(got->gone_step, want.gone_step);
+    assert_int_equal(got->next, want.next);
+    assert_int_equal(got->decided, want.decided);
+    assert_int_equal(got->decided_admitted, want.decided_admitted);
+    assert_int_equal(got->unit, want.unit);
+    assert_int_equal(got->offset, want.offset);
+    assert_int_equal(got->claims, want.claims);
+    assert_memory_equal(got->claim, m->claim, want.claims * sizeof *m->claim);
+    assert_memory_equal(m->got, m->residual, sizeof m->got);
+}
+
+// A fresh process finds slot n, in this state.
+static void assert_loads(struct machine *m, uint64_t n, enum wk_slot_state wanted)
+{
+    struct wk_slots s = open_slots(m);
+    struct wk_slot got;
+    enum wk_slot_state found;
+    assert_int_equal(wk_slot_load(&s, &got, m->got, &found), LH_OK);
+    assert_int_equal(found, wanted);
+    assert_int_equal(s.generation, n);
+    assert_slot(m, &got, n);
+    free(got.claim);
+}
+
+static enum wk_slot_state state_without_slot(struct machine *m)
+{
+    struct wk_slots s = open_slots(m);
+    struct wk_slot got;
+    enum wk_slot_state found;
+    assert_int_equal(wk_slot_load(&s, &got, m->got, &found), LH_OK);
+    assert_null(got.claim);
+    assert_int_equal(s.generation, 0);
+    return found;
+}
+
+static void the_newest_counts(void **state)
+{
+    struct machine *m = *state;
+    struct wk_slots s = open_slots(m);
+    assert_int_equal(state_without_slot(m), WK_SLOT_ABSENT);
+    for (uint64_t n = 1; n <= 9; n++) { // claims grow and shrink on the way
+        assert_int_equal(flip(m, &s, n, false), LH_OK);
+        assert_loads(m, n, WK_SLOT_INTACT);
+    }
+    lh_fake_kill(m->env, false); // kill -9 loses nothing
+    lh_fake_boot(m->env);
+    assert_loads(m, 9, WK_SLOT_INTACT);
+}
+
+static void the_older_counts_when_the_newest_is_damaged(void **state)
+{
+    struct machine *m = *state;
+    struct wk_slots s = open_slots(m);
+    for (uint64_t n = 1; n <= 3; n++) assert_int_equal(flip(m, &s, n, false), LH_OK);
+    static const uint64_t at[] = {0, 9, 60, 130, 400, 1000}; // magic to residual
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        assert_int_equal(lh_fake_flip(m->env, B, at[i], 4), LH_OK);
+        assert_loads(m, 2, WK_SLOT_INTACT);
+        assert_int_equal(lh_fake_flip(m->env, B, at[i], 4), LH_OK);
+        assert_loads(m, 3, WK_SLOT_INTACT);
+    }
+    assert_int_equal(lh_fake_flip(m->env, A, 70, 4), LH_OK);
+    assert_int_equal(lh_fake_flip(m->env, B, 70, 4), LH_OK);
+    assert_int_equal(state_without_slot(m), WK_SLOT_LOST); // there was one: not ABSENT
+}
+
+static void a_flip_is_all_or_nothing(void **state)
+{
+    struct machine *m = *state;
+    uint64_t have = 4;
+    struct wk_slots s = open_slots(m);
+    for (uint64_t n = 1; n <= have; n++) assert_int_equal(flip(m, &s, n, false), LH_OK);
+    bool torn = false, whole = false;
+    for (int round = 0; round < 40; round++) {
+        s = open_slots(m);
+        s.generation = have;
+        lh_fake_crash_at(m->env, round % 4, false);
+        lh_err err = flip(m, &s, have + 1, false);
+        lh_fake_crash_at(m->env, -1, false);
+        if (lh_fake_alive(m->env)) lh_fake_kill(m->env, false);
+        lh_fake_boot(m->env);
+        struct wk_slots fresh = open_slots(m);
+        struct wk_slot got;
+        enum wk_slot_state found;
+        assert_int_equal(wk_slot_load(&fresh, &got, m->got, &found), LH_OK);
+        assert_int_equal(found, WK_SLOT_INTACT);
+        assert_true(fresh.generation == have || fresh.generation == have + 1);
+        if (!err) assert_int_equal(fresh.generation, have + 1);
+        assert_slot(m, &got, fresh.generation);
+        free(got.claim);
+        torn = torn || fresh.generation == have;
+        whole = whole || fresh.generation > have;
+        have = fresh.generation;
+    }
+    assert_true(torn && whole); // both fates were seen
+}
+
+static void another_boot_loses_what_was_not_synced(void **state)
+{
+    struct machine *m = *state;
+    struct wk_slots s = open_slots(m);
+    assert_int_equal(flip(m, &s, 1, true), LH_OK);
+    lh_fake_kill(m->env, true);
+    lh_fake_boot(m->env);
+    assert_loads(m, 1, WK_SLOT_INTACT);
+    // The same bytes with nothing lost on the disk, but the machine was started again.
+    assert_int_equal(flip(m, &s, 2, false), LH_OK);
+    struct lh_file *file; // somebody else's sync makes them durable
+    assert_int_equal(m->env->ops->files->open(m->env, A, LH_OPEN_WRITE, &file), LH_OK);
+    assert_int_equal(m->env->ops->files->sync(file), LH_OK);
+    m->env->ops->files->close(file);
+    assert_int_equal(m->env->ops->files->sync_dir(m->env, "state"), LH_OK);
+    lh_fake_kill(m->env, true);
+    lh_fake_boot(m->env);
+    assert_loads(m, 2, WK_SLOT_LOST);
+}
+
+// Whoever flips after an orderly end may have sent: the synced slot of that end is history then.
+static void a_synced_slot_does_not_outlive_later_flips(void **state)
+{
+    struct machine *m = *state;
+    for (int round = 0; round < 60; round++) {
+        lh_fake_disk_wipe(m->env);
+        struct wk_slots s = open_slots(m);
+        assert_int_equal(flip(m, &s, 1, true), LH_OK);
+        lh_fake_kill(m->env, true);
+        lh_fake_boot(m->env);
+        s = open_slots(m);
+        struct wk_slot got;
+        enum wk_slot_state found;
+        assert_int_equal(wk_slot_load(&s, &got, m->got, &found), LH_OK);
+        assert_int_equal(found, WK_SLOT_INTACT);
+        free(got.claim);
+        for (uint64_t n = 2; n <= 2 + (uint64_t)round % 4; n++)
+            assert_int_equal(flip(m, &s, n, false), LH_OK);
+        lh_fake_kill(m->env, true);
+        lh_fake_boot(m->env);
+        s = open_slots(m);
+        assert_int_equal(wk_slot_load(&s, &got, m->got, &found), LH_OK);
+        assert_int_equal(found, WK_SLOT_LOST);
+        free(got.claim);
+    }
+}
+
+static void a_snapshot_survives_a_power_cut(void **state)
+{
+    struct machine *m = *state;
+    struct wk_slots s = open_slots(m);
+    struct wk_slot got, slot = slot_of(m, 5);
+    assert_int_equal(wk_snapshot_load(&s, &got, m->got), LH_ERR_NOT_FOUND);
+    s.generation = 5;
+    assert_int_equal(wk_snapshot_write(&s, &slot, m->residual), LH_OK);
+    lh_fake_kill(m->env, true);
+    lh_fake_boot(m->env);
+    s = open_slots(m);
+    assert_int_equal(wk_snapshot_load(&s, &got, m->got), LH_OK);
+    assert_slot(m, &got, 5);
+    free(got.claim);
+    assert_int_equal(lh_fake_flip(m->env, "state/residual-0003", 700, 1), LH_OK);
+    assert_int_equal(wk_snapshot_load(&s, &got, m->got), LH_ERR_NOT_FOUND);
+    assert_null(got.claim);
+}
+
+static void a_slot_of_another_model_does_not_count(void **state)
+{
+    struct machine *m = *state;
+    struct wk_slots s = open_slots(m);
+    assert_int_equal(flip(m, &s, 1, false), LH_OK);
+    s = open_slots(m);
+    s.values = VALUES - 1;
+    struct wk_slot got;
+    enum wk_slot_state found;
+    assert_int_equal(wk_slot_load(&s, &got, m->got, &found), LH_OK);
+    assert_int_equal(found, WK_SLOT_LOST);
+    assert_null(got.claim);
+}
+
+#define ON_MACHINE(test) cmocka_unit_test_setup_teardown(test, make_machine, free_machine)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ON_MACHINE(the_newest_counts),
+        ON_MACHINE(the_older_counts_when_the_newest_is_damaged),
+        ON_MACHINE(a_flip_is_all_or_nothing),
+        ON_MACHINE(another_boot_loses_what_was_not_synced),
+        ON_MACHINE(a_synced_slot_does_not_outlive_later_flips),
+        ON_MACHINE(a_snapshot_survives_a_power_cut),
+        ON_MACHINE(a_slot_of_another_model_does_not_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

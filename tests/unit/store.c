@@ -1,0 +1,328 @@
+// server/coordinator/store.c: commits are whole, survive every crash, and the file stays small.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/env_fake.h"
+#include "common/limits.h"
+#include "server/coordinator/store.h"
+
+static const char *const file_path = "state/store";
+
+struct rig {
+    struct lh_fake_world *world;
+    struct lh_env *env;
+    struct ps_store *store;
+};
+
+static lh_err open_store(struct rig *r)
+{
+    ps_store_close(r->store);
+    r->store = NULL;
+    return ps_store_open(r->env, "state", &r->store);
+}
+
+static struct rig start(uint64_t seed)
+{
+    struct rig r = {.world = lh_fake_world_create(seed)};
+    r.env = lh_fake_node(r.world, NULL, NULL);
+    lh_fake_boot(r.env);
+    assert_int_equal(open_store(&r), LH_OK);
+    return r;
+}
+
+static void finish(struct rig *r)
+{
+    ps_store_close(r->store);
+    lh_fake_world_destroy(r->world);
+}
+
+static void crash(struct rig *r, bool power)
+{
+    if (lh_fake_alive(r->env)) lh_fake_kill(r->env, power);
+    ps_store_close(r->store);
+    r->store = NULL;
+    lh_fake_boot(r->env);
+    assert_int_equal(open_store(r), LH_OK);
+}
+
+static void put(struct rig *r, const char *key, const char *value)
+{
+    assert_int_equal(ps_store_put(r->store, key, lh_span_str(value)), LH_OK);
+}
+
+static void commit(struct rig *r)
+{
+    assert_int_equal(ps_store_commit(r->store), LH_OK);
+}
+
+// `value` NULL: the key is absent.
+static bool holds(const struct rig *r, const char *key, const char *value)
+{
+    struct lh_span got;
+    if (!ps_store_get(r->store, key, &got)) return !value;
+    return value && lh_span_equal(got, lh_span_str(value));
+}
+
+static size_t file_bytes(struct rig *r)
+{
+    struct lh_buf bytes = lh_buf(1 << 24);
+    assert_int_equal(lh_file_load(r->env, file_path, &bytes), LH_OK);
+    size_t n = bytes.len;
+    lh_buf_free(&bytes);
+    return n;
+}
+
+// ---------------------------------------------------------------- use
+
+static void what_was_committed_is_there_after_a_reopen(void **state)
+{
+    (void)state;
+    struct rig r = start(1);
+    assert_true(holds(&r, "a", NULL));
+    put(&r, "a", "one");
+    put(&r, "b", "");
+    put(&r, "c", "three");
+    assert_true(holds(&r, "a", "one")); // before the commit too
+    commit(&r);
+    put(&r, "a", "another, longer one");
+    ps_store_remove(r.store, "c");
+    ps_store_remove(r.store, "never put");
+    commit(&r);
+    assert_int_equal(open_store(&r), LH_OK);
+    assert_true(holds(&r, "a", "another, longer one"));
+    assert_true(holds(&r, "b", ""));
+    assert_true(holds(&r, "c", NULL));
+    put(&r, "c", "again");
+    commit(&r);
+    assert_int_equal(open_store(&r), LH_OK);
+    assert_true(holds(&r, "c", "again"));
+    finish(&r);
+}
+
+static void what_was_not_committed_is_lost(void **state)
+{
+    (void)state;
+    struct rig r = start(2);
+    put(&r, "a", "one");
+    commit(&r);
+    put(&r, "a", "two");
+    put(&r, "b", "new");
+    ps_store_remove(r.store, "a");
+    assert_int_equal(open_store(&r), LH_OK);
+    assert_true(holds(&r, "a", "one"));
+    assert_true(holds(&r, "b", NULL));
+    finish(&r);
+}
+
+static void join(void *arg, const char *key, struct lh_span value)
+{
+    char *out = arg;
+    size_t n = strlen(out);
+    snprintf(out + n, 200 - n, "%s=%.*s ", key, (int)value.len, (const char *)value.data);
+}
+
+static void each_gives_the_keys_of_a_prefix_in_order(void **state)
+{
+    (void)state;
+    struct rig r = start(3);
+    put(&r, "shard/2", "y");
+    put(&r, "server/1", "s");
+    put(&r, "shard/1", "x");
+    put(&r, "shard/10", "z");
+    put(&r, "shards", "no");
+    commit(&r);
+    for (int again = 0; again < 2; again++) {
+        char all[200] = "", none[200] = "", every[200] = "";
+        ps_store_each(r.store, "shard/", join, all);
+        assert_string_equal(all, "shard/1=x shard/10=z shard/2=y ");
+        ps_store_each(r.store, "t", join, none);
+        assert_string_equal(none, "");
+        ps_store_each(r.store, "", join, every);
+        assert_string_equal(every, "server/1=s shard/1=x shard/10=z shard/2=y shards=no ");
+        assert_int_equal(open_store(&r), LH_OK);
+    }
+    finish(&r);
+}
+
+static void the_file_is_rewritten_when_it_has_grown(void **state)
+{
+    (void)state;
+    struct rig r = start(4);
+    char value[1001];
+    memset(value, 'v', sizeof value - 1);
+    value[1000] = 0;
+    put(&r, "stays", "here");
+    commit(&r);
+    size_t most = 0;
+    for (int i = 0; i < 300; i++) { // 300 kB of entries for 1 kB of values
+        value[0] = (char)('a' + i % 26);
+        put(&r, "key", value);
+        commit(&r);
+        size_t n = file_bytes(&r);
+        if (n > most) most = n;
+    }
+    assert_in_range(most, 60000, 70000); // REWRITE_MIN is 65536
+    lh_fake_kill(r.env, true);
+    lh_fake_boot(r.env);
+    assert_int_equal(open_store(&r), LH_OK);
+    assert_true(holds(&r, "key", value));
+    assert_true(holds(&r, "stays", "here"));
+    assert_in_range(file_bytes(&r), 1000, 2000);
+    finish(&r);
+}
+
+// ---------------------------------------------------------------- crashes and damage
+
+static void a_power_cut_takes_nothing_that_was_committed(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 30; seed++) {
+        struct rig r = start(seed);
+        put(&r, "a", "one");
+        put(&r, "b", "two");
+        commit(&r);
+        ps_store_remove(r.store, "b");
+        commit(&r);
+        put(&r, "a", "lost");
+        crash(&r, true);
+        assert_true(holds(&r, "a", "one"));
+        assert_true(holds(&r, "b", NULL));
+        finish(&r);
+    }
+}
+
+// Two keys that each commit sets to the same value: no crash shows one without the other.
+static void a_crash_inside_a_commit_leaves_it_whole_or_absent(void **state)
+{
+    (void)state;
+    for (int64_t when = 0; when < 12; when++) {
+        struct rig r = start((uint64_t)when + 50);
+        char value[16];
+        int done = 0;
+        lh_fake_crash_at(r.env, when, when % 2 == 1);
+        for (int i = 1; i <= 4; i++) {
+            snprintf(value, sizeof value, "v%d", i);
+            put(&r, "left", value);
+            put(&r, "right", value);
+            if (ps_store_commit(r.store)) break;
+            done = i;
+        }
+        crash(&r, true);
+        int found = -1;
+        for (int i = done; i <= done + 1; i++) {
+            snprintf(value, sizeof value, "v%d", i);
+            const char *want = i ? value : NULL;
+            if (holds(&r, "left", want) && holds(&r, "right", want)) found = i;
+        }
+        assert_in_range(found, done, done + 1);
+        finish(&r);
+    }
+}
+
+static void the_last_commit_is_cut_where_it_is_torn(void **state)
+{
+    (void)state;
+    struct rig r = start(6);
+    put(&r, "a", "one");
+    commit(&r);
+    size_t first = file_bytes(&r);
+    put(&r, "a", "two");
+    put(&r, "b", "two");
+    commit(&r);
+    struct lh_buf whole = lh_buf(1 << 16);
+    assert_int_equal(lh_file_load(r.env, file_path, &whole), LH_OK);
+    for (size_t cut = first; cut <= whole.len; cut++) {
+        ps_store_close(r.store);
+        r.store = NULL;
+        assert_int_equal(lh_file_replace(r.env, file_path, lh_span(whole.data, cut)), LH_OK);
+        assert_int_equal(open_store(&r), LH_OK);
+        bool all = cut == whole.len;
+        assert_true(holds(&r, "a", all ? "two" : "one"));
+        assert_true(holds(&r, "b", all ? "two" : NULL));
+        put(&r, "c", "after"); // goes on behind what was kept
+        commit(&r);
+        assert_int_equal(open_store(&r), LH_OK);
+        assert_true(holds(&r, "c", "after"));
+        assert_true(holds(&r, "b", all ? "two" : NULL));
+    }
+    lh_buf_free(&whole);
+    finish(&r);
+}
+
+static void a_flipped_byte_of_the_last_commit_cuts_it_whole(void **state)
+{
+    (void)state;
+    struct rig r = start(7);
+    put(&r, "a", "one");
+    commit(&r);
+    size_t first = file_bytes(&r);
+    put(&r, "a", "two");
+    put(&r, "b", "two");
+    commit(&r);
+    struct lh_buf whole = lh_buf(1 << 16);
+    assert_int_equal(lh_file_load(r.env, file_path, &whole), LH_OK);
+    for (size_t at = first; at < whole.len; at++) {
+        ps_store_close(r.store);
+        r.store = NULL;
+        assert_int_equal(lh_file_replace(r.env, file_path, lh_buf_span(&whole)), LH_OK);
+        assert_int_equal(lh_fake_flip(r.env, file_path, at, 0x40), LH_OK);
+        assert_int_equal(open_store(&r), LH_OK);
+        assert_true(holds(&r, "a", "one"));
+        assert_true(holds(&r, "b", NULL));
+    }
+    lh_buf_free(&whole);
+    finish(&r);
+}
+
+static void a_file_that_is_no_store_is_refused(void **state)
+{
+    (void)state;
+    struct rig r = start(8);
+    for (uint64_t at = 0; at < 6; at++) { // magic and version
+        assert_int_equal(lh_fake_flip(r.env, file_path, at, 0x04), LH_OK);
+        assert_int_equal(open_store(&r), LH_ERR_CORRUPT);
+        assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), file_path));
+        assert_int_equal(lh_fake_flip(r.env, file_path, at, 0x04), LH_OK);
+    }
+    assert_int_equal(open_store(&r), LH_OK);
+    finish(&r);
+}
+
+static void a_full_disk_is_told_and_the_commit_may_be_tried_again(void **state)
+{
+    (void)state;
+    struct rig r = start(9);
+    put(&r, "a", "one");
+    commit(&r);
+    lh_fake_disk_limit(r.env, 1);
+    put(&r, "a", "two");
+    assert_int_equal(ps_store_commit(r.store), LH_ERR_DISK_FULL);
+    lh_fake_disk_limit(r.env, 0);
+    commit(&r);
+    assert_int_equal(open_store(&r), LH_OK);
+    assert_true(holds(&r, "a", "two"));
+    finish(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_committed_is_there_after_a_reopen),
+        cmocka_unit_test(what_was_not_committed_is_lost),
+        cmocka_unit_test(each_gives_the_keys_of_a_prefix_in_order),
+        cmocka_unit_test(the_file_is_rewritten_when_it_has_grown),
+        cmocka_unit_test(a_power_cut_takes_nothing_that_was_committed),
+        cmocka_unit_test(a_crash_inside_a_commit_leaves_it_whole_or_absent),
+        cmocka_unit_test(the_last_commit_is_cut_where_it_is_torn),
+        cmocka_unit_test(a_flipped_byte_of_the_last_commit_cuts_it_whole),
+        cmocka_unit_test(a_file_that_is_no_store_is_refused),
+        cmocka_unit_test(a_full_disk_is_told_and_the_commit_may_be_tried_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,139 @@
+// What a run will cost: figures of the example against hand calculation and DESIGN 6-7.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/check.h"
+#include "deploy/up_plan.h"
+
+static struct dp_topology *parse(const char *rest)
+{
+    char text[2048];
+    struct dp_topology *t;
+    snprintf(text, sizeof text,
+             "run: demo\ncoordinator: {region: asia}\n"
+             "servers: [{name: s0, region: asia, shards: [0, 1, 2]}, "
+             "{name: s1, region: asia, shards: [3]}]\n%s",
+             rest);
+    lh_err err = dp_topology_parse("t", lh_span_str(text), &t);
+    if (err) fail_msg("%s", lh_err_text(err));
+    return t;
+}
+
+static void near(double is, double expected, double relative)
+{
+    if (!(fabs(is - expected) <= relative * fabs(expected))) fail_msg("%g is not %g", is, expected);
+}
+
+static void the_example(void **state)
+{
+    (void)state;
+    struct dp_topology *t;
+    struct dp_plan plan;
+    assert_int_equal(dp_topology_load("deploy/examples/three-regions.yaml", &t), LH_OK);
+    dp_plan_make(t, 430000, &plan);
+    near(plan.rounds, 4e6 / ((8 + 4 + 2) * 512), 1e-12); // 558
+    near(plan.density, 0.072, 1e-12);
+    near(plan.density_rounds, 0.072 * plan.rounds, 1e-12);
+    near(plan.gap_nat, 0.20 * pow(plan.density_rounds, -0.7), 1e-12);
+    near(plan.region[0].tokens_per_s, t->run->tokens_per_s * 4 / 7, 1e-12);
+    near(plan.region[2].up_bytes_round, plan.payload_bytes, 1e-12);
+    near(plan.region[2].down_bytes_round, 2 * plan.payload_bytes, 1e-12);
+    assert_true(plan.train_s > 60 && plan.train_s < 8 * 60); // the demo's eight minutes
+    dp_topology_free(t);
+}
+
+// DESIGN 7: 64 of 4096 with one sign: entropy 0.132, at most 0.140 bit per parameter.
+static void bits_of_64_in_4096(void **state)
+{
+    (void)state;
+    struct dp_topology *t = parse("budget_tokens: 1000\nregions: {asia: }\n"
+                                  "worker: {codec: {density: 0.015625}}\n");
+    struct dp_plan plan;
+    dp_plan_make(t, 16000000, &plan);
+    assert_true(plan.bits > 0.132 && plan.bits < 0.140);
+    dp_topology_free(t);
+}
+
+static void h_by_speed_and_dense_codecs(void **state)
+{
+    (void)state;
+    struct dp_topology *t =
+        parse("budget_tokens: 10000000\nregions: {asia: {speed: 8, workers: 2}, eu: {speed: 4}, "
+              "us: {speed: 0.1}, au: {speed: 8, h: 3}}\n"
+              "server: {coordinator.h_base: 20, checkpoint: {every_versions: 10}}\n"
+              "worker: {codec.name: dense-sign, trainer: {batch: 2, accumulate: 3}}\n");
+    struct dp_plan plan;
+    dp_plan_make(t, 1000000, &plan);
+    assert_int_equal(plan.region[0].h, 20);
+    assert_int_equal(plan.region[1].h, 10);
+    assert_int_equal(plan.region[2].h, 1);
+    assert_int_equal(plan.region[3].h, 3);
+    assert_int_equal(plan.region[0].step_tokens, 2 * 3 * 128);
+    near(plan.rounds, 1e7 / ((40 + 10 + 1 + 3) * 768.0), 1e-12);
+    assert_true(plan.density == 1 && plan.gap_nat == 0 && plan.train_s == 0);
+    near(plan.bits, 1 + 16.0 / 4096, 1e-12);
+    near(plan.region[0].up_bytes_round, 2 * plan.payload_bytes, 1e-12);
+    near(plan.region[0].down_bytes_round, 2 * 4 * plan.payload_bytes, 1e-12);
+    // three quarters of the model: two checkpoints, 20 versions of log, two segments
+    near(plan.server_disk_bytes, 0.75 * (2 * 4e6 + 20 * plan.payload_bytes) + 2 * 67108864.0, 1e-9);
+    dp_topology_free(t);
+}
+
+static void density_is_clamped(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *rest;
+        double density;
+    } row[] = {
+        {"budget_tokens: 4096\nregions: {asia: {h: 1}}\n", 1.0 / 6},        // 8 rounds
+        {"budget_tokens: 512000000\nregions: {asia: {h: 1}}\n", 1.0 / 256}, // a million
+        {"budget_tokens: 256000\nregions: {asia: {h: 1}}\n", 0.06},
+    };
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct dp_topology *t = parse(row[i].rest);
+        struct dp_plan plan;
+        dp_plan_make(t, 1000, &plan);
+        near(plan.density, row[i].density, 1e-9);
+        dp_topology_free(t);
+    }
+}
+
+static void what_is_printed(void **state)
+{
+    (void)state;
+    struct dp_topology *t;
+    struct dp_plan plan;
+    char text[8192];
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    assert_int_equal(dp_topology_load("deploy/examples/three-regions.yaml", &t), LH_OK);
+    dp_plan_make(t, 430000, &plan);
+    dp_plan_print(t, &plan, file);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    static const char *const says[] = {
+        "rounds N          558", "p*N = 40.2", "asia - europe", "200 ms", "100 Mbit/s",
+        "nat above dense",       "up a day"};
+    for (size_t i = 0; i < LH_COUNT(says); i++)
+        if (!strstr(text, says[i])) fail_msg("\"%s\" is not in:\n%s", says[i], text);
+    fclose(file);
+    dp_topology_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_example),
+        cmocka_unit_test(bits_of_64_in_4096),
+        cmocka_unit_test(h_by_speed_and_dense_codecs),
+        cmocka_unit_test(density_is_clamped),
+        cmocka_unit_test(what_is_printed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""A node that pretends: reads its settings, writes status.json, ends on SIGTERM.
+
+Its environment says how it behaves: NODE_SPEED, tokens a second of a worker; NODE_CRASH, the name
+of a node that ends with 6 at once. Credited tokens are summed from the workers' status files, so
+the pretended coordinator needs no network.
+"""
+import glob
+import json
+import os
+import re
+import signal
+import sys
+import time
+
+settings = {}
+with open(sys.argv[2], encoding="utf-8") as file:
+    for line in file:
+        match = re.match(r'([a-z_0-9.]+): "(.*)"$', line)
+        if match:
+            settings[match.group(1)] = match.group(2)
+folder, name = settings["dir"], settings["node.name"]
+if os.environ.get("NODE_CRASH") == name:
+    print(f"{name}: out of luck", flush=True)
+    sys.exit(6)
+run = os.path.dirname(folder)
+worker = os.path.basename(sys.argv[0]) == "longhaul-worker"
+budget = 100000
+stopping = False
+
+
+def stop(_signal, _frame):
+    global stopping
+    stopping = True
+
+
+def load(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return {}
+
+
+def write(status):
+    tmp = os.path.join(folder, "status.tmp")
+    with open(tmp, "w", encoding="utf-8") as file:
+        json.dump(status | {"pid": os.getpid(), "name": name}, file)
+    os.replace(tmp, os.path.join(folder, "status.json"))
+
+
+def credited():
+    found = [load(path) for path in glob.glob(os.path.join(run, "*", "status.json"))]
+    return min(budget, sum(s.get("tokens", 0) for s in found if s.get("role") == "worker"))
+
+
+signal.signal(signal.SIGTERM, stop)
+tokens = load(os.path.join(folder, "status.json")).get("tokens", 0)
+while not stopping:
+    done = credited() >= budget
+    if worker:
+        tokens += 0 if done else int(os.environ["NODE_SPEED"]) // 20
+        write({"role": "worker", "region": settings["node.region"],
+               "state": "done" if done else "training", "step": tokens // 16, "loss": 3.0,
+               "tokens": tokens, "shards": [{"shard": 0, "version": 1, "digest": "d"}]})
+    elif settings["role"] == "coordinator":
+        write({"role": "coordinator", "phase": "end" if done else "run",
+               "credited_tokens": credited(), "budget_tokens": budget, "units": 9, "credited": 4})
+    else:
+        write({"role": "server", "shards": [{"shard": 0, "version": 1, "digest": "d",
+                                             "credited": 4, "parameters": 1}]})
+    time.sleep(0.05)
