@@ -1,0 +1,152 @@
+// Tables and documents of benches. See report.h.
+#include "bench/report.h"
+
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/check.h"
+
+struct bench_report bench_start(const char *bench, int argc, char **argv)
+{
+    struct bench_report r = {.bench = bench};
+    bool json = argc == 3 && !strcmp(argv[1], "--json");
+    if (argc != 1 && !json) {
+        fprintf(stderr, "usage: %s [--json FILE]\n", argv[0]);
+        exit(2);
+    }
+    if (json) r.json = argv[2];
+    return r;
+}
+
+void bench_condition(struct bench_report *r, const char *name, const char *format, ...)
+{
+    LH_ASSERT(r->condition_count < LH_COUNT(r->conditions));
+    char(*c)[96] = r->conditions[r->condition_count++];
+    va_list args;
+    snprintf(c[0], sizeof c[0], "%s", name);
+    va_start(args, format);
+    vsnprintf(c[1], sizeof c[1], format, args);
+    va_end(args);
+}
+
+void bench_sample(struct bench_samples *s, double value)
+{
+    LH_ASSERT(s->n < BENCH_SAMPLES_MAX);
+    s->value[s->n++] = value;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void sort(const struct bench_samples *s, double out[BENCH_SAMPLES_MAX])
+{
+    LH_ASSERT(s->n > 0);
+    memcpy(out, s->value, s->n * sizeof *out);
+    qsort(out, s->n, sizeof *out, by_value);
+}
+
+double bench_median(const struct bench_samples *s)
+{
+    double v[BENCH_SAMPLES_MAX];
+    sort(s, v);
+    return s->n % 2 ? v[s->n / 2] : (v[s->n / 2 - 1] + v[s->n / 2]) / 2;
+}
+
+void bench_row(struct bench_report *r, const char *name, const char *unit,
+               const struct bench_samples *s, const char *against, double against_value)
+{
+    double v[BENCH_SAMPLES_MAX];
+    LH_ASSERT(r->rows < BENCH_ROWS_MAX);
+    struct bench_row *row = &r->row[r->rows++];
+    sort(s, v);
+    *row =
+        (struct bench_row){.median = bench_median(s), .min = v[0], .max = v[s->n - 1], .n = s->n};
+    snprintf(row->name, sizeof row->name, "%s", name);
+    snprintf(row->unit, sizeof row->unit, "%s", unit);
+    snprintf(row->against, sizeof row->against, "%s", against ? against : "");
+    row->against_value = against ? against_value : 0;
+}
+
+// ---------------------------------------------------------------- output
+
+static void print(const struct bench_report *r)
+{
+    printf("%s\n", r->bench);
+    for (size_t i = 0; i < r->condition_count; i++)
+        printf("  %s: %s\n", r->conditions[i][0], r->conditions[i][1]);
+    for (size_t i = 0; i < r->rows; i++) {
+        const struct bench_row *x = &r->row[i];
+        printf("  %-28s %10.3f %-6s (%.3f to %.3f, n %zu)", x->name, x->median, x->unit, x->min,
+               x->max, x->n);
+        if (x->against_value > 0)
+            printf("  %.2f of %s (%.3f)", x->median / x->against_value, x->against,
+                   x->against_value);
+        printf("\n");
+    }
+}
+
+// First line of a command's output; "unknown" where there is none.
+static void first_line(const char *command, char *out, size_t size)
+{
+    FILE *f = popen(command, "r"); // NOLINT(cert-env33-c): fixed commands of this file
+    snprintf(out, size, "unknown");
+    if (f && fgets(out, (int)size, f)) out[strcspn(out, "\n")] = 0;
+    if (f) pclose(f);
+}
+
+static json_t *host(void)
+{
+    char cpu[128];
+    first_line("sed -n 's/^model name[^:]*: //p' /proc/cpuinfo", cpu, sizeof cpu);
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return json_pack("{s:s, s:I, s:I}", "cpu", cpu, "cores",
+                     (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "memory_bytes",
+                     (json_int_t)pages * (json_int_t)page);
+}
+
+static json_t *row_json(const struct bench_row *x)
+{
+    json_t *row = json_pack("{s:s, s:f, s:s, s:f, s:f, s:I}", "name", x->name, "value", x->median,
+                            "unit", x->unit, "min", x->min, "max", x->max, "n", (json_int_t)x->n);
+    if (row && x->against_value > 0) {
+        json_object_set_new(row, "against", json_string(x->against));
+        json_object_set_new(row, "against_value", json_real(x->against_value));
+        json_object_set_new(row, "ratio", json_real(x->median / x->against_value));
+    }
+    return row;
+}
+
+static json_t *document(const struct bench_report *r)
+{
+    char commit[64], date[64];
+    first_line("git rev-parse --short HEAD 2>/dev/null", commit, sizeof commit);
+    time_t now = time(NULL);
+    struct tm parts;
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
+    json_t *rows = json_array(), *conditions = json_object();
+    for (size_t i = 0; i < r->rows; i++) json_array_append_new(rows, row_json(&r->row[i]));
+    for (size_t i = 0; i < r->condition_count; i++)
+        json_object_set_new(conditions, r->conditions[i][0], json_string(r->conditions[i][1]));
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "schema", "longhaul.bench/1", "bench",
+                     r->bench, "commit", commit, "date", date, "host", host(), "conditions",
+                     conditions, "rows", rows);
+}
+
+int bench_finish(struct bench_report *r)
+{
+    print(r);
+    if (!r->json) return 0;
+    json_t *all = document(r);
+    int failed = !all || json_dump_file(all, r->json, JSON_INDENT(2));
+    json_decref(all);
+    if (failed) fprintf(stderr, "%s: cannot write %s\n", r->bench, r->json);
+    return failed ? 1 : 0;
+}

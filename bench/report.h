@@ -1,0 +1,40 @@
+// What every bench prints: a table for people, and with --json FILE the document of
+// tests/contracts/bench.schema.json.
+#ifndef LH_BENCH_REPORT_H
+#define LH_BENCH_REPORT_H
+
+#include <stddef.h>
+
+enum { BENCH_ROWS_MAX = 64, BENCH_SAMPLES_MAX = 64 };
+
+struct bench_samples {
+    double value[BENCH_SAMPLES_MAX];
+    size_t n;
+};
+
+struct bench_row {
+    char name[64], unit[16], against[64];
+    double median, min, max, against_value; // against_value 0: nothing to compare with
+    size_t n;
+};
+
+struct bench_report {
+    const char *bench, *json; // its name; the file, NULL: none
+    struct bench_row row[BENCH_ROWS_MAX];
+    size_t rows;
+    char conditions[8][2][96]; // names and values
+    size_t condition_count;
+};
+
+// Reads --json FILE; other arguments end the program with a usage line.
+struct bench_report bench_start(const char *bench, int argc, char **argv);
+void bench_condition(struct bench_report *r, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void bench_sample(struct bench_samples *s, double value);
+double bench_median(const struct bench_samples *s);
+// `against` NULL: no ceiling and no peer.
+void bench_row(struct bench_report *r, const char *name, const char *unit,
+               const struct bench_samples *s, const char *against, double against_value);
+int bench_finish(struct bench_report *r); // prints and writes; the program's exit code
+
+#endif
