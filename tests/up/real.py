@@ -31,7 +31,7 @@ link: {{rtt_ms: 100, mbit: 100}}
 server: {{coordinator.h_base: 4, checkpoint.every_versions: 40}}
 worker: {{trainer: {{learning_rate: 0.01}}}}
 """
-PATIENCE_S = 200
+PATIENCE_S = 280
 
 
 class World:
