@@ -109,7 +109,9 @@ void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const
     d->kind = LH_ADMIT;
     d->error = LH_OK;
     d->scale = (float)((double)plan->eta / live * weight(s, gate, f, d->staleness));
-    // Clipped, not refused: a refused push returns to its residual and comes back no smaller.
-    if (gate->norm_gate > 0 && median > 0 && d->norm > gate->norm_gate * median)
+    if (gate->norm_gate <= 0 || median <= 0 || d->norm <= gate->norm_gate * median) return;
+    if (LH_BUG("gate_refuses"))
+        refuse(d, lh_fail(LH_ERR_TOO_LARGE, "its norm is above the gate"));
+    else // Clipped, not refused: a refused push returns to its residual and comes back no smaller.
         d->scale *= (float)(gate->norm_gate * median / d->norm);
 }

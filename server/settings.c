@@ -33,7 +33,7 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_ENUM(T, "update.weighting", weighting, "equal", "equal|tokens",
         "Regions count equally, or by the tokens they trained"),
     LH_CONFIG_ROW_FLOAT(T, "update.norm_gate", norm_gate, "10", 0, 1e6, NULL, "off=0",
-        "Refuse a push whose norm is over this times the median of the last 64 admitted"),
+        "A push whose norm is over this times the median of the last 64 admitted is clipped to it"),
 
     LH_CONFIG_ROW_SIZE(T, "wal.segment_bytes", wal_segment_bytes, "64 MiB", 64 * 1024.0, 4 * GIB,
         "Size of a segment file of the log, allocated ahead"),

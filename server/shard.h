@@ -63,7 +63,7 @@ struct ps_decision {
 };
 
 struct ps_gate {
-    double norm_gate;   // refuse above this times the median, 0: off
+    double norm_gate;   // clip above this times the median, 0: off
     double mean_tokens; // of a push, for weighting by tokens
 };
 

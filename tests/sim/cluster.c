@@ -87,6 +87,10 @@ static void saw_decided(void *arg, uint32_t shard, struct lh_incarnation i, uint
     sim_trace(n->sim, "%s hears shard %u: %llx/%llu %s", n->name, shard,
               (unsigned long long)i.number, (unsigned long long)step,
               admitted ? "admitted" : "refused");
+    h->refused_in_turn = admitted ? 0 : h->refused_in_turn + 1;
+    if (h->refused_in_turn > SIM_REFUSED_MAX)
+        sim_fail(n->sim, "shard %u: %s makes no progress, %u pushes were refused in turn", shard,
+                 n->name, h->refused_in_turn);
     struct sim_cut *cut = find_cut(h, i, step);
     if (!cut) return;
     cut->told_admitted |= admitted;
@@ -192,7 +196,7 @@ static lh_err start_server(struct sim_node *n)
                            .checkpoint_keep = 2,
                            .report_ns = 500 * LH_MS,
                            .mark_ns = 100 * LH_MS,
-                           .norm_gate = 0,
+                           .norm_gate = s->norm_gate,
                            .folded = saw_folded,
                            .folded_arg = s,
                            .fatal = on_fatal,
@@ -366,6 +370,8 @@ static void setup(struct sim *s, const struct sim_conf *conf)
     // with exact values nothing is ever over-sent, so that losses can't hide what is there twice
     s->codec =
         (struct lk_codec){LK_INDEX_RICE, conf->seed % 2 ? LK_VALUE_SIGN : LK_VALUE_FP32, 0.1f};
+    static const double gates[] = {0, 1.5, 2, 4, 10}; // small ones, so that it acts
+    s->norm_gate = gates[conf->seed % LH_COUNT(gates)];
     s->initial = calloc(s->manifest.values, sizeof *s->initial);
     LH_ASSERT(s->initial);
     make_data(s);
@@ -447,7 +453,15 @@ static bool finished(const struct sim *s)
     return s->node[0].coordinator->plan.phase == LH_PHASE_END;
 }
 
-bool sim_run(const struct sim_conf *conf, char why[512], uint64_t *events)
+static void add_to(struct sim_tally *all, const struct sim_tally *one)
+{
+    all->events += one->events;
+    all->admitted += one->admitted;
+    all->refused += one->refused;
+    all->clipped += one->clipped;
+}
+
+bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally)
 {
     struct sim *s = calloc(1, sizeof *s);
     LH_ASSERT(s);
@@ -466,7 +480,8 @@ bool sim_run(const struct sim_conf *conf, char why[512], uint64_t *events)
     if (!s->bad[0]) sim_judge(s);
     if (s->bad[0]) tell_all(s);
     memcpy(why, s->bad, sizeof s->bad);
-    if (events) *events = lh_fake_events(s->world);
+    s->met.events = lh_fake_events(s->world);
+    if (tally) add_to(tally, &s->met);
     bool ok = !s->bad[0];
     teardown(s);
     free(s);

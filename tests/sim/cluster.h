@@ -20,6 +20,7 @@ enum {
     SIM_NODES = 1 + SIM_SERVERS + SIM_WORKERS
 };
 enum { SIM_UNITS = 48, SIM_UNIT_TOKENS = 64, SIM_CUTS_MAX = 4096 };
+enum { SIM_REFUSED_MAX = 50 }; // in turn, of one worker and shard: a livelock (ten are never seen)
 
 struct sim;
 
@@ -40,6 +41,7 @@ struct sim_history { // of one worker and shard
     double *kept; // and of those that were kept but not committed: they may come back, or not
     double *last; // the newest delta
     bool lost;    // it declared a loss
+    uint32_t refused_in_turn;
 };
 
 struct sim_node {
@@ -77,6 +79,10 @@ struct sim_conf {
     bool trace;
 };
 
+struct sim_tally { // what runs met, summed up by the caller
+    uint64_t events, admitted, refused, clipped;
+};
+
 struct sim {
     struct sim_conf conf;
     struct lh_fake_world *world;
@@ -86,6 +92,7 @@ struct sim {
     struct lh_units units;
     struct lh_keyring *keys;
     struct lk_codec codec;
+    double norm_gate;
     float *initial;
     struct sim_history history[SIM_WORKERS][SIM_SHARDS];
     bool history_lost[SIM_SHARDS];                      // a damaged tail was cut
@@ -98,11 +105,13 @@ struct sim {
     bool faulty; // faults are on
     int64_t faults_until;
     char bad[512]; // the first violation
+    struct sim_tally met;
     uint64_t faults_done;
 };
 
-// Runs one seed; `why` gets the violation, empty: none. Returns false when there is one.
-bool sim_run(const struct sim_conf *conf, char why[512], uint64_t *events);
+// Runs one seed; `why` gets the violation, empty: none. Returns false when there is one. Adds to
+// `tally`, which may be NULL.
+bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally);
 
 // ---- between the files
 void sim_fail(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -58,14 +58,33 @@ static void note_admit(struct found *f, const struct lh_frame *frame, struct lh_
     f->admitted[w]++;
 }
 
+// The scale is eta / live * w of the plan in force, or less where the norm gate clipped.
+static void note_scale(struct found *f, const struct lh_record *r, const struct lh_frame *frame)
+{
+    struct sim *s = f->sim;
+    const struct lh_ledger *l = &f->replica->ledger;
+    uint64_t stale = lh_ledger_staleness(l, frame->worker, frame->base_others);
+    bool bsp = l->plan.mode == LH_MODE_BSP;
+    double w = bsp ? 1 : pow(1 + (double)stale, -(double)l->plan.damping);
+    double whole = (double)l->plan.eta / (l->plan.live ? l->plan.live : 1) * w,
+           is = (double)r->scale;
+    bool clipped = is < whole * (1 - 1e-6);
+    if (is <= 0 || is > whole * (1 + 1e-6) || (clipped && s->norm_gate == 0))
+        sim_fail(s, "shard %u version %" PRIu64 ": scale %g, it should be %g", frame->shard,
+                 r->version, is, whole);
+    s->met.clipped += clipped;
+    s->met.admitted++;
+}
+
 // Folds the whole log, as it became durable record by record, into a replica of the judge's own.
 static void read_log(struct found *f)
 {
+    struct sim *s = f->sim;
     struct ps_shard *shard = f->node->server->shard[0];
     for (uint64_t v = 1; v <= shard->replica.ledger.version; v++) {
-        const struct lh_blob *kept = f->sim->kept[shard->id][v];
+        const struct lh_blob *kept = s->kept[shard->id][v];
         if (!kept) {
-            sim_fail(f->sim, "shard %u: version %" PRIu64 " was never seen", shard->id, v);
+            sim_fail(s, "shard %u: version %" PRIu64 " was never seen", shard->id, v);
             return;
         }
         struct lh_record r;
@@ -76,23 +95,24 @@ static void read_log(struct found *f)
         struct lh_frame frame;
         struct lh_frame_parts parts;
         if (r.kind == LH_REFUSE && r.reason == LH_ERR_UNSEAL)
-            sim_fail(f->sim,
-                     "shard %u version %" PRIu64 ": damage on the way consumed a step (rule 4)",
+            sim_fail(s, "shard %u version %" PRIu64 ": damage on the way consumed a step (rule 4)",
                      shard->id, v);
         if (r.kind == LH_ADMIT) {
             struct lk_payload_info info;
             bool opened;
             if (lk_replica_open(f->replica, r.body, &plain, &opened, &info) ||
                 lh_frame_parse(r.body, &frame, &parts)) {
-                sim_fail(f->sim, "shard %u: version %" PRIu64 " does not open", shard->id, v);
+                sim_fail(s, "shard %u: version %" PRIu64 " does not open", shard->id, v);
                 return;
             }
             note_admit(f, &frame, plain);
+            note_scale(f, &r, &frame);
         }
+        s->met.refused += r.kind == LH_REFUSE;
         lh_err err = lk_replica_apply(f->replica, &r);
         if (err) {
-            sim_fail(f->sim, "shard %u version %" PRIu64 ": the log does not fold: %s", shard->id,
-                     v, lh_err_text(err));
+            sim_fail(s, "shard %u version %" PRIu64 ": the log does not fold: %s", shard->id, v,
+                     lh_err_text(err));
             return;
         }
     }
