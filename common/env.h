@@ -24,7 +24,8 @@ typedef void (*lh_fn)(void *arg);
 // takes": the real loop delivers `done` no earlier, the virtual clock exactly then.
 typedef int64_t (*lh_job)(void *arg);
 
-enum lh_lane { LH_LANE_COMPUTE, LH_LANE_DISK, LH_LANE_COUNT }; // one thread each, jobs in order
+// One thread each, jobs in order: training steps; what a commit waits for; long copies.
+enum lh_lane { LH_LANE_COMPUTE, LH_LANE_DISK, LH_LANE_COPY, LH_LANE_COUNT };
 
 enum lh_open {
     LH_OPEN_READ = 1,

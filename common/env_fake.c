@@ -199,7 +199,7 @@ static void fake_work(struct lh_env *env, enum lh_lane lane, lh_job job, lh_fn d
 {
     struct lh_fake_env *e = (struct lh_fake_env *)env;
     int64_t least = job(arg);
-    if (lane == LH_LANE_DISK) least += (int64_t)(splitmix(&e->random) % (3 * LH_MS));
+    if (lane != LH_LANE_COMPUTE) least += (int64_t)(splitmix(&e->random) % (3 * LH_MS));
     fake_after(env, least, done, arg);
 }
 

@@ -335,14 +335,15 @@ static void run(struct lh_program *p)
 {
     while (!p->ended) lh_env_real_run(p->env);
     lh_cancel(p->env, &p->timer);
-    if (p->asked && p->app->settle) {
-        lh_err err = p->app->settle(p->self);
-        if (err) {
-            lh_logf(p->log, LH_ERROR, "program.settle", "%s", lh_err_text(err));
-            p->result = err;
-        }
-    }
     write_status(p);
+}
+
+static void settle(struct lh_program *p)
+{
+    lh_err err = p->asked && p->app->settle ? p->app->settle(p->self) : LH_OK;
+    if (!err) return;
+    lh_logf(p->log, LH_ERROR, "program.settle", "%s", lh_err_text(err));
+    p->result = err;
 }
 
 static void end(struct lh_program *p, bool started)
@@ -350,6 +351,7 @@ static void end(struct lh_program *p, bool started)
     if (started) {
         p->app->close(p->self);
         come_to_rest(p);
+        settle(p);
     }
     lh_transport_grpc_destroy(p->transport);
     lh_post(p->env, stop_loop, p->env); // and what the transport left in the queue before it
@@ -389,9 +391,9 @@ static LH_MUST lh_err live(struct lh_program *p)
         started = true;
         on_timer(p);
         run(p);
-        err = p->result;
     }
     if (p->transport) end(p, started);
+    if (started) err = p->result;
     unwatch_signals(&signals);
     return err;
 }

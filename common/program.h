@@ -27,7 +27,8 @@ struct lh_app {
     lh_err (*start)(void *self, struct lh_program *p);
     lh_err (*status)(void *self, struct lh_buf *out); // appends one JSON object
     void (*tick)(void *self);                         // with every status; may be NULL
-    lh_err (*settle)(void *self); // a signal asked for the end: the last durable word; may be NULL
+    lh_err (*settle)(void *self); // a signal asked for the end: the last durable word, after
+                                  // close(), when the lanes are at rest; may be NULL
     void (*close)(void *self);    // sends nothing any more, takes no calls; its memory stays
     void (*stop)(void *self);     // frees it; nothing calls it any more
 };

@@ -1,7 +1,9 @@
 // Cut: progress becomes a sealed, durable push (DESIGN 5 steps 2-7, PROTOCOL 1, 9, 10, 12).
 //
-// Order of a cut: delta, feedback + encode into a spare residual, seal, outbox entry synced, slot
-// flipped; then it may be sent. Until the flip everything can be thrown away, after it nothing.
+// Order of a cut: delta at the boundary; then, on the disk lane while training goes on, feedback +
+// encode into a spare residual, seal, outbox entry synced, slot flipped; then it may be sent. Until
+// the flip everything can be thrown away, after it nothing.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +11,7 @@
 
 bool wk_may_cut(const struct wk_shard *s)
 {
+    if (s->cut) return false;
     if (LH_BUG("base_delta")) { // planted: a second push while one is in flight
         size_t undecided = 0;
         for (struct wk_entry *e = s->outbox.first; e; e = e->next)
@@ -18,31 +21,64 @@ bool wk_may_cut(const struct wk_shard *s)
     return s->ready && !wk_outbox_undecided(&s->outbox) && wk_own_folded(s);
 }
 
-lh_err wk_flip(struct wk_shard *s, const float *residual, uint32_t taken, bool sync)
+// What the slot says of everything that is committed.
+static struct wk_slot slot_of(const struct wk_shard *s)
 {
-    struct wk_worker *w = s->worker;
+    const struct wk_worker *w = s->worker;
     struct wk_slot slot = {.incarnation = w->incarnation,
                            .next = s->next,
                            .decided = s->decided,
                            .decided_admitted = s->decided_admitted,
                            .gone_incarnation = s->gone_incarnation,
                            .gone_step = s->gone_step,
-                           .claim = s->returned + taken,
-                           .claims = s->returneds - taken,
                            .unit = UINT64_MAX};
     if (w->queued) {
         slot.unit = w->queue[0].unit;
         slot.offset = w->queue[0].done;
     }
-    return wk_slot_flip(&s->slots, &slot, residual, sync);
+    return slot;
+}
+
+lh_err wk_flip(struct wk_shard *s, bool sync)
+{
+    struct wk_slot slot = slot_of(s);
+    slot.claim = s->returned;
+    slot.claims = s->returneds;
+    return wk_slot_flip(&s->slots, &slot, s->residual, sync);
 }
 
 // ---------------------------------------------------------------- the cut
 
-static void fill_head(struct wk_shard *s, const struct lk_payload_info *info, size_t plain,
-                      struct lh_frame *f)
+// One cut on its way: taken at a boundary, made on the disk lane while training goes on, committed
+// on the loop. Until it is committed the shard's residual, slot and anchor are left alone.
+struct wk_cut {
+    struct wk_shard *shard;
+    float *delta;         // base minus local at the boundary
+    struct lh_frame head; // without what the encoding tells
+    struct wk_slot slot;  // owns its claims
+    uint64_t tokens, steps;
+    uint32_t returned;     // how many of the head's claims had come back with refused frames
+    bool snapshot;         // a synced copy of the residual is due, and
+    struct lh_buf trainer; // of the optimizer's state
+    struct wk_entry *entry;
+    lh_err result, snapshot_result;
+    char text[256]; // an error's text belongs to its thread
+};
+
+void wk_cut_free(struct wk_cut *c)
 {
-    struct wk_worker *w = s->worker;
+    if (!c) return;
+    free(c->delta);
+    free(c->slot.claim);
+    lh_buf_free(&c->trainer);
+    if (c->entry) wk_entry_free(c->entry);
+    free(c);
+}
+
+static void fill_head(const struct wk_shard *s, struct wk_cut *c)
+{
+    const struct wk_worker *w = s->worker;
+    struct lh_frame *f = &c->head;
     *f = (struct lh_frame){.index_code = w->conf.codec.index,
                            .value_code = w->conf.codec.value,
                            .cipher = w->conf.cipher,
@@ -57,20 +93,47 @@ static void fill_head(struct wk_shard *s, const struct lk_payload_info *info, si
                            .base_others = s->base_others,
                            .tokens = s->tokens,
                            .steps = (uint32_t)s->steps,
-                           .values = info->values,
-                           .plain_bytes = (uint32_t)plain,
                            .manifest = w->conf.manifest->hash};
     memcpy(f->job, w->conf.job, LH_JOB);
     for (uint32_t i = 0; i < s->returneds && f->claims < LH_CLAIMS_MAX; i++)
         f->claim[f->claims++] = s->returned[i];
+    c->returned = f->claims;
     for (uint32_t i = 0; i < s->freshes && f->claims < LH_CLAIMS_MAX; i++)
         f->claim[f->claims++] = s->fresh[i];
     lh_random(w->conf.env, f->nonce, LH_NONCE);
 }
 
-static lh_err seal_frame(struct wk_shard *s, const struct lh_frame *f, struct lh_span plain,
-                         struct lh_blob **out)
+// The slot as it will be, without the returned claims that the frame carries.
+static lh_err fill_slot(const struct wk_shard *s, struct wk_cut *c)
 {
+    uint32_t left = s->returneds - c->returned;
+    uint64_t *claim = malloc((left + 1) * sizeof *claim);
+    if (!claim) return LH_ERR_NO_MEMORY;
+    memcpy(claim, s->returned + c->returned, left * sizeof *claim);
+    c->slot = slot_of(s);
+    c->slot.next = s->next + 1;
+    c->slot.claim = claim;
+    c->slot.claims = left;
+    return LH_OK;
+}
+
+static lh_err take_delta(struct wk_shard *s, struct wk_cut *c)
+{
+    struct wk_trainer *t = s->worker->conf.trainer;
+    const float *y = t->ops->parameters(t) + s->layout->first;
+    uint64_t n = s->layout->values;
+    c->delta = malloc(n * sizeof *c->delta);
+    if (!c->delta) return LH_ERR_NO_MEMORY;
+    for (uint64_t i = 0; i < n; i++) c->delta[i] = s->anchor[i] - y[i]; // base minus local
+    memcpy(s->anchor, y, n * sizeof *y);
+    return LH_OK;
+}
+
+// ---- on the lane
+
+static lh_err seal_frame(struct wk_cut *c, struct lh_span plain, struct lh_blob **out)
+{
+    const struct lh_frame *f = &c->head;
     struct lh_buf head = lh_buf(LH_FRAME_HEADER + 8 * LH_CLAIMS_MAX);
     lh_frame_write_head(f, &head);
     lh_err err = lh_buf_err(&head);
@@ -80,8 +143,8 @@ static lh_err seal_frame(struct wk_shard *s, const struct lh_frame *f, struct lh
         struct lh_seal_context context = {f->worker, f->incarnation.number, f->incarnation.random,
                                           f->shard, LH_SEAL_FRAME};
         memcpy(b->data, head.data, head.len);
-        err = lh_seal(s->worker->conf.keys, f->cipher, f->key_id, &context, lh_buf_span(&head),
-                      f->nonce, plain, b->data + head.len);
+        err = lh_seal(c->shard->worker->conf.keys, f->cipher, f->key_id, &context,
+                      lh_buf_span(&head), f->nonce, plain, b->data + head.len);
     }
     lh_buf_free(&head);
     if (err)
@@ -91,27 +154,68 @@ static lh_err seal_frame(struct wk_shard *s, const struct lh_frame *f, struct lh
     return err;
 }
 
-// Delta, feedback, encode, seal. Leaves the residual after the push in s->spare.
-static lh_err make_frame(struct wk_shard *s, struct lh_blob **out)
+// Feedback, encode, seal. Leaves the residual after the push in s->spare.
+static lh_err make_frame(struct wk_cut *c, struct lh_blob **out)
 {
-    struct wk_worker *w = s->worker;
-    uint64_t n = s->layout->values;
-    struct wk_trainer *t = w->conf.trainer;
-    const float *y = t->ops->parameters(t) + s->layout->first;
-    for (uint64_t i = 0; i < n; i++) w->scratch[i] = s->anchor[i] - y[i]; // base minus local
-    memcpy(s->spare, s->residual, n * sizeof *s->spare);
-    struct lh_buf plain = lh_buf(lk_payload_max(&w->conf.codec, s->layout));
+    struct wk_shard *s = c->shard;
+    const struct wk_conf *conf = &s->worker->conf;
+    struct lh_buf plain = lh_buf(lk_payload_max(&conf->codec, s->layout));
     struct lk_payload_info info;
-    struct lh_frame f;
-    lh_err err =
-        lk_encode(&w->conf.codec, s->layout, w->conf.beta, w->scratch, s->spare, &plain, &info);
+    memcpy(s->spare, s->residual, s->layout->values * sizeof *s->spare);
+    lh_err err = lk_encode(&conf->codec, s->layout, conf->beta, c->delta, s->spare, &plain, &info);
     if (!err) {
-        fill_head(s, &info, plain.len, &f);
-        err = seal_frame(s, &f, lh_buf_span(&plain), out);
+        c->head.values = info.values;
+        c->head.plain_bytes = (uint32_t)plain.len;
+        err = seal_frame(c, lh_buf_span(&plain), out);
     }
     lh_buf_free(&plain);
     return err;
 }
+
+// Synced copies of the residual as of this cut (PROTOCOL 11) and of the optimizer's state.
+static lh_err write_snapshot(struct wk_cut *c)
+{
+    struct wk_shard *s = c->shard;
+    struct wk_slot slot = c->slot;
+    slot.unit = UINT64_MAX;
+    slot.claims = 0;
+    LH_TRY(wk_snapshot_write(&s->slots, &slot, s->spare));
+    if (!c->trainer.len) return LH_OK;
+    char path[LH_PATH_SIZE];
+    LH_TRY(lh_path(path, sizeof path, s->worker->conf.dir, "trainer"));
+    return lh_file_replace(s->worker->conf.env, path, lh_buf_span(&c->trainer));
+}
+
+// Everything up to the commit point: a failure before it leaves nothing but a file above the slot.
+static lh_err commit(struct wk_cut *c)
+{
+    struct wk_shard *s = c->shard;
+    const struct wk_observer *o = s->worker->conf.observer;
+    struct lh_blob *frame = NULL;
+    LH_TRY(make_frame(c, &frame));
+    lh_err err = wk_outbox_write(&s->outbox, frame, &c->entry);
+    lh_blob_release(frame);
+    if (err) return err;
+    err = wk_slot_flip(&s->slots, &c->slot, s->spare, false); // the commit point
+    if (err) {
+        if (err != LH_ERR_KILLED && wk_outbox_erase(&s->outbox, c->entry)) err = LH_ERR_IO;
+        return err;
+    }
+    if (o && o->cut) o->cut(o->arg, s->id, c->head.incarnation, c->head.step);
+    return LH_OK;
+}
+
+static int64_t cut_job(void *arg)
+{
+    struct wk_cut *c = arg;
+    c->result = commit(c);
+    if (!c->result && c->snapshot) c->snapshot_result = write_snapshot(c);
+    lh_err err = c->result ? c->result : c->snapshot_result;
+    if (err) snprintf(c->text, sizeof c->text, "%s", lh_err_text(err));
+    return 0;
+}
+
+// ---- back on the loop
 
 static void drop_first(uint64_t *list, uint32_t *count, uint32_t n)
 {
@@ -119,71 +223,112 @@ static void drop_first(uint64_t *list, uint32_t *count, uint32_t n)
     *count -= n;
 }
 
-// How many of a frame's claims came from the returned ones.
-static uint32_t returned_in(const struct wk_shard *s, const struct lh_frame *f)
+static void committed(struct wk_shard *s, struct wk_cut *c)
 {
-    return f->claims < s->returneds ? f->claims : s->returneds;
-}
-
-static void committed(struct wk_shard *s, const struct lh_frame *f)
-{
-    struct wk_trainer *t = s->worker->conf.trainer;
-    const float *y = t->ops->parameters(t) + s->layout->first;
-    memcpy(s->anchor, y, s->layout->values * sizeof *y);
-    uint32_t old = returned_in(s, f);
-    drop_first(s->returned, &s->returneds, old);
-    drop_first(s->fresh, &s->freshes, f->claims - old);
+    drop_first(s->returned, &s->returneds, c->returned);
+    drop_first(s->fresh, &s->freshes, c->head.claims - c->returned);
     float *before = s->residual;
     s->residual = s->spare;
     s->spare = before;
-    s->tokens = s->steps = 0;
+    s->next++;
     s->cuts++;
-    s->cut_early = false;
+    s->worker->count.rounds += s->id == 0;
+    wk_outbox_insert(&s->outbox, c->entry);
+    c->entry = NULL;
 }
 
-// A synced copy of the residual as of the last committed cut (PROTOCOL 11).
-static lh_err snapshot(struct wk_shard *s)
+// Nothing was cut: the progress goes back to where it was.
+static void taken_back(struct wk_shard *s, const struct wk_cut *c)
+{
+    for (uint64_t i = 0; i < s->layout->values; i++) s->anchor[i] += c->delta[i];
+    s->tokens += c->tokens;
+    s->steps += c->steps;
+    uint32_t half = s->worker->local_steps / 2;
+    if (s->steps > half) s->steps = half; // later again
+}
+
+static lh_err note_snapshot(struct wk_shard *s, const struct wk_cut *c)
 {
     struct wk_worker *w = s->worker;
-    struct wk_slot slot = {.incarnation = w->incarnation,
-                           .next = s->next,
-                           .decided = s->decided,
-                           .decided_admitted = s->decided_admitted,
-                           .unit = UINT64_MAX};
-    LH_TRY(wk_snapshot_write(&s->slots, &slot, s->residual));
+    if (c->snapshot_result == LH_ERR_DISK_FULL) {
+        lh_logf(w->conf.log, LH_ERROR, "snapshot.disk_full", "shard %u: %s", s->id, c->text);
+        return LH_OK; // the older one still serves
+    }
+    if (c->snapshot_result || !c->snapshot) return c->snapshot_result;
     s->snapshot.present = true;
-    s->snapshot.incarnation = w->incarnation;
-    s->snapshot.step = s->next - 1;
-    s->snapshot.decided = s->decided;
-    s->snapshot.decided_admitted = s->decided_admitted;
+    s->snapshot.incarnation = c->head.incarnation;
+    s->snapshot.step = c->head.step;
+    s->snapshot.decided = c->slot.decided;
+    s->snapshot.decided_admitted = c->slot.decided_admitted;
     return LH_OK;
+}
+
+static void cut_done(void *arg)
+{
+    struct wk_cut *c = arg;
+    struct wk_shard *s = c->shard;
+    struct wk_worker *w = s->worker;
+    lh_err err = c->result;
+    s->cut = NULL;
+    if (!err) {
+        committed(s, c);
+        err = note_snapshot(s, c);
+    } else if (err == LH_ERR_DISK_FULL) {
+        taken_back(s, c);
+        lh_logf(w->conf.log, LH_ERROR, "outbox.disk_full",
+                "shard %u: %s; training goes on, the push waits", s->id, c->text);
+        err = LH_OK;
+    }
+    if (err) err = lh_fail(err, "%s", c->text);
+    if (!err && s->ended) err = wk_settle_end(s);
+    wk_cut_free(c);
+    if (w->stopped) return;
+    if (err) {
+        wk_fatal(w, err);
+        return;
+    }
+    wk_push_soon(s);
+    wk_boundary_soon(w);
+}
+
+static lh_err take(struct wk_shard *s, struct wk_cut *c)
+{
+    struct wk_worker *w = s->worker;
+    struct wk_trainer *t = w->conf.trainer;
+    c->shard = s;
+    c->trainer = lh_buf((size_t)1 << 40);
+    c->tokens = s->tokens;
+    c->steps = s->steps;
+    c->snapshot = w->conf.snapshot_rounds && (s->cuts + 1) % w->conf.snapshot_rounds == 0;
+    if (c->snapshot && s->id == 0) LH_TRY(t->ops->save(t, &c->trainer));
+    fill_head(s, c);
+    LH_TRY(fill_slot(s, c));
+    return take_delta(s, c);
 }
 
 lh_err wk_cut(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
     const struct wk_observer *o = w->conf.observer;
-    struct lh_blob *frame = NULL;
-    struct wk_entry *e;
-    LH_TRY(make_frame(s, &frame));
-    if (o && o->kept)
-        o->kept(o->arg, s->id, w->incarnation, s->next, w->scratch, s->layout->values);
-    lh_err err = wk_outbox_keep(&s->outbox, frame, &e);
-    lh_blob_release(frame);
-    if (err) return err;
-    s->next++;
-    err = wk_flip(s, s->spare, returned_in(s, &e->head), false); // the commit point
-    if (err) { // nothing happened: the entry above the slot goes
-        s->next--;
-        if (err != LH_ERR_KILLED && wk_entry_drop(s, e, false)) err = LH_ERR_IO;
+    struct wk_cut *c = calloc(1, sizeof *c);
+    if (!c) return LH_ERR_NO_MEMORY;
+    lh_err err = take(s, c);
+    if (err) {
+        wk_cut_free(c);
         return err;
     }
-    committed(s, &e->head);
-    if (o && o->cut) o->cut(o->arg, s->id, w->incarnation, e->head.step);
-    w->count.rounds += s->id == 0;
-    if (w->conf.snapshot_rounds && s->cuts % w->conf.snapshot_rounds == 0) LH_TRY(snapshot(s));
-    wk_push_soon(s);
+    if (o && o->kept) o->kept(o->arg, s->id, w->incarnation, s->next, c->delta, s->layout->values);
+    s->tokens = s->steps = 0;
+    s->cut = c;
+    w->conf.env->ops->work(w->conf.env, LH_LANE_DISK, cut_job, cut_done, c);
     return LH_OK;
+}
+
+bool wk_cutting(const struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (w->shard[i].cut) return true;
+    return false;
 }
 
 // ---------------------------------------------------------------- decisions
@@ -209,14 +354,14 @@ lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e)
     LH_TRY(lk_payload_add(&codec, s->layout, plain, s->residual));
     for (uint32_t i = 0; i < e->head.claims && s->returneds < WK_CLAIMS_HELD_MAX; i++)
         s->returned[s->returneds++] = e->head.claim[i];
-    if (LH_BUG("return_twice")) LH_TRY(wk_flip(s, s->residual, 0, false)); // planted: two commits
+    if (LH_BUG("return_twice")) LH_TRY(wk_flip(s, false)); // planted: two commits
     if (own && e->head.step > s->decided) {
         s->decided = e->head.step;
         s->decided_admitted = false;
     }
     s->gone_incarnation = e->head.incarnation.number;
     s->gone_step = e->head.step;
-    LH_TRY(wk_flip(s, s->residual, 0, false));
+    LH_TRY(wk_flip(s, false));
     w->count.returned++;
     lh_logf(w->conf.log, LH_DEBUG, "push.returned", "shard %u: %llx/%llu", s->id,
             (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
@@ -276,7 +421,7 @@ lh_err wk_bump(struct wk_worker *w)
         s->next = 1;
         s->decided = 0;
         s->decided_admitted = false;
-        LH_TRY(wk_flip(s, s->residual, 0, false));
+        LH_TRY(wk_flip(s, false));
         wk_session_lost(s);
         wk_follow_stop(s);
     }

@@ -102,7 +102,7 @@ lh_err wk_save_replica(struct wk_shard *s)
         return err;
     }
     s->save = k;
-    w->conf.env->ops->work(w->conf.env, LH_LANE_DISK, save_job, save_done, k);
+    w->conf.env->ops->work(w->conf.env, LH_LANE_COPY, save_job, save_done, k);
     return LH_OK;
 }
 
@@ -142,7 +142,7 @@ static lh_err ended(struct wk_shard *s)
     s->final_digest = lk_replica_digest(&s->replica);
     lh_logf(s->worker->conf.log, LH_INFO, "shard.ended", "shard %u at version %" PRIu64, s->id,
             s->replica.ledger.version);
-    LH_TRY(wk_settle_end(s));
+    if (!s->cut) LH_TRY(wk_settle_end(s)); // else when it is committed
     wk_lease_soon(s->worker);
     return wk_save_replica(s);
 }

@@ -194,7 +194,8 @@ bool wk_drained(const struct wk_worker *w)
     if (w->phase < LH_PHASE_DRAIN || w->queued || w->stepping) return false;
     for (uint32_t i = 0; i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
-        if (wk_outbox_undecided(&s->outbox) || s->steps || s->freshes || s->returneds) return false;
+        if (s->cut || wk_outbox_undecided(&s->outbox) || s->steps || s->freshes || s->returneds)
+            return false;
     }
     return true;
 }

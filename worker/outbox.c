@@ -21,7 +21,7 @@ static lh_err path_of(const struct wk_outbox *o, const struct lh_frame *f, char 
                    f->incarnation.number, f->step);
 }
 
-static void insert(struct wk_outbox *o, struct wk_entry *e)
+void wk_outbox_insert(struct wk_outbox *o, struct wk_entry *e)
 {
     struct wk_entry **at = &o->first;
     while (*at && wk_entry_compare(*at, e->head.incarnation.number, e->head.step) < 0)
@@ -48,7 +48,7 @@ static lh_err entry_new(struct lh_blob *frame, struct wk_entry **out)
     return LH_OK;
 }
 
-static void entry_free(struct wk_entry *e)
+void wk_entry_free(struct wk_entry *e)
 {
     lh_blob_release(e->frame);
     free(e);
@@ -79,7 +79,7 @@ static lh_err load_one(struct wk_outbox *o, const char *name)
     }
     if (!err && !(frame = lh_blob_copy(lh_span(file.data, file.len - 4)))) err = LH_ERR_NO_MEMORY;
     if (!err) err = entry_new(frame, &e);
-    if (!err) insert(o, e);
+    if (!err) wk_outbox_insert(o, e);
     lh_blob_release(frame);
     lh_buf_free(&file);
     return err;
@@ -112,7 +112,7 @@ void wk_outbox_free(struct wk_outbox *o)
 {
     for (struct wk_entry *e; (e = o->first);) {
         o->first = e->next;
-        entry_free(e);
+        wk_entry_free(e);
     }
     o->entries = 0;
     o->bytes = 0;
@@ -120,7 +120,7 @@ void wk_outbox_free(struct wk_outbox *o)
 
 // ---------------------------------------------------------------- use
 
-lh_err wk_outbox_keep(struct wk_outbox *o, struct lh_blob *frame, struct wk_entry **out)
+lh_err wk_outbox_write(const struct wk_outbox *o, struct lh_blob *frame, struct wk_entry **out)
 {
     const struct lh_files_ops *files = o->env->ops->files;
     struct lh_buf crc = lh_buf(4);
@@ -140,29 +140,33 @@ lh_err wk_outbox_keep(struct wk_outbox *o, struct lh_blob *frame, struct wk_entr
     LH_TRY_TO(fail, err, files->sync_dir(o->env, o->dir));
     files->close(file);
     lh_buf_free(&crc);
-    insert(o, e);
     *out = e;
     return LH_OK;
 fail:
     if (file) files->close(file);
     lh_buf_free(&crc);
-    entry_free(e);
+    wk_entry_free(e);
     return err;
 }
 
-lh_err wk_outbox_drop(struct wk_outbox *o, struct wk_entry *e, bool durably)
+lh_err wk_outbox_erase(const struct wk_outbox *o, const struct wk_entry *e)
 {
     char path[LH_PATH_SIZE];
     LH_TRY(path_of(o, &e->head, path));
     lh_err err = o->env->ops->files->remove(o->env, path);
-    if (err && err != LH_ERR_NOT_FOUND) return err;
+    return err == LH_ERR_NOT_FOUND ? LH_OK : err;
+}
+
+lh_err wk_outbox_drop(struct wk_outbox *o, struct wk_entry *e, bool durably)
+{
+    LH_TRY(wk_outbox_erase(o, e));
     if (durably) LH_TRY(o->env->ops->files->sync_dir(o->env, o->dir));
     struct wk_entry **at = &o->first;
     while (*at != e) at = &(*at)->next;
     *at = e->next;
     o->entries--;
     o->bytes -= e->frame->len;
-    entry_free(e);
+    wk_entry_free(e);
     return LH_OK;
 }
 

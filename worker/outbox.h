@@ -36,8 +36,14 @@ struct wk_outbox {
 LH_MUST lh_err wk_outbox_load(struct wk_outbox *o,
                               void (*bad)(void *arg, const char *file, lh_err e), void *arg);
 void wk_outbox_free(struct wk_outbox *o);
-// Writes and syncs a new entry (invariant 1) and lists it. Shares the frame.
-LH_MUST lh_err wk_outbox_keep(struct wk_outbox *o, struct lh_blob *frame, struct wk_entry **out);
+// Writes and syncs a new entry (invariant 1), on any thread; it is not listed yet. Shares the
+// frame.
+LH_MUST lh_err wk_outbox_write(const struct wk_outbox *o, struct lh_blob *frame,
+                               struct wk_entry **out);
+void wk_outbox_insert(struct wk_outbox *o, struct wk_entry *e); // lists it and owns it from then on
+// Removes the file of an entry that is not listed.
+LH_MUST lh_err wk_outbox_erase(const struct wk_outbox *o, const struct wk_entry *e);
+void wk_entry_free(struct wk_entry *e); // one that is not listed
 // Removes an entry and its file; `durably` syncs the removal (invariant 3).
 LH_MUST lh_err wk_outbox_drop(struct wk_outbox *o, struct wk_entry *e, bool durably);
 struct wk_entry *wk_outbox_find(const struct wk_outbox *o, uint64_t incarnation, uint64_t step);

@@ -105,19 +105,6 @@ static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
     return idle && (s->steps || s->freshes || s->returneds);
 }
 
-// The optimizer's state goes with the residual snapshot, every so many cuts.
-static lh_err save_trainer(struct wk_worker *w)
-{
-    struct wk_trainer *t = w->conf.trainer;
-    struct lh_buf b = lh_buf((size_t)1 << 40);
-    char path[LH_PATH_SIZE];
-    lh_err err = t->ops->save(t, &b);
-    if (!err) err = lh_path(path, sizeof path, w->conf.dir, "trainer");
-    if (!err) err = lh_file_replace(w->conf.env, path, lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
-}
-
 // BSP: all shards are pushed at one boundary, or the rounds of two shards could wait for each
 // other.
 static bool cut_together(const struct wk_worker *w)
@@ -150,18 +137,7 @@ static lh_err cut_all(struct wk_worker *w)
         struct wk_shard *s = &w->shard[i];
         bool bsp = s->replica.ledger.plan.mode == LH_MODE_BSP;
         if (s->ended || !wk_may_cut(s) || !(bsp ? together || lags(w, s) : cut_due(w, s))) continue;
-        lh_err err = wk_cut(s);
-        if (err == LH_ERR_DISK_FULL) {
-            lh_logf(w->conf.log, LH_ERROR, "outbox.disk_full",
-                    "shard %u: %s; training goes on, the "
-                    "push waits",
-                    s->id, lh_err_text(err));
-            s->steps = s->steps > w->local_steps / 2 ? w->local_steps / 2 : s->steps; // later again
-            continue;
-        }
-        if (err) return err;
-        if (s->id == 0 && w->conf.snapshot_rounds && s->cuts % w->conf.snapshot_rounds == 0)
-            LH_TRY(save_trainer(w));
+        LH_TRY(wk_cut(s));
     }
     return LH_OK;
 }
@@ -182,7 +158,7 @@ static bool must_wait(const struct wk_worker *w) // BSP: until this round is com
     for (uint32_t i = 0; i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
         if (s->replica.ledger.plan.mode != LH_MODE_BSP || s->ended) continue;
-        if (wk_outbox_undecided(&s->outbox) || !wk_own_folded(s) || wk_round_pushed(s) ||
+        if (s->cut || wk_outbox_undecided(&s->outbox) || !wk_own_folded(s) || wk_round_pushed(s) ||
             s->steps >= w->local_steps)
             return true;
     }
@@ -202,6 +178,8 @@ static int64_t step_job(void *arg)
     struct wk_trainer *t = w->conf.trainer;
     w->out = (struct wk_step_out){0};
     w->step_error = t->ops->step(t, &w->in, &w->out);
+    int64_t now = lh_now(w->conf.env), least = w->step_started + w->out.least_ns;
+    w->step_ended = now > least ? now : least;
     return w->out.least_ns;
 }
 
@@ -227,6 +205,7 @@ static void step_done(void *arg)
         w->shard[i].steps++;
     }
     consume(w);
+    w->idle_since = w->step_ended; // what a boundary takes is time that training waits, too
     boundary(w);
 }
 

@@ -78,6 +78,8 @@ static bool other_history(const struct wk_shard *s, const Longhaul__V1__HelloRep
 static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
 {
     struct wk_worker *w = s->worker;
+    if (wk_cutting(w))
+        return LH_ERR_UNAVAILABLE; // the answer may move what is being cut: ask again
     lh_logf(w->conf.log, LH_DEBUG, "hello.answer",
             "shard %u: row %" PRIx64 ", last %" PRIx64 "/%" PRIu64 " %s, session %d; here %" PRIx64
             ", decided %" PRIu64 ", next %" PRIu64,

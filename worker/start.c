@@ -263,7 +263,7 @@ lh_err wk_resume(struct wk_worker *w)
     // A slot of an older incarnation: a crash in the middle of raising it. Write it again.
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
-        if (s->next == 1 && s->slots.generation) LH_TRY(wk_flip(s, s->residual, 0, false));
+        if (s->next == 1 && s->slots.generation) LH_TRY(wk_flip(s, false));
     }
     return LH_OK;
 }

@@ -82,7 +82,7 @@ bool wk_own_folded(const struct wk_shard *s)
 
 bool wk_view_may_renew(const struct wk_shard *s)
 {
-    return !wk_outbox_undecided(&s->outbox) && wk_own_folded(s);
+    return !s->cut && !wk_outbox_undecided(&s->outbox) && wk_own_folded(s);
 }
 
 bool wk_view_renew(struct wk_shard *s)

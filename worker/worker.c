@@ -19,7 +19,7 @@ int64_t wk_backoff(struct wk_worker *w, uint32_t *tries)
 void wk_fatal(struct wk_worker *w, lh_err err)
 {
     if (w->stopped) return;
-    w->stopped = true;
+    w->stopped = w->failed = true;
     lh_logf(w->conf.log, LH_ERROR, "worker.stop", "%s", lh_err_text(err));
     if (w->conf.fatal) w->conf.fatal(w->conf.fatal_arg, err, lh_err_text(err));
 }
@@ -70,18 +70,11 @@ lh_err wk_worker_start(const struct wk_conf *conf, struct wk_worker **out)
     w->shards = conf->manifest->shards;
     w->resume_unit = UINT64_MAX;
     w->attempt = lh_random_u64(conf->env);
-    uint64_t largest = 0;
     lh_err err = LH_ERR_NO_MEMORY;
     w->shard = calloc(w->shards, sizeof *w->shard);
     if (!w->shard) goto fail;
     LH_TRY_TO(fail, err, open_dir(w));
-    for (uint32_t i = 0; i < w->shards; i++) {
-        LH_TRY_TO(fail, err, open_shard(w, i));
-        if (w->shard[i].layout->values > largest) largest = w->shard[i].layout->values;
-    }
-    err = LH_ERR_NO_MEMORY;
-    w->scratch = malloc(largest * sizeof *w->scratch);
-    if (!w->scratch) goto fail;
+    for (uint32_t i = 0; i < w->shards; i++) LH_TRY_TO(fail, err, open_shard(w, i));
     LH_TRY_TO(fail, err, wk_resume(w));
     for (uint32_t i = 0; i < w->shards; i++)
         if (w->shard[i].ready) wk_view_start(&w->shard[i]);
@@ -99,6 +92,7 @@ fail:
 static void free_shard(struct wk_shard *s)
 {
     wk_save_free(s->save);
+    wk_cut_free(s->cut);
     lh_blob_release(s->stream.body);
     lh_buf_free(&s->stream.whole);
     wk_outbox_free(&s->outbox);
@@ -134,16 +128,15 @@ void wk_worker_stop(struct wk_worker *w)
     for (uint32_t i = 0; w->shard && i < w->shards; i++)
         if (w->shard[i].worker) free_shard(&w->shard[i]);
     if (w->lock) w->conf.env->ops->files->close(w->lock);
-    free(w->scratch);
     free(w->shard);
     free(w);
 }
 
 lh_err wk_worker_settle(struct wk_worker *w)
 {
-    if (w->fresh || w->stopped) return LH_OK; // nothing is committed yet; or it must not be
-    for (uint32_t i = 0; i < w->shards; i++)
-        LH_TRY(wk_flip(&w->shard[i], w->shard[i].residual, 0, true));
+    if (w->fresh || w->failed || wk_cutting(w))
+        return LH_OK; // nothing to commit, or it must not be
+    for (uint32_t i = 0; i < w->shards; i++) LH_TRY(wk_flip(&w->shard[i], true));
     return LH_OK;
 }
 

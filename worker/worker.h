@@ -1,17 +1,17 @@
 // The worker: trains on leased units, turns progress into sealed pushes, follows the log.
 //
 // A state machine on one loop thread; local steps run on its compute lane. Between two steps (a
-// "boundary") the parameters belong to the loop: that is where cuts are made and folded records
-// enter the local view. Training goes on while pushes and records travel.
+// "boundary") the parameters belong to the loop: that is where deltas are taken and folded records
+// enter the local view. Training goes on while pushes are made and travel.
 //
 // A push is walked through the files in this order: round.c (steps, when to cut), cut.c (delta,
 // feedback, encode, seal, outbox, slot), session.c (hello, send, decision), follow.c (records,
 // snapshots), view.c (the local view). start.c resumes from the directory, member.c talks with the
 // coordinator, status.c tells.
 //
-// Memory: 4 bytes a parameter each for replica, residual, its spare and anchor (16), and what the
-// trainer holds (the built-in one: parameters, gradient, two moments: 16). Frames in the outbox
-// come on top until they lie under a stable point.
+// Memory: 4 bytes a parameter each for replica, residual, its spare and anchor (16), 4 more for a
+// shard while it is cut, and what the trainer holds (the built-in one: parameters, gradient, two
+// moments: 16). Frames in the outbox come on top until they lie under a stable point.
 #ifndef WK_WORKER_H
 #define WK_WORKER_H
 
@@ -27,7 +27,8 @@
 // Tests look on: everything that moves mass or credit. All may be NULL.
 struct wk_observer {
     void *arg;
-    // a frame goes into the outbox, delta holds the shard's `values`; then its cut is committed
+    // a delta of the shard's `values` is taken for a push; then its cut is committed (on the disk
+    // lane)
     void (*kept)(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step,
                  const float *delta, uint64_t values);
     void (*cut)(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step);
@@ -67,6 +68,7 @@ struct wk_conf {
 
 struct wk_worker;
 struct wk_save;
+struct wk_cut;
 
 struct wk_sender { // one push stream
     struct lh_call *call;
@@ -129,6 +131,7 @@ struct wk_shard {
         uint64_t epoch, version;
         struct lh_hash chain;
     } stable, durable;
+    struct wk_cut *cut;   // a push that is being made; NULL: none
     struct wk_save *save; // a durable copy that is being written; NULL: none
     bool ended;           // folded to the END record
     struct lh_hash final_digest;
@@ -153,7 +156,6 @@ struct wk_worker {
     struct lh_file *lock;
     struct wk_shard *shard;
     uint32_t shards;
-    float *scratch; // a delta of the largest shard
     // coordinator
     struct lh_link *coordinator;
     struct lh_unary *join, *lease;
@@ -168,12 +170,13 @@ struct wk_worker {
     struct wk_queued queue[WK_QUEUE_MAX];
     uint32_t queued;
     uint64_t resume_unit, resume_offset;
-    bool stepping, stopped, boundary_posted;
+    bool stepping, stopped, failed, boundary_posted;
     struct wk_piece piece[WK_PIECES_MAX];
     struct wk_step_in in;
     struct wk_step_out out;
     lh_err step_error;
-    int64_t step_started, idle_since; // idle_since 0: not waiting
+    int64_t step_started, step_ended;
+    int64_t idle_since; // end of the last step, or since when training waits; 0: it does not
     double tokens_per_s;
     struct {
         uint64_t tokens, steps, rounds, admitted, damped, refused, returned, lost;
@@ -205,10 +208,12 @@ LH_MUST lh_err wk_identity_store(struct wk_worker *w);
 LH_MUST lh_err wk_identity_grant(struct wk_worker *w, uint32_t granted);
 // cut.c
 bool wk_may_cut(const struct wk_shard *s);
+// Takes the progress since the last cut; the push is made on the disk lane and then sent.
 LH_MUST lh_err wk_cut(struct wk_shard *s);
-// Writes the slot: everything committed, with this residual and without the first `taken` returned
-// claims (a frame that is being cut carries them).
-LH_MUST lh_err wk_flip(struct wk_shard *s, const float *residual, uint32_t taken, bool sync);
+bool wk_cutting(const struct wk_worker *w); // some shard's cut is on its way
+void wk_cut_free(struct wk_cut *c);         // NULL is allowed
+// Writes the slot: everything committed. Not while the shard is being cut.
+LH_MUST lh_err wk_flip(struct wk_shard *s, bool sync);
 LH_MUST lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e);
 LH_MUST lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted);
 LH_MUST lh_err wk_bump(struct wk_worker *w); // a new incarnation, raised by the worker itself

@@ -55,7 +55,8 @@ static lh_err keep(struct machine *m, uint64_t incarnation, uint64_t step, struc
     struct lh_buf b = case_bytes(&f);
     struct lh_blob *frame = lh_blob_copy(lh_buf_span(&b));
     assert_non_null(frame);
-    lh_err err = wk_outbox_keep(&m->box, frame, out);
+    lh_err err = wk_outbox_write(&m->box, frame, out);
+    if (!err) wk_outbox_insert(&m->box, *out);
     lh_blob_release(frame);
     lh_buf_free(&b);
     return err;
