@@ -177,12 +177,12 @@ static LH_MUST lh_err walk(struct lh_config *c, const char *name, const char *pr
                 return lh_fail(LH_ERR_CONFIG, "%s: %s takes one value, not a list", where, key);
             LH_TRY(join_list(at, where, key, list, sizeof list));
             LH_TRY(set_key(c, key, list, where, name));
+        } else if (is_section(c->table, key)) { // a row may have its name, as `coordinator` has
+            LH_TRY(walk(c, name, key, at));
         } else if (row) {
             return lh_fail(LH_ERR_CONFIG, "%s: %s takes a value, not a section", where, key);
-        } else if (!is_section(c->table, key)) {
-            return unknown_key(c->table, LH_ERR_CONFIG, where, key);
         } else {
-            LH_TRY(walk(c, name, key, at));
+            return unknown_key(c->table, LH_ERR_CONFIG, where, key);
         }
     }
     return LH_OK;

@@ -128,6 +128,23 @@ class Node:
         return "\n".join(self.text().splitlines()[-lines:])
 
 
+def make_text(folder, size, related=False):
+    """Text of made-up words, as `longhaul data prepare` wants it, `size` bytes in each region:
+    three languages that differ, all easy to learn a little of; related ones share their letters,
+    so that training on one does not unlearn the others."""
+    draw = random.Random(11)
+    os.makedirs(os.path.join(folder, "heldout"))
+    for number, region in enumerate(REGIONS):
+        first = 0 if related else number * 8
+        letters = "abcdefghijklmnopqrstuvwxyz"[first:first + 8]
+        words = ["".join(draw.choices(letters, k=draw.randint(2, 6))) for _ in range(40)]
+        os.makedirs(os.path.join(folder, region, f"l{number}"))
+        with open(os.path.join(folder, region, f"l{number}", "a.txt"), "wb") as out:
+            out.write(" ".join(draw.choices(words, k=size // 3)).encode()[:size])
+        with open(os.path.join(folder, "heldout", f"l{number}.txt"), "wb") as out:
+            out.write(" ".join(draw.choices(words, k=2000)).encode())
+
+
 class World:
     def __init__(self, build, run="e2e", units=48, keep=False):
         self.build, self.run, self.keep = build, run, keep
@@ -156,19 +173,7 @@ class World:
         return done.stdout
 
     def make_data(self, units):
-        """Text of made-up words: three languages that differ, all easy to learn a little of."""
-        draw = random.Random(11)
-        for number, region in enumerate(REGIONS):
-            letters = "abcdefghijklmnopqrstuvwxyz"[number * 8:number * 8 + 8]
-            words = ["".join(draw.choices(letters, k=draw.randint(2, 6))) for _ in range(40)]
-            lines = (" ".join(draw.choices(words, k=10)) for _ in range(200 * units))
-            text = "\n".join(lines).encode()[:units // 3 * 1024 + 100]
-            os.makedirs(self.path("text", region, "l" + str(number)))
-            with open(self.path("text", region, "l" + str(number), "a.txt"), "wb") as out:
-                out.write(text)
-            os.makedirs(self.path("text", "heldout"), exist_ok=True)
-            with open(self.path("text", "heldout", f"l{number}.txt"), "wb") as out:
-                out.write(" ".join(draw.choices(words, k=2000)).encode())
+        make_text(self.path("text"), units // 3 * 1024 + 100)
         self.tool("data", "prepare", "--text", self.path("text"), "--out", self.path("data"),
                   "--unit-tokens", "1024", "--sequence", "64")
         with open(self.path("data", "units.json"), encoding="utf-8") as file:

@@ -113,6 +113,21 @@ static void the_plan_of_named_regions(void **state)
     lh_config_destroy(c);
 }
 
+// `coordinator` is an address and the name of a section: a file may use either, or both at once.
+static void a_section_may_bear_a_settings_name(void **state)
+{
+    (void)state;
+    const char *const none[] = {NULL};
+    struct lh_config *c;
+    static const char sections[] = "role: both\nshards: [0]\nseal.keys: k\nmodel.weights: w\n"
+                                   "coordinator: {workers: 7, units: u, budget_tokens: 1}\n";
+    assert_int_equal(finish(sections, none, &c), LH_OK);
+    const struct ps_settings *s = lh_config_settings(c);
+    assert_int_equal(s->coordinator.workers, 7);
+    assert_string_equal(s->node.coordinator, "");
+    lh_config_destroy(c);
+}
+
 static void a_job_is_its_domain_and_run(void **state)
 {
     (void)state;
@@ -133,6 +148,7 @@ int main(void)
         cmocka_unit_test(refused_together),
         cmocka_unit_test(ipv6_and_any_port),
         cmocka_unit_test(the_plan_of_named_regions),
+        cmocka_unit_test(a_section_may_bear_a_settings_name),
         cmocka_unit_test(a_job_is_its_domain_and_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
