@@ -13,6 +13,7 @@
 #include "worker/schedule.h"
 #include "worker/settings.h"
 #include "worker/trainer_builtin.h"
+#include "worker/trainer_synthetic.h"
 #include "worker/worker.h"
 
 enum { UNITS_BYTES = 512 << 20, TELL_S = 10 };
@@ -73,19 +74,32 @@ static void make_schedule(struct wk_node *n)
     };
 }
 
+static LH_MUST lh_err open_synthetic(struct wk_node *n, const struct wk_shape *shape)
+{
+    const struct wk_settings *s = n->settings;
+    const struct wk_synthetic_conf conf = {
+        .values = n->program->manifest.values,
+        .sequence = shape->context,
+        .sequences = (uint32_t)(s->trainer.batch * s->trainer.accumulate),
+        .seed = (uint64_t)s->trainer.seed,
+        .tokens_per_s = s->trainer.tokens_per_s,
+    };
+    return wk_synthetic_create(&conf, &n->trainer);
+}
+
 static LH_MUST lh_err open_trainer(struct wk_node *n)
 {
     const struct wk_settings *s = n->settings;
     const struct lh_manifest *m = &n->program->manifest;
     struct wk_shape shape;
     if (!m->model_json)
-        return lh_fail(LH_ERR_CONFIG,
-                       "%s has no \"model\" object, which the built-in trainer needs",
+        return lh_fail(LH_ERR_CONFIG, "%s has no \"model\" object, which the trainers need",
                        s->node.manifest);
     LH_TRY(wk_shape_parse(m->model_json, &shape));
     if (n->units.vocabulary > shape.vocab)
         return lh_fail(LH_ERR_CONFIG, "%s has token ids up to %u, the model a vocabulary of %u",
                        s->data.units, n->units.vocabulary, shape.vocab);
+    if (s->trainer.kind == WK_TRAINER_SYNTHETIC) return open_synthetic(n, &shape);
     uint32_t ahead = (uint32_t)(s->data.window + s->data.prefetch);
     const struct wk_loader_conf loader = {&n->units, s->data.dir, ahead + 1};
     LH_TRY(wk_loader_open(&loader, &n->loader));

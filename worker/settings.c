@@ -20,6 +20,8 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_FLOAT(T, "codec.kappa", codec.kappa, "auto", 0, 1, NULL, "auto=-1",
         "Part of the residual that the local parameters keep; auto: by codec and density"),
 
+    LH_CONFIG_ROW_ENUM(T, "trainer.kind", trainer.kind, "builtin", "builtin|synthetic",
+        "builtin: a transformer; synthetic: random steps of the same size, for benches and drills"),
     LH_CONFIG_ROW_INT(T, "trainer.batch", trainer.batch, "4", 1, 4096, "sequences", NULL,
         "Sequences of one forward and backward pass"),
     LH_CONFIG_ROW_INT(T, "trainer.accumulate", trainer.accumulate, "1", 1, 4096, "passes", NULL,

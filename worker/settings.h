@@ -4,6 +4,8 @@
 
 #include "common/node.h"
 
+enum wk_trainer_kind { WK_TRAINER_BUILTIN, WK_TRAINER_SYNTHETIC };
+
 struct wk_settings {
     struct lh_node node;
 
@@ -15,6 +17,7 @@ struct wk_settings {
     } codec;
 
     struct {
+        int kind; // enum wk_trainer_kind
         int64_t batch, accumulate;
         double learning_rate, min_ratio, warmup, weight_decay, beta1, beta2, epsilon, clip;
         int64_t seed;
