@@ -170,6 +170,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     const Longhaul__V1__LeaseReply *m = (const Longhaul__V1__LeaseReply *)answer;
     w->member_tries = 0;
     w->told_done |= w->telling_done && !m->unknown;
+    w->told_drained = w->telling_drained && !m->unknown;
     if (m->unknown) {
         w->joined = false;
         again(w, 0);
@@ -265,7 +266,7 @@ static lh_err send_lease(struct wk_worker *w)
     m.claimed = claims;
     m.tokens_per_s = w->tokens_per_s;
     m.tokens = w->count.tokens;
-    m.drained = wk_drained(w);
+    m.drained = w->telling_drained = wk_drained(w);
     m.done = w->telling_done = all_ended(w);
     if (!err) {
         m.n_durable = list_points(w, false, item, list);

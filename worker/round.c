@@ -235,7 +235,7 @@ static void boundary(void *arg)
     if (w->queued < w->conf.queue_units && may && !w->leased_out) wk_lease_soon(w);
     bool stuck = must_wait(w);
     if (!may || stuck || !plan_step(w)) {
-        if (w->phase >= LH_PHASE_DRAIN) wk_lease_soon(w);
+        if (wk_drained(w) && !w->told_drained) wk_lease_soon(w); // else at the usual pace
         note_idle(w, may && (stuck || !w->leased_out) && w->count.steps > 0);
         return;
     }

@@ -162,8 +162,9 @@ struct wk_worker {
     uint64_t member_timer;
     uint32_t member_tries;
     bool joined, started, want_lease;
-    bool telling_done, told_done; // the coordinator is being told of the end, has been
-    bool leased_out;              // the last answer had nothing more
+    bool telling_done, told_done;       // the coordinator is being told of the end, has been
+    bool telling_drained, told_drained; // the same, of having drained
+    bool leased_out;                    // the last answer had nothing more
     uint8_t phase;
     uint32_t local_steps;
     // training
