@@ -1,6 +1,8 @@
 // The tool's frame: finds the command, prints help, complains. See cli.h.
 #include "deploy/cli.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -174,5 +176,18 @@ lh_err dp_flags(const struct dp_usage *usage, int argc, char **argv, struct dp_t
             LH_TRY(keep_text(rest, "arguments", argv[i]));
         }
     }
+    return LH_OK;
+}
+
+lh_err dp_number(const char *flag, const char *text, uint64_t min, uint64_t max, uint64_t *out)
+{
+    char *end;
+    if (!text) return LH_OK;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end || errno || value < min || value > max)
+        return lh_fail(LH_ERR_INVALID, "%s %.40s: want a number from %" PRIu64 " to %" PRIu64, flag,
+                       text, min, max);
+    *out = value;
     return LH_OK;
 }

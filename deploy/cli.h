@@ -3,11 +3,11 @@
 #define DP_CLI_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "common/buf.h"
 #include "common/err.h"
-#include "common/exit.h"
 #include "common/exit.h"
 
 // Exit codes of every command: those of all programs (common/exit.h).
@@ -59,5 +59,10 @@ struct dp_usage {
 // flag. *help is set for --help, after it was printed to stdout.
 LH_MUST lh_err dp_flags(const struct dp_usage *usage, int argc, char **argv, struct dp_texts *rest,
                         bool *help);
+
+// Reads a flag's whole number from min to max; NULL, of a flag that was not given: *out stays.
+// LH_ERR_INVALID.
+LH_MUST lh_err dp_number(const char *flag, const char *text, uint64_t min, uint64_t max,
+                         uint64_t *out);
 
 #endif

@@ -7,6 +7,7 @@ const struct dp_command dp_commands[] = {
     {"certs", dp_cmd_certs, "Make and list certificates; make a job key"},
     {"config", dp_cmd_config, "Check a configuration file, explain its settings"},
     {"data", dp_cmd_data, "Turn text into token files and the manifest of their units"},
+    {"drain", dp_cmd_drain, "Let a run, a region or a worker finish its work and stand still"},
     {"eval", dp_cmd_eval, "Held-out losses of a parameter file"},
     {"get", dp_cmd_get, "What a running coordinator knows of workers, shards, regions, leases"},
     {"checkpoint", dp_cmd_checkpoint, "List and verify checkpoints"},

@@ -6,19 +6,6 @@
 #include "deploy/commands.h"
 #include "deploy/data.h"
 
-// A count in decimal; NULL leaves what is there.
-static LH_MUST lh_err parse_count(const char *flag, const char *text, uint64_t *out)
-{
-    char *end;
-    if (!text) return LH_OK;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end || errno)
-        return lh_fail(LH_ERR_INVALID, "%s %.40s: a number is wanted", flag, text);
-    *out = value;
-    return LH_OK;
-}
-
 static LH_MUST lh_err run(int argc, char **argv)
 {
     const char *unit = NULL, *sequence = NULL, *limit = NULL, *file = NULL, *bits = NULL;
@@ -50,11 +37,11 @@ static LH_MUST lh_err run(int argc, char **argv)
     if (help) return LH_OK;
     if (rest.count != 1 || strcmp(rest.at[0], "prepare") != 0 || !conf.text || !conf.out)
         return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-    LH_TRY(parse_count("--unit-tokens", unit, &conf.unit_tokens));
-    LH_TRY(parse_count("--sequence", sequence, &conf.sequence));
-    LH_TRY(parse_count("--limit-bytes-per-language", limit, &conf.limit_bytes));
-    LH_TRY(parse_count("--tokens-per-file", file, &conf.file_tokens));
-    LH_TRY(parse_count("--bits", bits, &width));
+    LH_TRY(dp_number("--unit-tokens", unit, 0, UINT64_MAX, &conf.unit_tokens));
+    LH_TRY(dp_number("--sequence", sequence, 0, UINT64_MAX, &conf.sequence));
+    LH_TRY(dp_number("--limit-bytes-per-language", limit, 0, UINT64_MAX, &conf.limit_bytes));
+    LH_TRY(dp_number("--tokens-per-file", file, 0, UINT64_MAX, &conf.file_tokens));
+    LH_TRY(dp_number("--bits", bits, 0, UINT64_MAX, &width));
     if (width != 16 && width != 32) return lh_fail(LH_ERR_INVALID, "--bits %.40s: 16 or 32", bits);
     conf.token_bytes = width == 16 ? 2 : 4;
     return dp_data_prepare(&conf);

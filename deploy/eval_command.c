@@ -40,10 +40,8 @@ static LH_MUST lh_err evaluate(const struct request *q)
     struct wk_shape shape;
     float *parameters = NULL;
     struct dp_eval_row *row = NULL;
-    char *end = NULL;
-    uint64_t bytes = q->bytes ? strtoull(q->bytes, &end, 10) : 0;
-    if (end && (*end || q->bytes[0] < '0' || q->bytes[0] > '9'))
-        return lh_fail(LH_ERR_INVALID, "--bytes %.40s: a number is wanted", q->bytes);
+    uint64_t bytes = 0;
+    LH_TRY(dp_number("--bytes", q->bytes, 0, UINT64_MAX, &bytes));
     lh_err err = dp_manifest_load(q->manifest, &manifest);
     if (!err) err = wk_shape_parse(manifest.model_json ? manifest.model_json : "", &shape);
     if (!err) err = dp_units_load(q->data, &units);

@@ -5,19 +5,13 @@
 // without control characters, and a field that is missing is "-".
 #include "deploy/get.h"
 
-#include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
 #include "deploy/files.h"
+#include "deploy/table.h"
 
-struct column {
-    const char *title, *key;
-    int width; // negative: to the left
-};
-
-static const struct column workers[] = {
+static const struct dp_column workers[] = {
     {"NAME", "name", -20},
     {"REGION", "region", -12},
     {"LIVE", "live", -5},
@@ -29,17 +23,17 @@ static const struct column workers[] = {
     {"SILENT S", "silent_s", 9},
     {NULL, NULL, 0},
 };
-static const struct column shards[] = {
+static const struct dp_column shards[] = {
     {"SHARD", "shard", 5},   {"ADDRESS", "address", -24},
     {"EPOCH", "epoch", 6},   {"VERSION", "version", 9},
     {"STABLE", "stable", 9}, {"PLAN", "plan", 5},
     {"PHASE", "phase", -10}, {NULL, NULL, 0},
 };
-static const struct column regions[] = {
+static const struct dp_column regions[] = {
     {"REGION", "region", -12}, {"WORKERS", "workers", 8},        {"LIVE", "live", 5},
     {"TOKENS", "tokens", 12},  {"TOKENS/S", "tokens_per_s", 10}, {NULL, NULL, 0},
 };
-static const struct column leases[] = {
+static const struct dp_column leases[] = {
     {"UNITS", "units", 9},
     {"FREE", "free", 9},
     {"LEASED", "leased", 9},
@@ -111,75 +105,26 @@ static json_t *own_array(const json_t *status, const char *key)
     return json_is_array(rows) ? json_incref(rows) : json_array();
 }
 
-static void put_cell(struct lh_buf *out, const json_t *value, int width)
-{
-    char text[128] = "-";
-    if (json_is_string(value))
-        snprintf(text, sizeof text, "%s", json_string_value(value));
-    else if (json_is_integer(value))
-        snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
-    else if (json_is_real(value))
-        snprintf(text, sizeof text, "%.1f", json_real_value(value));
-    else if (json_is_boolean(value))
-        snprintf(text, sizeof text, "%s", json_is_true(value) ? "yes" : "no");
-    for (char *at = text; *at; at++)
-        if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
-    dp_put(out, "%*s", width, text);
-}
-
-static void put_table(struct lh_buf *out, const struct column *columns, const json_t *rows)
-{
-    size_t i;
-    json_t *row;
-    for (const struct column *c = columns; c->title; c++)
-        dp_put(out, "%s%*s", c == columns ? "" : " ", c->width, c->title);
-    dp_put(out, "\n");
-    json_array_foreach(rows, i, row)
-    {
-        for (const struct column *c = columns; c->title; c++) {
-            dp_put(out, "%s", c == columns ? "" : " ");
-            put_cell(out, json_object_get(row, c->key), c->width);
-        }
-        dp_put(out, "\n");
-    }
-}
-
-static LH_MUST lh_err put_json(struct lh_buf *out, const json_t *rows)
-{
-    char *text = json_dumps(rows, JSON_INDENT(2));
-    if (!text) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the answer");
-    dp_put(out, "%s\n", text);
-    free(text);
-    return LH_OK;
-}
-
-lh_err dp_get_show(const char *part, struct lh_span status, bool json, struct lh_buf *out)
+lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_buf *out)
 {
     static const struct {
         const char *name;
-        const struct column *columns;
+        const struct dp_column *columns;
     } parts[] = {
         {"workers", workers}, {"shards", shards}, {"regions", regions}, {"leases", leases}};
     size_t p = 0;
     while (p < LH_COUNT(parts) && strcmp(parts[p].name, part) != 0) p++;
     if (p == LH_COUNT(parts))
         return lh_fail(LH_ERR_INVALID, "%.40s: want workers, shards, regions or leases", part);
-    json_t *all = json_loadb((const char *)status.data, status.len, JSON_REJECT_DUPLICATES, NULL);
-    const char *role = json_string_value(json_object_get(all, "role"));
-    if (!role || strcmp(role, "coordinator") != 0) {
-        json_decref(all);
-        return lh_fail(LH_ERR_MALFORMED, "the answer is no coordinator's status");
-    }
-    const struct column *columns = parts[p].columns;
-    json_t *rows = columns == regions  ? all_regions(all)
-                   : columns == leases ? all_leases(all)
-                                       : own_array(all, part);
+    const struct dp_column *columns = parts[p].columns;
+    json_t *rows = columns == regions  ? all_regions(status)
+                   : columns == leases ? all_leases(status)
+                                       : own_array(status, part);
     lh_err err = LH_OK;
     if (json)
-        err = put_json(out, rows);
+        err = dp_table_json(out, rows);
     else
-        put_table(out, columns, rows);
+        dp_table_put(out, columns, rows);
     json_decref(rows);
-    json_decref(all);
     return err ? err : lh_buf_err(out);
 }

@@ -2,13 +2,14 @@
 #ifndef DP_GET_H
 #define DP_GET_H
 
+#include <jansson.h>
 #include <stdbool.h>
 
 #include "common/buf.h"
 #include "common/err.h"
 
 // Appends one part ("workers", "shards", "regions", "leases") of a coordinator's status, as a table
-// for people or as JSON. LH_ERR_INVALID: no such part; LH_ERR_MALFORMED: no coordinator's status.
-LH_MUST lh_err dp_get_show(const char *part, struct lh_span status, bool json, struct lh_buf *out);
+// for people or as JSON. LH_ERR_INVALID: no such part.
+LH_MUST lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_buf *out);
 
 #endif

@@ -73,19 +73,6 @@ static LH_MUST lh_err make(const struct request *q)
     return err;
 }
 
-static LH_MUST lh_err parse_number(const char *flag, const char *text, uint64_t max, uint64_t *out)
-{
-    char *end;
-    if (!text) return LH_OK;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end || errno || value > max)
-        return lh_fail(LH_ERR_INVALID, "%s %.40s: a number up to %" PRIu64 " is wanted", flag, text,
-                       max);
-    *out = value;
-    return LH_OK;
-}
-
 static LH_MUST lh_err run(int argc, char **argv)
 {
     struct request q = {.out = ".", .shards = 1, .seed = 1};
@@ -108,9 +95,8 @@ static LH_MUST lh_err run(int argc, char **argv)
     if (help) return LH_OK;
     if (rest.count != 1 || strcmp(rest.at[0], "init") != 0 || !q.shape)
         return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-    LH_TRY(parse_number("--shards", shards, 65536, &q.shards));
-    LH_TRY(parse_number("--seed", seed, UINT64_MAX, &q.seed));
-    if (!q.shards) return lh_fail(LH_ERR_INVALID, "--shards 0: at least 1");
+    LH_TRY(dp_number("--shards", shards, 1, 65536, &q.shards));
+    LH_TRY(dp_number("--seed", seed, 0, UINT64_MAX, &q.seed));
     return make(&q);
 }
 

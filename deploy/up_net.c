@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "deploy/links.h"
 #include "deploy/up.h"
 
 enum { PORT_EMULATED = 7400 };
@@ -104,11 +105,12 @@ static LH_MUST lh_err emulated(struct dp_up *up)
         snprintf(node->address, sizeof node->address, "10.77.%u.1:%u", node->region + 1,
                  PORT_EMULATED + used[node->region]++);
     }
-    return LH_OK;
+    return dp_links_keep(up->dir, instance, up->t->region[up->t->coordinator].name);
 }
 
 lh_err dp_net_up(struct dp_up *up)
 {
+    dp_links_forget(up->dir); // an `up` that was killed could not
     return up->flags.no_wan ? loopback(up) : emulated(up);
 }
 
@@ -116,6 +118,7 @@ void dp_net_down(struct dp_up *up)
 {
     if (!up->emulated) return;
     up->emulated = false;
+    dp_links_forget(up->dir);
     lh_err err = dp_wan_down(&up->wan, true);
     if (err) fprintf(stderr, "longhaul up: %s\n", lh_err_text(err));
 }

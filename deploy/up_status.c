@@ -92,6 +92,7 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
         .budget_tokens = count(o, "budget_tokens"),
         .units = count(o, "units"),
         .credited = count(o, "credited"),
+        .draining = json_is_true(json_object_get(o, "draining")),
     };
     text(o, "role", out->role, sizeof out->role);
     text(o, "region", out->region, sizeof out->region);

@@ -9,7 +9,7 @@
 //                 "epoch", "digest", "parameters", "staleness": {"p50", "p99", "max", "bound"},
 //                 "admitted", "refused", "credited"}]}
 //   coordinator  {"role": "coordinator", "pid", "phase", "credited_tokens", "budget_tokens",
-//                 "units", "credited"}
+//                 "units", "credited", "draining"}
 //
 // A field that is absent is 0: an older program still shows. A file that is no such object changes
 // nothing (LH_ERR_MALFORMED): the last one stays.
@@ -52,6 +52,7 @@ struct dp_status {
     struct dp_holding shard[DP_SHARDS_MAX];
     unsigned shards;
     uint64_t credited_tokens, budget_tokens, units, credited; // coordinator
+    bool draining; // coordinator: an operator drains the run
 };
 
 LH_MUST lh_err dp_status_parse(struct lh_span json, struct dp_status *out);

@@ -43,6 +43,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     LH_TRY_TO(fail, err, conf->env->ops->files->make_dir(conf->env, conf->dir));
     LH_TRY_TO(fail, err, ps_store_open(conf->env, conf->dir, &c->store));
     LH_TRY_TO(fail, err, ps_co_load_members(c));
+    LH_TRY_TO(fail, err, ps_co_load_drains(c));
     LH_TRY_TO(fail, err, ps_co_load_points(c));
     LH_TRY_TO(fail, err, ps_co_load_plan(c));
     c->service = (struct lh_service){c, ps_coordinator_on_call};
@@ -74,11 +75,6 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     free(c->shard);
     free(c->lease);
     free(c);
-}
-
-void ps_coordinator_drain(struct ps_coordinator *c)
-{
-    c->draining = true;
 }
 
 // ---------------------------------------------------------------- points and credit
@@ -223,14 +219,6 @@ static void on_status(void *self, struct lh_request *rq, const ProtobufCMessage 
     ps_answer_json(rq, err, &json);
 }
 
-static void on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m)
-{
-    (void)m;
-    ps_coordinator_drain(self);
-    Longhaul__V1__DrainReply out = LONGHAUL__V1__DRAIN_REPLY__INIT;
-    lh_reply(rq, &out.base);
-}
-
 lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
                               const struct lh_peer *peer, const struct lh_call_ops **ops,
                               void **call_self)
@@ -258,7 +246,7 @@ lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
         break;
     case LH_RPC_DRAIN:
         type = &longhaul__v1__drain_request__descriptor;
-        handle = on_drain;
+        handle = ps_co_on_drain;
         break;
     case LH_RPC_HEALTH_CHECK:
         type = &grpc__health__v1__health_check_request__descriptor;
@@ -280,11 +268,11 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
         json_array_append_new(final, json_pack("{s:i s:I s:s}", "shard", (int)i, "version",
                                                (json_int_t)w->final[i].version, "digest", hex));
     }
-    return json_pack("{s:s s:s s:I s:I s:b s:b s:b s:f s:I s:i s:f s:o}", "name", w->name, "region",
-                     w->region, "granted", (json_int_t)w->granted, "incarnation",
-                     (json_int_t)w->incarnation, "live", w->live, "drained", w->drained, "done",
-                     w->done, "tokens_per_s", w->tokens_per_s, "tokens", (json_int_t)w->tokens, "h",
-                     (int)ps_co_local_steps(c, w), "silent_s",
+    return json_pack("{s:s s:s s:I s:I s:b s:b s:b s:b s:f s:I s:i s:f s:o}", "name", w->name,
+                     "region", w->region, "granted", (json_int_t)w->granted, "incarnation",
+                     (json_int_t)w->incarnation, "live", w->live, "draining", ps_co_draining(c, w),
+                     "drained", w->drained, "done", w->done, "tokens_per_s", w->tokens_per_s,
+                     "tokens", (json_int_t)w->tokens, "h", (int)ps_co_local_steps(c, w), "silent_s",
                      (double)(lh_now(c->conf.env) - w->seen_ns) / LH_SECOND, "final", final);
 }
 
@@ -299,7 +287,7 @@ static json_t *shard_status(const struct ps_coordinator *c, uint32_t i)
 
 lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
 {
-    json_t *workers = json_array(), *shards = json_array();
+    json_t *workers = json_array(), *shards = json_array(), *drained = json_array();
     uint64_t credited = 0, leased = 0;
     for (uint32_t i = 0; i < c->workers; i++)
         json_array_append_new(workers, worker_status(c, &c->worker[i]));
@@ -309,13 +297,16 @@ lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
         credited += ps_co_credited(c, u);
         leased += c->lease[u] != CO_FREE && !ps_co_credited(c, u);
     }
-    json_t *root = json_pack(
-        "{s:s s:s s:s s:b s:I s:I s:I s:I s:I s:I s:o s:o}", "role", "coordinator", "address",
-        c->address, "phase", lh_phase_name(c->plan.phase), "draining", c->draining,
-        "credited_tokens", (json_int_t)ps_co_credited_tokens(c), "budget_tokens",
-        (json_int_t)c->conf.budget_tokens, "units", (json_int_t)c->conf.units->count, "credited",
-        (json_int_t)credited, "leased", (json_int_t)leased, "plan", (json_int_t)c->plan.number,
-        "workers", workers, "shards", shards);
+    for (uint32_t i = 0; i < c->drained_regions; i++)
+        json_array_append_new(drained, json_string(c->drained_region[i]));
+    json_t *root =
+        json_pack("{s:s s:s s:s s:b s:b s:o s:I s:I s:I s:I s:I s:I s:o s:o}", "role",
+                  "coordinator", "address", c->address, "phase", lh_phase_name(c->plan.phase),
+                  "draining", c->draining, "ending", c->ending, "drained_regions", drained,
+                  "credited_tokens", (json_int_t)ps_co_credited_tokens(c), "budget_tokens",
+                  (json_int_t)c->conf.budget_tokens, "units", (json_int_t)c->conf.units->count,
+                  "credited", (json_int_t)credited, "leased", (json_int_t)leased, "plan",
+                  (json_int_t)c->plan.number, "workers", workers, "shards", shards);
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     if (!text) return LH_ERR_NO_MEMORY;

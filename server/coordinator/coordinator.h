@@ -4,7 +4,7 @@
 // is answered: incarnation numbers, leases, plans, stable points. The ledger of credited units is a
 // view of the shards' logs, as their servers report it, never its own claim (PROTOCOL 20).
 //
-// Files: member.c (join, lease), report.c (servers), plan.c (phases, live workers, H), status.c.
+// Files: member.c (join, lease), drain.c (what operators ask), plan.c (phases, live workers, H).
 #ifndef PS_COORDINATOR_H
 #define PS_COORDINATOR_H
 
@@ -43,7 +43,7 @@ struct ps_co_point {
     struct lh_hash chain;
 };
 
-enum { PS_ATTEMPTS = 16 };
+enum { PS_ATTEMPTS = 16, PS_DRAINED_REGIONS_MAX = 64 };
 
 struct ps_co_worker {
     uint64_t id;
@@ -53,6 +53,9 @@ struct ps_co_worker {
     uint64_t incarnation;          // as last seen
     int64_t seen_ns;
     bool joined, live, drained, done;
+    bool asked;      // an operator wants this worker drained
+    bool left;       // it, or its region, was asked to drain, and it has: it counts no more
+    int64_t left_ns; // since when; 0: its leases went to others
     double tokens_per_s;
     uint64_t tokens;
     struct ps_co_point *final; // manifest->shards of them, when done
@@ -82,7 +85,10 @@ struct ps_coordinator {
     struct lh_service service;
     uint64_t timer;
     int64_t started_ns;
-    bool draining, stopped; // draining: asked by an operator
+    char drained_region[PS_DRAINED_REGIONS_MAX][LH_NAME_SIZE];
+    uint32_t drained_regions;
+    bool draining, ending; // the whole run, by an operator: to stand still; to end here
+    bool stopped;
 };
 
 LH_MUST lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator **out);
@@ -92,8 +98,6 @@ LH_MUST lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_
                                       const struct lh_peer *peer, const struct lh_call_ops **ops,
                                       void **call_self);
 LH_MUST lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out);
-// An operator's wish: finish what is in flight and stand still; a restarted coordinator goes on.
-void ps_coordinator_drain(struct ps_coordinator *c);
 
 // ---- between the files of the coordinator
 void ps_co_fatal(struct ps_coordinator *c, lh_err err);
@@ -101,6 +105,14 @@ bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit);
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c);
 void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+// drain.c
+void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+LH_MUST lh_err ps_co_load_drains(struct ps_coordinator *c); // after the members
+// Was this worker asked to drain: by itself or with its region; those, or with the whole run.
+bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w);
+bool ps_co_draining(const struct ps_coordinator *c, const struct ps_co_worker *w);
+// Lets workers that drained go: out of the plan, and a little later their leases.
+void ps_co_let_go(struct ps_coordinator *c);
 void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 void ps_co_free_leases(struct ps_coordinator *c,
                        uint32_t worker); // of one that is gone; uncommitted

@@ -253,7 +253,8 @@ static lh_err grant(struct ps_coordinator *c, uint32_t w, const Longhaul__V1__Le
     for (uint64_t u = 0; u < c->conf.units->count && n < UNITS_PER_LEASE; u++)
         if (c->lease[u] == w + 1 && !ps_co_credited(c, u) && !listed(m->claimed, m->n_claimed, u))
             units[n++] = u;
-    bool open = c->plan.phase == LH_PHASE_RUN && !c->draining && c->worker[w].live;
+    bool open =
+        c->plan.phase == LH_PHASE_RUN && c->worker[w].live && !ps_co_draining(c, &c->worker[w]);
     uint64_t budget = c->conf.budget_tokens ? c->conf.budget_tokens : UINT64_MAX;
     uint64_t sum = open ? committed_tokens(c) : 0;
     while (open && n < m->want && n < UNITS_PER_LEASE && sum < budget) {
@@ -311,7 +312,8 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
         Longhaul__V1__LeaseReply out = LONGHAUL__V1__LEASE_REPLY__INIT;
         out.n_units = count;
         out.units = units;
-        out.phase = c->draining && c->plan.phase == LH_PHASE_RUN ? LH_PHASE_DRAIN : c->plan.phase;
+        bool drain = c->plan.phase == LH_PHASE_RUN && ps_co_draining(c, w);
+        out.phase = drain ? LH_PHASE_DRAIN : c->plan.phase;
         out.start = out.phase >= LH_PHASE_RUN;
         out.local_steps = ps_co_local_steps(c, w);
         out.n_shards = addresses(c, item, list);

@@ -1,8 +1,9 @@
 // The plan: phases of the run, live workers, local steps (DESIGN 6, 10).
 //
-// WAIT until everybody expected is here; RUN until the budget is leased and credited; DRAIN until
-// every live worker has nothing undecided; CLOSE until every shard took that plan; then END. Each
-// change is stored, then handed to the servers, whose logs record it.
+// WAIT until everybody expected is here; RUN until the budget is leased and credited, or an
+// operator ends the run; DRAIN until every live worker has nothing undecided; CLOSE until every
+// shard took that plan; then END. Each change is stored, then handed to the servers, whose logs
+// record it.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -68,7 +69,7 @@ static bool update_live(struct ps_coordinator *c)
         if (!w->live && alive && w->joined)
             lh_logf(c->conf.log, LH_INFO, "worker.back", "%s of %s", w->name, w->region);
         w->live = alive;
-        if (alive) live[n++] = w->id;
+        if (alive && !w->left) live[n++] = w->id;
     }
     qsort(live, n, sizeof *live, ascending);
     if (n == c->plan.live && (n == 0 || memcmp(live, c->plan.worker, n * sizeof *live) == 0))
@@ -85,7 +86,7 @@ uint32_t ps_co_local_steps(const struct ps_coordinator *c, const struct ps_co_wo
     if (fixed) return fixed;
     double fastest = 0;
     for (uint32_t i = 0; i < c->workers; i++)
-        if (c->worker[i].live && c->worker[i].tokens_per_s > fastest)
+        if (c->worker[i].live && !c->worker[i].left && c->worker[i].tokens_per_s > fastest)
             fastest = c->worker[i].tokens_per_s;
     if (!c->conf.dylu || fastest <= 0 || w->tokens_per_s <= 0) return c->conf.h_base;
     double h = round(c->conf.h_base * w->tokens_per_s / fastest); // DyLU: equal time a round
@@ -138,9 +139,12 @@ static uint8_t next_phase(const struct ps_coordinator *c)
 {
     switch (c->plan.phase) {
     case LH_PHASE_WAIT: return everybody_here(c) ? LH_PHASE_RUN : LH_PHASE_WAIT;
-    case LH_PHASE_RUN: return budget_met(c) && !c->draining ? LH_PHASE_DRAIN : LH_PHASE_RUN;
+    case LH_PHASE_RUN:
+        if (c->ending) return LH_PHASE_DRAIN;
+        return budget_met(c) && !c->draining ? LH_PHASE_DRAIN : LH_PHASE_RUN;
     case LH_PHASE_DRAIN:
-        if (!budget_met(c)) return LH_PHASE_RUN; // a shard lost history that credited units
+        // a shard lost history that credited units, or an operator took the end back
+        if (!c->ending && !budget_met(c)) return LH_PHASE_RUN;
         return all_drained(c) ? LH_PHASE_CLOSE : LH_PHASE_DRAIN;
     case LH_PHASE_CLOSE: return all_closed(c) ? LH_PHASE_END : LH_PHASE_CLOSE;
     default: return c->plan.phase;
@@ -156,6 +160,7 @@ static void name_end(struct ps_coordinator *c)
 void ps_co_tick(struct ps_coordinator *c)
 {
     if (c->stopped) return;
+    ps_co_let_go(c);
     bool changed = update_live(c);
     uint8_t phase = next_phase(c);
     if (c->plan.phase == LH_PHASE_END) return; // the run is over: nothing moves

@@ -157,11 +157,9 @@ def wrong_question(world):
 def operator(world):
     """`longhaul get`, as an operator uses it: from outside, and from the run's folder."""
     coordinator, _ = run(world)
-    world.certificate("admin", "europe", "boss")
-    who = ("--ca", world.path("ca", "ca.pem"), "--cert", world.path("certs", "boss.pem"),
-           "--key", world.path("certs", "boss.key"))
-    shards = json.loads(world.tool("get", "shards", "--coordinator", coordinator.address, *who,
-                                   "-o", "json"))
+    whole = world.admin(coordinator)
+    who = whole[2:]
+    shards = json.loads(world.tool("get", "shards", *whole, "-o", "json"))
     check([s["shard"] for s in shards] == [0, 1], f"{shards}")
     until("the coordinator writes where it is", lambda: coordinator.status().get("address"))
     leases = world.tool("get", "leases", "--dir", world.dir, *who)

@@ -165,12 +165,23 @@ class World:
                 "e2e_issue": "tests/e2e", "e2e_ask": "tests/e2e"}
         return os.path.join(self.build, room[name], name)
 
-    def tool(self, *line):
+    def try_tool(self, *line):
+        """(exit code, output, complaint) of the operator's tool."""
         done = subprocess.run([self.program("longhaul"), *line], capture_output=True, text=True,
                               check=False)
-        if done.returncode:
-            raise Failure(f"longhaul {' '.join(line)}: {done.returncode}: {done.stderr}")
-        return done.stdout
+        return done.returncode, done.stdout, done.stderr
+
+    def tool(self, *line):
+        code, said, complaint = self.try_tool(*line)
+        if code:
+            raise Failure(f"longhaul {' '.join(line)}: {code}: {complaint}")
+        return said
+
+    def admin(self, coordinator, name="boss", role="admin"):
+        """The flags under which the tool asks this coordinator."""
+        self.certificate(role, "europe", name)
+        return ("--coordinator", coordinator.address, "--ca", self.path("ca", "ca.pem"), "--cert",
+                self.path("certs", name + ".pem"), "--key", self.path("certs", name + ".key"))
 
     def make_data(self, units):
         make_text(self.path("text"), units // 3 * 1024 + 100)

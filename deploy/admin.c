@@ -1,0 +1,147 @@
+// Asks a running coordinator. See admin.h.
+#include "deploy/admin.h"
+
+#include <string.h>
+
+#include "common/certs.h"
+#include "common/check.h"
+#include "common/limits.h"
+#include "common/rpc.h"
+#include "common/transport_grpc.h"
+#include "deploy/links.h"
+#include "deploy/up_status.h"
+#include "longhaul/v1/member.pb-c.h"
+
+enum { WAIT_S = 10 };
+
+// ---------------------------------------------------------------- from a run's folder
+
+static LH_MUST lh_err find_address(struct dp_admin *a)
+{
+    char path[DP_PATH_SIZE];
+    struct lh_buf bytes = lh_buf(DP_STATUS_BYTES_MAX);
+    LH_TRY(dp_path(path, "%s/coordinator/status.json", a->dir));
+    lh_err err = dp_file_read(path, &bytes);
+    json_t *o = err ? NULL : json_loadb((const char *)bytes.data, bytes.len, 0, NULL);
+    const char *address = json_string_value(json_object_get(o, "address"));
+    if (!err && !address) err = lh_fail(LH_ERR_MALFORMED, "%s names no address", path);
+    if (!err && (size_t)snprintf(a->address, sizeof a->address, "%s", address) >= sizeof a->address)
+        err = lh_fail(LH_ERR_MALFORMED, "%s: address too long", path);
+    json_decref(o);
+    lh_buf_free(&bytes);
+    return err;
+}
+
+static LH_MUST lh_err complete(struct dp_admin *a)
+{
+    static const char *const file[] = {"ca.pem", "admin.pem", "admin.key"};
+    const char **out[] = {&a->ca, &a->cert, &a->key};
+    if (!a->coordinator && !a->dir)
+        return lh_fail(LH_ERR_INVALID, "whom to ask? --dir RUNDIR or --coordinator HOST:PORT");
+    for (size_t i = 0; i < LH_COUNT(file); i++) {
+        if (*out[i]) continue;
+        if (!a->dir)
+            return lh_fail(LH_ERR_INVALID, "--ca, --cert and --key are needed without --dir");
+        LH_TRY(dp_path(a->path[i], "%s/secrets/%s", a->dir, file[i]));
+        *out[i] = a->path[i];
+    }
+    if (!a->coordinator) return find_address(a);
+    if ((size_t)snprintf(a->address, sizeof a->address, "%s", a->coordinator) >= sizeof a->address)
+        return lh_fail(LH_ERR_INVALID, "--coordinator: address too long");
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- open, close
+
+lh_err dp_admin_open(struct dp_admin *a)
+{
+    struct lh_certs_info own;
+    LH_TRY(complete(a));
+    LH_TRY(lh_certs_inspect(a->cert, &own));
+    if (a->dir) LH_TRY(dp_links_enter(a->dir)); // before there is any other thread
+    LH_TRY(lh_env_real_create(&a->env));
+    const struct lh_grpc_conf conf = {.env = a->env,
+                                      .ca = a->ca,
+                                      .cert = a->cert,
+                                      .key = a->key,
+                                      .domain = own.domain,
+                                      .run = own.peer.run};
+    LH_TRY(lh_transport_grpc_create(&conf, &a->transport));
+    return a->transport->ops->dial(a->transport, a->address, LH_C, &a->link);
+}
+
+void dp_admin_close(struct dp_admin *a)
+{
+    if (a->transport) lh_transport_grpc_destroy(a->transport);
+    if (a->env) lh_env_real_destroy(a->env);
+    a->transport = NULL;
+    a->env = NULL;
+}
+
+// ---------------------------------------------------------------- questions
+
+struct asked {
+    struct lh_env *env;
+    lh_err (*take)(void *arg, const ProtobufCMessage *answer);
+    void *arg;
+    lh_err err;
+};
+
+static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
+{
+    struct asked *q = self;
+    q->err = !err && q->take ? q->take(q->arg, answer) : err;
+    lh_env_real_stop(q->env);
+}
+
+lh_err dp_admin_ask(struct dp_admin *a, enum lh_rpc rpc, const ProtobufCMessage *question,
+                    const ProtobufCMessageDescriptor *answer,
+                    lh_err (*take)(void *arg, const ProtobufCMessage *answer), void *arg)
+{
+    struct asked q = {a->env, take, arg, LH_OK};
+    struct lh_unary *call;
+    LH_TRY(
+        lh_unary_start(a->link, rpc, WAIT_S * LH_SECOND, question, answer, on_answer, &q, &call));
+    lh_env_real_run(a->env);
+    if (lh_exit_of(q.err) != LH_EXIT_UNREACHABLE) return q.err;
+    char why[200]; // the text belongs to the error that is being replaced
+    snprintf(why, sizeof why, "%s", lh_err_text(q.err));
+    return lh_fail(LH_ERR_UNAVAILABLE, "no coordinator answers (is the run up?): %s", why);
+}
+
+lh_err dp_admin_parse(const char *text, json_t **out)
+{
+    json_t *all = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const char *role = json_string_value(json_object_get(all, "role"));
+    *out = NULL;
+    if (!role || strcmp(role, "coordinator") != 0) {
+        json_decref(all);
+        return lh_fail(LH_ERR_MALFORMED, "the answer is no coordinator's status");
+    }
+    *out = all;
+    return LH_OK;
+}
+
+static LH_MUST lh_err take_status(void *arg, const ProtobufCMessage *answer)
+{
+    return dp_admin_parse(((const Longhaul__V1__StatusReply *)answer)->json, arg);
+}
+
+lh_err dp_admin_status(struct dp_admin *a, json_t **out)
+{
+    Longhaul__V1__StatusRequest question = LONGHAUL__V1__STATUS_REQUEST__INIT;
+    *out = NULL;
+    return dp_admin_ask(a, LH_RPC_STATUS, &question.base, &longhaul__v1__status_reply__descriptor,
+                        take_status, out);
+}
+
+static void on_pause_over(void *arg)
+{
+    lh_env_real_stop(arg);
+}
+
+void dp_admin_pause(struct dp_admin *a, int64_t ns)
+{
+    (void)lh_after(a->env, ns, on_pause_over, a->env);
+    lh_env_real_run(a->env);
+}

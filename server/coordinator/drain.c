@@ -1,0 +1,214 @@
+// What operators ask: that the run, a region or a worker drains, or that the run ends here.
+//
+// Who drains finishes what is in flight and gets no new units; it stands still and follows on. A
+// wish is durable before it is answered and holds over restarts of both sides until it is undone.
+// Keys of the store: drain/run (u8: 1 = end), drain/region/NAME, drain/worker/ID (hex).
+//
+// 1. The whole run stands still with its plan as it is: the last pushes weigh as the others did.
+// 2. A worker that leaves by itself or with its region leaves the plan once it has drained: nobody
+//    waits for it, the others weigh more. Its leases go to others a little later, when the servers'
+//    reports have told which of them its last pushes credited.
+// 3. An end is taken back only before the shards begin to close.
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/coordinator.h"
+
+static const int64_t REPORTED_NS = 2 * LH_SECOND; // servers report twice a second
+
+// ---------------------------------------------------------------- who
+
+static uint32_t region_place(const struct ps_coordinator *c, const char *region)
+{
+    uint32_t i = 0;
+    while (i < c->drained_regions && strcmp(c->drained_region[i], region) != 0) i++;
+    return i;
+}
+
+bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    return w->asked || region_place(c, w->region) < c->drained_regions;
+}
+
+bool ps_co_draining(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    return c->draining || ps_co_leaving(c, w);
+}
+
+// The only worker of that name, in `region` if one is given.
+static LH_MUST lh_err find_worker(struct ps_coordinator *c, const char *region, const char *name,
+                                  struct ps_co_worker **out)
+{
+    *out = NULL;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct ps_co_worker *w = &c->worker[i];
+        if (strcmp(w->name, name) != 0 || (region[0] && strcmp(w->region, region) != 0)) continue;
+        if (*out)
+            return lh_fail(LH_ERR_INVALID, "%.64s is a worker of %s and of %s: name its region",
+                           name, (*out)->region, w->region);
+        *out = w;
+    }
+    return *out ? LH_OK
+                : lh_fail(LH_ERR_NOT_FOUND, "no worker %.64s%s%.64s in this run", name,
+                          region[0] ? " of " : "", region);
+}
+
+// ---------------------------------------------------------------- what is stored
+
+static void worker_key(char out[32], const struct ps_co_worker *w)
+{
+    snprintf(out, 32, "drain/worker/%016" PRIx64, w->id);
+}
+
+static void load_worker(void *arg, const char *key, struct lh_span value)
+{
+    (void)value;
+    struct ps_coordinator *c = arg;
+    uint64_t id = strtoull(key + strlen("drain/worker/"), NULL, 16);
+    for (uint32_t i = 0; i < c->workers; i++) c->worker[i].asked |= c->worker[i].id == id;
+}
+
+static void load_region(void *arg, const char *key, struct lh_span value)
+{
+    (void)value;
+    struct ps_coordinator *c = arg;
+    const char *region = key + strlen("drain/region/");
+    if (c->drained_regions == PS_DRAINED_REGIONS_MAX || strlen(region) >= LH_NAME_SIZE) return;
+    memcpy(c->drained_region[c->drained_regions++], region, strlen(region) + 1);
+}
+
+lh_err ps_co_load_drains(struct ps_coordinator *c)
+{
+    struct lh_span run;
+    ps_store_each(c->store, "drain/worker/", load_worker, c);
+    ps_store_each(c->store, "drain/region/", load_region, c);
+    c->draining = ps_store_get(c->store, "drain/run", &run);
+    c->ending = c->draining && run.len == 1 && run.data[0] == 1;
+    return LH_OK;
+}
+
+// Puts a mark or takes it away.
+static LH_MUST lh_err mark(struct ps_coordinator *c, const char *key, uint8_t value, bool undo)
+{
+    if (!undo) return ps_store_put(c->store, key, lh_span(&value, 1));
+    struct lh_span old;
+    if (ps_store_get(c->store, key, &old)) ps_store_remove(c->store, key);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- the wishes
+
+static LH_MUST lh_err drain_run(struct ps_coordinator *c, bool end, bool undo)
+{
+    if (undo && c->plan.phase >= LH_PHASE_CLOSE)
+        return lh_fail(LH_ERR_INVALID, "too late: the run is %s", lh_phase_name(c->plan.phase));
+    if (end && c->plan.phase == LH_PHASE_WAIT)
+        return lh_fail(LH_ERR_INVALID, "the run still waits for its workers and shards: there is "
+                                       "nothing to end; stop its processes instead");
+    bool ending = !undo && (end || c->ending);
+    LH_TRY(mark(c, "drain/run", ending, undo));
+    c->draining = !undo;
+    c->ending = ending;
+    return LH_OK;
+}
+
+static LH_MUST lh_err drain_region(struct ps_coordinator *c, const char *region, bool undo)
+{
+    char key[32 + LH_NAME_SIZE];
+    bool known = false;
+    for (uint32_t i = 0; i < c->workers; i++) known |= !strcmp(c->worker[i].region, region);
+    uint32_t place = region_place(c, region);
+    bool drained = place < c->drained_regions;
+    if (!known && !drained)
+        return lh_fail(LH_ERR_NOT_FOUND, "no worker of a region %.64s in this run", region);
+    if (!drained && !undo && place == PS_DRAINED_REGIONS_MAX)
+        return lh_fail(LH_ERR_TOO_LARGE, "%d regions are drained, and more are not kept apart",
+                       PS_DRAINED_REGIONS_MAX);
+    snprintf(key, sizeof key, "drain/region/%s", region);
+    LH_TRY(mark(c, key, 0, undo));
+    if (!undo && !drained) // shorter than LH_NAME_SIZE, as a worker's own
+        memcpy(c->drained_region[c->drained_regions++], region, strlen(region) + 1);
+    if (undo && drained)
+        memcpy(c->drained_region[place], c->drained_region[--c->drained_regions], LH_NAME_SIZE);
+    return LH_OK;
+}
+
+static LH_MUST lh_err drain_worker(struct ps_coordinator *c, struct ps_co_worker *w, bool undo)
+{
+    char key[32];
+    if (undo && !w->asked && ps_co_leaving(c, w))
+        return lh_fail(LH_ERR_INVALID, "%s drains with its region %s: undo that", w->name,
+                       w->region);
+    worker_key(key, w);
+    LH_TRY(mark(c, key, 0, undo));
+    w->asked = !undo;
+    return LH_OK;
+}
+
+static LH_MUST lh_err drain(struct ps_coordinator *c, const Longhaul__V1__DrainRequest *m,
+                            struct ps_co_worker **worker)
+{
+    const char *region = m->region, *name = m->worker;
+    *worker = NULL;
+    if (m->end && (region[0] || name[0] || m->undo))
+        return lh_fail(LH_ERR_INVALID, "only a whole run can end");
+    if (name[0]) {
+        LH_TRY(find_worker(c, region, name, worker));
+        LH_TRY(drain_worker(c, *worker, m->undo));
+    } else if (region[0]) {
+        LH_TRY(drain_region(c, region, m->undo));
+    } else {
+        LH_TRY(drain_run(c, m->end, m->undo));
+    }
+    return ps_store_commit(c->store); // durable before it is answered
+}
+
+void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct ps_coordinator *c = self;
+    const Longhaul__V1__DrainRequest *m = (const Longhaul__V1__DrainRequest *)message;
+    struct ps_co_worker *worker;
+    lh_err err = drain(c, m, &worker);
+    if (err) {
+        lh_reply_error(rq, err, NULL);
+        if (lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
+        return;
+    }
+    Longhaul__V1__DrainReply out = LONGHAUL__V1__DRAIN_REPLY__INIT;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct ps_co_worker *w = &c->worker[i];
+        bool concerned = worker ? w == worker : !m->region[0] || !strcmp(w->region, m->region);
+        out.workers += concerned && w->live;
+        w->drained &= ps_co_draining(c, w); // until it says so anew
+    }
+    lh_logf(c->conf.log, LH_INFO, "run.drain", "%s%s %s%s%s asked by %s: %u live workers",
+            m->undo ? "undo " : "", m->end ? "end" : "drain", worker ? worker->name : "",
+            worker && m->region[0] ? " of " : "",
+            m->region[0] ? m->region : (worker ? "" : "the run"), lh_request_peer(rq)->name,
+            out.workers);
+    lh_reply(rq, &out.base);
+    ps_co_tick(c);
+}
+
+// ---------------------------------------------------------------- who has drained
+
+void ps_co_let_go(struct ps_coordinator *c)
+{
+    int64_t now = lh_now(c->conf.env);
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct ps_co_worker *w = &c->worker[i];
+        if (!ps_co_leaving(c, w)) {
+            w->left = false;
+        } else if (!w->left && w->drained) {
+            w->left = true;
+            w->left_ns = now;
+            lh_logf(c->conf.log, LH_INFO, "worker.drained", "%s of %s", w->name, w->region);
+        } else if (w->left && w->left_ns && now - w->left_ns >= REPORTED_NS) {
+            w->left_ns = 0;
+            ps_co_free_leases(c, i); // committed with the next change
+        }
+    }
+}

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""`longhaul drain` on a run that trains: parts of it stand still and go on, then it ends early.
+
+A worker, a region and the whole run are drained and go on again; what was asked holds over a kill
+of the coordinator and a restart of the worker. `--end` then ends the run long before its budget:
+every worker exits with 0, all replicas agree, and no unit is credited twice.
+"""
+import argparse
+import json
+import os
+import signal
+import sys
+
+from loopback import check, check_replicas, mark, steps, trained_on
+from world import REGIONS, World, until
+
+USAGE, MISSING, UNREACHABLE, DENIED, STOPPED = 2, 3, 4, 7, 8
+
+
+def drain(world, coordinator, *words):
+    return json.loads(world.tool("drain", *words, *world.admin(coordinator), "-o", "json"))
+
+
+def written(worker):
+    return os.stat(os.path.join(worker.dir, "status.json")).st_mtime_ns
+
+
+def fresh_steps(workers):
+    """Steps by statuses that were written from now on; they come about once a second."""
+    now = {w: written(w) for w in workers}
+    until("they write their status", lambda: all(written(w) > now[w] for w in workers))
+    check(all(w.status()["state"] == "draining" for w in workers), "it does not say so")
+    return [steps(w) for w in workers]
+
+
+def stands_still(workers, others):
+    """While the others train on, or some statuses later, these have trained no more."""
+    reached = fresh_steps(workers)
+    until("the others train on", trained_on(others, mark(others), 8))
+    check(fresh_steps(workers) == reached, "a drained worker trains on")
+
+
+def one_worker(world, coordinator, workers):
+    asia, others = workers[0], workers[1:]
+    answer = drain(world, coordinator, "worker", "asia-0", "--wait")
+    check(answer["complete"] and [w["name"] for w in answer["workers"]] == ["asia-0"], f"{answer}")
+    stands_still([asia], others)
+    status = coordinator.status()
+    check(not status["draining"] and status["phase"] == "running", f"the run drains, too: {status}")
+
+    coordinator.kill()
+    coordinator.start().listening()
+    until("the coordinator still holds to it", lambda: any(
+        w["name"] == "asia-0" and w["draining"] and w["drained"]
+        for w in coordinator.status().get("workers", [])))
+    check(asia.ask_to_end() == 0, f"a drained worker ended with {asia.process.returncode}")
+    asia.start()
+    until("it is back and drained", lambda: asia.status().get("state") == "draining")
+    stands_still([asia], others)
+
+    drain(world, coordinator, "worker", "asia/asia-0", "--undo")
+    until("it trains on", lambda: steps(asia) > 5)
+
+
+def one_region(world, coordinator, workers):
+    europe = next(w for w in workers if w.region == "europe")
+    others = [w for w in workers if w is not europe]
+    drain(world, coordinator, "region", "europe", "--wait")
+    stands_still([europe], others)
+    until("it is in the status", lambda: coordinator.status()["drained_regions"] == ["europe"])
+    code, _, complaint = world.try_tool("drain", "worker", europe.name, "--undo",
+                                        *world.admin(coordinator))
+    check(code == USAGE and "with its region europe" in complaint, f"{code}: {complaint}")
+    drain(world, coordinator, "region", "europe", "--undo")
+    until("it trains on", trained_on([europe], mark([europe]), 5))
+
+
+def whole_run(world, coordinator, workers):
+    answer = drain(world, coordinator, "run", "--wait")
+    check(answer["complete"] and answer["drained"] == 3, f"{answer}")
+    check(answer["phase"] == "running", f"the run stands still, it does not end: {answer}")
+    stands_still(workers, [])
+    sent = [w.status()["wire_up_bytes"] for w in workers]
+    fresh_steps(workers)
+    sent = [w.status()["wire_up_bytes"] - before for w, before in zip(workers, sent)]
+    # a word a second to the coordinator; asked in a loop these were 270 kB
+    check(max(sent) < 50000, f"drained workers sent {sent} bytes between two statuses")
+    again = drain(world, coordinator, "run", "--wait")  # asking twice changes nothing
+    check(again["complete"], f"{again}")
+    drain(world, coordinator, "run", "--undo")
+    until("all train on", trained_on(workers, mark(workers), 5))
+
+
+def refusals(world, coordinator, workers):
+    boss = world.admin(coordinator)
+    for words, code, says in (
+            (("worker", "nobody"), MISSING, "no worker nobody in this run"),
+            (("region", "atlantis"), MISSING, "no worker of a region atlantis"),
+            (("worker", "europe/asia-0"), MISSING, "no worker asia-0 of europe"),
+            (("everything",), USAGE, "run, region NAME or worker"),
+            (("region", "asia", "--end"), USAGE, "--end is for a whole run"),
+            (("run", "--timeout", "soon"), USAGE, "--timeout soon: want a number")):
+        got, _, complaint = world.try_tool("drain", *words, *boss)
+        check(got == code and says in complaint, f"{words}: {got}: {complaint}")
+    asia = world.admin(coordinator, "asia-0", "worker")
+    got, _, complaint = world.try_tool("drain", "run", *asia)
+    check(got == DENIED and "a worker may not call" in complaint, f"{got}: {complaint}")
+    # one that cannot drain: the command gives up waiting, the wish stays
+    workers[2].process.send_signal(signal.SIGSTOP)
+    got, said, _ = world.try_tool("drain", "worker", workers[2].name, "--wait", "--timeout", "1",
+                                  *boss)
+    workers[2].process.send_signal(signal.SIGCONT)
+    check(got == STOPPED and "0 of 1 live workers" in said, f"{got}: {said}")
+    check(drain(world, coordinator, "worker", workers[2].name, "--wait")["complete"],
+          "what was asked for is forgotten")
+    drain(world, coordinator, "worker", workers[2].name, "--undo")
+
+
+def ended(world, coordinator, servers, workers):
+    answer = drain(world, coordinator, "run", "--end", "--wait")
+    check(answer["complete"] and answer["phase"] == "ended", f"{answer}")
+    for worker in workers:
+        check(worker.end(120) == 0, f"{worker.name} ended with {worker.process.returncode}")
+        check(os.path.exists(os.path.join(worker.dir, "final.weights")), "no final weights")
+    check_replicas(servers, workers)
+    until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
+    status = coordinator.status()
+    logged = sum(s["credited"] for n in servers for s in n.status()["shards"])
+    check(0 < status["credited"] == logged < status["units"],
+          f"{status['credited']} of {status['units']} units are credited, {logged} in the logs")
+    code, _, complaint = world.try_tool("drain", "run", "--undo", *world.admin(coordinator))
+    check(code == USAGE and "too late: the run is ended" in complaint, f"{code}: {complaint}")
+    for node in [coordinator, *servers]:
+        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+    code, _, complaint = world.try_tool("drain", "run", *world.admin(coordinator))
+    check(code == UNREACHABLE and "no coordinator answers" in complaint, f"{code}: {complaint}")
+
+
+def run(world):
+    # nobody is to be taken for dead while it is stopped
+    coordinator = world.coordinator(**{"coordinator.worker_timeout_s": "120 s"})
+    coordinator.start().listening()
+    servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
+    workers = [world.worker(region, coordinator, **{"trainer.tokens_per_s": 1000}).start()
+               for region in REGIONS]
+    until("all workers train", trained_on(workers, {}, 4))
+    one_worker(world, coordinator, workers)
+    one_region(world, coordinator, workers)
+    whole_run(world, coordinator, workers)
+    refusals(world, coordinator, workers)
+    ended(world, coordinator, servers, workers)
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
+    given = flags.parse_args()
+    with World(given.build, units=900, keep=given.keep) as world:  # five minutes of training
+        run(world)
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
