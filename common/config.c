@@ -81,12 +81,14 @@ static LH_MUST lh_err set_row(struct lh_config *c, const struct lh_config_row *r
         return lh_fail(LH_ERR_NO_MEMORY, "no memory for settings");
     }
     if (!lh_config_parse(row, own, c->settings + row->offset)) {
-        char expected[256];
+        char expected[LH_CONFIG_EXPECTED], near[64];
         lh_config_expected(row, expected, sizeof expected);
+        bool found = lh_config_nearest_word(row, text, near);
         free(own);
         free(from);
-        return lh_fail(LH_ERR_CONFIG, "%s: %s: \"%.80s\" is not valid, expected %s", source,
-                       row->key, text, expected);
+        return lh_fail(LH_ERR_CONFIG, "%s: %s: \"%.80s\" is not valid%s%s%s, expected %s", source,
+                       row->key, text, found ? " (did you mean " : "", found ? near : "",
+                       found ? "?)" : "", expected);
     }
     free(value->text);
     free(value->source);
@@ -276,7 +278,7 @@ static const char *shown(const char *text)
 static void explain_row(const struct lh_config *c, const struct lh_config_row *row,
                         struct lh_buf *out)
 {
-    char expected[256];
+    char expected[LH_CONFIG_EXPECTED];
     const struct value *value = &c->value[row - c->table->row];
     lh_config_expected(row, expected, sizeof expected);
     put(out, "%s\n    %s.\n    type     %s: %s\n    default  %s\n", row->key, row->help,

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "common/nearest.h"
+
 struct suffix {
     const char *name;
     double factor;
@@ -80,6 +82,25 @@ static int word_of(const struct lh_config_row *row, const char *text, double *va
         return position;
     }
     return -1;
+}
+
+bool lh_config_nearest_word(const struct lh_config_row *row, const char *text, char out[64])
+{
+    struct lh_nearest near = lh_nearest(text);
+    bool found = false;
+    for (const char *at = row->type == LH_CONFIG_ENUM ? row->words : NULL; at;) {
+        char word[64];
+        size_t len;
+        const char *from = at, *number;
+        at = next_word(at, &len, &number);
+        snprintf(word, sizeof word, "%.*s", (int)len, from);
+        near.best = NULL; // set again by a nearer word only
+        lh_nearest_try(&near, word);
+        if (!near.best) continue;
+        memcpy(out, word, sizeof word);
+        found = true;
+    }
+    return found;
 }
 
 // ---------------------------------------------------------------- numbers

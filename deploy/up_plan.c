@@ -42,12 +42,18 @@ static double rice_bits(double p)
 
 static double bits_of(const struct wk_settings *w, double p)
 {
-    const char *name = wk_codec_name(w);
-    double chunk = 16.0 / LH_CHUNK; // one fp16
-    if (!strcmp(name, "dense-fp32")) return 32;
-    if (!strcmp(name, "dense-q4")) return 4 + chunk;
-    if (!strcmp(name, "dense-sign")) return 1 + chunk;
-    return p * (rice_bits(p) + (strstr(name, "fp32") ? 32 : 1)) + chunk;
+    static const struct {
+        const char *value;
+        double bits, chunk; // of a value; of a chunk: its fp16 numbers
+    } of[] = {{"sign", 1, 16}, {"q2", 2, 32},   {"q4", 4, 16},
+              {"q8", 8, 16},   {"fp16", 16, 0}, {"fp32", 32, 0}};
+    const char *name = wk_codec_name(w), *value = strchr(name, '-') + 1;
+    bool counts = strncmp(name, "threshold-", 10) == 0; // of 16 bits, one a chunk
+    size_t i = 0;
+    while (i + 1 < LH_COUNT(of) && strcmp(value, of[i].value)) i++;
+    double chunk = (of[i].chunk + (counts ? 16 : 0)) / LH_CHUNK;
+    if (wk_codec_is_dense(w)) return of[i].bits + chunk;
+    return p * (rice_bits(p) + of[i].bits) + chunk;
 }
 
 static double largest_server(const struct dp_topology *t)

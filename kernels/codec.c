@@ -6,9 +6,11 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/check.h"
+#include "common/nearest.h"
 #include "kernels/cpu/codec_ops.h"
 #include "kernels/cpu/codec_walk.h"
 #include "kernels/cpu/cpu_features.h"
@@ -17,23 +19,49 @@ static const struct {
     const char *name;
     uint8_t index, value;
 } codecs[] = {
-    {"topk-sign", LK_INDEX_RICE, LK_VALUE_SIGN},   {"topk-fp32", LK_INDEX_RICE, LK_VALUE_FP32},
-    {"dense-sign", LK_INDEX_DENSE, LK_VALUE_SIGN}, {"dense-q4", LK_INDEX_DENSE, LK_VALUE_Q4},
+    {"topk-sign", LK_INDEX_RICE, LK_VALUE_SIGN},
+    {"topk-q2", LK_INDEX_RICE, LK_VALUE_Q2},
+    {"topk-q4", LK_INDEX_RICE, LK_VALUE_Q4},
+    {"topk-q8", LK_INDEX_RICE, LK_VALUE_Q8},
+    {"topk-fp16", LK_INDEX_RICE, LK_VALUE_FP16},
+    {"topk-fp32", LK_INDEX_RICE, LK_VALUE_FP32},
+    {"threshold-sign", LK_INDEX_TENSOR, LK_VALUE_SIGN},
+    {"threshold-q2", LK_INDEX_TENSOR, LK_VALUE_Q2},
+    {"threshold-q4", LK_INDEX_TENSOR, LK_VALUE_Q4},
+    {"threshold-q8", LK_INDEX_TENSOR, LK_VALUE_Q8},
+    {"threshold-fp16", LK_INDEX_TENSOR, LK_VALUE_FP16},
+    {"threshold-fp32", LK_INDEX_TENSOR, LK_VALUE_FP32},
+    {"dense-sign", LK_INDEX_DENSE, LK_VALUE_SIGN},
+    {"dense-q2", LK_INDEX_DENSE, LK_VALUE_Q2},
+    {"dense-q4", LK_INDEX_DENSE, LK_VALUE_Q4},
+    {"dense-q8", LK_INDEX_DENSE, LK_VALUE_Q8},
+    {"dense-fp16", LK_INDEX_DENSE, LK_VALUE_FP16},
     {"dense-fp32", LK_INDEX_DENSE, LK_VALUE_FP32},
 };
 
+const char *lk_codec_word(size_t i)
+{
+    return i < LH_COUNT(codecs) ? codecs[i].name : NULL;
+}
+
 lh_err lk_codec_parse(const char *name, struct lk_codec *out)
 {
+    struct lh_nearest near = lh_nearest(name);
+    char all[400];
+    size_t len = 0;
     for (size_t i = 0; i < LH_COUNT(codecs); i++) {
-        if (strcmp(name, codecs[i].name) != 0) continue;
-        out->index = codecs[i].index;
-        out->value = codecs[i].value;
-        return LH_OK;
+        if (strcmp(name, codecs[i].name) == 0) {
+            out->index = codecs[i].index;
+            out->value = codecs[i].value;
+            return LH_OK;
+        }
+        lh_nearest_try(&near, codecs[i].name);
+        len += (size_t)snprintf(all + len, sizeof all - len, "%s%s", i ? ", " : "", codecs[i].name);
+        LH_ASSERT(len < sizeof all);
     }
-    return lh_fail(LH_ERR_CONFIG,
-                   "codec \"%s\" is unknown; there are topk-sign, topk-fp32, dense-sign, dense-q4, "
-                   "dense-fp32",
-                   name);
+    return lh_fail(LH_ERR_CONFIG, "codec \"%s\" is unknown%s%s%s; there are %s", name,
+                   near.best ? "; did you mean " : "", near.best ? near.best : "",
+                   near.best ? "?" : "", all);
 }
 
 const char *lk_codec_name(const struct lk_codec *codec)
@@ -79,6 +107,11 @@ size_t lk_payload_max(const struct lk_codec *codec, const struct lh_shard_layout
     if (lk_cut_of(codec, &cut)) return 0;
     lk_measure(&cut, layout, &sizes);
     return sizes.bytes_max;
+}
+
+size_t lk_payload_most(const struct lh_shard_layout *layout)
+{
+    return lk_payload_max(&(struct lk_codec){LK_INDEX_TENSOR, LK_VALUE_FP32, 1}, layout);
 }
 
 // Says which value it is; the fast test has found that there is one.

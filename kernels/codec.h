@@ -3,9 +3,14 @@
 // The CPU code is the specification (kernels/docs/0001-payload.md): scalar and vector forms agree
 // to the byte. Arrays are packed fp32 of one shard, cut into chunks by its layout.
 //
-// Names: topk-sign (Rice-coded gaps, one fp16 centroid a chunk, a sign bit a value), topk-fp32,
-// dense-sign (a sign bit a value, one fp16 centroid a chunk), dense-q4 (4 bits a value, one fp16
-// scale a chunk), dense-fp32.
+// A codec's name is how values are chosen, then how each is written: topk-sign, dense-q4, ...
+//   topk       the largest of each chunk, indices as Rice-coded gaps
+//   threshold  the largest of each tensor (of its part in the shard): the density of chunks varies
+//   dense      all of them
+//   sign       a sign bit, one fp16 centroid a chunk
+//   q2         a sign and one of two fp16 centroids a chunk
+//   q4, q8     levels -7..7, -127..127 of one fp16 scale a chunk
+//   fp16, fp32 the value itself, rounded to half or as it is
 #ifndef LK_CODEC_H
 #define LK_CODEC_H
 
@@ -16,13 +21,19 @@
 #include "common/err.h"
 #include "common/manifest.h"
 
-enum lk_index { LK_INDEX_DENSE = 0, LK_INDEX_RICE = 1 };
-// 2 q2, 4 q8, 5 fp16: later
-enum lk_value { LK_VALUE_SIGN = 1, LK_VALUE_Q4 = 3, LK_VALUE_FP32 = 6 };
+enum lk_index { LK_INDEX_DENSE = 0, LK_INDEX_RICE = 1, LK_INDEX_TENSOR = 2 };
+enum lk_value {
+    LK_VALUE_SIGN = 1,
+    LK_VALUE_Q2 = 2,
+    LK_VALUE_Q4 = 3,
+    LK_VALUE_Q8 = 4,
+    LK_VALUE_FP16 = 5,
+    LK_VALUE_FP32 = 6,
+};
 
 struct lk_codec {
     uint8_t index, value;
-    float density; // p of top-k: k = max(1, round(p * chunk length)), ties to even; dense: 1
+    float density; // p: k = max(1, round(p * length)) of a chunk or tensor, ties to even; dense: 1
 };
 
 struct lk_payload_info {     // of one payload, over real values (padding does not exist)
@@ -30,10 +41,15 @@ struct lk_payload_info {     // of one payload, over real values (padding does n
     double sum_squares;      // of the carried (decoded) values, fp64, chunk by chunk in index order
 };
 
-LH_MUST lh_err lk_codec_parse(const char *name, struct lk_codec *out); // density stays as it is
-const char *lk_codec_name(const struct lk_codec *codec);
+// LH_ERR_CONFIG names the nearest one and all others. The density stays as it is.
+LH_MUST lh_err lk_codec_parse(const char *name, struct lk_codec *out);
+const char *lk_codec_name(const struct lk_codec *codec); // "unknown" where there is none
+// The names in the order of the codes, NULL after the last.
+const char *lk_codec_word(size_t i);
 // Most bytes that a payload of this shard can have; bounds every buffer.
 size_t lk_payload_max(const struct lk_codec *codec, const struct lh_shard_layout *layout);
+// The same over all codecs and densities.
+size_t lk_payload_most(const struct lh_shard_layout *layout);
 
 // Feedback, selection and coding in one pass over the chunks:
 //   e = beta*e + d  (d may be NULL: nothing new), choose q, write q, e -= q; d is left as it is.

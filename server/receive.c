@@ -165,9 +165,8 @@ static lh_err begin(struct ps_push *p, const Longhaul__V1__PushHead *m)
     p->shard = ps_server_shard(s, m->shard);
     if (!p->shard)
         return lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", m->shard);
-    const struct lk_codec dense = {LK_INDEX_DENSE, LK_VALUE_FP32, 1};
     size_t most = LH_FRAME_HEADER + 8 * LH_CLAIMS_MAX + LH_SEAL_TAG +
-                  lk_payload_max(&dense, p->shard->replica.layout);
+                  lk_payload_most(p->shard->replica.layout);
     if (m->frame_bytes > most || m->frame_bytes < LH_FRAME_HEADER + LH_SEAL_TAG)
         return lh_fail(LH_ERR_TOO_LARGE, "a frame of %llu bytes; this shard takes %d to %zu",
                        (unsigned long long)m->frame_bytes, LH_FRAME_HEADER + LH_SEAL_TAG, most);

@@ -1,18 +1,22 @@
 // The table of worker.yaml, and what its rows must satisfy together. See settings.h.
 #include "worker/settings.h"
 
+#include "kernels/codec.h"
+
 #define T struct wk_settings
 
-// The words of codec.name, twice: as the table reads them and one by one.
-#define CODECS "topk-sign|topk-fp32|dense-sign|dense-q4|dense-fp32"
-static const char *const codecs[] = {"topk-sign", "topk-fp32", "dense-sign", "dense-q4",
-                                     "dense-fp32"};
+// The words of codec.name, in the order of lk_codec_word().
+#define CODECS                                                                                     \
+    "topk-sign|topk-q2|topk-q4|topk-q8|topk-fp16|topk-fp32|"                                       \
+    "threshold-sign|threshold-q2|threshold-q4|threshold-q8|threshold-fp16|threshold-fp32|"         \
+    "dense-sign|dense-q2|dense-q4|dense-q8|dense-fp16|dense-fp32"
 
 // clang-format off
 static const struct lh_config_row rows[] = {
     LH_NODE_ROWS(T, node),
     LH_CONFIG_ROW_ENUM(T, "codec.name", codec.name, "topk-sign", CODECS,
-        "How pushes are compressed: the largest values of a chunk, or all; sign or more bits"),
+        "How pushes are compressed: the largest values of each chunk (topk) or tensor (threshold), "
+        "or all of them (dense); written as a sign, 2, 4 or 8 bits, or floating point"),
     LH_CONFIG_ROW_FLOAT(T, "codec.density", codec.density, "auto", 0, 1, NULL, "auto=0",
         "Part of the values that a push carries; auto: 30/rounds, from 1/256 to 1/6"),
     LH_CONFIG_ROW_FLOAT(T, "codec.beta", codec.beta, "auto", 0, 1, NULL, "auto=0",
@@ -71,7 +75,7 @@ static const struct lh_config_row rows[] = {
 
 const char *wk_codec_name(const struct wk_settings *s)
 {
-    return codecs[s->codec.name];
+    return lk_codec_word((size_t)s->codec.name);
 }
 
 lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)

@@ -5,7 +5,6 @@
 // padding bit set, no byte too many, no value that is not finite; 4. LK_USE_CHECK writes nothing.
 #include "kernels/cpu/codec_walk.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/codec_ops.h"
@@ -22,12 +21,14 @@ struct sparse {
 
 struct decoder {
     const struct lk_codec_ops *ops;
+    const struct lh_shard_layout *layout;
     struct lk_cut cut;
     struct lh_cursor in;
     struct lk_unary unary; // this group's stream
     enum lk_use use;
     float scale, *to;
     uint64_t chunk;              // its number, for messages
+    uint64_t tensor_left;        // values that the tensor in hand still carries (threshold)
     struct sparse *now, *before; // the chunk being read, and one that waits for its memory
     double sum_squares;
 };
@@ -49,26 +50,26 @@ static lh_err get_half(struct decoder *s, float *out)
     return LH_OK;
 }
 
-static lh_err get_floats(struct decoder *s, uint32_t n, float *out)
+static lh_err get_levels(struct decoder *s, struct lk_levels *out)
 {
-    struct lh_span bytes = lh_get(&s->in, 4 * (size_t)n);
-    if (s->in.failed) return bad(s, LH_ERR_MALFORMED, "cut short");
-    for (uint32_t i = 0; i < n; i++) {
-        const uint8_t *b = bytes.data + 4 * (size_t)i;
-        uint32_t bits = b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
-        memcpy(&out[i], &bits, sizeof bits);
-    }
-    if (n && s->ops->key_max(out, n) >= LK_KEY_INFINITE)
-        return bad(s, LH_ERR_NON_FINITE, "a value is not finite");
+    for (uint32_t i = 0; i < lk_value_halves(s->cut.value); i++)
+        LH_TRY(get_half(s, &out->level[i]));
     return LH_OK;
 }
 
-static double sum_of_squares(const float *value, uint32_t n)
+// Codes of n values that stand apart from indices, without a check of what they are.
+static lh_err get_codes(struct decoder *s, uint32_t n, struct lh_span *out)
 {
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++) sum += (double)value[i] * (double)value[i];
-    return sum;
+    size_t bits = (size_t)n * lk_code_bits(s->cut.value);
+    *out = lh_get(&s->in, (bits + 7) / 8);
+    if (s->in.failed) return bad(s, LH_ERR_MALFORMED, "cut short");
+    if (bits % 8 && out->data[bits / 8] >> (bits % 8))
+        return bad(s, LH_ERR_MALFORMED, "padding is not zero");
+    return LH_OK;
 }
+
+static const char no_level[] = "a level is -8 of q4 or -128 of q8, which are none";
+static const char not_finite[] = "a value is not finite";
 
 static void apply(const struct decoder *s, struct sparse *c)
 {
@@ -89,7 +90,7 @@ static void use_sparse(struct decoder *s)
 {
     struct sparse *c = s->now;
     if (s->use == LK_USE_CHECK) {
-        s->sum_squares += sum_of_squares(c->q, c->k);
+        s->sum_squares += s->ops->sum_squares(c->q, c->k);
         return;
     }
     for (uint32_t i = 0; i < c->k; i++) __builtin_prefetch(s->to + c->at + c->index[i], 1);
@@ -98,76 +99,101 @@ static void use_sparse(struct decoder *s)
     s->before = c;
 }
 
+// Codes that stood in fields beside their indices.
+static lh_err values_of(struct decoder *s, const struct lk_levels *l, const uint16_t *code,
+                        struct sparse *c)
+{
+    uint8_t value = s->cut.value;
+    bool levels = true, finite = true;
+    for (uint32_t i = 0; i < c->k; i++) {
+        levels &= lk_code_is_level(value, code[i]);
+        finite &= lk_code_is_finite(value, code[i]);
+        c->q[i] = lk_value(value, l, code[i]);
+    }
+    if (!levels) return bad(s, LH_ERR_MALFORMED, no_level);
+    return finite ? LH_OK : bad(s, LH_ERR_NON_FINITE, not_finite);
+}
+
 static lh_err read_sparse(struct decoder *s, const struct lk_chunk *c)
 {
-    struct lk_rice rice = {s->cut.rice_bits, lk_field_bits(&s->cut)};
+    struct lk_rice rice = {c->rice_bits, c->rice_bits + lk_value_bits(s->cut.value)};
     struct sparse *now = s->now;
-    uint8_t negative[LH_CHUNK];
-    float centroid = 0;
-    bool sign = s->cut.value == LK_VALUE_SIGN;
-    if (sign) LH_TRY(get_half(s, &centroid));
-    struct lh_span fields = lh_get(&s->in, ((size_t)c->k * rice.field_bits + 7) / 8);
+    struct lk_levels l = {.split = 0};
+    uint16_t code[LH_CHUNK];
+    if (c->k == 0) return LH_OK;
+    LH_TRY(get_levels(s, &l));
+    struct lh_span fields = lh_get(&s->in, ((size_t)c->k * rice.field_bits + 7) / 8), apart;
     if (s->in.failed) return bad(s, LH_ERR_MALFORMED, "cut short");
-    if (!lk_rice_get(&rice, fields, &s->unary, c->len, c->k, now->index, negative))
+    if (!lk_rice_get(&rice, fields, &s->unary, c->len, c->k, now->index, code))
         return bad(s, LH_ERR_MALFORMED, "an index is out of range or padding is not zero");
-    if (!sign) LH_TRY(get_floats(s, c->k, now->q));
-    for (uint32_t i = 0; sign && i < c->k; i++) now->q[i] = lk_signed(centroid, negative[i]);
     now->at = c->at;
     now->k = c->k;
+    if (s->cut.value == LK_VALUE_FP32) {
+        LH_TRY(get_codes(s, c->k, &apart));
+        s->ops->unpack(LK_VALUE_FP32, &l, apart.data, c->k, now->q);
+        if (s->ops->key_max(now->q, c->k) >= LK_KEY_INFINITE)
+            return bad(s, LH_ERR_NON_FINITE, not_finite);
+    } else {
+        LH_TRY(values_of(s, &l, code, now));
+    }
     use_sparse(s);
     return LH_OK;
 }
 
-static lh_err get_dense_sign(struct decoder *s, uint32_t n, float *q)
+// q4 and q8 have a level that is not one: -8 and -128.
+static bool levels_only(uint8_t value, struct lh_span codes)
 {
-    float centroid;
-    LH_TRY(get_half(s, &centroid));
-    struct lh_span bits = lh_get(&s->in, (n + 7) / 8);
-    if (s->in.failed) return bad(s, LH_ERR_MALFORMED, "cut short");
-    if (n % 8 && bits.data[n / 8] >> (n % 8))
-        return bad(s, LH_ERR_MALFORMED, "padding is not zero");
-    s->ops->unpack_sign(bits.data, n, centroid, q);
-    return LH_OK;
-}
-
-static lh_err get_dense_q4(struct decoder *s, uint32_t n, float *q)
-{
-    float scale;
-    LH_TRY(get_half(s, &scale));
-    struct lh_span nibbles = lh_get(&s->in, (n + 1) / 2);
-    if (s->in.failed) return bad(s, LH_ERR_MALFORMED, "cut short");
-    if (n % 2 && nibbles.data[n / 2] >> 4) return bad(s, LH_ERR_MALFORMED, "padding is not zero");
-    uint32_t lowest = 0; // of the sixteen levels, -8 is never written
-    for (size_t i = 0; i < nibbles.len; i++)
-        lowest |= (nibbles.data[i] & 15) == 8 || nibbles.data[i] >> 4 == 8;
-    if (lowest) return bad(s, LH_ERR_MALFORMED, "level -8 is not one");
-    s->ops->unpack_q4(nibbles.data, n, scale, q);
-    return LH_OK;
+    uint32_t found = 0;
+    for (size_t i = 0; value == LK_VALUE_Q4 && i < codes.len; i++)
+        found |= (codes.data[i] & 15) == 8 || codes.data[i] >> 4 == 8;
+    for (size_t i = 0; value == LK_VALUE_Q8 && i < codes.len; i++) found |= codes.data[i] == 128;
+    return !found;
 }
 
 static lh_err read_dense(struct decoder *s, const struct lk_chunk *c)
 {
+    struct lk_levels l = {.split = 0};
+    struct lh_span codes;
     float q[LH_CHUNK];
-    if (s->cut.value == LK_VALUE_SIGN)
-        LH_TRY(get_dense_sign(s, c->len, q));
-    else if (s->cut.value == LK_VALUE_Q4)
-        LH_TRY(get_dense_q4(s, c->len, q));
-    else
-        LH_TRY(get_floats(s, c->len, q));
+    LH_TRY(get_levels(s, &l));
+    LH_TRY(get_codes(s, c->len, &codes));
+    if (!levels_only(s->cut.value, codes)) return bad(s, LH_ERR_MALFORMED, no_level);
+    s->ops->unpack(s->cut.value, &l, codes.data, c->len, q);
+    if (s->ops->key_max(q, c->len) >= LK_KEY_INFINITE) return bad(s, LH_ERR_NON_FINITE, not_finite);
     switch (s->use) {
-    case LK_USE_CHECK: s->sum_squares += sum_of_squares(q, c->len); break;
+    case LK_USE_CHECK: s->sum_squares += s->ops->sum_squares(q, c->len); break;
     case LK_USE_SUBTRACT: s->ops->subtract(s->scale, q, s->to + c->at, c->len); break;
     case LK_USE_CLEAR: memset(s->to + c->at, 0, c->len * sizeof *s->to); break;
     }
     return LH_OK;
 }
 
+// A threshold codec's k of each chunk. Each must fit, and a tensor's must sum up to what it
+// carries.
+static lh_err read_counts(struct decoder *s, struct lk_group *g, struct lh_cursor *table)
+{
+    for (uint32_t i = 0; i < g->chunks; i++) {
+        struct lk_chunk *c = &g->chunk[i];
+        const struct lh_extent *x = &s->layout->extent[c->extent];
+        if (c->at == x->offset) s->tensor_left = lk_carried(&s->cut, x->len);
+        c->k = lh_get_u16(table);
+        if (c->k > c->len || c->k > s->tensor_left)
+            return bad(s, LH_ERR_MALFORMED, "a count in its group is too large");
+        s->tensor_left -= c->k;
+        if (c->at + c->len == x->offset + x->len && s->tensor_left)
+            return bad(s, LH_ERR_MALFORMED, "a tensor that ends in its group lacks values");
+    }
+    lk_group_measure(&s->cut, g);
+    return LH_OK;
+}
+
 // The unary stream lies behind the group's records: its span is taken first, from a copy of the
 // cursor that has jumped over them.
-static lh_err find_unary(struct decoder *s, const struct lk_group *g, struct lh_cursor *table,
+static lh_err find_unary(struct decoder *s, struct lk_group *g, struct lh_cursor *table,
                          struct lh_cursor *after)
 {
     size_t bytes = lh_get_u16(table);
+    if (s->cut.index == LK_INDEX_TENSOR) LH_TRY(read_counts(s, g, table));
     *after = s->in;
     lh_get(after, g->record_bytes);
     struct lh_span stream = lh_get(after, bytes);
@@ -176,8 +202,7 @@ static lh_err find_unary(struct decoder *s, const struct lk_group *g, struct lh_
     return LH_OK;
 }
 
-static lh_err read_sparse_group(struct decoder *s, const struct lk_group *g,
-                                struct lh_cursor *table)
+static lh_err read_sparse_group(struct decoder *s, struct lk_group *g, struct lh_cursor *table)
 {
     struct lh_cursor after;
     LH_TRY(find_unary(s, g, table, &after));
@@ -188,26 +213,25 @@ static lh_err read_sparse_group(struct decoder *s, const struct lk_group *g,
     return LH_OK;
 }
 
-static lh_err read_sparse_groups(struct decoder *s, const struct lh_shard_layout *layout,
-                                 const struct lk_sizes *sizes)
+static lh_err read_sparse_groups(struct decoder *s, const struct lk_sizes *sizes)
 {
     struct sparse first, second;
     first.at = second.at = 0; // of an empty one too: it is added to a pointer
     first.k = second.k = 0;
     s->now = &first;
     s->before = &second;
-    struct lh_cursor table = lh_cursor(lh_get(&s->in, sizes->groups * LK_GROUP_LENGTH_BYTES));
+    struct lh_cursor table = lh_cursor(lh_get(&s->in, sizes->table_bytes));
     if (s->in.failed) return lh_fail(LH_ERR_MALFORMED, "payload ends in its table of groups");
-    struct lk_walk walk = lk_walk(&s->cut, layout);
+    struct lk_walk walk = lk_walk(&s->cut, s->layout);
     struct lk_group g;
     while (lk_walk_next(&walk, &g)) LH_TRY(read_sparse_group(s, &g, &table));
     if (s->use != LK_USE_CHECK) apply(s, s->before);
     return LH_OK;
 }
 
-static lh_err read_dense_groups(struct decoder *s, const struct lh_shard_layout *layout)
+static lh_err read_dense_groups(struct decoder *s)
 {
-    struct lk_walk walk = lk_walk(&s->cut, layout);
+    struct lk_walk walk = lk_walk(&s->cut, s->layout);
     struct lk_group g;
     while (lk_walk_next(&walk, &g))
         for (uint32_t i = 0; i < g.chunks; i++, s->chunk++) LH_TRY(read_dense(s, &g.chunk[i]));
@@ -218,7 +242,7 @@ lh_err lk_read_payload(const struct lk_codec *codec, const struct lh_shard_layou
                        struct lh_span payload, enum lk_use use, float scale, float *to,
                        struct lk_payload_info *info)
 {
-    struct decoder s = {.ops = lk_codec_ops(), .use = use, .scale = scale};
+    struct decoder s = {.ops = lk_codec_ops(), .layout = layout, .use = use, .scale = scale};
     s.to = to;
     LH_TRY(lk_cut_of(codec, &s.cut));
     struct lk_sizes sizes;
@@ -228,10 +252,10 @@ lh_err lk_read_payload(const struct lk_codec *codec, const struct lh_shard_layou
                        payload.len, sizes.bytes_max);
     s.in = lh_cursor(payload);
     LH_TRY(lk_header_read(&s.in, &sizes, &s.cut));
-    if (s.cut.index == LK_INDEX_RICE)
-        LH_TRY(read_sparse_groups(&s, layout, &sizes));
+    if (s.cut.index == LK_INDEX_DENSE)
+        LH_TRY(read_dense_groups(&s));
     else
-        LH_TRY(read_dense_groups(&s, layout));
+        LH_TRY(read_sparse_groups(&s, &sizes));
     if (lh_left(&s.in))
         return lh_fail(LH_ERR_MALFORMED, "payload has %zu bytes left over", lh_left(&s.in));
     if (info) *info = (struct lk_payload_info){sizes.chunks, sizes.values, s.sum_squares};

@@ -5,7 +5,6 @@
 // operations; 2. the bytes depend on codec, layout, beta, d and e only, not on the form in use.
 #include "kernels/cpu/codec_walk.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "common/check.h"
@@ -16,9 +15,15 @@
 struct encoder {
     const struct lk_codec_ops *ops;
     const struct lk_cut *cut;
+    const struct lh_shard_layout *layout;
+    float beta;
+    const float *d;
+    float *e;
     struct lk_hint hint;
-    uint8_t *record; // where the next chunk record goes
-    uint8_t *unary;  // this group's stream
+    uint32_t threshold; // of the tensor in hand: the smallest key that is carried
+    uint64_t ties;      // and how many that are equal to it still go
+    uint8_t *record;    // where the next chunk record goes
+    uint8_t *unary;     // this group's stream
     size_t unary_bits;
     double sum_squares;
 };
@@ -28,7 +33,7 @@ static void put_le(uint8_t *out, uint32_t v, size_t n)
     for (size_t i = 0; i < n; i++) out[i] = (uint8_t)(v >> (8 * i));
 }
 
-// Writes the chunk's centroid or scale and returns what a decoder will make of it.
+// Writes a centroid or scale of the chunk and returns what a decoder will make of it.
 static float put_half(struct encoder *s, double value)
 {
     uint16_t half = lk_half_from(value);
@@ -37,134 +42,164 @@ static float put_half(struct encoder *s, double value)
     return lk_half_to_float(half);
 }
 
-static void put_floats(struct encoder *s, const float *value, uint32_t n)
+// ---- values
+static void choose_q2(struct encoder *s, const float *x, size_t n, struct lk_levels *l)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &value[i], sizeof bits);
-        put_le(s->record + 4 * i, bits, 4);
-    }
-    s->record += 4 * (size_t)n;
+    l->split = lk_half_to_float(lk_half_from(s->ops->sums(x, n, 0).sum[1] / (double)n));
+    struct lk_sums part = s->ops->sums(x, n, l->split);
+    for (int i = 0; i < 2; i++)
+        l->level[i] = put_half(s, part.count[i] ? part.sum[i] / part.count[i] : 0);
 }
 
-static double sum_of_squares(const float *value, uint32_t n)
+static void choose_levels(struct encoder *s, const float *x, size_t n, struct lk_levels *l)
 {
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++) sum += (double)value[i] * (double)value[i];
-    return sum;
+    uint8_t value = s->cut->value;
+    if (value == LK_VALUE_SIGN)
+        l->level[0] = put_half(s, s->ops->sums(x, n, 0).sum[1] / (double)n);
+    else if (value == LK_VALUE_Q2)
+        choose_q2(s, x, n, l);
+    else if (value == LK_VALUE_Q4 || value == LK_VALUE_Q8)
+        l->level[0] =
+            put_half(s, (double)lk_float_of(s->ops->key_max(x, n)) / (double)lk_level_max(value));
 }
 
-// Mean magnitude of the carried values, fp64, in index order. index NULL: all of them.
-static double mean_magnitude(const float *e, const uint16_t *index, uint32_t k)
+static void add_squares(struct encoder *s, const struct lk_levels *l, const float *q, size_t n)
 {
-    double sum = 0;
-    for (uint32_t i = 0; i < k; i++) sum += (double)fabsf(e[index ? index[i] : i]);
-    return sum / k;
+    double centroid = (double)l->level[0];
+    s->sum_squares += s->cut->value == LK_VALUE_SIGN ? (double)n * (centroid * centroid)
+                                                     : s->ops->sum_squares(q, n);
 }
 
-static void put_topk_sign(struct encoder *s, float *e, const uint16_t *index, uint32_t k)
+static void put_dense(struct encoder *s, float *e, uint32_t n)
 {
-    struct lk_rice rice = {s->cut->rice_bits, lk_field_bits(s->cut)};
-    float centroid = put_half(s, mean_magnitude(e, index, k));
-    s->unary_bits = lk_rice_put(&rice, index, k, e, s->record, s->unary, s->unary_bits);
-    s->record += ((size_t)k * rice.field_bits + 7) / 8;
-    for (uint32_t i = 0; i < k; i++) {
-        float *x = &e[index[i]];
-        *x -= lk_signed(centroid, *x < 0);
-    }
-    s->sum_squares += (double)k * ((double)centroid * (double)centroid);
-}
-
-static void put_topk_fp32(struct encoder *s, float *e, const uint16_t *index, uint32_t k)
-{
-    struct lk_rice rice = {s->cut->rice_bits, lk_field_bits(s->cut)};
-    s->unary_bits = lk_rice_put(&rice, index, k, e, s->record, s->unary, s->unary_bits);
-    s->record += ((size_t)k * rice.field_bits + 7) / 8;
-    double sum = 0;
-    for (uint32_t i = 0; i < k; i++) {
-        float *x = &e[index[i]], value = *x;
-        put_floats(s, &value, 1);
-        sum += (double)value * (double)value;
-        *x -= value;
-    }
-    s->sum_squares += sum;
-}
-
-static void put_dense_sign(struct encoder *s, float *e, uint32_t n)
-{
+    uint8_t value = s->cut->value;
+    struct lk_levels l = {.split = 0};
     float q[LH_CHUNK];
-    float centroid = put_half(s, mean_magnitude(e, NULL, n));
-    s->ops->pack_sign(e, n, s->record);
-    s->ops->unpack_sign(s->record, n, centroid, q);
+    choose_levels(s, e, n, &l);
+    s->ops->pack(value, &l, e, n, s->record);
+    s->ops->unpack(value, &l, s->record, n, q);
     s->ops->subtract(1, q, e, n);
-    s->record += (n + 7) / 8;
-    s->sum_squares += (double)n * ((double)centroid * (double)centroid);
+    s->record += ((size_t)n * lk_code_bits(value) + 7) / 8;
+    add_squares(s, &l, q, n);
 }
 
-static void put_dense_q4(struct encoder *s, float *e, uint32_t n)
+static void put_sparse(struct encoder *s, float *e, const struct lk_chunk *c, struct lk_hint *hint)
 {
-    float q[LH_CHUNK], largest;
-    uint32_t key = s->ops->key_max(e, n);
-    memcpy(&largest, &key, sizeof largest);
-    float scale = put_half(s, (double)largest / 7);
-    s->ops->pack_q4(e, n, scale, s->record);
-    s->ops->unpack_q4(s->record, n, scale, q);
-    s->ops->subtract(1, q, e, n);
-    s->record += (n + 1) / 2;
-    s->sum_squares += sum_of_squares(q, n);
-}
-
-static void put_dense_fp32(struct encoder *s, float *e, uint32_t n)
-{
-    s->sum_squares += sum_of_squares(e, n);
-    put_floats(s, e, n);
-    for (uint32_t i = 0; i < n; i++) e[i] -= e[i];
-}
-
-static void put_chunk(struct encoder *s, float *e, const struct lk_chunk *c)
-{
-    if (s->cut->index == LK_INDEX_RICE) {
-        uint16_t index[LH_CHUNK + LK_INDEX_SLACK];
-        s->ops->select(e, c->len, c->k, &s->hint, index);
-        if (s->cut->value == LK_VALUE_SIGN)
-            put_topk_sign(s, e, index, c->k);
-        else
-            put_topk_fp32(s, e, index, c->k);
-    } else if (s->cut->value == LK_VALUE_SIGN) {
-        put_dense_sign(s, e, c->len);
-    } else if (s->cut->value == LK_VALUE_Q4) {
-        put_dense_q4(s, e, c->len);
-    } else {
-        put_dense_fp32(s, e, c->len);
+    uint8_t value = s->cut->value;
+    struct lk_rice rice = {c->rice_bits, c->rice_bits + lk_value_bits(value)};
+    struct lk_levels l = {.split = 0};
+    uint16_t index[LH_CHUNK + LK_INDEX_SLACK], code[LH_CHUNK];
+    float x[LH_CHUNK], q[LH_CHUNK];
+    s->ops->select(e, c->len, c->k, hint, index);
+    for (uint32_t i = 0; i < c->k; i++) x[i] = e[index[i]];
+    choose_levels(s, x, c->k, &l);
+    bool apart = value == LK_VALUE_FP32; // values after the fields, not in them
+    for (uint32_t i = 0; !apart && i < c->k; i++) code[i] = (uint16_t)lk_code(value, &l, x[i]);
+    s->unary_bits =
+        lk_rice_put(&rice, index, apart ? NULL : code, c->k, s->record, s->unary, s->unary_bits);
+    s->record += ((size_t)c->k * rice.field_bits + 7) / 8;
+    if (apart) s->ops->pack(value, &l, x, c->k, s->record);
+    if (apart) s->record += 4 * (size_t)c->k;
+    for (uint32_t i = 0; i < c->k; i++) {
+        q[i] = apart ? x[i] : lk_value(value, &l, code[i]);
+        e[index[i]] = x[i] - q[i];
     }
+    add_squares(s, &l, q, c->k);
+}
+
+// ---- threshold codecs: what a whole tensor carries
+// Feedback, and the key of the tensor's k-th largest value: its bits from the top, in three walks.
+static void open_tensor(struct encoder *s, const struct lh_extent *x)
+{
+    uint64_t k = lk_carried(s->cut, x->len), bin[LK_BINS];
+    s->threshold = 0;
+    for (int part = 0; part < 3; part++) {
+        static const uint32_t shift[3] = {20, 9, 0}; // keys have 31 bits
+        memset(bin, 0, sizeof bin);
+        for (uint64_t i = 0, n; i < x->len; i += n) {
+            n = x->len - i < LH_CHUNK ? x->len - i : LH_CHUNK;
+            float *e = s->e + x->offset + i;
+            if (part == 0) s->ops->feedback(s->beta, s->d ? s->d + x->offset + i : NULL, e, n);
+            s->ops->histogram(e, (uint32_t)n, s->threshold, shift[part], bin);
+        }
+        // The last part's bins begin two bits above it: those of the bins chosen before.
+        uint32_t b = part == 2 ? s->threshold % LK_BINS + (1u << shift[1]) - 1 : LK_BINS - 1;
+        for (; bin[b] < k; b--) k -= bin[b];
+        s->threshold |= b << shift[part];
+    }
+    s->ties = k; // at least one, and that many are there
+}
+
+// The k of a group's chunks.
+static void count_group(struct encoder *s, struct lk_group *g)
+{
+    for (uint32_t i = 0; i < g->chunks; i++) {
+        struct lk_chunk *c = &g->chunk[i];
+        const struct lh_extent *x = &s->layout->extent[c->extent];
+        if (c->at == x->offset) open_tensor(s, x);
+        uint32_t above = s->ops->count(s->e + c->at, c->len, s->threshold + 1);
+        uint64_t equal = s->ops->count(s->e + c->at, c->len, s->threshold) - above;
+        if (equal > s->ties) equal = s->ties;
+        s->ties -= equal;
+        c->k = above + (uint32_t)equal;
+    }
+    lk_group_measure(s->cut, g);
+}
+
+// ---- chunks and groups
+static void put_chunk(struct encoder *s, const struct lk_chunk *c)
+{
+    float *e = s->e + c->at;
+    if (s->cut->index == LK_INDEX_TENSOR) {
+        // Everything from the threshold on is carried: nothing to search, but for ties.
+        struct lk_hint hint = {.threshold = lk_float_of(s->threshold)};
+        if (c->k) put_sparse(s, e, c, &hint);
+        return;
+    }
+    s->ops->feedback(s->beta, s->d ? s->d + c->at : NULL, e, c->len);
+    if (s->cut->index == LK_INDEX_RICE)
+        put_sparse(s, e, c, &s->hint);
+    else
+        put_dense(s, e, c->len);
+}
+
+static uint8_t *put_table_entry(const struct lk_cut *cut, const struct lk_group *g,
+                                size_t unary_bytes, uint8_t *at)
+{
+    put_le(at, (uint32_t)unary_bytes, LK_GROUP_LENGTH_BYTES);
+    at += LK_GROUP_LENGTH_BYTES;
+    if (cut->index == LK_INDEX_TENSOR)
+        for (uint32_t i = 0; i < g->chunks; i++, at += LK_COUNT_BYTES)
+            put_le(at, g->chunk[i].k, LK_COUNT_BYTES);
+    return at;
 }
 
 size_t lk_write_payload(const struct lk_cut *cut, const struct lk_sizes *sizes,
                         const struct lh_shard_layout *layout, float beta, const float *d, float *e,
                         uint8_t *out, struct lk_payload_info *info)
 {
-    bool rice = cut->index == LK_INDEX_RICE;
     uint8_t *table = out + LK_HEADER_BYTES;
-    struct encoder s = {.ops = lk_codec_ops(), .cut = cut, .record = table};
-    if (rice) s.record += sizes->groups * LK_GROUP_LENGTH_BYTES;
+    struct encoder s = {.ops = lk_codec_ops(),
+                        .cut = cut,
+                        .layout = layout,
+                        .beta = beta,
+                        .d = d,
+                        .e = e,
+                        .record = table + sizes->table_bytes};
     lk_header_write(out, cut, sizes);
     struct lk_walk walk = lk_walk(cut, layout);
     struct lk_group g;
     while (lk_walk_next(&walk, &g)) {
+        if (cut->index == LK_INDEX_TENSOR) count_group(&s, &g);
         s.unary = s.record + g.record_bytes;
         s.unary_bits = 0;
         memset(s.unary, 0, g.unary_max);
-        for (uint32_t i = 0; i < g.chunks; i++) {
-            const struct lk_chunk *c = &g.chunk[i];
-            s.ops->feedback(beta, d ? d + c->at : NULL, e + c->at, c->len);
-            put_chunk(&s, e + c->at, c);
-        }
+        for (uint32_t i = 0; i < g.chunks; i++) put_chunk(&s, &g.chunk[i]);
         LH_ASSERT(s.record == s.unary);
         size_t unary_bytes = (s.unary_bits + 7) / 8;
         LH_ASSERT(unary_bytes <= g.unary_max && unary_bytes <= UINT16_MAX);
         s.record += unary_bytes;
-        if (rice) put_le(table, (uint32_t)unary_bytes, LK_GROUP_LENGTH_BYTES);
-        table += rice ? LK_GROUP_LENGTH_BYTES : 0;
+        if (g.table_bytes) table = put_table_entry(cut, &g, unary_bytes, table);
     }
     if (info) *info = (struct lk_payload_info){sizes->chunks, sizes->values, s.sum_squares};
     return (size_t)(s.record - out);

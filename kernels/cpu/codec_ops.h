@@ -9,25 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
-// Magnitude as an integer: rises with |x|, so that comparisons and ties are exact.
-static inline uint32_t lk_key(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits & 0x7fffffffu;
-}
-enum { LK_KEY_INFINITE = 0x7f800000 }; // finite numbers have smaller keys
-
-// -magnitude or magnitude, without a branch that half of all values would mispredict. magnitude >=
-// 0.
-static inline float lk_signed(float magnitude, bool negative)
-{
-    uint32_t bits = lk_key(magnitude) | (uint32_t)negative << 31;
-    memcpy(&magnitude, &bits, sizeof magnitude);
-    return magnitude;
-}
+#include "kernels/cpu/codec_values.h"
 
 // What select() remembers from chunk to chunk so as to search less. It changes nothing but speed.
 // Zero-initialise.
@@ -37,6 +20,16 @@ struct lk_hint {
 };
 
 enum { LK_INDEX_SLACK = 8 }; // select() may write this many entries beyond index[k]
+
+// Sums of magnitudes in two classes: [1] those of at least `split`, [0] the others. fp64, each in
+// eight lanes: value i adds to lane i mod 8, at the end lane 0 gets the others in order.
+struct lk_sums {
+    double sum[2];
+    uint32_t count[2];
+};
+
+// Bins of lk_codec_ops.histogram(): a key's 31 bits are looked at from the top in three parts.
+enum { LK_BINS = 2048, LK_BIN_BITS = 11 };
 
 struct lk_codec_ops {
     const char *name;
@@ -49,13 +42,18 @@ struct lk_codec_ops {
     void (*select)(const float *e, uint32_t n, uint32_t k, struct lk_hint *hint, uint16_t *index);
     // Largest lk_key(); 0 for n = 0.
     uint32_t (*key_max)(const float *e, size_t n);
-    // A bit a value, lowest bit first, 1 where e < 0 (so -0 is +); the last byte filled with zeros.
-    void (*pack_sign)(const float *e, size_t n, uint8_t *out);
-    void (*unpack_sign)(const uint8_t *bits, size_t n, float magnitude, float *q);
-    // Four bits a value, two's complement, even index in the low half of the byte:
-    // clamp(round_even(e / scale), -7, 7), or 0 for scale = 0.
-    void (*pack_q4)(const float *e, size_t n, float scale, uint8_t *out);
-    void (*unpack_q4)(const uint8_t *nibbles, size_t n, float scale, float *q);
+    // How many keys are >= key. n <= LH_CHUNK.
+    uint32_t (*count)(const float *e, uint32_t n, uint32_t key);
+    // Adds each key >= low, as (key >> shift) % LK_BINS, to its bin; only keys that agree with
+    // `low` in the bits above shift + LK_BIN_BITS. n <= LH_CHUNK.
+    void (*histogram)(const float *e, uint32_t n, uint32_t low, uint32_t shift, uint64_t *bin);
+    struct lk_sums (*sums)(const float *x, size_t n, float split);
+    // fp64 in eight lanes, as above.
+    double (*sum_squares)(const float *x, size_t n);
+    // n values as codes of lk_code_bits() each (codec_values.h), lowest bit first; the last byte
+    // is filled with zeros. And back.
+    void (*pack)(uint8_t value, const struct lk_levels *l, const float *x, size_t n, uint8_t *out);
+    void (*unpack)(uint8_t value, const struct lk_levels *l, const uint8_t *in, size_t n, float *q);
     // to -= scale*q: one rounding for the product, one for the difference.
     void (*subtract)(float scale, const float *q, float *to, size_t n);
 };

@@ -1,10 +1,6 @@
 // The codecs' inner loops, plain C: the specification of every other form. See codec_ops.h.
 #include "kernels/cpu/codec_ops.h"
 
-#include <math.h>
-
-#include "kernels/cpu/half.h"
-
 static bool stays_finite(float beta, const float *d, const float *e, size_t n)
 {
     uint32_t worst = 0;
@@ -63,39 +59,68 @@ static uint32_t key_max(const float *e, size_t n)
     return max;
 }
 
-static void pack_sign(const float *e, size_t n, uint8_t *out)
+static void histogram(const float *e, uint32_t n, uint32_t low, uint32_t shift, uint64_t *bin)
 {
-    memset(out, 0, (n + 7) / 8);
-    for (size_t i = 0; i < n; i++) out[i / 8] |= (uint8_t)((e[i] < 0) << (i % 8));
-}
-
-static void unpack_sign(const uint8_t *bits, size_t n, float magnitude, float *q)
-{
-    for (size_t i = 0; i < n; i++) q[i] = bits[i / 8] >> (i % 8) & 1 ? -magnitude : magnitude;
-}
-
-static unsigned level_q4(float e, float scale)
-{
-    if (scale == 0) return 0;
-    float level = e / scale;
-    unsigned size = lk_round_even(fabsf(level) < 7 ? fabsf(level) : 7);
-    return (level < 0 ? 16 - size : size) & 15u;
-}
-
-static void pack_q4(const float *e, size_t n, float scale, uint8_t *out)
-{
-    for (size_t i = 0; i < n; i += 2) {
-        unsigned odd = i + 1 < n ? level_q4(e[i + 1], scale) : 0;
-        out[i / 2] = (uint8_t)(level_q4(e[i], scale) | odd << 4);
+    uint32_t above = shift + LK_BIN_BITS;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t key = lk_key(e[i]);
+        if (key >= low && (uint64_t)key >> above == (uint64_t)low >> above)
+            bin[(key >> shift) % LK_BINS]++;
     }
 }
 
-static void unpack_q4(const uint8_t *nibbles, size_t n, float scale, float *q)
+enum { LANES = 8 };
+
+static double add_lanes(const double lane[LANES])
 {
+    double sum = lane[0];
+    for (int i = 1; i < LANES; i++) sum += lane[i];
+    return sum;
+}
+
+static struct lk_sums sums(const float *x, size_t n, float split)
+{
+    struct lk_sums s = {.count = {0}};
+    double lane[2][LANES] = {{0}};
     for (size_t i = 0; i < n; i++) {
-        int level = nibbles[i / 2] >> (4 * (i % 2)) & 15;
-        if (level >= 8) level -= 16;
-        q[i] = (float)level * scale;
+        float size = lk_signed(x[i], false);
+        lane[size >= split][i % LANES] += (double)size;
+        s.count[size >= split]++;
+    }
+    for (int c = 0; c < 2; c++) s.sum[c] = add_lanes(lane[c]);
+    return s;
+}
+
+static double sum_squares(const float *x, size_t n)
+{
+    double lane[LANES] = {0};
+    for (size_t i = 0; i < n; i++) lane[i % LANES] += (double)x[i] * (double)x[i];
+    return add_lanes(lane);
+}
+
+static void pack(uint8_t value, const struct lk_levels *l, const float *x, size_t n, uint8_t *out)
+{
+    size_t bits = lk_code_bits(value), each = bits < 8 ? 8 / bits : 1; // codes a byte
+    if (bits < 8) memset(out, 0, (n + each - 1) / each);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t code = lk_code(value, l, x[i]);
+        if (bits < 8)
+            out[i / each] |= (uint8_t)(code << (i % each * bits));
+        else
+            for (size_t b = 0; b < bits / 8; b++) *out++ = (uint8_t)(code >> (8 * b));
+    }
+}
+
+static void unpack(uint8_t value, const struct lk_levels *l, const uint8_t *in, size_t n, float *q)
+{
+    size_t bits = lk_code_bits(value), each = bits < 8 ? 8 / bits : 1;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t code = 0;
+        if (bits < 8)
+            code = in[i / each] >> (i % each * bits) & ((1u << bits) - 1);
+        else
+            for (size_t b = 0; b < bits / 8; b++) code |= (uint32_t)*in++ << (8 * b);
+        q[i] = lk_value(value, l, code);
     }
 }
 
@@ -113,9 +138,11 @@ const struct lk_codec_ops lk_codec_ops_scalar = {
     .feedback = feedback,
     .select = select_top,
     .key_max = key_max,
-    .pack_sign = pack_sign,
-    .unpack_sign = unpack_sign,
-    .pack_q4 = pack_q4,
-    .unpack_q4 = unpack_q4,
+    .count = count_from,
+    .histogram = histogram,
+    .sums = sums,
+    .sum_squares = sum_squares,
+    .pack = pack,
+    .unpack = unpack,
     .subtract = subtract,
 };

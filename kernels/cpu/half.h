@@ -9,10 +9,10 @@
 
 enum { LK_HALF_MAX = 0x7bff, LK_HALF_SIGN = 0x8000, LK_HALF_EXPONENT = 0x7c00 };
 
-// Nearest integer, ties to even, whatever the rounding mode: 0 <= x < 2^31.
-static inline uint32_t lk_round_even(double x)
+// Nearest integer, ties to even, whatever the rounding mode: 0 <= x < 2^52.
+static inline uint64_t lk_round_even(double x)
 {
-    uint32_t n = (uint32_t)x;
+    uint64_t n = (uint64_t)x;
     double rest = x - (double)n;
     return n + (rest > 0.5 || (rest == 0.5 && (n & 1)));
 }
@@ -28,7 +28,7 @@ static inline uint16_t lk_half_from(double x)
     for (; x >= 2 * normal; exponent++) x *= 0.5; // exact
     // x in [2^-14, 2^-13): 1024..2048 steps of 2^-24; a carry out of the fraction is the next
     // exponent, which is what the sum gives.
-    uint32_t bits = ((exponent - 1) << 10) + lk_round_even(x * 0x1p24);
+    uint32_t bits = ((exponent - 1) << 10) + (uint32_t)lk_round_even(x * 0x1p24);
     return bits > LK_HALF_MAX ? (uint16_t)LK_HALF_MAX : (uint16_t)bits;
 }
 

@@ -10,13 +10,11 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "kernels/cpu/half.h"
+#include "kernels/cpu/codec_values.h"
 
 static bool known(const struct lk_codec *c)
 {
-    if (c->index == LK_INDEX_RICE) return c->value == LK_VALUE_SIGN || c->value == LK_VALUE_FP32;
-    return c->index == LK_INDEX_DENSE &&
-           (c->value == LK_VALUE_SIGN || c->value == LK_VALUE_Q4 || c->value == LK_VALUE_FP32);
+    return c->index <= LK_INDEX_TENSOR && c->value >= LK_VALUE_SIGN && c->value <= LK_VALUE_FP32;
 }
 
 lh_err lk_cut_of(const struct lk_codec *codec, struct lk_cut *out)
@@ -31,13 +29,13 @@ lh_err lk_cut_of(const struct lk_codec *codec, struct lk_cut *out)
     *out = (struct lk_cut){
         .index = codec->index,
         .value = codec->value,
-        .rice_bits = dense ? 0 : lk_rice_bits(codec->density),
+        .rice_bits = codec->index == LK_INDEX_RICE ? lk_rice_bits((double)codec->density) : 0,
         .density = dense ? 1 : codec->density,
     };
     return LH_OK;
 }
 
-uint8_t lk_rice_bits(float density)
+uint8_t lk_rice_bits(double density)
 {
     // b >= n exactly while p <= 1 - exp(-0.4812 / 2^(n-1)).
     static const double largest[LK_RICE_BITS_MAX] = {
@@ -47,38 +45,42 @@ uint8_t lk_rice_bits(float density)
         0.0009394022351919364, 0.00046981147900887244, 0.00023493333634069832,
     };
     uint8_t b = 0;
-    while (b < LK_RICE_BITS_MAX && (double)density <= largest[b]) b++;
+    while (b < LK_RICE_BITS_MAX && density <= largest[b]) b++;
     return b;
 }
 
-uint32_t lk_carried(const struct lk_cut *cut, uint32_t len)
+uint8_t lk_rice_bits_of(uint32_t k, uint32_t len)
+{
+    return lk_rice_bits((double)k / len);
+}
+
+uint64_t lk_carried(const struct lk_cut *cut, uint64_t len)
 {
     if (cut->index == LK_INDEX_DENSE) return len;
-    uint32_t k = lk_round_even((double)cut->density * len); // exact product: 24 + 13 bits
-    return k ? k : 1;
+    // A product of 24 + 13 bits is exact; that of a tensor above 2^29 values rounds, alike on every
+    // machine, and may not exceed its length.
+    uint64_t k = lk_round_even((double)cut->density * (double)len);
+    return k < 1 ? 1 : k > len ? len : k;
 }
 
-size_t lk_record_half(const struct lk_cut *cut)
+uint32_t lk_value_bits(uint8_t value)
 {
-    return cut->value == LK_VALUE_FP32 ? 0 : 2;
+    return value == LK_VALUE_FP32 ? 0 : lk_code_bits(value);
 }
 
-uint32_t lk_field_bits(const struct lk_cut *cut)
+uint32_t lk_value_halves(uint8_t value)
 {
-    return cut->rice_bits + (cut->value == LK_VALUE_SIGN ? 1u : 0u);
+    static const uint8_t halves[] = {[LK_VALUE_SIGN] = 1, [LK_VALUE_Q2] = 2,   [LK_VALUE_Q4] = 1,
+                                     [LK_VALUE_Q8] = 1,   [LK_VALUE_FP16] = 0, [LK_VALUE_FP32] = 0};
+    return halves[value];
 }
 
 size_t lk_record_bytes(const struct lk_cut *cut, const struct lk_chunk *chunk)
 {
-    size_t bits = 0, k = chunk->k;
-    if (cut->index == LK_INDEX_RICE)
-        bits = k * lk_field_bits(cut);
-    else if (cut->value == LK_VALUE_SIGN)
-        bits = k;
-    else if (cut->value == LK_VALUE_Q4)
-        bits = 4 * k;
+    size_t k = chunk->k, bits = k * (chunk->rice_bits + lk_value_bits(cut->value));
+    if (k == 0) return 0;
     size_t values = cut->value == LK_VALUE_FP32 ? 4 * k : 0;
-    return lk_record_half(cut) + (bits + 7) / 8 + values;
+    return 2 * (size_t)lk_value_halves(cut->value) + (bits + 7) / 8 + values;
 }
 
 struct lk_walk lk_walk(const struct lk_cut *cut, const struct lh_shard_layout *layout)
@@ -93,8 +95,10 @@ static bool next_chunk(struct lk_walk *w, struct lk_chunk *out)
         if (w->in_extent < x->len) {
             uint64_t left = x->len - w->in_extent;
             out->at = x->offset + w->in_extent;
+            out->extent = w->extent;
             out->len = left < LH_CHUNK ? (uint32_t)left : LH_CHUNK;
-            out->k = lk_carried(w->cut, out->len);
+            out->rice_bits = w->cut->rice_bits;
+            out->k = w->cut->index == LK_INDEX_TENSOR ? 0 : (uint32_t)lk_carried(w->cut, out->len);
             w->in_extent += out->len;
             return true;
         }
@@ -104,21 +108,45 @@ static bool next_chunk(struct lk_walk *w, struct lk_chunk *out)
     return false;
 }
 
-bool lk_walk_next(struct lk_walk *w, struct lk_group *g)
+void lk_group_measure(const struct lk_cut *cut, struct lk_group *g)
 {
-    g->chunks = 0;
+    size_t unary_bits = 0;
     g->values = 0;
     g->record_bytes = 0;
-    size_t unary_bits = 0;
-    struct lk_chunk *c = g->chunk;
-    for (; g->chunks < LK_GROUP_CHUNKS && next_chunk(w, c); g->chunks++, c++) {
-        LH_ASSERT(c->at + c->len <= w->layout->values);
+    for (uint32_t i = 0; i < g->chunks; i++) {
+        struct lk_chunk *c = &g->chunk[i];
+        if (cut->index == LK_INDEX_TENSOR) c->rice_bits = lk_rice_bits_of(c->k, c->len);
         g->values += c->k;
-        g->record_bytes += lk_record_bytes(w->cut, c);
-        unary_bits += c->k + ((c->len - c->k) >> w->cut->rice_bits);
+        g->record_bytes += lk_record_bytes(cut, c);
+        if (c->k) unary_bits += c->k + ((c->len - c->k) >> c->rice_bits);
     }
-    g->unary_max = w->cut->index == LK_INDEX_RICE ? (unary_bits + 7) / 8 : 0;
+    g->unary_max = cut->index == LK_INDEX_DENSE ? 0 : (unary_bits + 7) / 8;
+}
+
+bool lk_walk_next(struct lk_walk *w, struct lk_group *g)
+{
+    struct lk_chunk *c = g->chunk;
+    for (g->chunks = 0; g->chunks < LK_GROUP_CHUNKS && next_chunk(w, c); g->chunks++, c++)
+        LH_ASSERT(c->at + c->len <= w->layout->values);
+    lk_group_measure(w->cut, g);
+    g->table_bytes = w->cut->index == LK_INDEX_DENSE ? 0 : LK_GROUP_LENGTH_BYTES;
+    if (w->cut->index == LK_INDEX_TENSOR) g->table_bytes += g->chunks * LK_COUNT_BYTES;
     return g->chunks > 0;
+}
+
+// How a tensor's values spread over its chunks is not known beforehand. As b follows from k/len,
+// the indices of a chunk take at most 13 bits a carried value and at most 9/8 a value of the chunk
+// (by trying every k and len); then each record and each stream is filled to a byte.
+static void measure_tensors(const struct lk_cut *cut, const struct lh_shard_layout *layout,
+                            struct lk_sizes *out)
+{
+    for (uint32_t i = 0; i < layout->extents; i++)
+        if (layout->extent[i].len) out->values += lk_carried(cut, layout->extent[i].len);
+    uint64_t most = layout->values + layout->values / 8 + 1, bits = 13 * out->values;
+    if (bits > most) bits = most;
+    bits += out->values * lk_code_bits(cut->value);
+    out->bytes_max += (bits + 7) / 8 + out->groups;
+    out->bytes_max += out->chunks * (2u * lk_value_halves(cut->value) + 1);
 }
 
 void lk_measure(const struct lk_cut *cut, const struct lh_shard_layout *layout,
@@ -130,21 +158,15 @@ void lk_measure(const struct lk_cut *cut, const struct lh_shard_layout *layout,
     for (; lk_walk_next(&walk, &g); out->groups++) {
         out->chunks += g.chunks;
         out->values += g.values;
-        out->bytes_max += g.record_bytes + g.unary_max;
-        if (cut->index == LK_INDEX_RICE) out->bytes_max += LK_GROUP_LENGTH_BYTES;
+        out->table_bytes += g.table_bytes;
+        out->bytes_max += g.record_bytes + g.unary_max + g.table_bytes;
     }
+    if (cut->index == LK_INDEX_TENSOR) measure_tensors(cut, layout, out);
 }
 
 static void put_le(uint8_t *out, uint64_t v, size_t n)
 {
     for (size_t i = 0; i < n; i++) out[i] = (uint8_t)(v >> (8 * i));
-}
-
-static uint32_t float_bits(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
 }
 
 void lk_header_write(uint8_t *out, const struct lk_cut *cut, const struct lk_sizes *sizes)
@@ -154,7 +176,7 @@ void lk_header_write(uint8_t *out, const struct lk_cut *cut, const struct lk_siz
     out[2] = cut->value;
     out[3] = cut->rice_bits;
     put_le(out + 4, 0, 4);
-    put_le(out + 8, float_bits(cut->density), 4);
+    put_le(out + 8, lk_float_bits(cut->density), 4);
     put_le(out + 12, sizes->chunks, 4);
     put_le(out + 16, sizes->values, 8);
 }
@@ -170,11 +192,11 @@ lh_err lk_header_read(struct lh_cursor *in, const struct lk_sizes *sizes, struct
         return lh_fail(LH_ERR_MALFORMED, "payload version %u, this build reads %u", version,
                        LK_PAYLOAD_VERSION);
     if (flags) return lh_fail(LH_ERR_MALFORMED, "payload has unknown flags 0x%x", flags);
-    if (index != cut->index || value != cut->value || density != float_bits(cut->density))
+    if (index != cut->index || value != cut->value || density != lk_float_bits(cut->density))
         return lh_fail(LH_ERR_MALFORMED,
                        "payload is of codec %u/%u and density bits 0x%08x, its frame of %u/%u and "
                        "0x%08x",
-                       index, value, density, cut->index, cut->value, float_bits(cut->density));
+                       index, value, density, cut->index, cut->value, lk_float_bits(cut->density));
     if (rice_bits > (index == LK_INDEX_RICE ? LK_RICE_BITS_MAX : 0))
         return lh_fail(LH_ERR_MALFORMED, "payload's Rice parameter %u is out of range", rice_bits);
     if (chunks != sizes->chunks || values != sizes->values)

@@ -10,19 +10,22 @@ enum {
     LK_HEADER_BYTES = 24,
     LK_GROUP_CHUNKS = 16,      // chunks that share one unary stream and one entry of the table
     LK_GROUP_LENGTH_BYTES = 2, // such an entry
+    LK_COUNT_BYTES = 2,        // and with threshold codecs the values carried, of each chunk
     LK_RICE_BITS_MAX = 12,     // gaps are below LH_CHUNK = 2^12
 };
 
 // How the chunks of one payload are coded.
 struct lk_cut {
     uint8_t index, value;
-    uint8_t rice_bits; // b; 0 for dense
+    uint8_t rice_bits; // b of topk; 0 for dense; threshold: by chunk, here 0
     float density;     // 1 for dense
 };
 
 struct lk_chunk {
-    uint64_t at;     // its first value in the shard's packed array
-    uint32_t len, k; // values, and how many of them are carried
+    uint64_t at;       // its first value in the shard's packed array
+    uint32_t len, k;   // values, and how many of them are carried
+    uint32_t extent;   // of the layout
+    uint8_t rice_bits; // b of its indices
 };
 
 struct lk_group {
@@ -31,6 +34,7 @@ struct lk_group {
     uint64_t values;     // carried
     size_t record_bytes; // of its chunk records together
     size_t unary_max;    // bytes that its unary stream can have; 0 for dense
+    size_t table_bytes;  // of its entry in the table; 0 for dense
 };
 
 // The chunks of a layout in order, a group at a time.
@@ -43,23 +47,31 @@ struct lk_walk {
 
 struct lk_sizes {
     uint64_t chunks, groups, values;
+    size_t table_bytes;
     size_t bytes_max; // of the whole payload
 };
 
 // LH_ERR_UNSUPPORTED: no such codec; LH_ERR_INVALID: a density outside (0, 1].
 LH_MUST lh_err lk_cut_of(const struct lk_codec *codec, struct lk_cut *out);
 // b = max(0, 1 + floor(log2(0.4812 / -ln(1-p)))), from a table: the same on every machine.
-uint8_t lk_rice_bits(float density);
-// k = max(1, round(p*len)), ties to even; len for dense.
-uint32_t lk_carried(const struct lk_cut *cut, uint32_t len);
+uint8_t lk_rice_bits(double density);
+// b of a chunk of a threshold codec, which follows from its density k/len.
+uint8_t lk_rice_bits_of(uint32_t k, uint32_t len);
+// k = max(1, round(p*len)), ties to even; len for dense. `len` is a chunk's or, for threshold
+// codecs, an extent's.
+uint64_t lk_carried(const struct lk_cut *cut, uint64_t len);
 size_t lk_record_bytes(const struct lk_cut *cut, const struct lk_chunk *chunk);
-// A codec with a centroid or scale begins each record with it: 2 bytes, else 0.
-size_t lk_record_half(const struct lk_cut *cut);
-// Bits of one index field: the low part of the gap, and the sign where the value is one.
-uint32_t lk_field_bits(const struct lk_cut *cut);
+// Bits of a code that shares a field with its index; fp32 values stand apart, as bytes.
+uint32_t lk_value_bits(uint8_t value);
+// fp16 numbers that a record begins with: centroids or a scale.
+uint32_t lk_value_halves(uint8_t value);
 
 struct lk_walk lk_walk(const struct lk_cut *cut, const struct lh_shard_layout *layout);
-bool lk_walk_next(struct lk_walk *walk, struct lk_group *group); // false: no chunk is left
+// The next group; false: no chunk is left. With threshold codecs each k is 0: whoever knows them
+// sets them and calls lk_group_measure.
+bool lk_walk_next(struct lk_walk *walk, struct lk_group *group);
+// Fills in what follows from the chunks' k.
+void lk_group_measure(const struct lk_cut *cut, struct lk_group *group);
 void lk_measure(const struct lk_cut *cut, const struct lh_shard_layout *layout,
                 struct lk_sizes *out);
 

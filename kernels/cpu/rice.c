@@ -25,10 +25,9 @@ static uint64_t load_le_up_to_8(const uint8_t *at, size_t left)
     return load_le(at, left < 8 ? left : 8);
 }
 
-size_t lk_rice_put(const struct lk_rice *rice, const uint16_t *index, uint32_t k, const float *e,
-                   uint8_t *fields, uint8_t *unary, size_t at)
+size_t lk_rice_put(const struct lk_rice *rice, const uint16_t *index, const uint16_t *code,
+                   uint32_t k, uint8_t *fields, uint8_t *unary, size_t at)
 {
-    bool with_sign = rice->field_bits > rice->low_bits;
     uint32_t low_mask = (1u << rice->low_bits) - 1, expected = 0, bits = 0;
     uint64_t word = 0; // fields not written yet: `bits` of them, fewer than 8 between rounds
     for (uint32_t i = 0; i < k; i++) {
@@ -38,7 +37,7 @@ size_t lk_rice_put(const struct lk_rice *rice, const uint16_t *index, uint32_t k
         unary[at >> 3] = (uint8_t)(unary[at >> 3] | 1u << (at & 7));
         at++;
         uint64_t field = gap & low_mask;
-        if (with_sign) field |= (uint64_t)(e[index[i]] < 0) << rice->low_bits;
+        if (code) field |= (uint64_t)code[i] << rice->low_bits;
         word |= field << bits;
         for (bits += rice->field_bits; bits >= 8; bits -= 8, word >>= 8) *fields++ = (uint8_t)word;
     }
@@ -66,22 +65,22 @@ static inline bool next_one(struct lk_unary *u, size_t *at)
 }
 
 bool lk_rice_get(const struct lk_rice *rice, struct lh_span fields, struct lk_unary *unary,
-                 uint32_t len, uint32_t k, uint16_t *index, uint8_t *negative)
+                 uint32_t len, uint32_t k, uint16_t *index, uint16_t *code)
 {
     uint32_t b = rice->low_bits, width = rice->field_bits;
-    uint64_t low_mask = (1u << b) - 1;
+    uint64_t low_mask = (1u << b) - 1, code_mask = (1u << (width - b)) - 1;
     size_t expected = 0, bit = 0;
     struct lk_unary u = *unary;
     for (uint32_t i = 0; i < k; i++, bit += width) {
         size_t one;
         if (!next_one(&u, &one)) return false;
-        // At most 7 + 13 bits of the loaded ones are looked at.
+        // At most 7 + 12 + 16 bits of the loaded ones are looked at.
         size_t byte = bit >> 3;
         uint64_t field = load_le_up_to_8(fields.data + byte, fields.len - byte) >> (bit & 7);
         size_t at = expected + ((one - u.next) << b) + (field & low_mask);
         if (at >= len) return false;
         index[i] = (uint16_t)at;
-        if (width > b) negative[i] = field >> b & 1;
+        if (width > b) code[i] = (uint16_t)(field >> b & code_mask);
         expected = at + 1;
         u.next = one + 1;
     }

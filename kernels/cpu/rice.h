@@ -1,5 +1,5 @@
 // Rice-coded index gaps, cut in two: a field of fixed width for each value (the gap's low b bits,
-// and above them the sign where the value is one), and one unary stream for all high parts.
+// and above them the value's code), and one unary stream for all high parts.
 #ifndef LK_CPU_RICE_H
 #define LK_CPU_RICE_H
 
@@ -11,7 +11,7 @@
 
 struct lk_rice {
     uint32_t low_bits;   // b: 0..12
-    uint32_t field_bits; // b, or b + 1 with the sign on top
+    uint32_t field_bits; // b and those of a code, 0..16
 };
 
 // Reads the ones of a unary stream, in order. Never reads beyond its bytes.
@@ -25,15 +25,15 @@ struct lk_unary {
 
 // Writes k rising indices: fields to `fields` ((k*field_bits + 7)/8 bytes, padded with zeros), high
 // parts as ones into `unary` (zeroed by the caller) from bit `at` on. Returns the bit after the
-// last one. `e` is the chunk, for the signs.
-size_t lk_rice_put(const struct lk_rice *rice, const uint16_t *index, uint32_t k, const float *e,
-                   uint8_t *fields, uint8_t *unary, size_t at);
+// last one. code[i] fits its bits; NULL where fields hold none.
+size_t lk_rice_put(const struct lk_rice *rice, const uint16_t *index, const uint16_t *code,
+                   uint32_t k, uint8_t *fields, uint8_t *unary, size_t at);
 
 struct lk_unary lk_unary(struct lh_span bytes);
-// Reads k indices of a chunk of `len` values; negative may be NULL when fields hold no sign. False:
-// an index out of range, the stream too short, padding not zero. fields.len as in lk_rice_put.
+// Reads k indices of a chunk of `len` values; code may be NULL when fields hold none. False: an
+// index out of range, the stream too short, padding not zero. fields.len as in lk_rice_put.
 bool lk_rice_get(const struct lk_rice *rice, struct lh_span fields, struct lk_unary *unary,
-                 uint32_t len, uint32_t k, uint16_t *index, uint8_t *negative);
+                 uint32_t len, uint32_t k, uint16_t *index, uint16_t *code);
 // Is everything read, and the stream no byte longer than it must be?
 bool lk_unary_ended(const struct lk_unary *unary);
 

@@ -12,6 +12,7 @@
 #include "common/manifest.h"
 #include "common/rpc.h"
 #include "kernels/checkpoint.h"
+#include "kernels/codec.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/wal_format.h"
 #include "tests/fuzz/disk.h"
@@ -256,6 +257,30 @@ static void checkpoints(struct out *o)
     lh_buf_free(&b);
 }
 
+// One payload of a codec on a shard of 300 and 21 values, for fuzz_payload's first density.
+static void put_payload(const struct out *o, size_t word)
+{
+    struct lh_extent extent[] = {{.len = 300}, {.tensor = 1, .offset = 300, .len = 21}};
+    struct lh_shard_layout l = {.values = 321, .chunks = 2, .extent = extent, .extents = 2};
+    struct lk_codec codec = {.density = 64.0f / 4096};
+    struct lh_buf b = lh_buf(4096);
+    const uint8_t head[] = {(uint8_t)word, 0};
+    char name[64];
+    float e[321];
+    for (int i = 0; i < 321; i++) e[i] = (float)(i * 7919 % 2003 - 1001) / 256;
+    lh_err err = lk_codec_parse(lk_codec_word(word), &codec);
+    if (!err) err = lk_encode(&codec, &l, 1, NULL, e, &b, NULL);
+    LH_ASSERT(err == LH_OK);
+    snprintf(name, sizeof name, "%s-shard0-density0", lk_codec_word(word));
+    put(o, "payload", name, lh_span(head, 2), lh_buf_span(&b));
+    if (codec.index == LK_INDEX_TENSOR) { // the first chunk claims more than its tensor has
+        b.data[26]++;
+        snprintf(name, sizeof name, "refused-%s-count-too-large", lk_codec_word(word));
+        put(o, "payload", name, lh_span(head, 2), lh_buf_span(&b));
+    }
+    lh_buf_free(&b);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -276,6 +301,7 @@ int main(int argc, char **argv)
     logs(&o, lh_buf_span(&fence));
     slots(&o, lh_buf_span(&frame));
     checkpoints(&o);
+    for (size_t i = 0; lk_codec_word(i); i++) put_payload(&o, i);
     lh_buf_free(&frame);
     lh_buf_free(&plan);
     lh_buf_free(&fence);

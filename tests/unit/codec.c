@@ -14,8 +14,6 @@
 
 static const uint64_t awkward[] = {4096 * 3, 1,  5000, 4096, 4095, 2,  3, 63, 64, 65,
                                    129,      10, 4096, 8192, 777,  12, 7, 17, 0};
-static const char *const names[] = {"topk-sign", "topk-fp32", "dense-sign", "dense-q4",
-                                    "dense-fp32"};
 static const float densities[] = {64.0f / 4096, 0.075f, 1e-4f, 0.5f, 1.0f};
 
 static struct lk_codec codec_of(const char *name, float density)
@@ -67,42 +65,90 @@ static float nearest_half(double x)
     return naive_half(up < down || (up == down && low % 2 == 0) ? low : low - 1);
 }
 
-static void expect_chunk(const struct lk_codec *codec, const struct naive *got, const float *e,
-                         uint64_t first, uint32_t len)
+// 1 where a unit (a chunk, or a tensor's part in the shard) carries its value.
+static void want_largest(const struct lk_codec *codec, const float *e, uint64_t len,
+                         uint8_t *wanted)
 {
-    uint32_t order[LH_CHUNK], k = naive_k(codec, len);
-    uint8_t wanted[LH_CHUNK] = {0};
+    uint32_t k = naive_k(codec, len), *order = malloc(len * sizeof *order);
+    assert_non_null(order);
     for (uint32_t i = 0; i < len; i++) order[i] = i;
-    sorted_by = e + first;
+    sorted_by = e;
     if (k < len) qsort(order, len, sizeof *order, larger_first);
-    // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.ArraySubscript): k <= len are set
     for (uint32_t i = 0; i < k; i++) wanted[order[i]] = 1;
-    assert_memory_equal(wanted, got->carried + first, len);
-    double sum = 0, largest = 0;
-    for (uint32_t i = 0; i < len; i++) {
-        double size = fabs((double)e[first + i]);
-        if (wanted[i]) sum += size;
-        largest = size > largest ? size : largest;
+    free(order);
+}
+
+static double add_lanes(const double lane[8])
+{
+    double sum = lane[0];
+    for (int i = 1; i < 8; i++) sum += lane[i];
+    return sum;
+}
+
+// Mean of the magnitudes in [from, to) among x[0..k), its sum in eight lanes.
+static double mean(const float *x, uint32_t k, double from, double to)
+{
+    double lane[8] = {0};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < k; i++) {
+        double size = fabs((double)x[i]);
+        if (size < from || size >= to) continue;
+        lane[i % 8] += size;
+        n++;
     }
-    float half = nearest_half(codec->value == LK_VALUE_Q4 ? largest / 7 : sum / k);
-    for (uint32_t i = 0; i < len; i++) {
-        float x = e[first + i], q = half;
-        if (codec->value == LK_VALUE_SIGN) q = x < 0 ? -half : half;
-        if (codec->value == LK_VALUE_FP32) q = x;
-        if (codec->value == LK_VALUE_Q4)
-            q = half == 0 ? 0 : fminf(fmaxf(rintf(x / half), -7), 7) * half;
-        if (wanted[i]) assert_true(q == got->q[first + i]);
+    return n ? add_lanes(lane) / n : 0;
+}
+
+static float level_of(float x, float scale, float max)
+{
+    return scale == 0 ? 0 : fminf(fmaxf(rintf(x / scale), -max), max) * scale;
+}
+
+// What the page says about k values of a chunk.
+static void quantise(uint8_t value, const float *x, uint32_t k, float *q)
+{
+    double largest = 0, all = mean(x, k, 0, INFINITY);
+    for (uint32_t i = 0; i < k; i++) largest = fmax(largest, fabs((double)x[i]));
+    float half = nearest_half(all), q4 = nearest_half(largest / 7),
+          q8 = nearest_half(largest / 127);
+    float lower = nearest_half(mean(x, k, 0, (double)half));
+    float upper = nearest_half(mean(x, k, (double)half, INFINITY));
+    for (uint32_t i = 0; i < k; i++) {
+        float sign = x[i] < 0 ? -1 : 1, two = fabsf(x[i]) >= half ? upper : lower;
+        switch (value) {
+        case LK_VALUE_SIGN: q[i] = sign * half; break;
+        case LK_VALUE_Q2: q[i] = sign * two; break;
+        case LK_VALUE_Q4: q[i] = level_of(x[i], q4, 7); break;
+        case LK_VALUE_Q8: q[i] = level_of(x[i], q8, 127); break;
+        case LK_VALUE_FP16: q[i] = sign * nearest_half(fabs((double)x[i])); break;
+        default: q[i] = x[i];
+        }
     }
 }
 
 static void expect_choice(const struct lk_codec *codec, const struct lh_shard_layout *l,
                           const struct naive *got, const float *e)
 {
+    uint8_t *wanted = calloc(l->values + 1, 1);
+    assert_non_null(wanted);
+    for (uint32_t i = 0; codec->index == LK_INDEX_TENSOR && i < l->extents; i++)
+        want_largest(codec, e + l->extent[i].offset, l->extent[i].len,
+                     wanted + l->extent[i].offset);
     for (uint64_t c = 0; c < l->chunks; c++) {
         uint64_t first, len;
+        float x[LH_CHUNK], q[LH_CHUNK];
+        uint32_t k = 0;
         naive_cut(l, c, &first, &len);
-        expect_chunk(codec, got, e, first, (uint32_t)len);
+        if (codec->index != LK_INDEX_TENSOR) want_largest(codec, e + first, len, wanted + first);
+        for (uint64_t i = first; i < first + len; i++)
+            if (wanted[i]) x[k++] = e[i];
+        quantise(codec->value, x, k, q);
+        k = 0;
+        for (uint64_t i = first; i < first + len; i++)
+            if (wanted[i] && q[k++] != got->q[i]) fail_msg("chunk %d, value %d", (int)c, (int)i);
     }
+    assert_memory_equal(wanted, got->carried, l->values);
+    free(wanted);
 }
 
 // fold, add and clear against the naive reading; then the sum of squares.
@@ -130,19 +176,19 @@ static void expect_uses(const struct lk_codec *codec, const struct lh_shard_layo
     free(cleared);
 }
 
-static void expect_info(const struct lk_codec *codec, const struct lh_shard_layout *l,
-                        const struct naive *got, const struct lk_payload_info *info)
+static void expect_info(const struct lh_shard_layout *l, const struct naive *got,
+                        const struct lk_payload_info *info)
 {
     uint64_t values = 0;
     double total = 0;
     for (uint64_t c = 0; c < l->chunks; c++) {
-        uint64_t first, len;
-        double sum = 0;
+        uint64_t first, len, k = 0;
+        double lane[8] = {0};
         naive_cut(l, c, &first, &len);
-        values += naive_k(codec, len);
         for (uint64_t i = first; i < first + len; i++)
-            if (got->carried[i]) sum += (double)got->q[i] * (double)got->q[i];
-        total += sum;
+            if (got->carried[i]) lane[k++ % 8] += (double)got->q[i] * (double)got->q[i];
+        values += k;
+        total += add_lanes(lane);
     }
     assert_int_equal(info->chunks, l->chunks);
     assert_int_equal(info->values, values);
@@ -171,8 +217,8 @@ static void round_trip(const struct lk_codec *codec, const struct lh_shard_layou
     assert_false(got.bad);
     assert_int_equal(got.bytes, payload.len);
     expect_choice(codec, l, &got, before);
-    expect_info(codec, l, &got, &info);
-    expect_info(codec, l, &got, &checked);
+    expect_info(l, &got, &info);
+    expect_info(l, &got, &checked);
     for (uint64_t i = 0; i < l->values; i++) { // what is left is what a decoder would leave
         float left = before[i];
         if (got.carried[i]) left -= got.q[i];
@@ -192,9 +238,9 @@ static void every_codec_agrees_with_a_naive_reader(void **state)
     (void)state;
     struct layout_case c;
     case_layout(&c, awkward);
-    for (size_t n = 0; n < LH_COUNT(names); n++)
+    for (size_t n = 0; lk_codec_word(n); n++)
         for (int kind = 0; kind < CASE_KINDS; kind++) {
-            struct lk_codec codec = codec_of(names[n], 64.0f / 4096);
+            struct lk_codec codec = codec_of(lk_codec_word(n), 64.0f / 4096);
             round_trip(&codec, &c.layout, (enum case_kind)kind, 1, true);
         }
 }
@@ -205,7 +251,9 @@ static void every_density_and_feedback(void **state)
     struct layout_case c;
     case_layout(&c, awkward);
     for (size_t n = 0; n < LH_COUNT(densities); n++) {
-        struct lk_codec codec = codec_of(names[n % 2], densities[n]);
+        static const char *const names[] = {"topk-sign", "threshold-q4", "topk-fp32",
+                                            "threshold-fp16", "topk-q8"};
+        struct lk_codec codec = codec_of(names[n], densities[n]);
         round_trip(&codec, &c.layout, CASE_GAUSSIAN, 0.95f, true);
         round_trip(&codec, &c.layout, CASE_TIES, 0.5f, false);
         round_trip(&codec, &c.layout, CASE_FIXED, 1, true);
@@ -219,8 +267,8 @@ static void a_shard_of_nothing_and_of_one_value(void **state)
     struct layout_case empty, single;
     case_layout(&empty, none);
     case_layout(&single, one);
-    for (size_t n = 0; n < LH_COUNT(names); n++) {
-        struct lk_codec codec = codec_of(names[n], 0.01f);
+    for (size_t n = 0; lk_codec_word(n); n++) {
+        struct lk_codec codec = codec_of(lk_codec_word(n), 0.01f);
         round_trip(&codec, &empty.layout, CASE_GAUSSIAN, 1, true);
         round_trip(&codec, &single.layout, CASE_GAUSSIAN, 1, true);
         assert_int_equal(lk_payload_max(&codec, &empty.layout), 24);
@@ -273,6 +321,26 @@ static void at_most_0_140_bits_per_parameter(void **state)
     free(e);
 }
 
+// Bounds hold for the fullest and for the most uneven payloads; lk_payload_most() for all of them.
+static void no_payload_exceeds_its_bound(void **state)
+{
+    (void)state;
+    static const float p[] = {1e-4f, 64.0f / 4096, 0.075f, 0.2f, 0.382f, 0.383f, 0.9f, 1};
+    struct layout_case c;
+    case_layout(&c, awkward);
+    for (size_t n = 0; lk_codec_word(n); n++)
+        for (size_t i = 0; i < LH_COUNT(p); i++) {
+            struct lk_codec codec = codec_of(lk_codec_word(n), p[i]);
+            size_t most = lk_payload_max(&codec, &c.layout);
+            assert_true(most <= lk_payload_most(&c.layout));
+            float *e = case_fill(i % 2 ? CASE_STEPS : CASE_SPARSE, c.layout.values, n);
+            struct lh_buf out = lh_buf(most); // beyond it encoding asserts
+            assert_int_equal(lk_encode(&codec, &c.layout, 1, NULL, e, &out, NULL), LH_OK);
+            lh_buf_free(&out);
+            free(e);
+        }
+}
+
 static void rice_parameter_follows_its_formula(void **state)
 {
     (void)state;
@@ -292,6 +360,14 @@ static void rice_parameter_follows_its_formula(void **state)
 }
 
 // ---- golden bytes: the format of version 1 does not move.
+static void expect_bytes(const struct lh_buf *out, const char *hex)
+{
+    char text[513] = "";
+    assert_true(out->len <= 256);
+    for (size_t i = 0; i < out->len; i++) snprintf(text + 2 * i, 3, "%02x", out->data[i]);
+    assert_string_equal(text, hex);
+}
+
 static void expect_hex(const char *name, float density, const char *hex)
 {
     static const uint64_t lens[] = {9, 3, 0};
@@ -304,9 +380,7 @@ static void expect_hex(const char *name, float density, const char *hex)
     struct lh_buf out = lh_buf(256);
     struct lk_payload_info info;
     assert_int_equal(lk_encode(&codec, &c.layout, 1, NULL, e, &out, &info), LH_OK);
-    char text[513] = "";
-    for (size_t i = 0; i < out.len; i++) snprintf(text + 2 * i, 3, "%02x", out.data[i]);
-    assert_string_equal(text, hex);
+    expect_bytes(&out, hex);
     lh_buf_free(&out);
 }
 
@@ -315,12 +389,66 @@ static void golden_bytes(void **state)
     (void)state;
     expect_hex("topk-sign", 0.3f,
                "01010101000000009a99993e020000000400000000000000010055410700470233");
+    expect_hex("topk-q2", 0.3f,
+               "01010201000000009a99993e0200000004000000000000000100004100420f00000000470633");
+    expect_hex("topk-q4", 0.3f,
+               "01010301000000009a99993e0200000004000000000000000100db36b331003c1233");
+    expect_hex("topk-q8", 0.3f,
+               "01010401000000009a99993e02000000040000000000000001000c2603ab51030e2b020133");
+    expect_hex("topk-fp16", 0.3f,
+               "01010501000000009a99993e020000000400000000000000010001840304010802008e0133");
     expect_hex("topk-fp32", 0.3f,
-               "01010601000000009a99993e020000000400000000000000010003000040c0000020400000204000000"
-               "0e0c033");
+               "01010601000000009a99993e020000000400000000000000010003000040c0000020400000204000"
+               "0000e0c033");
+    expect_hex("threshold-sign", 0.3f,
+               "01020100000000009a99993e02000000040000000000000001000300010055410700470233");
+    expect_hex("threshold-q2", 0.3f,
+               "01020200000000009a99993e020000000400000000000000010003000100004100420f0000000047"
+               "0633");
+    expect_hex("threshold-q4", 0.3f,
+               "01020300000000009a99993e020000000400000000000000010003000100db36b331003c1233");
+    expect_hex("threshold-q8", 0.3f,
+               "01020400000000009a99993e0200000004000000000000000100030001000c2603ab51030e2b0201"
+               "33");
+    expect_hex("threshold-fp16", 0.3f,
+               "01020500000000009a99993e02000000040000000000000001000300010001840304010802008e01"
+               "33");
+    expect_hex("threshold-fp32", 0.3f,
+               "01020600000000009a99993e02000000040000000000000001000300010003000040c00000204000"
+               "002040000000e0c033");
     expect_hex("dense-sign", 0, "01000100000000000000803f020000000c00000000000000c73c5200b54401");
+    expect_hex("dense-q2", 0,
+               "01000200000000000000803f020000000c00000000000000553755414c22010030004707");
     expect_hex("dense-q4", 0,
                "01000300000000000000803f020000000c00000000000000db3691602f0e06003c7900");
+    expect_hex("dense-q8", 0,
+               "01000400000000000000803f020000000c000000000000000c261581006af52ad6006a0e2b817f02");
+    expect_hex("dense-fp16", 0,
+               "01000500000000000000803f020000000c00000000000000003800c20000004100b4003c00bc0000"
+               "004100c700470030");
+    expect_hex("dense-fp32", 0,
+               "01000600000000000000803f020000000c000000000000000000003f000040c00000000000002040"
+               "000080be0000803f000080bf00000000000020400000e0c00000e0400000003e");
+}
+
+// The page's example of a tensor whose chunks differ: the first carries nothing, the second all.
+static void golden_threshold(void **state)
+{
+    (void)state;
+    static const uint64_t lens[] = {4100, 0};
+    static const float last[4] = {1, -2, 3, 0.5f};
+    struct layout_case c;
+    case_layout(&c, lens);
+    struct lk_codec codec = codec_of("threshold-sign", 0.001f);
+    static float e[4100];
+    memset(e, 0, sizeof e);
+    e[7] = 0.25f;
+    memcpy(e + 4096, last, sizeof last);
+    struct lh_buf out = lh_buf(lk_payload_max(&codec, &c.layout));
+    assert_int_equal(lk_encode(&codec, &c.layout, 1, NULL, e, &out, NULL), LH_OK);
+    expect_bytes(&out, "01020100000000006f12833a020000000400000000000000010000000400803e020f");
+    assert_true(e[7] == 0.25f && e[4096] == 1 - 1.625f && e[4099] == 0.5f - 1.625f);
+    lh_buf_free(&out);
 }
 
 // ---- errors
@@ -375,11 +503,15 @@ static void refuses_codecs_that_are_none(void **state)
     struct layout_case c;
     case_layout(&c, lens);
     struct lk_codec codec = {.density = 0.5f};
-    assert_int_equal(lk_codec_parse("topk-q4", &codec), LH_ERR_CONFIG);
+    assert_int_equal(lk_codec_parse("topk-q3", &codec), LH_ERR_CONFIG);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "did you mean topk-q2?"));
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), ", dense-fp16, dense-fp32"));
+    assert_int_equal(lk_codec_parse("zstd", &codec), LH_ERR_CONFIG);
+    assert_null(strstr(lh_err_text(LH_ERR_CONFIG), "did you mean"));
     static const struct lk_codec bad[] = {
-        {LK_INDEX_RICE, LK_VALUE_Q4, 0.5f},
-        {LK_INDEX_DENSE, 2, 1},
-        {2, LK_VALUE_SIGN, 0.5f},
+        {LK_INDEX_RICE, 7, 0.5f},
+        {LK_INDEX_DENSE, 0, 1},
+        {3, LK_VALUE_SIGN, 0.5f},
         {LK_INDEX_RICE, LK_VALUE_SIGN, 0},
         {LK_INDEX_RICE, LK_VALUE_SIGN, 1.5f},
         {LK_INDEX_RICE, LK_VALUE_SIGN, -0.5f},
@@ -412,8 +544,10 @@ int main(void)
         cmocka_unit_test(a_shard_of_nothing_and_of_one_value),
         cmocka_unit_test(mass_is_conserved_in_fixed_point),
         cmocka_unit_test(at_most_0_140_bits_per_parameter),
+        cmocka_unit_test(no_payload_exceeds_its_bound),
         cmocka_unit_test(rice_parameter_follows_its_formula),
         cmocka_unit_test(golden_bytes),
+        cmocka_unit_test(golden_threshold),
         cmocka_unit_test(refuses_what_is_not_finite_and_changes_nothing),
         cmocka_unit_test(a_full_buffer_changes_nothing),
         cmocka_unit_test(refuses_codecs_that_are_none),

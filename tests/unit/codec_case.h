@@ -120,67 +120,86 @@ static inline float naive_half(uint32_t h)
     return (float)(exponent ? ldexp(1024.0 + fraction, (int)exponent - 25) : ldexp(fraction, -24));
 }
 
-static inline uint32_t naive_k(const struct lk_codec *codec, uint64_t len)
+static inline uint32_t naive_k(const struct lk_codec *codec, uint64_t len) // of a chunk or tensor
 {
     if (codec->index == LK_INDEX_DENSE) return (uint32_t)len;
     double k = rint((double)codec->density * (double)len); // the default mode: ties to even
     return k < 1 ? 1 : (uint32_t)k;
 }
 
-// One value of a chunk: the i-th carried, at `bit` of its fields.
-static inline float naive_value(const struct lk_codec *codec, const uint8_t *data, size_t fields,
-                                size_t values, uint32_t i, unsigned b, float half)
+static inline unsigned naive_code_bits(uint8_t value)
 {
-    bool rice = codec->index == LK_INDEX_RICE;
-    if (codec->value == LK_VALUE_FP32) return case_from_bits(naive_bits(data, values + 32 * i, 32));
-    if (codec->value == LK_VALUE_Q4) {
-        int level = (int)naive_bits(data, fields + 4 * i, 4);
-        return (float)(level > 7 ? level - 16 : level) * half;
-    }
-    size_t at = rice ? fields + (size_t)i * (b + 1) + b : fields + i;
-    return naive_bits(data, at, 1) ? -half : half;
+    return (unsigned[]){0, 1, 2, 4, 8, 16, 32}[value];
 }
+
+static inline unsigned naive_halves(uint8_t value)
+{
+    return (unsigned[]){0, 1, 2, 1, 1, 0, 0}[value];
+}
+
+static inline float naive_value(uint8_t value, uint32_t code, const float half[2])
+{
+    float size;
+    switch (value) {
+    case LK_VALUE_SIGN: return code ? -half[0] : half[0];
+    case LK_VALUE_Q2: size = half[code & 1]; return code >> 1 ? -size : size;
+    case LK_VALUE_Q4: return (float)(code > 7 ? (int)code - 16 : (int)code) * half[0];
+    case LK_VALUE_Q8: return (float)(code > 127 ? (int)code - 256 : (int)code) * half[0];
+    case LK_VALUE_FP16: size = naive_half(code & 0x7fff); return code >> 15 ? -size : size;
+    default: return case_from_bits(code);
+    }
+}
+
+static inline unsigned naive_b(double p)
+{
+    double b = p >= 1 ? 0 : 1 + floor(log2(0.4812 / -log1p(-p)));
+    return b < 0 ? 0 : b > 12 ? 12 : (unsigned)b;
+}
+
+// A chunk's place and density, as header and table say.
+struct naive_chunk {
+    uint64_t first, len;
+    uint32_t k;
+    unsigned b;
+};
 
 // Reads one chunk whose record starts at byte `record`; its unary bits at *unary. Returns the byte
 // after the record.
 static inline size_t naive_chunk(struct naive *n, const struct lk_codec *codec, const uint8_t *data,
-                                 size_t record, size_t *unary, uint64_t first, uint64_t len)
+                                 size_t record, size_t *unary, const struct naive_chunk *c)
 {
-    bool rice = codec->index == LK_INDEX_RICE, sign = codec->value == LK_VALUE_SIGN;
-    unsigned b = data[3], width = rice ? b + sign : sign ? 1 : codec->value == LK_VALUE_Q4 ? 4 : 0;
-    uint32_t k = naive_k(codec, len);
-    float half = 0;
-    if (codec->value != LK_VALUE_FP32) {
-        half = naive_half(naive_bits(data, 8 * record, 16));
-        record += 2;
-    }
-    size_t values = record + ((size_t)k * width + 7) / 8;
+    bool dense = codec->index == LK_INDEX_DENSE, apart = !dense && codec->value == LK_VALUE_FP32;
+    unsigned bits = naive_code_bits(codec->value), width = c->b + (apart ? 0 : bits);
+    float half[2] = {0, 0};
+    if (c->k == 0) return record;
+    for (unsigned i = 0; i < naive_halves(codec->value); i++, record += 2)
+        half[i] = naive_half(naive_bits(data, 8 * record, 16));
+    size_t values = record + ((size_t)c->k * width + 7) / 8;
     uint64_t index = 0;
-    for (uint32_t i = 0; i < k; i++, index++) {
-        if (rice) {
+    for (uint32_t i = 0; i < c->k; i++, index++) {
+        size_t field = 8 * record + (size_t)i * width;
+        if (!dense) {
             uint64_t high = 0;
             while (!naive_bits(data, (*unary)++, 1)) high++;
-            index += (high << b) + naive_bits(data, 8 * record + (size_t)i * width, b);
+            index += (high << c->b) + naive_bits(data, field, c->b);
         }
-        if (index >= len) {
+        if (index >= c->len) {
             n->bad = true;
             return values;
         }
-        n->q[first + index] = naive_value(codec, data, 8 * record, 8 * values, i, b, half);
-        n->carried[first + index] = 1;
+        uint32_t code = naive_bits(data, apart ? 8 * values + 32 * i : field + c->b, bits);
+        n->q[c->first + index] = naive_value(codec->value, code, half);
+        n->carried[c->first + index] = 1;
     }
-    return values + (codec->value == LK_VALUE_FP32 ? 4 * (size_t)k : 0);
+    return values + (apart ? 4 * (size_t)c->k : 0);
 }
 
-static inline size_t naive_record(const struct lk_codec *codec, unsigned b, uint64_t len)
+static inline size_t naive_record(const struct lk_codec *codec, const struct naive_chunk *c)
 {
-    size_t k = naive_k(codec, len);
-    bool rice = codec->index == LK_INDEX_RICE;
-    switch (codec->value) {
-    case LK_VALUE_SIGN: return 2 + (k * (rice ? b + 1 : 1) + 7) / 8;
-    case LK_VALUE_Q4: return 2 + (4 * k + 7) / 8;
-    default: return (k * (rice ? b : 0) + 7) / 8 + 4 * k;
-    }
+    bool apart = codec->index != LK_INDEX_DENSE && codec->value == LK_VALUE_FP32;
+    size_t bits = (size_t)c->k * (c->b + (apart ? 0 : naive_code_bits(codec->value)));
+    if (c->k == 0) return 0;
+    return 2 * naive_halves(codec->value) + (bits + 7) / 8 + (apart ? 4 * (size_t)c->k : 0);
 }
 
 // Chunk number c of a layout: first value and length.
@@ -200,21 +219,26 @@ static inline void naive_read(struct naive *n, const struct lk_codec *codec,
     n->q = calloc(l->values + 1, sizeof *n->q);
     n->carried = calloc(l->values + 1, 1);
     n->bad = false;
-    bool rice = codec->index == LK_INDEX_RICE;
-    size_t groups = (size_t)((l->chunks + 15) / 16), at = 24 + (rice ? 2 * groups : 0);
+    bool dense = codec->index == LK_INDEX_DENSE, counts = codec->index == LK_INDEX_TENSOR;
+    size_t groups = (size_t)((l->chunks + 15) / 16), table = 24;
+    size_t at = 24 + (dense ? 0 : 2 * groups) + (counts ? 2 * (size_t)l->chunks : 0);
     for (size_t g = 0; g < groups; g++) {
-        uint64_t from = 16 * g, to = from + 16 < l->chunks ? from + 16 : l->chunks, first, len;
-        size_t records = 0;
-        for (uint64_t c = from; c < to; c++) {
-            naive_cut(l, c, &first, &len);
-            records += naive_record(codec, data[3], len);
+        uint64_t from = 16 * g, to = from + 16 < l->chunks ? from + 16 : l->chunks;
+        struct naive_chunk chunk[16], *end = chunk;
+        size_t records = 0, unary_bytes = dense ? 0 : naive_bits(data, 8 * table, 16);
+        table += dense ? 0 : 2;
+        for (uint64_t c = from; c < to; c++, end++) {
+            naive_cut(l, c, &end->first, &end->len);
+            end->k = counts ? naive_bits(data, 8 * table, 16) : naive_k(codec, end->len);
+            end->b = counts ? naive_b((double)end->k / (double)end->len) : data[3];
+            if (counts && end->k == 0) end->b = 0;
+            table += counts ? 2 : 0;
+            records += naive_record(codec, end);
         }
         size_t unary = 8 * (at + records);
-        for (uint64_t c = from; c < to && !n->bad; c++) {
-            naive_cut(l, c, &first, &len);
-            at = naive_chunk(n, codec, data, at, &unary, first, len);
-        }
-        if (rice) at += naive_bits(data, 8 * (24 + 2 * g), 16);
+        for (struct naive_chunk *c = chunk; c < end && !n->bad; c++)
+            at = naive_chunk(n, codec, data, at, &unary, c);
+        at += unary_bytes;
     }
     n->bytes = at;
 }

@@ -72,25 +72,75 @@ static void elementwise(void **state)
     each_run(check_elementwise);
 }
 
+static void check_codes(const struct run *r, uint8_t value, const struct lk_levels *l)
+{
+    uint8_t a[4 * LH_CHUNK], b[4 * LH_CHUNK];
+    float x[LH_CHUNK], y[LH_CHUNK];
+    size_t bytes = (r->n * lk_code_bits(value) + 7) / 8;
+    scalar->pack(value, l, r->e, r->n, a);
+    vector()->pack(value, l, r->e, r->n, b);
+    assert_memory_equal(a, b, bytes);
+    scalar->unpack(value, l, a, r->n, x);
+    vector()->unpack(value, l, a, r->n, y);
+    assert_memory_equal(x, y, r->n * sizeof *x);
+    if (value == LK_VALUE_FP16) return; // among any bytes are some that are not finite
+    uint64_t seed = r->n;
+    for (size_t i = 0; i < bytes; i++) a[i] = (uint8_t)case_random(&seed);
+    scalar->unpack(value, l, a, r->n, x);
+    vector()->unpack(value, l, a, r->n, y);
+    assert_memory_equal(x, y, r->n * sizeof *x);
+}
+
 static void check_packing(const struct run *r)
 {
-    uint8_t a[LH_CHUNK], b[LH_CHUNK];
-    float x[LH_CHUNK], y[LH_CHUNK];
     static const float scales[] = {0, 0x1p-24f, 0.1f, 1, 65504};
-    for (size_t i = 0; i < LH_COUNT(scales); i++) {
-        scalar->pack_q4(r->e, r->n, scales[i], a);
-        vector()->pack_q4(r->e, r->n, scales[i], b);
-        assert_memory_equal(a, b, (r->n + 1) / 2);
-        scalar->unpack_q4(a, r->n, scales[i], x);
-        vector()->unpack_q4(a, r->n, scales[i], y);
-        assert_memory_equal(x, y, r->n * sizeof *x);
-        scalar->pack_sign(r->e, r->n, a);
-        vector()->pack_sign(r->e, r->n, b);
-        assert_memory_equal(a, b, (r->n + 7) / 8);
-        scalar->unpack_sign(a, r->n, scales[i], x);
-        vector()->unpack_sign(a, r->n, scales[i], y);
-        assert_memory_equal(x, y, r->n * sizeof *x);
+    for (uint8_t value = LK_VALUE_SIGN; value <= LK_VALUE_FP32; value++)
+        for (size_t i = 0; i < LH_COUNT(scales); i++) {
+            struct lk_levels l = {{scales[i], scales[(i + 1) % 5]}, scales[(i + 2) % 5]};
+            check_codes(r, value, &l);
+        }
+}
+
+static void check_sums(const struct run *r)
+{
+    static const float splits[] = {0, 0.3f, 0.5f, 1e-6f, 3e38f};
+    for (size_t i = 0; i < LH_COUNT(splits); i++) {
+        struct lk_sums a = scalar->sums(r->e, r->n, splits[i]);
+        struct lk_sums b = vector()->sums(r->e, r->n, splits[i]);
+        assert_memory_equal(&a, &b, sizeof a);
+        assert_int_equal(a.count[0] + a.count[1], r->n);
     }
+    double a = scalar->sum_squares(r->e, r->n), b = vector()->sum_squares(r->e, r->n);
+    assert_memory_equal(&a, &b, sizeof a);
+}
+
+static void sums(void **state)
+{
+    (void)state;
+    each_run(check_sums);
+}
+
+static void check_counts(const struct run *r)
+{
+    uint32_t keys[] = {0, 1, lk_key(r->e[0]), lk_key(r->e[r->n / 2]) + 1, 0x3e99999a, 0x7f7fffff};
+    static const uint32_t shifts[] = {20, 9, 0};
+    for (size_t i = 0; i < LH_COUNT(keys); i++) {
+        assert_int_equal(scalar->count(r->e, r->n, keys[i]), vector()->count(r->e, r->n, keys[i]));
+        for (size_t j = 0; j < LH_COUNT(shifts); j++) {
+            uint64_t a[LK_BINS] = {0}, b[LK_BINS] = {0}, total = 0;
+            scalar->histogram(r->e, r->n, keys[i], shifts[j], a);
+            vector()->histogram(r->e, r->n, keys[i], shifts[j], b);
+            assert_memory_equal(a, b, sizeof a);
+            for (size_t bin = 0; bin < LK_BINS; bin++) total += a[bin];
+            if (j == 0) assert_int_equal(total, scalar->count(r->e, r->n, keys[i]));
+        }
+    }
+}
+
+static void counts(void **state)
+{
+    (void)state;
+    each_run(check_counts);
 }
 
 static void packing(void **state)
@@ -190,21 +240,18 @@ static void payloads(void **state)
 {
     (void)state;
     static const uint64_t shard[] = {4096 * 17 + 5, 1, 300, 4096 * 4, 31, 0};
-    static const char *const names[] = {"topk-sign", "topk-fp32", "dense-sign", "dense-q4",
-                                        "dense-fp32"};
     struct layout_case c;
     case_layout(&c, shard);
     assert_string_equal(lk_codec_force("scalar"), "scalar");
     assert_string_equal(lk_codec_force(NULL), vector()->name);
     assert_string_equal(lk_codec_force("avx2"), vector()->name);
-    for (size_t n = 0; n < LH_COUNT(names); n++)
-        for (int kind = 0; kind < CASE_KINDS; kind++)
-            for (int p = 0; p < (n < 2 ? 3 : 1); p++) {
-                static const float densities[] = {64.0f / 4096, 0.075f, 0.4f};
-                struct lk_codec codec = {.density = densities[p]};
-                assert_int_equal(lk_codec_parse(names[n], &codec), LH_OK);
-                expect_same_payload(&codec, &c.layout, (enum case_kind)kind);
-            }
+    for (size_t n = 0; lk_codec_word(n); n++)
+        for (int kind = 0; kind < CASE_KINDS; kind++) {
+            static const float densities[] = {64.0f / 4096, 0.075f, 0.4f};
+            struct lk_codec codec = {.density = densities[(n + (size_t)kind) % 3]};
+            assert_int_equal(lk_codec_parse(lk_codec_word(n), &codec), LH_OK);
+            expect_same_payload(&codec, &c.layout, (enum case_kind)kind);
+        }
 }
 
 static void a_large_payload(void **state)
@@ -213,15 +260,18 @@ static void a_large_payload(void **state)
     static const uint64_t shard[] = {(1 << 20) + 77, 1 << 18, 0};
     struct layout_case c;
     case_layout(&c, shard);
-    struct lk_codec codec = {LK_INDEX_RICE, LK_VALUE_SIGN, 64.0f / 4096};
-    expect_same_payload(&codec, &c.layout, CASE_GAUSSIAN);
-    expect_same_payload(&codec, &c.layout, CASE_STEPS);
+    for (uint8_t index = LK_INDEX_RICE; index <= LK_INDEX_TENSOR; index++) {
+        struct lk_codec codec = {index, LK_VALUE_SIGN, 64.0f / 4096};
+        expect_same_payload(&codec, &c.layout, CASE_GAUSSIAN);
+        expect_same_payload(&codec, &c.layout, CASE_STEPS);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elementwise), cmocka_unit_test(packing),
+        cmocka_unit_test(sums),        cmocka_unit_test(counts),
         cmocka_unit_test(selection),   cmocka_unit_test(finiteness),
         cmocka_unit_test(payloads),    cmocka_unit_test(a_large_payload),
     };

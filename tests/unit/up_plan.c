@@ -59,6 +59,33 @@ static void bits_of_64_in_4096(void **state)
     dp_topology_free(t);
 }
 
+static double bits_with(const char *codec)
+{
+    char text[128];
+    snprintf(text, sizeof text,
+             "budget_tokens: 1000\nregions: {asia: }\nworker: {codec: {name: %s, density: %s}}\n",
+             codec, strncmp(codec, "dense", 5) ? "0.015625" : "1");
+    struct dp_topology *t = parse(text);
+    struct dp_plan plan;
+    dp_plan_make(t, 16000000, &plan);
+    dp_topology_free(t);
+    return plan.bits;
+}
+
+// A sign's gap costs the same whatever value it leads to.
+static void bits_of_every_codec(void **state)
+{
+    (void)state;
+    double p = 1.0 / 64, half = 16.0 / 4096, gap = bits_with("topk-fp32") - 32 * p;
+    near(bits_with("topk-sign"), gap + p + half, 1e-12);
+    near(bits_with("topk-q2"), gap + 2 * p + 2 * half, 1e-12);
+    near(bits_with("topk-q8"), gap + 8 * p + half, 1e-12);
+    near(bits_with("topk-fp16"), gap + 16 * p, 1e-12);
+    near(bits_with("threshold-q4"), gap + 4 * p + 2 * half, 1e-12);
+    near(bits_with("dense-q2"), 2 + 2 * half, 1e-12);
+    near(bits_with("dense-fp16"), 16, 1e-12);
+}
+
 static void h_by_speed_and_dense_codecs(void **state)
 {
     (void)state;
@@ -129,11 +156,9 @@ static void what_is_printed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_example),
-        cmocka_unit_test(bits_of_64_in_4096),
-        cmocka_unit_test(h_by_speed_and_dense_codecs),
-        cmocka_unit_test(density_is_clamped),
-        cmocka_unit_test(what_is_printed),
+        cmocka_unit_test(the_example),         cmocka_unit_test(bits_of_64_in_4096),
+        cmocka_unit_test(bits_of_every_codec), cmocka_unit_test(h_by_speed_and_dense_codecs),
+        cmocka_unit_test(density_is_clamped),  cmocka_unit_test(what_is_printed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

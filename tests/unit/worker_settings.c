@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "common/check.h"
+#include "kernels/codec.h"
 #include "worker/settings.h"
 
 static const char good[] =
@@ -40,19 +41,25 @@ static void a_good_file(void **state)
 static void every_codec_word_is_its_name(void **state)
 {
     (void)state;
-    static const char *const name[] = {"topk-sign", "topk-fp32", "dense-sign", "dense-q4",
-                                       "dense-fp32"};
-    for (size_t i = 0; i < LH_COUNT(name); i++) {
+    size_t i = 0;
+    for (const char *name; (name = lk_codec_word(i)) != NULL; i++) {
         struct lh_config *c = load("codec.density=1");
         char set[64] = "codec.name=";
-        strncat(set, name[i], 20);
+        strncat(set, name, 20);
         assert_int_equal(lh_config_set(c, set), LH_OK);
         assert_int_equal(lh_config_finish(c), LH_OK);
-        assert_string_equal(wk_codec_name(lh_config_settings(c)), name[i]);
+        assert_string_equal(wk_codec_name(lh_config_settings(c)), name);
+        assert_int_equal(wk_codec_is_dense(lh_config_settings(c)), !strncmp(name, "dense-", 6));
         lh_config_destroy(c);
     }
+    assert_int_equal(i, 18);
     struct lh_config *c = load(NULL);
     assert_int_equal(lh_config_set(c, "codec.name=topk"), LH_ERR_CONFIG);
+    assert_int_equal(lh_config_set(c, "codec.name=dense-f16"), LH_ERR_CONFIG);
+    const char *text = lh_err_text(LH_ERR_CONFIG);
+    assert_non_null(strstr(text, "did you mean dense-fp16?"));
+    assert_non_null(strstr(text, "one of topk-sign, topk-q2, "));
+    assert_non_null(strstr(text, ", dense-fp16, dense-fp32")); // not cut off
     lh_config_destroy(c);
 }
 
