@@ -49,7 +49,7 @@ struct lh_env_ops {
     // -- hand-off: job(arg) on a lane, then done(arg) on the loop. `arg` is the job's alone until
     // its done()
     void (*work)(struct lh_env *env, enum lh_lane lane, lh_job job, lh_fn done, void *arg);
-    // -- randomness: cryptographic in the real env, from the seed in the fake one
+    // -- randomness (any thread): cryptographic in the real env, from the seed in the fake one
     void (*random)(struct lh_env *env, void *out, size_t n);
     // Of the machine's start: another one after a power cut, the same after kill -9.
     void (*boot_id)(struct lh_env *env, uint8_t out[16]);

@@ -1,9 +1,10 @@
 // The real env: one loop thread, one thread per lane, the machine's clock, random and files.
 //
 // Threads. The loop is the thread that calls lh_env_real_run(). Other threads touch the env through
-// post(), now_ns(), wall_s() and lh_env_real_stop() alone; `lock` guards what they share with the
-// loop (the posted tasks and `sleeping`). Timers, random and work() belong to the loop and take no
-// lock. No lock is held while somebody's function runs.
+// post(), now_ns(), wall_s(), random() and lh_env_real_stop() alone; `lock` guards what they share
+// with the loop (the posted tasks and `sleeping`), `random_lock` the source of random numbers, for
+// jobs draw nonces too. Timers and work() belong to the loop and take no lock. No lock is held
+// while somebody's function runs.
 //
 // 1. Posted functions run in the order of posting, timers in the order of their due times (equal
 //    ones in the order of arming); a round runs the due timers, then what was posted before it.
@@ -81,6 +82,7 @@ struct env_real {
     size_t heap_len;
     uint64_t armed;
     struct lane lane[LH_LANE_COUNT];
+    pthread_mutex_t random_lock;
     uint8_t random[RANDOM_BYTES]; // the next key, then bytes to give
     size_t random_at;
 };
@@ -403,6 +405,7 @@ static void refill_random(struct env_real *e)
 static void real_random(struct lh_env *env, void *out, size_t n)
 {
     struct env_real *e = real(env);
+    pthread_mutex_lock(&e->random_lock); // two threads are never handed the same bytes
     for (uint8_t *to = out; n;) {
         if (e->random_at == sizeof e->random) refill_random(e);
         size_t k = sizeof e->random - e->random_at;
@@ -413,6 +416,7 @@ static void real_random(struct lh_env *env, void *out, size_t n)
         to += k;
         n -= k;
     }
+    pthread_mutex_unlock(&e->random_lock);
 }
 
 // ---------------------------------------------------------------- the machine's start
@@ -464,6 +468,7 @@ lh_err lh_env_real_create(struct lh_env **out)
         return err;
     }
     pthread_mutex_init(&e->lock, NULL);
+    pthread_mutex_init(&e->random_lock, NULL);
     for (size_t i = 0; i < LH_LANE_COUNT; i++) lane_init(&e->lane[i], e);
     randombytes_buf(e->random, crypto_stream_chacha20_KEYBYTES);
     e->random_at = sizeof e->random;
@@ -478,6 +483,7 @@ void lh_env_real_destroy(struct lh_env *env)
     for (size_t i = 0; i < LH_LANE_COUNT; i++) lane_destroy(&e->lane[i]);
     close(e->wake_fd);
     pthread_mutex_destroy(&e->lock);
+    pthread_mutex_destroy(&e->random_lock);
     free(e->posted.task);
     free(e->batch.task);
     free(e->timer);

@@ -347,6 +347,51 @@ static void random_numbers_differ_and_stay_below(void **state)
     assert_true(lh_random_below(env, INT64_MAX) >= 0);
 }
 
+enum { DRAWERS = 1 + LH_LANE_COUNT, DRAWS = 40000 };
+
+struct drawer {
+    struct lh_env *env;
+    int *left;
+    uint64_t *number;
+};
+
+static int64_t draw(void *arg)
+{
+    struct drawer *d = arg;
+    for (int i = 0; i < DRAWS; i++) d->number[i] = lh_random_u64(d->env);
+    return 0;
+}
+
+static void drawn(void *arg)
+{
+    struct drawer *d = arg;
+    if (--*d->left == 0) lh_env_real_stop(d->env);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+// The loop seals pushes while a lane seals a checkpoint: a nonce must not be given to both.
+static void no_two_threads_are_given_the_same_numbers(void **state)
+{
+    struct lh_env *env = *state;
+    uint64_t *all = calloc(DRAWERS * DRAWS, sizeof *all);
+    assert_non_null(all);
+    struct drawer d[DRAWERS];
+    int left = LH_LANE_COUNT;
+    for (int i = 0; i < DRAWERS; i++) d[i] = (struct drawer){env, &left, all + i * DRAWS};
+    for (int i = 0; i < LH_LANE_COUNT; i++) work(env, (enum lh_lane)i, draw, drawn, &d[i + 1]);
+    draw(&d[0]);
+    lh_env_real_run(env);
+    qsort(all, DRAWERS * DRAWS, sizeof *all, by_number);
+    assert_int_not_equal(all[0], 0); // what was given is wiped
+    for (int i = 1; i < DRAWERS * DRAWS; i++) assert_int_not_equal(all[i], all[i - 1]);
+    free(all);
+}
+
 // ---------------------------------------------------------------- the machine's start
 
 static void one_boot_has_one_id(void **state)
@@ -377,6 +422,7 @@ int main(void)
         ON_ENV(one_boot_has_one_id),
         cmocka_unit_test(destroy_drops_what_waits),
         ON_ENV(random_numbers_differ_and_stay_below),
+        ON_ENV(no_two_threads_are_given_the_same_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
