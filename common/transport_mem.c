@@ -487,7 +487,10 @@ static void haunt(struct mem_half *h)
     g->inbox = h->tape;
     g->inbox_end = h->tape_end;
     h->tape = NULL;
-    lh_fake_deliver(h->far_env, h->fate.again_ns, ghost_arrive, ghost_lost, g);
+    if (h->fake)
+        lh_fake_deliver(h->far_env, h->fate.again_ns, ghost_arrive, ghost_lost, g);
+    else
+        lh_post(h->far_env, ghost_arrive, g);
 }
 
 static void mem_finish(struct lh_call *call, lh_err status, const char *text)

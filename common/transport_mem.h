@@ -12,7 +12,8 @@ struct lh_fabric; // address -> node; create one per cluster, destroy it after i
 struct lh_fabric *lh_fabric_create(void);
 void lh_fabric_destroy(struct lh_fabric *f);
 
-// What the network does to one call; zero-initialised: nothing. Times in ns, one way.
+// What the network does to one call; zero-initialised: nothing. Times in ns, one way; with real
+// envs only whether they are 0 counts, and what they delay comes at once.
 struct lh_fate {
     int64_t delay_ns;  // of every message of this call
     bool lose_request; // the server never hears of it
@@ -22,10 +23,11 @@ struct lh_fate {
     int64_t break_ns;  // > 0: it breaks after that long, whatever was said
     int64_t again_ns;  // > 0: its messages arrive once more, that much later, as a call of nobody
 };
-// Asked on the client's loop for each call. from/to are node names; false: not reachable.
+// Asked on the client's loop for each call, one at a time. from/to are node names; false: not
+// reachable.
 typedef bool (*lh_fate_fn)(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                            struct lh_fate *fate);
-void lh_fabric_fates(struct lh_fabric *f, lh_fate_fn fn, void *arg); // only with fake envs
+void lh_fabric_fates(struct lh_fabric *f, lh_fate_fn fn, void *arg); // before its nodes
 
 // Breaks every call that is open between two nodes; both sides hear LH_ERR_UNAVAILABLE.
 void lh_fabric_sever(struct lh_fabric *f, const char *a, const char *b);

@@ -209,7 +209,7 @@ static lh_err start_worker(struct sim_node *n)
 {
     struct sim *s = n->sim;
     static const uint64_t step_ms[SIM_WORKERS] = {40, 80, 160, 160}; // speeds 4:2:1:1
-    n->trainer = sim_trainer_new(n, s->manifest.values, step_ms[n->index]);
+    n->trainer = sim_trainer_new(n->env, s->manifest.values, step_ms[n->index]);
     struct wk_conf conf = {.env = n->env,
                            .transport = n->transport,
                            .self = n->self,

@@ -11,6 +11,7 @@
 #include "common/transport_mem.h"
 #include "server/coordinator/coordinator.h"
 #include "server/server.h"
+#include "tests/sim/synthetic.h"
 #include "worker/worker.h"
 
 enum {
@@ -122,6 +123,5 @@ void sim_node_die(struct sim_node *n, bool power); // and comes back after a whi
 void sim_faults_start(struct sim *s);
 bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *fate);
 void sim_judge(struct sim *s);
-struct wk_trainer *sim_trainer_new(struct sim_node *n, uint64_t values, uint64_t step_ms);
 
 #endif

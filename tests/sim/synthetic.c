@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/cluster.h"
+#include "tests/sim/synthetic.h"
+
+#include "common/check.h"
 
 struct synthetic {
     struct wk_trainer base;
-    struct sim_node *node;
     float *values;
     uint64_t count, step_ns, random;
 };
@@ -67,16 +68,15 @@ static void destroy(struct wk_trainer *t)
 static const struct wk_trainer_ops ops = {parameters, step_tokens, sequence_tokens, step, NULL,
                                           save,       load,        destroy};
 
-struct wk_trainer *sim_trainer_new(struct sim_node *n, uint64_t values, uint64_t step_ms)
+struct wk_trainer *sim_trainer_new(struct lh_env *env, uint64_t values, uint64_t step_ms)
 {
     struct synthetic *s = calloc(1, sizeof *s);
     LH_ASSERT(s);
     s->base.ops = &ops;
-    s->node = n;
     s->count = values;
     s->values = calloc(values, sizeof *s->values);
     LH_ASSERT(s->values);
     s->step_ns = step_ms * LH_MS;
-    s->random = lh_random_u64(n->env);
+    s->random = lh_random_u64(env);
     return &s->base;
 }

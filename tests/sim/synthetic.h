@@ -1,0 +1,12 @@
+// The synthetic trainer: costs nothing, and its deltas are positive. See synthetic.c.
+#ifndef SIM_SYNTHETIC_H
+#define SIM_SYNTHETIC_H
+
+#include "common/env.h"
+#include "worker/trainer.h"
+
+// `values` parameters, steps of 16 tokens that last `step_ms` at least; its progress comes from the
+// env's random numbers. Free it with its destroy().
+struct wk_trainer *sim_trainer_new(struct lh_env *env, uint64_t values, uint64_t step_ms);
+
+#endif

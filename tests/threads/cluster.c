@@ -1,0 +1,487 @@
+// A whole cluster on real threads: what ThreadSanitizer looks at.
+//
+// Coordinator, two servers with a shard each and three workers with the simulator's trainer, every
+// one a thread with the real env: its own loop, lanes, clock, files. They speak through the
+// in-process transport, whose calls are sometimes lost, broken, damaged or said twice. One server
+// and one worker are stopped in the middle and started again on what their directories hold. The
+// run ends by itself when every unit is credited; then all replicas must be equal.
+//
+// Every node is touched by its own loop only, as in the programs. What crosses threads: posts, the
+// fabric, `done`, `broken`, and what main reads after the threads were joined.
+#include <errno.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/check.h"
+#include "common/transport_mem.h"
+#include "server/coordinator/coordinator.h"
+#include "server/server.h"
+#include "tests/sim/synthetic.h"
+#include "worker/worker.h"
+
+enum { SHARDS = 2, WORKERS = 3, NODES = 1 + SHARDS + WORKERS, UNITS = 60, UNIT_TOKENS = 64 };
+enum { RESTART_VERSION = 25, RESTART_CUT = 6, PATIENCE_S = 240 };
+
+enum kind { COORDINATOR, SERVER, WORKER };
+
+struct cluster;
+
+struct node {
+    struct cluster *cluster;
+    enum kind kind;
+    uint32_t index; // among its kind
+    char name[LH_NAME_SIZE], dir[128], address[64];
+    struct lh_peer self;
+    pthread_t thread;
+    struct lh_env *env;
+    struct lh_keyring *keys;
+    // its loop's own
+    struct lh_transport *transport;
+    struct ps_coordinator *coordinator;
+    struct ps_server *server;
+    struct wk_worker *worker;
+    struct wk_trainer *trainer;
+    struct wk_observer observer;
+    uint64_t timer;
+    int lanes_busy;
+    uint32_t lives, cuts;
+    bool again, leaving, told;
+    struct lh_hash digest[SHARDS]; // at the end, of what it holds
+};
+
+struct cluster {
+    struct lh_fabric *fabric;
+    struct lh_manifest manifest;
+    struct lh_units units;
+    float *initial;
+    char dir[64];
+    struct node node[NODES];
+    sem_t done; // posted by each node when its part is over, and by one that breaks
+    atomic_bool broken;
+    // guarded by the fabric's lock
+    uint64_t random, calls, pushes, lost, cut, damaged, twice;
+};
+
+static const char JOB[LH_JOB + 1] = "threads run 0001";
+
+// ---------------------------------------------------------------- what goes wrong
+
+// Called under the fabric's lock. Every fifth call or so meets something.
+static bool fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *f)
+{
+    (void)from;
+    (void)to;
+    struct cluster *c = arg;
+    c->calls++;
+    if (rpc == LH_RPC_FOLLOW || rpc == LH_RPC_SNAPSHOT) return true;
+    c->random = c->random * 6364136223846793005u + 1442695040888963407u;
+    uint64_t die = (c->random >> 33) % 25;
+    f->lose_request = die == 0;
+    f->lose_reply = die == 1 || die == 2;
+    f->cut_after = die == 3;
+    f->again_ns = die == 4 || die == 5;
+    f->corrupt = rpc == LH_RPC_PUSH && ++c->pushes % 9 == 5;
+    c->lost += die <= 2;
+    c->cut += die == 3;
+    c->damaged += f->corrupt;
+    c->twice += f->again_ns != 0;
+    return true;
+}
+
+static void broke(struct cluster *c, const char *who, const char *what)
+{
+    fprintf(stderr, "%s: %s\n", who, what);
+    atomic_store(&c->broken, true);
+    sem_post(&c->done);
+}
+
+static void on_fatal(void *arg, lh_err err, const char *text)
+{
+    struct node *n = arg;
+    (void)err;
+    broke(n->cluster, n->name, text);
+}
+
+static void live_again(struct node *n) // the loop returns to run_node()
+{
+    n->again = true;
+    lh_env_real_stop(n->env);
+}
+
+static void saw_folded(void *arg, uint32_t shard, const struct lh_record *r)
+{
+    struct node *n = arg;
+    (void)shard;
+    if (n->index == 0 && n->lives == 1 && r->version == RESTART_VERSION) live_again(n);
+}
+
+static void saw_cut(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step)
+{
+    struct node *n = arg;
+    (void)shard;
+    (void)i;
+    (void)step;
+    if (n->index == 1 && n->lives == 1 && ++n->cuts == RESTART_CUT) live_again(n);
+}
+
+// ---------------------------------------------------------------- lives
+
+static lh_err initial(void *arg, uint64_t first, uint64_t n, float *out)
+{
+    struct cluster *c = arg;
+    memcpy(out, c->initial + first, n * sizeof *out);
+    return LH_OK;
+}
+
+static lh_err start_coordinator(struct node *n)
+{
+    struct cluster *c = n->cluster;
+    struct ps_co_conf conf = {.env = n->env,
+                              .transport = n->transport,
+                              .self = n->self,
+                              .dir = n->dir,
+                              .listen = n->address,
+                              .manifest = &c->manifest,
+                              .units = &c->units,
+                              .workers = WORKERS,
+                              .worker_timeout_ns = 60 * LH_SECOND,
+                              .tick_ns = 20 * LH_MS,
+                              .h_base = 4,
+                              .dylu = false,
+                              .plan = {.eta = 1, .damping = 0.5f, .staleness_per_live = 2},
+                              .fatal = on_fatal,
+                              .fatal_arg = n};
+    memcpy(conf.job, JOB, LH_JOB);
+    return ps_coordinator_start(&conf, &n->coordinator);
+}
+
+static lh_err start_server(struct node *n)
+{
+    struct cluster *c = n->cluster;
+    struct ps_conf conf = {.env = n->env,
+                           .transport = n->transport,
+                           .self = n->self,
+                           .dir = n->dir,
+                           .listen = n->address,
+                           .advertise = "",
+                           .coordinator = c->node[0].address,
+                           .manifest = &c->manifest,
+                           .keys = n->keys,
+                           .cipher = LH_CIPHER_XCHACHA20,
+                           .key_id = 1,
+                           .shards = &n->index,
+                           .shard_count = 1,
+                           .initial = initial,
+                           .initial_arg = c,
+                           .segment_bytes = 64 << 10,
+                           .checkpoint_every = 20,
+                           .digest_every = 10,
+                           .checkpoint_keep = 2,
+                           .report_ns = 20 * LH_MS,
+                           .mark_ns = 20 * LH_MS,
+                           .norm_gate = 2,
+                           .folded = saw_folded,
+                           .folded_arg = n,
+                           .fatal = on_fatal,
+                           .fatal_arg = n};
+    memcpy(conf.job, JOB, LH_JOB);
+    return ps_server_start(&conf, &n->server);
+}
+
+static lh_err start_worker(struct node *n)
+{
+    struct cluster *c = n->cluster;
+    n->trainer = sim_trainer_new(n->env, c->manifest.values, 2 + 2 * n->index);
+    struct wk_conf conf = {.env = n->env,
+                           .transport = n->transport,
+                           .self = n->self,
+                           .dir = n->dir,
+                           .coordinator = c->node[0].address,
+                           .manifest = &c->manifest,
+                           .units = &c->units,
+                           .keys = n->keys,
+                           .cipher = LH_CIPHER_XCHACHA20,
+                           .key_id = 1,
+                           .trainer = n->trainer,
+                           .codec = {LK_INDEX_RICE, LK_VALUE_SIGN, 0.1f},
+                           .beta = 1,
+                           .kappa = 0.5f,
+                           .queue_units = 4,
+                           .window_units = 2,
+                           .snapshot_rounds = 3,
+                           .durable_every = 12,
+                           .lease_ns = 20 * LH_MS,
+                           .retry_base_ns = 5 * LH_MS,
+                           .retry_max_ns = 100 * LH_MS,
+                           .deadline_ns = 60 * LH_SECOND,
+                           .observer = &n->observer,
+                           .fatal = on_fatal,
+                           .fatal_arg = n};
+    memcpy(conf.job, JOB, LH_JOB);
+    return wk_worker_start(&conf, &n->worker);
+}
+
+static bool is_over(const struct node *n)
+{
+    if (n->coordinator) return n->coordinator->plan.phase == LH_PHASE_END;
+    if (n->server) return n->server->shard[0]->replica.ledger.plan.phase == LH_PHASE_END;
+    return n->worker && wk_worker_state(n->worker) == WK_DONE;
+}
+
+static void look(void *arg)
+{
+    struct node *n = arg;
+    n->timer = 0;
+    if (!n->told && is_over(n)) {
+        n->told = true;
+        sem_post(&n->cluster->done);
+    }
+    if (!n->told) n->timer = lh_after(n->env, 10 * LH_MS, look, n);
+}
+
+static void begin_life(struct node *n)
+{
+    static lh_err (*const start[])(struct node * n) = {start_coordinator, start_server,
+                                                       start_worker};
+    n->again = false;
+    n->lives++;
+    lh_err err =
+        lh_transport_mem_create(n->cluster->fabric, n->env, &n->self, false, &n->transport);
+    if (!err) err = start[n->kind](n);
+    if (err) broke(n->cluster, n->name, lh_err_text(err));
+    look(n);
+}
+
+static int64_t nothing(void *arg)
+{
+    (void)arg;
+    return 0;
+}
+
+static void lane_is_idle(void *arg)
+{
+    struct node *n = arg;
+    if (--n->lanes_busy == 0) lh_env_real_stop(n->env);
+}
+
+static void stop_loop(void *arg)
+{
+    lh_env_real_stop(arg);
+}
+
+// As a program ends: closed, what the lanes still do comes back to a closed core, then the calls
+// go, then the memory. Nothing is settled: the directory is as kill -9 leaves it.
+static void end_life(struct node *n)
+{
+    lh_cancel(n->env, &n->timer);
+    if (n->coordinator) ps_coordinator_close(n->coordinator);
+    if (n->server) ps_server_close(n->server);
+    if (n->worker) wk_worker_close(n->worker);
+    n->lanes_busy = LH_LANE_COUNT;
+    for (int i = 0; i < LH_LANE_COUNT; i++)
+        n->env->ops->work(n->env, (enum lh_lane)i, nothing, lane_is_idle, n);
+    while (n->lanes_busy) lh_env_real_run(n->env);
+    if (n->transport) lh_transport_mem_kill(n->transport, false);
+    lh_post(n->env, stop_loop, n->env); // after what is in the queue already
+    lh_env_real_run(n->env);
+    ps_coordinator_stop(n->coordinator);
+    ps_server_stop(n->server);
+    wk_worker_stop(n->worker);
+    if (n->trainer) n->trainer->ops->destroy(n->trainer);
+    n->transport = NULL;
+    n->coordinator = NULL;
+    n->server = NULL;
+    n->worker = NULL;
+    n->trainer = NULL;
+}
+
+static void tell(struct node *n)
+{
+    struct lh_buf b = lh_buf(1 << 20);
+    lh_err err = LH_ERR_NOT_FOUND;
+    if (n->coordinator) err = ps_coordinator_status(n->coordinator, &b);
+    if (n->server) err = ps_server_status(n->server, &b);
+    if (n->worker) err = wk_worker_status(n->worker, &b);
+    fprintf(stderr, "%s: %.*s\n", n->name, err ? 0 : (int)b.len, (const char *)b.data);
+    lh_buf_free(&b);
+}
+
+static void note_digests(struct node *n)
+{
+    if (n->server) n->digest[n->index] = lk_replica_digest(&n->server->shard[0]->replica);
+    for (uint32_t k = 0; n->worker && k < SHARDS; k++) {
+        n->digest[k] = lk_replica_digest(&n->worker->shard[k].replica);
+        if (n->worker->shard[k].digest_mismatches || n->worker->shard[k].elided_unknown)
+            broke(n->cluster, n->name, "its replica differed from a digest record, or lacked one");
+    }
+    for (uint64_t u = 0; n->server && u < UNITS; u++)
+        if (u % SHARDS == n->index && !lh_ledger_credited(&n->server->shard[0]->replica.ledger, u))
+            broke(n->cluster, n->name, "the run ended without crediting every unit");
+}
+
+static void leave(void *arg)
+{
+    struct node *n = arg;
+    n->leaving = true;
+    lh_env_real_stop(n->env);
+}
+
+static void *run_node(void *arg)
+{
+    struct node *n = arg;
+    begin_life(n);
+    while (!n->leaving) {
+        lh_env_real_run(n->env);
+        if (!n->again || n->leaving) continue;
+        end_life(n);
+        begin_life(n);
+    }
+    if (atomic_load(&n->cluster->broken))
+        tell(n);
+    else
+        note_digests(n);
+    end_life(n);
+    return NULL;
+}
+
+// ---------------------------------------------------------------- the cluster
+
+static void make_node(struct cluster *c, uint32_t at, enum kind kind, uint32_t index)
+{
+    static const char *const region[] = {"asia", "europe", "america"};
+    static const char *const kinds[] = {"coordinator", "server", "worker"};
+    static const enum lh_role role[] = {LH_C, LH_S, LH_W};
+    const struct lh_seal_key key = {{1, 2, 3}};
+    struct node *n = &c->node[at];
+    *n = (struct node){.cluster = c, .kind = kind, .index = index};
+    snprintf(n->name, sizeof n->name, "%s%u", kinds[kind], index);
+    snprintf(n->dir, sizeof n->dir, "%s/%s%u", c->dir, kinds[kind], index);
+    snprintf(n->address, sizeof n->address, "mem-%s%u", kinds[kind], index);
+    n->self.role = role[kind];
+    snprintf(n->self.domain, sizeof n->self.domain, "threads");
+    snprintf(n->self.run, sizeof n->self.run, "run");
+    snprintf(n->self.region, sizeof n->self.region, "%s", region[index]);
+    snprintf(n->self.name, sizeof n->self.name, "%s%u", kinds[kind], index);
+    n->observer = (struct wk_observer){.arg = n, .cut = saw_cut};
+    lh_err err = lh_env_real_create(&n->env);
+    if (!err) err = n->env->ops->files->make_dir(n->env, n->dir);
+    if (!err) err = lh_keyring_create(&n->keys);
+    if (!err) err = lh_keyring_add(n->keys, 1, &key);
+    LH_ASSERT(!err);
+}
+
+static void make_units(struct cluster *c)
+{
+    static const char *const home[] = {"asia", "europe", "america"};
+    c->units = (struct lh_units){.count = UNITS, .vocabulary = 256, .token_bytes = 2};
+    c->units.unit = calloc(UNITS, sizeof *c->units.unit);
+    LH_ASSERT(c->units.unit);
+    for (uint32_t i = 0; i < UNITS; i++) {
+        struct lh_unit *u = &c->units.unit[i];
+        // half of them stay at home, so that every worker has enough to be stopped in its middle,
+        // however late the scheduler lets it run
+        *u = (struct lh_unit){.id = i, .tokens = UNIT_TOKENS, .may_leave = i % 2};
+        snprintf(u->home, sizeof u->home, "%s", home[i % WORKERS]);
+    }
+}
+
+static void make_cluster(struct cluster *c)
+{
+    static const uint64_t shapes[2][5] = {{80, 50}, {4000}};
+    static const char *const names[2] = {"a.weight", "b.weight"};
+    snprintf(c->dir, sizeof c->dir, "/tmp/lh_threads.XXXXXX");
+    LH_ASSERT(mkdtemp(c->dir) && sem_init(&c->done, 0, 0) == 0);
+    c->random = 1;
+    c->fabric = lh_fabric_create();
+    lh_fabric_fates(c->fabric, fate, c);
+    lh_err err = lh_manifest_build(&c->manifest, 2, names, shapes, SHARDS, NULL);
+    LH_ASSERT(!err);
+    c->initial = calloc(c->manifest.values, sizeof *c->initial);
+    LH_ASSERT(c->initial);
+    make_units(c);
+    uint32_t at = 0;
+    make_node(c, at++, COORDINATOR, 0);
+    for (uint32_t i = 0; i < SHARDS; i++) make_node(c, at++, SERVER, i);
+    for (uint32_t i = 0; i < WORKERS; i++) make_node(c, at++, WORKER, i);
+}
+
+// Until every node said that its part is over, or one broke.
+static void wait_for_the_end(struct cluster *c)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_S;
+    for (int told = 0; told < NODES && !atomic_load(&c->broken); told++) {
+        int rc;
+        while ((rc = sem_timedwait(&c->done, &until)) && errno == EINTR) continue;
+        if (rc) broke(c, "cluster", "the run has not ended; this is where everybody stands");
+    }
+}
+
+static void free_cluster(struct cluster *c)
+{
+    // what was posted to loops that had left already; events may cause one more
+    for (int pass = 0; pass < 3; pass++)
+        for (int i = 0; i < NODES; i++) {
+            lh_post(c->node[i].env, stop_loop, c->node[i].env);
+            lh_env_real_run(c->node[i].env);
+        }
+    for (int i = 0; i < NODES; i++) {
+        lh_keyring_destroy(c->node[i].keys);
+        lh_env_real_destroy(c->node[i].env);
+    }
+    lh_fabric_destroy(c->fabric);
+    lh_manifest_free(&c->manifest);
+    lh_units_free(&c->units);
+    free(c->initial);
+    sem_destroy(&c->done);
+}
+
+static bool judge(struct cluster *c)
+{
+    const struct node *server = &c->node[1], *worker = &c->node[1 + SHARDS];
+    for (uint32_t k = 0; k < SHARDS; k++)
+        for (uint32_t w = 0; w < WORKERS; w++)
+            if (!lh_hash_equal(&worker[w].digest[k], &server[k].digest[k]))
+                broke(c, worker[w].name, "its replica is not the server's");
+    if (server[0].lives != 2 || worker[1].lives != 2)
+        broke(c, "cluster", "the server or the worker was not started again");
+    if (!c->lost || !c->cut || !c->damaged || !c->twice)
+        broke(c, "cluster", "the network was too kind: nothing was proved about it");
+    return !atomic_load(&c->broken);
+}
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st;
+    (void)flag;
+    (void)ftw;
+    return remove(path);
+}
+
+int main(void)
+{
+    struct cluster *c = calloc(1, sizeof *c);
+    LH_ASSERT(c);
+    make_cluster(c);
+    for (int i = 0; i < NODES; i++)
+        LH_ASSERT(pthread_create(&c->node[i].thread, NULL, run_node, &c->node[i]) == 0);
+    wait_for_the_end(c);
+    for (int i = 0; i < NODES; i++) lh_post(c->node[i].env, leave, &c->node[i]);
+    for (int i = 0; i < NODES; i++) pthread_join(c->node[i].thread, NULL);
+    bool ok = !atomic_load(&c->broken) && judge(c);
+    printf("%llu calls: %llu lost, %llu cut, %llu damaged, %llu twice\n",
+           (unsigned long long)c->calls, (unsigned long long)c->lost, (unsigned long long)c->cut,
+           (unsigned long long)c->damaged, (unsigned long long)c->twice);
+    free_cluster(c);
+    if (nftw(c->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS)) perror(c->dir);
+    free(c);
+    return ok ? 0 : 1;
+}
