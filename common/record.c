@@ -1,6 +1,7 @@
 // The record's bytes and the chain. Layout: record.h.
 #include "common/record.h"
 
+#include <math.h>
 #include <string.h>
 
 void lh_record_write_header(const struct lh_record *r, struct lh_buf *out)
@@ -34,6 +35,9 @@ lh_err lh_record_parse_header(struct lh_span bytes, struct lh_record *out, uint3
                        (unsigned long long)out->version);
     if (out->flags & ~LH_RECORD_ELIDED || (out->flags && out->kind != LH_ADMIT))
         return lh_fail(LH_ERR_MALFORMED, "record with unknown flags %u", out->flags);
+    if (!isfinite(out->scale) || signbit(out->scale)) // the fold would spread it over everything
+        return lh_fail(LH_ERR_MALFORMED, "record of scale %g at version %llu", (double)out->scale,
+                       (unsigned long long)out->version);
     if (*body_bytes > LH_RECORD_BYTES_MAX)
         return lh_fail(LH_ERR_TOO_LARGE, "record of %u bytes, at most %d are allowed", *body_bytes,
                        LH_RECORD_BYTES_MAX);

@@ -47,7 +47,8 @@ struct lh_record {
 };
 
 void lh_record_write_header(const struct lh_record *r, struct lh_buf *out);
-// Reads the 64 bytes of a header; `body_bytes` says how many follow. Bounds and kinds are checked.
+// Reads the 64 bytes of a header; `body_bytes` says how many follow. Bounds, kinds and the scale
+// (finite, not negative) are checked: LH_ERR_MALFORMED, LH_ERR_TOO_LARGE.
 LH_MUST lh_err lh_record_parse_header(struct lh_span bytes, struct lh_record *out,
                                       uint32_t *body_bytes);
 struct lh_hash lh_record_chain(const struct lh_hash *before, const struct lh_record *r);

@@ -7,7 +7,7 @@
 #include "common/limits.h"
 
 static const uint32_t MAGIC = 0x5453484c; // "LHST"
-enum { HEADER = 8, KEY_SIZE = 128, FILE_MAX = 1 << 30, REWRITE_MIN = 1 << 16 };
+enum { HEADER = 8, KEY_SIZE = 128, FILE_MAX = 1 << 30, REWRITE_MIN = 1 << 16, VERSION = 2 };
 static const uint32_t REMOVED = UINT32_MAX;
 
 struct pair {
@@ -19,7 +19,7 @@ struct pair {
 struct ps_store {
     struct lh_env *env;
     char path[LH_PATH_SIZE];
-    struct lh_file *file;
+    struct lh_file *lock, *file;
     struct pair *pair; // ascending by key
     size_t pairs, live_bytes;
     uint64_t at; // end of the last commit
@@ -75,6 +75,12 @@ static lh_err set(struct ps_store *s, const char *key, struct lh_span value)
     return LH_OK;
 }
 
+static void seal_entry(struct lh_buf *b, size_t start)
+{
+    if (!b->err)
+        lh_buf_patch_u32(b, start + 4, lh_crc32c(0, b->data + start + 8, b->len - start - 8));
+}
+
 static void put_entry(struct lh_buf *b, const char *key, struct lh_span value, bool removed)
 {
     size_t start = b->len;
@@ -83,8 +89,19 @@ static void put_entry(struct lh_buf *b, const char *key, struct lh_span value, b
     lh_put_str(b, key);
     lh_put_u32(b, removed ? REMOVED : (uint32_t)value.len);
     lh_put(b, value.data, value.len);
-    if (!b->err)
-        lh_buf_patch_u32(b, start + 4, lh_crc32c(0, b->data + start + 8, b->len - start - 8));
+    seal_entry(b, start);
+}
+
+// Ends a commit: the empty key, whose value says where the commit begins.
+static void put_end(struct lh_buf *b, uint64_t from)
+{
+    size_t start = b->len;
+    lh_put_u32(b, 2 + 4 + 8);
+    lh_put_u32(b, 0);
+    lh_put_str(b, "");
+    lh_put_u32(b, 8);
+    lh_put_u64(b, from);
+    seal_entry(b, start);
 }
 
 // ---------------------------------------------------------------- start
@@ -108,32 +125,74 @@ static bool read_entry(struct lh_cursor *c, struct entry *e)
     return !b.failed && !lh_left(&b);
 }
 
-// Applies whole commits; returns where the last one ends.
-static lh_err replay(struct ps_store *s, struct lh_span bytes)
+static bool is_end(const struct entry *e, uint64_t *from)
 {
-    struct lh_cursor look = lh_cursor(bytes), c;
+    struct lh_cursor c = lh_cursor(e->value);
+    if (e->key[0] || e->removed) return false;
+    *from = lh_get_u64(&c);
+    return !c.failed && !lh_left(&c);
+}
+
+static lh_err apply(struct ps_store *s, struct lh_span commit)
+{
+    struct lh_cursor c = lh_cursor(commit);
     struct entry e;
-    (void)lh_get(&look, HEADER);
-    s->at = HEADER;
-    c = look;
-    while (read_entry(&look, &e)) {
-        if (e.key[0]) continue;
-        while (c.at < look.at && read_entry(&c, &e)) {
-            if (!e.key[0]) continue;
-            if (e.removed)
-                drop(s, e.key);
-            else
-                LH_TRY(set(s, e.key, e.value));
-        }
-        s->at = (uint64_t)(look.at - bytes.data);
+    while (lh_left(&c) && read_entry(&c, &e)) {
+        if (!e.key[0]) continue;
+        if (e.removed)
+            drop(s, e.key);
+        else
+            LH_TRY(set(s, e.key, e.value));
     }
     return LH_OK;
+}
+
+static lh_err damaged(const struct ps_store *s, uint64_t at)
+{
+    return lh_fail(LH_ERR_CORRUPT,
+                   "%s: damaged at byte %llu, below commits that were acknowledged. Restore this "
+                   "file from a copy, of any age: members and leases are taken up again from it. "
+                   "Don't start without it",
+                   s->path, (unsigned long long)at);
+}
+
+// What follows the last whole commit is a torn one, of which any part may be on the disk, unless a
+// later commit ends behind it: that was begun after this one was synced. The first commit comes
+// with the file and is never torn.
+static LH_MUST lh_err check_tail(const struct ps_store *s, struct lh_span bytes, uint64_t bad)
+{
+    if (s->at == HEADER) return damaged(s, bad);
+    for (size_t at = (size_t)bad + 1; at < bytes.len; at++) {
+        struct lh_cursor c = lh_cursor(lh_span(bytes.data + at, bytes.len - at));
+        struct entry e;
+        uint64_t from;
+        if (read_entry(&c, &e) && is_end(&e, &from) && from > s->at) return damaged(s, bad);
+    }
+    return LH_OK;
+}
+
+// Applies whole commits; s->at is where the last one ends.
+static lh_err replay(struct ps_store *s, struct lh_span bytes)
+{
+    struct lh_cursor c = lh_cursor(bytes);
+    struct entry e;
+    uint64_t from, bad = HEADER;
+    (void)lh_get(&c, HEADER);
+    s->at = HEADER;
+    for (; read_entry(&c, &e); bad = (uint64_t)(c.at - bytes.data)) {
+        if (e.key[0]) continue;
+        if (!is_end(&e, &from) || from != s->at) break;
+        uint64_t end = (uint64_t)(c.at - bytes.data);
+        LH_TRY(apply(s, lh_span(bytes.data + s->at, (size_t)(end - s->at))));
+        s->at = end;
+    }
+    return check_tail(s, bytes, bad);
 }
 
 static void write_header(struct lh_buf *b)
 {
     lh_put_u32(b, MAGIC);
-    lh_put_u16(b, 1);
+    lh_put_u16(b, VERSION);
     lh_put_u16(b, 0);
 }
 
@@ -143,7 +202,7 @@ static lh_err write_all(struct ps_store *s)
     write_header(&b);
     for (size_t i = 0; i < s->pairs; i++)
         put_entry(&b, s->pair[i].key, lh_span(s->pair[i].value, s->pair[i].len), false);
-    put_entry(&b, "", (struct lh_span){0}, false);
+    put_end(&b, HEADER);
     lh_err err = lh_buf_err(&b);
     if (!err) err = lh_file_replace(s->env, s->path, lh_buf_span(&b));
     if (!err) s->at = b.len;
@@ -155,7 +214,29 @@ static lh_err reopen(struct ps_store *s)
 {
     if (s->file) s->env->ops->files->close(s->file);
     s->file = NULL;
-    return s->env->ops->files->open(s->env, s->path, LH_OPEN_WRITE | LH_OPEN_LOCK, &s->file);
+    return s->env->ops->files->open(s->env, s->path, LH_OPEN_WRITE, &s->file);
+}
+
+// The lock is a file of its own: the store's file is replaced again and again.
+static LH_MUST lh_err take_lock(struct ps_store *s, const char *dir)
+{
+    char path[LH_PATH_SIZE];
+    LH_TRY(lh_path(path, sizeof path, dir, "store.lock"));
+    return s->env->ops->files->open(s->env, path, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_LOCK,
+                                    &s->lock);
+}
+
+static LH_MUST lh_err read_file(struct ps_store *s, struct lh_span bytes)
+{
+    struct lh_cursor c = lh_cursor(bytes);
+    uint32_t magic = lh_get_u32(&c);
+    uint16_t version = lh_get_u16(&c);
+    if (c.failed || magic != MAGIC)
+        return lh_fail(LH_ERR_CORRUPT, "%s: not a coordinator's store", s->path);
+    if (version != VERSION)
+        return lh_fail(LH_ERR_VERSION, "%s: a store of version %u, this build reads %d", s->path,
+                       version, VERSION);
+    return replay(s, bytes);
 }
 
 lh_err ps_store_open(struct lh_env *env, const char *path, struct ps_store **out)
@@ -167,20 +248,11 @@ lh_err ps_store_open(struct lh_env *env, const char *path, struct ps_store **out
     struct lh_buf bytes = lh_buf(FILE_MAX);
     lh_err err;
     LH_TRY_TO(fail, err, lh_path(s->path, sizeof s->path, path, "store"));
+    LH_TRY_TO(fail, err, take_lock(s, path));
     err = lh_file_load(env, s->path, &bytes);
-    if (err == LH_ERR_NOT_FOUND) {
-        LH_TRY_TO(fail, err, write_all(s));
-    } else if (err) {
-        goto fail;
-    } else {
-        struct lh_cursor c = lh_cursor(lh_buf_span(&bytes));
-        if (lh_get_u32(&c) != MAGIC || lh_get_u16(&c) != 1) {
-            err = lh_fail(LH_ERR_CORRUPT, "%s: not a coordinator's store of version 1", s->path);
-            goto fail;
-        }
-        LH_TRY_TO(fail, err, replay(s, lh_buf_span(&bytes)));
-        LH_TRY_TO(fail, err, write_all(s)); // cuts what was never committed, and makes it durable
-    }
+    if (!err) err = read_file(s, lh_buf_span(&bytes));
+    if (err && err != LH_ERR_NOT_FOUND) goto fail;
+    LH_TRY_TO(fail, err, write_all(s)); // cuts what was never committed, and makes it durable
     LH_TRY_TO(fail, err, reopen(s));
     lh_buf_free(&bytes);
     *out = s;
@@ -195,6 +267,7 @@ void ps_store_close(struct ps_store *s)
 {
     if (!s) return;
     if (s->file) s->env->ops->files->close(s->file);
+    if (s->lock) s->env->ops->files->close(s->lock);
     for (size_t i = 0; i < s->pairs; i++) free(s->pair[i].value);
     free(s->pair);
     lh_buf_free(&s->pending);
@@ -225,13 +298,23 @@ void ps_store_remove(struct ps_store *s, const char *key)
     put_entry(&s->pending, key, (struct lh_span){0}, true);
 }
 
-lh_err ps_store_commit(struct ps_store *s)
+static LH_MUST lh_err append(struct ps_store *s)
 {
-    if (!s->pending.len) return LH_OK;
-    put_entry(&s->pending, "", (struct lh_span){0}, false);
     LH_TRY(lh_buf_err(&s->pending));
     LH_TRY(s->env->ops->files->write(s->file, s->at, lh_buf_span(&s->pending)));
-    LH_TRY(s->env->ops->files->sync(s->file));
+    return s->env->ops->files->sync(s->file);
+}
+
+lh_err ps_store_commit(struct ps_store *s)
+{
+    size_t entries = s->pending.len;
+    if (!entries) return LH_OK;
+    put_end(&s->pending, s->at);
+    lh_err err = append(s);
+    if (err) {
+        s->pending.len = entries; // the next try ends it
+        return err;
+    }
     s->at += s->pending.len;
     lh_buf_clear(&s->pending);
     if (s->at < REWRITE_MIN || s->at < 4 * (s->live_bytes + 16 * s->pairs)) return LH_OK;

@@ -1,10 +1,12 @@
 // The coordinator's store: small keys and values that survive kill -9 and a power cut.
 //
-// One file: header "LHST" u32, version u16 (1), 0 u16; then entries: bytes u32 (of key and value
+// One file: header "LHST" u32, version u16 (2), 0 u16; then entries: bytes u32 (of key and value
 // parts), CRC-32C u32 of what follows, key (u16 length), value (u32 length; ~0: removed). Entries
-// of one commit become durable together: each commit ends with an entry of the empty key. At start
-// whole commits are read; what follows the last one was never acknowledged and is cut. The file is
-// rewritten when it has grown to four times what it holds.
+// of one commit become durable together: each commit ends with an entry of the empty key, whose
+// value (u64) is where in the file the commit begins. At start whole commits are read. What follows
+// the last one was never acknowledged and is cut; but where a later commit's end stands behind it,
+// or no commit is whole, the file was damaged, and the start is refused. The file is rewritten when
+// it has grown to four times what it holds; DIR/store.lock is held meanwhile and always.
 #ifndef PS_STORE_H
 #define PS_STORE_H
 
@@ -12,6 +14,8 @@
 
 struct ps_store;
 
+// LH_ERR_BUSY: another process has it; LH_ERR_CORRUPT: damaged, with file, place and the way out;
+// then nothing was changed.
 LH_MUST lh_err ps_store_open(struct lh_env *env, const char *path, struct ps_store **out);
 void ps_store_close(struct ps_store *s);
 // The value of a key, as of the last put (committed or not); false: there is none. Borrowed until

@@ -280,14 +280,150 @@ static void a_flipped_byte_of_the_last_commit_cuts_it_whole(void **state)
     finish(&r);
 }
 
+static void write_file(struct rig *r, struct lh_span bytes)
+{
+    ps_store_close(r->store);
+    r->store = NULL;
+    assert_int_equal(lh_file_replace(r->env, file_path, bytes), LH_OK);
+}
+
+// Refused with the file's name and the place of the damage, and the file is left as it was.
+static void refused_at(struct rig *r, struct lh_span bytes, size_t entry)
+{
+    char place[40];
+    struct lh_buf after = lh_buf(1 << 16);
+    write_file(r, bytes);
+    assert_int_equal(open_store(r), LH_ERR_CORRUPT);
+    snprintf(place, sizeof place, "store: damaged at byte %zu,", entry);
+    if (!strstr(lh_err_text(LH_ERR_CORRUPT), place))
+        fail_msg("\"%s\" does not say \"%s\"", lh_err_text(LH_ERR_CORRUPT), place);
+    assert_int_equal(lh_file_load(r->env, file_path, &after), LH_OK);
+    assert_true(lh_span_equal(lh_buf_span(&after), bytes));
+    lh_buf_free(&after);
+}
+
+// Four commits of two entries each, behind the one of an empty store. Gives where commits end.
+static struct lh_buf four_commits(struct rig *r, size_t end[5])
+{
+    char value[8];
+    struct lh_buf whole = lh_buf(1 << 16);
+    end[0] = file_bytes(r);
+    for (int i = 1; i <= 4; i++) {
+        snprintf(value, sizeof value, "v%d", i);
+        put(r, "left", value);
+        put(r, "right", value);
+        commit(r);
+        end[i] = file_bytes(r);
+    }
+    assert_int_equal(lh_file_load(r->env, file_path, &whole), LH_OK);
+    return whole;
+}
+
+static void a_flipped_byte_below_a_later_commit_is_refused(void **state)
+{
+    (void)state;
+    struct rig r = start(10);
+    size_t end[5];
+    struct lh_buf whole = four_commits(&r, end);
+    assert_int_equal((end[1] - end[0] - 22) % 2, 1); // an end has 22 bytes, "right" one more
+    for (size_t at = 8; at < end[3]; at++) {
+        size_t k = 0;
+        while (at >= end[k]) k++;
+        size_t left = k ? end[k - 1] : 8, right = left + (end[k] - left - 22) / 2,
+               last = end[k] - 22,
+               entry = at >= last         ? last
+                       : k && at >= right ? right
+                                          : left;
+        whole.data[at] ^= 0x40;
+        refused_at(&r, lh_buf_span(&whole), entry);
+        whole.data[at] ^= 0x40;
+    }
+    write_file(&r, lh_buf_span(&whole));
+    assert_int_equal(open_store(&r), LH_OK); // the copy that the message asks for
+    assert_true(holds(&r, "left", "v4"));
+    lh_buf_free(&whole);
+    finish(&r);
+}
+
+// A power cut may leave any pages of the commit that was not synced, also its end alone.
+static void a_torn_commit_whose_end_is_there_is_cut(void **state)
+{
+    (void)state;
+    struct rig r = start(11);
+    size_t end[5];
+    struct lh_buf whole = four_commits(&r, end);
+    for (size_t hole = 1; hole <= end[4] - end[3]; hole++) {
+        struct lh_buf torn = lh_buf(1 << 16);
+        lh_put(&torn, whole.data, end[3]);
+        lh_put_zeros(&torn, hole);
+        lh_put(&torn, whole.data + end[3] + hole, end[4] - end[3] - hole);
+        write_file(&r, lh_buf_span(&torn));
+        assert_int_equal(open_store(&r), LH_OK);
+        assert_true(holds(&r, "left", "v3") && holds(&r, "right", "v3"));
+        lh_buf_free(&torn);
+    }
+    lh_buf_free(&whole);
+    finish(&r);
+}
+
+static void a_file_without_a_whole_commit_is_refused(void **state)
+{
+    (void)state;
+    struct rig r = start(12);
+    struct lh_buf whole = lh_buf(1 << 16);
+    assert_int_equal(lh_file_load(r.env, file_path, &whole), LH_OK);
+    for (size_t cut = 8; cut < whole.len; cut++) refused_at(&r, lh_span(whole.data, cut), 8);
+    lh_buf_free(&whole);
+    finish(&r);
+}
+
+static void a_commit_is_not_taken_out_of_the_middle(void **state)
+{
+    (void)state;
+    struct rig r = start(13);
+    size_t end[5];
+    struct lh_buf whole = four_commits(&r, end), less = lh_buf(1 << 16);
+    lh_put(&less, whole.data, end[1]);
+    lh_put(&less, whole.data + end[2], end[4] - end[2]);
+    write_file(&r, lh_buf_span(&less));
+    assert_int_equal(open_store(&r), LH_ERR_CORRUPT);
+    lh_buf_free(&whole);
+    lh_buf_free(&less);
+    finish(&r);
+}
+
+static void a_second_process_is_told_and_changes_nothing(void **state)
+{
+    (void)state;
+    struct rig r = start(14);
+    struct ps_store *second = NULL;
+    put(&r, "a", "one");
+    commit(&r);
+    struct lh_buf before = lh_buf(1 << 16), after = lh_buf(1 << 16);
+    ps_store_remove(r.store, "a"); // so that a rewrite would show
+    commit(&r);
+    assert_int_equal(lh_file_load(r.env, file_path, &before), LH_OK);
+    assert_int_equal(ps_store_open(r.env, "state", &second), LH_ERR_BUSY);
+    assert_int_equal(lh_file_load(r.env, file_path, &after), LH_OK);
+    assert_true(lh_span_equal(lh_buf_span(&before), lh_buf_span(&after)));
+    lh_buf_free(&before);
+    lh_buf_free(&after);
+    put(&r, "b", "two");
+    commit(&r);
+    assert_int_equal(open_store(&r), LH_OK); // its own lock is gone with it
+    assert_true(holds(&r, "b", "two") && holds(&r, "a", NULL));
+    finish(&r);
+}
+
 static void a_file_that_is_no_store_is_refused(void **state)
 {
     (void)state;
     struct rig r = start(8);
     for (uint64_t at = 0; at < 6; at++) { // magic and version
+        lh_err want = at < 4 ? LH_ERR_CORRUPT : LH_ERR_VERSION;
         assert_int_equal(lh_fake_flip(r.env, file_path, at, 0x04), LH_OK);
-        assert_int_equal(open_store(&r), LH_ERR_CORRUPT);
-        assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), file_path));
+        assert_int_equal(open_store(&r), want);
+        assert_non_null(strstr(lh_err_text(want), file_path));
         assert_int_equal(lh_fake_flip(r.env, file_path, at, 0x04), LH_OK);
     }
     assert_int_equal(open_store(&r), LH_OK);
@@ -303,10 +439,13 @@ static void a_full_disk_is_told_and_the_commit_may_be_tried_again(void **state)
     lh_fake_disk_limit(r.env, 1);
     put(&r, "a", "two");
     assert_int_equal(ps_store_commit(r.store), LH_ERR_DISK_FULL);
+    put(&r, "b", "more");
     lh_fake_disk_limit(r.env, 0);
     commit(&r);
+    put(&r, "c", "later");
+    commit(&r);
     assert_int_equal(open_store(&r), LH_OK);
-    assert_true(holds(&r, "a", "two"));
+    assert_true(holds(&r, "a", "two") && holds(&r, "b", "more") && holds(&r, "c", "later"));
     finish(&r);
 }
 
@@ -321,6 +460,11 @@ int main(void)
         cmocka_unit_test(a_crash_inside_a_commit_leaves_it_whole_or_absent),
         cmocka_unit_test(the_last_commit_is_cut_where_it_is_torn),
         cmocka_unit_test(a_flipped_byte_of_the_last_commit_cuts_it_whole),
+        cmocka_unit_test(a_flipped_byte_below_a_later_commit_is_refused),
+        cmocka_unit_test(a_torn_commit_whose_end_is_there_is_cut),
+        cmocka_unit_test(a_file_without_a_whole_commit_is_refused),
+        cmocka_unit_test(a_commit_is_not_taken_out_of_the_middle),
+        cmocka_unit_test(a_second_process_is_told_and_changes_nothing),
         cmocka_unit_test(a_file_that_is_no_store_is_refused),
         cmocka_unit_test(a_full_disk_is_told_and_the_commit_may_be_tried_again),
     };
