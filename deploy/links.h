@@ -1,7 +1,8 @@
 // links.json in a run's folder: in which network namespace its coordinator lives.
 //
 // {"instance": "lh-...", "region": "..."}: a world of the emulator (wan.h) and the coordinator's
-// region in it. `up` writes it while its links are up; without it the run is on loopback.
+// region in it. `up` writes it when its links come up and leaves it there: the addresses of a run
+// that ended mean nothing outside its regions. Without it the run is, or was, on loopback.
 #ifndef DP_LINKS_H
 #define DP_LINKS_H
 

@@ -110,7 +110,7 @@ static LH_MUST lh_err emulated(struct dp_up *up)
 
 lh_err dp_net_up(struct dp_up *up)
 {
-    dp_links_forget(up->dir); // an `up` that was killed could not
+    dp_links_forget(up->dir);
     return up->flags.no_wan ? loopback(up) : emulated(up);
 }
 
@@ -118,7 +118,6 @@ void dp_net_down(struct dp_up *up)
 {
     if (!up->emulated) return;
     up->emulated = false;
-    dp_links_forget(up->dir);
     lh_err err = dp_wan_down(&up->wan, true);
     if (err) fprintf(stderr, "longhaul up: %s\n", lh_err_text(err));
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""`longhaul up` with the real programs: stopped and resumed, or drilled on emulated links.
+"""`longhaul up` with the real programs: stopped and resumed, drilled, or operated from outside.
 
-    tests/up/real.py --build DIR resume|drill [--wan]
+    tests/up/real.py --build DIR resume|drill|operator [--wan]
 
-A tiny model on invented text. Every run must end with 0, leave a summary.json that holds its
-contract, and no process. --wan needs root and /dev/net/tun.
+A tiny model on invented text. No run leaves a process; those that are let must end with 0 and
+leave a summary.json that holds its contract. --wan needs root and /dev/net/tun.
 """
 import argparse
 import json
@@ -37,6 +37,7 @@ PATIENCE_S = 280
 class World:
     def __init__(self, build, run, budget, speed):
         self.dir = tempfile.mkdtemp(prefix="longhaul-real-")
+        self.ups = []
         self.tool = os.path.join(build, "deploy", "longhaul")
         self.build = os.path.abspath(build)
         self.write("t.yaml", TOPOLOGY.format(run=run, budget=budget, speed=speed))
@@ -59,17 +60,43 @@ class World:
             file.write(text)
 
     def up(self, *flags):
-        return subprocess.Popen(
+        self.ups.append(subprocess.Popen(
             [self.tool, "up", self.path("t.yaml"), "--dir", self.path("run"), "--data",
              self.path("tokens"), "--json", self.path("summary.json"), *flags],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        return self.ups[-1]
+
+    def close(self, failed):
+        """Ends what a failed test left; its folder stays, to be looked at."""
+        for up in self.ups:
+            if up.poll() is None:
+                up.terminate()  # in order, so that its links go, too
+                up.communicate(timeout=PATIENCE_S)
+        if failed:
+            print(f"kept: {self.dir}")
+        else:
+            shutil.rmtree(self.dir)
+
+    def status(self, node="coordinator"):
+        try:
+            with open(self.path("run", node, "status.json"), encoding="utf-8") as file:
+                return json.load(file)
+        except (OSError, ValueError):
+            return {}
 
     def credited(self):
-        try:
-            with open(self.path("run", "coordinator", "status.json"), encoding="utf-8") as file:
-                return json.load(file).get("credited_tokens", 0)
-        except (OSError, ValueError):
-            return 0
+        return self.status().get("credited_tokens", 0)
+
+    def ask(self, *line):
+        """(exit code, output, complaint) of a command about this run."""
+        done = subprocess.run([self.tool, *line, "--dir", self.path("run")], capture_output=True,
+                              text=True, check=False, timeout=PATIENCE_S)
+        return done.returncode, done.stdout, done.stderr
+
+    def answer(self, *line):
+        code, said, complaint = self.ask(*line, "-o", "json")
+        check(code == 0, f"longhaul {' '.join(line)} ended with {code}: {complaint}")
+        return json.loads(said)
 
     def left(self):
         """Processes that name our folder, the launcher apart."""
@@ -90,6 +117,15 @@ def check(holds, text):
         raise SystemExit(f"FAILED: {text}")
 
 
+def until(what, up, condition):
+    """Looks until the condition holds; a run that ends before is a failure."""
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        check(up.poll() is None, f"the run ended before {what}")
+        check(time.monotonic() < end, f"waited in vain until {what}")
+        time.sleep(0.05)
+
+
 def ended_well(world, up):
     said, _ = up.communicate(timeout=PATIENCE_S)
     check(up.returncode == 0, f"up ended with {up.returncode}:\n{said}")
@@ -106,12 +142,9 @@ def ended_well(world, up):
     return summary
 
 
-def resume(build):
-    world = World(build, "stopped", 600000, 40000)
+def resume(world, _wan):
     up = world.up("--no-wan")
-    end = time.monotonic() + PATIENCE_S
-    while world.credited() < 150000 and up.poll() is None and time.monotonic() < end:
-        time.sleep(0.05)  # polls; the count decides
+    until("150000 tokens are credited", up, lambda: world.credited() >= 150000)
     up.send_signal(signal.SIGINT)
     said, _ = up.communicate(timeout=PATIENCE_S)
     check(up.returncode == 8, f"a stopped run ends with 8, not {up.returncode}:\n{said}")
@@ -122,11 +155,9 @@ def resume(build):
     tokens = sum(region["tokens"] for region in summary["regions"].values())
     check(tokens >= 600000, f"the counts are of both halves: {tokens} tokens")
     check(summary["elapsed_s"] > 10, "and so is the time")
-    return world
 
 
-def drill(build, wan):
-    world = World(build, "drilled", 1200000, 30000)
+def drill(world, wan):
     summary = ended_well(world, world.up("--with-faults", *([] if wan else ["--no-wan"])))
     faults = summary["faults"]
     check([f["what"][:7] for f in faults] == ["kill -9"] * 3 + ["20 s cu" if wan else "20 s pa"],
@@ -135,17 +166,55 @@ def drill(build, wan):
           f"and healed: {faults}")
     check(summary["emulated_links"] == wan, "on the links that were asked for")
     print(json.dumps(faults))
-    return world
+
+
+def operator(world, wan):
+    """What an operator asks of a run, from outside its regions, is answered."""
+    up = world.up(*([] if wan else ["--no-wan"]))
+    until("all train", up, lambda: world.credited() > 0 and all(
+        world.status(name).get("step", 0) > 4 for name in ("asia-0", "europe-0", "america-0")))
+    check(world.status()["address"].startswith("10.77." if wan else "127.0.0.1:"),
+          f"the coordinator is at {world.status()['address']}")
+    workers = world.answer("get", "workers")
+    check(sorted(w["name"] for w in workers) == ["america-0", "asia-0", "europe-0"]
+          and all(w["live"] for w in workers), f"{workers}")
+    check([s["shard"] for s in world.answer("get", "shards")] == [0, 1], "two shards")
+    check(len(world.answer("get", "regions")) == 3, "three regions")
+    check(world.answer("get", "leases")[0]["leased"] > 0, "units are leased")
+
+    check(world.answer("drain", "run", "--wait")["complete"], "the run drains")
+    credited = world.answer("get", "leases")[0]["credited_tokens"]
+    check(world.answer("drain", "run", "--undo")["live"] == 3, "three go on")
+    until("it trains on", up, lambda: world.credited() > credited)
+
+    up.send_signal(signal.SIGINT)
+    said, _ = up.communicate(timeout=PATIENCE_S)
+    check(up.returncode == 8, f"a stopped run ends with 8, not {up.returncode}:\n{said}")
+    check(not world.left(), f"processes are left: {world.left()}")
+    code, _, complaint = world.ask("get", "workers")
+    check(code == 4 and ("links of this run are down" in complaint or not wan),
+          f"nobody is there any more: {code}: {complaint}")
+
+
+# play, tokens of its budget, tokens a second of its fastest region
+PLAYS = {"resume": (resume, 600000, 40000), "drill": (drill, 1200000, 30000),
+         "operator": (operator, 1800000, 3000)}  # ten minutes, if it were let
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", required=True)
     parser.add_argument("--wan", action="store_true")
-    parser.add_argument("what", choices=("resume", "drill"))
+    parser.add_argument("what", choices=PLAYS)
     flags = parser.parse_args()
-    world = resume(flags.build) if flags.what == "resume" else drill(flags.build, flags.wan)
-    shutil.rmtree(world.dir)  # kept when something failed
+    play, budget, speed = PLAYS[flags.what]
+    world = World(flags.build, flags.what, budget, speed)
+    failed = True
+    try:
+        play(world, flags.wan)
+        failed = False
+    finally:
+        world.close(failed)
     print("ok")
 
 
