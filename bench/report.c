@@ -60,19 +60,24 @@ double bench_median(const struct bench_samples *s)
     return s->n % 2 ? v[s->n / 2] : (v[s->n / 2 - 1] + v[s->n / 2]) / 2;
 }
 
-void bench_row(struct bench_report *r, const char *name, const char *unit,
-               const struct bench_samples *s, const char *against, double against_value)
+void bench_estimate(struct bench_report *r, const char *name, const char *unit, double value,
+                    double low, double high, size_t n, const char *against, double against_value)
 {
-    double v[BENCH_SAMPLES_MAX];
-    LH_ASSERT(r->rows < BENCH_ROWS_MAX);
+    LH_ASSERT(r->rows < BENCH_ROWS_MAX && n > 0);
     struct bench_row *row = &r->row[r->rows++];
-    sort(s, v);
-    *row =
-        (struct bench_row){.median = bench_median(s), .min = v[0], .max = v[s->n - 1], .n = s->n};
+    *row = (struct bench_row){.median = value, .min = low, .max = high, .n = n};
     snprintf(row->name, sizeof row->name, "%s", name);
     snprintf(row->unit, sizeof row->unit, "%s", unit);
     snprintf(row->against, sizeof row->against, "%s", against ? against : "");
     row->against_value = against ? against_value : 0;
+}
+
+void bench_row(struct bench_report *r, const char *name, const char *unit,
+               const struct bench_samples *s, const char *against, double against_value)
+{
+    double v[BENCH_SAMPLES_MAX];
+    sort(s, v);
+    bench_estimate(r, name, unit, bench_median(s), v[0], v[s->n - 1], s->n, against, against_value);
 }
 
 // ---------------------------------------------------------------- output
@@ -84,8 +89,9 @@ static void print(const struct bench_report *r)
         printf("  %s: %s\n", r->conditions[i][0], r->conditions[i][1]);
     for (size_t i = 0; i < r->rows; i++) {
         const struct bench_row *x = &r->row[i];
-        printf("  %-28s %10.3f %-6s (%.3f to %.3f, n %zu)", x->name, x->median, x->unit, x->min,
-               x->max, x->n);
+        printf("  %-28s %10.3f %-6s (", x->name, x->median, x->unit);
+        if (x->min <= x->max) printf("%.3f to %.3f, ", x->min, x->max);
+        printf("n %zu)", x->n);
         if (x->against_value > 0)
             printf("  %.2f of %s (%.3f)", x->median / x->against_value, x->against,
                    x->against_value);
@@ -102,6 +108,11 @@ static void first_line(const char *command, char *out, size_t size)
     if (f) pclose(f);
 }
 
+void bench_commit(char *out, size_t size)
+{
+    first_line("git rev-parse --short HEAD 2>/dev/null", out, size);
+}
+
 static json_t *host(void)
 {
     char cpu[128];
@@ -114,8 +125,12 @@ static json_t *host(void)
 
 static json_t *row_json(const struct bench_row *x)
 {
-    json_t *row = json_pack("{s:s, s:f, s:s, s:f, s:f, s:I}", "name", x->name, "value", x->median,
-                            "unit", x->unit, "min", x->min, "max", x->max, "n", (json_int_t)x->n);
+    json_t *row = json_pack("{s:s, s:f, s:s, s:I}", "name", x->name, "value", x->median, "unit",
+                            x->unit, "n", (json_int_t)x->n);
+    if (row && x->min <= x->max) {
+        json_object_set_new(row, "min", json_real(x->min));
+        json_object_set_new(row, "max", json_real(x->max));
+    }
     if (row && x->against_value > 0) {
         json_object_set_new(row, "against", json_string(x->against));
         json_object_set_new(row, "against_value", json_real(x->against_value));
@@ -127,7 +142,7 @@ static json_t *row_json(const struct bench_row *x)
 static json_t *document(const struct bench_report *r)
 {
     char commit[64], date[64];
-    first_line("git rev-parse --short HEAD 2>/dev/null", commit, sizeof commit);
+    bench_commit(commit, sizeof commit);
     time_t now = time(NULL);
     struct tm parts;
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-enum { BENCH_ROWS_MAX = 64, BENCH_SAMPLES_MAX = 64 };
+enum { BENCH_ROWS_MAX = 512, BENCH_SAMPLES_MAX = 64 };
 
 struct bench_samples {
     double value[BENCH_SAMPLES_MAX];
@@ -22,7 +22,7 @@ struct bench_report {
     const char *bench, *json; // its name; the file, NULL: none
     struct bench_row row[BENCH_ROWS_MAX];
     size_t rows;
-    char conditions[8][2][96]; // names and values
+    char conditions[16][2][96]; // names and values
     size_t condition_count;
 };
 
@@ -35,6 +35,12 @@ double bench_median(const struct bench_samples *s);
 // `against` NULL: no ceiling and no peer.
 void bench_row(struct bench_report *r, const char *name, const char *unit,
                const struct bench_samples *s, const char *against, double against_value);
+// The same for a figure that is no median of repetitions: an estimate with the ends of its
+// interval, of `n` repetitions. A `low` above `high`: there is no interval.
+void bench_estimate(struct bench_report *r, const char *name, const char *unit, double value,
+                    double low, double high, size_t n, const char *against, double against_value);
+void bench_commit(char *out,
+                  size_t size);           // of the folder it runs in; "unknown" where there is none
 int bench_finish(struct bench_report *r); // prints and writes; the program's exit code
 
 #endif

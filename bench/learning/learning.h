@@ -1,0 +1,72 @@
+// bench/learning: what asynchronous, compressed training costs or gains in loss per token.
+//
+// An arm is one run of a simulated cluster: the real cores of coordinator, servers and workers and
+// the real trainer, on the virtual clock of common/env_fake.h. Every arm trains the same tokens of
+// a seed's draw, the regions' shares 4:2:1, each region on its own languages.
+#ifndef BENCH_LEARNING_H
+#define BENCH_LEARNING_H
+
+#include <stdbool.h>
+
+#include "common/plan.h"
+#include "deploy/eval.h"
+
+enum {
+    LEARN_REGIONS = 3,
+    LEARN_UNIT_TOKENS = 2048, // of deploy/demo.sh's data
+    LEARN_STEP_TOKENS = 512,  // 4 sequences of 128
+    LEARN_ROUND_TOKENS = (8 + 4 + 2) * LEARN_STEP_TOKENS,
+    LEARN_POINTS = 12, // of a loss curve
+    LEARN_SERVERS = 2,
+};
+
+extern const char *const learn_region[LEARN_REGIONS]; // asia, europe, america
+extern const uint32_t learn_steps[LEARN_REGIONS];     // local steps a round: 8, 4, 2
+
+// What differs between arms. A name is stable: it is part of the rows' names.
+struct learn_arm {
+    const char *name;
+    const char *region; // NULL: all three; else it trains alone on its share; "all": on everything
+    uint8_t mode;       // enum lh_mode
+    const char *codec;
+    float density; // 0: 30 / rounds, from 1/256 to 1/6 (DESIGN 6)
+    float kappa;
+    float eta; // 0: DESIGN 6's rule
+};
+const struct learn_arm *learn_arm_find(const char *name); // NULL: none
+extern const struct learn_arm learn_arms[];
+extern const size_t learn_arm_count;
+float learn_density(const struct learn_arm *arm, uint64_t rounds);
+
+struct learn_conf {
+    const char *data; // folder that `longhaul data prepare` made
+    uint64_t tokens;  // T of all regions together
+    uint64_t seed;    // of the initial parameters, the draw of units, the network's delays
+    uint64_t curve_bytes, final_bytes; // of each held-out text
+};
+
+struct learn_point {
+    uint64_t tokens, up, down; // up, down: payload bytes of the busiest region
+    double nats;               // mean over the languages, nats per byte
+};
+
+struct learn_result {
+    struct dp_eval_row row[DP_LANGUAGES_MAX];
+    uint32_t rows;
+    struct learn_point point[LEARN_POINTS + 2];
+    uint32_t points;
+    uint64_t parameters, tokens, up, down; // tokens trained; payload bytes of the busiest region
+    uint64_t admitted, refused, staleness; // staleness: sum over the admitted pushes of shard 0
+    double virtual_s;
+    char digest[2 * LH_HASH_BYTES + 1]; // of shard 0's final state
+};
+
+// Runs one arm to its end. Everything but the duration is a function of arm and conf.
+LH_MUST lh_err learn_run(const struct learn_arm *arm, const struct learn_conf *conf,
+                         struct learn_result *out);
+
+// The rows and pictures of the results in FILE (one JSON object a line) whose arms trained
+// `tokens`. Exit code.
+int learn_report(const char *results, uint64_t tokens, const char *json, const char *pictures);
+
+#endif

@@ -1,0 +1,360 @@
+// Rows and pictures of the results so far. See learning.h.
+//
+// Differences are paired: only seeds that both arms have run count, and the interval is Student's t
+// over the seeds' differences. The synchronous baseline is the arm of the lowest mean over the
+// seeds that every synchronous arm has run, so it may be tuned on fewer seeds than it is compared
+// on.
+#include "bench/report.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/learning/learning.h"
+#include "deploy/files.h"
+#include "deploy/up_plot.h"
+
+enum { RESULTS_MAX = 512, LINE_MAX_BYTES = 16384, CURVES_MAX = 16 };
+
+// Of a run on 7e9 parameters, for the third picture: seconds a local step, link of a region.
+static const double BIG_PARAMETERS = 7e9, BIG_STEP_S = 6.5, BIG_LINK_BITS = 100e6;
+
+struct result {
+    const char *arm;
+    json_int_t seed;
+    double mean;
+    json_t *line;
+};
+
+struct results {
+    struct result at[RESULTS_MAX];
+    size_t count;
+    uint64_t tokens;
+};
+
+static double number(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+static double mean_of(const json_t *line)
+{
+    const char *key;
+    json_t *value, *languages = json_object_get(line, "language");
+    double sum = 0;
+    json_object_foreach(languages, key, value) sum += json_number_value(value);
+    return json_object_size(languages) ? sum / (double)json_object_size(languages) : NAN;
+}
+
+static int read_results(const char *path, uint64_t tokens, struct results *r)
+{
+    char text[LINE_MAX_BYTES];
+    FILE *f = fopen(path, "r");
+    if (!f) {
+        fprintf(stderr, "bench_learning: cannot read %s\n", path);
+        return 1;
+    }
+    while (fgets(text, sizeof text, f) && r->count < RESULTS_MAX) {
+        json_t *line = json_loads(text, 0, NULL);
+        const char *arm = json_string_value(json_object_get(line, "arm"));
+        if (!arm || json_integer_value(json_object_get(line, "tokens")) != (json_int_t)tokens) {
+            json_decref(line);
+            continue;
+        }
+        r->at[r->count++] = (struct result){arm, json_integer_value(json_object_get(line, "seed")),
+                                            mean_of(line), line};
+    }
+    fclose(f);
+    r->tokens = tokens;
+    return 0;
+}
+
+static const struct result *find(const struct results *r, const char *arm, json_int_t seed)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (r->at[i].seed == seed && !strcmp(r->at[i].arm, arm)) return &r->at[i];
+    return NULL;
+}
+
+static json_int_t last_seed(const struct results *r)
+{
+    json_int_t last = 0;
+    for (size_t i = 0; i < r->count; i++)
+        if (r->at[i].seed > last) last = r->at[i].seed;
+    return last;
+}
+
+static bool is_sync(const char *arm)
+{
+    return !strncmp(arm, "sync-", 5);
+}
+
+static bool ran(const struct results *r, const char *arm)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (!strcmp(r->at[i].arm, arm)) return true;
+    return false;
+}
+
+// Every synchronous arm that ran at all ran this seed.
+static bool shared_by_sync(const struct results *r, json_int_t seed)
+{
+    for (size_t i = 0; i < learn_arm_count; i++) {
+        const char *name = learn_arms[i].name;
+        if (is_sync(name) && ran(r, name) && !find(r, name, seed)) return false;
+    }
+    return true;
+}
+
+static const char *best_sync(const struct results *r, size_t *seeds)
+{
+    const char *best = NULL;
+    double least = INFINITY;
+    for (size_t i = 0; i < learn_arm_count; i++) {
+        double sum = 0;
+        size_t n = 0;
+        if (!is_sync(learn_arms[i].name)) continue;
+        for (json_int_t s = 1; s <= last_seed(r); s++) {
+            const struct result *x = find(r, learn_arms[i].name, s);
+            if (!x || !shared_by_sync(r, s)) continue;
+            sum += x->mean;
+            n++;
+        }
+        if (!n || sum / (double)n >= least) continue;
+        least = sum / (double)n;
+        best = learn_arms[i].name;
+        *seeds = n;
+    }
+    return best;
+}
+
+// ---------------------------------------------------------------- rows
+
+// Two-sided 95 % quantile of Student's t; by degrees of freedom, from 1.
+static double t95(size_t freedom)
+{
+    static const double t[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
+                               2.262,  2.228, 2.201, 2.179, 2.160, 2.145, 2.131};
+    size_t n = sizeof t / sizeof t[0];
+    return freedom <= n ? t[freedom - 1] : 2.1;
+}
+
+// Row of 100 * (a - b) / b over the seeds that both have run; returns how many.
+static size_t gap_row(struct bench_report *b, const struct results *r, const char *name,
+                      const char *arm, const char *base)
+{
+    double d[BENCH_SAMPLES_MAX], mean = 0, sum = 0, base_mean = 0;
+    size_t n = 0;
+    for (json_int_t s = 1; s <= last_seed(r) && n < BENCH_SAMPLES_MAX; s++) {
+        const struct result *x = find(r, arm, s), *y = find(r, base, s);
+        if (!x || !y) continue;
+        d[n++] = 100 * (x->mean - y->mean) / y->mean;
+        base_mean += y->mean;
+    }
+    if (!n) return 0;
+    for (size_t i = 0; i < n; i++) mean += d[i] / (double)n;
+    for (size_t i = 0; i < n; i++) sum += (d[i] - mean) * (d[i] - mean);
+    double half = n > 1 ? t95(n - 1) * sqrt(sum / (double)(n - 1) / (double)n) : -1;
+    bench_estimate(b, name, "%", mean, mean - half, mean + half, n, NULL, 0);
+    printf("%s: %s %+.2f %% of %s (%.4f)", name, arm, mean, base, base_mean / (double)n);
+    if (half >= 0) printf(", 95 %% interval %+.2f to %+.2f", mean - half, mean + half);
+    printf(", %zu paired seeds\n", n);
+    return n;
+}
+
+static void arm_rows(struct bench_report *b, const struct results *r, const char *arm)
+{
+    struct bench_samples mean = {0};
+    const json_t *first = NULL;
+    for (size_t i = 0; i < r->count; i++) {
+        if (strcmp(r->at[i].arm, arm) != 0) continue;
+        if (!first) first = r->at[i].line;
+        bench_sample(&mean, r->at[i].mean);
+    }
+    if (!first) return;
+    char name[64];
+    const char *language;
+    json_t *unused;
+    snprintf(name, sizeof name, "learning.%s.mean", arm);
+    bench_row(b, name, "nats/byte", &mean, NULL, 0);
+    json_object_foreach(json_object_get(first, "language"), language, unused)
+    {
+        struct bench_samples one = {0};
+        for (size_t i = 0; i < r->count; i++)
+            if (!strcmp(r->at[i].arm, arm))
+                bench_sample(&one, number(json_object_get(r->at[i].line, "language"), language));
+        snprintf(name, sizeof name, "learning.%s.%s", arm, language);
+        bench_row(b, name, "nats/byte", &one, NULL, 0);
+    }
+    snprintf(name, sizeof name, "learning.%s.up_bytes", arm);
+    bench_estimate(b, name, "B", number(first, "up_bytes"), 1, 0, 1, NULL, 0);
+    snprintf(name, sizeof name, "learning.%s.down_bytes", arm);
+    bench_estimate(b, name, "B", number(first, "down_bytes"), 1, 0, 1, NULL, 0);
+}
+
+static void conditions(struct bench_report *b, const struct results *r)
+{
+    const json_t *line = r->at[0].line;
+    double low = INFINITY, high = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        double load = number(r->at[i].line, "load");
+        low = fmin(low, load);
+        high = fmax(high, load);
+    }
+    const char *commit = json_string_value(json_object_get(line, "commit"));
+    bench_condition(b, "tokens", "%llu, shares 4:2:1, each region on its own languages",
+                    (unsigned long long)r->tokens);
+    bench_condition(b, "rounds", "%llu, local steps 8, 4, 2 of 512 tokens",
+                    (unsigned long long)(r->tokens / LEARN_ROUND_TOKENS));
+    bench_condition(b, "model", "0.43 M parameters: dim 96, 4 layers, bytes, context 128");
+    bench_condition(b, "optimizer", "AdamW, peak 0.006, cosine to 10 %%, warm-up 5 %%");
+    bench_condition(b, "links", "200, 180, 150 ms round trip, on the virtual clock");
+    bench_condition(b, "ours", "density %.4f",
+                    (double)learn_density(learn_arm_find("ours"), r->tokens / LEARN_ROUND_TOKENS));
+    bench_condition(b, "trained at commit", "%s", commit ? commit : "unknown");
+    bench_condition(b, "load average", "%.1f to %.1f at the arms' ends", low, high);
+}
+
+// ---------------------------------------------------------------- pictures
+
+struct picture {
+    const char *file, *title, *x_name;
+    double (*x)(const struct results *r, const struct result *at, const json_t *point);
+};
+
+static double at(const json_t *point, size_t i)
+{
+    return json_number_value(json_array_get(point, i));
+}
+
+static double by_tokens(const struct results *r, const struct result *a, const json_t *point)
+{
+    (void)r;
+    (void)a;
+    return at(point, 0);
+}
+
+static double by_bytes(const struct results *r, const struct result *a, const json_t *point)
+{
+    (void)r;
+    (void)a;
+    return log10(at(point, 1) + at(point, 2) + 1);
+}
+
+// Hours of the fastest region: its steps, and its traffic, which overlaps them unless every round
+// waits for it.
+static double by_hours(const struct results *r, const struct result *a, const json_t *point)
+{
+    double parameters = number(a->line, "parameters");
+    double rounds = at(point, 0) / LEARN_ROUND_TOKENS;
+    (void)r;
+    double compute = rounds * learn_steps[0] * BIG_STEP_S;
+    double up = at(point, 1), down = at(point, 2), busier = up > down ? up : down;
+    double link = busier * (BIG_PARAMETERS / parameters) * 8 / BIG_LINK_BITS;
+    return (is_sync(a->arm) ? compute + link : fmax(compute, link)) / 3600;
+}
+
+static const struct picture pictures_of[] = {
+    {"learning-tokens.svg", "Held-out loss against tokens, the same for every arm", "tokens",
+     by_tokens},
+    {"learning-bytes.svg", "Held-out loss against bytes of the busiest region, up and down",
+     "log10 of bytes", by_bytes},
+    {"learning-wallclock.svg",
+     "Held-out loss against a modelled wall-clock: 7e9 parameters, 6.5 s a step, 100 Mbit/s a "
+     "region; bytes scaled by 7e9 / parameters. Synchronous rounds wait for their traffic",
+     "hours", by_hours},
+};
+
+// The first tenth is left out: it would flatten the rest.
+static size_t curve_of(const struct results *r, const struct result *a, const struct picture *p,
+                       struct dp_point *out)
+{
+    size_t n = 0, i;
+    json_t *point;
+    json_array_foreach(json_object_get(a->line, "curve"), i, point)
+    {
+        if (at(point, 0) * 10 < (double)r->tokens || n == LEARN_POINTS + 2) continue;
+        out[n++] = (struct dp_point){p->x(r, a, point), at(point, 3)};
+    }
+    return n;
+}
+
+static int draw(const struct results *r, const struct picture *p, const char *dir,
+                const char *const *arm, size_t arms)
+{
+    struct dp_curve curve[CURVES_MAX];
+    struct dp_point point[CURVES_MAX][LEARN_POINTS + 2];
+    size_t n = 0;
+    for (size_t i = 0; i < arms; i++) {
+        const struct result *a = find(r, arm[i], 1);
+        if (!a || n == CURVES_MAX) continue;
+        curve[n] = (struct dp_curve){arm[i], point[n], curve_of(r, a, p, point[n])};
+        n++;
+    }
+    char path[DP_PATH_SIZE];
+    struct lh_buf svg = lh_buf(1 << 20);
+    dp_plot_svg(curve, n, p->title, p->x_name, "nats per byte, mean of the languages, seed 1",
+                &svg);
+    lh_err err = dp_path(path, "%s/%s", dir, p->file);
+    FILE *f = err ? NULL : fopen(path, "w");
+    bool failed = !f || fwrite(svg.data, 1, svg.len, f) != svg.len;
+    if (f && fclose(f)) failed = true;
+    if (failed) fprintf(stderr, "bench_learning: cannot write %s/%s\n", dir, p->file);
+    lh_buf_free(&svg);
+    return failed;
+}
+
+// ---------------------------------------------------------------- all
+
+static size_t all_rows(struct bench_report *b, const struct results *r, const char *best)
+{
+    size_t paired = 0;
+    if (best) {
+        paired = gap_row(b, r, "learning.gap_to_sync_dense_percent", "ours", best);
+        gap_row(b, r, "learning.gap_to_sync_dense_percent.p64", "ours-p64", best);
+        for (size_t i = 0; i < learn_arm_count; i++) {
+            const char *arm = learn_arms[i].name;
+            char name[64];
+            if (is_sync(arm) || !strcmp(arm, "ours") || !strcmp(arm, "ours-p64")) continue;
+            snprintf(name, sizeof name, "learning.gap_to_sync_dense_percent.%s", arm);
+            gap_row(b, r, name, arm, best);
+        }
+    }
+    gap_row(b, r, "learning.gap_to_single_percent", "ours", "single");
+    if (paired) bench_estimate(b, "learning.seeds", "seeds", (double)paired, 1, 0, 1, NULL, 0);
+    for (size_t i = 0; i < learn_arm_count; i++) arm_rows(b, r, learn_arms[i].name);
+    return paired;
+}
+
+int learn_report(const char *results, uint64_t tokens, const char *json, const char *pictures)
+{
+    struct results *r = calloc(1, sizeof *r);
+    struct bench_report *b = calloc(1, sizeof *b);
+    if (!r || !b || read_results(results, tokens, r) || !r->count) {
+        fprintf(stderr, "bench_learning: %s has no arm of %llu tokens\n", results,
+                (unsigned long long)tokens);
+        free(r);
+        free(b);
+        return 1;
+    }
+    size_t tuned = 0;
+    const char *best = best_sync(r, &tuned);
+    *b = (struct bench_report){.bench = "learning", .json = json};
+    conditions(b, r);
+    if (best)
+        bench_condition(b, "sync dense", "%s, the best of its grid by %zu seed%s", best, tuned,
+                        tuned == 1 ? "" : "s");
+    all_rows(b, r, best);
+    int failed = bench_finish(b);
+    const char *const drawn[] = {"single",   best ? best : "",  "ours",
+                                 "ours-p64", "ours-dense-sign", "async-naive-nesterov"};
+    for (size_t i = 0; pictures && i < sizeof pictures_of / sizeof pictures_of[0]; i++)
+        failed |= draw(r, &pictures_of[i], pictures, drawn, sizeof drawn / sizeof drawn[0]);
+    for (size_t i = 0; i < r->count; i++) json_decref(r->at[i].line);
+    free(r);
+    free(b);
+    return failed;
+}

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# One bench from a fresh clone: builds what it needs, then runs it; only one runs at a time.
+#
+#   ./bench/run.sh NAME [--json FILE] [flags of the bench]
+#   ./bench/run.sh --list
+#
+# The lock is bench/.lock: a bench that waits for another would measure nothing, so it ends with
+# status 3 instead. `learning` fetches the demo's texts first (deploy/corpora.sh).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+names() { # each has a program bench_NAME
+    find bench -maxdepth 1 -name '*.c' ! -name report.c -printf '%f\n' | sed 's/\.c$//'
+    find bench -mindepth 2 -name main.c -printf '%h\n' | sed 's|.*/||'
+}
+
+case ${1:-} in
+--list) names | sort; exit 0 ;;
+'' | -*) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+name=$1
+shift
+names | grep -qx -- "$name" ||
+    { echo "bench/run.sh: no bench $name; --list names them" >&2; exit 2; }
+
+exec 9> bench/.lock
+flock -n 9 || { echo "bench/run.sh: another bench is running (bench/.lock)" >&2; exit 3; }
+
+targets=("bench_$name")
+[ "$name" != learning ] || targets+=(longhaul)
+./deploy/install-deps.sh
+cmake --preset release > /dev/null
+cmake --build --preset release --target "${targets[@]}" | tail -n 1
+
+if [ "$name" = learning ]; then
+    mkdir -p run
+    ./deploy/corpora.sh --out data/text
+    [ -e data/tokens/units.json ] || build/release/deploy/longhaul data prepare --text data/text \
+        --out data/tokens --unit-tokens 2048 --limit-bytes-per-language 1400000
+fi
+"build/release/bench/bench_$name" "$@"

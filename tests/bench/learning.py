@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""bench_learning on made-up text: learning.py LONGHAUL BENCH_LEARNING."""
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+VALIDATE = os.path.join(ROOT, "tests", "contracts", "validate.py")
+LONGHAUL, BENCH = sys.argv[1:3]
+TOKENS = 4 * 7168  # four rounds
+HOMES = {"asia": "ja", "europe": "de", "america": "en"}
+
+
+def text(language: str, size: int) -> str:
+    draw = random.Random(language)
+    words = ["".join(draw.choices("abcdefghij", k=draw.randint(2, 6))) for _ in range(40)]
+    out = []
+    while sum(map(len, out)) < size:
+        out.append(" ".join(draw.choices(words, k=12)) + ".\n")
+    return "".join(out)
+
+
+def prepare(folder: str) -> str:
+    source, data = os.path.join(folder, "text"), os.path.join(folder, "tokens")
+    for region, language in HOMES.items():
+        for path, size in ((f"{region}/{language}/a.txt", 40000),
+                           (f"heldout/{language}.txt", 4000)):
+            path = os.path.join(source, path)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text(language, size))
+    subprocess.run([LONGHAUL, "data", "prepare", "--text", source, "--out", data,
+                    "--unit-tokens", "2048"], check=True, stdout=subprocess.DEVNULL)
+    return data
+
+
+class Learning(unittest.TestCase):
+    def setUp(self):
+        held = tempfile.TemporaryDirectory()
+        self.addCleanup(held.cleanup)
+        self.dir = held.name
+        self.data = prepare(self.dir)
+
+    def bench(self, results: str, *flags: str) -> list[dict]:
+        path = os.path.join(self.dir, results)
+        subprocess.run([BENCH, "--data", self.data, "--results", path, "--tokens", str(TOKENS),
+                        "--eval-bytes", "1024", "--seeds", "1", *flags], check=True,
+                       stdout=subprocess.DEVNULL)
+        with open(path, encoding="utf-8") as f:
+            return [json.loads(line) for line in f]
+
+    def test_arms_learn_and_the_document_keeps_its_contract(self):
+        out = os.path.join(self.dir, "out.json")
+        arms = ["ours", "sync-sgd-1", "alone-america"]
+        lines = self.bench("a.jsonl", "--arms", ",".join(arms), "--jobs", "1", "--json", out,
+                           "--pictures", self.dir)
+        self.assertEqual([line["arm"] for line in lines], arms)
+        for line in lines:
+            first, last = line["curve"][0][3], line["curve"][-1][3]
+            self.assertLess(last, first - 0.2, line["arm"])
+            share = 1 / 7 if line["arm"] == "alone-america" else 1
+            self.assertEqual(line["trained"], TOKENS * share)
+            self.assertEqual(set(line["language"]), set(HOMES.values()))
+        self.assertGreater(lines[1]["up_bytes"], 5 * lines[0]["up_bytes"])  # fp32 and a sixth
+        subprocess.run([sys.executable, VALIDATE, "bench", out], check=True)
+        with open(out, encoding="utf-8") as f:
+            rows = {row["name"]: row for row in json.load(f)["rows"]}
+        gap = rows["learning.gap_to_sync_dense_percent"]
+        ours, sync = (sum(line["language"].values()) / 3 for line in lines[:2])
+        self.assertAlmostEqual(gap["value"], 100 * (ours - sync) / sync, 6)
+        self.assertNotIn("min", gap)  # one seed has no interval
+        self.assertIn("learning.ours.ja", rows)
+        for picture in ("tokens", "bytes", "wallclock"):
+            with open(os.path.join(self.dir, f"learning-{picture}.svg"), encoding="utf-8") as f:
+                self.assertEqual(f.read().count("<polyline"), 2)
+
+        again = self.bench("a.jsonl", "--arms", ",".join(arms))
+        self.assertEqual(len(again), len(lines))  # what ran is not run again
+        other = self.bench("b.jsonl", "--arms", "ours")
+        self.assertEqual(other[0]["digest"], lines[0]["digest"])
+
+    def test_an_unknown_arm_is_refused(self):
+        done = subprocess.run([BENCH, "--data", self.data, "--arms", "theirs"],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("theirs", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
