@@ -1,8 +1,7 @@
 // The parts of a coordinator's status, as tables and as JSON. See get.h.
 //
 // Workers and shards are the coordinator's own arrays; regions are sums over its workers; leases
-// are one row of its counts of units. What stands in them came over a network: it is printed
-// without control characters, and a field that is missing is "-".
+// are its counts of units, and a row for each unit.
 #include "deploy/get.h"
 
 #include <string.h>
@@ -33,7 +32,7 @@ static const struct dp_column regions[] = {
     {"REGION", "region", -12}, {"WORKERS", "workers", 8},        {"LIVE", "live", 5},
     {"TOKENS", "tokens", 12},  {"TOKENS/S", "tokens_per_s", 10}, {NULL, NULL, 0},
 };
-static const struct dp_column leases[] = {
+static const struct dp_column totals[] = {
     {"UNITS", "units", 9},
     {"FREE", "free", 9},
     {"LEASED", "leased", 9},
@@ -43,12 +42,26 @@ static const struct dp_column leases[] = {
     {NULL, NULL, 0},
 };
 
+static const struct dp_column leases[] = {
+    {"UNIT", "unit", 9},
+    {"LANGUAGE", "language", -8},
+    {"HOME", "home", -12},
+    {"TOKENS", "tokens", 9},
+    {"STATE", "state", -8},
+    {"HOLDER", "holder", -16},
+    {"TOKEN", "token", 5},
+    {"AGE S", "age_s", 7},
+    {"EXPIRES S", "expires_s", 9},
+    {"CREDITED", "credited_tokens", 9},
+    {NULL, NULL, 0},
+};
+
 static json_t *integer(const json_t *o, const char *key)
 {
     return json_integer(json_integer_value(json_object_get(o, key)));
 }
 
-static json_t *all_leases(const json_t *status)
+static json_t *all_totals(const json_t *status)
 {
     static const char *const keys[] = {"units", "leased", "credited", "credited_tokens",
                                        "budget_tokens"};
@@ -59,7 +72,7 @@ static json_t *all_leases(const json_t *status)
                         json_integer(json_integer_value(json_object_get(row, "units")) -
                                      json_integer_value(json_object_get(row, "leased")) -
                                      json_integer_value(json_object_get(row, "credited"))));
-    return json_pack("[o]", row);
+    return row;
 }
 
 static void add(json_t *row, const char *key, json_int_t more)
@@ -110,21 +123,37 @@ lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_
     static const struct {
         const char *name;
         const struct dp_column *columns;
-    } parts[] = {
-        {"workers", workers}, {"shards", shards}, {"regions", regions}, {"leases", leases}};
+    } parts[] = {{"workers", workers}, {"shards", shards}, {"regions", regions}};
     size_t p = 0;
     while (p < LH_COUNT(parts) && strcmp(parts[p].name, part) != 0) p++;
     if (p == LH_COUNT(parts))
         return lh_fail(LH_ERR_INVALID, "%.40s: want workers, shards, regions or leases", part);
     const struct dp_column *columns = parts[p].columns;
-    json_t *rows = columns == regions  ? all_regions(status)
-                   : columns == leases ? all_leases(status)
-                                       : own_array(status, part);
+    json_t *rows = columns == regions ? all_regions(status) : own_array(status, part);
     lh_err err = LH_OK;
     if (json)
         err = dp_table_json(out, rows);
     else
         dp_table_put(out, columns, rows);
     json_decref(rows);
+    return err ? err : lh_buf_err(out);
+}
+
+lh_err dp_get_leases(const json_t *status, const json_t *rows, bool json, struct lh_buf *out)
+{
+    json_t *sums = all_totals(status);
+    lh_err err = LH_OK;
+    if (json) {
+        json_t *all = json_pack("{s:O s:O?}", "totals", sums, "leases", rows);
+        err = dp_table_json(out, all);
+        json_decref(all);
+    } else {
+        json_t *row = json_pack("[O]", sums);
+        dp_table_put(out, totals, row);
+        json_decref(row);
+        if (rows) dp_put(out, "\n");
+        if (rows) dp_table_put(out, leases, rows);
+    }
+    json_decref(sums);
     return err ? err : lh_buf_err(out);
 }

@@ -8,8 +8,12 @@
 #include "common/buf.h"
 #include "common/err.h"
 
-// Appends one part ("workers", "shards", "regions", "leases") of a coordinator's status, as a table
-// for people or as JSON. LH_ERR_INVALID: no such part.
+// Appends one part ("workers", "shards", "regions") of a coordinator's status, as a table for
+// people or as JSON. LH_ERR_INVALID: no such part.
 LH_MUST lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_buf *out);
+// Appends the totals of the units, and with `rows` (NULL: without) a line each. JSON: {"totals":
+// {}, "leases": []}.
+LH_MUST lh_err dp_get_leases(const json_t *status, const json_t *rows, bool json,
+                             struct lh_buf *out);
 
 #endif

@@ -7,25 +7,100 @@
 #include "deploy/commands.h"
 #include "deploy/get.h"
 #include "deploy/table.h"
+#include "longhaul/v1/member.pb-c.h"
+
+static const size_t OUTPUT_MAX = (size_t)2 << 30; // all units of a run that is as large as may be
 
 struct request {
     struct dp_admin admin;
     const char *part, *format;
-    bool json;
+    const char *state, *home, *language, *worker; // of leases; NULL: any
+    bool totals, json;
 };
+
+// ---------------------------------------------------------------- leases, page by page
+
+struct page {
+    json_t *rows;
+    uint64_t next; // UINT64_MAX: that was the last
+};
+
+static LH_MUST lh_err take_page(void *self, const ProtobufCMessage *answer)
+{
+    struct page *p = self;
+    const char *text = ((const Longhaul__V1__StatusReply *)answer)->json;
+    json_t *o = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    json_t *rows = json_object_get(o, "leases"), *next = json_object_get(o, "next");
+    uint64_t from = p->next;
+    lh_err err = LH_OK;
+    if (!json_is_array(rows))
+        err = lh_fail(LH_ERR_UNSUPPORTED, "this coordinator knows no single leases: upgrade it, or "
+                                          "ask with --totals");
+    p->next = json_is_integer(next) ? (uint64_t)json_integer_value(next) : UINT64_MAX;
+    if (!err && p->next <= from) err = lh_fail(LH_ERR_MALFORMED, "a page of leases that goes back");
+    if (!err && json_array_extend(p->rows, rows))
+        err = lh_fail(LH_ERR_NO_MEMORY, "no memory for the leases");
+    json_decref(o);
+    return err;
+}
+
+static LH_MUST lh_err ask_leases(struct request *q, json_t *rows)
+{
+    struct page page = {.rows = rows};
+    Longhaul__V1__StatusRequest m = LONGHAUL__V1__STATUS_REQUEST__INIT;
+    const char *const given[] = {q->state, q->home, q->language, q->worker};
+    char **const field[] = {&m.state, &m.home, &m.language, &m.worker};
+    m.part = (char *)(uintptr_t) "leases"; // packed, not changed
+    for (size_t i = 0; i < LH_COUNT(field); i++)
+        if (given[i]) *field[i] = (char *)(uintptr_t)given[i];
+    while (page.next != UINT64_MAX) {
+        m.from = page.next;
+        LH_TRY(dp_admin_ask(&q->admin, LH_RPC_STATUS, &m.base,
+                            &longhaul__v1__status_reply__descriptor, take_page, &page));
+    }
+    return LH_OK;
+}
+
+static LH_MUST lh_err get_leases(struct request *q, const json_t *status, struct lh_buf *text)
+{
+    json_t *rows = q->totals ? NULL : json_array();
+    lh_err err = q->totals ? LH_OK : ask_leases(q, rows);
+    if (!err) err = dp_get_leases(status, rows, q->json, text);
+    json_decref(rows);
+    return err;
+}
+
+// ---------------------------------------------------------------- the command
 
 static LH_MUST lh_err get(struct request *q)
 {
     json_t *status = NULL;
-    struct lh_buf text = lh_buf(8 * (size_t)LH_SMALL_BYTES);
+    struct lh_buf text = lh_buf(OUTPUT_MAX);
     lh_err err = dp_admin_open(&q->admin);
     if (!err) err = dp_admin_status(&q->admin, &status);
-    if (!err) err = dp_get_show(q->part, status, q->json, &text);
+    if (!err)
+        err = !strcmp(q->part, "leases") ? get_leases(q, status, &text)
+                                         : dp_get_show(q->part, status, q->json, &text);
     if (!err) fwrite(text.data, 1, text.len, stdout);
     json_decref(status);
     lh_buf_free(&text);
     dp_admin_close(&q->admin);
     return err;
+}
+
+static LH_MUST lh_err check_filters(const struct request *q)
+{
+    static const char *const states[] = {"free", "leased", "credited"};
+    bool filter = q->state || q->home || q->language || q->worker, known = !q->state;
+    for (size_t i = 0; q->state && i < LH_COUNT(states); i++) known |= !strcmp(q->state, states[i]);
+    if (!known)
+        return lh_fail(LH_ERR_INVALID, "--state %.40s: want free, leased or credited", q->state);
+    if ((filter || q->totals) && strcmp(q->part, "leases") != 0)
+        return lh_fail(LH_ERR_INVALID, "--state, --home, --language, --worker and --totals are of "
+                                       "leases");
+    if (filter && q->totals)
+        return lh_fail(LH_ERR_INVALID, "--totals is of all units: it takes no filter");
+    return LH_OK;
 }
 
 static LH_MUST lh_err run(int argc, char **argv)
@@ -34,13 +109,22 @@ static LH_MUST lh_err run(int argc, char **argv)
     struct request q = {.format = "table"};
     struct dp_texts rest;
     const struct dp_flag flags[] = {
+        {"--state", DP_TEXT, &q.state, "free|leased|credited", "leases: only units in this state"},
+        {"--home", DP_TEXT, &q.home, "REGION", "leases: only units of this region"},
+        {"--language", DP_TEXT, &q.language, "NAME", "leases: only units of this language"},
+        {"--worker", DP_TEXT, &q.worker, "NAME",
+         "leases: only units that this worker holds or held"},
+        {"--totals", DP_SWITCH, &q.totals, NULL, "leases: no line for each unit"},
         DP_ADMIN_FLAGS(q.admin),
         {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul get workers|shards|regions|leases --coordinator HOST:PORT | --dir RUNDIR [flags]",
         "Asks a running coordinator who works, which shards stand where, what each region does\n"
-        "and how far the units are. Exit code 4 when it does not answer.",
+        "and who holds which unit. Exit code 4 when it does not answer.\n"
+        "\n"
+        "A lease: TOKEN is the incarnation under which its holder must speak, EXPIRES S what is\n"
+        "left if it falls silent, HOLDER of a credited unit who held it last.",
         flags, LH_COUNT(flags)};
     bool help, known = false;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
@@ -51,6 +135,7 @@ static LH_MUST lh_err run(int argc, char **argv)
         return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
     LH_TRY(dp_table_form(q.format, &q.json));
     q.part = rest.at[0];
+    LH_TRY(check_filters(&q));
     return get(&q);
 }
 

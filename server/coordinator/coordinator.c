@@ -37,9 +37,10 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     c->conf = *conf;
     c->started_ns = lh_now(conf->env);
     c->lease = calloc(conf->units->count + 1, sizeof *c->lease);
+    c->leased_s = calloc(conf->units->count + 1, sizeof *c->leased_s);
     c->shard = calloc(conf->manifest->shards, sizeof *c->shard);
     lh_err err = LH_ERR_NO_MEMORY;
-    if (!c->lease || !c->shard) goto fail;
+    if (!c->lease || !c->leased_s || !c->shard) goto fail;
     LH_TRY_TO(fail, err, conf->env->ops->files->make_dir(conf->env, conf->dir));
     LH_TRY_TO(fail, err, ps_store_open(conf->env, conf->dir, &c->store));
     LH_TRY_TO(fail, err, ps_co_load_members(c));
@@ -74,6 +75,7 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     for (uint32_t i = 0; c->shard && i < c->conf.manifest->shards; i++) free(c->shard[i].credit);
     free(c->shard);
     free(c->lease);
+    free(c->leased_s);
     free(c);
 }
 
@@ -213,9 +215,15 @@ static void on_health(void *self, struct lh_request *rq, const ProtobufCMessage 
 
 static void on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m)
 {
-    (void)m;
+    const Longhaul__V1__StatusRequest *q = (const Longhaul__V1__StatusRequest *)m;
     struct lh_buf json = lh_buf(LH_SMALL_BYTES);
-    lh_err err = ps_coordinator_status(self, &json);
+    lh_err err = LH_OK;
+    if (!q->part[0])
+        err = ps_coordinator_status(self, &json);
+    else if (!strcmp(q->part, "leases"))
+        err = ps_co_leases(self, m, &json);
+    else
+        err = lh_fail(LH_ERR_UNSUPPORTED, "no part %.40s of a coordinator's status", q->part);
     ps_answer_json(rq, err, &json);
 }
 

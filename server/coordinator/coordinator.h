@@ -4,7 +4,8 @@
 // is answered: incarnation numbers, leases, plans, stable points. The ledger of credited units is a
 // view of the shards' logs, as their servers report it, never its own claim (PROTOCOL 20).
 //
-// Files: member.c (join, lease), drain.c (what operators ask), plan.c (phases, live workers, H).
+// Files: member.c (join, lease), drain.c and leases.c (what operators ask), plan.c (phases, live
+// workers, H).
 #ifndef PS_COORDINATOR_H
 #define PS_COORDINATOR_H
 
@@ -79,7 +80,8 @@ struct ps_coordinator {
     struct ps_store *store;
     struct ps_co_worker worker[LH_WORKERS_MAX];
     uint32_t workers;
-    uint32_t *lease; // per unit: CO_FREE or the worker's place + 1
+    uint32_t *lease;    // per unit: CO_FREE or the worker's place + 1
+    uint32_t *leased_s; // per unit: wall time of that, shown to people only; 0: not known
     struct ps_co_shard *shard;
     struct lh_plan plan;
     struct lh_service service;
@@ -105,6 +107,9 @@ bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit);
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c);
 void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+// leases.c: a page of units as JSON
+LH_MUST lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *request,
+                            struct lh_buf *out);
 // drain.c
 void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 LH_MUST lh_err ps_co_load_drains(struct ps_coordinator *c); // after the members

@@ -65,7 +65,14 @@ static lh_err set_lease(struct ps_coordinator *c, uint64_t unit, uint32_t worker
     char key[32];
     lease_key(key, unit);
     c->lease[unit] = worker + 1;
-    return ps_store_put(c->store, key, lh_span(&c->worker[worker].id, sizeof(uint64_t)));
+    c->leased_s[unit] = (uint32_t)c->conf.env->ops->wall_s(c->conf.env);
+    struct lh_buf b = lh_buf(16);
+    lh_put_u64(&b, c->worker[worker].id);
+    lh_put_u64(&b, c->leased_s[unit]);
+    lh_err err = lh_buf_err(&b);
+    if (!err) err = ps_store_put(c->store, key, lh_buf_span(&b));
+    lh_buf_free(&b);
+    return err;
 }
 
 static void load_lease(void *arg, const char *key, struct lh_span value)
@@ -74,7 +81,10 @@ static void load_lease(void *arg, const char *key, struct lh_span value)
     uint64_t unit = strtoull(key + strlen("lease/"), NULL, 10);
     struct lh_cursor at = lh_cursor(value);
     uint32_t w = worker_place(c, lh_get_u64(&at));
-    if (unit < c->conf.units->count && w < c->workers && !at.failed) c->lease[unit] = w + 1;
+    if (unit >= c->conf.units->count || w >= c->workers || at.failed) return;
+    c->lease[unit] = w + 1;
+    uint64_t since = lh_get_u64(&at); // older stores do not say
+    c->leased_s[unit] = at.failed ? 0 : (uint32_t)since;
 }
 
 lh_err ps_co_load_members(struct ps_coordinator *c)

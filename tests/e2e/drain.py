@@ -21,6 +21,33 @@ def drain(world, coordinator, *words):
     return json.loads(world.tool("drain", *words, *world.admin(coordinator), "-o", "json"))
 
 
+def leases(world, coordinator, *filters):
+    return json.loads(world.tool("get", "leases", *filters, *world.admin(coordinator), "-o",
+                                 "json"))
+
+
+def units_of(rows):
+    return [row["unit"] for row in rows]
+
+
+def check_leases(world, coordinator):
+    """Of a run that stands still: every unit once, over several pages, and they add up."""
+    answer = leases(world, coordinator)
+    rows, totals = answer["leases"], answer["totals"]
+    check(units_of(rows) == list(range(len(world.units))), "a unit is missing")
+    for state in ("free", "leased", "credited"):
+        some = leases(world, coordinator, "--state", state)["leases"]
+        check(units_of(some) == [row["unit"] for row in rows if row["state"] == state],
+              f"--state {state} shows others")
+        check(len(some) == totals[state], f"{len(some)} {state} units, {totals}")
+    check(sum(row["credited_tokens"] for row in rows) == totals["credited_tokens"], f"{totals}")
+    ours = leases(world, coordinator, "--home", "asia", "--language", "l0")["leases"]
+    check(ours and units_of(ours) == [row["unit"] for row in rows if row["home"] == "asia"],
+          "--home asia shows others")
+    check(not leases(world, coordinator, "--language", "l1", "--home", "asia")["leases"],
+          "--language l1 shows units of l0")
+
+
 def written(worker):
     return os.stat(os.path.join(worker.dir, "status.json")).st_mtime_ns
 
@@ -68,6 +95,8 @@ def one_region(world, coordinator, workers):
     drain(world, coordinator, "region", "europe", "--wait")
     stands_still([europe], others)
     until("it is in the status", lambda: coordinator.status()["drained_regions"] == ["europe"])
+    until("its units are free for others", lambda: not leases(
+        world, coordinator, "--worker", europe.name, "--state", "leased")["leases"])
     code, _, complaint = world.try_tool("drain", "worker", europe.name, "--undo",
                                         *world.admin(coordinator))
     check(code == USAGE and "with its region europe" in complaint, f"{code}: {complaint}")
@@ -85,6 +114,7 @@ def whole_run(world, coordinator, workers):
     sent = [w.status()["wire_up_bytes"] - before for w, before in zip(workers, sent)]
     # a word a second to the coordinator; asked in a loop these were 270 kB
     check(max(sent) < 50000, f"drained workers sent {sent} bytes between two statuses")
+    check_leases(world, coordinator)
     again = drain(world, coordinator, "run", "--wait")  # asking twice changes nothing
     check(again["complete"], f"{again}")
     drain(world, coordinator, "run", "--undo")

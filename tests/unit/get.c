@@ -58,15 +58,40 @@ static void regions_are_sums(void **state)
     json_decref(rows);
 }
 
-static void leases_are_counts(void **state)
+static json_t *leases(bool with_rows, bool json, struct lh_buf *out)
+{
+    json_t *all = status();
+    json_t *rows = with_rows ? json_pack("[{s:i s:s s:s s:s s:i}]", "unit", 7, "state", "leased",
+                                         "home", "eu", "holder", "eu-0\x1b", "token", 3)
+                             : NULL;
+    assert_int_equal(dp_get_leases(all, rows, json, out), LH_OK);
+    json_decref(rows);
+    json_decref(all);
+    return json ? json_loadb((const char *)out->data, out->len, 0, NULL) : NULL;
+}
+
+static void leases_are_counts_and_rows(void **state)
 {
     (void)state;
-    json_t *rows = part("leases");
-    assert_int_equal(json_array_size(rows), 1);
-    assert_int_equal(number(rows, 0, "free"), 3);
-    assert_int_equal(number(rows, 0, "leased"), 3);
-    assert_int_equal(number(rows, 0, "credited_tokens"), 400);
-    json_decref(rows);
+    struct lh_buf out = lh_buf(1 << 16), text = lh_buf(1 << 16);
+    json_t *all = leases(true, true, &out), *totals = json_object_get(all, "totals");
+    assert_int_equal(json_integer_value(json_object_get(totals, "free")), 3);
+    assert_int_equal(json_integer_value(json_object_get(totals, "leased")), 3);
+    assert_int_equal(json_integer_value(json_object_get(totals, "credited_tokens")), 400);
+    assert_int_equal(number(json_object_get(all, "leases"), 0, "token"), 3);
+    json_decref(all);
+    lh_buf_clear(&out);
+    all = leases(false, true, &out);
+    assert_non_null(json_object_get(all, "totals"));
+    assert_true(json_is_null(json_object_get(all, "leases")));
+    json_decref(all);
+    assert_null(leases(true, false, &text));
+    lh_put_u8(&text, 0);
+    assert_non_null(strstr((const char *)text.data, "BUDGET"));
+    assert_non_null(strstr((const char *)text.data, "        7 -        eu "));
+    assert_non_null(strstr((const char *)text.data, " eu-0? "));
+    lh_buf_free(&text);
+    lh_buf_free(&out);
 }
 
 static void tables(void **state)
@@ -116,12 +141,15 @@ static void wrong_lines(void **state)
     assert_int_equal(get("nodes", "--dir", "/nonexistent"), DP_USAGE);
     assert_int_equal(get("shards", "--coordinator", "h:1"), DP_USAGE); // no certificate
     assert_int_equal(get("shards", "--dir", "/nonexistent"), DP_MISSING);
+    assert_int_equal(get("leases", "--dir=/nonexistent", "--state=gone"), DP_USAGE);
+    assert_int_equal(get("shards", "--dir=/nonexistent", "--state=free"), DP_USAGE);
+    assert_int_equal(get("leases", "--dir=/nonexistent", "--state=free"), DP_MISSING);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(regions_are_sums), cmocka_unit_test(leases_are_counts),
+        cmocka_unit_test(regions_are_sums), cmocka_unit_test(leases_are_counts_and_rows),
         cmocka_unit_test(tables),           cmocka_unit_test(what_is_no_status),
         cmocka_unit_test(wrong_lines),
     };

@@ -180,10 +180,14 @@ def operator(world, wan):
           and all(w["live"] for w in workers), f"{workers}")
     check([s["shard"] for s in world.answer("get", "shards")] == [0, 1], "two shards")
     check(len(world.answer("get", "regions")) == 3, "three regions")
-    check(world.answer("get", "leases")[0]["leased"] > 0, "units are leased")
+    leases = world.answer("get", "leases", "--state", "leased", "--home", "asia")["leases"]
+    check(leases and all(row["state"] == "leased" and row["home"] == "asia" and row["language"]
+                         == "ja" and row["holder"].endswith("-0") and row["token"] == 1
+                         and row["expires_s"] > 0 and row["age_s"] >= 0 for row in leases),
+          f"{leases}")
 
     check(world.answer("drain", "run", "--wait")["complete"], "the run drains")
-    credited = world.answer("get", "leases")[0]["credited_tokens"]
+    credited = world.answer("get", "leases", "--totals")["totals"]["credited_tokens"]
     check(world.answer("drain", "run", "--undo")["live"] == 3, "three go on")
     until("it trains on", up, lambda: world.credited() > credited)
 
