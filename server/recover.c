@@ -3,6 +3,11 @@
 // Each shard loads its newest good checkpoint, the log is replayed above it, what survived is made
 // durable, and if bytes had to be cut that may have been acknowledged every shard opens a new epoch
 // before it serves.
+//
+// No two histories of a shard have the same epoch, although the record that opens one can be lost
+// like any other: DIR/epoch-<shard 4 hex> holds the highest that was ever begun, durable before the
+// log is written to again. A log below it lost history, or its start crashed before the record.
+//   magic "LHEP" u32, version u16 (1), 0 u16, epoch u64, CRC-32C of all before u32
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +53,75 @@ static lh_err replay(void *arg, uint32_t id, const struct lh_record *r, struct p
     return ps_shard_fold(shard, r, (struct lh_span){0}, 0, place);
 }
 
+// ---------------------------------------------------------------- epochs
+
+static const uint32_t EPOCH_MAGIC = 0x5045484c; // "LHEP"
+
+static lh_err epoch_path(const struct ps_shard *shard, char out[LH_PATH_SIZE])
+{
+    return lh_path(out, LH_PATH_SIZE, shard->server->conf.dir, "epoch-%04x", shard->id);
+}
+
+static lh_err load_epoch(struct ps_shard *shard)
+{
+    char path[LH_PATH_SIZE];
+    struct lh_buf b = lh_buf(64);
+    LH_TRY(epoch_path(shard, path));
+    lh_err err = lh_file_load(shard->server->conf.env, path, &b);
+    if (!err) {
+        struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+        uint32_t magic = lh_get_u32(&c), version = lh_get_u16(&c);
+        (void)lh_get_u16(&c);
+        shard->begun = lh_get_u64(&c);
+        uint32_t crc = lh_get_u32(&c);
+        if (c.failed || lh_left(&c) || magic != EPOCH_MAGIC || version != 1 ||
+            crc != lh_crc32c(0, b.data, b.len - 4))
+            err = lh_fail(LH_ERR_CORRUPT, "%s is damaged; restore this file from a copy", path);
+    }
+    lh_buf_free(&b);
+    return err == LH_ERR_NOT_FOUND ? LH_OK : err;
+}
+
+static lh_err store_epoch(const struct ps_shard *shard)
+{
+    char path[LH_PATH_SIZE];
+    struct lh_buf b = lh_buf(64);
+    lh_put_u32(&b, EPOCH_MAGIC);
+    lh_put_u16(&b, 1);
+    lh_put_u16(&b, 0);
+    lh_put_u64(&b, shard->begun);
+    if (!b.err) lh_put_u32(&b, lh_crc32c(0, b.data, b.len));
+    lh_err err = lh_buf_err(&b);
+    if (!err) err = epoch_path(shard, path);
+    if (!err) err = lh_file_replace(shard->server->conf.env, path, lh_buf_span(&b));
+    lh_buf_free(&b);
+    return err;
+}
+
+static bool ended(const struct ps_shard *shard)
+{
+    return shard->replica.ledger.plan.phase == LH_PHASE_END;
+}
+
+// History was lost: says so on the disk before the log's next segment hides it.
+static lh_err scanned(void *arg, bool torn)
+{
+    struct ps_server *s = arg;
+    for (uint32_t i = 0; i < s->conf.shard_count && torn && !LH_BUG("tail_silent"); i++) {
+        struct ps_shard *shard = s->shard[i];
+        uint64_t epoch = shard->replica.ledger.epoch;
+        if (ended(shard)) continue; // nothing was acknowledged after that record
+        shard->begun = (epoch > shard->begun ? epoch : shard->begun) + 1;
+        LH_TRY(store_epoch(shard));
+    }
+    return LH_OK;
+}
+
+static bool epoch_due(const struct ps_shard *shard)
+{
+    return shard->begun > shard->replica.ledger.epoch && !ended(shard);
+}
+
 // One group of EPOCH records, durable before the first greeting.
 static lh_err open_epochs(struct ps_server *s)
 {
@@ -55,14 +129,15 @@ static lh_err open_epochs(struct ps_server *s)
     struct ps_place place[256];
     if (s->conf.shard_count > LH_COUNT(r)) return lh_fail(LH_ERR_TOO_LARGE, "too many shards");
     struct lh_buf body[256];
+    bool opens[256];
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct lh_ledger *l = &s->shard[i]->replica.ledger;
-        if (l->plan.phase == LH_PHASE_END) continue; // nothing was acknowledged after that record
+        if (!(opens[i] = epoch_due(s->shard[i]))) continue;
         n++;
         body[i] = lh_buf(16);
-        r[i] = (struct lh_record){.kind = LH_EPOCH, .epoch = l->epoch + 1};
-        lh_put_u64(&body[i], l->epoch + 1);
+        r[i] = (struct lh_record){.kind = LH_EPOCH, .epoch = s->shard[i]->begun};
+        lh_put_u64(&body[i], s->shard[i]->begun);
         lh_put_u64(&body[i], l->version);
         LH_TRY(lh_buf_err(&body[i]));
         r[i].body = lh_buf_span(&body[i]);
@@ -72,7 +147,7 @@ static lh_err open_epochs(struct ps_server *s)
     if (!n) return LH_OK;
     LH_TRY(ps_wal_commit(s->wal));
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
-        if (s->shard[i]->replica.ledger.plan.phase == LH_PHASE_END) continue;
+        if (!opens[i]) continue;
         LH_TRY(ps_shard_fold(s->shard[i], &r[i], (struct lh_span){0}, 0,
                              ps_wal_committed_place(s->wal, place[i])));
         lh_buf_free(&body[i]);
@@ -92,11 +167,15 @@ lh_err ps_recover(struct ps_server *s)
     bool torn = false;
     LH_TRY(lh_path(dir, sizeof dir, s->conf.dir, "checkpoints"));
     LH_TRY(s->conf.env->ops->files->make_dir(s->conf.env, dir));
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(load(s, s->shard[i]));
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        LH_TRY(load(s, s->shard[i]));
+        LH_TRY(load_epoch(s->shard[i]));
+    }
     struct ps_wal_conf wal = {.env = s->conf.env,
                               .log = s->conf.log,
                               .dir = s->wal_dir,
-                              .segment_bytes = s->conf.segment_bytes};
+                              .segment_bytes = s->conf.segment_bytes,
+                              .scanned = scanned};
     memcpy(wal.job, s->conf.job, LH_JOB);
     LH_TRY(lh_path(s->wal_dir, sizeof s->wal_dir, s->conf.dir, "log"));
     LH_TRY(ps_wal_open(&wal, replay, s, &torn, &s->wal));
@@ -112,7 +191,7 @@ lh_err ps_recover(struct ps_server *s)
         if (!whole) shard->indexed = 0; // the log ends below the checkpoint: its tail was cut
         if (LH_BUG("drop_dedupe")) forget_rows(&shard->replica.ledger);
     }
-    if (torn && !LH_BUG("tail_silent")) LH_TRY(open_epochs(s));
+    LH_TRY(open_epochs(s));
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
         LH_TRY(lh_ledger_copy(&shard->head, &shard->replica.ledger));

@@ -38,6 +38,7 @@ struct ps_shard {
     uint64_t norms;
     uint64_t checkpointed;       // version of the newest checkpoint
     uint64_t digested;           // version of the newest DIGEST record
+    uint64_t begun;              // highest epoch that was ever begun here after a loss; 0: none
     struct ps_keep *keep;        // a checkpoint that is being written; NULL: none
     struct lh_hash final_digest; // of final_version, once the run has ended; 0: not made
     uint64_t final_version;

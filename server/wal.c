@@ -77,6 +77,7 @@ lh_err ps_wal_open(const struct ps_wal_conf *conf, ps_wal_replay_fn replay, void
     lh_err err;
     LH_TRY_TO(fail, err, conf->env->ops->files->make_dir(conf->env, conf->dir));
     LH_TRY_TO(fail, err, ps_wal_scan(w, replay, arg, torn));
+    if (conf->scanned) LH_TRY_TO(fail, err, conf->scanned(arg, *torn));
     w->generation++;
     w->group_first = w->next;
     w->durable = w->next - 1;

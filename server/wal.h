@@ -32,6 +32,9 @@ struct ps_wal_conf {
     const char *dir;
     uint64_t segment_bytes;
     uint8_t job[LH_JOB];
+    // After the last replay and before a new segment is opened, which hides that bytes were cut:
+    // the place to note it durably. NULL: nobody does. An error stops the start.
+    lh_err (*scanned)(void *arg, bool torn);
 };
 
 // Where an entry's record bytes (header and body, as followers get them) stand.

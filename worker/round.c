@@ -218,14 +218,20 @@ static void start_step(struct wk_worker *w)
     w->conf.env->ops->work(w->conf.env, LH_LANE_COMPUTE, step_job, step_done, w);
 }
 
+// BSP: the next round's records may come once this one is the view; or when it is no longer over,
+// because what came with its last record (a worker that joined, a lost history) opened it again.
+static void renew_view(struct wk_shard *s)
+{
+    bool renewed = wk_view_renew(s);
+    if (renewed || !wk_view_may_renew(s) || !wk_round_over(s)) wk_follow_resume(s);
+}
+
 static void boundary(void *arg)
 {
     struct wk_worker *w = arg;
     w->boundary_posted = false;
     if (w->stopped || w->stepping || !everything_ready(w)) return;
-    for (uint32_t i = 0; i < w->shards; i++)
-        if (wk_view_renew(&w->shard[i]) || !wk_view_may_renew(&w->shard[i]))
-            wk_follow_resume(&w->shard[i]); // BSP: the next round's records may come
+    for (uint32_t i = 0; i < w->shards; i++) renew_view(&w->shard[i]);
     lh_err err = cut_all(w);
     if (err) {
         wk_fatal(w, err);

@@ -2,8 +2,8 @@
 //
 // WAIT until everybody expected is here; RUN until the budget is leased and credited, or an
 // operator ends the run; DRAIN until every live worker has nothing undecided; CLOSE until every
-// shard took that plan; then END. Each change is stored, then handed to the servers, whose logs
-// record it.
+// shard took that plan; then END. Until then a shard that lost credited units brings back RUN. Each
+// change is stored, then handed to the servers, whose logs record it.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -146,7 +146,9 @@ static uint8_t next_phase(const struct ps_coordinator *c)
         // a shard lost history that credited units, or an operator took the end back
         if (!c->ending && !budget_met(c)) return LH_PHASE_RUN;
         return all_drained(c) ? LH_PHASE_CLOSE : LH_PHASE_DRAIN;
-    case LH_PHASE_CLOSE: return all_closed(c) ? LH_PHASE_END : LH_PHASE_CLOSE;
+    case LH_PHASE_CLOSE:
+        if (!c->ending && !budget_met(c)) return LH_PHASE_RUN; // lost just now
+        return all_closed(c) ? LH_PHASE_END : LH_PHASE_CLOSE;
     default: return c->plan.phase;
     }
 }

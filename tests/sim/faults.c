@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/wal_format.h"
 #include "tests/sim/cluster.h"
 
 static uint64_t below(struct sim *s, uint64_t n)
@@ -73,8 +74,10 @@ static void note(void *arg, const char *name)
     snprintf(n->name, sizeof n->name, "%s", name);
 }
 
-// Flips a bit in the log's last entry while the server is down: damage that looks like a torn tail.
-static void damage_tail(struct sim_node *n)
+// The disk damages the log's end while the server is down, which looks like a torn tail: its last
+// entry, or everything from the entry of version `from` on (0: the last one), which nothing that is
+// left says to have been durable.
+static void damage_tail(struct sim_node *n, struct ps_place from)
 {
     struct sim *s = n->sim;
     char dir[64], path[160];
@@ -87,9 +90,11 @@ static void damage_tail(struct sim_node *n)
     if (!err && last.name[0]) err = lh_file_load(n->env, path, &b);
     size_t end = b.len;
     while (end > 64 && b.data[end - 1] == 0) end--;
-    if (!err && end > 64 + 40) {
-        err = lh_fake_flip(n->env, path, end - 12, 1);
-        sim_trace(s, "%s: %s damaged at %zu", n->name, path, end - 12);
+    size_t at = from.at ? from.at - PS_ENTRY_HEADER : end - 12;
+    for (bool any = false; !err && end > 64 + 40 && at < end && !err; at += 8) {
+        err = lh_fake_flip(n->env, path, at, 1);
+        if (!any) sim_trace(s, "%s: %s damaged at %zu of %zu", n->name, path, at, end);
+        any = true;
         s->history_lost[n->shard] = true;
     }
     lh_buf_free(&b);
@@ -107,6 +112,32 @@ static bool may_lose_tail(struct sim_node *n)
     for (uint32_t w = 1 + SIM_SERVERS; w < SIM_NODES; w++)
         if (n->sim->node[w].worker && n->sim->node[w].worker->shard[n->shard].save) return false;
     return l->plan.phase < LH_PHASE_CLOSE && l->version > n->sim->durable[n->shard];
+}
+
+// Which version is the first to be lost: any above the stable point whose entry stands in the
+// segment that is written now, with `place` where it is; or whatever comes last, place.at 0.
+static uint64_t first_lost(struct sim_node *n, struct ps_place *place)
+{
+    struct sim *s = n->sim;
+    const struct ps_shard *shard = n->server->shard[0];
+    uint64_t head = shard->replica.ledger.version, durable = s->durable[n->shard];
+    *place = (struct ps_place){0};
+    if (below(s, 2)) return head;
+    uint64_t first = head - below(s, head - durable);
+    const struct ps_place *p = ps_shard_place(shard, first);
+    if (!p || p->segment != ps_wal_segment(n->server->wal)) return head;
+    *place = *p;
+    return first;
+}
+
+static void lose_tail(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    struct ps_place place;
+    s->lost_version[n->shard] = first_lost(n, &place);
+    s->lost_epoch[n->shard] = n->server->shard[0]->replica.ledger.epoch;
+    sim_node_die(n, false);
+    damage_tail(n, place);
 }
 
 // ---------------------------------------------------------------- the driver
@@ -171,13 +202,7 @@ static void one_fault(struct sim *s)
         }
         break;
     case 10:
-        if (f->tail && may_lose_tail(server)) {
-            const struct lh_ledger *l = &server->server->shard[0]->replica.ledger;
-            s->lost_version[server->shard] = l->version;
-            s->lost_epoch[server->shard] = l->epoch;
-            sim_node_die(server, false);
-            damage_tail(server);
-        }
+        if (f->tail && may_lose_tail(server)) lose_tail(server);
         break;
     default: break;
     }
