@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "worker/model.h"
+#include "worker/rank.h"
 #include "worker/schedule.h"
 #include "worker/settings.h"
 #include "worker/trainer_builtin.h"
@@ -22,8 +23,10 @@ struct wk_node {
     struct lh_program *program;
     const struct wk_settings *settings;
     struct wk_worker *worker;
+    struct wk_rank *rank; // this process is a rank that only computes; then no worker
     struct wk_loader *loader;
     struct wk_trainer *trainer;
+    struct wk_reduce *reduce;
     struct lh_units units;
     struct wk_schedule schedule;
     int64_t done_ns; // when everything was folded; 0: not yet
@@ -87,15 +90,48 @@ static LH_MUST lh_err open_synthetic(struct wk_node *n, const struct wk_shape *s
     return wk_synthetic_create(&conf, &n->trainer);
 }
 
+static LH_MUST lh_err read_shape(const struct wk_node *n, struct wk_shape *out)
+{
+    if (!n->program->manifest.model_json)
+        return lh_fail(LH_ERR_CONFIG, "%s has no \"model\" object, which the trainers need",
+                       n->settings->node.manifest);
+    return wk_shape_parse(n->program->manifest.model_json, out);
+}
+
+static LH_MUST lh_err shm_conf(const struct wk_node *n, const struct wk_shape *shape,
+                               struct wk_shm_conf *out)
+{
+    const struct wk_settings *s = n->settings;
+    char place[LH_PATH_SIZE];
+    *out = (struct wk_shm_conf){
+        .manifest = n->program->manifest.hash,
+        .values = n->program->manifest.values,
+        .ranks = (uint32_t)s->ranks.count,
+        .sequences = (uint32_t)(s->trainer.batch * s->trainer.accumulate),
+        .length = shape->context,
+        .patience_ms = s->ranks.patience_ms,
+    };
+    LH_TRY(lh_path(place, sizeof place, s->node.domain, "%s/%s/%s", s->node.run, s->node.region,
+                   s->node.name));
+    wk_shm_name(s->ranks.name[0] ? s->ranks.name : place, out->name);
+    return LH_OK;
+}
+
+static LH_MUST lh_err open_reduce(struct wk_node *n, const struct wk_shape *shape)
+{
+    struct wk_shm_conf conf;
+    n->reduce = wk_reduce_none();
+    if (n->settings->ranks.count == 1) return LH_OK;
+    LH_TRY(shm_conf(n, shape, &conf));
+    return wk_shm_lead(&conf, &n->reduce);
+}
+
 static LH_MUST lh_err open_trainer(struct wk_node *n)
 {
     const struct wk_settings *s = n->settings;
     const struct lh_manifest *m = &n->program->manifest;
     struct wk_shape shape;
-    if (!m->model_json)
-        return lh_fail(LH_ERR_CONFIG, "%s has no \"model\" object, which the trainers need",
-                       s->node.manifest);
-    LH_TRY(wk_shape_parse(m->model_json, &shape));
+    LH_TRY(read_shape(n, &shape));
     if (n->units.vocabulary > shape.vocab)
         return lh_fail(LH_ERR_CONFIG, "%s has token ids up to %u, the model a vocabulary of %u",
                        s->data.units, n->units.vocabulary, shape.vocab);
@@ -103,6 +139,7 @@ static LH_MUST lh_err open_trainer(struct wk_node *n)
     uint32_t ahead = (uint32_t)(s->data.window + s->data.prefetch);
     const struct wk_loader_conf loader = {&n->units, s->data.dir, ahead + 1};
     LH_TRY(wk_loader_open(&loader, &n->loader));
+    LH_TRY(open_reduce(n, &shape));
     const struct wk_builtin_conf trainer = {.manifest = m,
                                             .loader = n->loader,
                                             .sequence = shape.context,
@@ -113,7 +150,8 @@ static LH_MUST lh_err open_trainer(struct wk_node *n)
                                             .eps = s->trainer.epsilon,
                                             .weight_decay = s->trainer.weight_decay,
                                             .clip = s->trainer.clip,
-                                            .tokens_per_s = s->trainer.tokens_per_s};
+                                            .tokens_per_s = s->trainer.tokens_per_s,
+                                            .reduce = n->reduce};
     return wk_builtin_create(&trainer, &n->trainer);
 }
 
@@ -188,6 +226,8 @@ static LH_MUST lh_err write_weights(struct wk_node *n)
 static void tick(void *self)
 {
     struct wk_node *n = self;
+    if (n->rank) return;
+    if (n->reduce) n->worker->ranks = n->reduce->ops->watch(n->reduce, n->program->log);
     if (wk_worker_state(n->worker) != WK_DONE) return;
     int64_t now = lh_now(n->program->env);
     if (!n->done_ns) {
@@ -211,9 +251,32 @@ static void free_parts(struct wk_node *n)
 {
     if (n->trainer) n->trainer->ops->destroy(n->trainer);
     if (n->loader) wk_loader_close(n->loader);
+    if (n->reduce) n->reduce->ops->close(n->reduce, n->done_ns != 0);
     n->trainer = NULL;
     n->loader = NULL;
+    n->reduce = NULL;
     lh_units_free(&n->units);
+}
+
+static void rank_ended(void *arg, lh_err err, const char *text)
+{
+    lh_program_fatal(arg, err, text);
+}
+
+static LH_MUST lh_err start_rank(struct wk_node *n)
+{
+    struct lh_program *p = n->program;
+    struct wk_rank_conf conf = {
+        .env = p->env,
+        .log = p->log,
+        .rank = (uint32_t)n->settings->ranks.rank,
+        .batch = (uint32_t)n->settings->trainer.batch,
+        .ended = rank_ended,
+        .arg = p,
+    };
+    LH_TRY(read_shape(n, &conf.shape));
+    LH_TRY(shm_conf(n, &conf.shape, &conf.shm));
+    return wk_rank_start(&conf, &n->rank);
 }
 
 static lh_err start(void *self, struct lh_program *p)
@@ -221,6 +284,7 @@ static lh_err start(void *self, struct lh_program *p)
     struct wk_node *n = self;
     n->program = p;
     n->settings = p->settings;
+    if (n->settings->ranks.rank > 0) return start_rank(n);
     lh_err err = load_units(n);
     if (!err) {
         make_schedule(n);
@@ -236,22 +300,29 @@ static lh_err start(void *self, struct lh_program *p)
 
 static lh_err status(void *self, struct lh_buf *out)
 {
-    return wk_worker_status(((struct wk_node *)self)->worker, out);
+    const struct wk_node *n = self;
+    return n->rank ? wk_rank_status(n->rank, out) : wk_worker_status(n->worker, out);
 }
 
 static lh_err settle(void *self)
 {
-    return wk_worker_settle(((struct wk_node *)self)->worker);
+    const struct wk_node *n = self;
+    return n->rank ? LH_OK : wk_worker_settle(n->worker);
 }
 
 static void close_core(void *self)
 {
-    wk_worker_close(((struct wk_node *)self)->worker);
+    struct wk_node *n = self;
+    if (n->rank)
+        wk_rank_close(n->rank);
+    else
+        wk_worker_close(n->worker);
 }
 
 static void stop(void *self)
 {
     struct wk_node *n = self;
+    wk_rank_stop(n->rank);
     wk_worker_stop(n->worker);
     free_parts(n);
 }

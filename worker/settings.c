@@ -62,6 +62,15 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_INT(T, "data.prefetch", data.prefetch, "8", 1, 128, "units", NULL,
         "Units leased and read ahead of the window"),
 
+    LH_CONFIG_ROW_INT(T, "ranks.count", ranks.count, "1", 1, 64, "processes", NULL,
+        "Processes on this host that share the work of every step, the worker included"),
+    LH_CONFIG_ROW_INT(T, "ranks.rank", ranks.rank, "0", 0, 63, NULL, NULL,
+        "Which of them this process is: 0 is the worker, the others only compute for it"),
+    LH_CONFIG_ROW_STRING(T, "ranks.name", ranks.name, "",
+        "What names their shared memory; empty: run, region and name of the node"),
+    LH_CONFIG_ROW_DURATION(T, "ranks.patience_ms", ranks.patience_ms, "30000", 100, 3600000, "ms",
+        "A rank that lives but lags behind the worker by this is left out until it caught up"),
+
     LH_CONFIG_ROW_DURATION(T, "push.retry_base_ms", retry_base_ms, "200", 1, 600000, "ms",
         "First upper bound of the random wait before a push is sent again; doubles"),
     LH_CONFIG_ROW_DURATION(T, "push.retry_max_ms", retry_max_ms, "30000", 1, 3600000, "ms",
@@ -107,6 +116,13 @@ static lh_err check(const void *settings)
     if (wk_codec_is_dense(s) && s->codec.density > 0 && s->codec.density < 1)
         return lh_fail(LH_ERR_CONFIG, "codec.density is %g, but %s carries every value: leave it",
                        s->codec.density, wk_codec_name(s));
+    if (s->ranks.rank >= s->ranks.count)
+        return lh_fail(
+            LH_ERR_CONFIG, "ranks.rank is %lld, but with ranks.count %lld they are 0 to %lld",
+            (long long)s->ranks.rank, (long long)s->ranks.count, (long long)s->ranks.count - 1);
+    if (s->ranks.count > 1 && s->trainer.kind != WK_TRAINER_BUILTIN)
+        return lh_fail(LH_ERR_CONFIG, "ranks.count is %lld: only trainer.kind builtin has ranks",
+                       (long long)s->ranks.count);
     if (s->retry_base_ms > s->retry_max_ms)
         return lh_fail(LH_ERR_CONFIG,
                        "push.retry_base_ms (%lld) must not exceed push.retry_max_ms (%lld)",

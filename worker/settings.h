@@ -30,6 +30,12 @@ struct wk_settings {
         int64_t window, prefetch;
     } data;
 
+    struct {
+        int64_t count, rank;
+        const char *name;
+        int64_t patience_ms;
+    } ranks;
+
     int64_t retry_base_ms, retry_max_ms;
     int64_t snapshot_every_rounds, replica_every_versions;
 };

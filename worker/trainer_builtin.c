@@ -16,7 +16,7 @@
 
 #include "common/check.h"
 #include "kernels/optimizer.h"
-#include "worker/transformer.h"
+#include "worker/passes.h"
 
 LH_STATIC_ASSERT(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "saved floats are copied as they lie");
 
@@ -27,9 +27,10 @@ struct builtin {
     struct wk_trainer base; // first: the caller's handle
     struct wk_builtin_conf conf;
     struct wk_params params;
-    struct wk_transformer *transformer;
+    struct wk_passes passes;
     struct lh_hash manifest;
     float *value, *gradient, *m, *v; // [params.values] each
+    bool shared;                     // value is the reduce's, who frees it
     uint32_t *ids;                   // [batch * accumulate][sequence + 1]
     uint64_t steps;
 };
@@ -77,22 +78,33 @@ static lh_err read_pieces(struct builtin *b, const struct wk_step_in *in, size_t
     return LH_OK;
 }
 
-// gradient = d(mean loss), batch by batch; loss = the mean.
+// gradient = d(mean loss), by all ranks of the region together; loss = the mean.
 static lh_err accumulate(struct builtin *b, size_t sequences, double *loss)
 {
-    size_t length = b->conf.sequence;
-    double tokens = (double)(sequences * length), sum = 0.0;
+    struct wk_reduce *r = b->conf.reduce;
+    double tokens = (double)(sequences * b->conf.sequence);
+    const struct wk_reduce_step step = {
+        .ids = b->ids,
+        .sequences = (uint32_t)sequences,
+        .length = b->conf.sequence,
+        .values = b->params.values,
+        .scale = (float)(1.0 / tokens),
+    };
+    struct wk_gathered sum = {0};
+    struct wk_part part;
     memset(b->gradient, 0, b->params.values * sizeof *b->gradient);
-    for (size_t from = 0; from < sequences; from += b->conf.batch) {
-        size_t left = sequences - from, n = left < b->conf.batch ? left : b->conf.batch;
-        struct wk_batch batch = {b->ids + from * (length + 1), n, length, length + 1};
-        double nll = 0.0;
-        LH_TRY(wk_transformer_gradient(b->transformer, b->value, &batch, (float)(1.0 / tokens),
-                                       b->gradient, &nll));
-        sum += nll;
-    }
-    *loss = sum / tokens;
-    return LH_OK;
+    r->ops->deal(r, &step, &part);
+    lh_err err = LH_OK;
+    do {
+        struct wk_share share = {0};
+        if (!err)
+            err = wk_passes_run(&b->passes, b->value, &step, part, sum.nll == 0.0, b->gradient,
+                                &share);
+        sum.nll += share.nll;
+        r->ops->gather(r, b->gradient, &sum, &part);
+    } while (part.count);
+    *loss = sum.nll / tokens;
+    return err;
 }
 
 static lh_err gradient_norm(const struct builtin *b, double *norm)
@@ -207,9 +219,9 @@ static lh_err load(struct wk_trainer *t, struct lh_span bytes)
 static void destroy(struct wk_trainer *t)
 {
     struct builtin *b = builtin_of(t);
-    wk_transformer_destroy(b->transformer);
+    wk_transformer_destroy(b->passes.transformer);
     wk_params_free(&b->params);
-    free(b->value);
+    if (!b->shared) free(b->value);
     free(b->gradient);
     free(b->m);
     free(b->v);
@@ -239,6 +251,7 @@ struct wk_builtin_conf wk_builtin_defaults(void)
         .eps = 1e-8,
         .weight_decay = 0.1,
         .clip = 1.0,
+        .reduce = wk_reduce_none(),
     };
 }
 
@@ -275,7 +288,9 @@ static lh_err allocate(struct builtin *b, const struct wk_shape *shape)
 {
     const struct wk_builtin_conf *c = &b->conf;
     size_t values = b->params.values, sequences = (size_t)c->batch * c->accumulate;
-    b->value = calloc(values, sizeof *b->value);
+    b->value = c->reduce->ops->parameters(c->reduce);
+    b->shared = b->value != NULL;
+    if (!b->shared) b->value = calloc(values, sizeof *b->value);
     b->gradient = calloc(values, sizeof *b->gradient);
     b->m = calloc(values, sizeof *b->m);
     b->v = calloc(values, sizeof *b->v);
@@ -283,7 +298,8 @@ static lh_err allocate(struct builtin *b, const struct wk_shape *shape)
     if (b->value == NULL || b->gradient == NULL || b->m == NULL || b->v == NULL || b->ids == NULL)
         return lh_fail(LH_ERR_NO_MEMORY, "trainer of %zu parameters", values);
     struct wk_transformer_conf t = {*shape, c->sequence, (size_t)c->batch * c->sequence, true};
-    return wk_transformer_create(&t, &b->transformer);
+    b->passes.batch = c->batch;
+    return wk_transformer_create(&t, &b->passes.transformer);
 }
 
 lh_err wk_builtin_create(const struct wk_builtin_conf *conf, struct wk_trainer **out)

@@ -4,6 +4,7 @@
 
 #include "common/manifest.h"
 #include "worker/loader.h"
+#include "worker/reduce.h"
 #include "worker/trainer.h"
 
 struct wk_builtin_conf {
@@ -13,11 +14,13 @@ struct wk_builtin_conf {
     uint32_t batch;                     // sequences of one forward and backward pass
     uint32_t accumulate;                // passes a step; step_tokens = sequence * batch * this
     double beta1, beta2, eps, weight_decay;
-    double clip;         // limit of the global gradient norm; 0: none
-    double tokens_per_s; // throttle: fills wk_step_out.least_ns; 0: none
+    double clip;              // limit of the global gradient norm; 0: none
+    double tokens_per_s;      // throttle: fills wk_step_out.least_ns; 0: none
+    struct wk_reduce *reduce; // borrows: shares the gradient's work, may hold the parameters
 };
 
-// sequence 128, batch 4, accumulate 1, betas 0.9 and 0.95, eps 1e-8, weight decay 0.1, clip 1.
+// sequence 128, batch 4, accumulate 1, betas 0.9 and 0.95, eps 1e-8, weight decay 0.1, clip 1, no
+// other ranks.
 struct wk_builtin_conf wk_builtin_defaults(void);
 
 // LH_ERR_CONFIG; LH_ERR_MANIFEST when the tensors are not those of the "model" object. Parameters

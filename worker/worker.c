@@ -70,6 +70,7 @@ lh_err wk_worker_start(const struct wk_conf *conf, struct wk_worker **out)
     w->shards = conf->manifest->shards;
     w->resume_unit = UINT64_MAX;
     w->attempt = lh_random_u64(conf->env);
+    w->ranks = 1;
     lh_err err = LH_ERR_NO_MEMORY;
     w->shard = calloc(w->shards, sizeof *w->shard);
     if (!w->shard) goto fail;
@@ -177,17 +178,17 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
         json_array_append_new(shards, shard_status(&w->shard[i]));
     int64_t stall = w->count.stall_ns + (w->idle_since ? lh_now(w->conf.env) - w->idle_since : 0);
     json_t *root = json_pack(
-        "{s:s s:s s:s s:s s:I s:f s:I s:f s:i s:I s:I s:I s:I s:I s:I s:I s:I s:f s:I s:I s:o}",
+        "{s:s s:s s:s s:s s:I s:f s:I s:f s:i s:i s:I s:I s:I s:I s:I s:I s:I s:I s:f s:I s:I s:o}",
         "role", "worker", "region", w->conf.self.region, "name", w->conf.self.name, "state",
         wk_state_name(wk_worker_state(w)), "step", (json_int_t)w->count.steps, "loss",
         w->count.loss, "tokens", (json_int_t)w->count.tokens, "tokens_per_s", w->tokens_per_s, "h",
-        (int)w->local_steps, "rounds", (json_int_t)w->count.rounds, "payload_up_bytes",
-        (json_int_t)w->count.payload_up, "payload_down_bytes", (json_int_t)w->count.payload_down,
-        "accepted", (json_int_t)w->count.admitted, "damped", (json_int_t)w->count.damped,
-        "returned", (json_int_t)w->count.returned, "resent", (json_int_t)w->count.resent, "lost",
-        (json_int_t)w->count.lost, "stall_s", (double)stall / 1e9, "snapshots",
-        (json_int_t)w->count.snapshots, "incarnation", (json_int_t)w->incarnation.number, "shards",
-        shards);
+        (int)w->local_steps, "ranks", (int)w->ranks, "rounds", (json_int_t)w->count.rounds,
+        "payload_up_bytes", (json_int_t)w->count.payload_up, "payload_down_bytes",
+        (json_int_t)w->count.payload_down, "accepted", (json_int_t)w->count.admitted, "damped",
+        (json_int_t)w->count.damped, "returned", (json_int_t)w->count.returned, "resent",
+        (json_int_t)w->count.resent, "lost", (json_int_t)w->count.lost, "stall_s",
+        (double)stall / 1e9, "snapshots", (json_int_t)w->count.snapshots, "incarnation",
+        (json_int_t)w->incarnation.number, "shards", shards);
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     if (!text) return LH_ERR_NO_MEMORY;

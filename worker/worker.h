@@ -179,6 +179,7 @@ struct wk_worker {
     int64_t step_started, step_ended;
     int64_t idle_since; // end of the last step, or since when training waits; 0: it does not
     double tokens_per_s;
+    uint32_t ranks; // processes that share its steps' work; whoever starts it says so
     struct {
         uint64_t tokens, steps, rounds, admitted, damped, refused, returned, lost;
         uint64_t payload_up, payload_down, resent, snapshots;
