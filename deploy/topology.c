@@ -12,6 +12,7 @@
 #include "common/identity.h"
 #include "common/nearest.h"
 #include "deploy/files.h"
+#include "worker/reduce.h"
 
 enum { CONFIGS_MAX = 3 + DP_REGIONS_MAX + DP_SERVERS_MAX + DP_LINKS_MAX };
 
@@ -68,6 +69,8 @@ static const struct lh_config_row region_rows[] = {
         "Speed relative to the other regions"),
     LH_CONFIG_ROW_INT(T, "workers", workers, "1", 1, DP_WORKERS_MAX, NULL, NULL,
         "Workers in this region"),
+    LH_CONFIG_ROW_INT(T, "ranks", ranks, "1", 1, WK_RANKS_MAX, "processes", NULL,
+        "Processes that share the work of each worker's steps, the worker included"),
     LH_CONFIG_ROW_INT(T, "h", h, "auto", 1, 300, "steps", "auto=0",
         "Local steps per round; auto: server.coordinator.h_base scaled by speed"),
 };
@@ -199,6 +202,11 @@ static LH_MUST lh_err read_regions(struct dp_topology *t)
         if (t->workers > DP_WORKERS_MAX)
             return lh_fail(LH_ERR_CONFIG, "%s:%u: more than %d workers in all", t->parts->name,
                            at->line, DP_WORKERS_MAX);
+        const struct dp_region *read = region;
+        t->helpers += (unsigned)(read->workers * (read->ranks - 1));
+        if (t->helpers > DP_RANKS_MAX)
+            return lh_fail(LH_ERR_CONFIG, "%s:%u: more than %d ranks beside the workers in all",
+                           t->parts->name, at->line, DP_RANKS_MAX);
     }
     return LH_OK;
 }

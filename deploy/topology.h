@@ -8,7 +8,7 @@
 //   servers:                       # every shard from 0 on belongs to exactly one
 //     - {name: s0, region: europe, shards: [0]}
 //   regions:
-//     asia: {speed: 4, workers: 1}
+//     asia: {speed: 4, workers: 1, ranks: 2} # 2 processes share each step's work
 //   link: {rtt_ms: 150, mbit: 100} # of every pair that `links` does not name
 //   links:
 //     - {from: asia, to: europe, rtt_ms: 200, mbit: 100}
@@ -23,7 +23,13 @@
 #include "server/settings.h"
 #include "worker/settings.h"
 
-enum { DP_REGIONS_MAX = 32, DP_SERVERS_MAX = 32, DP_WORKERS_MAX = 64, DP_LINKS_MAX = 496 };
+enum {
+    DP_REGIONS_MAX = 32,
+    DP_SERVERS_MAX = 32,
+    DP_WORKERS_MAX = 64,
+    DP_RANKS_MAX = 64,
+    DP_LINKS_MAX = 496
+};
 
 struct dp_link_shape {
     double rtt_ms, mbit, loss_percent; // mbit 0: unlimited
@@ -44,9 +50,9 @@ struct dp_run_settings { // the rows outside the lists
 
 struct dp_region {
     const char *name;
-    double speed; // relative to the others
-    int64_t workers;
-    int64_t h; // local steps per round; 0: by speed (DyLU)
+    double speed;           // relative to the others
+    int64_t workers, ranks; // ranks: processes of each of its workers
+    int64_t h;              // local steps per round; 0: by speed (DyLU)
 };
 
 struct dp_server {
@@ -71,6 +77,7 @@ struct dp_topology {
     struct dp_link link[DP_LINKS_MAX]; // every pair of regions, once
     unsigned links;
     unsigned workers, shards;              // in all
+    unsigned helpers;                      // ranks that are not workers, in all
     const struct ps_settings *server_base; // defaults and `server:`; not finished
     const struct wk_settings *worker_base;
     struct dp_topology_parts *parts;

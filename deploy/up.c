@@ -89,7 +89,7 @@ static LH_MUST lh_err start_node(struct dp_up *up, struct dp_node *node)
     node->proc = dp_procs_add(&up->procs, node->name);
     if (!node->proc) return lh_fail(LH_ERR_TOO_LARGE, "more than %d processes", DP_PROCS_MAX);
     struct dp_proc *proc = node->proc;
-    const char *argv[] = {up->program[node->kind == DP_WORKER], "--config", node->config, NULL};
+    const char *argv[] = {up->program[node->kind >= DP_WORKER], "--config", node->config, NULL};
     memcpy(proc->argv, argv, sizeof argv);
     proc->enter = dp_net_enter;
     proc->enter_arg = &node->entry;
@@ -299,6 +299,7 @@ int dp_cmd_up(int argc, char **argv)
     }
     if (up) {
         dp_procs_end(&up->procs, 0);
+        dp_dir_forget_ranks(up);
         dp_net_down(up);
         dp_watch_free(up);
         lh_units_free(&up->units);

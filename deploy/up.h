@@ -20,10 +20,10 @@
 #include "deploy/up_status.h"
 #include "deploy/wan.h"
 
-enum dp_kind { DP_COORDINATOR, DP_SERVER, DP_WORKER };
+enum dp_kind { DP_COORDINATOR, DP_SERVER, DP_WORKER, DP_RANK }; // rank: computes for a worker
 
 enum {
-    DP_NODES_MAX = 1 + DP_SERVERS_MAX + DP_WORKERS_MAX,
+    DP_NODES_MAX = 1 + DP_SERVERS_MAX + DP_WORKERS_MAX + DP_RANKS_MAX,
     DP_FAULTS_MAX = 8,
     DP_EVAL_BYTES = 48 << 10, // held-out text per language that `up` evaluates
 };
@@ -40,6 +40,7 @@ struct dp_node {
     enum dp_kind kind;
     char name[64];
     unsigned region, index; // index: of the server in the topology, of the worker in its region
+    unsigned rank;          // 0: the worker itself
     char dir[DP_PATH_SIZE]; // state directory
     char config[DP_PATH_SIZE];
     char address[128]; // coordinator and servers
@@ -118,6 +119,8 @@ LH_MUST lh_err dp_dir_open(struct dp_up *up);
 LH_MUST lh_err dp_dir_prepare(struct dp_up *up);
 // A settings file for every node; addresses must be known. Written anew by every `up`.
 LH_MUST lh_err dp_dir_settings(struct dp_up *up);
+// Removes the shared memory that killed workers left.
+void dp_dir_forget_ranks(const struct dp_up *up);
 
 // ---- up_watch.c
 void dp_watch_poll(struct dp_up *up);       // reads every status.json

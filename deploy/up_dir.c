@@ -15,6 +15,7 @@
 #include "common/certs.h"
 #include "common/seal.h"
 #include "deploy/up.h"
+#include "worker/reduce_shm.h"
 
 enum { CERT_DAYS = 365, TOPOLOGY_MAX = LH_YAML_BYTES_MAX };
 static const char ADMIN[] = "admin"; // get_command.c looks for its files
@@ -63,6 +64,19 @@ static LH_MUST lh_err add_node(struct dp_up *up, enum dp_kind kind, unsigned reg
     return dp_path(node->config, "%s/%s.yaml", up->dir, node->name);
 }
 
+static LH_MUST lh_err list_ranks(struct dp_up *up)
+{
+    for (unsigned i = 0, nodes = up->nodes; i < nodes; i++) {
+        const struct dp_node *worker = &up->node[i];
+        if (worker->kind != DP_WORKER) continue;
+        for (unsigned k = 1; k < up->t->region[worker->region].ranks; k++) {
+            LH_TRY(add_node(up, DP_RANK, worker->region, worker->index, "%s.%u", worker->name, k));
+            up->node[up->nodes - 1].rank = k;
+        }
+    }
+    return LH_OK;
+}
+
 static LH_MUST lh_err list_nodes(struct dp_up *up)
 {
     const struct dp_topology *t = up->t;
@@ -72,7 +86,7 @@ static LH_MUST lh_err list_nodes(struct dp_up *up)
     for (unsigned r = 0; r < t->regions; r++)
         for (unsigned w = 0; w < t->region[r].workers; w++)
             LH_TRY(add_node(up, DP_WORKER, r, w, "%s-%u", t->region[r].name, w));
-    return LH_OK;
+    return list_ranks(up);
 }
 
 // ---------------------------------------------------------------- folder
@@ -139,7 +153,7 @@ static LH_MUST lh_err issue(const struct dp_up *up, enum lh_role role, unsigned 
 
 static LH_MUST lh_err prepare_secrets(struct dp_up *up)
 {
-    static const enum lh_role roles[] = {LH_C, LH_S, LH_W};
+    static const enum lh_role roles[] = {LH_C, LH_S, LH_W, LH_W};
     char secrets[DP_PATH_SIZE], path[DP_PATH_SIZE];
     LH_TRY(dp_path(secrets, "%s/secrets", up->dir));
     LH_TRY(dp_path(path, "%s/ca.key", secrets));
@@ -149,6 +163,7 @@ static LH_MUST lh_err prepare_secrets(struct dp_up *up)
     if (!dp_file_exists(path)) LH_TRY(lh_key_generate(path));
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_node *node = &up->node[i];
+        if (node->kind == DP_RANK) continue; // has its worker's
         if (!strcmp(node->name, ADMIN))
             return lh_fail(LH_ERR_CONFIG, "a node named %s: the name is the operator's", ADMIN);
         LH_TRY(issue(up, roles[node->kind], node->region, node->name, secrets));
@@ -204,16 +219,28 @@ static LH_MUST lh_err own(struct lh_config *c, const char *key, const char *form
     return lh_config_set(c, set);
 }
 
+// The worker that a rank computes for; any other node is its own.
+static const struct dp_node *worker_of(const struct dp_up *up, const struct dp_node *node)
+{
+    for (unsigned i = 0; node->kind == DP_RANK && i < up->nodes; i++) {
+        const struct dp_node *at = &up->node[i];
+        if (at->kind == DP_WORKER && at->region == node->region && at->index == node->index)
+            return at;
+    }
+    return node;
+}
+
 static LH_MUST lh_err common_settings(struct dp_up *up, const struct dp_node *node,
                                       struct lh_config *c)
 {
+    const char *name = worker_of(up, node)->name;
     LH_TRY(own(c, "run.name", "%s", up->t->run->run));
     LH_TRY(own(c, "run.domain", "%s", up->t->run->domain));
     LH_TRY(own(c, "node.region", "%s", up->t->region[node->region].name));
-    LH_TRY(own(c, "node.name", "%s", node->name));
+    LH_TRY(own(c, "node.name", "%s", name));
     LH_TRY(own(c, "tls.ca", "%s/secrets/ca.pem", up->dir));
-    LH_TRY(own(c, "tls.cert", "%s/secrets/%s.pem", up->dir, node->name));
-    LH_TRY(own(c, "tls.key", "%s/secrets/%s.key", up->dir, node->name));
+    LH_TRY(own(c, "tls.cert", "%s/secrets/%s.pem", up->dir, name));
+    LH_TRY(own(c, "tls.key", "%s/secrets/%s.key", up->dir, name));
     LH_TRY(own(c, "seal.keys", "%s/secrets/job.keys", up->dir));
     LH_TRY(own(c, "model.manifest", "%s/model.json", up->dir));
     if (node->kind != DP_COORDINATOR)
@@ -267,6 +294,11 @@ static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_no
         snprintf(set, sizeof set, "codec.density=%.9g", up->plan.density);
         LH_TRY(lh_config_set(c, set));
     }
+    if (up->t->region[node->region].ranks > 1) {
+        LH_TRY(own(c, "ranks.count", "%lld", (long long)up->t->region[node->region].ranks));
+        LH_TRY(own(c, "ranks.rank", "%u", node->rank));
+        LH_TRY(own(c, "ranks.name", "%s", worker_of(up, node)->dir));
+    }
     double speed = up->plan.region[node->region].tokens_per_s;
     return speed > 0 ? own(c, "trainer.tokens_per_s", "%.9g", speed) : LH_OK;
 }
@@ -275,7 +307,7 @@ static LH_MUST lh_err write_settings(struct dp_up *up, const struct dp_node *nod
 {
     struct lh_config *c;
     struct lh_buf text = lh_buf(LH_YAML_BYTES_MAX);
-    bool worker = node->kind == DP_WORKER;
+    bool worker = node->kind >= DP_WORKER;
     LH_TRY(worker ? dp_topology_worker(up->t, &c) : dp_topology_server(up->t, &c));
     lh_err err = common_settings(up, node, c);
     if (!err) err = worker ? worker_settings(up, node, c) : server_settings(up, node, c);
@@ -295,4 +327,15 @@ lh_err dp_dir_settings(struct dp_up *up)
 {
     for (unsigned i = 0; i < up->nodes; i++) LH_TRY(write_settings(up, &up->node[i]));
     return LH_OK;
+}
+
+void dp_dir_forget_ranks(const struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        const struct dp_node *node = &up->node[i];
+        char name[WK_SHM_NAME_SIZE];
+        if (node->kind != DP_WORKER || up->t->region[node->region].ranks == 1) continue;
+        wk_shm_name(node->dir, name);
+        wk_shm_remove(name);
+    }
 }

@@ -53,7 +53,7 @@ static LH_MUST lh_err loopback(struct dp_up *up)
 {
     for (unsigned i = 0; i < up->nodes; i++) {
         struct dp_node *node = &up->node[i];
-        if (node->kind == DP_WORKER) continue;
+        if (node->kind >= DP_WORKER) continue;
         unsigned kept = kept_port(node), port = kept ? free_port(kept) : 0;
         if (!port) port = free_port(0);
         if (!port) return lh_fail_errno(errno, "no free port on 127.0.0.1");
@@ -101,7 +101,7 @@ static LH_MUST lh_err emulated(struct dp_up *up)
     unsigned used[DP_REGIONS_MAX] = {0};
     for (unsigned i = 0; i < up->nodes; i++) {
         struct dp_node *node = &up->node[i];
-        if (node->kind == DP_WORKER) continue;
+        if (node->kind >= DP_WORKER) continue;
         snprintf(node->address, sizeof node->address, "10.77.%u.1:%u", node->region + 1,
                  PORT_EMULATED + used[node->region]++);
     }

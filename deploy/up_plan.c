@@ -67,11 +67,12 @@ static double largest_server(const struct dp_topology *t)
 void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_plan *out)
 {
     const struct wk_settings *w = t->worker_base;
-    double fastest = 0, speed = 0, tokens_round = 0, values = (double)parameters;
+    double fastest = 0, speed = 0, ranks = 1, tokens_round = 0, values = (double)parameters;
     uint64_t step = (uint64_t)(w->trainer.batch * w->trainer.accumulate * t->run->model.context);
     *out = (struct dp_plan){.parameters = parameters};
     for (unsigned i = 0; i < t->regions; i++) {
         fastest = fmax(fastest, t->region[i].speed);
+        ranks = fmax(ranks, (double)t->region[i].ranks);
         speed += t->region[i].speed * (double)t->region[i].workers;
     }
     for (unsigned i = 0; i < t->regions; i++) {
@@ -95,7 +96,8 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
         out->region[i].down_bytes_round = workers * (t->workers - 1) * out->payload_bytes;
     }
     // fp32 copies. Server: parameters, one checkpoint in the making. Worker: parameters, gradient,
-    // two moments, base, residual, delta in the cut, one snapshot.
+    // two moments, base, residual, delta in the cut, one snapshot; a gradient more per further
+    // rank.
     double share = largest_server(t) * values * 4,
            every = (double)t->server_base->checkpoint_every_versions;
     out->log_bytes = out->rounds * t->workers * out->payload_bytes;
@@ -105,7 +107,7 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
                              2 * (double)t->server_base->wal_segment_bytes;
     out->server_memory_bytes = 2 * share;
     out->worker_disk_bytes = 6 * values * 4;
-    out->worker_memory_bytes = 8 * values * 4;
+    out->worker_memory_bytes = (7 + ranks) * values * 4;
 }
 
 // ---------------------------------------------------------------- print

@@ -13,7 +13,7 @@
 
 #include "common/err.h"
 
-enum { DP_PROCS_MAX = 128, DP_ARGS_MAX = 16, DP_CRASHES_MAX = 6 };
+enum { DP_PROCS_MAX = 192, DP_ARGS_MAX = 16, DP_CRASHES_MAX = 6 };
 
 enum dp_proc_state {
     DP_PROC_IDLE,    // not started yet

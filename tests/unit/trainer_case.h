@@ -23,7 +23,7 @@ struct wk_loader {
     uint64_t announced;
 };
 
-lh_err wk_loader_open(const struct wk_loader_conf *conf, struct wk_loader **out)
+LH_MUST lh_err wk_loader_open(const struct wk_loader_conf *conf, struct wk_loader **out)
 {
     (void)conf, (void)out;
     return lh_fail(LH_ERR_UNSUPPORTED, "the test makes its own");
@@ -36,8 +36,8 @@ void wk_loader_announce(struct wk_loader *l, uint64_t unit)
 {
     l->announced = unit;
 }
-lh_err wk_loader_read(struct wk_loader *l, uint64_t unit, uint64_t offset, uint64_t tokens,
-                      uint32_t *ids)
+LH_MUST lh_err wk_loader_read(struct wk_loader *l, uint64_t unit, uint64_t offset, uint64_t tokens,
+                              uint32_t *ids)
 {
     if (unit > 9) return lh_fail(LH_ERR_NOT_FOUND, "unit");
     size_t n = strlen(l->text);

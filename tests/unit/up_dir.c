@@ -82,7 +82,7 @@ static struct lh_config *settings_of(const struct dp_node *node)
     struct lh_config *c;
     struct lh_buf yaml = lh_buf(1 << 20);
     assert_int_equal(
-        lh_config_create(node->kind == DP_WORKER ? &wk_settings_table : &ps_settings_table, &c),
+        lh_config_create(node->kind >= DP_WORKER ? &wk_settings_table : &ps_settings_table, &c),
         LH_OK);
     assert_int_equal(dp_file_read(node->config, &yaml), LH_OK);
     assert_int_equal(lh_config_text(c, node->config, lh_buf_span(&yaml)), LH_OK);
@@ -216,6 +216,36 @@ static void what_up_sets_itself_is_refused(void **state)
     close_up(up);
 }
 
+// Ranks have their worker's name, certificate and shared memory, and a directory of their own.
+static void ranks_belong_to_their_worker(void **state)
+{
+    (void)state;
+    char other[1024];
+    snprintf(other, sizeof other, "%.*s  us: {workers: 2, ranks: 3}\n",
+             (int)(strstr(text, "  us: {workers: 2}") - text), text);
+    struct dp_up *up = open_up(other);
+    snprintf(run_dir + strlen(run_dir), 3, "-3");
+    all(up);
+    assert_int_equal(up->nodes, 1 + 2 + 3 + 2 * 2);
+    const struct dp_node *node = &up->node[9], *worker = &up->node[5];
+    assert_string_equal(node->name, "us-1.2");
+    assert_int_equal(node->kind, DP_RANK);
+    struct lh_config *c = settings_of(node), *of = settings_of(worker);
+    const struct wk_settings *s = lh_config_settings(c), *w = lh_config_settings(of);
+    assert_int_equal(s->ranks.count, 3);
+    assert_int_equal(s->ranks.rank, 2);
+    assert_int_equal(w->ranks.rank, 0);
+    assert_string_equal(s->ranks.name, w->ranks.name);
+    assert_string_equal(s->node.name, "us-1");
+    assert_string_equal(s->node.tls_cert, w->node.tls_cert);
+    assert_string_equal(s->node.dir, node->dir);
+    assert_true(strcmp(s->node.dir, w->node.dir) != 0);
+    lh_config_destroy(c);
+    lh_config_destroy(of);
+    run_dir[strlen(run_dir) - 2] = 0;
+    close_up(up);
+}
+
 // Counts and curves of an interrupted `up` are there in the next one.
 static void totals_are_kept(void **state)
 {
@@ -260,6 +290,7 @@ int main(void)
         cmocka_unit_test(a_second_up_keeps_it),
         cmocka_unit_test(another_topology_is_refused),
         cmocka_unit_test(what_up_sets_itself_is_refused),
+        cmocka_unit_test(ranks_belong_to_their_worker),
         cmocka_unit_test(totals_are_kept),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

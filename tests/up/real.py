@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""`longhaul up` with the real programs: stopped and resumed, drilled, or operated from outside.
+"""`longhaul up` with the real programs: stopped and resumed, drilled, operated from
+outside, or with several processes a worker.
 
-    tests/up/real.py --build DIR resume|drill|operator [--wan]
+    tests/up/real.py --build DIR resume|drill|operator|ranks [--wan]
 
 A tiny model on invented text. No run leaves a process; those that are let must end with 0 and
 leave a summary.json that holds its contract. --wan needs root and /dev/net/tun.
 """
 import argparse
+import hashlib
 import json
 import os
 import random
@@ -26,7 +28,7 @@ coordinator: {{region: europe}}
 servers:
   - {{name: s0, region: europe, shards: [0]}}
   - {{name: s1, region: america, shards: [1]}}
-regions: {{asia: {{speed: 4}}, europe: {{speed: 2}}, america: {{speed: 1}}}}
+regions: {{asia: {asia}, europe: {{speed: 2}}, america: {{speed: 1}}}}
 link: {{rtt_ms: 100, mbit: 100}}
 server: {{coordinator.h_base: 4, checkpoint.every_versions: 40}}
 worker: {{trainer: {{learning_rate: 0.01}}}}
@@ -35,12 +37,13 @@ PATIENCE_S = 280
 
 
 class World:
-    def __init__(self, build, run, budget, speed):
+    def __init__(self, build, run, budget, speed, asia):
         self.dir = tempfile.mkdtemp(prefix="longhaul-real-")
         self.ups = []
         self.tool = os.path.join(build, "deploy", "longhaul")
         self.build = os.path.abspath(build)
-        self.write("t.yaml", TOPOLOGY.format(run=run, budget=budget, speed=speed))
+        self.write("t.yaml", TOPOLOGY.format(run=run, budget=budget, speed=speed,
+                                               asia=asia))
         words = random.Random(7)
         for place in ("asia/ja", "europe/de", "america/en"):
             language = place[-2:]
@@ -200,9 +203,40 @@ def operator(world, wan):
           f"nobody is there any more: {code}: {complaint}")
 
 
+def shared_memory(world):
+    """The segment of asia's ranks (wk_shm_name)."""
+    place = os.path.join(os.path.realpath(world.path("run")), "asia-0").encode()
+    name = hashlib.blake2b(place, digest_size=32, key=b"longhaul ranks 1").hexdigest()[:32]
+    return f"/dev/shm/longhaul-{name}"
+
+
+def ranks(world, _wan):
+    """A rank is killed, then its leader: both come back, and the region trains on in between."""
+    up = world.up("--no-wan")
+    third = lambda: world.status("asia-0.1").get("step", 0)
+    together = lambda: world.status("asia-0").get("ranks") == 3
+    until("three ranks share asia's steps", up, together)
+    check(os.path.exists(shared_memory(world)), "they meet in shared memory")
+    until("rank 2 computes", up, lambda: world.status("asia-0.2").get("step", 0) > 0)
+    first = world.status("asia-0.1")["pid"]
+    for node in ("asia-0.2", "asia-0"):
+        pid, steps = world.status(node)["pid"], third()
+        os.kill(pid, signal.SIGKILL)
+        until(f"{node} comes again", up, lambda: world.status(node).get("pid", pid) != pid)
+        until("the three are together", up, together)
+        until("and go on", up, lambda: third() > steps)
+    check(world.status("asia-0.1")["pid"] == first, "the third lived through all of it")
+    up.send_signal(signal.SIGINT)
+    said, _ = up.communicate(timeout=PATIENCE_S)
+    check(up.returncode == 8, f"a stopped run ends with 8, not {up.returncode}:\n{said}")
+    check(not world.left(), f"processes are left: {world.left()}")
+    check(not os.path.exists(shared_memory(world)), "and no shared memory")
+
+
 # play, tokens of its budget, tokens a second of its fastest region
 PLAYS = {"resume": (resume, 600000, 40000), "drill": (drill, 1200000, 30000),
-         "operator": (operator, 1800000, 3000)}  # ten minutes, if it were let
+         # ten minutes, if they were let
+         "operator": (operator, 1800000, 3000), "ranks": (ranks, 1800000, 3000)}
 
 
 def main():
@@ -212,7 +246,8 @@ def main():
     parser.add_argument("what", choices=PLAYS)
     flags = parser.parse_args()
     play, budget, speed = PLAYS[flags.what]
-    world = World(flags.build, flags.what, budget, speed)
+    asia = "{speed: 4, ranks: 3}" if flags.what == "ranks" else "{speed: 4}"
+    world = World(flags.build, flags.what, budget, speed, asia)
     failed = True
     try:
         play(world, flags.wan)
