@@ -365,6 +365,11 @@ lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e)
     w->count.returned++;
     lh_logf(w->conf.log, LH_DEBUG, "push.returned", "shard %u: %llx/%llu", s->id,
             (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
+    if (LH_BUG("resend_refused") && own) { // planted: it stays, in case that history is lost
+        e->accounted_refused = true;
+        e->status = WK_ADMITTED;
+        return LH_OK;
+    }
     return wk_entry_drop(s, e, true);
 }
 
@@ -395,7 +400,9 @@ lh_err wk_settle_end(struct wk_shard *s)
         int order =
             row && row->last.number ? wk_entry_compare(e, row->last.number, row->last_step) : 1;
         bool applied = order < 0 || (order == 0 && !row->last_reason);
-        if (e->status == WK_UNDECIDED)
+        if (!applied && e->accounted_refused)
+            LH_TRY(wk_entry_drop(s, e, true)); // the residual has its mass already
+        else if (e->status == WK_UNDECIDED)
             LH_TRY(wk_entry_decided(s, e, applied));
         else if (!applied)
             LH_TRY(wk_entry_return(s, e)); // admitted once, in a history that was lost
@@ -446,6 +453,7 @@ lh_err wk_trim(struct wk_shard *s)
         bool covered = s->snapshot.present &&
                        wk_entry_compare(e, s->snapshot.incarnation.number, s->snapshot.step) <= 0;
         if (LH_BUG("trim_esnap")) covered = true;
+        if (LH_BUG("trim_by_ack")) covered = under = s->stable.version != 0;
         if (!under || !covered || !e->version || e->version > s->stable.version) return LH_OK;
         LH_TRY(wk_entry_drop(s, e, false));
     }

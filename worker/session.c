@@ -75,6 +75,20 @@ static bool other_history(const struct wk_shard *s, const Longhaul__V1__HelloRep
     return last < s->decided || last >= s->next;
 }
 
+// Planted bug: history was lost behind us, so everything above the row is sent again byte for byte,
+// also what was refused and went back to the residual. Returns whether there was anything to do.
+static bool send_above(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
+{
+    const struct wk_worker *w = s->worker;
+    uint64_t last = m->last_incarnation == w->incarnation.number ? m->last_step : 0;
+    if (last >= s->decided) return false;
+    s->decided = last;
+    for (struct wk_entry *e = s->outbox.first; e; e = e->next)
+        if (lh_incarnation_equal(e->head.incarnation, w->incarnation) && e->head.step > last)
+            e->status = WK_UNDECIDED;
+    return true;
+}
+
 static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
 {
     struct wk_worker *w = s->worker;
@@ -96,7 +110,8 @@ static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
         w->incarnation.number = m->incarnation; // raised above it next
         return wk_bump(w);
     }
-    if (other_history(s, m)) return wk_bump(w); // rule 6
+    if (LH_BUG("resend_refused") && send_above(s, m)) return LH_ERR_UNAVAILABLE; // greets again
+    if (other_history(s, m)) return wk_bump(w);                                  // rule 6
     LH_TRY(resolve(s, m));
     if (!m->session) return LH_ERR_UNAVAILABLE;
     s->process = m->process; // waits grow until a push is decided: one may be refused each time
@@ -216,6 +231,7 @@ static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m
     w->count.payload_up += e->frame->len;
     if (m->admitted && m->staleness) w->count.damped++;
     if (LH_BUG("unlogged_reject") && !m->admitted) s->next = e->head.step; // planted: step again
+    if (LH_BUG("trim_by_ack")) e->version = m->version; // planted: instead of where it was folded
     return wk_entry_decided(s, e, m->admitted);
 }
 

@@ -153,12 +153,15 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
     uint8_t *credit = malloc(r->credited.len + 1);
     if (!credit) return LH_ERR_NO_MEMORY;
     if (r->credited.len) memcpy(credit, r->credited.data, r->credited.len);
+    for (size_t i = 0; i < s->credit_bytes && i < r->credited.len; i++)
+        if (LH_BUG("ledger_sticky")) credit[i] |= s->credit[i]; // planted: done stays done
     free(s->credit);
     s->credit = credit;
     s->credit_bytes = r->credited.len;
     s->head = (struct ps_co_point){r->head->epoch, r->head->version, {{0}}};
     if (r->head->chain.len == LH_HASH_BYTES)
         memcpy(s->head.chain.b, r->head->chain.data, LH_HASH_BYTES);
+    if (LH_BUG("local_stable")) s->stable = s->head; // planted: durable, but on its own disk only
     s->tokens = r->tokens;
     s->plan = r->plan;
     s->phase = r->phase;

@@ -1,7 +1,8 @@
 // sim: runs seeds of the simulated cluster.
 //
 //   sim [--from N] [--seeds N] [--faults all|none|LIST] [--bsp] [--trace]
-//   sim --bugs [--seeds N]      (builds with LH_BUGS only) every planted bug must be found
+//   sim --bugs[=NAME] [--from N] [--seeds N] [--trace]    every planted bug, or this one, must be
+//                                                         found (builds with LH_BUGS only)
 //
 // Exit status 1 at the first violation; the seed replays it.
 #include <getopt.h>
@@ -101,12 +102,16 @@ static const struct {
     {"no_chain", "tail,kill"},
     {"no_hello", "tail,kill,refuse,network"},
     {"elide_own", "worker_kill,worker_power"},
+    {"trim_by_ack", "tail,kill,network,partition"},
+    {"resend_refused", "tail,kill,refuse,network,partition"},
+    {"ledger_sticky", "tail,kill,worker_lost,worker_power"},
+    {"local_stable", "tail,kill"},
     {"gate_refuses", "partition,worker_kill"},
     {"credit_each", "none"},
     {"credit_any", "kill,worker_kill,partition,network"},
 };
 
-static int run_bugs(uint64_t seeds, const char *only)
+static int run_bugs(bool trace, uint64_t from, uint64_t seeds, const char *only)
 {
     int missed = 0;
     for (size_t b = 0; b < LH_COUNT(bugs); b++) {
@@ -116,9 +121,11 @@ static int run_bugs(uint64_t seeds, const char *only)
         uint64_t found = 0, control_bad = 0;
         if (!set_faults(&conf.faults, bugs[b].faults)) return 2;
         lh_bug_plant(bugs[b].name);
-        for (conf.seed = 1; conf.seed <= seeds && !found; conf.seed++)
+        conf.trace = trace;
+        for (conf.seed = from; conf.seed < from + seeds && !found; conf.seed++)
             if (!sim_run(&conf, why, NULL)) found = conf.seed;
         lh_bug_plant(NULL);
+        conf.trace = false;
         for (conf.seed = 1; found && conf.seed <= found && conf.seed < 50; conf.seed++) {
             char control[512];
             control_bad += !sim_run(&conf, control, NULL);
@@ -164,7 +171,7 @@ int main(int argc, char **argv)
         }
     if (!planted) return run_seeds(conf, from, seeds);
 #ifdef LH_PLANTED_BUGS
-    return run_bugs(seeds, only);
+    return run_bugs(conf.trace, from, seeds, only);
 #else
     (void)only;
     fprintf(stderr, "sim: this build has no planted bugs; configure with -DLH_BUGS=ON\n");
