@@ -1,9 +1,10 @@
 // Log lines. See log.h.
 //
 //   text  2026-01-31T12:00:00Z +12.345 WARN server/eu/s1 push.refused staleness 14 over bound 12
-//   json  {"time":"2026-01-31T12:00:00Z","up_s":12.345,"level":"warn","who":"server/eu/s1",
-//          "event":"push.refused","text":"..."}
+//   json  {"time":"2026-01-31T12:00:00Z","up_s":12.345,"mono_us":98765432,
+//          "level":"warn","who":"server/eu/s1","event":"push.refused","text":"..."}
 //
+// mono_us is the machine's monotonic clock: it orders lines of processes of one machine.
 // 1. One event is one line: control characters of the text are replaced (text) or escaped (JSON).
 // 2. A line is at most LINE_MAX bytes; the text of a longer one is cut.
 // 3. Any thread may log. Lines are whole: one write each, in the order of a mutex.
@@ -78,11 +79,14 @@ static void format_line(const struct lh_log *log, enum lh_level level, const cha
     struct tm utc;
     gmtime_r(&wall, &utc);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    double up_s = (double)(lh_now(log->env) - log->opened_ns) / (double)LH_SECOND;
-    int n = snprintf(head, sizeof head,
-                     log->json ? "{\"time\":\"%s\",\"up_s\":%.3f,\"level\":\"%s\",\"who\":\""
-                               : "%s +%.3f %s ",
-                     stamp, up_s, log->json ? level_json[level] : level_name[level]);
+    int64_t now = lh_now(log->env);
+    double up_s = (double)(now - log->opened_ns) / (double)LH_SECOND;
+    int n = log->json
+                ? snprintf(head, sizeof head,
+                           "{\"time\":\"%s\",\"up_s\":%.3f,\"mono_us\":%lld,\"level\":\"%s\","
+                           "\"who\":\"",
+                           stamp, up_s, (long long)(now / 1000), level_json[level])
+                : snprintf(head, sizeof head, "%s +%.3f %s ", stamp, up_s, level_name[level]);
     lh_put(line, head, (size_t)n);
     void (*put)(struct lh_buf *, const char *) = log->json ? put_json : put_text;
     const char *parts[] = {log->who, event, text};

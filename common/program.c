@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/certs.h"
@@ -110,16 +111,26 @@ static uint64_t peak_bytes(struct lh_program *p)
     return at ? 1024 * strtoull(at + strlen("VmHWM:"), NULL, 10) : 0;
 }
 
+// Processor seconds so far, of the user and of the system for it.
+static double cpu_s(void)
+{
+    struct rusage u;
+    if (getrusage(RUSAGE_SELF, &u)) return 0;
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
 static LH_MUST lh_err with_process(struct lh_program *p, struct lh_buf *json)
 {
     struct lh_wire_bytes wire = {0};
     lh_transport_grpc_wire_bytes(p->transport, &wire);
     json_t *root = json_loadb((const char *)json->data, json->len, 0, NULL);
-    json_t *mine = json_pack("{s:i s:I s:f s:I s:I s:I}", "pid", (int)getpid(), "time_s",
-                             (json_int_t)p->env->ops->wall_s(p->env), "up_s",
-                             (double)(lh_now(p->env) - p->started_ns) / (double)LH_SECOND,
-                             "wire_up_bytes", (json_int_t)wire.sent, "wire_down_bytes",
-                             (json_int_t)wire.received, "peak_bytes", (json_int_t)peak_bytes(p));
+    json_t *mine =
+        json_pack("{s:i s:I s:f s:I s:I s:I s:f}", "pid", (int)getpid(), "time_s",
+                  (json_int_t)p->env->ops->wall_s(p->env), "up_s",
+                  (double)(lh_now(p->env) - p->started_ns) / (double)LH_SECOND, "wire_up_bytes",
+                  (json_int_t)wire.sent, "wire_down_bytes", (json_int_t)wire.received, "peak_bytes",
+                  (json_int_t)peak_bytes(p), "cpu_s", cpu_s());
     bool merged = root && mine && json_object_update(root, mine) == 0;
     char *text = merged ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);

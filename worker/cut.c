@@ -53,7 +53,7 @@ lh_err wk_flip(struct wk_shard *s, bool sync)
 // on the loop. Until it is committed the shard's residual, slot and anchor are left alone.
 struct wk_cut {
     struct wk_shard *shard;
-    float *delta;         // base minus local at the boundary
+    struct lh_buf plain;  // the payload
     struct lh_frame head; // without what the encoding tells
     struct wk_slot slot;  // owns its claims
     uint64_t tokens, steps;
@@ -68,7 +68,7 @@ struct wk_cut {
 void wk_cut_free(struct wk_cut *c)
 {
     if (!c) return;
-    free(c->delta);
+    lh_buf_free(&c->plain);
     free(c->slot.claim);
     lh_buf_free(&c->trainer);
     if (c->entry) wk_entry_free(c->entry);
@@ -117,15 +117,31 @@ static lh_err fill_slot(const struct wk_shard *s, struct wk_cut *c)
     return LH_OK;
 }
 
-static lh_err take_delta(struct wk_shard *s, struct wk_cut *c)
+static lh_err show_delta(struct wk_shard *s, const float *y)
+{
+    const struct wk_observer *o = s->worker->conf.observer;
+    uint64_t n = s->layout->values;
+    if (!o || !o->kept) return LH_OK;
+    float *delta = malloc(n * sizeof *delta);
+    if (!delta) return LH_ERR_NO_MEMORY;
+    for (uint64_t i = 0; i < n; i++) delta[i] = s->anchor[i] - y[i];
+    o->kept(o->arg, s->id, s->worker->incarnation, s->next, delta, n);
+    free(delta);
+    return LH_OK;
+}
+
+// Delta and error feedback: leaves beta*E + delta in s->spare, and a new anchor.
+static lh_err take_delta(struct wk_shard *s)
 {
     struct wk_trainer *t = s->worker->conf.trainer;
     const float *y = t->ops->parameters(t) + s->layout->first;
-    uint64_t n = s->layout->values;
-    c->delta = malloc(n * sizeof *c->delta);
-    if (!c->delta) return LH_ERR_NO_MEMORY;
-    for (uint64_t i = 0; i < n; i++) c->delta[i] = s->anchor[i] - y[i]; // base minus local
-    memcpy(s->anchor, y, n * sizeof *y);
+    float beta = s->worker->conf.beta;
+    LH_TRY(show_delta(s, y));
+    for (uint64_t i = 0; i < s->layout->values; i++) {
+        float delta = s->anchor[i] - y[i]; // base minus local
+        s->spare[i] = beta * s->residual[i] + delta;
+        s->anchor[i] = y[i];
+    }
     return LH_OK;
 }
 
@@ -154,22 +170,17 @@ static lh_err seal_frame(struct wk_cut *c, struct lh_span plain, struct lh_blob 
     return err;
 }
 
-// Feedback, encode, seal. Leaves the residual after the push in s->spare.
+// Encode, seal. Leaves the residual after the push in s->spare.
 static lh_err make_frame(struct wk_cut *c, struct lh_blob **out)
 {
     struct wk_shard *s = c->shard;
-    const struct wk_conf *conf = &s->worker->conf;
-    struct lh_buf plain = lh_buf(lk_payload_max(&conf->codec, s->layout));
+    const struct lk_codec *codec = &s->worker->conf.codec;
     struct lk_payload_info info;
-    memcpy(s->spare, s->residual, s->layout->values * sizeof *s->spare);
-    lh_err err = lk_encode(&conf->codec, s->layout, conf->beta, c->delta, s->spare, &plain, &info);
-    if (!err) {
-        c->head.values = info.values;
-        c->head.plain_bytes = (uint32_t)plain.len;
-        err = seal_frame(c, lh_buf_span(&plain), out);
-    }
-    lh_buf_free(&plain);
-    return err;
+    c->plain = lh_buf(lk_payload_max(codec, s->layout));
+    LH_TRY(lk_encode(codec, s->layout, 1, NULL, s->spare, &c->plain, &info));
+    c->head.values = info.values;
+    c->head.plain_bytes = (uint32_t)c->plain.len;
+    return seal_frame(c, lh_buf_span(&c->plain), out);
 }
 
 // Synced copies of the residual as of this cut (PROTOCOL 11) and of the optimizer's state.
@@ -238,13 +249,17 @@ static void committed(struct wk_shard *s, struct wk_cut *c)
 }
 
 // Nothing was cut: the progress goes back to where it was.
-static void taken_back(struct wk_shard *s, const struct wk_cut *c)
+static lh_err taken_back(struct wk_shard *s, const struct wk_cut *c)
 {
-    for (uint64_t i = 0; i < s->layout->values; i++) s->anchor[i] += c->delta[i];
+    const struct wk_conf *conf = &s->worker->conf;
+    LH_TRY(lk_payload_add(&conf->codec, s->layout, lh_buf_span(&c->plain), s->spare));
+    for (uint64_t i = 0; i < s->layout->values; i++)
+        s->anchor[i] += s->spare[i] - conf->beta * s->residual[i];
     s->tokens += c->tokens;
     s->steps += c->steps;
     uint32_t half = s->worker->local_steps / 2;
     if (s->steps > half) s->steps = half; // later again
+    return LH_OK;
 }
 
 static lh_err note_snapshot(struct wk_shard *s, const struct wk_cut *c)
@@ -272,14 +287,15 @@ static void cut_done(void *arg)
     s->cut = NULL;
     if (!err) {
         committed(s, c);
+        lh_logf(w->conf.log, LH_DEBUG, "push.made", "shard %u: %llx/%llu", s->id,
+                (unsigned long long)c->head.incarnation.number, (unsigned long long)c->head.step);
         err = note_snapshot(s, c);
     } else if (err == LH_ERR_DISK_FULL) {
-        taken_back(s, c);
+        err = taken_back(s, c);
         lh_logf(w->conf.log, LH_ERROR, "outbox.disk_full",
                 "shard %u: %s; training goes on, the push waits", s->id, c->text);
-        err = LH_OK;
     }
-    if (err) err = lh_fail(err, "%s", c->text);
+    if (err && c->text[0]) err = lh_fail(err, "%s", c->text);
     if (!err && s->ended) err = wk_settle_end(s);
     wk_cut_free(c);
     if (w->stopped) return;
@@ -303,13 +319,12 @@ static lh_err take(struct wk_shard *s, struct wk_cut *c)
     if (c->snapshot && s->id == 0) LH_TRY(t->ops->save(t, &c->trainer));
     fill_head(s, c);
     LH_TRY(fill_slot(s, c));
-    return take_delta(s, c);
+    return take_delta(s);
 }
 
 lh_err wk_cut(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
-    const struct wk_observer *o = w->conf.observer;
     struct wk_cut *c = calloc(1, sizeof *c);
     if (!c) return LH_ERR_NO_MEMORY;
     lh_err err = take(s, c);
@@ -317,7 +332,8 @@ lh_err wk_cut(struct wk_shard *s)
         wk_cut_free(c);
         return err;
     }
-    if (o && o->kept) o->kept(o->arg, s->id, w->incarnation, s->next, c->delta, s->layout->values);
+    lh_logf(w->conf.log, LH_DEBUG, "push.cut", "shard %u: %llx/%llu", s->id,
+            (unsigned long long)w->incarnation.number, (unsigned long long)s->next);
     s->tokens = s->steps = 0;
     s->cut = c;
     w->conf.env->ops->work(w->conf.env, LH_LANE_DISK, cut_job, cut_done, c);
@@ -378,6 +394,9 @@ lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted)
     struct wk_worker *w = s->worker;
     const struct wk_observer *o = w->conf.observer;
     if (o && o->decided) o->decided(o->arg, s->id, e->head.incarnation, e->head.step, admitted);
+    lh_logf(w->conf.log, LH_DEBUG, "push.decided", "shard %u: %llx/%llu %s", s->id,
+            (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step,
+            admitted ? "admitted" : "refused");
     if (!admitted) {
         w->count.refused++;
         return wk_entry_return(s, e);

@@ -157,6 +157,8 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
         own = own_entry(s, r);
     LH_TRY(lk_replica_apply(&s->replica, r));
     s->stream_tries = 0;
+    lh_logf(w->conf.log, LH_DEBUG, "record.folded", "shard %u: version %" PRIu64 " kind %u", s->id,
+            r->version, r->kind);
     if (own) {
         own->version = r->version;
         own->epoch = r->epoch;

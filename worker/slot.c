@@ -143,13 +143,11 @@ out:
     return err;
 }
 
-static lh_err fill(struct wk_slots *s, const struct wk_slot *slot, const float *residual,
-                   uint64_t generation, bool sync, struct lh_buf *b)
+static lh_err fill_head(struct wk_slots *s, const struct wk_slot *slot, const float *residual,
+                        uint64_t generation, bool sync, struct lh_buf *b)
 {
-    LH_TRY(lh_buf_reserve(b, head_bytes(slot->claims) + s->values * sizeof(float)));
     uint32_t crc = lh_crc32c(0, residual, s->values * sizeof(float));
     write_head(s, slot, generation, sync, crc, b);
-    lh_put(b, residual, s->values * sizeof(float));
     return lh_buf_err(b);
 }
 
@@ -157,19 +155,21 @@ lh_err wk_slot_flip(struct wk_slots *s, const struct wk_slot *slot, const float 
                     bool sync)
 {
     const struct lh_files_ops *files = s->env->ops->files;
-    struct lh_buf b = file_buf(s);
+    struct lh_buf b = lh_buf(head_bytes(WK_CLAIMS_HELD_MAX));
+    struct lh_span values = lh_span(residual, s->values * sizeof(float));
     struct lh_file *file;
     char path[LH_PATH_SIZE];
     lh_err err;
     uint64_t generation = s->generation + 1;
     bool durably = sync || s->settle;
-    LH_TRY_TO(out, err, fill(s, slot, residual, generation, sync, &b));
+    LH_TRY_TO(out, err, fill_head(s, slot, residual, generation, sync, &b));
     LH_TRY_TO(
         out, err,
         lh_path(path, sizeof path, s->dir, "slot-%04x-%c", s->shard, 'a' + (int)(generation % 2)));
     LH_TRY_TO(out, err, files->open(s->env, path, LH_OPEN_WRITE | LH_OPEN_CREATE, &file));
     err = files->write(file, 0, lh_buf_span(&b));
-    if (!err) err = files->resize(file, b.len);
+    if (!err) err = files->write(file, b.len, values); // torn in between: the CRC tells
+    if (!err) err = files->resize(file, b.len + values.len);
     if (!err && durably) err = files->sync(file);
     files->close(file);
     if (!err && durably) err = files->sync_dir(s->env, s->dir);
@@ -184,7 +184,9 @@ lh_err wk_snapshot_write(struct wk_slots *s, const struct wk_slot *slot, const f
 {
     struct lh_buf b = file_buf(s);
     char path[LH_PATH_SIZE];
-    lh_err err = fill(s, slot, residual, s->generation, true, &b);
+    lh_err err = fill_head(s, slot, residual, s->generation, true, &b);
+    lh_put(&b, residual, s->values * sizeof(float));
+    if (!err) err = lh_buf_err(&b);
     if (!err) err = lh_path(path, sizeof path, s->dir, "residual-%04x", s->shard);
     if (!err) err = lh_file_replace(s->env, path, lh_buf_span(&b));
     lh_buf_free(&b);

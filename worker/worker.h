@@ -9,9 +9,9 @@
 // snapshots), view.c (the local view). start.c resumes from the directory, member.c talks with the
 // coordinator, status.c tells.
 //
-// Memory: 4 bytes a parameter each for replica, residual, its spare and anchor (16), 4 more for a
-// shard while it is cut, and what the trainer holds (the built-in one: parameters, gradient, two
-// moments: 16). Frames in the outbox come on top until they lie under a stable point.
+// Memory: 4 bytes a parameter each for replica, residual, its spare and anchor (16), and what the
+// trainer holds (the built-in one: parameters, gradient, two moments: 16). Frames in the outbox
+// come on top until they lie under a stable point.
 #ifndef WK_WORKER_H
 #define WK_WORKER_H
 

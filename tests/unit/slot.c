@@ -152,7 +152,7 @@ static void a_flip_is_all_or_nothing(void **state)
     for (int round = 0; round < 40; round++) {
         s = open_slots(m);
         s.generation = have;
-        lh_fake_crash_at(m->env, round % 4, false);
+        lh_fake_crash_at(m->env, round % 6, false);
         lh_err err = flip(m, &s, have + 1, false);
         lh_fake_crash_at(m->env, -1, false);
         if (lh_fake_alive(m->env)) lh_fake_kill(m->env, false);

@@ -1,0 +1,60 @@
+"""What every bench prints, for those written in Python; report.h is the same in C."""
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+
+
+def _cpu():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def _commit():
+    said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
+                          check=False)
+    return said.stdout.strip() or "unknown"
+
+
+class Report:
+    """Rows of figures, each beside its ceiling or its peer; a table, and a JSON document."""
+
+    def __init__(self, bench, path):
+        self.bench, self.path, self.rows = bench, path, []
+        self.conditions = {"load_at_start": f"{os.getloadavg()[0]:.2f}"}
+
+    def condition(self, name, value):
+        self.conditions[name] = str(value)
+
+    def row(self, name, unit, samples, against=None, against_value=0.0):
+        """Samples of one figure: their median counts. `against`: a ceiling or a peer."""
+        value = statistics.median(samples)
+        row = {"name": name, "value": value, "unit": unit, "min": min(samples),
+               "max": max(samples), "n": len(samples)}
+        if against and against_value > 0:
+            row |= {"against": against, "against_value": against_value,
+                    "ratio": value / against_value}
+        self.rows.append(row)
+        beside = f"   {row['ratio']:.2f} of {against}" if "ratio" in row else ""
+        print(f"{name:44} {value:14.4g} {unit:8} ({row['min']:.4g} to {row['max']:.4g}){beside}",
+              flush=True)
+
+    def finish(self):
+        """Writes the document of tests/contracts/bench.schema.json."""
+        if not self.path:
+            return
+        self.conditions["load_at_end"] = f"{os.getloadavg()[0]:.2f}"
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        now = datetime.datetime.now(datetime.timezone.utc)
+        document = {"schema": "longhaul.bench/1", "bench": self.bench, "commit": _commit(),
+                    "date": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                    "host": {"cpu": _cpu(), "cores": os.cpu_count(), "memory_bytes": memory},
+                    "conditions": self.conditions, "rows": self.rows}
+        with open(self.path, "w", encoding="utf-8") as file:
+            json.dump(document, file, indent=2)
+            file.write("\n")

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""How long does one full exchange take? `bench/run.sh round --json FILE [--size 10m|100m]`.
+
+Three regions in emulated namespaces, real programs, a synthetic trainer (`trainer.kind`), pushes of
+64 of 4096 values as signs. One exchange: every region cuts at the same time, its push is durably
+answered, and every region has folded the records of all three. That is BSP's round, so the times are
+taken there, from the first cut to the last fold, out of the workers' logs; what training waits for is
+taken from an asynchronous run. Needs root and /dev/net/tun, and 10 GB of memory for 100 million
+parameters.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import report  # noqa: E402
+
+WARM_UP, ROUNDS = 2, 10
+REGIONS = ("asia", "europe", "america")
+TOKENS = 256  # of a step, and of a unit
+SHAPES = {  # parameters, shape, seconds between two cuts
+    "10m": ("{dim: 384, layers: 6, heads: 6, kv_heads: 6, ffn: 1024, context: 64}", 1.5),
+    "100m": ("{dim: 768, layers: 14, heads: 12, kv_heads: 12, ffn: 2048, context: 64}", 6.0),
+}
+LINKS = {"90ms-1gbit": (90, 1000), "150ms-100mbit": (150, 100)}
+DEFAULT = (("10m", "90ms-1gbit"), ("100m", "150ms-100mbit"))
+TOPOLOGY = """run: round
+budget_tokens: {budget}
+tokens_per_s: {speed}
+model: {shape}
+coordinator: {{region: europe}}
+servers:
+  - {{name: s0, region: asia, shards: [0]}}
+  - {{name: s1, region: europe, shards: [1]}}
+  - {{name: s2, region: america, shards: [2]}}
+regions: {{asia: {{h: 1}}, europe: {{h: 1}}, america: {{h: 1}}}}
+link: {{rtt_ms: {rtt}, mbit: {mbit}}}
+server: {{update.mode: {mode}, checkpoint.every_versions: 100000}}
+worker:
+  codec: {{name: topk-sign, density: 0.015625}}
+  trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}
+  data: {{window: 1, prefetch: 2}}
+  replica.every_versions: 100000
+  snapshot.every_rounds: 100000
+  log: {{level: debug, format: json}}
+"""
+
+
+class Run:
+    """One `longhaul up` to its end, and what its workers' logs tell."""
+
+    def __init__(self, tool, folder, size, link, mode, rounds):
+        shape, pause = SHAPES[size]
+        rtt, mbit = LINKS[link]
+        self.dir = os.path.join(folder, f"{size}-{mode}")
+        text = TOPOLOGY.format(budget=len(REGIONS) * TOKENS * rounds, rtt=rtt, mbit=mbit,
+                               speed=len(REGIONS) * TOKENS / pause, shape=shape, mode=mode)
+        self.topology = self.dir + ".yaml"
+        with open(self.topology, "w", encoding="utf-8") as file:
+            file.write(text)
+        self.summary = self.up(tool, os.path.join(folder, "tokens"))
+        self.events = {region: list(self.log(region)) for region in REGIONS}
+
+    def up(self, tool, tokens):
+        child = subprocess.run(
+            [tool, "up", self.topology, "--dir", self.dir, "--data", tokens], text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if child.returncode not in (0, 5):  # 5: nothing was learned, as it must be
+            raise SystemExit(f"{child.stdout[-4000:]}longhaul up ended with {child.returncode}")
+        with open(os.path.join(self.dir, "summary.json"), encoding="utf-8") as file:
+            summary = json.load(file)
+        if not summary["replicas"]["equal"]:
+            raise SystemExit("replicas disagree")
+        return summary
+
+    def status(self, region):
+        path = os.path.join(self.dir, f"{region}-0", "status.json")
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+    def log(self, region):
+        with open(os.path.join(self.dir, f"{region}-0.log"), encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("{"):
+                    yield json.loads(line)
+
+    def exchanges(self):
+        """Seconds from the first cut of each round to the last fold of its records."""
+        first, last = {}, {}
+        for region in REGIONS:
+            admitted = {}
+            for event in self.events[region]:
+                at, text = event["mono_us"] / 1e6, event["text"]
+                if event["event"] == "push.cut":
+                    step = int(re.search(r"/(\d+)$", text).group(1))
+                    first[step] = min(at, first.get(step, at))
+                elif event["event"] == "record.folded" and text.endswith(" kind 1"):
+                    shard = text.split(":")[0]
+                    n = admitted[shard] = admitted.get(shard, 0) + 1
+                    if n % len(REGIONS) == 0:
+                        step = n // len(REGIONS)
+                        last[step] = max(at, last.get(step, at))
+        return [last[step] - first[step] for step in sorted(first) if step in last]
+
+
+def prepare(tool, folder):
+    """Invented text: the synthetic trainer reads none of it, the leases need its units."""
+    words = "all work and no play makes a dull model " * 8000
+    for place in ("asia/ja/a.txt", "europe/de/a.txt", "america/en/a.txt"):
+        path = os.path.join(folder, "text", place)
+        os.makedirs(os.path.dirname(path))
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(words)
+        path = os.path.join(folder, "text", "heldout", place.split("/")[1] + ".txt")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(words[:400])
+    subprocess.run([tool, "data", "prepare", "--text", os.path.join(folder, "text"), "--out",
+                    os.path.join(folder, "tokens"), "--unit-tokens", str(TOKENS), "--sequence",
+                    "64"], check=True, stdout=subprocess.DEVNULL)
+
+
+def measure(out, tool, folder, size, link, rounds):
+    rtt, mbit = LINKS[link]
+    bsp = Run(tool, folder, size, link, "bsp", rounds + WARM_UP + 1)
+    seconds = bsp.exchanges()[WARM_UP:WARM_UP + rounds]
+    if len(seconds) < rounds:
+        raise SystemExit(f"only {len(seconds)} whole rounds of {rounds} are in the logs")
+    free = Run(tool, folder, size, link, "async", rounds + WARM_UP)
+    name = f"round.{size}.{link}"
+    regions = [free.summary["regions"][region] for region in REGIONS]
+    moved = [r["payload_up_bytes"] + r["payload_down_bytes"] for r in regions]
+    done = [max(1, r["rounds"]) for r in regions]
+    up = max(r["payload_up_bytes"] / n for r, n in zip(regions, done))
+    down = max(r["payload_down_bytes"] / n for r, n in zip(regions, done))
+    ceiling = (up + down) * 8 / (mbit * 1e6) + rtt / 1e3
+    out.row(f"{name}.seconds", "s", seconds, "the same bytes one after the other, and one trip",
+            ceiling)
+    out.row(f"{name}.bytes_per_region", "B", [m / n for m, n in zip(moved, done)])
+    ends = [free.status(region) for region in REGIONS]
+    out.row(f"{name}.cpu_s", "s", [end["cpu_s"] / n for end, n in zip(ends, done)])
+    out.row(f"{name}.stall_s", "s", [r["stall_s"] / n for r, n in zip(regions, done)])
+    out.row(f"{name}.peak_bytes", "B", [end["peak_bytes"] for end in ends])
+    out.condition(f"{size}.parameters", free.summary["model"]["parameters"])
+    out.condition(f"{size}.seconds_between_cuts", SHAPES[size][1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--json")
+    parser.add_argument("--size", choices=sorted(SHAPES))
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    flags = parser.parse_args()
+    tool = os.path.join(flags.build, "deploy", "longhaul")
+    folder = tempfile.mkdtemp(prefix="longhaul-round-")
+    out = report.Report("round", flags.json)
+    out.condition("density", "64 of 4096, sign")
+    try:
+        prepare(tool, folder)
+        for size, link in DEFAULT:
+            if flags.size in (None, size):
+                measure(out, tool, folder, size, link, flags.rounds)
+    finally:
+        shutil.rmtree(folder)
+    out.finish()
+
+
+if __name__ == "__main__":
+    main()
