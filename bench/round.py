@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""How long does one full exchange take? `bench/run.sh round --json FILE [--size 10m|100m]`.
+"""How long does one full exchange take? `bench/run.sh round [--json FILE] [--size 10m|100m]`.
 
-Three regions in emulated namespaces, real programs, a synthetic trainer (`trainer.kind`), pushes of
-64 of 4096 values as signs. One exchange: every region cuts at the same time, its push is durably
-answered, and every region has folded the records of all three. That is BSP's round, so the times are
-taken there, from the first cut to the last fold, out of the workers' logs; what training waits for is
-taken from an asynchronous run. Needs root and /dev/net/tun, and 10 GB of memory for 100 million
-parameters.
+Three regions in emulated namespaces, real programs, a synthetic trainer (`trainer.kind`), pushes
+of 64 of 4096 values as signs. One exchange: every region cuts at the same time, its push is
+durably answered, and every region has folded the records of all three. That is a round of BSP, so
+the times are taken there, from the first cut to the last fold, out of the logs of the workers;
+what training waits for is taken from an asynchronous run. Needs root and /dev/net/tun, and 10 GB
+of memory for 100 million parameters.
 """
 import argparse
 import json
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -26,11 +25,12 @@ WARM_UP, ROUNDS = 2, 10
 REGIONS = ("asia", "europe", "america")
 TOKENS = 256  # of a step, and of a unit
 SHAPES = {  # parameters, shape, seconds between two cuts
+    "tiny": ("{dim: 32, layers: 2, heads: 2, kv_heads: 2, ffn: 64, context: 64}", 0.3),  # of tests
     "10m": ("{dim: 384, layers: 6, heads: 6, kv_heads: 6, ffn: 1024, context: 64}", 1.5),
     "100m": ("{dim: 768, layers: 14, heads: 12, kv_heads: 12, ffn: 2048, context: 64}", 6.0),
 }
 LINKS = {"90ms-1gbit": (90, 1000), "150ms-100mbit": (150, 100)}
-DEFAULT = (("10m", "90ms-1gbit"), ("100m", "150ms-100mbit"))
+PLAN = {"tiny": "90ms-1gbit", "10m": "90ms-1gbit", "100m": "150ms-100mbit"}
 TOPOLOGY = """run: round
 budget_tokens: {budget}
 tokens_per_s: {speed}
@@ -57,11 +57,11 @@ class Run:
     """One `longhaul up` to its end, and what its workers' logs tell."""
 
     def __init__(self, tool, folder, size, link, mode, rounds):
-        shape, pause = SHAPES[size]
+        shape, self.pause = SHAPES[size]
         rtt, mbit = LINKS[link]
         self.dir = os.path.join(folder, f"{size}-{mode}")
         text = TOPOLOGY.format(budget=len(REGIONS) * TOKENS * rounds, rtt=rtt, mbit=mbit,
-                               speed=len(REGIONS) * TOKENS / pause, shape=shape, mode=mode)
+                               speed=len(REGIONS) * TOKENS / self.pause, shape=shape, mode=mode)
         self.topology = self.dir + ".yaml"
         with open(self.topology, "w", encoding="utf-8") as file:
             file.write(text)
@@ -70,8 +70,8 @@ class Run:
 
     def up(self, tool, tokens):
         child = subprocess.run(
-            [tool, "up", self.topology, "--dir", self.dir, "--data", tokens], text=True, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            [tool, "up", self.topology, "--dir", self.dir, "--data", tokens], text=True,
+            check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if child.returncode not in (0, 5):  # 5: nothing was learned, as it must be
             raise SystemExit(f"{child.stdout[-4000:]}longhaul up ended with {child.returncode}")
         with open(os.path.join(self.dir, "summary.json"), encoding="utf-8") as file:
@@ -92,22 +92,18 @@ class Run:
                     yield json.loads(line)
 
     def exchanges(self):
-        """Seconds from the first cut of each round to the last fold of its records."""
-        first, last = {}, {}
-        for region in REGIONS:
-            admitted = {}
-            for event in self.events[region]:
-                at, text = event["mono_us"] / 1e6, event["text"]
-                if event["event"] == "push.cut":
-                    step = int(re.search(r"/(\d+)$", text).group(1))
-                    first[step] = min(at, first.get(step, at))
-                elif event["event"] == "record.folded" and text.endswith(" kind 1"):
-                    shard = text.split(":")[0]
-                    n = admitted[shard] = admitted.get(shard, 0) + 1
-                    if n % len(REGIONS) == 0:
-                        step = n // len(REGIONS)
-                        last[step] = max(at, last.get(step, at))
-        return [last[step] - first[step] for step in sorted(first) if step in last]
+        """Seconds from the first cut of each round to the last fold before the next round."""
+        events = [event for region in REGIONS for event in self.events[region]]
+        at = {name: sorted(e["mono_us"] / 1e6 for e in events if e["event"] == name)
+              for name in ("push.cut", "record.folded")}
+        starts = []
+        for cut in at["push.cut"]:
+            if not starts or cut - previous > self.pause / 2:
+                starts.append(cut)
+            previous = cut
+        ends = [max((fold for fold in at["record.folded"] if start < fold < after), default=None)
+                for start, after in zip(starts, starts[1:])]
+        return [end - start for start, end in zip(starts, ends) if end]
 
 
 def prepare(tool, folder):
@@ -165,9 +161,8 @@ def main():
     out.condition("density", "64 of 4096, sign")
     try:
         prepare(tool, folder)
-        for size, link in DEFAULT:
-            if flags.size in (None, size):
-                measure(out, tool, folder, size, link, flags.rounds)
+        for size in [flags.size] if flags.size else ["10m", "100m"]:
+            measure(out, tool, folder, size, PLAN[size], flags.rounds)
     finally:
         shutil.rmtree(folder)
     out.finish()

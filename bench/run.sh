@@ -9,7 +9,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-names() { # each has a program bench_NAME
+names() { # each has a program bench_NAME, or is a script over the whole product
+    find bench -maxdepth 1 -name '*.py' ! -name report.py -printf '%f\n' | sed 's/\.py$//'
     find bench -maxdepth 1 -name '*.c' ! -name report.c -printf '%f\n' | sed 's/\.c$//'
     find bench -mindepth 2 -name main.c -printf '%h\n' | sed 's|.*/||'
 }
@@ -27,6 +28,7 @@ exec 9> bench/.lock
 flock -n 9 || { echo "bench/run.sh: another bench is running (bench/.lock)" >&2; exit 3; }
 
 targets=("bench_$name")
+[ ! -e "bench/$name.py" ] || targets=(all)
 [ "$name" != learning ] || targets+=(longhaul)
 ./deploy/install-deps.sh
 cmake --preset release > /dev/null
@@ -37,5 +39,8 @@ if [ "$name" = learning ]; then
     ./deploy/corpora.sh --out data/text
     [ -e data/tokens/units.json ] || build/release/deploy/longhaul data prepare --text data/text \
         --out data/tokens --unit-tokens 2048 --limit-bytes-per-language 1400000
+fi
+if [ -e "bench/$name.py" ]; then
+    exec python3 "bench/$name.py" --build build/release "$@"
 fi
 "build/release/bench/bench_$name" "$@"

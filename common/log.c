@@ -81,12 +81,11 @@ static void format_line(const struct lh_log *log, enum lh_level level, const cha
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
     int64_t now = lh_now(log->env);
     double up_s = (double)(now - log->opened_ns) / (double)LH_SECOND;
-    int n = log->json
-                ? snprintf(head, sizeof head,
-                           "{\"time\":\"%s\",\"up_s\":%.3f,\"mono_us\":%lld,\"level\":\"%s\","
-                           "\"who\":\"",
-                           stamp, up_s, (long long)(now / 1000), level_json[level])
-                : snprintf(head, sizeof head, "%s +%.3f %s ", stamp, up_s, level_name[level]);
+    int n = log->json ? snprintf(head, sizeof head,
+                                 "{\"time\":\"%s\",\"up_s\":%.3f,\"mono_us\":%lld,\"level\":\"%s\","
+                                 "\"who\":\"",
+                                 stamp, up_s, (long long)(now / 1000), level_json[level])
+                      : snprintf(head, sizeof head, "%s +%.3f %s ", stamp, up_s, level_name[level]);
     lh_put(line, head, (size_t)n);
     void (*put)(struct lh_buf *, const char *) = log->json ? put_json : put_text;
     const char *parts[] = {log->who, event, text};

@@ -95,10 +95,11 @@ static void json_line_is_exact(void **state)
     struct lh_log *log = open_log(&w, true);
     lh_logf(log, LH_ERROR, "disk.full", "say \"no\" \\ \n\xff");
     lh_log_close(log);
-    assert_string_equal(w.file.text,
-                        "{\"time\":\"1970-01-02T00:00:00Z\",\"up_s\":0.000,\"mono_us\":0,\"level\":\"error\","
-                        "\"who\":\"server/eu/s1\",\"event\":\"disk.full\","
-                        "\"text\":\"say \\\"no\\\" \\\\ \\u000a\\u00ff\"}\n");
+    assert_string_equal(
+        w.file.text,
+        "{\"time\":\"1970-01-02T00:00:00Z\",\"up_s\":0.000,\"mono_us\":0,\"level\":\"error\","
+        "\"who\":\"server/eu/s1\",\"event\":\"disk.full\","
+        "\"text\":\"say \\\"no\\\" \\\\ \\u000a\\u00ff\"}\n");
 }
 
 static void peers_are_limited_per_event(void **state)
