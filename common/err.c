@@ -48,7 +48,8 @@ lh_err lh_fail_errno(int saved_errno, const char *format, ...)
     keep(full ? LH_ERR_DISK_FULL : LH_ERR_IO, format, args);
     va_end(args);
     size_t used = strlen(last.text);
-    snprintf(last.text + used, sizeof last.text - used, ": %s", strerror(saved_errno));
+    snprintf(last.text + used, sizeof last.text - used, ": %s%s", strerror(saved_errno),
+             full ? "; free some space" : "");
     return last.code;
 }
 

@@ -55,7 +55,7 @@ enum lh_err_class { LH_CLASS_OK, LH_CLASS_RETRY, LH_CLASS_REJECT, LH_CLASS_STOP 
 // Records the text for this thread and returns `code`. Control characters in it are replaced.
 lh_err lh_fail(lh_err code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
 // The same, with ": <strerror(saved_errno)>" appended; ENOSPC and EDQUOT turn LH_ERR_IO into
-// LH_ERR_DISK_FULL.
+// LH_ERR_DISK_FULL, and the way out is named.
 lh_err lh_fail_errno(int saved_errno, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 

@@ -163,7 +163,12 @@ static void write_status(struct lh_program *p)
     lh_err err = p->app->status(p->self, &json);
     if (!err) err = with_process(p, &json);
     if (!err) err = replace_status(p, lh_buf_span(&json));
-    if (err) lh_log_peer(p->log, LH_WARN, "status.unwritten", "%s", lh_err_text(err));
+    if (err && !p->status_fails)
+        lh_logf(p->log, LH_WARN, "status.unwritten", "%s; tried again every second",
+                lh_err_text(err));
+    else if (!err && p->status_fails)
+        lh_logf(p->log, LH_INFO, "status.written", "status.json is up to date again");
+    p->status_fails = err != LH_OK;
     lh_buf_free(&json);
 }
 

@@ -51,6 +51,7 @@ struct lh_program {
     uint64_t timer;
     int lanes_busy;
     bool ended, asked; // asked: by a signal
+    bool status_fails; // status.json could not be written last time
     lh_err result;
 };
 

@@ -329,6 +329,11 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     if (status && lh_err_class(status) == LH_CLASS_REJECT && status != LH_ERR_NOT_FOUND)
         lh_logf(w->conf.log, LH_ERROR, "follow.refused", "shard %u at %s: %s", s->id, s->address,
                 text);
+    if (lh_err_class(status) == LH_CLASS_RETRY && !w->stopped && !s->ended &&
+        wk_worth_saying(s->stream_tries))
+        lh_logf(w->conf.log, LH_WARN, "server.unreachable",
+                "shard %u at %s, attempt %u: %s; trying again", s->id, s->address,
+                s->stream_tries + 1, text);
     reset(&s->stream);
     if (w->stopped) return;
     if (err && lh_err_class(err) == LH_CLASS_STOP && err != LH_ERR_CORRUPT) {

@@ -16,11 +16,10 @@ static void again(struct wk_worker *w, int64_t ns)
     w->member_timer = lh_after(w->conf.env, ns, tick, w);
 }
 
-// Says it at the first failure, and ever more seldom.
 static void say_unreachable(struct wk_worker *w, lh_err err)
 {
     uint32_t tries = w->member_tries;
-    if ((tries & (tries + 1)) == 0)
+    if (wk_worth_saying(tries))
         lh_logf(w->conf.log, LH_WARN, "member.unreachable", "coordinator %s, attempt %u: %s; %s",
                 w->conf.coordinator, tries + 1, lh_err_text(err),
                 w->joined ? "training goes on" : "trying again");
@@ -56,6 +55,23 @@ static void take_addresses(struct wk_worker *w, size_t n, Longhaul__V1__ShardAdd
         if (!s->stream.call) wk_follow_start(s);
         if (s->ready) wk_session_start(s);
     }
+}
+
+// Right after the start servers may still be on their way: nothing is said the first time.
+static void look_for_servers(struct wk_worker *w)
+{
+    uint32_t missing = 0, shard = 0;
+    for (uint32_t i = w->shards; i-- > 0;) {
+        if (w->shard[i].link) continue;
+        missing++;
+        shard = i;
+    }
+    uint32_t tries = missing ? w->unserved_tries++ : 0;
+    if (tries && wk_worth_saying(tries))
+        lh_logf(w->conf.log, LH_WARN, "shard.unserved",
+                "shard %u (of %u such): no server has reported it to the coordinator %s; waiting, "
+                "start its server",
+                shard, missing, w->conf.coordinator);
 }
 
 // ---------------------------------------------------------------- join
@@ -180,6 +196,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     w->started = m->start;
     if (m->local_steps) w->local_steps = m->local_steps;
     take_addresses(w, m->n_shards, m->shards);
+    look_for_servers(w);
     if (w->phase == LH_PHASE_RUN) take_units(w, m->n_units, m->units);
     if (w->phase >= LH_PHASE_DRAIN) w->queued = 0; // what was not trained goes back
     take_stable(w, m->n_stable, m->stable);

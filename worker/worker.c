@@ -16,6 +16,11 @@ int64_t wk_backoff(struct wk_worker *w, uint32_t *tries)
     return 1 + lh_random_below(w->conf.env, cap); // full jitter
 }
 
+bool wk_worth_saying(uint32_t tries)
+{
+    return (tries & (tries + 1)) == 0;
+}
+
 void wk_fatal(struct wk_worker *w, lh_err err)
 {
     if (w->stopped) return;

@@ -160,7 +160,7 @@ struct wk_worker {
     struct lh_link *coordinator;
     struct lh_unary *join, *lease;
     uint64_t member_timer;
-    uint32_t member_tries;
+    uint32_t member_tries, unserved_tries;
     bool joined, started, want_lease;
     bool telling_done, told_done;       // the coordinator is being told of the end, has been
     bool telling_drained, told_drained; // the same, of having drained
@@ -203,6 +203,7 @@ LH_MUST lh_err wk_worker_settle(struct wk_worker *w);
 // ---- between the files of the worker
 void wk_fatal(struct wk_worker *w, lh_err err);
 int64_t wk_backoff(struct wk_worker *w, uint32_t *tries); // full jitter
+bool wk_worth_saying(uint32_t tries); // of failures in a row: the first, and ever fewer
 void wk_boundary_soon(struct wk_worker *w);
 // start.c
 LH_MUST lh_err wk_resume(struct wk_worker *w);

@@ -21,8 +21,8 @@ import sys
 import tempfile
 import time
 
-from loopback import check, check_credit, check_replicas, mark, trained_on
-from world import SHAPE, Failure, Node, make_text, until
+from loopback import check_credit, check_replicas, mark, trained_on
+from world import SHAPE, Failure, Node, check, make_text, until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.join(HERE, "..", "..")

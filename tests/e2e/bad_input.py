@@ -4,42 +4,14 @@
 A program either refuses to start, with the exit code of `longhaul help exit-codes` and a text that
 names the place and the way out, or goes on and says what it waits for.
 """
-import argparse
 import json
 import os
 import socket
-import struct
 import subprocess
 import sys
-import traceback
 
-from world import Failure, World, held, until
-
-MISSING, CONFIG, DENIED, UNVERIFIED, FAILED, USAGE, UNREACHABLE = 3, 6, 7, 5, 1, 2, 4
-
-
-def check(holds, text):
-    if not holds:
-        raise Failure(text)
-
-
-def refused(node, code, *words):
-    """The program ends by itself, with this code, and one line says all these words."""
-    status = node.end(20)
-    check(status == code, f"{node.name} ended with {status}, {code} was expected:\n{node.tail()}")
-    check(node.says(*words), f"{node.name} does not say {words}:\n{node.tail()}")
-
-
-def run(world):
-    """A coordinator and both servers, up."""
-    coordinator = world.coordinator(workers=1).start().listening()
-    servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
-    return coordinator, servers
-
-
-def train(worker, steps=6):
-    until(f"{worker.name} trains", lambda: worker.status().get("step", 0) >= steps)
-
+from cases import CONFIG, DENIED, FAILED, MISSING, UNREACHABLE, USAGE, main, refused, run, train
+from world import Failure, check, held, until
 
 # ---------------------------------------------------------------- settings
 
@@ -189,6 +161,18 @@ def wrong_name(world):
     refused(worker.start(), DENIED, "asia-0.pem", "/asia/asia-0", "/europe/asia-0")
 
 
+def other_run(world):
+    """A whole and valid worker of another run under the same CA."""
+    coordinator, _ = run(world)
+    worker = world.worker("asia", coordinator, **{"run.name": "other"})
+    world.tool("certs", "issue", "--dir", world.path("ca"), "--run", "other", "--role", "worker",
+               "--region", "asia", "--name", "asia-0", "--out", world.path("certs"), "--replace")
+    worker.start()
+    until("the worker says whose run it met",
+          lambda: worker.says("member.refused", world.run, "other"))
+    check(not coordinator.status().get("workers"), "the coordinator took the worker in")
+
+
 def other_key(world):
     coordinator, servers = run(world)
     world.tool("certs", "key", "--out", world.path("other.keys"))
@@ -269,100 +253,29 @@ def nobody_there(world):
     train(worker)
 
 
-# ---------------------------------------------------------------- the log on disk
-
-def entries(path):
-    """(place, total bytes) of each entry of a log segment (server/wal.h)."""
-    with open(path, "rb") as file:
-        data = file.read()
-    found, at = [], 64
-    while data[at:at + 4] == b"LHWR":
-        total, = struct.unpack_from("<I", data, at + 4)
-        found.append((at, total))
-        at += total
-    return found
-
-
-def segments(server):
-    folder = os.path.join(server.dir, "log")
-    return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
-
-
-def flip(path, at):
-    with open(path, "r+b") as file:
-        file.seek(at)
-        byte = file.read(1)[0]
-        file.seek(at)
-        file.write(bytes([byte ^ 0x40]))
-
-
-def corrupt_tail(world):
-    coordinator, servers = run(world)
-    worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 6000}).start()
-    train(worker, 12)
-    server = servers[0]
-    server.kill()
-    path = segments(server)[-1]
-    for at, total in entries(path)[-2:]:
-        flip(path, at + total - 20)
-    server.start().listening()
-    check(server.says("log.torn", "new epoch"), f"no word of it:\n{server.tail()}")
-    until("the shard has a new epoch", lambda: any(
-        s["epoch"] == 2 for s in server.status().get("shards", [])))
-    check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}")
-    until("the run's end is known", lambda: coordinator.status().get("phase") == "ended")
-    status = coordinator.status()
-    check(status["credited"] == status["units"], "a unit was lost with the log's tail")
-    check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
-
-
-def corrupt_middle(world):
-    coordinator, servers = run(world)
-    worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 6000}).start()
-    train(worker, 12)
-    server = servers[0]
-    server.kill()
-    path = segments(server)[0]
-    at, total = entries(path)[1]
-    flip(path, at + total // 2)
-    server.start()
-    refused(server, UNVERIFIED, path, f"damaged at byte {at}")
-    flip(path, at + total // 2) # a copy would do the same
-    server.start().listening()
+def no_server(world):
+    """A shard whose server was not started, and one whose server is gone for a while."""
+    coordinator = world.coordinator(workers=1).start().listening()
+    servers = [world.server(i, coordinator) for i in (0, 1)]
+    servers[0].start().listening()
+    worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 2000}).start()
+    until("the worker says which server is missing",
+          lambda: worker.says("shard.unserved", "shard 1", coordinator.address))
+    servers[1].start().listening()
+    train(worker)
+    servers[1].kill()
+    until("the worker says which server is gone",
+          lambda: worker.says("server.unreachable", "shard 1", servers[1].address))
+    check(worker.alive() and not worker.says("server.unreachable", "shard 0"), "it says too much")
+    servers[1].start().listening()
     check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}")
     check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
 
 
 CASES = (unknown_key, wrong_line, other_weights, no_such_shard, address_for_nobody, no_density,
          wrong_ca, expired, wrong_role, wrong_question, operator, old_wire, wrong_name, other_key,
-         open_key, other_model, other_units, port_taken, dir_taken, nobody_there, corrupt_tail,
-         corrupt_middle)
-
-
-def main():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
-    flags.add_argument("case", nargs="*", help="only these")
-    given = flags.parse_args()
-    failed = 0
-    for case in CASES:
-        if given.case and case.__name__ not in given.case:
-            continue
-        try:
-            with World(given.build, units=24, keep=given.keep) as world:
-                case(world)
-            print(f"ok     {case.__name__}", flush=True)
-        except Failure as failure:
-            failed += 1
-            print(f"FAILED {case.__name__}: {failure}", flush=True)
-        except Exception: # pylint: disable=broad-except; the other cases still say theirs
-            failed += 1
-            print(f"FAILED {case.__name__}", flush=True)
-            traceback.print_exc()
-    print(f"{failed} failed")
-    return 1 if failed else 0
-
+         open_key, other_model, other_units, other_run, port_taken, dir_taken,
+         nobody_there, no_server)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(CASES, __doc__))

@@ -11,8 +11,8 @@ import os
 import signal
 import sys
 
-from loopback import check, check_replicas, mark, steps, trained_on
-from world import REGIONS, World, until
+from loopback import check_replicas, mark, steps, trained_on
+from world import REGIONS, World, check, until
 
 USAGE, MISSING, UNREACHABLE, DENIED, STOPPED = 2, 3, 4, 7, 8
 

@@ -12,16 +12,11 @@ import os
 import sys
 import time
 
-from world import REGIONS, Failure, World, held, until
+from world import REGIONS, World, check, held, until
 
 
 def steps(node):
     return node.status().get("step", 0)
-
-
-def check(holds, text):
-    if not holds:
-        raise Failure(text)
 
 
 def trained_on(workers, since, more):

@@ -22,6 +22,11 @@ class Failure(Exception):
     pass
 
 
+def check(holds, text):
+    if not holds:
+        raise Failure(text)
+
+
 def until(what, condition, patience=PATIENCE_S):
     """Looks until the condition holds and gives its value."""
     end = time.monotonic() + patience
@@ -51,13 +56,14 @@ class Node:
         self.dir = os.path.join(world.dir, name)
         self.log = os.path.join(world.dir, name + ".log")
         self.settings = settings
+        self.before = []  # words before the program's, which end by executing what follows them
         self.address = None
         self.process = None
         world.nodes.append(self)
 
     def start(self, *extra):
         program = "longhaul-worker" if self.kind == "worker" else "longhaul-server"
-        line = [self.world.program(program), "--config", self.write_settings()]
+        line = [*self.before, self.world.program(program), "--config", self.write_settings()]
         for item in extra:
             line += ["--set", item]
         with open(self.log, "ab") as log:
@@ -162,7 +168,8 @@ class World:
 
     def program(self, name):
         room = {"longhaul": "deploy", "longhaul-server": "server", "longhaul-worker": "worker",
-                "e2e_issue": "tests/e2e", "e2e_ask": "tests/e2e"}
+                "e2e_issue": "tests/e2e", "e2e_ask": "tests/e2e",
+                "e2e_push": "tests/e2e"}
         return os.path.join(self.build, room[name], name)
 
     def try_tool(self, *line):

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""What disks do: damage to what a program wrote, and no room to write more.
+
+Damage that may be a torn end is cut and the run goes on; damage below what was acknowledged stops
+the start with file, place and way out. A full disk refuses what is new and serves what there is.
+"""
+import errno
+import json
+import os
+import struct
+import sys
+
+from cases import FAILED, UNVERIFIED, main, refused, run, train
+from world import check, held, until
+
+def entries(path):
+    """(place, total bytes) of each entry of a log segment (server/wal.h)."""
+    with open(path, "rb") as file:
+        data = file.read()
+    found, at = [], 64
+    while data[at:at + 4] == b"LHWR":
+        total, = struct.unpack_from("<I", data, at + 4)
+        found.append((at, total))
+        at += total
+    return found
+
+
+def segments(server):
+    folder = os.path.join(server.dir, "log")
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+
+
+def flip(path, at):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 0x40]))
+
+
+def corrupt_tail(world):
+    coordinator, servers = run(world)
+    worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 6000}).start()
+    train(worker, 12)
+    server = servers[0]
+    server.kill()
+    path = segments(server)[-1]
+    for at, total in entries(path)[-2:]:
+        flip(path, at + total - 20)
+    server.start().listening()
+    check(server.says("log.torn", "new epoch"), f"no word of it:\n{server.tail()}")
+    until("the shard has a new epoch", lambda: any(
+        s["epoch"] == 2 for s in server.status().get("shards", [])))
+    check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}")
+    until("the run's end is known", lambda: coordinator.status().get("phase") == "ended")
+    status = coordinator.status()
+    check(status["credited"] == status["units"], "a unit was lost with the log's tail")
+    check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
+
+
+def corrupt_middle(world):
+    coordinator, servers = run(world)
+    worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 6000}).start()
+    train(worker, 12)
+    server = servers[0]
+    server.kill()
+    path = segments(server)[0]
+    at, total = entries(path)[1]
+    flip(path, at + total // 2)
+    server.start()
+    refused(server, UNVERIFIED, path, f"damaged at byte {at}")
+    flip(path, at + total // 2)  # a copy would do the same
+    server.start().listening()
+    check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}")
+    check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
+
+
+# ---------------------------------------------------------------- the coordinator's store
+
+def commits(path):
+    """Where the commits of a store end (server/coordinator/store.h)."""
+    with open(path, "rb") as file:
+        data = file.read()
+    ends, at = [], 8
+    while at < len(data):
+        size, _, key = struct.unpack_from("<IIH", data, at)
+        at += 8 + size
+        if not key:
+            ends.append(at)
+    return ends
+
+
+def damaged_store(world):
+    coordinator, servers = run(world)
+    worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 2000}).start()
+    path = os.path.join(coordinator.dir, "store")
+    until("the store has three commits", lambda: len(commits(path)) > 2)
+    coordinator.kill()
+    place = commits(path)[0] + 9
+    flip(path, place)
+    coordinator.start()
+    refused(coordinator, UNVERIFIED, path, f"damaged at byte {place - 9}", "from a copy")
+    check(worker.alive() and all(server.alive() for server in servers), "the others suffered")
+    flip(path, place)  # a copy would do the same
+    with open(path, "ab") as file:
+        file.write(b"torn")
+    coordinator.start().listening()
+    check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}")
+
+
+# ---------------------------------------------------------------- a full disk
+
+MOUNT = 'mkdir -p "$1"; mount -t tmpfs -o size=$2 none "$1" && shift 2 && exec "$@"'
+
+
+def small_disk(node, size):
+    """From its next start the node has a disk of its own, as long as that process lives."""
+    who = [] if os.getuid() == 0 else ["--map-root-user"]
+    node.before = ["unshare", *who, "--mount", "bash", "-c", MOUNT, "small", node.dir, size]
+
+
+def inside(node, *names):
+    return os.path.join(f"/proc/{node.process.pid}/root{node.dir}", *names)
+
+
+def fill(node):
+    with open(inside(node, "filler"), "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError as error:
+            check(error.errno == errno.ENOSPC, f"filling ended with {error}")
+
+
+def shard_of(world, server):
+    code, answer, complaint = world.ask("boss", server, "shards")
+    check(code == 0, f"{server.name} does not answer: {code} {complaint}")
+    return json.loads(answer)["shards"][0]
+
+
+def full_disk(world):
+    """Every push takes a segment of its own, so that the next one after the filling has no room."""
+    world.certificate("admin", "europe", "boss")
+    coordinator = world.coordinator(workers=1).start().listening()
+    servers = [world.server(i, coordinator, **{"wal.segment_bytes": "64 KiB",
+                                               "checkpoint.every_versions": 4}) for i in (0, 1)]
+    full = servers[1]
+    small_disk(full, "8m")
+    for server in servers:
+        server.start().listening()
+    loud = {"codec.name": "dense-fp32", "codec.density": 1, "trainer.tokens_per_s": 2000}
+    worker = world.worker("asia", coordinator, **loud).start()
+    train(worker)
+    fill(full)
+    until("the server says so", lambda: full.says("log.disk_full", full.dir, "free some space"))
+    admitted = shard_of(world, full)["admitted"]
+    check(admitted > 0, "nothing was in the log before")
+    late = world.worker("europe", coordinator, **loud).start()
+    until("a newcomer follows to the last version", lambda: any(
+        s["shard"] == 1 and s["version"] == shard_of(world, full)["version"]
+        for s in late.status().get("shards", [])))
+    check(shard_of(world, full)["admitted"] == admitted, "a push was taken without room for it")
+    until("the server's status misses, too", lambda: full.says("status.unwritten"))
+    tick = late.status()["up_s"]
+    until("three more would have been due", lambda: late.status()["up_s"] > tick + 3)
+    check(all(node.alive() for node in world.nodes), "a program gave up")
+    os.remove(inside(full, "filler"))
+    for one in (worker, late):
+        check(one.end(120) == 0, f"{one.name} ended with {one.process.returncode}:\n{one.tail()}")
+    until("the run's end is known", lambda: coordinator.status().get("phase") == "ended")
+    status = coordinator.status()
+    check(status["credited"] == status["units"], "a unit was lost on the full disk")
+    check(full.text().count("status.unwritten") == 1, "the status' lines are many")
+    full.dir = inside(full)
+    truth = held(servers)
+    for one in (worker, late):
+        check(one.last_holdings() == truth, f"{one.name} and the servers differ in the end")
+
+
+def full_from_the_start(world):
+    """No room for the first segment: the server refuses to start and says where room is missing."""
+    coordinator = world.coordinator().start().listening()
+    server = world.server(1, coordinator)
+    small_disk(server, "1m")
+    refused(server.start(), FAILED, server.dir, "No space left", "free some")
+    check(coordinator.alive(), "the coordinator suffered")
+
+
+CASES = (corrupt_tail, corrupt_middle, damaged_store, full_disk, full_from_the_start)
+
+if __name__ == "__main__":
+    sys.exit(main(CASES, __doc__))

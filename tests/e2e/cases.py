@@ -1,0 +1,55 @@
+"""What the scripts of bad input share: their checks, and how cases are run."""
+import argparse
+import traceback
+
+from world import Failure, World, check, until
+
+MISSING, CONFIG, DENIED, UNVERIFIED, FAILED, USAGE, UNREACHABLE = 3, 6, 7, 5, 1, 2, 4
+
+
+def refused(node, code, *words):
+    """The program ends by itself, with this code, and one line says all these words."""
+    status = node.end()
+    check(status == code, f"{node.name} ended with {status}, {code} was expected:\n{node.tail()}")
+    check(node.says(*words), f"{node.name} does not say {words}:\n{node.tail()}")
+
+
+def run(world):
+    """A coordinator and both servers, up."""
+    coordinator = world.coordinator(workers=1).start().listening()
+    servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
+    return coordinator, servers
+
+
+def train(worker, steps=6):
+    until(f"{worker.name} trains", lambda: worker.status().get("step", 0) >= steps)
+
+
+def main(cases, text):
+    """Runs the cases, each in a world of its own, or those that the command line names."""
+    flags = argparse.ArgumentParser(description=text)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
+    flags.add_argument("case", nargs="*", help="only these")
+    given = flags.parse_args()
+    unknown = set(given.case) - {case.__name__ for case in cases}
+    if unknown:
+        flags.error(f"no case {', '.join(unknown)}")
+    failed = 0
+    for case in cases:
+        if given.case and case.__name__ not in given.case:
+            continue
+        try:
+            with World(given.build, units=24, keep=given.keep) as world:
+                case(world)
+            print(f"ok     {case.__name__}", flush=True)
+        except Failure as failure:
+            failed += 1
+            print(f"FAILED {case.__name__}: {failure}", flush=True)
+        except Exception:  # pylint: disable=broad-except; the other cases still say theirs
+            failed += 1
+            print(f"FAILED {case.__name__}", flush=True)
+            traceback.print_exc()
+    print(f"{failed} failed")
+    return 1 if failed else 0
+
