@@ -11,8 +11,9 @@
 #include "deploy/links.h"
 #include "deploy/up_status.h"
 #include "longhaul/v1/member.pb-c.h"
+#include "longhaul/v1/shard.pb-c.h"
 
-enum { WAIT_S = 10 };
+enum { WAIT_S = 10, SERVER_WAIT_S = 3 };
 
 // ---------------------------------------------------------------- from a run's folder
 
@@ -133,6 +134,49 @@ lh_err dp_admin_status(struct dp_admin *a, json_t **out)
     *out = NULL;
     return dp_admin_ask(a, LH_RPC_STATUS, &question.base, &longhaul__v1__status_reply__descriptor,
                         take_status, out);
+}
+
+// The link to a server, dialled at the first question to it.
+static LH_MUST lh_err server_link(struct dp_admin *a, const char *address, struct lh_link **out)
+{
+    unsigned i = 0;
+    while (i < a->servers && strcmp(a->server[i].address, address) != 0) i++;
+    if (i == DP_SERVERS_ASKED_MAX)
+        return lh_fail(LH_ERR_TOO_LARGE, "more than %d servers", DP_SERVERS_ASKED_MAX);
+    if (i == a->servers) {
+        if (strlen(address) >= sizeof a->server[i].address)
+            return lh_fail(LH_ERR_MALFORMED, "a server's address is too long");
+        LH_TRY(a->transport->ops->dial(a->transport, address, LH_S, &a->server[i].link));
+        memcpy(a->server[i].address, address, strlen(address) + 1);
+        a->servers++;
+    }
+    *out = a->server[i].link;
+    return LH_OK;
+}
+
+static LH_MUST lh_err take_server(void *arg, const ProtobufCMessage *answer)
+{
+    json_t *all = json_loads(((const Longhaul__V1__StatusReply *)answer)->json, 0, NULL);
+    if (!json_is_array(json_object_get(all, "shards"))) {
+        json_decref(all);
+        return lh_fail(LH_ERR_MALFORMED, "the answer is no server's status");
+    }
+    *(json_t **)arg = all;
+    return LH_OK;
+}
+
+lh_err dp_admin_server(struct dp_admin *a, const char *address, json_t **out)
+{
+    Longhaul__V1__ShardStatusRequest question = LONGHAUL__V1__SHARD_STATUS_REQUEST__INIT;
+    struct asked q = {a->env, take_server, out, LH_OK};
+    struct lh_link *link = NULL;
+    struct lh_unary *call;
+    *out = NULL;
+    LH_TRY(server_link(a, address, &link));
+    LH_TRY(lh_unary_start(link, LH_RPC_SHARD_STATUS, SERVER_WAIT_S * LH_SECOND, &question.base,
+                          &longhaul__v1__status_reply__descriptor, on_answer, &q, &call));
+    lh_env_real_run(a->env);
+    return q.err;
 }
 
 static void on_pause_over(void *arg)

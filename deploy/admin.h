@@ -10,11 +10,12 @@
 #include <jansson.h>
 #include <protobuf-c/protobuf-c.h>
 
+#include "common/limits.h"
 #include "common/transport.h"
 #include "deploy/cli.h"
 #include "deploy/files.h"
 
-enum { DP_ADDRESS_SIZE = 300 };
+enum { DP_ADDRESS_SIZE = 300, DP_SERVERS_ASKED_MAX = 256 };
 
 struct dp_admin {
     const char *coordinator, *dir, *ca, *cert, *key; // flags
@@ -24,6 +25,11 @@ struct dp_admin {
     struct lh_env *env;
     struct lh_transport *transport;
     struct lh_link *link;
+    struct {
+        char address[LH_ADDRESS_SIZE];
+        struct lh_link *link;
+    } server[DP_SERVERS_ASKED_MAX]; // those that were asked
+    unsigned servers;
 };
 
 // The flags that say whom to ask, for a command's table.
@@ -52,6 +58,9 @@ LH_MUST lh_err dp_admin_ask(struct dp_admin *a, enum lh_rpc rpc, const ProtobufC
 LH_MUST lh_err dp_admin_status(struct dp_admin *a, json_t **out);
 // The same, of a text that came otherwise.
 LH_MUST lh_err dp_admin_parse(const char *text, json_t **out);
+// The status of the server at an address that the coordinator named; the caller drops it.
+// LH_ERR_UNAVAILABLE, LH_ERR_DEADLINE: it does not answer within seconds.
+LH_MUST lh_err dp_admin_server(struct dp_admin *a, const char *address, json_t **out);
 // Waits without asking.
 void dp_admin_pause(struct dp_admin *a, int64_t ns);
 

@@ -191,3 +191,15 @@ lh_err dp_number(const char *flag, const char *text, uint64_t min, uint64_t max,
     *out = value;
     return LH_OK;
 }
+
+lh_err dp_real(const char *flag, const char *text, double min, double max, double *out)
+{
+    char *end;
+    if (!text) return LH_OK;
+    double value = strtod(text, &end);
+    if (!*text || *end || !(value >= min && value <= max))
+        return lh_fail(LH_ERR_INVALID, "%s %.40s: want a number from %g to %g", flag, text, min,
+                       max);
+    *out = value;
+    return LH_OK;
+}

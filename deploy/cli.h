@@ -64,5 +64,7 @@ LH_MUST lh_err dp_flags(const struct dp_usage *usage, int argc, char **argv, str
 // LH_ERR_INVALID.
 LH_MUST lh_err dp_number(const char *flag, const char *text, uint64_t min, uint64_t max,
                          uint64_t *out);
+// The same of a real number.
+LH_MUST lh_err dp_real(const char *flag, const char *text, double min, double max, double *out);
 
 #endif

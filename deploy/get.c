@@ -92,7 +92,7 @@ static json_t *region_row(json_t *rows, const char *region)
     return json_array_append_new(rows, row) ? NULL : row;
 }
 
-static json_t *all_regions(const json_t *status)
+json_t *dp_get_regions(const json_t *status)
 {
     json_t *rows = json_array(), *worker;
     size_t i;
@@ -129,7 +129,7 @@ lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_
     if (p == LH_COUNT(parts))
         return lh_fail(LH_ERR_INVALID, "%.40s: want workers, shards, regions or leases", part);
     const struct dp_column *columns = parts[p].columns;
-    json_t *rows = columns == regions ? all_regions(status) : own_array(status, part);
+    json_t *rows = columns == regions ? dp_get_regions(status) : own_array(status, part);
     lh_err err = LH_OK;
     if (json)
         err = dp_table_json(out, rows);

@@ -11,6 +11,8 @@
 // Appends one part ("workers", "shards", "regions") of a coordinator's status, as a table for
 // people or as JSON. LH_ERR_INVALID: no such part.
 LH_MUST lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_buf *out);
+// A row for each region of a coordinator's status: sums over its workers. A new reference.
+json_t *dp_get_regions(const json_t *status);
 // Appends the totals of the units, and with `rows` (NULL: without) a line each. JSON: {"totals":
 // {}, "leases": []}.
 LH_MUST lh_err dp_get_leases(const json_t *status, const json_t *rows, bool json,

@@ -6,65 +6,22 @@
 #include "deploy/admin.h"
 #include "deploy/commands.h"
 #include "deploy/get.h"
+#include "deploy/leases.h"
 #include "deploy/table.h"
-#include "longhaul/v1/member.pb-c.h"
 
 static const size_t OUTPUT_MAX = (size_t)2 << 30; // all units of a run that is as large as may be
 
 struct request {
     struct dp_admin admin;
     const char *part, *format;
-    const char *state, *home, *language, *worker; // of leases; NULL: any
+    struct dp_lease_filter filter;
     bool totals, json;
 };
-
-// ---------------------------------------------------------------- leases, page by page
-
-struct page {
-    json_t *rows;
-    uint64_t next; // UINT64_MAX: that was the last
-};
-
-static LH_MUST lh_err take_page(void *self, const ProtobufCMessage *answer)
-{
-    struct page *p = self;
-    const char *text = ((const Longhaul__V1__StatusReply *)answer)->json;
-    json_t *o = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    json_t *rows = json_object_get(o, "leases"), *next = json_object_get(o, "next");
-    uint64_t from = p->next;
-    lh_err err = LH_OK;
-    if (!json_is_array(rows))
-        err = lh_fail(LH_ERR_UNSUPPORTED, "this coordinator knows no single leases: upgrade it, or "
-                                          "ask with --totals");
-    p->next = json_is_integer(next) ? (uint64_t)json_integer_value(next) : UINT64_MAX;
-    if (!err && p->next <= from) err = lh_fail(LH_ERR_MALFORMED, "a page of leases that goes back");
-    if (!err && json_array_extend(p->rows, rows))
-        err = lh_fail(LH_ERR_NO_MEMORY, "no memory for the leases");
-    json_decref(o);
-    return err;
-}
-
-static LH_MUST lh_err ask_leases(struct request *q, json_t *rows)
-{
-    struct page page = {.rows = rows};
-    Longhaul__V1__StatusRequest m = LONGHAUL__V1__STATUS_REQUEST__INIT;
-    const char *const given[] = {q->state, q->home, q->language, q->worker};
-    char **const field[] = {&m.state, &m.home, &m.language, &m.worker};
-    m.part = (char *)(uintptr_t) "leases"; // packed, not changed
-    for (size_t i = 0; i < LH_COUNT(field); i++)
-        if (given[i]) *field[i] = (char *)(uintptr_t)given[i];
-    while (page.next != UINT64_MAX) {
-        m.from = page.next;
-        LH_TRY(dp_admin_ask(&q->admin, LH_RPC_STATUS, &m.base,
-                            &longhaul__v1__status_reply__descriptor, take_page, &page));
-    }
-    return LH_OK;
-}
 
 static LH_MUST lh_err get_leases(struct request *q, const json_t *status, struct lh_buf *text)
 {
     json_t *rows = q->totals ? NULL : json_array();
-    lh_err err = q->totals ? LH_OK : ask_leases(q, rows);
+    lh_err err = q->totals ? LH_OK : dp_leases_ask(&q->admin, &q->filter, rows);
     if (!err) err = dp_get_leases(status, rows, q->json, text);
     json_decref(rows);
     return err;
@@ -91,14 +48,15 @@ static LH_MUST lh_err get(struct request *q)
 static LH_MUST lh_err check_filters(const struct request *q)
 {
     static const char *const states[] = {"free", "leased", "credited"};
-    bool filter = q->state || q->home || q->language || q->worker, known = !q->state;
-    for (size_t i = 0; q->state && i < LH_COUNT(states); i++) known |= !strcmp(q->state, states[i]);
+    const struct dp_lease_filter *f = &q->filter;
+    bool any = f->state || f->home || f->language || f->worker, known = !f->state;
+    for (size_t i = 0; f->state && i < LH_COUNT(states); i++) known |= !strcmp(f->state, states[i]);
     if (!known)
-        return lh_fail(LH_ERR_INVALID, "--state %.40s: want free, leased or credited", q->state);
-    if ((filter || q->totals) && strcmp(q->part, "leases") != 0)
+        return lh_fail(LH_ERR_INVALID, "--state %.40s: want free, leased or credited", f->state);
+    if ((any || q->totals) && strcmp(q->part, "leases") != 0)
         return lh_fail(LH_ERR_INVALID, "--state, --home, --language, --worker and --totals are of "
                                        "leases");
-    if (filter && q->totals)
+    if (any && q->totals)
         return lh_fail(LH_ERR_INVALID, "--totals is of all units: it takes no filter");
     return LH_OK;
 }
@@ -109,10 +67,11 @@ static LH_MUST lh_err run(int argc, char **argv)
     struct request q = {.format = "table"};
     struct dp_texts rest;
     const struct dp_flag flags[] = {
-        {"--state", DP_TEXT, &q.state, "free|leased|credited", "leases: only units in this state"},
-        {"--home", DP_TEXT, &q.home, "REGION", "leases: only units of this region"},
-        {"--language", DP_TEXT, &q.language, "NAME", "leases: only units of this language"},
-        {"--worker", DP_TEXT, &q.worker, "NAME",
+        {"--state", DP_TEXT, &q.filter.state, "free|leased|credited",
+         "leases: only units in this state"},
+        {"--home", DP_TEXT, &q.filter.home, "REGION", "leases: only units of this region"},
+        {"--language", DP_TEXT, &q.filter.language, "NAME", "leases: only units of this language"},
+        {"--worker", DP_TEXT, &q.filter.worker, "NAME",
          "leases: only units that this worker holds or held"},
         {"--totals", DP_SWITCH, &q.totals, NULL, "leases: no line for each unit"},
         DP_ADMIN_FLAGS(q.admin),

@@ -142,6 +142,11 @@ def ended_well(world, up):
     check(not world.left(), f"processes are left: {world.left()}")
     check(os.path.getsize(world.path("run", "final.bin")) == 4 * summary["model"]["parameters"],
           "the final parameters are there")
+    first, again = (world.ask("generate", "--prompt", "ab", "--tokens", "40") for _ in range(2))
+    check(first == again and first[0] == 0 and first[1].startswith("ab") and len(first[1]) >= 40,
+          f"the model goes on from a prompt: {first}, {again}")
+    check(world.ask("generate", "--prompt", "ab", "--tokens", "40", "--seed", "2") != first,
+          "another seed is another text")
     return summary
 
 
@@ -171,6 +176,31 @@ def drill(world, wan):
     print(json.dumps(faults))
 
 
+def look_closer(world):
+    """`top` and `describe`: what coordinator, servers and status files say, in one."""
+    top = world.answer("top", "--once")
+    check([s["answers"] and s["server"] for s in top["shards"]] == ["s0", "s1"], f"{top['shards']}")
+    check(top["run"]["live"] == 3 and top["run"]["phase"] == "running"
+          and top["run"]["budget_tokens"] == 1800000, f"{top['run']}")
+    check(sorted(r["region"] for r in top["regions"]) == ["america", "asia", "europe"]
+          and all(r["loss"] > 0 and r["sent_bytes"] > 0 for r in top["regions"]),
+          f"{top['regions']}")
+    code, said, complaint = world.ask("top", "--once")
+    check(code == 0 and "\033" not in said and "1800000 tokens" in said
+          and len(said.splitlines()) == 11, f"{code}: {said}{complaint}")
+    worker = world.answer("describe", "worker", "asia/asia-0")
+    check(worker["state"] == "training" and worker["units"]["leased"] > 0
+          and len(worker["leased_units"]) > 0, f"{worker}")
+    region = world.answer("describe", "region", "europe")
+    check(region["workers"] == ["europe-0"] and sum(region["units"].values()) > 0, f"{region}")
+    shard = world.answer("describe", "shard", "1")
+    check(shard["server"] == "s1" and shard["answers"] and shard["parameters"] > 0, f"{shard}")
+    run = world.answer("describe", "run")
+    check(run["shards"] == [0, 1] and run["draining"] is False, f"{run}")
+    code, _, complaint = world.ask("describe", "region", "atlantis")
+    check(code == 3 and "there are:" in complaint and "asia" in complaint, f"{code}: {complaint}")
+
+
 def operator(world, wan):
     """What an operator asks of a run, from outside its regions, is answered."""
     up = world.up(*([] if wan else ["--no-wan"]))
@@ -189,6 +219,7 @@ def operator(world, wan):
                          and row["expires_s"] > 0 and row["age_s"] >= 0 for row in leases),
           f"{leases}")
 
+    look_closer(world)
     check(world.answer("drain", "run", "--wait")["complete"], "the run drains")
     credited = world.answer("get", "leases", "--totals")["totals"]["credited_tokens"]
     check(world.answer("drain", "run", "--undo")["live"] == 3, "three go on")
