@@ -1,4 +1,6 @@
-// The plan's bytes: version u16 (1), the fields of struct lh_plan in order, lists with a u32 count.
+// The plan's bytes: version u16, the fields of struct lh_plan in order, lists with a u32 count.
+// Version 1 ends before `optimizer` and means sparse SGD; version 2 has the rest and is written for
+// any other optimizer, so that every plan has one form.
 #include "common/plan.h"
 
 #include <math.h>
@@ -6,7 +8,7 @@
 
 void lh_plan_write(const struct lh_plan *p, struct lh_buf *out)
 {
-    lh_put_u16(out, 1);
+    lh_put_u16(out, p->optimizer == LH_OPT_SGD ? 1 : 2);
     lh_put_u64(out, p->number);
     lh_put_u8(out, p->phase);
     lh_put_u8(out, p->mode);
@@ -18,6 +20,21 @@ void lh_plan_write(const struct lh_plan *p, struct lh_buf *out)
     for (uint32_t i = 0; i < p->live; i++) lh_put_u64(out, p->worker[i]);
     lh_put_u32(out, p->ends);
     for (uint32_t i = 0; i < p->ends; i++) lh_put_u64(out, p->end[i]);
+    if (p->optimizer == LH_OPT_SGD) return;
+    lh_put_u8(out, p->optimizer);
+    lh_put_f32(out, p->momentum);
+    lh_put_u32(out, p->outer_every);
+    lh_put_f32(out, p->effective_step_max);
+}
+
+static bool parse_optimizer(struct lh_cursor *c, struct lh_plan *p)
+{
+    p->optimizer = lh_get_u8(c);
+    p->momentum = lh_get_f32(c);
+    p->outer_every = lh_get_u32(c);
+    p->effective_step_max = lh_get_f32(c);
+    return p->optimizer > LH_OPT_SGD && p->optimizer <= LH_OPT_BUFFERED && p->momentum >= 0 &&
+           p->momentum < 1 && p->effective_step_max >= 0 && isfinite(p->effective_step_max);
 }
 
 lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *p)
@@ -33,14 +50,16 @@ lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *p)
     p->damping = lh_get_f32(&c);
     p->staleness_per_live = lh_get_u32(&c);
     p->live = lh_get_u32(&c);
-    bool ok = !c.failed && version == 1 && p->phase <= LH_PHASE_END && p->mode <= LH_MODE_BSP &&
-              p->weighting <= LH_WEIGHT_TOKENS && isfinite(p->eta) && isfinite(p->damping) &&
-              p->live <= LH_WORKERS_MAX;
+    bool ok = !c.failed && version >= 1 && version <= 2 && p->phase <= LH_PHASE_END &&
+              p->mode <= LH_MODE_BSP && p->weighting <= LH_WEIGHT_TOKENS && isfinite(p->eta) &&
+              isfinite(p->damping) && p->live <= LH_WORKERS_MAX;
     if (!ok) return lh_fail(LH_ERR_MALFORMED, "a plan that this build can't read");
     for (uint32_t i = 0; i < p->live; i++) p->worker[i] = lh_get_u64(&c);
     p->ends = lh_get_u32(&c);
     if (p->ends > LH_SHARDS_MAX) return lh_fail(LH_ERR_MALFORMED, "a plan with %u ends", p->ends);
     for (uint32_t i = 0; i < p->ends; i++) p->end[i] = lh_get_u64(&c);
+    if (version == 2 && !parse_optimizer(&c, p))
+        return lh_fail(LH_ERR_MALFORMED, "a plan with an optimizer that this build can't read");
     if (c.failed || lh_left(&c)) return lh_fail(LH_ERR_MALFORMED, "a plan of the wrong length");
     return LH_OK;
 }

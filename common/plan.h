@@ -16,6 +16,8 @@ enum lh_phase {
     LH_PHASE_END = 4,   // `end` names the version vector at which the run ends
 };
 enum lh_mode { LH_MODE_ASYNC = 0, LH_MODE_BSP = 1 };
+// How admitted pushes move the parameters (kernels/outer.h).
+enum lh_optimizer { LH_OPT_SGD = 0, LH_OPT_DELAYED_NESTEROV = 1, LH_OPT_BUFFERED = 2 };
 enum lh_weighting { LH_WEIGHT_EQUAL = 0, LH_WEIGHT_TOKENS = 1 };
 
 struct lh_plan {
@@ -28,7 +30,19 @@ struct lh_plan {
     uint64_t worker[LH_WORKERS_MAX]; // the live ones, ascending
     uint32_t ends;
     uint64_t end[LH_SHARDS_MAX]; // phase END: version of each shard's END record
+    // All 0 with LH_OPT_SGD, which keeps no state.
+    uint8_t optimizer;        // enum lh_optimizer
+    float momentum;           // mu, from 0 to below 1
+    uint32_t outer_every;     // admitted pushes between two outer steps; 0: `live` of them
+    float effective_step_max; // bound of eta / (1 - mu * rho); 0: none
 };
+
+// Admitted pushes between two outer steps, at least 1.
+static inline uint32_t lh_plan_outer_every(const struct lh_plan *p)
+{
+    uint32_t n = p->outer_every ? p->outer_every : p->live;
+    return n ? n : 1;
+}
 
 void lh_plan_write(const struct lh_plan *p, struct lh_buf *out);
 LH_MUST lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *out);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/manifest.h"
+#include "kernels/outer.h"
 
 static double clamp(double v, double low, double high)
 {
@@ -97,7 +98,7 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
     }
     // fp32 copies. Server: parameters, one checkpoint in the making. Worker: parameters, gradient,
     // two moments, base, residual, delta in the cut, one snapshot; a gradient more per further
-    // rank.
+    // rank. Both keep the outer optimizer's state.
     double share = largest_server(t) * values * 4,
            every = (double)t->server_base->checkpoint_every_versions;
     out->log_bytes = out->rounds * t->workers * out->payload_bytes;
@@ -105,9 +106,10 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
     out->server_disk_bytes = share * (double)t->server_base->checkpoint_keep +
                              tail * out->payload_bytes * largest_server(t) +
                              2 * (double)t->server_base->wal_segment_bytes;
-    out->server_memory_bytes = 2 * share;
+    double outer = 1 + lk_outer_bytes_per_value((uint8_t)t->server_base->optimizer) / 4.0;
+    out->server_memory_bytes = 2 * outer * share;
     out->worker_disk_bytes = 6 * values * 4;
-    out->worker_memory_bytes = (7 + ranks) * values * 4;
+    out->worker_memory_bytes = (6 + outer + ranks) * values * 4;
 }
 
 // ---------------------------------------------------------------- print

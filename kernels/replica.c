@@ -24,6 +24,7 @@ void lk_replica_free(struct lk_replica *r)
 {
     lh_ledger_free(&r->ledger);
     lh_buf_free(&r->plain);
+    lk_outer_free(&r->outer);
     free(r->theta);
     memset(r, 0, sizeof *r);
 }
@@ -91,7 +92,8 @@ lh_err lk_replica_apply_plain(struct lk_replica *r, const struct lh_record *reco
     LH_TRY(lh_frame_parse(record->body, &f, &parts));
     LH_TRY(lk_frame_codec(&f, &codec));
     LH_TRY(lh_ledger_apply(&r->ledger, record));
-    lh_err err = lk_fold(&codec, r->layout, plain, record->scale, r->theta);
+    lh_err err = lk_outer_fold(&r->outer, &r->ledger.plan, &codec, r->layout, plain, record->scale,
+                               r->theta);
     LH_ASSERT(err == LH_OK); // the payload was checked: a failure here would tear the replica
     return LH_OK;
 }
@@ -110,9 +112,23 @@ static lh_err check_digest(const struct lk_replica *r, const struct lh_record *r
                    r->ledger.shard, (unsigned long long)r->ledger.version);
 }
 
+// The new plan's optimizer gets its room first: a record that can't be applied changes nothing.
+static lh_err apply_plan(struct lk_replica *r, const struct lh_record *record)
+{
+    struct lh_plan *plan = malloc(sizeof *plan);
+    if (!plan) return LH_ERR_NO_MEMORY;
+    lh_err err = lh_plan_parse(record->body, plan);
+    if (!err) err = lk_outer_reserve(&r->outer, plan, r->layout->values);
+    if (!err) err = lh_ledger_apply(&r->ledger, record);
+    if (!err) lk_outer_plan(&r->outer, plan, r->theta);
+    free(plan);
+    return err;
+}
+
 lh_err lk_replica_apply(struct lk_replica *r, const struct lh_record *record)
 {
     LH_TRY(check_digest(r, record));
+    if (record->kind == LH_PLAN) return apply_plan(r, record);
     if (record->kind != LH_ADMIT) return lh_ledger_apply(&r->ledger, record);
     struct lh_span plain;
     struct lk_payload_info info;
@@ -121,17 +137,28 @@ lh_err lk_replica_apply(struct lk_replica *r, const struct lh_record *record)
     return lk_replica_apply_plain(r, record, plain);
 }
 
-struct lh_hash lk_replica_digest(const struct lk_replica *r)
+// The digests of an array's ranges of 4 MiB, in order.
+static void put_ranges(struct lh_buf *out, const float *values, uint64_t count)
 {
-    struct lh_buf all = lh_buf(SIZE_MAX);
-    lh_ledger_write(&r->ledger, &all);
-    const uint8_t *bytes = (const uint8_t *)r->theta;
-    size_t total = r->layout->values * sizeof(float);
+    const uint8_t *bytes = (const uint8_t *)values;
+    size_t total = count * sizeof *values;
     for (size_t at = 0; at < total; at += DIGEST_RANGE) {
         size_t n = total - at < DIGEST_RANGE ? total - at : DIGEST_RANGE;
         struct lh_span part = lh_span(bytes + at, n);
         struct lh_hash h = lh_hash_of((struct lh_span){0}, &part, 1);
-        lh_put(&all, h.b, LH_HASH_BYTES);
+        lh_put(out, h.b, LH_HASH_BYTES);
+    }
+}
+
+struct lh_hash lk_replica_digest(const struct lk_replica *r)
+{
+    struct lh_buf all = lh_buf(SIZE_MAX);
+    lh_ledger_write(&r->ledger, &all);
+    put_ranges(&all, r->theta, r->layout->values);
+    if (r->outer.kind != LH_OPT_SGD) {
+        lk_outer_write_head(&r->outer, &all);
+        put_ranges(&all, r->outer.u, r->outer.values);
+        put_ranges(&all, r->outer.m, r->outer.values);
     }
     LH_ASSERT(lh_buf_err(&all) == LH_OK);
     struct lh_span whole = lh_buf_span(&all);
@@ -142,7 +169,7 @@ struct lh_hash lk_replica_digest(const struct lk_replica *r)
 
 size_t lk_replica_bytes_max(const struct lh_shard_layout *layout)
 {
-    return layout->values * sizeof(float) + LH_WORKERS_MAX * 256u + LH_UNITS_MAX / 8u +
+    return 3 * layout->values * sizeof(float) + LH_WORKERS_MAX * 256u + LH_UNITS_MAX / 8u +
            LH_SHARDS_MAX * 8u + LH_WORKERS_MAX * 8u + 4096;
 }
 
@@ -151,26 +178,42 @@ lh_err lk_replica_save(const struct lk_replica *r, struct lh_buf *out)
     lh_ledger_write(&r->ledger, out);
     lh_put_u64(out, r->layout->values);
     lh_put(out, r->theta, r->layout->values * sizeof(float)); // little endian, as is the machine
+    lk_outer_write(&r->outer, out);
     return lh_buf_err(out);
+}
+
+// The outer optimizer that the ledger's plan names, with its state.
+static lh_err read_outer(struct lk_outer *o, const struct lh_ledger *l, uint64_t values,
+                         struct lh_cursor *c)
+{
+    LH_TRY(lk_outer_reserve(o, &l->plan, values));
+    lk_outer_plan(o, &l->plan, NULL); // nothing is held yet: only the kind is set
+    return lk_outer_read(o, c);
 }
 
 lh_err lk_replica_load(struct lk_replica *r, struct lh_span bytes)
 {
     struct lh_cursor c = lh_cursor(bytes);
     struct lh_ledger ledger = {.shard = r->ledger.shard, .shards = r->ledger.shards};
+    struct lk_outer outer = {0};
     lh_err err;
-    LH_TRY_TO(out_ledger, err, lh_ledger_read(&ledger, &c));
+    LH_TRY_TO(out, err, lh_ledger_read(&ledger, &c));
     uint64_t values = lh_get_u64(&c);
-    if (c.failed || values != r->layout->values || lh_left(&c) != values * sizeof(float)) {
+    struct lh_span theta = lh_get(&c, r->layout->values * sizeof(float));
+    if (c.failed || values != r->layout->values) {
         err = lh_fail(LH_ERR_MALFORMED, "fold state of %llu values for a shard of %llu",
                       (unsigned long long)values, (unsigned long long)r->layout->values);
-        goto out_ledger;
+        goto out;
     }
-    lh_get_into(&c, r->theta, values * sizeof(float));
+    LH_TRY_TO(out, err, read_outer(&outer, &ledger, values, &c));
+    memcpy(r->theta, theta.data, theta.len);
     lh_ledger_free(&r->ledger);
     r->ledger = ledger;
+    lk_outer_free(&r->outer);
+    r->outer = outer;
     return LH_OK;
-out_ledger:
+out:
+    lk_outer_free(&outer);
     lh_ledger_free(&ledger);
     return err;
 }

@@ -1,8 +1,8 @@
 // A replica: ledger and parameters of one shard, folded record by record. Servers and workers run
 // the same code, so equal logs give equal bytes.
 //
-// A record changes the replica completely or not at all. Memory: 4 bytes a parameter and the
-// ledger; one scratch payload at a time.
+// A record changes the replica completely or not at all. Memory: 4 bytes a parameter, what the
+// outer optimizer keeps (none by default, outer.h) and the ledger; one scratch payload at a time.
 #ifndef LK_REPLICA_H
 #define LK_REPLICA_H
 
@@ -10,12 +10,14 @@
 #include "common/manifest.h"
 #include "common/seal.h"
 #include "kernels/codec.h"
+#include "kernels/outer.h"
 
 struct lk_replica {
     struct lh_ledger ledger;
     const struct lh_shard_layout *layout; // borrows
     struct lh_keyring *keys;              // borrows
     float *theta;                         // layout->values of them
+    struct lk_outer outer;                // the optimizer that the log's plan names, its state
     struct lh_buf plain;                  // scratch of the last opened payload
     uint8_t job[LH_JOB];
     struct lh_hash manifest;
@@ -39,12 +41,12 @@ LH_MUST lh_err lk_replica_apply(struct lk_replica *r, const struct lh_record *re
 LH_MUST lh_err lk_replica_apply_plain(struct lk_replica *r, const struct lh_record *record,
                                       struct lh_span plain);
 
-// Digest of the fold state: BLAKE2b-256 of the ledger's bytes and of the digests of the parameters,
-// one per 4 MiB range in order.
+// Digest of the fold state: BLAKE2b-256 of the ledger's bytes, of the digests of the parameters,
+// one per 4 MiB range in order, and of the outer optimizer's state likewise, where it has one.
 struct lh_hash lk_replica_digest(const struct lk_replica *r);
 
-// The exact state as bytes: ledger, then parameters as fp32; and back. load() leaves the replica as
-// it was when it fails.
+// The exact state as bytes: ledger, parameters as fp32, the outer optimizer's state; and back.
+// load() leaves the replica as it was when it fails.
 LH_MUST lh_err lk_replica_save(const struct lk_replica *r, struct lh_buf *out);
 LH_MUST lh_err lk_replica_load(struct lk_replica *r, struct lh_span bytes);
 size_t lk_replica_bytes_max(const struct lh_shard_layout *layout); // of a saved state

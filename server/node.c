@@ -118,7 +118,11 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
                  .weighting = (uint8_t)s->weighting,
                  .eta = s->eta > 0 ? (float)s->eta : 1,
                  .damping = (float)s->damping,
-                 .staleness_per_live = (uint32_t)s->staleness_max_per_worker},
+                 .staleness_per_live = (uint32_t)s->staleness_max_per_worker,
+                 .optimizer = (uint8_t)s->optimizer,
+                 .momentum = (float)ps_momentum(s),
+                 .outer_every = (uint32_t)s->outer_every,
+                 .effective_step_max = s->optimizer ? (float)s->effective_step_max : 0},
         .fatal = lh_program_fatal,
         .fatal_arg = p,
     };

@@ -166,6 +166,18 @@ static void final_digest(struct ps_shard *s, char hex[2 * LH_HASH_BYTES + 1])
     lh_hash_hex(&s->final_digest, hex);
 }
 
+static json_t *optimizer_status(const struct lk_outer *o)
+{
+    json_t *out = json_pack("{s:s}", "name", lk_outer_name(o->kind));
+    if (!out || o->kind == LH_OPT_SGD) return out;
+    json_t *state =
+        json_pack("{s:I s:I s:f s:f}", "steps", (json_int_t)o->steps, "pending",
+                  (json_int_t)o->pending, "rho", o->rho, "momentum", (double)o->momentum);
+    json_object_update(out, state);
+    json_decref(state);
+    return out;
+}
+
 static json_t *shard_status(struct ps_shard *s)
 {
     const struct lh_ledger *l = &s->replica.ledger;
@@ -174,13 +186,14 @@ static json_t *shard_status(struct ps_shard *s)
     final_digest(s, digest);
     uint32_t live = l->plan.live ? l->plan.live : 1;
     return json_pack(
-        "{s:i s:I s:I s:s s:s s:I s:I s:I s:I s:I s:s s:i s:i s:{s:I s:I s:I s:I}}", "shard",
+        "{s:i s:I s:I s:s s:s s:I s:I s:I s:I s:I s:s s:i s:i s:o s:{s:I s:I s:I s:I}}", "shard",
         (int)s->id, "version", (json_int_t)l->version, "epoch", (json_int_t)l->epoch, "digest",
         digest, "chain", chain, "parameters", (json_int_t)s->replica.layout->values, "admitted",
         (json_int_t)l->admitted, "refused", (json_int_t)l->refused, "tokens", (json_int_t)l->tokens,
         "credited", (json_int_t)l->credited, "phase", lh_phase_name(l->plan.phase), "followers",
-        (int)s->follower_count, "live", (int)live, "staleness", "p50", (json_int_t)quantile(s, 0.5),
-        "p99", (json_int_t)quantile(s, 0.99), "max", (json_int_t)quantile(s, 1), "bound",
+        (int)s->follower_count, "live", (int)live, "optimizer", optimizer_status(&s->replica.outer),
+        "staleness", "p50", (json_int_t)quantile(s, 0.5), "p99", (json_int_t)quantile(s, 0.99),
+        "max", (json_int_t)quantile(s, 1), "bound",
         (json_int_t)((uint64_t)l->plan.staleness_per_live * live));
 }
 

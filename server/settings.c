@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/identity.h"
+#include "common/plan.h"
 
 #define T struct ps_settings
 #define GIB 1073741824.0
@@ -34,6 +35,17 @@ static const struct lh_config_row rows[] = {
         "Regions count equally, or by the tokens they trained"),
     LH_CONFIG_ROW_FLOAT(T, "update.norm_gate", norm_gate, "10", 0, 1e6, NULL, "off=0",
         "A push whose norm is over this times the median of the last 64 admitted is clipped to it"),
+    LH_CONFIG_ROW_ENUM(T, "update.optimizer", optimizer, "sgd", "sgd|delayed-nesterov|buffered",
+        "Outer optimizer: plain steps as pushes arrive; these and momentum after every few pushes, "
+        "for dense pushes at large H; or nothing until every few pushes. The last two keep 8 bytes "
+        "a parameter on servers and workers"),
+    LH_CONFIG_ROW_FLOAT(T, "update.momentum", momentum, "auto", 0, 0.99, NULL, "auto=-1",
+        "Momentum of the outer optimizer; auto: 0.6 with delayed-nesterov, else 0"),
+    LH_CONFIG_ROW_INT(T, "update.outer_every", outer_every, "live", 0, 1e6, "pushes", "live=0",
+        "Admitted pushes of a shard between two outer steps; live: one of each live worker"),
+    LH_CONFIG_ROW_FLOAT(T, "update.effective_step_max", effective_step_max, "1.5", 0, 100, NULL,
+        "off=0", "Momentum is lowered where eta / (1 - momentum * rho) would pass this, rho being "
+        "the cosine of successive outer updates"),
 
     LH_CONFIG_ROW_SIZE(T, "wal.segment_bytes", wal_segment_bytes, "64 MiB", 64 * 1024.0, 4 * GIB,
         "Size of a segment file of the log, allocated ahead"),
@@ -116,6 +128,28 @@ static LH_MUST lh_err check_shards(const struct lh_ints *shards)
     return LH_OK;
 }
 
+static LH_MUST lh_err check_optimizer(const struct ps_settings *s)
+{
+    double bound = s->effective_step_max;
+    if (s->optimizer == LH_OPT_SGD && (s->momentum > 0 || s->outer_every > 0))
+        return lh_fail(LH_ERR_CONFIG,
+                       "update.%s needs update.optimizer: delayed-nesterov or buffered; sgd has "
+                       "none",
+                       s->momentum > 0 ? "momentum" : "outer_every");
+    if (ps_momentum(s) > 0 && bound > 0 && s->eta > bound)
+        return lh_fail(LH_ERR_CONFIG,
+                       "update.eta (%g) is above update.effective_step_max (%g), which no momentum "
+                       "can keep; lower the one, or raise the other (0: off)",
+                       s->eta, bound);
+    return LH_OK;
+}
+
+double ps_momentum(const struct ps_settings *s)
+{
+    if (s->momentum >= 0) return s->momentum;
+    return s->optimizer == LH_OPT_DELAYED_NESTEROV ? 0.6 : 0;
+}
+
 static LH_MUST lh_err check_coordinator(const struct ps_settings *s)
 {
     LH_TRY(lh_setting_needed("coordinator.units", s->coordinator.units, "a coordinator"));
@@ -130,6 +164,7 @@ static lh_err check(const void *settings)
     const struct ps_settings *s = settings;
     LH_TRY(lh_node_check(&s->node));
     LH_TRY(lh_address_check("listen", s->listen, true));
+    LH_TRY(check_optimizer(s));
     if (s->advertise[0]) LH_TRY(lh_address_check("advertise", s->advertise, false));
     if (ps_is_coordinator(s)) LH_TRY(check_coordinator(s));
     if (!ps_is_shard(s)) return LH_OK;

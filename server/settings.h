@@ -20,6 +20,10 @@ struct ps_settings {
     int mode;      // enum lh_mode: 0 async, 1 bsp
     int weighting; // enum lh_weighting: 0 equal, 1 tokens
     double norm_gate;
+    int optimizer;   // enum lh_optimizer
+    double momentum; // -1: auto
+    int64_t outer_every;
+    double effective_step_max;
 
     int64_t wal_segment_bytes;
     int64_t checkpoint_every_versions, checkpoint_keep, digest_every_versions;
@@ -44,6 +48,7 @@ static inline bool ps_is_coordinator(const struct ps_settings *s)
 {
     return s->role != PS_ROLE_SHARD;
 }
+double ps_momentum(const struct ps_settings *s); // what `auto` means
 // Local steps that coordinator.plan_h ("asia=8,europe=4") gives a region; 0: it says nothing.
 int64_t ps_settings_h(const struct ps_settings *s, const char *region);
 

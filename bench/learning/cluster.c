@@ -198,8 +198,14 @@ static lh_err start_coordinator(struct node *n)
                               .fatal_arg = n};
     memcpy(conf.job, JOB, LH_JOB);
     float eta = c->arm->eta > 0 ? c->arm->eta : c->codec.density < 0.1f ? 1.4f : 1;
-    conf.plan = (struct lh_plan){
-        .eta = eta, .damping = 0.5f, .staleness_per_live = 4, .mode = c->arm->mode};
+    conf.plan = (struct lh_plan){.eta = eta,
+                                 .damping = 0.5f,
+                                 .staleness_per_live = 4,
+                                 .mode = c->arm->mode,
+                                 .optimizer = c->arm->optimizer,
+                                 .momentum = c->arm->momentum,
+                                 .outer_every = c->arm->every,
+                                 .effective_step_max = c->arm->bound};
     return ps_coordinator_start(&conf, &n->coordinator);
 }
 
@@ -271,7 +277,7 @@ static lh_err start_worker(struct node *n)
                            .rate_arg = &c->schedule,
                            .queue_units = WINDOW + PREFETCH,
                            .window_units = WINDOW,
-                           .snapshot_rounds = 64,
+                           .snapshot_rounds = 8,
                            .durable_every = 50,
                            .lease_ns = LH_SECOND,
                            .retry_base_ns = 200 * LH_MS,

@@ -31,7 +31,11 @@ struct learn_arm {
     const char *codec;
     float density; // 0: 30 / rounds, from 1/256 to 1/6 (DESIGN 6)
     float kappa;
-    float eta; // 0: DESIGN 6's rule
+    float eta;         // 0: DESIGN 6's rule
+    uint8_t optimizer; // enum lh_optimizer
+    float momentum;
+    uint32_t every; // admitted pushes between outer steps; 0: the live workers
+    float bound;    // of the effective step, 0: no guard
 };
 const struct learn_arm *learn_arm_find(const char *name); // NULL: none
 extern const struct learn_arm learn_arms[];

@@ -37,6 +37,10 @@ lh_err ps_co_load_plan(struct ps_coordinator *c)
         c->plan.eta = c->conf.plan.eta;
         c->plan.damping = c->conf.plan.damping;
         c->plan.staleness_per_live = c->conf.plan.staleness_per_live;
+        c->plan.optimizer = c->conf.plan.optimizer;
+        c->plan.momentum = c->conf.plan.momentum;
+        c->plan.outer_every = c->conf.plan.outer_every;
+        c->plan.effective_step_max = c->conf.plan.effective_step_max;
     }
     free(stored);
     return err;

@@ -294,6 +294,13 @@ int main(int argc, char **argv)
     lh_fence_write(11, (struct lh_incarnation){1ull << 32, 5}, &fence);
     put(&o, "plan", "ended", none(), lh_buf_span(&plan));
     put(&o, "plan", "a-byte-left-over", none(), lh_span(plan.data, plan.len - 1));
+    p.optimizer = LH_OPT_DELAYED_NESTEROV;
+    p.momentum = 0.6f;
+    p.effective_step_max = 1.5f;
+    struct lh_buf nesterov = lh_buf(4096);
+    lh_plan_write(&p, &nesterov);
+    put(&o, "plan", "delayed-nesterov", none(), lh_buf_span(&nesterov));
+    lh_buf_free(&nesterov);
     frames(&o, &frame);
     records(&o, lh_buf_span(&frame), lh_buf_span(&plan), lh_buf_span(&fence));
     ledgers(&o, lh_buf_span(&plan), lh_buf_span(&fence));

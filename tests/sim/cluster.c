@@ -145,6 +145,20 @@ static lh_err initial(void *arg, uint64_t first, uint64_t n, float *out)
 
 // ---------------------------------------------------------------- lives
 
+// Half of the seeds fold with an optimizer that keeps state; its steps and its end are in the log.
+static void choose_optimizer(const struct sim *s, struct lh_plan *plan)
+{
+    static const uint8_t kind[] = {LH_OPT_SGD, LH_OPT_DELAYED_NESTEROV, LH_OPT_SGD,
+                                   LH_OPT_BUFFERED};
+    static const float momentum[] = {0.9f, 0.5f, 0};
+    uint64_t draw = s->conf.seed / 2; // apart from the codec
+    plan->optimizer = s->conf.optimizer < 0 ? kind[draw % 4] : (uint8_t)s->conf.optimizer;
+    if (plan->optimizer == LH_OPT_SGD) return;
+    plan->momentum = momentum[draw / 4 % 3];
+    plan->outer_every = (uint32_t)(draw / 12 % 3) * 3; // 0: one of each live worker
+    plan->effective_step_max = draw / 36 % 2 ? 1.5f : 0;
+}
+
 static lh_err start_coordinator(struct sim_node *n)
 {
     struct sim *s = n->sim;
@@ -168,6 +182,7 @@ static lh_err start_coordinator(struct sim_node *n)
                                  .damping = 0.5f,
                                  .staleness_per_live = s->conf.faults.refuse ? 1 : 4,
                                  .mode = (uint8_t)s->conf.mode};
+    choose_optimizer(s, &conf.plan);
     return ps_coordinator_start(&conf, &n->coordinator);
 }
 
@@ -459,6 +474,7 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->admitted += one->admitted;
     all->refused += one->refused;
     all->clipped += one->clipped;
+    all->outer_steps += one->outer_steps;
 }
 
 bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally)

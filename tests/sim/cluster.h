@@ -77,11 +77,13 @@ struct sim_conf {
     uint64_t seed;
     struct sim_faults faults;
     enum lh_mode mode;
+    int optimizer; // enum lh_optimizer; -1: drawn from the seed
     bool trace;
 };
 
 struct sim_tally { // what runs met, summed up by the caller
     uint64_t events, admitted, refused, clipped;
+    uint64_t outer_steps; // of optimizers that keep state
 };
 
 struct sim {

@@ -161,6 +161,7 @@ static void judge_shard(struct sim *s, uint32_t shard)
     }
     read_log(&f);
     if (!s->bad[0]) judge_mass(&f, shard);
+    s->met.outer_steps += own.outer.steps;
     struct lk_replica *server = &f.node->server->shard[0]->replica;
     struct lh_hash mine = lk_replica_digest(&own), theirs = lk_replica_digest(server);
     if (!s->bad[0] && !lh_hash_equal(&mine, &theirs))

@@ -68,11 +68,17 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
             failed++;
         }
     }
-    printf("%llu seeds, %llu events, pushes %llu admitted (%llu clipped) %llu refused; "
-           "%llu violations, %.1f s\n",
+    printf("%llu seeds, %llu events, pushes %llu admitted (%llu clipped) %llu refused, "
+           "%llu outer steps; %llu violations, %.1f s\n",
            (unsigned long long)seeds, (unsigned long long)met.events,
            (unsigned long long)met.admitted, (unsigned long long)met.clipped,
-           (unsigned long long)met.refused, (unsigned long long)failed, seconds() - start);
+           (unsigned long long)met.refused, (unsigned long long)met.outer_steps,
+           (unsigned long long)failed, seconds() - start);
+    bool steps = conf.optimizer != LH_OPT_SGD;
+    if (seeds >= 100 && steps && !met.outer_steps) {
+        printf("sim: no outer optimizer took a step in all these seeds\n");
+        failed++;
+    }
     bool blind = seeds >= 100 && (!met.admitted || !met.clipped);
     if (blind) printf("sim: no push was clipped in all these seeds: the norm gate was not tried\n");
     return failed || blind ? 1 : 0;
@@ -146,11 +152,11 @@ static int run_bugs(bool trace, uint64_t from, uint64_t seeds, const char *only)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"from", 1, NULL, 'f'},   {"seeds", 1, NULL, 'n'},
-                                            {"faults", 1, NULL, 'x'}, {"bsp", 0, NULL, 'b'},
-                                            {"trace", 0, NULL, 't'},  {"bugs", 2, NULL, 'p'},
-                                            {NULL, 0, NULL, 0}};
-    struct sim_conf conf = {0};
+    static const struct option options[] = {{"from", 1, NULL, 'f'},      {"seeds", 1, NULL, 'n'},
+                                            {"faults", 1, NULL, 'x'},    {"bsp", 0, NULL, 'b'},
+                                            {"trace", 0, NULL, 't'},     {"bugs", 2, NULL, 'p'},
+                                            {"optimizer", 1, NULL, 'o'}, {NULL, 0, NULL, 0}};
+    struct sim_conf conf = {.optimizer = -1};
     uint64_t from = 1, seeds = 100;
     bool planted = false;
     const char *only = NULL;
@@ -163,6 +169,12 @@ int main(int argc, char **argv)
             break;
         case 'b': conf.mode = LH_MODE_BSP; break;
         case 't': conf.trace = true; break;
+        case 'o':
+            conf.optimizer = LH_OPT_BUFFERED;
+            while (conf.optimizer >= 0 && strcmp(lk_outer_name((uint8_t)conf.optimizer), optarg))
+                conf.optimizer--;
+            if (conf.optimizer < 0) return 2;
+            break;
         case 'p':
             planted = true;
             only = optarg;

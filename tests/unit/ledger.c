@@ -538,6 +538,45 @@ static void a_plan_reads_back_and_nothing_else(void **state)
     lh_buf_free(&again);
 }
 
+static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
+{
+    (void)state;
+    struct lh_plan p = {.number = 1,
+                        .eta = 1,
+                        .live = 1,
+                        .worker = {W1},
+                        .optimizer = LH_OPT_BUFFERED,
+                        .momentum = 0.5f,
+                        .outer_every = 3,
+                        .effective_step_max = 1.5f},
+                   got;
+    struct lh_buf b = lh_buf(1 << 10), plain = lh_buf(1 << 10);
+    lh_plan_write(&p, &b);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    assert_int_equal(got.optimizer, LH_OPT_BUFFERED);
+    assert_true(got.momentum == 0.5f && got.effective_step_max == 1.5f);
+    assert_int_equal(lh_plan_outer_every(&got), 3);
+    p.outer_every = 0;
+    assert_int_equal(lh_plan_outer_every(&p), 1); // of the live
+    for (size_t n = 0; n < b.len; n++)
+        assert_int_equal(lh_plan_parse(lh_span(b.data, n), &got), LH_ERR_MALFORMED);
+    size_t at = b.len - 13; // the optimizer, then its three constants
+    static const uint8_t bad[] = {LH_OPT_SGD, LH_OPT_BUFFERED + 1};
+    for (size_t i = 0; i < LH_COUNT(bad); i++) {
+        b.data[at] = bad[i];
+        assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    }
+    b.data[at] = LH_OPT_BUFFERED;
+    b.data[at + 4] = 0x40; // a momentum above 1
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    p.optimizer = LH_OPT_SGD; // a plan of before there were optimizers
+    lh_plan_write(&p, &plain);
+    assert_int_equal(plain.len + 13, b.len);
+    assert_int_equal(plain.data[0], 1);
+    lh_buf_free(&b);
+    lh_buf_free(&plain);
+}
+
 #define WITH_LEDGER(test) cmocka_unit_test_setup_teardown(test, make_ledger, free_ledger)
 
 int main(void)
@@ -558,6 +597,7 @@ int main(void)
         WITH_LEDGER(a_part_of_a_ledger_or_anothers_is_refused),
         cmocka_unit_test(a_records_header_reads_back),
         cmocka_unit_test(a_plan_reads_back_and_nothing_else),
+        cmocka_unit_test(a_plans_optimizer_reads_back_and_sgd_has_one_form),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "common/check.h"
+#include "common/plan.h"
 #include "server/settings.h"
 
 static const char node[] =
@@ -57,6 +58,29 @@ static void good_files(void **state)
     assert_int_equal(finish(shard, both, NULL), LH_OK);
 }
 
+static void an_outer_optimizer_and_its_momentum(void **state)
+{
+    (void)state;
+    const char *const delayed[] = {"update.optimizer=delayed-nesterov", NULL};
+    const char *const buffered[] = {"update.optimizer=buffered", "update.eta=2", NULL};
+    const char *const hot[] = {"update.optimizer=buffered", "update.eta=2", "update.momentum=0.3",
+                               NULL};
+    const char *const off[] = {"update.optimizer=buffered", "update.eta=2", "update.momentum=0.3",
+                               "update.effective_step_max=off", NULL};
+    struct lh_config *c;
+    assert_int_equal(finish(shard, delayed, &c), LH_OK);
+    const struct ps_settings *s = lh_config_settings(c);
+    assert_int_equal(s->optimizer, LH_OPT_DELAYED_NESTEROV);
+    assert_true(ps_momentum(s) == 0.6 && s->outer_every == 0 && s->effective_step_max == 1.5);
+    lh_config_destroy(c);
+    assert_int_equal(finish(shard, buffered, &c), LH_OK);
+    assert_true(ps_momentum(lh_config_settings(c)) == 0);
+    lh_config_destroy(c);
+    assert_int_equal(finish(shard, hot, NULL), LH_ERR_CONFIG);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "update.effective_step_max (1.5)"));
+    assert_int_equal(finish(shard, off, NULL), LH_OK);
+}
+
 static void refused_together(void **state)
 {
     (void)state;
@@ -83,6 +107,8 @@ static void refused_together(void **state)
         {coordinator, "coordinator.plan_h=asia", "coordinator.plan_h: \"asia\" is not valid"},
         {coordinator, "coordinator.plan_h=asia=8,eu=0", "coordinator.plan_h"},
         {coordinator, "coordinator.plan_h=asia=8,=4", "coordinator.plan_h"},
+        {shard, "update.momentum=0.5", "update.momentum needs update.optimizer"},
+        {shard, "update.outer_every=3", "update.outer_every needs update.optimizer"},
     };
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         const char *const set[] = {row[i].set, NULL};
@@ -145,6 +171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_files),
+        cmocka_unit_test(an_outer_optimizer_and_its_momentum),
         cmocka_unit_test(refused_together),
         cmocka_unit_test(ipv6_and_any_port),
         cmocka_unit_test(the_plan_of_named_regions),

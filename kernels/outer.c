@@ -1,0 +1,180 @@
+// The outer optimizers and their table. See outer.h.
+#include "kernels/outer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double RHO_KEPT = 0.9; // of the moving mean, a step
+
+struct kind {
+    const char *name;
+    bool u, m;      // the arrays it keeps
+    bool immediate; // a push moves theta when it arrives, not at the outer step
+};
+
+static const struct kind kinds[] = {
+    [LH_OPT_SGD] = {"sgd", false, false, true},
+    [LH_OPT_DELAYED_NESTEROV] = {"delayed-nesterov", true, true, true},
+    [LH_OPT_BUFFERED] = {"buffered", true, true, false},
+};
+
+const char *lk_outer_name(uint8_t kind)
+{
+    return kind < LH_COUNT(kinds) ? kinds[kind].name : "unknown";
+}
+
+unsigned lk_outer_bytes_per_value(uint8_t kind)
+{
+    return kind < LH_COUNT(kinds) ? 4u * (unsigned)(kinds[kind].u + kinds[kind].m) : 0;
+}
+
+void lk_outer_free(struct lk_outer *o)
+{
+    free(o->u);
+    free(o->m);
+    *o = (struct lk_outer){0};
+}
+
+static lh_err reserve(float **array, bool wanted, uint64_t values)
+{
+    if (!wanted || *array) return LH_OK;
+    *array = calloc(values, sizeof **array);
+    return *array ? LH_OK : LH_ERR_NO_MEMORY;
+}
+
+lh_err lk_outer_reserve(struct lk_outer *o, const struct lh_plan *plan, uint64_t values)
+{
+    const struct kind *k = &kinds[plan->optimizer];
+    o->values = values;
+    LH_TRY(reserve(&o->u, k->u, values));
+    return reserve(&o->m, k->m, values);
+}
+
+// ---------------------------------------------------------------- the outer step
+
+// Cosine of u and m; 0 when one of them is nothing.
+static double cosine(const struct lk_outer *o)
+{
+    double um = 0, uu = 0, mm = 0;
+    for (uint64_t i = 0; i < o->values; i++) {
+        double u = (double)o->u[i], m = (double)o->m[i];
+        um += u * m;
+        uu += u * u;
+        mm += m * m;
+    }
+    return uu > 0 && mm > 0 ? um / sqrt(uu) / sqrt(mm) : 0;
+}
+
+// mu for this step: the plan's, or less where the effective step would pass its bound.
+static float guarded(struct lk_outer *o, const struct lh_plan *plan)
+{
+    double bound = (double)plan->effective_step_max, eta = (double)plan->eta;
+    double mu = (double)plan->momentum;
+    if (bound <= 0 || mu <= 0) return plan->momentum;
+    if (o->steps) { // the first step has no update before it
+        double c = cosine(o);
+        o->rho = o->cosines++ ? RHO_KEPT * o->rho + (1 - RHO_KEPT) * c : c;
+    }
+    double rho = o->rho > 0 ? o->rho : 0;
+    if (mu * rho <= 1 - eta / bound) return plan->momentum;
+    double most = eta < bound ? (1 - eta / bound) / rho : 0;
+    return (float)(most < mu ? most : mu);
+}
+
+static void outer_step(struct lk_outer *o, const struct lh_plan *plan, float *theta)
+{
+    float mu = guarded(o, plan);
+    bool immediate = kinds[o->kind].immediate;
+    for (uint64_t i = 0; i < o->values; i++) {
+        float u = o->u[i], m = mu * o->m[i] + u, ahead = mu * m;
+        o->m[i] = m;
+        theta[i] -= immediate ? ahead : u + ahead;
+        o->u[i] = 0;
+    }
+    o->momentum = mu;
+    o->pending = 0;
+    o->steps++;
+}
+
+// Applies what is held, without momentum: nothing that was admitted is lost.
+static void flush(struct lk_outer *o, float *theta)
+{
+    for (uint64_t i = 0; o->u && i < o->values; i++) {
+        if (!kinds[o->kind].immediate) theta[i] -= o->u[i];
+        o->u[i] = 0;
+    }
+    o->pending = 0;
+}
+
+void lk_outer_plan(struct lk_outer *o, const struct lh_plan *plan, float *theta)
+{
+    bool other = plan->optimizer != o->kind;
+    if (other || plan->phase >= LH_PHASE_CLOSE) flush(o, theta);
+    if (!other) return;
+    const struct kind *k = &kinds[plan->optimizer];
+    LH_ASSERT((!k->u || o->u) && (!k->m || o->m));
+    struct lk_outer fresh = {.kind = plan->optimizer, .values = o->values};
+    if (k->u)
+        fresh.u = o->u; // flushed: all 0
+    else
+        free(o->u);
+    if (k->m) {
+        fresh.m = o->m;
+        memset(fresh.m, 0, o->values * sizeof *fresh.m);
+    } else {
+        free(o->m);
+    }
+    *o = fresh;
+}
+
+lh_err lk_outer_fold(struct lk_outer *o, const struct lh_plan *plan, const struct lk_codec *codec,
+                     const struct lh_shard_layout *layout, struct lh_span payload, float scale,
+                     float *theta)
+{
+    const struct kind *k = &kinds[o->kind];
+    if (k->immediate) LH_TRY(lk_fold(codec, layout, payload, scale, theta));
+    if (!k->u) return LH_OK;
+    LH_TRY(lk_fold(codec, layout, payload, -scale, o->u)); // u += scale * q
+    if (++o->pending >= lh_plan_outer_every(plan)) outer_step(o, plan, theta);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- bytes
+
+void lk_outer_write_head(const struct lk_outer *o, struct lh_buf *out)
+{
+    if (o->kind == LH_OPT_SGD) return;
+    lh_put_u8(out, o->kind);
+    lh_put_u32(out, o->pending);
+    lh_put_u64(out, o->steps);
+    lh_put_u64(out, o->cosines);
+    lh_put_f64(out, o->rho);
+    lh_put_f32(out, o->momentum);
+}
+
+void lk_outer_write(const struct lk_outer *o, struct lh_buf *out)
+{
+    lk_outer_write_head(o, out);
+    if (kinds[o->kind].u) lh_put(out, o->u, o->values * sizeof *o->u);
+    if (kinds[o->kind].m) lh_put(out, o->m, o->values * sizeof *o->m);
+}
+
+lh_err lk_outer_read(struct lk_outer *o, struct lh_cursor *c)
+{
+    if (o->kind == LH_OPT_SGD)
+        return lh_left(c) ? lh_fail(LH_ERR_MALFORMED, "fold state with bytes left over") : LH_OK;
+    uint8_t kind = lh_get_u8(c);
+    o->pending = lh_get_u32(c);
+    o->steps = lh_get_u64(c);
+    o->cosines = lh_get_u64(c);
+    o->rho = lh_get_f64(c);
+    o->momentum = lh_get_f32(c);
+    uint64_t bytes = o->values * lk_outer_bytes_per_value(o->kind);
+    if (c->failed || kind != o->kind || !isfinite(o->rho) || lh_left(c) != bytes)
+        return lh_fail(LH_ERR_MALFORMED, "fold state: not the state of outer optimizer %s",
+                       lk_outer_name(o->kind));
+    if (kinds[o->kind].u) lh_get_into(c, o->u, o->values * sizeof *o->u);
+    if (kinds[o->kind].m) lh_get_into(c, o->m, o->values * sizeof *o->m);
+    return LH_OK;
+}

@@ -1,0 +1,60 @@
+// The outer optimizer: how the admitted pushes of a shard move its parameters (DESIGN 6).
+//
+// A part of the fold: its state is a pure function of the log, so every replica has the same bytes.
+// What time or chance decided is in the records: the scale of each push, the plan's constants.
+// fp32, one rounding per operation, each element by itself; the guard's sums in fp64 in index
+// order.
+//
+// g = scale * q of one push, scale = eta / live * weight, so `live` pushes make one whole step.
+// - sgd: theta -= g. No state, O(k) a push. The default: error feedback plays momentum's part.
+// - delayed-nesterov (Async Local-SGD, arXiv 2401.09135): theta -= g at once; u += g; after every
+//   N-th push m = mu*m + u, theta -= mu*m, u = 0. In BSP with N = live it is DiLoCo's synchronous
+//   Nesterov; with N = 1 naive Nesterov under asynchrony, which diverges. 8 bytes a parameter.
+// - buffered (FedBuff): u += g; after every K-th push m = mu*m + u, theta -= u + mu*m, u = 0. What
+//   is held when the run closes is applied then. 8 bytes a parameter.
+//
+// The guard: momentum multiplies a step whose direction lasts, by 1 / (1 - mu*rho), rho being the
+// cosine of successive merged updates. When eta / (1 - mu*rho) would pass the plan's bound, mu is
+// lowered to (1 - eta/bound) / rho for that step. rho is a moving mean (0.9) of the cosine of u and
+// m, which is the discounted sum of the updates before u: at least as large where the direction
+// lasts, and no further array.
+#ifndef LK_OUTER_H
+#define LK_OUTER_H
+
+#include "common/plan.h"
+#include "kernels/codec.h"
+
+struct lk_outer {
+    uint8_t kind;            // enum lh_optimizer
+    uint32_t pending;        // admitted pushes since the last outer step
+    uint64_t steps, cosines; // outer steps; how many of them gave rho a cosine
+    double rho;
+    float momentum;  // that the last step was taken with, after the guard
+    uint64_t values; // of the shard
+    float *u, *m;    // `values` of them, NULL where the kind has none
+};
+
+// "sgd", "delayed-nesterov", "buffered"; "unknown" for what is no kind.
+const char *lk_outer_name(uint8_t kind);
+// Bytes of state a parameter, beyond theta.
+unsigned lk_outer_bytes_per_value(uint8_t kind);
+
+// Makes room for the plan's kind, before anything changes. LH_ERR_NO_MEMORY.
+LH_MUST lh_err lk_outer_reserve(struct lk_outer *o, const struct lh_plan *plan, uint64_t values);
+// A plan came into force: a change of kind applies what the old one holds and begins anew; so does
+// the phase CLOSE, after which no push comes. Needs lk_outer_reserve().
+void lk_outer_plan(struct lk_outer *o, const struct lh_plan *plan, float *theta);
+// One admitted push. The payload must have passed lk_payload_check().
+LH_MUST lh_err lk_outer_fold(struct lk_outer *o, const struct lh_plan *plan,
+                             const struct lk_codec *codec, const struct lh_shard_layout *layout,
+                             struct lh_span payload, float scale, float *theta);
+void lk_outer_free(struct lk_outer *o);
+
+// State as bytes, nothing for sgd: kind u8, pending u32, steps u64, cosines u64, rho f64, momentum
+// f32, then u and m where the kind has them. read() needs room by lk_outer_reserve(), takes all
+// that is left of `c`, and leaves `o` to be thrown away when it fails: LH_ERR_MALFORMED.
+void lk_outer_write_head(const struct lk_outer *o, struct lh_buf *out); // without the arrays
+void lk_outer_write(const struct lk_outer *o, struct lh_buf *out);
+LH_MUST lh_err lk_outer_read(struct lk_outer *o, struct lh_cursor *c);
+
+#endif
