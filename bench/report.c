@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,16 +12,43 @@
 
 #include "common/check.h"
 
-struct bench_report bench_start(const char *bench, int argc, char **argv)
+static void usage(const char *program, const struct bench_flag *flag)
+{
+    fprintf(stderr, "usage: %s [--json FILE]%s\n", program, flag && flag->name ? " [flags]" : "");
+    for (; flag && flag->name; flag++)
+        fprintf(stderr, "  --%s N   %s (%llu)\n", flag->name, flag->help,
+                (unsigned long long)flag->value);
+    exit(2);
+}
+
+static bool read_flag(struct bench_flag *flag, const char *name, const char *text)
+{
+    while (flag && flag->name && strcmp(flag->name, name)) flag++;
+    if (!flag || !flag->name || !*text || strspn(text, "0123456789") != strlen(text)) return false;
+    flag->value = strtoull(text, NULL, 10);
+    return true;
+}
+
+struct bench_report bench_start_with(const char *bench, int argc, char **argv,
+                                     struct bench_flag *flag)
 {
     struct bench_report r = {.bench = bench};
-    bool json = argc == 3 && !strcmp(argv[1], "--json");
-    if (argc != 1 && !json) {
-        fprintf(stderr, "usage: %s [--json FILE]\n", argv[0]);
-        exit(2);
+    double load[3] = {0};
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 == argc || strncmp(argv[i], "--", 2)) usage(argv[0], flag);
+        if (!strcmp(argv[i], "--json"))
+            r.json = argv[i + 1];
+        else if (!read_flag(flag, argv[i] + 2, argv[i + 1]))
+            usage(argv[0], flag);
     }
-    if (json) r.json = argv[2];
+    if (getloadavg(load, 3) == 3)
+        bench_condition(&r, "load average", "%.2f %.2f %.2f before", load[0], load[1], load[2]);
     return r;
+}
+
+struct bench_report bench_start(const char *bench, int argc, char **argv)
+{
+    return bench_start_with(bench, argc, argv, NULL);
 }
 
 void bench_condition(struct bench_report *r, const char *name, const char *format, ...)
@@ -89,7 +117,7 @@ static void print(const struct bench_report *r)
         printf("  %s: %s\n", r->conditions[i][0], r->conditions[i][1]);
     for (size_t i = 0; i < r->rows; i++) {
         const struct bench_row *x = &r->row[i];
-        printf("  %-28s %10.3f %-6s (", x->name, x->median, x->unit);
+        printf("  %-40s %10.3f %-6s (", x->name, x->median, x->unit);
         if (x->min <= x->max) printf("%.3f to %.3f, ", x->min, x->max);
         printf("n %zu)", x->n);
         if (x->against_value > 0)

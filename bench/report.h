@@ -4,6 +4,7 @@
 #define LH_BENCH_REPORT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { BENCH_ROWS_MAX = 512, BENCH_SAMPLES_MAX = 64 };
 
@@ -26,8 +27,17 @@ struct bench_report {
     size_t condition_count;
 };
 
-// Reads --json FILE; other arguments end the program with a usage line.
+// A flag of one bench: `--name NUMBER`, a whole number from 0 on.
+struct bench_flag {
+    const char *name, *help;
+    uint64_t value; // the default, until it is read
+};
+
+// Reads --json FILE and the bench's own flags (until one without a name; NULL: none); other
+// arguments end the program with a usage line. The load average of now becomes a condition.
 struct bench_report bench_start(const char *bench, int argc, char **argv);
+struct bench_report bench_start_with(const char *bench, int argc, char **argv,
+                                     struct bench_flag *flag);
 void bench_condition(struct bench_report *r, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void bench_sample(struct bench_samples *s, double value);

@@ -5,7 +5,9 @@
 #   ./bench/run.sh --list
 #
 # The lock is bench/.lock: a bench that waits for another would measure nothing, so it ends with
-# status 3 instead. `learning` fetches the demo's texts first (deploy/corpora.sh).
+# status 3 instead. `learning` fetches the demo's texts first (deploy/corpora.sh); `codec` also
+# measures PyTorch where .venv/bin/python or $LH_BENCH_PYTHON has it (tests/run.sh --stage oracle).
+# Tests name a build and a lock of their own in LH_BENCH_BUILD and LH_BENCH_LOCK.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,22 +19,29 @@ names() { # each has a program bench_NAME, or is a script over the whole product
 
 case ${1:-} in
 --list) names | sort; exit 0 ;;
-'' | -*) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
+'' | -*) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 name=$1
 shift
-names | grep -qx -- "$name" ||
+all=$(names)
+grep -qx -- "$name" <<<"$all" ||
     { echo "bench/run.sh: no bench $name; --list names them" >&2; exit 2; }
 
-exec 9> bench/.lock
+exec 9> "${LH_BENCH_LOCK:-bench/.lock}"
 flock -n 9 || { echo "bench/run.sh: another bench is running (bench/.lock)" >&2; exit 3; }
 
 targets=("bench_$name")
 [ ! -e "bench/$name.py" ] || targets=(all)
 [ "$name" != learning ] || targets+=(longhaul)
-./deploy/install-deps.sh
-cmake --preset release > /dev/null
-cmake --build --preset release --target "${targets[@]}" | tail -n 1
+build=${LH_BENCH_BUILD:-build/release}
+if [ -z "${LH_BENCH_BUILD:-}" ]; then
+    ./deploy/install-deps.sh
+    cmake --preset release > /dev/null
+    cmake --build --preset release --target "${targets[@]}" | tail -n 1
+fi
+if [ -z "${LH_BENCH_PYTHON+set}" ] && .venv/bin/python -c 'import torch' 2> /dev/null; then
+    export LH_BENCH_PYTHON=.venv/bin/python
+fi
 
 if [ "$name" = learning ]; then
     mkdir -p run
@@ -41,6 +50,6 @@ if [ "$name" = learning ]; then
         --out data/tokens --unit-tokens 2048 --limit-bytes-per-language 1400000
 fi
 if [ -e "bench/$name.py" ]; then
-    exec python3 "bench/$name.py" --build build/release "$@"
+    exec python3 "bench/$name.py" --build "$build" "$@"
 fi
-"build/release/bench/bench_$name" "$@"
+"$build/bench/bench_$name" "$@" 9>&-

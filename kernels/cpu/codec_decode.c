@@ -19,6 +19,8 @@ struct sparse {
     float q[LH_CHUNK];
 };
 
+enum { RING = 2 };
+
 struct decoder {
     const struct lk_codec_ops *ops;
     const struct lh_shard_layout *layout;
@@ -27,9 +29,10 @@ struct decoder {
     struct lk_unary unary; // this group's stream
     enum lk_use use;
     float scale, *to;
-    uint64_t chunk;              // its number, for messages
-    uint64_t tensor_left;        // values that the tensor in hand still carries (threshold)
-    struct sparse *now, *before; // the chunk being read, and one that waits for its memory
+    uint64_t chunk;       // its number, for messages
+    uint64_t tensor_left; // values that the tensor in hand still carries (threshold)
+    struct sparse *ring;  // RING chunks: the one being read, and those that wait for their memory
+    size_t turn;          // ring[turn % RING] is being read
     double sum_squares;
 };
 
@@ -71,32 +74,45 @@ static lh_err get_codes(struct decoder *s, uint32_t n, struct lh_span *out)
 static const char no_level[] = "a level is -8 of q4 or -128 of q8, which are none";
 static const char not_finite[] = "a value is not finite";
 
-static void apply(const struct decoder *s, struct sparse *c)
+static void fetch(const struct decoder *s, const struct sparse *c, uint32_t i)
 {
-    float *to = s->to + c->at;
+    __builtin_prefetch(s->to + c->at + c->index[i], 1);
+}
+
+// Uses `c` and asks for the memory of `next`, value by value: the requests of a whole chunk at once
+// would have to wait for each other.
+static void apply(const struct decoder *s, struct sparse *c, const struct sparse *next)
+{
+    float *to = s->to + c->at, scale = s->scale;
+    uint32_t i = 0, both = c->k < next->k ? c->k : next->k;
     if (s->use == LK_USE_SUBTRACT)
-        for (uint32_t i = 0; i < c->k; i++) {
-            float product = s->scale * c->q[i];
+        for (; i < both; i++) {
+            fetch(s, next, i);
+            float product = scale * c->q[i];
             to[c->index[i]] -= product;
         }
-    else
-        for (uint32_t i = 0; i < c->k; i++) to[c->index[i]] = 0;
+    for (uint32_t j = i; j < next->k; j++) fetch(s, next, j);
+    for (; i < c->k; i++) {
+        float *x = &to[c->index[i]], product = scale * c->q[i];
+        *x = s->use == LK_USE_SUBTRACT ? *x - product : 0;
+    }
     c->k = 0;
 }
 
-// The array is far larger than any cache: ask for this chunk's lines, and use the chunk before,
-// whose lines are here by now.
-static void use_sparse(struct decoder *s)
+// The array is far larger than any cache: a chunk waits until those read after it have come by.
+static void use_sparse(struct decoder *s, struct sparse *c)
 {
-    struct sparse *c = s->now;
-    if (s->use == LK_USE_CHECK) {
+    if (s->use == LK_USE_CHECK)
         s->sum_squares += s->ops->sum_squares(c->q, c->k);
-        return;
-    }
-    for (uint32_t i = 0; i < c->k; i++) __builtin_prefetch(s->to + c->at + c->index[i], 1);
-    apply(s, s->before);
-    s->now = s->before;
-    s->before = c;
+    else
+        apply(s, &s->ring[++s->turn % RING], c); // the oldest, whose place is the next to be taken
+}
+
+static void use_the_rest(struct decoder *s)
+{
+    struct sparse *free = &s->ring[s->turn % RING]; // empty: nothing more to ask for
+    for (int i = 1; i < RING && s->use != LK_USE_CHECK; i++)
+        apply(s, &s->ring[(s->turn + (size_t)i) % RING], free);
 }
 
 // Codes that stood in fields beside their indices.
@@ -104,27 +120,28 @@ static lh_err values_of(struct decoder *s, const struct lk_levels *l, const uint
                         struct sparse *c)
 {
     uint8_t value = s->cut.value;
-    bool levels = true, finite = true;
-    for (uint32_t i = 0; i < c->k; i++) {
-        levels &= lk_code_is_level(value, code[i]);
-        finite &= lk_code_is_finite(value, code[i]);
-        c->q[i] = lk_value(value, l, code[i]);
-    }
-    if (!levels) return bad(s, LH_ERR_MALFORMED, no_level);
-    return finite ? LH_OK : bad(s, LH_ERR_NON_FINITE, not_finite);
+    uint32_t found = 0; // the level that is none
+    if (value == LK_VALUE_Q4 || value == LK_VALUE_Q8)
+        for (uint32_t i = 0; i < c->k; i++) found |= !lk_code_is_level(value, code[i]);
+    if (found) return bad(s, LH_ERR_MALFORMED, no_level);
+    if (value == LK_VALUE_FP16)
+        for (uint32_t i = 0; i < c->k; i++) found |= !lk_half_is_finite(code[i]);
+    if (found) return bad(s, LH_ERR_NON_FINITE, not_finite);
+    s->ops->values(value, l, code, c->k, c->q);
+    return LH_OK;
 }
 
 static lh_err read_sparse(struct decoder *s, const struct lk_chunk *c)
 {
     struct lk_rice rice = {c->rice_bits, c->rice_bits + lk_value_bits(s->cut.value)};
-    struct sparse *now = s->now;
+    struct sparse *now = &s->ring[s->turn % RING];
     struct lk_levels l = {.split = 0};
     uint16_t code[LH_CHUNK];
     if (c->k == 0) return LH_OK;
     LH_TRY(get_levels(s, &l));
     struct lh_span fields = lh_get(&s->in, ((size_t)c->k * rice.field_bits + 7) / 8), apart;
     if (s->in.failed) return bad(s, LH_ERR_MALFORMED, "cut short");
-    if (!lk_rice_get(&rice, fields, &s->unary, c->len, c->k, now->index, code))
+    if (!s->ops->indices(&rice, fields, lh_left(&s->in), &s->unary, c->len, c->k, now->index, code))
         return bad(s, LH_ERR_MALFORMED, "an index is out of range or padding is not zero");
     now->at = c->at;
     now->k = c->k;
@@ -136,7 +153,7 @@ static lh_err read_sparse(struct decoder *s, const struct lk_chunk *c)
     } else {
         LH_TRY(values_of(s, &l, code, now));
     }
-    use_sparse(s);
+    use_sparse(s, now);
     return LH_OK;
 }
 
@@ -215,17 +232,15 @@ static lh_err read_sparse_group(struct decoder *s, struct lk_group *g, struct lh
 
 static lh_err read_sparse_groups(struct decoder *s, const struct lk_sizes *sizes)
 {
-    struct sparse first, second;
-    first.at = second.at = 0; // of an empty one too: it is added to a pointer
-    first.k = second.k = 0;
-    s->now = &first;
-    s->before = &second;
+    struct sparse ring[RING];
+    for (int i = 0; i < RING; i++) ring[i].at = ring[i].k = 0; // at: it is added to a pointer
+    s->ring = ring;
     struct lh_cursor table = lh_cursor(lh_get(&s->in, sizes->table_bytes));
     if (s->in.failed) return lh_fail(LH_ERR_MALFORMED, "payload ends in its table of groups");
     struct lk_walk walk = lk_walk(&s->cut, s->layout);
     struct lk_group g;
     while (lk_walk_next(&walk, &g)) LH_TRY(read_sparse_group(s, &g, &table));
-    if (s->use != LK_USE_CHECK) apply(s, s->before);
+    use_the_rest(s);
     return LH_OK;
 }
 

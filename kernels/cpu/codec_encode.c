@@ -5,6 +5,7 @@
 // operations; 2. the bytes depend on codec, layout, beta, d and e only, not on the form in use.
 #include "kernels/cpu/codec_walk.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "common/check.h"
@@ -21,7 +22,8 @@ struct encoder {
     float *e;
     struct lk_hint hint;
     uint32_t threshold; // of the tensor in hand: the smallest key that is carried
-    uint64_t ties;      // and how many that are equal to it still go
+    uint64_t ties;      // how many that are equal to it still go
+    bool all;           // all of them do
     uint8_t *record;    // where the next chunk record goes
     uint8_t *unary;     // this group's stream
     size_t unary_bits;
@@ -94,40 +96,95 @@ static void put_sparse(struct encoder *s, float *e, const struct lk_chunk *c, st
     for (uint32_t i = 0; i < c->k; i++) x[i] = e[index[i]];
     choose_levels(s, x, c->k, &l);
     bool apart = value == LK_VALUE_FP32; // values after the fields, not in them
-    for (uint32_t i = 0; !apart && i < c->k; i++) code[i] = (uint16_t)lk_code(value, &l, x[i]);
+    if (!apart) s->ops->codes(value, &l, x, c->k, code);
     s->unary_bits =
         lk_rice_put(&rice, index, apart ? NULL : code, c->k, s->record, s->unary, s->unary_bits);
     s->record += ((size_t)c->k * rice.field_bits + 7) / 8;
     if (apart) s->ops->pack(value, &l, x, c->k, s->record);
     if (apart) s->record += 4 * (size_t)c->k;
-    for (uint32_t i = 0; i < c->k; i++) {
-        q[i] = apart ? x[i] : lk_value(value, &l, code[i]);
-        e[index[i]] = x[i] - q[i];
-    }
-    add_squares(s, &l, q, c->k);
+    if (!apart) s->ops->values(value, &l, code, c->k, q);
+    const float *sent = apart ? x : q;
+    for (uint32_t i = 0; i < c->k; i++) e[index[i]] = x[i] - sent[i];
+    add_squares(s, &l, sent, c->k);
 }
 
 // ---- threshold codecs: what a whole tensor carries
-// Feedback, and the key of the tensor's k-th largest value: its bits from the top, in three walks.
+// The search for a tensor's k-th largest key: it is among the `in` keys of the bin that begins at
+// `low`, and `above` keys, fewer than k, lie above that bin.
+struct search {
+    const struct lh_extent *x;
+    uint64_t k, above, in;
+    uint32_t low;
+};
+
+// One walk: the bin, 1 << shift keys wide, where the k-th largest lies. False: it lies outside all
+// of them, and nothing changed. The first walk of a tensor does the feedback.
+static bool search_bins(struct encoder *s, struct search *t, uint32_t shift, bool feedback)
+{
+    uint64_t bin[LK_BINS + 1] = {0}, above;
+    for (uint64_t i = 0, n; i < t->x->len; i += n) {
+        uint64_t at = t->x->offset + i;
+        n = t->x->len - i < LH_CHUNK ? t->x->len - i : LH_CHUNK;
+        if (feedback) s->ops->feedback(s->beta, s->d ? s->d + at : NULL, s->e + at, n);
+        s->ops->histogram(s->e + at, (uint32_t)n, t->low, shift, bin);
+    }
+    above = bin[LK_BINS];
+    if (above >= t->k) return false;
+    for (uint32_t b = LK_BINS; b-- > 0; above += bin[b]) {
+        if (above + bin[b] < t->k) continue;
+        t->low += b << shift;
+        t->above = above;
+        t->in = bin[b];
+        return true;
+    }
+    return false;
+}
+
+enum { SAMPLE = 4096, SAMPLE_RUNS = 16, SAMPLE_OF = 16 * SAMPLE };
+
+// A key somewhat below the k-th largest, by runs of values from all over the tensor: so that most
+// values can be passed over at once. Right or wrong, it changes speed only.
+static uint32_t guess(struct encoder *s, const struct lh_extent *x, uint64_t k)
+{
+    enum { RUN = SAMPLE / SAMPLE_RUNS };
+    float v[SAMPLE];
+    uint16_t index[SAMPLE + LK_INDEX_SLACK];
+    struct lk_hint none = {0};
+    for (uint64_t i = 0; i < SAMPLE_RUNS; i++) {
+        uint64_t at = x->offset + x->len / SAMPLE_RUNS * i;
+        memcpy(v + i * RUN, s->e + at, RUN * sizeof *v);
+        s->ops->feedback(s->beta, s->d ? s->d + at : NULL, v + i * RUN, RUN);
+    }
+    double rank = (double)SAMPLE * (double)k / (double)x->len;
+    rank += 4 * sqrt(rank) + 8;
+    if (rank > SAMPLE) return 0;
+    s->ops->select(v, SAMPLE, (uint32_t)rank, &none, index);
+    uint32_t low = UINT32_MAX;
+    for (uint32_t i = 0; i < (uint32_t)rank; i++)
+        if (lk_key(v[index[i]]) < low) low = lk_key(v[index[i]]);
+    return low;
+}
+
+// Feedback, the smallest key that the tensor carries, and how many equal to it. From a good guess
+// two walks find it among half an octave of keys; else three find it among all.
 static void open_tensor(struct encoder *s, const struct lh_extent *x)
 {
-    uint64_t k = lk_carried(s->cut, x->len), bin[LK_BINS];
-    s->threshold = 0;
-    for (int part = 0; part < 3; part++) {
-        static const uint32_t shift[3] = {20, 9, 0}; // keys have 31 bits
-        memset(bin, 0, sizeof bin);
-        for (uint64_t i = 0, n; i < x->len; i += n) {
-            n = x->len - i < LH_CHUNK ? x->len - i : LH_CHUNK;
-            float *e = s->e + x->offset + i;
-            if (part == 0) s->ops->feedback(s->beta, s->d ? s->d + x->offset + i : NULL, e, n);
-            s->ops->histogram(e, (uint32_t)n, s->threshold, shift[part], bin);
-        }
-        // The last part's bins begin two bits above it: those of the bins chosen before.
-        uint32_t b = part == 2 ? s->threshold % LK_BINS + (1u << shift[1]) - 1 : LK_BINS - 1;
-        for (; bin[b] < k; b--) k -= bin[b];
-        s->threshold |= b << shift[part];
+    struct search t = {.x = x, .k = lk_carried(s->cut, x->len)};
+    bool found = false, fed = false;
+    if (x->len >= SAMPLE_OF) {
+        t.low = guess(s, x, t.k);
+        found = search_bins(s, &t, 11, true) && search_bins(s, &t, 0, false);
+        fed = true;
     }
-    s->ties = k; // at least one, and that many are there
+    if (!found) {
+        t = (struct search){.x = x, .k = lk_carried(s->cut, x->len)};
+        found = search_bins(s, &t, 20, !fed) && search_bins(s, &t, 9, false) &&
+                search_bins(s, &t, 0, false);
+    }
+    LH_ASSERT(found);
+    s->threshold = t.low;
+    s->ties = t.k - t.above;
+    s->all = s->ties == t.in;
 }
 
 // The k of a group's chunks.
@@ -137,8 +194,10 @@ static void count_group(struct encoder *s, struct lk_group *g)
         struct lk_chunk *c = &g->chunk[i];
         const struct lh_extent *x = &s->layout->extent[c->extent];
         if (c->at == x->offset) open_tensor(s, x);
+        c->k = s->ops->count(s->e + c->at, c->len, s->threshold);
+        if (s->all) continue;
         uint32_t above = s->ops->count(s->e + c->at, c->len, s->threshold + 1);
-        uint64_t equal = s->ops->count(s->e + c->at, c->len, s->threshold) - above;
+        uint64_t equal = c->k - above;
         if (equal > s->ties) equal = s->ties;
         s->ties -= equal;
         c->k = above + (uint32_t)equal;

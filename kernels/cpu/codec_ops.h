@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "kernels/cpu/codec_values.h"
+#include "kernels/cpu/rice.h"
 
 // What select() remembers from chunk to chunk so as to search less. It changes nothing but speed.
 // Zero-initialise.
@@ -28,8 +29,7 @@ struct lk_sums {
     uint32_t count[2];
 };
 
-// Bins of lk_codec_ops.histogram(): a key's 31 bits are looked at from the top in three parts.
-enum { LK_BINS = 2048, LK_BIN_BITS = 11 };
+enum { LK_BINS = 2048 }; // of lk_codec_ops.histogram(): 11 bits of a key
 
 struct lk_codec_ops {
     const char *name;
@@ -44,8 +44,8 @@ struct lk_codec_ops {
     uint32_t (*key_max)(const float *e, size_t n);
     // How many keys are >= key. n <= LH_CHUNK.
     uint32_t (*count)(const float *e, uint32_t n, uint32_t key);
-    // Adds each key >= low, as (key >> shift) % LK_BINS, to its bin; only keys that agree with
-    // `low` in the bits above shift + LK_BIN_BITS. n <= LH_CHUNK.
+    // Adds 1 to bin[(key - low) >> shift] for each key >= low; bin[LK_BINS] takes those above.
+    // n <= LH_CHUNK.
     void (*histogram)(const float *e, uint32_t n, uint32_t low, uint32_t shift, uint64_t *bin);
     struct lk_sums (*sums)(const float *x, size_t n, float split);
     // fp64 in eight lanes, as above.
@@ -54,6 +54,17 @@ struct lk_codec_ops {
     // is filled with zeros. And back.
     void (*pack)(uint8_t value, const struct lk_levels *l, const float *x, size_t n, uint8_t *out);
     void (*unpack)(uint8_t value, const struct lk_levels *l, const uint8_t *in, size_t n, float *q);
+    // lk_rice_get(), which is its specification; `slack` bytes behind the fields may be read too.
+    // index and code have room for LH_CHUNK.
+    bool (*indices)(const struct lk_rice *rice, struct lh_span fields, size_t slack,
+                    struct lk_unary *unary, uint32_t len, uint32_t k, uint16_t *index,
+                    uint16_t *code);
+    // The codes of k values, of at most 16 bits, each in a uint16_t of its own; and back.
+    // k <= LH_CHUNK.
+    void (*codes)(uint8_t value, const struct lk_levels *l, const float *x, uint32_t k,
+                  uint16_t *code);
+    void (*values)(uint8_t value, const struct lk_levels *l, const uint16_t *code, uint32_t k,
+                   float *q);
     // to -= scale*q: one rounding for the product, one for the difference.
     void (*subtract)(float scale, const float *q, float *to, size_t n);
 };

@@ -11,6 +11,7 @@
 
 #include "common/check.h"
 #include "common/manifest.h"
+#include "kernels/cpu/codec_codes_avx2.h"
 
 static inline __m256i keys_of(__m256 v)
 {
@@ -238,17 +239,15 @@ static uint32_t count_keys(const float *e, uint32_t n, uint32_t key)
 // Few values reach `low` when it was guessed well: eight are passed over in one look.
 static void histogram(const float *e, uint32_t n, uint32_t low, uint32_t shift, uint64_t *bin)
 {
-    __m256i below = _mm256_set1_epi32((int)low - 1), wanted = _mm256_set1_epi32((int)low);
-    uint32_t i = 0, above = shift + LK_BIN_BITS;
-    __m128i from = _mm_cvtsi32_si128((int)above);
+    __m256i below = _mm256_set1_epi32((int)low - 1);
+    uint32_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        __m256i key = keys_of(_mm256_loadu_ps(e + i));
-        __m256i other = _mm256_srl_epi32(_mm256_xor_si256(key, wanted), from);
-        __m256i hit = _mm256_and_si256(_mm256_cmpgt_epi32(key, below),
-                                       _mm256_cmpeq_epi32(other, _mm256_setzero_si256()));
+        __m256i hit = _mm256_cmpgt_epi32(keys_of(_mm256_loadu_ps(e + i)), below);
         unsigned bits = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(hit));
-        for (; bits; bits &= bits - 1)
-            bin[(lk_key(e[i + (unsigned)__builtin_ctz(bits)]) >> shift) % LK_BINS]++;
+        for (; bits; bits &= bits - 1) {
+            uint32_t b = (lk_key(e[i + (unsigned)__builtin_ctz(bits)]) - low) >> shift;
+            bin[b < LK_BINS ? b : LK_BINS]++;
+        }
     }
     lk_codec_ops_scalar.histogram(e + i, n - i, low, shift, bin);
 }
@@ -320,176 +319,6 @@ static double sum_squares(const float *x, size_t n)
     return add_lanes(lane);
 }
 
-// ---- codes. Each packs or unpacks the first n - n % 8 values and returns how many they are.
-static size_t pack_sign(const float *x, size_t n, uint8_t *out)
-{
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 negative = _mm256_cmp_ps(_mm256_loadu_ps(x + i), _mm256_setzero_ps(), _CMP_LT_OQ);
-        out[i / 8] = (uint8_t)_mm256_movemask_ps(negative);
-    }
-    return i;
-}
-
-static size_t pack_q2(const float *x, size_t n, float split, uint8_t *out)
-{
-    __m256 at = _mm256_set1_ps(split),
-           magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(INT32_MAX));
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 v = _mm256_loadu_ps(x + i);
-        __m256 upper = _mm256_cmp_ps(_mm256_and_ps(v, magnitude), at, _CMP_GE_OQ);
-        __m256 negative = _mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ);
-        uint32_t codes = _pdep_u32((uint32_t)_mm256_movemask_ps(upper), 0x5555) |
-                         _pdep_u32((uint32_t)_mm256_movemask_ps(negative), 0xaaaa);
-        out[i / 4] = (uint8_t)codes;
-        out[i / 4 + 1] = (uint8_t)(codes >> 8);
-    }
-    return i;
-}
-
-static inline __m256i levels_of(__m256 v, __m256 scale, float largest)
-{
-    __m256 max = _mm256_set1_ps(largest), least = _mm256_set1_ps(-largest);
-    __m256 level = _mm256_max_ps(_mm256_min_ps(_mm256_div_ps(v, scale), max), least);
-    return _mm256_cvtps_epi32(
-        _mm256_round_ps(level, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-}
-
-static size_t pack_q4(const float *x, size_t n, float scale, uint8_t *out)
-{
-    const __m256i shift = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
-    const __m256i nibble = _mm256_set1_epi32(15);
-    __m256 s = _mm256_set1_ps(scale);
-    size_t i = 0;
-    for (; scale != 0 && i + 8 <= n; i += 8) {
-        __m256i v = _mm256_and_si256(levels_of(_mm256_loadu_ps(x + i), s, 7), nibble);
-        v = _mm256_sllv_epi32(v, shift);
-        __m128i r = _mm_or_si128(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-        r = _mm_or_si128(r, _mm_unpackhi_epi64(r, r));
-        uint32_t word = (uint32_t)_mm_cvtsi128_si32(_mm_or_si128(r, _mm_srli_epi64(r, 32)));
-        memcpy(out + i / 2, &word, sizeof word);
-    }
-    return i;
-}
-
-static size_t pack_q8(const float *x, size_t n, float scale, uint8_t *out)
-{
-    __m256 s = _mm256_set1_ps(scale);
-    size_t i = 0;
-    for (; scale != 0 && i + 8 <= n; i += 8) {
-        __m256i v = levels_of(_mm256_loadu_ps(x + i), s, 127);
-        __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-        _mm_storel_epi64((__m128i *)(out + i), _mm_packs_epi16(words, words));
-    }
-    return i;
-}
-
-static size_t pack_fp16(const float *x, size_t n, uint8_t *out)
-{
-    __m256 top = _mm256_set1_ps(65504), least = _mm256_set1_ps(-65504);
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 v = _mm256_max_ps(least, _mm256_min_ps(top, _mm256_loadu_ps(x + i)));
-        __m128i half = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-        _mm_storeu_si128((__m128i *)(out + 2 * i), half);
-    }
-    return i;
-}
-
-static void pack(uint8_t value, const struct lk_levels *l, const float *x, size_t n, uint8_t *out)
-{
-    size_t done = 0;
-    switch (value) {
-    case LK_VALUE_SIGN: done = pack_sign(x, n, out); break;
-    case LK_VALUE_Q2: done = pack_q2(x, n, l->split, out); break;
-    case LK_VALUE_Q4: done = pack_q4(x, n, l->level[0], out); break;
-    case LK_VALUE_Q8: done = pack_q8(x, n, l->level[0], out); break;
-    case LK_VALUE_FP16: done = pack_fp16(x, n, out); break;
-    default: memcpy(out, x, n * sizeof *x); return;
-    }
-    lk_codec_ops_scalar.pack(value, l, x + done, n - done, out + done / 8 * lk_code_bits(value));
-}
-
-static size_t unpack_sign(const uint8_t *in, size_t n, float magnitude, float *q)
-{
-    const __m256i shift = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
-    const __m256i top = _mm256_set1_epi32((int)0x80000000u);
-    __m256i value = _mm256_castps_si256(_mm256_set1_ps(magnitude));
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256i sign = _mm256_sllv_epi32(_mm256_set1_epi32(in[i / 8]), shift);
-        __m256i v = _mm256_xor_si256(value, _mm256_and_si256(sign, top));
-        _mm256_storeu_ps(q + i, _mm256_castsi256_ps(v));
-    }
-    return i;
-}
-
-static size_t unpack_q2(const uint8_t *in, size_t n, const float level[2], float *q)
-{
-    const __m256i shift = _mm256_setr_epi32(30, 28, 26, 24, 22, 20, 18, 16);
-    const __m256i top = _mm256_set1_epi32((int)0x80000000u);
-    __m256 lower = _mm256_set1_ps(level[0]), upper = _mm256_set1_ps(level[1]);
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256i codes = _mm256_set1_epi32(in[i / 4] | in[i / 4 + 1] << 8);
-        __m256i sign = _mm256_sllv_epi32(codes, shift); // each code's two bits at the top
-        __m256 size =
-            _mm256_blendv_ps(lower, upper, _mm256_castsi256_ps(_mm256_slli_epi32(sign, 1)));
-        sign = _mm256_and_si256(sign, top);
-        _mm256_storeu_ps(q + i, _mm256_xor_ps(size, _mm256_castsi256_ps(sign)));
-    }
-    return i;
-}
-
-static size_t unpack_q4(const uint8_t *in, size_t n, float scale, float *q)
-{
-    const __m256i shift = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);
-    __m256 s = _mm256_set1_ps(scale);
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        uint32_t word;
-        memcpy(&word, in + i / 2, sizeof word);
-        __m256i v = _mm256_sllv_epi32(_mm256_set1_epi32((int)word), shift);
-        __m256 level = _mm256_cvtepi32_ps(_mm256_srai_epi32(v, 28));
-        _mm256_storeu_ps(q + i, _mm256_mul_ps(level, s));
-    }
-    return i;
-}
-
-static size_t unpack_q8(const uint8_t *in, size_t n, float scale, float *q)
-{
-    __m256 s = _mm256_set1_ps(scale);
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256i v = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(in + i)));
-        _mm256_storeu_ps(q + i, _mm256_mul_ps(_mm256_cvtepi32_ps(v), s));
-    }
-    return i;
-}
-
-static size_t unpack_fp16(const uint8_t *in, size_t n, float *q)
-{
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(q + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(in + 2 * i))));
-    return i;
-}
-
-static void unpack(uint8_t value, const struct lk_levels *l, const uint8_t *in, size_t n, float *q)
-{
-    size_t done = 0;
-    switch (value) {
-    case LK_VALUE_SIGN: done = unpack_sign(in, n, l->level[0], q); break;
-    case LK_VALUE_Q2: done = unpack_q2(in, n, l->level, q); break;
-    case LK_VALUE_Q4: done = unpack_q4(in, n, l->level[0], q); break;
-    case LK_VALUE_Q8: done = unpack_q8(in, n, l->level[0], q); break;
-    case LK_VALUE_FP16: done = unpack_fp16(in, n, q); break;
-    default: memcpy(q, in, n * sizeof *q); return;
-    }
-    lk_codec_ops_scalar.unpack(value, l, in + done / 8 * lk_code_bits(value), n - done, q + done);
-}
-
 static void subtract(float scale, const float *q, float *to, size_t n)
 {
     __m256 s = _mm256_set1_ps(scale);
@@ -511,8 +340,11 @@ const struct lk_codec_ops lk_codec_ops_avx2 = {
     .histogram = histogram,
     .sums = sums,
     .sum_squares = sum_squares,
-    .pack = pack,
-    .unpack = unpack,
+    .pack = lk_pack_avx2,
+    .unpack = lk_unpack_avx2,
+    .indices = lk_indices_avx2,
+    .codes = lk_codes_avx2,
+    .values = lk_values_avx2,
     .subtract = subtract,
 };
 #else

@@ -61,11 +61,9 @@ static uint32_t key_max(const float *e, size_t n)
 
 static void histogram(const float *e, uint32_t n, uint32_t low, uint32_t shift, uint64_t *bin)
 {
-    uint32_t above = shift + LK_BIN_BITS;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t key = lk_key(e[i]);
-        if (key >= low && (uint64_t)key >> above == (uint64_t)low >> above)
-            bin[(key >> shift) % LK_BINS]++;
+        uint32_t key = lk_key(e[i]), b = (key - low) >> shift;
+        if (key >= low) bin[b < LK_BINS ? b : LK_BINS]++;
     }
 }
 
@@ -117,11 +115,31 @@ static void unpack(uint8_t value, const struct lk_levels *l, const uint8_t *in, 
     for (size_t i = 0; i < n; i++) {
         uint32_t code = 0;
         if (bits < 8)
-            code = in[i / each] >> (i % each * bits) & ((1u << bits) - 1);
+            code = (uint32_t)in[i / each] >> (i % each * bits) & ((1u << bits) - 1);
         else
             for (size_t b = 0; b < bits / 8; b++) code |= (uint32_t)*in++ << (8 * b);
         q[i] = lk_value(value, l, code);
     }
+}
+
+static bool indices(const struct lk_rice *rice, struct lh_span fields, size_t slack,
+                    struct lk_unary *unary, uint32_t len, uint32_t k, uint16_t *index,
+                    uint16_t *code)
+{
+    (void)slack;
+    return lk_rice_get(rice, fields, unary, len, k, index, code);
+}
+
+static void codes(uint8_t value, const struct lk_levels *l, const float *x, uint32_t k,
+                  uint16_t *code)
+{
+    for (uint32_t i = 0; i < k; i++) code[i] = (uint16_t)lk_code(value, l, x[i]);
+}
+
+static void values(uint8_t value, const struct lk_levels *l, const uint16_t *code, uint32_t k,
+                   float *q)
+{
+    for (uint32_t i = 0; i < k; i++) q[i] = lk_value(value, l, code[i]);
 }
 
 static void subtract(float scale, const float *q, float *to, size_t n)
@@ -144,5 +162,8 @@ const struct lk_codec_ops lk_codec_ops_scalar = {
     .sum_squares = sum_squares,
     .pack = pack,
     .unpack = unpack,
+    .indices = indices,
+    .codes = codes,
+    .values = values,
     .subtract = subtract,
 };

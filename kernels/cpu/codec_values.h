@@ -92,12 +92,7 @@ static inline float lk_value(uint8_t value, const struct lk_levels *l, uint32_t 
     }
 }
 
-// Is it one that an encoder writes? Levels -8 and -128, infinities and NaNs are not.
-static inline bool lk_code_is_finite(uint8_t value, uint32_t code)
-{
-    if (value == LK_VALUE_FP16) return lk_half_is_finite((uint16_t)code);
-    return value != LK_VALUE_FP32 || (code & 0x7fffffffu) < LK_KEY_INFINITE;
-}
+// Is it one that an encoder writes? Levels -8 and -128 are not.
 static inline bool lk_code_is_level(uint8_t value, uint32_t code)
 {
     return !(value == LK_VALUE_Q4 && code == 8) && !(value == LK_VALUE_Q8 && code == 128);

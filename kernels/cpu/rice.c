@@ -50,15 +50,20 @@ struct lk_unary lk_unary(struct lh_span bytes)
     return (struct lk_unary){.bytes = bytes};
 }
 
+bool lk_unary_load(struct lk_unary *u)
+{
+    if (u->loaded >= u->bytes.len) return false;
+    u->base = 8 * u->loaded;
+    u->word = load_le_up_to_8(u->bytes.data + u->loaded, u->bytes.len - u->loaded);
+    u->loaded += 8;
+    return true;
+}
+
 // Position of the next one; false at the end.
 static inline bool next_one(struct lk_unary *u, size_t *at)
 {
-    while (!u->word) {
-        if (u->loaded >= u->bytes.len) return false;
-        u->base = 8 * u->loaded;
-        u->word = load_le_up_to_8(u->bytes.data + u->loaded, u->bytes.len - u->loaded);
-        u->loaded += 8;
-    }
+    while (!u->word)
+        if (!lk_unary_load(u)) return false;
     *at = u->base + (size_t)__builtin_ctzll(u->word);
     u->word &= u->word - 1;
     return true;

@@ -30,6 +30,8 @@ size_t lk_rice_put(const struct lk_rice *rice, const uint16_t *index, const uint
                    uint32_t k, uint8_t *fields, uint8_t *unary, size_t at);
 
 struct lk_unary lk_unary(struct lh_span bytes);
+// The next word, when this one has no bit left; false: there is none.
+bool lk_unary_load(struct lk_unary *unary);
 // Reads k indices of a chunk of `len` values; code may be NULL when fields hold none. False: an
 // index out of range, the stream too short, padding not zero. fields.len as in lk_rice_put.
 bool lk_rice_get(const struct lk_rice *rice, struct lh_span fields, struct lk_unary *unary,

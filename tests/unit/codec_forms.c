@@ -83,6 +83,15 @@ static void check_codes(const struct run *r, uint8_t value, const struct lk_leve
     scalar->unpack(value, l, a, r->n, x);
     vector()->unpack(value, l, a, r->n, y);
     assert_memory_equal(x, y, r->n * sizeof *x);
+    if (value != LK_VALUE_FP32) {
+        uint16_t one[LH_CHUNK], two[LH_CHUNK];
+        scalar->codes(value, l, r->e, r->n, one);
+        vector()->codes(value, l, r->e, r->n, two);
+        assert_memory_equal(one, two, r->n * sizeof *one);
+        scalar->values(value, l, one, r->n, x);
+        vector()->values(value, l, one, r->n, y);
+        assert_memory_equal(x, y, r->n * sizeof *x);
+    }
     if (value == LK_VALUE_FP16) return; // among any bytes are some that are not finite
     uint64_t seed = r->n;
     for (size_t i = 0; i < bytes; i++) a[i] = (uint8_t)case_random(&seed);
@@ -123,16 +132,16 @@ static void sums(void **state)
 static void check_counts(const struct run *r)
 {
     uint32_t keys[] = {0, 1, lk_key(r->e[0]), lk_key(r->e[r->n / 2]) + 1, 0x3e99999a, 0x7f7fffff};
-    static const uint32_t shifts[] = {20, 9, 0};
+    static const uint32_t shifts[] = {20, 11, 9, 0};
     for (size_t i = 0; i < LH_COUNT(keys); i++) {
         assert_int_equal(scalar->count(r->e, r->n, keys[i]), vector()->count(r->e, r->n, keys[i]));
         for (size_t j = 0; j < LH_COUNT(shifts); j++) {
-            uint64_t a[LK_BINS] = {0}, b[LK_BINS] = {0}, total = 0;
+            uint64_t a[LK_BINS + 1] = {0}, b[LK_BINS + 1] = {0}, total = 0;
             scalar->histogram(r->e, r->n, keys[i], shifts[j], a);
             vector()->histogram(r->e, r->n, keys[i], shifts[j], b);
             assert_memory_equal(a, b, sizeof a);
-            for (size_t bin = 0; bin < LK_BINS; bin++) total += a[bin];
-            if (j == 0) assert_int_equal(total, scalar->count(r->e, r->n, keys[i]));
+            for (size_t bin = 0; bin <= LK_BINS; bin++) total += a[bin];
+            assert_int_equal(total, scalar->count(r->e, r->n, keys[i]));
         }
     }
 }

@@ -1,0 +1,333 @@
+// How small are the codecs' payloads, and how fast are encoding and folding?
+//
+// encode: feedback, choice, coding and what is left, beside a plain e = beta*e + d over arrays of
+// the same size, counted alike as 12 bytes a parameter (e and d read, e written). Rounds follow
+// each other with new deltas, so that the residual is that of a run. One row more beside PyTorch's
+// CPU operations (bench/codec_torch.py), where $LH_BENCH_PYTHON has them.
+// fold: from the bytes into the parameters, beside a plain loop over indices and values that are
+// ready and sorted, theta[index[i]] -= scale*value[i]; dense forms beside theta -= scale*q. In
+// carried values a second. check: what a server does with a payload before, beside the same loop.
+// Time is the thread's own on its processor, so that neighbours take none of it but by caches and
+// memory; and both sides of a ratio are measured in turns.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "bench/report.h"
+#include "common/check.h"
+#include "kernels/codec.h"
+#include "kernels/cpu/codec_ops.h"
+
+enum { BASE = 1 << 20, DENSITY_OF = 4096, DENSITY_K = 64, SHIFTS = 16, SHIFT = 4099 };
+
+enum flag { VALUES, FOLD_VALUES, REPEATS, CODECS, TORCH, FLAGS };
+static const struct bench_flag flags[] = {
+    [VALUES] = {"values", "parameters that are encoded", 16 << 20},
+    [FOLD_VALUES] = {"fold-values", "parameters that are folded into", 256 << 20},
+    [REPEATS] = {"repeats", "samples of each figure, at most 64", 9},
+    [CODECS] = {"codecs", "how many of the codecs, from topk-sign on", 18},
+    [TORCH] = {"torch", "1: also PyTorch, of $LH_BENCH_PYTHON", 1},
+    [FLAGS] = {0},
+};
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static float *floats(uint64_t n)
+{
+    float *x = calloc(n ? n : 1, sizeof *x);
+    if (!x) {
+        fprintf(stderr, "codec: no memory for %llu values; lower --values or --fold-values\n",
+                (unsigned long long)n);
+        exit(1);
+    }
+    return x;
+}
+
+static void must(lh_err err)
+{
+    if (!err) return;
+    fprintf(stderr, "codec: %s\n", lh_err_text(err));
+    exit(1);
+}
+
+// ---------------------------------------------------------------- data
+
+static double uniform(uint64_t *seed) // (0, 1)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return ((double)(*seed >> 32) + 0.5) * 0x1p-32;
+}
+
+static float *make_base(void)
+{
+    float *x = floats(BASE);
+    uint64_t seed = 1;
+    for (size_t i = 0; i < BASE; i += 2) {
+        double radius = sqrt(-2 * log(uniform(&seed))), turn = 6.283185307179586 * uniform(&seed);
+        x[i] = (float)(1e-3 * radius * cos(turn));
+        x[i + 1] = (float)(1e-3 * radius * sin(turn));
+    }
+    return x;
+}
+
+// The base again and again, from elsewhere each time.
+static void fill(const float *base, float *x, uint64_t n, uint64_t from)
+{
+    for (uint64_t i = 0; i < n; i++) x[i] = base[(i + (i / BASE + from) * 977) % BASE];
+}
+
+struct bench {
+    struct bench_report *report;
+    uint64_t values, fold_values, repeats, codecs;
+    const float *base;
+    struct lh_extent extent;
+    struct lh_shard_layout layout;
+};
+
+static void lay_out(struct bench *b, uint64_t values)
+{
+    b->extent = (struct lh_extent){.len = values};
+    b->layout = (struct lh_shard_layout){.values = values,
+                                         .chunks = (values + LH_CHUNK - 1) / LH_CHUNK,
+                                         .extent = &b->extent,
+                                         .extents = 1};
+}
+
+static void row(struct bench *b, const char *what, const struct lk_codec *codec, const char *end,
+                const char *unit, const struct bench_samples *s, const char *against, double beside)
+{
+    char name[64];
+    bool dense = codec->index == LK_INDEX_DENSE;
+    snprintf(name, sizeof name, "codec.%s.%s%s%s", what, lk_codec_name(codec),
+             dense ? "" : ".64of4096", end);
+    bench_row(b->report, name, unit, s, against, beside);
+}
+
+// ---------------------------------------------------------------- encoding
+
+struct arrays { // of the encoding, and of the stream beside it
+    float *e, *d, *stream;
+};
+
+static double gb_per_s(const struct bench *b, int64_t ns)
+{
+    return 12 * (double)b->values / (double)ns;
+}
+
+static double stream(const struct bench *b, const struct arrays *a, float beta, uint64_t round)
+{
+    const float *d = a->d + round % SHIFTS * SHIFT;
+    int64_t start = now_ns();
+    for (uint64_t i = 0, n; i < b->values; i += n) {
+        n = b->values - i < LH_CHUNK ? b->values - i : LH_CHUNK;
+        lk_codec_ops()->feedback(beta, d + i, a->stream + i, n);
+    }
+    return gb_per_s(b, now_ns() - start);
+}
+
+static double encode(const struct bench *b, const struct arrays *a, const struct lk_codec *codec,
+                     float beta, uint64_t round, struct lh_buf *out)
+{
+    const float *d = a->d + round % SHIFTS * SHIFT;
+    lh_buf_clear(out);
+    int64_t start = now_ns();
+    must(lk_encode(codec, &b->layout, beta, d, a->e, out, NULL));
+    return gb_per_s(b, now_ns() - start);
+}
+
+// Bits a parameter below which no code of such a support, and as many bits a value, can be.
+static double least_bits(const struct lk_codec *codec)
+{
+    double p = (double)codec->density, value = lk_code_bits(codec->value);
+    if (codec->index == LK_INDEX_DENSE) return value;
+    return p * value - p * log2(p) - (1 - p) * log2(1 - p);
+}
+
+// Median seconds of PyTorch's chain; 0: it is not there.
+static double torch_seconds(const struct bench *b)
+{
+    const char *python = getenv("LH_BENCH_PYTHON");
+    char command[512], line[64] = "";
+    if (!python || !*python) return 0;
+    snprintf(command, sizeof command, "'%s' bench/codec_torch.py %llu %llu", python,
+             (unsigned long long)b->values, (unsigned long long)b->repeats);
+    FILE *f = popen(command, "r"); // NOLINT(cert-env33-c): who runs a bench names the interpreter
+    bool read = f && fgets(line, sizeof line, f);
+    if (f && pclose(f)) read = false;
+    return read ? strtod(line, NULL) : 0;
+}
+
+static void bench_encode(struct bench *b, struct arrays *a, const char *word, bool torch)
+{
+    struct lk_codec codec = {.density = (float)DENSITY_K / DENSITY_OF};
+    must(lk_codec_parse(word, &codec));
+    float beta = codec.index == LK_INDEX_DENSE ? 1 : 0.95f;
+    struct bench_samples rate = {0}, beside = {0}, bits = {0};
+    struct lh_buf out = lh_buf(lk_payload_max(&codec, &b->layout));
+    fill(b->base, a->e, b->values, 5);
+    fill(b->base, a->stream, b->values, 5);
+    for (uint64_t i = 0; i < b->repeats + 2; i++) { // the first two fill the residual
+        double plain = stream(b, a, beta, i), coded = encode(b, a, &codec, beta, i, &out);
+        if (i < 2) continue;
+        bench_sample(&beside, plain);
+        bench_sample(&rate, coded);
+        bench_sample(&bits, 8 * (double)out.len / (double)b->values);
+    }
+    row(b, "bits", &codec, "", "bit", &bits, "entropy", least_bits(&codec));
+    row(b, "encode", &codec, "", "GB/s", &rate, "e = beta*e + d", bench_median(&beside));
+    if (torch) {
+        double seconds = torch_seconds(b);
+        bench_condition(b->report, "torch", "%s",
+                        seconds > 0 ? "one thread, values and indices not packed" : "not there");
+        if (seconds > 0)
+            row(b, "encode", &codec, ".torch", "GB/s", &rate, "torch",
+                gb_per_s(b, (int64_t)(seconds * 1e9)));
+    }
+    lh_buf_free(&out);
+}
+
+static void bench_encodes(struct bench *b, bool torch)
+{
+    struct arrays a = {floats(b->values), floats(b->values + SHIFTS * SHIFT), floats(b->values)};
+    lay_out(b, b->values);
+    fill(b->base, a.d, b->values + SHIFTS * SHIFT, 9);
+    for (size_t i = 0; i < b->codecs && lk_codec_word(i); i++)
+        bench_encode(b, &a, lk_codec_word(i), torch && !i);
+    free(a.e);
+    free(a.d);
+    free(a.stream);
+}
+
+// ---------------------------------------------------------------- folding
+
+struct plain {       // what a payload says, ready to use
+    uint32_t *index; // NULL: dense, all of them
+    float *value;
+    uint64_t n;
+};
+
+// `scratch` has a value for each parameter and is left as anything.
+static struct plain plain_of(const struct bench *b, const struct lk_codec *codec,
+                             struct lh_span payload, uint64_t carried, float *scratch)
+{
+    struct plain p = {.value = floats(carried), .n = carried};
+    bool dense = codec->index == LK_INDEX_DENSE;
+    float *q = dense ? p.value : floats(b->fold_values);
+    must(lk_payload_add(codec, &b->layout, payload, q));
+    if (dense) return p;
+    p.index = calloc(carried, sizeof *p.index);
+    if (!p.index) exit(1);
+    for (uint64_t i = 0; i < b->fold_values; i++) scratch[i] = 1;
+    must(lk_payload_clear(codec, &b->layout, payload, scratch));
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < b->fold_values; i++) {
+        if (scratch[i] != 0) continue;
+        LH_ASSERT(n < carried);
+        p.index[n] = (uint32_t)i;
+        p.value[n++] = q[i];
+    }
+    LH_ASSERT(n == carried);
+    free(q);
+    return p;
+}
+
+static void plain_fold(const struct plain *p, float scale, float *theta)
+{
+    if (!p->index) {
+        lk_codec_ops()->subtract(scale, p->value, theta, p->n);
+        return;
+    }
+    for (uint64_t i = 0; i < p->n; i++) theta[p->index[i]] -= scale * p->value[i];
+}
+
+static double mvalues_per_s(uint64_t carried, int64_t ns)
+{
+    return 1e3 * (double)carried / (double)ns;
+}
+
+// In turns: both go through `theta`, which no cache holds.
+static void time_folds(struct bench *b, const struct lk_codec *codec, struct lh_span payload,
+                       const struct plain *p, float *theta)
+{
+    struct bench_samples fold = {0}, check = {0}, beside = {0};
+    struct lk_payload_info info;
+    for (uint64_t i = 0; i < b->repeats + 1; i++) {
+        int64_t t[4] = {now_ns()};
+        plain_fold(p, 0.5f, theta);
+        t[1] = now_ns();
+        must(lk_fold(codec, &b->layout, payload, -0.5f, theta));
+        t[2] = now_ns();
+        must(lk_payload_check(codec, &b->layout, payload, &info));
+        t[3] = now_ns();
+        if (i == 0) continue; // pages and caches
+        bench_sample(&beside, mvalues_per_s(p->n, t[1] - t[0]));
+        bench_sample(&fold, mvalues_per_s(p->n, t[2] - t[1]));
+        bench_sample(&check, mvalues_per_s(p->n, t[3] - t[2]));
+    }
+    const char *against = p->index ? "sorted scatter-add" : "theta -= scale*q";
+    row(b, "fold", codec, "", "M/s", &fold, against, bench_median(&beside));
+    row(b, "check", codec, "", "M/s", &check, against, bench_median(&beside));
+}
+
+static void bench_fold(struct bench *b, const char *word, float *theta)
+{
+    struct lk_codec codec = {.density = (float)DENSITY_K / DENSITY_OF};
+    must(lk_codec_parse(word, &codec));
+    struct lh_buf payload = lh_buf(lk_payload_max(&codec, &b->layout));
+    struct lk_payload_info info;
+    float *e = floats(b->fold_values);
+    fill(b->base, e, b->fold_values, 3);
+    must(lk_encode(&codec, &b->layout, 1, NULL, e, &payload, &info));
+    struct plain p = plain_of(b, &codec, lh_buf_span(&payload), info.values, e);
+    free(e);
+    time_folds(b, &codec, lh_buf_span(&payload), &p, theta);
+    free(p.index);
+    free(p.value);
+    lh_buf_free(&payload);
+}
+
+static void bench_folds(struct bench *b)
+{
+    float *theta = floats(b->fold_values);
+    lay_out(b, b->fold_values);
+    fill(b->base, theta, b->fold_values, 0);
+    for (size_t i = 0; i < b->codecs && lk_codec_word(i); i++)
+        bench_fold(b, lk_codec_word(i), theta);
+    free(theta);
+}
+
+int main(int argc, char **argv)
+{
+    struct bench_flag flag[FLAGS + 1];
+    memcpy(flag, flags, sizeof flag);
+    struct bench_report r = bench_start_with("codec", argc, argv, flag);
+    float *base = make_base();
+    struct bench b = {.report = &r,
+                      .values = flag[VALUES].value,
+                      .fold_values = flag[FOLD_VALUES].value,
+                      .repeats = flag[REPEATS].value,
+                      .codecs = flag[CODECS].value,
+                      .base = base};
+    if (!b.values || !b.fold_values || b.fold_values > UINT32_MAX || !b.repeats ||
+        b.repeats > BENCH_SAMPLES_MAX) {
+        fprintf(stderr, "codec: --values, --fold-values and --repeats (at most 64) must be given "
+                        "a number above 0\n");
+        return 2;
+    }
+    bench_condition(&r, "form", "%s, one thread, time of its processor", lk_codec_force(NULL));
+    bench_condition(&r, "encode",
+                    "%llu parameters, one tensor, gaussian deltas, beta 0.95 (dense 1)",
+                    (unsigned long long)b.values);
+    bench_condition(&r, "fold", "into %llu parameters", (unsigned long long)b.fold_values);
+    bench_encodes(&b, flag[TORCH].value != 0);
+    bench_folds(&b);
+    free(base);
+    return bench_finish(&r);
+}
