@@ -292,7 +292,7 @@ static lh_err start_worker(struct node *n)
 static void on_death(void *arg) // no crash is ever set
 {
     (void)arg;
-    LH_ASSERT(!"a node of a bench died");
+    LH_ASSERT(false && "a node of a bench died");
 }
 
 static struct node *add_node(struct cluster *c, enum lh_role role, const char *name,
