@@ -117,10 +117,14 @@ class Node:
             return {}
         return status if self.process and status["pid"] == self.process.pid else {}
 
+    def last(self, key):
+        """Of the last status, also of a process that has ended."""
+        with open(os.path.join(self.dir, "status.json"), encoding="utf-8") as file:
+            return json.load(file)[key]
+
     def last_holdings(self):
         """shard -> (version, digest) of the last status, also of a process that has ended."""
-        with open(os.path.join(self.dir, "status.json"), encoding="utf-8") as file:
-            return {s["shard"]: (s["version"], s["digest"]) for s in json.load(file)["shards"]}
+        return {s["shard"]: (s["version"], s["digest"]) for s in self.last("shards")}
 
     def text(self):
         with open(self.log, encoding="utf-8", errors="replace") as file:

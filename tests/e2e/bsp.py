@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""`update.mode: bsp` with the real programs: three regions of unequal speed, round by round.
+
+In the middle a server and a worker are killed with -9. In the end nobody has been a round ahead,
+and all that loopback.py looks at holds.
+"""
+import argparse
+import sys
+
+from loopback import (check_credit, check_learned, check_replicas, check_weights, kill_and_see,
+                      trained_on)
+from world import World, check, until
+
+SPEED = {"asia": 8000, "europe": 4000, "america": 2000}  # tokens/s; the slowest is the pace of all
+BSP = {"update.mode": "bsp"}
+
+
+def run(world):
+    # a dead worker is waited for as long as its restart may take: without it others would go on
+    coordinator = world.coordinator(**BSP, **{"coordinator.worker_timeout_s": "60 s"})
+    coordinator.start().listening()
+    servers = [world.server(i, coordinator, **BSP).start().listening() for i in (0, 1)]
+    workers = [world.worker(region, coordinator, **{"trainer.tokens_per_s": speed}).start()
+               for region, speed in SPEED.items()]
+    until("all workers train", trained_on(workers, {}, 8))
+    kill_and_see(servers[1], workers)
+    kill_and_see(workers[2], workers)
+    check(coordinator.status().get("phase", "running") == "running",
+          "the run ended before the last kill: the drill proves nothing")
+    for worker in workers:
+        check(worker.end(120) == 0, f"{worker.name} ended with {worker.process.returncode}")
+    until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
+    pushes = {w.name: [s["step"] for s in w.last("shards")] for w in workers}
+    print("pushes of each shard:", pushes)
+    every = [n for shards in pushes.values() for n in shards]
+    check(max(every) - min(every) <= 1, f"somebody was ahead: {pushes}")
+    check_replicas(servers, workers)
+    check_credit(world, coordinator, servers)
+    check_weights(world, workers)
+    check_learned(world, workers[0])
+    for node in [coordinator, *servers]:
+        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
+    given = flags.parse_args()
+    with World(given.build, units=120, keep=given.keep) as world:
+        run(world)
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
