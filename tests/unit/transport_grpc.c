@@ -149,7 +149,7 @@ static void a_server_that_does_not_read_stops_its_client(void **state)
     for (int i = 0; i < 20; i++) round_trip(w);
     struct side *server = &w->accepted[0];
     assert_int_equal(server->messages, 0);
-    assert_true(s.sent < LH_CALL_SENDS_MAX); // one may lie in gRPC's windows
+    assert_true(s.to_send > 0); // some may lie in gRPC's windows and the kernel's buffers
     assert_int_equal(lh_call_send(s.call, &(struct lh_out){.head = lh_span_str("one more")}),
                      LH_ERR_BUSY);
     lh_call_read(server->call);
