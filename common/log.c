@@ -3,6 +3,7 @@
 //   text  2026-01-31T12:00:00Z +12.345 WARN server/eu/s1 push.refused staleness 14 over bound 12
 //   json  {"time":"2026-01-31T12:00:00Z","up_s":12.345,"mono_us":98765432,
 //          "level":"warn","who":"server/eu/s1","event":"push.refused","text":"..."}
+//          (of lh_log_data: "data":{...} instead of "text")
 //
 // mono_us is the machine's monotonic clock: it orders lines of processes of one machine.
 // 1. One event is one line: control characters of the text are replaced (text) or escaped (JSON).
@@ -72,7 +73,7 @@ static void put_json(struct lh_buf *b, const char *text)
 }
 
 static void format_line(const struct lh_log *log, enum lh_level level, const char *event,
-                        const char *text, struct lh_buf *line)
+                        const char *text, bool data, struct lh_buf *line)
 {
     char stamp[32], head[256];
     time_t wall = (time_t)log->env->ops->wall_s(log->env);
@@ -89,10 +90,14 @@ static void format_line(const struct lh_log *log, enum lh_level level, const cha
     lh_put(line, head, (size_t)n);
     void (*put)(struct lh_buf *, const char *) = log->json ? put_json : put_text;
     const char *parts[] = {log->who, event, text};
-    const char *json_after[] = {"\",\"event\":\"", "\",\"text\":\"", "\"}\n"};
+    const char *json_after[] = {"\",\"event\":\"", data ? "\",\"data\":" : "\",\"text\":\"",
+                                data ? "}\n" : "\"}\n"};
     const char *text_after[] = {" ", " ", "\n"};
     for (int i = 0; i < 3; i++) {
-        put(line, parts[i]);
+        if (data && i == 2)
+            lh_put(line, text, strlen(text));
+        else
+            put(line, parts[i]);
         const char *after = log->json ? json_after[i] : text_after[i];
         lh_put(line, after, strlen(after));
     }
@@ -107,10 +112,11 @@ static bool write_line(struct lh_log *log, struct lh_span line)
 }
 
 // With the lock held.
-static void emit(struct lh_log *log, enum lh_level level, const char *event, const char *text)
+static void emit_line(struct lh_log *log, enum lh_level level, const char *event, const char *text,
+                      bool data)
 {
     struct lh_buf line = lh_buf(6 * LINE_MAX_BYTES); // every byte may be escaped
-    format_line(log, level, event, text, &line);
+    format_line(log, level, event, text, data, &line);
     if (lh_buf_err(&line) || !write_line(log, lh_buf_span(&line))) {
         log->lost++;
     } else if (log->lost) {
@@ -118,9 +124,14 @@ static void emit(struct lh_log *log, enum lh_level level, const char *event, con
         log->lost = 0;
         char count[64];
         snprintf(count, sizeof count, "%llu lines could not be written", (unsigned long long)lost);
-        emit(log, LH_ERROR, "log.lost", count);
+        emit_line(log, LH_ERROR, "log.lost", count, false);
     }
     lh_buf_free(&line);
+}
+
+static void emit(struct lh_log *log, enum lh_level level, const char *event, const char *text)
+{
+    emit_line(log, level, event, text, false);
 }
 
 // ---------------------------------------------------------------- rate limit
@@ -217,6 +228,14 @@ void lh_logf(struct lh_log *log, enum lh_level level, const char *event, const c
     va_start(args, format);
     vlog(log, false, level, event, format, args);
     va_end(args);
+}
+
+void lh_log_data(struct lh_log *log, enum lh_level level, const char *event, const char *json)
+{
+    if (!log || level < log->min) return;
+    pthread_mutex_lock(&log->lock);
+    emit_line(log, level, event, json, true);
+    pthread_mutex_unlock(&log->lock);
 }
 
 void lh_log_peer(struct lh_log *log, enum lh_level level, const char *event, const char *format,

@@ -21,6 +21,9 @@ LH_MUST lh_err lh_log_open(struct lh_log **out, struct lh_env *env, const char *
 void lh_log_close(struct lh_log *log);
 void lh_logf(struct lh_log *log, enum lh_level level, const char *event, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+// `json` is an object on one line: the text of a text line, "data" of a JSON line instead of
+// "text".
+void lh_log_data(struct lh_log *log, enum lh_level level, const char *event, const char *json);
 // The same, rate-limited: for what a peer can cause.
 void lh_log_peer(struct lh_log *log, enum lh_level level, const char *event, const char *format,
                  ...) __attribute__((format(printf, 4, 5)));

@@ -57,9 +57,10 @@ struct wk_cut {
     struct lh_frame head; // without what the encoding tells
     struct wk_slot slot;  // owns its claims
     uint64_t tokens, steps;
-    uint32_t returned;     // how many of the head's claims had come back with refused frames
-    bool snapshot;         // a synced copy of the residual is due, and
-    struct lh_buf trainer; // of the optimizer's state
+    uint32_t returned;       // how many of the head's claims had come back with refused frames
+    bool snapshot;           // a synced copy of the residual is due, and
+    struct lh_buf trainer;   // of the optimizer's state
+    double *residual_square; // wanted for the statistics; NULL: not now
     struct wk_entry *entry;
     lh_err result, snapshot_result;
     char text[256]; // an error's text belongs to its thread
@@ -71,6 +72,7 @@ void wk_cut_free(struct wk_cut *c)
     lh_buf_free(&c->plain);
     free(c->slot.claim);
     lh_buf_free(&c->trainer);
+    free(c->residual_square);
     if (c->entry) wk_entry_free(c->entry);
     free(c);
 }
@@ -220,6 +222,8 @@ static int64_t cut_job(void *arg)
 {
     struct wk_cut *c = arg;
     c->result = commit(c);
+    if (!c->result && c->residual_square)
+        wk_stats_residual(c->shard, c->shard->spare, c->residual_square);
     if (!c->result && c->snapshot) c->snapshot_result = write_snapshot(c);
     lh_err err = c->result ? c->result : c->snapshot_result;
     if (err) snprintf(c->text, sizeof c->text, "%s", lh_err_text(err));
@@ -246,6 +250,10 @@ static void committed(struct wk_shard *s, struct wk_cut *c)
     s->worker->count.rounds += s->id == 0;
     wk_outbox_insert(&s->outbox, c->entry);
     c->entry = NULL;
+    if (!c->residual_square) return;
+    free(s->residual_square);
+    s->residual_square = c->residual_square;
+    c->residual_square = NULL;
 }
 
 // Nothing was cut: the progress goes back to where it was.
@@ -317,6 +325,10 @@ static lh_err take(struct wk_shard *s, struct wk_cut *c)
     c->steps = s->steps;
     c->snapshot = w->conf.snapshot_rounds && (s->cuts + 1) % w->conf.snapshot_rounds == 0;
     if (c->snapshot && s->id == 0) LH_TRY(t->ops->save(t, &c->trainer));
+    if (w->conf.norms_rounds && s->cuts % w->conf.norms_rounds == 0) {
+        c->residual_square = calloc(s->layout->extents, sizeof *c->residual_square);
+        if (!c->residual_square) return LH_ERR_NO_MEMORY;
+    }
     fill_head(s, c);
     LH_TRY(fill_slot(s, c));
     return take_delta(s);

@@ -27,6 +27,7 @@ struct wk_node {
     struct wk_loader *loader;
     struct wk_trainer *trainer;
     struct wk_reduce *reduce;
+    struct wk_evaluation *evaluation;
     struct lh_units units;
     struct wk_schedule schedule;
     int64_t done_ns; // when everything was folded; 0: not yet
@@ -126,6 +127,31 @@ static LH_MUST lh_err open_reduce(struct wk_node *n, const struct wk_shape *shap
     return wk_shm_lead(&conf, &n->reduce);
 }
 
+static LH_MUST lh_err open_evaluation(struct wk_node *n)
+{
+    const struct wk_settings *s = n->settings;
+    if (!s->eval.every_tokens) return LH_OK;
+    const struct wk_evaluation_conf conf = {.env = n->program->env,
+                                            .units = &n->units,
+                                            .dir = s->data.dir,
+                                            .every_tokens = (uint64_t)s->eval.every_tokens,
+                                            .tokens = (uint64_t)s->eval.tokens,
+                                            .share = s->eval.share};
+    return wk_evaluation_open(&conf, &n->evaluation);
+}
+
+static struct wk_warmup_conf warmup_of(const struct wk_node *n)
+{
+    const struct wk_settings *s = n->settings;
+    double budget = (double)n->schedule.budget_tokens;
+    return (struct wk_warmup_conf){
+        .threshold = s->trainer.noise_threshold,
+        .hold = s->trainer.noise_hold,
+        .cap_tokens = (uint64_t)(s->trainer.noise_cap * budget),
+        .ramp_tokens = (uint64_t)(s->trainer.warmup * budget),
+    };
+}
+
 static LH_MUST lh_err open_trainer(struct wk_node *n)
 {
     const struct wk_settings *s = n->settings;
@@ -140,6 +166,7 @@ static LH_MUST lh_err open_trainer(struct wk_node *n)
     const struct wk_loader_conf loader = {&n->units, s->data.dir, ahead + 1};
     LH_TRY(wk_loader_open(&loader, &n->loader));
     LH_TRY(open_reduce(n, &shape));
+    LH_TRY(open_evaluation(n));
     const struct wk_builtin_conf trainer = {.manifest = m,
                                             .loader = n->loader,
                                             .sequence = shape.context,
@@ -151,7 +178,9 @@ static LH_MUST lh_err open_trainer(struct wk_node *n)
                                             .weight_decay = s->trainer.weight_decay,
                                             .clip = s->trainer.clip,
                                             .tokens_per_s = s->trainer.tokens_per_s,
-                                            .reduce = n->reduce};
+                                            .reduce = n->reduce,
+                                            .warmup = warmup_of(n),
+                                            .evaluation = n->evaluation};
     return wk_builtin_create(&trainer, &n->trainer);
 }
 
@@ -180,6 +209,7 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .rate_arg = &n->schedule,
         .queue_units = (uint32_t)(s->data.window + s->data.prefetch),
         .window_units = (uint32_t)s->data.window,
+        .norms_rounds = (uint32_t)s->trainer.norms_rounds,
         .snapshot_rounds = (uint32_t)s->snapshot_every_rounds,
         .durable_every = (uint64_t)s->replica_every_versions,
         .lease_ns = LH_SECOND,
@@ -252,6 +282,8 @@ static void free_parts(struct wk_node *n)
     if (n->trainer) n->trainer->ops->destroy(n->trainer);
     if (n->loader) wk_loader_close(n->loader);
     if (n->reduce) n->reduce->ops->close(n->reduce, n->done_ns != 0);
+    wk_evaluation_close(n->evaluation);
+    n->evaluation = NULL;
     n->trainer = NULL;
     n->loader = NULL;
     n->reduce = NULL;

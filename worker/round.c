@@ -205,14 +205,16 @@ static void step_done(void *arg)
         w->shard[i].steps++;
     }
     consume(w);
+    wk_stats_tell(w);
     w->idle_since = w->step_ended; // what a boundary takes is time that training waits, too
     boundary(w);
 }
 
 static void start_step(struct wk_worker *w)
 {
-    uint64_t credited = w->shard[0].replica.ledger.tokens; // the one clock: a fold of shard 0's log
-    w->in.learning_rate = w->conf.rate ? w->conf.rate(w->conf.rate_arg, credited) : 0;
+    w->in.credited = w->shard[0].replica.ledger.tokens; // the one clock: a fold of shard 0's log
+    w->in.learning_rate = w->conf.rate ? w->conf.rate(w->conf.rate_arg, w->in.credited) : 0;
+    wk_stats_ask(w);
     w->stepping = true;
     w->step_started = lh_now(w->conf.env);
     w->conf.env->ops->work(w->conf.env, LH_LANE_COMPUTE, step_job, step_done, w);

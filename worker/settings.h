@@ -21,8 +21,10 @@ struct wk_settings {
         int64_t batch, accumulate;
         double learning_rate, min_ratio, warmup, weight_decay, beta1, beta2, epsilon, clip;
         int64_t seed;
-        double tokens_per_s;   // 0: as fast as it can
-        int64_t budget_tokens; // 0: all units once
+        double tokens_per_s;                           // 0: as fast as it can
+        int64_t budget_tokens;                         // 0: all units once
+        double noise_threshold, noise_hold, noise_cap; // threshold 0: the rate is not held back
+        int64_t norms_rounds;                          // 0: never
     } trainer;
 
     struct {
@@ -35,6 +37,12 @@ struct wk_settings {
         const char *name;
         int64_t patience_ms;
     } ranks;
+
+    struct {
+        int64_t every_tokens; // 0: never
+        int64_t tokens;       // 0: all
+        double share;
+    } eval;
 
     int64_t retry_base_ms, retry_max_ms;
     int64_t snapshot_every_rounds, replica_every_versions;

@@ -15,16 +15,38 @@ struct wk_piece { // consecutive tokens of one data unit
     uint64_t offset, tokens;
 };
 
+struct wk_tensor_norms {             // Euclidean, of one tensor at one step
+    double weight, gradient, update; // after the step; before clipping; of what the step changed
+};
+
 struct wk_step_in {
     const struct wk_piece *piece; // what to train on, in order; sums to the step's tokens
     uint32_t pieces;
-    float learning_rate;
+    float learning_rate;           // the schedule's
+    uint64_t credited;             // tokens of the run so far: the clock of all schedules
+    struct wk_tensor_norms *norms; // [the manifest's tensors], to be filled; NULL: not asked for
+};
+
+enum { WK_LANGUAGES_MAX = 32 };
+struct wk_evaluated { // losses on held-out texts, nats per token
+    uint64_t tokens;  // trained by this process when it was made
+    double loss;      // mean over the languages
+    uint32_t languages;
+    struct {
+        char language[16];
+        double loss;
+    } by[WK_LANGUAGES_MAX];
+    int64_t took_ns;
+    double share; // of the time since the start that all evaluations took
 };
 
 struct wk_step_out {
     double loss;      // mean negative log likelihood of the step's tokens, nats per token
     double grad_norm; // before clipping
     int64_t least_ns; // how long the step lasts at least (throttle; the virtual clock's duration)
+    double rate;      // the learning rate that was used
+    double noise;     // ratio of noise.h while it holds the rate back; 0: it does not
+    const struct wk_evaluated *evaluated; // the trainer's, until the next step; NULL: none was due
 };
 
 struct wk_trainer;

@@ -4,9 +4,11 @@
 // 2. Optimizer state is a function of the steps taken: save and load continue bit for bit.
 //
 // Saved bytes, little endian:
-//   0  u32  magic "WKOP"          4  u32  version, 1
+//   0  u32  magic "WKOP"          4  u32  version, 2
 //   8  32   the manifest's hash  40  u64  steps taken      48  u64  values n
-//  56  4n   first moments        then 4n  second moments   then u32 CRC32C of all before it
+//  56  u64  rate released (0, 1) 64  u64  at credited tokens
+//  72  u64  steps of the noise   80  f64  its signal          88  f64  its variance
+//  96  4n   first moments        then 4n  second moments   then u32 CRC32C of all before it
 #include "worker/trainer_builtin.h"
 
 #include <inttypes.h>
@@ -20,8 +22,8 @@
 
 LH_STATIC_ASSERT(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "saved floats are copied as they lie");
 
-static const uint32_t save_magic = 0x504f4b57, save_version = 1;
-enum { SAVE_HEADER = 56, SAVE_CRC = 4 };
+static const uint32_t save_magic = 0x504f4b57, save_version = 2;
+enum { WARMUP_AT = 56, SAVE_HEADER = 96, SAVE_CRC = 4 };
 
 struct builtin {
     struct wk_trainer base; // first: the caller's handle
@@ -31,7 +33,9 @@ struct builtin {
     struct lh_hash manifest;
     float *value, *gradient, *m, *v; // [params.values] each
     bool shared;                     // value is the reduce's, who frees it
+    float *before;                   // a tensor before the step, while its norms are asked for
     uint32_t *ids;                   // [batch * accumulate][sequence + 1]
+    struct wk_warmup warmup;
     uint64_t steps;
 };
 
@@ -79,18 +83,20 @@ static lh_err read_pieces(struct builtin *b, const struct wk_step_in *in, size_t
 }
 
 // gradient = d(mean loss), by all ranks of the region together; loss = the mean.
-static lh_err accumulate(struct builtin *b, size_t sequences, double *loss)
+static lh_err accumulate(struct builtin *b, size_t sequences, struct wk_gathered *sum)
 {
     struct wk_reduce *r = b->conf.reduce;
     double tokens = (double)(sequences * b->conf.sequence);
+    bool fresh = true; // nothing is in the gradient yet
     const struct wk_reduce_step step = {
         .ids = b->ids,
         .sequences = (uint32_t)sequences,
         .length = b->conf.sequence,
         .values = b->params.values,
         .scale = (float)(1.0 / tokens),
+        .measure = b->conf.warmup.threshold > 0 && !b->warmup.released,
     };
-    struct wk_gathered sum = {0};
+    *sum = (struct wk_gathered){0};
     struct wk_part part;
     memset(b->gradient, 0, b->params.values * sizeof *b->gradient);
     r->ops->deal(r, &step, &part);
@@ -98,16 +104,16 @@ static lh_err accumulate(struct builtin *b, size_t sequences, double *loss)
     do {
         struct wk_share share = {0};
         if (!err)
-            err = wk_passes_run(&b->passes, b->value, &step, part, sum.nll == 0.0, b->gradient,
-                                &share);
-        sum.nll += share.nll;
-        r->ops->gather(r, b->gradient, &sum, &part);
+            err = wk_passes_run(&b->passes, b->value, &step, part, fresh, b->gradient, &share);
+        sum->nll += share.nll;
+        if (share.first) sum->sample[sum->samples++] = share;
+        fresh = false;
+        r->ops->gather(r, b->gradient, sum, &part);
     } while (part.count);
-    *loss = sum.nll / tokens;
     return err;
 }
 
-static lh_err gradient_norm(const struct builtin *b, double *norm)
+static lh_err gradient_norm(const struct builtin *b, struct wk_tensor_norms *norms, double *norm)
 {
     double sum = 0.0;
     for (uint32_t i = 0; i < b->params.count; i++) {
@@ -116,13 +122,24 @@ static lh_err gradient_norm(const struct builtin *b, double *norm)
         if (!isfinite(part))
             return lh_fail(LH_ERR_NON_FINITE, "gradient of %s at step %" PRIu64, p->name,
                            b->steps + 1);
+        if (norms) norms[i].gradient = sqrt(part);
         sum += part;
     }
     *norm = sqrt(sum);
     return LH_OK;
 }
 
-static void optimize(struct builtin *b, double rate, double norm)
+static double distance(size_t n, const float *a, const float *b)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        double d = (double)a[i] - (double)b[i];
+        sum += d * d;
+    }
+    return sqrt(sum);
+}
+
+static void optimize(struct builtin *b, double rate, double norm, struct wk_tensor_norms *norms)
 {
     struct lk_adamw c = {
         .rate = rate,
@@ -135,24 +152,60 @@ static void optimize(struct builtin *b, double rate, double norm)
     for (uint32_t i = 0; i < b->params.count; i++) {
         const struct wk_param *p = &b->params.at[i];
         double decay = wk_param_decays(p) ? b->conf.weight_decay : 0.0;
+        if (norms) memcpy(b->before, b->value + p->offset, p->len * sizeof *b->before);
         lk_adamw(&c, decay, p->len, b->gradient + p->offset, b->m + p->offset, b->v + p->offset,
                  b->value + p->offset);
+        if (!norms) continue;
+        norms[i].weight = sqrt(lk_sum_squares(p->len, b->value + p->offset));
+        norms[i].update = distance(p->len, b->value + p->offset, b->before);
     }
+}
+
+// Room for the largest tensor, from the first time that norms are asked for.
+static lh_err prepare_norms(struct builtin *b)
+{
+    size_t most = 0;
+    if (b->before) return LH_OK;
+    for (uint32_t i = 0; i < b->params.count; i++)
+        if (b->params.at[i].len > most) most = b->params.at[i].len;
+    b->before = malloc(most * sizeof *b->before);
+    return b->before ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "norms of tensors");
+}
+
+// The rate of this step; then the noise is looked at, for the next one.
+static double warm_up(struct builtin *b, const struct wk_step_in *in, const struct wk_step_out *out,
+                      uint32_t sequences, const struct wk_gathered *sum)
+{
+    const struct wk_warmup_conf *c = &b->conf.warmup;
+    double factor = wk_warmup_factor(&b->warmup, c, in->credited);
+    if (c->threshold > 0 && !b->warmup.released) {
+        wk_noise_add(&b->warmup.noise, out->grad_norm * out->grad_norm, sequences, sum);
+        wk_warmup_step(&b->warmup, c, sequences, in->credited);
+    }
+    return (double)in->learning_rate * factor;
 }
 
 static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_step_out *out)
 {
     struct builtin *b = builtin_of(t);
     size_t sequences = 0;
+    struct wk_gathered sum;
     *out = (struct wk_step_out){0};
+    if (in->norms) LH_TRY(prepare_norms(b));
     LH_TRY(read_pieces(b, in, &sequences));
-    LH_TRY(accumulate(b, sequences, &out->loss));
-    LH_TRY(gradient_norm(b, &out->grad_norm));
-    optimize(b, (double)in->learning_rate, out->grad_norm);
+    LH_TRY(accumulate(b, sequences, &sum));
+    LH_TRY(gradient_norm(b, in->norms, &out->grad_norm));
+    uint64_t tokens = sequences * b->conf.sequence;
+    out->loss = sum.nll / (double)tokens;
+    out->rate = warm_up(b, in, out, (uint32_t)sequences, &sum);
+    if (b->conf.warmup.threshold > 0 && !b->warmup.released)
+        out->noise = wk_noise_ratio(&b->warmup.noise, (uint32_t)sequences);
+    optimize(b, out->rate, out->grad_norm, in->norms);
     if (b->conf.tokens_per_s > 0.0)
-        out->least_ns =
-            (int64_t)((double)(sequences * b->conf.sequence) * 1e9 / b->conf.tokens_per_s);
-    return LH_OK;
+        out->least_ns = (int64_t)((double)tokens * 1e9 / b->conf.tokens_per_s);
+    if (!b->conf.evaluation) return LH_OK;
+    return wk_evaluation_step(b->conf.evaluation, b->passes.transformer, b->value, tokens,
+                              &out->evaluated);
 }
 
 static void announce(struct wk_trainer *t, uint64_t unit)
@@ -172,6 +225,11 @@ static lh_err save(struct wk_trainer *t, struct lh_buf *out)
     lh_put(out, b->manifest.b, sizeof b->manifest.b);
     lh_put_u64(out, b->steps);
     lh_put_u64(out, b->params.values);
+    lh_put_u64(out, b->warmup.released);
+    lh_put_u64(out, b->warmup.released_at);
+    lh_put_u64(out, b->warmup.noise.steps);
+    lh_put_f64(out, b->warmup.noise.signal);
+    lh_put_f64(out, b->warmup.noise.variance);
     lh_put(out, b->m, bytes);
     lh_put(out, b->v, bytes);
     LH_TRY(lh_buf_err(out));
@@ -207,7 +265,12 @@ static lh_err load(struct wk_trainer *t, struct lh_span bytes)
     uint64_t steps = 0;
     LH_TRY(check_saved(b, bytes, &steps));
     struct lh_cursor c = lh_cursor(bytes);
-    (void)lh_get(&c, SAVE_HEADER);
+    (void)lh_get(&c, WARMUP_AT);
+    b->warmup.released = lh_get_u64(&c) != 0;
+    b->warmup.released_at = lh_get_u64(&c);
+    b->warmup.noise.steps = lh_get_u64(&c);
+    b->warmup.noise.signal = lh_get_f64(&c);
+    b->warmup.noise.variance = lh_get_f64(&c);
     lh_get_into(&c, b->m, b->params.values * sizeof(float));
     lh_get_into(&c, b->v, b->params.values * sizeof(float));
     b->steps = steps;
@@ -225,6 +288,7 @@ static void destroy(struct wk_trainer *t)
     free(b->gradient);
     free(b->m);
     free(b->v);
+    free(b->before);
     free(b->ids);
     free(b);
 }

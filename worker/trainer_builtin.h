@@ -3,7 +3,9 @@
 #define WK_TRAINER_BUILTIN_H
 
 #include "common/manifest.h"
+#include "worker/evaluation.h"
 #include "worker/loader.h"
+#include "worker/noise.h"
 #include "worker/reduce.h"
 #include "worker/trainer.h"
 
@@ -14,9 +16,11 @@ struct wk_builtin_conf {
     uint32_t batch;                     // sequences of one forward and backward pass
     uint32_t accumulate;                // passes a step; step_tokens = sequence * batch * this
     double beta1, beta2, eps, weight_decay;
-    double clip;              // limit of the global gradient norm; 0: none
-    double tokens_per_s;      // throttle: fills wk_step_out.least_ns; 0: none
-    struct wk_reduce *reduce; // borrows: shares the gradient's work, may hold the parameters
+    double clip;                  // limit of the global gradient norm; 0: none
+    double tokens_per_s;          // throttle: fills wk_step_out.least_ns; 0: none
+    struct wk_reduce *reduce;     // borrows: shares the gradient's work, may hold the parameters
+    struct wk_warmup_conf warmup; // zeros: the rate is the schedule's
+    struct wk_evaluation *evaluation; // borrows; NULL: none
 };
 
 // sequence 128, batch 4, accumulate 1, betas 0.9 and 0.95, eps 1e-8, weight decay 0.1, clip 1, no

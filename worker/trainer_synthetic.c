@@ -57,7 +57,8 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
         uint64_t n = s->conf.values - at < CHUNK ? s->conf.values - at : CHUNK;
         for (uint64_t i = 0; i < n; i++) s->value[at + i] -= in->learning_rate * noise[i];
     }
-    *out = (struct wk_step_out){.grad_norm = sqrt((double)s->conf.values)};
+    *out = (struct wk_step_out){.grad_norm = sqrt((double)s->conf.values),
+                                .rate = (double)in->learning_rate};
     if (s->conf.tokens_per_s > 0)
         out->least_ns = (int64_t)((double)tokens / s->conf.tokens_per_s * 1e9);
     return LH_OK;

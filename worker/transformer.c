@@ -374,6 +374,23 @@ lh_err wk_transformer_gradient(struct wk_transformer *t, const float *params,
 
 enum { EVAL_ROWS = 1024 };
 
+lh_err wk_transformer_text(struct wk_transformer *t, const float *params, const uint32_t *ids,
+                           size_t count, double *nll_sum)
+{
+    size_t sequence = t->conf.length_max, batch = t->conf.rows_max / sequence;
+    *nll_sum = 0.0;
+    for (size_t at = 0; at + 1 < count;) {
+        size_t left = count - 1 - at, windows = left / sequence;
+        struct wk_batch b = {ids + at, windows < batch ? windows : batch, sequence, sequence};
+        if (windows == 0) b = (struct wk_batch){ids + at, 1, left, left};
+        double nll = 0.0;
+        LH_TRY(wk_transformer_loss(t, params, &b, &nll));
+        *nll_sum += nll;
+        at += b.sequences * b.length;
+    }
+    return LH_OK;
+}
+
 lh_err wk_eval(const struct wk_shape *shape, const float *params, const uint32_t *ids, size_t count,
                size_t sequence, double *nll_sum, uint64_t *tokens)
 {
@@ -382,18 +399,8 @@ lh_err wk_eval(const struct wk_shape *shape, const float *params, const uint32_t
     struct wk_transformer_conf conf = {*shape, sequence, batch * sequence, false};
     struct wk_transformer *t;
     LH_TRY(wk_transformer_create(&conf, &t));
-    lh_err err = LH_OK;
-    *nll_sum = 0.0;
     *tokens = count - 1;
-    for (size_t at = 0; at + 1 < count && err == LH_OK;) {
-        size_t left = count - 1 - at, windows = left / sequence;
-        struct wk_batch b = {ids + at, windows < batch ? windows : batch, sequence, sequence};
-        if (windows == 0) b = (struct wk_batch){ids + at, 1, left, left};
-        double nll = 0.0;
-        err = wk_transformer_loss(t, params, &b, &nll);
-        *nll_sum += nll;
-        at += b.sequences * b.length;
-    }
+    lh_err err = wk_transformer_text(t, params, ids, count, nll_sum);
     wk_transformer_destroy(t);
     return err;
 }

@@ -44,6 +44,10 @@ LH_MUST lh_err wk_transformer_gradient(struct wk_transformer *t, const float *pa
 LH_MUST lh_err wk_transformer_logits(struct wk_transformer *t, const float *params,
                                      const struct wk_batch *batch, float *logits);
 
+// The same over a text of `count` >= 2 ids, in windows of length_max as below.
+LH_MUST lh_err wk_transformer_text(struct wk_transformer *t, const float *params,
+                                   const uint32_t *ids, size_t count, double *nll_sum);
+
 // Mean loss of a text is nll_sum / tokens: non-overlapping windows of `sequence` inputs, each token
 // but the first predicted once (so tokens = count - 1); the last window may be short.
 LH_MUST lh_err wk_eval(const struct wk_shape *shape, const float *params, const uint32_t *ids,

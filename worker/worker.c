@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +82,7 @@ lh_err wk_worker_start(const struct wk_conf *conf, struct wk_worker **out)
     if (!w->shard) goto fail;
     LH_TRY_TO(fail, err, open_dir(w));
     for (uint32_t i = 0; i < w->shards; i++) LH_TRY_TO(fail, err, open_shard(w, i));
+    LH_TRY_TO(fail, err, wk_stats_open(w));
     LH_TRY_TO(fail, err, wk_resume(w));
     for (uint32_t i = 0; i < w->shards; i++)
         if (w->shard[i].ready) wk_view_start(&w->shard[i]);
@@ -134,6 +136,7 @@ void wk_worker_stop(struct wk_worker *w)
     for (uint32_t i = 0; w->shard && i < w->shards; i++)
         if (w->shard[i].worker) free_shard(&w->shard[i]);
     if (w->lock) w->conf.env->ops->files->close(w->lock);
+    wk_stats_close(w);
     free(w->shard);
     free(w);
 }
@@ -194,6 +197,10 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
         (json_int_t)w->count.resent, "lost", (json_int_t)w->count.lost, "stall_s",
         (double)stall / 1e9, "snapshots", (json_int_t)w->count.snapshots, "incarnation",
         (json_int_t)w->incarnation.number, "shards", shards);
+    if (w->out.noise > 0) // while it holds the learning rate back
+        json_object_set_new(root, "gradient_noise", json_real(fmin(w->out.noise, 1e9)));
+    json_object_set_new(root, "learning_rate", json_real(w->out.rate));
+    if (w->evaluated.languages) json_object_set_new(root, "eval", wk_stats_eval(w));
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     if (!text) return LH_ERR_NO_MEMORY;

@@ -15,6 +15,8 @@
 #ifndef WK_WORKER_H
 #define WK_WORKER_H
 
+#include <jansson.h>
+
 #include "common/log.h"
 #include "common/rpc.h"
 #include "common/transport.h"
@@ -57,6 +59,7 @@ struct wk_conf {
     void *rate_arg;
     uint32_t queue_units;     // units leased ahead, in all
     uint32_t window_units;    // of them, how many a batch is mixed from
+    uint32_t norms_rounds;    // the tensors' norms are logged every so many rounds; 0: never
     uint32_t snapshot_rounds; // a synced residual snapshot every so many cuts
     uint64_t durable_every;   // versions between durable copies of the fold state
     int64_t lease_ns, retry_base_ns, retry_max_ns, deadline_ns;
@@ -131,9 +134,10 @@ struct wk_shard {
         uint64_t epoch, version;
         struct lh_hash chain;
     } stable, durable;
-    struct wk_cut *cut;   // a push that is being made; NULL: none
-    struct wk_save *save; // a durable copy that is being written; NULL: none
-    bool ended;           // folded to the END record
+    double *residual_square; // [layout->extents], as of the last cut that was looked at; or NULL
+    struct wk_cut *cut;      // a push that is being made; NULL: none
+    struct wk_save *save;    // a durable copy that is being written; NULL: none
+    bool ended;              // folded to the END record
     struct lh_hash final_digest;
     uint64_t digest_mismatches, elided_unknown; // neither may ever happen
     bool cut_early;                             // a final cut: nothing left to train on
@@ -179,6 +183,10 @@ struct wk_worker {
     int64_t step_started, step_ended;
     int64_t idle_since; // end of the last step, or since when training waits; 0: it does not
     double tokens_per_s;
+    struct wk_tensor_norms *norms; // [tensors], NULL: never asked for
+    uint64_t norms_round;          // when they are due
+    struct wk_evaluated evaluated; // the last one; languages 0: none yet
+    uint64_t evaluated_credited;
     uint32_t ranks; // processes that share its steps' work; whoever starts it says so
     struct {
         uint64_t tokens, steps, rounds, admitted, damped, refused, returned, lost;
@@ -209,6 +217,14 @@ void wk_boundary_soon(struct wk_worker *w);
 LH_MUST lh_err wk_resume(struct wk_worker *w);
 LH_MUST lh_err wk_identity_store(struct wk_worker *w);
 LH_MUST lh_err wk_identity_grant(struct wk_worker *w, uint32_t granted);
+// stats.c
+LH_MUST lh_err wk_stats_open(struct wk_worker *w);
+void wk_stats_ask(struct wk_worker *w);           // before a step: are norms due?
+void wk_stats_tell(struct wk_worker *w);          // after it
+json_t *wk_stats_eval(const struct wk_worker *w); // gives a JSON object; NULL: no memory
+// square[i]: of the residual over the i-th extent of the shard's layout. Any lane.
+void wk_stats_residual(const struct wk_shard *s, const float *residual, double *square);
+void wk_stats_close(struct wk_worker *w);
 // cut.c
 bool wk_may_cut(const struct wk_shard *s);
 // Takes the progress since the last cut; the push is made on the disk lane and then sent.

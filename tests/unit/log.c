@@ -102,6 +102,25 @@ static void json_line_is_exact(void **state)
         "\"text\":\"say \\\"no\\\" \\\\ \\u000a\\u00ff\"}\n");
 }
 
+static void data_stays_an_object(void **state)
+{
+    (void)state;
+    for (int json = 0; json < 2; json++) {
+        static struct world w;
+        struct lh_log *log = open_log(&w, json);
+        lh_log_data(log, LH_DEBUG, "eval.loss", "{}"); // below the level
+        lh_log_data(log, LH_INFO, "eval.loss", "{\"loss\":1.5}");
+        lh_log_data(NULL, LH_INFO, "eval.loss", "{}");
+        lh_log_close(log);
+        assert_string_equal(
+            w.file.text,
+            json ? "{\"time\":\"1970-01-02T00:00:00Z\",\"up_s\":0.000,\"mono_us\":0,\"level\":"
+                   "\"info\","
+                   "\"who\":\"server/eu/s1\",\"event\":\"eval.loss\",\"data\":{\"loss\":1.5}}\n"
+                 : "1970-01-02T00:00:00Z +0.000 INFO server/eu/s1 eval.loss {\"loss\":1.5}\n");
+    }
+}
+
 static void peers_are_limited_per_event(void **state)
 {
     (void)state;
@@ -192,6 +211,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_line_is_exact),
         cmocka_unit_test(json_line_is_exact),
+        cmocka_unit_test(data_stays_an_object),
         cmocka_unit_test(peers_are_limited_per_event),
         cmocka_unit_test(what_was_left_out_is_said_at_the_end),
         cmocka_unit_test(many_events_share_a_row),

@@ -27,6 +27,12 @@ static void two_runs_agree_to_the_bit(void **state)
     }
     assert_memory_equal(a->ops->parameters(a), b->ops->parameters(b),
                         f->manifest.values * sizeof(float));
+    struct lh_buf x = lh_buf(1 << 24), y = lh_buf(1 << 24);
+    assert_int_equal(a->ops->save(a, &x), LH_OK);
+    assert_int_equal(b->ops->save(b, &y), LH_OK);
+    assert_true(lh_span_equal(lh_buf_span(&x), lh_buf_span(&y)));
+    lh_buf_free(&x);
+    lh_buf_free(&y);
     a->ops->destroy(a);
     b->ops->destroy(b);
 }
@@ -53,6 +59,74 @@ static void saved_state_continues_to_the_bit(void **state)
     b->ops->destroy(b);
 }
 
+// A rate that is held back: the state that a save must carry, too.
+static void a_held_rate_survives_a_save(void **state)
+{
+    struct fixture *f = *state;
+    struct wk_builtin_conf c = conf_of(f);
+    c.warmup = (struct wk_warmup_conf){
+        .threshold = 1e-9, .hold = 0.25, .cap_tokens = 700, .ramp_tokens = 100};
+    struct wk_trainer *a = trainer_of(f, &c), *b = trainer_of(f, &c);
+    struct lh_buf saved = lh_buf(1 << 24), again = lh_buf(1 << 24);
+    for (uint64_t i = 0; i < 5; i++) {
+        struct wk_step_out out = take_step(a, i); // its clock: 100 tokens a step
+        assert_true(fabs(out.rate / 3e-3 - 0.25) < 1e-6 && out.noise > 0);
+    }
+    assert_int_equal(a->ops->save(a, &saved), LH_OK);
+    assert_int_equal(b->ops->load(b, lh_buf_span(&saved)), LH_OK);
+    assert_int_equal(b->ops->save(b, &again), LH_OK);
+    assert_true(lh_span_equal(lh_buf_span(&saved), lh_buf_span(&again)));
+    memcpy(b->ops->parameters(b), a->ops->parameters(a), f->manifest.values * sizeof(float));
+    for (uint64_t i = 5; i < 12; i++) { // the cap, at 700 tokens, releases it: full from 800 on
+        struct wk_step_out x = take_step(a, i), y = take_step(b, i);
+        assert_true(x.rate == y.rate && x.noise == y.noise && x.loss == y.loss);
+        assert_true(fabs(x.rate / 3e-3 - (i <= 7 ? 0.25 : 1)) < 1e-6);
+        assert_true((x.noise > 0) == (i < 7)); // nobody measures it any more
+    }
+    lh_buf_free(&saved);
+    lh_buf_free(&again);
+    a->ops->destroy(a);
+    b->ops->destroy(b);
+}
+
+// Norms of every tensor, against the parameters before and after the step; asking changes nothing.
+static void norms_are_of_the_step(void **state)
+{
+    struct fixture *f = *state;
+    struct wk_builtin_conf c = conf_of(f);
+    struct wk_trainer *a = trainer_of(f, &c), *b = trainer_of(f, &c);
+    size_t bytes = f->manifest.values * sizeof(float);
+    float *before = malloc(bytes), *after = a->ops->parameters(a);
+    struct wk_tensor_norms *norms = calloc(f->manifest.tensors, sizeof *norms);
+    assert_true(before && norms);
+    memcpy(before, after, bytes);
+    struct wk_piece piece = {1, 5, BATCH * SEQUENCE};
+    struct wk_step_in in = {.piece = &piece, .pieces = 1, .learning_rate = 3e-3f, .norms = norms};
+    struct wk_step_out x, y;
+    assert_int_equal(a->ops->step(a, &in, &x), LH_OK);
+    in.norms = NULL;
+    assert_int_equal(b->ops->step(b, &in, &y), LH_OK);
+    assert_memory_equal(after, b->ops->parameters(b), bytes);
+    double gradient = 0;
+    for (uint32_t i = 0; i < f->manifest.tensors; i++) {
+        const struct lh_tensor *t = &f->manifest.tensor[i];
+        double weight = 0, update = 0;
+        for (uint64_t k = t->offset; k < t->offset + t->len; k++) {
+            weight += (double)after[k] * (double)after[k];
+            update +=
+                ((double)after[k] - (double)before[k]) * ((double)after[k] - (double)before[k]);
+        }
+        assert_true(fabs(norms[i].weight - sqrt(weight)) < 1e-9 * (1 + sqrt(weight)));
+        assert_true(fabs(norms[i].update - sqrt(update)) < 1e-9 && update > 0);
+        gradient += norms[i].gradient * norms[i].gradient;
+    }
+    assert_true(fabs(sqrt(gradient) / x.grad_norm - 1) < 1e-9);
+    free(before);
+    free(norms);
+    a->ops->destroy(a);
+    b->ops->destroy(b);
+}
+
 static void load_refuses_other_bytes(void **state)
 {
     struct fixture *f = *state;
@@ -66,7 +140,7 @@ static void load_refuses_other_bytes(void **state)
     assert_int_equal(t->ops->load(t, lh_span(saved.data, 0)), LH_ERR_MALFORMED);
     assert_int_equal(t->ops->load(t, lh_span(saved.data, 40)), LH_ERR_MALFORMED);
     assert_int_equal(t->ops->load(t, lh_span(saved.data, saved.len - 1)), LH_ERR_MALFORMED);
-    static const size_t places[] = {0, 4, 8, 40, 48, 60, 5000};
+    static const size_t places[] = {0, 4, 8, 40, 48, 60, 90, 100, 5000};
     for (size_t i = 0; i <= LH_COUNT(places); i++) {
         size_t at = i < LH_COUNT(places) ? places[i] : saved.len - 1;
         saved.data[at] ^= 0x10;
@@ -115,7 +189,7 @@ static void a_short_step_is_a_mean_over_what_came(void **state)
     struct wk_builtin_conf c = conf_of(f);
     struct wk_trainer *t = trainer_of(f, &c);
     struct wk_piece once = {2, 11, SEQUENCE}, twice[2] = {once, once};
-    struct wk_step_in one = {&once, 1, 0.0f}, two = {twice, 2, 0.0f};
+    struct wk_step_in one = {.piece = &once, .pieces = 1}, two = {.piece = twice, .pieces = 2};
     struct wk_step_out a, b;
     assert_int_equal(t->ops->step(t, &one, &a), LH_OK);
     assert_int_equal(t->ops->step(t, &two, &b), LH_OK);
@@ -130,7 +204,7 @@ static double first_moment_norm(struct wk_trainer *t, uint64_t values)
     struct lh_buf saved = lh_buf(1 << 24);
     assert_int_equal(t->ops->save(t, &saved), LH_OK);
     struct lh_cursor c = lh_cursor(lh_buf_span(&saved));
-    (void)lh_get(&c, 56);
+    (void)lh_get(&c, 96);
     double sum = 0.0;
     for (uint64_t i = 0; i < values; i++) {
         double m = (double)lh_get_f32(&c);
@@ -209,7 +283,7 @@ static void a_failed_step_changes_nothing(void **state)
     memcpy(copy, value, bytes);
 
     struct wk_piece piece = {0, 0, SEQUENCE - 1};
-    struct wk_step_in in = {&piece, 1, 1e-3f};
+    struct wk_step_in in = {.piece = &piece, .pieces = 1, .learning_rate = 1e-3f};
     struct wk_step_out out;
     assert_int_equal(t->ops->step(t, &in, &out), LH_ERR_INVALID);
     piece.tokens = (BATCH + 1) * SEQUENCE;
@@ -265,6 +339,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(learns_a_repeating_text, setup, teardown),
         cmocka_unit_test_setup_teardown(two_runs_agree_to_the_bit, setup, teardown),
         cmocka_unit_test_setup_teardown(saved_state_continues_to_the_bit, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_held_rate_survives_a_save, setup, teardown),
+        cmocka_unit_test_setup_teardown(norms_are_of_the_step, setup, teardown),
         cmocka_unit_test_setup_teardown(load_refuses_other_bytes, setup, teardown),
         cmocka_unit_test_setup_teardown(accumulation_is_a_larger_batch, setup, teardown),
         cmocka_unit_test_setup_teardown(a_short_step_is_a_mean_over_what_came, setup, teardown),

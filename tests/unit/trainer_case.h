@@ -100,7 +100,8 @@ static struct wk_step_out take_step(struct wk_trainer *t, uint64_t number)
 {
     struct wk_piece piece[2] = {{number % 3, number * 5, SEQUENCE},
                                 {4, number * 7, t->ops->step_tokens(t) - SEQUENCE}};
-    struct wk_step_in in = {piece, 2, 3e-3f};
+    struct wk_step_in in = {
+        .piece = piece, .pieces = 2, .learning_rate = 3e-3f, .credited = number * 100};
     struct wk_step_out out;
     assert_int_equal(t->ops->step(t, &in, &out), LH_OK);
     return out;

@@ -109,11 +109,11 @@ static double apart(size_t n, const float *a, const float *b)
     return sqrt(difference / norm);
 }
 
-// Optimizer states as saved: a header of 56 bytes, then first moments: sums of gradients.
+// Optimizer states as saved: a header of 96 bytes, then first moments: sums of gradients.
 static double moments_apart(const struct lh_buf *a, const struct lh_buf *b, size_t values)
 {
-    return apart(values, (const float *)(const void *)(a->data + 56),
-                 (const float *)(const void *)(b->data + 56));
+    return apart(values, (const float *)(const void *)(a->data + 96),
+                 (const float *)(const void *)(b->data + 96));
 }
 
 // One step of both from the same state, so that each step is compared on its own.

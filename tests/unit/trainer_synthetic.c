@@ -23,7 +23,7 @@ static struct wk_trainer *make(uint64_t seed)
 static void step(struct wk_trainer *t, float rate, struct wk_step_out *out)
 {
     const struct wk_piece piece = {0, 0, TOKENS};
-    const struct wk_step_in in = {&piece, 1, rate};
+    const struct wk_step_in in = {.piece = &piece, .pieces = 1, .learning_rate = rate};
     assert_int_equal(t->ops->step(t, &in, out), LH_OK);
 }
 

@@ -31,7 +31,9 @@ servers:
 regions: {{asia: {asia}, europe: {{speed: 2}}, america: {{speed: 1}}}}
 link: {{rtt_ms: 100, mbit: 100}}
 server: {{coordinator.h_base: 4, checkpoint.every_versions: 40}}
-worker: {{trainer: {{learning_rate: 0.01}}}}
+worker:
+  trainer: {{learning_rate: 0.01, norms_every_rounds: 3}}
+  eval: {{every_tokens: 8192, tokens: 512}}
 """
 PATIENCE_S = 280
 
@@ -241,6 +243,18 @@ def shared_memory(world):
     return f"/dev/shm/longhaul-{name}"
 
 
+def norms(world, node):
+    """The lines of event tensor.norms in the node's log."""
+    with open(world.path("run", f"{node}.log"), encoding="utf-8") as log:
+        lines = [line.partition(" tensor.norms ")[2] for line in log if line.endswith("\n")]
+    return [json.loads(line) for line in lines if line]
+
+
+def tensors(world):
+    with open(world.path("run", "model.json"), encoding="utf-8") as file:
+        return {tensor["name"] for tensor in json.load(file)["tensors"]}
+
+
 def ranks(world, _wan):
     """A rank is killed, then its leader: both come back, and the region trains on in between."""
     up = world.up("--no-wan")
@@ -257,6 +271,12 @@ def ranks(world, _wan):
         until("the three are together", up, together)
         until("and go on", up, lambda: third() > steps)
     check(world.status("asia-0.1")["pid"] == first, "the third lived through all of it")
+    until("asia evaluates", up, lambda: "eval" in world.status("asia-0"))
+    loss = world.status("asia-0")["eval"]
+    check(sorted(loss["by_language"]) == ["de", "en", "ja"] and 0 < loss["loss"] < 6,
+          f"held-out losses of all languages: {loss}")
+    until("a residual is seen", up, lambda: any(n["residual"] > 0 for n in norms(world, "asia-0")))
+    check({n["tensor"] for n in norms(world, "asia-0")} == tensors(world), "norms of every tensor")
     up.send_signal(signal.SIGINT)
     said, _ = up.communicate(timeout=PATIENCE_S)
     check(up.returncode == 8, f"a stopped run ends with 8, not {up.returncode}:\n{said}")
