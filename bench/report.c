@@ -53,12 +53,12 @@ struct bench_report bench_start(const char *bench, int argc, char **argv)
 
 void bench_condition(struct bench_report *r, const char *name, const char *format, ...)
 {
-    LH_ASSERT(r->condition_count < LH_COUNT(r->conditions));
-    char(*c)[96] = r->conditions[r->condition_count++];
+    LH_ASSERT(r->condition_count < LH_COUNT(r->condition));
+    size_t at = r->condition_count++;
     va_list args;
-    snprintf(c[0], sizeof c[0], "%s", name);
+    snprintf(r->condition[at].name, sizeof r->condition[at].name, "%s", name);
     va_start(args, format);
-    vsnprintf(c[1], sizeof c[1], format, args);
+    vsnprintf(r->condition[at].value, sizeof r->condition[at].value, format, args);
     va_end(args);
 }
 
@@ -114,7 +114,7 @@ static void print(const struct bench_report *r)
 {
     printf("%s\n", r->bench);
     for (size_t i = 0; i < r->condition_count; i++)
-        printf("  %s: %s\n", r->conditions[i][0], r->conditions[i][1]);
+        printf("  %s: %s\n", r->condition[i].name, r->condition[i].value);
     for (size_t i = 0; i < r->rows; i++) {
         const struct bench_row *x = &r->row[i];
         printf("  %-40s %10.3f %-6s (", x->name, x->median, x->unit);
@@ -177,7 +177,7 @@ static json_t *document(const struct bench_report *r)
     json_t *rows = json_array(), *conditions = json_object();
     for (size_t i = 0; i < r->rows; i++) json_array_append_new(rows, row_json(&r->row[i]));
     for (size_t i = 0; i < r->condition_count; i++)
-        json_object_set_new(conditions, r->conditions[i][0], json_string(r->conditions[i][1]));
+        json_object_set_new(conditions, r->condition[i].name, json_string(r->condition[i].value));
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "schema", "longhaul.bench/1", "bench",
                      r->bench, "commit", commit, "date", date, "host", host(), "conditions",
                      conditions, "rows", rows);

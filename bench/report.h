@@ -23,7 +23,9 @@ struct bench_report {
     const char *bench, *json; // its name; the file, NULL: none
     struct bench_row row[BENCH_ROWS_MAX];
     size_t rows;
-    char conditions[16][2][96]; // names and values
+    struct {
+        char name[32], value[480];
+    } condition[16];
     size_t condition_count;
 };
 

@@ -144,7 +144,9 @@ static void svg_axes(struct lh_buf *out, const struct frame *f)
         dp_put(out, "<path d=\"M%d %.1fh%d\" stroke=\"#ddd\"/>\n", LEFT, y, PLOT_W);
         snprintf(label, sizeof label, "%.2f", f->y_max - (f->y_max - f->y_min) * i / 5);
         svg_text(out, LEFT - 8, y + 4, "end", label);
-        snprintf(label, sizeof label, "%.0f", f->x_min + (f->x_max - f->x_min) * i / 5);
+        // five labels of a short axis differ in their fractions only
+        snprintf(label, sizeof label, f->x_max - f->x_min < 10 ? "%.2f" : "%.0f",
+                 f->x_min + (f->x_max - f->x_min) * i / 5);
         svg_text(out, x, TOP + PLOT_H + 20, "middle", label);
     }
     dp_put(out, "<path d=\"M%d %dv%dh%d\" fill=\"none\" stroke=\"#333\"/>\n", LEFT, TOP, PLOT_H,

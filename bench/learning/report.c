@@ -195,16 +195,20 @@ static void arm_rows(struct bench_report *b, const struct results *r, const char
     bench_estimate(b, name, "B", number(first, "down_bytes"), 1, 0, 1, NULL, 0);
 }
 
+static void add_word(char *list, size_t size, const char *word)
+{
+    size_t used = strlen(list);
+    snprintf(list + used, size - used, "%s%s", used ? " " : "", word);
+}
+
 static void conditions(struct bench_report *b, const struct results *r)
 {
-    const json_t *line = r->at[0].line;
     double low = INFINITY, high = 0;
     for (size_t i = 0; i < r->count; i++) {
         double load = number(r->at[i].line, "load");
         low = fmin(low, load);
         high = fmax(high, load);
     }
-    const char *commit = json_string_value(json_object_get(line, "commit"));
     bench_condition(b, "tokens", "%llu, shares 4:2:1, each region on its own languages",
                     (unsigned long long)r->tokens);
     bench_condition(b, "rounds", "%llu, local steps 8, 4, 2 of 512 tokens",
@@ -214,8 +218,17 @@ static void conditions(struct bench_report *b, const struct results *r)
     bench_condition(b, "links", "200, 180, 150 ms round trip, on the virtual clock");
     bench_condition(b, "ours", "density %.4f",
                     (double)learn_density(learn_arm_find("ours"), r->tokens / LEARN_ROUND_TOKENS));
-    bench_condition(b, "trained at commit", "%s", commit ? commit : "unknown");
     bench_condition(b, "load average", "%.1f to %.1f at the arms' ends", low, high);
+    char list[480] = "";
+    for (size_t i = 0; i < r->count; i++) {
+        const char *commit = json_string_value(json_object_get(r->at[i].line, "commit"));
+        if (commit && !strstr(list, commit)) add_word(list, sizeof list, commit);
+    }
+    bench_condition(b, "trained at", "%s", list);
+    list[0] = 0;
+    for (size_t i = 0; i < learn_arm_count; i++)
+        if (!ran(r, learn_arms[i].name)) add_word(list, sizeof list, learn_arms[i].name);
+    bench_condition(b, "not run", "%s", list[0] ? list : "nothing");
 }
 
 // ---------------------------------------------------------------- pictures

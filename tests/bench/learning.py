@@ -68,7 +68,11 @@ class Learning(unittest.TestCase):
         self.assertGreater(lines[1]["up_bytes"], 5 * lines[0]["up_bytes"])  # fp32 and a sixth
         subprocess.run([sys.executable, VALIDATE, "bench", out], check=True)
         with open(out, encoding="utf-8") as f:
-            rows = {row["name"]: row for row in json.load(f)["rows"]}
+            document = json.load(f)
+        rows = {row["name"]: row for row in document["rows"]}
+        missing = document["conditions"]["not run"].split()
+        self.assertIn("single", missing)  # what is not there is said
+        self.assertFalse(set(missing) & set(arms))
         gap = rows["learning.gap_to_sync_dense_percent"]
         ours, sync = (sum(line["language"].values()) / 3 for line in lines[:2])
         self.assertAlmostEqual(gap["value"], 100 * (ours - sync) / sync, 6)
