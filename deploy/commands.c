@@ -10,6 +10,7 @@ const struct dp_command dp_commands[] = {
     {"describe", dp_cmd_describe, "All that is known of a run, a region, a shard or a worker"},
     {"drain", dp_cmd_drain, "Let a run, a region or a worker finish its work and stand still"},
     {"eval", dp_cmd_eval, "Held-out losses of a parameter file"},
+    {"events", dp_cmd_events, "Joins, kills, checkpoints, refusals: what the logs of a run say"},
     {"generate", dp_cmd_generate, "Text that a parameter file goes on with"},
     {"get", dp_cmd_get, "What a running coordinator knows of workers, shards, regions, leases"},
     {"checkpoint", dp_cmd_checkpoint, "List and verify checkpoints"},

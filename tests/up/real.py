@@ -175,6 +175,11 @@ def drill(world, wan):
     check(all(f["recovered_s"] is not None and f["recovered_s"] < 30 for f in faults),
           f"and healed: {faults}")
     check(summary["emulated_links"] == wan, "on the links that were asked for")
+    killed = [e["who"].split("/")[0] for e in world.answer("events", "--kind", "kill")]
+    check(sorted(set(killed)) == ["coordinator", "server", "worker"], f"the logs show {killed}")
+    joined = [e["text"] for e in world.answer("events", "--kind", "join", "--who", "coordinator/")]
+    check(all(any(name in text for text in joined) for name in ("asia-0", "europe-0", "america-0")),
+          f"the logs show {joined}")
     print(json.dumps(faults))
 
 

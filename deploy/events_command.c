@@ -1,0 +1,125 @@
+// longhaul events: what happened in a run, out of the logs of its processes.
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "deploy/commands.h"
+#include "deploy/events.h"
+#include "deploy/files.h"
+#include "deploy/table.h"
+
+static const size_t OUTPUT_MAX = (size_t)2 << 30;
+
+struct request {
+    const char *dir, *format, *who, *since;
+    struct dp_texts kinds, files;
+    bool json, list;
+};
+
+static int is_log(const struct dirent *entry)
+{
+    size_t n = strlen(entry->d_name);
+    return n > 4 && !strcmp(entry->d_name + n - 4, ".log");
+}
+
+// The logs that `up` keeps in a run's folder, by name.
+static LH_MUST lh_err read_dir(const char *dir, json_t *rows)
+{
+    struct dirent **entry = NULL;
+    char path[DP_PATH_SIZE];
+    lh_err err = LH_OK;
+    int count = scandir(dir, &entry, is_log, alphasort);
+    if (count < 0 && errno == ENOENT) return lh_fail(LH_ERR_NOT_FOUND, "no folder %s", dir);
+    if (count < 0) return lh_fail_errno(errno, "%s", dir);
+    for (int i = 0; i < count; i++) {
+        if (!err) err = dp_path(path, "%s/%s", dir, entry[i]->d_name);
+        if (!err) err = dp_events_read(path, rows);
+        free(entry[i]);
+    }
+    free(entry);
+    if (!err && !count)
+        err = lh_fail(LH_ERR_NOT_FOUND,
+                      "no logs in %s: `longhaul up` keeps NAME.log of every process in a run's "
+                      "folder; name the files of processes started otherwise",
+                      dir);
+    return err;
+}
+
+static LH_MUST lh_err show(const struct request *q, const json_t *rows)
+{
+    const struct dp_event_filter filter = {q->kinds.at, q->kinds.count, q->who, q->since};
+    struct lh_buf out = lh_buf(OUTPUT_MAX);
+    json_t *chosen = dp_events_choose(rows, &filter);
+    lh_err err = chosen ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for the events");
+    if (!err && q->json)
+        err = dp_table_json(&out, chosen);
+    else if (!err)
+        dp_events_put(chosen, &out);
+    if (!err) err = lh_buf_err(&out);
+    if (!err) fwrite(out.data, 1, out.len, stdout);
+    json_decref(chosen);
+    lh_buf_free(&out);
+    return err;
+}
+
+static LH_MUST lh_err events(const struct request *q)
+{
+    json_t *rows = json_array();
+    lh_err err = q->dir ? read_dir(q->dir, rows) : LH_OK;
+    for (unsigned i = 0; !err && i < q->files.count; i++)
+        err = dp_events_read(q->files.at[i], rows);
+    if (!err) err = show(q, rows);
+    json_decref(rows);
+    return err;
+}
+
+static LH_MUST lh_err check_kinds(const struct dp_texts *kinds)
+{
+    for (unsigned i = 0; i < kinds->count; i++) {
+        const struct dp_event_kind *k = dp_event_kinds;
+        while (k->name && strcmp(k->name, kinds->at[i]) != 0) k++;
+        if (!k->name)
+            return lh_fail(LH_ERR_INVALID, "--kind %.40s: no such kind (--kinds lists them)",
+                           kinds->at[i]);
+    }
+    return LH_OK;
+}
+
+static LH_MUST lh_err run(int argc, char **argv)
+{
+    struct request q = {.format = "table"};
+    const struct dp_flag flags[] = {
+        {"--dir", DP_TEXT, &q.dir, "RUNDIR", "all logs of a run's folder"},
+        {"--kind", DP_EACH, &q.kinds, "KIND", "only these; may repeat"},
+        {"--kinds", DP_SWITCH, &q.list, NULL, "list the kinds, and end"},
+        {"--who", DP_TEXT, &q.who, "TEXT", "only of processes with this in role/region/name"},
+        {"--since", DP_TEXT, &q.since, "TIME", "only from then on, as 2026-01-31T12:00:00Z (UTC)"},
+        {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
+    };
+    const struct dp_usage usage = {
+        "longhaul events --dir RUNDIR | LOG... [flags]",
+        "Joins, losses, kills, incarnations, checkpoints, refusals: what the logs of a run's\n"
+        "processes say, text or JSON, in one list by time. `up` keeps those logs in the run's\n"
+        "folder; a process started otherwise writes to stderr or to its setting log.file. A kill\n"
+        "is in no log: it is concluded where a process begins again without a last word. The\n"
+        "times are those of the hosts' own clocks.",
+        flags, LH_COUNT(flags)};
+    bool help;
+    LH_TRY(dp_flags(&usage, argc, argv, &q.files, &help));
+    if (help) return LH_OK;
+    for (const struct dp_event_kind *k = dp_event_kinds; q.list && k->name; k++)
+        printf("%-12s %s\n", k->name, k->help);
+    if (q.list) return LH_OK;
+    if (!q.dir && !q.files.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    LH_TRY(dp_table_form(q.format, &q.json));
+    LH_TRY(check_kinds(&q.kinds));
+    return events(&q);
+}
+
+int dp_cmd_events(int argc, char **argv)
+{
+    lh_err err = run(argc, argv);
+    return err ? (int)dp_complain("events", err) : DP_OK;
+}
