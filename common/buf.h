@@ -36,6 +36,11 @@ static inline struct lh_buf lh_buf(size_t max)
 {
     return (struct lh_buf){.max = max};
 }
+// Over memory of somebody else, which it never leaves; not to be freed.
+static inline struct lh_buf lh_buf_over(void *data, size_t bytes)
+{
+    return (struct lh_buf){.data = data, .cap = bytes, .max = bytes};
+}
 void lh_buf_free(struct lh_buf *b);
 void lh_buf_clear(struct lh_buf *b); // keeps the memory
 static inline struct lh_span lh_buf_span(const struct lh_buf *b)

@@ -62,12 +62,12 @@ lh_err lh_file_load(struct lh_env *e, const char *path, struct lh_buf *out)
     return err;
 }
 
-static lh_err write_synced(struct lh_env *e, const char *path, struct lh_span bytes)
+static lh_err write_synced(struct lh_env *e, const char *path, lh_file_writer write, void *arg)
 {
     const struct lh_files_ops *files = e->ops->files;
     struct lh_file *file;
     LH_TRY(files->open(e, path, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_TRUNCATE, &file));
-    lh_err err = files->write(file, 0, bytes);
+    lh_err err = write(arg, file);
     if (!err) err = files->sync(file);
     files->close(file);
     return err;
@@ -85,7 +85,7 @@ static lh_err directory_of(const char *path, char *out, size_t size)
     return LH_OK;
 }
 
-lh_err lh_file_replace(struct lh_env *e, const char *path, struct lh_span bytes)
+lh_err lh_file_replace_by(struct lh_env *e, const char *path, lh_file_writer write, void *arg)
 {
     const struct lh_files_ops *files = e->ops->files;
     char tmp[4096], dir[4096];
@@ -93,9 +93,26 @@ lh_err lh_file_replace(struct lh_env *e, const char *path, struct lh_span bytes)
     int n = snprintf(tmp, sizeof tmp, "%s.tmp", path);
     if (n < 0 || (size_t)n >= sizeof tmp)
         return lh_fail(LH_ERR_TOO_LARGE, "path too long: %s", path);
-    LH_TRY(write_synced(e, tmp, bytes));
+    LH_TRY(write_synced(e, tmp, write, arg));
     LH_TRY(files->rename(e, tmp, path));
     return files->sync_dir(e, dir);
+}
+
+struct whole {
+    struct lh_env *env;
+    struct lh_span bytes;
+};
+
+static lh_err write_whole(void *arg, struct lh_file *file)
+{
+    const struct whole *w = arg;
+    return w->env->ops->files->write(file, 0, w->bytes);
+}
+
+lh_err lh_file_replace(struct lh_env *e, const char *path, struct lh_span bytes)
+{
+    struct whole w = {e, bytes};
+    return lh_file_replace_by(e, path, write_whole, &w);
 }
 
 lh_err lh_path(char *out, size_t size, const char *dir, const char *format, ...)

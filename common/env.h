@@ -116,6 +116,10 @@ LH_MUST lh_err lh_file_load(struct lh_env *e, const char *path, struct lh_buf *o
 // Writes `path.tmp`, syncs it, renames it over `path`, syncs the directory: all or nothing, also
 // across a power cut.
 LH_MUST lh_err lh_file_replace(struct lh_env *e, const char *path, struct lh_span bytes);
+// The same for what need not be in memory as a whole: write(arg, file) writes it from offset 0 on.
+typedef lh_err (*lh_file_writer)(void *arg, struct lh_file *file);
+LH_MUST lh_err lh_file_replace_by(struct lh_env *e, const char *path, lh_file_writer write,
+                                  void *arg);
 // Joins with '/', into out[size]; LH_ERR_TOO_LARGE when it does not fit.
 LH_MUST lh_err lh_path(char *out, size_t size, const char *dir, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -66,10 +66,16 @@ static struct lh_seal_context context_of(uint32_t shard, uint64_t version)
                                     .purpose = LH_SEAL_AT_REST};
 }
 
-static lh_err seal_ranges(const struct lk_checkpoint *c, struct lh_buf *b)
+// One range after the other, so that no second copy of the state is needed.
+static lh_err write_ranges(const struct lk_checkpoint *c, struct lh_file *file, struct lh_buf *b)
 {
-    struct lh_span header = lh_span(b->data, HEADER);
+    const struct lh_files_ops *files = c->conf.env->ops->files;
+    uint8_t header[HEADER];
     struct lh_seal_context context = context_of(c->shard, c->version);
+    uint64_t to = 0;
+    write_header(c, b);
+    LH_TRY(lh_buf_err(b));
+    memcpy(header, b->data, HEADER);
     for (size_t at = 0; at < c->state.len; at += RANGE_BYTES) {
         size_t n = c->state.len - at < RANGE_BYTES ? c->state.len - at : RANGE_BYTES;
         uint8_t nonce[LH_NONCE];
@@ -80,30 +86,29 @@ static lh_err seal_ranges(const struct lk_checkpoint *c, struct lh_buf *b)
         lh_put(b, nonce, sizeof nonce);
         uint8_t *out = lh_buf_grow(b, n + LH_SEAL_TAG);
         if (!out) return lh_buf_err(b);
-        header.data = b->data; // it may have moved
-        LH_TRY(lh_seal(c->conf.keys, c->conf.cipher, c->conf.key_id, &context, header, nonce,
-                       lh_span(c->state.data + at, n), out));
+        LH_TRY(lh_seal(c->conf.keys, c->conf.cipher, c->conf.key_id, &context,
+                       lh_span(header, HEADER), nonce, lh_span(c->state.data + at, n), out));
+        LH_TRY(files->write(file, to, lh_buf_span(b)));
+        to += b->len;
+        lh_buf_clear(b);
     }
     return LH_OK;
 }
 
-lh_err lk_checkpoint_write(const struct lk_checkpoint *c)
+static lh_err write_file(void *arg, struct lh_file *file)
 {
-    char path[LH_PATH_SIZE];
-    uint64_t ranges = range_count(c->state.len);
-    size_t total = HEADER + c->state.len + (size_t)ranges * (RANGE_HEAD + LH_SEAL_TAG);
-    struct lh_buf b = lh_buf(total);
-    lh_err err;
-    LH_TRY_TO(out, err, lh_buf_reserve(&b, total));
-    write_header(c, &b);
-    LH_TRY_TO(out, err, seal_ranges(c, &b));
-    LH_TRY_TO(out, err,
-              lh_path(path, sizeof path, c->conf.dir, "%04x-%016llx.ckpt", c->shard,
-                      (unsigned long long)c->version));
-    LH_TRY_TO(out, err, lh_file_replace(c->conf.env, path, lh_buf_span(&b)));
-out:
+    struct lh_buf b = lh_buf(HEADER + RANGE_HEAD + RANGE_BYTES + LH_SEAL_TAG);
+    lh_err err = write_ranges(arg, file, &b);
     lh_buf_free(&b);
     return err;
+}
+
+lh_err lk_checkpoint_write(struct lk_checkpoint *c)
+{
+    char path[LH_PATH_SIZE];
+    LH_TRY(lh_path(path, sizeof path, c->conf.dir, "%04x-%016llx.ckpt", c->shard,
+                   (unsigned long long)c->version));
+    return lh_file_replace_by(c->conf.env, path, write_file, c);
 }
 
 // ---------------------------------------------------------------- reading
@@ -165,46 +170,84 @@ static lh_err read_header(struct lh_cursor *c, const struct lk_replica *r, const
     return LH_OK;
 }
 
-static lh_err open_ranges(const struct lk_checkpoint_conf *conf, struct lh_cursor *c,
-                          struct lh_span header, const struct header *h, const char *path,
-                          struct lh_buf *state)
+// A file that is read from its beginning to its end.
+struct reading {
+    const struct lk_checkpoint_conf *conf;
+    const char *path;
+    struct lh_file *file;
+    uint64_t at;
+};
+
+static lh_err read_next(struct reading *r, size_t n, struct lh_buf *out)
+{
+    size_t got = 0;
+    lh_buf_clear(out);
+    uint8_t *to = lh_buf_grow(out, n);
+    if (!to) return lh_buf_err(out);
+    LH_TRY(r->conf->env->ops->files->read(r->file, r->at, to, n, &got));
+    r->at += got;
+    return got == n ? LH_OK
+                    : lh_fail(LH_ERR_CORRUPT, "%s: cut short at byte %llu", r->path,
+                              (unsigned long long)r->at);
+}
+
+static lh_err open_range(struct reading *r, struct lh_span header, const struct header *h,
+                         uint32_t i, struct lh_buf *b, struct lh_buf *state)
 {
     struct lh_seal_context context = context_of(h->shard, h->version);
-    for (uint32_t i = 0; i < h->ranges; i++) {
-        uint64_t at = lh_get_u64(c);
-        uint32_t n = lh_get_u32(c);
-        uint64_t version = lh_get_u64(c);
-        struct lh_span nonce = lh_get(c, LH_NONCE), sealed = lh_get(c, (size_t)n + LH_SEAL_TAG);
-        if (c->failed || at != state->len || n > h->bytes - at || version != h->version)
-            return lh_fail(LH_ERR_CORRUPT, "%s: range %u is damaged", path, i);
-        uint8_t *out = lh_buf_grow(state, n);
-        if (!out) return lh_buf_err(state);
-        LH_TRY(
-            lh_open(conf->keys, h->cipher, h->key_id, &context, header, nonce.data, sealed, out));
-    }
-    if (state->len != h->bytes || lh_left(c))
-        return lh_fail(LH_ERR_CORRUPT, "%s: checkpoint of the wrong length", path);
+    uint8_t nonce[LH_NONCE];
+    LH_TRY(read_next(r, RANGE_HEAD, b));
+    struct lh_cursor c = lh_cursor(lh_buf_span(b));
+    uint64_t at = lh_get_u64(&c);
+    uint32_t n = lh_get_u32(&c);
+    uint64_t version = lh_get_u64(&c);
+    lh_get_into(&c, nonce, sizeof nonce);
+    if (at != state->len || n > h->bytes - at || n > RANGE_BYTES || version != h->version)
+        return lh_fail(LH_ERR_CORRUPT, "%s: range %u is damaged", r->path, i);
+    LH_TRY(read_next(r, (size_t)n + LH_SEAL_TAG, b));
+    uint8_t *out = lh_buf_grow(state, n);
+    if (!out) return lh_buf_err(state);
+    return lh_open(r->conf->keys, h->cipher, h->key_id, &context, header, nonce, lh_buf_span(b),
+                   out);
+}
+
+static lh_err read_state(struct reading *r, const struct lk_replica *replica, struct header *h,
+                         struct lh_buf *b, struct lh_buf *state)
+{
+    uint8_t header[HEADER];
+    uint64_t size;
+    LH_TRY(r->conf->env->ops->files->size(r->file, &size));
+    LH_TRY(read_next(r, HEADER, b));
+    memcpy(header, b->data, HEADER);
+    struct lh_cursor c = lh_cursor(lh_span(header, HEADER));
+    LH_TRY(read_header(&c, replica, r->path, h));
+    LH_TRY(lh_buf_reserve(state, h->bytes));
+    for (uint32_t i = 0; i < h->ranges; i++)
+        LH_TRY(open_range(r, lh_span(header, HEADER), h, i, b, state));
+    if (state->len != h->bytes || r->at != size)
+        return lh_fail(LH_ERR_CORRUPT, "%s: checkpoint of the wrong length", r->path);
     return LH_OK;
 }
 
 lh_err lk_checkpoint_read(const struct lk_checkpoint_conf *conf, const char *path,
                           struct lk_replica *r)
 {
+    const struct lh_files_ops *files = conf->env->ops->files;
     struct header h;
-    struct lh_buf file = lh_buf((size_t)1 << 40), state = lh_buf(lk_replica_bytes_max(r->layout));
-    lh_err err;
-    LH_TRY_TO(out, err, lh_file_load(conf->env, path, &file));
-    struct lh_cursor c = lh_cursor(lh_buf_span(&file));
-    LH_TRY_TO(out, err, read_header(&c, r, path, &h));
-    LH_TRY_TO(out, err, open_ranges(conf, &c, lh_span(file.data, HEADER), &h, path, &state));
-    LH_TRY_TO(out, err, lk_replica_load(r, lh_buf_span(&state)));
+    struct reading reading = {.conf = conf, .path = path};
+    LH_TRY(files->open(conf->env, path, LH_OPEN_READ, &reading.file));
+    struct lh_buf b = lh_buf(RANGE_BYTES + LH_SEAL_TAG);
+    struct lh_buf state = lh_buf(lk_replica_bytes_max(r->layout));
+    lh_err err = read_state(&reading, r, &h, &b, &state);
+    files->close(reading.file);
+    lh_buf_free(&b);
+    if (!err) err = lk_replica_load(r, lh_buf_span(&state));
+    lh_buf_free(&state);
+    if (err) return err;
     struct lh_hash digest = lk_replica_digest(r);
     if (!lh_hash_equal(&digest, &h.digest) || !lh_hash_equal(&r->ledger.chain, &h.chain))
-        err = lh_fail(LH_ERR_CORRUPT, "%s: its state has another digest than it says", path);
-out:
-    lh_buf_free(&file);
-    lh_buf_free(&state);
-    return err;
+        return lh_fail(LH_ERR_CORRUPT, "%s: its state has another digest than it says", path);
+    return LH_OK;
 }
 
 lh_err lk_checkpoint_load(const struct lk_checkpoint_conf *conf, struct lk_replica *r,

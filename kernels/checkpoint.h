@@ -42,7 +42,7 @@ LH_MUST lh_err lk_checkpoint_take(const struct lk_checkpoint_conf *conf, const s
                                   struct lk_checkpoint *out);
 void lk_checkpoint_free(struct lk_checkpoint *c);
 // Any lane: seals and writes the file.
-LH_MUST lh_err lk_checkpoint_write(const struct lk_checkpoint *c);
+LH_MUST lh_err lk_checkpoint_write(struct lk_checkpoint *c);
 
 // Loads a shard's newest checkpoint that can be read and whose digest is right, else the next older
 // one (each that was passed over is logged by its error text in `skipped`, may be NULL).

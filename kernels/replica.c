@@ -182,6 +182,24 @@ lh_err lk_replica_save(const struct lk_replica *r, struct lh_buf *out)
     return lh_buf_err(out);
 }
 
+lh_err lk_replica_blob(const struct lk_replica *r, struct lh_blob **out)
+{
+    size_t per_value = sizeof(float) + lk_outer_bytes_per_value(r->outer.kind);
+    struct lh_buf heads = lh_buf(lk_replica_bytes_max(r->layout));
+    lh_ledger_write(&r->ledger, &heads);
+    lh_put_u64(&heads, r->layout->values);
+    lk_outer_write_head(&r->outer, &heads);
+    lh_err err = lh_buf_err(&heads);
+    *out = err ? NULL : lh_blob_new(heads.len + r->layout->values * per_value);
+    lh_buf_free(&heads);
+    if (err) return err;
+    if (!*out) return LH_ERR_NO_MEMORY;
+    struct lh_buf whole = lh_buf_over((*out)->data, (*out)->len);
+    err = lk_replica_save(r, &whole);
+    LH_ASSERT(err || whole.len == (*out)->len);
+    return err;
+}
+
 // The outer optimizer that the ledger's plan names, with its state.
 static lh_err read_outer(struct lk_outer *o, const struct lh_ledger *l, uint64_t values,
                          struct lh_cursor *c)

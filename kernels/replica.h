@@ -48,6 +48,7 @@ struct lh_hash lk_replica_digest(const struct lk_replica *r);
 // The exact state as bytes: ledger, parameters as fp32, the outer optimizer's state; and back.
 // load() leaves the replica as it was when it fails.
 LH_MUST lh_err lk_replica_save(const struct lk_replica *r, struct lh_buf *out);
+LH_MUST lh_err lk_replica_blob(const struct lk_replica *r, struct lh_blob **out); // the same bytes
 LH_MUST lh_err lk_replica_load(struct lk_replica *r, struct lh_span bytes);
 size_t lk_replica_bytes_max(const struct lh_shard_layout *layout); // of a saved state
 

@@ -21,7 +21,7 @@ struct held {
 struct ps_follower {
     struct ps_follower *previous, *next;
     struct ps_server *server;
-    struct ps_shard *shard; // NULL: a snapshot whose bytes are all in `bytes`
+    struct ps_shard *shard; // NULL: nothing was asked yet
     struct lh_call *call;
     uint64_t next_version;
     struct held held[HELD_MAX];
@@ -203,15 +203,29 @@ static lh_err start_follow(struct ps_follower *f, const Longhaul__V1__FollowRequ
     return LH_OK;
 }
 
+// All who join at about the same time are sent the same state, and follow from its version on: one
+// copy of the shard's memory serves them.
+static lh_err take_snapshot(struct ps_shard *s)
+{
+    struct lh_blob *bytes;
+    LH_TRY(lk_replica_blob(&s->replica, &bytes));
+    lh_blob_release(s->snapshot.bytes);
+    s->snapshot.bytes = bytes;
+    s->snapshot.version = s->replica.ledger.version;
+    return LH_OK;
+}
+
 static lh_err start_snapshot(struct ps_follower *f, const Longhaul__V1__SnapshotRequest *m)
 {
     LH_TRY(check_asked(f->server, m->shard, &m->job, &m->manifest));
-    const struct lk_replica *r = &ps_server_shard(f->server, m->shard)->replica;
-    struct lh_buf b = lh_buf(lk_replica_bytes_max(r->layout));
-    lh_err err = lk_replica_save(r, &b);
-    if (!err && !(f->bytes = lh_blob_copy(lh_buf_span(&b)))) err = LH_ERR_NO_MEMORY;
-    lh_buf_free(&b);
-    return err;
+    struct ps_shard *s = ps_server_shard(f->server, m->shard);
+    bool goes_on = s->snapshot.version == s->replica.ledger.version ||
+                   ps_shard_place(s, s->snapshot.version + 1);
+    if (!s->snapshot.users || !goes_on) LH_TRY(take_snapshot(s));
+    f->shard = s;
+    f->bytes = lh_blob_share(s->snapshot.bytes);
+    s->snapshot.users++;
+    return LH_OK;
 }
 
 // An empty part, so that a follower learns at once which process it speaks with.
@@ -270,7 +284,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     (void)status;
     (void)text;
     struct ps_follower *f = self;
-    if (f->shard) {
+    if (f->shard && !f->snapshot) {
         if (f->previous)
             f->previous->next = f->next;
         else
@@ -278,8 +292,12 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
         if (f->next) f->next->previous = f->previous;
         f->shard->follower_count--;
     }
-    if (f->snapshot) f->server->snapshots--;
     lh_blob_release(f->bytes);
+    if (f->snapshot) f->server->snapshots--;
+    if (f->snapshot && f->shard && --f->shard->snapshot.users == 0) {
+        lh_blob_release(f->shard->snapshot.bytes);
+        f->shard->snapshot.bytes = NULL;
+    }
     free(f);
 }
 

@@ -30,6 +30,7 @@ void ps_shard_destroy(struct ps_shard *s)
 {
     if (!s) return;
     ps_keep_free(s->keep);
+    lh_blob_release(s->snapshot.bytes);
     lk_replica_free(&s->replica);
     lh_ledger_free(&s->head);
     free(s->index);

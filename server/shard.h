@@ -34,6 +34,11 @@ struct ps_shard {
     uint32_t sessions;
     struct ps_follower *followers;
     uint32_t follower_count;
+    struct { // the state that is being sent to `users` of them, as of a version; NULL: none
+        struct lh_blob *bytes;
+        uint64_t version;
+        uint32_t users;
+    } snapshot;
     double norm[LH_NORM_WINDOW]; // of the last admitted pushes, L2, before the scale
     uint64_t norms;
     uint64_t checkpointed;       // version of the newest checkpoint

@@ -245,6 +245,7 @@ static lh_err take_whole(struct wk_shard *s)
     struct wk_worker *w = s->worker;
     bool first = !s->ready;
     LH_TRY(lk_replica_load(&s->replica, lh_buf_span(&s->stream.whole)));
+    lh_buf_free(&s->stream.whole);
     w->count.snapshots++;
     s->need_snapshot = false;
     s->ready = true;

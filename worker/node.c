@@ -227,30 +227,23 @@ static LH_MUST lh_err start_core(struct wk_node *n)
 
 // ---------------------------------------------------------------- the end
 
-static LH_MUST lh_err write_shards(struct wk_node *n, struct lh_file *file)
+static lh_err write_shards(void *self, struct lh_file *file)
 {
+    const struct wk_node *n = self;
     const struct lh_files_ops *files = n->program->env->ops->files;
     for (uint32_t i = 0; i < n->worker->shards; i++) {
         const struct wk_shard *s = &n->worker->shard[i];
         struct lh_span values = lh_span(s->replica.theta, s->layout->values * sizeof(float));
         LH_TRY(files->write(file, s->layout->first * sizeof(float), values));
     }
-    return files->sync(file);
+    return LH_OK;
 }
 
 static LH_MUST lh_err write_weights(struct wk_node *n)
 {
-    struct lh_env *env = n->program->env;
-    const struct lh_files_ops *files = env->ops->files;
-    char path[LH_PATH_SIZE], fresh[LH_PATH_SIZE];
-    struct lh_file *file;
+    char path[LH_PATH_SIZE];
     LH_TRY(lh_path(path, sizeof path, n->settings->node.dir, "final.weights"));
-    LH_TRY(lh_path(fresh, sizeof fresh, n->settings->node.dir, "final.weights.new"));
-    LH_TRY(files->open(env, fresh, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_TRUNCATE, &file));
-    lh_err err = write_shards(n, file);
-    files->close(file);
-    if (!err) err = files->rename(env, fresh, path);
-    return err ? err : files->sync_dir(env, n->settings->node.dir);
+    return lh_file_replace_by(n->program->env, path, write_shards, n);
 }
 
 static void tick(void *self)

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""How much memory a parameter costs: `tests/up/memory.py BUILD`.
+
+A model of 10.6 million parameters without training (`trainer.kind: synthetic`), every state copied
+and sent at least once; the peaks that the processes tell must keep what README.md says.
+"""
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+
+import real
+
+MODEL = "{{dim: 384, layers: 6, heads: 6, kv_heads: 6, ffn: 1024, context: 64}}"
+# bytes per parameter, and what code, libraries and the transport take
+WORKER = 16 + 4 + 8, 64 << 20  # the core, the synthetic trainer, a snapshot and a copy while joining
+SERVER = 4 + 8, 40 << 20  # the fold, a checkpoint's copy, a snapshot's copy
+
+
+def judge(world, node, parameters, role):
+    limit, fixed = role
+    with open(world.path("run", node, "status.json"), encoding="utf-8") as file:
+        peak = json.load(file)["peak_bytes"]
+    print(f"{node:12} {peak / 1e6:8.1f} MB: {(peak - fixed) / parameters:.1f} bytes each of "
+          f"{parameters / 1e6:.1f} M parameters over {fixed >> 20} MiB, {limit} allowed")
+    real.check(peak <= limit * parameters + fixed, f"{node} took {peak} bytes")
+    real.check(peak >= 4 * parameters, f"{node} says {peak} bytes, which cannot be")
+
+
+def main():
+    topology = real.TOPOLOGY
+    shape = topology[topology.index("model:"):topology.index("coordinator:")]
+    real.TOPOLOGY = topology.replace(shape, f"model: {MODEL}\n").replace(
+        "trainer: {{learning_rate: 0.01}}",
+        "trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}")
+    world = real.World(sys.argv[1], "memory", 4_000_000, 40000, "{speed: 4}")
+    up = world.up("--no-wan")
+    end = time.monotonic() + real.PATIENCE_S
+    while world.credited() < 400_000 and up.poll() is None and time.monotonic() < end:
+        time.sleep(0.1)  # polls; the count decides
+    up.send_signal(signal.SIGINT)  # the model learns nothing: it need not be evaluated
+    said, _ = up.communicate(timeout=real.PATIENCE_S)
+    real.check(up.returncode == 8, f"up ended with {up.returncode}:\n{said}")
+    parameters = os.path.getsize(world.path("run", "weights.bin")) // 4
+    real.check(parameters > 10_000_000, f"{parameters} parameters are too few to tell")
+    for node in ("asia-0", "europe-0", "america-0"):
+        judge(world, node, parameters, WORKER)
+    for node in ("s0", "s1"):  # a shard each, equal but for a chunk
+        judge(world, node, parameters // 2, SERVER)
+    shutil.rmtree(world.dir)
+
+
+main()
