@@ -15,7 +15,8 @@ import real
 
 MODEL = "{{dim: 384, layers: 6, heads: 6, kv_heads: 6, ffn: 1024, context: 64}}"
 # bytes per parameter, and what code, libraries and the transport take
-WORKER = 16 + 4 + 8, 64 << 20  # the core, the synthetic trainer, a snapshot and a copy while joining
+# the core, the synthetic trainer, a snapshot and a copy while joining
+WORKER = 16 + 4 + 8, 64 << 20
 SERVER = 4 + 8, 40 << 20  # the fold, a checkpoint's copy, a snapshot's copy
 
 
