@@ -21,6 +21,17 @@ bool wk_may_cut(const struct wk_shard *s)
     return s->ready && !wk_outbox_undecided(&s->outbox) && wk_own_folded(s);
 }
 
+uint32_t wk_claimable(const struct wk_shard *s)
+{
+    const struct wk_worker *w = s->worker;
+    uint64_t held = UINT64_MAX;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < w->shards; k++)
+        if (k != s->id && w->shard[k].cut_at < held) held = w->shard[k].cut_at;
+    while (n < s->freshes && s->fresh_at[n] <= held) n++;
+    return n;
+}
+
 // What the slot says of everything that is committed.
 static struct wk_slot slot_of(const struct wk_shard *s)
 {
@@ -31,11 +42,8 @@ static struct wk_slot slot_of(const struct wk_shard *s)
                            .decided_admitted = s->decided_admitted,
                            .gone_incarnation = s->gone_incarnation,
                            .gone_step = s->gone_step,
-                           .unit = UINT64_MAX};
-    if (w->queued) {
-        slot.unit = w->queue[0].unit;
-        slot.offset = w->queue[0].done;
-    }
+                           .tokens = s->back,
+                           .places = s->at_cuts};
     return slot;
 }
 
@@ -44,6 +52,7 @@ lh_err wk_flip(struct wk_shard *s, bool sync)
     struct wk_slot slot = slot_of(s);
     slot.claim = s->returned;
     slot.claims = s->returneds;
+    slot.place = s->at_cut;
     return wk_slot_flip(&s->slots, &slot, s->residual, sync);
 }
 
@@ -53,14 +62,14 @@ lh_err wk_flip(struct wk_shard *s, bool sync)
 // on the loop. Until it is committed the shard's residual, slot and anchor are left alone.
 struct wk_cut {
     struct wk_shard *shard;
-    struct lh_buf plain;  // the payload
-    struct lh_frame head; // without what the encoding tells
-    struct wk_slot slot;  // owns its claims
-    uint64_t tokens, steps;
-    uint32_t returned;       // how many of the head's claims had come back with refused frames
-    bool snapshot;           // a synced copy of the residual is due, and
-    struct lh_buf trainer;   // of the optimizer's state
-    double *residual_square; // wanted for the statistics; NULL: not now
+    struct lh_buf plain;              // the payload
+    struct lh_frame head;             // without what the encoding tells
+    struct wk_slot slot;              // owns its lists
+    uint64_t tokens, steps, back, at; // at: steps of this process
+    uint32_t returned;                // how many of the head's claims came back with refused frames
+    bool snapshot;                    // a synced copy of the residual is due, and
+    struct lh_buf trainer;            // of the optimizer's state
+    double *residual_square;          // wanted for the statistics; NULL: not now
     struct wk_entry *entry;
     lh_err result, snapshot_result;
     char text[256]; // an error's text belongs to its thread
@@ -70,7 +79,7 @@ void wk_cut_free(struct wk_cut *c)
 {
     if (!c) return;
     lh_buf_free(&c->plain);
-    free(c->slot.claim);
+    wk_slot_free(&c->slot);
     lh_buf_free(&c->trainer);
     free(c->residual_square);
     if (c->entry) wk_entry_free(c->entry);
@@ -93,29 +102,54 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
                            .base_version = s->viewed,
                            .base_epoch = s->base_epoch,
                            .base_others = s->base_others,
-                           .tokens = s->tokens,
+                           .tokens = s->tokens + s->back,
                            .steps = (uint32_t)s->steps,
                            .manifest = w->conf.manifest->hash};
     memcpy(f->job, w->conf.job, LH_JOB);
     for (uint32_t i = 0; i < s->returneds && f->claims < LH_CLAIMS_MAX; i++)
         f->claim[f->claims++] = s->returned[i];
     c->returned = f->claims;
-    for (uint32_t i = 0; i < s->freshes && f->claims < LH_CLAIMS_MAX; i++)
+    for (uint32_t i = 0, n = wk_claimable(s); i < n && f->claims < LH_CLAIMS_MAX; i++)
         f->claim[f->claims++] = s->fresh[i];
     lh_random(w->conf.env, f->nonce, LH_NONCE);
 }
 
-// The slot as it will be, without the returned claims that the frame carries.
+static void add_place(struct wk_slot *slot, uint64_t unit, uint64_t tokens)
+{
+    if (tokens && slot->places < WK_PLACES_MAX) // one that finds no room is trained from its start
+        slot->place[slot->places++] = (struct wk_place){unit, tokens};
+}
+
+// How far each unit was trained that no frame claims yet: those of the queue, those whose claim
+// waits, and those of an earlier life that were not leased again yet. The frame that is being cut
+// claims the first so many of its shard.
+static void fill_places(const struct wk_shard *s, uint32_t claimed, struct wk_slot *slot)
+{
+    const struct wk_worker *w = s->worker;
+    slot->places = 0;
+    for (uint32_t i = 0; i < w->queued; i++) add_place(slot, w->queue[i].unit, w->queue[i].done);
+    for (uint32_t k = 0; k < w->shards; k++)
+        for (uint32_t i = k == s->id ? claimed : 0; i < w->shard[k].freshes; i++) {
+            uint64_t unit = w->shard[k].fresh[i];
+            add_place(slot, unit, w->conf.units->unit[unit].tokens);
+        }
+    for (uint32_t i = 0; i < w->resumes; i++)
+        add_place(slot, w->resume[i].unit, w->resume[i].tokens);
+}
+
+// The slot as it will be, without the returned claims and tokens that the frame carries.
 static lh_err fill_slot(const struct wk_shard *s, struct wk_cut *c)
 {
     uint32_t left = s->returneds - c->returned;
-    uint64_t *claim = malloc((left + 1) * sizeof *claim);
-    if (!claim) return LH_ERR_NO_MEMORY;
-    memcpy(claim, s->returned + c->returned, left * sizeof *claim);
     c->slot = slot_of(s);
+    c->slot.claim = malloc((left + 1) * sizeof *c->slot.claim);
+    c->slot.place = malloc(WK_PLACES_MAX * sizeof *c->slot.place);
+    if (!c->slot.claim || !c->slot.place) return LH_ERR_NO_MEMORY;
+    memcpy(c->slot.claim, s->returned + c->returned, left * sizeof *c->slot.claim);
     c->slot.next = s->next + 1;
-    c->slot.claim = claim;
     c->slot.claims = left;
+    c->slot.tokens = 0;
+    fill_places(s, c->head.claims - c->returned, &c->slot);
     return LH_OK;
 }
 
@@ -190,8 +224,7 @@ static lh_err write_snapshot(struct wk_cut *c)
 {
     struct wk_shard *s = c->shard;
     struct wk_slot slot = c->slot;
-    slot.unit = UINT64_MAX;
-    slot.claims = 0;
+    slot.claims = slot.places = 0;
     LH_TRY(wk_snapshot_write(&s->slots, &slot, s->spare));
     if (!c->trainer.len) return LH_OK;
     char path[LH_PATH_SIZE];
@@ -241,10 +274,16 @@ static void drop_first(uint64_t *list, uint32_t *count, uint32_t n)
 static void committed(struct wk_shard *s, struct wk_cut *c)
 {
     drop_first(s->returned, &s->returneds, c->returned);
+    uint32_t freshes = s->freshes;
+    drop_first(s->fresh_at, &freshes, c->head.claims - c->returned);
     drop_first(s->fresh, &s->freshes, c->head.claims - c->returned);
+    s->cut_at = c->at;
     float *before = s->residual;
     s->residual = s->spare;
     s->spare = before;
+    s->back -= c->back;
+    memcpy(s->at_cut, c->slot.place, c->slot.places * sizeof *s->at_cut);
+    s->at_cuts = c->slot.places;
     s->next++;
     s->cuts++;
     s->worker->count.rounds += s->id == 0;
@@ -323,6 +362,8 @@ static lh_err take(struct wk_shard *s, struct wk_cut *c)
     c->trainer = lh_buf((size_t)1 << 40);
     c->tokens = s->tokens;
     c->steps = s->steps;
+    c->back = s->back;
+    c->at = w->count.steps;
     c->snapshot = w->conf.snapshot_rounds && (s->cuts + 1) % w->conf.snapshot_rounds == 0;
     if (c->snapshot && s->id == 0) LH_TRY(t->ops->save(t, &c->trainer));
     if (w->conf.norms_rounds && s->cuts % w->conf.norms_rounds == 0) {
@@ -382,6 +423,7 @@ lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e)
     LH_TRY(lk_payload_add(&codec, s->layout, plain, s->residual));
     for (uint32_t i = 0; i < e->head.claims && s->returneds < WK_CLAIMS_HELD_MAX; i++)
         s->returned[s->returneds++] = e->head.claim[i];
+    s->back += e->head.tokens;
     if (LH_BUG("return_twice")) LH_TRY(wk_flip(s, false)); // planted: two commits
     if (own && e->head.step > s->decided) {
         s->decided = e->head.step;

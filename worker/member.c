@@ -147,6 +147,18 @@ static bool claimed(const struct wk_worker *w, uint64_t unit)
     return false;
 }
 
+// How far every shard's pushes hold this unit from an earlier life; the queue knows from here on.
+static uint64_t resumed(struct wk_worker *w, uint64_t unit)
+{
+    for (uint32_t i = 0; i < w->resumes; i++)
+        if (w->resume[i].unit == unit) {
+            uint64_t tokens = w->resume[i].tokens;
+            w->resume[i] = w->resume[--w->resumes];
+            return tokens;
+        }
+    return 0;
+}
+
 static void take_units(struct wk_worker *w, size_t n, const uint64_t *units)
 {
     struct wk_trainer *t = w->conf.trainer;
@@ -155,7 +167,11 @@ static void take_units(struct wk_worker *w, size_t n, const uint64_t *units)
         if (u >= w->conf.units->count || queued(w, u) || claimed(w, u)) continue;
         if (lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u)) continue;
         struct wk_queued q = {u, 0, w->conf.units->unit[u].tokens};
-        if (u == w->resume_unit && w->resume_offset < q.tokens) q.done = w->resume_offset;
+        q.done = resumed(w, u);
+        if (q.done >= q.tokens) { // every shard's pushes hold it, only its claim was lost
+            wk_unit_finished(w, u, 0);
+            continue;
+        }
         w->queue[w->queued++] = q;
         if (t->ops->announce) t->ops->announce(t, u);
     }
@@ -212,7 +228,8 @@ bool wk_drained(const struct wk_worker *w)
     if (w->phase < LH_PHASE_DRAIN || w->queued || w->stepping) return false;
     for (uint32_t i = 0; i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
-        if (s->cut || wk_outbox_undecided(&s->outbox) || s->steps || s->freshes || s->returneds)
+        if (s->cut || wk_outbox_undecided(&s->outbox) || s->steps || s->tokens || s->freshes ||
+            s->returneds)
             return false;
     }
     return true;

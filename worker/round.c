@@ -55,19 +55,21 @@ static uint64_t plan_step(struct wk_worker *w)
     return sum;
 }
 
-// A unit is trained: its claim waits for the next cut of its shard.
-static void finish_unit(struct wk_worker *w, uint64_t unit)
+// Its claim waits for a cut of its shard.
+void wk_unit_finished(struct wk_worker *w, uint64_t unit, uint64_t steps)
 {
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
         bool here = unit % w->shards == s->id || LH_BUG("credit_each");
         if (LH_BUG("credit_any")) here = (unit + w->id) % w->shards == s->id;
         if (!here) continue;
-        if (s->freshes < WK_CLAIMS_HELD_MAX)
+        if (s->freshes < WK_CLAIMS_HELD_MAX) {
+            s->fresh_at[s->freshes] = steps;
             s->fresh[s->freshes++] = unit;
-        else
+        } else {
             lh_logf(w->conf.log, LH_ERROR, "claims.full", "unit %llu will be trained again",
                     (unsigned long long)unit);
+        }
     }
 }
 
@@ -82,7 +84,7 @@ static void consume(struct wk_worker *w)
     uint32_t kept = 0;
     for (uint32_t k = 0; k < w->queued; k++) {
         if (w->queue[k].done >= w->queue[k].tokens)
-            finish_unit(w, w->queue[k].unit);
+            wk_unit_finished(w, w->queue[k].unit, w->count.steps);
         else
             w->queue[kept++] = w->queue[k];
     }
@@ -102,7 +104,7 @@ static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
         return true;
     bool idle = !w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN);
     if (idle && bsp && wk_round_awaited(s)) return true; // nothing to add, but others wait
-    return idle && (s->steps || s->freshes || s->returneds);
+    return idle && (s->steps || s->tokens || wk_claimable(s) || s->returneds);
 }
 
 // BSP: all shards are pushed at one boundary, or the rounds of two shards could wait for each
@@ -204,6 +206,8 @@ static void step_done(void *arg)
         w->shard[i].tokens += tokens;
         w->shard[i].steps++;
     }
+    const struct wk_observer *o = w->conf.observer;
+    if (o && o->stepped) o->stepped(o->arg, &w->in);
     consume(w);
     wk_stats_tell(w);
     w->idle_since = w->step_ended; // what a boundary takes is time that training waits, too

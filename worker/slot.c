@@ -8,7 +8,7 @@
 #include "common/limits.h"
 
 static const uint32_t MAGIC = 0x4c53484c; // "LHSL"
-enum { SYNCED = 1, FIXED = 4 + 2 + 2 + 8 + 16 + 16 + 16 + 8 + 8 + 4 + 4 + 8 + 16 };
+enum { VERSION = 2, SYNCED = 1, FIXED = 4 + 2 + 2 + 8 + 16 + 16 + 16 + 8 + 8 + 4 + 4 + 8 + 16 };
 
 struct header {
     uint16_t flags;
@@ -17,16 +17,24 @@ struct header {
     uint32_t residual_crc;
 };
 
-static size_t head_bytes(uint32_t claims)
+static size_t head_bytes(uint32_t claims, uint32_t places)
 {
-    return FIXED + 8u * claims + 8u;
+    return FIXED + 8u * claims + 16u * places + 8u;
+}
+
+void wk_slot_free(struct wk_slot *slot)
+{
+    free(slot->claim);
+    free(slot->place);
+    slot->claim = NULL;
+    slot->place = NULL;
 }
 
 static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uint64_t generation,
                        bool synced, uint32_t residual_crc, struct lh_buf *b)
 {
     lh_put_u32(b, MAGIC);
-    lh_put_u16(b, 1);
+    lh_put_u16(b, VERSION);
     lh_put_u16(b, synced ? SYNCED : 0);
     lh_put_u64(b, generation);
     lh_put(b, s->boot, sizeof s->boot);
@@ -41,11 +49,36 @@ static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uin
     lh_put_u16(b, 0);
     lh_put_u32(b, slot->claims);
     lh_put_u64(b, s->values);
-    lh_put_u64(b, slot->unit);
-    lh_put_u64(b, slot->offset);
+    lh_put_u32(b, slot->places);
+    lh_put_u32(b, 0);
+    lh_put_u64(b, slot->tokens);
     for (uint32_t i = 0; i < slot->claims; i++) lh_put_u64(b, slot->claim[i]);
+    for (uint32_t i = 0; i < slot->places; i++) {
+        lh_put_u64(b, slot->place[i].unit);
+        lh_put_u64(b, slot->place[i].tokens);
+    }
     lh_put_u32(b, residual_crc);
     if (!b->err) lh_put_u32(b, lh_crc32c(0, b->data, b->len));
+}
+
+// Claims and places, from where they stand in a header that is whole. `first` is the one place of
+// version 1.
+static lh_err read_lists(struct lh_span claims, struct lh_span places, const struct wk_place *first,
+                         struct wk_slot *out)
+{
+    out->claim = calloc(out->claims + 1, sizeof *out->claim);
+    out->place = calloc(out->places + 1, sizeof *out->place);
+    if (!out->claim || !out->place) {
+        wk_slot_free(out);
+        return LH_ERR_NO_MEMORY;
+    }
+    struct lh_cursor c = lh_cursor(claims), p = lh_cursor(places);
+    for (uint32_t i = 0; i < out->claims; i++) out->claim[i] = lh_get_u64(&c);
+    for (uint32_t i = 0; i < out->places; i++) {
+        out->place[i].unit = first ? first->unit : lh_get_u64(&p);
+        out->place[i].tokens = first ? first->tokens : lh_get_u64(&p);
+    }
+    return LH_OK;
 }
 
 static lh_err read_head(struct lh_cursor *c, struct header *h, struct wk_slot *out)
@@ -67,20 +100,21 @@ static lh_err read_head(struct lh_cursor *c, struct header *h, struct wk_slot *o
     (void)lh_get(c, 3);
     out->claims = lh_get_u32(c);
     h->values = lh_get_u64(c);
-    out->unit = lh_get_u64(c);
-    out->offset = lh_get_u64(c);
-    if (c->failed || magic != MAGIC || version != 1 || out->claims > WK_CLAIMS_HELD_MAX)
+    bool old = version == 1;
+    uint64_t number = lh_get_u64(c), tokens = lh_get_u64(c);
+    struct wk_place first = {number, tokens};
+    out->places = old ? number != UINT64_MAX : (uint32_t)number;
+    out->tokens = old ? 0 : tokens;
+    if (c->failed || magic != MAGIC || (version != VERSION && !old) ||
+        out->claims > WK_CLAIMS_HELD_MAX || out->places > WK_PLACES_MAX)
         return lh_fail(LH_ERR_CORRUPT, "not a slot");
     struct lh_span claims = lh_get(c, 8u * out->claims);
+    struct lh_span places = lh_get(c, old ? 0 : 16u * out->places);
     h->residual_crc = lh_get_u32(c);
     size_t head = (size_t)(c->at - start);
     uint32_t crc = lh_get_u32(c);
     if (c->failed || crc != lh_crc32c(0, start, head)) return lh_fail(LH_ERR_CORRUPT, "not a slot");
-    out->claim = calloc(out->claims + 1, sizeof *out->claim);
-    if (!out->claim) return LH_ERR_NO_MEMORY;
-    struct lh_cursor each = lh_cursor(claims);
-    for (uint32_t i = 0; i < out->claims; i++) out->claim[i] = lh_get_u64(&each);
-    return LH_OK;
+    return read_lists(claims, places, old ? &first : NULL, out);
 }
 
 // Reads one file; LH_ERR_CORRUPT or LH_ERR_NOT_FOUND when it does not count. The residual's bytes
@@ -96,14 +130,13 @@ static lh_err read_file(struct wk_slots *s, const char *path, struct lh_buf *fil
     if (h->values == s->values && residual->len == s->values * sizeof(float) &&
         h->residual_crc == lh_crc32c(0, residual->data, residual->len))
         return LH_OK;
-    free(out->claim);
-    out->claim = NULL;
+    wk_slot_free(out);
     return lh_fail(LH_ERR_CORRUPT, "%s: not a whole slot", path);
 }
 
 static struct lh_buf file_buf(const struct wk_slots *s)
 {
-    return lh_buf(head_bytes(WK_CLAIMS_HELD_MAX) + s->values * sizeof(float));
+    return lh_buf(head_bytes(WK_CLAIMS_HELD_MAX, WK_PLACES_MAX) + s->values * sizeof(float));
 }
 
 lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
@@ -128,10 +161,10 @@ lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
         }
         if (err) goto out;
         if (h.generation <= s->generation) {
-            free(slot.claim);
+            wk_slot_free(&slot);
             continue;
         }
-        free(out->claim);
+        wk_slot_free(out);
         *out = slot;
         s->generation = h.generation;
         bool same_boot = memcmp(h.boot, s->boot, sizeof h.boot) == 0;
@@ -155,7 +188,7 @@ lh_err wk_slot_flip(struct wk_slots *s, const struct wk_slot *slot, const float 
                     bool sync)
 {
     const struct lh_files_ops *files = s->env->ops->files;
-    struct lh_buf b = lh_buf(head_bytes(WK_CLAIMS_HELD_MAX));
+    struct lh_buf b = lh_buf(head_bytes(WK_CLAIMS_HELD_MAX, WK_PLACES_MAX));
     struct lh_span values = lh_span(residual, s->values * sizeof(float));
     struct lh_file *file;
     char path[LH_PATH_SIZE];

@@ -1,10 +1,13 @@
 // The slot: a worker's commit point for one shard (PROTOCOL 9, 10), and the residual snapshot.
 //
 // Two files, DIR/slot-<shard>-a and -b, written in turn, each whole:
-//   magic "LHSL" u32, version u16 (1), flags u16 (1: synced), generation u64, boot id 16,
+//   magic "LHSL" u32, version u16 (2), flags u16 (1: synced), generation u64, boot id 16,
 //   incarnation u64 u64, gone u64 u64, next step u64, decided step u64, decided was admitted u8, 0
-//   u8 u16, claims u32, values u64, unit u64, offset u64, claims u64 each, CRC-32C of the residual
-//   u32, CRC-32C of all before u32, then the residual, fp32
+//   u8 u16, claims u32, values u64, places u32, 0 u32, tokens u64, claims u64 each, places (unit
+//   u64, tokens of it u64) each, CRC-32C of the residual u32, CRC-32C of all before u32, then the
+//   residual, fp32
+// Version 1 is read too: it has one place, unit u64 (~0: none) and offset u64, where version 2 has
+// the number of places and the tokens, which are 0 then.
 // The valid file of the highest generation counts. It is written without a sync: kill -9 keeps it;
 // after a power cut (another boot id) it does not count, unless it says that it was synced. The two
 // flips after a start or a synced flip reach the disk too, so that a power cut brings no synced
@@ -18,7 +21,11 @@
 #include "common/env.h"
 #include "common/frame.h"
 
-enum { WK_CLAIMS_HELD_MAX = 4096 };
+enum { WK_CLAIMS_HELD_MAX = 4096, WK_PLACES_MAX = 512 };
+
+struct wk_place { // how far a data unit was trained
+    uint64_t unit, tokens;
+};
 
 struct wk_slot {
     struct lh_incarnation incarnation;
@@ -28,10 +35,12 @@ struct wk_slot {
     uint64_t next;    // first step that was never committed
     uint64_t decided; // highest step known to be decided
     bool decided_admitted;
-    uint64_t unit, offset; // where training stands in the first unit of the queue; unit ~0: nowhere
-    uint64_t *claim;       // claims that came back with refused frames; borrows when written
-    uint32_t claims;
+    uint64_t tokens;        // trained, of frames that came back: the next frame names them again
+    uint64_t *claim;        // claims that came back with refused frames; borrows when written
+    struct wk_place *place; // of the units in work when the shard was cut last; borrows likewise
+    uint32_t claims, places;
 };
+void wk_slot_free(struct wk_slot *slot); // what a load gave
 
 struct wk_slots {
     struct lh_env *env;
@@ -45,7 +54,7 @@ struct wk_slots {
 
 enum wk_slot_state { WK_SLOT_ABSENT, WK_SLOT_INTACT, WK_SLOT_LOST };
 
-// Loads the newest valid slot into `out` (claims are allocated) and `residual`.
+// Loads the newest valid slot into `out` (to be freed by wk_slot_free) and `residual`.
 LH_MUST lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
                             enum wk_slot_state *state);
 // The atomic flip. `sync` makes it survive a power cut too (an orderly end).

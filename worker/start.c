@@ -131,7 +131,7 @@ static lh_err resume_lost(struct wk_shard *s)
     s->snapshot.step = have ? snap.next - 1 : 0;
     s->snapshot.decided = snap.decided;
     s->snapshot.decided_admitted = snap.decided_admitted;
-    free(snap.claim);
+    wk_slot_free(&snap);
     LH_TRY(rebuild_residual(s, have));
     judge_entries(s);
     s->next = 1;
@@ -180,10 +180,9 @@ static lh_err resume_intact(struct wk_shard *s, const struct wk_slot *slot)
     s->gone_incarnation = slot->gone_incarnation;
     s->gone_step = slot->gone_step;
     for (uint32_t i = 0; i < slot->claims; i++) s->returned[s->returneds++] = slot->claim[i];
-    if (slot->unit != UINT64_MAX) {
-        w->resume_unit = slot->unit;
-        w->resume_offset = slot->offset;
-    }
+    s->back = slot->tokens;
+    memcpy(s->at_cut, slot->place, slot->places * sizeof *s->at_cut);
+    s->at_cuts = slot->places;
     return LH_OK;
 }
 
@@ -226,9 +225,31 @@ static lh_err resume_shard(struct wk_shard *s, bool *lost)
         *lost = true;
         err = resume_lost(s);
     }
-    free(slot.claim);
+    wk_slot_free(&slot);
     if (s->ready) wk_place_entries(s);
     return err;
+}
+
+static uint64_t trained_in(const struct wk_shard *s, uint64_t unit)
+{
+    for (uint32_t i = 0; i < s->at_cuts; i++)
+        if (s->at_cut[i].unit == unit) return s->at_cut[i].tokens;
+    return 0;
+}
+
+// A unit goes on where the shard stands whose last cut is the oldest: what the others' pushes hold
+// beyond it is trained twice, but nothing that is credited is missing anywhere.
+static void resume_places(struct wk_worker *w)
+{
+    const struct wk_shard *first = &w->shard[0];
+    for (uint32_t i = 0; i < first->at_cuts; i++) {
+        struct wk_place least = first->at_cut[i];
+        for (uint32_t k = 1; k < w->shards; k++) {
+            uint64_t tokens = trained_in(&w->shard[k], least.unit);
+            if (tokens < least.tokens) least.tokens = tokens;
+        }
+        if (least.tokens) w->resume[w->resumes++] = least;
+    }
 }
 
 static lh_err resume_trainer(struct wk_worker *w)
@@ -254,6 +275,7 @@ lh_err wk_resume(struct wk_worker *w)
     bool lost = false;
     LH_TRY(identity_load(w));
     for (uint32_t i = 0; i < w->shards; i++) LH_TRY(resume_shard(&w->shard[i], &lost));
+    resume_places(w);
     LH_TRY(resume_trainer(w));
     if (w->fresh) return LH_OK;
     if (lost) LH_TRY(wk_bump(w));

@@ -74,7 +74,6 @@ lh_err wk_worker_start(const struct wk_conf *conf, struct wk_worker **out)
     w->conf = *conf;
     w->id = lh_worker_id(&conf->self);
     w->shards = conf->manifest->shards;
-    w->resume_unit = UINT64_MAX;
     w->attempt = lh_random_u64(conf->env);
     w->ranks = 1;
     lh_err err = LH_ERR_NO_MEMORY;

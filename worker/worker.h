@@ -29,6 +29,8 @@
 // Tests look on: everything that moves mass or credit. All may be NULL.
 struct wk_observer {
     void *arg;
+    // a step is done: what it was trained on
+    void (*stepped)(void *arg, const struct wk_step_in *in);
     // a delta of the shard's `values` is taken for a push; then its cut is committed (on the disk
     // lane)
     void (*kept)(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step,
@@ -112,8 +114,13 @@ struct wk_shard {
     uint64_t gone_incarnation, gone_step; // the entry that was taken back last
     struct wk_outbox outbox;
     uint64_t returned[WK_CLAIMS_HELD_MAX]; // claims of refused frames; durable with the slot
-    uint64_t fresh[WK_CLAIMS_HELD_MAX];    // units finished since the last cut
+    uint64_t fresh[WK_CLAIMS_HELD_MAX];    // units that were finished and are not claimed yet
+    uint64_t fresh_at[WK_CLAIMS_HELD_MAX]; // and after how many steps of this process
+    uint64_t cut_at;                       // steps of this process that committed cuts hold
     uint32_t returneds, freshes;
+    uint64_t back;                         // tokens of refused frames; durable with the slot
+    struct wk_place at_cut[WK_PLACES_MAX]; // what this shard's pushes hold of the units in work
+    uint32_t at_cuts;
     struct {
         struct lh_incarnation incarnation;
         uint64_t step, decided;
@@ -174,7 +181,8 @@ struct wk_worker {
     // training
     struct wk_queued queue[WK_QUEUE_MAX];
     uint32_t queued;
-    uint64_t resume_unit, resume_offset;
+    struct wk_place resume[WK_PLACES_MAX]; // what every shard's pushes hold of units not leased yet
+    uint32_t resumes;
     bool stepping, stopped, failed, boundary_posted;
     struct wk_piece piece[WK_PIECES_MAX];
     struct wk_step_in in;
@@ -227,6 +235,9 @@ void wk_stats_residual(const struct wk_shard *s, const float *residual, double *
 void wk_stats_close(struct wk_worker *w);
 // cut.c
 bool wk_may_cut(const struct wk_shard *s);
+// How many fresh units may be claimed now, the first ones: those that every other shard's committed
+// cuts hold, so that what is credited is missing in no shard's pushes (PROTOCOL 19).
+uint32_t wk_claimable(const struct wk_shard *s);
 // Takes the progress since the last cut; the push is made on the disk lane and then sent.
 LH_MUST lh_err wk_cut(struct wk_shard *s);
 bool wk_cutting(const struct wk_worker *w); // some shard's cut is on its way
@@ -253,6 +264,8 @@ void wk_follow_stop(struct wk_shard *s);
 LH_MUST lh_err wk_save_replica(struct wk_shard *s);
 void wk_place_entries(struct wk_shard *s); // where the own pushes stand in a state that was loaded
 void wk_save_free(struct wk_save *k);      // NULL is allowed
+// round.c: a unit is trained, and every cut of after so many steps holds all of it.
+void wk_unit_finished(struct wk_worker *w, uint64_t unit, uint64_t steps);
 // view.c
 void wk_view_start(struct wk_shard *s); // the first view of a replica
 bool wk_view_renew(struct wk_shard *s); // at a boundary; true: it changed

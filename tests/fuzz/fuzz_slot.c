@@ -32,7 +32,7 @@ static void load_slot(struct fuzz_disk *disk)
     float residual[VALUES] = {0};
 
     lh_err err = wk_slot_load(&slots, &slot, residual, &state);
-    LH_ASSERT(err == LH_OK && slot.claims <= WK_CLAIMS_HELD_MAX);
+    LH_ASSERT(err == LH_OK && slot.claims <= WK_CLAIMS_HELD_MAX && slot.places <= WK_PLACES_MAX);
     LH_ASSERT(!slot.claims || state != WK_SLOT_ABSENT);
     if (state == WK_SLOT_INTACT && slots.generation < UINT64_MAX) { // written again, it reads same
         struct wk_slots fresh = {.env = disk->env, .dir = "slots", .values = VALUES};
@@ -40,13 +40,14 @@ static void load_slot(struct fuzz_disk *disk)
         err = wk_slot_flip(&slots, &slot, residual, true);
         if (!err) err = wk_slot_load(&fresh, &again, residual, &state);
         LH_ASSERT(err == LH_OK && state == WK_SLOT_INTACT && again.next == slot.next);
-        free(again.claim);
+        LH_ASSERT(again.places == slot.places && again.tokens == slot.tokens);
+        wk_slot_free(&again);
     }
-    free(slot.claim);
+    wk_slot_free(&slot);
 
     slot = (struct wk_slot){0};
     err = wk_snapshot_load(&slots, &slot, residual);
-    if (!err) free(slot.claim);
+    if (!err) wk_slot_free(&slot);
 }
 
 static void load_outbox(struct fuzz_disk *disk)

@@ -49,6 +49,58 @@ static struct sim_cut *find_cut(struct sim_history *h, struct lh_incarnation i, 
     return NULL;
 }
 
+static void saw_stepped(void *arg, const struct wk_step_in *in)
+{
+    struct sim_node *n = arg;
+    struct sim_training *t = &n->sim->training[n->index];
+    for (uint32_t p = 0; p < in->pieces; p++) {
+        const struct wk_piece *piece = &in->piece[p];
+        for (uint64_t at = piece->offset; at < piece->offset + piece->tokens; at += SIM_SEQUENCE) {
+            uint16_t bit = (uint16_t)(1u << at / SIM_SEQUENCE);
+            if (t->seen[piece->unit] & bit) t->twice += SIM_SEQUENCE;
+            t->seen[piece->unit] |= bit;
+            t->tokens += SIM_SEQUENCE;
+            for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+                n->sim->history[n->index][k].uncut_of[piece->unit] |= bit;
+                n->sim->history[n->index][k].uncut += SIM_SEQUENCE;
+            }
+        }
+    }
+}
+
+// A cut takes what is uncut; another attempt after a full disk takes what the first one had, too.
+static void note_cutting(struct sim_history *h)
+{
+    for (uint32_t u = 0; u < SIM_UNITS; u++) h->cutting_of[u] |= h->uncut_of[u];
+    memset(h->uncut_of, 0, sizeof h->uncut_of);
+    h->cutting += h->uncut;
+    h->uncut = 0;
+}
+
+static void note_cut(struct sim_history *h)
+{
+    for (uint32_t u = 0; u < SIM_UNITS; u++) h->cut_of[u] |= h->cutting_of[u];
+    memset(h->cutting_of, 0, sizeof h->cutting_of);
+    h->cutting = 0;
+}
+
+// The process is gone. What a cut was being made of is in its push, or not.
+static void note_death(struct sim_node *n)
+{
+    uint64_t most = 0;
+    for (uint32_t k = 0; n->worker && k < SIM_SHARDS; k++) {
+        struct sim_history *h = &n->sim->history[n->index][k];
+        uint64_t lost = h->uncut + h->cutting;
+        h->lost_least += h->uncut;
+        h->lost_most += lost;
+        if (lost > most) most = lost;
+        note_cut(h);
+        memset(h->uncut_of, 0, sizeof h->uncut_of);
+        h->uncut = 0;
+    }
+    if (n->worker) n->sim->training[n->index].again += most;
+}
+
 static void saw_kept(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step,
                      const float *delta, uint64_t values)
 {
@@ -58,6 +110,7 @@ static void saw_kept(void *arg, uint32_t shard, struct lh_incarnation i, uint64_
         sim_fail(n->sim, "%s pushes without end", n->name);
         return;
     }
+    note_cutting(h);
     if (!find_cut(h, i, step)) // else: kept before, crashed before its commit, made anew
         h->cut[h->cuts++] = (struct sim_cut){.incarnation = i, .step = step};
     for (uint64_t k = 0; k < values; k++) h->last[k] = (double)delta[k];
@@ -69,6 +122,7 @@ static void saw_cut(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t
     struct sim_node *n = arg;
     struct sim_history *h = &n->sim->history[n->index][shard];
     struct sim_cut *cut = find_cut(h, i, step);
+    note_cut(h);
     if (!cut) return;
     cut->committed = true;
     for (uint64_t k = 0; k < n->sim->manifest.shard[shard].values; k++) {
@@ -271,6 +325,7 @@ void sim_note_durable(struct sim *s)
 static void bury(struct sim_node *n, bool power)
 {
     sim_note_durable(n->sim);
+    note_death(n);
     if (n->transport) lh_transport_mem_kill(n->transport, power);
     n->transport = NULL;
     ps_coordinator_stop(n->coordinator);
@@ -350,7 +405,7 @@ static void make_node(struct sim *s, uint32_t at, enum sim_kind kind, uint32_t i
     snprintf(n->self.region, sizeof n->self.region, "%s", region[index % 4]);
     snprintf(n->self.name, sizeof n->self.name, "%s%u", kinds[kind], index);
     n->env = lh_fake_node(s->world, on_death, n);
-    n->observer = (struct wk_observer){n, saw_kept, saw_cut, saw_decided, saw_lost};
+    n->observer = (struct wk_observer){n, saw_stepped, saw_kept, saw_cut, saw_decided, saw_lost};
 }
 
 // ---------------------------------------------------------------- one run

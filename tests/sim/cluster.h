@@ -21,6 +21,7 @@ enum {
     SIM_NODES = 1 + SIM_SERVERS + SIM_WORKERS
 };
 enum { SIM_UNITS = 48, SIM_UNIT_TOKENS = 64, SIM_CUTS_MAX = 4096 };
+enum { SIM_SEQUENCE = 4 }; // tokens of one, as the trainer has them; a unit's fit a mask of 16 bits
 enum { SIM_REFUSED_MAX = 50 }; // in turn, of one worker and shard: a livelock (ten are never seen)
 
 struct sim;
@@ -43,6 +44,18 @@ struct sim_history { // of one worker and shard
     double *last; // the newest delta
     bool lost;    // it declared a loss
     uint32_t refused_in_turn;
+    // What was trained, by where it is: since the last cut, in one that is being made, in committed
+    // ones. Tokens that a death took for certain, and at most (a cut may have been committed or
+    // not).
+    uint64_t uncut, cutting, lost_least, lost_most;
+    uint16_t uncut_of[SIM_UNITS], cutting_of[SIM_UNITS], cut_of[SIM_UNITS]; // a bit: a sequence
+};
+
+struct sim_training { // of one worker, in all its lives
+    uint64_t tokens;  // of steps that were done
+    uint64_t again;   // of them, at most so many may be of sequences it had trained before
+    uint16_t seen[SIM_UNITS];
+    uint64_t twice; // tokens of sequences that it had trained before
 };
 
 struct sim_node {
@@ -98,6 +111,7 @@ struct sim {
     double norm_gate;
     float *initial;
     struct sim_history history[SIM_WORKERS][SIM_SHARDS];
+    struct sim_training training[SIM_WORKERS];
     bool history_lost[SIM_SHARDS];                      // a damaged tail was cut
     struct lh_blob *kept[SIM_SHARDS][SIM_VERSIONS_MAX]; // every durable record, by version
     uint64_t durable[SIM_SHARDS]; // highest version that a worker made a durable copy of

@@ -3,7 +3,10 @@
 // 1. Each committed push is applied at most once; if it was acknowledged it is in the log, unless
 //    history was lost. 2. Mass: per worker, shard and value, what the log applied plus what the
 //    residual holds is what the cuts put in; only declared losses may be missing, nothing may be
-//    there twice. 3. Every replica ends with the same state. 4. Every unit is credited once.
+//    there twice. 3. Every replica ends with the same state. 4. Every unit is credited once, and
+//    all of it is in the pushes of every shard. 5. Tokens: what a shard's ledger has of a worker,
+//    and what came back to it, is what it trained, less what its deaths took. 6. A worker that
+//    starts again trains only that again which not every shard's pushes hold.
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -146,6 +149,53 @@ static void judge_mass(struct found *f, uint32_t shard)
     }
 }
 
+static void judge_tokens(struct found *f, uint32_t shard)
+{
+    struct sim *s = f->sim;
+    if (s->below_stable[shard]) return;
+    for (uint32_t w = 0; w < SIM_WORKERS && !s->bad[0]; w++) {
+        const struct sim_node *n = &s->node[1 + SIM_SERVERS + w];
+        const struct wk_shard *ws = &n->worker->shard[shard];
+        const struct sim_history *h = &s->history[w][shard];
+        const struct lh_row *row = lh_ledger_row(&f->replica->ledger, lh_worker_id(&n->self));
+        uint64_t trained = s->training[w].tokens;
+        uint64_t found = (row ? row->tokens : 0) + ws->back + ws->tokens;
+        if (found + h->lost_least > trained || (!h->lost && found + h->lost_most < trained))
+            sim_fail(s,
+                     "shard %u: worker %u trained %" PRIu64 " tokens, its deaths took %" PRIu64
+                     " to %" PRIu64 "; %" PRIu64 " are in the ledger, %" PRIu64 " came back",
+                     shard, w, trained, h->lost_least, h->lost_most, row ? row->tokens : 0,
+                     ws->back);
+    }
+}
+
+static void judge_sequences(struct sim *s, uint32_t shard)
+{
+    bool lost = s->below_stable[shard];
+    for (uint32_t w = 0; w < SIM_WORKERS; w++) lost |= s->history[w][shard].lost;
+    for (uint64_t u = 0; u < SIM_UNITS && !lost; u++) {
+        uint16_t all = 0;
+        for (uint32_t w = 0; w < SIM_WORKERS; w++) all |= s->history[w][shard].cut_of[u];
+        if (all != UINT16_MAX)
+            sim_fail(s, "shard %u: unit %" PRIu64 " is credited, and no push holds all of it: %04x",
+                     shard, u, all);
+    }
+}
+
+static void judge_again(struct sim *s)
+{
+    for (uint32_t w = 0; w < SIM_WORKERS && !s->conf.faults.tail; w++) {
+        const struct sim_training *t = &s->training[w];
+        bool lost = false;
+        for (uint32_t k = 0; k < SIM_SHARDS; k++) lost |= s->history[w][k].lost;
+        if (!lost && t->twice > t->again)
+            sim_fail(s,
+                     "worker %u trained %" PRIu64 " tokens again, its deaths took %" PRIu64
+                     " of any shard at most",
+                     w, t->twice, t->again);
+    }
+}
+
 static void judge_shard(struct sim *s, uint32_t shard)
 {
     struct found f = {.sim = s, .node = &s->node[1 + shard]};
@@ -162,6 +212,8 @@ static void judge_shard(struct sim *s, uint32_t shard)
     read_log(&f);
     if (!s->bad[0]) judge_mass(&f, shard);
     s->met.outer_steps += own.outer.steps;
+    if (!s->bad[0]) judge_tokens(&f, shard);
+    if (!s->bad[0]) judge_sequences(s, shard);
     struct lk_replica *server = &f.node->server->shard[0]->replica;
     struct lh_hash mine = lk_replica_digest(&own), theirs = lk_replica_digest(server);
     if (!s->bad[0] && !lh_hash_equal(&mine, &theirs))
@@ -204,4 +256,5 @@ void sim_judge(struct sim *s)
     judge_replicas(s);
     for (uint32_t k = 0; k < SIM_SHARDS && !s->bad[0]; k++) judge_shard(s, k);
     judge_credit(s);
+    judge_again(s);
 }

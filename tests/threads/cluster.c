@@ -109,8 +109,9 @@ static void on_fatal(void *arg, lh_err err, const char *text)
     broke(n->cluster, n->name, text);
 }
 
-static void live_again(struct node *n) // the loop returns to run_node()
+static void live_again(void *arg) // the loop returns to run_node()
 {
+    struct node *n = arg;
     n->again = true;
     lh_env_real_stop(n->env);
 }
@@ -122,13 +123,19 @@ static void saw_folded(void *arg, uint32_t shard, const struct lh_record *r)
     if (n->index == 0 && n->lives == 1 && r->version == RESTART_VERSION) live_again(n);
 }
 
+static void count_cut(void *arg)
+{
+    struct node *n = arg;
+    if (n->index == 1 && n->lives == 1 && ++n->cuts == RESTART_CUT) live_again(n);
+}
+
 static void saw_cut(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step)
 {
     struct node *n = arg;
     (void)shard;
     (void)i;
     (void)step;
-    if (n->index == 1 && n->lives == 1 && ++n->cuts == RESTART_CUT) live_again(n);
+    lh_post(n->env, count_cut, n); // it is told on the disk lane
 }
 
 // ---------------------------------------------------------------- lives

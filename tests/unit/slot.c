@@ -19,6 +19,7 @@ struct machine {
     struct lh_env *env;
     float residual[VALUES], got[VALUES];
     uint64_t claim[3];
+    struct wk_place place[5];
 };
 
 static int make_machine(void **state)
@@ -29,6 +30,7 @@ static int make_machine(void **state)
     m->env = lh_fake_node(m->world, NULL, NULL);
     lh_fake_boot(m->env);
     memcpy(m->claim, (uint64_t[]){3, 99, UINT64_MAX}, sizeof m->claim);
+    for (uint64_t i = 0; i < 5; i++) m->place[i] = (struct wk_place){100 + i, 1000 * i + 1};
     *state = m;
     return 0;
 }
@@ -59,10 +61,11 @@ static struct wk_slot slot_of(struct machine *m, uint64_t n)
                             .next = n + 30,
                             .decided = n + 29,
                             .decided_admitted = n % 2 != 0,
-                            .unit = n + 40,
-                            .offset = n + 41,
+                            .tokens = n + 40,
                             .claim = m->claim,
-                            .claims = (uint32_t)(n % 4)};
+                            .place = m->place,
+                            .claims = (uint32_t)(n % 4),
+                            .places = (uint32_t)(n % 6)};
 }
 
 static lh_err flip(struct machine *m, struct wk_slots *s, uint64_t n, bool sync)
@@ -80,8 +83,9 @@ static void assert_slot(struct machine *m, const struct wk_slot *got, uint64_t n
     assert_int_equal(got->next, want.next);
     assert_int_equal(got->decided, want.decided);
     assert_int_equal(got->decided_admitted, want.decided_admitted);
-    assert_int_equal(got->unit, want.unit);
-    assert_int_equal(got->offset, want.offset);
+    assert_int_equal(got->tokens, want.tokens);
+    assert_int_equal(got->places, want.places);
+    assert_memory_equal(got->place, m->place, want.places * sizeof *m->place);
     assert_int_equal(got->claims, want.claims);
     assert_memory_equal(got->claim, m->claim, want.claims * sizeof *m->claim);
     assert_memory_equal(m->got, m->residual, sizeof m->got);
@@ -97,7 +101,7 @@ static void assert_loads(struct machine *m, uint64_t n, enum wk_slot_state wante
     assert_int_equal(found, wanted);
     assert_int_equal(s.generation, n);
     assert_slot(m, &got, n);
-    free(got.claim);
+    wk_slot_free(&got);
 }
 
 static enum wk_slot_state state_without_slot(struct machine *m)
@@ -165,7 +169,7 @@ static void a_flip_is_all_or_nothing(void **state)
         assert_true(fresh.generation == have || fresh.generation == have + 1);
         if (!err) assert_int_equal(fresh.generation, have + 1);
         assert_slot(m, &got, fresh.generation);
-        free(got.claim);
+        wk_slot_free(&got);
         torn = torn || fresh.generation == have;
         whole = whole || fresh.generation > have;
         have = fresh.generation;
@@ -208,7 +212,7 @@ static void a_synced_slot_does_not_outlive_later_flips(void **state)
         enum wk_slot_state found;
         assert_int_equal(wk_slot_load(&s, &got, m->got, &found), LH_OK);
         assert_int_equal(found, WK_SLOT_INTACT);
-        free(got.claim);
+        wk_slot_free(&got);
         for (uint64_t n = 2; n <= 2 + (uint64_t)round % 4; n++)
             assert_int_equal(flip(m, &s, n, false), LH_OK);
         lh_fake_kill(m->env, true);
@@ -216,7 +220,7 @@ static void a_synced_slot_does_not_outlive_later_flips(void **state)
         s = open_slots(m);
         assert_int_equal(wk_slot_load(&s, &got, m->got, &found), LH_OK);
         assert_int_equal(found, WK_SLOT_LOST);
-        free(got.claim);
+        wk_slot_free(&got);
     }
 }
 
@@ -233,10 +237,54 @@ static void a_snapshot_survives_a_power_cut(void **state)
     s = open_slots(m);
     assert_int_equal(wk_snapshot_load(&s, &got, m->got), LH_OK);
     assert_slot(m, &got, 5);
-    free(got.claim);
+    wk_slot_free(&got);
     assert_int_equal(lh_fake_flip(m->env, "state/residual-0003", 700, 1), LH_OK);
     assert_int_equal(wk_snapshot_load(&s, &got, m->got), LH_ERR_NOT_FOUND);
     assert_null(got.claim);
+}
+
+// Version 1 had one place, unit and offset, where now the number of places and the tokens stand.
+static void as_version_1(struct machine *m, const char *path, uint32_t claims, uint64_t unit)
+{
+    struct lh_buf b = lh_buf(1 << 16), field = lh_buf(8);
+    assert_int_equal(lh_file_load(m->env, path, &b), LH_OK);
+    b.data[4] = 1;
+    lh_put_u64(&field, unit);
+    memcpy(b.data + 96, field.data, 8);
+    size_t head = 112 + 8 * claims + 4;
+    lh_buf_clear(&field);
+    lh_put_u32(&field, lh_crc32c(0, b.data, head));
+    memcpy(b.data + head, field.data, 4);
+    assert_int_equal(lh_file_replace(m->env, path, lh_buf_span(&b)), LH_OK);
+    lh_buf_free(&b);
+    lh_buf_free(&field);
+}
+
+static void version_1_is_read(void **state)
+{
+    struct machine *m = *state;
+    static const uint64_t units[] = {77, UINT64_MAX}; // ~0: nowhere
+    for (uint64_t n = 1; n <= 2; n++) {
+        struct wk_slots s = open_slots(m);
+        struct wk_slot slot = slot_of(m, 3), got;
+        enum wk_slot_state found;
+        slot.places = 0;
+        slot.tokens = 555; // the offset
+        s.generation = 2 * n;
+        assert_int_equal(wk_slot_flip(&s, &slot, m->residual, false), LH_OK);
+        as_version_1(m, B, slot.claims, units[n - 1]);
+        s = open_slots(m);
+        assert_int_equal(wk_slot_load(&s, &got, m->got, &found), LH_OK);
+        assert_int_equal(found, WK_SLOT_INTACT);
+        assert_int_equal(got.next, slot.next);
+        assert_int_equal(got.tokens, 0);
+        assert_int_equal(got.claims, slot.claims);
+        assert_memory_equal(got.claim, m->claim, slot.claims * sizeof *m->claim);
+        assert_memory_equal(m->got, m->residual, sizeof m->got);
+        assert_int_equal(got.places, n == 1);
+        if (n == 1) assert_true(got.place[0].unit == 77 && got.place[0].tokens == 555);
+        wk_slot_free(&got);
+    }
 }
 
 static void a_slot_of_another_model_does_not_count(void **state)
@@ -264,6 +312,7 @@ int main(void)
         ON_MACHINE(another_boot_loses_what_was_not_synced),
         ON_MACHINE(a_synced_slot_does_not_outlive_later_flips),
         ON_MACHINE(a_snapshot_survives_a_power_cut),
+        ON_MACHINE(version_1_is_read),
         ON_MACHINE(a_slot_of_another_model_does_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
