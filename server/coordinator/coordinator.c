@@ -150,6 +150,9 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
     struct ps_co_shard *s = &c->shard[r->head->shard];
     if (r->head->epoch < s->head.epoch && s->reported)
         return lh_fail(LH_ERR_FENCED, "shard %u has a newer epoch", r->head->shard);
+    // Within an epoch versions only rise: this one was overtaken, or comes a second time.
+    if (s->reported && r->head->epoch == s->head.epoch && r->head->version < s->head.version)
+        return LH_OK;
     uint8_t *credit = malloc(r->credited.len + 1);
     if (!credit) return LH_ERR_NO_MEMORY;
     if (r->credited.len) memcpy(credit, r->credited.data, r->credited.len);

@@ -135,7 +135,9 @@ static bool all_drained(const struct ps_coordinator *c)
 static bool all_closed(const struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
-        if (!c->shard[i].reported || c->shard[i].phase < LH_PHASE_CLOSE) return false;
+        if (!c->shard[i].reported || c->shard[i].phase < LH_PHASE_CLOSE ||
+            c->shard[i].plan != c->plan.number) // that of an earlier attempt to close
+            return false;
     return true;
 }
 
