@@ -1,11 +1,14 @@
 // Answers for oracle.py: `oracle_answer case IN OUT` writes the answer part of a case file,
-// `oracle_answer init JSON SEED OUT` the initial parameters, fp32 in the manifest's order.
+// `oracle_answer init JSON SEED OUT` the initial parameters, fp32 in the manifest's order,
+// `oracle_answer codec NAME DENSITY IN OUT` what a codec sends of an array (fp32, one tensor), and
+// what it leaves.
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/codec.h"
 #include "tests/oracle/case.h"
 
 static lh_err write_file(const char *path, const struct lh_buf *bytes)
@@ -58,6 +61,44 @@ out:
     return err;
 }
 
+// Both as arrays of the input's length.
+static lh_err send(const struct lk_codec *codec, struct lh_buf *in, struct lh_buf *out)
+{
+    uint64_t n = in->len / sizeof(float);
+    struct lh_extent extent = {.len = n};
+    struct lh_shard_layout l = {.values = n, .extent = &extent, .extents = 1};
+    struct lh_buf payload = lh_buf(lk_payload_max(codec, &l));
+    float *e = calloc(2 * n + 1, sizeof *e), *q = e + n;
+    lh_err err = LH_ERR_NO_MEMORY;
+    l.chunks = (n + LH_CHUNK - 1) / LH_CHUNK;
+    if (e == NULL) goto out;
+    memcpy(e, in->data, n * sizeof *e);
+    LH_TRY_TO(out, err, lk_encode(codec, &l, 1, NULL, e, &payload, NULL));
+    LH_TRY_TO(out, err, lk_payload_check(codec, &l, lh_buf_span(&payload), NULL));
+    LH_TRY_TO(out, err, lk_payload_add(codec, &l, lh_buf_span(&payload), q));
+    for (uint64_t i = 0; i < n; i++) lh_put_f32(out, q[i]);
+    for (uint64_t i = 0; i < n; i++) lh_put_f32(out, e[i]);
+out:
+    free(e);
+    lh_buf_free(&payload);
+    return err;
+}
+
+static lh_err answer_codec(const char *name, const char *density, const char *in, const char *out)
+{
+    struct lk_codec codec = {.density = strtof(density, NULL)};
+    struct lh_buf input = lh_buf(1u << 28), answer = lh_buf(1u << 30);
+    lh_err err;
+    LH_TRY(lk_codec_parse(name, &codec));
+    LH_TRY_TO(out, err, case_read(in, &input));
+    LH_TRY_TO(out, err, send(&codec, &input, &answer));
+    err = write_file(out, &answer);
+out:
+    lh_buf_free(&input);
+    lh_buf_free(&answer);
+    return err;
+}
+
 int main(int argc, char **argv)
 {
     lh_err err = LH_ERR_INVALID;
@@ -65,8 +106,11 @@ int main(int argc, char **argv)
         err = answer_case(argv[2], argv[3]);
     else if (argc == 5 && strcmp(argv[1], "init") == 0)
         err = answer_init(argv[2], argv[3], argv[4]);
+    else if (argc == 6 && strcmp(argv[1], "codec") == 0)
+        err = answer_codec(argv[2], argv[3], argv[4], argv[5]);
     else
-        fprintf(stderr, "usage: oracle_answer case IN OUT | init JSON SEED OUT\n");
+        fprintf(stderr, "usage: oracle_answer case IN OUT | init JSON SEED OUT | "
+                        "codec NAME DENSITY IN OUT\n");
     if (err != LH_OK) fprintf(stderr, "oracle_answer: %s\n", lh_err_text(err));
     return err == LH_OK ? 0 : 1;
 }

@@ -10,7 +10,7 @@
 
 enum { FILE_BYTES_MAX = 1 << 30 };
 
-static lh_err load_bytes(const char *path, struct lh_buf *out)
+lh_err case_read(const char *path, struct lh_buf *out)
 {
     FILE *f = fopen(path, "rb");
     if (f == NULL) return lh_fail_errno(errno, "opening %s", path);
@@ -79,7 +79,7 @@ lh_err case_load(const char *path, struct case_file *out)
     struct lh_buf bytes = lh_buf(FILE_BYTES_MAX);
     lh_err err;
     *out = (struct case_file){0};
-    LH_TRY_TO(out, err, load_bytes(path, &bytes));
+    LH_TRY_TO(out, err, case_read(path, &bytes));
     struct lh_cursor c = lh_cursor(lh_buf_span(&bytes));
     LH_TRY_TO(out, err, parse_head(&c, out));
     LH_TRY_TO(out, err, wk_params_list(&out->shape, &out->params));

@@ -25,6 +25,7 @@ struct case_file {
     struct case_answer answer; // when answered
 };
 
+LH_MUST lh_err case_read(const char *path, struct lh_buf *out); // a whole file, appended
 LH_MUST lh_err case_load(const char *path, struct case_file *out);
 void case_free(struct case_file *c);
 struct wk_batch case_batch(const struct case_file *c);
