@@ -76,28 +76,34 @@ const char *lk_codec_name(const struct lk_codec *codec)
 // written by the first caller (all would write the same) and by tests.
 static _Atomic(const struct lk_codec_ops *) chosen;
 
-static const struct lk_codec_ops *best(void)
+const struct lk_codec_ops *lk_codec_form(size_t i)
 {
+    const struct lk_codec_ops *form[3] = {NULL};
+    size_t n = 0;
 #if defined(__x86_64__)
-    if (lk_cpu_has_avx2()) return &lk_codec_ops_avx2;
+    if (lk_cpu_has_avx512()) form[n++] = &lk_codec_ops_avx512;
+    if (lk_cpu_has_avx2()) form[n++] = &lk_codec_ops_avx2;
 #endif
-    return &lk_codec_ops_scalar;
+    form[n++] = &lk_codec_ops_scalar;
+    return i < n ? form[i] : NULL;
 }
 
 const struct lk_codec_ops *lk_codec_ops(void)
 {
     const struct lk_codec_ops *ops = atomic_load_explicit(&chosen, memory_order_acquire);
     if (ops) return ops;
-    ops = best();
+    ops = lk_codec_form(0);
     atomic_store_explicit(&chosen, ops, memory_order_release);
     return ops;
 }
 
-const char *lk_codec_force(const char *form)
+const char *lk_codec_force(const char *name)
 {
-    bool scalar = form && strcmp(form, lk_codec_ops_scalar.name) == 0;
-    atomic_store_explicit(&chosen, scalar ? &lk_codec_ops_scalar : best(), memory_order_release);
-    return lk_codec_ops()->name;
+    const struct lk_codec_ops *ops = lk_codec_form(0), *form;
+    for (size_t i = 0; name && (form = lk_codec_form(i)) != NULL; i++)
+        if (strcmp(name, form->name) == 0) ops = form;
+    atomic_store_explicit(&chosen, ops, memory_order_release);
+    return ops->name;
 }
 
 size_t lk_payload_max(const struct lk_codec *codec, const struct lh_shard_layout *layout)

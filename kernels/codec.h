@@ -75,7 +75,8 @@ LH_MUST lh_err lk_payload_add(const struct lk_codec *codec, const struct lh_shar
 LH_MUST lh_err lk_payload_clear(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                                 struct lh_span payload, float *e);
 
-// Forces a form for tests: "scalar", "avx2", or NULL for the best one. Returns the one in use.
-const char *lk_codec_force(const char *form);
+// Forces a form for tests: "scalar", "avx2", "avx512"; NULL, or one that this processor lacks: the
+// best one. Returns the one in use.
+const char *lk_codec_force(const char *name);
 
 #endif

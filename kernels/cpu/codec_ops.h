@@ -71,9 +71,12 @@ struct lk_codec_ops {
 
 extern const struct lk_codec_ops lk_codec_ops_scalar;
 #if defined(__x86_64__)
-extern const struct lk_codec_ops lk_codec_ops_avx2; // only after lk_cpu_has_avx2()
+extern const struct lk_codec_ops lk_codec_ops_avx2;   // only after lk_cpu_has_avx2()
+extern const struct lk_codec_ops lk_codec_ops_avx512; // only after lk_cpu_has_avx512()
 #endif
 
+// The forms that this processor can run, the best first, scalar last; NULL from there on.
+const struct lk_codec_ops *lk_codec_form(size_t i);
 // The form in use (see lk_codec_force).
 const struct lk_codec_ops *lk_codec_ops(void);
 

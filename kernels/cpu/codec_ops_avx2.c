@@ -330,23 +330,16 @@ static void subtract(float scale, const float *q, float *to, size_t n)
     lk_codec_ops_scalar.subtract(scale, q + i, to + i, n - i);
 }
 
-const struct lk_codec_ops lk_codec_ops_avx2 = {
-    .name = "avx2",
-    .finite = stays_finite,
-    .feedback = feedback,
-    .select = select_top,
-    .key_max = key_max,
-    .count = count_keys,
-    .histogram = histogram,
-    .sums = sums,
-    .sum_squares = sum_squares,
-    .pack = lk_pack_avx2,
-    .unpack = lk_unpack_avx2,
-    .indices = lk_indices_avx2,
-    .codes = lk_codes_avx2,
-    .values = lk_values_avx2,
-    .subtract = subtract,
-};
+#define FORM(name_, indices_)                                                                      \
+    {                                                                                              \
+        .name = (name_), .finite = stays_finite, .feedback = feedback, .select = select_top,       \
+        .key_max = key_max, .count = count_keys, .histogram = histogram, .sums = sums,             \
+        .sum_squares = sum_squares, .pack = lk_pack_avx2, .unpack = lk_unpack_avx2,                \
+        .indices = (indices_), .codes = lk_codes_avx2, .values = lk_values_avx2,                   \
+        .subtract = subtract,                                                                      \
+    }
+const struct lk_codec_ops lk_codec_ops_avx2 = FORM("avx2", lk_indices_avx2);
+const struct lk_codec_ops lk_codec_ops_avx512 = FORM("avx512", lk_indices_avx512);
 #else
 typedef int lk_no_avx2_here; // C wants one declaration a file
 #endif

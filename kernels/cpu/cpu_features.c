@@ -13,8 +13,21 @@ bool lk_cpu_has_avx2(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
            __builtin_cpu_supports("bmi2");
 }
+
+bool lk_cpu_has_avx512(void)
+{
+    return lk_cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
+           __builtin_cpu_supports("avx512vbmi2");
+}
 #else
 bool lk_cpu_has_avx2(void)
+{
+    return false;
+}
+
+bool lk_cpu_has_avx512(void)
 {
     return false;
 }

@@ -3,8 +3,8 @@
 
     codec.py [--tool PATH] [--values 100003] [--seed 1]
 
-Choice by torch.topk, halves and rounding by torch, sums by numpy in fp64. Levels, halves and fp32 must
-agree in every bit, centroids to the last place of an fp16 (their sums may be added in another order).
+Choice by torch.topk, halves, rounding and sums in fp64 by torch. Levels, halves and fp32 must agree
+in every bit, centroids to the last place of an fp16: their sums may be added in another order.
 Exit code 1 when something differs, or when an error of quantisation is larger than theory says.
 """
 import argparse
@@ -19,8 +19,9 @@ import torch
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHUNK = 4096
 VALUES = ("sign", "q2", "q4", "q8", "fp16", "fp32")
-# Of gaussian values, squared error over squared norm: 1 - 2/pi for a sign and one centroid, 0.1175 for
-# the best four levels (ours part at the mean, a little lower than these); uniform levels over the largest of a chunk, step^2/12 (3.3 to 4.8 deviations).
+# Of gaussian values, squared error over squared norm: 1 - 2/pi for a sign and one centroid; 0.1175
+# for the best four levels (ours part at the mean, a little lower than these); step^2/12 for uniform
+# levels up to the largest of a chunk, 3.3 to 4.8 deviations.
 THEORY = {"sign": (0.35, 0.37), "q2": (0.1174, 0.13), "q4": (0.015, 0.05),
           "q8": (4e-5, 2e-4), "fp16": (1e-9, 1e-6), "fp32": (0, 0)}
 
@@ -96,8 +97,8 @@ def check(tool, choice: str, value: str, p: float, x: np.ndarray) -> bool:
     error = float(((sent - q[carried].double()) ** 2).sum() / (sent ** 2).sum())
     low, high = THEORY[value]
     good = same and rest and error <= high and (choice != "dense" or error >= low)
-    print(f"{'ok' if good else 'FAILED'}: {choice}-{value}, {int(carried.sum())} of {len(x)} carried, "
-          f"relative squared error {error:.2e}"
+    print(f"{'ok' if good else 'FAILED'}: {choice}-{value}, {int(carried.sum())} of {len(x)} "
+          f"carried, relative squared error {error:.2e}"
           + ("" if same else ", other values than PyTorch's")
           + ("" if rest else ", the residual is not what was not sent"))
     return good
@@ -112,8 +113,8 @@ def main() -> int:
     args = parser.parse_args()
     torch.set_num_threads(1)
     x = deltas(args.values, args.seed)
-    cases = [(choice, value, p) for choice, p in (("topk", 1 / 64), ("threshold", 0.075), ("dense", 1.0))
-             for value in VALUES]
+    choices = (("topk", 1 / 64), ("threshold", 0.075), ("dense", 1.0))
+    cases = [(choice, value, p) for choice, p in choices for value in VALUES]
     return 0 if all([check(args.tool, *case, x) for case in cases]) else 1
 
 

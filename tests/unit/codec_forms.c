@@ -1,6 +1,7 @@
-// The vector form of the codecs gives the scalar form's bytes: function by function on awkward
-// lengths and alignments, and payload by payload. On a processor without AVX2 the program says so
-// and compares the scalar form with itself.
+// The vector forms of the codecs give the scalar form's bytes: function by function on awkward
+// lengths and alignments, and payload by payload. Every form that this processor can run is
+// compared in its turn; where there is none, the program says so and compares the scalar form with
+// itself.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,17 +12,15 @@
 
 #include "common/check.h"
 #include "kernels/cpu/codec_ops.h"
-#include "kernels/cpu/cpu_features.h"
 
 static const struct lk_codec_ops *const scalar = &lk_codec_ops_scalar;
 static const uint32_t lens[] = {1, 2, 7, 8, 9, 15, 16, 63, 64, 65, 127, 500, 4033, 4095, 4096};
 
+static const struct lk_codec_ops *tested; // set by main
+
 static const struct lk_codec_ops *vector(void)
 {
-#if defined(__x86_64__)
-    if (lk_cpu_has_avx2()) return &lk_codec_ops_avx2;
-#endif
-    return &lk_codec_ops_scalar;
+    return tested;
 }
 
 struct run { // one chunk of one kind at an odd address
@@ -68,7 +67,6 @@ static void check_elementwise(const struct run *r)
 static void elementwise(void **state)
 {
     (void)state;
-    print_message("comparing scalar with %s\n", vector()->name);
     each_run(check_elementwise);
 }
 
@@ -207,6 +205,75 @@ static void finiteness(void **state)
             }
 }
 
+// ---- indices: what is read, where the stream stands then, and what is refused
+struct stream {
+    uint8_t fields[LH_CHUNK * 4], unary[LH_CHUNK * 4];
+    size_t field_bytes, unary_bytes;
+};
+
+static void expect_same_indices(const struct lk_rice *rice, const struct stream *s, uint32_t len,
+                                uint32_t k, size_t slack)
+{
+    uint16_t a[LH_CHUNK], b[LH_CHUNK], codes_a[LH_CHUNK], codes_b[LH_CHUNK];
+    uint8_t *exact = malloc(s->field_bytes + slack + 1); // its end is where a sanitizer looks
+    assert_non_null(exact);
+    memcpy(exact, s->fields, s->field_bytes + slack);
+    struct lh_span fields = lh_span(exact, s->field_bytes);
+    struct lk_unary u = lk_unary(lh_span(s->unary, s->unary_bytes)), v = u;
+    bool good = scalar->indices(rice, fields, slack, &u, len, k, a, codes_a);
+    assert_int_equal(vector()->indices(rice, fields, slack, &v, len, k, b, codes_b), good);
+    if (good) {
+        assert_memory_equal(a, b, k * sizeof *a);
+        if (rice->field_bits > rice->low_bits)
+            assert_memory_equal(codes_a, codes_b, k * sizeof *codes_a);
+        assert_int_equal(u.next, v.next);
+        assert_int_equal(lk_unary_ended(&u), lk_unary_ended(&v));
+    }
+    free(exact);
+}
+
+static void make_stream(const struct lk_rice *rice, uint32_t len, uint32_t k, uint64_t seed,
+                        struct stream *s)
+{
+    uint16_t index[LH_CHUNK], code[LH_CHUNK];
+    uint32_t n = 0, code_bits = rice->field_bits - rice->low_bits;
+    memset(s, 0, sizeof *s);
+    for (uint32_t i = 0; i < len && n < k; i++) // k of len, each set as likely
+        if (case_random(&seed) % (len - i) < k - n) index[n++] = (uint16_t)i;
+    for (uint32_t i = 0; i < k; i++) code[i] = (uint16_t)(case_random(&seed) % (1u << code_bits));
+    size_t bits = lk_rice_put(rice, index, code_bits ? code : NULL, k, s->fields, s->unary, 0);
+    s->field_bytes = ((size_t)k * rice->field_bits + 7) / 8;
+    s->unary_bytes = (bits + 7) / 8;
+}
+
+static void indices(void **state)
+{
+    (void)state;
+    print_message("comparing scalar with %s\n", vector()->name);
+    static struct stream s;
+    static const uint32_t ks[] = {1, 7, 8, 15, 16, 17, 31, 64, 100, 683, 2047, 4000};
+    for (uint32_t b = 0; b <= 12; b++)
+        for (uint32_t code = 0; code <= 16; code = 2 * code + !code)
+            for (size_t i = 0; i < LH_COUNT(ks); i++) {
+                struct lk_rice rice = {b, b + code};
+                make_stream(&rice, LH_CHUNK, ks[i], 100 * b + code, &s);
+                uint64_t seed = i;
+                for (size_t slack = 0; slack <= 64; slack += 16)
+                    expect_same_indices(&rice, &s, LH_CHUNK, ks[i], slack);
+                s.field_bytes = ((ks[i] + 1) * (size_t)rice.field_bits + 7) / 8;
+                expect_same_indices(&rice, &s, LH_CHUNK, ks[i] + 1, 64); // one too many
+                s.field_bytes = (ks[i] * (size_t)rice.field_bits + 7) / 8;
+                for (uint32_t len = LH_CHUNK; len > 4000; len -= 19) // out of range
+                    expect_same_indices(&rice, &s, len, ks[i], 64);
+                for (int turn = 0; turn < 8; turn++) { // bits turned anywhere
+                    s.unary[case_random(&seed) % s.unary_bytes] ^= (uint8_t)(1 << turn);
+                    if (s.field_bytes)
+                        s.fields[case_random(&seed) % s.field_bytes] ^= (uint8_t)(1 << turn);
+                    expect_same_indices(&rice, &s, LH_CHUNK, ks[i], 64);
+                }
+            }
+}
+
 // ---- whole payloads
 struct encoded {
     struct lh_buf payload;
@@ -229,14 +296,15 @@ static struct encoded encode_as(const char *form, const struct lk_codec *codec,
 static void expect_same_payload(const struct lk_codec *codec, const struct lh_shard_layout *l,
                                 enum case_kind kind)
 {
-    struct encoded a = encode_as("scalar", codec, l, kind), b = encode_as(NULL, codec, l, kind);
+    struct encoded a = encode_as("scalar", codec, l, kind);
+    struct encoded b = encode_as(vector()->name, codec, l, kind);
     assert_int_equal(a.payload.len, b.payload.len);
     assert_memory_equal(a.payload.data, b.payload.data, a.payload.len);
     assert_memory_equal(a.e, b.e, l->values * sizeof *a.e);
     assert_memory_equal(&a.info.sum_squares, &b.info.sum_squares, sizeof a.info.sum_squares);
     lk_codec_force("scalar");
     assert_int_equal(lk_fold(codec, l, lh_buf_span(&a.payload), 0.7f, a.e), LH_OK);
-    lk_codec_force(NULL);
+    lk_codec_force(vector()->name);
     assert_int_equal(lk_fold(codec, l, lh_buf_span(&b.payload), 0.7f, b.e), LH_OK);
     assert_memory_equal(a.e, b.e, l->values * sizeof *a.e);
     lh_buf_free(&a.payload);
@@ -252,8 +320,9 @@ static void payloads(void **state)
     struct layout_case c;
     case_layout(&c, shard);
     assert_string_equal(lk_codec_force("scalar"), "scalar");
-    assert_string_equal(lk_codec_force(NULL), vector()->name);
-    assert_string_equal(lk_codec_force("avx2"), vector()->name);
+    assert_string_equal(lk_codec_force(vector()->name), vector()->name);
+    assert_string_equal(lk_codec_force(NULL), lk_codec_form(0)->name);
+    assert_string_equal(lk_codec_force("none"), lk_codec_form(0)->name);
     for (size_t n = 0; lk_codec_word(n); n++)
         for (int kind = 0; kind < CASE_KINDS; kind++) {
             static const float densities[] = {64.0f / 4096, 0.075f, 0.4f};
@@ -279,10 +348,25 @@ static void a_large_payload(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elementwise), cmocka_unit_test(packing),
-        cmocka_unit_test(sums),        cmocka_unit_test(counts),
-        cmocka_unit_test(selection),   cmocka_unit_test(finiteness),
-        cmocka_unit_test(payloads),    cmocka_unit_test(a_large_payload),
+        cmocka_unit_test(elementwise),
+        cmocka_unit_test(packing),
+        cmocka_unit_test(sums),
+        cmocka_unit_test(counts),
+        cmocka_unit_test(indices),
+        cmocka_unit_test(selection),
+        cmocka_unit_test(finiteness),
+        cmocka_unit_test(payloads),
+        cmocka_unit_test(a_large_payload),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    // What AVX-512 adds to AVX2's loops is the reading of indices.
+    const struct CMUnitTest added[] = {cmocka_unit_test(indices), cmocka_unit_test(payloads)};
+    int failed = 0;
+    for (size_t i = 0; (tested = lk_codec_form(i)) != NULL; i++) {
+        if (i > 0 && tested == scalar) continue;
+        if (strcmp(tested->name, "avx512") == 0)
+            failed += cmocka_run_group_tests(added, NULL, NULL);
+        else
+            failed += cmocka_run_group_tests(tests, NULL, NULL);
+    }
+    return failed;
 }
