@@ -9,21 +9,18 @@ what training waits for is taken from an asynchronous run. Needs root and /dev/n
 of memory for 100 million parameters.
 """
 import argparse
-import json
 import os
 import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+import live  # noqa: E402
 import report  # noqa: E402
 
 WARM_UP, ROUNDS = 2, 10
 REGIONS = ("asia", "europe", "america")
-TOKENS = 256  # of a step, and of a unit
 SHAPES = {  # parameters, shape, seconds between two cuts
     "tiny": ("{dim: 32, layers: 2, heads: 2, kv_heads: 2, ffn: 64, context: 64}", 0.3),  # of tests
     "10m": ("{dim: 384, layers: 6, heads: 6, kv_heads: 6, ffn: 1024, context: 64}", 1.5),
@@ -53,83 +50,33 @@ worker:
 """
 
 
-class Run:
-    """One `longhaul up` to its end, and what its workers' logs tell."""
-
-    def __init__(self, tool, folder, size, link, mode, rounds):
-        shape, self.pause = SHAPES[size]
-        rtt, mbit = LINKS[link]
-        self.dir = os.path.join(folder, f"{size}-{mode}")
-        text = TOPOLOGY.format(budget=len(REGIONS) * TOKENS * rounds, rtt=rtt, mbit=mbit,
-                               speed=len(REGIONS) * TOKENS / self.pause, shape=shape, mode=mode)
-        self.topology = self.dir + ".yaml"
-        with open(self.topology, "w", encoding="utf-8") as file:
-            file.write(text)
-        self.summary = self.up(tool, os.path.join(folder, "tokens"))
-        self.events = {region: list(self.log(region)) for region in REGIONS}
-
-    def up(self, tool, tokens):
-        child = subprocess.run(
-            [tool, "up", self.topology, "--dir", self.dir, "--data", tokens], text=True,
-            check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        if child.returncode not in (0, 5):  # 5: nothing was learned, as it must be
-            raise SystemExit(f"{child.stdout[-4000:]}longhaul up ended with {child.returncode}")
-        with open(os.path.join(self.dir, "summary.json"), encoding="utf-8") as file:
-            summary = json.load(file)
-        if not summary["replicas"]["equal"]:
-            raise SystemExit("replicas disagree")
-        return summary
-
-    def status(self, region):
-        path = os.path.join(self.dir, f"{region}-0", "status.json")
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-
-    def log(self, region):
-        with open(os.path.join(self.dir, f"{region}-0.log"), encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("{"):
-                    yield json.loads(line)
-
-    def exchanges(self):
-        """Seconds from the first cut of each round to the last fold before the next round."""
-        events = [event for region in REGIONS for event in self.events[region]]
-        at = {name: sorted(e["mono_us"] / 1e6 for e in events if e["event"] == name)
-              for name in ("push.cut", "record.folded")}
-        starts = []
-        for cut in at["push.cut"]:
-            if not starts or cut - previous > self.pause / 2:
-                starts.append(cut)
-            previous = cut
-        ends = [max((fold for fold in at["record.folded"] if start < fold < after), default=None)
-                for start, after in zip(starts, starts[1:])]
-        return [end - start for start, end in zip(starts, ends) if end]
+def exchanges(run, pause):
+    """Seconds from the first cut of each round to the last fold before the next round."""
+    folds, starts, previous = run.times("record.folded"), [], None
+    for cut in run.times("push.cut"):
+        if previous is None or cut - previous > pause / 2:
+            starts.append(cut)
+        previous = cut
+    ends = [max((fold for fold in folds if start < fold < after), default=None)
+            for start, after in zip(starts, starts[1:])]
+    return [end - start for start, end in zip(starts, ends) if end]
 
 
-def prepare(tool, folder):
-    """Invented text: the synthetic trainer reads none of it, the leases need its units."""
-    words = "all work and no play makes a dull model " * 8000
-    for place in ("asia/ja/a.txt", "europe/de/a.txt", "america/en/a.txt"):
-        path = os.path.join(folder, "text", place)
-        os.makedirs(os.path.dirname(path))
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(words)
-        path = os.path.join(folder, "text", "heldout", place.split("/")[1] + ".txt")
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(words[:400])
-    subprocess.run([tool, "data", "prepare", "--text", os.path.join(folder, "text"), "--out",
-                    os.path.join(folder, "tokens"), "--unit-tokens", str(TOKENS), "--sequence",
-                    "64"], check=True, stdout=subprocess.DEVNULL)
+def run_one(tool, folder, size, link, mode, rounds):
+    shape, pause = SHAPES[size]
+    rtt, mbit = LINKS[link]
+    text = TOPOLOGY.format(budget=len(REGIONS) * live.TOKENS * rounds, rtt=rtt, mbit=mbit,
+                           speed=len(REGIONS) * live.TOKENS / pause, shape=shape, mode=mode)
+    return live.Run(tool, folder, f"{size}-{mode}", text, [f"{r}-0" for r in REGIONS])
 
 
 def measure(out, tool, folder, size, link, rounds):
     rtt, mbit = LINKS[link]
-    bsp = Run(tool, folder, size, link, "bsp", rounds + WARM_UP + 1)
-    seconds = bsp.exchanges()[WARM_UP:WARM_UP + rounds]
+    bsp = run_one(tool, folder, size, link, "bsp", rounds + WARM_UP + 1)
+    seconds = exchanges(bsp, SHAPES[size][1])[WARM_UP:WARM_UP + rounds]
     if len(seconds) < rounds:
         raise SystemExit(f"only {len(seconds)} whole rounds of {rounds} are in the logs")
-    free = Run(tool, folder, size, link, "async", rounds + WARM_UP)
+    free = run_one(tool, folder, size, link, "async", rounds + WARM_UP)
     name = f"round.{size}.{link}"
     regions = [free.summary["regions"][region] for region in REGIONS]
     moved = [r["payload_up_bytes"] + r["payload_down_bytes"] for r in regions]
@@ -140,7 +87,7 @@ def measure(out, tool, folder, size, link, rounds):
     out.row(f"{name}.seconds", "s", seconds, "the same bytes one after the other, and one trip",
             ceiling)
     out.row(f"{name}.bytes_per_region", "B", [m / n for m, n in zip(moved, done)])
-    ends = [free.status(region) for region in REGIONS]
+    ends = [free.status(f"{region}-0") for region in REGIONS]
     out.row(f"{name}.cpu_s", "s", [end["cpu_s"] / n for end, n in zip(ends, done)])
     out.row(f"{name}.stall_s", "s", [r["stall_s"] / n for r, n in zip(regions, done)])
     out.row(f"{name}.peak_bytes", "B", [end["peak_bytes"] for end in ends])
@@ -160,7 +107,7 @@ def main():
     out = report.Report("round", flags.json)
     out.condition("density", "64 of 4096, sign")
     try:
-        prepare(tool, folder)
+        live.prepare(tool, folder, ("asia/ja", "europe/de", "america/en"))
         for size in [flags.size] if flags.size else ["10m", "100m"]:
             measure(out, tool, folder, size, PLAN[size], flags.rounds)
     finally:

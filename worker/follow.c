@@ -410,6 +410,7 @@ static lh_err ask_snapshot(struct wk_shard *s)
     m.shard = s->id;
     m.job = (ProtobufCBinaryData){LH_JOB, w->conf.job};
     m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.manifest->hash.b};
+    lh_logf(w->conf.log, LH_DEBUG, "snapshot.asked", "shard %u at %s", s->id, s->address);
     s->stream.snapshot = true;
     s->stream.whole = lh_buf(lk_replica_bytes_max(s->layout));
     LH_TRY(lh_call_open(s->link, LH_RPC_SNAPSHOT, 0, &stream_ops, s, &s->stream.call));
