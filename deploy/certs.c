@@ -105,7 +105,7 @@ static LH_MUST lh_err run_issue(int argc, char **argv)
     const struct dp_flag flags[] = {
         {"--dir", DP_TEXT, &dir, "DIR", "where ca.pem and ca.key are (certs)"},
         {"--run", DP_TEXT, &run, "RUN", "the run it may join"},
-        {"--role", DP_TEXT, &role, "ROLE", "worker, server, coordinator or admin"},
+        {"--role", DP_TEXT, &role, "worker|server|coordinator|admin", "what the process is"},
         {"--region", DP_TEXT, &region, "REGION", "its region"},
         {"--name", DP_TEXT, &name, "NAME", "its name; the files are NAME.pem and NAME.key"},
         {"--days", DP_TEXT, &days_text, "N", "validity (365)"},
@@ -218,7 +218,7 @@ static LH_MUST lh_err run_ls(int argc, char **argv)
     bool help;
     const struct dp_flag flags[] = {
         {"--dir", DP_TEXT, &dir, "DIR", "the folder to list (certs)"},
-        {"-o", DP_TEXT, &format, "FORMAT", "table or json"},
+        {"-o", DP_TEXT, &format, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {"longhaul certs ls [--dir DIR] [-o table|json]",
                                    "Lists certificates. Exit code 5 when one has expired, is not "

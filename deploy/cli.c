@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,14 @@ static void help_exits(FILE *out)
 {
     for (size_t i = 0; i < sizeof exits / sizeof exits[0]; i++)
         fprintf(out, "%d  %-12s %s\n", exits[i].code, exits[i].name, exits[i].meaning);
+}
+
+const char *dp_exit_name(unsigned i, enum dp_exit *code, const char **meaning)
+{
+    if (i >= sizeof exits / sizeof exits[0]) return NULL;
+    *code = exits[i].code;
+    *meaning = exits[i].meaning;
+    return exits[i].name;
 }
 
 // ---------------------------------------------------------------- commands
@@ -138,6 +147,22 @@ static void print_usage(const struct dp_usage *usage)
     }
 }
 
+static void print_json(const struct dp_usage *usage)
+{
+    json_t *flags = json_array();
+    for (unsigned i = 0; i < usage->flags; i++) {
+        const struct dp_flag *flag = &usage->flag[i];
+        json_array_append_new(flags, json_pack("{s:s s:s? s:s s:b}", "name", flag->name, "value",
+                                               flag->value, "help", flag->help, "repeats",
+                                               flag->kind == DP_EACH));
+    }
+    json_t *o = json_pack("{s:s s:s s:o}", "usage", usage->line, "text",
+                          usage->text ? usage->text : "", "flags", flags);
+    json_dumpf(o, stdout, JSON_INDENT(2));
+    printf("\n");
+    json_decref(o);
+}
+
 // One flag at argv[*at]; moves *at past its value.
 static LH_MUST lh_err one_flag(const struct dp_usage *usage, int argc, char **argv, int *at)
 {
@@ -166,6 +191,10 @@ lh_err dp_flags(const struct dp_usage *usage, int argc, char **argv, struct dp_t
     for (int i = 1; i < argc; i++) {
         if (!only_rest && !strcmp(argv[i], "--")) {
             only_rest = true;
+        } else if (!only_rest && !strcmp(argv[i], "--help=json")) {
+            print_json(usage);
+            *help_shown = true;
+            return LH_OK;
         } else if (!only_rest && (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))) {
             print_usage(usage);
             *help_shown = true;

@@ -23,12 +23,17 @@ typedef int (*dp_run)(int argc, char **argv);
 struct dp_command {
     const char *name;
     dp_run run;
-    const char *help; // one line
+    const char *help;  // one line
+    const char *words; // what may come first, blanks between; NULL: anything
+    bool own;          // each of these words is a command with flags of its own
 };
 extern const struct dp_command dp_commands[]; // commands.c; ends with a NULL name
 
 // The whole tool. Returns the exit code.
 int dp_main(int argc, char **argv);
+
+// Exit codes in their order: name and meaning of the i-th; NULL: there are no more.
+const char *dp_exit_name(unsigned i, enum dp_exit *code, const char **meaning);
 
 // ---- flags: one small table a command
 enum dp_flag_kind {
@@ -56,7 +61,8 @@ struct dp_usage {
 };
 
 // Fills the flags and gives what is none in `rest`. LH_ERR_INVALID: wrong line, with the nearest
-// flag. *help is set for --help, after it was printed to stdout.
+// flag. *help is set for --help, after it was printed to stdout; for --help=json too, which prints
+// {"usage", "text", "flags": [{"name", "value", "help", "repeats"}]} (manual.c reads it).
 LH_MUST lh_err dp_flags(const struct dp_usage *usage, int argc, char **argv, struct dp_texts *rest,
                         bool *help);
 

@@ -6,6 +6,7 @@
 
 int dp_cmd_certs(int argc, char **argv);
 int dp_cmd_checkpoint(int argc, char **argv);
+int dp_cmd_completion(int argc, char **argv);
 int dp_cmd_config(int argc, char **argv);
 int dp_cmd_data(int argc, char **argv);
 int dp_cmd_describe(int argc, char **argv);
@@ -14,6 +15,7 @@ int dp_cmd_eval(int argc, char **argv);
 int dp_cmd_events(int argc, char **argv);
 int dp_cmd_generate(int argc, char **argv);
 int dp_cmd_get(int argc, char **argv);
+int dp_cmd_man(int argc, char **argv);
 int dp_cmd_model(int argc, char **argv);
 int dp_cmd_top(int argc, char **argv);
 int dp_cmd_up(int argc, char **argv);

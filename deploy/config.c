@@ -94,7 +94,7 @@ static LH_MUST lh_err run(int argc, char **argv)
     const char *kind_name = NULL, *file = NULL;
     struct dp_texts set = {.count = 0}, rest;
     const struct dp_flag flags[] = {
-        {"--kind", DP_TEXT, &kind_name, "KIND", "server, worker or topology"},
+        {"--kind", DP_TEXT, &kind_name, "server|worker|topology", "what the file is for"},
         {"--file", DP_TEXT, &file, "FILE", "explain: show this file's values and their lines"},
         {"--set", DP_EACH, &set, "KEY=VALUE", "as the programs take it; may repeat"},
     };

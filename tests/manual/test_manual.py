@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Every command and flag that --help shows is in the manual pages and in both completions.
+
+    test_manual.py LONGHAUL [--install BUILD --cmake CMAKE]
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+TAB = """source /dev/stdin
+while IFS= read -r line <&3; do
+    eval "COMP_WORDS=($line)"
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+    _longhaul
+    echo "${COMPREPLY[*]}"
+done
+"""
+
+
+def check(holds, text):
+    if not holds:
+        raise SystemExit(f"FAILED: {text}")
+
+
+class Tool:
+    def __init__(self, path):
+        self.path = path
+
+    def __call__(self, *line):
+        done = subprocess.run([self.path, *line], capture_output=True, text=True, check=False)
+        check(done.returncode == 0, f"longhaul {' '.join(line)}: {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    def commands(self):
+        """(command, word or None) -> flags: what a person reads in the help."""
+        found = {}
+        for name in re.findall(r"^  (\S+)", self("help"), re.M):
+            if name in ("help", "version"):
+                continue
+            usage = self(name, "--help")
+            found[name, None] = re.findall(r"^  (-\S+)", usage, re.M)
+            if "VERB --help" not in usage:
+                continue
+            for word in re.findall(r"^(\w+)  +\w", usage, re.M):
+                found[name, word] = re.findall(r"^  (-\S+)", self(name, word, "--help"), re.M)
+        return found
+
+
+def press_tab(script, lines):
+    """What bash offers for each line, whose last word is being typed ('': nothing yet)."""
+    with tempfile.TemporaryFile("w+") as typed:
+        typed.write("".join(line + "\n" for line in lines))
+        typed.seek(0)
+        done = subprocess.run(
+            ["bash", "--norc", "-c", f"exec 3<&{typed.fileno()}; {TAB}"], input=script, text=True,
+            capture_output=True, check=False, pass_fds=[typed.fileno()])
+    check(done.returncode == 0 and not done.stderr, f"bash: {done.returncode}: {done.stderr}")
+    offered = [line.split() for line in done.stdout.splitlines()]
+    check(len(offered) == len(lines), f"{len(offered)} answers to {len(lines)} lines")
+    return offered
+
+
+def test_bash(tool, commands):
+    script = tool("completion", "bash")
+    lines = [f"longhaul {name} {word or ''} -" for name, word in commands]
+    for (command, flags), offered in zip(commands.items(), press_tab(script, lines)):
+        check(set(offered) == {*flags, "--help"}, f"bash offers {offered} for {command}: {flags}")
+    asked = {"longhaul ''": {*(name for name, _ in commands), "help", "version"},
+             "longhaul dr": {"drain"}, "longhaul help exi": {"exit-codes"},
+             "longhaul get ''": {"workers", "shards", "regions", "leases"},
+             "longhaul drain w": {"worker"}, "longhaul certs i": {"init", "issue"},
+             "longhaul get leases --state ''": {"free", "leased", "credited"},
+             "longhaul top -o j": {"json"}, "longhaul generate --seed ''": set()}
+    for (line, wanted), offered in zip(asked.items(), press_tab(script, list(asked))):
+        check(set(offered) == wanted, f"bash offers {offered} for: {line}")
+
+
+def test_zsh(tool, commands):
+    script = tool("completion", "zsh")
+    check(script.startswith("#compdef longhaul\n"), "zsh would not find it")
+    for (name, word), flags in commands.items():
+        label = f"'{name} {word}'" if word else name
+        part = re.search(rf"^    {re.escape(label)}\)\n(.*?);;", script, re.M | re.S)
+        check(part, f"zsh does not know {label}")
+        named = re.findall(r"^ +'\*?(-[-\w]+)\[", part.group(1), re.M)
+        check(set(named) == {*flags, "--help"}, f"zsh has {named} for {label}: {flags}")
+        check(f"'{name}:" in script, f"zsh does not offer {name}")
+
+
+def test_man(tool, commands):
+    whole = tool("man")
+    for (name, word), flags in commands.items():
+        page = tool("man", name)
+        check(f".BR longhaul\\-{name} (1)" in whole, f"longhaul.1 does not name {name}")
+        check(page.count(".TH longhaul-" + name) == 1, f"the title of {name}'s page")
+        if word:
+            page = page.split(f".SH {word}\n")[1].split(".SH ")[0]
+        for flag in flags:
+            bold = "\\fB" + flag.replace("-", "\\-") + "\\fR"
+            check(bold in page, f"longhaul-{name}.1 lacks {flag}")
+    for code in ("0", "4", "8"):
+        check(f"\\fB{code}\\fR" in whole, f"longhaul.1 lacks exit code {code}")
+
+
+def test_words(tool):
+    """The words that completion offers are those of the usage line."""
+    script = tool("completion", "bash")
+    for name, words in re.findall(r"^    (\w+)\)\n +flags='[^']*' words='([^']+)'", script, re.M):
+        usage = tool(name, "--help").split("\n\n")[0]
+        for word in words.split():
+            check(re.search(rf"\b{word}\b", usage), f"{word} is no word of: {usage}")
+
+
+def test_json(tool, commands):
+    for (name, word), flags in commands.items():
+        table = json.loads(tool(name, *([word] if word else []), "--help=json"))
+        check([flag["name"] for flag in table["flags"]] == flags, f"{name}: {table}")
+
+
+def test_install(build, cmake, commands):
+    with tempfile.TemporaryDirectory(prefix="longhaul-installed-") as prefix:
+        done = subprocess.run([cmake, "--install", build, "--prefix", prefix], text=True,
+                              capture_output=True, check=False)
+        check(done.returncode == 0, done.stdout + done.stderr)
+        share = os.path.join(prefix, "share")
+        pages = os.listdir(os.path.join(share, "man", "man1"))
+        wanted = {f"longhaul-{name}.1" for name, _ in commands} | {"longhaul.1"}
+        check(set(pages) == wanted, f"installed are {pages}")
+        for path in ("bash-completion/completions/longhaul", "zsh/site-functions/_longhaul"):
+            check(os.path.getsize(os.path.join(share, path)) > 1000, f"{path} is not installed")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tool")
+    parser.add_argument("--install", metavar="BUILD")
+    parser.add_argument("--cmake", default="cmake")
+    flags = parser.parse_args()
+    tool = Tool(flags.tool)
+    commands = tool.commands()
+    check(len(commands) > 15 and ("certs", "issue") in commands, f"few commands: {commands}")
+    test_bash(tool, commands)
+    test_zsh(tool, commands)
+    test_man(tool, commands)
+    test_words(tool)
+    test_json(tool, commands)
+    if flags.install:
+        test_install(flags.install, flags.cmake, commands)
+    print(f"{len(commands)} commands, {sum(map(len, commands.values()))} flags: ok")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
