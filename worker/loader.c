@@ -1,34 +1,32 @@
-// The loader: one background thread reads announced units ahead, read() copies from memory.
+// The loader: background threads read announced units ahead, read() copies from memory.
 //
-// Invariants (all under `lock`, held for a copy at most, never across a read of the disk):
+// Invariants (all under `lock`, held for a copy at most, never across a fetch):
 //   1. A unit is in one slot at most. A slot's bytes change only while it is READING, and then by
-//      the background thread alone, which owns them until it says READY or FAILED.
+//      the one background thread that owns them until it says READY or FAILED.
 //   2. An announcement never pushes out what is still needed: not the unit read last, and not one
 //      that was announced but not read yet. With no other slot it waits in the queue, and the next
 //      read() of another unit makes room.
 //   3. read() of a unit that is nowhere is a demand: served before announcements, and it may push
-//      out anything. Only then, and when prefetch is not done yet, does it wait, and counts it.
-//   4. What read() gives was checked: the file's header, the unit's sha256, every id below the
-//      vocabulary.
+//      out anything that is not READING. Only then, and when prefetch is not done yet, does it
+//      wait, and counts it.
+//   4. What read() gives was checked (fetch.h).
 #include "worker/loader.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <openssl/evp.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/check.h"
 #include "common/tokens.h"
 
-enum { DEPTH_MAX = 1024, PATH_BYTES = 4096 };
+enum { DEPTH_MAX = 1024, BEGINS = 32 };
 #define NO_UNIT UINT64_MAX
+static const double average_keep = 0.8, headroom = 1.5;
 
 enum slot_state { EMPTY, READING, READY, FAILED };
 
@@ -44,8 +42,11 @@ struct slot {
 
 struct wk_loader {
     const struct lh_units *units;
-    char *dir;
-    pthread_t thread;
+    struct wk_source *source;
+    struct wk_cache *cache;
+    struct wk_fetch *fetch;
+    pthread_t thread[WK_FETCHES_MAX];
+    uint32_t threads;
     pthread_mutex_t lock;
     pthread_cond_t work, done; // something to load; something was loaded
     bool stop;
@@ -55,98 +56,55 @@ struct wk_loader {
     uint64_t *wanted; // announced, not loaded yet, oldest first; at most depth of them
     uint32_t wanted_count;
     uint32_t depth;
-    struct slot *slot; // depth of them
+    struct slot *slot;        // depth of them
+    uint32_t fetching;        // threads that fetch now
+    double fetch_s, unit_s;   // 0: not known yet
+    int64_t begun_ns[BEGINS]; // when the trainer came to its last units, a ring
+    uint64_t begun;
+    // the start's warm-up of the cache
+    char region[64];
+    uint64_t warm_at, warm_left, warmed; // next unit to look at; how many still
+    uint32_t warming;
     _Atomic int64_t waited_ns;
 };
 
-// ---------------------------------------------------------------- reading a unit (no lock held)
-
-static lh_err bad_unit(const struct lh_unit *u, const char *path, const char *what)
+static int64_t monotonic_ns(void)
 {
-    return lh_fail(LH_ERR_CORRUPT,
-                   "loader: unit %" PRIu64 " of %s: %s; restore the file or run `longhaul data "
-                   "prepare` again",
-                   u->id, path, what);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static lh_err read_all(int fd, uint64_t at, uint8_t *out, uint64_t n, const struct lh_unit *u,
-                       const char *path)
+// ---------------------------------------------------------------- pace (lock held)
+
+static void took_to_fetch(struct wk_loader *l, int64_t ns)
 {
-    while (n) {
-        ssize_t got = pread(fd, out, n < (1u << 30) ? n : 1u << 30, (off_t)at);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0)
-            return lh_fail_errno(errno, "loader: cannot read unit %" PRIu64 " of %s", u->id, path);
-        if (got == 0) return bad_unit(u, path, "the file ends too early");
-        at += (uint64_t)got;
-        out += got;
-        n -= (uint64_t)got;
-    }
-    return LH_OK;
+    double s = (double)ns / 1e9;
+    l->fetch_s = l->fetch_s > 0 ? average_keep * l->fetch_s + (1 - average_keep) * s : s;
 }
 
-static lh_err check_hash(const struct lh_unit *u, const char *path, const uint8_t *bytes, size_t n)
+// The trainer began a unit: how long do they last? Over many of them, because those of a window
+// begin and end together; without what it waited for them.
+static void came_to_a_unit(struct wk_loader *l)
 {
-    uint8_t is[EVP_MAX_MD_SIZE];
-    if (EVP_Digest(bytes, n, is, NULL, EVP_sha256(), NULL) != 1)
-        return lh_fail(LH_ERR_INTERNAL, "loader: sha256 of unit %" PRIu64 " of %s failed", u->id,
-                       path);
-    if (memcmp(is, u->sha256, sizeof u->sha256) != 0)
-        return bad_unit(u, path, "sha256 is not the manifest's, the tokens changed");
-    return LH_OK;
+    int64_t now = monotonic_ns() - atomic_load(&l->waited_ns);
+    int64_t *begun = &l->begun_ns[l->begun++ % BEGINS];
+    if (l->begun > BEGINS) l->unit_s = (double)(now - *begun) / 1e9 / BEGINS;
+    *begun = now;
 }
 
-static lh_err check_ids(const struct lh_units *units, const struct lh_unit *u, const char *path,
-                        const uint8_t *bytes)
+// Fetches that should be under way at once, so that none is waited for. One, until both are known.
+static uint32_t at_once(const struct wk_loader *l)
 {
-    uint64_t beyond = lh_tokens_beyond(bytes, units->token_bytes, u->tokens + 1, units->vocabulary);
-    if (beyond > u->tokens) return LH_OK;
-    char what[96];
-    snprintf(what, sizeof what, "token %" PRIu64 " is not below the vocabulary of %u", beyond,
-             units->vocabulary);
-    return bad_unit(u, path, what);
+    double want = l->unit_s > 0 ? ceil(headroom * l->fetch_s / l->unit_s) : 1;
+    if (want > l->threads) return l->threads;
+    return want > 1 ? (uint32_t)want : 1;
 }
 
-// The unit's tokens and the one after them, or at the file's end its last token again.
-static lh_err read_open(const struct lh_units *units, const struct lh_unit *u, const char *path,
-                        int fd, uint8_t *bytes)
+static uint32_t ahead_of(const struct wk_loader *l)
 {
-    uint8_t head[LH_TOKENS_HEADER];
-    uint64_t count, width = units->token_bytes, end = u->from + u->tokens;
-    LH_TRY(read_all(fd, 0, head, sizeof head, u, path));
-    lh_err err = lh_tokens_header(lh_span(head, sizeof head), units->token_bytes, &count);
-    if (err) {
-        char what[256];
-        snprintf(what, sizeof what, "%s", lh_err_text(err));
-        return bad_unit(u, path, what);
-    }
-    if (end > count) return bad_unit(u, path, "the file has fewer tokens than the manifest says");
-    uint64_t more = end < count; // reads on into the next unit
-    LH_TRY(read_all(fd, LH_TOKENS_HEADER + u->from * width, bytes, (u->tokens + more) * width, u,
-                    path));
-    if (!more) memcpy(bytes + u->tokens * width, bytes + (u->tokens - 1) * width, width);
-    LH_TRY(check_hash(u, path, bytes, u->tokens * width));
-    return check_ids(units, u, path, bytes);
-}
-
-static lh_err read_unit(const struct wk_loader *l, const struct lh_unit *u, uint8_t *bytes)
-{
-    char path[PATH_BYTES];
-    int n = snprintf(path, sizeof path, "%s/%s", l->dir, u->file);
-    if (n < 0 || (size_t)n >= sizeof path)
-        return lh_fail(LH_ERR_TOO_LARGE, "loader: path of %s is longer than %d bytes", u->file,
-                       PATH_BYTES - 1);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT)
-        return lh_fail(LH_ERR_NOT_FOUND,
-                       "loader: unit %" PRIu64 ": there is no %s; restore the file or run "
-                       "`longhaul data prepare` again",
-                       u->id, path);
-    if (fd < 0)
-        return lh_fail_errno(errno, "loader: unit %" PRIu64 ": cannot open %s", u->id, path);
-    lh_err err = read_open(l->units, u, path, fd, bytes);
-    close(fd);
-    return err;
+    double want = l->unit_s > 0 ? 2 * ceil(headroom * l->fetch_s / l->unit_s) : 0;
+    return want > WK_AHEAD_MAX ? WK_AHEAD_MAX : want > WK_AHEAD_MIN ? (uint32_t)want : WK_AHEAD_MIN;
 }
 
 // ---------------------------------------------------------------- slots (lock held)
@@ -173,9 +131,11 @@ static struct slot *choose_victim(struct wk_loader *l, bool demanded)
         if (is_spent(l, s) && (!oldest || s->used < oldest->used)) oldest = s;
     }
     if (oldest || !demanded) return oldest;
-    for (uint32_t i = 0; i < l->depth; i++)
-        if (!oldest || l->slot[i].used < oldest->used) oldest = &l->slot[i];
-    return oldest; // the thread that reads is the one that asks: no slot is READING
+    for (uint32_t i = 0; i < l->depth; i++) {
+        struct slot *s = &l->slot[i];
+        if (s->state != READING && (!oldest || s->used < oldest->used)) oldest = s;
+    }
+    return oldest; // NULL: all are READING, the first that is done makes room
 }
 
 static void forget_wanted(struct wk_loader *l, uint64_t unit)
@@ -190,7 +150,7 @@ static void forget_wanted(struct wk_loader *l, uint64_t unit)
 static struct slot *next_job(struct wk_loader *l)
 {
     bool demanded = l->demand != NO_UNIT;
-    if (!demanded && !l->wanted_count) return NULL;
+    if (!demanded && (!l->wanted_count || l->fetching >= at_once(l))) return NULL;
     uint64_t unit = demanded ? l->demand : l->wanted[0];
     struct slot *s = choose_victim(l, demanded);
     if (!s) return NULL;
@@ -203,16 +163,67 @@ static struct slot *next_job(struct wk_loader *l)
     return s;
 }
 
-// Called without the lock: the slot is READING, so nobody else touches its bytes.
-static lh_err load(const struct wk_loader *l, struct slot *s)
+// The next unit of the start's warm-up, or NO_UNIT. One thread at least stays for what is needed.
+static uint64_t next_warm(struct wk_loader *l)
 {
-    const struct lh_unit *u = &l->units->unit[s->unit];
+    if (l->demand != NO_UNIT || l->wanted_count || (l->warming && l->warming + 1 >= l->threads))
+        return NO_UNIT;
+    while (l->warm_left) {
+        uint64_t unit = l->warm_at++;
+        if (unit >= l->units->count) l->warm_left = 0;
+        if (unit >= l->units->count || strcmp(l->units->unit[unit].home, l->region) != 0) continue;
+        l->warm_left--;
+        if (wk_fetch_is_cached(l->fetch, unit)) {
+            l->warmed++;
+        } else if (wk_cache_room(l->cache) < 2 * wk_fetch_bytes(l->fetch, unit)) {
+            l->warm_left = 0; // full: it would only push out what came before
+        } else {
+            return unit;
+        }
+    }
+    return NO_UNIT;
+}
+
+// Called without the lock: the slot is READING, so nobody else touches its bytes.
+static lh_err load(struct wk_loader *l, struct slot *s)
+{
     free(s->bytes);
-    s->bytes = malloc((u->tokens + 1) * l->units->token_bytes);
-    if (!s->bytes)
-        return lh_fail(LH_ERR_NO_MEMORY, "loader: no memory for unit %" PRIu64 " of %s", u->id,
-                       u->file);
-    return read_unit(l, u, s->bytes);
+    s->bytes = malloc(wk_fetch_bytes(l->fetch, s->unit));
+    if (!s->bytes) return lh_fail(LH_ERR_NO_MEMORY, "loader: no memory for unit %" PRIu64, s->unit);
+    return wk_fetch_unit(l->fetch, s->unit, s->bytes);
+}
+
+static void fill_slot(struct wk_loader *l, struct slot *s)
+{
+    l->fetching++;
+    pthread_mutex_unlock(&l->lock);
+    int64_t from = monotonic_ns();
+    lh_err err = load(l, s);
+    int64_t took = monotonic_ns() - from;
+    pthread_mutex_lock(&l->lock);
+    l->fetching--;
+    s->state = err ? FAILED : READY;
+    s->err = err;
+    if (err)
+        snprintf(s->text, sizeof s->text, "%s", lh_err_text(err));
+    else
+        took_to_fetch(l, took);
+    pthread_cond_broadcast(&l->done);
+    pthread_cond_broadcast(&l->work); // a demand may have waited for a slot
+}
+
+// A unit that can't be fetched now is told when it is needed, not here.
+static void warm(struct wk_loader *l, uint64_t unit)
+{
+    l->warming++;
+    pthread_mutex_unlock(&l->lock);
+    uint8_t *bytes = malloc(wk_fetch_bytes(l->fetch, unit));
+    lh_err err = bytes ? wk_fetch_unit(l->fetch, unit, bytes) : LH_ERR_NO_MEMORY;
+    free(bytes);
+    pthread_mutex_lock(&l->lock);
+    l->warming--;
+    l->warmed += !err;
+    pthread_cond_broadcast(&l->work);
 }
 
 static void *loader_thread(void *arg)
@@ -221,17 +232,13 @@ static void *loader_thread(void *arg)
     pthread_mutex_lock(&l->lock);
     while (!l->stop) {
         struct slot *s = next_job(l);
-        if (!s) {
+        uint64_t unit = s ? NO_UNIT : next_warm(l);
+        if (s)
+            fill_slot(l, s);
+        else if (unit != NO_UNIT)
+            warm(l, unit);
+        else
             pthread_cond_wait(&l->work, &l->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&l->lock);
-        lh_err err = load(l, s);
-        pthread_mutex_lock(&l->lock);
-        s->state = err ? FAILED : READY;
-        s->err = err;
-        if (err) snprintf(s->text, sizeof s->text, "%s", lh_err_text(err));
-        pthread_cond_broadcast(&l->done);
     }
     pthread_mutex_unlock(&l->lock);
     return NULL;
@@ -239,63 +246,101 @@ static void *loader_thread(void *arg)
 
 // ---------------------------------------------------------------- the owner's side
 
-static int64_t monotonic_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static void free_loader(struct wk_loader *l)
 {
     for (uint32_t i = 0; l->slot && i < l->depth; i++) free(l->slot[i].bytes);
+    wk_fetch_close(l->fetch);
+    wk_cache_close(l->cache);
+    if (l->source) l->source->ops->close(l->source);
     free(l->slot);
     free(l->wanted);
-    free(l->dir);
     free(l);
+}
+
+static void stop_threads(struct wk_loader *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->stop = true;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    for (uint32_t i = 0; i < l->threads; i++) pthread_join(l->thread[i], NULL);
+    pthread_cond_destroy(&l->done);
+    pthread_cond_destroy(&l->work);
+    pthread_mutex_destroy(&l->lock);
+}
+
+static void plan_warm_up(struct wk_loader *l, const struct wk_loader_conf *c)
+{
+    uint64_t own = 0;
+    if (!l->cache || c->warm <= 0 || !c->region) return;
+    snprintf(l->region, sizeof l->region, "%s", c->region);
+    for (uint64_t u = 0; u < c->units->count; u++)
+        own += strcmp(c->units->unit[u].home, l->region) == 0;
+    l->warm_left = (uint64_t)ceil(c->warm * (double)own);
+}
+
+static lh_err open_parts(struct wk_loader *l, const struct wk_loader_conf *c)
+{
+    if (!l->source) LH_TRY(wk_source_folder(c->dir, &l->source));
+    if (c->cache) LH_TRY(wk_cache_open(c->cache, c->cache_bytes, &l->cache));
+    LH_TRY(wk_fetch_open(c->units, l->source, l->cache, &l->fetch));
+    l->slot = calloc(c->depth, sizeof *l->slot);
+    l->wanted = calloc(c->depth, sizeof *l->wanted);
+    if (!l->slot || !l->wanted)
+        return lh_fail(LH_ERR_NO_MEMORY, "loader: no memory for %u units", c->depth);
+    return LH_OK;
+}
+
+static lh_err start_threads(struct wk_loader *l, uint32_t threads)
+{
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->work, NULL);
+    pthread_cond_init(&l->done, NULL);
+    for (uint32_t i = 0; i < threads; i++) {
+        pthread_mutex_lock(&l->lock); // the pace looks at their number
+        int failed = pthread_create(&l->thread[i], NULL, loader_thread, l);
+        l->threads += !failed;
+        pthread_mutex_unlock(&l->lock);
+        if (failed) {
+            stop_threads(l);
+            return lh_fail_errno(failed, "loader: cannot start its threads");
+        }
+    }
+    return LH_OK;
 }
 
 lh_err wk_loader_open(const struct wk_loader_conf *conf, struct wk_loader **out)
 {
     *out = NULL;
-    if (conf->depth < 2 || conf->depth > DEPTH_MAX)
-        return lh_fail(LH_ERR_CONFIG, "loader: a depth of %u units; 2 to %d", conf->depth,
-                       DEPTH_MAX);
+    if (conf->depth < 2 || conf->depth > DEPTH_MAX || conf->fetches > WK_FETCHES_MAX) {
+        if (conf->source) conf->source->ops->close(conf->source);
+        return lh_fail(LH_ERR_CONFIG,
+                       "loader: a depth of %u units and %u fetches, expected 2 to %d "
+                       "and at most %d",
+                       conf->depth, conf->fetches, DEPTH_MAX, WK_FETCHES_MAX);
+    }
     struct wk_loader *l = calloc(1, sizeof *l);
     if (!l) return lh_fail(LH_ERR_NO_MEMORY, "loader: no memory");
     l->units = conf->units;
+    l->source = conf->source;
     l->depth = conf->depth;
     l->demand = l->last = NO_UNIT;
-    l->dir = strdup(conf->dir);
-    l->slot = calloc(conf->depth, sizeof *l->slot);
-    l->wanted = calloc(conf->depth, sizeof *l->wanted);
-    if (!l->dir || !l->slot || !l->wanted) {
-        free_loader(l);
-        return lh_fail(LH_ERR_NO_MEMORY, "loader: no memory for %u slots", conf->depth);
+    lh_err err = open_parts(l, conf);
+    if (!err) {
+        plan_warm_up(l, conf);
+        err = start_threads(l, conf->fetches ? conf->fetches : 1);
     }
-    pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->work, NULL);
-    pthread_cond_init(&l->done, NULL);
-    int failed = pthread_create(&l->thread, NULL, loader_thread, l);
-    if (failed) {
+    if (err)
         free_loader(l);
-        return lh_fail_errno(failed, "loader: cannot start its thread");
-    }
-    *out = l;
-    return LH_OK;
+    else
+        *out = l;
+    return err;
 }
 
 void wk_loader_close(struct wk_loader *l)
 {
     if (!l) return;
-    pthread_mutex_lock(&l->lock);
-    l->stop = true;
-    pthread_cond_broadcast(&l->work);
-    pthread_mutex_unlock(&l->lock);
-    pthread_join(l->thread, NULL);
-    pthread_cond_destroy(&l->done);
-    pthread_cond_destroy(&l->work);
-    pthread_mutex_destroy(&l->lock);
+    stop_threads(l);
     free_loader(l);
 }
 
@@ -311,7 +356,7 @@ void wk_loader_announce(struct wk_loader *l, uint64_t unit)
         forget_wanted(l, unit);
         if (l->wanted_count == l->depth) forget_wanted(l, l->wanted[0]);
         l->wanted[l->wanted_count++] = unit;
-        pthread_cond_signal(&l->work);
+        pthread_cond_broadcast(&l->work);
     }
     pthread_mutex_unlock(&l->lock);
 }
@@ -325,7 +370,7 @@ static struct slot *wait_for(struct wk_loader *l, uint64_t unit)
     while (!(s = find(l, unit)) || s->state == READING) {
         if (!s) {
             l->demand = unit;
-            pthread_cond_signal(&l->work);
+            pthread_cond_broadcast(&l->work);
         }
         pthread_cond_wait(&l->done, &l->lock);
     }
@@ -354,11 +399,12 @@ lh_err wk_loader_read(struct wk_loader *l, uint64_t unit, uint64_t offset, uint6
     } else {
         uint32_t width = l->units->token_bytes;
         lh_tokens_decode(s->bytes + offset * width, width, tokens + 1, ids);
+        if (!s->read) came_to_a_unit(l);
         s->read = true;
         s->used = ++l->uses;
         l->last = unit;
     }
-    pthread_cond_signal(&l->work); // what was read before may make room now
+    pthread_cond_broadcast(&l->work); // what was read before may make room now
     pthread_mutex_unlock(&l->lock);
     return err;
 }
@@ -366,4 +412,18 @@ lh_err wk_loader_read(struct wk_loader *l, uint64_t unit, uint64_t offset, uint6
 int64_t wk_loader_waited_ns(const struct wk_loader *l)
 {
     return atomic_load(&l->waited_ns);
+}
+
+void wk_loader_status(struct wk_loader *l, struct wk_loader_status *out)
+{
+    pthread_mutex_lock(&l->lock);
+    *out = (struct wk_loader_status){
+        .waited_ns = atomic_load(&l->waited_ns),
+        .fetch_s = l->fetch_s,
+        .unit_s = l->unit_s,
+        .ahead = ahead_of(l),
+        .warmed = l->warmed,
+        .counts = wk_fetch_counted(l->fetch),
+    };
+    pthread_mutex_unlock(&l->lock);
 }

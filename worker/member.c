@@ -218,7 +218,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     take_stable(w, m->n_stable, m->stable);
     if (w->stopped) return;
     w->want_lease = false;
-    w->leased_out = m->n_units < w->conf.queue_units; // it asked for that many, claims left out
+    w->leased_out = m->n_units < w->asked; // it asked for that many, claims left out
     again(w, w->conf.lease_ns);
     wk_boundary_soon(w);
 }
@@ -294,7 +294,7 @@ static lh_err send_lease(struct wk_worker *w)
     for (uint32_t i = 0; i < w->queued; i++) holding[i] = w->queue[i].unit;
     m.worker = w->id;
     m.incarnation = w->incarnation.number;
-    m.want = w->conf.queue_units;
+    m.want = w->asked = w->conf.queue_units;
     m.n_holding = w->queued;
     m.holding = holding;
     m.claimed = claims;

@@ -5,6 +5,7 @@
 // endian. It is there whole or not at all.
 #include "worker/node.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,6 +153,52 @@ static struct wk_warmup_conf warmup_of(const struct wk_node *n)
     };
 }
 
+// Units leased ahead of the window, now.
+static uint32_t ahead_of(const struct wk_node *n)
+{
+    struct wk_loader_status status;
+    if (n->settings->data.prefetch) return (uint32_t)n->settings->data.prefetch;
+    if (!n->loader) return WK_AHEAD_MIN;
+    wk_loader_status(n->loader, &status);
+    return status.ahead;
+}
+
+static LH_MUST lh_err open_loader(struct wk_node *n)
+{
+    const struct wk_settings *s = n->settings;
+    char cache[LH_PATH_SIZE];
+    uint32_t ahead = s->data.prefetch ? (uint32_t)s->data.prefetch : WK_AHEAD_MAX;
+    LH_TRY(lh_path(cache, sizeof cache, s->node.dir, "cache"));
+    const struct wk_loader_conf conf = {
+        .units = &n->units,
+        .dir = s->data.dir,
+        .depth = (uint32_t)s->data.window + ahead + 1,
+        .fetches = (uint32_t)s->data.fetches,
+        .cache = !s->data.cache_bytes ? NULL
+                 : s->data.cache[0]   ? s->data.cache
+                                      : cache,
+        .cache_bytes = (uint64_t)s->data.cache_bytes,
+        .warm = s->data.warmup,
+        .region = s->node.region,
+    };
+    return wk_loader_open(&conf, &n->loader);
+}
+
+static void tell_loader(void *arg, json_t *status)
+{
+    const struct wk_node *n = arg;
+    struct wk_loader_status is;
+    if (!n->loader) return;
+    wk_loader_status(n->loader, &is);
+    json_object_set_new(status, "loader",
+                        json_pack("{s:f s:f s:f s:i s:I s:I s:I s:I}", "waited_s",
+                                  (double)is.waited_ns / (double)LH_SECOND, "fetch_s", is.fetch_s,
+                                  "unit_s", is.unit_s, "ahead", (int)is.ahead, "warmed",
+                                  (json_int_t)is.warmed, "fetched", (json_int_t)is.counts.fetched,
+                                  "cached", (json_int_t)is.counts.cached, "fetched_bytes",
+                                  (json_int_t)is.counts.bytes));
+}
+
 static LH_MUST lh_err open_trainer(struct wk_node *n)
 {
     const struct wk_settings *s = n->settings;
@@ -162,9 +209,7 @@ static LH_MUST lh_err open_trainer(struct wk_node *n)
         return lh_fail(LH_ERR_CONFIG, "%s has token ids up to %u, the model a vocabulary of %u",
                        s->data.units, n->units.vocabulary, shape.vocab);
     if (s->trainer.kind == WK_TRAINER_SYNTHETIC) return open_synthetic(n, &shape);
-    uint32_t ahead = (uint32_t)(s->data.window + s->data.prefetch);
-    const struct wk_loader_conf loader = {&n->units, s->data.dir, ahead + 1};
-    LH_TRY(wk_loader_open(&loader, &n->loader));
+    LH_TRY(open_loader(n));
     LH_TRY(open_reduce(n, &shape));
     LH_TRY(open_evaluation(n));
     const struct wk_builtin_conf trainer = {.manifest = m,
@@ -207,7 +252,7 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .kappa = plan.kappa,
         .rate = rate,
         .rate_arg = &n->schedule,
-        .queue_units = (uint32_t)(s->data.window + s->data.prefetch),
+        .queue_units = (uint32_t)s->data.window + ahead_of(n),
         .window_units = (uint32_t)s->data.window,
         .norms_rounds = (uint32_t)s->trainer.norms_rounds,
         .snapshot_rounds = (uint32_t)s->snapshot_every_rounds,
@@ -216,6 +261,8 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .retry_base_ns = s->retry_base_ms * LH_MS,
         .retry_max_ns = s->retry_max_ms * LH_MS,
         .deadline_ns = 10 * LH_SECOND,
+        .tell = tell_loader,
+        .tell_arg = n,
         .fatal = lh_program_fatal,
         .fatal_arg = p,
     };
@@ -251,6 +298,7 @@ static void tick(void *self)
     struct wk_node *n = self;
     if (n->rank) return;
     if (n->reduce) n->worker->ranks = n->reduce->ops->watch(n->reduce, n->program->log);
+    n->worker->conf.queue_units = (uint32_t)n->settings->data.window + ahead_of(n);
     if (wk_worker_state(n->worker) != WK_DONE) return;
     int64_t now = lh_now(n->program->env);
     if (!n->done_ns) {

@@ -28,8 +28,10 @@ struct wk_settings {
     } trainer;
 
     struct {
-        const char *units, *dir;
-        int64_t window, prefetch;
+        const char *units, *dir, *cache; // cache "": DIR/cache
+        int64_t window, prefetch;        // prefetch 0: by what fetching takes
+        int64_t fetches, cache_bytes;    // cache_bytes 0: none
+        double warmup;
     } data;
 
     struct {

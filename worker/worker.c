@@ -199,6 +199,7 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
     if (w->out.noise > 0) // while it holds the learning rate back
         json_object_set_new(root, "gradient_noise", json_real(fmin(w->out.noise, 1e9)));
     json_object_set_new(root, "learning_rate", json_real(w->out.rate));
+    if (w->conf.tell && root) w->conf.tell(w->conf.tell_arg, root);
     if (w->evaluated.languages) json_object_set_new(root, "eval", wk_stats_eval(w));
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);

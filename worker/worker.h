@@ -66,6 +66,9 @@ struct wk_conf {
     uint64_t durable_every;   // versions between durable copies of the fold state
     int64_t lease_ns, retry_base_ns, retry_max_ns, deadline_ns;
     const struct wk_observer *observer;
+    // Adds to the status what others know: the loader. May be NULL.
+    void (*tell)(void *arg, json_t *status);
+    void *tell_arg;
     // The process can't go on (its disk, its state) or shall not (fenced, denied): stop it.
     void (*fatal)(void *arg, lh_err err, const char *text);
     void *fatal_arg;
@@ -180,7 +183,7 @@ struct wk_worker {
     uint32_t local_steps;
     // training
     struct wk_queued queue[WK_QUEUE_MAX];
-    uint32_t queued;
+    uint32_t queued, asked;                // asked: units that the last lease wanted in all
     struct wk_place resume[WK_PLACES_MAX]; // what every shard's pushes hold of units not leased yet
     uint32_t resumes;
     bool stepping, stopped, failed, boundary_posted;

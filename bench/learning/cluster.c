@@ -244,7 +244,8 @@ static lh_err start_server(struct node *n)
 static lh_err make_trainer(struct node *n)
 {
     struct cluster *c = n->cluster;
-    struct wk_loader_conf loader = {&c->drawn, c->conf->data, WINDOW + PREFETCH + 1};
+    struct wk_loader_conf loader = {
+        .units = &c->drawn, .dir = c->conf->data, .depth = WINDOW + PREFETCH + 1};
     struct wk_builtin_conf trainer = wk_builtin_defaults();
     LH_TRY(wk_loader_open(&loader, &n->loader));
     trainer.manifest = &c->manifest;

@@ -59,8 +59,9 @@ ALLOWED = {
     "common/log_*.c": (("fopen", "open"), "a process's log file is no state of a core"),
     "common/keyfile.c": (("open",), "keys and certificates need modes; tools and starts only"),
     "common/transport_grpc_wire.c": (("opendir",), "which sockets there are says /proc/self/fd"),
-    "worker/loader.c": (("open", "clock_gettime"),
-                        "its thread reads token files, outside the core; read() times waits"),
+    "worker/loader.c": (("clock_gettime",), "outside the core: it times waits and fetches"),
+    "worker/source_file.c": (("open",), "the loader's threads read token files, outside the core"),
+    "worker/cache.c": (("open", "opendir"), "the loader's threads keep units, outside the core"),
 }
 # Objects of a file that may change, each with its reason.
 GLOBALS = {

@@ -34,6 +34,7 @@ server: {{coordinator.h_base: 4, checkpoint.every_versions: 40}}
 worker:
   trainer: {{learning_rate: 0.01, norms_every_rounds: 3}}
   eval: {{every_tokens: 8192, tokens: 512}}
+  data: {{cache_bytes: 64MiB}}
 """
 PATIENCE_S = 280
 
@@ -280,6 +281,10 @@ def ranks(world, _wan):
     loss = world.status("asia-0")["eval"]
     check(sorted(loss["by_language"]) == ["de", "en", "ja"] and 0 < loss["loss"] < 6,
           f"held-out losses of all languages: {loss}")
+    loader = world.status("asia-0")["loader"]
+    check(loader["cached"] + loader["fetched"] > 0, f"its units were fetched: {loader}")
+    kept = os.listdir(world.path("run", "asia-0", "cache"))
+    check(any(name.endswith(".unit") for name in kept), f"and kept: {kept}")
     until("a residual is seen", up, lambda: any(n["residual"] > 0 for n in norms(world, "asia-0")))
     check({n["tensor"] for n in norms(world, "asia-0")} == tensors(world), "norms of every tensor")
     up.send_signal(signal.SIGINT)
