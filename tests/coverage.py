@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Which lines and branches the tests ran: `tests/coverage.py [BUILD] [--files]`.
+
+    cmake --preset coverage && cmake --build --preset coverage
+    ctest --test-dir build/coverage -LE 'links|e2e|oracle|bugs'
+    tests/coverage.py
+
+Needs gcov (it comes with gcc). Counts of a line add up over all programs that hold it. Branches
+are those of gcov, without the ones that only an exception would take.
+"""
+import argparse
+import collections
+import gzip
+import json
+import os
+import subprocess
+import tempfile
+
+ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+ROOMS = ("common", "kernels", "server", "worker", "deploy")
+
+
+def reports(build):
+    """gcov's JSON of every object that ran."""
+    notes = [os.path.join(folder, name) for folder, _, names in os.walk(build) for name in names
+             if name.endswith(".gcda")]
+    if not notes:
+        raise SystemExit(f"{build}: no test has run there (no .gcda); see --help")
+    with tempfile.TemporaryDirectory() as folder:
+        for at in range(0, len(notes), 50):
+            subprocess.run(["gcov", "--json-format", "--branch-probabilities", "--hash-filenames",
+                            *notes[at:at + 50]], cwd=folder, check=True,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for name in os.listdir(folder):
+            with gzip.open(os.path.join(folder, name), "rt", encoding="utf-8") as file:
+                yield json.load(file)
+
+
+def collect(build):
+    lines = collections.defaultdict(collections.Counter)
+    branches = collections.defaultdict(collections.Counter)
+    for report in reports(build):
+        for source in report["files"]:
+            path = os.path.join(ROOT, source["file"])  # the build maps the root's prefix away
+            path = os.path.relpath(os.path.realpath(path), ROOT)
+            if path.split(os.sep)[0] not in ROOMS:
+                continue
+            for line in source["lines"]:
+                lines[path][line["line_number"]] += line["count"]
+                for i, branch in enumerate(line["branches"]):
+                    if not branch["throw"]:
+                        branches[path][line["line_number"], i] += branch["count"]
+    return lines, branches
+
+
+def share(counters):
+    total = sum(len(c) for c in counters)
+    ran = sum(sum(1 for n in c.values() if n) for c in counters)
+    return f"{100 * ran / max(1, total):6.1f} % of {total:6d}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", nargs="?", default=os.path.join(ROOT, "build", "coverage"))
+    parser.add_argument("--files", action="store_true", help="a row a file, too")
+    flags = parser.parse_args()
+    lines, branches = collect(os.path.abspath(flags.build))
+    print(f"{'':34} {'lines':>18} {'branches':>18}")
+    for room in ROOMS:
+        inside = sorted(path for path in lines if path.startswith(room + os.sep))
+        for path in inside if flags.files else []:
+            print(f"  {path:32} {share([lines[path]])} {share([branches[path]])}")
+        print(f"{room:34} {share([lines[p] for p in inside])} "
+              f"{share([branches[p] for p in inside])}")
+    print(f"{'all':34} {share(lines.values())} {share(branches.values())}")
+
+
+main()
