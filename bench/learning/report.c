@@ -276,8 +276,8 @@ static const struct picture pictures_of[] = {
     {"learning-bytes.svg", "Held-out loss against bytes of the busiest region, up and down",
      "log10 of bytes", by_bytes},
     {"learning-wallclock.svg",
-     "Held-out loss against a modelled wall-clock: 7e9 parameters, 6.5 s a step, 100 Mbit/s a "
-     "region; bytes scaled by 7e9 / parameters. Synchronous rounds wait for their traffic",
+     "Held-out loss, modelled for 7e9 parameters: 6.5 s a step, 100 Mbit/s a region, bytes scaled "
+     "by 7e9 / parameters; sync waits",
      "hours", by_hours},
 };
 

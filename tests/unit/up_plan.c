@@ -131,6 +131,23 @@ static void density_is_clamped(void **state)
     }
 }
 
+// u and m of the outer optimizer, on the largest server (3 of 4 shards) and on every worker.
+static void an_outer_optimizer_takes_memory(void **state)
+{
+    (void)state;
+    struct dp_plan plain, outer;
+    struct dp_topology *t = parse("budget_tokens: 1000\nregions: {asia: }\n");
+    dp_plan_make(t, 1000000, &plain);
+    dp_topology_free(t);
+    t = parse("budget_tokens: 1000\nregions: {asia: }\n"
+              "server: {update: {optimizer: buffered}}\n");
+    dp_plan_make(t, 1000000, &outer);
+    dp_topology_free(t);
+    near(plain.server_memory_bytes, 2 * 0.75 * 4e6, 1e-12);
+    near(outer.server_memory_bytes, 2 * 0.75 * 12e6, 1e-12); // and a checkpoint of all of it
+    near(outer.worker_memory_bytes - plain.worker_memory_bytes, 8e6, 1e-12);
+}
+
 static void what_is_printed(void **state)
 {
     (void)state;
@@ -156,9 +173,13 @@ static void what_is_printed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_example),         cmocka_unit_test(bits_of_64_in_4096),
-        cmocka_unit_test(bits_of_every_codec), cmocka_unit_test(h_by_speed_and_dense_codecs),
-        cmocka_unit_test(density_is_clamped),  cmocka_unit_test(what_is_printed),
+        cmocka_unit_test(the_example),
+        cmocka_unit_test(bits_of_64_in_4096),
+        cmocka_unit_test(bits_of_every_codec),
+        cmocka_unit_test(h_by_speed_and_dense_codecs),
+        cmocka_unit_test(density_is_clamped),
+        cmocka_unit_test(what_is_printed),
+        cmocka_unit_test(an_outer_optimizer_takes_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
