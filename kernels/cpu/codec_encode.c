@@ -44,6 +44,13 @@ static float put_half(struct encoder *s, double value)
     return lk_half_to_float(half);
 }
 
+// e = beta*e + d for n values from `at` on; nothing to do where that is e, as at a cut of a worker,
+// who has added up before.
+static void add_feedback(const struct encoder *s, uint64_t at, size_t n)
+{
+    if (s->d || s->beta != 1) s->ops->feedback(s->beta, s->d ? s->d + at : NULL, s->e + at, n);
+}
+
 // ---- values
 static void choose_q2(struct encoder *s, const float *x, size_t n, struct lk_levels *l)
 {
@@ -125,7 +132,7 @@ static bool search_bins(struct encoder *s, struct search *t, uint32_t shift, boo
     for (uint64_t i = 0, n; i < t->x->len; i += n) {
         uint64_t at = t->x->offset + i;
         n = t->x->len - i < LH_CHUNK ? t->x->len - i : LH_CHUNK;
-        if (feedback) s->ops->feedback(s->beta, s->d ? s->d + at : NULL, s->e + at, n);
+        if (feedback) add_feedback(s, at, n);
         s->ops->histogram(s->e + at, (uint32_t)n, t->low, shift, bin);
     }
     above = bin[LK_BINS];
@@ -215,7 +222,7 @@ static void put_chunk(struct encoder *s, const struct lk_chunk *c)
         if (c->k) put_sparse(s, e, c, &hint);
         return;
     }
-    s->ops->feedback(s->beta, s->d ? s->d + c->at : NULL, e, c->len);
+    add_feedback(s, c->at, c->len);
     if (s->cut->index == LK_INDEX_RICE)
         put_sparse(s, e, c, &s->hint);
     else
