@@ -120,13 +120,17 @@ static lh_err values_of(struct decoder *s, const struct lk_levels *l, const uint
                         struct sparse *c)
 {
     uint8_t value = s->cut.value;
-    uint32_t found = 0; // the level that is none
-    if (value == LK_VALUE_Q4 || value == LK_VALUE_Q8)
-        for (uint32_t i = 0; i < c->k; i++) found |= !lk_code_is_level(value, code[i]);
-    if (found) return bad(s, LH_ERR_MALFORMED, no_level);
-    if (value == LK_VALUE_FP16)
-        for (uint32_t i = 0; i < c->k; i++) found |= !lk_half_is_finite(code[i]);
-    if (found) return bad(s, LH_ERR_NON_FINITE, not_finite);
+    uint16_t none = value == LK_VALUE_Q4 ? 8 : 128, lowest = 0, infinite = 0;
+    if (value == LK_VALUE_Q4 || value == LK_VALUE_Q8) {
+#pragma omp simd reduction(| : lowest)
+        for (uint32_t i = 0; i < c->k; i++) lowest |= (uint16_t)(code[i] == none);
+    }
+    if (lowest) return bad(s, LH_ERR_MALFORMED, no_level);
+    if (value == LK_VALUE_FP16) {
+#pragma omp simd reduction(| : infinite)
+        for (uint32_t i = 0; i < c->k; i++) infinite |= (uint16_t)!lk_half_is_finite(code[i]);
+    }
+    if (infinite) return bad(s, LH_ERR_NON_FINITE, not_finite);
     s->ops->values(value, l, code, c->k, c->q);
     return LH_OK;
 }
@@ -160,10 +164,17 @@ static lh_err read_sparse(struct decoder *s, const struct lk_chunk *c)
 // q4 and q8 have a level that is not one: -8 and -128.
 static bool levels_only(uint8_t value, struct lh_span codes)
 {
-    uint32_t found = 0;
-    for (size_t i = 0; value == LK_VALUE_Q4 && i < codes.len; i++)
-        found |= (codes.data[i] & 15) == 8 || codes.data[i] >> 4 == 8;
-    for (size_t i = 0; value == LK_VALUE_Q8 && i < codes.len; i++) found |= codes.data[i] == 128;
+    uint8_t found = 0;
+    if (value == LK_VALUE_Q4) {
+#pragma omp simd reduction(| : found)
+        for (size_t i = 0; i < codes.len; i++) {
+            uint8_t low = codes.data[i] & 15, high = codes.data[i] >> 4;
+            found |= (uint8_t)((low == 8) | (high == 8));
+        }
+    } else if (value == LK_VALUE_Q8) {
+#pragma omp simd reduction(| : found)
+        for (size_t i = 0; i < codes.len; i++) found |= (uint8_t)(codes.data[i] == 128);
+    }
     return !found;
 }
 

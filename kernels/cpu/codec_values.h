@@ -92,10 +92,4 @@ static inline float lk_value(uint8_t value, const struct lk_levels *l, uint32_t 
     }
 }
 
-// Is it one that an encoder writes? Levels -8 and -128 are not.
-static inline bool lk_code_is_level(uint8_t value, uint32_t code)
-{
-    return !(value == LK_VALUE_Q4 && code == 8) && !(value == LK_VALUE_Q8 && code == 128);
-}
-
 #endif
