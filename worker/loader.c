@@ -24,7 +24,7 @@
 #include "common/check.h"
 #include "common/tokens.h"
 
-enum { DEPTH_MAX = 1024, BEGINS = 32 };
+enum { DEPTH_MAX = 1024, BEGINS = 32, BEGINS_FEW = 16 };
 #define NO_UNIT UINT64_MAX
 static const double average_keep = 0.8, headroom = 1.5;
 
@@ -88,15 +88,17 @@ static void took_to_fetch(struct wk_loader *l, int64_t ns)
 static void came_to_a_unit(struct wk_loader *l)
 {
     int64_t now = monotonic_ns() - atomic_load(&l->waited_ns);
-    int64_t *begun = &l->begun_ns[l->begun++ % BEGINS];
-    if (l->begun > BEGINS) l->unit_s = (double)(now - *begun) / 1e9 / BEGINS;
-    *begun = now;
+    uint64_t units = l->begun < BEGINS ? l->begun : BEGINS;
+    int64_t oldest = l->begun_ns[(l->begun - units) % BEGINS];
+    if (units >= BEGINS_FEW) l->unit_s = (double)(now - oldest) / 1e9 / (double)units;
+    l->begun_ns[l->begun++ % BEGINS] = now;
 }
 
-// Fetches that should be under way at once, so that none is waited for. One, until both are known.
+// Fetches that should be under way at once, so that none is waited for. All, until both are known:
+// what is announced at the start is needed soon.
 static uint32_t at_once(const struct wk_loader *l)
 {
-    double want = l->unit_s > 0 ? ceil(headroom * l->fetch_s / l->unit_s) : 1;
+    double want = l->unit_s > 0 ? ceil(headroom * l->fetch_s / l->unit_s) : l->threads;
     if (want > l->threads) return l->threads;
     return want > 1 ? (uint32_t)want : 1;
 }
@@ -209,7 +211,6 @@ static void fill_slot(struct wk_loader *l, struct slot *s)
     else
         took_to_fetch(l, took);
     pthread_cond_broadcast(&l->done);
-    pthread_cond_broadcast(&l->work); // a demand may have waited for a slot
 }
 
 // A unit that can't be fetched now is told when it is needed, not here.
@@ -223,7 +224,6 @@ static void warm(struct wk_loader *l, uint64_t unit)
     pthread_mutex_lock(&l->lock);
     l->warming--;
     l->warmed += !err;
-    pthread_cond_broadcast(&l->work);
 }
 
 static void *loader_thread(void *arg)
@@ -233,6 +233,7 @@ static void *loader_thread(void *arg)
     while (!l->stop) {
         struct slot *s = next_job(l);
         uint64_t unit = s ? NO_UNIT : next_warm(l);
+        if (s || unit != NO_UNIT) pthread_cond_signal(&l->work); // is there something for another?
         if (s)
             fill_slot(l, s);
         else if (unit != NO_UNIT)
@@ -356,7 +357,7 @@ void wk_loader_announce(struct wk_loader *l, uint64_t unit)
         forget_wanted(l, unit);
         if (l->wanted_count == l->depth) forget_wanted(l, l->wanted[0]);
         l->wanted[l->wanted_count++] = unit;
-        pthread_cond_broadcast(&l->work);
+        pthread_cond_signal(&l->work);
     }
     pthread_mutex_unlock(&l->lock);
 }
@@ -370,7 +371,7 @@ static struct slot *wait_for(struct wk_loader *l, uint64_t unit)
     while (!(s = find(l, unit)) || s->state == READING) {
         if (!s) {
             l->demand = unit;
-            pthread_cond_broadcast(&l->work);
+            pthread_cond_signal(&l->work);
         }
         pthread_cond_wait(&l->done, &l->lock);
     }
@@ -391,6 +392,7 @@ lh_err wk_loader_read(struct wk_loader *l, uint64_t unit, uint64_t offset, uint6
                        ", which has %" PRIu64,
                        tokens, offset, unit, u->tokens);
     lh_err err = LH_OK;
+    bool began = false;
     pthread_mutex_lock(&l->lock);
     struct slot *s = wait_for(l, unit);
     if (s->state == FAILED) {
@@ -399,12 +401,14 @@ lh_err wk_loader_read(struct wk_loader *l, uint64_t unit, uint64_t offset, uint6
     } else {
         uint32_t width = l->units->token_bytes;
         lh_tokens_decode(s->bytes + offset * width, width, tokens + 1, ids);
-        if (!s->read) came_to_a_unit(l);
+        began = !s->read;
+        if (began) came_to_a_unit(l);
         s->read = true;
         s->used = ++l->uses;
+        began |= l->last != unit;
         l->last = unit;
     }
-    pthread_cond_broadcast(&l->work); // what was read before may make room now
+    if (began || err) pthread_cond_signal(&l->work); // what was read before may make room now
     pthread_mutex_unlock(&l->lock);
     return err;
 }
