@@ -188,7 +188,9 @@ int bench_finish(struct bench_report *r)
     print(r);
     if (!r->json) return 0;
     json_t *all = document(r);
-    int failed = !all || json_dump_file(all, r->json, JSON_INDENT(2));
+    FILE *f = all ? fopen(r->json, "w") : NULL;
+    int failed = !f || json_dumpf(all, f, JSON_INDENT(2)) || fputc('\n', f) == EOF;
+    if (f && fclose(f)) failed = 1;
     json_decref(all);
     if (failed) fprintf(stderr, "%s: cannot write %s\n", r->bench, r->json);
     return failed ? 1 : 0;
