@@ -147,7 +147,8 @@ static bool claimed(const struct wk_worker *w, uint64_t unit)
     return false;
 }
 
-// How far every shard's pushes hold this unit from an earlier life; the queue knows from here on.
+// How far this unit was trained, in an earlier life or before we stood still; the queue knows from
+// here on.
 static uint64_t resumed(struct wk_worker *w, uint64_t unit)
 {
     for (uint32_t i = 0; i < w->resumes; i++)
@@ -157,6 +158,21 @@ static uint64_t resumed(struct wk_worker *w, uint64_t unit)
             return tokens;
         }
     return 0;
+}
+
+void wk_park_units(struct wk_worker *w)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < w->resumes; i++) { // others may have had them credited since
+        uint64_t u = w->resume[i].unit;
+        if (!lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u))
+            w->resume[kept++] = w->resume[i];
+    }
+    w->resumes = kept;
+    for (uint32_t i = 0; i < w->queued; i++)
+        if (w->queue[i].done && w->resumes < WK_PLACES_MAX) // no room: from its start again
+            w->resume[w->resumes++] = (struct wk_place){w->queue[i].unit, w->queue[i].done};
+    w->queued = 0;
 }
 
 static void take_units(struct wk_worker *w, size_t n, const uint64_t *units)
@@ -214,7 +230,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     take_addresses(w, m->n_shards, m->shards);
     look_for_servers(w);
     if (w->phase == LH_PHASE_RUN) take_units(w, m->n_units, m->units);
-    if (w->phase >= LH_PHASE_DRAIN) w->queued = 0; // what was not trained goes back
+    if (w->phase >= LH_PHASE_DRAIN && !w->stepping) wk_park_units(w); // else after the step
     take_stable(w, m->n_stable, m->stable);
     if (w->stopped) return;
     w->want_lease = false;

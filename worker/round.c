@@ -209,6 +209,7 @@ static void step_done(void *arg)
     const struct wk_observer *o = w->conf.observer;
     if (o && o->stepped) o->stepped(o->arg, &w->in);
     consume(w);
+    if (w->phase >= LH_PHASE_DRAIN) wk_park_units(w);
     wk_stats_tell(w);
     w->idle_since = w->step_ended; // what a boundary takes is time that training waits, too
     boundary(w);

@@ -183,8 +183,10 @@ struct wk_worker {
     uint32_t local_steps;
     // training
     struct wk_queued queue[WK_QUEUE_MAX];
-    uint32_t queued, asked;                // asked: units that the last lease wanted in all
-    struct wk_place resume[WK_PLACES_MAX]; // what every shard's pushes hold of units not leased yet
+    uint32_t queued, asked; // asked: units that the last lease wanted in all
+    // How far units were trained that are not in the queue: what every shard's pushes hold of those
+    // of an earlier life, and those that were begun when we were asked to stand still.
+    struct wk_place resume[WK_PLACES_MAX];
     uint32_t resumes;
     bool stepping, stopped, failed, boundary_posted;
     struct wk_piece piece[WK_PIECES_MAX];
@@ -285,5 +287,6 @@ bool wk_view_may_renew(const struct wk_shard *s); // so far as our own pushes go
 void wk_member_start(struct wk_worker *w);
 void wk_lease_soon(struct wk_worker *w);
 bool wk_drained(const struct wk_worker *w);
+void wk_park_units(struct wk_worker *w); // the queue goes back; what was begun is not forgotten
 
 #endif

@@ -112,6 +112,9 @@ LH_MUST lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessa
                             struct lh_buf *out);
 // drain.c
 void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+// Takes a DrainRequest, durably. *worker: the one it names, or NULL.
+LH_MUST lh_err ps_co_drain(struct ps_coordinator *c, const ProtobufCMessage *request,
+                           struct ps_co_worker **worker);
 LH_MUST lh_err ps_co_load_drains(struct ps_coordinator *c); // after the members
 // Was this worker asked to drain: by itself or with its region; those, or with the whole run.
 bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w);

@@ -148,9 +148,10 @@ static LH_MUST lh_err drain_worker(struct ps_coordinator *c, struct ps_co_worker
     return LH_OK;
 }
 
-static LH_MUST lh_err drain(struct ps_coordinator *c, const Longhaul__V1__DrainRequest *m,
-                            struct ps_co_worker **worker)
+lh_err ps_co_drain(struct ps_coordinator *c, const ProtobufCMessage *request,
+                   struct ps_co_worker **worker)
 {
+    const Longhaul__V1__DrainRequest *m = (const Longhaul__V1__DrainRequest *)request;
     const char *region = m->region, *name = m->worker;
     *worker = NULL;
     if (m->end && (region[0] || name[0] || m->undo))
@@ -171,7 +172,7 @@ void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m
     struct ps_coordinator *c = self;
     const Longhaul__V1__DrainRequest *m = (const Longhaul__V1__DrainRequest *)message;
     struct ps_co_worker *worker;
-    lh_err err = drain(c, m, &worker);
+    lh_err err = ps_co_drain(c, message, &worker);
     if (err) {
         lh_reply_error(rq, err, NULL);
         if (lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);

@@ -84,6 +84,7 @@ enum { SIM_VERSIONS_MAX = 8192 };
 struct sim_faults {
     bool kill, power, crash, worker_kill, worker_power, worker_lost, coordinator, partition,
         network, disk_full, tail, refuse;
+    bool drain; // an operator lets workers, regions, the run stand still and go on; not in "all"
 };
 
 struct sim_conf {

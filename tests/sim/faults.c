@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "longhaul/v1/member.pb-c.h"
 #include "server/wal_format.h"
 #include "tests/sim/cluster.h"
 
@@ -161,6 +162,47 @@ static void lose_host(struct sim_node *n)
     sim_trace(n->sim, "%s lost its disk", n->name);
 }
 
+// An operator asks the coordinator, if there is one, that the run, a region or a worker stands
+// still or goes on.
+static void ask(struct sim *s, bool undo, const char *region, const char *worker)
+{
+    struct ps_coordinator *c = s->node[0].coordinator;
+    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct ps_co_worker *found;
+    m.undo = undo;
+    m.region = (char *)(uintptr_t)region; // not changed
+    m.worker = (char *)(uintptr_t)worker;
+    if (!c || c->stopped) return;
+    lh_err err = ps_co_drain(c, &m.base, &found); // refused: it has not joined, or drains otherwise
+    if (!err) sim_trace(s, "operator: %s%s %s", undo ? "undo " : "drain ", region, worker);
+}
+
+static void some_wish(struct sim *s)
+{
+    struct sim_node *worker = some_worker(s);
+    bool undo = below(s, 2);
+    switch (below(s, 4)) {
+    case 0: ask(s, undo, "", ""); break;
+    case 1: ask(s, undo, worker->self.region, ""); break;
+    default: ask(s, undo, worker->self.region, worker->self.name); break;
+    }
+}
+
+// Nobody wishes anything any more: asked again and again, for the coordinator may be down.
+static void undo_all(void *arg)
+{
+    struct sim *s = arg;
+    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_NODES; w++) {
+        ask(s, true, s->node[w].self.region, "");
+        ask(s, true, s->node[w].self.region, s->node[w].self.name);
+    }
+    ask(s, true, "", "");
+    struct ps_coordinator *c = s->node[0].coordinator;
+    bool left = !c || c->draining || c->drained_regions;
+    for (uint32_t i = 0; c && i < c->workers; i++) left |= c->worker[i].asked;
+    if (left) lh_fake_at(s->world, LH_SECOND, undo_all, s);
+}
+
 static void one_fault(struct sim *s)
 {
     const struct sim_faults *f = &s->conf.faults;
@@ -204,6 +246,9 @@ static void one_fault(struct sim *s)
     case 10:
         if (f->tail && may_lose_tail(server)) lose_tail(server);
         break;
+    case 11:
+        if (f->drain) some_wish(s);
+        break;
     default: break;
     }
 }
@@ -218,6 +263,7 @@ static void next_fault(void *arg)
             lh_fake_disk_limit(s->node[i].env, 0);
             s->node[i].cut_off = false;
         }
+        if (s->conf.faults.drain) undo_all(s);
         sim_trace(s, "faults cease");
         return;
     }

@@ -24,6 +24,7 @@ static const struct {
     FAULT(kill),         FAULT(power),       FAULT(crash),       FAULT(worker_kill),
     FAULT(worker_power), FAULT(worker_lost), FAULT(coordinator), FAULT(partition),
     FAULT(network),      FAULT(disk_full),   FAULT(tail),        FAULT(refuse),
+    FAULT(drain),
 #undef FAULT
 };
 
@@ -35,11 +36,13 @@ static bool set_faults(struct sim_faults *f, const char *list)
     snprintf(copy, sizeof copy, "%s", list);
     for (char *save, *word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
         bool found = false;
-        for (size_t i = 0; i < LH_COUNT(fault_names); i++)
-            if (strcmp(word, "all") == 0 || strcmp(word, fault_names[i].name) == 0) {
-                *(bool *)((char *)f + fault_names[i].at) = true;
-                found = true;
-            }
+        for (size_t i = 0; i < LH_COUNT(fault_names); i++) {
+            bool meant = strcmp(word, fault_names[i].name) == 0;
+            bool wish = fault_names[i].at == offsetof(struct sim_faults, drain); // no fault at all
+            if (!meant && (strcmp(word, "all") != 0 || wish)) continue;
+            *(bool *)((char *)f + fault_names[i].at) = true;
+            found = true;
+        }
         if (!found) {
             fprintf(stderr, "sim: no fault \"%s\"\n", word);
             return false;
