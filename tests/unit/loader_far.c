@@ -287,8 +287,8 @@ static void warming_leaves_a_thread_for_what_is_needed(void **state)
     wk_loader_close(l);
 }
 
-// Little's law: units that last no time over a source that takes some: all threads at once, and as
-// far ahead as may be. The source lets nobody go before that many are there.
+// Little's law: units that last no time over a source that takes some: all threads at once, and
+// further ahead. The source lets nobody go before that many are there.
 static void a_slow_source_is_asked_ahead_and_at_once(void **state)
 {
     struct fixture *f = *state;
@@ -300,13 +300,13 @@ static void a_slow_source_is_asked_ahead_and_at_once(void **state)
     assert_int_equal(status_of(l).ahead, WK_AHEAD_MIN); // nothing is known yet
     struct wk_loader_status s;
     uint64_t u = 0;
-    for (int i = 0; i < 400; i++) { // the last 32 units count: a machine that stalls has time
+    for (int i = 0; i < 2000; i++) { // the last 32 units count: a machine that stalls has time
         s = status_of(l);
-        if (s.unit_s > 0 && s.fetch_s / s.unit_s > 64) break;
+        if (s.unit_s > 0 && s.fetch_s / s.unit_s > 8) break;
         expect_unit(l, u++ % UNITS);
     }
     assert_true(s.fetch_s >= 0.02 && s.unit_s > 0);
-    assert_int_equal(s.ahead, WK_AHEAD_MAX);
+    assert_true(s.ahead > 2 * WK_AHEAD_MIN && s.ahead <= WK_AHEAD_MAX);
     pthread_mutex_lock(&f->far.lock);
     f->far.wanted = FETCHES;
     pthread_mutex_unlock(&f->far.lock);

@@ -83,6 +83,13 @@ static void a_held_rate_survives_a_save(void **state)
         assert_true(fabs(x.rate / 3e-3 - (i <= 7 ? 0.25 : 1)) < 1e-6);
         assert_true((x.noise > 0) == (i < 7)); // nobody measures it any more
     }
+    struct wk_trainer *later = trainer_of(f, &c); // and what was released stays so
+    lh_buf_clear(&saved);
+    assert_int_equal(a->ops->save(a, &saved), LH_OK);
+    assert_int_equal(later->ops->load(later, lh_buf_span(&saved)), LH_OK);
+    struct wk_step_out out = take_step(later, 12);
+    assert_true(fabs(out.rate / 3e-3 - 1) < 1e-6 && out.noise == 0);
+    later->ops->destroy(later);
     lh_buf_free(&saved);
     lh_buf_free(&again);
     a->ops->destroy(a);
