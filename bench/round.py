@@ -90,6 +90,7 @@ def measure(out, tool, folder, size, link, rounds):
     ends = [free.status(f"{region}-0") for region in REGIONS]
     out.row(f"{name}.cpu_s", "s", [end["cpu_s"] / n for end, n in zip(ends, done)])
     out.row(f"{name}.stall_s", "s", [r["stall_s"] / n for r, n in zip(regions, done)])
+    out.row(f"{name}.between_s", "s", [end["between_s"] / n for end, n in zip(ends, done)])
     out.row(f"{name}.peak_bytes", "B", [end["peak_bytes"] for end in ends])
     out.condition(f"{size}.parameters", free.summary["model"]["parameters"])
     out.condition(f"{size}.seconds_between_cuts", SHAPES[size][1])

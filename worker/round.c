@@ -167,9 +167,12 @@ static bool must_wait(const struct wk_worker *w) // BSP: until this round is com
     return false;
 }
 
+// What passed since the last step went to the boundary; what passes now, to nothing.
 static void note_idle(struct wk_worker *w, bool stalled)
 {
     int64_t now = lh_now(w->conf.env);
+    if (w->step_ended) w->count.between_ns += now - w->step_ended;
+    w->step_ended = 0;
     if (w->idle_since) w->count.stall_ns += now - w->idle_since;
     w->idle_since = stalled ? now : 0;
 }
@@ -211,7 +214,6 @@ static void step_done(void *arg)
     consume(w);
     if (w->phase >= LH_PHASE_DRAIN) wk_park_units(w);
     wk_stats_tell(w);
-    w->idle_since = w->step_ended; // what a boundary takes is time that training waits, too
     boundary(w);
 }
 

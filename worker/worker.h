@@ -193,8 +193,8 @@ struct wk_worker {
     struct wk_step_in in;
     struct wk_step_out out;
     lh_err step_error;
-    int64_t step_started, step_ended;
-    int64_t idle_since; // end of the last step, or since when training waits; 0: it does not
+    int64_t step_started, step_ended; // step_ended 0: accounted for
+    int64_t idle_since;               // since when training waits for others; 0: it does not
     double tokens_per_s;
     struct wk_tensor_norms *norms; // [tensors], NULL: never asked for
     uint64_t norms_round;          // when they are due
@@ -204,8 +204,9 @@ struct wk_worker {
     struct {
         uint64_t tokens, steps, rounds, admitted, damped, refused, returned, lost;
         uint64_t payload_up, payload_down, resent, snapshots;
-        int64_t stall_ns, waited_ns;
-        double loss; // smoothed
+        int64_t stall_ns;   // waited for the network, a server, the coordinator
+        int64_t between_ns; // from a step's end to what follows: views, deltas, hand-over
+        double loss;        // smoothed
     } count;
 };
 
