@@ -13,10 +13,21 @@ import time
 
 import real
 
-MODEL = "{{dim: 384, layers: 6, heads: 6, kv_heads: 6, ffn: 1024, context: 64}}"
+TOPOLOGY = """run: {run}
+budget_tokens: {budget}
+tokens_per_s: {speed}
+model: {{dim: 384, layers: 6, heads: 6, kv_heads: 6, ffn: 1024, context: 64}}
+coordinator: {{region: europe}}
+servers:
+  - {{name: s0, region: europe, shards: [0]}}
+  - {{name: s1, region: america, shards: [1]}}
+regions: {{asia: {asia}, europe: {{speed: 2}}, america: {{speed: 1}}}}
+server: {{coordinator.h_base: 4, checkpoint.every_versions: 40}}
+worker: {{trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}}}
+"""
 # bytes per parameter, and what code, libraries and the transport take
 # the core, the synthetic trainer, a snapshot and a copy while joining
-WORKER = 16 + 4 + 8, 64 << 20
+WORKER = 16 + 4 + 8, 80 << 20
 SERVER = 4 + 8, 40 << 20  # the fold, a checkpoint's copy, a snapshot's copy
 
 
@@ -31,11 +42,7 @@ def judge(world, node, parameters, role):
 
 
 def main():
-    topology = real.TOPOLOGY
-    shape = topology[topology.index("model:"):topology.index("coordinator:")]
-    real.TOPOLOGY = topology.replace(shape, f"model: {MODEL}\n").replace(
-        "trainer: {{learning_rate: 0.01}}",
-        "trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}")
+    real.TOPOLOGY = TOPOLOGY
     world = real.World(sys.argv[1], "memory", 4_000_000, 40000, "{speed: 4}")
     up = world.up("--no-wan")
     end = time.monotonic() + real.PATIENCE_S
