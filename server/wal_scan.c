@@ -137,6 +137,7 @@ static lh_err load_segment(struct scan *s, size_t i, struct lh_buf *bytes, uint6
     uint32_t crc = lh_get_u32(&c);
     bool whole = !c.failed && magic == PS_SEGMENT_MAGIC &&
                  crc == lh_crc32c(0, bytes->data, PS_SEGMENT_HEADER - 8) && number == s->number[i];
+    whole &= sequence && sequence <= PS_COUNT_MAX && generation <= PS_COUNT_MAX;
     if (!whole) { // a segment counts from the sync of its header on
         bool newest = i + 1 == s->segments;
         if (newest && !any_byte(lh_buf_span(bytes), PS_SEGMENT_HEADER)) return LH_OK;
