@@ -1,4 +1,4 @@
-// Cut: progress becomes a sealed, durable push (DESIGN 5 steps 2-7, PROTOCOL 1, 9, 10, 12).
+// Cut: progress becomes a sealed, durable push (DESIGN 5 steps 2-7, PROTOCOL 1, 9).
 //
 // Order of a cut: delta at the boundary; then, on the disk lane while training goes on, feedback +
 // encode into a spare residual, seal, outbox entry synced, slot flipped; then it may be sent. Until
@@ -173,11 +173,7 @@ static lh_err take_delta(struct wk_shard *s)
     const float *y = t->ops->parameters(t) + s->layout->first;
     float beta = s->worker->conf.beta;
     LH_TRY(show_delta(s, y));
-    for (uint64_t i = 0; i < s->layout->values; i++) {
-        float delta = s->anchor[i] - y[i]; // base minus local
-        s->spare[i] = beta * s->residual[i] + delta;
-        s->anchor[i] = y[i];
-    }
+    lk_view_cut(beta, s->residual, y, s->anchor, s->spare, s->layout->values);
     return LH_OK;
 }
 
@@ -300,8 +296,7 @@ static lh_err taken_back(struct wk_shard *s, const struct wk_cut *c)
 {
     const struct wk_conf *conf = &s->worker->conf;
     LH_TRY(lk_payload_add(&conf->codec, s->layout, lh_buf_span(&c->plain), s->spare));
-    for (uint64_t i = 0; i < s->layout->values; i++)
-        s->anchor[i] += s->spare[i] - conf->beta * s->residual[i];
+    lk_view_uncut(conf->beta, s->residual, s->spare, s->anchor, s->layout->values);
     s->tokens += c->tokens;
     s->steps += c->steps;
     uint32_t half = s->worker->local_steps / 2;
@@ -398,137 +393,4 @@ bool wk_cutting(const struct wk_worker *w)
     for (uint32_t i = 0; i < w->shards; i++)
         if (w->shard[i].cut) return true;
     return false;
-}
-
-// ---------------------------------------------------------------- decisions
-
-lh_err wk_entry_drop(struct wk_shard *s, struct wk_entry *e, bool durably)
-{
-    lh_logf(s->worker->conf.log, LH_DEBUG, "outbox.drop", "shard %u: %llx/%llu", s->id,
-            (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
-    if (s->sender.entry == e) wk_sender_stop(s);
-    return wk_outbox_drop(&s->outbox, e, durably);
-}
-
-// The mass and the claims of a frame that is decided "not applied" go back, in one flip.
-lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e)
-{
-    struct wk_worker *w = s->worker;
-    struct lh_span plain;
-    struct lk_payload_info info;
-    struct lk_codec codec;
-    bool opened, own = lh_incarnation_equal(e->head.incarnation, w->incarnation);
-    LH_TRY(lk_replica_open(&s->replica, lh_blob_span(e->frame), &plain, &opened, &info));
-    LH_TRY(lk_frame_codec(&e->head, &codec));
-    LH_TRY(lk_payload_add(&codec, s->layout, plain, s->residual));
-    for (uint32_t i = 0; i < e->head.claims && s->returneds < WK_CLAIMS_HELD_MAX; i++)
-        s->returned[s->returneds++] = e->head.claim[i];
-    s->back += e->head.tokens;
-    if (LH_BUG("return_twice")) LH_TRY(wk_flip(s, false)); // planted: two commits
-    if (own && e->head.step > s->decided) {
-        s->decided = e->head.step;
-        s->decided_admitted = false;
-    }
-    s->gone_incarnation = e->head.incarnation.number;
-    s->gone_step = e->head.step;
-    LH_TRY(wk_flip(s, false));
-    w->count.returned++;
-    lh_logf(w->conf.log, LH_DEBUG, "push.returned", "shard %u: %llx/%llu", s->id,
-            (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
-    if (LH_BUG("resend_refused") && own) { // planted: it stays, in case that history is lost
-        e->accounted_refused = true;
-        e->status = WK_ADMITTED;
-        return LH_OK;
-    }
-    return wk_entry_drop(s, e, true);
-}
-
-lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted)
-{
-    struct wk_worker *w = s->worker;
-    const struct wk_observer *o = w->conf.observer;
-    if (o && o->decided) o->decided(o->arg, s->id, e->head.incarnation, e->head.step, admitted);
-    lh_logf(w->conf.log, LH_DEBUG, "push.decided", "shard %u: %llx/%llu %s", s->id,
-            (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step,
-            admitted ? "admitted" : "refused");
-    if (!admitted) {
-        w->count.refused++;
-        return wk_entry_return(s, e);
-    }
-    w->count.admitted++;
-    e->status = WK_ADMITTED;
-    if (lh_incarnation_equal(e->head.incarnation, w->incarnation) && e->head.step > s->decided) {
-        s->decided = e->head.step; // durable with the next flip; until then the server repeats it
-        s->decided_admitted = true;
-    }
-    wk_boundary_soon(w);
-    return LH_OK;
-}
-
-lh_err wk_settle_end(struct wk_shard *s)
-{
-    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
-    for (struct wk_entry *e = s->outbox.first, *next; e; e = next) {
-        next = e->next;
-        int order =
-            row && row->last.number ? wk_entry_compare(e, row->last.number, row->last_step) : 1;
-        bool applied = order < 0 || (order == 0 && !row->last_reason);
-        if (!applied && e->accounted_refused)
-            LH_TRY(wk_entry_drop(s, e, true)); // the residual has its mass already
-        else if (e->status == WK_UNDECIDED)
-            LH_TRY(wk_entry_decided(s, e, applied));
-        else if (!applied)
-            LH_TRY(wk_entry_return(s, e)); // admitted once, in a history that was lost
-    }
-    return LH_OK;
-}
-
-// ---------------------------------------------------------------- incarnation
-
-lh_err wk_bump(struct wk_worker *w)
-{
-    if (LH_BUG("same_inc_power")) return LH_OK;
-    for (uint32_t i = 0; i < w->shards && LH_BUG("fence_resend");
-         i++) { // planted: no answer awaited
-        struct wk_entry *e = wk_outbox_undecided(&w->shard[i].outbox);
-        if (e) LH_TRY(wk_entry_return(&w->shard[i], e));
-    }
-    w->incarnation.number++;
-    w->incarnation.random = lh_random_u64(w->conf.env);
-    LH_TRY(wk_identity_store(w)); // durable before it is used
-    for (uint32_t i = 0; i < w->shards; i++) {
-        struct wk_shard *s = &w->shard[i];
-        s->next = 1;
-        s->decided = 0;
-        s->decided_admitted = false;
-        LH_TRY(wk_flip(s, false));
-        wk_session_lost(s);
-        wk_follow_stop(s);
-    }
-    lh_logf(w->conf.log, LH_WARN, "incarnation.raised",
-            "now %llx: what the servers hold decides "
-            "about pushes in flight",
-            (unsigned long long)w->incarnation.number);
-    return LH_OK;
-}
-
-// ---------------------------------------------------------------- trimming
-
-// Admitted entries go when the own replica folded them on the stable chain, they lie under the
-// stable point, and a newer synced residual exists (PROTOCOL 12).
-lh_err wk_trim(struct wk_shard *s)
-{
-    const struct lh_ledger *l = &s->replica.ledger;
-    bool under =
-        s->stable.version && s->stable.epoch == l->epoch && l->version >= s->stable.version;
-    while (s->outbox.first && s->outbox.first->status == WK_ADMITTED) {
-        struct wk_entry *e = s->outbox.first;
-        bool covered = s->snapshot.present &&
-                       wk_entry_compare(e, s->snapshot.incarnation.number, s->snapshot.step) <= 0;
-        if (LH_BUG("trim_esnap")) covered = true;
-        if (LH_BUG("trim_by_ack")) covered = under = s->stable.version != 0;
-        if (!under || !covered || !e->version || e->version > s->stable.version) return LH_OK;
-        LH_TRY(wk_entry_drop(s, e, false));
-    }
-    return LH_OK;
 }

@@ -33,10 +33,7 @@ static void take_base(struct wk_shard *s)
 void wk_view_start(struct wk_shard *s)
 {
     float *y = local(s), kappa = s->worker->conf.kappa;
-    for (uint64_t i = 0; i < s->layout->values; i++) {
-        y[i] = s->replica.theta[i] - kappa * s->residual[i];
-        s->anchor[i] = y[i];
-    }
+    lk_view_start(s->replica.theta, kappa, s->residual, y, s->anchor, s->layout->values);
     take_base(s);
 }
 
@@ -92,12 +89,7 @@ bool wk_view_renew(struct wk_shard *s)
     if (same || !wk_view_may_renew(s)) return false;
     if (bsp(s) && !wk_round_over(s)) return false;
     float *y = local(s), kappa = s->worker->conf.kappa;
-    for (uint64_t i = 0; i < s->layout->values; i++) {
-        float view = s->replica.theta[i] - kappa * s->residual[i];
-        float progress = y[i] - s->anchor[i];
-        y[i] = view + progress;
-        s->anchor[i] = view;
-    }
+    lk_view_renew(s->replica.theta, kappa, s->residual, y, s->anchor, s->layout->values);
     take_base(s);
     return true;
 }

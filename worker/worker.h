@@ -22,6 +22,7 @@
 #include "common/transport.h"
 #include "common/units.h"
 #include "kernels/checkpoint.h"
+#include "kernels/view.h"
 #include "worker/outbox.h"
 #include "worker/slot.h"
 #include "worker/trainer.h"
@@ -248,6 +249,7 @@ uint32_t wk_claimable(const struct wk_shard *s);
 LH_MUST lh_err wk_cut(struct wk_shard *s);
 bool wk_cutting(const struct wk_worker *w); // some shard's cut is on its way
 void wk_cut_free(struct wk_cut *c);         // NULL is allowed
+// decided.c
 // Writes the slot: everything committed. Not while the shard is being cut.
 LH_MUST lh_err wk_flip(struct wk_shard *s, bool sync);
 LH_MUST lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e);
