@@ -190,13 +190,6 @@ static void saw_folded(void *arg, uint32_t shard, const struct lh_record *r)
     lh_buf_free(&b);
 }
 
-static lh_err initial(void *arg, uint64_t first, uint64_t n, float *out)
-{
-    struct sim *s = arg;
-    memcpy(out, s->initial + first, n * sizeof *out);
-    return LH_OK;
-}
-
 // ---------------------------------------------------------------- lives
 
 // Half of the seeds fold with an optimizer that keeps state; its steps and its end are in the log.
@@ -213,99 +206,65 @@ static void choose_optimizer(const struct sim *s, struct lh_plan *plan)
     plan->effective_step_max = draw / 36 % 2 ? 1.5f : 0;
 }
 
+static struct setup common(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    return (struct setup){.env = n->env,
+                          .transport = n->transport,
+                          .log = n->log,
+                          .self = &n->self,
+                          .dir = n->dir,
+                          .listen = n->address,
+                          .coordinator = s->node[0].address,
+                          .job = SIM_JOB,
+                          .manifest = &s->manifest,
+                          .units = &s->units,
+                          .keys = s->keys,
+                          .initial = s->initial,
+                          .fatal = on_fatal,
+                          .arg = n};
+}
+
 static lh_err start_coordinator(struct sim_node *n)
 {
     struct sim *s = n->sim;
-    struct ps_co_conf conf = {.env = n->env,
-                              .transport = n->transport,
-                              .self = n->self,
-                              .log = n->log,
-                              .dir = n->dir,
-                              .listen = n->address,
-                              .manifest = &s->manifest,
-                              .units = &s->units,
-                              .workers = SIM_WORKERS,
-                              .worker_timeout_ns = 8 * LH_SECOND,
-                              .tick_ns = 200 * LH_MS,
-                              .h_base = 4,
-                              .dylu = true,
-                              .fatal = on_fatal,
-                              .fatal_arg = n};
-    memcpy(conf.job, "simulated run 01", LH_JOB);
-    conf.plan = (struct lh_plan){.eta = 1,
-                                 .damping = 0.5f,
-                                 .staleness_per_live = s->conf.faults.refuse ? 1 : 4,
-                                 .mode = (uint8_t)s->conf.mode};
+    struct setup all = common(n);
+    struct ps_co_conf conf = setup_coordinator(&all, SIM_WORKERS);
+    conf.worker_timeout_ns = 8 * LH_SECOND;
+    conf.tick_ns = 200 * LH_MS;
+    conf.dylu = true;
+    conf.plan.staleness_per_live = s->conf.faults.refuse ? 1 : 4;
+    conf.plan.mode = (uint8_t)s->conf.mode;
     choose_optimizer(s, &conf.plan);
     return ps_coordinator_start(&conf, &n->coordinator);
 }
 
 static lh_err start_server(struct sim_node *n)
 {
-    struct sim *s = n->sim;
-    struct ps_conf conf = {.env = n->env,
-                           .transport = n->transport,
-                           .self = n->self,
-                           .log = n->log,
-                           .dir = n->dir,
-                           .listen = n->address,
-                           .advertise = "",
-                           .coordinator = s->node[0].address,
-                           .manifest = &s->manifest,
-                           .keys = s->keys,
-                           .cipher = LH_CIPHER_XCHACHA20,
-                           .key_id = 1,
-                           .shards = &n->shard,
-                           .shard_count = 1,
-                           .initial = initial,
-                           .initial_arg = s,
-                           .segment_bytes = 16 << 10,
-                           .checkpoint_every = 25,
-                           .digest_every = 10,
-                           .checkpoint_keep = 2,
-                           .report_ns = 500 * LH_MS,
-                           .mark_ns = 100 * LH_MS,
-                           .norm_gate = s->norm_gate,
-                           .folded = saw_folded,
-                           .folded_arg = s,
-                           .fatal = on_fatal,
-                           .fatal_arg = n};
-    memcpy(conf.job, "simulated run 01", LH_JOB);
+    struct setup all = common(n);
+    struct ps_conf conf = setup_server(&all, &n->shard);
+    conf.segment_bytes = 16 << 10;
+    conf.checkpoint_every = 25;
+    conf.report_ns = 500 * LH_MS;
+    conf.mark_ns = 100 * LH_MS;
+    conf.norm_gate = n->sim->norm_gate;
+    conf.folded = saw_folded;
+    conf.folded_arg = n->sim;
     return ps_server_start(&conf, &n->server);
 }
 
 static lh_err start_worker(struct sim_node *n)
 {
-    struct sim *s = n->sim;
     static const uint64_t step_ms[SIM_WORKERS] = {40, 80, 160, 160}; // speeds 4:2:1:1
-    n->trainer = sim_trainer_new(n->env, s->manifest.values, step_ms[n->index]);
-    struct wk_conf conf = {.env = n->env,
-                           .transport = n->transport,
-                           .self = n->self,
-                           .log = n->log,
-                           .dir = n->dir,
-                           .coordinator = s->node[0].address,
-                           .manifest = &s->manifest,
-                           .units = &s->units,
-                           .keys = s->keys,
-                           .cipher = LH_CIPHER_XCHACHA20,
-                           .key_id = 1,
-                           .trainer = n->trainer,
-                           .codec = s->codec,
-                           .beta = 1,
-                           .kappa = 0.5f,
-                           .queue_units = 4,
-                           .window_units = 2,
-                           .snapshot_rounds = 3,
-                           .durable_every = 12,
-                           .lease_ns = 500 * LH_MS,
-                           .retry_base_ns = 100 * LH_MS,
-                           .retry_max_ns = 2 * LH_SECOND,
-                           .deadline_ns = 3 * LH_SECOND,
-                           .observer = &n->observer,
-                           .fatal = on_fatal,
-                           .fatal_arg = n};
-    memcpy(conf.job, "simulated run 01", LH_JOB);
+    n->trainer = sim_trainer_new(n->env, n->sim->manifest.values, step_ms[n->index]);
+    struct setup all = common(n);
+    struct wk_conf conf = setup_worker(&all, n->trainer);
+    conf.codec = n->sim->codec;
+    conf.lease_ns = 500 * LH_MS;
+    conf.retry_base_ns = 100 * LH_MS;
+    conf.retry_max_ns = 2 * LH_SECOND;
+    conf.deadline_ns = 3 * LH_SECOND;
+    conf.observer = &n->observer;
     return wk_worker_start(&conf, &n->worker);
 }
 
@@ -328,14 +287,7 @@ static void bury(struct sim_node *n, bool power)
     note_death(n);
     if (n->transport) lh_transport_mem_kill(n->transport, power);
     n->transport = NULL;
-    ps_coordinator_stop(n->coordinator);
-    ps_server_stop(n->server);
-    wk_worker_stop(n->worker);
-    if (n->trainer) n->trainer->ops->destroy(n->trainer);
-    n->coordinator = NULL;
-    n->server = NULL;
-    n->worker = NULL;
-    n->trainer = NULL;
+    setup_stop(&n->coordinator, &n->server, &n->worker, &n->trainer);
 }
 
 static void come_back(void *arg)
@@ -391,52 +343,30 @@ void sim_node_start(struct sim_node *n)
 
 static void make_node(struct sim *s, uint32_t at, enum sim_kind kind, uint32_t index)
 {
-    static const char *const region[] = {"asia", "europe", "america", "africa"};
-    static const char *const kinds[] = {"coordinator", "server", "worker"};
     static const enum lh_role role[] = {LH_C, LH_S, LH_W};
     struct sim_node *n = &s->node[at];
+    struct lh_peer self = setup_peer(role[kind], index, "sim");
     *n = (struct sim_node){.sim = s, .kind = kind, .index = index, .shard = index};
-    snprintf(n->name, sizeof n->name, "%s%u", kinds[kind], index);
-    snprintf(n->dir, sizeof n->dir, "%s%u", kinds[kind], index);
-    snprintf(n->address, sizeof n->address, "mem-%s%u", kinds[kind], index);
-    n->self.role = role[kind];
-    snprintf(n->self.domain, sizeof n->self.domain, "sim");
-    snprintf(n->self.run, sizeof n->self.run, "run");
-    snprintf(n->self.region, sizeof n->self.region, "%s", region[index % 4]);
-    snprintf(n->self.name, sizeof n->self.name, "%s%u", kinds[kind], index);
+    n->self = self;
+    snprintf(n->name, sizeof n->name, "%s", self.name);
+    snprintf(n->dir, sizeof n->dir, "%.31s", self.name);
+    snprintf(n->address, sizeof n->address, "mem-%.59s", self.name);
     n->env = lh_fake_node(s->world, on_death, n);
     n->observer = (struct wk_observer){n, saw_stepped, saw_kept, saw_cut, saw_decided, saw_lost};
 }
 
 // ---------------------------------------------------------------- one run
 
-static void make_data(struct sim *s)
-{
-    static const char *const home[] = {"asia", "europe", "america", "africa"};
-    s->units = (struct lh_units){.count = SIM_UNITS, .vocabulary = 256, .token_bytes = 2};
-    s->units.unit = calloc(SIM_UNITS, sizeof *s->units.unit);
-    LH_ASSERT(s->units.unit);
-    for (uint32_t i = 0; i < SIM_UNITS; i++) {
-        struct lh_unit *u = &s->units.unit[i];
-        u->id = i;
-        u->tokens = SIM_UNIT_TOKENS;
-        u->may_leave = true;
-        snprintf(u->home, sizeof u->home, "%s", home[i % 4]);
-    }
-}
-
-static void setup(struct sim *s, const struct sim_conf *conf)
+static void create(struct sim *s, const struct sim_conf *conf)
 {
     static const uint64_t shapes[3][5] = {{40, 20}, {300}, {9, 9}};
     static const char *const names[3] = {"a.weight", "b.weight", "c.weight"};
-    const struct lh_seal_key key = {{1, 2, 3}};
     s->conf = *conf;
     s->world = lh_fake_world_create(conf->seed);
     s->fabric = lh_fabric_create();
     lh_err err = lh_manifest_build(&s->manifest, 3, names, shapes, SIM_SHARDS, NULL);
-    if (!err) err = lh_keyring_create(&s->keys);
-    if (!err) err = lh_keyring_add(s->keys, 1, &key);
     LH_ASSERT(!err);
+    s->keys = setup_keys();
     // with exact values nothing is ever over-sent, so that losses can't hide what is there twice
     s->codec =
         (struct lk_codec){LK_INDEX_RICE, conf->seed % 2 ? LK_VALUE_SIGN : LK_VALUE_FP32, 0.1f};
@@ -444,7 +374,7 @@ static void setup(struct sim *s, const struct sim_conf *conf)
     s->norm_gate = gates[conf->seed % LH_COUNT(gates)];
     s->initial = calloc(s->manifest.values, sizeof *s->initial);
     LH_ASSERT(s->initial);
-    make_data(s);
+    setup_units(&s->units, SIM_UNITS, SIM_UNIT_TOKENS, SIM_WORKERS);
     lh_fabric_fates(s->fabric, sim_fate, s);
     for (uint32_t w = 0; w < SIM_WORKERS; w++)
         for (uint32_t k = 0; k < SIM_SHARDS; k++) {
@@ -536,7 +466,7 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
 {
     struct sim *s = calloc(1, sizeof *s);
     LH_ASSERT(s);
-    setup(s, conf);
+    create(s, conf);
     sim_faults_start(s);
     int64_t now = 0;
     while (!s->bad[0] && !(finished(s) && !s->faulty)) {

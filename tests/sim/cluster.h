@@ -9,10 +9,8 @@
 
 #include "common/env_fake.h"
 #include "common/transport_mem.h"
-#include "server/coordinator/coordinator.h"
-#include "server/server.h"
+#include "tests/sim/setup.h"
 #include "tests/sim/synthetic.h"
-#include "worker/worker.h"
 
 enum {
     SIM_SHARDS = 2,
@@ -23,6 +21,8 @@ enum {
 enum { SIM_UNITS = 48, SIM_UNIT_TOKENS = 64, SIM_CUTS_MAX = 4096 };
 enum { SIM_SEQUENCE = 4 }; // tokens of one, as the trainer has them; a unit's fit a mask of 16 bits
 enum { SIM_REFUSED_MAX = 50 }; // in turn, of one worker and shard: a livelock (ten are never seen)
+
+#define SIM_JOB "simulated run 01" // LH_JOB bytes
 
 struct sim;
 

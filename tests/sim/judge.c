@@ -201,7 +201,7 @@ static void judge_shard(struct sim *s, uint32_t shard)
     struct found f = {.sim = s, .node = &s->node[1 + shard]};
     struct lk_replica own;
     uint8_t job[LH_JOB];
-    memcpy(job, "simulated run 01", LH_JOB);
+    memcpy(job, SIM_JOB, LH_JOB);
     if (lk_replica_create(&own, job, &s->manifest, shard, s->keys)) return;
     memcpy(own.theta, s->initial + own.layout->first, own.layout->values * sizeof(float));
     f.replica = &own;

@@ -21,10 +21,8 @@
 
 #include "common/check.h"
 #include "common/transport_mem.h"
-#include "server/coordinator/coordinator.h"
-#include "server/server.h"
+#include "tests/sim/setup.h"
 #include "tests/sim/synthetic.h"
-#include "worker/worker.h"
 
 enum { SHARDS = 2, WORKERS = 3, NODES = 1 + SHARDS + WORKERS, UNITS = 60, UNIT_TOKENS = 64 };
 enum { RESTART_VERSION = 25, RESTART_CUT = 6, PATIENCE_S = 240 };
@@ -140,98 +138,58 @@ static void saw_cut(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t
 
 // ---------------------------------------------------------------- lives
 
-static lh_err initial(void *arg, uint64_t first, uint64_t n, float *out)
+static struct setup common(struct node *n)
 {
-    struct cluster *c = arg;
-    memcpy(out, c->initial + first, n * sizeof *out);
-    return LH_OK;
+    struct cluster *c = n->cluster;
+    return (struct setup){.env = n->env,
+                          .transport = n->transport,
+                          .self = &n->self,
+                          .dir = n->dir,
+                          .listen = n->address,
+                          .coordinator = c->node[0].address,
+                          .job = JOB,
+                          .manifest = &c->manifest,
+                          .units = &c->units,
+                          .keys = n->keys,
+                          .initial = c->initial,
+                          .fatal = on_fatal,
+                          .arg = n};
 }
 
 static lh_err start_coordinator(struct node *n)
 {
-    struct cluster *c = n->cluster;
-    struct ps_co_conf conf = {.env = n->env,
-                              .transport = n->transport,
-                              .self = n->self,
-                              .dir = n->dir,
-                              .listen = n->address,
-                              .manifest = &c->manifest,
-                              .units = &c->units,
-                              .workers = WORKERS,
-                              .worker_timeout_ns = 60 * LH_SECOND,
-                              .tick_ns = 20 * LH_MS,
-                              .h_base = 4,
-                              .dylu = false,
-                              .plan = {.eta = 1, .damping = 0.5f, .staleness_per_live = 2},
-                              .fatal = on_fatal,
-                              .fatal_arg = n};
-    memcpy(conf.job, JOB, LH_JOB);
+    struct setup all = common(n);
+    struct ps_co_conf conf = setup_coordinator(&all, WORKERS);
+    conf.worker_timeout_ns = 60 * LH_SECOND;
+    conf.tick_ns = 20 * LH_MS;
+    conf.plan.staleness_per_live = 2;
     return ps_coordinator_start(&conf, &n->coordinator);
 }
 
 static lh_err start_server(struct node *n)
 {
-    struct cluster *c = n->cluster;
-    struct ps_conf conf = {.env = n->env,
-                           .transport = n->transport,
-                           .self = n->self,
-                           .dir = n->dir,
-                           .listen = n->address,
-                           .advertise = "",
-                           .coordinator = c->node[0].address,
-                           .manifest = &c->manifest,
-                           .keys = n->keys,
-                           .cipher = LH_CIPHER_XCHACHA20,
-                           .key_id = 1,
-                           .shards = &n->index,
-                           .shard_count = 1,
-                           .initial = initial,
-                           .initial_arg = c,
-                           .segment_bytes = 64 << 10,
-                           .checkpoint_every = 20,
-                           .digest_every = 10,
-                           .checkpoint_keep = 2,
-                           .report_ns = 20 * LH_MS,
-                           .mark_ns = 20 * LH_MS,
-                           .norm_gate = 2,
-                           .folded = saw_folded,
-                           .folded_arg = n,
-                           .fatal = on_fatal,
-                           .fatal_arg = n};
-    memcpy(conf.job, JOB, LH_JOB);
+    struct setup all = common(n);
+    struct ps_conf conf = setup_server(&all, &n->index);
+    conf.segment_bytes = 64 << 10;
+    conf.checkpoint_every = 20;
+    conf.report_ns = 20 * LH_MS;
+    conf.mark_ns = 20 * LH_MS;
+    conf.norm_gate = 2;
+    conf.folded = saw_folded;
+    conf.folded_arg = n;
     return ps_server_start(&conf, &n->server);
 }
 
 static lh_err start_worker(struct node *n)
 {
-    struct cluster *c = n->cluster;
-    n->trainer = sim_trainer_new(n->env, c->manifest.values, 2 + 2 * n->index);
-    struct wk_conf conf = {.env = n->env,
-                           .transport = n->transport,
-                           .self = n->self,
-                           .dir = n->dir,
-                           .coordinator = c->node[0].address,
-                           .manifest = &c->manifest,
-                           .units = &c->units,
-                           .keys = n->keys,
-                           .cipher = LH_CIPHER_XCHACHA20,
-                           .key_id = 1,
-                           .trainer = n->trainer,
-                           .codec = {LK_INDEX_RICE, LK_VALUE_SIGN, 0.1f},
-                           .beta = 1,
-                           .kappa = 0.5f,
-                           .queue_units = 4,
-                           .window_units = 2,
-                           .snapshot_rounds = 3,
-                           .durable_every = 12,
-                           .lease_ns = 20 * LH_MS,
-                           .retry_base_ns = 5 * LH_MS,
-                           .retry_max_ns = 100 * LH_MS,
-                           .deadline_ns = 60 * LH_SECOND,
-                           .observer = &n->observer,
-                           .fatal = on_fatal,
-                           .fatal_arg = n};
-    memcpy(conf.job, JOB, LH_JOB);
+    n->trainer = sim_trainer_new(n->env, n->cluster->manifest.values, 2 + 2 * n->index);
+    struct setup all = common(n);
+    struct wk_conf conf = setup_worker(&all, n->trainer);
+    conf.lease_ns = 20 * LH_MS;
+    conf.retry_base_ns = 5 * LH_MS;
+    conf.retry_max_ns = 100 * LH_MS;
+    conf.deadline_ns = 60 * LH_SECOND;
+    conf.observer = &n->observer;
     return wk_worker_start(&conf, &n->worker);
 }
 
@@ -298,15 +256,8 @@ static void end_life(struct node *n)
     if (n->transport) lh_transport_mem_kill(n->transport, false);
     lh_post(n->env, stop_loop, n->env); // after what is in the queue already
     lh_env_real_run(n->env);
-    ps_coordinator_stop(n->coordinator);
-    ps_server_stop(n->server);
-    wk_worker_stop(n->worker);
-    if (n->trainer) n->trainer->ops->destroy(n->trainer);
     n->transport = NULL;
-    n->coordinator = NULL;
-    n->server = NULL;
-    n->worker = NULL;
-    n->trainer = NULL;
+    setup_stop(&n->coordinator, &n->server, &n->worker, &n->trainer);
 }
 
 static void tell(struct node *n)
@@ -362,41 +313,19 @@ static void *run_node(void *arg)
 
 static void make_node(struct cluster *c, uint32_t at, enum kind kind, uint32_t index)
 {
-    static const char *const region[] = {"asia", "europe", "america"};
-    static const char *const kinds[] = {"coordinator", "server", "worker"};
     static const enum lh_role role[] = {LH_C, LH_S, LH_W};
-    const struct lh_seal_key key = {{1, 2, 3}};
     struct node *n = &c->node[at];
+    struct lh_peer self = setup_peer(role[kind], index, "threads");
     *n = (struct node){.cluster = c, .kind = kind, .index = index};
-    snprintf(n->name, sizeof n->name, "%s%u", kinds[kind], index);
-    snprintf(n->dir, sizeof n->dir, "%s/%s%u", c->dir, kinds[kind], index);
-    snprintf(n->address, sizeof n->address, "mem-%s%u", kinds[kind], index);
-    n->self.role = role[kind];
-    snprintf(n->self.domain, sizeof n->self.domain, "threads");
-    snprintf(n->self.run, sizeof n->self.run, "run");
-    snprintf(n->self.region, sizeof n->self.region, "%s", region[index]);
-    snprintf(n->self.name, sizeof n->self.name, "%s%u", kinds[kind], index);
+    n->self = self;
+    snprintf(n->name, sizeof n->name, "%s", self.name);
+    snprintf(n->dir, sizeof n->dir, "%.60s/%.60s", c->dir, self.name);
+    snprintf(n->address, sizeof n->address, "mem-%.59s", self.name);
     n->observer = (struct wk_observer){.arg = n, .cut = saw_cut};
+    n->keys = setup_keys();
     lh_err err = lh_env_real_create(&n->env);
     if (!err) err = n->env->ops->files->make_dir(n->env, n->dir);
-    if (!err) err = lh_keyring_create(&n->keys);
-    if (!err) err = lh_keyring_add(n->keys, 1, &key);
     LH_ASSERT(!err);
-}
-
-static void make_units(struct cluster *c)
-{
-    static const char *const home[] = {"asia", "europe", "america"};
-    c->units = (struct lh_units){.count = UNITS, .vocabulary = 256, .token_bytes = 2};
-    c->units.unit = calloc(UNITS, sizeof *c->units.unit);
-    LH_ASSERT(c->units.unit);
-    for (uint32_t i = 0; i < UNITS; i++) {
-        struct lh_unit *u = &c->units.unit[i];
-        // half of them stay at home, so that every worker has enough to be stopped in its middle,
-        // however late the scheduler lets it run
-        *u = (struct lh_unit){.id = i, .tokens = UNIT_TOKENS, .may_leave = i % 2};
-        snprintf(u->home, sizeof u->home, "%s", home[i % WORKERS]);
-    }
 }
 
 static void make_cluster(struct cluster *c)
@@ -412,7 +341,10 @@ static void make_cluster(struct cluster *c)
     LH_ASSERT(!err);
     c->initial = calloc(c->manifest.values, sizeof *c->initial);
     LH_ASSERT(c->initial);
-    make_units(c);
+    setup_units(&c->units, UNITS, UNIT_TOKENS, WORKERS);
+    // half of them stay at home, so that every worker has enough to be stopped in its middle,
+    // however late the scheduler lets it run
+    for (uint32_t i = 0; i < UNITS; i += 2) c->units.unit[i].may_leave = false;
     uint32_t at = 0;
     make_node(c, at++, COORDINATOR, 0);
     for (uint32_t i = 0; i < SHARDS; i++) make_node(c, at++, SERVER, i);

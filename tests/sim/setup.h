@@ -1,0 +1,46 @@
+// What every test cluster in one process has in common: the simulator's, the one on real threads.
+//
+// The functions give settings for a core of each role; a test then sets what it is about (the
+// times above all, for they run on different clocks). Everything is borrowed but for setup_stop().
+#ifndef SIM_SETUP_H
+#define SIM_SETUP_H
+
+#include "server/coordinator/coordinator.h"
+#include "server/server.h"
+#include "worker/worker.h"
+
+enum { SETUP_REGIONS = 4 };
+extern const char *const setup_region[SETUP_REGIONS];
+
+struct setup { // of one node
+    struct lh_env *env;
+    struct lh_transport *transport;
+    struct lh_log *log; // NULL: it logs nothing
+    const struct lh_peer *self;
+    const char *dir, *listen, *coordinator; // addresses; only the coordinator's own is not `listen`
+    const char *job;                        // LH_JOB bytes
+    const struct lh_manifest *manifest;
+    const struct lh_units *units;
+    struct lh_keyring *keys;
+    const float *initial; // the model's parameters
+    void (*fatal)(void *arg, lh_err err, const char *text);
+    void *arg;
+};
+
+struct ps_co_conf setup_coordinator(const struct setup *s, uint32_t workers);
+// Of one shard; small segments and frequent checkpoints, so that a short run meets them all.
+struct ps_conf setup_server(const struct setup *s, const uint32_t *shard);
+struct wk_conf setup_worker(const struct setup *s, struct wk_trainer *trainer);
+
+// "kind index" (worker2) in a region of its own.
+struct lh_peer setup_peer(enum lh_role role, uint32_t index, const char *domain);
+
+// `count` units of `tokens` that may leave home; homes are the first `regions` in turn.
+void setup_units(struct lh_units *u, uint32_t count, uint64_t tokens, uint32_t regions);
+struct lh_keyring *setup_keys(void);
+
+// Frees whichever of them are there and leaves NULL behind.
+void setup_stop(struct ps_coordinator **c, struct ps_server **s, struct wk_worker **w,
+                struct wk_trainer **t);
+
+#endif
