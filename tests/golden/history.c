@@ -1,0 +1,237 @@
+// A small history. See history.h.
+#include "tests/golden/history.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "common/node.h"
+
+enum { WORKER = 11, SEGMENT_BYTES = 4096 };
+static const struct lh_incarnation LIFE = {UINT64_C(1) << 32, 5};
+
+static void must(lh_err err)
+{
+    if (err) lh_assert_failed(lh_err_text(err), __FILE__, __LINE__);
+}
+
+void history_key(uint8_t key[32])
+{
+    for (int i = 0; i < 32; i++) key[i] = (uint8_t)(1 + i);
+}
+
+void history_manifest(struct lh_manifest *m)
+{
+    static const char *const names[] = {"small", "large"};
+    static const uint64_t shapes[][5] = {{40, 2, 0}, {5000, 0}};
+    must(lh_manifest_build(m, 2, names, shapes, HISTORY_SHARDS, NULL));
+}
+
+void history_initial(uint64_t first, uint64_t n, float *out)
+{
+    for (uint64_t i = 0; i < n; i++) out[i] = (float)((int)((first + i) % 97) - 48) / 64;
+}
+
+void history_start(struct history *h, struct lh_env *env, const char *dir)
+{
+    struct lh_seal_key key;
+    *h = (struct history){.env = env, .dir = dir};
+    history_key(key.b);
+    history_manifest(&h->manifest);
+    lh_job_id(HISTORY_DOMAIN, HISTORY_RUN, h->job);
+    must(lh_path(h->log, sizeof h->log, dir, "log"));
+    must(lh_path(h->checkpoints, sizeof h->checkpoints, dir, "checkpoints"));
+    must(env->ops->files->make_dir(env, h->checkpoints));
+    h->conf = (struct lk_checkpoint_conf){
+        .env = env, .dir = h->checkpoints, .cipher = LH_CIPHER_XCHACHA20, .key_id = HISTORY_KEY_ID};
+    must(lh_keyring_create(&h->conf.keys));
+    must(lh_keyring_add(h->conf.keys, HISTORY_KEY_ID, &key));
+    for (uint32_t i = 0; i < HISTORY_SHARDS; i++) {
+        const struct lh_shard_layout *l = &h->manifest.shard[i];
+        must(lk_replica_create(&h->replica[i], h->job, &h->manifest, i, h->conf.keys));
+        history_initial(l->first, l->values, h->replica[i].theta);
+        h->residual[i] = calloc(l->values, sizeof(float));
+        LH_ASSERT(h->residual[i]);
+        h->digest[i][0] = lk_replica_digest(&h->replica[i]);
+        h->chain[i][0] = h->replica[i].ledger.chain;
+    }
+    history_reopen(h);
+}
+
+void history_finish(struct history *h)
+{
+    ps_wal_close(h->wal);
+    for (uint32_t i = 0; i < HISTORY_SHARDS; i++) {
+        lk_replica_free(&h->replica[i]);
+        free(h->residual[i]);
+    }
+    lh_keyring_destroy(h->conf.keys);
+    lh_manifest_free(&h->manifest);
+    memset(h, 0, sizeof *h);
+}
+
+static lh_err known(void *arg, uint32_t shard, const struct lh_record *r, struct ps_place place)
+{
+    (void)arg, (void)shard, (void)r, (void)place;
+    return LH_OK;
+}
+
+void history_reopen(struct history *h)
+{
+    struct ps_wal_conf conf = {.env = h->env, .dir = h->log, .segment_bytes = SEGMENT_BYTES};
+    bool torn;
+    memcpy(conf.job, h->job, LH_JOB);
+    ps_wal_close(h->wal);
+    must(ps_wal_open(&conf, known, NULL, &torn, &h->wal));
+    LH_ASSERT(!torn);
+}
+
+// ---------------------------------------------------------------- bodies
+
+// The next push: a delta that depends on shard and step alone, through the default codec.
+static void put_frame(struct history *h, uint32_t shard, struct lh_buf *out)
+{
+    const struct lh_shard_layout *layout = &h->manifest.shard[shard];
+    const struct lh_ledger *l = &h->replica[shard].ledger;
+    struct lk_codec codec = {.density = 0.05f};
+    struct lk_payload_info info;
+    struct lh_buf plain = lh_buf(1 << 20);
+    float *delta = malloc(layout->values * sizeof *delta);
+    LH_ASSERT(delta);
+    uint64_t step = lh_row_step(lh_ledger_row(l, WORKER)) + 1;
+    for (uint64_t i = 0; i < layout->values; i++)
+        delta[i] = (float)((int)((i * 7919 + step * 131) % 2003) - 1001) / 65536;
+    must(lk_codec_parse("topk-sign", &codec));
+    must(lk_encode(&codec, layout, 1, delta, h->residual[shard], &plain, &info));
+    struct lh_frame f = {.index_code = codec.index,
+                         .value_code = codec.value,
+                         .cipher = LH_CIPHER_XCHACHA20,
+                         .density = codec.density,
+                         .key_id = HISTORY_KEY_ID,
+                         .shard = shard,
+                         .worker = WORKER,
+                         .incarnation = LIFE,
+                         .step = step,
+                         .base_version = l->version,
+                         .base_epoch = l->epoch,
+                         .tokens = 512,
+                         .steps = 4,
+                         .claims = 1,
+                         .values = info.values,
+                         .plain_bytes = (uint32_t)plain.len,
+                         .manifest = h->manifest.hash,
+                         .claim = {shard + step * HISTORY_SHARDS}};
+    memcpy(f.job, h->job, LH_JOB);
+    lh_random(h->env, f.nonce, sizeof f.nonce);
+    lh_frame_write_head(&f, out);
+    size_t head = out->len;
+    struct lh_seal_context context = {f.worker, f.incarnation.number, f.incarnation.random, shard,
+                                      LH_SEAL_FRAME};
+    LH_ASSERT(lh_buf_grow(out, plain.len + LH_SEAL_TAG));
+    must(lh_seal(h->conf.keys, f.cipher, f.key_id, &context, lh_span(out->data, head), f.nonce,
+                 lh_buf_span(&plain), out->data + head));
+    lh_buf_free(&plain);
+    free(delta);
+}
+
+static void put_refused(struct history *h, uint32_t shard, struct lh_buf *out)
+{
+    struct lh_buf whole = lh_buf(1 << 20);
+    struct lh_frame f;
+    struct lh_frame_parts parts;
+    put_frame(h, shard, &whole);
+    must(lh_frame_parse(lh_buf_span(&whole), &f, &parts));
+    lh_frame_write_stub(lh_buf_span(&whole), &f, out);
+    lh_buf_free(&whole);
+}
+
+static void put_plan(const struct lh_ledger *l, struct lh_buf *out)
+{
+    struct lh_plan plan = {.number = l->plan.number + 1,
+                           .phase = LH_PHASE_RUN,
+                           .eta = 1,
+                           .damping = 0.5f,
+                           .staleness_per_live = 4,
+                           .live = 1,
+                           .worker = {WORKER}};
+    lh_plan_write(&plan, out);
+}
+
+static void put_body(struct history *h, uint32_t shard, struct lh_record *r, struct lh_buf *out)
+{
+    const struct lh_ledger *l = &h->replica[shard].ledger;
+    struct lh_hash digest;
+    switch (r->kind) {
+    case LH_ADMIT: r->scale = 0.75f; return put_frame(h, shard, out);
+    case LH_REFUSE: r->reason = LH_ERR_STALE; return put_refused(h, shard, out);
+    case LH_FENCE: return lh_fence_write(WORKER, LIFE, out);
+    case LH_PLAN: return put_plan(l, out);
+    case LH_DIGEST_RECORD:
+        digest = lk_replica_digest(&h->replica[shard]);
+        return lh_put(out, digest.b, sizeof digest.b);
+    default:
+        LH_ASSERT(r->kind == LH_EPOCH);
+        r->epoch = l->epoch + 1;
+        lh_put_u64(out, r->epoch);
+        lh_put_u64(out, l->version);
+    }
+}
+
+// ---------------------------------------------------------------- records
+
+void history_add(struct history *h, uint32_t shard, enum lh_kind kind)
+{
+    struct lk_replica *replica = &h->replica[shard];
+    struct lh_record r = {.kind = (uint16_t)kind};
+    struct lh_buf body = lh_buf(1 << 20);
+    struct ps_place place;
+    put_body(h, shard, &r, &body);
+    must(lh_buf_err(&body));
+    r.body = lh_buf_span(&body);
+    lh_ledger_next(&replica->ledger, &r);
+    LH_ASSERT(r.version < HISTORY_VERSIONS);
+    must(ps_wal_add(h->wal, shard, &r, &place));
+    must(ps_wal_commit(h->wal));
+    ps_wal_group_done(h->wal);
+    must(lk_replica_apply(replica, &r));
+    h->digest[shard][r.version] = lk_replica_digest(replica);
+    h->chain[shard][r.version] = r.chain;
+    lh_buf_free(&body);
+}
+
+void history_mark(struct history *h)
+{
+    LH_ASSERT(ps_wal_mark(h->wal));
+    must(ps_wal_commit(h->wal));
+    ps_wal_group_done(h->wal);
+}
+
+void history_checkpoint(struct history *h, uint32_t shard)
+{
+    struct lk_checkpoint c;
+    must(lk_checkpoint_take(&h->conf, &h->replica[shard], &c));
+    must(lk_checkpoint_write(&c));
+    lk_checkpoint_free(&c);
+}
+
+void history_usual(struct history *h)
+{
+    static const struct {
+        uint32_t shard;
+        enum lh_kind kind;
+    } step[] = {{0, LH_PLAN},   {1, LH_PLAN},          {0, LH_FENCE},         {1, LH_FENCE},
+                {0, LH_ADMIT},  {1, LH_ADMIT},         {0, LH_ADMIT},         {1, LH_ADMIT},
+                {0, LH_REFUSE}, {0, LH_DIGEST_RECORD}, {1, LH_DIGEST_RECORD}, {0, LH_ADMIT},
+                {0, LH_ADMIT},  {1, LH_ADMIT},         {0, LH_ADMIT},         {0, LH_ADMIT},
+                {0, LH_ADMIT},  {0, LH_EPOCH},         {1, LH_EPOCH},         {0, LH_ADMIT},
+                {1, LH_ADMIT},  {0, LH_ADMIT},         {0, LH_PLAN},          {0, LH_DIGEST_RECORD},
+                {1, LH_ADMIT}};
+    for (size_t i = 0; i < LH_COUNT(step); i++) {
+        if (step[i].kind == LH_EPOCH && step[i].shard == 0) history_reopen(h);
+        history_add(h, step[i].shard, step[i].kind);
+        uint64_t version = h->replica[step[i].shard].ledger.version;
+        if (step[i].shard == 0 ? version == 5 || version == 11 : version == 4)
+            history_checkpoint(h, step[i].shard);
+    }
+    history_mark(h);
+}

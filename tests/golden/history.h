@@ -1,0 +1,48 @@
+// A small history of two shards, as a server keeps it in its directory: every kind of record, two
+// generations of the log, checkpoints on the way. For goldens and for the tools that read such
+// directories; nothing of a server runs.
+#ifndef TESTS_GOLDEN_HISTORY_H
+#define TESTS_GOLDEN_HISTORY_H
+
+#include "kernels/checkpoint.h"
+#include "server/wal.h"
+
+enum { HISTORY_SHARDS = 2, HISTORY_KEY_ID = 7, HISTORY_VERSIONS = 64 };
+#define HISTORY_RUN "history"
+#define HISTORY_DOMAIN "longhaul.local"
+
+struct history {
+    struct lh_env *env;
+    const char *dir;
+    char log[LH_PATH_SIZE], checkpoints[LH_PATH_SIZE];
+    uint8_t job[LH_JOB];
+    struct lh_manifest manifest;
+    float *initial; // of the whole model
+    struct lk_checkpoint_conf conf;
+    struct lk_replica replica[HISTORY_SHARDS];
+    float *residual[HISTORY_SHARDS];
+    struct ps_wal *wal;
+    // Of every version: what a replay must come to. Version 0 is the initial state.
+    struct lh_hash digest[HISTORY_SHARDS][HISTORY_VERSIONS];
+    struct lh_hash chain[HISTORY_SHARDS][HISTORY_VERSIONS];
+};
+
+// An empty history in `dir` of `env`, with keys, a manifest and initial parameters.
+void history_start(struct history *h, struct lh_env *env, const char *dir);
+void history_finish(struct history *h);
+// One more record of a shard: made, committed, folded. ADMIT and REFUSE are the next push of the
+// only worker, which a first FENCE let in.
+void history_add(struct history *h, uint32_t shard, enum lh_kind kind);
+void history_checkpoint(struct history *h, uint32_t shard);
+void history_mark(struct history *h);
+void history_reopen(struct history *h); // another generation of the log
+// The usual one: shard 0 to version 16, shard 1 to 9, checkpoints of shard 0 at 5 and 11 and of
+// shard 1 at 4.
+void history_usual(struct history *h);
+
+// The key's file, the manifest and the initial parameters as the tools take them.
+void history_key(uint8_t key[32]);
+void history_manifest(struct lh_manifest *m);
+void history_initial(uint64_t first, uint64_t n, float *out);
+
+#endif

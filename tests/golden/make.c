@@ -1,0 +1,42 @@
+// Writes a golden: `golden_make DIR` fills an empty folder with a server's directory of today's
+// formats (log, checkpoints) and expect.txt: "shard version chain digest" of every version.
+// Done once for each version of a format; what was written stays as it is.
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/check.h"
+#include "tests/golden/history.h"
+
+static void write_expect(const struct history *h)
+{
+    char path[LH_PATH_SIZE], chain[2 * LH_HASH_BYTES + 1], digest[2 * LH_HASH_BYTES + 1];
+    lh_err err = lh_path(path, sizeof path, h->dir, "expect.txt");
+    FILE *file = err ? NULL : fopen(path, "w");
+    LH_ASSERT(file);
+    for (uint32_t shard = 0; shard < HISTORY_SHARDS; shard++)
+        for (uint64_t v = 0; v <= h->replica[shard].ledger.version; v++) {
+            lh_hash_hex(&h->chain[shard][v], chain);
+            lh_hash_hex(&h->digest[shard][v], digest);
+            fprintf(file, "%" PRIu32 " %" PRIu64 " %s %s\n", shard, v, chain, digest);
+        }
+    LH_ASSERT(fclose(file) == 0);
+}
+
+int main(int argc, char **argv)
+{
+    struct history h;
+    struct lh_env *env;
+    if (argc != 2) {
+        fprintf(stderr, "usage: golden_make DIR\n");
+        return 2;
+    }
+    lh_err err = lh_env_real_create(&env);
+    LH_ASSERT(err == LH_OK);
+    history_start(&h, env, argv[1]);
+    history_usual(&h);
+    write_expect(&h);
+    history_finish(&h);
+    lh_env_real_destroy(env);
+    return 0;
+}

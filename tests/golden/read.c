@@ -1,0 +1,220 @@
+// Goldens: what earlier builds wrote is read by this one, to the same state at every version.
+//
+// Each folder under tests/fixtures/history is a server's directory as make.c of its day wrote it.
+// Argument: that folder. Every checkpoint is read, and the log is folded from the initial
+// parameters and from the newest checkpoint.
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "common/env_fake.h"
+#include "deploy/files.h"
+#include "tests/golden/history.h"
+
+static const char *folder; // argv[1]
+
+struct golden {
+    struct lh_fake_world *world;
+    struct history h;
+    struct lh_env *real, *env;
+    uint64_t last[HISTORY_SHARDS];
+    char digest[HISTORY_SHARDS][HISTORY_VERSIONS][2 * LH_HASH_BYTES + 1];
+    char chain[HISTORY_SHARDS][HISTORY_VERSIONS][2 * LH_HASH_BYTES + 1];
+    unsigned files, folded;
+};
+
+struct copy {
+    struct golden *g;
+    const char *sub;
+};
+
+// On the fake disk, so that reading it may change it.
+static void copy_one(void *arg, const char *name)
+{
+    const struct copy *c = arg;
+    char from[DP_PATH_SIZE], to[LH_PATH_SIZE];
+    struct lh_buf bytes = lh_buf(1 << 20);
+    assert_int_equal(dp_path(from, "%s/%s/%s", folder, c->sub, name), LH_OK);
+    assert_int_equal(lh_path(to, sizeof to, c->sub, "%s", name), LH_OK);
+    assert_int_equal(dp_file_read(from, &bytes), LH_OK);
+    assert_int_equal(lh_file_replace(c->g->env, to, lh_buf_span(&bytes)), LH_OK);
+    lh_buf_free(&bytes);
+    c->g->files++;
+}
+
+static void copy_dir(struct golden *g, const char *sub)
+{
+    char from[DP_PATH_SIZE];
+    struct copy c = {g, sub};
+    assert_int_equal(dp_path(from, "%s/%s", folder, sub), LH_OK);
+    assert_int_equal(g->env->ops->files->make_dir(g->env, sub), LH_OK);
+    assert_int_equal(g->real->ops->files->list(g->real, from, copy_one, &c), LH_OK);
+}
+
+static void load_expect(struct golden *g)
+{
+    char path[DP_PATH_SIZE], line[256];
+    assert_int_equal(dp_path(path, "%s/expect.txt", folder), LH_OK);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        uint32_t shard;
+        uint64_t v;
+        char chain[65], digest[65];
+        assert_int_equal(
+            sscanf(line, "%" SCNu32 " %" SCNu64 " %64s %64s", &shard, &v, chain, digest), 4);
+        assert_true(shard < HISTORY_SHARDS && v < HISTORY_VERSIONS);
+        memcpy(g->chain[shard][v], chain, sizeof chain);
+        memcpy(g->digest[shard][v], digest, sizeof digest);
+        if (v > g->last[shard]) g->last[shard] = v;
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+static void check_state(const struct golden *g, const struct lk_replica *r)
+{
+    char hex[2 * LH_HASH_BYTES + 1];
+    const struct lh_ledger *l = &r->ledger;
+    struct lh_hash digest = lk_replica_digest(r);
+    lh_hash_hex(&digest, hex);
+    assert_string_equal(hex, g->digest[l->shard][l->version]);
+    lh_hash_hex(&l->chain, hex);
+    assert_string_equal(hex, g->chain[l->shard][l->version]);
+}
+
+static int set_up(void **state)
+{
+    struct golden *g = calloc(1, sizeof *g);
+    if (!g || lh_env_real_create(&g->real)) return -1;
+    g->world = lh_fake_world_create(1);
+    g->env = lh_fake_node(g->world, NULL, NULL);
+    lh_fake_boot(g->env);
+    load_expect(g);
+    copy_dir(g, "log");
+    copy_dir(g, "checkpoints");
+    // keys, manifest and initial parameters; its own log is not the golden's
+    history_start(&g->h, g->env, "scratch");
+    *state = g;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct golden *g = *state;
+    history_finish(&g->h);
+    lh_fake_world_destroy(g->world);
+    lh_env_real_destroy(g->real);
+    free(g);
+    return 0;
+}
+
+// Folds what comes next; what a checkpoint holds already is passed over.
+static lh_err fold(void *arg, uint32_t shard, const struct lh_record *r, struct ps_place place)
+{
+    struct golden *g = arg;
+    struct lk_replica *replica = &g->h.replica[shard];
+    (void)place;
+    if (r->version <= replica->ledger.version) return LH_OK;
+    LH_TRY(lk_replica_apply(replica, r));
+    check_state(g, replica);
+    g->folded++;
+    return LH_OK;
+}
+
+static void replay(struct golden *g)
+{
+    struct ps_wal_conf conf = {.env = g->env, .dir = "log", .segment_bytes = 1 << 16};
+    struct ps_wal *wal;
+    bool torn;
+    memcpy(conf.job, g->h.job, LH_JOB);
+    lh_err err = ps_wal_open(&conf, fold, g, &torn, &wal);
+    if (err) fail_msg("%s", lh_err_text(err));
+    assert_false(torn);
+    ps_wal_close(wal);
+    for (uint32_t i = 0; i < HISTORY_SHARDS; i++)
+        assert_int_equal(g->h.replica[i].ledger.version, g->last[i]);
+}
+
+static void the_log_folds_to_every_state(void **state)
+{
+    struct golden *g = *state;
+    for (uint32_t i = 0; i < HISTORY_SHARDS; i++) check_state(g, &g->h.replica[i]);
+    replay(g);
+    assert_int_equal(g->folded, g->last[0] + g->last[1]);
+    assert_true(g->last[0] >= 16 && g->last[1] >= 9); // the usual history, not an empty folder
+}
+
+static void skipped(void *arg, const char *file, lh_err err)
+{
+    (void)arg;
+    fail_msg("%s: %s", file, lh_err_text(err));
+}
+
+static void checkpoint_and_log_fold_to_the_last_state(void **state)
+{
+    struct golden *g = *state;
+    struct lk_checkpoint_conf conf = g->h.conf;
+    conf.dir = "checkpoints";
+    for (uint32_t i = 0; i < HISTORY_SHARDS; i++) {
+        lh_err err = lk_checkpoint_load(&conf, &g->h.replica[i], skipped, NULL);
+        if (err) fail_msg("%s", lh_err_text(err));
+        check_state(g, &g->h.replica[i]);
+    }
+    assert_int_equal(g->h.replica[0].ledger.version, 11);
+    assert_int_equal(g->h.replica[1].ledger.version, 4);
+    replay(g);
+    assert_int_equal(g->folded, g->last[0] - 11 + g->last[1] - 4);
+}
+
+struct each {
+    struct golden *g;
+    unsigned count;
+};
+
+static void read_one(void *arg, const char *name)
+{
+    struct each *e = arg;
+    struct golden *g = e->g;
+    struct lk_replica r;
+    char path[LH_PATH_SIZE];
+    uint32_t shard = (uint32_t)(name[3] - '0');
+    assert_in_range(shard, 0, HISTORY_SHARDS - 1);
+    assert_int_equal(lh_path(path, sizeof path, "checkpoints", "%s", name), LH_OK);
+    assert_int_equal(lk_replica_create(&r, g->h.job, &g->h.manifest, shard, g->h.conf.keys), 0);
+    lh_err err = lk_checkpoint_read(&g->h.conf, path, &r);
+    if (err) fail_msg("%s", lh_err_text(err));
+    check_state(g, &r);
+    lk_replica_free(&r);
+    e->count++;
+}
+
+static void every_checkpoint_is_read(void **state)
+{
+    struct golden *g = *state;
+    struct each e = {.g = g};
+    assert_int_equal(g->env->ops->files->list(g->env, "checkpoints", read_one, &e), LH_OK);
+    assert_int_equal(e.count, 3);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_log_folds_to_every_state, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(checkpoint_and_log_fold_to_the_last_state, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(every_checkpoint_is_read, set_up, tear_down),
+    };
+    if (argc != 2) {
+        fprintf(stderr, "usage: golden_read tests/fixtures/history/NAME\n");
+        return 2;
+    }
+    folder = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
