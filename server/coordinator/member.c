@@ -243,12 +243,19 @@ static uint64_t committed_tokens(const struct ps_coordinator *c)
     return sum;
 }
 
+// Nothing is known of a shard's credits before its server has reported to this process.
+static bool may_lease(const struct ps_coordinator *c, uint64_t unit)
+{
+    bool known = c->shard[unit % c->conf.manifest->shards].reported || LH_BUG("lease_unheard");
+    return known && !ps_co_credited(c, unit);
+}
+
 // The next unit for a region: its own first, then what may leave another's.
 static uint64_t pick(const struct ps_coordinator *c, const char *region)
 {
     uint64_t other = UINT64_MAX;
     for (uint64_t u = 0; u < c->conf.units->count; u++) {
-        if (c->lease[u] != CO_FREE || ps_co_credited(c, u)) continue;
+        if (c->lease[u] != CO_FREE || !may_lease(c, u)) continue;
         const struct lh_unit *unit = &c->conf.units->unit[u];
         if (strcmp(unit->home, region) == 0) return u;
         if (unit->may_leave && other == UINT64_MAX) other = u;
@@ -261,7 +268,7 @@ static lh_err grant(struct ps_coordinator *c, uint32_t w, const Longhaul__V1__Le
 {
     size_t n = 0;
     for (uint64_t u = 0; u < c->conf.units->count && n < UNITS_PER_LEASE; u++)
-        if (c->lease[u] == w + 1 && !ps_co_credited(c, u) && !listed(m->claimed, m->n_claimed, u))
+        if (c->lease[u] == w + 1 && may_lease(c, u) && !listed(m->claimed, m->n_claimed, u))
             units[n++] = u;
     bool open =
         c->plan.phase == LH_PHASE_RUN && c->worker[w].live && !ps_co_draining(c, &c->worker[w]);

@@ -99,13 +99,19 @@ uint32_t ps_co_local_steps(const struct ps_coordinator *c, const struct ps_co_wo
 
 // ---------------------------------------------------------------- phases
 
+// Since this process started: what the shards credited is known.
+static bool all_reported(const struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
+        if (!c->shard[i].reported && !LH_BUG("lease_unheard")) return false;
+    return true;
+}
+
 static bool everybody_here(const struct ps_coordinator *c)
 {
     uint32_t joined = 0;
     for (uint32_t i = 0; i < c->workers; i++) joined += c->worker[i].joined;
-    bool shards = true;
-    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) shards &= c->shard[i].reported;
-    return joined >= c->conf.workers && joined > 0 && shards;
+    return joined >= c->conf.workers && joined > 0 && all_reported(c);
 }
 
 // Nothing is left to lease, and all that was leased is credited.
@@ -150,10 +156,10 @@ static uint8_t next_phase(const struct ps_coordinator *c)
         return budget_met(c) && !c->draining ? LH_PHASE_DRAIN : LH_PHASE_RUN;
     case LH_PHASE_DRAIN:
         // a shard lost history that credited units, or an operator took the end back
-        if (!c->ending && !budget_met(c)) return LH_PHASE_RUN;
+        if (!c->ending && all_reported(c) && !budget_met(c)) return LH_PHASE_RUN;
         return all_drained(c) ? LH_PHASE_CLOSE : LH_PHASE_DRAIN;
     case LH_PHASE_CLOSE:
-        if (!c->ending && !budget_met(c)) return LH_PHASE_RUN; // lost just now
+        if (!c->ending && all_reported(c) && !budget_met(c)) return LH_PHASE_RUN; // lost just now
         return all_closed(c) ? LH_PHASE_END : LH_PHASE_CLOSE;
     default: return c->plan.phase;
     }

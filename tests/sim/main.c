@@ -117,6 +117,7 @@ static const struct {
     {"local_stable", "tail,kill"},
     {"gate_refuses", "partition,worker_kill"},
     {"credit_each", "none"},
+    {"lease_unheard", "kill,worker_kill,coordinator,network"},
     {"credit_any", "kill,worker_kill,partition,network"},
 };
 
