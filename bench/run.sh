@@ -4,6 +4,7 @@
 #   ./bench/run.sh NAME [--json FILE] [flags of the bench]
 #   ./bench/run.sh --list
 #
+# A result that is written to bench/results renews the page there (bench/page.py).
 # The lock is bench/.lock: a bench that waits for another would measure nothing, so it ends with
 # status 3 instead. `learning` fetches the demo's texts first (deploy/corpora.sh); `codec` also
 # measures PyTorch where .venv/bin/python or $LH_BENCH_PYTHON has it (tests/run.sh --stage oracle).
@@ -13,14 +14,14 @@ cd "$(dirname "$0")/.."
 
 names() { # each has a program bench_NAME, or is a script over the whole product
     find bench -maxdepth 1 -name '*.py' ! -name report.py ! -name live.py ! -name '*_torch.py' \
-        -printf '%f\n' | sed 's/\.py$//'
+        ! -name page.py ! -name picture.py -printf '%f\n' | sed 's/\.py$//'
     find bench -maxdepth 1 -name '*.c' ! -name report.c -printf '%f\n' | sed 's/\.c$//'
     find bench -mindepth 2 -name main.c -printf '%h\n' | sed 's|.*/||'
 }
 
 case ${1:-} in
 --list) names | sort; exit 0 ;;
-'' | -*) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
+'' | -*) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 name=$1
 shift
@@ -51,6 +52,13 @@ if [ "$name" = learning ]; then
         --out data/tokens --unit-tokens 2048 --limit-bytes-per-language 1400000
 fi
 if [ -e "bench/$name.py" ]; then
-    exec python3 "bench/$name.py" --build "$build" "$@"
+    python3 "bench/$name.py" --build "$build" "$@" 9>&-
+else
+    "$build/bench/bench_$name" "$@" 9>&-
 fi
-"$build/bench/bench_$name" "$@" 9>&-
+while [ $# -gt 1 ]; do
+    if [ "$1" = --json ] && [ "$(dirname "$(realpath "$2")")" = "$PWD/bench/results" ]; then
+        ./bench/page.py
+    fi
+    shift
+done

@@ -1,0 +1,383 @@
+#!/usr/bin/env python3
+"""One page of what the benches last said: `bench/page.py` writes bench/results/README.md.
+
+    bench/page.py            writes the page and its pictures, after any change of a result
+    bench/page.py --check    says what differs from them, and ends with status 1 then
+
+Everything comes out of bench/results/*.json: targets and what peers published are the tables here.
+A result that is damaged or lacks a row with a target ends the program with status 2 and a line that
+says what to do. The same results give the same bytes: no date, no load of now.
+"""
+import argparse
+import json
+import math
+import os
+import sys
+from dataclasses import dataclass
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "tests", "contracts")]
+import picture  # noqa: E402
+import validate  # noqa: E402
+
+PAGE, COMMAND = "README.md", "./bench/page.py"
+SCHEMA = os.path.join(os.path.dirname(HERE), "tests", "contracts", "bench.schema.json")
+
+
+class BadResult(Exception):
+    """A result that no page can be made of; the text says which, and what to do."""
+
+
+@dataclass
+class Target:
+    """What a row must be: its `of` (value, ratio, or max: the interval's upper end)."""
+
+    row: str
+    of: str
+    word: str  # "at most" or "at least"
+    bound: float
+    stretch: float | None = None
+    unit: str = ""
+
+    def reached(self, number):
+        """0: not, 1: the target, 2: the stretch goal too."""
+        sign = 1 if self.word == "at least" else -1
+        if sign * number < sign * self.bound:
+            return 0
+        return 2 if self.stretch is not None and sign * number >= sign * self.stretch else 1
+
+
+@dataclass
+class Bars:
+    """A picture: rows whose name begins with `prefix`, as bars of `of`, and what is beside them."""
+
+    file: str
+    title: str
+    prefix: str
+    of: str
+    unit: str
+    lines: tuple = ()  # (value, label)
+    others: tuple = ()  # (label, value): published, not measured in this run
+    only: tuple = ()  # names without the prefix; empty: all
+    most: float = math.inf  # larger ones are left out, and the caption says so
+    log: bool = False
+
+
+@dataclass
+class Section:
+    bench: str
+    title: str
+    text: str = ""
+    targets: tuple = ()
+    bars: tuple = ()
+    drawn: tuple = ()  # pictures that the bench drew itself: (file, caption)
+    peers: tuple = ()  # table of published figures: (peer, 10 M at 90 ms, ...)
+    peers_said: str = ""
+
+
+ROUND_10M, ROUND_100M = "round.10m.90ms-1gbit", "round.100m.150ms-100mbit"
+PEERS_SAID = (
+    "Peers, published beside the targets, not measured in this run: the same links and sizes, "
+    "three emulated regions with one process each on two shared cores, CPU, TCP BBR, no loss, "
+    "medians of 3 after warm-up, load 2 to 12 (so figures that the processor binds suffer). "
+    "torch 2.13.0 with gloo, torchft 0.2.0, nvflare 2.9.0. They send dense values unless said.")
+KILL_SAID = ("killed with -9 in the middle: with gloo the job ends; torchft and hivemind go on "
+             "after 8 to 67 s")
+SECTIONS = (
+    Section(
+        "learning", "Loss per token: asynchronous and compressed beside synchronous and dense",
+        "How it was trained, and what was not run: [bench/learning](../learning). A gap is the "
+        "mean of paired seeds, in brackets the ends of its 95 % interval; below 0 is better than "
+        "the best synchronous, dense arm.",
+        targets=(
+            Target("learning.gap_to_sync_dense_percent", "value", "at most", 1.5),
+            Target("learning.gap_to_sync_dense_percent", "max", "at most", 0),
+            Target("learning.gap_to_sync_dense_percent.p64", "value", "at most", 0.5),
+            Target("learning.seeds", "value", "at least", 5),
+        ),
+        bars=(Bars("learning-gaps.svg", "gap to the best synchronous, dense arm: held-out loss",
+                   "learning.gap_to_sync_dense_percent", "value", "%",
+                   lines=((0, "sync dense"),), most=10),),
+        drawn=(("learning-tokens.svg", "loss against tokens"),
+               ("learning-bytes.svg", "loss against bytes"),
+               ("learning-wallclock.svg", "loss against hours of a modelled 7 B run"))),
+    Section(
+        "codec", "Codecs: bits, encoding, folding",
+        "64 of 4096 values carried where a name says so; `fold` is decode and fold together.",
+        targets=(
+            Target("codec.bits.topk-sign.64of4096", "value", "at most", 0.140, unit="bit"),
+            Target("codec.encode.topk-sign.64of4096", "ratio", "at least", 0.20, 0.35),
+            Target("codec.encode.threshold-sign.64of4096", "ratio", "at least", 0.20, 0.35),
+            Target("codec.encode.topk-sign.64of4096.torch", "ratio", "at least", 5),
+            Target("codec.fold.topk-sign.64of4096", "ratio", "at least", 0.70, 0.9),
+        ),
+        bars=(Bars("codec-encode.svg", "encode, as a share of e = beta*e + d at 12 bytes a value",
+                   "codec.encode.", "ratio", "", most=1,
+                   lines=((0.2, "target"), (0.35, "stretch"))),
+              Bars("codec-fold.svg", "decode and fold, as a share of a loop over ready values",
+                   "codec.fold.", "ratio", "", lines=((0.7, "target"), (0.9, "stretch"))),
+              Bars("codec-bits.svg", "bits a parameter", "codec.bits.", "value", "bit",
+                   log=True))),
+    Section(
+        "push", "Durable pushes beside TLS alone",
+        "From the sealed frame in the outbox to durable acknowledgement and fold, 69 MB a push; "
+        "[push.py](../push.py).",
+        targets=(
+            Target("push.durable.mtls.xchacha20", "ratio", "at least", 0.40),
+            Target("push.durable.mtls.aes256gcm", "ratio", "at least", 0.55, 0.65),
+            Target("push.snapshot.mtls", "ratio", "at least", 0.85),
+            Target("push.durable.mtls.8workers", "ratio", "at least", 1),
+        ),
+        bars=(Bars("push-tls.svg", "as a share of what stands beside it", "push.", "ratio", "",
+                   lines=((0.4, "XChaCha20"), (0.55, "AES-256-GCM"), (0.85, "snapshot"))),)),
+    Section(
+        "round", "One exchange between three regions over long links",
+        "All three cut at once, each push is durably answered and folded by all; "
+        "[round.py](../round.py). Bytes are both ways, stalls are of an asynchronous run.",
+        targets=(
+            Target(f"{ROUND_10M}.seconds", "value", "at most", 0.6, unit="s"),
+            Target(f"{ROUND_10M}.bytes_per_region", "value", "at most", 0.7e6, unit="B"),
+            Target(f"{ROUND_10M}.stall_s", "value", "at most", 0, unit="s"),
+            Target(f"{ROUND_100M}.seconds", "value", "at most", 1.2, unit="s"),
+            Target(f"{ROUND_100M}.bytes_per_region", "value", "at most", 6e6, unit="B"),
+            Target(f"{ROUND_100M}.stall_s", "value", "at most", 0, unit="s"),
+        ),
+        bars=(Bars("round-10m.svg", "seconds of one exchange, 10 M parameters, 90 ms x 1 Gbit/s",
+                   f"{ROUND_10M}.", "value", "s", only=("seconds",), lines=((0.6, "target"),),
+                   others=(("PowerSGD rank 4", 1.0), ("DDP, gloo", 1.9), ("DiLoCo, gloo", 2.1),
+                           ("torchft", 2.4), ("NVFlare", 4.9)), log=True),
+              Bars("round-100m.svg", "seconds of one exchange, 100 M, 150 ms x 100 Mbit/s",
+                   f"{ROUND_100M}.", "value", "s", only=("seconds",), lines=((1.2, "target"),),
+                   others=(("DiLoCo, gloo", 53),), log=True)),
+        peers=(("DDP, gloo", "1.9 s, 55 MB", ""), ("DDP, PowerSGD rank 4", "1.0 s, 0.45 MB", ""),
+               ("DiLoCo, gloo", "2.1 s, 55 MB", "53 s, 555 MB"),
+               ("torchft DiLoCo", "2.4 s, 55 MB", "no progress at its defaults"),
+               ("NVFlare, mutual TLS", "4.9 s", "")),
+        peers_said=f"{PEERS_SAID} A process {KILL_SAID}."),
+    Section("loader", "The loader over a cold, slow source", "[loader.c](../loader.c)",
+            bars=(Bars("loader-cold.svg", "as a share of what stands beside it", "loader.", "ratio",
+                       "", only=("cold.mib_s", "cold.one.mib_s", "cached.mib_s")),)),
+)
+NOT_YET = {"push"}  # may be missing, and the page says so
+
+
+# ---------------------------------------------------------------- results
+
+def read(folder, bench):
+    """The document of a bench, checked; None: it is missing and may be."""
+    path = os.path.join(folder, f"{bench}.json")
+    again = f"measure it with ./bench/run.sh {bench} --json bench/results/{bench}.json"
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+    except FileNotFoundError:
+        if bench in NOT_YET:
+            return None
+        raise BadResult(f"{path} is not there: {again}") from None
+    except (OSError, ValueError) as error:
+        raise BadResult(f"{path} cannot be read ({error}): {again}") from None
+    with open(SCHEMA, encoding="utf-8") as file:
+        wrong = list(validate.problems(document, json.load(file), "document"))
+    if not wrong and document["bench"] != bench:
+        wrong = [f"is of the bench {document['bench']}"]
+    if wrong:
+        raise BadResult(f"{path}: {wrong[0]}: {again}")
+    return document
+
+
+def rows_of(section, document):
+    rows = {}
+    for row in document["rows"]:
+        if row["name"] in rows:
+            raise BadResult(f"{section.bench}.json: two rows {row['name']}")
+        rows[row["name"]] = row
+    for target in section.targets:
+        if target.row not in rows:
+            raise BadResult(f"{section.bench}.json: no row {target.row}, which has a target in "
+                            f"bench/page.py: measure it, or change the table there")
+        if target.of == "ratio" and "ratio" not in rows[target.row]:
+            raise BadResult(f"{section.bench}.json: {target.row} has no ratio, which its target in "
+                            f"bench/page.py is about: measure what stands beside it, too")
+    return rows
+
+
+# ---------------------------------------------------------------- words
+
+def number(x):
+    """Four digits that count; whole numbers in groups of thousands."""
+    if x == 0:
+        return "0"
+    if abs(x) >= 10000:
+        return f"{round(x):,}"
+    digits = max(0, 3 - math.floor(math.log10(abs(x))))
+    return f"{x:.{digits}f}".rstrip("0").rstrip(".") if digits else f"{x:.0f}"
+
+
+def figure(row):
+    spread = ""
+    if row.get("min", row["value"]) != row.get("max", row["value"]):
+        spread = f" ({number(row['min'])} to {number(row['max'])})"
+    return f"{number(row['value'])} {row['unit']}{spread}"
+
+
+def beside(row):
+    if "ratio" not in row:
+        return ""
+    return (f"{row['ratio']:.2f} of {number(row['against_value'])} {row['unit']}: "
+            f"{row.get('against', '')}")
+
+
+def table(head, lines):
+    out = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    return out + [f"| {' | '.join(line)} |" for line in lines] + [""]
+
+
+def goal(target):
+    name = {"ratio": "ratio ", "max": "upper end ", "value": ""}[target.of]
+    unit = f" {target.unit}" if target.unit else " %" if target.row.startswith(
+        "learning.gap") else ""
+    more = f" (stretch {number(target.stretch)})" if target.stretch is not None else ""
+    return f"{name}{target.word} {number(target.bound)}{unit}{more}"
+
+
+def verdict(target, row):
+    if target.of == "max" and "max" not in row:
+        return "not known: one repetition has no interval"
+    return ("**not reached**", "reached", "stretch reached")[target.reached(row[target.of])]
+
+
+# ---------------------------------------------------------------- the page
+
+def of_run(document):
+    """What a reader needs to repeat it."""
+    host = document["host"]
+    lines = [f"Commit `{document['commit']}`, {document['date'][:16].replace('T', ' ')} UTC, "
+             f"{host['cpu']}, {host['cores']} cores, {host['memory_bytes'] / 2**30:.0f} GiB.", ""]
+    for name, value in document.get("conditions", {}).items():
+        lines.append(f"- {name}: {value}")
+    return lines + [""]
+
+
+def bars_of(bars, rows):
+    out = []
+    for name, row in rows.items():
+        short = name[len(bars.prefix):].strip(".") or "ours"
+        if not name.startswith(bars.prefix) or bars.of not in row:
+            continue
+        if (bars.only and short not in bars.only) or row[bars.of] > bars.most:
+            continue
+        scale = row["against_value"] if bars.of == "ratio" else 1
+        ends = [row[end] / scale for end in ("min", "max") if end in row]
+        out.append(picture.Bar("ours" if bars.others else short, row[bars.of], *ends))
+    return out + [picture.Bar(label, value, published=True) for label, value in bars.others]
+
+
+def languages(rows):
+    """Held-out loss of each arm by language, and what its busiest region moved."""
+    arms = [name.split(".", 1)[1].removesuffix(".mean") for name in rows if name.endswith(".mean")]
+    last = {name.rsplit(".", 1)[1] for name in rows}
+    words = sorted(word for word in last if len(word) == 2 and word.isalpha())
+    lines = []
+    for arm in arms:
+        row = [rows.get(f"learning.{arm}.{word}") for word in ["mean", *words]]
+        moved = [rows.get(f"learning.{arm}.{way}_bytes") for way in ("up", "down")]
+        lines.append((f"`{arm}`", *(f"{r['value']:.3f}" if r else "" for r in row),
+                      *(f"{r['value'] / 1e6:.1f}" if r else "" for r in moved)))
+    return ["Held-out nats per byte; MB of the busiest region:", "",
+            *table(("arm", "mean", *words, "MB up", "MB down"), lines)]
+
+
+def section_page(section, document, folder):
+    """Lines of one section, and its pictures by name."""
+    lines, drawings = [f"## {section.title}", ""], {}
+    if document is None:
+        run = f"./bench/run.sh {section.bench} --json bench/results/{section.bench}.json"
+        return lines + [f"Not measured yet: `{run}`.", ""], drawings
+    rows = rows_of(section, document)
+    lines += ([section.text, ""] if section.text else []) + of_run(document)
+    if section.targets:
+        lines += table(("row", "target", "figure", "beside it", "verdict"), [
+            (f"`{t.row}`", goal(t), figure(rows[t.row]), beside(rows[t.row]),
+             verdict(t, rows[t.row])) for t in section.targets])
+    for bars in section.bars:
+        drawn = bars_of(bars, rows)
+        if drawn:
+            title = bars.title
+            if bars.most < math.inf:
+                title += f"; above {bars.most} {bars.unit}".rstrip() + " is left out"
+            drawings[bars.file] = picture.bars(title, drawn, bars.unit, bars.lines, bars.log)
+            lines += [f"![{bars.title}]({bars.file})", ""]
+    for file, caption in section.drawn:
+        if os.path.exists(os.path.join(folder, file)):
+            lines += [f"![{caption}]({file})", ""]
+    if section.bench == "learning":
+        lines += languages(rows)
+    if section.peers:
+        lines += [section.peers_said, ""]
+        lines += table(("peer", "10 M parameters, 90 ms x 1 Gbit/s",
+                        "100 M, 150 ms x 100 Mbit/s"), section.peers)
+    return lines + all_rows(section, rows), drawings
+
+
+def all_rows(section, rows):
+    lines = ["<details><summary>All " f"{len(rows)} rows of {section.bench}.json</summary>", ""]
+    lines += table(("row", "figure (least to most)", "n", "beside it"), [
+        (f"`{name}`", figure(row), str(row.get("n", "")), beside(row))
+        for name, row in rows.items()])
+    return lines + ["</details>", ""]
+
+
+def make(folder):
+    """Every file of the page: its name and its text."""
+    lines = ["# Results", "",
+             f"Made by `{COMMAND}` out of the JSON files here; do not edit. Run it after any",
+             "change of a result, and when a merge leaves a conflict in this file. Each figure is",
+             "beside its target and beside a ceiling or a peer of the same run; times without",
+             "their conditions mean nothing.", ""]
+    files = {}
+    for section in SECTIONS:
+        told, drawings = section_page(section, read(folder, section.bench), folder)
+        lines += told
+        files |= drawings
+    known = {f"{section.bench}.json" for section in SECTIONS}
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(".json") and name not in known:
+            raise BadResult(f"{os.path.join(folder, name)} has no section in bench/page.py: "
+                            f"add one to SECTIONS")
+    files[PAGE] = "\n".join(lines).rstrip("\n") + "\n"
+    return files
+
+
+def stale(folder, files):
+    for name, text in files.items():
+        try:
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                if file.read() != text:
+                    yield name
+        except FileNotFoundError:
+            yield name
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", default=os.path.join(HERE, "results"))
+    parser.add_argument("--check", action="store_true")
+    flags = parser.parse_args()
+    try:
+        files = make(flags.results)
+    except BadResult as error:
+        print(f"bench/page.py: {error}", file=sys.stderr)
+        sys.exit(2)
+    if flags.check:
+        old = sorted(stale(flags.results, files))
+        if old:
+            print(f"bench/page.py: {', '.join(old)}: not what the results say. Run this and commit "
+                  f"what it changes:\n\n    {COMMAND}\n", file=sys.stderr)
+        sys.exit(1 if old else 0)
+    for name, text in files.items():
+        with open(os.path.join(flags.results, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+if __name__ == "__main__":
+    main()
