@@ -21,6 +21,8 @@ const struct dp_command dp_commands[] = {
     {"get", dp_cmd_get, "What a running coordinator knows of workers, shards, regions, leases",
      "workers shards regions leases", false},
     {"checkpoint", dp_cmd_checkpoint, "List and verify checkpoints", "ls verify", false},
+    {"log", dp_cmd_log, "Read a server's log: its records, whether it is whole, any past state",
+     "dump verify replay", true},
     {"model", dp_cmd_model, "Manifest and initial parameters of a new model", "init", false},
     {"man", dp_cmd_man, "Manual pages, generated from the commands' own tables", NULL, false},
     {"completion", dp_cmd_completion, "Completion for bash and zsh, generated likewise", "bash zsh",

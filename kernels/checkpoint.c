@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const uint32_t MAGIC = 0x4b43484c; // "LHCK"
-enum { RANGE_BYTES = 16 << 20, RANGE_HEAD = 8 + 4 + 8 + LH_NONCE, HEADER = 164, FILES_MAX = 64 };
+enum { RANGE_BYTES = 16 << 20, RANGE_HEAD = 8 + 4 + 8 + LH_NONCE, HEADER = 164 };
 
 lh_err lk_checkpoint_take(const struct lk_checkpoint_conf *conf, const struct lk_replica *r,
                           struct lk_checkpoint *out)
@@ -115,31 +115,49 @@ lh_err lk_checkpoint_write(struct lk_checkpoint *c)
 
 struct found {
     uint32_t shard;
-    uint64_t version[FILES_MAX];
+    uint64_t *version;
     size_t count;
+    lh_err err;
 };
 
-static void note(void *arg, const char *name)
+bool lk_checkpoint_name_parse(const char *file, struct lk_checkpoint_name *out)
 {
-    struct found *f = arg;
     unsigned shard;
     unsigned long long version;
-    char tail[8];
-    if (sscanf(name, "%4x-%16llx.%7s", &shard, &version, tail) != 3 || strcmp(tail, "ckpt") != 0 ||
-        shard != f->shard || f->count == FILES_MAX)
-        return;
-    f->version[f->count++] = version; // names, and so versions, come ascending
+    char tail[8], again[40];
+    if (sscanf(file, "%4x-%16llx.%7s", &shard, &version, tail) != 3) return false;
+    *out = (struct lk_checkpoint_name){shard, version};
+    snprintf(again, sizeof again, "%04x-%016llx.ckpt", shard, version);
+    return !strcmp(file, again);
 }
 
-struct header {
-    uint8_t cipher;
-    uint32_t key_id, shard, shards, ranges;
-    uint64_t epoch, version, bytes;
-    struct lh_hash chain, digest;
-};
+static void note(void *arg, const char *file)
+{
+    struct found *f = arg;
+    struct lk_checkpoint_name name;
+    if (!lk_checkpoint_name_parse(file, &name) || name.shard != f->shard) return;
+    uint64_t *grown = realloc(f->version, (f->count + 1) * sizeof *grown);
+    if (!grown) {
+        f->err = LH_ERR_NO_MEMORY;
+        return;
+    }
+    f->version = grown;
+    f->version[f->count++] = name.version; // names, and so versions, come ascending
+}
 
-static lh_err read_header(struct lh_cursor *c, const struct lk_replica *r, const char *path,
-                          struct header *h)
+lh_err lk_checkpoint_versions(const struct lk_checkpoint_conf *conf, uint32_t shard,
+                              uint64_t **version, size_t *count)
+{
+    struct found f = {.shard = shard};
+    lh_err err = conf->env->ops->files->list(conf->env, conf->dir, note, &f);
+    if (!err) err = f.err;
+    if (err) free(f.version);
+    *version = err ? NULL : f.version;
+    *count = err ? 0 : f.count;
+    return err;
+}
+
+static lh_err read_header(struct lh_cursor *c, const char *path, struct lk_checkpoint_info *h)
 {
     const uint8_t *start = c->at;
     uint32_t magic = lh_get_u32(c);
@@ -150,7 +168,8 @@ static lh_err read_header(struct lh_cursor *c, const struct lk_replica *r, const
     h->shard = lh_get_u32(c);
     h->shards = lh_get_u32(c);
     h->ranges = lh_get_u32(c);
-    struct lh_span job = lh_get(c, LH_JOB), manifest = lh_get(c, LH_HASH_BYTES);
+    lh_get_into(c, h->job, LH_JOB);
+    lh_get_into(c, h->manifest.b, LH_HASH_BYTES);
     h->epoch = lh_get_u64(c);
     h->version = lh_get_u64(c);
     lh_get_into(c, h->chain.b, LH_HASH_BYTES);
@@ -160,12 +179,34 @@ static lh_err read_header(struct lh_cursor *c, const struct lk_replica *r, const
     if (c->failed || magic != MAGIC || crc != lh_crc32c(0, start, HEADER - 4))
         return lh_fail(LH_ERR_CORRUPT, "%s: not a whole checkpoint", path);
     if (version != 1) return lh_fail(LH_ERR_VERSION, "%s: checkpoint of version %u", path, version);
-    if (!lh_span_equal(job, lh_span(r->job, LH_JOB)))
+    if (h->ranges != range_count(h->bytes))
+        return lh_fail(LH_ERR_CORRUPT, "%s: checkpoint of another shape", path);
+    return LH_OK;
+}
+
+lh_err lk_checkpoint_peek(struct lh_env *env, const char *path, struct lk_checkpoint_info *out)
+{
+    uint8_t bytes[HEADER];
+    struct lh_file *file;
+    size_t got = 0;
+    LH_TRY(env->ops->files->open(env, path, LH_OPEN_READ, &file));
+    lh_err err = env->ops->files->read(file, 0, bytes, sizeof bytes, &got);
+    env->ops->files->close(file);
+    if (err) return err;
+    struct lh_cursor c = lh_cursor(lh_span(bytes, got));
+    return read_header(&c, path, out);
+}
+
+// Whether the file is of this run, model and shard.
+static lh_err check_header(const struct lk_checkpoint_info *h, const struct lk_replica *r,
+                           const char *path)
+{
+    if (memcmp(h->job, r->job, LH_JOB) != 0)
         return lh_fail(LH_ERR_CONFIG, "%s: checkpoint of another run", path);
-    if (!lh_span_equal(manifest, lh_span(r->manifest.b, LH_HASH_BYTES)))
+    if (!lh_hash_equal(&h->manifest, &r->manifest))
         return lh_fail(LH_ERR_MANIFEST, "%s: checkpoint of another model", path);
     if (h->shard != r->ledger.shard || h->shards != r->ledger.shards ||
-        h->bytes > lk_replica_bytes_max(r->layout) || h->ranges != range_count(h->bytes))
+        h->bytes > lk_replica_bytes_max(r->layout))
         return lh_fail(LH_ERR_CORRUPT, "%s: checkpoint of another shape", path);
     return LH_OK;
 }
@@ -191,8 +232,9 @@ static lh_err read_next(struct reading *r, size_t n, struct lh_buf *out)
                               (unsigned long long)r->at);
 }
 
-static lh_err open_range(struct reading *r, struct lh_span header, const struct header *h,
-                         uint32_t i, struct lh_buf *b, struct lh_buf *state)
+static lh_err open_range(struct reading *r, struct lh_span header,
+                         const struct lk_checkpoint_info *h, uint32_t i, struct lh_buf *b,
+                         struct lh_buf *state)
 {
     struct lh_seal_context context = context_of(h->shard, h->version);
     uint8_t nonce[LH_NONCE];
@@ -211,8 +253,8 @@ static lh_err open_range(struct reading *r, struct lh_span header, const struct 
                    out);
 }
 
-static lh_err read_state(struct reading *r, const struct lk_replica *replica, struct header *h,
-                         struct lh_buf *b, struct lh_buf *state)
+static lh_err read_state(struct reading *r, const struct lk_replica *replica,
+                         struct lk_checkpoint_info *h, struct lh_buf *b, struct lh_buf *state)
 {
     uint8_t header[HEADER];
     uint64_t size;
@@ -220,7 +262,8 @@ static lh_err read_state(struct reading *r, const struct lk_replica *replica, st
     LH_TRY(read_next(r, HEADER, b));
     memcpy(header, b->data, HEADER);
     struct lh_cursor c = lh_cursor(lh_span(header, HEADER));
-    LH_TRY(read_header(&c, replica, r->path, h));
+    LH_TRY(read_header(&c, r->path, h));
+    LH_TRY(check_header(h, replica, r->path));
     LH_TRY(lh_buf_reserve(state, h->bytes));
     for (uint32_t i = 0; i < h->ranges; i++)
         LH_TRY(open_range(r, lh_span(header, HEADER), h, i, b, state));
@@ -233,7 +276,7 @@ lh_err lk_checkpoint_read(const struct lk_checkpoint_conf *conf, const char *pat
                           struct lk_replica *r)
 {
     const struct lh_files_ops *files = conf->env->ops->files;
-    struct header h;
+    struct lk_checkpoint_info h;
     struct reading reading = {.conf = conf, .path = path};
     LH_TRY(files->open(conf->env, path, LH_OPEN_READ, &reading.file));
     struct lh_buf b = lh_buf(RANGE_BYTES + LH_SEAL_TAG);
@@ -253,33 +296,42 @@ lh_err lk_checkpoint_read(const struct lk_checkpoint_conf *conf, const char *pat
 lh_err lk_checkpoint_load(const struct lk_checkpoint_conf *conf, struct lk_replica *r,
                           void (*skipped)(void *arg, const char *file, lh_err err), void *arg)
 {
-    struct found f = {.shard = r->ledger.shard};
-    LH_TRY(conf->env->ops->files->list(conf->env, conf->dir, note, &f));
-    while (f.count) {
+    uint64_t *version;
+    size_t count;
+    lh_err err;
+    LH_TRY(lk_checkpoint_versions(conf, r->ledger.shard, &version, &count));
+    while (count) {
         char path[LH_PATH_SIZE];
-        LH_TRY(lh_path(path, sizeof path, conf->dir, "%04x-%016llx.ckpt", f.shard,
-                       (unsigned long long)f.version[--f.count]));
-        lh_err err = lk_checkpoint_read(conf, path, r);
+        LH_TRY_TO(out, err,
+                  lh_path(path, sizeof path, conf->dir, "%04x-%016llx.ckpt", r->ledger.shard,
+                          (unsigned long long)version[--count]));
+        err = lk_checkpoint_read(conf, path, r);
         if (!err || err == LH_ERR_KILLED || err == LH_ERR_CONFIG || err == LH_ERR_MANIFEST ||
             err == LH_ERR_KEY_MISSING)
-            return err; // not damage: an older file would say the same
+            goto out; // not damage: an older file would say the same
         if (skipped) skipped(arg, path, err);
     }
-    return lh_fail(LH_ERR_NOT_FOUND, "no checkpoint of shard %u in %s", f.shard, conf->dir);
+    err = lh_fail(LH_ERR_NOT_FOUND, "no checkpoint of shard %u in %s", r->ledger.shard, conf->dir);
+out:
+    free(version);
+    return err;
 }
 
 lh_err lk_checkpoint_prune(const struct lk_checkpoint_conf *conf, uint32_t shard, unsigned keep,
                            uint64_t *oldest)
 {
-    struct found f = {.shard = shard};
-    LH_TRY(conf->env->ops->files->list(conf->env, conf->dir, note, &f));
-    size_t first = f.count > keep ? f.count - keep : 0;
-    for (size_t i = 0; i < first; i++) {
+    uint64_t *version;
+    size_t count;
+    lh_err err = LH_OK;
+    LH_TRY(lk_checkpoint_versions(conf, shard, &version, &count));
+    size_t first = count > keep ? count - keep : 0;
+    for (size_t i = 0; i < first && !err; i++) {
         char path[LH_PATH_SIZE];
-        LH_TRY(lh_path(path, sizeof path, conf->dir, "%04x-%016llx.ckpt", shard,
-                       (unsigned long long)f.version[i]));
-        LH_TRY(conf->env->ops->files->remove(conf->env, path));
+        err = lh_path(path, sizeof path, conf->dir, "%04x-%016llx.ckpt", shard,
+                      (unsigned long long)version[i]);
+        if (!err) err = conf->env->ops->files->remove(conf->env, path);
     }
-    *oldest = f.count > first ? f.version[first] : 0;
-    return LH_OK;
+    *oldest = count > first ? version[first] : 0;
+    free(version);
+    return err;
 }

@@ -28,6 +28,15 @@ struct lk_checkpoint_name {
     uint64_t version;
 };
 
+// What a file says of itself; only its checksum was looked at.
+struct lk_checkpoint_info {
+    uint8_t cipher;
+    uint32_t key_id, shard, shards, ranges;
+    uint8_t job[LH_JOB];
+    struct lh_hash manifest, chain, digest;
+    uint64_t epoch, version, bytes; // bytes of the state
+};
+
 // A state that is to be written: everything the job needs, taken from the replica on the loop.
 struct lk_checkpoint {
     struct lk_checkpoint_conf conf;
@@ -53,6 +62,14 @@ LH_MUST lh_err lk_checkpoint_load(const struct lk_checkpoint_conf *conf, struct 
 // Reads and checks one file without loading it into a replica in use: `r` is scratch.
 LH_MUST lh_err lk_checkpoint_read(const struct lk_checkpoint_conf *conf, const char *path,
                                   struct lk_replica *r);
+// "<shard, 4 hex>-<version, 16 hex>.ckpt"; false: no checkpoint has such a name.
+bool lk_checkpoint_name_parse(const char *file, struct lk_checkpoint_name *out);
+// The versions of a shard's checkpoints in conf->dir, ascending; free() them.
+LH_MUST lh_err lk_checkpoint_versions(const struct lk_checkpoint_conf *conf, uint32_t shard,
+                                      uint64_t **version, size_t *count);
+// Reads a file's header; needs no key. LH_ERR_CORRUPT, LH_ERR_VERSION.
+LH_MUST lh_err lk_checkpoint_peek(struct lh_env *env, const char *path,
+                                  struct lk_checkpoint_info *out);
 // Removes all but the `keep` newest of a shard. `oldest` gets the lowest version kept, 0: none.
 LH_MUST lh_err lk_checkpoint_prune(const struct lk_checkpoint_conf *conf, uint32_t shard,
                                    unsigned keep, uint64_t *oldest);

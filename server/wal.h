@@ -44,6 +44,24 @@ struct ps_place {
     uint32_t bytes;
 };
 
+// An entry, as somebody sees it who looks at the log.
+struct ps_wal_entry {
+    uint64_t segment, at; // where it begins, in bytes of the file
+    uint32_t bytes;       // of the whole entry
+    uint64_t generation, sequence, durable;
+    uint32_t shard;
+    const struct lh_record *record; // NULL: a mark, which is of no shard
+};
+
+struct ps_wal_found {
+    uint8_t job[LH_JOB];
+    uint64_t segments, entries, records;
+    uint64_t durable;    // highest position that an entry names
+    uint64_t generation; // of the newest segment
+    bool torn;           // bytes stand behind the last whole entry of a segment: at this place
+    uint64_t torn_segment, torn_at;
+};
+
 // Called for every surviving record in order. An error stops the start.
 typedef lh_err (*ps_wal_replay_fn)(void *arg, uint32_t shard, const struct lh_record *r,
                                    struct ps_place place);
@@ -73,5 +91,13 @@ LH_MUST lh_err ps_wal_read(struct ps_wal *w, struct ps_place place, struct lh_bl
 LH_MUST lh_err ps_wal_trim(struct ps_wal *w, uint64_t first_segment_needed);
 uint64_t ps_wal_generation(const struct ps_wal *w);
 uint64_t ps_wal_segment(const struct ps_wal *w); // the one that is written now
+
+// Looks at a log and changes nothing: what a start would find. `each` gets every entry in order; an
+// error of it ends the look. `job` NULL: of whatever run. Damage that would stop a start is
+// LH_ERR_CORRUPT with its place, after the entries before it were seen. A server may write to the
+// log meanwhile: then the end may look torn, and LH_ERR_NOT_FOUND means that it cut the log.
+LH_MUST lh_err ps_wal_look(struct lh_env *env, const char *dir, const uint8_t *job,
+                           lh_err (*each)(void *arg, const struct ps_wal_entry *e), void *arg,
+                           struct ps_wal_found *found);
 
 #endif

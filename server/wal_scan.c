@@ -1,4 +1,4 @@
-// The write-ahead log: reading it at start. Layout and invariants: wal.h.
+// The write-ahead log: reading it, at start and for whoever looks. Layout and invariants: wal.h.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +8,15 @@
 
 struct scan {
     struct ps_wal *w;
-    ps_wal_replay_fn replay;
+    lh_err (*each)(void *arg, const struct ps_wal_entry *e);
     void *arg;
+    bool look;          // change nothing
+    const uint8_t *job; // NULL: any; the first segment's is taken
+    struct ps_wal_found found;
     uint64_t *number; // segments, ascending
     size_t segments;
     uint64_t durable; // highest durable position that any entry names
     uint64_t generation;
-    bool torn;
     lh_err err;
     struct lh_buf bytes, ahead; // the segment that is being read, and the next
 };
@@ -66,14 +68,22 @@ static bool read_entry(struct lh_span bytes, size_t at, struct entry *e)
     return !c.failed;
 }
 
+// Acknowledged records would be lost: a durable position names the entry, or the next segment goes
+// on behind it, which was opened when this one was whole.
 static lh_err damaged(const struct scan *s, size_t i, size_t at, uint64_t sequence)
 {
+    char why[64];
+    if (sequence <= s->durable)
+        snprintf(why, sizeof why, "below the durable position %llu",
+                 (unsigned long long)s->durable);
+    else
+        snprintf(why, sizeof why, "before the next segment's entries");
     return lh_fail(LH_ERR_CORRUPT,
-                   "%s/%016llx.seg: damaged at byte %zu (entry %llu), below the durable position "
-                   "%llu: acknowledged records would be lost. Restore this file from a copy, or "
-                   "rebuild the server from its followers",
+                   "%s/%016llx.seg: damaged at byte %zu (entry %llu), %s: acknowledged records "
+                   "would be lost. Restore this file from a copy, or rebuild the server from its "
+                   "followers",
                    s->w->conf.dir, (unsigned long long)s->number[i], at,
-                   (unsigned long long)sequence, (unsigned long long)s->durable);
+                   (unsigned long long)sequence, why);
 }
 
 static bool any_byte(struct lh_span bytes, size_t at)
@@ -103,9 +113,18 @@ static lh_err scan_entries(struct scan *s, size_t i, uint64_t stop)
     while (w->next != stop && read_entry(bytes, at, &e) && e.sequence == w->next) {
         if (e.durable > s->durable) s->durable = e.durable;
         w->last_is_mark = e.shard == PS_MARK;
-        struct ps_place place = {s->number[i], at + PS_ENTRY_HEADER,
-                                 (uint32_t)(LH_RECORD_HEADER + e.record.body.len)};
-        if (e.shard != PS_MARK) LH_TRY(s->replay(s->arg, e.shard, &e.record, place));
+        s->found.entries++;
+        s->found.records += e.shard != PS_MARK;
+        LH_TRY(s->each(s->arg, &(struct ps_wal_entry){
+                                   .segment = s->number[i],
+                                   .at = at,
+                                   .bytes = e.total,
+                                   .generation = e.generation,
+                                   .sequence = e.sequence,
+                                   .durable = e.durable,
+                                   .shard = e.shard,
+                                   .record = e.shard == PS_MARK ? NULL : &e.record,
+                               }));
         w->next++;
         at += e.total;
     }
@@ -113,7 +132,11 @@ static lh_err scan_entries(struct scan *s, size_t i, uint64_t stop)
     bool last = i + 1 == s->segments;
     look_ahead(s, bytes, at, w->next);
     if ((!last && stop) || w->next <= s->durable) return damaged(s, i, at, w->next);
-    s->torn |= any_byte(bytes, at);
+    if (any_byte(bytes, at)) {
+        s->found.torn = true;
+        s->found.torn_segment = s->number[i];
+        s->found.torn_at = at;
+    }
     return LH_OK;
 }
 
@@ -148,7 +171,9 @@ static lh_err load_segment(struct scan *s, size_t i, struct lh_buf *bytes, uint6
     }
     if (version != 1)
         return lh_fail(LH_ERR_VERSION, "%s: log of version %u, this build reads 1", path, version);
-    if (memcmp(job, s->w->conf.job, LH_JOB) != 0)
+    if (!s->job) memcpy(s->found.job, job, LH_JOB);
+    s->job = s->job ? s->job : s->found.job;
+    if (memcmp(job, s->job, LH_JOB) != 0)
         return lh_fail(LH_ERR_CONFIG,
                        "%s: log of another run; give this server a directory of its "
                        "own (setting dir)",
@@ -185,7 +210,7 @@ static lh_err load_or_remove(struct scan *s, size_t i, struct lh_buf *bytes, uin
     char path[LH_PATH_SIZE];
     LH_TRY(ps_wal_segment_path(s->w, s->number[i], path));
     s->segments = i;
-    return s->w->conf.env->ops->files->remove(s->w->conf.env, path);
+    return s->look ? LH_OK : s->w->conf.env->ops->files->remove(s->w->conf.env, path);
 }
 
 static lh_err scan_all(struct scan *s)
@@ -211,25 +236,60 @@ static lh_err scan_all(struct scan *s)
     return LH_OK;
 }
 
+static lh_err scan(struct scan *s)
+{
+    struct lh_env *env = s->w->conf.env;
+    s->bytes = lh_buf((size_t)1 << 40);
+    s->ahead = lh_buf((size_t)1 << 40);
+    lh_err err;
+    LH_TRY_TO(out, err, env->ops->files->list(env, s->w->conf.dir, note_name, s));
+    LH_TRY_TO(out, err, s->err);
+    LH_TRY_TO(out, err, scan_all(s));
+    if (!s->look) LH_TRY_TO(out, err, sync_survivors(s));
+    s->w->segment = s->segments ? s->number[s->segments - 1] : 0;
+    s->w->oldest = s->segments ? s->number[0] : 1;
+    s->w->generation = s->generation;
+out:
+    free(s->number);
+    lh_buf_free(&s->bytes);
+    lh_buf_free(&s->ahead);
+    return err;
+}
+
+struct replaying {
+    ps_wal_replay_fn replay;
+    void *arg;
+};
+
+static lh_err replay_entry(void *arg, const struct ps_wal_entry *e)
+{
+    const struct replaying *r = arg;
+    if (!e->record) return LH_OK;
+    struct ps_place place = {e->segment, e->at + PS_ENTRY_HEADER,
+                             (uint32_t)(LH_RECORD_HEADER + e->record->body.len)};
+    return r->replay(r->arg, e->shard, e->record, place);
+}
+
 lh_err ps_wal_scan(struct ps_wal *w, ps_wal_replay_fn replay, void *arg, bool *torn)
 {
-    struct scan s = {.w = w,
-                     .replay = replay,
-                     .arg = arg,
-                     .bytes = lh_buf((size_t)1 << 40),
-                     .ahead = lh_buf((size_t)1 << 40)};
-    lh_err err;
-    LH_TRY_TO(out, err, w->conf.env->ops->files->list(w->conf.env, w->conf.dir, note_name, &s));
-    LH_TRY_TO(out, err, s.err);
-    LH_TRY_TO(out, err, scan_all(&s));
-    LH_TRY_TO(out, err, sync_survivors(&s));
-    w->segment = s.segments ? s.number[s.segments - 1] : 0;
-    w->oldest = s.segments ? s.number[0] : 1;
-    w->generation = s.generation;
-    *torn = s.torn;
-out:
-    free(s.number);
-    lh_buf_free(&s.bytes);
-    lh_buf_free(&s.ahead);
+    struct replaying r = {replay, arg};
+    struct scan s = {.w = w, .each = replay_entry, .arg = &r, .job = w->conf.job};
+    LH_TRY(scan(&s));
+    *torn = s.found.torn;
+    return LH_OK;
+}
+
+lh_err ps_wal_look(struct lh_env *env, const char *dir, const uint8_t *job,
+                   lh_err (*each)(void *arg, const struct ps_wal_entry *e), void *arg,
+                   struct ps_wal_found *found)
+{
+    struct ps_wal w = {.conf = {.env = env, .dir = dir}, .next = 1};
+    struct scan s = {.w = &w, .each = each, .arg = arg, .look = true, .job = job};
+    lh_err err = scan(&s);
+    *found = s.found;
+    found->segments = s.segments;
+    found->durable = s.durable;
+    found->generation = s.generation;
+    if (s.job) memcpy(found->job, s.job, LH_JOB);
     return err;
 }

@@ -16,7 +16,7 @@
 #include "common/check.h"
 #include "common/env_fake.h"
 #include "deploy/files.h"
-#include "tests/golden/history.h"
+#include "tests/history/history.h"
 
 static const char *folder; // argv[1]
 

@@ -1,5 +1,5 @@
 // A small history. See history.h.
-#include "tests/golden/history.h"
+#include "tests/history/history.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 // A small history of two shards, as a server keeps it in its directory: every kind of record, two
 // generations of the log, checkpoints on the way. For goldens and for the tools that read such
 // directories; nothing of a server runs.
-#ifndef TESTS_GOLDEN_HISTORY_H
-#define TESTS_GOLDEN_HISTORY_H
+#ifndef TESTS_HISTORY_HISTORY_H
+#define TESTS_HISTORY_HISTORY_H
 
 #include "kernels/checkpoint.h"
 #include "server/wal.h"

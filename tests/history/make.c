@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "common/check.h"
-#include "tests/golden/history.h"
+#include "tests/history/history.h"
 
 static void write_expect(const struct history *h)
 {
