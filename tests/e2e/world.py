@@ -156,13 +156,14 @@ def make_text(folder, size, related=False):
 
 
 class World:
-    def __init__(self, build, run="e2e", units=48, keep=False):
+    def __init__(self, build, run="e2e", units=48, keep=False, shape=None, unit_tokens=1024):
         self.build, self.run, self.keep = build, run, keep
+        self.unit_tokens = unit_tokens
         self.dir = tempfile.mkdtemp(prefix="longhaul-e2e-")
         self.nodes = []
         self.make_data(units)
-        self.tool("model", "init", "--shape", json.dumps(SHAPE), "--shards", "2", "--seed", "7",
-                  "--out", self.dir)
+        self.tool("model", "init", "--shape", json.dumps(shape or SHAPE), "--shards", "2",
+                  "--seed", "7", "--out", self.dir)
         self.tool("certs", "init", "--dir", self.path("ca"), "--domain", "e2e.test")
         self.tool("certs", "key", "--out", self.path("job.keys"))
 
@@ -195,9 +196,9 @@ class World:
                 self.path("certs", name + ".pem"), "--key", self.path("certs", name + ".key"))
 
     def make_data(self, units):
-        make_text(self.path("text"), units // 3 * 1024 + 100)
+        make_text(self.path("text"), units // 3 * self.unit_tokens + 100)
         self.tool("data", "prepare", "--text", self.path("text"), "--out", self.path("data"),
-                  "--unit-tokens", "1024", "--sequence", "64")
+                  "--unit-tokens", str(self.unit_tokens), "--sequence", "64")
         with open(self.path("data", "units.json"), encoding="utf-8") as file:
             self.units = json.load(file)["units"]
 

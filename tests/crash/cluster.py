@@ -1,0 +1,133 @@
+"""A run of the real programs that is made to be killed: a tiny model, the synthetic trainer.
+
+Segments of the logs get a second name as soon as they are seen, so that the whole history is there
+when the run is judged, however much of it checkpoints made superfluous.
+"""
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+import history  # pylint: disable=wrong-import-position
+from world import REGIONS, Failure, World  # pylint: disable=wrong-import-position
+from world import check, held, until  # pylint: disable=wrong-import-position
+
+SHAPE = {"architecture": "transformer", "vocab": 256, "dim": 8, "layers": 1, "heads": 2,
+         "kv_heads": 1, "ffn": 16, "context": 64, "tied": True}
+UNIT_TOKENS = 256
+SHARDS = 2
+QUICK = {"push.retry_base_ms": "20 ms", "push.retry_max_ms": "200 ms"}
+LOUD = {"log.level": "debug", "log.format": "json"}
+
+
+class Cluster:
+    """Coordinator, two servers and three workers; `place` is where the servers' folders stand."""
+
+    def __init__(self, build, units, keep=False):
+        self.world = World(build, run="crash", units=units, keep=keep, shape=SHAPE,
+                           unit_tokens=UNIT_TOKENS)
+        self.kept = [self.world.path(f"history-{i}") for i in range(SHARDS)]
+        self.missed, self.read, self.told = set(), {}, 0
+        for folder in self.kept:
+            os.mkdir(folder)
+
+    def start(self, speed):
+        world = self.world
+        self.coordinator = world.coordinator(
+            **{"coordinator.h_base": 2, "coordinator.worker_timeout_s": "20 s"}).start().listening()
+        self.servers = [world.server(i, self.coordinator, **{
+            "checkpoint.every_versions": 40, "digest.every_versions": 10,
+            "wal.segment_bytes": "64 KiB"}) for i in range(SHARDS)]
+        for server in self.servers:
+            server.start().listening()
+        self.workers = [world.worker(region, self.coordinator, **QUICK, **LOUD, **{
+            "trainer.kind": "synthetic", "trainer.batch": 1, "trainer.tokens_per_s": speed,
+            "snapshot.every_rounds": 4, "replica.every_versions": 30}).start()
+            for region in REGIONS]
+        return self
+
+    def nodes(self):
+        return [*self.servers, *self.workers, self.coordinator]
+
+    def keep_segments(self):
+        """Called often enough that no segment comes and goes in between."""
+        for server, kept in zip(self.servers, self.kept):
+            log = os.path.join(server.dir, "log")
+            for name in os.listdir(log):
+                try:
+                    os.link(os.path.join(log, name), os.path.join(kept, name))
+                except FileExistsError:
+                    pass
+                except FileNotFoundError:
+                    self.missed.add(name)  # gone just now: kept before, or its entries are missing
+
+    def pushes_told(self):
+        """How many answers the workers' logs have by now."""
+        for worker in self.workers:
+            with open(worker.log, "rb") as file:
+                file.seek(self.read.get(worker.name, 0))
+                new = file.read()
+            new = new[:new.rfind(b"\n") + 1]
+            self.read[worker.name] = self.read.get(worker.name, 0) + len(new)
+            self.told += new.count(b'"push.decided"')
+        return self.told
+
+    def over(self):
+        """The run is near its end, or beyond."""
+        status = self.coordinator.status()
+        return status.get("phase") in ("draining", "closing", "ended") or \
+            status.get("credited", 0) > 0.6 * len(self.world.units)
+
+    def wait_for_pushes(self, more):
+        """Until so many more are answered, or the run is over anyway."""
+        due = self.pushes_told() + more
+        until("pushes are answered",
+              lambda: (self.keep_segments(), self.pushes_told() >= due or self.over())[1])
+
+    def finish(self, patience=240):
+        """Lets the run come to its end: workers exit with 0, every unit is credited."""
+        for worker in filter(lambda w: w.alive(), self.workers):
+            worker.kill()
+            worker.settings["trainer.tokens_per_s"] = 0
+            worker.start()
+        for worker in self.workers:
+            until(f"{worker.name} ends", lambda w=worker: (self.keep_segments(), not w.alive())[1],
+                  patience)
+            check(worker.process.returncode == 0,
+                  f"{worker.name} ended with {worker.process.returncode}:\n{worker.tail()}")
+        until("the coordinator knows", lambda: self.coordinator.status().get("phase") == "ended")
+        return self
+
+    def history(self):
+        """What history.py judges, read after the end; the servers still run."""
+        truth = held(self.servers)
+        self.keep_segments()
+        records, job, counted = {i: [] for i in range(SHARDS)}, b"", {}
+        for server, kept in zip(self.servers, self.kept):
+            found, job = history.read_segments(kept)
+            for r in found:
+                records[r.shard].append(r)
+            counted |= {s["shard"]: s["credited"] for s in server.status()["shards"]}
+        workers, bad = {}, 0
+        for w in self.workers:
+            events, unreadable = history.read_worker(w.log)
+            workers[w.name] = history.worker_id("e2e.test", "crash", w.region, w.name), events
+            bad += unreadable
+        status = self.coordinator.status()
+        return history.History(
+            job=job, shards=SHARDS, units={u["id"]: u["tokens"] for u in self.world.units},
+            records=records, workers=workers, ended=True, credited=status["credited"],
+            credited_tokens=status["credited_tokens"], counted=counted, truth=truth,
+            held={w.name: w.last_holdings() for w in self.workers}, unreadable_lines=bad)
+
+
+def figures(h):
+    """What was proved something about."""
+    of_kind = [r.kind for rs in h.records.values() for r in rs]
+    events = [e for _, es in h.workers.values() for e in es]
+    return {"records": len(of_kind), "admitted": of_kind.count(history.ADMIT),
+            "refused": of_kind.count(history.REFUSE),
+            "acknowledged": sum(e.what == "decided" for e in events),
+            "folded": sum(e.what == "folded" for e in events), "units": len(h.units)}

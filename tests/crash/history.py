@@ -1,0 +1,388 @@
+"""The offline checker: reads what the processes of a run left behind, and decides.
+
+It shares no code with the programs. From the servers: every segment of the log (server/wal.h), also
+those that a checkpoint made superfluous, if somebody kept them. From the workers: their debug log
+in JSON, over all their lives. From both: the last status.
+
+An entry counts if its sequence is below the first one of the next segment: a start cuts what is
+torn. CRCs are not looked at again; the chain is, which binds every byte but a payload's, and the
+AEAD tag in it binds those.
+
+judge() gives the violations, each as (name, text):
+  gap        a shard's versions are not 1, 2, 3 ... in the order of the log
+  chain      a record does not hash to its chain: history was changed
+  twice      a push was decided twice
+  skipped    a worker's steps on a shard have a gap
+  lost       a push was acknowledged as admitted and is not in the log
+  outcome    a push was told another outcome than the log has
+  stranger   a push in the log that its worker never cut
+  folded     a worker folded a version that the log does not have, or has as another kind
+  order      a worker folded a shard's versions out of order within one life
+  credit     a unit is claimed elsewhere than in its shard's log, or twice by different pushes and
+             counted twice, or not at all though the run ended, or the servers count otherwise
+  replicas   a worker ends with another state than the servers
+"""
+import collections
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import struct
+
+ADMIT, REFUSE, FENCE, PLAN, DIGEST, EPOCH = range(1, 7)
+MARK = 0xFFFFFFFF
+TAG = 16
+
+
+class Unreadable(Exception):
+    """The history is not complete: nothing can be decided from it."""
+
+
+@dataclasses.dataclass
+class Record:
+    shard: int
+    version: int
+    epoch: int
+    kind: int
+    fixed: bytes  # of the header, as the chain hashes it
+    chain: bytes
+    identity: bytes
+    worker: int = 0
+    incarnation: tuple = (0, 0)
+    step: int = 0
+    claims: tuple = ()
+    manifest: bytes = b""
+
+    def push(self):
+        return self.worker, self.incarnation[0], self.step
+
+
+@dataclasses.dataclass
+class Event:
+    """A line of a worker's log: cut, decided (with its outcome), folded."""
+    what: str
+    life: int
+    shard: int
+    incarnation: int = 0
+    step: int = 0
+    outcome: str = ""
+    version: int = 0
+    kind: int = 0
+
+
+@dataclasses.dataclass
+class History:
+    job: bytes
+    shards: int
+    units: dict  # id -> tokens
+    records: dict  # shard -> [Record]
+    workers: dict  # name -> (id, [Event])
+    ended: bool  # the run came to its end: every unit has to be credited
+    credited: int  # as the coordinator says
+    credited_tokens: int
+    counted: dict  # shard -> credited units, as its server says
+    truth: dict  # shard -> (version, digest), as its server says
+    held: dict  # worker -> the same, as the worker says
+    unreadable_lines: int = 0
+
+
+# ---------------------------------------------------------------- reading
+
+def worker_id(domain, run, region, name):
+    uri = f"spiffe://{domain}/longhaul/{run}/worker/{region}/{name}"
+    return struct.unpack("<Q", hashlib.blake2b(uri.encode(), digest_size=32).digest()[:8])[0] | 1
+
+
+def parse_record(shard, data):
+    version, epoch, kind, flags, reason, scale, size = struct.unpack_from("<QQHHI4sI", data)
+    body = data[64:64 + size]
+    fixed = struct.pack("<QQHI", version, epoch, kind, reason) + scale
+    r = Record(shard, version, epoch, kind, fixed, data[32:64], body)
+    if kind not in (ADMIT, REFUSE):
+        return r
+    claims, = struct.unpack_from("<I", body, 108)
+    head = 192 + 8 * claims
+    r.worker, number, rand, r.step = struct.unpack_from("<QQQQ", body, 40)
+    r.incarnation = (number, rand)
+    r.claims = struct.unpack_from(f"<{claims}Q", body, 192)
+    r.manifest = body[128:160]
+    if kind == ADMIT and not flags & 1:
+        r.identity = body[:head] + body[-TAG:]
+    return r
+
+
+def entries(data):
+    """(sequence, shard, record bytes) of each entry of a segment, up to where they end."""
+    at = 64
+    while data[at:at + 4] == b"LHWR" and at + 48 <= len(data):
+        total, _, sequence, _, shard, _ = struct.unpack_from("<IQQQII", data, at + 4)
+        if total < 48 or at + total > len(data):
+            return
+        yield sequence, shard, data[at + 40:at + total - 8]
+        at += total
+
+
+def read_segments(folder):
+    """The records of one server's log, in order, and the job."""
+    found = []
+    for name in sorted(os.listdir(folder)):
+        with open(os.path.join(folder, name), "rb") as file:
+            data = file.read()
+        if data[:4] != b"LHWS":
+            continue  # made at the moment of a kill: its header was never written
+        number, _, first = struct.unpack_from("<QQQ", data, 8)
+        found.append((number, first, data))
+    if not found:
+        raise Unreadable(f"no segment in {folder}")
+    records, due = [], 1
+    for i, (number, first, data) in enumerate(found):
+        end = found[i + 1][1] if i + 1 < len(found) else None
+        if first != due:
+            raise Unreadable(f"{folder}: segment {number:x} begins with entry {first}, not {due}")
+        for sequence, shard, bytes_ in entries(data):
+            if end is not None and sequence >= end:
+                break
+            if sequence != due:
+                break  # the remains of a group that was thrown away
+            due += 1
+            if shard != MARK:
+                records.append(parse_record(shard, bytes_))
+    return records, found[0][2][32:48]
+
+
+PUSH = re.compile(r"shard (\d+): ([0-9a-f]+)/(\d+)(?: (\w+))?")
+FOLD = re.compile(r"shard (\d+): version (\d+) kind (\d+)")
+
+
+def read_worker(path):
+    """The events of a worker's log over its lives, and how many lines can't be read."""
+    events, life, bad, opened = [], 0, 0, 0.0
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                said = json.loads(line)
+                event, text, up = said["event"], said.get("text", ""), said["up_s"]
+            except (ValueError, KeyError):
+                bad += 1
+                continue
+            life += up < opened  # each life's clock begins anew
+            opened = up
+            if event in ("push.cut", "push.decided"):
+                shard, number, step, outcome = PUSH.match(text).groups()
+                events.append(Event(event[5:], life, int(shard), int(number, 16), int(step),
+                                    outcome or ""))
+            elif event == "record.folded":
+                shard, version, kind = map(int, FOLD.match(text).groups())
+                events.append(Event("folded", life, shard, version=version, kind=kind))
+            elif event == "replica.snapshot":
+                shard, = map(int, re.match(r"shard (\d+)", text).groups())
+                events.append(Event("snapshot", life, shard))
+    return events, bad
+
+
+# ---------------------------------------------------------------- judging
+
+def check_chain(h):
+    for shard, records in h.records.items():
+        manifest = next((r.manifest for r in records if r.manifest), None)
+        chain = hashlib.blake2b(b"longhaul log 1" + h.job + (manifest or b"") +
+                                struct.pack("<II", shard, h.shards), digest_size=32).digest()
+        for due, r in enumerate(records, 1):
+            if r.version != due:
+                yield "gap", f"shard {shard}: version {r.version} stands where {due} is due"
+                break
+            if manifest:
+                chain = hashlib.blake2b(chain + r.fixed + r.identity, digest_size=32).digest()
+                if chain != r.chain:
+                    yield "chain", f"shard {shard}: version {r.version} is not what its chain says"
+                    break
+
+
+def check_decided(h):
+    for shard, records in h.records.items():
+        times = collections.Counter(r.push() for r in records if r.kind in (ADMIT, REFUSE))
+        for push, n in times.items():
+            if n > 1:
+                yield "twice", f"shard {shard}: push {name(push)} was decided {n} times"
+        last = {}
+        for r in records:
+            if r.kind not in (ADMIT, REFUSE):
+                continue
+            key = r.worker, r.incarnation
+            if r.step != last.get(key, r.step - 1) + 1:
+                yield "skipped", f"shard {shard}: push {name(r.push())} follows step {last[key]}"
+            last[key] = r.step
+
+
+def name(push):
+    worker, incarnation, step = push
+    return f"{worker:x}:{incarnation:x}/{step}"
+
+
+def check_acknowledged(h):
+    outcome = {s: {r.push(): r.kind for r in rs if r.kind in (ADMIT, REFUSE)}
+               for s, rs in h.records.items()}
+    for who, (number, events) in h.workers.items():
+        cut = {(e.shard, e.incarnation, e.step) for e in events if e.what == "cut"}
+        for e in events:
+            if e.what != "decided":
+                continue
+            kind = outcome[e.shard].get((number, e.incarnation, e.step))
+            told = {"admitted": ADMIT, "refused": REFUSE}[e.outcome]
+            text = f"shard {e.shard}: {who} heard that {e.incarnation:x}/{e.step} is {e.outcome}"
+            if kind is None and told == ADMIT:
+                yield "lost", text
+            elif kind != told and kind is not None:
+                yield "outcome", text
+        for shard, pushes in outcome.items():
+            for worker, incarnation, step in pushes:
+                if worker == number and (shard, incarnation, step) not in cut:
+                    yield "stranger", f"shard {shard}: {who} never cut {incarnation:x}/{step}"
+
+
+def check_folded(h):
+    kinds = {s: {r.version: r.kind for r in rs} for s, rs in h.records.items()}
+    for who, (_, events) in h.workers.items():
+        last = {}
+        for e in events:
+            key = e.life, e.shard
+            if e.what == "snapshot":
+                last.pop(key, None)
+            if e.what != "folded":
+                continue
+            if kinds[e.shard].get(e.version) != e.kind:
+                yield "folded", (f"shard {e.shard}: {who} folded version {e.version} of kind "
+                                 f"{e.kind}, the log has {kinds[e.shard].get(e.version)}")
+            if e.version != last.get(key, e.version - 1) + 1:
+                yield "order", f"shard {e.shard}: {who} folded {e.version} after {last[key]}"
+            last[key] = e.version
+
+
+def check_credit(h):
+    claimed = collections.defaultdict(set)
+    for shard, records in h.records.items():
+        for r in records:
+            for unit in r.claims if r.kind == ADMIT else ():
+                if unit % h.shards != shard or unit not in h.units:
+                    yield "credit", f"shard {shard}: unit {unit} is claimed by {name(r.push())}"
+                claimed[shard].add(unit)
+    for shard, units in claimed.items():
+        if h.counted.get(shard) != len(units):
+            yield "credit", (f"shard {shard}: its server counts {h.counted.get(shard)} units, its "
+                             f"log credits {len(units)}")
+    every = set().union(*claimed.values()) if claimed else set()
+    if h.credited != len(every):
+        yield "credit", f"the coordinator counts {h.credited} units, the logs credit {len(every)}"
+    tokens = sum(h.units.get(unit, 0) for unit in every)
+    if h.credited_tokens != tokens:
+        yield "credit", f"the coordinator counts {h.credited_tokens} tokens, the logs {tokens}"
+    if h.ended and every != set(h.units):
+        yield "credit", f"{len(set(h.units) - every)} units are not credited though the run ended"
+
+
+def check_replicas(h):
+    for shard, (version, _) in h.truth.items():
+        if version != len(h.records.get(shard, ())):
+            yield "replicas", (f"shard {shard}: its server ends at version {version}, the log has "
+                               f"{len(h.records.get(shard, ()))} records")
+    for who, held in h.held.items():
+        if held != h.truth:
+            yield "replicas", f"{who} ends with {held}, the servers have {h.truth}"
+
+
+CHECKS = (check_chain, check_decided, check_acknowledged, check_folded, check_credit,
+          check_replicas)
+
+
+def judge(history):
+    return [violation for check in CHECKS for violation in check(history)]
+
+
+# ---------------------------------------------------------------- that it can fail
+
+def tampered(history):
+    """(name of the violation that is due, a changed copy) for each kind of violation."""
+    def copy():
+        return dataclasses.replace(
+            history, records={s: [dataclasses.replace(r) for r in rs]
+                              for s, rs in history.records.items()},
+            workers={n: (i, list(es)) for n, (i, es) in history.workers.items()},
+            held=dict(history.held))
+
+    def change(due, how):
+        h = copy()
+        how(h)
+        return due, h
+
+    def admitted(h):
+        return [i for i, r in enumerate(h.records[0]) if r.kind == ADMIT]
+
+    def drop_acknowledged(h):
+        told = next((i, e) for i, es in h.workers.values() for e in es
+                    if e.what == "decided" and e.shard == 0 and e.outcome == "admitted")
+        push = told[0], told[1].incarnation, told[1].step
+        h.records[0] = [r for r in h.records[0] if r.kind != ADMIT or r.push() != push]
+
+    def apply_twice(h):
+        r = h.records[0][admitted(h)[0]]
+        h.records[0].append(dataclasses.replace(r, version=len(h.records[0]) + 1))
+
+    def refuse(h):
+        told = {(i, e.incarnation, e.step) for i, es in h.workers.values() for e in es
+                if e.what == "decided" and e.shard == 0}
+        next(r for r in h.records[0] if r.kind == ADMIT and r.push() in told).kind = REFUSE
+
+    def change_bytes(h):
+        r = h.records[0][admitted(h)[-1]]
+        r.identity = r.identity[:-1] + bytes([r.identity[-1] ^ 1])
+
+    def skip(h):
+        h.records[0][admitted(h)[-1]].step += 1
+
+    def forget_cut(h):
+        push = h.records[0][admitted(h)[0]].push()
+        for who, (number, events) in h.workers.items():
+            h.workers[who] = number, [e for e in events if not (
+                e.what == "cut" and e.shard == 0 and (number, e.incarnation, e.step) == push)]
+
+    def first_fold(h):
+        return next((es, i) for _, es in h.workers.values() for i, e in enumerate(es)
+                    if e.what == "folded" and i and es[i - 1].what == "folded"
+                    and es[i - 1].life == e.life)
+
+    def fold_another(h):
+        events, i = first_fold(h)
+        events[i] = dataclasses.replace(events[i], kind=events[i].kind + 10)
+
+    def fold_twice(h):
+        events, i = first_fold(h)
+        events.insert(i, events[i])
+
+    def claim_again(h):
+        next(r for r in h.records[0] if r.kind == ADMIT and r.claims).claims += (1,)
+
+    def forget_claim(h):
+        next(r for r in h.records[0] if r.kind == ADMIT and r.claims).claims = ()
+
+    def other_state(h):
+        who = next(iter(h.held))
+        h.held[who] = {s: (v, "0" * 64) for s, (v, _) in h.held[who].items()}
+
+    yield change("lost", drop_acknowledged)
+    yield change("gap", drop_acknowledged)
+    yield change("twice", apply_twice)
+    yield change("outcome", refuse)
+    yield change("chain", change_bytes)
+    yield change("skipped", skip)
+    yield change("stranger", forget_cut)
+    yield change("folded", fold_another)
+    yield change("order", fold_twice)
+    yield change("credit", claim_again)
+    yield change("credit", forget_claim)
+    yield change("replicas", other_state)
+
+
+def unseen(history):
+    """Names of tampered histories that judge() takes for good ones: none, or it can't fail."""
+    return [due for due, h in tampered(history) if due not in {n for n, _ in judge(h)}]

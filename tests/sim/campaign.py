@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Many seeds of the simulator, in chunks, with a report: `campaign.py --sim build/.../sim`.
+
+A chunk is one run of `sim`; its summary line is added up. Ends after --seeds or --minutes,
+whichever comes first, and says how many ran. Exit status 1 if a seed violates an invariant.
+"""
+import argparse
+import os
+import re
+import resource
+import shlex
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+from report import Report  # pylint: disable=wrong-import-position
+
+SUMMARY = re.compile(r"^(\d+) seeds, (\d+) events, pushes (\d+) admitted \((\d+) clipped\) (\d+) "
+                     r"refused, (\d+) outer steps; (\d+) violations", re.M)
+
+
+def cpu_s():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def chunk(given, first, count):
+    """What a run of `count` seeds adds up to, its violations in words, and its CPU seconds."""
+    before = cpu_s()
+    done = subprocess.run(
+        [*shlex.split(given.before), given.sim, "--from", str(first), "--seeds", str(count),
+         "--faults", given.faults], capture_output=True, text=True, check=False)
+    found = SUMMARY.search(done.stdout)
+    if not found:
+        raise SystemExit(f"sim ended with {done.returncode}: {done.stdout}{done.stderr}")
+    said = [line for line in done.stdout.splitlines() if line.startswith("seed ")]
+    return [int(g) for g in found.groups()], said, cpu_s() - before
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--sim", required=True, help="the program")
+    flags.add_argument("--before", default="", help="words before it, such as nice")
+    flags.add_argument("--from", dest="first", type=int, default=1)
+    flags.add_argument("--seeds", type=int, default=100000)
+    flags.add_argument("--chunk", type=int, default=1000)
+    flags.add_argument("--minutes", type=float, default=1e9)
+    flags.add_argument("--faults", default="all")
+    flags.add_argument("--json")
+    given = flags.parse_args()
+    report, sums, bad, speeds = Report("campaign-sim", given.json), [0] * 7, [], []
+    end, at = time.monotonic() + given.minutes * 60, given.first
+    while at < given.first + given.seeds and time.monotonic() < end:
+        count = min(given.chunk, given.first + given.seeds - at)
+        figures, said, used = chunk(given, at, count)
+        sums = [a + b for a, b in zip(sums, figures)]
+        bad += said
+        speeds.append(count / used * 60)
+        at += count
+        print(f"{sums[0]} seeds, {sums[6]} violations", *said, sep="\n", flush=True)
+    report.condition("faults", given.faults)
+    report.condition("seeds", f"{given.first} to {at - 1}")
+    for name, value in zip(("seeds", "events", "admitted", "clipped", "refused", "outer_steps",
+                            "violations"), sums):
+        report.row(f"sim.{name}", "1", [value])
+    report.row("sim.seeds_per_core_minute", "1/min", speeds, "wanted", 1000)
+    report.finish()
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
