@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/mix.h"
 #include "worker/model.h"
 #include "worker/rank.h"
 #include "worker/schedule.h"
@@ -31,6 +32,7 @@ struct wk_node {
     struct wk_evaluation *evaluation;
     struct lh_units units;
     struct wk_schedule schedule;
+    uint32_t window; // units that a batch is mixed from
     int64_t done_ns; // when everything was folded; 0: not yet
 };
 
@@ -77,6 +79,13 @@ static void make_schedule(struct wk_node *n)
         .peak = n->settings->trainer.learning_rate,
         .min_ratio = n->settings->trainer.min_ratio,
     };
+}
+
+static uint32_t window_of(const struct wk_node *n)
+{
+    const struct wk_settings *s = n->settings;
+    return s->data.window ? (uint32_t)s->data.window
+                          : wk_mix_window(&n->units, (uint64_t)s->trainer.budget_tokens);
 }
 
 static LH_MUST lh_err open_synthetic(struct wk_node *n, const struct wk_shape *shape)
@@ -172,7 +181,7 @@ static LH_MUST lh_err open_loader(struct wk_node *n)
     const struct wk_loader_conf conf = {
         .units = &n->units,
         .dir = s->data.dir,
-        .depth = (uint32_t)s->data.window + ahead + 1,
+        .depth = n->window + ahead + 1,
         .fetches = (uint32_t)s->data.fetches,
         .cache = !s->data.cache_bytes ? NULL
                  : s->data.cache[0]   ? s->data.cache
@@ -252,8 +261,8 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .kappa = plan.kappa,
         .rate = rate,
         .rate_arg = &n->schedule,
-        .queue_units = (uint32_t)s->data.window + ahead_of(n),
-        .window_units = (uint32_t)s->data.window,
+        .queue_units = n->window + ahead_of(n),
+        .window_units = n->window,
         .norms_rounds = (uint32_t)s->trainer.norms_rounds,
         .snapshot_rounds = (uint32_t)s->snapshot_every_rounds,
         .durable_every = (uint64_t)s->replica_every_versions,
@@ -298,7 +307,7 @@ static void tick(void *self)
     struct wk_node *n = self;
     if (n->rank) return;
     if (n->reduce) n->worker->ranks = n->reduce->ops->watch(n->reduce, n->program->log);
-    n->worker->conf.queue_units = (uint32_t)n->settings->data.window + ahead_of(n);
+    n->worker->conf.queue_units = n->window + ahead_of(n);
     if (wk_worker_state(n->worker) != WK_DONE) return;
     int64_t now = lh_now(n->program->env);
     if (!n->done_ns) {
@@ -361,6 +370,7 @@ static lh_err start(void *self, struct lh_program *p)
     lh_err err = load_units(n);
     if (!err) {
         make_schedule(n);
+        n->window = window_of(n);
         err = open_trainer(n);
     }
     if (!err) err = start_core(n);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/mix.h"
 #include "worker/worker.h"
 
 static void boundary(void *arg);
@@ -20,21 +21,8 @@ void wk_boundary_soon(struct wk_worker *w)
 
 // ---------------------------------------------------------------- data
 
-// The unit of the window that is least far, so that a batch mixes texts and languages.
-static struct wk_queued *least_far(struct wk_worker *w, uint64_t taken[WK_QUEUE_MAX])
-{
-    struct wk_queued *best = NULL;
-    uint64_t least = UINT64_MAX;
-    for (uint32_t i = 0; i < w->queued && i < w->conf.window_units; i++) {
-        uint64_t far = w->queue[i].done + taken[i];
-        if (far >= w->queue[i].tokens || far >= least) continue;
-        least = far;
-        best = &w->queue[i];
-    }
-    return best;
-}
-
-// Takes the next step's sequences from the first units of the queue, in turn.
+// Takes the next step's sequences from the first units of the queue, drawn by what was trained so
+// far: a life that is resumed needs no memory of its draws.
 static uint64_t plan_step(struct wk_worker *w)
 {
     struct wk_trainer *t = w->conf.trainer;
@@ -43,9 +31,11 @@ static uint64_t plan_step(struct wk_worker *w)
     w->in.pieces = 0;
     w->in.piece = w->piece;
     while (sum < want && w->in.pieces < WK_PIECES_MAX) {
-        struct wk_queued *q = least_far(w, taken);
-        if (!q) break;
-        uint64_t *mine = &taken[q - w->queue], n = q->tokens - q->done - *mine;
+        uint32_t window = w->queued < w->conf.window_units ? w->queued : w->conf.window_units;
+        int drawn = wk_mix_draw(w->queue, window, taken, w->id + w->count.tokens + sum);
+        if (drawn < 0) break;
+        const struct wk_queued *q = &w->queue[drawn];
+        uint64_t *mine = &taken[drawn], n = q->tokens - q->done - *mine;
         if (n > sequence) n = sequence;
         if (n > want - sum) n = want - sum;
         w->piece[w->in.pieces++] = (struct wk_piece){q->unit, q->done + *mine, n};

@@ -1,5 +1,7 @@
 // The arms of bench/learning. See learning.h.
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bench/learning/learning.h"
@@ -9,12 +11,13 @@ const uint32_t learn_steps[LEARN_REGIONS] = {8, 4, 2};
 
 #define SYNC LH_MODE_BSP
 #define ASYNC LH_MODE_ASYNC
+#define BY_RULE 0, 0 // learning rate, beta
 // optimizer, momentum, pushes between outer steps, bound of the guard
-#define SGD LH_OPT_SGD, 0, 0, 0
-#define BUFFERED LH_OPT_BUFFERED, 0, 0, 0
-#define NESTEROV(mu) LH_OPT_DELAYED_NESTEROV, mu, 0, 0
-#define NAIVE_NESTEROV(mu) LH_OPT_DELAYED_NESTEROV, mu, 1, 0
-#define GUARDED_NESTEROV(mu) LH_OPT_DELAYED_NESTEROV, mu, 0, 1.5f
+#define SGD LH_OPT_SGD, 0, 0, 0, BY_RULE
+#define BUFFERED LH_OPT_BUFFERED, 0, 0, 0, BY_RULE
+#define NESTEROV(mu) LH_OPT_DELAYED_NESTEROV, mu, 0, 0, BY_RULE
+#define NAIVE_NESTEROV(mu) LH_OPT_DELAYED_NESTEROV, mu, 1, 0, BY_RULE
+#define GUARDED_NESTEROV(mu) LH_OPT_DELAYED_NESTEROV, mu, 0, 1.5f, BY_RULE
 const struct learn_arm learn_arms[] = {
     // every region alone with its share; one process on everything
     {"alone-asia", "asia", ASYNC, "dense-fp32", 0, 0, 1, SGD},
@@ -50,12 +53,64 @@ const struct learn_arm learn_arms[] = {
 };
 const size_t learn_arm_count = sizeof learn_arms / sizeof learn_arms[0];
 
-const struct learn_arm *learn_arm_find(const char *name)
+// ---------------------------------------------------------------- names
+
+enum { VARIANTS_MAX = 64, NAME_MAX_BYTES = 64 };
+
+// Arms of the table with other settings, as they were asked for; their names live as long.
+static struct learn_arm variant[VARIANTS_MAX];
+static char variant_name[VARIANTS_MAX][NAME_MAX_BYTES];
+static size_t variants;
+
+static bool set_one(struct learn_arm *arm, const char *word)
+{
+    const struct {
+        const char *key;
+        float *to;
+    } of[] = {{"p=", &arm->density},
+              {"k=", &arm->kappa},
+              {"eta=", &arm->eta},
+              {"rate=", &arm->rate},
+              {"beta=", &arm->beta}};
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        size_t n = strlen(of[i].key);
+        if (strncmp(word, of[i].key, n) != 0) continue;
+        char *end;
+        *of[i].to = strtof(word + n, &end);
+        return end != word + n && !*end && *of[i].to >= 0;
+    }
+    return false;
+}
+
+static const struct learn_arm *table_find(const char *name, size_t length)
 {
     for (size_t i = 0; i < learn_arm_count; i++)
-        if (!strcmp(learn_arms[i].name, name)) return &learn_arms[i];
+        if (strlen(learn_arms[i].name) == length && !strncmp(learn_arms[i].name, name, length))
+            return &learn_arms[i];
     return NULL;
 }
+
+const struct learn_arm *learn_arm_find(const char *name)
+{
+    size_t length = strcspn(name, ":");
+    const struct learn_arm *base = table_find(name, length);
+    if (!base || !name[length]) return base;
+    for (size_t i = 0; i < variants; i++)
+        if (!strcmp(variant_name[i], name)) return &variant[i];
+    if (variants == VARIANTS_MAX || strlen(name) >= NAME_MAX_BYTES) return NULL;
+    char copy[NAME_MAX_BYTES], *save;
+    struct learn_arm *arm = &variant[variants];
+    *arm = *base;
+    snprintf(variant_name[variants], NAME_MAX_BYTES, "%s", name);
+    snprintf(copy, sizeof copy, "%s", name + length);
+    arm->name = variant_name[variants];
+    for (char *w = strtok_r(copy, ":", &save); w; w = strtok_r(NULL, ":", &save))
+        if (!set_one(arm, w)) return NULL;
+    variants++;
+    return arm;
+}
+
+// ---------------------------------------------------------------- rules
 
 float learn_density(const struct learn_arm *arm, uint64_t rounds)
 {
@@ -63,4 +118,19 @@ float learn_density(const struct learn_arm *arm, uint64_t rounds)
     if (arm->density > 0) return arm->density;
     double p = 30 / (double)(rounds ? rounds : 1);
     return (float)fmin(fmax(p, 1.0 / 256), 1.0 / 6);
+}
+
+float learn_eta(const struct learn_arm *arm, uint64_t rounds)
+{
+    return arm->eta > 0 ? arm->eta : learn_density(arm, rounds) < 0.1f ? 1.4f : 1;
+}
+
+float learn_beta(const struct learn_arm *arm, uint64_t rounds)
+{
+    return arm->beta > 0 ? arm->beta : learn_density(arm, rounds) >= 0.06f ? 1 : 0.95f;
+}
+
+float learn_rate(const struct learn_arm *arm)
+{
+    return arm->rate > 0 ? arm->rate : 0.006f;
 }

@@ -8,6 +8,7 @@
 #include "common/transport_mem.h"
 #include "server/coordinator/coordinator.h"
 #include "server/server.h"
+#include "worker/mix.h"
 #include "worker/schedule.h"
 #include "worker/trainer_builtin.h"
 #include "worker/worker.h"
@@ -15,7 +16,7 @@
 static const int64_t RUN_LIMIT = 24 * 3600 * LH_SECOND; // after which a run is stuck
 static const char *const JOB = "bench/learning 1";      // LH_JOB bytes
 
-enum { NODES_MAX = 1 + LEARN_SERVERS + LEARN_REGIONS, WINDOW = 8, PREFETCH = 8 };
+enum { NODES_MAX = 1 + LEARN_SERVERS + LEARN_REGIONS, PREFETCH = 8 };
 
 struct cluster;
 
@@ -45,6 +46,7 @@ struct cluster {
     uint32_t nodes;
     struct lh_units all, drawn; // what the folder has; what this arm trains on
     struct lh_manifest manifest;
+    uint32_t window; // units that a batch is mixed from
     struct wk_shape shape;
     struct lh_keyring *keys;
     struct lk_codec codec;
@@ -61,6 +63,11 @@ static void on_fatal(void *arg, lh_err err, const char *text)
     if (n->cluster->failed) return;
     n->cluster->failed = err;
     snprintf(n->cluster->why, sizeof n->cluster->why, "%s: %s", n->name, text);
+}
+
+static uint64_t rounds_of(const struct cluster *c)
+{
+    return c->conf->tokens / LEARN_ROUND_TOKENS;
 }
 
 // ---------------------------------------------------------------- data
@@ -197,8 +204,7 @@ static lh_err start_coordinator(struct node *n)
                               .fatal = on_fatal,
                               .fatal_arg = n};
     memcpy(conf.job, JOB, LH_JOB);
-    float eta = c->arm->eta > 0 ? c->arm->eta : c->codec.density < 0.1f ? 1.4f : 1;
-    conf.plan = (struct lh_plan){.eta = eta,
+    conf.plan = (struct lh_plan){.eta = learn_eta(c->arm, rounds_of(c)),
                                  .damping = 0.5f,
                                  .staleness_per_live = 4,
                                  .mode = c->arm->mode,
@@ -245,7 +251,7 @@ static lh_err make_trainer(struct node *n)
 {
     struct cluster *c = n->cluster;
     struct wk_loader_conf loader = {
-        .units = &c->drawn, .dir = c->conf->data, .depth = WINDOW + PREFETCH + 1};
+        .units = &c->drawn, .dir = c->conf->data, .depth = c->window + PREFETCH + 1};
     struct wk_builtin_conf trainer = wk_builtin_defaults();
     LH_TRY(wk_loader_open(&loader, &n->loader));
     trainer.manifest = &c->manifest;
@@ -272,12 +278,12 @@ static lh_err start_worker(struct node *n)
                            .key_id = 1,
                            .trainer = n->trainer,
                            .codec = c->codec,
-                           .beta = c->codec.density >= 0.06f ? 1 : 0.95f,
+                           .beta = learn_beta(c->arm, rounds_of(c)),
                            .kappa = c->arm->kappa,
                            .rate = rate,
                            .rate_arg = &c->schedule,
-                           .queue_units = WINDOW + PREFETCH,
-                           .window_units = WINDOW,
+                           .queue_units = c->window + PREFETCH,
+                           .window_units = c->window,
                            .snapshot_rounds = 8,
                            .durable_every = 50,
                            .lease_ns = LH_SECOND,
@@ -424,10 +430,12 @@ static lh_err setup(struct cluster *c)
     if (c->all.heldouts == 0 || c->all.heldouts > DP_LANGUAGES_MAX)
         return lh_fail(LH_ERR_INVALID, "%s has no held-out texts", c->conf->data);
     LH_TRY(draw(c));
+    c->window = wk_mix_window(&c->all, c->conf->tokens);
     LH_TRY(wk_model_manifest(&c->shape, LEARN_SERVERS, &c->manifest));
     LH_TRY(lk_codec_parse(c->arm->codec, &c->codec));
-    c->codec.density = learn_density(c->arm, c->conf->tokens / LEARN_ROUND_TOKENS);
-    c->schedule = (struct wk_schedule){c->drawn.count * LEARN_UNIT_TOKENS, 0.05, 0.006, 0.1};
+    c->codec.density = learn_density(c->arm, rounds_of(c));
+    c->schedule =
+        (struct wk_schedule){c->drawn.count * LEARN_UNIT_TOKENS, 0.05, learn_rate(c->arm), 0.1};
     c->initial = calloc(c->manifest.values, sizeof *c->initial);
     c->theta = calloc(c->manifest.values, sizeof *c->theta);
     LH_ASSERT(c->initial && c->theta);

@@ -36,11 +36,19 @@ struct learn_arm {
     float momentum;
     uint32_t every; // admitted pushes between outer steps; 0: the live workers
     float bound;    // of the effective step, 0: no guard
+    float rate;     // peak of the learning rate; 0: 0.006
+    float beta;     // what the residual keeps a round; 0: DESIGN 6's rule
 };
-const struct learn_arm *learn_arm_find(const char *name); // NULL: none
+// An arm of the table, or NAME:KEY=VALUE:...: with other settings; KEY is p (density), k (kappa),
+// eta, rate or beta. NULL: there is none.
+const struct learn_arm *learn_arm_find(const char *name);
 extern const struct learn_arm learn_arms[];
 extern const size_t learn_arm_count;
+// What an arm runs with.
 float learn_density(const struct learn_arm *arm, uint64_t rounds);
+float learn_eta(const struct learn_arm *arm, uint64_t rounds);
+float learn_beta(const struct learn_arm *arm, uint64_t rounds);
+float learn_rate(const struct learn_arm *arm);
 
 struct learn_conf {
     const char *data; // folder that `longhaul data prepare` made
