@@ -249,9 +249,9 @@ uint32_t wk_claimable(const struct wk_shard *s);
 LH_MUST lh_err wk_cut(struct wk_shard *s);
 bool wk_cutting(const struct wk_worker *w); // some shard's cut is on its way
 void wk_cut_free(struct wk_cut *c);         // NULL is allowed
-// decided.c
 // Writes the slot: everything committed. Not while the shard is being cut.
 LH_MUST lh_err wk_flip(struct wk_shard *s, bool sync);
+// decided.c
 LH_MUST lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e);
 LH_MUST lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted);
 LH_MUST lh_err wk_bump(struct wk_worker *w); // a new incarnation, raised by the worker itself
