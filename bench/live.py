@@ -1,7 +1,9 @@
 """Whole runs under `longhaul up`, for benches that measure the real programs from outside."""
 import json
 import os
+import signal
 import subprocess
+import time
 
 TOKENS = 256  # of a step, and of a unit
 
@@ -9,28 +11,44 @@ TOKENS = 256  # of a step, and of a unit
 class Run:
     """One run to its end, and what its workers' logs (level debug, format json) tell.
 
-    `text` is its topology, `workers` the names of its workers.
+    `text` is its topology, `workers` the names of its workers. `during(run)` is called once while it
+    runs, to watch it and to break it.
     """
 
-    def __init__(self, tool, folder, name, text, workers, *flags):
+    def __init__(self, tool, folder, name, text, workers, *flags, during=None):
         self.dir = os.path.join(folder, name)
         self.topology = self.dir + ".yaml"
         with open(self.topology, "w", encoding="utf-8") as file:
             file.write(text)
-        self.summary = self.up(tool, os.path.join(folder, "tokens"), flags)
+        self.summary = self.up(tool, os.path.join(folder, "tokens"), flags, during)
         self.events = {worker: list(self.log(worker)) for worker in workers}
 
-    def up(self, tool, tokens, flags):
-        child = subprocess.run(
-            [tool, "up", self.topology, "--dir", self.dir, "--data", tokens, *flags], text=True,
-            check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        if child.returncode not in (0, 5):  # 5: nothing was learned, as it must be
-            raise SystemExit(f"{child.stdout[-4000:]}longhaul up ended with {child.returncode}")
+    def up(self, tool, tokens, flags, during):
+        said = os.path.join(os.path.dirname(self.dir), "up.log")
+        with open(said, "w+", encoding="utf-8") as file:
+            with subprocess.Popen(
+                    [tool, "up", self.topology, "--dir", self.dir, "--data", tokens, *flags],
+                    stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT) as child:
+                try:
+                    if during:
+                        during(self)
+                except BaseException:
+                    child.terminate()  # it drains, and ends its own children
+                    raise
+            file.seek(0)
+            if child.returncode not in (0, 5):  # 5: nothing was learned, as it must be
+                raise SystemExit(f"{file.read()[-4000:]}longhaul up ended with {child.returncode}")
         with open(os.path.join(self.dir, "summary.json"), encoding="utf-8") as file:
             summary = json.load(file)
         if not summary["replicas"]["equal"]:
             raise SystemExit("replicas disagree")
         return summary
+
+    def kill(self, node):
+        """Ends a node's process by SIGKILL; `up` starts another. The moment, in seconds."""
+        pid = self.status(node)["pid"]
+        os.kill(pid, signal.SIGKILL)
+        return time.monotonic()
 
     def status(self, node):
         with open(os.path.join(self.dir, node, "status.json"), encoding="utf-8") as file:
@@ -46,6 +64,43 @@ class Run:
         """When an event happened, in seconds of the machine's clock, ascending."""
         return sorted(e["mono_us"] / 1e6 for worker in workers or self.events
                       for e in self.events[worker] if e["event"] == event)
+
+
+class Tail:
+    """A worker's log while the run goes on. Times are seconds of the machine's clock."""
+
+    def __init__(self, run, worker, patience=120):
+        self.run, self.worker, self.patience = run, worker, patience
+
+    def times(self, event):
+        try:
+            events = list(self.run.log(self.worker))
+        except (OSError, json.JSONDecodeError):  # not there yet; the last line is being written
+            return []
+        return [e["mono_us"] / 1e6 for e in events if e["event"] == event]
+
+    def _until(self, what, ready):
+        end = time.monotonic() + self.patience
+        while time.monotonic() < end:
+            found = ready()
+            if found is not None:
+                return found
+            time.sleep(0.1)
+        raise SystemExit(f"{self.worker}: no {what} within {self.patience} s")
+
+    def wait(self, event, count):
+        """Until an event happened so many times more."""
+        count += len(self.times(event))
+        self._until(event, lambda: True if len(self.times(event)) >= count else None)
+
+    def next(self, event, after):
+        return self._until(event, lambda: min((t for t in self.times(event) if t > after),
+                                              default=None))
+
+    def longest_gap(self, event, start, end):
+        """Between two events of which at least one lies between start and end."""
+        times = self.times(event)
+        return max((b - a for a, b in zip(times, times[1:]) if b > start and a < end), default=0.0)
 
 
 def prepare(tool, folder, places):
