@@ -11,8 +11,8 @@ TOKENS = 256  # of a step, and of a unit
 class Run:
     """One run to its end, and what its workers' logs (level debug, format json) tell.
 
-    `text` is its topology, `workers` the names of its workers. `during(run)` is called once while it
-    runs, to watch it and to break it.
+    `text` is its topology, `workers` the names of its workers. `during(run)` is called once while
+    it runs, to watch it and to break it.
     """
 
     def __init__(self, tool, folder, name, text, workers, *flags, during=None):

@@ -32,7 +32,7 @@ coordinator: {{region: here}}
 servers:
   - {{name: s0, region: here, shards: [0]}}
 regions: {{here: {{h: 1, workers: {workers}}}}}
-server: {{checkpoint.every_versions: 100000}}
+server: {{checkpoint.every_versions: 100000, checkpoint.replay_ms: 0}}
 worker:
   codec: {{name: {codec}}}
   trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}

@@ -55,8 +55,8 @@ class Kills:
     def __call__(self, run):
         log = live.Tail(run, "here-0")
         log.wait("push.decided", 3)
-        for _ in range(self.kills):
-            time.sleep(STEADY_S + self.chance.random() * 2 * self.pause)
+        for k in range(self.kills):
+            time.sleep((STEADY_S if k else 0) + self.chance.random() * 2 * self.pause)
             killed = run.kill("s0")
             self.seconds.append(log.next("push.decided", killed) - killed)
         log.wait("push.decided", 3)
@@ -82,7 +82,7 @@ def main():
     folder = tempfile.mkdtemp(prefix="longhaul-recovery-")
     out = report.Report("recovery", flags.json)
     shape, pause = SHAPES[flags.shape]
-    seconds = flags.kills * (STEADY_S + 3 * pause + 6) + 20 * pause + 20
+    seconds = (flags.kills - 1) * STEADY_S + flags.kills * (3 * pause + 6) + 20 * pause + 5
     text = TOPOLOGY.format(shape=shape, speed=live.TOKENS / pause,
                            budget=int(live.TOKENS * seconds / pause))
     kills = Kills(flags.shape, flags.kills, flags.seed)

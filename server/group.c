@@ -58,7 +58,9 @@ static lh_err open_and_decide(struct ps_server *s, struct ps_item *i)
     struct lk_payload_info info = {0};
     struct lh_span plain;
     bool opened;
+    int64_t start = lh_now(s->conf.env);
     lh_err err = lk_replica_open(&shard->replica, lh_blob_span(i->frame), &plain, &opened, &info);
+    shard->replay_ns += lh_now(s->conf.env) - start;
     bool ours = err == LH_ERR_NO_MEMORY;
     if (err && (!opened || ours) && !LH_BUG("corrupt_burn")) { // damage on the way is not final
         i->decision.verdict = PS_NOT_FINAL;

@@ -66,14 +66,20 @@ void ps_keep_free(struct ps_keep *k)
     free(k);
 }
 
+bool ps_keep_due(const struct ps_shard *shard)
+{
+    const struct ps_conf *conf = &shard->server->conf;
+    const struct lh_ledger *l = &shard->replica.ledger;
+    if (l->version <= shard->checkpointed) return false;
+    if (l->plan.phase == LH_PHASE_END) return true;
+    if (conf->replay_ns && shard->replay_ns >= conf->replay_ns) return true;
+    return conf->checkpoint_every && l->version >= shard->checkpointed + conf->checkpoint_every;
+}
+
 void ps_keep(struct ps_shard *shard)
 {
     struct ps_server *s = shard->server;
-    const struct lh_ledger *l = &shard->replica.ledger;
-    bool end = l->plan.phase == LH_PHASE_END && l->version > shard->checkpointed;
-    bool due =
-        s->conf.checkpoint_every && l->version >= shard->checkpointed + s->conf.checkpoint_every;
-    if (shard->keep || s->stopped || !(due || end)) return;
+    if (shard->keep || s->stopped || !ps_keep_due(shard)) return;
     struct ps_keep *k = calloc(1, sizeof *k);
     if (!k) return;
     k->shard = shard;
@@ -82,7 +88,8 @@ void ps_keep(struct ps_shard *shard)
         free(k);
         return;
     }
-    shard->checkpointed = l->version;
+    shard->checkpointed = shard->replica.ledger.version;
+    shard->replay_ns = 0;
     shard->keep = k;
     s->conf.env->ops->work(s->conf.env, LH_LANE_COMPUTE, write_job, write_done, k);
 }

@@ -164,6 +164,7 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .initial_arg = n,
         .segment_bytes = (uint64_t)s->wal_segment_bytes,
         .checkpoint_every = (uint64_t)s->checkpoint_every_versions,
+        .replay_ns = s->checkpoint_replay_ms * LH_MS,
         .checkpoint_keep = (unsigned)s->checkpoint_keep,
         .digest_every = (uint64_t)s->digest_every_versions,
         .report_ns = 500 * LH_MS,

@@ -35,6 +35,7 @@ struct ps_conf {
     void *initial_arg;
     uint64_t segment_bytes, checkpoint_every, digest_every;
     unsigned checkpoint_keep;
+    int64_t replay_ns; // a checkpoint is due when replay would take this long; 0: not for that
     int64_t report_ns, mark_ns;
     double norm_gate;
     // Tests look on: every durable record as it is folded, also at a start. NULL: nobody does.
@@ -129,6 +130,7 @@ void ps_group_kick(struct ps_server *s);
 // recover.c
 LH_MUST lh_err ps_recover(struct ps_server *s);
 // keep.c
+bool ps_keep_due(const struct ps_shard *s);
 void ps_keep(struct ps_shard *s); // a checkpoint, if one is due
 // report.c
 void ps_report_start(struct ps_server *s);

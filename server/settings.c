@@ -51,6 +51,9 @@ static const struct lh_config_row rows[] = {
         "Size of a segment file of the log, allocated ahead"),
     LH_CONFIG_ROW_INT(T, "checkpoint.every_versions", checkpoint_every_versions, "500", 1, 1e9,
         "versions", NULL, "Distance of a shard's checkpoints"),
+    LH_CONFIG_ROW_DURATION(T, "checkpoint.replay_ms", checkpoint_replay_ms, "2000", 0, 86400000,
+        "ms", "A checkpoint is also due when folding the log above the newest one again would take "
+        "this long, so that a start does not; 0: never for that"),
     LH_CONFIG_ROW_INT(T, "checkpoint.keep", checkpoint_keep, "2", 2, 100, NULL, NULL,
         "Checkpoints that are kept; the log is cut below the oldest"),
     LH_CONFIG_ROW_INT(T, "digest.every_versions", digest_every_versions, "50", 1, 1e9, "versions",

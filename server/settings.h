@@ -26,7 +26,8 @@ struct ps_settings {
     double effective_step_max;
 
     int64_t wal_segment_bytes;
-    int64_t checkpoint_every_versions, checkpoint_keep, digest_every_versions;
+    int64_t checkpoint_every_versions, checkpoint_replay_ms, checkpoint_keep;
+    int64_t digest_every_versions;
 
     struct { // role coordinator
         int64_t workers, worker_timeout_s;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The benches over whole runs, with a tiny model: `tests/bench/live.py BUILD round|push`."""
+"""The benches over whole runs, with a tiny model: `tests/bench/live.py BUILD NAME`."""
 import json
 import os
 import subprocess
@@ -14,8 +14,10 @@ ROWS = {  # what must be there, and above what
     "push": {"push.durable.mtls.xchacha20": 0, "push.durable.mtls.aes256gcm": 0,
              "push.snapshot.mtls": 0, "push.durable.mtls.8workers": 0, "push.ack.p50_ms": 0,
              "push.ack.p99_ms": 0, "push.server.peak_bytes_per_parameter": 4},
+    "recovery": {"recovery.server.seconds": 0.2, "recovery.coordinator.longest_gap_s": 0},
 }
-FLAGS = {"round": ["--size", "tiny", "--rounds", "3"], "push": ["--shape", "tiny", "--pushes", "3"]}
+FLAGS = {"round": ["--size", "tiny", "--rounds", "3"], "push": ["--shape", "tiny", "--pushes", "3"],
+         "recovery": ["--shape", "tiny", "--kills", "1"]}
 
 
 def main():

@@ -46,6 +46,7 @@ static void good_files(void **state)
     assert_string_equal(s->node.coordinator, "c.example:7000");
     assert_int_equal(s->wal_segment_bytes, 64 << 20);
     assert_int_equal(s->checkpoint_every_versions, 500);
+    assert_int_equal(s->checkpoint_replay_ms, 2000);
     assert_true(s->eta == 0 && s->damping == 0.5 && s->norm_gate == 10);
     lh_config_destroy(c);
     assert_int_equal(finish(coordinator, none, &c), LH_OK);
