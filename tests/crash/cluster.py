@@ -100,21 +100,31 @@ class Cluster:
         until("the coordinator knows", lambda: self.coordinator.status().get("phase") == "ended")
         return self
 
-    def history(self):
-        """What history.py judges, read after the end; the servers still run."""
-        truth = held(self.servers)
+    def records(self):
+        """The servers' logs: shard -> records; and the job."""
+        records, job = {i: [] for i in range(SHARDS)}, b""
         self.keep_segments()
-        records, job, counted = {i: [] for i in range(SHARDS)}, b"", {}
-        for server, kept in zip(self.servers, self.kept):
+        for kept in self.kept:
             found, job = history.read_segments(kept)
             for r in found:
                 records[r.shard].append(r)
-            counted |= {s["shard"]: s["credited"] for s in server.status()["shards"]}
+        return records, job
+
+    def heard(self):
+        """The workers' logs, and how many lines of them can't be read."""
         workers, bad = {}, 0
         for w in self.workers:
             events, unreadable = history.read_worker(w.log)
             workers[w.name] = history.worker_id("e2e.test", "crash", w.region, w.name), events
             bad += unreadable
+        return workers, bad
+
+    def history(self):
+        """What history.py judges, read after the end; the servers still run."""
+        truth = held(self.servers)
+        counted = {s["shard"]: s["credited"] for n in self.servers for s in n.status()["shards"]}
+        records, job = self.records()
+        workers, bad = self.heard()
         status = self.coordinator.status()
         return history.History(
             job=job, shards=SHARDS, units={u["id"]: u["tokens"] for u in self.world.units},

@@ -78,12 +78,13 @@ class History:
     units: dict  # id -> tokens
     records: dict  # shard -> [Record]
     workers: dict  # name -> (id, [Event])
-    ended: bool  # the run came to its end: every unit has to be credited
-    credited: int  # as the coordinator says
-    credited_tokens: int
-    counted: dict  # shard -> credited units, as its server says
-    truth: dict  # shard -> (version, digest), as its server says
-    held: dict  # worker -> the same, as the worker says
+    ended: bool = False  # the run came to its end: every unit has to be credited
+    credited: int = 0  # as the coordinator says
+    credited_tokens: int = 0
+    counted: dict = dataclasses.field(default_factory=dict)  # shard -> units, as its server says
+    # shard -> (version, digest), as its server says; worker -> the same, as the worker does
+    truth: dict = dataclasses.field(default_factory=dict)
+    held: dict = dataclasses.field(default_factory=dict)
     unreadable_lines: int = 0
 
 

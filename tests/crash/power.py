@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""Power cuts under real processes: `power.py --build build/release --cycles 300`. Needs root.
+
+Both servers, the coordinator and one worker have a disk of their own, an ext4 image on a loop
+device. A cycle shuts one of these file systems down without flushing its journal (the ioctl
+EXT4_IOC_SHUTDOWN), kills the process, unmounts, mounts, starts it again: what was not synced is
+gone, as after a power cut, whatever the page cache held. In the end history.py decides, as in
+kill.py, and tampered histories must be seen.
+
+--lie gives the servers a libc whose fdatasync() and fsync() do nothing: then acknowledged pushes
+must be missing, or these cuts cut nothing.
+
+All of it lives in a mount and process namespace of its own, which ends with this program, however
+it ends: no mount, loop device or process outlives it. Exit status 77 where namespaces, loop devices
+or that ioctl can't be had.
+"""
+import argparse
+import fcntl
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+from cluster import Cluster, Failure, check, figures
+
+import history
+from report import Report
+
+SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH
+INSIDE = "LH_CRASH_NAMESPACE"
+
+
+class Disk:
+    """An ext4 image under a mount point, for one node."""
+
+    def __init__(self, folder, size):
+        self.image, self.folder = folder + ".ext4", folder
+        with open(self.image, "wb") as file:
+            file.truncate(size)
+        subprocess.run(["mkfs.ext4", "-q", self.image], check=True)
+        os.mkdir(folder)
+        self.mount()
+
+    def mount(self):
+        subprocess.run(["mount", "-o", "loop", self.image, self.folder], check=True)
+
+    def cut(self):
+        """From here on nothing reaches the disk, and everybody gets an error."""
+        fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.ioctl(fd, SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
+        finally:
+            os.close(fd)
+
+    def back(self):
+        subprocess.run(["umount", self.folder], check=True)
+        self.mount()
+
+
+class Hosts(Cluster):
+    """A cluster whose servers, coordinator and first worker stand on disks of their own."""
+
+    def __init__(self, build, units, keep, shim):
+        super().__init__(build, units, keep)
+        self.disks, self.shim = {}, shim
+        self.kept = []
+        kinds = ("coordinator", "server", "worker")
+        self.make = {name: getattr(self.world, name) for name in kinds}
+        for name in kinds:
+            setattr(self.world, name, lambda *a, _name=name, **k: self.on_disk(_name, *a, **k))
+
+    def on_disk(self, kind, *given, **more):
+        node = self.make[kind](*given, **more)
+        if kind == "worker" and self.disks.get("worker"):
+            return node
+        disk = Disk(self.world.path("disk-" + node.name), 24 << 20)
+        self.disks[kind if kind == "worker" else node.name] = disk
+        node.disk = disk
+        node.dir = node.settings["dir"] = os.path.join(disk.folder, "state")
+        os.mkdir(os.path.join(disk.folder, "history"))
+        if kind == "server":
+            self.kept.append(os.path.join(disk.folder, "history"))
+            if self.shim:
+                node.before = ["env", "LD_PRELOAD=" + self.shim]
+        subprocess.run(["sync", "-f", disk.folder], check=True)
+        return node
+
+    def release(self):
+        """Ends the processes and gives the disks back."""
+        for node in self.world.nodes:
+            if node.alive():
+                node.kill()
+        for disk in self.disks.values():
+            subprocess.run(["umount", disk.folder], check=False)
+
+    def victims(self):
+        return [node for node in self.nodes() if hasattr(node, "disk")]
+
+
+def cycle(draw, cluster, node):
+    time.sleep(draw.choice((0.02, 0.1, 0.4)) * draw.random())
+    cluster.keep_segments()
+    node.disk.cut()
+    node.kill()
+    node.process.stdout.close()
+    node.disk.back()
+    node.start()
+    if node.kind != "worker":
+        node.listening()
+
+
+def one_run(given, draw, cycles, sums):
+    cluster = Hosts(given.build, given.units_per_cycle * cycles + 60, given.keep, given.lie)
+    with cluster.world:
+        try:
+            return cuts(given, cluster, draw, cycles, sums)
+        finally:
+            cluster.release()
+
+
+def cuts(given, cluster, draw, cycles, sums):
+    cluster.start(given.speed)
+    cluster.wait_for_pushes(10)
+    cut = dict.fromkeys(("coordinator", "server", "worker"), 0)
+    started = time.monotonic()
+    while sum(cut.values()) < cycles and not cluster.over():
+        node = draw.choices(cluster.victims(), weights=[4, 4, 3, 1])[0]
+        if node.kind == "worker" and not node.alive() and node.process.returncode == 0:
+            break
+        cycle(draw, cluster, node)
+        cut[node.kind] += 1
+        cluster.wait_for_pushes(4)
+    done, took = sum(cut.values()), time.monotonic() - started
+    check(done, "the run was over before the first cut")
+    told = cluster.pushes_told()
+    h = cluster.finish().history()
+    bad = history.judge(h)
+    check(not bad, f"{len(bad)} violations, the first: {bad[:5]}")
+    check(not history.unseen(h), f"tampered histories that nobody sees: {history.unseen(h)}")
+    found = figures(h) | {"acknowledged_amid_cuts": told}
+    found |= {"cut_" + k: v for k, v in cut.items()}
+    for key, value in found.items():
+        sums[key] = sums.get(key, 0) + value
+    print(f"{done} cuts in {took:.1f} s: {found}", flush=True)
+    return done, done / took
+
+
+def campaign(given):
+    draw, sums, speeds, left = random.Random(given.seed), {}, [], given.cycles
+    report = Report("campaign-power", given.json)
+    while left > 0:
+        done, speed = one_run(given, draw, min(left, given.per_run), sums)
+        speeds.append(speed)
+        left -= done
+    report.condition("faults", "ext4 on a loop device shut down without flushing its journal")
+    report.row("power.cycles", "1", [given.cycles])
+    for key in sorted(sums):
+        report.row(f"power.{key}", "1", [sums[key]])
+    report.row("power.violations", "1", [0])
+    report.row("power.cycles_per_s", "1/s", speeds)
+    report.finish()
+
+
+def lied(given):
+    """Cuts under servers whose libc does not sync: what was acknowledged has to be missing."""
+    draw = random.Random(given.seed)
+    cluster = Hosts(given.build, 400, given.keep, given.lie)
+    with cluster.world:
+        try:
+            cluster.start(given.speed)
+            for server in cluster.servers:
+                cluster.wait_for_pushes(20)
+                cycle(draw, cluster, server)
+            for node in cluster.nodes():
+                node.kill()
+            records, job = cluster.records()
+            left = history.History(job=job, shards=len(records), units={}, records=records,
+                                   workers=cluster.heard()[0])
+            bad = history.check_acknowledged(left)
+            lost = [text for name, text in bad if name == "lost"]
+            check(lost, "nothing was synced, and nothing was lost: the cuts prove nothing")
+            print(f"as it should: {len(lost)} acknowledged pushes are lost, such as {lost[0]}")
+        finally:
+            cluster.release()
+
+
+def not_run(why):
+    print(f"power: not run, {why}")
+    sys.exit(77)
+
+
+def isolate():
+    """Runs this program again as the first process of namespaces of its own."""
+    line = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
+    if subprocess.run([*line, "true"], capture_output=True, check=False).returncode:
+        not_run("it needs root, for namespaces of mounts and processes")
+    os.environ[INSIDE] = "1"
+    os.execvp("unshare", [*line, sys.executable, *sys.argv])
+
+
+def probe():
+    """One cut under nobody: what is synced is there afterwards, what is not, is not."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            disk = Disk(os.path.join(folder, "probe"), 8 << 20)
+        except (OSError, subprocess.CalledProcessError) as error:
+            not_run(f"an ext4 image can't be made and mounted here: {error}")
+        try:
+            for name in ("synced", "not"):
+                with open(os.path.join(disk.folder, name), "w", encoding="utf-8") as file:
+                    file.write(name)
+                    file.flush()
+                    if name == "synced":
+                        os.fsync(file.fileno())
+            disk.cut()
+            disk.back()
+            left = set(os.listdir(disk.folder)) - {"lost+found"}
+            check(left == {"synced"}, f"after a cut the disk holds {left}")
+        except OSError as error:
+            not_run(f"this kernel does not shut a file system down: {error}")
+        finally:
+            subprocess.run(["umount", disk.folder], check=False)
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--cycles", type=int, default=20)
+    flags.add_argument("--per-run", type=int, default=60)
+    flags.add_argument("--units-per-cycle", type=int, default=8)
+    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
+    flags.add_argument("--seed", type=int, default=1)
+    flags.add_argument("--lie", metavar="LIB", help="a library whose fdatasync() does nothing")
+    flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
+    flags.add_argument("--json")
+    given = flags.parse_args()
+    if not os.environ.pop(INSIDE, None):
+        isolate()
+    try:
+        probe()
+        if given.lie:
+            lied(given)
+        else:
+            campaign(given)
+    except Failure as failure:
+        print(f"FAILED {failure}")
+        return 1
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
