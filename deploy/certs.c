@@ -12,6 +12,7 @@
 #include "common/certs.h"
 #include "common/check.h"
 #include "common/seal.h"
+#include "common/sign.h"
 #include "deploy/commands.h"
 #include "deploy/files.h"
 
@@ -261,22 +262,49 @@ static LH_MUST lh_err run_key(int argc, char **argv)
     return LH_OK;
 }
 
+// ---------------------------------------------------------------- signer
+
+static LH_MUST lh_err run_signer(int argc, char **argv)
+{
+    const char *out = NULL, *name = "";
+    bool help;
+    const struct dp_flag flags[] = {
+        {"--out", DP_TEXT, &out, "FILE", "the key file to write; FILE.pub is its public key"},
+        {"--name", DP_TEXT, &name, "NAME", "whose it is; stands in FILE.pub"},
+    };
+    const struct dp_usage usage = {
+        "longhaul certs signer --out FILE [--name NAME]",
+        "Writes a new key with which a server signs its checkpoints (setting "
+        "checkpoint.sign_key).\n"
+        "Collect the FILE.pub of all servers of a run in one file: the setting checkpoint.signers\n"
+        "and `checkpoint verify --signers` take it.",
+        flags, LH_COUNT(flags)};
+    LH_TRY(parse(&usage, argc, argv, &help));
+    if (help) return LH_OK;
+    if (!out) return lh_fail(LH_ERR_INVALID, "--out is missing");
+    LH_TRY(lh_sign_generate(out, name));
+    printf("%s  a new signing key\n%s.pub  its public key\n", out, out);
+    return LH_OK;
+}
+
 static LH_MUST lh_err run(int argc, char **argv)
 {
     const char *verb = argc > 1 ? argv[1] : "";
-    const struct dp_usage usage = {
-        "longhaul certs init | issue | ls | key [flags]",
-        "init   make a certificate authority\n"
-        "issue  issue the certificate of one process\n"
-        "ls     list certificates and when they expire\n"
-        "key    write a new job key\n\n`longhaul certs VERB --help` lists the flags of each.",
-        NULL, 0};
+    const struct dp_usage usage = {"longhaul certs init | issue | ls | key | signer [flags]",
+                                   "init   make a certificate authority\n"
+                                   "issue  issue the certificate of one process\n"
+                                   "ls     list certificates and when they expire\n"
+                                   "key    write a new job key\n"
+                                   "signer  write a new key that checkpoints are signed "
+                                   "with\n\n`longhaul certs VERB --help` lists the flags of each.",
+                                   NULL, 0};
     struct dp_texts rest;
     bool help;
     if (strcmp(verb, "init") == 0) return run_init(argc - 1, argv + 1);
     if (strcmp(verb, "issue") == 0) return run_issue(argc - 1, argv + 1);
     if (strcmp(verb, "ls") == 0) return run_ls(argc - 1, argv + 1);
     if (strcmp(verb, "key") == 0) return run_key(argc - 1, argv + 1);
+    if (strcmp(verb, "signer") == 0) return run_signer(argc - 1, argv + 1);
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     return help ? LH_OK : lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
 }

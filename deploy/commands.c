@@ -4,8 +4,8 @@
 
 const struct dp_command dp_commands[] = {
     {"up", dp_cmd_up, "Run a whole topology on this machine, to its verdict", NULL, false},
-    {"certs", dp_cmd_certs, "Make and list certificates; make a job key", "init issue ls key",
-     true},
+    {"certs", dp_cmd_certs, "Make and list certificates; make a job key",
+     "init issue ls key signer", true},
     {"config", dp_cmd_config, "Check a configuration file, explain its settings", "check explain",
      false},
     {"data", dp_cmd_data, "Turn text into token files and the manifest of their units", "prepare",
@@ -20,7 +20,8 @@ const struct dp_command dp_commands[] = {
     {"generate", dp_cmd_generate, "Text that a parameter file goes on with", NULL, false},
     {"get", dp_cmd_get, "What a running coordinator knows of workers, shards, regions, leases",
      "workers shards regions leases", false},
-    {"checkpoint", dp_cmd_checkpoint, "List and verify checkpoints", "ls verify", false},
+    {"checkpoint", dp_cmd_checkpoint, "List, verify, restore and prune checkpoints",
+     "ls verify restore prune", true},
     {"log", dp_cmd_log, "Read a server's log: its records, whether it is whole, any past state",
      "dump verify replay", true},
     {"model", dp_cmd_model, "Manifest and initial parameters of a new model", "init", false},

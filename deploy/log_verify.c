@@ -44,7 +44,7 @@ static void note_checkpoint(void *arg, const char *file)
     struct lk_checkpoint_name name;
     struct lk_checkpoint_info info;
     char path[DP_PATH_SIZE];
-    if (v->err || !lk_checkpoint_name_parse(file, &name)) return;
+    if (v->err || !lk_checkpoint_name_parse(file, &name) || name.weights) return;
     v->err = dp_path(path, "%s/%s", v->checkpoints, file);
     // a damaged one is `checkpoint verify`'s to tell: no start depends on it alone
     if (v->err || lk_checkpoint_peek(v->job->env, path, &info)) return;

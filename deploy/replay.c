@@ -86,7 +86,7 @@ static void meet_checkpoint(void *arg, const char *file)
     struct lk_checkpoint_info info;
     struct dp_replayed *s;
     char path[DP_PATH_SIZE];
-    if (q->err || !lk_checkpoint_name_parse(file, &name)) return;
+    if (q->err || !lk_checkpoint_name_parse(file, &name) || name.weights) return;
     q->err = meet(q, name.shard, &s);
     if (q->err || dp_path(path, "%s/%s", q->checkpoints, file)) return;
     if (!lk_checkpoint_peek(q->r->job->env, path, &info) && info.epoch > s->epoch)
@@ -115,7 +115,7 @@ static LH_MUST lh_err from_checkpoint(struct reading *q, struct dp_replayed *s)
     uint64_t *version;
     size_t count;
     lh_err err = LH_ERR_NOT_FOUND;
-    LH_TRY(lk_checkpoint_versions(&conf, shard, &version, &count));
+    LH_TRY(lk_checkpoint_versions(&conf, shard, false, &version, &count));
     for (size_t i = 0; i < count && err; i++) {
         char path[DP_PATH_SIZE];
         uint64_t v = version[r->oldest ? i : count - 1 - i];
@@ -183,11 +183,11 @@ lh_err dp_replay_dir(struct dp_replay *r, const char *dir)
     LH_TRY(files->list(job->env, q.checkpoints, meet_checkpoint, &q));
     LH_TRY(q.err);
     LH_TRY(ps_wal_look(job->env, q.log, job->id, meet_entry, &q, &found));
-    r->torn |= found.torn;
     bool any = false;
     for (uint32_t i = 0; i < job->manifest.shards; i++) {
         if (!r->shard[i].here || r->shard[i].dir != dir) continue;
         LH_TRY(choose_base(&q, &r->shard[i]));
+        r->shard[i].torn = found.torn;
         any = true;
     }
     if (!any) return lh_fail(LH_ERR_NOT_FOUND, "%s: neither records nor checkpoints", dir);

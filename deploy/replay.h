@@ -11,12 +11,12 @@
 enum { DP_REPLAY_HEAD = -1 }; // a version: the last there is
 
 struct dp_replayed {
-    bool here, asked;
-    uint64_t to;          // the version wanted; (uint64_t)DP_REPLAY_HEAD
-    uint64_t base;        // version of the checkpoint it was folded from; 0: initial parameters
-    uint64_t first, last; // versions in the log; 0: none
-    uint64_t epoch;       // highest that any of its records and checkpoints has
-    const char *dir;      // borrows
+    bool here, asked, torn; // torn: its log ends in bytes that no whole entry holds
+    uint64_t to;            // the version wanted; (uint64_t)DP_REPLAY_HEAD
+    uint64_t base;          // version of the checkpoint it was folded from; 0: initial parameters
+    uint64_t first, last;   // versions in the log; 0: none
+    uint64_t epoch;         // highest that any of its records and checkpoints has
+    const char *dir;        // borrows
     struct lk_replica replica;
 };
 
@@ -25,7 +25,6 @@ struct dp_replay {
     bool oldest;               // from the oldest state there is, so that every record is folded
     uint64_t to;               // for shards of which none was asked for by number
     struct dp_replayed *shard; // job->manifest.shards of them
-    bool torn;                 // a log ends in bytes that no whole entry holds
 };
 
 // The job must be open with all its parts.

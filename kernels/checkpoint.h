@@ -1,18 +1,28 @@
 // Checkpoints of a shard's fold state, on servers' and workers' disks.
 //
 // File DIR/<shard, 4 hex>-<version, 16 hex>.ckpt, written whole, synced, renamed, directory synced:
-//   magic "LHCK" u32, version u16 (1), cipher u8, flags u8, key id u32, shard u32, shards u32,
-//   ranges u32, job 16, manifest 32, epoch u64, version u64, chain 32, digest of the state 32,
-//   state bytes u64, CRC-32C of all before u32
-//   then per range: first byte u64, bytes u32, version of the range u64, nonce 24, sealed bytes +
-//   16
-// The state are the bytes of lk_replica_save(). Ranges are sealed with the job key (purpose: at
-// rest), the header as associated data. Each range has a version of its own so that a checkpoint
-// may be written while the shard folds on (PROTOCOL 23); a file of today has equal ones.
+//   header (164 bytes): magic "LHCK" u32, version u16 (2), cipher u8, flags u8 (1: signed, 2:
+//     weights only), key id u32, shard u32, shards u32, ranges u32, job 16, manifest 32, epoch u64,
+//     version u64, chain 32, digest 32, state bytes u64, CRC-32C of all before u32
+//   per range: first byte u64, bytes u32, version of the range u64, nonce 24, sealed bytes + 16
+//   manifest: magic "LHCM" u32, ranges u32, BLAKE2b-256 of each range as it stands in the file,
+//     Ed25519 public key 32, signature 64 of "longhaul checkpoint 2", the header and the hashes
+//     (both zeros where it is not signed), CRC-32C of all of the manifest before u32
+// Version 1 has no manifest and no flags; it is read.
+//
+// The state are the bytes of lk_replica_save(), and its digest lk_replica_digest(). With "weights
+// only" (suffix .weights, for readers; no server starts from it) it is u64 count and the
+// parameters, and the digest that of these bytes. Ranges are sealed with the job key (purpose: at
+// rest), the header as associated data. All ranges of a file have its version: what is folded while
+// the state is copied is folded in the copy as well (PROTOCOL 23 allows more).
+//
+// The hashes tell damage without the job key; the signature tells who wrote it, which the job key
+// cannot: every worker holds it.
 #ifndef LK_CHECKPOINT_H
 #define LK_CHECKPOINT_H
 
 #include "common/env.h"
+#include "common/sign.h"
 #include "kernels/replica.h"
 
 struct lk_checkpoint_conf {
@@ -21,37 +31,61 @@ struct lk_checkpoint_conf {
     struct lh_keyring *keys;
     uint8_t cipher;
     uint32_t key_id;
+    const struct lh_signer *signer;   // NULL: what is written is not signed
+    const struct lh_trusted *trusted; // not NULL: what is read must be signed by one of these
 };
 
 struct lk_checkpoint_name {
     uint32_t shard;
     uint64_t version;
+    bool weights;
 };
 
-// What a file says of itself; only its checksum was looked at.
+// What a file says of itself; only its checksums were looked at.
 struct lk_checkpoint_info {
+    uint16_t format;
     uint8_t cipher;
+    bool is_signed, weights;
     uint32_t key_id, shard, shards, ranges;
     uint8_t job[LH_JOB];
     struct lh_hash manifest, chain, digest;
     uint64_t epoch, version, bytes; // bytes of the state
+    struct lh_public signer;        // where it is signed
 };
 
-// A state that is to be written: everything the job needs, taken from the replica on the loop.
+// ---------------------------------------------------------------- taking and writing
+
+// A state that is to be written: a copy of the replica, made on the loop, whole or in steps.
 struct lk_checkpoint {
     struct lk_checkpoint_conf conf;
-    uint8_t job[LH_JOB];
-    struct lh_hash manifest, chain, digest;
-    uint32_t shard, shards;
-    uint64_t epoch, version;
-    struct lh_buf state;
+    bool weights; // only the parameters are written
+    struct lk_replica copy;
+    uint64_t copied; // parameters
+    bool whole;
+    uint64_t epoch, version; // once it is whole
+    struct lh_hash chain;
 };
 
+// Copies all at once. LH_ERR_NO_MEMORY.
 LH_MUST lh_err lk_checkpoint_take(const struct lk_checkpoint_conf *conf, const struct lk_replica *r,
                                   struct lk_checkpoint *out);
+// In steps, so that no step keeps the loop for long: begin, then copy until it is whole. Between
+// two steps `r` may fold on: each record goes through lk_checkpoint_before() ahead of its fold and,
+// an ADMIT, through lk_checkpoint_folded() after it. The version is that of the last step.
+LH_MUST lh_err lk_checkpoint_begin(const struct lk_checkpoint_conf *conf,
+                                   const struct lk_replica *r, struct lk_checkpoint *out);
+LH_MUST lh_err lk_checkpoint_copy(struct lk_checkpoint *c, const struct lk_replica *r,
+                                  uint64_t bytes_max);
+// What can't be repeated in the copy (optimizers with a state, changes of plan) completes it now.
+LH_MUST lh_err lk_checkpoint_before(struct lk_checkpoint *c, const struct lk_replica *r,
+                                    const struct lh_record *record);
+LH_MUST lh_err lk_checkpoint_folded(struct lk_checkpoint *c, const struct lk_replica *r,
+                                    const struct lh_record *record, struct lh_span plain);
 void lk_checkpoint_free(struct lk_checkpoint *c);
-// Any lane: seals and writes the file.
+// Any lane: digest, seals, hashes, signature; writes the file.
 LH_MUST lh_err lk_checkpoint_write(struct lk_checkpoint *c);
+
+// ---------------------------------------------------------------- reading (checkpoint_read.c)
 
 // Loads a shard's newest checkpoint that can be read and whose digest is right, else the next older
 // one (each that was passed over is logged by its error text in `skipped`, may be NULL).
@@ -59,19 +93,29 @@ LH_MUST lh_err lk_checkpoint_write(struct lk_checkpoint *c);
 LH_MUST lh_err lk_checkpoint_load(const struct lk_checkpoint_conf *conf, struct lk_replica *r,
                                   void (*skipped)(void *arg, const char *file, lh_err err),
                                   void *arg);
-// Reads and checks one file without loading it into a replica in use: `r` is scratch.
+// Reads and checks one file without loading it into a replica in use: `r` is scratch. One of
+// weights only fills r->theta and no more. LH_ERR_CORRUPT, LH_ERR_UNSEAL: damage;
+// LH_ERR_UNAUTHENTICATED: not signed by whom it must be.
 LH_MUST lh_err lk_checkpoint_read(const struct lk_checkpoint_conf *conf, const char *path,
                                   struct lk_replica *r);
-// "<shard, 4 hex>-<version, 16 hex>.ckpt"; false: no checkpoint has such a name.
+// Checks what needs no key: header, hashes of all ranges, signature; LH_ERR_UNSUPPORTED for version
+// 1, which has none of them but the header's.
+LH_MUST lh_err lk_checkpoint_check(const struct lk_checkpoint_conf *conf, const char *path,
+                                   struct lk_checkpoint_info *out);
+
+// "<shard, 4 hex>-<version, 16 hex>.ckpt" or .weights; false: no checkpoint has such a name.
 bool lk_checkpoint_name_parse(const char *file, struct lk_checkpoint_name *out);
+LH_MUST lh_err lk_checkpoint_path(const char *dir, const struct lk_checkpoint_name *name,
+                                  char out[LH_PATH_SIZE]);
 // The versions of a shard's checkpoints in conf->dir, ascending; free() them.
 LH_MUST lh_err lk_checkpoint_versions(const struct lk_checkpoint_conf *conf, uint32_t shard,
-                                      uint64_t **version, size_t *count);
-// Reads a file's header; needs no key. LH_ERR_CORRUPT, LH_ERR_VERSION.
+                                      bool weights, uint64_t **version, size_t *count);
+// Reads a file's header and who signed it; needs no key, proves nothing. LH_ERR_CORRUPT,
+// LH_ERR_VERSION.
 LH_MUST lh_err lk_checkpoint_peek(struct lh_env *env, const char *path,
                                   struct lk_checkpoint_info *out);
 // Removes all but the `keep` newest of a shard. `oldest` gets the lowest version kept, 0: none.
 LH_MUST lh_err lk_checkpoint_prune(const struct lk_checkpoint_conf *conf, uint32_t shard,
-                                   unsigned keep, uint64_t *oldest);
+                                   bool weights, unsigned keep, uint64_t *oldest);
 
 #endif

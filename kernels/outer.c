@@ -36,6 +36,26 @@ void lk_outer_free(struct lk_outer *o)
     *o = (struct lk_outer){0};
 }
 
+static lh_err copy_array(float **to, const float *from, uint64_t values)
+{
+    if (!from) return LH_OK;
+    *to = malloc(values * sizeof **to);
+    if (!*to) return LH_ERR_NO_MEMORY;
+    memcpy(*to, from, values * sizeof **to);
+    return LH_OK;
+}
+
+lh_err lk_outer_copy(struct lk_outer *to, const struct lk_outer *from)
+{
+    struct lk_outer copy = *from;
+    copy.u = copy.m = NULL;
+    lh_err err = copy_array(&copy.u, from->u, from->values);
+    if (!err) err = copy_array(&copy.m, from->m, from->values);
+    lk_outer_free(err ? &copy : to);
+    if (!err) *to = copy;
+    return err;
+}
+
 static lh_err reserve(float **array, bool wanted, uint64_t values)
 {
     if (!wanted || *array) return LH_OK;

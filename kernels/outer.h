@@ -49,6 +49,7 @@ LH_MUST lh_err lk_outer_fold(struct lk_outer *o, const struct lh_plan *plan,
                              const struct lk_codec *codec, const struct lh_shard_layout *layout,
                              struct lh_span payload, float scale, float *theta);
 void lk_outer_free(struct lk_outer *o);
+LH_MUST lh_err lk_outer_copy(struct lk_outer *to, const struct lk_outer *from); // `to` is valid
 
 // State as bytes, nothing for sgd: kind u8, pending u32, steps u64, cosines u64, rho f64, momentum
 // f32, then u and m where the kind has them. read() needs room by lk_outer_reserve(), takes all

@@ -1,13 +1,19 @@
 // Keep: checkpoints of the fold state, and the log cut below the older one (DESIGN 8).
 //
-// The state is copied on the loop and written on the compute lane, so groups go on meanwhile.
+// The state is copied on the loop in slices, between which records are folded as ever (and in the
+// copy too), and written on the compute lane. Two channels: the full state, from which a server
+// starts, and weights only, more often, for readers; a full one serves readers as well.
 #include <stdlib.h>
 
 #include "server/server.h"
 
+// A few milliseconds of the loop, with the copy's page faults.
+enum { SLICE_BYTES = 8 << 20 };
+
 struct ps_keep {
     struct ps_shard *shard;
     struct lk_checkpoint checkpoint;
+    uint64_t timer; // of the next slice; 0: none
     lh_err result;
 };
 
@@ -26,7 +32,7 @@ static lh_err trim(struct ps_server *s)
         struct ps_shard *shard = s->shard[i];
         struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
         uint64_t oldest;
-        LH_TRY(lk_checkpoint_prune(&conf, shard->id, s->conf.checkpoint_keep, &oldest));
+        LH_TRY(lk_checkpoint_prune(&conf, shard->id, false, s->conf.checkpoint_keep, &oldest));
         const struct ps_place *place = ps_shard_place(shard, oldest + 1);
         uint64_t segment = place ? place->segment : oldest ? UINT64_MAX : 0;
         if (segment < needed) needed = segment;
@@ -37,6 +43,18 @@ static lh_err trim(struct ps_server *s)
     return LH_OK;
 }
 
+static lh_err written(struct ps_server *s, const struct ps_keep *k)
+{
+    const struct lk_checkpoint *c = &k->checkpoint;
+    lh_logf(s->conf.log, c->weights ? LH_DEBUG : LH_INFO,
+            c->weights ? "checkpoint.weights" : "checkpoint.written", "shard %u version %llu",
+            k->shard->id, (unsigned long long)c->version);
+    if (!c->weights) return trim(s);
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
+    uint64_t oldest;
+    return lk_checkpoint_prune(&conf, k->shard->id, true, s->conf.weights_keep, &oldest);
+}
+
 static void write_done(void *arg)
 {
     struct ps_keep *k = arg;
@@ -44,11 +62,7 @@ static void write_done(void *arg)
     struct ps_server *s = shard->server;
     shard->keep = NULL;
     lh_err err = k->result;
-    if (!err && !s->stopped) {
-        lh_logf(s->conf.log, LH_INFO, "checkpoint.written", "shard %u version %llu", shard->id,
-                (unsigned long long)k->checkpoint.version);
-        err = trim(s);
-    }
+    if (!err && !s->stopped) err = written(s, k);
     if (err == LH_ERR_DISK_FULL)
         lh_logf(s->conf.log, LH_ERROR, "checkpoint.disk_full",
                 "shard %u: no room in %s; the log "
@@ -57,13 +71,59 @@ static void write_done(void *arg)
     else if (err && !s->stopped)
         ps_fatal(s, err);
     ps_keep_free(k);
+    ps_keep(shard); // the run may have ended meanwhile
 }
 
 void ps_keep_free(struct ps_keep *k)
 {
     if (!k) return;
+    lh_cancel(k->shard->server->conf.env, &k->timer);
     lk_checkpoint_free(&k->checkpoint);
     free(k);
+}
+
+// No memory for it now; the next record that is folded tries again.
+static void give_up(struct ps_shard *shard)
+{
+    ps_keep_free(shard->keep);
+    shard->keep = NULL;
+}
+
+static void slice(void *arg)
+{
+    struct ps_keep *k = arg;
+    struct ps_shard *shard = k->shard;
+    struct ps_server *s = shard->server;
+    struct lk_checkpoint *c = &k->checkpoint;
+    uint64_t bytes = s->conf.keep_slice_bytes ? s->conf.keep_slice_bytes : SLICE_BYTES;
+    k->timer = 0;
+    if (s->stopped) return; // freed with the shard
+    if (lk_checkpoint_copy(c, &shard->replica, bytes)) {
+        give_up(shard);
+        return;
+    }
+    if (!c->whole) {
+        k->timer = lh_after(s->conf.env, 0, slice, k);
+        return;
+    }
+    *(c->weights ? &shard->weighed : &shard->checkpointed) = c->version;
+    if (!c->weights) shard->replay_ns = 0;
+    s->conf.env->ops->work(s->conf.env, LH_LANE_COMPUTE, write_job, write_done, k);
+}
+
+void ps_keep_before(struct ps_shard *shard, const struct lh_record *r)
+{
+    struct ps_keep *k = shard->keep;
+    if (k && !k->checkpoint.whole && lk_checkpoint_before(&k->checkpoint, &shard->replica, r))
+        give_up(shard);
+}
+
+void ps_keep_folded(struct ps_shard *shard, const struct lh_record *r, struct lh_span plain)
+{
+    struct ps_keep *k = shard->keep;
+    if (k && !k->checkpoint.whole && r->kind == LH_ADMIT &&
+        lk_checkpoint_folded(&k->checkpoint, &shard->replica, r, plain))
+        give_up(shard);
 }
 
 bool ps_keep_due(const struct ps_shard *shard)
@@ -76,20 +136,27 @@ bool ps_keep_due(const struct ps_shard *shard)
     return conf->checkpoint_every && l->version >= shard->checkpointed + conf->checkpoint_every;
 }
 
+static bool weights_due(const struct ps_shard *shard)
+{
+    uint64_t every = shard->server->conf.weights_every;
+    uint64_t read = shard->weighed > shard->checkpointed ? shard->weighed : shard->checkpointed;
+    return every && shard->replica.ledger.version >= read + every;
+}
+
 void ps_keep(struct ps_shard *shard)
 {
     struct ps_server *s = shard->server;
-    if (shard->keep || s->stopped || !ps_keep_due(shard)) return;
+    bool full = ps_keep_due(shard);
+    if (shard->keep || s->stopped || !(full || weights_due(shard))) return;
     struct ps_keep *k = calloc(1, sizeof *k);
     if (!k) return;
     k->shard = shard;
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
-    if (lk_checkpoint_take(&conf, &shard->replica, &k->checkpoint)) {
+    if (lk_checkpoint_begin(&conf, &shard->replica, &k->checkpoint)) {
         free(k);
         return;
     }
-    shard->checkpointed = shard->replica.ledger.version;
-    shard->replay_ns = 0;
+    k->checkpoint.weights = !full;
     shard->keep = k;
-    s->conf.env->ops->work(s->conf.env, LH_LANE_COMPUTE, write_job, write_done, k);
+    slice(k);
 }

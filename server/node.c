@@ -20,6 +20,8 @@ struct ps_node {
     struct ps_server *server;           // NULL: not this role
     struct ps_coordinator *coordinator; // NULL: not this role
     struct lh_units units;
+    struct lh_signer *signer; // of checkpoints; NULL: none
+    struct lh_trusted trusted;
     uint32_t shard[LH_CONFIG_INTS_MAX];
     char address[LH_ADDRESS_SIZE];
     struct lh_service door; // of both roles
@@ -33,6 +35,7 @@ lh_err ps_node_create(struct ps_node **out)
 
 void ps_node_destroy(struct ps_node *n)
 {
+    if (n) lh_signer_destroy(n->signer);
     free(n);
 }
 
@@ -134,6 +137,26 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
 
 // ---------------------------------------------------------------- shards
 
+// The keys of checkpoints, which the settings may leave out.
+static LH_MUST lh_err load_signers(struct ps_node *n)
+{
+    const struct ps_settings *s = n->settings;
+    if (s->checkpoint_sign_key[0])
+        LH_TRY(lh_signer_load(s->checkpoint_sign_key, &n->signer));
+    else
+        lh_logf(n->program->log, LH_INFO, "checkpoint.unsigned",
+                "checkpoint.sign_key names no key: checkpoints are not signed");
+    if (!s->checkpoint_signers[0]) return LH_OK;
+    LH_TRY(lh_trusted_load(s->checkpoint_signers, &n->trusted));
+    struct lh_public own = {{0}};
+    if (n->signer) own = lh_signer_public(n->signer);
+    if (n->signer && lh_trusts(&n->trusted, &own)) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG,
+                   "checkpoint.signers: %s does not list the key of checkpoint.sign_key: this "
+                   "server would refuse its own checkpoints",
+                   s->checkpoint_signers);
+}
+
 static LH_MUST lh_err start_server(struct ps_node *n)
 {
     struct lh_program *p = n->program;
@@ -144,6 +167,7 @@ static LH_MUST lh_err start_server(struct ps_node *n)
                            (long long)s->shards.value[i], p->manifest.shards);
         n->shard[i] = (uint32_t)s->shards.value[i];
     }
+    LH_TRY(load_signers(n));
     bool both = n->coordinator != NULL;
     struct ps_conf conf = {
         .env = p->env,
@@ -166,6 +190,10 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .checkpoint_every = (uint64_t)s->checkpoint_every_versions,
         .replay_ns = s->checkpoint_replay_ms * LH_MS,
         .checkpoint_keep = (unsigned)s->checkpoint_keep,
+        .weights_every = (uint64_t)s->checkpoint_weights_every_versions,
+        .weights_keep = (unsigned)s->checkpoint_weights_keep,
+        .signer = n->signer,
+        .trusted = n->trusted.count ? &n->trusted : NULL,
         .digest_every = (uint64_t)s->digest_every_versions,
         .report_ns = 500 * LH_MS,
         .mark_ns = 100 * LH_MS,

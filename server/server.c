@@ -18,7 +18,9 @@ struct lk_checkpoint_conf ps_checkpoint_conf(struct ps_server *s)
                                        .dir = s->checkpoint_dir,
                                        .keys = s->conf.keys,
                                        .cipher = s->conf.cipher,
-                                       .key_id = s->conf.key_id};
+                                       .key_id = s->conf.key_id,
+                                       .signer = s->conf.signer,
+                                       .trusted = s->conf.trusted};
 }
 
 struct ps_shard *ps_server_shard(struct ps_server *s, uint32_t id)

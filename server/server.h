@@ -34,8 +34,12 @@ struct ps_conf {
     lh_err (*initial)(void *arg, uint64_t first, uint64_t n, float *out);
     void *initial_arg;
     uint64_t segment_bytes, checkpoint_every, digest_every;
-    unsigned checkpoint_keep;
+    uint64_t weights_every;    // checkpoints of weights only; 0: none
+    uint64_t keep_slice_bytes; // of a state are copied at a time; 0: keep.c's
+    unsigned checkpoint_keep, weights_keep;
     int64_t replay_ns; // a checkpoint is due when replay would take this long; 0: not for that
+    const struct lh_signer *signer;   // of checkpoints; NULL: they are not signed
+    const struct lh_trusted *trusted; // who may have signed those it starts from; NULL: anybody
     int64_t report_ns, mark_ns;
     double norm_gate;
     // Tests look on: every durable record as it is folded, also at a start. NULL: nobody does.
@@ -132,6 +136,9 @@ LH_MUST lh_err ps_recover(struct ps_server *s);
 // keep.c
 bool ps_keep_due(const struct ps_shard *s);
 void ps_keep(struct ps_shard *s); // a checkpoint, if one is due
+// A checkpoint that is being copied hears of every record, ahead of its fold and after it.
+void ps_keep_before(struct ps_shard *s, const struct lh_record *r);
+void ps_keep_folded(struct ps_shard *s, const struct lh_record *r, struct lh_span plain);
 // report.c
 void ps_report_start(struct ps_server *s);
 

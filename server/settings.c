@@ -56,6 +56,17 @@ static const struct lh_config_row rows[] = {
         "this long, so that a start does not; 0: never for that"),
     LH_CONFIG_ROW_INT(T, "checkpoint.keep", checkpoint_keep, "2", 2, 100, NULL, NULL,
         "Checkpoints that are kept; the log is cut below the oldest"),
+    LH_CONFIG_ROW_INT(T, "checkpoint.weights_every_versions", checkpoint_weights_every_versions,
+        "100", 0, 1e9, "versions", "off=0",
+        "Distance of a shard's checkpoints of weights only, for readers"),
+    LH_CONFIG_ROW_INT(T, "checkpoint.weights_keep", checkpoint_weights_keep, "2", 2, 100, NULL,
+        NULL, "Checkpoints of weights only that are kept"),
+    LH_CONFIG_ROW_SECRET(T, "checkpoint.sign_key", checkpoint_sign_key,
+        "LONGHAUL_CHECKPOINT_SIGN_KEY",
+        "File of this server's signing key (longhaul certs signer); empty: nothing is signed"),
+    LH_CONFIG_ROW_STRING(T, "checkpoint.signers", checkpoint_signers, "",
+        "File of public keys: this server starts only from checkpoints that one of them signed; "
+        "empty: from any that the job keys open"),
     LH_CONFIG_ROW_INT(T, "digest.every_versions", digest_every_versions, "50", 1, 1e9, "versions",
         NULL, "Distance of the records that carry the replica's hash"),
 

@@ -28,6 +28,8 @@ struct ps_settings {
     int64_t wal_segment_bytes;
     int64_t checkpoint_every_versions, checkpoint_replay_ms, checkpoint_keep;
     int64_t digest_every_versions;
+    int64_t checkpoint_weights_every_versions, checkpoint_weights_keep;
+    const char *checkpoint_sign_key, *checkpoint_signers;
 
     struct { // role coordinator
         int64_t workers, worker_timeout_s;

@@ -94,6 +94,7 @@ static void note_norm(struct ps_shard *s, double norm)
 lh_err ps_shard_fold(struct ps_shard *s, const struct lh_record *r, struct lh_span plain,
                      double norm, struct ps_place place)
 {
+    ps_keep_before(s, r);
     int64_t start = lh_now(s->server->conf.env);
     if (r->kind == LH_ADMIT && plain.data) {
         LH_TRY(lk_replica_apply_plain(&s->replica, r, plain));
@@ -110,5 +111,6 @@ lh_err ps_shard_fold(struct ps_shard *s, const struct lh_record *r, struct lh_sp
     if (s->server->conf.folded) s->server->conf.folded(s->server->conf.folded_arg, s->id, r);
     if (r->kind == LH_DIGEST_RECORD) s->digested = r->version;
     s->replay_ns += lh_now(s->server->conf.env) - start;
+    ps_keep_folded(s, r, plain);
     return ps_shard_indexed(s, r->version, place);
 }

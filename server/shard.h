@@ -43,6 +43,7 @@ struct ps_shard {
     uint64_t norms;
     uint64_t checkpointed;       // version of the newest checkpoint
     int64_t replay_ns;           // what opening and folding the records above it took here
+    uint64_t weighed;            // of the newest of weights only
     uint64_t digested;           // version of the newest DIGEST record
     uint64_t begun;              // highest epoch that was ever begun here after a loss; 0: none
     struct ps_keep *keep;        // a checkpoint that is being written; NULL: none

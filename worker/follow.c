@@ -72,7 +72,7 @@ static void save_done(void *arg)
         s->durable.epoch = k->checkpoint.epoch;
         s->durable.version = k->checkpoint.version;
         s->durable.chain = k->checkpoint.chain;
-        err = lk_checkpoint_prune(&conf, s->id, 2, &oldest);
+        err = lk_checkpoint_prune(&conf, s->id, false, 2, &oldest);
     }
     if (err == LH_ERR_DISK_FULL)
         lh_logf(s->worker->conf.log, LH_ERROR, "replica.disk_full", "shard %u: no room in %s",

@@ -195,8 +195,11 @@ static void skipped(void *arg, const char *file, lh_err err)
 static lh_err load_replica(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
-    struct lk_checkpoint_conf conf = {w->conf.env, w->replica_dir, w->conf.keys, w->conf.cipher,
-                                      w->conf.key_id};
+    struct lk_checkpoint_conf conf = {.env = w->conf.env,
+                                      .dir = w->replica_dir,
+                                      .keys = w->conf.keys,
+                                      .cipher = w->conf.cipher,
+                                      .key_id = w->conf.key_id};
     lh_err err = lk_checkpoint_load(&conf, &s->replica, skipped, s);
     if (err == LH_ERR_NOT_FOUND) return LH_OK; // a snapshot will do
     if (err) return err;

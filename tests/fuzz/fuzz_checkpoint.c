@@ -1,18 +1,24 @@
 // A checkpoint file: accepted whole, with the digest it names, or refused; the scratch replica
 // stays one that can be used.
 //
-// Byte 0 odd: the header's checksum is repaired first. What the ranges seal cannot be forged: that
-// part of the corpus is what lk_checkpoint_write() wrote under the key of the bytes 1 to 32.
+// Byte 0 bit 0: the header's checksum is repaired first; bit 1: that of the manifest at its end.
+// What the ranges seal cannot be forged: that part of the corpus is what lk_checkpoint_write()
+// wrote under the key of the bytes 1 to 32.
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
 #include "common/manifest.h"
-#include "kernels/checkpoint.h"
+#include "kernels/checkpoint_format.h"
 #include "tests/fuzz/disk.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { HEADER = 164 };
+// Where the manifest of a file of this size would begin, by the count of ranges in its header.
+static size_t manifest_at(const uint8_t *bytes, size_t size)
+{
+    size_t n = size > 24 ? lk_ckpt_manifest_bytes(bytes[20] | (uint32_t)bytes[21] << 8) : 0;
+    return n && n < size ? size - n : 0;
+}
 
 static void read_one(struct fuzz_disk *disk, struct lk_checkpoint_conf *conf)
 {
@@ -29,6 +35,9 @@ static void read_one(struct fuzz_disk *disk, struct lk_checkpoint_conf *conf)
     err = lk_checkpoint_read(conf, "ckpt/0000-0000000000000002.ckpt", &r);
     LH_ASSERT(err == LH_OK || r.ledger.version == 0);
     (void)lk_replica_digest(&r);
+    struct lk_checkpoint_info info;
+    lh_err checked = lk_checkpoint_check(conf, "ckpt/0000-0000000000000002.ckpt", &info);
+    LH_ASSERT(err || checked == LH_OK || checked == LH_ERR_UNSUPPORTED); // what reads has hashes
     lk_replica_free(&r);
     lh_manifest_free(&m);
 }
@@ -47,7 +56,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     size--;
     memcpy(bytes, data + 1, size);
-    if (data[0] & 1 && size >= HEADER) fuzz_repair_crc(bytes, 0, HEADER - 4);
+    if (data[0] & 1 && size >= LK_CKPT_HEADER) fuzz_repair_crc(bytes, 0, LK_CKPT_HEADER - 4);
+    if (data[0] & 2 && size >= 8) fuzz_repair_crc(bytes, manifest_at(bytes, size), size - 4);
     fuzz_disk_put(&disk, "ckpt", "0000-0000000000000002.ckpt", lh_span(bytes, size));
     read_one(&disk, &conf);
     free(bytes);

@@ -251,8 +251,12 @@ static void checkpoints(struct out *o)
     if (!err) err = lk_checkpoint_write(&c);
     if (!err) err = lh_file_load(o->disk.env, "c/0000-0000000000000000.ckpt", &b);
     LH_ASSERT(err == LH_OK);
-    put(o, "checkpoint", "empty-log", lh_span("\0", 1), lh_buf_span(&b));
-    put(o, "checkpoint", "cut-short", lh_span("\1", 1), lh_span(b.data, b.len - 3));
+    put(o, "checkpoint", "version-2", lh_span("\0", 1), lh_buf_span(&b));
+    put(o, "checkpoint", "version-2-cut-short", lh_span("\1", 1), lh_span(b.data, b.len - 3));
+    b.data[b.len - 80] ^= 1; // of the signature that it does not have: not looked at
+    put(o, "checkpoint", "version-2-manifest-repaired", lh_span("\2", 1), lh_buf_span(&b));
+    b.data[b.len - 132] ^= 1; // of a hash
+    put(o, "checkpoint", "version-2-wrong-hash", lh_span("\2", 1), lh_buf_span(&b));
     lk_checkpoint_free(&c);
     lk_replica_free(&r);
     lh_manifest_free(&m);

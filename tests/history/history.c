@@ -145,7 +145,7 @@ static void put_refused(struct history *h, uint32_t shard, struct lh_buf *out)
     lh_buf_free(&whole);
 }
 
-static void put_plan(const struct lh_ledger *l, struct lh_buf *out)
+static void put_plan(const struct lh_ledger *l, uint8_t optimizer, struct lh_buf *out)
 {
     struct lh_plan plan = {.number = l->plan.number + 1,
                            .phase = LH_PHASE_RUN,
@@ -153,7 +153,10 @@ static void put_plan(const struct lh_ledger *l, struct lh_buf *out)
                            .damping = 0.5f,
                            .staleness_per_live = 4,
                            .live = 1,
-                           .worker = {WORKER}};
+                           .worker = {WORKER},
+                           .optimizer = optimizer};
+    if (optimizer) plan.momentum = 0.5f;
+    if (optimizer) plan.outer_every = 2;
     lh_plan_write(&plan, out);
 }
 
@@ -165,7 +168,7 @@ static void put_body(struct history *h, uint32_t shard, struct lh_record *r, str
     case LH_ADMIT: r->scale = 0.75f; return put_frame(h, shard, out);
     case LH_REFUSE: r->reason = LH_ERR_STALE; return put_refused(h, shard, out);
     case LH_FENCE: return lh_fence_write(WORKER, LIFE, out);
-    case LH_PLAN: return put_plan(l, out);
+    case LH_PLAN: return put_plan(l, h->optimizer, out);
     case LH_DIGEST_RECORD:
         digest = lk_replica_digest(&h->replica[shard]);
         return lh_put(out, digest.b, sizeof digest.b);
@@ -193,7 +196,10 @@ void history_add(struct history *h, uint32_t shard, enum lh_kind kind)
     must(ps_wal_add(h->wal, shard, &r, &place));
     must(ps_wal_commit(h->wal));
     ps_wal_group_done(h->wal);
+    if (h->taking) must(lk_checkpoint_before(h->taking, replica, &r));
     must(lk_replica_apply(replica, &r));
+    if (h->taking && kind == LH_ADMIT) // the payload that was opened to fold it
+        must(lk_checkpoint_folded(h->taking, replica, &r, lh_buf_span(&replica->plain)));
     h->digest[shard][r.version] = lk_replica_digest(replica);
     h->chain[shard][r.version] = r.chain;
     lh_buf_free(&body);

@@ -22,6 +22,8 @@ struct history {
     struct lk_replica replica[HISTORY_SHARDS];
     float *residual[HISTORY_SHARDS];
     struct ps_wal *wal;
+    uint8_t optimizer;            // of the next plan
+    struct lk_checkpoint *taking; // hears of the records, as on a server; NULL: none
     // Of every version: what a replay must come to. Version 0 is the initial state.
     struct lh_hash digest[HISTORY_SHARDS][HISTORY_VERSIONS];
     struct lh_hash chain[HISTORY_SHARDS][HISTORY_VERSIONS];

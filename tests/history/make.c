@@ -23,6 +23,32 @@ static void write_expect(const struct history *h)
     LH_ASSERT(fclose(file) == 0);
 }
 
+// Signs the checkpoints with a key whose public half stays, as DIR/signer.pub.
+static void make_signer(struct history *h)
+{
+    char path[LH_PATH_SIZE];
+    struct lh_signer *signer;
+    lh_err err = lh_path(path, sizeof path, h->dir, "signer");
+    if (!err) err = lh_sign_generate(path, "golden");
+    if (!err) err = lh_signer_load(path, &signer);
+    LH_ASSERT(err == LH_OK && remove(path) == 0);
+    h->conf.signer = signer; // of the process, until its end
+}
+
+// Of both shards at their last version.
+static void write_weights(const struct history *h)
+{
+    for (uint32_t shard = 0; shard < HISTORY_SHARDS; shard++) {
+        struct lk_checkpoint c;
+        lh_err err = lk_checkpoint_begin(&h->conf, &h->replica[shard], &c);
+        c.weights = true;
+        if (!err) err = lk_checkpoint_copy(&c, &h->replica[shard], UINT64_MAX);
+        if (!err) err = lk_checkpoint_write(&c);
+        LH_ASSERT(err == LH_OK);
+        lk_checkpoint_free(&c);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct history h;
@@ -34,7 +60,9 @@ int main(int argc, char **argv)
     lh_err err = lh_env_real_create(&env);
     LH_ASSERT(err == LH_OK);
     history_start(&h, env, argv[1]);
+    make_signer(&h);
     history_usual(&h);
+    write_weights(&h);
     write_expect(&h);
     history_finish(&h);
     lh_env_real_destroy(env);

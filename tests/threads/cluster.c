@@ -172,6 +172,9 @@ static lh_err start_server(struct node *n)
     struct ps_conf conf = setup_server(&all, &n->index);
     conf.segment_bytes = 64 << 10;
     conf.checkpoint_every = 20;
+    conf.weights_every = 7;
+    conf.weights_keep = 2;
+    conf.keep_slice_bytes = 64; // many slices, between which records are folded
     conf.report_ns = 20 * LH_MS;
     conf.mark_ns = 20 * LH_MS;
     conf.norm_gate = 2;

@@ -1,5 +1,6 @@
-// `longhaul checkpoint`: a good file is ok, and one flipped byte, another name, another run or
-// another key is not.
+// deploy/checkpoint_command.c, checkpoint_restore.c: a good file is ok, and one flipped byte,
+// another name, another run or another key is not; shards come back on another number of servers
+// with the same state; pruning leaves a start.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,68 +9,51 @@
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "common/check.h"
+#include "common/env_fake.h"
 #include "common/node.h"
 #include "deploy/commands.h"
 #include "deploy/files.h"
-#include "kernels/checkpoint.h"
+#include "tests/history/files.h"
 
-static const char GOOD[] = "0000-0000000000000000.ckpt";
-static char root[] = "/tmp/longhaul-ckpt-XXXXXX";
+enum { WORDS_MAX = 32 };
 
-static const char *in_root(const char *name, char out[DP_PATH_SIZE])
+struct rig {
+    char root[64];
+    struct lh_fake_world *world;
+    struct lh_env *env, *real;
+    struct history h;
+    struct lh_buf out; // of the last command
+};
+
+static const char *in_root(const struct rig *r, const char *name)
 {
-    assert_int_equal(dp_path(out, "%s/%s", root, name), LH_OK);
+    static char path[8][DP_PATH_SIZE];
+    static int next;
+    char *out = path[next++ % 8];
+    assert_int_equal(dp_path(out, "%s/%s", r->root, name), LH_OK);
     return out;
-}
-
-static void write_file(const char *name, struct lh_span bytes)
-{
-    char path[DP_PATH_SIZE];
-    assert_int_equal(dp_file_write(in_root(name, path), bytes, 0600), LH_OK);
-}
-
-// A manifest, a job key and the checkpoint of a new shard 0 in `root`/c.
-static void make_job(void)
-{
-    static const char *const names[] = {"w"};
-    static const uint64_t shapes[][5] = {{40, 2, 0}};
-    char path[DP_PATH_SIZE], dir[DP_PATH_SIZE];
-    uint8_t job[LH_JOB];
-    struct lh_manifest m = {0};
-    struct lk_replica r;
-    struct lk_checkpoint c;
-    struct lh_buf json = lh_buf(1 << 16);
-    struct lk_checkpoint_conf conf = {.dir = in_root("c", dir), .cipher = LH_CIPHER_XCHACHA20};
-    lh_job_id("longhaul.local", "tiny", job);
-    assert_int_equal(lh_env_real_create(&conf.env), LH_OK);
-    assert_int_equal(dp_make_dirs(dir), LH_OK);
-    assert_int_equal(lh_key_generate(in_root("job.keys", path)), LH_OK);
-    assert_int_equal(lh_keyring_create(&conf.keys), LH_OK);
-    assert_int_equal(lh_keyring_load(conf.keys, path), LH_OK);
-    conf.key_id = lh_keyring_newest(conf.keys);
-    assert_int_equal(lh_key_generate(in_root("other.keys", path)), LH_OK);
-    assert_int_equal(lh_manifest_build(&m, 1, names, shapes, 1, NULL), LH_OK);
-    assert_int_equal(lh_manifest_write(&m, &json), LH_OK);
-    write_file("model.json", lh_buf_span(&json));
-    assert_int_equal(lk_replica_create(&r, job, &m, 0, conf.keys), LH_OK);
-    assert_int_equal(lk_checkpoint_take(&conf, &r, &c), LH_OK);
-    assert_int_equal(lk_checkpoint_write(&c), LH_OK);
-    lk_checkpoint_free(&c);
-    lk_replica_free(&r);
-    lh_manifest_free(&m);
-    lh_buf_free(&json);
-    lh_keyring_destroy(conf.keys);
-    lh_env_real_destroy(conf.env);
 }
 
 static int set_up(void **state)
 {
-    (void)state;
-    if (!mkdtemp(root)) return 1;
-    make_job();
+    struct rig *r = calloc(1, sizeof *r);
+    if (!r || lh_env_real_create(&r->real)) return -1;
+    r->world = lh_fake_world_create(1);
+    r->env = lh_fake_node(r->world, NULL, NULL);
+    lh_fake_boot(r->env);
+    snprintf(r->root, sizeof r->root, "/tmp/longhaul-ckpt-XXXXXX");
+    if (!mkdtemp(r->root)) return -1;
+    r->out = lh_buf(1 << 20);
+    history_start(&r->h, r->env, "server");
+    history_usual(&r->h);
+    history_copy_out(&r->h, in_root(r, "server"));
+    history_write_job(&r->h, r->root);
+    *state = r;
     return 0;
 }
 
@@ -81,86 +65,273 @@ static int remove_one(const char *path, const struct stat *is, int kind, struct 
 
 static int tear_down(void **state)
 {
-    (void)state;
-    return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    struct rig *r = *state;
+    history_finish(&r->h);
+    lh_fake_world_destroy(r->world);
+    lh_env_real_destroy(r->real);
+    nftw(r->root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    lh_buf_free(&r->out);
+    free(r);
+    return 0;
 }
 
-static int verify(const char *dir, const char *run, const char *keys_file)
+// Runs `longhaul checkpoint LINE`: @NAME is a path in the root, JOB the flags of the job. Its
+// output is r->out.
+static int run(struct rig *r, const char *line)
 {
-    char at[DP_PATH_SIZE], manifest[DP_PATH_SIZE], keys[DP_PATH_SIZE];
-    const char *argv[] = {"checkpoint",
-                          "verify",
-                          in_root(dir, at),
-                          "--manifest",
-                          in_root("model.json", manifest),
-                          "--run",
-                          run,
-                          "--keys",
-                          in_root(keys_file, keys)};
-    return dp_cmd_checkpoint(LH_COUNT(argv), (char **)argv);
-}
-
-static void load_good(struct lh_buf *out)
-{
-    char path[DP_PATH_SIZE];
-    assert_int_equal(dp_path(path, "%s/c/%s", root, GOOD), LH_OK);
-    assert_int_equal(dp_file_read(path, out), LH_OK);
-}
-
-static void a_good_one(void **state)
-{
-    (void)state;
-    assert_int_equal(verify("c", "tiny", "job.keys"), DP_OK);
-    assert_int_equal(verify("c", "huge", "job.keys"), DP_UNVERIFIED); // another job's
-    assert_int_equal(verify("c", "tiny", "other.keys"), DP_UNVERIFIED);
-    assert_int_equal(verify("none", "tiny", "job.keys"), DP_MISSING);
-}
-
-static void damaged_ones(void **state)
-{
-    (void)state;
-    char path[DP_PATH_SIZE];
-    struct lh_buf b = lh_buf(1 << 20);
-    assert_int_equal(dp_make_dirs(in_root("d", path)), LH_OK);
-    load_good(&b);
-    write_file("d/0000-0000000000000000.ckpt", lh_buf_span(&b));
-    assert_int_equal(verify("d", "tiny", "job.keys"), DP_OK);
-    for (size_t at = 0; at < b.len; at += 7) { // header, heads of ranges and sealed bytes
-        b.data[at] ^= 1;
-        write_file("d/0000-0000000000000000.ckpt", lh_buf_span(&b));
-        b.data[at] ^= 1;
-        if (verify("d", "tiny", "job.keys") != DP_UNVERIFIED) fail_msg("byte %zu", at);
+    char words[1024];
+    char *argv[WORDS_MAX] = {"checkpoint"};
+    int argc = 1;
+    snprintf(words, sizeof words, "%s", line);
+    for (char *rest = words, *word; (word = strtok_r(rest, " ", &rest));) {
+        char *job[] = {"--manifest", (char *)in_root(r, "model.json"), "--run", HISTORY_RUN,
+                       "--keys",     (char *)in_root(r, "job.keys")};
+        assert_true(argc + 6 < WORDS_MAX);
+        for (size_t i = 0; !strcmp(word, "JOB") && i < LH_COUNT(job); i++) {
+            argv[argc] = strdup(job[i]);
+            argc++;
+        }
+        if (strcmp(word, "JOB") != 0) {
+            argv[argc] = strdup(word[0] == '@' ? in_root(r, word + 1) : word);
+            argc++;
+        }
     }
-    write_file("d/0000-0000000000000000.ckpt", lh_span(b.data, b.len - 1));
-    assert_int_equal(verify("d", "tiny", "job.keys"), DP_UNVERIFIED);
-    write_file("d/0000-0000000000000000.ckpt", lh_buf_span(&b));
-    write_file("d/0000-0000000000000001.ckpt", lh_buf_span(&b)); // says another version
-    assert_int_equal(verify("d", "tiny", "job.keys"), DP_UNVERIFIED);
+    fflush(stdout);
+    int kept = dup(STDOUT_FILENO);
+    assert_non_null(freopen(in_root(r, "out"), "w", stdout));
+    int code = dp_cmd_checkpoint(argc, argv);
+    fflush(stdout);
+    assert_true(dup2(kept, STDOUT_FILENO) >= 0);
+    close(kept);
+    for (int i = 1; i < argc; i++) free(argv[i]);
+    assert_int_equal(dp_file_read(in_root(r, "out"), &r->out), LH_OK);
+    lh_put_u8(&r->out, 0);
+    return code;
+}
+
+static bool says(const struct rig *r, const char *text)
+{
+    return strstr((const char *)r->out.data, text) != NULL;
+}
+
+static void load(const struct rig *r, const char *name, struct lh_buf *out)
+{
+    *out = lh_buf(1 << 20);
+    assert_int_equal(dp_file_read(in_root(r, name), out), LH_OK);
+}
+
+static void store(const struct rig *r, const char *name, struct lh_span bytes)
+{
+    assert_int_equal(dp_file_write(in_root(r, name), bytes, 0600), LH_OK);
+}
+
+// ---------------------------------------------------------------- ls, verify
+
+static void a_listing_says_what_headers_say(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(run(r, "ls @server"), DP_OK);
+    assert_true(says(r, "0000-0000000000000005.ckpt"));
+    assert_int_equal(run(r, "ls @server/checkpoints -o json"), DP_OK);
+    assert_true(says(r, "\"channel\": \"full\""));
+    assert_true(says(r, "\"version\": 11"));
+    assert_true(says(r, "\"epoch\": 1"));
+    assert_true(says(r, "\"signer\": \"-\""));
+    store(r, "server/checkpoints/0000-0000000000000007.weights", lh_span("none", 4));
+    assert_int_equal(run(r, "ls @server"), DP_UNVERIFIED); // no header to believe
+    assert_int_equal(run(r, "ls"), DP_USAGE);
+    assert_int_equal(run(r, "ls @server -o xml"), DP_USAGE);
+    assert_int_equal(run(r, "ls @nothing"), DP_MISSING);
+    assert_int_equal(run(r, "nothing"), DP_USAGE);
+    assert_int_equal(run(r, "--help"), DP_OK);
+}
+
+static void a_good_one_is_ok(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(run(r, "verify @server"), DP_OK); // hashes
+    assert_int_equal(run(r, "verify @server JOB"), DP_OK);
+    assert_int_equal(run(r, "verify @server JOB --run other"), DP_UNVERIFIED);
+    assert_int_equal(run(r, "verify @nothing JOB"), DP_MISSING);
+    assert_int_equal(run(r, "verify @server --keys @job.keys"), DP_USAGE);
+    assert_int_equal(lh_key_generate(in_root(r, "other.keys")), LH_OK);
+    assert_int_equal(run(r, "verify @server JOB --keys @other.keys"), DP_MISSING); // key 7
+    assert_int_equal(dp_make_dirs(in_root(r, "empty")), LH_OK);
+    assert_int_equal(run(r, "verify @empty"), DP_MISSING);
+}
+
+static void damaged_ones_are_not(void **state)
+{
+    struct rig *r = *state;
+    struct lh_buf b;
+    load(r, "server/checkpoints/0000-0000000000000005.ckpt", &b);
+    assert_int_equal(dp_make_dirs(in_root(r, "d")), LH_OK);
+    for (size_t at = 0; at < b.len; at += 31) { // header, range and manifest
+        b.data[at] ^= 1;
+        store(r, "d/0000-0000000000000005.ckpt", lh_buf_span(&b));
+        b.data[at] ^= 1;
+        if (run(r, "verify @d JOB") != DP_UNVERIFIED || run(r, "verify @d") != DP_UNVERIFIED)
+            fail_msg("byte %zu", at);
+    }
+    store(r, "d/0000-0000000000000005.ckpt", lh_buf_span(&b));
+    assert_int_equal(run(r, "verify @d"), DP_OK);
+    store(r, "d/0000-0000000000000006.ckpt", lh_buf_span(&b)); // says another version
+    assert_int_equal(run(r, "verify @d"), DP_UNVERIFIED);
+    assert_int_equal(run(r, "verify @d JOB"), DP_UNVERIFIED);
+    assert_int_equal(remove(in_root(r, "d/0000-0000000000000006.ckpt")), 0);
+    store(r, "d/notes.ckpt", lh_buf_span(&b));
+    assert_int_equal(run(r, "ls @d"), DP_UNVERIFIED);
     lh_buf_free(&b);
 }
 
-static void listing_and_wrong_lines(void **state)
+// ---------------------------------------------------------------- restore
+
+// The state that a server would start from in this directory.
+static void check_start(struct rig *r, const char *dir, uint32_t shard, uint64_t version,
+                        uint64_t epoch)
 {
-    (void)state;
-    char path[DP_PATH_SIZE];
-    const char *argv[] = {"checkpoint", "ls", in_root("c", path), "-o", "json"};
-    assert_int_equal(dp_cmd_checkpoint(5, (char **)argv), DP_OK);
-    assert_int_equal(dp_cmd_checkpoint(2, (char **)argv), DP_USAGE);
-    argv[4] = "xml";
-    assert_int_equal(dp_cmd_checkpoint(5, (char **)argv), DP_USAGE);
-    argv[1] = "verify"; // without manifest, run and keys
-    assert_int_equal(dp_cmd_checkpoint(3, (char **)argv), DP_USAGE);
-    argv[1] = "ls";
-    argv[2] = "/nonexistent";
-    assert_int_equal(dp_cmd_checkpoint(3, (char **)argv), DP_MISSING);
+    char checkpoints[DP_PATH_SIZE], name[64];
+    struct lk_replica replica;
+    struct lk_checkpoint_conf conf = r->h.conf;
+    assert_int_equal(dp_path(checkpoints, "%s/checkpoints", in_root(r, dir)), LH_OK);
+    conf.env = r->real;
+    conf.dir = checkpoints;
+    assert_int_equal(lk_replica_create(&replica, r->h.job, &r->h.manifest, shard, conf.keys), 0);
+    assert_int_equal(lk_checkpoint_load(&conf, &replica, NULL, NULL), LH_OK);
+    assert_int_equal(replica.ledger.version, version);
+    struct lh_hash digest = lk_replica_digest(&replica);
+    assert_true(lh_hash_equal(&digest, &r->h.digest[shard][version]));
+    lk_replica_free(&replica);
+    snprintf(name, sizeof name, "%s/epoch-%04x", dir, shard);
+    assert_int_equal(dp_file_exists(in_root(r, name)), epoch != 0);
+    if (!epoch) return;
+    struct lh_buf b;
+    load(r, name, &b);
+    struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+    (void)lh_get_u64(&c);
+    assert_int_equal(lh_get_u64(&c), epoch);
+    assert_int_equal(lh_get_u32(&c), lh_crc32c(0, b.data, 16));
+    lh_buf_free(&b);
+}
+
+static void shards_go_onto_other_servers_without_loss(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(run(r, "restore @server JOB --into @a --shards 0"), DP_OK);
+    assert_int_equal(run(r, "restore @server JOB --into @b --shards 1"), DP_OK);
+    check_start(r, "a", 0, 16, 0); // to the end of the log, and no history is lost
+    check_start(r, "b", 1, 9, 0);
+    assert_false(dp_file_exists(in_root(r, "a/checkpoints/0001-0000000000000009.ckpt")));
+    assert_int_equal(run(r, "restore @a/checkpoints @b/checkpoints JOB --into @c"), DP_OK);
+    check_start(r, "c", 0, 16, 3); // whoever has checkpoints alone does not know what came after
+    check_start(r, "c", 1, 9, 3);
+    assert_int_equal(run(r, "restore @a @b JOB --export @x.safetensors"), DP_OK);
+    assert_true(dp_file_exists(in_root(r, "x.safetensors")));
+}
+
+static void what_is_not_all_opens_an_epoch(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(run(r, "restore @server/checkpoints JOB --into @a"), DP_OK);
+    check_start(r, "a", 0, 11, 2);
+    check_start(r, "a", 1, 4, 2);
+    assert_int_equal(run(r, "restore @server JOB --into @b --to 0:14 --shards 0"), DP_OK);
+    check_start(r, "b", 0, 14, 3); // its log has epoch 2
+    assert_int_equal(run(r, "restore @server JOB --into @c --epoch 9"), DP_OK);
+    check_start(r, "c", 0, 16, 9);
+    // an epoch that was begun and has no record yet
+    struct lh_buf b;
+    load(r, "c/epoch-0000", &b);
+    store(r, "server/epoch-0000", lh_buf_span(&b));
+    assert_int_equal(run(r, "restore @server JOB --into @d"), DP_OK);
+    check_start(r, "d", 0, 16, 9);
+    assert_int_equal(run(r, "restore @server JOB --into @e --to 0:12 --shards 0"), DP_OK);
+    check_start(r, "e", 0, 12, 10);
+    store(r, "server/epoch-0000", lh_span(b.data, 9));
+    assert_int_equal(run(r, "restore @server JOB --into @f"), DP_UNVERIFIED);
+    lh_buf_free(&b);
+}
+
+static void restores_that_must_not_be(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(run(r, "restore @server JOB"), DP_USAGE);
+    assert_int_equal(run(r, "restore @server JOB --into @a --export @b"), DP_USAGE);
+    assert_int_equal(run(r, "restore @server --into @a"), DP_USAGE);
+    assert_int_equal(run(r, "restore @server JOB --into @server"), DP_FAILED); // not empty
+    assert_int_equal(run(r, "restore @server JOB --into @a --shards 2"), DP_USAGE);
+    assert_int_equal(run(r, "restore @server JOB --into @a --shards x"), DP_USAGE);
+    assert_int_equal(run(r, "restore @server JOB --into @a --to 0:77"), DP_MISSING);
+    assert_int_equal(run(r, "restore @server JOB --into @a --sign-key @none"), DP_MISSING);
+    assert_int_equal(run(r, "restore @server JOB --into @one --shards 1"), DP_OK);
+    assert_int_equal(run(r, "restore @one JOB --into @b --shards 0"), DP_MISSING);
+    store(r, "server/lock", lh_span("", 0));
+    FILE *held = fopen(in_root(r, "server/lock"), "r+");
+    assert_int_equal(flock(fileno(held), LOCK_EX | LOCK_NB), 0);
+    assert_int_equal(run(r, "restore @server JOB --into @b"), DP_FAILED); // a server runs there
+    assert_int_equal(run(r, "prune @server JOB"), DP_FAILED);
+    assert_int_equal(run(r, "restore @server/checkpoints JOB --into @b"), DP_OK);
+    fclose(held);
+}
+
+static void what_is_restored_can_be_signed(void **state)
+{
+    struct rig *r = *state;
+    char line[256];
+    assert_int_equal(lh_sign_generate(in_root(r, "signer"), "test"), LH_OK);
+    assert_int_equal(run(r, "verify @server --signers @signer.pub"), DP_UNVERIFIED);
+    assert_int_equal(run(r, "restore @server JOB --into @a --sign-key @signer"), DP_OK);
+    assert_int_equal(run(r, "verify @a --signers @signer.pub"), DP_OK);
+    assert_int_equal(run(r, "verify @a JOB --signers @signer.pub -o json"), DP_OK);
+    struct lh_buf b;
+    load(r, "signer.pub", &b);
+    snprintf(line, sizeof line, "\"signer\": \"%.64s\"", (const char *)b.data);
+    assert_true(says(r, line));
+    assert_int_equal(run(r, "verify @a --signers @none"), DP_MISSING);
+    lh_buf_free(&b);
+}
+
+// ---------------------------------------------------------------- prune
+
+static void pruning_leaves_a_start(void **state)
+{
+    struct rig *r = *state;
+    struct lh_buf b;
+    history_checkpoint(&r->h, 0); // 16, beside 5 and 11
+    history_copy_out(&r->h, in_root(r, "server"));
+    load(r, "server/checkpoints/0000-000000000000000b.ckpt", &b);
+    b.data[200] ^= 1;
+    store(r, "server/checkpoints/0000-000000000000000b.ckpt", lh_buf_span(&b));
+    assert_int_equal(run(r, "prune @server JOB"), DP_OK);
+    assert_true(says(r, "000b.ckpt: stays"));
+    assert_true(dp_file_exists(in_root(r, "server/checkpoints/0000-0000000000000005.ckpt")));
+    b.data[200] ^= 1;
+    store(r, "server/checkpoints/0000-000000000000000b.ckpt", lh_buf_span(&b));
+    assert_int_equal(run(r, "prune @server JOB --keep 3"), DP_OK);
+    assert_true(dp_file_exists(in_root(r, "server/checkpoints/0000-0000000000000005.ckpt")));
+    assert_int_equal(run(r, "prune @server JOB --keep 2"), DP_OK);
+    assert_true(says(r, "0005.ckpt: removed"));
+    assert_false(dp_file_exists(in_root(r, "server/checkpoints/0000-0000000000000005.ckpt")));
+    assert_true(dp_file_exists(in_root(r, "server/checkpoints/0000-000000000000000b.ckpt")));
+    assert_true(dp_file_exists(in_root(r, "server/checkpoints/0001-0000000000000004.ckpt")));
+    assert_int_equal(run(r, "prune @server JOB --keep 1"), DP_USAGE);
+    assert_int_equal(run(r, "prune JOB"), DP_USAGE);
+    assert_int_equal(run(r, "prune @server"), DP_USAGE);
+    lh_buf_free(&b);
 }
 
 int main(void)
 {
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_good_one),
-        cmocka_unit_test(damaged_ones),
-        cmocka_unit_test(listing_and_wrong_lines),
+        TEST(a_listing_says_what_headers_say),
+        TEST(a_good_one_is_ok),
+        TEST(damaged_ones_are_not),
+        TEST(shards_go_onto_other_servers_without_loss),
+        TEST(what_is_not_all_opens_an_epoch),
+        TEST(restores_that_must_not_be),
+        TEST(what_is_restored_can_be_signed),
+        TEST(pruning_leaves_a_start),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

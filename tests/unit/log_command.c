@@ -21,7 +21,7 @@
 #include "deploy/files.h"
 #include "deploy/log_verify.h"
 #include "deploy/replay.h"
-#include "tests/history/history.h"
+#include "tests/history/files.h"
 
 enum { OUT_MAX = 1 << 20, WORDS_MAX = 24 };
 
@@ -37,53 +37,6 @@ struct rig {
 static void put_file(const char *path, struct lh_span bytes)
 {
     assert_int_equal(dp_file_write(path, bytes, 0600), LH_OK);
-}
-
-static void write_job(struct rig *r)
-{
-    uint8_t key[32];
-    float initial[8192];
-    struct lh_buf b = lh_buf(1 << 20);
-    history_key(key);
-    dp_put(&b, "%d:", HISTORY_KEY_ID);
-    for (int i = 0; i < 32; i++) dp_put(&b, "%02x", key[i]);
-    put_file(r->keys, lh_buf_span(&b));
-    lh_buf_clear(&b);
-    assert_int_equal(lh_manifest_write(&r->h.manifest, &b), LH_OK);
-    put_file(r->manifest, lh_buf_span(&b));
-    history_initial(0, r->h.manifest.values, initial);
-    put_file(r->weights, lh_span(initial, r->h.manifest.values * sizeof(float)));
-    lh_buf_free(&b);
-}
-
-struct copying {
-    struct lh_env *env;
-    const char *from, *to;
-};
-
-static void copy_one(void *arg, const char *name)
-{
-    const struct copying *c = arg;
-    char from[DP_PATH_SIZE], to[DP_PATH_SIZE];
-    struct lh_buf b = lh_buf(1 << 20);
-    assert_int_equal(dp_path(from, "%s/%s", c->from, name), LH_OK);
-    assert_int_equal(dp_path(to, "%s/%s", c->to, name), LH_OK);
-    assert_int_equal(lh_file_load(c->env, from, &b), LH_OK);
-    put_file(to, lh_buf_span(&b));
-    lh_buf_free(&b);
-}
-
-// The history's files as they are now, into DIR/log and DIR/checkpoints.
-static void copy_out(const struct history *h, const char *dir)
-{
-    const char *from[] = {h->log, h->checkpoints}, *sub[] = {"log", "checkpoints"};
-    char to[DP_PATH_SIZE];
-    for (int i = 0; i < 2; i++) {
-        struct copying c = {h->env, from[i], to};
-        assert_int_equal(dp_path(to, "%s/%s", dir, sub[i]), LH_OK);
-        assert_int_equal(dp_make_dirs(to), LH_OK);
-        assert_int_equal(h->env->ops->files->list(h->env, from[i], copy_one, &c), LH_OK);
-    }
 }
 
 static int set_up(void **state)
@@ -102,8 +55,8 @@ static int set_up(void **state)
     r->out = lh_buf(OUT_MAX);
     history_start(&r->h, r->env, "server");
     history_usual(&r->h);
-    copy_out(&r->h, r->dir);
-    write_job(r);
+    history_copy_out(&r->h, r->dir);
+    history_write_job(&r->h, r->root);
     *state = r;
     return 0;
 }
@@ -214,7 +167,7 @@ static void a_version_that_is_not_there_is_named(void **state)
     segment_path(r, 1,
                  path); // the log begins in the second segment now, above 0's at 5 and 1's at 4
     history_checkpoint(&r->h, 1);
-    copy_out(&r->h, r->dir);
+    history_copy_out(&r->h, r->dir);
     assert_int_equal(remove(path), 0);
     assert_int_equal(run(r, "replay DIR KEYS --weights WEIGHTS --to 0:3"), DP_MISSING);
     assert_int_equal(run(r, "replay DIR KEYS --weights WEIGHTS --to 0:5"), DP_OK); // the checkpoint
@@ -432,7 +385,7 @@ static void log_and_checkpoints_must_fit(void **state)
     char path[DP_PATH_SIZE];
     struct lh_buf b = lh_buf(1 << 20);
     history_checkpoint(&r->h, 1); // at 9
-    copy_out(&r->h, r->dir);
+    history_copy_out(&r->h, r->dir);
     segment_path(r, 1, path); // the log begins above versions 5 and 4: 11 and 9 bear it
     assert_int_equal(dp_file_read(path, &b), LH_OK);
     assert_int_equal(remove(path), 0);
@@ -448,15 +401,12 @@ static void log_and_checkpoints_must_fit(void **state)
 
     // a checkpoint of the same version of another history of this run
     struct history other;
-    char dir[DP_PATH_SIZE];
-    struct copying c = {r->env, "other/checkpoints", dir};
-    assert_int_equal(dp_path(dir, "%s/checkpoints", r->dir), LH_OK);
     history_start(&other, r->env, "other");
     history_add(&other, 0, LH_FENCE);
     history_add(&other, 0, LH_PLAN);
     for (int i = 0; i < 3; i++) history_add(&other, 0, LH_ADMIT);
     history_checkpoint(&other, 0);
-    copy_one(&c, "0000-0000000000000005.ckpt");
+    history_copy_one(&other, "checkpoints", "0000-0000000000000005.ckpt", r->dir);
     history_finish(&other);
     assert_int_equal(run(r, "verify DIR"), DP_UNVERIFIED);
     assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "another history"));

@@ -1,0 +1,382 @@
+// Checkpoints of a shard's fold state: finding and reading. Layout: checkpoint.h.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/checkpoint_format.h"
+
+// ---------------------------------------------------------------- names
+
+static const char *suffix(bool weights)
+{
+    return weights ? "weights" : "ckpt";
+}
+
+lh_err lk_checkpoint_path(const char *dir, const struct lk_checkpoint_name *name,
+                          char out[LH_PATH_SIZE])
+{
+    return lh_path(out, LH_PATH_SIZE, dir, "%04x-%016llx.%s", name->shard,
+                   (unsigned long long)name->version, suffix(name->weights));
+}
+
+bool lk_checkpoint_name_parse(const char *file, struct lk_checkpoint_name *out)
+{
+    unsigned shard;
+    unsigned long long version;
+    char tail[9], again[40];
+    if (sscanf(file, "%4x-%16llx.%8s", &shard, &version, tail) != 3) return false;
+    *out = (struct lk_checkpoint_name){shard, version, !strcmp(tail, suffix(true))};
+    snprintf(again, sizeof again, "%04x-%016llx.%s", shard, version, suffix(out->weights));
+    return !strcmp(file, again);
+}
+
+struct found {
+    uint32_t shard;
+    bool weights;
+    uint64_t *version;
+    size_t count;
+    lh_err err;
+};
+
+static void note(void *arg, const char *file)
+{
+    struct found *f = arg;
+    struct lk_checkpoint_name name;
+    if (!lk_checkpoint_name_parse(file, &name) || name.shard != f->shard ||
+        name.weights != f->weights)
+        return;
+    uint64_t *grown = realloc(f->version, (f->count + 1) * sizeof *grown);
+    if (!grown) {
+        f->err = LH_ERR_NO_MEMORY;
+        return;
+    }
+    f->version = grown;
+    f->version[f->count++] = name.version; // names, and so versions, come ascending
+}
+
+lh_err lk_checkpoint_versions(const struct lk_checkpoint_conf *conf, uint32_t shard, bool weights,
+                              uint64_t **version, size_t *count)
+{
+    struct found f = {.shard = shard, .weights = weights};
+    lh_err err = conf->env->ops->files->list(conf->env, conf->dir, note, &f);
+    if (!err) err = f.err;
+    if (err) free(f.version);
+    *version = err ? NULL : f.version;
+    *count = err ? 0 : f.count;
+    return err;
+}
+
+// ---------------------------------------------------------------- header
+
+static lh_err read_header(struct lh_cursor *c, const char *path, struct lk_checkpoint_info *h)
+{
+    const uint8_t *start = c->at;
+    memset(h, 0, sizeof *h);
+    uint32_t magic = lh_get_u32(c);
+    h->format = lh_get_u16(c);
+    h->cipher = lh_get_u8(c);
+    uint8_t flags = lh_get_u8(c);
+    h->key_id = lh_get_u32(c);
+    h->shard = lh_get_u32(c);
+    h->shards = lh_get_u32(c);
+    h->ranges = lh_get_u32(c);
+    lh_get_into(c, h->job, LH_JOB);
+    lh_get_into(c, h->manifest.b, LH_HASH_BYTES);
+    h->epoch = lh_get_u64(c);
+    h->version = lh_get_u64(c);
+    lh_get_into(c, h->chain.b, LH_HASH_BYTES);
+    lh_get_into(c, h->digest.b, LH_HASH_BYTES);
+    h->bytes = lh_get_u64(c);
+    uint32_t crc = lh_get_u32(c);
+    if (c->failed || magic != LK_CKPT_MAGIC || crc != lh_crc32c(0, start, LK_CKPT_HEADER - 4))
+        return lh_fail(LH_ERR_CORRUPT, "%s: not a whole checkpoint", path);
+    uint8_t known = h->format == 1 ? 0 : LK_CKPT_SIGNED | LK_CKPT_WEIGHTS;
+    if (h->format < 1 || h->format > LK_CKPT_VERSION || flags & ~known)
+        return lh_fail(LH_ERR_VERSION,
+                       "%s: checkpoint of version %u with flags %u, this build "
+                       "reads up to %u",
+                       path, h->format, flags, LK_CKPT_VERSION);
+    h->is_signed = flags & LK_CKPT_SIGNED;
+    h->weights = flags & LK_CKPT_WEIGHTS;
+    if (!h->bytes || h->ranges != lk_ckpt_ranges(h->bytes))
+        return lh_fail(LH_ERR_CORRUPT, "%s: checkpoint of another shape", path);
+    return LH_OK;
+}
+
+// Whether the file is of this run, model and shard.
+static lh_err check_header(const struct lk_checkpoint_info *h, const struct lk_replica *r,
+                           const char *path)
+{
+    if (memcmp(h->job, r->job, LH_JOB) != 0)
+        return lh_fail(LH_ERR_CONFIG, "%s: checkpoint of another run", path);
+    if (!lh_hash_equal(&h->manifest, &r->manifest))
+        return lh_fail(LH_ERR_MANIFEST, "%s: checkpoint of another model", path);
+    if (h->shard != r->ledger.shard || h->shards != r->ledger.shards ||
+        h->bytes > lk_replica_bytes_max(r->layout))
+        return lh_fail(LH_ERR_CORRUPT, "%s: checkpoint of another shape", path);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- a file
+
+// A file that is read from its beginning to its end.
+struct reading {
+    const struct lk_checkpoint_conf *conf;
+    const char *path;
+    struct lh_file *file;
+    uint64_t at, size;
+    struct lk_checkpoint_info info;
+    uint8_t header[LK_CKPT_HEADER];
+    struct lh_buf b;      // of one range
+    struct lh_buf hashes; // of all; empty: version 1
+};
+
+static lh_err read_at(struct reading *r, uint64_t at, size_t n, struct lh_buf *out)
+{
+    size_t got = 0;
+    lh_buf_clear(out);
+    uint8_t *to = lh_buf_grow(out, n);
+    if (!to) return lh_buf_err(out);
+    LH_TRY(r->conf->env->ops->files->read(r->file, at, to, n, &got));
+    return got == n ? LH_OK
+                    : lh_fail(LH_ERR_CORRUPT, "%s: cut short at byte %llu", r->path,
+                              (unsigned long long)(at + got));
+}
+
+static lh_err read_next(struct reading *r, size_t n)
+{
+    LH_TRY(read_at(r, r->at, n, &r->b));
+    r->at += n;
+    return LH_OK;
+}
+
+// Its place follows from the header: behind the sealed ranges, up to the file's end.
+static lh_err read_manifest(struct reading *r, struct lh_public *key,
+                            uint8_t signature[LH_SIGN_BYTES])
+{
+    const struct lk_checkpoint_info *h = &r->info;
+    size_t n = lk_ckpt_manifest_bytes(h->ranges);
+    uint64_t before =
+        LK_CKPT_HEADER + h->bytes + (uint64_t)h->ranges * (LK_CKPT_RANGE_HEAD + LH_SEAL_TAG);
+    if (h->bytes > r->size || r->size != before + n)
+        return lh_fail(LH_ERR_CORRUPT, "%s: checkpoint of the wrong length", r->path);
+    LH_TRY(read_at(r, before, n, &r->hashes));
+    struct lh_cursor c = lh_cursor(lh_buf_span(&r->hashes));
+    uint32_t magic = lh_get_u32(&c), ranges = lh_get_u32(&c);
+    struct lh_span hashes = lh_get(&c, (size_t)h->ranges * LH_HASH_BYTES);
+    lh_get_into(&c, key->b, sizeof key->b);
+    lh_get_into(&c, signature, LH_SIGN_BYTES);
+    uint32_t crc = lh_get_u32(&c);
+    if (magic != LK_CKPT_MANIFEST_MAGIC || ranges != h->ranges ||
+        crc != lh_crc32c(0, r->hashes.data, n - 4))
+        return lh_fail(LH_ERR_CORRUPT, "%s: its manifest is damaged (byte %llu)", r->path,
+                       (unsigned long long)before);
+    memmove(r->hashes.data, hashes.data, hashes.len);
+    r->hashes.len = hashes.len;
+    return LH_OK;
+}
+
+static lh_err check_signature(const struct reading *r, const struct lh_public *key,
+                              const uint8_t signature[LH_SIGN_BYTES])
+{
+    const struct lh_trusted *trusted = r->conf->trusted;
+    struct lh_span parts[] = {lh_span_str(LK_CKPT_LABEL), lh_span(r->header, LK_CKPT_HEADER),
+                              lh_buf_span(&r->hashes)};
+    char hex[2 * LH_SIGN_PUBLIC_BYTES + 1];
+    if (!r->info.is_signed)
+        return trusted ? lh_fail(LH_ERR_UNAUTHENTICATED, "%s: is not signed", r->path) : LH_OK;
+    if (!lh_sign_holds(key, parts, LH_COUNT(parts), signature))
+        return lh_fail(LH_ERR_CORRUPT, "%s: its signature does not hold", r->path);
+    lh_public_hex(key, hex);
+    if (trusted && !lh_trusts(trusted, key))
+        return lh_fail(LH_ERR_UNAUTHENTICATED, "%s: signed by %s, which is not trusted", r->path,
+                       hex);
+    return LH_OK;
+}
+
+static lh_err open_file(struct reading *r, const struct lk_checkpoint_conf *conf, const char *path)
+{
+    const struct lh_files_ops *files = conf->env->ops->files;
+    struct lh_public key = {{0}};
+    uint8_t signature[LH_SIGN_BYTES];
+    *r = (struct reading){.conf = conf, .path = path};
+    r->b = lh_buf(LK_CKPT_RANGE_HEAD + LK_CKPT_RANGE_BYTES + LH_SEAL_TAG);
+    LH_TRY(files->open(conf->env, path, LH_OPEN_READ, &r->file));
+    LH_TRY(files->size(r->file, &r->size));
+    LH_TRY(read_next(r, LK_CKPT_HEADER));
+    memcpy(r->header, r->b.data, LK_CKPT_HEADER);
+    struct lh_cursor c = lh_cursor(lh_span(r->header, LK_CKPT_HEADER));
+    LH_TRY(read_header(&c, path, &r->info));
+    r->hashes = lh_buf(lk_ckpt_manifest_bytes(r->info.ranges));
+    if (r->info.format > 1) LH_TRY(read_manifest(r, &key, signature));
+    r->info.signer = key;
+    return check_signature(r, &key, signature);
+}
+
+static void close_file(struct reading *r)
+{
+    if (r->file) r->conf->env->ops->files->close(r->file);
+    lh_buf_free(&r->b);
+    lh_buf_free(&r->hashes);
+}
+
+// Reads range i into r->b, `at` bytes of the state being known, and checks its head and its hash.
+static lh_err next_range(struct reading *r, uint32_t i, uint64_t at, uint32_t *bytes)
+{
+    const struct lk_checkpoint_info *h = &r->info;
+    uint64_t left = h->bytes - at, start = r->at;
+    size_t n = left < LK_CKPT_RANGE_BYTES ? (size_t)left : LK_CKPT_RANGE_BYTES;
+    LH_TRY(read_next(r, LK_CKPT_RANGE_HEAD + n + LH_SEAL_TAG));
+    struct lh_cursor c = lh_cursor(lh_buf_span(&r->b));
+    uint64_t first = lh_get_u64(&c);
+    *bytes = lh_get_u32(&c);
+    uint64_t version = lh_get_u64(&c);
+    struct lh_span whole = lh_buf_span(&r->b);
+    struct lh_hash hash = lh_hash_of((struct lh_span){0}, &whole, 1);
+    bool listed = !r->hashes.len ||
+                  !memcmp(r->hashes.data + (size_t)i * LH_HASH_BYTES, hash.b, LH_HASH_BYTES);
+    if (first != at || *bytes != n || version != h->version || !listed)
+        return lh_fail(LH_ERR_CORRUPT, "%s: range %u is damaged (bytes %llu to %llu)", r->path, i,
+                       (unsigned long long)start, (unsigned long long)r->at);
+    return LH_OK;
+}
+
+static lh_err read_state(struct reading *r, struct lh_buf *state)
+{
+    const struct lk_checkpoint_info *h = &r->info;
+    struct lh_seal_context context = lk_ckpt_context(h->shard, h->version);
+    LH_TRY(lh_buf_reserve(state, h->bytes));
+    for (uint32_t i = 0; i < h->ranges; i++) {
+        uint32_t n;
+        LH_TRY(next_range(r, i, state->len, &n));
+        const uint8_t *nonce = r->b.data + LK_CKPT_RANGE_HEAD - LH_NONCE;
+        struct lh_span sealed = lh_span(nonce + LH_NONCE, r->b.len - LK_CKPT_RANGE_HEAD);
+        uint8_t *out = lh_buf_grow(state, n);
+        if (!out) return lh_buf_err(state);
+        LH_TRY(lh_open(r->conf->keys, h->cipher, h->key_id, &context,
+                       lh_span(r->header, LK_CKPT_HEADER), nonce, sealed, out));
+    }
+    if (h->format == 1 && r->at != r->size)
+        return lh_fail(LH_ERR_CORRUPT, "%s: checkpoint of the wrong length", r->path);
+    return LH_OK;
+}
+
+static lh_err load_weights(const struct reading *r, struct lh_span state,
+                           struct lk_replica *replica)
+{
+    struct lh_cursor c = lh_cursor(state);
+    uint64_t values = lh_get_u64(&c);
+    struct lh_span theta = lh_get(&c, replica->layout->values * sizeof(float));
+    struct lh_hash digest = lh_hash_of((struct lh_span){0}, &state, 1);
+    if (c.failed || lh_left(&c) || values != replica->layout->values)
+        return lh_fail(LH_ERR_CORRUPT, "%s: weights of another shape", r->path);
+    if (!lh_hash_equal(&digest, &r->info.digest))
+        return lh_fail(LH_ERR_CORRUPT, "%s: its weights have another digest than it says", r->path);
+    memcpy(replica->theta, theta.data, theta.len);
+    return LH_OK;
+}
+
+static lh_err load_state(const struct reading *r, struct lh_span state, struct lk_replica *replica)
+{
+    if (r->info.weights) return load_weights(r, state, replica);
+    LH_TRY(lk_replica_load(replica, state));
+    struct lh_hash digest = lk_replica_digest(replica);
+    if (!lh_hash_equal(&digest, &r->info.digest) ||
+        !lh_hash_equal(&replica->ledger.chain, &r->info.chain))
+        return lh_fail(LH_ERR_CORRUPT, "%s: its state has another digest than it says", r->path);
+    return LH_OK;
+}
+
+lh_err lk_checkpoint_read(const struct lk_checkpoint_conf *conf, const char *path,
+                          struct lk_replica *r)
+{
+    struct reading reading;
+    struct lh_buf state = lh_buf(lk_replica_bytes_max(r->layout));
+    lh_err err = open_file(&reading, conf, path);
+    if (!err) err = check_header(&reading.info, r, path);
+    if (!err) err = read_state(&reading, &state);
+    close_file(&reading);
+    if (!err) err = load_state(&reading, lh_buf_span(&state), r);
+    lh_buf_free(&state);
+    return err;
+}
+
+lh_err lk_checkpoint_check(const struct lk_checkpoint_conf *conf, const char *path,
+                           struct lk_checkpoint_info *out)
+{
+    struct reading r;
+    uint64_t at = 0;
+    lh_err err = open_file(&r, conf, path);
+    if (!err && r.info.format == 1)
+        err = lh_fail(LH_ERR_UNSUPPORTED,
+                      "%s: of version 1, which has no hashes: its keys are "
+                      "needed to check it",
+                      path);
+    for (uint32_t i = 0; !err && i < r.info.ranges; i++) {
+        uint32_t n = 0;
+        err = next_range(&r, i, at, &n);
+        at += n;
+    }
+    *out = r.info;
+    close_file(&r);
+    return err;
+}
+
+lh_err lk_checkpoint_peek(struct lh_env *env, const char *path, struct lk_checkpoint_info *out)
+{
+    const struct lk_checkpoint_conf conf = {.env = env};
+    struct reading r;
+    lh_err err = open_file(&r, &conf, path);
+    *out = r.info;
+    close_file(&r);
+    return err;
+}
+
+// ---------------------------------------------------------------- a folder
+
+static lh_err load_newest(const struct lk_checkpoint_conf *conf, struct lk_replica *r,
+                          const uint64_t *version, size_t count,
+                          void (*skipped)(void *arg, const char *file, lh_err err), void *arg)
+{
+    while (count) {
+        struct lk_checkpoint_name name = {r->ledger.shard, version[--count], false};
+        char path[LH_PATH_SIZE];
+        LH_TRY(lk_checkpoint_path(conf->dir, &name, path));
+        lh_err err = lk_checkpoint_read(conf, path, r);
+        if (!err || err == LH_ERR_KILLED || err == LH_ERR_CONFIG || err == LH_ERR_MANIFEST ||
+            err == LH_ERR_KEY_MISSING)
+            return err; // not damage: an older file would say the same
+        if (skipped) skipped(arg, path, err);
+    }
+    return lh_fail(LH_ERR_NOT_FOUND, "no checkpoint of shard %u in %s", r->ledger.shard, conf->dir);
+}
+
+lh_err lk_checkpoint_load(const struct lk_checkpoint_conf *conf, struct lk_replica *r,
+                          void (*skipped)(void *arg, const char *file, lh_err err), void *arg)
+{
+    uint64_t *version;
+    size_t count;
+    LH_TRY(lk_checkpoint_versions(conf, r->ledger.shard, false, &version, &count));
+    lh_err err = load_newest(conf, r, version, count, skipped, arg);
+    free(version);
+    return err;
+}
+
+lh_err lk_checkpoint_prune(const struct lk_checkpoint_conf *conf, uint32_t shard, bool weights,
+                           unsigned keep, uint64_t *oldest)
+{
+    uint64_t *version;
+    size_t count;
+    lh_err err = LH_OK;
+    LH_TRY(lk_checkpoint_versions(conf, shard, weights, &version, &count));
+    size_t first = count > keep ? count - keep : 0;
+    for (size_t i = 0; i < first && !err; i++) {
+        struct lk_checkpoint_name name = {shard, version[i], weights};
+        char path[LH_PATH_SIZE];
+        err = lk_checkpoint_path(conf->dir, &name, path);
+        if (!err) err = conf->env->ops->files->remove(conf->env, path);
+    }
+    *oldest = count > first ? version[first] : 0;
+    free(version);
+    return err;
+}

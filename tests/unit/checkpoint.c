@@ -1,0 +1,455 @@
+// kernels/checkpoint.c, checkpoint_read.c: a state that is copied while records are folded is the
+// state of its version; no damaged byte is accepted; who signed it counts where that is asked for.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/check.h"
+#include "common/env_fake.h"
+#include "kernels/checkpoint_format.h"
+#include "tests/history/history.h"
+
+struct rig {
+    struct lh_fake_world *world;
+    struct lh_env *env;
+    struct history h;
+    char keys[64];
+    struct lh_signer *signer[2];
+};
+
+static int set_up(void **state)
+{
+    struct rig *r = calloc(1, sizeof *r);
+    if (!r) return -1;
+    r->world = lh_fake_world_create(1);
+    r->env = lh_fake_node(r->world, NULL, NULL);
+    lh_fake_boot(r->env);
+    history_start(&r->h, r->env, "server");
+    history_add(&r->h, 0, LH_PLAN);
+    history_add(&r->h, 0, LH_FENCE);
+    history_add(&r->h, 1, LH_PLAN);
+    history_add(&r->h, 1, LH_FENCE);
+    *state = r;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct rig *r = *state;
+    history_finish(&r->h);
+    lh_fake_world_destroy(r->world);
+    free(r);
+    return 0;
+}
+
+// Two signing keys, on the real disk for as long as it takes to read them.
+static int set_up_signed(void **state)
+{
+    char path[96];
+    if (set_up(state)) return -1;
+    struct rig *r = *state;
+    snprintf(r->keys, sizeof r->keys, "/tmp/longhaul-ckpt-XXXXXX");
+    if (!mkdtemp(r->keys)) return -1;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%d", r->keys, i);
+        assert_int_equal(lh_sign_generate(path, "test"), LH_OK);
+        assert_int_equal(lh_signer_load(path, &r->signer[i]), LH_OK);
+    }
+    return 0;
+}
+
+static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
+{
+    (void)is, (void)kind, (void)at;
+    return remove(path);
+}
+
+static int tear_down_signed(void **state)
+{
+    struct rig *r = *state;
+    nftw(r->keys, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    for (int i = 0; i < 2; i++) lh_signer_destroy(r->signer[i]);
+    return tear_down(state);
+}
+
+static struct lk_replica scratch(struct rig *r, uint32_t shard)
+{
+    struct lk_replica out;
+    assert_int_equal(lk_replica_create(&out, r->h.job, &r->h.manifest, shard, r->h.conf.keys),
+                     LH_OK);
+    return out;
+}
+
+static lh_err read_file(struct rig *r, const struct lk_checkpoint_name *name,
+                        struct lh_hash *digest)
+{
+    char path[LH_PATH_SIZE];
+    struct lk_replica got = scratch(r, name->shard);
+    assert_int_equal(lk_checkpoint_path(r->h.checkpoints, name, path), LH_OK);
+    lh_err err = lk_checkpoint_read(&r->h.conf, path, &got);
+    if (!err && digest) *digest = lk_replica_digest(&got);
+    if (!err && !name->weights) assert_int_equal(got.ledger.version, name->version);
+    lk_replica_free(&got);
+    return err;
+}
+
+static void write_now(struct rig *r, uint32_t shard, bool weights)
+{
+    struct lk_checkpoint c;
+    assert_int_equal(lk_checkpoint_begin(&r->h.conf, &r->h.replica[shard], &c), LH_OK);
+    c.weights = weights;
+    assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[shard], UINT64_MAX), LH_OK);
+    assert_int_equal(lk_checkpoint_write(&c), LH_OK);
+    lk_checkpoint_free(&c);
+}
+
+// ---------------------------------------------------------------- copying while folding
+
+static void fold_one(struct rig *r, uint32_t shard, enum lh_kind kind, struct lk_checkpoint *c)
+{
+    r->h.taking = c;
+    history_add(&r->h, shard, kind);
+    r->h.taking = NULL;
+}
+
+static void a_state_copied_between_folds_is_that_of_its_version(void **state)
+{
+    struct rig *r = *state;
+    static const enum lh_kind kinds[] = {LH_ADMIT,         LH_ADMIT, LH_REFUSE, LH_ADMIT,
+                                         LH_DIGEST_RECORD, LH_ADMIT, LH_EPOCH,  LH_ADMIT};
+    uint64_t bytes = r->h.manifest.shard[1].values * sizeof(float);
+    for (uint64_t steps = 1; steps <= LH_COUNT(kinds) - 1; steps += 2) {
+        struct lk_checkpoint c;
+        struct lh_hash digest;
+        uint64_t began = r->h.replica[1].ledger.version;
+        assert_int_equal(lk_checkpoint_begin(&r->h.conf, &r->h.replica[1], &c), LH_OK);
+        for (uint64_t i = 0; i < steps; i++) {
+            assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[1], bytes / (steps + 1)), LH_OK);
+            assert_false(c.whole);
+            fold_one(r, 1, kinds[i], &c);
+        }
+        while (!c.whole)
+            assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[1], bytes / (steps + 1)), LH_OK);
+        assert_int_equal(c.version, began + steps);
+        fold_one(r, 1, LH_ADMIT, &c); // above it: not in the copy any more
+        assert_int_equal(lk_checkpoint_write(&c), LH_OK);
+        struct lk_checkpoint_name name = {1, c.version, false};
+        assert_int_equal(read_file(r, &name, &digest), LH_OK);
+        assert_true(lh_hash_equal(&digest, &r->h.digest[1][c.version]));
+        lk_checkpoint_free(&c);
+    }
+}
+
+// With a stateful optimizer, and before a plan that may bring one, the copy is completed first.
+static void what_cannot_be_repeated_completes_the_copy(void **state)
+{
+    struct rig *r = *state;
+    struct lk_checkpoint c;
+    struct lh_hash digest;
+    for (int round = 0; round < 3; round++) {
+        uint64_t began = r->h.replica[1].ledger.version;
+        r->h.optimizer = LH_OPT_DELAYED_NESTEROV; // of the next plan
+        assert_int_equal(lk_checkpoint_begin(&r->h.conf, &r->h.replica[1], &c), LH_OK);
+        assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[1], 64), LH_OK);
+        fold_one(r, 1, round == 0 ? LH_PLAN : LH_ADMIT, &c);
+        assert_true(c.whole);
+        assert_int_equal(c.version, began);
+        assert_int_equal(lk_checkpoint_write(&c), LH_OK);
+        struct lk_checkpoint_name name = {1, began, false};
+        assert_int_equal(read_file(r, &name, &digest), LH_OK);
+        assert_true(lh_hash_equal(&digest, &r->h.digest[1][began]));
+        lk_checkpoint_free(&c);
+    }
+}
+
+// ---------------------------------------------------------------- damage
+
+static lh_err check_file(struct rig *r, const struct lk_checkpoint_name *name)
+{
+    char path[LH_PATH_SIZE];
+    struct lk_checkpoint_info info;
+    assert_int_equal(lk_checkpoint_path(r->h.checkpoints, name, path), LH_OK);
+    return lk_checkpoint_check(&r->h.conf, path, &info);
+}
+
+static void load_bytes(struct rig *r, const struct lk_checkpoint_name *name, struct lh_buf *out)
+{
+    char path[LH_PATH_SIZE];
+    assert_int_equal(lk_checkpoint_path(r->h.checkpoints, name, path), LH_OK);
+    assert_int_equal(lh_file_load(r->env, path, out), LH_OK);
+}
+
+static void store_bytes(struct rig *r, const struct lk_checkpoint_name *name, struct lh_span bytes)
+{
+    char path[LH_PATH_SIZE];
+    assert_int_equal(lk_checkpoint_path(r->h.checkpoints, name, path), LH_OK);
+    assert_int_equal(lh_file_replace(r->env, path, bytes), LH_OK);
+}
+
+static bool damage(lh_err err)
+{
+    return err == LH_ERR_CORRUPT || err == LH_ERR_UNSEAL || err == LH_ERR_VERSION;
+}
+
+static void no_damaged_byte_is_accepted(void **state)
+{
+    struct rig *r = *state;
+    struct lh_buf b = lh_buf(1 << 20);
+    for (int weights = 0; weights < 2; weights++) {
+        struct lk_checkpoint_name name = {0, 2, weights};
+        r->h.conf.signer = r->signer[weights]; // one signed each way of reading
+        write_now(r, 0, weights);
+        load_bytes(r, &name, &b);
+        assert_int_equal(read_file(r, &name, NULL), LH_OK);
+        assert_int_equal(check_file(r, &name), LH_OK);
+        for (size_t at = 0; at < b.len; at++) {
+            b.data[at] ^= 0x10;
+            store_bytes(r, &name, lh_buf_span(&b));
+            b.data[at] ^= 0x10;
+            if (!damage(read_file(r, &name, NULL)) || !damage(check_file(r, &name)))
+                fail_msg("byte %zu of %zu", at, b.len);
+        }
+        for (size_t cut = 0; cut < b.len; cut++) {
+            store_bytes(r, &name, lh_span(b.data, cut));
+            if (!damage(read_file(r, &name, NULL)) || !damage(check_file(r, &name)))
+                fail_msg("cut at %zu of %zu", cut, b.len);
+        }
+        lh_put_u8(&b, 0);
+        store_bytes(r, &name, lh_buf_span(&b));
+        assert_true(damage(read_file(r, &name, NULL)) && damage(check_file(r, &name)));
+    }
+    lh_buf_free(&b);
+}
+
+// Whole ranges may not change places, nor come from another file of the same shard and version.
+static void ranges_belong_to_their_place_and_file(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"w"};
+    static const uint64_t shapes[][5] = {{(LK_CKPT_RANGE_BYTES / 4) * 2 + 100, 0}};
+    static const uint8_t job[LH_JOB] = "ranges";
+    struct rig *r = *state;
+    struct lk_checkpoint_conf conf = r->h.conf;
+    struct lh_manifest m = {0};
+    struct lk_replica replica, got;
+    struct lk_checkpoint c;
+    struct lh_buf first = lh_buf(64 << 20), second = lh_buf(64 << 20);
+    struct lk_checkpoint_name name = {0, 0, false};
+    char path[LH_PATH_SIZE];
+    size_t range = LK_CKPT_RANGE_HEAD + LK_CKPT_RANGE_BYTES + LH_SEAL_TAG;
+    assert_int_equal(lh_manifest_build(&m, 1, names, shapes, 1, NULL), LH_OK);
+    assert_int_equal(lk_replica_create(&replica, job, &m, 0, conf.keys), LH_OK);
+    assert_int_equal(lk_replica_create(&got, job, &m, 0, conf.keys), LH_OK);
+    for (uint64_t i = 0; i < m.values; i++) replica.theta[i] = (float)(i % 1013) / 7;
+    assert_int_equal(lk_checkpoint_take(&conf, &replica, &c), LH_OK);
+    assert_int_equal(lk_checkpoint_path(conf.dir, &name, path), LH_OK);
+    assert_int_equal(lk_checkpoint_write(&c), LH_OK);
+    assert_int_equal(lh_file_load(r->env, path, &first), LH_OK);
+    assert_int_equal(lk_checkpoint_write(&c), LH_OK);
+    assert_int_equal(lh_file_load(r->env, path, &second), LH_OK);
+    assert_int_equal(lk_checkpoint_read(&conf, path, &got), LH_OK);
+    assert_memory_equal(got.theta, replica.theta, m.values * sizeof(float));
+
+    uint8_t *at = first.data + LK_CKPT_HEADER;
+    memcpy(second.data + LK_CKPT_HEADER, at, range); // of the other file
+    assert_int_equal(lh_file_replace(r->env, path, lh_buf_span(&second)), LH_OK);
+    assert_int_equal(lk_checkpoint_read(&conf, path, &got), LH_ERR_CORRUPT);
+    memcpy(second.data + LK_CKPT_HEADER, at + range, range); // changed places
+    memcpy(second.data + LK_CKPT_HEADER + range, at, range);
+    assert_int_equal(lh_file_replace(r->env, path, lh_buf_span(&second)), LH_OK);
+    assert_int_equal(lk_checkpoint_read(&conf, path, &got), LH_ERR_CORRUPT);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "range 0 is damaged (bytes 164 to "));
+    lk_checkpoint_free(&c);
+    lk_replica_free(&replica);
+    lk_replica_free(&got);
+    lh_manifest_free(&m);
+    lh_buf_free(&first);
+    lh_buf_free(&second);
+}
+
+// ---------------------------------------------------------------- who wrote it
+
+static void only_trusted_signatures_count_where_they_are_asked_for(void **state)
+{
+    struct rig *r = *state;
+    struct lk_checkpoint_name name = {0, 2, false};
+    struct lh_trusted trusted = {.key = {lh_signer_public(r->signer[0])}, .count = 1};
+    write_now(r, 0, false);
+    assert_int_equal(read_file(r, &name, NULL), LH_OK);
+    r->h.conf.trusted = &trusted;
+    assert_int_equal(read_file(r, &name, NULL), LH_ERR_UNAUTHENTICATED); // nobody signed
+    r->h.conf.signer = r->signer[1];
+    write_now(r, 0, false);
+    assert_int_equal(read_file(r, &name, NULL), LH_ERR_UNAUTHENTICATED); // a stranger did
+    assert_int_equal(check_file(r, &name), LH_ERR_UNAUTHENTICATED);
+    r->h.conf.signer = r->signer[0];
+    write_now(r, 0, false);
+    assert_int_equal(read_file(r, &name, NULL), LH_OK);
+    assert_int_equal(check_file(r, &name), LH_OK);
+}
+
+// Whoever holds the job key can make a file; not in another's name.
+static void a_signature_is_of_this_file(void **state)
+{
+    struct rig *r = *state;
+    struct lk_checkpoint_name name = {0, 2, false};
+    struct lh_buf a = lh_buf(1 << 20), b = lh_buf(1 << 20);
+    r->h.conf.signer = r->signer[0];
+    write_now(r, 0, false);
+    load_bytes(r, &name, &a);
+    write_now(r, 0, false); // other nonces
+    load_bytes(r, &name, &b);
+    assert_int_equal(a.len, b.len);
+    size_t tail = LH_SIGN_PUBLIC_BYTES + LH_SIGN_BYTES + 4, at = b.len - tail;
+    memcpy(b.data + at, a.data + at, tail);
+    size_t manifest = b.len - lk_ckpt_manifest_bytes(1);
+    b.len -= 4;
+    lh_put_u32(&b, lh_crc32c(0, b.data + manifest, b.len - manifest));
+    store_bytes(r, &name, lh_buf_span(&b));
+    assert_int_equal(read_file(r, &name, NULL), LH_ERR_CORRUPT);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "signature"));
+    lh_buf_free(&a);
+    lh_buf_free(&b);
+}
+
+// ---------------------------------------------------------------- folders
+
+static void passed_over(void *arg, const char *file, lh_err err)
+{
+    (void)file, (void)err;
+    ++*(unsigned *)arg;
+}
+
+static void the_newest_good_one_is_loaded(void **state)
+{
+    struct rig *r = *state;
+    char path[LH_PATH_SIZE];
+    unsigned skipped = 0;
+    struct lk_replica got = scratch(r, 0);
+    assert_int_equal(lk_checkpoint_load(&r->h.conf, &got, passed_over, &skipped), LH_ERR_NOT_FOUND);
+    write_now(r, 0, false);
+    for (int i = 0; i < 2; i++) {
+        history_add(&r->h, 0, LH_ADMIT);
+        write_now(r, 0, false);
+    }
+    write_now(r, 0, true); // no start
+    history_add(&r->h, 0, LH_ADMIT);
+    write_now(r, 0, true);
+    struct lk_checkpoint_name name = {0, 4, false};
+    assert_int_equal(lk_checkpoint_path(r->h.checkpoints, &name, path), LH_OK);
+    assert_int_equal(lh_fake_flip(r->env, path, 300, 1), LH_OK);
+    assert_int_equal(lk_checkpoint_load(&r->h.conf, &got, passed_over, &skipped), LH_OK);
+    assert_int_equal(skipped, 1);
+    assert_int_equal(got.ledger.version, 3);
+    lk_replica_free(&got);
+
+    got = scratch(r, 0);
+    name = (struct lk_checkpoint_name){0, 5, true};
+    assert_int_equal(lk_checkpoint_path(r->h.checkpoints, &name, path), LH_OK);
+    assert_int_equal(lk_checkpoint_read(&r->h.conf, path, &got), LH_OK);
+    assert_memory_equal(got.theta, r->h.replica[0].theta, 80 * sizeof(float));
+    got.job[0] ^= 1;
+    assert_int_equal(lk_checkpoint_load(&r->h.conf, &got, passed_over, &skipped), LH_ERR_CONFIG);
+    got.job[0] ^= 1;
+    got.manifest.b[0] ^= 1;
+    assert_int_equal(lk_checkpoint_load(&r->h.conf, &got, NULL, NULL), LH_ERR_MANIFEST);
+    got.manifest.b[0] ^= 1;
+    got.ledger.shards = 3;
+    assert_int_equal(lk_checkpoint_read(&r->h.conf, path, &got), LH_ERR_CORRUPT);
+    lk_replica_free(&got);
+}
+
+static void all_of_many_are_seen_and_the_oldest_go(void **state)
+{
+    struct rig *r = *state;
+    uint64_t *version, oldest;
+    size_t count;
+    struct lh_buf b = lh_buf(1 << 20);
+    struct lk_checkpoint_name name = {0, 2, false};
+    write_now(r, 0, false);
+    load_bytes(r, &name, &b);
+    for (name.version = 3; name.version <= 101; name.version++)
+        store_bytes(r, &name, lh_buf_span(&b));
+    write_now(r, 1, false);
+    assert_int_equal(lk_checkpoint_versions(&r->h.conf, 0, false, &version, &count), LH_OK);
+    assert_int_equal(count, 100);
+    assert_int_equal(version[99], 101);
+    free(version);
+    assert_int_equal(lk_checkpoint_prune(&r->h.conf, 0, false, 80, &oldest), LH_OK);
+    assert_int_equal(oldest, 22);
+    assert_int_equal(lk_checkpoint_prune(&r->h.conf, 0, true, 2, &oldest), LH_OK);
+    assert_int_equal(oldest, 0); // there is none
+    assert_int_equal(lk_checkpoint_prune(&r->h.conf, 1, false, 2, &oldest), LH_OK);
+    assert_int_equal(oldest, 2);
+    assert_false(lk_checkpoint_name_parse("0000-0000000000000002.ckpt.tmp", &name));
+    assert_false(lk_checkpoint_name_parse("000-0000000000000002.ckpt", &name));
+    assert_false(lk_checkpoint_name_parse("nothing", &name));
+    lh_buf_free(&b);
+}
+
+// ---------------------------------------------------------------- crashes
+
+// The power goes at every file operation of a write in turn: afterwards the older file is as it
+// was, and the newer is whole or not there.
+static void a_crash_leaves_a_file_whole_or_none(void **state)
+{
+    struct rig *r = *state;
+    struct lk_checkpoint_name old = {0, 2, false}, name = {0, 3, false};
+    struct lk_checkpoint c;
+    unsigned whole = 0, none = 0;
+    write_now(r, 0, false);
+    history_add(&r->h, 0, LH_ADMIT);
+    for (int64_t when = 0; when < 12; when++) {
+        assert_int_equal(lk_checkpoint_take(&r->h.conf, &r->h.replica[0], &c), LH_OK);
+        lh_fake_crash_at(r->env, when, true);
+        lh_err err = lk_checkpoint_write(&c);
+        if (lh_fake_alive(r->env)) lh_fake_kill(r->env, true);
+        lh_fake_boot(r->env);
+        assert_int_equal(read_file(r, &old, NULL), LH_OK);
+        lh_err now = read_file(r, &name, NULL);
+        assert_true(now == LH_OK || now == LH_ERR_NOT_FOUND);
+        if (!err) assert_int_equal(now, LH_OK);
+        whole += now == LH_OK;
+        none += now == LH_ERR_NOT_FOUND;
+        lk_checkpoint_free(&c);
+    }
+    assert_true(whole && none);
+}
+
+static void a_full_disk_is_said(void **state)
+{
+    struct rig *r = *state;
+    struct lk_checkpoint c;
+    assert_int_equal(lk_checkpoint_take(&r->h.conf, &r->h.replica[1], &c), LH_OK);
+    lh_fake_disk_limit(r->env, 1);
+    assert_int_equal(lk_checkpoint_write(&c), LH_ERR_DISK_FULL);
+    lh_fake_disk_limit(r->env, 0);
+    assert_int_equal(lk_checkpoint_write(&c), LH_OK);
+    lk_checkpoint_free(&c);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define SIGNED(f) cmocka_unit_test_setup_teardown(f, set_up_signed, tear_down_signed)
+    const struct CMUnitTest tests[] = {
+        TEST(a_state_copied_between_folds_is_that_of_its_version),
+        TEST(what_cannot_be_repeated_completes_the_copy),
+        SIGNED(no_damaged_byte_is_accepted),
+        TEST(ranges_belong_to_their_place_and_file),
+        SIGNED(only_trusted_signatures_count_where_they_are_asked_for),
+        SIGNED(a_signature_is_of_this_file),
+        TEST(the_newest_good_one_is_loaded),
+        TEST(all_of_many_are_seen_and_the_oldest_go),
+        TEST(a_crash_leaves_a_file_whole_or_none),
+        TEST(a_full_disk_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
