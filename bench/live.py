@@ -29,6 +29,7 @@ class Run:
             with subprocess.Popen(
                     [tool, "up", self.topology, "--dir", self.dir, "--data", tokens, *flags],
                     stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT) as child:
+                self.child = child
                 try:
                     if during:
                         during(self)
@@ -57,7 +58,7 @@ class Run:
     def log(self, worker):
         with open(os.path.join(self.dir, f"{worker}.log"), encoding="utf-8") as file:
             for line in file:
-                if line.startswith("{"):
+                if line.startswith("{") and line.endswith("\n"):  # the last one may be half there
                     yield json.loads(line)
 
     def times(self, event, workers=None):

@@ -24,8 +24,9 @@ def _commit():
 class Report:
     """Rows of figures, each beside its ceiling or its peer; a table, and a JSON document."""
 
-    def __init__(self, bench, path):
-        self.bench, self.path, self.rows = bench, path, []
+    def __init__(self, bench, path, join=False):
+        """`join`: keeps what the file says already, of the same commit, but for rows made anew."""
+        self.bench, self.path, self.rows, self.join = bench, path, [], join
         self.conditions = {"load_at_start": f"{os.getloadavg()[0]:.2f}"}
 
     def condition(self, name, value):
@@ -55,6 +56,20 @@ class Report:
                     "date": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
                     "host": {"cpu": _cpu(), "cores": os.cpu_count(), "memory_bytes": memory},
                     "conditions": self.conditions, "rows": self.rows}
+        if self.join and os.path.exists(self.path):
+            self._join(document)
         with open(self.path, "w", encoding="utf-8") as file:
             json.dump(document, file, indent=2)
             file.write("\n")
+
+    def _join(self, document):
+        with open(self.path, encoding="utf-8") as file:
+            old = json.load(file)
+        if (old["bench"], old["commit"]) != (document["bench"], document["commit"]):
+            raise SystemExit(f"{self.path} is of {old['bench']} at {old['commit']}: figures of "
+                             f"{document['commit']} do not go with them; give another file")
+        made = {row["name"] for row in document["rows"]}
+        document["rows"][:0] = [row for row in old["rows"] if row["name"] not in made]
+        for name, said in old["conditions"].items():  # such as the load: of every piece
+            now = document["conditions"].get(name, said)
+            document["conditions"][name] = now if now == said else f"{said}, {now}"

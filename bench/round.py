@@ -5,8 +5,10 @@ Three regions in emulated namespaces, real programs, a synthetic trainer (`train
 of 64 of 4096 values as signs. One exchange: every region cuts at the same time, its push is
 durably answered, and every region has folded the records of all three. That is a round of BSP, so
 the times are taken there, from the first cut to the last fold, out of the logs of the workers;
-what training waits for is taken from an asynchronous run. Needs root and /dev/net/tun, and 10 GB
-of memory for 100 million parameters.
+what training waits for is taken from an asynchronous run. Another one, at 10 million parameters, is
+drilled (bench/kills.py): a worker, then a server, is killed with -9 while a push of it or to it is
+under way, and `longhaul up` starts it again. Needs root and /dev/net/tun, and 10 GB of memory for
+100 million parameters.
 """
 import argparse
 import os
@@ -16,6 +18,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+import kills  # noqa: E402
 import live  # noqa: E402
 import report  # noqa: E402
 
@@ -43,11 +46,10 @@ server: {{update.mode: {mode}, checkpoint.every_versions: 100000, checkpoint.rep
 worker:
   codec: {{name: topk-sign, density: 0.015625}}
   trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}
-  data: {{window: 1, prefetch: 2}}
-  replica.every_versions: 100000
-  snapshot.every_rounds: 100000
+  data: {{window: 1, prefetch: 2}}{seldom}
   log: {{level: debug, format: json}}
 """
+SELDOM = "\n  replica.every_versions: 100000\n  snapshot.every_rounds: 100000"  # not while we time
 
 
 def exchanges(run, pause):
@@ -62,12 +64,14 @@ def exchanges(run, pause):
     return [end - start for start, end in zip(starts, ends) if end]
 
 
-def run_one(tool, folder, size, link, mode, rounds):
+def run_one(tool, folder, size, link, mode, rounds, drill=None):
     shape, pause = SHAPES[size]
     rtt, mbit = LINKS[link]
     text = TOPOLOGY.format(budget=len(REGIONS) * live.TOKENS * rounds, rtt=rtt, mbit=mbit,
-                           speed=len(REGIONS) * live.TOKENS / pause, shape=shape, mode=mode)
-    return live.Run(tool, folder, f"{size}-{mode}", text, [f"{r}-0" for r in REGIONS])
+                           speed=len(REGIONS) * live.TOKENS / pause, shape=shape, mode=mode,
+                           seldom="" if drill else SELDOM)
+    return live.Run(tool, folder, f"{size}-{mode}{'-drill' if drill else ''}", text,
+                    [f"{r}-0" for r in REGIONS], during=drill)
 
 
 def measure(out, tool, folder, size, link, rounds):
@@ -96,21 +100,40 @@ def measure(out, tool, folder, size, link, rounds):
     out.condition(f"{size}.seconds_between_cuts", SHAPES[size][1])
 
 
+def measure_kills(out, tool, folder, size, link, count):
+    """`count` kills of a worker and as many of a server, in one asynchronous run."""
+    drill = kills.Drill(tool, [f"{region}-0" for region in REGIONS], SHAPES[size][1])
+    for _ in range(count):
+        drill.plan_worker("america-0")
+        drill.plan_server("s1", 1, ["asia-0", "america-0"])
+    rounds = WARM_UP + 2 * count * kills.ROUNDS_EACH
+    run = run_one(tool, folder, size, link, "async", rounds, drill)
+    for what in ("kill-worker", "kill-server"):
+        drill.rows(out, run, f"round.{size}", what)
+    out.condition(f"{size}.kills", f"{count} of a worker, {count} of a server, async, {link}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", required=True)
     parser.add_argument("--json")
+    parser.add_argument("--join", action="store_true",
+                        help="add to FILE's rows of the same commit: a size at a time")
     parser.add_argument("--size", choices=sorted(SHAPES))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--kills", type=int, default=3, help="of each kind; 0: none")
     flags = parser.parse_args()
     tool = os.path.join(flags.build, "deploy", "longhaul")
     folder = tempfile.mkdtemp(prefix="longhaul-round-")
-    out = report.Report("round", flags.json)
+    out = report.Report("round", flags.json, flags.join)
     out.condition("density", "64 of 4096, sign")
     try:
         live.prepare(tool, folder, ("asia/ja", "europe/de", "america/en"))
         for size in [flags.size] if flags.size else ["10m", "100m"]:
             measure(out, tool, folder, size, PLAN[size], flags.rounds)
+        if flags.kills and flags.size != "100m":
+            size = flags.size or "10m"
+            measure_kills(out, tool, folder, size, PLAN[size], flags.kills)
     finally:
         shutil.rmtree(folder)
     out.finish()

@@ -7,22 +7,52 @@ import sys
 import tempfile
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+import report  # noqa: E402
+
 ROUND = "round.tiny.90ms-1gbit."
 ROWS = {  # what must be there, and above what
     "round": {ROUND + "seconds": 0.09, ROUND + "bytes_per_region": 1000, ROUND + "cpu_s": 0,
-              ROUND + "stall_s": -1, ROUND + "peak_bytes": 1e6},
+              ROUND + "stall_s": -1, ROUND + "peak_bytes": 1e6,
+              "round.tiny.kill-worker.others_stall_s": -1, "round.tiny.kill-worker.back_s": 0.1,
+              "round.tiny.kill-worker.others_longest_round_s": 0.29,
+              "round.tiny.kill-server.stall_s": -1, "round.tiny.kill-server.back_s": 0.1,
+              "round.tiny.kill-server.longest_round_s": 0.29},
     "push": {"push.durable.mtls.xchacha20": 0, "push.durable.mtls.aes256gcm": 0,
              "push.snapshot.mtls": 0, "push.durable.mtls.8workers": 0, "push.ack.p50_ms": 0,
              "push.ack.p99_ms": 0, "push.server.peak_bytes_per_parameter": 4},
     "recovery": {"recovery.server.seconds": 0.2, "recovery.coordinator.longest_gap_s": 0},
 }
-FLAGS = {"round": ["--size", "tiny", "--rounds", "3"], "push": ["--shape", "tiny", "--pushes", "3"],
+FLAGS = {"round": ["--size", "tiny", "--rounds", "3", "--kills", "1"],
+         "push": ["--shape", "tiny", "--pushes", "3"],
          "recovery": ["--shape", "tiny", "--kills", "1"]}
+
+
+def join(folder):
+    """report.Report with `join`: rows of one commit come together, those of another do not."""
+    path = os.path.join(folder, "joined.json")
+    for value, name in ((1, "a"), (2, "b"), (3, "a")):
+        out = report.Report("join", path, join=True)
+        out.row(name, "s", [value])
+        out.finish()
+    with open(path, encoding="utf-8") as file:
+        said = file.read()
+    if [(r["name"], r["value"]) for r in json.loads(said)["rows"]] != [("b", 2), ("a", 3)]:
+        raise SystemExit(f"not joined: {said}")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(said.replace('"commit": "', '"commit": "0'))
+    try:
+        out.finish()
+    except SystemExit as refused:
+        if "do not go with them" in str(refused):
+            return
+    raise SystemExit("rows of two commits were joined")
 
 
 def main():
     build, name = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
+        join(folder)
         path = os.path.join(folder, "out.json")
         subprocess.run([sys.executable, os.path.join(ROOT, "bench", name + ".py"), "--build", build,
                         "--json", path, *FLAGS[name]], check=True)
