@@ -6,12 +6,27 @@
 #include "kernels/cpu/codec_walk.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
 #include "kernels/cpu/codec_ops.h"
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/rice.h"
+
+// Values of a tensor that may be carried, in order, so that it is walked through once: those from
+// a guessed key on. 6 bytes each, 2 a chunk; see codec.h for how many.
+struct list {
+    uint16_t *index; // within its chunk
+    float *value;
+    uint16_t *in_chunk; // how many each chunk has
+    uint64_t room, chunk_room;
+    uint64_t count, next;            // next: the first of the chunk that is asked for next
+    uint64_t chunks, next_chunk;     // chunks: filled in
+    uint16_t *picked;                // of the group in hand: what each of its chunks carries
+    bool ready;                      // the tensor in hand is in it
+    bool from_list[LK_GROUP_CHUNKS]; // of the group in hand
+};
 
 struct encoder {
     const struct lk_codec_ops *ops;
@@ -24,8 +39,9 @@ struct encoder {
     uint32_t threshold; // of the tensor in hand: the smallest key that is carried
     uint64_t ties;      // how many that are equal to it still go
     bool all;           // all of them do
-    uint8_t *record;    // where the next chunk record goes
-    uint8_t *unary;     // this group's stream
+    struct list list;
+    uint8_t *record; // where the next chunk record goes
+    uint8_t *unary;  // this group's stream
     size_t unary_bits;
     double sum_squares;
 };
@@ -92,14 +108,14 @@ static void put_dense(struct encoder *s, float *e, uint32_t n)
     add_squares(s, &l, q, n);
 }
 
-static void put_sparse(struct encoder *s, float *e, const struct lk_chunk *c, struct lk_hint *hint)
+// `index`: the k values of the chunk that are carried.
+static void put_sparse(struct encoder *s, float *e, const struct lk_chunk *c, const uint16_t *index)
 {
     uint8_t value = s->cut->value;
     struct lk_rice rice = {c->rice_bits, c->rice_bits + lk_value_bits(value)};
     struct lk_levels l = {.split = 0};
-    uint16_t index[LH_CHUNK + LK_INDEX_SLACK], code[LH_CHUNK];
+    uint16_t code[LH_CHUNK];
     float x[LH_CHUNK], q[LH_CHUNK];
-    s->ops->select(e, c->len, c->k, hint, index);
     for (uint32_t i = 0; i < c->k; i++) x[i] = e[index[i]];
     choose_levels(s, x, c->k, &l);
     bool apart = value == LK_VALUE_FP32; // values after the fields, not in them
@@ -115,26 +131,34 @@ static void put_sparse(struct encoder *s, float *e, const struct lk_chunk *c, st
     add_squares(s, &l, sent, c->k);
 }
 
+static void put_largest(struct encoder *s, float *e, const struct lk_chunk *c, struct lk_hint *hint)
+{
+    uint16_t index[LH_CHUNK + LK_INDEX_SLACK];
+    s->ops->select(e, c->len, c->k, hint, index);
+    put_sparse(s, e, c, index);
+}
+
 // ---- threshold codecs: what a whole tensor carries
-// The search for a tensor's k-th largest key: it is among the `in` keys of the bin that begins at
-// `low`, and `above` keys, fewer than k, lie above that bin.
+// The search for the k-th largest key of n values: it is among the `in` keys of the bin that begins
+// at `low`, and `above` keys, fewer than k, lie above that bin.
 struct search {
-    const struct lh_extent *x;
-    uint64_t k, above, in;
+    const float *x;
+    uint64_t n, k, above, in;
     uint32_t low;
+    bool feedback; // x is in e, and its feedback is still to be done
 };
 
 // One walk: the bin, 1 << shift keys wide, where the k-th largest lies. False: it lies outside all
-// of them, and nothing changed. The first walk of a tensor does the feedback.
-static bool search_bins(struct encoder *s, struct search *t, uint32_t shift, bool feedback)
+// of them, and nothing changed but the feedback.
+static bool search_bins(struct encoder *s, struct search *t, uint32_t shift)
 {
     uint64_t bin[LK_BINS + 1] = {0}, above;
-    for (uint64_t i = 0, n; i < t->x->len; i += n) {
-        uint64_t at = t->x->offset + i;
-        n = t->x->len - i < LH_CHUNK ? t->x->len - i : LH_CHUNK;
-        if (feedback) add_feedback(s, at, n);
-        s->ops->histogram(s->e + at, (uint32_t)n, t->low, shift, bin);
+    for (uint64_t i = 0, n; i < t->n; i += n) {
+        n = t->n - i < LH_CHUNK ? t->n - i : LH_CHUNK;
+        if (t->feedback) add_feedback(s, (uint64_t)(t->x - s->e) + i, n);
+        s->ops->histogram(t->x + i, (uint32_t)n, t->low, shift, bin);
     }
+    t->feedback = false;
     above = bin[LK_BINS];
     if (above >= t->k) return false;
     for (uint32_t b = LK_BINS; b-- > 0; above += bin[b]) {
@@ -147,11 +171,24 @@ static bool search_bins(struct encoder *s, struct search *t, uint32_t shift, boo
     return false;
 }
 
+// Two walks find the key among the half octave from `from` on, or three among all.
+static void search(struct encoder *s, struct search *t, uint32_t from)
+{
+    t->low = from;
+    bool found = from && search_bins(s, t, 11) && search_bins(s, t, 0);
+    if (!found) {
+        t->low = 0;
+        found = search_bins(s, t, 20) && search_bins(s, t, 9) && search_bins(s, t, 0);
+    }
+    LH_ASSERT(found);
+}
+
 enum { SAMPLE = 4096, SAMPLE_RUNS = 16, SAMPLE_OF = 16 * SAMPLE };
 
 // A key somewhat below the k-th largest, by runs of values from all over the tensor: so that most
-// values can be passed over at once. Right or wrong, it changes speed only.
-static uint32_t guess(struct encoder *s, const struct lh_extent *x, uint64_t k)
+// values can be passed over at once. Right or wrong, it changes speed only. *share: the part of the
+// values that should reach it.
+static uint32_t guess(struct encoder *s, const struct lh_extent *x, uint64_t k, double *share)
 {
     enum { RUN = SAMPLE / SAMPLE_RUNS };
     float v[SAMPLE];
@@ -164,6 +201,7 @@ static uint32_t guess(struct encoder *s, const struct lh_extent *x, uint64_t k)
     }
     double rank = (double)SAMPLE * (double)k / (double)x->len;
     rank += 4 * sqrt(rank) + 8;
+    *share = rank / SAMPLE;
     if (rank > SAMPLE) return 0;
     s->ops->select(v, SAMPLE, (uint32_t)rank, &none, index);
     uint32_t low = UINT32_MAX;
@@ -172,26 +210,104 @@ static uint32_t guess(struct encoder *s, const struct lh_extent *x, uint64_t k)
     return low;
 }
 
-// Feedback, the smallest key that the tensor carries, and how many equal to it. From a good guess
-// two walks find it among half an octave of keys; else three find it among all.
+static void list_free(struct list *l)
+{
+    free(l->index);
+    free(l->value);
+    free(l->in_chunk);
+}
+
+// Room for what should reach the guess, and as much again. False: no memory, or too many to be
+// worth it; then the tensor is walked through again instead.
+static bool list_reserve(struct list *l, uint64_t len, double share)
+{
+    uint64_t room = (uint64_t)(2 * share * (double)len) + LH_CHUNK + LK_INDEX_SLACK;
+    uint64_t chunks = (len + LH_CHUNK - 1) / LH_CHUNK;
+    if (share > 1.0 / 8) return false;
+    if (room > l->room || chunks > l->chunk_room) {
+        list_free(l);
+        l->index = malloc(room * sizeof *l->index);
+        l->value = malloc(room * sizeof *l->value);
+        l->in_chunk = malloc(chunks * sizeof *l->in_chunk);
+        bool all = l->index && l->value && l->in_chunk;
+        l->room = all ? room : 0;
+        l->chunk_room = all ? chunks : 0;
+    }
+    // It outlives the list: chunks of the tensor before may be in the same group.
+    if (!l->picked) l->picked = malloc(LK_GROUP_CHUNKS * LH_CHUNK * sizeof *l->picked);
+    return l->room > 0 && l->picked;
+}
+
+// Feedback, and the values from the key `low` on into the list. False: there was no room for all.
+static bool list_fill(struct encoder *s, const struct lh_extent *x, uint32_t low)
+{
+    struct list *l = &s->list;
+    l->count = l->next = l->chunks = l->next_chunk = 0;
+    for (uint64_t i = 0, n; i < x->len; i += n) {
+        uint64_t at = x->offset + i;
+        n = x->len - i < LH_CHUNK ? x->len - i : LH_CHUNK;
+        add_feedback(s, at, n);
+        if (l->count + n + LK_INDEX_SLACK > l->room) continue;
+        uint32_t found =
+            s->ops->collect(s->e + at, (uint32_t)n, low, l->index + l->count, l->value + l->count);
+        l->in_chunk[l->chunks++] = (uint16_t)found;
+        l->count += found;
+    }
+    return l->chunks == (x->len + LH_CHUNK - 1) / LH_CHUNK;
+}
+
+// Feedback, the smallest key that the tensor carries, and how many equal to it.
 static void open_tensor(struct encoder *s, const struct lh_extent *x)
 {
-    struct search t = {.x = x, .k = lk_carried(s->cut, x->len)};
-    bool found = false, fed = false;
-    if (x->len >= SAMPLE_OF) {
-        t.low = guess(s, x, t.k);
-        found = search_bins(s, &t, 11, true) && search_bins(s, &t, 0, false);
-        fed = true;
+    struct search t = {
+        .x = s->e + x->offset, .n = x->len, .k = lk_carried(s->cut, x->len), .feedback = true};
+    uint32_t low = 0;
+    double share = 1;
+    s->list.ready = false;
+    if (x->len >= SAMPLE_OF) low = guess(s, x, t.k, &share);
+    if (low && list_reserve(&s->list, x->len, share)) {
+        s->list.ready = list_fill(s, x, low) && s->list.count >= t.k;
+        t.feedback = false;
     }
-    if (!found) {
-        t = (struct search){.x = x, .k = lk_carried(s->cut, x->len)};
-        found = search_bins(s, &t, 20, !fed) && search_bins(s, &t, 9, false) &&
-                search_bins(s, &t, 0, false);
+    if (s->list.ready) {
+        t.x = s->list.value;
+        t.n = s->list.count;
     }
-    LH_ASSERT(found);
+    search(s, &t, low);
     s->threshold = t.low;
     s->ties = t.k - t.above;
     s->all = s->ties == t.in;
+}
+
+// What the next chunk of the list carries: all above the threshold, and of the equal ones those
+// that come first. Returns how many.
+static uint32_t pick(struct encoder *s, const float *e, uint16_t *index)
+{
+    struct list *l = &s->list;
+    const uint16_t *at = l->index + l->next;
+    const float *value = l->value + l->next;
+    uint32_t n = l->in_chunk[l->next_chunk++], taken = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t key = lk_key(value[i]), tie = key == s->threshold;
+        uint32_t take = (key > s->threshold) | (tie & (s->ties > 0));
+        index[taken] = at[i];
+        if (take) __builtin_prefetch(e + at[i], 1);
+        taken += take;
+        s->ties -= tie & take;
+    }
+    l->next += n;
+    return taken;
+}
+
+static void count_chunk(struct encoder *s, struct lk_chunk *c)
+{
+    c->k = s->ops->count(s->e + c->at, c->len, s->threshold);
+    if (s->all) return;
+    uint32_t above = s->ops->count(s->e + c->at, c->len, s->threshold + 1);
+    uint64_t equal = c->k - above;
+    if (equal > s->ties) equal = s->ties;
+    s->ties -= equal;
+    c->k = above + (uint32_t)equal;
 }
 
 // The k of a group's chunks.
@@ -201,30 +317,33 @@ static void count_group(struct encoder *s, struct lk_group *g)
         struct lk_chunk *c = &g->chunk[i];
         const struct lh_extent *x = &s->layout->extent[c->extent];
         if (c->at == x->offset) open_tensor(s, x);
-        c->k = s->ops->count(s->e + c->at, c->len, s->threshold);
-        if (s->all) continue;
-        uint32_t above = s->ops->count(s->e + c->at, c->len, s->threshold + 1);
-        uint64_t equal = c->k - above;
-        if (equal > s->ties) equal = s->ties;
-        s->ties -= equal;
-        c->k = above + (uint32_t)equal;
+        s->list.from_list[i] = s->list.ready;
+        if (s->list.ready)
+            c->k = pick(s, s->e + c->at, s->list.picked + (size_t)i * LH_CHUNK);
+        else
+            count_chunk(s, c);
     }
     lk_group_measure(s->cut, g);
 }
 
 // ---- chunks and groups
+static void put_tensor_chunk(struct encoder *s, const struct lk_chunk *c, uint32_t i)
+{
+    float *e = s->e + c->at;
+    // Everything from the threshold on is carried: nothing to search, but for ties.
+    struct lk_hint hint = {.threshold = lk_float_of(s->threshold)};
+    if (c->k && s->list.from_list[i])
+        put_sparse(s, e, c, s->list.picked + (size_t)i * LH_CHUNK);
+    else if (c->k)
+        put_largest(s, e, c, &hint);
+}
+
 static void put_chunk(struct encoder *s, const struct lk_chunk *c)
 {
     float *e = s->e + c->at;
-    if (s->cut->index == LK_INDEX_TENSOR) {
-        // Everything from the threshold on is carried: nothing to search, but for ties.
-        struct lk_hint hint = {.threshold = lk_float_of(s->threshold)};
-        if (c->k) put_sparse(s, e, c, &hint);
-        return;
-    }
     add_feedback(s, c->at, c->len);
     if (s->cut->index == LK_INDEX_RICE)
-        put_sparse(s, e, c, &s->hint);
+        put_largest(s, e, c, &s->hint);
     else
         put_dense(s, e, c->len);
 }
@@ -260,13 +379,20 @@ size_t lk_write_payload(const struct lk_cut *cut, const struct lk_sizes *sizes,
         s.unary = s.record + g.record_bytes;
         s.unary_bits = 0;
         memset(s.unary, 0, g.unary_max);
-        for (uint32_t i = 0; i < g.chunks; i++) put_chunk(&s, &g.chunk[i]);
+        for (uint32_t i = 0; i < g.chunks; i++) {
+            if (cut->index == LK_INDEX_TENSOR)
+                put_tensor_chunk(&s, &g.chunk[i], i);
+            else
+                put_chunk(&s, &g.chunk[i]);
+        }
         LH_ASSERT(s.record == s.unary);
         size_t unary_bytes = (s.unary_bits + 7) / 8;
         LH_ASSERT(unary_bytes <= g.unary_max && unary_bytes <= UINT16_MAX);
         s.record += unary_bytes;
         if (g.table_bytes) table = put_table_entry(cut, &g, unary_bytes, table);
     }
+    list_free(&s.list);
+    free(s.list.picked);
     if (info) *info = (struct lk_payload_info){sizes->chunks, sizes->values, s.sum_squares};
     return (size_t)(s.record - out);
 }

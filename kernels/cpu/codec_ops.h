@@ -20,7 +20,7 @@ struct lk_hint {
     float margin;    // candidates are looked for down to threshold * (1 - margin)
 };
 
-enum { LK_INDEX_SLACK = 8 }; // select() may write this many entries beyond index[k]
+enum { LK_INDEX_SLACK = 8 }; // select(), collect() may write this many entries beyond the last
 
 // Sums of magnitudes in two classes: [1] those of at least `split`, [0] the others. fp64, each in
 // eight lanes: value i adds to lane i mod 8, at the end lane 0 gets the others in order.
@@ -44,6 +44,9 @@ struct lk_codec_ops {
     uint32_t (*key_max)(const float *e, size_t n);
     // How many keys are >= key. n <= LH_CHUNK.
     uint32_t (*count)(const float *e, uint32_t n, uint32_t key);
+    // The values whose key is >= low, n <= LH_CHUNK, as rising indices. Returns how many; index and
+    // value have room for n and LK_INDEX_SLACK more.
+    uint32_t (*collect)(const float *e, uint32_t n, uint32_t low, uint16_t *index, float *value);
     // Adds 1 to bin[(key - low) >> shift] for each key >= low; bin[LK_BINS] takes those above.
     // n <= LH_CHUNK.
     void (*histogram)(const float *e, uint32_t n, uint32_t low, uint32_t shift, uint64_t *bin);

@@ -216,6 +216,15 @@ static void select_top(const float *e, uint32_t n, uint32_t k, struct lk_hint *h
     remember(hint, low, found, k);
 }
 
+static uint32_t collect(const float *e, uint32_t n, uint32_t low, uint16_t *index, float *value)
+{
+    uint64_t mask[WORDS];
+    uint32_t count = mark(e, n, low, mask), listed = list(mask, n, index);
+    LH_ASSERT(listed == count);
+    for (uint32_t i = 0; i < count; i++) value[i] = e[index[i]];
+    return count;
+}
+
 static uint32_t key_max(const float *e, size_t n)
 {
     __m256i max = _mm256_setzero_si256();
@@ -333,8 +342,8 @@ static void subtract(float scale, const float *q, float *to, size_t n)
 #define FORM(name_, indices_)                                                                      \
     {                                                                                              \
         .name = (name_), .finite = stays_finite, .feedback = feedback, .select = select_top,       \
-        .key_max = key_max, .count = count_keys, .histogram = histogram, .sums = sums,             \
-        .sum_squares = sum_squares, .pack = lk_pack_avx2, .unpack = lk_unpack_avx2,                \
+        .key_max = key_max, .count = count_keys, .collect = collect, .histogram = histogram,       \
+        .sums = sums, .sum_squares = sum_squares, .pack = lk_pack_avx2, .unpack = lk_unpack_avx2,  \
         .indices = (indices_), .codes = lk_codes_avx2, .values = lk_values_avx2,                   \
         .subtract = subtract,                                                                      \
     }

@@ -59,6 +59,17 @@ static uint32_t key_max(const float *e, size_t n)
     return max;
 }
 
+static uint32_t collect(const float *e, uint32_t n, uint32_t low, uint16_t *index, float *value)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (lk_key(e[i]) < low) continue;
+        index[count] = (uint16_t)i;
+        value[count++] = e[i];
+    }
+    return count;
+}
+
 static void histogram(const float *e, uint32_t n, uint32_t low, uint32_t shift, uint64_t *bin)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -157,6 +168,7 @@ const struct lk_codec_ops lk_codec_ops_scalar = {
     .select = select_top,
     .key_max = key_max,
     .count = count_from,
+    .collect = collect,
     .histogram = histogram,
     .sums = sums,
     .sum_squares = sum_squares,

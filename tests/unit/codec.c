@@ -11,6 +11,7 @@
 #include "tests/unit/codec_case.h"
 
 #include "common/check.h"
+#include "kernels/cpu/codec_ops.h"
 
 static const uint64_t awkward[] = {4096 * 3, 1,  5000, 4096, 4095, 2,  3, 63, 64, 65,
                                    129,      10, 4096, 8192, 777,  12, 7, 17, 0};
@@ -243,6 +244,26 @@ static void every_codec_agrees_with_a_naive_reader(void **state)
             struct lk_codec codec = codec_of(lk_codec_word(n), 64.0f / 4096);
             round_trip(&codec, &c.layout, (enum case_kind)kind, 1, true);
         }
+}
+
+// Tensors that are long enough for a threshold to be guessed, one after the other in a group, the
+// longer ones later; and values that make the guess useless.
+static void large_tensors(void **state)
+{
+    (void)state;
+    static const uint64_t shard[] = {(1 << 16) + 5000, 3, 1 << 17, (1 << 16) + 1, 0};
+    struct layout_case c;
+    case_layout(&c, shard);
+    for (size_t form = 0; lk_codec_form(form); form++) {
+        lk_codec_force(lk_codec_form(form)->name);
+        for (int kind = 0; kind < CASE_KINDS; kind++) {
+            struct lk_codec sign = codec_of("threshold-sign", 64.0f / 4096);
+            round_trip(&sign, &c.layout, (enum case_kind)kind, 0.95f, true);
+        }
+        struct lk_codec dense = codec_of("threshold-fp32", 0.4f);
+        round_trip(&dense, &c.layout, CASE_GAUSSIAN, 1, false);
+    }
+    lk_codec_force(NULL);
 }
 
 static void every_density_and_feedback(void **state)
@@ -541,6 +562,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_codec_agrees_with_a_naive_reader),
         cmocka_unit_test(every_density_and_feedback),
+        cmocka_unit_test(large_tensors),
         cmocka_unit_test(a_shard_of_nothing_and_of_one_value),
         cmocka_unit_test(mass_is_conserved_in_fixed_point),
         cmocka_unit_test(at_most_0_140_bits_per_parameter),

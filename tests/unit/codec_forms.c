@@ -48,7 +48,7 @@ static void each_run(void (*check)(const struct run *))
 
 static void check_elementwise(const struct run *r)
 {
-    float a[LH_CHUNK], b[LH_CHUNK];
+    float a[LH_CHUNK + LK_INDEX_SLACK], b[LH_CHUNK + LK_INDEX_SLACK];
     struct run d = run_of(CASE_WILD, r->n, 7);
     for (int with_d = 0; with_d < 2; with_d++) {
         memcpy(a, r->e, r->n * sizeof *a);
@@ -59,6 +59,14 @@ static void check_elementwise(const struct run *r)
         scalar->subtract(0.3f, d.e, a, r->n);
         vector()->subtract(0.3f, d.e, b, r->n);
         assert_memory_equal(a, b, r->n * sizeof *a);
+    }
+    uint16_t i[LH_CHUNK + LK_INDEX_SLACK], j[LH_CHUNK + LK_INDEX_SLACK];
+    for (uint32_t n = 0; n < r->n; n += 1 + n) {
+        uint32_t low = lk_key(r->e[n]), k = scalar->collect(r->e, r->n, low, i, a);
+        assert_true(k >= 1);
+        assert_int_equal(k, vector()->collect(r->e, r->n, low, j, b));
+        assert_memory_equal(i, j, k * sizeof *i);
+        assert_memory_equal(a, b, k * sizeof *a);
     }
     assert_int_equal(scalar->key_max(r->e, r->n), vector()->key_max(r->e, r->n));
     free(d.memory);
