@@ -14,11 +14,12 @@ enum { HELD_MAX = 64 };
 
 static void connect_stream(void *arg);
 
-static void again(struct wk_shard *s)
+static void again(struct wk_shard *s, lh_err why)
 {
     struct wk_worker *w = s->worker;
     if (w->stopped || s->stream_timer || s->ended) return;
-    s->stream_timer = lh_after(w->conf.env, wk_backoff(w, &s->stream_tries), connect_stream, s);
+    s->stream_timer =
+        lh_after(w->conf.env, wk_backoff(w, &s->stream_tries, why), connect_stream, s);
 }
 
 static void reset(struct wk_stream *t)
@@ -33,7 +34,7 @@ void wk_follow_stop(struct wk_shard *s)
     struct lh_call *call = s->stream.call;
     reset(&s->stream);
     if (call) lh_call_cancel(call);
-    again(s);
+    again(s, LH_ERR_UNAVAILABLE);
 }
 
 // ---------------------------------------------------------------- durable copies
@@ -343,7 +344,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     }
     if (status && !s->ended) wk_session_lost(s); // it may be another process now: greet it again
     if (s->need_snapshot || !s->ready || status)
-        again(s);
+        again(s, status);
     else
         connect_stream(s);
 }
@@ -424,13 +425,13 @@ static void connect_stream(void *arg)
     lh_cancel(w->conf.env, &s->stream_timer);
     if (w->stopped || s->stream.call || s->ended) return;
     if (!s->link) {
-        again(s);
+        again(s, LH_ERR_UNAVAILABLE);
         return;
     }
     lh_err err = s->ready && !s->need_snapshot ? ask_follow(s) : ask_snapshot(s);
     if (err && !s->stream.call) {
         reset(&s->stream);
-        again(s);
+        again(s, err);
     } else if (err) {
         lh_call_cancel(s->stream.call);
     } else {

@@ -98,7 +98,7 @@ static void on_join(void *self, lh_err err, const ProtobufCMessage *answer)
         again(w, 0);
         return;
     }
-    if (!refused(w, "join", err)) again(w, wk_backoff(w, &w->member_tries));
+    if (!refused(w, "join", err)) again(w, wk_backoff(w, &w->member_tries, err));
 }
 
 static lh_err send_join(struct wk_worker *w)
@@ -212,7 +212,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     w->lease = NULL;
     if (w->stopped) return;
     if (err) {
-        if (!refused(w, "lease", err)) again(w, wk_backoff(w, &w->member_tries));
+        if (!refused(w, "lease", err)) again(w, wk_backoff(w, &w->member_tries, err));
         return;
     }
     const Longhaul__V1__LeaseReply *m = (const Longhaul__V1__LeaseReply *)answer;
@@ -338,7 +338,7 @@ static void tick(void *arg)
     w->member_timer = 0;
     if (w->stopped || w->join || w->lease) return;
     lh_err err = w->joined ? send_lease(w) : send_join(w);
-    if (err) again(w, wk_backoff(w, &w->member_tries));
+    if (err) again(w, wk_backoff(w, &w->member_tries, err));
 }
 
 void wk_lease_soon(struct wk_worker *w)

@@ -269,6 +269,7 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .lease_ns = LH_SECOND,
         .retry_base_ns = s->retry_base_ms * LH_MS,
         .retry_max_ns = s->retry_max_ms * LH_MS,
+        .reconnect_max_ns = s->reconnect_max_ms * LH_MS,
         .deadline_ns = 10 * LH_SECOND,
         .tell = tell_loader,
         .tell_arg = n,

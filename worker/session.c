@@ -11,12 +11,12 @@
 static void say_hello(void *arg);
 static void push(void *arg);
 
-static void again(struct wk_shard *s)
+static void again(struct wk_shard *s, lh_err why)
 {
     struct wk_worker *w = s->worker;
     if (w->stopped || s->ended) return; // after the END record there is nothing to greet for
     lh_cancel(w->conf.env, &s->session_timer);
-    s->session_timer = lh_after(w->conf.env, wk_backoff(w, &s->session_tries), say_hello, s);
+    s->session_timer = lh_after(w->conf.env, wk_backoff(w, &s->session_tries, why), say_hello, s);
 }
 
 void wk_sender_stop(struct wk_shard *s)
@@ -30,7 +30,7 @@ void wk_session_lost(struct wk_shard *s)
 {
     s->process = 0;
     wk_sender_stop(s);
-    if (!s->hello && !s->session_timer) again(s);
+    if (!s->hello && !s->session_timer) again(s, LH_ERR_UNAVAILABLE);
 }
 
 // ---------------------------------------------------------------- what the row says
@@ -124,6 +124,7 @@ static void on_hello(void *self, lh_err err, const ProtobufCMessage *answer)
 {
     struct wk_shard *s = self;
     struct wk_worker *w = s->worker;
+    lh_err why = err ? err : LH_ERR_BUSY; // it answered, and wants to be asked again
     s->hello = NULL;
     if (w->stopped || s->ended) return;
     if (!err) {
@@ -141,7 +142,7 @@ static void on_hello(void *self, lh_err err, const ProtobufCMessage *answer)
             return;
         }
     }
-    if (!s->process && !s->session_timer) again(s);
+    if (!s->process && !s->session_timer) again(s, why);
 }
 
 static void say_hello(void *arg)
@@ -151,7 +152,7 @@ static void say_hello(void *arg)
     s->session_timer = 0;
     if (w->stopped || s->hello || s->process || s->ended) return;
     if (!s->link) {
-        again(s);
+        again(s, LH_ERR_UNAVAILABLE);
         return;
     }
     Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
@@ -167,9 +168,9 @@ static void say_hello(void *arg)
     m.incarnation_random = w->incarnation.random;
     m.decided = s->decided;
     m.next = s->next;
-    if (lh_unary_start(s->link, LH_RPC_HELLO, w->conf.deadline_ns, &m.base,
-                       &longhaul__v1__hello_reply__descriptor, on_hello, s, &s->hello))
-        again(s);
+    lh_err err = lh_unary_start(s->link, LH_RPC_HELLO, w->conf.deadline_ns, &m.base,
+                                &longhaul__v1__hello_reply__descriptor, on_hello, s, &s->hello);
+    if (err) again(s, err);
 }
 
 void wk_session_start(struct wk_shard *s)
@@ -298,7 +299,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
         lh_logf(w->conf.log, LH_ERROR, "push.rejected", "shard %u at %s: %s", s->id, s->address,
                 text);
     s->process = 0; // hello finds out where we stand
-    if (!s->session_timer) again(s);
+    if (!s->session_timer) again(s, status);
 }
 
 static const struct lh_call_ops sender_ops = {on_message, on_half_close, on_sent, on_close};
@@ -319,7 +320,7 @@ static void push(void *arg)
         if (err) lh_call_cancel(s->sender.call);
     } else {
         s->process = 0;
-        again(s);
+        again(s, err);
     }
 }
 

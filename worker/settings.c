@@ -99,6 +99,8 @@ static const struct lh_config_row rows[] = {
         "First upper bound of the random wait before a push is sent again; doubles"),
     LH_CONFIG_ROW_DURATION(T, "push.retry_max_ms", retry_max_ms, "30000", 1, 3600000, "ms",
         "Largest upper bound of that wait"),
+    LH_CONFIG_ROW_DURATION(T, "push.reconnect_max_ms", reconnect_max_ms, "1000", 1, 3600000, "ms",
+        "The same while nobody answers at all: a server or coordinator that is back is found soon"),
     LH_CONFIG_ROW_INT(T, "snapshot.every_rounds", snapshot_every_rounds, "8", 1, 100000, "rounds",
         NULL, "Distance of the residual's snapshots, which limit what a lost slot costs"),
     LH_CONFIG_ROW_INT(T, "replica.every_versions", replica_every_versions, "50", 1, 1e9, "versions",

@@ -8,11 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-int64_t wk_backoff(struct wk_worker *w, uint32_t *tries)
+int64_t wk_backoff(struct wk_worker *w, uint32_t *tries, lh_err why)
 {
-    int64_t cap = w->conf.retry_base_ns;
-    for (uint32_t i = 0; i < *tries && cap < w->conf.retry_max_ns; i++) cap *= 2;
-    if (cap > w->conf.retry_max_ns) cap = w->conf.retry_max_ns;
+    int64_t cap = w->conf.retry_base_ns, most = w->conf.retry_max_ns;
+    if (why == LH_ERR_UNAVAILABLE && most > w->conf.reconnect_max_ns)
+        most = w->conf.reconnect_max_ns;
+    for (uint32_t i = 0; i < *tries && cap < most; i++) cap *= 2;
+    if (cap > most) cap = most;
     ++*tries;
     return 1 + lh_random_below(w->conf.env, cap); // full jitter
 }

@@ -65,7 +65,7 @@ struct wk_conf {
     uint32_t norms_rounds;    // the tensors' norms are logged every so many rounds; 0: never
     uint32_t snapshot_rounds; // a synced residual snapshot every so many cuts
     uint64_t durable_every;   // versions between durable copies of the fold state
-    int64_t lease_ns, retry_base_ns, retry_max_ns, deadline_ns;
+    int64_t lease_ns, retry_base_ns, retry_max_ns, reconnect_max_ns, deadline_ns;
     const struct wk_observer *observer;
     // Adds to the status what others know: the loader. May be NULL.
     void (*tell)(void *arg, json_t *status);
@@ -225,7 +225,9 @@ LH_MUST lh_err wk_worker_settle(struct wk_worker *w);
 
 // ---- between the files of the worker
 void wk_fatal(struct wk_worker *w, lh_err err);
-int64_t wk_backoff(struct wk_worker *w, uint32_t *tries); // full jitter
+// Full jitter below a bound that doubles. LH_ERR_UNAVAILABLE: nobody was there to be burdened, so
+// the bound stays low and a server that comes back is found soon.
+int64_t wk_backoff(struct wk_worker *w, uint32_t *tries, lh_err why);
 bool wk_worth_saying(uint32_t tries); // of failures in a row: the first, and ever fewer
 void wk_boundary_soon(struct wk_worker *w);
 // start.c

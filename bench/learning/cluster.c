@@ -289,6 +289,7 @@ static lh_err start_worker(struct node *n)
                            .lease_ns = LH_SECOND,
                            .retry_base_ns = 200 * LH_MS,
                            .retry_max_ns = 30 * LH_SECOND,
+                           .reconnect_max_ns = LH_SECOND,
                            .deadline_ns = 10 * LH_SECOND,
                            .fatal = on_fatal,
                            .fatal_arg = n};

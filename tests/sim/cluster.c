@@ -262,7 +262,7 @@ static lh_err start_worker(struct sim_node *n)
     conf.codec = n->sim->codec;
     conf.lease_ns = 500 * LH_MS;
     conf.retry_base_ns = 100 * LH_MS;
-    conf.retry_max_ns = 2 * LH_SECOND;
+    conf.retry_max_ns = conf.reconnect_max_ns = 2 * LH_SECOND;
     conf.deadline_ns = 3 * LH_SECOND;
     conf.observer = &n->observer;
     return wk_worker_start(&conf, &n->worker);

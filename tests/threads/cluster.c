@@ -190,7 +190,7 @@ static lh_err start_worker(struct node *n)
     struct wk_conf conf = setup_worker(&all, n->trainer);
     conf.lease_ns = 20 * LH_MS;
     conf.retry_base_ns = 5 * LH_MS;
-    conf.retry_max_ns = 100 * LH_MS;
+    conf.retry_max_ns = conf.reconnect_max_ns = 100 * LH_MS;
     conf.deadline_ns = 60 * LH_SECOND;
     conf.observer = &n->observer;
     return wk_worker_start(&conf, &n->worker);

@@ -35,6 +35,7 @@ static void a_good_file(void **state)
     assert_int_equal(s->trainer.batch, 4);
     assert_true(s->trainer.tokens_per_s == 0);
     assert_int_equal(s->retry_max_ms, 30000);
+    assert_int_equal(s->reconnect_max_ms, 1000);
     lh_config_destroy(c);
 }
 
