@@ -316,6 +316,7 @@ void lh_ledger_write(const struct lh_ledger *l, struct lh_buf *out)
     lh_plan_write(&l->plan, &plan);
     lh_put_u32(out, (uint32_t)plan.len);
     lh_put(out, plan.data, plan.len);
+    if (plan.err && !out->err) out->err = plan.err; // no memory: not a ledger without a plan
     lh_buf_free(&plan);
 }
 

@@ -61,7 +61,8 @@ static size_t identity(const struct lh_record *r, struct lh_span out[2])
 
 struct lh_hash lh_record_chain(const struct lh_hash *before, const struct lh_record *r)
 {
-    struct lh_buf fixed = lh_buf(64);
+    uint8_t bytes[64]; // never short of memory: a chain that is wrong would poison the log
+    struct lh_buf fixed = lh_buf_over(bytes, sizeof bytes);
     lh_put_u64(&fixed, r->version);
     lh_put_u64(&fixed, r->epoch);
     lh_put_u16(&fixed, r->kind);
@@ -69,7 +70,5 @@ struct lh_hash lh_record_chain(const struct lh_hash *before, const struct lh_rec
     lh_put_f32(&fixed, r->scale);
     struct lh_span parts[4] = {lh_span(before->b, LH_HASH_BYTES), lh_buf_span(&fixed)};
     size_t n = identity(r, parts + 2);
-    struct lh_hash h = lh_hash_of((struct lh_span){0}, parts, 2 + n);
-    lh_buf_free(&fixed);
-    return h;
+    return lh_hash_of((struct lh_span){0}, parts, 2 + n);
 }

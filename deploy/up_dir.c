@@ -1,11 +1,13 @@
 // The folder of a run. See up.h.
 //
-//   DIR/topology.yaml       what the folder was made from; another topology is refused
-//   DIR/secrets/            ca.pem, ca.key, job.keys, NODE.pem, NODE.key: outside the state
-//   directories DIR/model.json          the manifest DIR/weights.bin         initial parameters,
-//   fp32 DIR/NODE.yaml, .log     settings (written anew) and output of each process DIR/NODE/ its
-//   state directory DIR/curves.csv, totals.json     what later `up`s go on from DIR/summary.json,
-//   loss.svg      the end
+//   DIR/topology.yaml             what the folder was made from; another topology is refused
+//   DIR/secrets/                  outside the state directories: ca.pem, ca.key, job.keys, NODE.pem
+//                                 and NODE.key; SERVER.sign and signers for checkpoints
+//   DIR/model.json, weights.bin   the manifest; initial parameters, fp32
+//   DIR/NODE.yaml, NODE.log       settings (written anew) and output of each process
+//   DIR/NODE/                     its state directory
+//   DIR/curves.csv, totals.json   what later `up`s go on from
+//   DIR/summary.json, loss.svg    the end
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -14,6 +16,7 @@
 
 #include "common/certs.h"
 #include "common/seal.h"
+#include "common/sign.h"
 #include "deploy/up.h"
 #include "worker/reduce_shm.h"
 
@@ -151,6 +154,29 @@ static LH_MUST lh_err issue(const struct dp_up *up, enum lh_role role, unsigned 
     return lh_certs_issue(secrets, &peer, CERT_DAYS, secrets, true);
 }
 
+// Each server's key for its checkpoints, and the list of their public halves. A folder of before
+// there were such keys stays without: what its servers would start from is not signed.
+static LH_MUST lh_err make_signers(const struct dp_up *up, const char *secrets)
+{
+    char path[DP_PATH_SIZE];
+    struct lh_buf all = lh_buf(1 << 16), one = lh_buf(4096);
+    lh_err err = LH_OK;
+    for (unsigned i = 0; !err && i < up->nodes; i++) {
+        if (up->node[i].kind != DP_SERVER) continue;
+        err = dp_path(path, "%s/%s.sign", secrets, up->node[i].name);
+        if (!err && !dp_file_exists(path)) err = lh_sign_generate(path, up->node[i].name);
+        if (!err) err = dp_path(path, "%s/%s.sign.pub", secrets, up->node[i].name);
+        if (!err) err = dp_file_read(path, &one);
+        lh_put(&all, one.data, one.len);
+    }
+    if (!err) err = lh_buf_err(&all);
+    if (!err) err = dp_path(path, "%s/signers", secrets);
+    if (!err) err = dp_file_write(path, lh_buf_span(&all), 0666);
+    lh_buf_free(&all);
+    lh_buf_free(&one);
+    return err;
+}
+
 static LH_MUST lh_err prepare_secrets(struct dp_up *up)
 {
     static const enum lh_role roles[] = {LH_C, LH_S, LH_W, LH_W};
@@ -160,7 +186,10 @@ static LH_MUST lh_err prepare_secrets(struct dp_up *up)
     if (!dp_file_exists(path))
         LH_TRY(lh_certs_ca_create(secrets, up->t->run->domain, CERT_DAYS, true));
     LH_TRY(dp_path(path, "%s/job.keys", secrets));
-    if (!dp_file_exists(path)) LH_TRY(lh_key_generate(path));
+    if (!dp_file_exists(path)) {
+        LH_TRY(make_signers(up, secrets));
+        LH_TRY(lh_key_generate(path));
+    }
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_node *node = &up->node[i];
         if (node->kind == DP_RANK) continue; // has its worker's
@@ -277,6 +306,12 @@ static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *no
     for (uint32_t i = 0; i < shards->count; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%lld", i ? "," : "",
                                  (long long)shards->value[i]);
+    char path[DP_PATH_SIZE];
+    LH_TRY(dp_path(path, "%s/secrets/signers", up->dir));
+    if (dp_file_exists(path)) {
+        LH_TRY(own(c, "checkpoint.signers", "%s", path));
+        LH_TRY(own(c, "checkpoint.sign_key", "%s/secrets/%s.sign", up->dir, node->name));
+    }
     LH_TRY(own(c, "role", "shard"));
     LH_TRY(own(c, "shards", "%s", list));
     return own(c, "model.weights", "%s/weights.bin", up->dir);

@@ -76,12 +76,11 @@ void lk_checkpoint_free(struct lk_checkpoint *c)
 
 struct lh_hash lk_ckpt_weights_digest(const float *theta, uint64_t values)
 {
-    struct lh_buf count = lh_buf(8);
+    uint8_t bytes[8];
+    struct lh_buf count = lh_buf_over(bytes, sizeof bytes);
     lh_put_u64(&count, values);
     struct lh_span parts[] = {lh_buf_span(&count), lh_span(theta, values * sizeof *theta)};
-    struct lh_hash out = lh_hash_of((struct lh_span){0}, parts, 2);
-    lh_buf_free(&count);
-    return out;
+    return lh_hash_of((struct lh_span){0}, parts, 2);
 }
 
 enum { PIECES = 5 };
@@ -130,13 +129,16 @@ static void put_state(const struct writing *w, uint64_t at, size_t n, struct lh_
     }
 }
 
-static void write_header(struct writing *w)
+static lh_err write_header(struct writing *w)
 {
     const struct lk_checkpoint *c = w->c;
     const struct lk_replica *r = &c->copy;
     struct lh_buf b = lh_buf_over(w->header, sizeof w->header);
-    struct lh_hash digest =
-        c->weights ? lk_ckpt_weights_digest(r->theta, r->layout->values) : lk_replica_digest(r);
+    struct lh_hash digest;
+    if (c->weights)
+        digest = lk_ckpt_weights_digest(r->theta, r->layout->values);
+    else
+        LH_TRY(lk_replica_digest_try(r, &digest));
     lh_put_u32(&b, LK_CKPT_MAGIC);
     lh_put_u16(&b, LK_CKPT_VERSION);
     lh_put_u8(&b, c->conf.cipher);
@@ -155,6 +157,7 @@ static void write_header(struct writing *w)
     lh_put_u64(&b, w->bytes);
     lh_put_u32(&b, lh_crc32c(0, b.data, b.len));
     LH_ASSERT(!b.err && b.len == LK_CKPT_HEADER);
+    return LH_OK;
 }
 
 // The manifest after the hashes that stand in w->manifest already.
@@ -241,11 +244,9 @@ lh_err lk_checkpoint_write(struct lk_checkpoint *c)
     struct lk_checkpoint_name name = {c->copy.ledger.shard, c->version, c->weights};
     lh_err err = lk_checkpoint_path(c->conf.dir, &name, path);
     if (!err) err = gather(&w);
-    if (!err) {
-        w.manifest = lh_buf(lk_ckpt_manifest_bytes(lk_ckpt_ranges(w.bytes)));
-        write_header(&w);
-        err = lh_file_replace_by(c->conf.env, path, write_file, &w);
-    }
+    if (!err) err = write_header(&w);
+    w.manifest = lh_buf(lk_ckpt_manifest_bytes(lk_ckpt_ranges(w.bytes)));
+    if (!err) err = lh_file_replace_by(c->conf.env, path, write_file, &w);
     lh_buf_free(&w.ledger);
     lh_buf_free(&w.outer);
     lh_buf_free(&w.manifest);

@@ -280,7 +280,8 @@ static lh_err load_state(const struct reading *r, struct lh_span state, struct l
 {
     if (r->info.weights) return load_weights(r, state, replica);
     LH_TRY(lk_replica_load(replica, state));
-    struct lh_hash digest = lk_replica_digest(replica);
+    struct lh_hash digest;
+    LH_TRY(lk_replica_digest_try(replica, &digest));
     if (!lh_hash_equal(&digest, &r->info.digest) ||
         !lh_hash_equal(&replica->ledger.chain, &r->info.chain))
         return lh_fail(LH_ERR_CORRUPT, "%s: its state has another digest than it says", r->path);

@@ -44,6 +44,7 @@ LH_MUST lh_err lk_replica_apply_plain(struct lk_replica *r, const struct lh_reco
 // Digest of the fold state: BLAKE2b-256 of the ledger's bytes, of the digests of the parameters,
 // one per 4 MiB range in order, and of the outer optimizer's state likewise, where it has one.
 struct lh_hash lk_replica_digest(const struct lk_replica *r);
+LH_MUST lh_err lk_replica_digest_try(const struct lk_replica *r, struct lh_hash *out); // NO_MEMORY
 
 // The exact state as bytes: ledger, parameters as fp32, the outer optimizer's state; and back.
 // load() leaves the replica as it was when it fails.

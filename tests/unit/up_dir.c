@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "common/certs.h"
+#include "common/sign.h"
 #include "common/check.h"
 #include "deploy/up.h"
 
@@ -153,6 +154,36 @@ static void secrets_and_identities(void **state)
     close_up(up);
 }
 
+// A server signs with a key that is in the list of those it trusts; a folder from before there were
+// such keys stays without.
+static void checkpoints_are_signed_in_a_new_folder(void **state)
+{
+    (void)state;
+    struct dp_up *up = open_up(text);
+    struct lh_signer *signer;
+    struct lh_trusted trusted;
+    char path[DP_PATH_SIZE];
+    all(up);
+    struct lh_config *c = settings_of(&up->node[1]);
+    const struct ps_settings *s = lh_config_settings(c);
+    assert_int_equal(lh_signer_load(s->checkpoint_sign_key, &signer), LH_OK);
+    assert_int_equal(lh_trusted_load(s->checkpoint_signers, &trusted), LH_OK);
+    struct lh_public own = lh_signer_public(signer);
+    assert_true(lh_trusts(&trusted, &own));
+    lh_signer_destroy(signer);
+    lh_config_destroy(c);
+
+    assert_int_equal(dp_path(path, "%s/secrets/signers", up->dir), LH_OK);
+    assert_int_equal(remove(path), 0);
+    all(up);
+    c = settings_of(&up->node[1]);
+    s = lh_config_settings(c);
+    assert_string_equal(s->checkpoint_sign_key, "");
+    assert_string_equal(s->checkpoint_signers, "");
+    lh_config_destroy(c);
+    close_up(up);
+}
+
 static struct lh_hash hash_file(const struct dp_up *up, const char *name)
 {
     char path[DP_PATH_SIZE];
@@ -287,6 +318,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_made),
         cmocka_unit_test(secrets_and_identities),
+        cmocka_unit_test(checkpoints_are_signed_in_a_new_folder),
         cmocka_unit_test(a_second_up_keeps_it),
         cmocka_unit_test(another_topology_is_refused),
         cmocka_unit_test(what_up_sets_itself_is_refused),

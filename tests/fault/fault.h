@@ -1,0 +1,21 @@
+// Failures on demand: the n-th allocation of the product's code, the n-th call of its files.
+//
+// Programs of this folder are linked with --wrap for malloc, calloc and realloc, so that a failure
+// is that of the code under test; what the injected world allocates inside a call of its files is
+// not counted. One thread.
+#ifndef TESTS_FAULT_FAULT_H
+#define TESTS_FAULT_FAULT_H
+
+#include "common/env.h"
+
+// An env whose files are those of `inner`, but for the failures that are asked for.
+struct lh_env *fault_env(struct lh_env *inner);
+
+// From now the n-th call (from 0) fails, and the `more` after it; err is what a call of the files
+// says. Each replaces what was asked for before.
+void fault_alloc(long n);
+void fault_files(long n, long more, lh_err err);
+// Nothing fails any more. Whether something did since it was asked for.
+bool fault_over(void);
+
+#endif

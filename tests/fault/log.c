@@ -1,0 +1,368 @@
+// The log, the ledger and checkpoints when the n-th allocation or the n-th file operation fails:
+// each comes back with that error and nothing leaks (AddressSanitizer's build looks), and what was
+// acknowledged before is there at the next start.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "common/env_fake.h"
+#include "common/ledger.h"
+#include "common/manifest.h"
+#include "kernels/checkpoint.h"
+#include "server/wal.h"
+#include "tests/fault/fault.h"
+
+enum { RECORDS = 8, BODY = 600, SEGMENT = 1500, CALLS_MAX = 400 };
+static const uint8_t JOB[LH_JOB] = {7};
+
+struct rig {
+    struct lh_fake_world *world;
+    struct lh_env *disk, *env; // env: the same with failures
+};
+
+static int set_up(void **state)
+{
+    struct rig *r = calloc(1, sizeof *r);
+    if (!r) return -1;
+    r->world = lh_fake_world_create(3);
+    r->disk = lh_fake_node(r->world, NULL, NULL);
+    lh_fake_boot(r->disk);
+    r->env = fault_env(r->disk);
+    *state = r;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct rig *r = *state;
+    fault_over();
+    lh_fake_world_destroy(r->world);
+    free(r);
+    return 0;
+}
+
+// How something is made to fail: the n-th of its kind. A scenario runs for n = 0, 1, ... until
+// nothing fails any more.
+struct way {
+    bool alloc;
+    long more;
+    lh_err err;
+};
+static const struct way ways[] = {
+    {.alloc = true, .err = LH_ERR_NO_MEMORY}, {.err = LH_ERR_IO}, {.err = LH_ERR_DISK_FULL},
+    {.more = 1, .err = LH_ERR_DISK_FULL}, // and what would clean up
+    {.more = CALLS_MAX, .err = LH_ERR_IO},
+};
+
+static void ask(const struct way *w, long n)
+{
+    if (w->alloc)
+        fault_alloc(n);
+    else
+        fault_files(n, w->more, w->err);
+}
+
+// ---------------------------------------------------------------- the log
+
+static struct lh_record record(uint64_t version, uint8_t body[BODY])
+{
+    memset(body, (int)version, BODY);
+    return (struct lh_record){
+        .version = version, .epoch = 1, .kind = LH_FENCE, .body = lh_span(body, BODY)};
+}
+
+struct seen {
+    uint64_t versions; // 1 to this, without gaps
+    bool wrong;
+};
+
+static lh_err note(void *arg, uint32_t shard, const struct lh_record *r, struct ps_place place)
+{
+    struct seen *s = arg;
+    uint8_t body[BODY];
+    struct lh_record want = record(r->version, body);
+    (void)place;
+    s->wrong |= shard != 0 || r->version != ++s->versions || !lh_span_equal(r->body, want.body);
+    return LH_OK;
+}
+
+static lh_err look(void *arg, const struct ps_wal_entry *e)
+{
+    if (e->record) ++*(uint64_t *)arg;
+    return LH_OK;
+}
+
+// Appends until `to`, a group each; a full disk gives the group up and goes on. *done:
+// acknowledged.
+static lh_err append(struct ps_wal *w, uint64_t to, uint64_t *done)
+{
+    for (uint64_t v = *done + 1; v <= to; v++) {
+        uint8_t body[BODY];
+        struct lh_record r = record(v, body);
+        struct ps_place place;
+        struct lh_blob *read;
+        LH_TRY(ps_wal_add(w, 0, &r, &place));
+        lh_err err = ps_wal_commit(w);
+        if (err == LH_ERR_DISK_FULL) ps_wal_drop_group(w);
+        if (err) return err;
+        place = ps_wal_committed_place(w, place);
+        ps_wal_group_done(w);
+        *done = v;
+        LH_TRY(ps_wal_read(w, place, &read));
+        lh_blob_release(read);
+    }
+    if (ps_wal_mark(w)) {
+        lh_err err = ps_wal_commit(w);
+        if (err == LH_ERR_DISK_FULL) ps_wal_drop_group(w);
+        if (err) return err;
+        ps_wal_group_done(w);
+    }
+    return LH_OK;
+}
+
+// A start, appends, reading the first record back out of its segment, a trim, a look.
+static lh_err use_log(struct lh_env *env, uint64_t to, uint64_t *done, struct seen *seen)
+{
+    struct ps_wal_conf conf = {.env = env, .dir = "log", .segment_bytes = SEGMENT};
+    struct ps_wal_found found;
+    struct ps_wal *w = NULL;
+    bool torn = false;
+    uint64_t records = 0;
+    memcpy(conf.job, JOB, LH_JOB);
+    *seen = (struct seen){0};
+    LH_TRY(ps_wal_open(&conf, note, seen, &torn, &w));
+    lh_err err = append(w, to, done);
+    if (!err) err = ps_wal_trim(w, 1); // nothing stands below it
+    ps_wal_close(w);
+    return err ? err : ps_wal_look(env, "log", JOB, look, &records, &found);
+}
+
+static void nothing_acknowledged_is_lost(void **state)
+{
+    struct rig *r = *state;
+    for (size_t i = 0; i < LH_COUNT(ways); i++) {
+        bool struck = true;
+        for (long n = 0; struck; n++) {
+            struct seen seen;
+            uint64_t done = 0;
+            assert_true(n < CALLS_MAX);
+            lh_fake_disk_wipe(r->disk);
+            assert_int_equal(use_log(r->disk, 3, &done, &seen), LH_OK);
+            ask(&ways[i], n);
+            lh_err err = use_log(r->env, RECORDS, &done, &seen);
+            struck = fault_over();
+            if (!struck) assert_int_equal(err, LH_OK);
+            if (seen.wrong) fail_msg("way %zu, call %ld: replayed something else", i, n);
+            // a process whose disk failed ends, its machine too; the next one starts on what is
+            // there
+            lh_fake_kill(r->disk, true);
+            lh_fake_boot(r->disk);
+            uint64_t kept = done;
+            lh_err again = use_log(r->disk, done, &done, &seen);
+            if (again) fail_msg("way %zu, call %ld: %s", i, n, lh_err_text(again));
+            if (seen.versions < kept || seen.wrong)
+                fail_msg("way %zu, call %ld: %d of %d", i, n, (int)seen.versions, (int)kept);
+        }
+    }
+}
+
+static void what_is_cut_away_is_gone_or_all_there(void **state)
+{
+    struct rig *r = *state;
+    for (size_t i = 0; i < LH_COUNT(ways); i++) {
+        bool struck = true;
+        for (long n = 0; struck; n++) {
+            struct ps_wal_conf conf = {.env = r->env, .dir = "log", .segment_bytes = SEGMENT};
+            struct seen seen = {0};
+            struct ps_wal *w;
+            struct ps_wal_found found;
+            bool torn;
+            uint64_t done = 0, records = 0;
+            memcpy(conf.job, JOB, LH_JOB);
+            lh_fake_disk_wipe(r->disk);
+            assert_int_equal(use_log(r->disk, RECORDS, &done, &seen), LH_OK);
+            assert_int_equal(ps_wal_open(&conf, note, &seen, &torn, &w), LH_OK);
+            ask(&ways[i], n);
+            lh_err err = ps_wal_trim(w, 3);
+            struck = fault_over();
+            assert_int_equal(err != LH_OK, struck);
+            ps_wal_close(w);
+            assert_int_equal(ps_wal_look(r->disk, "log", JOB, look, &records, &found), LH_OK);
+            assert_true(records <= RECORDS && records >= RECORDS - 4);
+        }
+    }
+}
+
+// ---------------------------------------------------------------- the ledger
+
+static struct lh_frame push(uint64_t step)
+{
+    struct lh_frame f = {.index_code = 1,
+                         .value_code = 1,
+                         .cipher = 1,
+                         .density = 0.5f,
+                         .key_id = 7,
+                         .worker = 11,
+                         .incarnation = {1, 5},
+                         .step = step,
+                         .tokens = 5,
+                         .claims = 1,
+                         .values = 1,
+                         .plain_bytes = 4,
+                         .claim = {40 * step}};
+    memcpy(f.job, JOB, LH_JOB);
+    return f;
+}
+
+static lh_err apply(struct lh_ledger *l, uint16_t kind, const struct lh_buf *body)
+{
+    struct lh_record r = {.kind = kind, .scale = 1, .body = lh_buf_span(body)};
+    lh_ledger_next(l, &r);
+    return lh_ledger_apply(l, &r);
+}
+
+static lh_err fold(struct lh_ledger *l, struct lh_ledger *copy, struct lh_ledger *back,
+                   const struct lh_buf *fence, const struct lh_buf *frame, struct lh_buf *bytes)
+{
+    static const struct lh_hash manifest = {{9}};
+    LH_TRY(lh_ledger_create(l, JOB, &manifest, 0, 1));
+    LH_TRY(lh_ledger_create(back, JOB, &manifest, 0, 1));
+    LH_TRY(apply(l, LH_FENCE, fence));
+    LH_TRY(apply(l, LH_ADMIT, frame));
+    LH_TRY(lh_ledger_copy(copy, l));
+    lh_ledger_write(copy, bytes);
+    LH_TRY(lh_buf_err(bytes));
+    struct lh_cursor c = lh_cursor(lh_buf_span(bytes));
+    return lh_ledger_read(back, &c);
+}
+
+static void a_ledger_without_memory_says_so(void **state)
+{
+    (void)state;
+    struct lh_buf fence = lh_buf(64), frame = lh_buf(4096);
+    struct lh_frame f = push(1);
+    lh_fence_write(11, f.incarnation, &fence);
+    lh_frame_write_head(&f, &frame);
+    lh_put_zeros(&frame, f.plain_bytes + LH_SEAL_TAG);
+    bool struck = true;
+    for (long n = 0; struck; n++) {
+        struct lh_ledger l = {0}, copy = {0}, back = {0};
+        struct lh_buf bytes = lh_buf(1 << 20);
+        assert_true(n < CALLS_MAX);
+        fault_alloc(n);
+        lh_err err = fold(&l, &copy, &back, &fence, &frame, &bytes);
+        struck = fault_over();
+        // the chain is a hash: a scratch without memory gives another one, and that is refused
+        assert_true(struck ? err != LH_OK : err == LH_OK);
+        if (!struck) assert_true(lh_hash_equal(&back.chain, &l.chain));
+        if (!struck) assert_true(lh_ledger_credited(&back, 40));
+        lh_ledger_free(&l);
+        lh_ledger_free(&copy);
+        lh_ledger_free(&back);
+        lh_buf_free(&bytes);
+    }
+    lh_buf_free(&fence);
+    lh_buf_free(&frame);
+}
+
+// ---------------------------------------------------------------- checkpoints
+
+struct job {
+    struct lh_manifest manifest;
+    struct lk_checkpoint_conf conf; // of the env with failures
+    struct lk_replica replica;
+};
+
+static void make_job(struct rig *r, struct job *j)
+{
+    static const char *const names[] = {"w"};
+    static const uint64_t shapes[][5] = {{40, 2, 0}};
+    static const struct lh_seal_key key = {{1, 2, 3}};
+    *j = (struct job){
+        .conf = {.env = r->env, .dir = "c", .cipher = LH_CIPHER_XCHACHA20, .key_id = 7}};
+    assert_int_equal(lh_keyring_create(&j->conf.keys), LH_OK);
+    assert_int_equal(lh_keyring_add(j->conf.keys, 7, &key), LH_OK);
+    assert_int_equal(lh_manifest_build(&j->manifest, 1, names, shapes, 1, NULL), LH_OK);
+    assert_int_equal(lk_replica_create(&j->replica, JOB, &j->manifest, 0, j->conf.keys), LH_OK);
+}
+
+static void free_job(struct job *j)
+{
+    lk_replica_free(&j->replica);
+    lh_manifest_free(&j->manifest);
+    lh_keyring_destroy(j->conf.keys);
+}
+
+static lh_err keep(struct job *j, bool weights)
+{
+    struct lk_checkpoint c;
+    LH_TRY(lk_checkpoint_begin(&j->conf, &j->replica, &c));
+    c.weights = weights;
+    lh_err err = lk_checkpoint_copy(&c, &j->replica, UINT64_MAX);
+    if (!err) err = lk_checkpoint_write(&c);
+    lk_checkpoint_free(&c);
+    return err;
+}
+
+static lh_err keep_and_read(struct job *j, struct lk_replica *scratch)
+{
+    struct lk_checkpoint_info info;
+    uint64_t oldest;
+    LH_TRY(j->conf.env->ops->files->make_dir(j->conf.env, "c"));
+    LH_TRY(keep(j, false));
+    LH_TRY(keep(j, true));
+    LH_TRY(lk_checkpoint_load(&j->conf, scratch, NULL, NULL));
+    LH_TRY(lk_checkpoint_check(&j->conf, "c/0000-0000000000000000.weights", &info));
+    LH_TRY(lk_checkpoint_peek(j->conf.env, "c/0000-0000000000000000.ckpt", &info));
+    LH_TRY(lk_checkpoint_prune(&j->conf, 0, false, 2, &oldest));
+    return lk_checkpoint_prune(&j->conf, 0, true, 0, &oldest);
+}
+
+static void a_checkpoint_is_whole_or_an_error(void **state)
+{
+    struct rig *r = *state;
+    struct job j;
+    make_job(r, &j);
+    struct lh_hash digest = lk_replica_digest(&j.replica);
+    for (size_t i = 0; i < LH_COUNT(ways); i++) {
+        bool struck = true;
+        for (long n = 0; struck; n++) {
+            struct lk_replica scratch;
+            assert_true(n < CALLS_MAX);
+            assert_int_equal(lk_replica_create(&scratch, JOB, &j.manifest, 0, j.conf.keys), LH_OK);
+            scratch.theta[3] = 5; // something else until it is loaded
+            lh_fake_disk_wipe(r->disk);
+            ask(&ways[i], n);
+            lh_err err = keep_and_read(&j, &scratch);
+            struck = fault_over();
+            assert_true(struck ? err != LH_OK : err == LH_OK);
+            struct lk_checkpoint_conf conf = j.conf;
+            conf.env = r->disk;
+            if (r->disk->ops->files->make_dir(r->disk, "c")) fail();
+            err = lk_checkpoint_load(&conf, &scratch, NULL, NULL);
+            assert_true(err == LH_OK || err == LH_ERR_NOT_FOUND);
+            struct lh_hash got = lk_replica_digest(&scratch);
+            assert_int_equal(err == LH_OK, lh_hash_equal(&got, &digest));
+            lk_replica_free(&scratch);
+        }
+    }
+    free_job(&j);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(nothing_acknowledged_is_lost),
+        TEST(what_is_cut_away_is_gone_or_all_there),
+        TEST(a_ledger_without_memory_says_so),
+        TEST(a_checkpoint_is_whole_or_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
