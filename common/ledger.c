@@ -170,8 +170,7 @@ static lh_err apply_push(struct lh_ledger *l, const struct lh_record *r)
     if (f.step != lh_row_step(have) + 1 && !LH_BUG("drop_dedupe") && !LH_BUG("unlogged_reject"))
         return impossible(l, r, "a push whose step is not the next one");
     if (f.shard != l->shard) return impossible(l, r, "a push of another shard");
-    struct lh_row *row;
-    LH_TRY(row_make(l, f.worker, &row));
+    struct lh_row *row = &l->row[have - l->row];
     row->last = f.incarnation;
     row->last_step = f.step;
     row->last_version = r->version;
@@ -217,7 +216,7 @@ static lh_err apply_fence(struct lh_ledger *l, const struct lh_record *r)
     const struct lh_row *have = lh_ledger_row(l, worker);
     if (have && have->incarnation.number >= i.number)
         return impossible(l, r, "a fence that does not raise the incarnation");
-    struct lh_row *row;
+    struct lh_row *row = NULL;
     LH_TRY(row_make(l, worker, &row));
     row->incarnation = i;
     return LH_OK;
@@ -316,7 +315,7 @@ void lh_ledger_write(const struct lh_ledger *l, struct lh_buf *out)
     lh_plan_write(&l->plan, &plan);
     lh_put_u32(out, (uint32_t)plan.len);
     lh_put(out, plan.data, plan.len);
-    if (plan.err && !out->err) out->err = plan.err; // no memory: not a ledger without a plan
+    if (plan.err) out->err = plan.err; // no memory: not a ledger without a plan
     lh_buf_free(&plan);
 }
 

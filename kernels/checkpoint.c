@@ -107,8 +107,9 @@ static lh_err gather(struct writing *w)
     w->piece[0] = lh_buf_span(&w->ledger);
     w->piece[1] = lh_span(r->theta, values); // little endian, as is the machine
     w->piece[2] = lh_buf_span(&w->outer);
-    if (outer && r->outer.u) w->piece[3] = lh_span(r->outer.u, values);
-    if (outer && r->outer.m) w->piece[4] = lh_span(r->outer.m, values);
+    LH_ASSERT(!outer || (r->outer.u && r->outer.m)); // every kind with a state has both
+    if (outer) w->piece[3] = lh_span(r->outer.u, values);
+    if (outer) w->piece[4] = lh_span(r->outer.m, values);
     for (int i = 0; i < PIECES; i++) w->bytes += w->piece[i].len;
     return LH_OK;
 }
@@ -147,7 +148,7 @@ static lh_err write_header(struct writing *w)
     lh_put_u32(&b, c->conf.key_id);
     lh_put_u32(&b, r->ledger.shard);
     lh_put_u32(&b, r->ledger.shards);
-    lh_put_u32(&b, lk_ckpt_ranges(w->bytes));
+    lh_put_u32(&b, lk_ckpt_ranges(LK_CKPT_VERSION, w->bytes));
     lh_put(&b, r->job, LH_JOB);
     lh_put(&b, r->manifest.b, LH_HASH_BYTES);
     lh_put_u64(&b, c->epoch);
@@ -184,8 +185,9 @@ static lh_err write_ranges(struct writing *w, struct lh_file *file, struct lh_bu
     const struct lk_checkpoint *c = w->c;
     struct lh_seal_context context = lk_ckpt_context(c->copy.ledger.shard, c->version);
     uint64_t to = 0;
+    LH_TRY(lh_buf_reserve(&w->manifest, w->manifest.max));
     lh_put_u32(&w->manifest, LK_CKPT_MANIFEST_MAGIC);
-    lh_put_u32(&w->manifest, lk_ckpt_ranges(w->bytes));
+    lh_put_u32(&w->manifest, lk_ckpt_ranges(LK_CKPT_VERSION, w->bytes));
     lh_put(b, w->header, LK_CKPT_HEADER);
     for (uint64_t at = 0; at < w->bytes; at += LK_CKPT_RANGE_BYTES) {
         uint64_t left = w->bytes - at;
@@ -207,10 +209,9 @@ static lh_err write_ranges(struct writing *w, struct lh_file *file, struct lh_bu
         struct lh_span range = lh_span(b->data + start, b->len - start);
         struct lh_hash hash = lh_hash_of((struct lh_span){0}, &range, 1);
         lh_put(&w->manifest, hash.b, LH_HASH_BYTES);
-        LH_TRY(lh_buf_err(&w->manifest));
         if (left == n) {
             finish_manifest(w);
-            LH_TRY(lh_buf_err(&w->manifest));
+            LH_ASSERT(!w->manifest.err); // it has its room
             lh_put(b, w->manifest.data, w->manifest.len);
             LH_TRY(lh_buf_err(b));
         }
@@ -245,7 +246,7 @@ lh_err lk_checkpoint_write(struct lk_checkpoint *c)
     lh_err err = lk_checkpoint_path(c->conf.dir, &name, path);
     if (!err) err = gather(&w);
     if (!err) err = write_header(&w);
-    w.manifest = lh_buf(lk_ckpt_manifest_bytes(lk_ckpt_ranges(w.bytes)));
+    w.manifest = lh_buf(lk_ckpt_manifest_bytes(lk_ckpt_ranges(LK_CKPT_VERSION, w.bytes)));
     if (!err) err = lh_file_replace_by(c->conf.env, path, write_file, &w);
     lh_buf_free(&w.ledger);
     lh_buf_free(&w.outer);

@@ -8,7 +8,8 @@
 //   manifest: magic "LHCM" u32, ranges u32, BLAKE2b-256 of each range as it stands in the file,
 //     Ed25519 public key 32, signature 64 of "longhaul checkpoint 2", the header and the hashes
 //     (both zeros where it is not signed), CRC-32C of all of the manifest before u32
-// Version 1 has no manifest and no flags; it is read.
+// A range has 4 MiB of the state, the last one less. Version 1 has ranges of 16 MiB, no manifest
+// and no flags; it is read.
 //
 // The state are the bytes of lk_replica_save(), and its digest lk_replica_digest(). With "weights
 // only" (suffix .weights, for readers; no server starts from it) it is u64 count and the

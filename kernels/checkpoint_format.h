@@ -9,7 +9,8 @@ static const uint32_t LK_CKPT_MAGIC = 0x4b43484c;          // "LHCK"
 static const uint32_t LK_CKPT_MANIFEST_MAGIC = 0x4d43484c; // "LHCM"
 static const char LK_CKPT_LABEL[] = "longhaul checkpoint 2";
 enum {
-    LK_CKPT_RANGE_BYTES = 16 << 20,
+    LK_CKPT_RANGE_BYTES = 4 << 20,    // sealed in memory while it is written, twice
+    LK_CKPT_RANGE_BYTES_1 = 16 << 20, // of version 1
     LK_CKPT_RANGE_HEAD = 8 + 4 + 8 + LH_NONCE,
     LK_CKPT_HEADER = 164,
     LK_CKPT_VERSION = 2,
@@ -18,9 +19,15 @@ enum {
     LK_CKPT_MANIFEST_REST = 8 + LH_SIGN_PUBLIC_BYTES + LH_SIGN_BYTES + 4,
 };
 
-static inline uint32_t lk_ckpt_ranges(uint64_t bytes)
+static inline uint64_t lk_ckpt_range_bytes(uint16_t format)
 {
-    return (uint32_t)((bytes + LK_CKPT_RANGE_BYTES - 1) / LK_CKPT_RANGE_BYTES);
+    return format == 1 ? LK_CKPT_RANGE_BYTES_1 : LK_CKPT_RANGE_BYTES;
+}
+
+static inline uint32_t lk_ckpt_ranges(uint16_t format, uint64_t bytes)
+{
+    uint64_t range = lk_ckpt_range_bytes(format);
+    return (uint32_t)((bytes + range - 1) / range);
 }
 
 static inline size_t lk_ckpt_manifest_bytes(uint32_t ranges)

@@ -88,7 +88,8 @@ static lh_err read_header(struct lh_cursor *c, const char *path, struct lk_check
     lh_get_into(c, h->digest.b, LH_HASH_BYTES);
     h->bytes = lh_get_u64(c);
     uint32_t crc = lh_get_u32(c);
-    if (c->failed || magic != LK_CKPT_MAGIC || crc != lh_crc32c(0, start, LK_CKPT_HEADER - 4))
+    LH_ASSERT(!c->failed); // all of it was read
+    if (magic != LK_CKPT_MAGIC || crc != lh_crc32c(0, start, LK_CKPT_HEADER - 4))
         return lh_fail(LH_ERR_CORRUPT, "%s: not a whole checkpoint", path);
     uint8_t known = h->format == 1 ? 0 : LK_CKPT_SIGNED | LK_CKPT_WEIGHTS;
     if (h->format < 1 || h->format > LK_CKPT_VERSION || flags & ~known)
@@ -98,7 +99,7 @@ static lh_err read_header(struct lh_cursor *c, const char *path, struct lk_check
                        path, h->format, flags, LK_CKPT_VERSION);
     h->is_signed = flags & LK_CKPT_SIGNED;
     h->weights = flags & LK_CKPT_WEIGHTS;
-    if (!h->bytes || h->ranges != lk_ckpt_ranges(h->bytes))
+    if (!h->bytes || h->ranges != lk_ckpt_ranges(h->format, h->bytes))
         return lh_fail(LH_ERR_CORRUPT, "%s: checkpoint of another shape", path);
     return LH_OK;
 }
@@ -200,7 +201,7 @@ static lh_err open_file(struct reading *r, const struct lk_checkpoint_conf *conf
     struct lh_public key = {{0}};
     uint8_t signature[LH_SIGN_BYTES];
     *r = (struct reading){.conf = conf, .path = path};
-    r->b = lh_buf(LK_CKPT_RANGE_HEAD + LK_CKPT_RANGE_BYTES + LH_SEAL_TAG);
+    r->b = lh_buf(LK_CKPT_RANGE_HEAD + LK_CKPT_RANGE_BYTES_1 + LH_SEAL_TAG);
     LH_TRY(files->open(conf->env, path, LH_OPEN_READ, &r->file));
     LH_TRY(files->size(r->file, &r->size));
     LH_TRY(read_next(r, LK_CKPT_HEADER));
@@ -225,7 +226,7 @@ static lh_err next_range(struct reading *r, uint32_t i, uint64_t at, uint32_t *b
 {
     const struct lk_checkpoint_info *h = &r->info;
     uint64_t left = h->bytes - at, start = r->at;
-    size_t n = left < LK_CKPT_RANGE_BYTES ? (size_t)left : LK_CKPT_RANGE_BYTES;
+    size_t most = lk_ckpt_range_bytes(h->format), n = left < most ? (size_t)left : most;
     LH_TRY(read_next(r, LK_CKPT_RANGE_HEAD + n + LH_SEAL_TAG));
     struct lh_cursor c = lh_cursor(lh_buf_span(&r->b));
     uint64_t first = lh_get_u64(&c);
@@ -252,7 +253,7 @@ static lh_err read_state(struct reading *r, struct lh_buf *state)
         const uint8_t *nonce = r->b.data + LK_CKPT_RANGE_HEAD - LH_NONCE;
         struct lh_span sealed = lh_span(nonce + LH_NONCE, r->b.len - LK_CKPT_RANGE_HEAD);
         uint8_t *out = lh_buf_grow(state, n);
-        if (!out) return lh_buf_err(state);
+        LH_ASSERT(out); // reserved
         LH_TRY(lh_open(r->conf->keys, h->cipher, h->key_id, &context,
                        lh_span(r->header, LK_CKPT_HEADER), nonce, sealed, out));
     }

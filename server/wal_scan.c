@@ -36,6 +36,12 @@ static void note_name(void *arg, const char *name)
     s->number[s->segments++] = number;
 }
 
+static void path_of(const struct scan *s, size_t i, char out[LH_PATH_SIZE])
+{
+    lh_err err = ps_wal_segment_path(s->w, s->number[i], out);
+    LH_ASSERT(err == LH_OK); // scan() looked whether paths fit
+}
+
 struct entry {
     uint32_t total, shard;
     uint64_t generation, sequence, durable;
@@ -86,6 +92,17 @@ static lh_err damaged(const struct scan *s, size_t i, size_t at, uint64_t sequen
                    (unsigned long long)sequence, why);
 }
 
+// This one ends as if it were whole, and the next begins above its end.
+static lh_err missing(const struct scan *s, size_t i, uint64_t following)
+{
+    return lh_fail(LH_ERR_CORRUPT,
+                   "%s: segment %016llx ends before entry %llu and %016llx begins at %llu: a "
+                   "segment is missing. Restore it from a copy, or rebuild the server from its "
+                   "followers",
+                   s->w->conf.dir, (unsigned long long)s->number[i], (unsigned long long)s->w->next,
+                   (unsigned long long)s->number[i + 1], (unsigned long long)following);
+}
+
 static bool any_byte(struct lh_span bytes, size_t at)
 {
     for (; at < bytes.len; at++)
@@ -129,10 +146,11 @@ static lh_err scan_entries(struct scan *s, size_t i, uint64_t stop)
         at += e.total;
     }
     if (w->next == stop) return LH_OK;
-    bool last = i + 1 == s->segments;
     look_ahead(s, bytes, at, w->next);
-    if ((!last && stop) || w->next <= s->durable) return damaged(s, i, at, w->next);
-    if (any_byte(bytes, at)) {
+    bool more = any_byte(bytes, at);
+    if (stop && !more && w->next > s->durable) return missing(s, i, stop);
+    if (stop || w->next <= s->durable) return damaged(s, i, at, w->next);
+    if (more) {
         s->found.torn = true;
         s->found.torn_segment = s->number[i];
         s->found.torn_at = at;
@@ -145,7 +163,7 @@ static lh_err load_segment(struct scan *s, size_t i, struct lh_buf *bytes, uint6
 {
     struct lh_env *env = s->w->conf.env;
     char path[LH_PATH_SIZE];
-    LH_TRY(ps_wal_segment_path(s->w, s->number[i], path));
+    path_of(s, i, path);
     lh_buf_clear(bytes);
     LH_TRY(lh_file_load(env, path, bytes));
     *first = 0;
@@ -191,7 +209,7 @@ static lh_err sync_survivors(struct scan *s)
     for (size_t i = s->segments > 2 ? s->segments - 2 : 0; i < s->segments; i++) {
         char path[LH_PATH_SIZE];
         struct lh_file *file;
-        LH_TRY(ps_wal_segment_path(s->w, s->number[i], path));
+        path_of(s, i, path);
         LH_TRY(files->open(s->w->conf.env, path, LH_OPEN_WRITE, &file));
         lh_err err = files->sync(file);
         files->close(file);
@@ -208,7 +226,7 @@ static lh_err load_or_remove(struct scan *s, size_t i, struct lh_buf *bytes, uin
     LH_TRY(load_segment(s, i, bytes, first));
     if (*first) return LH_OK;
     char path[LH_PATH_SIZE];
-    LH_TRY(ps_wal_segment_path(s->w, s->number[i], path));
+    path_of(s, i, path);
     s->segments = i;
     return s->look ? LH_OK : s->w->conf.env->ops->files->remove(s->w->conf.env, path);
 }
@@ -219,12 +237,7 @@ static lh_err scan_all(struct scan *s)
     LH_TRY(load_or_remove(s, 0, &s->bytes, &first));
     s->w->next = first ? first : s->w->next;
     for (size_t i = 0; i < s->segments; i++) {
-        if (first != s->w->next)
-            return lh_fail(LH_ERR_CORRUPT,
-                           "%s: segment %016llx starts at entry %llu, %llu was "
-                           "expected: a segment is missing",
-                           s->w->conf.dir, (unsigned long long)s->number[i],
-                           (unsigned long long)first, (unsigned long long)s->w->next);
+        LH_ASSERT(first == s->w->next); // or the one before was not read to its end
         // where the next segment goes on, this one ended, whatever stands behind
         LH_TRY(load_or_remove(s, i + 1, &s->ahead, &following));
         LH_TRY(scan_entries(s, i, following));
@@ -241,7 +254,9 @@ static lh_err scan(struct scan *s)
     struct lh_env *env = s->w->conf.env;
     s->bytes = lh_buf((size_t)1 << 40);
     s->ahead = lh_buf((size_t)1 << 40);
+    char path[LH_PATH_SIZE];
     lh_err err;
+    LH_TRY_TO(out, err, ps_wal_segment_path(s->w, 0, path));
     LH_TRY_TO(out, err, env->ops->files->list(env, s->w->conf.dir, note_name, s));
     LH_TRY_TO(out, err, s->err);
     LH_TRY_TO(out, err, scan_all(s));
