@@ -297,8 +297,10 @@ static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *no
 {
     LH_TRY(own(c, "listen", "%s", node->address));
     LH_TRY(own(c, "advertise", "%s", node->address));
+    char eta[40];
+    snprintf(eta, sizeof eta, "update.eta=%g", up->plan.eta);
     if (up->t->server_base->eta == 0) // by density, which servers don't know before a push comes
-        LH_TRY(lh_config_set(c, up->plan.density < 0.1 ? "update.eta=1.4" : "update.eta=1"));
+        LH_TRY(lh_config_set(c, eta));
     if (node->kind == DP_COORDINATOR) return coordinator_settings(up, c);
     const struct lh_ints *shards = &up->t->server[node->index].shards;
     char list[LH_CONFIG_INTS_MAX * 8] = "";

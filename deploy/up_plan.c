@@ -33,6 +33,16 @@ static double density_of(const struct wk_settings *w, double rounds)
     return clamp(30 / rounds, 1.0 / 256, 1.0 / 6);
 }
 
+// With momentum the outer step's guard allows 1.5. Else a sparse push says mostly what its region
+// alone knows, and the others' pushes don't repeat it: at eta 1 it moves by 1 / workers of what it
+// should. Not above 2, and never above the workers' sum.
+static double eta_of(const struct dp_topology *t, double density)
+{
+    if (t->server_base->eta > 0) return t->server_base->eta;
+    if (density >= 0.1) return 1;
+    return clamp(0.7 * t->workers, 1, ps_momentum(t->server_base) > 0 ? 1.4 : 2);
+}
+
 // Bits of one gap (>= 1, geometric with p) under the Rice code of parameter b: b + 1 + E[gap >> b].
 static double rice_bits(double p)
 {
@@ -85,6 +95,7 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
     }
     out->rounds = fmax(1, (double)t->run->budget_tokens / tokens_round);
     out->density = density_of(w, out->rounds);
+    out->eta = eta_of(t, out->density);
     out->density_rounds = out->density * out->rounds;
     out->gap_nat = wk_codec_is_dense(w) ? 0 : 0.20 * pow(out->density_rounds, -0.7);
     out->bits = bits_of(w, out->density);

@@ -1,7 +1,7 @@
 // What a run will cost, from its topology alone: `longhaul up --plan`.
 //
-// Estimates, each with its source in up_plan.c; nothing here enters the run itself but the density,
-// where the topology leaves it to us.
+// Estimates, each with its source in up_plan.c; nothing here enters the run itself but the density
+// and eta, where the topology leaves them to us.
 #ifndef DP_UP_PLAN_H
 #define DP_UP_PLAN_H
 
@@ -19,6 +19,7 @@ struct dp_plan {
     uint64_t parameters;
     double rounds;                                 // N
     double density;                                // p; dense codecs: 1
+    double eta;                                    // a push moves by eta / workers of what it says
     double density_rounds;                         // p * N
     double gap_nat;                                // expected loss above dense fp32
     double bits;                                   // per parameter and round

@@ -22,7 +22,7 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_FLOAT(T, "codec.beta", codec.beta, "auto", 0, 1, NULL, "auto=0",
         "Decay of the residual per round; auto: 1 from density 6 % on, else 0.95"),
     LH_CONFIG_ROW_FLOAT(T, "codec.kappa", codec.kappa, "auto", 0, 1, NULL, "auto=-1",
-        "Part of the residual that the local parameters keep; auto: by codec and density"),
+        "Part of the residual that the local parameters keep; auto: 0.25, none of dense codecs"),
 
     LH_CONFIG_ROW_ENUM(T, "trainer.kind", trainer.kind, "builtin", "builtin|synthetic",
         "builtin: a transformer; synthetic: random steps of the same size, for benches and drills"),
@@ -122,7 +122,7 @@ lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)
                        "`longhaul up` knows it and writes the density; else set 30/N, from 1/256 "
                        "to 1/6, N = budget / tokens that all workers train in one round");
     double p = dense ? 1 : s->codec.density;
-    double kappa = dense ? 0 : p >= 0.06 ? 0.5 : 0.25;
+    double kappa = dense ? 0 : 0.25;
     *out = (struct wk_codec_plan){
         .density = (float)p,
         .beta = (float)(s->codec.beta > 0 ? s->codec.beta

@@ -11,7 +11,7 @@ const uint32_t learn_steps[LEARN_REGIONS] = {8, 4, 2};
 
 #define SYNC LH_MODE_BSP
 #define ASYNC LH_MODE_ASYNC
-#define BY_RULE 0, 0 // learning rate, beta
+#define BY_RULE 0, 0, 0 // learning rate, its floor, beta
 // optimizer, momentum, pushes between outer steps, bound of the guard
 #define SGD LH_OPT_SGD, 0, 0, 0, BY_RULE
 #define BUFFERED LH_OPT_BUFFERED, 0, 0, 0, BY_RULE
@@ -40,15 +40,15 @@ const struct learn_arm learn_arms[] = {
     {"async-buffered", NULL, ASYNC, "dense-fp32", 0, 0, 1, BUFFERED},
     {"async-sgd", NULL, ASYNC, "dense-fp32", 0, 0, 1, SGD},
     // ours: asynchronous, with kappa
-    {"ours", NULL, ASYNC, "topk-sign", 0, 0.5f, 0, SGD},
+    {"ours", NULL, ASYNC, "topk-sign", 0, 0.25f, 0, SGD},
     {"ours-k0", NULL, ASYNC, "topk-sign", 0, 0, 0, SGD},
-    {"ours-k0.25", NULL, ASYNC, "topk-sign", 0, 0.25f, 0, SGD},
+    {"ours-k0.5", NULL, ASYNC, "topk-sign", 0, 0.5f, 0, SGD},
     {"ours-k0.75", NULL, ASYNC, "topk-sign", 0, 0.75f, 0, SGD},
     {"ours-k1", NULL, ASYNC, "topk-sign", 0, 1, 0, SGD},
     {"ours-p64", NULL, ASYNC, "topk-sign", 1 / 64.f, 0.25f, 0, SGD},
     {"ours-p64-k0", NULL, ASYNC, "topk-sign", 1 / 64.f, 0, 0, SGD},
     {"ours-p64-k0.5", NULL, ASYNC, "topk-sign", 1 / 64.f, 0.5f, 0, SGD},
-    {"ours-p6", NULL, ASYNC, "topk-sign", 1 / 6.f, 0.5f, 1, SGD},
+    {"ours-p6", NULL, ASYNC, "topk-sign", 1 / 6.f, 0.25f, 0, SGD},
     {"ours-dense-sign", NULL, ASYNC, "dense-sign", 0, 0, 0, SGD},
 };
 const size_t learn_arm_count = sizeof learn_arms / sizeof learn_arms[0];
@@ -67,11 +67,8 @@ static bool set_one(struct learn_arm *arm, const char *word)
     const struct {
         const char *key;
         float *to;
-    } of[] = {{"p=", &arm->density},
-              {"k=", &arm->kappa},
-              {"eta=", &arm->eta},
-              {"rate=", &arm->rate},
-              {"beta=", &arm->beta}};
+    } of[] = {{"p=", &arm->density}, {"k=", &arm->kappa},     {"eta=", &arm->eta},
+              {"rate=", &arm->rate}, {"floor=", &arm->floor}, {"beta=", &arm->beta}};
     for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
         size_t n = strlen(of[i].key);
         if (strncmp(word, of[i].key, n) != 0) continue;
@@ -122,7 +119,7 @@ float learn_density(const struct learn_arm *arm, uint64_t rounds)
 
 float learn_eta(const struct learn_arm *arm, uint64_t rounds)
 {
-    return arm->eta > 0 ? arm->eta : learn_density(arm, rounds) < 0.1f ? 1.4f : 1;
+    return arm->eta > 0 ? arm->eta : learn_density(arm, rounds) < 0.1f ? 2 : 1;
 }
 
 float learn_beta(const struct learn_arm *arm, uint64_t rounds)
@@ -133,4 +130,9 @@ float learn_beta(const struct learn_arm *arm, uint64_t rounds)
 float learn_rate(const struct learn_arm *arm)
 {
     return arm->rate > 0 ? arm->rate : 0.006f;
+}
+
+float learn_floor(const struct learn_arm *arm)
+{
+    return arm->floor > 0 ? arm->floor : 0.02f;
 }

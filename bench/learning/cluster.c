@@ -53,6 +53,8 @@ struct cluster {
     struct wk_schedule schedule;
     float *theta; // initial parameters; scratch for an evaluation later
     float *initial;
+    double *tail; // sum of the parameters after each round of the last tenth
+    uint64_t tails;
     lh_err failed;
     char why[512];
 };
@@ -362,12 +364,25 @@ static void count_bytes(const struct cluster *c, uint64_t *up, uint64_t *down)
     }
 }
 
-static lh_err evaluate(struct cluster *c, uint64_t bytes, struct dp_eval_row *row, double *mean)
+static void read_theta(struct cluster *c)
 {
     for (uint32_t i = 0; i < LEARN_SERVERS; i++) {
         const struct lk_replica *r = &c->node[1 + i].server->shard[0]->replica;
         memcpy(c->theta + r->layout->first, r->theta, r->layout->values * sizeof *c->theta);
     }
+}
+
+// Once a round.
+static void sum_tail(struct cluster *c)
+{
+    if (trained(c) * 10 < c->schedule.budget_tokens * 9) return;
+    read_theta(c);
+    for (uint64_t i = 0; i < c->manifest.values; i++) c->tail[i] += (double)c->theta[i];
+    c->tails++;
+}
+
+static lh_err evaluate(struct cluster *c, uint64_t bytes, struct dp_eval_row *row, double *mean)
+{
     LH_TRY(dp_eval(&c->all, c->conf->data, &c->shape, c->theta, bytes, row));
     *mean = 0;
     for (uint32_t i = 0; i < c->all.heldouts; i++) *mean += row[i].nats / c->all.heldouts;
@@ -382,6 +397,7 @@ static lh_err add_point(struct cluster *c)
     struct learn_point *p = &o->point[o->points++];
     p->tokens = trained(c);
     count_bytes(c, &p->up, &p->down);
+    read_theta(c);
     return evaluate(c, c->conf->curve_bytes, row, &p->nats);
 }
 
@@ -402,7 +418,11 @@ static lh_err note_end(struct cluster *c)
     struct lh_hash digest = lk_replica_digest(&first->replica);
     lh_hash_hex(&digest, o->digest);
     LH_TRY(add_point(c));
-    return evaluate(c, c->conf->final_bytes, o->row, &mean);
+    LH_TRY(evaluate(c, c->conf->final_bytes, o->row, &mean));
+    sum_tail(c);
+    for (uint64_t i = 0; i < c->manifest.values; i++)
+        c->theta[i] = (float)(c->tail[i] / (double)c->tails);
+    return evaluate(c, c->conf->final_bytes, o->averaged, &mean);
 }
 
 static bool ended(const struct cluster *c)
@@ -435,11 +455,12 @@ static lh_err setup(struct cluster *c)
     LH_TRY(wk_model_manifest(&c->shape, LEARN_SERVERS, &c->manifest));
     LH_TRY(lk_codec_parse(c->arm->codec, &c->codec));
     c->codec.density = learn_density(c->arm, rounds_of(c));
-    c->schedule =
-        (struct wk_schedule){c->drawn.count * LEARN_UNIT_TOKENS, 0.05, learn_rate(c->arm), 0.1};
+    c->schedule = (struct wk_schedule){c->drawn.count * LEARN_UNIT_TOKENS, 0.05, learn_rate(c->arm),
+                                       learn_floor(c->arm)};
     c->initial = calloc(c->manifest.values, sizeof *c->initial);
     c->theta = calloc(c->manifest.values, sizeof *c->theta);
-    LH_ASSERT(c->initial && c->theta);
+    c->tail = calloc(c->manifest.values, sizeof *c->tail);
+    LH_ASSERT(c->initial && c->theta && c->tail);
     LH_TRY(wk_model_init(&c->shape, c->conf->seed, c->initial));
     LH_TRY(lh_keyring_create(&c->keys));
     LH_TRY(lh_keyring_add(c->keys, 1, &key));
@@ -469,6 +490,7 @@ static void teardown(struct cluster *c)
     free(c->drawn.unit);
     free(c->initial);
     free(c->theta);
+    free(c->tail);
 }
 
 static lh_err drive(struct cluster *c)
@@ -480,6 +502,7 @@ static lh_err drive(struct cluster *c)
         now += 100 * LH_MS;
         lh_fake_run(c->world, now);
         if (c->failed) return lh_fail(c->failed, "%s", c->why);
+        if (now % LH_SECOND == 0) sum_tail(c); // a round takes a second
         if (now > RUN_LIMIT) return lh_fail(LH_ERR_INTERNAL, "the run has not ended");
         if (mark < LEARN_POINTS && trained(c) * LEARN_POINTS >= mark * total) {
             LH_TRY(add_point(c));

@@ -37,10 +37,11 @@ struct learn_arm {
     uint32_t every; // admitted pushes between outer steps; 0: the live workers
     float bound;    // of the effective step, 0: no guard
     float rate;     // peak of the learning rate; 0: 0.006
+    float floor;    // of the learning rate at the end, as a part of its peak; 0: 0.02
     float beta;     // what the residual keeps a round; 0: DESIGN 6's rule
 };
 // An arm of the table, or NAME:KEY=VALUE:...: with other settings; KEY is p (density), k (kappa),
-// eta, rate or beta. NULL: there is none.
+// eta, rate, floor or beta. NULL: there is none.
 const struct learn_arm *learn_arm_find(const char *name);
 extern const struct learn_arm learn_arms[];
 extern const size_t learn_arm_count;
@@ -49,6 +50,7 @@ float learn_density(const struct learn_arm *arm, uint64_t rounds);
 float learn_eta(const struct learn_arm *arm, uint64_t rounds);
 float learn_beta(const struct learn_arm *arm, uint64_t rounds);
 float learn_rate(const struct learn_arm *arm);
+float learn_floor(const struct learn_arm *arm);
 
 struct learn_conf {
     const char *data; // folder that `longhaul data prepare` made
@@ -63,7 +65,9 @@ struct learn_point {
 };
 
 struct learn_result {
-    struct dp_eval_row row[DP_LANGUAGES_MAX];
+    struct dp_eval_row row[DP_LANGUAGES_MAX]; // of the final parameters
+    // of the mean of the parameters over the rounds of the last tenth of the tokens
+    struct dp_eval_row averaged[DP_LANGUAGES_MAX];
     uint32_t rows;
     struct learn_point point[LEARN_POINTS + 2];
     uint32_t points;

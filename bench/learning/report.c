@@ -17,7 +17,7 @@
 #include "deploy/files.h"
 #include "deploy/up_plot.h"
 
-enum { RESULTS_MAX = 512, LINE_MAX_BYTES = 16384, CURVES_MAX = 16 };
+enum { RESULTS_MAX = 512, ARMS_MAX = 128, LINE_MAX_BYTES = 16384, CURVES_MAX = 16 };
 
 // Of a run on 7e9 parameters, for the third picture: seconds a local step, link of a region.
 static const double BIG_PARAMETERS = 7e9, BIG_STEP_S = 6.5, BIG_LINK_BITS = 100e6;
@@ -25,13 +25,15 @@ static const double BIG_PARAMETERS = 7e9, BIG_STEP_S = 6.5, BIG_LINK_BITS = 100e
 struct result {
     const char *arm;
     json_int_t seed;
-    double mean;
+    double mean, averaged; // nats per byte, mean of the languages; NAN: not in the line
     json_t *line;
 };
 
 struct results {
     struct result at[RESULTS_MAX];
     size_t count;
+    const char *arm[ARMS_MAX]; // those that ran: the table's in its order, then the others
+    size_t arms;
     uint64_t tokens;
 };
 
@@ -40,13 +42,20 @@ static double number(const json_t *object, const char *key)
     return json_number_value(json_object_get(object, key));
 }
 
-static double mean_of(const json_t *line)
+static double mean_of(const json_t *line, const char *what)
 {
     const char *key;
-    json_t *value, *languages = json_object_get(line, "language");
+    json_t *value, *languages = json_object_get(line, what);
     double sum = 0;
     json_object_foreach(languages, key, value) sum += json_number_value(value);
     return json_object_size(languages) ? sum / (double)json_object_size(languages) : NAN;
+}
+
+static bool ran(const struct results *r, const char *arm)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (!strcmp(r->at[i].arm, arm)) return true;
+    return false;
 }
 
 static int read_results(const char *path, uint64_t tokens, struct results *r)
@@ -64,11 +73,19 @@ static int read_results(const char *path, uint64_t tokens, struct results *r)
             json_decref(line);
             continue;
         }
-        r->at[r->count++] = (struct result){arm, json_integer_value(json_object_get(line, "seed")),
-                                            mean_of(line), line};
+        r->at[r->count++] =
+            (struct result){arm, json_integer_value(json_object_get(line, "seed")),
+                            mean_of(line, "language"), mean_of(line, "averaged"), line};
     }
     fclose(f);
     r->tokens = tokens;
+    for (size_t i = 0; i < learn_arm_count; i++)
+        if (ran(r, learn_arms[i].name)) r->arm[r->arms++] = learn_arms[i].name;
+    for (size_t i = 0; i < r->count && r->arms < ARMS_MAX; i++) {
+        bool known = false;
+        for (size_t k = 0; k < r->arms; k++) known |= !strcmp(r->arm[k], r->at[i].arm);
+        if (!known) r->arm[r->arms++] = r->at[i].arm;
+    }
     return 0;
 }
 
@@ -92,20 +109,11 @@ static bool is_sync(const char *arm)
     return !strncmp(arm, "sync-", 5);
 }
 
-static bool ran(const struct results *r, const char *arm)
-{
-    for (size_t i = 0; i < r->count; i++)
-        if (!strcmp(r->at[i].arm, arm)) return true;
-    return false;
-}
-
 // Every synchronous arm that ran at all ran this seed.
 static bool shared_by_sync(const struct results *r, json_int_t seed)
 {
-    for (size_t i = 0; i < learn_arm_count; i++) {
-        const char *name = learn_arms[i].name;
-        if (is_sync(name) && ran(r, name) && !find(r, name, seed)) return false;
-    }
+    for (size_t i = 0; i < r->arms; i++)
+        if (is_sync(r->arm[i]) && !find(r, r->arm[i], seed)) return false;
     return true;
 }
 
@@ -113,19 +121,19 @@ static const char *best_sync(const struct results *r, size_t *seeds)
 {
     const char *best = NULL;
     double least = INFINITY;
-    for (size_t i = 0; i < learn_arm_count; i++) {
+    for (size_t i = 0; i < r->arms; i++) {
         double sum = 0;
         size_t n = 0;
-        if (!is_sync(learn_arms[i].name)) continue;
+        if (!is_sync(r->arm[i])) continue;
         for (json_int_t s = 1; s <= last_seed(r); s++) {
-            const struct result *x = find(r, learn_arms[i].name, s);
+            const struct result *x = find(r, r->arm[i], s);
             if (!x || !shared_by_sync(r, s)) continue;
             sum += x->mean;
             n++;
         }
         if (!n || sum / (double)n >= least) continue;
         least = sum / (double)n;
-        best = learn_arms[i].name;
+        best = r->arm[i];
         *seeds = n;
     }
     return best;
@@ -142,17 +150,20 @@ static double t95(size_t freedom)
     return freedom <= n ? t[freedom - 1] : 2.1;
 }
 
-// Row of 100 * (a - b) / b over the seeds that both have run; returns how many.
+// Row of 100 * (a - b) / b over the seeds that both have run; returns how many. averaged: of the
+// mean of the parameters over the last tenth, in both arms.
 static size_t gap_row(struct bench_report *b, const struct results *r, const char *name,
-                      const char *arm, const char *base)
+                      const char *arm, const char *base, bool averaged)
 {
     double d[BENCH_SAMPLES_MAX], mean = 0, sum = 0, base_mean = 0;
     size_t n = 0;
     for (json_int_t s = 1; s <= last_seed(r) && n < BENCH_SAMPLES_MAX; s++) {
         const struct result *x = find(r, arm, s), *y = find(r, base, s);
         if (!x || !y) continue;
-        d[n++] = 100 * (x->mean - y->mean) / y->mean;
-        base_mean += y->mean;
+        double ours = averaged ? x->averaged : x->mean, theirs = averaged ? y->averaged : y->mean;
+        if (isnan(ours) || isnan(theirs)) continue;
+        d[n++] = 100 * (ours - theirs) / theirs;
+        base_mean += theirs;
     }
     if (!n) return 0;
     for (size_t i = 0; i < n; i++) mean += d[i] / (double)n;
@@ -167,19 +178,24 @@ static size_t gap_row(struct bench_report *b, const struct results *r, const cha
 
 static void arm_rows(struct bench_report *b, const struct results *r, const char *arm)
 {
-    struct bench_samples mean = {0};
+    struct bench_samples mean = {0}, averaged = {0};
     const json_t *first = NULL;
     for (size_t i = 0; i < r->count; i++) {
         if (strcmp(r->at[i].arm, arm) != 0) continue;
         if (!first) first = r->at[i].line;
         bench_sample(&mean, r->at[i].mean);
+        if (!isnan(r->at[i].averaged)) bench_sample(&averaged, r->at[i].averaged);
     }
     if (!first) return;
-    char name[64];
+    char name[96];
     const char *language;
     json_t *unused;
     snprintf(name, sizeof name, "learning.%s.mean", arm);
     bench_row(b, name, "nats/byte", &mean, NULL, 0);
+    if (averaged.n) {
+        snprintf(name, sizeof name, "learning.%s.mean.averaged", arm);
+        bench_row(b, name, "nats/byte", &averaged, NULL, 0);
+    }
     json_object_foreach(json_object_get(first, "language"), language, unused)
     {
         struct bench_samples one = {0};
@@ -214,7 +230,7 @@ static void conditions(struct bench_report *b, const struct results *r)
     bench_condition(b, "rounds", "%llu, local steps 8, 4, 2 of 512 tokens",
                     (unsigned long long)(r->tokens / LEARN_ROUND_TOKENS));
     bench_condition(b, "model", "0.43 M parameters: dim 96, 4 layers, bytes, context 128");
-    bench_condition(b, "optimizer", "AdamW, peak 0.006, cosine to 10 %%, warm-up 5 %%");
+    bench_condition(b, "optimizer", "AdamW, peak 0.006, cosine to 2 %%, warm-up 5 %%");
     bench_condition(b, "links", "200, 180, 150 ms round trip, on the virtual clock");
     bench_condition(b, "ours", "density %.4f",
                     (double)learn_density(learn_arm_find("ours"), r->tokens / LEARN_ROUND_TOKENS));
@@ -326,19 +342,21 @@ static size_t all_rows(struct bench_report *b, const struct results *r, const ch
 {
     size_t paired = 0;
     if (best) {
-        paired = gap_row(b, r, "learning.gap_to_sync_dense_percent", "ours", best);
-        gap_row(b, r, "learning.gap_to_sync_dense_percent.p64", "ours-p64", best);
-        for (size_t i = 0; i < learn_arm_count; i++) {
-            const char *arm = learn_arms[i].name;
-            char name[64];
+        paired = gap_row(b, r, "learning.gap_to_sync_dense_percent", "ours", best, false);
+        gap_row(b, r, "learning.gap_to_sync_dense_percent.averaged", "ours", best, true);
+        gap_row(b, r, "learning.gap_to_sync_dense_percent.p64", "ours-p64", best, false);
+        gap_row(b, r, "learning.gap_to_sync_dense_percent.p64.averaged", "ours-p64", best, true);
+        for (size_t i = 0; i < r->arms; i++) {
+            const char *arm = r->arm[i];
+            char name[96];
             if (is_sync(arm) || !strcmp(arm, "ours") || !strcmp(arm, "ours-p64")) continue;
             snprintf(name, sizeof name, "learning.gap_to_sync_dense_percent.%s", arm);
-            gap_row(b, r, name, arm, best);
+            gap_row(b, r, name, arm, best, false);
         }
     }
-    gap_row(b, r, "learning.gap_to_single_percent", "ours", "single");
+    gap_row(b, r, "learning.gap_to_single_percent", "ours", "single", false);
     if (paired) bench_estimate(b, "learning.seeds", "seeds", (double)paired, 1, 0, 1, NULL, 0);
-    for (size_t i = 0; i < learn_arm_count; i++) arm_rows(b, r, learn_arms[i].name);
+    for (size_t i = 0; i < r->arms; i++) arm_rows(b, r, r->arm[i]);
     return paired;
 }
 

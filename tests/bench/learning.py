@@ -87,11 +87,24 @@ class Learning(unittest.TestCase):
         other = self.bench("b.jsonl", "--arms", "ours")
         self.assertEqual(other[0]["digest"], lines[0]["digest"])
 
+    def test_an_arm_with_other_settings_is_another_arm(self):
+        out = os.path.join(self.dir, "out.json")
+        arms = ["ours", "ours:p=0.05:k=0:eta=1:floor=0.5"]
+        plain, other = self.bench("c.jsonl", "--arms", ",".join(arms), "--jobs", "1",
+                                  "--json", out)
+        self.assertEqual([other["arm"], other["kappa"], other["eta"]], [arms[1], 0, 1])
+        self.assertLess(other["up_bytes"], plain["up_bytes"] / 2)
+        self.assertEqual(set(other["averaged"]), set(other["language"]))
+        with open(out, encoding="utf-8") as f:
+            names = {row["name"] for row in json.load(f)["rows"]}
+        self.assertIn(f"learning.{arms[1]}.mean", names)
+
     def test_an_unknown_arm_is_refused(self):
-        done = subprocess.run([BENCH, "--data", self.data, "--arms", "theirs"],
-                              capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("theirs", done.stderr)
+        for arm in ("theirs", "ours:zeta=1", "ours:k=", "ours:k=-1"):
+            done = subprocess.run([BENCH, "--data", self.data, "--arms", arm],
+                                  capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 2, arm)
+            self.assertIn(arm, done.stderr)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,33 @@ static double bits_with(const char *codec)
     return plan.bits;
 }
 
+static double eta_with(const char *density, const char *regions, const char *server)
+{
+    char text[256];
+    snprintf(text, sizeof text,
+             "budget_tokens: 1000\nregions: {asia: %s}\n%sworker: {codec: {density: %s}}\n",
+             regions, server, density);
+    struct dp_topology *t = parse(text);
+    struct dp_plan plan;
+    dp_plan_make(t, 16000000, &plan);
+    dp_topology_free(t);
+    return plan.eta;
+}
+
+// bench/learning/README.md says why.
+static void eta_by_density_and_workers(void **state)
+{
+    (void)state;
+    near(eta_with("0.05", "", ""), 1, 1e-12); // alone: its push is all there is to do
+    near(eta_with("0.05", "{workers: 2}", ""), 1.4, 1e-12);
+    near(eta_with("0.05", "{workers: 3}", ""), 2, 1e-12);
+    near(eta_with("0.05", "{workers: 9}", ""), 2, 1e-12);
+    near(eta_with("0.1", "{workers: 3}", ""), 1, 1e-12);
+    near(eta_with("0.05", "{workers: 3}", "server: {update: {eta: 1.2}}\n"), 1.2, 1e-12);
+    near(eta_with("0.05", "{workers: 3}", "server: {update: {optimizer: delayed-nesterov}}\n"), 1.4,
+         1e-12); // not above update.effective_step_max
+}
+
 // A sign's gap costs the same whatever value it leads to.
 static void bits_of_every_codec(void **state)
 {
@@ -174,6 +201,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_example),
+        cmocka_unit_test(eta_by_density_and_workers),
         cmocka_unit_test(bits_of_64_in_4096),
         cmocka_unit_test(bits_of_every_codec),
         cmocka_unit_test(h_by_speed_and_dense_codecs),

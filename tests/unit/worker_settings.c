@@ -101,12 +101,12 @@ static void assert_plan(struct wk_codec_plan p, double density, double beta, dou
     assert_true(p.density == (float)density && p.beta == (float)beta && p.kappa == (float)kappa);
 }
 
-// DESIGN 6: beta 1 and kappa 0.5 from 6 % on, else 0.95 and 0.25; dense codecs keep nothing.
+// beta 1 from 6 % on, else 0.95; kappa 0.25 (worker/README.md says why); dense codecs keep nothing.
 static void what_auto_means(void **state)
 {
     (void)state;
-    assert_plan(plan_of(NULL, NULL), 0.075, 1, 0.5);
-    assert_plan(plan_of("codec.density=0.06", NULL), 0.06, 1, 0.5);
+    assert_plan(plan_of(NULL, NULL), 0.075, 1, 0.25);
+    assert_plan(plan_of("codec.density=0.06", NULL), 0.06, 1, 0.25);
     assert_plan(plan_of("codec.density=0.02", NULL), 0.02, 0.95, 0.25);
     assert_plan(plan_of("codec.density=0.02", "codec.beta=1"), 0.02, 1, 0.25);
     assert_plan(plan_of("codec.kappa=0", NULL), 0.075, 1, 0);
