@@ -29,11 +29,17 @@ static bool read_flag(struct bench_flag *flag, const char *name, const char *tex
     return true;
 }
 
+static void note_load(struct bench_report *r, const char *name)
+{
+    double load[3];
+    if (getloadavg(load, 3) == 3)
+        bench_condition(r, name, "%.2f %.2f %.2f", load[0], load[1], load[2]);
+}
+
 struct bench_report bench_start_with(const char *bench, int argc, char **argv,
                                      struct bench_flag *flag)
 {
     struct bench_report r = {.bench = bench};
-    double load[3] = {0};
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc || strncmp(argv[i], "--", 2)) usage(argv[0], flag);
         if (!strcmp(argv[i], "--json"))
@@ -41,8 +47,7 @@ struct bench_report bench_start_with(const char *bench, int argc, char **argv,
         else if (!read_flag(flag, argv[i] + 2, argv[i + 1]))
             usage(argv[0], flag);
     }
-    if (getloadavg(load, 3) == 3)
-        bench_condition(&r, "load average", "%.2f %.2f %.2f before", load[0], load[1], load[2]);
+    note_load(&r, "load average");
     return r;
 }
 
@@ -185,6 +190,7 @@ static json_t *document(const struct bench_report *r)
 
 int bench_finish(struct bench_report *r)
 {
+    note_load(r, "load average after"); // of 1, 5 and 15 minutes: a run's own is 1
     print(r);
     if (!r->json) return 0;
     json_t *all = document(r);

@@ -36,7 +36,8 @@ struct bench_flag {
 };
 
 // Reads --json FILE and the bench's own flags (until one without a name; NULL: none); other
-// arguments end the program with a usage line. The load average of now becomes a condition.
+// arguments end the program with a usage line. The load average of now becomes a condition, that of
+// the end another.
 struct bench_report bench_start(const char *bench, int argc, char **argv);
 struct bench_report bench_start_with(const char *bench, int argc, char **argv,
                                      struct bench_flag *flag);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/check.h"
 #include "deploy/files.h"
@@ -172,39 +173,113 @@ static LH_MUST lh_err add(json_t *rows, json_t *event, const char *path, uint64_
                                           : LH_OK;
 }
 
-static LH_MUST lh_err read_lines(FILE *in, const char *path, json_t *rows)
+struct dp_event_log {
+    char path[DP_PATH_SIZE];
+    ino_t file;     // the one that was read so far
+    off_t at;       // and how far
+    uint64_t lines; // that far
+    struct life life;
+};
+
+// One line, without its end.
+static LH_MUST lh_err read_line(struct dp_event_log *l, char *line, json_t *rows)
+{
+    lh_err err = LH_OK;
+    json_t *event = line[0] == '{' ? json_event(line) : text_event(line);
+    if (!event) { // what a library or a person wrote, or a program that ends with an error
+        l->life.ended |= !strncmp(line, "longhaul-", 9); // cut at its first blank by now
+        return LH_OK;
+    }
+    json_t *kill = killed(&l->life, event);
+    note(&l->life, event);
+    if (kill) err = add(rows, kill, l->path, l->lines);
+    if (!err) err = add(rows, event, l->path, l->lines);
+    json_decref(kill);
+    json_decref(event);
+    return err;
+}
+
+// `all`: the last line counts though nothing ends it.
+static LH_MUST lh_err read_lines(struct dp_event_log *l, FILE *in, bool all, json_t *rows)
 {
     char *line = NULL;
     size_t room = 0;
     ssize_t len;
-    struct life life = {.who = ""};
     lh_err err = LH_OK;
-    for (uint64_t number = 1; !err && (len = getline(&line, &room, in)) >= 0; number++) {
-        if (len && line[len - 1] == '\n') line[len - 1] = 0;
-        json_t *event = line[0] == '{' ? json_event(line) : text_event(line);
-        if (!event) { // what a library or a person wrote, or a program that ends with an error
-            life.ended |= !strncmp(line, "longhaul-", 9); // cut at its first blank by now
-            continue;
-        }
-        json_t *kill = killed(&life, event);
-        note(&life, event);
-        if (kill) err = add(rows, kill, path, number);
-        if (!err) err = add(rows, event, path, number);
-        json_decref(kill);
-        json_decref(event);
+    while (!err && (len = getline(&line, &room, in)) > 0) {
+        bool whole = line[len - 1] == '\n';
+        if (!whole && !all) break; // it is being written
+        if (whole) line[len - 1] = 0;
+        l->at += len;
+        l->lines++;
+        err = read_line(l, line, rows);
     }
     free(line);
     return err;
 }
 
+static LH_MUST lh_err read_on(struct dp_event_log *l, bool all, json_t *rows)
+{
+    struct stat is;
+    FILE *in = fopen(l->path, "re");
+    if (!in && errno == ENOENT) return lh_fail(LH_ERR_NOT_FOUND, "%s: no such log", l->path);
+    if (!in) return lh_fail_errno(errno, "%s", l->path);
+    lh_err err = fstat(fileno(in), &is) ? lh_fail_errno(errno, "%s", l->path) : LH_OK;
+    if (!err && (is.st_ino != l->file || is.st_size < l->at)) {
+        l->file = is.st_ino;
+        l->at = 0;
+        l->lines = 0;
+    }
+    if (!err && l->at && fseeko(in, l->at, SEEK_SET)) err = lh_fail_errno(errno, "%s", l->path);
+    if (!err) err = read_lines(l, in, all, rows);
+    if (!err && ferror(in)) err = lh_fail_errno(errno, "%s", l->path);
+    fclose(in);
+    return err;
+}
+
+lh_err dp_event_log_create(const char *path, struct dp_event_log **out)
+{
+    struct dp_event_log *l = calloc(1, sizeof *l);
+    *out = l;
+    if (!l) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the log %s", path);
+    lh_err err = dp_path(l->path, "%s", path);
+    if (!err) return LH_OK;
+    free(l);
+    *out = NULL;
+    return err;
+}
+
+void dp_event_log_destroy(struct dp_event_log *log)
+{
+    free(log);
+}
+
+lh_err dp_event_log_read(struct dp_event_log *log, json_t *rows)
+{
+    return read_on(log, false, rows);
+}
+
+const char *dp_event_log_path(const struct dp_event_log *log)
+{
+    return log->path;
+}
+
+bool dp_event_log_ended(const struct dp_event_log *log)
+{
+    return log->life.who[0] && log->life.ended;
+}
+
+bool dp_event_log_empty(const struct dp_event_log *log)
+{
+    return !log->life.who[0];
+}
+
 lh_err dp_events_read(const char *path, json_t *rows)
 {
-    FILE *in = fopen(path, "re");
-    if (!in && errno == ENOENT) return lh_fail(LH_ERR_NOT_FOUND, "%s: no such log", path);
-    if (!in) return lh_fail_errno(errno, "%s", path);
-    lh_err err = read_lines(in, path, rows);
-    if (!err && ferror(in)) err = lh_fail_errno(errno, "%s", path);
-    fclose(in);
+    struct dp_event_log *log;
+    LH_TRY(dp_event_log_create(path, &log));
+    lh_err err = read_on(log, true, rows);
+    dp_event_log_destroy(log);
     return err;
 }
 

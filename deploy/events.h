@@ -8,6 +8,7 @@
 #define DP_EVENTS_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "common/buf.h"
 #include "common/err.h"
@@ -28,6 +29,18 @@ struct dp_event_filter {
 // "text", "source": "FILE:LINE"}. Lines that are none are left out. LH_ERR_NOT_FOUND, LH_ERR_IO,
 // LH_ERR_TOO_LARGE.
 LH_MUST lh_err dp_events_read(const char *path, json_t *rows);
+// The same of a log that grows, a part at a time: each read appends the events of the lines that
+// were finished since the one before. A file that became shorter, or another, is read from its
+// start.
+struct dp_event_log;
+// Takes nothing and opens nothing yet; gives the log. LH_ERR_TOO_LARGE, LH_ERR_NO_MEMORY.
+LH_MUST lh_err dp_event_log_create(const char *path, struct dp_event_log **out);
+void dp_event_log_destroy(struct dp_event_log *log);
+LH_MUST lh_err dp_event_log_read(struct dp_event_log *log, json_t *rows); // errors as above
+const char *dp_event_log_path(const struct dp_event_log *log);
+// Has it lines of a process, and has that process, or the last of several, said its last word?
+bool dp_event_log_ended(const struct dp_event_log *log);
+bool dp_event_log_empty(const struct dp_event_log *log); // no line of a process so far
 // Those that pass the filter, by time; of one second as they were read. A new reference; NULL: no
 // memory.
 json_t *dp_events_choose(const json_t *rows, const struct dp_event_filter *filter);

@@ -1,8 +1,10 @@
-// longhaul events: what happened in a run, out of the logs of its processes.
+// longhaul events: what happened in a run, out of the logs of its processes; --follow: what
+// happens.
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/check.h"
 #include "deploy/commands.h"
@@ -11,11 +13,17 @@
 #include "deploy/table.h"
 
 static const size_t OUTPUT_MAX = (size_t)2 << 30;
+enum { LOGS_MAX = 4096, LOOK_MS = 250 };
 
 struct request {
     const char *dir, *format, *who, *since;
     struct dp_texts kinds, files;
-    bool json, list;
+    bool json, list, follow;
+};
+
+struct logs {
+    struct dp_event_log *at[LOGS_MAX];
+    unsigned count;
 };
 
 static int is_log(const struct dirent *entry)
@@ -24,8 +32,24 @@ static int is_log(const struct dirent *entry)
     return n > 4 && !strcmp(entry->d_name + n - 4, ".log");
 }
 
-// The logs that `up` keeps in a run's folder, by name.
-static LH_MUST lh_err read_dir(const char *dir, json_t *rows)
+static LH_MUST lh_err add_log(struct logs *logs, const char *path)
+{
+    for (unsigned i = 0; i < logs->count; i++)
+        if (!strcmp(dp_event_log_path(logs->at[i]), path)) return LH_OK;
+    if (logs->count == LOGS_MAX)
+        return lh_fail(LH_ERR_TOO_LARGE, "more than %d logs: name fewer files", LOGS_MAX);
+    lh_err err = dp_event_log_create(path, &logs->at[logs->count]);
+    if (!err) logs->count++;
+    return err;
+}
+
+static void free_logs(struct logs *logs)
+{
+    while (logs->count) dp_event_log_destroy(logs->at[--logs->count]);
+}
+
+// The logs that `up` keeps in a run's folder, by name; those that are new since the last time.
+static LH_MUST lh_err find_logs(const char *dir, struct logs *logs)
 {
     struct dirent **entry = NULL;
     char path[DP_PATH_SIZE];
@@ -35,7 +59,7 @@ static LH_MUST lh_err read_dir(const char *dir, json_t *rows)
     if (count < 0) return lh_fail_errno(errno, "%s", dir);
     for (int i = 0; i < count; i++) {
         if (!err) err = dp_path(path, "%s/%s", dir, entry[i]->d_name);
-        if (!err) err = dp_events_read(path, rows);
+        if (!err) err = add_log(logs, path);
         free(entry[i]);
     }
     free(entry);
@@ -47,6 +71,29 @@ static LH_MUST lh_err read_dir(const char *dir, json_t *rows)
     return err;
 }
 
+static LH_MUST lh_err all_logs(const struct request *q, struct logs *logs)
+{
+    lh_err err = q->dir ? find_logs(q->dir, logs) : LH_OK;
+    for (unsigned i = 0; !err && i < q->files.count; i++) err = add_log(logs, q->files.at[i]);
+    return err;
+}
+
+// One JSON document of all, or when they come one by one, one a line.
+static LH_MUST lh_err put_json(const struct request *q, json_t *chosen, struct lh_buf *out)
+{
+    size_t i;
+    json_t *event;
+    if (!q->follow) return dp_table_json(out, chosen);
+    json_array_foreach(chosen, i, event)
+    {
+        char *text = json_dumps(event, JSON_COMPACT);
+        if (!text) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the events");
+        dp_put(out, "%s\n", text);
+        free(text);
+    }
+    return LH_OK;
+}
+
 static LH_MUST lh_err show(const struct request *q, const json_t *rows)
 {
     const struct dp_event_filter filter = {q->kinds.at, q->kinds.count, q->who, q->since};
@@ -54,24 +101,55 @@ static LH_MUST lh_err show(const struct request *q, const json_t *rows)
     json_t *chosen = dp_events_choose(rows, &filter);
     lh_err err = chosen ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for the events");
     if (!err && q->json)
-        err = dp_table_json(&out, chosen);
+        err = put_json(q, chosen, &out);
     else if (!err)
         dp_events_put(chosen, &out);
     if (!err) err = lh_buf_err(&out);
     if (!err) fwrite(out.data, 1, out.len, stdout);
+    fflush(stdout);
     json_decref(chosen);
     lh_buf_free(&out);
     return err;
 }
 
-static LH_MUST lh_err events(const struct request *q)
+static LH_MUST lh_err events(const struct request *q, struct logs *logs)
 {
     json_t *rows = json_array();
-    lh_err err = q->dir ? read_dir(q->dir, rows) : LH_OK;
-    for (unsigned i = 0; !err && i < q->files.count; i++)
-        err = dp_events_read(q->files.at[i], rows);
+    lh_err err = all_logs(q, logs);
+    for (unsigned i = 0; !err && i < logs->count; i++)
+        err = dp_events_read(dp_event_log_path(logs->at[i]), rows);
     if (!err) err = show(q, rows);
     json_decref(rows);
+    return err;
+}
+
+// Has every process said its last word? Logs without a process's line are of something else.
+static bool all_ended(const struct logs *logs)
+{
+    unsigned ended = 0;
+    for (unsigned i = 0; i < logs->count; i++) {
+        if (dp_event_log_empty(logs->at[i])) continue;
+        if (!dp_event_log_ended(logs->at[i])) return false;
+        ended++;
+    }
+    return ended > 0;
+}
+
+// What is new, by time, until the run has ended and nothing more came of it; or for ever.
+static LH_MUST lh_err follow(const struct request *q, struct logs *logs)
+{
+    lh_err err = LH_OK;
+    for (bool ended = false, quiet = false; !err && !(ended && quiet) && !ferror(stdout);) {
+        json_t *rows = json_array();
+        err = all_logs(q, logs);
+        for (unsigned i = 0; !err && i < logs->count; i++)
+            err = dp_event_log_read(logs->at[i], rows);
+        quiet = ended && json_array_size(rows) == 0;
+        ended = all_ended(logs);
+        if (!err) err = show(q, rows);
+        json_decref(rows);
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+    }
     return err;
 }
 
@@ -96,7 +174,10 @@ static LH_MUST lh_err run(int argc, char **argv)
         {"--kinds", DP_SWITCH, &q.list, NULL, "list the kinds, and end"},
         {"--who", DP_TEXT, &q.who, "TEXT", "only of processes with this in role/region/name"},
         {"--since", DP_TEXT, &q.since, "TIME", "only from then on, as 2026-01-31T12:00:00Z (UTC)"},
-        {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
+        {"--follow", DP_SWITCH, &q.follow, NULL,
+         "go on with new ones as they come, until the run has ended"},
+        {"-o", DP_TEXT, &q.format, "table|json",
+         "form of the output; with --follow JSON is an object a line"},
     };
     const struct dp_usage usage = {
         "longhaul events --dir RUNDIR | LOG... [flags]",
@@ -104,7 +185,8 @@ static LH_MUST lh_err run(int argc, char **argv)
         "processes say, text or JSON, in one list by time. `up` keeps those logs in the run's\n"
         "folder; a process started otherwise writes to stderr or to its setting log.file. A kill\n"
         "is in no log: it is concluded where a process begins again without a last word. The\n"
-        "times are those of the hosts' own clocks.",
+        "times are those of the hosts' own clocks. With --follow, what is there comes first, then\n"
+        "each new event, until every process has said its last word or Ctrl-C.",
         flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &q.files, &help));
@@ -115,7 +197,12 @@ static LH_MUST lh_err run(int argc, char **argv)
     if (!q.dir && !q.files.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
     LH_TRY(dp_table_form(q.format, &q.json));
     LH_TRY(check_kinds(&q.kinds));
-    return events(&q);
+    struct logs *logs = calloc(1, sizeof *logs);
+    if (!logs) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the events");
+    lh_err err = q.follow ? follow(&q, logs) : events(&q, logs);
+    free_logs(logs);
+    free(logs);
+    return err;
 }
 
 int dp_cmd_events(int argc, char **argv)

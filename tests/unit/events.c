@@ -1,4 +1,5 @@
 // Events out of logs: both forms of a line, kinds, lives that ended without a word, order, filters.
+// And logs that grow, followed.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "deploy/commands.h"
@@ -181,6 +183,114 @@ static void wrong_lines(void **state)
     assert_int_equal(events("--kinds", NULL), DP_OK);
 }
 
+static void append(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "ae");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+// Reads what is new, which must be `count` events; gives them.
+static json_t *more(struct dp_event_log *log, size_t count)
+{
+    json_t *rows = json_array();
+    assert_int_equal(dp_event_log_read(log, rows), LH_OK);
+    assert_int_equal(json_array_size(rows), count);
+    return rows;
+}
+
+// Until a file holds a word; its text.
+static void wait_for(const char *path, char *text, size_t size, const char *word)
+{
+    for (int i = 0; i < 6000; i++) {
+        FILE *file = fopen(path, "re");
+        size_t n = file ? fread(text, 1, size - 1, file) : 0;
+        text[n] = 0;
+        if (file) fclose(file);
+        if (strstr(text, word)) return;
+        usleep(10000);
+    }
+    fail_msg("%s never came; there is: %s", word, text);
+}
+
+static void a_log_that_grows(void **state)
+{
+    (void)state;
+    struct dp_event_log *log;
+    char path[DP_PATH_SIZE];
+    json_t *rows = json_array();
+    assert_int_equal(dp_path(path, "%s/grows.log", dir), LH_OK);
+    assert_int_equal(dp_event_log_create(path, &log), LH_OK);
+    assert_int_equal(dp_event_log_read(log, rows), LH_ERR_NOT_FOUND);
+    json_decref(rows);
+    append(path, "listening\n2026-11-21T21:12:29Z +0.100 INFO server/eu/s shard.ready a\n");
+    assert_true(dp_event_log_empty(log));
+    json_decref(more(log, 1));
+    assert_false(dp_event_log_empty(log));
+    assert_false(dp_event_log_ended(log));
+    json_decref(more(log, 0));
+    append(path, "2026-11-21T21:12:30Z +1.100 INFO server/eu/s check");
+    json_decref(more(log, 0)); // half a line is none yet
+    append(path, "point.written b\n2026-11-21T21:12:50Z +0.200 INFO server/eu/s shard.ready c\n");
+    rows = more(log, 3);
+    assert_string_equal(field(rows, 0, "text"), "b");
+    assert_string_equal(field(rows, 0, "source"), "grows.log:3");
+    assert_string_equal(field(rows, 1, "event"), "process.killed"); // over two reads
+    json_decref(rows);
+    append(path, "2026-11-21T21:12:51Z +1.200 INFO server/eu/s program.end asked\n");
+    json_decref(more(log, 1));
+    assert_true(dp_event_log_ended(log));
+    assert_int_equal(truncate(path, 0), 0);
+    append(path, "2026-11-21T21:12:52Z +0.100 INFO server/eu/s program.begin d\n");
+    json_decref(more(log, 1));
+    assert_false(dp_event_log_ended(log));
+    dp_event_log_destroy(log);
+    unlink(path);
+}
+
+// The command in a process of its own; its output goes to a file.
+static void follows_until_all_have_ended(void **state)
+{
+    (void)state;
+    char a[DP_PATH_SIZE], b[DP_PATH_SIZE], said[DP_PATH_SIZE], text[4096] = "";
+    assert_int_equal(dp_path(a, "%s/a.log", dir), LH_OK);
+    assert_int_equal(dp_path(b, "%s/b.log", dir), LH_OK);
+    assert_int_equal(dp_path(said, "%s/said", dir), LH_OK);
+    append(a, "2026-11-21T21:12:29Z +0.100 INFO server/eu/a shard.ready one\n");
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        if (!freopen(said, "w", stdout)) _exit(99);
+        const char *argv[] = {"events", "--follow", "-o", "json", "--kind=run", "--dir", dir};
+        _exit(dp_cmd_events(7, (char **)argv));
+    }
+    wait_for(said, text, sizeof text, "\"one\"");
+    append(b, "2026-11-21T21:12:30Z +0.100 INFO server/eu/b shard.ready two\n"); // a new log
+    wait_for(said, text, sizeof text, "\"two\"");
+    append(a, "2026-11-21T21:12:31Z +1.100 INFO server/eu/a program.end x\n");
+    append(a, "2026-11-21T21:12:31Z +1.200 INFO server/eu/a shard.ready three\n");
+    wait_for(said, text, sizeof text, "\"three\"");
+    int status;
+    assert_int_equal(waitpid(child, &status, WNOHANG), 0); // b goes on
+    append(b, "2026-11-21T21:12:32Z +1.100 INFO server/eu/b program.end x\n");
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    wait_for(said, text, sizeof text, "\"three\"");
+    unsigned lines = 0;
+    for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1, lines++) {
+        *end = 0;
+        json_t *event = json_loads(line, 0, NULL);
+        assert_string_equal(json_string_value(json_object_get(event, "kind")), "run");
+        json_decref(event);
+    }
+    assert_int_equal(lines, 3); // each once, and only what was asked for
+    unlink(a);
+    unlink(b);
+    unlink(said);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +298,8 @@ int main(void)
         cmocka_unit_test(events_have_kinds),
         cmocka_unit_test(a_life_without_a_last_word_was_a_kill),
         cmocka_unit_test(by_time_and_filtered),
+        cmocka_unit_test(a_log_that_grows),
+        cmocka_unit_test(follows_until_all_have_ended),
         cmocka_unit_test(wrong_lines),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
