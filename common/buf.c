@@ -4,8 +4,12 @@
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "common/check.h"
+#include "common/pool.h"
+
+enum { PAGE = 4096, HUGE_BYTES_MIN = 4 << 20 };
 
 struct lh_span lh_span_str(const char *text)
 {
@@ -15,6 +19,20 @@ struct lh_span lh_span_str(const char *text)
 bool lh_span_equal(struct lh_span a, struct lh_span b)
 {
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+
+void lh_huge(void *p, size_t n)
+{
+    if (!p || n < HUGE_BYTES_MIN) return;
+    size_t before = (PAGE - (uintptr_t)p % PAGE) % PAGE;
+    (void)madvise((uint8_t *)p + before, (n - before) / PAGE * PAGE, MADV_HUGEPAGE); // a wish
+}
+
+void *lh_zeros(size_t count, size_t size)
+{
+    void *p = calloc(count, size);
+    lh_huge(p, count * size);
+    return p;
 }
 
 // ---------------------------------------------------------------- buffer
@@ -42,6 +60,7 @@ lh_err lh_buf_reserve(struct lh_buf *b, size_t total)
     if (cap > b->max) cap = b->max;
     uint8_t *data = realloc(b->data, cap);
     if (!data) return b->err = LH_ERR_NO_MEMORY;
+    lh_huge(data, cap);
     b->data = data;
     b->cap = cap;
     return LH_OK;
@@ -208,8 +227,10 @@ struct lh_blob *lh_blob_new(size_t len)
 {
     struct lh_blob *b = malloc(sizeof *b + len);
     if (!b) return NULL;
+    lh_huge(b, sizeof *b + len);
     atomic_init(&b->owners, 1);
-    b->len = len;
+    b->len = b->cap = len;
+    b->home = NULL;
     return b;
 }
 
@@ -228,7 +249,11 @@ struct lh_blob *lh_blob_share(struct lh_blob *b)
 
 void lh_blob_release(struct lh_blob *b)
 {
-    if (b && atomic_fetch_sub_explicit(&b->owners, 1, memory_order_acq_rel) == 1) free(b);
+    if (!b || atomic_fetch_sub_explicit(&b->owners, 1, memory_order_acq_rel) != 1) return;
+    if (b->home)
+        lh_pool_take_back(b->home, b);
+    else
+        free(b);
 }
 
 // ---------------------------------------------------------------- hashes

@@ -24,6 +24,11 @@ static inline struct lh_span lh_span(const void *data, size_t len)
 struct lh_span lh_span_str(const char *text); // without the terminating zero
 bool lh_span_equal(struct lh_span a, struct lh_span b);
 
+// Says that the n bytes at p will all be used: memory of several MiB then comes in huge pages where
+// the system has them. A fault for each 4 KiB of a dense push costs more than copying it.
+void lh_huge(void *p, size_t n);
+void *lh_zeros(size_t count, size_t size); // calloc() and lh_huge()
+
 // ---- buffer: grows up to `max`, never beyond. Writes after a failure do nothing; lh_buf_err()
 // tells. Zero-initialise with lh_buf(max); free with lh_buf_free().
 struct lh_buf {
@@ -92,9 +97,11 @@ double lh_get_f64(struct lh_cursor *c);
 void lh_get_str(struct lh_cursor *c, char *out, size_t size);
 
 // ---- blob: immutable shared bytes with a count of owners; any thread may release.
+struct lh_pool;
 struct lh_blob {
     atomic_uint owners;
-    size_t len;
+    size_t len, cap;
+    struct lh_pool *home; // where it goes back to (pool.h); NULL: it is freed
     uint8_t data[];
 };
 struct lh_blob *lh_blob_new(size_t len); // one owner, contents undefined; NULL: out of memory

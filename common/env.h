@@ -33,7 +33,8 @@ enum lh_open {
     LH_OPEN_CREATE = 4,    // create when absent
     LH_OPEN_EXCLUSIVE = 8, // fail with LH_ERR_EXISTS when present
     LH_OPEN_TRUNCATE = 16,
-    LH_OPEN_LOCK = 32, // exclusive lock of this file until close; held elsewhere: LH_ERR_BUSY
+    LH_OPEN_LOCK = 32,   // exclusive lock of this file until close; held elsewhere: LH_ERR_BUSY
+    LH_OPEN_DIRECT = 64, // large writes go round the page cache if they can: nobody reads them soon
 };
 
 // All calls are made on the loop thread of this env unless said otherwise.

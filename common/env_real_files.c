@@ -4,7 +4,10 @@
 //    the kernel may have dropped the dirty pages and marked them clean, so a second try would
 //    "succeed" over lost bytes. The file refuses every later write and sync; restart from the disk.
 // 2. Growth is allocated and reads as zeros: a later write inside the size cannot fail for space.
-// 3. A locked file is truncated after its lock is held, never before: a second process that loses
+// 3. A file opened LH_OPEN_DIRECT has a second descriptor with O_DIRECT, through which the whole
+//    blocks of a large write go, copied through an aligned buffer; its ends go the usual way. The
+//    two never hold the same page dirty, and a sync of either is one of the file.
+// 4. A locked file is truncated after its lock is held, never before: a second process that loses
 //    the race has changed nothing.
 #include "common/env_real_files.h"
 
@@ -21,10 +24,13 @@
 #include "common/check.h"
 
 enum { FILE_MODE = 0640, DIR_MODE = 0750, ZEROS = 256 * 1024, SLICE = 1 << 30 };
+enum { BLOCK = 4096, DIRECT_BYTES_MIN = 1 << 20, BOUNCE = 4 << 20 };
 
 struct lh_file {
     int fd;
-    bool sync_failed;
+    int direct;      // the same file with O_DIRECT, and BOUNCE aligned bytes: made for the first
+    uint8_t *bounce; // large write that wants them; -1 and NULL: none
+    bool want_direct, sync_failed;
     char path[];
 };
 
@@ -66,6 +72,8 @@ static lh_err after_open(struct lh_file *f, unsigned flags)
 static void file_close(struct lh_file *f)
 {
     if (f->fd >= 0) close(f->fd); // nothing to learn here: what matters was synced before
+    if (f->direct >= 0) close(f->direct);
+    free(f->bounce);
     free(f);
 }
 
@@ -75,7 +83,7 @@ static lh_err file_open(struct lh_env *env, const char *path, unsigned flags, st
     size_t n = strlen(path) + 1;
     struct lh_file *f = malloc(sizeof *f + n);
     if (!f) return LH_ERR_NO_MEMORY;
-    f->sync_failed = false;
+    *f = (struct lh_file){.fd = -1, .direct = -1};
     memcpy(f->path, path, n);
     do f->fd = open(path, posix_flags(flags), FILE_MODE);
     while (f->fd < 0 && errno == EINTR);
@@ -84,6 +92,7 @@ static lh_err file_open(struct lh_env *env, const char *path, unsigned flags, st
         file_close(f);
         return err;
     }
+    f->want_direct = flags & LH_OPEN_DIRECT;
     *out = f;
     return LH_OK;
 }
@@ -111,18 +120,48 @@ static lh_err refuse_after_failed_sync(const struct lh_file *f)
                    f->path);
 }
 
-static lh_err file_write(struct lh_file *f, uint64_t at, struct lh_span bytes)
+static lh_err write_by(const struct lh_file *f, int fd, uint64_t at, struct lh_span bytes)
 {
-    if (f->sync_failed) return refuse_after_failed_sync(f);
     for (size_t done = 0; done < bytes.len;) {
         size_t left = bytes.len - done;
-        ssize_t k =
-            pwrite(f->fd, bytes.data + done, left < SLICE ? left : SLICE, (off_t)(at + done));
+        ssize_t k = pwrite(fd, bytes.data + done, left < SLICE ? left : SLICE, (off_t)(at + done));
         if (k < 0 && errno == EINTR) continue;
         if (k < 0) return fail_name(errno, "write", f->path);
         done += (size_t)k;
     }
     return LH_OK;
+}
+
+static bool may_go_direct(struct lh_file *f, size_t n)
+{
+    if (!f->want_direct || n < DIRECT_BYTES_MIN) return false;
+    if (f->direct < 0) f->direct = open(f->path, O_WRONLY | O_DIRECT | O_CLOEXEC);
+    if (!f->bounce) f->bounce = aligned_alloc(BLOCK, BOUNCE);
+    f->want_direct = f->direct >= 0 && f->bounce;
+    return f->want_direct;
+}
+
+static lh_err write_direct(struct lh_file *f, uint64_t at, struct lh_span bytes)
+{
+    size_t done = (size_t)((BLOCK - at % BLOCK) % BLOCK);
+    LH_TRY(write_by(f, f->fd, at, lh_span(bytes.data, done)));
+    while (bytes.len - done >= BLOCK) {
+        size_t left = bytes.len - done, n = left < BOUNCE ? left / BLOCK * BLOCK : BOUNCE;
+        memcpy(f->bounce, bytes.data + done, n);
+        ssize_t k;
+        do k = pwrite(f->direct, f->bounce, n, (off_t)(at + done));
+        while (k < 0 && errno == EINTR);
+        if (k < 0 && errno != EINVAL) return fail_name(errno, "write", f->path);
+        if (k <= 0 || k % BLOCK) break; // not on this file system after all: the rest as usual
+        done += (size_t)k;
+    }
+    return write_by(f, f->fd, at + done, lh_span(bytes.data + done, bytes.len - done));
+}
+
+static lh_err file_write(struct lh_file *f, uint64_t at, struct lh_span bytes)
+{
+    if (f->sync_failed) return refuse_after_failed_sync(f);
+    return may_go_direct(f, bytes.len) ? write_direct(f, at, bytes) : write_by(f, f->fd, at, bytes);
 }
 
 static lh_err file_size(struct lh_file *f, uint64_t *out)

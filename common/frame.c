@@ -104,6 +104,12 @@ lh_err lh_frame_parse(struct lh_span bytes, struct lh_frame *out, struct lh_fram
     return LH_OK;
 }
 
+lh_err lh_frame_parse_head(struct lh_span bytes, struct lh_frame *out)
+{
+    struct lh_cursor c = lh_cursor(bytes);
+    return read_head(&c, out);
+}
+
 lh_err lh_frame_parse_stub(struct lh_span bytes, struct lh_frame *out)
 {
     struct lh_cursor c = lh_cursor(bytes);

@@ -80,6 +80,8 @@ struct lh_frame_parts {
 // Reads a whole frame; every length is checked against the others and nothing is left over.
 LH_MUST lh_err lh_frame_parse(struct lh_span bytes, struct lh_frame *out,
                               struct lh_frame_parts *parts);
+// Reads the head alone; whatever follows it is not looked at.
+LH_MUST lh_err lh_frame_parse_head(struct lh_span bytes, struct lh_frame *out);
 // Reads a stub: head and tag only, as records of refusals and elided records carry it.
 LH_MUST lh_err lh_frame_parse_stub(struct lh_span bytes, struct lh_frame *out);
 // The stub of a frame: its head and tag, appended.

@@ -22,9 +22,13 @@ enum {
     LH_FRAME_BYTES_MAX = 1 << 30, // one push of one shard: dense fp32 of 250 M parameters
     LH_RECORD_BYTES_MAX = LH_FRAME_BYTES_MAX + (1 << 16),
     LH_GROUP_BYTES = 4 << 20,  // a group commit takes no further record beyond this
-    LH_DECIDE_QUEUE_MAX = 256, // pushes received and not decided, a server; more wait unread
-    LH_FOLLOWERS_MAX = 256,    // open follow streams of one shard
-    LH_NORM_WINDOW = 64,       // admitted norms that the gate's median looks at
+    LH_PUSH_BYTES = 208 << 20, // of frames and payloads under way in a server: of two dense ones of
+                               // 64 MiB; with it and 4 bytes a parameter a server stays below
+                               // 4 bytes a parameter + 256 MiB
+    LH_SHARED_BYTES = 16 << 20, // of frames that followers are sent from memory, not from the log
+    LH_DECIDE_QUEUE_MAX = 256,  // pushes received and not decided, a server; more wait unread
+    LH_FOLLOWERS_MAX = 256,     // open follow streams of one shard
+    LH_NORM_WINDOW = 64,        // admitted norms that the gate's median looks at
 };
 
 LH_STATIC_ASSERT(LH_UNITS_MAX / 8 <= LH_SMALL_BYTES, "credit bits of a shard fit a message");

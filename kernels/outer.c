@@ -59,7 +59,7 @@ lh_err lk_outer_copy(struct lk_outer *to, const struct lk_outer *from)
 static lh_err reserve(float **array, bool wanted, uint64_t values)
 {
     if (!wanted || *array) return LH_OK;
-    *array = calloc(values, sizeof **array);
+    *array = lh_zeros(values, sizeof **array);
     return *array ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
@@ -173,11 +173,18 @@ void lk_outer_write_head(const struct lk_outer *o, struct lh_buf *out)
     lh_put_f32(out, o->momentum);
 }
 
+void lk_outer_parts(const struct lk_outer *o, struct lh_span part[2])
+{
+    part[0] = lh_span(o->u, kinds[o->kind].u ? o->values * sizeof *o->u : 0);
+    part[1] = lh_span(o->m, kinds[o->kind].m ? o->values * sizeof *o->m : 0);
+}
+
 void lk_outer_write(const struct lk_outer *o, struct lh_buf *out)
 {
+    struct lh_span part[2];
     lk_outer_write_head(o, out);
-    if (kinds[o->kind].u) lh_put(out, o->u, o->values * sizeof *o->u);
-    if (kinds[o->kind].m) lh_put(out, o->m, o->values * sizeof *o->m);
+    lk_outer_parts(o, part);
+    for (int i = 0; i < 2; i++) lh_put(out, part[i].data, part[i].len);
 }
 
 lh_err lk_outer_read(struct lk_outer *o, struct lh_cursor *c)

@@ -56,6 +56,7 @@ LH_MUST lh_err lk_outer_copy(struct lk_outer *to, const struct lk_outer *from); 
 // that is left of `c`, and leaves `o` to be thrown away when it fails: LH_ERR_MALFORMED.
 void lk_outer_write_head(const struct lk_outer *o, struct lh_buf *out); // without the arrays
 void lk_outer_write(const struct lk_outer *o, struct lh_buf *out);
+void lk_outer_parts(const struct lk_outer *o, struct lh_span part[2]); // its arrays
 LH_MUST lh_err lk_outer_read(struct lk_outer *o, struct lh_cursor *c);
 
 #endif

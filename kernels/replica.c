@@ -15,7 +15,7 @@ lh_err lk_replica_create(struct lk_replica *r, const uint8_t job[LH_JOB],
     r->manifest = m->hash;
     r->plain = lh_buf(LH_FRAME_BYTES_MAX);
     memcpy(r->job, job, LH_JOB);
-    r->theta = calloc(r->layout->values, sizeof *r->theta);
+    r->theta = lh_zeros(r->layout->values, sizeof *r->theta);
     if (!r->theta) return LH_ERR_NO_MEMORY;
     return lh_ledger_create(&r->ledger, job, &m->hash, shard, m->shards);
 }
@@ -56,29 +56,35 @@ static lh_err check_head(const struct lk_replica *r, const struct lh_frame *f)
     return LH_OK;
 }
 
-lh_err lk_replica_open(struct lk_replica *r, struct lh_span frame, struct lh_span *plain,
-                       bool *opened, struct lk_payload_info *info)
+lh_err lk_replica_open_into(const struct lk_replica *r, struct lh_span frame, struct lh_buf *plain,
+                            bool *opened, struct lk_payload_info *info)
 {
     struct lh_frame f;
     struct lh_frame_parts parts;
     struct lk_codec codec;
     *opened = false;
     LH_TRY(lh_frame_parse(frame, &f, &parts));
-    lh_buf_clear(&r->plain);
-    if (!lh_buf_grow(&r->plain, f.plain_bytes) && f.plain_bytes) return lh_buf_err(&r->plain);
+    lh_buf_clear(plain);
+    if (!lh_buf_grow(plain, f.plain_bytes) && f.plain_bytes) return lh_buf_err(plain);
     struct lh_seal_context context = {f.worker, f.incarnation.number, f.incarnation.random, f.shard,
                                       LH_SEAL_FRAME};
     LH_TRY(lh_open(r->keys, f.cipher, f.key_id, &context, parts.head, f.nonce, parts.sealed,
-                   r->plain.data));
+                   plain->data));
     *opened = true;
     LH_TRY(check_head(r, &f));
     LH_TRY(lk_frame_codec(&f, &codec));
-    struct lh_span out = lh_buf_span(&r->plain);
-    LH_TRY(lk_payload_check(&codec, r->layout, out, info));
+    LH_TRY(lk_payload_check(&codec, r->layout, lh_buf_span(plain), info));
     if (info->values != f.values)
         return lh_fail(LH_ERR_MALFORMED, "payload of %llu values, its header says %llu",
                        (unsigned long long)info->values, (unsigned long long)f.values);
-    if (plain) *plain = out;
+    return LH_OK;
+}
+
+lh_err lk_replica_open(struct lk_replica *r, struct lh_span frame, struct lh_span *plain,
+                       bool *opened, struct lk_payload_info *info)
+{
+    LH_TRY(lk_replica_open_into(r, frame, &r->plain, opened, info));
+    if (plain) *plain = lh_buf_span(&r->plain);
     return LH_OK;
 }
 
@@ -191,22 +197,21 @@ lh_err lk_replica_save(const struct lk_replica *r, struct lh_buf *out)
     return lh_buf_err(out);
 }
 
-lh_err lk_replica_blob(const struct lk_replica *r, struct lh_blob **out)
+lh_err lk_replica_parts(const struct lk_replica *r, struct lh_buf *heads,
+                        struct lh_span part[LK_REPLICA_PARTS])
 {
-    size_t per_value = sizeof(float) + lk_outer_bytes_per_value(r->outer.kind);
-    struct lh_buf heads = lh_buf(lk_replica_bytes_max(r->layout));
-    lh_ledger_write(&r->ledger, &heads);
-    lh_put_u64(&heads, r->layout->values);
-    lk_outer_write_head(&r->outer, &heads);
-    lh_err err = lh_buf_err(&heads);
-    *out = err ? NULL : lh_blob_new(heads.len + r->layout->values * per_value);
-    lh_buf_free(&heads);
-    if (err) return err;
-    if (!*out) return LH_ERR_NO_MEMORY;
-    struct lh_buf whole = lh_buf_over((*out)->data, (*out)->len);
-    err = lk_replica_save(r, &whole);
-    LH_ASSERT(err || whole.len == (*out)->len);
-    return err;
+    const struct lk_outer *o = &r->outer;
+    lh_buf_clear(heads);
+    lh_ledger_write(&r->ledger, heads);
+    lh_put_u64(heads, r->layout->values);
+    size_t first = heads->len;
+    lk_outer_write_head(o, heads);
+    LH_TRY(lh_buf_err(heads));
+    part[0] = lh_span(heads->data, first);
+    part[1] = lh_span(r->theta, r->layout->values * sizeof *r->theta);
+    part[2] = lh_span(heads->data + first, heads->len - first);
+    lk_outer_parts(o, part + 3);
+    return LH_OK;
 }
 
 // The outer optimizer that the ledger's plan names, with its state.

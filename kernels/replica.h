@@ -34,6 +34,11 @@ void lk_replica_free(struct lk_replica *r);
 // LH_ERR_KEY_MISSING, LH_ERR_MALFORMED, LH_ERR_NON_FINITE, LH_ERR_MANIFEST.
 LH_MUST lh_err lk_replica_open(struct lk_replica *r, struct lh_span frame, struct lh_span *plain,
                                bool *opened, struct lk_payload_info *info);
+// The same with the payload in a buffer of the caller's, on any thread: what it looks at of the
+// replica never changes.
+LH_MUST lh_err lk_replica_open_into(const struct lk_replica *r, struct lh_span frame,
+                                    struct lh_buf *plain, bool *opened,
+                                    struct lk_payload_info *info);
 // Folds the next record. An ADMIT needs its whole frame as body. LH_ERR_CONFLICT: another history;
 // LH_ERR_CORRUPT at a DIGEST record: this replica differs from the log's owner.
 LH_MUST lh_err lk_replica_apply(struct lk_replica *r, const struct lh_record *record);
@@ -49,7 +54,10 @@ LH_MUST lh_err lk_replica_digest_try(const struct lk_replica *r, struct lh_hash 
 // The exact state as bytes: ledger, parameters as fp32, the outer optimizer's state; and back.
 // load() leaves the replica as it was when it fails.
 LH_MUST lh_err lk_replica_save(const struct lk_replica *r, struct lh_buf *out);
-LH_MUST lh_err lk_replica_blob(const struct lk_replica *r, struct lh_blob **out); // the same bytes
+// The same bytes where they lie, some in `heads`. They hold until a record is folded.
+enum { LK_REPLICA_PARTS = 5 };
+LH_MUST lh_err lk_replica_parts(const struct lk_replica *r, struct lh_buf *heads,
+                                struct lh_span part[LK_REPLICA_PARTS]);
 LH_MUST lh_err lk_replica_load(struct lk_replica *r, struct lh_span bytes);
 size_t lk_replica_bytes_max(const struct lh_shard_layout *layout); // of a saved state
 

@@ -12,7 +12,12 @@
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/server.h"
 
-enum { HELD_MAX = 64, SNAPSHOTS_MAX = 4 };
+enum {
+    HELD_MAX = 64,
+    SNAPSHOTS_MAX = 4,
+    // of a record, with all of the frame's head: what tells whether its payload is to be sent
+    FRAME_START = LH_RECORD_HEADER + LH_FRAME_HEADER + 8 * LH_CLAIMS_MAX,
+};
 
 struct held {
     uint64_t worker, incarnation, first, last;
@@ -26,8 +31,12 @@ struct ps_follower {
     uint64_t next_version;
     struct held held[HELD_MAX];
     size_t helds;
-    struct lh_blob *bytes; // what is being sent now
-    size_t at;
+    struct lh_blob *bytes; // [at, end) of it is being sent now; NULL: the next is to be found
+    size_t at, end;
+    struct ps_place place; // of the record whose bytes from `taken` on come after that
+    size_t taken;
+    struct lh_blob *frame; // that record's body, when it is still in memory
+    size_t shared;         // bytes of it, until they were sent
     int sending;
     bool asked, snapshot, ended;
 };
@@ -53,75 +62,168 @@ static bool holds(const struct ps_follower *f, const struct lh_frame *frame)
     return false;
 }
 
-// Replaces a record whose payload the follower holds by its elided form.
-static lh_err elide(const struct ps_follower *f, struct lh_blob **bytes)
+// The tag of a record's frame: the last bytes of what was read of it, or of what was not.
+static lh_err read_tag(struct ps_follower *f, struct lh_buf *out)
+{
+    size_t at = f->place.bytes - LH_SEAL_TAG;
+    if (f->end == f->place.bytes) {
+        lh_put(out, f->bytes->data + at, LH_SEAL_TAG);
+        return LH_OK;
+    }
+    struct lh_blob *tag;
+    LH_TRY(ps_wal_read(f->server->wal, f->place, at, LH_SEAL_TAG, &tag));
+    lh_put(out, tag->data, LH_SEAL_TAG);
+    lh_blob_release(tag);
+    return LH_OK;
+}
+
+static lh_err make_elided(struct ps_follower *f, struct lh_record *r, size_t head,
+                          struct lh_blob **small)
+{
+    struct lh_buf stub = lh_buf(LH_SMALL_BYTES), out = lh_buf(LH_SMALL_BYTES);
+    lh_put(&stub, f->bytes->data + LH_RECORD_HEADER, head);
+    lh_err err = read_tag(f, &stub);
+    r->flags = LH_RECORD_ELIDED;
+    r->body = lh_buf_span(&stub);
+    lh_record_write_header(r, &out);
+    lh_put(&out, stub.data, stub.len);
+    if (!err) err = stub.err ? stub.err : out.err;
+    *small = err ? NULL : lh_blob_copy(lh_buf_span(&out));
+    if (!err && !*small) err = LH_ERR_NO_MEMORY;
+    lh_buf_free(&stub);
+    lh_buf_free(&out);
+    return err;
+}
+
+// Replaces a record whose payload the follower holds by its elided form. Its payload is not read.
+static lh_err elide(struct ps_follower *f)
 {
     struct lh_record r;
     struct lh_frame frame;
-    struct lh_frame_parts parts;
+    struct lh_blob *small;
     uint32_t body;
-    LH_TRY(lh_record_parse_header(lh_blob_span(*bytes), &r, &body));
+    struct lh_span read = lh_span(f->bytes->data, f->end);
+    LH_TRY(lh_record_parse_header(read, &r, &body));
     if (r.kind != LH_ADMIT || !f->helds) return LH_OK;
-    r.body = lh_span((*bytes)->data + LH_RECORD_HEADER, (*bytes)->len - LH_RECORD_HEADER);
-    LH_TRY(lh_frame_parse(r.body, &frame, &parts));
+    LH_TRY(lh_frame_parse_head(lh_span(read.data + LH_RECORD_HEADER, read.len - LH_RECORD_HEADER),
+                               &frame));
     if (!holds(f, &frame)) return LH_OK;
-    struct lh_buf stub = lh_buf(LH_SMALL_BYTES), out = lh_buf(LH_SMALL_BYTES);
-    lh_frame_write_stub(r.body, &frame, &stub);
-    r.flags = LH_RECORD_ELIDED;
-    r.body = lh_buf_span(&stub);
-    lh_record_write_header(&r, &out);
-    lh_put(&out, stub.data, stub.len);
-    lh_err err = stub.err ? stub.err : out.err;
-    struct lh_blob *small = err ? NULL : lh_blob_copy(lh_buf_span(&out));
-    if (!err && !small) err = LH_ERR_NO_MEMORY;
-    lh_buf_free(&stub);
-    lh_buf_free(&out);
-    if (err) return err;
-    lh_blob_release(*bytes);
-    *bytes = small;
+    LH_TRY(make_elided(f, &r, lh_frame_head_bytes(&frame), &small));
+    lh_blob_release(f->frame);
+    f->frame = NULL;
+    lh_blob_release(f->bytes);
+    f->bytes = small;
+    f->end = small->len;
+    f->taken = f->place.bytes;
     return LH_OK;
+}
+
+// The record's next bytes: from memory all that is left, from the disk as much as a message takes.
+static lh_err next_bytes(struct ps_follower *f)
+{
+    size_t left = f->place.bytes - f->taken, n = left < LH_PART_BYTES ? left : LH_PART_BYTES;
+    f->at = 0;
+    if (f->frame && f->taken >= LH_RECORD_HEADER) {
+        f->bytes = f->frame;
+        f->frame = NULL;
+        f->at = f->taken - LH_RECORD_HEADER;
+        f->end = f->bytes->len;
+        f->taken = f->place.bytes;
+        return LH_OK;
+    }
+    if (f->frame && n > FRAME_START) n = FRAME_START;
+    LH_TRY(ps_wal_read(f->server->wal, f->place, f->taken, n, &f->bytes));
+    f->end = n;
+    f->taken += n;
+    if (f->taken < f->place.bytes) return LH_OK;
+    lh_blob_release(f->frame);
+    f->frame = NULL;
+    return LH_OK;
+}
+
+static void drop_shared(struct ps_follower *f)
+{
+    lh_blob_release(f->frame);
+    f->frame = NULL;
+    f->server->shared_bytes -= f->shared;
+    f->shared = 0;
+}
+
+static void share_newest(struct ps_follower *f)
+{
+    const struct ps_shard *s = f->shard;
+    if (s->newest.version != f->next_version || !s->newest.frame ||
+        f->server->shared_bytes + s->newest.frame->len > LH_SHARED_BYTES)
+        return;
+    f->frame = lh_blob_share(s->newest.frame);
+    f->shared = f->frame->len;
+    f->server->shared_bytes += f->shared;
 }
 
 static lh_err next_record(struct ps_follower *f)
 {
-    const struct ps_place *place = ps_shard_place(f->shard, f->next_version);
+    struct ps_shard *s = f->shard;
+    const struct ps_place *place = ps_shard_place(s, f->next_version);
     if (!place)
         return lh_fail(LH_ERR_NOT_FOUND, "version %llu was cut away; take a snapshot",
                        (unsigned long long)f->next_version);
-    LH_TRY(ps_wal_read(f->server->wal, *place, &f->bytes));
-    f->at = 0;
+    f->place = *place;
+    f->taken = 0;
+    drop_shared(f);
+    share_newest(f);
+    LH_TRY(next_bytes(f));
     f->next_version++;
-    return elide(f, &f->bytes);
+    return elide(f);
+}
+
+static lh_err next_of_snapshot(struct ps_follower *f)
+{
+    uint64_t left = f->shard->snapshot.bytes - f->taken;
+    f->at = 0;
+    f->end = left < LH_PART_BYTES ? (size_t)left : LH_PART_BYTES;
+    LH_TRY(ps_snapshot_read(f->shard, f->taken, f->end, &f->bytes));
+    f->taken += f->end;
+    return LH_OK;
+}
+
+// Something to send, in f->bytes; NULL afterwards: there is nothing now.
+static lh_err refill(struct ps_follower *f)
+{
+    if (f->snapshot) return next_of_snapshot(f);
+    if (f->taken < f->place.bytes) return next_bytes(f);
+    if (f->next_version > f->shard->replica.ledger.version) return LH_OK;
+    return next_record(f);
+}
+
+static lh_err send_part(struct ps_follower *f)
+{
+    size_t n = f->end - f->at;
+    if (n > LH_PART_BYTES) n = LH_PART_BYTES;
+    Longhaul__V1__PartHead head = LONGHAUL__V1__PART_HEAD__INIT;
+    head.process = f->server->process;
+    if (f->snapshot && f->taken == f->end) head.total = f->shard->snapshot.bytes; // the first
+    LH_TRY(lh_rpc_send_bulk(f->call, &head.base, f->bytes, f->at, n));
+    f->sending++;
+    f->at += n;
+    f->server->count.bytes_out += n;
+    return LH_OK;
 }
 
 static void pump(struct ps_follower *f)
 {
     while (!f->ended && f->asked && f->sending < LH_CALL_SENDS_MAX) {
-        if (!f->bytes) {
-            if (f->snapshot || f->next_version > f->shard->replica.ledger.version) return;
-            lh_err err = next_record(f);
-            if (err) {
-                end(f, err);
-                return;
-            }
-        }
-        size_t n = f->bytes->len - f->at;
-        if (n > LH_PART_BYTES) n = LH_PART_BYTES;
-        Longhaul__V1__PartHead head = LONGHAUL__V1__PART_HEAD__INIT;
-        head.process = f->server->process;
-        head.total = f->snapshot && !f->at ? f->bytes->len : 0;
-        lh_err err = lh_rpc_send_bulk(f->call, &head.base, f->bytes, f->at, n);
+        lh_err err = f->bytes ? LH_OK : refill(f);
+        if (!err && !f->bytes) return;
+        if (!err) err = send_part(f);
         if (err) {
             end(f, err);
             return;
         }
-        f->sending++;
-        f->at += n;
-        f->server->count.bytes_out += n;
-        if (f->at < f->bytes->len) continue;
+        if (f->at < f->end) continue;
         lh_blob_release(f->bytes);
         f->bytes = NULL;
-        if (f->snapshot) end(f, LH_OK);
+        if (f->taken == f->place.bytes) drop_shared(f);
+        if (f->snapshot && f->taken == f->shard->snapshot.bytes) end(f, LH_OK);
     }
 }
 
@@ -167,7 +269,7 @@ static lh_err check_point(struct ps_shard *s, const Longhaul__V1__Point *from)
         struct lh_blob *bytes;
         struct lh_record r;
         uint32_t body;
-        LH_TRY(ps_wal_read(s->server->wal, *place, &bytes));
+        LH_TRY(ps_wal_read(s->server->wal, *place, 0, LH_RECORD_HEADER, &bytes));
         lh_err err = lh_record_parse_header(lh_blob_span(bytes), &r, &body);
         lh_blob_release(bytes);
         if (err) return err;
@@ -203,28 +305,12 @@ static lh_err start_follow(struct ps_follower *f, const Longhaul__V1__FollowRequ
     return LH_OK;
 }
 
-// All who join at about the same time are sent the same state, and follow from its version on: one
-// copy of the shard's memory serves them.
-static lh_err take_snapshot(struct ps_shard *s)
-{
-    struct lh_blob *bytes;
-    LH_TRY(lk_replica_blob(&s->replica, &bytes));
-    lh_blob_release(s->snapshot.bytes);
-    s->snapshot.bytes = bytes;
-    s->snapshot.version = s->replica.ledger.version;
-    return LH_OK;
-}
-
 static lh_err start_snapshot(struct ps_follower *f, const Longhaul__V1__SnapshotRequest *m)
 {
     LH_TRY(check_asked(f->server, m->shard, &m->job, &m->manifest));
     struct ps_shard *s = ps_server_shard(f->server, m->shard);
-    bool goes_on = s->snapshot.version == s->replica.ledger.version ||
-                   ps_shard_place(s, s->snapshot.version + 1);
-    if (!s->snapshot.users || !goes_on) LH_TRY(take_snapshot(s));
+    LH_TRY(ps_snapshot_join(s));
     f->shard = s;
-    f->bytes = lh_blob_share(s->snapshot.bytes);
-    s->snapshot.users++;
     return LH_OK;
 }
 
@@ -293,11 +379,9 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
         f->shard->follower_count--;
     }
     lh_blob_release(f->bytes);
+    drop_shared(f);
     if (f->snapshot) f->server->snapshots--;
-    if (f->snapshot && f->shard && --f->shard->snapshot.users == 0) {
-        lh_blob_release(f->shard->snapshot.bytes);
-        f->shard->snapshot.bytes = NULL;
-    }
+    if (f->snapshot && f->shard) ps_snapshot_leave(f->shard);
     free(f);
 }
 

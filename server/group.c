@@ -15,15 +15,16 @@ struct ps_item *ps_item_new(enum ps_item_kind kind, struct ps_shard *shard)
     if (!i) return NULL;
     i->kind = kind;
     i->shard = shard;
-    i->plain = lh_buf(LH_FRAME_BYTES_MAX);
     i->body = lh_buf(LH_SMALL_BYTES);
     return i;
 }
 
 void ps_item_free(struct ps_item *i)
 {
-    lh_blob_release(i->frame);
-    lh_buf_free(&i->plain);
+    struct ps_server *s = i->shard->server;
+    lh_blob_release(i->payload);
+    ps_room_give_payload(s, i->room);
+    ps_room_give_frame(s, i->frame);
     lh_buf_free(&i->body);
     free(i);
 }
@@ -55,24 +56,20 @@ static lh_err append(struct ps_server *s, struct ps_item *i, uint16_t kind, stru
 static lh_err open_and_decide(struct ps_server *s, struct ps_item *i)
 {
     struct ps_shard *shard = i->shard;
-    struct lk_payload_info info = {0};
-    struct lh_span plain;
-    bool opened;
-    int64_t start = lh_now(s->conf.env);
-    lh_err err = lk_replica_open(&shard->replica, lh_blob_span(i->frame), &plain, &opened, &info);
-    shard->replay_ns += lh_now(s->conf.env) - start;
+    if (!i->open_tried) ps_open_now(i);
+    shard->replay_ns += i->open_ns;
+    lh_err err = i->open_result;
+    if (err) err = lh_fail(err, "%s", i->text);
     bool ours = err == LH_ERR_NO_MEMORY;
-    if (err && (!opened || ours) && !LH_BUG("corrupt_burn")) { // damage on the way is not final
+    if (err && (!i->opened || ours) && !LH_BUG("corrupt_burn")) { // damage on the way is not final
         i->decision.verdict = PS_NOT_FINAL;
         i->decision.error = ours ? LH_ERR_BUSY : err;
         return LH_OK;
     }
-    i->plain = shard->replica.plain;
-    shard->replica.plain = lh_buf(LH_FRAME_BYTES_MAX);
     const struct lh_ledger *head = &shard->head;
     struct ps_gate gate = {s->conf.norm_gate,
                            head->admitted ? (double)head->tokens / (double)head->admitted : 0};
-    ps_decide_value(shard, &gate, &i->head, err, &info, &i->decision);
+    ps_decide_value(shard, &gate, &i->head, err, &i->info, &i->decision);
     i->record.scale = i->decision.scale;
     i->record.reason = (uint32_t)i->decision.error;
     if (i->decision.kind == LH_ADMIT) return append(s, i, LH_ADMIT, lh_blob_span(i->frame));
@@ -174,6 +171,20 @@ static void give_up(struct ps_server *s)
     s->group_end = &s->group;
 }
 
+static struct lh_span payload_of(const struct ps_item *i)
+{
+    return i->payload ? lh_blob_span(i->payload) : (struct lh_span){0};
+}
+
+// Followers that wait for this record get its frame from memory: it need not be read again.
+static void keep_newest(struct ps_item *i)
+{
+    struct ps_shard *shard = i->shard;
+    lh_blob_release(shard->newest.frame);
+    shard->newest.frame = lh_blob_share(i->frame);
+    shard->newest.version = i->record.version;
+}
+
 static void finish_group(struct ps_server *s)
 {
     s->disk_full = false;
@@ -181,12 +192,13 @@ static void finish_group(struct ps_server *s)
     for (struct ps_item *i = s->group; i; i = i->next) {
         if (!i->appended) continue;
         if (i->record.kind == LH_ADMIT) note_staleness(i->shard, i->decision.staleness);
-        lh_err err = ps_shard_fold(i->shard, &i->record, lh_buf_span(&i->plain), i->decision.norm,
+        lh_err err = ps_shard_fold(i->shard, &i->record, payload_of(i), i->decision.norm,
                                    ps_wal_committed_place(s->wal, i->place));
         if (err) {
             ps_fatal(s, err);
             return;
         }
+        if (i->record.kind == LH_ADMIT) keep_newest(i);
     }
     ps_wal_group_done(s->wal);
     for (struct ps_item *i; (i = s->group);) {
@@ -197,6 +209,8 @@ static void finish_group(struct ps_server *s)
     s->group_end = &s->group;
     for (uint32_t k = 0; k < s->conf.shard_count; k++) {
         ps_follow_publish(s->shard[k]);
+        lh_blob_release(s->shard[k]->newest.frame);
+        s->shard[k]->newest.frame = NULL;
         ps_keep(s->shard[k]);
     }
 }
@@ -237,8 +251,11 @@ static void commit_done(void *arg)
         ps_fatal(s, s->commit_result); // a failed sync is never tried again
         return;
     }
+    lh_logf(s->conf.log, LH_DEBUG, "group.synced", "in %lld us",
+            (long long)(ps_wal_sync_ns(s->wal) / 1000));
     finish_group(s);
     if (s->stopped) return;
+    lh_logf(s->conf.log, LH_DEBUG, "group.done", "folded and answered");
     lh_cancel(s->conf.env, &s->mark_timer);
     s->mark_timer = lh_after(s->conf.env, s->conf.mark_ns, on_mark, s);
     ps_group_kick(s);
@@ -317,6 +334,8 @@ static void run_group(void *arg)
         return;
     }
     s->committing = true;
+    lh_logf(s->conf.log, LH_DEBUG, "group.made", "%llu bytes",
+            (unsigned long long)ps_wal_group_bytes(s->wal));
     s->conf.env->ops->work(s->conf.env, LH_LANE_DISK, commit_job, commit_done, s);
 }
 

@@ -1,7 +1,7 @@
 // Keep: checkpoints of the fold state, and the log cut below the older one (DESIGN 8).
 //
 // The state is copied on the loop in slices, between which records are folded as ever (and in the
-// copy too), and written on the compute lane. Two channels: the full state, from which a server
+// copy too), and written on the copy lane. Two channels: the full state, from which a server
 // starts, and weights only, more often, for readers; a full one serves readers as well.
 #include <stdlib.h>
 
@@ -108,7 +108,7 @@ static void slice(void *arg)
     }
     *(c->weights ? &shard->weighed : &shard->checkpointed) = c->version;
     if (!c->weights) shard->replay_ns = 0;
-    s->conf.env->ops->work(s->conf.env, LH_LANE_COMPUTE, write_job, write_done, k);
+    s->conf.env->ops->work(s->conf.env, LH_LANE_COPY, write_job, write_done, k);
 }
 
 void ps_keep_before(struct ps_shard *shard, const struct lh_record *r)

@@ -16,8 +16,12 @@ struct ps_push {
     struct ps_shard *shard; // NULL until the first message
     struct lh_call *call;
     uint64_t peer_worker;
-    struct lh_blob *frame;
+    uint64_t bytes;        // of the frame
+    struct lh_blob *frame; // NULL: no room yet, or an item has it
     size_t have;
+    struct ps_push *next_waiting; // for room
+    bool waiting, first_is_probe;
+    struct lh_buf first; // the first message's part, while it waits
     struct lh_digest digest;
     struct ps_item *item; // queued or in a group; it points back
     bool parked;          // no call any more: a part that waits for its next attempt
@@ -123,6 +127,17 @@ lh_err ps_hello_accept(struct ps_server *s, struct lh_call *call, const struct l
 
 // ---------------------------------------------------------------- push
 
+static void stop_waiting(struct ps_push *p)
+{
+    struct ps_room *r = &p->server->room;
+    struct ps_push **at = &r->first;
+    if (!p->waiting) return;
+    while (*at != p) at = &(*at)->next_waiting;
+    *at = p->next_waiting;
+    if (!*at) r->last = at;
+    p->waiting = false;
+}
+
 static void unlist(struct ps_push *p)
 {
     if (p->previous)
@@ -131,7 +146,9 @@ static void unlist(struct ps_push *p)
         p->server->pushes = p->next;
     if (p->next) p->next->previous = p->previous;
     p->server->push_count--;
-    lh_blob_release(p->frame);
+    stop_waiting(p);
+    ps_room_give_frame(p->server, p->frame);
+    lh_buf_free(&p->first);
     free(p);
 }
 
@@ -147,7 +164,7 @@ static void resume(struct ps_push *p, uint64_t bytes)
 {
     struct ps_push *part = parked_part(p);
     if (!part) return;
-    if (part->frame->len == bytes && lh_digest_equal(&part->digest, &p->digest)) {
+    if (part->bytes == bytes && lh_digest_equal(&part->digest, &p->digest)) {
         p->frame = part->frame;
         p->have = part->have;
         part->frame = NULL;
@@ -172,9 +189,11 @@ static lh_err begin(struct ps_push *p, const Longhaul__V1__PushHead *m)
                        (unsigned long long)m->frame_bytes, LH_FRAME_HEADER + LH_SEAL_TAG, most);
     if (m->digest.len != LH_DIGEST) return lh_fail(LH_ERR_MALFORMED, "a push without its digest");
     memcpy(p->digest.b, m->digest.data, LH_DIGEST);
+    p->bytes = m->frame_bytes;
     resume(p, m->frame_bytes);
-    if (!p->frame) p->frame = lh_blob_new((size_t)m->frame_bytes);
-    return p->frame ? LH_OK : lh_fail(LH_ERR_BUSY, "no memory for this frame now");
+    lh_logf(s->conf.log, LH_DEBUG, "push.begun", "shard %u: %llu bytes", p->shard->id,
+            (unsigned long long)p->bytes);
+    return LH_OK;
 }
 
 static lh_err answer_probe(struct ps_push *p)
@@ -200,26 +219,21 @@ static lh_err complete(struct ps_push *p)
     struct ps_item *i = ps_item_new(PS_ITEM_PUSH, p->shard);
     if (!i) return lh_fail(LH_ERR_BUSY, "no memory for this push now");
     i->push = p;
-    i->frame = lh_blob_share(p->frame);
+    i->frame = p->frame;
+    p->frame = NULL;
     i->head = f;
     i->digest = digest;
     i->worker = f.worker;
     p->item = i;
-    ps_queue(p->server, i);
+    lh_logf(p->server->conf.log, LH_DEBUG, "push.received", "shard %u: %llx/%llu", f.shard,
+            (unsigned long long)f.incarnation.number, (unsigned long long)f.step);
+    ps_open(p->server, i);
     return LH_OK;
 }
 
-static lh_err take_part(struct ps_push *p, const struct lh_msg *msg)
+static lh_err take_bytes(struct ps_push *p, bool probe, uint64_t from, const struct lh_msg *msg,
+                         size_t at)
 {
-    ProtobufCMessage *head;
-    size_t at;
-    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__push_head__descriptor, &head, &at));
-    const Longhaul__V1__PushHead *m = (const Longhaul__V1__PushHead *)head;
-    bool probe = m->probe;
-    uint64_t from = m->from;
-    lh_err err = p->shard ? LH_OK : begin(p, m);
-    protobuf_c_message_free_unpacked(head, NULL);
-    if (err) return err;
     if (probe) return answer_probe(p);
     size_t n = msg->len - at;
     if (from == 0) p->have = 0; // an attempt from the start
@@ -232,15 +246,93 @@ static lh_err take_part(struct ps_push *p, const struct lh_msg *msg)
     return p->have == p->frame->len ? complete(p) : LH_OK;
 }
 
-static void push_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+// A part that nobody has come back for yet gives way: its next attempt starts anew.
+static bool drop_a_part(struct ps_server *s)
 {
-    struct ps_push *p = self;
-    lh_err err =
-        p->item ? lh_fail(LH_ERR_MALFORMED, "bytes after the end of the frame") : take_part(p, msg);
+    struct ps_push *oldest = NULL;
+    for (struct ps_push *p = s->pushes; p; p = p->next)
+        if (p->parked) oldest = p;
+    if (oldest) unlist(oldest);
+    return oldest != NULL;
+}
+
+// Room for the frame; true: there is an answer, and *err is it.
+static bool make_room(struct ps_push *p, lh_err *err)
+{
+    *err = LH_OK;
+    if (p->frame) return true;
+    while (!ps_room_frame(p->server, p->bytes, &p->frame))
+        if (!drop_a_part(p->server)) return false;
+    if (!p->frame) *err = lh_fail(LH_ERR_BUSY, "no memory for this frame now");
+    return true;
+}
+
+// Keeps what the first message brought; nothing more is read meanwhile.
+static lh_err wait_for_room(struct ps_push *p, bool probe, const struct lh_msg *msg, size_t at)
+{
+    struct ps_room *r = &p->server->room;
+    p->first_is_probe = probe;
+    p->first = lh_buf(LH_MESSAGE_BYTES);
+    size_t n = msg->len - at;
+    uint8_t *to = lh_buf_grow(&p->first, n);
+    if (n && (!to || !lh_msg_copy(msg, at, to, n))) return LH_ERR_BUSY;
+    p->waiting = true;
+    p->next_waiting = NULL;
+    *r->last = p;
+    r->last = &p->next_waiting;
+    return LH_OK;
+}
+
+static lh_err take_part(struct ps_push *p, const struct lh_msg *msg)
+{
+    ProtobufCMessage *head;
+    size_t at;
+    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__push_head__descriptor, &head, &at));
+    const Longhaul__V1__PushHead *m = (const Longhaul__V1__PushHead *)head;
+    bool probe = m->probe, first = !p->shard;
+    uint64_t from = m->from;
+    lh_err err = first ? begin(p, m) : LH_OK;
+    protobuf_c_message_free_unpacked(head, NULL);
+    if (err) return err;
+    if (first && !p->frame && !probe && from)
+        return lh_fail(LH_ERR_MALFORMED, "bytes from %llu on where none were received",
+                       (unsigned long long)from);
+    bool behind = first && p->server->room.first && !p->frame; // others wait already
+    if (behind || !make_room(p, &err)) return wait_for_room(p, probe, msg, at);
+    return err ? err : take_bytes(p, probe, from, msg, at);
+}
+
+// Reads on, unless that was all or wrong.
+static void go_on(struct ps_push *p, lh_err err)
+{
     if (err)
         ps_push_error(p, err);
-    else if (!p->item)
-        lh_call_read(call);
+    else if (!p->item && !p->waiting)
+        lh_call_read(p->call);
+}
+
+void ps_receive_waiting(struct ps_server *s)
+{
+    for (struct ps_push *p; (p = s->room.first);) {
+        lh_err err;
+        if (!make_room(p, &err)) return;
+        stop_waiting(p);
+        struct lh_buf first = p->first;
+        p->first = (struct lh_buf){0};
+        struct lh_span part = lh_buf_span(&first);
+        struct lh_msg msg = {&part, 1, part.len};
+        go_on(p, err ? err : take_bytes(p, p->first_is_probe, 0, &msg, 0));
+        lh_buf_free(&first);
+    }
+}
+
+static void push_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    (void)call;
+    struct ps_push *p = self;
+    bool over = p->item || (p->shard && !p->frame);
+    go_on(p,
+          over ? lh_fail(LH_ERR_MALFORMED, "bytes after the end of the frame") : take_part(p, msg));
 }
 
 static void push_half_close(void *self, struct lh_call *call)

@@ -43,12 +43,14 @@ lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out)
     struct ps_server *s = calloc(1, sizeof *s);
     if (!s) return LH_ERR_NO_MEMORY;
     s->conf = *conf;
+    s->received_end = &s->received;
     s->queue_end = &s->queue;
     s->group_end = &s->group;
     s->process = lh_random_u64(conf->env);
     lh_err err = LH_ERR_NO_MEMORY;
     s->shard = calloc(conf->shard_count + 1, sizeof *s->shard);
     if (!s->shard) goto fail;
+    LH_TRY_TO(fail, err, ps_room_open(s));
     LH_TRY_TO(fail, err,
               lh_path(s->checkpoint_dir, sizeof s->checkpoint_dir, conf->dir, "checkpoints"));
     for (uint32_t i = 0; i < conf->shard_count; i++)
@@ -96,11 +98,14 @@ void ps_server_stop(struct ps_server *s)
 {
     if (!s) return;
     ps_server_close(s);
+    free_items(s->received);
+    free_items(s->opening);
     free_items(s->queue);
     free_items(s->group);
     ps_receive_free(s);
     for (uint32_t i = 0; s->shard && i < s->conf.shard_count; i++) ps_shard_destroy(s->shard[i]);
     ps_wal_close(s->wal);
+    lh_pool_destroy(s->room.pool);
     free(s->shard);
     free(s);
 }

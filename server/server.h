@@ -1,13 +1,15 @@
 // The server: owner of some shards. Receives, decides, appends, acknowledges, folds, publishes.
 //
 // A state machine on one loop thread; group commits run on its disk lane, checkpoints on its
-// compute lane. A push is walked through the files in this order: receive.c (hello, push stream),
-// group.c (decide, append, sync, acknowledge, fold), follow.c (publish), keep.c (checkpoints),
-// recover.c (start), report.c (coordinator).
+// copy lane, seals are opened on its compute lane. A push is walked through the files in this
+// order: receive.c (hello, push stream), open.c (its seal), group.c (decide, append, sync,
+// acknowledge, fold), follow.c (publish), keep.c (checkpoints), recover.c (start), report.c
+// (coordinator).
 #ifndef PS_SERVER_H
 #define PS_SERVER_H
 
 #include "common/log.h"
+#include "common/pool.h"
 #include "common/transport.h"
 #include "kernels/checkpoint.h"
 #include "server/shard.h"
@@ -33,6 +35,7 @@ struct ps_conf {
     // Initial parameters: `n` values from `first` of the model's flat order into `out`.
     lh_err (*initial)(void *arg, uint64_t first, uint64_t n, float *out);
     void *initial_arg;
+    uint64_t push_bytes_max; // memory of the pushes under way; 0: LH_PUSH_BYTES
     uint64_t segment_bytes, checkpoint_every, digest_every;
     uint64_t weights_every;    // checkpoints of weights only; 0: none
     uint64_t keep_slice_bytes; // of a state are copied at a time; 0: keep.c's
@@ -64,7 +67,13 @@ struct ps_item {
     struct lh_frame head;
     struct lh_digest digest;
     struct ps_decision decision;
-    struct lh_buf plain;
+    struct lh_blob *payload; // once it was opened (open.c); NULL: there is none
+    uint64_t room;           // taken for it (room.c)
+    struct lk_payload_info info;
+    bool open_tried, opened;
+    lh_err open_result;
+    int64_t open_ns; // that it took
+    char text[256];  // of that error: texts belong to their threads
     // fence: whose hello waits for it
     struct lh_request *hello;
     uint64_t worker, decided, next_step;
@@ -76,6 +85,13 @@ struct ps_item {
     struct ps_place place;
 };
 
+struct ps_room { // room.c
+    struct lh_pool *pool;
+    uint64_t bytes_max, frames, payloads, largest; // largest frame since there was none
+    struct ps_push *first, **last;                 // wait for room for their frame
+    bool posted;                                   // they are looked at soon
+};
+
 struct ps_server {
     struct ps_conf conf;
     uint64_t process; // random at every start
@@ -83,6 +99,9 @@ struct ps_server {
     char checkpoint_dir[LH_PATH_SIZE], wal_dir[LH_PATH_SIZE];
     struct ps_wal *wal;
     struct ps_shard **shard; // conf.shard_count of them
+    struct ps_room room;
+    struct ps_item *received, **received_end; // pushes that wait for room to be opened
+    struct ps_item *opening;                  // that are on the compute lane
     struct ps_item *queue, **queue_end;
     size_t queued;
     struct ps_item *group, **group_end; // being committed
@@ -94,6 +113,7 @@ struct ps_server {
     struct lh_service service;
     struct ps_push *pushes; // open streams
     uint32_t push_count, snapshots;
+    uint64_t shared_bytes; // of frames that followers are sent from memory
     bool disk_full;
     struct {
         uint64_t admitted, refused, repeated, not_final, bytes_in, bytes_out, groups;
@@ -125,7 +145,19 @@ LH_MUST lh_err ps_push_accept(struct ps_server *s, struct lh_call *call, const s
 void ps_push_answer(struct ps_push *p, const struct ps_item *item);
 void ps_push_error(struct ps_push *p, lh_err err);
 void ps_hello_answer(struct ps_item *fence);
+void ps_receive_waiting(struct ps_server *s); // there may be room for more
 void ps_receive_free(struct ps_server *s);
+// open.c
+void ps_open(struct ps_server *s, struct ps_item *item); // takes a received push: opens, queues it
+void ps_open_now(struct ps_item *item);
+void ps_open_waiting(struct ps_server *s); // there may be room for more
+// room.c
+LH_MUST lh_err ps_room_open(struct ps_server *s);
+// False: no room now. Else a blob, NULL: out of memory.
+bool ps_room_frame(struct ps_server *s, uint64_t bytes, struct lh_blob **out);
+void ps_room_give_frame(struct ps_server *s, struct lh_blob *frame); // NULL is allowed
+bool ps_room_payload(struct ps_server *s, uint64_t bytes);
+void ps_room_give_payload(struct ps_server *s, uint64_t bytes);
 // group.c
 void ps_queue(struct ps_server *s, struct ps_item *item); // takes it
 struct ps_item *ps_item_new(enum ps_item_kind kind, struct ps_shard *shard);

@@ -30,7 +30,9 @@ void ps_shard_destroy(struct ps_shard *s)
 {
     if (!s) return;
     ps_keep_free(s->keep);
-    lh_blob_release(s->snapshot.bytes);
+    lh_blob_release(s->newest.frame);
+    lh_blob_release(s->snapshot.copy);
+    lh_buf_free(&s->snapshot.heads);
     lk_replica_free(&s->replica);
     lh_ledger_free(&s->head);
     free(s->index);
@@ -96,6 +98,7 @@ lh_err ps_shard_fold(struct ps_shard *s, const struct lh_record *r, struct lh_sp
 {
     ps_keep_before(s, r);
     int64_t start = lh_now(s->server->conf.env);
+    ps_snapshot_keep(s);
     if (r->kind == LH_ADMIT && plain.data) {
         LH_TRY(lk_replica_apply_plain(&s->replica, r, plain));
     } else if (r->kind == LH_ADMIT) { // at start: open it again

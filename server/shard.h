@@ -23,6 +23,15 @@ struct ps_session { // a worker that said hello to this process
 struct ps_follower;
 struct ps_keep;
 
+struct ps_snapshot { // of a version, being sent to `users` followers
+    struct lh_buf heads;
+    struct lh_span part[LK_REPLICA_PARTS]; // where the state lies,
+    struct lh_blob *copy;                  // or, once a record changed it, what it was
+    uint64_t version, bytes;
+    uint32_t users;
+    bool lost; // there was no memory for the copy
+};
+
 struct ps_shard {
     uint32_t id;
     struct ps_server *server; // borrows
@@ -34,11 +43,11 @@ struct ps_shard {
     uint32_t sessions;
     struct ps_follower *followers;
     uint32_t follower_count;
-    struct { // the state that is being sent to `users` of them, as of a version; NULL: none
-        struct lh_blob *bytes;
+    struct ps_snapshot snapshot;
+    struct { // while a group is published: the newest frame, for followers that wait for it
+        struct lh_blob *frame;
         uint64_t version;
-        uint32_t users;
-    } snapshot;
+    } newest;
     double norm[LH_NORM_WINDOW]; // of the last admitted pushes, L2, before the scale
     uint64_t norms;
     uint64_t checkpointed;       // version of the newest checkpoint
@@ -104,6 +113,12 @@ LH_MUST lh_err ps_follow_accept(struct ps_server *server, struct lh_call *call,
                                 const struct lh_call_ops **ops, void **self);
 LH_MUST lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call,
                                   const struct lh_call_ops **ops, void **self);
+// ---- snapshot.c
+LH_MUST lh_err ps_snapshot_join(struct ps_shard *s); // a user more
+void ps_snapshot_leave(struct ps_shard *s);
+LH_MUST lh_err ps_snapshot_read(struct ps_shard *s, uint64_t at, size_t n, struct lh_blob **out);
+void ps_snapshot_keep(struct ps_shard *s); // the state is about to change
+
 void ps_follow_publish(struct ps_shard *s); // new durable versions: wake the followers
 
 #endif

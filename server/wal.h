@@ -70,14 +70,16 @@ LH_MUST lh_err ps_wal_open(const struct ps_wal_conf *conf, ps_wal_replay_fn repl
                            bool *torn, struct ps_wal **out);
 void ps_wal_close(struct ps_wal *w);
 
-// Loop thread: adds a record to the next group. Nothing is written yet; `place` is inside the group
-// until ps_wal_committed_place() makes it one in a segment, after commit and before group_done.
+// Loop thread: adds a record to the next group. Nothing is written yet, and the body is borrowed
+// until the group is done or dropped; `place` is inside the group until ps_wal_committed_place()
+// makes it one in a segment, after commit and before group_done.
 LH_MUST lh_err ps_wal_add(struct ps_wal *w, uint32_t shard, const struct lh_record *r,
                           struct ps_place *place);
-size_t ps_wal_group_bytes(const struct ps_wal *w);
+uint64_t ps_wal_group_bytes(const struct ps_wal *w);
 // Disk lane: writes and syncs the group. LH_ERR_DISK_FULL: nothing of it counts, it may be thrown
 // away by ps_wal_drop_group() and the server goes on; any other error: the process must end.
 LH_MUST lh_err ps_wal_commit(struct ps_wal *w);
+int64_t ps_wal_sync_ns(const struct ps_wal *w); // of that commit
 struct ps_place ps_wal_committed_place(const struct ps_wal *w, struct ps_place in_group);
 // Loop thread, after a commit: the group is durable; or it is given up.
 void ps_wal_group_done(struct ps_wal *w);
@@ -85,8 +87,9 @@ void ps_wal_drop_group(struct ps_wal *w);
 // Adds a mark to an empty group if the last entry is not one.
 bool ps_wal_mark(struct ps_wal *w);
 
-// Reads record bytes back.
-LH_MUST lh_err ps_wal_read(struct ps_wal *w, struct ps_place place, struct lh_blob **out);
+// Reads record bytes back: `n` of them from byte `from` of the record on.
+LH_MUST lh_err ps_wal_read(struct ps_wal *w, struct ps_place place, size_t from, size_t n,
+                           struct lh_blob **out);
 // Removes the segments before this one.
 LH_MUST lh_err ps_wal_trim(struct ps_wal *w, uint64_t first_segment_needed);
 uint64_t ps_wal_generation(const struct ps_wal *w);

@@ -15,14 +15,22 @@ static const uint64_t PS_COUNT_MAX = UINT64_MAX / 2; // of sequences, generation
 struct ps_wal {
     struct ps_wal_conf conf;
     uint64_t generation, segment, oldest; // the current segment's number; the oldest kept one
-    uint64_t segment_first;               // sequence of its first entry
+    uint64_t segment_seen;                // by the loop: the disk lane may be opening the next one
+    uint64_t segment_first;               // sequence of the current one's first entry
     struct lh_file *file;
     uint64_t at, size;    // where the next group goes in the segment; its preallocated size
     uint64_t next;        // sequence of the next entry
     uint64_t group_first; // of the group that is being gathered
     uint64_t durable;     // highest synced sequence
     bool last_is_mark;
-    struct lh_buf group;
+    struct lh_buf group; // what is ours of its entries: all but the bodies, which are borrowed
+    struct ps_piece {
+        size_t start, body_at, end; // in `group`: the entry, where its body goes in, its trailer
+        struct lh_span body;
+    } * piece; // one for each entry
+    size_t pieces, piece_cap;
+    int64_t sync_ns;      // that the last sync took
+    uint64_t group_bytes; // of the entries, bodies included
     struct {
         uint64_t segment;
         struct lh_file *file;

@@ -208,7 +208,6 @@ static lh_err make_frame(struct wk_cut *c, struct lh_blob **out)
     struct wk_shard *s = c->shard;
     const struct lk_codec *codec = &s->worker->conf.codec;
     struct lk_payload_info info;
-    c->plain = lh_buf(lk_payload_max(codec, s->layout));
     LH_TRY(lk_encode(codec, s->layout, 1, NULL, s->spare, &c->plain, &info));
     c->head.values = info.values;
     c->head.plain_bytes = (uint32_t)c->plain.len;
@@ -283,6 +282,8 @@ static void committed(struct wk_shard *s, struct wk_cut *c)
     s->next++;
     s->cuts++;
     s->worker->count.rounds += s->id == 0;
+    c->entry->plain = c->plain; // so that the own fold need not open the frame again
+    c->plain = (struct lh_buf){0};
     wk_outbox_insert(&s->outbox, c->entry);
     c->entry = NULL;
     if (!c->residual_square) return;
@@ -355,6 +356,10 @@ static lh_err take(struct wk_shard *s, struct wk_cut *c)
     struct wk_trainer *t = w->conf.trainer;
     c->shard = s;
     c->trainer = lh_buf((size_t)1 << 40);
+    c->plain = s->plain;
+    c->plain.max = lk_payload_max(&w->conf.codec, s->layout);
+    lh_buf_clear(&c->plain);
+    s->plain = (struct lh_buf){0};
     c->tokens = s->tokens;
     c->steps = s->steps;
     c->back = s->back;

@@ -148,15 +148,27 @@ static lh_err ended(struct wk_shard *s)
     return wk_save_replica(s);
 }
 
+// `own`: the outbox holds these very bytes, and maybe still the payload they were sealed from.
+static lh_err fold(struct wk_shard *s, const struct lh_record *r, struct wk_entry *own)
+{
+    if (!own || !own->plain.len) return lk_replica_apply(&s->replica, r);
+    LH_TRY(lk_replica_apply_plain(&s->replica, r, lh_buf_span(&own->plain)));
+    lh_buf_free(&s->plain);
+    s->plain = own->plain;
+    own->plain = (struct lh_buf){0};
+    return LH_OK;
+}
+
 static lh_err take_record(struct wk_shard *s, struct lh_record *r)
 {
     struct wk_worker *w = s->worker;
     struct wk_entry *own = NULL;
-    if (r->flags & LH_RECORD_ELIDED)
+    bool elided = r->flags & LH_RECORD_ELIDED;
+    if (elided)
         LH_TRY(fill_elided(s, r, &own));
     else
         own = own_entry(s, r);
-    LH_TRY(lk_replica_apply(&s->replica, r));
+    LH_TRY(fold(s, r, elided ? own : NULL));
     s->stream_tries = 0;
     lh_logf(w->conf.log, LH_DEBUG, "record.folded", "shard %u: version %" PRIu64 " kind %u", s->id,
             r->version, r->kind);
@@ -237,6 +249,7 @@ void wk_place_entries(struct wk_shard *s)
         bool in =
             row && row->last.number && wk_entry_compare(e, row->last.number, row->last_step) <= 0;
         e->version = in ? row->last_version : 0;
+        if (in) lh_buf_free(&e->plain);
         e->epoch = s->replica.ledger.epoch;
     }
 }
@@ -252,10 +265,10 @@ static lh_err take_whole(struct wk_shard *s)
     s->ready = true;
     s->stream_tries = 0;
     wk_place_entries(s);
-    if (first) wk_view_start(s);
     lh_logf(w->conf.log, LH_INFO, "replica.snapshot",
             "shard %u at version %" PRIu64 ", epoch %" PRIu64, s->id, s->replica.ledger.version,
             s->replica.ledger.epoch);
+    if (first) wk_view_start(s);
     wk_boundary_soon(w);
     wk_session_start(s);
     if (s->replica.ledger.plan.phase == LH_PHASE_END) return ended(s);
@@ -280,6 +293,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     if (!err && s->process && process != s->process) wk_session_lost(s); // greet the new one
     if (!err && s->stream.snapshot && total > lk_replica_bytes_max(s->layout))
         err = lh_fail(LH_ERR_TOO_LARGE, "a snapshot of %" PRIu64 " bytes", total);
+    if (!err && s->stream.snapshot && total) err = lh_buf_reserve(&s->stream.whole, (size_t)total);
     for (size_t i = 0; i < msg->parts && !err && s->stream.call == call; i++) {
         struct lh_span part = msg->part[i];
         size_t skip = at < part.len ? at : part.len;

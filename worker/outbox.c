@@ -51,6 +51,7 @@ static lh_err entry_new(struct lh_blob *frame, struct wk_entry **out)
 void wk_entry_free(struct wk_entry *e)
 {
     lh_blob_release(e->frame);
+    lh_buf_free(&e->plain);
     free(e);
 }
 
@@ -133,7 +134,9 @@ lh_err wk_outbox_write(const struct wk_outbox *o, struct lh_blob *frame, struct 
     LH_TRY_TO(fail, err, lh_buf_err(&crc));
     LH_TRY_TO(fail, err, path_of(o, &e->head, path));
     LH_TRY_TO(fail, err,
-              files->open(o->env, path, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_TRUNCATE, &file));
+              files->open(o->env, path,
+                          LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_TRUNCATE | LH_OPEN_DIRECT,
+                          &file));
     LH_TRY_TO(fail, err, files->write(file, 0, lh_blob_span(frame)));
     LH_TRY_TO(fail, err, files->write(file, frame->len, lh_buf_span(&crc)));
     LH_TRY_TO(fail, err, files->sync(file));

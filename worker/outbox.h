@@ -18,6 +18,7 @@ struct wk_entry {
     struct lh_frame head;
     struct lh_blob *frame;
     struct lh_digest digest;
+    struct lh_buf plain; // its payload, from the cut until the own replica folds it; or empty
     enum wk_status status;
     uint64_t version, epoch; // where the own replica folded it; 0: not yet
     bool accounted_refused;  // a snapshot holds its mass already: it is dropped, not returned

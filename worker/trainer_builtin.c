@@ -354,10 +354,10 @@ static lh_err allocate(struct builtin *b, const struct wk_shape *shape)
     size_t values = b->params.values, sequences = (size_t)c->batch * c->accumulate;
     b->value = c->reduce->ops->parameters(c->reduce);
     b->shared = b->value != NULL;
-    if (!b->shared) b->value = calloc(values, sizeof *b->value);
-    b->gradient = calloc(values, sizeof *b->gradient);
-    b->m = calloc(values, sizeof *b->m);
-    b->v = calloc(values, sizeof *b->v);
+    if (!b->shared) b->value = lh_zeros(values, sizeof *b->value);
+    b->gradient = lh_zeros(values, sizeof *b->gradient);
+    b->m = lh_zeros(values, sizeof *b->m);
+    b->v = lh_zeros(values, sizeof *b->v);
     b->ids = calloc(sequences * ((size_t)c->sequence + 1), sizeof *b->ids);
     if (b->value == NULL || b->gradient == NULL || b->m == NULL || b->v == NULL || b->ids == NULL)
         return lh_fail(LH_ERR_NO_MEMORY, "trainer of %zu parameters", values);

@@ -127,7 +127,7 @@ lh_err wk_synthetic_create(const struct wk_synthetic_conf *conf, struct wk_train
     s->base.ops = &ops;
     s->conf = *conf;
     s->random = conf->seed;
-    s->value = calloc(conf->values, sizeof *s->value);
+    s->value = lh_zeros(conf->values, sizeof *s->value);
     s->table = malloc((TABLE + CHUNK) * sizeof *s->table);
     if (!s->value || !s->table) {
         destroy(&s->base);

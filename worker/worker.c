@@ -40,9 +40,9 @@ static lh_err open_shard(struct wk_worker *w, uint32_t id)
     s->worker = w;
     LH_TRY(lk_replica_create(&s->replica, c->job, c->manifest, id, c->keys));
     s->layout = s->replica.layout;
-    s->residual = calloc(s->layout->values, sizeof(float));
-    s->spare = calloc(s->layout->values, sizeof(float));
-    s->anchor = calloc(s->layout->values, sizeof(float));
+    s->residual = lh_zeros(s->layout->values, sizeof(float));
+    s->spare = lh_zeros(s->layout->values, sizeof(float));
+    s->anchor = lh_zeros(s->layout->values, sizeof(float));
     if (!s->residual || !s->spare || !s->anchor) return LH_ERR_NO_MEMORY;
     s->slots = (struct wk_slots){c->env, c->dir, id, s->layout->values, 0, {0}, 0};
     c->env->ops->boot_id(c->env, s->slots.boot);
@@ -109,6 +109,7 @@ static void free_shard(struct wk_shard *s)
     free(s->residual);
     free(s->spare);
     free(s->anchor);
+    lh_buf_free(&s->plain);
 }
 
 static void hang_up(struct lh_link **link)

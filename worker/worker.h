@@ -107,6 +107,7 @@ struct wk_shard {
     bool ready;              // the replica holds a state
     float *residual, *spare; // E, and where the next E is made
     float *anchor;           // local value - progress since the last cut
+    struct lh_buf plain;     // memory of the last payload that was folded, for the next one
     uint64_t viewed;         // version that the local view is based on
     uint64_t base_epoch, base_others, viewed_round;
     uint64_t tokens, steps; // since the last cut

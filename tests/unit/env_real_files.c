@@ -56,6 +56,31 @@ static struct lh_file *opened(struct disk *d, unsigned flags)
     return f;
 }
 
+// Large writes to a file that is written directly, wherever they begin and end, and small ones
+// beside them in the same blocks.
+static void direct_writes_come_back(void **state)
+{
+    enum { SIZE = 12 << 20, LARGE = (5 << 20) + 123 };
+    struct disk *d = *state;
+    uint8_t *want = test_calloc(1, SIZE), *out = test_calloc(1, SIZE);
+    size_t got, at[] = {0, LARGE + 7, 4096, 777};
+    struct lh_file *f = opened(d, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_DIRECT);
+    assert_int_equal(d->files->resize(f, SIZE), LH_OK);
+    for (size_t i = 0; i < LH_COUNT(at); i++) {
+        for (size_t k = 0; k < LARGE; k++) want[at[i] + k] = (uint8_t)(k * 31 + k / 4096 + i);
+        memcpy(want + at[i] + LARGE, "end", 3);
+        assert_int_equal(d->files->write(f, at[i], lh_span(want + at[i], LARGE)), LH_OK);
+        assert_int_equal(d->files->write(f, at[i] + LARGE, lh_span_str("end")), LH_OK);
+        assert_int_equal(d->files->sync(f), LH_OK);
+        assert_int_equal(d->files->read(f, 0, out, SIZE, &got), LH_OK);
+        assert_int_equal(got, SIZE);
+        assert_memory_equal(out, want, SIZE);
+    }
+    d->files->close(f);
+    test_free(want);
+    test_free(out);
+}
+
 static void bytes_come_back(void **state)
 {
     struct disk *d = *state;
@@ -225,6 +250,7 @@ int main(void)
 #define ON_DISK(test) cmocka_unit_test_setup_teardown(test, make_disk, drop_disk)
     const struct CMUnitTest tests[] = {
         ON_DISK(bytes_come_back),
+        ON_DISK(direct_writes_come_back),
         ON_DISK(growth_is_allocated_zeros),
         ON_DISK(open_says_what_is_wrong),
         ON_DISK(a_failed_sync_is_final_and_a_full_disk_is_not),

@@ -25,7 +25,8 @@ struct rig {
     size_t seen;
     uint64_t version[SEEN_MAX];
     struct ps_place place[SEEN_MAX];
-    bool same[SEEN_MAX]; // shard and body are those that record() gave the version
+    uint8_t body[SEEN_MAX][BODY]; // of records that are not committed yet
+    bool same[SEEN_MAX];          // shard and body are those that record() gave the version
 };
 
 static void body_of(uint64_t version, uint8_t body[BODY])
@@ -84,8 +85,7 @@ static lh_err open_wal(struct rig *r)
 
 static void add(struct rig *r, uint64_t version)
 {
-    uint8_t body[BODY];
-    struct lh_record rec = record(version, body);
+    struct lh_record rec = record(version, r->body[version % LH_COUNT(r->body)]);
     struct ps_place place;
     assert_int_equal(ps_wal_add(r->wal, shard_of(version), &rec, &place), LH_OK);
     assert_int_equal(place.bytes, LH_RECORD_HEADER + BODY);
@@ -130,7 +130,7 @@ static void check_bytes(struct rig *r, struct ps_place place, uint64_t version)
     struct lh_blob *got;
     lh_record_write_header(&rec, &want);
     lh_put(&want, body, BODY);
-    assert_int_equal(ps_wal_read(r->wal, place, &got), LH_OK);
+    assert_int_equal(ps_wal_read(r->wal, place, 0, place.bytes, &got), LH_OK);
     assert_true(lh_span_equal(lh_blob_span(got), lh_buf_span(&want)));
     lh_blob_release(got);
     lh_buf_free(&want);

@@ -1,0 +1,103 @@
+// The pool of large blobs. See pool.h.
+//
+// `holders` are the owner and every blob that is out; the last one frees the pool. `bytes` are of
+// all blobs, in use and kept.
+#include "common/pool.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "common/check.h"
+
+enum {
+    KEPT_MAX = 16,
+    SMALL = 1 << 20, // below this malloc() does as well
+    GRAIN = 1 << 20, // capacities are multiples: frames of one shard differ by their claims only
+};
+
+struct lh_pool {
+    pthread_mutex_t lock;
+    size_t bytes_max, bytes, holders, kept;
+    struct lh_blob *keep[KEPT_MAX];
+    bool closed;
+};
+
+struct lh_pool *lh_pool_create(size_t bytes_max)
+{
+    struct lh_pool *p = calloc(1, sizeof *p);
+    if (!p) return NULL;
+    pthread_mutex_init(&p->lock, NULL);
+    p->bytes_max = bytes_max;
+    p->holders = 1;
+    return p;
+}
+
+static void drop_kept(struct lh_pool *p, size_t i)
+{
+    p->bytes -= p->keep[i]->cap;
+    free(p->keep[i]);
+    p->keep[i] = p->keep[--p->kept];
+}
+
+// Leaves the lock.
+static void let_go(struct lh_pool *p)
+{
+    bool last = --p->holders == 0;
+    pthread_mutex_unlock(&p->lock);
+    if (!last) return;
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}
+
+void lh_pool_destroy(struct lh_pool *p)
+{
+    if (!p) return;
+    pthread_mutex_lock(&p->lock);
+    while (p->kept) drop_kept(p, p->kept - 1);
+    p->closed = true;
+    let_go(p);
+}
+
+// The smallest kept one that holds `len` without wasting as much again.
+static struct lh_blob *fitting(struct lh_pool *p, size_t len)
+{
+    size_t best = KEPT_MAX;
+    for (size_t i = 0; i < p->kept; i++)
+        if (p->keep[i]->cap >= len && p->keep[i]->cap / 2 <= len &&
+            (best == KEPT_MAX || p->keep[i]->cap < p->keep[best]->cap))
+            best = i;
+    if (best == KEPT_MAX) return NULL;
+    struct lh_blob *b = p->keep[best];
+    p->keep[best] = p->keep[--p->kept];
+    return b;
+}
+
+struct lh_blob *lh_pool_blob(struct lh_pool *p, size_t len)
+{
+    if (len < SMALL || len > SIZE_MAX / 2) return lh_blob_new(len);
+    size_t cap = (len + GRAIN - 1) / GRAIN * GRAIN;
+    pthread_mutex_lock(&p->lock);
+    struct lh_blob *b = fitting(p, len);
+    while (!b && p->kept && p->bytes + cap > p->bytes_max) drop_kept(p, 0);
+    if (!b && (b = lh_blob_new(cap)) != NULL) p->bytes += b->cap;
+    if (b) {
+        b->home = p;
+        b->len = len;
+        atomic_store_explicit(&b->owners, 1, memory_order_relaxed);
+        p->holders++;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return b;
+}
+
+void lh_pool_take_back(struct lh_pool *p, struct lh_blob *b)
+{
+    pthread_mutex_lock(&p->lock);
+    if (!p->closed && p->kept < KEPT_MAX && p->bytes <= p->bytes_max) {
+        p->keep[p->kept++] = b;
+    } else {
+        p->bytes -= b->cap;
+        free(b);
+    }
+    let_go(p);
+}

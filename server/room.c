@@ -1,0 +1,81 @@
+// Room: how much memory the pushes under way may take, and who waits for it.
+//
+// A push takes room for its frame before its first part is kept, and for its payload when its seal
+// is opened; both are given back together (ps_item_free), or the frame when its stream breaks for
+// good. Who finds no room waits unread, in the order of arrival, so that the sender is slowed.
+//
+// Invariants: 1. frames + the largest frame <= bytes_max, unless there is one frame only. So the
+// room for one payload is always left: what is received can be opened. 2. frames + payloads <=
+// bytes_max, unless there is one payload only.
+#include <stdlib.h>
+
+#include "common/limits.h"
+#include "server/server.h"
+
+lh_err ps_room_open(struct ps_server *s)
+{
+    struct ps_room *r = &s->room;
+    r->bytes_max = s->conf.push_bytes_max ? s->conf.push_bytes_max : LH_PUSH_BYTES;
+    r->last = &r->first;
+    r->pool = lh_pool_create((size_t)r->bytes_max);
+    return r->pool ? LH_OK : LH_ERR_NO_MEMORY;
+}
+
+// Whoever waits is looked at when what goes on now is over.
+static void wake(void *arg)
+{
+    struct ps_server *s = arg;
+    s->room.posted = false;
+    if (s->stopped) return;
+    ps_open_waiting(s);
+    ps_receive_waiting(s);
+}
+
+static void room_again(struct ps_server *s)
+{
+    if (s->stopped || s->room.posted || !(s->room.first || s->received)) return;
+    s->room.posted = true;
+    lh_post(s->conf.env, wake, s);
+}
+
+static bool frame_fits(const struct ps_room *r, uint64_t bytes)
+{
+    uint64_t largest = bytes > r->largest ? bytes : r->largest;
+    return !r->frames || r->frames + bytes + largest <= r->bytes_max;
+}
+
+bool ps_room_frame(struct ps_server *s, uint64_t bytes, struct lh_blob **out)
+{
+    struct ps_room *r = &s->room;
+    if (!frame_fits(r, bytes)) return false;
+    *out = lh_pool_blob(r->pool, (size_t)bytes);
+    if (!*out) return true;
+    r->frames += bytes;
+    if (bytes > r->largest) r->largest = bytes;
+    return true;
+}
+
+void ps_room_give_frame(struct ps_server *s, struct lh_blob *frame)
+{
+    struct ps_room *r = &s->room;
+    if (!frame) return;
+    r->frames -= frame->len;
+    if (!r->frames) r->largest = 0;
+    lh_blob_release(frame);
+    room_again(s);
+}
+
+bool ps_room_payload(struct ps_server *s, uint64_t bytes)
+{
+    struct ps_room *r = &s->room;
+    if (r->payloads && r->frames + r->payloads + bytes > r->bytes_max) return false;
+    r->payloads += bytes;
+    return true;
+}
+
+void ps_room_give_payload(struct ps_server *s, uint64_t bytes)
+{
+    if (!bytes) return;
+    s->room.payloads -= bytes;
+    room_again(s);
+}

@@ -1,0 +1,81 @@
+// Snapshot: a shard's fold state for those who join, as bytes (PROTOCOL 16, kernels/replica.h).
+//
+// All who join at about the same time are sent the state of the same version, and follow from
+// there. It is sent from where it lies, a message at a time. Only when a record is about to change
+// it while somebody still waits for a part, it is copied as a whole, once for all of them. When
+// there is no memory for that, they are told to come again.
+#include <string.h>
+
+#include "server/server.h"
+
+static lh_err take(struct ps_shard *s)
+{
+    struct ps_snapshot *n = &s->snapshot;
+    lh_blob_release(n->copy);
+    lh_buf_free(&n->heads);
+    uint32_t users = n->users;
+    *n = (struct ps_snapshot){.users = users, .version = s->replica.ledger.version};
+    n->heads = lh_buf(lk_replica_bytes_max(s->replica.layout));
+    LH_TRY(lk_replica_parts(&s->replica, &n->heads, n->part));
+    for (size_t i = 0; i < LH_COUNT(n->part); i++) n->bytes += n->part[i].len;
+    return LH_OK;
+}
+
+lh_err ps_snapshot_join(struct ps_shard *s)
+{
+    struct ps_snapshot *n = &s->snapshot;
+    bool goes_on =
+        n->version == s->replica.ledger.version || ps_shard_place(s, n->version + 1) != NULL;
+    if (!n->users)
+        LH_TRY(take(s));
+    else if (!goes_on || n->lost)
+        return lh_fail(LH_ERR_BUSY, "an older snapshot is still being sent; try again");
+    n->users++;
+    return LH_OK;
+}
+
+void ps_snapshot_leave(struct ps_shard *s)
+{
+    struct ps_snapshot *n = &s->snapshot;
+    if (--n->users) return;
+    lh_blob_release(n->copy);
+    lh_buf_free(&n->heads);
+    *n = (struct ps_snapshot){0};
+}
+
+// n bytes of the state from `at` on.
+static void gather(const struct ps_snapshot *s, uint64_t at, size_t n, uint8_t *out)
+{
+    for (size_t i = 0; i < LH_COUNT(s->part) && n; i++) {
+        struct lh_span p = s->part[i];
+        uint64_t skip = at < p.len ? at : p.len;
+        size_t k = p.len - (size_t)skip < n ? p.len - (size_t)skip : n;
+        if (k) memcpy(out, p.data + skip, k);
+        at -= skip;
+        out += k;
+        n -= k;
+    }
+    LH_ASSERT(!n);
+}
+
+lh_err ps_snapshot_read(struct ps_shard *s, uint64_t at, size_t n, struct lh_blob **out)
+{
+    const struct ps_snapshot *from = &s->snapshot;
+    if (from->lost) return lh_fail(LH_ERR_BUSY, "no memory for this snapshot any more; try again");
+    *out = lh_pool_blob(s->server->room.pool, n);
+    if (!*out) return lh_fail(LH_ERR_BUSY, "no memory for a part of this snapshot now");
+    if (from->copy)
+        memcpy((*out)->data, from->copy->data + at, n);
+    else
+        gather(from, at, n, (*out)->data);
+    return LH_OK;
+}
+
+void ps_snapshot_keep(struct ps_shard *s)
+{
+    struct ps_snapshot *n = &s->snapshot;
+    if (!n->users || n->copy || n->lost) return;
+    n->copy = lh_blob_new((size_t)n->bytes);
+    n->lost = n->copy == NULL;
+    if (n->copy) gather(n, 0, (size_t)n->bytes, n->copy->data);
+}

@@ -1,0 +1,66 @@
+// The pool of large blobs: what was released is given again, within its bounds, and outlives it.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "common/pool.h"
+
+enum { MIB = 1 << 20 };
+
+static void released_memory_is_given_again(void **state)
+{
+    (void)state;
+    struct lh_pool *p = lh_pool_create(8 * MIB);
+    struct lh_blob *a = lh_pool_blob(p, 3 * MIB + 5), *first = a;
+    assert_int_equal(a->len, 3 * MIB + 5);
+    struct lh_blob *other = lh_blob_share(a);
+    lh_blob_release(a);
+    struct lh_blob *b = lh_pool_blob(p, 3 * MIB);
+    assert_ptr_not_equal(b, first); // somebody still looks at it
+    lh_blob_release(other);
+    struct lh_blob *c = lh_pool_blob(p, 4 * MIB); // other length, same room
+    assert_ptr_equal(c, first);
+    assert_int_equal(c->len, 4 * MIB);
+    lh_blob_release(b);
+    lh_blob_release(c);
+    lh_pool_destroy(p);
+}
+
+static void a_much_smaller_blob_takes_no_large_one(void **state)
+{
+    (void)state;
+    struct lh_pool *p = lh_pool_create(64 * MIB);
+    struct lh_blob *large = lh_pool_blob(p, 32 * MIB), *first = large;
+    lh_blob_release(large);
+    struct lh_blob *small = lh_pool_blob(p, 2 * MIB);
+    assert_ptr_not_equal(small, first);
+    struct lh_blob *again = lh_pool_blob(p, 32 * MIB);
+    assert_ptr_equal(again, first);
+    lh_blob_release(small);
+    lh_blob_release(again);
+    lh_pool_destroy(p);
+}
+
+// Under ASan: nothing is used after it was freed, nothing is left.
+static void a_blob_may_outlive_its_pool(void **state)
+{
+    (void)state;
+    struct lh_pool *p = lh_pool_create(MIB);
+    struct lh_blob *out = lh_pool_blob(p, 2 * MIB), *over = lh_pool_blob(p, 3 * MIB);
+    lh_blob_release(over); // more than is kept: freed
+    lh_pool_destroy(p);
+    out->data[2 * MIB - 1] = 1;
+    lh_blob_release(out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(released_memory_is_given_again),
+        cmocka_unit_test(a_much_smaller_blob_takes_no_large_one),
+        cmocka_unit_test(a_blob_may_outlive_its_pool),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

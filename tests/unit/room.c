@@ -1,0 +1,89 @@
+// Room: what the pushes under way take stays within its bounds, and what is received can be opened.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "server/server.h"
+
+static struct ps_server *server(uint64_t bytes_max)
+{
+    static struct ps_server s;
+    s = (struct ps_server){.conf = {.push_bytes_max = bytes_max}};
+    assert_int_equal(ps_room_open(&s), LH_OK);
+    return &s;
+}
+
+static struct lh_blob *frame(struct ps_server *s, uint64_t bytes) // NULL: no room
+{
+    struct lh_blob *b = NULL;
+    if (!ps_room_frame(s, bytes, &b)) return NULL;
+    assert_non_null(b);
+    assert_int_equal(b->len, bytes);
+    return b;
+}
+
+static void a_payload_always_finds_room_beside_the_frames(void **state)
+{
+    (void)state;
+    struct ps_server *s = server(300);
+    struct lh_blob *a = frame(s, 100), *b = frame(s, 100);
+    assert_true(a && b);
+    assert_null(frame(s, 100)); // the third payload's room is the first two's
+    assert_null(frame(s, 1));
+    assert_true(ps_room_payload(s, 100));
+    assert_false(ps_room_payload(s, 100)); // one after the other
+    ps_room_give_payload(s, 100);
+    assert_true(ps_room_payload(s, 100));
+    ps_room_give_payload(s, 100);
+    ps_room_give_frame(s, a);
+    assert_non_null(a = frame(s, 100));
+    ps_room_give_frame(s, a);
+    ps_room_give_frame(s, b);
+    lh_pool_destroy(s->room.pool);
+}
+
+static void one_larger_than_all_room_comes_alone(void **state)
+{
+    (void)state;
+    struct ps_server *s = server(300);
+    struct lh_blob *large = frame(s, 1000);
+    assert_non_null(large);
+    assert_null(frame(s, 10));
+    assert_true(ps_room_payload(s, 1000));
+    ps_room_give_payload(s, 1000);
+    ps_room_give_frame(s, large);
+    large = frame(s, 10);
+    assert_non_null(large);
+    ps_room_give_frame(s, large);
+    lh_pool_destroy(s->room.pool);
+}
+
+static void small_ones_are_under_way_together(void **state)
+{
+    (void)state;
+    struct ps_server *s = server(300);
+    struct lh_blob *b[14];
+    for (int i = 0; i < 14; i++) {
+        assert_non_null(b[i] = frame(s, 10));
+        assert_true(ps_room_payload(s, 10));
+    }
+    assert_int_equal(s->room.frames + s->room.payloads, 280);
+    for (int i = 0; i < 14; i++) {
+        ps_room_give_payload(s, 10);
+        ps_room_give_frame(s, b[i]);
+    }
+    assert_int_equal(s->room.frames + s->room.payloads, 0);
+    lh_pool_destroy(s->room.pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_payload_always_finds_room_beside_the_frames),
+        cmocka_unit_test(one_larger_than_all_room_comes_alone),
+        cmocka_unit_test(small_ones_are_under_way_together),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
