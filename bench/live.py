@@ -16,6 +16,7 @@ class Run:
     """
 
     def __init__(self, tool, folder, name, text, workers, *flags, during=None):
+        self.workers, self.child = workers, None  # the latter while it goes on
         self.dir = os.path.join(folder, name)
         self.topology = self.dir + ".yaml"
         with open(self.topology, "w", encoding="utf-8") as file:

@@ -1,28 +1,46 @@
 #!/usr/bin/env python3
 """How fast is a durable push? `bench/run.sh push [--json FILE]`.
 
-Real programs on loopback under mutual TLS, a synthetic trainer (`trainer.kind`), one shard of 17
-million parameters pushed as `dense-fp32`, 69 MB. A push is timed from its sealed frame in the
-outbox to the later of its durable acknowledgement and its fold in the worker's replica, out of the
-worker's log; a snapshot from the request to the loaded state. Beside them: one stream of TLS 1.3
-over loopback, by OpenSSL alone in the same run. Needs 6 GB of memory and of disk.
+Real programs under mutual TLS, a synthetic trainer (`trainer.kind`), shards of 17 million
+parameters pushed as `dense-fp32`, 69 MB each, one worker unless the row says otherwise.
+
+- `push.durable.*`: four shards of one server. The server is stopped (SIGSTOP) until the frames of
+  all four lie sealed in the outbox, then goes on: from there to the last durable acknowledgement
+  and fold, at the server and in the worker's replica. `.tmpfs`: the same with the run's folder in
+  memory, where a sync costs nothing: the price of durability is the difference.
+- `push.alone.*`: one such push at a time, from its sealed frame to the same, and the share of every
+  stage by the debug events of both logs.
+- `push.durable.mtls.8workers`: eight workers on one shard, stopped and let go in the same way, to
+  the last acknowledgement; `.moved` counts what the seven others were sent of each push, too.
+- `push.link.*`: pushes one after the other over an emulated link (root and /dev/net/tun).
+- `push.snapshot.mtls`: a joining worker, from its request to the loaded state.
+
+Ceilings of the same run: one stream of TLS 1.3 over loopback by OpenSSL alone, and a write and
+fdatasync of a file of the same size. Needs 12 GB of memory and of disk.
 """
 import argparse
 import json
 import os
 import shutil
+import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import live  # noqa: E402
 import report  # noqa: E402
 
-SHAPES = {
-    "full": "{dim: 512, layers: 5, heads: 8, kv_heads: 8, ffn: 1536, context: 64}",
-    "tiny": "{dim: 32, layers: 2, heads: 2, kv_heads: 2, ffn: 64, context: 64}",
+SHARDS = 4
+RTT_MS, MBIT = 150, 1000
+SHAPES = {  # of one shard, of SHARDS of them
+    "full": ("{dim: 512, layers: 5, heads: 8, kv_heads: 8, ffn: 1536, context: 64}",
+             "{dim: 1024, layers: 5, heads: 8, kv_heads: 8, ffn: 3072, context: 64}"),
+    "tiny": ("{dim: 32, layers: 2, heads: 2, kv_heads: 2, ffn: 64, context: 64}",
+             "{dim: 64, layers: 2, heads: 2, kv_heads: 2, ffn: 128, context: 64}"),
 }
 TOPOLOGY = """run: push
 budget_tokens: {budget}
@@ -30,9 +48,13 @@ tokens_per_s: {speed}
 model: {shape}
 coordinator: {{region: here}}
 servers:
-  - {{name: s0, region: here, shards: [0]}}
-regions: {{here: {{h: 1, workers: {workers}}}}}
-server: {{checkpoint.every_versions: 100000, checkpoint.replay_ms: 0}}
+  - {{name: s0, region: here, shards: {shards}}}
+regions: {{{region}: {{h: 1, workers: {workers}}}}}
+link: {{rtt_ms: {rtt}, mbit: {mbit}}}
+server:
+  checkpoint.every_versions: 100000
+  checkpoint.replay_ms: 0
+  log: {{level: debug, format: json}}
 worker:
   codec: {{name: {codec}}}
   trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}
@@ -42,14 +64,23 @@ worker:
   snapshot.every_rounds: 100000
   log: {{level: debug, format: json}}
 """
+STAGES = (  # of a lone push: what ends at which event, in whose log
+    ("connect", "s0", "push.begun"), ("receive", "s0", "push.received"),
+    ("open", "s0", "push.opened"), ("decide", "s0", "group.made"),
+    ("log", "s0", "group.synced"), ("fold", "s0", "group.done"),
+    ("answer", "here-0", "push.decided"), ("follow", "here-0", "record.folded"),
+)
 
 
-def run(tool, folder, name, pause, pushes, workers=1, shape="full", cipher="xchacha20",
-        codec="dense-fp32"):
-    text = TOPOLOGY.format(budget=workers * live.TOKENS * pushes, shape=SHAPES[shape],
-                           speed=workers * live.TOKENS / pause, workers=workers, cipher=cipher,
-                           codec=codec)
-    return live.Run(tool, folder, name, text, [f"here-{i}" for i in range(workers)], "--no-wan")
+def run(tool, folder, name, pause, rounds, workers=1, shards=1, shape="full", cipher="xchacha20",
+        codec="dense-fp32", region="here", **more):
+    text = TOPOLOGY.format(
+        budget=workers * live.TOKENS * rounds, shape=SHAPES[shape][shards > 1], cipher=cipher,
+        speed=workers * live.TOKENS / pause, workers=workers, codec=codec, region=region,
+        shards=list(range(shards)), rtt=RTT_MS, mbit=MBIT)
+    flags = () if region != "here" else ("--no-wan",)
+    return live.Run(tool, folder, name, text, [f"{region}-{i}" for i in range(workers)], *flags,
+                    **more)
 
 
 def pushes(one, worker, until):
@@ -64,6 +95,84 @@ def pushes(one, worker, until):
     return out
 
 
+class Holding:
+    """Stops the server until `group` more frames are sealed, lets it go, and so on."""
+
+    def __init__(self, group):
+        self.group, self.released, self.run = group, [], None
+
+    def count(self, event):
+        return sum(1 for worker in self.run.workers for e in self.run.log(worker)
+                   if e["event"] == event)
+
+    def wait(self, event, count):
+        while self.run.child.poll() is None:
+            try:
+                if self.count(event) >= count:
+                    return True
+            except OSError:
+                pass  # no log yet
+            time.sleep(0.02)
+        return False
+
+    def __call__(self, one):
+        self.run = one
+        done = self.group  # the first pushes find everything cold
+        while self.wait("push.decided", done) and self.wait("record.folded", done):
+            server = one.status("s0")["pid"]
+            os.kill(server, signal.SIGSTOP)
+            if self.count("push.cut") > done:  # too late: this group goes as it comes
+                os.kill(server, signal.SIGCONT)
+                done += self.group
+                continue
+            sealed = self.wait("push.made", done + self.group)
+            self.released.append(time.monotonic())
+            os.kill(server, signal.SIGCONT)
+            if not sealed:
+                return
+            done += self.group
+
+    def spans(self, event):
+        """Seconds from each release to the last of its group's events."""
+        times, out = self.run.times(event), []
+        for start, after in zip(self.released, self.released[1:] + [float("inf")]):
+            group = [t for t in times if start < t < after][:self.group]
+            if len(group) == self.group:
+                out.append(max(group) - start)
+        return out
+
+
+def held(tool, folder, name, pause, rounds, **shape):
+    """A run whose pushes wait sealed, and seconds of each group: to ack, to ack and fold."""
+    holding = Holding(shape.get("workers", 1) * shape.get("shards", 1))
+    one = run(tool, folder, name, pause, rounds + 2, during=holding, **shape)
+    acks = holding.spans("push.decided")
+    if not acks:
+        raise SystemExit(f"{name}: no group of pushes was held and let go")
+    return one, acks, [max(a, f) for a, f in zip(acks, holding.spans("record.folded"))]
+
+
+def stages(one):
+    """Median seconds of each stage of a lone push, and of the sync within `log`."""
+    events = {node: [(e["mono_us"] / 1e6, e["event"], e.get("text", "")) for e in one.log(node)]
+              for node in ("s0", "here-0")}
+    took = {name: [] for name, _, _ in STAGES} | {"sync": []}
+    for start in one.times("push.made", ["here-0"])[1:]:
+        at, found = start, {}
+        for name, node, event in STAGES:
+            after = [(t, text) for t, kind, text in events[node] if kind == event and t > start]
+            if not after:
+                break
+            found[name] = max(0.0, after[0][0] - at)
+            at = max(at, after[0][0])
+            if event == "group.synced":
+                found["sync"] = int(after[0][1].split()[1]) / 1e6
+        if len(found) == len(took):
+            for name, seconds in found.items():
+                took[name].append(seconds)
+    return {name: statistics.median(seconds) for name, seconds in took.items() if seconds}
+
+
 def tls_alone(build, folder):
     """GB/s of one stream of TLS 1.3 over loopback: push and pull."""
     path = os.path.join(folder, "transport.json")
@@ -74,36 +183,126 @@ def tls_alone(build, folder):
     return [rows[f"transport.{way}.64mib"]["against_value"] for way in ("push", "pull")]
 
 
+def disk_alone(folder, size):
+    """GB/s of a write and fdatasync into a file whose room is allocated, as a log's is."""
+    path, bytes_, out = os.path.join(folder, "disk"), os.urandom(1 << 20) * (size >> 20), []
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, 5 * len(bytes_))
+        os.fsync(fd)
+        for i in range(5):
+            start = time.monotonic()
+            os.pwrite(fd, bytes_, i * len(bytes_))
+            os.fdatasync(fd)
+            out.append(len(bytes_) / (time.monotonic() - start) / 1e9)
+    finally:
+        os.close(fd)
+        os.unlink(path)
+    return out
+
+
 def snapshot_seconds(one):
     asked, loaded = one.times("snapshot.asked"), one.times("replica.snapshot")
     return [min(t for t in loaded if t > start) - start for start in asked[-1:]]
 
 
-def measure(out, tool, folder, build, shape, count):
-    push_tls, pull_tls = tls_alone(build, folder)
-    tls = "one stream of TLS 1.3, OpenSSL alone"
-    pause = 1.5 if shape == "full" else 0.2
-    for cipher in ("xchacha20", "aes256gcm"):
-        one = run(tool, folder, cipher, pause, count + 2, shape=shape, cipher=cipher)
+def peak_rows(out, one, name):
+    """Peaks against what they may be at most: 4 bytes a parameter and 256 MiB at the server."""
+    parameters = one.summary["model"]["parameters"]
+    peak = one.status("s0")["peak_bytes"]
+    out.row(f"push.server.{name}.peak_bytes", "B", [peak], "4 bytes a parameter + 256 MiB",
+            4 * parameters + (256 << 20))
+    peak = max(one.status(worker)["peak_bytes"] for worker in one.workers)
+    out.row(f"push.worker.{name}.peak_bytes_per_parameter", "B", [peak / parameters])
+
+
+def measure_alone(out, tool, folder, flags, tls):
+    one = run(tool, folder, "alone", 1.5 if flags.shape == "full" else 0.2, flags.pushes + 2,
+              shape=flags.shape)
+    size = one.summary["model"]["parameters"] * 4 / 1e9
+    took = pushes(one, "here-0", ("push.decided", "record.folded"))[1:]
+    out.row("push.alone.mtls.xchacha20", "GB/s", [size / s for s in took], *tls["push"])
+    for name, seconds in stages(one).items():
+        out.row(f"push.alone.stage.{name}", "s", [seconds], "the whole push",
+                statistics.median(took))
+    out.row("push.snapshot.mtls", "GB/s", [size / s for s in snapshot_seconds(one)], *tls["pull"])
+    peak_rows(out, one, "alone")
+
+
+def measure_held(out, tool, folder, flags, tls, memory):
+    pause = 6 if flags.shape == "full" else 1.5
+    rates = {}
+    for name, cipher, place in (("xchacha20", "xchacha20", folder),
+                                ("aes256gcm", "aes256gcm", folder),
+                                ("xchacha20.tmpfs", "xchacha20", memory)):
+        if not place:
+            continue
+        one, _, whole = held(tool, place, name, pause, flags.rounds, shards=SHARDS,
+                             shape=flags.shape, cipher=cipher)
         size = one.summary["model"]["parameters"] * 4 / 1e9
-        took = pushes(one, "here-0", ("push.decided", "record.folded"))[1:]
-        out.row(f"push.durable.mtls.{cipher}", "GB/s", [size / s for s in took], tls, push_tls)
-        if cipher == "xchacha20":
-            single = sorted(took)[len(took) // 2]
-            out.row("push.snapshot.mtls", "GB/s", [size / s for s in snapshot_seconds(one)], tls,
-                    pull_tls)
-            out.row("push.server.peak_bytes_per_parameter", "B",
-                    [one.status("s0")["peak_bytes"] / one.summary["model"]["parameters"]])
-    many = run(tool, folder, "many", pause / 4, count + 2, workers=8, shape=shape)
-    first, last = many.times("push.made")[0], many.times("push.decided")[-1]
-    out.row("push.durable.mtls.8workers", "GB/s",
-            [size * len(many.times("push.decided")) / (last - first)], "one worker", size / single)
-    small = run(tool, folder, "small", 0.05, 20 * count, shape="tiny", codec="dense-sign")
+        rates[name] = [size / s for s in whole]
+        out.row(f"push.durable.mtls.{name}", "GB/s", rates[name], *tls["push"])
+        if name == "xchacha20":
+            peak_rows(out, one, f"{SHARDS}shards")
+        shutil.rmtree(one.dir)
+    return statistics.median(rates["xchacha20"])
+
+
+def measure_many(out, tool, folder, flags, single):
+    many, acks, whole = held(tool, folder, "many", 8 if flags.shape == "full" else 1.5,
+                             flags.rounds, workers=8, shape=flags.shape)
+    size = many.summary["model"]["parameters"] * 4 / 1e9
+    one = "one worker with as many bytes in flight"
+    out.row("push.durable.mtls.8workers", "GB/s", [8 * size / s for s in acks], one, single)
+    out.row("push.durable.mtls.8workers.moved", "GB/s", [64 * size / s for s in whole], one, single)
+    shutil.rmtree(many.dir)
+
+
+def measure_link(out, tool, folder, flags):
+    folder = os.path.join(folder, "far")
+    live.prepare(tool, folder, ("far/en",))
+    far = run(tool, folder, "link", 0.3, flags.rounds * 2 + 2, shards=SHARDS, shape=flags.shape,
+              region="far")
+    size = far.summary["model"]["parameters"] * 4 / SHARDS / 1e9
+    acks = far.times("push.decided")
+    rates = [SHARDS * size / (b - a) for a, b in
+             zip(acks[2 * SHARDS::SHARDS], acks[3 * SHARDS::SHARDS])]
+    out.row(f"push.link.{RTT_MS}ms-{MBIT // 1000}gbit", "GB/s", rates, "the link",
+            MBIT / 8e3)
+    shutil.rmtree(far.dir)
+
+
+def measure_acks(out, tool, folder, flags):
+    small = run(tool, folder, "small", 0.05, 20 * flags.pushes, shape="tiny", codec="dense-sign")
     acks = sorted(pushes(small, "here-0", ("push.decided",))[5:])
     out.row("push.ack.p50_ms", "ms", [1e3 * acks[len(acks) // 2]])
     out.row("push.ack.p99_ms", "ms", [1e3 * acks[len(acks) * 99 // 100]])
-    out.condition("push_bytes", int(size * 1e9))
     out.condition("small_pushes", len(acks))
+
+
+def in_memory(size):
+    """A folder in memory with room for a run, None: there is none."""
+    if not os.path.ismount("/dev/shm") or shutil.disk_usage("/dev/shm").free < size:
+        return None
+    return tempfile.mkdtemp(prefix="longhaul-push-", dir="/dev/shm")
+
+
+def measure(out, tool, folder, memory, flags):
+    push_tls, pull_tls = tls_alone(flags.build, folder)
+    alone = "one stream of TLS 1.3, OpenSSL alone"
+    tls = {"push": (alone, push_tls), "pull": (alone, pull_tls)}
+    if "disk" in flags.parts:
+        size = 69 << 20 if flags.shape == "full" else 1 << 20
+        out.row("push.disk.write_sync", "GB/s", disk_alone(folder, size), *tls["push"])
+    if "alone" in flags.parts:
+        measure_alone(out, tool, folder, flags, tls)
+    single = measure_held(out, tool, folder, flags, tls, memory) if "held" in flags.parts else 0
+    if "many" in flags.parts:
+        measure_many(out, tool, folder, flags, single)
+    if "acks" in flags.parts:
+        measure_acks(out, tool, folder, flags)
+    if "link" in flags.parts:
+        measure_link(out, tool, folder, flags)
 
 
 def main():
@@ -111,17 +310,25 @@ def main():
     parser.add_argument("--build", required=True)
     parser.add_argument("--json")
     parser.add_argument("--shape", choices=sorted(SHAPES), default="full")
-    parser.add_argument("--pushes", type=int, default=10)
+    parser.add_argument("--pushes", type=int, default=10, help="one at a time")
+    parser.add_argument("--rounds", type=int, default=5, help="of several at once")
+    parser.add_argument("--parts", default="disk,alone,held,many,acks,link",
+                        type=lambda text: text.split(","))
     flags = parser.parse_args()
     tool = os.path.join(flags.build, "deploy", "longhaul")
     folder = tempfile.mkdtemp(prefix="longhaul-push-")
+    memory = in_memory(8 << 30 if flags.shape == "full" else 1 << 28)
     out = report.Report("push", flags.json)
-    out.condition("link", "loopback, mutual TLS")
+    out.condition("shards_of_durable", SHARDS)
+    out.condition("file_system", "the folder for temporary files; .tmpfs: in memory"
+                  if memory else "the folder for temporary files")
     try:
-        live.prepare(tool, folder, ("here/en",))
-        measure(out, tool, folder, flags.build, flags.shape, flags.pushes)
+        for place in filter(None, (folder, memory)):
+            live.prepare(tool, place, ("here/en",))
+        measure(out, tool, folder, memory, flags)
     finally:
-        shutil.rmtree(folder)
+        for place in filter(None, (folder, memory)):
+            shutil.rmtree(place)
     out.finish()
 
 
