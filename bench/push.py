@@ -308,7 +308,7 @@ def measure(out, tool, folder, memory, flags):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", required=True)
-    parser.add_argument("--json")
+    parser.add_argument("--json", help="rows of one commit come together")
     parser.add_argument("--shape", choices=sorted(SHAPES), default="full")
     parser.add_argument("--pushes", type=int, default=10, help="one at a time")
     parser.add_argument("--rounds", type=int, default=5, help="of several at once")
@@ -318,7 +318,7 @@ def main():
     tool = os.path.join(flags.build, "deploy", "longhaul")
     folder = tempfile.mkdtemp(prefix="longhaul-push-")
     memory = in_memory(8 << 30 if flags.shape == "full" else 1 << 28)
-    out = report.Report("push", flags.json)
+    out = report.Report("push", flags.json, join=True)
     out.condition("shards_of_durable", SHARDS)
     out.condition("file_system", "the folder for temporary files; .tmpfs: in memory"
                   if memory else "the folder for temporary files")
