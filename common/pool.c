@@ -49,6 +49,13 @@ static void let_go(struct lh_pool *p)
     free(p);
 }
 
+void lh_pool_trim(struct lh_pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    while (p->kept) drop_kept(p, p->kept - 1);
+    pthread_mutex_unlock(&p->lock);
+}
+
 void lh_pool_destroy(struct lh_pool *p)
 {
     if (!p) return;

@@ -71,7 +71,7 @@ static void write_done(void *arg)
     else if (err && !s->stopped)
         ps_fatal(s, err);
     ps_keep_free(k);
-    ps_keep(shard); // the run may have ended meanwhile
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_keep(s->shard[i]);
 }
 
 void ps_keep_free(struct ps_keep *k)
@@ -147,7 +147,9 @@ void ps_keep(struct ps_shard *shard)
 {
     struct ps_server *s = shard->server;
     bool full = ps_keep_due(shard);
-    if (shard->keep || s->stopped || !(full || weights_due(shard))) return;
+    if (s->stopped || !(full || weights_due(shard))) return;
+    for (uint32_t i = 0; i < s->conf.shard_count; i++)
+        if (s->shard[i]->keep) return; // one copy at a time; its end looks at all
     struct ps_keep *k = calloc(1, sizeof *k);
     if (!k) return;
     k->shard = shard;
@@ -158,5 +160,6 @@ void ps_keep(struct ps_shard *shard)
     }
     k->checkpoint.weights = !full;
     shard->keep = k;
+    lh_pool_trim(s->room.pool);
     slice(k);
 }

@@ -98,7 +98,7 @@ lh_err ps_shard_fold(struct ps_shard *s, const struct lh_record *r, struct lh_sp
 {
     ps_keep_before(s, r);
     int64_t start = lh_now(s->server->conf.env);
-    ps_snapshot_keep(s);
+    ps_snapshot_keep(s, r);
     if (r->kind == LH_ADMIT && plain.data) {
         LH_TRY(lk_replica_apply_plain(&s->replica, r, plain));
     } else if (r->kind == LH_ADMIT) { // at start: open it again

@@ -117,7 +117,7 @@ LH_MUST lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call
 LH_MUST lh_err ps_snapshot_join(struct ps_shard *s); // a user more
 void ps_snapshot_leave(struct ps_shard *s);
 LH_MUST lh_err ps_snapshot_read(struct ps_shard *s, uint64_t at, size_t n, struct lh_blob **out);
-void ps_snapshot_keep(struct ps_shard *s); // the state is about to change
+void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r); // it is about to be folded
 
 void ps_follow_publish(struct ps_shard *s); // new durable versions: wake the followers
 

@@ -71,10 +71,12 @@ lh_err ps_snapshot_read(struct ps_shard *s, uint64_t at, size_t n, struct lh_blo
     return LH_OK;
 }
 
-void ps_snapshot_keep(struct ps_shard *s)
+void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r)
 {
     struct ps_snapshot *n = &s->snapshot;
-    if (!n->users || n->copy || n->lost) return;
+    bool changes = // the arrays; the rest was copied
+        r->kind == LH_ADMIT || (r->kind == LH_PLAN && s->replica.outer.kind != LH_OPT_SGD);
+    if (!n->users || n->copy || n->lost || !changes) return;
     n->copy = lh_blob_new((size_t)n->bytes);
     n->lost = n->copy == NULL;
     if (n->copy) gather(n, 0, (size_t)n->bytes, n->copy->data);
