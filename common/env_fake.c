@@ -257,7 +257,8 @@ struct lh_env *lh_fake_node(struct lh_fake_world *w, lh_fn on_death, void *arg)
                               .on_death = on_death,
                               .arg = arg,
                               .random = splitmix(&w->random),
-                              .crash_in = -1};
+                              .crash_in = -1,
+                              .fail_in = -1};
     fake_random(&e->env, e->boot, sizeof e->boot);
     return &e->env;
 }
@@ -291,6 +292,19 @@ void lh_fake_crash_at(struct lh_env *env, int64_t file_operations, bool power)
     struct lh_fake_env *e = (struct lh_fake_env *)env;
     e->crash_in = file_operations;
     e->crash_power = power;
+}
+
+void lh_fake_fail_at(struct lh_env *env, int64_t file_operations, lh_err err)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    e->fail_in = file_operations;
+    e->fail = err;
+    e->failed = false;
+}
+
+bool lh_fake_failed(const struct lh_env *env)
+{
+    return ((const struct lh_fake_env *)env)->failed;
 }
 
 // Counts one file operation of a node; tells whether the node (still) lives.

@@ -23,6 +23,11 @@ bool lh_fake_alive(const struct lh_env *env);
 // unsynced writes, names and removals are each kept or lost at random, and the boot id changes.
 void lh_fake_kill(struct lh_env *env, bool power);
 void lh_fake_crash_at(struct lh_env *env, int64_t file_operations, bool power); // < 0: never
+// The n-th file operation from now (also in the node's next lives) fails with `err`, once; a failed
+// sync loses what it was to make durable, although programs go on seeing it, as Linux does. < 0:
+// none. And did it fail since it was asked to?
+void lh_fake_fail_at(struct lh_env *env, int64_t file_operations, lh_err err);
+bool lh_fake_failed(const struct lh_env *env);
 // Files: a disk of so many bytes in all, 0 unlimited; damage to stored bytes.
 void lh_fake_disk_limit(struct lh_env *env, uint64_t bytes);
 void lh_fake_disk_wipe(struct lh_env *env);

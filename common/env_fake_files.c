@@ -232,6 +232,15 @@ static lh_err dead(void)
     return lh_fail(LH_ERR_KILLED, "this process was killed");
 }
 
+// An operation begins: the node may be dead, or die now, or the disk fails this once.
+static lh_err step(struct lh_fake_env *e)
+{
+    if (!lh_fake_step(e)) return dead();
+    if (e->fail_in < 0 || e->fail_in-- > 0) return LH_OK;
+    e->failed = true;
+    return lh_fail(e->fail, "the disk failed");
+}
+
 static bool full(const struct lh_fake_env *e)
 {
     if (!e->limit) return false;
@@ -243,7 +252,7 @@ static bool full(const struct lh_fake_env *e)
 static lh_err fake_open(struct lh_env *env, const char *path, unsigned flags, struct lh_file **out)
 {
     struct lh_fake_env *e = (struct lh_fake_env *)env;
-    if (!lh_fake_step(e)) return dead();
+    LH_TRY(step(e));
     struct lh_fake_inode *i = find(&e->now, path);
     if (i && flags & LH_OPEN_EXCLUSIVE) return lh_fail(LH_ERR_EXISTS, "%s exists", path);
     if (!i && !(flags & LH_OPEN_CREATE)) return lh_fail(LH_ERR_NOT_FOUND, "%s: no such file", path);
@@ -283,14 +292,14 @@ static lh_err fake_read(struct lh_file *f, uint64_t at, void *out, size_t n, siz
 
 static lh_err fake_write(struct lh_file *f, uint64_t at, struct lh_span bytes)
 {
-    bool ok = lh_fake_step(f->e);
+    lh_err err = step(f->e);
     if (f->life != f->e->life) return dead();
     size_t n = bytes.len;
-    if (!ok) { // a crash tears the write
-        if (!f->e->struck) return dead();
-        if (!f->e->crash_power && n)
+    if (err) { // a crash tears the write, so does a disk that fails
+        if (err == LH_ERR_KILLED && (!f->e->struck || f->e->crash_power)) return err;
+        if (n && err != LH_ERR_DISK_FULL)
             add_change(f->inode, at, bytes.data, (size_t)(lh_fake_env_random(f->e) % n));
-        return dead();
+        return err;
     }
     if (at + n > f->inode->now.len && full(f->e))
         return lh_fail(LH_ERR_DISK_FULL, "no space left on the disk");
@@ -307,7 +316,8 @@ static lh_err fake_size(struct lh_file *f, uint64_t *out)
 
 static lh_err fake_resize(struct lh_file *f, uint64_t size)
 {
-    if (!lh_fake_step(f->e) || f->life != f->e->life) return dead();
+    LH_TRY(step(f->e));
+    if (f->life != f->e->life) return dead();
     if (size > f->inode->now.len && full(f->e))
         return lh_fail(LH_ERR_DISK_FULL, "no space left on the disk");
     add_change(f->inode, size, NULL, 0);
@@ -316,8 +326,11 @@ static lh_err fake_resize(struct lh_file *f, uint64_t size)
 
 static lh_err fake_sync(struct lh_file *f)
 {
-    if (!lh_fake_step(f->e) || f->life != f->e->life) return dead();
+    lh_err err = step(f->e);
+    if (f->life != f->e->life) return dead();
     struct lh_fake_inode *i = f->inode;
+    if (err && err != LH_ERR_KILLED) forget_changes(i); // pages are clean, and not on the disk
+    if (err) return err;
     for (size_t k = 0; k < i->changes; k++) image_apply(&i->durable, &i->change[k], i->change[k].n);
     forget_changes(i);
     return LH_OK;
@@ -326,7 +339,7 @@ static lh_err fake_sync(struct lh_file *f)
 static lh_err fake_rename(struct lh_env *env, const char *from, const char *to)
 {
     struct lh_fake_env *e = (struct lh_fake_env *)env;
-    if (!lh_fake_step(e)) return dead();
+    LH_TRY(step(e));
     struct lh_fake_inode *i = find(&e->now, from);
     if (!i) return lh_fail(LH_ERR_NOT_FOUND, "%s: no such file", from);
     journal(e);
@@ -338,7 +351,7 @@ static lh_err fake_rename(struct lh_env *env, const char *from, const char *to)
 static lh_err fake_remove(struct lh_env *env, const char *path)
 {
     struct lh_fake_env *e = (struct lh_fake_env *)env;
-    if (!lh_fake_step(e)) return dead();
+    LH_TRY(step(e));
     if (!find(&e->now, path)) return lh_fail(LH_ERR_NOT_FOUND, "%s: no such file", path);
     journal(e);
     drop_name(&e->now, path);
@@ -348,14 +361,14 @@ static lh_err fake_remove(struct lh_env *env, const char *path)
 static lh_err fake_make_dir(struct lh_env *env, const char *path)
 {
     (void)path;
-    return lh_fake_step((struct lh_fake_env *)env) ? LH_OK : dead();
+    return step((struct lh_fake_env *)env);
 }
 
 static lh_err fake_sync_dir(struct lh_env *env, const char *path)
 {
     (void)path;
     struct lh_fake_env *e = (struct lh_fake_env *)env;
-    if (!lh_fake_step(e)) return dead();
+    LH_TRY(step(e));
     forget_past(e); // one journal: a commit makes all names durable
     return LH_OK;
 }

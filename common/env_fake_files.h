@@ -20,6 +20,9 @@ struct lh_fake_env {
     bool alive, struck, crash_power;
     uint64_t life, random;
     int64_t crash_in; // file operations until the crash, < 0: never
+    int64_t fail_in;  // and until one fails with `fail`
+    lh_err fail;
+    bool failed;
     uint8_t boot[16];
     lh_fn on_death;
     void *arg;

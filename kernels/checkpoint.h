@@ -115,7 +115,8 @@ LH_MUST lh_err lk_checkpoint_versions(const struct lk_checkpoint_conf *conf, uin
 // LH_ERR_VERSION.
 LH_MUST lh_err lk_checkpoint_peek(struct lh_env *env, const char *path,
                                   struct lk_checkpoint_info *out);
-// Removes all but the `keep` newest of a shard. `oldest` gets the lowest version kept, 0: none.
+// Removes all but the `keep` newest of a shard. `oldest` gets the lowest version kept, 0 while
+// there are fewer: then a start may still have to take the initial parameters.
 LH_MUST lh_err lk_checkpoint_prune(const struct lk_checkpoint_conf *conf, uint32_t shard,
                                    bool weights, unsigned keep, uint64_t *oldest);
 

@@ -378,7 +378,7 @@ lh_err lk_checkpoint_prune(const struct lk_checkpoint_conf *conf, uint32_t shard
         err = lk_checkpoint_path(conf->dir, &name, path);
         if (!err) err = conf->env->ops->files->remove(conf->env, path);
     }
-    *oldest = count > first ? version[first] : 0;
+    *oldest = count && (count >= keep || LH_BUG("one_is_enough")) ? version[first] : 0;
     free(version);
     return err;
 }

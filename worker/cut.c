@@ -239,7 +239,9 @@ static lh_err commit(struct wk_cut *c)
     if (err) return err;
     err = wk_slot_flip(&s->slots, &c->slot, s->spare, false); // the commit point
     if (err) {
-        if (err != LH_ERR_KILLED && wk_outbox_erase(&s->outbox, c->entry)) err = LH_ERR_IO;
+        // After any other failure the slot may be there all the same: the next start looks.
+        bool undone = err == LH_ERR_DISK_FULL || LH_BUG("erase_unknown");
+        if (undone && wk_outbox_erase(&s->outbox, c->entry)) err = LH_ERR_IO;
         return err;
     }
     if (o && o->cut) o->cut(o->arg, s->id, c->head.incarnation, c->head.step);

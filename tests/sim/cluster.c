@@ -32,10 +32,27 @@ void sim_trace(const struct sim *s, const char *format, ...)
 
 // ---------------------------------------------------------------- what the cores tell
 
+// A disk that failed is the one reason to stop by oneself; somebody starts the process again.
+static bool disk_failed(const struct sim_node *n, lh_err err)
+{
+    return err == LH_ERR_IO && lh_fake_failed(n->env);
+}
+
+static void stops(void *arg)
+{
+    sim_node_die(arg, false);
+}
+
 static void on_fatal(void *arg, lh_err err, const char *text)
 {
     struct sim_node *n = arg;
     if (err == LH_ERR_KILLED || n->failed) return;
+    if (disk_failed(n, err)) {
+        sim_trace(n->sim, "%s stops: %s", n->name, text);
+        lh_fake_fail_at(n->env, -1, LH_OK);
+        lh_fake_at(n->sim->world, 0, stops, n);
+        return;
+    }
     n->failed = true;
     sim_trace(n->sim, "%s stops: %s: %s", n->name, lh_err_name(err), text);
     sim_fail(n->sim, "%s stopped by itself: %s", n->name, text);
@@ -333,7 +350,8 @@ void sim_node_start(struct sim_node *n)
     if (!err && n->kind == SIM_WORKER) err = start_worker(n);
     sim_trace(s, "%s starts: %s", n->name, err ? lh_err_text(err) : "ok");
     if (!err) return;
-    if (err == LH_ERR_DISK_FULL) { // try again when there is room
+    if (err == LH_ERR_DISK_FULL || disk_failed(n, err)) { // try again when there is room
+        lh_fake_fail_at(n->env, -1, LH_OK);
         lh_fake_kill(n->env, false);
         bury(n, false);
         plan_return(n);

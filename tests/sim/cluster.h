@@ -83,7 +83,7 @@ enum { SIM_VERSIONS_MAX = 8192 };
 // Which faults a run may have; counts are upper bounds, a run picks at random.
 struct sim_faults {
     bool kill, power, crash, worker_kill, worker_power, worker_lost, coordinator, partition,
-        network, disk_full, tail, refuse;
+        network, disk_full, io, tail, refuse;
     bool drain; // an operator lets workers, regions, the run stand still and go on; not in "all"
 };
 

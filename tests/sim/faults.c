@@ -203,12 +203,19 @@ static void undo_all(void *arg)
     if (left) lh_fake_at(s->world, LH_SECOND, undo_all, s);
 }
 
+// One of a disk's next operations fails: the process stops with a clear word, or did without it.
+static void fail_disk(struct sim *s)
+{
+    struct sim_node *n = &s->node[below(s, SIM_NODES)];
+    lh_fake_fail_at(n->env, (int64_t)below(s, 20), LH_ERR_IO);
+}
+
 static void one_fault(struct sim *s)
 {
     const struct sim_faults *f = &s->conf.faults;
     struct sim_node *server = some_server(s), *worker = some_worker(s);
     s->faults_done++;
-    switch (below(s, 12)) {
+    switch (below(s, 13)) {
     case 0:
         if (f->kill) sim_node_die(server, false);
         break;
@@ -249,6 +256,9 @@ static void one_fault(struct sim *s)
     case 11:
         if (f->drain) some_wish(s);
         break;
+    case 12:
+        if (f->io) fail_disk(s);
+        break;
     default: break;
     }
 }
@@ -260,6 +270,7 @@ static void next_fault(void *arg)
         s->faulty = false;
         for (uint32_t i = 0; i < SIM_NODES; i++) {
             lh_fake_crash_at(s->node[i].env, -1, false);
+            lh_fake_fail_at(s->node[i].env, -1, LH_OK);
             lh_fake_disk_limit(s->node[i].env, 0);
             s->node[i].cut_off = false;
         }

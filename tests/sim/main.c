@@ -24,7 +24,7 @@ static const struct {
     FAULT(kill),         FAULT(power),       FAULT(crash),       FAULT(worker_kill),
     FAULT(worker_power), FAULT(worker_lost), FAULT(coordinator), FAULT(partition),
     FAULT(network),      FAULT(disk_full),   FAULT(tail),        FAULT(refuse),
-    FAULT(drain),
+    FAULT(drain),        FAULT(io),
 #undef FAULT
 };
 
@@ -117,7 +117,10 @@ static const struct {
     {"local_stable", "tail,kill"},
     {"gate_refuses", "partition,worker_kill"},
     {"credit_each", "none"},
-    {"lease_unheard", "kill,worker_kill,coordinator,network"},
+    {"no_rewrite", "io,kill,power"},
+    {"erase_unknown", "io"},
+    {"one_is_enough", "io,power,kill,crash"},
+    {"lease_unheard", "power,kill,worker_kill,worker_power,coordinator"},
     {"credit_any", "kill,worker_kill,partition,network"},
 };
 
