@@ -114,7 +114,7 @@ static lh_err append(struct ps_wal *w, uint64_t to, uint64_t *done)
         place = ps_wal_committed_place(w, place);
         ps_wal_group_done(w);
         *done = v;
-        LH_TRY(ps_wal_read(w, place, &read));
+        LH_TRY(ps_wal_read(w, place, 0, place.bytes, &read));
         lh_blob_release(read);
     }
     if (ps_wal_mark(w)) {
