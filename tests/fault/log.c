@@ -279,7 +279,7 @@ struct job {
     struct lk_replica replica;
 };
 
-static void make_job(struct rig *r, struct job *j)
+static void make_job(struct rig *r, struct job *j, uint8_t optimizer)
 {
     static const char *const names[] = {"w"};
     static const uint64_t shapes[][5] = {{40, 2, 0}};
@@ -290,6 +290,11 @@ static void make_job(struct rig *r, struct job *j)
     assert_int_equal(lh_keyring_add(j->conf.keys, 7, &key), LH_OK);
     assert_int_equal(lh_manifest_build(&j->manifest, 1, names, shapes, 1, NULL), LH_OK);
     assert_int_equal(lk_replica_create(&j->replica, JOB, &j->manifest, 0, j->conf.keys), LH_OK);
+    struct lh_plan *plan = &j->replica.ledger.plan;
+    plan->optimizer = optimizer;
+    plan->momentum = optimizer ? 0.5f : 0;
+    assert_int_equal(lk_outer_reserve(&j->replica.outer, plan, 80), LH_OK);
+    lk_outer_plan(&j->replica.outer, plan, j->replica.theta);
 }
 
 static void free_job(struct job *j)
@@ -302,6 +307,8 @@ static void free_job(struct job *j)
 static lh_err keep(struct job *j, bool weights)
 {
     struct lk_checkpoint c;
+    if (!weights) LH_TRY(lk_checkpoint_take(&j->conf, &j->replica, &c));
+    if (!weights) lk_checkpoint_free(&c);
     LH_TRY(lk_checkpoint_begin(&j->conf, &j->replica, &c));
     c.weights = weights;
     lh_err err = lk_checkpoint_copy(&c, &j->replica, UINT64_MAX);
@@ -321,14 +328,16 @@ static lh_err keep_and_read(struct job *j, struct lk_replica *scratch)
     LH_TRY(lk_checkpoint_check(&j->conf, "c/0000-0000000000000000.weights", &info));
     LH_TRY(lk_checkpoint_peek(j->conf.env, "c/0000-0000000000000000.ckpt", &info));
     LH_TRY(lk_checkpoint_prune(&j->conf, 0, false, 2, &oldest));
-    return lk_checkpoint_prune(&j->conf, 0, true, 0, &oldest);
+    j->replica.ledger.version = 1; // a second one of weights
+    lh_err err = keep(j, true);
+    j->replica.ledger.version = 0;
+    return err ? err : lk_checkpoint_prune(&j->conf, 0, true, 0, &oldest);
 }
 
-static void a_checkpoint_is_whole_or_an_error(void **state)
+static void check_whole_or_error(struct rig *r, uint8_t optimizer)
 {
-    struct rig *r = *state;
     struct job j;
-    make_job(r, &j);
+    make_job(r, &j, optimizer);
     struct lh_hash digest = lk_replica_digest(&j.replica);
     for (size_t i = 0; i < LH_COUNT(ways); i++) {
         bool struck = true;
@@ -353,6 +362,12 @@ static void a_checkpoint_is_whole_or_an_error(void **state)
         }
     }
     free_job(&j);
+}
+
+static void a_checkpoint_is_whole_or_an_error(void **state)
+{
+    check_whole_or_error(*state, LH_OPT_SGD);
+    check_whole_or_error(*state, LH_OPT_DELAYED_NESTEROV);
 }
 
 int main(void)

@@ -110,6 +110,12 @@ static void write_now(struct rig *r, uint32_t shard, bool weights)
     lk_checkpoint_free(&c);
 }
 
+static void passed_over(void *arg, const char *file, lh_err err)
+{
+    (void)file, (void)err;
+    ++*(unsigned *)arg;
+}
+
 // ---------------------------------------------------------------- copying while folding
 
 static void fold_one(struct rig *r, uint32_t shard, enum lh_kind kind, struct lk_checkpoint *c)
@@ -319,13 +325,143 @@ static void a_signature_is_of_this_file(void **state)
     lh_buf_free(&b);
 }
 
-// ---------------------------------------------------------------- folders
+// ---------------------------------------------------------------- what no writer of ours writes
 
-static void passed_over(void *arg, const char *file, lh_err err)
+// Repairs every checksum and seals the only range anew, as somebody who holds the job key could.
+static void forge(struct rig *r, const struct lk_checkpoint_name *name, struct lh_buf *b,
+                  struct lh_span state)
 {
-    (void)file, (void)err;
-    ++*(unsigned *)arg;
+    struct lh_seal_context context = lk_ckpt_context(name->shard, name->version);
+    uint8_t *range = b->data + LK_CKPT_HEADER;
+    const uint8_t *nonce = range + LK_CKPT_RANGE_HEAD - LH_NONCE;
+    size_t sealed = LK_CKPT_RANGE_HEAD + state.len + LH_SEAL_TAG;
+    struct lh_buf crc = lh_buf_over(b->data + LK_CKPT_HEADER - 4, 4);
+    lh_put_u32(&crc, lh_crc32c(0, b->data, LK_CKPT_HEADER - 4));
+    assert_int_equal(lh_seal(r->h.conf.keys, r->h.conf.cipher, r->h.conf.key_id, &context,
+                             lh_span(b->data, LK_CKPT_HEADER), nonce, state,
+                             range + LK_CKPT_RANGE_HEAD),
+                     LH_OK);
+    struct lh_span whole = lh_span(range, sealed);
+    struct lh_hash hash = lh_hash_of((struct lh_span){0}, &whole, 1);
+    uint8_t *manifest = b->data + b->len - lk_ckpt_manifest_bytes(1);
+    memcpy(manifest + 8, hash.b, LH_HASH_BYTES);
+    crc = lh_buf_over(b->data + b->len - 4, 4);
+    lh_put_u32(&crc, lh_crc32c(0, manifest, lk_ckpt_manifest_bytes(1) - 4));
+    store_bytes(r, name, lh_buf_span(b));
 }
+
+static void what_a_header_says_must_be_so(void **state)
+{
+    struct rig *r = *state;
+    enum { VERSION = 4, FLAGS = 7, RANGES = 20, CHAIN = 88, DIGEST = 120, BYTES = 152 };
+    struct lh_buf b = lh_buf(1 << 20), plain = lh_buf(1 << 20);
+    const struct lk_replica *replica = &r->h.replica[0];
+    for (int weights = 0; weights < 2; weights++) {
+        struct lk_checkpoint_name name = {0, 2, weights};
+        write_now(r, 0, weights);
+        load_bytes(r, &name, &b);
+        lh_buf_clear(&plain);
+        if (weights) lh_put_u64(&plain, replica->layout->values);
+        if (weights) lh_put(&plain, replica->theta, replica->layout->values * sizeof(float));
+        if (!weights) assert_int_equal(lk_replica_save(replica, &plain), LH_OK);
+        forge(r, &name, &b, lh_buf_span(&plain));
+        assert_int_equal(read_file(r, &name, NULL), LH_OK); // the forger is good at it
+        static const struct {
+            size_t at;
+            uint8_t mask;
+            lh_err err;
+        } wrong[] = {{VERSION, 2, LH_ERR_VERSION},    {VERSION, 1, LH_ERR_VERSION},
+                     {FLAGS, 4, LH_ERR_VERSION},      {RANGES, 3, LH_ERR_CORRUPT},
+                     {DIGEST + 5, 1, LH_ERR_CORRUPT}, {BYTES + 7, 1, LH_ERR_CORRUPT}};
+        for (size_t i = 0; i < LH_COUNT(wrong); i++) {
+            b.data[wrong[i].at] ^= wrong[i].mask;
+            forge(r, &name, &b, lh_buf_span(&plain));
+            b.data[wrong[i].at] ^= wrong[i].mask;
+            lh_err err = read_file(r, &name, NULL);
+            if (err != wrong[i].err) fail_msg("case %zu: %s", i, lh_err_name(err));
+        }
+        b.data[VERSION] = 0; // none
+        forge(r, &name, &b, lh_buf_span(&plain));
+        assert_int_equal(read_file(r, &name, NULL), LH_ERR_VERSION);
+        b.data[VERSION] = 2;
+        memset(b.data + BYTES, 0, 8); // no state
+        b.data[RANGES] = 0;
+        forge(r, &name, &b, lh_buf_span(&plain));
+        assert_int_equal(read_file(r, &name, NULL), LH_ERR_CORRUPT);
+        write_now(r, 0, weights);
+        load_bytes(r, &name, &b);
+        b.data[CHAIN] ^= 1;
+        forge(r, &name, &b, lh_buf_span(&plain));
+        assert_int_equal(read_file(r, &name, NULL), weights ? LH_OK : LH_ERR_CORRUPT);
+        b.data[CHAIN] ^= 1;
+        plain.data[0] ^= 1; // another count, or another version of the ledger's bytes
+        forge(r, &name, &b, lh_buf_span(&plain));
+        assert_int_equal(read_file(r, &name, NULL), weights ? LH_ERR_CORRUPT : LH_ERR_MALFORMED);
+    }
+    lh_buf_free(&b);
+    lh_buf_free(&plain);
+}
+
+// Weights of another number of parameters under the same manifest.
+static void weights_of_another_shape_are_refused(void **state)
+{
+    struct rig *r = *state;
+    struct lk_checkpoint_name name = {0, 2, true};
+    struct lh_shard_layout other = *r->h.replica[0].layout;
+    const struct lh_shard_layout *own = r->h.replica[0].layout;
+    for (int i = 0; i < 2; i++) {
+        other.values = own->values - 1;
+        r->h.replica[0].layout = i ? &other : own;
+        if (i) write_now(r, 0, true);
+        r->h.replica[0].layout = own;
+        assert_int_equal(read_file(r, &name, NULL), i ? LH_ERR_CORRUPT : LH_ERR_NOT_FOUND);
+    }
+}
+
+static void what_cannot_be_written_is_said(void **state)
+{
+    struct rig *r = *state;
+    struct lk_checkpoint c;
+    struct lk_checkpoint_info info;
+    char dir[LH_PATH_SIZE];
+    assert_int_equal(lk_checkpoint_take(&r->h.conf, &r->h.replica[0], &c), LH_OK);
+    assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[0], 1), LH_OK); // is whole already
+    c.conf.key_id = 99;
+    assert_int_equal(lk_checkpoint_write(&c), LH_ERR_KEY_MISSING);
+    c.conf.key_id = HISTORY_KEY_ID;
+    memset(dir, 'd', sizeof dir - 1);
+    dir[sizeof dir - 1] = 0;
+    c.conf.dir = dir;
+    assert_int_equal(lk_checkpoint_write(&c), LH_ERR_TOO_LARGE);
+    lk_checkpoint_free(&c);
+    assert_int_equal(lk_checkpoint_peek(r->env, "none", &info), LH_ERR_NOT_FOUND);
+
+    // slices smaller than a parameter, and records that no decided push can be
+    struct lh_record bad = {.kind = LH_ADMIT, .body = lh_span("no frame", 8)};
+    assert_int_equal(lk_checkpoint_begin(&r->h.conf, &r->h.replica[0], &c), LH_OK);
+    assert_int_equal(lk_checkpoint_folded(&c, &r->h.replica[0], &bad, bad.body),
+                     LH_OK); // nothing yet
+    assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[0], 0), LH_OK);
+    assert_int_equal(c.copied, 1);
+    assert_int_equal(lk_checkpoint_folded(&c, &r->h.replica[0], &bad, bad.body), LH_ERR_MALFORMED);
+    lk_checkpoint_free(&c);
+}
+
+static void a_start_without_its_keys_stops_at_once(void **state)
+{
+    struct rig *r = *state;
+    struct lk_checkpoint_conf conf = r->h.conf;
+    struct lk_replica got = scratch(r, 0);
+    unsigned skipped = 0;
+    write_now(r, 0, false);
+    assert_int_equal(lh_keyring_create(&conf.keys), LH_OK);
+    assert_int_equal(lk_checkpoint_load(&conf, &got, passed_over, &skipped), LH_ERR_KEY_MISSING);
+    lh_keyring_destroy(conf.keys);
+    assert_int_equal(skipped, 0);
+    lk_replica_free(&got);
+}
+
+// ---------------------------------------------------------------- folders
 
 static void the_newest_good_one_is_loaded(void **state)
 {
@@ -387,6 +523,8 @@ static void all_of_many_are_seen_and_the_oldest_go(void **state)
     assert_int_equal(lk_checkpoint_prune(&r->h.conf, 0, true, 2, &oldest), LH_OK);
     assert_int_equal(oldest, 0); // there is none
     assert_int_equal(lk_checkpoint_prune(&r->h.conf, 1, false, 2, &oldest), LH_OK);
+    assert_int_equal(oldest, 0); // one alone is not enough to cut the log
+    assert_int_equal(lk_checkpoint_prune(&r->h.conf, 1, false, 1, &oldest), LH_OK);
     assert_int_equal(oldest, 2);
     assert_false(lk_checkpoint_name_parse("0000-0000000000000002.ckpt.tmp", &name));
     assert_false(lk_checkpoint_name_parse("000-0000000000000002.ckpt", &name));
@@ -446,6 +584,10 @@ int main(void)
         TEST(ranges_belong_to_their_place_and_file),
         SIGNED(only_trusted_signatures_count_where_they_are_asked_for),
         SIGNED(a_signature_is_of_this_file),
+        TEST(what_a_header_says_must_be_so),
+        TEST(weights_of_another_shape_are_refused),
+        TEST(what_cannot_be_written_is_said),
+        TEST(a_start_without_its_keys_stops_at_once),
         TEST(the_newest_good_one_is_loaded),
         TEST(all_of_many_are_seen_and_the_oldest_go),
         TEST(a_crash_leaves_a_file_whole_or_none),

@@ -421,6 +421,98 @@ static void a_missing_segment_is_refused(void **state)
     segment_path(2, path);
     assert_int_equal(r.env->ops->files->remove(r.env, path), LH_OK);
     assert_int_equal(open_wal(&r), LH_ERR_CORRUPT);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "a segment is missing"));
+    finish(&r);
+}
+
+// Behind a damaged entry, only a later one shows that it had been synced.
+static void an_older_entry_behind_damage_proves_nothing(void **state)
+{
+    (void)state;
+    struct rig r = start(13);
+    assert_int_equal(open_wal(&r), LH_OK);
+    fill(&r, 1, 3);
+    struct lh_buf whole;
+    load_first(&r, &whole);
+    memcpy(whole.data + HEADER + 3 * ENTRY, whole.data + HEADER + ENTRY, ENTRY); // the second again
+    whole.data[HEADER + 2 * ENTRY + 50] ^= 1;                                    // the third
+    only_segment(&r, &whole, whole.len);
+    assert_int_equal(open_wal(&r), LH_OK);
+    check_seen(&r, 2);
+    assert_true(r.torn);
+    lh_buf_free(&whole);
+    finish(&r);
+}
+
+static void other_names_are_no_segments(void **state)
+{
+    (void)state;
+    struct rig r = start(14);
+    struct ps_wal_found found;
+    char dir[LH_PATH_SIZE];
+    assert_int_equal(open_wal(&r), LH_OK);
+    fill(&r, 1, 3);
+    static const char *const names[] = {"log/notes", "log/x.seg", "log/0000000000000009.tmp"};
+    for (size_t i = 0; i < LH_COUNT(names); i++)
+        assert_int_equal(lh_file_replace(r.env, names[i], lh_span("none", 4)), LH_OK);
+    assert_int_equal(open_wal(&r), LH_OK);
+    check_seen(&r, 3);
+    memset(dir, 'd', sizeof dir - 1);
+    dir[sizeof dir - 1] = 0;
+    r.conf.dir = dir;
+    assert_int_equal(open_wal(&r), LH_ERR_TOO_LARGE);
+    assert_int_equal(r.env->ops->files->make_dir(r.env, "empty"), LH_OK);
+    assert_int_equal(ps_wal_look(r.env, "empty", NULL, NULL, NULL, &found), LH_OK);
+    assert_int_equal(found.segments, 0);
+    finish(&r);
+}
+
+static lh_err stop(void *arg, bool torn)
+{
+    struct rig *r = arg;
+    assert_false(torn);
+    assert_int_equal(r->seen, 2); // after the last replay
+    return LH_ERR_INTERNAL;
+}
+
+static void a_start_may_be_stopped_before_it_writes(void **state)
+{
+    (void)state;
+    struct rig r = start(15);
+    assert_int_equal(open_wal(&r), LH_OK);
+    fill(&r, 1, 2);
+    ps_wal_close(r.wal);
+    r.wal = NULL;
+    r.conf.scanned = stop;
+    bool torn;
+    assert_int_equal(ps_wal_open(&r.conf, note, &r, &torn, &r.wal), LH_ERR_INTERNAL);
+    assert_false(exists(&r, 2));
+    finish(&r);
+}
+
+static void what_is_not_there_any_more_is_not_read(void **state)
+{
+    (void)state;
+    struct rig r = start(16);
+    struct lh_blob *b;
+    char path[LH_PATH_SIZE];
+    r.conf.segment_bytes = HEADER + 2 * ENTRY;
+    assert_int_equal(open_wal(&r), LH_OK);
+    fill(&r, 1, 8);
+    assert_int_equal(open_wal(&r), LH_OK);
+    check_bytes(&r, r.place[0], 1); // its reader stays open
+    check_bytes(&r, r.place[2], 3);
+    assert_int_equal(ps_wal_trim(r.wal, 2), LH_OK);
+    assert_int_equal(ps_wal_read(r.wal, r.place[0], 0, r.place[0].bytes, &b), LH_ERR_NOT_FOUND);
+    check_bytes(&r, r.place[2], 3);
+    struct ps_place beyond = r.place[2];
+    beyond.bytes = 1 << 20;
+    assert_int_equal(ps_wal_read(r.wal, beyond, 0, beyond.bytes, &b), LH_ERR_CORRUPT);
+    segment_path(3, path);
+    assert_int_equal(r.env->ops->files->remove(r.env, path), LH_OK);
+    assert_int_equal(ps_wal_trim(r.wal, 1000), LH_OK); // never the one that is written
+    assert_true(exists(&r, ps_wal_segment(r.wal)));
+    fill(&r, 9, 9);
     finish(&r);
 }
 
@@ -490,6 +582,10 @@ int main(void)
         cmocka_unit_test(damage_below_a_mark_is_refused_with_its_place),
         cmocka_unit_test(damage_in_an_earlier_segment_is_refused),
         cmocka_unit_test(a_missing_segment_is_refused),
+        cmocka_unit_test(an_older_entry_behind_damage_proves_nothing),
+        cmocka_unit_test(other_names_are_no_segments),
+        cmocka_unit_test(a_start_may_be_stopped_before_it_writes),
+        cmocka_unit_test(what_is_not_there_any_more_is_not_read),
         cmocka_unit_test(damage_in_the_last_entry_is_a_torn_tail),
         cmocka_unit_test(the_log_of_another_job_is_refused),
         cmocka_unit_test(a_full_disk_loses_the_group_and_nothing_else),
