@@ -207,7 +207,8 @@ static void undo_all(void *arg)
 static void fail_disk(struct sim *s)
 {
     struct sim_node *n = &s->node[below(s, SIM_NODES)];
-    lh_fake_fail_at(n->env, (int64_t)below(s, 20), LH_ERR_IO);
+    int64_t at = (int64_t)below(s, 20);
+    if (!lh_fake_failed(n->env)) lh_fake_fail_at(n->env, at, LH_ERR_IO);
 }
 
 static void one_fault(struct sim *s)
@@ -270,7 +271,9 @@ static void next_fault(void *arg)
         s->faulty = false;
         for (uint32_t i = 0; i < SIM_NODES; i++) {
             lh_fake_crash_at(s->node[i].env, -1, false);
-            lh_fake_fail_at(s->node[i].env, -1, LH_OK);
+            // what failed already may be on its way back from a lane: its process still stops for
+            // it
+            if (!lh_fake_failed(s->node[i].env)) lh_fake_fail_at(s->node[i].env, -1, LH_OK);
             lh_fake_disk_limit(s->node[i].env, 0);
             s->node[i].cut_off = false;
         }
