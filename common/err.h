@@ -30,6 +30,7 @@
     X(LH_ERR_NOT_OWNER, RETRY, "another server owns this shard")                                   \
     X(LH_ERR_BUSY, RETRY, "no room now")                                                           \
     X(LH_ERR_UNAVAILABLE, RETRY, "peer not reachable")                                             \
+    X(LH_ERR_REBUILDING, RETRY, "the shard is being rebuilt from its followers")                   \
     X(LH_ERR_DEADLINE, RETRY, "deadline passed")                                                   \
     X(LH_ERR_CANCELLED, RETRY, "cancelled")                                                        \
     X(LH_ERR_NOT_FOUND, REJECT, "not found")                                                       \

@@ -115,6 +115,18 @@ LH_MUST lh_err lk_checkpoint_versions(const struct lk_checkpoint_conf *conf, uin
 // LH_ERR_VERSION.
 LH_MUST lh_err lk_checkpoint_peek(struct lh_env *env, const char *path,
                                   struct lk_checkpoint_info *out);
+// Of the files of a shard whose header can be read and is of this replica's run and shape,
+// ascending by version; what they hold is not looked at.
+typedef void (*lk_checkpoint_fn)(void *arg, const char *path, uint64_t epoch, uint64_t version,
+                                 const struct lh_hash *chain);
+LH_MUST lh_err lk_checkpoint_list(const struct lk_checkpoint_conf *conf, const struct lk_replica *r,
+                                  lk_checkpoint_fn each, void *arg);
+// Removes those of versions above: of a history that was given up.
+LH_MUST lh_err lk_checkpoint_drop_above(const struct lk_checkpoint_conf *conf, uint32_t shard,
+                                        uint64_t above);
+// Removes those of versions below the newest one that is at or below `below`.
+LH_MUST lh_err lk_checkpoint_drop_below(const struct lk_checkpoint_conf *conf, uint32_t shard,
+                                        uint64_t below, unsigned *left);
 // Removes all but the `keep` newest of a shard. `oldest` gets the lowest version kept, 0 while
 // there are fewer: then a start may still have to take the initial parameters.
 LH_MUST lh_err lk_checkpoint_prune(const struct lk_checkpoint_conf *conf, uint32_t shard,

@@ -364,20 +364,80 @@ lh_err lk_checkpoint_load(const struct lk_checkpoint_conf *conf, struct lk_repli
     return err;
 }
 
+lh_err lk_checkpoint_list(const struct lk_checkpoint_conf *conf, const struct lk_replica *r,
+                          lk_checkpoint_fn each, void *arg)
+{
+    uint64_t *version;
+    size_t count;
+    lh_err err = LH_OK;
+    LH_TRY(lk_checkpoint_versions(conf, r->ledger.shard, false, &version, &count));
+    for (size_t i = 0; i < count && err != LH_ERR_KILLED; i++) {
+        char path[LH_PATH_SIZE];
+        struct lk_checkpoint_name name = {r->ledger.shard, version[i], false};
+        struct lk_checkpoint_info h;
+        err = lk_checkpoint_path(conf->dir, &name, path);
+        if (!err) err = lk_checkpoint_peek(conf->env, path, &h);
+        if (!err) err = check_header(&h, r, path);
+        if (!err) each(arg, path, h.epoch, h.version, &h.chain);
+    }
+    free(version);
+    return err == LH_ERR_KILLED ? err : LH_OK; // one that can't be read is passed over
+}
+
+// Removes the files of the first `n` of these versions.
+static lh_err remove_files(const struct lk_checkpoint_conf *conf, uint32_t shard, bool weights,
+                           const uint64_t *version, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char path[LH_PATH_SIZE];
+        struct lk_checkpoint_name name = {shard, version[i], weights};
+        LH_TRY(lk_checkpoint_path(conf->dir, &name, path));
+        LH_TRY(conf->env->ops->files->remove(conf->env, path));
+    }
+    return LH_OK;
+}
+
+static lh_err drop_above(const struct lk_checkpoint_conf *conf, uint32_t shard, bool weights,
+                         uint64_t above)
+{
+    uint64_t *version;
+    size_t count, from = 0;
+    LH_TRY(lk_checkpoint_versions(conf, shard, weights, &version, &count));
+    while (from < count && version[from] <= above) from++;
+    lh_err err = remove_files(conf, shard, weights, version + from, count - from);
+    if (!err && from < count) err = conf->env->ops->files->sync_dir(conf->env, conf->dir);
+    free(version);
+    return err;
+}
+
+lh_err lk_checkpoint_drop_above(const struct lk_checkpoint_conf *conf, uint32_t shard,
+                                uint64_t above)
+{
+    LH_TRY(drop_above(conf, shard, true, above));
+    return drop_above(conf, shard, false, above);
+}
+
+lh_err lk_checkpoint_drop_below(const struct lk_checkpoint_conf *conf, uint32_t shard,
+                                uint64_t below, unsigned *left)
+{
+    uint64_t *version;
+    size_t count, to = 0;
+    LH_TRY(lk_checkpoint_versions(conf, shard, false, &version, &count));
+    while (to + 1 < count && version[to + 1] <= below) to++;
+    lh_err err = remove_files(conf, shard, false, version, to);
+    *left = (unsigned)(count - to);
+    free(version);
+    return err;
+}
+
 lh_err lk_checkpoint_prune(const struct lk_checkpoint_conf *conf, uint32_t shard, bool weights,
                            unsigned keep, uint64_t *oldest)
 {
     uint64_t *version;
     size_t count;
-    lh_err err = LH_OK;
     LH_TRY(lk_checkpoint_versions(conf, shard, weights, &version, &count));
     size_t first = count > keep ? count - keep : 0;
-    for (size_t i = 0; i < first && !err; i++) {
-        struct lk_checkpoint_name name = {shard, version[i], weights};
-        char path[LH_PATH_SIZE];
-        err = lk_checkpoint_path(conf->dir, &name, path);
-        if (!err) err = conf->env->ops->files->remove(conf->env, path);
-    }
+    lh_err err = remove_files(conf, shard, weights, version, first);
     *oldest = count && (count >= keep || LH_BUG("one_is_enough")) ? version[first] : 0;
     free(version);
     return err;

@@ -198,6 +198,9 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .report_ns = 500 * LH_MS,
         .mark_ns = 100 * LH_MS,
         .norm_gate = s->norm_gate,
+        .rebuild_damaged = s->rebuild_damaged == PS_DAMAGED_FOLLOWERS,
+        .below_stable = s->rebuild_below_stable,
+        .grace_ns = s->rebuild_grace_s * LH_SECOND,
         .fatal = lh_program_fatal,
         .fatal_arg = p,
     };
@@ -217,6 +220,7 @@ static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const s
     case LH_RPC_JOIN:
     case LH_RPC_LEASE:
     case LH_RPC_REPORT:
+    case LH_RPC_EPOCH:
     case LH_RPC_STATUS:
     case LH_RPC_DRAIN:
         return ps_coordinator_on_call(n->coordinator, call, rpc, peer, ops, call_self);

@@ -1,13 +1,17 @@
-// Recover: checkpoint + log = state (DESIGN 8, PROTOCOL 5, 18).
+// Recover: checkpoint + log = state (DESIGN 8, PROTOCOL 5, 17, 18).
 //
 // Each shard loads its newest good checkpoint, the log is replayed above it, what survived is made
 // durable, and if bytes had to be cut that may have been acknowledged every shard opens a new epoch
-// before it serves.
+// before it serves. A shard without history, or with an epoch to open, is settled with the
+// coordinator first, and perhaps with its followers (rebuild.c); recovered() comes after that.
 //
 // No two histories of a shard have the same epoch, although the record that opens one can be lost
-// like any other: DIR/epoch-<shard 4 hex> holds the highest that was ever begun, durable before the
-// log is written to again. A log below it lost history, or its start crashed before the record.
-//   magic "LHEP" u32, version u16 (1), 0 u16, epoch u64, CRC-32C of all before u32
+// like any other: the coordinator registers each (PROTOCOL 17), and DIR/epoch-<shard 4 hex> holds
+// the highest that this directory asked for, durable before the log is written to again and before
+// it is asked for. A log below it lost history, or its start crashed before the record.
+//   magic "LHEP" u32, version u16 (2), 0 u16, epoch u64, token u64, CRC-32C of all before u32
+// (version 1 had no token). A log that is damaged below its durable position moves to
+// DIR/damaged-<process 16 hex>/ once every shard has a checkpoint of what it goes on from.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +39,7 @@ static lh_err replay(void *arg, uint32_t id, const struct lh_record *r, struct p
 {
     struct ps_server *s = arg;
     struct ps_shard *shard = ps_server_shard(s, id);
+    s->replayed = true;
     if (!shard) // a shard that this server owned before: its records stay where they are
         return LH_OK;
     if (r->version <= shard->replica.ledger.version) {
@@ -50,7 +55,9 @@ static lh_err replay(void *arg, uint32_t id, const struct lh_record *r, struct p
                        (unsigned long long)shard->replica.ledger.version + 1);
     if (shard->indexed && shard->index[shard->indexed - 1].version + 1 != r->version)
         shard->indexed = 0;
-    return ps_shard_fold(shard, r, (struct lh_span){0}, 0, place);
+    lh_err err = ps_shard_fold(shard, r, (struct lh_span){0}, 0, place);
+    s->unreliable |= err != LH_OK;
+    return err;
 }
 
 // ---------------------------------------------------------------- epochs
@@ -73,8 +80,9 @@ static lh_err load_epoch(struct ps_shard *shard)
         uint32_t magic = lh_get_u32(&c), version = lh_get_u16(&c);
         (void)lh_get_u16(&c);
         shard->begun = lh_get_u64(&c);
+        shard->token = version == 1 ? 0 : lh_get_u64(&c);
         uint32_t crc = lh_get_u32(&c);
-        if (c.failed || lh_left(&c) || magic != EPOCH_MAGIC || version != 1 ||
+        if (c.failed || lh_left(&c) || magic != EPOCH_MAGIC || version < 1 || version > 2 ||
             crc != lh_crc32c(0, b.data, b.len - 4))
             err = lh_fail(LH_ERR_CORRUPT, "%s is damaged; restore this file from a copy", path);
     }
@@ -82,20 +90,25 @@ static lh_err load_epoch(struct ps_shard *shard)
     return err == LH_ERR_NOT_FOUND ? LH_OK : err;
 }
 
-static lh_err store_epoch(const struct ps_shard *shard)
+lh_err ps_epoch_store(struct ps_shard *shard, uint64_t epoch)
 {
     char path[LH_PATH_SIZE];
     struct lh_buf b = lh_buf(64);
+    uint64_t token = lh_random_u64(shard->server->conf.env);
     lh_put_u32(&b, EPOCH_MAGIC);
-    lh_put_u16(&b, 1);
+    lh_put_u16(&b, 2);
     lh_put_u16(&b, 0);
-    lh_put_u64(&b, shard->begun);
+    lh_put_u64(&b, epoch);
+    lh_put_u64(&b, token);
     if (!b.err) lh_put_u32(&b, lh_crc32c(0, b.data, b.len));
     lh_err err = lh_buf_err(&b);
     if (!err) err = epoch_path(shard, path);
     if (!err) err = lh_file_replace(shard->server->conf.env, path, lh_buf_span(&b));
     lh_buf_free(&b);
-    return err;
+    if (err) return err;
+    shard->begun = epoch;
+    shard->token = token;
+    return LH_OK;
 }
 
 static bool ended(const struct ps_shard *shard)
@@ -111,8 +124,7 @@ static lh_err scanned(void *arg, bool torn)
         struct ps_shard *shard = s->shard[i];
         uint64_t epoch = shard->replica.ledger.epoch;
         if (ended(shard)) continue; // nothing was acknowledged after that record
-        shard->begun = (epoch > shard->begun ? epoch : shard->begun) + 1;
-        LH_TRY(store_epoch(shard));
+        LH_TRY(ps_epoch_store(shard, (epoch > shard->begun ? epoch : shard->begun) + 1));
     }
     return LH_OK;
 }
@@ -122,38 +134,51 @@ static bool epoch_due(const struct ps_shard *shard)
     return shard->begun > shard->replica.ledger.epoch && !ended(shard);
 }
 
+// One EPOCH record into the group; its body is the item's.
+static lh_err add_epoch(struct ps_item *i)
+{
+    struct ps_shard *shard = i->shard;
+    const struct lh_ledger *l = &shard->replica.ledger;
+    lh_put_u64(&i->body, shard->begun);
+    lh_put_u64(&i->body, l->version);
+    LH_TRY(lh_buf_err(&i->body));
+    i->record =
+        (struct lh_record){.kind = LH_EPOCH, .epoch = shard->begun, .body = lh_buf_span(&i->body)};
+    lh_ledger_next(l, &i->record);
+    return ps_wal_add(shard->server->wal, shard->id, &i->record, &i->place);
+}
+
+static lh_err commit_epochs(struct ps_server *s, struct ps_item **list)
+{
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        struct ps_shard *shard = s->shard[i];
+        if (!epoch_due(shard)) continue;
+        struct ps_item *item = ps_item_new(PS_ITEM_EPOCH, shard);
+        if (!item) return LH_ERR_NO_MEMORY;
+        item->next = *list;
+        *list = item;
+        LH_TRY(add_epoch(item));
+    }
+    if (!*list) return LH_OK;
+    LH_TRY(ps_wal_commit(s->wal));
+    for (struct ps_item *i = *list; i; i = i->next)
+        LH_TRY(ps_shard_fold(i->shard, &i->record, (struct lh_span){0}, 0,
+                             ps_wal_committed_place(s->wal, i->place)));
+    ps_wal_group_done(s->wal);
+    return LH_OK;
+}
+
 // One group of EPOCH records, durable before the first greeting.
 static lh_err open_epochs(struct ps_server *s)
 {
-    struct lh_record r[LH_SHARDS_MAX > 256 ? 256 : LH_SHARDS_MAX];
-    struct ps_place place[256];
-    if (s->conf.shard_count > LH_COUNT(r)) return lh_fail(LH_ERR_TOO_LARGE, "too many shards");
-    struct lh_buf body[256];
-    bool opens[256];
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
-        struct lh_ledger *l = &s->shard[i]->replica.ledger;
-        if (!(opens[i] = epoch_due(s->shard[i]))) continue;
-        n++;
-        body[i] = lh_buf(16);
-        r[i] = (struct lh_record){.kind = LH_EPOCH, .epoch = s->shard[i]->begun};
-        lh_put_u64(&body[i], s->shard[i]->begun);
-        lh_put_u64(&body[i], l->version);
-        LH_TRY(lh_buf_err(&body[i]));
-        r[i].body = lh_buf_span(&body[i]);
-        lh_ledger_next(l, &r[i]);
-        LH_TRY(ps_wal_add(s->wal, s->shard[i]->id, &r[i], &place[i]));
+    struct ps_item *list = NULL;
+    lh_err err = commit_epochs(s, &list);
+    if (err) ps_wal_drop_group(s->wal);
+    for (struct ps_item *i; (i = list);) {
+        list = i->next;
+        ps_item_free(i);
     }
-    if (!n) return LH_OK;
-    LH_TRY(ps_wal_commit(s->wal));
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
-        if (!opens[i]) continue;
-        LH_TRY(ps_shard_fold(s->shard[i], &r[i], (struct lh_span){0}, 0,
-                             ps_wal_committed_place(s->wal, place[i])));
-        lh_buf_free(&body[i]);
-    }
-    ps_wal_group_done(s->wal);
-    return LH_OK;
+    return err;
 }
 
 static void forget_rows(struct lh_ledger *l) // planted bug: dedupe is not rebuilt
@@ -161,36 +186,143 @@ static void forget_rows(struct lh_ledger *l) // planted bug: dedupe is not rebui
     l->rows = 0;
 }
 
-lh_err ps_recover(struct ps_server *s)
+static lh_err open_log(struct ps_server *s, bool *torn)
 {
-    char dir[LH_PATH_SIZE];
-    bool torn = false;
-    LH_TRY(lh_path(dir, sizeof dir, s->conf.dir, "checkpoints"));
-    LH_TRY(s->conf.env->ops->files->make_dir(s->conf.env, dir));
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
-        LH_TRY(load(s, s->shard[i]));
-        LH_TRY(load_epoch(s->shard[i]));
-    }
     struct ps_wal_conf wal = {.env = s->conf.env,
                               .log = s->conf.log,
                               .dir = s->wal_dir,
                               .segment_bytes = s->conf.segment_bytes,
                               .scanned = scanned};
     memcpy(wal.job, s->conf.job, LH_JOB);
+    return ps_wal_open(&wal, replay, s, torn, &s->wal);
+}
+
+static lh_err read_disk(struct ps_server *s, bool *torn)
+{
     LH_TRY(lh_path(s->wal_dir, sizeof s->wal_dir, s->conf.dir, "log"));
-    LH_TRY(ps_wal_open(&wal, replay, s, &torn, &s->wal));
-    if (torn) {
+    LH_TRY(s->conf.env->ops->files->make_dir(s->conf.env, s->checkpoint_dir));
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        LH_TRY(load(s, s->shard[i]));
+        LH_TRY(load_epoch(s->shard[i]));
+    }
+    return open_log(s, torn);
+}
+
+lh_err ps_recover(struct ps_server *s)
+{
+    bool torn = false;
+    lh_err err = read_disk(s, &torn);
+    s->damaged = err == LH_ERR_CORRUPT && s->conf.rebuild_damaged && s->conf.coordinator[0];
+    if (err && !s->damaged) return err;
+    if (s->damaged)
+        lh_logf(s->conf.log, LH_ERROR, "log.damaged",
+                "%s; the shards are rebuilt from their followers (rebuild.damaged)",
+                lh_err_text(err));
+    if (torn)
         lh_logf(s->conf.log, LH_WARN, "log.torn",
                 "bytes at the log's end were cut that may have "
                 "been acknowledged: a new epoch begins");
-    }
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
+        if (s->damaged) shard->token = 0; // what it opened before is not what is left
         bool whole = shard->indexed &&
                      shard->index[shard->indexed - 1].version == shard->replica.ledger.version;
         if (!whole) shard->indexed = 0; // the log ends below the checkpoint: its tail was cut
         if (LH_BUG("drop_dedupe")) forget_rows(&shard->replica.ledger);
     }
+    return LH_OK;
+}
+
+bool ps_unsettled(const struct ps_shard *shard)
+{
+    const struct ps_server *s = shard->server;
+    if (!s->conf.coordinator[0]) return false; // nobody registers anything (tests)
+    return s->damaged || !shard->replica.ledger.version || epoch_due(shard);
+}
+
+// ---------------------------------------------------------------- after it is settled
+
+static lh_err checkpoint(struct ps_shard *shard)
+{
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
+    struct lk_checkpoint c;
+    LH_TRY(lk_checkpoint_take(&conf, &shard->replica, &c));
+    lh_err err = lk_checkpoint_write(&c);
+    lk_checkpoint_free(&c);
+    if (!err) err = lk_checkpoint_drop_above(&conf, shard->id, shard->replica.ledger.version);
+    shard->checkpointed = shard->replica.ledger.version;
+    shard->weighed = 0;
+    shard->digested = 0; // the next DIGEST record comes soon: followers compare
+    shard->indexed = 0;
+    return err;
+}
+
+struct segments {
+    char (*name)[64];
+    size_t count;
+    lh_err err;
+};
+
+static void note_segment(void *arg, const char *name)
+{
+    struct segments *s = arg;
+    if (s->err || strlen(name) >= sizeof *s->name) return;
+    char(*grown)[64] = realloc(s->name, (s->count + 1) * sizeof *grown);
+    if (!grown) {
+        s->err = LH_ERR_NO_MEMORY;
+        return;
+    }
+    s->name = grown;
+    memcpy(s->name[s->count++], name, strlen(name) + 1);
+}
+
+// The oldest first: what is left after a crash in between is the log's end, never a shorter log.
+static lh_err move_segments(struct ps_server *s, const char *to)
+{
+    const struct lh_files_ops *files = s->conf.env->ops->files;
+    struct segments list = {0};
+    char from_path[LH_PATH_SIZE], to_path[LH_PATH_SIZE];
+    lh_err err = files->list(s->conf.env, s->wal_dir, note_segment, &list);
+    if (!err) err = list.err;
+    for (size_t i = 0; i < list.count && !err; i++) {
+        err = lh_path(from_path, sizeof from_path, s->wal_dir, "%s", list.name[i]);
+        if (!err) err = lh_path(to_path, sizeof to_path, to, "%s", list.name[i]);
+        if (!err) err = files->rename(s->conf.env, from_path, to_path);
+        if (!err) err = files->sync_dir(s->conf.env, s->wal_dir);
+    }
+    free(list.name);
+    if (!err) err = files->sync_dir(s->conf.env, to);
+    return err;
+}
+
+static lh_err set_log_aside(struct ps_server *s)
+{
+    char to[LH_PATH_SIZE];
+    bool torn;
+    LH_TRY(lh_path(to, sizeof to, s->conf.dir, "damaged-%016llx", (unsigned long long)s->process));
+    LH_TRY(s->conf.env->ops->files->make_dir(s->conf.env, to));
+    ps_wal_close(s->wal);
+    s->wal = NULL;
+    LH_TRY(move_segments(s, to));
+    lh_logf(s->conf.log, LH_WARN, "log.set_aside", "%s holds the log that is not gone on with", to);
+    return open_log(s, &torn);
+}
+
+// What was fetched from followers becomes the history here: durable before anything follows it.
+static lh_err install(struct ps_server *s)
+{
+    bool fetched = s->damaged;
+    for (uint32_t i = 0; i < s->conf.shard_count; i++)
+        fetched |= ps_rebuild_fetched(s->shard[i]->rebuild);
+    if (!fetched) return LH_OK;
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(checkpoint(s->shard[i]));
+    if (s->damaged || s->replayed) LH_TRY(set_log_aside(s));
+    return LH_OK;
+}
+
+lh_err ps_recovered(struct ps_server *s)
+{
+    LH_TRY(install(s));
     LH_TRY(open_epochs(s));
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];

@@ -36,6 +36,10 @@ static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
     if (err && lh_err_class(err) == LH_CLASS_REJECT)
         lh_log_peer(s->conf.log, LH_ERROR, "report.refused", "coordinator %s: %s",
                     s->conf.coordinator, lh_err_text(err));
+    if (err == LH_ERR_FENCED) { // this history was given up: nothing of it may be served
+        ps_fatal(s, err);
+        return;
+    }
     s->report_timer = lh_after(s->conf.env, s->conf.report_ns, tick, s);
 }
 

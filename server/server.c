@@ -38,6 +38,51 @@ void ps_fatal(struct ps_server *s, lh_err err)
     if (s->conf.fatal) s->conf.fatal(s->conf.fatal_arg, err, lh_err_text(err));
 }
 
+static void serve(void *arg)
+{
+    struct ps_server *s = arg;
+    s->retry_timer = 0;
+    if (s->stopped || s->serving) return;
+    lh_err err = ps_recovered(s);
+    if (err == LH_ERR_DISK_FULL) {
+        lh_logf(s->conf.log, LH_ERROR, "rebuild.disk_full",
+                "%s; the shards come back when there is room", lh_err_text(err));
+        s->retry_timer = lh_after(s->conf.env, LH_SECOND, serve, s);
+        return;
+    }
+    if (err) {
+        ps_fatal(s, err);
+        return;
+    }
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        ps_rebuild_free(s->shard[i]->rebuild);
+        s->shard[i]->rebuild = NULL;
+    }
+    s->serving = true;
+    ps_report_start(s);
+}
+
+void ps_server_serve(struct ps_server *s)
+{
+    lh_post(s->conf.env, serve, s); // not from inside what it frees
+}
+
+// Serves at once, unless a shard's history has to be settled with others.
+static lh_err settle(struct ps_server *s)
+{
+    bool unsettled = false;
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        if (!ps_unsettled(s->shard[i])) continue;
+        LH_TRY(ps_rebuild_begin(s->shard[i]));
+        unsettled = true;
+    }
+    if (unsettled) return LH_OK;
+    LH_TRY(ps_recovered(s));
+    s->serving = true;
+    ps_report_start(s);
+    return LH_OK;
+}
+
 lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out)
 {
     struct ps_server *s = calloc(1, sizeof *s);
@@ -66,7 +111,7 @@ lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out)
         LH_TRY_TO(
             fail, err,
             conf->transport->ops->dial(conf->transport, conf->coordinator, LH_C, &s->coordinator));
-    ps_report_start(s);
+    LH_TRY_TO(fail, err, settle(s));
     *out = s;
     return LH_OK;
 fail:
@@ -92,6 +137,8 @@ void ps_server_close(struct ps_server *s)
     lh_cancel(s->conf.env, &s->retry_timer);
     if (s->coordinator) s->coordinator->transport_ops->hangup(s->coordinator);
     s->coordinator = NULL;
+    for (uint32_t i = 0; s->shard && i < s->conf.shard_count; i++)
+        if (s->shard[i]) ps_rebuild_close(s->shard[i]->rebuild);
 }
 
 void ps_server_stop(struct ps_server *s)
@@ -116,7 +163,7 @@ static void on_health(void *self, struct lh_request *rq, const ProtobufCMessage 
 {
     (void)m;
     struct ps_server *s = self;
-    ps_answer_health(rq, !s->stopped);
+    ps_answer_health(rq, !s->stopped && s->serving);
 }
 
 static void on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m)
@@ -133,7 +180,13 @@ lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
 {
     struct ps_server *s = self;
     if (s->stopped) return lh_fail(LH_ERR_UNAVAILABLE, "the server is stopping");
+    bool data =
+        rpc == LH_RPC_HELLO || rpc == LH_RPC_PUSH || rpc == LH_RPC_FOLLOW || rpc == LH_RPC_SNAPSHOT;
+    if (data && !s->serving)
+        return lh_fail(LH_ERR_REBUILDING, "the server settles its shards' history");
     switch (rpc) {
+    case LH_RPC_OFFER: return ps_offer_accept(s, call, peer, ops, call_self);
+    case LH_RPC_RESTORE: return ps_restore_accept(s, call, peer, ops, call_self);
     case LH_RPC_HELLO: return ps_hello_accept(s, call, peer, ops, call_self);
     case LH_RPC_PUSH: return ps_push_accept(s, call, peer, ops, call_self);
     case LH_RPC_FOLLOW: return ps_follow_accept(s, call, ops, call_self);
@@ -192,7 +245,7 @@ static json_t *shard_status(struct ps_shard *s)
     lh_hash_hex(&l->chain, chain);
     final_digest(s, digest);
     uint32_t live = l->plan.live ? l->plan.live : 1;
-    return json_pack(
+    json_t *out = json_pack(
         "{s:i s:I s:I s:s s:s s:I s:I s:I s:I s:I s:s s:i s:i s:o s:{s:I s:I s:I s:I}}", "shard",
         (int)s->id, "version", (json_int_t)l->version, "epoch", (json_int_t)l->epoch, "digest",
         digest, "chain", chain, "parameters", (json_int_t)s->replica.layout->values, "admitted",
@@ -202,6 +255,12 @@ static json_t *shard_status(struct ps_shard *s)
         "staleness", "p50", (json_int_t)quantile(s, 0.5), "p99", (json_int_t)quantile(s, 0.99),
         "max", (json_int_t)quantile(s, 1), "bound",
         (json_int_t)((uint64_t)l->plan.staleness_per_live * live));
+    if (out && s->rebuild) json_object_set_new(out, "rebuilding", ps_rebuild_status(s->rebuild));
+    if (out && s->lost.from) // of the last rebuild; to 0: no later version is known
+        json_object_set_new(out, "rebuilt",
+                            json_pack("{s:I s:I}", "from", (json_int_t)s->lost.from - 1, "lost_to",
+                                      (json_int_t)s->lost.to));
+    return out;
 }
 
 lh_err ps_server_status(struct ps_server *s, struct lh_buf *out)

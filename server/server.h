@@ -3,10 +3,12 @@
 // A state machine on one loop thread; group commits run on its disk lane, checkpoints on its
 // copy lane, seals are opened on its compute lane. A push is walked through the files in this
 // order: receive.c (hello, push stream), open.c (its seal), group.c (decide, append, sync,
-// acknowledge, fold), follow.c (publish), keep.c (checkpoints), recover.c (start), report.c
-// (coordinator).
+// acknowledge, fold), follow.c (publish), keep.c (checkpoints), recover.c, rebuild.c (start),
+// report.c (coordinator).
 #ifndef PS_SERVER_H
 #define PS_SERVER_H
+
+#include <jansson.h>
 
 #include "common/log.h"
 #include "common/pool.h"
@@ -45,6 +47,11 @@ struct ps_conf {
     const struct lh_trusted *trusted; // who may have signed those it starts from; NULL: anybody
     int64_t report_ns, mark_ns;
     double norm_gate;
+    // A log that is damaged below its durable position is set aside, and the shards are rebuilt
+    // from their followers; else the start is refused.
+    bool rebuild_damaged;
+    bool below_stable; // a shard may begin anew below its stable point: what lies between is lost
+    int64_t grace_ns;  // how long followers that are there are waited for, to say what they hold
     // Tests look on: every durable record as it is folded, also at a start. NULL: nobody does.
     void (*folded)(void *arg, uint32_t shard, const struct lh_record *r);
     void *folded_arg;
@@ -106,6 +113,10 @@ struct ps_server {
     size_t queued;
     struct ps_item *group, **group_end; // being committed
     bool committing, stopped;
+    bool serving;    // else: some shard's history is being settled (rebuild.c)
+    bool damaged;    // the log can't be gone on with
+    bool unreliable; // and neither can what was folded from it
+    bool replayed;   // there are records in it
     lh_err commit_result;
     uint64_t mark_timer, report_timer, retry_timer;
     struct lh_link *coordinator;
@@ -171,6 +182,24 @@ void ps_keep(struct ps_shard *s); // a checkpoint, if one is due
 // A checkpoint that is being copied hears of every record, ahead of its fold and after it.
 void ps_keep_before(struct ps_shard *s, const struct lh_record *r);
 void ps_keep_folded(struct ps_shard *s, const struct lh_record *r, struct lh_span plain);
+bool ps_unsettled(const struct ps_shard *shard);  // its history is to be settled first
+LH_MUST lh_err ps_recovered(struct ps_server *s); // all are: makes it durable
+// The epoch that the shard asks for, under a new token; durable.
+LH_MUST lh_err ps_epoch_store(struct ps_shard *shard, uint64_t epoch);
+// rebuild.c
+LH_MUST lh_err ps_rebuild_begin(struct ps_shard *shard);
+bool ps_rebuild_fetched(const struct ps_rebuild *b); // the replica holds a follower's state
+void ps_rebuild_close(struct ps_rebuild *b);         // takes no timer any more; NULL is allowed
+// "stable": version, "workers": how many are there, "answered": how many said what they hold.
+json_t *ps_rebuild_status(const struct ps_rebuild *b); // gives it
+void ps_rebuild_free(struct ps_rebuild *b);            // NULL is allowed
+LH_MUST lh_err ps_offer_accept(struct ps_server *s, struct lh_call *call,
+                               const struct lh_peer *peer, const struct lh_call_ops **ops,
+                               void **self);
+LH_MUST lh_err ps_restore_accept(struct ps_server *s, struct lh_call *call,
+                                 const struct lh_peer *peer, const struct lh_call_ops **ops,
+                                 void **self);
+void ps_server_serve(struct ps_server *s); // every shard's history is settled
 // report.c
 void ps_report_start(struct ps_server *s);
 

@@ -70,6 +70,14 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_INT(T, "digest.every_versions", digest_every_versions, "50", 1, 1e9, "versions",
         NULL, "Distance of the records that carry the replica's hash"),
 
+    LH_CONFIG_ROW_ENUM(T, "rebuild.damaged", rebuild_damaged, "refuse", "refuse|followers",
+        "A log that is damaged below what was acknowledged: refuse to start, or set it aside and "
+        "rebuild the shards from their followers. An empty directory is always rebuilt"),
+    LH_CONFIG_ROW_DURATION(T, "rebuild.grace_s", rebuild_grace_s, "30", 1, 86400, "s",
+        "How long a rebuild waits for workers that are there to say what they hold"),
+    LH_CONFIG_ROW_BOOL(T, "rebuild.below_stable", rebuild_below_stable, "false",
+        "Give up what only lost copies held: a shard may begin anew below its stable point"),
+
     LH_CONFIG_ROW_INT(T, "coordinator.workers", coordinator.workers, "1", 1, 1024, NULL, NULL,
         "Workers that the run starts with; it waits for them"),
     LH_CONFIG_ROW_DURATION(T, "coordinator.worker_timeout_s", coordinator.worker_timeout_s, "15", 1,

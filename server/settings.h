@@ -4,6 +4,7 @@
 
 #include "common/node.h"
 
+enum ps_damaged { PS_DAMAGED_REFUSE, PS_DAMAGED_FOLLOWERS };
 enum ps_role { PS_ROLE_SHARD, PS_ROLE_COORDINATOR, PS_ROLE_BOTH };
 
 struct ps_settings {
@@ -30,6 +31,10 @@ struct ps_settings {
     int64_t digest_every_versions;
     int64_t checkpoint_weights_every_versions, checkpoint_weights_keep;
     const char *checkpoint_sign_key, *checkpoint_signers;
+
+    int rebuild_damaged; // enum ps_damaged
+    int64_t rebuild_grace_s;
+    bool rebuild_below_stable;
 
     struct { // role coordinator
         int64_t workers, worker_timeout_s;

@@ -30,6 +30,7 @@ void ps_shard_destroy(struct ps_shard *s)
 {
     if (!s) return;
     ps_keep_free(s->keep);
+    ps_rebuild_free(s->rebuild);
     lh_blob_release(s->newest.frame);
     lh_blob_release(s->snapshot.copy);
     lh_buf_free(&s->snapshot.heads);

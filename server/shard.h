@@ -22,6 +22,12 @@ struct ps_session { // a worker that said hello to this process
 
 struct ps_follower;
 struct ps_keep;
+struct ps_rebuild;
+
+struct ps_point { // a version of the log, and the history it belongs to
+    uint64_t epoch, version;
+    struct lh_hash chain;
+};
 
 struct ps_snapshot { // of a version, being sent to `users` followers
     struct lh_buf heads;
@@ -50,11 +56,17 @@ struct ps_shard {
     } newest;
     double norm[LH_NORM_WINDOW]; // of the last admitted pushes, L2, before the scale
     uint64_t norms;
-    uint64_t checkpointed;       // version of the newest checkpoint
-    int64_t replay_ns;           // what opening and folding the records above it took here
-    uint64_t weighed;            // of the newest of weights only
-    uint64_t digested;           // version of the newest DIGEST record
-    uint64_t begun;              // highest epoch that was ever begun here after a loss; 0: none
+    uint64_t checkpointed;      // version of the newest checkpoint
+    int64_t replay_ns;          // what opening and folding the records above it took here
+    uint64_t weighed;           // of the newest of weights only
+    uint64_t digested;          // version of the newest DIGEST record
+    uint64_t begun;             // highest epoch that this directory ever asked for; 0: none
+    uint64_t token;             // random, under which it asked
+    struct ps_rebuild *rebuild; // while the shard is not served: its history is being settled
+    struct {                    // what the last rebuild gave up; to 0: nothing is known to be lost
+        uint64_t from, to;
+        uint64_t worker; // whose state it was; 0: our own
+    } lost;
     struct ps_keep *keep;        // a checkpoint that is being written; NULL: none
     struct lh_hash final_digest; // of final_version, once the run has ended; 0: not made
     uint64_t final_version;

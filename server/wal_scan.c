@@ -87,7 +87,7 @@ static lh_err damaged(const struct scan *s, size_t i, size_t at, uint64_t sequen
     return lh_fail(LH_ERR_CORRUPT,
                    "%s/%016llx.seg: damaged at byte %zu (entry %llu), %s: acknowledged records "
                    "would be lost. Restore this file from a copy, or rebuild the server from its "
-                   "followers",
+                   "followers (rebuild.damaged: followers)",
                    s->w->conf.dir, (unsigned long long)s->number[i], at,
                    (unsigned long long)sequence, why);
 }
@@ -184,7 +184,7 @@ static lh_err load_segment(struct scan *s, size_t i, struct lh_buf *bytes, uint6
         if (newest && !any_byte(lh_buf_span(bytes), PS_SEGMENT_HEADER)) return LH_OK;
         return lh_fail(LH_ERR_CORRUPT,
                        "%s: its header is damaged; restore this file from a copy, "
-                       "or rebuild the server from its followers",
+                       "or rebuild the server from its followers (rebuild.damaged: followers)",
                        path);
     }
     if (version != 1)

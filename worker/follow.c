@@ -10,7 +10,7 @@
 #include "longhaul/v1/shard.pb-c.h"
 #include "worker/worker.h"
 
-enum { HELD_MAX = 64 };
+enum { HELD_MAX = 64, COPIES_MAX = 4 };
 
 static void connect_stream(void *arg);
 
@@ -39,13 +39,18 @@ void wk_follow_stop(struct wk_shard *s)
 
 // ---------------------------------------------------------------- durable copies
 
+static bool closing(const struct wk_shard *s)
+{
+    return s->replica.ledger.plan.phase >= LH_PHASE_CLOSE;
+}
+
 struct wk_save {
     struct wk_shard *shard;
     struct lk_checkpoint checkpoint;
     lh_err result;
 };
 
-static struct lk_checkpoint_conf checkpoint_conf(const struct wk_worker *w)
+struct lk_checkpoint_conf wk_copy_conf(const struct wk_worker *w)
 {
     return (struct lk_checkpoint_conf){.env = w->conf.env,
                                        .dir = w->replica_dir,
@@ -61,26 +66,36 @@ static int64_t save_job(void *arg)
     return 0;
 }
 
+// Copies of a history that was given up go, and those that the stable point has overtaken. One that
+// was registered, or may have been, stays: a server that loses its disk comes back from it
+// (PROTOCOL 13).
+static lh_err tidy_copies(struct wk_shard *s, const struct lk_checkpoint_conf *conf)
+{
+    LH_TRY(lk_checkpoint_drop_above(conf, s->id, s->durable.version));
+    return lk_checkpoint_drop_below(conf, s->id, s->stable.version, &s->copies);
+}
+
 static void save_done(void *arg)
 {
     struct wk_save *k = arg;
     struct wk_shard *s = k->shard;
     s->save = NULL;
     lh_err err = k->result;
-    uint64_t oldest;
-    struct lk_checkpoint_conf conf = checkpoint_conf(s->worker);
+    struct lk_checkpoint_conf conf = wk_copy_conf(s->worker);
     if (!err && !s->worker->stopped) {
         s->durable.epoch = k->checkpoint.epoch;
         s->durable.version = k->checkpoint.version;
         s->durable.chain = k->checkpoint.chain;
-        err = lk_checkpoint_prune(&conf, s->id, false, 2, &oldest);
+        err = tidy_copies(s, &conf);
     }
     if (err == LH_ERR_DISK_FULL)
         lh_logf(s->worker->conf.log, LH_ERROR, "replica.disk_full", "shard %u: no room in %s",
                 s->id, s->worker->replica_dir);
     else if (err && !s->worker->stopped)
         wk_fatal(s->worker, err);
+    bool again = !k->result && closing(s) && s->durable.version < s->replica.ledger.version;
     wk_save_free(k);
+    if (again && !s->worker->stopped && (err = wk_save_replica(s))) wk_fatal(s->worker, err);
 }
 
 void wk_save_free(struct wk_save *k)
@@ -96,7 +111,7 @@ lh_err wk_save_replica(struct wk_shard *s)
     struct wk_save *k = s->save ? NULL : calloc(1, sizeof *k);
     if (!k) return LH_OK;
     k->shard = s;
-    struct lk_checkpoint_conf conf = checkpoint_conf(w);
+    struct lk_checkpoint_conf conf = wk_copy_conf(w);
     lh_err err = lk_checkpoint_take(&conf, &s->replica, &k->checkpoint);
     if (err) {
         free(k);
@@ -159,6 +174,16 @@ static lh_err fold(struct wk_shard *s, const struct lh_record *r, struct wk_entr
     return LH_OK;
 }
 
+// Every so many versions; more than COPIES_MAX are not made while none of them is registered. The
+// run ends only when what a shard closed with is stable: of that there is a copy at once.
+static bool copy_due(const struct wk_shard *s)
+{
+    uint64_t every = s->worker->conf.durable_every;
+    if (closing(s)) return true;
+    return every && s->replica.ledger.version >= s->durable.version + every &&
+           s->copies < COPIES_MAX;
+}
+
 static lh_err take_record(struct wk_shard *s, struct lh_record *r)
 {
     struct wk_worker *w = s->worker;
@@ -178,8 +203,7 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
     }
     const struct lh_ledger *l = &s->replica.ledger;
     if (r->kind == LH_PLAN && l->plan.phase == LH_PHASE_END) return ended(s);
-    if (w->conf.durable_every && l->version >= s->durable.version + w->conf.durable_every)
-        LH_TRY(wk_save_replica(s));
+    if (copy_due(s)) LH_TRY(wk_save_replica(s));
     LH_TRY(wk_trim(s));
     if (l->plan.mode == LH_MODE_BSP && wk_round_over(s) && wk_view_may_renew(s))
         s->held = true; // the next round's records wait until this one is the view
@@ -254,10 +278,30 @@ void wk_place_entries(struct wk_shard *s)
     }
 }
 
+// Versions go back under a new epoch only. A server whose epoch is older, or that is behind in the
+// same one, holds a history that was given up or an old copy of its disk.
+static lh_err check_whole(struct wk_shard *s)
+{
+    const struct lh_ledger *have = &s->replica.ledger;
+    struct lh_ledger got = {.shard = have->shard, .shards = have->shards};
+    struct lh_cursor c = lh_cursor(lh_buf_span(&s->stream.whole));
+    lh_err err = lh_ledger_read(&got, &c);
+    bool back = s->ready && (got.epoch < have->epoch ||
+                             (got.epoch == have->epoch && got.version < have->version));
+    if (!err && back)
+        err = lh_fail(LH_ERR_CONFLICT,
+                      "shard %u: the server is at version %" PRIu64 " of epoch %" PRIu64
+                      ", here it is %" PRIu64 " of %" PRIu64,
+                      s->id, got.version, got.epoch, have->version, have->epoch);
+    lh_ledger_free(&got);
+    return err;
+}
+
 static lh_err take_whole(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
     bool first = !s->ready;
+    LH_TRY(check_whole(s));
     LH_TRY(lk_replica_load(&s->replica, lh_buf_span(&s->stream.whole)));
     lh_buf_free(&s->stream.whole);
     w->count.snapshots++;
@@ -355,6 +399,14 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     if (err && lh_err_class(err) == LH_CLASS_STOP && err != LH_ERR_CORRUPT) {
         wk_fatal(w, err);
         return;
+    }
+    if (err) {
+        lh_logf(w->conf.log, LH_ERROR, "snapshot.refused", "%s", lh_err_text(err));
+        status = err; // not at once again
+    }
+    if (status == LH_ERR_REBUILDING) {
+        if (s->stream_tries > 3) s->stream_tries = 3; // it waits for what we hold
+        wk_offer(s);
     }
     if (status && !s->ended) wk_session_lost(s); // it may be another process now: greet it again
     if (s->need_snapshot || !s->ready || status)

@@ -104,6 +104,7 @@ static void free_shard(struct wk_shard *s)
     wk_cut_free(s->cut);
     lh_blob_release(s->stream.body);
     lh_buf_free(&s->stream.whole);
+    wk_offer_free(s);
     wk_outbox_free(&s->outbox);
     lk_replica_free(&s->replica);
     free(s->residual);

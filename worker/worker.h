@@ -99,6 +99,19 @@ struct wk_stream { // a follow or a snapshot stream
     uint64_t total;
 };
 
+// A fold state that is brought to a server that lost its own (offer.c).
+struct wk_restore {
+    struct lh_unary *offer; // asked whether it wants any
+    struct lh_call *call;
+    struct lh_blob *bytes;
+    size_t at;
+    int sending;
+    bool finished;
+    uint64_t epoch, version, process;
+    struct lh_hash chain;
+    uint64_t unreadable; // version of a durable copy that turned out to be damaged; 0: none
+};
+
 struct wk_shard {
     uint32_t id;
     struct wk_worker *worker;
@@ -140,6 +153,7 @@ struct wk_shard {
     struct wk_stream stream;
     uint64_t session_timer, stream_timer;
     uint32_t session_tries, stream_tries;
+    struct wk_restore restore;
     bool need_snapshot, hold_none, held; // held: BSP waits at the end of a round
     // stable point and own durable copies
     struct {
@@ -149,6 +163,7 @@ struct wk_shard {
     double *residual_square; // [layout->extents], as of the last cut that was looked at; or NULL
     struct wk_cut *cut;      // a push that is being made; NULL: none
     struct wk_save *save;    // a durable copy that is being written; NULL: none
+    unsigned copies;         // durable copies that are kept
     bool ended;              // folded to the END record
     struct lh_hash final_digest;
     uint64_t digest_mismatches, elided_unknown; // neither may ever happen
@@ -273,8 +288,12 @@ void wk_follow_start(struct wk_shard *s);
 void wk_follow_resume(struct wk_shard *s); // after a BSP hold
 void wk_follow_stop(struct wk_shard *s);
 LH_MUST lh_err wk_save_replica(struct wk_shard *s);
+struct lk_checkpoint_conf wk_copy_conf(const struct wk_worker *w); // of the durable copies
 void wk_place_entries(struct wk_shard *s); // where the own pushes stand in a state that was loaded
 void wk_save_free(struct wk_save *k);      // NULL is allowed
+// offer.c: the server rebuilds this shard: tells it what is held here, and brings it what it wants.
+void wk_offer(struct wk_shard *s);
+void wk_offer_free(struct wk_shard *s);
 // round.c: a unit is trained, and every cut of after so many steps holds all of it.
 void wk_unit_finished(struct wk_worker *w, uint64_t unit, uint64_t steps);
 // view.c

@@ -46,6 +46,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     LH_TRY_TO(fail, err, ps_co_load_members(c));
     LH_TRY_TO(fail, err, ps_co_load_drains(c));
     LH_TRY_TO(fail, err, ps_co_load_points(c));
+    LH_TRY_TO(fail, err, ps_co_load_epochs(c));
     LH_TRY_TO(fail, err, ps_co_load_plan(c));
     c->service = (struct lh_service){c, ps_coordinator_on_call};
     if (conf->listen[0])
@@ -72,7 +73,10 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     ps_coordinator_close(c);
     ps_store_close(c->store);
     for (uint32_t i = 0; i < c->workers; i++) free(c->worker[i].final);
-    for (uint32_t i = 0; c->shard && i < c->conf.manifest->shards; i++) free(c->shard[i].credit);
+    for (uint32_t i = 0; c->shard && i < c->conf.manifest->shards; i++) {
+        free(c->shard[i].credit);
+        free(c->shard[i].begun);
+    }
     free(c->shard);
     free(c->lease);
     free(c->leased_s);
@@ -148,8 +152,13 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
         r->credited.len > LH_UNITS_MAX / 8)
         return lh_fail(LH_ERR_MALFORMED, "a report of a shard that does not exist");
     struct ps_co_shard *s = &c->shard[r->head->shard];
-    if (r->head->epoch < s->head.epoch && s->reported)
-        return lh_fail(LH_ERR_FENCED, "shard %u has a newer epoch", r->head->shard);
+    if (r->head->epoch < ps_co_epoch(s))
+        return lh_fail(LH_ERR_FENCED,
+                       "shard %u has a newer epoch (%llu) than its server's (%llu): the server's "
+                       "directory holds a history that was given up; start it with an empty one",
+                       r->head->shard, (unsigned long long)ps_co_epoch(s),
+                       (unsigned long long)r->head->epoch);
+    LH_TRY(ps_co_adopt_epoch(c, r->head->shard, r->head->epoch));
     // Within an epoch versions only rise: this one was overtaken, or comes a second time.
     if (s->reported && r->head->epoch == s->head.epoch && r->head->version < s->head.version)
         return LH_OK;
@@ -253,6 +262,10 @@ lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
     case LH_RPC_REPORT:
         type = &longhaul__v1__report_request__descriptor;
         handle = ps_co_on_report;
+        break;
+    case LH_RPC_EPOCH:
+        type = &longhaul__v1__epoch_request__descriptor;
+        handle = ps_co_on_epoch;
         break;
     case LH_RPC_STATUS:
         type = &longhaul__v1__status_request__descriptor;

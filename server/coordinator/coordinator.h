@@ -4,8 +4,8 @@
 // is answered: incarnation numbers, leases, plans, stable points. The ledger of credited units is a
 // view of the shards' logs, as their servers report it, never its own claim (PROTOCOL 20).
 //
-// Files: member.c (join, lease), drain.c and leases.c (what operators ask), plan.c (phases, live
-// workers, H).
+// Files: member.c (join, lease), epochs.c (histories of shards), drain.c and leases.c (what
+// operators ask), plan.c (phases, live workers, H).
 #ifndef PS_COORDINATOR_H
 #define PS_COORDINATOR_H
 
@@ -67,6 +67,9 @@ struct ps_co_shard {
     char address[LH_ADDRESS_SIZE];
     uint64_t process;
     struct ps_co_point head, stable;
+    struct ps_co_point *begun; // its epochs, ascending, and where each began (epochs.c)
+    size_t epochs;
+    uint64_t token; // of the last one
     uint64_t tokens, plan;
     uint32_t phase;
     bool reported;
@@ -107,6 +110,17 @@ bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit);
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c);
 void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+// epochs.c
+LH_MUST lh_err ps_co_load_epochs(struct ps_coordinator *c);
+uint64_t ps_co_epoch(const struct ps_co_shard *s); // the highest registered; 0: no history yet
+// Opens an epoch, durably: *opened, unless the last one is not the expected one, or it begins below
+// the stable point and that is not given up. Opened once, the same epoch, point and token are
+// again.
+LH_MUST lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expect,
+                                const struct ps_co_point *open, uint64_t token, bool below_stable,
+                                bool *opened);
+LH_MUST lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t epoch);
+void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 // leases.c: a page of units as JSON
 LH_MUST lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *request,
                             struct lh_buf *out);

@@ -307,7 +307,7 @@ static lh_err take_durable(struct ps_coordinator *c, const Longhaul__V1__LeaseRe
         if (p->shard >= c->conf.manifest->shards || p->chain.len != LH_HASH_BYTES) continue;
         struct ps_co_shard *s = &c->shard[p->shard];
         if (!s->reported || p->epoch != s->head.epoch || p->version > s->head.version) continue;
-        if (p->version <= s->stable.version) continue;
+        if (p->version <= s->stable.version || p->epoch != ps_co_epoch(s)) continue;
         s->stable = (struct ps_co_point){p->epoch, p->version, {{0}}};
         memcpy(s->stable.chain.b, p->chain.data, LH_HASH_BYTES);
         LH_TRY(ps_co_store_point(c, p->shard));

@@ -2,8 +2,9 @@
 //
 // WAIT until everybody expected is here; RUN until the budget is leased and credited, or an
 // operator ends the run; DRAIN until every live worker has nothing undecided; CLOSE until every
-// shard took that plan; then END. Until then a shard that lost credited units brings back RUN. Each
-// change is stored, then handed to the servers, whose logs record it.
+// shard took that plan and what it closed with is stable; then END. Until then a shard that lost
+// credited units brings back RUN. Each change is stored, then handed to the servers, whose logs
+// record it.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -138,11 +139,27 @@ static bool all_drained(const struct ps_coordinator *c)
     return true;
 }
 
+static bool anybody_live(const struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (c->worker[i].live) return true;
+    return false;
+}
+
+// A follower has a durable copy of what the shard closed with: a disk that is lost now takes
+// nothing with it. Where nobody is left to make one, nobody is left to push again either.
+static bool closed_for_good(const struct ps_coordinator *c, const struct ps_co_shard *s)
+{
+    bool stable = s->stable.epoch == s->head.epoch && s->stable.version == s->head.version;
+    return stable || !anybody_live(c);
+}
+
 static bool all_closed(const struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
         if (!c->shard[i].reported || c->shard[i].phase < LH_PHASE_CLOSE ||
-            c->shard[i].plan != c->plan.number) // that of an earlier attempt to close
+            c->shard[i].plan != c->plan.number || // that of an earlier attempt to close
+            !closed_for_good(c, &c->shard[i]))
             return false;
     return true;
 }

@@ -266,6 +266,8 @@ static lh_err start_server(struct sim_node *n)
     conf.report_ns = 500 * LH_MS;
     conf.mark_ns = 100 * LH_MS;
     conf.norm_gate = n->sim->norm_gate;
+    conf.rebuild_damaged = true;
+    conf.grace_ns = 6 * LH_SECOND;
     conf.folded = saw_folded;
     conf.folded_arg = n->sim;
     return ps_server_start(&conf, &n->server);
@@ -292,9 +294,6 @@ void sim_note_durable(struct sim *s)
         for (uint32_t k = 0; s->node[w].worker && k < SIM_SHARDS; k++) {
             const struct wk_shard *ws = &s->node[w].worker->shard[k];
             uint64_t version = ws->save ? ws->replica.ledger.version : ws->durable.version;
-            if (s->lost_version[k] && ws->replica.ledger.epoch <= s->lost_epoch[k] &&
-                version >= s->lost_version[k])
-                s->below_stable[k] = true;
             if (version > s->durable[k]) s->durable[k] = version;
         }
 }
@@ -302,6 +301,7 @@ void sim_note_durable(struct sim *s)
 static void bury(struct sim_node *n, bool power)
 {
     sim_note_durable(n->sim);
+    if (n->server && n->server->shard[0]->lost.worker) n->sim->met.rebuilt++;
     note_death(n);
     if (n->transport) lh_transport_mem_kill(n->transport, power);
     n->transport = NULL;
@@ -479,6 +479,9 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->refused += one->refused;
     all->clipped += one->clipped;
     all->outer_steps += one->outer_steps;
+    all->disks += one->disks;
+    all->damaged += one->damaged;
+    all->rebuilt += one->rebuilt;
 }
 
 bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally)
@@ -492,6 +495,7 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
         now += 100 * LH_MS;
         lh_fake_run(s->world, now);
         sim_note_durable(s);
+        if (now % (500 * LH_MS) == 0) sim_look(s);
         if (now > RUN_LIMIT || lh_fake_events(s->world) > EVENTS_MAX) {
             sim_fail(s, "stuck: the run has not ended after %.0f s", (double)now / 1e9);
             break;
@@ -501,9 +505,9 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
     if (s->bad[0]) tell_all(s);
     memcpy(why, s->bad, sizeof s->bad);
     s->met.events = lh_fake_events(s->world);
-    if (tally) add_to(tally, &s->met);
     bool ok = !s->bad[0];
     teardown(s);
+    if (tally) add_to(tally, &s->met);
     free(s);
     return ok;
 }

@@ -78,12 +78,17 @@ struct sim_node {
     uint64_t deaths;
 };
 
-enum { SIM_VERSIONS_MAX = 8192 };
+enum { SIM_VERSIONS_MAX = 8192, SIM_POINTS_MAX = 2048 };
+
+struct sim_state {
+    uint64_t epoch;
+    struct lh_hash digest;
+};
 
 // Which faults a run may have; counts are upper bounds, a run picks at random.
 struct sim_faults {
     bool kill, power, crash, worker_kill, worker_power, worker_lost, coordinator, partition,
-        network, disk_full, io, tail, refuse;
+        network, disk_full, io, tail, refuse, disk_loss, damage;
     bool drain; // an operator lets workers, regions, the run stand still and go on; not in "all"
 };
 
@@ -97,7 +102,8 @@ struct sim_conf {
 
 struct sim_tally { // what runs met, summed up by the caller
     uint64_t events, admitted, refused, clipped;
-    uint64_t outer_steps; // of optimizers that keep state
+    uint64_t outer_steps;             // of optimizers that keep state
+    uint64_t disks, damaged, rebuilt; // lost and damaged disks; shards back from a follower's state
 };
 
 struct sim {
@@ -116,11 +122,10 @@ struct sim {
     bool history_lost[SIM_SHARDS];                      // a damaged tail was cut
     struct lh_blob *kept[SIM_SHARDS][SIM_VERSIONS_MAX]; // every durable record, by version
     uint64_t durable[SIM_SHARDS]; // highest version that a worker made a durable copy of
-    uint64_t lost_version[SIM_SHARDS], lost_epoch[SIM_SHARDS]; // what a damaged tail held at least
-    // A worker made a durable copy of what the server's disk then lost: history below the stable
-    // point. Only a rebuild from followers (rule 17) could keep it; until then mass is not judged.
-    bool below_stable[SIM_SHARDS];
-    bool faulty; // faults are on
+    struct ps_co_point stable[SIM_SHARDS][SIM_POINTS_MAX]; // registered points, as they were seen
+    uint32_t stables[SIM_SHARDS];
+    struct sim_state state[SIM_SHARDS][SIM_VERSIONS_MAX]; // what a replica held at a version
+    bool faulty;                                          // faults are on
     int64_t faults_until;
     char bad[512]; // the first violation
     struct sim_tally met;
@@ -136,6 +141,7 @@ void sim_fail(struct sim *s, const char *format, ...) __attribute__((format(prin
 void sim_trace(const struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_node_start(struct sim_node *n);
 void sim_note_durable(struct sim *s);
+void sim_look(struct sim *s);                      // at what must hold at any moment (judge.c)
 void sim_node_die(struct sim_node *n, bool power); // and comes back after a while
 void sim_faults_start(struct sim *s);
 bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *fate);

@@ -103,11 +103,48 @@ static void damage_tail(struct sim_node *n, struct ps_place from)
     (void)err;
 }
 
-// Only what lies above the stable point may be lost: below it a server is rebuilt from its
-// followers (rule 17), which is not built yet.
+struct held {
+    const struct ps_co_point *point;
+    bool found;
+};
+
+static void is_held(void *arg, const char *path, uint64_t epoch, uint64_t version,
+                    const struct lh_hash *chain)
+{
+    struct held *h = arg;
+    (void)path;
+    h->found |= epoch == h->point->epoch && version == h->point->version &&
+                lh_hash_equal(chain, &h->point->chain);
+}
+
+// A disk may be lost while a worker's is there that has a copy of the stable point: the promise is
+// about one or the other.
+static bool stable_is_held(struct sim *s, uint32_t shard)
+{
+    struct ps_coordinator *c = s->node[0].coordinator;
+    if (!c || c->stopped) return false; // what it registered last is not known
+    struct held h = {&c->shard[shard].stable, c->shard[shard].stable.version == 0};
+    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_NODES; w++) {
+        struct wk_worker *worker = s->node[w].worker;
+        if (!worker) continue;
+        struct lk_checkpoint_conf conf = wk_copy_conf(worker);
+        if (lk_checkpoint_list(&conf, &worker->shard[shard].replica, is_held, &h)) continue;
+    }
+    return h.found;
+}
+
+static bool may_lose(struct sim_node *n)
+{
+    return n->server && n->server->serving && stable_is_held(n->sim, n->shard) &&
+           n->server->shard[0]->replica.ledger.plan.phase < LH_PHASE_END;
+}
+
+// A tail: what lies above everybody's durable copies, so that the server's own log is enough; or,
+// where whole disks are lost too, from anywhere.
 static bool may_lose_tail(struct sim_node *n)
 {
-    if (!n->server) return false;
+    if (!may_lose(n)) return false;
+    if (n->sim->conf.faults.disk_loss) return true;
     const struct lh_ledger *l = &n->server->shard[0]->replica.ledger;
     sim_note_durable(n->sim);
     for (uint32_t w = 1 + SIM_SERVERS; w < SIM_NODES; w++)
@@ -115,30 +152,93 @@ static bool may_lose_tail(struct sim_node *n)
     return l->plan.phase < LH_PHASE_CLOSE && l->version > n->sim->durable[n->shard];
 }
 
-// Which version is the first to be lost: any above the stable point whose entry stands in the
-// segment that is written now, with `place` where it is; or whatever comes last, place.at 0.
-static uint64_t first_lost(struct sim_node *n, struct ps_place *place)
+// From which record on the tail is lost: any above the durable copies (or any at all) whose entry
+// stands in the segment that is written now; or whatever comes last, place.at 0.
+static struct ps_place first_lost(struct sim_node *n)
 {
     struct sim *s = n->sim;
     const struct ps_shard *shard = n->server->shard[0];
-    uint64_t head = shard->replica.ledger.version, durable = s->durable[n->shard];
-    *place = (struct ps_place){0};
-    if (below(s, 2)) return head;
-    uint64_t first = head - below(s, head - durable);
-    const struct ps_place *p = ps_shard_place(shard, first);
-    if (!p || p->segment != ps_wal_segment(n->server->wal)) return head;
-    *place = *p;
-    return first;
+    uint64_t head = shard->replica.ledger.version;
+    uint64_t durable = s->conf.faults.disk_loss ? 0 : s->durable[n->shard];
+    struct ps_place last = {0};
+    if (below(s, 2) || head <= durable) return last;
+    const struct ps_place *p = ps_shard_place(shard, head - below(s, head - durable));
+    return !p || p->segment != ps_wal_segment(n->server->wal) ? last : *p;
 }
 
 static void lose_tail(struct sim_node *n)
 {
-    struct sim *s = n->sim;
-    struct ps_place place;
-    s->lost_version[n->shard] = first_lost(n, &place);
-    s->lost_epoch[n->shard] = n->server->shard[0]->replica.ledger.epoch;
+    struct ps_place place = first_lost(n);
     sim_node_die(n, false);
     damage_tail(n, place);
+}
+
+// The server's whole directory is gone.
+static void lose_disk(struct sim_node *n)
+{
+    sim_node_die(n, below(n->sim, 2));
+    lh_fake_disk_wipe(n->env);
+    n->sim->history_lost[n->shard] = true;
+    n->sim->met.disks++;
+    sim_trace(n->sim, "%s lost its disk", n->name);
+}
+
+struct flipping {
+    struct sim_node *node;
+    const char *dir;
+};
+
+static void flip(struct sim_node *n, const char *path, uint64_t bytes)
+{
+    if (!bytes) return;
+    uint64_t at = below(n->sim, bytes);
+    lh_err err = lh_fake_flip(n->env, path, at, (uint8_t)(1u << below(n->sim, 8)));
+    sim_trace(n->sim, "%s: a bit of %s flips at %llu%s", n->name, path, (unsigned long long)at,
+              err ? " (not there)" : "");
+}
+
+static void maybe_flip(void *arg, const char *name)
+{
+    struct flipping *f = arg;
+    char path[160];
+    uint64_t bytes = 0;
+    struct lh_file *file;
+    struct lh_env *env = f->node->env;
+    snprintf(path, sizeof path, "%s/%s", f->dir, name);
+    if (below(f->node->sim, 2) || env->ops->files->open(env, path, LH_OPEN_READ, &file)) return;
+    if (env->ops->files->size(file, &bytes)) bytes = 0;
+    env->ops->files->close(file);
+    flip(f->node, path, bytes);
+}
+
+// Bits flip on the server's disk while it is down: in a record that is not the last, in segments,
+// in checkpoints, in the epoch's file.
+static void damage_disk(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    const struct ps_shard *shard = n->server->shard[0];
+    char path[160], dir[80];
+    struct ps_place place = {0};
+    if (shard->indexed > 1) place = shard->index[below(s, shard->indexed - 1)].place;
+    sim_node_die(n, false);
+    lh_fake_boot(n->env);
+    snprintf(dir, sizeof dir, "%s/%s", n->dir, below(s, 2) ? "log" : "checkpoints");
+    snprintf(path, sizeof path, "%s/log/%016llx.seg", n->dir, (unsigned long long)place.segment);
+    struct flipping f = {n, dir};
+    uint64_t kind = below(s, 8);
+    if (kind < 6 && place.at) {
+        lh_err err = lh_fake_flip(n->env, path, place.at + below(s, place.bytes), 1);
+        sim_trace(s, "%s: %s is damaged near %llu%s", n->name, path, (unsigned long long)place.at,
+                  err ? " (not there)" : "");
+    } else if (kind == 6) {
+        snprintf(path, sizeof path, "%s/epoch-%04x", n->dir, n->shard);
+        flip(n, path, 28);
+    } else if (n->env->ops->files->list(n->env, dir, maybe_flip, &f)) {
+        sim_trace(s, "%s: no %s", n->name, dir);
+    }
+    s->history_lost[n->shard] = true;
+    s->met.damaged++;
+    lh_fake_kill(n->env, false);
 }
 
 // ---------------------------------------------------------------- the driver
@@ -153,9 +253,12 @@ static struct sim_node *some_worker(struct sim *s)
     return &s->node[1 + SIM_SERVERS + below(s, SIM_WORKERS)];
 }
 
+// Not while a server may need what this worker has copies of.
 static void lose_host(struct sim_node *n)
 {
     if (!lh_fake_alive(n->env)) return;
+    for (uint32_t k = 1; k <= SIM_SERVERS; k++)
+        if (!n->sim->node[k].server || !n->sim->node[k].server->serving) return;
     sim_node_die(n, true);
     lh_fake_disk_wipe(n->env);
     for (uint32_t k = 0; k < SIM_SHARDS; k++) n->sim->history[n->index][k].lost = true;
@@ -216,7 +319,7 @@ static void one_fault(struct sim *s)
     const struct sim_faults *f = &s->conf.faults;
     struct sim_node *server = some_server(s), *worker = some_worker(s);
     s->faults_done++;
-    switch (below(s, 13)) {
+    switch (below(s, f->disk_loss || f->damage ? 15 : 13)) {
     case 0:
         if (f->kill) sim_node_die(server, false);
         break;
@@ -259,6 +362,12 @@ static void one_fault(struct sim *s)
         break;
     case 12:
         if (f->io) fail_disk(s);
+        break;
+    case 13:
+        if (f->disk_loss && may_lose(server)) lose_disk(server);
+        break;
+    case 14:
+        if (f->damage && may_lose(server)) damage_disk(server);
         break;
     default: break;
     }

@@ -124,7 +124,6 @@ static void read_log(struct found *f)
 static void judge_mass(struct found *f, uint32_t shard)
 {
     struct sim *s = f->sim;
-    if (s->below_stable[shard]) return;
     for (uint32_t w = 0; w < SIM_WORKERS && !s->bad[0]; w++) {
         struct wk_shard *ws = &s->node[1 + SIM_SERVERS + w].worker->shard[shard];
         struct sim_history *h = &s->history[w][shard];
@@ -152,7 +151,6 @@ static void judge_mass(struct found *f, uint32_t shard)
 static void judge_tokens(struct found *f, uint32_t shard)
 {
     struct sim *s = f->sim;
-    if (s->below_stable[shard]) return;
     for (uint32_t w = 0; w < SIM_WORKERS && !s->bad[0]; w++) {
         const struct sim_node *n = &s->node[1 + SIM_SERVERS + w];
         const struct wk_shard *ws = &n->worker->shard[shard];
@@ -171,7 +169,7 @@ static void judge_tokens(struct found *f, uint32_t shard)
 
 static void judge_sequences(struct sim *s, uint32_t shard)
 {
-    bool lost = s->below_stable[shard];
+    bool lost = false;
     for (uint32_t w = 0; w < SIM_WORKERS; w++) lost |= s->history[w][shard].lost;
     for (uint64_t u = 0; u < SIM_UNITS && !lost; u++) {
         uint16_t all = 0;
@@ -184,7 +182,9 @@ static void judge_sequences(struct sim *s, uint32_t shard)
 
 static void judge_again(struct sim *s)
 {
-    for (uint32_t w = 0; w < SIM_WORKERS && !s->conf.faults.tail; w++) {
+    const struct sim_faults *f = &s->conf.faults;
+    bool lossy = f->tail || f->disk_loss || f->damage;
+    for (uint32_t w = 0; w < SIM_WORKERS && !lossy; w++) {
         const struct sim_training *t = &s->training[w];
         bool lost = false;
         for (uint32_t k = 0; k < SIM_SHARDS; k++) lost |= s->history[w][k].lost;
@@ -248,6 +248,61 @@ static void judge_credit(struct sim *s)
         for (uint32_t k = 0; k < SIM_SHARDS; k++)
             times += lh_ledger_credited(&s->node[1 + k].server->shard[0]->replica.ledger, u);
         if (times != 1) sim_fail(s, "unit %" PRIu64 " was credited %u times", u, times);
+        const struct ps_coordinator *c = s->node[0].coordinator;
+        if (c->shard[u % SIM_SHARDS].reported && !ps_co_credited(c, u))
+            sim_fail(s, "unit %" PRIu64 " is credited, and the coordinator does not know", u);
+    }
+}
+
+// ---------------------------------------------------------------- at any moment
+
+// Invariant 7: two replicas at one version of one epoch hold the same.
+static void look_at_state(struct sim *s, uint32_t shard, const struct lk_replica *r)
+{
+    const struct lh_ledger *l = &r->ledger;
+    if (!l->version || l->version >= SIM_VERSIONS_MAX) return;
+    struct sim_state *seen = &s->state[shard][l->version], now = {l->epoch, lk_replica_digest(r)};
+    if (seen->epoch == now.epoch && !lh_hash_equal(&seen->digest, &now.digest))
+        sim_fail(s, "shard %u: two states at version %" PRIu64 " of epoch %" PRIu64, shard,
+                 l->version, l->epoch);
+    *seen = now;
+}
+
+static void look_at_stable(struct sim *s, uint32_t shard)
+{
+    const struct ps_coordinator *c = s->node[0].coordinator;
+    uint32_t n = s->stables[shard];
+    if (!c || n == SIM_POINTS_MAX) return;
+    const struct ps_co_point *now = &c->shard[shard].stable;
+    if (now->version && (!n || now->version != s->stable[shard][n - 1].version))
+        s->stable[shard][s->stables[shard]++] = *now;
+}
+
+void sim_look(struct sim *s)
+{
+    for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+        look_at_stable(s, k);
+        const struct ps_server *server = s->node[1 + k].server;
+        if (server && server->serving) look_at_state(s, k, &server->shard[0]->replica);
+        for (uint32_t w = 1 + SIM_SERVERS; w < SIM_NODES; w++) {
+            const struct wk_worker *worker = s->node[w].worker;
+            if (worker && worker->shard[k].ready) look_at_state(s, k, &worker->shard[k].replica);
+        }
+    }
+}
+
+// Nothing at or below a stable point was ever lost: each is a version of the final history.
+static void judge_stable(struct sim *s, uint32_t shard)
+{
+    for (uint32_t i = 0; i < s->stables[shard]; i++) {
+        const struct ps_co_point *p = &s->stable[shard][i];
+        const struct lh_blob *kept = p->version < SIM_VERSIONS_MAX ? s->kept[shard][p->version] : 0;
+        struct lh_record r;
+        uint32_t body;
+        if (!kept || lh_record_parse_header(lh_blob_span(kept), &r, &body) ||
+            !lh_hash_equal(&r.chain, &p->chain))
+            sim_fail(s, "shard %u: version %" PRIu64 " of epoch %" PRIu64 " was stable and is lost",
+                     shard, p->version, p->epoch);
     }
 }
 
@@ -255,6 +310,7 @@ void sim_judge(struct sim *s)
 {
     judge_replicas(s);
     for (uint32_t k = 0; k < SIM_SHARDS && !s->bad[0]; k++) judge_shard(s, k);
+    for (uint32_t k = 0; k < SIM_SHARDS && !s->bad[0]; k++) judge_stable(s, k);
     judge_credit(s);
     judge_again(s);
 }

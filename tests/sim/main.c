@@ -24,7 +24,7 @@ static const struct {
     FAULT(kill),         FAULT(power),       FAULT(crash),       FAULT(worker_kill),
     FAULT(worker_power), FAULT(worker_lost), FAULT(coordinator), FAULT(partition),
     FAULT(network),      FAULT(disk_full),   FAULT(tail),        FAULT(refuse),
-    FAULT(drain),        FAULT(io),
+    FAULT(drain),        FAULT(io),          FAULT(disk_loss),   FAULT(damage),
 #undef FAULT
 };
 
@@ -77,6 +77,10 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
            (unsigned long long)met.admitted, (unsigned long long)met.clipped,
            (unsigned long long)met.refused, (unsigned long long)met.outer_steps,
            (unsigned long long)failed, seconds() - start);
+    if (conf.faults.disk_loss || conf.faults.damage)
+        printf("%llu disks lost, %llu damaged; %llu shards came back from a follower's state\n",
+               (unsigned long long)met.disks, (unsigned long long)met.damaged,
+               (unsigned long long)met.rebuilt);
     bool steps = conf.optimizer != LH_OPT_SGD;
     if (seeds >= 100 && steps && !met.outer_steps) {
         printf("sim: no outer optimizer took a step in all these seeds\n");
@@ -84,7 +88,9 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     }
     bool blind = seeds >= 100 && (!met.admitted || !met.clipped);
     if (blind) printf("sim: no push was clipped in all these seeds: the norm gate was not tried\n");
-    return failed || blind ? 1 : 0;
+    bool idle = seeds >= 100 && conf.faults.disk_loss && !met.rebuilt;
+    if (idle) printf("sim: no shard was rebuilt in all these seeds\n");
+    return failed || blind || idle ? 1 : 0;
 }
 
 #ifdef LH_PLANTED_BUGS
@@ -116,6 +122,8 @@ static const struct {
     {"ledger_sticky", "tail,kill,worker_lost,worker_power"},
     {"local_stable", "tail,kill"},
     {"gate_refuses", "partition,worker_kill"},
+    {"rebuild_any_branch", "disk_loss,tail,kill,partition,network"},
+    {"rebuild_no_dedupe", "disk_loss"},
     {"credit_each", "none"},
     {"no_rewrite", "io,kill,power"},
     {"erase_unknown", "io"},

@@ -16,12 +16,13 @@ static const enum lh_role roles[] = {LH_W, LH_S, LH_C, LH_A};
 static const struct {
     const char *path, *may; // one letter per role that may call
 } expected[] = {
-    {"longhaul.v1.Member/Join", "W"},        {"longhaul.v1.Member/Lease", "W"},
-    {"longhaul.v1.Member/Report", "SC"},     {"longhaul.v1.Member/Status", "WSCA"},
-    {"longhaul.v1.Member/Drain", "A"},       {"longhaul.v1.Shard/Hello", "W"},
-    {"longhaul.v1.Shard/Push", "W"},         {"longhaul.v1.Shard/Follow", "WSA"},
-    {"longhaul.v1.Shard/Snapshot", "WSA"},   {"longhaul.v1.Shard/Status", "WSCA"},
-    {"grpc.health.v1.Health/Check", "WSCA"},
+    {"longhaul.v1.Member/Join", "W"},     {"longhaul.v1.Member/Lease", "W"},
+    {"longhaul.v1.Member/Report", "SC"},  {"longhaul.v1.Member/Status", "WSCA"},
+    {"longhaul.v1.Member/Drain", "A"},    {"longhaul.v1.Shard/Hello", "W"},
+    {"longhaul.v1.Member/Epoch", "SC"},   {"longhaul.v1.Shard/Offer", "W"},
+    {"longhaul.v1.Shard/Restore", "W"},   {"longhaul.v1.Shard/Push", "W"},
+    {"longhaul.v1.Shard/Follow", "WSA"},  {"longhaul.v1.Shard/Snapshot", "WSA"},
+    {"longhaul.v1.Shard/Status", "WSCA"}, {"grpc.health.v1.Health/Check", "WSCA"},
 };
 
 static const char *row_of(enum lh_rpc rpc)

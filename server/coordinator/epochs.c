@@ -1,0 +1,238 @@
+// Epochs: where the histories of each shard began, and the compare-and-swap that opens another one
+// (PROTOCOL 17, 18).
+//
+// Store: epoch/<shard 4 hex> = token u64 of the last epoch, then per epoch, ascending: epoch u64,
+// version u64 and chain 32 that it begins from. Invariants: 1. No two histories of a shard have the
+// same epoch. 2. Every epoch begins at or above the stable point of its time, unless an operator
+// gave that up; then there is no stable point until a follower makes one. 3. So of a state of epoch
+// e a version above the stable point is of the shard's history only if no later epoch began below
+// it; of epochs before the stable point's own none above it are, and they are forgotten.
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/manifest.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/coordinator.h"
+
+enum { EPOCHS_MAX = 4096 }; // above the stable point: starts in turn that never came to serve
+
+// ---------------------------------------------------------------- what is stored
+
+static lh_err store_epochs(struct ps_coordinator *c, uint32_t shard)
+{
+    const struct ps_co_shard *s = &c->shard[shard];
+    char key[32];
+    struct lh_buf b = lh_buf(LH_SMALL_BYTES);
+    snprintf(key, sizeof key, "epoch/%04" PRIx32, shard);
+    lh_put_u64(&b, s->token);
+    for (size_t i = 0; i < s->epochs; i++) {
+        lh_put_u64(&b, s->begun[i].epoch);
+        lh_put_u64(&b, s->begun[i].version);
+        lh_put(&b, s->begun[i].chain.b, LH_HASH_BYTES);
+    }
+    lh_err err = lh_buf_err(&b);
+    if (!err) err = ps_store_put(c->store, key, lh_buf_span(&b));
+    lh_buf_free(&b);
+    return err;
+}
+
+static lh_err add(struct ps_co_shard *s, const struct ps_co_point *p)
+{
+    struct ps_co_point *grown = realloc(s->begun, (s->epochs + 1) * sizeof *grown);
+    if (!grown) return LH_ERR_NO_MEMORY;
+    s->begun = grown;
+    s->begun[s->epochs++] = *p;
+    return LH_OK;
+}
+
+struct loading {
+    struct ps_coordinator *c;
+    lh_err err;
+};
+
+static void load_epochs(void *arg, const char *key, struct lh_span value)
+{
+    struct loading *l = arg;
+    unsigned long shard = strtoul(key + strlen("epoch/"), NULL, 16);
+    struct lh_cursor at = lh_cursor(value);
+    if (shard >= l->c->conf.manifest->shards) return;
+    struct ps_co_shard *s = &l->c->shard[shard];
+    s->token = lh_get_u64(&at);
+    while (lh_left(&at) && !l->err) {
+        struct ps_co_point p = {.epoch = lh_get_u64(&at), .version = lh_get_u64(&at)};
+        lh_get_into(&at, p.chain.b, LH_HASH_BYTES);
+        l->err =
+            at.failed ? lh_fail(LH_ERR_CORRUPT, "%s of the store can't be read", key) : add(s, &p);
+    }
+}
+
+lh_err ps_co_load_epochs(struct ps_coordinator *c)
+{
+    struct loading l = {c, LH_OK};
+    ps_store_each(c->store, "epoch/", load_epochs, &l);
+    return l.err;
+}
+
+uint64_t ps_co_epoch(const struct ps_co_shard *s)
+{
+    return s->epochs ? s->begun[s->epochs - 1].epoch : 0;
+}
+
+// ---------------------------------------------------------------- the compare-and-swap
+
+static bool same_point(const struct ps_co_point *a, const struct ps_co_point *b)
+{
+    return a->epoch == b->epoch && a->version == b->version && lh_hash_equal(&a->chain, &b->chain);
+}
+
+static bool keeps_stable(const struct ps_co_shard *s, const struct ps_co_point *p)
+{
+    if (p->version != s->stable.version) return p->version > s->stable.version;
+    return !s->stable.version || lh_hash_equal(&p->chain, &s->stable.chain);
+}
+
+// Invariant 3: what the stable point has overtaken says nothing any more.
+static void forget_overtaken(struct ps_co_shard *s)
+{
+    size_t n = 0;
+    while (n + 1 < s->epochs && s->stable.version && s->begun[n].epoch <= s->stable.epoch) n++;
+    memmove(s->begun, s->begun + n, (s->epochs - n) * sizeof *s->begun);
+    s->epochs -= n;
+}
+
+lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expect,
+                        const struct ps_co_point *open, uint64_t token, bool below_stable,
+                        bool *opened)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    uint64_t last = ps_co_epoch(s);
+    *opened = last && token == s->token && same_point(&s->begun[s->epochs - 1], open);
+    if (*opened) return LH_OK; // asked before: the answer was lost, or its server crashed
+    if (expect != last || open->epoch <= last) return LH_OK;
+    if (!keeps_stable(s, open) && !below_stable) return LH_OK;
+    if (s->epochs >= EPOCHS_MAX)
+        return lh_fail(LH_ERR_TOO_LARGE, "shard %u has begun %d epochs since its stable point",
+                       shard, EPOCHS_MAX);
+    if (!keeps_stable(s, open)) {
+        lh_logf(c->conf.log, LH_ERROR, "stable.given_up",
+                "shard %u: an operator lets epoch %" PRIu64 " begin at version %" PRIu64
+                ", below the stable point %" PRIu64 ": what lies between is lost",
+                shard, open->epoch, open->version, s->stable.version);
+        s->stable = (struct ps_co_point){0};
+        LH_TRY(ps_co_store_point(c, shard));
+    }
+    LH_TRY(add(s, open));
+    s->token = token;
+    forget_overtaken(s);
+    LH_TRY(store_epochs(c, shard));
+    LH_TRY(ps_store_commit(c->store)); // durable before it is answered
+    s->reported = false;               // what was reported is of an earlier epoch
+    *opened = true;
+    lh_logf(c->conf.log, LH_INFO, "epoch.opened",
+            "shard %u: epoch %" PRIu64 " begins at version %" PRIu64, shard, open->epoch,
+            open->version);
+    return LH_OK;
+}
+
+// An epoch that is told of and not registered: this store is older than that history. Where it
+// began is not known, so nothing of the epochs before it counts above the stable point.
+lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t epoch)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    struct ps_co_point p = {.epoch = epoch};
+    if (epoch <= ps_co_epoch(s)) return LH_OK;
+    LH_TRY(add(s, &p));
+    s->token = 0;
+    LH_TRY(store_epochs(c, shard));
+    return ps_store_commit(c->store);
+}
+
+// ---------------------------------------------------------------- the call
+
+static lh_err check(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m)
+{
+    uint32_t version;
+    if (!m->wire) return lh_fail(LH_ERR_VERSION, "an epoch's request without wire versions");
+    LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
+    LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
+    if (m->shard >= c->conf.manifest->shards || strlen(m->address) >= LH_ADDRESS_SIZE)
+        return lh_fail(LH_ERR_MALFORMED, "an epoch of a shard that does not exist");
+    if (m->open && (m->open->chain.len != LH_HASH_BYTES || !m->open->epoch))
+        return lh_fail(LH_ERR_MALFORMED, "an epoch without the history that it begins from");
+    return LH_OK;
+}
+
+static lh_err take(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m, bool *opened)
+{
+    *opened = false;
+    LH_TRY(check(c, m));
+    struct ps_co_shard *s = &c->shard[m->shard];
+    snprintf(s->address, sizeof s->address, "%s", m->address);
+    if (!m->open) return LH_OK;
+    struct ps_co_point p = {m->open->epoch, m->open->version, {{0}}};
+    memcpy(p.chain.b, m->open->chain.data, LH_HASH_BYTES);
+    return ps_co_open_epoch(c, m->shard, m->expect, &p, m->token, m->below_stable, opened);
+}
+
+static void write_point(Longhaul__V1__Point *out, uint32_t shard, struct ps_co_point *p)
+{
+    longhaul__v1__point__init(out);
+    out->shard = shard;
+    out->epoch = p->epoch;
+    out->version = p->version;
+    out->chain = (ProtobufCBinaryData){LH_HASH_BYTES, p->chain.b};
+}
+
+static void reply(struct ps_coordinator *c, struct lh_request *rq, uint32_t shard, bool opened)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    Longhaul__V1__EpochReply out = LONGHAUL__V1__EPOCH_REPLY__INIT;
+    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
+    Longhaul__V1__Point stable, head;
+    Longhaul__V1__Point *point = calloc(s->epochs + 1, sizeof *point),
+                        **list = calloc(s->epochs + 1, sizeof *list);
+    uint64_t *live = calloc(c->workers + 1, sizeof *live);
+    wire.min = LH_WIRE_VERSION_MIN;
+    wire.max = LH_WIRE_VERSION_MAX;
+    out.wire = &wire;
+    out.opened = opened;
+    out.token = s->token;
+    out.begun = list;
+    out.live = live;
+    write_point(&stable, shard, &s->stable);
+    write_point(&head, shard, &s->head);
+    if (s->stable.version) out.stable = &stable;
+    if (s->head.version) out.head = &head;
+    if (!point || !list || !live) {
+        lh_reply_error(rq, LH_ERR_BUSY, "out of memory");
+    } else {
+        for (; out.n_begun < s->epochs; out.n_begun++) {
+            write_point(&point[out.n_begun], shard, &s->begun[out.n_begun]);
+            list[out.n_begun] = &point[out.n_begun];
+        }
+        for (uint32_t i = 0; i < c->workers; i++)
+            if (c->worker[i].live) live[out.n_live++] = c->worker[i].id;
+        lh_reply(rq, &out.base);
+    }
+    free(point);
+    free(list);
+    free(live);
+}
+
+void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct ps_coordinator *c = self;
+    const Longhaul__V1__EpochRequest *m = (const Longhaul__V1__EpochRequest *)message;
+    bool opened;
+    lh_err err = take(c, m, &opened);
+    if (!err) {
+        reply(c, rq, m->shard, opened);
+        return;
+    }
+    lh_log_peer(c->conf.log, LH_WARN, "epoch.refused", "server %s: %s", lh_request_peer(rq)->name,
+                lh_err_text(err));
+    lh_reply_error(rq, err, NULL);
+    if (lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
+}
