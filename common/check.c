@@ -1,6 +1,8 @@
 // Assertions and planted bugs. See check.h.
 #include "common/check.h"
 
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,5 +24,23 @@ bool lh_bug_is(const char *name)
 void lh_bug_plant(const char *name)
 {
     planted = name;
+}
+
+static const char *const failpoints[] = {
+#define NAME(name, role, where) name,
+    LH_FAILPOINTS(NAME)
+#undef NAME
+};
+
+void lh_failpoint(const char *name)
+{
+    static atomic_uint passed; // of the one that is armed
+    size_t known = 0;
+    while (known < LH_COUNT(failpoints) && strcmp(failpoints[known], name) != 0) known++;
+    LH_ASSERT(known < LH_COUNT(failpoints));
+    const char *armed = getenv("LONGHAUL_FAILPOINT");
+    size_t n = strlen(name);
+    if (!armed || strncmp(armed, name, n) != 0 || armed[n] != '@') return;
+    if (atomic_fetch_add(&passed, 1) + 1 == strtoul(armed + n + 1, NULL, 10)) raise(SIGKILL);
 }
 #endif

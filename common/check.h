@@ -21,4 +21,35 @@ void lh_bug_plant(const char *name); // NULL: none
 #define LH_BUG(name) false
 #endif
 
+// Failpoints: places where a process may be made to die, in the same builds only. With
+// LONGHAUL_FAILPOINT=NAME@N in its environment it kills itself with -9 at the N-th passage of NAME.
+// Names are an interface: tests/crash/failpoints.py reads this list and shows that each one fires.
+#define LH_FAILPOINTS(X)                                                                           \
+    X("wal.write", server, "a group is decided, not written")                                      \
+    X("wal.sync", server, "written, not synced")                                                   \
+    X("wal.synced", server, "synced, not folded")                                                  \
+    X("wal.roll", server, "a new segment has its header, not synced")                              \
+    X("group.folded", server, "folded, not answered")                                              \
+    X("group.answered", server, "answered, not published to followers")                            \
+    X("checkpoint.write", server, "a checkpoint is due, not begun")                                \
+    X("checkpoint.written", server, "renamed, nothing removed yet")                                \
+    X("checkpoint.trimmed", server, "older ones and the log's beginning are removed")              \
+    X("recover.scanned", server, "the log is read, the next segment not begun")                    \
+    X("recover.ready", server, "recovered, nothing served yet")                                    \
+    X("cut.kept", worker, "the frame is in the outbox, the slot not flipped")                      \
+    X("cut.flipped", worker, "committed, not sent")                                                \
+    X("push.decided", worker, "the answer is here, nothing noted")                                 \
+    X("replica.written", worker, "a durable copy is there, not reported")                          \
+    X("store.write", coordinator, "a commit is due, not written")                                  \
+    X("store.sync", coordinator, "written, not synced")                                            \
+    X("store.committed", coordinator, "synced, not answered")                                      \
+    X("file.rename", coordinator, "a whole file is synced under its passing name")                 \
+    X("file.renamed", coordinator, "renamed, the directory not synced")
+#ifdef LH_PLANTED_BUGS
+void lh_failpoint(const char *name);
+#define LH_FAILPOINT(name) lh_failpoint(name)
+#else
+#define LH_FAILPOINT(name) ((void)0)
+#endif
+
 #endif

@@ -94,7 +94,9 @@ lh_err lh_file_replace_by(struct lh_env *e, const char *path, lh_file_writer wri
     if (n < 0 || (size_t)n >= sizeof tmp)
         return lh_fail(LH_ERR_TOO_LARGE, "path too long: %s", path);
     LH_TRY(write_synced(e, tmp, write, arg));
+    LH_FAILPOINT("file.rename");
     LH_TRY(files->rename(e, tmp, path));
+    LH_FAILPOINT("file.renamed");
     return files->sync_dir(e, dir);
 }
 

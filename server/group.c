@@ -200,6 +200,7 @@ static void finish_group(struct ps_server *s)
         }
         if (i->record.kind == LH_ADMIT) keep_newest(i);
     }
+    LH_FAILPOINT("group.folded");
     ps_wal_group_done(s->wal);
     for (struct ps_item *i; (i = s->group);) {
         s->group = i->next;
@@ -207,6 +208,7 @@ static void finish_group(struct ps_server *s)
         ps_item_free(i);
     }
     s->group_end = &s->group;
+    LH_FAILPOINT("group.answered");
     for (uint32_t k = 0; k < s->conf.shard_count; k++) {
         ps_follow_publish(s->shard[k]);
         lh_blob_release(s->shard[k]->newest.frame);

@@ -20,6 +20,7 @@ struct ps_keep {
 static int64_t write_job(void *arg)
 {
     struct ps_keep *k = arg;
+    LH_FAILPOINT("checkpoint.write");
     k->result = lk_checkpoint_write(&k->checkpoint);
     return 0;
 }
@@ -49,7 +50,12 @@ static lh_err written(struct ps_server *s, const struct ps_keep *k)
     lh_logf(s->conf.log, c->weights ? LH_DEBUG : LH_INFO,
             c->weights ? "checkpoint.weights" : "checkpoint.written", "shard %u version %llu",
             k->shard->id, (unsigned long long)c->version);
-    if (!c->weights) return trim(s);
+    LH_FAILPOINT("checkpoint.written");
+    if (!c->weights) {
+        LH_TRY(trim(s));
+        LH_FAILPOINT("checkpoint.trimmed");
+        return LH_OK;
+    }
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
     uint64_t oldest;
     return lk_checkpoint_prune(&conf, k->shard->id, true, s->conf.weights_keep, &oldest);

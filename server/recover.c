@@ -126,6 +126,7 @@ static lh_err scanned(void *arg, bool torn)
         if (ended(shard)) continue; // nothing was acknowledged after that record
         LH_TRY(ps_epoch_store(shard, (epoch > shard->begun ? epoch : shard->begun) + 1));
     }
+    LH_FAILPOINT("recover.scanned");
     return LH_OK;
 }
 
@@ -331,5 +332,6 @@ lh_err ps_recovered(struct ps_server *s)
                 shard->id, (unsigned long long)shard->head.version,
                 (unsigned long long)shard->head.epoch);
     }
+    LH_FAILPOINT("recover.ready");
     return LH_OK;
 }

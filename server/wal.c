@@ -50,6 +50,7 @@ static lh_err roll(struct ps_wal *w, uint64_t need)
         files->open(w->conf.env, path, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_DIRECT, &file));
     LH_TRY_TO(out_remove, err, files->resize(file, size));
     LH_TRY_TO(out_remove, err, files->write(file, 0, lh_buf_span(&header)));
+    LH_FAILPOINT("wal.roll");
     LH_TRY_TO(out_remove, err, files->sync(file));
     LH_TRY_TO(out_remove, err, files->sync_dir(w->conf.env, w->conf.dir));
     if (w->file) files->close(w->file);
@@ -206,10 +207,13 @@ lh_err ps_wal_commit(struct ps_wal *w)
 {
     if (w->at + w->group_bytes > w->size) LH_TRY(roll(w, w->group_bytes));
     seal_entries(w);
+    LH_FAILPOINT("wal.write");
     LH_TRY(write_group(w));
+    LH_FAILPOINT("wal.sync");
     int64_t written = lh_now(w->conf.env);
     lh_err err = w->conf.env->ops->files->sync(w->file);
     w->sync_ns = lh_now(w->conf.env) - written;
+    LH_FAILPOINT("wal.synced");
     return err;
 }
 

@@ -237,6 +237,7 @@ static lh_err commit(struct wk_cut *c)
     lh_err err = wk_outbox_write(&s->outbox, frame, &c->entry);
     lh_blob_release(frame);
     if (err) return err;
+    LH_FAILPOINT("cut.kept");
     err = wk_slot_flip(&s->slots, &c->slot, s->spare, false); // the commit point
     if (err) {
         // After any other failure the slot may be there all the same: the next start looks.
@@ -244,6 +245,7 @@ static lh_err commit(struct wk_cut *c)
         if (undone && wk_outbox_erase(&s->outbox, c->entry)) err = LH_ERR_IO;
         return err;
     }
+    LH_FAILPOINT("cut.flipped");
     if (o && o->cut) o->cut(o->arg, s->id, c->head.incarnation, c->head.step);
     return LH_OK;
 }

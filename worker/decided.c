@@ -49,6 +49,7 @@ lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted)
 {
     struct wk_worker *w = s->worker;
     const struct wk_observer *o = w->conf.observer;
+    LH_FAILPOINT("push.decided");
     if (o && o->decided) o->decided(o->arg, s->id, e->head.incarnation, e->head.step, admitted);
     lh_logf(w->conf.log, LH_DEBUG, "push.decided", "shard %u: %llx/%llu %s", s->id,
             (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step,

@@ -83,6 +83,7 @@ static void save_done(void *arg)
     lh_err err = k->result;
     struct lk_checkpoint_conf conf = wk_copy_conf(s->worker);
     if (!err && !s->worker->stopped) {
+        LH_FAILPOINT("replica.written");
         s->durable.epoch = k->checkpoint.epoch;
         s->durable.version = k->checkpoint.version;
         s->durable.chain = k->checkpoint.chain;

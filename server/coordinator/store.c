@@ -301,8 +301,12 @@ void ps_store_remove(struct ps_store *s, const char *key)
 static LH_MUST lh_err append(struct ps_store *s)
 {
     LH_TRY(lh_buf_err(&s->pending));
+    LH_FAILPOINT("store.write");
     LH_TRY(s->env->ops->files->write(s->file, s->at, lh_buf_span(&s->pending)));
-    return s->env->ops->files->sync(s->file);
+    LH_FAILPOINT("store.sync");
+    LH_TRY(s->env->ops->files->sync(s->file));
+    LH_FAILPOINT("store.committed");
+    return LH_OK;
 }
 
 lh_err ps_store_commit(struct ps_store *s)

@@ -33,12 +33,12 @@ class Cluster:
         for folder in self.kept:
             os.mkdir(folder)
 
-    def start(self, speed):
+    def start(self, speed, checkpoint_every=40):
         world = self.world
         self.coordinator = world.coordinator(
             **{"coordinator.h_base": 2, "coordinator.worker_timeout_s": "20 s"}).start().listening()
         self.servers = [world.server(i, self.coordinator, **{
-            "checkpoint.every_versions": 40, "digest.every_versions": 10,
+            "checkpoint.every_versions": checkpoint_every, "digest.every_versions": 10,
             "wal.segment_bytes": "64 KiB"}) for i in range(SHARDS)]
         for server in self.servers:
             server.start().listening()

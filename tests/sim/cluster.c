@@ -40,7 +40,9 @@ static bool disk_failed(const struct sim_node *n, lh_err err)
 
 static void stops(void *arg)
 {
-    sim_node_die(arg, false);
+    struct sim_node *n = arg;
+    n->failed = false;
+    sim_node_die(n, false);
 }
 
 static void on_fatal(void *arg, lh_err err, const char *text)
@@ -49,6 +51,7 @@ static void on_fatal(void *arg, lh_err err, const char *text)
     if (err == LH_ERR_KILLED || n->failed) return;
     if (disk_failed(n, err)) {
         sim_trace(n->sim, "%s stops: %s", n->name, text);
+        n->failed = true; // whatever else fails until it is gone
         lh_fake_fail_at(n->env, -1, LH_OK);
         lh_fake_at(n->sim->world, 0, stops, n);
         return;
