@@ -269,7 +269,7 @@ static lh_err start_server(struct sim_node *n)
     conf.report_ns = 500 * LH_MS;
     conf.mark_ns = 100 * LH_MS;
     conf.norm_gate = n->sim->norm_gate;
-    conf.rebuild_damaged = true;
+    conf.rebuild_damaged = n->sim->conf.faults.damage;
     conf.grace_ns = 6 * LH_SECOND;
     conf.folded = saw_folded;
     conf.folded_arg = n->sim;
