@@ -438,7 +438,7 @@ lh_err lk_checkpoint_prune(const struct lk_checkpoint_conf *conf, uint32_t shard
     LH_TRY(lk_checkpoint_versions(conf, shard, weights, &version, &count));
     size_t first = count > keep ? count - keep : 0;
     lh_err err = remove_files(conf, shard, weights, version, first);
-    *oldest = count && (count >= keep || LH_BUG("one_is_enough")) ? version[first] : 0;
+    *oldest = count > first && (count >= keep || LH_BUG("one_is_enough")) ? version[first] : 0;
     free(version);
     return err;
 }
