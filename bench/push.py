@@ -153,20 +153,18 @@ def held(tool, folder, name, pause, rounds, **shape):
 
 
 def stages(one):
-    """Median seconds of each stage of a lone push, and of the sync within `log`."""
-    events = {node: [(e["mono_us"] / 1e6, e["event"], e.get("text", "")) for e in one.log(node)]
+    """Median seconds of each stage of a lone push."""
+    events = {node: [(e["mono_us"] / 1e6, e["event"]) for e in one.log(node)]
               for node in ("s0", "here-0")}
-    took = {name: [] for name, _, _ in STAGES} | {"sync": []}
+    took = {name: [] for name, _, _ in STAGES}
     for start in one.times("push.made", ["here-0"])[1:]:
         at, found = start, {}
         for name, node, event in STAGES:
-            after = [(t, text) for t, kind, text in events[node] if kind == event and t > start]
+            after = [t for t, kind in events[node] if kind == event and t > start]
             if not after:
                 break
-            found[name] = max(0.0, after[0][0] - at)
-            at = max(at, after[0][0])
-            if event == "group.synced":
-                found["sync"] = int(after[0][1].split()[1]) / 1e6
+            found[name] = max(0.0, after[0] - at)
+            at = max(at, after[0])
         if len(found) == len(took):
             for name, seconds in found.items():
                 took[name].append(seconds)

@@ -12,7 +12,7 @@
 enum {
     KEPT_MAX = 16,
     SMALL = 1 << 20, // below this malloc() does as well
-    GRAIN = 1 << 20, // capacities are multiples: frames of one shard differ by their claims only
+    GRAINS = 16,     // capacities are multiples of len / 16 or so: shards are nearly of one size
 };
 
 struct lh_pool {
@@ -82,7 +82,9 @@ static struct lh_blob *fitting(struct lh_pool *p, size_t len)
 struct lh_blob *lh_pool_blob(struct lh_pool *p, size_t len)
 {
     if (len < SMALL || len > SIZE_MAX / 2) return lh_blob_new(len);
-    size_t cap = (len + GRAIN - 1) / GRAIN * GRAIN;
+    size_t grain = SMALL;
+    while (grain * GRAINS * 2 <= len) grain *= 2;
+    size_t cap = (len + grain - 1) / grain * grain;
     pthread_mutex_lock(&p->lock);
     struct lh_blob *b = fitting(p, len);
     while (!b && p->kept && p->bytes + cap > p->bytes_max) drop_kept(p, 0);

@@ -253,8 +253,8 @@ static void commit_done(void *arg)
         ps_fatal(s, s->commit_result); // a failed sync is never tried again
         return;
     }
-    lh_logf(s->conf.log, LH_DEBUG, "group.synced", "in %lld us",
-            (long long)(ps_wal_sync_ns(s->wal) / 1000));
+    lh_logf(s->conf.log, LH_DEBUG, "group.synced", "%llu bytes",
+            (unsigned long long)ps_wal_group_bytes(s->wal));
     finish_group(s);
     if (s->stopped) return;
     lh_logf(s->conf.log, LH_DEBUG, "group.done", "folded and answered");

@@ -210,16 +210,9 @@ lh_err ps_wal_commit(struct ps_wal *w)
     LH_FAILPOINT("wal.write");
     LH_TRY(write_group(w));
     LH_FAILPOINT("wal.sync");
-    int64_t written = lh_now(w->conf.env);
     lh_err err = w->conf.env->ops->files->sync(w->file);
-    w->sync_ns = lh_now(w->conf.env) - written;
     LH_FAILPOINT("wal.synced");
     return err;
-}
-
-int64_t ps_wal_sync_ns(const struct ps_wal *w)
-{
-    return w->sync_ns;
 }
 
 static void clear_group(struct ps_wal *w)

@@ -79,7 +79,6 @@ uint64_t ps_wal_group_bytes(const struct ps_wal *w);
 // Disk lane: writes and syncs the group. LH_ERR_DISK_FULL: nothing of it counts, it may be thrown
 // away by ps_wal_drop_group() and the server goes on; any other error: the process must end.
 LH_MUST lh_err ps_wal_commit(struct ps_wal *w);
-int64_t ps_wal_sync_ns(const struct ps_wal *w); // of that commit
 struct ps_place ps_wal_committed_place(const struct ps_wal *w, struct ps_place in_group);
 // Loop thread, after a commit: the group is durable; or it is given up.
 void ps_wal_group_done(struct ps_wal *w);

@@ -29,7 +29,6 @@ struct ps_wal {
         struct lh_span body;
     } * piece; // one for each entry
     size_t pieces, piece_cap;
-    int64_t sync_ns;      // that the last sync took
     uint64_t group_bytes; // of the entries, bodies included
     struct {
         uint64_t segment;
