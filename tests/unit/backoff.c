@@ -17,7 +17,7 @@ static int make(void **state)
     worker.conf.retry_base_ns = 200 * LH_MS;
     worker.conf.retry_max_ns = 30 * LH_SECOND;
     worker.conf.reconnect_max_ns = LH_SECOND;
-    return lh_env_real_create(&worker.conf.env);
+    return lh_env_real_create(&worker.conf.env) == LH_OK ? 0 : -1;
 }
 
 static int unmake(void **state)
