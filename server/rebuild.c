@@ -38,12 +38,15 @@ struct restore { // a state that is being received
     uint64_t worker;
     struct lh_buf bytes;
     uint64_t total;
+    int64_t heard_ns; // when its last part came
+    bool over;        // answered: what else comes is not read
 };
 
 struct ps_rebuild {
     struct ps_shard *shard;
     bool unreliable; // the directory's own state can't be believed
     bool ready, told, stuck;
+    bool named; // what the own state lacks was told
     // as the coordinator says
     bool asked;
     uint64_t epoch, token; // the last one
@@ -300,6 +303,7 @@ static lh_err open_next(struct ps_rebuild *b)
 static void name_lost(struct ps_rebuild *b, const struct ps_point *best, uint64_t worker)
 {
     struct ps_shard *s = b->shard;
+    b->named = true;
     s->lost.from = best->version + 1;
     s->lost.to = b->head.version > best->version ? b->head.version : 0;
     s->lost.worker = worker;
@@ -334,12 +338,32 @@ static void drop_silent(struct ps_rebuild *b)
     b->offers = n;
 }
 
+static void end_restore(struct restore *r)
+{
+    if (r->rebuild) r->rebuild->restore = NULL;
+    r->rebuild = NULL;
+    r->over = true;
+}
+
+// A state is being received. One whose follower fell silent (its host is gone, and nothing says so)
+// is given up.
+static bool coming(struct ps_rebuild *b)
+{
+    const struct ps_conf *conf = &b->shard->server->conf;
+    struct restore *r = b->restore;
+    if (!r) return false;
+    if (lh_now(conf->env) - r->heard_ns < conf->grace_ns) return true;
+    end_restore(r);
+    lh_call_finish(r->call, LH_ERR_DEADLINE, "no part of the state came for too long");
+    return false;
+}
+
 // Followers are asked; sets `chosen` or what is wanted of whom.
 static void gather(struct ps_rebuild *b)
 {
     struct ps_point best;
     uint64_t worker;
-    if (b->restore) return;
+    if (coming(b)) return;
     drop_silent(b);
     b->wanted_of = 0;
     if (!all_answered(b) && !waited(b)) {
@@ -354,7 +378,7 @@ static void gather(struct ps_rebuild *b)
         b->wanted_of = worker;
     } else {
         b->chosen = true;
-        name_lost(b, &best, 0);
+        if (!b->named) name_lost(b, &best, 0);
     }
 }
 
@@ -366,7 +390,8 @@ static void decide(struct ps_rebuild *b)
     if (b->ready || b->ask || !b->asked || s->stopped) return;
     bool begins = !b->epoch && !l->version; // no history anywhere
     bool cut = l->version && counts(b, &own) && own.version >= b->stable.version; // of its tail
-    b->chosen |= !s->damaged && (begins || cut);
+    // anew each time: the stable point may have moved, and what was asked for been refused
+    b->chosen = !s->damaged && (begins || cut);
     if (!b->chosen && !opened(b)) gather(b);
     if (opened(b) || (b->chosen && run_ended(b->shard))) {
         settled(b);
@@ -492,12 +517,6 @@ static lh_err take_state(struct restore *r)
     return LH_OK;
 }
 
-static void end_restore(struct restore *r)
-{
-    if (r->rebuild) r->rebuild->restore = NULL;
-    r->rebuild = NULL;
-}
-
 static lh_err take_part(struct restore *r, const struct lh_msg *msg)
 {
     ProtobufCMessage *head;
@@ -515,6 +534,8 @@ static lh_err take_part(struct restore *r, const struct lh_msg *msg)
 static void restore_message(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     struct restore *r = self;
+    if (r->over) return;
+    r->heard_ns = lh_now(r->server->conf.env);
     lh_err err = take_part(r, msg);
     bool whole = !err && r->bytes.len == r->total;
     if (!err && !whole) {

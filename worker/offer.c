@@ -144,6 +144,7 @@ static void on_sent(void *self, struct lh_call *call)
     struct wk_shard *s = self;
     if (s->restore.call != call) return;
     s->restore.sending--;
+    s->restore.moved_ns = lh_now(s->worker->conf.env);
     if (send_parts(s)) lh_call_cancel(call);
 }
 
@@ -179,6 +180,7 @@ static void bring(struct wk_shard *s, const Longhaul__V1__OfferReply *m)
     r->at = 0;
     r->sending = 0;
     r->finished = false;
+    r->moved_ns = lh_now(w->conf.env);
     lh_err err = state_blob(s, &r->bytes);
     if (!err) err = lh_call_open(s->link, LH_RPC_RESTORE, 0, &restore_ops, s, &r->call);
     if (!err) {
@@ -205,6 +207,9 @@ void wk_offer(struct wk_shard *s)
     struct wk_worker *w = s->worker;
     Longhaul__V1__OfferRequest m = LONGHAUL__V1__OFFER_REQUEST__INIT;
     struct points p;
+    // a server that died without a word takes nothing any more
+    bool stuck = lh_now(w->conf.env) - s->restore.moved_ns > 2 * w->conf.deadline_ns;
+    if (s->restore.call && stuck) lh_call_cancel(s->restore.call);
     if (s->restore.offer || s->restore.call || !s->link) return;
     lh_err err = list_points(s, &p);
     if (!err) {

@@ -107,6 +107,7 @@ struct wk_restore {
     size_t at;
     int sending;
     bool finished;
+    int64_t moved_ns; // when a part last left
     uint64_t epoch, version, process;
     struct lh_hash chain;
     uint64_t unreadable; // version of a durable copy that turned out to be damaged; 0: none
