@@ -172,6 +172,7 @@ lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
         memcpy(residual, bytes.data, bytes.len);
     }
 out:
+    if (err) wk_slot_free(out); // the first file was read, the second could not be
     lh_buf_free(&file);
     return err;
 }
