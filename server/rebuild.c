@@ -345,6 +345,30 @@ static void end_restore(struct restore *r)
     r->over = true;
 }
 
+// Nothing was ever stable, and nobody, here neither, holds anything of the shard's history: what is
+// left of it is its beginning.
+static lh_err begin_anew(struct ps_rebuild *b)
+{
+    struct ps_shard *s = b->shard;
+    const struct ps_conf *conf = &s->server->conf;
+    struct lk_replica first;
+    lh_err err = lk_replica_create(&first, conf->job, conf->manifest, s->id, conf->keys);
+    if (!err)
+        err = conf->initial(conf->initial_arg, first.layout->first, first.layout->values,
+                            first.theta);
+    if (err) {
+        lk_replica_free(&first);
+        return err;
+    }
+    lk_replica_free(&s->replica);
+    s->replica = first;
+    b->unreliable = false;
+    b->chosen = b->fetched = true; // what is on the disk is not gone on with
+    struct ps_point own = own_point(b);
+    name_lost(b, &own, 0);
+    return LH_OK;
+}
+
 // A state is being received. One whose follower fell silent (its host is gone, and nothing says so)
 // is given up.
 static bool coming(struct ps_rebuild *b)
@@ -368,6 +392,9 @@ static void gather(struct ps_rebuild *b)
     b->wanted_of = 0;
     if (!all_answered(b) && !waited(b)) {
         tell_waiting(b, "its history is not whole here: waiting for its followers");
+    } else if (!choose(b, &best, &worker) && !b->stable.version) {
+        lh_err err = begin_anew(b);
+        if (err) ps_fatal(b->shard->server, err);
     } else if (!choose(b, &best, &worker)) {
         b->told &= b->stuck;
         b->stuck = true;
