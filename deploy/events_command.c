@@ -105,7 +105,7 @@ static LH_MUST lh_err show(const struct request *q, const json_t *rows)
     else if (!err)
         dp_events_put(chosen, &out);
     if (!err) err = lh_buf_err(&out);
-    if (!err) fwrite(out.data, 1, out.len, stdout);
+    if (!err && out.len) fwrite(out.data, 1, out.len, stdout);
     fflush(stdout);
     json_decref(chosen);
     lh_buf_free(&out);

@@ -49,8 +49,10 @@ lh_err dp_weights_write(const char *path, const struct lh_manifest *m, const flo
     LH_TRY(dp_path(tmp, "%s.tmp", path));
     if (is_safetensors(path)) LH_TRY(put_header(&header, m, about));
     FILE *file = fopen(tmp, "wb");
-    bool good = file && fwrite(header.data, 1, header.len, file) == header.len &&
-                fwrite(theta, sizeof *theta, m->values, file) == m->values; // little endian, as we
+    bool good = file;
+    if (good && header.len) good = fwrite(header.data, 1, header.len, file) == header.len;
+    good =
+        good && fwrite(theta, sizeof *theta, m->values, file) == m->values; // little endian, as we
     good = good && !fflush(file) && !fsync(fileno(file));
     if (file && fclose(file)) good = false;
     good = good && !rename(tmp, path);
