@@ -96,60 +96,74 @@ def pushes(one, worker, until):
 
 
 class Holding:
-    """Stops the server until `group` more frames are sealed, lets it go, and so on."""
+    """Stops the server while nothing is under way, until frames lie sealed, lets it go, again.
 
-    def __init__(self, group):
-        self.group, self.released, self.run = group, [], None
+    `group` frames are waited for, `patience` seconds at most: the last rounds of a run may have
+    fewer.
+    """
+
+    def __init__(self, group, patience):
+        self.group, self.patience, self.run = group, patience, None
+        self.released = []  # when, how many
 
     def count(self, event):
-        return sum(1 for worker in self.run.workers for e in self.run.log(worker)
-                   if e["event"] == event)
+        try:
+            return sum(1 for worker in self.run.workers for e in self.run.log(worker)
+                       if e["event"] == event)
+        except OSError:
+            return 0  # no log yet
 
-    def wait(self, event, count):
-        while self.run.child.poll() is None:
-            try:
-                if self.count(event) >= count:
-                    return True
-            except OSError:
-                pass  # no log yet
+    def wait(self, ready, patience=float("inf")):
+        end = time.monotonic() + patience
+        while self.run.child.poll() is None and time.monotonic() < end:
+            if ready():
+                return True
             time.sleep(0.02)
         return False
 
+    def hold(self, decided):
+        """Between a stop and its end; how many frames were sealed meanwhile."""
+        if self.count("push.cut") > decided:
+            return 0  # too late: they are under way
+        self.wait(lambda: self.count("push.made") >= decided + self.group, self.patience)
+        return self.count("push.made") - decided
+
     def __call__(self, one):
-        self.run = one
-        done = self.group  # the first pushes find everything cold
-        while self.wait("push.decided", done) and self.wait("record.folded", done):
+        self.run, done = one, self.group  # the first pushes find everything cold
+        while self.wait(lambda: self.count("push.cut") == self.count("push.decided") >= done):
+            done = self.count("push.decided")
             server = one.status("s0")["pid"]
             os.kill(server, signal.SIGSTOP)
-            if self.count("push.cut") > done:  # too late: this group goes as it comes
+            try:
+                sealed = self.hold(done)
+            finally:
+                released = time.monotonic()
                 os.kill(server, signal.SIGCONT)
-                done += self.group
-                continue
-            sealed = self.wait("push.made", done + self.group)
-            self.released.append(time.monotonic())
-            os.kill(server, signal.SIGCONT)
-            if not sealed:
-                return
-            done += self.group
+            if sealed:
+                self.released.append((released, sealed))
+            done += sealed or 1  # else when the next one is through
 
-    def spans(self, event):
-        """Seconds from each release to the last of its group's events."""
-        times, out = self.run.times(event), []
-        for start, after in zip(self.released, self.released[1:] + [float("inf")]):
-            group = [t for t in times if start < t < after][:self.group]
-            if len(group) == self.group:
-                out.append(max(group) - start)
+    def spans(self, event, each=1):
+        """(seconds, frames) from each release to the last of its frames' events, `each` a frame.
+
+        None: not all of them came before the next one."""
+        times = sorted(e["mono_us"] / 1e6 for worker in self.run.workers
+                       for e in self.run.events[worker] if e["event"] == event and
+                       (event != "record.folded" or e["text"].endswith("kind 1")))
+        out, ends = [], [start for start, _ in self.released[1:]] + [float("inf")]
+        for (start, sealed), after in zip(self.released, ends):
+            own = [t for t in times if start < t < after][:sealed * each]
+            out.append((own[-1] - start, sealed) if len(own) == sealed * each else None)
         return out
 
 
 def held(tool, folder, name, pause, rounds, **shape):
-    """A run whose pushes wait sealed, and seconds of each group: to ack, to ack and fold."""
-    holding = Holding(shape.get("workers", 1) * shape.get("shards", 1))
+    """A run whose pushes wait sealed, and what held them."""
+    holding = Holding(shape.get("workers", 1) * shape.get("shards", 1), 2 * pause)
     one = run(tool, folder, name, pause, rounds + 2, during=holding, **shape)
-    acks = holding.spans("push.decided")
-    if not acks:
+    if not any(holding.spans("push.decided")):
         raise SystemExit(f"{name}: no group of pushes was held and let go")
-    return one, acks, [max(a, f) for a, f in zip(acks, holding.spans("record.folded"))]
+    return one, holding
 
 
 def stages(one):
@@ -235,10 +249,11 @@ def measure_held(out, tool, folder, flags, tls, memory):
                                 ("xchacha20.tmpfs", "xchacha20", memory)):
         if not place:
             continue
-        one, _, whole = held(tool, place, name, pause, flags.rounds, shards=SHARDS,
-                             shape=flags.shape, cipher=cipher)
-        size = one.summary["model"]["parameters"] * 4 / 1e9
-        rates[name] = [size / s for s in whole]
+        one, holding = held(tool, place, name, pause, flags.rounds, shards=SHARDS,
+                            shape=flags.shape, cipher=cipher)
+        size = one.summary["model"]["parameters"] * 4 / SHARDS / 1e9
+        ends = zip(holding.spans("push.decided"), holding.spans("record.folded"))
+        rates[name] = [ack[1] * size / max(ack[0], fold[0]) for ack, fold in ends if ack and fold]
         out.row(f"push.durable.mtls.{name}", "GB/s", rates[name], *tls["push"])
         if name == "xchacha20":
             peak_rows(out, one, f"{SHARDS}shards")
@@ -247,12 +262,17 @@ def measure_held(out, tool, folder, flags, tls, memory):
 
 
 def measure_many(out, tool, folder, flags, single):
-    many, acks, whole = held(tool, folder, "many", 8 if flags.shape == "full" else 1.5,
-                             flags.rounds, workers=8, shape=flags.shape)
+    many, holding = held(tool, folder, "many", 8 if flags.shape == "full" else 1.5,
+                         flags.rounds, workers=8, shape=flags.shape)
     size = many.summary["model"]["parameters"] * 4 / 1e9
-    one = "one worker with as many bytes in flight"
-    out.row("push.durable.mtls.8workers", "GB/s", [8 * size / s for s in acks], one, single)
-    out.row("push.durable.mtls.8workers.moved", "GB/s", [64 * size / s for s in whole], one, single)
+    one = "one worker with four shards of the same size"
+    out.row("push.durable.mtls.8workers", "GB/s",
+            [span[1] * size / span[0] for span in holding.spans("push.decided") if span],
+            one, single)
+    folds = filter(None, holding.spans("record.folded", each=8))
+    moved = [8 * n * size / took for took, n in folds]
+    if moved:  # else a group's records reached others after the next one was let go
+        out.row("push.durable.mtls.8workers.moved", "GB/s", moved, one, single)
     shutil.rmtree(many.dir)
 
 
