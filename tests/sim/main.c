@@ -120,7 +120,7 @@ static const struct {
     {"trim_by_ack", "tail,kill,network,partition"},
     {"resend_refused", "tail,kill,refuse,network,partition"},
     {"ledger_sticky", "tail,kill,worker_lost,worker_power"},
-    {"local_stable", "tail,kill"},
+    {"local_stable", "disk_loss,tail,kill,worker_kill"},
     {"gate_refuses", "partition,worker_kill"},
     {"rebuild_any_branch", "disk_loss,tail,kill,partition,network"},
     {"rebuild_no_dedupe", "disk_loss"},
