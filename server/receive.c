@@ -418,7 +418,14 @@ void ps_push_answer(struct ps_push *p, const struct ps_item *item)
                PS_DECIDED_NOW) { // a planted bug: refused without a record
         out.reason = (uint32_t)item->decision.error;
     } else {
-        LH_ASSERT(row && row->last_step == item->head.step);
+        // A late copy may be decided in one group with the step after it, whose sender knew
+        // already.
+        if (!row || row->last_step != item->head.step) {
+            ps_push_error(p,
+                          lh_fail(LH_ERR_PROTOCOL, "step %llu is older than the last decided one",
+                                  (unsigned long long)item->head.step));
+            return;
+        }
         out.version = row->last_version;
         out.admitted = !row->last_reason;
         out.reason = row->last_reason;
