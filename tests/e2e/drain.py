@@ -171,8 +171,9 @@ def run(world):
     coordinator = world.coordinator(**{"coordinator.worker_timeout_s": "120 s"})
     coordinator.start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
-    workers = [world.worker(region, coordinator, **{"trainer.tokens_per_s": 1000}).start()
-               for region in REGIONS]
+    # a narrow window: some units are to be trained to their end while all of this happens
+    slow = {"trainer.tokens_per_s": 1000, "data.window": 2}
+    workers = [world.worker(region, coordinator, **slow).start() for region in REGIONS]
     until("all workers train", trained_on(workers, {}, 4))
     one_worker(world, coordinator, workers)
     one_region(world, coordinator, workers)
