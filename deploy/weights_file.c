@@ -47,16 +47,20 @@ lh_err dp_weights_write(const char *path, const struct lh_manifest *m, const flo
     char tmp[DP_PATH_SIZE];
     struct lh_buf header = lh_buf(64 << 20);
     LH_TRY(dp_path(tmp, "%s.tmp", path));
-    if (is_safetensors(path)) LH_TRY(put_header(&header, m, about));
+    lh_err err = is_safetensors(path) ? put_header(&header, m, about) : LH_OK;
+    if (err) {
+        lh_buf_free(&header);
+        return err;
+    }
     FILE *file = fopen(tmp, "wb");
     bool good = file;
     if (good && header.len) good = fwrite(header.data, 1, header.len, file) == header.len;
-    good =
-        good && fwrite(theta, sizeof *theta, m->values, file) == m->values; // little endian, as we
+    // little endian, as the machine is
+    good = good && fwrite(theta, sizeof *theta, m->values, file) == m->values;
     good = good && !fflush(file) && !fsync(fileno(file));
     if (file && fclose(file)) good = false;
     good = good && !rename(tmp, path);
-    lh_err err = good ? LH_OK : lh_fail_errno(errno, "%s", path);
+    err = good ? LH_OK : lh_fail_errno(errno, "%s", path);
     if (file && !good) unlink(tmp);
     lh_buf_free(&header);
     return err;
