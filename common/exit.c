@@ -1,5 +1,19 @@
-// Which exit code an error has. See exit.h.
+// Which exit code an error has, and the end of a process. See exit.h.
 #include "common/exit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+_Noreturn void lh_leave(int status)
+{
+    fflush(NULL);
+#ifdef LH_EXIT_HANDLERS
+    exit(status);
+#else
+    _exit(status);
+#endif
+}
 
 enum lh_exit lh_exit_of(lh_err err)
 {

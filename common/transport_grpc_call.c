@@ -108,6 +108,7 @@ void lh_grpc_call_close(struct lh_grpc_call *c, lh_err status, const char *text)
     struct lh_grpc *t = c->t;
     if (c->closed) return;
     c->closed = true;
+    c->link = NULL; // the link may go now; gRPC's word on the call may come later
     unlist(c);
     if (c->core && !c->over) grpc_call_cancel(c->core, NULL);
     if (c->ops) {

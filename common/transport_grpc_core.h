@@ -108,7 +108,7 @@ struct lh_grpc_link {
 struct lh_grpc_call {
     struct lh_call base;
     struct lh_grpc *t;
-    struct lh_grpc_link *link; // client, until the link is hung up
+    struct lh_grpc_link *link; // client, until the call is closed
     struct lh_grpc_call *previous, *next, *next_dirty;
     grpc_call *core; // NULL once gRPC is done with it
     const struct lh_call_ops *ops;

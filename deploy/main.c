@@ -1,7 +1,8 @@
 // longhaul: the operator's tool. Everything is in cli.c and the commands.
+#include "common/exit.h"
 #include "deploy/cli.h"
 
 int main(int argc, char **argv)
 {
-    return dp_main(argc, argv);
+    lh_leave(dp_main(argc, argv));
 }

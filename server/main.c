@@ -13,5 +13,5 @@ int main(int argc, char **argv)
     }
     int status = lh_program_main(&ps_node_app, node, argc, argv);
     ps_node_destroy(node);
-    return status;
+    lh_leave(status);
 }

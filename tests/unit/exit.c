@@ -3,6 +3,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "common/check.h"
@@ -44,11 +48,55 @@ static void errors_have_their_codes(void **state)
         assert_int_not_equal(lh_exit_of((lh_err)err), LH_EXIT_OK);
 }
 
+static void say_handler(void)
+{
+    fputs("handler\n", stdout);
+    fflush(stdout);
+}
+
+// What a child says that leaves with status 3 while exit handlers are registered.
+static int say_and_leave(char *out, size_t size)
+{
+    int ends[2], status;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        dup2(ends[1], STDOUT_FILENO);
+        atexit(say_handler);
+        fputs("said\n", stdout); // stays in the stream: a pipe is no terminal
+        lh_leave(3);
+    }
+    close(ends[1]);
+    size_t len = 0;
+    for (ssize_t n; len + 1 < size && (n = read(ends[0], out + len, size - 1 - len)) > 0;)
+        len += (size_t)n;
+    out[len] = 0;
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void leaving_writes_streams_and_runs_no_handlers(void **state)
+{
+    (void)state;
+    char said[64];
+    fflush(NULL); // what this process holds is not the child's to say
+    assert_int_equal(say_and_leave(said, sizeof said), 3);
+#ifdef LH_EXIT_HANDLERS
+    assert_string_equal(said, "said\nhandler\n");
+#else
+    assert_string_equal(said, "said\n");
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_differ_and_are_documented_in_order),
         cmocka_unit_test(errors_have_their_codes),
+        cmocka_unit_test(leaving_writes_streams_and_runs_no_handlers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -196,6 +196,30 @@ static void hangup_ends_calls_before_it_returns(void **state)
     assert_int_equal(w->accepted[0].status, LH_ERR_CANCELLED);
 }
 
+static void hang_up_once(struct side *s, const char *event)
+{
+    if (!strcmp(event, "close")) do_hangup(s);
+}
+
+// All calls fail with the one connection; the first that hears of it hangs up, and what gRPC says
+// of the others comes when their link is gone.
+static void hangup_while_other_calls_fail(void **state)
+{
+    struct world *w = *state;
+    w->link->transport_ops->hangup(w->link);
+    w->link = dial(w->client, "127.0.0.1:1", LH_S);
+    struct side s[8] = {0};
+    for (size_t i = 0; i < LH_COUNT(s); i++) {
+        s[i].hook = hang_up_once;
+        side_open(w, &s[i], LH_RPC_FOLLOW, 0);
+    }
+    for (size_t i = 0; i < LH_COUNT(s); i++) UNTIL(w, s[i].closes);
+    destroy_mine(w, false); // waits for gRPC's last word on each
+    int failed = 0;
+    for (size_t i = 0; i < LH_COUNT(s); i++) failed += s[i].status == LH_ERR_UNAVAILABLE;
+    assert_true(failed > 0);
+}
+
 static void two_links_are_two_connections(void **state)
 {
     struct world *w = *state;
@@ -330,6 +354,7 @@ int main(void)
         IN_PAIR(destroying_inside_on_call),
         IN_PAIR(refusing_and_destroying_inside_on_call),
         IN_PAIR(hangup_ends_calls_before_it_returns),
+        IN_PAIR(hangup_while_other_calls_fail),
         IN_PAIR(two_links_are_two_connections),
         IN_PAIR(destroy_with_everything_open),
         IN_PAIR(destroy_with_nothing_done),
