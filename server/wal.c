@@ -9,9 +9,10 @@
 #include "common/limits.h"
 #include "server/wal_format.h"
 
-lh_err ps_wal_segment_path(const struct ps_wal *w, uint64_t number, char out[LH_PATH_SIZE])
+void ps_wal_segment_path(const struct ps_wal *w, uint64_t number, char out[LH_PATH_SIZE])
 {
-    return lh_path(out, LH_PATH_SIZE, w->conf.dir, "%016llx.seg", (unsigned long long)number);
+    lh_err err = lh_path(out, LH_PATH_SIZE, w->conf.dir, "%016llx.seg", (unsigned long long)number);
+    LH_ASSERT(err == LH_OK); // scan() looked whether paths fit
 }
 
 static void write_segment_header(const struct ps_wal *w, struct lh_buf *out)
@@ -44,7 +45,7 @@ static lh_err roll(struct ps_wal *w, uint64_t need)
     if (size < w->conf.segment_bytes) size = w->conf.segment_bytes;
     write_segment_header(w, &header);
     LH_TRY_TO(out, err, lh_buf_err(&header));
-    LH_TRY_TO(out, err, ps_wal_segment_path(w, w->segment, path));
+    ps_wal_segment_path(w, w->segment, path);
     LH_TRY_TO(
         out, err,
         files->open(w->conf.env, path, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_DIRECT, &file));
@@ -255,7 +256,7 @@ static lh_err reader(struct ps_wal *w, uint64_t segment, struct lh_file **out)
     }
     if (!w->reader[slot].file) {
         char path[LH_PATH_SIZE];
-        LH_TRY(ps_wal_segment_path(w, segment, path));
+        ps_wal_segment_path(w, segment, path);
         LH_TRY(
             w->conf.env->ops->files->open(w->conf.env, path, LH_OPEN_READ, &w->reader[slot].file));
         w->reader[slot].segment = segment;
@@ -294,7 +295,7 @@ lh_err ps_wal_trim(struct ps_wal *w, uint64_t first_segment_needed)
             w->conf.env->ops->files->close(w->reader[slot].file);
             w->reader[slot].file = NULL;
         }
-        LH_TRY(ps_wal_segment_path(w, w->oldest, path));
+        ps_wal_segment_path(w, w->oldest, path);
         lh_err err = w->conf.env->ops->files->remove(w->conf.env, path);
         if (err && err != LH_ERR_NOT_FOUND) return err;
     }

@@ -36,7 +36,7 @@ struct ps_wal {
     } reader[4];
 };
 
-LH_MUST lh_err ps_wal_segment_path(const struct ps_wal *w, uint64_t number, char out[LH_PATH_SIZE]);
+void ps_wal_segment_path(const struct ps_wal *w, uint64_t number, char out[LH_PATH_SIZE]);
 // Reads every segment, replays, makes the survivors durable; sets generation, segment, next,
 // oldest.
 LH_MUST lh_err ps_wal_scan(struct ps_wal *w, ps_wal_replay_fn replay, void *arg, bool *torn);

@@ -36,12 +36,6 @@ static void note_name(void *arg, const char *name)
     s->number[s->segments++] = number;
 }
 
-static void path_of(const struct scan *s, size_t i, char out[LH_PATH_SIZE])
-{
-    lh_err err = ps_wal_segment_path(s->w, s->number[i], out);
-    LH_ASSERT(err == LH_OK); // scan() looked whether paths fit
-}
-
 struct entry {
     uint32_t total, shard;
     uint64_t generation, sequence, durable;
@@ -69,6 +63,8 @@ static bool read_entry(struct lh_span bytes, size_t at, struct entry *e)
         return false;
     if (e->shard == PS_MARK) return true;
     uint32_t body;
+    struct lh_span inside = lh_get(&c, e->total - PS_ENTRY_HEADER - PS_ENTRY_TRAILER);
+    c = lh_cursor(inside); // what is checksummed, not what follows it
     if (lh_record_parse_header(lh_get(&c, LH_RECORD_HEADER), &e->record, &body)) return false;
     e->record.body = lh_get(&c, body);
     return !c.failed;
@@ -148,7 +144,7 @@ static lh_err scan_entries(struct scan *s, size_t i, uint64_t stop)
     if (w->next == stop) return LH_OK;
     look_ahead(s, bytes, at, w->next);
     bool more = any_byte(bytes, at);
-    if (stop && !more && w->next > s->durable) return missing(s, i, stop);
+    if (stop && !more) return missing(s, i, stop); // entries name durable what stands before them
     if (stop || w->next <= s->durable) return damaged(s, i, at, w->next);
     if (more) {
         s->found.torn = true;
@@ -163,7 +159,7 @@ static lh_err load_segment(struct scan *s, size_t i, struct lh_buf *bytes, uint6
 {
     struct lh_env *env = s->w->conf.env;
     char path[LH_PATH_SIZE];
-    path_of(s, i, path);
+    ps_wal_segment_path(s->w, s->number[i], path);
     lh_buf_clear(bytes);
     LH_TRY(lh_file_load(env, path, bytes));
     *first = 0;
@@ -226,7 +222,7 @@ static lh_err sync_survivors(struct scan *s)
     for (size_t i = s->segments > 2 ? s->segments - 2 : 0; i < s->segments; i++) {
         char path[LH_PATH_SIZE];
         struct lh_file *file;
-        path_of(s, i, path);
+        ps_wal_segment_path(s->w, s->number[i], path);
         LH_TRY(files->open(s->w->conf.env, path, LH_OPEN_WRITE, &file));
         lh_err err = LH_BUG("no_rewrite") ? LH_OK : write_again(s, i, file);
         if (!err) err = files->sync(file);
@@ -244,7 +240,7 @@ static lh_err load_or_remove(struct scan *s, size_t i, struct lh_buf *bytes, uin
     LH_TRY(load_segment(s, i, bytes, first));
     if (*first) return LH_OK;
     char path[LH_PATH_SIZE];
-    path_of(s, i, path);
+    ps_wal_segment_path(s->w, s->number[i], path);
     s->segments = i;
     return s->look ? LH_OK : s->w->conf.env->ops->files->remove(s->w->conf.env, path);
 }
@@ -274,7 +270,7 @@ static lh_err scan(struct scan *s)
     s->ahead = lh_buf((size_t)1 << 40);
     char path[LH_PATH_SIZE];
     lh_err err;
-    LH_TRY_TO(out, err, ps_wal_segment_path(s->w, 0, path));
+    LH_TRY_TO(out, err, lh_path(path, sizeof path, s->w->conf.dir, "%016llx.seg", 0ULL));
     LH_TRY_TO(out, err, env->ops->files->list(env, s->w->conf.dir, note_name, s));
     LH_TRY_TO(out, err, s->err);
     LH_TRY_TO(out, err, scan_all(s));

@@ -37,14 +37,9 @@ stage_ubsan() { build ubsan && run_ctest ubsan -LE "${OWN_STAGE/sim|/}"; }
 
 stage_tsan() { build tsan && run_ctest tsan -L '^tsan$'; }
 
-stage_fuzz() { # its last line is `N passed, N failed`, a target each
-    tests/fuzz/run.sh 10 | tee "$logs/fuzz.targets"
-    local status=$?
-    local said
-    said=$(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' "$logs/fuzz.targets")
-    count ${said:-0 1} 0
-    return $status
-}
+stage_fuzz() { count_said tests/fuzz/run.sh 10; } # a target each
+
+stage_coverage() { count_said tests/coverage.py --whole; } # a file each
 
 stage_sim() { build release && run_ctest release -L '^sim$'; }
 
@@ -62,10 +57,20 @@ stage_oracle() { # its tests exist once .venv does
     build release && run_ctest release -L '^oracle$'
 }
 
-ALL=(deps gcc tree clang asan ubsan tsan fuzz sim bugs links e2e oracle)
+ALL=(deps gcc tree clang asan ubsan tsan coverage fuzz sim bugs links e2e oracle)
 QUICK=(deps gcc tree sim)
 
 # ---- their parts
+
+# A command whose last line is `N passed, N failed`.
+count_said() {
+    local said
+    "$@" | tee "$logs/$stage.said"
+    local status=$?
+    said=$(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' "$logs/$stage.said")
+    count ${said:-0 1} 0
+    return $status
+}
 
 oracle_packages() {
     [ -x .venv/bin/python ] || python3 -m venv .venv || return

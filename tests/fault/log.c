@@ -199,6 +199,62 @@ static void what_is_cut_away_is_gone_or_all_there(void **state)
     }
 }
 
+// A sync that finds no room may leave the group's bytes in the segment. It was given up, and what
+// takes its place goes into the next segment: a start must not take the older bytes for entries.
+static void a_group_that_was_given_up_does_not_come_back(void **state)
+{
+    struct rig *r = *state;
+    struct ps_wal_conf conf = {.env = r->env, .dir = "log", .segment_bytes = SEGMENT};
+    struct seen seen = {0};
+    struct ps_wal *w;
+    bool torn;
+    uint8_t body[BODY];
+    uint64_t done = 0;
+    struct ps_place place;
+    struct lh_record given_up = {.version = 9, .epoch = 1, .kind = LH_PLAN};
+    memcpy(conf.job, JOB, LH_JOB);
+    assert_int_equal(ps_wal_open(&conf, note, &seen, &torn, &w), LH_OK);
+    assert_int_equal(append(w, 1, &done), LH_OK); // and a mark
+    for (int i = 0; i < 3; i++)                   // of more entries than what takes its place
+        assert_int_equal(ps_wal_add(w, 0, &given_up, &place), LH_OK);
+    fault_files(1, 0, LH_ERR_DISK_FULL); // all was written, the sync fails
+    assert_int_equal(ps_wal_commit(w), LH_ERR_DISK_FULL);
+    assert_true(fault_over());
+    assert_int_equal(ps_wal_segment(w), 1);
+    ps_wal_drop_group(w);
+    struct lh_record kept = record(2, body);
+    assert_int_equal(ps_wal_add(w, 0, &kept, &place), LH_OK);
+    assert_int_equal(ps_wal_commit(w), LH_OK);
+    ps_wal_group_done(w);
+    assert_int_equal(ps_wal_segment(w), 2);
+    ps_wal_close(w);
+    for (int start = 0; start < 2; start++) {
+        seen = (struct seen){0};
+        assert_int_equal(ps_wal_open(&conf, note, &seen, &torn, &w), LH_OK);
+        assert_int_equal(seen.versions, 2);
+        assert_false(seen.wrong);
+        ps_wal_close(w);
+        lh_fake_kill(r->disk, true);
+        lh_fake_boot(r->disk);
+    }
+}
+
+static void a_mark_without_memory_is_left_out(void **state)
+{
+    struct rig *r = *state;
+    struct ps_wal_conf conf = {.env = r->env, .dir = "log", .segment_bytes = SEGMENT};
+    struct seen seen = {0};
+    struct ps_wal *w;
+    bool torn;
+    assert_int_equal(ps_wal_open(&conf, note, &seen, &torn, &w), LH_OK);
+    fault_alloc(0);
+    assert_false(ps_wal_mark(w));
+    assert_true(fault_over());
+    assert_int_equal(ps_wal_group_bytes(w), 0);
+    assert_true(ps_wal_mark(w));
+    ps_wal_close(w);
+}
+
 // ---------------------------------------------------------------- the ledger
 
 static struct lh_frame push(uint64_t step)
@@ -376,6 +432,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(nothing_acknowledged_is_lost),
         TEST(what_is_cut_away_is_gone_or_all_there),
+        TEST(a_group_that_was_given_up_does_not_come_back),
+        TEST(a_mark_without_memory_is_left_out),
         TEST(a_ledger_without_memory_says_so),
         TEST(a_checkpoint_is_whole_or_an_error),
     };

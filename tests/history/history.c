@@ -89,7 +89,7 @@ void history_reopen(struct history *h)
 // ---------------------------------------------------------------- bodies
 
 // The next push: a delta that depends on shard and step alone, through the default codec.
-static void put_frame(struct history *h, uint32_t shard, struct lh_buf *out)
+void history_frame(struct history *h, uint32_t shard, struct lh_buf *out)
 {
     const struct lh_shard_layout *layout = &h->manifest.shard[shard];
     const struct lh_ledger *l = &h->replica[shard].ledger;
@@ -139,7 +139,7 @@ static void put_refused(struct history *h, uint32_t shard, struct lh_buf *out)
     struct lh_buf whole = lh_buf(1 << 20);
     struct lh_frame f;
     struct lh_frame_parts parts;
-    put_frame(h, shard, &whole);
+    history_frame(h, shard, &whole);
     must(lh_frame_parse(lh_buf_span(&whole), &f, &parts));
     lh_frame_write_stub(lh_buf_span(&whole), &f, out);
     lh_buf_free(&whole);
@@ -165,7 +165,7 @@ static void put_body(struct history *h, uint32_t shard, struct lh_record *r, str
     const struct lh_ledger *l = &h->replica[shard].ledger;
     struct lh_hash digest;
     switch (r->kind) {
-    case LH_ADMIT: r->scale = 0.75f; return put_frame(h, shard, out);
+    case LH_ADMIT: r->scale = 0.75f; return history_frame(h, shard, out);
     case LH_REFUSE: r->reason = LH_ERR_STALE; return put_refused(h, shard, out);
     case LH_FENCE: return lh_fence_write(WORKER, LIFE, out);
     case LH_PLAN: return put_plan(l, h->optimizer, out);
@@ -212,12 +212,21 @@ void history_mark(struct history *h)
     ps_wal_group_done(h->wal);
 }
 
-void history_checkpoint(struct history *h, uint32_t shard)
+void history_write(struct history *h, uint32_t shard, bool weights)
 {
     struct lk_checkpoint c;
-    must(lk_checkpoint_take(&h->conf, &h->replica[shard], &c));
+    must(lk_checkpoint_begin(&h->conf, &h->replica[shard], &c));
+    c.weights = weights;
+    must(lk_checkpoint_copy(&c, &h->replica[shard], UINT64_MAX));
     must(lk_checkpoint_write(&c));
     lk_checkpoint_free(&c);
+}
+
+struct lk_replica history_scratch(const struct history *h, uint32_t shard)
+{
+    struct lk_replica out;
+    must(lk_replica_create(&out, h->job, &h->manifest, shard, h->conf.keys));
+    return out;
 }
 
 void history_usual(struct history *h)
@@ -237,7 +246,7 @@ void history_usual(struct history *h)
         history_add(h, step[i].shard, step[i].kind);
         uint64_t version = h->replica[step[i].shard].ledger.version;
         if (step[i].shard == 0 ? version == 5 || version == 11 : version == 4)
-            history_checkpoint(h, step[i].shard);
+            history_write(h, step[i].shard, false);
     }
     history_mark(h);
 }

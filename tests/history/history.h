@@ -35,7 +35,10 @@ void history_finish(struct history *h);
 // One more record of a shard: made, committed, folded. ADMIT and REFUSE are the next push of the
 // only worker, which a first FENCE let in.
 void history_add(struct history *h, uint32_t shard, enum lh_kind kind);
-void history_checkpoint(struct history *h, uint32_t shard);
+// The frame of that next push, before it is one.
+void history_frame(struct history *h, uint32_t shard, struct lh_buf *out);
+void history_write(struct history *h, uint32_t shard, bool weights); // a checkpoint, as it is now
+struct lk_replica history_scratch(const struct history *h, uint32_t shard); // to read one into
 void history_mark(struct history *h);
 void history_reopen(struct history *h); // another generation of the log
 // The usual one: shard 0 to version 16, shard 1 to 9, checkpoints of shard 0 at 5 and 11 and of

@@ -1,97 +1,25 @@
 // kernels/checkpoint.c, checkpoint_read.c: a state that is copied while records are folded is the
 // state of its version; no damaged byte is accepted; who signed it counts where that is asked for.
+// Folders of them are checkpoint_folder.c's.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/check.h"
 #include "common/env_fake.h"
 #include "kernels/checkpoint_format.h"
-#include "tests/history/history.h"
+#include "tests/history/rig.h"
 
-struct rig {
-    struct lh_fake_world *world;
-    struct lh_env *env;
-    struct history h;
-    char keys[64];
-    struct lh_signer *signer[2];
-};
-
-static int set_up(void **state)
-{
-    struct rig *r = calloc(1, sizeof *r);
-    if (!r) return -1;
-    r->world = lh_fake_world_create(1);
-    r->env = lh_fake_node(r->world, NULL, NULL);
-    lh_fake_boot(r->env);
-    history_start(&r->h, r->env, "server");
-    history_add(&r->h, 0, LH_PLAN);
-    history_add(&r->h, 0, LH_FENCE);
-    history_add(&r->h, 1, LH_PLAN);
-    history_add(&r->h, 1, LH_FENCE);
-    *state = r;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct rig *r = *state;
-    history_finish(&r->h);
-    lh_fake_world_destroy(r->world);
-    free(r);
-    return 0;
-}
-
-// Two signing keys, on the real disk for as long as it takes to read them.
-static int set_up_signed(void **state)
-{
-    char path[96];
-    if (set_up(state)) return -1;
-    struct rig *r = *state;
-    snprintf(r->keys, sizeof r->keys, "/tmp/longhaul-ckpt-XXXXXX");
-    if (!mkdtemp(r->keys)) return -1;
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%d", r->keys, i);
-        assert_int_equal(lh_sign_generate(path, "test"), LH_OK);
-        assert_int_equal(lh_signer_load(path, &r->signer[i]), LH_OK);
-    }
-    return 0;
-}
-
-static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
-{
-    (void)is, (void)kind, (void)at;
-    return remove(path);
-}
-
-static int tear_down_signed(void **state)
-{
-    struct rig *r = *state;
-    nftw(r->keys, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    for (int i = 0; i < 2; i++) lh_signer_destroy(r->signer[i]);
-    return tear_down(state);
-}
-
-static struct lk_replica scratch(struct rig *r, uint32_t shard)
-{
-    struct lk_replica out;
-    assert_int_equal(lk_replica_create(&out, r->h.job, &r->h.manifest, shard, r->h.conf.keys),
-                     LH_OK);
-    return out;
-}
-
-static lh_err read_file(struct rig *r, const struct lk_checkpoint_name *name,
+static lh_err read_file(struct history_rig *r, const struct lk_checkpoint_name *name,
                         struct lh_hash *digest)
 {
     char path[LH_PATH_SIZE];
-    struct lk_replica got = scratch(r, name->shard);
+    struct lk_replica got = history_scratch(&r->h, name->shard);
     assert_int_equal(lk_checkpoint_path(r->h.checkpoints, name, path), LH_OK);
     lh_err err = lk_checkpoint_read(&r->h.conf, path, &got);
     if (!err && digest) *digest = lk_replica_digest(&got);
@@ -100,25 +28,10 @@ static lh_err read_file(struct rig *r, const struct lk_checkpoint_name *name,
     return err;
 }
 
-static void write_now(struct rig *r, uint32_t shard, bool weights)
-{
-    struct lk_checkpoint c;
-    assert_int_equal(lk_checkpoint_begin(&r->h.conf, &r->h.replica[shard], &c), LH_OK);
-    c.weights = weights;
-    assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[shard], UINT64_MAX), LH_OK);
-    assert_int_equal(lk_checkpoint_write(&c), LH_OK);
-    lk_checkpoint_free(&c);
-}
-
-static void passed_over(void *arg, const char *file, lh_err err)
-{
-    (void)file, (void)err;
-    ++*(unsigned *)arg;
-}
-
 // ---------------------------------------------------------------- copying while folding
 
-static void fold_one(struct rig *r, uint32_t shard, enum lh_kind kind, struct lk_checkpoint *c)
+static void fold_one(struct history_rig *r, uint32_t shard, enum lh_kind kind,
+                     struct lk_checkpoint *c)
 {
     r->h.taking = c;
     history_add(&r->h, shard, kind);
@@ -127,7 +40,7 @@ static void fold_one(struct rig *r, uint32_t shard, enum lh_kind kind, struct lk
 
 static void a_state_copied_between_folds_is_that_of_its_version(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     static const enum lh_kind kinds[] = {LH_ADMIT,         LH_ADMIT, LH_REFUSE, LH_ADMIT,
                                          LH_DIGEST_RECORD, LH_ADMIT, LH_EPOCH,  LH_ADMIT};
     uint64_t bytes = r->h.manifest.shard[1].values * sizeof(float);
@@ -156,7 +69,7 @@ static void a_state_copied_between_folds_is_that_of_its_version(void **state)
 // With a stateful optimizer, and before a plan that may bring one, the copy is completed first.
 static void what_cannot_be_repeated_completes_the_copy(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     struct lk_checkpoint c;
     struct lh_hash digest;
     for (int round = 0; round < 3; round++) {
@@ -177,7 +90,7 @@ static void what_cannot_be_repeated_completes_the_copy(void **state)
 
 // ---------------------------------------------------------------- damage
 
-static lh_err check_file(struct rig *r, const struct lk_checkpoint_name *name)
+static lh_err check_file(struct history_rig *r, const struct lk_checkpoint_name *name)
 {
     char path[LH_PATH_SIZE];
     struct lk_checkpoint_info info;
@@ -185,14 +98,16 @@ static lh_err check_file(struct rig *r, const struct lk_checkpoint_name *name)
     return lk_checkpoint_check(&r->h.conf, path, &info);
 }
 
-static void load_bytes(struct rig *r, const struct lk_checkpoint_name *name, struct lh_buf *out)
+static void load_bytes(struct history_rig *r, const struct lk_checkpoint_name *name,
+                       struct lh_buf *out)
 {
     char path[LH_PATH_SIZE];
     assert_int_equal(lk_checkpoint_path(r->h.checkpoints, name, path), LH_OK);
     assert_int_equal(lh_file_load(r->env, path, out), LH_OK);
 }
 
-static void store_bytes(struct rig *r, const struct lk_checkpoint_name *name, struct lh_span bytes)
+static void store_bytes(struct history_rig *r, const struct lk_checkpoint_name *name,
+                        struct lh_span bytes)
 {
     char path[LH_PATH_SIZE];
     assert_int_equal(lk_checkpoint_path(r->h.checkpoints, name, path), LH_OK);
@@ -206,12 +121,12 @@ static bool damage(lh_err err)
 
 static void no_damaged_byte_is_accepted(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     struct lh_buf b = lh_buf(1 << 20);
     for (int weights = 0; weights < 2; weights++) {
         struct lk_checkpoint_name name = {0, 2, weights};
         r->h.conf.signer = r->signer[weights]; // one signed each way of reading
-        write_now(r, 0, weights);
+        history_write(&r->h, 0, weights);
         load_bytes(r, &name, &b);
         assert_int_equal(read_file(r, &name, NULL), LH_OK);
         assert_int_equal(check_file(r, &name), LH_OK);
@@ -241,7 +156,7 @@ static void ranges_belong_to_their_place_and_file(void **state)
     static const char *const names[] = {"w"};
     static const uint64_t shapes[][5] = {{(LK_CKPT_RANGE_BYTES / 4) * 2 + 100, 0}};
     static const uint8_t job[LH_JOB] = "ranges";
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     struct lk_checkpoint_conf conf = r->h.conf;
     struct lh_manifest m = {0};
     struct lk_replica replica, got;
@@ -284,19 +199,19 @@ static void ranges_belong_to_their_place_and_file(void **state)
 
 static void only_trusted_signatures_count_where_they_are_asked_for(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     struct lk_checkpoint_name name = {0, 2, false};
     struct lh_trusted trusted = {.key = {lh_signer_public(r->signer[0])}, .count = 1};
-    write_now(r, 0, false);
+    history_write(&r->h, 0, false);
     assert_int_equal(read_file(r, &name, NULL), LH_OK);
     r->h.conf.trusted = &trusted;
     assert_int_equal(read_file(r, &name, NULL), LH_ERR_UNAUTHENTICATED); // nobody signed
     r->h.conf.signer = r->signer[1];
-    write_now(r, 0, false);
+    history_write(&r->h, 0, false);
     assert_int_equal(read_file(r, &name, NULL), LH_ERR_UNAUTHENTICATED); // a stranger did
     assert_int_equal(check_file(r, &name), LH_ERR_UNAUTHENTICATED);
     r->h.conf.signer = r->signer[0];
-    write_now(r, 0, false);
+    history_write(&r->h, 0, false);
     assert_int_equal(read_file(r, &name, NULL), LH_OK);
     assert_int_equal(check_file(r, &name), LH_OK);
 }
@@ -304,13 +219,13 @@ static void only_trusted_signatures_count_where_they_are_asked_for(void **state)
 // Whoever holds the job key can make a file; not in another's name.
 static void a_signature_is_of_this_file(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     struct lk_checkpoint_name name = {0, 2, false};
     struct lh_buf a = lh_buf(1 << 20), b = lh_buf(1 << 20);
     r->h.conf.signer = r->signer[0];
-    write_now(r, 0, false);
+    history_write(&r->h, 0, false);
     load_bytes(r, &name, &a);
-    write_now(r, 0, false); // other nonces
+    history_write(&r->h, 0, false); // other nonces
     load_bytes(r, &name, &b);
     assert_int_equal(a.len, b.len);
     size_t tail = LH_SIGN_PUBLIC_BYTES + LH_SIGN_BYTES + 4, at = b.len - tail;
@@ -328,7 +243,7 @@ static void a_signature_is_of_this_file(void **state)
 // ---------------------------------------------------------------- what no writer of ours writes
 
 // Repairs every checksum and seals the only range anew, as somebody who holds the job key could.
-static void forge(struct rig *r, const struct lk_checkpoint_name *name, struct lh_buf *b,
+static void forge(struct history_rig *r, const struct lk_checkpoint_name *name, struct lh_buf *b,
                   struct lh_span state)
 {
     struct lh_seal_context context = lk_ckpt_context(name->shard, name->version);
@@ -352,13 +267,13 @@ static void forge(struct rig *r, const struct lk_checkpoint_name *name, struct l
 
 static void what_a_header_says_must_be_so(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     enum { VERSION = 4, FLAGS = 7, RANGES = 20, CHAIN = 88, DIGEST = 120, BYTES = 152 };
     struct lh_buf b = lh_buf(1 << 20), plain = lh_buf(1 << 20);
     const struct lk_replica *replica = &r->h.replica[0];
     for (int weights = 0; weights < 2; weights++) {
         struct lk_checkpoint_name name = {0, 2, weights};
-        write_now(r, 0, weights);
+        history_write(&r->h, 0, weights);
         load_bytes(r, &name, &b);
         lh_buf_clear(&plain);
         if (weights) lh_put_u64(&plain, replica->layout->values);
@@ -388,7 +303,7 @@ static void what_a_header_says_must_be_so(void **state)
         b.data[RANGES] = 0;
         forge(r, &name, &b, lh_buf_span(&plain));
         assert_int_equal(read_file(r, &name, NULL), LH_ERR_CORRUPT);
-        write_now(r, 0, weights);
+        history_write(&r->h, 0, weights);
         load_bytes(r, &name, &b);
         b.data[CHAIN] ^= 1;
         forge(r, &name, &b, lh_buf_span(&plain));
@@ -402,25 +317,50 @@ static void what_a_header_says_must_be_so(void **state)
     lh_buf_free(&plain);
 }
 
-// Weights of another number of parameters under the same manifest.
+// Weights of another number of parameters under the same manifest: fewer, more, more than any state
+// of this shape takes.
 static void weights_of_another_shape_are_refused(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     struct lk_checkpoint_name name = {0, 2, true};
-    struct lh_shard_layout other = *r->h.replica[0].layout;
-    const struct lh_shard_layout *own = r->h.replica[0].layout;
-    for (int i = 0; i < 2; i++) {
-        other.values = own->values - 1;
-        r->h.replica[0].layout = i ? &other : own;
-        if (i) write_now(r, 0, true);
-        r->h.replica[0].layout = own;
-        assert_int_equal(read_file(r, &name, NULL), i ? LH_ERR_CORRUPT : LH_ERR_NOT_FOUND);
+    struct lk_replica *replica = &r->h.replica[0];
+    const struct lh_shard_layout *own = replica->layout;
+    struct lh_shard_layout other = *own;
+    const uint64_t values[] = {own->values - 1, own->values + 1,
+                               lk_replica_bytes_max(own) / sizeof(float) + 1};
+    float *theta = calloc(values[2], sizeof *theta), *kept = replica->theta;
+    assert_non_null(theta);
+    assert_int_equal(read_file(r, &name, NULL), LH_ERR_NOT_FOUND);
+    for (size_t i = 0; i < LH_COUNT(values); i++) {
+        other.values = values[i];
+        replica->layout = &other;
+        replica->theta = theta;
+        history_write(&r->h, 0, true);
+        replica->layout = own;
+        replica->theta = kept;
+        assert_int_equal(read_file(r, &name, NULL), LH_ERR_CORRUPT);
+        assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "of another shape"));
     }
+    free(theta);
+}
+
+// A file of one shard under the name of another.
+static void a_checkpoint_of_another_shard_is_refused(void **state)
+{
+    struct history_rig *r = *state;
+    struct lk_checkpoint_name name[2] = {{0, 2, false}, {1, 2, false}};
+    struct lh_buf b = lh_buf(1 << 20);
+    history_write(&r->h, 1, false);
+    load_bytes(r, &name[1], &b);
+    store_bytes(r, &name[0], lh_buf_span(&b));
+    assert_int_equal(read_file(r, &name[1], NULL), LH_OK);
+    assert_int_equal(read_file(r, &name[0], NULL), LH_ERR_CORRUPT);
+    lh_buf_free(&b);
 }
 
 static void what_cannot_be_written_is_said(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     struct lk_checkpoint c;
     struct lk_checkpoint_info info;
     char dir[LH_PATH_SIZE];
@@ -444,92 +384,13 @@ static void what_cannot_be_written_is_said(void **state)
     assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[0], 0), LH_OK);
     assert_int_equal(c.copied, 1);
     assert_int_equal(lk_checkpoint_folded(&c, &r->h.replica[0], &bad, bad.body), LH_ERR_MALFORMED);
+    struct lh_buf frame = lh_buf(1 << 16);
+    history_frame(&r->h, 0, &frame);
+    frame.data[8] = 99; // its index code: of none that this build knows
+    bad.body = lh_buf_span(&frame);
+    assert_int_equal(lk_checkpoint_folded(&c, &r->h.replica[0], &bad, bad.body), LH_ERR_MALFORMED);
+    lh_buf_free(&frame);
     lk_checkpoint_free(&c);
-}
-
-static void a_start_without_its_keys_stops_at_once(void **state)
-{
-    struct rig *r = *state;
-    struct lk_checkpoint_conf conf = r->h.conf;
-    struct lk_replica got = scratch(r, 0);
-    unsigned skipped = 0;
-    write_now(r, 0, false);
-    assert_int_equal(lh_keyring_create(&conf.keys), LH_OK);
-    assert_int_equal(lk_checkpoint_load(&conf, &got, passed_over, &skipped), LH_ERR_KEY_MISSING);
-    lh_keyring_destroy(conf.keys);
-    assert_int_equal(skipped, 0);
-    lk_replica_free(&got);
-}
-
-// ---------------------------------------------------------------- folders
-
-static void the_newest_good_one_is_loaded(void **state)
-{
-    struct rig *r = *state;
-    char path[LH_PATH_SIZE];
-    unsigned skipped = 0;
-    struct lk_replica got = scratch(r, 0);
-    assert_int_equal(lk_checkpoint_load(&r->h.conf, &got, passed_over, &skipped), LH_ERR_NOT_FOUND);
-    write_now(r, 0, false);
-    for (int i = 0; i < 2; i++) {
-        history_add(&r->h, 0, LH_ADMIT);
-        write_now(r, 0, false);
-    }
-    write_now(r, 0, true); // no start
-    history_add(&r->h, 0, LH_ADMIT);
-    write_now(r, 0, true);
-    struct lk_checkpoint_name name = {0, 4, false};
-    assert_int_equal(lk_checkpoint_path(r->h.checkpoints, &name, path), LH_OK);
-    assert_int_equal(lh_fake_flip(r->env, path, 300, 1), LH_OK);
-    assert_int_equal(lk_checkpoint_load(&r->h.conf, &got, passed_over, &skipped), LH_OK);
-    assert_int_equal(skipped, 1);
-    assert_int_equal(got.ledger.version, 3);
-    lk_replica_free(&got);
-
-    got = scratch(r, 0);
-    name = (struct lk_checkpoint_name){0, 5, true};
-    assert_int_equal(lk_checkpoint_path(r->h.checkpoints, &name, path), LH_OK);
-    assert_int_equal(lk_checkpoint_read(&r->h.conf, path, &got), LH_OK);
-    assert_memory_equal(got.theta, r->h.replica[0].theta, 80 * sizeof(float));
-    got.job[0] ^= 1;
-    assert_int_equal(lk_checkpoint_load(&r->h.conf, &got, passed_over, &skipped), LH_ERR_CONFIG);
-    got.job[0] ^= 1;
-    got.manifest.b[0] ^= 1;
-    assert_int_equal(lk_checkpoint_load(&r->h.conf, &got, NULL, NULL), LH_ERR_MANIFEST);
-    got.manifest.b[0] ^= 1;
-    got.ledger.shards = 3;
-    assert_int_equal(lk_checkpoint_read(&r->h.conf, path, &got), LH_ERR_CORRUPT);
-    lk_replica_free(&got);
-}
-
-static void all_of_many_are_seen_and_the_oldest_go(void **state)
-{
-    struct rig *r = *state;
-    uint64_t *version, oldest;
-    size_t count;
-    struct lh_buf b = lh_buf(1 << 20);
-    struct lk_checkpoint_name name = {0, 2, false};
-    write_now(r, 0, false);
-    load_bytes(r, &name, &b);
-    for (name.version = 3; name.version <= 101; name.version++)
-        store_bytes(r, &name, lh_buf_span(&b));
-    write_now(r, 1, false);
-    assert_int_equal(lk_checkpoint_versions(&r->h.conf, 0, false, &version, &count), LH_OK);
-    assert_int_equal(count, 100);
-    assert_int_equal(version[99], 101);
-    free(version);
-    assert_int_equal(lk_checkpoint_prune(&r->h.conf, 0, false, 80, &oldest), LH_OK);
-    assert_int_equal(oldest, 22);
-    assert_int_equal(lk_checkpoint_prune(&r->h.conf, 0, true, 2, &oldest), LH_OK);
-    assert_int_equal(oldest, 0); // there is none
-    assert_int_equal(lk_checkpoint_prune(&r->h.conf, 1, false, 2, &oldest), LH_OK);
-    assert_int_equal(oldest, 0); // one alone is not enough to cut the log
-    assert_int_equal(lk_checkpoint_prune(&r->h.conf, 1, false, 1, &oldest), LH_OK);
-    assert_int_equal(oldest, 2);
-    assert_false(lk_checkpoint_name_parse("0000-0000000000000002.ckpt.tmp", &name));
-    assert_false(lk_checkpoint_name_parse("000-0000000000000002.ckpt", &name));
-    assert_false(lk_checkpoint_name_parse("nothing", &name));
-    lh_buf_free(&b);
 }
 
 // ---------------------------------------------------------------- crashes
@@ -538,11 +399,11 @@ static void all_of_many_are_seen_and_the_oldest_go(void **state)
 // was, and the newer is whole or not there.
 static void a_crash_leaves_a_file_whole_or_none(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     struct lk_checkpoint_name old = {0, 2, false}, name = {0, 3, false};
     struct lk_checkpoint c;
     unsigned whole = 0, none = 0;
-    write_now(r, 0, false);
+    history_write(&r->h, 0, false);
     history_add(&r->h, 0, LH_ADMIT);
     for (int64_t when = 0; when < 12; when++) {
         assert_int_equal(lk_checkpoint_take(&r->h.conf, &r->h.replica[0], &c), LH_OK);
@@ -563,7 +424,7 @@ static void a_crash_leaves_a_file_whole_or_none(void **state)
 
 static void a_full_disk_is_said(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     struct lk_checkpoint c;
     assert_int_equal(lk_checkpoint_take(&r->h.conf, &r->h.replica[1], &c), LH_OK);
     lh_fake_disk_limit(r->env, 1);
@@ -575,8 +436,8 @@ static void a_full_disk_is_said(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-#define SIGNED(f) cmocka_unit_test_setup_teardown(f, set_up_signed, tear_down_signed)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, history_set_up_shards, history_tear_down)
+#define SIGNED(f) cmocka_unit_test_setup_teardown(f, history_set_up_signed, history_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(a_state_copied_between_folds_is_that_of_its_version),
         TEST(what_cannot_be_repeated_completes_the_copy),
@@ -586,10 +447,8 @@ int main(void)
         SIGNED(a_signature_is_of_this_file),
         TEST(what_a_header_says_must_be_so),
         TEST(weights_of_another_shape_are_refused),
+        TEST(a_checkpoint_of_another_shard_is_refused),
         TEST(what_cannot_be_written_is_said),
-        TEST(a_start_without_its_keys_stops_at_once),
-        TEST(the_newest_good_one_is_loaded),
-        TEST(all_of_many_are_seen_and_the_oldest_go),
         TEST(a_crash_leaves_a_file_whole_or_none),
         TEST(a_full_disk_is_said),
     };

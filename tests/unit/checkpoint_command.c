@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,124 +18,36 @@
 #include "deploy/commands.h"
 #include "deploy/files.h"
 #include "tests/history/files.h"
+#include "tests/history/rig.h"
 
-enum { WORDS_MAX = 32 };
-
-struct rig {
-    char root[64];
-    struct lh_fake_world *world;
-    struct lh_env *env, *real;
-    struct history h;
-    struct lh_buf out; // of the last command
-};
-
-static const char *in_root(const struct rig *r, const char *name)
+static int run(struct history_rig *r, const char *line)
 {
-    static char path[8][DP_PATH_SIZE];
-    static int next;
-    char *out = path[next++ % 8];
-    assert_int_equal(dp_path(out, "%s/%s", r->root, name), LH_OK);
-    return out;
+    return history_command(r, "checkpoint", dp_cmd_checkpoint, line);
 }
 
-static int set_up(void **state)
-{
-    struct rig *r = calloc(1, sizeof *r);
-    if (!r || lh_env_real_create(&r->real)) return -1;
-    r->world = lh_fake_world_create(1);
-    r->env = lh_fake_node(r->world, NULL, NULL);
-    lh_fake_boot(r->env);
-    snprintf(r->root, sizeof r->root, "/tmp/longhaul-ckpt-XXXXXX");
-    if (!mkdtemp(r->root)) return -1;
-    r->out = lh_buf(1 << 20);
-    history_start(&r->h, r->env, "server");
-    history_usual(&r->h);
-    history_copy_out(&r->h, in_root(r, "server"));
-    history_write_job(&r->h, r->root);
-    *state = r;
-    return 0;
-}
-
-static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
-{
-    (void)is, (void)kind, (void)at;
-    return remove(path);
-}
-
-static int tear_down(void **state)
-{
-    struct rig *r = *state;
-    history_finish(&r->h);
-    lh_fake_world_destroy(r->world);
-    lh_env_real_destroy(r->real);
-    nftw(r->root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    lh_buf_free(&r->out);
-    free(r);
-    return 0;
-}
-
-// Runs `longhaul checkpoint LINE`: @NAME is a path in the root, JOB the flags of the job. Its
-// output is r->out.
-static int run(struct rig *r, const char *line)
-{
-    char words[1024];
-    char *argv[WORDS_MAX] = {"checkpoint"};
-    int argc = 1;
-    snprintf(words, sizeof words, "%s", line);
-    for (char *rest = words, *word; (word = strtok_r(rest, " ", &rest));) {
-        char *job[] = {"--manifest", (char *)in_root(r, "model.json"), "--run", HISTORY_RUN,
-                       "--keys",     (char *)in_root(r, "job.keys")};
-        assert_true(argc + 6 < WORDS_MAX);
-        for (size_t i = 0; !strcmp(word, "JOB") && i < LH_COUNT(job); i++) {
-            argv[argc] = strdup(job[i]);
-            argc++;
-        }
-        if (strcmp(word, "JOB") != 0) {
-            argv[argc] = strdup(word[0] == '@' ? in_root(r, word + 1) : word);
-            argc++;
-        }
-    }
-    fflush(stdout);
-    int kept = dup(STDOUT_FILENO);
-    assert_non_null(freopen(in_root(r, "out"), "w", stdout));
-    int code = dp_cmd_checkpoint(argc, argv);
-    fflush(stdout);
-    assert_true(dup2(kept, STDOUT_FILENO) >= 0);
-    close(kept);
-    for (int i = 1; i < argc; i++) free(argv[i]);
-    assert_int_equal(dp_file_read(in_root(r, "out"), &r->out), LH_OK);
-    lh_put_u8(&r->out, 0);
-    return code;
-}
-
-static bool says(const struct rig *r, const char *text)
-{
-    return strstr((const char *)r->out.data, text) != NULL;
-}
-
-static void load(const struct rig *r, const char *name, struct lh_buf *out)
+static void load(const struct history_rig *r, const char *name, struct lh_buf *out)
 {
     *out = lh_buf(1 << 20);
-    assert_int_equal(dp_file_read(in_root(r, name), out), LH_OK);
+    assert_int_equal(dp_file_read(history_in_root(r, name), out), LH_OK);
 }
 
-static void store(const struct rig *r, const char *name, struct lh_span bytes)
+static void store(const struct history_rig *r, const char *name, struct lh_span bytes)
 {
-    assert_int_equal(dp_file_write(in_root(r, name), bytes, 0600), LH_OK);
+    assert_int_equal(dp_file_write(history_in_root(r, name), bytes, 0600), LH_OK);
 }
 
 // ---------------------------------------------------------------- ls, verify
 
 static void a_listing_says_what_headers_say(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     assert_int_equal(run(r, "ls @server"), DP_OK);
-    assert_true(says(r, "0000-0000000000000005.ckpt"));
+    assert_true(history_says(r, "0000-0000000000000005.ckpt"));
     assert_int_equal(run(r, "ls @server/checkpoints -o json"), DP_OK);
-    assert_true(says(r, "\"channel\": \"full\""));
-    assert_true(says(r, "\"version\": 11"));
-    assert_true(says(r, "\"epoch\": 1"));
-    assert_true(says(r, "\"signer\": \"-\""));
+    assert_true(history_says(r, "\"channel\": \"full\""));
+    assert_true(history_says(r, "\"version\": 11"));
+    assert_true(history_says(r, "\"epoch\": 1"));
+    assert_true(history_says(r, "\"signer\": \"-\""));
     store(r, "server/checkpoints/0000-0000000000000007.weights", lh_span("none", 4));
     assert_int_equal(run(r, "ls @server"), DP_UNVERIFIED); // no header to believe
     assert_int_equal(run(r, "ls"), DP_USAGE);
@@ -148,24 +59,24 @@ static void a_listing_says_what_headers_say(void **state)
 
 static void a_good_one_is_ok(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     assert_int_equal(run(r, "verify @server"), DP_OK); // hashes
     assert_int_equal(run(r, "verify @server JOB"), DP_OK);
     assert_int_equal(run(r, "verify @server JOB --run other"), DP_UNVERIFIED);
     assert_int_equal(run(r, "verify @nothing JOB"), DP_MISSING);
     assert_int_equal(run(r, "verify @server --keys @job.keys"), DP_USAGE);
-    assert_int_equal(lh_key_generate(in_root(r, "other.keys")), LH_OK);
+    assert_int_equal(lh_key_generate(history_in_root(r, "other.keys")), LH_OK);
     assert_int_equal(run(r, "verify @server JOB --keys @other.keys"), DP_MISSING); // key 7
-    assert_int_equal(dp_make_dirs(in_root(r, "empty")), LH_OK);
+    assert_int_equal(dp_make_dirs(history_in_root(r, "empty")), LH_OK);
     assert_int_equal(run(r, "verify @empty"), DP_MISSING);
 }
 
 static void damaged_ones_are_not(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     struct lh_buf b;
     load(r, "server/checkpoints/0000-0000000000000005.ckpt", &b);
-    assert_int_equal(dp_make_dirs(in_root(r, "d")), LH_OK);
+    assert_int_equal(dp_make_dirs(history_in_root(r, "d")), LH_OK);
     for (size_t at = 0; at < b.len; at += 31) { // header, range and manifest
         b.data[at] ^= 1;
         store(r, "d/0000-0000000000000005.ckpt", lh_buf_span(&b));
@@ -178,7 +89,7 @@ static void damaged_ones_are_not(void **state)
     store(r, "d/0000-0000000000000006.ckpt", lh_buf_span(&b)); // says another version
     assert_int_equal(run(r, "verify @d"), DP_UNVERIFIED);
     assert_int_equal(run(r, "verify @d JOB"), DP_UNVERIFIED);
-    assert_int_equal(remove(in_root(r, "d/0000-0000000000000006.ckpt")), 0);
+    assert_int_equal(remove(history_in_root(r, "d/0000-0000000000000006.ckpt")), 0);
     store(r, "d/notes.ckpt", lh_buf_span(&b));
     assert_int_equal(run(r, "ls @d"), DP_UNVERIFIED);
     lh_buf_free(&b);
@@ -187,14 +98,16 @@ static void damaged_ones_are_not(void **state)
 // ---------------------------------------------------------------- restore
 
 // The state that a server would start from in this directory.
-static void check_start(struct rig *r, const char *dir, uint32_t shard, uint64_t version,
+static void check_start(struct history_rig *r, const char *dir, uint32_t shard, uint64_t version,
                         uint64_t epoch)
 {
     char checkpoints[DP_PATH_SIZE], name[64];
     struct lk_replica replica;
     struct lk_checkpoint_conf conf = r->h.conf;
-    assert_int_equal(dp_path(checkpoints, "%s/checkpoints", in_root(r, dir)), LH_OK);
-    conf.env = r->real;
+    assert_int_equal(dp_path(checkpoints, "%s/checkpoints", history_in_root(r, dir)), LH_OK);
+    struct lh_env *real;
+    assert_int_equal(lh_env_real_create(&real), LH_OK);
+    conf.env = real;
     conf.dir = checkpoints;
     assert_int_equal(lk_replica_create(&replica, r->h.job, &r->h.manifest, shard, conf.keys), 0);
     assert_int_equal(lk_checkpoint_load(&conf, &replica, NULL, NULL), LH_OK);
@@ -202,8 +115,9 @@ static void check_start(struct rig *r, const char *dir, uint32_t shard, uint64_t
     struct lh_hash digest = lk_replica_digest(&replica);
     assert_true(lh_hash_equal(&digest, &r->h.digest[shard][version]));
     lk_replica_free(&replica);
+    lh_env_real_destroy(real);
     snprintf(name, sizeof name, "%s/epoch-%04x", dir, shard);
-    assert_int_equal(dp_file_exists(in_root(r, name)), epoch != 0);
+    assert_int_equal(dp_file_exists(history_in_root(r, name)), epoch != 0);
     if (!epoch) return;
     struct lh_buf b;
     load(r, name, &b);
@@ -216,22 +130,22 @@ static void check_start(struct rig *r, const char *dir, uint32_t shard, uint64_t
 
 static void shards_go_onto_other_servers_without_loss(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     assert_int_equal(run(r, "restore @server JOB --into @a --shards 0"), DP_OK);
     assert_int_equal(run(r, "restore @server JOB --into @b --shards 1"), DP_OK);
     check_start(r, "a", 0, 16, 0); // to the end of the log, and no history is lost
     check_start(r, "b", 1, 9, 0);
-    assert_false(dp_file_exists(in_root(r, "a/checkpoints/0001-0000000000000009.ckpt")));
+    assert_false(dp_file_exists(history_in_root(r, "a/checkpoints/0001-0000000000000009.ckpt")));
     assert_int_equal(run(r, "restore @a/checkpoints @b/checkpoints JOB --into @c"), DP_OK);
     check_start(r, "c", 0, 16, 3); // whoever has checkpoints alone does not know what came after
     check_start(r, "c", 1, 9, 3);
     assert_int_equal(run(r, "restore @a @b JOB --export @x.safetensors"), DP_OK);
-    assert_true(dp_file_exists(in_root(r, "x.safetensors")));
+    assert_true(dp_file_exists(history_in_root(r, "x.safetensors")));
 }
 
 static void what_is_not_all_opens_an_epoch(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     assert_int_equal(run(r, "restore @server/checkpoints JOB --into @a"), DP_OK);
     check_start(r, "a", 0, 11, 2);
     check_start(r, "a", 1, 4, 2);
@@ -254,7 +168,7 @@ static void what_is_not_all_opens_an_epoch(void **state)
 
 static void restores_that_must_not_be(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     assert_int_equal(run(r, "restore @server JOB"), DP_USAGE);
     assert_int_equal(run(r, "restore @server JOB --into @a --export @b"), DP_USAGE);
     assert_int_equal(run(r, "restore @server --into @a"), DP_USAGE);
@@ -266,7 +180,7 @@ static void restores_that_must_not_be(void **state)
     assert_int_equal(run(r, "restore @server JOB --into @one --shards 1"), DP_OK);
     assert_int_equal(run(r, "restore @one JOB --into @b --shards 0"), DP_MISSING);
     store(r, "server/lock", lh_span("", 0));
-    FILE *held = fopen(in_root(r, "server/lock"), "r+");
+    FILE *held = fopen(history_in_root(r, "server/lock"), "r+");
     assert_int_equal(flock(fileno(held), LOCK_EX | LOCK_NB), 0);
     assert_int_equal(run(r, "restore @server JOB --into @b"), DP_FAILED); // a server runs there
     assert_int_equal(run(r, "prune @server JOB"), DP_FAILED);
@@ -276,9 +190,9 @@ static void restores_that_must_not_be(void **state)
 
 static void what_is_restored_can_be_signed(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     char line[256];
-    assert_int_equal(lh_sign_generate(in_root(r, "signer"), "test"), LH_OK);
+    assert_int_equal(lh_sign_generate(history_in_root(r, "signer"), "test"), LH_OK);
     assert_int_equal(run(r, "verify @server --signers @signer.pub"), DP_UNVERIFIED);
     assert_int_equal(run(r, "restore @server JOB --into @a --sign-key @signer"), DP_OK);
     assert_int_equal(run(r, "verify @a --signers @signer.pub"), DP_OK);
@@ -286,7 +200,7 @@ static void what_is_restored_can_be_signed(void **state)
     struct lh_buf b;
     load(r, "signer.pub", &b);
     snprintf(line, sizeof line, "\"signer\": \"%.64s\"", (const char *)b.data);
-    assert_true(says(r, line));
+    assert_true(history_says(r, line));
     assert_int_equal(run(r, "verify @a --signers @none"), DP_MISSING);
     lh_buf_free(&b);
 }
@@ -295,25 +209,30 @@ static void what_is_restored_can_be_signed(void **state)
 
 static void pruning_leaves_a_start(void **state)
 {
-    struct rig *r = *state;
+    struct history_rig *r = *state;
     struct lh_buf b;
-    history_checkpoint(&r->h, 0); // 16, beside 5 and 11
-    history_copy_out(&r->h, in_root(r, "server"));
+    history_write(&r->h, 0, false); // 16, beside 5 and 11
+    history_copy_out(&r->h, history_in_root(r, "server"));
     load(r, "server/checkpoints/0000-000000000000000b.ckpt", &b);
     b.data[200] ^= 1;
     store(r, "server/checkpoints/0000-000000000000000b.ckpt", lh_buf_span(&b));
     assert_int_equal(run(r, "prune @server JOB"), DP_OK);
-    assert_true(says(r, "000b.ckpt: stays"));
-    assert_true(dp_file_exists(in_root(r, "server/checkpoints/0000-0000000000000005.ckpt")));
+    assert_true(history_says(r, "000b.ckpt: stays"));
+    assert_true(
+        dp_file_exists(history_in_root(r, "server/checkpoints/0000-0000000000000005.ckpt")));
     b.data[200] ^= 1;
     store(r, "server/checkpoints/0000-000000000000000b.ckpt", lh_buf_span(&b));
     assert_int_equal(run(r, "prune @server JOB --keep 3"), DP_OK);
-    assert_true(dp_file_exists(in_root(r, "server/checkpoints/0000-0000000000000005.ckpt")));
+    assert_true(
+        dp_file_exists(history_in_root(r, "server/checkpoints/0000-0000000000000005.ckpt")));
     assert_int_equal(run(r, "prune @server JOB --keep 2"), DP_OK);
-    assert_true(says(r, "0005.ckpt: removed"));
-    assert_false(dp_file_exists(in_root(r, "server/checkpoints/0000-0000000000000005.ckpt")));
-    assert_true(dp_file_exists(in_root(r, "server/checkpoints/0000-000000000000000b.ckpt")));
-    assert_true(dp_file_exists(in_root(r, "server/checkpoints/0001-0000000000000004.ckpt")));
+    assert_true(history_says(r, "0005.ckpt: removed"));
+    assert_false(
+        dp_file_exists(history_in_root(r, "server/checkpoints/0000-0000000000000005.ckpt")));
+    assert_true(
+        dp_file_exists(history_in_root(r, "server/checkpoints/0000-000000000000000b.ckpt")));
+    assert_true(
+        dp_file_exists(history_in_root(r, "server/checkpoints/0001-0000000000000004.ckpt")));
     assert_int_equal(run(r, "prune @server JOB --keep 1"), DP_USAGE);
     assert_int_equal(run(r, "prune JOB"), DP_USAGE);
     assert_int_equal(run(r, "prune @server"), DP_USAGE);
@@ -322,7 +241,7 @@ static void pruning_leaves_a_start(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, history_set_up_files, history_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(a_listing_says_what_headers_say),
         TEST(a_good_one_is_ok),

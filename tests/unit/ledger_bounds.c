@@ -5,7 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/check.h"
 #include "common/ledger.h"
@@ -119,6 +121,37 @@ static void a_ledger_cut_short_is_none(void **state)
     lh_buf_free(&b);
 }
 
+// Counts above the limits are refused before memory is asked for.
+static void counts_above_the_limits_are_refused(void **state)
+{
+    struct lh_ledger *l = *state;
+    enum { ROWS = 82 }; // behind version, shard, shards, epoch, version, chain and three counters
+    struct lh_buf b = lh_buf(1 << 20);
+    lh_ledger_write(l, &b); // no row: the credit's count comes next
+    static const struct {
+        size_t at;
+        uint32_t most;
+        lh_err beyond;
+    } count[] = {{ROWS, LH_WORKERS_MAX, LH_ERR_MALFORMED},
+                 {ROWS + 4, LH_UNITS_MAX / 8, LH_ERR_MALFORMED}};
+    for (size_t i = 0; i < LH_COUNT(count); i++) {
+        struct lh_ledger back = {.shards = 1};
+        struct lh_buf field = lh_buf_over(b.data + count[i].at, 4);
+        struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+        char text[32];
+        lh_put_u32(&field, count[i].most + 1);
+        assert_int_equal(lh_ledger_read(&back, &c), count[i].beyond);
+        snprintf(text, sizeof text, "%u", count[i].most + 1);
+        assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), text)); // that count, not its absence
+        lh_ledger_free(&back);
+        field = lh_buf_over(b.data + count[i].at, 4);
+        lh_put_u32(&field, 0);
+    }
+    struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+    assert_int_equal(lh_ledger_read(l, &c), LH_OK);
+    lh_buf_free(&b);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_ledger, free_ledger)
@@ -127,6 +160,7 @@ int main(void)
         TEST(more_workers_than_fit_are_refused),
         TEST(a_live_worker_without_a_row_has_done_no_round),
         TEST(a_ledger_cut_short_is_none),
+        TEST(counts_above_the_limits_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,7 +84,7 @@ static void put_unit(struct fixture *f, uint64_t u)
 {
     struct lh_unit *x = &f->unit[u];
     struct lh_buf b = lh_buf(1 << 16);
-    char path[128];
+    char path[256];
     *x = (struct lh_unit){.id = u, .tokens = TOKENS};
     snprintf(x->file, sizeof x->file, "t%d.bin", (int)u);
     snprintf(x->home, sizeof x->home, u < OWN ? "asia" : "europe");
