@@ -114,6 +114,7 @@ static void slice(void *arg)
     }
     *(c->weights ? &shard->weighed : &shard->checkpointed) = c->version;
     if (!c->weights) shard->replay_ns = 0;
+    shard->alone &= c->weights;
     s->conf.env->ops->work(s->conf.env, LH_LANE_COPY, write_job, write_done, k);
 }
 
@@ -137,7 +138,7 @@ bool ps_keep_due(const struct ps_shard *shard)
     const struct ps_conf *conf = &shard->server->conf;
     const struct lh_ledger *l = &shard->replica.ledger;
     if (l->version <= shard->checkpointed) return false;
-    if (l->plan.phase == LH_PHASE_END) return true;
+    if (l->plan.phase == LH_PHASE_END || shard->alone) return true;
     if (conf->replay_ns && shard->replay_ns >= conf->replay_ns) return true;
     return conf->checkpoint_every && l->version >= shard->checkpointed + conf->checkpoint_every;
 }

@@ -420,7 +420,8 @@ void ps_push_answer(struct ps_push *p, const struct ps_item *item)
     } else {
         // A late copy may be decided in one group with the step after it, whose sender knew
         // already.
-        if (!row || row->last_step != item->head.step) {
+        if (!row || row->last_step != item->head.step ||
+            !lh_incarnation_equal(row->last, item->head.incarnation)) {
             ps_push_error(p,
                           lh_fail(LH_ERR_PROTOCOL, "step %llu is older than the last decided one",
                                   (unsigned long long)item->head.step));

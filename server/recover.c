@@ -21,6 +21,7 @@
 static void skipped(void *arg, const char *file, lh_err err)
 {
     struct ps_server *s = arg;
+    s->unread |= err == LH_ERR_IO;
     lh_logf(s->conf.log, LH_ERROR, "checkpoint.skipped", "%s: %s; an older one is taken", file,
             lh_err_text(err));
 }
@@ -35,6 +36,21 @@ static lh_err load(struct ps_server *s, struct ps_shard *shard)
     return LH_OK;
 }
 
+// Between the state and the log there are versions that only a newer checkpoint holds. One that the
+// disk did not give may be read at the next start; where followers bring the state, nobody waits.
+static lh_err gap(const struct ps_shard *shard, uint64_t version)
+{
+    const struct ps_server *s = shard->server;
+    bool unread = s->unread && !s->conf.rebuild_damaged;
+    return lh_fail(unread ? LH_ERR_IO : LH_ERR_CORRUPT,
+                   "%s: shard %u goes on at version %llu where %llu is expected: %s", s->conf.dir,
+                   shard->id, (unsigned long long)version,
+                   (unsigned long long)shard->replica.ledger.version + 1,
+                   unread ? "the disk failed to read a newer checkpoint. Start again; if it stays "
+                            "so, rebuild the server from its followers (rebuild.damaged: followers)"
+                          : "part of its log or its newer checkpoints are missing");
+}
+
 static lh_err replay(void *arg, uint32_t id, const struct lh_record *r, struct ps_place place)
 {
     struct ps_server *s = arg;
@@ -47,12 +63,7 @@ static lh_err replay(void *arg, uint32_t id, const struct lh_record *r, struct p
             shard->indexed = 0;
         return ps_shard_indexed(shard, r->version, place);
     }
-    if (r->version != shard->replica.ledger.version + 1)
-        return lh_fail(LH_ERR_CORRUPT,
-                       "%s: shard %u goes on at version %llu where %llu is expected: "
-                       "part of its log or its newer checkpoints are missing",
-                       s->conf.dir, id, (unsigned long long)r->version,
-                       (unsigned long long)shard->replica.ledger.version + 1);
+    if (r->version != shard->replica.ledger.version + 1) return gap(shard, r->version);
     if (shard->indexed && shard->index[shard->indexed - 1].version + 1 != r->version)
         shard->indexed = 0;
     lh_err err = ps_shard_fold(shard, r, (struct lh_span){0}, 0, place);
@@ -321,6 +332,21 @@ static lh_err install(struct ps_server *s)
     return LH_OK;
 }
 
+// After a cut tail or a rebuild the log goes on above one checkpoint, which a start would then
+// depend on: another is due.
+static lh_err look_for_another(struct ps_shard *shard)
+{
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
+    uint64_t first = shard->indexed ? shard->index[0].version : shard->replica.ledger.version + 1;
+    uint64_t *version;
+    size_t count, enough = 0;
+    LH_TRY(lk_checkpoint_versions(&conf, shard->id, false, &version, &count));
+    for (size_t i = 0; i < count; i++) enough += version[i] + 1 >= first;
+    free(version);
+    shard->alone = first > 1 && enough < shard->server->conf.checkpoint_keep;
+    return LH_OK;
+}
+
 lh_err ps_recovered(struct ps_server *s)
 {
     LH_TRY(install(s));
@@ -328,6 +354,7 @@ lh_err ps_recovered(struct ps_server *s)
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
         LH_TRY(lh_ledger_copy(&shard->head, &shard->replica.ledger));
+        LH_TRY(look_for_another(shard));
         lh_logf(s->conf.log, LH_INFO, "shard.ready", "shard %u at version %llu, epoch %llu",
                 shard->id, (unsigned long long)shard->head.version,
                 (unsigned long long)shard->head.epoch);

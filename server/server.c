@@ -38,6 +38,13 @@ void ps_fatal(struct ps_server *s, lh_err err)
     if (s->conf.fatal) s->conf.fatal(s->conf.fatal_arg, err, lh_err_text(err));
 }
 
+static void open_door(struct ps_server *s)
+{
+    s->serving = true;
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_keep(s->shard[i]);
+    ps_report_start(s);
+}
+
 static void serve(void *arg)
 {
     struct ps_server *s = arg;
@@ -58,8 +65,7 @@ static void serve(void *arg)
         ps_rebuild_free(s->shard[i]->rebuild);
         s->shard[i]->rebuild = NULL;
     }
-    s->serving = true;
-    ps_report_start(s);
+    open_door(s);
 }
 
 void ps_server_serve(struct ps_server *s)
@@ -78,8 +84,7 @@ static lh_err settle(struct ps_server *s)
     }
     if (unsettled) return LH_OK;
     LH_TRY(ps_recovered(s));
-    s->serving = true;
-    ps_report_start(s);
+    open_door(s);
     return LH_OK;
 }
 

@@ -117,6 +117,7 @@ struct ps_server {
     bool damaged;    // the log can't be gone on with
     bool unreliable; // and neither can what was folded from it
     bool replayed;   // there are records in it
+    bool unread;     // the disk failed to read a checkpoint, and an older one was taken
     lh_err commit_result;
     uint64_t mark_timer, report_timer, retry_timer;
     struct lh_link *coordinator;

@@ -57,6 +57,7 @@ struct ps_shard {
     double norm[LH_NORM_WINDOW]; // of the last admitted pushes, L2, before the scale
     uint64_t norms;
     uint64_t checkpointed;      // version of the newest checkpoint
+    bool alone;                 // too few checkpoints from which the log goes on: one is due
     int64_t replay_ns;          // what opening and folding the records above it took here
     uint64_t weighed;           // of the newest of weights only
     uint64_t digested;          // version of the newest DIGEST record

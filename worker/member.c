@@ -76,6 +76,14 @@ static void look_for_servers(struct wk_worker *w)
 
 // ---------------------------------------------------------------- join
 
+// The number that was to be replaced is not the one in force: asks once more, for that one. (Two
+// processes that go on replacing each other have to wait in between.)
+static void ask_over(struct wk_worker *w, uint32_t granted)
+{
+    w->over = granted;
+    again(w, wk_backoff(w, &w->member_tries, LH_ERR_CONFLICT));
+}
+
 static void on_join(void *self, lh_err err, const ProtobufCMessage *answer)
 {
     struct wk_worker *w = self;
@@ -83,6 +91,10 @@ static void on_join(void *self, lh_err err, const ProtobufCMessage *answer)
     if (w->stopped) return;
     if (!err) {
         const Longhaul__V1__JoinReply *m = (const Longhaul__V1__JoinReply *)answer;
+        if (w->fresh && m->taken) {
+            ask_over(w, m->granted);
+            return;
+        }
         if (m->worker != w->id) err = lh_fail(LH_ERR_PROTOCOL, "joined as another worker");
         if (!err && w->fresh) err = wk_identity_grant(w, m->granted);
         if (!err && m->granted != w->incarnation.number >> 32)
@@ -113,6 +125,7 @@ static lh_err send_join(struct wk_worker *w)
     m.units = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.units->hash.b};
     m.fresh = w->fresh;
     m.attempt = w->attempt;
+    m.over = w->fresh ? w->over + 1 : 0;
     m.incarnation = w->incarnation.number;
     return lh_unary_start(w->coordinator, LH_RPC_JOIN, w->conf.deadline_ns, &m.base,
                           &longhaul__v1__join_reply__descriptor, on_join, w, &w->join);

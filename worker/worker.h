@@ -184,6 +184,7 @@ struct wk_worker {
     struct lh_incarnation incarnation;
     bool fresh;       // no usable directory: a new number must be granted
     uint64_t attempt; // names this fresh start to the coordinator
+    uint32_t over;    // and the number that it replaces, as far as it was told; 0: none
     char outbox_dir[LH_PATH_SIZE], replica_dir[LH_PATH_SIZE];
     struct lh_file *lock;
     struct wk_shard *shard;

@@ -134,8 +134,16 @@ static void note_attempt(struct ps_co_worker *w, uint64_t attempt)
     w->attempt[0] = attempt;
 }
 
+// Lives of a worker whose directories are gone are ordered by the number that each replaces: a join
+// of an earlier one that arrives late names a number that was replaced meanwhile.
+static bool replaces(const struct ps_co_worker *w, const Longhaul__V1__JoinRequest *m)
+{
+    return !m->over || m->over - 1 == w->granted;
+}
+
+// *taken: nothing was granted.
 static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
-                   const Longhaul__V1__JoinRequest *m, struct ps_co_worker **out)
+                   const Longhaul__V1__JoinRequest *m, struct ps_co_worker **out, bool *taken)
 {
     LH_TRY(check_join(c, m));
     uint64_t id = lh_worker_id(peer);
@@ -149,10 +157,14 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
         memcpy(w->name, peer->name, sizeof w->name);
         c->workers++;
     }
+    *out = w;
     uint32_t has = (uint32_t)(m->incarnation >> 32);
-    if ((m->fresh || has == 0) && attempted(w, m->attempt)) {
+    bool fresh = m->fresh || has == 0, again = fresh && attempted(w, m->attempt);
+    *taken = fresh && !again && !replaces(w, m);
+    if (*taken) return LH_OK;
+    if (again) {
         // the same fresh start again: the same number
-    } else if (m->fresh || has == 0) { // its directory is gone: what it held is up for grabs
+    } else if (fresh) { // its directory is gone: what it held is up for grabs
         if (!LH_BUG("inc_reuse") || !w->granted) w->granted++;
         note_attempt(w, m->attempt);
         ps_co_free_leases(c, i);
@@ -169,7 +181,6 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
     LH_TRY(ps_store_commit(c->store)); // durable before it is granted
     w->joined = true;
     w->seen_ns = lh_now(c->conf.env);
-    *out = w;
     return LH_OK;
 }
 
@@ -193,7 +204,8 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
     struct ps_coordinator *c = self;
     const struct lh_peer *peer = lh_request_peer(rq);
     struct ps_co_worker *w = NULL;
-    lh_err err = join(c, peer, (const Longhaul__V1__JoinRequest *)message, &w);
+    bool taken = false;
+    lh_err err = join(c, peer, (const Longhaul__V1__JoinRequest *)message, &w, &taken);
     if (err) {
         lh_log_peer(c->conf.log, LH_WARN, "join.refused", "worker %s of %s: %s", peer->name,
                     peer->region, lh_err_text(err));
@@ -201,8 +213,8 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
         if (lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
         return;
     }
-    lh_logf(c->conf.log, LH_INFO, "worker.joined", "%s of %s, incarnation %u", w->name, w->region,
-            w->granted);
+    lh_logf(c->conf.log, LH_INFO, taken ? "join.taken" : "worker.joined",
+            "%s of %s, incarnation %u", w->name, w->region, w->granted);
     uint32_t shards = c->conf.manifest->shards;
     Longhaul__V1__ShardAddress *item = calloc(shards, sizeof *item),
                                **list = calloc(shards, sizeof *list);
@@ -216,6 +228,7 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
         out.wire = &wire;
         out.worker = w->id;
         out.granted = w->granted;
+        out.taken = taken;
         out.n_shards = addresses(c, item, list);
         out.shards = list;
         lh_reply(rq, &out.base);

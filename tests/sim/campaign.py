@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Many seeds of the simulator, in chunks, with a report: `campaign.py --sim build/.../sim`.
 
-A chunk is one run of `sim`; its summary line is added up. Ends after --seeds or --minutes,
-whichever comes first, and says how many ran. Exit status 1 if a seed violates an invariant.
+A chunk is one run of `sim`; its summary line is added up. Ends after --seeds or --minutes, or with
+the chunk in which SIGTERM comes, whichever is first, and says how many ran. Exit status 1 if a seed
+violates an invariant.
 """
 import argparse
 import os
 import re
 import resource
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +21,9 @@ from report import Report  # pylint: disable=wrong-import-position
 
 SUMMARY = re.compile(r"^(\d+) seeds, (\d+) events, pushes (\d+) admitted \((\d+) clipped\) (\d+) "
                      r"refused, (\d+) outer steps; (\d+) violations", re.M)
+DISKS = re.compile(r"^(\d+) disks lost, (\d+) damaged; (\d+) shards came back", re.M)
+NAMES = ("seeds", "events", "admitted", "clipped", "refused", "outer_steps", "violations",
+         "disks_lost", "disks_damaged", "shards_rebuilt")
 
 
 def cpu_s():
@@ -35,8 +40,10 @@ def chunk(given, first, count):
     found = SUMMARY.search(done.stdout)
     if not found:
         raise SystemExit(f"sim ended with {done.returncode}: {done.stdout}{done.stderr}")
+    disks = DISKS.search(done.stdout)  # only where disks are lost or damaged
+    sums = found.groups() + (disks.groups() if disks else (0, 0, 0))
     said = [line for line in done.stdout.splitlines() if line.startswith("seed ")]
-    return [int(g) for g in found.groups()], said, cpu_s() - before
+    return [int(g) for g in sums], said, cpu_s() - before
 
 
 def main():
@@ -50,9 +57,11 @@ def main():
     flags.add_argument("--faults", default="all")
     flags.add_argument("--json")
     given = flags.parse_args()
-    report, sums, bad, speeds = Report("campaign-sim", given.json), [0] * 7, [], []
+    report, sums, bad, speeds = Report("campaign-sim", given.json), [0] * len(NAMES), [], []
     end, at = time.monotonic() + given.minutes * 60, given.first
-    while at < given.first + given.seeds and time.monotonic() < end:
+    enough = []
+    signal.signal(signal.SIGTERM, lambda number, frame: enough.append(number))
+    while at < given.first + given.seeds and time.monotonic() < end and not enough:
         count = min(given.chunk, given.first + given.seeds - at)
         figures, said, used = chunk(given, at, count)
         sums = [a + b for a, b in zip(sums, figures)]
@@ -62,8 +71,7 @@ def main():
         print(f"{sums[0]} seeds, {sums[6]} violations", *said, sep="\n", flush=True)
     report.condition("faults", given.faults)
     report.condition("seeds", f"{given.first} to {at - 1}")
-    for name, value in zip(("seeds", "events", "admitted", "clipped", "refused", "outer_steps",
-                            "violations"), sums):
+    for name, value in zip(NAMES, sums):
         report.row(f"sim.{name}", "1", [value])
     report.row("sim.seeds_per_core_minute", "1/min", speeds, "wanted", 1000)
     report.finish()

@@ -1,0 +1,97 @@
+// Joins of several lives of one worker: each number is granted once, and a word of a life that is
+// over changes nothing for the one that is there (PROTOCOL 8).
+#include "tests/cores/rig.h"
+
+static void granted(struct rig *r, uint64_t attempt, uint32_t over, uint32_t number)
+{
+    Longhaul__V1__JoinReply m = rig_join(r, 0, attempt, over);
+    assert_false(m.taken);
+    assert_int_equal(m.granted, number);
+}
+
+static void taken(struct rig *r, uint64_t attempt, uint32_t over, uint32_t number)
+{
+    Longhaul__V1__JoinReply m = rig_join(r, 0, attempt, over);
+    assert_true(m.taken);
+    assert_int_equal(m.granted, number);
+}
+
+// Does the coordinator know this number as the worker's?
+static bool in_force(struct rig *r, uint32_t number)
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    ProtobufCMessage *answer;
+    m.worker = lh_worker_id(&r->w[0].self);
+    m.incarnation = (uint64_t)number << 32;
+    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer),
+                     LH_OK);
+    bool known = !((Longhaul__V1__LeaseReply *)answer)->unknown;
+    rig_free_message(answer);
+    return known;
+}
+
+static void a_late_join_of_an_earlier_life_fences_nobody(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    granted(r, 11, 1, 1);
+    taken(r, 22, 1, 1); // its directory is gone: it learns which number it replaces
+    granted(r, 22, 2, 2);
+    taken(r, 33, 1, 2); // never answered before, of a life between those two
+    taken(r, 33, 2, 2);
+    assert_true(in_force(r, 2));
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    taken(r, 33, 2, 2);
+    assert_true(in_force(r, 2));
+}
+
+static void a_late_join_that_comes_first_is_replaced(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    granted(r, 11, 1, 1);
+    taken(r, 33, 1, 1);
+    granted(r, 22, 2, 2); // late: nobody hears of it
+    taken(r, 33, 2, 2);
+    granted(r, 33, 3, 3);
+    assert_true(in_force(r, 3));
+}
+
+static void a_repeated_join_gets_the_same_number(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    granted(r, 11, 1, 1);
+    granted(r, 11, 1, 1);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    granted(r, 11, 1, 1);
+}
+
+// It does not say what it replaces.
+static void an_older_worker_is_granted_the_next_number(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    granted(r, 11, 0, 1);
+    granted(r, 22, 0, 2);
+    granted(r, 22, 0, 2);
+    assert_false(in_force(r, 1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_late_join_of_an_earlier_life_fences_nobody, rig_set_up,
+                                        rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_late_join_that_comes_first_is_replaced, rig_set_up,
+                                        rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_repeated_join_gets_the_same_number, rig_set_up,
+                                        rig_tear_down),
+        cmocka_unit_test_setup_teardown(an_older_worker_is_granted_the_next_number, rig_set_up,
+                                        rig_tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

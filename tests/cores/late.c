@@ -1,0 +1,166 @@
+// A late copy of a push and the push after it, decided in one group.
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/cores/rig.h"
+
+enum { SEEDS = 20, PLAIN = 16 };
+
+struct push {
+    struct lh_frame head;
+    struct lh_blob *frame;
+    bool answered, over;
+    uint64_t step; // as the answer says
+    lh_err status;
+};
+
+static void make_frame(struct rig *r, struct push *p, uint64_t number, uint64_t step)
+{
+    struct lh_buf head = lh_buf(LH_FRAME_HEADER);
+    const uint8_t plain[PLAIN] = {0}; // it opens, and is no payload: a refusal is a decision too
+    *p = (struct push){.head = {.cipher = LH_CIPHER_XCHACHA20,
+                                .key_id = 1,
+                                .worker = lh_worker_id(&r->w[0].self),
+                                .incarnation = {number, number + 7},
+                                .step = step,
+                                .tokens = 1,
+                                .steps = 1,
+                                .values = 1,
+                                .plain_bytes = PLAIN,
+                                .density = 0.1f,
+                                .manifest = r->manifest.hash}};
+    struct lh_frame *f = &p->head;
+    const struct lh_seal_context context = {f->worker, f->incarnation.number, f->incarnation.random,
+                                            f->shard, LH_SEAL_FRAME};
+    memcpy(f->job, r->server->conf.job, LH_JOB);
+    lh_random(r->w[0].env, f->nonce, LH_NONCE);
+    lh_frame_write_head(f, &head);
+    p->frame = lh_blob_new(lh_frame_bytes(f));
+    assert_true(p->frame && !head.err);
+    memcpy(p->frame->data, head.data, head.len);
+    assert_int_equal(lh_seal(r->keys, LH_CIPHER_XCHACHA20, 1, &context, lh_buf_span(&head),
+                             f->nonce, lh_span(plain, PLAIN), p->frame->data + head.len),
+                     LH_OK);
+    lh_buf_free(&head);
+}
+
+static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct push *p = self;
+    ProtobufCMessage *m;
+    assert_int_equal(lh_rpc_parse(msg, &longhaul__v1__push_reply__descriptor, &m), LH_OK);
+    p->answered = true;
+    p->step = ((Longhaul__V1__PushReply *)m)->step;
+    rig_free_message(m);
+    lh_call_read(call);
+}
+
+static void on_half_close(void *self, struct lh_call *call)
+{
+    (void)self;
+    (void)call;
+}
+
+static void on_sent(void *self, struct lh_call *call)
+{
+    (void)self;
+    lh_call_finish(call, LH_OK, NULL);
+}
+
+static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    struct push *p = self;
+    (void)call;
+    (void)text;
+    p->over = true;
+    p->status = status;
+}
+
+static const struct lh_call_ops push_ops = {on_message, on_half_close, on_sent, on_close};
+
+static void send(struct rig *r, struct push *p)
+{
+    struct lh_call *call;
+    struct lh_digest digest = lh_frame_digest(lh_blob_span(p->frame), &p->head);
+    Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
+    p->answered = p->over = false;
+    head.worker = p->head.worker;
+    head.process = r->server->process;
+    head.frame_bytes = p->frame->len;
+    head.digest = (ProtobufCBinaryData){LH_DIGEST, digest.b};
+    assert_int_equal(lh_call_open(r->to_s[0], LH_RPC_PUSH, 5 * LH_SECOND, &push_ops, p, &call),
+                     LH_OK);
+    lh_call_read(call);
+    assert_int_equal(lh_rpc_send_bulk(call, &head.base, p->frame, 0, p->frame->len), LH_OK);
+}
+
+static void wait_for(struct rig *r, struct push *p)
+{
+    for (int i = 0; i < 600 && !p->over; i++) rig_run(r, 10 * LH_MS);
+    assert_true(p->over);
+}
+
+// A run that has begun, with worker 0 in it.
+static void begin(struct rig *r, uint64_t number)
+{
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    assert_int_equal(rig_join(r, 0, 11, 1).granted, 1);
+    for (int i = 0; i < 100 && r->server->shard[0]->head.plan.phase != LH_PHASE_RUN; i++)
+        rig_run(r, 100 * LH_MS);
+    assert_int_equal(r->server->shard[0]->head.plan.phase, LH_PHASE_RUN);
+    rig_hello(r, 0, number, 0, 1);
+}
+
+// While another's greeting is committed they wait, and make the next group.
+static bool in_one_group(struct rig *r, struct push *late, struct push *next)
+{
+    rig_greet(r, 1, UINT64_C(5) << 32, 0, 1);
+    for (int i = 0; i < 1000 && !r->server->committing; i++) rig_run(r, 1000);
+    send(r, late);
+    send(r, next);
+    wait_for(r, late);
+    wait_for(r, next);
+    assert_int_equal(r->fatals, 0);
+    assert_true(next->answered);
+    if (late->answered) { // in a group of its own: what was decided before
+        assert_int_equal(late->step, late->head.step);
+        return false;
+    }
+    assert_int_equal(late->status, LH_ERR_PROTOCOL);
+    return true;
+}
+
+static bool a_late_copy(uint64_t seed)
+{
+    struct rig *r = rig_new(seed);
+    const uint64_t number = UINT64_C(1) << 32;
+    struct push first, second;
+    begin(r, number);
+    make_frame(r, &first, number, 1);
+    make_frame(r, &second, number, 2);
+    send(r, &first);
+    wait_for(r, &first);
+    assert_true(first.answered);
+    bool met = in_one_group(r, &first, &second);
+    lh_blob_release(first.frame);
+    lh_blob_release(second.frame);
+    rig_free(r);
+    return met;
+}
+
+static void a_late_copy_beside_the_step_after_it_is_turned_down(void **state)
+{
+    (void)state;
+    unsigned met = 0;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) met += a_late_copy(seed);
+    assert_true(met > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_late_copy_beside_the_step_after_it_is_turned_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,272 @@
+// Cores on the fake env. See rig.h.
+#include "tests/cores/rig.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/setup.h"
+
+static const char JOB[LH_JOB + 1] = "cores by hand 01";
+
+static void on_fatal(void *arg, lh_err err, const char *text)
+{
+    struct rig *r = arg;
+    (void)err;
+    (void)text;
+    r->fatals++;
+}
+
+static void make_node(struct rig *r, struct rig_node *n, enum lh_role role, uint32_t index)
+{
+    n->self = setup_peer(role, index, "cores");
+    snprintf(n->dir, sizeof n->dir, "%.31s", n->self.name);
+    snprintf(n->address, sizeof n->address, "mem-%.27s", n->self.name);
+    n->env = lh_fake_node(r->world, NULL, NULL);
+}
+
+static void boot(struct rig *r, struct rig_node *n)
+{
+    lh_fake_boot(n->env);
+    lh_err err = lh_transport_mem_create(r->fabric, n->env, &n->self, true, &n->transport);
+    assert_int_equal(err, LH_OK);
+}
+
+static void die(struct rig_node *n, bool power)
+{
+    if (!n->transport) return;
+    lh_fake_kill(n->env, power);
+    lh_transport_mem_kill(n->transport, false);
+    n->transport = NULL;
+}
+
+static void dial(struct rig_node *n, const struct rig_node *to, enum lh_role role,
+                 struct lh_link **out)
+{
+    assert_int_equal(n->transport->ops->dial(n->transport, to->address, role, out), LH_OK);
+}
+
+struct rig *rig_new(uint64_t seed)
+{
+    static const uint64_t shapes[1][5] = {{40}};
+    static const char *const names[1] = {"a.weight"};
+    struct rig *r = calloc(1, sizeof *r);
+    assert_non_null(r);
+    r->world = lh_fake_world_create(seed);
+    r->fabric = lh_fabric_create();
+    assert_int_equal(lh_manifest_build(&r->manifest, 1, names, shapes, 1, NULL), LH_OK);
+    setup_units(&r->units, 8, 64, RIG_WORKERS);
+    r->keys = setup_keys();
+    r->initial = calloc(r->manifest.values, sizeof *r->initial);
+    assert_non_null(r->initial);
+    make_node(r, &r->c, LH_C, 0);
+    make_node(r, &r->s, LH_S, 0);
+    for (uint32_t i = 0; i < RIG_WORKERS; i++) {
+        make_node(r, &r->w[i], LH_W, i);
+        boot(r, &r->w[i]);
+        dial(&r->w[i], &r->c, LH_C, &r->to_c[i]);
+        dial(&r->w[i], &r->s, LH_S, &r->to_s[i]);
+    }
+    return r;
+}
+
+void rig_free(struct rig *r)
+{
+    rig_kill_coordinator(r);
+    rig_kill_server(r, false);
+    for (uint32_t i = 0; i < RIG_WORKERS; i++) {
+        r->to_c[i]->transport_ops->hangup(r->to_c[i]);
+        r->to_s[i]->transport_ops->hangup(r->to_s[i]);
+        die(&r->w[i], false);
+    }
+    lh_fake_world_destroy(r->world);
+    lh_fabric_destroy(r->fabric);
+    lh_manifest_free(&r->manifest);
+    lh_units_free(&r->units);
+    lh_keyring_destroy(r->keys);
+    free(r->initial);
+    free(r);
+}
+
+int rig_set_up(void **state)
+{
+    *state = rig_new(1);
+    return 0;
+}
+
+int rig_tear_down(void **state)
+{
+    rig_free(*state);
+    return 0;
+}
+
+static struct setup common(struct rig *r, const struct rig_node *n)
+{
+    return (struct setup){.env = n->env,
+                          .transport = n->transport,
+                          .self = &n->self,
+                          .dir = n->dir,
+                          .listen = n->address,
+                          .coordinator = r->c.address,
+                          .job = JOB,
+                          .manifest = &r->manifest,
+                          .units = &r->units,
+                          .keys = r->keys,
+                          .initial = r->initial,
+                          .fatal = on_fatal,
+                          .arg = r};
+}
+
+void rig_start_coordinator(struct rig *r)
+{
+    boot(r, &r->c);
+    struct setup all = common(r, &r->c);
+    struct ps_co_conf conf = setup_coordinator(&all, 1);
+    conf.worker_timeout_ns = 600 * LH_SECOND;
+    conf.tick_ns = 200 * LH_MS;
+    conf.plan.staleness_per_live = 4;
+    assert_int_equal(ps_coordinator_start(&conf, &r->coordinator), LH_OK);
+}
+
+lh_err rig_start_server(struct rig *r, bool alone)
+{
+    static const uint32_t shard = 0;
+    boot(r, &r->s);
+    struct setup all = common(r, &r->s);
+    if (alone) all.coordinator = "";
+    struct ps_conf conf = setup_server(&all, &shard);
+    conf.segment_bytes = 1 << 20;
+    conf.checkpoint_every = 5;
+    conf.digest_every = 0; // every version is a word of the test
+    conf.report_ns = 500 * LH_MS;
+    conf.mark_ns = 100 * LH_MS;
+    conf.grace_ns = LH_SECOND;
+    return ps_server_start(&conf, &r->server);
+}
+
+void rig_kill_coordinator(struct rig *r)
+{
+    die(&r->c, false);
+    ps_coordinator_stop(r->coordinator);
+    r->coordinator = NULL;
+}
+
+void rig_kill_server(struct rig *r, bool power)
+{
+    die(&r->s, power);
+    ps_server_stop(r->server);
+    r->server = NULL;
+}
+
+void rig_run(struct rig *r, int64_t ns)
+{
+    lh_fake_run(r->world, lh_fake_now(r->world) + ns);
+}
+
+// ---------------------------------------------------------------- words
+
+struct asking {
+    const ProtobufCMessageDescriptor *type;
+    ProtobufCMessage *answer;
+    bool over;
+    lh_err err;
+};
+
+static void answered(void *self, lh_err err, const ProtobufCMessage *m)
+{
+    struct asking *a = self;
+    a->over = true;
+    a->err = err;
+    if (err) return;
+    size_t n = protobuf_c_message_get_packed_size(m);
+    uint8_t *bytes = malloc(n + 1);
+    assert_non_null(bytes);
+    protobuf_c_message_pack(m, bytes);
+    a->answer = protobuf_c_message_unpack(a->type, NULL, n, bytes);
+    free(bytes);
+    assert_non_null(a->answer);
+}
+
+lh_err rig_ask(struct rig *r, struct lh_link *link, enum lh_rpc rpc, const ProtobufCMessage *m,
+               const ProtobufCMessageDescriptor *type, ProtobufCMessage **answer)
+{
+    struct asking a = {.type = type};
+    struct lh_unary *call;
+    *answer = NULL;
+    LH_TRY(lh_unary_start(link, rpc, 5 * LH_SECOND, m, type, answered, &a, &call));
+    for (int i = 0; i < 600 && !a.over; i++) rig_run(r, 10 * LH_MS);
+    assert_true(a.over);
+    *answer = a.answer;
+    return a.err;
+}
+
+void rig_free_message(void *message)
+{
+    if (message) protobuf_c_message_free_unpacked(message, NULL);
+}
+
+Longhaul__V1__JoinReply rig_join(struct rig *r, uint32_t w, uint64_t attempt, uint32_t over)
+{
+    Longhaul__V1__JoinRequest m = LONGHAUL__V1__JOIN_REQUEST__INIT;
+    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
+    ProtobufCMessage *answer;
+    wire.min = LH_WIRE_VERSION_MIN;
+    wire.max = LH_WIRE_VERSION_MAX;
+    m.wire = &wire;
+    m.job = (ProtobufCBinaryData){LH_JOB, r->coordinator->conf.job};
+    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, r->manifest.hash.b};
+    m.units = (ProtobufCBinaryData){LH_HASH_BYTES, r->units.hash.b};
+    m.fresh = true;
+    m.attempt = attempt;
+    m.over = over;
+    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_JOIN, &m.base,
+                             &longhaul__v1__join_reply__descriptor, &answer),
+                     LH_OK);
+    Longhaul__V1__JoinReply out = *(Longhaul__V1__JoinReply *)answer;
+    rig_free_message(answer);
+    return out; // its numbers
+}
+
+static struct lh_unary *start_hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided,
+                                    uint64_t next, lh_unary_done done, void *arg)
+{
+    struct lh_unary *call;
+    Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
+    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
+    wire.min = LH_WIRE_VERSION_MIN;
+    wire.max = LH_WIRE_VERSION_MAX;
+    m.wire = &wire;
+    m.job = (ProtobufCBinaryData){LH_JOB, r->server->conf.job};
+    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, r->manifest.hash.b};
+    m.worker = lh_worker_id(&r->w[w].self);
+    m.incarnation = number;
+    m.incarnation_random = number + 7;
+    m.decided = decided;
+    m.next = next;
+    assert_int_equal(lh_unary_start(r->to_s[w], LH_RPC_HELLO, 5 * LH_SECOND, &m.base,
+                                    &longhaul__v1__hello_reply__descriptor, done, arg, &call),
+                     LH_OK);
+    return call;
+}
+
+static void unheard(void *self, lh_err err, const ProtobufCMessage *m)
+{
+    (void)self;
+    (void)err;
+    (void)m;
+}
+
+void rig_greet(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next)
+{
+    start_hello(r, w, number, decided, next, unheard, NULL);
+}
+
+void rig_hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next)
+{
+    struct asking a = {.type = &longhaul__v1__hello_reply__descriptor};
+    start_hello(r, w, number, decided, next, answered, &a);
+    for (int i = 0; i < 600 && !a.over; i++) rig_run(r, 10 * LH_MS);
+    assert_int_equal(a.err, LH_OK);
+    assert_true(((Longhaul__V1__HelloReply *)a.answer)->session);
+    rig_free_message(a.answer);
+}

@@ -1,0 +1,71 @@
+// Cores of the programs on the fake env, and a worker made by hand: a test says every word that is
+// sent, and when a node dies. One coordinator, one server with shard 0 of one, workers 0 and 1.
+#ifndef TESTS_CORES_RIG_H
+#define TESTS_CORES_RIG_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "common/env_fake.h"
+#include "common/rpc.h"
+#include "common/transport_mem.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "longhaul/v1/shard.pb-c.h"
+#include "server/coordinator/coordinator.h"
+#include "server/server.h"
+
+enum { RIG_WORKERS = 2 };
+
+struct rig_node {
+    struct lh_env *env;
+    struct lh_transport *transport; // NULL: it is down
+    struct lh_peer self;
+    char dir[32], address[32];
+};
+
+struct rig {
+    struct lh_fake_world *world;
+    struct lh_fabric *fabric;
+    struct lh_manifest manifest;
+    struct lh_units units;
+    struct lh_keyring *keys;
+    float *initial;
+    struct rig_node c, s, w[RIG_WORKERS];
+    struct ps_coordinator *coordinator;
+    struct ps_server *server;
+    struct lh_link *to_c[RIG_WORKERS], *to_s[RIG_WORKERS];
+    uint32_t fatals;
+};
+
+// For cmocka: a world of this seed in which no node runs yet but the workers.
+struct rig *rig_new(uint64_t seed);
+void rig_free(struct rig *r);
+int rig_set_up(void **state);
+int rig_tear_down(void **state);
+
+void rig_start_coordinator(struct rig *r);
+// `alone`: without a coordinator. Checkpoints every five versions.
+LH_MUST lh_err rig_start_server(struct rig *r, bool alone);
+void rig_kill_coordinator(struct rig *r);
+void rig_kill_server(struct rig *r, bool power);
+void rig_run(struct rig *r, int64_t ns); // lets so much time pass
+
+// Asks and waits for the answer. *answer: free it with rig_free_message(); NULL after an error.
+LH_MUST lh_err rig_ask(struct rig *r, struct lh_link *link, enum lh_rpc rpc,
+                       const ProtobufCMessage *m, const ProtobufCMessageDescriptor *type,
+                       ProtobufCMessage **answer);
+void rig_free_message(void *message);
+
+// A fresh join of worker w, over the number `over` - 1 (0: as older workers ask). The numbers of
+// the answer count, not what it points to.
+Longhaul__V1__JoinReply rig_join(struct rig *r, uint32_t w, uint64_t attempt, uint32_t over);
+
+// Greets the server as worker w with this incarnation's number, and does not wait for the answer;
+// rig_hello() does, and fails the test where there is no session.
+void rig_greet(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next);
+void rig_hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next);
+
+#endif
