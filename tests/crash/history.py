@@ -21,6 +21,12 @@ judge() gives the violations, each as (name, text):
   credit     a unit is claimed elsewhere than in its shard's log, or twice by different pushes and
              counted twice, or not at all though the run ended, or the servers count otherwise
   replicas   a worker ends with another state than the servers
+  stable     a shard that lost its disk goes on from below its stable point
+  unnamed    the server names another version than the one that its shard went on from
+
+A shard whose disk was lost goes on from an earlier version: the records above it are of a branch
+that was given up. What was acknowledged there has to be in what the shard went on with, or its
+author says that its mass returned to the residual, whence it goes out again (PROTOCOL 7).
 """
 import collections
 import dataclasses
@@ -60,7 +66,7 @@ class Record:
 
 @dataclasses.dataclass
 class Event:
-    """A line of a worker's log: cut, decided (with its outcome), folded."""
+    """A line of a worker's log: cut, decided (with its outcome), returned, folded, snapshot."""
     what: str
     life: int
     shard: int
@@ -86,6 +92,18 @@ class History:
     truth: dict = dataclasses.field(default_factory=dict)
     held: dict = dataclasses.field(default_factory=dict)
     unreadable_lines: int = 0
+    # shard -> records of branches that a rebuild did not go on with; what the rebuilds said
+    abandoned: dict = dataclasses.field(default_factory=dict)
+    rebuilds: list = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Rebuild:
+    """A shard lost its disk: the stable point when it did, and what the server says of the rest."""
+    shard: int
+    stable: int
+    base: int  # the version it goes on from
+    lost_to: int  # the highest version above it that is known to be lost; 0: none is
 
 
 # ---------------------------------------------------------------- reading
@@ -152,6 +170,19 @@ def read_segments(folder):
     return records, found[0][2][32:48]
 
 
+def splice(lives):
+    """One shard's log over the lives of its disk: (what it goes on from, what was given up).
+
+    A life begins with the record after the version that was rebuilt; older records from there on
+    are of a branch that was given up."""
+    records, abandoned = [], []
+    for life in lives:
+        first = life[0].version if records and life else 1
+        abandoned += [r for r in records if r.version >= first]
+        records = [r for r in records if r.version < first] + life
+    return records, abandoned
+
+
 PUSH = re.compile(r"shard (\d+): ([0-9a-f]+)/(\d+)(?: (\w+))?")
 FOLD = re.compile(r"shard (\d+): version (\d+) kind (\d+)")
 
@@ -169,7 +200,7 @@ def read_worker(path):
                 continue
             life += up < opened  # each life's clock begins anew
             opened = up
-            if event in ("push.cut", "push.decided"):
+            if event in ("push.cut", "push.decided", "push.returned"):
                 shard, number, step, outcome = PUSH.match(text).groups()
                 events.append(Event(event[5:], life, int(shard), int(number, 16), int(step),
                                     outcome or ""))
@@ -224,11 +255,19 @@ def name(push):
 def check_acknowledged(h):
     outcome = {s: {r.push(): r.kind for r in rs if r.kind in (ADMIT, REFUSE)}
                for s, rs in h.records.items()}
+    anew = {(s, *r.push()) for s, rs in h.abandoned.items() for r in rs
+            if r.kind in (ADMIT, REFUSE)}
     for who, (number, events) in h.workers.items():
         cut = {(e.shard, e.incarnation, e.step) for e in events if e.what == "cut"}
+        last = {(e.shard, e.incarnation, e.step): e for e in events if e.what == "decided"}
+        returned = {(e.shard, e.incarnation, e.step) for e in events if e.what == "returned"}
         for e in events:
             if e.what != "decided":
                 continue
+            push = e.shard, e.incarnation, e.step
+            given_up = (e.shard, number, e.incarnation, e.step) in anew
+            if given_up and (last[push] is not e or push in returned):
+                continue  # decided anew, as its author heard later; or it goes out in another cut
             kind = outcome[e.shard].get((number, e.incarnation, e.step))
             told = {"admitted": ADMIT, "refused": REFUSE}[e.outcome]
             text = f"shard {e.shard}: {who} heard that {e.incarnation:x}/{e.step} is {e.outcome}"
@@ -243,7 +282,10 @@ def check_acknowledged(h):
 
 
 def check_folded(h):
-    kinds = {s: {r.version: r.kind for r in rs} for s, rs in h.records.items()}
+    kinds = {s: {r.version: {r.kind} for r in rs} for s, rs in h.records.items()}
+    for shard, given_up in h.abandoned.items():
+        for r in given_up:
+            kinds[shard].setdefault(r.version, set()).add(r.kind)
     for who, (_, events) in h.workers.items():
         last = {}
         for e in events:
@@ -252,7 +294,7 @@ def check_folded(h):
                 last.pop(key, None)
             if e.what != "folded":
                 continue
-            if kinds[e.shard].get(e.version) != e.kind:
+            if e.kind not in kinds[e.shard].get(e.version, ()):
                 yield "folded", (f"shard {e.shard}: {who} folded version {e.version} of kind "
                                  f"{e.kind}, the log has {kinds[e.shard].get(e.version)}")
             if e.version != last.get(key, e.version - 1) + 1:
@@ -292,8 +334,18 @@ def check_replicas(h):
             yield "replicas", f"{who} ends with {held}, the servers have {h.truth}"
 
 
+def check_rebuilds(h):
+    for r in h.rebuilds:
+        if r.base < r.stable:
+            yield "stable", f"shard {r.shard}: rebuilt at {r.base}, version {r.stable} was stable"
+        if not any(x.kind == EPOCH and x.version == r.base + 1
+                   for x in [*h.records[r.shard], *h.abandoned.get(r.shard, ())]):
+            yield "unnamed", (f"shard {r.shard}: its server says it goes on from {r.base}, but no "
+                              f"epoch begins with the next version")
+
+
 CHECKS = (check_chain, check_decided, check_acknowledged, check_folded, check_credit,
-          check_replicas)
+          check_replicas, check_rebuilds)
 
 
 def judge(history):
@@ -370,6 +422,27 @@ def tampered(history):
         who = next(iter(h.held))
         h.held[who] = {s: (v, "0" * 64) for s, (v, _) in h.held[who].items()}
 
+    def drop_decided_anew(h):
+        again = {r.push() for r in h.abandoned[0] if r.kind == ADMIT}
+        h.records[0] = [r for r in h.records[0] if r.push() not in again]
+
+    def forget_returned(h):
+        h.workers = {who: (i, [e for e in es if e.what != "returned"])
+                     for who, (i, es) in h.workers.items()}
+
+    def rebuild(**what):
+        def how(h):
+            h.rebuilds = [dataclasses.replace(r, **what) for r in h.rebuilds]
+        return how
+
+    admitted_before = {r.push() for r in history.abandoned.get(0, ()) if r.kind == ADMIT}
+    if admitted_before & {r.push() for r in history.records[0]}:
+        yield change("lost", drop_decided_anew)
+    if admitted_before - {r.push() for r in history.records[0]}:
+        yield change("lost", forget_returned)
+    if history.rebuilds:
+        yield change("stable", rebuild(stable=max(r.base for r in history.rebuilds) + 1))
+        yield change("unnamed", rebuild(base=len(history.records[0]) + 9))
     yield change("lost", drop_acknowledged)
     yield change("gap", drop_acknowledged)
     yield change("twice", apply_twice)

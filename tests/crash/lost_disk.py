@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""A server loses its disk, twice: `lost_disk.py --build build/release`.
+
+Coordinator, two shard servers and three workers on loopback, as in kill.py. A server is killed with
+-9 and its whole directory is deleted; started again with the same settings it comes back from what
+its followers hold, under a new epoch (PROTOCOL 13-18). The first time the followers live on: they
+hold all of it in memory. The second time all workers are killed at the same moment: only their
+durable copies are left, and what was acknowledged above the newest one is pushed again by its
+authors.
+
+The run then goes to its end, and history.py judges it: nothing at or below the stable point is
+missing, nothing acknowledged is lost, what the shard could not go on from is named, no push is
+decided twice in what the shard goes on from, what came back is bit for bit what its followers hold,
+every unit is credited once, all replicas are equal.
+"""
+import argparse
+import os
+import shutil
+import sys
+import time
+
+from cluster import Cluster, Failure, check, figures, until
+
+import history
+
+AHEAD = 4  # records of the shard that no durable copy has, when all die
+
+
+class Losses(Cluster):
+    """A cluster whose first server may lose its disk; the log of each of its lives is kept."""
+
+    def __init__(self, build, units, keep):
+        super().__init__(build, units, keep)
+        self.old, self.rebuilds = [], []
+
+    def written_after(self, node, since):
+        """Its status, once one was written after this moment (of the wall clock)."""
+        path = os.path.join(node.dir, "status.json")
+        until(f"{node.name} writes its status",
+              lambda: os.path.exists(path) and os.stat(path).st_mtime > since)
+        return node.status()
+
+    def stable(self, since):
+        shards = self.written_after(self.coordinator, since)["shards"]
+        return next(s["stable"] for s in shards if s["shard"] == 0)
+
+    def copied(self):
+        """The newest durable copy of shard 0 that a worker has."""
+        names = [name for w in self.workers for name in os.listdir(os.path.join(w.dir, "replica"))]
+        return max([int(name[5:21], 16) for name in names
+                    if name.startswith("0000-") and name.endswith(".ckpt")], default=0)
+
+    def runs_ahead(self):
+        """Its present epoch has a stable point, and its log is beyond all durable copies."""
+        self.keep_segments()
+        records, _ = history.read_segments(self.kept[0])
+        base = self.rebuilds[-1].base if self.rebuilds else 0
+        shards = self.coordinator.status().get("shards", [])
+        stable = next((s["stable"] for s in shards if s["shard"] == 0), 0)
+        return records and stable > base and self.copied() <= records[-1].version - AHEAD
+
+    def lose(self, also):
+        """Kill -9, the directory is gone, the same command again. `also` dies with it."""
+        server = self.servers[0]
+        self.keep_segments()
+        for node in [server, *also]:
+            node.process.kill()
+        for node in [server, *also]:
+            node.process.wait()
+            node.process.stdout.close()
+        begun = time.monotonic()
+        self.keep_segments()  # all that was ever written: the page cache is the machine's, not its
+        stable = self.stable(time.time())  # no earlier point: only workers that live can raise it
+        self.old.append(self.kept[0])
+        shutil.rmtree(server.dir)
+        self.kept[0] = self.world.path(f"history-0-{len(self.old)}")
+        os.mkdir(self.kept[0])
+        server.start().listening()
+        for node in also:
+            node.start()
+        told = until("the shard is rebuilt", lambda: next(
+            (s.get("rebuilt") for s in server.status().get("shards", []) if "rebuilt" in s), None))
+        self.rebuilds.append(history.Rebuild(0, stable, told["from"], told["lost_to"]))
+        check(server.says("shard.rebuilt", f"goes on from version {told['from']} "),
+              "the server's log does not name what is lost")
+        print(f"lost disk: back after {time.monotonic() - begun:.1f} s at version {told['from']}, "
+              f"stable was {stable}, lost after it to {told['lost_to']}", flush=True)
+
+    def records(self):
+        records, job = super().records()
+        lives = [history.read_segments(folder)[0] for folder in self.old]
+        records[0], self.abandoned = history.splice([*lives, records[0]])
+        return records, job
+
+    def history(self):
+        h = super().history()
+        h.abandoned, h.rebuilds = {0: self.abandoned}, self.rebuilds
+        return h
+
+
+def run(given):
+    cluster = Losses(given.build, given.units, given.keep)
+    with cluster.world:
+        begun = time.monotonic()
+        cluster.start(given.speed)
+        for also in ((), cluster.workers):
+            cluster.wait_for_pushes(10)
+            until("something is stable, and more lies above all durable copies",
+                  cluster.runs_ahead)
+            check(not cluster.over(), "the run was over before a disk was lost")
+            cluster.lose(also)
+        cluster.wait_for_pushes(10)
+        check(not cluster.over(), "the run was over before the shard went on")
+        h = cluster.finish().history()
+        bad = history.judge(h)
+        check(not bad, f"{len(bad)} violations, the first: {bad[:5]}")
+        check(not history.unseen(h), f"tampered histories that nobody sees: {history.unseen(h)}")
+        for worker in cluster.workers:
+            check(not worker.says("replica.differs"),
+                  f"{worker.name}: what came back is not bit for bit what followers held")
+        check(h.abandoned[0], "nothing lay above what the shard went on from: little was proved")
+        print(f"the run took {time.monotonic() - begun:.1f} s: {figures(h)}, "
+              f"{len(h.abandoned[0])} records of given up branches")
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--units", type=int, default=1500)
+    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
+    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
+    try:
+        run(flags.parse_args())
+    except Failure as failure:
+        print(f"FAILED {failure}")
+        return 1
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
