@@ -176,6 +176,14 @@ SECTIONS = (
             Target("power.violations", "value", "at most", 0),
         )),
     Section(
+        "campaign-standby", "Owners that die or are held up, and standbys that take over",
+        "Seconds from the kill, or the stop, to the next push that the shard acknowledges; "
+        "[standby.py](../../tests/crash/standby.py).",
+        targets=(
+            Target("standby.seconds_to_next_push", "max", "at most", 2, unit="s"),
+            Target("standby.violations", "value", "at most", 0),
+        )),
+    Section(
         "campaign-sim", "Seeds of the simulator, all faults on",
         "[campaign.py](../../tests/sim/campaign.py). The violation is seed 50022: a join that was "
         "under way since an earlier life of a worker without its disk arrives late and fences the "

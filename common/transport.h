@@ -28,6 +28,7 @@
     X(LH_RPC_LEASE, "longhaul.v1.Member/Lease", LH_W)                                              \
     X(LH_RPC_REPORT, "longhaul.v1.Member/Report", LH_S | LH_C)                                     \
     X(LH_RPC_EPOCH, "longhaul.v1.Member/Epoch", LH_S | LH_C)                                       \
+    X(LH_RPC_INSYNC, "longhaul.v1.Member/InSync", LH_S | LH_C)                                     \
     X(LH_RPC_STATUS, "longhaul.v1.Member/Status", LH_W | LH_S | LH_C | LH_A)                       \
     X(LH_RPC_DRAIN, "longhaul.v1.Member/Drain", LH_A)                                              \
     X(LH_RPC_HELLO, "longhaul.v1.Shard/Hello", LH_W)                                               \
@@ -36,6 +37,7 @@
     X(LH_RPC_SNAPSHOT, "longhaul.v1.Shard/Snapshot", LH_W | LH_S | LH_A)                           \
     X(LH_RPC_OFFER, "longhaul.v1.Shard/Offer", LH_W)                                               \
     X(LH_RPC_RESTORE, "longhaul.v1.Shard/Restore", LH_W)                                           \
+    X(LH_RPC_CONFIRM, "longhaul.v1.Shard/Confirm", LH_S | LH_C)                                    \
     X(LH_RPC_SHARD_STATUS, "longhaul.v1.Shard/Status", LH_W | LH_S | LH_C | LH_A)                  \
     X(LH_RPC_HEALTH_CHECK, "grpc.health.v1.Health/Check", LH_W | LH_S | LH_C | LH_A)
 

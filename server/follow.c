@@ -39,6 +39,7 @@ struct ps_follower {
     size_t shared;         // bytes of it, until they were sent
     int sending;
     bool asked, snapshot, ended;
+    bool standby; // it gets what is durable here before anybody hears of it
 };
 
 static void end(struct ps_follower *f, lh_err err)
@@ -191,8 +192,8 @@ static lh_err refill(struct ps_follower *f)
 {
     if (f->snapshot) return next_of_snapshot(f);
     if (f->taken < f->place.bytes) return next_bytes(f);
-    if (f->next_version > f->shard->replica.ledger.version) return LH_OK;
-    return next_record(f);
+    uint64_t last = f->standby ? f->shard->replica.ledger.version : ps_visible(f->shard);
+    return f->next_version > last ? LH_OK : next_record(f);
 }
 
 static lh_err send_part(struct ps_follower *f)
@@ -297,6 +298,7 @@ static lh_err start_follow(struct ps_follower *f, const Longhaul__V1__FollowRequ
         f->held[f->helds++] = (struct held){m->held[i]->worker, m->held[i]->incarnation,
                                             m->held[i]->first_step, m->held[i]->last_step};
     f->shard = s;
+    f->standby = m->standby != 0;
     f->next_version = m->from->version + 1;
     f->next = s->followers;
     if (f->next) f->next->previous = f;

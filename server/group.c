@@ -109,8 +109,23 @@ static lh_err decide_own(struct ps_server *s, struct ps_item *i)
                   lh_buf_span(&i->body));
 }
 
+// A record as the shard's owner made it. One that does not follow ends its stream.
+static lh_err append_copy(struct ps_server *s, struct ps_item *i)
+{
+    lh_err err = LH_ERR_CONFLICT;
+    if (s->standby.standing) err = lh_ledger_apply(&i->shard->head, &i->record);
+    if (err) {
+        ps_copy_refused(i->shard, &i->record, err);
+        return LH_OK;
+    }
+    LH_TRY(ps_wal_add(s->wal, i->shard->id, &i->record, &i->place));
+    i->appended = true;
+    return LH_OK;
+}
+
 static lh_err decide(struct ps_server *s, struct ps_item *i)
 {
+    if (i->kind == PS_ITEM_COPY) return append_copy(s, i);
     if (i->kind == PS_ITEM_FENCE) return decide_fence(s, i);
     if (i->kind != PS_ITEM_PUSH) return decide_own(s, i);
     ps_decide_step(i->shard, &i->head, &i->digest, &i->decision);
@@ -119,9 +134,12 @@ static lh_err decide(struct ps_server *s, struct ps_item *i)
 
 // ---------------------------------------------------------------- the group's end
 
-static void answer(struct ps_server *s, struct ps_item *i)
+void ps_item_answer(struct ps_item *i)
 {
-    if (i->kind == PS_ITEM_FENCE) {
+    struct ps_server *s = i->shard->server;
+    if (i->kind == PS_ITEM_COPY) {
+        ps_copy_gone(i, false);
+    } else if (i->kind == PS_ITEM_FENCE) {
         ps_hello_answer(i);
     } else if (i->kind == PS_ITEM_PUSH) {
         if (i->decision.verdict == PS_NOT_FINAL) {
@@ -166,6 +184,7 @@ static void give_up(struct ps_server *s)
         if (i->kind == PS_ITEM_FENCE)
             lh_reply_error(i->hello, LH_ERR_BUSY, "the server's disk is full");
         if (i->push) ps_push_error(i->push, lh_fail(LH_ERR_BUSY, "the server's disk is full"));
+        if (i->kind == PS_ITEM_COPY) ps_copy_gone(i, true);
         ps_item_free(i);
     }
     s->group_end = &s->group;
@@ -191,24 +210,25 @@ static void finish_group(struct ps_server *s)
     s->count.groups++;
     for (struct ps_item *i = s->group; i; i = i->next) {
         if (!i->appended) continue;
-        if (i->record.kind == LH_ADMIT) note_staleness(i->shard, i->decision.staleness);
+        bool ours = i->kind == PS_ITEM_PUSH && i->record.kind == LH_ADMIT;
+        if (ours) note_staleness(i->shard, i->decision.staleness);
         lh_err err = ps_shard_fold(i->shard, &i->record, payload_of(i), i->decision.norm,
                                    ps_wal_committed_place(s->wal, i->place));
         if (err) {
             ps_fatal(s, err);
             return;
         }
-        if (i->record.kind == LH_ADMIT) keep_newest(i);
+        if (ours) keep_newest(i);
     }
     LH_FAILPOINT("group.folded");
     ps_wal_group_done(s->wal);
     for (struct ps_item *i; (i = s->group);) {
         s->group = i->next;
-        answer(s, i);
-        ps_item_free(i);
+        ps_answer(i);
     }
     s->group_end = &s->group;
     LH_FAILPOINT("group.answered");
+    ps_standby_folded(s);
     for (uint32_t k = 0; k < s->conf.shard_count; k++) {
         ps_follow_publish(s->shard[k]);
         lh_blob_release(s->shard[k]->newest.frame);
@@ -296,7 +316,8 @@ static lh_err add_own(struct ps_server *s, struct ps_shard *shard)
 
 static lh_err build_group(struct ps_server *s)
 {
-    for (uint32_t k = 0; k < s->conf.shard_count; k++) LH_TRY(add_own(s, s->shard[k]));
+    for (uint32_t k = 0; k < s->conf.shard_count && s->serving; k++)
+        LH_TRY(add_own(s, s->shard[k]));
     while (s->queue && ps_wal_group_bytes(s->wal) < LH_GROUP_BYTES) {
         struct ps_item *i = s->queue;
         s->queue = i->next;
@@ -329,8 +350,7 @@ static void run_group(void *arg)
     if (!ps_wal_group_bytes(s->wal)) { // nothing new: repeated pushes, greetings
         for (struct ps_item *i; (i = s->group);) {
             s->group = i->next;
-            answer(s, i);
-            ps_item_free(i);
+            ps_answer(i);
         }
         s->group_end = &s->group;
         return;
@@ -344,7 +364,7 @@ static void run_group(void *arg)
 void ps_group_kick(struct ps_server *s)
 {
     bool due = s->queue || ps_wal_group_bytes(s->wal);
-    for (uint32_t k = 0; k < s->conf.shard_count && !due; k++)
+    for (uint32_t k = 0; k < s->conf.shard_count && !due && s->serving; k++)
         due = digest_due(s->shard[k]) ||
               (s->shard[k]->plan && s->shard[k]->plan->number > s->shard[k]->head.plan.number);
     if (due && !s->committing && !s->stopped) lh_post(s->conf.env, run_group, s);

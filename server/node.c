@@ -112,6 +112,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
         .workers = (uint32_t)s->coordinator.workers,
         .worker_timeout_ns = s->coordinator.worker_timeout_s * LH_SECOND,
         .tick_ns = 250 * LH_MS,
+        .take_over_ns = s->coordinator.take_over_ms * LH_MS,
         .budget_tokens = (uint64_t)s->coordinator.budget_tokens,
         .h_base = (uint32_t)s->coordinator.h_base,
         .dylu = s->coordinator.dylu,
@@ -195,7 +196,11 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .signer = n->signer,
         .trusted = n->trusted.count ? &n->trusted : NULL,
         .digest_every = (uint64_t)s->digest_every_versions,
-        .report_ns = 500 * LH_MS,
+        .report_ns =
+            (s->acknowledge == PS_ACK_REPLICATED || s->role == PS_ROLE_STANDBY ? 200 : 500) * LH_MS,
+        .replicated = s->acknowledge == PS_ACK_REPLICATED,
+        .wait_ns = s->standby_wait_ms * LH_MS,
+        .standby = s->role == PS_ROLE_STANDBY,
         .mark_ns = 100 * LH_MS,
         .norm_gate = s->norm_gate,
         .rebuild_damaged = s->rebuild_damaged == PS_DAMAGED_FOLLOWERS,
@@ -221,6 +226,7 @@ static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const s
     case LH_RPC_LEASE:
     case LH_RPC_REPORT:
     case LH_RPC_EPOCH:
+    case LH_RPC_INSYNC:
     case LH_RPC_STATUS:
     case LH_RPC_DRAIN:
         return ps_coordinator_on_call(n->coordinator, call, rpc, peer, ops, call_self);

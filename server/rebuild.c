@@ -237,6 +237,10 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
         settled(b);
         return;
     }
+    if (err == LH_ERR_FENCED) { // the shard is another server's by now
+        ps_fatal(s, err);
+        return;
+    }
     if (err && lh_err_class(err) == LH_CLASS_REJECT)
         lh_log_peer(s->conf.log, LH_ERROR, "epoch.refused", "coordinator %s: %s",
                     s->conf.coordinator, lh_err_text(err));
@@ -270,6 +274,7 @@ static lh_err ask(struct ps_rebuild *b, bool open)
     m.expect = b->epoch;
     m.token = shard->token;
     m.below_stable = s->conf.below_stable;
+    m.standby = s->standby.identity;
     lh_cancel(s->conf.env, &b->timer);
     return lh_unary_start(s->coordinator, LH_RPC_EPOCH, 5 * LH_SECOND, &m.base,
                           &longhaul__v1__epoch_reply__descriptor, on_asked, b, &b->ask);
@@ -350,18 +355,7 @@ static void end_restore(struct restore *r)
 static lh_err begin_anew(struct ps_rebuild *b)
 {
     struct ps_shard *s = b->shard;
-    const struct ps_conf *conf = &s->server->conf;
-    struct lk_replica first;
-    lh_err err = lk_replica_create(&first, conf->job, conf->manifest, s->id, conf->keys);
-    if (!err)
-        err = conf->initial(conf->initial_arg, first.layout->first, first.layout->values,
-                            first.theta);
-    if (err) {
-        lk_replica_free(&first);
-        return err;
-    }
-    lk_replica_free(&s->replica);
-    s->replica = first;
+    LH_TRY(ps_shard_anew(s));
     b->unreliable = false;
     b->chosen = b->fetched = true; // what is on the disk is not gone on with
     struct ps_point own = own_point(b);

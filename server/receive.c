@@ -110,12 +110,10 @@ static void on_hello(void *self, struct lh_request *rq, const ProtobufCMessage *
     i->decided = m->decided;
     i->next_step = m->next;
     const struct lh_row *row = lh_ledger_row(&i->shard->replica.ledger, i->worker);
-    if (row && row->incarnation.number >= i->incarnation.number) { // no fence needed
-        reply_hello(i);
-        ps_item_free(i);
-    } else {
+    if (row && row->incarnation.number >= i->incarnation.number)
+        ps_answer(i); // no fence needed
+    else
         ps_queue(s, i);
-    }
 }
 
 lh_err ps_hello_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,

@@ -224,9 +224,12 @@ lh_err ps_recover(struct ps_server *s)
 {
     bool torn = false;
     lh_err err = read_disk(s, &torn);
-    s->damaged = err == LH_ERR_CORRUPT && s->conf.rebuild_damaged && s->conf.coordinator[0];
+    bool mends = s->conf.rebuild_damaged || s->conf.standby; // a standby fetches it from its owner
+    s->torn = torn;
+    s->damaged = err == LH_ERR_CORRUPT && mends && s->conf.coordinator[0];
     if (err && !s->damaged) return err;
-    if (s->damaged)
+    if (s->damaged) snprintf(s->damage, sizeof s->damage, "%s", lh_err_text(err));
+    if (s->damaged && !s->conf.standby)
         lh_logf(s->conf.log, LH_ERROR, "log.damaged",
                 "%s; the shards are rebuilt from their followers (rebuild.damaged)",
                 lh_err_text(err));
@@ -249,7 +252,8 @@ bool ps_unsettled(const struct ps_shard *shard)
 {
     const struct ps_server *s = shard->server;
     if (!s->conf.coordinator[0]) return false; // nobody registers anything (tests)
-    return s->damaged || !shard->replica.ledger.version || epoch_due(shard);
+    return s->damaged || !shard->replica.ledger.version || epoch_due(shard) ||
+           shard->replica.ledger.epoch < shard->least_epoch;
 }
 
 // ---------------------------------------------------------------- after it is settled
@@ -311,13 +315,20 @@ static lh_err set_log_aside(struct ps_server *s)
 {
     char to[LH_PATH_SIZE];
     bool torn;
-    LH_TRY(lh_path(to, sizeof to, s->conf.dir, "damaged-%016llx", (unsigned long long)s->process));
+    LH_TRY(lh_path(to, sizeof to, s->conf.dir, "damaged-%016llx",
+                   (unsigned long long)lh_random_u64(s->conf.env)));
     LH_TRY(s->conf.env->ops->files->make_dir(s->conf.env, to));
     ps_wal_close(s->wal);
     s->wal = NULL;
     LH_TRY(move_segments(s, to));
     lh_logf(s->conf.log, LH_WARN, "log.set_aside", "%s holds the log that is not gone on with", to);
     return open_log(s, &torn);
+}
+
+lh_err ps_start_over(struct ps_server *s)
+{
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(checkpoint(s->shard[i]));
+    return set_log_aside(s);
 }
 
 // What was fetched from followers becomes the history here: durable before anything follows it.

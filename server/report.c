@@ -31,16 +31,14 @@ static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
     struct ps_server *s = self;
     s->report = NULL;
     if (s->stopped) return;
+    s->report_timer = lh_after(s->conf.env, s->conf.report_ns, tick, s);
     const Longhaul__V1__ReportReply *m = (const Longhaul__V1__ReportReply *)answer;
-    if (!err && m->plan.len) take_plan(s, lh_span(m->plan.data, m->plan.len));
+    if (!err && s->standby.standing) ps_standby_told(s, m);
+    if (!err && s->serving && m->plan.len) take_plan(s, lh_span(m->plan.data, m->plan.len));
     if (err && lh_err_class(err) == LH_CLASS_REJECT)
         lh_log_peer(s->conf.log, LH_ERROR, "report.refused", "coordinator %s: %s",
                     s->conf.coordinator, lh_err_text(err));
-    if (err == LH_ERR_FENCED) { // this history was given up: nothing of it may be served
-        ps_fatal(s, err);
-        return;
-    }
-    s->report_timer = lh_after(s->conf.env, s->conf.report_ns, tick, s);
+    if (err == LH_ERR_FENCED) ps_fatal(s, err); // this history was given up: it may not be served
 }
 
 static lh_err send(struct ps_server *s)
@@ -75,6 +73,9 @@ static lh_err send(struct ps_server *s)
     m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)s->conf.manifest->hash.b};
     m.address = s->address;
     m.process = s->process;
+    m.standby = s->standby.identity;
+    m.standing = s->standby.standing;
+    m.lost = s->standby.lost;
     m.n_shards = n;
     m.shards = list;
     if (!err)
@@ -91,10 +92,11 @@ static void tick(void *arg)
     struct ps_server *s = arg;
     s->report_timer = 0;
     if (s->stopped) return;
-    if (send(s)) s->report_timer = lh_after(s->conf.env, s->conf.report_ns, tick, s);
+    bool settles = !s->serving && !s->standby.standing; // of a history that may not last
+    if (settles || send(s)) s->report_timer = lh_after(s->conf.env, s->conf.report_ns, tick, s);
 }
 
 void ps_report_start(struct ps_server *s)
 {
-    if (s->coordinator) tick(s);
+    if (s->coordinator && !s->report && !s->report_timer) tick(s);
 }

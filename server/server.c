@@ -38,11 +38,18 @@ void ps_fatal(struct ps_server *s, lh_err err)
     if (s->conf.fatal) s->conf.fatal(s->conf.fatal_arg, err, lh_err_text(err));
 }
 
-static void open_door(struct ps_server *s)
+static LH_MUST lh_err begin_serving(struct ps_server *s)
 {
+    LH_TRY(ps_recovered(s));
+    LH_TRY(ps_insync_start(s));
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        ps_rebuild_free(s->shard[i]->rebuild);
+        s->shard[i]->rebuild = NULL;
+    }
     s->serving = true;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_keep(s->shard[i]);
     ps_report_start(s);
+    return LH_OK;
 }
 
 static void serve(void *arg)
@@ -50,22 +57,14 @@ static void serve(void *arg)
     struct ps_server *s = arg;
     s->retry_timer = 0;
     if (s->stopped || s->serving) return;
-    lh_err err = ps_recovered(s);
+    lh_err err = begin_serving(s);
     if (err == LH_ERR_DISK_FULL) {
         lh_logf(s->conf.log, LH_ERROR, "rebuild.disk_full",
                 "%s; the shards come back when there is room", lh_err_text(err));
         s->retry_timer = lh_after(s->conf.env, LH_SECOND, serve, s);
         return;
     }
-    if (err) {
-        ps_fatal(s, err);
-        return;
-    }
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
-        ps_rebuild_free(s->shard[i]->rebuild);
-        s->shard[i]->rebuild = NULL;
-    }
-    open_door(s);
+    if (err) ps_fatal(s, err);
 }
 
 void ps_server_serve(struct ps_server *s)
@@ -74,7 +73,7 @@ void ps_server_serve(struct ps_server *s)
 }
 
 // Serves at once, unless a shard's history has to be settled with others.
-static lh_err settle(struct ps_server *s)
+lh_err ps_settle(struct ps_server *s)
 {
     bool unsettled = false;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
@@ -83,9 +82,7 @@ static lh_err settle(struct ps_server *s)
         unsettled = true;
     }
     if (unsettled) return LH_OK;
-    LH_TRY(ps_recovered(s));
-    open_door(s);
-    return LH_OK;
+    return begin_serving(s);
 }
 
 lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out)
@@ -116,7 +113,7 @@ lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out)
         LH_TRY_TO(
             fail, err,
             conf->transport->ops->dial(conf->transport, conf->coordinator, LH_C, &s->coordinator));
-    LH_TRY_TO(fail, err, settle(s));
+    LH_TRY_TO(fail, err, conf->standby ? ps_standby_begin(s) : ps_settle(s));
     *out = s;
     return LH_OK;
 fail:
@@ -142,8 +139,12 @@ void ps_server_close(struct ps_server *s)
     lh_cancel(s->conf.env, &s->retry_timer);
     if (s->coordinator) s->coordinator->transport_ops->hangup(s->coordinator);
     s->coordinator = NULL;
-    for (uint32_t i = 0; s->shard && i < s->conf.shard_count; i++)
-        if (s->shard[i]) ps_rebuild_close(s->shard[i]->rebuild);
+    for (uint32_t i = 0; s->shard && i < s->conf.shard_count; i++) {
+        if (!s->shard[i]) continue;
+        ps_rebuild_close(s->shard[i]->rebuild);
+        ps_insync_close(s->shard[i]);
+        ps_copy_close(s->shard[i]->copy);
+    }
 }
 
 void ps_server_stop(struct ps_server *s)
@@ -154,6 +155,8 @@ void ps_server_stop(struct ps_server *s)
     free_items(s->opening);
     free_items(s->queue);
     free_items(s->group);
+    for (uint32_t i = 0; s->shard && i < s->conf.shard_count; i++)
+        if (s->shard[i]) ps_insync_free(s->shard[i]);
     ps_receive_free(s);
     for (uint32_t i = 0; s->shard && i < s->conf.shard_count; i++) ps_shard_destroy(s->shard[i]);
     ps_wal_close(s->wal);
@@ -168,7 +171,7 @@ static void on_health(void *self, struct lh_request *rq, const ProtobufCMessage 
 {
     (void)m;
     struct ps_server *s = self;
-    ps_answer_health(rq, !s->stopped && s->serving);
+    ps_answer_health(rq, !s->stopped && (s->serving || s->standby.standing));
 }
 
 static void on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m)
@@ -187,7 +190,9 @@ lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
     if (s->stopped) return lh_fail(LH_ERR_UNAVAILABLE, "the server is stopping");
     bool data =
         rpc == LH_RPC_HELLO || rpc == LH_RPC_PUSH || rpc == LH_RPC_FOLLOW || rpc == LH_RPC_SNAPSHOT;
-    if (data && !s->serving)
+    if ((data || rpc == LH_RPC_CONFIRM) && s->standby.standing)
+        return lh_fail(LH_ERR_NOT_OWNER, "this server stands by for another one");
+    if ((data || rpc == LH_RPC_CONFIRM) && !s->serving)
         return lh_fail(LH_ERR_REBUILDING, "the server settles its shards' history");
     switch (rpc) {
     case LH_RPC_OFFER: return ps_offer_accept(s, call, peer, ops, call_self);
@@ -196,6 +201,7 @@ lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
     case LH_RPC_PUSH: return ps_push_accept(s, call, peer, ops, call_self);
     case LH_RPC_FOLLOW: return ps_follow_accept(s, call, ops, call_self);
     case LH_RPC_SNAPSHOT: return ps_snapshot_accept(s, call, ops, call_self);
+    case LH_RPC_CONFIRM: return ps_confirm_accept(s, call, peer, ops, call_self);
     case LH_RPC_SHARD_STATUS:
         return lh_request_accept(call, peer, &longhaul__v1__shard_status_request__descriptor,
                                  on_status, s, ops, call_self);
@@ -260,6 +266,9 @@ static json_t *shard_status(struct ps_shard *s)
         "staleness", "p50", (json_int_t)quantile(s, 0.5), "p99", (json_int_t)quantile(s, 0.99),
         "max", (json_int_t)quantile(s, 1), "bound",
         (json_int_t)((uint64_t)l->plan.staleness_per_live * live));
+    if (out && s->server->conf.replicated) json_object_set_new(out, "in_sync", ps_insync_status(s));
+    if (out && s->server->standby.standing)
+        json_object_set_new(out, "standby", ps_standby_status(s));
     if (out && s->rebuild) json_object_set_new(out, "rebuilding", ps_rebuild_status(s->rebuild));
     if (out && s->lost.from) // of the last rebuild; to 0: no later version is known
         json_object_set_new(out, "rebuilt",

@@ -3,8 +3,8 @@
 // A state machine on one loop thread; group commits run on its disk lane, checkpoints on its
 // copy lane, seals are opened on its compute lane. A push is walked through the files in this
 // order: receive.c (hello, push stream), open.c (its seal), group.c (decide, append, sync,
-// acknowledge, fold), follow.c (publish), keep.c (checkpoints), recover.c, rebuild.c (start),
-// report.c (coordinator).
+// acknowledge, fold), insync.c (a standby holds it too), follow.c (publish), keep.c (checkpoints),
+// recover.c, rebuild.c (start), standby.c (another server's shards), report.c (coordinator).
 #ifndef PS_SERVER_H
 #define PS_SERVER_H
 
@@ -18,6 +18,7 @@
 
 struct lh_unary;
 struct lh_request;
+struct Longhaul__V1__ReportReply;
 struct ps_push;
 
 struct ps_conf {
@@ -52,6 +53,9 @@ struct ps_conf {
     bool rebuild_damaged;
     bool below_stable; // a shard may begin anew below its stable point: what lies between is lost
     int64_t grace_ns;  // how long followers that are there are waited for, to say what they hold
+    bool replicated;   // acknowledge what a standby holds too, while one is in sync
+    int64_t wait_ns;   // after which a standby that confirms nothing is no longer waited for
+    bool standby;      // stand by for the shards' owner, unless they were taken over before
     // Tests look on: every durable record as it is folded, also at a start. NULL: nobody does.
     void (*folded)(void *arg, uint32_t shard, const struct lh_record *r);
     void *folded_arg;
@@ -61,7 +65,14 @@ struct ps_conf {
     void *fatal_arg;
 };
 
-enum ps_item_kind { PS_ITEM_PUSH, PS_ITEM_FENCE, PS_ITEM_PLAN, PS_ITEM_DIGEST, PS_ITEM_EPOCH };
+enum ps_item_kind {
+    PS_ITEM_PUSH,
+    PS_ITEM_FENCE,
+    PS_ITEM_PLAN,
+    PS_ITEM_DIGEST,
+    PS_ITEM_EPOCH,
+    PS_ITEM_COPY
+};
 
 // Somebody's wish for a record: queued, then decided and part of a group, then answered.
 struct ps_item {
@@ -85,6 +96,7 @@ struct ps_item {
     struct lh_request *hello;
     uint64_t worker, decided, next_step;
     struct lh_incarnation incarnation;
+    uint64_t wait_version; // answered when the standby holds it (insync.c)
     // in the group
     bool appended;
     struct lh_record record;
@@ -113,11 +125,19 @@ struct ps_server {
     size_t queued;
     struct ps_item *group, **group_end; // being committed
     bool committing, stopped;
-    bool serving;    // else: some shard's history is being settled (rebuild.c)
-    bool damaged;    // the log can't be gone on with
-    bool unreliable; // and neither can what was folded from it
-    bool replayed;   // there are records in it
-    bool unread;     // the disk failed to read a checkpoint, and an older one was taken
+    bool serving;     // else: some shard's history is being settled (rebuild.c), or we stand by
+    bool torn;        // bytes were cut at the log's end
+    bool damaged;     // the log can't be gone on with
+    bool unreliable;  // and neither can what was folded from it
+    bool replayed;    // there are records in it
+    bool unread;      // the disk failed to read a checkpoint, and an older one was taken
+    char damage[256]; // in words
+    struct {
+        uint64_t identity; // of this directory, where it may stand by; else 0
+        bool standing;     // the shards are another server's
+        bool lost;         // it may lack what it confirmed
+        bool taking;       // takes them over as soon as nothing is under way
+    } standby;
     lh_err commit_result;
     uint64_t mark_timer, report_timer, retry_timer;
     struct lh_link *coordinator;
@@ -175,6 +195,26 @@ void ps_queue(struct ps_server *s, struct ps_item *item); // takes it
 struct ps_item *ps_item_new(enum ps_item_kind kind, struct ps_shard *shard);
 void ps_item_free(struct ps_item *i);
 void ps_group_kick(struct ps_server *s);
+void ps_item_answer(struct ps_item *i);
+// insync.c
+LH_MUST lh_err ps_insync_start(struct ps_server *s); // its shards are served from here on
+void ps_insync_close(struct ps_shard *s);
+void ps_insync_free(struct ps_shard *s);
+void ps_answer(struct ps_item *i); // takes it: answers and frees it, now or when a standby holds it
+uint64_t ps_visible(const struct ps_shard *s); // version up to which anybody may know the log
+LH_MUST lh_err ps_confirm_accept(struct ps_server *s, struct lh_call *call,
+                                 const struct lh_peer *peer, const struct lh_call_ops **ops,
+                                 void **self);
+json_t *ps_insync_status(const struct ps_shard *s); // gives it
+// standby.c
+LH_MUST lh_err ps_standby_begin(struct ps_server *s);
+void ps_standby_told(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);
+void ps_standby_folded(struct ps_server *s); // a group is done
+void ps_copy_refused(struct ps_shard *s, const struct lh_record *r, lh_err err);
+void ps_copy_gone(struct ps_item *i, bool lost); // it was folded, or could not be
+void ps_copy_close(struct ps_copy *c);           // NULL is allowed
+void ps_copy_free(struct ps_copy *c);
+json_t *ps_standby_status(const struct ps_shard *s); // gives it
 // recover.c
 LH_MUST lh_err ps_recover(struct ps_server *s);
 // keep.c
@@ -185,6 +225,8 @@ void ps_keep_before(struct ps_shard *s, const struct lh_record *r);
 void ps_keep_folded(struct ps_shard *s, const struct lh_record *r, struct lh_span plain);
 bool ps_unsettled(const struct ps_shard *shard);  // its history is to be settled first
 LH_MUST lh_err ps_recovered(struct ps_server *s); // all are: makes it durable
+// What the replicas hold becomes all there is: checkpoints of it, and a new log.
+LH_MUST lh_err ps_start_over(struct ps_server *s);
 // The epoch that the shard asks for, under a new token; durable.
 LH_MUST lh_err ps_epoch_store(struct ps_shard *shard, uint64_t epoch);
 // rebuild.c
@@ -200,7 +242,8 @@ LH_MUST lh_err ps_offer_accept(struct ps_server *s, struct lh_call *call,
 LH_MUST lh_err ps_restore_accept(struct ps_server *s, struct lh_call *call,
                                  const struct lh_peer *peer, const struct lh_call_ops **ops,
                                  void **self);
-void ps_server_serve(struct ps_server *s); // every shard's history is settled
+void ps_server_serve(struct ps_server *s);     // every shard's history is settled
+LH_MUST lh_err ps_settle(struct ps_server *s); // serves, now or when it is
 // report.c
 void ps_report_start(struct ps_server *s);
 

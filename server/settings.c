@@ -13,8 +13,9 @@
 // clang-format off
 static const struct lh_config_row rows[] = {
     LH_NODE_ROWS(T, node),
-    LH_CONFIG_ROW_ENUM(T, "role", role, "shard", "shard|coordinator|both",
-        "What this process is: owner of shards, coordinator of the run, or both"),
+    LH_CONFIG_ROW_ENUM(T, "role", role, "shard", "shard|coordinator|both|standby",
+        "What this process is: owner of shards, coordinator of the run, both, or a standby that "
+        "follows the owner of its shards and takes them over when that falls silent"),
     LH_CONFIG_ROW_STRING(T, "listen", listen, NULL,
         "Address to listen on, host:port; port 0 takes a free one"),
     LH_CONFIG_ROW_STRING(T, "advertise", advertise, "",
@@ -70,6 +71,13 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_INT(T, "digest.every_versions", digest_every_versions, "50", 1, 1e9, "versions",
         NULL, "Distance of the records that carry the replica's hash"),
 
+    LH_CONFIG_ROW_ENUM(T, "acknowledge", acknowledge, "durable", "durable|replicated",
+        "A push is acknowledged when it is durable here, or when a standby holds it durably too, "
+        "while one is in sync"),
+    LH_CONFIG_ROW_DURATION(T, "standby.wait_ms", standby_wait_ms, "1000", 10, 3600000, "ms",
+        "A standby that confirms nothing for this long is no longer waited for, once the "
+        "coordinator has noted that it may not take over"),
+
     LH_CONFIG_ROW_ENUM(T, "rebuild.damaged", rebuild_damaged, "refuse", "refuse|followers",
         "A log that is damaged below what was acknowledged: refuse to start, or set it aside and "
         "rebuild the shards from their followers. An empty directory is always rebuilt"),
@@ -82,6 +90,9 @@ static const struct lh_config_row rows[] = {
         "Workers that the run starts with; it waits for them"),
     LH_CONFIG_ROW_DURATION(T, "coordinator.worker_timeout_s", coordinator.worker_timeout_s, "15", 1,
         86400, "s", "A worker that was silent this long is no longer counted as live"),
+    LH_CONFIG_ROW_DURATION(T, "coordinator.take_over_ms", coordinator.take_over_ms, "1000", 0,
+        86400000, "ms", "A server that was silent this long is replaced by its standby, where one "
+        "is in sync; 0: never"),
     LH_CONFIG_ROW_INT(T, "coordinator.budget_tokens", coordinator.budget_tokens, "0", 0, 1e15,
         "tokens", NULL, "Credited tokens at which the run ends; a coordinator needs it"),
     LH_CONFIG_ROW_STRING(T, "coordinator.units", coordinator.units, "",
@@ -141,7 +152,8 @@ static LH_MUST lh_err check_plan_h(const char *text)
 static LH_MUST lh_err check_shards(const struct lh_ints *shards)
 {
     if (!shards->count)
-        return lh_fail(LH_ERR_CONFIG, "shards is empty: a server of role shard or both owns some");
+        return lh_fail(LH_ERR_CONFIG,
+                       "shards is empty: a server of role shard, both or standby has some");
     for (uint32_t i = 0; i < shards->count; i++)
         for (uint32_t j = 0; j < i; j++)
             if (shards->value[i] == shards->value[j])
@@ -194,8 +206,10 @@ static lh_err check(const void *settings)
     LH_TRY(check_shards(&s->shards));
     LH_TRY(lh_setting_needed("seal.keys", s->node.seal_keys, "a server of shards"));
     LH_TRY(lh_setting_needed("model.weights", s->weights, "a server of shards"));
-    if (s->role == PS_ROLE_SHARD)
-        LH_TRY(lh_setting_needed("coordinator", s->node.coordinator, "a server of role shard"));
+    if (!ps_is_coordinator(s))
+        LH_TRY(
+            lh_setting_needed("coordinator", s->node.coordinator,
+                              s->role == PS_ROLE_STANDBY ? "a standby" : "a server of role shard"));
     return LH_OK;
 }
 

@@ -5,7 +5,8 @@
 #include "common/node.h"
 
 enum ps_damaged { PS_DAMAGED_REFUSE, PS_DAMAGED_FOLLOWERS };
-enum ps_role { PS_ROLE_SHARD, PS_ROLE_COORDINATOR, PS_ROLE_BOTH };
+enum ps_role { PS_ROLE_SHARD, PS_ROLE_COORDINATOR, PS_ROLE_BOTH, PS_ROLE_STANDBY };
+enum ps_acknowledge { PS_ACK_DURABLE, PS_ACK_REPLICATED };
 
 struct ps_settings {
     struct lh_node node;
@@ -36,8 +37,11 @@ struct ps_settings {
     int64_t rebuild_grace_s;
     bool rebuild_below_stable;
 
+    int acknowledge; // enum ps_acknowledge
+    int64_t standby_wait_ms;
+
     struct { // role coordinator
-        int64_t workers, worker_timeout_s;
+        int64_t workers, worker_timeout_s, take_over_ms;
         int64_t budget_tokens;
         const char *units;
         const char *plan_h;
@@ -54,7 +58,7 @@ static inline bool ps_is_shard(const struct ps_settings *s)
 }
 static inline bool ps_is_coordinator(const struct ps_settings *s)
 {
-    return s->role != PS_ROLE_SHARD;
+    return s->role == PS_ROLE_COORDINATOR || s->role == PS_ROLE_BOTH;
 }
 double ps_momentum(const struct ps_settings *s); // what `auto` means
 // Local steps that coordinator.plan_h ("asia=8,europe=4") gives a region; 0: it says nothing.

@@ -13,6 +13,7 @@ lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **
     if (!s) return LH_ERR_NO_MEMORY;
     s->id = id;
     s->server = server;
+    s->insync.waiting_end = &s->insync.waiting;
     const struct ps_conf *conf = &server->conf;
     lh_err err;
     LH_TRY_TO(fail, err, lk_replica_create(&s->replica, conf->job, conf->manifest, id, conf->keys));
@@ -26,11 +27,29 @@ fail:
     return err;
 }
 
+lh_err ps_shard_anew(struct ps_shard *s)
+{
+    const struct ps_conf *conf = &s->server->conf;
+    struct lk_replica first;
+    lh_err err = lk_replica_create(&first, conf->job, conf->manifest, s->id, conf->keys);
+    if (!err)
+        err = conf->initial(conf->initial_arg, first.layout->first, first.layout->values,
+                            first.theta);
+    if (err) {
+        lk_replica_free(&first);
+        return err;
+    }
+    lk_replica_free(&s->replica);
+    s->replica = first;
+    return LH_OK;
+}
+
 void ps_shard_destroy(struct ps_shard *s)
 {
     if (!s) return;
     ps_keep_free(s->keep);
     ps_rebuild_free(s->rebuild);
+    ps_copy_free(s->copy);
     lh_blob_release(s->newest.frame);
     lh_blob_release(s->snapshot.copy);
     lh_buf_free(&s->snapshot.heads);

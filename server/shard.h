@@ -23,6 +23,9 @@ struct ps_session { // a worker that said hello to this process
 struct ps_follower;
 struct ps_keep;
 struct ps_rebuild;
+struct ps_copy;
+struct ps_item;
+struct lh_unary;
 
 struct ps_point { // a version of the log, and the history it belongs to
     uint64_t epoch, version;
@@ -36,6 +39,21 @@ struct ps_snapshot { // of a version, being sent to `users` followers
     uint64_t version, bytes;
     uint32_t users;
     bool lost; // there was no memory for the copy
+};
+
+enum ps_insync_state { PS_ALONE, PS_CATCHING, PS_JOINING, PS_IN_SYNC, PS_LEAVING };
+
+struct ps_insync { // who must hold a record before it is acknowledged (insync.c)
+    enum ps_insync_state state;
+    uint64_t standby;                       // 0: none
+    uint64_t confirmed;                     // version up to which it holds the log durably
+    uint64_t answered;                      // catching: what it must hold to join
+    bool known, settled, failed;            // the number of changes; the coordinator's answer
+    uint64_t changes, least;                // so far; at which what is wanted is done
+    struct ps_item *waiting, **waiting_end; // answers, by the version that they wait for
+    int64_t progress_ns;                    // of the standby
+    struct lh_unary *ask;
+    uint64_t timer;
 };
 
 struct ps_shard {
@@ -73,6 +91,9 @@ struct ps_shard {
     uint64_t final_version;
     uint64_t staleness_seen[64]; // histogram of admitted staleness, the last bin: and above
     struct lh_plan *plan;        // wanted by the coordinator, not yet in the log; NULL: none
+    struct ps_insync insync;
+    struct ps_copy *copy; // of another server's shard (standby.c); NULL: it never was one
+    uint64_t least_epoch; // taken over: it is served in this one or a later one
 };
 
 // ---- decide.c: pure functions of the head, no I/O
@@ -109,6 +130,7 @@ double ps_median_norm(const struct ps_shard *s); // 0: too few to tell
 // ---- shard.c
 LH_MUST lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **out);
 void ps_shard_destroy(struct ps_shard *s);
+LH_MUST lh_err ps_shard_anew(struct ps_shard *s); // as at the run's beginning, in memory
 LH_MUST lh_err ps_shard_indexed(struct ps_shard *s, uint64_t version, struct ps_place place);
 const struct ps_place *ps_shard_place(const struct ps_shard *s, uint64_t version); // NULL: cut away
 void ps_shard_forget_before(struct ps_shard *s, uint64_t segment); // those segments are gone

@@ -409,7 +409,10 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
         if (s->stream_tries > 3) s->stream_tries = 3; // it waits for what we hold
         wk_offer(s);
     }
-    if (status && !s->ended) wk_session_lost(s); // it may be another process now: greet it again
+    if (status && !s->ended) {
+        wk_session_lost(s); // it may be another process now: greet it again
+        wk_lease_soon(w);   // or another server: the coordinator knows
+    }
     if (s->need_snapshot || !s->ready || status)
         again(s, status);
     else

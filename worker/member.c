@@ -52,6 +52,7 @@ static void take_addresses(struct wk_worker *w, size_t n, Longhaul__V1__ShardAdd
         s->link = link;
         memcpy(s->address, list[i]->address, strlen(list[i]->address) + 1);
         s->process = 0;
+        s->stream_tries = s->session_tries = 0;
         if (!s->stream.call) wk_follow_start(s);
         if (s->ready) wk_session_start(s);
     }

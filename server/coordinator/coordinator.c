@@ -47,6 +47,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     LH_TRY_TO(fail, err, ps_co_load_drains(c));
     LH_TRY_TO(fail, err, ps_co_load_points(c));
     LH_TRY_TO(fail, err, ps_co_load_epochs(c));
+    LH_TRY_TO(fail, err, ps_co_load_insync(c));
     LH_TRY_TO(fail, err, ps_co_load_plan(c));
     c->service = (struct lh_service){c, ps_coordinator_on_call};
     if (conf->listen[0])
@@ -152,6 +153,7 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
         r->credited.len > LH_UNITS_MAX / 8)
         return lh_fail(LH_ERR_MALFORMED, "a report of a shard that does not exist");
     struct ps_co_shard *s = &c->shard[r->head->shard];
+    LH_TRY(ps_co_heard_owner(c, r->head->shard, m->standby, r->head->epoch));
     if (r->head->epoch < ps_co_epoch(s))
         return lh_fail(LH_ERR_FENCED,
                        "shard %u has a newer epoch (%llu) than its server's (%llu): the server's "
@@ -183,20 +185,61 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
     return LH_OK;
 }
 
-static lh_err take_report(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m)
+static lh_err take_report(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
+                          bool *serves)
 {
+    *serves = false;
     uint32_t version;
     if (!m->wire) return lh_fail(LH_ERR_VERSION, "a report without wire versions");
     LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
     LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
+    if (m->standing) return ps_co_turns(c, m, serves);
     for (size_t i = 0; i < m->n_shards; i++) LH_TRY(take_shard(c, m, m->shards[i]));
     return LH_OK;
+}
+
+// To a standby: whom it follows, or what it is to serve.
+static void reply_standby(struct ps_coordinator *c, struct lh_request *rq,
+                          const Longhaul__V1__ReportRequest *m, bool serves,
+                          Longhaul__V1__ReportReply *out)
+{
+    size_t n = m->n_shards;
+    Longhaul__V1__ShardTurn *turn = calloc(n + 1, sizeof *turn),
+                            **turns = calloc(n + 1, sizeof *turns);
+    Longhaul__V1__ShardAddress *owner = calloc(n + 1, sizeof *owner),
+                               **owners = calloc(n + 1, sizeof *owners);
+    bool ok = turn && turns && owner && owners;
+    for (size_t i = 0; i < n && ok; i++) {
+        uint32_t id = m->shards[i]->head->shard;
+        const struct ps_co_shard *s = &c->shard[id];
+        uint64_t last = ps_co_epoch(s);
+        longhaul__v1__shard_turn__init(turns[i] = &turn[i]);
+        turn[i].shard = id;
+        turn[i].epoch = s->least > last ? s->least : last;
+        longhaul__v1__shard_address__init(owners[i] = &owner[i]);
+        owner[i].shard = id;
+        owner[i].address = (char *)(uintptr_t)s->address; // not changed
+    }
+    out->n_turns = serves ? n : 0;
+    out->turns = turns;
+    out->n_owners = serves ? 0 : n;
+    out->owners = owners;
+    if (ok)
+        lh_reply(rq, &out->base);
+    else
+        lh_reply_error(rq, LH_ERR_BUSY, "out of memory");
+    free(turn);
+    free(turns);
+    free(owner);
+    free(owners);
 }
 
 void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *message)
 {
     struct ps_coordinator *c = self;
-    lh_err err = take_report(c, (const Longhaul__V1__ReportRequest *)message);
+    const Longhaul__V1__ReportRequest *m = (const Longhaul__V1__ReportRequest *)message;
+    bool serves;
+    lh_err err = take_report(c, m, &serves);
     if (err) {
         lh_log_peer(c->conf.log, LH_WARN, "report.refused", "server %s: %s",
                     lh_request_peer(rq)->name, lh_err_text(err));
@@ -209,6 +252,10 @@ void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *
     wire.min = LH_WIRE_VERSION_MIN;
     wire.max = LH_WIRE_VERSION_MAX;
     out.wire = &wire;
+    if (m->standing) {
+        reply_standby(c, rq, m, serves, &out);
+        return;
+    }
     struct lh_buf plan = lh_buf(LH_SMALL_BYTES);
     if (c->plan.number && !c->stopped) lh_plan_write(&c->plan, &plan);
     out.plan = (ProtobufCBinaryData){plan.len, plan.data};
@@ -267,6 +314,10 @@ lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
         type = &longhaul__v1__epoch_request__descriptor;
         handle = ps_co_on_epoch;
         break;
+    case LH_RPC_INSYNC:
+        type = &longhaul__v1__in_sync_request__descriptor;
+        handle = ps_co_on_insync;
+        break;
     case LH_RPC_STATUS:
         type = &longhaul__v1__status_request__descriptor;
         handle = on_status;
@@ -306,10 +357,11 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
 static json_t *shard_status(const struct ps_coordinator *c, uint32_t i)
 {
     const struct ps_co_shard *s = &c->shard[i];
-    return json_pack("{s:i s:s s:I s:I s:I s:I s:s}", "shard", (int)i, "address", s->address,
-                     "epoch", (json_int_t)s->head.epoch, "version", (json_int_t)s->head.version,
-                     "stable", (json_int_t)s->stable.version, "plan", (json_int_t)s->plan, "phase",
-                     lh_phase_name((uint8_t)s->phase));
+    return json_pack("{s:i s:s s:I s:I s:I s:I s:s s:b s:b}", "shard", (int)i, "address",
+                     s->address, "epoch", (json_int_t)s->head.epoch, "version",
+                     (json_int_t)s->head.version, "stable", (json_int_t)s->stable.version, "plan",
+                     (json_int_t)s->plan, "phase", lh_phase_name((uint8_t)s->phase),
+                     "standby_in_sync", s->standby != 0, "taken_over", s->owner != 0);
 }
 
 lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)

@@ -4,8 +4,8 @@
 // is answered: incarnation numbers, leases, plans, stable points. The ledger of credited units is a
 // view of the shards' logs, as their servers report it, never its own claim (PROTOCOL 20).
 //
-// Files: member.c (join, lease), epochs.c (histories of shards), drain.c and leases.c (what
-// operators ask), plan.c (phases, live workers, H).
+// Files: member.c (join, lease), epochs.c (histories of shards), insync.c (standbys), drain.c and
+// leases.c (what operators ask), plan.c (phases, live workers, H).
 #ifndef PS_COORDINATOR_H
 #define PS_COORDINATOR_H
 
@@ -17,6 +17,7 @@
 #include "server/coordinator/store.h"
 
 struct lh_manifest;
+struct Longhaul__V1__ReportRequest;
 
 struct ps_co_conf {
     struct lh_env *env;
@@ -29,6 +30,7 @@ struct ps_co_conf {
     const struct lh_units *units; // borrows
     uint32_t workers;             // expected; training starts when all are here
     int64_t worker_timeout_ns, tick_ns;
+    int64_t take_over_ns;   // a server silent this long is replaced by its standby; 0: never
     uint64_t budget_tokens; // 0: every unit once
     uint32_t h_base;
     bool dylu;
@@ -69,7 +71,9 @@ struct ps_co_shard {
     struct ps_co_point head, stable;
     struct ps_co_point *begun; // its epochs, ascending, and where each began (epochs.c)
     size_t epochs;
-    uint64_t token; // of the last one
+    uint64_t token;                          // of the last one
+    uint64_t owner, standby, changes, least; // insync.c
+    int64_t heard_ns;                        // when its server last was
     uint64_t tokens, plan;
     uint32_t phase;
     bool reported;
@@ -121,6 +125,20 @@ LH_MUST lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64
                                 bool *opened);
 LH_MUST lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t epoch);
 void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+// insync.c
+LH_MUST lh_err ps_co_load_insync(struct ps_coordinator *c);
+LH_MUST lh_err ps_co_store_insync(struct ps_coordinator *c, uint32_t shard); // uncommitted
+// LH_ERR_FENCED: the shard belongs to another server. `identity`: of a server that may stand by;
+// else 0.
+LH_MUST lh_err ps_co_check_owner(const struct ps_coordinator *c, uint32_t shard, uint64_t identity);
+// An operator gives the shard to this server, whoever has it or is in sync; uncommitted.
+LH_MUST lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity);
+LH_MUST lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
+                                 uint64_t epoch);
+void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+// A standby reports. *serves: all of its shards are its own, since now or before, durably.
+LH_MUST lh_err ps_co_turns(struct ps_coordinator *c, const struct Longhaul__V1__ReportRequest *m,
+                           bool *serves);
 // leases.c: a page of units as JSON
 LH_MUST lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *request,
                             struct lh_buf *out);

@@ -111,6 +111,7 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
     *opened = last && token == s->token && same_point(&s->begun[s->epochs - 1], open);
     if (*opened) return LH_OK; // asked before: the answer was lost, or its server crashed
     if (expect != last || open->epoch <= last) return LH_OK;
+    if (s->standby) return LH_OK; // it holds what was acknowledged, and takes the shard over
     if (!keeps_stable(s, open) && !below_stable) return LH_OK;
     if (s->epochs >= EPOCHS_MAX)
         return lh_fail(LH_ERR_TOO_LARGE, "shard %u has begun %d epochs since its stable point",
@@ -169,6 +170,9 @@ static lh_err take(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m
     *opened = false;
     LH_TRY(check(c, m));
     struct ps_co_shard *s = &c->shard[m->shard];
+    if (m->below_stable && m->open) LH_TRY(ps_co_give_up_owner(c, m->shard, m->standby));
+    if (!m->below_stable) LH_TRY(ps_co_check_owner(c, m->shard, m->standby));
+    if (s->standby) s->heard_ns = lh_now(c->conf.env) - c->conf.take_over_ns; // it does not serve
     snprintf(s->address, sizeof s->address, "%s", m->address);
     if (!m->open) return LH_OK;
     struct ps_co_point p = {m->open->epoch, m->open->version, {{0}}};

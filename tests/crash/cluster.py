@@ -37,16 +37,19 @@ class Cluster:
         world = self.world
         self.coordinator = world.coordinator(
             **{"coordinator.h_base": 2, "coordinator.worker_timeout_s": "20 s"}).start().listening()
-        self.servers = [world.server(i, self.coordinator, **{
-            "checkpoint.every_versions": checkpoint_every, "digest.every_versions": 10,
-            "wal.segment_bytes": "64 KiB"}) for i in range(SHARDS)]
-        for server in self.servers:
-            server.start().listening()
+        self.make_servers(checkpoint_every)
         self.workers = [world.worker(region, self.coordinator, **QUICK, **LOUD, **{
             "trainer.kind": "synthetic", "trainer.batch": 1, "trainer.tokens_per_s": speed,
             "snapshot.every_rounds": 4, "replica.every_versions": 30}).start()
             for region in REGIONS]
         return self
+
+    def make_servers(self, checkpoint_every):
+        self.servers = [self.world.server(i, self.coordinator, **{
+            "checkpoint.every_versions": checkpoint_every, "digest.every_versions": 10,
+            "wal.segment_bytes": "64 KiB"}) for i in range(SHARDS)]
+        for server in self.servers:
+            server.start().listening()
 
     def nodes(self):
         return [*self.servers, *self.workers, self.coordinator]

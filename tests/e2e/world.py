@@ -245,8 +245,8 @@ class World:
                               "checkpoint.every_versions": 60, "digest.every_versions": 20})
         return node
 
-    def server(self, shard, coordinator, region="europe", **more):
-        name = f"shard-{shard}"
+    def server(self, shard, coordinator, region="europe", name=None, **more):
+        name = name or f"shard-{shard}"
         settings = self.common("server", region, name)
         settings.update({"role": "shard", "shards": [shard], "coordinator": coordinator.address,
                          "model.weights": self.path("weights.bin"),

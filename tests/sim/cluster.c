@@ -38,6 +38,12 @@ static bool disk_failed(const struct sim_node *n, lh_err err)
     return err == LH_ERR_IO && lh_fake_failed(n->env);
 }
 
+// Its standby has the shard by now: an operator starts it again as the standby of that one.
+static bool taken_over(const struct sim_node *n, lh_err err)
+{
+    return err == LH_ERR_FENCED && n->server && n->sim->conf.faults.standby;
+}
+
 static void stops(void *arg)
 {
     struct sim_node *n = arg;
@@ -49,7 +55,9 @@ static void on_fatal(void *arg, lh_err err, const char *text)
 {
     struct sim_node *n = arg;
     if (err == LH_ERR_KILLED || n->failed) return;
-    if (disk_failed(n, err)) {
+    bool fenced = taken_over(n, err);
+    n->stands_by |= fenced;
+    if (fenced || disk_failed(n, err)) {
         sim_trace(n->sim, "%s stops: %s", n->name, text);
         n->failed = true; // whatever else fails until it is gone
         lh_fake_fail_at(n->env, -1, LH_OK);
@@ -195,7 +203,12 @@ static void saw_folded(void *arg, uint32_t shard, const struct lh_record *r)
         struct lh_record old;
         uint32_t body;
         lh_err err = lh_record_parse_header(lh_blob_span(*kept), &old, &body);
-        if (!s->history_lost[shard])
+        bool stood_by = s->conf.faults.standby && !err; // what no standby confirmed may go
+        if (stood_by && r->epoch < old.epoch) {         // its former owner does not know yet
+            lh_buf_free(&b);
+            return;
+        }
+        if (!s->history_lost[shard] && !stood_by)
             sim_fail(s, "shard %u: version %llu was seen and is another one now", shard,
                      (unsigned long long)r->version);
         else if (!err && r->epoch <= old.epoch)
@@ -252,6 +265,7 @@ static lh_err start_coordinator(struct sim_node *n)
     struct ps_co_conf conf = setup_coordinator(&all, SIM_WORKERS);
     conf.worker_timeout_ns = 8 * LH_SECOND;
     conf.tick_ns = 200 * LH_MS;
+    conf.take_over_ns = 1500 * LH_MS;
     conf.dylu = true;
     conf.plan.staleness_per_live = s->conf.faults.refuse ? 1 : 4;
     conf.plan.mode = (uint8_t)s->conf.mode;
@@ -271,6 +285,9 @@ static lh_err start_server(struct sim_node *n)
     conf.norm_gate = n->sim->norm_gate;
     conf.rebuild_damaged = n->sim->conf.faults.damage;
     conf.grace_ns = 6 * LH_SECOND;
+    conf.replicated = n->sim->conf.faults.standby;
+    conf.wait_ns = LH_SECOND;
+    conf.standby = n->kind == SIM_STANDBY || n->stands_by;
     conf.folded = saw_folded;
     conf.folded_arg = n->sim;
     return ps_server_start(&conf, &n->server);
@@ -291,9 +308,23 @@ static lh_err start_worker(struct sim_node *n)
     return wk_worker_start(&conf, &n->worker);
 }
 
+struct sim_node *sim_owner(struct sim *s, uint32_t shard)
+{
+    struct sim_node *owner = &s->node[1 + shard];
+    uint64_t newest = 0;
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        struct sim_node *n = &s->node[i];
+        if (!n->server || n->shard != shard || !n->server->serving) continue;
+        uint64_t epoch = n->server->shard[0]->replica.ledger.epoch;
+        if (epoch > newest) owner = n;
+        if (epoch > newest) newest = epoch;
+    }
+    return owner;
+}
+
 void sim_note_durable(struct sim *s)
 {
-    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_NODES; w++)
+    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++)
         for (uint32_t k = 0; s->node[w].worker && k < SIM_SHARDS; k++) {
             const struct wk_shard *ws = &s->node[w].worker->shard[k];
             uint64_t version = ws->save ? ws->replica.ledger.version : ws->durable.version;
@@ -349,7 +380,7 @@ void sim_node_start(struct sim_node *n)
         n->log = NULL;
     lh_err err = lh_transport_mem_create(s->fabric, n->env, &n->self, true, &n->transport);
     if (!err && n->kind == SIM_COORDINATOR) err = start_coordinator(n);
-    if (!err && n->kind == SIM_SERVER) err = start_server(n);
+    if (!err && (n->kind == SIM_SERVER || n->kind == SIM_STANDBY)) err = start_server(n);
     if (!err && n->kind == SIM_WORKER) err = start_worker(n);
     sim_trace(s, "%s starts: %s", n->name, err ? lh_err_text(err) : "ok");
     if (!err) return;
@@ -365,9 +396,10 @@ void sim_node_start(struct sim_node *n)
 
 static void make_node(struct sim *s, uint32_t at, enum sim_kind kind, uint32_t index)
 {
-    static const enum lh_role role[] = {LH_C, LH_S, LH_W};
+    static const enum lh_role role[] = {LH_C, LH_S, LH_W, LH_S};
     struct sim_node *n = &s->node[at];
-    struct lh_peer self = setup_peer(role[kind], index, "sim");
+    uint32_t number = kind == SIM_STANDBY ? SIM_SERVERS + index : index; // among those of its role
+    struct lh_peer self = setup_peer(role[kind], number, "sim");
     *n = (struct sim_node){.sim = s, .kind = kind, .index = index, .shard = index};
     n->self = self;
     snprintf(n->name, sizeof n->name, "%s", self.name);
@@ -409,12 +441,15 @@ static void create(struct sim *s, const struct sim_conf *conf)
     make_node(s, at++, SIM_COORDINATOR, 0);
     for (uint32_t i = 0; i < SIM_SERVERS; i++) make_node(s, at++, SIM_SERVER, i);
     for (uint32_t i = 0; i < SIM_WORKERS; i++) make_node(s, at++, SIM_WORKER, i);
-    for (uint32_t i = 0; i < SIM_NODES; i++) sim_node_start(&s->node[i]);
+    for (uint32_t i = 0; i < SIM_STANDBYS && conf->faults.standby; i++)
+        make_node(s, at++, SIM_STANDBY, i);
+    s->nodes = at;
+    for (uint32_t i = 0; i < s->nodes; i++) sim_node_start(&s->node[i]);
 }
 
 static void teardown(struct sim *s)
 {
-    for (uint32_t i = 0; i < SIM_NODES; i++) {
+    for (uint32_t i = 0; i < s->nodes; i++) {
         if (lh_fake_alive(s->node[i].env)) lh_fake_kill(s->node[i].env, false);
         bury(&s->node[i], false);
         lh_log_close(s->node[i].log);
@@ -452,7 +487,7 @@ static void tell_outbox(const struct sim_node *n, uint32_t shard)
 
 static void tell_all(struct sim *s)
 {
-    for (uint32_t i = 0; s->conf.trace && i < SIM_NODES; i++) {
+    for (uint32_t i = 0; s->conf.trace && i < s->nodes; i++) {
         struct sim_node *n = &s->node[i];
         struct lh_buf b = lh_buf(1 << 20);
         lh_err err = n->coordinator ? ps_coordinator_status(n->coordinator, &b)
@@ -467,7 +502,7 @@ static void tell_all(struct sim *s)
 
 static bool finished(const struct sim *s)
 {
-    for (uint32_t i = 0; i < SIM_NODES; i++) {
+    for (uint32_t i = 0; i < s->nodes; i++) {
         const struct sim_node *n = &s->node[i];
         if (!n->transport) return false;
         if (n->worker && wk_worker_state(n->worker) != WK_DONE) return false;
@@ -485,6 +520,7 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->disks += one->disks;
     all->damaged += one->damaged;
     all->rebuilt += one->rebuilt;
+    all->taken_over += one->taken_over;
 }
 
 bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally)
@@ -505,6 +541,8 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
         }
     }
     if (!s->bad[0]) sim_judge(s);
+    for (uint32_t k = 0; k < SIM_SHARDS && s->node[0].coordinator; k++)
+        s->met.taken_over += s->node[0].coordinator->shard[k].owner != 0;
     if (s->bad[0]) tell_all(s);
     memcpy(why, s->bad, sizeof s->bad);
     s->met.events = lh_fake_events(s->world);

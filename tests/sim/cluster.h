@@ -1,9 +1,9 @@
 // A simulated cluster: the cores of the real programs on one virtual clock, from a seed.
 //
-// One coordinator, two servers with a shard each, four workers in four regions with a synthetic
-// trainer. Nodes are killed, lose power or their disk, are cut off, run out of disk; calls are
-// lost, repeated, broken. Then faults cease, everything heals, the run comes to its end, and
-// judge.c looks whether every invariant of server/docs/0000-protocol.md holds.
+// One coordinator, two servers with a shard each, perhaps a standby of each, four workers in four
+// regions with a synthetic trainer. Nodes are killed, lose power or their disk, are cut off, run
+// out of disk; calls are lost, repeated, broken. Then faults cease, everything heals, the run comes
+// to its end, and judge.c looks whether every invariant of server/docs/0000-protocol.md holds.
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H
 
@@ -16,7 +16,9 @@ enum {
     SIM_SHARDS = 2,
     SIM_SERVERS = 2,
     SIM_WORKERS = 4,
-    SIM_NODES = 1 + SIM_SERVERS + SIM_WORKERS
+    SIM_STANDBYS = SIM_SERVERS, // where the seed's faults have them
+    SIM_FIRST_STANDBY = 1 + SIM_SERVERS + SIM_WORKERS,
+    SIM_NODES_MAX = SIM_FIRST_STANDBY + SIM_STANDBYS
 };
 enum { SIM_UNITS = 48, SIM_UNIT_TOKENS = 64, SIM_CUTS_MAX = 4096 };
 enum { SIM_SEQUENCE = 4 }; // tokens of one, as the trainer has them; a unit's fit a mask of 16 bits
@@ -26,7 +28,7 @@ enum { SIM_REFUSED_MAX = 50 }; // in turn, of one worker and shard: a livelock (
 
 struct sim;
 
-enum sim_kind { SIM_COORDINATOR, SIM_SERVER, SIM_WORKER };
+enum sim_kind { SIM_COORDINATOR, SIM_SERVER, SIM_WORKER, SIM_STANDBY };
 
 struct sim_cut { // a push that a worker committed
     struct lh_incarnation incarnation;
@@ -74,6 +76,7 @@ struct sim_node {
     uint32_t shard;
     struct lh_log *log; // when traced
     bool failed;        // it stopped by itself
+    bool stands_by;     // its settings say so: the shard was taken over from it
     bool cut_off;
     uint64_t deaths;
 };
@@ -89,7 +92,8 @@ struct sim_state {
 struct sim_faults {
     bool kill, power, crash, worker_kill, worker_power, worker_lost, coordinator, partition,
         network, disk_full, io, tail, refuse, disk_loss, damage;
-    bool drain; // an operator lets workers, regions, the run stand still and go on; not in "all"
+    bool standby; // the servers acknowledge with standbys, which take over; not in "all"
+    bool drain;   // an operator lets workers, regions, the run stand still and go on; not in "all"
 };
 
 struct sim_conf {
@@ -104,13 +108,15 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t events, admitted, refused, clipped;
     uint64_t outer_steps;             // of optimizers that keep state
     uint64_t disks, damaged, rebuilt; // lost and damaged disks; shards back from a follower's state
+    uint64_t taken_over;              // shards, by standbys
 };
 
 struct sim {
     struct sim_conf conf;
     struct lh_fake_world *world;
     struct lh_fabric *fabric;
-    struct sim_node node[SIM_NODES];
+    struct sim_node node[SIM_NODES_MAX];
+    uint32_t nodes;
     struct lh_manifest manifest;
     struct lh_units units;
     struct lh_keyring *keys;
@@ -126,6 +132,7 @@ struct sim {
     uint32_t stables[SIM_SHARDS];
     struct sim_state state[SIM_SHARDS][SIM_VERSIONS_MAX]; // what a replica held at a version
     bool faulty;                                          // faults are on
+    const struct sim_node *unheard; // this one and the coordinator don't reach each other
     int64_t faults_until;
     char bad[512]; // the first violation
     struct sim_tally met;
@@ -137,6 +144,7 @@ struct sim {
 bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally);
 
 // ---- between the files
+struct sim_node *sim_owner(struct sim *s, uint32_t shard); // who serves it, or did last
 void sim_fail(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_trace(const struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_node_start(struct sim_node *n);

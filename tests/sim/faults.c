@@ -18,9 +18,13 @@ bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, stru
     struct sim *s = arg;
     bool stream = rpc == LH_RPC_FOLLOW || rpc == LH_RPC_SNAPSHOT;
     fate->delay_ns = (int64_t)(1 + below(s, 100)) * LH_MS;
-    for (uint32_t i = 0; i < SIM_NODES; i++)
+    for (uint32_t i = 0; i < s->nodes; i++)
         if (s->node[i].cut_off && (!strcmp(s->node[i].name, from) || !strcmp(s->node[i].name, to)))
             return false;
+    const char *unheard = s->unheard ? s->unheard->name : "", *centre = s->node[0].name;
+    if ((!strcmp(unheard, from) && !strcmp(centre, to)) ||
+        (!strcmp(unheard, to) && !strcmp(centre, from)))
+        return false;
     if (!s->faulty || !s->conf.faults.network) return true;
     if (stream) {
         if (below(s, 3) == 0) fate->break_ns = (int64_t)(1 + below(s, 4000)) * LH_MS;
@@ -52,9 +56,26 @@ static void cut_off(struct sim_node *n)
     if (n->cut_off) return;
     n->cut_off = true;
     sim_trace(s, "%s is cut off", n->name);
-    for (uint32_t i = 0; i < SIM_NODES; i++)
+    for (uint32_t i = 0; i < s->nodes; i++)
         if (&s->node[i] != n) lh_fabric_sever(s->fabric, n->name, s->node[i].name);
     lh_fake_at(s->world, (int64_t)(1 + below(s, 15)) * LH_SECOND, heal_link, n);
+}
+
+static void heard_again(void *arg)
+{
+    struct sim *s = arg;
+    s->unheard = NULL;
+}
+
+// Everybody else still reaches it: an owner that is taken for dead goes on.
+static void cut_from_coordinator(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    if (s->unheard) return;
+    s->unheard = n;
+    sim_trace(s, "%s and the coordinator don't reach each other", n->name);
+    lh_fabric_sever(s->fabric, n->name, s->node[0].name);
+    lh_fake_at(s->world, (int64_t)(1 + below(s, 15)) * LH_SECOND, heard_again, s);
 }
 
 // ---------------------------------------------------------------- disks
@@ -125,7 +146,7 @@ static bool stable_is_held(struct sim *s, uint32_t shard)
     if (!c || c->stopped) return false;      // what it registered last is not known
     if (LH_BUG("local_stable")) return true; // it is told to be: that is the bug
     struct held h = {&c->shard[shard].stable, c->shard[shard].stable.version == 0};
-    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_NODES; w++) {
+    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++) {
         struct wk_worker *worker = s->node[w].worker;
         if (!worker) continue;
         struct lk_checkpoint_conf conf = wk_copy_conf(worker);
@@ -148,7 +169,7 @@ static bool may_lose_tail(struct sim_node *n)
     if (n->sim->conf.faults.disk_loss) return true;
     const struct lh_ledger *l = &n->server->shard[0]->replica.ledger;
     sim_note_durable(n->sim);
-    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_NODES; w++)
+    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++)
         if (n->sim->node[w].worker && n->sim->node[w].worker->shard[n->shard].save) return false;
     return l->plan.phase < LH_PHASE_CLOSE && l->version > n->sim->durable[n->shard];
 }
@@ -246,7 +267,8 @@ static void damage_disk(struct sim_node *n)
 
 static struct sim_node *some_server(struct sim *s)
 {
-    return &s->node[1 + below(s, SIM_SERVERS)];
+    uint64_t n = below(s, SIM_SERVERS + (s->conf.faults.standby ? SIM_STANDBYS : 0));
+    return &s->node[n < SIM_SERVERS ? 1 + n : SIM_FIRST_STANDBY + n - SIM_SERVERS];
 }
 
 static struct sim_node *some_worker(struct sim *s)
@@ -296,7 +318,7 @@ static void some_wish(struct sim *s)
 static void undo_all(void *arg)
 {
     struct sim *s = arg;
-    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_NODES; w++) {
+    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++) {
         ask(s, true, s->node[w].self.region, "");
         ask(s, true, s->node[w].self.region, s->node[w].self.name);
     }
@@ -307,10 +329,20 @@ static void undo_all(void *arg)
     if (left) lh_fake_at(s->world, LH_SECOND, undo_all, s);
 }
 
+// The shard's other server is on the same grid.
+static void lose_power_with(const struct sim_node *server)
+{
+    struct sim *s = server->sim;
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        bool serves = s->node[i].kind == SIM_SERVER || s->node[i].kind == SIM_STANDBY;
+        if (serves && s->node[i].shard == server->shard) sim_node_die(&s->node[i], true);
+    }
+}
+
 // One of a disk's next operations fails: the process stops with a clear word, or did without it.
 static void fail_disk(struct sim *s)
 {
-    struct sim_node *n = &s->node[below(s, SIM_NODES)];
+    struct sim_node *n = &s->node[below(s, s->nodes)];
     int64_t at = (int64_t)below(s, 20);
     if (!lh_fake_failed(n->env)) lh_fake_fail_at(n->env, at, LH_ERR_IO);
 }
@@ -326,6 +358,7 @@ static void one_fault(struct sim *s)
         break;
     case 1:
         if (f->power) sim_node_die(server, true);
+        if (f->power && f->standby && below(s, 2)) lose_power_with(server);
         break;
     case 2:
         if (f->crash) lh_fake_crash_at(server->env, (int64_t)below(s, 12), f->power && below(s, 2));
@@ -347,7 +380,10 @@ static void one_fault(struct sim *s)
         if (f->coordinator) sim_node_die(&s->node[0], f->power && below(s, 2));
         break;
     case 8:
-        if (f->partition) cut_off(below(s, 3) ? worker : below(s, 2) ? server : &s->node[0]);
+        if (f->partition && f->standby && below(s, 2))
+            cut_from_coordinator(server);
+        else if (f->partition)
+            cut_off(below(s, 3) ? worker : below(s, 2) ? server : &s->node[0]);
         break;
     case 9:
         if (f->disk_full && lh_fake_alive(server->env)) {
@@ -379,7 +415,7 @@ static void next_fault(void *arg)
     struct sim *s = arg;
     if (lh_fake_now(s->world) >= s->faults_until) {
         s->faulty = false;
-        for (uint32_t i = 0; i < SIM_NODES; i++) {
+        for (uint32_t i = 0; i < s->nodes; i++) {
             lh_fake_crash_at(s->node[i].env, -1, false);
             // what failed already may be on its way back from a lane: its process still stops for
             // it

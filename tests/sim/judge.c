@@ -198,7 +198,7 @@ static void judge_again(struct sim *s)
 
 static void judge_shard(struct sim *s, uint32_t shard)
 {
-    struct found f = {.sim = s, .node = &s->node[1 + shard]};
+    struct found f = {.sim = s, .node = sim_owner(s, shard)};
     struct lk_replica own;
     uint8_t job[LH_JOB];
     memcpy(job, SIM_JOB, LH_JOB);
@@ -246,7 +246,7 @@ static void judge_credit(struct sim *s)
     for (uint64_t u = 0; u < SIM_UNITS; u++) {
         uint32_t times = 0;
         for (uint32_t k = 0; k < SIM_SHARDS; k++)
-            times += lh_ledger_credited(&s->node[1 + k].server->shard[0]->replica.ledger, u);
+            times += lh_ledger_credited(&sim_owner(s, k)->server->shard[0]->replica.ledger, u);
         if (times != 1) sim_fail(s, "unit %" PRIu64 " was credited %u times", u, times);
         const struct ps_coordinator *c = s->node[0].coordinator;
         if (c->shard[u % SIM_SHARDS].reported && !ps_co_credited(c, u))
@@ -282,9 +282,12 @@ void sim_look(struct sim *s)
 {
     for (uint32_t k = 0; k < SIM_SHARDS; k++) {
         look_at_stable(s, k);
-        const struct ps_server *server = s->node[1 + k].server;
-        if (server && server->serving) look_at_state(s, k, &server->shard[0]->replica);
-        for (uint32_t w = 1 + SIM_SERVERS; w < SIM_NODES; w++) {
+        for (uint32_t i = 0; i < s->nodes; i++) {
+            const struct ps_server *server = s->node[i].server;
+            bool holds = server && (server->serving || server->standby.standing);
+            if (holds && s->node[i].shard == k) look_at_state(s, k, &server->shard[0]->replica);
+        }
+        for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++) {
             const struct wk_worker *worker = s->node[w].worker;
             if (worker && worker->shard[k].ready) look_at_state(s, k, &worker->shard[k].replica);
         }

@@ -25,6 +25,7 @@ static const struct {
     FAULT(worker_power), FAULT(worker_lost), FAULT(coordinator), FAULT(partition),
     FAULT(network),      FAULT(disk_full),   FAULT(tail),        FAULT(refuse),
     FAULT(drain),        FAULT(io),          FAULT(disk_loss),   FAULT(damage),
+    FAULT(standby),
 #undef FAULT
 };
 
@@ -38,7 +39,8 @@ static bool set_faults(struct sim_faults *f, const char *list)
         bool found = false;
         for (size_t i = 0; i < LH_COUNT(fault_names); i++) {
             bool meant = strcmp(word, fault_names[i].name) == 0;
-            bool wish = fault_names[i].at == offsetof(struct sim_faults, drain); // no fault at all
+            bool wish = fault_names[i].at == offsetof(struct sim_faults, drain) || // no faults
+                        fault_names[i].at == offsetof(struct sim_faults, standby);
             if (!meant && (strcmp(word, "all") != 0 || wish)) continue;
             *(bool *)((char *)f + fault_names[i].at) = true;
             found = true;
@@ -81,6 +83,9 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
         printf("%llu disks lost, %llu damaged; %llu shards came back from a follower's state\n",
                (unsigned long long)met.disks, (unsigned long long)met.damaged,
                (unsigned long long)met.rebuilt);
+    if (conf.faults.standby)
+        printf("%llu shards ended with a server that had taken them over\n",
+               (unsigned long long)met.taken_over);
     bool steps = conf.optimizer != LH_OPT_SGD;
     if (seeds >= 100 && steps && !met.outer_steps) {
         printf("sim: no outer optimizer took a step in all these seeds\n");
@@ -90,7 +95,9 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     if (blind) printf("sim: no push was clipped in all these seeds: the norm gate was not tried\n");
     bool idle = seeds >= 100 && conf.faults.disk_loss && !met.rebuilt;
     if (idle) printf("sim: no shard was rebuilt in all these seeds\n");
-    return failed || blind || idle ? 1 : 0;
+    bool unused = seeds >= 100 && conf.faults.standby && conf.faults.kill && !met.taken_over;
+    if (unused) printf("sim: no shard was taken over in all these seeds\n");
+    return failed || blind || idle || unused ? 1 : 0;
 }
 
 #ifdef LH_PLANTED_BUGS
@@ -129,6 +136,10 @@ static const struct {
     {"erase_unknown", "io"},
     {"one_is_enough", "io,power,kill,crash"},
     {"lease_unheard", "power,kill,worker_kill,worker_power,coordinator"},
+    {"take_any", "standby,kill,partition,network"},
+    {"degrade_local", "standby,kill,partition"},
+    {"promote_unsynced", "standby,power,crash,partition"},
+    {"old_epoch", "standby,kill,partition"},
     {"credit_any", "kill,worker_kill,partition,network"},
 };
 

@@ -15,6 +15,8 @@ static const char node[] =
     "model.manifest: m.json\ndir: d\nlisten: 127.0.0.1:0\n";
 static const char shard[] = "role: shard\ncoordinator: c.example:7000\nshards: [0, 1]\n"
                             "seal.keys: k\nmodel.weights: w\n";
+static const char standby[] = "role: standby\ncoordinator: c.example:7000\nshards: [0]\n"
+                              "seal.keys: k\nmodel.weights: w\n";
 static const char coordinator[] = "role: coordinator\ncoordinator.units: u.json\n"
                                   "coordinator.budget_tokens: 3_000_000\n";
 
@@ -93,6 +95,7 @@ static void refused_together(void **state)
         {shard, "seal.keys=", "seal.keys is missing: a server of shards needs it"},
         {shard, "model.weights=", "model.weights is missing"},
         {shard, "coordinator=", "coordinator is missing: a server of role shard needs it"},
+        {standby, "coordinator=", "coordinator is missing: a standby needs it"},
         {shard, "coordinator=nowhere", "coordinator: \"nowhere\" is not valid, expected host:port"},
         {shard, "coordinator=host:0", "expected host:port"},
         {shard, "coordinator=host:70000", "expected host:port"},

@@ -22,6 +22,7 @@ static const struct {
     {"longhaul.v1.Member/Epoch", "SC"},   {"longhaul.v1.Shard/Offer", "W"},
     {"longhaul.v1.Shard/Restore", "W"},   {"longhaul.v1.Shard/Push", "W"},
     {"longhaul.v1.Shard/Follow", "WSA"},  {"longhaul.v1.Shard/Snapshot", "WSA"},
+    {"longhaul.v1.Member/InSync", "SC"},  {"longhaul.v1.Shard/Confirm", "SC"},
     {"longhaul.v1.Shard/Status", "WSCA"}, {"grpc.health.v1.Health/Check", "WSCA"},
 };
 

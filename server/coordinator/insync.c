@@ -1,0 +1,220 @@
+// In sync: which standby must hold a shard's records before they are acknowledged, and whom the
+// shard belongs to since one took over (PROTOCOL 21).
+//
+// Store: insync/<shard 4 hex> = owner u64, standby u64, changes u64, least u64. `owner` is the
+// identity of the standby that took the shard over last; 0: it is the server whose settings name
+// it. `changes` counts what became of this row: an owner changes it by compare-and-swap, so that a
+// delayed request changes nothing. `least` is the lowest epoch in which that owner may serve.
+//
+// A take-over is one change of this row, durable before anybody hears of it. From then on the
+// former owner can't remove its standby, and without that it acknowledges nothing that the new
+// owner lacks. The clock says only when it is tried.
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/manifest.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/coordinator.h"
+
+static const char KEY[] = "insync/";
+
+lh_err ps_co_store_insync(struct ps_coordinator *c, uint32_t shard)
+{
+    char key[32];
+    const struct ps_co_shard *s = &c->shard[shard];
+    struct lh_buf b = lh_buf(64);
+    snprintf(key, sizeof key, "%s%04" PRIx32, KEY, shard);
+    lh_put_u64(&b, s->owner);
+    lh_put_u64(&b, s->standby);
+    lh_put_u64(&b, s->changes);
+    lh_put_u64(&b, s->least);
+    lh_err err = lh_buf_err(&b);
+    if (!err) err = ps_store_put(c->store, key, lh_buf_span(&b));
+    lh_buf_free(&b);
+    return err;
+}
+
+struct loading {
+    struct ps_coordinator *c;
+    lh_err err;
+};
+
+static void load_row(void *arg, const char *key, struct lh_span value)
+{
+    struct loading *l = arg;
+    unsigned long shard = strtoul(key + strlen(KEY), NULL, 16);
+    struct lh_cursor at = lh_cursor(value);
+    if (shard >= l->c->conf.manifest->shards || l->err) return;
+    struct ps_co_shard *s = &l->c->shard[shard];
+    s->owner = lh_get_u64(&at);
+    s->standby = lh_get_u64(&at);
+    s->changes = lh_get_u64(&at);
+    s->least = lh_get_u64(&at);
+    if (at.failed) l->err = lh_fail(LH_ERR_CORRUPT, "%s of the store can't be read", key);
+}
+
+lh_err ps_co_load_insync(struct ps_coordinator *c)
+{
+    struct loading l = {c, LH_OK};
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) // not silent yet: nobody was heard of
+        c->shard[i].heard_ns = lh_now(c->conf.env);
+    ps_store_each(c->store, KEY, load_row, &l);
+    return l.err;
+}
+
+// ---------------------------------------------------------------- whose it is
+
+lh_err ps_co_check_owner(const struct ps_coordinator *c, uint32_t shard, uint64_t identity)
+{
+    const struct ps_co_shard *s = &c->shard[shard];
+    if (identity == s->owner) return LH_OK;
+    if (identity)
+        return lh_fail(LH_ERR_FENCED, "shard %u is not this standby's: another server has it",
+                       shard);
+    return lh_fail(LH_ERR_FENCED,
+                   "shard %u was taken over by its standby; start this server with role: standby "
+                   "(it becomes the new owner's), or, if the new owner is gone for good, with an "
+                   "empty directory and rebuild.below_stable: true",
+                   shard);
+}
+
+lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    if (identity == s->owner && !s->standby) return LH_OK;
+    lh_logf(c->conf.log, LH_ERROR, "owner.given_up",
+            "shard %u: an operator gives it to another server than the one that has it; what only "
+            "that one, or its standby, held is lost",
+            shard);
+    s->owner = identity;
+    s->standby = 0;
+    s->changes++;
+    s->least = 0;
+    return ps_co_store_insync(c, shard);
+}
+
+lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
+                         uint64_t epoch)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    if (identity != s->owner && epoch > ps_co_epoch(s)) { // this store is older than that history
+        s->owner = identity;
+        s->standby = 0;
+        s->changes++;
+        LH_TRY(ps_co_store_insync(c, shard));
+        LH_TRY(ps_store_commit(c->store));
+    }
+    LH_TRY(ps_co_check_owner(c, shard, identity));
+    s->heard_ns = lh_now(c->conf.env);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- an owner's change
+
+static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest *m)
+{
+    uint32_t version;
+    if (!m->wire) return lh_fail(LH_ERR_VERSION, "a request without wire versions");
+    LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
+    LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
+    if (m->shard >= c->conf.manifest->shards)
+        return lh_fail(LH_ERR_MALFORMED, "a standby of a shard that does not exist");
+    struct ps_co_shard *s = &c->shard[m->shard];
+    LH_TRY(ps_co_check_owner(c, m->shard, m->owner));
+    if (m->epoch < ps_co_epoch(s))
+        return lh_fail(LH_ERR_FENCED, "shard %u has a newer epoch than its server's", m->shard);
+    s->heard_ns = lh_now(c->conf.env);
+    if (m->expect != s->changes) return LH_OK; // it only asks, or is late
+    s->standby = m->standby;
+    s->changes++;
+    LH_TRY(ps_co_store_insync(c, m->shard));
+    LH_TRY(ps_store_commit(c->store)); // durable before it is answered
+    lh_logf(c->conf.log, LH_INFO, m->standby ? "standby.in_sync" : "standby.none",
+            "shard %u: %s %016" PRIx64, m->shard,
+            m->standby ? "what is acknowledged is also held by standby" : "no standby is in sync",
+            m->standby);
+    return LH_OK;
+}
+
+void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct ps_coordinator *c = self;
+    const Longhaul__V1__InSyncRequest *m = (const Longhaul__V1__InSyncRequest *)message;
+    lh_err err = change(c, m);
+    if (err) {
+        lh_log_peer(c->conf.log, LH_WARN, "standby.refused", "server %s: %s",
+                    lh_request_peer(rq)->name, lh_err_text(err));
+        lh_reply_error(rq, err, NULL);
+        if (lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
+        return;
+    }
+    Longhaul__V1__InSyncReply out = LONGHAUL__V1__IN_SYNC_REPLY__INIT;
+    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
+    wire.min = LH_WIRE_VERSION_MIN;
+    wire.max = LH_WIRE_VERSION_MAX;
+    out.wire = &wire;
+    out.standby = c->shard[m->shard].standby;
+    out.changes = c->shard[m->shard].changes;
+    lh_reply(rq, &out.base);
+}
+
+// ---------------------------------------------------------------- a standby's report
+
+static bool silent(const struct ps_coordinator *c, const struct ps_co_shard *s)
+{
+    return lh_now(c->conf.env) - s->heard_ns >= c->conf.take_over_ns;
+}
+
+static bool may_take(const struct ps_coordinator *c, const struct ps_co_shard *s, uint64_t identity)
+{
+    if (s->owner == identity) return true;
+    bool in_sync = s->standby == identity || LH_BUG("take_any");
+    return in_sync && c->conf.take_over_ns && silent(c, s);
+}
+
+static lh_err take_over(struct ps_coordinator *c, uint32_t shard, uint64_t identity)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    if (s->owner == identity) return LH_OK;
+    lh_logf(c->conf.log, LH_WARN, "shard.taken_over",
+            "shard %u: its server has been silent for %.1f s; its standby %016" PRIx64
+            " takes it over",
+            shard, (double)(lh_now(c->conf.env) - s->heard_ns) / LH_SECOND, identity);
+    s->owner = identity;
+    s->standby = 0;
+    s->changes++;
+    s->least = (s->head.epoch > ps_co_epoch(s) ? s->head.epoch : ps_co_epoch(s)) + 1;
+    s->reported = false;
+    s->heard_ns = lh_now(c->conf.env);
+    return ps_co_store_insync(c, shard);
+}
+
+// The standby may lack what it confirmed: it can't take over any more, and whoever has the rest of
+// the shard need not wait for it.
+static lh_err strike_out(struct ps_coordinator *c, uint32_t shard, uint64_t identity)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    if (s->standby != identity) return LH_OK;
+    s->standby = 0;
+    s->changes++;
+    LH_TRY(ps_co_store_insync(c, shard));
+    return ps_store_commit(c->store);
+}
+
+lh_err ps_co_turns(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m, bool *serves)
+{
+    *serves = m->n_shards > 0;
+    for (size_t i = 0; i < m->n_shards; i++) {
+        const Longhaul__V1__Point *head = m->shards[i]->head;
+        if (!head || head->shard >= c->conf.manifest->shards || !m->standby)
+            return lh_fail(LH_ERR_MALFORMED, "a standby of a shard that does not exist");
+        const struct ps_co_shard *s = &c->shard[head->shard];
+        if (m->lost) LH_TRY(strike_out(c, head->shard, m->standby));
+        if (!may_take(c, s, m->standby)) *serves = false;
+    }
+    for (size_t i = 0; i < m->n_shards && *serves; i++)
+        LH_TRY(take_over(c, m->shards[i]->head->shard, m->standby));
+    return *serves ? ps_store_commit(c->store) : LH_OK; // durable before it is told
+}

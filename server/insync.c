@@ -1,0 +1,306 @@
+// In sync: with acknowledge: replicated, what waits for the standby (PROTOCOL 21).
+//
+// alone     nobody stands by: what is durable here is answered and published.
+// catching  a standby is near: from here on answers wait for it too.
+// joining   it holds all that was ever answered: the coordinator is asked to note it.
+// in sync   noted: it may take over.
+// leaving   it was waited for too long: the coordinator is asked to strike it out.
+//
+// Invariant: while the coordinator may have a standby noted, nothing is answered, and no follower
+// but the standby hears of anything, that the standby does not hold durably. So a start that
+// replicated before begins in `leaving`, and `leaving` ends only when the coordinator says so: with
+// neither the standby nor the coordinator there, acknowledgements wait.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/rpc.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "longhaul/v1/shard.pb-c.h"
+#include "server/server.h"
+
+enum { NEAR = 64 }; // versions behind: a standby that is nearer soon catches up
+static const uint64_t ONLY_ASK = UINT64_MAX;
+
+static void look(struct ps_shard *s);
+
+uint64_t ps_visible(const struct ps_shard *s)
+{
+    uint64_t version = s->replica.ledger.version;
+    if (s->insync.state == PS_ALONE) return version;
+    return s->insync.confirmed < version ? s->insync.confirmed : version;
+}
+
+// ---------------------------------------------------------------- answers that wait
+
+static void wait_more(struct ps_item *i)
+{
+    struct ps_insync *n = &i->shard->insync;
+    i->wait_version = i->shard->replica.ledger.version;
+    i->next = NULL;
+    *n->waiting_end = i;
+    n->waiting_end = &i->next;
+}
+
+static struct ps_item *take_first(struct ps_insync *n)
+{
+    struct ps_item *i = n->waiting;
+    n->waiting = i->next;
+    if (!n->waiting) n->waiting_end = &n->waiting;
+    return i;
+}
+
+static void release(struct ps_shard *s)
+{
+    struct ps_insync *n = &s->insync;
+    while (n->waiting && n->waiting->wait_version <= ps_visible(s)) {
+        struct ps_item *i = take_first(n);
+        if (i->kind == PS_ITEM_FENCE && ps_visible(s) < s->replica.ledger.version) {
+            wait_more(i); // it tells what the row says by now
+            continue;
+        }
+        ps_item_answer(i);
+        ps_item_free(i);
+    }
+    ps_follow_publish(s);
+}
+
+void ps_answer(struct ps_item *i)
+{
+    struct ps_shard *s = i->shard;
+    if (s->insync.state == PS_ALONE) {
+        ps_item_answer(i);
+        ps_item_free(i);
+        return;
+    }
+    if (!s->insync.waiting) s->insync.progress_ns = lh_now(s->server->conf.env);
+    wait_more(i);
+    release(s);
+    look(s);
+}
+
+// ---------------------------------------------------------------- the coordinator's note
+
+static uint64_t wanted(const struct ps_insync *n)
+{
+    return n->state == PS_JOINING || n->state == PS_IN_SYNC ? n->standby : 0;
+}
+
+static void become(struct ps_shard *s, enum ps_insync_state state)
+{
+    struct ps_insync *n = &s->insync;
+    n->state = state;
+    n->progress_ns = lh_now(s->server->conf.env);
+    if (state == PS_IN_SYNC || (state == PS_ALONE && n->standby))
+        lh_logf(s->server->conf.log, state == PS_ALONE ? LH_WARN : LH_INFO,
+                state == PS_ALONE ? "standby.left" : "standby.in_sync",
+                "shard %u: standby %016" PRIx64 " %s", s->id, n->standby,
+                state == PS_ALONE ? "was waited for too long; acknowledged without it"
+                                  : "holds all that is acknowledged from here on");
+    if (state == PS_ALONE) n->standby = n->confirmed = 0;
+    release(s);
+}
+
+static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
+{
+    struct ps_shard *s = self;
+    struct ps_insync *n = &s->insync;
+    struct ps_server *server = s->server;
+    n->ask = NULL;
+    if (server->stopped) return;
+    if (err == LH_ERR_FENCED) { // its standby has taken it over, or an operator gave it away
+        ps_fatal(server, err);
+        return;
+    }
+    if (err == LH_ERR_UNSUPPORTED) { // an older coordinator notes nobody
+        lh_logf(server->conf.log, LH_WARN, "standby.unsupported",
+                "coordinator %s is of an older version: no standby can be in sync",
+                server->conf.coordinator);
+        n->settled = true;
+        become(s, PS_ALONE);
+        return;
+    }
+    if (!err) {
+        const Longhaul__V1__InSyncReply *m = (const Longhaul__V1__InSyncReply *)answer;
+        if (!n->known) n->least = m->changes + 1; // a late request of an earlier life has no effect
+        n->known = true;
+        n->changes = m->changes;
+        n->settled = m->standby == wanted(n) && m->changes >= n->least;
+        if (n->settled && n->state == PS_JOINING) become(s, PS_IN_SYNC);
+        if (n->settled && n->state == PS_LEAVING) become(s, PS_ALONE);
+    }
+    n->failed = err != LH_OK;
+    look(s);
+}
+
+static lh_err ask(struct ps_shard *s)
+{
+    struct ps_insync *n = &s->insync;
+    struct ps_server *server = s->server;
+    Longhaul__V1__InSyncRequest m = LONGHAUL__V1__IN_SYNC_REQUEST__INIT;
+    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
+    wire.min = LH_WIRE_VERSION_MIN;
+    wire.max = LH_WIRE_VERSION_MAX;
+    m.wire = &wire;
+    m.job = (ProtobufCBinaryData){LH_JOB, server->conf.job};
+    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)server->conf.manifest->hash.b};
+    m.shard = s->id;
+    m.epoch = s->replica.ledger.epoch;
+    m.standby = wanted(n);
+    m.expect = n->known ? n->changes : ONLY_ASK;
+    m.owner = server->standby.identity;
+    if (n->known && n->least <= n->changes) n->least = n->changes + 1;
+    return lh_unary_start(server->coordinator, LH_RPC_INSYNC, 2 * LH_SECOND, &m.base,
+                          &longhaul__v1__in_sync_reply__descriptor, on_asked, s, &n->ask);
+}
+
+static void on_timer(void *arg)
+{
+    struct ps_shard *s = arg;
+    s->insync.timer = 0;
+    s->insync.failed = false;
+    look(s);
+}
+
+// The standby has been waited for too long.
+static void give_up(struct ps_shard *s)
+{
+    struct ps_insync *n = &s->insync;
+    if (n->state == PS_CATCHING || LH_BUG("degrade_local")) {
+        become(s, PS_ALONE); // nobody noted it
+    } else if (n->state == PS_JOINING || n->state == PS_IN_SYNC) {
+        n->settled = false;
+        n->state = PS_LEAVING;
+    }
+}
+
+// What is to be done now: ask, give up, or look again later.
+static void look(struct ps_shard *s)
+{
+    struct ps_insync *n = &s->insync;
+    struct ps_server *server = s->server;
+    if (server->stopped || n->state == PS_ALONE) return;
+    if (n->state == PS_CATCHING && n->confirmed >= n->answered) {
+        n->settled = false;
+        n->state = PS_JOINING;
+    }
+    int64_t waited = lh_now(server->conf.env) - n->progress_ns,
+            left = server->conf.wait_ns - waited;
+    if (n->waiting && left <= 0) give_up(s);
+    if (n->state == PS_ALONE) return;
+    bool asks = n->state != PS_CATCHING && !n->settled && !n->ask && !n->failed;
+    if (asks && ask(s)) n->failed = true;
+    if (n->timer || (!n->failed && !n->waiting)) return;
+    int64_t again = server->conf.report_ns;
+    n->timer = lh_after(server->conf.env, left > 0 && left < again ? left : again, on_timer, s);
+}
+
+// ---------------------------------------------------------------- the standby's word
+
+static lh_err take_confirm(struct ps_server *server, const Longhaul__V1__ConfirmRequest *m,
+                           struct ps_shard **out)
+{
+    if (!lh_span_equal(lh_span(m->job.data, m->job.len), lh_span(server->conf.job, LH_JOB)))
+        return lh_fail(LH_ERR_DENIED, "a standby of another run");
+    if (!lh_span_equal(lh_span(m->manifest.data, m->manifest.len),
+                       lh_span(server->conf.manifest->hash.b, LH_HASH_BYTES)))
+        return lh_fail(LH_ERR_MANIFEST, "a standby with another model's manifest");
+    struct ps_shard *s = m->have ? ps_server_shard(server, m->have->shard) : NULL;
+    if (!s || !m->standby)
+        return lh_fail(LH_ERR_NOT_OWNER, "a standby of a shard that is not owned here");
+    *out = s;
+    struct ps_insync *n = &s->insync;
+    const struct lh_ledger *l = &s->replica.ledger;
+    bool ours = m->have->epoch == l->epoch && m->have->version <= l->version;
+    if (!server->conf.replicated || !ours) return LH_OK; // or of another history: it finds out
+    bool near = n->state == PS_ALONE && m->have->version + NEAR >= l->version;
+    if (near) {
+        n->standby = m->standby;
+        n->confirmed = 0;
+        n->answered = l->version;
+        n->state = PS_CATCHING;
+    }
+    if (n->state == PS_ALONE || n->state == PS_LEAVING || m->standby != n->standby) return LH_OK;
+    if (m->have->version > n->confirmed || near) {
+        n->confirmed = m->have->version;
+        n->progress_ns = lh_now(server->conf.env);
+    }
+    release(s);
+    look(s);
+    return LH_OK;
+}
+
+static void on_confirm(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct ps_server *server = self;
+    struct ps_shard *s = NULL;
+    const Longhaul__V1__ConfirmRequest *m = (const Longhaul__V1__ConfirmRequest *)message;
+    lh_err err = take_confirm(server, m, &s);
+    if (err) {
+        lh_log_peer(server->conf.log, LH_WARN, "standby.refused", "server %s: %s",
+                    lh_request_peer(rq)->name, lh_err_text(err));
+        lh_reply_error(rq, err, NULL);
+        return;
+    }
+    Longhaul__V1__ConfirmReply out = LONGHAUL__V1__CONFIRM_REPLY__INIT;
+    out.in_sync = s->insync.state == PS_IN_SYNC && s->insync.standby == m->standby;
+    lh_reply(rq, &out.base);
+}
+
+lh_err ps_confirm_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
+                         const struct lh_call_ops **ops, void **self)
+{
+    return lh_request_accept(call, peer, &longhaul__v1__confirm_request__descriptor, on_confirm, s,
+                             ops, self);
+}
+
+// ---------------------------------------------------------------- life
+
+static const char NOTE[] = "acknowledges with a standby\n";
+
+// DIR/replicated: this directory once acknowledged with a standby, so that there may be one noted,
+// whatever the settings say by now.
+lh_err ps_insync_start(struct ps_server *s)
+{
+    char path[LH_PATH_SIZE];
+    struct lh_buf b = lh_buf(64);
+    if (!s->conf.coordinator[0]) return LH_OK;
+    LH_TRY(lh_path(path, sizeof path, s->conf.dir, "replicated"));
+    lh_err err = lh_file_load(s->conf.env, path, &b);
+    lh_buf_free(&b);
+    bool before = !err;
+    if (err == LH_ERR_NOT_FOUND) err = LH_OK;
+    if (!err && !before && s->conf.replicated)
+        err = lh_file_replace(s->conf.env, path, lh_span(NOTE, sizeof NOTE - 1));
+    if (err || (!before && !s->conf.replicated)) return err;
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        struct ps_shard *shard = s->shard[i];
+        shard->insync.state = PS_LEAVING;
+        shard->insync.confirmed = 0;
+        look(shard);
+    }
+    return LH_OK;
+}
+
+void ps_insync_close(struct ps_shard *s)
+{
+    lh_cancel(s->server->conf.env, &s->insync.timer);
+}
+
+void ps_insync_free(struct ps_shard *s)
+{
+    ps_insync_close(s);
+    while (s->insync.waiting) {
+        struct ps_item *i = take_first(&s->insync);
+        if (i->hello) lh_reply_error(i->hello, LH_ERR_UNAVAILABLE, "the server is stopping");
+        ps_item_free(i);
+    }
+}
+
+json_t *ps_insync_status(const struct ps_shard *s)
+{
+    static const char *const name[] = {"alone", "catching up", "joining", "in sync", "leaving"};
+    const struct ps_insync *n = &s->insync;
+    return json_pack("{s:s s:I s:b}", "state", name[n->state], "confirmed",
+                     (json_int_t)n->confirmed, "waited_for", n->waiting != NULL);
+}
