@@ -25,7 +25,8 @@ static const struct lh_config_row rows[] = {
         "Initial parameters of the whole model, fp32 in the manifest's order; read at first start"),
 
     LH_CONFIG_ROW_FLOAT(T, "update.eta", eta, "auto", 0, 10, NULL, "auto=0",
-        "Outer learning rate; auto: 1; `longhaul up` writes up to 2 for densities under 10 %"),
+        "Outer learning rate; auto: 1; `longhaul up` writes up to 2 for densities under 10 %, "
+        "up to 3 under 3 %"),
     LH_CONFIG_ROW_FLOAT(T, "update.damping", damping, "0.5", 0, 4, NULL, NULL,
         "Exponent a of the weight (1 + staleness)^-a of an arrival"),
     LH_CONFIG_ROW_INT(T, "update.staleness_max_per_worker", staleness_max_per_worker, "4", 1, 1000,

@@ -119,7 +119,9 @@ float learn_density(const struct learn_arm *arm, uint64_t rounds)
 
 float learn_eta(const struct learn_arm *arm, uint64_t rounds)
 {
-    return arm->eta > 0 ? arm->eta : learn_density(arm, rounds) < 0.1f ? 2 : 1;
+    float p = learn_density(arm, rounds);
+    if (arm->eta > 0) return arm->eta;
+    return p < 0.03f ? 3 : p < 0.1f ? 2 : 1;
 }
 
 float learn_beta(const struct learn_arm *arm, uint64_t rounds)

@@ -99,6 +99,28 @@ class Learning(unittest.TestCase):
             names = {row["name"] for row in json.load(f)["rows"]}
         self.assertIn(f"learning.{arms[1]}.mean", names)
 
+    def test_the_baseline_is_the_best_of_the_arms_with_the_most_seeds(self):
+        losses = {"sync-sgd-0.7": [1.8], "sync-sgd-1": [2.0, 2.0, 2.0], "ours": [1.9, 2.0, 1.98],
+                  "sync-sgd-1.4": [1.9, 2.1, 2.3]}
+        path, out = os.path.join(self.dir, "d.jsonl"), os.path.join(self.dir, "out.json")
+        with open(path, "w", encoding="utf-8") as f:
+            for arm, means in losses.items():
+                for seed, mean in enumerate(means, 1):
+                    f.write(json.dumps({"arm": arm, "seed": seed, "tokens": TOKENS, "load": 1,
+                                        "language": {"de": mean}}) + "\n")
+        subprocess.run([BENCH, "--report", "--results", path, "--tokens", str(TOKENS),
+                        "--json", out], check=True, stdout=subprocess.DEVNULL)
+        with open(out, encoding="utf-8") as f:
+            document = json.load(f)
+        rows = {row["name"]: row for row in document["rows"]}
+        self.assertEqual(document["conditions"]["sync dense"],
+                         "sync-sgd-1, the best by 3 seeds; tried on fewer: sync-sgd-0.7")
+        gap = rows["learning.gap_to_sync_dense_percent"]  # -5, 0, -1 %
+        self.assertAlmostEqual(gap["value"], -2, 9)
+        self.assertAlmostEqual(gap["max"], -2 + 4.303 * (7 / 3) ** 0.5, 3)
+        each = rows["learning.gap_to_sync_dense_percent.each_seeds_best"]  # 1.8, 2.0, 2.0
+        self.assertAlmostEqual(each["value"], (100 * 0.1 / 1.8 - 1) / 3, 9)
+
     def test_an_unknown_arm_is_refused(self):
         for arm in ("theirs", "ours:zeta=1", "ours:k=", "ours:k=-1"):
             done = subprocess.run([BENCH, "--data", self.data, "--arms", arm],

@@ -94,6 +94,9 @@ static void eta_by_density_and_workers(void **state)
     near(eta_with("0.05", "{workers: 3}", ""), 2, 1e-12);
     near(eta_with("0.05", "{workers: 9}", ""), 2, 1e-12);
     near(eta_with("0.1", "{workers: 3}", ""), 1, 1e-12);
+    near(eta_with("0.015625", "{workers: 2}", ""), 2, 1e-12);
+    near(eta_with("0.015625", "{workers: 9}", ""), 3, 1e-12);
+    near(eta_with("0.03", "{workers: 9}", ""), 2, 1e-12);
     near(eta_with("0.05", "{workers: 3}", "server: {update: {eta: 1.2}}\n"), 1.2, 1e-12);
     near(eta_with("0.05", "{workers: 3}", "server: {update: {optimizer: delayed-nesterov}}\n"), 1.4,
          1e-12); // not above update.effective_step_max
