@@ -35,7 +35,7 @@ import live  # noqa: E402
 import report  # noqa: E402
 
 SHARDS = 4
-RTT_MS, MBIT = 150, 1000
+RTT_MS, MBIT, NEAR = 150, 1000, 0.02
 SHAPES = {  # of one shard, of SHARDS of them
     "full": ("{dim: 512, layers: 5, heads: 8, kv_heads: 8, ffn: 1536, context: 64}",
              "{dim: 1024, layers: 5, heads: 8, kv_heads: 8, ffn: 3072, context: 64}"),
@@ -49,7 +49,7 @@ model: {shape}
 coordinator: {{region: here}}
 servers:
   - {{name: s0, region: here, shards: {shards}}}
-regions: {{{region}: {{h: 1, workers: {workers}}}}}
+regions: {{here: {{h: 1, speed: {near}, workers: {workers}}}{far}}}
 link: {{rtt_ms: {rtt}, mbit: {mbit}}}
 server:
   checkpoint.every_versions: 100000
@@ -73,14 +73,15 @@ STAGES = (  # of a lone push: what ends at which event, in whose log
 
 
 def run(tool, folder, name, pause, rounds, workers=1, shards=1, shape="full", cipher="xchacha20",
-        codec="dense-fp32", region="here", **more):
+        codec="dense-fp32", far=False, **more):
+    """`far`: one worker, behind the link; the one beside the server does next to nothing."""
     text = TOPOLOGY.format(
         budget=workers * live.TOKENS * rounds, shape=SHAPES[shape][shards > 1], cipher=cipher,
-        speed=workers * live.TOKENS / pause, workers=workers, codec=codec, region=region,
-        shards=list(range(shards)), rtt=RTT_MS, mbit=MBIT)
-    flags = () if region != "here" else ("--no-wan",)
-    return live.Run(tool, folder, name, text, [f"{region}-{i}" for i in range(workers)], *flags,
-                    **more)
+        speed=workers * live.TOKENS / pause, workers=workers, codec=codec, shards=list(range(shards)),
+        near=NEAR if far else 1,
+        far=", far: {h: 1}" if far else "", rtt=RTT_MS, mbit=MBIT)
+    names = ["far-0"] if far else [f"here-{i}" for i in range(workers)]
+    return live.Run(tool, folder, name, text, names, *(() if far else ("--no-wan",)), **more)
 
 
 def pushes(one, worker, until):
@@ -278,9 +279,9 @@ def measure_many(out, tool, folder, flags, single):
 
 def measure_link(out, tool, folder, flags):
     folder = os.path.join(folder, "far")
-    live.prepare(tool, folder, ("far/en",))
+    live.prepare(tool, folder, ("here/de", "far/en"))
     far = run(tool, folder, "link", 0.3, flags.rounds * 2 + 2, shards=SHARDS, shape=flags.shape,
-              region="far")
+              far=True)
     size = far.summary["model"]["parameters"] * 4 / SHARDS / 1e9
     acks = far.times("push.decided")
     rates = [SHARDS * size / (b - a) for a, b in

@@ -1,5 +1,5 @@
-// Sealing with libsodium, AES-256-GCM by OpenSSL, whose code is 2.5 times as fast. See seal.h for
-// the derivation of subkeys and the layout of key files.
+// Sealing: keys and hashes by libsodium, both AEADs by OpenSSL, whose code is 2.5 times as fast (it
+// has AVX-512). See seal.h for the derivation of subkeys and the layout of key files.
 //
 // Invariants:
 //  1. Key bytes lie in the ring (sodium_malloc: guard pages, no swap where the system allows it,
@@ -206,54 +206,78 @@ bool lh_cipher_available(enum lh_cipher cipher)
            (cipher == LH_CIPHER_AES256GCM && crypto_aead_aes256gcm_is_available());
 }
 
-// ---- AES-256-GCM. A context of OpenSSL's holds the key's schedule; freeing it wipes that.
+// ---- Both by OpenSSL. A context holds the key's schedule; freeing it wipes that.
 
-enum { GCM_STEP = 1 << 30 }; // of a call: its lengths are ints
+// What one AEAD call needs. XChaCha20-Poly1305 is ChaCha20-Poly1305 (RFC 8439) under HChaCha20 of
+// the key and the nonce's first 16 bytes, its own nonce 4 zeros and the 8 that are left
+// (draft-irtf-cfrg-xchacha 2.3).
+struct aead {
+    const EVP_CIPHER *cipher;
+    uint8_t key[LH_SEAL_KEY_BYTES], nonce[12];
+};
 
-static bool gcm_bytes(EVP_CIPHER_CTX *c, uint8_t *out, struct lh_span in)
+static void aead_of(enum lh_cipher cipher, const struct lh_seal_key *key, const uint8_t *nonce,
+                    struct aead *out)
+{
+    *out = (struct aead){.cipher = EVP_chacha20_poly1305()};
+    if (cipher == LH_CIPHER_AES256GCM) {
+        out->cipher = EVP_aes_256_gcm();
+        memcpy(out->key, key->b, sizeof out->key);
+        memcpy(out->nonce, nonce, sizeof out->nonce);
+        return;
+    }
+    crypto_core_hchacha20(out->key, nonce, key->b, NULL);
+    memcpy(out->nonce + 4, nonce + 16, 8);
+}
+
+enum { AEAD_STEP = 1 << 30 }; // of a call: its lengths are ints
+
+static bool aead_bytes(EVP_CIPHER_CTX *c, uint8_t *out, struct lh_span in)
 {
     int n;
-    for (size_t at = 0; at < in.len; at += GCM_STEP) {
-        int step = in.len - at < GCM_STEP ? (int)(in.len - at) : GCM_STEP;
+    for (size_t at = 0; at < in.len; at += AEAD_STEP) {
+        int step = in.len - at < AEAD_STEP ? (int)(in.len - at) : AEAD_STEP;
         if (EVP_CipherUpdate(c, out ? out + at : NULL, &n, in.data + at, step) != 1) return false;
     }
     return true;
 }
 
-// Both ways. Sealing writes `tag`, opening checks it: false when it differs.
-static bool gcm(bool sealing, const struct lh_seal_key *key, const uint8_t *nonce,
-                struct lh_span ad, struct lh_span in, uint8_t *out, uint8_t *tag)
+// Both ways. Sealing writes `tag`, opening checks it: LH_ERR_UNSEAL when it differs. Nothing else
+// can go wrong here but memory for the context.
+static lh_err aead(bool sealing, const struct aead *a, struct lh_span ad, struct lh_span in,
+                   uint8_t *out, uint8_t *tag)
 {
     uint8_t end[16];
     int n;
     EVP_CIPHER_CTX *c = EVP_CIPHER_CTX_new();
-    bool ok = c && EVP_CipherInit_ex(c, EVP_aes_256_gcm(), NULL, key->b, nonce, sealing) == 1 &&
-              gcm_bytes(c, NULL, ad) && gcm_bytes(c, out, in);
+    bool ok = c && EVP_CipherInit_ex(c, a->cipher, NULL, a->key, a->nonce, sealing) == 1 &&
+              aead_bytes(c, NULL, ad) && aead_bytes(c, out, in);
     if (ok && !sealing)
         ok = EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_AEAD_SET_TAG, LH_SEAL_TAG_BYTES, tag) == 1;
-    ok = ok && EVP_CipherFinal_ex(c, end, &n) == 1;
-    if (ok && sealing)
+    bool opened = ok && EVP_CipherFinal_ex(c, end, &n) == 1;
+    if (opened && sealing)
         ok = EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_AEAD_GET_TAG, LH_SEAL_TAG_BYTES, tag) == 1;
     EVP_CIPHER_CTX_free(c);
-    return ok;
+    return !ok ? LH_ERR_NO_MEMORY : opened ? LH_OK : LH_ERR_UNSEAL;
 }
 
-static bool gcm_open(const struct lh_seal_key *key, const uint8_t *nonce, struct lh_span ad,
-                     struct lh_span sealed, uint8_t *out)
+static lh_err aead_open(const struct aead *a, struct lh_span ad, struct lh_span sealed,
+                        uint8_t *out)
 {
     uint8_t tag[LH_SEAL_TAG_BYTES];
     struct lh_span body = lh_span(sealed.data, sealed.len - sizeof tag);
     memcpy(tag, sealed.data + body.len, sizeof tag);
-    bool ok = gcm(false, key, nonce, ad, body, out, tag);
-    if (!ok && body.len) sodium_memzero(out, body.len); // it was written before it was checked
-    return ok;
+    lh_err err = aead(false, a, ad, body, out, tag);
+    if (err && body.len) sodium_memzero(out, body.len); // it was written before it was checked
+    return err;
 }
 
 // Everything that can be wrong before a byte is touched, in the order in which it is answered.
 static lh_err prepare(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
-                      const struct lh_seal_context *context, size_t plain_bytes,
-                      struct lh_seal_key *subkey)
+                      const struct lh_seal_context *context, const uint8_t *nonce,
+                      size_t plain_bytes, struct aead *out)
 {
+    struct lh_seal_key subkey;
     const struct lh_seal_key *key = find_key(ring, key_id);
     size_t max = cipher == LH_CIPHER_AES256GCM
                      ? crypto_aead_aes256gcm_messagebytes_max()
@@ -265,7 +289,9 @@ static lh_err prepare(const struct lh_keyring *ring, enum lh_cipher cipher, uint
     if (!key) return lh_fail(LH_ERR_KEY_MISSING, "no job key with id %u in the key file", key_id);
     if (plain_bytes > max)
         return lh_fail(LH_ERR_TOO_LARGE, "%zu bytes to seal: at most %zu", plain_bytes, max);
-    derive(key, cipher, key_id, context, subkey);
+    derive(key, cipher, key_id, context, &subkey);
+    aead_of(cipher, &subkey, nonce, out);
+    sodium_memzero(&subkey, sizeof subkey);
     return LH_OK;
 }
 
@@ -273,35 +299,26 @@ lh_err lh_seal(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t ke
                const struct lh_seal_context *context, struct lh_span ad,
                const uint8_t nonce[LH_SEAL_NONCE_BYTES], struct lh_span plain, uint8_t *out)
 {
-    struct lh_seal_key subkey;
-    bool ok = true;
-    LH_TRY(prepare(ring, cipher, key_id, context, plain.len, &subkey));
-    if (cipher == LH_CIPHER_AES256GCM)
-        ok = gcm(true, &subkey, nonce, ad, plain, out, out + plain.len);
-    else
-        crypto_aead_xchacha20poly1305_ietf_encrypt(out, NULL, plain.data, plain.len, ad.data,
-                                                   ad.len, NULL, nonce, subkey.b);
-    sodium_memzero(&subkey, sizeof subkey);
-    return ok ? LH_OK : LH_ERR_NO_MEMORY; // nothing else can go wrong there
+    struct aead a;
+    LH_TRY(prepare(ring, cipher, key_id, context, nonce, plain.len, &a));
+    lh_err err = aead(true, &a, ad, plain, out, out + plain.len);
+    sodium_memzero(&a, sizeof a);
+    return err;
 }
 
 lh_err lh_open(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
                const struct lh_seal_context *context, struct lh_span ad,
                const uint8_t nonce[LH_SEAL_NONCE_BYTES], struct lh_span sealed, uint8_t *out)
 {
-    struct lh_seal_key subkey;
+    struct aead a;
     if (sealed.len < LH_SEAL_TAG_BYTES)
         return lh_fail(LH_ERR_UNSEAL, "%zu sealed bytes are shorter than a tag", sealed.len);
-    LH_TRY(prepare(ring, cipher, key_id, context, sealed.len - LH_SEAL_TAG_BYTES, &subkey));
-    int failed =
-        cipher == LH_CIPHER_AES256GCM
-            ? !gcm_open(&subkey, nonce, ad, sealed, out)
-            : crypto_aead_xchacha20poly1305_ietf_decrypt(out, NULL, NULL, sealed.data, sealed.len,
-                                                         ad.data, ad.len, nonce, subkey.b);
-    sodium_memzero(&subkey, sizeof subkey);
-    return failed ? lh_fail(LH_ERR_UNSEAL,
-                            "%zu sealed bytes do not open under key %u: damaged, or "
-                            "sealed by another key or in another place",
-                            sealed.len, key_id)
-                  : LH_OK;
+    LH_TRY(prepare(ring, cipher, key_id, context, nonce, sealed.len - LH_SEAL_TAG_BYTES, &a));
+    lh_err err = aead_open(&a, ad, sealed, out);
+    sodium_memzero(&a, sizeof a);
+    if (err != LH_ERR_UNSEAL) return err;
+    return lh_fail(LH_ERR_UNSEAL,
+                   "%zu sealed bytes do not open under key %u: damaged, or sealed by another key "
+                   "or in another place",
+                   sealed.len, key_id);
 }

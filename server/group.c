@@ -241,6 +241,10 @@ static void on_mark(void *arg)
 {
     struct ps_server *s = arg;
     s->mark_timer = 0;
+    if (s->opening || s->received) { // a group follows, and a frame may be written ahead for it
+        s->mark_timer = lh_after(s->conf.env, s->conf.mark_ns, on_mark, s);
+        return;
+    }
     if (!s->committing && !s->queue && ps_wal_mark(s->wal)) ps_group_kick(s);
 }
 
@@ -263,6 +267,8 @@ static void commit_done(void *arg)
     struct ps_server *s = arg;
     s->committing = false;
     if (s->stopped) return;
+    lh_blob_release(s->ahead);
+    s->ahead = NULL;
     if (s->commit_result == LH_ERR_DISK_FULL) {
         give_up(s);
         lh_cancel(s->conf.env, &s->retry_timer);

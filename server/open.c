@@ -1,6 +1,9 @@
 // Open: the seal of a push is opened and its payload checked on the compute lane, before it is
 // queued (DESIGN 5 step 9), so that the loop and the disk go on meanwhile.
 //
+// Meanwhile the disk lane writes a large frame to the log, where its record will stand (wal.h):
+// bytes that mean nothing before the record's head and checksum are there.
+//
 // What the lane finds is about the frame's bytes alone; every decision is made afterwards, on the
 // loop, in the order of the queue. A push that could not be admitted now anyway is not opened;
 // should it turn out otherwise in its group, it is opened there.
@@ -44,6 +47,33 @@ static void open_done(void *arg)
     ps_queue(s, i);
 }
 
+// ---------------------------------------------------------------- ahead
+
+static int64_t ahead_job(void *arg)
+{
+    struct ps_server *s = arg;
+    ps_wal_write_ahead(s->wal, lh_blob_span(s->ahead));
+    return 0;
+}
+
+static void ahead_done(void *arg)
+{
+    (void)arg; // a commit comes after it on the same lane
+}
+
+// The disk has time while a seal is opened: a large frame goes to where its record will stand.
+// Shared until a commit used it or left it behind, so that its memory is nobody else's till then;
+// a frame that gets no record is held until another one's commit.
+static void write_ahead(struct ps_server *s, const struct ps_item *i)
+{
+    uint64_t least = s->conf.ahead_bytes_min ? s->conf.ahead_bytes_min : LH_AHEAD_BYTES;
+    if (s->ahead || s->committing || i->frame->len < least) return;
+    s->ahead = lh_blob_share(i->frame);
+    s->conf.env->ops->work(s->conf.env, LH_LANE_DISK, ahead_job, ahead_done, s);
+}
+
+// ---------------------------------------------------------------- one after another
+
 // False: there is no room for its payload now.
 static bool start(struct ps_server *s, struct ps_item *i)
 {
@@ -59,6 +89,7 @@ static bool start(struct ps_server *s, struct ps_item *i)
     i->room = i->head.plain_bytes;
     i->next = s->opening;
     s->opening = i;
+    write_ahead(s, i);
     s->conf.env->ops->work(s->conf.env, LH_LANE_COMPUTE, open_job, open_done, i);
     return true;
 }

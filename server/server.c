@@ -157,6 +157,7 @@ void ps_server_stop(struct ps_server *s)
     free_items(s->group);
     for (uint32_t i = 0; s->shard && i < s->conf.shard_count; i++)
         if (s->shard[i]) ps_insync_free(s->shard[i]);
+    lh_blob_release(s->ahead);
     ps_receive_free(s);
     for (uint32_t i = 0; s->shard && i < s->conf.shard_count; i++) ps_shard_destroy(s->shard[i]);
     ps_wal_close(s->wal);

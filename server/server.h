@@ -38,7 +38,8 @@ struct ps_conf {
     // Initial parameters: `n` values from `first` of the model's flat order into `out`.
     lh_err (*initial)(void *arg, uint64_t first, uint64_t n, float *out);
     void *initial_arg;
-    uint64_t push_bytes_max; // memory of the pushes under way; 0: LH_PUSH_BYTES
+    uint64_t push_bytes_max;  // memory of the pushes under way; 0: LH_PUSH_BYTES
+    uint64_t ahead_bytes_min; // frames that are written ahead (open.c); 0: LH_AHEAD_BYTES
     uint64_t segment_bytes, checkpoint_every, digest_every;
     uint64_t weights_every;    // checkpoints of weights only; 0: none
     uint64_t keep_slice_bytes; // of a state are copied at a time; 0: keep.c's
@@ -124,6 +125,7 @@ struct ps_server {
     struct ps_item *queue, **queue_end;
     size_t queued;
     struct ps_item *group, **group_end; // being committed
+    struct lh_blob *ahead; // frame that is written ahead, until the next commit is done
     bool committing, stopped;
     bool serving;     // else: some shard's history is being settled (rebuild.c), or we stand by
     bool torn;        // bytes were cut at the log's end

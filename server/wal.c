@@ -187,7 +187,18 @@ static void seal_entries(struct ps_wal *w)
     }
 }
 
-static lh_err write_group(struct ps_wal *w)
+void ps_wal_write_ahead(struct ps_wal *w, struct lh_span body)
+{
+    const uint64_t head = PS_ENTRY_HEADER + LH_RECORD_HEADER;
+    uint64_t need = head + body.len + 7 + PS_ENTRY_TRAILER;
+    LH_ASSERT(!w->ahead.len);
+    if (w->at + need > w->size && roll(w, need)) return;
+    if (w->conf.env->ops->files->write(w->file, w->at + head, body)) return;
+    w->ahead = body;
+}
+
+// `ahead`: the first body stands there already.
+static lh_err write_group(struct ps_wal *w, bool ahead)
 {
     const struct lh_files_ops *files = w->conf.env->ops->files;
     uint64_t at = w->at;
@@ -198,7 +209,7 @@ static lh_err write_group(struct ps_wal *w)
         LH_TRY(files->write(w->file, at, lh_span(w->group.data + done, p->body_at - done)));
         at += p->body_at - done;
         done = p->body_at;
-        LH_TRY(files->write(w->file, at, p->body));
+        if (i || !ahead) LH_TRY(files->write(w->file, at, p->body));
         at += p->body.len;
     }
     return files->write(w->file, at, lh_span(w->group.data + done, w->group.len - done));
@@ -206,10 +217,16 @@ static lh_err write_group(struct ps_wal *w)
 
 lh_err ps_wal_commit(struct ps_wal *w)
 {
-    if (w->at + w->group_bytes > w->size) LH_TRY(roll(w, w->group_bytes));
+    struct lh_span ahead = w->ahead;
+    bool fits = w->at + w->group_bytes <= w->size;
+    bool there = fits && ahead.len && w->pieces && w->piece[0].body.data == ahead.data;
+    w->ahead = (struct lh_span){0};
+    // Bytes of a body that is not wanted here end with their segment, where nobody looks behind the
+    // last entry for a torn one.
+    if (!fits || (ahead.len && !there)) LH_TRY(roll(w, w->group_bytes));
     seal_entries(w);
     LH_FAILPOINT("wal.write");
-    LH_TRY(write_group(w));
+    LH_TRY(write_group(w, there));
     LH_FAILPOINT("wal.sync");
     lh_err err = w->conf.env->ops->files->sync(w->file);
     LH_FAILPOINT("wal.synced");

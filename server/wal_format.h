@@ -30,6 +30,7 @@ struct ps_wal {
     } * piece; // one for each entry
     size_t pieces, piece_cap;
     uint64_t group_bytes; // of the entries, bodies included
+    struct lh_span ahead; // the disk lane's: stands at `at` as the next entry's body would
     struct {
         uint64_t segment;
         struct lh_file *file;

@@ -171,6 +171,7 @@ static lh_err start_server(struct node *n)
     struct setup all = common(n);
     struct ps_conf conf = setup_server(&all, &n->index);
     conf.push_bytes_max = n->index ? 0 : 1; // one at a time, or all
+    conf.ahead_bytes_min = 1;
     conf.segment_bytes = 64 << 10;
     conf.checkpoint_every = 20;
     conf.weights_every = 7;
