@@ -77,8 +77,8 @@ def run(tool, folder, name, pause, rounds, workers=1, shards=1, shape="full", ci
     """`far`: one worker, behind the link; the one beside the server does next to nothing."""
     text = TOPOLOGY.format(
         budget=workers * live.TOKENS * rounds, shape=SHAPES[shape][shards > 1], cipher=cipher,
-        speed=workers * live.TOKENS / pause, workers=workers, codec=codec, shards=list(range(shards)),
-        near=NEAR if far else 1,
+        speed=workers * live.TOKENS / pause, workers=workers, codec=codec,
+        shards=list(range(shards)), near=NEAR if far else 1,
         far=", far: {h: 1}" if far else "", rtt=RTT_MS, mbit=MBIT)
     names = ["far-0"] if far else [f"here-{i}" for i in range(workers)]
     return live.Run(tool, folder, name, text, names, *(() if far else ("--no-wan",)), **more)
