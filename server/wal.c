@@ -218,8 +218,9 @@ static lh_err write_group(struct ps_wal *w, bool ahead)
 lh_err ps_wal_commit(struct ps_wal *w)
 {
     struct lh_span ahead = w->ahead;
+    LH_ASSERT(w->pieces);
     bool fits = w->at + w->group_bytes <= w->size;
-    bool there = fits && ahead.len && w->pieces && w->piece[0].body.data == ahead.data;
+    bool there = ahead.len && fits && w->piece[0].body.data == ahead.data;
     w->ahead = (struct lh_span){0};
     // Bytes of a body that is not wanted here end with their segment, where nobody looks behind the
     // last entry for a torn one.

@@ -241,107 +241,6 @@ static void a_mark_follows_records_only(void **state)
     finish(&r);
 }
 
-// ---------------------------------------------------------------- written ahead
-
-// What stands in the open segment where the next record's body goes.
-static void check_ahead(struct rig *r, uint64_t segment, uint64_t version, bool there)
-{
-    char path[LH_PATH_SIZE];
-    uint8_t want[BODY];
-    struct lh_buf bytes = lh_buf(1 << 20);
-    segment_path(segment, path);
-    body_of(version, want);
-    assert_int_equal(lh_file_load(r->env, path, &bytes), LH_OK);
-    size_t at = HEADER + (version - 1) * ENTRY + 40 + LH_RECORD_HEADER;
-    assert_true(at + BODY <= bytes.len);
-    assert_int_equal(memcmp(bytes.data + at, want, BODY) == 0, there);
-    lh_buf_free(&bytes);
-}
-
-static void write_ahead(struct rig *r, uint64_t version)
-{
-    uint8_t *body = r->body[version % LH_COUNT(r->body)]; // where add() will have it
-    body_of(version, body);
-    ps_wal_write_ahead(r->wal, lh_span(body, BODY));
-}
-
-static void a_body_written_ahead_stands_in_its_record(void **state)
-{
-    (void)state;
-    struct rig r = start(4);
-    assert_int_equal(open_wal(&r), LH_OK);
-    fill(&r, 1, 2);
-    check_ahead(&r, 1, 3, false);
-    write_ahead(&r, 3);
-    check_ahead(&r, 1, 3, true);
-    add(&r, 3);
-    add(&r, 4);
-    commit(&r);
-    fill(&r, 5, 6); // nothing is left of it
-    assert_int_equal(ps_wal_segment(r.wal), 1);
-    assert_int_equal(open_wal(&r), LH_OK);
-    check_seen(&r, 6);
-    assert_false(r.torn);
-    finish(&r);
-}
-
-static void a_body_written_ahead_in_vain_is_left_behind(void **state)
-{
-    (void)state;
-    struct rig r = start(5);
-    assert_int_equal(open_wal(&r), LH_OK);
-    write_ahead(&r, 9); // for a record that does not come
-    fill(&r, 1, 4);
-    assert_int_equal(ps_wal_segment(r.wal), 2);
-    write_ahead(&r, 6); // for one that is the group's second
-    add(&r, 5);
-    add(&r, 6);
-    commit(&r);
-    assert_int_equal(ps_wal_segment(r.wal), 3);
-    assert_int_equal(open_wal(&r), LH_OK);
-    check_seen(&r, 6);
-    assert_false(r.torn);
-    finish(&r);
-}
-
-static void a_body_written_ahead_rolls_the_segment(void **state)
-{
-    (void)state;
-    struct rig r = start(6);
-    r.conf.segment_bytes = HEADER + 2 * ENTRY;
-    assert_int_equal(open_wal(&r), LH_OK);
-    for (uint64_t v = 1; v <= 7; v++) {
-        write_ahead(&r, v), add(&r, v);
-        if (v == 5) add(&r, ++v); // still fits
-        if (v == 6) add(&r, ++v); // does not: the group goes to a segment of its own
-        commit(&r);
-    }
-    assert_int_equal(open_wal(&r), LH_OK);
-    check_seen(&r, 7);
-    assert_false(r.torn);
-    finish(&r);
-}
-
-// Nobody was told of it: it is cut, and said.
-static void a_crash_after_a_body_was_written_ahead_leaves_a_torn_tail(void **state)
-{
-    (void)state;
-    struct rig r = start(7);
-    assert_int_equal(open_wal(&r), LH_OK);
-    fill(&r, 1, 2);
-    write_ahead(&r, 3);
-    lh_fake_kill(r.env, false);
-    lh_fake_boot(r.env);
-    assert_int_equal(open_wal(&r), LH_OK);
-    check_seen(&r, 2);
-    assert_true(r.torn);
-    fill(&r, 3, 4);
-    assert_int_equal(open_wal(&r), LH_OK);
-    check_seen(&r, 4);
-    assert_false(r.torn);
-    finish(&r);
-}
-
 // ---------------------------------------------------------------- crashes
 
 static void a_power_cut_takes_nothing_that_was_committed(void **state)
@@ -676,10 +575,6 @@ int main(void)
         cmocka_unit_test(committed_records_are_replayed_in_order_with_their_places),
         cmocka_unit_test(segments_roll_and_are_trimmed),
         cmocka_unit_test(a_mark_follows_records_only),
-        cmocka_unit_test(a_body_written_ahead_stands_in_its_record),
-        cmocka_unit_test(a_body_written_ahead_in_vain_is_left_behind),
-        cmocka_unit_test(a_body_written_ahead_rolls_the_segment),
-        cmocka_unit_test(a_crash_after_a_body_was_written_ahead_leaves_a_torn_tail),
         cmocka_unit_test(a_power_cut_takes_nothing_that_was_committed),
         cmocka_unit_test(a_crash_inside_a_commit_loses_that_group_at_most),
         cmocka_unit_test(a_log_cut_anywhere_replays_a_prefix),
