@@ -27,6 +27,18 @@ static const ProtobufCMessageDescriptor *const types[] = {
     &longhaul__v1__follow_request__descriptor,
     &longhaul__v1__snapshot_request__descriptor,
     &longhaul__v1__part_head__descriptor,
+    &longhaul__v1__epoch_request__descriptor,
+    &longhaul__v1__epoch_reply__descriptor,
+    &longhaul__v1__in_sync_request__descriptor,
+    &longhaul__v1__in_sync_reply__descriptor,
+    &longhaul__v1__confirm_request__descriptor,
+    &longhaul__v1__confirm_reply__descriptor,
+    &longhaul__v1__offer_request__descriptor,
+    &longhaul__v1__offer_reply__descriptor,
+    &longhaul__v1__restore_head__descriptor,
+    &longhaul__v1__status_request__descriptor,
+    &longhaul__v1__drain_request__descriptor,
+    &longhaul__v1__drain_reply__descriptor,
 };
 
 static void parse(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type)

@@ -14,6 +14,7 @@
 #include "kernels/checkpoint.h"
 #include "kernels/codec.h"
 #include "longhaul/v1/shard.pb-c.h"
+#include "server/coordinator/store.h"
 #include "server/wal_format.h"
 #include "tests/fuzz/disk.h"
 #include "worker/slot.h"
@@ -187,7 +188,7 @@ static void logs(struct out *o, struct lh_span fence)
     }
     size_t len = w->at;
     char path[LH_PATH_SIZE];
-    if (!err) err = ps_wal_segment_path(w, w->segment, path);
+    ps_wal_segment_path(w, w->segment, path);
     ps_wal_close(w);
     if (!err) err = lh_file_load(o->disk.env, path, &b);
     LH_ASSERT(err == LH_OK && b.len >= len);
@@ -288,6 +289,81 @@ static void put_payload(const struct out *o, size_t word)
     lh_buf_free(&b);
 }
 
+static void put_row(struct ps_store *s, const char *key, const struct lh_buf *value)
+{
+    lh_err err = ps_store_put(s, key, lh_buf_span(value));
+    LH_ASSERT(err == LH_OK);
+}
+
+// One row of each kind that a coordinator reads at its start.
+static void put_rows(struct ps_store *s, struct lh_span plan)
+{
+    struct lh_buf worker = lh_buf(512), lease = lh_buf(64), epoch = lh_buf(128), point = lh_buf(64),
+                  insync = lh_buf(64), p = lh_buf(4096);
+    uint8_t chain[LH_HASH_BYTES] = {1};
+    lh_put_u64(&worker, 11);
+    lh_put_u32(&worker, 1);
+    lh_put_str(&worker, "asia");
+    lh_put_str(&worker, "asia-0");
+    for (int i = 0; i < 16; i++) lh_put_u64(&worker, (uint64_t)i);
+    lh_put_u64(&lease, 11);
+    lh_put_u64(&lease, 1700000000);
+    lh_put_u64(&point, 1);
+    lh_put_u64(&point, 9);
+    lh_put(&point, chain, sizeof chain);
+    lh_put_u64(&epoch, 77); // token
+    lh_put(&epoch, point.data, point.len);
+    for (uint64_t i = 0; i < 4; i++) lh_put_u64(&insync, 5 + i);
+    lh_put(&p, plan.data, plan.len);
+    put_row(s, "worker/000000000000000b", &worker);
+    put_row(s, "lease/0000000001", &lease);
+    put_row(s, "stable/0001", &point);
+    put_row(s, "epoch/0001", &epoch);
+    put_row(s, "insync/0001", &insync);
+    put_row(s, "plan", &p);
+    lh_buf_free(&worker);
+    lh_buf_free(&lease);
+    lh_buf_free(&epoch);
+    lh_buf_free(&point);
+    lh_buf_free(&insync);
+    lh_buf_free(&p);
+}
+
+static void stores(struct out *o, struct lh_span plan)
+{
+    struct ps_store *s;
+    struct lh_buf b = lh_buf(1 << 16);
+    lh_err err = o->disk.env->ops->files->make_dir(o->disk.env, "st");
+    if (!err) err = ps_store_open(o->disk.env, "st", &s);
+    LH_ASSERT(err == LH_OK);
+    put_rows(s, plan);
+    err = ps_store_commit(s);
+    ps_store_close(s);
+    if (!err) err = lh_file_load(o->disk.env, "st/store", &b);
+    LH_ASSERT(err == LH_OK);
+    put(o, "store", "a-row-of-each-kind", lh_span("\0", 1), lh_buf_span(&b));
+    put(o, "store", "checksums-repaired", lh_span("\1", 1), lh_buf_span(&b));
+    put(o, "store", "torn-commit", lh_span("\0", 1), lh_span(b.data, b.len - 5));
+    b.data[12] ^= 1;
+    put(o, "store", "damaged", lh_span("\0", 1), lh_buf_span(&b));
+    lh_buf_free(&b);
+}
+
+// A small file of a server: magic, version, and numbers, with its checksum.
+static void put_state(struct out *o, const char *name, uint32_t magic, uint16_t version,
+                      int numbers)
+{
+    struct lh_buf b = lh_buf(64);
+    lh_put_u32(&b, magic);
+    lh_put_u16(&b, version);
+    lh_put_u16(&b, 0);
+    for (int i = 0; i < numbers; i++) lh_put_u64(&b, 3);
+    lh_put_u32(&b, lh_crc32c(0, b.data, b.len));
+    put(o, "state", name, lh_span("\0", 1), lh_buf_span(&b));
+    if (!strcmp(name, "epoch")) put(o, "state", "cut-short", lh_span("\1", 1), lh_span(b.data, 20));
+    lh_buf_free(&b);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -315,6 +391,10 @@ int main(int argc, char **argv)
     logs(&o, lh_buf_span(&fence));
     slots(&o, lh_buf_span(&frame));
     checkpoints(&o);
+    stores(&o, lh_buf_span(&plan));
+    put_state(&o, "epoch", 0x5045484c, 2, 2);
+    put_state(&o, "epoch-version-1", 0x5045484c, 1, 1);
+    put_state(&o, "standby", 0x4253484c, 1, 1);
     for (size_t i = 0; lk_codec_word(i); i++) put_payload(&o, i);
     lh_buf_free(&frame);
     lh_buf_free(&plan);
