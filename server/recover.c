@@ -86,15 +86,16 @@ static lh_err load_epoch(struct ps_shard *shard)
     struct lh_buf b = lh_buf(64);
     LH_TRY(epoch_path(shard, path));
     lh_err err = lh_file_load(shard->server->conf.env, path, &b);
-    if (!err) {
+    bool fits = err != LH_ERR_TOO_LARGE;
+    if (!err || !fits) {
         struct lh_cursor c = lh_cursor(lh_buf_span(&b));
         uint32_t magic = lh_get_u32(&c), version = lh_get_u16(&c);
         (void)lh_get_u16(&c);
         shard->begun = lh_get_u64(&c);
         shard->token = version == 1 ? 0 : lh_get_u64(&c);
         uint32_t crc = lh_get_u32(&c);
-        if (c.failed || lh_left(&c) || magic != EPOCH_MAGIC || version < 1 || version > 2 ||
-            crc != lh_crc32c(0, b.data, b.len - 4))
+        if (!fits || c.failed || lh_left(&c) || magic != EPOCH_MAGIC || version < 1 ||
+            version > 2 || crc != lh_crc32c(0, b.data, b.len - 4))
             err = lh_fail(LH_ERR_CORRUPT, "%s is damaged; restore this file from a copy", path);
     }
     lh_buf_free(&b);

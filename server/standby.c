@@ -76,14 +76,15 @@ static lh_err load_identity(struct ps_server *s)
     struct lh_buf b = lh_buf(64);
     LH_TRY(identity_path(s, path));
     lh_err err = lh_file_load(s->conf.env, path, &b);
-    if (!err) {
+    bool fits = err != LH_ERR_TOO_LARGE;
+    if (!err || !fits) {
         struct lh_cursor c = lh_cursor(lh_buf_span(&b));
         uint32_t magic = lh_get_u32(&c), version = lh_get_u16(&c);
         (void)lh_get_u16(&c);
         s->standby.identity = lh_get_u64(&c);
         uint32_t crc = lh_get_u32(&c);
-        if (c.failed || lh_left(&c) || magic != MAGIC || version != 1 ||
-            crc != lh_crc32c(0, b.data, b.len - 4))
+        if (!fits || c.failed || lh_left(&c) || !s->standby.identity || magic != MAGIC ||
+            version != 1 || crc != lh_crc32c(0, b.data, b.len - 4))
             err = lh_fail(LH_ERR_CORRUPT,
                           "%s is damaged; remove it, and this directory is a new standby's", path);
     }
