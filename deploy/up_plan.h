@@ -21,7 +21,7 @@ struct dp_plan {
     double density;                                // p; dense codecs: 1
     double eta;                                    // a push moves by eta / workers of what it says
     double density_rounds;                         // p * N
-    double gap_nat;                                // expected loss above dense fp32
+    double gap_nat;                                // expected loss above dense fp32, < 0: below
     double bits;                                   // per parameter and round
     double payload_bytes;                          // of one push to all shards
     double train_s;                                // 0: unknown (no throttle)
@@ -33,6 +33,10 @@ struct dp_plan {
 
 // "1.2 MB"; powers of 1000.
 const char *dp_bytes_text(double bytes, char out[16]);
+
+// Nats per byte that a run with the default kappa, beta and eta is expected to end above a
+// synchronous, dense one; below 0: better. density_rounds: p*N, above 0.
+double dp_plan_gap_nat(double density_rounds);
 
 void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_plan *out);
 void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE *out);

@@ -182,7 +182,7 @@ static LH_MUST lh_err finish(struct dp_up *up, const struct dp_verdict *v, const
     print_shards(up);
     print_faults(up);
     printf("\n%s at p = %.4f: %.4f bit per parameter and round, %.0f rounds, p*N = %.1f, expected "
-           "gap %.3f nat\n",
+           "gap %+.3f nat\n",
            wk_codec_name(up->t->worker_base), up->plan.density, l.bits, l.rounds, l.density_rounds,
            l.gap_nat);
     print_verdict(up, v);

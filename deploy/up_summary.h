@@ -7,7 +7,7 @@
 struct dp_learning {
     double rounds;         // mean per worker
     double density_rounds; // p * N
-    double gap_nat;        // expected above dense fp32 (DESIGN 6)
+    double gap_nat;        // expected above dense fp32; below 0: better
     double bits;           // measured, per parameter and round of a worker
 };
 struct dp_learning dp_learning_of(const struct dp_up *up);
