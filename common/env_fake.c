@@ -294,6 +294,11 @@ void lh_fake_crash_at(struct lh_env *env, int64_t file_operations, bool power)
     e->crash_power = power;
 }
 
+void lh_fake_look(struct lh_env *env, bool on)
+{
+    ((struct lh_fake_env *)env)->looking = on;
+}
+
 void lh_fake_fail_at(struct lh_env *env, int64_t file_operations, lh_err err)
 {
     struct lh_fake_env *e = (struct lh_fake_env *)env;

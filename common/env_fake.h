@@ -28,6 +28,8 @@ void lh_fake_crash_at(struct lh_env *env, int64_t file_operations, bool power); 
 // none. And did it fail since it was asked to?
 void lh_fake_fail_at(struct lh_env *env, int64_t file_operations, lh_err err);
 bool lh_fake_failed(const struct lh_env *env);
+// While it is looked at, file operations are the driver's: none counts for a crash or a failure.
+void lh_fake_look(struct lh_env *env, bool on);
 // Files: a disk of so many bytes in all, 0 unlimited; damage to stored bytes.
 void lh_fake_disk_limit(struct lh_env *env, uint64_t bytes);
 void lh_fake_disk_wipe(struct lh_env *env);

@@ -235,6 +235,7 @@ static lh_err dead(void)
 // An operation begins: the node may be dead, or die now, or the disk fails this once.
 static lh_err step(struct lh_fake_env *e)
 {
+    if (e->looking) return e->alive ? LH_OK : dead();
     if (!lh_fake_step(e)) return dead();
     if (e->fail_in < 0 || e->fail_in-- > 0) return LH_OK;
     e->failed = true;

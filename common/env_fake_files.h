@@ -23,6 +23,7 @@ struct lh_fake_env {
     int64_t fail_in;  // and until one fails with `fail`
     lh_err fail;
     bool failed;
+    bool looking; // operations are the driver's
     uint8_t boot[16];
     lh_fn on_death;
     void *arg;

@@ -22,6 +22,7 @@ static void skipped(void *arg, const char *file, lh_err err)
 {
     struct ps_server *s = arg;
     s->unread |= err == LH_ERR_IO;
+    s->passed |= err != LH_ERR_CORRUPT && err != LH_ERR_UNSEAL;
     lh_logf(s->conf.log, LH_ERROR, "checkpoint.skipped", "%s: %s; an older one is taken", file,
             lh_err_text(err));
 }
@@ -33,7 +34,8 @@ static lh_err load(struct ps_server *s, struct ps_shard *shard)
     if (err == LH_ERR_NOT_FOUND) return LH_OK; // from the initial parameters
     if (err) return err;
     shard->checkpointed = shard->digested = shard->replica.ledger.version;
-    return LH_OK;
+    // a process that was killed may have left its name in the page cache only
+    return s->conf.env->ops->files->sync_dir(s->conf.env, s->checkpoint_dir);
 }
 
 // Between the state and the log there are versions that only a newer checkpoint holds. One that the
@@ -221,6 +223,31 @@ static lh_err read_disk(struct ps_server *s, bool *torn)
     return open_log(s, torn);
 }
 
+// Damaged checkpoints, which are those above the one that was loaded, are not counted any more when
+// older ones and the log are cut.
+static lh_err set_checkpoints_aside(struct ps_shard *shard)
+{
+    struct ps_server *s = shard->server;
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
+    char from[LH_PATH_SIZE], to[LH_PATH_SIZE];
+    uint64_t *version;
+    size_t count;
+    if (s->passed) return LH_OK;
+    lh_err err = lk_checkpoint_versions(&conf, shard->id, false, &version, &count);
+    if (err) return err;
+    for (size_t i = 0; i < count && !err; i++) {
+        if (version[i] <= shard->checkpointed) continue;
+        struct lk_checkpoint_name name = {shard->id, version[i], false};
+        err = lk_checkpoint_path(conf.dir, &name, from);
+        if (!err)
+            err = lh_path(to, sizeof to, conf.dir, "%04x-%016llx.damaged", shard->id,
+                          (unsigned long long)version[i]);
+        if (!err) err = s->conf.env->ops->files->rename(s->conf.env, from, to);
+    }
+    free(version);
+    return err;
+}
+
 lh_err ps_recover(struct ps_server *s)
 {
     bool torn = false;
@@ -245,6 +272,7 @@ lh_err ps_recover(struct ps_server *s)
                      shard->index[shard->indexed - 1].version == shard->replica.ledger.version;
         if (!whole) shard->indexed = 0; // the log ends below the checkpoint: its tail was cut
         if (LH_BUG("drop_dedupe")) forget_rows(&shard->replica.ledger);
+        LH_TRY(set_checkpoints_aside(shard));
     }
     return LH_OK;
 }

@@ -133,6 +133,7 @@ struct ps_server {
     bool unreliable;  // and neither can what was folded from it
     bool replayed;    // there are records in it
     bool unread;      // the disk failed to read a checkpoint, and an older one was taken
+    bool passed;      // one was passed over that may be whole
     char damage[256]; // in words
     struct {
         uint64_t identity; // of this directory, where it may stand by; else 0

@@ -72,7 +72,8 @@ static int64_t save_job(void *arg)
 static lh_err tidy_copies(struct wk_shard *s, const struct lk_checkpoint_conf *conf)
 {
     LH_TRY(lk_checkpoint_drop_above(conf, s->id, s->durable.version));
-    return lk_checkpoint_drop_below(conf, s->id, s->stable.version, &s->copies);
+    uint64_t kept = LH_BUG("copy_replaced") ? s->durable.version : s->stable.version;
+    return lk_checkpoint_drop_below(conf, s->id, kept, &s->copies);
 }
 
 static void save_done(void *arg)

@@ -203,6 +203,9 @@ static lh_err load_replica(struct wk_shard *s)
     lh_err err = lk_checkpoint_load(&conf, &s->replica, skipped, s);
     if (err == LH_ERR_NOT_FOUND) return LH_OK; // a snapshot will do
     if (err) return err;
+    // A process that was killed may have left its name in the page cache only: it is told of as
+    // durable, and older ones go.
+    LH_TRY(w->conf.env->ops->files->sync_dir(w->conf.env, w->replica_dir));
     s->ready = true;
     s->durable.epoch = s->replica.ledger.epoch;
     s->durable.version = s->replica.ledger.version;

@@ -319,8 +319,10 @@ static lh_err take_durable(struct ps_coordinator *c, const Longhaul__V1__LeaseRe
         const Longhaul__V1__Point *p = m->durable[i];
         if (p->shard >= c->conf.manifest->shards || p->chain.len != LH_HASH_BYTES) continue;
         struct ps_co_shard *s = &c->shard[p->shard];
-        if (!s->reported || p->epoch != s->head.epoch || p->version > s->head.version) continue;
-        if (p->version <= s->stable.version || p->epoch != ps_co_epoch(s)) continue;
+        bool present = p->epoch == s->head.epoch && p->epoch == ps_co_epoch(s);
+        if (!s->reported || p->version > s->head.version || p->version <= s->stable.version)
+            continue;
+        if (!present && !LH_BUG("zombie_stable")) continue; // planted: of an abandoned epoch
         s->stable = (struct ps_co_point){p->epoch, p->version, {{0}}};
         memcpy(s->stable.chain.b, p->chain.data, LH_HASH_BYTES);
         LH_TRY(ps_co_store_point(c, p->shard));

@@ -3,6 +3,8 @@
 
 The full runs are in README.md; this one keeps model and rules from rotting.
 """
+import pathlib
+import re
 import sys
 import unittest
 
@@ -41,6 +43,27 @@ class Protocol(unittest.TestCase):
         found = protocol.explore(world, limit_s=60)
         self.assertEqual(found["bad"], "")
         self.assertTrue(found["complete"], found)
+
+
+class Planted(unittest.TestCase):
+    """Every bug of the model is planted in the code too, where what it is about exists."""
+
+    ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+    def test_each_is_in_the_simulators_list(self):
+        listed = (self.ROOT / "tests/sim/main.c").read_text(encoding="utf-8")
+        found = set(re.findall(r'^    \{"(\w+)", "[\w,]+", ', listed, re.M))
+        bugs = protocol.BUGS.keys() | ownership.BUGS.keys()
+        self.assertEqual(len(bugs), 36)
+        self.assertEqual(bugs - found, ownership.NOT_IN_THE_CODE.keys())
+
+    def test_each_is_in_the_code(self):
+        code = "".join(path.read_text(encoding="utf-8") for room in
+                       ("common", "kernels", "server", "worker")
+                       for path in (self.ROOT / room).rglob("*.c"))
+        planted = set(re.findall(r'LH_BUG\("(\w+)"\)', code))
+        bugs = protocol.BUGS.keys() | ownership.BUGS.keys()
+        self.assertEqual(bugs - planted, ownership.NOT_IN_THE_CODE.keys())
 
 
 class Ownership(unittest.TestCase):

@@ -92,8 +92,10 @@ struct sim_state {
 struct sim_faults {
     bool kill, power, crash, worker_kill, worker_power, worker_lost, coordinator, partition,
         network, disk_full, io, tail, refuse, disk_loss, damage;
-    bool standby; // the servers acknowledge with standbys, which take over; not in "all"
-    bool drain;   // an operator lets workers, regions, the run stand still and go on; not in "all"
+    // not in "all": the servers acknowledge with standbys, which take over; an operator lets
+    // workers, regions, the run stand still and go on; a server's newest checkpoint is damaged,
+    // alone
+    bool standby, drain, rot;
 };
 
 struct sim_conf {
@@ -152,6 +154,8 @@ void sim_note_durable(struct sim *s);
 void sim_look(struct sim *s);                      // at what must hold at any moment (judge.c)
 void sim_node_die(struct sim_node *n, bool power); // and comes back after a while
 void sim_faults_start(struct sim *s);
+// Does a worker that runs hold a copy of the point that is registered as stable? False: not known.
+bool sim_stable_held(struct sim *s, uint32_t shard);
 bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *fate);
 void sim_judge(struct sim *s);
 

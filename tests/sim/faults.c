@@ -124,40 +124,13 @@ static void damage_tail(struct sim_node *n, struct ps_place from)
     (void)err;
 }
 
-struct held {
-    const struct ps_co_point *point;
-    bool found;
-};
-
-static void is_held(void *arg, const char *path, uint64_t epoch, uint64_t version,
-                    const struct lh_hash *chain)
-{
-    struct held *h = arg;
-    (void)path;
-    h->found |= epoch == h->point->epoch && version == h->point->version &&
-                lh_hash_equal(chain, &h->point->chain);
-}
-
 // A disk may be lost while a worker's is there that has a copy of the stable point: the promise is
 // about one or the other.
-static bool stable_is_held(struct sim *s, uint32_t shard)
-{
-    struct ps_coordinator *c = s->node[0].coordinator;
-    if (!c || c->stopped) return false;      // what it registered last is not known
-    if (LH_BUG("local_stable")) return true; // it is told to be: that is the bug
-    struct held h = {&c->shard[shard].stable, c->shard[shard].stable.version == 0};
-    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++) {
-        struct wk_worker *worker = s->node[w].worker;
-        if (!worker) continue;
-        struct lk_checkpoint_conf conf = wk_copy_conf(worker);
-        if (lk_checkpoint_list(&conf, &worker->shard[shard].replica, is_held, &h)) continue;
-    }
-    return h.found;
-}
-
 static bool may_lose(struct sim_node *n)
 {
-    return n->server && n->server->serving && stable_is_held(n->sim, n->shard) &&
+    bool held =
+        sim_stable_held(n->sim, n->shard) || LH_BUG("local_stable"); // that it is, is the bug
+    return n->server && n->server->serving && held &&
            n->server->shard[0]->replica.ledger.plan.phase < LH_PHASE_END;
 }
 
@@ -260,6 +233,43 @@ static void damage_disk(struct sim_node *n)
     }
     s->history_lost[n->shard] = true;
     s->met.damaged++;
+    lh_fake_kill(n->env, false);
+}
+
+static void note_checkpoint(void *arg, const char *name)
+{
+    struct lk_checkpoint_name n;
+    if (lk_checkpoint_name_parse(name, &n) && !n.weights) note(arg, name);
+}
+
+// A bit of the newest checkpoint flips while the server is down. An older one and the log must do:
+// there is one, or the log is whole.
+static void rot(struct sim_node *n)
+{
+    char dir[80], path[160];
+    struct newest last = {""};
+    uint64_t bytes = 0, *version;
+    size_t count;
+    struct lh_file *file;
+    if (!n->server || !n->server->serving) return;
+    const struct ps_shard *shard = n->server->shard[0];
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(n->server);
+    lh_fake_look(n->env, true);
+    lh_err err = lk_checkpoint_versions(&conf, n->shard, false, &version, &count);
+    lh_fake_look(n->env, false);
+    free(version);
+    bool whole = shard->indexed && shard->index[0].version == 1;
+    if (err || (count < 2 && !whole && !LH_BUG("one_is_enough"))) return;
+    sim_node_die(n, false);
+    lh_fake_boot(n->env);
+    snprintf(dir, sizeof dir, "%s/checkpoints", n->dir);
+    err = n->env->ops->files->list(n->env, dir, note_checkpoint, &last);
+    snprintf(path, sizeof path, "%s/%s", dir, last.name);
+    if (!err && last.name[0] && !n->env->ops->files->open(n->env, path, LH_OPEN_READ, &file)) {
+        if (n->env->ops->files->size(file, &bytes)) bytes = 0;
+        n->env->ops->files->close(file);
+        flip(n, path, bytes);
+    }
     lh_fake_kill(n->env, false);
 }
 
@@ -396,6 +406,7 @@ static void one_fault(struct sim *s)
         break;
     case 11:
         if (f->drain) some_wish(s);
+        if (f->rot) rot(server);
         break;
     case 12:
         if (f->io) fail_disk(s);

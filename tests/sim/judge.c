@@ -278,10 +278,52 @@ static void look_at_stable(struct sim *s, uint32_t shard)
         s->stable[shard][s->stables[shard]++] = *now;
 }
 
+struct held {
+    const struct ps_co_point *point;
+    bool found;
+};
+
+static void is_held(void *arg, const char *path, uint64_t epoch, uint64_t version,
+                    const struct lh_hash *chain)
+{
+    struct held *h = arg;
+    (void)path;
+    h->found |= epoch == h->point->epoch && version == h->point->version &&
+                lh_hash_equal(chain, &h->point->chain);
+}
+
+bool sim_stable_held(struct sim *s, uint32_t shard)
+{
+    struct ps_coordinator *c = s->node[0].coordinator;
+    if (!c || c->stopped) return false; // what it registered last is not known
+    struct held h = {&c->shard[shard].stable, c->shard[shard].stable.version == 0};
+    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++) {
+        struct wk_worker *worker = s->node[w].worker;
+        if (!worker) continue;
+        struct lk_checkpoint_conf conf = wk_copy_conf(worker);
+        lh_fake_look(conf.env, true);
+        lh_err err = lk_checkpoint_list(&conf, &worker->shard[shard].replica, is_held, &h);
+        lh_fake_look(conf.env, false);
+        if (err) continue;
+    }
+    return h.found;
+}
+
+// Invariant 8: what is registered as stable is on some worker's disk, where none of them is lost.
+static void look_at_copies(struct sim *s, uint32_t shard)
+{
+    bool all = s->node[0].coordinator && !s->node[0].coordinator->stopped;
+    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++)
+        all &= s->node[w].worker && lh_fake_alive(s->node[w].env);
+    if (all && !s->conf.faults.worker_lost && !LH_BUG("local_stable") && !sim_stable_held(s, shard))
+        sim_fail(s, "shard %u: no worker has a copy of the stable point", shard);
+}
+
 void sim_look(struct sim *s)
 {
     for (uint32_t k = 0; k < SIM_SHARDS; k++) {
         look_at_stable(s, k);
+        look_at_copies(s, k);
         for (uint32_t i = 0; i < s->nodes; i++) {
             const struct ps_server *server = s->node[i].server;
             bool holds = server && (server->serving || server->standby.standing);
