@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/setup.h"
-
 static const char JOB[LH_JOB + 1] = "cores by hand 01";
 
 static void on_fatal(void *arg, lh_err err, const char *text)
@@ -17,12 +15,17 @@ static void on_fatal(void *arg, lh_err err, const char *text)
     r->fatals++;
 }
 
+static void nothing(void *arg) // a node that crashed is looked at by its test
+{
+    (void)arg;
+}
+
 static void make_node(struct rig *r, struct rig_node *n, enum lh_role role, uint32_t index)
 {
     n->self = setup_peer(role, index, "cores");
     snprintf(n->dir, sizeof n->dir, "%.31s", n->self.name);
     snprintf(n->address, sizeof n->address, "mem-%.27s", n->self.name);
-    n->env = lh_fake_node(r->world, NULL, NULL);
+    n->env = lh_fake_node(r->world, nothing, NULL);
 }
 
 static void boot(struct rig *r, struct rig_node *n)
@@ -63,9 +66,7 @@ struct rig *rig_new(uint64_t seed)
     make_node(r, &r->s, LH_S, 0);
     for (uint32_t i = 0; i < RIG_WORKERS; i++) {
         make_node(r, &r->w[i], LH_W, i);
-        boot(r, &r->w[i]);
-        dial(&r->w[i], &r->c, LH_C, &r->to_c[i]);
-        dial(&r->w[i], &r->s, LH_S, &r->to_s[i]);
+        rig_boot_worker(r, i);
     }
     return r;
 }
@@ -74,11 +75,7 @@ void rig_free(struct rig *r)
 {
     rig_kill_coordinator(r);
     rig_kill_server(r, false);
-    for (uint32_t i = 0; i < RIG_WORKERS; i++) {
-        r->to_c[i]->transport_ops->hangup(r->to_c[i]);
-        r->to_s[i]->transport_ops->hangup(r->to_s[i]);
-        die(&r->w[i], false);
-    }
+    for (uint32_t i = 0; i < RIG_WORKERS; i++) rig_kill_worker(r, i, false);
     lh_fake_world_destroy(r->world);
     lh_fabric_destroy(r->fabric);
     lh_manifest_free(&r->manifest);
@@ -100,7 +97,7 @@ int rig_tear_down(void **state)
     return 0;
 }
 
-static struct setup common(struct rig *r, const struct rig_node *n)
+struct setup rig_common(struct rig *r, const struct rig_node *n)
 {
     return (struct setup){.env = n->env,
                           .transport = n->transport,
@@ -120,7 +117,7 @@ static struct setup common(struct rig *r, const struct rig_node *n)
 void rig_start_coordinator(struct rig *r)
 {
     boot(r, &r->c);
-    struct setup all = common(r, &r->c);
+    struct setup all = rig_common(r, &r->c);
     struct ps_co_conf conf = setup_coordinator(&all, 1);
     conf.worker_timeout_ns = 600 * LH_SECOND;
     conf.tick_ns = 200 * LH_MS;
@@ -132,7 +129,7 @@ lh_err rig_start_server(struct rig *r, bool alone)
 {
     static const uint32_t shard = 0;
     boot(r, &r->s);
-    struct setup all = common(r, &r->s);
+    struct setup all = rig_common(r, &r->s);
     if (alone) all.coordinator = "";
     struct ps_conf conf = setup_server(&all, &shard);
     conf.segment_bytes = 1 << 20;
@@ -156,6 +153,27 @@ void rig_kill_server(struct rig *r, bool power)
     die(&r->s, power);
     ps_server_stop(r->server);
     r->server = NULL;
+}
+
+void rig_boot_worker(struct rig *r, uint32_t w)
+{
+    struct rig_node *n = &r->w[w];
+    boot(r, n);
+    dial(n, &r->c, LH_C, &r->to_c[w]);
+    dial(n, &r->s, LH_S, &r->to_s[w]);
+}
+
+static void hang_up(struct lh_link **link)
+{
+    if (*link) (*link)->transport_ops->hangup(*link);
+    *link = NULL;
+}
+
+void rig_kill_worker(struct rig *r, uint32_t w, bool power)
+{
+    hang_up(&r->to_c[w]);
+    hang_up(&r->to_s[w]);
+    die(&r->w[w], power);
 }
 
 void rig_run(struct rig *r, int64_t ns)

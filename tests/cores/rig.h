@@ -16,6 +16,7 @@
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/coordinator/coordinator.h"
 #include "server/server.h"
+#include "tests/sim/setup.h"
 
 enum { RIG_WORKERS = 2 };
 
@@ -51,7 +52,10 @@ void rig_start_coordinator(struct rig *r);
 LH_MUST lh_err rig_start_server(struct rig *r, bool alone);
 void rig_kill_coordinator(struct rig *r);
 void rig_kill_server(struct rig *r, bool power);
-void rig_run(struct rig *r, int64_t ns); // lets so much time pass
+void rig_boot_worker(struct rig *r, uint32_t w); // again, after
+void rig_kill_worker(struct rig *r, uint32_t w, bool power);
+struct setup rig_common(struct rig *r, const struct rig_node *n); // for a core of one's own
+void rig_run(struct rig *r, int64_t ns);                          // lets so much time pass
 
 // Asks and waits for the answer. *answer: free it with rig_free_message(); NULL after an error.
 LH_MUST lh_err rig_ask(struct rig *r, struct lh_link *link, enum lh_rpc rpc,

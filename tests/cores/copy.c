@@ -1,0 +1,117 @@
+// A worker's copy of a shard that is told of as durable: a power cut takes none away (PROTOCOL 13),
+// also where the process died between the copy's rename and the folder's sync.
+#include <stdlib.h>
+
+#include "tests/cores/rig.h"
+#include "tests/sim/synthetic.h"
+
+enum { RECORDS = 16, CALLS_MAX = 400, SEEDS = 4 };
+
+struct life { // of a worker, as worker 1 of the rig
+    struct wk_worker *worker;
+    struct wk_trainer *trainer;
+};
+
+static void on_fatal(void *arg, lh_err err, const char *text)
+{
+    (void)arg;
+    (void)text;
+    assert_int_equal(err, LH_ERR_KILLED);
+}
+
+static void live(struct rig *r, struct life *l)
+{
+    struct rig_node *n = &r->w[1];
+    struct setup all = rig_common(r, n);
+    all.listen = "";
+    all.fatal = on_fatal;
+    l->trainer = sim_trainer_new(n->env, r->manifest.values, 50);
+    struct wk_conf conf = setup_worker(&all, l->trainer);
+    conf.lease_ns = 500 * LH_MS;
+    conf.retry_base_ns = 100 * LH_MS;
+    conf.retry_max_ns = conf.reconnect_max_ns = LH_SECOND;
+    conf.deadline_ns = 3 * LH_SECOND;
+    conf.durable_every = 4;
+    assert_int_equal(wk_worker_start(&conf, &l->worker), LH_OK);
+}
+
+static void end(struct rig *r, struct life *l, bool power)
+{
+    struct ps_coordinator *c = NULL;
+    struct ps_server *s = NULL;
+    rig_kill_worker(r, 1, power);
+    setup_stop(&c, &s, &l->worker, &l->trainer);
+}
+
+struct looking {
+    uint64_t version;
+    bool found;
+};
+
+static void look(void *arg, const char *path, uint64_t epoch, uint64_t version,
+                 const struct lh_hash *chain)
+{
+    struct looking *l = arg;
+    (void)path;
+    (void)epoch;
+    (void)chain;
+    l->found |= version == l->version;
+}
+
+// What this life tells the coordinator of is there after a power cut.
+static void judge(struct rig *r, struct life *l)
+{
+    struct looking held = {.version = l->worker->shard[0].durable.version};
+    end(r, l, true);
+    rig_boot_worker(r, 1);
+    live(r, l);
+    struct lk_checkpoint_conf conf = wk_copy_conf(l->worker);
+    assert_int_equal(lk_checkpoint_list(&conf, &l->worker->shard[0].replica, look, &held), LH_OK);
+    assert_true(held.found || !held.version);
+}
+
+// It dies at its n-th file operation while copies are made; false: it did not come so far.
+static bool dies_at(uint64_t seed, int n)
+{
+    struct rig *r = rig_new(seed);
+    struct life l = {0};
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+    live(r, &l);
+    rig_run(r, 2 * LH_SECOND);
+    lh_fake_crash_at(r->w[1].env, n, false);
+    for (uint64_t v = 1; v <= RECORDS; v++) rig_hello(r, 0, v << 32, 0, 1);
+    rig_run(r, LH_SECOND);
+    bool died = !lh_fake_alive(r->w[1].env);
+    lh_fake_crash_at(r->w[1].env, -1, false);
+    if (died) {
+        end(r, &l, false);
+        rig_boot_worker(r, 1);
+        live(r, &l);
+    } else {
+        assert_true(l.worker->shard[0].durable.version > 4); // there were copies
+    }
+    judge(r, &l);
+    end(r, &l, false);
+    rig_free(r);
+    return died;
+}
+
+static void a_copy_that_is_told_of_survives_a_power_cut(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        int n = 0;
+        while (dies_at(seed, n)) assert_true(++n < CALLS_MAX);
+        assert_true(n > 10);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_copy_that_is_told_of_survives_a_power_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
