@@ -3,7 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/parallel.h"
 #include "kernels/checkpoint_format.h"
+
+// Ranges that are read one after the other, then checked and opened at once.
+enum { AT_ONCE = 8 };
 
 // ---------------------------------------------------------------- names
 
@@ -221,44 +225,119 @@ static void close_file(struct reading *r)
     lh_buf_free(&r->hashes);
 }
 
-// Reads range i into r->b, `at` bytes of the state being known, and checks its head and its hash.
-static lh_err next_range(struct reading *r, uint32_t i, uint64_t at, uint32_t *bytes)
+// A range that was read: whose bytes of the state, from where in the file, and where they go.
+struct range {
+    const struct reading *of;
+    uint32_t i, n;
+    uint64_t at, start;
+    struct lh_buf b;
+    uint8_t *out;
+    lh_err err;
+};
+
+// Reads range i, `at` bytes of the state being known.
+static lh_err read_range(struct reading *r, uint32_t i, uint64_t at, struct range *out)
 {
     const struct lk_checkpoint_info *h = &r->info;
-    uint64_t left = h->bytes - at, start = r->at;
-    size_t most = lk_ckpt_range_bytes(h->format), n = left < most ? (size_t)left : most;
-    LH_TRY(read_next(r, LK_CKPT_RANGE_HEAD + n + LH_SEAL_TAG));
-    struct lh_cursor c = lh_cursor(lh_buf_span(&r->b));
+    uint64_t left = h->bytes - at;
+    size_t most = lk_ckpt_range_bytes(h->format);
+    out->of = r;
+    out->i = i;
+    out->n = (uint32_t)(left < most ? left : most);
+    out->at = at;
+    out->start = r->at;
+    out->b.max = LK_CKPT_RANGE_HEAD + most + LH_SEAL_TAG;
+    r->at += LK_CKPT_RANGE_HEAD + out->n + LH_SEAL_TAG;
+    return read_at(r, out->start, (size_t)(r->at - out->start), &out->b);
+}
+
+// Its head and its hash.
+static lh_err check_range(const struct range *g)
+{
+    const struct reading *r = g->of;
+    struct lh_cursor c = lh_cursor(lh_buf_span(&g->b));
     uint64_t first = lh_get_u64(&c);
-    *bytes = lh_get_u32(&c);
+    uint32_t n = lh_get_u32(&c);
     uint64_t version = lh_get_u64(&c);
-    struct lh_span whole = lh_buf_span(&r->b);
+    struct lh_span whole = lh_buf_span(&g->b);
     struct lh_hash hash = lh_hash_of((struct lh_span){0}, &whole, 1);
     bool listed = !r->hashes.len ||
-                  !memcmp(r->hashes.data + (size_t)i * LH_HASH_BYTES, hash.b, LH_HASH_BYTES);
-    if (first != at || *bytes != n || version != h->version || !listed)
-        return lh_fail(LH_ERR_CORRUPT, "%s: range %u is damaged (bytes %llu to %llu)", r->path, i,
-                       (unsigned long long)start, (unsigned long long)r->at);
+                  !memcmp(r->hashes.data + (size_t)g->i * LH_HASH_BYTES, hash.b, LH_HASH_BYTES);
+    if (first != g->at || n != g->n || version != r->info.version || !listed)
+        return lh_fail(LH_ERR_CORRUPT, "%s: range %u is damaged (bytes %llu to %llu)", r->path,
+                       g->i, (unsigned long long)g->start,
+                       (unsigned long long)(g->start + g->b.len));
     return LH_OK;
 }
 
-static lh_err read_state(struct reading *r, struct lh_buf *state)
+static lh_err open_range(const struct range *g)
+{
+    const struct lk_checkpoint_info *h = &g->of->info;
+    struct lh_seal_context context = lk_ckpt_context(h->shard, h->version);
+    const uint8_t *nonce = g->b.data + LK_CKPT_RANGE_HEAD - LH_NONCE;
+    struct lh_span sealed = lh_span(nonce + LH_NONCE, g->b.len - LK_CKPT_RANGE_HEAD);
+    LH_TRY(check_range(g));
+    return lh_open(g->of->conf->keys, h->cipher, h->key_id, &context,
+                   lh_span(g->of->header, LK_CKPT_HEADER), nonce, sealed, g->out);
+}
+
+static void open_part(void *arg, size_t i)
+{
+    struct range *g = (struct range *)arg + i;
+    g->err = open_range(g);
+}
+
+// Where the state's bytes go: the first `before` and what else their last range holds to `head`,
+// the others, all of them parameters, to their place. Memory that is touched first costs more than
+// all else of a start: the parameters have no second copy, unless an outer optimizer's state
+// follows.
+struct places {
+    uint64_t before;
+    struct lh_buf head;
+    uint8_t *theta;
+};
+
+static void choose_places(struct places *p, const struct lk_checkpoint_info *h,
+                          const struct lk_replica *r)
+{
+    uint64_t theta = r->layout->values * sizeof(float);
+    // an optimizer holds twice as much; fewer bytes than theta wrap around
+    bool last = !h->weights && h->bytes - theta - 1 < theta;
+    p->before = last ? h->bytes - theta : h->bytes;
+    p->head = lh_buf(lk_replica_bytes_max(r->layout) + lk_ckpt_range_bytes(h->format));
+    p->theta = (uint8_t *)r->theta;
+}
+
+// Ranges [from, from + count). An error's text belongs to the thread that met it: the range is
+// opened here again for it.
+static lh_err read_ranges(struct reading *r, uint32_t from, uint32_t count, struct range *range,
+                          struct places *to)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t at = (uint64_t)(from + i) * lk_ckpt_range_bytes(r->info.format);
+        struct range *g = &range[i];
+        LH_TRY(read_range(r, from + i, at, g));
+        g->out = at < to->before ? lh_buf_grow(&to->head, g->n) : to->theta + (at - to->before);
+        LH_TRY(lh_buf_err(&to->head));
+    }
+    lh_parallel(count, open_part, range);
+    for (uint32_t i = 0; i < count; i++)
+        if (range[i].err) return open_range(&range[i]);
+    return LH_OK;
+}
+
+static lh_err read_state(struct reading *r, struct places *to)
 {
     const struct lk_checkpoint_info *h = &r->info;
-    struct lh_seal_context context = lk_ckpt_context(h->shard, h->version);
-    LH_TRY(lh_buf_reserve(state, h->bytes));
-    for (uint32_t i = 0; i < h->ranges; i++) {
-        uint32_t n;
-        LH_TRY(next_range(r, i, state->len, &n));
-        const uint8_t *nonce = r->b.data + LK_CKPT_RANGE_HEAD - LH_NONCE;
-        struct lh_span sealed = lh_span(nonce + LH_NONCE, r->b.len - LK_CKPT_RANGE_HEAD);
-        uint8_t *out = lh_buf_grow(state, n);
-        LH_ASSERT(out); // reserved
-        LH_TRY(lh_open(r->conf->keys, h->cipher, h->key_id, &context,
-                       lh_span(r->header, LK_CKPT_HEADER), nonce, sealed, out));
-    }
+    struct range range[AT_ONCE] = {0};
+    lh_err err = lh_buf_reserve(&to->head, to->before);
+    for (uint32_t i = 0; !err && i < h->ranges; i += AT_ONCE)
+        err = read_ranges(r, i, h->ranges - i < AT_ONCE ? h->ranges - i : AT_ONCE, range, to);
+    for (size_t i = 0; i < AT_ONCE; i++) lh_buf_free(&range[i].b);
+    if (err) return err;
     if (h->format == 1 && r->at != r->size)
         return lh_fail(LH_ERR_CORRUPT, "%s: checkpoint of the wrong length", r->path);
+    memcpy(to->theta, to->head.data + to->before, to->head.len - to->before);
     return LH_OK;
 }
 
@@ -277,10 +356,15 @@ static lh_err load_weights(const struct reading *r, struct lh_span state,
     return LH_OK;
 }
 
-static lh_err load_state(const struct reading *r, struct lh_span state, struct lk_replica *replica)
+static lh_err load_state(const struct reading *r, const struct places *from,
+                         struct lk_replica *replica)
 {
-    if (r->info.weights) return load_weights(r, state, replica);
-    LH_TRY(lk_replica_load(replica, state));
+    struct lh_span head = lh_span(from->head.data, from->before);
+    if (r->info.weights) return load_weights(r, head, replica);
+    if (from->before < r->info.bytes)
+        LH_TRY(lk_replica_load_head(replica, head));
+    else
+        LH_TRY(lk_replica_load(replica, head));
     struct lh_hash digest;
     LH_TRY(lk_replica_digest_try(replica, &digest));
     if (!lh_hash_equal(&digest, &r->info.digest) ||
@@ -293,13 +377,14 @@ lh_err lk_checkpoint_read(const struct lk_checkpoint_conf *conf, const char *pat
                           struct lk_replica *r)
 {
     struct reading reading;
-    struct lh_buf state = lh_buf(lk_replica_bytes_max(r->layout));
+    struct places places = {0};
     lh_err err = open_file(&reading, conf, path);
     if (!err) err = check_header(&reading.info, r, path);
-    if (!err) err = read_state(&reading, &state);
+    if (!err) choose_places(&places, &reading.info, r);
+    if (!err) err = read_state(&reading, &places);
     close_file(&reading);
-    if (!err) err = load_state(&reading, lh_buf_span(&state), r);
-    lh_buf_free(&state);
+    if (!err) err = load_state(&reading, &places, r);
+    lh_buf_free(&places.head);
     return err;
 }
 
@@ -307,6 +392,7 @@ lh_err lk_checkpoint_check(const struct lk_checkpoint_conf *conf, const char *pa
                            struct lk_checkpoint_info *out)
 {
     struct reading r;
+    struct range range = {0};
     uint64_t at = 0;
     lh_err err = open_file(&r, conf, path);
     if (!err && r.info.format == 1)
@@ -315,10 +401,11 @@ lh_err lk_checkpoint_check(const struct lk_checkpoint_conf *conf, const char *pa
                       "needed to check it",
                       path);
     for (uint32_t i = 0; !err && i < r.info.ranges; i++) {
-        uint32_t n = 0;
-        err = next_range(&r, i, at, &n);
-        at += n;
+        err = read_range(&r, i, at, &range);
+        if (!err) err = check_range(&range);
+        at += range.n;
     }
+    lh_buf_free(&range.b);
     *out = r.info;
     close_file(&r);
     return err;

@@ -59,6 +59,8 @@ enum { LK_REPLICA_PARTS = 5 };
 LH_MUST lh_err lk_replica_parts(const struct lk_replica *r, struct lh_buf *heads,
                                 struct lh_span part[LK_REPLICA_PARTS]);
 LH_MUST lh_err lk_replica_load(struct lk_replica *r, struct lh_span bytes);
+// The bytes before the parameters of a state that ends with them; they are in r->theta already.
+LH_MUST lh_err lk_replica_load_head(struct lk_replica *r, struct lh_span head);
 size_t lk_replica_bytes_max(const struct lh_shard_layout *layout); // of a saved state
 
 // ---- frames (frame.c of this room's user needs the codec's numbers)

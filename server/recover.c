@@ -31,7 +31,7 @@ static lh_err load(struct ps_server *s, struct ps_shard *shard)
 {
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
     lh_err err = lk_checkpoint_load(&conf, &shard->replica, skipped, s);
-    if (err == LH_ERR_NOT_FOUND) return LH_OK; // from the initial parameters
+    if (err == LH_ERR_NOT_FOUND) return ps_shard_anew(shard);
     if (err) return err;
     shard->checkpointed = shard->digested = shard->replica.ledger.version;
     // a process that was killed may have left its name in the page cache only

@@ -17,8 +17,6 @@ lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **
     const struct ps_conf *conf = &server->conf;
     lh_err err;
     LH_TRY_TO(fail, err, lk_replica_create(&s->replica, conf->job, conf->manifest, id, conf->keys));
-    const struct lh_shard_layout *l = s->replica.layout;
-    LH_TRY_TO(fail, err, conf->initial(conf->initial_arg, l->first, l->values, s->replica.theta));
     LH_TRY_TO(fail, err, lh_ledger_copy(&s->head, &s->replica.ledger));
     *out = s;
     return LH_OK;

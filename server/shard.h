@@ -128,6 +128,7 @@ void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const
 double ps_median_norm(const struct ps_shard *s); // 0: too few to tell
 
 // ---- shard.c
+// Its fold state has no values yet: a checkpoint or ps_shard_anew() gives them (recover.c).
 LH_MUST lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **out);
 void ps_shard_destroy(struct ps_shard *s);
 LH_MUST lh_err ps_shard_anew(struct ps_shard *s); // as at the run's beginning, in memory

@@ -154,7 +154,7 @@ static void ranges_belong_to_their_place_and_file(void **state)
 {
     (void)state;
     static const char *const names[] = {"w"};
-    static const uint64_t shapes[][5] = {{(LK_CKPT_RANGE_BYTES / 4) * 2 + 100, 0}};
+    static const uint64_t shapes[][5] = {{(LK_CKPT_RANGE_BYTES / 4) * 10 + 100, 0}};
     static const uint8_t job[LH_JOB] = "ranges";
     struct history_rig *r = *state;
     struct lk_checkpoint_conf conf = r->h.conf;

@@ -1,0 +1,18 @@
+// The same work on every part of a whole, on several threads at once.
+#ifndef LH_COMMON_PARALLEL_H
+#define LH_COMMON_PARALLEL_H
+
+#include <stddef.h>
+
+enum { LH_PARALLEL_MAX = 4 }; // threads: what is done here waits for memory before it needs more
+
+// Calls part(arg, i) once for each i below n, in any order and on several threads, of which the
+// caller is one; returns when all are done. As many threads as the process has processors, at most
+// LH_PARALLEL_MAX and n; fewer where the system gives no more. Parts share nothing that one writes,
+// call no env, and report through `arg`: an error's text belongs to its thread (err.h).
+void lh_parallel(size_t n, void (*part)(void *arg, size_t i), void *arg);
+
+// memcpy() of many bytes, in parts as above: most of its time goes into pages touched first.
+void lh_parallel_copy(void *to, const void *from, size_t n);
+
+#endif
