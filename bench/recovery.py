@@ -15,6 +15,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -51,8 +52,9 @@ worker:
 class Kills:
     """What is done while the run goes on: see `during` of live.Run."""
 
-    def __init__(self, shape, kills, seed):
-        self.pause, self.kills, self.chance = SHAPES[shape][1], kills, random.Random(seed)
+    def __init__(self, tool, shape, kills, seed):
+        self.tool, self.pause = tool, SHAPES[shape][1]
+        self.kills, self.chance = kills, random.Random(seed)
         self.seconds, self.coordinator_gap, self.usual_gap = [], 0.0, 0.0
 
     def __call__(self, run):
@@ -71,6 +73,8 @@ class Kills:
         log.next("push.decided", end)
         self.usual_gap = log.longest_gap("push.decided", start, killed)
         self.coordinator_gap = log.longest_gap("push.decided", killed - self.pause, end)
+        subprocess.run([self.tool, "drain", "run", "--end", "--dir", run.dir], check=True,
+                       stdout=subprocess.DEVNULL)
 
 
 def earlier(path):
@@ -95,10 +99,10 @@ def main():
     out = report.Report("recovery", flags.json, flags.join)
     seconds_before, gaps = earlier(flags.json) if flags.join else ([], [])
     shape, pause = SHAPES[flags.shape]
-    seconds = (flags.kills - 1) * STEADY_S + flags.kills * (3 * pause + 6) + 20 * pause + 5
+    seconds = flags.kills * (STEADY_S + 30) + 300  # more than it takes: the run is ended then
     text = TOPOLOGY.format(shape=shape, speed=live.TOKENS / pause,
                            budget=int(live.TOKENS * seconds / pause))
-    kills = Kills(flags.shape, flags.kills, flags.seed)
+    kills = Kills(tool, flags.shape, flags.kills, flags.seed)
     try:
         live.prepare(tool, folder, ("here/en",))
         run = live.Run(tool, folder, "run", text, ["here-0"], "--no-wan", during=kills)
