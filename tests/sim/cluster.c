@@ -501,13 +501,16 @@ static void tell_all(struct sim *s)
     }
 }
 
-static bool finished(const struct sim *s)
+static bool finished(struct sim *s)
 {
     for (uint32_t i = 0; i < s->nodes; i++) {
         const struct sim_node *n = &s->node[i];
         if (!n->transport) return false;
         if (n->worker && wk_worker_state(n->worker) != WK_DONE) return false;
     }
+    // a shard that was taken over is judged by the server that holds its end
+    for (uint32_t k = 0; s->conf.faults.standby && k < SIM_SHARDS; k++)
+        if (!sim_owner(s, k)->server->serving) return false;
     return s->node[0].coordinator->plan.phase == LH_PHASE_END;
 }
 
