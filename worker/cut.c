@@ -234,11 +234,13 @@ static lh_err commit(struct wk_cut *c)
     const struct wk_observer *o = s->worker->conf.observer;
     struct lh_blob *frame = NULL;
     LH_TRY(make_frame(c, &frame));
-    lh_err err = wk_outbox_write(&s->outbox, frame, &c->entry);
+    bool first = LH_BUG("flip_first"); // planted: the residual before the entry it was cut for
+    lh_err err = first ? wk_slot_flip(&s->slots, &c->slot, s->spare, false) : LH_OK;
+    if (!err) err = wk_outbox_write(&s->outbox, frame, &c->entry);
     lh_blob_release(frame);
     if (err) return err;
     LH_FAILPOINT("cut.kept");
-    err = wk_slot_flip(&s->slots, &c->slot, s->spare, false); // the commit point
+    if (!first) err = wk_slot_flip(&s->slots, &c->slot, s->spare, false); // the commit point
     if (err) {
         // After any other failure the slot may be there all the same: the next start looks.
         bool undone = err == LH_ERR_DISK_FULL || LH_BUG("erase_unknown");

@@ -1,5 +1,7 @@
 // What became of a cut: its decision, taking back what was refused, a new incarnation, and when an
 // entry of the outbox may go (PROTOCOL 6, 7, 10, 12).
+#include <math.h>
+
 #include "worker/worker.h"
 
 // ---------------------------------------------------------------- decisions
@@ -23,6 +25,8 @@ lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e)
     LH_TRY(lk_replica_open(&s->replica, lh_blob_span(e->frame), &plain, &opened, &info));
     LH_TRY(lk_frame_codec(&e->head, &codec));
     LH_TRY(lk_payload_add(&codec, s->layout, plain, s->residual));
+    for (uint64_t i = 0; LH_BUG("return_rounds") && i < s->layout->values; i++)
+        s->residual[i] = rintf(64 * s->residual[i]) / 64; // planted: as a coarser format would
     for (uint32_t i = 0; i < e->head.claims && s->returneds < WK_CLAIMS_HELD_MAX; i++)
         s->returned[s->returneds++] = e->head.claim[i];
     s->back += e->head.tokens;

@@ -1,6 +1,7 @@
 // The cluster: nodes, their lives, one run. See cluster.h.
 #include "tests/sim/cluster.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,6 +130,23 @@ static void note_death(struct sim_node *n)
     if (n->worker) n->sim->training[n->index].again += most;
 }
 
+// The newest cut is committed, or is not and never will be.
+static void settle_pending(struct sim_history *h, uint64_t values, bool committed)
+{
+    for (uint64_t k = 0; h->pending && k < values; k++) {
+        if (committed) h->raw[k] += h->last[k];
+        h->kept[k] -= h->last[k];
+    }
+    h->pending = false;
+}
+
+static void check_quanta(struct sim *s, const double *delta, uint64_t values)
+{
+    for (uint64_t k = 0; k < values; k++)
+        if (fmod(delta[k], (double)SIM_QUANTUM) != 0)
+            sim_fail(s, "a delta of %.17g: the run is not in fixed point", delta[k]);
+}
+
 static void saw_kept(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step,
                      const float *delta, uint64_t values)
 {
@@ -139,9 +157,12 @@ static void saw_kept(void *arg, uint32_t shard, struct lh_incarnation i, uint64_
         return;
     }
     note_cutting(h);
+    settle_pending(h, values, false); // it was taken back: the delta that comes holds it
+    h->pending = true;
     if (!find_cut(h, i, step)) // else: kept before, crashed before its commit, made anew
         h->cut[h->cuts++] = (struct sim_cut){.incarnation = i, .step = step};
     for (uint64_t k = 0; k < values; k++) h->last[k] = (double)delta[k];
+    if (n->sim->conf.exact) check_quanta(n->sim, h->last, values);
     for (uint64_t k = 0; k < values; k++) h->kept[k] += h->last[k];
 }
 
@@ -153,10 +174,7 @@ static void saw_cut(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t
     note_cut(h);
     if (!cut) return;
     cut->committed = true;
-    for (uint64_t k = 0; k < n->sim->manifest.shard[shard].values; k++) {
-        h->raw[k] += h->last[k];
-        h->kept[k] -= h->last[k];
-    }
+    settle_pending(h, n->sim->manifest.shard[shard].values, true);
     sim_trace(n->sim, "%s cuts shard %u: %llx/%llu", n->name, shard, (unsigned long long)i.number,
               (unsigned long long)step);
 }
@@ -294,10 +312,25 @@ static lh_err start_server(struct sim_node *n)
     return ps_server_start(&conf, &n->server);
 }
 
+// After a death without loss the slot tells whether the newest cut was committed.
+static void settle_after_start(struct sim_node *n)
+{
+    for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+        const struct wk_shard *ws = &n->worker->shard[k];
+        struct sim_history *h = &n->sim->history[n->index][k];
+        struct sim_cut *cut = h->cuts ? &h->cut[h->cuts - 1] : NULL;
+        if (!h->pending) continue;
+        bool same = lh_incarnation_equal(cut->incarnation, n->worker->incarnation);
+        if (same && !h->lost) settle_pending(h, ws->layout->values, ws->next > cut->step);
+        h->pending = false; // else it may come back, or not
+    }
+}
+
 static lh_err start_worker(struct sim_node *n)
 {
     static const uint64_t step_ms[SIM_WORKERS] = {40, 80, 160, 160}; // speeds 4:2:1:1
     n->trainer = sim_trainer_new(n->env, n->sim->manifest.values, step_ms[n->index]);
+    if (n->sim->conf.exact) sim_trainer_quantum(n->trainer, SIM_QUANTUM);
     struct setup all = common(n);
     struct wk_conf conf = setup_worker(&all, n->trainer);
     conf.codec = n->sim->codec;
@@ -306,7 +339,9 @@ static lh_err start_worker(struct sim_node *n)
     conf.retry_max_ns = conf.reconnect_max_ns = 2 * LH_SECOND;
     conf.deadline_ns = 3 * LH_SECOND;
     conf.observer = &n->observer;
-    return wk_worker_start(&conf, &n->worker);
+    LH_TRY(wk_worker_start(&conf, &n->worker));
+    settle_after_start(n);
+    return LH_OK;
 }
 
 struct sim_node *sim_owner(struct sim *s, uint32_t shard)
@@ -359,6 +394,7 @@ static void plan_return(struct sim_node *n)
 static void on_death(void *arg) // a crash in the middle of a handler
 {
     struct sim_node *n = arg;
+    n->sim->met.struck += n->sim->conf.crash_at >= 0 && !n->deaths;
     sim_trace(n->sim, "%s crashed", n->name);
     bury(n, false);
     plan_return(n);
@@ -373,10 +409,20 @@ void sim_node_die(struct sim_node *n, bool power)
     plan_return(n);
 }
 
+// The first worker's first life ends at the operation that was asked for, its second life within
+// its start or soon after it.
+static void ask_crash(struct sim_node *n)
+{
+    const struct sim_conf *c = &n->sim->conf;
+    if (n->kind != SIM_WORKER || n->index || n->deaths > 1) return;
+    lh_fake_crash_at(n->env, n->deaths ? c->crash_at % 41 : c->crash_at, c->crash_power);
+}
+
 void sim_node_start(struct sim_node *n)
 {
     struct sim *s = n->sim;
     lh_fake_boot(n->env);
+    if (s->conf.crash_at >= 0) ask_crash(n);
     if (s->conf.trace && !n->log && lh_log_open(&n->log, n->env, n->name, LH_DEBUG, false, NULL))
         n->log = NULL;
     lh_err err = lh_transport_mem_create(s->fabric, n->env, &n->self, true, &n->transport);
@@ -425,10 +471,12 @@ static void create(struct sim *s, const struct sim_conf *conf)
     // with exact values nothing is ever over-sent, so that losses can't hide what is there twice
     s->codec =
         (struct lk_codec){LK_INDEX_RICE, conf->seed % 2 ? LK_VALUE_SIGN : LK_VALUE_FP32, 0.1f};
+    if (conf->exact && conf->seed % 2) s->codec.value = LK_VALUE_FP16; // rounds to multiples, too
     static const double gates[] = {0, 1.5, 2, 4, 10}; // small ones, so that it acts
     s->norm_gate = gates[conf->seed % LH_COUNT(gates)];
     s->initial = calloc(s->manifest.values, sizeof *s->initial);
     LH_ASSERT(s->initial);
+    for (uint64_t i = 0; conf->exact && i < s->manifest.values; i++) s->initial[i] = SIM_BASE;
     setup_units(&s->units, SIM_UNITS, SIM_UNIT_TOKENS, SIM_WORKERS);
     lh_fabric_fates(s->fabric, sim_fate, s);
     for (uint32_t w = 0; w < SIM_WORKERS; w++)
@@ -525,6 +573,8 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->damaged += one->damaged;
     all->rebuilt += one->rebuilt;
     all->taken_over += one->taken_over;
+    all->equal += one->equal;
+    all->struck += one->struck;
 }
 
 bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally)

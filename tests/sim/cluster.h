@@ -24,6 +24,10 @@ enum { SIM_UNITS = 48, SIM_UNIT_TOKENS = 64, SIM_CUTS_MAX = 4096 };
 enum { SIM_SEQUENCE = 4 }; // tokens of one, as the trainer has them; a unit's fit a mask of 16 bits
 enum { SIM_REFUSED_MAX = 50 }; // in turn, of one worker and shard: a livelock (ten are never seen)
 
+// With parameters of this size an fp32 number is a multiple of the quantum, whatever was added to
+// it or scaled: so is every delta, and with 17 bits above the point their sums are exact.
+static const float SIM_BASE = 98304, SIM_QUANTUM = 1.0f / 128;
+
 #define SIM_JOB "simulated run 01" // LH_JOB bytes
 
 struct sim;
@@ -44,6 +48,7 @@ struct sim_history { // of one worker and shard
     double *raw;  // per value: sum of the deltas of all committed cuts
     double *kept; // and of those that were kept but not committed: they may come back, or not
     double *last; // the newest delta
+    bool pending; // kept, and whether it is committed is not known yet: the newest cut
     bool lost;    // it declared a loss
     uint32_t refused_in_turn;
     // What was trained, by where it is: since the last cut, in one that is being made, in committed
@@ -104,6 +109,11 @@ struct sim_conf {
     enum lh_mode mode;
     int optimizer; // enum lh_optimizer; -1: drawn from the seed
     bool trace;
+    // Every delta a multiple of SIM_QUANTUM, codecs that keep them so: sums are exact, and mass is
+    // compared in bits.
+    bool exact;
+    int64_t crash_at; // the first worker crashes at this operation of its files; < 0: it does not
+    bool crash_power; // with its power
 };
 
 struct sim_tally { // what runs met, summed up by the caller
@@ -111,6 +121,8 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t outer_steps;             // of optimizers that keep state
     uint64_t disks, damaged, rebuilt; // lost and damaged disks; shards back from a follower's state
     uint64_t taken_over;              // shards, by standbys
+    uint64_t equal;                   // values whose mass was the same in bits, nothing being lost
+    uint64_t struck;                  // crashes that were asked for by crash_at
 };
 
 struct sim {

@@ -427,7 +427,7 @@ static void next_fault(void *arg)
     if (lh_fake_now(s->world) >= s->faults_until) {
         s->faulty = false;
         for (uint32_t i = 0; i < s->nodes; i++) {
-            lh_fake_crash_at(s->node[i].env, -1, false);
+            if (s->conf.crash_at < 0) lh_fake_crash_at(s->node[i].env, -1, false);
             // what failed already may be on its way back from a lane: its process still stops for
             // it
             if (!lh_fake_failed(s->node[i].env)) lh_fake_fail_at(s->node[i].env, -1, LH_OK);

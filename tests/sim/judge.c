@@ -2,11 +2,12 @@
 //
 // 1. Each committed push is applied at most once; if it was acknowledged it is in the log, unless
 //    history was lost. 2. Mass: per worker, shard and value, what the log applied plus what the
-//    residual holds is what the cuts put in; only declared losses may be missing, nothing may be
-//    there twice. 3. Every replica ends with the same state. 4. Every unit is credited once, and
-//    all of it is in the pushes of every shard. 5. Tokens: what a shard's ledger has of a worker,
-//    and what came back to it, is what it trained, less what its deaths took. 6. A worker that
-//    starts again trains only that again which not every shard's pushes hold.
+//    residual holds is what the cuts put in (in bits, in a fixed-point run); only declared losses
+//    may be missing, nothing may be there twice. 3. Every replica ends with the same state. 4.
+//    Every unit is credited once, and all of it is in the pushes of every shard. 5. Tokens: what a
+//    shard's ledger has of a worker, and what came back to it, is what it trained, less what its
+//    deaths took. 6. A worker that starts again trains only that again which not every shard's
+//    pushes hold.
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -129,7 +130,7 @@ static void judge_mass(struct found *f, uint32_t shard)
         struct sim_history *h = &s->history[w][shard];
         for (uint64_t i = 0; i < ws->layout->values && !s->bad[0]; i++) {
             double sum = f->applied[w][i] + (double)ws->residual[i];
-            double tolerance = TOLERANCE + 1e-5 * fabs(h->raw[i]);
+            double tolerance = s->conf.exact ? 0 : TOLERANCE + 1e-5 * fabs(h->raw[i]);
             bool exact = s->codec.value == LK_VALUE_FP32;
             if (sum > h->raw[i] + h->kept[i] + tolerance && (exact || !h->lost))
                 sim_fail(s, "shard %u value %" PRIu64 ": worker %u put %g in, %g came out", shard,
@@ -140,6 +141,8 @@ static void judge_mass(struct found *f, uint32_t shard)
                          "declared lost",
                          shard, i, w, h->raw[i], sum);
         }
+        for (uint64_t i = 0; s->conf.exact && !h->lost && i < ws->layout->values; i++)
+            s->met.equal += f->applied[w][i] + (double)ws->residual[i] == h->raw[i];
         for (uint32_t k = 0; k < h->cuts && !s->bad[0]; k++)
             if (h->cut[k].told_admitted && !h->cut[k].seen && !s->history_lost[shard])
                 sim_fail(s,
@@ -196,6 +199,15 @@ static void judge_again(struct sim *s)
     }
 }
 
+// Outside it deltas need not be multiples of the quantum, or their sums not exact.
+static void judge_range(struct sim *s, const struct lk_replica *r)
+{
+    for (uint64_t i = 0; i < r->layout->values; i++)
+        if (!(r->theta[i] >= 1 << 16 && r->theta[i] < 1 << 17))
+            sim_fail(s, "a parameter came to %g: the run is not in fixed point",
+                     (double)r->theta[i]);
+}
+
 static void judge_shard(struct sim *s, uint32_t shard)
 {
     struct found f = {.sim = s, .node = sim_owner(s, shard)};
@@ -210,6 +222,7 @@ static void judge_shard(struct sim *s, uint32_t shard)
         LH_ASSERT(f.applied[w]);
     }
     read_log(&f);
+    if (!s->bad[0] && s->conf.exact) judge_range(s, &own);
     if (!s->bad[0]) judge_mass(&f, shard);
     s->met.outer_steps += own.outer.steps;
     if (!s->bad[0]) judge_tokens(&f, shard);

@@ -1,6 +1,9 @@
 // sim: runs seeds of the simulated cluster.
 //
 //   sim [--from N] [--seeds N] [--faults all|none|LIST] [--bsp] [--trace]
+//   sim --exact ...          in fixed point: mass is conserved in bits
+//   sim --crash-steps N ...  N runs of one seed: the first worker crashes at the 1st, 2nd, ... file
+//                            operation, by turns killed and without power
 //   sim --bugs[=NAME] [--from N] [--seeds N] [--trace]    every planted bug, or this one, must be
 //                                                         found (builds with LH_BUGS only)
 //
@@ -94,11 +97,42 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     }
     bool blind = seeds >= 100 && (!met.admitted || !met.clipped);
     if (blind) printf("sim: no push was clipped in all these seeds: the norm gate was not tried\n");
+    if (conf.exact)
+        printf("%llu values with the same mass in bits\n", (unsigned long long)met.equal);
+    bool vacant = conf.exact && !met.equal;
+    if (vacant) printf("sim: every worker lost something: nothing was compared in bits\n");
     bool idle = seeds >= 100 && conf.faults.disk_loss && !met.rebuilt;
     if (idle) printf("sim: no shard was rebuilt in all these seeds\n");
     bool unused = seeds >= 100 && conf.faults.standby && conf.faults.kill && !met.taken_over;
     if (unused) printf("sim: no shard was taken over in all these seeds\n");
-    return failed || blind || idle || unused ? 1 : 0;
+    return failed || blind || idle || unused || vacant ? 1 : 0;
+}
+
+// Every run crashes at another operation; one that never comes so far would prove nothing.
+static int run_steps(struct sim_conf conf, uint64_t seed, int64_t steps)
+{
+    uint64_t failed = 0;
+    struct sim_tally met = {0};
+    double start = seconds();
+    conf.seed = seed;
+    for (int64_t at = 0; at < steps; at++) {
+        char why[512];
+        conf.crash_at = at;
+        for (int power = 0; power < 2; power++) {
+            conf.crash_power = power;
+            if (sim_run(&conf, why, &met)) continue;
+            printf("seed %llu, %s at operation %lld: %s\n", (unsigned long long)seed,
+                   power ? "power cut" : "killed", (long long)at, why);
+            failed++;
+        }
+    }
+    printf("%llu crashes in %lld runs of seed %llu, %llu values with the same mass in bits; %llu "
+           "violations, %.1f s\n",
+           (unsigned long long)met.struck, (long long)(2 * steps), (unsigned long long)seed,
+           (unsigned long long)met.equal, (unsigned long long)failed, seconds() - start);
+    bool idle = met.struck < (uint64_t)(2 * steps) || (conf.exact && !met.equal);
+    if (idle) printf("sim: not every run crashed, or nothing was compared\n");
+    return failed || idle ? 1 : 0;
 }
 
 #ifdef LH_PLANTED_BUGS
@@ -106,48 +140,51 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
 // `family`: of the failpoints (common/check.h) at which it does something wrong.
 static const struct {
     const char *name, *faults, *family;
+    bool exact; // only a run in fixed point can tell
 } bugs[] = {
-    {"ack_before_sync", "power,crash,network", "group"},
-    {"drop_dedupe", "kill,network", NULL},
-    {"no_resync", "kill,power,crash", "wal"},
-    {"unlogged_reject", "refuse,network,partition", NULL},
-    {"busy_returns", "disk_full,network", NULL},
-    {"return_twice", "refuse,worker_kill,crash", "push"},
-    {"corrupt_burn", "network", NULL},
-    {"resend_all", "worker_kill,crash", "cut"},
-    {"esnap_rollback", "worker_power", NULL},
-    {"trim_esnap", "worker_power,crash", NULL},
-    {"same_inc_power", "worker_power", NULL},
-    {"inc_reuse", "worker_lost", NULL},
-    {"fence_no_resolve", "tail,kill,network", NULL},
-    {"fence_resend", "tail,kill,network,worker_kill", NULL},
-    {"base_delta", "network", NULL},
-    {"tail_silent", "tail,kill", "recover"},
-    {"no_chain", "tail,kill", NULL},
-    {"no_hello", "tail,kill,refuse,network", NULL},
-    {"elide_own", "worker_kill,worker_power", NULL},
-    {"trim_by_ack", "tail,kill,network,partition", NULL},
-    {"resend_refused", "tail,kill,refuse,network,partition", NULL},
-    {"ledger_sticky", "tail,kill,worker_lost,worker_power", NULL},
-    {"local_stable", "disk_loss,tail,kill,worker_kill", NULL},
-    {"gate_refuses", "partition,worker_kill", NULL},
-    {"rebuild_any_branch", "disk_loss,tail,kill,partition,network", NULL},
-    {"rebuild_no_dedupe", "disk_loss", NULL},
-    {"credit_each", "none", NULL},
-    {"no_rewrite", "io,kill,power", NULL},
-    {"erase_unknown", "io", NULL},
-    {"one_is_enough", "rot,kill", "checkpoint"},
-    {"lease_unheard", "power,kill,worker_kill,worker_power,coordinator", NULL},
-    {"credit_any", "kill,worker_kill,partition,network", NULL},
-    {"take_any", "standby,kill,partition,network", NULL},
-    {"degrade_local", "standby,kill,partition", NULL},
-    {"promote_unsynced", "standby,power,crash,partition", NULL},
-    {"old_epoch", "standby,kill,partition", NULL},
-    {"zombie_stable", "disk_loss,tail,kill,partition,network", NULL},
-    {"take_no_stable", "disk_loss,tail,kill,partition,worker_kill", NULL},
-    {"file_unsynced", "power,kill", "file"},
-    {"store_unsynced", "coordinator,power,tail,kill", "store"},
-    {"copy_replaced", "disk_loss,tail,kill,partition,network", "replica"},
+    {"ack_before_sync", "power,crash,network", "group", false},
+    {"drop_dedupe", "kill,network", NULL, false},
+    {"no_resync", "kill,power,crash", "wal", false},
+    {"unlogged_reject", "refuse,network,partition", NULL, false},
+    {"busy_returns", "disk_full,network", NULL, false},
+    {"return_twice", "refuse,worker_kill,crash", "push", false},
+    {"corrupt_burn", "network", NULL, false},
+    {"resend_all", "worker_kill,crash", "cut", false},
+    {"esnap_rollback", "worker_power", NULL, false},
+    {"trim_esnap", "worker_power,crash", NULL, false},
+    {"same_inc_power", "worker_power", NULL, false},
+    {"inc_reuse", "worker_lost", NULL, false},
+    {"fence_no_resolve", "tail,kill,network", NULL, false},
+    {"fence_resend", "tail,kill,network,worker_kill", NULL, false},
+    {"base_delta", "network", NULL, false},
+    {"tail_silent", "tail,kill", "recover", false},
+    {"no_chain", "tail,kill", NULL, false},
+    {"no_hello", "tail,kill,refuse,network", NULL, false},
+    {"elide_own", "worker_kill,worker_power", NULL, false},
+    {"trim_by_ack", "tail,kill,network,partition", NULL, false},
+    {"resend_refused", "tail,kill,refuse,network,partition", NULL, false},
+    {"ledger_sticky", "tail,kill,worker_lost,worker_power", NULL, false},
+    {"local_stable", "disk_loss,tail,kill,worker_kill", NULL, false},
+    {"gate_refuses", "partition,worker_kill", NULL, false},
+    {"rebuild_any_branch", "disk_loss,tail,kill,partition,network", NULL, false},
+    {"rebuild_no_dedupe", "disk_loss", NULL, false},
+    {"credit_each", "none", NULL, false},
+    {"no_rewrite", "io,kill,power", NULL, false},
+    {"erase_unknown", "io", NULL, false},
+    {"one_is_enough", "rot,kill", "checkpoint", false},
+    {"lease_unheard", "power,kill,worker_kill,worker_power,coordinator", NULL, false},
+    {"credit_any", "kill,worker_kill,partition,network", NULL, false},
+    {"take_any", "standby,kill,partition,network", NULL, false},
+    {"degrade_local", "standby,kill,partition", NULL, false},
+    {"promote_unsynced", "standby,power,crash,partition", NULL, false},
+    {"old_epoch", "standby,kill,partition", NULL, false},
+    {"zombie_stable", "disk_loss,tail,kill,partition,network", NULL, false},
+    {"take_no_stable", "disk_loss,tail,kill,partition,worker_kill", NULL, false},
+    {"file_unsynced", "power,kill", "file", false},
+    {"store_unsynced", "coordinator,power,tail,kill", "store", false},
+    {"copy_replaced", "disk_loss,tail,kill,partition,network", "replica", false},
+    {"flip_first", "worker_kill,crash", NULL, false},
+    {"return_rounds", "refuse,network", NULL, true},
 };
 
 // Failpoints in whose family nothing is planted: a process that dies there would prove little.
@@ -176,12 +213,13 @@ static int run_bugs(bool trace, uint64_t from, uint64_t seeds, const char *only)
     int missed = bare_failpoints();
     for (size_t b = 0; b < LH_COUNT(bugs); b++) {
         if (only && strcmp(only, bugs[b].name) != 0) continue;
-        struct sim_conf conf = {0};
+        struct sim_conf conf = {.crash_at = -1};
         char why[512] = "";
         uint64_t found = 0, control_bad = 0;
         if (!set_faults(&conf.faults, bugs[b].faults)) return 2;
         lh_bug_plant(bugs[b].name);
         conf.trace = trace;
+        conf.exact = bugs[b].exact;
         for (conf.seed = from; conf.seed < from + seeds && !found; conf.seed++)
             if (!sim_run(&conf, why, NULL)) found = conf.seed;
         lh_bug_plant(NULL);
@@ -206,11 +244,13 @@ static int run_bugs(bool trace, uint64_t from, uint64_t seeds, const char *only)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"from", 1, NULL, 'f'},      {"seeds", 1, NULL, 'n'},
-                                            {"faults", 1, NULL, 'x'},    {"bsp", 0, NULL, 'b'},
-                                            {"trace", 0, NULL, 't'},     {"bugs", 2, NULL, 'p'},
-                                            {"optimizer", 1, NULL, 'o'}, {NULL, 0, NULL, 0}};
-    struct sim_conf conf = {.optimizer = -1};
+    static const struct option options[] = {{"from", 1, NULL, 'f'},        {"seeds", 1, NULL, 'n'},
+                                            {"faults", 1, NULL, 'x'},      {"bsp", 0, NULL, 'b'},
+                                            {"trace", 0, NULL, 't'},       {"bugs", 2, NULL, 'p'},
+                                            {"optimizer", 1, NULL, 'o'},   {"exact", 0, NULL, 'e'},
+                                            {"crash-steps", 1, NULL, 'c'}, {NULL, 0, NULL, 0}};
+    struct sim_conf conf = {.optimizer = -1, .crash_at = -1};
+    int64_t steps = 0;
     uint64_t from = 1, seeds = 100;
     bool planted = false;
     const char *only = NULL;
@@ -223,6 +263,8 @@ int main(int argc, char **argv)
             break;
         case 'b': conf.mode = LH_MODE_BSP; break;
         case 't': conf.trace = true; break;
+        case 'e': conf.exact = true; break;
+        case 'c': steps = strtoll(optarg, NULL, 10); break;
         case 'o':
             conf.optimizer = LH_OPT_BUFFERED;
             while (conf.optimizer >= 0 && strcmp(lk_outer_name((uint8_t)conf.optimizer), optarg))
@@ -235,6 +277,7 @@ int main(int argc, char **argv)
             break;
         default: return 2;
         }
+    if (steps) return run_steps(conf, from, steps);
     if (!planted) return run_seeds(conf, from, seeds);
 #ifdef LH_PLANTED_BUGS
     return run_bugs(conf.trace, from, seeds, only);

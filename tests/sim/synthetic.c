@@ -12,6 +12,7 @@ struct synthetic {
     struct wk_trainer base;
     float *values;
     uint64_t count, step_ns, random;
+    float quantum;
 };
 
 static float *parameters(struct wk_trainer *t)
@@ -38,6 +39,7 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
     for (uint64_t i = 0; i < s->count; i++) {
         s->random = s->random * 6364136223846793005u + 1442695040888963407u;
         s->values[i] -= 0.25f * (float)(1 + (s->random >> 33) % 8);
+        s->values[i] -= s->quantum * (float)((s->random >> 40) % 32);
     }
     out->loss = 1;
     out->least_ns = (int64_t)s->step_ns;
@@ -67,6 +69,11 @@ static void destroy(struct wk_trainer *t)
 
 static const struct wk_trainer_ops ops = {parameters, step_tokens, sequence_tokens, step, NULL,
                                           save,       load,        destroy};
+
+void sim_trainer_quantum(struct wk_trainer *t, float quantum)
+{
+    ((struct synthetic *)t)->quantum = quantum;
+}
 
 struct wk_trainer *sim_trainer_new(struct lh_env *env, uint64_t values, uint64_t step_ms)
 {
