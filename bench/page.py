@@ -121,14 +121,22 @@ SECTIONS = (
     Section(
         "push", "Durable pushes beside TLS alone",
         "From the sealed frame in the outbox to durable acknowledgement and fold, 69 MB a push; "
-        "[push.py](../push.py).",
+        "[push.py](../push.py). The host is shared, and TLS alone is measured once, "
+        "first: of four runs in an hour it made 0.45 to 1.03 GB/s, and the ratios were 0.39 to "
+        "0.65 (XChaCha20), 0.35 to 0.80 (AES-256-GCM) and 0.13 to 0.55 (snapshot). This is the "
+        "last run, not a typical one: the lowest ratios are of a fast host. Where the time goes, "
+        "what is above its bound and what is not measured yet: "
+        "[bench](../README.md#push).",
         targets=(
             Target("push.durable.mtls.xchacha20", "ratio", "at least", 0.40),
             Target("push.durable.mtls.aes256gcm", "ratio", "at least", 0.55, 0.65),
             Target("push.snapshot.mtls", "ratio", "at least", 0.85),
-            Target("push.durable.mtls.8workers", "ratio", "at least", 1),
+            Target("push.server.alone.peak_bytes", "ratio", "at most", 1),
+            Target("push.server.4shards.peak_bytes", "ratio", "at most", 1),
         ),
-        bars=(Bars("push-tls.svg", "as a share of what stands beside it", "push.", "ratio", "",
+        bars=(Bars("push-tls.svg", "as a share of one stream of TLS 1.3", "push.", "ratio", "",
+                   only=("durable.mtls.xchacha20", "durable.mtls.aes256gcm",
+                         "alone.mtls.xchacha20", "snapshot.mtls", "disk.write_sync"),
                    lines=((0.4, "XChaCha20"), (0.55, "AES-256-GCM"), (0.85, "snapshot"))),)),
     Section(
         "round", "One exchange between three regions over long links",
@@ -198,7 +206,7 @@ SECTIONS = (
             bars=(Bars("loader-cold.svg", "as a share of what stands beside it", "loader.", "ratio",
                        "", only=("cold.mib_s", "cold.one.mib_s", "cached.mib_s")),)),
 )
-NOT_YET = {"push", "recovery"}  # may be missing, and the page says so
+NOT_YET = {"recovery"}  # may be missing, and the page says so
 
 
 # ---------------------------------------------------------------- results
