@@ -53,6 +53,14 @@ static lh_err gap(const struct ps_shard *shard, uint64_t version)
                           : "part of its log or its newer checkpoints are missing");
 }
 
+// The checkpoint is of a history that was fetched, and the log was to be set aside after it.
+static bool of_another(const struct ps_shard *shard, const struct lh_record *r)
+{
+    const struct lh_ledger *l = &shard->replica.ledger;
+    if (r->version == l->version) return !lh_hash_equal(&r->chain, &l->chain);
+    return r->version > l->version && r->epoch < l->epoch;
+}
+
 static lh_err replay(void *arg, uint32_t id, const struct lh_record *r, struct ps_place place)
 {
     struct ps_server *s = arg;
@@ -60,6 +68,10 @@ static lh_err replay(void *arg, uint32_t id, const struct lh_record *r, struct p
     s->replayed = true;
     if (!shard) // a shard that this server owned before: its records stay where they are
         return LH_OK;
+    if (of_another(shard, r)) {
+        s->given_up = true;
+        return LH_OK;
+    }
     if (r->version <= shard->replica.ledger.version) {
         if (shard->indexed && shard->index[shard->indexed - 1].version + 1 != r->version)
             shard->indexed = 0;
@@ -274,7 +286,10 @@ lh_err ps_recover(struct ps_server *s)
         if (LH_BUG("drop_dedupe")) forget_rows(&shard->replica.ledger);
         LH_TRY(set_checkpoints_aside(shard));
     }
-    return LH_OK;
+    if (!s->given_up || s->damaged) return LH_OK;
+    lh_logf(s->conf.log, LH_WARN, "log.given_up",
+            "the log is of a history that another one took the place of: it is set aside");
+    return ps_start_over(s);
 }
 
 bool ps_unsettled(const struct ps_shard *shard)

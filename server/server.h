@@ -134,6 +134,7 @@ struct ps_server {
     bool replayed;    // there are records in it
     bool unread;      // the disk failed to read a checkpoint, and an older one was taken
     bool passed;      // one was passed over that may be whole
+    bool given_up;    // the log is of another history than the checkpoints
     char damage[256]; // in words
     struct {
         uint64_t identity; // of this directory, where it may stand by; else 0

@@ -557,8 +557,11 @@ static bool finished(struct sim *s)
         if (n->worker && wk_worker_state(n->worker) != WK_DONE) return false;
     }
     // a shard that was taken over is judged by the server that holds its end
-    for (uint32_t k = 0; s->conf.faults.standby && k < SIM_SHARDS; k++)
-        if (!sim_owner(s, k)->server->serving) return false;
+    for (uint32_t k = 0; s->conf.faults.standby && k < SIM_SHARDS; k++) {
+        const struct ps_server *owner = sim_owner(s, k)->server;
+        if (!owner->serving || owner->shard[0]->replica.ledger.plan.phase != LH_PHASE_END)
+            return false;
+    }
     return s->node[0].coordinator->plan.phase == LH_PHASE_END;
 }
 
