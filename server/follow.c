@@ -39,7 +39,8 @@ struct ps_follower {
     size_t shared;         // bytes of it, until they were sent
     int sending;
     bool asked, snapshot, ended;
-    bool standby; // it gets what is durable here before anybody hears of it
+    bool server_calls; // not a worker or an admin
+    bool standby;      // it gets what is durable here before anybody hears of it
 };
 
 static void end(struct ps_follower *f, lh_err err)
@@ -298,7 +299,7 @@ static lh_err start_follow(struct ps_follower *f, const Longhaul__V1__FollowRequ
         f->held[f->helds++] = (struct held){m->held[i]->worker, m->held[i]->incarnation,
                                             m->held[i]->first_step, m->held[i]->last_step};
     f->shard = s;
-    f->standby = m->standby != 0;
+    f->standby = m->standby && f->server_calls;
     f->next_version = m->from->version + 1;
     f->next = s->followers;
     if (f->next) f->next->previous = f;
@@ -402,10 +403,13 @@ static lh_err accept(struct ps_server *server, bool snapshot, struct lh_call *ca
     return LH_OK;
 }
 
-lh_err ps_follow_accept(struct ps_server *server, struct lh_call *call,
+lh_err ps_follow_accept(struct ps_server *server, struct lh_call *call, const struct lh_peer *peer,
                         const struct lh_call_ops **ops, void **self)
 {
-    return accept(server, false, call, ops, self);
+    LH_TRY(accept(server, false, call, ops, self));
+    struct ps_follower *f = *self;
+    f->server_calls = peer->role == LH_S || peer->role == LH_C;
+    return LH_OK;
 }
 
 lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call,

@@ -200,7 +200,7 @@ lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
     case LH_RPC_RESTORE: return ps_restore_accept(s, call, peer, ops, call_self);
     case LH_RPC_HELLO: return ps_hello_accept(s, call, peer, ops, call_self);
     case LH_RPC_PUSH: return ps_push_accept(s, call, peer, ops, call_self);
-    case LH_RPC_FOLLOW: return ps_follow_accept(s, call, ops, call_self);
+    case LH_RPC_FOLLOW: return ps_follow_accept(s, call, peer, ops, call_self);
     case LH_RPC_SNAPSHOT: return ps_snapshot_accept(s, call, ops, call_self);
     case LH_RPC_CONFIRM: return ps_confirm_accept(s, call, peer, ops, call_self);
     case LH_RPC_SHARD_STATUS:

@@ -146,7 +146,8 @@ void ps_keep_free(struct ps_keep *k); // keep.c; NULL is allowed
 
 // ---- follow.c
 LH_MUST lh_err ps_follow_accept(struct ps_server *server, struct lh_call *call,
-                                const struct lh_call_ops **ops, void **self);
+                                const struct lh_peer *peer, const struct lh_call_ops **ops,
+                                void **self);
 LH_MUST lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call,
                                   const struct lh_call_ops **ops, void **self);
 // ---- snapshot.c

@@ -153,8 +153,9 @@ static void end_record(struct ps_copy *c)
     struct ps_item *i = c->item;
     c->item = NULL;
     c->header_have = c->body_have = 0;
-    if (!c->shard->server->standby.standing) { // planted: the former owner is still listened to
-        confirm_point(c, i->record.epoch, i->record.version, &i->record.chain);
+    if (!c->shard->server->standby.standing) { // a former owner's: it is listened to no more
+        if (LH_BUG("old_epoch"))
+            confirm_point(c, i->record.epoch, i->record.version, &i->record.chain);
         ps_item_free(i);
         return;
     }
