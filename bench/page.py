@@ -206,21 +206,18 @@ SECTIONS = (
             bars=(Bars("loader-cold.svg", "as a share of what stands beside it", "loader.", "ratio",
                        "", only=("cold.mib_s", "cold.one.mib_s", "cached.mib_s")),)),
 )
-NOT_YET = set()  # names of results that may be missing, and the page says so
 
 
 # ---------------------------------------------------------------- results
 
 def read(folder, bench):
-    """The document of a bench, checked; None: it is missing and may be."""
+    """The document of a bench, checked."""
     path = os.path.join(folder, f"{bench}.json")
     again = f"measure it with ./bench/run.sh {bench} --json bench/results/{bench}.json"
     try:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
     except FileNotFoundError:
-        if bench in NOT_YET:
-            return None
         raise BadResult(f"{path} is not there: {again}") from None
     except (OSError, ValueError) as error:
         raise BadResult(f"{path} cannot be read ({error}): {again}") from None
@@ -338,9 +335,6 @@ def languages(rows):
 def section_page(section, document, folder):
     """Lines of one section, and its pictures by name."""
     lines, drawings = [f"## {section.title}", ""], {}
-    if document is None:
-        run = f"./bench/run.sh {section.bench} --json bench/results/{section.bench}.json"
-        return lines + [f"Not measured yet: `{run}`.", ""], drawings
     rows = rows_of(section, document)
     lines += ([section.text, ""] if section.text else []) + of_run(document)
     if section.targets:
