@@ -93,7 +93,12 @@ lh_err lh_file_replace_by(struct lh_env *e, const char *path, lh_file_writer wri
     int n = snprintf(tmp, sizeof tmp, "%s.tmp", path);
     if (n < 0 || (size_t)n >= sizeof tmp)
         return lh_fail(LH_ERR_TOO_LARGE, "path too long: %s", path);
-    LH_TRY(write_synced(e, tmp, write, arg));
+    lh_err err = write_synced(e, tmp, write, arg);
+    if (err == LH_ERR_DISK_FULL) { // what was written holds the last room
+        lh_err gone = files->remove(e, tmp);
+        if (gone && gone != LH_ERR_NOT_FOUND) err = gone;
+    }
+    if (err) return err;
     LH_FAILPOINT("file.rename");
     LH_TRY(files->rename(e, tmp, path));
     LH_FAILPOINT("file.renamed");

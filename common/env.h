@@ -115,7 +115,7 @@ int64_t lh_random_below(struct lh_env *e, int64_t bound); // uniform in [0, boun
 // Reads a file of at most `max` bytes into `out` (cleared first).
 LH_MUST lh_err lh_file_load(struct lh_env *e, const char *path, struct lh_buf *out);
 // Writes `path.tmp`, syncs it, renames it over `path`, syncs the directory: all or nothing, also
-// across a power cut.
+// across a power cut. Without room for it `path.tmp` goes: it would hold the room there was.
 LH_MUST lh_err lh_file_replace(struct lh_env *e, const char *path, struct lh_span bytes);
 // The same for what need not be in memory as a whole: write(arg, file) writes it from offset 0 on.
 typedef lh_err (*lh_file_writer)(void *arg, struct lh_file *file);

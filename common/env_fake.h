@@ -31,6 +31,7 @@ bool lh_fake_failed(const struct lh_env *env);
 // While it is looked at, file operations are the driver's: none counts for a crash or a failure.
 void lh_fake_look(struct lh_env *env, bool on);
 // Files: a disk of so many bytes in all, 0 unlimited; damage to stored bytes.
+uint64_t lh_fake_disk_used(const struct lh_env *env); // bytes of all files
 void lh_fake_disk_limit(struct lh_env *env, uint64_t bytes);
 void lh_fake_disk_wipe(struct lh_env *env);
 LH_MUST lh_err lh_fake_flip(struct lh_env *env, const char *path, uint64_t at, uint8_t mask);

@@ -215,6 +215,18 @@ void lh_fake_disk_limit(struct lh_env *env, uint64_t bytes)
     ((struct lh_fake_env *)env)->limit = bytes;
 }
 
+static uint64_t used(const struct lh_fake_env *e)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < e->now.count; i++) sum += e->now.name[i].inode->now.len;
+    return sum;
+}
+
+uint64_t lh_fake_disk_used(const struct lh_env *env)
+{
+    return used((const struct lh_fake_env *)env);
+}
+
 lh_err lh_fake_flip(struct lh_env *env, const char *path, uint64_t at, uint8_t mask)
 {
     struct lh_fake_inode *i = find(&((struct lh_fake_env *)env)->now, path);
@@ -242,12 +254,9 @@ static lh_err step(struct lh_fake_env *e)
     return lh_fail(e->fail, "the disk failed");
 }
 
-static bool full(const struct lh_fake_env *e)
+static bool full(const struct lh_fake_env *e, uint64_t more)
 {
-    if (!e->limit) return false;
-    uint64_t sum = 0;
-    for (size_t i = 0; i < e->now.count; i++) sum += e->now.name[i].inode->now.len;
-    return sum > e->limit;
+    return e->limit && used(e) + more > e->limit;
 }
 
 static lh_err fake_open(struct lh_env *env, const char *path, unsigned flags, struct lh_file **out)
@@ -258,7 +267,7 @@ static lh_err fake_open(struct lh_env *env, const char *path, unsigned flags, st
     if (i && flags & LH_OPEN_EXCLUSIVE) return lh_fail(LH_ERR_EXISTS, "%s exists", path);
     if (!i && !(flags & LH_OPEN_CREATE)) return lh_fail(LH_ERR_NOT_FOUND, "%s: no such file", path);
     if (!i) {
-        if (full(e)) return lh_fail(LH_ERR_DISK_FULL, "%s: no space left on the disk", path);
+        if (full(e, 1)) return lh_fail(LH_ERR_DISK_FULL, "%s: no space left on the disk", path);
         journal(e);
         i = calloc(1, sizeof *i);
         LH_ASSERT(i);
@@ -302,7 +311,7 @@ static lh_err fake_write(struct lh_file *f, uint64_t at, struct lh_span bytes)
             add_change(f->inode, at, bytes.data, (size_t)(lh_fake_env_random(f->e) % n));
         return err;
     }
-    if (at + n > f->inode->now.len && full(f->e))
+    if (at + n > f->inode->now.len && full(f->e, at + n - f->inode->now.len))
         return lh_fail(LH_ERR_DISK_FULL, "no space left on the disk");
     add_change(f->inode, at, bytes.data, n);
     return LH_OK;
@@ -319,7 +328,7 @@ static lh_err fake_resize(struct lh_file *f, uint64_t size)
 {
     LH_TRY(step(f->e));
     if (f->life != f->e->life) return dead();
-    if (size > f->inode->now.len && full(f->e))
+    if (size > f->inode->now.len && full(f->e, size - f->inode->now.len))
         return lh_fail(LH_ERR_DISK_FULL, "no space left on the disk");
     add_change(f->inode, size, NULL, 0);
     return LH_OK;

@@ -127,6 +127,9 @@ LH_MUST lh_err lk_checkpoint_drop_above(const struct lk_checkpoint_conf *conf, u
 // Removes those of versions below the newest one that is at or below `below`.
 LH_MUST lh_err lk_checkpoint_drop_below(const struct lk_checkpoint_conf *conf, uint32_t shard,
                                         uint64_t below, unsigned *left);
+// Removes what a process that ended in the middle of a write left of a shard's files. Only while
+// nobody writes there.
+LH_MUST lh_err lk_checkpoint_clean(const struct lk_checkpoint_conf *conf, uint32_t shard);
 // Removes all but the `keep` newest of a shard. `oldest` gets the lowest version kept, 0 while
 // there are fewer: then a start may still have to take the initial parameters.
 LH_MUST lh_err lk_checkpoint_prune(const struct lk_checkpoint_conf *conf, uint32_t shard,

@@ -16,11 +16,17 @@ static const char *suffix(bool weights)
     return weights ? "weights" : "ckpt";
 }
 
+static lh_err path_of(const char *dir, const struct lk_checkpoint_name *name, const char *behind,
+                      char out[LH_PATH_SIZE])
+{
+    return lh_path(out, LH_PATH_SIZE, dir, "%04x-%016llx.%s%s", name->shard,
+                   (unsigned long long)name->version, suffix(name->weights), behind);
+}
+
 lh_err lk_checkpoint_path(const char *dir, const struct lk_checkpoint_name *name,
                           char out[LH_PATH_SIZE])
 {
-    return lh_path(out, LH_PATH_SIZE, dir, "%04x-%016llx.%s", name->shard,
-                   (unsigned long long)name->version, suffix(name->weights));
+    return path_of(dir, name, "", out);
 }
 
 bool lk_checkpoint_name_parse(const char *file, struct lk_checkpoint_name *out)
@@ -34,9 +40,12 @@ bool lk_checkpoint_name_parse(const char *file, struct lk_checkpoint_name *out)
     return !strcmp(file, again);
 }
 
+// Behind the name of what lh_file_replace_by() has not renamed yet.
+static const char UNFINISHED[] = ".tmp";
+
 struct found {
     uint32_t shard;
-    bool weights;
+    bool weights, unfinished;
     uint64_t *version;
     size_t count;
     lh_err err;
@@ -46,7 +55,13 @@ static void note(void *arg, const char *file)
 {
     struct found *f = arg;
     struct lk_checkpoint_name name;
-    if (!lk_checkpoint_name_parse(file, &name) || name.shard != f->shard ||
+    char whole[64];
+    size_t cut = f->unfinished ? sizeof UNFINISHED - 1 : 0, n = strlen(file);
+    if (n < cut || n - cut >= sizeof whole || (cut && strcmp(file + n - cut, UNFINISHED) != 0))
+        return;
+    memcpy(whole, file, n - cut);
+    whole[n - cut] = 0;
+    if (!lk_checkpoint_name_parse(whole, &name) || name.shard != f->shard ||
         name.weights != f->weights)
         return;
     uint64_t *grown = realloc(f->version, (f->count + 1) * sizeof *grown);
@@ -58,16 +73,22 @@ static void note(void *arg, const char *file)
     f->version[f->count++] = name.version; // names, and so versions, come ascending
 }
 
+static lh_err find(const struct lk_checkpoint_conf *conf, struct found *f, uint64_t **version,
+                   size_t *count)
+{
+    lh_err err = conf->env->ops->files->list(conf->env, conf->dir, note, f);
+    if (!err) err = f->err;
+    if (err) free(f->version);
+    *version = err ? NULL : f->version;
+    *count = err ? 0 : f->count;
+    return err;
+}
+
 lh_err lk_checkpoint_versions(const struct lk_checkpoint_conf *conf, uint32_t shard, bool weights,
                               uint64_t **version, size_t *count)
 {
     struct found f = {.shard = shard, .weights = weights};
-    lh_err err = conf->env->ops->files->list(conf->env, conf->dir, note, &f);
-    if (!err) err = f.err;
-    if (err) free(f.version);
-    *version = err ? NULL : f.version;
-    *count = err ? 0 : f.count;
-    return err;
+    return find(conf, &f, version, count);
 }
 
 // ---------------------------------------------------------------- header
@@ -515,6 +536,29 @@ lh_err lk_checkpoint_drop_below(const struct lk_checkpoint_conf *conf, uint32_t 
     *left = (unsigned)(count - to);
     free(version);
     return err;
+}
+
+static lh_err clean(const struct lk_checkpoint_conf *conf, uint32_t shard, bool weights)
+{
+    struct found f = {.shard = shard, .weights = weights, .unfinished = true};
+    uint64_t *version;
+    size_t count;
+    lh_err err = LH_OK;
+    LH_TRY(find(conf, &f, &version, &count));
+    for (size_t i = 0; i < count && !err; i++) {
+        char path[LH_PATH_SIZE];
+        struct lk_checkpoint_name name = {shard, version[i], weights};
+        err = path_of(conf->dir, &name, UNFINISHED, path);
+        if (!err) err = conf->env->ops->files->remove(conf->env, path);
+    }
+    free(version);
+    return err;
+}
+
+lh_err lk_checkpoint_clean(const struct lk_checkpoint_conf *conf, uint32_t shard)
+{
+    LH_TRY(clean(conf, shard, true));
+    return clean(conf, shard, false);
 }
 
 lh_err lk_checkpoint_prune(const struct lk_checkpoint_conf *conf, uint32_t shard, bool weights,

@@ -30,6 +30,7 @@ static void skipped(void *arg, const char *file, lh_err err)
 static lh_err load(struct ps_server *s, struct ps_shard *shard)
 {
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
+    LH_TRY(lk_checkpoint_clean(&conf, shard->id));
     lh_err err = lk_checkpoint_load(&conf, &shard->replica, skipped, s);
     if (err == LH_ERR_NOT_FOUND) return ps_shard_anew(shard);
     if (err) return err;

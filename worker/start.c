@@ -200,6 +200,7 @@ static lh_err load_replica(struct wk_shard *s)
                                       .keys = w->conf.keys,
                                       .cipher = w->conf.cipher,
                                       .key_id = w->conf.key_id};
+    LH_TRY(lk_checkpoint_clean(&conf, s->id));
     lh_err err = lk_checkpoint_load(&conf, &s->replica, skipped, s);
     if (err == LH_ERR_NOT_FOUND) return LH_OK; // a snapshot will do
     if (err) return err;

@@ -48,7 +48,12 @@ def corrupt_tail(world):
     path = segments(server)[-1]
     for at, total in entries(path)[-2:]:
         flip(path, at + total - 20)
+    # what a kill in the middle of a checkpoint leaves: nothing but the next start can name it
+    unfinished = os.path.join(server.dir, "checkpoints", "0000-00000000000000ff.ckpt.tmp")
+    with open(unfinished, "wb") as file:
+        file.write(b"half a checkpoint")
     server.start().listening()
+    check(not os.path.exists(unfinished), f"{unfinished} is still there")
     check(server.says("log.torn", "new epoch"), f"no word of it:\n{server.tail()}")
     until("the shard has a new epoch", lambda: any(
         s["epoch"] == 2 for s in server.status().get("shards", [])))

@@ -128,6 +128,14 @@ static lh_err list_one(struct lh_env *env, const char *path,
     return LH_OK;
 }
 
+static lh_err list_unfinished(struct lh_env *env, const char *path,
+                              void (*each)(void *arg, const char *name), void *arg)
+{
+    (void)env, (void)path;
+    each(arg, "0000-0000000000000002.ckpt.tmp");
+    return LH_OK;
+}
+
 static lh_err list_fails(struct lh_env *env, const char *path,
                          void (*each)(void *arg, const char *name), void *arg)
 {
@@ -163,6 +171,9 @@ static void files_whose_path_is_too_long_are_said(void **state)
     assert_int_equal(lk_checkpoint_drop_above(&conf, 0, 0), LH_ERR_IO);
     assert_int_equal(lk_checkpoint_drop_below(&conf, 0, 9, &left), LH_ERR_IO);
     assert_int_equal(lk_checkpoint_prune(&conf, 0, false, 0, &oldest), LH_ERR_IO);
+    assert_int_equal(lk_checkpoint_clean(&conf, 0), LH_ERR_IO);
+    files.list = list_unfinished;
+    assert_int_equal(lk_checkpoint_clean(&conf, 0), LH_ERR_TOO_LARGE);
     lk_replica_free(&got);
 }
 
@@ -266,6 +277,49 @@ static void an_end_in_the_middle_is_no_answer(void **state)
     lk_replica_free(&got);
 }
 
+static void what_a_crash_left_unfinished_goes(void **state)
+{
+    struct history_rig *r = *state;
+    struct lk_checkpoint c;
+    static const char *const others[] = {
+        "x",
+        "x.tmp",
+        ".tmp",
+        "a-longer-name-than-this-program-gives-to-any-file-of-its-own-files.tmp",
+        "0000-0000000000000009.ckpt.tmp",
+        "0001-0000000000000009.ckpt.tmp",
+        "0000-0000000000000009.weights.tmp"};
+    char path[LH_PATH_SIZE];
+    struct lh_buf b = lh_buf(64);
+    assert_int_equal(lk_checkpoint_clean(&r->h.conf, 0), LH_OK);
+    history_write(&r->h, 0, false);
+    history_add(&r->h, 0, LH_ADMIT);
+    uint64_t whole = lh_fake_disk_used(r->env);
+    assert_int_equal(lk_checkpoint_take(&r->h.conf, &r->h.replica[0], &c), LH_OK);
+    lh_fake_crash_at(r->env, 2, false); // its sync
+    assert_int_not_equal(lk_checkpoint_write(&c), LH_OK);
+    lk_checkpoint_free(&c);
+    lh_fake_boot(r->env);
+    assert_true(lh_fake_disk_used(r->env) > whole);
+    for (size_t i = 0; i < LH_COUNT(others); i++) {
+        assert_int_equal(lh_path(path, sizeof path, r->h.checkpoints, "%s", others[i]), LH_OK);
+        assert_int_equal(lh_file_replace(r->env, path, lh_span("left", 4)), LH_OK);
+    }
+    for (int64_t when = 0; when < 2; when++) { // nothing else happens where that ends, too
+        lh_fake_crash_at(r->env, when, false);
+        assert_int_equal(lk_checkpoint_clean(&r->h.conf, 0), LH_ERR_KILLED);
+        lh_fake_boot(r->env);
+    }
+    assert_int_equal(lk_checkpoint_clean(&r->h.conf, 0), LH_OK);
+    assert_int_equal(lh_fake_disk_used(r->env), whole + 5 * 4); // what is not of this shard stays
+    for (size_t i = 4; i < LH_COUNT(others); i++) {
+        assert_int_equal(lh_path(path, sizeof path, r->h.checkpoints, "%s", others[i]), LH_OK);
+        assert_int_equal(lh_file_load(r->env, path, &b), i == 5 ? LH_OK : LH_ERR_NOT_FOUND);
+        lh_buf_clear(&b);
+    }
+    lh_buf_free(&b);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, history_set_up_shards, history_tear_down)
@@ -273,7 +327,7 @@ int main(void)
         TEST(a_start_without_its_keys_stops_at_once), TEST(the_newest_good_one_is_loaded),
         TEST(all_of_many_are_seen_and_the_oldest_go), TEST(files_whose_path_is_too_long_are_said),
         TEST(only_what_is_of_this_run_is_listed),     TEST(what_is_above_or_below_goes),
-        TEST(an_end_in_the_middle_is_no_answer),
+        TEST(an_end_in_the_middle_is_no_answer),      TEST(what_a_crash_left_unfinished_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

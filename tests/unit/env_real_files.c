@@ -229,6 +229,28 @@ static void whole_files_are_replaced_and_loaded(void **state)
     lh_buf_free(&out);
 }
 
+static lh_err no_room_half_way(void *arg, struct lh_file *file)
+{
+    struct disk *d = arg;
+    lh_err err = d->files->write(file, 0, lh_span_str("0123456789"));
+    return err ? err : lh_fail(LH_ERR_DISK_FULL, "no room for the rest");
+}
+
+// What was written before the room ended would hold that room for good.
+static void a_file_without_room_leaves_nothing(void **state)
+{
+    struct disk *d = *state;
+    char tmp[160];
+    struct lh_buf out = lh_buf(10);
+    snprintf(tmp, sizeof tmp, "%s.tmp", d->path);
+    assert_int_equal(lh_file_replace(d->env, d->path, lh_span_str("before")), LH_OK);
+    assert_int_equal(lh_file_replace_by(d->env, d->path, no_room_half_way, d), LH_ERR_DISK_FULL);
+    assert_int_equal(lh_file_load(d->env, tmp, &out), LH_ERR_NOT_FOUND);
+    assert_int_equal(lh_file_load(d->env, d->path, &out), LH_OK);
+    assert_true(lh_span_equal(lh_buf_span(&out), lh_span_str("before")));
+    lh_buf_free(&out);
+}
+
 static void paths_are_joined(void **state)
 {
     (void)state;
@@ -256,6 +278,7 @@ int main(void)
         ON_DISK(a_failed_sync_is_final_and_a_full_disk_is_not),
         ON_DISK(names_are_made_listed_and_removed),
         ON_DISK(whole_files_are_replaced_and_loaded),
+        ON_DISK(a_file_without_room_leaves_nothing),
         cmocka_unit_test(paths_are_joined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
