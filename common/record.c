@@ -72,3 +72,37 @@ struct lh_hash lh_record_chain(const struct lh_hash *before, const struct lh_rec
     size_t n = identity(r, parts + 2);
     return lh_hash_of((struct lh_span){0}, parts, 2 + n);
 }
+
+// ---------------------------------------------------------------- a stream of them
+
+void lh_record_stream_reset(struct lh_record_stream *t)
+{
+    lh_buf_free(&t->body);
+    *t = (struct lh_record_stream){0};
+}
+
+// Copies what is missing of have..need, as far as it is there.
+static void fill(uint8_t *to, size_t *have, size_t need, struct lh_span *bytes)
+{
+    size_t n = need - *have < bytes->len ? need - *have : bytes->len;
+    if (n) memcpy(to + *have, bytes->data, n);
+    *have += n;
+    *bytes = lh_span(bytes->data + n, bytes->len - n);
+}
+
+lh_err lh_record_stream_take(struct lh_record_stream *t, struct lh_span *bytes)
+{
+    if (t->whole) lh_record_stream_reset(t);
+    if (t->header_have < LH_RECORD_HEADER) {
+        fill(t->header, &t->header_have, LH_RECORD_HEADER, bytes);
+        if (t->header_have < LH_RECORD_HEADER) return LH_OK;
+        uint32_t body;
+        LH_TRY(lh_record_parse_header(lh_span(t->header, LH_RECORD_HEADER), &t->record, &body));
+        t->body = lh_buf(body);
+        if (body && !lh_buf_grow(&t->body, body)) return LH_ERR_BUSY;
+    }
+    fill(t->body.data, &t->body_have, t->body.len, bytes);
+    t->whole = t->body_have == t->body.len;
+    if (t->whole) t->record.body = lh_buf_span(&t->body);
+    return LH_OK;
+}

@@ -53,4 +53,18 @@ LH_MUST lh_err lh_record_parse_header(struct lh_span bytes, struct lh_record *ou
                                       uint32_t *body_bytes);
 struct lh_hash lh_record_chain(const struct lh_hash *before, const struct lh_record *r);
 
+// ---- a stream of records, one after another, wherever its messages were cut
+struct lh_record_stream { // zeros: at the beginning of a record
+    uint8_t header[LH_RECORD_HEADER];
+    size_t header_have;
+    struct lh_record record; // once its header is there
+    struct lh_buf body;      // as far as it came; whoever takes it leaves zeros
+    size_t body_have;
+    bool whole; // the record is; its body borrows `body` until the next one begins
+};
+// Takes bytes off the front of *bytes: up to the end of a record (then `whole`), or all of them.
+// LH_ERR_BUSY: no memory for the body; else as lh_record_parse_header().
+LH_MUST lh_err lh_record_stream_take(struct lh_record_stream *t, struct lh_span *bytes);
+void lh_record_stream_reset(struct lh_record_stream *t); // frees what is under way
+
 #endif

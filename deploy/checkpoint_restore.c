@@ -15,9 +15,8 @@
 #include <unistd.h>
 
 #include "deploy/replay.h"
+#include "server/server.h"
 #include "server/wal.h"
-
-static const uint32_t EPOCH_MAGIC = 0x5045484c; // "LHEP"
 
 // ---------------------------------------------------------------- restore
 
@@ -76,36 +75,10 @@ static bool is_all(const struct restoring *r, const struct dp_replayed *s)
 
 static LH_MUST lh_err begun_in(struct lh_env *env, const char *dir, uint32_t shard, uint64_t *epoch)
 {
-    char path[DP_PATH_SIZE];
-    struct lh_buf b = lh_buf(64);
-    LH_TRY(dp_path(path, "%s/epoch-%04" PRIx32, dir, shard));
-    lh_err err = lh_file_load(env, path, &b);
-    struct lh_cursor c = lh_cursor(lh_buf_span(&b));
-    uint32_t magic = lh_get_u32(&c);
-    (void)lh_get_u32(&c); // version
-    uint64_t begun = lh_get_u64(&c);
-    if (!err && (c.failed || magic != EPOCH_MAGIC))
-        err = lh_fail(LH_ERR_CORRUPT, "%s is damaged", path);
-    if (!err && begun > *epoch) *epoch = begun;
-    lh_buf_free(&b);
+    uint64_t begun = 0, token;
+    lh_err err = ps_epoch_read(env, dir, shard, &begun, &token);
+    if (begun > *epoch) *epoch = begun;
     return err == LH_ERR_NOT_FOUND ? LH_OK : err;
-}
-
-static LH_MUST lh_err write_epoch(struct lh_env *env, const char *dir, uint32_t shard,
-                                  uint64_t epoch)
-{
-    char path[DP_PATH_SIZE];
-    struct lh_buf b = lh_buf(64);
-    LH_TRY(dp_path(path, "%s/epoch-%04" PRIx32, dir, shard));
-    lh_put_u32(&b, EPOCH_MAGIC);
-    lh_put_u16(&b, 1);
-    lh_put_u16(&b, 0);
-    lh_put_u64(&b, epoch);
-    if (!b.err) lh_put_u32(&b, lh_crc32c(0, b.data, b.len));
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = lh_file_replace(env, path, lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
 }
 
 // The shard's checkpoint, and the epoch to open where there must be one. An epoch-<shard> that the
@@ -125,7 +98,8 @@ static LH_MUST lh_err restore_shard(const struct restoring *r, uint32_t shard)
     uint64_t begun = s->epoch;
     LH_TRY(begun_in(job->env, s->dir, shard, &begun));
     if (!all) begun = begun + 1 > r->epoch ? begun + 1 : r->epoch;
-    if (begun > s->replica.ledger.epoch) LH_TRY(write_epoch(job->env, r->q->into, shard, begun));
+    if (begun > s->replica.ledger.epoch)
+        LH_TRY(ps_epoch_write(job->env, r->q->into, shard, begun, 0));
     LH_TRY(lk_checkpoint_take(&conf, &s->replica, &c));
     lh_err err = lk_checkpoint_write(&c);
     lk_checkpoint_free(&c);

@@ -242,11 +242,7 @@ void ps_follow_publish(struct ps_shard *s)
 static lh_err check_asked(struct ps_server *s, uint32_t shard, const ProtobufCBinaryData *job,
                           const ProtobufCBinaryData *manifest)
 {
-    if (!lh_span_equal(lh_span(job->data, job->len), lh_span(s->conf.job, LH_JOB)))
-        return lh_fail(LH_ERR_DENIED, "a follower of another run");
-    if (!lh_span_equal(lh_span(manifest->data, manifest->len),
-                       lh_span(s->conf.manifest->hash.b, LH_HASH_BYTES)))
-        return lh_fail(LH_ERR_MANIFEST, "a follower with another model's manifest");
+    LH_TRY(ps_check_run(s, job, manifest, "follower"));
     if (!ps_server_shard(s, shard))
         return lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", shard);
     return LH_OK;

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/head.h"
 #include "common/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
@@ -138,12 +139,9 @@ static lh_err ask(struct ps_shard *s)
     struct ps_insync *n = &s->insync;
     struct ps_server *server = s->server;
     Longhaul__V1__InSyncRequest m = LONGHAUL__V1__IN_SYNC_REQUEST__INIT;
-    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
-    wire.min = LH_WIRE_VERSION_MIN;
-    wire.max = LH_WIRE_VERSION_MAX;
+    Longhaul__V1__Wire wire = lh_head_wire();
     m.wire = &wire;
-    m.job = (ProtobufCBinaryData){LH_JOB, server->conf.job};
-    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)server->conf.manifest->hash.b};
+    lh_head_run(server->conf.job, &server->conf.manifest->hash, &m.job, &m.manifest);
     m.shard = s->id;
     m.epoch = s->replica.ledger.epoch;
     m.standby = wanted(n);
@@ -200,11 +198,7 @@ static void look(struct ps_shard *s)
 static lh_err take_confirm(struct ps_server *server, const Longhaul__V1__ConfirmRequest *m,
                            struct ps_shard **out)
 {
-    if (!lh_span_equal(lh_span(m->job.data, m->job.len), lh_span(server->conf.job, LH_JOB)))
-        return lh_fail(LH_ERR_DENIED, "a standby of another run");
-    if (!lh_span_equal(lh_span(m->manifest.data, m->manifest.len),
-                       lh_span(server->conf.manifest->hash.b, LH_HASH_BYTES)))
-        return lh_fail(LH_ERR_MANIFEST, "a standby with another model's manifest");
+    LH_TRY(ps_check_run(server, &m->job, &m->manifest, "standby"));
     struct ps_shard *s = m->have ? ps_server_shard(server, m->have->shard) : NULL;
     if (!s || !m->standby)
         return lh_fail(LH_ERR_NOT_OWNER, "a standby of a shard that is not owned here");

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/head.h"
 #include "common/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
@@ -257,18 +258,11 @@ static lh_err ask(struct ps_rebuild *b, bool open)
     struct ps_shard *shard = b->shard;
     struct ps_server *s = shard->server;
     Longhaul__V1__EpochRequest m = LONGHAUL__V1__EPOCH_REQUEST__INIT;
-    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
-    Longhaul__V1__Point from = LONGHAUL__V1__POINT__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
     struct ps_point own = own_point(b);
-    wire.min = LH_WIRE_VERSION_MIN;
-    wire.max = LH_WIRE_VERSION_MAX;
-    from.shard = shard->id;
-    from.epoch = shard->begun;
-    from.version = own.version;
-    from.chain = (ProtobufCBinaryData){LH_HASH_BYTES, own.chain.b};
+    Longhaul__V1__Point from = lh_head_point(shard->id, shard->begun, own.version, &own.chain);
     m.wire = &wire;
-    m.job = (ProtobufCBinaryData){LH_JOB, s->conf.job};
-    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)s->conf.manifest->hash.b};
+    lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
     m.address = s->address;
     m.shard = shard->id;
     if (open) m.open = &from;
@@ -428,17 +422,6 @@ static void decide(struct ps_rebuild *b)
 
 // ---------------------------------------------------------------- offers
 
-static lh_err check_follower(struct ps_server *s, const ProtobufCBinaryData *job,
-                             const ProtobufCBinaryData *manifest)
-{
-    if (!lh_span_equal(lh_span(job->data, job->len), lh_span(s->conf.job, LH_JOB)))
-        return lh_fail(LH_ERR_DENIED, "a follower of another run");
-    if (!lh_span_equal(lh_span(manifest->data, manifest->len),
-                       lh_span(s->conf.manifest->hash.b, LH_HASH_BYTES)))
-        return lh_fail(LH_ERR_MANIFEST, "a follower with another model's manifest");
-    return LH_OK;
-}
-
 static struct offer *note_worker(struct ps_rebuild *b, uint64_t worker)
 {
     for (uint32_t i = 0; i < b->offers; i++)
@@ -463,13 +446,11 @@ static void reply_offer(struct ps_server *s, struct lh_request *rq, const struct
                         uint64_t worker)
 {
     Longhaul__V1__OfferReply out = LONGHAUL__V1__OFFER_REPLY__INIT;
-    Longhaul__V1__Point want = LONGHAUL__V1__POINT__INIT;
+    Longhaul__V1__Point want;
     out.process = s->process;
     if (b && b->wanted_of == worker && !b->restore && !b->chosen) {
-        want.shard = b->shard->id;
-        want.epoch = b->wanted.epoch;
-        want.version = b->wanted.version;
-        want.chain = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)(uintptr_t)b->wanted.chain.b};
+        const struct ps_point *p = &b->wanted;
+        want = lh_head_point(b->shard->id, p->epoch, p->version, &p->chain);
         out.want = &want;
     }
     lh_reply(rq, &out.base);
@@ -480,7 +461,7 @@ static void on_offer(void *self, struct lh_request *rq, const ProtobufCMessage *
     struct ps_server *s = self;
     const Longhaul__V1__OfferRequest *m = (const Longhaul__V1__OfferRequest *)message;
     struct ps_shard *shard = ps_server_shard(s, m->shard);
-    lh_err err = check_follower(s, &m->job, &m->manifest);
+    lh_err err = ps_check_run(s, &m->job, &m->manifest, "follower");
     if (!err && m->worker != lh_worker_id(lh_request_peer(rq)))
         err = lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
     if (!err && !shard)

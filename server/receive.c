@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/head.h"
 #include "common/rpc.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/server.h"
@@ -34,9 +35,7 @@ static void reply_hello(struct ps_item *i)
     struct ps_shard *s = i->shard;
     const struct lh_row *row = lh_ledger_row(&s->replica.ledger, i->worker);
     Longhaul__V1__HelloReply out = LONGHAUL__V1__HELLO_REPLY__INIT;
-    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
-    wire.min = LH_WIRE_VERSION_MIN;
-    wire.max = LH_WIRE_VERSION_MAX;
+    Longhaul__V1__Wire wire = lh_head_wire();
     out.wire = &wire;
     out.process = s->server->process;
     out.epoch = s->replica.ledger.epoch;
@@ -75,12 +74,7 @@ static lh_err check_hello(struct ps_server *s, const struct lh_peer *peer,
     uint32_t version;
     if (!m->wire) return lh_fail(LH_ERR_VERSION, "a hello without wire versions");
     LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
-    if (!lh_span_equal(lh_span(m->job.data, m->job.len), lh_span(s->conf.job, LH_JOB)))
-        return lh_fail(LH_ERR_DENIED, "hello of another run; check run.name on both sides");
-    if (!lh_span_equal(lh_span(m->manifest.data, m->manifest.len),
-                       lh_span(s->conf.manifest->hash.b, LH_HASH_BYTES)))
-        return lh_fail(LH_ERR_MANIFEST, "the worker has another model's manifest; give servers and "
-                                        "workers the same model.manifest");
+    LH_TRY(ps_check_run(s, &m->job, &m->manifest, "worker"));
     if (m->worker != lh_worker_id(peer))
         return lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
     if (!ps_server_shard(s, m->shard))

@@ -9,13 +9,14 @@
 // like any other: the coordinator registers each (PROTOCOL 17), and DIR/epoch-<shard 4 hex> holds
 // the highest that this directory asked for, durable before the log is written to again and before
 // it is asked for. A log below it lost history, or its start crashed before the record.
-//   magic "LHEP" u32, version u16 (2), 0 u16, epoch u64, token u64, CRC-32C of all before u32
-// (version 1 had no token). A log that is damaged below its durable position moves to
-// DIR/damaged-<process 16 hex>/ once every shard has a checkpoint of what it goes on from.
+// It is a file of numbers (common/numbers.h), "LHEP": epoch, token (version 1 had no token). A log
+// that is damaged below its durable position moves to DIR/damaged-<process 16 hex>/ once every
+// shard has a checkpoint of what it goes on from.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/numbers.h"
 #include "server/server.h"
 
 static void skipped(void *arg, const char *file, lh_err err)
@@ -88,51 +89,43 @@ static lh_err replay(void *arg, uint32_t id, const struct lh_record *r, struct p
 
 // ---------------------------------------------------------------- epochs
 
-static const uint32_t EPOCH_MAGIC = 0x5045484c; // "LHEP"
+static const struct lh_numbers EPOCH = {.magic = 0x5045484c, // "LHEP"
+                                        .version = 2,
+                                        .count = {1, 2},
+                                        .remedy = "restore this file from a copy"};
 
-static lh_err epoch_path(const struct ps_shard *shard, char out[LH_PATH_SIZE])
+lh_err ps_epoch_read(struct lh_env *env, const char *dir, uint32_t shard, uint64_t *epoch,
+                     uint64_t *token)
 {
-    return lh_path(out, LH_PATH_SIZE, shard->server->conf.dir, "epoch-%04x", shard->id);
+    char path[LH_PATH_SIZE];
+    uint64_t number[2];
+    LH_TRY(lh_path(path, sizeof path, dir, "epoch-%04x", shard));
+    LH_TRY(lh_numbers_load(env, &EPOCH, path, number));
+    *epoch = number[0];
+    *token = number[1];
+    return LH_OK;
+}
+
+lh_err ps_epoch_write(struct lh_env *env, const char *dir, uint32_t shard, uint64_t epoch,
+                      uint64_t token)
+{
+    char path[LH_PATH_SIZE];
+    LH_TRY(lh_path(path, sizeof path, dir, "epoch-%04x", shard));
+    return lh_numbers_store(env, &EPOCH, path, (uint64_t[]){epoch, token});
 }
 
 static lh_err load_epoch(struct ps_shard *shard)
 {
-    char path[LH_PATH_SIZE];
-    struct lh_buf b = lh_buf(64);
-    LH_TRY(epoch_path(shard, path));
-    lh_err err = lh_file_load(shard->server->conf.env, path, &b);
-    bool fits = err != LH_ERR_TOO_LARGE;
-    if (!err || !fits) {
-        struct lh_cursor c = lh_cursor(lh_buf_span(&b));
-        uint32_t magic = lh_get_u32(&c), version = lh_get_u16(&c);
-        (void)lh_get_u16(&c);
-        shard->begun = lh_get_u64(&c);
-        shard->token = version == 1 ? 0 : lh_get_u64(&c);
-        uint32_t crc = lh_get_u32(&c);
-        if (!fits || c.failed || lh_left(&c) || magic != EPOCH_MAGIC || version < 1 ||
-            version > 2 || crc != lh_crc32c(0, b.data, b.len - 4))
-            err = lh_fail(LH_ERR_CORRUPT, "%s is damaged; restore this file from a copy", path);
-    }
-    lh_buf_free(&b);
+    const struct ps_conf *conf = &shard->server->conf;
+    lh_err err = ps_epoch_read(conf->env, conf->dir, shard->id, &shard->begun, &shard->token);
     return err == LH_ERR_NOT_FOUND ? LH_OK : err;
 }
 
 lh_err ps_epoch_store(struct ps_shard *shard, uint64_t epoch)
 {
-    char path[LH_PATH_SIZE];
-    struct lh_buf b = lh_buf(64);
-    uint64_t token = lh_random_u64(shard->server->conf.env);
-    lh_put_u32(&b, EPOCH_MAGIC);
-    lh_put_u16(&b, 2);
-    lh_put_u16(&b, 0);
-    lh_put_u64(&b, epoch);
-    lh_put_u64(&b, token);
-    if (!b.err) lh_put_u32(&b, lh_crc32c(0, b.data, b.len));
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = epoch_path(shard, path);
-    if (!err) err = lh_file_replace(shard->server->conf.env, path, lh_buf_span(&b));
-    lh_buf_free(&b);
-    if (err) return err;
+    const struct ps_conf *conf = &shard->server->conf;
+    uint64_t token = lh_random_u64(conf->env);
+    LH_TRY(ps_epoch_write(conf->env, conf->dir, shard->id, epoch, token));
     shard->begun = epoch;
     shard->token = token;
     return LH_OK;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/head.h"
 #include "common/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/server.h"
@@ -44,7 +45,7 @@ static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
 static lh_err send(struct ps_server *s)
 {
     Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
-    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
     uint32_t n = s->conf.shard_count;
     Longhaul__V1__ShardReport *report = calloc(n, sizeof *report);
     Longhaul__V1__Point *point = calloc(n, sizeof *point);
@@ -53,12 +54,7 @@ static lh_err send(struct ps_server *s)
     for (uint32_t i = 0; i < n && !err; i++) {
         struct lh_ledger *l = &s->shard[i]->replica.ledger;
         longhaul__v1__shard_report__init(&report[i]);
-        longhaul__v1__point__init(&point[i]);
-        point[i] = (Longhaul__V1__Point){.base = point[i].base,
-                                         .shard = l->shard,
-                                         .epoch = l->epoch,
-                                         .version = l->version,
-                                         .chain = {LH_HASH_BYTES, l->chain.b}};
+        point[i] = lh_head_point(l->shard, l->epoch, l->version, &l->chain);
         report[i].head = &point[i];
         report[i].tokens = l->tokens;
         report[i].credited = (ProtobufCBinaryData){l->credit_bytes, l->credit};
@@ -66,11 +62,8 @@ static lh_err send(struct ps_server *s)
         report[i].phase = l->plan.phase;
         list[i] = &report[i];
     }
-    wire.min = LH_WIRE_VERSION_MIN;
-    wire.max = LH_WIRE_VERSION_MAX;
     m.wire = &wire;
-    m.job = (ProtobufCBinaryData){LH_JOB, s->conf.job};
-    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)s->conf.manifest->hash.b};
+    lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
     m.address = s->address;
     m.process = s->process;
     m.standby = s->standby.identity;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/head.h"
 #include "common/rpc.h"
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
@@ -36,6 +37,12 @@ void ps_fatal(struct ps_server *s, lh_err err)
     s->stopped = true;
     lh_logf(s->conf.log, LH_ERROR, "server.stop", "%s", lh_err_text(err));
     if (s->conf.fatal) s->conf.fatal(s->conf.fatal_arg, err, lh_err_text(err));
+}
+
+lh_err ps_check_run(const struct ps_server *s, const ProtobufCBinaryData *job,
+                    const ProtobufCBinaryData *manifest, const char *who)
+{
+    return lh_head_check_run(s->conf.job, &s->conf.manifest->hash, job, manifest, who);
 }
 
 static LH_MUST lh_err begin_serving(struct ps_server *s)
@@ -268,8 +275,7 @@ static json_t *shard_status(struct ps_shard *s)
         "max", (json_int_t)quantile(s, 1), "bound",
         (json_int_t)((uint64_t)l->plan.staleness_per_live * live));
     if (out && s->server->conf.replicated) json_object_set_new(out, "in_sync", ps_insync_status(s));
-    if (out && s->server->standby.standing)
-        json_object_set_new(out, "standby", ps_standby_status(s));
+    if (out && s->server->standby.standing) json_object_set_new(out, "standby", ps_copy_status(s));
     if (out && s->rebuild) json_object_set_new(out, "rebuilding", ps_rebuild_status(s->rebuild));
     if (out && s->lost.from) // of the last rebuild; to 0: no later version is known
         json_object_set_new(out, "rebuilt",

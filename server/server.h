@@ -4,11 +4,13 @@
 // copy lane, seals are opened on its compute lane. A push is walked through the files in this
 // order: receive.c (hello, push stream), open.c (its seal), group.c (decide, append, sync,
 // acknowledge, fold), insync.c (a standby holds it too), follow.c (publish), keep.c (checkpoints),
-// recover.c, rebuild.c (start), standby.c (another server's shards), report.c (coordinator).
+// recover.c, rebuild.c (start), standby.c, copy.c (another server's shards), report.c
+// (coordinator).
 #ifndef PS_SERVER_H
 #define PS_SERVER_H
 
 #include <jansson.h>
+#include <protobuf-c/protobuf-c.h>
 
 #include "common/log.h"
 #include "common/pool.h"
@@ -171,6 +173,10 @@ LH_MUST lh_err ps_server_status(struct ps_server *s, struct lh_buf *out);
 // ---- between the files of the server
 struct ps_shard *ps_server_shard(struct ps_server *s, uint32_t id); // NULL: another server's
 void ps_fatal(struct ps_server *s, lh_err err);
+// Whether a request is of this server's run. LH_ERR_DENIED, LH_ERR_MANIFEST: of a `who` that is
+// not.
+LH_MUST lh_err ps_check_run(const struct ps_server *s, const ProtobufCBinaryData *job,
+                            const ProtobufCBinaryData *manifest, const char *who);
 struct lk_checkpoint_conf ps_checkpoint_conf(struct ps_server *s);
 // receive.c
 LH_MUST lh_err ps_hello_accept(struct ps_server *s, struct lh_call *call,
@@ -214,11 +220,21 @@ json_t *ps_insync_status(const struct ps_shard *s); // gives it
 LH_MUST lh_err ps_standby_begin(struct ps_server *s);
 void ps_standby_told(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);
 void ps_standby_folded(struct ps_server *s); // a group is done
+// Nothing comes from the former owner any more; what came is durable, then the shards are served.
+// Called again while anything is under way.
+void ps_standby_take_over(struct ps_server *s);
+bool ps_at_rest(const struct ps_server *s); // no record and no checkpoint is under way
+// copy.c
+LH_MUST lh_err ps_copy_begin(struct ps_shard *shard);
+void ps_copy_owner(struct ps_copy *c, const char *address); // follows that server from here on
+void ps_copy_hang_up(struct ps_copy *c);                    // takes nothing any more
+void ps_copy_look_again(struct ps_copy *c);                 // soon
+void ps_copy_folded(struct ps_copy *c);                     // a group is done
 void ps_copy_refused(struct ps_shard *s, const struct lh_record *r, lh_err err);
 void ps_copy_gone(struct ps_item *i, bool lost); // it was folded, or could not be
 void ps_copy_close(struct ps_copy *c);           // NULL is allowed
 void ps_copy_free(struct ps_copy *c);
-json_t *ps_standby_status(const struct ps_shard *s); // gives it
+json_t *ps_copy_status(const struct ps_shard *s); // gives it
 // recover.c
 LH_MUST lh_err ps_recover(struct ps_server *s);
 // keep.c
@@ -231,6 +247,12 @@ bool ps_unsettled(const struct ps_shard *shard);  // its history is to be settle
 LH_MUST lh_err ps_recovered(struct ps_server *s); // all are: makes it durable
 // What the replicas hold becomes all there is: checkpoints of it, and a new log.
 LH_MUST lh_err ps_start_over(struct ps_server *s);
+// DIR/epoch-<shard>: the highest epoch that the directory asked for, and under which token (0: of
+// none). LH_ERR_NOT_FOUND: it never did. LH_ERR_CORRUPT. A write is durable when it returns.
+LH_MUST lh_err ps_epoch_read(struct lh_env *env, const char *dir, uint32_t shard, uint64_t *epoch,
+                             uint64_t *token);
+LH_MUST lh_err ps_epoch_write(struct lh_env *env, const char *dir, uint32_t shard, uint64_t epoch,
+                              uint64_t token);
 // The epoch that the shard asks for, under a new token; durable.
 LH_MUST lh_err ps_epoch_store(struct ps_shard *shard, uint64_t epoch);
 // rebuild.c

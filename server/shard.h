@@ -92,7 +92,7 @@ struct ps_shard {
     uint64_t staleness_seen[64]; // histogram of admitted staleness, the last bin: and above
     struct lh_plan *plan;        // wanted by the coordinator, not yet in the log; NULL: none
     struct ps_insync insync;
-    struct ps_copy *copy; // of another server's shard (standby.c); NULL: it never was one
+    struct ps_copy *copy; // of another server's shard (copy.c); NULL: it never was one
     uint64_t least_epoch; // taken over: it is served in this one or a later one
 };
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/head.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "worker/worker.h"
 
@@ -24,7 +25,7 @@ static void again(struct wk_shard *s, lh_err why)
 
 static void reset(struct wk_stream *t)
 {
-    lh_blob_release(t->body);
+    lh_record_stream_reset(&t->records);
     lh_buf_free(&t->whole);
     *t = (struct wk_stream){0};
 }
@@ -237,31 +238,11 @@ static lh_err take_follow_bytes(struct wk_shard *s, struct lh_span bytes)
 {
     struct wk_stream *t = &s->stream;
     while (bytes.len) {
-        if (!t->body) {
-            size_t n = LH_RECORD_HEADER - t->header_have;
-            if (n > bytes.len) n = bytes.len;
-            memcpy(t->header + t->header_have, bytes.data, n);
-            t->header_have += n;
-            bytes = lh_span(bytes.data + n, bytes.len - n);
-            if (t->header_have < LH_RECORD_HEADER) return LH_OK;
-            uint32_t body;
-            LH_TRY(lh_record_parse_header(lh_span(t->header, LH_RECORD_HEADER), &t->record, &body));
-            if (!(t->body = lh_blob_new(body))) return LH_ERR_BUSY;
-            t->body_have = 0;
-        }
-        size_t n = t->body->len - t->body_have;
-        if (n > bytes.len) n = bytes.len;
-        if (n) memcpy(t->body->data + t->body_have, bytes.data, n);
-        t->body_have += n;
-        bytes = lh_span(bytes.data + n, bytes.len - n);
-        if (t->body_have < t->body->len) return LH_OK;
-        t->record.body = lh_blob_span(t->body);
-        s->worker->count.payload_down += LH_RECORD_HEADER + t->body->len;
-        lh_err err = take_record(s, &t->record);
+        LH_TRY(lh_record_stream_take(&t->records, &bytes));
+        if (!t->records.whole) return LH_OK;
+        s->worker->count.payload_down += LH_RECORD_HEADER + t->records.body.len;
+        lh_err err = take_record(s, &t->records.record);
         if (!t->call) return LH_OK; // it was stopped meanwhile
-        lh_blob_release(t->body);
-        t->body = NULL;
-        t->header_have = 0;
         if (err) return judge(s, err);
     }
     return LH_OK;
@@ -457,19 +438,14 @@ static size_t list_held(const struct wk_shard *s, Longhaul__V1__Held *item,
 static lh_err ask_follow(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
-    struct lh_ledger *l = &s->replica.ledger;
+    const struct lh_ledger *l = &s->replica.ledger;
     Longhaul__V1__FollowRequest m = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
-    Longhaul__V1__Point from = LONGHAUL__V1__POINT__INIT;
+    Longhaul__V1__Point from = lh_head_point(s->id, l->epoch, l->version, &l->chain);
     Longhaul__V1__Held item[HELD_MAX], *list[HELD_MAX];
-    from.shard = s->id;
-    from.epoch = l->epoch;
-    from.version = l->version;
-    from.chain = (ProtobufCBinaryData){LH_HASH_BYTES, l->chain.b};
     m.from = &from;
     m.n_held = list_held(s, item, list);
     m.held = list;
-    m.job = (ProtobufCBinaryData){LH_JOB, w->conf.job};
-    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.manifest->hash.b};
+    lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
     s->hold_none = false;
     LH_TRY(lh_call_open(s->link, LH_RPC_FOLLOW, 0, &stream_ops, s, &s->stream.call));
     return lh_rpc_send(s->stream.call, &m.base);
@@ -480,8 +456,7 @@ static lh_err ask_snapshot(struct wk_shard *s)
     struct wk_worker *w = s->worker;
     Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
     m.shard = s->id;
-    m.job = (ProtobufCBinaryData){LH_JOB, w->conf.job};
-    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.manifest->hash.b};
+    lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
     lh_logf(w->conf.log, LH_DEBUG, "snapshot.asked", "shard %u at %s", s->id, s->address);
     s->stream.snapshot = true;
     s->stream.whole = lh_buf(lk_replica_bytes_max(s->layout));

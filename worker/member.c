@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "worker/worker.h"
 
@@ -117,12 +118,9 @@ static void on_join(void *self, lh_err err, const ProtobufCMessage *answer)
 static lh_err send_join(struct wk_worker *w)
 {
     Longhaul__V1__JoinRequest m = LONGHAUL__V1__JOIN_REQUEST__INIT;
-    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
-    wire.min = LH_WIRE_VERSION_MIN;
-    wire.max = LH_WIRE_VERSION_MAX;
+    Longhaul__V1__Wire wire = lh_head_wire();
     m.wire = &wire;
-    m.job = (ProtobufCBinaryData){LH_JOB, w->conf.job};
-    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.manifest->hash.b};
+    lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
     m.units = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.units->hash.b};
     m.fresh = w->fresh;
     m.attempt = w->attempt;
@@ -301,12 +299,9 @@ static size_t list_points(struct wk_worker *w, bool final, Longhaul__V1__Point *
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
         if (final ? !s->ended : !s->durable.version) continue;
-        longhaul__v1__point__init(&item[n]);
-        item[n].shard = i;
-        item[n].epoch = final ? s->replica.ledger.epoch : s->durable.epoch;
-        item[n].version = final ? s->replica.ledger.version : s->durable.version;
-        item[n].chain =
-            (ProtobufCBinaryData){LH_HASH_BYTES, final ? s->final_digest.b : s->durable.chain.b};
+        const struct lh_ledger *l = &s->replica.ledger;
+        item[n] = final ? lh_head_point(i, l->epoch, l->version, &s->final_digest)
+                        : lh_head_point(i, s->durable.epoch, s->durable.version, &s->durable.chain);
         list[n] = &item[n];
         n++;
     }

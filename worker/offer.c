@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/head.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "worker/worker.h"
 
@@ -27,11 +28,7 @@ static void add_point(void *arg, const char *path, uint64_t epoch, uint64_t vers
     (void)path;
     if (p->n == POINTS_MAX || (path && version == p->shard->restore.unreadable)) return;
     p->chain[p->n] = *chain;
-    longhaul__v1__point__init(&p->item[p->n]);
-    p->item[p->n].shard = p->shard->id;
-    p->item[p->n].epoch = epoch;
-    p->item[p->n].version = version;
-    p->item[p->n].chain = (ProtobufCBinaryData){LH_HASH_BYTES, p->chain[p->n].b};
+    p->item[p->n] = lh_head_point(p->shard->id, epoch, version, &p->chain[p->n]);
     p->list[p->n] = &p->item[p->n];
     p->n++;
 }
@@ -106,11 +103,7 @@ static lh_err send_parts(struct wk_shard *s)
         size_t n = r->bytes->len - r->at;
         if (n > LH_PART_BYTES) n = LH_PART_BYTES;
         Longhaul__V1__RestoreHead head = LONGHAUL__V1__RESTORE_HEAD__INIT;
-        Longhaul__V1__Point of = LONGHAUL__V1__POINT__INIT;
-        of.shard = s->id;
-        of.epoch = r->epoch;
-        of.version = r->version;
-        of.chain = (ProtobufCBinaryData){LH_HASH_BYTES, r->chain.b};
+        Longhaul__V1__Point of = lh_head_point(s->id, r->epoch, r->version, &r->chain);
         head.of = &of;
         head.worker = s->worker->id;
         head.process = r->process;
@@ -213,8 +206,7 @@ void wk_offer(struct wk_shard *s)
     if (s->restore.offer || s->restore.call || !s->link) return;
     lh_err err = list_points(s, &p);
     if (!err) {
-        m.job = (ProtobufCBinaryData){LH_JOB, w->conf.job};
-        m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.manifest->hash.b};
+        lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
         m.shard = s->id;
         m.worker = w->id;
         m.n_have = p.n;

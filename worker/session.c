@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/head.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "worker/worker.h"
 
@@ -156,12 +157,9 @@ static void say_hello(void *arg)
         return;
     }
     Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
-    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
-    wire.min = LH_WIRE_VERSION_MIN;
-    wire.max = LH_WIRE_VERSION_MAX;
+    Longhaul__V1__Wire wire = lh_head_wire();
     m.wire = &wire;
-    m.job = (ProtobufCBinaryData){LH_JOB, w->conf.job};
-    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.manifest->hash.b};
+    lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
     m.shard = s->id;
     m.worker = w->id;
     m.incarnation = w->incarnation.number;

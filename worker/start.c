@@ -1,8 +1,8 @@
 // Start: what the directory says (PROTOCOL 7-11).
 //
 //   DIR/lock             one process at a time
-//   DIR/identity         incarnation: magic "LHID" u32, version u16, 0 u16, number u64, random u64,
-//                        CRC-32C u32; replaced as a whole, durable before it is used
+//   DIR/identity         incarnation: a file of numbers (common/numbers.h), "LHID": number, random;
+//                        durable before it is used
 //   DIR/slot-*, residual-*   slot.h        DIR/outbox/*   outbox.h
 //   DIR/replica/*        durable copies of the fold state (kernels/checkpoint.h)
 //   DIR/trainer          optimizer state, written with every residual snapshot
@@ -15,49 +15,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/numbers.h"
 #include "worker/worker.h"
 
-static const uint32_t MAGIC = 0x4449484c; // "LHID"
+static const struct lh_numbers IDENTITY = {
+    .magic = 0x4449484c, // "LHID"
+    .version = 1,
+    .count = {2},
+    .remedy = "remove its directory to join anew (what was not pushed is lost then)"};
 
 lh_err wk_identity_store(struct wk_worker *w)
 {
     char path[LH_PATH_SIZE];
-    struct lh_buf b = lh_buf(64);
-    lh_put_u32(&b, MAGIC);
-    lh_put_u16(&b, 1);
-    lh_put_u16(&b, 0);
-    lh_put_u64(&b, w->incarnation.number);
-    lh_put_u64(&b, w->incarnation.random);
-    if (!b.err) lh_put_u32(&b, lh_crc32c(0, b.data, b.len));
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = lh_path(path, sizeof path, w->conf.dir, "identity");
-    if (!err) err = lh_file_replace(w->conf.env, path, lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
+    LH_TRY(lh_path(path, sizeof path, w->conf.dir, "identity"));
+    return lh_numbers_store(w->conf.env, &IDENTITY, path,
+                            (uint64_t[]){w->incarnation.number, w->incarnation.random});
 }
 
 static lh_err identity_load(struct wk_worker *w)
 {
     char path[LH_PATH_SIZE];
-    struct lh_buf b = lh_buf(64);
+    uint64_t number[2];
     LH_TRY(lh_path(path, sizeof path, w->conf.dir, "identity"));
-    lh_err err = lh_file_load(w->conf.env, path, &b);
-    struct lh_cursor c = lh_cursor(lh_buf_span(&b));
-    uint32_t magic = lh_get_u32(&c);
-    uint16_t version = lh_get_u16(&c);
-    (void)lh_get_u16(&c);
-    struct lh_incarnation i = {lh_get_u64(&c), 0};
-    i.random = lh_get_u64(&c);
-    uint32_t crc = lh_get_u32(&c);
-    if (!err &&
-        (c.failed || magic != MAGIC || version != 1 || crc != lh_crc32c(0, b.data, b.len - 4)))
-        err = lh_fail(LH_ERR_CORRUPT,
-                      "%s is damaged; remove the directory %s to join anew (what was "
-                      "not pushed is lost then)",
-                      path, w->conf.dir);
-    lh_buf_free(&b);
+    lh_err err = lh_numbers_load(w->conf.env, &IDENTITY, path, number);
     w->fresh = err == LH_ERR_NOT_FOUND;
-    if (!err) w->incarnation = i;
+    if (!err) w->incarnation = (struct lh_incarnation){number[0], number[1]};
     return w->fresh ? LH_OK : err;
 }
 

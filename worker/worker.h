@@ -90,11 +90,7 @@ struct wk_sender { // one push stream
 struct wk_stream { // a follow or a snapshot stream
     struct lh_call *call;
     bool snapshot;
-    uint8_t header[LH_RECORD_HEADER];
-    size_t header_have;
-    struct lh_record record;
-    struct lh_blob *body;
-    size_t body_have;
+    struct lh_record_stream records;
     struct lh_buf whole; // snapshot
     uint64_t total;
 };

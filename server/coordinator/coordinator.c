@@ -9,6 +9,7 @@
 
 #include "common/frame.h"
 #include "common/manifest.h"
+#include "common/head.h"
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/answer.h"
@@ -136,13 +137,7 @@ uint64_t ps_co_credited_tokens(const struct ps_coordinator *c)
 lh_err ps_co_check_run(const struct ps_coordinator *c, const ProtobufCBinaryData *job,
                        const ProtobufCBinaryData *manifest)
 {
-    if (!lh_span_equal(lh_span(job->data, job->len), lh_span(c->conf.job, LH_JOB)))
-        return lh_fail(LH_ERR_DENIED, "a member of another run; check run.name on both sides");
-    if (!lh_span_equal(lh_span(manifest->data, manifest->len),
-                       lh_span(c->conf.manifest->hash.b, LH_HASH_BYTES)))
-        return lh_fail(LH_ERR_MANIFEST, "a member with another model's manifest; give servers and "
-                                        "workers the same model.manifest");
-    return LH_OK;
+    return lh_head_check_run(c->conf.job, &c->conf.manifest->hash, job, manifest, "member");
 }
 
 // The shard's own word replaces what was known: also when an epoch lost credited units (rule 20).
@@ -248,9 +243,7 @@ void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *
     }
     ps_co_tick(c);
     Longhaul__V1__ReportReply out = LONGHAUL__V1__REPORT_REPLY__INIT;
-    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
-    wire.min = LH_WIRE_VERSION_MIN;
-    wire.max = LH_WIRE_VERSION_MAX;
+    Longhaul__V1__Wire wire = lh_head_wire();
     out.wire = &wire;
     if (m->standing) {
         reply_standby(c, rq, m, serves, &out);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/manifest.h"
+#include "common/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
 
@@ -181,40 +182,34 @@ static lh_err take(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m
     return ps_co_open_epoch(c, m->shard, m->expect, &p, m->token, m->below_stable, opened);
 }
 
-static void write_point(Longhaul__V1__Point *out, uint32_t shard, struct ps_co_point *p)
+static Longhaul__V1__Point point_of(uint32_t shard, const struct ps_co_point *p)
 {
-    longhaul__v1__point__init(out);
-    out->shard = shard;
-    out->epoch = p->epoch;
-    out->version = p->version;
-    out->chain = (ProtobufCBinaryData){LH_HASH_BYTES, p->chain.b};
+    return lh_head_point(shard, p->epoch, p->version, &p->chain);
 }
 
 static void reply(struct ps_coordinator *c, struct lh_request *rq, uint32_t shard, bool opened)
 {
     struct ps_co_shard *s = &c->shard[shard];
     Longhaul__V1__EpochReply out = LONGHAUL__V1__EPOCH_REPLY__INIT;
-    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
     Longhaul__V1__Point stable, head;
     Longhaul__V1__Point *point = calloc(s->epochs + 1, sizeof *point),
                         **list = calloc(s->epochs + 1, sizeof *list);
     uint64_t *live = calloc(c->workers + 1, sizeof *live);
-    wire.min = LH_WIRE_VERSION_MIN;
-    wire.max = LH_WIRE_VERSION_MAX;
     out.wire = &wire;
     out.opened = opened;
     out.token = s->token;
     out.begun = list;
     out.live = live;
-    write_point(&stable, shard, &s->stable);
-    write_point(&head, shard, &s->head);
+    stable = point_of(shard, &s->stable);
+    head = point_of(shard, &s->head);
     if (s->stable.version) out.stable = &stable;
     if (s->head.version) out.head = &head;
     if (!point || !list || !live) {
         lh_reply_error(rq, LH_ERR_BUSY, "out of memory");
     } else {
         for (; out.n_begun < s->epochs; out.n_begun++) {
-            write_point(&point[out.n_begun], shard, &s->begun[out.n_begun]);
+            point[out.n_begun] = point_of(shard, &s->begun[out.n_begun]);
             list[out.n_begun] = &point[out.n_begun];
         }
         for (uint32_t i = 0; i < c->workers; i++)

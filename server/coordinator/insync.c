@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/manifest.h"
+#include "common/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
 
@@ -151,9 +152,7 @@ void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *
         return;
     }
     Longhaul__V1__InSyncReply out = LONGHAUL__V1__IN_SYNC_REPLY__INIT;
-    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
-    wire.min = LH_WIRE_VERSION_MIN;
-    wire.max = LH_WIRE_VERSION_MAX;
+    Longhaul__V1__Wire wire = lh_head_wire();
     out.wire = &wire;
     out.standby = c->shard[m->shard].standby;
     out.changes = c->shard[m->shard].changes;

@@ -9,6 +9,7 @@
 
 #include "common/frame.h"
 #include "common/manifest.h"
+#include "common/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
 
@@ -222,9 +223,7 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
         lh_reply_error(rq, LH_ERR_BUSY, "out of memory");
     } else {
         Longhaul__V1__JoinReply out = LONGHAUL__V1__JOIN_REPLY__INIT;
-        Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
-        wire.min = LH_WIRE_VERSION_MIN;
-        wire.max = LH_WIRE_VERSION_MAX;
+        Longhaul__V1__Wire wire = lh_head_wire();
         out.wire = &wire;
         out.worker = w->id;
         out.granted = w->granted;
@@ -351,12 +350,8 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
         out.n_shards = addresses(c, item, list);
         out.shards = list;
         for (uint32_t i = 0; i < shards; i++) {
-            struct ps_co_point *p = &c->shard[i].stable;
-            longhaul__v1__point__init(&point[i]);
-            point[i].shard = i;
-            point[i].epoch = p->epoch;
-            point[i].version = p->version;
-            point[i].chain = (ProtobufCBinaryData){LH_HASH_BYTES, p->chain.b};
+            const struct ps_co_point *p = &c->shard[i].stable;
+            point[i] = lh_head_point(i, p->epoch, p->version, &p->chain);
             if (p->version) points[out.n_stable++] = &point[i];
         }
         out.stable = points;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/head.h"
+
 static const char JOB[LH_JOB + 1] = "cores by hand 01";
 
 static void on_fatal(void *arg, lh_err err, const char *text)
@@ -226,13 +228,10 @@ void rig_free_message(void *message)
 Longhaul__V1__JoinReply rig_join(struct rig *r, uint32_t w, uint64_t attempt, uint32_t over)
 {
     Longhaul__V1__JoinRequest m = LONGHAUL__V1__JOIN_REQUEST__INIT;
-    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
     ProtobufCMessage *answer;
-    wire.min = LH_WIRE_VERSION_MIN;
-    wire.max = LH_WIRE_VERSION_MAX;
     m.wire = &wire;
-    m.job = (ProtobufCBinaryData){LH_JOB, r->coordinator->conf.job};
-    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, r->manifest.hash.b};
+    lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     m.units = (ProtobufCBinaryData){LH_HASH_BYTES, r->units.hash.b};
     m.fresh = true;
     m.attempt = attempt;
@@ -250,12 +249,9 @@ static struct lh_unary *start_hello(struct rig *r, uint32_t w, uint64_t number, 
 {
     struct lh_unary *call;
     Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
-    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
-    wire.min = LH_WIRE_VERSION_MIN;
-    wire.max = LH_WIRE_VERSION_MAX;
+    Longhaul__V1__Wire wire = lh_head_wire();
     m.wire = &wire;
-    m.job = (ProtobufCBinaryData){LH_JOB, r->server->conf.job};
-    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, r->manifest.hash.b};
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     m.worker = lh_worker_id(&r->w[w].self);
     m.incarnation = number;
     m.incarnation_random = number + 7;

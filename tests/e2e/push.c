@@ -20,6 +20,7 @@
 #include "common/check.h"
 #include "common/exit.h"
 #include "common/node.h"
+#include "common/head.h"
 #include "common/rpc.h"
 #include "common/transport_grpc.h"
 #include "kernels/codec.h"
@@ -195,12 +196,9 @@ static lh_err hello(struct rogue *r)
 {
     struct lh_unary *call;
     Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
-    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
-    wire.min = LH_WIRE_VERSION_MIN;
-    wire.max = LH_WIRE_VERSION_MAX;
+    Longhaul__V1__Wire wire = lh_head_wire();
     m.wire = &wire;
-    m.job = (ProtobufCBinaryData){LH_JOB, r->head.job};
-    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, r->manifest.hash.b};
+    lh_head_run(r->head.job, &r->manifest.hash, &m.job, &m.manifest);
     m.shard = r->head.shard;
     m.worker = r->head.worker;
     m.incarnation = r->head.incarnation.number;

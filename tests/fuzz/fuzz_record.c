@@ -22,6 +22,22 @@ static void apply(struct lh_record *r)
     lh_ledger_free(&l);
 }
 
+// The same record as a stream that is cut into small pieces.
+static void stream(struct lh_span bytes, const struct lh_record *r)
+{
+    struct lh_record_stream t = {0};
+    size_t piece = 1 + bytes.data[0] % 7u;
+    for (size_t at = 0; at < bytes.len; at += piece) {
+        size_t n = bytes.len - at < piece ? bytes.len - at : piece;
+        struct lh_span part = lh_span(bytes.data + at, n);
+        lh_err err = lh_record_stream_take(&t, &part);
+        LH_ASSERT(err == LH_OK && !part.len);
+        LH_ASSERT(t.whole == (at + n == bytes.len));
+    }
+    LH_ASSERT(t.record.version == r->version && lh_span_equal(t.record.body, r->body));
+    lh_record_stream_reset(&t);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct lh_record r;
@@ -40,6 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     lh_record_write_header(&r, &again);
     LH_ASSERT(lh_span_equal(lh_buf_span(&again), lh_span(data, head)));
     lh_buf_free(&again);
+    stream(lh_span(data, size), &r);
     apply(&r);
     return 0;
 }

@@ -98,6 +98,65 @@ static void other_fields(void **state)
         assert_int_equal(lh_record_parse_header(lh_span(bytes, n), &got, &body), LH_ERR_MALFORMED);
 }
 
+// Three records, the second without a body, arrive in pieces of every size.
+static void a_stream_wherever_it_is_cut(void **state)
+{
+    (void)state;
+    struct lh_buf all = lh_buf(4096);
+    struct lh_record sent[3] = {good(), good(), good()};
+    sent[1].body.len = 0;
+    sent[2].body.len = 3;
+    for (uint64_t i = 0; i < 3; i++) {
+        sent[i].version = i + 1;
+        lh_record_write_header(&sent[i], &all);
+        lh_put(&all, sent[i].body.data, sent[i].body.len);
+    }
+    for (size_t piece = 1; piece <= all.len; piece++) {
+        struct lh_record_stream t = {0};
+        size_t got = 0;
+        for (size_t at = 0; at < all.len; at += piece) {
+            size_t left = all.len - at;
+            struct lh_span part = lh_span(all.data + at, left < piece ? left : piece);
+            while (part.len) {
+                assert_int_equal(lh_record_stream_take(&t, &part), LH_OK);
+                if (!t.whole) continue;
+                assert_int_equal(t.record.version, sent[got].version);
+                assert_true(lh_span_equal(t.record.body, sent[got].body));
+                got++;
+            }
+        }
+        assert_int_equal(got, 3);
+        assert_true(t.whole);
+        lh_record_stream_reset(&t);
+    }
+    lh_buf_free(&all);
+}
+
+static void a_stream_that_is_none(void **state)
+{
+    (void)state;
+    struct lh_record_stream t = {0};
+    uint8_t bytes[LH_RECORD_HEADER] = {1, [16] = LH_MOVE};
+    struct lh_span part = lh_span(bytes, sizeof bytes);
+    assert_int_equal(lh_record_stream_take(&t, &part), LH_ERR_MALFORMED);
+    assert_false(t.whole);
+    lh_record_stream_reset(&t);
+
+    struct lh_buf b = lh_buf(4096);
+    struct lh_record r = good();
+    lh_record_write_header(&r, &b);
+    lh_put(&b, r.body.data, r.body.len - 1);
+    part = lh_buf_span(&b);
+    assert_int_equal(lh_record_stream_take(&t, &part), LH_OK);
+    assert_true(!part.len && !t.whole);
+    lh_record_stream_reset(&t); // inside a body: it is freed, and a record may begin
+    part = lh_buf_span(&b);
+    assert_int_equal(lh_record_stream_take(&t, &part), LH_OK);
+    assert_int_equal(t.record.version, 7);
+    lh_record_stream_reset(&t);
+    lh_buf_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -105,6 +164,8 @@ int main(void)
         cmocka_unit_test(every_scale_that_a_fold_can_use),
         cmocka_unit_test(a_scale_that_would_ruin_every_replica),
         cmocka_unit_test(other_fields),
+        cmocka_unit_test(a_stream_wherever_it_is_cut),
+        cmocka_unit_test(a_stream_that_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
