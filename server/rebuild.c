@@ -20,64 +20,12 @@
 #include "common/head.h"
 #include "common/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "longhaul/v1/shard.pb-c.h"
-#include "server/server.h"
+#include "server/rebuild.h"
 
-enum { OFFER_POINTS_MAX = 16 };
-
-struct offer {
-    uint64_t worker;
-    int64_t heard_ns;
-    struct ps_point have[OFFER_POINTS_MAX];
-    uint32_t haves;
-};
-
-struct restore { // a state that is being received
-    struct ps_server *server;
-    struct ps_rebuild *rebuild; // NULL: none is wanted any more
-    struct lh_call *call;
-    uint64_t worker;
-    struct lh_buf bytes;
-    uint64_t total;
-    int64_t heard_ns; // when its last part came
-    bool over;        // answered: what else comes is not read
-};
-
-struct ps_rebuild {
-    struct ps_shard *shard;
-    bool unreliable; // the directory's own state can't be believed
-    bool ready, told, stuck;
-    bool named; // what the own state lacks was told
-    // as the coordinator says
-    bool asked;
-    uint64_t epoch, token; // the last one
-    struct ps_point *begun;
-    size_t epochs;
-    struct ps_point stable, head;
-    uint64_t *live;
-    size_t lives;
-    // from followers
-    struct offer offer[LH_WORKERS_MAX];
-    uint32_t offers;
-    struct ps_point wanted; // version and epoch 0: nothing
-    uint64_t wanted_of;
-    bool chosen; // the replica holds what is to be served; fetched: from a follower
-    bool fetched;
-    struct restore *restore;
-    int64_t since_ns; // of the coordinator's first answer
-    struct lh_unary *ask;
-    uint64_t timer;
-};
-
-static struct ps_point own_point(const struct ps_rebuild *b)
+struct ps_point ps_rebuild_own(const struct ps_rebuild *b)
 {
     const struct lh_ledger *l = &b->shard->replica.ledger;
     return (struct ps_point){l->epoch, l->version, l->chain};
-}
-
-static bool same_point(const struct ps_point *a, const struct ps_point *b)
-{
-    return a->epoch == b->epoch && a->version == b->version && lh_hash_equal(&a->chain, &b->chain);
 }
 
 static bool run_ended(const struct ps_shard *s)
@@ -115,7 +63,7 @@ static bool better(const struct ps_rebuild *b, const struct ps_point *p,
 // The best state there is; *worker 0: our own. False: none that is enough.
 static bool choose(const struct ps_rebuild *b, struct ps_point *best, uint64_t *worker)
 {
-    struct ps_point own = own_point(b);
+    struct ps_point own = ps_rebuild_own(b);
     bool found = !b->unreliable && counts(b, &own) && enough(b, &own);
     *worker = 0;
     *best = found ? own : (struct ps_point){0};
@@ -128,7 +76,7 @@ static bool choose(const struct ps_rebuild *b, struct ps_point *best, uint64_t *
     return found || *worker;
 }
 
-static const struct offer *offer_of(const struct ps_rebuild *b, uint64_t worker)
+static const struct ps_offer *offer_of(const struct ps_rebuild *b, uint64_t worker)
 {
     for (uint32_t i = 0; i < b->offers; i++)
         if (b->offer[i].worker == worker) return &b->offer[i];
@@ -150,6 +98,16 @@ static bool waited(const struct ps_rebuild *b)
 
 // ---------------------------------------------------------------- the coordinator
 
+struct ps_point ps_rebuild_point(const Longhaul__V1__Point *m)
+{
+    struct ps_point p = {0};
+    if (!m) return p;
+    p.epoch = m->epoch;
+    p.version = m->version;
+    if (m->chain.len == LH_HASH_BYTES) memcpy(p.chain.b, m->chain.data, LH_HASH_BYTES);
+    return p;
+}
+
 static bool take_points(struct ps_point **out, size_t *count, size_t n, Longhaul__V1__Point **list)
 {
     struct ps_point *p = calloc(n + 1, sizeof *p);
@@ -166,16 +124,6 @@ static bool take_points(struct ps_point **out, size_t *count, size_t n, Longhaul
     return true;
 }
 
-static struct ps_point one_point(const Longhaul__V1__Point *m)
-{
-    struct ps_point p = {0};
-    if (!m) return p;
-    p.epoch = m->epoch;
-    p.version = m->version;
-    if (m->chain.len == LH_HASH_BYTES) memcpy(p.chain.b, m->chain.data, LH_HASH_BYTES);
-    return p;
-}
-
 static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
 {
     uint64_t *live = malloc((m->n_live + 1) * sizeof *live);
@@ -189,8 +137,8 @@ static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
     b->lives = m->n_live;
     b->epoch = b->epochs ? b->begun[b->epochs - 1].epoch : 0;
     b->token = m->token;
-    b->stable = one_point(m->stable);
-    if (m->head) b->head = one_point(m->head);
+    b->stable = ps_rebuild_point(m->stable);
+    if (m->head) b->head = ps_rebuild_point(m->head);
     if (!b->asked) b->since_ns = lh_now(b->shard->server->conf.env);
     b->asked = true;
     return true;
@@ -224,8 +172,6 @@ static void later(struct ps_rebuild *b)
         b->timer = lh_after(s->conf.env, s->conf.report_ns, on_timer, b);
 }
 
-static void decide(struct ps_rebuild *b);
-
 static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
 {
     struct ps_rebuild *b = self;
@@ -249,7 +195,7 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
     if (err || !take_reply(b, (const Longhaul__V1__EpochReply *)answer))
         later(b);
     else
-        decide(b);
+        ps_rebuild_decide(b);
 }
 
 // Asks what is registered, or opens the epoch that the shard's file names from the replica's point.
@@ -259,7 +205,7 @@ static lh_err ask(struct ps_rebuild *b, bool open)
     struct ps_server *s = shard->server;
     Longhaul__V1__EpochRequest m = LONGHAUL__V1__EPOCH_REQUEST__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();
-    struct ps_point own = own_point(b);
+    struct ps_point own = ps_rebuild_own(b);
     Longhaul__V1__Point from = lh_head_point(shard->id, shard->begun, own.version, &own.chain);
     m.wire = &wire;
     lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
@@ -281,7 +227,7 @@ static lh_err ask(struct ps_rebuild *b, bool open)
 static bool opened(const struct ps_rebuild *b)
 {
     const struct ps_shard *s = b->shard;
-    struct ps_point own = own_point(b);
+    struct ps_point own = ps_rebuild_own(b);
     const struct ps_point *last = b->epochs ? &b->begun[b->epochs - 1] : NULL;
     return last && s->begun == last->epoch && s->token && s->token == b->token &&
            own.version == last->version && lh_hash_equal(&own.chain, &last->chain) &&
@@ -300,7 +246,7 @@ static lh_err open_next(struct ps_rebuild *b)
 }
 
 // What is known to have been acknowledged and is not in the state that was chosen.
-static void name_lost(struct ps_rebuild *b, const struct ps_point *best, uint64_t worker)
+void ps_rebuild_name_lost(struct ps_rebuild *b, const struct ps_point *best, uint64_t worker)
 {
     struct ps_shard *s = b->shard;
     b->named = true;
@@ -327,24 +273,6 @@ static void tell_waiting(struct ps_rebuild *b, const char *what)
             b->shard->id, what, b->stable.version, b->stable.epoch, b->offers, b->lives);
 }
 
-// Offers of workers that fell silent don't count: they could not bring what they offered.
-static void drop_silent(struct ps_rebuild *b)
-{
-    const struct ps_conf *conf = &b->shard->server->conf;
-    int64_t now = lh_now(conf->env);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < b->offers; i++)
-        if (now - b->offer[i].heard_ns < conf->grace_ns) b->offer[n++] = b->offer[i];
-    b->offers = n;
-}
-
-static void end_restore(struct restore *r)
-{
-    if (r->rebuild) r->rebuild->restore = NULL;
-    r->rebuild = NULL;
-    r->over = true;
-}
-
 // Nothing was ever stable, and nobody, here neither, holds anything of the shard's history: what is
 // left of it is its beginning.
 static lh_err begin_anew(struct ps_rebuild *b)
@@ -353,22 +281,9 @@ static lh_err begin_anew(struct ps_rebuild *b)
     LH_TRY(ps_shard_anew(s));
     b->unreliable = false;
     b->chosen = b->fetched = true; // what is on the disk is not gone on with
-    struct ps_point own = own_point(b);
-    name_lost(b, &own, 0);
+    struct ps_point own = ps_rebuild_own(b);
+    ps_rebuild_name_lost(b, &own, 0);
     return LH_OK;
-}
-
-// A state is being received. One whose follower fell silent (its host is gone, and nothing says so)
-// is given up.
-static bool coming(struct ps_rebuild *b)
-{
-    const struct ps_conf *conf = &b->shard->server->conf;
-    struct restore *r = b->restore;
-    if (!r) return false;
-    if (lh_now(conf->env) - r->heard_ns < conf->grace_ns) return true;
-    end_restore(r);
-    lh_call_finish(r->call, LH_ERR_DEADLINE, "no part of the state came for too long");
-    return false;
 }
 
 // Followers are asked; sets `chosen` or what is wanted of whom.
@@ -376,8 +291,8 @@ static void gather(struct ps_rebuild *b)
 {
     struct ps_point best;
     uint64_t worker;
-    if (coming(b)) return;
-    drop_silent(b);
+    if (ps_restore_coming(b)) return;
+    ps_restore_drop_silent(b);
     b->wanted_of = 0;
     if (!all_answered(b) && !waited(b)) {
         tell_waiting(b, "its history is not whole here: waiting for its followers");
@@ -394,15 +309,15 @@ static void gather(struct ps_rebuild *b)
         b->wanted_of = worker;
     } else {
         b->chosen = true;
-        if (!b->named) name_lost(b, &best, 0);
+        if (!b->named) ps_rebuild_name_lost(b, &best, 0);
     }
 }
 
-static void decide(struct ps_rebuild *b)
+void ps_rebuild_decide(struct ps_rebuild *b)
 {
     struct ps_server *s = b->shard->server;
     const struct lh_ledger *l = &b->shard->replica.ledger;
-    struct ps_point own = own_point(b);
+    struct ps_point own = ps_rebuild_own(b);
     if (b->ready || b->ask || !b->asked || s->stopped) return;
     bool begins = !b->epoch && !l->version; // no history anywhere
     bool cut = l->version && counts(b, &own) && own.version >= b->stable.version; // of its tail
@@ -418,180 +333,6 @@ static void decide(struct ps_rebuild *b)
         ps_fatal(s, err);
     else if (err || !b->chosen)
         later(b);
-}
-
-// ---------------------------------------------------------------- offers
-
-static struct offer *note_worker(struct ps_rebuild *b, uint64_t worker)
-{
-    for (uint32_t i = 0; i < b->offers; i++)
-        if (b->offer[i].worker == worker) return &b->offer[i];
-    return b->offers < LH_WORKERS_MAX ? &b->offer[b->offers++] : NULL;
-}
-
-static lh_err take_offer(struct ps_rebuild *b, const Longhaul__V1__OfferRequest *m)
-{
-    struct offer *o = note_worker(b, m->worker);
-    if (!o) return lh_fail(LH_ERR_BUSY, "%d workers have offered already", LH_WORKERS_MAX);
-    *o = (struct offer){.worker = m->worker, .heard_ns = lh_now(b->shard->server->conf.env)};
-    for (size_t i = 0; i < m->n_have && o->haves < OFFER_POINTS_MAX; i++) {
-        if (m->have[i]->chain.len != LH_HASH_BYTES || !m->have[i]->epoch) continue;
-        o->have[o->haves++] = one_point(m->have[i]);
-    }
-    decide(b);
-    return LH_OK;
-}
-
-static void reply_offer(struct ps_server *s, struct lh_request *rq, const struct ps_rebuild *b,
-                        uint64_t worker)
-{
-    Longhaul__V1__OfferReply out = LONGHAUL__V1__OFFER_REPLY__INIT;
-    Longhaul__V1__Point want;
-    out.process = s->process;
-    if (b && b->wanted_of == worker && !b->restore && !b->chosen) {
-        const struct ps_point *p = &b->wanted;
-        want = lh_head_point(b->shard->id, p->epoch, p->version, &p->chain);
-        out.want = &want;
-    }
-    lh_reply(rq, &out.base);
-}
-
-static void on_offer(void *self, struct lh_request *rq, const ProtobufCMessage *message)
-{
-    struct ps_server *s = self;
-    const Longhaul__V1__OfferRequest *m = (const Longhaul__V1__OfferRequest *)message;
-    struct ps_shard *shard = ps_server_shard(s, m->shard);
-    lh_err err = ps_check_run(s, &m->job, &m->manifest, "follower");
-    if (!err && m->worker != lh_worker_id(lh_request_peer(rq)))
-        err = lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
-    if (!err && !shard)
-        err = lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", m->shard);
-    if (!err && shard->rebuild) err = take_offer(shard->rebuild, m);
-    if (err)
-        lh_reply_error(rq, err, NULL);
-    else
-        reply_offer(s, rq, shard->rebuild, m->worker);
-}
-
-lh_err ps_offer_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
-                       const struct lh_call_ops **ops, void **self)
-{
-    return lh_request_accept(call, peer, &longhaul__v1__offer_request__descriptor, on_offer, s, ops,
-                             self);
-}
-
-// ---------------------------------------------------------------- the state that is brought
-
-// The first message says which state comes.
-static lh_err begin_restore(struct restore *r, const Longhaul__V1__RestoreHead *m)
-{
-    struct ps_server *s = r->server;
-    struct ps_shard *shard = m->of ? ps_server_shard(s, m->of->shard) : NULL;
-    struct ps_rebuild *b = shard ? shard->rebuild : NULL;
-    struct ps_point of = one_point(m->of);
-    if (!b || b->chosen || b->restore || m->process != s->process || b->wanted_of != r->worker ||
-        !same_point(&of, &b->wanted))
-        return lh_fail(LH_ERR_CONFLICT, "this state is not wanted any more");
-    if (!m->total || m->total > lk_replica_bytes_max(shard->replica.layout))
-        return lh_fail(LH_ERR_TOO_LARGE, "a fold state of %llu bytes",
-                       (unsigned long long)m->total);
-    r->rebuild = b;
-    r->total = m->total;
-    r->bytes = lh_buf((size_t)m->total);
-    b->restore = r;
-    return LH_OK;
-}
-
-// Nothing is believed but what the point says: version, epoch and chain of what was loaded.
-static lh_err take_state(struct restore *r)
-{
-    struct ps_rebuild *b = r->rebuild;
-    struct ps_shard *s = b->shard;
-    LH_TRY(lk_replica_load(&s->replica, lh_buf_span(&r->bytes)));
-    struct ps_point own = own_point(b);
-    b->unreliable = true;
-    if (!same_point(&own, &b->wanted))
-        return lh_fail(LH_ERR_MALFORMED, "shard %u: the state that came is not the offered one",
-                       s->id);
-    if (LH_BUG("rebuild_no_dedupe")) s->replica.ledger.rows = 0; // planted: weights only
-    b->unreliable = false;
-    b->chosen = b->fetched = true;
-    name_lost(b, &own, r->worker);
-    return LH_OK;
-}
-
-static lh_err take_part(struct restore *r, const struct lh_msg *msg)
-{
-    ProtobufCMessage *head;
-    size_t at;
-    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__restore_head__descriptor, &head, &at));
-    lh_err err = r->rebuild ? LH_OK : begin_restore(r, (Longhaul__V1__RestoreHead *)head);
-    protobuf_c_message_free_unpacked(head, NULL);
-    if (err) return err;
-    size_t n = msg->len - at;
-    uint8_t *to = lh_buf_grow(&r->bytes, n);
-    if (!to) return n ? lh_buf_err(&r->bytes) : LH_OK;
-    return lh_msg_copy(msg, at, to, n) ? LH_OK : LH_ERR_INTERNAL;
-}
-
-static void restore_message(void *self, struct lh_call *call, const struct lh_msg *msg)
-{
-    struct restore *r = self;
-    if (r->over) return;
-    r->heard_ns = lh_now(r->server->conf.env);
-    lh_err err = take_part(r, msg);
-    bool whole = !err && r->bytes.len == r->total;
-    if (!err && !whole) {
-        lh_call_read(call);
-        return;
-    }
-    struct ps_rebuild *b = r->rebuild;
-    if (whole) err = take_state(r);
-    end_restore(r);
-    Longhaul__V1__RestoreReply out = LONGHAUL__V1__RESTORE_REPLY__INIT;
-    if (!err) err = lh_rpc_send(call, &out.base);
-    lh_call_finish(call, err, err ? lh_err_text(err) : "");
-    if (whole && b->chosen) decide(b);
-}
-
-static void restore_half_close(void *self, struct lh_call *call)
-{
-    struct restore *r = self;
-    if (!r->rebuild) return;
-    end_restore(r);
-    lh_call_finish(call, LH_ERR_MALFORMED, "the stream ended inside the state");
-}
-
-static void restore_sent(void *self, struct lh_call *call)
-{
-    (void)self;
-    (void)call;
-}
-
-static void restore_close(void *self, struct lh_call *call, lh_err status, const char *text)
-{
-    (void)call;
-    (void)status;
-    (void)text;
-    struct restore *r = self;
-    end_restore(r);
-    lh_buf_free(&r->bytes);
-    free(r);
-}
-
-static const struct lh_call_ops restore_ops = {restore_message, restore_half_close, restore_sent,
-                                               restore_close};
-
-lh_err ps_restore_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
-                         const struct lh_call_ops **ops, void **self)
-{
-    struct restore *r = calloc(1, sizeof *r);
-    if (!r) return LH_ERR_NO_MEMORY;
-    *r = (struct restore){.server = s, .call = call, .worker = lh_worker_id(peer)};
-    *ops = &restore_ops;
-    *self = r;
-    lh_call_read(call);
-    return LH_OK;
 }
 
 // ---------------------------------------------------------------- life
@@ -628,7 +369,7 @@ void ps_rebuild_free(struct ps_rebuild *b)
 {
     if (!b) return;
     ps_rebuild_close(b);
-    if (b->restore) b->restore->rebuild = NULL;
+    ps_restore_forget(b);
     free(b->begun);
     free(b->live);
     free(b);

@@ -262,6 +262,7 @@ void ps_rebuild_close(struct ps_rebuild *b);         // takes no timer any more;
 // "stable": version, "workers": how many are there, "answered": how many said what they hold.
 json_t *ps_rebuild_status(const struct ps_rebuild *b); // gives it
 void ps_rebuild_free(struct ps_rebuild *b);            // NULL is allowed
+// restore.c
 LH_MUST lh_err ps_offer_accept(struct ps_server *s, struct lh_call *call,
                                const struct lh_peer *peer, const struct lh_call_ops **ops,
                                void **self);

@@ -20,7 +20,14 @@ static lh_err parse(const struct lh_record *r, struct lh_record *out)
     assert_int_equal(lh_buf_err(&bytes), LH_OK);
     assert_int_equal(bytes.len, LH_RECORD_HEADER);
     lh_err err = lh_record_parse_header(lh_buf_span(&bytes), out, &body);
-    if (!err) assert_int_equal(body, r->body.len);
+    if (!err) { // and nothing of it is left out
+        struct lh_buf again = lh_buf(LH_RECORD_HEADER);
+        assert_int_equal(body, r->body.len);
+        out->body = r->body;
+        lh_record_write_header(out, &again);
+        assert_true(lh_span_equal(lh_buf_span(&bytes), lh_buf_span(&again)));
+        lh_buf_free(&again);
+    }
     lh_buf_free(&bytes);
     return err;
 }
@@ -32,6 +39,7 @@ static struct lh_record good(void)
                           .epoch = 2,
                           .kind = LH_ADMIT,
                           .flags = LH_RECORD_ELIDED,
+                          .reason = 11,
                           .scale = 0.25f,
                           .body = {body, sizeof body}};
     memset(r.chain.b, 0x5a, LH_HASH_BYTES);
@@ -86,6 +94,8 @@ static void other_fields(void **state)
     r = good(), r.kind = LH_MOVE; // reserved
     assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);
     r = good(), r.kind = LH_REFUSE; // elided: only what was admitted
+    assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);
+    r = good(), r.kind = LH_PLAN;
     assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);
     r = good(), r.flags = 2;
     assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);

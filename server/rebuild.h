@@ -1,0 +1,61 @@
+// What rebuild.c and restore.c share: a shard whose history is being settled. Nobody else includes
+// it.
+#ifndef PS_REBUILD_H
+#define PS_REBUILD_H
+
+#include "server/server.h"
+
+struct Longhaul__V1__Point;
+
+enum { PS_OFFER_POINTS_MAX = 16 };
+
+struct ps_offer {
+    uint64_t worker;
+    int64_t heard_ns;
+    struct ps_point have[PS_OFFER_POINTS_MAX];
+    uint32_t haves;
+};
+
+struct ps_rebuild {
+    struct ps_shard *shard;
+    bool unreliable; // the directory's own state can't be believed
+    bool ready, told, stuck;
+    bool named; // what the own state lacks was told
+    // as the coordinator says
+    bool asked;
+    uint64_t epoch, token; // the last one
+    struct ps_point *begun;
+    size_t epochs;
+    struct ps_point stable, head;
+    uint64_t *live;
+    size_t lives;
+    // from followers
+    struct ps_offer offer[LH_WORKERS_MAX];
+    uint32_t offers;
+    struct ps_point wanted; // version and epoch 0: nothing
+    uint64_t wanted_of;
+    bool chosen; // the replica holds what is to be served; fetched: from a follower
+    bool fetched;
+    struct ps_restore *restore;
+    int64_t since_ns; // of the coordinator's first answer
+    struct lh_unary *ask;
+    uint64_t timer;
+};
+
+// ---- rebuild.c
+struct ps_point ps_rebuild_own(const struct ps_rebuild *b);            // what the replica holds
+struct ps_point ps_rebuild_point(const struct Longhaul__V1__Point *m); // NULL: version and epoch 0
+// Goes on with what is known by now.
+void ps_rebuild_decide(struct ps_rebuild *b);
+// Says what is known to have been acknowledged and is not in the state that was chosen. `worker` 0:
+// this directory's own.
+void ps_rebuild_name_lost(struct ps_rebuild *b, const struct ps_point *best, uint64_t worker);
+// ---- restore.c
+// A state is being received. One whose follower fell silent (its host is gone, and nothing says so)
+// is given up.
+bool ps_restore_coming(struct ps_rebuild *b);
+// Offers of workers that fell silent don't count: they could not bring what they offered.
+void ps_restore_drop_silent(struct ps_rebuild *b);
+void ps_restore_forget(struct ps_rebuild *b); // what is being received is wanted no more
+
+#endif
