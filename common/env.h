@@ -128,6 +128,9 @@ LH_MUST lh_err lh_path(char *out, size_t size, const char *dir, const char *form
 // ---- the real one (env_real.c). run() gives the calling thread to the loop until stop().
 LH_MUST lh_err lh_env_real_create(struct lh_env **out);
 void lh_env_real_run(struct lh_env *env);
+// The longest that one function kept the loop since the last call: nothing else was looked at for
+// so long. On the loop's thread.
+int64_t lh_env_real_longest_ns(struct lh_env *env);
 void lh_env_real_stop(struct lh_env *env); // any thread, signal-safe: run() returns soon
 void lh_env_real_destroy(struct lh_env *env);
 

@@ -81,6 +81,7 @@ struct env_real {
     uint32_t *heap; // slots, the earliest first
     size_t heap_len;
     uint64_t armed;
+    int64_t longest_ns; // that one function kept the loop, since lh_env_real_longest_ns()
     struct lane lane[LH_LANE_COUNT];
     pthread_mutex_t random_lock;
     uint8_t random[RANDOM_BYTES]; // the next key, then bytes to give
@@ -242,6 +243,14 @@ static void real_cancel(struct lh_env *env, uint64_t id)
     if (t->fn && t->generation == (uint32_t)(id >> 32)) disarm(e, slot);
 }
 
+static void run_task(struct env_real *e, lh_fn fn, void *arg)
+{
+    int64_t start = real_now_ns(&e->env);
+    fn(arg);
+    int64_t took = real_now_ns(&e->env) - start;
+    if (took > e->longest_ns) e->longest_ns = took;
+}
+
 static void run_due_timers(struct env_real *e)
 {
     int64_t now =
@@ -250,7 +259,7 @@ static void run_due_timers(struct env_real *e)
         struct timer due = e->timer[e->heap[0]];
         if (due.due_ns > now) return;
         disarm(e, e->heap[0]);
-        due.fn(due.arg);
+        run_task(e, due.fn, due.arg);
     }
 }
 
@@ -260,7 +269,7 @@ static void run_batch(struct env_real *e)
 {
     while (e->batch_at < e->batch.len && !atomic_load(&e->stop)) {
         struct task t = e->batch.task[e->batch_at++];
-        t.fn(t.arg);
+        run_task(e, t.fn, t.arg);
     }
 }
 
@@ -293,6 +302,14 @@ void lh_env_real_run(struct lh_env *env)
             nap(e);
     }
     atomic_store(&e->stop, false);
+}
+
+int64_t lh_env_real_longest_ns(struct lh_env *env)
+{
+    struct env_real *e = real(env);
+    int64_t longest = e->longest_ns;
+    e->longest_ns = 0;
+    return longest;
 }
 
 void lh_env_real_stop(struct lh_env *env)

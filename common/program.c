@@ -126,11 +126,12 @@ static LH_MUST lh_err with_process(struct lh_program *p, struct lh_buf *json)
     lh_transport_grpc_wire_bytes(p->transport, &wire);
     json_t *root = json_loadb((const char *)json->data, json->len, 0, NULL);
     json_t *mine =
-        json_pack("{s:i s:I s:f s:I s:I s:I s:f}", "pid", (int)getpid(), "time_s",
+        json_pack("{s:i s:I s:f s:I s:I s:I s:f s:f}", "pid", (int)getpid(), "time_s",
                   (json_int_t)p->env->ops->wall_s(p->env), "up_s",
                   (double)(lh_now(p->env) - p->started_ns) / (double)LH_SECOND, "wire_up_bytes",
                   (json_int_t)wire.sent, "wire_down_bytes", (json_int_t)wire.received, "peak_bytes",
-                  (json_int_t)peak_bytes(p), "cpu_s", cpu_s());
+                  (json_int_t)peak_bytes(p), "cpu_s", cpu_s(), "loop_longest_ms",
+                  (double)lh_env_real_longest_ns(p->env) / 1e6);
     bool merged = root && mine && json_object_update(root, mine) == 0;
     char *text = merged ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);

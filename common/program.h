@@ -6,7 +6,8 @@
 // end. SIGTERM and SIGINT end it with 0, errors with their exit code (exit.h).
 //
 // DIR/status.json is the application's object plus "pid", "time_s" (since 1970), "up_s",
-// "wire_up_bytes", "wire_down_bytes" (of this process's sockets) and "peak_bytes" (of memory). It
+// "wire_up_bytes", "wire_down_bytes" (of this process's sockets), "peak_bytes" (of memory), "cpu_s"
+// and "loop_longest_ms" (the longest that one function kept the loop since the status before). It
 // is replaced whole, and not synced: it tells the living.
 #ifndef LH_COMMON_PROGRAM_H
 #define LH_COMMON_PROGRAM_H

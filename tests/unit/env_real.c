@@ -406,6 +406,24 @@ static void one_boot_has_one_id(void **state)
     if (access("/proc/sys/kernel/random/boot_id", R_OK) == 0) assert_memory_equal(a, b, sizeof a);
 }
 
+static void keep_the_loop(void *env)
+{
+    usleep(20000);
+    lh_env_real_stop(env);
+}
+
+static void what_keeps_the_loop_is_seen_once(void **state)
+{
+    struct lh_env *env = *state;
+    env->ops->post(env, keep_the_loop, env);
+    lh_env_real_run(env);
+    assert_true(lh_env_real_longest_ns(env) >= LH_SECOND / 50);
+    assert_int_equal(lh_env_real_longest_ns(env), 0);
+    env->ops->after(env, 0, keep_the_loop, env);
+    lh_env_real_run(env);
+    assert_true(lh_env_real_longest_ns(env) >= LH_SECOND / 50);
+}
+
 int main(void)
 {
 #define ON_ENV(test) cmocka_unit_test_setup_teardown(test, make_env, drop_env)
@@ -419,6 +437,7 @@ int main(void)
         ON_ENV(a_timer_may_arm_the_next),
         ON_ENV(lanes_run_beside_each_other_and_jobs_in_order),
         ON_ENV(a_job_lasts_at_least_what_it_returned),
+        ON_ENV(what_keeps_the_loop_is_seen_once),
         ON_ENV(one_boot_has_one_id),
         cmocka_unit_test(destroy_drops_what_waits),
         ON_ENV(random_numbers_differ_and_stay_below),

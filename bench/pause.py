@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""How long does a checkpoint keep a server from folding? `bench/run.sh pause [--json FILE]`.
+
+Real programs on loopback under mutual TLS: one shard of 257 million parameters (1 GB), pushed as
+64 of 4096 signs by one worker of a synthetic trainer, with a checkpoint every few versions, whose
+state is copied in slices beside the folding (server/keep.c). Folding is on the server's loop, so
+what is measured is the longest that any one function kept that loop: `loop_longest_ms` of its
+status.json, renewed every second. The first checkpoint, of the state it starts from, is left out.
+Needs 12 GB of memory and 10 GB of disk.
+"""
+import argparse
+import datetime
+import os
+import shutil
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import live  # noqa: E402
+import report  # noqa: E402
+
+SHAPES = {  # shape, seconds between two cuts
+    "full": ("{dim: 1024, layers: 20, heads: 8, kv_heads: 8, ffn: 2816, context: 64}", 2.0),
+    "tiny": ("{dim: 32, layers: 2, heads: 2, kv_heads: 2, ffn: 64, context: 64}", 0.2),
+}
+TOPOLOGY = """run: pause
+budget_tokens: {budget}
+tokens_per_s: {speed}
+model: {shape}
+coordinator: {{region: here}}
+servers:
+  - {{name: s0, region: here, shards: [0]}}
+regions: {{here: {{h: 1}}}}
+server:
+  checkpoint.every_versions: {every}
+  checkpoint.replay_ms: 0
+  log: {{level: info, format: json}}
+worker:
+  codec: {{name: topk-sign, density: 0.015625}}
+  trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}
+  data: {{window: 1, prefetch: 8}}
+  replica.every_versions: 100000
+  snapshot.every_rounds: 100000
+  log: {{level: debug, format: json}}
+"""
+
+
+class Looking:
+    """What is done while the run goes on: see `during` of live.Run."""
+
+    def __init__(self):
+        self.seen = {}  # the time of a status: its longest, in milliseconds
+
+    def __call__(self, run):
+        while run.child.poll() is None:
+            try:
+                status = run.status("s0")
+                self.seen[status["time_s"]] = status["loop_longest_ms"]
+            except (OSError, ValueError, KeyError):  # not there yet
+                pass
+            time.sleep(0.2)
+
+    def between(self, start, end):
+        """Every second's longest while nothing starts or ends."""
+        return [ms for second, ms in sorted(self.seen.items()) if start < second < end]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--json")
+    parser.add_argument("--shape", choices=sorted(SHAPES), default="full")
+    parser.add_argument("--checkpoints", type=int, default=8)
+    parser.add_argument("--every", type=int, default=5, help="versions from one to the next")
+    flags = parser.parse_args()
+    tool = os.path.join(flags.build, "deploy", "longhaul")
+    shape, pause = SHAPES[flags.shape]
+    folder, looking = tempfile.mkdtemp(prefix="longhaul-pause-"), Looking()
+    out = report.Report("pause", flags.json)
+    text = TOPOLOGY.format(shape=shape, every=flags.every, speed=live.TOKENS / pause,
+                           budget=live.TOKENS * flags.every * (flags.checkpoints + 2))
+    try:
+        live.prepare(tool, folder, ("here/en",))
+        run = live.Run(tool, folder, "run", text, ["here-0"], "--no-wan", during=looking)
+        written = [datetime.datetime.fromisoformat(e["time"].replace("Z", "+00:00")).timestamp()
+                   for e in run.log("s0") if e["event"] == "checkpoint.written"]
+    finally:
+        shutil.rmtree(folder)
+    longest = looking.between(written[0] + 1, written[-1] - 1)
+    out.condition("parameters", run.summary["model"]["parameters"])
+    out.condition("seconds between two cuts", pause)
+    out.row("pause.checkpoints", "checkpoints", [len(written) - 2])
+    out.row("pause.loop.each_second_ms", "ms", longest)
+    out.row("pause.loop.longest_ms", "ms", [max(longest)])
+    out.finish()
+
+
+if __name__ == "__main__":
+    main()
