@@ -24,8 +24,9 @@ typedef void (*lh_fn)(void *arg);
 // takes": the real loop delivers `done` no earlier, the virtual clock exactly then.
 typedef int64_t (*lh_job)(void *arg);
 
-// One thread each, jobs in order: training steps; what a commit waits for; long copies.
-enum lh_lane { LH_LANE_COMPUTE, LH_LANE_DISK, LH_LANE_COPY, LH_LANE_COUNT };
+// One thread each, jobs in order: training steps; what a commit waits for; long copies; files that
+// nobody waits for, but that a file system busy with a long copy may take seconds to name.
+enum lh_lane { LH_LANE_COMPUTE, LH_LANE_DISK, LH_LANE_COPY, LH_LANE_STATUS, LH_LANE_COUNT };
 
 enum lh_open {
     LH_OPEN_READ = 1,

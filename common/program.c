@@ -158,19 +158,51 @@ static LH_MUST lh_err replace_status(struct lh_program *p, struct lh_span json)
 }
 
 // A status that can't be written is no reason to stop a run.
-static void write_status(struct lh_program *p)
+static void tell_status(struct lh_program *p, lh_err err, const char *text)
 {
-    struct lh_buf json = lh_buf(STATUS_BYTES);
-    lh_err err = p->app->status(p->self, &json);
-    if (!err) err = with_process(p, &json);
-    if (!err) err = replace_status(p, lh_buf_span(&json));
     if (err && !p->status_fails)
-        lh_logf(p->log, LH_WARN, "status.unwritten", "%s; tried again every second",
-                lh_err_text(err));
+        lh_logf(p->log, LH_WARN, "status.unwritten", "%s; tried again every second", text);
     else if (!err && p->status_fails)
         lh_logf(p->log, LH_INFO, "status.written", "status.json is up to date again");
     p->status_fails = err != LH_OK;
-    lh_buf_free(&json);
+}
+
+static LH_MUST lh_err make_status(struct lh_program *p, struct lh_buf *out)
+{
+    *out = lh_buf(STATUS_BYTES);
+    LH_TRY(p->app->status(p->self, out));
+    return with_process(p, out);
+}
+
+static int64_t status_job(void *arg)
+{
+    struct lh_program *p = arg;
+    p->status_result = replace_status(p, lh_buf_span(&p->status));
+    if (p->status_result)
+        snprintf(p->status_text, sizeof p->status_text, "%s", lh_err_text(p->status_result));
+    return 0;
+}
+
+static void status_done(void *arg)
+{
+    struct lh_program *p = arg;
+    p->status_writing = false;
+    lh_buf_free(&p->status);
+    tell_status(p, p->status_result, p->status_text);
+}
+
+// On a lane: while the file system writes a long copy, a rename in it may take seconds.
+static void write_status(struct lh_program *p)
+{
+    if (p->status_writing) return; // the next one tells more
+    lh_err err = make_status(p, &p->status);
+    p->status_writing = err == LH_OK;
+    if (p->status_writing) {
+        p->env->ops->work(p->env, LH_LANE_STATUS, status_job, status_done, p);
+        return;
+    }
+    tell_status(p, err, lh_err_text(err));
+    lh_buf_free(&p->status);
 }
 
 static void on_timer(void *arg)
@@ -350,11 +382,20 @@ static void come_to_rest(struct lh_program *p)
     while (p->lanes_busy) lh_env_real_run(p->env);
 }
 
+// After those under way, which have the same names.
+static void write_last(struct lh_program *p)
+{
+    lh_err err = p->last.len ? replace_status(p, lh_buf_span(&p->last)) : LH_OK;
+    if (err) tell_status(p, err, lh_err_text(err));
+    lh_buf_free(&p->last);
+}
+
 static void run(struct lh_program *p)
 {
     while (!p->ended) lh_env_real_run(p->env);
     lh_cancel(p->env, &p->timer);
-    write_status(p);
+    lh_err err = make_status(p, &p->last); // before anything is closed
+    if (err) tell_status(p, err, lh_err_text(err));
 }
 
 static void settle(struct lh_program *p)
@@ -370,6 +411,7 @@ static void end(struct lh_program *p, bool started)
     if (started) {
         p->app->close(p->self);
         come_to_rest(p);
+        write_last(p);
         settle(p);
     }
     lh_transport_grpc_destroy(p->transport);

@@ -51,7 +51,11 @@ struct lh_program {
     int64_t started_ns;
     uint64_t timer;
     int lanes_busy;
-    bool ended, asked; // asked: by a signal
+    bool ended, asked;          // asked: by a signal
+    struct lh_buf status, last; // texts of status.json: being written; as the loop ended
+    bool status_writing;        // on its lane
+    lh_err status_result;       // of the last one written, and its text
+    char status_text[400];
     bool status_fails; // status.json could not be written last time
     lh_err result;
 };
