@@ -90,9 +90,10 @@ class Tail:
             time.sleep(0.1)
         raise SystemExit(f"{self.worker}: no {what} within {self.patience} s")
 
-    def wait(self, event, count):
-        """Until an event happened so many times more."""
+    def wait(self, event, count, after=lambda: None):
+        """Until an event happened so many times more, once `after` was done."""
         count += len(self.times(event))
+        after()
         self._until(event, lambda: True if len(self.times(event)) >= count else None)
 
     def next(self, event, after):

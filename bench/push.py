@@ -9,13 +9,18 @@ parameters pushed as `dense-fp32`, 69 MB each, one worker unless the row says ot
   and fold, at the server and in the worker's replica.
 - `push.alone.*`: one such push at a time, from its sealed frame to the same, and the share of every
   stage by the debug events of both logs.
-- `push.durable.mtls.8workers`: eight workers on one shard, stopped and let go in the same way, to
-  the last acknowledgement; `.moved` counts what the seven others were sent of each push, too.
+- `push.memory.*`: as `push.durable.*`, with log and outbox in a memory file system (/dev/shm): what
+  the software takes where no disk is waited for.
+- `push.memory.mtls.8workers`, and `push.durable.*` with the part `many` (minutes): eight workers on
+  one shard, which cut together (BSP), the server stopped and let go in the same way, to the last
+  acknowledgement; `.moved` counts what the seven others were sent of each push, too.
 - `push.link.*`: pushes one after the other over an emulated link (root and /dev/net/tun).
-- `push.snapshot.mtls`: a joining worker, from its request to the loaded state.
+- `push.snapshot.mtls`: a worker that lost its replica joins again, from its request to the loaded
+  state; `.first` is a run's first join, whose server has just started.
 
 Ceilings of the same run: one stream of TLS 1.3 over loopback by OpenSSL alone, and a write and
-fdatasync of a file of the same size. Needs 12 GB of memory and of disk.
+fdatasync of a file of the same size, which `.of_disk` rows stand beside. Needs 12 GB of memory and
+of disk, and 8 GB of /dev/shm for `push.memory.*`.
 """
 import argparse
 import json
@@ -34,6 +39,9 @@ import live  # noqa: E402
 import report  # noqa: E402
 
 SHARDS = 4
+JOINS = 4  # `longhaul up` gives a worker up that ends six times in a row
+IN_MEMORY = "/dev/shm"
+MEMORY_BYTES = 8 << 30
 RTT_MS, MBIT, NEAR = 150, 1000, 0.02
 SHAPES = {  # of one shard, of SHARDS of them
     "full": ("{dim: 512, layers: 5, heads: 8, kv_heads: 8, ffn: 1536, context: 64}",
@@ -51,6 +59,7 @@ servers:
 regions: {{here: {{h: 1, speed: {near}, workers: {workers}}}{far}}}
 link: {{rtt_ms: {rtt}, mbit: {mbit}}}
 server:
+  update.mode: {mode}
   checkpoint.every_versions: 100000
   checkpoint.replay_ms: 0
   log: {{level: debug, format: json}}
@@ -72,11 +81,11 @@ STAGES = (  # of a lone push: what ends at which event, in whose log
 
 
 def run(tool, folder, name, pause, rounds, workers=1, shards=1, shape="full", cipher="xchacha20",
-        codec="dense-fp32", far=False, **more):
+        codec="dense-fp32", far=False, mode="async", **more):
     """`far`: one worker, behind the link; the one beside the server does next to nothing."""
     text = TOPOLOGY.format(
         budget=workers * live.TOKENS * rounds, shape=SHAPES[shape][shards > 1], cipher=cipher,
-        speed=workers * live.TOKENS / pause, workers=workers, codec=codec,
+        speed=workers * live.TOKENS / pause, workers=workers, codec=codec, mode=mode,
         shards=list(range(shards)), near=NEAR if far else 1,
         far=", far: {h: 1}" if far else "", rtt=RTT_MS, mbit=MBIT)
     names = ["far-0"] if far else [f"here-{i}" for i in range(workers)]
@@ -105,13 +114,26 @@ class Holding:
     def __init__(self, group, patience):
         self.group, self.patience, self.run = group, patience, None
         self.released = []  # when, how many
+        self.read = {}  # of each worker's log: how far, and how often which event
 
     def count(self, event):
+        """In all workers' logs; only what is new is read, for the pushes need the cores."""
+        return sum(self.counts(worker).get(event, 0) for worker in self.run.workers)
+
+    def counts(self, worker):
+        at, found = self.read.get(worker, (0, {}))
         try:
-            return sum(1 for worker in self.run.workers for e in self.run.log(worker)
-                       if e["event"] == event)
+            with open(os.path.join(self.run.dir, f"{worker}.log"), "rb") as file:
+                file.seek(at)
+                new = file.read()
         except OSError:
-            return 0  # no log yet
+            return found  # no log yet
+        whole = new.rfind(b"\n") + 1
+        for line in new[:whole].split(b"\n"):
+            event = line.partition(b'"event":"')[2].partition(b'"')[0].decode()
+            found[event] = found.get(event, 0) + 1
+        self.read[worker] = at + whole, found
+        return found
 
     def wait(self, ready, patience=float("inf")):
         end = time.monotonic() + patience
@@ -213,9 +235,45 @@ def disk_alone(folder, size):
     return out
 
 
+class Rejoining:
+    """Kills a worker and takes its replica's copies away, so that it joins by a snapshot, again."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def lose_replica(self, one):
+        worker = one.status("here-0")["pid"]
+        os.kill(worker, signal.SIGSTOP)  # else it might write one meanwhile
+        copies = os.path.join(one.dir, "here-0", "replica")
+        for name in os.listdir(copies):
+            os.unlink(os.path.join(copies, name))
+        os.kill(worker, signal.SIGKILL)
+
+    def __call__(self, one):
+        tail = live.Tail(one, "here-0")
+        tail.next("push.decided", 0)
+        for _ in range(self.count):
+            tail.wait("hello.answer", 1, lambda: self.lose_replica(one))
+            time.sleep(1)  # until what it does after a start is done
+
+
 def snapshot_seconds(one):
+    """Of each join, from its request to the loaded state."""
     asked, loaded = one.times("snapshot.asked"), one.times("replica.snapshot")
-    return [min(t for t in loaded if t > start) - start for start in asked[-1:]]
+    ends = [min((t for t in loaded if t > start), default=None) for start in asked]
+    again = asked[1:] + [float("inf")]
+    return [end - start for start, end, after in zip(asked, ends, again) if end and end < after]
+
+
+def measure_snapshots(out, tool, folder, flags, tls):
+    pause = 12 if flags.shape == "full" else 4
+    one = run(tool, folder, "joins", pause, 3, shape=flags.shape, during=Rejoining(JOINS))
+    size = one.summary["model"]["parameters"] * 4 / 1e9
+    again = [size / s for s in snapshot_seconds(one)[1:]]
+    if len(again) < JOINS:
+        raise SystemExit(f"joins: only {len(again)} of {JOINS} joins are in the log")
+    out.row("push.snapshot.mtls", "GB/s", again, *tls["pull"])
+    shutil.rmtree(one.dir)
 
 
 def peak_rows(out, one, name):
@@ -237,11 +295,13 @@ def measure_alone(out, tool, folder, flags, tls):
     for name, seconds in stages(one).items():
         out.row(f"push.alone.stage.{name}", "s", [seconds], "the whole push",
                 statistics.median(took))
-    out.row("push.snapshot.mtls", "GB/s", [size / s for s in snapshot_seconds(one)], *tls["pull"])
+    out.row("push.snapshot.mtls.first", "GB/s", [size / s for s in snapshot_seconds(one)[:1]],
+            *tls["pull"])
     peak_rows(out, one, "alone")
 
 
-def measure_held(out, tool, folder, flags, tls):
+def measure_held(out, tool, folder, flags, against, kind):
+    """`push.KIND.*`: four shards of one server at once. The median with XChaCha20, in GB/s."""
     pause = 6 if flags.shape == "full" else 1.5
     rates = {}
     for cipher in ("xchacha20", "aes256gcm"):
@@ -250,25 +310,41 @@ def measure_held(out, tool, folder, flags, tls):
         size = one.summary["model"]["parameters"] * 4 / SHARDS / 1e9
         ends = zip(holding.spans("push.decided"), holding.spans("record.folded"))
         rates[cipher] = [ack[1] * size / max(ack[0], fold[0]) for ack, fold in ends if ack and fold]
-        out.row(f"push.durable.mtls.{cipher}", "GB/s", rates[cipher], *tls["push"])
-        if cipher == "xchacha20":
+        name = f"push.{kind}.mtls.{cipher}"
+        out.row(name, "GB/s", rates[cipher], *against["push"])
+        if kind == "durable":
+            out.row(f"{name}.of_disk", "GB/s", rates[cipher], *against["disk"])
+        if kind == "durable" and cipher == "xchacha20":
             peak_rows(out, one, f"{SHARDS}shards")
         shutil.rmtree(one.dir)
     return statistics.median(rates["xchacha20"])
 
 
-def measure_many(out, tool, folder, flags, single):
-    many, holding = held(tool, folder, "many", 8 if flags.shape == "full" else 1.5,
-                         flags.rounds, workers=8, shape=flags.shape)
+def measure_in_memory(out, tool, flags, against):
+    if not os.path.isdir(IN_MEMORY) or shutil.disk_usage(IN_MEMORY).free < MEMORY_BYTES:
+        raise SystemExit(f"{IN_MEMORY}: no {MEMORY_BYTES >> 30} GiB there for the part `memory`; "
+                         "leave it out (--parts)")
+    folder = tempfile.mkdtemp(prefix="longhaul-push-", dir=IN_MEMORY)
+    try:
+        live.prepare(tool, folder, ("here/en",))
+        single = measure_held(out, tool, folder, flags, against, "memory")
+        measure_many(out, tool, folder, flags, single, "memory")
+    finally:
+        shutil.rmtree(folder)
+
+
+def measure_many(out, tool, folder, flags, single, kind):
+    many, holding = held(tool, folder, "many", 5 if flags.shape == "full" else 1.5, flags.rounds,
+                         workers=8, shape=flags.shape, mode="bsp")
     size = many.summary["model"]["parameters"] * 4 / 1e9
-    one = "one worker with four shards of the same size"
-    out.row("push.durable.mtls.8workers", "GB/s",
-            [span[1] * size / span[0] for span in holding.spans("push.decided") if span],
-            one, single)
+    against = "one worker with four shards of the same size", single
+    rates = [span[1] * size / span[0] for span in holding.spans("push.decided") if span]
+    out.row(f"push.{kind}.mtls.8workers", "GB/s", rates, *against)
     folds = filter(None, holding.spans("record.folded", each=8))
     moved = [8 * n * size / took for took, n in folds]
     if moved:  # else a group's records reached others after the next one was let go
-        out.row("push.durable.mtls.8workers.moved", "GB/s", moved, one, single)
+        out.row(f"push.{kind}.mtls.8workers.moved", "GB/s", moved, *against)
+    peak_rows(out, many, f"{kind}.8workers")
     shutil.rmtree(many.dir)
 
 
@@ -305,17 +381,21 @@ def known(path, name):
 def measure(out, tool, folder, flags):
     push_tls, pull_tls = tls_alone(flags.build, folder)
     alone = "one stream of TLS 1.3, OpenSSL alone"
-    tls = {"push": (alone, push_tls), "pull": (alone, pull_tls)}
-    if "disk" in flags.parts:
-        size = 69 << 20 if flags.shape == "full" else 1 << 20
-        out.row("push.disk.write_sync", "GB/s", disk_alone(folder, size), *tls["push"])
+    rates = disk_alone(folder, 69 << 20 if flags.shape == "full" else 1 << 20)
+    against = {"push": (alone, push_tls), "pull": (alone, pull_tls),
+               "disk": ("a write and fdatasync alone", statistics.median(rates))}
+    out.row("push.disk.write_sync", "GB/s", rates, *against["push"])
     if "alone" in flags.parts:
-        measure_alone(out, tool, folder, flags, tls)
+        measure_alone(out, tool, folder, flags, against)
+    if "snapshot" in flags.parts:
+        measure_snapshots(out, tool, folder, flags, against)
     single = known(flags.json, "push.durable.mtls.xchacha20")
     if "held" in flags.parts:
-        single = measure_held(out, tool, folder, flags, tls)
+        single = measure_held(out, tool, folder, flags, against, "durable")
+    if "memory" in flags.parts:
+        measure_in_memory(out, tool, flags, against)
     if "many" in flags.parts:
-        measure_many(out, tool, folder, flags, single)
+        measure_many(out, tool, folder, flags, single, "durable")
     if "acks" in flags.parts:
         measure_acks(out, tool, folder, flags)
     if "link" in flags.parts:
@@ -329,7 +409,7 @@ def main():
     parser.add_argument("--shape", choices=sorted(SHAPES), default="full")
     parser.add_argument("--pushes", type=int, default=10, help="one at a time")
     parser.add_argument("--rounds", type=int, default=5, help="of several at once")
-    parser.add_argument("--parts", default="disk,alone,held,many,acks,link",
+    parser.add_argument("--parts", default="alone,snapshot,held,memory,acks,link",
                         type=lambda text: text.split(","))
     flags = parser.parse_args()
     tool = os.path.join(flags.build, "deploy", "longhaul")

@@ -25,6 +25,8 @@ enum {
     LH_PUSH_BYTES = 208 << 20, // of frames and payloads under way in a server: of two dense ones of
                                // 64 MiB; with it and 4 bytes a parameter a server stays below
                                // 4 bytes a parameter + 256 MiB
+    LH_ASK_BYTES = 8 << 20,    // a larger frame is sent when the server has room for it: one trip,
+                               // and its transport holds nothing of those that wait
     LH_AHEAD_BYTES = 1 << 20,  // frames this large go to the log while they are opened
     LH_SHARED_BYTES = 16 << 20, // of frames that followers are sent from memory, not from the log
     LH_DECIDE_QUEUE_MAX = 256,  // pushes received and not decided, a server; more wait unread

@@ -7,6 +7,7 @@
 #include "common/program.h"
 
 #include <jansson.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@
 #include "common/exit.h"
 #include "common/transport_grpc.h"
 
+enum { HEAPS_MAX = 2 }; // each thread of gRPC's would have its own, as large as its largest moment
 enum { STATUS_NS = 1000000000, STATUS_BYTES = 1 << 24, MANIFEST_BYTES = 32 << 20 };
 
 static void complain(const struct lh_program *p, lh_err err)
@@ -464,6 +466,7 @@ int lh_program_main(const struct lh_app *app, void *self, int argc, char **argv)
     struct lh_program p = {.app = app, .self = self};
     sigset_t set;
     bool shown = false;
+    mallopt(M_ARENA_MAX, HEAPS_MAX);
     signal_set(&set);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);

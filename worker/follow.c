@@ -26,7 +26,7 @@ static void again(struct wk_shard *s, lh_err why)
 static void reset(struct wk_stream *t)
 {
     lh_record_stream_reset(&t->records);
-    lh_buf_free(&t->whole);
+    lk_incoming_free(&t->incoming);
     *t = (struct wk_stream){0};
 }
 
@@ -265,19 +265,15 @@ void wk_place_entries(struct wk_shard *s)
 // same one, holds a history that was given up or an old copy of its disk.
 static lh_err check_whole(struct wk_shard *s)
 {
-    const struct lh_ledger *have = &s->replica.ledger;
-    struct lh_ledger got = {.shard = have->shard, .shards = have->shards};
-    struct lh_cursor c = lh_cursor(lh_buf_span(&s->stream.whole));
-    lh_err err = lh_ledger_read(&got, &c);
-    bool back = s->ready && (got.epoch < have->epoch ||
-                             (got.epoch == have->epoch && got.version < have->version));
-    if (!err && back)
-        err = lh_fail(LH_ERR_CONFLICT,
-                      "shard %u: the server is at version %" PRIu64 " of epoch %" PRIu64
-                      ", here it is %" PRIu64 " of %" PRIu64,
-                      s->id, got.version, got.epoch, have->version, have->epoch);
-    lh_ledger_free(&got);
-    return err;
+    const struct lh_ledger *have = &s->replica.ledger, *got = &s->stream.incoming.ledger;
+    bool back =
+        s->ready && s->stream.incoming.theta &&
+        (got->epoch < have->epoch || (got->epoch == have->epoch && got->version < have->version));
+    if (!back) return LH_OK;
+    return lh_fail(LH_ERR_CONFLICT,
+                   "shard %u: the server is at version %" PRIu64 " of epoch %" PRIu64
+                   ", here it is %" PRIu64 " of %" PRIu64,
+                   s->id, got->version, got->epoch, have->version, have->epoch);
 }
 
 static lh_err take_whole(struct wk_shard *s)
@@ -285,8 +281,7 @@ static lh_err take_whole(struct wk_shard *s)
     struct wk_worker *w = s->worker;
     bool first = !s->ready;
     LH_TRY(check_whole(s));
-    LH_TRY(lk_replica_load(&s->replica, lh_buf_span(&s->stream.whole)));
-    lh_buf_free(&s->stream.whole);
+    LH_TRY(lk_incoming_take(&s->stream.incoming, &s->replica));
     w->count.snapshots++;
     s->need_snapshot = false;
     s->ready = true;
@@ -320,18 +315,16 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     if (!err && s->process && process != s->process) wk_session_lost(s); // greet the new one
     if (!err && s->stream.snapshot && total > lk_replica_bytes_max(s->layout))
         err = lh_fail(LH_ERR_TOO_LARGE, "a snapshot of %" PRIu64 " bytes", total);
-    if (!err && s->stream.snapshot && total) err = lh_buf_reserve(&s->stream.whole, (size_t)total);
     for (size_t i = 0; i < msg->parts && !err && s->stream.call == call; i++) {
         struct lh_span part = msg->part[i];
         size_t skip = at < part.len ? at : part.len;
         at -= skip;
         part = lh_span(part.data + skip, part.len - skip);
         if (s->stream.snapshot)
-            lh_put(&s->stream.whole, part.data, part.len);
+            err = lk_incoming_put(&s->stream.incoming, &s->replica, part);
         else
             err = take_follow_bytes(s, part);
     }
-    if (!err && s->stream.snapshot) err = lh_buf_err(&s->stream.whole);
     if (err && lh_err_class(err) == LH_CLASS_STOP && err != LH_ERR_CORRUPT) {
         wk_fatal(s->worker, err);
         return;
@@ -459,7 +452,6 @@ static lh_err ask_snapshot(struct wk_shard *s)
     lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
     lh_logf(w->conf.log, LH_DEBUG, "snapshot.asked", "shard %u at %s", s->id, s->address);
     s->stream.snapshot = true;
-    s->stream.whole = lh_buf(lk_replica_bytes_max(s->layout));
     LH_TRY(lh_call_open(s->link, LH_RPC_SNAPSHOT, 0, &stream_ops, s, &s->stream.call));
     return lh_rpc_send(s->stream.call, &m.base);
 }

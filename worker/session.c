@@ -310,7 +310,8 @@ static void push(void *arg)
     bool mine = e && (lh_incarnation_equal(e->head.incarnation, w->incarnation));
     if (w->stopped || !s->process || s->sender.call || !mine) return;
     bool before = s->sender.entry == e && s->sender.at > 0; // an attempt was broken off
-    s->sender = (struct wk_sender){.entry = e, .probing = before && e->frame->len > LH_PART_BYTES};
+    size_t least = before ? LH_PART_BYTES + 1 : LH_ASK_BYTES;
+    s->sender = (struct wk_sender){.entry = e, .probing = e->frame->len >= least};
     lh_err err = lh_call_open(s->link, LH_RPC_PUSH, 0, &sender_ops, s, &s->sender.call);
     if (!err) {
         lh_call_read(s->sender.call);

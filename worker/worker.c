@@ -103,7 +103,7 @@ static void free_shard(struct wk_shard *s)
     wk_save_free(s->save);
     wk_cut_free(s->cut);
     lh_record_stream_reset(&s->stream.records);
-    lh_buf_free(&s->stream.whole);
+    lk_incoming_free(&s->stream.incoming);
     wk_offer_free(s);
     wk_outbox_free(&s->outbox);
     lk_replica_free(&s->replica);

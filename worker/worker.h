@@ -22,6 +22,7 @@
 #include "common/transport.h"
 #include "common/units.h"
 #include "kernels/checkpoint.h"
+#include "kernels/incoming.h"
 #include "kernels/view.h"
 #include "worker/outbox.h"
 #include "worker/slot.h"
@@ -91,8 +92,7 @@ struct wk_stream { // a follow or a snapshot stream
     struct lh_call *call;
     bool snapshot;
     struct lh_record_stream records;
-    struct lh_buf whole; // snapshot
-    uint64_t total;
+    struct lk_incoming incoming; // snapshot
 };
 
 // A fold state that is brought to a server that lost its own (offer.c).

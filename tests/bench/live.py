@@ -20,14 +20,15 @@ ROWS = {  # what must be there, and above what
               "round.tiny.kill-server.longest_round_s": 0.29},
     "push": {"push.durable.mtls.xchacha20": 0, "push.durable.mtls.aes256gcm": 0,
              "push.alone.mtls.xchacha20": 0, "push.alone.stage.log": 0, "push.disk.write_sync": 0,
-             "push.snapshot.mtls": 0, "push.durable.mtls.8workers": 0, "push.ack.p50_ms": 0,
-             "push.ack.p99_ms": 0, "push.server.alone.peak_bytes": 1e6},
+             "push.durable.mtls.aes256gcm.of_disk": 0, "push.snapshot.mtls.first": 0,
+             "push.durable.mtls.8workers": 0, "push.ack.p50_ms": 0, "push.ack.p99_ms": 0,
+             "push.server.alone.peak_bytes": 1e6},
     "recovery": {"recovery.server.seconds": 0.2, "recovery.coordinator.longest_gap_s": 0},
 }
 FLAGS = {
     "round": ["--size", "tiny", "--rounds", "3", "--kills", "1"],
     "push": ["--shape", "tiny", "--pushes", "3", "--rounds", "2", "--parts",
-             "disk,alone,held,many,acks"],
+             "alone,held,many,acks"],
     "recovery": ["--shape", "tiny", "--kills", "1"],
 }
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/check.h"
-#include "kernels/replica.h"
+#include "kernels/incoming.h"
 
 enum { N = 600, PUSHES = 14 }; // values of the one shard
 static const uint8_t JOB[LH_JOB] = {1, 2, 3};
@@ -268,6 +268,66 @@ static void state_goes_on_bit_for_bit_from_a_saved_copy(void **state)
     lh_buf_free(&b);
 }
 
+// All but the last `cut` bytes, in pieces of `piece`.
+static lh_err arrive(struct lk_replica *r, struct lh_span state, size_t cut, size_t piece)
+{
+    struct lk_incoming in = {0};
+    lh_err err = LH_OK;
+    state.len -= cut;
+    for (size_t at = 0; at < state.len && !err; at += piece) {
+        size_t n = state.len - at < piece ? state.len - at : piece;
+        err = lk_incoming_put(&in, r, lh_span(state.data + at, n));
+    }
+    if (!err) err = lk_incoming_take(&in, r);
+    lk_incoming_free(&in);
+    return err;
+}
+
+static void state_arrives_in_pieces_cut_anywhere(void **state)
+{
+    struct fixture *f = *state;
+    struct lk_replica *r = &f->replica, other;
+    struct lh_plan plan = plan_of(1, LH_OPT_BUFFERED, 0.5f, 3);
+    struct lh_hash is, before, whole;
+    for (int k = 0; k < 2; k++) { // with an optimizer's state behind the parameters, and without
+        if (k) assert_int_equal(put_plan(r, &plan), LH_OK);
+        for (int i = 0; i < 8; i++) push(r, i);
+        struct lh_buf b = lh_buf(1 << 20);
+        assert_int_equal(lk_replica_save(r, &b), LH_OK);
+        whole = lk_replica_digest(r);
+        for (size_t piece = 1; piece < b.len + 300; piece += 1 + piece / 2) {
+            assert_int_equal(lk_replica_create(&other, JOB, &f->manifest, 0, NULL), LH_OK);
+            before = lk_replica_digest(&other);
+            for (size_t cut = 1; cut < b.len; cut += 997)
+                assert_int_equal(arrive(&other, lh_buf_span(&b), cut, piece), LH_ERR_MALFORMED);
+            is = lk_replica_digest(&other);
+            assert_true(lh_hash_equal(&is, &before)); // a state that is cut short changed nothing
+            assert_int_equal(arrive(&other, lh_buf_span(&b), 0, piece), LH_OK);
+            is = lk_replica_digest(&other);
+            assert_true(lh_hash_equal(&is, &whole));
+            lk_replica_free(&other);
+        }
+        lh_put_u8(&b, 0);
+        assert_int_equal(arrive(r, lh_buf_span(&b), 0, 64), LH_ERR_MALFORMED);
+        lh_buf_free(&b);
+    }
+}
+
+static void what_is_no_state_is_not_gathered_for_ever(void **state)
+{
+    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    struct lk_incoming in = {0};
+    static uint8_t noise[1 << 16];
+    memset(noise, 0xa5, sizeof noise);
+    lh_err err = LH_OK;
+    size_t put = 0, most = lk_replica_bytes_max(r->layout);
+    for (; !err && put <= most; put += sizeof noise)
+        err = lk_incoming_put(&in, r, lh_span(noise, sizeof noise));
+    assert_int_equal(err, LH_ERR_MALFORMED);
+    assert_null(in.theta);
+    lk_incoming_free(&in);
+}
+
 static void the_digest_sees_every_part_of_it(void **state)
 {
     struct lk_replica *r = &((struct fixture *)*state)->replica;
@@ -322,6 +382,8 @@ int main(void)
         CASE(no_bound_no_guard),
         CASE(a_rate_above_the_bound_leaves_no_momentum),
         CASE(state_goes_on_bit_for_bit_from_a_saved_copy),
+        CASE(state_arrives_in_pieces_cut_anywhere),
+        CASE(what_is_no_state_is_not_gathered_for_ever),
         CASE(the_digest_sees_every_part_of_it),
         CASE(bytes_that_are_no_state_are_refused),
     };

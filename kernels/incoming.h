@@ -1,0 +1,25 @@
+// A fold state that arrives in pieces, cut anywhere (lk_replica_save gives its bytes).
+//
+// The parameters go at once to where they will stay, everything else is gathered, so a state takes
+// 4 bytes a parameter while it comes and nothing is copied twice. A replica changes only when all
+// of it came and was checked (lk_incoming_take).
+#ifndef LK_INCOMING_H
+#define LK_INCOMING_H
+
+#include "kernels/replica.h"
+
+struct lk_incoming {
+    struct lh_ledger ledger; // what came says of itself; holds once `theta` is not NULL
+    struct lh_buf rest;      // all but the parameters
+    float *theta;            // NULL: the ledger, which comes first, is not complete
+    size_t have;             // bytes of it
+};
+
+// Takes the next bytes of a state for `r`. LH_ERR_MALFORMED: these can't be one; LH_ERR_NO_MEMORY.
+LH_MUST lh_err lk_incoming_put(struct lk_incoming *n, const struct lk_replica *r,
+                               struct lh_span bytes);
+// `r` becomes what came. LH_ERR_MALFORMED: not all came, or it is no state; `r` is as it was.
+LH_MUST lh_err lk_incoming_take(struct lk_incoming *n, struct lk_replica *r);
+void lk_incoming_free(struct lk_incoming *n); // all zeros: nothing came
+
+#endif
