@@ -175,10 +175,12 @@ static void give_up(struct ps_server *s)
     }
     if (!s->disk_full)
         lh_logf(s->conf.log, LH_ERROR, "log.disk_full",
-                "no room for the log in %s: pushes wait, "
-                "follows go on; free some space",
+                "no room for the log in %s: pushes wait, follows go on; a checkpoint lets the "
+                "log be cut, if there is room for it. Else free some space",
                 s->conf.dir);
+    if (!s->disk_full) err = ps_keep_trim(s); // a start may have left it to do
     s->disk_full = true;
+    s->count.full++;
     for (struct ps_item *i; (i = s->group);) {
         s->group = i->next;
         if (i->kind == PS_ITEM_FENCE)
@@ -188,6 +190,10 @@ static void give_up(struct ps_server *s)
         ps_item_free(i);
     }
     s->group_end = &s->group;
+    if (err)
+        ps_fatal(s, err);
+    else
+        for (uint32_t k = 0; k < s->conf.shard_count; k++) ps_keep(s->shard[k]);
 }
 
 static struct lh_span payload_of(const struct ps_item *i)
@@ -206,7 +212,9 @@ static void keep_newest(struct ps_item *i)
 
 static void finish_group(struct ps_server *s)
 {
-    s->disk_full = false;
+    if (s->disk_full && !s->squeezed)
+        lh_logf(s->conf.log, LH_INFO, "log.room", "there is room for the log again");
+    s->disk_full &= s->squeezed;
     s->count.groups++;
     for (struct ps_item *i = s->group; i; i = i->next) {
         if (!i->appended) continue;
@@ -259,6 +267,8 @@ static int64_t commit_job(void *arg)
 {
     struct ps_server *s = arg;
     s->commit_result = ps_wal_commit(s->wal);
+    s->squeezed = s->commit_result == LH_ERR_DISK_FULL && s->may_squeeze;
+    if (s->squeezed) s->commit_result = ps_wal_commit_small(s->wal);
     return 0;
 }
 
@@ -362,6 +372,7 @@ static void run_group(void *arg)
         return;
     }
     s->committing = true;
+    s->may_squeeze = s->disk_full && !ps_keep_busy(s);
     lh_logf(s->conf.log, LH_DEBUG, "group.made", "%llu bytes",
             (unsigned long long)ps_wal_group_bytes(s->wal));
     s->conf.env->ops->work(s->conf.env, LH_LANE_DISK, commit_job, commit_done, s);

@@ -3,12 +3,16 @@
 // The state is copied on the loop in slices, between which records are folded as ever (and in the
 // copy too), and written on the copy lane. Two channels: the full state, from which a server
 // starts, and weights only, more often, for readers; a full one serves readers as well.
+// A full disk makes one due: it lets the log be cut, and with the room the log goes on. What is
+// promised holds all the same: two checkpoints, and the log from the older one on.
 #include <stdlib.h>
 
 #include "server/server.h"
 
 // A few milliseconds of the loop, with the copy's page faults.
 enum { SLICE_BYTES = 8 << 20 };
+// Between two checkpoints that find no room: each writes until there is none.
+static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
 
 struct ps_keep {
     struct ps_shard *shard;
@@ -25,8 +29,7 @@ static int64_t write_job(void *arg)
     return 0;
 }
 
-// Removes what only versions below every shard's older checkpoint need.
-static lh_err trim(struct ps_server *s)
+lh_err ps_keep_trim(struct ps_server *s)
 {
     uint64_t needed = UINT64_MAX;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
@@ -52,13 +55,38 @@ static lh_err written(struct ps_server *s, const struct ps_keep *k)
             k->shard->id, (unsigned long long)c->version);
     LH_FAILPOINT("checkpoint.written");
     if (!c->weights) {
-        LH_TRY(trim(s));
+        LH_TRY(ps_keep_trim(s));
         LH_FAILPOINT("checkpoint.trimmed");
         return LH_OK;
     }
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
     uint64_t oldest;
     return lk_checkpoint_prune(&conf, k->shard->id, true, s->conf.weights_keep, &oldest);
+}
+
+// Weights are for readers: of several, the older ones make room for what lets the log be cut.
+static lh_err drop_weights(struct ps_shard *shard, bool *dropped)
+{
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
+    uint64_t *version, oldest;
+    size_t count;
+    LH_TRY(lk_checkpoint_versions(&conf, shard->id, true, &version, &count));
+    free(version);
+    *dropped = count > 1;
+    return *dropped ? lk_checkpoint_prune(&conf, shard->id, true, 1, &oldest) : LH_OK;
+}
+
+static lh_err no_room(struct ps_server *s, const struct ps_keep *k)
+{
+    struct ps_shard *shard = k->shard;
+    bool dropped = false;
+    lh_logf(s->conf.log, LH_ERROR, "checkpoint.disk_full",
+            "shard %u: no room in %s; the log can't be cut until there is", shard->id, s->conf.dir);
+    if (k->checkpoint.weights) return LH_OK;
+    shard->unwritten = true;
+    LH_TRY(drop_weights(shard, &dropped));
+    shard->room_at = dropped ? 0 : lh_now(s->conf.env) + ROOM_AGAIN;
+    return LH_OK;
 }
 
 static void write_done(void *arg)
@@ -69,13 +97,8 @@ static void write_done(void *arg)
     shard->keep = NULL;
     lh_err err = k->result;
     if (!err && !s->stopped) err = written(s, k);
-    if (err == LH_ERR_DISK_FULL)
-        lh_logf(s->conf.log, LH_ERROR, "checkpoint.disk_full",
-                "shard %u: no room in %s; the log "
-                "can't be cut until there is",
-                shard->id, s->conf.dir);
-    else if (err && !s->stopped)
-        ps_fatal(s, err);
+    if (err == LH_ERR_DISK_FULL && !s->stopped) err = no_room(s, k);
+    if (err && !s->stopped) ps_fatal(s, err);
     ps_keep_free(k);
     for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_keep(s->shard[i]);
 }
@@ -115,6 +138,7 @@ static void slice(void *arg)
     *(c->weights ? &shard->weighed : &shard->checkpointed) = c->version;
     if (!c->weights) shard->replay_ns = 0;
     shard->alone &= c->weights;
+    if (!c->weights) shard->unwritten = false;
     s->conf.env->ops->work(s->conf.env, LH_LANE_COPY, write_job, write_done, k);
 }
 
@@ -137,7 +161,10 @@ bool ps_keep_due(const struct ps_shard *shard)
 {
     const struct ps_conf *conf = &shard->server->conf;
     const struct lh_ledger *l = &shard->replica.ledger;
-    if (l->version <= shard->checkpointed) return false;
+    bool newer = l->version > shard->checkpointed;
+    if (shard->server->disk_full && (newer || shard->unwritten) && !LH_BUG("no_relief"))
+        return lh_now(conf->env) >= shard->room_at;
+    if (!newer) return false;
     if (l->plan.phase == LH_PHASE_END || shard->alone) return true;
     if (conf->replay_ns && shard->replay_ns >= conf->replay_ns) return true;
     return conf->checkpoint_every && l->version >= shard->checkpointed + conf->checkpoint_every;
@@ -147,7 +174,15 @@ static bool weights_due(const struct ps_shard *shard)
 {
     uint64_t every = shard->server->conf.weights_every;
     uint64_t read = shard->weighed > shard->checkpointed ? shard->weighed : shard->checkpointed;
+    if (shard->server->disk_full) return false; // it would take room and make none
     return every && shard->replica.ledger.version >= read + every;
+}
+
+bool ps_keep_busy(const struct ps_server *s)
+{
+    for (uint32_t i = 0; i < s->conf.shard_count; i++)
+        if (s->shard[i]->keep) return true;
+    return false;
 }
 
 void ps_keep(struct ps_shard *shard)
@@ -155,8 +190,7 @@ void ps_keep(struct ps_shard *shard)
     struct ps_server *s = shard->server;
     bool full = ps_keep_due(shard);
     if (s->stopped || !(full || weights_due(shard))) return;
-    for (uint32_t i = 0; i < s->conf.shard_count; i++)
-        if (s->shard[i]->keep) return; // one copy at a time; its end looks at all
+    if (ps_keep_busy(s)) return; // one copy at a time; its end looks at all
     struct ps_keep *k = calloc(1, sizeof *k);
     if (!k) return;
     k->shard = shard;

@@ -28,6 +28,20 @@ static void skipped(void *arg, const char *file, lh_err err)
             lh_err_text(err));
 }
 
+// What a process that was killed before it removed the oldest left may be the room that is missing.
+// Where newer ones were passed over, those are not counted on: all stay.
+static lh_err prune(const struct ps_shard *shard, const struct lk_checkpoint_conf *conf)
+{
+    uint64_t *version, oldest;
+    size_t count;
+    LH_TRY(lk_checkpoint_versions(conf, shard->id, false, &version, &count));
+    bool newest = count && version[count - 1] == shard->checkpointed;
+    free(version);
+    if (!newest) return LH_OK;
+    return lk_checkpoint_prune(conf, shard->id, false, shard->server->conf.checkpoint_keep,
+                               &oldest);
+}
+
 static lh_err load(struct ps_server *s, struct ps_shard *shard)
 {
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
@@ -36,6 +50,7 @@ static lh_err load(struct ps_server *s, struct ps_shard *shard)
     if (err == LH_ERR_NOT_FOUND) return ps_shard_anew(shard);
     if (err) return err;
     shard->checkpointed = shard->digested = shard->replica.ledger.version;
+    LH_TRY(prune(shard, &conf));
     // a process that was killed may have left its name in the page cache only
     return s->conf.env->ops->files->sync_dir(s->conf.env, s->checkpoint_dir);
 }
@@ -181,7 +196,9 @@ static lh_err commit_epochs(struct ps_server *s, struct ps_item **list)
         LH_TRY(add_epoch(item));
     }
     if (!*list) return LH_OK;
-    LH_TRY(ps_wal_commit(s->wal));
+    lh_err err = ps_wal_commit(s->wal);
+    if (err == LH_ERR_DISK_FULL) err = ps_wal_commit_small(s->wal); // only a server makes room
+    if (err) return err;
     for (struct ps_item *i = *list; i; i = i->next)
         LH_TRY(ps_shard_fold(i->shard, &i->record, (struct lh_span){0}, 0,
                              ps_wal_committed_place(s->wal, i->place)));

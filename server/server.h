@@ -153,8 +153,10 @@ struct ps_server {
     uint32_t push_count, snapshots;
     uint64_t shared_bytes; // of frames that followers are sent from memory
     bool disk_full;
+    bool may_squeeze; // no checkpoint is under way that would make room: any room at all will do
+    bool squeezed;    // the commit found room for no more than its group
     struct {
-        uint64_t admitted, refused, repeated, not_final, bytes_in, bytes_out, groups;
+        uint64_t admitted, refused, repeated, not_final, bytes_in, bytes_out, groups, full;
     } count;
 };
 
@@ -239,7 +241,10 @@ json_t *ps_copy_status(const struct ps_shard *s); // gives it
 LH_MUST lh_err ps_recover(struct ps_server *s);
 // keep.c
 bool ps_keep_due(const struct ps_shard *s);
-void ps_keep(struct ps_shard *s); // a checkpoint, if one is due
+void ps_keep(struct ps_shard *s);             // a checkpoint, if one is due
+bool ps_keep_busy(const struct ps_server *s); // one is being made
+// Removes what only versions below every shard's older checkpoint need.
+LH_MUST lh_err ps_keep_trim(struct ps_server *s);
 // A checkpoint that is being copied hears of every record, ahead of its fold and after it.
 void ps_keep_before(struct ps_shard *s, const struct lh_record *r);
 void ps_keep_folded(struct ps_shard *s, const struct lh_record *r, struct lh_span plain);

@@ -76,6 +76,8 @@ struct ps_shard {
     uint64_t norms;
     uint64_t checkpointed;      // version of the newest checkpoint
     bool alone;                 // too few checkpoints from which the log goes on: one is due
+    bool unwritten;             // that one found no room on the disk
+    int64_t room_at;            // a disk that is full is not tried again before
     int64_t replay_ns;          // what opening and folding the records above it took here
     uint64_t weighed;           // of the newest of weights only
     uint64_t digested;          // version of the newest DIGEST record

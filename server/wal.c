@@ -30,8 +30,8 @@ static void write_segment_header(const struct ps_wal *w, struct lh_buf *out)
     lh_put_u32(out, 0);
 }
 
-// Opens the next segment, preallocated for at least `need` bytes of entries. Disk lane.
-static lh_err roll(struct ps_wal *w, uint64_t need)
+// Opens the next segment of `size` bytes. Disk lane.
+static lh_err open_segment(struct ps_wal *w, uint64_t size)
 {
     const struct lh_files_ops *files = w->conf.env->ops->files;
     char path[LH_PATH_SIZE];
@@ -41,8 +41,6 @@ static lh_err roll(struct ps_wal *w, uint64_t need)
     uint64_t before = w->segment_first;
     w->segment++;
     w->segment_first = w->group_first;
-    uint64_t size = PS_SEGMENT_HEADER + need;
-    if (size < w->conf.segment_bytes) size = w->conf.segment_bytes;
     write_segment_header(w, &header);
     LH_TRY_TO(out, err, lh_buf_err(&header));
     ps_wal_segment_path(w, w->segment, path);
@@ -62,12 +60,32 @@ static lh_err roll(struct ps_wal *w, uint64_t need)
     return LH_OK;
 out_remove:
     files->close(file);
-    if (err == LH_ERR_DISK_FULL && files->remove(w->conf.env, path)) err = LH_ERR_IO;
+    if (err == LH_ERR_DISK_FULL) {
+        lh_err gone = files->remove(w->conf.env, path);
+        if (gone) err = gone;
+    }
 out:
     w->segment--;
     w->segment_first = before;
     lh_buf_free(&header);
     return err;
+}
+
+// Opens the next segment, preallocated for at least `need` bytes of entries.
+static lh_err roll(struct ps_wal *w, uint64_t need)
+{
+    uint64_t size = PS_SEGMENT_HEADER + need;
+    if (size < w->conf.segment_bytes) size = w->conf.segment_bytes;
+    return open_segment(w, size);
+}
+
+// A start's segment. On a disk that is full by now it is a header alone: the server comes up,
+// serves what it has, and the first group meets the full disk (and with it, what makes room).
+static lh_err first_segment(struct ps_wal *w)
+{
+    lh_err err = roll(w, 0);
+    bool again = err == LH_ERR_DISK_FULL && w->segment;
+    return again ? open_segment(w, PS_SEGMENT_HEADER) : err;
 }
 
 lh_err ps_wal_open(const struct ps_wal_conf *conf, ps_wal_replay_fn replay, void *arg, bool *torn,
@@ -85,7 +103,7 @@ lh_err ps_wal_open(const struct ps_wal_conf *conf, ps_wal_replay_fn replay, void
     w->generation++;
     w->group_first = w->next;
     w->durable = w->next - 1;
-    LH_TRY_TO(fail, err, roll(w, 0));
+    LH_TRY_TO(fail, err, first_segment(w));
     w->segment_seen = w->segment;
     *out = w;
     return LH_OK;
@@ -215,6 +233,17 @@ static lh_err write_group(struct ps_wal *w, bool ahead)
     return files->write(w->file, at, lh_span(w->group.data + done, w->group.len - done));
 }
 
+static lh_err write_synced(struct ps_wal *w, bool ahead)
+{
+    seal_entries(w);
+    LH_FAILPOINT("wal.write");
+    LH_TRY(write_group(w, ahead));
+    LH_FAILPOINT("wal.sync");
+    lh_err err = w->conf.env->ops->files->sync(w->file);
+    LH_FAILPOINT("wal.synced");
+    return err;
+}
+
 lh_err ps_wal_commit(struct ps_wal *w)
 {
     struct lh_span ahead = w->ahead;
@@ -223,15 +252,17 @@ lh_err ps_wal_commit(struct ps_wal *w)
     bool there = ahead.len && fits && w->piece[0].body.data == ahead.data;
     w->ahead = (struct lh_span){0};
     // Bytes of a body that is not wanted here end with their segment, where nobody looks behind the
-    // last entry for a torn one.
-    if (!fits || (ahead.len && !there)) LH_TRY(roll(w, w->group_bytes));
-    seal_entries(w);
-    LH_FAILPOINT("wal.write");
-    LH_TRY(write_group(w, there));
-    LH_FAILPOINT("wal.sync");
-    lh_err err = w->conf.env->ops->files->sync(w->file);
-    LH_FAILPOINT("wal.synced");
-    return err;
+    // last entry for a torn one: it is closed, also where there is no room for another.
+    if (ahead.len && !there) w->size = w->at;
+    if (w->at + w->group_bytes > w->size) LH_TRY(roll(w, w->group_bytes));
+    return write_synced(w, there);
+}
+
+lh_err ps_wal_commit_small(struct ps_wal *w)
+{
+    LH_ASSERT(w->pieces && !w->ahead.len);
+    LH_TRY(open_segment(w, PS_SEGMENT_HEADER + w->group_bytes));
+    return write_synced(w, false);
 }
 
 static void clear_group(struct ps_wal *w)

@@ -55,6 +55,105 @@ static void a_second_checkpoint_is_written_at_once(void **state)
                      CHECKPOINT);
 }
 
+// The torn tail's new epoch finds no room for a segment: its record gets one that is no larger.
+static void a_new_epoch_needs_little_room(void **state)
+{
+    struct rig *r = *state;
+    char path[160];
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    log_records(r, 1, RECORDS);
+    struct ps_place last = *ps_shard_place(r->server->shard[0], RECORDS);
+    rig_kill_server(r, false);
+    snprintf(path, sizeof path, "%s/log/%016llx.seg", r->s.dir, (unsigned long long)last.segment);
+    damage(r, path, last.at, last.at + 512);
+    lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env) + 1024);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    assert_int_equal(r->server->shard[0]->replica.ledger.epoch, 2);
+    assert_int_equal(r->server->shard[0]->replica.ledger.version, RECORDS);
+    rig_kill_server(r, true);
+    lh_fake_disk_limit(r->s.env, 0);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    assert_int_equal(r->server->shard[0]->replica.ledger.version, RECORDS);
+}
+
+// A process that was killed after a checkpoint and before it removed the oldest one left three.
+static void one_checkpoint_too_many_goes_before_room_matters(void **state)
+{
+    struct rig *r = *state;
+    char from[160], to[160];
+    struct lh_buf b = lh_buf(1 << 16);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    log_records(r, 1, RECORDS);
+    rig_kill_server(r, false);
+    lh_fake_boot(r->s.env);
+    uint64_t used = lh_fake_disk_used(r->s.env);
+    snprintf(from, sizeof from, "%s/checkpoints/0000-%016x.ckpt", r->s.dir, CHECKPOINT);
+    snprintf(to, sizeof to, "%s/checkpoints/0000-%016x.ckpt", r->s.dir, 1);
+    assert_int_equal(lh_file_load(r->s.env, from, &b), LH_OK);
+    assert_int_equal(lh_file_replace(r->s.env, to, lh_buf_span(&b)), LH_OK);
+    lh_fake_disk_limit(r->s.env, used + 128); // what it took, the first segment needs
+    lh_fake_kill(r->s.env, false);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    assert_int_equal(lh_file_load(r->s.env, to, &b), LH_ERR_NOT_FOUND);
+    assert_int_equal(r->server->shard[0]->replica.ledger.version, RECORDS);
+    lh_buf_free(&b);
+}
+
+static bool is_there(struct rig *r, const char *name)
+{
+    char path[160];
+    struct lh_buf b = lh_buf(1 << 21);
+    snprintf(path, sizeof path, "%s/%s", r->s.dir, name);
+    lh_err err = lh_file_load(r->s.env, path, &b);
+    lh_buf_free(&b);
+    return !err;
+}
+
+// A process that ended between a checkpoint and the cut of the log that it allows; false: the n-th
+// file operation from the checkpoint's record on is not there.
+static bool a_log_is_left_uncut(struct rig *r, int64_t n)
+{
+    static const char first[] = "log/0000000000000001.seg";
+    char newest[64];
+    snprintf(newest, sizeof newest, "checkpoints/0000-%016x.ckpt", CHECKPOINT);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    log_records(r, 1, 3);
+    rig_kill_server(r, false);
+    assert_int_equal(rig_start_server(r, true), LH_OK); // in a segment of its own
+    log_records(r, 4, CHECKPOINT - 1);
+    lh_fake_crash_at(r->s.env, n, false);
+    rig_greet(r, 0, (uint64_t)CHECKPOINT << 32, 0, 1);
+    rig_run(r, LH_SECOND);
+    rig_kill_server(r, false);
+    lh_fake_boot(r->s.env);
+    bool left = is_there(r, first) && is_there(r, newest);
+    lh_fake_kill(r->s.env, false);
+    return left;
+}
+
+// There is nothing to write another checkpoint of: what the last one allows makes the room.
+static void a_full_disk_cuts_what_was_left(void **state)
+{
+    struct rig *r = rig_new(1);
+    int64_t n = 0;
+    (void)state;
+    while (!a_log_is_left_uncut(r, n)) {
+        rig_free(r);
+        r = rig_new(1);
+        assert_true(++n < CALLS_MAX);
+    }
+    lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env) + 80); // a segment's head
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    rig_greet(r, 0, (uint64_t)(CHECKPOINT + 1) << 32, 0, 1); // finds no room
+    rig_run(r, LH_SECOND);
+    rig_greet(r, 0, (uint64_t)(CHECKPOINT + 1) << 32, 0, 1);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(r->server->count.full, 1);
+    assert_int_equal(r->server->shard[0]->replica.ledger.version, CHECKPOINT + 1);
+    assert_false(r->server->disk_full);
+    rig_free(r);
+}
+
 // A start whose n-th file operation fails; false: none was left to fail.
 static bool a_start_fails(int n)
 {
@@ -86,6 +185,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_second_checkpoint_is_written_at_once, rig_set_up,
                                         rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_new_epoch_needs_little_room, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(one_checkpoint_too_many_goes_before_room_matters,
+                                        rig_set_up, rig_tear_down),
+        cmocka_unit_test(a_full_disk_cuts_what_was_left),
         cmocka_unit_test(a_checkpoint_that_was_not_read_is_not_taken_for_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

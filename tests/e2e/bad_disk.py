@@ -7,6 +7,7 @@ the start with file, place and way out. A full disk refuses what is new and serv
 import errno
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -187,6 +188,56 @@ def full_disk(world):
         check(one.last_holdings() == truth, f"{one.name} and the servers differ in the end")
 
 
+def room_of(node):
+    disk = os.statvfs(inside(node))
+    return disk.f_bavail * disk.f_frsize
+
+
+def checkpoints(node):
+    folder = inside(node, "checkpoints")
+    return [os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder)
+            if name.endswith(".ckpt")]
+
+
+def leave_room(node, left):
+    """All but so many bytes of the disk are taken; the server stands still meanwhile."""
+    node.process.send_signal(signal.SIGSTOP)
+    try:
+        with open(inside(node, "filler"), "wb", buffering=0) as file:
+            while room_of(node) > left:
+                file.write(b"x" * 4096)
+    finally:
+        node.process.send_signal(signal.SIGCONT)
+
+
+def relieved(world):
+    """Room for another checkpoint, but not for a segment: the server makes it, cuts the log, goes
+    on, again and again, and nobody frees anything."""
+    coordinator = world.coordinator(workers=1).start().listening()
+    servers = [world.server(i, coordinator, **{"wal.segment_bytes": "64 KiB",
+                                               "checkpoint.every_versions": 6}) for i in (0, 1)]
+    tight = servers[1]
+    small_disk(tight, "8m")
+    for server in servers:
+        server.start().listening()
+    loud = {"codec.name": "dense-fp32", "codec.density": 1, "trainer.tokens_per_s": 2000}
+    worker = world.worker("asia", coordinator, **loud).start()
+    until("there are two checkpoints", lambda: len(checkpoints(tight)) == 2)
+    room = max(checkpoints(tight)) + 12288
+    check(room < 65536, f"a checkpoint is no smaller than a segment: {room}")
+    leave_room(tight, room + 3 * 65536)  # and for pushes above the last checkpoint
+    until("the disk is full", lambda: tight.says("log.disk_full"))
+    until("there is room again", lambda: tight.says("log.room"))
+    check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}:\n"
+                                f"{worker.tail()}")
+    until("the run's end is known", lambda: coordinator.status().get("phase") == "ended")
+    status = coordinator.status()
+    check(status["credited"] == status["units"], "a unit was lost on the full disk")
+    check(os.path.getsize(inside(tight, "filler")) > 0, "somebody freed room")
+    tight.dir = inside(tight)
+    check(worker.last_holdings() == held(servers), "worker and servers differ in the end")
+
+
 def full_from_the_start(world):
     """No room for the first segment: the server refuses to start and says where room is missing."""
     coordinator = world.coordinator().start().listening()
@@ -197,7 +248,7 @@ def full_from_the_start(world):
 
 
 CASES = (corrupt_tail, corrupt_middle, damaged_store)
-MOUNTED = (full_disk, full_from_the_start)
+MOUNTED = (full_disk, relieved, full_from_the_start)
 
 
 def possible():

@@ -372,6 +372,7 @@ static void bury(struct sim_node *n, bool power)
 {
     sim_note_durable(n->sim);
     if (n->server && n->server->shard[0]->lost.worker) n->sim->met.rebuilt++;
+    if (n->server) n->sim->met.full += n->server->count.full;
     note_death(n);
     if (n->transport) lh_transport_mem_kill(n->transport, power);
     n->transport = NULL;
@@ -422,6 +423,7 @@ void sim_node_start(struct sim_node *n)
 {
     struct sim *s = n->sim;
     lh_fake_boot(n->env);
+    if (n->kind == SIM_SERVER) sim_disk_limit(n);
     if (s->conf.crash_at >= 0) ask_crash(n);
     if (s->conf.trace && !n->log && lh_log_open(&n->log, n->env, n->name, LH_DEBUG, false, NULL))
         n->log = NULL;
@@ -471,6 +473,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     // with exact values nothing is ever over-sent, so that losses can't hide what is there twice
     s->codec =
         (struct lk_codec){LK_INDEX_RICE, conf->seed % 2 ? LK_VALUE_SIGN : LK_VALUE_FP32, 0.1f};
+    if (conf->tight_disks) s->codec = (struct lk_codec){LK_INDEX_RICE, LK_VALUE_FP32, 0.5f};
     if (conf->exact && conf->seed % 2) s->codec.value = LK_VALUE_FP16; // rounds to multiples, too
     static const double gates[] = {0, 1.5, 2, 4, 10}; // small ones, so that it acts
     s->norm_gate = gates[conf->seed % LH_COUNT(gates)];
@@ -577,6 +580,7 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->rebuilt += one->rebuilt;
     all->taken_over += one->taken_over;
     all->equal += one->equal;
+    all->full += one->full;
     all->struck += one->struck;
 }
 
@@ -591,6 +595,7 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
         now += 100 * LH_MS;
         lh_fake_run(s->world, now);
         sim_note_durable(s);
+        if (conf->tight_disks) sim_tighten(s);
         if (now % (500 * LH_MS) == 0) sim_look(s);
         if (now > RUN_LIMIT || lh_fake_events(s->world) > EVENTS_MAX) {
             sim_fail(s, "stuck: the run has not ended after %.0f s", (double)now / 1e9);

@@ -79,9 +79,10 @@ struct sim_node {
     struct wk_trainer *trainer;
     struct wk_observer observer;
     uint32_t shard;
-    struct lh_log *log; // when traced
-    bool failed;        // it stopped by itself
-    bool stands_by;     // its settings say so: the shard was taken over from it
+    struct lh_log *log;  // when traced
+    bool failed;         // it stopped by itself
+    bool stands_by;      // its settings say so: the shard was taken over from it
+    uint64_t disk_bytes; // that its disk holds; 0: whatever comes
     bool cut_off;
     uint64_t deaths;
 };
@@ -112,6 +113,7 @@ struct sim_conf {
     // Every delta a multiple of SIM_QUANTUM, codecs that keep them so: sums are exact, and mass is
     // compared in bits.
     bool exact;
+    bool tight_disks; // see sim_tighten()
     int64_t crash_at; // the first worker crashes at this operation of its files; < 0: it does not
     bool crash_power; // with its power
 };
@@ -122,6 +124,7 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t disks, damaged, rebuilt; // lost and damaged disks; shards back from a follower's state
     uint64_t taken_over;              // shards, by standbys
     uint64_t equal;                   // values whose mass was the same in bits, nothing being lost
+    uint64_t full;                    // groups that found no room
     uint64_t struck;                  // crashes that were asked for by crash_at
 };
 
@@ -165,6 +168,10 @@ void sim_node_start(struct sim_node *n);
 void sim_note_durable(struct sim *s);
 void sim_look(struct sim *s);                      // at what must hold at any moment (judge.c)
 void sim_node_die(struct sim_node *n, bool power); // and comes back after a while
+// With conf.tight_disks: a server that has two checkpoints and some log above them gets a disk that
+// holds another one, but no other segment, to the end of the run; only a cut of the log makes room.
+void sim_tighten(struct sim *s);
+void sim_disk_limit(struct sim_node *n); // its disk's bytes hold from here on
 void sim_faults_start(struct sim *s);
 // Does a worker that runs hold a copy of the point that is registered as stable? False: not known.
 bool sim_stable_held(struct sim *s, uint32_t shard);

@@ -1,5 +1,6 @@
 // Faults: what goes wrong, when, at random but from the seed.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "longhaul/v1/member.pb-c.h"
@@ -80,10 +81,43 @@ static void cut_from_coordinator(struct sim_node *n)
 
 // ---------------------------------------------------------------- disks
 
+// A power cut brings files back whose removal was not synced. A file system gives their room to
+// nobody else before it is, which the fake one does not know: what is back has its room.
+void sim_disk_limit(struct sim_node *n)
+{
+    uint64_t used = lh_fake_disk_used(n->env);
+    if (n->disk_bytes && n->disk_bytes < used) n->disk_bytes = used + 4096;
+    lh_fake_disk_limit(n->env, n->disk_bytes);
+}
+
 static void disk_back(void *arg)
 {
-    struct sim_node *n = arg;
-    lh_fake_disk_limit(n->env, 0);
+    sim_disk_limit(arg);
+}
+
+// As many versions above the newest checkpoint as another one may cut off some day: less than a
+// segment's worth makes no room.
+enum { TIGHTEN_ABOVE = 12 };
+
+void sim_tighten(struct sim *s)
+{
+    for (uint32_t i = 1; i <= SIM_SERVERS; i++) {
+        struct sim_node *n = &s->node[i];
+        const struct ps_shard *shard = n->server && n->server->serving ? n->server->shard[0] : NULL;
+        uint64_t *version;
+        size_t count;
+        struct lk_checkpoint_conf conf = {.env = n->env};
+        if (!shard || n->disk_bytes || shard->keep) continue;
+        if (shard->replica.ledger.version < shard->checkpointed + TIGHTEN_ABOVE) continue;
+        conf.dir = n->server->checkpoint_dir;
+        if (lk_checkpoint_versions(&conf, n->shard, false, &version, &count)) continue;
+        free(version);
+        if (count < 2) continue;
+        size_t state = (shard->replica.outer.kind == LH_OPT_SGD ? 1 : 3) * sizeof(float);
+        n->disk_bytes = lh_fake_disk_used(n->env) + state * shard->replica.layout->values + 4096;
+        disk_back(n);
+        sim_trace(s, "%s has %llu bytes of disk", n->name, (unsigned long long)n->disk_bytes);
+    }
 }
 
 struct newest {
@@ -431,7 +465,7 @@ static void next_fault(void *arg)
             // what failed already may be on its way back from a lane: its process still stops for
             // it
             if (!lh_fake_failed(s->node[i].env)) lh_fake_fail_at(s->node[i].env, -1, LH_OK);
-            lh_fake_disk_limit(s->node[i].env, 0);
+            disk_back(&s->node[i]);
             s->node[i].cut_off = false;
         }
         if (s->conf.faults.drain) undo_all(s);

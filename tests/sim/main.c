@@ -4,6 +4,8 @@
 //   sim --exact ...          in fixed point: mass is conserved in bits
 //   sim --crash-steps N ...  N runs of one seed: the first worker crashes at the 1st, 2nd, ... file
 //                            operation, by turns killed and without power
+//   sim --tight-disks ...    servers' disks have no room for another segment, once there are two
+//                            checkpoints: the log must be cut to go on
 //   sim --bugs[=NAME] [--from N] [--seeds N] [--trace]    every planted bug, or this one, must be
 //                                                         found (builds with LH_BUGS only)
 //
@@ -99,13 +101,16 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     if (blind) printf("sim: no push was clipped in all these seeds: the norm gate was not tried\n");
     if (conf.exact)
         printf("%llu values with the same mass in bits\n", (unsigned long long)met.equal);
+    if (conf.tight_disks) printf("%llu groups found no room\n", (unsigned long long)met.full);
+    bool roomy = conf.tight_disks && !met.full;
+    if (roomy) printf("sim: there was room for everything: nothing was tried\n");
     bool vacant = conf.exact && !met.equal;
     if (vacant) printf("sim: every worker lost something: nothing was compared in bits\n");
     bool idle = seeds >= 100 && conf.faults.disk_loss && !met.rebuilt;
     if (idle) printf("sim: no shard was rebuilt in all these seeds\n");
     bool unused = seeds >= 100 && conf.faults.standby && conf.faults.kill && !met.taken_over;
     if (unused) printf("sim: no shard was taken over in all these seeds\n");
-    return failed || blind || idle || unused || vacant ? 1 : 0;
+    return failed || blind || idle || unused || vacant || roomy ? 1 : 0;
 }
 
 // Every run crashes at another operation; one that never comes so far would prove nothing.
@@ -140,51 +145,52 @@ static int run_steps(struct sim_conf conf, uint64_t seed, int64_t steps)
 // `family`: of the failpoints (common/check.h) at which it does something wrong.
 static const struct {
     const char *name, *faults, *family;
-    bool exact; // only a run in fixed point can tell
+    enum { ANY, EXACT, TIGHT } run; // what it takes to tell: fixed point, disks without room
 } bugs[] = {
-    {"ack_before_sync", "power,crash,network", "group", false},
-    {"drop_dedupe", "kill,network", NULL, false},
-    {"no_resync", "kill,power,crash", "wal", false},
-    {"unlogged_reject", "refuse,network,partition", NULL, false},
-    {"busy_returns", "disk_full,network", NULL, false},
-    {"return_twice", "refuse,worker_kill,crash", "push", false},
-    {"corrupt_burn", "network", NULL, false},
-    {"resend_all", "worker_kill,crash", "cut", false},
-    {"esnap_rollback", "worker_power", NULL, false},
-    {"trim_esnap", "worker_power,crash", NULL, false},
-    {"same_inc_power", "worker_power", NULL, false},
-    {"inc_reuse", "worker_lost", NULL, false},
-    {"fence_no_resolve", "tail,kill,network", NULL, false},
-    {"fence_resend", "tail,kill,network,worker_kill", NULL, false},
-    {"base_delta", "network", NULL, false},
-    {"tail_silent", "tail,kill", "recover", false},
-    {"no_chain", "tail,kill", NULL, false},
-    {"no_hello", "tail,kill,refuse,network", NULL, false},
-    {"elide_own", "worker_kill,worker_power", NULL, false},
-    {"trim_by_ack", "tail,kill,network,partition", NULL, false},
-    {"resend_refused", "tail,kill,refuse,network,partition", NULL, false},
-    {"ledger_sticky", "tail,kill,worker_lost,worker_power", NULL, false},
-    {"local_stable", "disk_loss,tail,kill,worker_kill", NULL, false},
-    {"gate_refuses", "partition,worker_kill", NULL, false},
-    {"rebuild_any_branch", "disk_loss,tail,kill,partition,network", NULL, false},
-    {"rebuild_no_dedupe", "disk_loss", NULL, false},
-    {"credit_each", "none", NULL, false},
-    {"no_rewrite", "io,kill,power", NULL, false},
-    {"erase_unknown", "io", NULL, false},
-    {"one_is_enough", "rot,kill", "checkpoint", false},
-    {"lease_unheard", "power,kill,worker_kill,worker_power,coordinator", NULL, false},
-    {"credit_any", "kill,worker_kill,partition,network", NULL, false},
-    {"take_any", "standby,kill,partition,network", NULL, false},
-    {"degrade_local", "standby,kill,partition", NULL, false},
-    {"promote_unsynced", "standby,power,crash,partition", NULL, false},
-    {"old_epoch", "standby,kill,partition", NULL, false},
-    {"zombie_stable", "disk_loss,tail,kill,partition,network", NULL, false},
-    {"take_no_stable", "disk_loss,tail,kill,partition,worker_kill", NULL, false},
-    {"file_unsynced", "power,kill", "file", false},
-    {"store_unsynced", "coordinator,power,tail,kill", "store", false},
-    {"copy_replaced", "disk_loss,tail,kill,partition,network", "replica", false},
-    {"flip_first", "worker_kill,crash", NULL, false},
-    {"return_rounds", "refuse,network", NULL, true},
+    {"ack_before_sync", "power,crash,network", "group", ANY},
+    {"drop_dedupe", "kill,network", NULL, ANY},
+    {"no_resync", "kill,power,crash", "wal", ANY},
+    {"unlogged_reject", "refuse,network,partition", NULL, ANY},
+    {"busy_returns", "disk_full,network", NULL, ANY},
+    {"return_twice", "refuse,worker_kill,crash", "push", ANY},
+    {"corrupt_burn", "network", NULL, ANY},
+    {"resend_all", "worker_kill,crash", "cut", ANY},
+    {"esnap_rollback", "worker_power", NULL, ANY},
+    {"trim_esnap", "worker_power,crash", NULL, ANY},
+    {"same_inc_power", "worker_power", NULL, ANY},
+    {"inc_reuse", "worker_lost", NULL, ANY},
+    {"fence_no_resolve", "tail,kill,network", NULL, ANY},
+    {"fence_resend", "tail,kill,network,worker_kill", NULL, ANY},
+    {"base_delta", "network", NULL, ANY},
+    {"tail_silent", "tail,kill", "recover", ANY},
+    {"no_chain", "tail,kill", NULL, ANY},
+    {"no_hello", "tail,kill,refuse,network", NULL, ANY},
+    {"elide_own", "worker_kill,worker_power", NULL, ANY},
+    {"trim_by_ack", "tail,kill,network,partition", NULL, ANY},
+    {"resend_refused", "tail,kill,refuse,network,partition", NULL, ANY},
+    {"ledger_sticky", "tail,kill,worker_lost,worker_power", NULL, ANY},
+    {"local_stable", "disk_loss,tail,kill,worker_kill", NULL, ANY},
+    {"gate_refuses", "partition,worker_kill", NULL, ANY},
+    {"rebuild_any_branch", "disk_loss,tail,kill,partition,network", NULL, ANY},
+    {"rebuild_no_dedupe", "disk_loss", NULL, ANY},
+    {"credit_each", "none", NULL, ANY},
+    {"no_rewrite", "io,kill,power", NULL, ANY},
+    {"erase_unknown", "io", NULL, ANY},
+    {"one_is_enough", "rot,kill", "checkpoint", ANY},
+    {"lease_unheard", "power,kill,worker_kill,worker_power,coordinator", NULL, ANY},
+    {"credit_any", "kill,worker_kill,partition,network", NULL, ANY},
+    {"take_any", "standby,kill,partition,network", NULL, ANY},
+    {"degrade_local", "standby,kill,partition", NULL, ANY},
+    {"promote_unsynced", "standby,power,crash,partition", NULL, ANY},
+    {"old_epoch", "standby,kill,partition", NULL, ANY},
+    {"zombie_stable", "disk_loss,tail,kill,partition,network", NULL, ANY},
+    {"take_no_stable", "disk_loss,tail,kill,partition,worker_kill", NULL, ANY},
+    {"file_unsynced", "power,kill", "file", ANY},
+    {"store_unsynced", "coordinator,power,tail,kill", "store", ANY},
+    {"copy_replaced", "disk_loss,tail,kill,partition,network", "replica", ANY},
+    {"flip_first", "worker_kill,crash", NULL, ANY},
+    {"return_rounds", "refuse,network", NULL, EXACT},
+    {"no_relief", "none", NULL, TIGHT},
 };
 
 // Failpoints in whose family nothing is planted: a process that dies there would prove little.
@@ -219,7 +225,8 @@ static int run_bugs(bool trace, uint64_t from, uint64_t seeds, const char *only)
         if (!set_faults(&conf.faults, bugs[b].faults)) return 2;
         lh_bug_plant(bugs[b].name);
         conf.trace = trace;
-        conf.exact = bugs[b].exact;
+        conf.exact = bugs[b].run == EXACT;
+        conf.tight_disks = bugs[b].run == TIGHT;
         for (conf.seed = from; conf.seed < from + seeds && !found; conf.seed++)
             if (!sim_run(&conf, why, NULL)) found = conf.seed;
         lh_bug_plant(NULL);
@@ -244,11 +251,11 @@ static int run_bugs(bool trace, uint64_t from, uint64_t seeds, const char *only)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"from", 1, NULL, 'f'},        {"seeds", 1, NULL, 'n'},
-                                            {"faults", 1, NULL, 'x'},      {"bsp", 0, NULL, 'b'},
-                                            {"trace", 0, NULL, 't'},       {"bugs", 2, NULL, 'p'},
-                                            {"optimizer", 1, NULL, 'o'},   {"exact", 0, NULL, 'e'},
-                                            {"crash-steps", 1, NULL, 'c'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"from", 1, NULL, 'f'},        {"seeds", 1, NULL, 'n'}, {"faults", 1, NULL, 'x'},
+        {"bsp", 0, NULL, 'b'},         {"trace", 0, NULL, 't'}, {"bugs", 2, NULL, 'p'},
+        {"optimizer", 1, NULL, 'o'},   {"exact", 0, NULL, 'e'}, {"crash-steps", 1, NULL, 'c'},
+        {"tight-disks", 0, NULL, 'd'}, {NULL, 0, NULL, 0}};
     struct sim_conf conf = {.optimizer = -1, .crash_at = -1};
     int64_t steps = 0;
     uint64_t from = 1, seeds = 100;
@@ -263,6 +270,7 @@ int main(int argc, char **argv)
             break;
         case 'b': conf.mode = LH_MODE_BSP; break;
         case 't': conf.trace = true; break;
+        case 'd': conf.tight_disks = true; break;
         case 'e': conf.exact = true; break;
         case 'c': steps = strtoll(optarg, NULL, 10); break;
         case 'o':

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "common/env_fake.h"
 #include "server/server.h"
 
 static struct ps_server server;
@@ -52,12 +53,34 @@ static void is_due_once_when_the_log_has_ended(void **state)
     assert_false(ps_keep_due(&shard));
 }
 
+// A full disk makes one due, which lets the log be cut; one that found no room waits.
+static void is_due_when_the_disk_is_full(void **state)
+{
+    struct lh_fake_world *world = lh_fake_world_create(1);
+    (void)state;
+    server.conf.env = lh_fake_node(world, NULL, NULL);
+    lh_fake_boot(server.conf.env);
+    server.disk_full = true;
+    assert_true(ps_keep_due(&shard));
+    shard.room_at = lh_now(server.conf.env) + 1;
+    assert_false(ps_keep_due(&shard));
+    shard.room_at = 0;
+    shard.checkpointed = 60; // nothing above it
+    assert_false(ps_keep_due(&shard));
+    shard.unwritten = true; // but that one was not written
+    assert_true(ps_keep_due(&shard));
+    server.disk_full = false; // then the next one will do
+    assert_false(ps_keep_due(&shard));
+    lh_fake_world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(is_due_after_so_many_versions, fresh),
         cmocka_unit_test_setup(is_due_when_replay_would_take_long, fresh),
         cmocka_unit_test_setup(is_due_once_when_the_log_has_ended, fresh),
+        cmocka_unit_test_setup(is_due_when_the_disk_is_full, fresh),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -552,6 +552,10 @@ static void a_full_disk_loses_the_group_and_nothing_else(void **state)
 {
     (void)state;
     struct rig r = start(12);
+    lh_fake_disk_limit(r.env, 1024);
+    r.conf.segment_bytes = 4096;
+    assert_int_equal(open_wal(&r), LH_ERR_DISK_FULL); // where there is no log yet
+    lh_fake_disk_limit(r.env, 0);
     r.conf.segment_bytes = HEADER + 2 * ENTRY;
     assert_int_equal(open_wal(&r), LH_OK);
     fill(&r, 1, 2);
@@ -561,8 +565,23 @@ static void a_full_disk_loses_the_group_and_nothing_else(void **state)
     ps_wal_drop_group(r.wal);
     assert_int_equal(ps_wal_group_bytes(r.wal), 0);
     assert_int_equal(ps_wal_segment(r.wal), 1);
+    lh_fake_disk_limit(r.env, lh_fake_disk_used(r.env) + HEADER);
+    assert_int_equal(open_wal(&r), LH_OK); // a start needs no more than a header
+    check_seen(&r, 2);
+    add(&r, 3);
+    assert_int_equal(ps_wal_commit(r.wal), LH_ERR_DISK_FULL);
+    assert_int_equal(ps_wal_commit_small(r.wal), LH_ERR_DISK_FULL);
+    ps_wal_drop_group(r.wal);
+    lh_fake_disk_limit(r.env, lh_fake_disk_used(r.env) + HEADER + ENTRY);
+    add(&r, 3);
+    assert_int_equal(ps_wal_commit(r.wal), LH_ERR_DISK_FULL); // a whole segment has no room
+    assert_int_equal(ps_wal_commit_small(r.wal), LH_OK);      // but this group has
+    ps_wal_group_done(r.wal);
+    assert_int_equal(open_wal(&r), LH_ERR_DISK_FULL);
     lh_fake_disk_limit(r.env, 0);
-    fill(&r, 3, 6);
+    assert_int_equal(open_wal(&r), LH_OK);
+    check_seen(&r, 3);
+    fill(&r, 4, 6);
     assert_int_equal(open_wal(&r), LH_OK);
     check_seen(&r, 6);
     assert_false(r.torn);

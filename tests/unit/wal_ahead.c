@@ -184,6 +184,27 @@ static void a_group_too_large_for_the_segment_leaves_it_behind(void **state)
     finish(r);
 }
 
+// Its segment is closed all the same: the next group's bytes would end before it ends.
+static void one_left_behind_on_a_full_disk_ends_its_segment(void **state)
+{
+    (void)state;
+    struct rig *r = start(4096);
+    fill(r, 1, 2);
+    ahead(r, 9);
+    lh_fake_disk_limit(r->env, 1);
+    add(r, 3);
+    assert_int_equal(ps_wal_commit(r->wal), LH_ERR_DISK_FULL);
+    ps_wal_drop_group(r->wal);
+    assert_true(ps_wal_mark(r->wal)); // it would fit
+    assert_int_equal(ps_wal_commit(r->wal), LH_ERR_DISK_FULL);
+    ps_wal_drop_group(r->wal);
+    lh_fake_disk_limit(r->env, 0);
+    fill(r, 3, 4);
+    assert_int_equal(ps_wal_segment(r->wal), 2);
+    check_replay(r, 4, false);
+    finish(r);
+}
+
 // Nobody was told of it: it is cut, and said.
 static void a_crash_before_the_commit_leaves_a_torn_tail(void **state)
 {
@@ -228,6 +249,7 @@ int main(void)
         cmocka_unit_test(it_opens_the_next_segment_where_it_has_to),
         cmocka_unit_test(another_record_leaves_it_behind),
         cmocka_unit_test(a_group_too_large_for_the_segment_leaves_it_behind),
+        cmocka_unit_test(one_left_behind_on_a_full_disk_ends_its_segment),
         cmocka_unit_test(a_crash_before_the_commit_leaves_a_torn_tail),
         cmocka_unit_test(a_failure_is_no_matter),
     };
