@@ -5,8 +5,9 @@ Real programs on loopback under mutual TLS: one shard of 257 million parameters 
 64 of 4096 signs by one worker of a synthetic trainer (`trainer.kind`). The server is killed with
 -9 again and again, at times that nothing chose but the clock; each time the figure is what passes
 from the kill to the next push that is acknowledged, the launcher's wait of 0.2 s before it starts
-another process included. Then the coordinator, a process of its own, is killed: what counts is the
-longest time between two acknowledged pushes around it, beside the same of the time before.
+another process included, and of what it consists by the events of both logs (STAGES). Then the
+coordinator, a process of its own, is killed: what counts is the longest time between two
+acknowledged pushes around it, beside the same of the time before.
 With --join the kills are added to those that FILE tells of, of the same commit: 6 take 4 minutes.
 Needs 12 GB of memory and 8 GB of disk.
 """
@@ -26,6 +27,17 @@ import live  # noqa: E402
 import report  # noqa: E402
 
 EACH, GAPS = "seconds of each kill", "longest gaps around the coordinator's kill and before"
+STAGES = (  # of a recovery: what ends at which event, in whose log
+    ("start", "s0", "program.begin"),  # launcher and process
+    ("load", "s0", "recover.loaded"),  # a checkpoint is read, opened, and its digest is right
+    ("replay", "s0", "recover.durable"),  # the log above it, read, folded and synced
+    ("serve", "s0", "server.serving"),
+    ("find", "here-0", "hello.answer"),  # the worker has a session again
+    ("wait", "here-0", "push.sent"),  # for a cut, if there was none
+    ("push", "here-0", "push.decided"),
+)
+NAMES = [name for name, _, _ in STAGES]
+SHARES = f"of it {' '.join(NAMES)}"
 SHAPES = {  # shape, seconds between two cuts
     "full": ("{dim: 1024, layers: 20, heads: 8, kv_heads: 8, ffn: 2816, context: 64}", 2.0),
     "tiny": ("{dim: 32, layers: 2, heads: 2, kv_heads: 2, ffn: 64, context: 64}", 0.2),
@@ -39,6 +51,8 @@ coordinator: {{region: here}}
 servers:
   - {{name: s0, region: here, shards: [0]}}
 regions: {{here: {{h: 1}}}}
+server:
+  log: {{level: debug, format: json}}
 worker:
   codec: {{name: topk-sign, density: 0.015625}}
   trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}
@@ -56,6 +70,7 @@ class Kills:
         self.tool, self.pause = tool, SHAPES[shape][1]
         self.kills, self.chance = kills, random.Random(seed)
         self.seconds, self.coordinator_gap, self.usual_gap = [], 0.0, 0.0
+        self.stages = []  # of each kill, seconds by stage
 
     def __call__(self, run):
         log = live.Tail(run, "here-0")
@@ -63,7 +78,11 @@ class Kills:
         for k in range(self.kills):
             time.sleep((STEADY_S if k else 0) + self.chance.random() * 2 * self.pause)
             killed = run.kill("s0")
-            self.seconds.append(log.next("push.decided", killed) - killed)
+            decided = log.next("push.decided", killed)
+            self.seconds.append(decided - killed)
+            self.stages.append(stages(run, killed, decided))
+            print(f"kill {k + 1}: {decided - killed:.2f} s: " + told(self.stages[-1]) +
+                  under_way(run, killed, decided), flush=True)
         log.wait("push.decided", 3)
         start = time.monotonic()
         time.sleep(5 * self.pause)
@@ -77,12 +96,44 @@ class Kills:
                        stdout=subprocess.DEVNULL)
 
 
+def between(run, node, start, end):
+    """What a log tells of a time: (seconds, event, text), ascending."""
+    told_of = ((e["mono_us"] / 1e6, e["event"], e.get("text", "")) for e in run.log(node))
+    return [e for e in told_of if start < e[0] <= end]
+
+
+def stages(run, killed, decided):
+    """Seconds by stage; where an event comes twice its last counts."""
+    logs = {node: between(run, node, killed, decided) for _, node, _ in STAGES}
+    before, out = killed, {}
+    for name, node, event in STAGES:
+        at = max((t for t, what, _ in logs[node] if what == event), default=before)
+        out[name] = max(at - before, 0.0)
+        before = max(at, before)
+    return out
+
+
+def told(seconds):
+    return ", ".join(f"{name} {s:.2f}" for name, s in seconds.items())
+
+
+def under_way(run, killed, decided):
+    """What explains a kill beside its stages: replayed records, and a checkpoint it came into."""
+    replayed = [text for _, what, text in between(run, "s0", killed, decided)
+                if what == "recover.durable"]
+    kept = [(what, text) for _, what, text in between(run, "s0", 0, killed)
+            if what in ("checkpoint.begun", "checkpoint.written")]
+    inside = f"; into a checkpoint: {kept[-1][1]}" if kept and kept[-1][0].endswith("begun") else ""
+    return "".join(f"; {text}" for text in replayed) + inside
+
+
 def earlier(path):
-    """Of the kills that the file tells of: their seconds; the coordinator's gaps, (gap, usual)."""
+    """Of the kills that the file tells of: seconds, stages; coordinator's gaps, (gap, usual)."""
     with open(path, encoding="utf-8") as file:
         said = json.load(file)["conditions"]
     gaps = [float(x) for x in said[GAPS].split()]
-    return [float(x) for x in said[EACH].split()], list(zip(gaps[::2], gaps[1::2]))
+    each = [dict(zip(NAMES, map(float, kill.split()))) for kill in said[SHARES].split(",")]
+    return [float(x) for x in said[EACH].split()], each, list(zip(gaps[::2], gaps[1::2]))
 
 
 def main():
@@ -97,7 +148,7 @@ def main():
     tool = os.path.join(flags.build, "deploy", "longhaul")
     folder = tempfile.mkdtemp(prefix="longhaul-recovery-")
     out = report.Report("recovery", flags.json, flags.join)
-    seconds_before, gaps = earlier(flags.json) if flags.join else ([], [])
+    seconds_before, shares, gaps = earlier(flags.json) if flags.join else ([], [], [])
     shape, pause = SHAPES[flags.shape]
     seconds = flags.kills * (STEADY_S + 30) + 300  # more than it takes: the run is ended then
     text = TOPOLOGY.format(shape=shape, speed=live.TOKENS / pause,
@@ -112,9 +163,12 @@ def main():
     out.condition("seed", flags.seed)
     out.condition("seconds between two cuts", pause)
     every = seconds_before + kills.seconds
+    shares += kills.stages
     gaps.append((kills.coordinator_gap, kills.usual_gap))
     out.row("recovery.server.seconds", "s", every)
     out.row("recovery.server.worst_s", "s", [max(every)])
+    for name in NAMES:
+        out.row(f"recovery.server.stage.{name}", "s", [kill[name] for kill in shares])
     out.row("recovery.coordinator.longest_gap_s", "s", [gap for gap, _ in gaps],
             "the longest gap before the kill", max(usual for _, usual in gaps))
     out.finish()
@@ -122,6 +176,8 @@ def main():
         with open(flags.json, "r+", encoding="utf-8") as file:
             document = json.load(file)
             document["conditions"][EACH] = " ".join(f"{s:.2f}" for s in every)
+            document["conditions"][SHARES] = ", ".join(
+                " ".join(f"{kill[name]:.2f}" for name in NAMES) for kill in shares)
             document["conditions"][GAPS] = " ".join(f"{x:.2f}" for pair in gaps for x in pair)
             file.seek(0)
             json.dump(document, file, indent=2)

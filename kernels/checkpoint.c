@@ -83,7 +83,7 @@ struct lh_hash lk_ckpt_weights_digest(const float *theta, uint64_t values)
     return lh_hash_of((struct lh_span){0}, parts, 2);
 }
 
-enum { PIECES = 5 };
+enum { PIECES = 5, SYNC_RANGES = 16 };
 
 // The state's bytes in pieces, as lk_replica_save() would give them in one.
 struct writing {
@@ -218,6 +218,9 @@ static lh_err write_ranges(struct writing *w, struct lh_file *file, struct lh_bu
         LH_TRY(c->conf.env->ops->files->write(file, to, lh_buf_span(b)));
         to += b->len;
         lh_buf_clear(b);
+        // a backlog would stand before the log's own syncs, and before what a start reads and syncs
+        if ((at / LK_CKPT_RANGE_BYTES + 1) % SYNC_RANGES == 0)
+            LH_TRY(c->conf.env->ops->files->sync(file));
     }
     return LH_OK;
 }

@@ -17,7 +17,8 @@
 // rest), the header as associated data. All ranges of a file have its version: what is folded while
 // the state is copied is folded in the copy as well (PROTOCOL 23 allows more).
 //
-// The hashes tell damage without the job key; the signature tells who wrote it, which the job key
+// The hashes tell damage without the job key, and where it is; who loads a file goes by its seals
+// and its digest. The signature tells who wrote it, which the job key
 // cannot: every worker holds it.
 #ifndef LK_CHECKPOINT_H
 #define LK_CHECKPOINT_H

@@ -17,7 +17,9 @@ static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
 struct ps_keep {
     struct ps_shard *shard;
     struct lk_checkpoint checkpoint;
-    uint64_t timer; // of the next slice; 0: none
+    uint64_t timer;       // of the next slice; 0: none
+    int64_t replay_ns;    // the shard's when it began,
+    int64_t meanwhile_ns; // and what came to it until the state was whole
     lh_err result;
 };
 
@@ -96,6 +98,7 @@ static void write_done(void *arg)
     struct ps_server *s = shard->server;
     shard->keep = NULL;
     lh_err err = k->result;
+    if (!k->checkpoint.weights) shard->meanwhile_ns = k->meanwhile_ns + shard->replay_ns;
     if (!err && !s->stopped) err = written(s, k);
     if (err == LH_ERR_DISK_FULL && !s->stopped) err = no_room(s, k);
     if (err && !s->stopped) ps_fatal(s, err);
@@ -136,6 +139,7 @@ static void slice(void *arg)
         return;
     }
     *(c->weights ? &shard->weighed : &shard->checkpointed) = c->version;
+    k->meanwhile_ns = shard->replay_ns - k->replay_ns;
     if (!c->weights) shard->replay_ns = 0;
     shard->alone &= c->weights;
     if (!c->weights) shard->unwritten = false;
@@ -157,6 +161,15 @@ void ps_keep_folded(struct ps_shard *shard, const struct lh_record *r, struct lh
         give_up(shard);
 }
 
+// A start that comes before the new checkpoint is whole replays what is folded until then as well;
+// half of the time is room enough, or checkpoints would follow each other without an end.
+static bool replay_due(const struct ps_shard *shard)
+{
+    int64_t most = shard->server->conf.replay_ns, room = shard->meanwhile_ns;
+    if (room > most / 2) room = most / 2;
+    return most && shard->replay_ns >= most - room;
+}
+
 bool ps_keep_due(const struct ps_shard *shard)
 {
     const struct ps_conf *conf = &shard->server->conf;
@@ -166,7 +179,7 @@ bool ps_keep_due(const struct ps_shard *shard)
         return lh_now(conf->env) >= shard->room_at;
     if (!newer) return false;
     if (l->plan.phase == LH_PHASE_END || shard->alone) return true;
-    if (conf->replay_ns && shard->replay_ns >= conf->replay_ns) return true;
+    if (replay_due(shard)) return true;
     return conf->checkpoint_every && l->version >= shard->checkpointed + conf->checkpoint_every;
 }
 
@@ -194,6 +207,7 @@ void ps_keep(struct ps_shard *shard)
     struct ps_keep *k = calloc(1, sizeof *k);
     if (!k) return;
     k->shard = shard;
+    k->replay_ns = shard->replay_ns;
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
     if (lk_checkpoint_begin(&conf, &shard->replica, &k->checkpoint)) {
         free(k);
@@ -201,6 +215,9 @@ void ps_keep(struct ps_shard *shard)
     }
     k->checkpoint.weights = !full;
     shard->keep = k;
+    lh_logf(s->conf.log, LH_DEBUG, "checkpoint.begun", "shard %u version %llu, replay %lld ms",
+            shard->id, (unsigned long long)shard->replica.ledger.version,
+            (long long)(shard->replay_ns / LH_MS));
     lh_pool_trim(s->room.pool);
     slice(k);
 }

@@ -47,9 +47,14 @@ static lh_err load(struct ps_server *s, struct ps_shard *shard)
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
     LH_TRY(lk_checkpoint_clean(&conf, shard->id));
     lh_err err = lk_checkpoint_load(&conf, &shard->replica, skipped, s);
-    if (err == LH_ERR_NOT_FOUND) return ps_shard_anew(shard);
+    bool none = err == LH_ERR_NOT_FOUND;
+    if (none) err = ps_shard_anew(shard);
     if (err) return err;
-    shard->checkpointed = shard->digested = shard->replica.ledger.version;
+    uint64_t version = shard->replica.ledger.version;
+    lh_logf(s->conf.log, LH_INFO, "recover.loaded", "shard %u: %s of version %llu", shard->id,
+            none ? "the initial parameters" : "checkpoint", (unsigned long long)version);
+    if (none) return LH_OK;
+    shard->checkpointed = shard->digested = version;
     LH_TRY(prune(shard, &conf));
     // a process that was killed may have left its name in the page cache only
     return s->conf.env->ops->files->sync_dir(s->conf.env, s->checkpoint_dir);
@@ -98,6 +103,8 @@ static lh_err replay(void *arg, uint32_t id, const struct lh_record *r, struct p
     if (shard->indexed && shard->index[shard->indexed - 1].version + 1 != r->version)
         shard->indexed = 0;
     lh_err err = ps_shard_fold(shard, r, (struct lh_span){0}, 0, place);
+    s->replay.records++;
+    s->replay.bytes += place.bytes;
     s->unreliable |= err != LH_OK;
     return err;
 }
@@ -155,6 +162,8 @@ static bool ended(const struct ps_shard *shard)
 static lh_err scanned(void *arg, bool torn)
 {
     struct ps_server *s = arg;
+    lh_logf(s->conf.log, LH_INFO, "recover.durable", "%llu records of %llu bytes replayed",
+            (unsigned long long)s->replay.records, (unsigned long long)s->replay.bytes);
     for (uint32_t i = 0; i < s->conf.shard_count && torn && !LH_BUG("tail_silent"); i++) {
         struct ps_shard *shard = s->shard[i];
         uint64_t epoch = shard->replica.ledger.epoch;

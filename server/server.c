@@ -54,6 +54,7 @@ static LH_MUST lh_err begin_serving(struct ps_server *s)
         s->shard[i]->rebuild = NULL;
     }
     s->serving = true;
+    lh_logf(s->conf.log, LH_INFO, "server.serving", "at %s", s->address);
     for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_keep(s->shard[i]);
     ps_report_start(s);
     return LH_OK;
@@ -109,12 +110,14 @@ lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out)
               lh_path(s->checkpoint_dir, sizeof s->checkpoint_dir, conf->dir, "checkpoints"));
     for (uint32_t i = 0; i < conf->shard_count; i++)
         LH_TRY_TO(fail, err, ps_shard_create(s, conf->shards[i], &s->shard[i]));
-    LH_TRY_TO(fail, err, ps_recover(s));
+    // Before the history is read: who looks for this server connects meanwhile, and its call waits
+    // for the loop, which answers nothing until the state is there and its digest right.
     s->service = (struct lh_service){s, ps_server_on_call};
     if (conf->listen[0]) // else somebody else opens the door (node.c, a server with two roles)
         LH_TRY_TO(fail, err,
                   conf->transport->ops->listen(conf->transport, conf->listen, &s->service,
                                                s->address, sizeof s->address));
+    LH_TRY_TO(fail, err, ps_recover(s));
     if (conf->advertise[0]) snprintf(s->address, sizeof s->address, "%s", conf->advertise);
     if (conf->coordinator[0])
         LH_TRY_TO(

@@ -129,14 +129,17 @@ struct ps_server {
     struct ps_item *group, **group_end; // being committed
     struct lh_blob *ahead; // frame that is written ahead, until the next commit is done
     bool committing, stopped;
-    bool serving;     // else: some shard's history is being settled (rebuild.c), or we stand by
-    bool torn;        // bytes were cut at the log's end
-    bool damaged;     // the log can't be gone on with
-    bool unreliable;  // and neither can what was folded from it
-    bool replayed;    // there are records in it
-    bool unread;      // the disk failed to read a checkpoint, and an older one was taken
-    bool passed;      // one was passed over that may be whole
-    bool given_up;    // the log is of another history than the checkpoints
+    bool serving;    // else: some shard's history is being settled (rebuild.c), or we stand by
+    bool torn;       // bytes were cut at the log's end
+    bool damaged;    // the log can't be gone on with
+    bool unreliable; // and neither can what was folded from it
+    bool replayed;   // there are records in it
+    bool unread;     // the disk failed to read a checkpoint, and an older one was taken
+    bool passed;     // one was passed over that may be whole
+    bool given_up;   // the log is of another history than the checkpoints
+    struct {
+        uint64_t records, bytes; // that the start folded
+    } replay;
     char damage[256]; // in words
     struct {
         uint64_t identity; // of this directory, where it may stand by; else 0

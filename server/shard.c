@@ -14,6 +14,7 @@ lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **
     s->id = id;
     s->server = server;
     s->insync.waiting_end = &s->insync.waiting;
+    s->meanwhile_ns = INT64_MAX; // nobody knows yet
     const struct ps_conf *conf = &server->conf;
     lh_err err;
     LH_TRY_TO(fail, err, lk_replica_create(&s->replica, conf->job, conf->manifest, id, conf->keys));

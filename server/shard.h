@@ -79,6 +79,7 @@ struct ps_shard {
     bool unwritten;             // that one found no room on the disk
     int64_t room_at;            // a disk that is full is not tried again before
     int64_t replay_ns;          // what opening and folding the records above it took here
+    int64_t meanwhile_ns;       // the same of those that came while the last one was made
     uint64_t weighed;           // of the newest of weights only
     uint64_t digested;          // version of the newest DIGEST record
     uint64_t begun;             // highest epoch that this directory ever asked for; 0: none

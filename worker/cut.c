@@ -352,6 +352,7 @@ static void cut_done(void *arg)
         wk_fatal(w, err);
         return;
     }
+    wk_session_cut(w);
     wk_push_soon(s);
     wk_boundary_soon(w);
 }

@@ -17,7 +17,10 @@ static void again(struct wk_shard *s, lh_err why)
     struct wk_worker *w = s->worker;
     if (w->stopped || s->ended) return; // after the END record there is nothing to greet for
     lh_cancel(w->conf.env, &s->session_timer);
-    s->session_timer = lh_after(w->conf.env, wk_backoff(w, &s->session_tries, why), say_hello, s);
+    int64_t wait = wk_backoff(w, &s->session_tries, why);
+    lh_logf(w->conf.log, LH_DEBUG, "hello.again", "shard %u: in %lld ms, %s", s->id,
+            (long long)(wait / LH_MS), lh_err_name(why));
+    s->session_timer = lh_after(w->conf.env, wait, say_hello, s);
 }
 
 void wk_sender_stop(struct wk_shard *s)
@@ -93,8 +96,8 @@ static bool send_above(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
 static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
 {
     struct wk_worker *w = s->worker;
-    if (wk_cutting(w))
-        return LH_ERR_UNAVAILABLE; // the answer may move what is being cut: ask again
+    s->greet_after_cut = wk_cutting(w); // the answer may move what is being cut: ask again then
+    if (s->greet_after_cut) return LH_ERR_UNAVAILABLE;
     lh_logf(w->conf.log, LH_DEBUG, "hello.answer",
             "shard %u: row %" PRIx64 ", last %" PRIx64 "/%" PRIu64 " %s, session %d; here %" PRIx64
             ", decided %" PRIu64 ", next %" PRIu64,
@@ -143,7 +146,7 @@ static void on_hello(void *self, lh_err err, const ProtobufCMessage *answer)
             return;
         }
     }
-    if (!s->process && !s->session_timer) again(s, why);
+    if (!s->process && !s->session_timer && !s->greet_after_cut) again(s, why);
 }
 
 static void say_hello(void *arg)
@@ -176,6 +179,14 @@ void wk_session_start(struct wk_shard *s)
     if (s->hello || s->process) return;
     lh_cancel(s->worker->conf.env, &s->session_timer);
     say_hello(s);
+}
+
+void wk_session_cut(struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards && !wk_cutting(w); i++) {
+        if (w->shard[i].greet_after_cut) wk_session_start(&w->shard[i]);
+        w->shard[i].greet_after_cut = false;
+    }
 }
 
 // ---------------------------------------------------------------- the push stream
@@ -314,6 +325,8 @@ static void push(void *arg)
     s->sender = (struct wk_sender){.entry = e, .probing = e->frame->len >= least};
     lh_err err = lh_call_open(s->link, LH_RPC_PUSH, 0, &sender_ops, s, &s->sender.call);
     if (!err) {
+        lh_logf(w->conf.log, LH_DEBUG, "push.sent", "shard %u: %llx/%llu", s->id,
+                (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
         lh_call_read(s->sender.call);
         err = s->sender.probing ? send_probe(s) : send_parts(s);
         if (err) lh_call_cancel(s->sender.call);

@@ -150,6 +150,7 @@ struct wk_shard {
     struct wk_stream stream;
     uint64_t session_timer, stream_timer;
     uint32_t session_tries, stream_tries;
+    bool greet_after_cut; // a greeting's answer came while something was cut
     struct wk_restore restore;
     bool need_snapshot, hold_none, held; // held: BSP waits at the end of a round
     // stable point and own durable copies
@@ -279,6 +280,7 @@ LH_MUST lh_err wk_entry_drop(struct wk_shard *s, struct wk_entry *e, bool durabl
 // session.c
 void wk_sender_stop(struct wk_shard *s);
 void wk_session_start(struct wk_shard *s);
+void wk_session_cut(struct wk_worker *w); // a cut is over: greetings that waited for it
 void wk_session_lost(struct wk_shard *s);
 void wk_push_soon(struct wk_shard *s);
 // follow.c

@@ -23,7 +23,8 @@ ROWS = {  # what must be there, and above what
              "push.durable.mtls.aes256gcm.of_disk": 0, "push.snapshot.mtls.first": 0,
              "push.durable.mtls.8workers": 0, "push.ack.p50_ms": 0, "push.ack.p99_ms": 0,
              "push.server.alone.peak_bytes": 1e6},
-    "recovery": {"recovery.server.seconds": 0.2, "recovery.coordinator.longest_gap_s": 0},
+    "recovery": {"recovery.server.seconds": 0.2, "recovery.server.stage.start": 0.1,
+                 "recovery.server.stage.replay": 0, "recovery.coordinator.longest_gap_s": 0},
 }
 FLAGS = {
     "round": ["--size", "tiny", "--rounds", "3", "--kills", "1"],

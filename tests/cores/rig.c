@@ -140,6 +140,8 @@ lh_err rig_start_server(struct rig *r, bool alone)
     conf.report_ns = 500 * LH_MS;
     conf.mark_ns = 100 * LH_MS;
     conf.grace_ns = LH_SECOND;
+    conf.folded = r->folded;
+    conf.folded_arg = r;
     return ps_server_start(&conf, &r->server);
 }
 

@@ -39,6 +39,7 @@ struct rig {
     struct ps_server *server;
     struct lh_link *to_c[RIG_WORKERS], *to_s[RIG_WORKERS];
     uint32_t fatals;
+    void (*folded)(void *arg, uint32_t shard, const struct lh_record *record); // of starts; of r
 };
 
 // For cmocka: a world of this seed in which no node runs yet but the workers.

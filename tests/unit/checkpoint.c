@@ -149,7 +149,7 @@ static void no_damaged_byte_is_accepted(void **state)
     lh_buf_free(&b);
 }
 
-// Whole ranges may not change places, nor come from another file of the same shard and version.
+// Whole ranges may not change places, nor come from another state of the same shard and version.
 static void ranges_belong_to_their_place_and_file(void **state)
 {
     (void)state;
@@ -173,13 +173,14 @@ static void ranges_belong_to_their_place_and_file(void **state)
     assert_int_equal(lk_checkpoint_path(conf.dir, &name, path), LH_OK);
     assert_int_equal(lk_checkpoint_write(&c), LH_OK);
     assert_int_equal(lh_file_load(r->env, path, &first), LH_OK);
-    assert_int_equal(lk_checkpoint_write(&c), LH_OK);
-    assert_int_equal(lh_file_load(r->env, path, &second), LH_OK);
     assert_int_equal(lk_checkpoint_read(&conf, path, &got), LH_OK);
     assert_memory_equal(got.theta, replica.theta, m.values * sizeof(float));
+    c.copy.theta[0]++;
+    assert_int_equal(lk_checkpoint_write(&c), LH_OK);
+    assert_int_equal(lh_file_load(r->env, path, &second), LH_OK);
 
     uint8_t *at = first.data + LK_CKPT_HEADER;
-    memcpy(second.data + LK_CKPT_HEADER, at, range); // of the other file
+    memcpy(second.data + LK_CKPT_HEADER, at, range); // of the other state
     assert_int_equal(lh_file_replace(r->env, path, lh_buf_span(&second)), LH_OK);
     assert_int_equal(lk_checkpoint_read(&conf, path, &got), LH_ERR_CORRUPT);
     memcpy(second.data + LK_CKPT_HEADER, at + range, range); // changed places
@@ -187,6 +188,14 @@ static void ranges_belong_to_their_place_and_file(void **state)
     assert_int_equal(lh_file_replace(r->env, path, lh_buf_span(&second)), LH_OK);
     assert_int_equal(lk_checkpoint_read(&conf, path, &got), LH_ERR_CORRUPT);
     assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "range 0 is damaged (bytes 164 to "));
+    // and say that they belong there: each seal opens, the digest tells
+    uint8_t *to = second.data + LK_CKPT_HEADER;
+    memcpy(second.data, first.data, first.len);
+    memcpy(to + range + 8, at + 2 * range + 8, range - 8);
+    memcpy(to + 2 * range + 8, at + range + 8, range - 8);
+    assert_int_equal(lh_file_replace(r->env, path, lh_buf_span(&second)), LH_OK);
+    assert_int_equal(lk_checkpoint_read(&conf, path, &got), LH_ERR_CORRUPT);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "another digest"));
     lk_checkpoint_free(&c);
     lk_replica_free(&replica);
     lk_replica_free(&got);

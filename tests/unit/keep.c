@@ -43,6 +43,22 @@ static void is_due_when_replay_would_take_long(void **state)
     assert_false(ps_keep_due(&shard));
 }
 
+// What was folded while the last one was made will be while the next one is.
+static void is_due_earlier_by_what_comes_meanwhile(void **state)
+{
+    (void)state;
+    shard.meanwhile_ns = 300 * LH_MS;
+    shard.replay_ns = 700 * LH_MS - 1;
+    assert_false(ps_keep_due(&shard));
+    shard.replay_ns++;
+    assert_true(ps_keep_due(&shard));
+    shard.meanwhile_ns = INT64_MAX; // more than there is room for, or not known: half
+    shard.replay_ns = LH_SECOND / 2 - 1;
+    assert_false(ps_keep_due(&shard));
+    shard.replay_ns++;
+    assert_true(ps_keep_due(&shard));
+}
+
 static void is_due_once_when_the_log_has_ended(void **state)
 {
     (void)state;
@@ -79,6 +95,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(is_due_after_so_many_versions, fresh),
         cmocka_unit_test_setup(is_due_when_replay_would_take_long, fresh),
+        cmocka_unit_test_setup(is_due_earlier_by_what_comes_meanwhile, fresh),
         cmocka_unit_test_setup(is_due_once_when_the_log_has_ended, fresh),
         cmocka_unit_test_setup(is_due_when_the_disk_is_full, fresh),
     };
