@@ -142,13 +142,13 @@ lh_err ps_co_check_run(const struct ps_coordinator *c, const ProtobufCBinaryData
 
 // The shard's own word replaces what was known: also when an epoch lost credited units (rule 20).
 static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
-                         const Longhaul__V1__ShardReport *r)
+                         const Longhaul__V1__ShardReport *r, uint64_t server)
 {
     if (!r->head || r->head->shard >= c->conf.manifest->shards ||
         r->credited.len > LH_UNITS_MAX / 8)
         return lh_fail(LH_ERR_MALFORMED, "a report of a shard that does not exist");
     struct ps_co_shard *s = &c->shard[r->head->shard];
-    LH_TRY(ps_co_heard_owner(c, r->head->shard, m->standby, r->head->epoch));
+    LH_TRY(ps_co_heard_owner(c, r->head->shard, m->standby, server, r->head->epoch));
     if (r->head->epoch < ps_co_epoch(s))
         return lh_fail(LH_ERR_FENCED,
                        "shard %u has a newer epoch (%llu) than its server's (%llu): the server's "
@@ -181,15 +181,15 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
 }
 
 static lh_err take_report(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
-                          bool *serves)
+                          uint64_t server, bool *serves)
 {
     *serves = false;
     uint32_t version;
     if (!m->wire) return lh_fail(LH_ERR_VERSION, "a report without wire versions");
     LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
     LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
-    if (m->standing) return ps_co_turns(c, m, serves);
-    for (size_t i = 0; i < m->n_shards; i++) LH_TRY(take_shard(c, m, m->shards[i]));
+    if (m->standing) return ps_co_turns(c, m, server, serves);
+    for (size_t i = 0; i < m->n_shards; i++) LH_TRY(take_shard(c, m, m->shards[i], server));
     return LH_OK;
 }
 
@@ -234,7 +234,7 @@ void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *
     struct ps_coordinator *c = self;
     const Longhaul__V1__ReportRequest *m = (const Longhaul__V1__ReportRequest *)message;
     bool serves;
-    lh_err err = take_report(c, m, &serves);
+    lh_err err = take_report(c, m, lh_worker_id(lh_request_peer(rq)), &serves);
     if (err) {
         lh_log_peer(c->conf.log, LH_WARN, "report.refused", "server %s: %s",
                     lh_request_peer(rq)->name, lh_err_text(err));

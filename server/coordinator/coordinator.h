@@ -71,9 +71,9 @@ struct ps_co_shard {
     struct ps_co_point head, stable;
     struct ps_co_point *begun; // its epochs, ascending, and where each began (epochs.c)
     size_t epochs;
-    uint64_t token;                          // of the last one
-    uint64_t owner, standby, changes, least; // insync.c
-    int64_t heard_ns;                        // when its server last was
+    uint64_t token;                                  // of the last one
+    uint64_t owner, standby, changes, least, server; // insync.c
+    int64_t heard_ns;                                // when its server last was
     uint64_t tokens, plan;
     uint32_t phase;
     bool reported;
@@ -131,14 +131,16 @@ LH_MUST lh_err ps_co_store_insync(struct ps_coordinator *c, uint32_t shard); // 
 // LH_ERR_FENCED: the shard belongs to another server. `identity`: of a server that may stand by;
 // else 0.
 LH_MUST lh_err ps_co_check_owner(const struct ps_coordinator *c, uint32_t shard, uint64_t identity);
-// An operator gives the shard to this server, whoever has it or is in sync; uncommitted.
-LH_MUST lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity);
+// An operator gives the shard to this server, whoever has it or is in sync; uncommitted. `server`,
+// here and below: the id of its certificate (lh_worker_id).
+LH_MUST lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
+                                   uint64_t server);
 LH_MUST lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
-                                 uint64_t epoch);
+                                 uint64_t server, uint64_t epoch);
 void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 // A standby reports. *serves: all of its shards are its own, since now or before, durably.
 LH_MUST lh_err ps_co_turns(struct ps_coordinator *c, const struct Longhaul__V1__ReportRequest *m,
-                           bool *serves);
+                           uint64_t server, bool *serves);
 // leases.c: a page of units as JSON
 LH_MUST lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *request,
                             struct lh_buf *out);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/frame.h"
 #include "common/manifest.h"
 #include "common/head.h"
 #include "longhaul/v1/member.pb-c.h"
@@ -167,12 +168,13 @@ static lh_err check(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *
     return LH_OK;
 }
 
-static lh_err take(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m, bool *opened)
+static lh_err take(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m, uint64_t server,
+                   bool *opened)
 {
     *opened = false;
     LH_TRY(check(c, m));
     struct ps_co_shard *s = &c->shard[m->shard];
-    if (m->below_stable && m->open) LH_TRY(ps_co_give_up_owner(c, m->shard, m->standby));
+    if (m->below_stable && m->open) LH_TRY(ps_co_give_up_owner(c, m->shard, m->standby, server));
     if (!m->below_stable) LH_TRY(ps_co_check_owner(c, m->shard, m->standby));
     if (s->standby) s->heard_ns = lh_now(c->conf.env) - c->conf.take_over_ns; // it does not serve
     snprintf(s->address, sizeof s->address, "%s", m->address);
@@ -226,7 +228,7 @@ void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *m
     struct ps_coordinator *c = self;
     const Longhaul__V1__EpochRequest *m = (const Longhaul__V1__EpochRequest *)message;
     bool opened;
-    lh_err err = take(c, m, &opened);
+    lh_err err = take(c, m, lh_worker_id(lh_request_peer(rq)), &opened);
     if (!err) {
         reply(c, rq, m->shard, opened);
         return;

@@ -1,14 +1,19 @@
 // In sync: which standby must hold a shard's records before they are acknowledged, and whom the
 // shard belongs to since one took over (PROTOCOL 21).
 //
-// Store: insync/<shard 4 hex> = owner u64, standby u64, changes u64, least u64. `owner` is the
-// identity of the standby that took the shard over last; 0: it is the server whose settings name
-// it. `changes` counts what became of this row: an owner changes it by compare-and-swap, so that a
-// delayed request changes nothing. `least` is the lowest epoch in which that owner may serve.
+// Store: insync/<shard 4 hex> = owner u64, standby u64, changes u64, least u64, server u64. `owner`
+// is the identity of the standby that took the shard over last; 0: it is the server whose settings
+// name it. `changes` counts what became of this row: an owner changes it by compare-and-swap, so
+// that a delayed request changes nothing. `least` is the lowest epoch in which that owner may
+// serve. `server` is the id of the owner's certificate; 0, or missing: not known.
 //
 // A take-over is one change of this row, durable before anybody hears of it. From then on the
 // former owner can't remove its standby, and without that it acknowledges nothing that the new
 // owner lacks. The clock says only when it is tried.
+//
+// An owner's directory can be lost as any other server's can: where no standby is in sync, the same
+// server with a new directory, and so another identity, is the owner again, and rebuilds the shard
+// from its followers under a new epoch (PROTOCOL 17).
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +36,7 @@ lh_err ps_co_store_insync(struct ps_coordinator *c, uint32_t shard)
     lh_put_u64(&b, s->standby);
     lh_put_u64(&b, s->changes);
     lh_put_u64(&b, s->least);
+    lh_put_u64(&b, s->server);
     lh_err err = lh_buf_err(&b);
     if (!err) err = ps_store_put(c->store, key, lh_buf_span(&b));
     lh_buf_free(&b);
@@ -53,6 +59,7 @@ static void load_row(void *arg, const char *key, struct lh_span value)
     s->standby = lh_get_u64(&at);
     s->changes = lh_get_u64(&at);
     s->least = lh_get_u64(&at);
+    s->server = lh_left(&at) ? lh_get_u64(&at) : 0; // older rows have none
     if (at.failed) l->err = lh_fail(LH_ERR_CORRUPT, "%s of the store can't be read", key);
 }
 
@@ -81,7 +88,8 @@ lh_err ps_co_check_owner(const struct ps_coordinator *c, uint32_t shard, uint64_
                    shard);
 }
 
-lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity)
+lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
+                           uint64_t server)
 {
     struct ps_co_shard *s = &c->shard[shard];
     if (identity == s->owner && !s->standby) return LH_OK;
@@ -90,6 +98,7 @@ lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t id
             "that one, or its standby, held is lost",
             shard);
     s->owner = identity;
+    s->server = server;
     s->standby = 0;
     s->changes++;
     s->least = 0;
@@ -97,11 +106,12 @@ lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t id
 }
 
 lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
-                         uint64_t epoch)
+                         uint64_t server, uint64_t epoch)
 {
     struct ps_co_shard *s = &c->shard[shard];
     if (identity != s->owner && epoch > ps_co_epoch(s)) { // this store is older than that history
         s->owner = identity;
+        s->server = server;
         s->standby = 0;
         s->changes++;
         LH_TRY(ps_co_store_insync(c, shard));
@@ -166,22 +176,38 @@ static bool silent(const struct ps_coordinator *c, const struct ps_co_shard *s)
     return lh_now(c->conf.env) - s->heard_ns >= c->conf.take_over_ns;
 }
 
-static bool may_take(const struct ps_coordinator *c, const struct ps_co_shard *s, uint64_t identity)
+// The owner's own server, whose directory is another one: the one that had the shard is gone, and
+// nobody else holds what it acknowledged.
+static bool came_back(const struct ps_coordinator *c, const struct ps_co_shard *s, uint64_t server)
 {
-    if (s->owner == identity) return true;
+    return s->owner && server && server == s->server && !s->standby && silent(c, s);
+}
+
+static bool may_take(const struct ps_coordinator *c, const struct ps_co_shard *s, uint64_t identity,
+                     uint64_t server)
+{
+    if (s->owner == identity || came_back(c, s, server)) return true;
     bool in_sync = s->standby == identity || LH_BUG("take_any");
     return in_sync && c->conf.take_over_ns && silent(c, s);
 }
 
-static lh_err take_over(struct ps_coordinator *c, uint32_t shard, uint64_t identity)
+static lh_err take_over(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
+                        uint64_t server)
 {
     struct ps_co_shard *s = &c->shard[shard];
     if (s->owner == identity) return LH_OK;
-    lh_logf(c->conf.log, LH_WARN, "shard.taken_over",
-            "shard %u: its server has been silent for %.1f s; its standby %016" PRIx64
-            " takes it over",
-            shard, (double)(lh_now(c->conf.env) - s->heard_ns) / LH_SECOND, identity);
+    if (s->standby == identity)
+        lh_logf(c->conf.log, LH_WARN, "shard.taken_over",
+                "shard %u: its server has been silent for %.1f s; its standby %016" PRIx64
+                " takes it over",
+                shard, (double)(lh_now(c->conf.env) - s->heard_ns) / LH_SECOND, identity);
+    else
+        lh_logf(c->conf.log, LH_WARN, "shard.came_back",
+                "shard %u: the server that has it came back with another directory (%016" PRIx64
+                "); it rebuilds the shard from its followers",
+                shard, identity);
     s->owner = identity;
+    s->server = server;
     s->standby = 0;
     s->changes++;
     s->least = (s->head.epoch > ps_co_epoch(s) ? s->head.epoch : ps_co_epoch(s)) + 1;
@@ -202,7 +228,8 @@ static lh_err strike_out(struct ps_coordinator *c, uint32_t shard, uint64_t iden
     return ps_store_commit(c->store);
 }
 
-lh_err ps_co_turns(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m, bool *serves)
+lh_err ps_co_turns(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m, uint64_t server,
+                   bool *serves)
 {
     *serves = m->n_shards > 0;
     for (size_t i = 0; i < m->n_shards; i++) {
@@ -211,9 +238,9 @@ lh_err ps_co_turns(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *
             return lh_fail(LH_ERR_MALFORMED, "a standby of a shard that does not exist");
         const struct ps_co_shard *s = &c->shard[head->shard];
         if (m->lost) LH_TRY(strike_out(c, head->shard, m->standby));
-        if (!may_take(c, s, m->standby)) *serves = false;
+        if (!may_take(c, s, m->standby, server)) *serves = false;
     }
     for (size_t i = 0; i < m->n_shards && *serves; i++)
-        LH_TRY(take_over(c, m->shards[i]->head->shard, m->standby));
+        LH_TRY(take_over(c, m->shards[i]->head->shard, m->standby, server));
     return *serves ? ps_store_commit(c->store) : LH_OK; // durable before it is told
 }
