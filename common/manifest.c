@@ -9,13 +9,12 @@
 #include "common/manifest.h"
 
 #include <inttypes.h>
-#include <jansson.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
+#include "common/json.h"
 
 enum {
     TENSORS_MAX = 65536, // a 70 B model has under a thousand; a hash row is small
@@ -332,45 +331,29 @@ out:
 lh_err lh_manifest_parse(struct lh_manifest *m, struct lh_span json)
 {
     *m = (struct lh_manifest){0};
-    if (json.len > FILE_MAX)
-        return lh_fail(LH_ERR_TOO_LARGE, "manifest: %zu bytes, at most %d", json.len, FILE_MAX);
-    json_error_t where;
-    json_t *root = json_loadb((const char *)json.data, json.len, JSON_REJECT_DUPLICATES, &where);
-    if (!root)
-        return lh_fail(LH_ERR_MALFORMED, "manifest: not JSON, line %d: %s", where.line, where.text);
+    json_t *root;
+    LH_TRY(lh_json_load("manifest", json, FILE_MAX, &root));
     lh_err err = read_root(m, root);
     json_decref(root);
     return err;
 }
 
-static void put_format(struct lh_buf *out, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void put_format(struct lh_buf *out, const char *format, ...)
-{
-    char text[256];
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    LH_ASSERT(n >= 0 && (size_t)n < sizeof text);
-    lh_put(out, text, (size_t)n);
-}
-
 lh_err lh_manifest_write(const struct lh_manifest *m, struct lh_buf *out)
 {
-    put_format(out, "{\"schema\": \"%s\",\n", schema);
+    lh_json_put(out, "{\"schema\": \"%s\",\n", schema);
     if (m->model_json) {
         lh_put(out, " \"model\": ", strlen(" \"model\": "));
         lh_put(out, m->model_json, strlen(m->model_json));
         lh_put(out, ",\n", 2);
     }
-    put_format(out, " \"chunk\": %d, \"shards\": %u, \"tensors\": [", LH_CHUNK, m->shards);
+    lh_json_put(out, " \"chunk\": %d, \"shards\": %u, \"tensors\": [", LH_CHUNK, m->shards);
     for (uint32_t i = 0; i < m->tensors; i++) {
         const struct lh_tensor *t = &m->tensor[i];
-        put_format(out, "%s\n  {\"name\": \"%s\", \"shape\": [", i ? "," : "", t->name);
-        for (int d = 0; d < t->dims; d++) put_format(out, "%s%" PRIu64, d ? ", " : "", t->shape[d]);
-        put_format(out, "]}");
+        lh_json_put(out, "%s\n  {\"name\": \"%s\", \"shape\": [", i ? "," : "", t->name);
+        for (int d = 0; d < t->dims; d++)
+            lh_json_put(out, "%s%" PRIu64, d ? ", " : "", t->shape[d]);
+        lh_json_put(out, "]}");
     }
-    put_format(out, "]}\n");
+    lh_json_put(out, "]}\n");
     return lh_buf_err(out);
 }

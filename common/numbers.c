@@ -16,8 +16,8 @@ static bool parse(const struct lh_numbers *kind, struct lh_span bytes,
     (void)lh_get_u16(&c);
     if (c.failed || magic != kind->magic || version < 1 || version > kind->version) return false;
     for (int i = 0; i < kind->count[version - 1]; i++) number[i] = lh_get_u64(&c);
-    uint32_t crc = lh_get_u32(&c);
-    return !c.failed && !lh_left(&c) && crc == lh_crc32c(0, bytes.data, bytes.len - 4);
+    uint32_t sum = lh_crc32c(0, bytes.data, (size_t)(c.at - bytes.data));
+    return lh_get_u32(&c) == sum && !c.failed && !lh_left(&c);
 }
 
 lh_err lh_numbers_load(struct lh_env *e, const struct lh_numbers *kind, const char *path,

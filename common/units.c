@@ -8,13 +8,12 @@
 #include "common/units.h"
 
 #include <inttypes.h>
-#include <jansson.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/check.h"
+#include "common/json.h"
 
 enum {
     UNITS_MAX = 1 << 20, // a trillion tokens in units of a million
@@ -260,12 +259,8 @@ static lh_err read_root(struct lh_units *u, json_t *root)
 lh_err lh_units_parse(struct lh_units *u, struct lh_span json)
 {
     *u = (struct lh_units){0};
-    if (json.len > FILE_MAX)
-        return lh_fail(LH_ERR_TOO_LARGE, "units: %zu bytes, at most %d", json.len, FILE_MAX);
-    json_error_t where;
-    json_t *root = json_loadb((const char *)json.data, json.len, JSON_REJECT_DUPLICATES, &where);
-    if (!root)
-        return lh_fail(LH_ERR_MALFORMED, "units: not JSON, line %d: %s", where.line, where.text);
+    json_t *root;
+    LH_TRY(lh_json_load("units", json, FILE_MAX, &root));
     lh_err err = read_root(u, root);
     json_decref(root);
     if (err)
@@ -284,54 +279,41 @@ void lh_units_free(struct lh_units *u)
 
 // ---------------------------------------------------------------- write
 
-static void put_format(struct lh_buf *out, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void put_format(struct lh_buf *out, const char *format, ...)
-{
-    char text[640];
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    LH_ASSERT(n >= 0 && (size_t)n < sizeof text);
-    lh_put(out, text, (size_t)n);
-}
-
 static void put_sha256(struct lh_buf *out, const uint8_t sha256[32])
 {
     struct lh_hash h;
     char hex[2 * LH_HASH_BYTES + 1];
     memcpy(h.b, sha256, sizeof h.b);
     lh_hash_hex(&h, hex);
-    put_format(out, ", \"sha256\": \"%s\"", hex);
+    lh_json_put(out, ", \"sha256\": \"%s\"", hex);
 }
 
 lh_err lh_units_write(const struct lh_units *u, struct lh_buf *out)
 {
     LH_TRY(check_all(u));
-    put_format(out,
-               "{\"schema\": \"%s\", \"vocabulary\": %u, \"dtype\": \"u%u\", \"unit_tokens\": "
-               "%" PRIu64 ",\n \"units\": [",
-               schema, u->vocabulary, 8 * u->token_bytes, largest_unit(u));
+    lh_json_put(out,
+                "{\"schema\": \"%s\", \"vocabulary\": %u, \"dtype\": \"u%u\", \"unit_tokens\": "
+                "%" PRIu64 ",\n \"units\": [",
+                schema, u->vocabulary, 8 * u->token_bytes, largest_unit(u));
     for (uint64_t i = 0; i < u->count; i++) {
         const struct lh_unit *x = &u->unit[i];
-        put_format(out,
-                   "%s\n  {\"id\": %" PRIu64 ", \"file\": \"%s\", \"from\": %" PRIu64
-                   ", \"tokens\": %" PRIu64 ", \"language\": \"%s\", \"home\": \"%s\"",
-                   i ? "," : "", x->id, x->file, x->from, x->tokens, x->language, x->home);
+        lh_json_put(out,
+                    "%s\n  {\"id\": %" PRIu64 ", \"file\": \"%s\", \"from\": %" PRIu64
+                    ", \"tokens\": %" PRIu64 ", \"language\": \"%s\", \"home\": \"%s\"",
+                    i ? "," : "", x->id, x->file, x->from, x->tokens, x->language, x->home);
         put_sha256(out, x->sha256);
-        put_format(out, ", \"may_leave\": %s}", x->may_leave ? "true" : "false");
+        lh_json_put(out, ", \"may_leave\": %s}", x->may_leave ? "true" : "false");
     }
-    put_format(out, "],\n \"heldout\": [");
+    lh_json_put(out, "],\n \"heldout\": [");
     for (uint32_t i = 0; i < u->heldouts; i++) {
         const struct lh_heldout *x = &u->heldout[i];
-        put_format(out,
-                   "%s\n  {\"language\": \"%s\", \"file\": \"%s\", \"tokens\": %" PRIu64
-                   ", \"bytes\": %" PRIu64,
-                   i ? "," : "", x->language, x->file, x->tokens, x->bytes);
+        lh_json_put(out,
+                    "%s\n  {\"language\": \"%s\", \"file\": \"%s\", \"tokens\": %" PRIu64
+                    ", \"bytes\": %" PRIu64,
+                    i ? "," : "", x->language, x->file, x->tokens, x->bytes);
         put_sha256(out, x->sha256);
-        put_format(out, "}");
+        lh_json_put(out, "}");
     }
-    put_format(out, "]}\n");
+    lh_json_put(out, "]}\n");
     return lh_buf_err(out);
 }

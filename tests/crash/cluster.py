@@ -103,11 +103,15 @@ class Cluster:
         until("the coordinator knows", lambda: self.coordinator.status().get("phase") == "ended")
         return self
 
+    def logs(self):
+        """Folders with all segments that each server ever wrote."""
+        return self.kept
+
     def records(self):
         """The servers' logs: shard -> records; and the job."""
         records, job = {i: [] for i in range(SHARDS)}, b""
         self.keep_segments()
-        for kept in self.kept:
+        for kept in self.logs():
             found, job = history.read_segments(kept)
             for r in found:
                 records[r.shard].append(r)
@@ -134,6 +138,45 @@ class Cluster:
             records=records, workers=workers, ended=True, credited=status["credited"],
             credited_tokens=status["credited_tokens"], counted=counted, truth=truth,
             held={w.name: w.last_holdings() for w in self.workers}, unreadable_lines=bad)
+
+
+def judged(cluster):
+    """Lets the run come to its end: the history of it that history.py finds nothing wrong with,
+    and in which it sees whatever is tampered with."""
+    h = cluster.finish().history()
+    bad = history.judge(h)
+    check(not bad, f"{len(bad)} violations, the first: {bad[:5]}")
+    unseen = history.unseen(h)
+    check(not unseen, f"tampered histories that nobody sees: {unseen}")
+    return h
+
+
+class Sums:
+    """What the runs of a campaign proved, taken together."""
+
+    def __init__(self):
+        self.of = {}
+
+    def add(self, found):
+        for key, value in found.items():
+            self.of[key] = self.of.get(key, 0) + value
+
+    def rows(self, report, prefix):
+        """Their rows; whoever comes here saw no violation."""
+        for key in sorted(self.of):
+            report.row(f"{prefix}.{key}", "1", [self.of[key]])
+        report.row(f"{prefix}.violations", "1", [0])
+
+
+def verdict(run):
+    """The exit status of a test: 1 if run() met a failure."""
+    try:
+        run()
+    except Failure as failure:
+        print(f"FAILED {failure}")
+        return 1
+    print("ok")
+    return 0
 
 
 def figures(h):

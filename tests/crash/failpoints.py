@@ -11,9 +11,7 @@ import re
 import signal
 import sys
 
-from cluster import ROOT, Cluster, Failure, check, figures, until
-
-import history
+from cluster import ROOT, Cluster, check, figures, judged, until, verdict
 
 
 def names():
@@ -44,6 +42,18 @@ def fire(cluster, name, role, passage):
     cluster.wait_for_pushes(3)
 
 
+def run(given):
+    listed = [(n, r) for n, r in names() if n in given.name or not given.name]
+    cluster = Cluster(given.build, 60 * len(listed) + 300, keep=given.keep)
+    with cluster.world:
+        cluster.start(600, checkpoint_every=15)
+        cluster.wait_for_pushes(10)
+        for name, role in listed:
+            fire(cluster, name, role, 1 if name.startswith(("recover", "file")) else 2)
+            check(not cluster.over(), f"the run was over at {name}")
+        print(f"{len(listed)} failpoints fired: {figures(judged(cluster))}")
+
+
 def main():
     flags = argparse.ArgumentParser(description=__doc__,
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -51,24 +61,7 @@ def main():
     flags.add_argument("--keep", action="store_true", help="keep the run's folder")
     flags.add_argument("name", nargs="*", help="only these")
     given = flags.parse_args()
-    try:
-        listed = [(n, r) for n, r in names() if n in given.name or not given.name]
-        cluster = Cluster(given.build, 60 * len(listed) + 300, keep=given.keep)
-        with cluster.world:
-            cluster.start(600, checkpoint_every=15)
-            cluster.wait_for_pushes(10)
-            for name, role in listed:
-                fire(cluster, name, role, 1 if name.startswith(("recover", "file")) else 2)
-                check(not cluster.over(), f"the run was over at {name}")
-            h = cluster.finish().history()
-            bad = history.judge(h)
-            check(not bad, f"{len(bad)} violations, the first: {bad[:5]}")
-            print(f"{len(listed)} failpoints fired: {figures(h)}")
-    except Failure as failure:
-        print(f"FAILED {failure}")
-        return 1
-    print("ok")
-    return 0
+    return verdict(lambda: run(given))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import shutil
 import sys
 import time
 
-from cluster import Cluster, Failure, check, figures, until
+from cluster import Cluster, check, figures, judged, until, verdict
 
 import history
 
@@ -111,10 +111,7 @@ def run(given):
             cluster.lose(also)
         cluster.wait_for_pushes(10)
         check(not cluster.over(), "the run was over before the shard went on")
-        h = cluster.finish().history()
-        bad = history.judge(h)
-        check(not bad, f"{len(bad)} violations, the first: {bad[:5]}")
-        check(not history.unseen(h), f"tampered histories that nobody sees: {history.unseen(h)}")
+        h = judged(cluster)
         for worker in cluster.workers:
             check(not worker.says("replica.differs"),
                   f"{worker.name}: what came back is not bit for bit what followers held")
@@ -130,13 +127,8 @@ def main():
     flags.add_argument("--units", type=int, default=1500)
     flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
     flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    try:
-        run(flags.parse_args())
-    except Failure as failure:
-        print(f"FAILED {failure}")
-        return 1
-    print("ok")
-    return 0
+    given = flags.parse_args()
+    return verdict(lambda: run(given))
 
 
 if __name__ == "__main__":
