@@ -88,6 +88,12 @@ static lh_err first_segment(struct ps_wal *w)
     return again ? open_segment(w, PS_SEGMENT_HEADER) : err;
 }
 
+// Nobody can guess it: the body that a worker chose is no entry, whatever it holds. Never 0.
+static uint64_t new_generation(struct lh_env *env)
+{
+    return (lh_random_u64(env) & PS_COUNT_MAX) | 1;
+}
+
 lh_err ps_wal_open(const struct ps_wal_conf *conf, ps_wal_replay_fn replay, void *arg, bool *torn,
                    struct ps_wal **out)
 {
@@ -100,7 +106,7 @@ lh_err ps_wal_open(const struct ps_wal_conf *conf, ps_wal_replay_fn replay, void
     LH_TRY_TO(fail, err, conf->env->ops->files->make_dir(conf->env, conf->dir));
     LH_TRY_TO(fail, err, ps_wal_scan(w, replay, arg, torn));
     if (conf->scanned) LH_TRY_TO(fail, err, conf->scanned(arg, *torn));
-    w->generation++;
+    w->generation = new_generation(conf->env);
     w->group_first = w->next;
     w->durable = w->next - 1;
     LH_TRY_TO(fail, err, first_segment(w));

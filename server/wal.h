@@ -8,8 +8,13 @@
 //                      durable u64, shard u32 (~0: a mark), 0 u32,            -- 40 bytes
 //                      record header (64 bytes, record.h) and body,           -- not in a mark
 //                      zeros to 8, CRC-32C of all before u32, 0 u32
-// `sequence` counts entries of the whole log without gaps. `durable` is the highest sequence known
-// to be synced when the entry was written; a mark repeats it when the log falls idle.
+// `generation` is random and new at every start: an entry counts only if it names its segment's.
+// Bodies are chosen by workers, may stand in the file before anybody has judged them (write_ahead),
+// and look_ahead() and the end of a group that was thrown away make a start read inside them: but
+// nobody outside can know what an entry of this segment must say. (Its top bit is 0. Earlier builds
+// counted it 1, 2, 3: their logs read as ever.) `sequence` counts entries of the whole log without
+// gaps. `durable` is the highest sequence known to be synced when the entry was written; a mark
+// repeats it when the log falls idle.
 //
 // Invariants: 1. Every start makes what survived durable, then opens a new generation in a new
 // segment; nothing is ever appended to a segment of an earlier start. 2. An entry at or below a

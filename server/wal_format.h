@@ -10,7 +10,8 @@ enum { PS_SEGMENT_HEADER = 64, PS_ENTRY_HEADER = 40, PS_ENTRY_TRAILER = 8 };
 static const uint32_t PS_SEGMENT_MAGIC = 0x5357484c; // "LHWS"
 static const uint32_t PS_ENTRY_MAGIC = 0x5257484c;   // "LHWR"
 static const uint32_t PS_MARK = UINT32_MAX;
-static const uint64_t PS_COUNT_MAX = UINT64_MAX / 2; // of sequences, generations: they never wrap
+// Of sequences, which never wrap; and the bits that a generation may have.
+static const uint64_t PS_COUNT_MAX = UINT64_MAX / 2;
 
 struct ps_wal {
     struct ps_wal_conf conf;

@@ -42,7 +42,14 @@ struct entry {
     struct lh_record record;
 };
 
-// Reads the entry at `at`; false: there is no valid one.
+// Of a segment whose header was found whole.
+static uint64_t generation_of(struct lh_span segment)
+{
+    struct lh_cursor c = lh_cursor(lh_span(segment.data + 16, 8));
+    return lh_get_u64(&c);
+}
+
+// Reads the entry at `at` of a segment; false: there is no valid one.
 static bool read_entry(struct lh_span bytes, size_t at, struct entry *e)
 {
     memset(e, 0, sizeof *e);
@@ -55,6 +62,7 @@ static bool read_entry(struct lh_span bytes, size_t at, struct entry *e)
     e->durable = lh_get_u64(&c);
     e->shard = lh_get_u32(&c);
     (void)lh_get_u32(&c);
+    if (e->generation != generation_of(bytes)) return false;
     if (magic != PS_ENTRY_MAGIC || e->total % 8 || e->total > bytes.len - at ||
         e->total < PS_ENTRY_HEADER + PS_ENTRY_TRAILER)
         return false;

@@ -133,10 +133,10 @@ def parse_record(shard, data):
 
 def entries(data):
     """(sequence, shard, record bytes) of each entry of a segment, up to where they end."""
-    at = 64
+    at, ours = 64, struct.unpack_from("<Q", data, 16)[0]
     while data[at:at + 4] == b"LHWR" and at + 48 <= len(data):
-        total, _, sequence, _, shard, _ = struct.unpack_from("<IQQQII", data, at + 4)
-        if total < 48 or at + total > len(data):
+        total, generation, sequence, _, shard, _ = struct.unpack_from("<IQQQII", data, at + 4)
+        if total < 48 or at + total > len(data) or generation != ours:
             return
         yield sequence, shard, data[at + 40:at + total - 8]
         at += total

@@ -9,13 +9,9 @@
 
 #include "common/check.h"
 #include "common/env_fake.h"
-#include "server/wal_format.h"
+#include "tests/unit/wal_case.h"
 
-enum {
-    BODY = 24,
-    ENTRY = PS_ENTRY_HEADER + LH_RECORD_HEADER + BODY + PS_ENTRY_TRAILER,
-    VERSIONS_MAX = 16,
-};
+enum { BODY = CASE_BODY, ENTRY = CASE_ENTRY, VERSIONS_MAX = 16, GENERATIONS = 256 };
 
 struct rig {
     struct lh_fake_world *world;
@@ -242,6 +238,61 @@ static void a_failure_is_no_matter(void **state)
     }
 }
 
+// ---------------------------------------------------------------- what a worker put into it
+
+// A worker chooses its frame's bytes, and they may be an entry whose checksum holds. Which one it
+// has to be for this log, it would have to guess: here it tries every small generation.
+
+// After a crash the whole segment is searched for entries that name a durable position: a forged
+// one would make the start refuse a log that lost nothing.
+static void a_forged_position_is_not_believed(void **state)
+{
+    (void)state;
+    struct rig *r = start(1 << 16);
+    struct lh_buf body = lh_buf(1 << 16);
+    for (uint64_t generation = 0; generation < GENERATIONS; generation++)
+        case_put_entry(&body, &(struct case_entry){generation, 1000, 999, 1000, 0});
+    assert_int_equal(lh_buf_err(&body), LH_OK);
+    fill(r, 1, 2);
+    ps_wal_write_ahead(r->wal, lh_buf_span(&body));
+    lh_fake_kill(r->env, false);
+    lh_fake_boot(r->env);
+    check_replay(r, 2, true);
+    lh_buf_free(&body);
+    finish(r);
+}
+
+// A group that had no room leaves a body behind which a smaller one is written over: what follows
+// the smaller one's last entry is the worker's.
+static void forge_behind(uint64_t generation)
+{
+    struct rig *r = start(4096);
+    struct lh_buf body = lh_buf(4096);
+    lh_put_zeros(&body, ENTRY - PS_ENTRY_HEADER - LH_RECORD_HEADER);
+    case_put_entry(&body, &(struct case_entry){generation, 4, 0, 4, 0});
+    fill(r, 1, 2);
+    ps_wal_write_ahead(r->wal, lh_buf_span(&body));
+    add(r, 3);
+    lh_fake_fail_at(r->env, 0, LH_ERR_DISK_FULL);
+    assert_int_equal(ps_wal_commit(r->wal), LH_ERR_DISK_FULL);
+    assert_true(lh_fake_failed(r->env));
+    ps_wal_drop_group(r->wal);
+    add(r, 3);
+    commit(r);
+    assert_int_equal(ps_wal_segment(r->wal), 1);
+    lh_fake_kill(r->env, false);
+    lh_fake_boot(r->env);
+    check_replay(r, 3, true);
+    lh_buf_free(&body);
+    finish(r);
+}
+
+static void a_forged_entry_is_not_taken(void **state)
+{
+    (void)state;
+    for (uint64_t generation = 0; generation < GENERATIONS; generation++) forge_behind(generation);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +303,8 @@ int main(void)
         cmocka_unit_test(one_left_behind_on_a_full_disk_ends_its_segment),
         cmocka_unit_test(a_crash_before_the_commit_leaves_a_torn_tail),
         cmocka_unit_test(a_failure_is_no_matter),
+        cmocka_unit_test(a_forged_position_is_not_believed),
+        cmocka_unit_test(a_forged_entry_is_not_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

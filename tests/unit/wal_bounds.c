@@ -11,9 +11,9 @@
 
 #include "common/check.h"
 #include "common/env_fake.h"
-#include "server/wal_format.h"
+#include "tests/unit/wal_case.h"
 
-enum { SHARD = 3, BODY = 24, ENTRY = PS_ENTRY_HEADER + LH_RECORD_HEADER + BODY + PS_ENTRY_TRAILER };
+enum { SHARD = 3, BODY = CASE_BODY, ENTRY = CASE_ENTRY };
 
 struct rig {
     struct lh_fake_world *world;
@@ -74,35 +74,13 @@ static void begin_usual(struct rig *r)
     begin(r, &(struct header){.version = 1, .number = 1, .generation = 1, .first = 1});
 }
 
-// Writes the checksum of the last `bytes` of the segment anew.
-static void sum_last(struct rig *r, size_t bytes)
-{
-    uint8_t *end = r->segment.data + r->segment.len;
-    struct lh_buf sum = lh_buf_over(end - PS_ENTRY_TRAILER, 4);
-    lh_put_u32(&sum, lh_crc32c(0, end - bytes, bytes - PS_ENTRY_TRAILER));
-}
-
 static void put_entry(struct rig *r, uint64_t sequence, uint64_t durable)
 {
-    struct lh_buf *b = &r->segment;
-    uint8_t body[BODY];
-    memset(body, (int)sequence, BODY);
-    struct lh_record record = {.version = sequence ? sequence : 1,
-                               .epoch = 1,
-                               .kind = LH_FENCE,
-                               .scale = 1,
-                               .body = lh_span(body, BODY)};
-    lh_put_u32(b, PS_ENTRY_MAGIC);
-    lh_put_u32(b, ENTRY);
-    lh_put_u64(b, 1);
-    lh_put_u64(b, sequence);
-    lh_put_u64(b, durable);
-    lh_put_u32(b, SHARD);
-    lh_put_u32(b, 0);
-    lh_record_write_header(&record, b);
-    lh_put(b, body, BODY);
-    lh_put_u64(b, 0);
-    sum_last(r, ENTRY);
+    case_put_entry(&r->segment, &(struct case_entry){.generation = 1,
+                                                     .sequence = sequence,
+                                                     .durable = durable,
+                                                     .version = sequence ? sequence : 1,
+                                                     .shard = SHARD});
 }
 
 static lh_err see(void *arg, const struct ps_wal_entry *e)
@@ -148,6 +126,27 @@ static void a_header_of_another_form_is_refused(void **state)
     }
 }
 
+// The remains of another log's entry, or what somebody made who can't know this log's generation.
+static void an_entry_of_another_generation_is_a_torn_tail(void **state)
+{
+    struct rig *r = *state;
+    for (uint64_t generation = 0; generation < 4; generation++) {
+        begin_usual(r);
+        put_entry(r, 1, 0);
+        case_put_entry(&r->segment, &(struct case_entry){generation, 2, 1, 2, SHARD});
+        assert_int_equal(look(r), LH_OK);
+        assert_int_equal(r->seen, generation == 1 ? 2 : 1);
+        assert_int_equal(r->found.torn, generation != 1);
+        // nor does it say that the entry before it was durable
+        begin_usual(r);
+        put_entry(r, 1, 0);
+        lh_put_zeros(&r->segment, ENTRY);
+        case_put_entry(&r->segment, &(struct case_entry){generation, 3, 2, 3, SHARD});
+        assert_int_equal(look(r), generation == 1 ? LH_ERR_CORRUPT : LH_OK);
+        assert_int_equal(r->seen, 1);
+    }
+}
+
 // After one good entry: each of these ends the log there, as bytes that may be torn.
 static void an_entry_of_another_form_is_a_torn_tail(void **state)
 {
@@ -169,7 +168,7 @@ static void an_entry_of_another_form_is_a_torn_tail(void **state)
         assert_false(r->found.torn);
         struct lh_buf field = lh_buf_over(r->segment.data + r->segment.len - ENTRY + c[i].at, 4);
         lh_put_u32(&field, c[i].value);
-        sum_last(r, ENTRY);
+        case_sum(&r->segment, ENTRY);
         assert_int_equal(look(r), LH_OK);
         assert_int_equal(r->seen, 1);
         assert_true(r->found.torn);
@@ -292,6 +291,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(a_header_of_another_form_is_refused),
+        TEST(an_entry_of_another_generation_is_a_torn_tail),
         TEST(an_entry_of_another_form_is_a_torn_tail),
         TEST(an_entry_out_of_its_turn_is_not_replayed),
         TEST(only_a_durable_position_behind_damage_refuses_it),
