@@ -34,11 +34,15 @@ static size_t processors(void)
 
 void lh_parallel(size_t n, void (*part)(void *arg, size_t i), void *arg)
 {
+    lh_parallel_on(n < 2 ? n : processors(), n, part, arg);
+}
+
+void lh_parallel_on(size_t threads, size_t n, void (*part)(void *arg, size_t i), void *arg)
+{
     struct parallel p = {.n = n, .part = part, .arg = arg};
     pthread_t other[LH_PARALLEL_MAX];
-    size_t most = n < 2 ? n : processors(), others = 0;
+    size_t most = threads < n ? threads : n, others = 0;
     if (most > LH_PARALLEL_MAX) most = LH_PARALLEL_MAX;
-    if (most > n) most = n;
     while (others + 1 < most && !pthread_create(&other[others], NULL, take_parts, &p)) others++;
     take_parts(&p);
     while (others) pthread_join(other[--others], NULL);

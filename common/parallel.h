@@ -11,6 +11,8 @@ enum { LH_PARALLEL_MAX = 4 }; // threads: what is done here waits for memory bef
 // LH_PARALLEL_MAX and n; fewer where the system gives no more. Parts share nothing that one writes,
 // call no env, and report through `arg`: an error's text belongs to its thread (err.h).
 void lh_parallel(size_t n, void (*part)(void *arg, size_t i), void *arg);
+// The same on so many threads, whatever processors there are.
+void lh_parallel_on(size_t threads, size_t n, void (*part)(void *arg, size_t i), void *arg);
 
 // memcpy() of many bytes, in parts as above: most of its time goes into pages touched first.
 void lh_parallel_copy(void *to, const void *from, size_t n);

@@ -56,6 +56,14 @@ void lh_pool_trim(struct lh_pool *p)
     pthread_mutex_unlock(&p->lock);
 }
 
+size_t lh_pool_bytes(struct lh_pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    size_t bytes = p->bytes;
+    pthread_mutex_unlock(&p->lock);
+    return bytes;
+}
+
 void lh_pool_destroy(struct lh_pool *p)
 {
     if (!p) return;

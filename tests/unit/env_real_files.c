@@ -4,14 +4,18 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "common/check.h"
 #include "common/env.h"
+
+enum { SIZE_CACHED = 4 << 20 };
 
 struct disk {
     struct lh_env *env;
@@ -79,6 +83,62 @@ static void direct_writes_come_back(void **state)
     d->files->close(f);
     test_free(want);
     test_free(out);
+}
+
+// How many pages of a file, of the first `size` bytes, the page cache holds.
+static size_t cached_pages(const char *path, size_t size)
+{
+    unsigned char resident[SIZE_CACHED / 4096];
+    size_t n = 0;
+    assert_true(size <= SIZE_CACHED);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    void *map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    assert_true(fd >= 0 && map != MAP_FAILED);
+    assert_int_equal(mincore(map, size, resident), 0);
+    for (size_t i = 0; i < size / 4096; i++) n += resident[i] & 1;
+    munmap(map, size);
+    close(fd);
+    return n;
+}
+
+// Writes round the page cache, as this test itself can. False: not on this file system.
+static bool round_the_cache(const char *path, const void *aligned, size_t size)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
+    bool done = fd >= 0 && pwrite(fd, aligned, size, 0) == (ssize_t)size;
+    if (fd >= 0) close(fd);
+    return done && cached_pages(path, size) < size / 4096 / 2;
+}
+
+// Where the file system can do it at all, a large write leaves no pages behind; elsewhere the bytes
+// are written as ever.
+static void direct_writes_go_round_the_page_cache(void **state)
+{
+    struct disk *d = *state;
+    char plain[160];
+    uint8_t *bytes = aligned_alloc(4096, SIZE_CACHED), *out = malloc(SIZE_CACHED);
+    size_t got;
+    assert_true(bytes && out);
+    memset(bytes, 7, SIZE_CACHED);
+    snprintf(plain, sizeof plain, "%s.plain", d->path);
+    bool can = round_the_cache(plain, bytes, SIZE_CACHED);
+    memset(bytes, 8, SIZE_CACHED);
+    for (unsigned i = 0; i < 4; i++) {
+        bool direct = i % 2;
+        size_t at = i < 2 ? 0 : 1000; // or between two blocks
+        unsigned flags = LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_TRUNCATE;
+        struct lh_file *f = opened(d, flags | (direct ? LH_OPEN_DIRECT : 0));
+        assert_int_equal(d->files->write(f, at, lh_span(bytes, SIZE_CACHED)), LH_OK);
+        size_t pages = cached_pages(d->path, SIZE_CACHED);
+        if (direct && can) assert_true(pages < SIZE_CACHED / 4096 / 2);
+        if (!direct) assert_true(pages > SIZE_CACHED / 4096 / 2); // or `pages` says nothing
+        assert_int_equal(d->files->read(f, at, out, SIZE_CACHED, &got), LH_OK);
+        assert_int_equal(got, SIZE_CACHED);
+        assert_memory_equal(out, bytes, SIZE_CACHED);
+        d->files->close(f);
+    }
+    free(bytes);
+    free(out);
 }
 
 static void bytes_come_back(void **state)
@@ -273,6 +333,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ON_DISK(bytes_come_back),
         ON_DISK(direct_writes_come_back),
+        ON_DISK(direct_writes_go_round_the_page_cache),
         ON_DISK(growth_is_allocated_zeros),
         ON_DISK(open_says_what_is_wrong),
         ON_DISK(a_failed_sync_is_final_and_a_full_disk_is_not),

@@ -34,7 +34,7 @@ static void every_part_is_done_once(void **state)
     }
 }
 
-// Two parts that wait for each other: only two threads get through.
+// Parts that wait for each other: only with a thread each do they get through.
 static void meet(void *arg, size_t i)
 {
     (void)i;
@@ -44,12 +44,24 @@ static void meet(void *arg, size_t i)
 static void parts_run_at_the_same_time(void **state)
 {
     (void)state;
+    for (unsigned threads = 1; threads <= LH_PARALLEL_MAX; threads++) {
+        pthread_barrier_t barrier;
+        assert_int_equal(pthread_barrier_init(&barrier, NULL, threads), 0);
+        lh_parallel_on(threads, threads, meet, &barrier);
+        pthread_barrier_destroy(&barrier);
+    }
+}
+
+// As many as this process may run on: on one processor that is one.
+static void every_processor_has_a_thread(void **state)
+{
+    (void)state;
     cpu_set_t set;
     pthread_barrier_t barrier;
     assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
-    if (CPU_COUNT(&set) < 2) skip(); // one processor, one thread
-    assert_int_equal(pthread_barrier_init(&barrier, NULL, 2), 0);
-    lh_parallel(2, meet, &barrier);
+    unsigned n = CPU_COUNT(&set) < LH_PARALLEL_MAX ? (unsigned)CPU_COUNT(&set) : LH_PARALLEL_MAX;
+    assert_int_equal(pthread_barrier_init(&barrier, NULL, n), 0);
+    lh_parallel(n, meet, &barrier);
     pthread_barrier_destroy(&barrier);
 }
 
@@ -96,6 +108,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_part_is_done_once),
         cmocka_unit_test(parts_run_at_the_same_time),
+        cmocka_unit_test(every_processor_has_a_thread),
         cmocka_unit_test(one_processor_takes_no_other_thread),
         cmocka_unit_test(a_copy_is_whole_at_every_length),
     };

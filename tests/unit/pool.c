@@ -43,6 +43,34 @@ static void a_much_smaller_blob_takes_no_large_one(void **state)
     lh_pool_destroy(p);
 }
 
+static void what_is_kept_has_a_bound(void **state)
+{
+    (void)state;
+    struct lh_pool *p = lh_pool_create(8 * MIB);
+    struct lh_blob *out[4];
+    for (size_t i = 0; i < 4; i++) out[i] = lh_pool_blob(p, 4 * MIB); // never refused
+    assert_int_equal(lh_pool_bytes(p), 16 * MIB);
+    for (size_t i = 0; i < 4; i++) lh_blob_release(out[i]);
+    assert_int_equal(lh_pool_bytes(p), 8 * MIB);  // the others were freed as they came back
+    struct lh_blob *b = lh_pool_blob(p, 7 * MIB); // none fits, and beside both there is no room
+    assert_int_equal(lh_pool_bytes(p), 7 * MIB);
+    lh_blob_release(b);
+    assert_int_equal(lh_pool_bytes(p), 7 * MIB);
+    lh_pool_trim(p);
+    assert_int_equal(lh_pool_bytes(p), 0);
+    lh_pool_destroy(p);
+}
+
+static void small_ones_are_not_the_pools(void **state)
+{
+    (void)state;
+    struct lh_pool *p = lh_pool_create(8 * MIB);
+    struct lh_blob *b = lh_pool_blob(p, MIB - 1);
+    assert_int_equal(lh_pool_bytes(p), 0);
+    lh_pool_destroy(p);
+    lh_blob_release(b);
+}
+
 // Under ASan: nothing is used after it was freed, nothing is left.
 static void a_blob_may_outlive_its_pool(void **state)
 {
@@ -60,6 +88,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(released_memory_is_given_again),
         cmocka_unit_test(a_much_smaller_blob_takes_no_large_one),
+        cmocka_unit_test(what_is_kept_has_a_bound),
+        cmocka_unit_test(small_ones_are_not_the_pools),
         cmocka_unit_test(a_blob_may_outlive_its_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

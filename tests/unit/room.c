@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "common/env_fake.h"
 #include "server/server.h"
 
 static struct ps_server *server(uint64_t bytes_max)
@@ -54,9 +55,11 @@ static void one_larger_than_all_room_comes_alone(void **state)
     assert_true(ps_room_payload(s, 1000));
     ps_room_give_payload(s, 1000);
     ps_room_give_frame(s, large);
-    large = frame(s, 10);
-    assert_non_null(large);
+    large = frame(s, 10); // gone, it takes no room from those that come after it
+    struct lh_blob *next = frame(s, 10);
+    assert_true(large && next);
     ps_room_give_frame(s, large);
+    ps_room_give_frame(s, next);
     lh_pool_destroy(s->room.pool);
 }
 
@@ -78,12 +81,42 @@ static void small_ones_are_under_way_together(void **state)
     lh_pool_destroy(s->room.pool);
 }
 
+// Whoever waits unread is looked at again, once, when room comes back.
+static void who_waits_is_woken(void **state)
+{
+    (void)state;
+    struct lh_fake_world *w = lh_fake_world_create(1);
+    struct ps_server *s = server(300);
+    struct ps_item waits = {0};
+    s->conf.env = lh_fake_node(w, NULL, NULL);
+    lh_fake_boot(s->conf.env);
+    for (int payload = 0; payload < 2; payload++) {
+        struct lh_blob *b = frame(s, 10);
+        assert_true(b && ps_room_payload(s, 10));
+        s->received = payload ? &waits : NULL;
+        ps_room_give_payload(s, 10);
+        assert_int_equal(s->room.posted, payload); // nobody waits: nobody is woken
+        s->room.posted = false;
+        s->received = payload ? NULL : &waits;
+        ps_room_give_frame(s, b);
+        assert_int_equal(s->room.posted, !payload);
+        s->received = NULL;
+        s->stopped = true; // what is woken looks at nothing, for there is no server
+        assert_false(lh_fake_run(w, lh_fake_now(w) + LH_MS)); // to its end
+        assert_false(s->room.posted);
+        s->stopped = false;
+    }
+    lh_pool_destroy(s->room.pool);
+    lh_fake_world_destroy(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_payload_always_finds_room_beside_the_frames),
         cmocka_unit_test(one_larger_than_all_room_comes_alone),
         cmocka_unit_test(small_ones_are_under_way_together),
+        cmocka_unit_test(who_waits_is_woken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
