@@ -262,8 +262,8 @@ static void a_forged_position_is_not_believed(void **state)
     finish(r);
 }
 
-// A group that had no room leaves a body behind which a smaller one is written over: what follows
-// the smaller one's last entry is the worker's.
+// A group whose head found no room leaves its body behind, and a smaller group is written over it:
+// what follows the smaller one's last entry is the worker's.
 static void forge_behind(uint64_t generation)
 {
     struct rig *r = start(4096);
@@ -272,7 +272,9 @@ static void forge_behind(uint64_t generation)
     case_put_entry(&body, &(struct case_entry){generation, 4, 0, 4, 0});
     fill(r, 1, 2);
     ps_wal_write_ahead(r->wal, lh_buf_span(&body));
-    add(r, 3);
+    struct lh_record large = {.version = 3, .epoch = 1, .kind = LH_FENCE, .scale = 1};
+    large.body = lh_buf_span(&body);
+    assert_int_equal(ps_wal_add(r->wal, 0, &large, NULL), LH_OK);
     lh_fake_fail_at(r->env, 0, LH_ERR_DISK_FULL);
     assert_int_equal(ps_wal_commit(r->wal), LH_ERR_DISK_FULL);
     assert_true(lh_fake_failed(r->env));
