@@ -236,20 +236,55 @@ static lh_err apply_epoch(struct lh_ledger *l, const struct lh_record *r)
 {
     struct lh_cursor c = lh_cursor(r->body);
     uint64_t epoch = lh_get_u64(&c), base = lh_get_u64(&c);
-    if (c.failed || lh_left(&c) || epoch != r->epoch || epoch <= l->epoch || base != l->version)
+    if (c.failed || lh_left(&c) || epoch != r->epoch || epoch <= l->epoch || base != l->version ||
+        epoch < l->move.epoch)
         return impossible(l, r, "an epoch that does not follow");
     l->epoch = epoch;
+    l->move = (struct lh_move){0};
+    return LH_OK;
+}
+
+void lh_move_write(const struct lh_move *m, struct lh_buf *out)
+{
+    lh_put_u64(out, m->epoch);
+    lh_put_u64(out, m->target);
+}
+
+bool lh_same_directory(uint64_t identity, uint64_t other)
+{
+    return identity && other && identity >> 32 == other >> 32;
+}
+
+lh_err lh_move_parse(struct lh_span body, struct lh_move *out)
+{
+    struct lh_cursor c = lh_cursor(body);
+    out->epoch = lh_get_u64(&c);
+    out->target = lh_get_u64(&c);
+    if (c.failed || lh_left(&c)) return lh_fail(LH_ERR_MALFORMED, "a move of the wrong length");
+    return LH_OK;
+}
+
+static lh_err apply_move(struct lh_ledger *l, const struct lh_record *r)
+{
+    struct lh_move m;
+    LH_TRY(lh_move_parse(r->body, &m));
+    if (m.epoch <= l->epoch || !m.target)
+        return impossible(l, r, "a move into an epoch that does not follow, or to nobody");
+    l->move = m;
     return LH_OK;
 }
 
 static lh_err apply_kind(struct lh_ledger *l, const struct lh_record *r)
 {
+    if (l->move.epoch && r->kind != LH_EPOCH && !LH_BUG("freeze_mem"))
+        return impossible(l, r, "a record after the shard was moved");
     switch (r->kind) {
     case LH_ADMIT:
     case LH_REFUSE: return apply_push(l, r);
     case LH_FENCE: return apply_fence(l, r);
     case LH_PLAN: return apply_plan(l, r);
     case LH_EPOCH: return apply_epoch(l, r);
+    case LH_MOVE: return apply_move(l, r);
     case LH_DIGEST_RECORD:
         return r->body.len == LH_HASH_BYTES ? LH_OK : impossible(l, r, "a digest of wrong length");
     default: return impossible(l, r, "a record of a kind that this build can't fold");
@@ -285,7 +320,7 @@ static void write_incarnation(struct lh_incarnation i, struct lh_buf *out)
 
 void lh_ledger_write(const struct lh_ledger *l, struct lh_buf *out)
 {
-    lh_put_u16(out, 1); // version of this encoding
+    lh_put_u16(out, l->move.epoch ? 2 : 1); // of this encoding: 2 has a move, ahead of the rows
     lh_put_u32(out, l->shard);
     lh_put_u32(out, l->shards);
     lh_put_u64(out, l->epoch);
@@ -294,6 +329,7 @@ void lh_ledger_write(const struct lh_ledger *l, struct lh_buf *out)
     lh_put_u64(out, l->admitted);
     lh_put_u64(out, l->refused);
     lh_put_u64(out, l->tokens);
+    if (l->move.epoch) lh_move_write(&l->move, out);
     lh_put_u32(out, l->rows);
     for (uint32_t i = 0; i < l->rows; i++) {
         const struct lh_row *r = &l->row[i];
@@ -360,11 +396,20 @@ static lh_err read_credit(struct lh_ledger *l, struct lh_cursor *c)
     return LH_OK;
 }
 
+static lh_err read_move(struct lh_ledger *l, struct lh_cursor *c)
+{
+    LH_TRY(lh_move_parse(lh_get(c, 16), &l->move));
+    if (l->move.epoch <= l->epoch || !l->move.target)
+        return lh_fail(LH_ERR_MALFORMED, "a fold state that was moved nowhere");
+    return LH_OK;
+}
+
 lh_err lh_ledger_read(struct lh_ledger *l, struct lh_cursor *c)
 {
     uint32_t shard = l->shard, shards = l->shards;
     uint16_t version = lh_get_u16(c);
-    if (version != 1) return lh_fail(LH_ERR_MALFORMED, "fold state of version %u", version);
+    if (version < 1 || version > 2)
+        return lh_fail(LH_ERR_MALFORMED, "fold state of version %u", version);
     if (lh_get_u32(c) != shard || lh_get_u32(c) != shards)
         return lh_fail(LH_ERR_MALFORMED, "fold state of another shard than %u of %u", shard,
                        shards);
@@ -377,6 +422,7 @@ lh_err lh_ledger_read(struct lh_ledger *l, struct lh_cursor *c)
     l->admitted = lh_get_u64(c);
     l->refused = lh_get_u64(c);
     l->tokens = lh_get_u64(c);
+    if (version == 2) LH_TRY(read_move(l, c));
     LH_TRY(read_rows(l, c));
     LH_TRY(read_credit(l, c));
     struct lh_span plan = lh_get(c, lh_get_u32(c));

@@ -6,7 +6,8 @@
 //
 // Invariants: 1. rows never expire. 2. A row's last decided push has the row's incarnation or an
 // older one. 3. A unit is credited in the log of shard `unit mod shards` only, by its first claim.
-// 4. `chain` is the hash of everything applied: equal chains, equal ledgers.
+// 4. `chain` is the hash of everything applied: equal chains, equal ledgers. 5. After a MOVE comes
+// nothing but an EPOCH: the reserved one, or a later one where the move was given up.
 #ifndef LH_COMMON_LEDGER_H
 #define LH_COMMON_LEDGER_H
 
@@ -40,6 +41,10 @@ struct lh_ledger {
     size_t credit_bytes;
     uint64_t credited;
     struct lh_plan plan;
+    struct lh_move {     // the log's last record is a MOVE: the shard is given to another server
+        uint64_t epoch;  // reserved for it; 0: the last record is none
+        uint64_t target; // its identity
+    } move;
 };
 
 // The empty log of a shard of a job.
@@ -72,5 +77,10 @@ LH_MUST lh_err lh_ledger_read(struct lh_ledger *l, struct lh_cursor *c);
 // ---- bodies of records other than frames
 void lh_fence_write(uint64_t worker, struct lh_incarnation i, struct lh_buf *out);
 LH_MUST lh_err lh_fence_parse(struct lh_span body, uint64_t *worker, struct lh_incarnation *out);
+void lh_move_write(const struct lh_move *m, struct lh_buf *out);
+// Are these identities of one directory? Of a server that may stand by: the upper half names the
+// directory, the lower half what it may take over; 0 is none.
+bool lh_same_directory(uint64_t identity, uint64_t other);
+LH_MUST lh_err lh_move_parse(struct lh_span body, struct lh_move *out);
 
 #endif

@@ -30,7 +30,7 @@ lh_err lh_record_parse_header(struct lh_span bytes, struct lh_record *out, uint3
     *body_bytes = lh_get_u32(&c);
     lh_get_into(&c, out->chain.b, LH_HASH_BYTES);
     if (c.failed) return lh_fail(LH_ERR_MALFORMED, "record shorter than its header");
-    if (out->version == 0 || out->kind < LH_ADMIT || out->kind > LH_EPOCH)
+    if (out->version == 0 || out->kind < LH_ADMIT || out->kind > LH_MOVE)
         return lh_fail(LH_ERR_MALFORMED, "record of unknown kind %u at version %llu", out->kind,
                        (unsigned long long)out->version);
     if (out->flags & ~LH_RECORD_ELIDED || (out->flags && out->kind != LH_ADMIT))

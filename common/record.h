@@ -13,9 +13,10 @@
 //
 // Bodies: ADMIT a whole frame (or its stub, flag 1), REFUSE a frame's stub, FENCE worker u64 and
 // incarnation (u64, u64), PLAN an encoded plan, DIGEST the 32-byte digest of the fold state before
-// this record, EPOCH the new epoch u64 and the version it starts from u64. Kinds MOVE, KEY_RETIRE
-// and MERGE are reserved. The identity of a frame is its stub: the AEAD tag binds the payload, so a
-// follower that already holds the payload can check the chain without receiving it.
+// this record, EPOCH the new epoch u64 and the version it starts from u64, MOVE the epoch that is
+// reserved for another server u64 and that server's identity u64 (only an EPOCH may follow). Kinds
+// KEY_RETIRE and MERGE are reserved. The identity of a frame is its stub: the AEAD tag binds the
+// payload, so a follower that already holds the payload can check the chain without receiving it.
 #ifndef LH_COMMON_RECORD_H
 #define LH_COMMON_RECORD_H
 
@@ -31,7 +32,7 @@ enum lh_kind {
     LH_PLAN = 4,
     LH_DIGEST_RECORD = 5,
     LH_EPOCH = 6,
-    LH_MOVE = 7,       // reserved
+    LH_MOVE = 7,
     LH_KEY_RETIRE = 8, // reserved
     LH_MERGE = 9,      // reserved
 };

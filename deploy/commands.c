@@ -25,6 +25,7 @@ const struct dp_command dp_commands[] = {
     {"log", dp_cmd_log, "Read a server's log: its records, whether it is whole, any past state",
      "dump verify replay", true},
     {"model", dp_cmd_model, "Manifest and initial parameters of a new model", "init", false},
+    {"move", dp_cmd_move, "Let a server's shards go to its standby while both live", NULL, false},
     {"man", dp_cmd_man, "Manual pages, generated from the commands' own tables", NULL, false},
     {"completion", dp_cmd_completion, "Completion for bash and zsh, generated likewise", "bash zsh",
      false},

@@ -30,7 +30,8 @@ struct dump {
     uint64_t shard, from, to;
 };
 
-static const char *const kinds[] = {"?", "admit", "refuse", "fence", "plan", "digest", "epoch"};
+static const char *const kinds[] = {"?",    "admit",  "refuse", "fence",
+                                    "plan", "digest", "epoch",  "move"};
 
 // What a record is about: whose push or fence, 0 where it is none.
 struct about {

@@ -86,6 +86,10 @@ static lh_err take_record(struct ps_copy *c)
     t->body = (struct lh_buf){0};
     if (LH_BUG("promote_unsynced") && !c->confirm) // planted: received is not durable
         confirm_point(c, r->epoch, r->version, &r->chain);
+    if (LH_BUG("move_unsynced")) {
+        i->record.body = lh_buf_span(&i->body);
+        ps_move_received(c->shard, &i->record);
+    }
     c->queued += i->body.len + 1;
     ps_queue(c->shard->server, i);
     return LH_OK;
@@ -205,6 +209,7 @@ static lh_err take_whole(struct ps_copy *c)
     lh_logf(s->server->conf.log, LH_INFO, "standby.snapshot",
             "shard %u at version %" PRIu64 ", epoch %" PRIu64, s->id, s->replica.ledger.version,
             s->replica.ledger.epoch);
+    ps_standby_moved(s->server);
     return LH_OK;
 }
 
@@ -213,11 +218,12 @@ static void connect_copy(void *arg)
     struct ps_copy *c = arg;
     struct ps_server *s = c->shard->server;
     c->timer = 0;
-    if (s->stopped || c->call) return;
+    if (s->stopped) return;
     if (s->standby.taking) {
         ps_standby_take_over(s);
         return;
     }
+    if (c->call) return;
     if (c->queued ||
         ((c->whole || c->need_snapshot) && !ps_at_rest(s))) { // it follows from what was folded
         again(c, LOOK_AGAIN);
@@ -256,7 +262,7 @@ static void on_confirmed(void *self, lh_err err, const ProtobufCMessage *answer)
     if (c->shard->server->stopped) return;
     if (err) c->told = 0; // told again with the next message, or the next stream
     c->in_sync = !err && ((const Longhaul__V1__ConfirmReply *)answer)->in_sync;
-    if (!err) confirm(c);
+    if (!err && c->shard->replica.ledger.version > c->told) confirm(c);
 }
 
 static void confirm_point(struct ps_copy *c, uint64_t epoch, uint64_t version,

@@ -14,6 +14,11 @@ static void not_final(struct ps_decision *d, lh_err error)
     d->error = error;
 }
 
+bool ps_frozen(const struct ps_shard *s)
+{
+    return LH_BUG("freeze_mem") ? s->frozen : s->head.move.epoch != 0;
+}
+
 void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
                     const struct lh_digest *digest, struct ps_decision *d)
 {
@@ -42,6 +47,8 @@ void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
     } else if (f->step > last + 1) {
         not_final(d, lh_fail(LH_ERR_BEHIND, "step %llu, %llu is expected next",
                              (unsigned long long)f->step, (unsigned long long)last + 1));
+    } else if (ps_frozen(s)) {
+        not_final(d, lh_fail(LH_ERR_BUSY, "shard %u goes to another server now", s->id));
     } else if (s->head.plan.phase < LH_PHASE_RUN) {
         not_final(d, lh_fail(LH_ERR_BUSY, "the run has not begun"));
     } else if (s->head.plan.phase >= LH_PHASE_CLOSE) {

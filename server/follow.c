@@ -14,6 +14,7 @@
 
 enum {
     HELD_MAX = 64,
+    NEAR = 64, // versions that are not sent yet: a standby that is nearer soon has them
     SNAPSHOTS_MAX = 4,
     // of a record, with all of the frame's head: what tells whether its payload is to be sent
     FRAME_START = LH_RECORD_HEADER + LH_FRAME_HEADER + 8 * LH_CLAIMS_MAX,
@@ -40,7 +41,7 @@ struct ps_follower {
     int sending;
     bool asked, snapshot, ended;
     bool server_calls; // not a worker or an admin
-    bool standby;      // it gets what is durable here before anybody hears of it
+    uint64_t standby;  // not 0: it gets what is durable here before anybody hears of it
 };
 
 static void end(struct ps_follower *f, lh_err err)
@@ -295,13 +296,23 @@ static lh_err start_follow(struct ps_follower *f, const Longhaul__V1__FollowRequ
         f->held[f->helds++] = (struct held){m->held[i]->worker, m->held[i]->incarnation,
                                             m->held[i]->first_step, m->held[i]->last_step};
     f->shard = s;
-    f->standby = m->standby && f->server_calls;
+    f->standby = f->server_calls ? m->standby : 0;
     f->next_version = m->from->version + 1;
     f->next = s->followers;
     if (f->next) f->next->previous = f;
     s->followers = f;
     s->follower_count++;
+    ps_group_kick(f->server); // a move may have waited for it
     return LH_OK;
+}
+
+bool ps_follow_near(const struct ps_shard *s, uint64_t standby)
+{
+    for (const struct ps_follower *f = s->followers; f; f = f->next) {
+        bool near = !f->ended && f->next_version + NEAR > s->replica.ledger.version;
+        if (f->standby && lh_same_directory(f->standby, standby) && near) return true;
+    }
+    return false;
 }
 
 static lh_err start_snapshot(struct ps_follower *f, const Longhaul__V1__SnapshotRequest *m)

@@ -88,6 +88,12 @@ static lh_err decide_fence(struct ps_server *s, struct ps_item *i)
     if (row && row->incarnation.number >= i->incarnation.number)
         return LH_OK;                                            // by an earlier hello
     if (i->shard->head.plan.phase == LH_PHASE_END) return LH_OK; // END is the last record
+    if (ps_frozen(i->shard)) {
+        i->decision.verdict = PS_NOT_FINAL;
+        i->decision.error =
+            lh_fail(LH_ERR_BUSY, "shard %u goes to another server now", i->shard->id);
+        return LH_OK;
+    }
     lh_fence_write(i->worker, i->incarnation, &i->body);
     LH_TRY(lh_buf_err(&i->body));
     return append(s, i, LH_FENCE, lh_buf_span(&i->body));
@@ -96,17 +102,22 @@ static lh_err decide_fence(struct ps_server *s, struct ps_item *i)
 static lh_err decide_own(struct ps_server *s, struct ps_item *i)
 {
     struct ps_shard *shard = i->shard;
+    uint16_t kind = LH_DIGEST_RECORD;
     if (i->kind == PS_ITEM_PLAN) {
+        kind = LH_PLAN;
         lh_plan_write(shard->plan, &i->body);
         free(shard->plan);
         shard->plan = NULL;
+    } else if (i->kind == PS_ITEM_MOVE) {
+        kind = LH_MOVE;
+        lh_move_write(&shard->wish, &i->body);
+        shard->frozen = true;
     } else {
         struct lh_hash digest = lk_replica_digest(&shard->replica);
         lh_put(&i->body, digest.b, LH_HASH_BYTES);
     }
     LH_TRY(lh_buf_err(&i->body));
-    return append(s, i, i->kind == PS_ITEM_PLAN ? LH_PLAN : LH_DIGEST_RECORD,
-                  lh_buf_span(&i->body));
+    return append(s, i, kind, lh_buf_span(&i->body));
 }
 
 // A record as the shard's owner made it. One that does not follow ends its stream.
@@ -139,6 +150,9 @@ void ps_item_answer(struct ps_item *i)
     struct ps_server *s = i->shard->server;
     if (i->kind == PS_ITEM_COPY) {
         ps_copy_gone(i, false);
+    } else if (i->kind == PS_ITEM_FENCE && i->decision.verdict == PS_NOT_FINAL) {
+        lh_reply_error(i->hello, i->decision.error, "the shard goes to another server now");
+        i->hello = NULL;
     } else if (i->kind == PS_ITEM_FENCE) {
         ps_hello_answer(i);
     } else if (i->kind == PS_ITEM_PUSH) {
@@ -313,15 +327,20 @@ static bool digest_due(const struct ps_shard *shard)
 {
     uint64_t every = shard->server->conf.digest_every;
     if (shard->replica.ledger.plan.phase == LH_PHASE_END) return false; // END is the last record
-    return every && shard->replica.ledger.version >= shard->digested + every;
+    return every && !ps_frozen(shard) && shard->replica.ledger.version >= shard->digested + every;
 }
 
-static lh_err add_own(struct ps_server *s, struct ps_shard *shard)
+static bool plan_due(const struct ps_shard *shard)
 {
-    bool plan = shard->plan && shard->plan->number > shard->head.plan.number;
-    enum ps_item_kind kind[2] = {PS_ITEM_DIGEST, PS_ITEM_PLAN};
-    bool due[2] = {digest_due(shard), plan}; // the digest first: it is of the durable state
-    for (int k = 0; k < 2; k++) {
+    return shard->plan && shard->plan->number > shard->head.plan.number && !ps_frozen(shard);
+}
+
+// The digest comes first: it is of the durable state, and of all that a move hands over.
+static lh_err add_own(struct ps_server *s, struct ps_shard *shard, bool moves)
+{
+    enum ps_item_kind kind[3] = {PS_ITEM_DIGEST, PS_ITEM_PLAN, PS_ITEM_MOVE};
+    bool due[3] = {moves || digest_due(shard), !moves && plan_due(shard), moves};
+    for (int k = 0; k < 3; k++) {
         if (!due[k]) continue;
         struct ps_item *i = ps_item_new(kind[k], shard);
         if (!i) return LH_ERR_NO_MEMORY;
@@ -332,8 +351,9 @@ static lh_err add_own(struct ps_server *s, struct ps_shard *shard)
 
 static lh_err build_group(struct ps_server *s)
 {
+    bool moves = ps_move_due(s);
     for (uint32_t k = 0; k < s->conf.shard_count && s->serving; k++)
-        LH_TRY(add_own(s, s->shard[k]));
+        LH_TRY(add_own(s, s->shard[k], moves && !s->shard[k]->head.move.epoch));
     while (s->queue && ps_wal_group_bytes(s->wal) < LH_GROUP_BYTES) {
         struct ps_item *i = s->queue;
         s->queue = i->next;
@@ -380,9 +400,8 @@ static void run_group(void *arg)
 
 void ps_group_kick(struct ps_server *s)
 {
-    bool due = s->queue || ps_wal_group_bytes(s->wal);
+    bool due = s->queue || ps_wal_group_bytes(s->wal) || ps_move_due(s);
     for (uint32_t k = 0; k < s->conf.shard_count && !due && s->serving; k++)
-        due = digest_due(s->shard[k]) ||
-              (s->shard[k]->plan && s->shard[k]->plan->number > s->shard[k]->head.plan.number);
+        due = digest_due(s->shard[k]) || plan_due(s->shard[k]);
     if (due && !s->committing && !s->stopped) lh_post(s->conf.env, run_group, s);
 }

@@ -271,6 +271,7 @@ lh_err ps_insync_start(struct ps_server *s)
         struct ps_shard *shard = s->shard[i];
         shard->insync.state = PS_LEAVING;
         shard->insync.confirmed = 0;
+        shard->insync.settled = false; // where it was served before (move.c)
         look(shard);
     }
     return LH_OK;

@@ -229,6 +229,7 @@ static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const s
     case LH_RPC_INSYNC:
     case LH_RPC_STATUS:
     case LH_RPC_DRAIN:
+    case LH_RPC_MOVE:
         return ps_coordinator_on_call(n->coordinator, call, rpc, peer, ops, call_self);
     default: break;
     }

@@ -240,6 +240,7 @@ static lh_err open_next(struct ps_rebuild *b)
     const struct lh_ledger *l = &s->replica.ledger;
     bool first = !b->epoch && !l->version;
     uint64_t least = first ? 1 : (b->epoch > l->epoch ? b->epoch : l->epoch) + 1;
+    if (least <= l->move.epoch) least = l->move.epoch + 1; // that one is another server's
     if (s->begun < least || !s->token)
         LH_TRY(ps_epoch_store(s, s->begun < least ? least : s->begun));
     return ask(b, true);

@@ -315,7 +315,10 @@ lh_err ps_recover(struct ps_server *s)
 bool ps_unsettled(const struct ps_shard *shard)
 {
     const struct ps_server *s = shard->server;
+    const struct lh_move *m = &shard->replica.ledger.move;
     if (!s->conf.coordinator[0]) return false; // nobody registers anything (tests)
+    if (ps_move_reserved(shard) && shard->begun == m->epoch) return false; // PROTOCOL 22
+    if (m->epoch && s->conf.below_stable) return true; // an operator takes it back
     return s->damaged || !shard->replica.ledger.version || epoch_due(shard) ||
            shard->replica.ledger.epoch < shard->least_epoch;
 }

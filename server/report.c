@@ -34,6 +34,7 @@ static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
     if (s->stopped) return;
     s->report_timer = lh_after(s->conf.env, s->conf.report_ns, tick, s);
     const Longhaul__V1__ReportReply *m = (const Longhaul__V1__ReportReply *)answer;
+    if (!err) ps_move_told(s, m);
     if (!err && s->standby.standing) ps_standby_told(s, m);
     if (!err && s->serving && m->plan.len) take_plan(s, lh_span(m->plan.data, m->plan.len));
     if (err && lh_err_class(err) == LH_CLASS_REJECT)
@@ -60,6 +61,8 @@ static lh_err send(struct ps_server *s)
         report[i].credited = (ProtobufCBinaryData){l->credit_bytes, l->credit};
         report[i].plan = l->plan.number;
         report[i].phase = l->plan.phase;
+        report[i].moving = ps_moving(s->shard[i]);
+        report[i].begun = s->shard[i]->begun;
         list[i] = &report[i];
     }
     m.wire = &wire;
@@ -92,4 +95,10 @@ static void tick(void *arg)
 void ps_report_start(struct ps_server *s)
 {
     if (s->coordinator && !s->report && !s->report_timer) tick(s);
+}
+
+void ps_report_now(struct ps_server *s)
+{
+    lh_cancel(s->conf.env, &s->report_timer);
+    ps_report_start(s); // or with the one that is under way, and a little later
 }

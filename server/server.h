@@ -74,6 +74,7 @@ enum ps_item_kind {
     PS_ITEM_PLAN,
     PS_ITEM_DIGEST,
     PS_ITEM_EPOCH,
+    PS_ITEM_MOVE,
     PS_ITEM_COPY
 };
 
@@ -148,7 +149,7 @@ struct ps_server {
         bool taking;       // takes them over as soon as nothing is under way
     } standby;
     lh_err commit_result;
-    uint64_t mark_timer, report_timer, retry_timer;
+    uint64_t mark_timer, report_timer, retry_timer, move_timer;
     struct lh_link *coordinator;
     struct lh_unary *report;
     struct lh_service service;
@@ -224,6 +225,7 @@ json_t *ps_insync_status(const struct ps_shard *s); // gives it
 // standby.c
 LH_MUST lh_err ps_standby_begin(struct ps_server *s);
 void ps_standby_told(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);
+void ps_standby_moved(struct ps_server *s);  // if its log gives it every shard, it serves them
 void ps_standby_folded(struct ps_server *s); // a group is done
 // Nothing comes from the former owner any more; what came is durable, then the shards are served.
 // Called again while anything is under way.
@@ -281,5 +283,15 @@ void ps_server_serve(struct ps_server *s);     // every shard's history is settl
 LH_MUST lh_err ps_settle(struct ps_server *s); // serves, now or when it is
 // report.c
 void ps_report_start(struct ps_server *s);
+void ps_report_now(struct ps_server *s); // does not wait for its time
+// move.c: a shard goes to a standby while both live
+bool ps_move_due(const struct ps_server *s); // every shard's MOVE record is to be written now
+void ps_move_told(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);
+uint64_t ps_moving(const struct ps_shard *s); // what its report says of it
+// Its log gives it to this directory, in an epoch that was not refused or left behind here.
+bool ps_move_reserved(const struct ps_shard *s);
+bool ps_moved_here(const struct ps_server *s);    // all of them
+LH_MUST lh_err ps_move_take(struct ps_server *s); // their epochs begin here; durable
+void ps_move_received(struct ps_shard *s, const struct lh_record *r); // planted
 
 #endif

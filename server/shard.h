@@ -94,6 +94,9 @@ struct ps_shard {
     uint64_t final_version;
     uint64_t staleness_seen[64]; // histogram of admitted staleness, the last bin: and above
     struct lh_plan *plan;        // wanted by the coordinator, not yet in the log; NULL: none
+    struct lh_move wish;         // the same; epoch 0: the shard stays here
+    bool frozen;                 // planted: what only this process knows
+    uint64_t claimed;            // planted: epoch of a MOVE that is not durable here
     struct ps_insync insync;
     struct ps_copy *copy; // of another server's shard (copy.c); NULL: it never was one
     uint64_t least_epoch; // taken over: it is served in this one or a later one
@@ -129,6 +132,7 @@ void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
 void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f,
                      lh_err opened, const struct lk_payload_info *info, struct ps_decision *d);
 double ps_median_norm(const struct ps_shard *s); // 0: too few to tell
+bool ps_frozen(const struct ps_shard *s);        // moved away: nothing is decided here any more
 
 // ---- shard.c
 // Its fold state has no values yet: a checkpoint or ps_shard_anew() gives them (recover.c).
@@ -160,5 +164,7 @@ LH_MUST lh_err ps_snapshot_read(struct ps_shard *s, uint64_t at, size_t n, struc
 void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r); // it is about to be folded
 
 void ps_follow_publish(struct ps_shard *s); // new durable versions: wake the followers
+// Does the standby of this directory follow, and has nearly everything been sent to it?
+bool ps_follow_near(const struct ps_shard *s, uint64_t standby);
 
 #endif

@@ -5,7 +5,8 @@
 // reports. A take-over opens an epoch (rebuild.c) and serves.
 //
 // DIR/standby (common/numbers.h) holds one number, which names the directory. It changes when the
-// directory may lack what it confirmed under that name.
+// directory may lack what it confirmed under that name, but for its upper half: that stays, and is
+// what a MOVE record means (common/ledger.h).
 #include <inttypes.h>
 #include <string.h>
 
@@ -27,7 +28,8 @@ static lh_err identity_path(struct ps_server *s, char out[LH_PATH_SIZE])
 static lh_err new_identity(struct ps_server *s)
 {
     char path[LH_PATH_SIZE];
-    uint64_t identity = lh_random_u64(s->conf.env) | 1;
+    uint64_t old = s->standby.identity, fresh = lh_random_u64(s->conf.env) | 1;
+    uint64_t identity = old ? (old & ~(uint64_t)UINT32_MAX) | (fresh & UINT32_MAX) : fresh;
     LH_TRY(identity_path(s, path));
     LH_TRY(lh_numbers_store(s->conf.env, &IDENTITY, path, &identity));
     s->standby.identity = identity;
@@ -53,10 +55,29 @@ bool ps_at_rest(const struct ps_server *s)
     return rest;
 }
 
+void ps_standby_moved(struct ps_server *s)
+{
+    if (s->standby.taking || !ps_moved_here(s)) return;
+    s->standby.taking = true;
+    ps_copy_look_again(s->shard[0]->copy); // not from inside a group's end
+}
+
 void ps_standby_folded(struct ps_server *s)
 {
+    ps_standby_moved(s);
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
         if (s->shard[i]->copy) ps_copy_folded(s->shard[i]->copy);
+}
+
+// What is here is served, when its history is settled.
+static lh_err own(struct ps_server *s)
+{
+    if (s->damaged && !s->conf.rebuild_damaged) return lh_fail(LH_ERR_CORRUPT, "%s", s->damage);
+    LH_TRY(ps_move_take(s));
+    s->standby.standing = s->standby.taking = false;
+    lh_err err = ps_settle(s);
+    if (err == LH_ERR_DISK_FULL) ps_server_serve(s); // when there is room
+    return err == LH_ERR_DISK_FULL ? LH_OK : err;
 }
 
 // Nothing comes from the former owner any more; what came is durable, then the shards are served.
@@ -68,22 +89,26 @@ void ps_standby_take_over(struct ps_server *s)
         ps_copy_look_again(s->shard[0]->copy);
         return;
     }
-    s->standby.standing = s->standby.taking = false;
     for (uint32_t i = 0; i < s->conf.shard_count && !LH_BUG("old_epoch"); i++)
         ps_copy_close(s->shard[i]->copy);
-    lh_err err = LH_OK;
-    if (s->damaged && !s->conf.rebuild_damaged) err = lh_fail(LH_ERR_CORRUPT, "%s", s->damage);
-    if (!err) err = ps_settle(s);
+    lh_err err = own(s);
     if (err == LH_ERR_DISK_FULL)
-        ps_server_serve(s); // when there is room
+        ps_copy_look_again(s->shard[0]->copy);
     else if (err)
         ps_fatal(s, err);
+    else if (s->serving)
+        ps_report_now(s); // the shards were moved, and nobody knows yet
 }
 
 // What is here can't be believed: everything is fetched anew.
 static lh_err begin_anew(struct ps_server *s)
 {
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(ps_shard_anew(s->shard[i]));
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        struct ps_shard *shard = s->shard[i];
+        // what was served here in that epoch may be lost: nothing is served in it a second time
+        if (shard->begun) LH_TRY(ps_epoch_store(shard, shard->begun + 1));
+        LH_TRY(ps_shard_anew(shard));
+    }
     LH_TRY(ps_start_over(s));
     s->damaged = s->unreliable = false;
     return LH_OK;
@@ -131,6 +156,7 @@ lh_err ps_standby_begin(struct ps_server *s)
     LH_TRY(load_identity(s));
     s->standby.standing = true;
     s->standby.lost = s->torn || s->damaged;
+    if (ps_moved_here(s)) return own(s); // PROTOCOL 22: whether or not the coordinator is there
     ps_report_start(s);
     return LH_OK;
 }

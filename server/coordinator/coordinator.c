@@ -49,6 +49,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     LH_TRY_TO(fail, err, ps_co_load_points(c));
     LH_TRY_TO(fail, err, ps_co_load_epochs(c));
     LH_TRY_TO(fail, err, ps_co_load_insync(c));
+    LH_TRY_TO(fail, err, ps_co_load_moves(c));
     LH_TRY_TO(fail, err, ps_co_load_plan(c));
     c->service = (struct lh_service){c, ps_coordinator_on_call};
     if (conf->listen[0])
@@ -155,7 +156,8 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
                        "directory holds a history that was given up; start it with an empty one",
                        r->head->shard, (unsigned long long)ps_co_epoch(s),
                        (unsigned long long)r->head->epoch);
-    LH_TRY(ps_co_adopt_epoch(c, r->head->shard, r->head->epoch));
+    struct ps_co_point told = {.epoch = r->head->epoch};
+    LH_TRY(ps_co_adopt_epoch(c, r->head->shard, &told));
     // Within an epoch versions only rise: this one was overtaken, or comes a second time.
     if (s->reported && r->head->epoch == s->head.epoch && r->head->version < s->head.version)
         return LH_OK;
@@ -229,6 +231,37 @@ static void reply_standby(struct ps_coordinator *c, struct lh_request *rq,
     free(owners);
 }
 
+static void reply_owner(struct ps_coordinator *c, struct lh_request *rq,
+                        Longhaul__V1__ReportReply *out)
+{
+    struct lh_buf plan = lh_buf(LH_SMALL_BYTES);
+    if (c->plan.number && !c->stopped) lh_plan_write(&c->plan, &plan);
+    out->plan = (ProtobufCBinaryData){plan.len, plan.data};
+    if (lh_buf_err(&plan))
+        lh_reply_error(rq, LH_ERR_BUSY, "out of memory");
+    else
+        lh_reply(rq, &out->base);
+    lh_buf_free(&plan);
+}
+
+struct told {
+    Longhaul__V1__ShardMove *move, **list;
+    size_t count;
+};
+
+// What the server is to know of moves; without memory it is told with the next report.
+static struct told tell_moves(const struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m)
+{
+    struct told t = {calloc(m->n_shards + 1, sizeof *t.move),
+                     calloc(m->n_shards + 1, sizeof *t.list), 0};
+    for (size_t i = 0; i < m->n_shards && t.move && t.list; i++) {
+        const Longhaul__V1__ShardReport *r = m->shards[i];
+        t.list[t.count] = &t.move[t.count];
+        t.count += ps_co_tell_move(&c->shard[r->head->shard], m, r, &t.move[t.count]);
+    }
+    return t;
+}
+
 void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *message)
 {
     struct ps_coordinator *c = self;
@@ -245,18 +278,17 @@ void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *
     Longhaul__V1__ReportReply out = LONGHAUL__V1__REPORT_REPLY__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();
     out.wire = &wire;
-    if (m->standing) {
+    for (size_t i = 0; i < m->n_shards && m->standing && !serves; i++)
+        ps_co_note_standby(c, m->standby, lh_request_peer(rq)->name, m->shards[i]);
+    struct told told = tell_moves(c, m);
+    out.moves = told.list;
+    out.n_moves = told.count;
+    if (m->standing)
         reply_standby(c, rq, m, serves, &out);
-        return;
-    }
-    struct lh_buf plan = lh_buf(LH_SMALL_BYTES);
-    if (c->plan.number && !c->stopped) lh_plan_write(&c->plan, &plan);
-    out.plan = (ProtobufCBinaryData){plan.len, plan.data};
-    if (lh_buf_err(&plan))
-        lh_reply_error(rq, LH_ERR_BUSY, "out of memory");
     else
-        lh_reply(rq, &out.base);
-    lh_buf_free(&plan);
+        reply_owner(c, rq, &out);
+    free(told.list);
+    free(told.move);
 }
 
 // ---------------------------------------------------------------- the door
@@ -319,6 +351,10 @@ lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
         type = &longhaul__v1__drain_request__descriptor;
         handle = ps_co_on_drain;
         break;
+    case LH_RPC_MOVE:
+        type = &longhaul__v1__move_request__descriptor;
+        handle = ps_co_on_move;
+        break;
     case LH_RPC_HEALTH_CHECK:
         type = &grpc__health__v1__health_check_request__descriptor;
         handle = on_health;
@@ -350,11 +386,12 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
 static json_t *shard_status(const struct ps_coordinator *c, uint32_t i)
 {
     const struct ps_co_shard *s = &c->shard[i];
-    return json_pack("{s:i s:s s:I s:I s:I s:I s:s s:b s:b}", "shard", (int)i, "address",
+    return json_pack("{s:i s:s s:I s:I s:I s:I s:s s:b s:b s:b}", "shard", (int)i, "address",
                      s->address, "epoch", (json_int_t)s->head.epoch, "version",
                      (json_int_t)s->head.version, "stable", (json_int_t)s->stable.version, "plan",
                      (json_int_t)s->plan, "phase", lh_phase_name((uint8_t)s->phase),
-                     "standby_in_sync", s->standby != 0, "taken_over", s->owner != 0);
+                     "standby_in_sync", s->standby != 0, "moving", s->move.target != 0,
+                     "taken_over", s->owner != 0);
 }
 
 lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)

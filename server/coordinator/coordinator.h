@@ -4,11 +4,12 @@
 // is answered: incarnation numbers, leases, plans, stable points. The ledger of credited units is a
 // view of the shards' logs, as their servers report it, never its own claim (PROTOCOL 20).
 //
-// Files: member.c (join, lease), epochs.c (histories of shards), insync.c (standbys), drain.c and
-// leases.c (what operators ask), plan.c (phases, live workers, H).
+// Files: member.c (join, lease), epochs.c (histories of shards), insync.c (standbys), move.c,
+// drain.c and leases.c (what operators ask), plan.c (phases, live workers, H).
 #ifndef PS_COORDINATOR_H
 #define PS_COORDINATOR_H
 
+#include "common/ledger.h"
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/plan.h"
@@ -18,6 +19,8 @@
 
 struct lh_manifest;
 struct Longhaul__V1__ReportRequest;
+struct Longhaul__V1__ShardMove;
+struct Longhaul__V1__ShardReport;
 
 struct ps_co_conf {
     struct lh_env *env;
@@ -64,7 +67,15 @@ struct ps_co_worker {
     struct ps_co_point *final; // manifest->shards of them, when done
 };
 
-enum { CO_FREE = 0 }; // else the worker's place + 1
+struct ps_co_standby { // as it last reported
+    uint64_t identity;
+    uint64_t begun; // it opens no epoch up to that one
+    char name[LH_NAME_SIZE];
+    int64_t heard_ns;
+};
+
+enum { PS_CO_STANDBYS = 4 }; // of a shard, the last ones
+enum { CO_FREE = 0 };        // else the worker's place + 1
 struct ps_co_shard {
     char address[LH_ADDRESS_SIZE];
     uint64_t process;
@@ -74,6 +85,9 @@ struct ps_co_shard {
     uint64_t token;                                  // of the last one
     uint64_t owner, standby, changes, least, server; // insync.c
     int64_t heard_ns;                                // when its server last was
+    struct ps_co_standby standing[PS_CO_STANDBYS];
+    struct lh_move move; // the last that was reserved; target 0: it is over (move.c)
+    bool unwanted;       // its target is asked to refuse it
     uint64_t tokens, plan;
     uint32_t phase;
     bool reported;
@@ -123,7 +137,8 @@ uint64_t ps_co_epoch(const struct ps_co_shard *s); // the highest registered; 0:
 LH_MUST lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expect,
                                 const struct ps_co_point *open, uint64_t token, bool below_stable,
                                 bool *opened);
-LH_MUST lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t epoch);
+LH_MUST lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard,
+                                 const struct ps_co_point *begins); // version 0: not known where
 void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 // insync.c
 LH_MUST lh_err ps_co_load_insync(struct ps_coordinator *c);
@@ -141,6 +156,25 @@ void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *
 // A standby reports. *serves: all of its shards are its own, since now or before, durably.
 LH_MUST lh_err ps_co_turns(struct ps_coordinator *c, const struct Longhaul__V1__ReportRequest *m,
                            uint64_t server, bool *serves);
+// move.c
+LH_MUST lh_err ps_co_load_moves(struct ps_coordinator *c);
+LH_MUST lh_err ps_co_end_move(struct ps_coordinator *c, uint32_t shard); // uncommitted
+// The target serves in the reserved epoch: the shard is its own, durably.
+LH_MUST lh_err ps_co_moved(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
+                           uint64_t server, uint64_t epoch);
+// What a standby reports of a shard: that it has it, or refused it.
+LH_MUST lh_err ps_co_hear_target(struct ps_coordinator *c, uint64_t identity, uint64_t server,
+                                 const struct Longhaul__V1__ShardReport *r);
+void ps_co_note_standby(struct ps_coordinator *c, uint64_t identity, const char *name,
+                        const struct Longhaul__V1__ShardReport *r);
+// What to tell of a shard in the answer to that report; false: nothing.
+bool ps_co_tell_move(const struct ps_co_shard *s, const struct Longhaul__V1__ReportRequest *m,
+                     const struct Longhaul__V1__ShardReport *r,
+                     struct Longhaul__V1__ShardMove *out);
+// Reserves an epoch for the standby of this name, durably, of every shard that it follows; their
+// number. LH_ERR_INVALID, LH_ERR_NOT_FOUND: says why not.
+LH_MUST lh_err ps_co_move(struct ps_coordinator *c, const char *server, uint32_t *shards);
+void ps_co_on_move(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 // leases.c: a page of units as JSON
 LH_MUST lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *request,
                             struct lh_buf *out);

@@ -114,7 +114,8 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
     *opened = last && token == s->token && same_point(&s->begun[s->epochs - 1], open);
     if (*opened) return LH_OK; // asked before: the answer was lost, or its server crashed
     if (expect != last || open->epoch <= last) return LH_OK;
-    if (s->standby) return LH_OK; // it holds what was acknowledged, and takes the shard over
+    if (s->standby) return LH_OK;     // it holds what was acknowledged, and takes the shard over
+    if (s->move.target) return LH_OK; // it may serve by now: it is asked, and refuses or says so
     if (!keeps_stable(s, open) && !below_stable) return LH_OK;
     if (s->epochs >= EPOCHS_MAX)
         return lh_fail(LH_ERR_TOO_LARGE, "shard %u has begun %d epochs since its stable point",
@@ -142,12 +143,11 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
 
 // An epoch that is told of and not registered: this store is older than that history. Where it
 // began is not known, so nothing of the epochs before it counts above the stable point.
-lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t epoch)
+lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard, const struct ps_co_point *begins)
 {
     struct ps_co_shard *s = &c->shard[shard];
-    struct ps_co_point p = {.epoch = epoch};
-    if (epoch <= ps_co_epoch(s)) return LH_OK;
-    LH_TRY(add(s, &p));
+    if (begins->epoch <= ps_co_epoch(s)) return LH_OK;
+    LH_TRY(add(s, begins));
     s->token = 0;
     LH_TRY(store_epochs(c, shard));
     return ps_store_commit(c->store);
@@ -178,6 +178,7 @@ static lh_err take(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m
     if (!m->below_stable) LH_TRY(ps_co_check_owner(c, m->shard, m->standby));
     if (s->standby) s->heard_ns = lh_now(c->conf.env) - c->conf.take_over_ns; // it does not serve
     snprintf(s->address, sizeof s->address, "%s", m->address);
+    s->unwanted |= s->move.target != 0;
     if (!m->open) return LH_OK;
     struct ps_co_point p = {m->open->epoch, m->open->version, {{0}}};
     memcpy(p.chain.b, m->open->chain.data, LH_HASH_BYTES);

@@ -82,7 +82,8 @@ lh_err ps_co_check_owner(const struct ps_coordinator *c, uint32_t shard, uint64_
         return lh_fail(LH_ERR_FENCED, "shard %u is not this standby's: another server has it",
                        shard);
     return lh_fail(LH_ERR_FENCED,
-                   "shard %u was taken over by its standby; start this server with role: standby "
+                   "shard %u was taken over by its standby, or moved to it; start this server with "
+                   "role: standby "
                    "(it becomes the new owner's), or, if the new owner is gone for good, with an "
                    "empty directory and rebuild.below_stable: true",
                    shard);
@@ -92,7 +93,7 @@ lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t id
                            uint64_t server)
 {
     struct ps_co_shard *s = &c->shard[shard];
-    if (identity == s->owner && !s->standby) return LH_OK;
+    if (identity == s->owner && !s->standby && !s->move.target) return LH_OK;
     lh_logf(c->conf.log, LH_ERROR, "owner.given_up",
             "shard %u: an operator gives it to another server than the one that has it; what only "
             "that one, or its standby, held is lost",
@@ -102,6 +103,7 @@ lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t id
     s->standby = 0;
     s->changes++;
     s->least = 0;
+    LH_TRY(ps_co_end_move(c, shard));
     return ps_co_store_insync(c, shard);
 }
 
@@ -109,6 +111,7 @@ lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t iden
                          uint64_t server, uint64_t epoch)
 {
     struct ps_co_shard *s = &c->shard[shard];
+    LH_TRY(ps_co_moved(c, shard, identity, server, epoch));
     if (identity != s->owner && epoch > ps_co_epoch(s)) { // this store is older than that history
         s->owner = identity;
         s->server = server;
@@ -124,7 +127,8 @@ lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t iden
 
 // ---------------------------------------------------------------- an owner's change
 
-static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest *m)
+static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest *m,
+                     uint64_t server)
 {
     uint32_t version;
     if (!m->wire) return lh_fail(LH_ERR_VERSION, "a request without wire versions");
@@ -133,11 +137,15 @@ static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest
     if (m->shard >= c->conf.manifest->shards)
         return lh_fail(LH_ERR_MALFORMED, "a standby of a shard that does not exist");
     struct ps_co_shard *s = &c->shard[m->shard];
+    LH_TRY(ps_co_moved(c, m->shard, m->owner, server, m->epoch));
     LH_TRY(ps_co_check_owner(c, m->shard, m->owner));
     if (m->epoch < ps_co_epoch(s))
         return lh_fail(LH_ERR_FENCED, "shard %u has a newer epoch than its server's", m->shard);
     s->heard_ns = lh_now(c->conf.env);
     if (m->expect != s->changes) return LH_OK; // it only asks, or is late
+    if (s->move.target && m->standby && !lh_same_directory(m->standby, s->move.target))
+        return lh_fail(LH_ERR_BUSY, "shard %u goes to another standby: none but that can join it",
+                       m->shard);
     s->standby = m->standby;
     s->changes++;
     LH_TRY(ps_co_store_insync(c, m->shard));
@@ -153,7 +161,7 @@ void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *
 {
     struct ps_coordinator *c = self;
     const Longhaul__V1__InSyncRequest *m = (const Longhaul__V1__InSyncRequest *)message;
-    lh_err err = change(c, m);
+    lh_err err = change(c, m, lh_worker_id(lh_request_peer(rq)));
     if (err) {
         lh_log_peer(c->conf.log, LH_WARN, "standby.refused", "server %s: %s",
                     lh_request_peer(rq)->name, lh_err_text(err));
@@ -180,7 +188,8 @@ static bool silent(const struct ps_coordinator *c, const struct ps_co_shard *s)
 // nobody else holds what it acknowledged.
 static bool came_back(const struct ps_coordinator *c, const struct ps_co_shard *s, uint64_t server)
 {
-    return s->owner && server && server == s->server && !s->standby && silent(c, s);
+    bool same = s->owner && server && server == s->server;
+    return same && !s->standby && !s->move.target && silent(c, s);
 }
 
 static bool may_take(const struct ps_coordinator *c, const struct ps_co_shard *s, uint64_t identity,
@@ -211,6 +220,8 @@ static lh_err take_over(struct ps_coordinator *c, uint32_t shard, uint64_t ident
     s->standby = 0;
     s->changes++;
     s->least = (s->head.epoch > ps_co_epoch(s) ? s->head.epoch : ps_co_epoch(s)) + 1;
+    if (s->move.target && s->least <= s->move.epoch) s->least = s->move.epoch + 1;
+    LH_TRY(ps_co_end_move(c, shard));
     s->reported = false;
     s->heard_ns = lh_now(c->conf.env);
     return ps_co_store_insync(c, shard);
@@ -228,6 +239,16 @@ static lh_err strike_out(struct ps_coordinator *c, uint32_t shard, uint64_t iden
     return ps_store_commit(c->store);
 }
 
+// It came back without its directory while the shard is on its way to another server: whether that
+// one has it by now only that one can say.
+static void look_for_former(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
+                            uint64_t server)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    bool came = s->owner && identity != s->owner && server && server == s->server;
+    s->unwanted |= came && s->move.target;
+}
+
 lh_err ps_co_turns(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m, uint64_t server,
                    bool *serves)
 {
@@ -238,6 +259,8 @@ lh_err ps_co_turns(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *
             return lh_fail(LH_ERR_MALFORMED, "a standby of a shard that does not exist");
         const struct ps_co_shard *s = &c->shard[head->shard];
         if (m->lost) LH_TRY(strike_out(c, head->shard, m->standby));
+        LH_TRY(ps_co_hear_target(c, m->standby, server, m->shards[i]));
+        look_for_former(c, head->shard, m->standby, server);
         if (!may_take(c, s, m->standby, server)) *serves = false;
     }
     for (size_t i = 0; i < m->n_shards && *serves; i++)

@@ -18,6 +18,12 @@ static struct ps_co_shard *shard(struct rig *r)
     return &r->coordinator->shard[0];
 }
 
+static lh_err adopt(struct rig *r, uint64_t epoch)
+{
+    struct ps_co_point begins = {.epoch = epoch};
+    return ps_co_adopt_epoch(r->coordinator, 0, &begins);
+}
+
 static void again(struct rig *r)
 {
     rig_kill_coordinator(r);
@@ -88,8 +94,8 @@ static void an_epoch_that_is_only_told_of_is_taken_up(void **state)
     struct rig *r = *state;
     rig_start_coordinator(r);
     assert_true(open(r, 0, point(1, 0, 0), 7, false));
-    assert_int_equal(ps_co_adopt_epoch(r->coordinator, 0, 4), LH_OK);
-    assert_int_equal(ps_co_adopt_epoch(r->coordinator, 0, 3), LH_OK); // older: nothing
+    assert_int_equal(adopt(r, 4), LH_OK);
+    assert_int_equal(adopt(r, 3), LH_OK); // older: nothing
     again(r);
     assert_int_equal(ps_co_epoch(shard(r)), 4);
     assert_false(open(r, 1, point(5, 6, 1), 8, false));

@@ -66,6 +66,7 @@ struct rig *rig_new(uint64_t seed)
     assert_non_null(r->initial);
     make_node(r, &r->c, LH_C, 0);
     make_node(r, &r->s, LH_S, 0);
+    make_node(r, &r->t, LH_S, 1);
     for (uint32_t i = 0; i < RIG_WORKERS; i++) {
         make_node(r, &r->w[i], LH_W, i);
         rig_boot_worker(r, i);
@@ -77,6 +78,7 @@ void rig_free(struct rig *r)
 {
     rig_kill_coordinator(r);
     rig_kill_server(r, false);
+    rig_kill_standby(r, false);
     for (uint32_t i = 0; i < RIG_WORKERS; i++) rig_kill_worker(r, i, false);
     lh_fake_world_destroy(r->world);
     lh_fabric_destroy(r->fabric);
@@ -127,11 +129,11 @@ void rig_start_coordinator(struct rig *r)
     assert_int_equal(ps_coordinator_start(&conf, &r->coordinator), LH_OK);
 }
 
-lh_err rig_start_server(struct rig *r, bool alone)
+static struct ps_conf server_conf(struct rig *r, struct rig_node *n, bool alone)
 {
     static const uint32_t shard = 0;
-    boot(r, &r->s);
-    struct setup all = rig_common(r, &r->s);
+    boot(r, n);
+    struct setup all = rig_common(r, n);
     if (alone) all.coordinator = "";
     struct ps_conf conf = setup_server(&all, &shard);
     conf.segment_bytes = 1 << 20;
@@ -142,7 +144,21 @@ lh_err rig_start_server(struct rig *r, bool alone)
     conf.grace_ns = LH_SECOND;
     conf.folded = r->folded;
     conf.folded_arg = r;
+    conf.below_stable = r->below_stable;
+    return conf;
+}
+
+lh_err rig_start_server(struct rig *r, bool alone)
+{
+    struct ps_conf conf = server_conf(r, &r->s, alone);
     return ps_server_start(&conf, &r->server);
+}
+
+lh_err rig_start_standby(struct rig *r)
+{
+    struct ps_conf conf = server_conf(r, &r->t, false);
+    conf.standby = true;
+    return ps_server_start(&conf, &r->standby);
 }
 
 void rig_kill_coordinator(struct rig *r)
@@ -157,6 +173,13 @@ void rig_kill_server(struct rig *r, bool power)
     die(&r->s, power);
     ps_server_stop(r->server);
     r->server = NULL;
+}
+
+void rig_kill_standby(struct rig *r, bool power)
+{
+    die(&r->t, power);
+    ps_server_stop(r->standby);
+    r->standby = NULL;
 }
 
 void rig_boot_worker(struct rig *r, uint32_t w)

@@ -1,5 +1,6 @@
 // Cores of the programs on the fake env, and a worker made by hand: a test says every word that is
-// sent, and when a node dies. One coordinator, one server with shard 0 of one, workers 0 and 1.
+// sent, and when a node dies. One coordinator, one server with shard 0 of one, perhaps a standby of
+// it, workers 0 and 1.
 #ifndef TESTS_CORES_RIG_H
 #define TESTS_CORES_RIG_H
 
@@ -34,12 +35,13 @@ struct rig {
     struct lh_units units;
     struct lh_keyring *keys;
     float *initial;
-    struct rig_node c, s, w[RIG_WORKERS];
+    struct rig_node c, s, t, w[RIG_WORKERS];
     struct ps_coordinator *coordinator;
-    struct ps_server *server;
+    struct ps_server *server, *standby; // on s and t
     struct lh_link *to_c[RIG_WORKERS], *to_s[RIG_WORKERS];
     uint32_t fatals;
     void (*folded)(void *arg, uint32_t shard, const struct lh_record *record); // of starts; of r
+    bool below_stable; // settings of the servers that are started from here on
 };
 
 // For cmocka: a world of this seed in which no node runs yet but the workers.
@@ -51,8 +53,10 @@ int rig_tear_down(void **state);
 void rig_start_coordinator(struct rig *r);
 // `alone`: without a coordinator. Checkpoints every five versions.
 LH_MUST lh_err rig_start_server(struct rig *r, bool alone);
+LH_MUST lh_err rig_start_standby(struct rig *r); // server1, with the same settings
 void rig_kill_coordinator(struct rig *r);
 void rig_kill_server(struct rig *r, bool power);
+void rig_kill_standby(struct rig *r, bool power);
 void rig_boot_worker(struct rig *r, uint32_t w); // again, after
 void rig_kill_worker(struct rig *r, uint32_t w, bool power);
 struct setup rig_common(struct rig *r, const struct rig_node *n); // for a core of one's own

@@ -36,7 +36,7 @@ import os
 import re
 import struct
 
-ADMIT, REFUSE, FENCE, PLAN, DIGEST, EPOCH = range(1, 7)
+ADMIT, REFUSE, FENCE, PLAN, DIGEST, EPOCH, MOVE = range(1, 8)
 MARK = 0xFFFFFFFF
 TAG = 16
 

@@ -25,13 +25,6 @@ BUGS = {
     ),
     "move_unsynced": ("move", "the target serves on a MOVE record that is not durable there"),
 }
-# Those that can't be planted in the code, and why; the others are in tests/sim/main.c.
-NO_MOVE = "rule 22 is not built: a shard stays with the server that its settings name"
-NOT_IN_THE_CODE = {
-    "freeze_mem": NO_MOVE,
-    "flip_early": NO_MOVE,
-    "move_unsynced": NO_MOVE,
-}
 
 
 def model(mode, bugs=(), N=3, crashes=2):

@@ -39,10 +39,15 @@ static bool disk_failed(const struct sim_node *n, lh_err err)
     return err == LH_ERR_IO && lh_fake_failed(n->env);
 }
 
+bool sim_standbys(const struct sim *s)
+{
+    return s->conf.faults.standby || s->conf.faults.move;
+}
+
 // Its standby has the shard by now: an operator starts it again as the standby of that one.
 static bool taken_over(const struct sim_node *n, lh_err err)
 {
-    return err == LH_ERR_FENCED && n->server && n->sim->conf.faults.standby;
+    return err == LH_ERR_FENCED && n->server && sim_standbys(n->sim);
 }
 
 static void stops(void *arg)
@@ -493,7 +498,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     make_node(s, at++, SIM_COORDINATOR, 0);
     for (uint32_t i = 0; i < SIM_SERVERS; i++) make_node(s, at++, SIM_SERVER, i);
     for (uint32_t i = 0; i < SIM_WORKERS; i++) make_node(s, at++, SIM_WORKER, i);
-    for (uint32_t i = 0; i < SIM_STANDBYS && conf->faults.standby; i++)
+    for (uint32_t i = 0; i < SIM_STANDBYS && sim_standbys(s); i++)
         make_node(s, at++, SIM_STANDBY, i);
     s->nodes = at;
     for (uint32_t i = 0; i < s->nodes; i++) sim_node_start(&s->node[i]);
@@ -560,7 +565,7 @@ static bool finished(struct sim *s)
         if (n->worker && wk_worker_state(n->worker) != WK_DONE) return false;
     }
     // a shard that was taken over is judged by the server that holds its end
-    for (uint32_t k = 0; s->conf.faults.standby && k < SIM_SHARDS; k++) {
+    for (uint32_t k = 0; sim_standbys(s) && k < SIM_SHARDS; k++) {
         const struct ps_server *owner = sim_owner(s, k)->server;
         if (!owner->serving || owner->shard[0]->replica.ledger.plan.phase != LH_PHASE_END)
             return false;
@@ -579,6 +584,7 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->damaged += one->damaged;
     all->rebuilt += one->rebuilt;
     all->taken_over += one->taken_over;
+    all->moved += one->moved;
     all->equal += one->equal;
     all->full += one->full;
     all->struck += one->struck;

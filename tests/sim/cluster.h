@@ -102,6 +102,9 @@ struct sim_faults {
     // workers, regions, the run stand still and go on; a server's newest checkpoint is damaged,
     // alone
     bool standby, drain, rot;
+    // not in "all" either: an operator moves shards between a server and its standby; without
+    // `standby` pushes are acknowledged by their owner alone
+    bool move;
 };
 
 struct sim_conf {
@@ -123,6 +126,7 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t outer_steps;             // of optimizers that keep state
     uint64_t disks, damaged, rebuilt; // lost and damaged disks; shards back from a follower's state
     uint64_t taken_over;              // shards, by standbys
+    uint64_t moved;                   // shards, from owner to standby, both alive
     uint64_t equal;                   // values whose mass was the same in bits, nothing being lost
     uint64_t full;                    // groups that found no room
     uint64_t struck;                  // crashes that were asked for by crash_at
@@ -161,6 +165,7 @@ struct sim {
 bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally);
 
 // ---- between the files
+bool sim_standbys(const struct sim *s);                    // does every server have one?
 struct sim_node *sim_owner(struct sim *s, uint32_t shard); // who serves it, or did last
 void sim_fail(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_trace(const struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));

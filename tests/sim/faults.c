@@ -311,7 +311,7 @@ static void rot(struct sim_node *n)
 
 static struct sim_node *some_server(struct sim *s)
 {
-    uint64_t n = below(s, SIM_SERVERS + (s->conf.faults.standby ? SIM_STANDBYS : 0));
+    uint64_t n = below(s, SIM_SERVERS + (sim_standbys(s) ? SIM_STANDBYS : 0));
     return &s->node[n < SIM_SERVERS ? 1 + n : SIM_FIRST_STANDBY + n - SIM_SERVERS];
 }
 
@@ -373,6 +373,17 @@ static void undo_all(void *arg)
     if (left) lh_fake_at(s->world, LH_SECOND, undo_all, s);
 }
 
+// An operator asks that a shard goes to the server that stands by for it; refused where none does.
+static void some_move(struct sim *s)
+{
+    struct sim_node *n = some_server(s);
+    struct ps_coordinator *c = s->node[0].coordinator;
+    uint32_t shards;
+    if (!c || c->stopped || !n->server || !n->server->standby.standing) return;
+    lh_err err = ps_co_move(c, n->name, &shards);
+    sim_trace(s, "operator: move to %s: %s", n->name, err ? lh_err_text(err) : "ok");
+}
+
 // The shard's other server is on the same grid.
 static void lose_power_with(const struct sim_node *server)
 {
@@ -396,6 +407,7 @@ static void one_fault(struct sim *s)
     const struct sim_faults *f = &s->conf.faults;
     struct sim_node *server = some_server(s), *worker = some_worker(s);
     s->faults_done++;
+    if (f->move && below(s, 3) == 0) some_move(s);
     switch (below(s, f->disk_loss || f->damage ? 15 : 13)) {
     case 0:
         if (f->kill) sim_node_die(server, false);

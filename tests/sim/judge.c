@@ -113,6 +113,7 @@ static void read_log(struct found *f)
             note_scale(f, &r, &frame);
         }
         s->met.refused += r.kind == LH_REFUSE;
+        s->met.moved += r.kind == LH_EPOCH && f->replica->ledger.move.epoch == r.epoch;
         lh_err err = lk_replica_apply(f->replica, &r);
         if (err) {
             sim_fail(s, "shard %u version %" PRIu64 ": the log does not fold: %s", shard->id, v,
@@ -332,9 +333,23 @@ static void look_at_copies(struct sim *s, uint32_t shard)
         sim_fail(s, "shard %u: no worker has a copy of the stable point", shard);
 }
 
+// Invariant 9: where shards are only moved, never taken over, one server at most decides pushes.
+static void look_at_owners(struct sim *s, uint32_t shard)
+{
+    uint32_t owners = 0;
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        const struct sim_node *n = &s->node[i];
+        bool serves = n->server && n->server->serving && !n->server->stopped && n->shard == shard;
+        owners += serves && !ps_frozen(n->server->shard[0]);
+    }
+    if (owners > 1 && !s->conf.faults.standby)
+        sim_fail(s, "shard %u: %u servers decide its pushes", shard, owners);
+}
+
 void sim_look(struct sim *s)
 {
     for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+        look_at_owners(s, k);
         look_at_stable(s, k);
         look_at_copies(s, k);
         for (uint32_t i = 0; i < s->nodes; i++) {

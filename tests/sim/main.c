@@ -30,7 +30,7 @@ static const struct {
     FAULT(worker_power), FAULT(worker_lost), FAULT(coordinator), FAULT(partition),
     FAULT(network),      FAULT(disk_full),   FAULT(tail),        FAULT(refuse),
     FAULT(drain),        FAULT(io),          FAULT(disk_loss),   FAULT(damage),
-    FAULT(standby),      FAULT(rot),
+    FAULT(standby),      FAULT(rot),         FAULT(move),
 #undef FAULT
 };
 
@@ -46,7 +46,8 @@ static bool set_faults(struct sim_faults *f, const char *list)
             bool meant = strcmp(word, fault_names[i].name) == 0;
             bool apart = fault_names[i].at == offsetof(struct sim_faults, drain) ||
                          fault_names[i].at == offsetof(struct sim_faults, standby) ||
-                         fault_names[i].at == offsetof(struct sim_faults, rot);
+                         fault_names[i].at == offsetof(struct sim_faults, rot) ||
+                         fault_names[i].at == offsetof(struct sim_faults, move);
             if (!meant && (strcmp(word, "all") != 0 || apart)) continue;
             *(bool *)((char *)f + fault_names[i].at) = true;
             found = true;
@@ -92,6 +93,8 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     if (conf.faults.standby)
         printf("%llu shards ended with a server that had taken them over\n",
                (unsigned long long)met.taken_over);
+    if (conf.faults.move)
+        printf("%llu shards went to another server that lived\n", (unsigned long long)met.moved);
     bool steps = conf.optimizer != LH_OPT_SGD;
     if (seeds >= 100 && steps && !met.outer_steps) {
         printf("sim: no outer optimizer took a step in all these seeds\n");
@@ -110,7 +113,9 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     if (idle) printf("sim: no shard was rebuilt in all these seeds\n");
     bool unused = seeds >= 100 && conf.faults.standby && conf.faults.kill && !met.taken_over;
     if (unused) printf("sim: no shard was taken over in all these seeds\n");
-    return failed || blind || idle || unused || vacant || roomy ? 1 : 0;
+    bool stayed = seeds >= 100 && conf.faults.move && !met.moved;
+    if (stayed) printf("sim: no shard was moved in all these seeds\n");
+    return failed || blind || idle || unused || stayed || vacant || roomy ? 1 : 0;
 }
 
 // Every run crashes at another operation; one that never comes so far would prove nothing.
@@ -185,6 +190,9 @@ static const struct {
     {"old_epoch", "standby,kill,partition", NULL, ANY},
     {"zombie_stable", "disk_loss,tail,kill,partition,network", NULL, ANY},
     {"take_no_stable", "disk_loss,tail,kill,partition,worker_kill", NULL, ANY},
+    {"freeze_mem", "move,kill,partition,network", NULL, ANY},
+    {"flip_early", "move,partition,network", NULL, ANY},
+    {"move_unsynced", "move,kill,crash,power,network", NULL, ANY},
     {"file_unsynced", "power,kill", "file", ANY},
     {"store_unsynced", "coordinator,power,tail,kill", "store", ANY},
     {"copy_replaced", "disk_loss,tail,kill,partition,network", "replica", ANY},

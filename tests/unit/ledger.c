@@ -246,7 +246,7 @@ static void an_unknown_record_changes_nothing(void **state)
     uint8_t hash[LH_HASH_BYTES] = {0};
     struct lh_record r = {.kind = LH_DIGEST_RECORD, .body = lh_span(hash, sizeof hash - 1)};
     ASSERT_REFUSED(l, LH_ERR_CORRUPT, apply(l, r));
-    r.kind = LH_MOVE;
+    r.kind = LH_KEY_RETIRE;
     ASSERT_REFUSED(l, LH_ERR_CORRUPT, apply(l, r));
     r.kind = LH_ADMIT; // no frame
     ASSERT_REFUSED(l, LH_ERR_MALFORMED, apply(l, r));
@@ -255,6 +255,90 @@ static void an_unknown_record_changes_nothing(void **state)
     ASSERT_REFUSED(l, LH_ERR_CORRUPT, plan(l, 1, 2)); // the number in force
     r = (struct lh_record){.kind = LH_DIGEST_RECORD, .body = lh_span(hash, sizeof hash)};
     assert_int_equal(apply(l, r), LH_OK);
+}
+
+static lh_err move(struct lh_ledger *l, uint64_t number, uint64_t target, size_t bytes)
+{
+    struct lh_move m = {number, target};
+    struct lh_buf b = lh_buf(64);
+    lh_move_write(&m, &b);
+    lh_put_u64(&b, 0);
+    struct lh_record r = {.kind = LH_MOVE, .body = lh_span(b.data, bytes)};
+    lh_err err = apply(l, r);
+    lh_buf_free(&b);
+    return err;
+}
+
+static void after_a_move_comes_nothing_but_a_later_epoch(void **state)
+{
+    struct lh_ledger *l = *state;
+    fill(l);
+    uint64_t e = l->epoch;
+    uint8_t hash[LH_HASH_BYTES] = {0};
+    struct lh_record digest = {.kind = LH_DIGEST_RECORD, .body = lh_span(hash, sizeof hash)};
+    ASSERT_REFUSED(l, LH_ERR_MALFORMED, move(l, e + 2, 7, 15));
+    ASSERT_REFUSED(l, LH_ERR_MALFORMED, move(l, e + 2, 7, 17));
+    ASSERT_REFUSED(l, LH_ERR_CORRUPT, move(l, e, 7, 16));     // an epoch that was
+    ASSERT_REFUSED(l, LH_ERR_CORRUPT, move(l, e + 2, 0, 16)); // to nobody
+    assert_int_equal(move(l, e + 2, 7, 16), LH_OK);
+    assert_true(l->move.epoch == e + 2 && l->move.target == 7 && l->epoch == e);
+    ASSERT_REFUSED(l, LH_ERR_CORRUPT, apply(l, digest));
+    ASSERT_REFUSED(l, LH_ERR_CORRUPT, move(l, e + 3, 7, 16));
+    ASSERT_REFUSED(l, LH_ERR_CORRUPT, plan(l, 100, 1));
+    ASSERT_REFUSED(l, LH_ERR_CORRUPT,
+                   epoch(l, e + 1, e + 1, l->version)); // before the reserved one
+    assert_int_equal(epoch(l, e + 2, e + 2, l->version), LH_OK);
+    assert_true(!l->move.epoch && !l->move.target && l->epoch == e + 2);
+    assert_int_equal(apply(l, digest), LH_OK);
+}
+
+static lh_err read_back(struct lh_span bytes, struct lh_ledger *got)
+{
+    assert_int_equal(lh_ledger_create(got, JOB, &MANIFEST, SHARD, SHARDS), LH_OK);
+    struct lh_cursor c = lh_cursor(bytes);
+    return lh_ledger_read(got, &c);
+}
+
+static void a_ledger_that_was_moved_reads_back(void **state)
+{
+    struct lh_ledger *l = *state, got;
+    enum { MOVE = 82 }; // behind version, shard, shards, epoch, version, chain and three counters
+    fill(l);
+    struct lh_buf before = bytes_of(l);
+    assert_int_equal(before.data[0], 1); // as builds without moves wrote it
+    lh_buf_free(&before);
+    assert_int_equal(move(l, l->epoch + 1, 7, 16), LH_OK);
+    struct lh_buf b = bytes_of(l);
+    assert_int_equal(read_back(lh_buf_span(&b), &got), LH_OK);
+    assert_true(got.move.epoch == l->epoch + 1 && got.move.target == 7);
+    struct lh_buf again = bytes_of(&got);
+    assert_true(lh_span_equal(lh_buf_span(&b), lh_buf_span(&again)));
+    lh_ledger_free(&got);
+    for (size_t n = 0; n < b.len; n++) {
+        assert_int_equal(read_back(lh_span(b.data, n), &got), LH_ERR_MALFORMED);
+        lh_ledger_free(&got);
+    }
+    for (size_t at = MOVE; at <= MOVE + 8; at += 8) { // into epoch 0; to nobody
+        memcpy(again.data, b.data, b.len);
+        memset(again.data + at, 0, 8);
+        assert_int_equal(read_back(lh_buf_span(&again), &got), LH_ERR_MALFORMED);
+        lh_ledger_free(&got);
+    }
+    memcpy(again.data, b.data, b.len);
+    again.data[0] = 3; // a later encoding
+    assert_int_equal(read_back(lh_buf_span(&again), &got), LH_ERR_MALFORMED);
+    lh_ledger_free(&got);
+    lh_buf_free(&b);
+    lh_buf_free(&again);
+}
+
+static void identities_of_one_directory_share_their_upper_half(void **state)
+{
+    (void)state;
+    assert_true(lh_same_directory(5ull << 32 | 1, 5ull << 32 | 9));
+    assert_false(lh_same_directory(5ull << 32 | 1, 6ull << 32 | 1));
+    assert_false(lh_same_directory(0, 1));
+    assert_false(lh_same_directory(1, 0));
 }
 
 static void another_history_is_a_conflict(void **state)
@@ -457,6 +541,9 @@ int main(void)
         WITH_LEDGER(pushes_move_the_row),
         WITH_LEDGER(an_impossible_push_changes_nothing),
         WITH_LEDGER(an_unknown_record_changes_nothing),
+        WITH_LEDGER(after_a_move_comes_nothing_but_a_later_epoch),
+        WITH_LEDGER(a_ledger_that_was_moved_reads_back),
+        cmocka_unit_test(identities_of_one_directory_share_their_upper_half),
         WITH_LEDGER(another_history_is_a_conflict),
         WITH_LEDGER(a_record_without_its_payload_folds_the_same),
         WITH_LEDGER(a_unit_is_credited_once_and_in_its_shard),

@@ -1,0 +1,250 @@
+// Moves: a shard goes to a standby while its server lives (PROTOCOL 22; the servers' half is
+// server/move.c).
+//
+// Store: move/<shard 4 hex> = epoch u64 and target u64 of the last move that was reserved; target
+// 0: it is over. An operator asks for it; from then on, while the target is noted, 1. nobody else
+// opens an epoch of the shard, takes it over or is noted as its standby in sync; 2. the owner is
+// told to write the MOVE record. It ends when the target is heard to have the record, or to refuse
+// the epoch, or when an operator gives the shard to another server (rebuild.below_stable).
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/manifest.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/coordinator.h"
+
+static const char KEY[] = "move/";
+static const int64_t SILENT_NS = 10 * LH_SECOND; // a standby that is there reports more often
+
+// ---------------------------------------------------------------- what is stored
+
+static lh_err store_move(struct ps_coordinator *c, uint32_t shard)
+{
+    char key[32];
+    struct lh_buf b = lh_buf(32);
+    snprintf(key, sizeof key, "%s%04" PRIx32, KEY, shard);
+    lh_move_write(&c->shard[shard].move, &b);
+    lh_err err = lh_buf_err(&b);
+    if (!err) err = ps_store_put(c->store, key, lh_buf_span(&b));
+    lh_buf_free(&b);
+    return err;
+}
+
+struct loading {
+    struct ps_coordinator *c;
+    lh_err err;
+};
+
+static void load_move(void *arg, const char *key, struct lh_span value)
+{
+    struct loading *l = arg;
+    unsigned long shard = strtoul(key + strlen(KEY), NULL, 16);
+    if (shard >= l->c->conf.manifest->shards || l->err) return;
+    if (lh_move_parse(value, &l->c->shard[shard].move))
+        l->err = lh_fail(LH_ERR_CORRUPT, "%s of the store can't be read", key);
+}
+
+lh_err ps_co_load_moves(struct ps_coordinator *c)
+{
+    struct loading l = {c, LH_OK};
+    ps_store_each(c->store, KEY, load_move, &l);
+    return l.err;
+}
+
+lh_err ps_co_end_move(struct ps_coordinator *c, uint32_t shard)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    if (!s->move.target) return LH_OK;
+    s->move.target = 0;
+    s->unwanted = false;
+    return store_move(c, shard);
+}
+
+// ---------------------------------------------------------------- what the target says
+
+static bool is_target(const struct ps_co_shard *s, uint64_t identity)
+{
+    return s->move.target && lh_same_directory(s->move.target, identity);
+}
+
+// `begins`: the reserved epoch, and where, if it is known.
+static lh_err change_hands(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
+                           uint64_t server, const struct ps_co_point *begins)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    lh_logf(c->conf.log, LH_INFO, "shard.moved",
+            "shard %u: it is server %016" PRIx64 "'s from epoch %" PRIu64 " on", shard, identity,
+            begins->epoch);
+    s->owner = identity;
+    s->server = server;
+    s->standby = 0;
+    s->changes++;
+    s->least = begins->epoch;
+    s->reported = false;
+    s->heard_ns = lh_now(c->conf.env);
+    LH_TRY(ps_co_end_move(c, shard));
+    LH_TRY(ps_co_store_insync(c, shard));
+    LH_TRY(ps_co_adopt_epoch(c, shard, begins));
+    return ps_store_commit(c->store); // durable before anybody is told
+}
+
+lh_err ps_co_moved(struct ps_coordinator *c, uint32_t shard, uint64_t identity, uint64_t server,
+                   uint64_t epoch)
+{
+    const struct ps_co_shard *s = &c->shard[shard];
+    struct ps_co_point begins = {.epoch = s->move.epoch};
+    if (!is_target(s, identity) || epoch < s->move.epoch) return LH_OK;
+    return change_hands(c, shard, identity, server, &begins);
+}
+
+lh_err ps_co_hear_target(struct ps_coordinator *c, uint64_t identity, uint64_t server,
+                         const Longhaul__V1__ShardReport *r)
+{
+    uint32_t shard = r->head->shard;
+    struct ps_co_shard *s = &c->shard[shard];
+    if (!is_target(s, identity)) return LH_OK;
+    bool early = LH_BUG("flip_early") && s->reported && r->head->version >= s->head.version;
+    if (r->moving == s->move.epoch || early) {
+        struct ps_co_point begins = {s->move.epoch, r->head->version, {{0}}};
+        if (r->head->chain.len == LH_HASH_BYTES)
+            memcpy(begins.chain.b, r->head->chain.data, LH_HASH_BYTES);
+        return change_hands(c, shard, identity, server, &begins);
+    }
+    LH_TRY(ps_co_moved(c, shard, identity, server, r->head->epoch));
+    if (!s->move.target) return LH_OK;
+    if (r->begun <= s->move.epoch) return LH_OK;
+    lh_logf(c->conf.log, LH_WARN, "move.given_up",
+            "shard %u: server %016" PRIx64 " refuses epoch %" PRIu64 ": the shard stays", shard,
+            identity, s->move.epoch);
+    LH_TRY(ps_co_end_move(c, shard));
+    return ps_store_commit(c->store);
+}
+
+bool ps_co_tell_move(const struct ps_co_shard *s, const Longhaul__V1__ReportRequest *m,
+                     const Longhaul__V1__ShardReport *r, Longhaul__V1__ShardMove *out)
+{
+    longhaul__v1__shard_move__init(out);
+    out->shard = r->head->shard;
+    out->epoch = s->move.epoch;
+    if (m->standing) return s->unwanted && is_target(s, m->standby);
+    // its log ends with a move that is over: not to the target, for then it would not be the owner
+    bool over =
+        r->moving && (r->moving < s->move.epoch || (r->moving == s->move.epoch && !s->move.target));
+    if (over) out->epoch = r->moving;
+    if (!over && !s->unwanted) out->target = s->move.target;
+    return over || out->target;
+}
+
+// ---------------------------------------------------------------- what operators ask
+
+void ps_co_note_standby(struct ps_coordinator *c, uint64_t identity, const char *name,
+                        const Longhaul__V1__ShardReport *r)
+{
+    struct ps_co_standby *list = c->shard[r->head->shard].standing, *at = list;
+    for (struct ps_co_standby *b = list; b < list + PS_CO_STANDBYS; b++) {
+        bool same = strcmp(b->name, name) == 0;
+        if (same || b->heard_ns < at->heard_ns) at = b;
+        if (same) break;
+    }
+    at->identity = identity;
+    at->begun = r->begun;
+    at->heard_ns = lh_now(c->conf.env);
+    snprintf(at->name, sizeof at->name, "%s", name);
+}
+
+// The standby of this name, if it follows the shard and has not become its owner; else NULL.
+static const struct ps_co_standby *standby_of(const struct ps_coordinator *c, uint32_t shard,
+                                              const char *name)
+{
+    const struct ps_co_standby *list = c->shard[shard].standing;
+    for (const struct ps_co_standby *b = list; b < list + PS_CO_STANDBYS; b++)
+        if (b->identity && !strcmp(b->name, name) &&
+            !lh_same_directory(b->identity, c->shard[shard].owner) &&
+            lh_now(c->conf.env) - b->heard_ns < SILENT_NS)
+            return b;
+    return NULL;
+}
+
+// The server that owns the shard owns others that would stay behind without one.
+static LH_MUST lh_err check_together(const struct ps_coordinator *c, uint32_t shard,
+                                     const char *name)
+{
+    const struct ps_co_shard *s = &c->shard[shard];
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
+        if (c->shard[i].reported && c->shard[i].process == s->process && !standby_of(c, i, name))
+            return lh_fail(LH_ERR_INVALID,
+                           "the server at %s owns shards %u and %u, and %s follows only one of "
+                           "them: give it the same `shards`",
+                           s->address, shard, i, name);
+    return LH_OK;
+}
+
+static LH_MUST lh_err check_move(const struct ps_coordinator *c, uint32_t shard, const char *name)
+{
+    const struct ps_co_shard *s = &c->shard[shard];
+    uint64_t target = standby_of(c, shard, name)->identity;
+    if (!s->reported)
+        return lh_fail(LH_ERR_BUSY, "the server of shard %u has not reported yet; try again",
+                       shard);
+    if (s->phase == LH_PHASE_END)
+        return lh_fail(LH_ERR_INVALID, "shard %u has ended: its log takes no record", shard);
+    if (s->move.target && !is_target(s, target))
+        return lh_fail(LH_ERR_INVALID, "shard %u goes to another server already", shard);
+    if (s->standby && !lh_same_directory(s->standby, target))
+        return lh_fail(LH_ERR_INVALID,
+                       "shard %u: another standby than %s is in sync; stop that one first", shard,
+                       name);
+    return check_together(c, shard, name);
+}
+
+static LH_MUST lh_err reserve(struct ps_coordinator *c, uint32_t shard, const char *name)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    uint64_t last = ps_co_epoch(s);
+    const struct ps_co_standby *target = standby_of(c, shard, name);
+    if (s->move.target) return LH_OK; // asked again
+    if (last < s->head.epoch) last = s->head.epoch;
+    if (last < s->move.epoch) last = s->move.epoch;
+    if (last < target->begun) last = target->begun;
+    s->move = (struct lh_move){last + 1, target->identity};
+    lh_logf(c->conf.log, LH_INFO, "move.reserved",
+            "shard %u: epoch %" PRIu64 " is reserved for %s, %016" PRIx64, shard, s->move.epoch,
+            name, s->move.target);
+    return store_move(c, shard);
+}
+
+lh_err ps_co_move(struct ps_coordinator *c, const char *name, uint32_t *shards)
+{
+    *shards = 0;
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
+        if (!standby_of(c, i, name)) continue;
+        LH_TRY(check_move(c, i, name));
+        ++*shards;
+    }
+    if (!*shards)
+        return lh_fail(LH_ERR_NOT_FOUND,
+                       "no server %.64s stands by for a shard: start it with role: standby and the "
+                       "same `shards`, and wait until it follows",
+                       name);
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
+        if (standby_of(c, i, name)) LH_TRY(reserve(c, i, name));
+    return ps_store_commit(c->store); // durable before anybody hears of it
+}
+
+void ps_co_on_move(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct ps_coordinator *c = self;
+    const Longhaul__V1__MoveRequest *m = (const Longhaul__V1__MoveRequest *)message;
+    Longhaul__V1__MoveReply out = LONGHAUL__V1__MOVE_REPLY__INIT;
+    lh_err err = ps_co_move(c, m->server, &out.shards);
+    if (err) {
+        lh_reply_error(rq, err, NULL);
+        if (lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
+        return;
+    }
+    lh_logf(c->conf.log, LH_INFO, "move.asked", "%u shards to %.64s, asked by %s", out.shards,
+            m->server, lh_request_peer(rq)->name);
+    lh_reply(rq, &out.base);
+}

@@ -1,0 +1,228 @@
+// A shard moves to its standby while both live (PROTOCOL 22): what was acknowledged goes with it,
+// one server at most decides at any moment, and neither needs the coordinator once it is told.
+#include "server/server.h"
+#include "tests/cores/rig.h"
+
+enum { FENCES = 6 };
+
+static struct ps_co_shard *row(struct rig *r)
+{
+    return &r->coordinator->shard[0];
+}
+
+static const struct lh_ledger *ledger(const struct ps_server *s)
+{
+    return &s->shard[0]->replica.ledger;
+}
+
+static bool decides(const struct ps_server *s)
+{
+    return s && s->serving && !s->stopped && !ps_frozen(s->shard[0]);
+}
+
+// Lets time pass; two never decide.
+static void run(struct rig *r, int64_t ns)
+{
+    int64_t start = lh_fake_now(r->world);
+    for (int64_t at = LH_MS; at <= ns; at += LH_MS) {
+        lh_fake_run(r->world, start + at);
+        assert_false(decides(r->server) && decides(r->standby));
+    }
+}
+
+// A server, a standby that follows it, and what a worker's fences made durable.
+static void begin(struct rig *r)
+{
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    run(r, LH_SECOND);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    run(r, 2 * LH_SECOND);
+    for (uint64_t i = 1; i <= FENCES; i++) rig_hello(r, 0, i << 32, 0, 1);
+    run(r, LH_SECOND);
+    assert_int_equal(ledger(r->standby)->version, ledger(r->server)->version);
+}
+
+static void ask(struct rig *r)
+{
+    uint32_t shards;
+    assert_int_equal(ps_co_move(r->coordinator, r->t.self.name, &shards), LH_OK);
+    assert_int_equal(shards, 1);
+    assert_int_not_equal(row(r)->move.target, 0);
+}
+
+static void until_frozen(struct rig *r)
+{
+    int64_t start = lh_fake_now(r->world);
+    for (int64_t at = 0; at < 5 * LH_SECOND && !ledger(r->server)->move.epoch; at += LH_MS / 10)
+        lh_fake_run(r->world, start + at);
+    assert_int_not_equal(ledger(r->server)->move.epoch, 0);
+}
+
+// What another incarnation of the worker hears from the former owner.
+static lh_err fence(struct rig *r, uint64_t number)
+{
+    Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
+    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
+    ProtobufCMessage *answer;
+    wire.min = LH_WIRE_VERSION_MIN;
+    wire.max = LH_WIRE_VERSION_MAX;
+    m.wire = &wire;
+    m.job = (ProtobufCBinaryData){LH_JOB, r->server->conf.job};
+    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, r->manifest.hash.b};
+    m.worker = lh_worker_id(&r->w[0].self);
+    m.incarnation = number << 32;
+    m.next = 1;
+    lh_err err = rig_ask(r, r->to_s[0], LH_RPC_HELLO, &m.base,
+                         &longhaul__v1__hello_reply__descriptor, &answer);
+    rig_free_message(answer);
+    return err;
+}
+
+static void has_it_all(const struct rig *r)
+{
+    assert_true(decides(r->standby));
+    assert_int_equal(ledger(r->standby)->epoch, 2);
+    assert_int_equal(ledger(r->standby)->row[0].incarnation.number >> 32, FENCES);
+}
+
+static void a_shard_goes_with_all_that_was_acknowledged(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    uint64_t version = ledger(r->server)->version;
+    ask(r);
+    run(r, 3 * LH_SECOND);
+    has_it_all(r);
+    assert_int_equal(ledger(r->standby)->version, version + 3); // DIGEST, MOVE, EPOCH
+    assert_int_equal(row(r)->owner, r->standby->standby.identity);
+    assert_int_equal(row(r)->move.target, 0);
+    assert_string_equal(row(r)->address, r->t.address);
+    assert_int_equal(r->fatals, 1); // the former owner was told, and stopped
+    assert_true(r->server->stopped);
+}
+
+static void the_coordinator_may_be_away_once_it_has_told_the_owner(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    ask(r);
+    int64_t start = lh_fake_now(r->world);
+    for (int64_t at = 0; at < 5 * LH_SECOND && !r->server->shard[0]->wish.epoch; at += LH_MS / 10)
+        lh_fake_run(r->world, start + at);
+    rig_kill_coordinator(r);
+    run(r, 3 * LH_SECOND);
+    has_it_all(r);
+    assert_int_equal(fence(r, FENCES + 1), LH_ERR_BUSY);
+    rig_kill_server(r, true);
+    assert_int_equal(rig_start_server(r, false), LH_OK); // it finds the record in its log
+    assert_true(r->server->serving && !decides(r->server));
+    assert_int_equal(fence(r, FENCES + 1), LH_ERR_BUSY);
+    rig_start_coordinator(r);
+    run(r, 5 * LH_SECOND);
+    assert_int_equal(row(r)->owner, r->standby->standby.identity);
+    assert_int_equal(ps_co_epoch(row(r)), 2);
+    assert_int_equal(r->fatals, 1);
+}
+
+static void a_target_that_dies_before_it_has_the_record_is_waited_for(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    ask(r);
+    until_frozen(r);
+    assert_false(ledger(r->standby)->move.epoch);
+    rig_kill_standby(r, true);
+    run(r, 20 * LH_SECOND);
+    assert_int_equal(fence(r, FENCES + 1), LH_ERR_BUSY);
+    rig_kill_server(r, false);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    run(r, 5 * LH_SECOND);
+    assert_int_equal(fence(r, FENCES + 1), LH_ERR_BUSY);
+    assert_int_not_equal(row(r)->move.target, 0);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    run(r, 5 * LH_SECOND);
+    has_it_all(r);
+    assert_int_equal(r->fatals, 1);
+}
+
+// An operator who knows that it is gone for good.
+static void the_former_owner_takes_it_back_where_an_operator_says_so(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    ask(r);
+    until_frozen(r);
+    rig_kill_standby(r, true);
+    rig_kill_server(r, false);
+    r->below_stable = true;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    run(r, 5 * LH_SECOND);
+    assert_true(decides(r->server));
+    assert_int_equal(ledger(r->server)->epoch, 3);
+    assert_int_equal(row(r)->move.target, 0);
+    assert_int_equal(fence(r, FENCES + 1), LH_OK);
+    // it was not gone, and has the record: it hears whose the shard is, and stops
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 5 * LH_SECOND);
+    assert_true(r->fatals == 1 && r->standby->stopped);
+    assert_true(decides(r->server) && row(r)->owner == 0);
+}
+
+static void a_target_that_refused_the_epoch_never_serves_in_it(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    ask(r);
+    row(r)->unwanted = true; // as when the owner has to open an epoch
+    run(r, 2 * LH_SECOND);
+    assert_int_equal(row(r)->move.target, 0);
+    assert_int_equal(r->standby->shard[0]->begun, 3);
+    assert_true(decides(r->server));
+    r->server->shard[0]->wish = (struct lh_move){2, r->standby->standby.identity}; // told too late
+    assert_int_equal(fence(r, FENCES + 1), LH_ERR_BUSY); // with MOVE ahead
+    run(r, 3 * LH_SECOND);
+    assert_true(r->standby->standby.standing && decides(r->server)); // it was taken back
+    assert_int_equal(ledger(r->server)->epoch, 3);
+    ask(r);
+    run(r, 3 * LH_SECOND);
+    assert_true(decides(r->standby));
+    assert_int_equal(ledger(r->standby)->epoch, 4);
+}
+
+static void what_cannot_be_moved_is_said(void **state)
+{
+    struct rig *r = *state;
+    uint32_t shards;
+    rig_start_coordinator(r);
+    assert_int_equal(ps_co_move(r->coordinator, "server1", &shards), LH_ERR_NOT_FOUND);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    run(r, LH_SECOND);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    run(r, LH_SECOND);
+    row(r)->standby = 7ull << 32;
+    assert_int_equal(ps_co_move(r->coordinator, "server1", &shards), LH_ERR_INVALID);
+    row(r)->standby = 0;
+    row(r)->reported = false;
+    assert_int_equal(ps_co_move(r->coordinator, "server1", &shards), LH_ERR_BUSY);
+    run(r, LH_SECOND);
+    row(r)->phase = LH_PHASE_END;
+    assert_int_equal(ps_co_move(r->coordinator, "server1", &shards), LH_ERR_INVALID);
+    rig_kill_standby(r, false);
+    run(r, 20 * LH_SECOND);
+    assert_int_equal(ps_co_move(r->coordinator, "server1", &shards), LH_ERR_NOT_FOUND); // silent
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, rig_set_up, rig_tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_shard_goes_with_all_that_was_acknowledged),
+        TEST(the_coordinator_may_be_away_once_it_has_told_the_owner),
+        TEST(a_target_that_dies_before_it_has_the_record_is_waited_for),
+        TEST(the_former_owner_takes_it_back_where_an_operator_says_so),
+        TEST(a_target_that_refused_the_epoch_never_serves_in_it),
+        TEST(what_cannot_be_moved_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

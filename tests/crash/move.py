@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Shards that move while workers push: `move.py --build build/release`.
+
+Every server has a standby that follows it; pushes are acknowledged by the owner alone. An operator
+moves shard 0 to its standby (`longhaul move`), then shard 1 with the coordinator killed as soon as
+it has answered; nothing else is stopped. Each former owner has to end by itself, with a word that
+says why, and is started again as the new owner's standby; shard 0 then moves back to it. In the end
+history.py decides from the owners' logs and the workers': nothing that was acknowledged is lost,
+nothing is applied twice, all replicas are equal. Figures: what a push that met a move waited for
+its answer, and what any other did.
+"""
+import argparse
+import json
+import os
+import re
+import statistics
+import sys
+
+from cluster import SHARDS, Failure, check, figures, until
+from standby import WHOLE, Replicated
+
+import history
+from report import Report
+
+PUSH = re.compile(r"shard (\d+): (\S+)")
+
+
+class Moving(Replicated):
+    """Servers with standbys that acknowledge alone."""
+
+    def make_servers(self, checkpoint_every):
+        durable = {**WHOLE, "acknowledge": "durable", "log.format": "json"}
+        self.servers = [self.world.server(i, self.coordinator, **durable).start().listening()
+                        for i in range(SHARDS)]
+        self.former = [self.world.server(i, self.coordinator, name=f"standby-{i}", role="standby",
+                                         **durable).start().listening() for i in range(SHARDS)]
+
+    def move(self, shard, and_then=lambda: None):
+        """The shard's servers change places; the former owner ends, and stands by then."""
+        source, target = self.servers[shard], self.former[shard]
+        until(f"{target.name} follows", lambda: follows(target))
+        self.wait_for_pushes(20)
+        said = self.world.tool("move", target.name, *self.world.admin(self.coordinator))
+        check(f"1 shard to go to {target.name}" in said, said)
+        and_then()
+        check(source.end() != 0, f"{source.name} ended as if all was well")
+        check(source.says("was taken over by its standby, or moved") or
+              source.says("another server has it"),  # a server that stood by before
+              f"it does not say why:\n{source.tail()}")
+        check(target.says("shard.moved"), f"it does not serve by a move:\n{target.tail()}")
+        source.process.stdout.close()
+        source.settings["role"] = "standby"
+        source.start().listening()
+        self.servers[shard], self.former[shard] = target, source
+        self.wait_for_pushes(20)
+
+    def waits(self):
+        """Seconds from the cut of each push to its answer, by the moments of both."""
+        for worker in self.workers:
+            cut = {}
+            with open(worker.log, encoding="utf-8", errors="replace") as file:
+                for line in file:
+                    event = json.loads(line) if line.endswith("\n") else {}
+                    push = PUSH.match(event.get("text", ""))
+                    at = event.get("mono_us", 0) / 1e6
+                    if push and event["event"] == "push.cut":
+                        cut[push.groups()] = at
+                    elif push and event["event"] == "push.decided" and push.groups() in cut:
+                        yield int(push[1]), cut.pop(push.groups()), at
+
+
+def follows(node):
+    shards = node.status().get("shards", [])
+    return shards and all(s.get("standby", {}).get("following") for s in shards)
+
+
+def moments(node):
+    """When this server began to serve by a move."""
+    with open(node.log, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if "shard.moved" in line and line.startswith("{"):
+                yield json.loads(line)["mono_us"] / 1e6
+
+
+def one_run(given, met, other):
+    cluster = Moving(given.build, given.units, keep=given.keep)
+    with cluster.world:
+        cluster.start(given.speed)
+
+        def restart():
+            cluster.coordinator.kill()
+            cluster.coordinator.start().listening()
+
+        cluster.move(0)
+        cluster.move(1, restart)
+        cluster.move(0)
+        check(not cluster.over(), "the run was over before all had moved")
+        h = cluster.finish().history()
+        bad = history.judge(h)
+        check(not bad, f"{len(bad)} violations, the first: {bad[:5]}")
+        epochs = [max(r.epoch for r in rs) for rs in h.records.values()]
+        moves = [sum(r.kind == history.MOVE for r in rs) for rs in h.records.values()]
+        check(epochs == [3, 2] and moves == [2, 1], f"epochs {epochs}, moves {moves}")
+        for node in [*cluster.servers, *cluster.former, cluster.coordinator]:
+            check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+        begun = {i: [t for n in (cluster.servers[i], cluster.former[i]) for t in moments(n)]
+                 for i in range(SHARDS)}
+        for shard, cut, decided in cluster.waits():
+            inside = any(cut <= t <= decided for t in begun[shard])
+            (met if inside else other).append(decided - cut)
+        return figures(h)
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--units", type=int, default=300)
+    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
+    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
+    flags.add_argument("--json")
+    given = flags.parse_args()
+    met, other = [], []
+    report = Report("campaign-move", given.json)
+    try:
+        sums = one_run(given, met, other)
+        check(met, "no push met a move")
+    except Failure as failure:
+        print(f"FAILED {failure}")
+        return 1
+    print(f"{len(met)} pushes met a move: {min(met):.2f} to {max(met):.2f} s to their answers; "
+          f"the median of the other {len(other)}: {statistics.median(other):.3f} s")
+    report.condition("faults", "three moves, the coordinator killed in one of them")
+    report.row("move.seconds_of_pushes_that_met_one", "s", met)
+    report.row("move.seconds_of_others", "s", [statistics.median(other)])
+    for key in sorted(sums):
+        report.row(f"move.{key}", "1", [sums[key]])
+    report.row("move.violations", "1", [0])
+    report.finish()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
