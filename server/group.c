@@ -192,7 +192,7 @@ static void give_up(struct ps_server *s)
                 "no room for the log in %s: pushes wait, follows go on; a checkpoint lets the "
                 "log be cut, if there is room for it. Else free some space",
                 s->conf.dir);
-    if (!s->disk_full) err = ps_keep_trim(s); // a start may have left it to do
+    if (!s->disk_full && !ps_keep_busy(s)) err = ps_keep_trim(s); // a start may have left it to do
     s->disk_full = true;
     s->count.full++;
     for (struct ps_item *i; (i = s->group);) {

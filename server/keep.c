@@ -23,30 +23,65 @@ struct ps_keep {
     lh_err result;
 };
 
+static lh_err prune(struct ps_server *s, uint32_t shard, bool weights, uint64_t *oldest)
+{
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
+    unsigned keep = weights ? s->conf.weights_keep : s->conf.checkpoint_keep;
+    return lk_checkpoint_prune(&conf, shard, weights, keep, oldest);
+}
+
+// What takes long for its size alone is all here: writing it, its memory, older ones' removal.
 static int64_t write_job(void *arg)
 {
     struct ps_keep *k = arg;
+    uint64_t oldest;
     LH_FAILPOINT("checkpoint.write");
     k->result = lk_checkpoint_write(&k->checkpoint);
+    lk_checkpoint_free(&k->checkpoint);
+    if (k->result) return 0;
+    LH_FAILPOINT("checkpoint.written");
+    k->result = prune(k->shard->server, k->shard->id, k->checkpoint.weights, &oldest);
     return 0;
 }
 
-lh_err ps_keep_trim(struct ps_server *s)
+// What only versions below every shard's older checkpoint need of the log.
+static lh_err release(struct ps_server *s, struct ps_segments *out)
 {
     uint64_t needed = UINT64_MAX;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
-        struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
         uint64_t oldest;
-        LH_TRY(lk_checkpoint_prune(&conf, shard->id, false, s->conf.checkpoint_keep, &oldest));
+        LH_TRY(prune(s, shard->id, false, &oldest));
         const struct ps_place *place = ps_shard_place(shard, oldest + 1);
         uint64_t segment = place ? place->segment : oldest ? UINT64_MAX : 0;
         if (segment < needed) needed = segment;
     }
     if (needed > ps_wal_segment(s->wal)) needed = ps_wal_segment(s->wal);
-    LH_TRY(ps_wal_trim(s->wal, needed));
+    *out = ps_wal_release(s->wal, needed);
     for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_shard_forget_before(s->shard[i], needed);
     return LH_OK;
+}
+
+lh_err ps_keep_trim(struct ps_server *s)
+{
+    struct ps_segments gone;
+    LH_TRY(release(s, &gone));
+    return ps_wal_remove(s->wal, gone);
+}
+
+static int64_t remove_job(void *arg)
+{
+    struct ps_server *s = arg;
+    s->removal.result = ps_wal_remove(s->wal, s->removal.segments);
+    if (!s->removal.result) LH_FAILPOINT("checkpoint.trimmed");
+    return 0;
+}
+
+static void remove_done(void *arg)
+{
+    struct ps_server *s = arg;
+    s->removal.busy = false;
+    if (s->removal.result && !s->stopped) ps_fatal(s, s->removal.result);
 }
 
 static lh_err written(struct ps_server *s, const struct ps_keep *k)
@@ -55,15 +90,11 @@ static lh_err written(struct ps_server *s, const struct ps_keep *k)
     lh_logf(s->conf.log, c->weights ? LH_DEBUG : LH_INFO,
             c->weights ? "checkpoint.weights" : "checkpoint.written", "shard %u version %llu",
             k->shard->id, (unsigned long long)c->version);
-    LH_FAILPOINT("checkpoint.written");
-    if (!c->weights) {
-        LH_TRY(ps_keep_trim(s));
-        LH_FAILPOINT("checkpoint.trimmed");
-        return LH_OK;
-    }
-    struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
-    uint64_t oldest;
-    return lk_checkpoint_prune(&conf, k->shard->id, true, s->conf.weights_keep, &oldest);
+    if (c->weights || s->removal.busy) return LH_OK; // the next one trims as well
+    LH_TRY(release(s, &s->removal.segments));
+    s->removal.busy = true;
+    s->conf.env->ops->work(s->conf.env, LH_LANE_COPY, remove_job, remove_done, s);
+    return LH_OK;
 }
 
 // Weights are for readers: of several, the older ones make room for what lets the log be cut.

@@ -156,6 +156,11 @@ struct ps_server {
     struct ps_push *pushes; // open streams
     uint32_t push_count, snapshots;
     uint64_t shared_bytes; // of frames that followers are sent from memory
+    struct {
+        struct ps_segments segments;
+        lh_err result;
+        bool busy;
+    } removal; // of the log's beginning, on the copy lane
     bool disk_full;
     bool may_squeeze; // no checkpoint is under way that would make room: any room at all will do
     bool squeezed;    // the commit found room for no more than its group

@@ -341,16 +341,25 @@ lh_err ps_wal_read(struct ps_wal *w, struct ps_place place, size_t from, size_t 
     return err;
 }
 
-lh_err ps_wal_trim(struct ps_wal *w, uint64_t first_segment_needed)
+struct ps_segments ps_wal_release(struct ps_wal *w, uint64_t first_segment_needed)
 {
+    struct ps_segments out = {.from = w->oldest};
     for (; w->oldest < first_segment_needed && w->oldest < w->segment_seen; w->oldest++) {
-        char path[LH_PATH_SIZE];
         size_t slot = w->oldest % LH_COUNT(w->reader);
         if (w->reader[slot].file && w->reader[slot].segment == w->oldest) {
             w->conf.env->ops->files->close(w->reader[slot].file);
             w->reader[slot].file = NULL;
         }
-        ps_wal_segment_path(w, w->oldest, path);
+    }
+    out.to = w->oldest;
+    return out;
+}
+
+lh_err ps_wal_remove(const struct ps_wal *w, struct ps_segments gone)
+{
+    for (uint64_t segment = gone.from; segment < gone.to; segment++) {
+        char path[LH_PATH_SIZE];
+        ps_wal_segment_path(w, segment, path);
         lh_err err = w->conf.env->ops->files->remove(w->conf.env, path);
         if (err && err != LH_ERR_NOT_FOUND) return err;
     }

@@ -49,6 +49,10 @@ struct ps_place {
     uint32_t bytes;
 };
 
+struct ps_segments {
+    uint64_t from, to; // up to it, without it
+};
+
 // An entry, as somebody sees it who looks at the log.
 struct ps_wal_entry {
     uint64_t segment, at; // where it begins, in bytes of the file
@@ -101,8 +105,10 @@ bool ps_wal_mark(struct ps_wal *w);
 // Reads record bytes back: `n` of them from byte `from` of the record on.
 LH_MUST lh_err ps_wal_read(struct ps_wal *w, struct ps_place place, size_t from, size_t n,
                            struct lh_blob **out);
-// Removes the segments before this one.
-LH_MUST lh_err ps_wal_trim(struct ps_wal *w, uint64_t first_segment_needed);
+// The segments before this one, from which nothing is read any more. Loop thread.
+struct ps_segments ps_wal_release(struct ps_wal *w, uint64_t first_segment_needed);
+// Removes them, the oldest first. Any thread: a file system that is busy may take seconds for it.
+LH_MUST lh_err ps_wal_remove(const struct ps_wal *w, struct ps_segments gone);
 uint64_t ps_wal_generation(const struct ps_wal *w);
 uint64_t ps_wal_segment(const struct ps_wal *w); // the one that is written now
 

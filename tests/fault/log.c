@@ -138,7 +138,7 @@ static lh_err use_log(struct lh_env *env, uint64_t to, uint64_t *done, struct se
     *seen = (struct seen){0};
     LH_TRY(ps_wal_open(&conf, note, seen, &torn, &w));
     lh_err err = append(w, to, done);
-    if (!err) err = ps_wal_trim(w, 1); // nothing stands below it
+    if (!err) err = ps_wal_remove(w, ps_wal_release(w, 1)); // nothing stands below it
     ps_wal_close(w);
     return err ? err : ps_wal_look(env, "log", JOB, look, &records, &found);
 }
@@ -189,7 +189,7 @@ static void what_is_cut_away_is_gone_or_all_there(void **state)
             assert_int_equal(use_log(r->disk, RECORDS, &done, &seen), LH_OK);
             assert_int_equal(ps_wal_open(&conf, note, &seen, &torn, &w), LH_OK);
             ask(&ways[i], n);
-            lh_err err = ps_wal_trim(w, 3);
+            lh_err err = ps_wal_remove(w, ps_wal_release(w, 3));
             struck = fault_over();
             assert_int_equal(err != LH_OK, struck);
             ps_wal_close(w);

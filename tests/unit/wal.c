@@ -216,7 +216,7 @@ static void segments_roll_and_are_trimmed(void **state)
     for (size_t i = 0; i < r.seen; i++) check_bytes(&r, r.place[i], i + 1);
     assert_int_equal(r.place[5].segment, 2);
 
-    assert_int_equal(ps_wal_trim(r.wal, 3), LH_OK);
+    assert_int_equal(ps_wal_remove(r.wal, ps_wal_release(r.wal, 3)), LH_OK);
     assert_false(exists(&r, 1));
     assert_false(exists(&r, 2));
     assert_true(exists(&r, 3));
@@ -504,7 +504,7 @@ static void what_is_not_there_any_more_is_not_read(void **state)
     assert_int_equal(open_wal(&r), LH_OK);
     check_bytes(&r, r.place[0], 1); // its reader stays open
     check_bytes(&r, r.place[2], 3);
-    assert_int_equal(ps_wal_trim(r.wal, 2), LH_OK);
+    assert_int_equal(ps_wal_remove(r.wal, ps_wal_release(r.wal, 2)), LH_OK);
     assert_int_equal(ps_wal_read(r.wal, r.place[0], 0, r.place[0].bytes, &b), LH_ERR_NOT_FOUND);
     check_bytes(&r, r.place[2], 3);
     struct ps_place beyond = r.place[2];
@@ -512,7 +512,8 @@ static void what_is_not_there_any_more_is_not_read(void **state)
     assert_int_equal(ps_wal_read(r.wal, beyond, 0, beyond.bytes, &b), LH_ERR_CORRUPT);
     segment_path(3, path);
     assert_int_equal(r.env->ops->files->remove(r.env, path), LH_OK);
-    assert_int_equal(ps_wal_trim(r.wal, 1000), LH_OK); // never the one that is written
+    assert_int_equal(ps_wal_remove(r.wal, ps_wal_release(r.wal, 1000)),
+                     LH_OK); // never the one that is written
     assert_true(exists(&r, ps_wal_segment(r.wal)));
     fill(&r, 9, 9);
     finish(&r);
