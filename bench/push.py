@@ -18,9 +18,9 @@ parameters pushed as `dense-fp32`, 69 MB each, one worker unless the row says ot
 - `push.snapshot.mtls`: a worker that lost its replica joins again, from its request to the loaded
   state; `.first` is a run's first join, whose server has just started.
 
-Ceilings of the same run: one stream of TLS 1.3 over loopback by OpenSSL alone, and a write and
-fdatasync of a file of the same size, which `.of_disk` rows stand beside. Needs 12 GB of memory and
-of disk, and 8 GB of /dev/shm for `push.memory.*`.
+Ceilings, measured just before each part: one stream of TLS 1.3 over loopback by OpenSSL alone, and
+a write and fdatasync of a file of the same size, which `.of_disk` rows stand beside. Needs 12 GB of
+memory and of disk, and 8 GB of /dev/shm for `push.memory.*`.
 """
 import argparse
 import json
@@ -300,11 +300,12 @@ def measure_alone(out, tool, folder, flags, tls):
     peak_rows(out, one, "alone")
 
 
-def measure_held(out, tool, folder, flags, against, kind):
+def measure_held(out, tool, folder, flags, kind):
     """`push.KIND.*`: four shards of one server at once. The median with XChaCha20, in GB/s."""
     pause = 6 if flags.shape == "full" else 1.5
     rates = {}
     for cipher in ("xchacha20", "aes256gcm"):
+        against = ceilings(folder, flags)
         one, holding = held(tool, folder, cipher, pause, flags.rounds, shards=SHARDS,
                             shape=flags.shape, cipher=cipher)
         size = one.summary["model"]["parameters"] * 4 / SHARDS / 1e9
@@ -320,14 +321,14 @@ def measure_held(out, tool, folder, flags, against, kind):
     return statistics.median(rates["xchacha20"])
 
 
-def measure_in_memory(out, tool, flags, against):
+def measure_in_memory(out, tool, flags):
     if not os.path.isdir(IN_MEMORY) or shutil.disk_usage(IN_MEMORY).free < MEMORY_BYTES:
         raise SystemExit(f"{IN_MEMORY}: no {MEMORY_BYTES >> 30} GiB there for the part `memory`; "
                          "leave it out (--parts)")
     folder = tempfile.mkdtemp(prefix="longhaul-push-", dir=IN_MEMORY)
     try:
         live.prepare(tool, folder, ("here/en",))
-        single = measure_held(out, tool, folder, flags, against, "memory")
+        single = measure_held(out, tool, folder, flags, "memory")
         measure_many(out, tool, folder, flags, single, "memory")
     finally:
         shutil.rmtree(folder)
@@ -378,28 +379,39 @@ def known(path, name):
         return next((r["value"] for r in json.load(file)["rows"] if r["name"] == name), 0)
 
 
-def measure(out, tool, folder, flags):
+def ceilings(folder, flags):
+    """What a part's figures stand beside, measured just before it: the host's pace changes."""
     push_tls, pull_tls = tls_alone(flags.build, folder)
     alone = "one stream of TLS 1.3, OpenSSL alone"
     rates = disk_alone(folder, 69 << 20 if flags.shape == "full" else 1 << 20)
-    against = {"push": (alone, push_tls), "pull": (alone, pull_tls),
-               "disk": ("a write and fdatasync alone", statistics.median(rates))}
-    out.row("push.disk.write_sync", "GB/s", rates, *against["push"])
+    flags.tls.append(push_tls)
+    if not folder.startswith(IN_MEMORY):
+        flags.disk += rates
+    return {"push": (alone, push_tls), "pull": (alone, pull_tls),
+            "disk": ("a write and fdatasync alone", statistics.median(rates))}
+
+
+def measure(out, tool, folder, flags):
     if "alone" in flags.parts:
-        measure_alone(out, tool, folder, flags, against)
+        measure_alone(out, tool, folder, flags, ceilings(folder, flags))
     if "snapshot" in flags.parts:
-        measure_snapshots(out, tool, folder, flags, against)
+        measure_snapshots(out, tool, folder, flags, ceilings(folder, flags))
     single = known(flags.json, "push.durable.mtls.xchacha20")
     if "held" in flags.parts:
-        single = measure_held(out, tool, folder, flags, against, "durable")
+        single = measure_held(out, tool, folder, flags, "durable")
     if "memory" in flags.parts:
-        measure_in_memory(out, tool, flags, against)
+        measure_in_memory(out, tool, flags)
     if "many" in flags.parts:
         measure_many(out, tool, folder, flags, single, "durable")
     if "acks" in flags.parts:
         measure_acks(out, tool, folder, flags)
     if "link" in flags.parts:
         measure_link(out, tool, folder, flags)
+    if flags.disk:
+        out.row("push.disk.write_sync", "GB/s", flags.disk, "one stream of TLS 1.3, OpenSSL alone",
+                statistics.median(flags.tls))
+    if flags.tls:
+        out.condition("tls_alone_gb_s", " ".join(f"{rate:.2f}" for rate in flags.tls))
 
 
 def main():
@@ -412,6 +424,7 @@ def main():
     parser.add_argument("--parts", default="alone,snapshot,held,memory,acks,link",
                         type=lambda text: text.split(","))
     flags = parser.parse_args()
+    flags.tls, flags.disk = [], []  # what was measured of the ceilings
     tool = os.path.join(flags.build, "deploy", "longhaul")
     folder = tempfile.mkdtemp(prefix="longhaul-push-")
     out = report.Report("push", flags.json, join=True)
