@@ -56,11 +56,19 @@ static void looks_often_for_a_server_that_is_gone(void **state)
     assert_in_range(longest(LATE, LH_ERR_DEADLINE), LH_SECOND / 2, LH_SECOND); // it reads its log
 }
 
+static void asks_a_server_that_settles_its_history_often(void **state)
+{
+    (void)state;
+    assert_in_range(longest(0, LH_ERR_REBUILDING), 100 * LH_MS, 200 * LH_MS);
+    assert_in_range(longest(LATE, LH_ERR_REBUILDING), 200 * LH_MS, 400 * LH_MS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(doubles_up_to_its_bound),
         cmocka_unit_test(looks_often_for_a_server_that_is_gone),
+        cmocka_unit_test(asks_a_server_that_settles_its_history_often),
     };
     return cmocka_run_group_tests(tests, make, unmake);
 }
