@@ -139,6 +139,16 @@ SECTIONS = (
                          "alone.mtls.xchacha20", "snapshot.mtls", "disk.write_sync"),
                    lines=((0.4, "XChaCha20"), (0.55, "AES-256-GCM"), (0.85, "snapshot"))),)),
     Section(
+        "durable", "What a durable acknowledgement costs",
+        "Eight workers push to one shard, small and medium frames; by turns the server's log is "
+        "synced and is not (a preloaded library, no setting); [durable.py](../durable.py). A "
+        "commit is the wait from the opened seal to the durable record.",
+        targets=tuple(target for size in ("small", "medium") for target in (
+            Target(f"durable.{size}.pushes_per_s", "ratio", "at least", 0.8),
+            Target(f"durable.{size}.added_p99_ms", "value", "at most", 10, unit="ms"),
+            Target(f"durable.{size}.added_p99_ms", "ratio", "at most", 1),
+        ))),
+    Section(
         "round", "One exchange between three regions over long links",
         "All three cut at once, each push is durably answered and folded by all; "
         "[round.py](../round.py). Bytes are both ways, stalls are of an asynchronous run.",

@@ -23,6 +23,9 @@ ROWS = {  # what must be there, and above what
              "push.durable.mtls.aes256gcm.of_disk": 0, "push.snapshot.mtls.first": 0,
              "push.durable.mtls.8workers": 0, "push.ack.p50_ms": 0, "push.ack.p99_ms": 0,
              "push.server.alone.peak_bytes": 1e6},
+    "durable": {"durable.small.pushes_per_s": 0, "durable.small.ack_p99_ms": 0,
+                "durable.small.commit_p50_ms": 0, "durable.small.disk_p99_ms": 0,
+                "durable.small.added_p99_ms": -1e6},
     "recovery": {"recovery.server.seconds": 0.2, "recovery.server.stage.start": 0.1,
                  "recovery.server.stage.replay": 0, "recovery.coordinator.longest_gap_s": 0},
 }
@@ -30,6 +33,7 @@ FLAGS = {
     "round": ["--size", "tiny", "--rounds", "3", "--kills", "1"],
     "push": ["--shape", "tiny", "--pushes", "3", "--rounds", "2", "--parts",
              "alone,held,many,acks"],
+    "durable": ["--size", "small", "--rounds", "20", "--turns", "1"],
     "recovery": ["--shape", "tiny", "--kills", "1"],
 }
 
