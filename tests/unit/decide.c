@@ -201,6 +201,20 @@ static void pushes_are_taken_while_the_run_goes_on(void **state)
     assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE);
 }
 
+static void nothing_is_decided_once_the_shard_has_moved(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    admit(s, ME, 1);
+    s->head.move = (struct lh_move){2, 7};
+    assert_true(ps_frozen(s));
+    assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE); // what was decided is told
+    f = push_of(ME, 2);
+    assert_not_final(s, &f, LH_ERR_BUSY);
+    s->head.move = (struct lh_move){0};
+    assert_now(s, &f);
+}
+
 // ---------------------------------------------------------------- after it is open
 
 static struct ps_decision value_of(const struct ps_shard *s, struct ps_gate gate,
@@ -370,6 +384,7 @@ int main(void)
         TEST(a_step_is_decided_once),
         TEST(a_new_incarnation_begins_at_step_one),
         TEST(pushes_are_taken_while_the_run_goes_on),
+        TEST(nothing_is_decided_once_the_shard_has_moved),
         TEST(what_can_not_be_opened_is_refused),
         TEST(a_push_staler_than_the_bound_is_refused),
         TEST(a_plan_without_live_workers_counts_one),
