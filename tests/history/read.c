@@ -183,7 +183,8 @@ struct each {
     unsigned count;
 };
 
-// Its hashes, where its version has them, can be checked without a key; a byte more is damage.
+// Its hashes, where its version has them, can be checked without a key; a byte
+// more is damage.
 static void check_hashes_and_length(struct golden *g, const char *path, struct lk_replica *r)
 {
     struct lk_checkpoint_info info;
@@ -209,7 +210,8 @@ static void read_one(void *arg, const char *name)
     assert_int_equal(lk_replica_create(&r, g->h.job, &g->h.manifest, shard, g->h.conf.keys), 0);
     lh_err err = lk_checkpoint_read(&g->h.conf, path, &r);
     if (err) fail_msg("%s", lh_err_text(err));
-    if (strstr(name, ".weights")) // of the last version, to which the log was folded
+    if (strstr(name,
+               ".weights")) // of the last version, to which the log was folded
         assert_memory_equal(r.theta, g->h.replica[shard].theta, r.layout->values * sizeof(float));
     else
         check_state(g, &r);
@@ -224,7 +226,31 @@ static void every_checkpoint_is_read(void **state)
     struct each e = {.g = g};
     replay(g);
     assert_int_equal(g->env->ops->files->list(g->env, "checkpoints", read_one, &e), LH_OK);
-    assert_int_equal(e.count, g->trusted.count ? 3 + 2 : 3); // with those of weights only
+    assert_int_equal(e.count,
+                     g->trusted.count ? 3 + 2 : 3); // with those of weights only
+}
+
+static void passed_over(void *arg, const char *file, lh_err err)
+{
+    (void)file, (void)err;
+    ++*(unsigned *)arg;
+}
+
+static void a_checkpoint_whose_bytes_changed_is_passed_over(void **state)
+{
+    struct golden *g = *state;
+    static const char path[] = "checkpoints/0000-000000000000000b.ckpt";
+    struct lk_checkpoint_conf conf = g->h.conf;
+    struct lh_buf bytes = lh_buf(1 << 20);
+    unsigned passed = 0;
+    conf.dir = "checkpoints";
+    assert_int_equal(lh_file_load(g->env, path, &bytes), LH_OK);
+    assert_int_equal(lh_fake_flip(g->env, path, bytes.len / 2, 1), LH_OK);
+    lh_buf_free(&bytes);
+    assert_int_equal(lk_checkpoint_load(&conf, &g->h.replica[0], passed_over, &passed), LH_OK);
+    assert_int_equal(passed, 1);
+    assert_int_equal(g->h.replica[0].ledger.version, 5);
+    check_state(g, &g->h.replica[0]);
 }
 
 int main(int argc, char **argv)
@@ -234,6 +260,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(checkpoint_and_log_fold_to_the_last_state, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(every_checkpoint_is_read, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_checkpoint_whose_bytes_changed_is_passed_over, set_up,
+                                        tear_down),
     };
     if (argc != 2) {
         fprintf(stderr, "usage: golden_read tests/fixtures/history/NAME\n");

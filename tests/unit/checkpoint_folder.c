@@ -143,7 +143,8 @@ static lh_err list_fails(struct lh_env *env, const char *path,
     return LH_ERR_IO;
 }
 
-// A folder whose own path is just short enough, as a server started elsewhere may have made it.
+// A folder whose own path is just short enough, as a server started elsewhere
+// may have made it.
 static void files_whose_path_is_too_long_are_said(void **state)
 {
     struct history_rig *r = *state;
@@ -177,7 +178,8 @@ static void files_whose_path_is_too_long_are_said(void **state)
     lk_replica_free(&got);
 }
 
-// What a follower offers to a server that lost its disk: files of this run and shape only.
+// What a follower offers to a server that lost its disk: files of this run and
+// shape only.
 static void only_what_is_of_this_run_is_listed(void **state)
 {
     struct history_rig *r = *state;
@@ -222,7 +224,8 @@ static void what_is_above_or_below_goes(void **state)
     struct history_rig *r = *state;
     uint64_t first, last;
     unsigned left;
-    assert_int_equal(lk_checkpoint_drop_above(&r->h.conf, 0, 5), LH_OK); // none is there
+    assert_int_equal(lk_checkpoint_drop_above(&r->h.conf, 0, 5),
+                     LH_OK); // none is there
     assert_int_equal(lk_checkpoint_drop_below(&r->h.conf, 0, 5, &left), LH_OK);
     assert_int_equal(left, 0);
     history_write(&r->h, 0, false);
@@ -245,8 +248,9 @@ static void what_is_above_or_below_goes(void **state)
     assert_int_equal(left, 1);
 }
 
-// The process ends at every file operation in turn: whoever comes next finds what was to stay, and
-// no caller takes an end for damage or for a folder without files.
+// The process ends at every file operation in turn: whoever comes next finds
+// what was to stay, and no caller takes an end for damage or for a folder
+// without files.
 static void an_end_in_the_middle_is_no_answer(void **state)
 {
     struct history_rig *r = *state;
@@ -311,7 +315,8 @@ static void what_a_crash_left_unfinished_goes(void **state)
         lh_fake_boot(r->env);
     }
     assert_int_equal(lk_checkpoint_clean(&r->h.conf, 0), LH_OK);
-    assert_int_equal(lh_fake_disk_used(r->env), whole + 5 * 4); // what is not of this shard stays
+    assert_int_equal(lh_fake_disk_used(r->env),
+                     whole + 5 * 4); // what is not of this shard stays
     for (size_t i = 4; i < LH_COUNT(others); i++) {
         assert_int_equal(lh_path(path, sizeof path, r->h.checkpoints, "%s", others[i]), LH_OK);
         assert_int_equal(lh_file_load(r->env, path, &b), i == 5 ? LH_OK : LH_ERR_NOT_FOUND);
@@ -320,14 +325,47 @@ static void what_a_crash_left_unfinished_goes(void **state)
     lh_buf_free(&b);
 }
 
+// Of 17 million parameters: 17 ranges of 4 MiB, more than are left unsynced
+// while it is written.
+static void a_large_one_is_synced_while_it_is_written(void **state)
+{
+    static const char *const names[] = {"w"};
+    static const uint64_t shapes[][5] = {{4096, 4200}};
+    enum { BEFORE = 14, AFTER = 20 }; // file operations: the sync behind 16 ranges lies between
+    struct history_rig *r = *state;
+    struct lk_checkpoint_conf conf = r->h.conf;
+    struct lh_manifest m = {0};
+    struct lk_replica large;
+    struct lk_checkpoint c;
+    assert_int_equal(lh_manifest_build(&m, 1, names, shapes, 1, NULL), LH_OK);
+    assert_int_equal(lk_replica_create(&large, r->h.job, &m, 0, conf.keys), LH_OK);
+    conf.dir = "large";
+    assert_int_equal(r->env->ops->files->make_dir(r->env, conf.dir), LH_OK);
+    assert_int_equal(lk_checkpoint_take(&conf, &large, &c), LH_OK);
+    for (int n = BEFORE; n < AFTER; n++) {
+        lh_fake_fail_at(r->env, n, LH_ERR_IO);
+        assert_int_equal(lk_checkpoint_write(&c), LH_ERR_IO);
+        assert_true(lh_fake_failed(r->env));
+    }
+    assert_int_equal(lk_checkpoint_write(&c), LH_OK);
+    lk_checkpoint_free(&c);
+    lk_replica_free(&large);
+    lh_manifest_free(&m);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, history_set_up_shards, history_tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(a_start_without_its_keys_stops_at_once), TEST(the_newest_good_one_is_loaded),
-        TEST(all_of_many_are_seen_and_the_oldest_go), TEST(files_whose_path_is_too_long_are_said),
-        TEST(only_what_is_of_this_run_is_listed),     TEST(what_is_above_or_below_goes),
-        TEST(an_end_in_the_middle_is_no_answer),      TEST(what_a_crash_left_unfinished_goes),
+        TEST(a_start_without_its_keys_stops_at_once),
+        TEST(the_newest_good_one_is_loaded),
+        TEST(all_of_many_are_seen_and_the_oldest_go),
+        TEST(files_whose_path_is_too_long_are_said),
+        TEST(only_what_is_of_this_run_is_listed),
+        TEST(what_is_above_or_below_goes),
+        TEST(a_large_one_is_synced_while_it_is_written),
+        TEST(an_end_in_the_middle_is_no_answer),
+        TEST(what_a_crash_left_unfinished_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
