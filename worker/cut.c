@@ -56,6 +56,12 @@ lh_err wk_flip(struct wk_shard *s, bool sync)
     return wk_slot_flip(&s->slots, &slot, s->residual, sync);
 }
 
+lh_err wk_begin(struct wk_shard *s)
+{
+    struct wk_slot slot = slot_of(s);
+    return wk_slot_begin(&s->slots, &slot);
+}
+
 // ---------------------------------------------------------------- the cut
 
 // One cut on its way: taken at a boundary, made on the disk lane while training goes on, committed

@@ -177,48 +177,91 @@ out:
     return err;
 }
 
-static lh_err fill_head(struct wk_slots *s, const struct wk_slot *slot, const float *residual,
+static lh_err fill_head(struct wk_slots *s, const struct wk_slot *slot, uint32_t residual_crc,
                         uint64_t generation, bool sync, struct lh_buf *b)
 {
-    uint32_t crc = lh_crc32c(0, residual, s->values * sizeof(float));
-    write_head(s, slot, generation, sync, crc, b);
+    write_head(s, slot, generation, sync, residual_crc, b);
     return lh_buf_err(b);
+}
+
+static uint32_t crc_of_zeros(uint64_t bytes)
+{
+    static const uint8_t zero[4096];
+    uint32_t crc = 0;
+    for (size_t n; bytes; bytes -= n) {
+        n = bytes < sizeof zero ? (size_t)bytes : sizeof zero;
+        crc = lh_crc32c(crc, zero, n);
+    }
+    return crc;
+}
+
+static lh_err slot_path(const struct wk_slots *s, uint64_t generation, const char *more, char *out)
+{
+    return lh_path(out, LH_PATH_SIZE, s->dir, "slot-%04x-%c%s", s->shard,
+                   'a' + (int)(generation % 2), more);
+}
+
+static lh_err write_values(struct lh_file *file, const struct lh_files_ops *files,
+                           struct lh_span head, struct lh_span values, bool durably)
+{
+    lh_err err = values.data ? LH_OK : files->resize(file, 0); // zeros: a hole
+    if (!err) err = files->write(file, 0, head);
+    if (!err && values.data) err = files->write(file, head.len, values); // torn in between: CRC
+    if (!err) err = files->resize(file, head.len + values.len);
+    if (!err && durably) err = files->sync(file);
+    return err;
+}
+
+// The residual's bytes in place, the other file is whole; or without any the same number of zeros,
+// under another name first, for then there is no other file.
+static lh_err write_file(struct wk_slots *s, uint64_t generation, struct lh_span head,
+                         const float *residual, bool durably)
+{
+    const struct lh_files_ops *files = s->env->ops->files;
+    struct lh_span values = {(const uint8_t *)residual, s->values * sizeof(float)};
+    struct lh_file *file;
+    char path[LH_PATH_SIZE], first[LH_PATH_SIZE];
+    LH_TRY(slot_path(s, generation, "", path));
+    LH_TRY(slot_path(s, generation, residual ? "" : ".tmp", first));
+    LH_TRY(files->open(s->env, first, LH_OPEN_WRITE | LH_OPEN_CREATE, &file));
+    lh_err err = write_values(file, files, head, values, durably);
+    files->close(file);
+    if (!err && !residual) err = files->rename(s->env, first, path);
+    return err || !durably ? err : files->sync_dir(s->env, s->dir);
+}
+
+static lh_err flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual, bool sync)
+{
+    struct lh_buf b = lh_buf(head_bytes(WK_CLAIMS_HELD_MAX, WK_PLACES_MAX));
+    uint64_t bytes = s->values * sizeof(float), generation = s->generation + 1;
+    uint32_t crc = residual ? lh_crc32c(0, residual, bytes) : crc_of_zeros(bytes);
+    bool durably = sync || s->settle;
+    lh_err err = fill_head(s, slot, crc, generation, sync, &b);
+    if (!err) err = write_file(s, generation, lh_buf_span(&b), residual, durably);
+    if (!err) s->generation = generation;
+    if (!err && durably) s->settle = sync ? 2 : s->settle - 1;
+    lh_buf_free(&b);
+    return err;
 }
 
 lh_err wk_slot_flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual,
                     bool sync)
 {
-    const struct lh_files_ops *files = s->env->ops->files;
-    struct lh_buf b = lh_buf(head_bytes(WK_CLAIMS_HELD_MAX, WK_PLACES_MAX));
-    struct lh_span values = lh_span(residual, s->values * sizeof(float));
-    struct lh_file *file;
-    char path[LH_PATH_SIZE];
-    lh_err err;
-    uint64_t generation = s->generation + 1;
-    bool durably = sync || s->settle;
-    LH_TRY_TO(out, err, fill_head(s, slot, residual, generation, sync, &b));
-    LH_TRY_TO(
-        out, err,
-        lh_path(path, sizeof path, s->dir, "slot-%04x-%c", s->shard, 'a' + (int)(generation % 2)));
-    LH_TRY_TO(out, err, files->open(s->env, path, LH_OPEN_WRITE | LH_OPEN_CREATE, &file));
-    err = files->write(file, 0, lh_buf_span(&b));
-    if (!err) err = files->write(file, b.len, values); // torn in between: the CRC tells
-    if (!err) err = files->resize(file, b.len + values.len);
-    if (!err && durably) err = files->sync(file);
-    files->close(file);
-    if (!err && durably) err = files->sync_dir(s->env, s->dir);
-    if (!err) s->generation = generation;
-    if (!err && durably) s->settle = sync ? 2 : s->settle - 1;
-out:
-    lh_buf_free(&b);
-    return err;
+    LH_ASSERT(residual);
+    return flip(s, slot, residual, sync);
+}
+
+lh_err wk_slot_begin(struct wk_slots *s, const struct wk_slot *slot)
+{
+    return flip(s, slot, NULL, true);
 }
 
 lh_err wk_snapshot_write(struct wk_slots *s, const struct wk_slot *slot, const float *residual)
 {
     struct lh_buf b = file_buf(s);
     char path[LH_PATH_SIZE];
-    lh_err err = fill_head(s, slot, residual, s->generation, true, &b);
+    uint32_t crc = lh_crc32c(0, residual, s->values * sizeof(float));
+    lh_err err = fill_head(s, slot, crc, s->generation, true, &b);
     lh_put(&b, residual, s->values * sizeof(float));
     if (!err) err = lh_buf_err(&b);
     if (!err) err = lh_path(path, sizeof path, s->dir, "residual-%04x", s->shard);

@@ -60,6 +60,9 @@ LH_MUST lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *resi
 // The atomic flip. `sync` makes it survive a power cut too (an orderly end).
 LH_MUST lh_err wk_slot_flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual,
                             bool sync);
+// The first slot, before any cut: a residual of zeros, durable. A kill in the middle of the first
+// cut then finds what it finds in every later one: a slot below the entry, which was never sent.
+LH_MUST lh_err wk_slot_begin(struct wk_slots *s, const struct wk_slot *slot);
 LH_MUST lh_err wk_snapshot_write(struct wk_slots *s, const struct wk_slot *slot,
                                  const float *residual);
 // LH_ERR_NOT_FOUND when there is none that can be read.

@@ -48,7 +48,9 @@ lh_err wk_identity_grant(struct wk_worker *w, uint32_t granted)
     w->incarnation.number = (uint64_t)granted << 32;
     w->incarnation.random = lh_random_u64(w->conf.env);
     w->fresh = false;
-    return wk_identity_store(w);
+    LH_TRY(wk_identity_store(w));
+    for (uint32_t i = 0; i < w->shards; i++) LH_TRY(wk_begin(&w->shard[i]));
+    return LH_OK;
 }
 
 // ---------------------------------------------------------------- one shard
@@ -271,10 +273,10 @@ lh_err wk_resume(struct wk_worker *w)
     for (uint32_t i = 0; i < w->shards; i++)
         if (w->shard[i].ended) LH_TRY(wk_settle_end(&w->shard[i]));
     if (lost) return LH_OK;
-    // A slot of an older incarnation: a crash in the middle of raising it. Write it again.
+    // No slot, or one of an older incarnation: a crash in the middle of joining or of raising it.
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
-        if (s->next == 1 && s->slots.generation) LH_TRY(wk_flip(s, false));
+        if (s->next == 1) LH_TRY(s->slots.generation ? wk_flip(s, false) : wk_begin(s));
     }
     return LH_OK;
 }

@@ -268,6 +268,8 @@ bool wk_cutting(const struct wk_worker *w); // some shard's cut is on its way
 void wk_cut_free(struct wk_cut *c);         // NULL is allowed
 // Writes the slot: everything committed. Not while the shard is being cut.
 LH_MUST lh_err wk_flip(struct wk_shard *s, bool sync);
+// Writes the first slot of a shard that was never cut (slot.h).
+LH_MUST lh_err wk_begin(struct wk_shard *s);
 // decided.c
 LH_MUST lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e);
 LH_MUST lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted);

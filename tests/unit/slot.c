@@ -303,10 +303,50 @@ static void a_slot_of_another_model_does_not_count(void **state)
 
 #define ON_MACHINE(test) cmocka_unit_test_setup_teardown(test, make_machine, free_machine)
 
+static enum wk_slot_state load_first(struct machine *m, uint64_t next)
+{
+    static const float zero[VALUES];
+    struct wk_slots s = open_slots(m);
+    struct wk_slot got;
+    enum wk_slot_state found;
+    assert_int_equal(wk_slot_load(&s, &got, m->got, &found), LH_OK);
+    if (found == WK_SLOT_INTACT) {
+        assert_int_equal(got.next, next);
+        assert_memory_equal(m->got, zero, sizeof zero);
+    }
+    wk_slot_free(&got);
+    return found;
+}
+
+// The first one is there whole or not at all, for there is no other to fall back to. What a killed
+// process began is no part of it.
+static void a_first_slot_is_whole_and_durable(void **state)
+{
+    struct machine *m = *state;
+    struct wk_slot slot = slot_of(m, 3);
+    lh_err err = LH_ERR_IO;
+    int absent = 0;
+    for (int64_t at = 0; err; at++) {
+        struct wk_slots s = open_slots(m);
+        lh_fake_crash_at(m->env, at, false);
+        err = wk_slot_begin(&s, &slot);
+        lh_fake_crash_at(m->env, -1, false);
+        if (err) lh_fake_boot(m->env);
+        enum wk_slot_state found = load_first(m, slot.next);
+        assert_int_not_equal(found, WK_SLOT_LOST);
+        absent += found == WK_SLOT_ABSENT;
+    }
+    assert_true(absent >= 3);
+    lh_fake_kill(m->env, true); // without power
+    lh_fake_boot(m->env);
+    assert_int_equal(load_first(m, slot.next), WK_SLOT_INTACT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         ON_MACHINE(the_newest_counts),
+        ON_MACHINE(a_first_slot_is_whole_and_durable),
         ON_MACHINE(the_older_counts_when_the_newest_is_damaged),
         ON_MACHINE(a_flip_is_all_or_nothing),
         ON_MACHINE(another_boot_loses_what_was_not_synced),
