@@ -23,7 +23,9 @@ LOUD = {"log.level": "debug", "log.format": "json"}
 
 
 class Cluster:
-    """Coordinator, two servers and three workers; `place` is where the servers' folders stand."""
+    """Coordinator, two servers and three workers. WORKER: settings, PROGRAM: another program."""
+
+    WORKER, PROGRAM = {}, None
 
     def __init__(self, build, units, keep=False):
         self.world = World(build, run="crash", units=units, keep=keep, shape=SHAPE,
@@ -40,8 +42,11 @@ class Cluster:
         self.make_servers(checkpoint_every)
         self.workers = [world.worker(region, self.coordinator, **QUICK, **LOUD, **{
             "trainer.kind": "synthetic", "trainer.batch": 1, "trainer.tokens_per_s": speed,
-            "snapshot.every_rounds": 4, "replica.every_versions": 30}).start()
+            "snapshot.every_rounds": 4, "replica.every_versions": 30}, **self.WORKER)
             for region in REGIONS]
+        for worker in self.workers:
+            worker.program = self.PROGRAM or worker.program
+            worker.start()
         return self
 
     def make_servers(self, checkpoint_every):

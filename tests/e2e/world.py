@@ -56,14 +56,14 @@ class Node:
         self.dir = os.path.join(world.dir, name)
         self.log = os.path.join(world.dir, name + ".log")
         self.settings = settings
+        self.program = "longhaul-worker" if kind == "worker" else "longhaul-server"
         self.before = []  # words before the program's, which end by executing what follows them
         self.address = None
         self.process = None
         world.nodes.append(self)
 
     def start(self, *extra):
-        program = "longhaul-worker" if self.kind == "worker" else "longhaul-server"
-        line = [*self.before, self.world.program(program), "--config", self.write_settings()]
+        line = [*self.before, self.world.program(self.program), "--config", self.write_settings()]
         for item in extra:
             line += ["--set", item]
         with open(self.log, "ab") as log:
@@ -174,7 +174,8 @@ class World:
     def program(self, name):
         room = {"longhaul": "deploy", "longhaul-server": "server", "longhaul-worker": "worker",
                 "e2e_issue": "tests/e2e", "e2e_ask": "tests/e2e",
-                "e2e_push": "tests/e2e"}
+                "e2e_push": "tests/e2e", "crash_exact_worker": "tests/crash",
+                "crash_mass": "tests/crash"}
         return os.path.join(self.build, room[name], name)
 
     def try_tool(self, *line):

@@ -1,0 +1,188 @@
+// Is the mass that workers put in all there, bit for bit? `crash_mass SERVER.yaml SHARD LOG
+// ID=DIRECTORY...` reads a shard's log (every segment of it) and the workers' directories after the
+// run; ID is a worker's id, 16 hex digits.
+//
+// Of each worker and parameter: the sum of what its admitted pushes carry, plus what its residual
+// holds, is the mass of the tokens that it was credited for, plus those of the refused pushes that
+// the next one would name again. exact_worker.c says why all of these are exact. Where it is, one
+// grain too much and a push too much have to be seen. Prints one JSON object; exit status 0: all is
+// there, 1: it is not, 2: it could not be read.
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "deploy/files.h"
+#include "deploy/job.h"
+#include "kernels/replica.h"
+#include "server/wal.h"
+#include "tests/crash/exact.h"
+#include "worker/slot.h"
+
+enum { WORKERS_MAX = 8 };
+
+struct worker {
+    uint64_t id, tokens, pushes, back;
+    const char *dir;
+    double *applied;
+    float *residual;
+};
+
+struct mass {
+    struct dp_job job;
+    struct lk_replica replica;
+    uint32_t shard;
+    struct worker worker[WORKERS_MAX];
+    uint32_t workers;
+    float *q; // what the last admitted push carries, and of whom
+    uint32_t last;
+};
+
+static lh_err admit(struct mass *m, struct worker *w, const struct lh_record *r,
+                    const struct lh_frame *f)
+{
+    struct lk_payload_info info;
+    struct lh_span plain;
+    bool opened;
+    uint64_t values = m->replica.layout->values;
+    struct lk_codec codec = {f->index_code, f->value_code, f->density};
+    LH_TRY(lk_replica_open(&m->replica, r->body, &plain, &opened, &info));
+    memset(m->q, 0, values * sizeof *m->q);
+    LH_TRY(lk_payload_add(&codec, m->replica.layout, plain, m->q));
+    for (uint64_t i = 0; i < values; i++) w->applied[i] += (double)m->q[i];
+    w->tokens += f->tokens;
+    w->pushes++;
+    m->last = (uint32_t)(w - m->worker);
+    return LH_OK;
+}
+
+static lh_err take_entry(void *arg, const struct ps_wal_entry *e)
+{
+    struct mass *m = arg;
+    struct lh_frame f;
+    struct lh_frame_parts parts;
+    if (!e->record || e->shard != m->shard || e->record->kind != LH_ADMIT) return LH_OK;
+    LH_TRY(lh_frame_parse(e->record->body, &f, &parts));
+    for (uint32_t i = 0; i < m->workers; i++)
+        if (m->worker[i].id == f.worker) return admit(m, &m->worker[i], e->record, &f);
+    return lh_fail(LH_ERR_INVALID, "a push of worker %016" PRIx64 ", who was not named", f.worker);
+}
+
+static lh_err load_residual(struct mass *m, struct worker *w)
+{
+    struct wk_slot slot = {0};
+    enum wk_slot_state state;
+    struct wk_slots slots = {
+        .env = m->job.env, .dir = w->dir, .shard = m->shard, .values = m->replica.layout->values};
+    m->job.env->ops->boot_id(m->job.env, slots.boot);
+    LH_TRY(wk_slot_load(&slots, &slot, w->residual, &state));
+    w->back = slot.tokens;
+    wk_slot_free(&slot);
+    return state == WK_SLOT_INTACT ? LH_OK : lh_fail(LH_ERR_NOT_FOUND, "%s: no whole slot", w->dir);
+}
+
+static bool in_fixed_point(double x)
+{
+    double grains = x * 0x1p7;
+    return grains == (double)(int64_t)grains;
+}
+
+// How many parameters do not add up, or are not in fixed point. `says`: the first one.
+static uint64_t judge(const struct mass *m, const struct worker *w, bool says)
+{
+    uint64_t wrong = 0, first = m->replica.layout->first;
+    for (uint64_t i = 0; i < m->replica.layout->values; i++) {
+        double in = (double)(w->tokens + w->back) * exact_mass(first + i);
+        double out = w->applied[i] + (double)w->residual[i];
+        if (in == out && in_fixed_point(w->applied[i])) continue;
+        if (!wrong++ && says)
+            fprintf(stderr, "%s: shard %u parameter %" PRIu64 ": %.17g went in, %.17g came out\n",
+                    w->dir, m->shard, i, in, out);
+    }
+    return wrong;
+}
+
+// Whether a residual that is one grain off is seen, and a push that counts once more.
+static bool sees(struct mass *m)
+{
+    struct worker *w = &m->worker[0];
+    float before = w->residual[0];
+    w->residual[0] += 0x1p-7f;
+    bool grain = judge(m, w, false) > 0;
+    w->residual[0] = before;
+    w = &m->worker[m->last];
+    for (uint64_t i = 0; i < m->replica.layout->values; i++) w->applied[i] += (double)m->q[i];
+    bool twice = judge(m, w, false) > 0;
+    for (uint64_t i = 0; i < m->replica.layout->values; i++) w->applied[i] -= (double)m->q[i];
+    return grain && twice;
+}
+
+static lh_err read_all(struct mass *m, const char *log)
+{
+    struct ps_wal_found found;
+    uint64_t values = m->job.manifest.shard[m->shard].values;
+    LH_TRY(lk_replica_create(&m->replica, m->job.id, &m->job.manifest, m->shard, m->job.keys));
+    m->q = calloc(values, sizeof *m->q);
+    bool room = m->q;
+    for (uint32_t i = 0; i < m->workers; i++) {
+        m->worker[i].applied = calloc(values, sizeof(double));
+        m->worker[i].residual = calloc(values, sizeof(float));
+        room &= m->worker[i].applied && m->worker[i].residual;
+    }
+    if (!room) return LH_ERR_NO_MEMORY;
+    LH_TRY(ps_wal_look(m->job.env, log, m->job.id, take_entry, m, &found));
+    for (uint32_t i = 0; i < m->workers; i++) LH_TRY(load_residual(m, &m->worker[i]));
+    return LH_OK;
+}
+
+static void release(struct mass *m)
+{
+    for (uint32_t i = 0; i < m->workers; i++) {
+        free(m->worker[i].applied);
+        free(m->worker[i].residual);
+    }
+    free(m->q);
+    lk_replica_free(&m->replica);
+    dp_job_close(&m->job);
+}
+
+int main(int argc, char **argv)
+{
+    struct mass m = {0};
+    uint64_t wrong = 0, pushes = 0, tokens = 0, back = 0, held = 0;
+    if (argc < 5 || argc > 4 + WORKERS_MAX) {
+        fprintf(stderr, "usage: crash_mass SERVER.yaml SHARD LOG ID=DIRECTORY...\n");
+        return 2;
+    }
+    m.job.config = argv[1];
+    m.shard = (uint32_t)strtoul(argv[2], NULL, 10);
+    for (int i = 4; i < argc; i++) {
+        struct worker *w = &m.worker[m.workers++];
+        char *end;
+        w->id = strtoull(argv[i], &end, 16);
+        w->dir = *end ? end + 1 : "";
+    }
+    lh_err err = dp_job_open(&m.job, true);
+    if (!err && m.shard >= m.job.manifest.shards) err = lh_fail(LH_ERR_INVALID, "no such shard");
+    if (!err) err = read_all(&m, argv[3]);
+    if (err) fprintf(stderr, "crash_mass: %s\n", lh_err_text(err));
+    for (uint32_t i = 0; i < m.workers && !err; i++) {
+        const struct worker *w = &m.worker[i];
+        wrong += judge(&m, w, true);
+        pushes += w->pushes;
+        tokens += w->tokens;
+        back += w->back;
+        for (uint64_t k = 0; k < m.replica.layout->values; k++) held += w->residual[k] != 0;
+    }
+    if (!err && !wrong && !sees(&m)) {
+        fprintf(stderr, "crash_mass: mass that was tampered with is not seen\n");
+        wrong = 1;
+    }
+    if (!err)
+        printf("{\"parameters\": %" PRIu64 ", \"wrong\": %" PRIu64 ", \"pushes\": %" PRIu64
+               ", \"tokens\": %" PRIu64 ", \"back\": %" PRIu64 ", \"held\": %" PRIu64 "}\n",
+               m.workers * m.replica.layout->values, wrong, pushes, tokens, back, held);
+    release(&m);
+    return err ? 2 : wrong > 0;
+}
