@@ -139,11 +139,32 @@ static struct lh_buf file_buf(const struct wk_slots *s)
     return lh_buf(head_bytes(WK_CLAIMS_HELD_MAX, WK_PLACES_MAX) + s->values * sizeof(float));
 }
 
+static lh_err slot_path(const struct wk_slots *s, uint64_t generation, const char *more, char *out)
+{
+    return lh_path(out, LH_PATH_SIZE, s->dir, "slot-%04x-%c%s", s->shard,
+                   'a' + (int)(generation % 2), more);
+}
+
+// A process that was killed may have left the newest in the page cache only. It counts from now on,
+// so no power cut may bring the other one back, which says that it was synced.
+static lh_err sync_newest(struct wk_slots *s)
+{
+    const struct lh_files_ops *files = s->env->ops->files;
+    char path[LH_PATH_SIZE];
+    struct lh_file *file;
+    LH_TRY(slot_path(s, s->generation, "", path));
+    LH_TRY(files->open(s->env, path, LH_OPEN_WRITE, &file));
+    lh_err err = files->sync(file);
+    files->close(file);
+    return err ? err : files->sync_dir(s->env, s->dir);
+}
+
 lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
                     enum wk_slot_state *state)
 {
     struct lh_buf file = file_buf(s);
     lh_err err = LH_OK;
+    bool synced[2] = {false, false};
     *state = WK_SLOT_ABSENT;
     s->settle = 2;
     memset(out, 0, sizeof *out);
@@ -160,6 +181,7 @@ lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
             continue;
         }
         if (err) goto out;
+        synced[k] = h.flags & SYNCED;
         if (h.generation <= s->generation) {
             wk_slot_free(&slot);
             continue;
@@ -171,6 +193,7 @@ lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
         *state = same_boot || h.flags & SYNCED ? WK_SLOT_INTACT : WK_SLOT_LOST;
         memcpy(residual, bytes.data, bytes.len);
     }
+    if (*state == WK_SLOT_INTACT && synced[(s->generation + 1) % 2]) err = sync_newest(s);
 out:
     if (err) wk_slot_free(out); // the first file was read, the second could not be
     lh_buf_free(&file);
@@ -193,12 +216,6 @@ static uint32_t crc_of_zeros(uint64_t bytes)
         crc = lh_crc32c(crc, zero, n);
     }
     return crc;
-}
-
-static lh_err slot_path(const struct wk_slots *s, uint64_t generation, const char *more, char *out)
-{
-    return lh_path(out, LH_PATH_SIZE, s->dir, "slot-%04x-%c%s", s->shard,
-                   'a' + (int)(generation % 2), more);
 }
 
 static lh_err write_values(struct lh_file *file, const struct lh_files_ops *files,

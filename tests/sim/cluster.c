@@ -205,10 +205,11 @@ static void saw_decided(void *arg, uint32_t shard, struct lh_incarnation i, uint
 static void saw_lost(void *arg, uint32_t shard, const char *what)
 {
     struct sim_node *n = arg;
-    const struct sim_faults *f = &n->sim->conf.faults;
+    const struct sim_conf *conf = &n->sim->conf;
+    const struct sim_faults *f = &conf->faults;
     n->sim->history[n->index][shard].lost = true;
-    bool killed = !f->worker_power && !f->worker_lost && !f->io && !f->damage;
-    if (killed && strcmp(what, "slot") == 0)
+    bool cut = f->worker_power || conf->crash_power;
+    if (!cut && !f->worker_lost && !f->io && !f->damage && strcmp(what, "slot") == 0)
         sim_fail(n->sim, "%s declares shard %u: the slot lost, but was only ever killed", n->name,
                  shard);
     sim_trace(n->sim, "%s declares shard %u: %s lost", n->name, shard, what);
