@@ -203,10 +203,7 @@ SECTIONS = (
         )),
     Section(
         "campaign-sim", "Seeds of the simulator, all faults on",
-        "[campaign.py](../../tests/sim/campaign.py). The violations are seeds 338332 and "
-        "348672, with one cause that is gone since (`tests/cores/copy.c`): a worker's copy whose "
-        "name a killed process had left unsynced was registered as stable, a power cut took it, "
-        "and the shard waited for it; nothing was applied twice.",
+        "[campaign.py](../../tests/sim/campaign.py)",
         targets=(
             Target("sim.seeds", "value", "at least", 100000),
             Target("sim.violations", "value", "at most", 0),
