@@ -180,6 +180,14 @@ SECTIONS = (
             Target("recovery.server.worst_s", "value", "at most", 5, unit="s"),
         )),
     Section(
+        "pause", "A checkpoint of 1 GB beside the folding",
+        "The longest that any one function kept the server's loop, in seconds in which a checkpoint "
+        "was made and in those between them, where it is the fold of a push; [pause.py](../pause.py). Beside a checkpoint a fold also "
+        "goes into the copy: that is what is above the target.",
+        targets=(
+            Target("pause.added_ms", "value", "at most", 50, unit="ms"),
+        )),
+    Section(
         "campaign-kill", "kill -9 of real processes, judged offline",
         "Coordinator, two servers, three workers; [kill.py](../../tests/crash/kill.py).",
         targets=(
