@@ -181,9 +181,10 @@ SECTIONS = (
         )),
     Section(
         "pause", "A checkpoint of 1 GB beside the folding",
-        "The longest that any one function kept the server's loop, in seconds in which a checkpoint "
-        "was made and in those between them, where it is the fold of a push; [pause.py](../pause.py). Beside a checkpoint a fold also "
-        "goes into the copy: that is what is above the target.",
+        "The longest that any one function kept the server's loop, in seconds in which a "
+        "checkpoint was made and in those between them, where it is the fold of a push. Beside a "
+        "checkpoint a fold also goes into the copy: that is what is above the target. "
+        "[pause.py](../pause.py)",
         targets=(
             Target("pause.added_ms", "value", "at most", 50, unit="ms"),
         )),
