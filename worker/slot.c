@@ -147,12 +147,12 @@ static lh_err slot_path(const struct wk_slots *s, uint64_t generation, const cha
 
 // A process that was killed may have left the newest in the page cache only. It counts from now on,
 // so no power cut may bring the other one back, which says that it was synced.
-static lh_err sync_newest(struct wk_slots *s)
+static lh_err sync_newest(struct wk_slots *s, int k)
 {
     const struct lh_files_ops *files = s->env->ops->files;
     char path[LH_PATH_SIZE];
     struct lh_file *file;
-    LH_TRY(slot_path(s, s->generation, "", path));
+    LH_TRY(slot_path(s, (uint64_t)k, "", path));
     LH_TRY(files->open(s->env, path, LH_OPEN_WRITE, &file));
     lh_err err = files->sync(file);
     files->close(file);
@@ -165,6 +165,7 @@ lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
     struct lh_buf file = file_buf(s);
     lh_err err = LH_OK;
     bool synced[2] = {false, false};
+    int newest = 0; // not by its generation: a damaged disk may hold any there
     *state = WK_SLOT_ABSENT;
     s->settle = 2;
     memset(out, 0, sizeof *out);
@@ -189,11 +190,12 @@ lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
         wk_slot_free(out);
         *out = slot;
         s->generation = h.generation;
+        newest = k;
         bool same_boot = memcmp(h.boot, s->boot, sizeof h.boot) == 0;
         *state = same_boot || h.flags & SYNCED ? WK_SLOT_INTACT : WK_SLOT_LOST;
         memcpy(residual, bytes.data, bytes.len);
     }
-    if (*state == WK_SLOT_INTACT && synced[(s->generation + 1) % 2]) err = sync_newest(s);
+    if (*state == WK_SLOT_INTACT && synced[!newest]) err = sync_newest(s, newest);
 out:
     if (err) wk_slot_free(out); // the first file was read, the second could not be
     lh_buf_free(&file);
