@@ -21,6 +21,12 @@ static lh_err path_of(const struct wk_outbox *o, const struct lh_frame *f, char 
                    f->incarnation.number, f->step);
 }
 
+bool wk_outbox_named(const char *file, uint32_t *shard, uint64_t *incarnation, uint64_t *step)
+{
+    return sscanf(file, "%4" SCNx32 "-%16" SCNx64 "-%16" SCNx64, shard, incarnation, step) == 3 &&
+           !strchr(file, '.');
+}
+
 void wk_outbox_insert(struct wk_outbox *o, struct wk_entry *e)
 {
     struct wk_entry **at = &o->first;
@@ -89,8 +95,9 @@ static lh_err load_one(struct wk_outbox *o, const char *name)
 static void load_named(void *arg, const char *name)
 {
     struct loading *l = arg;
-    unsigned shard;
-    if (l->err || sscanf(name, "%4x-", &shard) != 1 || shard != l->o->shard || strchr(name, '.'))
+    uint32_t shard;
+    uint64_t incarnation, step;
+    if (l->err || !wk_outbox_named(name, &shard, &incarnation, &step) || shard != l->o->shard)
         return;
     lh_err err = load_one(l->o, name);
     if (err == LH_ERR_CORRUPT || err == LH_ERR_MALFORMED || err == LH_ERR_VERSION) {

@@ -33,7 +33,10 @@ struct wk_outbox {
     uint64_t bytes;
 };
 
-// Reads the directory's entries of this shard. Damaged files are reported and left out.
+// Which push a file of the directory is of; false: none.
+bool wk_outbox_named(const char *file, uint32_t *shard, uint64_t *incarnation, uint64_t *step);
+// Reads the directory's entries of this shard. Damaged files are reported and left out; bad() may
+// remove them.
 LH_MUST lh_err wk_outbox_load(struct wk_outbox *o,
                               void (*bad)(void *arg, const char *file, lh_err e), void *arg);
 void wk_outbox_free(struct wk_outbox *o);
@@ -42,7 +45,7 @@ void wk_outbox_free(struct wk_outbox *o);
 LH_MUST lh_err wk_outbox_write(const struct wk_outbox *o, struct lh_blob *frame,
                                struct wk_entry **out);
 void wk_outbox_insert(struct wk_outbox *o, struct wk_entry *e); // lists it and owns it from then on
-// Removes the file of an entry that is not listed.
+// Removes the file of an entry that is not listed; all that counts of it is whose and which it is.
 LH_MUST lh_err wk_outbox_erase(const struct wk_outbox *o, const struct wk_entry *e);
 void wk_entry_free(struct wk_entry *e); // one that is not listed
 // Removes an entry and its file; `durably` syncs the removal (invariant 3).

@@ -55,16 +55,52 @@ lh_err wk_identity_grant(struct wk_worker *w, uint32_t granted)
 
 // ---------------------------------------------------------------- one shard
 
+struct reading { // the outbox of a shard whose slot was read
+    struct wk_shard *shard;
+    const struct wk_slot *slot; // NULL: it is lost, or there is none
+    bool torn;                  // an entry was removed
+    lh_err err;
+};
+
+// Was it being written when its process died? An entry is synced before the slot names its step, so
+// one above the slot was never committed: what it was made of is gone with the process, not with
+// it.
+static bool unfinished(const struct reading *r, const char *file, struct wk_entry *out)
+{
+    uint32_t shard;
+    struct lh_frame *f = &out->head;
+    return r->slot && wk_outbox_named(file, &shard, &f->incarnation.number, &f->step) &&
+           wk_entry_compare(out, r->slot->incarnation.number, r->slot->next) >= 0;
+}
+
 static void bad_entry(void *arg, const char *file, lh_err err)
 {
-    struct wk_shard *s = arg;
+    struct reading *r = arg;
+    struct wk_shard *s = r->shard;
     const struct wk_observer *o = s->worker->conf.observer;
+    struct wk_entry torn = {0};
+    if (unfinished(r, file, &torn)) {
+        lh_logf(s->worker->conf.log, LH_DEBUG, "outbox.torn",
+                "%s: a push that was never made, nothing is lost", file);
+        r->torn = true;
+        if (!r->err) r->err = wk_outbox_erase(&s->outbox, &torn);
+        return;
+    }
     s->worker->count.lost++;
     lh_logf(s->worker->conf.log, LH_ERROR, "outbox.damaged",
             "%s: %s: this push is lost unless it "
             "was admitted",
             file, lh_err_text(err));
     if (o && o->lost) o->lost(o->arg, s->id, "outbox");
+}
+
+static lh_err load_outbox(struct wk_shard *s, const struct wk_slot *slot)
+{
+    const struct wk_conf *conf = &s->worker->conf;
+    struct reading r = {.shard = s, .slot = slot};
+    LH_TRY(wk_outbox_load(&s->outbox, bad_entry, &r));
+    LH_TRY(r.err);
+    return r.torn ? conf->env->ops->files->sync_dir(conf->env, s->outbox.dir) : LH_OK;
 }
 
 // Rule 11: the snapshot with every coordinate that later frames sent set to zero.
@@ -208,7 +244,7 @@ static lh_err resume_shard(struct wk_shard *s, bool *lost)
     enum wk_slot_state state;
     LH_TRY(load_replica(s));
     LH_TRY(wk_slot_load(&s->slots, &slot, s->residual, &state));
-    lh_err err = wk_outbox_load(&s->outbox, bad_entry, s);
+    lh_err err = load_outbox(s, state == WK_SLOT_INTACT ? &slot : NULL);
     s->next = 1;
     if (!err && state == WK_SLOT_INTACT)
         err = resume_intact(s, &slot);
