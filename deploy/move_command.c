@@ -87,6 +87,7 @@ static LH_MUST lh_err run(int argc, char **argv, enum dp_exit *exit)
         "(role: standby) to it, while their server lives: nothing stops, pushes wait for a\n"
         "second or two. The former server ends when it has heard of it; start it with role:\n"
         "standby then. The move holds over restarts; a standby that dies first is waited for.\n"
+        "All shards of a server go together: a standby that follows some of them is refused.\n"
         "\n"
         "Exit codes: 0 asked, or with --wait done; 2 wrong line, or these shards can't go now;\n"
         "3 no such standby; 4 no coordinator answers; 7 this certificate may not; 8 not done\n"
