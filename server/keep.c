@@ -160,7 +160,8 @@ static void slice(void *arg)
     struct lk_checkpoint *c = &k->checkpoint;
     uint64_t bytes = s->conf.keep_slice_bytes ? s->conf.keep_slice_bytes : SLICE_BYTES;
     k->timer = 0;
-    if (s->stopped) return; // freed with the shard
+    if (s->stopped) return;                                  // freed with the shard
+    if (!c->whole && ps_keep_due(shard)) c->weights = false; // a full one fell due meanwhile
     if (lk_checkpoint_copy(c, &shard->replica, bytes)) {
         give_up(shard);
         return;
@@ -194,11 +195,22 @@ void ps_keep_folded(struct ps_shard *shard, const struct lh_record *r, struct lh
 
 // A start that comes before the new checkpoint is whole replays what is folded until then as well;
 // half of the time is room enough, or checkpoints would follow each other without an end.
-static bool replay_due(const struct ps_shard *shard)
+// `later_ns`: or it will be when so much more is folded.
+static bool replay_due(const struct ps_shard *shard, int64_t later_ns)
 {
     int64_t most = shard->server->conf.replay_ns, room = shard->meanwhile_ns;
     if (room > most / 2) room = most / 2;
-    return most && shard->replay_ns >= most - room;
+    return most && shard->replay_ns + later_ns >= most - room;
+}
+
+// Would a full one fall due while another is made, and wait for its end?
+static bool soon_due(const struct ps_server *s)
+{
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        int64_t most = s->conf.replay_ns / 4, meanwhile = s->shard[i]->meanwhile_ns;
+        if (replay_due(s->shard[i], meanwhile < most ? meanwhile : most)) return true;
+    }
+    return false;
 }
 
 bool ps_keep_due(const struct ps_shard *shard)
@@ -210,16 +222,17 @@ bool ps_keep_due(const struct ps_shard *shard)
         return lh_now(conf->env) >= shard->room_at;
     if (!newer) return false;
     if (l->plan.phase == LH_PHASE_END || shard->alone) return true;
-    if (replay_due(shard)) return true;
+    if (replay_due(shard, 0)) return true;
     return conf->checkpoint_every && l->version >= shard->checkpointed + conf->checkpoint_every;
 }
 
-static bool weights_due(const struct ps_shard *shard)
+// Not where it would hold back a full one, which serves readers as well.
+bool ps_keep_weights_due(const struct ps_shard *shard)
 {
     uint64_t every = shard->server->conf.weights_every;
     uint64_t read = shard->weighed > shard->checkpointed ? shard->weighed : shard->checkpointed;
     if (shard->server->disk_full) return false; // it would take room and make none
-    return every && shard->replica.ledger.version >= read + every;
+    return every && shard->replica.ledger.version >= read + every && !soon_due(shard->server);
 }
 
 bool ps_keep_busy(const struct ps_server *s)
@@ -233,7 +246,7 @@ void ps_keep(struct ps_shard *shard)
 {
     struct ps_server *s = shard->server;
     bool full = ps_keep_due(shard);
-    if (s->stopped || !(full || weights_due(shard))) return;
+    if (s->stopped || !(full || ps_keep_weights_due(shard))) return;
     if (ps_keep_busy(s)) return; // one copy at a time; its end looks at all
     struct ps_keep *k = calloc(1, sizeof *k);
     if (!k) return;

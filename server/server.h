@@ -250,9 +250,10 @@ json_t *ps_copy_status(const struct ps_shard *s); // gives it
 // recover.c
 LH_MUST lh_err ps_recover(struct ps_server *s);
 // keep.c
-bool ps_keep_due(const struct ps_shard *s);
-void ps_keep(struct ps_shard *s);             // a checkpoint, if one is due
-bool ps_keep_busy(const struct ps_server *s); // one is being made
+bool ps_keep_due(const struct ps_shard *s);         // a full checkpoint,
+bool ps_keep_weights_due(const struct ps_shard *s); // one of weights only
+void ps_keep(struct ps_shard *s);                   // a checkpoint, if one is due
+bool ps_keep_busy(const struct ps_server *s);       // one is being made
 // Removes what only versions below every shard's older checkpoint need.
 LH_MUST lh_err ps_keep_trim(struct ps_server *s);
 // A checkpoint that is being copied hears of every record, ahead of its fold and after it.

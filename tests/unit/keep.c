@@ -9,7 +9,7 @@
 #include "server/server.h"
 
 static struct ps_server server;
-static struct ps_shard shard;
+static struct ps_shard shard, other, *both[] = {&shard, &other};
 
 static int fresh(void **state)
 {
@@ -17,6 +17,7 @@ static int fresh(void **state)
     server = (struct ps_server){.conf = {.checkpoint_every = 100, .replay_ns = LH_SECOND}};
     shard = (struct ps_shard){.server = &server, .checkpointed = 50};
     shard.replica.ledger.version = 60;
+    other = (struct ps_shard){.server = &server};
     return 0;
 }
 
@@ -90,6 +91,29 @@ static void is_due_when_the_disk_is_full(void **state)
     lh_fake_world_destroy(world);
 }
 
+// One that is written holds the others back: none of weights only is begun that a full one, of any
+// shard, would have to wait for.
+static void weights_wait_for_a_full_one_that_falls_due_soon(void **state)
+{
+    (void)state;
+    server.shard = both;
+    server.conf.shard_count = 2;
+    server.conf.weights_every = 10;
+    assert_true(ps_keep_weights_due(&shard));
+    other.meanwhile_ns = 200 * LH_MS;
+    other.replay_ns = 600 * LH_MS - 1;
+    assert_true(ps_keep_weights_due(&shard));
+    other.replay_ns++;
+    assert_false(ps_keep_weights_due(&shard));
+    other.replay_ns = 0;
+    other.meanwhile_ns = INT64_MAX; // not known yet: a quarter of the time
+    assert_true(ps_keep_weights_due(&shard));
+    other.replay_ns = 250 * LH_MS;
+    assert_false(ps_keep_weights_due(&shard));
+    server.conf.replay_ns = 0;
+    assert_true(ps_keep_weights_due(&shard));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -98,6 +122,7 @@ int main(void)
         cmocka_unit_test_setup(is_due_earlier_by_what_comes_meanwhile, fresh),
         cmocka_unit_test_setup(is_due_once_when_the_log_has_ended, fresh),
         cmocka_unit_test_setup(is_due_when_the_disk_is_full, fresh),
+        cmocka_unit_test_setup(weights_wait_for_a_full_one_that_falls_due_soon, fresh),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
