@@ -100,6 +100,11 @@ static void records(const struct out *o, struct lh_span frame, struct lh_span pl
     r = (struct lh_record){
         .version = 1, .epoch = 1, .kind = LH_ADMIT, .scale = 0.5f, .body = frame};
     put_record(o, "admit", &r);
+    struct lh_buf move = lh_buf(16);
+    lh_move_write(&(struct lh_move){2, 77}, &move);
+    r = (struct lh_record){.version = 1, .epoch = 1, .kind = LH_MOVE, .body = lh_buf_span(&move)};
+    put_record(o, "move", &r);
+    lh_buf_free(&move);
     r = (struct lh_record){.version = 1, .epoch = 1, .kind = LH_DIGEST_RECORD};
     put_record(o, "digest-without-body", &r);
 }
@@ -117,7 +122,27 @@ static struct lh_plan make_plan(void)
                             .end = {9}};
 }
 
-// A ledger that a fence and a plan were applied to.
+// A ledger after its MOVE has encoding 2, up to the next epoch.
+static void moved_ledgers(const struct out *o, struct lh_ledger *l)
+{
+    struct lh_record r = {.kind = LH_MOVE};
+    struct lh_buf b = lh_buf(1 << 16), body = lh_buf(16);
+    lh_move_write(&(struct lh_move){2, 77}, &body);
+    r.body = lh_buf_span(&body);
+    lh_ledger_next(l, &r);
+    lh_err err = lh_ledger_apply(l, &r);
+    LH_ASSERT(err == LH_OK);
+    lh_ledger_write(l, &b);
+    put(o, "ledger", "encoding-2-moved", none(), lh_buf_span(&b));
+    lh_buf_clear(&b);
+    l->move.target = 0;
+    lh_ledger_write(l, &b);
+    put(o, "ledger", "encoding-2-moved-nowhere", none(), lh_buf_span(&b));
+    lh_buf_free(&b);
+    lh_buf_free(&body);
+}
+
+// A ledger that a fence and a plan were applied to, and then a move.
 static void ledgers(const struct out *o, struct lh_span plan, struct lh_span fence)
 {
     struct lh_hash manifest = {{0}};
@@ -133,6 +158,7 @@ static void ledgers(const struct out *o, struct lh_span plan, struct lh_span fen
     lh_ledger_write(&l, &b);
     put(o, "ledger", "fence-and-plan", none(), lh_buf_span(&b));
     put(o, "ledger", "cut-short", none(), lh_span(b.data, b.len - 1));
+    moved_ledgers(o, &l);
     lh_buf_free(&b);
     lh_ledger_free(&l);
 }
@@ -165,12 +191,12 @@ static lh_err no_replay(void *arg, uint32_t shard, const struct lh_record *r, st
     return LH_OK;
 }
 
-// The first segment of a log with two groups and a mark, shorter than the disk keeps it.
-static void logs(struct out *o, struct lh_span fence)
+// The first segment of a log with two groups of this record and a mark, shorter than the disk keeps
+// it; the caller's.
+static struct lh_buf make_log(struct out *o, const char *dir, struct lh_record r)
 {
     struct ps_wal_conf conf = {
-        .env = o->disk.env, .dir = "w", .segment_bytes = 4096, .job = "fuzz"};
-    struct lh_record r = {.version = 1, .epoch = 1, .kind = LH_FENCE, .body = fence};
+        .env = o->disk.env, .dir = dir, .segment_bytes = 4096, .job = "fuzz"};
     struct lh_buf b = lh_buf(1 << 20);
     struct ps_place place;
     struct ps_wal *w;
@@ -192,6 +218,21 @@ static void logs(struct out *o, struct lh_span fence)
     ps_wal_close(w);
     if (!err) err = lh_file_load(o->disk.env, path, &b);
     LH_ASSERT(err == LH_OK && b.len >= len);
+    b.len = len;
+    return b;
+}
+
+static void logs(struct out *o, struct lh_span fence)
+{
+    struct lh_record r = {.version = 1, .epoch = 1, .kind = LH_FENCE, .body = fence};
+    struct lh_buf b = make_log(o, "w", r), body = lh_buf(16), move;
+    size_t len = b.len;
+    lh_move_write(&(struct lh_move){2, 77}, &body);
+    r = (struct lh_record){.version = 1, .epoch = 1, .kind = LH_MOVE, .body = lh_buf_span(&body)};
+    move = make_log(o, "wm", r);
+    put(o, "wal", "moves", lh_span("\0", 1), lh_buf_span(&move));
+    lh_buf_free(&move);
+    lh_buf_free(&body);
     put(o, "wal", "two-groups-and-a-mark", lh_span("\0", 1), lh_span(b.data, len));
     put(o, "wal", "torn-tail", lh_span("\0", 1), lh_span(b.data, len - 9));
     put(o, "wal", "checksums-repaired", lh_span("\1", 1), lh_span(b.data, len));

@@ -7,7 +7,7 @@
 #include "common/check.h"
 #include "common/node.h"
 
-enum { WORKER = 11, SEGMENT_BYTES = 4096 };
+enum { WORKER = 11, TARGET = 77, SEGMENT_BYTES = 4096 };
 static const struct lh_incarnation LIFE = {UINT64_C(1) << 32, 5};
 
 static void must(lh_err err)
@@ -172,6 +172,7 @@ static void put_body(struct history *h, uint32_t shard, struct lh_record *r, str
     case LH_DIGEST_RECORD:
         digest = lk_replica_digest(&h->replica[shard]);
         return lh_put(out, digest.b, sizeof digest.b);
+    case LH_MOVE: return lh_move_write(&(struct lh_move){l->epoch + 1, TARGET}, out);
     default:
         LH_ASSERT(r->kind == LH_EPOCH);
         r->epoch = l->epoch + 1;
