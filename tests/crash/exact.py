@@ -1,12 +1,23 @@
 #!/usr/bin/env python3
-"""No bit of a worker's mass is lost or doubled by kill -9: `exact.py --build build/release`.
+"""No bit of a worker's mass is lost or doubled by kill -9, and by a power cut none beyond what
+PROTOCOL 11 gives up: `exact.py --build build/release`.
 
 Coordinator, two shard servers and three workers on loopback, as in kill.py; the workers are the
 real program with a trainer in fixed point (exact_worker.c), so that what they put in is known
-exactly. Workers are killed with -9 at random moments and started again, or, with --failpoints and a
-build with -DLH_BUGS=ON, once at each of their failpoints. After the run history.py judges it, and
-mass.c adds up, of every worker and parameter, what the log's admitted pushes carry and what the
-worker's residual holds: together they are what went in, bit for bit.
+exactly. After each run history.py judges it, and mass.c adds up, of every worker and parameter,
+what the log's admitted pushes carry and what the worker's residual holds: together they are what
+went in, bit for bit. What happens in a run is one of these:
+
+  kills           workers are killed with -9 at random moments and started again
+  cuts            all stand on disks of their own, as in power.py (root): workers' and servers' lose
+                  power at random moments, workers are killed in between
+  failpoints      workers die once at each of their failpoints (a build with -DLH_BUGS=ON)
+  failpoint-cuts  and their disks lose power then
+
+A power cut may take what the slot held that was not synced, and only where the slot is lost: what
+rule 11 leaves of the directory as the process left it is computed apart from the worker, and the
+mass that is missing in the end has to be just that, in bits. The worker has to say that it lost a
+slot where it did, and only there.
 
 A residual that is one grain off and a push that counts once more must be seen.
 """
@@ -14,6 +25,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -23,6 +35,7 @@ from cluster import SHARDS, Cluster, Sums, check, figures, judged, verdict
 
 import failpoints
 import history
+import power
 from report import Report
 
 BASE = 98304.0  # every parameter's first value: between 2^16 and 2^17, and stays there
@@ -41,6 +54,10 @@ class Exact(Cluster):
         with open(path, "wb") as file:
             file.write(struct.pack("<f", BASE) * values)
 
+    def copies(self, _worker):
+        """Its directory around each power cut: [(before, after)]."""
+        return []
+
     def mass(self, shard):
         """What mass.c finds of a shard when the run is over."""
         line = [self.world.program("crash_mass"),
@@ -48,61 +65,169 @@ class Exact(Cluster):
         for w in self.workers:
             number = history.worker_id("e2e.test", "crash", w.region, w.name)
             line.append(f"{number:016x}={w.dir}")
+            line += [folder for pair in self.copies(w) for folder in pair]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         check(done.returncode == 0, f"mass of shard {shard}: {done.stdout}{done.stderr}")
         found = json.loads(done.stdout)
         check(found["pushes"] and found["held"], f"nothing was proved: {found}")
-        return found
+        return found | self.judge_losses(shard, found.pop("rebuilt"))
+
+    def judge_losses(self, _shard, _rebuilt):
+        """Of what mass.c says of the slots around each cut: figures."""
+        return {}
 
 
-def kill_some(draw, cluster, kills):
+class ExactHosts(Exact, power.Hosts):
+    """The same on disks whose power can be cut."""
+
+    WORKERS_ON_DISK = 3
+
+    def __init__(self, build, units, keep):
+        super().__init__(build, units, keep)
+        self.cut = {}  # a worker's name -> (copy before, copy after, end of its log) of each cut
+
+    def copies(self, worker):
+        return [cut[:2] for cut in self.cut.get(worker.name, [])]
+
+    def copy(self, node, when):
+        """What the next start would find of slots, snapshots and outbox."""
+        number = len(self.cut.get(node.name, []))
+        to = self.world.path(f"cut-{node.name}-{number}-{when}")
+        os.mkdir(to)
+        for name in os.listdir(node.dir) if os.path.isdir(node.dir) else []:
+            path = os.path.join(node.dir, name)
+            if name.startswith(("slot-", "residual-")):
+                shutil.copy(path, to)
+            elif name == "outbox":
+                shutil.copytree(path, os.path.join(to, name))
+        shutil.copy(node.boot, os.path.join(to, "boot"))
+        return to
+
+    def lose_power(self, node):
+        if node.kind == "worker":
+            node.kill()
+            before = self.copy(node, "before")
+        super().lose_power(node)
+        if node.kind == "worker":
+            cut = before, self.copy(node, "after"), os.path.getsize(node.log)
+            self.cut.setdefault(node.name, []).append(cut)
+
+    def mass(self, shard):
+        for worker in self.workers:
+            shutil.copy(worker.boot, os.path.join(worker.dir, "boot"))
+        return super().mass(shard)
+
+    def judge_losses(self, shard, rebuilt):
+        """Every lost slot was told of, none else."""
+        lost = rebuilt[1::2].count("1")
+        check(lost, "no cut took a slot: nothing was proved about them")
+        for worker in self.workers:
+            cuts = self.cut.get(worker.name, [])
+            slots, rebuilt = rebuilt[:2 * len(cuts)], rebuilt[2 * len(cuts):]
+            self.check_told(worker, shard, [c[2] for c in cuts], slots)
+        return {"slots_lost": lost}
+
+    @staticmethod
+    def check_told(worker, shard, ends, slots):
+        """Of each cut: a life up to the next one says that the slot was lost, where it was. A cut
+        that comes before any life came so far finds the slot lost already, and is told with it."""
+        with open(worker.log, "rb") as file:
+            log = file.read()
+        ends = [*ends, len(log)]
+        told = [any(b'"residual.rebuilt"' in line and b"shard %d:" % shard in line
+                    for line in log[begin:end].splitlines())
+                for begin, end in zip(ends, ends[1:])]
+        for i, said in enumerate(told):
+            lost, later = slots[2 * i + 1] == "1", i
+            while lost and not said and slots[2 * later + 2:2 * later + 3] == "1":
+                later += 1
+                said = told[later]
+            check(said == lost, f"{worker.name}, cut {i}, shard {shard}: the slot was "
+                  f"{'lost and nobody said so' if lost else 'said to be lost and was not'}")
+
+
+def kill_some(given, draw, cluster):
     """Workers die at random moments, also in their starts."""
     done = 0
-    while done < kills and not cluster.over():
+    while done < given.deaths and not cluster.over():
         time.sleep(draw.choice((0, 0.1, 0.3)) * draw.random())
         cluster.keep_segments()
-        node = draw.choice(cluster.workers)
-        if not node.alive() and node.process.returncode == 0:
-            continue
-        node.kill()
-        node.process.stdout.close()
-        node.start()
-        done += 1
+        done += kill_one(draw, cluster)
         if done % 4 == 0:
             cluster.wait_for_pushes(6)
     check(done, "the run was over before the first kill")
+    return {"kills": done}
+
+
+def kill_one(draw, cluster):
+    node = draw.choice(cluster.workers)
+    if not node.alive() and node.process.returncode == 0:
+        return False
+    node.kill()
+    node.process.stdout.close()
+    node.start()
+    return True
+
+
+def cut_some(given, draw, cluster):
+    """Power cuts, mostly of workers, at random moments, also in their starts; kills in between."""
+    done = {"cuts_worker": 0, "cuts_server": 0, "kills": 0}
+    while done["cuts_worker"] + done["cuts_server"] < given.deaths and not cluster.over():
+        node = draw.choice([*cluster.workers * 2, *cluster.servers])
+        if node.kind == "worker" and not node.alive() and node.process.returncode == 0:
+            break
+        power.cycle(draw, cluster, node)
+        done["cuts_" + node.kind] += 1
+        if draw.random() < 0.3:
+            done["kills"] += kill_one(draw, cluster)
+        if draw.random() < 0.6:
+            cluster.wait_for_pushes(6)
+    check(done["cuts_worker"], "no worker's power was cut")
     return done
 
 
-def fire_all(cluster):
+def fire_all(given, _draw, cluster):
     """Every failpoint of a worker, once."""
     names = [name for name, role in failpoints.names() if role == "worker"]
+    cut = given.what == "failpoint-cuts"
     for name in names:
-        failpoints.fire(cluster, name, "worker", 1 if name.startswith("file") else 2)
+        failpoints.fire(cluster, name, "worker", 1 if name.startswith("file") else 2,
+                        cluster.lose_power if cut else None)
         check(not cluster.over(), f"the run was over at {name}")
-    return len(names)
+    return {"cuts_worker" if cut else "kills": len(names)}
+
+
+KINDS = {"kills": (Exact, kill_some, 15), "cuts": (ExactHosts, cut_some, 25),
+         "failpoints": (Exact, fire_all, 0), "failpoint-cuts": (ExactHosts, fire_all, 0)}
 
 
 def one_run(given, draw, sums):
-    cluster = Exact(given.build, given.units, keep=given.keep)
+    kind, deaths, units = KINDS[given.what]
+    cluster = kind(given.build, max(800 if not units else 0, units * given.deaths), keep=given.keep)
     with cluster.world:
-        cluster.start(given.speed)
-        cluster.wait_for_pushes(10)
-        deaths = fire_all(cluster) if given.failpoints else kill_some(draw, cluster, given.kills)
-        found = figures(judged(cluster)) | {"deaths": deaths}
-        for shard in range(SHARDS):
-            for key, value in cluster.mass(shard).items():
-                found[key] = found.get(key, 0) + value
+        try:
+            cluster.start(given.speed)
+            cluster.wait_for_pushes(10)
+            found = deaths(given, draw, cluster)
+            found |= figures(judged(cluster))
+            for shard in range(SHARDS):
+                for key, value in cluster.mass(shard).items():
+                    found[key] = found.get(key, 0) + value
+        finally:
+            if isinstance(cluster, power.Hosts):
+                cluster.release()
         sums.add(found)
-        print(f"{deaths} deaths: {found}", flush=True)
+        print(f"{given.what}: {found}", flush=True)
 
 
 def campaign(given):
     sums, draw = Sums(), random.Random(given.seed)
     report = Report("campaign-exact", given.json)
-    for _ in range(given.runs):
-        one_run(given, draw, sums)
-    report.condition("faults", "kill -9 of workers that train in fixed point")
+    whats = given.what
+    for given.what in whats:
+        for _ in range(given.runs):
+            one_run(given, draw, sums)
+    report.condition("faults", ", ".join(whats))
     sums.rows(report, "exact")
     report.finish()
 
@@ -111,16 +236,18 @@ def main():
     flags = argparse.ArgumentParser(description=__doc__,
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--kills", type=int, default=20, help="of a run")
-    flags.add_argument("--runs", type=int, default=1)
-    flags.add_argument("--units", type=int, default=300)
+    flags.add_argument("--what", nargs="+", choices=list(KINDS), default=["kills"])
+    flags.add_argument("--deaths", type=int, default=20, help="kills or cuts of a run")
+    flags.add_argument("--runs", type=int, default=1, help="of each kind")
     flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
     flags.add_argument("--seed", type=int, default=1, help="chooses victims and moments")
-    flags.add_argument("--failpoints", action="store_true", help="die at each of these instead")
     flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
     flags.add_argument("--json")
     given = flags.parse_args()
-    return verdict(lambda: campaign(given))
+    cuts = any("cuts" in what for what in given.what)
+    if cuts:
+        power.isolated()
+    return verdict(lambda: (cuts and power.probe(), campaign(given)))
 
 
 if __name__ == "__main__":

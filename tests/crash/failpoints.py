@@ -22,20 +22,24 @@ def names():
     return found
 
 
-def fire(cluster, name, role, passage):
-    """A process of the role dies at this passage of the failpoint, and lives again."""
+def fire(cluster, name, role, passage, then=None):
+    """A process of the role dies at this passage of the failpoint, then(node) happens, and it
+    lives again."""
     node = {"server": cluster.servers[0], "worker": cluster.workers[0],
             "coordinator": cluster.coordinator}[role]
     cluster.keep_segments()
     node.kill()
     node.process.stdout.close()
-    node.before = ["env", f"LONGHAUL_FAILPOINT={name}@{passage}"]
+    before = node.before
+    node.before = ["env", f"LONGHAUL_FAILPOINT={name}@{passage}", *before]
     node.start()
     until(f"{node.name} dies at {name}", lambda: (cluster.keep_segments(), not node.alive())[1])
     check(node.process.returncode == -signal.SIGKILL,
           f"{node.name} with {name} ended with {node.process.returncode}:\n{node.tail()}")
+    if then:
+        then(node)
     node.process.stdout.close()
-    node.before = []
+    node.before = before
     node.start()
     if role != "worker":
         node.listening()

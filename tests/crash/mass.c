@@ -1,12 +1,16 @@
 // Is the mass that workers put in all there, bit for bit? `crash_mass SERVER.yaml SHARD LOG
-// ID=DIRECTORY...` reads a shard's log (every segment of it) and the workers' directories after the
-// run; ID is a worker's id, 16 hex digits.
+// ID=DIRECTORY [BEFORE AFTER]...` reads a shard's log (every segment of it) and the workers'
+// directories after the run; ID is a worker's id, 16 hex digits. BEFORE and AFTER: copies of it
+// around each power cut of its disk, as the killed process left it and as the disk came back.
 //
 // Of each worker and parameter: the sum of what its admitted pushes carry, plus what its residual
 // holds, is the mass of the tokens that it was credited for, plus those of the refused pushes that
-// the next one would name again. exact_worker.c says why all of these are exact. Where it is, one
-// grain too much and a push too much have to be seen. Prints one JSON object; exit status 0: all is
-// there, 1: it is not, 2: it could not be read.
+// the next one would name again, less what power cuts took. That is what PROTOCOL 11 gives up of
+// each BEFORE and no more (held.h), nothing where the slot outlived the cut, and never less than
+// nothing. exact_worker.c says why all of these are exact. Where it is, one grain too much and a
+// push too much have to be seen. Prints one JSON object; `rebuilt` has two letters a cut, in the
+// arguments' order: was the slot lost before it, and after it? Exit status 0: all is there, 1: it
+// is not, 2: it could not be read.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,15 +22,21 @@
 #include "kernels/replica.h"
 #include "server/wal.h"
 #include "tests/crash/exact.h"
+#include "tests/crash/held.h"
 #include "worker/slot.h"
 
-enum { WORKERS_MAX = 8 };
+enum { WORKERS_MAX = 8, CUTS_MAX = 1024 };
 
 struct worker {
     uint64_t id, tokens, pushes, back;
     const char *dir;
-    double *applied;
+    double *applied, *lost; // lost: to power cuts
     float *residual;
+    char **cut; // copies of its directory, two a cut
+    uint32_t cuts;
+    struct push { // of its own, admitted
+        uint64_t incarnation, step;
+    } * push;
 };
 
 struct mass {
@@ -37,6 +47,8 @@ struct mass {
     uint32_t workers;
     float *q; // what the last admitted push carries, and of whom
     uint32_t last;
+    uint64_t missing;               // parameters of a cut that lost something
+    char rebuilt[2 * CUTS_MAX + 1]; // "0" or "1": the slot was lost
 };
 
 static lh_err admit(struct mass *m, struct worker *w, const struct lh_record *r,
@@ -52,7 +64,12 @@ static lh_err admit(struct mass *m, struct worker *w, const struct lh_record *r,
     LH_TRY(lk_payload_add(&codec, m->replica.layout, plain, m->q));
     for (uint64_t i = 0; i < values; i++) w->applied[i] += (double)m->q[i];
     w->tokens += f->tokens;
-    w->pushes++;
+    if (w->pushes % 256 == 0) {
+        struct push *more = realloc(w->push, (w->pushes + 256) * sizeof *more);
+        if (!more) return LH_ERR_NO_MEMORY;
+        w->push = more;
+    }
+    w->push[w->pushes++] = (struct push){f->incarnation.number, f->step};
     m->last = (uint32_t)(w - m->worker);
     return LH_OK;
 }
@@ -75,12 +92,69 @@ static lh_err load_residual(struct mass *m, struct worker *w)
     enum wk_slot_state state;
     struct wk_slots slots = {
         .env = m->job.env, .dir = w->dir, .shard = m->shard, .values = m->replica.layout->values};
-    m->job.env->ops->boot_id(m->job.env, slots.boot);
+    lh_err err = held_boot(m->job.env, w->dir, slots.boot);
+    if (err == LH_ERR_NOT_FOUND) m->job.env->ops->boot_id(m->job.env, slots.boot); // this host's
+    if (err && err != LH_ERR_NOT_FOUND) return err;
     LH_TRY(wk_slot_load(&slots, &slot, w->residual, &state));
     w->back = slot.tokens;
     wk_slot_free(&slot);
     return state == WK_SLOT_INTACT ? LH_OK : lh_fail(LH_ERR_NOT_FOUND, "%s: no whole slot", w->dir);
 }
+
+// ---------------------------------------------------------------- power cuts
+
+static bool admitted(void *arg, const struct lh_frame *f)
+{
+    const struct worker *w = arg;
+    for (uint64_t i = 0; i < w->pushes; i++)
+        if (w->push[i].incarnation == f->incarnation.number && w->push[i].step == f->step)
+            return true;
+    return false;
+}
+
+// Where the tokens of refused pushes are lost with the slot, what is left of their mass in the
+// snapshot is more than they say.
+static lh_err judge_loss(struct mass *m, struct worker *w, const struct held_found *before,
+                         const struct held_found *after)
+{
+    for (uint64_t i = 0; i < m->replica.layout->values; i++) {
+        double lost = before->mass[i] - after->mass[i];
+        double named = (double)before->back * exact_mass(m->replica.layout->first + i);
+        bool twice = lost < (after->rebuilt ? -named : 0);
+        if (twice || (lost > 0 && !after->rebuilt))
+            return lh_fail(LH_ERR_CONFLICT, "a cut of %s: shard %u parameter %" PRIu64 ": %.17g %s",
+                           w->dir, m->shard, i, twice ? -lost : lost,
+                           twice ? "is there twice" : "is lost though the slot is whole");
+        w->lost[i] += lost;
+        m->missing += lost > 0;
+    }
+    return LH_OK;
+}
+
+// What one cut took.
+static lh_err read_cut(struct mass *m, struct worker *w, char *const dir[2])
+{
+    uint64_t values = m->replica.layout->values;
+    struct held_found found[2] = {{0}};
+    lh_err err = LH_OK;
+    for (int i = 0; i < 2 && !err; i++) {
+        struct held_conf conf = {.env = m->job.env,
+                                 .replica = &m->replica,
+                                 .dir = dir[i],
+                                 .shard = m->shard,
+                                 .admitted = admitted,
+                                 .arg = w};
+        found[i].mass = calloc(values, sizeof(double));
+        err = found[i].mass ? held_read(&conf, &found[i]) : LH_ERR_NO_MEMORY;
+        m->rebuilt[strlen(m->rebuilt)] = found[i].rebuilt ? '1' : '0';
+    }
+    if (!err) err = judge_loss(m, w, &found[0], &found[1]);
+    free(found[0].mass);
+    free(found[1].mass);
+    return err;
+}
+
+// ---------------------------------------------------------------- the judgement
 
 static bool in_fixed_point(double x)
 {
@@ -94,7 +168,7 @@ static uint64_t judge(const struct mass *m, const struct worker *w, bool says)
     uint64_t wrong = 0, first = m->replica.layout->first;
     for (uint64_t i = 0; i < m->replica.layout->values; i++) {
         double in = (double)(w->tokens + w->back) * exact_mass(first + i);
-        double out = w->applied[i] + (double)w->residual[i];
+        double out = w->applied[i] + (double)w->residual[i] + w->lost[i];
         if (in == out && in_fixed_point(w->applied[i])) continue;
         if (!wrong++ && says)
             fprintf(stderr, "%s: shard %u parameter %" PRIu64 ": %.17g went in, %.17g came out\n",
@@ -127,12 +201,17 @@ static lh_err read_all(struct mass *m, const char *log)
     bool room = m->q;
     for (uint32_t i = 0; i < m->workers; i++) {
         m->worker[i].applied = calloc(values, sizeof(double));
+        m->worker[i].lost = calloc(values, sizeof(double));
         m->worker[i].residual = calloc(values, sizeof(float));
-        room &= m->worker[i].applied && m->worker[i].residual;
+        room &= m->worker[i].applied && m->worker[i].lost && m->worker[i].residual;
     }
     if (!room) return LH_ERR_NO_MEMORY;
     LH_TRY(ps_wal_look(m->job.env, log, m->job.id, take_entry, m, &found));
-    for (uint32_t i = 0; i < m->workers; i++) LH_TRY(load_residual(m, &m->worker[i]));
+    for (uint32_t i = 0; i < m->workers; i++) {
+        struct worker *w = &m->worker[i];
+        for (uint32_t k = 0; k < w->cuts; k++) LH_TRY(read_cut(m, w, w->cut + 2 * k));
+        LH_TRY(load_residual(m, w));
+    }
     return LH_OK;
 }
 
@@ -140,6 +219,8 @@ static void release(struct mass *m)
 {
     for (uint32_t i = 0; i < m->workers; i++) {
         free(m->worker[i].applied);
+        free(m->worker[i].lost);
+        free(m->worker[i].push);
         free(m->worker[i].residual);
     }
     free(m->q);
@@ -147,22 +228,35 @@ static void release(struct mass *m)
     dp_job_close(&m->job);
 }
 
+// ID=DIRECTORY [BEFORE AFTER]...; false: not so.
+static bool take_line(struct mass *m, int count, char **word)
+{
+    uint64_t cuts = 0;
+    for (int i = 0; i < count;) {
+        if (m->workers == WORKERS_MAX) return false;
+        struct worker *w = &m->worker[m->workers++];
+        char *end;
+        w->id = strtoull(word[i], &end, 16);
+        if (end == word[i] || *end != '=') return false;
+        w->dir = end + 1;
+        w->cut = word + ++i;
+        while (i + 1 < count && !strchr(word[i], '=')) i += 2;
+        w->cuts = (uint32_t)(word + i - w->cut) / 2;
+        cuts += w->cuts;
+    }
+    return m->workers && cuts <= CUTS_MAX;
+}
+
 int main(int argc, char **argv)
 {
-    struct mass m = {0};
+    static struct mass m;
     uint64_t wrong = 0, pushes = 0, tokens = 0, back = 0, held = 0;
-    if (argc < 5 || argc > 4 + WORKERS_MAX) {
-        fprintf(stderr, "usage: crash_mass SERVER.yaml SHARD LOG ID=DIRECTORY...\n");
+    if (argc < 5 || !take_line(&m, argc - 4, argv + 4)) {
+        fprintf(stderr, "usage: crash_mass SERVER.yaml SHARD LOG ID=DIRECTORY [BEFORE AFTER]...\n");
         return 2;
     }
     m.job.config = argv[1];
     m.shard = (uint32_t)strtoul(argv[2], NULL, 10);
-    for (int i = 4; i < argc; i++) {
-        struct worker *w = &m.worker[m.workers++];
-        char *end;
-        w->id = strtoull(argv[i], &end, 16);
-        w->dir = *end ? end + 1 : "";
-    }
     lh_err err = dp_job_open(&m.job, true);
     if (!err && m.shard >= m.job.manifest.shards) err = lh_fail(LH_ERR_INVALID, "no such shard");
     if (!err) err = read_all(&m, argv[3]);
@@ -181,8 +275,10 @@ int main(int argc, char **argv)
     }
     if (!err)
         printf("{\"parameters\": %" PRIu64 ", \"wrong\": %" PRIu64 ", \"pushes\": %" PRIu64
-               ", \"tokens\": %" PRIu64 ", \"back\": %" PRIu64 ", \"held\": %" PRIu64 "}\n",
-               m.workers * m.replica.layout->values, wrong, pushes, tokens, back, held);
+               ", \"tokens\": %" PRIu64 ", \"back\": %" PRIu64 ", \"held\": %" PRIu64
+               ", \"missing\": %" PRIu64 ", \"rebuilt\": \"%s\"}\n",
+               m.workers * m.replica.layout->values, wrong, pushes, tokens, back, held, m.missing,
+               m.rebuilt);
     release(&m);
-    return err ? 2 : wrong > 0;
+    return err == LH_ERR_CONFLICT ? 1 : err ? 2 : wrong > 0;
 }

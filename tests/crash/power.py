@@ -14,6 +14,9 @@ cuts, Linux 6), which no real disk would do.
 --lie gives the servers a libc whose fdatasync() and fsync() do nothing: then acknowledged pushes
 must be missing, or these cuts cut nothing.
 
+Where a worker's disk is cut its host has another boot id afterwards, as it would: the worker sees
+that a slot which says nothing of a sync did not outlive it (PROTOCOL 11).
+
 All of it lives in a mount and process namespace of its own, which ends with this program, however
 it ends: no mount, loop device or process outlives it. Exit status 77 where namespaces, loop devices
 or that ioctl can't be had.
@@ -27,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 
 from cluster import Cluster, Sums, check, figures, judged, verdict
 
@@ -35,6 +39,13 @@ from report import Report
 
 SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH
 INSIDE = "LH_CRASH_NAMESPACE"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+def boot(node):
+    """Its host starts: another boot id."""
+    with open(node.boot, "w", encoding="utf-8") as file:
+        file.write(f"{uuid.uuid4()}\n")
 
 
 class Disk:
@@ -65,11 +76,14 @@ class Disk:
 
 
 class Hosts(Cluster):
-    """A cluster whose servers, coordinator and first worker stand on disks of their own."""
+    """A cluster whose servers, coordinator and first so many workers stand on disks of their own.
+    These workers' hosts have a boot id of their own too, another one after each cut."""
 
-    def __init__(self, build, units, keep, shim):
+    WORKERS_ON_DISK = 1
+
+    def __init__(self, build, units, keep, shim=None):
         super().__init__(build, units, keep)
-        self.disks, self.shim = {}, shim
+        self.disks, self.shim = [], shim
         self.kept = []
         kinds = ("coordinator", "server", "worker")
         self.make = {name: getattr(self.world, name) for name in kinds}
@@ -78,26 +92,47 @@ class Hosts(Cluster):
 
     def on_disk(self, kind, *given, **more):
         node = self.make[kind](*given, **more)
-        if kind == "worker" and self.disks.get("worker"):
-            return node
-        disk = Disk(self.world.path("disk-" + node.name), 24 << 20)
-        self.disks[kind if kind == "worker" else node.name] = disk
-        node.disk = disk
-        node.dir = node.settings["dir"] = os.path.join(disk.folder, "state")
-        os.mkdir(os.path.join(disk.folder, "history"))
+        if kind == "worker":
+            if sum(n.kind == "worker" for n in self.world.nodes) > self.WORKERS_ON_DISK:
+                return node
+            self.on_host(node)
+        node.disk = Disk(self.world.path("disk-" + node.name), 24 << 20)
+        self.disks.append(node.disk)
+        node.dir = node.settings["dir"] = os.path.join(node.disk.folder, "state")
+        os.mkdir(os.path.join(node.disk.folder, "history"))
         if kind == "server":
-            self.kept.append(os.path.join(disk.folder, "history"))
+            self.kept.append(os.path.join(node.disk.folder, "history"))
             if self.shim:
                 node.before = ["env", "LD_PRELOAD=" + self.shim]
-        subprocess.run(["sync", "-f", disk.folder], check=True)
+        subprocess.run(["sync", "-f", node.disk.folder], check=True)
         return node
+
+    def on_host(self, node):
+        """Its processes see a boot id that is this host's, each in a mount namespace of its own."""
+        node.boot = self.world.path("boot-" + node.name)
+        boot(node)
+        node.before = ["unshare", "--mount", "--propagation", "slave", "sh", "-c",
+                       f'mount --bind "$0" {BOOT_ID} && exec "$@"', node.boot]
+
+    def lose_power(self, node):
+        """The process dies first, see the file's head: what it had not synced is in the page
+        cache."""
+        node.kill()
+        self.lose_disk(node)
+        if hasattr(node, "boot"):
+            boot(node)
+        node.process.stdout.close()
+
+    def lose_disk(self, node):
+        node.disk.cut()
+        node.disk.back()
 
     def release(self):
         """Ends the processes and gives the disks back."""
         for node in self.world.nodes:
             if node.alive():
                 node.kill()
-        for disk in self.disks.values():
+        for disk in self.disks:
             subprocess.run(["umount", disk.folder], check=False)
 
     def victims(self):
@@ -107,10 +142,7 @@ class Hosts(Cluster):
 def cycle(draw, cluster, node):
     time.sleep(draw.choice((0.02, 0.1, 0.4)) * draw.random())
     cluster.keep_segments()
-    node.kill()  # first, see the file's head; what it had not synced is in the page cache
-    node.disk.cut()
-    node.process.stdout.close()
-    node.disk.back()
+    cluster.lose_power(node)
     node.start()
     if node.kind != "worker":
         node.listening()
@@ -193,8 +225,12 @@ def not_run(why):
     sys.exit(77)
 
 
-def isolate():
-    """Runs this program again as the first process of namespaces of its own."""
+def isolated():
+    """Runs this program again as the first process of namespaces of its own, or is that one."""
+    if os.environ.pop(INSIDE, None):
+        # private so far: a disk that is unmounted here goes from the workers' namespaces, too
+        subprocess.run(["mount", "--make-rshared", "/"], check=True)
+        return
     line = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
     if subprocess.run([*line, "true"], capture_output=True, check=False).returncode:
         not_run("it needs root, for namespaces of mounts and processes")
@@ -239,8 +275,7 @@ def main():
     flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
     flags.add_argument("--json")
     given = flags.parse_args()
-    if not os.environ.pop(INSIDE, None):
-        isolate()
+    isolated()
     return verdict(lambda: (probe(), lied(given) if given.lie else campaign(given)))
 
 
