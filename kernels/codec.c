@@ -83,6 +83,8 @@ const struct lk_codec_ops *lk_codec_form(size_t i)
 #if defined(__x86_64__)
     if (lk_cpu_has_avx512()) form[n++] = &lk_codec_ops_avx512;
     if (lk_cpu_has_avx2()) form[n++] = &lk_codec_ops_avx2;
+#elif defined(__aarch64__)
+    form[n++] = &lk_codec_ops_neon;
 #endif
     form[n++] = &lk_codec_ops_scalar;
     return i < n ? form[i] : NULL;

@@ -4,8 +4,9 @@
 # Installs what is missing, then runs the stages below one after the other, each with a line
 # `ok|FAILED stage (seconds, tests)` and a log in build/logs; the tail of a failing one is printed.
 # The last line is `N passed, N failed`, summed over all of them. The exit status is 0 only when
-# nothing failed and every stage ran at least one test. Two stages may be `not run`, and say so:
-# oracle, where pip cannot install PyTorch, and links, without root and /dev/net/tun.
+# nothing failed and every stage ran at least one test. Three stages may be `not run`, and say so:
+# oracle, where pip cannot install PyTorch; links, without root and /dev/net/tun; arm, without a
+# cross compiler and an emulator.
 #
 #   --quick   gcc only, the checks of the tree, and the simulator with few seeds: a few minutes
 #   --stage   only these stages (their builds included); --list names them
@@ -41,6 +42,8 @@ stage_fuzz() { count_said tests/fuzz/run.sh 10; } # a target each
 
 stage_coverage() { count_said tests/coverage.py --whole; } # a file each
 
+stage_arm() { count_said tests/arm/run.sh; } # a unit test each
+
 stage_sim() { build release && run_ctest release -L '^sim$'; }
 
 stage_bugs() { build bugs && run_ctest bugs -L '^bugs$'; }
@@ -57,7 +60,7 @@ stage_oracle() { # its tests exist once .venv does
     build release && run_ctest release -L '^oracle$'
 }
 
-ALL=(deps gcc tree clang asan ubsan tsan coverage fuzz sim bugs links e2e oracle)
+ALL=(deps gcc tree clang asan ubsan tsan coverage fuzz arm sim bugs links e2e oracle)
 QUICK=(deps gcc tree sim)
 
 # ---- their parts

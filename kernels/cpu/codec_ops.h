@@ -28,6 +28,14 @@ struct lk_sums {
     double sum[2];
     uint32_t count[2];
 };
+enum { LK_LANES = 8 };
+
+static inline double lk_add_lanes(const double lane[LK_LANES])
+{
+    double sum = lane[0];
+    for (int i = 1; i < LK_LANES; i++) sum += lane[i];
+    return sum;
+}
 
 enum { LK_BINS = 2048 }; // of lk_codec_ops.histogram(): 11 bits of a key
 
@@ -76,6 +84,8 @@ extern const struct lk_codec_ops lk_codec_ops_scalar;
 #if defined(__x86_64__)
 extern const struct lk_codec_ops lk_codec_ops_avx2;   // only after lk_cpu_has_avx2()
 extern const struct lk_codec_ops lk_codec_ops_avx512; // only after lk_cpu_has_avx512()
+#elif defined(__aarch64__)
+extern const struct lk_codec_ops lk_codec_ops_neon; // every processor of this kind has it
 #endif
 
 // The forms that this processor can run, the best first, scalar last; NULL from there on.

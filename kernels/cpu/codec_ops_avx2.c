@@ -1,17 +1,13 @@
 // The codecs' inner loops, eight values at a time. Same bytes as codec_ops_scalar.c: elementwise
 // operations round alike, and selection is defined by integers, not by the way it is searched.
-//
-// select(): one pass marks the candidates, everything not far below the threshold that the chunk
-// before ended with; the exact k-th key is then bisected among these few. Too few candidates: look
-// again lower down, at last from zero, where every value is one.
 #include "kernels/cpu/codec_ops.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
 
-#include "common/check.h"
 #include "common/manifest.h"
 #include "kernels/cpu/codec_codes_avx2.h"
+#include "kernels/cpu/codec_vector.h"
 
 static inline __m256i keys_of(__m256 v)
 {
@@ -53,17 +49,8 @@ static void feedback(float beta, const float *d, float *e, size_t n)
 }
 
 // ---- selection
-enum { WORDS = LH_CHUNK / 64, CANDIDATES = LH_CHUNK + 16 };
-
-struct candidates {
-    uint32_t count;
-    uint16_t index[CANDIDATES]; // rising
-    uint32_t key[CANDIDATES];   // filled up to a multiple of 8 with NONE
-};
-static const uint32_t NONE = 0xffffffffu; // as a signed number below every key
-
 // A bit for every value whose key is >= low. Returns how many.
-static uint32_t mark(const float *e, uint32_t n, uint32_t low, uint64_t mask[WORDS])
+static uint32_t mark(const float *e, uint32_t n, uint32_t low, uint64_t *mask)
 {
     __m256i below = _mm256_set1_epi32((int)low - 1);
     uint32_t count = 0, words = n / 64;
@@ -77,35 +64,10 @@ static uint32_t mark(const float *e, uint32_t n, uint32_t low, uint64_t mask[WOR
         mask[w] = bits;
         count += (uint32_t)_mm_popcnt_u64(bits);
     }
-    if (n % 64) {
-        uint64_t bits = 0;
-        for (uint32_t i = 64 * words; i < n; i++) bits |= (uint64_t)(lk_key(e[i]) >= low) << i % 64;
-        mask[words] = bits;
-        count += (uint32_t)_mm_popcnt_u64(bits);
-    }
-    return count;
+    return count + lk_mark_rest(e, n, low, mask);
 }
 
-// Positions of the set bits; returns how many. Four at a time without looking: most words have a
-// few.
-static uint32_t list(const uint64_t *mask, uint32_t n, uint16_t *out)
-{
-    uint32_t count = 0;
-    for (uint32_t w = 0; 64 * w < n; w++) {
-        uint64_t bits = mask[w];
-        uint16_t *at = out + count, base = (uint16_t)(64 * w);
-        count += (uint32_t)_mm_popcnt_u64(bits);
-        while (bits) {
-            for (int i = 0; i < 4; i++) {
-                *at++ = (uint16_t)(base + _tzcnt_u64(bits));
-                bits = _blsr_u64(bits);
-            }
-        }
-    }
-    return count;
-}
-
-static uint32_t count_from(const struct candidates *c, uint32_t key)
+static uint32_t count_from(const struct lk_candidates *c, uint32_t key)
 {
     __m256i below = _mm256_set1_epi32((int)key - 1), sum = _mm256_setzero_si256();
     for (uint32_t i = 0; i < c->count; i += 8) {
@@ -117,112 +79,15 @@ static uint32_t count_from(const struct candidates *c, uint32_t key)
     return (uint32_t)_mm_cvtsi128_si32(_mm_hadd_epi32(half, half));
 }
 
-static void gather(const float *e, uint32_t n, const uint64_t *mask, struct candidates *c)
-{
-    uint32_t listed = list(mask, n, c->index);
-    LH_ASSERT(listed == c->count);
-    // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.ArraySubscript): listed above, all of them
-    for (uint32_t i = 0; i < c->count; i++) c->key[i] = lk_key(e[c->index[i]]);
-    for (uint32_t i = c->count; i % 8; i++) c->key[i] = NONE;
-}
-
-// Largest key that at least k candidates reach; *reached says how many do (more than k: ties).
-static uint32_t kth_key(const struct candidates *c, uint32_t k, uint32_t low, uint32_t *reached)
-{
-    __m256i max = _mm256_set1_epi32(-1);
-    for (uint32_t i = 0; i < c->count; i += 8)
-        max = _mm256_max_epi32(max, _mm256_loadu_si256((const __m256i *)(c->key + i)));
-    int32_t lane[8], high = -1;
-    _mm256_storeu_si256((__m256i *)lane, max);
-    for (int i = 0; i < 8; i++) high = lane[i] > high ? lane[i] : high;
-    uint32_t above = (uint32_t)high + 1; // nobody reaches it
-    *reached = c->count;
-    while (*reached != k && above - low > 1) {
-        uint32_t middle = low + (above - low) / 2, count = count_from(c, middle);
-        if (count >= k) {
-            low = middle;
-            *reached = count;
-        } else {
-            above = middle;
-        }
-    }
-    return low;
-}
-
-// Candidates for k: at least k of them. Returns the key they start from.
-static uint32_t find(const float *e, uint32_t n, uint32_t k, const struct lk_hint *hint,
-                     struct candidates *c)
-{
-    uint64_t mask[WORDS];
-    float from = hint->threshold * (1.0f - hint->margin);
-    for (int tries = 0;; tries++) {
-        uint32_t low = tries < 4 ? lk_key(from) : 0;
-        from *= 0.75f;
-        c->count = mark(e, n, low, mask);
-        if (c->count >= k) {
-            gather(e, n, mask, c);
-            return low;
-        }
-    }
-}
-
-static void remember(struct lk_hint *hint, uint32_t low, uint32_t count, uint32_t k)
-{
-    float threshold;
-    memcpy(&threshold, &low, sizeof threshold);
-    bool far = threshold > 2 * hint->threshold || threshold < 0.5f * hint->threshold;
-    hint->threshold = far ? threshold : 0.75f * hint->threshold + 0.25f * threshold;
-    if (far) hint->margin = 0.1f;
-    // About a third more candidates than needed keeps a second look rare and the first one short.
-    float wanted = 1.3f * (float)k + 12;
-    hint->margin *= (float)count > wanted ? 0.97f : 1.06f;
-    hint->margin = hint->margin < 0.001f ? 0.001f : hint->margin > 0.5f ? 0.5f : hint->margin;
-}
-
-// Both write first and keep by counting, without a branch: so the entry after the last is written.
-static uint32_t take_from(const struct candidates *c, uint32_t low, uint16_t *index)
-{
-    uint32_t taken = 0;
-    for (uint32_t i = 0; i < c->count; i++) {
-        index[taken] = c->index[i];
-        taken += c->key[i] >= low;
-    }
-    return taken;
-}
-
-// Everything above `low`, and from the left as many equal to it as are missing.
-static uint32_t take_ties(const struct candidates *c, uint32_t low, uint32_t k, uint16_t *index)
-{
-    uint32_t equal = k - count_from(c, low + 1), taken = 0;
-    for (uint32_t i = 0; i < c->count; i++) {
-        uint32_t tie = c->key[i] == low, take = (c->key[i] > low) | (tie & (equal > 0));
-        index[taken] = c->index[i];
-        taken += take;
-        equal -= tie & take;
-    }
-    return taken;
-}
-
 static void select_top(const float *e, uint32_t n, uint32_t k, struct lk_hint *hint,
                        uint16_t *index)
 {
-    LH_ASSERT(k >= 1 && k <= n && n <= LH_CHUNK);
-    struct candidates c;
-    uint32_t reached, low = find(e, n, k, hint, &c);
-    uint32_t found = c.count;
-    low = kth_key(&c, k, low, &reached);
-    uint32_t taken = reached == k ? take_from(&c, low, index) : take_ties(&c, low, k, index);
-    LH_ASSERT(taken == k);
-    remember(hint, low, found, k);
+    lk_select_by(mark, count_from, e, n, k, hint, index);
 }
 
 static uint32_t collect(const float *e, uint32_t n, uint32_t low, uint16_t *index, float *value)
 {
-    uint64_t mask[WORDS];
-    uint32_t count = mark(e, n, low, mask), listed = list(mask, n, index);
-    LH_ASSERT(listed == count);
-    for (uint32_t i = 0; i < count; i++) value[i] = e[index[i]];
-    return count;
+    return lk_collect_by(mark, e, n, low, index, value);
 }
 
 static uint32_t key_max(const float *e, size_t n)
@@ -272,50 +137,36 @@ static inline void lanes_add(struct lanes *s, __m256 v)
     s->high = _mm256_add_pd(s->high, _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
 }
 
-static void lanes_store(const struct lanes *s, double lane[8])
+static void lanes_store(const struct lanes *s, double lane[LK_LANES])
 {
     _mm256_storeu_pd(lane, s->low);
     _mm256_storeu_pd(lane + 4, s->high);
 }
 
-static double add_lanes(const double lane[8])
-{
-    double sum = lane[0];
-    for (int i = 1; i < 8; i++) sum += lane[i];
-    return sum;
-}
-
 static struct lk_sums sums(const float *x, size_t n, float split)
 {
-    struct lk_sums s = {.count = {0}};
     struct lanes sum[2] = {{_mm256_setzero_pd(), _mm256_setzero_pd()},
                            {_mm256_setzero_pd(), _mm256_setzero_pd()}};
     __m256 at = _mm256_set1_ps(split),
            magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(INT32_MAX));
-    double lane[2][8];
+    double lane[2][LK_LANES];
+    uint32_t count = 0;
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
         __m256 size = _mm256_and_ps(_mm256_loadu_ps(x + i), magnitude);
         __m256 upper = _mm256_cmp_ps(size, at, _CMP_GE_OQ);
         lanes_add(&sum[1], _mm256_and_ps(size, upper)); // +0 for the others changes no sum
         lanes_add(&sum[0], _mm256_andnot_ps(upper, size));
-        s.count[1] += (uint32_t)_mm_popcnt_u32((unsigned)_mm256_movemask_ps(upper));
+        count += (uint32_t)_mm_popcnt_u32((unsigned)_mm256_movemask_ps(upper));
     }
     for (int c = 0; c < 2; c++) lanes_store(&sum[c], lane[c]);
-    for (size_t j = i; j < n; j++) {
-        float size = lk_signed(x[j], false);
-        lane[size >= split][j - i] += (double)size;
-        s.count[1] += size >= split;
-    }
-    s.count[0] = (uint32_t)n - s.count[1];
-    for (int c = 0; c < 2; c++) s.sum[c] = add_lanes(lane[c]);
-    return s;
+    return lk_sums_end(lane, count, x, i, n, split);
 }
 
 static double sum_squares(const float *x, size_t n)
 {
     struct lanes sum = {_mm256_setzero_pd(), _mm256_setzero_pd()};
-    double lane[8];
+    double lane[LK_LANES];
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
         __m256d low = _mm256_cvtps_pd(_mm_loadu_ps(x + i));
@@ -325,7 +176,7 @@ static double sum_squares(const float *x, size_t n)
     }
     lanes_store(&sum, lane);
     for (size_t j = i; j < n; j++) lane[j - i] += (double)x[j] * (double)x[j];
-    return add_lanes(lane);
+    return lk_add_lanes(lane);
 }
 
 static void subtract(float scale, const float *q, float *to, size_t n)

@@ -78,33 +78,24 @@ static void histogram(const float *e, uint32_t n, uint32_t low, uint32_t shift, 
     }
 }
 
-enum { LANES = 8 };
-
-static double add_lanes(const double lane[LANES])
-{
-    double sum = lane[0];
-    for (int i = 1; i < LANES; i++) sum += lane[i];
-    return sum;
-}
-
 static struct lk_sums sums(const float *x, size_t n, float split)
 {
     struct lk_sums s = {.count = {0}};
-    double lane[2][LANES] = {{0}};
+    double lane[2][LK_LANES] = {{0}};
     for (size_t i = 0; i < n; i++) {
         float size = lk_signed(x[i], false);
-        lane[size >= split][i % LANES] += (double)size;
+        lane[size >= split][i % LK_LANES] += (double)size;
         s.count[size >= split]++;
     }
-    for (int c = 0; c < 2; c++) s.sum[c] = add_lanes(lane[c]);
+    for (int c = 0; c < 2; c++) s.sum[c] = lk_add_lanes(lane[c]);
     return s;
 }
 
 static double sum_squares(const float *x, size_t n)
 {
-    double lane[LANES] = {0};
-    for (size_t i = 0; i < n; i++) lane[i % LANES] += (double)x[i] * (double)x[i];
-    return add_lanes(lane);
+    double lane[LK_LANES] = {0};
+    for (size_t i = 0; i < n; i++) lane[i % LK_LANES] += (double)x[i] * (double)x[i];
+    return lk_add_lanes(lane);
 }
 
 static void pack(uint8_t value, const struct lk_levels *l, const float *x, size_t n, uint8_t *out)

@@ -1,0 +1,51 @@
+// As much of cmocka as the codecs' tests use, for a processor that the tests' packages are not
+// installed for. A test that fails ends the program, so what is printed last names it.
+#ifndef LH_TESTS_ARM_STAND_IN_H
+#define LH_TESTS_ARM_STAND_IN_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct CMUnitTest {
+    const char *name;
+    void (*run)(void **state);
+};
+#define cmocka_unit_test(f)                                                                        \
+    {                                                                                              \
+#f, f                                                                                      \
+    }
+
+static inline void stand_in_expect(int holds, const char *what, const char *file, int line)
+{
+    if (holds) return;
+    printf("[  FAILED  ] %s:%d: %s\n", file, line, what);
+    exit(1);
+}
+#define STAND_IN_EXPECT(holds, what) stand_in_expect((holds), what, __FILE__, __LINE__)
+
+#define assert_true(x) STAND_IN_EXPECT(!!(x), #x " is not so")
+#define assert_false(x) STAND_IN_EXPECT(!(x), #x " is so")
+#define assert_null(x) STAND_IN_EXPECT((x) == NULL, #x " is not NULL")
+#define assert_non_null(x) STAND_IN_EXPECT((x) != NULL, #x " is NULL")
+#define assert_int_equal(a, b) STAND_IN_EXPECT((long long)(a) == (long long)(b), #a " is not " #b)
+#define assert_int_not_equal(a, b) STAND_IN_EXPECT((long long)(a) != (long long)(b), #a " is " #b)
+#define assert_string_equal(a, b) STAND_IN_EXPECT(strcmp((a), (b)) == 0, #a " is not " #b)
+#define assert_memory_equal(a, b, n) STAND_IN_EXPECT(memcmp((a), (b), (n)) == 0, #a " is not " #b)
+#define print_message(...) printf(__VA_ARGS__)
+#define fail_msg(...) (printf(__VA_ARGS__), STAND_IN_EXPECT(0, "see above"))
+
+static inline int stand_in_run(const struct CMUnitTest *test, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        printf("[ RUN      ] %s\n", test[i].name);
+        fflush(stdout);
+        test[i].run(&(void *){NULL});
+    }
+    printf("[  PASSED  ] %zu test(s).\n", n);
+    return 0;
+}
+#define cmocka_run_group_tests(tests, setup, teardown)                                             \
+    ((void)(setup), (void)(teardown), stand_in_run((tests), sizeof(tests) / sizeof *(tests)))
+
+#endif
