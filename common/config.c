@@ -62,7 +62,7 @@ static LH_MUST lh_err unknown_key(const struct lh_config_table *table, lh_err co
                        nearest.best);
     return lh_fail(code,
                    "%s: no setting %s of a %s (`longhaul config explain --kind %s` lists all)",
-                   where, key, table->kind, table->kind);
+                   where, key, table->kind, table->part_of ? table->part_of : table->kind);
 }
 
 // ---------------------------------------------------------------- one value

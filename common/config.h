@@ -97,7 +97,8 @@ struct lh_config_row {
     }
 
 struct lh_config_table {
-    const char *kind; // "server": stands in help and errors
+    const char *kind;    // "server": stands in help and errors
+    const char *part_of; // the kind that `longhaul config explain` takes for it; NULL: `kind`
     const struct lh_config_row *row;
     unsigned rows;
     size_t settings_bytes;

@@ -147,7 +147,7 @@ static lh_err explain(struct lh_grpc_link *l, const char *details, char *out, si
         snprintf(out, size,
                  "the certificate of %.120s is not accepted: it expired, or the CA in %.160s did "
                  "not sign "
-                 "it (`longhaul certs inspect` shows both)",
+                 "it (`longhaul certs ls` shows both)",
                  l->address, lh_grpc_certs_ca(l->t->certs));
         return LH_ERR_UNAUTHENTICATED;
     }

@@ -1,6 +1,8 @@
 // Asks a running coordinator. See admin.h.
 #include "deploy/admin.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #include "common/certs.h"
@@ -17,15 +19,33 @@ enum { WAIT_S = 10, SERVER_WAIT_S = 3 };
 
 // ---------------------------------------------------------------- from a run's folder
 
+// The process that wrote the status last: a folder of `up` is of this machine.
+static bool is_gone(json_int_t pid)
+{
+    return pid > 0 && kill((pid_t)pid, 0) && errno == ESRCH;
+}
+
 static LH_MUST lh_err find_address(struct dp_admin *a)
 {
     char path[DP_PATH_SIZE];
     struct lh_buf bytes = lh_buf(DP_STATUS_BYTES_MAX);
     LH_TRY(dp_path(path, "%s/coordinator/status.json", a->dir));
+    if (!dp_file_exists(path))
+        return lh_fail(LH_ERR_NOT_FOUND,
+                       "no run in %s (no coordinator/status.json): --dir takes the folder that "
+                       "`longhaul up` made, run/NAME",
+                       a->dir);
     lh_err err = dp_file_read(path, &bytes);
     json_t *o = err ? NULL : json_loadb((const char *)bytes.data, bytes.len, 0, NULL);
     const char *address = json_string_value(json_object_get(o, "address"));
+    const char *phase = json_string_value(json_object_get(o, "phase"));
     if (!err && !address) err = lh_fail(LH_ERR_MALFORMED, "%s names no address", path);
+    if (!err && is_gone(json_integer_value(json_object_get(o, "pid"))))
+        err =
+            lh_fail(LH_ERR_UNAVAILABLE,
+                    "no coordinator runs in %s: the run has ended or was stopped (its last phase: "
+                    "%s); `longhaul events --dir %s` tells of it",
+                    a->dir, phase ? phase : "unknown", a->dir);
     if (!err && (size_t)snprintf(a->address, sizeof a->address, "%s", address) >= sizeof a->address)
         err = lh_fail(LH_ERR_MALFORMED, "%s: address too long", path);
     json_decref(o);

@@ -17,14 +17,19 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+value() { # value FLAG VALUE...: the value, or a complaint
+    [ $# -gt 1 ] || { echo "demo.sh: $1 wants a value (see --help)" >&2; return 2; }
+    echo "$2"
+}
+
 text="" dir="run/demo" short="" up=()
 while [ $# -gt 0 ]; do
     case $1 in
-    --json) up+=(--json "$(realpath -m "$2")"); shift ;;
+    --json) json=$(value "$@"); up+=(--json "$(realpath -m "$json")"); shift ;;
     --with-faults | --no-wan) up+=("$1") ;;
     --short) short=yes ;;
-    --text) text=$2; shift ;;
-    --dir) dir=$2; shift ;;
+    --text) text=$(value "$@"); shift ;;
+    --dir) dir=$(value "$@"); shift ;;
     -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "demo.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
     esac

@@ -165,6 +165,23 @@ static LH_MUST lh_err check_kinds(const struct dp_texts *kinds)
     return LH_OK;
 }
 
+// A time as the logs write it, or its beginning from the day on: they are compared as texts.
+static LH_MUST lh_err check_since(const char *since)
+{
+    static const char form[] = "2000-00-00T00:00:00Z";
+    size_t n = since ? strlen(since) : 0;
+    bool fits = n >= strlen("2000-00-00") && n < sizeof form;
+    for (size_t i = 0; fits && i < n; i++) {
+        bool digit = since[i] >= '0' && since[i] <= '9';
+        fits = form[i] >= '0' && form[i] <= '9' ? digit : since[i] == form[i];
+    }
+    if (!since || fits) return LH_OK;
+    return lh_fail(LH_ERR_INVALID,
+                   "--since %.40s: want a time in UTC as 2026-01-31T12:00:00Z, or its beginning "
+                   "from the day on",
+                   since);
+}
+
 static LH_MUST lh_err run(int argc, char **argv)
 {
     struct request q = {.format = "table"};
@@ -197,6 +214,7 @@ static LH_MUST lh_err run(int argc, char **argv)
     if (!q.dir && !q.files.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
     LH_TRY(dp_table_form(q.format, &q.json));
     LH_TRY(check_kinds(&q.kinds));
+    LH_TRY(check_since(q.since));
     struct logs *logs = calloc(1, sizeof *logs);
     if (!logs) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the events");
     lh_err err = q.follow ? follow(&q, logs) : events(&q, logs);

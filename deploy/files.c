@@ -69,7 +69,8 @@ lh_err dp_make_dirs(const char *path)
         if (*at && *at != '/') continue;
         char cut = *at;
         *at = 0;
-        if (mkdir(part, 0777) && errno != EEXIST) return lh_fail_errno(errno, "%s", part);
+        if (mkdir(part, 0777) && errno != EEXIST)
+            return lh_fail_errno(errno, "the folder %s can't be made", part);
         *at = cut;
         if (!cut) break;
     }

@@ -100,7 +100,7 @@ static void dump_line(const struct ps_wal_entry *e, const struct about *a)
         snprintf(step, sizeof step, "%" PRIu64, a->frame.step);
         snprintf(tokens, sizeof tokens, "%" PRIu64, a->frame.tokens);
     }
-    printf("%016" PRIx64 " %10" PRIu64 " %3" PRIu64 " %5" PRIu32 " %8" PRIu64 " %5" PRIu64
+    printf("%016" PRIx64 " %10" PRIu64 " %19" PRIu64 " %5" PRIu32 " %8" PRIu64 " %5" PRIu64
            " %-6s %16s %11s %6s %-8.6g %8s %9zu %.12s\n",
            e->segment, e->at, e->generation, e->shard, r->version, r->epoch, kinds[r->kind], worker,
            incarnation, step, (double)r->scale, tokens, LH_RECORD_HEADER + r->body.len, chain);
@@ -130,8 +130,8 @@ static LH_MUST lh_err dump_dir(struct dump *d, struct lh_env *env, const char *d
     struct ps_wal_found found;
     LH_TRY(dp_job_log_dir(dir, path));
     if (!d->json)
-        printf("%16s %10s %3s %5s %8s %5s %-6s %16s %11s %6s %-8s %8s %9s %s\n", "SEGMENT",
-               "OFFSET", "GEN", "SHARD", "VERSION", "EPOCH", "KIND", "WORKER", "INCARNATION",
+        printf("%16s %10s %19s %5s %8s %5s %-6s %16s %11s %6s %-8s %8s %9s %s\n", "SEGMENT",
+               "OFFSET", "GENERATION", "SHARD", "VERSION", "EPOCH", "KIND", "WORKER", "INCARNATION",
                "STEP", "SCALE", "TOKENS", "BYTES", "CHAIN");
     LH_TRY(ps_wal_look(env, path, NULL, dump_entry, d, &found));
     if (!found.segments) return lh_fail(LH_ERR_NOT_FOUND, "no log in %s", path);

@@ -96,8 +96,8 @@ static const struct lh_config_row link_rows[] = {
 
 #define TABLE(kind_, rows_, type)                                                                  \
     {                                                                                              \
-        .kind = kind_, .row = rows_, .rows = sizeof(rows_) / sizeof((rows_)[0]),                   \
-        .settings_bytes = sizeof(type)                                                             \
+        .kind = kind_, .part_of = "topology", .row = rows_,                                        \
+        .rows = sizeof(rows_) / sizeof((rows_)[0]), .settings_bytes = sizeof(type)                 \
     }
 static const struct lh_config_table run_table = TABLE("topology", run_rows, struct dp_run_settings);
 static const struct lh_config_table region_table = TABLE("region", region_rows, struct dp_region);
@@ -168,8 +168,9 @@ static LH_MUST lh_err find_region(const struct dp_topology *t, unsigned line, co
             return LH_OK;
         }
     }
-    return lh_fail(LH_ERR_CONFIG, "%s:%u: no region %.60s%s%s", t->parts->name, line, name,
-                   nearest.best ? "; did you mean " : "", nearest.best ? nearest.best : "");
+    return lh_fail(LH_ERR_CONFIG, "%s:%u: no region %.60s%s%s%s", t->parts->name, line, name,
+                   nearest.best ? "; did you mean " : "", nearest.best ? nearest.best : "",
+                   nearest.best ? "?" : "");
 }
 
 // A section that must be there, of this kind and with at most `max` entries.

@@ -163,12 +163,15 @@ static enum ending run(struct dp_up *up, struct dp_view *v)
 
 // ---------------------------------------------------------------- end
 
-// Statuses come about once a second: gives them the time to tell the last version.
+// Statuses come about once a second: gives them the time to tell the last version, and the
+// coordinator to hear from the servers what is credited; where a run that had ended is started
+// again, its workers are done before it has.
 static void settle(struct dp_up *up)
 {
     unsigned compared;
     int64_t until = dp_now_ns() + SETTLE_S * LH_SECOND;
-    while (!dp_replicas_equal(up, &compared) && dp_now_ns() < until && !asked_to_end()) {
+    while (!(dp_replicas_equal(up, &compared) && dp_credited_once(up)) && dp_now_ns() < until &&
+           !asked_to_end()) {
         lh_err err = dp_procs_tick(&up->procs, dp_now_ns());
         if (err) return;
         dp_watch_poll(up);
@@ -301,6 +304,7 @@ int dp_cmd_up(int argc, char **argv)
         dp_procs_end(&up->procs, 0);
         dp_dir_forget_ranks(up);
         dp_net_down(up);
+        dp_dir_close(up);
         dp_watch_free(up);
         lh_units_free(&up->units);
         lh_manifest_free(&up->manifest);

@@ -77,6 +77,7 @@ struct dp_up {
     struct lh_units units;
     struct wk_shape shape;
     char dir[DP_PATH_SIZE], data[DP_PATH_SIZE];
+    int lock;                      // of the folder; 0: none
     char program[2][DP_PATH_SIZE]; // longhaul-server, longhaul-worker
     struct dp_wan wan;
     bool emulated; // the wan is up
@@ -113,8 +114,10 @@ LH_MUST lh_err dp_net_heal(struct dp_up *up, unsigned region);
 // ---- up_dir.c
 // Shape, manifest and plan of the topology; touches no file.
 LH_MUST lh_err dp_dir_model(struct dp_up *up);
-// Makes or checks the folder: its topology must be the one it was made from. Nodes are listed.
+// Makes or checks the folder: its topology must be the one it was made from. Nodes are listed. The
+// folder is locked: LH_ERR_EXISTS, another `up` works in it.
 LH_MUST lh_err dp_dir_open(struct dp_up *up);
+void dp_dir_close(struct dp_up *up); // gives the lock back, where there is one
 // Keys, certificates, manifest, weights; what is there stays.
 LH_MUST lh_err dp_dir_prepare(struct dp_up *up);
 // A settings file for every node; addresses must be known. Written anew by every `up`.
@@ -184,6 +187,8 @@ static inline bool dp_verdict_ok(const struct dp_verdict *v)
 }
 // True as soon as every worker's final replica and its server say the same.
 bool dp_replicas_equal(const struct dp_up *up, unsigned *compared);
+// True as soon as coordinator and logs tell of the same credited units, each counted once.
+bool dp_credited_once(const struct dp_up *up);
 // Evaluates, prints, writes summary.json and loss.svg.
 LH_MUST lh_err dp_report(struct dp_up *up, struct dp_verdict *out);
 

@@ -9,9 +9,11 @@
 //   DIR/curves.csv, totals.json   what later `up`s go on from
 //   DIR/summary.json, loss.svg    the end
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "common/certs.h"
@@ -122,6 +124,27 @@ static LH_MUST lh_err absolute(const char *path, char out[DP_PATH_SIZE])
     return err;
 }
 
+void dp_dir_close(struct dp_up *up)
+{
+    if (up->lock > 0) close(up->lock);
+    up->lock = 0;
+}
+
+// One `up` a folder: a second one would write the settings anew below the first one's nodes. The
+// lock goes with this process at the latest, however it ends; no child keeps it.
+static LH_MUST lh_err lock_folder(struct dp_up *up)
+{
+    dp_dir_close(up);
+    up->lock = open(up->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (up->lock < 0) return lh_fail_errno(errno, "%s", up->dir);
+    if (!flock(up->lock, LOCK_EX | LOCK_NB)) return LH_OK;
+    if (errno != EWOULDBLOCK) return lh_fail_errno(errno, "%s: no lock", up->dir);
+    return lh_fail(LH_ERR_EXISTS,
+                   "a run goes on in %s already (`longhaul top --dir %s` shows it); this one wants "
+                   "another --dir",
+                   up->dir, up->dir);
+}
+
 lh_err dp_dir_open(struct dp_up *up)
 {
     char path[DP_PATH_SIZE];
@@ -131,6 +154,7 @@ lh_err dp_dir_open(struct dp_up *up)
         LH_TRY(dp_path(path, "run/%s", up->t->run->run));
     LH_TRY(dp_make_dirs(path));
     LH_TRY(absolute(path, up->dir)); // children may stand elsewhere
+    LH_TRY(lock_folder(up));
     LH_TRY(dp_path(path, "%s/topology.yaml", up->dir));
     LH_TRY(same_topology(up, path));
     LH_TRY(list_nodes(up));

@@ -37,7 +37,7 @@ bool dp_replicas_equal(const struct dp_up *up, unsigned *compared)
 
 // Units are credited in the shards' logs; the coordinator's count is a view of them. A unit that
 // two logs credited would make the sum larger than the number of units that were credited.
-static bool credited_once(const struct dp_up *up)
+bool dp_credited_once(const struct dp_up *up)
 {
     uint64_t logs = 0;
     for (uint32_t shard = 0; shard < up->t->shards; shard++) {
@@ -60,7 +60,7 @@ void dp_verdict_of(const struct dp_up *up, struct dp_verdict *out)
 {
     *out = (struct dp_verdict){.learned = up->units.heldouts > 0, .below_bigram = true};
     out->replicas_equal = dp_replicas_equal(up, &out->compared);
-    out->credited_once = credited_once(up);
+    out->credited_once = dp_credited_once(up);
     out->drill = drill_healed(up);
     for (uint32_t i = 0; i < up->units.heldouts; i++) {
         const struct dp_heldout *h = &up->heldout[i];

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/check.h"
 #include "deploy/commands.h"
 #include "deploy/events.h"
 #include "deploy/files.h"
@@ -179,6 +180,11 @@ static void wrong_lines(void **state)
     assert_int_equal(events("--dir=/nonexistent", "--kind=odd"), DP_USAGE);
     assert_int_equal(events("--dir=/nonexistent", "--kind=join"), DP_MISSING);
     assert_int_equal(events("/nonexistent.log", NULL), DP_MISSING);
+    static const char *const never[] = {"--since=yesterday", "--since=2026-1-2", "--since=2026-01",
+                                        "--since=2026-01-31T12:00:00Z0"};
+    for (size_t i = 0; i < LH_COUNT(never); i++)
+        assert_int_equal(events("--dir=/nonexistent", never[i]), DP_USAGE);
+    assert_int_equal(events("--dir=/nonexistent", "--since=2026-01-31T12"), DP_MISSING);
     assert_int_equal(events("--dir", dir), DP_MISSING); // no logs
     assert_int_equal(events("--kinds", NULL), DP_OK);
 }

@@ -72,10 +72,12 @@ static void refusals(void **state)
         {TOP "servers: {}\n" REGIONS, "f:4: servers: expected a list of maps"},
         {TOP "regions: {EU: }\n", "f:4: \"EU\" is no name"},
         {TOP "regions: {eu: {sped: 1}}\n", "f:4: no setting sped of a region; did you mean speed?"},
+        {TOP "regions: {eu: {utterly: 1}}\n", "f:4: no setting utterly of a region (`longhaul "
+                                              "config explain --kind topology` lists all)"},
         {TOP "regions: {eu: {speed: -1}}\n", "f:4: speed: \"-1\" is not valid"},
         {TOP "regions: {eu: {workers: 40}, us: {workers: 40}}\n", "more than 64 workers"},
         {TOP REGIONS "servers:\n  - {name: s, region: ue, shards: [0]}\n",
-         "f:9: no region ue; did you mean eu"},
+         "f:9: no region ue; did you mean eu?"},
         {TOP REGIONS "servers:\n  - {name: eu, region: eu, shards: [0]}\n",
          "f:9: the name eu is taken by a region"},
         {TOP REGIONS "servers:\n  - {name: coordinator, region: eu, shards: [0]}\n",

@@ -63,6 +63,7 @@ static struct dp_up *open_up(const char *yaml)
 
 static void close_up(struct dp_up *up)
 {
+    dp_dir_close(up);
     dp_watch_free(up);
     lh_manifest_free(&up->manifest);
     dp_topology_free(up->t);
@@ -205,6 +206,9 @@ static void a_second_up_keeps_it(void **state)
     all(a);
     struct lh_hash before[LH_COUNT(kept)];
     for (size_t i = 0; i < LH_COUNT(kept); i++) before[i] = hash_file(a, kept[i]);
+    assert_int_equal(dp_dir_open(b), LH_ERR_EXISTS); // not while the first one works in it
+    assert_non_null(strstr(lh_err_text(LH_ERR_EXISTS), "a run goes on in"));
+    dp_dir_close(a);
     all(b);
     for (size_t i = 0; i < LH_COUNT(kept); i++) { // the ports in s0.yaml, too
         struct lh_hash after = hash_file(b, kept[i]);
@@ -296,6 +300,7 @@ static void totals_are_kept(void **state)
     a->node[3].point[1] = (struct dp_point){12.5, 2.75};
     a->started_ns = dp_now_ns() - 60 * INT64_C(1000000000);
     assert_int_equal(dp_watch_keep(a), LH_OK);
+    dp_dir_close(a);
     all(b);
     b->started_ns = dp_now_ns();
     assert_int_equal(dp_watch_resume(b), LH_OK);

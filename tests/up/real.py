@@ -166,6 +166,12 @@ def resume(world, _wan):
     tokens = sum(region["tokens"] for region in summary["regions"].values())
     check(tokens >= 600000, f"the counts are of both halves: {tokens} tokens")
     check(summary["elapsed_s"] > 10, "and so is the time")
+    again = ended_well(world, world.up("--no-wan"))  # nothing is left to do, and that is said
+    check(again["data"] == summary["data"], f"the same units are credited: {again['data']}")
+    check(again["replicas"] == summary["replicas"], "and the parameters are those")
+    code, _, complaint = world.ask("top", "--once")
+    check(code == 4 and "the run has ended" in complaint and "longhaul events" in complaint,
+          f"an ended run has nobody to ask: {code}: {complaint}")
 
 
 def drill(world, wan):

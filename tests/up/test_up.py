@@ -129,6 +129,21 @@ class Up(unittest.TestCase):
         said, _ = up.communicate(timeout=PATIENCE_S)
         self.assertIn("s0 ended with signal 9 (Killed) and was started again", said)
 
+    def test_a_second_up_in_its_folder_is_refused(self):
+        up = self.start(NODE_SPEED="400")
+        self.wait_until_trained(0)
+        settings = self.path("run", "us-0.yaml")
+        before = os.stat(settings).st_mtime_ns
+        second = self.start()
+        said, _ = second.communicate(timeout=PATIENCE_S)
+        self.assertEqual(second.returncode, 1, said)
+        self.assertIn("a run goes on in", said)
+        self.assertEqual(os.stat(settings).st_mtime_ns, before)
+        self.assertEqual(len(self.nodes_left()), 4)
+        up.send_signal(signal.SIGINT)
+        up.communicate(timeout=PATIENCE_S)
+        self.assertEqual(up.returncode, 8)
+
     def test_a_node_that_only_crashes_ends_the_run(self):
         up = self.start(NODE_CRASH="s0", NODE_SPEED="20")
         said, _ = up.communicate(timeout=PATIENCE_S)
