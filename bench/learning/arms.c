@@ -138,3 +138,8 @@ float learn_floor(const struct learn_arm *arm)
 {
     return arm->floor > 0 ? arm->floor : 0.02f;
 }
+
+double learn_warmup(uint64_t rounds)
+{
+    return fmin(fmax(20 / (double)(rounds ? rounds : 1), 0.05), 0.2);
+}

@@ -6,6 +6,7 @@
 #ifndef BENCH_LEARNING_H
 #define BENCH_LEARNING_H
 
+#include <jansson.h>
 #include <stdbool.h>
 
 #include "common/plan.h"
@@ -51,6 +52,9 @@ float learn_eta(const struct learn_arm *arm, uint64_t rounds);
 float learn_beta(const struct learn_arm *arm, uint64_t rounds);
 float learn_rate(const struct learn_arm *arm);
 float learn_floor(const struct learn_arm *arm);
+// Part of the tokens in which the learning rate rises: 20 rounds, as in a run of 400, where that is
+// 5 to 20 % of them.
+double learn_warmup(uint64_t rounds);
 
 struct learn_conf {
     const char *data; // folder that `longhaul data prepare` made
@@ -80,6 +84,10 @@ struct learn_result {
 // Runs one arm to its end. Everything but the duration is a function of arm and conf.
 LH_MUST lh_err learn_run(const struct learn_arm *arm, const struct learn_conf *conf,
                          struct learn_result *out);
+
+// Is this line of a results' file of arms that trained `tokens`, with today's warm-up? Lines that
+// don't say theirs had 5 % of their run.
+bool learn_line_of(const json_t *line, uint64_t tokens);
 
 // The rows and pictures of the results in FILE (one JSON object a line) whose arms trained
 // `tokens`. Exit code.

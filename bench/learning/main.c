@@ -3,7 +3,6 @@
 // Results are appended to a file after each arm, so that nothing is lost when it is stopped; arms
 // that stand there already are not run again.
 #include <getopt.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,15 +70,16 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
     double load[1] = {0};
     if (getloadavg(load, 1) != 1) load[0] = -1;
     return json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, "
+        "{s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, "
         "s:f, s:f, s:f, s:s, s:o, s:o, s:o}",
         "arm", arm->name, "commit", commit, "parameters", (json_int_t)r->parameters, "seed",
         (json_int_t)conf->seed, "tokens", (json_int_t)conf->tokens, "density",
         (double)learn_density(arm, rounds), "kappa", (double)arm->kappa, "eta",
         (double)learn_eta(arm, rounds), "beta", (double)learn_beta(arm, rounds), "rate",
-        (double)learn_rate(arm), "floor", (double)learn_floor(arm), "up_bytes", (json_int_t)r->up,
-        "down_bytes", (json_int_t)r->down, "admitted", (json_int_t)r->admitted, "refused",
-        (json_int_t)r->refused, "trained", (json_int_t)r->tokens, "staleness",
+        (double)learn_rate(arm), "floor", (double)learn_floor(arm), "warmup", learn_warmup(rounds),
+        "up_bytes", (json_int_t)r->up, "down_bytes", (json_int_t)r->down, "admitted",
+        (json_int_t)r->admitted, "refused", (json_int_t)r->refused, "trained",
+        (json_int_t)r->tokens, "staleness",
         r->admitted ? (double)r->staleness / (double)r->admitted : 0, "cpu_s", cpu_seconds(),
         "load", load[0], "digest", r->digest, "language", language, "averaged", averaged, "curve",
         curve);
@@ -123,7 +123,7 @@ static bool have(const struct options *o, const char *arm, uint64_t seed)
         const char *name = json_string_value(json_object_get(j, "arm"));
         found = name && !strcmp(name, arm) &&
                 json_integer_value(json_object_get(j, "seed")) == (json_int_t)seed &&
-                json_integer_value(json_object_get(j, "tokens")) == (json_int_t)o->tokens;
+                learn_line_of(j, o->tokens);
         json_decref(j);
     }
     if (f) fclose(f);

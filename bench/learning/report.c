@@ -5,7 +5,6 @@
 // that have run the most seeds; the others of its grid, tried on fewer, are named beside it.
 #include "bench/report.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +56,14 @@ static bool ran(const struct results *r, const char *arm)
     return false;
 }
 
+bool learn_line_of(const json_t *line, uint64_t tokens)
+{
+    const json_t *warmup = json_object_get(line, "warmup");
+    double part = warmup ? json_number_value(warmup) : 0.05;
+    return json_integer_value(json_object_get(line, "tokens")) == (json_int_t)tokens &&
+           fabs(part - learn_warmup(tokens / LEARN_ROUND_TOKENS)) < 1e-9;
+}
+
 static int read_results(const char *path, uint64_t tokens, struct results *r)
 {
     char text[LINE_MAX_BYTES];
@@ -68,7 +75,7 @@ static int read_results(const char *path, uint64_t tokens, struct results *r)
     while (fgets(text, sizeof text, f) && r->count < RESULTS_MAX) {
         json_t *line = json_loads(text, 0, NULL);
         const char *arm = json_string_value(json_object_get(line, "arm"));
-        if (!arm || json_integer_value(json_object_get(line, "tokens")) != (json_int_t)tokens) {
+        if (!arm || !learn_line_of(line, tokens)) {
             json_decref(line);
             continue;
         }

@@ -107,7 +107,9 @@ class Learning(unittest.TestCase):
             for arm, means in losses.items():
                 for seed, mean in enumerate(means, 1):
                     f.write(json.dumps({"arm": arm, "seed": seed, "tokens": TOKENS, "load": 1,
-                                        "language": {"de": mean}}) + "\n")
+                                        "warmup": 0.2, "language": {"de": mean}}) + "\n")
+            f.write(json.dumps({"arm": "sync-sgd-1", "seed": 4, "tokens": TOKENS, "load": 1,
+                                "language": {"de": 1}}) + "\n")  # of another warm-up: not counted
         subprocess.run([BENCH, "--report", "--results", path, "--tokens", str(TOKENS),
                         "--json", out], check=True, stdout=subprocess.DEVNULL)
         with open(out, encoding="utf-8") as f:
