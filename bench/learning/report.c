@@ -255,7 +255,8 @@ static void conditions(struct bench_report *b, const struct results *r)
     bench_condition(b, "rounds", "%llu, local steps 8, 4, 2 of 512 tokens",
                     (unsigned long long)(r->tokens / LEARN_ROUND_TOKENS));
     bench_condition(b, "model", "0.43 M parameters: dim 96, 4 layers, bytes, context 128");
-    bench_condition(b, "optimizer", "AdamW, peak 0.006, cosine to 2 %%, warm-up 5 %%");
+    bench_condition(b, "optimizer", "AdamW, peak 0.006, cosine to 2 %%, warm-up %.0f %%",
+                    100 * learn_warmup(r->tokens / LEARN_ROUND_TOKENS));
     bench_condition(b, "links", "200, 180, 150 ms round trip, on the virtual clock");
     bench_condition(b, "ours", "density %.4f",
                     (double)learn_density(learn_arm_find("ours"), r->tokens / LEARN_ROUND_TOKENS));
