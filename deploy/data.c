@@ -56,7 +56,7 @@ struct prepare {
 static lh_err sha256(uint8_t out[32], struct lh_span bytes)
 {
     if (EVP_Digest(bytes.data, bytes.len, out, NULL, EVP_sha256(), NULL) != 1)
-        return lh_fail(LH_ERR_INTERNAL, "data: sha256 failed");
+        return lh_fail(LH_ERR_INTERNAL, "sha256 failed");
     return LH_OK;
 }
 
@@ -65,7 +65,7 @@ static lh_err sha256(uint8_t out[32], struct lh_span bytes)
 static lh_err put_bytes(FILE *out, const char *path, struct lh_span bytes)
 {
     if (fwrite(bytes.data, 1, bytes.len, out) != bytes.len)
-        return lh_fail_errno(errno, "data: cannot write %s", path);
+        return lh_fail_errno(errno, "cannot write %s", path);
     return LH_OK;
 }
 
@@ -74,8 +74,7 @@ static lh_err put_header(const struct prepare *p, struct part *x)
     struct lh_buf head = lh_buf(LH_TOKENS_HEADER);
     lh_tokens_put_header(&head, p->conf->token_bytes, x->in_file);
     lh_err err = lh_buf_err(&head);
-    if (!err && fseek(x->out, 0, SEEK_SET))
-        err = lh_fail_errno(errno, "data: cannot write %s", x->path);
+    if (!err && fseek(x->out, 0, SEEK_SET)) err = lh_fail_errno(errno, "cannot write %s", x->path);
     if (!err) err = put_bytes(x->out, x->path, lh_buf_span(&head));
     lh_buf_free(&head);
     return err;
@@ -86,7 +85,7 @@ static lh_err begin_file(const struct prepare *p, struct part *x)
     LH_TRY(dp_path(x->path, "%s/%s-%s-%03u.bin", p->conf->out, x->from->region, x->from->name,
                    x->files));
     x->out = fopen(x->path, "wb");
-    if (!x->out) return lh_fail_errno(errno, "data: cannot write %s", x->path);
+    if (!x->out) return lh_fail_errno(errno, "cannot write %s", x->path);
     x->files++;
     x->in_file = 0;
     return put_header(p, x); // its count comes at the end
@@ -96,7 +95,7 @@ static lh_err end_file(const struct prepare *p, struct part *x)
 {
     if (!x->out) return LH_OK;
     lh_err err = put_header(p, x);
-    if (fclose(x->out) && !err) err = lh_fail_errno(errno, "data: cannot write %s", x->path);
+    if (fclose(x->out) && !err) err = lh_fail_errno(errno, "cannot write %s", x->path);
     x->out = NULL;
     return err;
 }
@@ -129,7 +128,7 @@ static lh_err flush_unit(struct prepare *p, struct part *x)
     if (x->out && x->in_file + n > p->conf->file_tokens) LH_TRY(end_file(p, x));
     if (!x->out) LH_TRY(begin_file(p, x));
     struct lh_unit *u = new_unit(p);
-    if (!u) return lh_fail(LH_ERR_NO_MEMORY, "data: no memory for %" PRIu64 " units", p->units);
+    if (!u) return lh_fail(LH_ERR_NO_MEMORY, "no memory for %" PRIu64 " units", p->units);
     u->from = x->in_file;
     u->tokens = n;
     u->may_leave = may_leave(p, x->from->region);
@@ -166,7 +165,7 @@ static lh_err take_text(struct prepare *p, struct part *x, FILE *in, const char 
             if (is_full(p, x)) return LH_OK;
             LH_TRY(take_byte(p, x, last = block[i]));
         }
-    if (ferror(in)) return lh_fail_errno(errno, "data: cannot read %s", path);
+    if (ferror(in)) return lh_fail_errno(errno, "cannot read %s", path);
     // two files never join into one line
     return last == '\n' || is_full(p, x) ? LH_OK : take_byte(p, x, '\n');
 }
@@ -178,7 +177,7 @@ static lh_err take_language(struct prepare *p, struct part *x)
     x->pending = lh_buf(p->conf->unit_tokens * p->conf->token_bytes);
     for (unsigned i = 0; i < x->from->files && !err && !is_full(p, x); i++) {
         FILE *in = fopen(x->from->file[i], "rb");
-        if (!in) return lh_fail_errno(errno, "data: cannot read %s", x->from->file[i]);
+        if (!in) return lh_fail_errno(errno, "cannot read %s", x->from->file[i]);
         err = take_text(p, x, in, x->from->file[i]);
         fclose(in);
     }
@@ -207,12 +206,11 @@ static lh_err order_units(struct prepare *p)
     struct lh_units *m = &p->manifest;
     if (!p->units)
         return lh_fail(LH_ERR_NOT_FOUND,
-                       "data: no language has a whole unit of %" PRIu64
+                       "no language has a whole unit of %" PRIu64
                        " tokens; give more text or a smaller --unit-tokens",
                        p->conf->unit_tokens);
     m->unit = calloc(p->units, sizeof *m->unit);
-    if (!m->unit)
-        return lh_fail(LH_ERR_NO_MEMORY, "data: no memory for %" PRIu64 " units", p->units);
+    if (!m->unit) return lh_fail(LH_ERR_NO_MEMORY, "no memory for %" PRIu64 " units", p->units);
     for (unsigned i = 0; i < p->tree.languages; i++)
         for (struct part *x; (x = next_part(p, p->part[i].from->region));) {
             struct lh_unit *u = &m->unit[m->count];
@@ -234,7 +232,7 @@ static lh_err prepare_heldout(const struct prepare *p, const char *path, struct 
     snprintf(h->file, sizeof h->file, "heldout-%s.bin", h->language);
     LH_TRY_TO(out_free, err, dp_file_read(path, &text));
     if (!text.len) {
-        err = lh_fail(LH_ERR_MALFORMED, "data: %s is empty; remove it or give it text", path);
+        err = lh_fail(LH_ERR_MALFORMED, "%s is empty; remove it or give it text", path);
         goto out_free;
     }
     h->bytes = h->tokens = text.len;
@@ -257,7 +255,7 @@ static lh_err prepare_heldouts(struct prepare *p)
 {
     const struct dp_language *from = &p->tree.heldout;
     p->manifest.heldout = calloc(from->files + 1u, sizeof *p->manifest.heldout);
-    if (!p->manifest.heldout) return lh_fail(LH_ERR_NO_MEMORY, "data: no memory");
+    if (!p->manifest.heldout) return lh_fail(LH_ERR_NO_MEMORY, "no memory");
     for (unsigned i = 0; i < from->files; i++)
         LH_TRY(prepare_heldout(p, from->file[i], &p->manifest.heldout[p->manifest.heldouts++]));
     return LH_OK;
@@ -304,7 +302,7 @@ static lh_err verify_heldout(const struct prepare *p, const struct lh_units *u,
               sha256(is, lh_span(file.data + LH_TOKENS_HEADER, file.len - LH_TOKENS_HEADER)));
     if (count != h->tokens || file.len != LH_TOKENS_HEADER + count * u->token_bytes ||
         memcmp(is, h->sha256, sizeof is) != 0)
-        err = lh_fail(LH_ERR_CORRUPT, "data: %s is not what was written; look at the disk", path);
+        err = lh_fail(LH_ERR_CORRUPT, "%s is not what was written; look at the disk", path);
 out_free:
     lh_buf_free(&file);
     return err;
@@ -352,16 +350,16 @@ static void say(const struct prepare *p, const char *path)
 static lh_err check_conf(const struct dp_data_prepare_conf *c)
 {
     if (c->token_bytes != 2 && c->token_bytes != 4)
-        return lh_fail(LH_ERR_INVALID, "data: tokens have 16 or 32 bits");
+        return lh_fail(LH_ERR_INVALID, "tokens have 16 or 32 bits");
     if (c->sequence < 1 || c->unit_tokens < 1 || c->unit_tokens > UNIT_TOKENS_MAX ||
         c->unit_tokens % c->sequence)
         return lh_fail(LH_ERR_INVALID,
-                       "data: a unit of %" PRIu64 " tokens must be a multiple of the sequence of "
+                       "a unit of %" PRIu64 " tokens must be a multiple of the sequence of "
                        "%" PRIu64 " and at most %d",
                        c->unit_tokens, c->sequence, UNIT_TOKENS_MAX);
     if (c->file_tokens < c->unit_tokens || c->file_tokens > LH_TOKENS_MAX)
         return lh_fail(LH_ERR_INVALID,
-                       "data: a file of %" PRIu64 " tokens must hold a unit and stay below 2^31",
+                       "a file of %" PRIu64 " tokens must hold a unit and stay below 2^31",
                        c->file_tokens);
     return LH_OK;
 }
@@ -373,7 +371,7 @@ static lh_err check_staying(const struct prepare *p)
         for (unsigned i = 0; i < p->tree.languages; i++)
             found |= !strcmp(p->tree.language[i].region, p->conf->staying->at[s]);
         if (!found)
-            return lh_fail(LH_ERR_INVALID, "data: no region %s in %s, whose data should stay",
+            return lh_fail(LH_ERR_INVALID, "no region %s in %s, whose data should stay",
                            p->conf->staying->at[s], p->conf->text);
     }
     return LH_OK;
@@ -388,10 +386,9 @@ static lh_err prepare_all(struct prepare *p)
     LH_TRY(check_staying(p));
     LH_TRY(dp_make_dirs(p->conf->out));
     LH_TRY(dp_path(path, "%s/units.json", p->conf->out));
-    if (unlink(path) && errno != ENOENT)
-        return lh_fail_errno(errno, "data: cannot replace %s", path);
+    if (unlink(path) && errno != ENOENT) return lh_fail_errno(errno, "cannot replace %s", path);
     p->part = calloc(p->tree.languages, sizeof *p->part);
-    if (!p->part) return lh_fail(LH_ERR_NO_MEMORY, "data: no memory");
+    if (!p->part) return lh_fail(LH_ERR_NO_MEMORY, "no memory");
     for (unsigned i = 0; i < p->tree.languages; i++) {
         p->part[i].from = &p->tree.language[i];
         LH_TRY(take_language(p, &p->part[i]));

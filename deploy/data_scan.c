@@ -39,7 +39,7 @@ static lh_err add_name(struct names *n, const char *name)
     char **more = realloc(n->at, (n->count + 1) * sizeof *more);
     if (more) n->at = more;
     char *copy = more ? strdup(name) : NULL;
-    if (!copy) return lh_fail(LH_ERR_NO_MEMORY, "data: no memory for %u names", n->count);
+    if (!copy) return lh_fail(LH_ERR_NO_MEMORY, "no memory for %u names", n->count);
     n->at[n->count++] = copy;
     return LH_OK;
 }
@@ -63,7 +63,7 @@ static lh_err list(const char *dir, bool folders, struct names *out)
     *out = (struct names){0};
     DIR *open = opendir(dir);
     if (!open && errno == ENOENT) return LH_OK;
-    if (!open) return lh_fail_errno(errno, "data: cannot list %s", dir);
+    if (!open) return lh_fail_errno(errno, "cannot list %s", dir);
     lh_err err = LH_OK;
     for (const struct dirent *e; !err && (e = readdir(open));) {
         if (e->d_name[0] == '.' || (!folders && !ends_with(e->d_name, ".txt"))) continue;
@@ -92,7 +92,7 @@ static lh_err take_name(char *out, size_t size, const char *path, size_t cut)
     if (len == 0 || len >= size ||
         strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") < len)
         return lh_fail(LH_ERR_MALFORMED,
-                       "data: %s: names of regions (up to 63) and languages (up to 15) are "
+                       "%s: names of regions (up to 63) and languages (up to 15) are "
                        "letters, digits, - and _; rename it",
                        path);
     snprintf(out, size, "%.*s", (int)len, name);
@@ -108,7 +108,7 @@ static lh_err add_language(struct dp_tree *t, const char *region, const char *pa
     for (unsigned i = 0; i < t->languages; i++)
         if (!strcmp(t->language[i].name, found.name))
             return lh_fail(LH_ERR_MALFORMED,
-                           "data: language %s is in %s and in %s; a language has one home region",
+                           "language %s is in %s and in %s; a language has one home region",
                            found.name, t->language[i].region, found.region);
     LH_TRY(list(path, false, &files));
     if (!files.count) return LH_OK;
@@ -117,7 +117,7 @@ static lh_err add_language(struct dp_tree *t, const char *region, const char *pa
                                    : NULL;
     if (!more) {
         free_names(&files);
-        return lh_fail(LH_ERR_TOO_LARGE, "data: more than %u languages", t->languages);
+        return lh_fail(LH_ERR_TOO_LARGE, "more than %u languages", t->languages);
     }
     found.file = files.at;
     found.files = files.count;
@@ -161,7 +161,7 @@ lh_err dp_tree_scan(struct dp_tree *t, const char *dir)
     free_names(&regions);
     if (!err && !t->languages)
         err = lh_fail(LH_ERR_NOT_FOUND,
-                      "data: no text in %s; it must hold <region>/<language>/*.txt, say "
+                      "no text in %s; it must hold <region>/<language>/*.txt, say "
                       "europe/de/book.txt, and heldout/<language>.txt",
                       dir);
     if (err) dp_tree_free(t);
