@@ -284,7 +284,10 @@ def figure(row):
 def beside(row):
     if "ratio" not in row:
         return ""
-    return (f"{row['ratio']:.2f} of {number(row['against_value'])} {row['unit']}: "
+    spread = ""
+    if "ratio_min" in row:
+        spread = f" ({row['ratio_min']:.2f} to {row['ratio_max']:.2f})"
+    return (f"{row['ratio']:.2f}{spread} of {number(row['against_value'])} {row['unit']}: "
             f"{row.get('against', '')}")
 
 
@@ -329,6 +332,8 @@ def bars_of(bars, rows):
             continue
         scale = row["against_value"] if bars.of == "ratio" else 1
         ends = [row[end] / scale for end in ("min", "max") if end in row]
+        if bars.of == "ratio" and "ratio_min" in row:
+            ends = [row["ratio_min"], row["ratio_max"]]
         out.append(picture.Bar("ours" if bars.others else short, row[bars.of], *ends))
     return out + [picture.Bar(label, value, published=True) for label, value in bars.others]
 

@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
 """How fast is a durable push? `bench/run.sh push [--json FILE]`.
 
-Real programs under mutual TLS, a synthetic trainer (`trainer.kind`), shards of 17 million
-parameters pushed as `dense-fp32`, 69 MB each, one worker unless the row says otherwise.
+Real programs under mutual TLS, a synthetic trainer (`trainer.kind`), shards of 16.7 million
+parameters pushed as `dense-fp32`, 64 MiB each, one worker unless the row says otherwise.
 
 - `push.durable.*`: four shards of one server. The server is stopped (SIGSTOP) until the frames of
   all four lie sealed in the outbox, then goes on: from there to the last durable acknowledgement
   and fold, at the server and in the worker's replica.
-- `push.alone.*`: one such push at a time, from its sealed frame to the same, and the share of every
-  stage by the debug events of both logs.
+- `push.alone.*`: one shard in the same way, and the share of every stage by both logs' events.
 - `push.memory.*`: as `push.durable.*`, with log and outbox in a memory file system (/dev/shm): what
   the software takes where no disk is waited for.
-- `push.memory.mtls.8workers`, and `push.durable.*` with the part `many` (minutes): eight workers on
-  one shard, which cut together (BSP), the server stopped and let go in the same way, to the last
-  acknowledgement; `.moved` counts what the seven others were sent of each push, too.
+- `push.many.*`: eight workers that only push (bench_pusher), at one shard: one alone and all at
+  once, by turns, from their sealed frames to the last durable acknowledgement.
 - `push.link.*`: pushes one after the other over an emulated link (root and /dev/net/tun).
 - `push.snapshot.mtls`: a worker that lost its replica joins again, from its request to the loaded
   state; `.first` is a run's first join, whose server has just started.
 
-Ceilings, measured just before each part: one stream of TLS 1.3 over loopback by OpenSSL alone, and
-a write and fdatasync of a file of the same size, which `.of_disk` rows stand beside. Needs 12 GB of
+A shared host's pace changes within minutes, so ceilings are measured by turns with the figures,
+while the frames lie sealed (turns.py): one stream of TLS 1.3 over loopback by OpenSSL alone; our
+transport (gRPC) moving the same bytes without work (`.of_transport`); a write and fdatasync of a
+file of the same size (`.of_disk`). A row's ratio is the median of its turns' ratios. Needs 12 GB of
 memory and of disk, and 8 GB of /dev/shm for `push.memory.*`.
 """
 import argparse
@@ -37,18 +37,24 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import live  # noqa: E402
 import report  # noqa: E402
+import turns  # noqa: E402
 
 SHARDS = 4
+WORKERS = 8
 JOINS = 4  # `longhaul up` gives a worker up that ends six times in a row
 IN_MEMORY = "/dev/shm"
 MEMORY_BYTES = 8 << 30
 RTT_MS, MBIT, NEAR = 150, 1000, 0.02
 SHAPES = {  # of one shard, of SHARDS of them
-    "full": ("{dim: 512, layers: 5, heads: 8, kv_heads: 8, ffn: 1536, context: 64}",
-             "{dim: 1024, layers: 5, heads: 8, kv_heads: 8, ffn: 3072, context: 64}"),
+    "full": ("{dim: 512, layers: 5, heads: 8, kv_heads: 8, ffn: 1480, context: 64}",
+             "{dim: 1024, layers: 5, heads: 8, kv_heads: 8, ffn: 2984, context: 64}"),
     "tiny": ("{dim: 32, layers: 2, heads: 2, kv_heads: 2, ffn: 64, context: 64}",
              "{dim: 64, layers: 2, heads: 2, kv_heads: 2, ffn: 128, context: 64}"),
 }
+TLS = "one stream of TLS 1.3, OpenSSL alone, by turns"
+TRANSPORT = "the transport moving the same bytes without work, by turns"
+DISK = "a write and fdatasync alone, by turns"
+WHOLE = "push.decided", "record.folded"
 TOPOLOGY = """run: push
 budget_tokens: {budget}
 tokens_per_s: {speed}
@@ -104,99 +110,27 @@ def pushes(one, worker, until):
     return out
 
 
-class Holding:
-    """Stops the server while nothing is under way, until frames lie sealed, lets it go, again.
-
-    `group` frames are waited for, `patience` seconds at most: the last rounds of a run may have
-    fewer.
-    """
-
-    def __init__(self, group, patience):
-        self.group, self.patience, self.run = group, patience, None
-        self.released = []  # when, how many
-        self.read = {}  # of each worker's log: how far, and how often which event
-
-    def count(self, event):
-        """In all workers' logs; only what is new is read, for the pushes need the cores."""
-        return sum(self.counts(worker).get(event, 0) for worker in self.run.workers)
-
-    def counts(self, worker):
-        at, found = self.read.get(worker, (0, {}))
-        try:
-            with open(os.path.join(self.run.dir, f"{worker}.log"), "rb") as file:
-                file.seek(at)
-                new = file.read()
-        except OSError:
-            return found  # no log yet
-        whole = new.rfind(b"\n") + 1
-        for line in new[:whole].split(b"\n"):
-            event = line.partition(b'"event":"')[2].partition(b'"')[0].decode()
-            found[event] = found.get(event, 0) + 1
-        self.read[worker] = at + whole, found
-        return found
-
-    def wait(self, ready, patience=float("inf")):
-        end = time.monotonic() + patience
-        while self.run.child.poll() is None and time.monotonic() < end:
-            if ready():
-                return True
-            time.sleep(0.02)
-        return False
-
-    def hold(self, decided):
-        """Between a stop and its end; how many frames were sealed meanwhile."""
-        if self.count("push.cut") > decided:
-            return 0  # too late: they are under way
-        self.wait(lambda: self.count("push.made") >= decided + self.group, self.patience)
-        return self.count("push.made") - decided
-
-    def __call__(self, one):
-        self.run, done = one, self.group  # the first pushes find everything cold
-        while self.wait(lambda: self.count("push.cut") == self.count("push.decided") >= done):
-            done = self.count("push.decided")
-            server = one.status("s0")["pid"]
-            os.kill(server, signal.SIGSTOP)
-            try:
-                sealed = self.hold(done)
-            finally:
-                released = time.monotonic()
-                os.kill(server, signal.SIGCONT)
-            if sealed:
-                self.released.append((released, sealed))
-            done += sealed or 1  # else when the next one is through
-
-    def spans(self, event, each=1):
-        """(seconds, frames) from each release to the last of its frames' events, `each` a frame.
-
-        None: not all of them came before the next one."""
-        times = sorted(e["mono_us"] / 1e6 for worker in self.run.workers
-                       for e in self.run.events[worker] if e["event"] == event and
-                       (event != "record.folded" or e["text"].endswith("kind 1")))
-        out, ends = [], [start for start, _ in self.released[1:]] + [float("inf")]
-        for (start, sealed), after in zip(self.released, ends):
-            own = [t for t in times if start < t < after][:sealed * each]
-            out.append((own[-1] - start, sealed) if len(own) == sealed * each else None)
-        return out
-
-
-def held(tool, folder, name, pause, rounds, **shape):
-    """A run whose pushes wait sealed, and what held them."""
-    holding = Holding(shape.get("workers", 1) * shape.get("shards", 1), 2 * pause)
+def held(tool, folder, name, pause, rounds, turn, **shape):
+    """A run whose pushes wait sealed while `turn()` measures their ceilings, and what held them."""
+    group = shape.get("workers", 1) * shape.get("shards", 1)
+    holding = turns.Holding(group, 2 * pause, turn)
     one = run(tool, folder, name, pause, rounds + 2, during=holding, **shape)
     if not any(holding.spans("push.decided")):
         raise SystemExit(f"{name}: no group of pushes was held and let go")
     return one, holding
 
 
-def stages(one):
-    """Median seconds of each stage of a lone push."""
-    events = {node: [(e["mono_us"] / 1e6, e["event"]) for e in one.log(node)]
+def stages(one, released):
+    """Median seconds of each stage of the lone pushes that were let go at these moments."""
+    logged = {node: [(e["mono_us"] / 1e6, e["event"]) for e in one.log(node)]
               for node in ("s0", "here-0")}
     took = {name: [] for name, _, _ in STAGES}
-    for start in one.times("push.made", ["here-0"])[1:]:
+    for start, _ in released:
         at, found = start, {}
         for name, node, event in STAGES:
-            after = [t for t, kind in events[node] if kind == event and t > start]
+            # the answer may come before the server has noted that all is done
+            since = at if node == "s0" else start
+            after = [t for t, kind in logged[node] if kind == event and t >= since]
             if not after:
                 break
             found[name] = max(0.0, after[0] - at)
@@ -207,39 +141,31 @@ def stages(one):
     return {name: statistics.median(seconds) for name, seconds in took.items() if seconds}
 
 
-def tls_alone(build, folder):
-    """GB/s of one stream of TLS 1.3 over loopback: push and pull."""
-    path = os.path.join(folder, "transport.json")
-    subprocess.run([os.path.join(build, "bench", "bench_transport_grpc"), "--json", path],
-                   check=True, stdout=subprocess.DEVNULL)
-    with open(path, encoding="utf-8") as file:
-        rows = {row["name"]: row for row in json.load(file)["rows"]}
-    return [rows[f"transport.{way}.64mib"]["against_value"] for way in ("push", "pull")]
-
-
-def disk_alone(folder, size):
+def disk_alone(folder, bytes_):
     """GB/s of a write and fdatasync into a file whose room is allocated, as a log's is."""
-    path, bytes_, out = os.path.join(folder, "disk"), os.urandom(1 << 20) * (size >> 20), []
+    path = os.path.join(folder, "disk")
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        os.posix_fallocate(fd, 0, 5 * len(bytes_))
+        os.posix_fallocate(fd, 0, len(bytes_))
         os.fsync(fd)
-        for i in range(5):
-            start = time.monotonic()
-            os.pwrite(fd, bytes_, i * len(bytes_))
-            os.fdatasync(fd)
-            out.append(len(bytes_) / (time.monotonic() - start) / 1e9)
+        start = time.monotonic()
+        os.pwrite(fd, bytes_, 0)
+        os.fdatasync(fd)
+        return len(bytes_) / (time.monotonic() - start) / 1e9
     finally:
         os.close(fd)
         os.unlink(path)
-    return out
 
 
 class Rejoining:
     """Kills a worker and takes its replica's copies away, so that it joins by a snapshot, again."""
 
-    def __init__(self, count):
-        self.count = count
+    def __init__(self, count, ceilings):
+        self.count, self.ceilings, self.turns = count, ceilings, []
+
+    def turn(self, one):
+        turns.settle([one.status(node)["pid"] for node in ("s0", "here-0")])
+        self.turns.append(self.ceilings.turn("pull"))
 
     def lose_replica(self, one):
         worker = one.status("here-0")["pid"]
@@ -253,8 +179,14 @@ class Rejoining:
         tail = live.Tail(one, "here-0")
         tail.next("push.decided", 0)
         for _ in range(self.count):
+            self.turn(one)
             tail.wait("hello.answer", 1, lambda: self.lose_replica(one))
             time.sleep(1)  # until what it does after a start is done
+        self.turn(one)
+
+    def beside(self):
+        """(TLS alone, the transport alone) of each join: the mean of the turns around it."""
+        return [tuple(map(statistics.mean, zip(*two))) for two in zip(self.turns, self.turns[1:])]
 
 
 def snapshot_seconds(one):
@@ -265,14 +197,24 @@ def snapshot_seconds(one):
     return [end - start for start, end, after in zip(asked, ends, again) if end and end < after]
 
 
-def measure_snapshots(out, tool, folder, flags, tls):
+def ratio_rows(out, name, pairs, disk=False):
+    """GB/s beside TLS alone, and beside what else was measured in each sample's own turn."""
+    samples, beside = zip(*pairs)
+    out.row(name, "GB/s", samples, TLS, [turn[0] for turn in beside])
+    out.row(f"{name}.of_transport", "GB/s", samples, TRANSPORT, [turn[1] for turn in beside])
+    if disk:
+        out.row(f"{name}.of_disk", "GB/s", samples, DISK, [turn[2] for turn in beside])
+
+
+def measure_snapshots(out, tool, folder, flags):
     pause = 12 if flags.shape == "full" else 4
-    one = run(tool, folder, "joins", pause, 3, shape=flags.shape, during=Rejoining(JOINS))
+    joins = Rejoining(JOINS, flags.ceilings)
+    one = run(tool, folder, "joins", pause, 3, shape=flags.shape, during=joins)
     size = one.summary["model"]["parameters"] * 4 / 1e9
     again = [size / s for s in snapshot_seconds(one)[1:]]
     if len(again) < JOINS:
         raise SystemExit(f"joins: only {len(again)} of {JOINS} joins are in the log")
-    out.row("push.snapshot.mtls", "GB/s", again, *tls["pull"])
+    ratio_rows(out, "push.snapshot.mtls", list(zip(again, joins.beside())))
     shutil.rmtree(one.dir)
 
 
@@ -286,39 +228,39 @@ def peak_rows(out, one, name):
     out.row(f"push.worker.{name}.peak_bytes_per_parameter", "B", [peak / parameters])
 
 
-def measure_alone(out, tool, folder, flags, tls):
-    one = run(tool, folder, "alone", 1.5 if flags.shape == "full" else 0.2, flags.pushes + 2,
-              shape=flags.shape)
+def measure_alone(out, tool, folder, flags):
+    one, holding = held(tool, folder, "alone", 1.5, flags.pushes, flags.push_turn,
+                        shape=flags.shape)
     size = one.summary["model"]["parameters"] * 4 / 1e9
-    took = pushes(one, "here-0", ("push.decided", "record.folded"))[1:]
-    out.row("push.alone.mtls.xchacha20", "GB/s", [size / s for s in took], *tls["push"])
-    for name, seconds in stages(one).items():
-        out.row(f"push.alone.stage.{name}", "s", [seconds], "the whole push",
-                statistics.median(took))
-    out.row("push.snapshot.mtls.first", "GB/s", [size / s for s in snapshot_seconds(one)[:1]],
-            *tls["pull"])
+    ratio_rows(out, "push.alone.mtls.xchacha20", list(holding.rates(size, *WHOLE)))
+    whole = statistics.median(size / rate for rate, _ in holding.rates(size, *WHOLE))
+    for name, seconds in stages(one, holding.released).items():
+        out.row(f"push.alone.stage.{name}", "s", [seconds], "the whole push", whole)
+    out.row("push.snapshot.mtls.first", "GB/s", [size / s for s in snapshot_seconds(one)[:1]])
     peak_rows(out, one, "alone")
+    shutil.rmtree(one.dir)
 
 
 def measure_held(out, tool, folder, flags, kind):
     """`push.KIND.*`: four shards of one server at once. The median with XChaCha20, in GB/s."""
     pause = 6 if flags.shape == "full" else 1.5
-    rates = {}
+    single, disk = 0, kind == "durable"
     for cipher in ("xchacha20", "aes256gcm"):
-        against = ceilings(folder, flags)
-        one, holding = held(tool, folder, cipher, pause, flags.rounds, shards=SHARDS,
+        def turn():
+            rate = (disk_alone(folder, flags.disk_bytes),) if disk else ()
+            return (*flags.push_turn(), *rate)
+        one, holding = held(tool, folder, cipher, pause, flags.rounds, turn, shards=SHARDS,
                             shape=flags.shape, cipher=cipher)
         size = one.summary["model"]["parameters"] * 4 / SHARDS / 1e9
-        ends = zip(holding.spans("push.decided"), holding.spans("record.folded"))
-        rates[cipher] = [ack[1] * size / max(ack[0], fold[0]) for ack, fold in ends if ack and fold]
-        name = f"push.{kind}.mtls.{cipher}"
-        out.row(name, "GB/s", rates[cipher], *against["push"])
-        if kind == "durable":
-            out.row(f"{name}.of_disk", "GB/s", rates[cipher], *against["disk"])
-        if kind == "durable" and cipher == "xchacha20":
-            peak_rows(out, one, f"{SHARDS}shards")
+        pairs = list(holding.rates(size, *WHOLE))
+        ratio_rows(out, f"push.{kind}.mtls.{cipher}", pairs, disk)
+        if disk:
+            flags.disk += [beside[2] for _, beside in pairs]
+        if cipher == "xchacha20":
+            peak_rows(out, one, f"{kind}.{SHARDS}shards")
+            single = statistics.median(rate for rate, _ in pairs)
         shutil.rmtree(one.dir)
-    return statistics.median(rates["xchacha20"])
+    return single
 
 
 def measure_in_memory(out, tool, flags):
@@ -328,38 +270,111 @@ def measure_in_memory(out, tool, flags):
     folder = tempfile.mkdtemp(prefix="longhaul-push-", dir=IN_MEMORY)
     try:
         live.prepare(tool, folder, ("here/en",))
-        single = measure_held(out, tool, folder, flags, "memory")
-        measure_many(out, tool, folder, flags, single, "memory")
+        measure_held(out, tool, folder, flags, "memory")
     finally:
         shutil.rmtree(folder)
 
 
-def measure_many(out, tool, folder, flags, single, kind):
-    many, holding = held(tool, folder, "many", 5 if flags.shape == "full" else 1.5, flags.rounds,
-                         workers=8, shape=flags.shape, mode="bsp")
-    size = many.summary["model"]["parameters"] * 4 / 1e9
-    against = "one worker with four shards of the same size", single
-    rates = [span[1] * size / span[0] for span in holding.spans("push.decided") if span]
-    out.row(f"push.{kind}.mtls.8workers", "GB/s", rates, *against)
-    folds = filter(None, holding.spans("record.folded", each=8))
-    moved = [8 * n * size / took for took, n in folds]
-    if moved:  # else a group's records reached others after the next one was let go
-        out.row(f"push.{kind}.mtls.8workers.moved", "GB/s", moved, *against)
-    peak_rows(out, many, f"{kind}.8workers")
-    shutil.rmtree(many.dir)
+class Crowd:
+    """By turns: TLS alone, one pusher's push, and those of all pushers at once.
+
+    The run's own worker stands still meanwhile: it would fold their records on the same cores."""
+
+    def __init__(self, tool, flags):
+        self.tool, self.flags = tool, flags
+        self.beside, self.single, self.many = [], [], []
+
+    def turn(self, pushers, nodes):
+        turns.settle(nodes)
+        self.beside.append(self.flags.push_turn())
+        self.single.append(pushers.push(1))
+        turns.settle(nodes)
+        self.many.append(pushers.push(WORKERS))
+
+    def __call__(self, one):
+        live.Tail(one, "here-0").next("push.decided", 0)  # else the run has not begun
+        worker, server = (one.status(node)["pid"] for node in ("here-0", "s0"))
+        pushers = turns.Pushers(self.flags.build, self.tool, one, WORKERS)
+        try:
+            pushers.push(WORKERS)  # finds everything cold
+            for _ in range(self.flags.rounds):
+                turns.settle([worker, server])
+                os.kill(worker, signal.SIGSTOP)
+                try:
+                    self.turn(pushers, [server])
+                finally:
+                    os.kill(worker, signal.SIGCONT)
+        finally:
+            pushers.close()
+        subprocess.run([self.tool, "drain", "run", "--dir", one.dir, "--end"], check=True,
+                       stdout=subprocess.DEVNULL)
+
+
+def measure_many(out, tool, folder, flags):
+    crowd = Crowd(tool, flags)
+    one = run(tool, folder, "many", 4, 1000, shape=flags.shape, during=crowd)
+    size = one.summary["model"]["parameters"] * 4 / 1e9
+    single = [size / seconds for seconds in crowd.single]
+    ratio_rows(out, "push.many.mtls.1worker", list(zip(single, crowd.beside)))
+    out.row(f"push.many.mtls.{WORKERS}workers", "GB/s",
+            [WORKERS * size / seconds for seconds in crowd.many], "one worker, by turns", single)
+    peak_rows(out, one, "many")
+    shutil.rmtree(one.dir)
+
+
+class Link:
+    """By turns: pushes over the link as fast as it goes, and plain TCP while the worker stops."""
+
+    def __init__(self, tool, flags):
+        self.tool, self.flags = tool, flags
+        self.windows, self.beside, self.busy = [], [], []
+
+    def __call__(self, one):
+        live.Tail(one, "far-0").next("push.decided", 0)  # else the run has not begun
+        near = one.status("here-0")["pid"]
+        os.kill(near, signal.SIGSTOP)  # it would fold the pushes on the same cores
+        try:
+            self.measure(one)
+        finally:
+            os.kill(near, signal.SIGCONT)
+        subprocess.run([self.tool, "drain", "run", "--dir", one.dir, "--end"], check=True,
+                       stdout=subprocess.DEVNULL)
+
+    def measure(self, one):
+        tail, line = live.Tail(one, "far-0"), turns.Line(self.flags.build, one)
+        worker, server = (one.status(node)["pid"] for node in ("far-0", "s0"))
+        for _ in range(self.flags.rounds):
+            start, idle = time.monotonic(), turns.idle_seconds()
+            tail.wait("push.decided", 5 * SHARDS)
+            idle = (turns.idle_seconds() - idle) / (time.monotonic() - start)
+            self.busy.append(os.cpu_count() - idle)
+            os.kill(worker, signal.SIGSTOP)
+            try:
+                self.windows.append((start, time.monotonic()))
+                turns.settle([server])
+                self.beside.append(line.turn())
+            finally:
+                os.kill(worker, signal.SIGCONT)
+
+    def rates(self, acks, frame_gb):
+        """Of each window. Its first pushes don't count: they meet a link that was idle."""
+        for start, end in self.windows:
+            own = [t for t in acks if start < t < end][2 * SHARDS:]
+            yield (len(own) - 1) * frame_gb / (own[-1] - own[0])
 
 
 def measure_link(out, tool, folder, flags):
     folder = os.path.join(folder, "far")
     live.prepare(tool, folder, ("here/de", "far/en"))
-    far = run(tool, folder, "link", 0.3, flags.rounds * 2 + 2, shards=SHARDS, shape=flags.shape,
-              far=True)
+    link = Link(tool, flags)
+    far = run(tool, folder, "link", 0.3, 1000, shards=SHARDS, shape=flags.shape, far=True,
+              during=link)
     size = far.summary["model"]["parameters"] * 4 / SHARDS / 1e9
-    acks = far.times("push.decided")
-    rates = [SHARDS * size / (b - a) for a, b in
-             zip(acks[2 * SHARDS::SHARDS], acks[3 * SHARDS::SHARDS])]
-    out.row(f"push.link.{RTT_MS}ms-{MBIT // 1000}gbit", "GB/s", rates, "the link",
-            MBIT / 8e3)
+    rates = list(link.rates(far.times("push.decided"), size))
+    name = f"push.link.{RTT_MS}ms-{MBIT // 1000}gbit"
+    out.row(name, "GB/s", rates, "the link", MBIT / 8e3)
+    out.row(f"{name}.busy_cores", "cores", link.busy, "all of them", os.cpu_count())
+    out.row(f"{name}.of_tcp", "GB/s", rates, "one plain TCP flow, by turns", link.beside)
     shutil.rmtree(far.dir)
 
 
@@ -371,47 +386,27 @@ def measure_acks(out, tool, folder, flags):
     out.condition("small_pushes", len(acks))
 
 
-def known(path, name):
-    """The value of a row that an earlier piece left in the file; 0: it has none."""
-    if not path or not os.path.exists(path):
-        return 0
-    with open(path, encoding="utf-8") as file:
-        return next((r["value"] for r in json.load(file)["rows"] if r["name"] == name), 0)
-
-
-def ceilings(folder, flags):
-    """What a part's figures stand beside, measured just before it: the host's pace changes."""
-    push_tls, pull_tls = tls_alone(flags.build, folder)
-    alone = "one stream of TLS 1.3, OpenSSL alone"
-    rates = disk_alone(folder, 69 << 20 if flags.shape == "full" else 1 << 20)
-    flags.tls.append(push_tls)
-    if not folder.startswith(IN_MEMORY):
-        flags.disk += rates
-    return {"push": (alone, push_tls), "pull": (alone, pull_tls),
-            "disk": ("a write and fdatasync alone", statistics.median(rates))}
-
-
 def measure(out, tool, folder, flags):
     if "alone" in flags.parts:
-        measure_alone(out, tool, folder, flags, ceilings(folder, flags))
+        measure_alone(out, tool, folder, flags)
     if "snapshot" in flags.parts:
-        measure_snapshots(out, tool, folder, flags, ceilings(folder, flags))
-    single = known(flags.json, "push.durable.mtls.xchacha20")
+        measure_snapshots(out, tool, folder, flags)
     if "held" in flags.parts:
-        single = measure_held(out, tool, folder, flags, "durable")
+        measure_held(out, tool, folder, flags, "durable")
     if "memory" in flags.parts:
         measure_in_memory(out, tool, flags)
     if "many" in flags.parts:
-        measure_many(out, tool, folder, flags, single, "durable")
+        measure_many(out, tool, folder, flags)
     if "acks" in flags.parts:
         measure_acks(out, tool, folder, flags)
     if "link" in flags.parts:
         measure_link(out, tool, folder, flags)
     if flags.disk:
-        out.row("push.disk.write_sync", "GB/s", flags.disk, "one stream of TLS 1.3, OpenSSL alone",
-                statistics.median(flags.tls))
-    if flags.tls:
-        out.condition("tls_alone_gb_s", " ".join(f"{rate:.2f}" for rate in flags.tls))
+        out.row("push.disk.write_sync", "GB/s", flags.disk)
+    tls = sorted(flags.ceilings.tls)
+    if tls:
+        out.condition("tls_alone_gb_s", f"{tls[0]:.2f} to {tls[-1]:.2f} in {len(tls)} turns, "
+                      f"{statistics.median(tls):.2f} in the middle")
 
 
 def main():
@@ -421,10 +416,13 @@ def main():
     parser.add_argument("--shape", choices=sorted(SHAPES), default="full")
     parser.add_argument("--pushes", type=int, default=10, help="one at a time")
     parser.add_argument("--rounds", type=int, default=5, help="of several at once")
-    parser.add_argument("--parts", default="alone,snapshot,held,memory,acks,link",
+    parser.add_argument("--parts", default="alone,snapshot,held,memory,many,acks,link",
                         type=lambda text: text.split(","))
     flags = parser.parse_args()
-    flags.tls, flags.disk = [], []  # what was measured of the ceilings
+    flags.disk = []  # what was measured of it
+    flags.disk_bytes = os.urandom(1 << 20) * (64 if flags.shape == "full" else 1)
+    flags.ceilings = turns.Ceilings(flags.build)
+    flags.push_turn = lambda: flags.ceilings.turn("push")
     tool = os.path.join(flags.build, "deploy", "longhaul")
     folder = tempfile.mkdtemp(prefix="longhaul-push-")
     out = report.Report("push", flags.json, join=True)
@@ -433,6 +431,7 @@ def main():
         live.prepare(tool, folder, ("here/en",))
         measure(out, tool, folder, flags)
     finally:
+        flags.ceilings.close()
         shutil.rmtree(folder)
     out.finish()
 

@@ -33,13 +33,23 @@ class Report:
         self.conditions[name] = str(value)
 
     def row(self, name, unit, samples, against=None, against_value=0.0):
-        """Samples of one figure: their median counts. `against`: a ceiling or a peer."""
+        """Samples of one figure: their median counts. `against`: a ceiling or a peer.
+
+        `against_value`: its value, or a list of one for each sample, where both were measured by
+        turns: then the ratio is the median of the turns' ratios, whose ends are kept.
+        """
         value = statistics.median(samples)
+        turns = against_value if isinstance(against_value, list) else []
+        if turns:
+            against_value = statistics.median(turns)
+            ratios = [sample / beside for sample, beside in zip(samples, turns, strict=True)]
         row = {"name": name, "value": value, "unit": unit, "min": min(samples),
                "max": max(samples), "n": len(samples)}
         if against and against_value > 0:
             row |= {"against": against, "against_value": against_value,
-                    "ratio": value / against_value}
+                    "ratio": statistics.median(ratios) if turns else value / against_value}
+        if turns:
+            row |= {"ratio_min": min(ratios), "ratio_max": max(ratios)}
         self.rows.append(row)
         beside = f"   {row['ratio']:.2f} of {against}" if "ratio" in row else ""
         print(f"{name:44} {value:14.4g} {unit:8} ({row['min']:.4g} to {row['max']:.4g}){beside}",

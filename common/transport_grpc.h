@@ -22,6 +22,7 @@ enum {
     // streams each. Beyond it a call is refused with LH_ERR_BUSY.
     LH_GRPC_CALLS_MAX = 4096,
     LH_GRPC_CALLS_PER_CONNECTION = 256, // one peer: one stream per shard it follows, and some
+    LH_GRPC_LINKS_PER_CONNECTION = 64,  // that share one; a worker has a link for each shard
     LH_GRPC_METADATA_MAX = 8 << 10,     // bytes of headers; ours are under 1 KiB
     LH_GRPC_CONNECT_MS = 5000,    // one attempt, TLS included: 4 round trips of 300 ms, and room
     LH_GRPC_BACKOFF_MS = 1000,    // most between two attempts: a restarted server is found soon

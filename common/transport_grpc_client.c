@@ -1,8 +1,10 @@
 // The client's side: links and the calls they open. See transport_grpc_core.h.
 //
-//  1. A link is one channel with one TCP connection of its own, made when the first call needs it
-//     and again after it broke, at most LH_GRPC_BACKOFF_MS apart. Calls never wait for a server
-//     that is not there: while no connection stands they end with LH_ERR_UNAVAILABLE.
+//  1. Links to one address share a line, LH_GRPC_LINKS_PER_CONNECTION of them at most: a channel
+//     with one TCP connection, made when the first call needs it and again after it broke, at most
+//     LH_GRPC_BACKOFF_MS apart. A long link is filled by one flow that knows its rate, not by
+//     several that learn it anew whenever another one pauses. Calls never wait for a server that is
+//     not there: while no connection stands they end with LH_ERR_UNAVAILABLE.
 //  2. gRPC retries nothing by itself: the outbox is the only retry loop.
 //  3. When our certificates change, the next call gets a new channel; calls on the old one go on.
 //  4. An error's text says what was dialled and, where the fault is a certificate, whose and why.
@@ -15,7 +17,10 @@
 #include "common/certs.h"
 #include "common/check.h"
 
-static grpc_channel *make_channel(struct lh_grpc_link *l)
+LH_STATIC_ASSERT(4 * LH_GRPC_LINKS_PER_CONNECTION <= LH_GRPC_CALLS_PER_CONNECTION,
+                 "calls of each link: follow, push, a short one, restore");
+
+static grpc_channel *make_channel(const struct lh_grpc *t, struct lh_grpc_line *l)
 {
     char host[] = LH_CERTS_DNS; // gRPC copies it
     grpc_arg args[LH_GRPC_SHARED_ARGS + 9];
@@ -24,7 +29,7 @@ static grpc_channel *make_channel(struct lh_grpc_link *l)
                            .key = (char *)(uintptr_t)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
                            .value.string = host};
     args[n++] = lh_grpc_arg(GRPC_ARG_ENABLE_RETRIES, 0);
-    args[n++] = lh_grpc_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1); // a connection per link
+    args[n++] = lh_grpc_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1); // a connection per line
     args[n++] = lh_grpc_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0);         // http_proxy is not for us
     args[n++] = lh_grpc_arg(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1); // no TXT look-ups
     args[n++] = lh_grpc_arg(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, LH_GRPC_BACKOFF_MS);
@@ -35,10 +40,40 @@ static grpc_channel *make_channel(struct lh_grpc_link *l)
     LH_ASSERT(n <= LH_COUNT(args));
     const grpc_channel_args all = {.num_args = n, .args = args};
     grpc_channel_credentials *credentials =
-        lh_grpc_certs_channel(l->t->certs, l->expect, &l->generation);
+        lh_grpc_certs_channel(t->certs, l->expect, &l->generation);
     grpc_channel *channel = grpc_channel_create(l->address, credentials, &all);
     grpc_channel_credentials_release(credentials);
     return channel;
+}
+
+static struct lh_grpc_line *shared_line(const struct lh_grpc *t, const char *address,
+                                        enum lh_role role)
+{
+    for (const struct lh_grpc_link *l = t->links; l; l = l->next)
+        if (l->line->role == role && strcmp(l->line->address, address) == 0 &&
+            l->line->links < LH_GRPC_LINKS_PER_CONNECTION)
+            return l->line;
+    return NULL;
+}
+
+static lh_err new_line(struct lh_grpc *t, const char *address, enum lh_role role,
+                       struct lh_grpc_line **out)
+{
+    if (strlen(address) >= LH_GRPC_ADDRESS)
+        return lh_fail(LH_ERR_INVALID, "an address of %zu bytes", strlen(address));
+    struct lh_grpc_line *line = calloc(1, sizeof *line);
+    if (!line) return LH_ERR_NO_MEMORY;
+    line->role = role;
+    snprintf(line->address, sizeof line->address, "%s", address);
+    line->expect = lh_grpc_expect_new(t->certs, role, address);
+    if (!line->expect) {
+        free(line);
+        return LH_ERR_NO_MEMORY;
+    }
+    line->channel = make_channel(t, line);
+    lh_grpc_wire_watch(t->wire, address, false);
+    *out = line;
+    return LH_OK;
 }
 
 lh_err lh_grpc_dial(struct lh_transport *base, const char *address, enum lh_role role,
@@ -50,17 +85,13 @@ lh_err lh_grpc_dial(struct lh_transport *base, const char *address, enum lh_role
     if (!l) return LH_ERR_NO_MEMORY;
     l->base.transport_ops = &lh_grpc_ops;
     l->t = t;
-    lh_err err = LH_OK;
-    if (snprintf(l->address, sizeof l->address, "%s", address) >= (int)sizeof l->address)
-        err = lh_fail(LH_ERR_INVALID, "an address of %zu bytes", strlen(address));
-    else if (!(l->expect = lh_grpc_expect_new(t->certs, role, address)))
-        err = LH_ERR_NO_MEMORY;
+    l->line = shared_line(t, address, role);
+    lh_err err = l->line ? LH_OK : new_line(t, address, role, &l->line);
     if (err) {
         free(l);
         return err;
     }
-    l->channel = make_channel(l);
-    lh_grpc_wire_watch(t->wire, address, false);
+    l->line->links++;
     l->next = t->links;
     if (l->next) l->next->previous = l;
     t->links = l;
@@ -83,8 +114,11 @@ static void free_link(struct lh_grpc_link *l)
         l->t->links = l->next;
     if (l->next) l->next->previous = l->previous;
     lh_grpc_wire_look(l->t->wire);
-    grpc_channel_destroy(l->channel);
-    lh_grpc_expect_drop(l->expect);
+    if (--l->line->links == 0) {
+        grpc_channel_destroy(l->line->channel);
+        lh_grpc_expect_drop(l->line->expect);
+        free(l->line);
+    }
     free(l);
 }
 
@@ -112,19 +146,20 @@ lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
 {
     struct lh_grpc_link *l = (struct lh_grpc_link *)link;
     struct lh_grpc *t = l->t;
+    struct lh_grpc_line *line = l->line;
     if (t->dead) return lh_fail(LH_ERR_CANCELLED, "the transport is closed");
-    if (l->generation != lh_grpc_certs_generation(t->certs)) {
+    if (line->generation != lh_grpc_certs_generation(t->certs)) {
         lh_grpc_wire_look(t->wire);
-        grpc_channel_destroy(l->channel);
-        l->channel = make_channel(l);
+        grpc_channel_destroy(line->channel); // calls on it go on
+        line->channel = make_channel(t, line);
     }
     struct lh_grpc_call *c = lh_grpc_call_new(t, false);
     if (!c) return LH_ERR_NO_MEMORY;
     char path[128];
     snprintf(path, sizeof path, "/%s", lh_rpc_path(rpc));
     grpc_slice method = grpc_slice_from_copied_string(path);
-    c->core = grpc_channel_create_call(l->channel, NULL, GRPC_PROPAGATE_DEFAULTS, t->queue, method,
-                                       NULL, deadline_of(deadline_ns), NULL);
+    c->core = grpc_channel_create_call(line->channel, NULL, GRPC_PROPAGATE_DEFAULTS, t->queue,
+                                       method, NULL, deadline_of(deadline_ns), NULL);
     grpc_slice_unref(method);
     c->link = l;
     c->ops = ops;
@@ -135,10 +170,10 @@ lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
 }
 
 // Why a server could not be reached, as far as it can be known, in words that help.
-static lh_err explain(struct lh_grpc_link *l, const char *details, char *out, size_t size)
+static lh_err explain(const struct lh_grpc_link *l, const char *details, char *out, size_t size)
 {
     lh_err own = lh_grpc_certs_check(l->t->certs);
-    if (lh_grpc_expect_refused(l->expect, out, size)) return LH_ERR_UNAUTHENTICATED;
+    if (lh_grpc_expect_refused(l->line->expect, out, size)) return LH_ERR_UNAUTHENTICATED;
     if (own) {
         snprintf(out, size, "%s", lh_err_text(own));
         return own;
@@ -148,23 +183,23 @@ static lh_err explain(struct lh_grpc_link *l, const char *details, char *out, si
                  "the certificate of %.120s is not accepted: it expired, or the CA in %.160s did "
                  "not sign "
                  "it (`longhaul certs ls` shows both)",
-                 l->address, lh_grpc_certs_ca(l->t->certs));
+                 l->line->address, lh_grpc_certs_ca(l->t->certs));
         return LH_ERR_UNAUTHENTICATED;
     }
     if (strstr(details, "wrong version number")) {
         snprintf(out, size,
                  "%.120s answers without TLS: is it a longhaul server, and the right port?",
-                 l->address);
+                 l->line->address);
         return LH_ERR_UNAVAILABLE;
     }
     if (strstr(details, "Socket closed")) { // with TLS 1.3 a refused client learns no more
         snprintf(out, size,
                  "%.120s closed the connection: it is going away, or it may not accept our "
                  "certificate (another CA?)",
-                 l->address);
+                 l->line->address);
         return LH_ERR_UNAVAILABLE;
     }
-    snprintf(out, size, "%.120s: %.300s", l->address, details);
+    snprintf(out, size, "%.120s: %.300s", l->line->address, details);
     return LH_ERR_UNAVAILABLE;
 }
 

@@ -95,14 +95,20 @@ struct lh_grpc {
 // What a server's certificate must say. Shared with gRPC, which asks during handshakes.
 struct lh_grpc_expect;
 
-struct lh_grpc_link {
-    struct lh_link base;
-    struct lh_grpc *t;
-    struct lh_grpc_link *previous, *next;
+struct lh_grpc_line { // one channel, with one TCP connection, of the links that share it
+    unsigned links;
+    enum lh_role role;
     char address[LH_GRPC_ADDRESS];
     struct lh_grpc_expect *expect;
     grpc_channel *channel;
     uint64_t generation; // of the certificates its channel was made with
+};
+
+struct lh_grpc_link {
+    struct lh_link base;
+    struct lh_grpc *t;
+    struct lh_grpc_link *previous, *next;
+    struct lh_grpc_line *line;
 };
 
 struct lh_grpc_call {

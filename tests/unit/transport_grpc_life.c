@@ -5,6 +5,9 @@
 
 #include "common/transport_grpc_core.h"
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
 // gRPC 1.51 may lose OpenSSL's objects of a handshake that a destroy cuts short: seen once in a
 // hundred runs on a busy machine. LeakSanitizer overlooks those here; our own use of OpenSSL is
 // watched by the tests beside this one.
@@ -220,7 +223,20 @@ static void hangup_while_other_calls_fail(void **state)
     assert_true(failed > 0);
 }
 
-static void two_links_are_two_connections(void **state)
+// Of this process, to that address.
+static int connections_to(const char *address)
+{
+    int n = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        struct sockaddr_in6 to; // gRPC's sockets are of this family, for IPv4 addresses too
+        socklen_t size = sizeof to;
+        if (getpeername(fd, (struct sockaddr *)&to, &size) || to.sin6_family != AF_INET6) continue;
+        n += ntohs(to.sin6_port) == strtol(strrchr(address, ':') + 1, NULL, 10);
+    }
+    return n;
+}
+
+static void hanging_up_leaves_the_links_beside_it(void **state)
 {
     struct world *w = *state;
     struct lh_link *second;
@@ -232,6 +248,7 @@ static void two_links_are_two_connections(void **state)
     w->link = second;
     side_open(w, &b, LH_RPC_FOLLOW, 0);
     UNTIL(w, w->accepts == 2);
+    assert_int_equal(connections_to(w->bound), 1);
     first->transport_ops->hangup(first);
     assert_int_equal(a.closes, 1);
     side_say(&b, "still here");
@@ -240,6 +257,24 @@ static void two_links_are_two_connections(void **state)
     second->transport_ops->hangup(second);
     w->link = NULL;
     assert_int_equal(b.closes, 1);
+}
+
+static void so_many_links_share_a_connection(void **state)
+{
+    struct world *w = *state;
+    struct lh_link *other = NULL;
+    struct side a = {0}, b = {0};
+    for (int i = 0; i < LH_GRPC_LINKS_PER_CONNECTION; i++)
+        assert_int_equal(w->client->ops->dial(w->client, w->bound, LH_S, &other), LH_OK);
+    w->plan.hold = true;
+    side_open(w, &a, LH_RPC_FOLLOW, 0);
+    w->link = other; // one too many for the first one's
+    side_open(w, &b, LH_RPC_FOLLOW, 0);
+    UNTIL(w, w->accepts == 2);
+    assert_int_equal(connections_to(w->bound), 2);
+    lh_call_cancel(a.call);
+    lh_call_cancel(b.call);
+    UNTIL(w, a.closes + b.closes == 2);
 }
 
 static void destroy_with_everything_open(void **state)
@@ -355,7 +390,8 @@ int main(void)
         IN_PAIR(refusing_and_destroying_inside_on_call),
         IN_PAIR(hangup_ends_calls_before_it_returns),
         IN_PAIR(hangup_while_other_calls_fail),
-        IN_PAIR(two_links_are_two_connections),
+        IN_PAIR(hanging_up_leaves_the_links_beside_it),
+        IN_PAIR(so_many_links_share_a_connection),
         IN_PAIR(destroy_with_everything_open),
         IN_PAIR(destroy_with_nothing_done),
         IN_PAIR(random_orders_end_well),
