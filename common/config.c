@@ -56,7 +56,9 @@ static LH_MUST lh_err unknown_key(const struct lh_config_table *table, lh_err co
                                   const char *where, const char *key)
 {
     struct lh_nearest nearest = lh_nearest(key);
-    for (unsigned i = 0; i < table->rows; i++) lh_nearest_try(&nearest, table->row[i].key);
+    for (const char *const *at = table->beside; at && *at; at++) lh_nearest_try(&nearest, *at);
+    for (unsigned i = 0; i < table->rows && !nearest.best; i++)
+        lh_nearest_try(&nearest, table->row[i].key);
     if (nearest.best)
         return lh_fail(code, "%s: no setting %s of a %s; did you mean %s?", where, key, table->kind,
                        nearest.best);

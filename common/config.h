@@ -97,8 +97,10 @@ struct lh_config_row {
     }
 
 struct lh_config_table {
-    const char *kind;    // "server": stands in help and errors
-    const char *part_of; // the kind that `longhaul config explain` takes for it; NULL: `kind`
+    const char *kind;          // "server": stands in help and errors
+    const char *const *beside; // keys that the file has apart from the rows, to name the nearest of
+                               // for a wrong one; ends with NULL. NULL: none
+    const char *part_of;       // the kind that `longhaul config explain` takes for it; NULL: `kind`
     const struct lh_config_row *row;
     unsigned rows;
     size_t settings_bytes;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/identity.h"
+#include "common/check.h"
 #include "common/nearest.h"
 #include "deploy/files.h"
 #include "worker/reduce.h"
@@ -99,7 +100,12 @@ static const struct lh_config_row link_rows[] = {
         .kind = kind_, .part_of = "topology", .row = rows_,                                        \
         .rows = sizeof(rows_) / sizeof((rows_)[0]), .settings_bytes = sizeof(type)                 \
     }
-static const struct lh_config_table run_table = TABLE("topology", run_rows, struct dp_run_settings);
+static const char *const sections[] = {"servers", "regions", "links", "server", "worker", NULL};
+static const struct lh_config_table run_table = {.kind = "topology",
+                                                 .beside = sections,
+                                                 .row = run_rows,
+                                                 .rows = LH_COUNT(run_rows),
+                                                 .settings_bytes = sizeof(struct dp_run_settings)};
 static const struct lh_config_table region_table = TABLE("region", region_rows, struct dp_region);
 static const struct lh_config_table server_table = TABLE("server", server_rows, struct dp_server);
 static const struct lh_config_table link_table = TABLE("link", link_rows, struct dp_link);

@@ -72,6 +72,7 @@ static void refusals(void **state)
         {TOP "servers: {}\n" REGIONS, "f:4: servers: expected a list of maps"},
         {TOP "regions: {EU: }\n", "f:4: \"EU\" is no name"},
         {TOP "regions: {eu: {sped: 1}}\n", "f:4: no setting sped of a region; did you mean speed?"},
+        {TOP SERVERS "region: {eu: }\n", "no setting region of a topology; did you mean regions?"},
         {TOP "regions: {eu: {utterly: 1}}\n", "f:4: no setting utterly of a region (`longhaul "
                                               "config explain --kind topology` lists all)"},
         {TOP "regions: {eu: {speed: -1}}\n", "f:4: speed: \"-1\" is not valid"},
