@@ -88,35 +88,29 @@ void ps_coordinator_stop(struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- points and credit
 
+static const char POINTS[] = "stable/";
+
 lh_err ps_co_store_point(struct ps_coordinator *c, uint32_t shard)
 {
-    char key[32];
     const struct ps_co_point *p = &c->shard[shard].stable;
     struct lh_buf b = lh_buf(64);
-    snprintf(key, sizeof key, "stable/%04" PRIx32, shard);
     lh_put_u64(&b, p->epoch);
     lh_put_u64(&b, p->version);
     lh_put(&b, p->chain.b, LH_HASH_BYTES);
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_store_put(c->store, key, lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
+    return ps_co_put_row(c, POINTS, shard, &b);
 }
 
-static void load_point(void *arg, const char *key, struct lh_span value)
+static lh_err read_point(struct ps_co_shard *s, struct lh_cursor *at)
 {
-    struct ps_coordinator *c = arg;
-    unsigned long shard = strtoul(key + strlen("stable/"), NULL, 16);
-    struct lh_cursor at = lh_cursor(value);
-    struct ps_co_point p = {.epoch = lh_get_u64(&at), .version = lh_get_u64(&at)};
-    lh_get_into(&at, p.chain.b, LH_HASH_BYTES);
-    if (shard < c->conf.manifest->shards && !at.failed) c->shard[shard].stable = p;
+    s->stable.epoch = lh_get_u64(at);
+    s->stable.version = lh_get_u64(at);
+    lh_get_into(at, s->stable.chain.b, LH_HASH_BYTES);
+    return LH_OK;
 }
 
 lh_err ps_co_load_points(struct ps_coordinator *c)
 {
-    ps_store_each(c->store, "stable/", load_point, c);
-    return LH_OK;
+    return ps_co_load_rows(c, POINTS, read_point);
 }
 
 bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit)

@@ -128,6 +128,12 @@ bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit);
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c);
 void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+// rows.c: a row a shard in the store. `kind` ends with a slash; `row` is freed; uncommitted.
+LH_MUST lh_err ps_co_put_row(struct ps_coordinator *c, const char *kind, uint32_t shard,
+                             struct lh_buf *row);
+typedef lh_err ps_co_read_row(struct ps_co_shard *s, struct lh_cursor *at);
+// Reads those of the model's shards. LH_ERR_CORRUPT where one is too short.
+LH_MUST lh_err ps_co_load_rows(struct ps_coordinator *c, const char *kind, ps_co_read_row *read);
 // epochs.c
 LH_MUST lh_err ps_co_load_epochs(struct ps_coordinator *c);
 uint64_t ps_co_epoch(const struct ps_co_shard *s); // the highest registered; 0: no history yet

@@ -18,6 +18,7 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
 
+static const char KEY[] = "epoch/";
 enum { EPOCHS_MAX = 4096 }; // above the stable point: starts in turn that never came to serve
 
 // ---------------------------------------------------------------- what is stored
@@ -25,19 +26,14 @@ enum { EPOCHS_MAX = 4096 }; // above the stable point: starts in turn that never
 static lh_err store_epochs(struct ps_coordinator *c, uint32_t shard)
 {
     const struct ps_co_shard *s = &c->shard[shard];
-    char key[32];
     struct lh_buf b = lh_buf(LH_SMALL_BYTES);
-    snprintf(key, sizeof key, "epoch/%04" PRIx32, shard);
     lh_put_u64(&b, s->token);
     for (size_t i = 0; i < s->epochs; i++) {
         lh_put_u64(&b, s->begun[i].epoch);
         lh_put_u64(&b, s->begun[i].version);
         lh_put(&b, s->begun[i].chain.b, LH_HASH_BYTES);
     }
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_store_put(c->store, key, lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
+    return ps_co_put_row(c, KEY, shard, &b);
 }
 
 static lh_err add(struct ps_co_shard *s, const struct ps_co_point *p)
@@ -49,32 +45,22 @@ static lh_err add(struct ps_co_shard *s, const struct ps_co_point *p)
     return LH_OK;
 }
 
-struct loading {
-    struct ps_coordinator *c;
-    lh_err err;
-};
-
-static void load_epochs(void *arg, const char *key, struct lh_span value)
+static lh_err read_epochs(struct ps_co_shard *s, struct lh_cursor *at)
 {
-    struct loading *l = arg;
-    unsigned long shard = strtoul(key + strlen("epoch/"), NULL, 16);
-    struct lh_cursor at = lh_cursor(value);
-    if (shard >= l->c->conf.manifest->shards) return;
-    struct ps_co_shard *s = &l->c->shard[shard];
-    s->token = lh_get_u64(&at);
-    while (lh_left(&at) && !l->err) {
-        struct ps_co_point p = {.epoch = lh_get_u64(&at), .version = lh_get_u64(&at)};
-        lh_get_into(&at, p.chain.b, LH_HASH_BYTES);
-        l->err =
-            at.failed ? lh_fail(LH_ERR_CORRUPT, "%s of the store can't be read", key) : add(s, &p);
+    s->token = lh_get_u64(at);
+    while (lh_left(at)) {
+        struct ps_co_point p = {.epoch = lh_get_u64(at)};
+        p.version = lh_get_u64(at);
+        lh_get_into(at, p.chain.b, LH_HASH_BYTES);
+        if (at->failed) return LH_OK; // what that means says who called
+        LH_TRY(add(s, &p));
     }
+    return LH_OK;
 }
 
 lh_err ps_co_load_epochs(struct ps_coordinator *c)
 {
-    struct loading l = {c, LH_OK};
-    ps_store_each(c->store, "epoch/", load_epochs, &l);
-    return l.err;
+    return ps_co_load_rows(c, KEY, read_epochs);
 }
 
 uint64_t ps_co_epoch(const struct ps_co_shard *s)

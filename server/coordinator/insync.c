@@ -28,48 +28,31 @@ static const char KEY[] = "insync/";
 
 lh_err ps_co_store_insync(struct ps_coordinator *c, uint32_t shard)
 {
-    char key[32];
     const struct ps_co_shard *s = &c->shard[shard];
     struct lh_buf b = lh_buf(64);
-    snprintf(key, sizeof key, "%s%04" PRIx32, KEY, shard);
     lh_put_u64(&b, s->owner);
     lh_put_u64(&b, s->standby);
     lh_put_u64(&b, s->changes);
     lh_put_u64(&b, s->least);
     lh_put_u64(&b, s->server);
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_store_put(c->store, key, lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
+    return ps_co_put_row(c, KEY, shard, &b);
 }
 
-struct loading {
-    struct ps_coordinator *c;
-    lh_err err;
-};
-
-static void load_row(void *arg, const char *key, struct lh_span value)
+static lh_err read_insync(struct ps_co_shard *s, struct lh_cursor *at)
 {
-    struct loading *l = arg;
-    unsigned long shard = strtoul(key + strlen(KEY), NULL, 16);
-    struct lh_cursor at = lh_cursor(value);
-    if (shard >= l->c->conf.manifest->shards || l->err) return;
-    struct ps_co_shard *s = &l->c->shard[shard];
-    s->owner = lh_get_u64(&at);
-    s->standby = lh_get_u64(&at);
-    s->changes = lh_get_u64(&at);
-    s->least = lh_get_u64(&at);
-    s->server = lh_left(&at) ? lh_get_u64(&at) : 0; // older rows have none
-    if (at.failed) l->err = lh_fail(LH_ERR_CORRUPT, "%s of the store can't be read", key);
+    s->owner = lh_get_u64(at);
+    s->standby = lh_get_u64(at);
+    s->changes = lh_get_u64(at);
+    s->least = lh_get_u64(at);
+    s->server = lh_left(at) ? lh_get_u64(at) : 0; // older rows have none
+    return LH_OK;
 }
 
 lh_err ps_co_load_insync(struct ps_coordinator *c)
 {
-    struct loading l = {c, LH_OK};
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++) // not silent yet: nobody was heard of
         c->shard[i].heard_ns = lh_now(c->conf.env);
-    ps_store_each(c->store, KEY, load_row, &l);
-    return l.err;
+    return ps_co_load_rows(c, KEY, read_insync);
 }
 
 // ---------------------------------------------------------------- whose it is

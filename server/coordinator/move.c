@@ -22,35 +22,21 @@ static const int64_t SILENT_NS = 10 * LH_SECOND; // a standby that is there repo
 
 static lh_err store_move(struct ps_coordinator *c, uint32_t shard)
 {
-    char key[32];
     struct lh_buf b = lh_buf(32);
-    snprintf(key, sizeof key, "%s%04" PRIx32, KEY, shard);
     lh_move_write(&c->shard[shard].move, &b);
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_store_put(c->store, key, lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
+    return ps_co_put_row(c, KEY, shard, &b);
 }
 
-struct loading {
-    struct ps_coordinator *c;
-    lh_err err;
-};
-
-static void load_move(void *arg, const char *key, struct lh_span value)
+static lh_err read_move(struct ps_co_shard *s, struct lh_cursor *at)
 {
-    struct loading *l = arg;
-    unsigned long shard = strtoul(key + strlen(KEY), NULL, 16);
-    if (shard >= l->c->conf.manifest->shards || l->err) return;
-    if (lh_move_parse(value, &l->c->shard[shard].move))
-        l->err = lh_fail(LH_ERR_CORRUPT, "%s of the store can't be read", key);
+    s->move.epoch = lh_get_u64(at);
+    s->move.target = lh_get_u64(at);
+    return LH_OK;
 }
 
 lh_err ps_co_load_moves(struct ps_coordinator *c)
 {
-    struct loading l = {c, LH_OK};
-    ps_store_each(c->store, KEY, load_move, &l);
-    return l.err;
+    return ps_co_load_rows(c, KEY, read_move);
 }
 
 lh_err ps_co_end_move(struct ps_coordinator *c, uint32_t shard)

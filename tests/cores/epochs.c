@@ -1,4 +1,7 @@
 // The registry of epochs: a compare-and-swap, durable before it is answered (PROTOCOL 13, 17).
+#include <string.h>
+
+#include "common/check.h"
 #include "tests/cores/rig.h"
 
 static struct ps_co_point point(uint64_t epoch, uint64_t version, uint8_t history)
@@ -102,6 +105,25 @@ static void an_epoch_that_is_only_told_of_is_taken_up(void **state)
     assert_true(open(r, 4, point(5, 6, 1), 8, false));
 }
 
+static void a_row_that_is_too_short_is_refused(void **state)
+{
+    struct rig *r = *state;
+    static const struct {
+        const char *key;
+        lh_err (*load)(struct ps_coordinator *c);
+    } row[] = {{"stable/0000", ps_co_load_points},
+               {"epoch/0000", ps_co_load_epochs},
+               {"insync/0000", ps_co_load_insync},
+               {"move/0000", ps_co_load_moves}};
+    rig_start_coordinator(r);
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct ps_store *store = r->coordinator->store;
+        assert_int_equal(ps_store_put(store, row[i].key, lh_span("12345678 9", 10)), LH_OK);
+        assert_int_equal(row[i].load(r->coordinator), LH_ERR_CORRUPT);
+        assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), row[i].key));
+    }
+}
+
 int main(void)
 {
 #define WITH_RIG(test) cmocka_unit_test_setup_teardown(test, rig_set_up, rig_tear_down)
@@ -111,6 +133,7 @@ int main(void)
         WITH_RIG(none_begins_below_the_stable_point_unless_that_is_given_up),
         WITH_RIG(what_the_stable_point_has_overtaken_is_forgotten),
         WITH_RIG(an_epoch_that_is_only_told_of_is_taken_up),
+        WITH_RIG(a_row_that_is_too_short_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
