@@ -72,6 +72,15 @@ class Looking:
                 (touched if beside else others).append(ms)
         return touched, others
 
+    def both(self, spans):
+        """The same; a run too short for either says so."""
+        touched, others = self.split(spans) if spans else ([], [])
+        if touched and others:
+            return touched, others
+        raise SystemExit(f"{len(spans)} checkpoints between the first and the last, {len(touched)} "
+                         f"seconds beside them, {len(others)} others: nothing to compare; give "
+                         "more --checkpoints, or more versions from one to the next (--every)")
+
 
 def when(line):
     return datetime.datetime.fromisoformat(line["time"].replace("Z", "+00:00")).timestamp()
@@ -110,7 +119,7 @@ def main():
         spans = spans_of(run.log("s0"))
     finally:
         shutil.rmtree(folder)
-    beside, others = looking.split(spans)
+    beside, others = looking.both(spans)
     out.condition("parameters", run.summary["model"]["parameters"])
     out.condition("seconds between two cuts", pause)
     out.condition("seconds with a checkpoint and without", f"{len(beside)}, {len(others)}")

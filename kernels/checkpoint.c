@@ -43,19 +43,26 @@ lh_err lk_checkpoint_before(struct lk_checkpoint *c, const struct lk_replica *r,
     return repeats ? LH_OK : lk_checkpoint_copy(c, r, UINT64_MAX);
 }
 
-// Behind what is copied the sum is wrong, and is copied over by the steps to come.
-lh_err lk_checkpoint_folded(struct lk_checkpoint *c, const struct lk_replica *r,
-                            const struct lh_record *record, struct lh_span plain)
+lh_err lk_checkpoint_folded(const struct lk_checkpoint *c, const struct lh_record *record,
+                            struct lk_checkpoint_late *out)
 {
     struct lh_frame f;
     struct lh_frame_parts parts;
-    struct lk_codec codec;
     LH_ASSERT(record->kind == LH_ADMIT);
+    *out = (struct lk_checkpoint_late){.scale = record->scale};
     if (c->whole || !c->copied) return LH_OK;
     LH_TRY(lh_frame_parse(record->body, &f, &parts));
-    LH_TRY(lk_frame_codec(&f, &codec));
-    return lk_outer_fold(&c->copy.outer, &r->ledger.plan, &codec, r->layout, plain, record->scale,
-                         c->copy.theta);
+    LH_TRY(lk_frame_codec(&f, &out->codec));
+    out->below = c->copied;
+    return LH_OK;
+}
+
+void lk_checkpoint_repeat(struct lk_checkpoint *c, const struct lk_checkpoint_late *late,
+                          struct lh_span plain)
+{
+    lh_err err =
+        lk_fold_below(&late->codec, c->copy.layout, plain, late->scale, c->copy.theta, late->below);
+    LH_ASSERT(err == LH_OK); // it was folded already
 }
 
 lh_err lk_checkpoint_take(const struct lk_checkpoint_conf *conf, const struct lk_replica *r,

@@ -73,7 +73,8 @@ LH_MUST lh_err lk_checkpoint_take(const struct lk_checkpoint_conf *conf, const s
                                   struct lk_checkpoint *out);
 // In steps, so that no step keeps the loop for long: begin, then copy until it is whole. Between
 // two steps `r` may fold on: each record goes through lk_checkpoint_before() ahead of its fold and,
-// an ADMIT, through lk_checkpoint_folded() after it. The version is that of the last step.
+// an ADMIT, through lk_checkpoint_folded() after it, which says what is to be repeated in the part
+// that is copied. The version is that of the last step.
 LH_MUST lh_err lk_checkpoint_begin(const struct lk_checkpoint_conf *conf,
                                    const struct lk_replica *r, struct lk_checkpoint *out);
 LH_MUST lh_err lk_checkpoint_copy(struct lk_checkpoint *c, const struct lk_replica *r,
@@ -81,8 +82,17 @@ LH_MUST lh_err lk_checkpoint_copy(struct lk_checkpoint *c, const struct lk_repli
 // What can't be repeated in the copy (optimizers with a state, changes of plan) completes it now.
 LH_MUST lh_err lk_checkpoint_before(struct lk_checkpoint *c, const struct lk_replica *r,
                                     const struct lh_record *record);
-LH_MUST lh_err lk_checkpoint_folded(struct lk_checkpoint *c, const struct lk_replica *r,
-                                    const struct lh_record *record, struct lh_span plain);
+struct lk_checkpoint_late {
+    struct lk_codec codec;
+    float scale;
+    uint64_t below; // the values before it; 0: nothing is to be repeated
+};
+LH_MUST lh_err lk_checkpoint_folded(const struct lk_checkpoint *c, const struct lh_record *record,
+                                    struct lk_checkpoint_late *out);
+// Does it: in the order of the records and before the write, at any time and on any thread; steps
+// of the copy may go on meanwhile, they touch other values.
+void lk_checkpoint_repeat(struct lk_checkpoint *c, const struct lk_checkpoint_late *late,
+                          struct lh_span plain);
 void lk_checkpoint_free(struct lk_checkpoint *c);
 // Any lane: digest, seals, hashes, signature; writes the file.
 LH_MUST lh_err lk_checkpoint_write(struct lk_checkpoint *c);

@@ -172,35 +172,42 @@ lh_err lk_encode(const struct lk_codec *codec, const struct lh_shard_layout *lay
 lh_err lk_payload_check(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                         struct lh_span payload, struct lk_payload_info *info)
 {
-    return lk_read_payload(codec, layout, payload, LK_USE_CHECK, 0, NULL, info);
+    return lk_read_payload(codec, layout, payload, LK_USE_CHECK, 0, NULL, 0, info);
 }
 
 // A payload that was checked reads again without an error, or we are wrong.
 static void apply(const struct lk_codec *codec, const struct lh_shard_layout *layout,
-                  struct lh_span payload, enum lk_use use, float scale, float *to)
+                  struct lh_span payload, enum lk_use use, float scale, float *to, uint64_t below)
 {
-    lh_err err = lk_read_payload(codec, layout, payload, use, scale, to, NULL);
+    lh_err err = lk_read_payload(codec, layout, payload, use, scale, to, below, NULL);
     LH_ASSERT(err == LH_OK);
 }
 
 lh_err lk_fold(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                struct lh_span payload, float scale, float *theta)
 {
+    return lk_fold_below(codec, layout, payload, scale, theta, UINT64_MAX);
+}
+
+lh_err lk_fold_below(const struct lk_codec *codec, const struct lh_shard_layout *layout,
+                     struct lh_span payload, float scale, float *theta, uint64_t below)
+{
     if (!isfinite(scale)) return lh_fail(LH_ERR_NON_FINITE, "scale of the fold is not finite");
-    apply(codec, layout, payload, LK_USE_SUBTRACT, scale, theta);
+    apply(codec, layout, payload, LK_USE_SUBTRACT, scale, theta, below);
     return LH_OK;
 }
 
 lh_err lk_payload_add(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                       struct lh_span payload, float *e)
 {
-    apply(codec, layout, payload, LK_USE_SUBTRACT, -1, e); // x - (-1*q) is x + q, to the bit
+    apply(codec, layout, payload, LK_USE_SUBTRACT, -1, e,
+          UINT64_MAX); // x - (-1*q) is x + q, to the bit
     return LH_OK;
 }
 
 lh_err lk_payload_clear(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                         struct lh_span payload, float *e)
 {
-    apply(codec, layout, payload, LK_USE_CLEAR, 0, e);
+    apply(codec, layout, payload, LK_USE_CLEAR, 0, e, UINT64_MAX);
     return LH_OK;
 }

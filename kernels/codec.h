@@ -69,6 +69,9 @@ LH_MUST lh_err lk_payload_check(const struct lk_codec *codec, const struct lh_sh
 // difference, in index order. The payload must have passed lk_payload_check (asserted by the walk).
 LH_MUST lh_err lk_fold(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                        struct lh_span payload, float scale, float *theta);
+// The same for values before `below` alone.
+LH_MUST lh_err lk_fold_below(const struct lk_codec *codec, const struct lh_shard_layout *layout,
+                             struct lh_span payload, float scale, float *theta, uint64_t below);
 // e[i] += q[i]: a refused frame goes back into the residual.
 LH_MUST lh_err lk_payload_add(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                               struct lh_span payload, float *e);

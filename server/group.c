@@ -240,6 +240,7 @@ static void finish_group(struct ps_server *s)
             ps_fatal(s, err);
             return;
         }
+        ps_keep_folded(i);
         if (ours) keep_newest(i);
     }
     LH_FAILPOINT("group.folded");

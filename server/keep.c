@@ -1,7 +1,8 @@
 // Keep: checkpoints of the fold state, and the log cut below the older one (DESIGN 8).
 //
-// The state is copied on the loop in slices, between which records are folded as ever (and in the
-// copy too), and written on the copy lane. Two channels: the full state, from which a server
+// The state is copied on the loop in slices, between which records are folded as ever, and written
+// on the copy lane; what is folded meanwhile is folded there in the part that was copied, too: on
+// the loop it would double what a fold takes. Two channels: the full state, from which a server
 // starts, and weights only, more often, for readers; a full one serves readers as well.
 // A full disk makes one due: it lets the log be cut, and with the room the log goes on. What is
 // promised holds all the same: two checkpoints, and the log from the older one on.
@@ -14,9 +15,21 @@ enum { SLICE_BYTES = 8 << 20 };
 // Between two checkpoints that find no room: each writes until there is none.
 static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
 
+// A record that was folded while the state is copied: it is folded in the copy on the copy lane.
+// Its payload, with the room it takes, is held until then.
+struct late {
+    struct late *next;
+    struct ps_keep *keep;
+    struct lk_checkpoint_late what;
+    struct lh_blob *plain;
+    uint64_t room;
+};
+
 struct ps_keep {
     struct ps_shard *shard;
     struct lk_checkpoint checkpoint;
+    struct late *late;    // what is on the lane
+    bool given_up;        // it goes when nothing is
     uint64_t timer;       // of the next slice; 0: none
     int64_t replay_ns;    // the shard's when it began,
     int64_t meanwhile_ns; // and what came to it until the state was whole
@@ -137,10 +150,20 @@ static void write_done(void *arg)
     for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_keep(s->shard[i]);
 }
 
+static void late_free(struct late *l)
+{
+    struct late **at = &l->keep->late;
+    while (*at != l) at = &(*at)->next;
+    *at = l->next;
+    lh_blob_release(l->plain);
+    free(l);
+}
+
 void ps_keep_free(struct ps_keep *k)
 {
     if (!k) return;
     lh_cancel(k->shard->server->conf.env, &k->timer);
+    while (k->late) late_free(k->late);
     lk_checkpoint_free(&k->checkpoint);
     free(k);
 }
@@ -148,8 +171,12 @@ void ps_keep_free(struct ps_keep *k)
 // No memory for it now; the next record that is folded tries again.
 static void give_up(struct ps_shard *shard)
 {
-    ps_keep_free(shard->keep);
+    struct ps_keep *k = shard->keep;
+    k->given_up = true;
+    lh_cancel(shard->server->conf.env, &k->timer);
+    if (k->late) return; // its end calls again
     shard->keep = NULL;
+    ps_keep_free(k);
 }
 
 static void slice(void *arg)
@@ -178,19 +205,64 @@ static void slice(void *arg)
     s->conf.env->ops->work(s->conf.env, LH_LANE_COPY, write_job, write_done, k);
 }
 
+static bool copying(const struct ps_shard *shard)
+{
+    const struct ps_keep *k = shard->keep;
+    return k && !k->given_up && !k->checkpoint.whole;
+}
+
 void ps_keep_before(struct ps_shard *shard, const struct lh_record *r)
 {
-    struct ps_keep *k = shard->keep;
-    if (k && !k->checkpoint.whole && lk_checkpoint_before(&k->checkpoint, &shard->replica, r))
+    if (copying(shard) && lk_checkpoint_before(&shard->keep->checkpoint, &shard->replica, r))
         give_up(shard);
 }
 
-void ps_keep_folded(struct ps_shard *shard, const struct lh_record *r, struct lh_span plain)
+static int64_t late_job(void *arg)
 {
-    struct ps_keep *k = shard->keep;
-    if (k && !k->checkpoint.whole && r->kind == LH_ADMIT &&
-        lk_checkpoint_folded(&k->checkpoint, &shard->replica, r, plain))
-        give_up(shard);
+    struct late *l = arg;
+    lk_checkpoint_repeat(&l->keep->checkpoint, &l->what, lh_blob_span(l->plain));
+    return 0;
+}
+
+static void late_done(void *arg)
+{
+    struct late *l = arg;
+    struct ps_keep *k = l->keep;
+    struct ps_shard *shard = k->shard;
+    uint64_t room = l->room;
+    late_free(l);
+    ps_room_give_payload(shard->server, room);
+    if (k->given_up) give_up(shard);
+}
+
+// The payload is the item's, or, of a standby's record, what the fold has just opened.
+static lh_err fold_late(struct ps_keep *k, struct ps_item *i, const struct lk_checkpoint_late *what)
+{
+    struct late *l = calloc(1, sizeof *l);
+    if (!l) return LH_ERR_NO_MEMORY;
+    *l = (struct late){.next = k->late, .keep = k, .what = *what};
+    l->plain = i->payload ? lh_blob_share(i->payload)
+                          : lh_blob_copy(lh_buf_span(&i->shard->replica.plain));
+    k->late = l;
+    if (!l->plain) {
+        late_free(l);
+        return LH_ERR_NO_MEMORY;
+    }
+    l->room = i->room;
+    i->room = 0;
+    struct lh_env *env = i->shard->server->conf.env;
+    env->ops->work(env, LH_LANE_COPY, late_job, late_done, l);
+    return LH_OK;
+}
+
+void ps_keep_folded(struct ps_item *i)
+{
+    struct ps_shard *shard = i->shard;
+    struct lk_checkpoint_late what;
+    if (i->record.kind != LH_ADMIT || !copying(shard)) return;
+    lh_err err = lk_checkpoint_folded(&shard->keep->checkpoint, &i->record, &what);
+    if (!err && what.below) err = fold_late(shard->keep, i, &what);
+    if (err) give_up(shard);
 }
 
 // A start that comes before the new checkpoint is whole replays what is folded until then as well;

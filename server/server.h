@@ -256,9 +256,10 @@ void ps_keep(struct ps_shard *s);                   // a checkpoint, if one is d
 bool ps_keep_busy(const struct ps_server *s);       // one is being made
 // Removes what only versions below every shard's older checkpoint need.
 LH_MUST lh_err ps_keep_trim(struct ps_server *s);
-// A checkpoint that is being copied hears of every record, ahead of its fold and after it.
+// A checkpoint that is being copied hears of every record ahead of its fold, and of those that
+// change parameters after it; it may hold the item's payload, with its room, for longer.
 void ps_keep_before(struct ps_shard *s, const struct lh_record *r);
-void ps_keep_folded(struct ps_shard *s, const struct lh_record *r, struct lh_span plain);
+void ps_keep_folded(struct ps_item *i);
 bool ps_unsettled(const struct ps_shard *shard);  // its history is to be settled first
 LH_MUST lh_err ps_recovered(struct ps_server *s); // all are: makes it durable
 // What the replicas hold becomes all there is: checkpoints of it, and a new log.

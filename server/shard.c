@@ -133,6 +133,5 @@ lh_err ps_shard_fold(struct ps_shard *s, const struct lh_record *r, struct lh_sp
     if (s->server->conf.folded) s->server->conf.folded(s->server->conf.folded_arg, s->id, r);
     if (r->kind == LH_DIGEST_RECORD) s->digested = r->version;
     s->replay_ns += lh_now(s->server->conf.env) - start;
-    ps_keep_folded(s, r, plain);
     return ps_shard_indexed(s, r->version, place);
 }

@@ -216,9 +216,13 @@ void ps_wal_write_ahead(struct ps_wal *w, struct lh_span body)
     const uint64_t head = PS_ENTRY_HEADER + LH_RECORD_HEADER;
     uint64_t need = head + body.len + 7 + PS_ENTRY_TRAILER;
     LH_ASSERT(!w->ahead.len);
-    if (w->at + need > w->size && roll(w, need)) return;
-    if (w->conf.env->ops->files->write(w->file, w->at + head, body)) return;
-    w->ahead = body;
+    lh_err err = w->at + need > w->size ? roll(w, need) : LH_OK;
+    if (!err) err = w->conf.env->ops->files->write(w->file, w->at + head, body);
+    if (!err)
+        w->ahead = body;
+    else // the commit writes it again, and may succeed: then nobody else would hear of it
+        lh_log_peer(w->conf.log, LH_WARN, "log.ahead", "a frame was not written ahead: %s",
+                    lh_err_text(err));
 }
 
 // `ahead`: the first body stands there already.

@@ -93,7 +93,7 @@ LH_MUST lh_err ps_wal_commit_small(struct ps_wal *w);
 // Disk lane, between two commits: writes a body to where it stands if its record is the first of
 // the next group, which then writes the rest only. The body's memory must stay, and be nobody
 // else's, until that commit. It is a hint: a group that begins with another record leaves it behind
-// at the end of its segment, and errors show when the group is committed.
+// at the end of its segment, and an error is logged: whether it matters shows at the commit.
 void ps_wal_write_ahead(struct ps_wal *w, struct lh_span body);
 struct ps_place ps_wal_committed_place(const struct ps_wal *w, struct ps_place in_group);
 // Loop thread, after a commit: the group is durable; or it is given up.

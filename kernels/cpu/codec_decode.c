@@ -29,6 +29,7 @@ struct decoder {
     struct lk_unary unary; // this group's stream
     enum lk_use use;
     float scale, *to;
+    uint64_t below;       // values from here on are not touched
     uint64_t chunk;       // its number, for messages
     uint64_t tensor_left; // values that the tensor in hand still carries (threshold)
     struct sparse *ring;  // RING chunks: the one being read, and those that wait for their memory
@@ -157,6 +158,8 @@ static lh_err read_sparse(struct decoder *s, const struct lk_chunk *c)
     } else {
         LH_TRY(values_of(s, &l, code, now));
     }
+    while (s->use == LK_USE_SUBTRACT && now->k && now->at + now->index[now->k - 1] >= s->below)
+        now->k--; // indices rise
     use_sparse(s, now);
     return LH_OK;
 }
@@ -178,6 +181,13 @@ static bool levels_only(uint8_t value, struct lh_span codes)
     return !found;
 }
 
+// How many of a chunk's values are below the limit.
+static uint32_t within(const struct decoder *s, const struct lk_chunk *c)
+{
+    uint64_t n = s->below > c->at ? s->below - c->at : 0;
+    return n < c->len ? (uint32_t)n : c->len;
+}
+
 static lh_err read_dense(struct decoder *s, const struct lk_chunk *c)
 {
     struct lk_levels l = {.split = 0};
@@ -190,7 +200,7 @@ static lh_err read_dense(struct decoder *s, const struct lk_chunk *c)
     if (s->ops->key_max(q, c->len) >= LK_KEY_INFINITE) return bad(s, LH_ERR_NON_FINITE, not_finite);
     switch (s->use) {
     case LK_USE_CHECK: s->sum_squares += s->ops->sum_squares(q, c->len); break;
-    case LK_USE_SUBTRACT: s->ops->subtract(s->scale, q, s->to + c->at, c->len); break;
+    case LK_USE_SUBTRACT: s->ops->subtract(s->scale, q, s->to + c->at, within(s, c)); break;
     case LK_USE_CLEAR: memset(s->to + c->at, 0, c->len * sizeof *s->to); break;
     }
     return LH_OK;
@@ -266,10 +276,11 @@ static lh_err read_dense_groups(struct decoder *s)
 
 lh_err lk_read_payload(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                        struct lh_span payload, enum lk_use use, float scale, float *to,
-                       struct lk_payload_info *info)
+                       uint64_t below, struct lk_payload_info *info)
 {
     struct decoder s = {.ops = lk_codec_ops(), .layout = layout, .use = use, .scale = scale};
     s.to = to;
+    s.below = below;
     LH_TRY(lk_cut_of(codec, &s.cut));
     struct lk_sizes sizes;
     lk_measure(&s.cut, layout, &sizes);

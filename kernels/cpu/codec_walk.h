@@ -13,14 +13,14 @@ size_t lk_write_payload(const struct lk_cut *cut, const struct lk_sizes *sizes,
 
 enum lk_use {
     LK_USE_CHECK,    // nothing but checks; fills info
-    LK_USE_SUBTRACT, // to[i] -= scale*q[i]
+    LK_USE_SUBTRACT, // to[i] -= scale*q[i], for i < below
     LK_USE_CLEAR,    // to[i] = 0
 };
 
 // Reads a payload from outside. Bounds hold whatever the bytes are; LK_USE_CHECK also finds values
-// that are not finite. `to` and `scale` are used as `use` says; info may be NULL.
+// that are not finite. `to`, `scale` and `below` are used as `use` says; info may be NULL.
 LH_MUST lh_err lk_read_payload(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                                struct lh_span payload, enum lk_use use, float scale, float *to,
-                               struct lk_payload_info *info);
+                               uint64_t below, struct lk_payload_info *info);
 
 #endif

@@ -8,6 +8,7 @@ import tempfile
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 sys.path.insert(0, os.path.join(ROOT, "bench"))
+import pause  # noqa: E402
 import report  # noqa: E402
 
 ROUND = "round.tiny.90ms-1gbit."
@@ -27,7 +28,11 @@ ROWS = {  # what must be there, and above what
              "push.server.alone.peak_bytes": 1e6},
     "durable": {"durable.small.pushes_per_s": 0, "durable.small.ack_p99_ms": 0,
                 "durable.small.commit_p50_ms": 0, "durable.small.disk_p99_ms": 0,
+                "durable.small.disk_idle_p99_ms": 0, "durable.small.processors_busy": 0,
+                "durable.small.server_busy": -1, "durable.small.log_busy": 0,
                 "durable.small.added_p99_ms": -1e6},
+    "pause": {"pause.checkpoints": 0, "pause.none.longest_ms": 0, "pause.checkpoint.longest_ms": 0,
+              "pause.added_ms": -1},
     "recovery": {"recovery.server.seconds": 0.2, "recovery.server.stage.start": 0.1,
                  "recovery.server.stage.replay": 0, "recovery.coordinator.longest_gap_s": 0},
 }
@@ -36,6 +41,7 @@ FLAGS = {
     "push": ["--shape", "tiny", "--pushes", "3", "--rounds", "2", "--parts",
              "alone,held,many,acks"],
     "durable": ["--size", "small", "--rounds", "20", "--turns", "1"],
+    "pause": ["--shape", "tiny", "--checkpoints", "3", "--every", "20"],
     "recovery": ["--shape", "tiny", "--kills", "1"],
 }
 
@@ -61,8 +67,25 @@ def join(folder):
     raise SystemExit("rows of two commits were joined")
 
 
+def too_short():
+    """bench/pause.py: a run without a second to compare is refused, not divided by."""
+    looking = pause.Looking()
+    looking.seen = {100: 5.0, 101: 7.0, 104: 2.0, 110: 3.0}
+    if looking.both([(99, 100), (110, 111)]) != ([5.0, 7.0, 3.0], [2.0]):
+        raise SystemExit("seconds beside a checkpoint and others are mixed up")
+    for spans in [], [(99, 112)]:
+        try:
+            looking.both(spans)
+        except SystemExit as refused:
+            if "nothing to compare" in str(refused):
+                continue
+        raise SystemExit(f"{spans}: a run that is too short was not refused")
+
+
 def main():
     build, name = sys.argv[1:]
+    if name == "pause":
+        too_short()
     with tempfile.TemporaryDirectory() as folder:
         join(folder)
         path = os.path.join(folder, "out.json")

@@ -183,6 +183,27 @@ static void put_body(struct history *h, uint32_t shard, struct lh_record *r, str
 
 // ---------------------------------------------------------------- records
 
+static void repeat_in_copy(struct history *h, const struct lh_record *r, struct lh_span plain)
+{
+    struct history_late *late = &h->late[h->lates];
+    must(lk_checkpoint_folded(h->taking, r, &late->what));
+    if (!late->what.below) return;
+    LH_ASSERT(h->lates < LH_COUNT(h->late));
+    late->plain = lh_blob_copy(plain);
+    LH_ASSERT(late->plain);
+    h->lates++;
+    if (!h->hold_late) history_repeat(h, h->taking);
+}
+
+void history_repeat(struct history *h, struct lk_checkpoint *taking)
+{
+    for (size_t i = 0; i < h->lates; i++) {
+        lk_checkpoint_repeat(taking, &h->late[i].what, lh_blob_span(h->late[i].plain));
+        lh_blob_release(h->late[i].plain);
+    }
+    h->lates = 0;
+}
+
 void history_add(struct history *h, uint32_t shard, enum lh_kind kind)
 {
     struct lk_replica *replica = &h->replica[shard];
@@ -200,7 +221,7 @@ void history_add(struct history *h, uint32_t shard, enum lh_kind kind)
     if (h->taking) must(lk_checkpoint_before(h->taking, replica, &r));
     must(lk_replica_apply(replica, &r));
     if (h->taking && kind == LH_ADMIT) // the payload that was opened to fold it
-        must(lk_checkpoint_folded(h->taking, replica, &r, lh_buf_span(&replica->plain)));
+        repeat_in_copy(h, &r, lh_buf_span(&replica->plain));
     h->digest[shard][r.version] = lk_replica_digest(replica);
     h->chain[shard][r.version] = r.chain;
     lh_buf_free(&body);

@@ -7,7 +7,7 @@
 #include "kernels/checkpoint.h"
 #include "server/wal.h"
 
-enum { HISTORY_SHARDS = 2, HISTORY_KEY_ID = 7, HISTORY_VERSIONS = 64 };
+enum { HISTORY_SHARDS = 2, HISTORY_KEY_ID = 7, HISTORY_VERSIONS = 64, HISTORY_LATES = 16 };
 #define HISTORY_RUN "history"
 #define HISTORY_DOMAIN "longhaul.local"
 
@@ -24,6 +24,12 @@ struct history {
     struct ps_wal *wal;
     uint8_t optimizer;            // of the next plan
     struct lk_checkpoint *taking; // hears of the records, as on a server; NULL: none
+    bool hold_late;               // what it is to repeat waits for history_repeat()
+    struct history_late {
+        struct lk_checkpoint_late what;
+        struct lh_blob *plain;
+    } late[HISTORY_LATES];
+    size_t lates;
     // Of every version: what a replay must come to. Version 0 is the initial state.
     struct lh_hash digest[HISTORY_SHARDS][HISTORY_VERSIONS];
     struct lh_hash chain[HISTORY_SHARDS][HISTORY_VERSIONS];
@@ -35,6 +41,8 @@ void history_finish(struct history *h);
 // One more record of a shard: made, committed, folded. ADMIT and REFUSE are the next push of the
 // only worker, which a first FENCE let in.
 void history_add(struct history *h, uint32_t shard, enum lh_kind kind);
+// What was held back is folded in the copy.
+void history_repeat(struct history *h, struct lk_checkpoint *taking);
 // The frame of that next push, before it is one.
 void history_frame(struct history *h, uint32_t shard, struct lh_buf *out);
 void history_write(struct history *h, uint32_t shard, bool weights); // a checkpoint, as it is now

@@ -38,9 +38,9 @@ static void fold_one(struct history_rig *r, uint32_t shard, enum lh_kind kind,
     r->h.taking = NULL;
 }
 
-static void a_state_copied_between_folds_is_that_of_its_version(void **state)
+// `late`: what is to be repeated in the copy is, when all of it is copied.
+static void copy_between_folds(struct history_rig *r, bool late)
 {
-    struct history_rig *r = *state;
     static const enum lh_kind kinds[] = {LH_ADMIT,         LH_ADMIT, LH_REFUSE, LH_ADMIT,
                                          LH_DIGEST_RECORD, LH_ADMIT, LH_EPOCH,  LH_ADMIT};
     uint64_t bytes = r->h.manifest.shard[1].values * sizeof(float);
@@ -58,12 +58,23 @@ static void a_state_copied_between_folds_is_that_of_its_version(void **state)
             assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[1], bytes / (steps + 1)), LH_OK);
         assert_int_equal(c.version, began + steps);
         fold_one(r, 1, LH_ADMIT, &c); // above it: not in the copy any more
+        assert_int_equal(r->h.lates > 0, late);
+        history_repeat(&r->h, &c);
         assert_int_equal(lk_checkpoint_write(&c), LH_OK);
         struct lk_checkpoint_name name = {1, c.version, false};
         assert_int_equal(read_file(r, &name, &digest), LH_OK);
         assert_true(lh_hash_equal(&digest, &r->h.digest[1][c.version]));
         lk_checkpoint_free(&c);
     }
+}
+
+static void a_state_copied_between_folds_is_that_of_its_version(void **state)
+{
+    struct history_rig *r = *state;
+    copy_between_folds(r, false);
+    r->h.hold_late = true;
+    copy_between_folds(r, true);
+    r->h.hold_late = false;
 }
 
 // With a stateful optimizer, and before a plan that may bring one, the copy is completed first.
@@ -387,17 +398,18 @@ static void what_cannot_be_written_is_said(void **state)
 
     // slices smaller than a parameter, and records that no decided push can be
     struct lh_record bad = {.kind = LH_ADMIT, .body = lh_span("no frame", 8)};
+    struct lk_checkpoint_late late;
     assert_int_equal(lk_checkpoint_begin(&r->h.conf, &r->h.replica[0], &c), LH_OK);
-    assert_int_equal(lk_checkpoint_folded(&c, &r->h.replica[0], &bad, bad.body),
-                     LH_OK); // nothing yet
+    assert_int_equal(lk_checkpoint_folded(&c, &bad, &late), LH_OK);
+    assert_int_equal(late.below, 0); // nothing yet
     assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[0], 0), LH_OK);
     assert_int_equal(c.copied, 1);
-    assert_int_equal(lk_checkpoint_folded(&c, &r->h.replica[0], &bad, bad.body), LH_ERR_MALFORMED);
+    assert_int_equal(lk_checkpoint_folded(&c, &bad, &late), LH_ERR_MALFORMED);
     struct lh_buf frame = lh_buf(1 << 16);
     history_frame(&r->h, 0, &frame);
     frame.data[8] = 99; // its index code: of none that this build knows
     bad.body = lh_buf_span(&frame);
-    assert_int_equal(lk_checkpoint_folded(&c, &r->h.replica[0], &bad, bad.body), LH_ERR_MALFORMED);
+    assert_int_equal(lk_checkpoint_folded(&c, &bad, &late), LH_ERR_MALFORMED);
     lh_buf_free(&frame);
     lk_checkpoint_free(&c);
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -286,6 +287,24 @@ static void lanes_run_beside_each_other_and_jobs_in_order(void **state)
     sem_destroy(&go);
 }
 
+static int64_t note_nice(void *arg)
+{
+    struct task *t = arg;
+    return t->least = getpriority(PRIO_PROCESS, 0); // of this thread
+}
+
+static void long_copies_give_way(void **state)
+{
+    int order = 0, left = 2, ours = getpriority(PRIO_PROCESS, 0);
+    struct task copy = {.env = *state, .order = &order, .left = &left}, disk = copy;
+    work(*state, LH_LANE_COPY, note_nice, done, &copy);
+    work(*state, LH_LANE_DISK, note_nice, done, &disk);
+    lh_env_real_run(*state);
+    assert_int_equal(disk.least, ours);
+    if (ours < 19) assert_true(copy.least > ours);
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), ours);
+}
+
 static void a_job_lasts_at_least_what_it_returned(void **state)
 {
     int order = 0, left = 2;
@@ -436,6 +455,7 @@ int main(void)
         ON_ENV(timers_due_at_the_same_time_fire_as_armed),
         ON_ENV(a_timer_may_arm_the_next),
         ON_ENV(lanes_run_beside_each_other_and_jobs_in_order),
+        ON_ENV(long_copies_give_way),
         ON_ENV(a_job_lasts_at_least_what_it_returned),
         ON_ENV(what_keeps_the_loop_is_seen_once),
         ON_ENV(one_boot_has_one_id),

@@ -18,6 +18,7 @@ struct rig {
     struct lh_env *env;
     struct ps_wal_conf conf;
     struct ps_wal *wal;
+    struct lh_log *log;
     uint8_t body[VERSIONS_MAX][BODY]; // of each version
     bool torn, wrong;
     uint64_t seen; // versions 1 to this were replayed
@@ -49,6 +50,8 @@ static struct rig *start(uint64_t segment_bytes)
     r.env = lh_fake_node(r.world, NULL, NULL);
     lh_fake_boot(r.env);
     r.conf = (struct ps_wal_conf){.env = r.env, .dir = "log", .segment_bytes = segment_bytes};
+    assert_int_equal(lh_log_open(&r.log, r.env, "test", LH_INFO, false, "events"), LH_OK);
+    r.conf.log = r.log;
     for (size_t v = 0; v < VERSIONS_MAX; v++) memset(r.body[v], (int)(v + 100), BODY);
     reopen(&r);
     return &r;
@@ -57,6 +60,7 @@ static struct rig *start(uint64_t segment_bytes)
 static void finish(struct rig *r)
 {
     ps_wal_close(r->wal);
+    lh_log_close(r->log);
     lh_fake_world_destroy(r->world);
 }
 
@@ -216,8 +220,19 @@ static void a_crash_before_the_commit_leaves_a_torn_tail(void **state)
     finish(r);
 }
 
+static bool told(const struct rig *r)
+{
+    struct lh_buf text = lh_buf(1 << 16);
+    assert_int_equal(lh_file_load(r->env, "events", &text), LH_OK);
+    lh_put_u8(&text, 0);
+    assert_int_equal(lh_buf_err(&text), LH_OK);
+    bool found = strstr((const char *)text.data, "WARN test log.ahead a frame was not written");
+    lh_buf_free(&text);
+    return found;
+}
+
 // Every file operation of it in turn, in a segment that has room and in one that has none: the
-// commit does without.
+// commit does without, and the log of events tells it.
 static void a_failure_is_no_matter(void **state)
 {
     (void)state;
@@ -230,6 +245,7 @@ static void a_failure_is_no_matter(void **state)
             ahead(r, before + 1);
             failed = lh_fake_failed(r->env);
             lh_fake_fail_at(r->env, -1, LH_ERR_IO);
+            assert_int_equal(told(r), failed);
             fill(r, before + 1, before + 2);
             check_replay(r, before + 2, false);
             finish(r);
