@@ -160,6 +160,7 @@ static LH_MUST lh_err checkpoints(struct dp_job *job, const char *dir, const cha
     if (signers) l.conf.trusted = &trusted;
     if (!err) err = list_dir(&l);
     if (!err) err = show(&l, json);
+    if (!err && !verify && !l.count) fprintf(stderr, "no checkpoint in %s\n", dir); // not yet
     if (!err && verify && !l.count) err = lh_fail(LH_ERR_NOT_FOUND, "no checkpoint in %s", dir);
     if (!err && l.bad)
         err =
