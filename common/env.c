@@ -141,3 +141,13 @@ lh_err lh_path(char *out, size_t size, const char *dir, const char *format, ...)
         return lh_fail(LH_ERR_TOO_LARGE, "path too long: %s under %s", name, dir);
     return LH_OK;
 }
+
+lh_err lh_file_room(struct lh_env *env, const char *dir, uint64_t bytes, uint64_t reserve)
+{
+    uint64_t room;
+    if (!reserve) return LH_OK;
+    LH_TRY(env->ops->files->room(env, dir, &room));
+    if (room >= bytes && room - bytes >= reserve) return LH_OK;
+    return lh_fail(LH_ERR_DISK_FULL, "%s: %llu bytes are free, and %llu of them have to stay so",
+                   dir, (unsigned long long)room, (unsigned long long)reserve);
+}

@@ -74,6 +74,7 @@ struct lh_files_ops {
     lh_err (*remove)(struct lh_env *env, const char *path);   // absent: LH_ERR_NOT_FOUND
     lh_err (*make_dir)(struct lh_env *env, const char *path); // and its parents; present: LH_OK
     lh_err (*sync_dir)(struct lh_env *env, const char *path); // names in it become durable
+    lh_err (*room)(struct lh_env *env, const char *path, uint64_t *bytes); // free where it stands
     // Calls each(arg, name) for the plain files of a directory, sorted by name.
     lh_err (*list)(struct lh_env *env, const char *path, void (*each)(void *arg, const char *name),
                    void *arg);
@@ -115,6 +116,9 @@ int64_t lh_random_below(struct lh_env *e, int64_t bound); // uniform in [0, boun
 // ---- whole files, through any env (env.c)
 // Reads a file of at most `max` bytes into `out` (cleared first).
 LH_MUST lh_err lh_file_load(struct lh_env *e, const char *path, struct lh_buf *out);
+// LH_ERR_DISK_FULL unless a new file of so many bytes leaves `reserve` free on the disk of the
+// directory; 0: nobody looks.
+LH_MUST lh_err lh_file_room(struct lh_env *env, const char *dir, uint64_t bytes, uint64_t reserve);
 // Writes `path.tmp`, syncs it, renames it over `path`, syncs the directory: all or nothing, also
 // across a power cut. Without room for it `path.tmp` goes: it would hold the room there was.
 LH_MUST lh_err lh_file_replace(struct lh_env *e, const char *path, struct lh_span bytes);

@@ -399,6 +399,16 @@ static lh_err fake_list(struct lh_env *env, const char *path,
     return LH_OK;
 }
 
+static lh_err fake_room(struct lh_env *env, const char *path, uint64_t *bytes)
+{
+    const struct lh_fake_env *e = (struct lh_fake_env *)env;
+    (void)path;
+    if (!e->alive) return dead();
+    uint64_t taken = used(e);
+    *bytes = !e->limit ? UINT64_MAX : e->limit > taken ? e->limit - taken : 0;
+    return LH_OK;
+}
+
 const struct lh_files_ops lh_fake_files_ops = {
     .open = fake_open,
     .close = fake_close,
@@ -412,4 +422,5 @@ const struct lh_files_ops lh_fake_files_ops = {
     .make_dir = fake_make_dir,
     .sync_dir = fake_sync_dir,
     .list = fake_list,
+    .room = fake_room,
 };

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/check.h"
@@ -305,6 +306,15 @@ static lh_err name_list(struct lh_env *env, const char *path,
     return err;
 }
 
+static lh_err real_room(struct lh_env *env, const char *path, uint64_t *bytes)
+{
+    struct statvfs disk;
+    (void)env;
+    if (statvfs(path, &disk)) return fail_name(errno, "look at the disk of", path);
+    *bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
+    return LH_OK;
+}
+
 const struct lh_files_ops lh_env_real_files = {
     .open = file_open,
     .close = file_close,
@@ -318,4 +328,5 @@ const struct lh_files_ops lh_env_real_files = {
     .make_dir = name_make_dir,
     .sync_dir = name_sync_dir,
     .list = name_list,
+    .room = real_room,
 };

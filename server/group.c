@@ -176,6 +176,15 @@ static void note_staleness(struct ps_shard *shard, uint64_t staleness)
     shard->staleness_seen[staleness < bins ? staleness : bins - 1]++;
 }
 
+// A checkpoint found no room: what is left is its, for it lets the log be cut. Small segments would
+// use it up and make none.
+static bool lacks_room(const struct ps_server *s)
+{
+    for (uint32_t k = 0; k < s->conf.shard_count; k++)
+        if (s->shard[k]->unwritten) return true;
+    return false;
+}
+
 // The disk is full: nothing of the group happened. Its pushes are told to come again.
 static void give_up(struct ps_server *s)
 {
@@ -224,10 +233,15 @@ static void keep_newest(struct ps_item *i)
     shard->newest.version = i->record.version;
 }
 
+static void there_is_room(struct ps_server *s)
+{
+    lh_logf(s->conf.log, LH_INFO, "log.room", "there is room for the log again");
+    for (uint32_t k = 0; k < s->conf.shard_count; k++) s->shard[k]->room_at = 0; // for those too
+}
+
 static void finish_group(struct ps_server *s)
 {
-    if (s->disk_full && !s->squeezed)
-        lh_logf(s->conf.log, LH_INFO, "log.room", "there is room for the log again");
+    if (s->disk_full && !s->squeezed) there_is_room(s);
     s->disk_full &= s->squeezed;
     s->count.groups++;
     for (struct ps_item *i = s->group; i; i = i->next) {
@@ -393,7 +407,8 @@ static void run_group(void *arg)
         return;
     }
     s->committing = true;
-    s->may_squeeze = s->disk_full && !ps_keep_busy(s);
+    ps_wal_reserve(s->wal, ps_keep_bytes(s));
+    s->may_squeeze = s->disk_full && !ps_keep_busy(s) && !lacks_room(s);
     lh_logf(s->conf.log, LH_DEBUG, "group.made", "%llu bytes",
             (unsigned long long)ps_wal_group_bytes(s->wal));
     s->conf.env->ops->work(s->conf.env, LH_LANE_DISK, commit_job, commit_done, s);

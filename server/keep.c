@@ -127,10 +127,13 @@ static lh_err no_room(struct ps_server *s, const struct ps_keep *k)
     struct ps_shard *shard = k->shard;
     bool dropped = false;
     lh_logf(s->conf.log, LH_ERROR, "checkpoint.disk_full",
-            "shard %u: no room in %s; the log can't be cut until there is", shard->id, s->conf.dir);
+            "shard %u: no room in %s; the log can't be cut until there is: free some space, it is "
+            "tried again every %lld s",
+            shard->id, s->conf.dir, (long long)(ROOM_AGAIN / LH_SECOND));
     if (k->checkpoint.weights) return LH_OK;
     shard->unwritten = true;
-    LH_TRY(drop_weights(shard, &dropped));
+    LH_TRY(ps_aside_remove(s, &dropped));
+    if (!dropped) LH_TRY(drop_weights(shard, &dropped));
     shard->room_at = dropped ? 0 : lh_now(s->conf.env) + ROOM_AGAIN;
     return LH_OK;
 }
@@ -305,6 +308,18 @@ bool ps_keep_weights_due(const struct ps_shard *shard)
     uint64_t read = shard->weighed > shard->checkpointed ? shard->weighed : shard->checkpointed;
     if (shard->server->disk_full) return false; // it would take room and make none
     return every && shard->replica.ledger.version >= read + every && !soon_due(shard->server);
+}
+
+uint64_t ps_keep_bytes(const struct ps_server *s)
+{
+    uint64_t most = 0;
+    for (uint32_t k = 0; k < s->conf.shard_count; k++) {
+        const struct lk_replica *r = &s->shard[k]->replica;
+        uint64_t values = r->layout->values * (r->outer.kind == LH_OPT_SGD ? 1 : 3);
+        uint64_t bytes = values * sizeof(float) + 1024 + 256u * r->ledger.rows;
+        if (bytes + bytes / 256 > most) most = bytes + bytes / 256;
+    }
+    return most;
 }
 
 bool ps_keep_busy(const struct ps_server *s)

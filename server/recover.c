@@ -10,8 +10,8 @@
 // the highest that this directory asked for, durable before the log is written to again and before
 // it is asked for. A log below it lost history, or its start crashed before the record.
 // It is a file of numbers (common/numbers.h), "LHEP": epoch, token (version 1 had no token). A log
-// that is damaged below its durable position moves to DIR/damaged-<process 16 hex>/ once every
-// shard has a checkpoint of what it goes on from.
+// that is damaged below its durable position is set aside (aside.c) once every shard has a
+// checkpoint of what it goes on from.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,7 +206,11 @@ static lh_err commit_epochs(struct ps_server *s, struct ps_item **list)
     }
     if (!*list) return LH_OK;
     lh_err err = ps_wal_commit(s->wal);
-    if (err == LH_ERR_DISK_FULL) err = ps_wal_commit_small(s->wal); // only a server makes room
+    if (err == LH_ERR_DISK_FULL) { // only a server makes room
+        ps_wal_reserve(s->wal, 0);
+        err = ps_wal_commit_small(s->wal);
+        ps_wal_reserve(s->wal, ps_keep_bytes(s));
+    }
     if (err) return err;
     for (struct ps_item *i = *list; i; i = i->next)
         LH_TRY(ps_shard_fold(i->shard, &i->record, (struct lh_span){0}, 0,
@@ -239,6 +243,7 @@ static lh_err open_log(struct ps_server *s, bool *torn)
                               .log = s->conf.log,
                               .dir = s->wal_dir,
                               .segment_bytes = s->conf.segment_bytes,
+                              .reserve = ps_keep_bytes(s),
                               .scanned = scanned};
     memcpy(wal.job, s->conf.job, LH_JOB);
     return ps_wal_open(&wal, replay, s, torn, &s->wal);
@@ -282,8 +287,9 @@ static lh_err set_checkpoints_aside(struct ps_shard *shard)
 
 lh_err ps_recover(struct ps_server *s)
 {
-    bool torn = false;
+    bool torn = false, room;
     lh_err err = read_disk(s, &torn);
+    if (err == LH_ERR_DISK_FULL) LH_TRY(ps_aside_remove(s, &room)); // for the next start
     bool mends = s->conf.rebuild_damaged || s->conf.standby; // a standby fetches it from its owner
     s->torn = torn;
     s->damaged = err == LH_ERR_CORRUPT && mends && s->conf.coordinator[0];
@@ -340,62 +346,32 @@ static lh_err checkpoint(struct ps_shard *shard)
     return err;
 }
 
-struct segments {
-    char (*name)[64];
-    size_t count;
-    lh_err err;
-};
-
-static void note_segment(void *arg, const char *name)
-{
-    struct segments *s = arg;
-    if (s->err || strlen(name) >= sizeof *s->name) return;
-    char(*grown)[64] = realloc(s->name, (s->count + 1) * sizeof *grown);
-    if (!grown) {
-        s->err = LH_ERR_NO_MEMORY;
-        return;
-    }
-    s->name = grown;
-    memcpy(s->name[s->count++], name, strlen(name) + 1);
-}
-
-// The oldest first: what is left after a crash in between is the log's end, never a shorter log.
-static lh_err move_segments(struct ps_server *s, const char *to)
-{
-    const struct lh_files_ops *files = s->conf.env->ops->files;
-    struct segments list = {0};
-    char from_path[LH_PATH_SIZE], to_path[LH_PATH_SIZE];
-    lh_err err = files->list(s->conf.env, s->wal_dir, note_segment, &list);
-    if (!err) err = list.err;
-    for (size_t i = 0; i < list.count && !err; i++) {
-        err = lh_path(from_path, sizeof from_path, s->wal_dir, "%s", list.name[i]);
-        if (!err) err = lh_path(to_path, sizeof to_path, to, "%s", list.name[i]);
-        if (!err) err = files->rename(s->conf.env, from_path, to_path);
-        if (!err) err = files->sync_dir(s->conf.env, s->wal_dir);
-    }
-    free(list.name);
-    if (!err) err = files->sync_dir(s->conf.env, to);
-    return err;
-}
-
 static lh_err set_log_aside(struct ps_server *s)
 {
-    char to[LH_PATH_SIZE];
     bool torn;
-    LH_TRY(lh_path(to, sizeof to, s->conf.dir, "damaged-%016llx",
-                   (unsigned long long)lh_random_u64(s->conf.env)));
-    LH_TRY(s->conf.env->ops->files->make_dir(s->conf.env, to));
-    ps_wal_close(s->wal);
-    s->wal = NULL;
-    LH_TRY(move_segments(s, to));
-    lh_logf(s->conf.log, LH_WARN, "log.set_aside", "%s holds the log that is not gone on with", to);
-    return open_log(s, &torn);
+    if (!s->aside) {
+        ps_wal_close(s->wal);
+        s->wal = NULL;
+        LH_TRY(ps_aside_log(s));
+    }
+    s->aside = true; // and where there is no room for a new one, that much is done
+    LH_TRY(open_log(s, &torn));
+    s->aside = false;
+    return LH_OK;
+}
+
+static lh_err start_over(struct ps_server *s)
+{
+    for (uint32_t i = 0; i < s->conf.shard_count && !s->aside; i++) LH_TRY(checkpoint(s->shard[i]));
+    return set_log_aside(s);
 }
 
 lh_err ps_start_over(struct ps_server *s)
 {
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(checkpoint(s->shard[i]));
-    return set_log_aside(s);
+    bool room = false;
+    lh_err err = start_over(s);
+    if (err == LH_ERR_DISK_FULL) LH_TRY(ps_aside_remove(s, &room));
+    return room ? start_over(s) : err;
 }
 
 // What was fetched from followers becomes the history here: durable before anything follows it.
@@ -404,9 +380,10 @@ static lh_err install(struct ps_server *s)
     bool fetched = s->damaged;
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
         fetched |= ps_rebuild_fetched(s->shard[i]->rebuild);
-    if (!fetched) return LH_OK;
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(checkpoint(s->shard[i]));
+    if (!fetched || s->installed) return LH_OK;
+    for (uint32_t i = 0; i < s->conf.shard_count && !s->aside; i++) LH_TRY(checkpoint(s->shard[i]));
     if (s->damaged || s->replayed) LH_TRY(set_log_aside(s));
+    s->installed = true; // the EPOCH record may have to wait for room
     return LH_OK;
 }
 
@@ -429,6 +406,7 @@ lh_err ps_recovered(struct ps_server *s)
 {
     LH_TRY(install(s));
     LH_TRY(open_epochs(s));
+    s->installed = false;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
         LH_TRY(lh_ledger_copy(&shard->head, &shard->replica.ledger));

@@ -60,18 +60,29 @@ static LH_MUST lh_err begin_serving(struct ps_server *s)
     return LH_OK;
 }
 
+static void serve(void *arg);
+
+// Tries again at once where something could go.
+static LH_MUST lh_err wait_for_room(struct ps_server *s)
+{
+    char text[256];
+    bool room;
+    snprintf(text, sizeof text, "%s", lh_err_text(LH_ERR_DISK_FULL));
+    LH_TRY(ps_aside_remove(s, &room));
+    if (!room)
+        lh_logf(s->conf.log, LH_ERROR, "rebuild.disk_full",
+                "%s; the shards come back when there is room: free some in %s", text, s->conf.dir);
+    s->retry_timer = lh_after(s->conf.env, room ? 0 : LH_SECOND, serve, s);
+    return LH_OK;
+}
+
 static void serve(void *arg)
 {
     struct ps_server *s = arg;
     s->retry_timer = 0;
     if (s->stopped || s->serving) return;
     lh_err err = begin_serving(s);
-    if (err == LH_ERR_DISK_FULL) {
-        lh_logf(s->conf.log, LH_ERROR, "rebuild.disk_full",
-                "%s; the shards come back when there is room", lh_err_text(err));
-        s->retry_timer = lh_after(s->conf.env, LH_SECOND, serve, s);
-        return;
-    }
+    if (err == LH_ERR_DISK_FULL) err = wait_for_room(s);
     if (err) ps_fatal(s, err);
 }
 

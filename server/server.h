@@ -138,6 +138,8 @@ struct ps_server {
     bool unread;     // the disk failed to read a checkpoint, and an older one was taken
     bool passed;     // one was passed over that may be whole
     bool given_up;   // the log is of another history than the checkpoints
+    bool aside;      // it is set aside, the next one has no room yet
+    bool installed;  // what was fetched is durable, and its log begun
     struct {
         uint64_t records, bytes; // that the start folded
     } replay;
@@ -254,6 +256,8 @@ bool ps_keep_due(const struct ps_shard *s);         // a full checkpoint,
 bool ps_keep_weights_due(const struct ps_shard *s); // one of weights only
 void ps_keep(struct ps_shard *s);                   // a checkpoint, if one is due
 bool ps_keep_busy(const struct ps_server *s);       // one is being made
+// What the next full one takes at most, of any shard: parameters, optimizer, ledger, seals.
+uint64_t ps_keep_bytes(const struct ps_server *s);
 // Removes what only versions below every shard's older checkpoint need.
 LH_MUST lh_err ps_keep_trim(struct ps_server *s);
 // A checkpoint that is being copied hears of every record ahead of its fold, and of those that
@@ -264,6 +268,10 @@ bool ps_unsettled(const struct ps_shard *shard);  // its history is to be settle
 LH_MUST lh_err ps_recovered(struct ps_server *s); // all are: makes it durable
 // What the replicas hold becomes all there is: checkpoints of it, and a new log.
 LH_MUST lh_err ps_start_over(struct ps_server *s);
+// aside.c: the log moves to a folder where nobody reads it; all such folders go, *room: were there
+// any?
+LH_MUST lh_err ps_aside_log(struct ps_server *s);
+LH_MUST lh_err ps_aside_remove(struct ps_server *s, bool *room);
 // DIR/epoch-<shard>: the highest epoch that the directory asked for, and under which token (0: of
 // none). LH_ERR_NOT_FOUND: it never did. LH_ERR_CORRUPT. A write is durable when it returns.
 LH_MUST lh_err ps_epoch_read(struct lh_env *env, const char *dir, uint32_t shard, uint64_t *epoch,

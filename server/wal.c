@@ -1,6 +1,7 @@
 // The write-ahead log: writing. Layout and invariants: wal.h. Reading at start: wal_scan.c.
 #include "server/wal.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,11 @@ static void write_segment_header(const struct ps_wal *w, struct lh_buf *out)
     lh_put_u32(out, 0);
 }
 
+void ps_wal_reserve(struct ps_wal *w, uint64_t bytes)
+{
+    atomic_store(&w->reserve, bytes);
+}
+
 // Opens the next segment of `size` bytes. Disk lane.
 static lh_err open_segment(struct ps_wal *w, uint64_t size)
 {
@@ -39,6 +45,7 @@ static lh_err open_segment(struct ps_wal *w, uint64_t size)
     struct lh_file *file = NULL;
     lh_err err;
     uint64_t before = w->segment_first;
+    LH_TRY(lh_file_room(w->conf.env, w->conf.dir, size, atomic_load(&w->reserve)));
     w->segment++;
     w->segment_first = w->group_first;
     write_segment_header(w, &header);
@@ -83,9 +90,15 @@ static lh_err roll(struct ps_wal *w, uint64_t need)
 // serves what it has, and the first group meets the full disk (and with it, what makes room).
 static lh_err first_segment(struct ps_wal *w)
 {
+    bool first = !w->segment; // nothing could be cut
+    ps_wal_reserve(w, first ? 0 : w->conf.reserve);
     lh_err err = roll(w, 0);
-    bool again = err == LH_ERR_DISK_FULL && w->segment;
-    return again ? open_segment(w, PS_SEGMENT_HEADER) : err;
+    if (err == LH_ERR_DISK_FULL && !first) {
+        ps_wal_reserve(w, 0);
+        err = open_segment(w, PS_SEGMENT_HEADER);
+    }
+    ps_wal_reserve(w, w->conf.reserve);
+    return err;
 }
 
 // Nobody can guess it: the body that a worker chose is no entry, whatever it holds. Never 0.

@@ -36,6 +36,7 @@ struct ps_wal_conf {
     struct lh_log *log;
     const char *dir;
     uint64_t segment_bytes;
+    uint64_t reserve; // that the start's whole segment has to leave, see ps_wal_reserve(); 0: none
     uint8_t job[LH_JOB];
     // After the last replay and before a new segment is opened, which hides that bytes were cut:
     // the place to note it durably. NULL: nobody does. An error stops the start.
@@ -85,6 +86,8 @@ void ps_wal_close(struct ps_wal *w);
 LH_MUST lh_err ps_wal_add(struct ps_wal *w, uint32_t shard, const struct lh_record *r,
                           struct ps_place *place);
 uint64_t ps_wal_group_bytes(const struct ps_wal *w);
+// Any thread: what a checkpoint takes. A new segment has to leave so much room, or finds none.
+void ps_wal_reserve(struct ps_wal *w, uint64_t bytes);
 // Disk lane: writes and syncs the group. LH_ERR_DISK_FULL: nothing of it counts, it may be thrown
 // away by ps_wal_drop_group() and the server goes on; any other error: the process must end.
 LH_MUST lh_err ps_wal_commit(struct ps_wal *w);

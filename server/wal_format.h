@@ -24,7 +24,8 @@ struct ps_wal {
     uint64_t group_first; // of the group that is being gathered
     uint64_t durable;     // highest synced sequence
     bool last_is_mark;
-    struct lh_buf group; // what is ours of its entries: all but the bodies, which are borrowed
+    _Atomic uint64_t reserve; // bytes of the disk that no new segment may take
+    struct lh_buf group;      // what is ours of its entries: all but the bodies, which are borrowed
     struct ps_piece {
         size_t start, body_at, end; // in `group`: the entry, where its body goes in, its trailer
         struct lh_span body;

@@ -185,6 +185,12 @@ static void boot_id(struct lh_env *env, uint8_t out[16])
     fault.inner->ops->boot_id(fault.inner, out);
 }
 
+static lh_err room(struct lh_env *env, const char *path, uint64_t *bytes)
+{
+    (void)env;
+    return fault.inner->ops->files->room(fault.inner, path, bytes);
+}
+
 struct lh_env *fault_env(struct lh_env *inner)
 {
     static struct lh_files_ops files;
@@ -204,6 +210,7 @@ struct lh_env *fault_env(struct lh_env *inner)
     files.make_dir = make_dir;
     files.sync_dir = sync_dir;
     files.list = list;
+    files.room = room;
     ops = (struct lh_env_ops){
         .now_ns = now_ns, .random = random_bytes, .boot_id = boot_id, .files = &files};
     env.ops = &ops;

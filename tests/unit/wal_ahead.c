@@ -311,10 +311,34 @@ static void a_forged_entry_is_not_taken(void **state)
     for (uint64_t generation = 0; generation < GENERATIONS; generation++) forge_behind(generation);
 }
 
+// The log is cut by a checkpoint alone: a new segment leaves the room that one takes, or none is
+// begun and nothing of the group counts. A start needs a header's.
+static void a_segment_leaves_a_checkpoint_its_room(void **state)
+{
+    (void)state;
+    struct rig *r = start(512);
+    fill(r, 1, 3);
+    lh_fake_disk_limit(r->env, lh_fake_disk_used(r->env) + 512 + 1000);
+    ps_wal_reserve(r->wal, 1001);
+    add(r, 4);
+    assert_int_equal(ps_wal_commit(r->wal), LH_ERR_DISK_FULL);
+    assert_int_equal(ps_wal_segment(r->wal), 1);
+    ps_wal_drop_group(r->wal);
+    r->conf.reserve = 1001;
+    check_replay(r, 3, false);
+    add(r, 4);
+    assert_int_equal(ps_wal_commit(r->wal), LH_ERR_DISK_FULL); // a header alone was begun
+    ps_wal_reserve(r->wal, 1000 - PS_SEGMENT_HEADER);
+    commit(r);
+    check_replay(r, 4, false);
+    finish(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_stands_in_its_record),
+        cmocka_unit_test(a_segment_leaves_a_checkpoint_its_room),
         cmocka_unit_test(it_opens_the_next_segment_where_it_has_to),
         cmocka_unit_test(another_record_leaves_it_behind),
         cmocka_unit_test(a_group_too_large_for_the_segment_leaves_it_behind),
