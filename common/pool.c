@@ -107,9 +107,22 @@ struct lh_blob *lh_pool_blob(struct lh_pool *p, size_t len)
     return b;
 }
 
+// Small ones give way: a snapshot's many would take every place, and large ones are what costs.
+static void make_place(struct lh_pool *p, size_t cap)
+{
+    while (p->kept == KEPT_MAX || p->bytes > p->bytes_max) {
+        size_t least = 0;
+        for (size_t i = 1; i < p->kept; i++)
+            if (p->keep[i]->cap < p->keep[least]->cap) least = i;
+        if (!p->kept || p->keep[least]->cap >= cap) return;
+        drop_kept(p, least);
+    }
+}
+
 void lh_pool_take_back(struct lh_pool *p, struct lh_blob *b)
 {
     pthread_mutex_lock(&p->lock);
+    make_place(p, b->cap);
     if (!p->closed && p->kept < KEPT_MAX && p->bytes <= p->bytes_max) {
         p->keep[p->kept++] = b;
     } else {

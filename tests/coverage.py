@@ -30,8 +30,8 @@ ROOMS = ("common", "kernels", "server", "worker", "deploy")
 # take another way tomorrow.
 WHOLE = ("server/wal.c", "server/wal_scan.c", "common/ledger.c", "server/decide.c",
          "kernels/checkpoint.c", "kernels/checkpoint_read.c")
-UNITS = ("wal", "wal_ahead", "wal_bounds", "ledger", "ledger_bounds", "decide", "checkpoint",
-         "checkpoint_folder", "checkpoint_command", "log_command")
+UNITS = ("wal", "wal_ahead", "wal_bounds", "wal_scan", "ledger", "ledger_bounds", "decide",
+         "checkpoint", "checkpoint_folder", "checkpoint_command", "log_command")
 OTHERS = ("fault_log", "golden_read")  # programs
 
 

@@ -61,6 +61,27 @@ static void what_is_kept_has_a_bound(void **state)
     lh_pool_destroy(p);
 }
 
+// As many small ones as there are places: a large one that comes back is kept all the same.
+static void small_ones_give_way_to_a_large_one(void **state)
+{
+    (void)state;
+    struct lh_pool *p = lh_pool_create(64 * MIB);
+    struct lh_blob *small[32], *large = lh_pool_blob(p, 32 * MIB), *first = large;
+    for (size_t i = 0; i < 32; i++) small[i] = lh_pool_blob(p, MIB);
+    for (size_t i = 0; i < 32; i++) lh_blob_release(small[i]);
+    size_t places = lh_pool_bytes(p) / MIB - 32;
+    assert_in_range(places, 2, 31); // else 32 of them do not fill the pool
+    lh_blob_release(large);
+    assert_int_equal(lh_pool_bytes(p), (32 + places - 1) * MIB);
+    large = lh_pool_blob(p, 32 * MIB);
+    assert_ptr_equal(large, first);
+    struct lh_blob *over = lh_pool_blob(p, 33 * MIB), *kept = over; // more than the bound
+    lh_blob_release(large);
+    lh_blob_release(over);
+    assert_int_equal(lh_pool_bytes(p), kept->cap);
+    lh_pool_destroy(p);
+}
+
 static void small_ones_are_not_the_pools(void **state)
 {
     (void)state;
@@ -89,6 +110,7 @@ int main(void)
         cmocka_unit_test(released_memory_is_given_again),
         cmocka_unit_test(a_much_smaller_blob_takes_no_large_one),
         cmocka_unit_test(what_is_kept_has_a_bound),
+        cmocka_unit_test(small_ones_give_way_to_a_large_one),
         cmocka_unit_test(small_ones_are_not_the_pools),
         cmocka_unit_test(a_blob_may_outlive_its_pool),
     };
