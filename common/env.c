@@ -148,6 +148,9 @@ lh_err lh_file_room(struct lh_env *env, const char *dir, uint64_t bytes, uint64_
     if (!reserve) return LH_OK;
     LH_TRY(env->ops->files->room(env, dir, &room));
     if (room >= bytes && room - bytes >= reserve) return LH_OK;
-    return lh_fail(LH_ERR_DISK_FULL, "%s: %llu bytes are free, and %llu of them have to stay so",
-                   dir, (unsigned long long)room, (unsigned long long)reserve);
+    return lh_fail(
+        LH_ERR_DISK_FULL,
+        "%s: No space left for a file of %llu bytes: %llu are free, and %llu of them have "
+        "to stay so (a checkpoint's room); free some",
+        dir, (unsigned long long)bytes, (unsigned long long)room, (unsigned long long)reserve);
 }

@@ -41,11 +41,11 @@ static LH_MUST lh_err find_address(struct dp_admin *a)
     const char *phase = json_string_value(json_object_get(o, "phase"));
     if (!err && !address) err = lh_fail(LH_ERR_MALFORMED, "%s names no address", path);
     if (!err && is_gone(json_integer_value(json_object_get(o, "pid"))))
-        err =
-            lh_fail(LH_ERR_UNAVAILABLE,
-                    "no coordinator runs in %s: the run has ended or was stopped (its last phase: "
-                    "%s); `longhaul events --dir %s` tells of it",
-                    a->dir, phase ? phase : "unknown", a->dir);
+        err = lh_fail(
+            LH_ERR_UNAVAILABLE,
+            "no coordinator runs in %s (it was at %s): the run has ended or was stopped (its "
+            "last phase: %s); `longhaul events --dir %s` tells of it",
+            a->dir, address, phase ? phase : "unknown", a->dir);
     if (!err && (size_t)snprintf(a->address, sizeof a->address, "%s", address) >= sizeof a->address)
         err = lh_fail(LH_ERR_MALFORMED, "%s: address too long", path);
     json_decref(o);

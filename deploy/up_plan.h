@@ -35,8 +35,8 @@ struct dp_plan {
 const char *dp_bytes_text(double bytes, char out[16]);
 
 // Nats per byte that a run with the default kappa, beta and eta is expected to end above a
-// synchronous, dense one; below 0: better. density_rounds: p*N, above 0.
-double dp_plan_gap_nat(double density_rounds);
+// synchronous, dense one; below 0: better. `density` is p, `rounds` N, above 0.
+double dp_plan_gap_nat(double density, double rounds);
 
 void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_plan *out);
 void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE *out);

@@ -115,8 +115,7 @@ struct dp_learning dp_learning_of(const struct dp_up *up)
     }
     l.rounds = up->t->workers ? (double)rounds / up->t->workers : 0;
     l.density_rounds = up->plan.density * l.rounds;
-    bool sparse = up->plan.density < 1;
-    l.gap_nat = sparse && l.density_rounds > 0 ? dp_plan_gap_nat(l.density_rounds) : 0;
+    l.gap_nat = l.rounds > 0 ? dp_plan_gap_nat(up->plan.density, l.rounds) : 0;
     if (rounds) l.bits = (double)bytes * 8 / ((double)rounds * (double)up->manifest.values);
     return l;
 }

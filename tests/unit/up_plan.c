@@ -85,6 +85,15 @@ static double eta_with(const char *density, const char *regions, const char *ser
     return plan.eta;
 }
 
+// bench/learning's means over five seeds at p*N = 6.25 and 30, and none where eta is 1.
+static void gap_by_density_and_rounds(void **state)
+{
+    (void)state;
+    near(dp_plan_gap_nat(1.0 / 64, 400), -0.0045, 0.15);
+    near(dp_plan_gap_nat(0.075, 400), -0.0167, 0.02);
+    assert_true(dp_plan_gap_nat(1.0 / 6, 400) == 0 && dp_plan_gap_nat(1, 10) == 0);
+}
+
 // bench/learning/README.md says why.
 static void eta_by_density_and_workers(void **state)
 {
@@ -208,6 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_example),
+        cmocka_unit_test(gap_by_density_and_rounds),
         cmocka_unit_test(eta_by_density_and_workers),
         cmocka_unit_test(bits_of_64_in_4096),
         cmocka_unit_test(bits_of_every_codec),
