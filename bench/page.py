@@ -133,6 +133,7 @@ SECTIONS = (
             Target("push.server.durable.4shards.peak_bytes", "ratio", "at most", 1),
             Target("push.server.many.peak_bytes", "ratio", "at most", 1),
             Target("push.many.mtls.8workers", "ratio", "at least", 1),
+            Target("push.link.150ms-1gbit", "ratio", "at least", 0.9),
         ),
         bars=(Bars("push-tls.svg", "as a share of one stream of TLS 1.3", "push.", "ratio", "",
                    only=("durable.mtls.xchacha20", "durable.mtls.aes256gcm",
