@@ -35,6 +35,17 @@ void *lh_zeros(size_t count, size_t size)
     return p;
 }
 
+#ifndef MADV_POPULATE_WRITE // newer than some C library's headers
+#define MADV_POPULATE_WRITE 23
+#endif
+
+bool lh_populate(void *p, size_t n)
+{
+    size_t before = (PAGE - (uintptr_t)p % PAGE) % PAGE;
+    if (!p || n < before + PAGE) return true;
+    return madvise((uint8_t *)p + before, (n - before) / PAGE * PAGE, MADV_POPULATE_WRITE) == 0;
+}
+
 // ---------------------------------------------------------------- buffer
 
 void lh_buf_free(struct lh_buf *b)

@@ -28,6 +28,10 @@ bool lh_span_equal(struct lh_span a, struct lh_span b);
 // the system has them. A fault for each 4 KiB of a dense push costs more than copying it.
 void lh_huge(void *p, size_t n);
 void *lh_zeros(size_t count, size_t size); // calloc() and lh_huge()
+// Has the system bring the pages of n bytes at p now, on any thread, instead of one by one as they
+// are first written: a kernel clears some 2 GB/s. What they hold stays as it is, and memory that
+// was freed meanwhile does no harm. False: this system can't (before Linux 5.14).
+bool lh_populate(void *p, size_t n);
 
 // ---- buffer: grows up to `max`, never beyond. Writes after a failure do nothing; lh_buf_err()
 // tells. Zero-initialise with lh_buf(max); free with lh_buf_free().

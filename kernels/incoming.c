@@ -28,7 +28,8 @@ static lh_err find_theta(struct lk_incoming *n, const struct lk_replica *r, size
     }
     n->ledger = ledger;
     *after = lh_left(&c);
-    n->theta = lh_zeros(r->layout->values, sizeof *n->theta);
+    n->theta = n->room ? n->room : lh_zeros(r->layout->values, sizeof *n->theta);
+    n->room = NULL;
     return n->theta ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
@@ -70,5 +71,6 @@ void lk_incoming_free(struct lk_incoming *n)
     lh_ledger_free(&n->ledger);
     lh_buf_free(&n->rest);
     free(n->theta);
+    free(n->room);
     *n = (struct lk_incoming){0};
 }

@@ -12,6 +12,7 @@ struct lk_incoming {
     struct lh_ledger ledger; // what came says of itself; holds once `theta` is not NULL
     struct lh_buf rest;      // all but the parameters
     float *theta;            // NULL: the ledger, which comes first, is not complete
+    float *room;             // becomes `theta`, where the caller has memory for it; else NULL
     size_t have;             // bytes of it
 };
 

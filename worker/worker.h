@@ -148,6 +148,7 @@ struct wk_shard {
     struct lh_unary *hello;
     struct wk_sender sender;
     struct wk_stream stream;
+    float *room; // for the parameters of a first snapshot, its pages there before it comes; or NULL
     uint64_t session_timer, stream_timer;
     uint32_t session_tries, stream_tries;
     bool greet_after_cut; // a greeting's answer came while something was cut
@@ -286,6 +287,8 @@ void wk_session_cut(struct wk_worker *w); // a cut is over: greetings that waite
 void wk_session_lost(struct wk_shard *s);
 void wk_push_soon(struct wk_shard *s);
 // follow.c
+// Memory for the parameters of a first snapshot, asked of the system before it comes.
+LH_MUST lh_err wk_follow_room(struct wk_shard *s);
 void wk_follow_start(struct wk_shard *s);
 void wk_follow_resume(struct wk_shard *s); // after a BSP hold
 void wk_follow_stop(struct wk_shard *s);

@@ -5,6 +5,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdlib.h>
+#include <sys/mman.h>
+
 #include "common/pool.h"
 
 enum { MIB = 1 << 20 };
@@ -104,12 +107,37 @@ static void a_blob_may_outlive_its_pool(void **state)
     lh_blob_release(out);
 }
 
+static size_t resident(void *page, size_t bytes)
+{
+    unsigned char there[16 * MIB / 4096] = {0};
+    size_t n = 0;
+    assert_int_equal(mincore(page, bytes, there), 0);
+    for (size_t i = 0; i < bytes / 4096; i++) n += there[i] & 1;
+    return n;
+}
+
+static void populated_memory_is_there_and_keeps_what_it_held(void **state)
+{
+    (void)state;
+    uint8_t *p = lh_zeros(16 * MIB, 1), *page = p + (4096 - (uintptr_t)p % 4096) % 4096;
+    assert_non_null(p);
+    page[5 * MIB] = 7;
+    assert_true(resident(page, 15 * MIB) < 15 * MIB / 4096);
+    assert_true(lh_populate(p, 16 * MIB));
+    assert_int_equal(resident(page, 15 * MIB), 15 * MIB / 4096);
+    assert_int_equal(page[5 * MIB], 7);
+    assert_int_equal(page[6 * MIB], 0);
+    assert_true(lh_populate(NULL, MIB));
+    free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(released_memory_is_given_again),
         cmocka_unit_test(a_much_smaller_blob_takes_no_large_one),
         cmocka_unit_test(what_is_kept_has_a_bound),
+        cmocka_unit_test(populated_memory_is_there_and_keeps_what_it_held),
         cmocka_unit_test(small_ones_give_way_to_a_large_one),
         cmocka_unit_test(small_ones_are_not_the_pools),
         cmocka_unit_test(a_blob_may_outlive_its_pool),
