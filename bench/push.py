@@ -13,8 +13,10 @@ parameters pushed as `dense-fp32`, 64 MiB each, one worker unless the row says o
 - `push.many.*`: eight workers that only push (bench_pusher), at one shard: one alone and all at
   once, by turns, from their sealed frames to the last durable acknowledgement.
 - `push.link.*`: pushes one after the other over an emulated link (root and /dev/net/tun).
-- `push.snapshot.mtls`: a worker that lost its replica joins again, from its request to the loaded
-  state; `.first` is a run's first join, whose server has just started.
+- `push.snapshot.mtls`: a worker that lost its replica joins again, from the moment its request is
+  at the server to the loaded state. Its ceilings' connections stand as well; `.connect` are the
+  seconds from the request until then (a new connection, mutual TLS), `.join` is the rate with them,
+  `.first` that of a run's first join, whose server has just started.
 
 A shared host's pace changes within minutes, so ceilings are measured by turns with the figures,
 while the frames lie sealed (turns.py): one stream of TLS 1.3 over loopback by OpenSSL alone; our
@@ -190,11 +192,16 @@ class Rejoining:
 
 
 def snapshot_seconds(one):
-    """Of each join, from its request to the loaded state."""
+    """(until the request is at the server, from there to the loaded state) of each join."""
     asked, loaded = one.times("snapshot.asked"), one.times("replica.snapshot")
-    ends = [min((t for t in loaded if t > start), default=None) for start in asked]
-    again = asked[1:] + [float("inf")]
-    return [end - start for start, end, after in zip(asked, ends, again) if end and end < after]
+    begun = [e["mono_us"] / 1e6 for e in one.log("s0") if e["event"] == "snapshot.begun"]
+    out = []
+    for start, after in zip(asked, asked[1:] + [float("inf")]):
+        middle = min((t for t in begun if t > start), default=after)
+        end = min((t for t in loaded if t > middle), default=after)
+        if end < after:
+            out.append((middle - start, end - middle))
+    return out
 
 
 def ratio_rows(out, name, pairs, disk=False):
@@ -206,15 +213,17 @@ def ratio_rows(out, name, pairs, disk=False):
         out.row(f"{name}.of_disk", "GB/s", samples, DISK, [turn[2] for turn in beside])
 
 
-def measure_snapshots(out, tool, folder, flags):
+def measure_snapshots(out, tool, folder, flags, name="push.snapshot.mtls"):
     pause = 12 if flags.shape == "full" else 4
     joins = Rejoining(JOINS, flags.ceilings)
     one = run(tool, folder, "joins", pause, 3, shape=flags.shape, during=joins)
     size = one.summary["model"]["parameters"] * 4 / 1e9
-    again = [size / s for s in snapshot_seconds(one)[1:]]
+    again = snapshot_seconds(one)[1:]
     if len(again) < JOINS:
         raise SystemExit(f"joins: only {len(again)} of {JOINS} joins are in the log")
-    ratio_rows(out, "push.snapshot.mtls", list(zip(again, joins.beside())))
+    ratio_rows(out, name, [(size / s, turn) for (_, s), turn in zip(again, joins.beside())])
+    out.row(f"{name}.connect", "s", [connect for connect, _ in again])
+    out.row(f"{name}.join", "GB/s", [size / sum(both) for both in again])
     shutil.rmtree(one.dir)
 
 
@@ -236,7 +245,8 @@ def measure_alone(out, tool, folder, flags):
     whole = statistics.median(size / rate for rate, _ in holding.rates(size, *WHOLE))
     for name, seconds in stages(one, holding.released).items():
         out.row(f"push.alone.stage.{name}", "s", [seconds], "the whole push", whole)
-    out.row("push.snapshot.mtls.first", "GB/s", [size / s for s in snapshot_seconds(one)[:1]])
+    first = [size / sum(both) for both in snapshot_seconds(one)[:1]]
+    out.row("push.snapshot.mtls.first", "GB/s", first)
     peak_rows(out, one, "alone")
     shutil.rmtree(one.dir)
 

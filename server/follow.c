@@ -321,6 +321,8 @@ static lh_err start_snapshot(struct ps_follower *f, const Longhaul__V1__Snapshot
     struct ps_shard *s = ps_server_shard(f->server, m->shard);
     LH_TRY(ps_snapshot_join(s));
     f->shard = s;
+    lh_logf(f->server->conf.log, LH_DEBUG, "snapshot.begun", "shard %u version %llu, %llu bytes",
+            s->id, (unsigned long long)s->snapshot.version, (unsigned long long)s->snapshot.bytes);
     return LH_OK;
 }
 
