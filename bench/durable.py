@@ -22,13 +22,22 @@ not the wait for a processor.
 - `durable.SIZE.disk_p99_ms`: of a write of a push's size into allocated room and fdatasync, by a
   probe of its own beside the load, in the same seconds; it stands beside `.disk_idle_p99_ms`, the
   same beside the load that is not synced. Twice the former is what `added_p99_ms` may be.
+- `durable.SIZE.askers_p99_ms`: the same by eight that each have a file of their own and ask at the
+  pace of a worker. While the disk stands still one asker meets one slow sync, and eight meet eight,
+  as pushes do: `added_p99_ms` over it says what the log makes worse.
 - `durable.SIZE.ack_p99_ms`: from the cut at the worker to its hearing of the decision.
+
+A run takes up to half a minute, four of them are a turn. `--size small --turns 1 --join` is a part
+of two minutes: what FILE.runs holds of earlier parts at this commit counts too, for percentiles are
+of all their pushes.
 """
 import argparse
+import json
 import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -42,10 +51,11 @@ IN_MEMORY = "/dev/shm"
 MEMORY_BYTES = 2 << 30
 SIZES = {  # shape, codec, seconds between two writes of the disk's probe
     "small": ("{dim: 32, layers: 2, heads: 2, kv_heads: 2, ffn: 64, context: 64}", "dense-sign",
-              0.02),
+              0.04),
     "medium": ("{dim: 128, layers: 1, heads: 2, kv_heads: 2, ffn: 384, context: 64}", "dense-fp32",
-               0.1),
+               0.4),
 }
+WARM_UP_ROUNDS = 20
 LOADS = {  # seconds of a worker's step, steps of each
     "small": {"full": (0.004, 600), "paced": (0.15, 80)},
     "medium": {"full": (0.02, 60), "paced": (0.8, 25)},
@@ -77,12 +87,13 @@ def percentile(samples, share):
 
 
 class Beside:
-    """While a run goes on: writes and syncs of a file on the server's disk, one every so often, and
-    what the processors do."""
+    """While a run goes on: writes and syncs of files on the server's disk, one every so often and
+    eight at the pace of the workers; and what the processors do."""
 
-    def __init__(self, disk, bytes_, every):
-        self.disk, self.bytes, self.every = disk, os.urandom(bytes_), every
-        self.syncs = []  # seconds of each
+    def __init__(self, disk, bytes_, every, pace):
+        """`pace`: seconds between two writes of each of the eight; 0: there are none."""
+        self.disk, self.bytes, self.every, self.pace = disk, os.urandom(bytes_), every, pace
+        self.syncs, self.asked = [], []  # seconds of each; the eight's
         self.seen = []  # when, ticks of all processors: busy and in all, ticks of the server
 
     def look(self, run):
@@ -97,23 +108,36 @@ class Beside:
         self.seen.append((time.monotonic(), sum(ticks) - idle, sum(ticks),
                           int(mine[11]) + int(mine[12])))
 
-    def __call__(self, run):
-        path, count = os.path.join(self.disk, "probe"), max(1, (64 << 20) // len(self.bytes))
+    def ask(self, run, number, every, syncs):
+        """Until the run ends; each sync's seconds go to `syncs`."""
+        path, count = os.path.join(self.disk, f"probe-{number}"), (64 << 20) // len(self.bytes)
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             os.posix_fallocate(fd, 0, len(self.bytes) * count)
             os.fsync(fd)
-            while run.child.poll() is None:
+            time.sleep(every * number / WORKERS)  # not all at once
+            for turn in range(sys.maxsize):
+                if run.child.poll() is not None:
+                    return
                 start = time.monotonic()
-                os.pwrite(fd, self.bytes, len(self.syncs) % count * len(self.bytes))
+                os.pwrite(fd, self.bytes, turn % count * len(self.bytes))
                 os.fdatasync(fd)
-                self.syncs.append(time.monotonic() - start)
-                if not self.seen or start - self.seen[-1][0] > 0.2:
+                syncs.append(time.monotonic() - start)
+                if not number and (not self.seen or start - self.seen[-1][0] > 0.2):
                     self.look(run)
-                time.sleep(max(0.001, self.every - (time.monotonic() - start)))
+                time.sleep(max(0.001, every - (time.monotonic() - start)))
         finally:
             os.close(fd)
             os.unlink(path)
+
+    def __call__(self, run):
+        eight = [threading.Thread(target=self.ask, args=(run, number, self.pace, self.asked))
+                 for number in range(1, WORKERS + 1) if self.pace]
+        for thread in eight:
+            thread.start()
+        self.ask(run, 0, self.every, self.syncs)
+        for thread in eight:
+            thread.join()
 
     def busy(self, start, end):
         """Shares of all processors and, the server's, of one; between two moments."""
@@ -126,40 +150,47 @@ class Beside:
                 (own_to - own) / ticks / max(1e-3, to - at))
 
 
-class One:
-    """One run, with the server's folder on the disk and all else in memory."""
+def one_run(flags, folders, size, load, synced, rounds=None):
+    """A run with the server's folder on the disk and all else in memory: what was seen of it."""
+    shape, codec, every = SIZES[size]
+    pause, usual = LOADS[size][load]
+    text = TOPOLOGY.format(budget=WORKERS * live.TOKENS * (rounds or flags.rounds or usual),
+                           shape=shape, codec=codec, speed=WORKERS * live.TOKENS / pause,
+                           workers=WORKERS)
+    memory, disk = folders
+    os.mkdir(os.path.join(disk, "s0"))
+    os.mkdir(os.path.join(memory, "run"))
+    os.symlink(os.path.join(disk, "s0"), os.path.join(memory, "run", "s0"))
+    os.environ["LH_BENCH_SYNCED"] = "longhaul-server" if synced else ""
+    before = os.getloadavg()[0]
+    beside = Beside(disk, flags.bytes.get(size, 4096), every, pause if load == "paced" else 0)
+    one = live.Run(flags.tool, memory, "run", text, [f"here-{i}" for i in range(WORKERS)],
+                   "--no-wan", during=beside)
+    seen = {"size": size, "load": load, "synced": synced, "load_average": before}
+    seen |= read(one, beside)
+    flags.bytes[size] = max(4096, round(seen["bytes"]))
+    shutil.rmtree(one.dir)
+    shutil.rmtree(os.path.join(disk, "s0"))
+    return seen
 
-    def __init__(self, flags, folders, size, load, synced):
-        shape, codec, every = SIZES[size]
-        pause, rounds = LOADS[size][load]
-        rounds = flags.rounds or rounds
-        text = TOPOLOGY.format(budget=WORKERS * live.TOKENS * rounds, shape=shape, codec=codec,
-                               speed=WORKERS * live.TOKENS / pause, workers=WORKERS)
-        memory, disk = folders
-        os.mkdir(os.path.join(disk, "s0"))
-        os.mkdir(os.path.join(memory, "run"))
-        os.symlink(os.path.join(disk, "s0"), os.path.join(memory, "run", "s0"))
-        os.environ["LH_BENCH_SYNCED"] = "longhaul-server" if synced else ""
-        beside = Beside(disk, flags.bytes.get(size, 4096), every)
-        one = live.Run(flags.tool, memory, "run", text, [f"here-{i}" for i in range(WORKERS)],
-                       "--no-wan", during=beside)
-        self.read(one, beside)
-        flags.bytes[size] = max(4096, round(self.bytes))
-        shutil.rmtree(one.dir)
-        shutil.rmtree(os.path.join(disk, "s0"))
 
-    def read(self, one, beside):
-        ends = one.times("push.decided")
-        ends = ends[len(ends) // 5:-(len(ends) // 5)]  # while all are there
-        self.rate = (len(ends) - 1) / (ends[-1] - ends[0])
-        self.acks = [s for worker in one.workers
-                     for s in pushes(one, worker, ("push.decided",))[5:]]
-        self.waits, self.log_busy = commits(one, ends[0], ends[-1])
-        self.busy = beside.busy(ends[0], ends[-1])
-        self.syncs = beside.syncs
-        said = one.status("s0")["counters"]
-        total = said["admitted"] + said["refused"]
-        self.group, self.bytes = total / max(1, said["groups"]), said["bytes_in"] / max(1, total)
+def read(one, beside):
+    ends = one.times("push.decided")
+    ends = ends[len(ends) // 5:-(len(ends) // 5)]  # while all are there
+    acks = [s for worker in one.workers for s in pushes(one, worker, ("push.decided",))[5:]]
+    waits, log_busy = commits(one, ends[0], ends[-1])
+    processors, server = beside.busy(ends[0], ends[-1])
+    said = one.status("s0")["counters"]
+    total = said["admitted"] + said["refused"]
+    return {"rate": (len(ends) - 1) / (ends[-1] - ends[0]), "acks": acks, "waits": waits,
+            "log_busy": log_busy, "processors_busy": processors, "server_busy": server,
+            "syncs": settled(beside.syncs), "asked": settled(beside.asked),
+            "group": total / max(1, said["groups"]), "bytes": said["bytes_in"] / max(1, total)}
+
+
+def settled(samples):
+    """Without the first, which are of a start."""
+    return samples[len(samples) // 10:]
 
 
 def commits(one, start, end):
@@ -176,52 +207,85 @@ def commits(one, start, end):
             out += [at - since for since in group]
             busy += max(0.0, min(at, end) - max(made, start))
             group = []
-    return out[len(out) // 10:], busy / (end - start)  # the first are of a start
+    return settled(out), busy / (end - start)
 
 
-def pooled(runs, what):
-    return [sample for run in runs for sample in getattr(run, what)]
+class Runs:
+    """Those of this call and, with --join, of earlier ones at this commit."""
+
+    def __init__(self, flags, commit):
+        self.path, self.commit, self.of = flags.json and flags.json + ".runs", commit, []
+        if not self.path or not os.path.exists(self.path):
+            return
+        if not flags.join:
+            os.unlink(self.path)
+            return
+        with open(self.path, encoding="utf-8") as file:
+            runs = [json.loads(line) for line in file]
+        self.of = [run for run in runs if run["commit"] == commit]
+
+    def add(self, run):
+        self.of.append(run | {"commit": self.commit})
+        if self.path:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(self.of[-1]) + "\n")
+
+    def each(self, what, size, load, synced):
+        return [run[what] for run in self.of
+                if (run["size"], run["load"], run["synced"]) == (size, load, synced)]
+
+    def pooled(self, *which):
+        return [sample for samples in self.each(*which) for sample in samples]
 
 
-def measure(out, flags, folders, size):
-    """By turns, so that a slow minute of the host meets both; the first pair warms up."""
-    runs = {(load, synced): [] for load in LOADS[size] for synced in (False, True)}
-    One(flags, folders, size, "full", False)
+def measure(flags, folders, runs, size):
+    """By turns, so that a slow minute of the host meets both; a short one warms up."""
+    one_run(flags, folders, size, "full", False, WARM_UP_ROUNDS)
     for _ in range(flags.turns):
-        for load, synced in runs:
-            runs[load, synced].append(One(flags, folders, size, load, synced))
-    full, plain = runs["full", True], runs["full", False]
-    out.row(f"durable.{size}.pushes_per_s", "1/s", [run.rate for run in full], "without fsync",
-            percentile([run.rate for run in plain], 0.5))
-    out.row(f"durable.{size}.processors_busy", "of all", [run.busy[0] for run in full])
-    out.row(f"durable.{size}.server_busy", "of one", [run.busy[1] for run in full])
-    out.row(f"durable.{size}.log_busy", "of the time", [run.log_busy for run in full])
-    paced, plain = runs["paced", True], runs["paced", False]
+        for load in LOADS[size]:
+            for synced in (False, True):
+                runs.add(one_run(flags, folders, size, load, synced))
+
+
+def rows(out, runs, size):
+    full, paced, plain = (size, "full", True), (size, "paced", True), (size, "paced", False)
+    out.row(f"durable.{size}.pushes_per_s", "1/s", runs.each("rate", *full), "without fsync",
+            runs.each("rate", size, "full", False))
+    for what, unit in (("processors", "of all"), ("server", "of one"), ("log", "of the time")):
+        out.row(f"durable.{size}.{what}_busy", unit, runs.each(f"{what}_busy", *full))
+    points = ((0.5, "p50"), (0.99, "p99"))
+
+    def ms(what, which, share):
+        return 1e3 * percentile(runs.pooled(what, *which), share)
+
     for what, name in (("acks", "ack"), ("waits", "commit")):
-        for share, point in ((0.5, "p50"), (0.99, "p99")):
-            out.row(f"durable.{size}.{name}_{point}_ms", "ms",
-                    [1e3 * percentile(pooled(paced, what), share)], "without fsync",
-                    1e3 * percentile(pooled(plain, what), share))
-    for share, point in ((0.5, "p50"), (0.99, "p99")):
-        out.row(f"durable.{size}.disk_{point}_ms", "ms",
-                [1e3 * percentile(pooled(paced, "syncs"), share)])
-        out.row(f"durable.{size}.disk_idle_{point}_ms", "ms",
-                [1e3 * percentile(pooled(plain, "syncs"), share)])
-    out.row(f"durable.{size}.added_p99_ms", "ms",
-            [1e3 * (percentile(pooled(paced, "waits"), 0.99)
-                    - percentile(pooled(plain, "waits"), 0.99))],
-            "twice the disk's own p99", 2e3 * percentile(pooled(paced, "syncs"), 0.99))
-    out.condition(f"{size}_push_bytes", round(paced[0].bytes))
-    out.condition(f"{size}_pushes_a_group", f"{full[0].group:.1f}, {paced[0].group:.1f}")
-    out.condition(f"{size}_pushes", f"{len(pooled(full, 'acks'))}, {len(pooled(paced, 'acks'))}")
+        for share, point in points:
+            out.row(f"durable.{size}.{name}_{point}_ms", "ms", [ms(what, paced, share)],
+                    "without fsync", ms(what, plain, share))
+    for what, which, name in (("syncs", paced, "disk"), ("syncs", plain, "disk_idle"),
+                              ("asked", paced, "askers")):
+        for share, point in points:
+            out.row(f"durable.{size}.{name}_{point}_ms", "ms", [ms(what, which, share)])
+    added = ms("waits", paced, 0.99) - ms("waits", plain, 0.99)
+    out.row(f"durable.{size}.added_p99_ms", "ms", [added], "twice the disk's own p99",
+            2 * ms("syncs", paced, 0.99))
+    out.row(f"durable.{size}.added_beside_askers_p99_ms", "ms", [added],
+            "twice the p99 of eight askers", 2 * ms("asked", paced, 0.99))
+    out.condition(f"{size}_push_bytes", round(runs.each("bytes", *paced)[0]))
+    out.condition(f"{size}_pushes_a_group", ", ".join(
+        f"{percentile(runs.each('group', *which), 0.5):.1f}" for which in (full, paced)))
+    out.condition(f"{size}_pushes", f"{len(runs.pooled('acks', *full))}, "
+                  f"{len(runs.pooled('acks', *paced))} in {len(runs.each('rate', *full))} turns")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", required=True)
     parser.add_argument("--json")
+    parser.add_argument("--join", action="store_true",
+                        help="count the runs of earlier calls too, in FILE.runs: a part at a time")
     parser.add_argument("--rounds", type=int, help="steps of a worker in every run")
-    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=2, help="of four runs each")
     parser.add_argument("--size", action="append", choices=sorted(SIZES))
     flags = parser.parse_args()
     flags.tool, flags.bytes = os.path.join(flags.build, "deploy", "longhaul"), {}
@@ -233,16 +297,22 @@ def main():
     os.environ["LD_PRELOAD"] = os.path.realpath(os.path.join(flags.build, "bench",
                                                              "libbench_nosync.so"))
     out = report.Report("durable", flags.json)
+    runs = Runs(flags, report.commit())
     out.condition("workers", WORKERS)
     out.condition("loads", "full: as fast as it is answered; paced: "
                   + ", ".join(f"{size} {LOADS[size]['paced'][0]} s" for size in SIZES))
     try:
         live.prepare(flags.tool, folders[0], ("here/en",))
         for size in flags.size or SIZES:
-            measure(out, flags, folders, size)
+            measure(flags, folders, runs, size)
     finally:
         for folder in folders:
             shutil.rmtree(folder)
+    for size in SIZES:
+        if runs.each("rate", size, "full", True):
+            rows(out, runs, size)
+    loads = [run["load_average"] for run in runs.of]
+    out.condition("load_before_runs", f"{min(loads):.2f} to {max(loads):.2f}")
     out.finish()
 
 

@@ -15,7 +15,7 @@ def _cpu():
     return platform.machine()
 
 
-def _commit():
+def commit():
     said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
                           check=False)
     return said.stdout.strip() or "unknown"
@@ -25,9 +25,25 @@ class Report:
     """Rows of figures, each beside its ceiling or its peer; a table, and a JSON document."""
 
     def __init__(self, bench, path, join=False):
-        """`join`: keeps what the file says already, of the same commit, but for rows made anew."""
-        self.bench, self.path, self.rows, self.join = bench, path, [], join
+        """`join`: keeps what the file says already, of the same commit, but for rows made anew and
+        counts, which are added up."""
+        self.bench, self.path, self.rows, self.counts = bench, path, [], set()
+        self.join = join and bool(path)
         self.conditions = {"load_at_start": f"{os.getloadavg()[0]:.2f}"}
+        if self.join:
+            self._old()  # refused before hours are spent
+
+    def call(self, said):
+        """One of the calls whose counts come together: `said` names its seed. The same call again
+        would count the same twice, and is refused."""
+        if self.join and said in self._old()["conditions"].get("calls", "").split("; "):
+            raise SystemExit(f"{self.path} has '{said}' already: give another seed")
+        self.conditions["calls"] = said
+
+    def count(self, name, number, unit="1"):
+        """A row of what calls add up."""
+        self.row(name, unit, [number])
+        self.counts.add(name)
 
     def condition(self, name, value):
         self.conditions[name] = str(value)
@@ -62,24 +78,35 @@ class Report:
         self.conditions["load_at_end"] = f"{os.getloadavg()[0]:.2f}"
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         now = datetime.datetime.now(datetime.timezone.utc)
-        document = {"schema": "longhaul.bench/1", "bench": self.bench, "commit": _commit(),
+        document = {"schema": "longhaul.bench/1", "bench": self.bench, "commit": commit(),
                     "date": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
                     "host": {"cpu": _cpu(), "cores": os.cpu_count(), "memory_bytes": memory},
                     "conditions": self.conditions, "rows": self.rows}
-        if self.join and os.path.exists(self.path):
+        if self.join:
             self._join(document)
         with open(self.path, "w", encoding="utf-8") as file:
             json.dump(document, file, indent=2)
             file.write("\n")
 
-    def _join(self, document):
+    def _old(self):
+        """What the file says already; of another commit or bench: refused."""
+        if not os.path.exists(self.path):
+            return {"conditions": {}, "rows": []}
         with open(self.path, encoding="utf-8") as file:
             old = json.load(file)
-        if (old["bench"], old["commit"]) != (document["bench"], document["commit"]):
+        if (old["bench"], old["commit"]) != (self.bench, commit()):
             raise SystemExit(f"{self.path} is of {old['bench']} at {old['commit']}: figures of "
-                             f"{document['commit']} do not go with them; give another file")
-        made = {row["name"] for row in document["rows"]}
+                             f"{self.bench} at {commit()} do not go with them; give another file")
+        return old
+
+    def _join(self, document):
+        old, made = self._old(), {row["name"]: row for row in document["rows"]}
+        for row in old["rows"]:
+            if row["name"] in self.counts:
+                new = made[row["name"]]
+                new["value"] = new["min"] = new["max"] = new["value"] + row["value"]
         document["rows"][:0] = [row for row in old["rows"] if row["name"] not in made]
         for name, said in old["conditions"].items():  # such as the load: of every piece
             now = document["conditions"].get(name, said)
-            document["conditions"][name] = now if now == said else f"{said}, {now}"
+            between = "; " if name == "calls" else ", "
+            document["conditions"][name] = now if now == said else f"{said}{between}{now}"

@@ -46,6 +46,29 @@ FLAGS = {
 }
 
 
+def counts(folder):
+    """Calls of a campaign add up what they counted, each of them once."""
+    path = os.path.join(folder, "counts.json")
+    for seed, number in ((1, 40), (2, 2)):
+        out = report.Report("counts", path, join=True)
+        out.call(f"--seed {seed}")
+        out.count("n", number)
+        out.row("violations", "1", [0])
+        out.finish()
+    with open(path, encoding="utf-8") as file:
+        said = json.load(file)
+    if {r["name"]: r["value"] for r in said["rows"]} != {"n": 42, "violations": 0}:
+        raise SystemExit(f"not added up: {said}")
+    if said["conditions"]["calls"] != "--seed 1; --seed 2":
+        raise SystemExit(f"it does not name its calls: {said}")
+    try:
+        out.call("--seed 1")
+    except SystemExit as refused:
+        if "give another seed" in str(refused):
+            return
+    raise SystemExit("the same call was counted twice")
+
+
 def join(folder):
     """report.Report with `join`: rows of one commit come together, those of another do not."""
     path = os.path.join(folder, "joined.json")
@@ -88,6 +111,7 @@ def main():
         too_short()
     with tempfile.TemporaryDirectory() as folder:
         join(folder)
+        counts(folder)
         path = os.path.join(folder, "out.json")
         subprocess.run([sys.executable, os.path.join(ROOT, "bench", name + ".py"), "--build", build,
                         "--json", path, *FLAGS[name]], check=True)

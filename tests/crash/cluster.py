@@ -169,8 +169,16 @@ class Sums:
     def rows(self, report, prefix):
         """Their rows; whoever comes here saw no violation."""
         for key in sorted(self.of):
-            report.row(f"{prefix}.{key}", "1", [self.of[key]])
+            report.count(f"{prefix}.{key}", self.of[key])
         report.row(f"{prefix}.violations", "1", [0])
+
+
+def add_flags(flags, what):
+    """Those of a campaign's report."""
+    flags.add_argument("--seed", type=int, default=1, help=what)
+    flags.add_argument("--json")
+    flags.add_argument("--join", action="store_true",
+                       help="add to FILE's counts, of the same commit: a seed at a time")
 
 
 def verdict(run):

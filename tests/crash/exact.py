@@ -31,7 +31,7 @@ import subprocess
 import sys
 import time
 
-from cluster import SHARDS, Cluster, Sums, check, figures, judged, verdict
+from cluster import SHARDS, Cluster, Sums, add_flags, check, figures, judged, verdict
 
 import failpoints
 import history
@@ -222,12 +222,14 @@ def one_run(given, draw, sums):
 
 def campaign(given):
     sums, draw = Sums(), random.Random(given.seed)
-    report = Report("campaign-exact", given.json)
+    report = Report("campaign-exact", given.json, given.join)
     whats = given.what
+    report.call(f"--what {' '.join(whats)} --seed {given.seed} --runs {given.runs} "
+                f"--deaths {given.deaths}")
     for given.what in whats:
         for _ in range(given.runs):
             one_run(given, draw, sums)
-    report.condition("faults", ", ".join(whats))
+    report.count("exact.runs", given.runs * len(whats))
     sums.rows(report, "exact")
     report.finish()
 
@@ -240,9 +242,8 @@ def main():
     flags.add_argument("--deaths", type=int, default=20, help="kills or cuts of a run")
     flags.add_argument("--runs", type=int, default=1, help="of each kind")
     flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
-    flags.add_argument("--seed", type=int, default=1, help="chooses victims and moments")
     flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
-    flags.add_argument("--json")
+    add_flags(flags, "chooses victims and moments")
     given = flags.parse_args()
     cuts = any("cuts" in what for what in given.what)
     if cuts:

@@ -14,7 +14,7 @@ import random
 import sys
 import time
 
-from cluster import Cluster, Sums, check, figures, judged, verdict
+from cluster import Cluster, Sums, add_flags, check, figures, judged, verdict
 from report import Report
 
 
@@ -60,20 +60,22 @@ def one_run(given, draw, cycles, sums):
         sums.add(found)
         print(f"{done} cycles in {killing:.1f} s, the run in {time.monotonic() - begun:.1f} s: "
               f"{found}", flush=True)
-        return done, done / killing
+        return done, killing
 
 
 def campaign(given):
-    draw, sums, speeds, left = random.Random(given.seed), Sums(), [], given.cycles
-    report, end = Report("campaign-kill", given.json), time.monotonic() + given.minutes * 60
+    draw, sums, left = random.Random(given.seed), Sums(), given.cycles
+    report = Report("campaign-kill", given.json, given.join)
+    report.call(f"--seed {given.seed} --cycles {given.cycles}")
+    end, killing = time.monotonic() + given.minutes * 60, 0
     while left > 0 and time.monotonic() < end:
-        done, speed = one_run(given, draw, min(left, given.per_run), sums)
-        speeds.append(speed)
+        done, took = one_run(given, draw, min(left, given.per_run), sums)
         left -= done
+        killing += took
     report.condition("faults", "kill -9 of a random process, at a random moment")
-    report.row("kill.cycles", "1", [given.cycles - left])
+    report.count("kill.cycles", given.cycles - left)
     sums.rows(report, "kill")
-    report.row("kill.cycles_per_s", "1/s", speeds)
+    report.count("kill.seconds", killing, "s")
     report.finish()
 
 
@@ -85,10 +87,9 @@ def main():
     flags.add_argument("--per-run", type=int, default=100)
     flags.add_argument("--units-per-cycle", type=int, default=6)
     flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
-    flags.add_argument("--seed", type=int, default=1, help="chooses victims and moments")
     flags.add_argument("--minutes", type=float, default=1e9, help="begin no run after so long")
     flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
-    flags.add_argument("--json")
+    add_flags(flags, "chooses victims and moments")
     given = flags.parse_args()
     return verdict(lambda: campaign(given))
 

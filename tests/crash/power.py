@@ -32,7 +32,7 @@ import tempfile
 import time
 import uuid
 
-from cluster import Cluster, Sums, check, figures, judged, verdict
+from cluster import Cluster, Sums, add_flags, check, figures, judged, verdict
 
 import history
 from report import Report
@@ -176,20 +176,21 @@ def cuts(given, cluster, draw, cycles, sums):
     found |= {"cut_" + k: v for k, v in cut.items()}
     sums.add(found)
     print(f"{done} cuts in {took:.1f} s: {found}", flush=True)
-    return done, done / took
+    return done, took
 
 
 def campaign(given):
-    draw, sums, speeds, left = random.Random(given.seed), Sums(), [], given.cycles
-    report = Report("campaign-power", given.json)
+    draw, sums, left, cutting = random.Random(given.seed), Sums(), given.cycles, 0
+    report = Report("campaign-power", given.json, given.join)
+    report.call(f"--seed {given.seed} --cycles {given.cycles}")
     while left > 0:
-        done, speed = one_run(given, draw, min(left, given.per_run), sums)
-        speeds.append(speed)
+        done, took = one_run(given, draw, min(left, given.per_run), sums)
         left -= done
+        cutting += took
     report.condition("faults", "ext4 on a loop device shut down without flushing its journal")
-    report.row("power.cycles", "1", [given.cycles])
+    report.count("power.cycles", given.cycles - left)
     sums.rows(report, "power")
-    report.row("power.cycles_per_s", "1/s", speeds)
+    report.count("power.seconds", cutting, "s")
     report.finish()
 
 
@@ -270,10 +271,9 @@ def main():
     flags.add_argument("--per-run", type=int, default=60)
     flags.add_argument("--units-per-cycle", type=int, default=8)
     flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
-    flags.add_argument("--seed", type=int, default=1)
     flags.add_argument("--lie", metavar="LIB", help="a library whose fdatasync() does nothing")
     flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
-    flags.add_argument("--json")
+    add_flags(flags, "chooses victims and moments")
     given = flags.parse_args()
     isolated()
     return verdict(lambda: (probe(), lied(given) if given.lie else campaign(given)))
