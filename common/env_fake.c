@@ -195,12 +195,42 @@ static void fake_cancel(struct lh_env *env, uint64_t timer)
         }
 }
 
+static void do_job(struct lh_fake_env *e, enum lh_lane lane, lh_job job, lh_fn done, void *arg)
+{
+    int64_t least = job(arg);
+    if (lane != LH_LANE_COMPUTE) least += (int64_t)(splitmix(&e->random) % (3 * LH_MS));
+    fake_after(&e->env, least, done, arg);
+}
+
+struct late { // a job that waits for its slow disk
+    struct lh_fake_env *node;
+    enum lh_lane lane;
+    lh_job job;
+    lh_fn done;
+    void *arg;
+};
+
+static void do_late(void *arg)
+{
+    struct late l = *(struct late *)arg;
+    free(arg);
+    do_job(l.node, l.lane, l.job, l.done, l.arg);
+}
+
 static void fake_work(struct lh_env *env, enum lh_lane lane, lh_job job, lh_fn done, void *arg)
 {
     struct lh_fake_env *e = (struct lh_fake_env *)env;
-    int64_t least = job(arg);
-    if (lane != LH_LANE_COMPUTE) least += (int64_t)(splitmix(&e->random) % (3 * LH_MS));
-    fake_after(env, least, done, arg);
+    int64_t now = e->world->now, *begins = &e->begins[lane];
+    if (lane == LH_LANE_COMPUTE || !e->alive || (!e->slow && *begins <= now)) {
+        do_job(e, lane, job, done, arg);
+        return;
+    }
+    struct late *l = malloc(sizeof *l);
+    LH_ASSERT(l);
+    *l = (struct late){e, lane, job, done, arg};
+    if (*begins < now) *begins = now; // a lane keeps its order
+    if (e->slow) *begins += (int64_t)(splitmix(&e->random) % (uint64_t)e->slow);
+    add(e->world, *begins - now, e, do_late, free, l);
 }
 
 static void fake_boot_id(struct lh_env *env, uint8_t out[16])
@@ -282,6 +312,7 @@ void lh_fake_kill(struct lh_env *env, bool power)
     struct lh_fake_env *e = (struct lh_fake_env *)env;
     e->alive = false;
     e->crash_in = -1;
+    memset(e->begins, 0, sizeof e->begins);
     if (!power) return;
     lh_fake_files_power_cut(e);
     fake_random(env, e->boot, sizeof e->boot);
@@ -292,6 +323,11 @@ void lh_fake_crash_at(struct lh_env *env, int64_t file_operations, bool power)
     struct lh_fake_env *e = (struct lh_fake_env *)env;
     e->crash_in = file_operations;
     e->crash_power = power;
+}
+
+void lh_fake_slow(struct lh_env *env, int64_t ns)
+{
+    ((struct lh_fake_env *)env)->slow = ns;
 }
 
 void lh_fake_look(struct lh_env *env, bool on)

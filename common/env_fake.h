@@ -28,6 +28,11 @@ void lh_fake_crash_at(struct lh_env *env, int64_t file_operations, bool power); 
 // none. And did it fail since it was asked to?
 void lh_fake_fail_at(struct lh_env *env, int64_t file_operations, lh_err err);
 bool lh_fake_failed(const struct lh_env *env);
+// A disk with stalls: from now what is handed to the lanes but the computing one begins up to `ns`
+// late, in turn, and nothing of it is on the disk before; 0: at once again. (Without it a job is
+// done when it is handed over and its end alone comes later, so that a power cut hardly ever finds
+// one unfinished.)
+void lh_fake_slow(struct lh_env *env, int64_t ns);
 // While it is looked at, file operations are the driver's: none counts for a crash or a failure.
 void lh_fake_look(struct lh_env *env, bool on);
 // Files: a disk of so many bytes in all, 0 unlimited; damage to stored bytes.

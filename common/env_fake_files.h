@@ -23,7 +23,9 @@ struct lh_fake_env {
     int64_t fail_in;  // and until one fails with `fail`
     lh_err fail;
     bool failed;
-    bool looking; // operations are the driver's
+    bool looking;                  // operations are the driver's
+    int64_t slow;                  // lanes begin up to so late
+    int64_t begins[LH_LANE_COUNT]; // when the last job that was late begins
     uint8_t boot[16];
     lh_fn on_death;
     void *arg;

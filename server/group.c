@@ -278,7 +278,10 @@ static void on_mark(void *arg)
 {
     struct ps_server *s = arg;
     s->mark_timer = 0;
-    if (s->opening || s->received) { // a group follows, and a frame may be written ahead for it
+    // While history is settled the log is the loop's, which writes EPOCH to it (recover.c): nothing
+    // may be on the lane. Where pushes come, a group follows, and a frame may be written ahead.
+    bool settles = !s->serving && !s->standby.standing;
+    if (settles || s->opening || s->received) {
         s->mark_timer = lh_after(s->conf.env, s->conf.mark_ns, on_mark, s);
         return;
     }

@@ -50,7 +50,8 @@ static lh_err load_identity(struct ps_server *s)
 
 bool ps_at_rest(const struct ps_server *s)
 {
-    bool rest = !s->committing && !s->queue && !s->group;
+    bool rest = !s->committing && !s->queue && !s->group; // a mark is in no list
+    if (s->wal) rest &= !ps_wal_group_bytes(s->wal);
     for (uint32_t i = 0; i < s->conf.shard_count; i++) rest &= !s->shard[i]->keep;
     return rest;
 }

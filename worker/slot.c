@@ -146,15 +146,20 @@ static lh_err slot_path(const struct wk_slots *s, uint64_t generation, const cha
 }
 
 // A process that was killed may have left the newest in the page cache only. It counts from now on,
-// so no power cut may bring the other one back, which says that it was synced.
-static lh_err sync_newest(struct wk_slots *s, int k)
+// so no power cut may bring the other one back, which says that it was synced. Written once more:
+// where it was a sync that failed, the cache takes the pages for clean, and another would do
+// nothing.
+static lh_err sync_newest(struct wk_slots *s, int k, struct lh_buf *bytes)
 {
     const struct lh_files_ops *files = s->env->ops->files;
     char path[LH_PATH_SIZE];
     struct lh_file *file;
     LH_TRY(slot_path(s, (uint64_t)k, "", path));
+    lh_buf_clear(bytes);
+    LH_TRY(lh_file_load(s->env, path, bytes));
     LH_TRY(files->open(s->env, path, LH_OPEN_WRITE, &file));
-    lh_err err = files->sync(file);
+    lh_err err = files->write(file, 0, lh_buf_span(bytes));
+    if (!err) err = files->sync(file);
     files->close(file);
     return err ? err : files->sync_dir(s->env, s->dir);
 }
@@ -195,7 +200,7 @@ lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
         *state = same_boot || h.flags & SYNCED ? WK_SLOT_INTACT : WK_SLOT_LOST;
         memcpy(residual, bytes.data, bytes.len);
     }
-    if (*state == WK_SLOT_INTACT && synced[!newest]) err = sync_newest(s, newest);
+    if (*state == WK_SLOT_INTACT && synced[!newest]) err = sync_newest(s, newest, &file);
 out:
     if (err) wk_slot_free(out); // the first file was read, the second could not be
     lh_buf_free(&file);

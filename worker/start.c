@@ -308,6 +308,7 @@ lh_err wk_resume(struct wk_worker *w)
     if (lost) LH_TRY(wk_bump(w));
     for (uint32_t i = 0; i < w->shards; i++)
         if (w->shard[i].ended) LH_TRY(wk_settle_end(&w->shard[i]));
+    w->count.admitted = w->count.refused = w->count.returned = 0; // by the life that heard the end
     if (lost) return LH_OK;
     // No slot, or one of an older incarnation: a crash in the middle of joining or of raising it.
     for (uint32_t i = 0; i < w->shards; i++) {

@@ -105,6 +105,7 @@ struct sim_faults {
     // not in "all" either: an operator moves shards between a server and its standby; without
     // `standby` pushes are acknowledged by their owner alone
     bool move;
+    bool slow; // nor this: disks stall
 };
 
 struct sim_conf {

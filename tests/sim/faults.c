@@ -403,12 +403,28 @@ static void fail_disk(struct sim *s)
     if (!lh_fake_failed(n->env)) lh_fake_fail_at(n->env, at, LH_ERR_IO);
 }
 
+static void disk_is_quick(void *arg)
+{
+    lh_fake_slow(((struct sim_node *)arg)->env, 0);
+}
+
+// A disk stalls: what is written and synced there takes up to seconds.
+static void slow_disk(struct sim *s)
+{
+    struct sim_node *n = below(s, 2) ? some_server(s) : &s->node[below(s, s->nodes)];
+    int64_t most = (int64_t)(1 + below(s, 2000)) * LH_MS;
+    lh_fake_slow(n->env, most);
+    sim_trace(s, "%s: a slow disk", n->name);
+    lh_fake_at(s->world, (int64_t)(1 + below(s, 8)) * LH_SECOND, disk_is_quick, n);
+}
+
 static void one_fault(struct sim *s)
 {
     const struct sim_faults *f = &s->conf.faults;
     struct sim_node *server = some_server(s), *worker = some_worker(s);
     s->faults_done++;
     if (f->move && below(s, 3) == 0) some_move(s);
+    if (f->slow && below(s, 3) == 0) slow_disk(s);
     switch (below(s, f->disk_loss || f->damage ? 15 : 13)) {
     case 0:
         if (f->kill) sim_node_die(server, false);
@@ -479,6 +495,7 @@ static void next_fault(void *arg)
             // it
             if (!lh_fake_failed(s->node[i].env)) lh_fake_fail_at(s->node[i].env, -1, LH_OK);
             disk_back(&s->node[i]);
+            disk_is_quick(&s->node[i]);
             s->node[i].cut_off = false;
         }
         if (s->conf.faults.drain) undo_all(s);

@@ -356,11 +356,11 @@ static enum wk_slot_state reload(struct machine *m, bool power, uint64_t *genera
     return found;
 }
 
-// A flip that a kill cut off between its bytes and their sync counts at the next start: what is
-// sent by then may not be undone by a power cut that brings the synced one before it back.
-static void what_a_start_has_read_is_not_undone(void **state)
+// A flip that a kill cut off between its bytes and their sync, or whose sync failed, counts at the
+// next start: what is sent by then may not be undone by a power cut that brings the synced one
+// before it back.
+static void is_not_undone(struct machine *m, bool fails)
 {
-    struct machine *m = *state;
     struct wk_slot slot = slot_of(m, 3);
     int read = 0;
     for (int64_t at = 0; at < 40; at++) {
@@ -368,15 +368,25 @@ static void what_a_start_has_read_is_not_undone(void **state)
         lh_fake_disk_wipe(m->env);
         struct wk_slots s = open_slots(m);
         assert_int_equal(wk_slot_begin(&s, &slot), LH_OK);
-        lh_fake_crash_at(m->env, at % 5, false);
+        if (fails)
+            lh_fake_fail_at(m->env, at % 6, LH_ERR_IO);
+        else
+            lh_fake_crash_at(m->env, at % 5, false);
         lh_err err = flip(m, &s, 2, false);
         lh_fake_crash_at(m->env, -1, false);
+        lh_fake_fail_at(m->env, -1, LH_OK);
         bool counts = reload(m, false, &generation) == WK_SLOT_INTACT && generation == 2;
         read += err && counts;
         enum wk_slot_state found = reload(m, true, &generation);
         if (counts) assert_true(found == WK_SLOT_LOST && generation == 2);
     }
     assert_true(read);
+}
+
+static void what_a_start_has_read_is_not_undone(void **state)
+{
+    is_not_undone(*state, false);
+    is_not_undone(*state, true);
 }
 
 int main(void)

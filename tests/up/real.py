@@ -169,6 +169,10 @@ def resume(world, _wan):
     again = ended_well(world, world.up("--no-wan"))  # nothing is left to do, and that is said
     check(again["data"] == summary["data"], f"the same units are credited: {again['data']}")
     check(again["replicas"] == summary["replicas"], "and the parameters are those")
+    for name, region in again["regions"].items():
+        for key in ("accepted", "damped", "returned"):
+            check(region[key] == summary["regions"][name][key],
+                  f"{name} pushed nothing, and counts {key}: {region[key]}")
     code, _, complaint = world.ask("top", "--once")
     check(code == 4 and "the run has ended" in complaint and "longhaul events" in complaint,
           f"an ended run has nobody to ask: {code}: {complaint}")
