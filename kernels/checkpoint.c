@@ -9,6 +9,15 @@
 
 // ---------------------------------------------------------------- taking
 
+enum { PAGE_BYTES = 4096 };
+
+static struct lk_outer scalars(const struct lk_outer *o)
+{
+    struct lk_outer out = *o;
+    out.u = out.m = NULL;
+    return out;
+}
+
 lh_err lk_checkpoint_begin(const struct lk_checkpoint_conf *conf, const struct lk_replica *r,
                            struct lk_checkpoint *out)
 {
@@ -16,19 +25,49 @@ lh_err lk_checkpoint_begin(const struct lk_checkpoint_conf *conf, const struct l
         .conf = *conf, .copy = {.layout = r->layout, .keys = r->keys, .manifest = r->manifest}};
     memcpy(out->copy.job, r->job, LH_JOB);
     out->copy.theta = malloc(r->layout->values * sizeof *out->copy.theta);
-    return out->copy.theta ? LH_OK : LH_ERR_NO_MEMORY;
+    lh_err err = out->copy.theta ? LH_OK : LH_ERR_NO_MEMORY;
+    if (!err) err = lk_outer_room(&out->copy.outer, r->outer.kind, r->layout->values);
+    out->seen = scalars(&r->outer);
+    if (err) lk_checkpoint_free(out);
+    return err;
+}
+
+static void touch(float *values, uint64_t count)
+{
+    volatile uint8_t *bytes = (uint8_t *)values;
+    for (uint64_t at = 0; values && at < count * sizeof *values; at += PAGE_BYTES) bytes[at] = 0;
+}
+
+void lk_checkpoint_touch(struct lk_checkpoint *c)
+{
+    uint64_t values = c->copy.layout->values;
+    touch(c->copy.theta, values);
+    touch(c->copy.outer.u, values);
+    touch(c->copy.outer.m, values);
+}
+
+static void copy_part(float *to, const float *from, uint64_t at, uint64_t n)
+{
+    memcpy(to + at, from + at, n * sizeof *to);
 }
 
 lh_err lk_checkpoint_copy(struct lk_checkpoint *c, const struct lk_replica *r, uint64_t bytes_max)
 {
-    uint64_t n = r->layout->values - c->copied, most = bytes_max / sizeof *r->theta;
+    const struct lk_outer *from = &r->outer;
+    struct lk_outer *to = &c->copy.outer, arrays = *to;
+    uint64_t each = sizeof *r->theta + lk_outer_bytes_per_value(from->kind);
+    uint64_t n = r->layout->values - c->copied, most = bytes_max / each;
     if (c->whole) return LH_OK;
     if (n > most) n = most ? most : 1;
-    memcpy(c->copy.theta + c->copied, r->theta + c->copied, n * sizeof *r->theta);
+    copy_part(c->copy.theta, r->theta, c->copied, n);
+    if (to->u && from->u) copy_part(to->u, from->u, c->copied, n);
+    if (to->m && from->m) copy_part(to->m, from->m, c->copied, n);
     c->copied += n;
     if (c->copied < r->layout->values) return LH_OK;
     LH_TRY(lh_ledger_copy(&c->copy.ledger, &r->ledger));
-    if (!c->weights) LH_TRY(lk_outer_copy(&c->copy.outer, &r->outer));
+    *to = *from;
+    to->u = arrays.u;
+    to->m = arrays.m;
     c->epoch = r->ledger.epoch;
     c->version = r->ledger.version;
     c->chain = r->ledger.chain;
@@ -36,23 +75,24 @@ lh_err lk_checkpoint_copy(struct lk_checkpoint *c, const struct lk_replica *r, u
     return LH_OK;
 }
 
-lh_err lk_checkpoint_before(struct lk_checkpoint *c, const struct lk_replica *r,
-                            const struct lh_record *record)
-{
-    bool repeats = r->outer.kind == LH_OPT_SGD && record->kind != LH_PLAN;
-    return repeats ? LH_OK : lk_checkpoint_copy(c, r, UINT64_MAX);
-}
-
-lh_err lk_checkpoint_folded(const struct lk_checkpoint *c, const struct lh_record *record,
-                            struct lk_checkpoint_late *out)
+lh_err lk_checkpoint_folded(struct lk_checkpoint *c, const struct lk_replica *r,
+                            const struct lh_record *record, struct lk_checkpoint_late *out)
 {
     struct lh_frame f;
     struct lh_frame_parts parts;
-    LH_ASSERT(record->kind == LH_ADMIT);
+    bool plan = record->kind == LH_PLAN;
+    LH_ASSERT(plan || record->kind == LH_ADMIT);
     *out = (struct lk_checkpoint_late){.scale = record->scale};
-    if (c->whole || !c->copied) return LH_OK;
-    LH_TRY(lh_frame_parse(record->body, &f, &parts));
-    LH_TRY(lk_frame_codec(&f, &out->codec));
+    if (c->whole) return LH_OK;
+    out->outer = lk_outer_what(&c->seen, &r->outer, &r->ledger.plan, plan);
+    c->seen = scalars(&r->outer);
+    LH_TRY(lk_outer_room(&c->copy.outer, r->outer.kind, r->layout->values));
+    if (!c->copied || !lk_outer_changes(&out->outer)) return LH_OK;
+    if (!plan) {
+        LH_TRY(lh_frame_parse(record->body, &f, &parts));
+        LH_TRY(lk_frame_codec(&f, &out->codec));
+    }
+    out->arrays = c->copy.outer;
     out->below = c->copied;
     return LH_OK;
 }
@@ -60,9 +100,8 @@ lh_err lk_checkpoint_folded(const struct lk_checkpoint *c, const struct lh_recor
 void lk_checkpoint_repeat(struct lk_checkpoint *c, const struct lk_checkpoint_late *late,
                           struct lh_span plain)
 {
-    lh_err err =
-        lk_fold_below(&late->codec, c->copy.layout, plain, late->scale, c->copy.theta, late->below);
-    LH_ASSERT(err == LH_OK); // it was folded already
+    lk_outer_repeat(&late->outer, &late->codec, c->copy.layout, plain, late->scale, late->below,
+                    &late->arrays, c->copy.theta);
 }
 
 lh_err lk_checkpoint_take(const struct lk_checkpoint_conf *conf, const struct lk_replica *r,

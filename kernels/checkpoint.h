@@ -62,7 +62,8 @@ struct lk_checkpoint {
     struct lk_checkpoint_conf conf;
     bool weights; // only the parameters are written
     struct lk_replica copy;
-    uint64_t copied; // parameters
+    struct lk_outer seen; // the replica's after the last record, without its arrays
+    uint64_t copied;      // values of each array
     bool whole;
     uint64_t epoch, version; // once it is whole
     struct lh_hash chain;
@@ -72,25 +73,29 @@ struct lk_checkpoint {
 LH_MUST lh_err lk_checkpoint_take(const struct lk_checkpoint_conf *conf, const struct lk_replica *r,
                                   struct lk_checkpoint *out);
 // In steps, so that no step keeps the loop for long: begin, then copy until it is whole. Between
-// two steps `r` may fold on: each record goes through lk_checkpoint_before() ahead of its fold and,
-// an ADMIT, through lk_checkpoint_folded() after it, which says what is to be repeated in the part
-// that is copied. The version is that of the last step.
+// two steps `r` may fold on: each ADMIT and PLAN goes through lk_checkpoint_folded() after its
+// fold, which says what is to be repeated in the part that is copied. The version is that of the
+// last step. The optimizer's arrays are copied with the parameters, also for weights only: an outer
+// step needs them, and `weights` may become false before it is whole.
 LH_MUST lh_err lk_checkpoint_begin(const struct lk_checkpoint_conf *conf,
                                    const struct lk_replica *r, struct lk_checkpoint *out);
+// Any lane, before the first step: has the system give the copy's memory, page by page, which takes
+// far longer than to copy into it. May be left out.
+void lk_checkpoint_touch(struct lk_checkpoint *c);
 LH_MUST lh_err lk_checkpoint_copy(struct lk_checkpoint *c, const struct lk_replica *r,
                                   uint64_t bytes_max);
-// What can't be repeated in the copy (optimizers with a state, changes of plan) completes it now.
-LH_MUST lh_err lk_checkpoint_before(struct lk_checkpoint *c, const struct lk_replica *r,
-                                    const struct lh_record *record);
 struct lk_checkpoint_late {
     struct lk_codec codec;
     float scale;
-    uint64_t below; // the values before it; 0: nothing is to be repeated
+    struct lk_outer_late outer;
+    struct lk_outer arrays; // the copy's: the loop may change where it names them
+    uint64_t below;         // the values before it; 0: nothing is to be repeated
 };
-LH_MUST lh_err lk_checkpoint_folded(const struct lk_checkpoint *c, const struct lh_record *record,
-                                    struct lk_checkpoint_late *out);
-// Does it: in the order of the records and before the write, at any time and on any thread; steps
-// of the copy may go on meanwhile, they touch other values.
+// LH_ERR_NO_MEMORY: the copy is to be given up.
+LH_MUST lh_err lk_checkpoint_folded(struct lk_checkpoint *c, const struct lk_replica *r,
+                                    const struct lh_record *record, struct lk_checkpoint_late *out);
+// Does it, with an ADMIT's payload: in the order of the records and before the write, at any time
+// and on any thread; steps of the copy may go on meanwhile, they touch other values.
 void lk_checkpoint_repeat(struct lk_checkpoint *c, const struct lk_checkpoint_late *late,
                           struct lh_span plain);
 void lk_checkpoint_free(struct lk_checkpoint *c);

@@ -36,24 +36,16 @@ void lk_outer_free(struct lk_outer *o)
     *o = (struct lk_outer){0};
 }
 
-static lh_err copy_array(float **to, const float *from, uint64_t values)
+static lh_err room(float **array, bool wanted, uint64_t values)
 {
-    if (!from) return LH_OK;
-    *to = malloc(values * sizeof **to);
-    if (!*to) return LH_ERR_NO_MEMORY;
-    memcpy(*to, from, values * sizeof **to);
-    return LH_OK;
+    if (wanted && !*array) *array = malloc(values * sizeof **array);
+    return *array || !wanted ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
-lh_err lk_outer_copy(struct lk_outer *to, const struct lk_outer *from)
+lh_err lk_outer_room(struct lk_outer *o, uint8_t kind, uint64_t values)
 {
-    struct lk_outer copy = *from;
-    copy.u = copy.m = NULL;
-    lh_err err = copy_array(&copy.u, from->u, from->values);
-    if (!err) err = copy_array(&copy.m, from->m, from->values);
-    lk_outer_free(err ? &copy : to);
-    if (!err) *to = copy;
-    return err;
+    LH_TRY(room(&o->u, kinds[kind].u, values));
+    return room(&o->m, kinds[kind].m, values);
 }
 
 static lh_err reserve(float **array, bool wanted, uint64_t values)
@@ -102,36 +94,48 @@ static float guarded(struct lk_outer *o, const struct lh_plan *plan)
     return (float)(most < mu ? most : mu);
 }
 
-static void outer_step(struct lk_outer *o, const struct lh_plan *plan, float *theta)
+// Of the first n values.
+static void step_values(const struct lk_outer *o, uint8_t kind, float mu, uint64_t n, float *theta)
 {
-    float mu = guarded(o, plan);
-    bool immediate = kinds[o->kind].immediate;
-    for (uint64_t i = 0; i < o->values; i++) {
+    bool immediate = kinds[kind].immediate;
+    for (uint64_t i = 0; i < n; i++) {
         float u = o->u[i], m = mu * o->m[i] + u, ahead = mu * m;
         o->m[i] = m;
         theta[i] -= immediate ? ahead : u + ahead;
         o->u[i] = 0;
     }
+}
+
+static void outer_step(struct lk_outer *o, const struct lh_plan *plan, float *theta)
+{
+    float mu = guarded(o, plan);
+    step_values(o, o->kind, mu, o->values, theta);
     o->momentum = mu;
     o->pending = 0;
     o->steps++;
 }
 
 // Applies what is held, without momentum: nothing that was admitted is lost.
-static void flush(struct lk_outer *o, float *theta)
+static void flush_values(const struct lk_outer *o, uint8_t kind, uint64_t n, float *theta)
 {
-    for (uint64_t i = 0; o->u && i < o->values; i++) {
-        if (!kinds[o->kind].immediate) theta[i] -= o->u[i];
+    for (uint64_t i = 0; kinds[kind].u && i < n; i++) {
+        if (!kinds[kind].immediate) theta[i] -= o->u[i];
         o->u[i] = 0;
     }
-    o->pending = 0;
+}
+
+static bool flushes(uint8_t kind, const struct lh_plan *plan)
+{
+    return plan->optimizer != kind || plan->phase >= LH_PHASE_CLOSE;
 }
 
 void lk_outer_plan(struct lk_outer *o, const struct lh_plan *plan, float *theta)
 {
-    bool other = plan->optimizer != o->kind;
-    if (other || plan->phase >= LH_PHASE_CLOSE) flush(o, theta);
-    if (!other) return;
+    if (flushes(o->kind, plan)) {
+        flush_values(o, o->kind, o->values, theta);
+        o->pending = 0;
+    }
+    if (plan->optimizer == o->kind) return;
     const struct kind *k = &kinds[plan->optimizer];
     LH_ASSERT((!k->u || o->u) && (!k->m || o->m));
     struct lk_outer fresh = {.kind = plan->optimizer, .values = o->values};
@@ -148,16 +152,59 @@ void lk_outer_plan(struct lk_outer *o, const struct lh_plan *plan, float *theta)
     *o = fresh;
 }
 
+// The push alone, of values before `below`.
+static lh_err fold_values(const struct lk_outer *o, uint8_t kind, const struct lk_codec *codec,
+                          const struct lh_shard_layout *layout, struct lh_span payload, float scale,
+                          uint64_t below, float *theta)
+{
+    const struct kind *k = &kinds[kind];
+    if (k->immediate) LH_TRY(lk_fold_below(codec, layout, payload, scale, theta, below));
+    if (!k->u) return LH_OK;
+    return lk_fold_below(codec, layout, payload, -scale, o->u, below); // u += scale * q
+}
+
 lh_err lk_outer_fold(struct lk_outer *o, const struct lh_plan *plan, const struct lk_codec *codec,
                      const struct lh_shard_layout *layout, struct lh_span payload, float scale,
                      float *theta)
 {
-    const struct kind *k = &kinds[o->kind];
-    if (k->immediate) LH_TRY(lk_fold(codec, layout, payload, scale, theta));
-    if (!k->u) return LH_OK;
-    LH_TRY(lk_fold(codec, layout, payload, -scale, o->u)); // u += scale * q
-    if (++o->pending >= lh_plan_outer_every(plan)) outer_step(o, plan, theta);
+    LH_TRY(fold_values(o, o->kind, codec, layout, payload, scale, UINT64_MAX, theta));
+    if (kinds[o->kind].u && ++o->pending >= lh_plan_outer_every(plan)) outer_step(o, plan, theta);
     return LH_OK;
+}
+
+// ---------------------------------------------------------------- once more, in a copy
+
+struct lk_outer_late lk_outer_what(const struct lk_outer *before, const struct lk_outer *after,
+                                   const struct lh_plan *plan, bool is_plan)
+{
+    return (struct lk_outer_late){.kind = before->kind,
+                                  .next = after->kind,
+                                  .plan = is_plan,
+                                  .stepped = !is_plan && after->steps != before->steps,
+                                  .flushed = is_plan && flushes(before->kind, plan),
+                                  .momentum = after->momentum};
+}
+
+bool lk_outer_changes(const struct lk_outer_late *late)
+{
+    bool begins = late->next != late->kind && kinds[late->next].u;
+    return !late->plan || begins || (late->flushed && kinds[late->kind].u);
+}
+
+void lk_outer_repeat(const struct lk_outer_late *late, const struct lk_codec *codec,
+                     const struct lh_shard_layout *layout, struct lh_span payload, float scale,
+                     uint64_t below, const struct lk_outer *arrays, float *theta)
+{
+    if (!late->plan) {
+        lh_err err = fold_values(arrays, late->kind, codec, layout, payload, scale, below, theta);
+        LH_ASSERT(err == LH_OK); // it was folded already
+        if (late->stepped) step_values(arrays, late->kind, late->momentum, below, theta);
+        return;
+    }
+    if (late->flushed) flush_values(arrays, late->kind, below, theta);
+    if (late->next == late->kind) return;
+    if (kinds[late->next].u) memset(arrays->u, 0, below * sizeof *arrays->u);
+    if (kinds[late->next].m) memset(arrays->m, 0, below * sizeof *arrays->m);
 }
 
 // ---------------------------------------------------------------- bytes

@@ -49,7 +49,28 @@ LH_MUST lh_err lk_outer_fold(struct lk_outer *o, const struct lh_plan *plan,
                              const struct lk_codec *codec, const struct lh_shard_layout *layout,
                              struct lh_span payload, float scale, float *theta);
 void lk_outer_free(struct lk_outer *o);
-LH_MUST lh_err lk_outer_copy(struct lk_outer *to, const struct lk_outer *from); // `to` is valid
+
+// What one record did, to be done again to the first values of a copy (checkpoint.h): each value
+// goes its own way, but for the momentum of a step, which looks at all of them.
+struct lk_outer_late {
+    uint8_t kind, next; // before it and after it: a plan may change it
+    bool plan;          // else an admitted push
+    bool stepped;       // the push was followed by an outer step
+    bool flushed;       // the plan applied what was held
+    float momentum;     // of the step
+};
+// Of the record that made `after` of `before`, whose arrays are not looked at; `plan` is in force
+// after it.
+struct lk_outer_late lk_outer_what(const struct lk_outer *before, const struct lk_outer *after,
+                                   const struct lh_plan *plan, bool is_plan);
+bool lk_outer_changes(const struct lk_outer_late *late); // does it change any value?
+// Values before `below` of theta and of the arrays that the kinds have; the payload is a push's and
+// was folded already.
+void lk_outer_repeat(const struct lk_outer_late *late, const struct lk_codec *codec,
+                     const struct lh_shard_layout *layout, struct lh_span payload, float scale,
+                     uint64_t below, const struct lk_outer *arrays, float *theta);
+// Room for the arrays of a kind, their values unset. LH_ERR_NO_MEMORY.
+LH_MUST lh_err lk_outer_room(struct lk_outer *o, uint8_t kind, uint64_t values);
 
 // State as bytes, nothing for sgd: kind u8, pending u32, steps u64, cosines u64, rho f64, momentum
 // f32, then u and m where the kind has them. read() needs room by lk_outer_reserve(), takes all

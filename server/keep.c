@@ -2,15 +2,16 @@
 //
 // The state is copied on the loop in slices, between which records are folded as ever, and written
 // on the copy lane; what is folded meanwhile is folded there in the part that was copied, too: on
-// the loop it would double what a fold takes. Two channels: the full state, from which a server
-// starts, and weights only, more often, for readers; a full one serves readers as well.
-// A full disk makes one due: it lets the log be cut, and with the room the log goes on. What is
+// the loop it would double what a fold takes. The copy's memory is touched there first: the system
+// clears pages ten times slower than they are copied. Two channels: the full state, from which a
+// server starts, and weights only, more often, for readers; a full one serves readers as well. A
+// full disk makes one due: it lets the log be cut, and with the room the log goes on. What is
 // promised holds all the same: two checkpoints, and the log from the older one on.
 #include <stdlib.h>
 
 #include "server/server.h"
 
-// A few milliseconds of the loop, with the copy's page faults.
+// A few milliseconds of the loop.
 enum { SLICE_BYTES = 8 << 20 };
 // Between two checkpoints that find no room: each writes until there is none.
 static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
@@ -21,14 +22,15 @@ struct late {
     struct late *next;
     struct ps_keep *keep;
     struct lk_checkpoint_late what;
-    struct lh_blob *plain;
+    struct lh_blob *plain; // NULL: a plan has none
     uint64_t room;
 };
 
 struct ps_keep {
     struct ps_shard *shard;
     struct lk_checkpoint checkpoint;
-    struct late *late;    // what is on the lane
+    struct late *late;    // what is on the lane,
+    bool touching;        // and that its memory is touched there
     bool given_up;        // it goes when nothing is
     uint64_t timer;       // of the next slice; 0: none
     int64_t replay_ns;    // the shard's when it began,
@@ -103,6 +105,8 @@ static lh_err written(struct ps_server *s, const struct ps_keep *k)
     lh_logf(s->conf.log, c->weights ? LH_DEBUG : LH_INFO,
             c->weights ? "checkpoint.weights" : "checkpoint.written", "shard %u version %llu",
             k->shard->id, (unsigned long long)c->version);
+    k->shard->alone &= c->weights;
+    k->shard->alone &= c->weights;
     if (c->weights || s->removal.busy) return LH_OK; // the next one trims as well
     LH_TRY(release(s, &s->removal.segments));
     s->removal.busy = true;
@@ -177,7 +181,7 @@ static void give_up(struct ps_shard *shard)
     struct ps_keep *k = shard->keep;
     k->given_up = true;
     lh_cancel(shard->server->conf.env, &k->timer);
-    if (k->late) return; // its end calls again
+    if (k->late || k->touching) return; // its end calls again
     shard->keep = NULL;
     ps_keep_free(k);
 }
@@ -203,9 +207,24 @@ static void slice(void *arg)
     *(c->weights ? &shard->weighed : &shard->checkpointed) = c->version;
     k->meanwhile_ns = shard->replay_ns - k->replay_ns;
     if (!c->weights) shard->replay_ns = 0;
-    shard->alone &= c->weights;
     if (!c->weights) shard->unwritten = false;
     s->conf.env->ops->work(s->conf.env, LH_LANE_COPY, write_job, write_done, k);
+}
+
+static int64_t touch_job(void *arg)
+{
+    lk_checkpoint_touch(&((struct ps_keep *)arg)->checkpoint);
+    return 0;
+}
+
+static void touch_done(void *arg)
+{
+    struct ps_keep *k = arg;
+    k->touching = false;
+    if (k->given_up)
+        give_up(k->shard);
+    else
+        slice(k);
 }
 
 static bool copying(const struct ps_shard *shard)
@@ -214,16 +233,11 @@ static bool copying(const struct ps_shard *shard)
     return k && !k->given_up && !k->checkpoint.whole;
 }
 
-void ps_keep_before(struct ps_shard *shard, const struct lh_record *r)
-{
-    if (copying(shard) && lk_checkpoint_before(&shard->keep->checkpoint, &shard->replica, r))
-        give_up(shard);
-}
-
 static int64_t late_job(void *arg)
 {
     struct late *l = arg;
-    lk_checkpoint_repeat(&l->keep->checkpoint, &l->what, lh_blob_span(l->plain));
+    struct lh_span plain = l->plain ? lh_blob_span(l->plain) : (struct lh_span){0};
+    lk_checkpoint_repeat(&l->keep->checkpoint, &l->what, plain);
     return 0;
 }
 
@@ -239,15 +253,21 @@ static void late_done(void *arg)
 }
 
 // The payload is the item's, or, of a standby's record, what the fold has just opened.
+static struct lh_blob *payload_of(struct ps_item *i)
+{
+    if (i->payload) return lh_blob_share(i->payload);
+    return lh_blob_copy(lh_buf_span(&i->shard->replica.plain));
+}
+
 static lh_err fold_late(struct ps_keep *k, struct ps_item *i, const struct lk_checkpoint_late *what)
 {
     struct late *l = calloc(1, sizeof *l);
     if (!l) return LH_ERR_NO_MEMORY;
     *l = (struct late){.next = k->late, .keep = k, .what = *what};
-    l->plain = i->payload ? lh_blob_share(i->payload)
-                          : lh_blob_copy(lh_buf_span(&i->shard->replica.plain));
+    bool pushed = i->record.kind == LH_ADMIT;
+    if (pushed) l->plain = payload_of(i);
     k->late = l;
-    if (!l->plain) {
+    if (pushed && !l->plain) {
         late_free(l);
         return LH_ERR_NO_MEMORY;
     }
@@ -262,8 +282,9 @@ void ps_keep_folded(struct ps_item *i)
 {
     struct ps_shard *shard = i->shard;
     struct lk_checkpoint_late what;
-    if (i->record.kind != LH_ADMIT || !copying(shard)) return;
-    lh_err err = lk_checkpoint_folded(&shard->keep->checkpoint, &i->record, &what);
+    bool changes = i->record.kind == LH_ADMIT || i->record.kind == LH_PLAN;
+    if (!changes || !copying(shard)) return;
+    lh_err err = lk_checkpoint_folded(&shard->keep->checkpoint, &shard->replica, &i->record, &what);
     if (!err && what.below) err = fold_late(shard->keep, i, &what);
     if (err) give_up(shard);
 }
@@ -350,5 +371,6 @@ void ps_keep(struct ps_shard *shard)
             shard->id, (unsigned long long)shard->replica.ledger.version,
             (long long)(shard->replay_ns / LH_MS));
     lh_pool_trim(s->room.pool);
-    slice(k);
+    k->touching = true;
+    s->conf.env->ops->work(s->conf.env, LH_LANE_COPY, touch_job, touch_done, k);
 }

@@ -260,9 +260,8 @@ bool ps_keep_busy(const struct ps_server *s);       // one is being made
 uint64_t ps_keep_bytes(const struct ps_server *s);
 // Removes what only versions below every shard's older checkpoint need.
 LH_MUST lh_err ps_keep_trim(struct ps_server *s);
-// A checkpoint that is being copied hears of every record ahead of its fold, and of those that
-// change parameters after it; it may hold the item's payload, with its room, for longer.
-void ps_keep_before(struct ps_shard *s, const struct lh_record *r);
+// A checkpoint that is being copied hears of the records that change arrays, after their fold; it
+// may hold the item's payload, with its room, for longer.
 void ps_keep_folded(struct ps_item *i);
 bool ps_unsettled(const struct ps_shard *shard);  // its history is to be settled first
 LH_MUST lh_err ps_recovered(struct ps_server *s); // all are: makes it durable

@@ -115,7 +115,6 @@ static void note_norm(struct ps_shard *s, double norm)
 lh_err ps_shard_fold(struct ps_shard *s, const struct lh_record *r, struct lh_span plain,
                      double norm, struct ps_place place)
 {
-    ps_keep_before(s, r);
     int64_t start = lh_now(s->server->conf.env);
     ps_snapshot_keep(s, r);
     if (r->kind == LH_ADMIT && plain.data) {

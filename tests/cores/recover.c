@@ -55,6 +55,25 @@ static void a_second_checkpoint_is_written_at_once(void **state)
                      CHECKPOINT);
 }
 
+// One that found no room protects nothing: the next record makes another due.
+static void a_second_checkpoint_that_was_not_written_stays_due(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    log_records(r, 1, RECORDS);
+    struct ps_shard *shard = r->server->shard[0];
+    shard->alone = true;
+    lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env) + 64);
+    ps_keep(shard);
+    rig_run(r, LH_SECOND);
+    assert_true(shard->unwritten && shard->alone);
+    lh_fake_disk_limit(r->s.env, 0);
+    log_records(r, RECORDS + 1, RECORDS + 1);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(shard->checkpointed, RECORDS + 1);
+    assert_false(shard->unwritten || shard->alone);
+}
+
 // The torn tail's new epoch finds no room for a segment: its record gets one that is no larger.
 static void a_new_epoch_needs_little_room(void **state)
 {
@@ -185,6 +204,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_second_checkpoint_is_written_at_once, rig_set_up,
                                         rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_second_checkpoint_that_was_not_written_stays_due,
+                                        rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(a_new_epoch_needs_little_room, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(one_checkpoint_too_many_goes_before_room_matters,
                                         rig_set_up, rig_tear_down),

@@ -183,13 +183,14 @@ static void put_body(struct history *h, uint32_t shard, struct lh_record *r, str
 
 // ---------------------------------------------------------------- records
 
-static void repeat_in_copy(struct history *h, const struct lh_record *r, struct lh_span plain)
+static void repeat_in_copy(struct history *h, const struct lk_replica *replica,
+                           const struct lh_record *r)
 {
     struct history_late *late = &h->late[h->lates];
-    must(lk_checkpoint_folded(h->taking, r, &late->what));
+    must(lk_checkpoint_folded(h->taking, replica, r, &late->what));
     if (!late->what.below) return;
     LH_ASSERT(h->lates < LH_COUNT(h->late));
-    late->plain = lh_blob_copy(plain);
+    late->plain = lh_blob_copy(lh_buf_span(&replica->plain)); // that was opened to fold it
     LH_ASSERT(late->plain);
     h->lates++;
     if (!h->hold_late) history_repeat(h, h->taking);
@@ -218,10 +219,8 @@ void history_add(struct history *h, uint32_t shard, enum lh_kind kind)
     must(ps_wal_add(h->wal, shard, &r, &place));
     must(ps_wal_commit(h->wal));
     ps_wal_group_done(h->wal);
-    if (h->taking) must(lk_checkpoint_before(h->taking, replica, &r));
     must(lk_replica_apply(replica, &r));
-    if (h->taking && kind == LH_ADMIT) // the payload that was opened to fold it
-        repeat_in_copy(h, &r, lh_buf_span(&replica->plain));
+    if (h->taking && (kind == LH_ADMIT || kind == LH_PLAN)) repeat_in_copy(h, replica, &r);
     h->digest[shard][r.version] = lk_replica_digest(replica);
     h->chain[shard][r.version] = r.chain;
     lh_buf_free(&body);

@@ -38,32 +38,45 @@ static void fold_one(struct history_rig *r, uint32_t shard, enum lh_kind kind,
     r->h.taking = NULL;
 }
 
-// `late`: what is to be repeated in the copy is, when all of it is copied.
-static void copy_between_folds(struct history_rig *r, bool late)
+// Its file is read again, and has the digest of its version.
+static void is_of_its_version(struct history_rig *r, struct lk_checkpoint *c)
 {
-    static const enum lh_kind kinds[] = {LH_ADMIT,         LH_ADMIT, LH_REFUSE, LH_ADMIT,
-                                         LH_DIGEST_RECORD, LH_ADMIT, LH_EPOCH,  LH_ADMIT};
-    uint64_t bytes = r->h.manifest.shard[1].values * sizeof(float);
-    for (uint64_t steps = 1; steps <= LH_COUNT(kinds) - 1; steps += 2) {
+    struct lh_hash digest;
+    struct lk_checkpoint_name name = {1, c->version, c->weights};
+    assert_int_equal(lk_checkpoint_write(c), LH_OK);
+    assert_int_equal(read_file(r, &name, &digest), LH_OK);
+    assert_true(lh_hash_equal(&digest, &r->h.digest[1][c->version]));
+}
+
+// One of `count` records between two steps of a copy; it has another length each round, so that
+// every record meets the copy nearly empty and nearly whole. A plan is of the optimizer `next`.
+static void copy_between(struct history_rig *r, const enum lh_kind *kinds, const uint8_t *next,
+                         size_t count, bool weights)
+{
+    uint64_t values = r->h.manifest.shard[1].values, each = 3 * sizeof(float);
+    for (uint64_t steps = 1; steps <= count; steps += 2) {
         struct lk_checkpoint c;
-        struct lh_hash digest;
         uint64_t began = r->h.replica[1].ledger.version;
         assert_int_equal(lk_checkpoint_begin(&r->h.conf, &r->h.replica[1], &c), LH_OK);
+        c.weights = weights;
+        lk_checkpoint_touch(&c);
         for (uint64_t i = 0; i < steps; i++) {
-            assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[1], bytes / (steps + 1)), LH_OK);
+            uint64_t bytes = values / (steps + 1) * each;
+            if (r->h.replica[1].outer.kind == LH_OPT_SGD) bytes /= 3;
+            assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[1], bytes), LH_OK);
             assert_false(c.whole);
+            r->h.optimizer = next ? next[i] : LH_OPT_SGD;
             fold_one(r, 1, kinds[i], &c);
+            assert_false(c.whole); // no record completes a copy: that would keep the loop for long
         }
+        c.weights = false; // a full one fell due
         while (!c.whole)
-            assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[1], bytes / (steps + 1)), LH_OK);
+            assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[1], values * each / 4), LH_OK);
         assert_int_equal(c.version, began + steps);
         fold_one(r, 1, LH_ADMIT, &c); // above it: not in the copy any more
-        assert_int_equal(r->h.lates > 0, late);
+        if (r->h.hold_late && steps > 1) assert_true(r->h.lates > 0);
         history_repeat(&r->h, &c);
-        assert_int_equal(lk_checkpoint_write(&c), LH_OK);
-        struct lk_checkpoint_name name = {1, c.version, false};
-        assert_int_equal(read_file(r, &name, &digest), LH_OK);
-        assert_true(lh_hash_equal(&digest, &r->h.digest[1][c.version]));
+        is_of_its_version(r, &c);
         lk_checkpoint_free(&c);
     }
 }
@@ -71,32 +84,41 @@ static void copy_between_folds(struct history_rig *r, bool late)
 static void a_state_copied_between_folds_is_that_of_its_version(void **state)
 {
     struct history_rig *r = *state;
-    copy_between_folds(r, false);
+    static const enum lh_kind kinds[] = {LH_ADMIT,         LH_ADMIT, LH_REFUSE, LH_ADMIT,
+                                         LH_DIGEST_RECORD, LH_ADMIT, LH_EPOCH};
+    copy_between(r, kinds, NULL, LH_COUNT(kinds), false);
     r->h.hold_late = true;
-    copy_between_folds(r, true);
+    copy_between(r, kinds, NULL, LH_COUNT(kinds), false);
     r->h.hold_late = false;
 }
 
-// With a stateful optimizer, and before a plan that may bring one, the copy is completed first.
-static void what_cannot_be_repeated_completes_the_copy(void **state)
+// Pushes with outer steps between them and changes of the optimizer, which apply what is held: none
+// completes the copy, and all are in it; also where it was begun for weights only.
+static void copy_between_plans(struct history_rig *r, const uint8_t next[9])
 {
-    struct history_rig *r = *state;
-    struct lk_checkpoint c;
-    struct lh_hash digest;
-    for (int round = 0; round < 3; round++) {
-        uint64_t began = r->h.replica[1].ledger.version;
-        r->h.optimizer = LH_OPT_DELAYED_NESTEROV; // of the next plan
-        assert_int_equal(lk_checkpoint_begin(&r->h.conf, &r->h.replica[1], &c), LH_OK);
-        assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[1], 64), LH_OK);
-        fold_one(r, 1, round == 0 ? LH_PLAN : LH_ADMIT, &c);
-        assert_true(c.whole);
-        assert_int_equal(c.version, began);
-        assert_int_equal(lk_checkpoint_write(&c), LH_OK);
-        struct lk_checkpoint_name name = {1, began, false};
-        assert_int_equal(read_file(r, &name, &digest), LH_OK);
-        assert_true(lh_hash_equal(&digest, &r->h.digest[1][began]));
-        lk_checkpoint_free(&c);
-    }
+    static const enum lh_kind kinds[] = {LH_PLAN,  LH_ADMIT, LH_ADMIT, LH_ADMIT, LH_PLAN,
+                                         LH_ADMIT, LH_ADMIT, LH_ADMIT, LH_PLAN};
+    copy_between(r, kinds, next, LH_COUNT(kinds), false);
+    r->h.hold_late = true;
+    copy_between(r, kinds, next, LH_COUNT(kinds), true);
+    r->h.hold_late = false;
+}
+
+enum { SGD = LH_OPT_SGD, NESTEROV = LH_OPT_DELAYED_NESTEROV, BUFFERED = LH_OPT_BUFFERED };
+
+static void nesterov_and_what_follows_it_is_repeated(void **state)
+{
+    copy_between_plans(*state, (uint8_t[9]){NESTEROV, 0, 0, 0, BUFFERED, 0, 0, 0, SGD});
+}
+
+static void buffered_and_what_follows_it_is_repeated(void **state)
+{
+    copy_between_plans(*state, (uint8_t[9]){BUFFERED, 0, 0, 0, NESTEROV, 0, 0, 0, BUFFERED});
+}
+
+static void the_first_state_and_its_last_are_repeated(void **state)
+{
+    copy_between_plans(*state, (uint8_t[9]){SGD, 0, 0, 0, NESTEROV, 0, 0, 0, NESTEROV});
 }
 
 // ---------------------------------------------------------------- damage
@@ -400,16 +422,16 @@ static void what_cannot_be_written_is_said(void **state)
     struct lh_record bad = {.kind = LH_ADMIT, .body = lh_span("no frame", 8)};
     struct lk_checkpoint_late late;
     assert_int_equal(lk_checkpoint_begin(&r->h.conf, &r->h.replica[0], &c), LH_OK);
-    assert_int_equal(lk_checkpoint_folded(&c, &bad, &late), LH_OK);
+    assert_int_equal(lk_checkpoint_folded(&c, &r->h.replica[0], &bad, &late), LH_OK);
     assert_int_equal(late.below, 0); // nothing yet
     assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[0], 0), LH_OK);
     assert_int_equal(c.copied, 1);
-    assert_int_equal(lk_checkpoint_folded(&c, &bad, &late), LH_ERR_MALFORMED);
+    assert_int_equal(lk_checkpoint_folded(&c, &r->h.replica[0], &bad, &late), LH_ERR_MALFORMED);
     struct lh_buf frame = lh_buf(1 << 16);
     history_frame(&r->h, 0, &frame);
     frame.data[8] = 99; // its index code: of none that this build knows
     bad.body = lh_buf_span(&frame);
-    assert_int_equal(lk_checkpoint_folded(&c, &bad, &late), LH_ERR_MALFORMED);
+    assert_int_equal(lk_checkpoint_folded(&c, &r->h.replica[0], &bad, &late), LH_ERR_MALFORMED);
     lh_buf_free(&frame);
     lk_checkpoint_free(&c);
 }
@@ -461,7 +483,9 @@ int main(void)
 #define SIGNED(f) cmocka_unit_test_setup_teardown(f, history_set_up_signed, history_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(a_state_copied_between_folds_is_that_of_its_version),
-        TEST(what_cannot_be_repeated_completes_the_copy),
+        TEST(nesterov_and_what_follows_it_is_repeated),
+        TEST(buffered_and_what_follows_it_is_repeated),
+        TEST(the_first_state_and_its_last_are_repeated),
         SIGNED(no_damaged_byte_is_accepted),
         TEST(ranges_belong_to_their_place_and_file),
         SIGNED(only_trusted_signatures_count_where_they_are_asked_for),
