@@ -139,6 +139,7 @@ static void unlist(struct ps_push *p)
     if (p->next) p->next->previous = p->previous;
     p->server->push_count--;
     stop_waiting(p);
+    ps_room_arrived(p->server, p);
     ps_room_give_frame(p->server, p->frame);
     lh_buf_free(&p->first);
     free(p);
@@ -235,6 +236,7 @@ static lh_err take_bytes(struct ps_push *p, bool probe, uint64_t from, const str
     if (!lh_msg_copy(msg, at, p->frame->data + p->have, n)) return LH_ERR_INTERNAL;
     p->have += n;
     p->server->count.bytes_in += n;
+    if (p->frame->len - p->have <= LH_ASK_BYTES) ps_room_arrived(p->server, p);
     return p->have == p->frame->len ? complete(p) : LH_OK;
 }
 
@@ -248,14 +250,18 @@ static bool drop_a_part(struct ps_server *s)
     return oldest != NULL;
 }
 
-// Room for the frame; true: there is an answer, and *err is it.
+// Its turn and room for the frame; true: there is an answer, and *err is it.
 static bool make_room(struct ps_push *p, lh_err *err)
 {
     *err = LH_OK;
     if (p->frame) return true;
+    if (!ps_room_turn(p->server, p->bytes)) return false;
     while (!ps_room_frame(p->server, p->bytes, &p->frame))
         if (!drop_a_part(p->server)) return false;
-    if (!p->frame) *err = lh_fail(LH_ERR_BUSY, "no memory for this frame now");
+    if (p->frame)
+        ps_room_arrives(p->server, p, p->bytes);
+    else
+        *err = lh_fail(LH_ERR_BUSY, "no memory for this frame now");
     return true;
 }
 
@@ -289,7 +295,10 @@ static lh_err take_part(struct ps_push *p, const struct lh_msg *msg)
     if (first && !p->frame && !probe && from)
         return lh_fail(LH_ERR_MALFORMED, "bytes from %llu on where none were received",
                        (unsigned long long)from);
-    bool behind = first && p->server->room.first && !p->frame; // others wait already
+    const struct ps_room *r = &p->server->room;
+    // others wait already, and not only for the turn of a large one
+    bool behind =
+        first && r->first && !p->frame && (!r->arriving || !ps_room_turn(p->server, p->bytes));
     if (behind || !make_room(p, &err)) return wait_for_room(p, probe, msg, at);
     return err ? err : take_bytes(p, probe, from, msg, at);
 }
@@ -353,6 +362,7 @@ static void push_close(void *self, struct lh_call *call, lh_err status, const ch
     p->call = NULL;
     p->item = NULL;
     p->parked = park;
+    ps_room_arrived(p->server, p);
     if (!park) unlist(p);
 }
 

@@ -4,6 +4,11 @@
 // is opened; both are given back together (ps_item_free), or the frame when its stream breaks for
 // good. Who finds no room waits unread, in the order of arrival, so that the sender is slowed.
 //
+// Large frames come in one after another: sent at once they would all be there at the end, nothing
+// to open or to write before that and no room for more after it, the link idle. So the next one is
+// let in when the one that arrives has nearly all of its bytes, or after LH_TURN_MS: who is slow
+// holds nobody up for longer.
+//
 // Invariants: 1. frames + the largest frame <= bytes_max, unless there is one frame only. So the
 // room for one payload is always left: what is received can be opened. 2. frames + payloads <=
 // bytes_max, unless there is one payload only.
@@ -37,6 +42,45 @@ static void room_again(struct ps_server *s)
     s->room.posted = true;
     lh_post(s->conf.env, wake, s);
 }
+
+// ---------------------------------------------------------------- turns
+
+static bool is_large(const struct ps_room *r, uint64_t bytes)
+{
+    return bytes > r->bytes_max / LH_TURN_SHARE;
+}
+
+bool ps_room_turn(const struct ps_server *s, uint64_t bytes)
+{
+    return !s->room.arriving || !is_large(&s->room, bytes);
+}
+
+static void turn_over(void *arg)
+{
+    struct ps_server *s = arg;
+    s->room.turn_timer = 0;
+    ps_room_arrived(s, s->room.arriving);
+}
+
+void ps_room_arrives(struct ps_server *s, const struct ps_push *p, uint64_t bytes)
+{
+    struct ps_room *r = &s->room;
+    if (!is_large(r, bytes)) return;
+    lh_cancel(s->conf.env, &r->turn_timer);
+    r->arriving = p;
+    r->turn_timer = lh_after(s->conf.env, LH_TURN_MS * LH_MS, turn_over, s);
+}
+
+void ps_room_arrived(struct ps_server *s, const struct ps_push *p)
+{
+    struct ps_room *r = &s->room;
+    if (!p || r->arriving != p) return;
+    r->arriving = NULL;
+    lh_cancel(s->conf.env, &r->turn_timer);
+    room_again(s);
+}
+
+// ---------------------------------------------------------------- room
 
 static bool frame_fits(const struct ps_room *r, uint64_t bytes)
 {

@@ -159,6 +159,7 @@ void ps_server_close(struct ps_server *s)
     lh_cancel(s->conf.env, &s->report_timer);
     lh_cancel(s->conf.env, &s->retry_timer);
     lh_cancel(s->conf.env, &s->move_timer);
+    lh_cancel(s->conf.env, &s->room.turn_timer);
     if (s->coordinator) s->coordinator->transport_ops->hangup(s->coordinator);
     s->coordinator = NULL;
     for (uint32_t i = 0; s->shard && i < s->conf.shard_count; i++) {

@@ -113,6 +113,8 @@ struct ps_room { // room.c
     uint64_t bytes_max, frames, payloads, largest; // largest frame since there was none
     struct ps_push *first, **last;                 // wait for room for their frame
     bool posted;                                   // they are looked at soon
+    const struct ps_push *arriving; // a large one whose turn it is; the next large one waits
+    uint64_t turn_timer;
 };
 
 struct ps_server {
@@ -208,6 +210,11 @@ void ps_open_now(struct ps_item *item);
 void ps_open_waiting(struct ps_server *s); // there may be room for more
 // room.c
 LH_MUST lh_err ps_room_open(struct ps_server *s);
+// May a frame of so many bytes come in now, as far as the one that arrives is concerned?
+bool ps_room_turn(const struct ps_server *s, uint64_t bytes);
+// Its turn begins, if it is a large one; and is over: it has nearly all, or will get no more.
+void ps_room_arrives(struct ps_server *s, const struct ps_push *p, uint64_t bytes);
+void ps_room_arrived(struct ps_server *s, const struct ps_push *p);
 // False: no room now. Else a blob, NULL: out of memory.
 bool ps_room_frame(struct ps_server *s, uint64_t bytes, struct lh_blob **out);
 void ps_room_give_frame(struct ps_server *s, struct lh_blob *frame); // NULL is allowed

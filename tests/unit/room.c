@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "common/env_fake.h"
+#include "common/limits.h"
 #include "server/server.h"
 
 static struct ps_server *server(uint64_t bytes_max)
@@ -110,6 +111,44 @@ static void who_waits_is_woken(void **state)
     lh_fake_world_destroy(w);
 }
 
+static void turn_in(struct lh_fake_world *w, int64_t ms)
+{
+    (void)lh_fake_run(w, lh_fake_now(w) + ms * LH_MS);
+}
+
+// Large frames arrive one after another, small ones beside them; who is slow loses its turn.
+static void large_ones_arrive_in_turn(void **state)
+{
+    (void)state;
+    struct lh_fake_world *w = lh_fake_world_create(1);
+    struct ps_server *s = server(800);
+    s->conf.env = lh_fake_node(w, NULL, NULL);
+    lh_fake_boot(s->conf.env);
+    s->stopped = true; // nobody is woken
+    char push[2];
+    const struct ps_push *a = (void *)&push[0], *b = (void *)&push[1];
+    assert_true(ps_room_turn(s, 101));
+    ps_room_arrives(s, a, 100); // a small one: no turn of its own
+    assert_true(ps_room_turn(s, 101));
+    ps_room_arrives(s, a, 101);
+    assert_false(ps_room_turn(s, 101));
+    assert_true(ps_room_turn(s, 100));
+    ps_room_arrived(s, b); // has no turn to give up
+    assert_false(ps_room_turn(s, 101));
+    ps_room_arrived(s, a);
+    assert_true(ps_room_turn(s, 101));
+    ps_room_arrives(s, b, 101);
+    turn_in(w, LH_TURN_MS - 1);
+    assert_false(ps_room_turn(s, 101));
+    ps_room_arrives(s, a, 101); // the time is each one's own
+    turn_in(w, LH_TURN_MS - 1);
+    assert_false(ps_room_turn(s, 101));
+    turn_in(w, 1);
+    assert_true(ps_room_turn(s, 101));
+    lh_pool_destroy(s->room.pool);
+    lh_fake_world_destroy(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +156,7 @@ int main(void)
         cmocka_unit_test(one_larger_than_all_room_comes_alone),
         cmocka_unit_test(small_ones_are_under_way_together),
         cmocka_unit_test(who_waits_is_woken),
+        cmocka_unit_test(large_ones_arrive_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
