@@ -162,28 +162,55 @@ static void hash_range(void *arg, size_t i)
     memcpy(r->hash + i * LH_HASH_BYTES, h.b, LH_HASH_BYTES);
 }
 
-static void put_ranges(struct lh_buf *out, const float *values, uint64_t count)
+// The hashes of the ranges of an array from byte `at` on, at most `most` of them.
+static void put_ranges(struct lk_digest *d, struct lh_span array, uint64_t most)
 {
-    struct ranges r = {.bytes = (const uint8_t *)values, .total = count * sizeof *values};
-    size_t n = (r.total + DIGEST_RANGE - 1) / DIGEST_RANGE;
-    r.hash = lh_buf_grow(out, n * LH_HASH_BYTES);
-    if (r.hash) lh_parallel(n, hash_range, &r); // else `out` says so
+    struct ranges r = {.bytes = array.data + d->at, .total = array.len - d->at};
+    uint64_t n = (r.total + DIGEST_RANGE - 1) / DIGEST_RANGE;
+    if (n > most) n = most;
+    r.hash = lh_buf_grow(&d->all, n * LH_HASH_BYTES);
+    if (r.hash) lh_parallel(n, hash_range, &r); // else the buffer says so
+    d->at += n * DIGEST_RANGE;
+}
+
+lh_err lk_digest_begin(const struct lk_replica *r, struct lk_digest *out)
+{
+    *out = (struct lk_digest){.r = r, .all = lh_buf(SIZE_MAX)};
+    lh_ledger_write(&r->ledger, &out->all);
+    lh_err err = lh_buf_err(&out->all);
+    if (err) lh_buf_free(&out->all);
+    return err;
+}
+
+lh_err lk_digest_step(struct lk_digest *d, uint64_t bytes_max)
+{
+    const struct lk_outer *o = &d->r->outer;
+    size_t bytes = d->r->layout->values * sizeof(float);
+    const float *const arrays[] = {d->r->theta, o->u, o->m};
+    int count = o->kind == LH_OPT_SGD ? 1 : LH_COUNT(arrays);
+    put_ranges(d, lh_span(arrays[d->array], arrays[d->array] ? bytes : 0),
+               bytes_max / DIGEST_RANGE + 1);
+    if (d->at < bytes) return lh_buf_err(&d->all);
+    if (d->array == 0 && count > 1) lk_outer_write_head(o, &d->all);
+    d->at = 0;
+    d->done = ++d->array == count;
+    return lh_buf_err(&d->all);
+}
+
+void lk_digest_end(struct lk_digest *d, struct lh_hash *out)
+{
+    struct lh_span whole = lh_buf_span(&d->all);
+    if (d->done) *out = lh_hash_of((struct lh_span){0}, &whole, 1);
+    lh_buf_free(&d->all);
 }
 
 lh_err lk_replica_digest_try(const struct lk_replica *r, struct lh_hash *out)
 {
-    struct lh_buf all = lh_buf(SIZE_MAX);
-    lh_ledger_write(&r->ledger, &all);
-    put_ranges(&all, r->theta, r->layout->values);
-    if (r->outer.kind != LH_OPT_SGD) {
-        lk_outer_write_head(&r->outer, &all);
-        put_ranges(&all, r->outer.u, r->outer.values);
-        put_ranges(&all, r->outer.m, r->outer.values);
-    }
-    lh_err err = lh_buf_err(&all);
-    struct lh_span whole = lh_buf_span(&all);
-    if (!err) *out = lh_hash_of((struct lh_span){0}, &whole, 1);
-    lh_buf_free(&all);
+    struct lk_digest d;
+    lh_err err = lk_digest_begin(r, &d);
+    if (err) return err;
+    while (!err && !d.done) err = lk_digest_step(&d, UINT64_MAX);
+    lk_digest_end(&d, out);
     return err;
 }
 

@@ -50,6 +50,18 @@ LH_MUST lh_err lk_replica_apply_plain(struct lk_replica *r, const struct lh_reco
 // one per 4 MiB range in order, and of the outer optimizer's state likewise, where it has one.
 struct lh_hash lk_replica_digest(const struct lk_replica *r);
 LH_MUST lh_err lk_replica_digest_try(const struct lk_replica *r, struct lh_hash *out); // NO_MEMORY
+// The same in steps, each on any thread, while no record changes a value of `r`: begin, step until
+// it is done, end. A step reads about so many bytes. LH_ERR_NO_MEMORY from each.
+struct lk_digest {
+    const struct lk_replica *r; // borrows
+    struct lh_buf all;          // what the digest is of, so far
+    int array;                  // that is read: theta, u, m
+    uint64_t at;                // of its bytes
+    bool done;
+};
+LH_MUST lh_err lk_digest_begin(const struct lk_replica *r, struct lk_digest *out);
+LH_MUST lh_err lk_digest_step(struct lk_digest *d, uint64_t bytes_max);
+void lk_digest_end(struct lk_digest *d, struct lh_hash *out); // frees it; `out`: when it is done
 
 // The exact state as bytes: ledger, parameters as fp32, the outer optimizer's state; and back.
 // load() leaves the replica as it was when it fails.

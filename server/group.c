@@ -113,7 +113,7 @@ static lh_err decide_own(struct ps_server *s, struct ps_item *i)
         lh_move_write(&shard->wish, &i->body);
         shard->frozen = true;
     } else {
-        struct lh_hash digest = lk_replica_digest(&shard->replica);
+        struct lh_hash digest = ps_digest_now(shard);
         lh_put(&i->body, digest.b, LH_HASH_BYTES);
     }
     LH_TRY(lh_buf_err(&i->body));
@@ -353,11 +353,20 @@ static bool plan_due(const struct ps_shard *shard)
     return shard->plan && shard->plan->number > shard->head.plan.number && !ps_frozen(shard);
 }
 
+static bool digesting(const struct ps_server *s)
+{
+    for (uint32_t k = 0; k < s->conf.shard_count; k++)
+        if (ps_digest_busy(s->shard[k])) return true;
+    return false;
+}
+
 // The digest comes first: it is of the durable state, and of all that a move hands over.
 static lh_err add_own(struct ps_server *s, struct ps_shard *shard, bool moves)
 {
     enum ps_item_kind kind[3] = {PS_ITEM_DIGEST, PS_ITEM_PLAN, PS_ITEM_MOVE};
     bool due[3] = {moves || digest_due(shard), !moves && plan_due(shard), moves};
+    if (!moves && due[0]) due[0] = ps_digest_ready(shard, true);
+    if (ps_digest_holds(shard)) return LH_OK;
     for (int k = 0; k < 3; k++) {
         if (!due[k]) continue;
         struct ps_item *i = ps_item_new(kind[k], shard);
@@ -367,18 +376,26 @@ static lh_err add_own(struct ps_server *s, struct ps_shard *shard, bool moves)
     return LH_OK;
 }
 
+// The first whose shard does not wait for a digest.
+static struct ps_item *take_queued(struct ps_server *s)
+{
+    struct ps_item **at = &s->queue;
+    while (*at && ps_digest_holds((*at)->shard)) at = &(*at)->next;
+    struct ps_item *i = *at;
+    if (!i) return NULL;
+    *at = i->next;
+    if (!*at) s->queue_end = at;
+    s->queued--;
+    return i;
+}
+
 static lh_err build_group(struct ps_server *s)
 {
-    bool moves = ps_move_due(s);
+    bool moves = ps_move_due(s) && !digesting(s);
     for (uint32_t k = 0; k < s->conf.shard_count && s->serving; k++)
         LH_TRY(add_own(s, s->shard[k], moves && !s->shard[k]->head.move.epoch));
-    while (s->queue && ps_wal_group_bytes(s->wal) < LH_GROUP_BYTES) {
-        struct ps_item *i = s->queue;
-        s->queue = i->next;
-        if (!s->queue) s->queue_end = &s->queue;
-        s->queued--;
+    for (struct ps_item *i; ps_wal_group_bytes(s->wal) < LH_GROUP_BYTES && (i = take_queued(s));)
         LH_TRY(add_to_group(s, i));
-    }
     return LH_OK;
 }
 

@@ -285,6 +285,7 @@ static lh_err start(void *self, struct lh_program *p)
 static lh_err status(void *self, struct lh_buf *out)
 {
     struct ps_node *n = self;
+    if (n->server) n->server->ending = n->program->ended;
     if (!n->coordinator) return ps_server_status(n->server, out);
     if (!n->server) return ps_coordinator_status(n->coordinator, out);
     static const char server[] = "{\"role\":\"both\",\"server\":",

@@ -249,16 +249,17 @@ static uint64_t quantile(const struct ps_shard *s, double q)
     return 0;
 }
 
-// The digest reads the whole replica (a second for 1 GB): it is told of the run's last version
-// only, and made once. Until then the log's DIGEST records are what followers check.
+// The digest reads the whole replica: it is told of the run's last version only. Until then the
+// log's DIGEST records are what followers check.
 static void final_digest(struct ps_shard *s, char hex[2 * LH_HASH_BYTES + 1])
 {
     const struct lh_ledger *l = &s->replica.ledger;
     hex[0] = 0;
     if (l->plan.phase != LH_PHASE_END) return;
-    if (s->final_version != l->version) s->final_digest = lk_replica_digest(&s->replica);
-    s->final_version = l->version;
-    lh_hash_hex(&s->final_digest, hex);
+    if (s->server->ending || ps_digest_ready(s, false)) {
+        struct lh_hash digest = ps_digest_now(s);
+        lh_hash_hex(&digest, hex);
+    }
 }
 
 static json_t *optimizer_status(const struct lk_outer *o)

@@ -45,6 +45,7 @@ struct ps_conf {
     uint64_t segment_bytes, checkpoint_every, digest_every;
     uint64_t weights_every;    // checkpoints of weights only; 0: none
     uint64_t keep_slice_bytes; // of a state are copied at a time; 0: keep.c's
+    uint64_t digest_now_bytes; // up to which a state's digest is made on the loop; 0: digest.c's
     unsigned checkpoint_keep, weights_keep;
     int64_t replay_ns; // a checkpoint is due when replay would take this long; 0: not for that
     const struct lh_signer *signer;   // of checkpoints; NULL: they are not signed
@@ -132,6 +133,7 @@ struct ps_server {
     struct ps_item *group, **group_end; // being committed
     struct lh_blob *ahead; // frame that is written ahead, until the next commit is done
     bool committing, stopped;
+    bool ending;     // the next status is the last: nothing is left to be told later
     bool serving;    // else: some shard's history is being settled (rebuild.c), or we stand by
     bool torn;       // bytes were cut at the log's end
     bool damaged;    // the log can't be gone on with
@@ -220,6 +222,16 @@ bool ps_room_frame(struct ps_server *s, uint64_t bytes, struct lh_blob **out);
 void ps_room_give_frame(struct ps_server *s, struct lh_blob *frame); // NULL is allowed
 bool ps_room_payload(struct ps_server *s, uint64_t bytes);
 void ps_room_give_payload(struct ps_server *s, uint64_t bytes);
+// digest.c
+// Is the digest of the replica's version there? Else it is made beside the loop, and kicks the
+// group when it is. `holds`: nothing of the shard is decided before it is asked for again.
+bool ps_digest_ready(struct ps_shard *s, bool holds);
+bool ps_digest_holds(const struct ps_shard *s);
+bool ps_digest_busy(const struct ps_shard *s);    // one is made, or its record is not decided yet
+struct lh_hash ps_digest_now(struct ps_shard *s); // at once, however long it takes
+// A DIGEST record: checked against the digest that is there, or against one that is made now.
+LH_MUST lh_err ps_digest_fold(struct ps_shard *s, const struct lh_record *r);
+void ps_digest_free(struct ps_shard *s);
 // group.c
 void ps_queue(struct ps_server *s, struct ps_item *item); // takes it
 struct ps_item *ps_item_new(enum ps_item_kind kind, struct ps_shard *shard);

@@ -49,6 +49,7 @@ void ps_shard_destroy(struct ps_shard *s)
     ps_keep_free(s->keep);
     ps_rebuild_free(s->rebuild);
     ps_copy_free(s->copy);
+    ps_digest_free(s);
     lh_blob_release(s->newest.frame);
     lh_blob_release(s->snapshot.copy);
     lh_buf_free(&s->snapshot.heads);
@@ -126,7 +127,8 @@ lh_err ps_shard_fold(struct ps_shard *s, const struct lh_record *r, struct lh_sp
         LH_TRY(lk_replica_apply_plain(&s->replica, r, plain));
         norm = sqrt(info.sum_squares);
     } else {
-        LH_TRY(lk_replica_apply(&s->replica, r));
+        LH_TRY(r->kind == LH_DIGEST_RECORD ? ps_digest_fold(s, r)
+                                           : lk_replica_apply(&s->replica, r));
     }
     if (r->kind == LH_ADMIT) note_norm(s, norm);
     if (s->server->conf.folded) s->server->conf.folded(s->server->conf.folded_arg, s->id, r);

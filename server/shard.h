@@ -56,6 +56,16 @@ struct ps_insync { // who must hold a record before it is acknowledged (insync.c
     uint64_t timer;
 };
 
+struct ps_digest { // digest.c
+    struct ps_shard *shard;
+    struct lk_digest making; // on the compute lane, while `busy`
+    lh_err result;
+    bool busy;
+    bool held;  // nothing of the shard is decided until its record is
+    bool known; // `hash` is of the state that ends this chain
+    struct lh_hash chain, hash;
+};
+
 struct ps_shard {
     uint32_t id;
     struct ps_server *server; // borrows
@@ -90,8 +100,7 @@ struct ps_shard {
         uint64_t worker; // whose state it was; 0: our own
     } lost;
     struct ps_keep *keep;        // a checkpoint that is being written; NULL: none
-    struct lh_hash final_digest; // of final_version, once the run has ended; 0: not made
-    uint64_t final_version;
+    struct ps_digest digest;     // of the last version that one was asked for
     uint64_t staleness_seen[64]; // histogram of admitted staleness, the last bin: and above
     struct lh_plan *plan;        // wanted by the coordinator, not yet in the log; NULL: none
     struct lh_move wish;         // the same; epoch 0: the shard stays here

@@ -52,7 +52,8 @@ bool ps_at_rest(const struct ps_server *s)
 {
     bool rest = !s->committing && !s->queue && !s->group; // a mark is in no list
     if (s->wal) rest &= !ps_wal_group_bytes(s->wal);
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) rest &= !s->shard[i]->keep;
+    for (uint32_t i = 0; i < s->conf.shard_count; i++)
+        rest &= !s->shard[i]->keep && !ps_digest_busy(s->shard[i]);
     return rest;
 }
 

@@ -308,6 +308,7 @@ static lh_err start_server(struct sim_node *n)
     struct ps_conf conf = setup_server(&all, &n->shard);
     conf.push_bytes_max = n->sim->conf.seed / 8 % 2; // one at a time, or all
     conf.ahead_bytes_min = 1;
+    conf.digest_now_bytes = n->sim->conf.seed / 16 % 2; // beside the loop, or at once
     conf.segment_bytes = 16 << 10;
     conf.checkpoint_every = 25;
     conf.report_ns = 500 * LH_MS;
