@@ -116,13 +116,15 @@ def main():
     try:
         live.prepare(tool, folder, ("here/en",))
         run = live.Run(tool, folder, "run", text, ["here-0"], "--no-wan", during=looking)
-        spans = spans_of(run.log("s0"))
+        spans, causes = spans_of(run.log("s0")), run.status("s0")["loop_longest"]
     finally:
         shutil.rmtree(folder)
     beside, others = looking.both(spans)
     out.condition("parameters", run.summary["model"]["parameters"])
     out.condition("seconds between two cuts", pause)
     out.condition("seconds with a checkpoint and without", f"{len(beside)}, {len(others)}")
+    out.condition("longest of each since the start",
+                  ", ".join(f"{cause[:-3]} {ms:.0f} ms" for cause, ms in causes.items()))
     out.row("pause.checkpoints", "checkpoints", [len(spans)])
     out.row("pause.none.each_second_ms", "ms", others)
     out.row("pause.checkpoint.each_second_ms", "ms", beside)

@@ -1,15 +1,20 @@
-// Aside: logs that are not gone on with, kept for whoever looks at them.
+// Aside: logs that are not gone on with, kept for whoever looks at them; and what goes first where
+// a checkpoint finds no room.
 //
 // A log that a follower's state took the place of, or another history, moves to
 // DIR/damaged-<number, 16 hex>/. 1. The state that took its place is durable before it does:
 // nothing is ever read there again. 2. So it goes where the disk is full, before anything that is
 // promised has to wait: all of them at once, and the log says so. Numbers have no gaps, for a
 // directory is not listed by the environment: where there is no file, there is no later folder.
+// Damaged checkpoints, which a start passed over (checkpoints/*.damaged), go with them.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/server.h"
+
+// Between two checkpoints that find no room: each writes until there is none.
+static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
 
 struct segments {
     char (*name)[64];
@@ -114,15 +119,74 @@ static lh_err remove_folder(struct ps_server *s, const char *folder)
     return err;
 }
 
+static bool damaged(const char *name)
+{
+    const char *end = strrchr(name, '.');
+    return end && !strcmp(end, ".damaged");
+}
+
+static lh_err remove_damaged(struct ps_server *s, bool *any)
+{
+    const struct lh_files_ops *files = s->conf.env->ops->files;
+    struct segments found;
+    char path[LH_PATH_SIZE];
+    LH_TRY(list(s, s->checkpoint_dir, &found));
+    lh_err err = LH_OK;
+    *any = false;
+    for (size_t i = 0; i < found.count && !err; i++) {
+        if (!damaged(found.name[i])) continue;
+        *any = true;
+        err = lh_path(path, sizeof path, s->checkpoint_dir, "%s", found.name[i]);
+        if (!err) err = files->remove(s->conf.env, path);
+    }
+    if (!err && *any) err = files->sync_dir(s->conf.env, s->checkpoint_dir);
+    if (!err && *any)
+        lh_logf(s->conf.log, LH_WARN, "checkpoint.aside_removed",
+                "the disk is full: damaged checkpoints in %s are gone", s->checkpoint_dir);
+    free(found.name);
+    return err;
+}
+
 lh_err ps_aside_remove(struct ps_server *s, bool *room)
 {
     char path[LH_PATH_SIZE];
     uint64_t folders;
+    LH_TRY(remove_damaged(s, room));
     LH_TRY(count_folders(s, &folders));
-    *room = folders > 0;
+    *room |= folders > 0;
     for (; folders; folders--) { // the last first: a crash in between leaves no gap
         LH_TRY(folder_path(s, folders, path));
         LH_TRY(remove_folder(s, path));
     }
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- a checkpoint without room
+
+// Weights are for readers: of several, the older ones make room for what lets the log be cut.
+static lh_err drop_weights(struct ps_shard *shard, bool *dropped)
+{
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
+    uint64_t *version, oldest;
+    size_t count;
+    LH_TRY(lk_checkpoint_versions(&conf, shard->id, true, &version, &count));
+    free(version);
+    *dropped = count > 1;
+    return *dropped ? lk_checkpoint_prune(&conf, shard->id, true, 1, &oldest) : LH_OK;
+}
+
+lh_err ps_aside_relief(struct ps_shard *shard, bool weights)
+{
+    struct ps_server *s = shard->server;
+    bool dropped = false;
+    lh_logf(s->conf.log, LH_ERROR, "checkpoint.disk_full",
+            "shard %u: no room in %s; the log can't be cut until there is: free some space, it is "
+            "tried again every %lld s",
+            shard->id, s->conf.dir, (long long)(ROOM_AGAIN / LH_SECOND));
+    if (weights) return LH_OK;
+    shard->unwritten = true;
+    LH_TRY(ps_aside_remove(s, &dropped));
+    if (!dropped) LH_TRY(drop_weights(shard, &dropped));
+    shard->room_at = dropped ? 0 : lh_now(s->conf.env) + ROOM_AGAIN;
     return LH_OK;
 }

@@ -63,7 +63,9 @@ static void start(struct ps_shard *shard)
 struct lh_hash ps_digest_now(struct ps_shard *s)
 {
     if (known(s)) return s->digest.hash;
+    int64_t start = lh_now(s->server->conf.env);
     struct lh_hash hash = lk_replica_digest(&s->replica);
+    ps_took(s->server, PS_LOOP_DIGEST, start);
     if (s->digest.busy) return hash; // the lane has the rest
     s->digest.hash = hash;
     s->digest.chain = s->replica.ledger.chain;

@@ -412,7 +412,9 @@ static void run_group(void *arg)
 {
     struct ps_server *s = arg;
     if (s->committing || s->stopped) return;
+    int64_t start = lh_now(s->conf.env);
     lh_err err = build_group(s);
+    ps_took(s, PS_LOOP_DECIDE, start);
     if (err) {
         ps_fatal(s, err);
         return;

@@ -13,8 +13,6 @@
 
 // A few milliseconds of the loop.
 enum { SLICE_BYTES = 8 << 20 };
-// Between two checkpoints that find no room: each writes until there is none.
-static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
 
 // A record that was folded while the state is copied: it is folded in the copy on the copy lane.
 // Its payload, with the room it takes, is held until then.
@@ -114,34 +112,6 @@ static lh_err written(struct ps_server *s, const struct ps_keep *k)
     return LH_OK;
 }
 
-// Weights are for readers: of several, the older ones make room for what lets the log be cut.
-static lh_err drop_weights(struct ps_shard *shard, bool *dropped)
-{
-    struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
-    uint64_t *version, oldest;
-    size_t count;
-    LH_TRY(lk_checkpoint_versions(&conf, shard->id, true, &version, &count));
-    free(version);
-    *dropped = count > 1;
-    return *dropped ? lk_checkpoint_prune(&conf, shard->id, true, 1, &oldest) : LH_OK;
-}
-
-static lh_err no_room(struct ps_server *s, const struct ps_keep *k)
-{
-    struct ps_shard *shard = k->shard;
-    bool dropped = false;
-    lh_logf(s->conf.log, LH_ERROR, "checkpoint.disk_full",
-            "shard %u: no room in %s; the log can't be cut until there is: free some space, it is "
-            "tried again every %lld s",
-            shard->id, s->conf.dir, (long long)(ROOM_AGAIN / LH_SECOND));
-    if (k->checkpoint.weights) return LH_OK;
-    shard->unwritten = true;
-    LH_TRY(ps_aside_remove(s, &dropped));
-    if (!dropped) LH_TRY(drop_weights(shard, &dropped));
-    shard->room_at = dropped ? 0 : lh_now(s->conf.env) + ROOM_AGAIN;
-    return LH_OK;
-}
-
 static void write_done(void *arg)
 {
     struct ps_keep *k = arg;
@@ -151,7 +121,7 @@ static void write_done(void *arg)
     lh_err err = k->result;
     if (!k->checkpoint.weights) shard->meanwhile_ns = k->meanwhile_ns + shard->replay_ns;
     if (!err && !s->stopped) err = written(s, k);
-    if (err == LH_ERR_DISK_FULL && !s->stopped) err = no_room(s, k);
+    if (err == LH_ERR_DISK_FULL && !s->stopped) err = ps_aside_relief(shard, k->checkpoint.weights);
     if (err && !s->stopped) ps_fatal(s, err);
     ps_keep_free(k);
     for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_keep(s->shard[i]);
@@ -192,6 +162,7 @@ static void slice(void *arg)
     struct ps_shard *shard = k->shard;
     struct ps_server *s = shard->server;
     struct lk_checkpoint *c = &k->checkpoint;
+    int64_t start = lh_now(s->conf.env);
     uint64_t bytes = s->conf.keep_slice_bytes ? s->conf.keep_slice_bytes : SLICE_BYTES;
     k->timer = 0;
     if (s->stopped) return;                                  // freed with the shard
@@ -200,6 +171,7 @@ static void slice(void *arg)
         give_up(shard);
         return;
     }
+    ps_took(s, PS_LOOP_COPY, start);
     if (!c->whole) {
         k->timer = lh_after(s->conf.env, 0, slice, k);
         return;

@@ -286,21 +286,21 @@ static lh_err set_checkpoints_aside(struct ps_shard *shard)
 }
 
 // The disk is full: what was set aside goes, for the next start. This one says what it lacked.
-static lh_err make_room(struct ps_server *s)
+static lh_err fail_without_room(struct ps_server *s)
 {
     char lacks[256];
     bool removed;
     snprintf(lacks, sizeof lacks, "%s", lh_err_text(LH_ERR_DISK_FULL));
     LH_TRY(ps_aside_remove(s, &removed));
     return lh_fail(LH_ERR_DISK_FULL, "%s%s", lacks,
-                   removed ? "; logs that were set aside are gone, so start it again" : "");
+                   removed ? "; what was set aside is gone, so start it again" : "");
 }
 
 lh_err ps_recover(struct ps_server *s)
 {
     bool torn = false;
     lh_err err = read_disk(s, &torn);
-    if (err == LH_ERR_DISK_FULL) return make_room(s);
+    if (err == LH_ERR_DISK_FULL) return fail_without_room(s);
     bool mends = s->conf.rebuild_damaged || s->conf.standby; // a standby fetches it from its owner
     s->torn = torn;
     s->damaged = err == LH_ERR_CORRUPT && mends && s->conf.coordinator[0];

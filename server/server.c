@@ -39,6 +39,12 @@ void ps_fatal(struct ps_server *s, lh_err err)
     if (s->conf.fatal) s->conf.fatal(s->conf.fatal_arg, err, lh_err_text(err));
 }
 
+void ps_took(struct ps_server *s, enum ps_loop what, int64_t start_ns)
+{
+    int64_t ns = lh_now(s->conf.env) - start_ns;
+    if (ns > s->longest_ns[what]) s->longest_ns[what] = ns;
+}
+
 lh_err ps_check_run(const struct ps_server *s, const ProtobufCBinaryData *job,
                     const ProtobufCBinaryData *manifest, const char *who)
 {
@@ -301,18 +307,29 @@ static json_t *shard_status(struct ps_shard *s)
     return out;
 }
 
+static json_t *longest_status(const struct ps_server *s)
+{
+    static const char *const name[] = {"decide_ms", "fold_ms", "checkpoint_ms", "snapshot_ms",
+                                       "digest_ms"};
+    _Static_assert(LH_COUNT(name) == PS_LOOP_COUNT, "each has its name");
+    json_t *out = json_object();
+    for (int i = 0; i < PS_LOOP_COUNT; i++)
+        json_object_set_new(out, name[i], json_real((double)s->longest_ns[i] / 1e6));
+    return out;
+}
+
 lh_err ps_server_status(struct ps_server *s, struct lh_buf *out)
 {
     json_t *shards = json_array();
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
         json_array_append_new(shards, shard_status(s->shard[i]));
     json_t *root = json_pack(
-        "{s:s s:s s:s s:s s:o s:{s:I s:I s:I s:I s:I s:I s:I}}", "role", "server", "name",
+        "{s:s s:s s:s s:s s:o s:o s:{s:I s:I s:I s:I s:I s:I s:I}}", "role", "server", "name",
         s->conf.self.name, "region", s->conf.self.region, "address", s->address, "shards", shards,
-        "counters", "admitted", (json_int_t)s->count.admitted, "refused",
-        (json_int_t)s->count.refused, "repeated", (json_int_t)s->count.repeated, "not_final",
-        (json_int_t)s->count.not_final, "bytes_in", (json_int_t)s->count.bytes_in, "bytes_out",
-        (json_int_t)s->count.bytes_out, "groups", (json_int_t)s->count.groups);
+        "loop_longest", longest_status(s), "counters", "admitted", (json_int_t)s->count.admitted,
+        "refused", (json_int_t)s->count.refused, "repeated", (json_int_t)s->count.repeated,
+        "not_final", (json_int_t)s->count.not_final, "bytes_in", (json_int_t)s->count.bytes_in,
+        "bytes_out", (json_int_t)s->count.bytes_out, "groups", (json_int_t)s->count.groups);
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     if (!text) return LH_ERR_NO_MEMORY;

@@ -109,6 +109,16 @@ struct ps_item {
     struct ps_place place;
 };
 
+// What keeps the loop for longer the larger a shard is.
+enum ps_loop {
+    PS_LOOP_DECIDE,   // a group: what was not opened beside the loop is opened here
+    PS_LOOP_FOLD,     // a record
+    PS_LOOP_COPY,     // a slice of a checkpoint
+    PS_LOOP_SNAPSHOT, // the copy for those who join
+    PS_LOOP_DIGEST,   // one that was not made beside the loop
+    PS_LOOP_COUNT
+};
+
 struct ps_room { // room.c
     struct lh_pool *pool;
     uint64_t bytes_max, frames, payloads, largest; // largest frame since there was none
@@ -166,7 +176,8 @@ struct ps_server {
         struct ps_segments segments;
         lh_err result;
         bool busy;
-    } removal; // of the log's beginning, on the copy lane
+    } removal;                         // of the log's beginning, on the copy lane
+    int64_t longest_ns[PS_LOOP_COUNT]; // that each kept the loop at once, since the start
     bool disk_full;
     bool may_squeeze; // no checkpoint is under way that would make room: any room at all will do
     bool squeezed;    // the commit found room for no more than its group
@@ -190,6 +201,7 @@ LH_MUST lh_err ps_server_status(struct ps_server *s, struct lh_buf *out);
 // ---- between the files of the server
 struct ps_shard *ps_server_shard(struct ps_server *s, uint32_t id); // NULL: another server's
 void ps_fatal(struct ps_server *s, lh_err err);
+void ps_took(struct ps_server *s, enum ps_loop what, int64_t start_ns); // it ends now
 // Whether a request is of this server's run. LH_ERR_DENIED, LH_ERR_MANIFEST: of a `who` that is
 // not.
 LH_MUST lh_err ps_check_run(const struct ps_server *s, const ProtobufCBinaryData *job,
@@ -286,10 +298,12 @@ bool ps_unsettled(const struct ps_shard *shard);  // its history is to be settle
 LH_MUST lh_err ps_recovered(struct ps_server *s); // all are: makes it durable
 // What the replicas hold becomes all there is: checkpoints of it, and a new log.
 LH_MUST lh_err ps_start_over(struct ps_server *s);
-// aside.c: the log moves to a folder where nobody reads it; all such folders go, *room: were there
-// any?
+// aside.c: the log moves to a folder where nobody reads it; all such folders and damaged
+// checkpoints go, *room: were there any?
 LH_MUST lh_err ps_aside_log(struct ps_server *s);
 LH_MUST lh_err ps_aside_remove(struct ps_server *s, bool *room);
+// A checkpoint found no room: what is not promised gives way to the next one.
+LH_MUST lh_err ps_aside_relief(struct ps_shard *shard, bool weights);
 // DIR/epoch-<shard>: the highest epoch that the directory asked for, and under which token (0: of
 // none). LH_ERR_NOT_FOUND: it never did. LH_ERR_CORRUPT. A write is durable when it returns.
 LH_MUST lh_err ps_epoch_read(struct lh_env *env, const char *dir, uint32_t shard, uint64_t *epoch,

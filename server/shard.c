@@ -118,6 +118,8 @@ lh_err ps_shard_fold(struct ps_shard *s, const struct lh_record *r, struct lh_sp
 {
     int64_t start = lh_now(s->server->conf.env);
     ps_snapshot_keep(s, r);
+    ps_took(s->server, PS_LOOP_SNAPSHOT, start);
+    int64_t fold = lh_now(s->server->conf.env);
     if (r->kind == LH_ADMIT && plain.data) {
         LH_TRY(lk_replica_apply_plain(&s->replica, r, plain));
     } else if (r->kind == LH_ADMIT) { // at start: open it again
@@ -131,6 +133,7 @@ lh_err ps_shard_fold(struct ps_shard *s, const struct lh_record *r, struct lh_sp
                                            : lk_replica_apply(&s->replica, r));
     }
     if (r->kind == LH_ADMIT) note_norm(s, norm);
+    ps_took(s->server, PS_LOOP_FOLD, fold);
     if (s->server->conf.folded) s->server->conf.folded(s->server->conf.folded_arg, s->id, r);
     if (r->kind == LH_DIGEST_RECORD) s->digested = r->version;
     s->replay_ns += lh_now(s->server->conf.env) - start;

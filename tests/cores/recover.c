@@ -74,6 +74,36 @@ static void a_second_checkpoint_that_was_not_written_stays_due(void **state)
     assert_false(shard->unwritten || shard->alone);
 }
 
+static lh_err there_is(struct rig *r, const char *path)
+{
+    struct lh_file *file;
+    const struct lh_files_ops *files = r->s.env->ops->files;
+    lh_err err = files->open(r->s.env, path, LH_OPEN_READ, &file);
+    if (!err) files->close(file);
+    return err;
+}
+
+// A checkpoint that a start passed over is kept for whoever looks at it, until the disk is full.
+static void a_damaged_checkpoint_stays_until_there_is_no_room(void **state)
+{
+    struct rig *r = *state;
+    char path[160], aside[160];
+    bool room;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    log_records(r, 1, RECORDS);
+    rig_kill_server(r, false);
+    snprintf(path, sizeof path, "%s/checkpoints/0000-%016x.ckpt", r->s.dir, CHECKPOINT);
+    snprintf(aside, sizeof aside, "%s/checkpoints/0000-%016x.damaged", r->s.dir, CHECKPOINT);
+    damage(r, path, 0, 8);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    assert_int_equal(there_is(r, aside), LH_OK);
+    assert_int_equal(ps_aside_remove(r->server, &room), LH_OK);
+    assert_true(room);
+    assert_int_equal(there_is(r, aside), LH_ERR_NOT_FOUND);
+    assert_int_equal(ps_aside_remove(r->server, &room), LH_OK);
+    assert_false(room);
+}
+
 // The torn tail's new epoch finds no room for a segment: its record gets one that is no larger.
 static void a_new_epoch_needs_little_room(void **state)
 {
@@ -205,6 +235,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_second_checkpoint_is_written_at_once, rig_set_up,
                                         rig_tear_down),
         cmocka_unit_test_setup_teardown(a_second_checkpoint_that_was_not_written_stays_due,
+                                        rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_damaged_checkpoint_stays_until_there_is_no_room,
                                         rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(a_new_epoch_needs_little_room, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(one_checkpoint_too_many_goes_before_room_matters,
