@@ -25,6 +25,8 @@ not the wait for a processor.
 - `durable.SIZE.askers_p99_ms`: the same by eight that each have a file of their own and ask at the
   pace of a worker. While the disk stands still one asker meets one slow sync, and eight meet eight,
   as pushes do: `added_p99_ms` over it says what the log makes worse.
+- `durable.SIZE.added_p99_by_turn_ms`: `added_p99_ms` of each turn, beside that turn's disk: one in
+  which the disk stood still does not set the others' figure.
 - `durable.SIZE.ack_p99_ms`: from the cut at the worker to its hearing of the decision.
 
 A run takes up to half a minute, four of them are a turn. `--size small --turns 1 --join` is a part
@@ -240,8 +242,9 @@ class Runs:
 
 def measure(flags, folders, runs, size):
     """By turns, so that a slow minute of the host meets both; a short one warms up."""
-    one_run(flags, folders, size, "full", False, WARM_UP_ROUNDS)
-    for _ in range(flags.turns):
+    for turn in range(flags.turns):
+        if not turn:
+            one_run(flags, folders, size, "full", False, WARM_UP_ROUNDS)
         for load in LOADS[size]:
             for synced in (False, True):
                 runs.add(one_run(flags, folders, size, load, synced))
@@ -269,6 +272,11 @@ def rows(out, runs, size):
     added = ms("waits", paced, 0.99) - ms("waits", plain, 0.99)
     out.row(f"durable.{size}.added_p99_ms", "ms", [added], "twice the disk's own p99",
             2 * ms("syncs", paced, 0.99))
+    turns = [[percentile(samples, 0.99) for samples in runs.each(what, *which)]
+             for what, which in (("waits", paced), ("waits", plain), ("syncs", paced))]
+    out.row(f"durable.{size}.added_p99_by_turn_ms", "ms",
+            [1e3 * (synced - not_synced) for synced, not_synced, _ in zip(*turns)],
+            "twice the disk's own p99 of the turn", [2e3 * disk for disk in turns[2]])
     out.row(f"durable.{size}.added_beside_askers_p99_ms", "ms", [added],
             "twice the p99 of eight askers", 2 * ms("asked", paced, 0.99))
     out.condition(f"{size}_push_bytes", round(runs.each("bytes", *paced)[0]))
@@ -285,7 +293,8 @@ def main():
     parser.add_argument("--join", action="store_true",
                         help="count the runs of earlier calls too, in FILE.runs: a part at a time")
     parser.add_argument("--rounds", type=int, help="steps of a worker in every run")
-    parser.add_argument("--turns", type=int, default=2, help="of four runs each")
+    parser.add_argument("--turns", type=int, default=2,
+                        help="of four runs each; 0: only the rows of earlier calls")
     parser.add_argument("--size", action="append", choices=sorted(SIZES))
     flags = parser.parse_args()
     flags.tool, flags.bytes = os.path.join(flags.build, "deploy", "longhaul"), {}
@@ -311,6 +320,8 @@ def main():
     for size in SIZES:
         if runs.each("rate", size, "full", True):
             rows(out, runs, size)
+    if not runs.of:
+        raise SystemExit(f"no runs of {runs.commit} yet: --turns 1 or more makes some")
     loads = [run["load_average"] for run in runs.of]
     out.condition("load_before_runs", f"{min(loads):.2f} to {max(loads):.2f}")
     out.finish()
