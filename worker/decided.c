@@ -6,12 +6,17 @@
 
 // ---------------------------------------------------------------- decisions
 
-lh_err wk_entry_drop(struct wk_shard *s, struct wk_entry *e, bool durably)
+static void goes(struct wk_shard *s, const struct wk_entry *e)
 {
     lh_logf(s->worker->conf.log, LH_DEBUG, "outbox.drop", "shard %u: %llx/%llu", s->id,
             (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
     if (s->sender.entry == e) wk_sender_stop(s);
-    return wk_outbox_drop(&s->outbox, e, durably);
+}
+
+lh_err wk_entry_drop(struct wk_shard *s, struct wk_entry *e)
+{
+    goes(s, e);
+    return wk_outbox_drop(&s->outbox, e);
 }
 
 // The mass and the claims of a frame that is decided "not applied" go back, in one flip.
@@ -46,7 +51,7 @@ lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e)
         e->status = WK_ADMITTED;
         return LH_OK;
     }
-    return wk_entry_drop(s, e, true);
+    return wk_entry_drop(s, e);
 }
 
 lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted)
@@ -81,7 +86,7 @@ lh_err wk_settle_end(struct wk_shard *s)
             row && row->last.number ? wk_entry_compare(e, row->last.number, row->last_step) : 1;
         bool applied = order < 0 || (order == 0 && !row->last_reason);
         if (!applied && e->accounted_refused)
-            LH_TRY(wk_entry_drop(s, e, true)); // the residual has its mass already
+            LH_TRY(wk_entry_drop(s, e)); // the residual has its mass already
         else if (e->status == WK_UNDECIDED)
             LH_TRY(wk_entry_decided(s, e, applied));
         else if (!applied)
@@ -121,9 +126,37 @@ lh_err wk_bump(struct wk_worker *w)
 
 // ---------------------------------------------------------------- trimming
 
+static void remove_soon(struct wk_shard *s);
+
+static int64_t remove_job(void *arg)
+{
+    struct wk_shard *s = arg;
+    s->remove_result = wk_outbox_remove(&s->outbox);
+    return 0;
+}
+
+static void removed(void *arg)
+{
+    struct wk_shard *s = arg;
+    struct wk_worker *w = s->worker;
+    wk_outbox_end_removal(&s->outbox);
+    if (w->stopped) return;
+    if (s->remove_result)
+        wk_fatal(w, lh_fail(s->remove_result, "an entry of %s can't be removed", s->outbox.dir));
+    else
+        remove_soon(s);
+}
+
+static void remove_soon(struct wk_shard *s)
+{
+    struct lh_env *env = s->worker->conf.env;
+    if (wk_outbox_begin_removal(&s->outbox))
+        env->ops->work(env, LH_LANE_STATUS, remove_job, removed, s);
+}
+
 // Admitted entries go when the own replica folded them on the stable chain, they lie under the
 // stable point, and a newer synced residual exists (PROTOCOL 12).
-lh_err wk_trim(struct wk_shard *s)
+void wk_trim(struct wk_shard *s)
 {
     const struct lh_ledger *l = &s->replica.ledger;
     bool under =
@@ -134,8 +167,9 @@ lh_err wk_trim(struct wk_shard *s)
                        wk_entry_compare(e, s->snapshot.incarnation.number, s->snapshot.step) <= 0;
         if (LH_BUG("trim_esnap")) covered = true;
         if (LH_BUG("trim_by_ack")) covered = under = s->stable.version != 0;
-        if (!under || !covered || !e->version || e->version > s->stable.version) return LH_OK;
-        LH_TRY(wk_entry_drop(s, e, false));
+        if (!under || !covered || !e->version || e->version > s->stable.version) break;
+        goes(s, e);
+        wk_outbox_leave(&s->outbox, e);
     }
-    return LH_OK;
+    remove_soon(s);
 }

@@ -92,7 +92,9 @@ static bool closing(const struct wk_shard *s)
 struct wk_save {
     struct wk_shard *shard;
     struct lk_checkpoint checkpoint;
-    lh_err result;
+    uint64_t stable; // when it was begun
+    unsigned copies; // that are left
+    lh_err result, tidied;
 };
 
 struct lk_checkpoint_conf wk_copy_conf(const struct wk_worker *w)
@@ -104,21 +106,26 @@ struct lk_checkpoint_conf wk_copy_conf(const struct wk_worker *w)
                                        .key_id = w->conf.key_id};
 }
 
+// Copies of a history that was given up go, and those that the stable point has overtaken. One that
+// was registered, or may have been, stays: a server that loses its disk comes back from it
+// (PROTOCOL 13). On the lane: to remove large files may take long.
+static lh_err tidy_copies(struct wk_save *k)
+{
+    const struct wk_shard *s = k->shard;
+    struct lk_checkpoint_conf conf = wk_copy_conf(s->worker);
+    LH_TRY(lk_checkpoint_drop_above(&conf, s->id, k->checkpoint.version));
+    uint64_t kept = LH_BUG("copy_replaced") ? k->checkpoint.version : k->stable;
+    return lk_checkpoint_drop_below(&conf, s->id, kept, &k->copies);
+}
+
 static int64_t save_job(void *arg)
 {
     struct wk_save *k = arg;
     k->result = lk_checkpoint_write(&k->checkpoint);
+    if (k->result) return 0;
+    LH_FAILPOINT("replica.written");
+    k->tidied = tidy_copies(k);
     return 0;
-}
-
-// Copies of a history that was given up go, and those that the stable point has overtaken. One that
-// was registered, or may have been, stays: a server that loses its disk comes back from it
-// (PROTOCOL 13).
-static lh_err tidy_copies(struct wk_shard *s, const struct lk_checkpoint_conf *conf)
-{
-    LH_TRY(lk_checkpoint_drop_above(conf, s->id, s->durable.version));
-    uint64_t kept = LH_BUG("copy_replaced") ? s->durable.version : s->stable.version;
-    return lk_checkpoint_drop_below(conf, s->id, kept, &s->copies);
 }
 
 static void save_done(void *arg)
@@ -127,13 +134,12 @@ static void save_done(void *arg)
     struct wk_shard *s = k->shard;
     s->save = NULL;
     lh_err err = k->result;
-    struct lk_checkpoint_conf conf = wk_copy_conf(s->worker);
     if (!err && !s->worker->stopped) {
-        LH_FAILPOINT("replica.written");
         s->durable.epoch = k->checkpoint.epoch;
         s->durable.version = k->checkpoint.version;
         s->durable.chain = k->checkpoint.chain;
-        err = tidy_copies(s, &conf);
+        s->copies = k->copies;
+        err = k->tidied;
     }
     if (err == LH_ERR_DISK_FULL)
         lh_logf(s->worker->conf.log, LH_ERROR, "replica.disk_full", "shard %u: no room in %s",
@@ -158,6 +164,7 @@ lh_err wk_save_replica(struct wk_shard *s)
     struct wk_save *k = s->save ? NULL : calloc(1, sizeof *k);
     if (!k) return LH_OK;
     k->shard = s;
+    k->stable = s->stable.version;
     struct lk_checkpoint_conf conf = wk_copy_conf(w);
     lh_err err = lk_checkpoint_take(&conf, &s->replica, &k->checkpoint);
     if (err) {
@@ -251,7 +258,7 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
     const struct lh_ledger *l = &s->replica.ledger;
     if (r->kind == LH_PLAN && l->plan.phase == LH_PHASE_END) return ended(s);
     if (copy_due(s)) LH_TRY(wk_save_replica(s));
-    LH_TRY(wk_trim(s));
+    wk_trim(s);
     if (l->plan.mode == LH_MODE_BSP && wk_round_over(s) && wk_view_may_renew(s))
         s->held = true; // the next round's records wait until this one is the view
     wk_boundary_soon(w);

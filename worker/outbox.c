@@ -116,12 +116,19 @@ lh_err wk_outbox_load(struct wk_outbox *o, void (*bad)(void *arg, const char *fi
     return l.err;
 }
 
-void wk_outbox_free(struct wk_outbox *o)
+static void free_list(struct wk_entry **list)
 {
-    for (struct wk_entry *e; (e = o->first);) {
-        o->first = e->next;
+    for (struct wk_entry *e; (e = *list);) {
+        *list = e->next;
         wk_entry_free(e);
     }
+}
+
+void wk_outbox_free(struct wk_outbox *o)
+{
+    free_list(&o->first);
+    free_list(&o->leaving);
+    free_list(&o->removing);
     o->entries = 0;
     o->bytes = 0;
 }
@@ -167,17 +174,53 @@ lh_err wk_outbox_erase(const struct wk_outbox *o, const struct wk_entry *e)
     return err == LH_ERR_NOT_FOUND ? LH_OK : err;
 }
 
-lh_err wk_outbox_drop(struct wk_outbox *o, struct wk_entry *e, bool durably)
+static void unlist(struct wk_outbox *o, const struct wk_entry *e)
 {
-    LH_TRY(wk_outbox_erase(o, e));
-    if (durably) LH_TRY(o->env->ops->files->sync_dir(o->env, o->dir));
     struct wk_entry **at = &o->first;
     while (*at != e) at = &(*at)->next;
     *at = e->next;
     o->entries--;
     o->bytes -= e->frame->len;
+}
+
+lh_err wk_outbox_drop(struct wk_outbox *o, struct wk_entry *e)
+{
+    LH_TRY(wk_outbox_erase(o, e));
+    LH_TRY(o->env->ops->files->sync_dir(o->env, o->dir));
+    unlist(o, e);
     wk_entry_free(e);
     return LH_OK;
+}
+
+void wk_outbox_leave(struct wk_outbox *o, struct wk_entry *e)
+{
+    unlist(o, e);
+    lh_buf_free(&e->plain);
+    lh_blob_release(e->frame);
+    e->frame = NULL;
+    e->next = NULL;
+    struct wk_entry **end = &o->leaving;
+    while (*end) end = &(*end)->next;
+    *end = e;
+}
+
+bool wk_outbox_begin_removal(struct wk_outbox *o)
+{
+    if (o->removing || !o->leaving) return false;
+    o->removing = o->leaving;
+    o->leaving = NULL;
+    return true;
+}
+
+lh_err wk_outbox_remove(const struct wk_outbox *o)
+{
+    for (const struct wk_entry *e = o->removing; e; e = e->next) LH_TRY(wk_outbox_erase(o, e));
+    return LH_OK;
+}
+
+void wk_outbox_end_removal(struct wk_outbox *o)
+{
+    free_list(&o->removing);
 }
 
 struct wk_entry *wk_outbox_find(const struct wk_outbox *o, uint64_t incarnation, uint64_t step)

@@ -29,6 +29,10 @@ struct wk_outbox {
     const char *dir;
     uint32_t shard;
     struct wk_entry *first;
+    // Off the list, their files to be removed: those that wait, and those of the removal under way,
+    // which are its thread's until it is over. The oldest first: what a start finds has no hole. Of
+    // each is left whose and which it is.
+    struct wk_entry *leaving, *removing;
     size_t entries;
     uint64_t bytes;
 };
@@ -48,8 +52,15 @@ void wk_outbox_insert(struct wk_outbox *o, struct wk_entry *e); // lists it and 
 // Removes the file of an entry that is not listed; all that counts of it is whose and which it is.
 LH_MUST lh_err wk_outbox_erase(const struct wk_outbox *o, const struct wk_entry *e);
 void wk_entry_free(struct wk_entry *e); // one that is not listed
-// Removes an entry and its file; `durably` syncs the removal (invariant 3).
-LH_MUST lh_err wk_outbox_drop(struct wk_outbox *o, struct wk_entry *e, bool durably);
+// Removes an entry and, durably, its file (invariant 3).
+LH_MUST lh_err wk_outbox_drop(struct wk_outbox *o, struct wk_entry *e);
+// Takes an admitted entry off the list at once and leaves its file to wk_outbox_remove(): a file
+// system under load takes seconds to remove a name, and a process that dies before finds an
+// admitted entry again.
+void wk_outbox_leave(struct wk_outbox *o, struct wk_entry *e);
+bool wk_outbox_begin_removal(struct wk_outbox *o); // false: nothing waits, or one is under way
+LH_MUST lh_err wk_outbox_remove(const struct wk_outbox *o); // on any thread
+void wk_outbox_end_removal(struct wk_outbox *o);
 struct wk_entry *wk_outbox_find(const struct wk_outbox *o, uint64_t incarnation, uint64_t step);
 struct wk_entry *wk_outbox_undecided(const struct wk_outbox *o); // NULL: none
 // Order of (incarnation, step).

@@ -55,16 +55,16 @@ static lh_err resolve(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
                                "bytes than this outbox holds",
                                s->id, e->head.step);
             if (!m->last_admitted && e->accounted_refused)
-                LH_TRY(wk_entry_drop(s, e, true));
+                LH_TRY(wk_entry_drop(s, e));
             else if (!m->last_admitted || e->status == WK_UNDECIDED)
                 LH_TRY(wk_entry_decided(s, e, m->last_admitted));
         } else if (order < 0) {
             e->status = WK_ADMITTED; // a later push was decided: a refused one would be gone
         } else if (!current) { // fenced and not in the log: never applied, or lost with history
             if (LH_BUG("fence_no_resolve"))
-                LH_TRY(wk_entry_drop(s, e, true));
+                LH_TRY(wk_entry_drop(s, e));
             else if (e->accounted_refused)
-                LH_TRY(wk_entry_drop(s, e, true));
+                LH_TRY(wk_entry_drop(s, e));
             else
                 LH_TRY(wk_entry_return(s, e));
         }

@@ -159,7 +159,7 @@ static lh_err resume_lost(struct wk_shard *s)
         s->next = s->snapshot.step + 1;
         for (struct wk_entry *e = s->outbox.first, *next; e; e = next) {
             next = e->next;
-            if (e->head.step >= s->next) LH_TRY(wk_outbox_drop(&s->outbox, e, true));
+            if (e->head.step >= s->next) LH_TRY(wk_outbox_drop(&s->outbox, e));
         }
     }
     return LH_OK;
@@ -177,7 +177,7 @@ static lh_err drop_leftovers(struct wk_shard *s, const struct wk_slot *slot)
         if (above && LH_BUG("resend_all"))
             s->next = e->head.step + 1;
         else if (above || gone)
-            LH_TRY(wk_outbox_drop(&s->outbox, e, true));
+            LH_TRY(wk_outbox_drop(&s->outbox, e));
     }
     return LH_OK;
 }

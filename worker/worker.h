@@ -128,6 +128,7 @@ struct wk_shard {
     bool decided_admitted;
     uint64_t gone_incarnation, gone_step; // the entry that was taken back last
     struct wk_outbox outbox;
+    lh_err remove_result;                  // of its removal under way
     uint64_t returned[WK_CLAIMS_HELD_MAX]; // claims of refused frames; durable with the slot
     uint64_t fresh[WK_CLAIMS_HELD_MAX];    // units that were finished and are not claimed yet
     uint64_t fresh_at[WK_CLAIMS_HELD_MAX]; // and after how many steps of this process
@@ -275,11 +276,11 @@ LH_MUST lh_err wk_begin(struct wk_shard *s);
 LH_MUST lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e);
 LH_MUST lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted);
 LH_MUST lh_err wk_bump(struct wk_worker *w); // a new incarnation, raised by the worker itself
-LH_MUST lh_err wk_trim(struct wk_shard *s);
+void wk_trim(struct wk_shard *s);
 // The whole log is folded, nothing follows: what it holds is what was admitted, the rest returns.
 LH_MUST lh_err wk_settle_end(struct wk_shard *s);
 // Removes an entry; whatever sends it stops.
-LH_MUST lh_err wk_entry_drop(struct wk_shard *s, struct wk_entry *e, bool durably);
+LH_MUST lh_err wk_entry_drop(struct wk_shard *s, struct wk_entry *e);
 // session.c
 void wk_sender_stop(struct wk_shard *s);
 void wk_session_start(struct wk_shard *s);

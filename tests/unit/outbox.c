@@ -137,12 +137,20 @@ static void a_durable_removal_survives_a_power_cut(void **state)
     for (uint64_t step = 1; step <= 20; step++) {
         struct wk_entry *e;
         assert_int_equal(keep(m, 1, step, &e), LH_OK);
-        assert_int_equal(wk_outbox_drop(&m->box, e, true), LH_OK);
+        assert_int_equal(wk_outbox_drop(&m->box, e), LH_OK);
         assert_int_equal(m->box.entries, 0);
         assert_int_equal(m->box.bytes, 0);
         restart(m, true);
         assert_null(m->box.first);
     }
+}
+
+static void remove_later(struct machine *m, struct wk_entry *e)
+{
+    wk_outbox_leave(&m->box, e);
+    assert_true(wk_outbox_begin_removal(&m->box));
+    assert_int_equal(wk_outbox_remove(&m->box), LH_OK);
+    wk_outbox_end_removal(&m->box);
 }
 
 static void a_removal_that_was_not_synced_may_come_back_whole(void **state)
@@ -152,16 +160,53 @@ static void a_removal_that_was_not_synced_may_come_back_whole(void **state)
     for (uint64_t step = 1; step <= 20; step++) {
         struct wk_entry *e;
         assert_int_equal(keep(m, 1, step, &e), LH_OK);
-        assert_int_equal(wk_outbox_drop(&m->box, e, false), LH_OK);
+        remove_later(m, e);
         restart(m, true);
         assert_int_equal(m->bad, 0);
         e = wk_outbox_find(&m->box, 1, step);
         if (!e) continue;
         assert_entry(e, 1, step);
         back++;
-        assert_int_equal(wk_outbox_drop(&m->box, e, true), LH_OK);
+        assert_int_equal(wk_outbox_drop(&m->box, e), LH_OK);
     }
     assert_true(back > 0 && back < 20); // so the durable test above could have failed
+}
+
+static void one_that_leaves_is_off_the_list_before_its_file_is_gone(void **state)
+{
+    struct machine *m = *state;
+    struct wk_entry *e[4];
+    for (uint64_t i = 0; i < 4; i++) assert_int_equal(keep(m, 1, i + 1, &e[i]), LH_OK);
+    uint64_t rest = m->box.bytes - e[0]->frame->len - e[1]->frame->len;
+    assert_false(wk_outbox_begin_removal(&m->box));
+    wk_outbox_leave(&m->box, e[0]);
+    assert_true(wk_outbox_begin_removal(&m->box));
+    wk_outbox_leave(&m->box, e[1]);
+    assert_false(wk_outbox_begin_removal(&m->box)); // one is under way
+    assert_int_equal(wk_outbox_remove(&m->box), LH_OK);
+    assert_ptr_equal(m->box.first, e[2]);
+    assert_int_equal(m->box.entries, 2);
+    assert_int_equal(m->box.bytes, rest);
+    restart(m, false); // which finds what nobody has removed yet
+    assert_int_equal(m->box.entries, 3);
+    assert_entry(m->box.first, 1, 2);
+    assert_false(wk_outbox_begin_removal(&m->box));
+}
+
+// What is left is what is newest: a server leaves out the payloads that the outbox says it holds,
+// of one push and all after it.
+static void a_crash_in_a_removal_leaves_no_hole(void **state)
+{
+    struct machine *m = *state;
+    struct wk_entry *e[3];
+    for (uint64_t i = 0; i < 3; i++) assert_int_equal(keep(m, 1, i + 1, &e[i]), LH_OK);
+    for (uint64_t i = 0; i < 2; i++) wk_outbox_leave(&m->box, e[i]);
+    assert_true(wk_outbox_begin_removal(&m->box));
+    lh_fake_crash_at(m->env, 1, false);
+    assert_int_equal(wk_outbox_remove(&m->box), LH_ERR_KILLED);
+    restart(m, false);
+    assert_int_equal(m->box.entries, 2);
+    assert_entry(m->box.first, 1, 2);
 }
 
 static void a_middle_entry_is_dropped_and_the_rest_stays(void **state)
@@ -169,14 +214,14 @@ static void a_middle_entry_is_dropped_and_the_rest_stays(void **state)
     struct machine *m = *state;
     struct wk_entry *e[3];
     for (uint64_t i = 0; i < 3; i++) assert_int_equal(keep(m, 1, i + 1, &e[i]), LH_OK);
-    assert_int_equal(wk_outbox_drop(&m->box, e[1], true), LH_OK);
+    assert_int_equal(wk_outbox_drop(&m->box, e[1]), LH_OK);
     assert_ptr_equal(m->box.first, e[0]);
     assert_ptr_equal(e[0]->next, e[2]);
     // A file that is gone already does not keep its entry.
     assert_int_equal(m->env->ops->files->remove(m->env, "outbox/0003-0000000000000001-"
                                                         "0000000000000003"),
                      LH_OK);
-    assert_int_equal(wk_outbox_drop(&m->box, e[2], true), LH_OK);
+    assert_int_equal(wk_outbox_drop(&m->box, e[2]), LH_OK);
     restart(m, false);
     assert_int_equal(m->box.entries, 1);
     assert_entry(m->box.first, 1, 1);
@@ -281,6 +326,8 @@ int main(void)
         ON_MACHINE(the_first_undecided_is_found),
         ON_MACHINE(a_durable_removal_survives_a_power_cut),
         ON_MACHINE(a_removal_that_was_not_synced_may_come_back_whole),
+        ON_MACHINE(one_that_leaves_is_off_the_list_before_its_file_is_gone),
+        ON_MACHINE(a_crash_in_a_removal_leaves_no_hole),
         ON_MACHINE(a_middle_entry_is_dropped_and_the_rest_stays),
         ON_MACHINE(a_damaged_file_is_told_of_and_left_out),
         ON_MACHINE(files_of_others_are_left_alone),
