@@ -17,6 +17,8 @@ parameters pushed as `dense-fp32`, 64 MiB each, one worker unless the row says o
   at the server to the loaded state. Its ceilings' connections stand as well; `.connect` are the
   seconds from the request until then (a new connection, mutual TLS), `.join` is the rate with them,
   `.first` that of a run's first join, whose server has just started.
+- `push.snapshot.mtls.sealed`, `push.snapshot.mtls.aes256gcm`: the same with the job key's seal
+  (`seal.snapshots`, the default).
 
 A shared host's pace changes within minutes, so ceilings are measured by turns with the figures,
 while the frames lie sealed (turns.py): one stream of TLS 1.3 over loopback by OpenSSL alone; our
@@ -70,12 +72,15 @@ server:
   update.mode: {mode}
   checkpoint.every_versions: 100000
   checkpoint.replay_ms: 0
+  seal.cipher: {cipher}
+  seal.snapshots: {sealed}
   log: {{level: debug, format: json}}
 worker:
   codec: {{name: {codec}}}
   trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}
   data: {{window: 1, prefetch: 2}}
   seal.cipher: {cipher}
+  seal.snapshots: {sealed}
   replica.every_versions: 100000
   snapshot.every_rounds: 100000
   log: {{level: debug, format: json}}
@@ -89,11 +94,12 @@ STAGES = (  # of a lone push: what ends at which event, in whose log
 
 
 def run(tool, folder, name, pause, rounds, workers=1, shards=1, shape="full", cipher="xchacha20",
-        codec="dense-fp32", far=False, mode="async", **more):
+        codec="dense-fp32", far=False, mode="async", sealed=True, **more):
     """`far`: one worker, behind the link; the one beside the server does next to nothing."""
     text = TOPOLOGY.format(
         budget=workers * live.TOKENS * rounds, shape=SHAPES[shape][shards > 1], cipher=cipher,
         speed=workers * live.TOKENS / pause, workers=workers, codec=codec, mode=mode,
+        sealed=str(sealed).lower(),
         shards=list(range(shards)), near=NEAR if far else 1,
         far=", far: {h: 1}" if far else "", rtt=RTT_MS, mbit=MBIT)
     names = ["far-0"] if far else [f"here-{i}" for i in range(workers)]
@@ -213,10 +219,10 @@ def ratio_rows(out, name, pairs, disk=False):
         out.row(f"{name}.of_disk", "GB/s", samples, DISK, [turn[2] for turn in beside])
 
 
-def measure_snapshots(out, tool, folder, flags, name="push.snapshot.mtls"):
+def measure_snapshots(out, tool, folder, flags, name, **how):
     pause = 12 if flags.shape == "full" else 4
     joins = Rejoining(JOINS, flags.ceilings)
-    one = run(tool, folder, "joins", pause, 3, shape=flags.shape, during=joins)
+    one = run(tool, folder, "joins", pause, 3, shape=flags.shape, during=joins, **how)
     size = one.summary["model"]["parameters"] * 4 / 1e9
     again = snapshot_seconds(one)[1:]
     if len(again) < JOINS:
@@ -400,7 +406,10 @@ def measure(out, tool, folder, flags):
     if "alone" in flags.parts:
         measure_alone(out, tool, folder, flags)
     if "snapshot" in flags.parts:
-        measure_snapshots(out, tool, folder, flags)
+        name = "push.snapshot.mtls"
+        measure_snapshots(out, tool, folder, flags, name, sealed=False)
+        measure_snapshots(out, tool, folder, flags, f"{name}.sealed")
+        measure_snapshots(out, tool, folder, flags, f"{name}.aes256gcm", cipher="aes256gcm")
     if "held" in flags.parts:
         measure_held(out, tool, folder, flags, "durable")
     if "memory" in flags.parts:

@@ -15,6 +15,7 @@ struct lh_node {
     const char *seal_keys; // file of job keys
     int64_t seal_key_id;
     int seal_cipher; // position of its word; lh_node_cipher() gives the cipher
+    bool seal_snapshots;
     const char *manifest;
     const char *dir;
     int log_level;  // enum lh_level
@@ -43,6 +44,9 @@ struct lh_node {
         "Job key that new pushes are sealed with"),                                                \
     LH_CONFIG_ROW_ENUM(T, "seal.cipher", node.seal_cipher, "xchacha20", "xchacha20|aes256gcm",     \
         "Cipher of new pushes; AES needs a processor that has it"),                                \
+    LH_CONFIG_ROW_BOOL(T, "seal.snapshots", node.seal_snapshots, "true",                           \
+        "A shard's state crosses sealed with the job key; false: by mutual TLS alone, for peers "  \
+        "before this setting or without keys"),                                                    \
     LH_CONFIG_ROW_STRING(T, "model.manifest", node.manifest, NULL,                                 \
         "Manifest of the model's tensors and shards (JSON file); the same everywhere"),            \
     LH_CONFIG_ROW_STRING(T, "dir", node.dir, NULL,                                                 \

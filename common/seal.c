@@ -186,7 +186,7 @@ static void derive(const struct lh_seal_key *key, enum lh_cipher cipher, uint32_
                    const struct lh_seal_context *context, struct lh_seal_key *subkey)
 {
     uint8_t info[INFO_BYTES], *at = info;
-    LH_ASSERT(context->purpose == LH_SEAL_FRAME || context->purpose == LH_SEAL_AT_REST);
+    LH_ASSERT(context->purpose >= LH_SEAL_FRAME && context->purpose <= LH_SEAL_RESTORE);
     memcpy(at, LABEL, LABEL_BYTES);
     at += LABEL_BYTES;
     put_number(&at, context->purpose, 1);
@@ -242,16 +242,24 @@ static bool aead_bytes(EVP_CIPHER_CTX *c, uint8_t *out, struct lh_span in)
     return true;
 }
 
+static size_t bytes_of(const struct lh_span *part, size_t parts)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < parts; i++) n += part[i].len;
+    return n;
+}
+
 // Both ways. Sealing writes `tag`, opening checks it: LH_ERR_UNSEAL when it differs. Nothing else
 // can go wrong here but memory for the context.
-static lh_err aead(bool sealing, const struct aead *a, struct lh_span ad, struct lh_span in,
-                   uint8_t *out, uint8_t *tag)
+static lh_err aead(bool sealing, const struct aead *a, struct lh_span ad, const struct lh_span *in,
+                   size_t parts, uint8_t *out, uint8_t *tag)
 {
     uint8_t end[16];
     int n;
     EVP_CIPHER_CTX *c = EVP_CIPHER_CTX_new();
     bool ok = c && EVP_CipherInit_ex(c, a->cipher, NULL, a->key, a->nonce, sealing) == 1 &&
-              aead_bytes(c, NULL, ad) && aead_bytes(c, out, in);
+              aead_bytes(c, NULL, ad);
+    for (size_t i = 0; ok && i < parts; out += in[i++].len) ok = aead_bytes(c, out, in[i]);
     if (ok && !sealing)
         ok = EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_AEAD_SET_TAG, LH_SEAL_TAG_BYTES, tag) == 1;
     bool opened = ok && EVP_CipherFinal_ex(c, end, &n) == 1;
@@ -259,17 +267,6 @@ static lh_err aead(bool sealing, const struct aead *a, struct lh_span ad, struct
         ok = EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_AEAD_GET_TAG, LH_SEAL_TAG_BYTES, tag) == 1;
     EVP_CIPHER_CTX_free(c);
     return !ok ? LH_ERR_NO_MEMORY : opened ? LH_OK : LH_ERR_UNSEAL;
-}
-
-static lh_err aead_open(const struct aead *a, struct lh_span ad, struct lh_span sealed,
-                        uint8_t *out)
-{
-    uint8_t tag[LH_SEAL_TAG_BYTES];
-    struct lh_span body = lh_span(sealed.data, sealed.len - sizeof tag);
-    memcpy(tag, sealed.data + body.len, sizeof tag);
-    lh_err err = aead(false, a, ad, body, out, tag);
-    if (err && body.len) sodium_memzero(out, body.len); // it was written before it was checked
-    return err;
 }
 
 // Everything that can be wrong before a byte is touched, in the order in which it is answered.
@@ -295,30 +292,54 @@ static lh_err prepare(const struct lh_keyring *ring, enum lh_cipher cipher, uint
     return LH_OK;
 }
 
+lh_err lh_seal_parts(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
+                     const struct lh_seal_context *context, struct lh_span ad,
+                     const uint8_t nonce[LH_SEAL_NONCE_BYTES], const struct lh_span *plain,
+                     size_t parts, uint8_t *out)
+{
+    struct aead a;
+    size_t n = bytes_of(plain, parts);
+    LH_TRY(prepare(ring, cipher, key_id, context, nonce, n, &a));
+    lh_err err = aead(true, &a, ad, plain, parts, out, out + n);
+    sodium_memzero(&a, sizeof a);
+    return err;
+}
+
 lh_err lh_seal(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
                const struct lh_seal_context *context, struct lh_span ad,
                const uint8_t nonce[LH_SEAL_NONCE_BYTES], struct lh_span plain, uint8_t *out)
 {
+    return lh_seal_parts(ring, cipher, key_id, context, ad, nonce, &plain, 1, out);
+}
+
+lh_err lh_open_parts(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
+                     const struct lh_seal_context *context, struct lh_span ad,
+                     const uint8_t nonce[LH_SEAL_NONCE_BYTES], const struct lh_span *sealed,
+                     size_t parts, const uint8_t tag[LH_SEAL_TAG_BYTES], uint8_t *out)
+{
     struct aead a;
-    LH_TRY(prepare(ring, cipher, key_id, context, nonce, plain.len, &a));
-    lh_err err = aead(true, &a, ad, plain, out, out + plain.len);
+    uint8_t its[LH_SEAL_TAG_BYTES]; // OpenSSL's parameter is not const
+    size_t n = bytes_of(sealed, parts);
+    LH_TRY(prepare(ring, cipher, key_id, context, nonce, n, &a));
+    memcpy(its, tag, sizeof its);
+    lh_err err = aead(false, &a, ad, sealed, parts, out, its);
     sodium_memzero(&a, sizeof a);
-    return err;
+    if (!err) return LH_OK;
+    if (n) sodium_memzero(out, n); // it was written before it was checked
+    if (err != LH_ERR_UNSEAL) return err;
+    return lh_fail(LH_ERR_UNSEAL,
+                   "%zu sealed bytes do not open under key %u: damaged, or sealed by another key "
+                   "or in another place",
+                   n + sizeof its, key_id);
 }
 
 lh_err lh_open(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
                const struct lh_seal_context *context, struct lh_span ad,
                const uint8_t nonce[LH_SEAL_NONCE_BYTES], struct lh_span sealed, uint8_t *out)
 {
-    struct aead a;
     if (sealed.len < LH_SEAL_TAG_BYTES)
         return lh_fail(LH_ERR_UNSEAL, "%zu sealed bytes are shorter than a tag", sealed.len);
-    LH_TRY(prepare(ring, cipher, key_id, context, nonce, sealed.len - LH_SEAL_TAG_BYTES, &a));
-    lh_err err = aead_open(&a, ad, sealed, out);
-    sodium_memzero(&a, sizeof a);
-    if (err != LH_ERR_UNSEAL) return err;
-    return lh_fail(LH_ERR_UNSEAL,
-                   "%zu sealed bytes do not open under key %u: damaged, or sealed by another key "
-                   "or in another place",
-                   sealed.len, key_id);
+    struct lh_span body = lh_span(sealed.data, sealed.len - LH_SEAL_TAG_BYTES);
+    return lh_open_parts(ring, cipher, key_id, context, ad, nonce, &body, 1, sealed.data + body.len,
+                         out);
 }

@@ -40,7 +40,12 @@ enum lh_cipher {
     LH_CIPHER_AES256GCM = 2, // AES-256-GCM, the nonce's first 12 bytes; where the processor has it
 };
 
-enum lh_seal_purpose { LH_SEAL_FRAME = 1, LH_SEAL_AT_REST = 2 };
+enum lh_seal_purpose {
+    LH_SEAL_FRAME = 1,
+    LH_SEAL_AT_REST = 2,
+    LH_SEAL_SNAPSHOT = 3, // of a fold state on its way (state_seal.h): server to follower,
+    LH_SEAL_RESTORE = 4,  // and back
+};
 
 struct lh_seal_context {
     uint64_t worker, incarnation, incarnation_random; // data at rest of a server: its own numbers
@@ -86,5 +91,15 @@ LH_MUST lh_err lh_open(const struct lh_keyring *ring, enum lh_cipher cipher, uin
                        const struct lh_seal_context *context, struct lh_span ad,
                        const uint8_t nonce[LH_SEAL_NONCE_BYTES], struct lh_span sealed,
                        uint8_t *out);
+// Both of what lies in `parts` spans, in order, which is not copied together first; the tag of what
+// is opened is given beside it.
+LH_MUST lh_err lh_seal_parts(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
+                             const struct lh_seal_context *context, struct lh_span ad,
+                             const uint8_t nonce[LH_SEAL_NONCE_BYTES], const struct lh_span *plain,
+                             size_t parts, uint8_t *out);
+LH_MUST lh_err lh_open_parts(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
+                             const struct lh_seal_context *context, struct lh_span ad,
+                             const uint8_t nonce[LH_SEAL_NONCE_BYTES], const struct lh_span *sealed,
+                             size_t parts, const uint8_t tag[LH_SEAL_TAG_BYTES], uint8_t *out);
 
 #endif

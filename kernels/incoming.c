@@ -55,6 +55,17 @@ lh_err lk_incoming_put(struct lk_incoming *n, const struct lk_replica *r, struct
     return lh_buf_err(&n->rest);
 }
 
+uint8_t *lk_incoming_place(struct lk_incoming *n, const struct lk_replica *r, size_t bytes)
+{
+    bool inside = n->theta && bytes <= theta_bytes(r) - n->have;
+    return inside ? (uint8_t *)n->theta + n->have : NULL;
+}
+
+void lk_incoming_placed(struct lk_incoming *n, size_t bytes)
+{
+    n->have += bytes;
+}
+
 lh_err lk_incoming_take(struct lk_incoming *n, struct lk_replica *r)
 {
     if (!n->theta || n->have < theta_bytes(r))

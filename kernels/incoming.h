@@ -19,6 +19,10 @@ struct lk_incoming {
 // Takes the next bytes of a state for `r`. LH_ERR_MALFORMED: these can't be one; LH_ERR_NO_MEMORY.
 LH_MUST lh_err lk_incoming_put(struct lk_incoming *n, const struct lk_replica *r,
                                struct lh_span bytes);
+// Where the next n bytes may be written instead, then told of with lk_incoming_placed(); NULL: they
+// are not all parameters. Until then they count for nothing, whatever stands there.
+uint8_t *lk_incoming_place(struct lk_incoming *n, const struct lk_replica *r, size_t bytes);
+void lk_incoming_placed(struct lk_incoming *n, size_t bytes);
 // `r` becomes what came. LH_ERR_MALFORMED: not all came, or it is no state; `r` is as it was.
 LH_MUST lh_err lk_incoming_take(struct lk_incoming *n, struct lk_replica *r);
 void lk_incoming_free(struct lk_incoming *n); // all zeros: nothing came

@@ -25,6 +25,8 @@ struct ps_copy { // of one shard
     bool paused; // the next message is asked for when what is here is folded
     uint64_t timer;
     struct lh_record_stream stream;
+    bool begun, sealed; // of a snapshot: its first message came, its pieces are sealed
+    struct lh_state_seal seal;
     size_t queued; // bytes of items on their way into the log
     struct lh_buf
         bytes; // of a snapshot; `whole`: all of them, to be taken when nothing is under way
@@ -46,6 +48,7 @@ void ps_copy_hang_up(struct ps_copy *c)
     c->call = NULL;
     c->paused = c->snapshot = false;
     lh_record_stream_reset(&c->stream);
+    c->begun = false;
     if (!c->whole) lh_buf_free(&c->bytes);
     if (call) lh_call_cancel(call);
 }
@@ -104,16 +107,29 @@ static lh_err take_bytes(struct ps_copy *c, struct lh_span bytes)
     return LH_OK;
 }
 
+static lh_err begin_snapshot(struct ps_copy *c, const Longhaul__V1__PartHead *head)
+{
+    c->begun = true;
+    c->sealed = head->seal != NULL;
+    if (head->total > lk_replica_bytes_max(c->shard->replica.layout))
+        return lh_fail(LH_ERR_TOO_LARGE, "a snapshot of %" PRIu64 " bytes", head->total);
+    LH_TRY(ps_state_asked(c->shard->server, c->shard->id, c->sealed, "the owner"));
+    if (c->sealed && c->shard->server->conf.unsealed_states)
+        return lh_fail(LH_ERR_MALFORMED, "a sealed snapshot where none was asked for");
+    if (c->sealed) LH_TRY(lh_state_open_begin(&c->seal, head->seal, head->total));
+    return head->total ? lh_buf_reserve(&c->bytes, (size_t)head->total) : LH_OK;
+}
+
 static lh_err take_message(struct ps_copy *c, const struct lh_msg *msg)
 {
     ProtobufCMessage *head;
     size_t at;
     LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &head, &at));
-    uint64_t total = ((Longhaul__V1__PartHead *)head)->total;
+    bool first = c->snapshot && !c->begun;
+    lh_err err = first ? begin_snapshot(c, (const Longhaul__V1__PartHead *)head) : LH_OK;
     protobuf_c_message_free_unpacked(head, NULL);
-    if (c->snapshot && total > lk_replica_bytes_max(c->shard->replica.layout))
-        return lh_fail(LH_ERR_TOO_LARGE, "a snapshot of %" PRIu64 " bytes", total);
-    if (c->snapshot && total) LH_TRY(lh_buf_reserve(&c->bytes, (size_t)total));
+    if (err) return err;
+    if (c->snapshot && c->sealed) return ps_state_open(&c->seal, msg, at, &c->bytes);
     for (size_t i = 0; i < msg->parts; i++) {
         struct lh_span part = msg->part[i];
         size_t skip = at < part.len ? at : part.len;
@@ -155,7 +171,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     struct ps_copy *c = self;
     if (c->call != call) return;
     c->call = NULL;
-    c->whole = c->snapshot && !status;
+    c->whole = c->snapshot && c->begun && !status && !(c->sealed && lh_state_seal_next(&c->seal));
     if (!c->snapshot && status == LH_ERR_NOT_FOUND) c->need_snapshot = true;
     if (status && lh_err_class(status) == LH_CLASS_REJECT && status != LH_ERR_NOT_FOUND)
         lh_log_peer(c->shard->server->conf.log, LH_ERROR, "standby.rejected", "shard %u at %s: %s",
@@ -188,6 +204,15 @@ static lh_err ask_snapshot(struct ps_copy *c)
     m.shard = c->shard->id;
     lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
     c->snapshot = true;
+    c->begun = c->sealed = false;
+    uint8_t challenge[LH_STATE_RANDOM];
+    if (!s->conf.unsealed_states) {
+        lh_random(s->conf.env, challenge, sizeof challenge);
+        LH_TRY(lh_state_seal_init(&c->seal, LH_SEAL_SNAPSHOT, s->conf.keys, s->conf.job,
+                                  &s->conf.manifest->hash, c->shard->id,
+                                  lh_span(challenge, sizeof challenge)));
+        m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
+    }
     c->bytes = lh_buf(lk_replica_bytes_max(c->shard->replica.layout));
     LH_TRY(lh_call_open(c->link, LH_RPC_SNAPSHOT, 0, &stream_ops, c, &c->call));
     return lh_rpc_send(c->call, &m.base);
@@ -198,6 +223,11 @@ static lh_err take_whole(struct ps_copy *c)
 {
     struct ps_shard *s = c->shard;
     lh_err err = lk_replica_load(&s->replica, lh_buf_span(&c->bytes));
+    const struct lh_ledger *l = &s->replica.ledger;
+    bool named = l->epoch == c->seal.epoch && l->version == c->seal.version &&
+                 lh_hash_equal(&l->chain, &c->seal.chain);
+    if (!err && c->sealed && !named)
+        err = lh_fail(LH_ERR_MALFORMED, "shard %u: sealed is another state than named", s->id);
     lh_buf_free(&c->bytes);
     c->whole = false;
     if (err) s->server->unreliable = true;

@@ -40,6 +40,8 @@ struct ps_follower {
     size_t shared;         // bytes of it, until they were sent
     int sending;
     bool asked, snapshot, ended;
+    bool sealed, told; // of a snapshot: by the job key; its first message left
+    struct lh_state_seal seal;
     bool server_calls; // not a worker or an admin
     uint64_t standby;  // not 0: it gets what is durable here before anybody hears of it
 };
@@ -182,10 +184,11 @@ static lh_err next_record(struct ps_follower *f)
 static lh_err next_of_snapshot(struct ps_follower *f)
 {
     uint64_t left = f->shard->snapshot.bytes - f->taken;
+    size_t most = f->sealed ? LH_STATE_PIECE : LH_PART_BYTES, n = left < most ? (size_t)left : most;
+    LH_TRY(ps_snapshot_read(f->shard, f->taken, n, f->sealed ? &f->seal : NULL, &f->bytes));
     f->at = 0;
-    f->end = left < LH_PART_BYTES ? (size_t)left : LH_PART_BYTES;
-    LH_TRY(ps_snapshot_read(f->shard, f->taken, f->end, &f->bytes));
-    f->taken += f->end;
+    f->end = f->bytes->len;
+    f->taken += n;
     return LH_OK;
 }
 
@@ -204,7 +207,13 @@ static lh_err send_part(struct ps_follower *f)
     if (n > LH_PART_BYTES) n = LH_PART_BYTES;
     Longhaul__V1__PartHead head = LONGHAUL__V1__PART_HEAD__INIT;
     head.process = f->server->process;
-    if (f->snapshot && f->taken == f->end) head.total = f->shard->snapshot.bytes; // the first
+    struct lh_state_head state;
+    if (f->snapshot && !f->told) head.total = f->shard->snapshot.bytes;
+    if (f->sealed && !f->told) {
+        lh_state_seal_head(&f->seal, &state);
+        head.seal = &state.seal;
+    }
+    f->told = true;
     LH_TRY(lh_rpc_send_bulk(f->call, &head.base, f->bytes, f->at, n));
     f->sending++;
     f->at += n;
@@ -315,12 +324,34 @@ bool ps_follow_near(const struct ps_shard *s, uint64_t standby)
     return false;
 }
 
+// As the follower asks for it, and never unsealed but where the settings say so.
+static lh_err seal_snapshot(struct ps_follower *f, const ProtobufCBinaryData *challenge)
+{
+    const struct ps_conf *conf = &f->server->conf;
+    const struct ps_snapshot *n = &f->shard->snapshot;
+    f->sealed = challenge->len > 0;
+    if (!f->sealed && conf->unsealed_states) return LH_OK;
+    if (!f->sealed)
+        return lh_fail(LH_ERR_DENIED,
+                       "shard %u: this server gives its state sealed only, and the follower asks "
+                       "for an unsealed one: set seal.snapshots: true there, or upgrade it; or set "
+                       "seal.snapshots: false here",
+                       f->shard->id);
+    LH_TRY(lh_state_seal_init(&f->seal, LH_SEAL_SNAPSHOT, conf->keys, conf->job,
+                              &conf->manifest->hash, f->shard->id,
+                              lh_span(challenge->data, challenge->len)));
+    lh_state_seal_begin(&f->seal, conf->env, conf->cipher, conf->key_id, n->epoch, n->version,
+                        &n->chain, n->bytes);
+    return LH_OK;
+}
+
 static lh_err start_snapshot(struct ps_follower *f, const Longhaul__V1__SnapshotRequest *m)
 {
     LH_TRY(check_asked(f->server, m->shard, &m->job, &m->manifest));
     struct ps_shard *s = ps_server_shard(f->server, m->shard);
     LH_TRY(ps_snapshot_join(s));
     f->shard = s;
+    LH_TRY(seal_snapshot(f, &m->challenge));
     lh_logf(f->server->conf.log, LH_DEBUG, "snapshot.begun", "shard %u version %llu, %llu bytes",
             s->id, (unsigned long long)s->snapshot.version, (unsigned long long)s->snapshot.bytes);
     return LH_OK;

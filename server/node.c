@@ -183,6 +183,7 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .keys = p->keys,
         .cipher = (uint8_t)lh_node_cipher(&s->node),
         .key_id = (uint32_t)s->node.seal_key_id,
+        .unsealed_states = !s->node.seal_snapshots,
         .shards = n->shard,
         .shard_count = s->shards.count,
         .initial = initial,

@@ -34,6 +34,8 @@ struct ps_rebuild {
     uint32_t offers;
     struct ps_point wanted; // version and epoch 0: nothing
     uint64_t wanted_of;
+    uint8_t
+        challenge[LH_STATE_RANDOM]; // of the last answer that named it: its bytes are bound to it
     bool chosen; // the replica holds what is to be served; fetched: from a follower
     bool fetched;
     struct ps_restore *restore;

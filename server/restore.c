@@ -18,6 +18,8 @@ struct ps_restore { // a state that is being received
     uint64_t total;
     int64_t heard_ns; // when its last part came
     bool over;        // answered: what else comes is not read
+    bool sealed;
+    struct lh_state_seal seal;
 };
 
 static bool same(const struct ps_point *a, const struct ps_point *b)
@@ -80,16 +82,18 @@ static lh_err take_offer(struct ps_rebuild *b, const Longhaul__V1__OfferRequest 
     return LH_OK;
 }
 
-static void reply_offer(struct ps_server *s, struct lh_request *rq, const struct ps_rebuild *b,
+static void reply_offer(struct ps_server *s, struct lh_request *rq, struct ps_rebuild *b,
                         uint64_t worker)
 {
     Longhaul__V1__OfferReply out = LONGHAUL__V1__OFFER_REPLY__INIT;
     Longhaul__V1__Point want;
     out.process = s->process;
     if (b && b->wanted_of == worker && !b->restore && !b->chosen) {
+        lh_random(s->conf.env, b->challenge, sizeof b->challenge);
         const struct ps_point *p = &b->wanted;
         want = lh_head_point(b->shard->id, p->epoch, p->version, &p->chain);
         out.want = &want;
+        out.challenge = (ProtobufCBinaryData){sizeof b->challenge, b->challenge};
     }
     lh_reply(rq, &out.base);
 }
@@ -120,6 +124,19 @@ lh_err ps_offer_accept(struct ps_server *s, struct lh_call *call, const struct l
 
 // ---------------------------------------------------------------- the state that is brought
 
+static lh_err open_begin(struct ps_restore *r, const struct ps_rebuild *b,
+                         const Longhaul__V1__RestoreHead *m)
+{
+    const struct ps_conf *conf = &r->server->conf;
+    LH_TRY(lh_state_seal_init(&r->seal, LH_SEAL_RESTORE, conf->keys, conf->job,
+                              &conf->manifest->hash, b->shard->id,
+                              lh_span(b->challenge, sizeof b->challenge)));
+    LH_TRY(lh_state_open_begin(&r->seal, m->seal, m->total));
+    struct ps_point of = ps_rebuild_point(m->seal->of);
+    return same(&of, &b->wanted) ? LH_OK
+                                 : lh_fail(LH_ERR_MALFORMED, "sealed is another state than wanted");
+}
+
 // The first message says which state comes.
 static lh_err begin_restore(struct ps_restore *r, const Longhaul__V1__RestoreHead *m)
 {
@@ -133,6 +150,9 @@ static lh_err begin_restore(struct ps_restore *r, const Longhaul__V1__RestoreHea
     if (!m->total || m->total > lk_replica_bytes_max(shard->replica.layout))
         return lh_fail(LH_ERR_TOO_LARGE, "a fold state of %llu bytes",
                        (unsigned long long)m->total);
+    r->sealed = m->seal != NULL;
+    LH_TRY(ps_state_asked(s, shard->id, r->sealed, "the follower"));
+    if (r->sealed) LH_TRY(open_begin(r, b, m));
     r->rebuild = b;
     r->total = m->total;
     r->bytes = lh_buf((size_t)m->total);
@@ -166,6 +186,7 @@ static lh_err take_part(struct ps_restore *r, const struct lh_msg *msg)
     lh_err err = r->rebuild ? LH_OK : begin_restore(r, (Longhaul__V1__RestoreHead *)head);
     protobuf_c_message_free_unpacked(head, NULL);
     if (err) return err;
+    if (r->sealed) return ps_state_open(&r->seal, msg, at, &r->bytes);
     size_t n = msg->len - at;
     uint8_t *to = lh_buf_grow(&r->bytes, n);
     if (!to) return n ? lh_buf_err(&r->bytes) : LH_OK;

@@ -34,6 +34,7 @@ struct ps_conf {
     struct lh_keyring *keys;
     uint8_t cipher;
     uint32_t key_id;
+    bool unsealed_states; // given and taken without the job key's seal too (seal.snapshots: false)
     uint8_t job[LH_JOB];
     const uint32_t *shards;
     uint32_t shard_count;

@@ -4,6 +4,7 @@
 #ifndef PS_SHARD_H
 #define PS_SHARD_H
 
+#include "common/state_seal.h"
 #include "common/transport.h"
 #include "kernels/replica.h"
 #include "server/wal.h"
@@ -36,7 +37,8 @@ struct ps_snapshot { // of a version, being sent to `users` followers
     struct lh_buf heads;
     struct lh_span part[LK_REPLICA_PARTS]; // where the state lies,
     struct lh_blob *copy;                  // or, once a record changed it, what it was
-    uint64_t version, bytes;
+    uint64_t epoch, version, bytes;
+    struct lh_hash chain;
     uint32_t users;
     bool lost; // there was no memory for the copy
 };
@@ -169,8 +171,16 @@ LH_MUST lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call
 // ---- snapshot.c
 LH_MUST lh_err ps_snapshot_join(struct ps_shard *s); // a user more
 void ps_snapshot_leave(struct ps_shard *s);
-LH_MUST lh_err ps_snapshot_read(struct ps_shard *s, uint64_t at, size_t n, struct lh_blob **out);
+// n bytes from `at` on, in order; with `seal` (NULL: none) they come as its next piece.
+LH_MUST lh_err ps_snapshot_read(struct ps_shard *s, uint64_t at, size_t n,
+                                struct lh_state_seal *seal, struct lh_blob **out);
 void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r); // it is about to be folded
+// A state that comes to this server: refused where its sender (`who`) did not seal it and should.
+LH_MUST lh_err ps_state_asked(const struct ps_server *server, uint32_t shard, bool sealed,
+                              const char *who);
+// Appends its next piece, the bytes of `msg` from `at` on.
+LH_MUST lh_err ps_state_open(struct lh_state_seal *seal, const struct lh_msg *msg, size_t at,
+                             struct lh_buf *out);
 
 void ps_follow_publish(struct ps_shard *s); // new durable versions: wake the followers
 // Does the standby of this directory follow, and has nearly everything been sent to it?

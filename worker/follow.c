@@ -44,44 +44,6 @@ void wk_follow_stop(struct wk_shard *s)
     again(s, LH_ERR_UNAVAILABLE);
 }
 
-// ---------------------------------------------------------------- room for a first snapshot
-
-enum { ROOM_BYTES_MIN = 4 << 20 }; // less comes as fast as it is written
-
-struct room {
-    float *values;
-    size_t bytes;
-};
-
-static int64_t room_job(void *arg)
-{
-    struct room *r = arg;
-    return !lh_populate(r->values, r->bytes); // then they come one by one, as ever
-}
-
-static void room_done(void *arg)
-{
-    free(arg);
-}
-
-// Clearing pages took a sixth of a join's processor time while its sender waited; the time until
-// the coordinator and the server have answered is free.
-lh_err wk_follow_room(struct wk_shard *s)
-{
-    struct lh_env *env = s->worker->conf.env;
-    size_t bytes = s->layout->values * sizeof *s->room;
-    if (s->ready || bytes < ROOM_BYTES_MIN) return LH_OK;
-    struct room *r = malloc(sizeof *r);
-    s->room = r ? lh_zeros(s->layout->values, sizeof *s->room) : NULL;
-    if (!s->room) {
-        free(r);
-        return LH_ERR_NO_MEMORY;
-    }
-    *r = (struct room){s->room, bytes};
-    env->ops->work(env, LH_LANE_COMPUTE, room_job, room_done, r);
-    return LH_OK;
-}
-
 // ---------------------------------------------------------------- durable copies
 
 static bool closing(const struct wk_shard *s)
@@ -327,10 +289,23 @@ static lh_err check_whole(struct wk_shard *s)
                    s->id, got->version, got->epoch, have->version, have->epoch);
 }
 
+// A sealed one is the state that its seal names, to the last piece.
+static lh_err check_sealed(const struct wk_shard *s)
+{
+    const struct lh_state_seal *seal = &s->stream.seal;
+    const struct lh_ledger *got = &s->stream.incoming.ledger;
+    if (!s->stream.begun) return lh_fail(LH_ERR_MALFORMED, "shard %u: an empty snapshot", s->id);
+    bool named = s->stream.incoming.theta && got->epoch == seal->epoch &&
+                 got->version == seal->version && lh_hash_equal(&got->chain, &seal->chain);
+    if (!s->stream.sealed || (named && !lh_state_seal_next(seal))) return LH_OK;
+    return lh_fail(LH_ERR_MALFORMED, "shard %u: a sealed snapshot that is cut short", s->id);
+}
+
 static lh_err take_whole(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
     bool first = !s->ready;
+    LH_TRY(check_sealed(s));
     LH_TRY(check_whole(s));
     LH_TRY(lk_incoming_take(&s->stream.incoming, &s->replica));
     w->count.snapshots++;
@@ -350,22 +325,50 @@ static lh_err take_whole(struct wk_shard *s)
 
 // ---------------------------------------------------------------- the stream
 
-static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+// The first message of a snapshot. Who has a server's certificate and no job key could make up an
+// unsealed state.
+static lh_err begin_snapshot(struct wk_shard *s, const Longhaul__V1__PartHead *head)
 {
-    struct wk_shard *s = self;
-    ProtobufCMessage *head;
-    size_t at;
-    if (s->stream.call != call) return;
-    lh_err err = lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &head, &at);
-    uint64_t total = 0, process = 0;
-    if (!err) {
-        total = ((Longhaul__V1__PartHead *)head)->total;
-        process = ((Longhaul__V1__PartHead *)head)->process;
-        protobuf_c_message_free_unpacked(head, NULL);
+    struct wk_stream *t = &s->stream;
+    bool wanted = !s->worker->conf.unsealed_states;
+    t->begun = true;
+    t->sealed = head->seal != NULL;
+    if (head->total > lk_replica_bytes_max(s->layout))
+        return lh_fail(LH_ERR_TOO_LARGE, "a snapshot of %" PRIu64 " bytes", head->total);
+    if (t->sealed && wanted) return lh_state_open_begin(&t->seal, head->seal, head->total);
+    if (!t->sealed && !wanted) return LH_OK;
+    if (t->sealed) return lh_fail(LH_ERR_MALFORMED, "a sealed snapshot where none was asked for");
+    return lh_fail(LH_ERR_UNSEAL,
+                   "shard %u: the server at %s sends its state without the job key's seal, and "
+                   "this worker takes sealed ones only: upgrade the server, or set seal.snapshots: "
+                   "false at both (then mutual TLS alone protects it)",
+                   s->id, s->address);
+}
+
+// One piece: opened to where it stays, all but the first and the last.
+static lh_err take_piece(struct wk_shard *s, const struct lh_msg *msg, size_t at)
+{
+    struct wk_stream *t = &s->stream;
+    size_t n = lh_state_seal_next(&t->seal);
+    uint8_t *to = lk_incoming_place(&t->incoming, &s->replica, n);
+    if (to) {
+        LH_TRY(lh_state_open_piece(&t->seal, msg, at, to));
+        lk_incoming_placed(&t->incoming, n);
+        return LH_OK;
     }
-    if (!err && s->process && process != s->process) wk_session_lost(s); // greet the new one
-    if (!err && s->stream.snapshot && total > lk_replica_bytes_max(s->layout))
-        err = lh_fail(LH_ERR_TOO_LARGE, "a snapshot of %" PRIu64 " bytes", total);
+    uint8_t *piece = malloc(n + 1);
+    if (!piece) return LH_ERR_NO_MEMORY;
+    lh_err err = lh_state_open_piece(&t->seal, msg, at, piece);
+    if (!err) err = lk_incoming_put(&t->incoming, &s->replica, lh_span(piece, n));
+    free(piece);
+    return err;
+}
+
+static lh_err take_bulk(struct wk_shard *s, const struct lh_msg *msg, size_t at)
+{
+    const struct lh_call *call = s->stream.call;
+    lh_err err = LH_OK;
+    if (s->stream.sealed) return take_piece(s, msg, at);
     for (size_t i = 0; i < msg->parts && !err && s->stream.call == call; i++) {
         struct lh_span part = msg->part[i];
         size_t skip = at < part.len ? at : part.len;
@@ -376,13 +379,36 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
         else
             err = take_follow_bytes(s, part);
     }
+    return err;
+}
+
+static lh_err take_message(struct wk_shard *s, const struct lh_msg *msg)
+{
+    ProtobufCMessage *head;
+    size_t at;
+    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &head, &at));
+    const Longhaul__V1__PartHead *part = (const Longhaul__V1__PartHead *)head;
+    if (s->process && part->process != s->process) wk_session_lost(s); // greet the new one
+    bool first = s->stream.snapshot && !s->stream.begun;
+    lh_err err = first ? begin_snapshot(s, part) : LH_OK;
+    protobuf_c_message_free_unpacked(head, NULL);
+    return err ? err : take_bulk(s, msg, at);
+}
+
+static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct wk_shard *s = self;
+    if (s->stream.call != call) return;
+    lh_err err = take_message(s, msg);
     if (err && lh_err_class(err) == LH_CLASS_STOP && err != LH_ERR_CORRUPT) {
         wk_fatal(s->worker, err);
         return;
     }
     if (s->stream.call != call) return;
     if (err) {
-        lh_logf(s->worker->conf.log, LH_WARN, "follow.broken", "shard %u: %s", s->id,
+        bool refused = s->stream.snapshot && lh_err_class(err) == LH_CLASS_REJECT;
+        lh_logf(s->worker->conf.log, refused ? LH_ERROR : LH_WARN,
+                refused ? "snapshot.refused" : "follow.broken", "shard %u: %s", s->id,
                 lh_err_text(err));
         lh_call_cancel(call);
     } else if (!s->held && !s->ended) {
@@ -499,7 +525,15 @@ static lh_err ask_snapshot(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
     Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
+    uint8_t challenge[LH_STATE_RANDOM];
     m.shard = s->id;
+    if (!w->conf.unsealed_states) {
+        lh_random(w->conf.env, challenge, sizeof challenge);
+        LH_TRY(lh_state_seal_init(&s->stream.seal, LH_SEAL_SNAPSHOT, w->conf.keys, w->conf.job,
+                                  &w->conf.manifest->hash, s->id,
+                                  lh_span(challenge, sizeof challenge)));
+        m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
+    }
     lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
     lh_logf(w->conf.log, LH_DEBUG, "snapshot.asked", "shard %u at %s", s->id, s->address);
     s->stream.snapshot = true;

@@ -256,6 +256,7 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .keys = p->keys,
         .cipher = (uint8_t)lh_node_cipher(&s->node),
         .key_id = (uint32_t)s->node.seal_key_id,
+        .unsealed_states = !s->node.seal_snapshots,
         .trainer = n->trainer,
         .beta = plan.beta,
         .kappa = plan.kappa,

@@ -96,20 +96,64 @@ static lh_err state_blob(struct wk_shard *s, struct lh_blob **out)
 
 // ---------------------------------------------------------------- bringing it
 
+// As the server asked for it, and never unsealed but where the settings say so: it would show the
+// state to whoever has a server's certificate.
+static lh_err begin(struct wk_shard *s, const ProtobufCBinaryData *challenge)
+{
+    const struct wk_conf *conf = &s->worker->conf;
+    struct wk_restore *r = &s->restore;
+    r->sealed = challenge->len > 0;
+    if (!r->sealed && conf->unsealed_states) return LH_OK;
+    if (!r->sealed)
+        return lh_fail(LH_ERR_DENIED,
+                       "the server at %s asks for an unsealed state, and this worker gives sealed "
+                       "ones only: upgrade the server, or set seal.snapshots: false here",
+                       s->address);
+    LH_TRY(lh_state_seal_init(&r->seal, LH_SEAL_RESTORE, conf->keys, conf->job,
+                              &conf->manifest->hash, s->id,
+                              lh_span(challenge->data, challenge->len)));
+    lh_state_seal_begin(&r->seal, conf->env, conf->cipher, conf->key_id, r->epoch, r->version,
+                        &r->chain, r->bytes->len);
+    return LH_OK;
+}
+
+// The next piece, sealed, under the head that is sent with it.
+static lh_err send_sealed(struct wk_restore *r, Longhaul__V1__RestoreHead *head)
+{
+    struct lh_state_head state;
+    size_t n = lh_state_seal_next(&r->seal);
+    struct lh_span plain = lh_span(r->bytes->data + r->at, n);
+    struct lh_blob *piece = lh_blob_new(n + LH_SEAL_TAG_BYTES);
+    if (!piece) return LH_ERR_NO_MEMORY;
+    lh_state_seal_head(&r->seal, &state);
+    if (!r->at) head->seal = &state.seal;
+    lh_err err = lh_state_seal_piece(&r->seal, &plain, 1, piece->data);
+    if (!err) err = lh_rpc_send_bulk(r->call, &head->base, piece, 0, piece->len);
+    lh_blob_release(piece);
+    r->at += n;
+    return err;
+}
+
+static lh_err send_plain(struct wk_restore *r, const Longhaul__V1__RestoreHead *head)
+{
+    size_t n = r->bytes->len - r->at;
+    if (n > LH_PART_BYTES) n = LH_PART_BYTES;
+    LH_TRY(lh_rpc_send_bulk(r->call, &head->base, r->bytes, r->at, n));
+    r->at += n;
+    return LH_OK;
+}
+
 static lh_err send_parts(struct wk_shard *s)
 {
     struct wk_restore *r = &s->restore;
     while (r->sending < LH_CALL_SENDS_MAX && r->at < r->bytes->len) {
-        size_t n = r->bytes->len - r->at;
-        if (n > LH_PART_BYTES) n = LH_PART_BYTES;
         Longhaul__V1__RestoreHead head = LONGHAUL__V1__RESTORE_HEAD__INIT;
         Longhaul__V1__Point of = lh_head_point(s->id, r->epoch, r->version, &r->chain);
         head.of = &of;
         head.worker = s->worker->id;
         head.process = r->process;
         head.total = r->bytes->len;
-        LH_TRY(lh_rpc_send_bulk(r->call, &head.base, r->bytes, r->at, n));
-        r->at += n;
+        LH_TRY(r->sealed ? send_sealed(r, &head) : send_plain(r, &head));
         r->sending++;
     }
     if (!r->finished && r->at == r->bytes->len) {
@@ -175,6 +219,7 @@ static void bring(struct wk_shard *s, const Longhaul__V1__OfferReply *m)
     r->finished = false;
     r->moved_ns = lh_now(w->conf.env);
     lh_err err = state_blob(s, &r->bytes);
+    if (!err) err = begin(s, &m->challenge);
     if (!err) err = lh_call_open(s->link, LH_RPC_RESTORE, 0, &restore_ops, s, &r->call);
     if (!err) {
         lh_call_read(r->call);

@@ -89,7 +89,7 @@ lh_err wk_worker_start(const struct wk_conf *conf, struct wk_worker **out)
     LH_TRY_TO(fail, err, wk_resume(w));
     for (uint32_t i = 0; i < w->shards; i++)
         if (w->shard[i].ready) wk_view_start(&w->shard[i]);
-    for (uint32_t i = 0; i < w->shards; i++) LH_TRY_TO(fail, err, wk_follow_room(&w->shard[i]));
+    for (uint32_t i = 0; i < w->shards; i++) LH_TRY_TO(fail, err, wk_start_room(&w->shard[i]));
     LH_TRY_TO(
         fail, err,
         conf->transport->ops->dial(conf->transport, conf->coordinator, LH_C, &w->coordinator));

@@ -19,6 +19,7 @@
 
 #include "common/log.h"
 #include "common/rpc.h"
+#include "common/state_seal.h"
 #include "common/transport.h"
 #include "common/units.h"
 #include "kernels/checkpoint.h"
@@ -55,6 +56,7 @@ struct wk_conf {
     struct lh_keyring *keys;
     uint8_t cipher;
     uint32_t key_id;
+    bool unsealed_states; // given and taken without the job key's seal too (seal.snapshots: false)
     struct wk_trainer *trainer; // borrows
     struct lk_codec codec;
     float beta, kappa;
@@ -93,6 +95,8 @@ struct wk_stream { // a follow or a snapshot stream
     bool snapshot;
     struct lh_record_stream records;
     struct lk_incoming incoming; // snapshot
+    bool begun, sealed;          // its first message came, its pieces are sealed
+    struct lh_state_seal seal;
 };
 
 // A fold state that is brought to a server that lost its own (offer.c).
@@ -106,6 +110,8 @@ struct wk_restore {
     int64_t moved_ns; // when a part last left
     uint64_t epoch, version, process;
     struct lh_hash chain;
+    bool sealed;
+    struct lh_state_seal seal;
     uint64_t unreadable; // version of a durable copy that turned out to be damaged; 0: none
 };
 
@@ -248,6 +254,8 @@ int64_t wk_backoff(struct wk_worker *w, uint32_t *tries, lh_err why);
 bool wk_worth_saying(uint32_t tries); // of failures in a row: the first, and ever fewer
 void wk_boundary_soon(struct wk_worker *w);
 // start.c
+// Memory for the parameters of a first snapshot, asked of the system before it comes.
+LH_MUST lh_err wk_start_room(struct wk_shard *s);
 LH_MUST lh_err wk_resume(struct wk_worker *w);
 LH_MUST lh_err wk_identity_store(struct wk_worker *w);
 LH_MUST lh_err wk_identity_grant(struct wk_worker *w, uint32_t granted);
@@ -288,8 +296,6 @@ void wk_session_cut(struct wk_worker *w); // a cut is over: greetings that waite
 void wk_session_lost(struct wk_shard *s);
 void wk_push_soon(struct wk_shard *s);
 // follow.c
-// Memory for the parameters of a first snapshot, asked of the system before it comes.
-LH_MUST lh_err wk_follow_room(struct wk_shard *s);
 void wk_follow_start(struct wk_shard *s);
 void wk_follow_resume(struct wk_shard *s); // after a BSP hold
 void wk_follow_stop(struct wk_shard *s);

@@ -145,6 +145,7 @@ static struct ps_conf server_conf(struct rig *r, struct rig_node *n, bool alone)
     conf.folded = r->folded;
     conf.folded_arg = r;
     conf.below_stable = r->below_stable;
+    conf.unsealed_states = r->unsealed;
     return conf;
 }
 
@@ -152,6 +153,11 @@ lh_err rig_start_server(struct rig *r, bool alone)
 {
     struct ps_conf conf = server_conf(r, &r->s, alone);
     return ps_server_start(&conf, &r->server);
+}
+
+void rig_boot_server(struct rig *r)
+{
+    boot(r, &r->s);
 }
 
 lh_err rig_start_standby(struct rig *r)

@@ -41,7 +41,7 @@ struct rig {
     struct lh_link *to_c[RIG_WORKERS], *to_s[RIG_WORKERS];
     uint32_t fatals;
     void (*folded)(void *arg, uint32_t shard, const struct lh_record *record); // of starts; of r
-    bool below_stable; // settings of the servers that are started from here on
+    bool below_stable, unsealed; // settings of the servers that are started from here on
 };
 
 // For cmocka: a world of this seed in which no node runs yet but the workers.
@@ -53,6 +53,7 @@ int rig_tear_down(void **state);
 void rig_start_coordinator(struct rig *r);
 // `alone`: without a coordinator. Checkpoints every five versions.
 LH_MUST lh_err rig_start_server(struct rig *r, bool alone);
+void rig_boot_server(struct rig *r);             // the node alone: a test speaks for it
 LH_MUST lh_err rig_start_standby(struct rig *r); // server1, with the same settings
 void rig_kill_coordinator(struct rig *r);
 void rig_kill_server(struct rig *r, bool power);

@@ -173,10 +173,20 @@ def other_run(world):
     check(not coordinator.status().get("workers"), "the coordinator took the worker in")
 
 
+UNSEALED = {"seal.snapshots": False}
+
+
 def other_key(world):
-    coordinator, servers = run(world)
+    coordinator = world.coordinator(workers=1).start().listening()
+    servers = [world.server(i, coordinator, **UNSEALED).start().listening() for i in (0, 1)]
     world.tool("certs", "key", "--out", world.path("other.keys"))
-    worker = world.worker("asia", coordinator, **{"seal.keys": world.path("other.keys")})
+    other = {"seal.keys": world.path("other.keys")}
+    worker = world.worker("asia", coordinator, **other).start()
+    until("the worker says that the state does not open",
+          lambda: worker.says("snapshot.refused", "does not open", "seal.keys"))
+    check(worker.alive(), f"it ended:\n{worker.tail()}")
+    worker.kill()
+    worker = world.worker("asia", coordinator, **other, **UNSEALED)
     worker.start()
     for side in (worker, servers[0]):
         until(f"{side.name} says that the frame does not open",
@@ -185,6 +195,23 @@ def other_key(world):
         for shard in server.status().get("shards", []):
             check(shard["admitted"] == 0, "a frame under another key was admitted")
     check(all(server.alive() for server in servers), "a server died of it")
+
+
+def unsealed_states(world):
+    """Those who ask for a state without the job key's seal, and those who may give one."""
+    coordinator, servers = run(world)
+    worker = world.worker("asia", coordinator, **UNSEALED).start()
+    until("the worker says that its server gives sealed states only",
+          lambda: worker.says("follow.refused", "shard 1", "sealed only", "seal.snapshots"))
+    check(worker.alive() and not worker.status().get("step"), "it trains on no state")
+    for server in servers:
+        server.kill()
+        server.settings.update(UNSEALED)
+        server.start().listening()
+    train(worker)
+    worker.kill()
+    worker = world.worker("asia", coordinator, **{"dir": world.path("new")}).start()
+    until("who asks for a seal gets one", lambda: worker.says("replica.snapshot", "shard 1"))
 
 
 def open_key(world):
@@ -274,7 +301,7 @@ def no_server(world):
 
 CASES = (unknown_key, wrong_line, other_weights, no_such_shard, address_for_nobody, no_density,
          wrong_ca, expired, wrong_role, wrong_question, operator, old_wire, wrong_name, other_key,
-         open_key, other_model, other_units, other_run, port_taken, dir_taken,
+         unsealed_states, open_key, other_model, other_units, other_run, port_taken, dir_taken,
          nobody_there, no_server)
 
 if __name__ == "__main__":

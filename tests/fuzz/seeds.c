@@ -11,6 +11,7 @@
 #include "common/ledger.h"
 #include "common/manifest.h"
 #include "common/rpc.h"
+#include "common/state_seal.h"
 #include "kernels/checkpoint.h"
 #include "kernels/codec.h"
 #include "longhaul/v1/shard.pb-c.h"
@@ -405,6 +406,41 @@ static void put_state(struct out *o, const char *name, uint32_t magic, uint16_t 
     lh_buf_free(&b);
 }
 
+// fuzz_state_seal.c says what its input is.
+static void put_sealed(const struct out *o, const char *name, enum lh_cipher cipher, uint8_t said,
+                       size_t cut)
+{
+    static const struct lh_hash zeros;
+    struct lh_seal_key key;
+    struct lh_keyring *ring;
+    struct lh_state_seal s;
+    struct lh_state_head head;
+    uint8_t challenge[LH_STATE_RANDOM], bytes[512], piece[40 + LH_SEAL_TAG_BYTES];
+    const struct lh_span plain = lh_span("forty bytes of a fold state, as they lie.", 40);
+    struct lh_buf b = lh_buf_over(bytes, sizeof bytes);
+    if (!lh_cipher_available(cipher)) return;
+    for (size_t i = 0; i < sizeof key.b; i++) key.b[i] = (uint8_t)(1 + i);
+    memset(challenge, said, sizeof challenge);
+    lh_err err = lh_keyring_create(&ring);
+    if (!err) err = lh_keyring_add(ring, 7, &key);
+    if (!err)
+        err = lh_state_seal_init(&s, LH_SEAL_SNAPSHOT, ring, job, &zeros, 5,
+                                 lh_span(challenge, sizeof challenge));
+    LH_ASSERT(!err);
+    lh_state_seal_begin(&s, o->disk.env, cipher, 7, 2, 40, &zeros, plain.len);
+    lh_state_seal_head(&s, &head);
+    err = lh_state_seal_piece(&s, &plain, 1, piece);
+    LH_ASSERT(!err);
+    lh_put_u32(&b, (uint32_t)plain.len);
+    lh_put_u16(&b, (uint16_t)longhaul__v1__seal__get_packed_size(&head.seal));
+    longhaul__v1__seal__pack(&head.seal,
+                             lh_buf_grow(&b, longhaul__v1__seal__get_packed_size(&head.seal)));
+    lh_put_u16(&b, (uint16_t)(sizeof piece - cut));
+    lh_put(&b, piece, sizeof piece - cut);
+    put(o, "state_seal", name, none(), lh_buf_span(&b));
+    lh_keyring_destroy(ring);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -436,6 +472,10 @@ int main(int argc, char **argv)
     put_state(&o, "epoch", 0x5045484c, 2, 2);
     put_state(&o, "epoch-version-1", 0x5045484c, 1, 1);
     put_state(&o, "standby", 0x4253484c, 1, 1);
+    put_sealed(&o, "opens-xchacha20", LH_CIPHER_XCHACHA20, 0x33, 0);
+    put_sealed(&o, "opens-aes256gcm", LH_CIPHER_AES256GCM, 0x33, 0);
+    put_sealed(&o, "another-challenge", LH_CIPHER_XCHACHA20, 0x34, 0);
+    put_sealed(&o, "cut-short", LH_CIPHER_XCHACHA20, 0x33, 1);
     for (size_t i = 0; lk_codec_word(i); i++) put_payload(&o, i);
     lh_buf_free(&frame);
     lh_buf_free(&plan);

@@ -307,6 +307,7 @@ static lh_err start_server(struct sim_node *n)
     struct setup all = common(n);
     struct ps_conf conf = setup_server(&all, &n->shard);
     conf.push_bytes_max = n->sim->conf.seed / 8 % 2; // one at a time, or all
+    conf.unsealed_states = n->sim->conf.seed % 4 == 0;
     conf.ahead_bytes_min = 1;
     conf.digest_now_bytes = n->sim->conf.seed / 16 % 2; // beside the loop, or at once
     conf.segment_bytes = 16 << 10;
@@ -345,6 +346,7 @@ static lh_err start_worker(struct sim_node *n)
     if (n->sim->conf.exact) sim_trainer_quantum(n->trainer, SIM_QUANTUM);
     struct setup all = common(n);
     struct wk_conf conf = setup_worker(&all, n->trainer);
+    conf.unsealed_states = n->sim->conf.seed % 4 == 0;
     conf.codec = n->sim->codec;
     conf.lease_ns = 500 * LH_MS;
     conf.retry_base_ns = 100 * LH_MS;
