@@ -174,6 +174,11 @@ void sim_node_start(struct sim_node *n);
 void sim_note_durable(struct sim *s);
 void sim_look(struct sim *s);                      // at what must hold at any moment (judge.c)
 void sim_node_die(struct sim_node *n, bool power); // and comes back after a while
+// What the cores tell (watch.c): a worker in all its lives, a server of each durable record.
+void sim_watch(struct sim_node *n);
+void sim_saw_start(struct sim_node *n); // its slot tells whether the newest cut was committed
+void sim_saw_death(struct sim_node *n);
+void sim_saw_folded(void *arg, uint32_t shard, const struct lh_record *r); // a durable record
 // With conf.tight_disks: a server that has two checkpoints and some log above them gets a disk that
 // holds another one, but no other segment, to the end of the run; only a cut of the log makes room.
 void sim_tighten(struct sim *s);
