@@ -360,6 +360,16 @@ static void free_job(struct job *j)
     lh_keyring_destroy(j->conf.keys);
 }
 
+// The record after which the shard has an optimizer with a state, if it had none.
+static lh_err plan_comes(struct job *j, struct lk_checkpoint *c)
+{
+    struct lk_checkpoint_late late;
+    const struct lh_record plan = {.kind = LH_PLAN};
+    struct lk_replica later = j->replica;
+    later.outer.kind = LH_OPT_DELAYED_NESTEROV;
+    return lk_checkpoint_folded(c, &later, &plan, &late);
+}
+
 static lh_err keep(struct job *j, bool weights)
 {
     struct lk_checkpoint c;
@@ -367,7 +377,8 @@ static lh_err keep(struct job *j, bool weights)
     if (!weights) lk_checkpoint_free(&c);
     LH_TRY(lk_checkpoint_begin(&j->conf, &j->replica, &c));
     c.weights = weights;
-    lh_err err = lk_checkpoint_copy(&c, &j->replica, UINT64_MAX);
+    lh_err err = plan_comes(j, &c);
+    if (!err) err = lk_checkpoint_copy(&c, &j->replica, UINT64_MAX);
     if (!err) err = lk_checkpoint_write(&c);
     lk_checkpoint_free(&c);
     return err;

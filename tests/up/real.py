@@ -96,7 +96,8 @@ class World:
     def ask(self, *line):
         """(exit code, output, complaint) of a command about this run."""
         done = subprocess.run([self.tool, *line, "--dir", self.path("run")], capture_output=True,
-                              text=True, check=False, timeout=PATIENCE_S)
+                              text=True, errors="replace", check=False,
+                              timeout=PATIENCE_S)  # a little model writes half characters
         return done.returncode, done.stdout, done.stderr
 
     def answer(self, *line):
