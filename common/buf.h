@@ -101,12 +101,15 @@ double lh_get_f64(struct lh_cursor *c);
 void lh_get_str(struct lh_cursor *c, char *out, size_t size);
 
 // ---- blob: immutable shared bytes with a count of owners; any thread may release.
+// A large one lies LH_BLOB_PHASE bytes behind a block of the disk, as the first body of a log
+// segment does in its file (server/wal.h): the disk then takes it from where it is, uncopied.
+enum { LH_BLOCK = 512, LH_BLOB_PHASE = 168 };
 struct lh_pool;
 struct lh_blob {
     atomic_uint owners;
     size_t len, cap;
     struct lh_pool *home; // where it goes back to (pool.h); NULL: it is freed
-    uint8_t data[];
+    uint8_t *data;        // in the same memory
 };
 struct lh_blob *lh_blob_new(size_t len); // one owner, contents undefined; NULL: out of memory
 struct lh_blob *lh_blob_copy(struct lh_span s);

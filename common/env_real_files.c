@@ -5,8 +5,9 @@
 //    "succeed" over lost bytes. The file refuses every later write and sync; restart from the disk.
 // 2. Growth is allocated and reads as zeros: a later write inside the size cannot fail for space.
 // 3. A file opened LH_OPEN_DIRECT has a second descriptor with O_DIRECT, through which the whole
-//    blocks of a large write go, copied through an aligned buffer; its ends go the usual way. The
-//    two never hold the same page dirty, and a sync of either is one of the file.
+//    blocks of a large write go; its ends go the usual way. Memory that lies as far behind a block
+//    as its place in the file goes from where it is, other memory is copied through an aligned
+//    buffer. The two never hold the same page dirty, and a sync of either is one of the file.
 // 4. A locked file is truncated after its lock is held, never before: a second process that loses
 //    the race has changed nothing.
 #include "common/env_real_files.h"
@@ -25,13 +26,14 @@
 #include "common/check.h"
 
 enum { FILE_MODE = 0640, DIR_MODE = 0750, ZEROS = 256 * 1024, SLICE = 1 << 30 };
-enum { BLOCK = 4096, DIRECT_BYTES_MIN = 1 << 20, BOUNCE = 4 << 20 };
+enum { BLOCK = 4096, DIRECT_BYTES_MIN = 1 << 20, BOUNCE = 4 << 20, LEND = 16 << 20 };
 
 struct lh_file {
     int fd;
-    int direct;      // the same file with O_DIRECT, and BOUNCE aligned bytes: made for the first
-    uint8_t *bounce; // large write that wants them; -1 and NULL: none
-    bool want_direct, sync_failed;
+    int direct;      // the same file with O_DIRECT: made for the first large write; -1: none
+    uint8_t *bounce; // BOUNCE aligned bytes: made for the first one that can't go uncopied
+    bool want_direct, want_bounce, sync_failed;
+    uint64_t copied; // bytes that went through it
     char path[];
 };
 
@@ -137,9 +139,42 @@ static bool may_go_direct(struct lh_file *f, size_t n)
 {
     if (!f->want_direct || n < DIRECT_BYTES_MIN) return false;
     if (f->direct < 0) f->direct = open(f->path, O_WRONLY | O_DIRECT | O_CLOEXEC);
-    if (!f->bounce) f->bounce = aligned_alloc(BLOCK, BOUNCE);
-    f->want_direct = f->direct >= 0 && f->bounce;
+    f->want_direct = f->direct >= 0;
     return f->want_direct;
+}
+
+uint64_t lh_env_real_copied(const struct lh_file *f)
+{
+    return f->copied;
+}
+
+static ssize_t write_blocks(const struct lh_file *f, uint64_t at, const uint8_t *from, size_t n)
+{
+    ssize_t k;
+    do k = pwrite(f->direct, from, n, (off_t)at);
+    while (k < 0 && errno == EINTR);
+    return k;
+}
+
+// Some or all of n bytes, from where they are. 0: not from there, or not with this file system.
+static ssize_t write_uncopied(struct lh_file *f, uint64_t at, const uint8_t *from, size_t n)
+{
+    if ((uintptr_t)from % LH_BLOCK || f->want_bounce) return 0;
+    ssize_t k = write_blocks(f, at, from, n < LEND ? n : LEND);
+    if (k >= 0 || errno != EINVAL) return k;
+    f->want_bounce = true; // its blocks are larger
+    return 0;
+}
+
+static ssize_t write_copied(struct lh_file *f, uint64_t at, const uint8_t *from, size_t n)
+{
+    if (!f->bounce) f->bounce = aligned_alloc(BLOCK, BOUNCE);
+    if (!f->bounce) return 0;
+    if (n > BOUNCE) n = BOUNCE;
+    memcpy(f->bounce, from, n);
+    f->copied += n;
+    ssize_t k = write_blocks(f, at, f->bounce, n);
+    return k < 0 && errno == EINVAL ? 0 : k;
 }
 
 static lh_err write_direct(struct lh_file *f, uint64_t at, struct lh_span bytes)
@@ -147,13 +182,11 @@ static lh_err write_direct(struct lh_file *f, uint64_t at, struct lh_span bytes)
     size_t done = (size_t)((BLOCK - at % BLOCK) % BLOCK);
     LH_TRY(write_by(f, f->fd, at, lh_span(bytes.data, done)));
     while (bytes.len - done >= BLOCK) {
-        size_t left = bytes.len - done, n = left < BOUNCE ? left / BLOCK * BLOCK : BOUNCE;
-        memcpy(f->bounce, bytes.data + done, n);
-        ssize_t k;
-        do k = pwrite(f->direct, f->bounce, n, (off_t)(at + done));
-        while (k < 0 && errno == EINTR);
-        if (k < 0 && errno != EINVAL) return fail_name(errno, "write", f->path);
-        if (k <= 0 || k % BLOCK) break; // not on this file system after all: the rest as usual
+        size_t n = (bytes.len - done) / BLOCK * BLOCK;
+        ssize_t k = write_uncopied(f, at + done, bytes.data + done, n);
+        if (!k) k = write_copied(f, at + done, bytes.data + done, n);
+        if (k < 0) return fail_name(errno, "write", f->path);
+        if (!k || k % BLOCK) break; // not on this file system after all: the rest as usual
         done += (size_t)k;
     }
     return write_by(f, f->fd, at + done, lh_span(bytes.data + done, bytes.len - done));

@@ -7,6 +7,7 @@
 #include "common/limits.h"
 
 enum { BULK_TAG = 15 << 3 | 2 };
+enum { USUAL_HEAD = 1024 }; // looked at first: nobody copies 64 KiB of each message for its head
 
 static lh_err pack(const ProtobufCMessage *m, struct lh_buf *out)
 {
@@ -111,14 +112,13 @@ static lh_err find_bulk(struct lh_cursor *c, size_t *head, uint64_t *bulk)
     return lh_fail(LH_ERR_MALFORMED, "a bulk message whose head can't be read");
 }
 
-lh_err lh_rpc_parse_bulk(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type,
-                         ProtobufCMessage **head, size_t *at)
+// Of the first `window` bytes of a message, or of fewer that it has.
+static lh_err parse_bulk(const struct lh_msg *msg, size_t window,
+                         const ProtobufCMessageDescriptor *type, ProtobufCMessage **head,
+                         size_t *at)
 {
-    if (msg->len > LH_MESSAGE_BYTES)
-        return lh_fail(LH_ERR_TOO_LARGE, "a message of %zu bytes, at most %d are read", msg->len,
-                       LH_MESSAGE_BYTES);
-    struct lh_buf b = lh_buf(LH_HEAD_BYTES + 64);
-    size_t window = msg->len < b.max ? msg->len : b.max;
+    struct lh_buf b = lh_buf(window);
+    if (window > msg->len) window = msg->len;
     lh_err err = flatten(msg, window, &b);
     struct lh_cursor c = lh_cursor(lh_buf_span(&b));
     size_t head_bytes = 0;
@@ -131,6 +131,16 @@ lh_err lh_rpc_parse_bulk(const struct lh_msg *msg, const ProtobufCMessageDescrip
     if (!err) err = unpack(lh_span(b.data, head_bytes), type, head);
     lh_buf_free(&b);
     return err;
+}
+
+lh_err lh_rpc_parse_bulk(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type,
+                         ProtobufCMessage **head, size_t *at)
+{
+    if (msg->len > LH_MESSAGE_BYTES)
+        return lh_fail(LH_ERR_TOO_LARGE, "a message of %zu bytes, at most %d are read", msg->len,
+                       LH_MESSAGE_BYTES);
+    if (!parse_bulk(msg, USUAL_HEAD, type, head, at)) return LH_OK;
+    return parse_bulk(msg, LH_HEAD_BYTES + 64, type, head, at);
 }
 
 lh_err lh_wire_negotiate(uint32_t peer_min, uint32_t peer_max, uint32_t *out)

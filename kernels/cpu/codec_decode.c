@@ -192,11 +192,15 @@ static lh_err read_dense(struct decoder *s, const struct lk_chunk *c)
 {
     struct lk_levels l = {.split = 0};
     struct lh_span codes;
-    float q[LH_CHUNK];
+    float unpacked[LH_CHUNK];
+    const float *q = unpacked;
     LH_TRY(get_levels(s, &l));
     LH_TRY(get_codes(s, c->len, &codes));
     if (!levels_only(s->cut.value, codes)) return bad(s, LH_ERR_MALFORMED, no_level);
-    s->ops->unpack(s->cut.value, &l, codes.data, c->len, q);
+    if (s->cut.value == LK_VALUE_FP32 && (uintptr_t)codes.data % sizeof *q == 0)
+        q = (const float *)(const void *)codes.data; // as they are: a copy costs as much as a fold
+    else
+        s->ops->unpack(s->cut.value, &l, codes.data, c->len, unpacked);
     if (s->ops->key_max(q, c->len) >= LK_KEY_INFINITE) return bad(s, LH_ERR_NON_FINITE, not_finite);
     switch (s->use) {
     case LK_USE_CHECK: s->sum_squares += s->ops->sum_squares(q, c->len); break;

@@ -313,8 +313,12 @@ static void expect_same_payload(const struct lk_codec *codec, const struct lh_sh
     lk_codec_force("scalar");
     assert_int_equal(lk_fold(codec, l, lh_buf_span(&a.payload), 0.7f, a.e), LH_OK);
     lk_codec_force(vector()->name);
-    assert_int_equal(lk_fold(codec, l, lh_buf_span(&b.payload), 0.7f, b.e), LH_OK);
+    uint8_t *odd = malloc(b.payload.len + 1); // values need not lie where floats do
+    assert_non_null(odd);
+    memcpy(odd + 1, b.payload.data, b.payload.len);
+    assert_int_equal(lk_fold(codec, l, lh_span(odd + 1, b.payload.len), 0.7f, b.e), LH_OK);
     assert_memory_equal(a.e, b.e, l->values * sizeof *a.e);
+    free(odd);
     lh_buf_free(&a.payload);
     lh_buf_free(&b.payload);
     free(a.e);

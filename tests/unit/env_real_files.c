@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "common/check.h"
-#include "common/env.h"
+#include "common/env_real_files.h"
 
 enum { SIZE_CACHED = 4 << 20 };
 
@@ -327,6 +327,33 @@ static void paths_are_joined(void **state)
     assert_int_equal(lh_path(out, sizeof out, "0123456789abcdef", "b"), LH_ERR_TOO_LARGE);
 }
 
+// Memory that lies as its place in the file does is not copied, other memory is, once.
+static void memory_in_step_with_its_place_goes_uncopied(void **state)
+{
+    enum { SIZE = 5 << 20, PLACE = 3 * LH_BLOCK + LH_BLOB_PHASE };
+    struct disk *d = *state;
+    uint8_t *bytes = aligned_alloc(4096, 2 * SIZE), *out = malloc(SIZE);
+    size_t got;
+    assert_true(bytes && out);
+    for (size_t i = 0; i < 2 * SIZE; i++) bytes[i] = (uint8_t)(i * 31 + i / 4096);
+    for (int apart = 0; apart < 2; apart++) { // by so many bytes
+        struct lh_file *f = opened(d, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_DIRECT);
+        uint8_t *from = bytes + LH_BLOB_PHASE + apart;
+        assert_int_equal(d->files->write(f, PLACE, lh_span(from, SIZE)), LH_OK);
+        uint64_t copied = lh_env_real_copied(f); // 0: or it can't write directly at all
+        if (apart)
+            assert_true(copied == 0 || (copied > SIZE - 2 * 4096 && copied <= SIZE));
+        else
+            assert_int_equal(copied, 0);
+        assert_int_equal(d->files->read(f, PLACE, out, SIZE, &got), LH_OK);
+        assert_int_equal(got, SIZE);
+        assert_memory_equal(out, from, SIZE);
+        d->files->close(f);
+    }
+    free(bytes);
+    free(out);
+}
+
 int main(void)
 {
 #define ON_DISK(test) cmocka_unit_test_setup_teardown(test, make_disk, drop_disk)
@@ -334,6 +361,7 @@ int main(void)
         ON_DISK(bytes_come_back),
         ON_DISK(direct_writes_come_back),
         ON_DISK(direct_writes_go_round_the_page_cache),
+        ON_DISK(memory_in_step_with_its_place_goes_uncopied),
         ON_DISK(growth_is_allocated_zeros),
         ON_DISK(open_says_what_is_wrong),
         ON_DISK(a_failed_sync_is_final_and_a_full_disk_is_not),

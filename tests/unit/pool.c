@@ -131,6 +131,24 @@ static void populated_memory_is_there_and_keeps_what_it_held(void **state)
     free(p);
 }
 
+// So that a log takes them from where they are (server/wal.c).
+static void large_ones_lie_as_a_logs_first_body(void **state)
+{
+    (void)state;
+    struct lh_pool *p = lh_pool_create(64 * MIB);
+    for (size_t len = MIB; len <= 40 * MIB; len += 13 * MIB + 5) {
+        struct lh_blob *a = lh_pool_blob(p, len), *b = lh_blob_new(len);
+        assert_true(a && b);
+        assert_int_equal((uintptr_t)a->data % LH_BLOCK, LH_BLOB_PHASE);
+        assert_int_equal((uintptr_t)b->data % LH_BLOCK, LH_BLOB_PHASE);
+        a->data[len - 1] = b->data[len - 1] = 1; // theirs to the end
+        lh_blob_release(a);
+        lh_blob_release(b);
+    }
+    lh_pool_destroy(p);
+    assert_null(lh_blob_new(SIZE_MAX - 8));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +158,7 @@ int main(void)
         cmocka_unit_test(populated_memory_is_there_and_keeps_what_it_held),
         cmocka_unit_test(small_ones_give_way_to_a_large_one),
         cmocka_unit_test(small_ones_are_not_the_pools),
+        cmocka_unit_test(large_ones_lie_as_a_logs_first_body),
         cmocka_unit_test(a_blob_may_outlive_its_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
