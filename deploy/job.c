@@ -42,7 +42,8 @@ lh_err dp_job_open(struct dp_job *j, bool all)
     LH_TRY(lh_env_real_create(&j->env));
     if (j->config) LH_TRY(read_settings(j));
     if (all && (!j->run || !j->manifest_path || !j->keys_path))
-        return lh_fail(LH_ERR_INVALID, "%s is missing (or --config, which says it too)",
+        return lh_fail(LH_ERR_INVALID,
+                       "%s is missing; --config FILE, the server's settings, says all of it",
                        !j->run             ? "--run"
                        : !j->manifest_path ? "--manifest"
                                            : "--keys");
@@ -91,6 +92,12 @@ lh_err dp_job_log_dir(const char *dir, char out[DP_PATH_SIZE])
 lh_err dp_job_checkpoint_dir(const char *dir, char out[DP_PATH_SIZE])
 {
     return sub_dir(dir, "checkpoints", out);
+}
+
+lh_err dp_job_no_log(const char *dir)
+{
+    return lh_fail(LH_ERR_NOT_FOUND, "no log in %s: give a server's directory, which holds log/",
+                   dir);
 }
 
 bool dp_job_running(struct lh_env *env, const char *dir)

@@ -46,6 +46,7 @@ LH_MUST lh_err dp_job_weights(struct dp_job *j, const float **out);
 // for one itself.
 LH_MUST lh_err dp_job_log_dir(const char *dir, char out[DP_PATH_SIZE]);
 LH_MUST lh_err dp_job_checkpoint_dir(const char *dir, char out[DP_PATH_SIZE]);
+LH_MUST lh_err dp_job_no_log(const char *dir); // LH_ERR_NOT_FOUND, and what to give instead
 // Whether a server runs on the directory now (it holds DIR/lock).
 bool dp_job_running(struct lh_env *env, const char *dir);
 

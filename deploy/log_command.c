@@ -27,7 +27,7 @@ static LH_MUST lh_err one_dir(const struct dp_usage *usage, const struct dp_text
 
 struct dump {
     bool json, one_shard;
-    uint64_t shard, from, to;
+    uint64_t shard, from, to, lines;
 };
 
 static const char *const kinds[] = {"?",    "admit",  "refuse", "fence",
@@ -86,6 +86,13 @@ static void dump_json(const struct ps_wal_entry *e, const struct about *a)
     json_decref(o);
 }
 
+static void dump_header(void)
+{
+    printf("%16s %10s %19s %5s %8s %5s %-6s %16s %11s %6s %-8s %8s %9s %s\n", "SEGMENT", "OFFSET",
+           "GENERATION", "SHARD", "VERSION", "EPOCH", "KIND", "WORKER", "INCARNATION", "STEP",
+           "SCALE", "TOKENS", "BYTES", "CHAIN");
+}
+
 static void dump_line(const struct ps_wal_entry *e, const struct about *a)
 {
     const struct lh_record *r = e->record;
@@ -108,7 +115,7 @@ static void dump_line(const struct ps_wal_entry *e, const struct about *a)
 
 static lh_err dump_entry(void *arg, const struct ps_wal_entry *e)
 {
-    const struct dump *d = arg;
+    struct dump *d = arg;
     const struct lh_record *r = e->record;
     struct about a;
     if (!r || r->version < d->from || r->version > d->to || (d->one_shard && e->shard != d->shard))
@@ -117,6 +124,7 @@ static lh_err dump_entry(void *arg, const struct ps_wal_entry *e)
     if (err) // its checksum holds: whoever wrote it wrote it so
         return lh_fail(LH_ERR_CORRUPT, "segment %016" PRIx64 " byte %" PRIu64 ": %s", e->segment,
                        e->at, lh_err_text(err));
+    if (!d->json && !d->lines++) dump_header();
     if (d->json)
         dump_json(e, &a);
     else
@@ -129,12 +137,9 @@ static LH_MUST lh_err dump_dir(struct dump *d, struct lh_env *env, const char *d
     char path[DP_PATH_SIZE];
     struct ps_wal_found found;
     LH_TRY(dp_job_log_dir(dir, path));
-    if (!d->json)
-        printf("%16s %10s %19s %5s %8s %5s %-6s %16s %11s %6s %-8s %8s %9s %s\n", "SEGMENT",
-               "OFFSET", "GENERATION", "SHARD", "VERSION", "EPOCH", "KIND", "WORKER", "INCARNATION",
-               "STEP", "SCALE", "TOKENS", "BYTES", "CHAIN");
     LH_TRY(ps_wal_look(env, path, NULL, dump_entry, d, &found));
-    if (!found.segments) return lh_fail(LH_ERR_NOT_FOUND, "no log in %s", path);
+    if (!found.segments) return dp_job_no_log(path);
+    if (!d->json && !d->lines) dump_header();
     if (found.torn)
         fprintf(stderr, "segment %016" PRIx64 " byte %" PRIu64 ": bytes of no whole entry\n",
                 found.torn_segment, found.torn_at);

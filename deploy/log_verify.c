@@ -224,7 +224,7 @@ static LH_MUST lh_err verify(struct verify *v, const char *log, const char *dir,
     LH_TRY(env->ops->files->list(env, v->checkpoints, note_checkpoint, v));
     LH_TRY(v->err);
     LH_TRY(ps_wal_look(env, log, v->job->has_id ? v->job->id : NULL, check_entry, v, &v->found));
-    if (!v->found.segments) return lh_fail(LH_ERR_NOT_FOUND, "no log in %s", log);
+    if (!v->found.segments) return dp_job_no_log(log);
     LH_TRY(check_founded(v));
     return deep ? fold_all(v->job, dir) : LH_OK;
 }
