@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Many seeds of the simulator, in chunks, with a report: `campaign.py --sim build/.../sim`.
 
-A chunk is one run of `sim`; its summary line is added up. Ends after --seeds or --minutes, or with
-the chunk in which SIGTERM comes, whichever is first, and says how many ran. Exit status 1 if a seed
-violates an invariant.
+A chunk is one run of `sim`, --jobs of them at a time; its summary line is added up. Ends after
+--seeds or --minutes, or with the chunks in which SIGTERM comes, whichever is first, and says how
+many ran. Exit status 1 if a seed violates an invariant.
 """
 import argparse
+from concurrent import futures
 import os
 import re
-import resource
 import shlex
 import signal
 import subprocess
@@ -26,24 +26,22 @@ NAMES = ("seeds", "events", "admitted", "clipped", "refused", "outer_steps", "vi
          "disks_lost", "disks_damaged", "shards_rebuilt")
 
 
-def cpu_s():
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def chunk(given, first, count):
-    """What a run of `count` seeds adds up to, its violations in words, and its CPU seconds."""
-    before = cpu_s()
-    done = subprocess.run(
-        [*shlex.split(given.before), given.sim, "--from", str(first), "--seeds", str(count),
-         "--faults", given.faults], capture_output=True, text=True, check=False)
-    found = SUMMARY.search(done.stdout)
+    """What a run of `count` seeds adds up to, its violations in words, seeds a CPU minute."""
+    with subprocess.Popen(
+            [*shlex.split(given.before), given.sim, "--from", str(first), "--seeds", str(count),
+             "--faults", given.faults], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True) as run:
+        out = run.stdout.read()
+        _, status, used = os.wait4(run.pid, 0)
+        run.returncode = os.waitstatus_to_exitcode(status)
+    found = SUMMARY.search(out)
     if not found:
-        raise SystemExit(f"sim ended with {done.returncode}: {done.stdout}{done.stderr}")
-    disks = DISKS.search(done.stdout)  # only where disks are lost or damaged
+        raise RuntimeError(f"sim --from {first} ended with {run.returncode}: {out}")
+    disks = DISKS.search(out)  # only where disks are lost or damaged
     sums = found.groups() + (disks.groups() if disks else (0, 0, 0))
-    said = [line for line in done.stdout.splitlines() if line.startswith("seed ")]
-    return [int(g) for g in sums], said, cpu_s() - before
+    said = [line for line in out.splitlines() if line.startswith("seed ")]
+    return [int(g) for g in sums], said, count / (used.ru_utime + used.ru_stime) * 60
 
 
 def main():
@@ -53,6 +51,7 @@ def main():
     flags.add_argument("--from", dest="first", type=int, default=1)
     flags.add_argument("--seeds", type=int, default=100000)
     flags.add_argument("--chunk", type=int, default=1000)
+    flags.add_argument("--jobs", type=int, default=1, help="chunks at a time")
     flags.add_argument("--minutes", type=float, default=1e9)
     flags.add_argument("--faults", default="all")
     flags.add_argument("--json")
@@ -61,14 +60,23 @@ def main():
     end, at = time.monotonic() + given.minutes * 60, given.first
     enough = []
     signal.signal(signal.SIGTERM, lambda number, frame: enough.append(number))
-    while at < given.first + given.seeds and time.monotonic() < end and not enough:
-        count = min(given.chunk, given.first + given.seeds - at)
-        figures, said, used = chunk(given, at, count)
-        sums = [a + b for a, b in zip(sums, figures)]
-        bad += said
-        speeds.append(count / used * 60)
-        at += count
-        print(f"{sums[0]} seeds, {sums[6]} violations", *said, sep="\n", flush=True)
+    last, running = given.first + given.seeds, set()
+    with futures.ThreadPoolExecutor(given.jobs) as pool:
+        while True:
+            while (len(running) < given.jobs and at < last and time.monotonic() < end
+                   and not enough):
+                count = min(given.chunk, last - at)
+                running.add(pool.submit(chunk, given, at, count))
+                at += count
+            if not running:
+                break
+            done, running = futures.wait(running, return_when=futures.FIRST_COMPLETED)
+            for one in done:
+                figures, said, speed = one.result()
+                sums = [a + b for a, b in zip(sums, figures)]
+                bad += said
+                speeds.append(speed)
+                print(f"{sums[0]} seeds, {sums[6]} violations", *said, sep="\n", flush=True)
     report.condition("faults", given.faults)
     report.condition("seeds", f"{given.first} to {at - 1}")
     for name, value in zip(NAMES, sums):
