@@ -146,8 +146,9 @@ static lh_err slot_path(const struct wk_slots *s, uint64_t generation, const cha
 }
 
 // A process that was killed may have left the newest in the page cache only. It counts from now on,
-// so no power cut may bring the other one back, which says that it was synced. Written once more:
-// where it was a sync that failed, the cache takes the pages for clean, and another would do
+// so no power cut may bring an older one back that says it was synced: the other file's, or the one
+// that the disk still has in this one's place when the next flip is torn in the other. Written once
+// more: where it was a sync that failed, the cache takes the pages for clean, and another would do
 // nothing.
 static lh_err sync_newest(struct wk_slots *s, int k, struct lh_buf *bytes)
 {
@@ -169,7 +170,6 @@ lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
 {
     struct lh_buf file = file_buf(s);
     lh_err err = LH_OK;
-    bool synced[2] = {false, false};
     int newest = 0; // not by its generation: a damaged disk may hold any there
     *state = WK_SLOT_ABSENT;
     s->settle = 2;
@@ -187,7 +187,6 @@ lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
             continue;
         }
         if (err) goto out;
-        synced[k] = h.flags & SYNCED;
         if (h.generation <= s->generation) {
             wk_slot_free(&slot);
             continue;
@@ -200,7 +199,7 @@ lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
         *state = same_boot || h.flags & SYNCED ? WK_SLOT_INTACT : WK_SLOT_LOST;
         memcpy(residual, bytes.data, bytes.len);
     }
-    if (*state == WK_SLOT_INTACT && synced[!newest]) err = sync_newest(s, newest, &file);
+    if (*state == WK_SLOT_INTACT) err = sync_newest(s, newest, &file);
 out:
     if (err) wk_slot_free(out); // the first file was read, the second could not be
     lh_buf_free(&file);

@@ -10,9 +10,8 @@
 // the number of places and the tokens, which are 0 then.
 // The valid file of the highest generation counts. It is written without a sync: kill -9 keeps it;
 // after a power cut (another boot id) it does not count, unless it says that it was synced. The two
-// flips after a start or a synced flip reach the disk too, and so does what a start reads while the
-// other file says that it was synced: a power cut brings no synced slot back after a later one was
-// committed.
+// flips after a start or a synced flip reach the disk too, and so does what a start reads: a power
+// cut brings no synced slot back after a later one was committed.
 //
 // The snapshot, DIR/residual-<shard>, has the same layout, is synced every few rounds, and is what
 // a residual is rebuilt from when the slot is lost (PROTOCOL 11).

@@ -389,12 +389,42 @@ static void what_a_start_has_read_is_not_undone(void **state)
     is_not_undone(*state, true);
 }
 
+// The same where the disk holds the synced one in the place of the flip whose sync failed, and the
+// flip after the start is torn in the other's.
+static void a_torn_flip_brings_no_synced_one_back(void **state)
+{
+    struct machine *m = *state;
+    struct wk_slot slot = slot_of(m, 3);
+    int torn = 0;
+    for (int64_t at = 0; at < 40; at++) {
+        uint64_t generation;
+        lh_fake_disk_wipe(m->env);
+        struct wk_slots s = open_slots(m);
+        assert_int_equal(wk_slot_begin(&s, &slot), LH_OK);
+        assert_int_equal(flip(m, &s, 2, false), LH_OK);
+        lh_fake_fail_at(m->env, at % 6, LH_ERR_IO);
+        lh_err err = flip(m, &s, 3, false);
+        lh_fake_fail_at(m->env, -1, LH_OK);
+        bool counts = err && reload(m, false, &generation) == WK_SLOT_INTACT && generation == 3;
+        s = open_slots(m);
+        s.settle = 2;
+        s.generation = generation;
+        lh_fake_crash_at(m->env, at % 5, false);
+        torn += counts && flip(m, &s, 4, false);
+        lh_fake_crash_at(m->env, -1, false);
+        enum wk_slot_state found = reload(m, true, &generation);
+        if (counts) assert_true(found == WK_SLOT_LOST && generation >= 3);
+    }
+    assert_true(torn);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         ON_MACHINE(the_newest_counts),
         ON_MACHINE(a_first_slot_is_whole_and_durable),
         ON_MACHINE(what_a_start_has_read_is_not_undone),
+        ON_MACHINE(a_torn_flip_brings_no_synced_one_back),
         ON_MACHINE(the_older_counts_when_the_newest_is_damaged),
         ON_MACHINE(a_flip_is_all_or_nothing),
         ON_MACHINE(another_boot_loses_what_was_not_synced),
