@@ -29,7 +29,7 @@ enum {
                                // and its transport holds nothing of those that wait
     LH_TURN_SHARE =
         8,            // a frame above this part of it is large: such ones arrive one after another,
-    LH_TURN_MS = 250, // each alone until all but LH_ASK_BYTES are there, or for so long
+    LH_TURN_MS = 500, // each alone until it has nearly all, so long to its first byte and then on
     LH_AHEAD_BYTES = 1 << 20,   // frames this large go to the log while they are opened
     LH_SHARED_BYTES = 16 << 20, // of frames that followers are sent from memory, not from the log
     LH_DECIDE_QUEUE_MAX = 256,  // pushes received and not decided, a server; more wait unread

@@ -236,7 +236,7 @@ static lh_err take_bytes(struct ps_push *p, bool probe, uint64_t from, const str
     if (!lh_msg_copy(msg, at, p->frame->data + p->have, n)) return LH_ERR_INTERNAL;
     p->have += n;
     p->server->count.bytes_in += n;
-    if (p->frame->len - p->have <= LH_ASK_BYTES) ps_room_arrived(p->server, p);
+    ps_room_arriving(p->server, p, p->have, p->frame->len - p->have);
     return p->have == p->frame->len ? complete(p) : LH_OK;
 }
 

@@ -6,8 +6,9 @@
 //
 // Large frames come in one after another: sent at once they would all be there at the end, nothing
 // to open or to write before that and no room for more after it, the link idle. So the next one is
-// let in when the one that arrives has nearly all of its bytes, or after LH_TURN_MS: who is slow
-// holds nobody up for longer.
+// let in a trip before the one that arrives has nearly all of its bytes: the trip is the time that
+// its own first bytes took, so that a long link is never idle between two. Who has sent nothing
+// after LH_TURN_MS, or not nearly all so long after that, holds nobody up for longer.
 //
 // Invariants: 1. frames + the largest frame <= bytes_max, unless there is one frame only. So the
 // room for one payload is always left: what is received can be opened. 2. frames + payloads <=
@@ -62,13 +63,35 @@ static void turn_over(void *arg)
     ps_room_arrived(s, s->room.arriving);
 }
 
+static void time_turn(struct ps_server *s)
+{
+    lh_cancel(s->conf.env, &s->room.turn_timer);
+    s->room.turn_timer = lh_after(s->conf.env, LH_TURN_MS * LH_MS, turn_over, s);
+}
+
 void ps_room_arrives(struct ps_server *s, const struct ps_push *p, uint64_t bytes)
 {
     struct ps_room *r = &s->room;
     if (!is_large(r, bytes)) return;
-    lh_cancel(s->conf.env, &r->turn_timer);
     r->arriving = p;
-    r->turn_timer = lh_after(s->conf.env, LH_TURN_MS * LH_MS, turn_over, s);
+    r->let_in_at = lh_now(s->conf.env);
+    r->begun_at = -1;
+    time_turn(s);
+}
+
+void ps_room_arriving(struct ps_server *s, const struct ps_push *p, uint64_t have, uint64_t left)
+{
+    struct ps_room *r = &s->room;
+    if (r->arriving != p) return;
+    int64_t now = lh_now(s->conf.env);
+    if (r->begun_at < 0) {
+        r->begun_at = now;
+        r->begun_with = have;
+        time_turn(s);
+    }
+    int64_t trip = r->begun_at - r->let_in_at, since = now - r->begun_at;
+    uint64_t in_a_trip = since > 0 ? (have - r->begun_with) * (uint64_t)trip / (uint64_t)since : 0;
+    if (left <= LH_ASK_BYTES + in_a_trip) ps_room_arrived(s, p);
 }
 
 void ps_room_arrived(struct ps_server *s, const struct ps_push *p)

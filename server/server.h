@@ -126,6 +126,8 @@ struct ps_room { // room.c
     struct ps_push *first, **last;                 // wait for room for their frame
     bool posted;                                   // they are looked at soon
     const struct ps_push *arriving; // a large one whose turn it is; the next large one waits
+    int64_t let_in_at, begun_at;    // when it was let in; its first bytes came, or -1
+    uint64_t begun_with;            // bytes that it had then
     uint64_t turn_timer;
 };
 
@@ -227,8 +229,10 @@ void ps_open_waiting(struct ps_server *s); // there may be room for more
 LH_MUST lh_err ps_room_open(struct ps_server *s);
 // May a frame of so many bytes come in now, as far as the one that arrives is concerned?
 bool ps_room_turn(const struct ps_server *s, uint64_t bytes);
-// Its turn begins, if it is a large one; and is over: it has nearly all, or will get no more.
+// Its turn begins, if it is a large one; it has so many bytes, and so many are left; its turn is
+// over: it will get no more, or the next one may as well come.
 void ps_room_arrives(struct ps_server *s, const struct ps_push *p, uint64_t bytes);
+void ps_room_arriving(struct ps_server *s, const struct ps_push *p, uint64_t have, uint64_t left);
 void ps_room_arrived(struct ps_server *s, const struct ps_push *p);
 // False: no room now. Else a blob, NULL: out of memory.
 bool ps_room_frame(struct ps_server *s, uint64_t bytes, struct lh_blob **out);

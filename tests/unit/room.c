@@ -149,6 +149,60 @@ static void large_ones_arrive_in_turn(void **state)
     lh_fake_world_destroy(w);
 }
 
+// 64 MiB at 128 MiB/s over a link of `trip_ms`: what is left of it when the next one is let in.
+static uint64_t left_at_the_next(struct lh_fake_world *w, struct ps_server *s, int64_t trip_ms)
+{
+    const uint64_t all = 64 << 20, step = 1 << 20;
+    const struct ps_push *p = (void *)&all;
+    ps_room_arrives(s, p, all);
+    turn_in(w, trip_ms);
+    for (uint64_t have = step; have < all; have += step) {
+        ps_room_arriving(s, p, have, all - have);
+        if (ps_room_turn(s, all)) return all - have;
+        (void)lh_fake_run(w, lh_fake_now(w) + LH_SECOND / 128);
+    }
+    return 0;
+}
+
+// The next large one is let in a trip before the end, so that its bytes come right behind.
+static void a_long_link_is_not_idle_between_two(void **state)
+{
+    (void)state;
+    struct lh_fake_world *w = lh_fake_world_create(1);
+    struct ps_server *s = server(208 << 20);
+    s->conf.env = lh_fake_node(w, NULL, NULL);
+    lh_fake_boot(s->conf.env);
+    s->stopped = true;
+    assert_int_equal(left_at_the_next(w, s, 0), LH_ASK_BYTES);
+    assert_int_equal(left_at_the_next(w, s, 125), LH_ASK_BYTES + (16 << 20));
+    assert_int_equal(left_at_the_next(w, s, 250), LH_ASK_BYTES + (32 << 20));
+    lh_pool_destroy(s->room.pool);
+    lh_fake_world_destroy(w);
+}
+
+// Who sends, but slowly, loses its turn as well: nobody waits longer for it than twice the time.
+static void who_sends_slowly_loses_its_turn(void **state)
+{
+    (void)state;
+    struct lh_fake_world *w = lh_fake_world_create(1);
+    struct ps_server *s = server(208 << 20);
+    s->conf.env = lh_fake_node(w, NULL, NULL);
+    lh_fake_boot(s->conf.env);
+    s->stopped = true;
+    const uint64_t all = 64 << 20;
+    const struct ps_push *p = (void *)&all;
+    ps_room_arrives(s, p, all);
+    turn_in(w, LH_TURN_MS - 1);
+    ps_room_arriving(s, p, 1, all - 1);
+    turn_in(w, LH_TURN_MS - 1);
+    ps_room_arriving(s, p, 2, all - 2);
+    assert_false(ps_room_turn(s, all));
+    turn_in(w, 1);
+    assert_true(ps_room_turn(s, all));
+    lh_pool_destroy(s->room.pool);
+    lh_fake_world_destroy(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +211,8 @@ int main(void)
         cmocka_unit_test(small_ones_are_under_way_together),
         cmocka_unit_test(who_waits_is_woken),
         cmocka_unit_test(large_ones_arrive_in_turn),
+        cmocka_unit_test(a_long_link_is_not_idle_between_two),
+        cmocka_unit_test(who_sends_slowly_loses_its_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
