@@ -50,11 +50,11 @@ static double eta_of(const struct dp_topology *t, double density)
 }
 
 // The exponent is DESIGN 6's; the factor and what kappa and eta gain are those of bench/learning's
-// means over paired seeds at p*N = 6.25 and 30. Where eta is 1 nothing is gained: three densities
-// of 0.15 to 0.25 ended 0.007 below to 0.005 above.
+// means over paired seeds at p*N = 6.25 and 30. Where eta is 1 nothing is gained: one seed at three
+// densities of 0.15 to 0.25 ended 0.007 below to 0.005 above the mean.
 double dp_plan_gap_nat(double density, double rounds)
 {
-    return density >= ETA_ONE ? 0 : 0.066 * pow(density * rounds, -0.7) - 0.023;
+    return density >= ETA_ONE ? 0 : 0.063 * pow(density * rounds, -0.7) - 0.0185;
 }
 
 // Bits of one gap (>= 1, geometric with p) under the Rice code of parameter b: b + 1 + E[gap >> b].
