@@ -12,7 +12,8 @@ parameters pushed as `dense-fp32`, 64 MiB each, one worker unless the row says o
   the software takes where no disk is waited for.
 - `push.many.*`: eight workers that only push (bench_pusher), at one shard: one alone and all at
   once, by turns, from their sealed frames to the last durable acknowledgement.
-- `push.link.*`: pushes one after the other over an emulated link (root and /dev/net/tun).
+- `push.link.*`: pushes one after the other over an emulated link (root and /dev/net/tun). The
+  server's folder is on the disk, the worker's outbox in /dev/shm: ends 150 ms apart share no disk.
 - `push.snapshot.mtls`: a worker that lost its replica joins again, from the moment its request is
   at the server to the loaded state. Its ceilings' connections stand as well; `.connect` are the
   seconds from the request until then (a new connection, mutual TLS), `.join` is the rate with them,
@@ -24,7 +25,7 @@ A shared host's pace changes within minutes, so ceilings are measured by turns w
 while the frames lie sealed (turns.py): one stream of TLS 1.3 over loopback by OpenSSL alone; our
 transport (gRPC) moving the same bytes without work (`.of_transport`); a write and fdatasync of a
 file of the same size (`.of_disk`). A row's ratio is the median of its turns' ratios. Needs 12 GB of
-memory and of disk, and 8 GB of /dev/shm for `push.memory.*`.
+memory and of disk, and 8 GB of /dev/shm for `push.memory.*` and `push.link.*`.
 """
 import argparse
 import json
@@ -279,11 +280,15 @@ def measure_held(out, tool, folder, flags, kind):
     return single
 
 
-def measure_in_memory(out, tool, flags):
+def folder_in_memory(part):
     if not os.path.isdir(IN_MEMORY) or shutil.disk_usage(IN_MEMORY).free < MEMORY_BYTES:
-        raise SystemExit(f"{IN_MEMORY}: no {MEMORY_BYTES >> 30} GiB there for the part `memory`; "
+        raise SystemExit(f"{IN_MEMORY}: no {MEMORY_BYTES >> 30} GiB there for the part `{part}`; "
                          "leave it out (--parts)")
-    folder = tempfile.mkdtemp(prefix="longhaul-push-", dir=IN_MEMORY)
+    return tempfile.mkdtemp(prefix="longhaul-push-", dir=IN_MEMORY)
+
+
+def measure_in_memory(out, tool, flags):
+    folder = folder_in_memory("memory")
     try:
         live.prepare(tool, folder, ("here/en",))
         measure_held(out, tool, folder, flags, "memory")
@@ -380,18 +385,22 @@ class Link:
 
 
 def measure_link(out, tool, folder, flags):
-    folder = os.path.join(folder, "far")
-    live.prepare(tool, folder, ("here/de", "far/en"))
-    link = Link(tool, flags)
-    far = run(tool, folder, "link", 0.3, 1000, shards=SHARDS, shape=flags.shape, far=True,
-              during=link)
+    memory, link = folder_in_memory("link"), Link(tool, flags)
+    try:
+        live.prepare(tool, memory, ("here/de", "far/en"))
+        os.makedirs(os.path.join(folder, "far", "s0"))
+        os.mkdir(os.path.join(memory, "link"))
+        os.symlink(os.path.join(folder, "far", "s0"), os.path.join(memory, "link", "s0"))
+        far = run(tool, memory, "link", 0.3, 1000, shards=SHARDS, shape=flags.shape, far=True,
+                  during=link)
+    finally:
+        shutil.rmtree(memory)
     size = far.summary["model"]["parameters"] * 4 / SHARDS / 1e9
     rates = list(link.rates(far.times("push.decided"), size))
     name = f"push.link.{RTT_MS}ms-{MBIT // 1000}gbit"
     out.row(name, "GB/s", rates, "the link", MBIT / 8e3)
     out.row(f"{name}.busy_cores", "cores", link.busy, "all of them", os.cpu_count())
     out.row(f"{name}.of_tcp", "GB/s", rates, "one plain TCP flow, by turns", link.beside)
-    shutil.rmtree(far.dir)
 
 
 def measure_acks(out, tool, folder, flags):

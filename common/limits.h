@@ -22,7 +22,7 @@ enum {
     LH_FRAME_BYTES_MAX = 1 << 30, // one push of one shard: dense fp32 of 250 M parameters
     LH_RECORD_BYTES_MAX = LH_FRAME_BYTES_MAX + (1 << 16),
     LH_GROUP_BYTES = 4 << 20,  // a group commit takes no further record beyond this
-    LH_PUSH_BYTES = 208 << 20, // of frames and payloads under way in a server: of two dense ones of
+    LH_PUSH_BYTES = 200 << 20, // of frames and payloads under way in a server: of two dense ones of
                                // 64 MiB; with it and 4 bytes a parameter a server stays below
                                // 4 bytes a parameter + 256 MiB
     LH_ASK_BYTES = 8 << 20,    // a larger frame is sent when the server has room for it: one trip,

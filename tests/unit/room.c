@@ -169,7 +169,7 @@ static void a_long_link_is_not_idle_between_two(void **state)
 {
     (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
-    struct ps_server *s = server(208 << 20);
+    struct ps_server *s = server(LH_PUSH_BYTES);
     s->conf.env = lh_fake_node(w, NULL, NULL);
     lh_fake_boot(s->conf.env);
     s->stopped = true;
@@ -185,7 +185,7 @@ static void who_sends_slowly_loses_its_turn(void **state)
 {
     (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
-    struct ps_server *s = server(208 << 20);
+    struct ps_server *s = server(LH_PUSH_BYTES);
     s->conf.env = lh_fake_node(w, NULL, NULL);
     lh_fake_boot(s->conf.env);
     s->stopped = true;
