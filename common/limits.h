@@ -27,9 +27,10 @@ enum {
                                // 4 bytes a parameter + 256 MiB
     LH_ASK_BYTES = 8 << 20,    // a larger frame is sent when the server has room for it: one trip,
                                // and its transport holds nothing of those that wait
-    LH_TURN_SHARE =
-        8,            // a frame above this part of it is large: such ones arrive one after another,
-    LH_TURN_MS = 500, // each alone until it has nearly all, so long to its first byte and then on
+    // Frames above this part of LH_PUSH_BYTES arrive one after another: each alone until it has
+    // nearly all, or so long to its first byte and so long after that.
+    LH_TURN_SHARE = 8,
+    LH_TURN_MS = 500,
     LH_AHEAD_BYTES = 1 << 20,   // frames this large go to the log while they are opened
     LH_SHARED_BYTES = 16 << 20, // of frames that followers are sent from memory, not from the log
     LH_DECIDE_QUEUE_MAX = 256,  // pushes received and not decided, a server; more wait unread

@@ -111,6 +111,16 @@ static void who_waits_is_woken(void **state)
     lh_fake_world_destroy(w);
 }
 
+// With a clock; nobody who waits is woken.
+static struct ps_server *clocked(struct lh_fake_world *w, uint64_t bytes_max)
+{
+    struct ps_server *s = server(bytes_max);
+    s->conf.env = lh_fake_node(w, NULL, NULL);
+    lh_fake_boot(s->conf.env);
+    s->stopped = true;
+    return s;
+}
+
 static void turn_in(struct lh_fake_world *w, int64_t ms)
 {
     (void)lh_fake_run(w, lh_fake_now(w) + ms * LH_MS);
@@ -121,10 +131,7 @@ static void large_ones_arrive_in_turn(void **state)
 {
     (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
-    struct ps_server *s = server(800);
-    s->conf.env = lh_fake_node(w, NULL, NULL);
-    lh_fake_boot(s->conf.env);
-    s->stopped = true; // nobody is woken
+    struct ps_server *s = clocked(w, 800);
     char push[2];
     const struct ps_push *a = (void *)&push[0], *b = (void *)&push[1];
     assert_true(ps_room_turn(s, 101));
@@ -169,10 +176,7 @@ static void a_long_link_is_not_idle_between_two(void **state)
 {
     (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
-    struct ps_server *s = server(LH_PUSH_BYTES);
-    s->conf.env = lh_fake_node(w, NULL, NULL);
-    lh_fake_boot(s->conf.env);
-    s->stopped = true;
+    struct ps_server *s = clocked(w, LH_PUSH_BYTES);
     assert_int_equal(left_at_the_next(w, s, 0), LH_ASK_BYTES);
     assert_int_equal(left_at_the_next(w, s, 125), LH_ASK_BYTES + (16 << 20));
     assert_int_equal(left_at_the_next(w, s, 250), LH_ASK_BYTES + (32 << 20));
@@ -185,10 +189,7 @@ static void who_sends_slowly_loses_its_turn(void **state)
 {
     (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
-    struct ps_server *s = server(LH_PUSH_BYTES);
-    s->conf.env = lh_fake_node(w, NULL, NULL);
-    lh_fake_boot(s->conf.env);
-    s->stopped = true;
+    struct ps_server *s = clocked(w, LH_PUSH_BYTES);
     const uint64_t all = 64 << 20;
     const struct ps_push *p = (void *)&all;
     ps_room_arrives(s, p, all);
