@@ -21,11 +21,11 @@
 
 static void skipped(void *arg, const char *file, lh_err err)
 {
-    struct ps_server *s = arg;
-    s->unread |= err == LH_ERR_IO;
-    s->passed |= err != LH_ERR_CORRUPT && err != LH_ERR_UNSEAL;
-    lh_logf(s->conf.log, LH_ERROR, "checkpoint.skipped", "%s: %s; an older one is taken", file,
-            lh_err_text(err));
+    struct ps_shard *shard = arg;
+    shard->unread |= err == LH_ERR_IO;
+    shard->passed |= err != LH_ERR_CORRUPT && err != LH_ERR_UNSEAL;
+    lh_logf(shard->server->conf.log, LH_ERROR, "checkpoint.skipped",
+            "%s: %s; an older one is taken", file, lh_err_text(err));
 }
 
 // What a process that was killed before it removed the oldest left may be the room that is missing.
@@ -46,7 +46,7 @@ static lh_err load(struct ps_server *s, struct ps_shard *shard)
 {
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
     LH_TRY(lk_checkpoint_clean(&conf, shard->id));
-    lh_err err = lk_checkpoint_load(&conf, &shard->replica, skipped, s);
+    lh_err err = lk_checkpoint_load(&conf, &shard->replica, skipped, shard);
     bool none = err == LH_ERR_NOT_FOUND;
     if (none) err = ps_shard_anew(shard);
     if (err) return err;
@@ -60,12 +60,13 @@ static lh_err load(struct ps_server *s, struct ps_shard *shard)
     return s->conf.env->ops->files->sync_dir(s->conf.env, s->checkpoint_dir);
 }
 
-// Between the state and the log there are versions that only a newer checkpoint holds. One that the
-// disk did not give may be read at the next start; where followers bring the state, nobody waits.
+// Versions are missing that only a newer checkpoint holds: between the state and the log, or above
+// both. One that the disk did not give may be read at the next start; where followers bring the
+// state, nobody waits.
 static lh_err gap(const struct ps_shard *shard, uint64_t version)
 {
     const struct ps_server *s = shard->server;
-    bool unread = s->unread && !s->conf.rebuild_damaged;
+    bool unread = shard->unread && !s->conf.rebuild_damaged;
     return lh_fail(unread ? LH_ERR_IO : LH_ERR_CORRUPT,
                    "%s: shard %u goes on at version %llu where %llu is expected: %s", s->conf.dir,
                    shard->id, (unsigned long long)version,
@@ -73,6 +74,20 @@ static lh_err gap(const struct ps_shard *shard, uint64_t version)
                    unread ? "the disk failed to read a newer checkpoint. Start again; if it stays "
                             "so, rebuild the server from its followers (rebuild.damaged: followers)"
                           : "part of its log or its newer checkpoints are missing");
+}
+
+// The log was cut below a checkpoint that was passed over and may be whole: to go on from here
+// would begin another history, and the next start that can read it would take it for ours.
+static lh_err reaches(struct ps_shard *shard)
+{
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
+    uint64_t *version, newest = 0;
+    size_t count;
+    if (!shard->passed) return LH_OK;
+    LH_TRY(lk_checkpoint_versions(&conf, shard->id, false, &version, &count));
+    if (count) newest = version[count - 1];
+    free(version);
+    return newest > shard->replica.ledger.version ? gap(shard, newest + 1) : LH_OK;
 }
 
 // The checkpoint is of a history that was fetched, and the log was to be set aside after it.
@@ -257,7 +272,9 @@ static lh_err read_disk(struct ps_server *s, bool *torn)
         LH_TRY(load(s, s->shard[i]));
         LH_TRY(load_epoch(s->shard[i]));
     }
-    return open_log(s, torn);
+    LH_TRY(open_log(s, torn));
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(reaches(s->shard[i]));
+    return LH_OK;
 }
 
 // Damaged checkpoints, which are those above the one that was loaded, are not counted any more when
@@ -269,7 +286,7 @@ static lh_err set_checkpoints_aside(struct ps_shard *shard)
     char from[LH_PATH_SIZE], to[LH_PATH_SIZE];
     uint64_t *version;
     size_t count;
-    if (s->passed) return LH_OK;
+    if (shard->passed) return LH_OK;
     lh_err err = lk_checkpoint_versions(&conf, shard->id, false, &version, &count);
     if (err) return err;
     for (size_t i = 0; i < count && !err; i++) {

@@ -152,8 +152,6 @@ struct ps_server {
     bool damaged;    // the log can't be gone on with
     bool unreliable; // and neither can what was folded from it
     bool replayed;   // there are records in it
-    bool unread;     // the disk failed to read a checkpoint, and an older one was taken
-    bool passed;     // one was passed over that may be whole
     bool given_up;   // the log is of another history than the checkpoints
     bool aside;      // it is set aside, the next one has no room yet
     bool installed;  // what was fetched is durable, and its log begun

@@ -87,6 +87,8 @@ struct ps_shard {
     double norm[LH_NORM_WINDOW]; // of the last admitted pushes, L2, before the scale
     uint64_t norms;
     uint64_t checkpointed;      // version of the newest checkpoint
+    bool unread;                // the disk failed to read a newer one at the start
+    bool passed;                // a newer one was passed over there that may be whole
     bool alone;                 // too few checkpoints from which the log goes on: one is due
     bool unwritten;             // that one found no room on the disk
     int64_t room_at;            // a disk that is full is not tried again before
