@@ -37,6 +37,8 @@ void lh_fake_slow(struct lh_env *env, int64_t ns);
 void lh_fake_look(struct lh_env *env, bool on);
 // Files: a disk of so many bytes in all, 0 unlimited; damage to stored bytes.
 uint64_t lh_fake_disk_used(const struct lh_env *env); // bytes of all files
+void lh_fake_disk_each(const struct lh_env *env,
+                       void (*each)(void *arg, const char *path, uint64_t bytes), void *arg);
 void lh_fake_disk_limit(struct lh_env *env, uint64_t bytes);
 void lh_fake_disk_wipe(struct lh_env *env);
 LH_MUST lh_err lh_fake_flip(struct lh_env *env, const char *path, uint64_t at, uint8_t mask);

@@ -227,6 +227,14 @@ uint64_t lh_fake_disk_used(const struct lh_env *env)
     return used((const struct lh_fake_env *)env);
 }
 
+void lh_fake_disk_each(const struct lh_env *env,
+                       void (*each)(void *arg, const char *path, uint64_t bytes), void *arg)
+{
+    const struct lh_fake_names *names = &((const struct lh_fake_env *)env)->now;
+    for (size_t i = 0; i < names->count; i++)
+        each(arg, names->name[i].path, names->name[i].inode->now.len);
+}
+
 lh_err lh_fake_flip(struct lh_env *env, const char *path, uint64_t at, uint8_t mask)
 {
     struct lh_fake_inode *i = find(&((struct lh_fake_env *)env)->now, path);

@@ -185,6 +185,24 @@ static bool lacks_room(const struct ps_server *s)
     return false;
 }
 
+// Not even a small segment found room, and the newest checkpoint is of the last version: the older
+// one keeps the log, and only a record lets another be made that takes its place. One of our own
+// does.
+static bool needs_record(const struct ps_shard *shard)
+{
+    const struct ps_server *s = shard->server;
+    const struct lh_ledger *l = &shard->replica.ledger;
+    bool could = s->stands && l->version == shard->checkpointed && shard->indexed > 1;
+    return could && !ps_keep_busy(s) && !lacks_room(s);
+}
+
+static LH_MUST lh_err make_room(struct ps_server *s)
+{
+    bool gone;
+    for (uint32_t k = 0; k < s->conf.shard_count; k++) ps_keep(s->shard[k]);
+    return ps_keep_busy(s) ? LH_OK : ps_aside_remove(s, &gone);
+}
+
 // The disk is full: nothing of the group happened. Its pushes are told to come again.
 static void give_up(struct ps_server *s)
 {
@@ -213,10 +231,8 @@ static void give_up(struct ps_server *s)
         ps_item_free(i);
     }
     s->group_end = &s->group;
-    if (err)
-        ps_fatal(s, err);
-    else
-        for (uint32_t k = 0; k < s->conf.shard_count; k++) ps_keep(s->shard[k]);
+    if (!err) err = make_room(s);
+    if (err) ps_fatal(s, err);
 }
 
 static struct lh_span payload_of(const struct ps_item *i)
@@ -300,7 +316,7 @@ static int64_t commit_job(void *arg)
     struct ps_server *s = arg;
     s->commit_result = ps_wal_commit(s->wal);
     s->squeezed = s->commit_result == LH_ERR_DISK_FULL && s->may_squeeze;
-    if (s->squeezed) s->commit_result = ps_wal_commit_small(s->wal);
+    if (s->squeezed) s->commit_result = ps_wal_commit_small(s->wal, s->small_reserve);
     return 0;
 }
 
@@ -311,6 +327,7 @@ static void commit_done(void *arg)
     if (s->stopped) return;
     lh_blob_release(s->ahead);
     s->ahead = NULL;
+    s->stands = s->commit_result == LH_ERR_DISK_FULL && s->squeezed;
     if (s->commit_result == LH_ERR_DISK_FULL) {
         give_up(s);
         lh_cancel(s->conf.env, &s->retry_timer);
@@ -345,7 +362,8 @@ static bool digest_due(const struct ps_shard *shard)
 {
     uint64_t every = shard->server->conf.digest_every;
     if (shard->replica.ledger.plan.phase == LH_PHASE_END) return false; // END is the last record
-    return every && !ps_frozen(shard) && shard->replica.ledger.version >= shard->digested + every;
+    bool due = every && shard->replica.ledger.version >= shard->digested + every;
+    return !ps_frozen(shard) && (due || ps_digest_holds(shard) || needs_record(shard));
 }
 
 static bool plan_due(const struct ps_shard *shard)
@@ -392,9 +410,16 @@ static struct ps_item *take_queued(struct ps_server *s)
 static lh_err build_group(struct ps_server *s)
 {
     bool moves = ps_move_due(s) && !digesting(s);
-    for (uint32_t k = 0; k < s->conf.shard_count && s->serving; k++)
+    uint64_t most = LH_GROUP_BYTES;
+    s->small_reserve = ps_keep_reserve(s);
+    for (uint32_t k = 0; k < s->conf.shard_count && s->serving; k++) {
+        bool needed = digest_due(s->shard[k]) && needs_record(s->shard[k]);
         LH_TRY(add_own(s, s->shard[k], moves && !s->shard[k]->head.move.epoch));
-    for (struct ps_item *i; ps_wal_group_bytes(s->wal) < LH_GROUP_BYTES && (i = take_queued(s));)
+        if (!needed || !ps_wal_group_bytes(s->wal)) continue;
+        s->small_reserve = ps_keep_bytes(s); // that much there is for it, and for nothing else
+        most = 0;
+    }
+    for (struct ps_item *i; ps_wal_group_bytes(s->wal) < most && (i = take_queued(s));)
         LH_TRY(add_to_group(s, i));
     return LH_OK;
 }
@@ -429,7 +454,7 @@ static void run_group(void *arg)
         return;
     }
     s->committing = true;
-    ps_wal_reserve(s->wal, ps_keep_bytes(s));
+    ps_wal_reserve(s->wal, ps_keep_reserve(s));
     s->may_squeeze = s->disk_full && !ps_keep_busy(s) && !lacks_room(s);
     lh_logf(s->conf.log, LH_DEBUG, "group.made", "%llu bytes",
             (unsigned long long)ps_wal_group_bytes(s->wal));

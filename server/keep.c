@@ -14,6 +14,9 @@
 // A few milliseconds of the loop.
 enum { SLICE_BYTES = 8 << 20 };
 
+// A segment with a DIGEST record of each shard, in blocks of the file system's.
+enum { RECORDS_BYTES = 4096, RECORD_BYTES = 256 };
+
 // A record that was folded while the state is copied: it is folded in the copy on the copy lane.
 // Its payload, with the room it takes, is held until then.
 struct late {
@@ -65,7 +68,8 @@ static lh_err release(struct ps_server *s, struct ps_segments *out)
         struct ps_shard *shard = s->shard[i];
         uint64_t oldest;
         LH_TRY(prune(s, shard->id, false, &oldest));
-        const struct ps_place *place = ps_shard_place(shard, oldest + 1);
+        // the first that is there: a log may begin above its oldest checkpoint (recover.c)
+        const struct ps_place *place = ps_shard_place_from(shard, oldest + 1);
         uint64_t segment = place ? place->segment : oldest ? UINT64_MAX : 0;
         if (segment < needed) needed = segment;
     }
@@ -104,7 +108,7 @@ static lh_err written(struct ps_server *s, const struct ps_keep *k)
             c->weights ? "checkpoint.weights" : "checkpoint.written", "shard %u version %llu",
             k->shard->id, (unsigned long long)c->version);
     k->shard->alone &= c->weights;
-    k->shard->alone &= c->weights;
+    if (!c->weights) k->shard->room_at = 0;          // there was room: the next one need not wait
     if (c->weights || s->removal.busy) return LH_OK; // the next one trims as well
     LH_TRY(release(s, &s->removal.segments));
     s->removal.busy = true;
@@ -313,6 +317,11 @@ uint64_t ps_keep_bytes(const struct ps_server *s)
         if (bytes + bytes / 256 > most) most = bytes + bytes / 256;
     }
     return most;
+}
+
+uint64_t ps_keep_reserve(const struct ps_server *s)
+{
+    return ps_keep_bytes(s) + RECORDS_BYTES + (uint64_t)RECORD_BYTES * s->conf.shard_count;
 }
 
 bool ps_keep_busy(const struct ps_server *s)

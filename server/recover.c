@@ -221,11 +221,7 @@ static lh_err commit_epochs(struct ps_server *s, struct ps_item **list)
     }
     if (!*list) return LH_OK;
     lh_err err = ps_wal_commit(s->wal);
-    if (err == LH_ERR_DISK_FULL) { // only a server makes room
-        ps_wal_reserve(s->wal, 0);
-        err = ps_wal_commit_small(s->wal);
-        ps_wal_reserve(s->wal, ps_keep_bytes(s));
-    }
+    if (err == LH_ERR_DISK_FULL) err = ps_wal_commit_small(s->wal, 0); // only a server makes room
     if (err) return err;
     for (struct ps_item *i = *list; i; i = i->next)
         LH_TRY(ps_shard_fold(i->shard, &i->record, (struct lh_span){0}, 0,
@@ -258,7 +254,7 @@ static lh_err open_log(struct ps_server *s, bool *torn)
                               .log = s->conf.log,
                               .dir = s->wal_dir,
                               .segment_bytes = s->conf.segment_bytes,
-                              .reserve = ps_keep_bytes(s),
+                              .reserve = ps_keep_reserve(s),
                               .scanned = scanned};
     memcpy(wal.job, s->conf.job, LH_JOB);
     return ps_wal_open(&wal, replay, s, torn, &s->wal);

@@ -181,7 +181,9 @@ struct ps_server {
     int64_t longest_ns[PS_LOOP_COUNT]; // that each kept the loop at once, since the start
     bool disk_full;
     bool may_squeeze; // no checkpoint is under way that would make room: any room at all will do
-    bool squeezed;    // the commit found room for no more than its group
+    bool squeezed;    // the commit found room for no more than its group,
+    bool stands;      // or not even for that
+    uint64_t small_reserve; // what the segment of such a group has to leave
     struct {
         uint64_t admitted, refused, repeated, not_final, bytes_in, bytes_out, groups, full;
     } count;
@@ -292,6 +294,8 @@ void ps_keep(struct ps_shard *s);                   // a checkpoint, if one is d
 bool ps_keep_busy(const struct ps_server *s);       // one is being made
 // What the next full one takes at most, of any shard: parameters, optimizer, ledger, seals.
 uint64_t ps_keep_bytes(const struct ps_server *s);
+// What a new segment has to leave: that, and records that let one be made (group.c).
+uint64_t ps_keep_reserve(const struct ps_server *s);
 // Removes what only versions below every shard's older checkpoint need.
 LH_MUST lh_err ps_keep_trim(struct ps_server *s);
 // A checkpoint that is being copied hears of the records that change arrays, after their fold; it

@@ -81,6 +81,12 @@ const struct ps_place *ps_shard_place(const struct ps_shard *s, uint64_t version
     return i < s->indexed ? &s->index[i].place : NULL;
 }
 
+const struct ps_place *ps_shard_place_from(const struct ps_shard *s, uint64_t version)
+{
+    bool below = s->indexed && version < s->index[0].version;
+    return ps_shard_place(s, below ? s->index[0].version : version);
+}
+
 void ps_shard_forget_before(struct ps_shard *s, uint64_t segment)
 {
     size_t n = 0;

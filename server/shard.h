@@ -154,6 +154,8 @@ void ps_shard_destroy(struct ps_shard *s);
 LH_MUST lh_err ps_shard_anew(struct ps_shard *s); // as at the run's beginning, in memory
 LH_MUST lh_err ps_shard_indexed(struct ps_shard *s, uint64_t version, struct ps_place place);
 const struct ps_place *ps_shard_place(const struct ps_shard *s, uint64_t version); // NULL: cut away
+// Of the first record that is there from this version on. NULL: none.
+const struct ps_place *ps_shard_place_from(const struct ps_shard *s, uint64_t version);
 void ps_shard_forget_before(struct ps_shard *s, uint64_t segment); // those segments are gone
 bool ps_shard_session(const struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
 LH_MUST lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct lh_incarnation i);

@@ -40,8 +40,8 @@ void ps_wal_reserve(struct ps_wal *w, uint64_t bytes)
     atomic_store(&w->reserve, bytes);
 }
 
-// Opens the next segment of `size` bytes. Disk lane.
-static lh_err open_segment(struct ps_wal *w, uint64_t size)
+// Opens the next segment of `size` bytes, which leaves `reserve`. Disk lane.
+static lh_err open_segment(struct ps_wal *w, uint64_t size, uint64_t reserve)
 {
     const struct lh_files_ops *files = w->conf.env->ops->files;
     char path[LH_PATH_SIZE];
@@ -49,7 +49,7 @@ static lh_err open_segment(struct ps_wal *w, uint64_t size)
     struct lh_file *file = NULL;
     lh_err err;
     uint64_t before = w->segment_first;
-    LH_TRY(lh_file_room(w->conf.env, w->conf.dir, size, atomic_load(&w->reserve)));
+    LH_TRY(lh_file_room(w->conf.env, w->conf.dir, size, reserve));
     w->segment++;
     w->segment_first = w->group_first;
     write_segment_header(w, &header);
@@ -87,7 +87,7 @@ static lh_err roll(struct ps_wal *w, uint64_t need)
 {
     uint64_t size = PS_SEGMENT_HEADER + need;
     if (size < w->conf.segment_bytes) size = w->conf.segment_bytes;
-    return open_segment(w, size);
+    return open_segment(w, size, atomic_load(&w->reserve));
 }
 
 // A start's segment. On a disk that is full by now it is a header alone: the server comes up,
@@ -97,10 +97,7 @@ static lh_err first_segment(struct ps_wal *w)
     bool first = !w->segment; // nothing could be cut
     ps_wal_reserve(w, first ? 0 : w->conf.reserve);
     lh_err err = roll(w, 0);
-    if (err == LH_ERR_DISK_FULL && !first) {
-        ps_wal_reserve(w, 0);
-        err = open_segment(w, PS_SEGMENT_HEADER);
-    }
+    if (err == LH_ERR_DISK_FULL && !first) err = open_segment(w, PS_SEGMENT_HEADER, 0);
     ps_wal_reserve(w, w->conf.reserve);
     return err;
 }
@@ -285,10 +282,10 @@ lh_err ps_wal_commit(struct ps_wal *w)
     return write_synced(w, there);
 }
 
-lh_err ps_wal_commit_small(struct ps_wal *w)
+lh_err ps_wal_commit_small(struct ps_wal *w, uint64_t reserve)
 {
     LH_ASSERT(w->pieces && !w->ahead.len);
-    LH_TRY(open_segment(w, PS_SEGMENT_HEADER + w->group_bytes));
+    LH_TRY(open_segment(w, PS_SEGMENT_HEADER + w->group_bytes, reserve));
     return write_synced(w, false);
 }
 

@@ -91,8 +91,9 @@ void ps_wal_reserve(struct ps_wal *w, uint64_t bytes);
 // Disk lane: writes and syncs the group. LH_ERR_DISK_FULL: nothing of it counts, it may be thrown
 // away by ps_wal_drop_group() and the server goes on; any other error: the process must end.
 LH_MUST lh_err ps_wal_commit(struct ps_wal *w);
-// Disk lane, after that: the group in a segment of its own that is no larger than it.
-LH_MUST lh_err ps_wal_commit_small(struct ps_wal *w);
+// Disk lane, after that: the group in a segment of its own that is no larger than it, and leaves
+// `reserve` bytes.
+LH_MUST lh_err ps_wal_commit_small(struct ps_wal *w, uint64_t reserve);
 // Disk lane, between two commits: writes a body to where it stands if its record is the first of
 // the next group, which then writes the rest only. The body's memory must stay, and be nobody
 // else's, until that commit. It is a hint: a group that begins with another record leaves it behind

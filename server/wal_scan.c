@@ -206,7 +206,8 @@ static lh_err load_segment(struct scan *s, size_t i, struct lh_buf *bytes, uint6
 }
 
 // Writes again what no durable position names: after a failed sync the page cache may hold it as
-// clean, and a sync alone would do nothing. The same bytes, so a torn write changes none.
+// clean, and a sync alone would do nothing. The same bytes, so a torn write changes none. Zeros
+// behind it are given back.
 static lh_err write_again(struct scan *s, size_t i, struct lh_file *file)
 {
     const struct lh_files_ops *files = s->w->conf.env->ops->files;
@@ -219,7 +220,10 @@ static lh_err write_again(struct scan *s, size_t i, struct lh_file *file)
     size_t end = from;
     while (read_entry(bytes, end, &e) && e.sequence < s->w->next) end += e.total;
     LH_TRY(files->write(file, 0, lh_span(bytes.data, PS_SEGMENT_HEADER)));
-    return end > from ? files->write(file, from, lh_span(bytes.data + from, end - from)) : LH_OK;
+    if (end > from) LH_TRY(files->write(file, from, lh_span(bytes.data + from, end - from)));
+    // starts that come to nothing, one after another, would fill the disk with what they
+    // preallocate
+    return end < bytes.len && !any_byte(bytes, end) ? files->resize(file, end) : LH_OK;
 }
 
 // Makes what survived durable, before anything is said about it (PROTOCOL 5).

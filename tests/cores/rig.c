@@ -136,7 +136,7 @@ static struct ps_conf server_conf(struct rig *r, struct rig_node *n, bool alone)
     struct setup all = rig_common(r, n);
     if (alone) all.coordinator = "";
     struct ps_conf conf = setup_server(&all, &shard);
-    conf.segment_bytes = 1 << 20;
+    conf.segment_bytes = r->segment_bytes ? r->segment_bytes : 1 << 20;
     conf.checkpoint_every = 5;
     conf.digest_every = 0; // every version is a word of the test
     conf.report_ns = 500 * LH_MS;
@@ -314,4 +314,10 @@ void rig_hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uin
     assert_int_equal(a.err, LH_OK);
     assert_true(((Longhaul__V1__HelloReply *)a.answer)->session);
     rig_free_message(a.answer);
+}
+
+void rig_log(struct rig *r, uint64_t from, uint64_t to)
+{
+    for (uint64_t v = from; v <= to; v++) rig_hello(r, 0, v << 32, 0, 1);
+    assert_int_equal(r->server->shard[0]->replica.ledger.version, to);
 }

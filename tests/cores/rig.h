@@ -42,6 +42,7 @@ struct rig {
     uint32_t fatals;
     void (*folded)(void *arg, uint32_t shard, const struct lh_record *record); // of starts; of r
     bool below_stable, unsealed; // settings of the servers that are started from here on
+    uint64_t segment_bytes;      // 0: a MiB
 };
 
 // For cmocka: a world of this seed in which no node runs yet but the workers.
@@ -77,5 +78,7 @@ Longhaul__V1__JoinReply rig_join(struct rig *r, uint32_t w, uint64_t attempt, ui
 // rig_hello() does, and fails the test where there is no session.
 void rig_greet(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next);
 void rig_hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next);
+// The server's versions `from` to `to`: every raised incarnation of worker 0 is a FENCE record.
+void rig_log(struct rig *r, uint64_t from, uint64_t to);
 
 #endif

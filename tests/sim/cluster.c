@@ -359,6 +359,12 @@ static void tell_outbox(const struct sim_node *n, uint32_t shard)
         sim_trace(n->sim, "%s fresh claim %llu", n->name, (unsigned long long)ws->fresh[i]);
 }
 
+static void tell_file(void *arg, const char *path, uint64_t bytes)
+{
+    const struct sim_node *n = arg;
+    sim_trace(n->sim, "%s has %s, %llu bytes", n->name, path, (unsigned long long)bytes);
+}
+
 static void tell_all(struct sim *s)
 {
     for (uint32_t i = 0; s->conf.trace && i < s->nodes; i++) {
@@ -370,6 +376,7 @@ static void tell_all(struct sim *s)
                                     : LH_ERR_NOT_FOUND;
         sim_trace(s, "%s: %.*s", n->name, err ? 0 : (int)b.len, (const char *)b.data);
         lh_buf_free(&b);
+        if (n->disk_bytes) lh_fake_disk_each(n->env, tell_file, n);
         for (uint32_t k = 0; n->worker && k < SIM_SHARDS; k++) tell_outbox(n, k);
     }
 }

@@ -187,12 +187,12 @@ static void a_full_disk_loses_the_group_and_nothing_else(void **state)
     check_seen(&r, 2);
     add(&r, 3);
     assert_int_equal(ps_wal_commit(r.wal), LH_ERR_DISK_FULL);
-    assert_int_equal(ps_wal_commit_small(r.wal), LH_ERR_DISK_FULL);
+    assert_int_equal(ps_wal_commit_small(r.wal, 0), LH_ERR_DISK_FULL);
     ps_wal_drop_group(r.wal);
     lh_fake_disk_limit(r.env, lh_fake_disk_used(r.env) + HEADER + ENTRY);
     add(&r, 3);
     assert_int_equal(ps_wal_commit(r.wal), LH_ERR_DISK_FULL); // a whole segment has no room
-    assert_int_equal(ps_wal_commit_small(r.wal), LH_OK);      // but this group has
+    assert_int_equal(ps_wal_commit_small(r.wal, 0), LH_OK);   // but this group has
     ps_wal_group_done(r.wal);
     assert_int_equal(open_wal(&r), LH_ERR_DISK_FULL);
     lh_fake_disk_limit(r.env, 0);
@@ -201,6 +201,25 @@ static void a_full_disk_loses_the_group_and_nothing_else(void **state)
     fill(&r, 4, 6);
     assert_int_equal(open_wal(&r), LH_OK);
     check_seen(&r, 6);
+    assert_false(r.torn);
+    finish(&r);
+}
+
+// What they preallocate would fill the disk, before one of them serves and a checkpoint lets it be
+// cut.
+static void starts_that_come_to_nothing_take_a_header_each(void **state)
+{
+    (void)state;
+    struct rig r = start(13);
+    assert_int_equal(open_wal(&r), LH_OK);
+    fill(&r, 1, 3);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(open_wal(&r), LH_OK);
+        check_seen(&r, 3);
+        assert_int_equal(lh_fake_disk_used(r.env), 3 * ENTRY + (1 + i) * HEADER + 4096);
+        lh_fake_kill(r.env, true);
+        lh_fake_boot(r.env);
+    }
     assert_false(r.torn);
     finish(&r);
 }
@@ -214,6 +233,7 @@ int main(void)
         cmocka_unit_test(what_is_not_there_any_more_is_not_read),
         cmocka_unit_test(a_power_cut_takes_nothing_that_was_committed),
         cmocka_unit_test(a_crash_inside_a_commit_loses_that_group_at_most),
+        cmocka_unit_test(starts_that_come_to_nothing_take_a_header_each),
         cmocka_unit_test(a_full_disk_loses_the_group_and_nothing_else),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

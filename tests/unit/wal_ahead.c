@@ -324,11 +324,12 @@ static void a_segment_leaves_a_checkpoint_its_room(void **state)
     assert_int_equal(ps_wal_commit(r->wal), LH_ERR_DISK_FULL);
     assert_int_equal(ps_wal_segment(r->wal), 1);
     ps_wal_drop_group(r->wal);
-    r->conf.reserve = 1001;
+    const uint64_t unused = 512 - PS_SEGMENT_HEADER - 3 * ENTRY; // which the start gives back
+    r->conf.reserve = 1001 + unused;
     check_replay(r, 3, false);
     add(r, 4);
     assert_int_equal(ps_wal_commit(r->wal), LH_ERR_DISK_FULL); // a header alone was begun
-    ps_wal_reserve(r->wal, 1000 - PS_SEGMENT_HEADER);
+    ps_wal_reserve(r->wal, 1000 + unused - PS_SEGMENT_HEADER);
     commit(r);
     check_replay(r, 4, false);
     finish(r);

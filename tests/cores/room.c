@@ -1,0 +1,109 @@
+// A disk without room for another segment, and what of the log a start needs and keeps.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/cores/rig.h"
+
+enum { SEGMENT = 1024, RECORDS = 60, CHECKPOINT = 5 };
+
+static int small_segments(void **state)
+{
+    struct rig *r = rig_new(1);
+    *state = r;
+    r->segment_bytes = SEGMENT;
+    return 0;
+}
+
+static struct ps_shard *shard_of(struct rig *r)
+{
+    return r->server->shard[0];
+}
+
+// Checkpoints of CHECKPOINT and of RECORDS, which is the last version, and many segments from the
+// older one on.
+static void checkpoint_the_end(struct rig *r)
+{
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    rig_log(r, 1, CHECKPOINT);
+    r->server->conf.checkpoint_every = 0;
+    rig_log(r, CHECKPOINT + 1, RECORDS);
+    assert_int_equal(shard_of(r)->checkpointed, CHECKPOINT);
+    r->server->conf.checkpoint_every = 1;
+    ps_keep(shard_of(r));
+    rig_run(r, LH_SECOND);
+    assert_int_equal(shard_of(r)->checkpointed, RECORDS);
+    rig_kill_server(r, false);
+}
+
+static void leave_a_damaged_checkpoint(struct rig *r, const char *path)
+{
+    const uint8_t bytes[256] = {0};
+    lh_fake_boot(r->s.env);
+    assert_int_equal(lh_file_replace(r->s.env, path, lh_span(bytes, sizeof bytes)), LH_OK);
+    lh_fake_kill(r->s.env, false);
+}
+
+// Nothing newer can be checkpointed, and the older checkpoint keeps all of the log: what was set
+// aside goes, and a record of the server's own lets another checkpoint be made, which cuts it.
+static void a_checkpoint_of_the_last_version_is_no_dead_end(void **state)
+{
+    struct rig *r = *state;
+    char aside[160];
+    snprintf(aside, sizeof aside, "%s/checkpoints/0000-%016x.damaged", r->s.dir, CHECKPOINT + 1);
+    checkpoint_the_end(r);
+    leave_a_damaged_checkpoint(r, aside);
+    lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env)); // the start gets a header's room
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    assert_int_equal(shard_of(r)->replica.ledger.version, RECORDS);
+    uint64_t room = ps_keep_bytes(r->server) + SEGMENT / 2;
+    lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env) + room);
+    rig_greet(r, 0, (uint64_t)(RECORDS + 1) << 32, 0, 1); // finds no room
+    rig_run(r, LH_SECOND);
+    rig_greet(r, 0, (uint64_t)(RECORDS + 1) << 32, 0, 1); // nor for a segment of its own
+    rig_run(r, 5 * LH_SECOND);
+    struct lh_buf b = lh_buf(1024);
+    assert_int_equal(lh_file_load(r->s.env, aside, &b), LH_ERR_NOT_FOUND);
+    lh_buf_free(&b);
+    assert_int_equal(r->server->count.full, 2);
+    assert_int_equal(shard_of(r)->replica.ledger.version, RECORDS + 1); // DIGEST, and no other
+    assert_int_equal(shard_of(r)->checkpointed, RECORDS + 1);
+    assert_int_equal(shard_of(r)->index[0].version, RECORDS + 1);
+    rig_hello(r, 0, (uint64_t)(RECORDS + 2) << 32, 0, 1);
+    assert_int_equal(shard_of(r)->replica.ledger.version, RECORDS + 2);
+    assert_int_equal(r->fatals, 0);
+}
+
+// After a rebuild the log begins above its oldest checkpoint, and what follows is all there is.
+static void a_log_that_begins_late_is_kept(void **state)
+{
+    struct rig *r = *state;
+    checkpoint_the_end(r);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    r->server->conf.checkpoint_every = 0;
+    rig_log(r, RECORDS + 1, 2 * RECORDS);
+    struct ps_shard *s = shard_of(r);
+    const struct ps_place *first = ps_shard_place(s, RECORDS + 1);
+    ps_shard_forget_before(s, first->segment + 1); // as if it had begun there
+    assert_true(s->index[0].version > CHECKPOINT + 1);
+    uint64_t segment = s->index[0].place.segment;
+    assert_true(segment + 3 < ps_wal_segment(r->server->wal));
+    assert_int_equal(ps_keep_trim(r->server), LH_OK);
+    char path[160];
+    struct lh_buf b = lh_buf(1 << 16);
+    for (uint64_t k = segment - 1; k <= segment; k++) {
+        snprintf(path, sizeof path, "%s/log/%016llx.seg", r->s.dir, (unsigned long long)k);
+        assert_int_equal(lh_file_load(r->s.env, path, &b), k < segment ? LH_ERR_NOT_FOUND : LH_OK);
+    }
+    lh_buf_free(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_checkpoint_of_the_last_version_is_no_dead_end,
+                                        small_segments, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_log_that_begins_late_is_kept, small_segments,
+                                        rig_tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
