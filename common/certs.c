@@ -194,7 +194,7 @@ static lh_err write_pair(const struct paths *p, bool replace, X509 *cert, EVP_PK
         !PEM_write_bio_PrivateKey(key_pem, key, NULL, NULL, 0, NULL, NULL))
         err = openssl_failed(LH_ERR_INTERNAL, "encode a certificate");
     else if (!replace && (access(p->cert, F_OK) == 0 || access(p->key, F_OK) == 0))
-        err = lh_fail(LH_ERR_EXISTS, "%s or its key exists already; it is replaced only on demand",
+        err = lh_fail(LH_ERR_EXISTS, "%s or its key exists already; --replace overwrites both",
                       p->cert);
     if (!err) err = write_bio(p->key, LH_KEYFILE_SECRET, replace, key_pem);
     if (!err) {

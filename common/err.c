@@ -25,7 +25,9 @@ static _Thread_local struct {
 __attribute__((format(printf, 2, 0))) static void keep(lh_err code, const char *format,
                                                        va_list args)
 {
-    vsnprintf(last.text, sizeof last.text, format, args);
+    char text[sizeof last.text]; // the arguments may be what lh_err_text gave
+    vsnprintf(text, sizeof text, format, args);
+    memcpy(last.text, text, strlen(text) + 1);
     last.code = code;
     for (char *at = last.text; *at; at++) // it quotes input, which may hold control characters
         if ((unsigned char)*at < ' ' || *at == 127) *at = '?';

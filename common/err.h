@@ -53,7 +53,8 @@ enum lh_err_class { LH_CLASS_OK, LH_CLASS_RETRY, LH_CLASS_REJECT, LH_CLASS_STOP 
 // Every function that returns lh_err carries this in its declaration.
 #define LH_MUST __attribute__((warn_unused_result))
 
-// Records the text for this thread and returns `code`. Control characters in it are replaced.
+// Records the text for this thread and returns `code`. Control characters in it are replaced. The
+// arguments may be lh_err_text's, so that what failed below is said with where: "FILE: ...".
 lh_err lh_fail(lh_err code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
 // The same, with ": <strerror(saved_errno)>" appended; ENOSPC and EDQUOT turn LH_ERR_IO into
 // LH_ERR_DISK_FULL, and the way out is named.

@@ -11,6 +11,7 @@
 
 enum lh_role { LH_W = 1, LH_S = 2, LH_C = 4, LH_A = 8 }; // worker, server, coordinator, admin
 enum { LH_NAME_SIZE = 64, LH_URI_SIZE = 320 };
+#define LH_DOMAIN_DEFAULT "longhaul.local" // trust domain of a run's certificates
 
 struct lh_peer {
     enum lh_role role;

@@ -62,7 +62,8 @@ lh_err lh_keyfile_write(const char *path, enum lh_keyfile_kind kind, bool replac
     int reason = errno;
     if (failed || !replace) unlink(temporary);
     if (failed && reason == EEXIST)
-        return lh_fail(LH_ERR_EXISTS, "%s exists already; it is replaced only on demand", path);
+        return lh_fail(LH_ERR_EXISTS, "%s exists already: remove it first, or take another name",
+                       path);
     if (failed) return lh_fail_errno(reason, "name %s", path);
     return sync_parent(path);
 }

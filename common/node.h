@@ -27,7 +27,7 @@ struct lh_node {
 #define LH_NODE_ROWS(T, node)                                                                      \
     LH_CONFIG_ROW_STRING(T, "run.name", node.run, NULL,                                            \
         "Name of the run; part of every certificate's identity"),                                  \
-    LH_CONFIG_ROW_STRING(T, "run.domain", node.domain, "longhaul.local",                           \
+    LH_CONFIG_ROW_STRING(T, "run.domain", node.domain, LH_DOMAIN_DEFAULT,                          \
         "Trust domain of the run's certificates"),                                                 \
     LH_CONFIG_ROW_STRING(T, "node.region", node.region, NULL, "Region this node stands in"),       \
     LH_CONFIG_ROW_STRING(T, "node.name", node.name, NULL, "Name of this node, unique in the run"), \

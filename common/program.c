@@ -17,6 +17,7 @@
 
 #include "common/certs.h"
 #include "common/exit.h"
+#include "common/keyfile.h"
 #include "common/status.h"
 #include "common/transport_grpc.h"
 
@@ -113,10 +114,8 @@ lh_err lh_program_load(struct lh_program *p, const char *key, const char *path, 
     *out = lh_buf(max);
     lh_err err = lh_file_load(p->env, path, out);
     if (!err) return LH_OK;
-    char text[400];
-    snprintf(text, sizeof text, "%s", lh_err_text(err));
     lh_buf_free(out);
-    return lh_fail(err, "%s: %s", key, text);
+    return lh_fail(err, "%s: %s", key, lh_err_text(err));
 }
 
 void lh_program_listening(const char *address)
@@ -131,14 +130,15 @@ static LH_MUST lh_err load_manifest(struct lh_program *p)
     LH_TRY(lh_program_load(p, "model.manifest", p->node->manifest, MANIFEST_BYTES, &json));
     lh_err err = lh_manifest_parse(&p->manifest, lh_buf_span(&json));
     lh_buf_free(&json);
-    return err;
+    return err ? lh_fail(err, "%s: %s", p->node->manifest, lh_err_text(err)) : LH_OK;
 }
 
 static LH_MUST lh_err load_keys(struct lh_program *p)
 {
     if (!p->node->seal_keys[0]) return LH_OK;
     LH_TRY(lh_keyring_create(&p->keys));
-    LH_TRY(lh_keyring_load(p->keys, p->node->seal_keys));
+    lh_err err = lh_keyring_load(p->keys, p->node->seal_keys);
+    if (err) return lh_fail(err, "seal.keys: %s", lh_err_text(err));
     uint32_t id = (uint32_t)p->node->seal_key_id;
     if (!lh_keyring_has(p->keys, id))
         return lh_fail(LH_ERR_CONFIG, "seal.key_id is %u, but %s has no such key", id,
@@ -200,6 +200,16 @@ static LH_MUST lh_err take_dir(struct lh_program *p)
                    p->node->dir);
 }
 
+// The transport reads it from any file; on a real host it is as secret as the job key.
+static LH_MUST lh_err check_tls_key(const struct lh_program *p)
+{
+    char pem[LH_KEYFILE_BYTES_MAX];
+    size_t len;
+    lh_err err = lh_keyfile_read(p->node->tls_key, LH_KEYFILE_SECRET, pem, sizeof pem, &len);
+    explicit_bzero(pem, sizeof pem);
+    return err ? lh_fail(err, "tls.key: %s", lh_err_text(err)) : LH_OK;
+}
+
 static LH_MUST lh_err open_parts(struct lh_program *p)
 {
     who_am_i(p);
@@ -210,6 +220,7 @@ static LH_MUST lh_err open_parts(struct lh_program *p)
     LH_TRY(load_keys(p));
     LH_TRY(load_manifest(p));
     LH_TRY(check_certificate(p));
+    LH_TRY(check_tls_key(p));
     const struct lh_grpc_conf net = {.env = p->env,
                                      .log = p->log,
                                      .ca = p->node->tls_ca,

@@ -8,6 +8,7 @@
 #include "common/certs.h"
 #include "common/check.h"
 #include "common/limits.h"
+#include "common/node.h"
 #include "common/rpc.h"
 #include "common/transport_grpc.h"
 #include "deploy/links.h"
@@ -69,6 +70,8 @@ static LH_MUST lh_err complete(struct dp_admin *a)
     if (!a->coordinator) return find_address(a);
     if ((size_t)snprintf(a->address, sizeof a->address, "%s", a->coordinator) >= sizeof a->address)
         return lh_fail(LH_ERR_INVALID, "--coordinator: address too long");
+    if (lh_address_check("--coordinator", a->address, false)) // another class: a wrong line
+        return lh_fail(LH_ERR_INVALID, "--coordinator %.100s: want HOST:PORT", a->address);
     return LH_OK;
 }
 
@@ -125,9 +128,8 @@ lh_err dp_admin_ask(struct dp_admin *a, enum lh_rpc rpc, const ProtobufCMessage 
         lh_unary_start(a->link, rpc, WAIT_S * LH_SECOND, question, answer, on_answer, &q, &call));
     lh_env_real_run(a->env);
     if (lh_exit_of(q.err) != LH_EXIT_UNREACHABLE) return q.err;
-    char why[200]; // the text belongs to the error that is being replaced
-    snprintf(why, sizeof why, "%s", lh_err_text(q.err));
-    return lh_fail(LH_ERR_UNAVAILABLE, "no coordinator answers (is the run up?): %s", why);
+    return lh_fail(LH_ERR_UNAVAILABLE, "no coordinator answers (is the run up?): %s",
+                   lh_err_text(q.err));
 }
 
 lh_err dp_admin_parse(const char *text, json_t **out)

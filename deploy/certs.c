@@ -15,9 +15,10 @@
 #include "common/sign.h"
 #include "deploy/commands.h"
 #include "deploy/files.h"
+#include "deploy/table.h"
 
 enum { CA_DAYS = 3650, LEAF_DAYS = 365, DAY_S = 86400 };
-static const char DIR_DEFAULT[] = "certs", DOMAIN_DEFAULT[] = "longhaul.internal";
+static const char DIR_DEFAULT[] = "certs";
 
 static LH_MUST lh_err parse_days(const char *text, int *days)
 {
@@ -46,12 +47,13 @@ static LH_MUST lh_err parse(const struct dp_usage *usage, int argc, char **argv,
 
 static LH_MUST lh_err run_init(int argc, char **argv)
 {
-    const char *dir = DIR_DEFAULT, *domain = DOMAIN_DEFAULT, *days_text = NULL;
+    const char *dir = DIR_DEFAULT, *domain = LH_DOMAIN_DEFAULT, *days_text = NULL;
     bool replace = false, help;
     int days = CA_DAYS;
     const struct dp_flag flags[] = {
         {"--dir", DP_TEXT, &dir, "DIR", "where ca.pem and ca.key go (certs)"},
-        {"--domain", DP_TEXT, &domain, "DOMAIN", "trust domain (longhaul.internal)"},
+        {"--domain", DP_TEXT, &domain, "DOMAIN",
+         "trust domain; setting run.domain (" LH_DOMAIN_DEFAULT ")"},
         {"--days", DP_TEXT, &days_text, "N", "validity (3650)"},
         {"--replace", DP_SWITCH, &replace, NULL, "overwrite; all it had issued are void then"},
     };
@@ -91,6 +93,9 @@ static LH_MUST lh_err fill_peer(struct lh_peer *peer, const char *dir, const cha
     LH_TRY(copy_name(peer->region, "--region", region));
     LH_TRY(copy_name(peer->name, "--name", name));
     LH_TRY(dp_path(path, "%s/ca.pem", dir));
+    if (!dp_file_exists(path))
+        return lh_fail(LH_ERR_NOT_FOUND,
+                       "%s: no such file; `longhaul certs init --dir %s` makes it", path, dir);
     LH_TRY(lh_certs_inspect(path, &ca));
     LH_STATIC_ASSERT(sizeof ca.domain == sizeof peer->domain, "a domain is a domain");
     memcpy(peer->domain, ca.domain, sizeof peer->domain);
@@ -216,7 +221,7 @@ static LH_MUST lh_err list_dir(struct listing *l, const char *dir)
 static LH_MUST lh_err run_ls(int argc, char **argv)
 {
     const char *dir = DIR_DEFAULT, *format = "table";
-    bool help;
+    bool help, json;
     const struct dp_flag flags[] = {
         {"--dir", DP_TEXT, &dir, "DIR", "the folder to list (certs)"},
         {"-o", DP_TEXT, &format, "table|json", "form of the output"},
@@ -227,9 +232,7 @@ static LH_MUST lh_err run_ls(int argc, char **argv)
                                    flags, LH_COUNT(flags)};
     LH_TRY(parse(&usage, argc, argv, &help));
     if (help) return LH_OK;
-    bool json = strcmp(format, "json") == 0;
-    if (!json && strcmp(format, "table") != 0)
-        return lh_fail(LH_ERR_INVALID, "-o %.20s: want table or json", format);
+    LH_TRY(dp_table_form(format, &json));
     struct listing l = {.now = (int64_t)time(NULL), .rows = json ? json_array() : NULL};
     lh_err err = list_dir(&l, dir);
     if (!err && json) {
@@ -291,10 +294,10 @@ static LH_MUST lh_err run(int argc, char **argv)
 {
     const char *verb = argc > 1 ? argv[1] : "";
     const struct dp_usage usage = {"longhaul certs init | issue | ls | key | signer [flags]",
-                                   "init   make a certificate authority\n"
-                                   "issue  issue the certificate of one process\n"
-                                   "ls     list certificates and when they expire\n"
-                                   "key    write a new job key\n"
+                                   "init    make a certificate authority\n"
+                                   "issue   issue the certificate of one process\n"
+                                   "ls      list certificates and when they expire\n"
+                                   "key     write a new job key\n"
                                    "signer  write a new key that checkpoints are signed "
                                    "with\n\n`longhaul certs VERB --help` lists the flags of each.",
                                    NULL, 0};

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/check.h"
 #include "common/nearest.h"
 
 static const struct {
@@ -73,6 +74,27 @@ static int unknown_command(const char *name)
     return DP_USAGE;
 }
 
+// A first word that is none of the command's own, and no flag: the command would only say its
+// usage.
+static bool knows_word(const struct dp_command *c, const char *word)
+{
+    struct lh_nearest nearest = lh_nearest(word);
+    char words[128], *rest = NULL;
+    if (!c->words || !word || word[0] == '-') return true;
+    int n = snprintf(words, sizeof words, "%s", c->words);
+    LH_ASSERT(n > 0 && (size_t)n < sizeof words);
+    for (char *at = strtok_r(words, " ", &rest); at; at = strtok_r(NULL, " ", &rest)) {
+        if (!strcmp(at, word)) return true;
+        lh_nearest_try(&nearest, at);
+    }
+    fprintf(stderr, "longhaul %s: no %.60s", c->name, word);
+    if (nearest.best)
+        fprintf(stderr, "; did you mean %s?\n", nearest.best);
+    else
+        fprintf(stderr, " (one of: %s)\n", c->words);
+    return false;
+}
+
 static int help(int argc, char **argv)
 {
     if (argc < 2) {
@@ -104,7 +126,9 @@ int dp_main(int argc, char **argv)
         return DP_OK;
     }
     const struct dp_command *command = command_of(name);
-    return command ? command->run(argc - 1, argv + 1) : unknown_command(name);
+    if (!command) return unknown_command(name);
+    if (argc > 2 && !knows_word(command, argv[2])) return DP_USAGE;
+    return command->run(argc - 1, argv + 1);
 }
 
 // ---------------------------------------------------------------- flags
@@ -134,16 +158,29 @@ static LH_MUST lh_err keep_text(struct dp_texts *texts, const char *name, const 
     return LH_OK;
 }
 
+static int flag_text(const struct dp_flag *flag, char out[100])
+{
+    return snprintf(out, 100, "%s%s%s", flag->name, flag->value ? " " : "",
+                    flag->value ? flag->value : "");
+}
+
+// Help stands in a column as wide as the flags need; below a flag that needs too much.
 static void print_usage(const struct dp_usage *usage)
 {
+    enum { NARROW = 20, WIDE = 26 };
+    char text[100];
+    int width = NARROW;
     printf("usage: %s\n", usage->line);
     if (usage->text) printf("\n%s\n", usage->text);
     if (usage->flags) printf("\n");
     for (unsigned i = 0; i < usage->flags; i++) {
-        const struct dp_flag *flag = &usage->flag[i];
-        int used =
-            printf("  %s%s%s", flag->name, flag->value ? " " : "", flag->value ? flag->value : "");
-        printf("%*s %s\n", used < 22 ? 22 - used : 0, "", flag->help);
+        int used = flag_text(&usage->flag[i], text);
+        if (used > width && used <= WIDE) width = used;
+    }
+    for (unsigned i = 0; i < usage->flags; i++) {
+        bool apart = flag_text(&usage->flag[i], text) > width;
+        printf("  %-*s%s", width, text, apart ? "\n" : "");
+        printf("%*s %s\n", apart ? width + 2 : 0, "", usage->flag[i].help);
     }
 }
 

@@ -20,6 +20,13 @@ static LH_MUST lh_err no_memory(const char *path)
     return lh_fail(LH_ERR_NO_MEMORY, "%s: no memory for it", path);
 }
 
+// Says the file where the text does not: a parser's.
+static LH_MUST lh_err in_file(const char *path, lh_err err)
+{
+    const char *text = lh_err_text(err);
+    return strstr(text, path) ? err : lh_fail(err, "%s: %s", path, text);
+}
+
 lh_err dp_units_load(const char *dir, struct lh_units *out)
 {
     char path[DP_PATH_SIZE];
@@ -33,7 +40,7 @@ lh_err dp_units_load(const char *dir, struct lh_units *out)
     lh_err err = dp_file_read(path, &json);
     if (!err) err = lh_units_parse(out, lh_buf_span(&json));
     lh_buf_free(&json);
-    return err;
+    return err ? in_file(path, err) : LH_OK;
 }
 
 lh_err dp_manifest_load(const char *path, struct lh_manifest *out)
@@ -42,7 +49,7 @@ lh_err dp_manifest_load(const char *path, struct lh_manifest *out)
     lh_err err = dp_file_read(path, &json);
     if (!err) err = lh_manifest_parse(out, lh_buf_span(&json));
     lh_buf_free(&json);
-    return err;
+    return err ? in_file(path, err) : LH_OK;
 }
 
 lh_err dp_tokens_load(const char *path, uint32_t token_bytes, uint64_t tokens, uint32_t **out)

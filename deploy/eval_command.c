@@ -5,10 +5,11 @@
 
 #include "deploy/commands.h"
 #include "deploy/eval.h"
-#include "deploy/files.h"
+#include "deploy/table.h"
 
 struct request {
     const char *manifest, *weights, *data, *bytes, *format;
+    bool json;
 };
 
 static void print_rows(const struct dp_eval_row *row, unsigned rows, bool json)
@@ -49,7 +50,7 @@ static LH_MUST lh_err evaluate(const struct request *q)
     if (!err) row = calloc(units.heldouts + 1u, sizeof *row);
     if (!err && !row) err = lh_fail(LH_ERR_NO_MEMORY, "no memory for the rows");
     if (!err) err = dp_eval(&units, q->data, &shape, parameters, bytes, row);
-    if (!err) print_rows(row, units.heldouts, !strcmp(q->format, "json"));
+    if (!err) print_rows(row, units.heldouts, q->json);
     free(row);
     free(parameters);
     lh_units_free(&units);
@@ -65,7 +66,7 @@ static LH_MUST lh_err run(int argc, char **argv)
         {"--manifest", DP_TEXT, &q.manifest, "FILE", "the model's manifest"},
         {"--weights", DP_TEXT, &q.weights, "FILE", "its parameters, fp32 in the manifest's order"},
         {"--data", DP_TEXT, &q.data, "DIR", "folder of units.json and the held-out token files"},
-        {"--bytes", DP_TEXT, &q.bytes, "N", "take at most this much text per language (all)"},
+        {"--bytes", DP_TEXT, &q.bytes, "N", "take at most this much text per language (0: all)"},
         {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
@@ -76,9 +77,9 @@ static LH_MUST lh_err run(int argc, char **argv)
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
-    bool known = !strcmp(q.format, "table") || !strcmp(q.format, "json");
-    if (rest.count || !q.manifest || !q.weights || !q.data || !known)
+    if (rest.count || !q.manifest || !q.weights || !q.data)
         return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    LH_TRY(dp_table_form(q.format, &q.json));
     return evaluate(&q);
 }
 

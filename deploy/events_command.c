@@ -119,6 +119,9 @@ static LH_MUST lh_err events(const struct request *q, struct logs *logs)
     for (unsigned i = 0; !err && i < logs->count; i++)
         err = dp_events_read(dp_event_log_path(logs->at[i]), rows);
     if (!err) err = show(q, rows);
+    if (!err && !json_array_size(rows))
+        fprintf(stderr, "no line of a Longhaul process in %s\n",
+                logs->count == 1 ? dp_event_log_path(logs->at[0]) : "these logs");
     json_decref(rows);
     return err;
 }
@@ -168,14 +171,17 @@ static LH_MUST lh_err check_kinds(const struct dp_texts *kinds)
 // A time as the logs write it, or its beginning from the day on: they are compared as texts.
 static LH_MUST lh_err check_since(const char *since)
 {
-    static const char form[] = "2000-00-00T00:00:00Z";
+    static const char form[] = "2000-01-01T00:00:00Z";
+    char whole[sizeof form];
+    struct tm parts;
     size_t n = since ? strlen(since) : 0;
-    bool fits = n >= strlen("2000-00-00") && n < sizeof form;
+    bool fits = n >= strlen("2000-01-01") && n < sizeof form;
     for (size_t i = 0; fits && i < n; i++) {
         bool digit = since[i] >= '0' && since[i] <= '9';
         fits = form[i] >= '0' && form[i] <= '9' ? digit : since[i] == form[i];
     }
-    if (!since || fits) return LH_OK;
+    snprintf(whole, sizeof whole, "%s%s", fits ? since : "", form + (fits ? n : 0));
+    if (!since || (fits && strptime(whole, "%Y-%m-%dT%H:%M:%SZ", &parts))) return LH_OK;
     return lh_fail(LH_ERR_INVALID,
                    "--since %.40s: want a time in UTC as 2026-01-31T12:00:00Z, or its beginning "
                    "from the day on",

@@ -47,7 +47,7 @@ lh_err dp_job_open(struct dp_job *j, bool all)
                        !j->run             ? "--run"
                        : !j->manifest_path ? "--manifest"
                                            : "--keys");
-    if ((j->has_id = j->run)) lh_job_id(j->domain ? j->domain : "longhaul.local", j->run, j->id);
+    if ((j->has_id = j->run)) lh_job_id(j->domain ? j->domain : LH_DOMAIN_DEFAULT, j->run, j->id);
     if (j->manifest_path) LH_TRY(dp_manifest_load(j->manifest_path, &j->manifest));
     j->has_manifest = j->manifest_path;
     LH_TRY(lh_keyring_create(&j->keys));
@@ -77,21 +77,25 @@ lh_err dp_job_weights(struct dp_job *j, const float **out)
 
 // ---------------------------------------------------------------- directories
 
-static LH_MUST lh_err sub_dir(const char *dir, const char *sub, char out[DP_PATH_SIZE])
+// The first of these folders that is in `dir` (`other` may be NULL), else `dir` itself.
+static LH_MUST lh_err sub_dir(const char *dir, const char *sub, const char *other,
+                              char out[DP_PATH_SIZE])
 {
     if (!dp_file_exists(dir)) return lh_fail(LH_ERR_NOT_FOUND, "no folder %s", dir);
     LH_TRY(dp_path(out, "%s/%s", dir, sub));
-    return dp_file_exists(out) ? LH_OK : dp_path(out, "%s", dir);
+    if (dp_file_exists(out)) return LH_OK;
+    if (other) return sub_dir(dir, other, NULL, out);
+    return dp_path(out, "%s", dir);
 }
 
 lh_err dp_job_log_dir(const char *dir, char out[DP_PATH_SIZE])
 {
-    return sub_dir(dir, "log", out);
+    return sub_dir(dir, "log", NULL, out);
 }
 
 lh_err dp_job_checkpoint_dir(const char *dir, char out[DP_PATH_SIZE])
 {
-    return sub_dir(dir, "checkpoints", out);
+    return sub_dir(dir, "checkpoints", "replica", out); // a server's; a worker's durable copies
 }
 
 lh_err dp_job_no_log(const char *dir)

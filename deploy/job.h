@@ -30,7 +30,7 @@ struct dp_job {
      "the server's settings: its directory, and all that follows"},                                \
         {"--manifest", DP_TEXT, &(j).manifest_path, "FILE", "the model's manifest"},               \
         {"--run", DP_TEXT, &(j).run, "NAME", "the run they are of"},                               \
-        {"--domain", DP_TEXT, &(j).domain, "DOMAIN", "its trust domain (longhaul.local)"},         \
+        {"--domain", DP_TEXT, &(j).domain, "DOMAIN", "its trust domain (" LH_DOMAIN_DEFAULT ")"},  \
     {                                                                                              \
         "--keys", DP_TEXT, &(j).keys_path, "FILE", "the run's job keys"                            \
     }

@@ -26,7 +26,7 @@ static LH_MUST lh_err one_dir(const struct dp_usage *usage, const struct dp_text
 // ---------------------------------------------------------------- dump
 
 struct dump {
-    bool json, one_shard;
+    bool json, one_shard, shard_seen;
     uint64_t shard, from, to, lines;
 };
 
@@ -118,8 +118,9 @@ static lh_err dump_entry(void *arg, const struct ps_wal_entry *e)
     struct dump *d = arg;
     const struct lh_record *r = e->record;
     struct about a;
-    if (!r || r->version < d->from || r->version > d->to || (d->one_shard && e->shard != d->shard))
-        return LH_OK;
+    if (!r || (d->one_shard && e->shard != d->shard)) return LH_OK;
+    d->shard_seen = true;
+    if (r->version < d->from || r->version > d->to) return LH_OK;
     lh_err err = look_at(r, &a);
     if (err) // its checksum holds: whoever wrote it wrote it so
         return lh_fail(LH_ERR_CORRUPT, "segment %016" PRIx64 " byte %" PRIu64 ": %s", e->segment,
@@ -139,6 +140,8 @@ static LH_MUST lh_err dump_dir(struct dump *d, struct lh_env *env, const char *d
     LH_TRY(dp_job_log_dir(dir, path));
     LH_TRY(ps_wal_look(env, path, NULL, dump_entry, d, &found));
     if (!found.segments) return dp_job_no_log(path);
+    if (d->one_shard && !d->shard_seen)
+        return lh_fail(LH_ERR_NOT_FOUND, "no record of shard %" PRIu64 " in %s", d->shard, path);
     if (!d->json && !d->lines) dump_header();
     if (found.torn)
         fprintf(stderr, "segment %016" PRIx64 " byte %" PRIu64 ": bytes of no whole entry\n",
@@ -173,6 +176,8 @@ static LH_MUST lh_err run_dump(int argc, char **argv)
     d.one_shard = shard != NULL;
     LH_TRY(dp_number("--from", from, 0, UINT64_MAX, &d.from));
     LH_TRY(dp_number("--to", to, 0, UINT64_MAX, &d.to));
+    if (d.from > d.to)
+        return lh_fail(LH_ERR_INVALID, "--from %" PRIu64 " is above --to %" PRIu64, d.from, d.to);
     lh_err err = dp_job_open(&job, false);
     if (!err) err = one_dir(&usage, &rest, &job, &dir);
     if (!err) err = dump_dir(&d, job.env, dir);

@@ -29,7 +29,7 @@ struct dp_topology_parts {
 #define T struct dp_run_settings
 static const struct lh_config_row run_rows[] = {
     LH_CONFIG_ROW_STRING(T, "run", run, NULL, "Name of the run; part of every certificate"),
-    LH_CONFIG_ROW_STRING(T, "domain", domain, "longhaul.local", "Trust domain of certificates"),
+    LH_CONFIG_ROW_STRING(T, "domain", domain, LH_DOMAIN_DEFAULT, "Trust domain of certificates"),
     LH_CONFIG_ROW_INT(T, "seed", seed, "1", 0, 4294967295.0, NULL, NULL,
         "Seed of the initial parameters"),
     LH_CONFIG_ROW_INT(T, "budget_tokens", budget_tokens, NULL, 1, 1e15, "tokens", NULL,
@@ -125,6 +125,13 @@ static struct lh_yaml *take(struct lh_yaml *top, const char *key)
     return NULL;
 }
 
+static unsigned line_of(const struct lh_yaml *top, const char *key)
+{
+    const struct lh_yaml *at = top->child;
+    while (at && strcmp(at->key, key) != 0) at = at->next;
+    return at ? at->line : top->line;
+}
+
 // A new config of this table, owned by the topology, filled from a map (NULL or an empty value: the
 // defaults) and finished where `whole`.
 static LH_MUST lh_err read_table(struct dp_topology_parts *p, const struct lh_config_table *table,
@@ -135,23 +142,26 @@ static LH_MUST lh_err read_table(struct dp_topology_parts *p, const struct lh_co
     p->config[p->configs++] = c;
     bool empty = !map || (map->kind == LH_YAML_SCALAR && !map->text[0]);
     if (!empty) LH_TRY(lh_config_tree(c, p->name, map));
-    if (whole && lh_config_finish(c) != LH_OK) {
-        char why[400];
-        snprintf(why, sizeof why, "%s", lh_err_text(LH_ERR_CONFIG));
-        return lh_fail(LH_ERR_CONFIG, "%s:%u: %s", p->name, map ? map->line : 1, why);
-    }
+    if (whole && lh_config_finish(c) != LH_OK)
+        return lh_fail(LH_ERR_CONFIG, "%s:%u: %s", p->name, map ? map->line : 1,
+                       lh_err_text(LH_ERR_CONFIG));
     *settings = lh_config_settings(c);
     return LH_OK;
+}
+
+static LH_MUST lh_err spelling_check(const struct dp_topology *t, unsigned line, const char *name)
+{
+    size_t len = strlen(name);
+    if (len && len <= 40 && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") == len)
+        return LH_OK;
+    return lh_fail(LH_ERR_CONFIG, "%s:%u: \"%.60s\" is no name, expected 1 to 40 of a-z 0-9 . _ -",
+                   t->parts->name, line, name);
 }
 
 static LH_MUST lh_err name_check(const struct dp_topology *t, unsigned line, const char *name)
 {
     const char *in = t->parts->name;
-    size_t len = strlen(name);
-    if (!len || len > 40 || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") != len)
-        return lh_fail(LH_ERR_CONFIG,
-                       "%s:%u: \"%.60s\" is no name, expected 1 to 40 of a-z 0-9 . _ -", in, line,
-                       name);
+    LH_TRY(spelling_check(t, line, name));
     for (unsigned i = 0; i < t->regions; i++)
         if (!strcmp(t->region[i].name, name))
             return lh_fail(LH_ERR_CONFIG, "%s:%u: the name %s is taken by a region", in, line,
@@ -313,6 +323,8 @@ static LH_MUST lh_err read_all(struct dp_topology *t)
     p->worker = take(p->top, "worker");
     LH_TRY(read_table(p, &run_table, p->top, true, &read));
     t->run = read;
+    LH_TRY(spelling_check(t, line_of(p->top, "run"), t->run->run));
+    LH_TRY(spelling_check(t, line_of(p->top, "domain"), t->run->domain));
     LH_TRY(read_table(p, &ps_settings_table, p->server, false, &read));
     t->server_base = read;
     LH_TRY(read_table(p, &wk_settings_table, p->worker, false, &read));

@@ -92,7 +92,7 @@ static LH_MUST lh_err load_units(struct ps_node *n)
                            UNITS_BYTES, &json));
     lh_err err = lh_units_parse(&n->units, lh_buf_span(&json));
     lh_buf_free(&json);
-    return err;
+    return err ? lh_fail(err, "%s: %s", n->settings->coordinator.units, lh_err_text(err)) : LH_OK;
 }
 
 static LH_MUST lh_err start_coordinator(struct ps_node *n)
@@ -148,7 +148,8 @@ static LH_MUST lh_err load_signers(struct ps_node *n)
         lh_logf(n->program->log, LH_INFO, "checkpoint.unsigned",
                 "checkpoint.sign_key names no key: checkpoints are not signed");
     if (!s->checkpoint_signers[0]) return LH_OK;
-    LH_TRY(lh_trusted_load(s->checkpoint_signers, &n->trusted));
+    lh_err err = lh_trusted_load(s->checkpoint_signers, &n->trusted);
+    if (err) return lh_fail(err, "checkpoint.signers: %s", lh_err_text(err));
     struct lh_public own = {{0}};
     if (n->signer) own = lh_signer_public(n->signer);
     if (n->signer && lh_trusts(&n->trusted, &own)) return LH_OK;

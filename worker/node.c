@@ -66,7 +66,7 @@ static LH_MUST lh_err load_units(struct wk_node *n)
     LH_TRY(lh_program_load(n->program, "data.units", n->settings->data.units, UNITS_BYTES, &json));
     lh_err err = lh_units_parse(&n->units, lh_buf_span(&json));
     lh_buf_free(&json);
-    return err;
+    return err ? lh_fail(err, "%s: %s", n->settings->data.units, lh_err_text(err)) : LH_OK;
 }
 
 static void make_schedule(struct wk_node *n)

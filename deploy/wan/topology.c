@@ -142,16 +142,13 @@ static LH_MUST lh_err obey_line(struct dp_world *world, bool *links_begun, char 
 
 lh_err dp_world_read(struct dp_world *world, const char *name, FILE *in)
 {
-    char line[DP_LINE_SIZE], text[DP_LINE_SIZE];
+    char line[DP_LINE_SIZE];
     bool links_begun = false, more = true;
     world->mtu = MTU_DEFAULT;
     for (int number = 1; more; number++) {
         lh_err err = read_line(in, line, &more);
         if (!err) err = obey_line(world, &links_begun, line);
-        if (err) {
-            snprintf(text, sizeof text, "%s", lh_err_text(err)); // lh_fail writes over it
-            return lh_fail(err, "%s:%d: %s", name, number, text);
-        }
+        if (err) return lh_fail(err, "%s:%d: %s", name, number, lh_err_text(err));
     }
     if (ferror(in)) return lh_fail_errno(errno, "%s", name);
     if (world->regions < 2) return lh_fail(LH_ERR_INVALID, "%s: want two regions or more", name);

@@ -217,7 +217,10 @@ def unsealed_states(world):
 def open_key(world):
     os.chmod(world.path("job.keys"), 0o644)
     coordinator = world.coordinator()
-    refused(coordinator.start(), DENIED, "job.keys")
+    refused(coordinator.start(), DENIED, "job.keys", "seal.keys", "chmod 600")
+    os.chmod(world.path("job.keys"), 0o600)
+    os.chmod(coordinator.settings["tls.key"], 0o640)
+    refused(coordinator.start(), DENIED, "coordinator.key", "tls.key", "chmod 600")
 
 
 def other_model(world):

@@ -125,7 +125,7 @@ static void nothing_is_overwritten_unasked(void **state)
     struct scene *s = *state;
     assert_int_equal(certs(s, "init --dir @ --domain example.org"), DP_OK);
     assert_int_equal(certs(s, "init --dir @ --domain example.org"), DP_FAILED);
-    prints(s, "exists already");
+    prints(s, "exists already; --replace overwrites both");
     assert_int_equal(certs(s, W1), DP_OK);
     assert_int_equal(certs(s, W1), DP_FAILED);
     assert_int_equal(certs(s, W1 " --replace"), DP_OK);
@@ -157,7 +157,7 @@ static void wrong_lines_say_what_is_wanted(void **state)
         int code;
     } wrong[] = {
         {"", "usage: longhaul certs init", DP_USAGE},
-        {"make", "usage: longhaul certs init", DP_USAGE},
+        {"make", "no make (one of: init issue ls key signer)", DP_USAGE},
         {"init --dir @ extra", "usage: longhaul certs init", DP_USAGE},
         {"init --dir @ --domain UPPER", "[a-z0-9._-]", DP_USAGE},
         {"init --dir @ --days 0", "from 1 to 36500", DP_USAGE},
@@ -165,7 +165,7 @@ static void wrong_lines_say_what_is_wanted(void **state)
         {"issue --dir @", "--role is missing", DP_USAGE},
         {"issue --dir @ --role boss", "worker, server, coordinator or admin", DP_USAGE},
         {"issue --dir @ --role worker", "--run is missing", DP_USAGE},
-        {W1, "ca.pem: no such file", DP_MISSING},
+        {W1, "ca.pem: no such file; `longhaul certs init", DP_MISSING},
         {"ls --dir @ -o yaml", "table or json", DP_USAGE},
         {"ls --dri @", "did you mean --dir", DP_USAGE},
         {"key", "--out is missing", DP_USAGE},
@@ -176,6 +176,7 @@ static void wrong_lines_say_what_is_wanted(void **state)
         prints(s, wrong[i].says);
     }
     assert_int_equal(certs(s, "init --dir @"), DP_OK);
+    prints(s, LH_DOMAIN_DEFAULT); // the setting run.domain's default
     assert_int_equal(certs(s, "issue --dir @ --run a/b --role worker --region eu --name w1"),
                      DP_USAGE);
     assert_int_equal(certs(s, "issue --help"), DP_OK);

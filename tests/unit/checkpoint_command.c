@@ -39,6 +39,21 @@ static void store(const struct history_rig *r, const char *name, struct lh_span 
 
 // ---------------------------------------------------------------- ls, verify
 
+static void a_workers_folder_lists_its_durable_copies(void **state)
+{
+    struct history_rig *r = *state;
+    struct lh_buf bytes;
+    load(r, "server/checkpoints/0000-0000000000000005.ckpt", &bytes);
+    assert_int_equal(dp_make_dirs(history_in_root(r, "worker/replica")), LH_OK);
+    store(r, "worker/replica/0000-0000000000000005.ckpt", lh_buf_span(&bytes));
+    store(r, "worker/final.weights", lh_span("parameters", 10)); // what a run's end leaves
+    lh_buf_free(&bytes);
+    assert_int_equal(run(r, "ls @worker"), DP_OK);
+    assert_true(history_says(r, "0000-0000000000000005.ckpt"));
+    assert_false(history_says(r, "final.weights"));
+    assert_int_equal(run(r, "verify @worker"), DP_OK);
+}
+
 static void a_listing_says_what_headers_say(void **state)
 {
     struct history_rig *r = *state;
@@ -239,6 +254,7 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, history_set_up_files, history_tear_down)
     const struct CMUnitTest tests[] = {
+        TEST(a_workers_folder_lists_its_durable_copies),
         TEST(a_listing_says_what_headers_say),
         TEST(a_good_one_is_ok),
         TEST(damaged_ones_are_not),

@@ -94,6 +94,9 @@ static void unknown_words_name_the_nearest(void **state)
     assert_int_equal(tool("config check x --kind"), DP_USAGE);
     prints("--kind needs a value");
     assert_int_equal(tool("config chekc x --kind server"), DP_USAGE);
+    prints("longhaul config: no chekc; did you mean check?");
+    assert_int_equal(tool("get nothing --dir x"), DP_USAGE);
+    prints("longhaul get: no nothing (one of: workers shards regions leases)");
 }
 
 static void exit_codes_of_errors(void **state)

@@ -180,8 +180,13 @@ static void wrong_lines(void **state)
     assert_int_equal(events("--dir=/nonexistent", "--kind=odd"), DP_USAGE);
     assert_int_equal(events("--dir=/nonexistent", "--kind=join"), DP_MISSING);
     assert_int_equal(events("/nonexistent.log", NULL), DP_MISSING);
-    static const char *const never[] = {"--since=yesterday", "--since=2026-1-2", "--since=2026-01",
-                                        "--since=2026-01-31T12:00:00Z0"};
+    static const char *const never[] = {"--since=yesterday",
+                                        "--since=2026-1-2",
+                                        "--since=2026-01",
+                                        "--since=2026-01-31T12:00:00Z0",
+                                        "--since=2026-13-01",
+                                        "--since=2026-12-41",
+                                        "--since=2026-01-31T99:00:00Z"};
     for (size_t i = 0; i < LH_COUNT(never); i++)
         assert_int_equal(events("--dir=/nonexistent", never[i]), DP_USAGE);
     assert_int_equal(events("--dir=/nonexistent", "--since=2026-01-31T12"), DP_MISSING);

@@ -211,6 +211,8 @@ static void every_record_is_a_line(void **state)
     assert_int_equal(run(r, "dump"), DP_USAGE);
     assert_int_equal(run(r, "dump @server -o xml"), DP_USAGE);
     assert_int_equal(run(r, "dump @server --from x"), DP_USAGE);
+    assert_int_equal(run(r, "dump @server --from 7 --to 5"), DP_USAGE);
+    assert_int_equal(run(r, "dump @server --shard 9"), DP_MISSING);
     assert_int_equal(run(r, "dump /nonexistent"), DP_MISSING);
     assert_int_equal(run(r, "dump @server/checkpoints"), DP_MISSING);
     assert_int_equal(lines(r), 0); // not even a heading

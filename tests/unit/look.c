@@ -134,7 +134,7 @@ static void things_have_names(void **state)
     assert_int_equal(find(all, "run", NULL, &thing), LH_OK);
     assert_int_equal(json_array_size(json_object_get(thing, "shards")), 2);
     json_decref(thing);
-    assert_int_equal(find(all, "shard", "1x", &thing), LH_ERR_NOT_FOUND);
+    assert_int_equal(find(all, "shard", "1x", &thing), LH_ERR_INVALID);
     assert_int_equal(find(all, "shard", "2", &thing), LH_ERR_NOT_FOUND);
     assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "there are: 0 1"));
     assert_int_equal(find(all, "region", "atlantis", &thing), LH_ERR_NOT_FOUND);

@@ -71,6 +71,9 @@ static void refusals(void **state)
         {TOP "regions: [eu]\n" SERVERS, "f:4: regions: expected a map by name"},
         {TOP "servers: {}\n" REGIONS, "f:4: servers: expected a list of maps"},
         {TOP "regions: {EU: }\n", "f:4: \"EU\" is no name"},
+        {"budget_tokens: 1\nrun: A b\ncoordinator: {region: eu}\n" SERVERS REGIONS,
+         "f:2: \"A b\" is no name"},
+        {TOP "domain: a/b\n" SERVERS REGIONS, "f:4: \"a/b\" is no name"},
         {TOP "regions: {eu: {sped: 1}}\n", "f:4: no setting sped of a region; did you mean speed?"},
         {TOP SERVERS "region: {eu: }\n", "no setting region of a topology; did you mean regions?"},
         {TOP "regions: {eu: {utterly: 1}}\n", "f:4: no setting utterly of a region (`longhaul "
