@@ -107,6 +107,9 @@ static inline double dp_up_seconds(const struct dp_up *up)
 // Brings the regions up (or nothing, on loopback) and gives each coordinator and server an address.
 LH_MUST lh_err dp_net_up(struct dp_up *up);
 void dp_net_down(struct dp_up *up);
+// The emulator's file for a topology's regions and links (deploy/wan/README.md); an error stays in
+// `out`.
+void dp_net_world(const struct dp_topology *t, struct lh_buf *out);
 int dp_net_enter(const void *entry); // struct dp_entry; called in the child before exec
 LH_MUST lh_err dp_net_cut(struct dp_up *up, unsigned region);
 LH_MUST lh_err dp_net_heal(struct dp_up *up, unsigned region);
