@@ -50,6 +50,7 @@ JOINS = 4  # `longhaul up` gives a worker up that ends six times in a row
 IN_MEMORY = "/dev/shm"
 MEMORY_BYTES = 8 << 30
 RTT_MS, MBIT, NEAR = 150, 1000, 0.02
+LINK_PUSHES = 8 * SHARDS  # of a turn: 17 s at best, for BBR pauses 0.4 s in every 10 s (PROBE_RTT)
 SHAPES = {  # of one shard, of SHARDS of them
     "full": ("{dim: 512, layers: 5, heads: 8, kv_heads: 8, ffn: 1480, context: 64}",
              "{dim: 1024, layers: 5, heads: 8, kv_heads: 8, ffn: 2984, context: 64}"),
@@ -366,7 +367,7 @@ class Link:
         worker, server = (one.status(node)["pid"] for node in ("far-0", "s0"))
         for _ in range(self.flags.rounds):
             start, idle = time.monotonic(), turns.idle_seconds()
-            tail.wait("push.decided", 5 * SHARDS)
+            tail.wait("push.decided", LINK_PUSHES)
             idle = (turns.idle_seconds() - idle) / (time.monotonic() - start)
             self.busy.append(os.cpu_count() - idle)
             os.kill(worker, signal.SIGSTOP)
