@@ -204,7 +204,7 @@ import socket, time
 door = socket.create_server(("", 0))
 print(door.getsockname()[1], flush=True)
 stream, room, got = door.accept()[0], bytearray(1 << 20), 0
-start = time.monotonic() + 2  # until its congestion window is open
+start = time.monotonic() + 4  # until BBR has found the rate
 while (now := time.monotonic()) < start + 2:
     n = stream.recv_into(room)
     got += n if now >= start else 0
@@ -230,7 +230,7 @@ class Line:
         self.enter = [os.path.join(build, "deploy", "longhaul-wanem"), "-n", instance, "exec"]
 
     def turn(self):
-        """GB/s of one flow, for two seconds."""
+        """GB/s of one flow, for two seconds once it knows the link."""
         python = [sys.executable, "-c"]
         with subprocess.Popen([*self.enter, "here", "--", *python, RECEIVE],
                               stdout=subprocess.PIPE, text=True) as receiver:
