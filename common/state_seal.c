@@ -35,6 +35,12 @@ size_t lh_state_seal_next(const struct lh_state_seal *s)
     return left < LH_STATE_PIECE ? (size_t)left : LH_STATE_PIECE;
 }
 
+// All but the last are of the same size.
+static uint64_t piece_of(const struct lh_state_seal *s)
+{
+    return s->at / LH_STATE_PIECE;
+}
+
 static void associated_data(const struct lh_state_seal *s, struct lh_buf *out)
 {
     lh_put(out, LABEL, LABEL_BYTES);
@@ -47,7 +53,7 @@ static void associated_data(const struct lh_state_seal *s, struct lh_buf *out)
     lh_put_u64(out, s->epoch);
     lh_put_u64(out, s->version);
     lh_put_u64(out, s->total);
-    lh_put_u64(out, s->piece);
+    lh_put_u64(out, piece_of(s));
     lh_put_u64(out, s->at);
     LH_ASSERT(!out->err && out->len == AD_BYTES);
 }
@@ -66,16 +72,10 @@ static struct lh_span place_of(const struct lh_state_seal *s, struct place *p)
     p->context = (struct lh_seal_context){.shard = s->shard, .purpose = s->purpose};
     p->context.worker = lh_get_u64(&stream);
     p->context.incarnation = lh_get_u64(&stream);
-    lh_put_u64(&nonce, s->piece);
+    lh_put_u64(&nonce, piece_of(s));
     lh_put_zeros(&nonce, sizeof p->nonce - nonce.len);
     associated_data(s, &ad);
     return lh_buf_span(&ad);
-}
-
-static void done(struct lh_state_seal *s)
-{
-    s->at += lh_state_seal_next(s);
-    s->piece++;
 }
 
 // ---------------------------------------------------------------- sender
@@ -114,7 +114,7 @@ lh_err lh_state_seal_piece(struct lh_state_seal *s, const struct lh_span *plain,
     LH_ASSERT(n && n == lh_state_seal_next(s));
     LH_TRY(
         lh_seal_parts(s->keys, s->cipher, s->key_id, &p.context, ad, p.nonce, plain, parts, out));
-    done(s);
+    s->at += lh_state_seal_next(s);
     return LH_OK;
 }
 
@@ -137,7 +137,7 @@ lh_err lh_state_open_begin(struct lh_state_seal *s, const Longhaul__V1__Seal *se
     s->epoch = of->epoch;
     s->version = of->version;
     s->total = total;
-    s->at = s->piece = 0;
+    s->at = 0;
     memcpy(s->chain.b, of->chain.data, LH_HASH_BYTES);
     memcpy(s->stream, seal->stream.data, LH_STATE_RANDOM);
     return LH_OK;
@@ -155,7 +155,7 @@ static lh_err refused(const struct lh_state_seal *s, lh_err err)
     return lh_fail(LH_ERR_UNSEAL,
                    "shard %u: piece %llu of the state does not open under job key %u: its sender "
                    "has another key (compare the files of seal.keys), or it was changed on the way",
-                   s->shard, (unsigned long long)s->piece, s->key_id);
+                   s->shard, (unsigned long long)piece_of(s), s->key_id);
 }
 
 // The spans of bytes [at, at + n) of a message, all of which are there. Gives; NULL: no memory.
@@ -183,13 +183,13 @@ lh_err lh_state_open_piece(struct lh_state_seal *s, const struct lh_msg *msg, si
     if (!n || msg->len - at != n + sizeof tag || !lh_msg_copy(msg, at + n, tag, sizeof tag))
         return lh_fail(LH_ERR_MALFORMED,
                        "shard %u: piece %llu of a sealed state has %zu bytes, not %zu and a tag",
-                       s->shard, (unsigned long long)s->piece, msg->len - at, n);
+                       s->shard, (unsigned long long)piece_of(s), msg->len - at, n);
     struct lh_span ad = place_of(s, &p), *part = spans_of(msg, at, n, &count);
     if (!part) return LH_ERR_NO_MEMORY;
     lh_err err = lh_open_parts(s->keys, s->cipher, s->key_id, &p.context, ad, p.nonce, part, count,
                                tag, out);
     free(part);
     if (err) return refused(s, err);
-    done(s);
+    s->at += lh_state_seal_next(s);
     return LH_OK;
 }

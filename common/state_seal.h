@@ -46,7 +46,7 @@ struct lh_state_seal {
     struct lh_hash manifest, chain;
     uint64_t epoch, version, total;
     uint8_t challenge[LH_STATE_RANDOM], stream[LH_STATE_RANDOM];
-    uint64_t at, piece; // what is sealed or opened by now
+    uint64_t at; // bytes that are sealed or opened by now
 };
 
 // What both ends know before: purpose, keys, job, manifest, shard and the challenge.

@@ -9,8 +9,6 @@
 
 // ---------------------------------------------------------------- taking
 
-enum { PAGE_BYTES = 4096 };
-
 static struct lk_outer scalars(const struct lk_outer *o)
 {
     struct lk_outer out = *o;
@@ -32,18 +30,11 @@ lh_err lk_checkpoint_begin(const struct lk_checkpoint_conf *conf, const struct l
     return err;
 }
 
-static void touch(float *values, uint64_t count)
-{
-    volatile uint8_t *bytes = (uint8_t *)values;
-    for (uint64_t at = 0; values && at < count * sizeof *values; at += PAGE_BYTES) bytes[at] = 0;
-}
-
 void lk_checkpoint_touch(struct lk_checkpoint *c)
 {
-    uint64_t values = c->copy.layout->values;
-    touch(c->copy.theta, values);
-    touch(c->copy.outer.u, values);
-    touch(c->copy.outer.m, values);
+    float *const arrays[] = {c->copy.theta, c->copy.outer.u, c->copy.outer.m};
+    for (size_t i = 0; i < LH_COUNT(arrays); i++) // where it fails, the slices' writes do the same
+        (void)lh_populate(arrays[i], c->copy.layout->values * sizeof *arrays[i]);
 }
 
 static void copy_part(float *to, const float *from, uint64_t at, uint64_t n)

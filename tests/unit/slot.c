@@ -356,18 +356,25 @@ static enum wk_slot_state reload(struct machine *m, bool power, uint64_t *genera
     return found;
 }
 
+// Another disk, with a first slot on it.
+static struct wk_slots begun(struct machine *m)
+{
+    struct wk_slot slot = slot_of(m, 3);
+    lh_fake_disk_wipe(m->env);
+    struct wk_slots s = open_slots(m);
+    assert_int_equal(wk_slot_begin(&s, &slot), LH_OK);
+    return s;
+}
+
 // A flip that a kill cut off between its bytes and their sync, or whose sync failed, counts at the
 // next start: what is sent by then may not be undone by a power cut that brings the synced one
 // before it back.
 static void is_not_undone(struct machine *m, bool fails)
 {
-    struct wk_slot slot = slot_of(m, 3);
     int read = 0;
     for (int64_t at = 0; at < 40; at++) {
         uint64_t generation;
-        lh_fake_disk_wipe(m->env);
-        struct wk_slots s = open_slots(m);
-        assert_int_equal(wk_slot_begin(&s, &slot), LH_OK);
+        struct wk_slots s = begun(m);
         if (fails)
             lh_fake_fail_at(m->env, at % 6, LH_ERR_IO);
         else
@@ -394,13 +401,10 @@ static void what_a_start_has_read_is_not_undone(void **state)
 static void a_torn_flip_brings_no_synced_one_back(void **state)
 {
     struct machine *m = *state;
-    struct wk_slot slot = slot_of(m, 3);
     int torn = 0;
     for (int64_t at = 0; at < 40; at++) {
         uint64_t generation;
-        lh_fake_disk_wipe(m->env);
-        struct wk_slots s = open_slots(m);
-        assert_int_equal(wk_slot_begin(&s, &slot), LH_OK);
+        struct wk_slots s = begun(m);
         assert_int_equal(flip(m, &s, 2, false), LH_OK);
         lh_fake_fail_at(m->env, at % 6, LH_ERR_IO);
         lh_err err = flip(m, &s, 3, false);
