@@ -7,6 +7,7 @@ the start with file, place and way out. A full disk refuses what is new and serv
 import errno
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -78,6 +79,29 @@ def corrupt_middle(world):
     refused(server, UNVERIFIED, path, f"damaged at byte {at}")
     flip(path, at + total // 2)  # a copy would do the same
     server.start().listening()
+    check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}")
+    check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
+
+
+def lost_disk(world):
+    """A server loses all it had and has it again from its follower, and a standby has it from the
+    server. All three states cross sealed: who asks for another is refused (seal.snapshots)."""
+    coordinator, servers = run(world)
+    plain = world.worker("europe", coordinator, **{"seal.snapshots": False}).start()
+    until("an unsealed snapshot is refused", lambda: plain.says("follow.refused", "seal.snapshots"))
+    plain.kill()
+    worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 3000}).start()
+    train(worker, 12)
+    server = servers[0]
+    server.kill()
+    shutil.rmtree(server.dir)
+    server.start().listening()
+    until("the follower's state is there", lambda: server.says("shard.rebuilt", "as follower"))
+    check(worker.says("restore.brought"), f"nobody brought a state:\n{worker.tail()}")
+    # its log begins above that state: nobody comes by records alone
+    standby = world.server(0, coordinator, name="standby-0", role="standby").start()
+    until("the standby has the state, too", lambda: any(
+        s["version"] > 0 for s in standby.status().get("shards", [])))
     check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}")
     check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
 
@@ -247,7 +271,7 @@ def full_from_the_start(world):
     check(coordinator.alive(), "the coordinator suffered")
 
 
-CASES = (corrupt_tail, corrupt_middle, damaged_store)
+CASES = (corrupt_tail, corrupt_middle, lost_disk, damaged_store)
 MOUNTED = (full_disk, relieved, full_from_the_start)
 
 
