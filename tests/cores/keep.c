@@ -1,0 +1,90 @@
+// A plan that is folded while a checkpoint's state is copied, slice by slice: what it changes is in
+// the checkpoint as well, in what was copied before it too.
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/cores/rig.h"
+
+enum { SLICE_BYTES = 8, TRIES = 24, STEP_NS = 400000 };
+
+static const struct lh_env_ops *fake;
+
+// Between two slices time passes, in which a group can end.
+static uint64_t a_little_later(struct lh_env *env, int64_t delay_ns, lh_fn fn, void *arg)
+{
+    return fake->after(env, delay_ns ? delay_ns : STEP_NS, fn, arg);
+}
+
+static void plan(struct rig *r, uint8_t phase)
+{
+    struct ps_shard *shard = r->server->shard[0];
+    struct lh_plan *p = malloc(sizeof *p);
+    assert_non_null(p);
+    *p = shard->head.plan;
+    p->number++;
+    p->phase = phase;
+    p->eta = 1;
+    p->optimizer = LH_OPT_BUFFERED;
+    p->momentum = 0.5f;
+    p->outer_every = 1000;
+    shard->plan = p;
+    ps_group_kick(r->server);
+}
+
+static void remember_pushes(struct lk_replica *r)
+{
+    for (uint64_t i = 0; i < r->layout->values; i++) r->outer.u[i] = (float)(i + 1);
+}
+
+// The plan comes so long after the copy began. True: before its end.
+static bool comes_after(int64_t delay_ns)
+{
+    struct rig *r = rig_new(1);
+    struct lh_env_ops slow;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    struct ps_shard *shard = r->server->shard[0];
+    r->server->conf.checkpoint_every = 0;
+    r->server->conf.keep_slice_bytes = SLICE_BYTES;
+    plan(r, LH_PHASE_RUN);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(shard->replica.ledger.version, 1);
+    remember_pushes(&shard->replica);
+    fake = r->s.env->ops;
+    slow = *fake;
+    slow.after = a_little_later;
+    r->s.env->ops = &slow;
+    shard->alone = true; // so one is due
+    ps_keep(shard);
+    rig_run(r, delay_ns);
+    plan(r, LH_PHASE_CLOSE); // what the optimizer holds back goes to the parameters
+    rig_run(r, LH_SECOND);
+    assert_int_equal(shard->replica.ledger.version, 2);
+    bool before = shard->checkpointed == 2;
+    assert_true(before || shard->checkpointed == 1);
+    struct lh_hash now = lk_replica_digest(&shard->replica);
+    r->s.env->ops = fake;
+    rig_kill_server(r, false);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    shard = r->server->shard[0];
+    assert_int_equal(shard->replica.ledger.version, 2);
+    struct lh_hash again = lk_replica_digest(&shard->replica);
+    assert_memory_equal(&now, &again, sizeof now);
+    rig_free(r);
+    return before;
+}
+
+static void a_plan_that_closes_the_run_is_in_what_was_copied(void **state)
+{
+    int before = 0;
+    (void)state;
+    for (int i = 0; i < TRIES; i++) before += comes_after(i * LH_MS);
+    assert_in_range(before, 3, TRIES - 1); // and some came after it
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_that_closes_the_run_is_in_what_was_copied),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
