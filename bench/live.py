@@ -7,6 +7,35 @@ import time
 
 TOKENS = 256  # of a step, and of a unit
 
+LONE = {  # shape of one shard that one worker pushes to, seconds between two cuts
+    "full": ("{dim: 1024, layers: 20, heads: 8, kv_heads: 8, ffn: 2816, context: 64}", 2.0),
+    "tiny": ("{dim: 32, layers: 2, heads: 2, kv_heads: 2, ffn: 64, context: 64}", 0.2),
+}
+
+
+def lone(run, size, rounds, server=None):
+    """The topology of so many rounds of that worker, with these settings of the server."""
+    shape, pause = LONE[size]
+    settings = "".join(f"  {key}: {value}\n" for key, value in (server or {}).items())
+    return f"""run: {run}
+budget_tokens: {int(TOKENS * rounds)}
+tokens_per_s: {TOKENS / pause}
+model: {shape}
+coordinator: {{region: here}}
+servers:
+  - {{name: s0, region: here, shards: [0]}}
+regions: {{here: {{h: 1}}}}
+server:
+{settings}  log: {{level: debug, format: json}}
+worker:
+  codec: {{name: topk-sign, density: 0.015625}}
+  trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}
+  data: {{window: 1, prefetch: 8}}
+  replica.every_versions: 100000
+  snapshot.every_rounds: 100000
+  log: {{level: debug, format: json}}
+"""
+
 
 class Run:
     """One run to its end, and what its workers' logs (level debug, format json) tell.

@@ -22,30 +22,6 @@ sys.path.insert(0, HERE)
 import live  # noqa: E402
 import report  # noqa: E402
 
-SHAPES = {  # shape, seconds between two cuts
-    "full": ("{dim: 1024, layers: 20, heads: 8, kv_heads: 8, ffn: 2816, context: 64}", 2.0),
-    "tiny": ("{dim: 32, layers: 2, heads: 2, kv_heads: 2, ffn: 64, context: 64}", 0.2),
-}
-TOPOLOGY = """run: pause
-budget_tokens: {budget}
-tokens_per_s: {speed}
-model: {shape}
-coordinator: {{region: here}}
-servers:
-  - {{name: s0, region: here, shards: [0]}}
-regions: {{here: {{h: 1}}}}
-server:
-  checkpoint.every_versions: {every}
-  checkpoint.replay_ms: 0
-  log: {{level: debug, format: json}}
-worker:
-  codec: {{name: topk-sign, density: 0.015625}}
-  trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}
-  data: {{window: 1, prefetch: 8}}
-  replica.every_versions: 100000
-  snapshot.every_rounds: 100000
-  log: {{level: debug, format: json}}
-"""
 
 
 class Looking:
@@ -103,16 +79,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", required=True)
     parser.add_argument("--json")
-    parser.add_argument("--shape", choices=sorted(SHAPES), default="full")
+    parser.add_argument("--shape", choices=sorted(live.LONE), default="full")
     parser.add_argument("--checkpoints", type=int, default=8)
     parser.add_argument("--every", type=int, default=5, help="versions from one to the next")
     flags = parser.parse_args()
     tool = os.path.join(flags.build, "deploy", "longhaul")
-    shape, pause = SHAPES[flags.shape]
+    pause = live.LONE[flags.shape][1]
     folder, looking = tempfile.mkdtemp(prefix="longhaul-pause-"), Looking()
     out = report.Report("pause", flags.json)
-    text = TOPOLOGY.format(shape=shape, every=flags.every, speed=live.TOKENS / pause,
-                           budget=live.TOKENS * flags.every * (flags.checkpoints + 2))
+    text = live.lone("pause", flags.shape, flags.every * (flags.checkpoints + 2),
+                     {"checkpoint.every_versions": flags.every, "checkpoint.replay_ms": 0})
     try:
         live.prepare(tool, folder, ("here/en",))
         run = live.Run(tool, folder, "run", text, ["here-0"], "--no-wan", during=looking)

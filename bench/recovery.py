@@ -38,36 +38,14 @@ STAGES = (  # of a recovery: what ends at which event, in whose log
 )
 NAMES = [name for name, _, _ in STAGES]
 SHARES = f"of it {' '.join(NAMES)}"
-SHAPES = {  # shape, seconds between two cuts
-    "full": ("{dim: 1024, layers: 20, heads: 8, kv_heads: 8, ffn: 2816, context: 64}", 2.0),
-    "tiny": ("{dim: 32, layers: 2, heads: 2, kv_heads: 2, ffn: 64, context: 64}", 0.2),
-}
 STEADY_S = 20.5  # of healthy life after which the launcher forgets a crash
-TOPOLOGY = """run: recovery
-budget_tokens: {budget}
-tokens_per_s: {speed}
-model: {shape}
-coordinator: {{region: here}}
-servers:
-  - {{name: s0, region: here, shards: [0]}}
-regions: {{here: {{h: 1}}}}
-server:
-  log: {{level: debug, format: json}}
-worker:
-  codec: {{name: topk-sign, density: 0.015625}}
-  trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}
-  data: {{window: 1, prefetch: 8}}
-  replica.every_versions: 100000
-  snapshot.every_rounds: 100000
-  log: {{level: debug, format: json}}
-"""
 
 
 class Kills:
     """What is done while the run goes on: see `during` of live.Run."""
 
     def __init__(self, tool, shape, kills, seed):
-        self.tool, self.pause = tool, SHAPES[shape][1]
+        self.tool, self.pause = tool, live.LONE[shape][1]
         self.kills, self.chance = kills, random.Random(seed)
         self.seconds, self.coordinator_gap, self.usual_gap = [], 0.0, 0.0
         self.stages = []  # of each kill, seconds by stage
@@ -140,7 +118,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", required=True)
     parser.add_argument("--json")
-    parser.add_argument("--shape", choices=sorted(SHAPES), default="full")
+    parser.add_argument("--shape", choices=sorted(live.LONE), default="full")
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--join", action="store_true", help="with FILE's kills, of another seed")
@@ -149,10 +127,9 @@ def main():
     folder = tempfile.mkdtemp(prefix="longhaul-recovery-")
     out = report.Report("recovery", flags.json, flags.join)
     seconds_before, shares, gaps = earlier(flags.json) if flags.join else ([], [], [])
-    shape, pause = SHAPES[flags.shape]
+    pause = live.LONE[flags.shape][1]
     seconds = flags.kills * (STEADY_S + 30) + 300  # more than it takes: the run is ended then
-    text = TOPOLOGY.format(shape=shape, speed=live.TOKENS / pause,
-                           budget=int(live.TOKENS * seconds / pause))
+    text = live.lone("recovery", flags.shape, seconds / pause)
     kills = Kills(tool, flags.shape, flags.kills, flags.seed)
     try:
         live.prepare(tool, folder, ("here/en",))

@@ -173,24 +173,32 @@ def shard_of(world, server):
     return json.loads(answer)["shards"][0]
 
 
-def full_disk(world):
-    """Every push takes a segment of its own, so that the next one after the filling has no room."""
-    world.certificate("admin", "europe", "boss")
+LOUD = {"codec.name": "dense-fp32", "codec.density": 1, "trainer.tokens_per_s": 2000}
+
+
+def small_run(world, every):
+    """Coordinator, servers, a worker: every push takes a segment of its own, and the second
+    server's disk is small."""
     coordinator = world.coordinator(workers=1).start().listening()
     servers = [world.server(i, coordinator, **{"wal.segment_bytes": "64 KiB",
-                                               "checkpoint.every_versions": 4}) for i in (0, 1)]
-    full = servers[1]
-    small_disk(full, "8m")
+                                               "checkpoint.every_versions": every}) for i in (0, 1)]
+    small_disk(servers[1], "8m")
     for server in servers:
         server.start().listening()
-    loud = {"codec.name": "dense-fp32", "codec.density": 1, "trainer.tokens_per_s": 2000}
-    worker = world.worker("asia", coordinator, **loud).start()
+    return coordinator, servers, world.worker("asia", coordinator, **LOUD).start()
+
+
+def full_disk(world):
+    """The next push after the filling has no room for its segment."""
+    world.certificate("admin", "europe", "boss")
+    coordinator, servers, worker = small_run(world, 4)
+    full = servers[1]
     train(worker)
     fill(full)
     until("the server says so", lambda: full.says("log.disk_full", full.dir, "free some space"))
     admitted = shard_of(world, full)["admitted"]
     check(admitted > 0, "nothing was in the log before")
-    late = world.worker("europe", coordinator, **loud).start()
+    late = world.worker("europe", coordinator, **LOUD).start()
     until("a newcomer follows to the last version", lambda: any(
         s["shard"] == 1 and s["version"] == shard_of(world, full)["version"]
         for s in late.status().get("shards", [])))
@@ -237,15 +245,8 @@ def leave_room(node, left):
 def relieved(world):
     """Room for another checkpoint, but not for a segment: the server makes it, cuts the log, goes
     on, again and again, and nobody frees anything."""
-    coordinator = world.coordinator(workers=1).start().listening()
-    servers = [world.server(i, coordinator, **{"wal.segment_bytes": "64 KiB",
-                                               "checkpoint.every_versions": 6}) for i in (0, 1)]
+    coordinator, servers, worker = small_run(world, 6)
     tight = servers[1]
-    small_disk(tight, "8m")
-    for server in servers:
-        server.start().listening()
-    loud = {"codec.name": "dense-fp32", "codec.density": 1, "trainer.tokens_per_s": 2000}
-    worker = world.worker("asia", coordinator, **loud).start()
     until("there are two checkpoints", lambda: len(checkpoints(tight)) == 2)
     room = max(checkpoints(tight)) + 12288
     check(room < 65536, f"a checkpoint is no smaller than a segment: {room}")
