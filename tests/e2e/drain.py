@@ -127,7 +127,7 @@ def refusals(world, coordinator, workers):
             (("worker", "nobody"), MISSING, "no worker nobody in this run"),
             (("region", "atlantis"), MISSING, "no worker of a region atlantis"),
             (("worker", "europe/asia-0"), MISSING, "no worker asia-0 of europe"),
-            (("everything",), USAGE, "run, region NAME or worker"),
+            (("everything",), USAGE, "no everything (one of: run region worker)"),
             (("region", "asia", "--end"), USAGE, "--end is for a whole run"),
             (("run", "--timeout", "soon"), USAGE, "--timeout soon: want a number")):
         got, _, complaint = world.try_tool("drain", *words, *boss)
