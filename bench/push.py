@@ -394,6 +394,7 @@ def measure_link(out, tool, folder, flags):
         os.symlink(os.path.join(folder, "far", "s0"), os.path.join(memory, "link", "s0"))
         far = run(tool, memory, "link", 0.3, 1000, shards=SHARDS, shape=flags.shape, far=True,
                   during=link)
+        peak_rows(out, far, "link")
     finally:
         shutil.rmtree(memory)
     size = far.summary["model"]["parameters"] * 4 / SHARDS / 1e9

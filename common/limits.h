@@ -31,6 +31,8 @@ enum {
     // nearly all, or so long to its first byte and so long after that.
     LH_TURN_SHARE = 8,
     LH_TURN_MS = 500,
+    LH_KEEP_RATE = 150000000,   // bytes/s: of frames that arrive more slowly no memory is kept, for
+                                // new pages take less than a tenth of that time
     LH_AHEAD_BYTES = 1 << 20,   // frames this large go to the log while they are opened
     LH_SHARED_BYTES = 16 << 20, // of frames that followers are sent from memory, not from the log
     LH_DECIDE_QUEUE_MAX = 256,  // pushes received and not decided, a server; more wait unread

@@ -56,6 +56,14 @@ void lh_pool_trim(struct lh_pool *p)
     pthread_mutex_unlock(&p->lock);
 }
 
+void lh_pool_keep(struct lh_pool *p, size_t bytes_max)
+{
+    pthread_mutex_lock(&p->lock);
+    p->bytes_max = bytes_max;
+    while (p->kept && p->bytes > bytes_max) drop_kept(p, 0);
+    pthread_mutex_unlock(&p->lock);
+}
+
 size_t lh_pool_bytes(struct lh_pool *p)
 {
     pthread_mutex_lock(&p->lock);

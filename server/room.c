@@ -10,6 +10,10 @@
 // its own first bytes took, so that a long link is never idle between two. Who has sent nothing
 // after LH_TURN_MS, or not nearly all so long after that, holds nobody up for longer.
 //
+// What they took is kept for the next ones where they arrive fast. Over a slow link it goes back to
+// the system at once: the next frame's memory then comes to be with its bytes, when the last one's
+// frame and payload are gone, and gRPC's read-ahead, which such a link fills, has their place.
+//
 // Invariants: 1. frames + the largest frame <= bytes_max, unless there is one frame only. So the
 // room for one payload is always left: what is received can be opened. 2. frames + payloads <=
 // bytes_max, unless there is one payload only.
@@ -56,10 +60,16 @@ bool ps_room_turn(const struct ps_server *s, uint64_t bytes)
     return !s->room.arriving || !is_large(&s->room, bytes);
 }
 
+static void keep_memory(struct ps_room *r, bool fast)
+{
+    lh_pool_keep(r->pool, fast ? (size_t)r->bytes_max : 0);
+}
+
 static void turn_over(void *arg)
 {
     struct ps_server *s = arg;
     s->room.turn_timer = 0;
+    keep_memory(&s->room, false);
     ps_room_arrived(s, s->room.arriving);
 }
 
@@ -90,8 +100,11 @@ void ps_room_arriving(struct ps_server *s, const struct ps_push *p, uint64_t hav
         time_turn(s);
     }
     int64_t trip = r->begun_at - r->let_in_at, since = now - r->begun_at;
-    uint64_t in_a_trip = since > 0 ? (have - r->begun_with) * (uint64_t)trip / (uint64_t)since : 0;
-    if (left <= LH_ASK_BYTES + in_a_trip) ps_room_arrived(s, p);
+    uint64_t came = have - r->begun_with;
+    uint64_t in_a_trip = since > 0 ? came * (uint64_t)trip / (uint64_t)since : 0;
+    if (left > LH_ASK_BYTES + in_a_trip) return;
+    keep_memory(r, came * LH_SECOND >= (uint64_t)since * LH_KEEP_RATE);
+    ps_room_arrived(s, p);
 }
 
 void ps_room_arrived(struct ps_server *s, const struct ps_push *p)

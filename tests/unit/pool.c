@@ -59,6 +59,13 @@ static void what_is_kept_has_a_bound(void **state)
     assert_int_equal(lh_pool_bytes(p), 7 * MIB);
     lh_blob_release(b);
     assert_int_equal(lh_pool_bytes(p), 7 * MIB);
+    lh_pool_keep(p, 7 * MIB);
+    assert_int_equal(lh_pool_bytes(p), 7 * MIB);
+    lh_pool_keep(p, 7 * MIB - 1);
+    assert_int_equal(lh_pool_bytes(p), 0);
+    lh_pool_keep(p, 8 * MIB);
+    lh_blob_release(lh_pool_blob(p, 7 * MIB));
+    assert_int_equal(lh_pool_bytes(p), 7 * MIB);
     lh_pool_trim(p);
     assert_int_equal(lh_pool_bytes(p), 0);
     lh_pool_destroy(p);

@@ -184,6 +184,37 @@ static void a_long_link_is_not_idle_between_two(void **state)
     lh_fake_world_destroy(w);
 }
 
+// Bytes that are kept of a frame of 64 MiB after it came at this many MiB/s.
+static size_t kept_at(struct lh_fake_world *w, struct ps_server *s, unsigned mib_a_s)
+{
+    const uint64_t all = 64 << 20, step = 1 << 20;
+    struct lh_blob *b = frame(s, all);
+    const struct ps_push *p = (void *)&all;
+    assert_non_null(b);
+    ps_room_arrives(s, p, all);
+    for (uint64_t have = step; have < all; have += step) {
+        ps_room_arriving(s, p, have, all - have);
+        (void)lh_fake_run(w, lh_fake_now(w) + LH_SECOND / mib_a_s);
+    }
+    assert_true(ps_room_turn(s, all)); // it is over, by its bytes or by its time
+    ps_room_give_frame(s, b);
+    return lh_pool_bytes(s->room.pool);
+}
+
+// A slow link's frames give their memory back to the system, a fast one's keep it.
+static void memory_is_kept_where_frames_come_fast(void **state)
+{
+    (void)state;
+    struct lh_fake_world *w = lh_fake_world_create(1);
+    struct ps_server *s = clocked(w, LH_PUSH_BYTES);
+    assert_in_range(kept_at(w, s, 1000), 64 << 20, 72 << 20);
+    assert_int_equal(kept_at(w, s, 128), 0); // by its bytes
+    assert_in_range(kept_at(w, s, 160), 64 << 20, 72 << 20);
+    assert_int_equal(kept_at(w, s, 20), 0); // by its time
+    lh_pool_destroy(s->room.pool);
+    lh_fake_world_destroy(w);
+}
+
 // Who sends, but slowly, loses its turn as well: nobody waits longer for it than twice the time.
 static void who_sends_slowly_loses_its_turn(void **state)
 {
@@ -213,6 +244,7 @@ int main(void)
         cmocka_unit_test(who_waits_is_woken),
         cmocka_unit_test(large_ones_arrive_in_turn),
         cmocka_unit_test(a_long_link_is_not_idle_between_two),
+        cmocka_unit_test(memory_is_kept_where_frames_come_fast),
         cmocka_unit_test(who_sends_slowly_loses_its_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
