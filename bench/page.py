@@ -134,6 +134,7 @@ SECTIONS = (
             Target("push.server.alone.peak_bytes", "ratio", "at most", 1),
             Target("push.server.durable.4shards.peak_bytes", "ratio", "at most", 1),
             Target("push.server.many.peak_bytes", "ratio", "at most", 1),
+            Target("push.server.link.peak_bytes", "ratio", "at most", 1),
             Target("push.many.mtls.8workers", "ratio", "at least", 1),
             Target("push.link.150ms-1gbit", "ratio", "at least", 0.9),
         ),

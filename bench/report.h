@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { BENCH_ROWS_MAX = 512, BENCH_SAMPLES_MAX = 64 };
+enum { BENCH_ROWS_MAX = 2048, BENCH_SAMPLES_MAX = 64 };
 
 struct bench_samples {
     double value[BENCH_SAMPLES_MAX];
