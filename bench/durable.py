@@ -29,9 +29,9 @@ not the wait for a processor.
   which the disk stood still does not set the others' figure.
 - `durable.SIZE.ack_p99_ms`: from the cut at the worker to its hearing of the decision.
 
-A run takes up to half a minute, four of them are a turn. `--size small --turns 1 --join` is a part
-of two minutes: what FILE.runs holds of earlier parts at this commit counts too, for percentiles are
-of all their pushes.
+A run takes up to a minute, four of them are a turn. `--size small --turns 1 --join` is a part of
+two or three minutes: what FILE.runs holds of earlier parts at this commit counts too, for
+percentiles are of all their pushes.
 """
 import argparse
 import json
@@ -59,8 +59,8 @@ SIZES = {  # shape, codec, seconds between two writes of the disk's probe
 }
 WARM_UP_ROUNDS = 20
 LOADS = {  # seconds of a worker's step, steps of each
-    "small": {"full": (0.004, 600), "paced": (0.15, 80)},
-    "medium": {"full": (0.02, 60), "paced": (0.8, 25)},
+    "small": {"full": (0.004, 3000), "paced": (0.15, 80)},
+    "medium": {"full": (0.02, 250), "paced": (0.8, 25)},
 }
 TOPOLOGY = """run: durable
 budget_tokens: {budget}
@@ -156,18 +156,23 @@ def one_run(flags, folders, size, load, synced, rounds=None):
     """A run with the server's folder on the disk and all else in memory: what was seen of it."""
     shape, codec, every = SIZES[size]
     pause, usual = LOADS[size][load]
-    text = TOPOLOGY.format(budget=WORKERS * live.TOKENS * (rounds or flags.rounds or usual),
-                           shape=shape, codec=codec, speed=WORKERS * live.TOKENS / pause,
-                           workers=WORKERS)
+    steps = WORKERS * (rounds or flags.rounds or usual)
+    text = TOPOLOGY.format(budget=live.TOKENS * steps, shape=shape, codec=codec,
+                           speed=WORKERS * live.TOKENS / pause, workers=WORKERS)
     memory, disk = folders
     os.mkdir(os.path.join(disk, "s0"))
     os.mkdir(os.path.join(memory, "run"))
     os.symlink(os.path.join(disk, "s0"), os.path.join(memory, "run", "s0"))
     os.environ["LH_BENCH_SYNCED"] = "longhaul-server" if synced else ""
+    os.sync()  # what others wrote before is not this run's
     before = os.getloadavg()[0]
     beside = Beside(disk, flags.bytes.get(size, 4096), every, pause if load == "paced" else 0)
     one = live.Run(flags.tool, memory, "run", text, [f"here-{i}" for i in range(WORKERS)],
                    "--no-wan", during=beside)
+    done = sum(region["tokens"] for region in one.summary["regions"].values()) // live.TOKENS
+    if done < steps:
+        raise SystemExit(f"{size}, {load}: ended after {done} of {steps} steps: is there text for "
+                         "so many?")
     seen = {"size": size, "load": load, "synced": synced, "load_average": before}
     seen |= read(one, beside)
     flags.bytes[size] = max(4096, round(seen["bytes"]))
@@ -311,7 +316,8 @@ def main():
     out.condition("loads", "full: as fast as it is answered; paced: "
                   + ", ".join(f"{size} {LOADS[size]['paced'][0]} s" for size in SIZES))
     try:
-        live.prepare(flags.tool, folders[0], ("here/en",))
+        most = max(flags.rounds or steps for loads in LOADS.values() for _, steps in loads.values())
+        live.prepare(flags.tool, folders[0], ("here/en",), WORKERS * most)
         for size in flags.size or SIZES:
             measure(flags, folders, runs, size)
     finally:

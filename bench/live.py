@@ -135,9 +135,11 @@ class Tail:
         return max((b - a for a, b in zip(times, times[1:]) if b > start and a < end), default=0.0)
 
 
-def prepare(tool, folder, places):
-    """Invented text in folder/tokens: the synthetic trainer reads none, leases need its units."""
-    words = "all work and no play makes a dull model " * 8000
+def prepare(tool, folder, places, units=1000):
+    """Invented text in folder/tokens: the synthetic trainer reads none, leases need its units,
+    so many of each place; a run ends where they do."""
+    line = "all work and no play makes a dull model "
+    words = line * (units * TOKENS // len(line) + 1)
     for place in places:  # REGION/LANGUAGE
         path = os.path.join(folder, "text", place, "a.txt")
         os.makedirs(os.path.dirname(path))

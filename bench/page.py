@@ -168,6 +168,8 @@ SECTIONS = (
             Target(f"{ROUND_100M}.seconds", "value", "at most", 1.2, unit="s"),
             Target(f"{ROUND_100M}.bytes_per_region", "value", "at most", 6e6, unit="B"),
             Target(f"{ROUND_100M}.stall_s", "value", "at most", 0, unit="s"),
+            Target("round.10m.kill-worker.others_stall_s", "value", "at most", 0, unit="s"),
+            Target("round.10m.kill-server.stall_s", "value", "at most", 0, unit="s"),
         ),
         bars=(Bars("round-10m.svg", "seconds of one exchange, 10 M parameters, 90 ms x 1 Gbit/s",
                    f"{ROUND_10M}.", "value", "s", only=("seconds",), lines=((0.6, "target"),),
@@ -191,9 +193,8 @@ SECTIONS = (
     Section(
         "pause", "A checkpoint of 1 GB beside the folding",
         "The longest that any one function kept the server's loop, in seconds in which a "
-        "checkpoint was made and in those between them, where it is the fold of a push. Beside a "
-        "checkpoint a fold also goes into the copy: that is what is above the target. "
-        "[pause.py](../pause.py)",
+        "checkpoint was made and in those between them, where it is the fold of a push; beside a "
+        "checkpoint a fold also goes into the copy. [pause.py](../pause.py)",
         targets=(
             Target("pause.added_ms", "value", "at most", 50, unit="ms"),
         )),
@@ -296,7 +297,8 @@ def figure(row):
     spread = ""
     if row.get("min", row["value"]) != row.get("max", row["value"]):
         spread = f" ({number(row['min'])} to {number(row['max'])})"
-    return f"{number(row['value'])} {row['unit']}{spread}"
+    unit = "" if row["unit"] == "1" else f" {row['unit']}"  # 1: a count, which says itself
+    return f"{number(row['value'])}{unit}{spread}"
 
 
 def beside(row):

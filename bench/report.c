@@ -12,13 +12,14 @@
 
 #include "common/check.h"
 
-static void usage(const char *program, const struct bench_flag *flag)
+static _Noreturn void usage(const char *program, const struct bench_flag *flag, bool asked)
 {
-    fprintf(stderr, "usage: %s [--json FILE]%s\n", program, flag && flag->name ? " [flags]" : "");
+    FILE *out = asked ? stdout : stderr;
+    fprintf(out, "usage: %s [--json FILE]%s\n", program, flag && flag->name ? " [flags]" : "");
     for (; flag && flag->name; flag++)
-        fprintf(stderr, "  --%s N   %s (%llu)\n", flag->name, flag->help,
+        fprintf(out, "  --%s N   %s (%llu)\n", flag->name, flag->help,
                 (unsigned long long)flag->value);
-    exit(2);
+    exit(asked ? 0 : 2);
 }
 
 static bool read_flag(struct bench_flag *flag, const char *name, const char *text)
@@ -41,11 +42,12 @@ struct bench_report bench_start_with(const char *bench, int argc, char **argv,
 {
     struct bench_report r = {.bench = bench};
     for (int i = 1; i < argc; i += 2) {
-        if (i + 1 == argc || strncmp(argv[i], "--", 2)) usage(argv[0], flag);
+        if (!strcmp(argv[i], "--help")) usage(argv[0], flag, true);
+        if (i + 1 == argc || strncmp(argv[i], "--", 2)) usage(argv[0], flag, false);
         if (!strcmp(argv[i], "--json"))
             r.json = argv[i + 1];
         else if (!read_flag(flag, argv[i] + 2, argv[i + 1]))
-            usage(argv[0], flag);
+            usage(argv[0], flag, false);
     }
     note_load(&r, "load average");
     return r;

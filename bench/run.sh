@@ -10,6 +10,7 @@
 # measures PyTorch where .venv/bin/python or $LH_BENCH_PYTHON has it (tests/run.sh --stage oracle).
 # Tests name a build and a lock of their own in LH_BENCH_BUILD and LH_BENCH_LOCK.
 set -euo pipefail
+from=$PWD
 cd "$(dirname "$0")/.."
 
 names() { # each has a program bench_NAME, or is a script over the whole product
@@ -30,6 +31,20 @@ shift
 all=$(names)
 grep -qx -- "$name" <<<"$all" ||
     { echo "bench/run.sh: no bench $name; --list names them" >&2; exit 2; }
+
+given=() # --json FILE is the caller's, and must be writable before hours are spent
+while [ $# -gt 0 ]; do
+    given+=("$1")
+    if [ "$1" = --json ] && [ $# -gt 1 ]; then
+        case $2 in /*) file=$2 ;; *) file=$from/$2 ;; esac
+        { [ ! -d "$file" ] && [ -w "$(dirname "$file")" ]; } ||
+            { echo "bench/run.sh: --json $2: cannot be written there" >&2; exit 2; }
+        given+=("$file")
+        shift
+    fi
+    shift
+done
+set -- "${given[@]}"
 
 exec 9> "${LH_BENCH_LOCK:-bench/.lock}"
 flock -n 9 || { echo "bench/run.sh: another bench is running (bench/.lock)" >&2; exit 3; }

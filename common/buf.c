@@ -21,7 +21,9 @@ bool lh_span_equal(struct lh_span a, struct lh_span b)
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
-void lh_huge(void *p, size_t n)
+// Says that the n bytes at p will all be used: memory of several MiB then comes in huge pages where
+// the system has them. A fault for each 4 KiB of a dense push costs more than copying it.
+static void use_huge_pages(void *p, size_t n)
 {
     if (!p || n < HUGE_BYTES_MIN) return;
     size_t before = (PAGE - (uintptr_t)p % PAGE) % PAGE;
@@ -31,7 +33,7 @@ void lh_huge(void *p, size_t n)
 void *lh_zeros(size_t count, size_t size)
 {
     void *p = calloc(count, size);
-    lh_huge(p, count * size);
+    use_huge_pages(p, count * size);
     return p;
 }
 
@@ -71,7 +73,7 @@ lh_err lh_buf_reserve(struct lh_buf *b, size_t total)
     if (cap > b->max) cap = b->max;
     uint8_t *data = realloc(b->data, cap);
     if (!data) return b->err = LH_ERR_NO_MEMORY;
-    lh_huge(data, cap);
+    use_huge_pages(data, cap);
     b->data = data;
     b->cap = cap;
     return LH_OK;
@@ -239,7 +241,7 @@ struct lh_blob *lh_blob_new(size_t len)
     size_t lead = sizeof(struct lh_blob) + (len < PHASED_BYTES_MIN ? 0 : LH_BLOCK);
     struct lh_blob *b = len < SIZE_MAX - lead ? malloc(lead + len) : NULL;
     if (!b) return NULL;
-    lh_huge(b, lead + len);
+    use_huge_pages(b, lead + len);
     atomic_init(&b->owners, 1);
     b->data = (uint8_t *)(b + 1);
     if (len >= PHASED_BYTES_MIN) b->data += (LH_BLOB_PHASE - (uintptr_t)b->data) % LH_BLOCK;

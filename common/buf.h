@@ -24,10 +24,9 @@ static inline struct lh_span lh_span(const void *data, size_t len)
 struct lh_span lh_span_str(const char *text); // without the terminating zero
 bool lh_span_equal(struct lh_span a, struct lh_span b);
 
-// Says that the n bytes at p will all be used: memory of several MiB then comes in huge pages where
-// the system has them. A fault for each 4 KiB of a dense push costs more than copying it.
-void lh_huge(void *p, size_t n);
-void *lh_zeros(size_t count, size_t size); // calloc() and lh_huge()
+// calloc(). All of it will be used: memory of several MiB comes in huge pages where the system has
+// them, as that of large buffers and blobs does.
+void *lh_zeros(size_t count, size_t size);
 // Has the system bring the pages of n bytes at p now, on any thread, instead of one by one as they
 // are first written: a kernel clears some 2 GB/s. What they hold stays as it is, and memory that
 // was freed meanwhile does no harm. False: this system can't (before Linux 5.14).

@@ -112,8 +112,7 @@ struct lh_config;
 
 LH_MUST lh_err lh_config_create(const struct lh_config_table *table, struct lh_config **out);
 void lh_config_destroy(struct lh_config *c); // NULL is allowed
-// `name` stands in the errors. Reads at most LH_YAML_BYTES_MAX.
-LH_MUST lh_err lh_config_load(struct lh_config *c, struct lh_env *env, const char *path);
+// `name` stands in the errors.
 LH_MUST lh_err lh_config_text(struct lh_config *c, const char *name, struct lh_span yaml);
 LH_MUST lh_err lh_config_tree(struct lh_config *c, const char *name, const struct lh_yaml *map);
 LH_MUST lh_err lh_config_set(struct lh_config *c, const char *assignment); // "a.b=c"

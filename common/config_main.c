@@ -4,7 +4,7 @@
 
 #include "common/config.h"
 
-lh_err lh_config_load(struct lh_config *c, struct lh_env *env, const char *path)
+static LH_MUST lh_err load(struct lh_config *c, struct lh_env *env, const char *path)
 {
     struct lh_buf text = lh_buf(LH_YAML_BYTES_MAX);
     lh_err err = lh_file_load(env, path, &text);
@@ -72,7 +72,7 @@ lh_err lh_config_main(struct lh_config *c, const struct lh_config_table *table, 
         put(shown, LH_VERSION "\n");
         return lh_buf_err(shown);
     }
-    if (line.config) LH_TRY(lh_config_load(c, env, line.config));
+    if (line.config) LH_TRY(load(c, env, line.config));
     for (int i = 1; i + 1 < argc; i++) {
         if (!strcmp(argv[i], "--set")) LH_TRY(lh_config_set(c, argv[i + 1]));
         i += !strcmp(argv[i], "--set") || !strcmp(argv[i], "--config"); // past the value

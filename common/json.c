@@ -3,6 +3,8 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "common/check.h"
 
@@ -25,4 +27,14 @@ void lh_json_put(struct lh_buf *out, const char *format, ...)
     va_end(args);
     LH_ASSERT(n >= 0 && (size_t)n < sizeof text);
     lh_put(out, text, (size_t)n);
+}
+
+lh_err lh_json_give(json_t *root, struct lh_buf *out)
+{
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    if (!text) return LH_ERR_NO_MEMORY;
+    lh_put(out, text, strlen(text));
+    free(text);
+    return lh_buf_err(out);
 }

@@ -178,9 +178,11 @@ static LH_MUST lh_err check_certificate(const struct lh_program *p)
 
 static LH_MUST lh_err open_log(struct lh_program *p)
 {
-    char who[160];
-    snprintf(who, sizeof who, "%s/%s/%s", lh_role_name(p->peer.role), p->node->region,
-             p->node->name);
+    char who[160], number[16] = "";
+    unsigned part = p->app->part ? p->app->part(p->settings) : 0;
+    if (part) snprintf(number, sizeof number, ".%u", part);
+    snprintf(who, sizeof who, "%s/%s/%s%s", lh_role_name(p->peer.role), p->node->region,
+             p->node->name, number);
     return lh_log_open(&p->log, p->env, who, (enum lh_level)p->node->log_level,
                        p->node->log_format == 1, p->node->log_file[0] ? p->node->log_file : NULL);
 }

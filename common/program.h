@@ -23,7 +23,8 @@ struct lh_program;
 struct lh_app {
     const struct lh_config_table *table; // its settings begin with a struct lh_node
     enum lh_role (*role)(const void *settings);
-    bool lock; // takes DIR/lock; false: the core does it itself
+    unsigned (*part)(const void *settings); // of several processes of one name; NULL: there is one
+    bool lock;                              // takes DIR/lock; false: the core does it itself
     // All on the loop's thread. `self` is what lh_program_main was given.
     lh_err (*start)(void *self, struct lh_program *p);
     lh_err (*status)(void *self, struct lh_buf *out); // appends one JSON object

@@ -2,7 +2,8 @@
 //
 // One transport per process: it owns a completion-queue thread, at most one server and any number
 // of links. Files, in the order a call walks: transport_grpc_client.c (dial, open),
-// transport_grpc_server.c (listen, who may call), transport_grpc_call.c (messages, flow, end of
+// transport_grpc_server.c (listen, who may call), transport_grpc_door.c (how many may come in),
+// transport_grpc_call.c (messages, flow, end of
 // either side), transport_grpc_core.c (threads, life), transport_grpc_tls.c (certificates, reload),
 // transport_grpc_status.c (status <-> lh_err), transport_grpc_wire.c (bytes of the sockets).
 //
@@ -21,9 +22,18 @@ enum {
     // Calls a process serves at once, about 10 KiB each while idle: 1,024 workers with a few follow
     // streams each. Beyond it a call is refused with LH_ERR_BUSY.
     LH_GRPC_CALLS_MAX = 4096,
+    LH_GRPC_CALLS_PER_PEER = 512, // of them, over all its connections: nobody keeps others out
+    // Bytes that gRPC holds of what came to a server and is not read yet. Good peers take less than
+    // 60 MiB (bench/README, Push), and up to 0.8 of it nothing changes; then windows shrink, and
+    // calls are cancelled, anybody's: whoever means well comes again.
+    LH_GRPC_MEMORY_MAX = 384 << 20,
     LH_GRPC_CALLS_PER_CONNECTION = 256, // one peer: one stream per shard it follows, and some
-    LH_GRPC_LINKS_PER_CONNECTION = 64,  // that share one; a worker has a link for each shard
-    LH_GRPC_METADATA_MAX = 8 << 10,     // bytes of headers; ours are under 1 KiB
+    // Connections and files that are open when a further connection is turned away, or fewer where
+    // the process may open fewer: 1,024 workers with two each. About 30 KiB while TLS is not done.
+    LH_GRPC_CONNECTIONS_MAX = 2048,
+    LH_GRPC_FILES_KEPT = 128, // descriptors that no connection gets: the log, checkpoints, status
+    LH_GRPC_LINKS_PER_CONNECTION = 64, // that share one; a worker has a link for each shard
+    LH_GRPC_METADATA_MAX = 8 << 10,    // bytes of headers; ours are under 1 KiB
     LH_GRPC_CONNECT_MS = 5000,    // one attempt, TLS included: 4 round trips of 300 ms, and room
     LH_GRPC_BACKOFF_MS = 1000,    // most between two attempts: a restarted server is found soon
     LH_GRPC_KEEPALIVE_MS = 20000, // a silent wire is probed after this ...

@@ -212,9 +212,24 @@ static void round_on_loop(void *arg)
 
 // ---------------------------------------------------------------- certificates on time
 
+static void tell_of_the_door(struct lh_grpc *t)
+{
+    char last[256];
+    uint64_t away = t->door ? lh_grpc_door_away(last, sizeof last) : t->away;
+    if (away == t->away) return;
+    lh_logf(t->log, LH_WARN, "net.full",
+            "%llu connections were turned away, the last from %s: %d are open already. `ss -tn` "
+            "shows who has them; keep strangers out by a firewall, and raise `ulimit -n` if it is "
+            "below %d",
+            (unsigned long long)(away - t->away), last, lh_grpc_door_limit(),
+            LH_GRPC_CONNECTIONS_MAX + LH_GRPC_FILES_KEPT);
+    t->away = away;
+}
+
 static void look_at_certificates(void *arg)
 {
     struct lh_grpc *t = arg;
+    tell_of_the_door(t);
     t->reload_timer = lh_after(t->env, LH_GRPC_RELOAD_MS * LH_MS, look_at_certificates, t);
     lh_err err = lh_transport_grpc_reload(&t->base);
     if (err)

@@ -89,6 +89,7 @@ struct lh_grpc {
     unsigned depth; // of callbacks; destroy() inside one leaves the memory to the outermost
     bool dead;
     uint64_t reload_timer;
+    uint64_t away;        // connections turned away that the log knows of
     struct lh_span *part; // of the message being given; LH_GRPC_PARTS_MAX of them
 };
 
@@ -139,6 +140,7 @@ struct lh_grpc_call {
     grpc_status_code code;                 // client
     grpc_slice details;                    // client
     int peer_cancelled;                    // server
+    uint64_t peer;                         // server: its certificate's id
     lh_err status;
     char text[LH_GRPC_TEXT];
 };
@@ -189,6 +191,12 @@ enum { LH_GRPC_SHARED_ARGS = 12 };
 // The settings of both sides; returns how many were written.
 size_t lh_grpc_shared_args(grpc_arg args[LH_GRPC_SHARED_ARGS]);
 grpc_arg lh_grpc_arg(const char *key, int value);
+
+// ---- door: of the process, not of one transport
+void lh_grpc_door_widen(void); // lets this process open as many files as it needs, if it may
+int lh_grpc_door_limit(void);  // no connection has a descriptor as high as this
+// Connections that were turned away since the start, and where the last of them came from.
+uint64_t lh_grpc_door_away(char *last, size_t size);
 
 // ---- status
 grpc_status_code lh_grpc_code(lh_err err);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "common/check.h"
+#include "common/frame.h"
 
 // ---------------------------------------------------------------- listening
 
@@ -81,9 +82,18 @@ static grpc_server *make_server(void)
     args[n++] = lh_grpc_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     args[n++] = lh_grpc_arg(GRPC_ARG_MAX_CONNECTION_AGE_MS, LH_GRPC_AGE_MS);
     args[n++] = lh_grpc_arg(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, LH_GRPC_AGE_GRACE_MS);
+    grpc_resource_quota *memory = grpc_resource_quota_create("door");
+    grpc_resource_quota_resize(memory, LH_GRPC_MEMORY_MAX);
+    args[n++] = (grpc_arg){
+        .type = GRPC_ARG_POINTER,
+        .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA,
+        .value.pointer = {.p = memory, .vtable = grpc_resource_quota_arg_vtable()},
+    };
     LH_ASSERT(n <= LH_COUNT(args));
     const grpc_channel_args all = {.num_args = n, .args = args};
-    return grpc_server_create(&all, NULL);
+    grpc_server *server = grpc_server_create(&all, NULL);
+    grpc_resource_quota_unref(memory);
+    return server;
 }
 
 static void request_call(struct lh_grpc *t, struct lh_grpc_door *d, struct lh_grpc_request *rq)
@@ -108,6 +118,7 @@ lh_err lh_grpc_listen(struct lh_transport *base, const char *address,
     if (t->door) return lh_fail(LH_ERR_INVALID, "this transport listens already");
     struct lh_grpc_door *d = calloc(1, sizeof *d);
     if (!d) return LH_ERR_NO_MEMORY;
+    lh_grpc_door_widen();
     d->core = make_server();
     d->service = service;
     grpc_server_register_completion_queue(d->core, t->queue, NULL);
@@ -196,6 +207,13 @@ static lh_err check_peer(struct lh_grpc *t, grpc_call *core, struct lh_peer *out
     return LH_OK;
 }
 
+static unsigned calls_of(const struct lh_grpc *t, uint64_t peer)
+{
+    unsigned n = 0;
+    for (const struct lh_grpc_call *c = t->calls; c; c = c->next) n += c->server && c->peer == peer;
+    return n;
+}
+
 static lh_err check_call(struct lh_grpc *t, const struct lh_grpc_request *rq, enum lh_rpc *rpc,
                          struct lh_peer *peer)
 {
@@ -206,6 +224,9 @@ static lh_err check_call(struct lh_grpc *t, const struct lh_grpc_request *rq, en
                        lh_rpc_path(*rpc));
     if (t->served >= LH_GRPC_CALLS_MAX)
         return lh_fail(LH_ERR_BUSY, "%d calls are under way; try again", LH_GRPC_CALLS_MAX);
+    if (calls_of(t, lh_worker_id(peer)) >= LH_GRPC_CALLS_PER_PEER)
+        return lh_fail(LH_ERR_BUSY, "%d calls of %s %s of %s are under way; try again",
+                       LH_GRPC_CALLS_PER_PEER, lh_role_name(peer->role), peer->name, peer->region);
     return LH_OK;
 }
 
@@ -223,6 +244,7 @@ static void accept_call(struct lh_grpc_call *c, const struct lh_grpc_request *rq
     enum lh_rpc rpc = LH_RPC_COUNT;
     struct lh_peer peer = {0};
     lh_err err = check_call(c->t, rq, &rpc, &peer);
+    if (!err) c->peer = lh_worker_id(&peer);
     c->t->served++;
     grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
     op.data.recv_close_on_server.cancelled = &c->peer_cancelled;

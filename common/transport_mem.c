@@ -142,17 +142,6 @@ static void free_transport(struct mem_transport *t)
     free(t);
 }
 
-void lh_transport_mem_destroy(struct lh_transport *base)
-{
-    struct mem_transport *t = (struct mem_transport *)base;
-    close_door(t);
-    t->dead = true;
-    while (t->halves)
-        lh_mem_end(t->halves, LH_ERR_UNAVAILABLE, "the peer went away", LH_ERR_CANCELLED,
-                   "closing");
-    free_transport(t);
-}
-
 void lh_transport_mem_kill(struct lh_transport *base, bool silent)
 {
     struct mem_transport *t = (struct mem_transport *)base;

@@ -36,8 +36,6 @@ void lh_fabric_sever(struct lh_fabric *f, const char *a, const char *b);
 LH_MUST lh_err lh_transport_mem_create(struct lh_fabric *f, struct lh_env *env,
                                        const struct lh_peer *self, bool fake,
                                        struct lh_transport **out);
-// Ends every call of this node (on_close is called for its own side), closes its door.
-void lh_transport_mem_destroy(struct lh_transport *t);
 // The node died: its own halves hear LH_ERR_KILLED (to free what they hold) and can do nothing.
 // With `silent` (power cut, the wire is cut) its peers don't hear either, until their deadlines.
 void lh_transport_mem_kill(struct lh_transport *t, bool silent);

@@ -163,8 +163,11 @@ static LH_MUST lh_err checkpoints(struct dp_job *job, const char *dir, const cha
     if (!err && !verify && !l.count) fprintf(stderr, "no checkpoint in %s\n", dir); // not yet
     if (!err && verify && !l.count) err = lh_fail(LH_ERR_NOT_FOUND, "no checkpoint in %s", dir);
     if (!err && l.bad)
-        err =
-            lh_fail(LH_ERR_CORRUPT, "%u of %u checkpoints in %s are no good", l.bad, l.count, dir);
+        err = lh_fail(
+            LH_ERR_CORRUPT,
+            "%u of %u checkpoints in %s cannot be used, STATE says why: bring the file back "
+            "from a copy, or move it away (a server goes on from an older one and its log)",
+            l.bad, l.count, dir);
     json_decref(l.rows);
     return err;
 }

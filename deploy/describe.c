@@ -1,13 +1,15 @@
 // One thing of a run. See describe.h.
 #include "deploy/describe.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "deploy/drain.h"
 #include "deploy/files.h"
+#include "deploy/table.h"
 
-enum { UNITS_SHOWN = 32, NAMES_BYTES = 300 };
+enum { UNITS_SHOWN = 32 };
 
 static const char *word(const json_t *o, const char *key)
 {
@@ -16,27 +18,6 @@ static const char *word(const json_t *o, const char *key)
 }
 
 // ---------------------------------------------------------------- find
-
-// What there is, for one who named something else.
-static lh_err not_found(const json_t *rows, const char *key, const char *kind, const char *name)
-{
-    struct lh_buf names = lh_buf(NAMES_BYTES);
-    json_t *row;
-    size_t i;
-    json_array_foreach(rows, i, row)
-    {
-        json_t *value = json_object_get(row, key);
-        if (json_is_integer(value))
-            dp_put(&names, " %lld", (long long)json_integer_value(value));
-        else
-            dp_put(&names, " %.60s", word(row, key));
-    }
-    lh_err err = lh_fail(LH_ERR_NOT_FOUND, "no %s %.64s in this run; there are:%.*s%s", kind, name,
-                         (int)names.len, names.len ? (const char *)names.data : "",
-                         lh_buf_err(&names) ? " ..." : "");
-    lh_buf_free(&names);
-    return err;
-}
 
 static LH_MUST lh_err find_worker(const json_t *look, const struct dp_scope *scope, json_t **out)
 {
@@ -52,7 +33,12 @@ static LH_MUST lh_err find_worker(const json_t *look, const struct dp_scope *sco
                            scope->worker, word(found, "region"), word(row, "region"));
         found = row;
     }
-    if (!found) return not_found(rows, "name", "worker", scope->worker);
+    if (!found) {
+        char name[sizeof scope->region + sizeof scope->worker + 1];
+        snprintf(name, sizeof name, "%s%s%s", scope->region, scope->region[0] ? "/" : "",
+                 scope->worker);
+        return dp_table_missing(rows, "region", "name", "worker", name);
+    }
     *out = json_copy(found);
     return LH_OK;
 }
@@ -75,7 +61,7 @@ static LH_MUST lh_err find_region(const json_t *look, const char *name, json_t *
         json_object_set_new(*out, "workers", names);
         return LH_OK;
     }
-    return not_found(rows, "region", "region", name);
+    return dp_table_missing(rows, NULL, "region", "region", name);
 }
 
 static LH_MUST lh_err find_shard(const json_t *look, const char *name, json_t **out)
@@ -92,7 +78,7 @@ static LH_MUST lh_err find_shard(const json_t *look, const char *name, json_t **
         *out = json_copy(row);
         return LH_OK;
     }
-    return not_found(rows, "shard", "shard", name);
+    return dp_table_missing(rows, NULL, "shard", "shard", name);
 }
 
 static json_t *names_of(const json_t *rows, const char *key)

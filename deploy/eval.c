@@ -52,7 +52,9 @@ lh_err dp_manifest_load(const char *path, struct lh_manifest *out)
     return err ? in_file(path, err) : LH_OK;
 }
 
-lh_err dp_tokens_load(const char *path, uint32_t token_bytes, uint64_t tokens, uint32_t **out)
+// Tokens of a whole token file, as ids; free() them. The header is checked against the length.
+static LH_MUST lh_err load_tokens(const char *path, uint32_t token_bytes, uint64_t tokens,
+                                  uint32_t **out)
 {
     struct lh_buf bytes = lh_buf(HEADER_BYTES + tokens * token_bytes);
     lh_err err = dp_file_read(path, &bytes);
@@ -145,9 +147,9 @@ static LH_MUST lh_err eval_language(const struct lh_units *units, const struct l
                                     struct dp_eval_row *row)
 {
     char path[DP_PATH_SIZE];
-    uint32_t *ids;
+    uint32_t *ids = NULL;
     LH_TRY(dp_path(path, "%s/%s", dir, h->file));
-    LH_TRY(dp_tokens_load(path, units->token_bytes, h->tokens, &ids));
+    LH_TRY(load_tokens(path, units->token_bytes, h->tokens, &ids));
     double per_byte = h->bytes ? (double)h->tokens / (double)h->bytes : 1, nll;
     uint64_t wanted = h->tokens, tokens;
     if (bytes_max && bytes_max < h->bytes) wanted = (uint64_t)((double)bytes_max * per_byte);

@@ -26,9 +26,6 @@ LH_MUST lh_err dp_eval(const struct lh_units *units, const char *dir, const stru
 
 // Reads DIR/units.json. LH_ERR_NOT_FOUND says how to make it.
 LH_MUST lh_err dp_units_load(const char *dir, struct lh_units *out);
-// Tokens of a whole token file, as ids; free() them. The header is checked against the length.
-LH_MUST lh_err dp_tokens_load(const char *path, uint32_t token_bytes, uint64_t tokens,
-                              uint32_t **out);
 // A flat fp32 file of exactly this many values; free() them.
 LH_MUST lh_err dp_floats_load(const char *path, uint64_t values, float **out);
 LH_MUST lh_err dp_manifest_load(const char *path, struct lh_manifest *out);

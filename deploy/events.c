@@ -13,8 +13,8 @@
 enum { EVENTS_MAX = 1 << 20, WHO_SIZE = 160 };
 
 const struct dp_event_kind dp_event_kinds[] = {
-    {"join", "a worker joined, or came back"},
-    {"lost", "a worker was silent for too long"},
+    {"join", "a worker joined, or came back; a rank of one"},
+    {"lost", "a worker was silent for too long; a rank of one died"},
     {"kill", "a process began again without a last word"},
     {"incarnation", "a worker's state began anew"},
     {"run", "phases of the run, shards ready and ended"},
@@ -26,6 +26,8 @@ const struct dp_event_kind dp_event_kinds[] = {
     {"damage", "stored bytes that are torn, damaged or differ"},
     {"disk", "a disk that is full"},
     {"process", "starts and ends of programs"},
+    {"eval", "held-out losses while training"},
+    {"norms", "norms of every tensor: many, so only where asked for"},
     {"other", "all else"},
     {NULL, NULL},
 };
@@ -37,6 +39,8 @@ static const struct {
     {"worker.joined", "join"},
     {"worker.back", "join"},
     {"worker.lost", "lost"},
+    {"rank.joined", "join"},
+    {"rank.lost", "lost"},
     {"worker.drained", "drain"},
     {"run.drain", "drain"},
     {"shard.moved", "move"},
@@ -60,6 +64,8 @@ static const struct {
     {"shard.*", "run"},
     {"program.*", "process"},
     {"*.stop", "process"},
+    {"eval.*", "eval"},
+    {"tensor.norms", "norms"},
 };
 
 static bool matches(const char *rule, const char *event)
@@ -290,7 +296,7 @@ lh_err dp_events_read(const char *path, json_t *rows)
 
 static bool passes(const json_t *event, const struct dp_event_filter *f)
 {
-    bool kind = !f->kinds;
+    bool kind = !f->kinds && strcmp(word(event, "kind"), "norms") != 0;
     for (unsigned i = 0; i < f->kinds; i++) kind |= !strcmp(f->kind[i], word(event, "kind"));
     return kind && (!f->who || strstr(word(event, "who"), f->who)) &&
            (!f->since || strcmp(word(event, "time"), f->since) >= 0);
@@ -330,11 +336,16 @@ json_t *dp_events_choose(const json_t *rows, const struct dp_event_filter *filte
 void dp_events_put(const json_t *rows, struct lh_buf *out)
 {
     json_t *event;
-    size_t i;
+    size_t i, width = 28; // of who, where none is longer
+    json_array_foreach(rows, i, event)
+    {
+        size_t n = strlen(word(event, "who"));
+        if (n > width) width = n < WHO_SIZE ? n : WHO_SIZE;
+    }
     json_array_foreach(rows, i, event)
     {
         size_t from = out->len;
-        dp_put(out, "%s  %-28s %-11s %-19s %s", word(event, "time"), word(event, "who"),
+        dp_put(out, "%s  %-*s %-11s %-19s %s", word(event, "time"), (int)width, word(event, "who"),
                word(event, "kind"), word(event, "event"), word(event, "text"));
         for (size_t at = from; at < out->len; at++)
             if (out->data[at] < ' ' || out->data[at] == 127) out->data[at] = '?';

@@ -20,7 +20,7 @@ extern const struct dp_event_kind dp_event_kinds[]; // ends with a NULL name
 
 struct dp_event_filter {
     const char *const *kind; // any of these
-    unsigned kinds;          // 0: every kind
+    unsigned kinds;          // 0: every kind but norms
     const char *who;         // part of "role/region/name"; NULL: everybody
     const char *since;       // "2026-01-31T12:00:00Z", or a beginning of it; NULL: from the start
 };

@@ -18,10 +18,22 @@ struct request {
     bool totals, json;
 };
 
+// Nothing was found: is it because there is nothing of that name?
+static LH_MUST lh_err check_names(struct request *q, const json_t *status)
+{
+    const struct dp_lease_filter any = {0};
+    json_t *all = json_array();
+    lh_err err = q->filter.home || q->filter.language ? dp_leases_ask(&q->admin, &any, all) : LH_OK;
+    if (!err) err = dp_leases_known(&q->filter, json_object_get(status, "workers"), all);
+    json_decref(all);
+    return err;
+}
+
 static LH_MUST lh_err get_leases(struct request *q, const json_t *status, struct lh_buf *text)
 {
     json_t *rows = q->totals ? NULL : json_array();
     lh_err err = q->totals ? LH_OK : dp_leases_ask(&q->admin, &q->filter, rows);
+    if (!err && rows && !json_array_size(rows)) err = check_names(q, status);
     if (!err) err = dp_get_leases(status, rows, q->json, text);
     json_decref(rows);
     return err;
@@ -80,7 +92,8 @@ static LH_MUST lh_err run(int argc, char **argv)
     const struct dp_usage usage = {
         "longhaul get workers|shards|regions|leases --coordinator HOST:PORT | --dir RUNDIR [flags]",
         "Asks a running coordinator who works, which shards stand where, what each region does\n"
-        "and who holds which unit. Exit code 4 when it does not answer.\n"
+        "and who holds which unit. Exit code 3 when there is no such region,\n"
+        "language or worker, 4 when it does not answer.\n"
         "\n"
         "A lease: TOKEN is the incarnation under which its holder must speak, EXPIRES S what is\n"
         "left if it falls silent, HOLDER of a credited unit who held it last.",

@@ -1,7 +1,10 @@
 // Asks for the leases of single units, page by page. See leases.h.
 #include "deploy/leases.h"
 
+#include <string.h>
+
 #include "common/check.h"
+#include "deploy/table.h"
 #include "longhaul/v1/member.pb-c.h"
 
 struct page {
@@ -43,4 +46,25 @@ lh_err dp_leases_ask(struct dp_admin *a, const struct dp_lease_filter *filter, j
                             take_page, &page));
     }
     return LH_OK;
+}
+
+static LH_MUST lh_err known(const json_t *rows, const char *key, const char *kind, const char *name)
+{
+    const json_t *row;
+    size_t i;
+    if (!name || !name[0]) return LH_OK;
+    json_array_foreach(rows, i, row)
+    {
+        const char *is = json_string_value(json_object_get(row, key));
+        if (is && !strcmp(is, name)) return LH_OK;
+    }
+    return dp_table_missing(rows, NULL, key, kind, name);
+}
+
+lh_err dp_leases_known(const struct dp_lease_filter *filter, const json_t *workers,
+                       const json_t *all)
+{
+    LH_TRY(known(workers, "name", "worker", filter->worker));
+    LH_TRY(known(all, "home", "home", filter->home));
+    return known(all, "language", "language", filter->language);
 }

@@ -13,5 +13,9 @@ struct dp_lease_filter { // NULL: any
 // (server/coordinator/leases.c). LH_ERR_UNSUPPORTED: an older coordinator.
 LH_MUST lh_err dp_leases_ask(struct dp_admin *a, const struct dp_lease_filter *filter,
                              json_t *rows);
+// LH_ERR_NOT_FOUND, with what there is, where the filter names a worker, a home or a language that
+// this run does not have: `workers` as in the coordinator's status, `all` every unit's lease.
+LH_MUST lh_err dp_leases_known(const struct dp_lease_filter *filter, const json_t *workers,
+                               const json_t *all);
 
 #endif

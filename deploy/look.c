@@ -37,6 +37,17 @@ static void copy(json_t *to, const json_t *from, const struct field *field, size
 
 // ---------------------------------------------------------------- workers, regions
 
+// As `log dump` writes it: what the coordinator granted, and the worker's own count below it.
+static void name_incarnation(json_t *worker)
+{
+    const json_t *value = json_object_get(worker, "incarnation");
+    json_int_t number = json_integer_value(value);
+    if (!value) return;
+    json_object_set_new(
+        worker, "incarnation",
+        json_sprintf("%lld.%lld", (long long)(number >> 32), (long long)(number & 0xffffffff)));
+}
+
 static json_t *all_workers(const json_t *status, const json_t *files)
 {
     static const struct field fields[] = {
@@ -51,6 +62,7 @@ static json_t *all_workers(const json_t *status, const json_t *files)
     json_array_foreach(json_object_get(status, "workers"), i, w)
     {
         json_t *row = json_copy(w);
+        name_incarnation(row);
         copy(row, json_object_get(files, word(w, "name")), fields, LH_COUNT(fields));
         json_array_append_new(rows, row);
     }
@@ -103,7 +115,8 @@ static json_t *all_shards(const json_t *status, const json_t *servers)
     static const struct field fields[] = {{"admitted", "admitted"},
                                           {"refused", "refused"},
                                           {"followers", "followers"},
-                                          {"parameters", "parameters"}};
+                                          {"parameters", "parameters"},
+                                          {"optimizer", "optimizer"}};
     static const struct field staleness[] = {{"staleness_p50", "p50"},
                                              {"staleness_p99", "p99"},
                                              {"staleness_max", "max"},

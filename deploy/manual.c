@@ -68,6 +68,20 @@ static LH_MUST lh_err load_words(const struct dp_command *c, json_t *page)
     return LH_OK;
 }
 
+// What `longhaul man` takes is the name of any command.
+static void name_commands(json_t *pages)
+{
+    json_t *page, *words = json_array();
+    size_t i;
+    json_array_foreach(pages, i, page) json_array_append(words, json_object_get(page, "name"));
+    json_array_foreach(pages, i, page)
+    {
+        if (strcmp(json_string_value(json_object_get(page, "name")), "man") == 0)
+            json_object_set(page, "words", words);
+    }
+    json_decref(words);
+}
+
 lh_err dp_manual_load(json_t **out)
 {
     json_t *pages = json_array();
@@ -80,6 +94,7 @@ lh_err dp_manual_load(json_t **out)
         json_array_append(pages, page);
         json_decref(page);
     }
+    if (!err) name_commands(pages);
     *out = err ? NULL : pages;
     if (err) json_decref(pages);
     return err;

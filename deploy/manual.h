@@ -15,7 +15,7 @@ LH_MUST lh_err dp_manual_load(json_t **out);
 
 void dp_manual_bash(const json_t *pages, struct lh_buf *out);
 void dp_manual_zsh(const json_t *pages, struct lh_buf *out);
-// The page of one command in man's language; NULL: that of the tool. LH_ERR_NOT_FOUND.
+// The page of one command in man's language; NULL: that of the tool. LH_ERR_INVALID: no such one.
 LH_MUST lh_err dp_manual_page(const json_t *pages, const char *command, struct lh_buf *out);
 
 #endif

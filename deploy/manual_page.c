@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "common/exit.h"
+#include "common/nearest.h"
 #include "deploy/cli.h"
 #include "deploy/files.h"
 #include "deploy/manual.h"
@@ -13,10 +14,10 @@ static const char *word(const json_t *o, const char *key)
 }
 
 // A text as it is: no line of it is a request, no '-' becomes a hyphen that cannot be copied.
-static void put_text(const char *text, struct lh_buf *out)
+static void put_part(const char *text, size_t length, struct lh_buf *out)
 {
     bool begins = true;
-    for (; *text; text++) {
+    for (const char *end = text + length; text < end; text++) {
         if (begins && (*text == '.' || *text == '\'')) dp_put(out, "\\&");
         begins = *text == '\n';
         if (*text == '\\')
@@ -25,6 +26,27 @@ static void put_text(const char *text, struct lh_buf *out)
             dp_put(out, "\\-");
         else
             dp_put(out, "%c", *text);
+    }
+}
+
+static void put_text(const char *text, struct lh_buf *out)
+{
+    put_part(text, strlen(text), out);
+}
+
+// Paragraphs are filled, so they fit every terminal; only those with columns keep their lines.
+static void put_paragraphs(const char *text, struct lh_buf *out)
+{
+    for (bool first = true; *text; first = false) {
+        const char *end = strstr(text, "\n\n");
+        size_t length = end ? (size_t)(end - text) : strlen(text);
+        bool columns = memmem(text, length, "  ", 2);
+        if (!first) dp_put(out, ".PP\n");
+        if (columns) dp_put(out, ".nf\n");
+        put_part(text, length, out);
+        dp_put(out, columns ? "\n.fi\n" : "\n");
+        text += length;
+        text += strspn(text, "\n");
     }
 }
 
@@ -61,11 +83,10 @@ static void put_flags(const json_t *flags, struct lh_buf *out)
 
 static void put_synopsis(const json_t *page, struct lh_buf *out)
 {
-    dp_put(out, ".SH SYNOPSIS\n.nf\n");
+    dp_put(out, ".SH SYNOPSIS\n");
     put_text(word(page, "usage"), out);
-    dp_put(out, "\n.fi\n.SH DESCRIPTION\n.nf\n");
-    put_text(word(page, "text"), out);
-    dp_put(out, "\n.fi\n");
+    dp_put(out, "\n.SH DESCRIPTION\n");
+    put_paragraphs(word(page, "text"), out);
 }
 
 static void put_exits(struct lh_buf *out)
@@ -92,11 +113,10 @@ static void put_command(const json_t *page, struct lh_buf *out)
     put_flags(json_object_get(page, "flags"), out);
     json_array_foreach(json_object_get(page, "own"), i, own)
     {
-        dp_put(out, ".SH %s\n.nf\n", word(own, "name"));
+        dp_put(out, ".SH %s\n", word(own, "name"));
         put_text(word(own, "usage"), out);
-        dp_put(out, "\n.fi\n.PP\n");
-        put_text(word(own, "text"), out);
-        dp_put(out, "\n");
+        dp_put(out, "\n.PP\n");
+        put_paragraphs(word(own, "text"), out);
         put_flags(json_object_get(own, "flags"), out);
     }
     put_exits(out);
@@ -132,5 +152,9 @@ lh_err dp_manual_page(const json_t *pages, const char *command, struct lh_buf *o
         put_command(page, out);
         return lh_buf_err(out);
     }
-    return lh_fail(LH_ERR_NOT_FOUND, "no command %.60s", command);
+    struct lh_nearest nearest = lh_nearest(command);
+    json_array_foreach(pages, i, page) lh_nearest_try(&nearest, word(page, "name"));
+    if (nearest.best)
+        return lh_fail(LH_ERR_INVALID, "no command %.60s; did you mean %s?", command, nearest.best);
+    return lh_fail(LH_ERR_INVALID, "no command %.60s (`longhaul help` lists all)", command);
 }

@@ -42,7 +42,6 @@ static void put_names(const json_t *pages, struct lh_buf *out)
     json_t *page;
     size_t i;
     json_array_foreach(pages, i, page) dp_put(out, "%s ", word(page, "name"));
-    dp_put(out, "help version");
 }
 
 // ---------------------------------------------------------------- bash
@@ -81,6 +80,11 @@ void dp_manual_bash(const json_t *pages, struct lh_buf *out)
     json_t *page, *own;
     size_t i, k;
     dp_put(out, "# bash completion for longhaul, written by `longhaul completion bash`\n"
+                "# a name of a file may have spaces, and only of a folder a slash comes after it\n"
+                "_longhaul_paths()\n{\n"
+                "    compopt -o filenames 2> /dev/null\n"
+                "    mapfile -t COMPREPLY < <(compgen \"$1\" -- \"$now\")\n"
+                "}\n"
                 "_longhaul()\n{\n"
                 "    local now=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
                 "    local flags= words= value= choices=\n"
@@ -88,11 +92,10 @@ void dp_manual_bash(const json_t *pages, struct lh_buf *out)
                 "    if [ \"$COMP_CWORD\" = 1 ]; then\n"
                 "        COMPREPLY=($(compgen -W '");
     put_names(pages, out);
-    dp_put(
-        out,
-        "' -- \"$now\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in\n    help) words='");
+    dp_put(out, "help version' -- \"$now\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} "
+                "in\n    help) words='");
     put_names(pages, out);
-    dp_put(out, " exit-codes' ;;\n");
+    dp_put(out, "exit-codes' ;;\n");
     json_array_foreach(pages, i, page)
     {
         dp_put(out, "    %s)\n", word(page, "name"));
@@ -114,21 +117,21 @@ void dp_manual_bash(const json_t *pages, struct lh_buf *out)
         "    esac\n"
         "    case $value in\n"
         "    choices) COMPREPLY=($(compgen -W \"$choices\" -- \"$now\")) ;;\n"
-        "    dirs) COMPREPLY=($(compgen -d -- \"$now\")) ;;\n"
-        "    files) COMPREPLY=($(compgen -f -- \"$now\")) ;;\n"
+        "    dirs) _longhaul_paths -d ;;\n"
+        "    files) _longhaul_paths -f ;;\n"
         "    free) ;;\n"
         "    *)\n"
         "        case $now in\n"
         "        -*) COMPREPLY=($(compgen -W \"$flags\" -- \"$now\")) ;;\n"
         "        *)\n"
         "            [ \"$COMP_CWORD\" != 2 ] || COMPREPLY=($(compgen -W \"$words\" -- \"$now\"))\n"
-        "            [ ${#COMPREPLY[@]} != 0 ] || COMPREPLY=($(compgen -f -- \"$now\"))\n"
+        "            [ ${#COMPREPLY[@]} != 0 ] || _longhaul_paths -f\n"
         "            ;;\n"
         "        esac\n"
         "        ;;\n"
         "    esac\n"
         "}\n"
-        "complete -o filenames -F _longhaul longhaul\n");
+        "complete -F _longhaul longhaul\n");
 }
 
 // ---------------------------------------------------------------- zsh
@@ -229,5 +232,7 @@ void dp_manual_zsh(const json_t *pages, struct lh_buf *out)
             zsh_page(own, out);
         }
     }
-    dp_put(out, "    esac\n}\n_longhaul \"$@\"\n");
+    dp_put(out, "    help)\n        _arguments '1:what:(");
+    put_names(pages, out);
+    dp_put(out, "exit-codes)'\n        ;;\n    esac\n}\n_longhaul \"$@\"\n");
 }

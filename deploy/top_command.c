@@ -1,10 +1,11 @@
 // longhaul top: a run, drawn anew every second.
 //
-// A terminal is cleared for every picture; anything else gets the pictures one after the other,
-// with a blank line between and no control sequences.
+// A terminal is cleared for every picture, and gets what it has room for; anything else gets the
+// pictures one after the other, with a blank line between and no control sequences.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "common/check.h"
@@ -97,6 +98,31 @@ struct request {
     bool once, json, terminal;
 };
 
+// A line that wraps, or one too many, would tear the picture. A size that is not known cuts
+// nothing.
+static void put_screen(struct lh_span picture, struct lh_buf *out)
+{
+    struct winsize size = {0};
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col || !size.ws_row)
+        size.ws_col = size.ws_row = UINT16_MAX;
+    dp_put(out, "\033[H\033[J");
+    dp_table_fit(out, picture, size.ws_col, size.ws_row);
+}
+
+static LH_MUST lh_err put_next(const struct request *q, json_t *look, bool first,
+                               struct lh_buf *out)
+{
+    struct lh_buf picture = lh_buf(PICTURE_MAX);
+    put_picture(look, &picture);
+    if (q->terminal && !q->once)
+        put_screen(lh_buf_span(&picture), out);
+    else
+        dp_put(out, "%s%.*s", first ? "" : "\n", (int)picture.len, (const char *)picture.data);
+    lh_err err = lh_buf_err(&picture);
+    lh_buf_free(&picture);
+    return err;
+}
+
 static LH_MUST lh_err draw(struct request *q, bool first)
 {
     json_t *look;
@@ -108,8 +134,7 @@ static LH_MUST lh_err draw(struct request *q, bool first)
     } else if (!err && q->json) {
         err = dp_table_json(&out, look);
     } else if (!err) {
-        dp_put(&out, "%s", q->terminal && !q->once ? "\033[H\033[J" : first ? "" : "\n");
-        put_picture(look, &out);
+        err = put_next(q, look, first, &out);
     }
     if (!err) err = lh_buf_err(&out);
     if (!err) fwrite(out.data, 1, out.len, stdout);

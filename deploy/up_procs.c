@@ -32,13 +32,6 @@ struct dp_proc *dp_procs_add(struct dp_procs *p, const char *name)
     return proc;
 }
 
-struct dp_proc *dp_procs_find(struct dp_procs *p, const char *name)
-{
-    for (unsigned i = 0; i < p->count; i++)
-        if (!strcmp(p->proc[i].name, name)) return &p->proc[i];
-    return NULL;
-}
-
 // ---------------------------------------------------------------- start
 
 // In the child: never returns. 127 tells that the program could not be started.

@@ -49,7 +49,6 @@ int64_t dp_now_ns(void); // monotonic
 
 // A new entry (IDLE); NULL when full.
 struct dp_proc *dp_procs_add(struct dp_procs *p, const char *name);
-struct dp_proc *dp_procs_find(struct dp_procs *p, const char *name); // NULL: no such
 LH_MUST lh_err dp_proc_start(struct dp_proc *proc);
 // Asks it to end with this signal; it is not started again.
 void dp_proc_stop(struct dp_proc *proc, int signal);

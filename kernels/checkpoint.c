@@ -111,7 +111,8 @@ void lk_checkpoint_free(struct lk_checkpoint *c)
 
 // ---------------------------------------------------------------- writing
 
-struct lh_hash lk_ckpt_weights_digest(const float *theta, uint64_t values)
+// Of a state of weights only: of its bytes, count and parameters.
+static struct lh_hash weights_digest(const float *theta, uint64_t values)
 {
     uint8_t bytes[8];
     struct lh_buf count = lh_buf_over(bytes, sizeof bytes);
@@ -174,7 +175,7 @@ static lh_err write_header(struct writing *w)
     struct lh_buf b = lh_buf_over(w->header, sizeof w->header);
     struct lh_hash digest;
     if (c->weights)
-        digest = lk_ckpt_weights_digest(r->theta, r->layout->values);
+        digest = weights_digest(r->theta, r->layout->values);
     else
         LH_TRY(lk_replica_digest_try(r, &digest));
     lh_put_u32(&b, LK_CKPT_MAGIC);

@@ -44,7 +44,4 @@ static inline struct lh_seal_context lk_ckpt_context(uint32_t shard, uint64_t ve
                                     .purpose = LH_SEAL_AT_REST};
 }
 
-// Digest of a state of weights only: of its bytes, count and parameters.
-struct lh_hash lk_ckpt_weights_digest(const float *theta, uint64_t values);
-
 #endif

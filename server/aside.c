@@ -1,5 +1,4 @@
-// Aside: logs that are not gone on with, kept for whoever looks at them; and what goes first where
-// a checkpoint finds no room.
+// Aside: logs that are not gone on with, kept for whoever looks at them while there is room.
 //
 // A log that a follower's state took the place of, or another history, moves to
 // DIR/damaged-<number, 16 hex>/. 1. The state that took its place is durable before it does:
@@ -12,9 +11,6 @@
 #include <string.h>
 
 #include "server/server.h"
-
-// Between two checkpoints that find no room: each writes until there is none.
-static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
 
 struct segments {
     char (*name)[64];
@@ -158,35 +154,5 @@ lh_err ps_aside_remove(struct ps_server *s, bool *room)
         LH_TRY(folder_path(s, folders, path));
         LH_TRY(remove_folder(s, path));
     }
-    return LH_OK;
-}
-
-// ---------------------------------------------------------------- a checkpoint without room
-
-// Weights are for readers: of several, the older ones make room for what lets the log be cut.
-static lh_err drop_weights(struct ps_shard *shard, bool *dropped)
-{
-    struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
-    uint64_t *version, oldest;
-    size_t count;
-    LH_TRY(lk_checkpoint_versions(&conf, shard->id, true, &version, &count));
-    free(version);
-    *dropped = count > 1;
-    return *dropped ? lk_checkpoint_prune(&conf, shard->id, true, 1, &oldest) : LH_OK;
-}
-
-lh_err ps_aside_relief(struct ps_shard *shard, bool weights)
-{
-    struct ps_server *s = shard->server;
-    bool dropped = false;
-    lh_logf(s->conf.log, LH_ERROR, "checkpoint.disk_full",
-            "shard %u: no room in %s; the log can't be cut until there is: free some space, it is "
-            "tried again every %lld s",
-            shard->id, s->conf.dir, (long long)(ROOM_AGAIN / LH_SECOND));
-    if (weights) return LH_OK;
-    shard->unwritten = true;
-    LH_TRY(ps_aside_remove(s, &dropped));
-    if (!dropped) LH_TRY(drop_weights(shard, &dropped));
-    shard->room_at = dropped ? 0 : lh_now(s->conf.env) + ROOM_AGAIN;
     return LH_OK;
 }

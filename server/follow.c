@@ -5,6 +5,9 @@
 // into messages anywhere. Record bytes come from the log on disk as they were written; the payload
 // of a frame that the follower declared to hold is left out. A follower that names another history
 // or a version that was cut away is told to take a snapshot (LH_ERR_NOT_FOUND).
+//
+// Who does not read holds a few messages of memory, for LH_READ_SILENT_MS at most: then its call is
+// cancelled. A peer's oldest streams give way to its newer ones, and no peer has all snapshots.
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +29,10 @@ struct held {
 
 struct ps_follower {
     struct ps_follower *previous, *next;
+    struct ps_follower *older, *newer; // of all of the server
     struct ps_server *server;
+    struct lh_peer peer;
+    int64_t sent_ns; // when a message left last, or the oldest of those under way was handed over
     struct ps_shard *shard; // NULL: nothing was asked yet
     struct lh_call *call;
     uint64_t next_version;
@@ -201,6 +207,11 @@ static lh_err refill(struct ps_follower *f)
     return f->next_version > last ? LH_OK : next_record(f);
 }
 
+static void sends(struct ps_follower *f)
+{
+    if (!f->sending++) f->sent_ns = lh_now(f->server->conf.env);
+}
+
 static lh_err send_part(struct ps_follower *f)
 {
     size_t n = f->end - f->at;
@@ -215,7 +226,7 @@ static lh_err send_part(struct ps_follower *f)
     }
     f->told = true;
     LH_TRY(lh_rpc_send_bulk(f->call, &head.base, f->bytes, f->at, n));
-    f->sending++;
+    sends(f);
     f->at += n;
     f->server->count.bytes_out += n;
     return LH_OK;
@@ -362,7 +373,7 @@ static lh_err say_who(struct ps_follower *f)
 {
     Longhaul__V1__PartHead head = LONGHAUL__V1__PART_HEAD__INIT;
     head.process = f->server->process;
-    f->sending++;
+    sends(f);
     return lh_rpc_send_bulk(f->call, &head.base, NULL, 0, 0);
 }
 
@@ -404,6 +415,7 @@ static void on_sent(void *self, struct lh_call *call)
     (void)call;
     struct ps_follower *f = self;
     f->sending--;
+    f->sent_ns = lh_now(f->server->conf.env);
     pump(f);
 }
 
@@ -421,6 +433,11 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
         if (f->next) f->next->previous = f->previous;
         f->shard->follower_count--;
     }
+    if (f->newer)
+        f->newer->older = f->older;
+    else
+        f->server->readers = f->older;
+    if (f->older) f->older->newer = f->newer;
     lh_blob_release(f->bytes);
     drop_shared(f);
     if (f->snapshot) f->server->snapshots--;
@@ -430,13 +447,66 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
 
 static const struct lh_call_ops follower_ops = {on_message, on_half_close, on_sent, on_close};
 
+// ---------------------------------------------------------------- those who do not read
+
+// At once: a status would wait behind what is not read.
+static void cut_off(struct ps_follower *f, const char *why)
+{
+    lh_log_peer(f->server->conf.log, LH_WARN, f->snapshot ? "snapshot.silent" : "follow.silent",
+                "%s %s of %s, shard %u: %s; its stream is cancelled, and it may come again",
+                lh_role_name(f->peer.role), f->peer.name, f->peer.region,
+                f->shard ? f->shard->id : 0, why);
+    f->ended = true;
+    lh_call_cancel(f->call);
+}
+
+bool ps_follow_look(struct ps_server *s)
+{
+    int64_t now = lh_now(s->conf.env);
+    for (struct ps_follower *f = s->readers, *older; f; f = older) {
+        older = f->older;
+        int64_t most = (f->snapshot ? LH_JOIN_SILENT_MS : LH_READ_SILENT_MS) * LH_MS;
+        bool waits = f->sending || !f->asked; // on its peer
+        if (waits && now - f->sent_ns >= most)
+            cut_off(f, f->asked ? "it has read nothing for too long" : "it asks for nothing");
+    }
+    return s->readers != NULL;
+}
+
+static bool same_peer(const struct ps_follower *f, const struct lh_peer *peer)
+{
+    return f->peer.role == peer->role && !strcmp(f->peer.name, peer->name) &&
+           !strcmp(f->peer.region, peer->region);
+}
+
+// How many streams of that kind a peer has; *oldest: the one that came first, not cut off yet.
+static uint32_t streams_of(const struct ps_server *s, const struct lh_peer *peer, bool snapshot,
+                           struct ps_follower **oldest)
+{
+    uint32_t n = 0;
+    for (struct ps_follower *f = s->readers; f; f = f->older) {
+        if (f->ended || f->snapshot != snapshot || !same_peer(f, peer)) continue;
+        *oldest = f;
+        n++;
+    }
+    return n;
+}
+
 static lh_err accept(struct ps_server *server, bool snapshot, struct lh_call *call,
-                     const struct lh_call_ops **ops, void **self)
+                     const struct lh_peer *peer, const struct lh_call_ops **ops, void **self)
 {
     struct ps_follower *f = calloc(1, sizeof *f);
     if (!f) return LH_ERR_NO_MEMORY;
-    *f = (struct ps_follower){.server = server, .call = call, .snapshot = snapshot};
+    *f = (struct ps_follower){.server = server,
+                              .call = call,
+                              .snapshot = snapshot,
+                              .peer = *peer,
+                              .older = server->readers,
+                              .sent_ns = lh_now(server->conf.env)};
+    if (f->older) f->older->newer = f;
+    server->readers = f;
     if (snapshot) server->snapshots++;
+    ps_receive_watch(server);
     *ops = &follower_ops;
     *self = f;
     lh_call_read(call);
@@ -446,16 +516,23 @@ static lh_err accept(struct ps_server *server, bool snapshot, struct lh_call *ca
 lh_err ps_follow_accept(struct ps_server *server, struct lh_call *call, const struct lh_peer *peer,
                         const struct lh_call_ops **ops, void **self)
 {
-    LH_TRY(accept(server, false, call, ops, self));
+    struct ps_follower *oldest = NULL;
+    if (streams_of(server, peer, false, &oldest) >= LH_STREAMS_A_SHARD * server->conf.shard_count)
+        cut_off(oldest, "it has opened many later ones");
+    LH_TRY(accept(server, false, call, peer, ops, self));
     struct ps_follower *f = *self;
     f->server_calls = peer->role == LH_S || peer->role == LH_C;
     return LH_OK;
 }
 
 lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call,
-                          const struct lh_call_ops **ops, void **self)
+                          const struct lh_peer *peer, const struct lh_call_ops **ops, void **self)
 {
+    struct ps_follower *oldest;
     if (server->snapshots >= SNAPSHOTS_MAX)
         return lh_fail(LH_ERR_BUSY, "%d snapshots are under way; try again", SNAPSHOTS_MAX);
-    return accept(server, true, call, ops, self);
+    if (streams_of(server, peer, true, &oldest) >= SNAPSHOTS_MAX - 1)
+        return lh_fail(LH_ERR_BUSY, "%d snapshots of this peer are under way; try again",
+                       SNAPSHOTS_MAX - 1);
+    return accept(server, true, call, peer, ops, self);
 }

@@ -3,6 +3,7 @@
 //
 // While a group is being made durable, arriving pushes queue up and make the next one, so the group
 // grows with the load by itself. Invariant: nothing is answered or published before its sync.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,6 +83,13 @@ static lh_err open_and_decide(struct ps_server *s, struct ps_item *i)
     return append(s, i, LH_REFUSE, lh_buf_span(&i->body));
 }
 
+static void turn_away(struct ps_item *i, lh_err err)
+{
+    i->decision.verdict = PS_NOT_FINAL;
+    i->decision.error = err;
+    snprintf(i->text, sizeof i->text, "%s", lh_err_text(err));
+}
+
 static lh_err decide_fence(struct ps_server *s, struct ps_item *i)
 {
     const struct lh_row *row = lh_ledger_row(&i->shard->head, i->worker);
@@ -89,9 +97,16 @@ static lh_err decide_fence(struct ps_server *s, struct ps_item *i)
         return LH_OK;                                            // by an earlier hello
     if (i->shard->head.plan.phase == LH_PHASE_END) return LH_OK; // END is the last record
     if (ps_frozen(i->shard)) {
-        i->decision.verdict = PS_NOT_FINAL;
-        i->decision.error =
-            lh_fail(LH_ERR_BUSY, "shard %u goes to another server now", i->shard->id);
+        turn_away(i, lh_fail(LH_ERR_BUSY, "shard %u goes to another server now", i->shard->id));
+        return LH_OK;
+    }
+    if (!row && i->shard->head.rows == LH_WORKERS_MAX) { // rows never expire
+        turn_away(i, lh_fail(LH_ERR_TOO_LARGE,
+                             "shard %u has had %d workers, and takes no other: start this one "
+                             "under the name and region of one that is gone",
+                             i->shard->id, LH_WORKERS_MAX));
+        lh_log_peer(s->conf.log, LH_WARN, "hello.refused", "worker %016llx: %s",
+                    (unsigned long long)i->worker, i->text);
         return LH_OK;
     }
     lh_fence_write(i->worker, i->incarnation, &i->body);
@@ -151,7 +166,7 @@ void ps_item_answer(struct ps_item *i)
     if (i->kind == PS_ITEM_COPY) {
         ps_copy_gone(i, false);
     } else if (i->kind == PS_ITEM_FENCE && i->decision.verdict == PS_NOT_FINAL) {
-        lh_reply_error(i->hello, i->decision.error, "the shard goes to another server now");
+        lh_reply_error(i->hello, i->decision.error, i->text);
         i->hello = NULL;
     } else if (i->kind == PS_ITEM_FENCE) {
         ps_hello_answer(i);
@@ -176,35 +191,8 @@ static void note_staleness(struct ps_shard *shard, uint64_t staleness)
     shard->staleness_seen[staleness < bins ? staleness : bins - 1]++;
 }
 
-// A checkpoint found no room: what is left is its, for it lets the log be cut. Small segments would
-// use it up and make none.
-static bool lacks_room(const struct ps_server *s)
-{
-    for (uint32_t k = 0; k < s->conf.shard_count; k++)
-        if (s->shard[k]->unwritten) return true;
-    return false;
-}
-
-// Not even a small segment found room, and the newest checkpoint is of the last version: the older
-// one keeps the log, and only a record lets another be made that takes its place. One of our own
-// does.
-static bool needs_record(const struct ps_shard *shard)
-{
-    const struct ps_server *s = shard->server;
-    const struct lh_ledger *l = &shard->replica.ledger;
-    bool could = s->stands && l->version == shard->checkpointed && shard->indexed > 1;
-    return could && !ps_keep_busy(s) && !lacks_room(s);
-}
-
-static LH_MUST lh_err make_room(struct ps_server *s)
-{
-    bool gone;
-    for (uint32_t k = 0; k < s->conf.shard_count; k++) ps_keep(s->shard[k]);
-    return ps_keep_busy(s) ? LH_OK : ps_aside_remove(s, &gone);
-}
-
 // The disk is full: nothing of the group happened. Its pushes are told to come again.
-static void give_up(struct ps_server *s)
+static void take_back(struct ps_server *s)
 {
     lh_err err = LH_OK;
     ps_wal_drop_group(s->wal);
@@ -214,14 +202,6 @@ static void give_up(struct ps_server *s)
         ps_fatal(s, err);
         return;
     }
-    if (!s->disk_full)
-        lh_logf(s->conf.log, LH_ERROR, "log.disk_full",
-                "no room for the log in %s: pushes wait, follows go on; a checkpoint lets the "
-                "log be cut, if there is room for it. Else free some space",
-                s->conf.dir);
-    if (!s->disk_full && !ps_keep_busy(s)) err = ps_keep_trim(s); // a start may have left it to do
-    s->disk_full = true;
-    s->count.full++;
     for (struct ps_item *i; (i = s->group);) {
         s->group = i->next;
         if (i->kind == PS_ITEM_FENCE)
@@ -231,7 +211,7 @@ static void give_up(struct ps_server *s)
         ps_item_free(i);
     }
     s->group_end = &s->group;
-    if (!err) err = make_room(s);
+    err = ps_full_met(s);
     if (err) ps_fatal(s, err);
 }
 
@@ -249,16 +229,9 @@ static void keep_newest(struct ps_item *i)
     shard->newest.version = i->record.version;
 }
 
-static void there_is_room(struct ps_server *s)
-{
-    lh_logf(s->conf.log, LH_INFO, "log.room", "there is room for the log again");
-    for (uint32_t k = 0; k < s->conf.shard_count; k++) s->shard[k]->room_at = 0; // for those too
-}
-
 static void finish_group(struct ps_server *s)
 {
-    if (s->disk_full && !s->squeezed) there_is_room(s);
-    s->disk_full &= s->squeezed;
+    ps_full_committed(s);
     s->count.groups++;
     for (struct ps_item *i = s->group; i; i = i->next) {
         if (!i->appended) continue;
@@ -315,8 +288,7 @@ static int64_t commit_job(void *arg)
 {
     struct ps_server *s = arg;
     s->commit_result = ps_wal_commit(s->wal);
-    s->squeezed = s->commit_result == LH_ERR_DISK_FULL && s->may_squeeze;
-    if (s->squeezed) s->commit_result = ps_wal_commit_small(s->wal, s->small_reserve);
+    if (s->commit_result == LH_ERR_DISK_FULL) s->commit_result = ps_full_commit(s);
     return 0;
 }
 
@@ -327,9 +299,8 @@ static void commit_done(void *arg)
     if (s->stopped) return;
     lh_blob_release(s->ahead);
     s->ahead = NULL;
-    s->stands = s->commit_result == LH_ERR_DISK_FULL && s->squeezed;
     if (s->commit_result == LH_ERR_DISK_FULL) {
-        give_up(s);
+        take_back(s);
         lh_cancel(s->conf.env, &s->retry_timer);
         s->retry_timer = lh_after(s->conf.env, LH_SECOND, on_retry, s);
         return;
@@ -363,7 +334,7 @@ static bool digest_due(const struct ps_shard *shard)
     uint64_t every = shard->server->conf.digest_every;
     if (shard->replica.ledger.plan.phase == LH_PHASE_END) return false; // END is the last record
     bool due = every && shard->replica.ledger.version >= shard->digested + every;
-    return !ps_frozen(shard) && (due || ps_digest_holds(shard) || needs_record(shard));
+    return !ps_frozen(shard) && (due || ps_digest_holds(shard) || ps_full_needs_record(shard));
 }
 
 static bool plan_due(const struct ps_shard *shard)
@@ -411,12 +382,12 @@ static lh_err build_group(struct ps_server *s)
 {
     bool moves = ps_move_due(s) && !digesting(s);
     uint64_t most = LH_GROUP_BYTES;
-    s->small_reserve = ps_keep_reserve(s);
+    s->full.small_reserve = ps_full_reserve(s);
     for (uint32_t k = 0; k < s->conf.shard_count && s->serving; k++) {
-        bool needed = digest_due(s->shard[k]) && needs_record(s->shard[k]);
+        bool needed = digest_due(s->shard[k]) && ps_full_needs_record(s->shard[k]);
         LH_TRY(add_own(s, s->shard[k], moves && !s->shard[k]->head.move.epoch));
         if (!needed || !ps_wal_group_bytes(s->wal)) continue;
-        s->small_reserve = ps_keep_bytes(s); // that much there is for it, and for nothing else
+        s->full.small_reserve = ps_keep_bytes(s); // that much there is for it, and for nothing else
         most = 0;
     }
     for (struct ps_item *i; ps_wal_group_bytes(s->wal) < most && (i = take_queued(s));)
@@ -454,8 +425,7 @@ static void run_group(void *arg)
         return;
     }
     s->committing = true;
-    ps_wal_reserve(s->wal, ps_keep_reserve(s));
-    s->may_squeeze = s->disk_full && !ps_keep_busy(s) && !lacks_room(s);
+    ps_full_before_commit(s);
     lh_logf(s->conf.log, LH_DEBUG, "group.made", "%llu bytes",
             (unsigned long long)ps_wal_group_bytes(s->wal));
     s->conf.env->ops->work(s->conf.env, LH_LANE_DISK, commit_job, commit_done, s);

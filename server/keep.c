@@ -14,9 +14,6 @@
 // A few milliseconds of the loop.
 enum { SLICE_BYTES = 8 << 20 };
 
-// A segment with a DIGEST record of each shard, in blocks of the file system's.
-enum { RECORDS_BYTES = 4096, RECORD_BYTES = 256 };
-
 // A record that was folded while the state is copied: it is folded in the copy on the copy lane.
 // Its payload, with the room it takes, is held until then.
 struct late {
@@ -30,7 +27,7 @@ struct late {
 struct ps_keep {
     struct ps_shard *shard;
     struct lk_checkpoint checkpoint;
-    struct late *late;    // what is on the lane,
+    struct late *late;    // what is on the lane; what a stop leaves there is freed with this,
     bool touching;        // and that its memory is touched there
     bool given_up;        // it goes when nothing is
     uint64_t timer;       // of the next slice; 0: none
@@ -125,7 +122,8 @@ static void write_done(void *arg)
     lh_err err = k->result;
     if (!k->checkpoint.weights) shard->meanwhile_ns = k->meanwhile_ns + shard->replay_ns;
     if (!err && !s->stopped) err = written(s, k);
-    if (err == LH_ERR_DISK_FULL && !s->stopped) err = ps_aside_relief(shard, k->checkpoint.weights);
+    if (err == LH_ERR_DISK_FULL && !s->stopped)
+        err = ps_full_unwritten(shard, k->checkpoint.weights);
     if (err && !s->stopped) ps_fatal(s, err);
     ps_keep_free(k);
     for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_keep(s->shard[i]);
@@ -229,7 +227,7 @@ static void late_done(void *arg)
 }
 
 // The payload is the item's, or, of a standby's record, what the fold has just opened.
-static struct lh_blob *payload_of(struct ps_item *i)
+static struct lh_blob *hold_payload(struct ps_item *i)
 {
     if (i->payload) return lh_blob_share(i->payload);
     return lh_blob_copy(lh_buf_span(&i->shard->replica.plain));
@@ -241,7 +239,7 @@ static lh_err fold_late(struct ps_keep *k, struct ps_item *i, const struct lk_ch
     if (!l) return LH_ERR_NO_MEMORY;
     *l = (struct late){.next = k->late, .keep = k, .what = *what};
     bool pushed = i->record.kind == LH_ADMIT;
-    if (pushed) l->plain = payload_of(i);
+    if (pushed) l->plain = hold_payload(i);
     k->late = l;
     if (pushed && !l->plain) {
         late_free(l);
@@ -290,7 +288,7 @@ bool ps_keep_due(const struct ps_shard *shard)
     const struct ps_conf *conf = &shard->server->conf;
     const struct lh_ledger *l = &shard->replica.ledger;
     bool newer = l->version > shard->checkpointed;
-    if (shard->server->disk_full && (newer || shard->unwritten) && !LH_BUG("no_relief"))
+    if (shard->server->full.now && (newer || shard->unwritten) && !LH_BUG("no_relief"))
         return lh_now(conf->env) >= shard->room_at;
     if (!newer) return false;
     if (l->plan.phase == LH_PHASE_END || shard->alone) return true;
@@ -303,7 +301,7 @@ bool ps_keep_weights_due(const struct ps_shard *shard)
 {
     uint64_t every = shard->server->conf.weights_every;
     uint64_t read = shard->weighed > shard->checkpointed ? shard->weighed : shard->checkpointed;
-    if (shard->server->disk_full) return false; // it would take room and make none
+    if (shard->server->full.now) return false; // it would take room and make none
     return every && shard->replica.ledger.version >= read + every && !soon_due(shard->server);
 }
 
@@ -317,11 +315,6 @@ uint64_t ps_keep_bytes(const struct ps_server *s)
         if (bytes + bytes / 256 > most) most = bytes + bytes / 256;
     }
     return most;
-}
-
-uint64_t ps_keep_reserve(const struct ps_server *s)
-{
-    return ps_keep_bytes(s) + RECORDS_BYTES + (uint64_t)RECORD_BYTES * s->conf.shard_count;
 }
 
 bool ps_keep_busy(const struct ps_server *s)

@@ -68,7 +68,7 @@ static bool choose(const struct ps_rebuild *b, struct ps_point *best, uint64_t *
     *worker = 0;
     *best = found ? own : (struct ps_point){0};
     for (uint32_t i = 0; i < b->offers; i++)
-        for (uint32_t k = 0; k < b->offer[i].haves; k++)
+        for (uint32_t k = 0; k < b->offer[i].haves && !b->offer[i].lied; k++)
             if (better(b, &b->offer[i].have[k], best)) {
                 *best = b->offer[i].have[k];
                 *worker = b->offer[i].worker;

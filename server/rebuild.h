@@ -14,6 +14,7 @@ struct ps_offer {
     int64_t heard_ns;
     struct ps_point have[PS_OFFER_POINTS_MAX];
     uint32_t haves;
+    bool lied; // brought a whole state that was not the one it had offered: not asked again
 };
 
 struct ps_rebuild {

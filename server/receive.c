@@ -3,6 +3,9 @@
 // A push arrives as messages of up to 1 MiB whose bulk is copied once, from the transport's slices
 // into the frame's blob. A stream that breaks leaves its part behind, one per worker and shard, and
 // the next attempt asks how much is there (probe). A complete frame is queued for the next group.
+//
+// Nobody keeps others out: who brings no full part for LH_PUSH_SILENT_MS is told to come again, a
+// worker's oldest streams give way to its newer ones, and parts to streams.
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +29,8 @@ struct ps_push {
     struct lh_digest digest;
     struct ps_item *item; // queued or in a group; it points back
     bool parked;          // no call any more: a part that waits for its next attempt
+    bool over;            // answered: what else comes is not read
+    int64_t heard_ns;     // when its last full part came, or it was let in
 };
 
 // ---------------------------------------------------------------- hello
@@ -236,6 +241,7 @@ static lh_err take_bytes(struct ps_push *p, bool probe, uint64_t from, const str
     if (!lh_msg_copy(msg, at, p->frame->data + p->have, n)) return LH_ERR_INTERNAL;
     p->have += n;
     p->server->count.bytes_in += n;
+    if (n == LH_PART_BYTES) p->heard_ns = lh_now(p->server->conf.env);
     ps_room_arriving(p->server, p, p->have, p->frame->len - p->have);
     return p->have == p->frame->len ? complete(p) : LH_OK;
 }
@@ -251,7 +257,7 @@ static bool drop_a_part(struct ps_server *s)
 }
 
 // Its turn and room for the frame; true: there is an answer, and *err is it.
-static bool make_room(struct ps_push *p, lh_err *err)
+static bool let_in(struct ps_push *p, lh_err *err)
 {
     *err = LH_OK;
     if (p->frame) return true;
@@ -299,7 +305,7 @@ static lh_err take_part(struct ps_push *p, const struct lh_msg *msg)
     // others wait already, and not only for the turn of a large one
     bool behind =
         first && r->first && !p->frame && (!r->arriving || !ps_room_turn(p->server, p->bytes));
-    if (behind || !make_room(p, &err)) return wait_for_room(p, probe, msg, at);
+    if (behind || !let_in(p, &err)) return wait_for_room(p, probe, msg, at);
     return err ? err : take_bytes(p, probe, from, msg, at);
 }
 
@@ -316,8 +322,9 @@ void ps_receive_waiting(struct ps_server *s)
 {
     for (struct ps_push *p; (p = s->room.first);) {
         lh_err err;
-        if (!make_room(p, &err)) return;
+        if (!let_in(p, &err)) return;
         stop_waiting(p);
+        p->heard_ns = lh_now(s->conf.env);
         struct lh_buf first = p->first;
         p->first = (struct lh_buf){0};
         struct lh_span part = lh_buf_span(&first);
@@ -331,6 +338,7 @@ static void push_message(void *self, struct lh_call *call, const struct lh_msg *
 {
     (void)call;
     struct ps_push *p = self;
+    if (p->over) return;
     bool over = p->item || (p->shard && !p->frame);
     go_on(p,
           over ? lh_fail(LH_ERR_MALFORMED, "bytes after the end of the frame") : take_part(p, msg));
@@ -340,7 +348,8 @@ static void push_half_close(void *self, struct lh_call *call)
 {
     (void)call;
     struct ps_push *p = self;
-    if (!p->item) ps_push_error(p, lh_fail(LH_ERR_MALFORMED, "the stream ended inside the frame"));
+    if (!p->item && !p->over)
+        ps_push_error(p, lh_fail(LH_ERR_MALFORMED, "the stream ended inside the frame"));
 }
 
 static void push_sent(void *self, struct lh_call *call)
@@ -368,9 +377,59 @@ static void push_close(void *self, struct lh_call *call, lh_err status, const ch
 
 static const struct lh_call_ops push_ops = {push_message, push_half_close, push_sent, push_close};
 
+// ---------------------------------------------------------------- streams that say nothing
+
+// Comes in: its messages, or the rest of its frame.
+static bool is_coming(const struct ps_push *p)
+{
+    return !p->parked && !p->over && !p->item;
+}
+
+static void look_for_silent(void *arg)
+{
+    struct ps_server *s = arg;
+    int64_t now = lh_now(s->conf.env);
+    s->silent_timer = 0;
+    if (ps_follow_look(s)) ps_receive_watch(s);
+    for (struct ps_push *p = s->pushes; p; p = p->next) {
+        if (!is_coming(p)) continue;
+        ps_receive_watch(s);
+        if (p->waiting || now - p->heard_ns < LH_PUSH_SILENT_MS * LH_MS) continue;
+        lh_log_peer(s->conf.log, LH_WARN, "push.silent",
+                    "shard %u, worker %016llx: no part of its push came for %d s; it is told to "
+                    "come again. Is its link slower than %d bytes in that time?",
+                    p->shard ? p->shard->id : 0, (unsigned long long)p->peer_worker,
+                    LH_PUSH_SILENT_MS / 1000, LH_PART_BYTES);
+        ps_push_error(p, lh_fail(LH_ERR_DEADLINE, "no part of this push came for too long"));
+    }
+}
+
+void ps_receive_watch(struct ps_server *s)
+{
+    if (!s->silent_timer && !s->stopped)
+        s->silent_timer = lh_after(s->conf.env, LH_PUSH_SILENT_MS * LH_MS / 4, look_for_silent, s);
+}
+
+// A worker pushes once a shard at a time; the streams of a connection that broke unseen linger.
+static void make_way(struct ps_server *s, uint64_t worker)
+{
+    struct ps_push *oldest = NULL;
+    uint32_t coming = 0;
+    for (struct ps_push *p = s->pushes; p; p = p->next) {
+        if (!is_coming(p) || p->peer_worker != worker) continue;
+        coming++;
+        oldest = p;
+    }
+    if (coming >= LH_STREAMS_A_SHARD * s->conf.shard_count)
+        ps_push_error(oldest,
+                      lh_fail(LH_ERR_BUSY, "this worker has opened %u later pushes", coming));
+    while (s->push_count >= LH_DECIDE_QUEUE_MAX && drop_a_part(s)) continue;
+}
+
 lh_err ps_push_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
                       const struct lh_call_ops **ops, void **self)
 {
+    make_way(s, lh_worker_id(peer));
     if (s->push_count >= LH_DECIDE_QUEUE_MAX)
         return lh_fail(LH_ERR_BUSY, "%u pushes are under way; try again", s->push_count);
     struct ps_push *p = calloc(1, sizeof *p);
@@ -378,10 +437,12 @@ lh_err ps_push_accept(struct ps_server *s, struct lh_call *call, const struct lh
     p->server = s;
     p->call = call;
     p->peer_worker = lh_worker_id(peer);
+    p->heard_ns = lh_now(s->conf.env);
     p->next = s->pushes;
     if (p->next) p->next->previous = p;
     s->pushes = p;
     s->push_count++;
+    ps_receive_watch(s);
     *ops = &push_ops;
     *self = p;
     lh_call_read(call);
@@ -398,6 +459,8 @@ void ps_push_error(struct ps_push *p, lh_err err)
                     lh_err_text(err));
     if (p->item) p->item->push = NULL;
     p->item = NULL;
+    p->over = true;
+    stop_waiting(p);
     lh_call_finish(p->call, err, lh_err_text(err));
 }
 
@@ -434,6 +497,7 @@ void ps_push_answer(struct ps_push *p, const struct ps_item *item)
         out.reason = row->last_reason;
     }
     p->item = NULL;
+    p->over = true;
     lh_err err = lh_rpc_send(p->call, &out.base);
     lh_call_finish(p->call, err, err ? lh_err_text(err) : "");
 }

@@ -254,7 +254,7 @@ static lh_err open_log(struct ps_server *s, bool *torn)
                               .log = s->conf.log,
                               .dir = s->wal_dir,
                               .segment_bytes = s->conf.segment_bytes,
-                              .reserve = ps_keep_reserve(s),
+                              .reserve = ps_full_reserve(s),
                               .scanned = scanned};
     memcpy(wal.job, s->conf.job, LH_JOB);
     return ps_wal_open(&wal, replay, s, torn, &s->wal);

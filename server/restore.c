@@ -14,6 +14,7 @@ struct ps_restore { // a state that is being received
     struct ps_rebuild *rebuild; // NULL: none is wanted any more
     struct lh_call *call;
     uint64_t worker;
+    struct lh_peer peer;
     struct lh_buf bytes;
     uint64_t total;
     int64_t heard_ns; // when its last part came
@@ -51,7 +52,8 @@ void ps_restore_drop_silent(struct ps_rebuild *b)
     int64_t now = lh_now(conf->env);
     uint32_t n = 0;
     for (uint32_t i = 0; i < b->offers; i++)
-        if (now - b->offer[i].heard_ns < conf->grace_ns) b->offer[n++] = b->offer[i];
+        if (b->offer[i].lied || now - b->offer[i].heard_ns < conf->grace_ns)
+            b->offer[n++] = b->offer[i];
     b->offers = n;
 }
 
@@ -73,7 +75,9 @@ static lh_err take_offer(struct ps_rebuild *b, const Longhaul__V1__OfferRequest 
 {
     struct ps_offer *o = note_worker(b, m->worker);
     if (!o) return lh_fail(LH_ERR_BUSY, "%d workers have offered already", LH_WORKERS_MAX);
-    *o = (struct ps_offer){.worker = m->worker, .heard_ns = lh_now(b->shard->server->conf.env)};
+    *o = (struct ps_offer){.worker = m->worker,
+                           .heard_ns = lh_now(b->shard->server->conf.env),
+                           .lied = o->worker == m->worker && o->lied};
     for (size_t i = 0; i < m->n_have && o->haves < PS_OFFER_POINTS_MAX; i++) {
         if (m->have[i]->chain.len != LH_HASH_BYTES || !m->have[i]->epoch) continue;
         o->have[o->haves++] = ps_rebuild_point(m->have[i]);
@@ -160,17 +164,29 @@ static lh_err begin_restore(struct ps_restore *r, const Longhaul__V1__RestoreHea
     return LH_OK;
 }
 
+// Of which point it is, is in its ledger: read before what is held here gives way to it.
+static lh_err check_state(const struct ps_restore *r)
+{
+    const struct ps_rebuild *b = r->rebuild;
+    const struct lh_ledger *have = &b->shard->replica.ledger;
+    struct lh_ledger l = {.shard = have->shard, .shards = have->shards};
+    struct lh_cursor c = lh_cursor(lh_buf_span(&r->bytes));
+    lh_err err = lh_ledger_read(&l, &c);
+    struct ps_point is = {l.epoch, l.version, l.chain};
+    lh_ledger_free(&l);
+    if (err || same(&is, &b->wanted)) return err;
+    return lh_fail(LH_ERR_MALFORMED, "shard %u: the state that came is not the offered one",
+                   b->shard->id);
+}
+
 // Nothing is believed but what the point says: version, epoch and chain of what was loaded.
 static lh_err take_state(struct ps_restore *r)
 {
     struct ps_rebuild *b = r->rebuild;
     struct ps_shard *s = b->shard;
+    LH_TRY(check_state(r));
     LH_TRY(lk_replica_load(&s->replica, lh_buf_span(&r->bytes)));
     struct ps_point own = ps_rebuild_own(b);
-    b->unreliable = true;
-    if (!same(&own, &b->wanted))
-        return lh_fail(LH_ERR_MALFORMED, "shard %u: the state that came is not the offered one",
-                       s->id);
     if (LH_BUG("rebuild_no_dedupe")) s->replica.ledger.rows = 0; // planted: weights only
     b->unreliable = false;
     b->chosen = b->fetched = true;
@@ -193,6 +209,19 @@ static lh_err take_part(struct ps_restore *r, const struct lh_msg *msg)
     return lh_msg_copy(msg, at, to, n) ? LH_OK : LH_ERR_INTERNAL;
 }
 
+// Who sends what can't be read may come again: the bytes are bound to the last answer. Who sends a
+// whole state that is another than the offered one is not asked again.
+static void tell_refused(const struct ps_restore *r, lh_err err, bool whole)
+{
+    struct ps_rebuild *b = r->rebuild;
+    if (lh_err_class(err) != LH_CLASS_REJECT) return;
+    lh_log_peer(r->server->conf.log, LH_ERROR, "restore.refused",
+                "worker %s of %s: %s%s; if it goes on, stop that worker", r->peer.name,
+                r->peer.region, lh_err_text(err), whole ? "; it is not asked again" : "");
+    for (uint32_t i = 0; whole && i < b->offers; i++)
+        b->offer[i].lied |= b->offer[i].worker == r->worker;
+}
+
 static void restore_message(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     struct ps_restore *r = self;
@@ -206,6 +235,7 @@ static void restore_message(void *self, struct lh_call *call, const struct lh_ms
     }
     struct ps_rebuild *b = r->rebuild;
     if (whole) err = take_state(r);
+    if (err) tell_refused(r, err, whole);
     end(r);
     Longhaul__V1__RestoreReply out = LONGHAUL__V1__RESTORE_REPLY__INIT;
     if (!err) err = lh_rpc_send(call, &out.base);
@@ -246,7 +276,8 @@ lh_err ps_restore_accept(struct ps_server *s, struct lh_call *call, const struct
 {
     struct ps_restore *r = calloc(1, sizeof *r);
     if (!r) return LH_ERR_NO_MEMORY;
-    *r = (struct ps_restore){.server = s, .call = call, .worker = lh_worker_id(peer)};
+    *r =
+        (struct ps_restore){.server = s, .call = call, .worker = lh_worker_id(peer), .peer = *peer};
     *ops = &restore_ops;
     *self = r;
     lh_call_read(call);

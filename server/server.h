@@ -4,8 +4,8 @@
 // copy lane, seals are opened on its compute lane. A push is walked through the files in this
 // order: receive.c (hello, push stream), open.c (its seal), group.c (decide, append, sync,
 // acknowledge, fold), insync.c (a standby holds it too), follow.c (publish), keep.c (checkpoints),
-// recover.c, rebuild.c (start), standby.c, copy.c (another server's shards), report.c
-// (coordinator).
+// full.c (a full disk), recover.c, rebuild.c (start), standby.c, copy.c (another server's shards),
+// report.c (coordinator), status.c.
 #ifndef PS_SERVER_H
 #define PS_SERVER_H
 
@@ -131,6 +131,14 @@ struct ps_room { // room.c
     uint64_t turn_timer;
 };
 
+struct ps_full {      // full.c
+    bool now;         // no whole segment found room, and none has since
+    bool may_squeeze; // no checkpoint is under way that would make room: any room at all will do
+    bool squeezed;    // the commit looked for no more room than its group's,
+    bool stuck;       // and did not find that either
+    uint64_t small_reserve; // what the segment of such a group has to leave
+};
+
 struct ps_server {
     struct ps_conf conf;
     uint64_t process; // random at every start
@@ -172,18 +180,16 @@ struct ps_server {
     struct lh_service service;
     struct ps_push *pushes; // open streams
     uint32_t push_count, snapshots;
-    uint64_t shared_bytes; // of frames that followers are sent from memory
+    struct ps_follower *readers; // streams that follow, and snapshots: the newest
+    uint64_t silent_timer;       // streams that do not get on are looked for
+    uint64_t shared_bytes;       // of frames that followers are sent from memory
     struct {
         struct ps_segments segments;
         lh_err result;
         bool busy;
     } removal;                         // of the log's beginning, on the copy lane
     int64_t longest_ns[PS_LOOP_COUNT]; // that each kept the loop at once, since the start
-    bool disk_full;
-    bool may_squeeze; // no checkpoint is under way that would make room: any room at all will do
-    bool squeezed;    // the commit found room for no more than its group,
-    bool stands;      // or not even for that
-    uint64_t small_reserve; // what the segment of such a group has to leave
+    struct ps_full full;
     struct {
         uint64_t admitted, refused, repeated, not_final, bytes_in, bytes_out, groups, full;
     } count;
@@ -220,6 +226,7 @@ void ps_push_answer(struct ps_push *p, const struct ps_item *item);
 void ps_push_error(struct ps_push *p, lh_err err);
 void ps_hello_answer(struct ps_item *fence);
 void ps_receive_waiting(struct ps_server *s); // there may be room for more
+void ps_receive_watch(struct ps_server *s);   // pushes that say nothing are ended in time
 void ps_receive_free(struct ps_server *s);
 // open.c
 void ps_open(struct ps_server *s, struct ps_item *item); // takes a received push: opens, queues it
@@ -287,30 +294,10 @@ void ps_copy_free(struct ps_copy *c);
 json_t *ps_copy_status(const struct ps_shard *s); // gives it
 // recover.c
 LH_MUST lh_err ps_recover(struct ps_server *s);
-// keep.c
-bool ps_keep_due(const struct ps_shard *s);         // a full checkpoint,
-bool ps_keep_weights_due(const struct ps_shard *s); // one of weights only
-void ps_keep(struct ps_shard *s);                   // a checkpoint, if one is due
-bool ps_keep_busy(const struct ps_server *s);       // one is being made
-// What the next full one takes at most, of any shard: parameters, optimizer, ledger, seals.
-uint64_t ps_keep_bytes(const struct ps_server *s);
-// What a new segment has to leave: that, and records that let one be made (group.c).
-uint64_t ps_keep_reserve(const struct ps_server *s);
-// Removes what only versions below every shard's older checkpoint need.
-LH_MUST lh_err ps_keep_trim(struct ps_server *s);
-// A checkpoint that is being copied hears of the records that change arrays, after their fold; it
-// may hold the item's payload, with its room, for longer.
-void ps_keep_folded(struct ps_item *i);
 bool ps_unsettled(const struct ps_shard *shard);  // its history is to be settled first
 LH_MUST lh_err ps_recovered(struct ps_server *s); // all are: makes it durable
 // What the replicas hold becomes all there is: checkpoints of it, and a new log.
 LH_MUST lh_err ps_start_over(struct ps_server *s);
-// aside.c: the log moves to a folder where nobody reads it; all such folders and damaged
-// checkpoints go, *room: were there any?
-LH_MUST lh_err ps_aside_log(struct ps_server *s);
-LH_MUST lh_err ps_aside_remove(struct ps_server *s, bool *room);
-// A checkpoint found no room: what is not promised gives way to the next one.
-LH_MUST lh_err ps_aside_relief(struct ps_shard *shard, bool weights);
 // DIR/epoch-<shard>: the highest epoch that the directory asked for, and under which token (0: of
 // none). LH_ERR_NOT_FOUND: it never did. LH_ERR_CORRUPT. A write is durable when it returns.
 LH_MUST lh_err ps_epoch_read(struct lh_env *env, const char *dir, uint32_t shard, uint64_t *epoch,
@@ -319,6 +306,39 @@ LH_MUST lh_err ps_epoch_write(struct lh_env *env, const char *dir, uint32_t shar
                               uint64_t token);
 // The epoch that the shard asks for, under a new token; durable.
 LH_MUST lh_err ps_epoch_store(struct ps_shard *shard, uint64_t epoch);
+// keep.c
+bool ps_keep_due(const struct ps_shard *s);         // a full checkpoint,
+bool ps_keep_weights_due(const struct ps_shard *s); // one of weights only
+void ps_keep(struct ps_shard *s);                   // a checkpoint, if one is due
+bool ps_keep_busy(const struct ps_server *s);       // one is being made
+// What the next full one takes at most, of any shard: parameters, optimizer, ledger, seals.
+uint64_t ps_keep_bytes(const struct ps_server *s);
+// Removes what only versions below every shard's older checkpoint need.
+LH_MUST lh_err ps_keep_trim(struct ps_server *s);
+// A checkpoint that is being copied hears of the records that change arrays, after their fold; it
+// may hold the item's payload, with its room, for longer.
+void ps_keep_folded(struct ps_item *i);
+// full.c: a full disk
+// What a whole new segment has to leave: a checkpoint (ps_keep_bytes), and records that make one
+// due.
+uint64_t ps_full_reserve(const struct ps_server *s);
+// Not even a small segment found room, and the newest checkpoint is of the last version: the older
+// one keeps the log, and only a record lets another be made that takes its place. One of our own
+// does.
+bool ps_full_needs_record(const struct ps_shard *shard);
+void ps_full_before_commit(struct ps_server *s);
+// Disk lane, after a commit that found no room for a whole segment: any room, where that is all
+// that is left. LH_ERR_DISK_FULL: there is none, or a checkpoint may make more; as of
+// ps_wal_commit().
+LH_MUST lh_err ps_full_commit(struct ps_server *s);
+LH_MUST lh_err ps_full_met(struct ps_server *s); // the group found no room: makes some
+void ps_full_committed(struct ps_server *s);     // the group did
+// A checkpoint found no room: what is not promised gives way to the next full one.
+LH_MUST lh_err ps_full_unwritten(struct ps_shard *shard, bool weights);
+// aside.c: the log moves to a folder where nobody reads it; all such folders and damaged
+// checkpoints go, *room: were there any?
+LH_MUST lh_err ps_aside_log(struct ps_server *s);
+LH_MUST lh_err ps_aside_remove(struct ps_server *s, bool *room);
 // rebuild.c
 LH_MUST lh_err ps_rebuild_begin(struct ps_shard *shard);
 bool ps_rebuild_fetched(const struct ps_rebuild *b); // the replica holds a follower's state

@@ -171,7 +171,10 @@ LH_MUST lh_err ps_follow_accept(struct ps_server *server, struct lh_call *call,
                                 const struct lh_peer *peer, const struct lh_call_ops **ops,
                                 void **self);
 LH_MUST lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call,
-                                  const struct lh_call_ops **ops, void **self);
+                                  const struct lh_peer *peer, const struct lh_call_ops **ops,
+                                  void **self);
+// Cuts off those who do not read. Whether there is anybody to be looked at again.
+bool ps_follow_look(struct ps_server *server);
 // ---- snapshot.c
 LH_MUST lh_err ps_snapshot_join(struct ps_shard *s); // a user more
 void ps_snapshot_leave(struct ps_shard *s);

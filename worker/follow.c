@@ -11,7 +11,7 @@
 #include "longhaul/v1/shard.pb-c.h"
 #include "worker/worker.h"
 
-enum { HELD_MAX = 64, COPIES_MAX = 4 };
+enum { HELD_MAX = 64 };
 
 static void connect_stream(void *arg);
 
@@ -42,100 +42,6 @@ void wk_follow_stop(struct wk_shard *s)
     reset(s);
     if (call) lh_call_cancel(call);
     again(s, LH_ERR_UNAVAILABLE);
-}
-
-// ---------------------------------------------------------------- durable copies
-
-static bool closing(const struct wk_shard *s)
-{
-    return s->replica.ledger.plan.phase >= LH_PHASE_CLOSE;
-}
-
-struct wk_save {
-    struct wk_shard *shard;
-    struct lk_checkpoint checkpoint;
-    uint64_t stable; // when it was begun
-    unsigned copies; // that are left
-    lh_err result, tidied;
-};
-
-struct lk_checkpoint_conf wk_copy_conf(const struct wk_worker *w)
-{
-    return (struct lk_checkpoint_conf){.env = w->conf.env,
-                                       .dir = w->replica_dir,
-                                       .keys = w->conf.keys,
-                                       .cipher = w->conf.cipher,
-                                       .key_id = w->conf.key_id};
-}
-
-// Copies of a history that was given up go, and those that the stable point has overtaken. One that
-// was registered, or may have been, stays: a server that loses its disk comes back from it
-// (PROTOCOL 13). On the lane: to remove large files may take long.
-static lh_err tidy_copies(struct wk_save *k)
-{
-    const struct wk_shard *s = k->shard;
-    struct lk_checkpoint_conf conf = wk_copy_conf(s->worker);
-    LH_TRY(lk_checkpoint_drop_above(&conf, s->id, k->checkpoint.version));
-    uint64_t kept = LH_BUG("copy_replaced") ? k->checkpoint.version : k->stable;
-    return lk_checkpoint_drop_below(&conf, s->id, kept, &k->copies);
-}
-
-static int64_t save_job(void *arg)
-{
-    struct wk_save *k = arg;
-    k->result = lk_checkpoint_write(&k->checkpoint);
-    if (k->result) return 0;
-    LH_FAILPOINT("replica.written");
-    k->tidied = tidy_copies(k);
-    return 0;
-}
-
-static void save_done(void *arg)
-{
-    struct wk_save *k = arg;
-    struct wk_shard *s = k->shard;
-    s->save = NULL;
-    lh_err err = k->result;
-    if (!err && !s->worker->stopped) {
-        s->durable.epoch = k->checkpoint.epoch;
-        s->durable.version = k->checkpoint.version;
-        s->durable.chain = k->checkpoint.chain;
-        s->copies = k->copies;
-        err = k->tidied;
-    }
-    if (err == LH_ERR_DISK_FULL)
-        lh_logf(s->worker->conf.log, LH_ERROR, "replica.disk_full", "shard %u: no room in %s",
-                s->id, s->worker->replica_dir);
-    else if (err && !s->worker->stopped)
-        wk_fatal(s->worker, err);
-    bool again = !k->result && closing(s) && s->durable.version < s->replica.ledger.version;
-    wk_save_free(k);
-    if (again && !s->worker->stopped && (err = wk_save_replica(s))) wk_fatal(s->worker, err);
-}
-
-void wk_save_free(struct wk_save *k)
-{
-    if (!k) return;
-    lk_checkpoint_free(&k->checkpoint);
-    free(k);
-}
-
-lh_err wk_save_replica(struct wk_shard *s)
-{
-    struct wk_worker *w = s->worker;
-    struct wk_save *k = s->save ? NULL : calloc(1, sizeof *k);
-    if (!k) return LH_OK;
-    k->shard = s;
-    k->stable = s->stable.version;
-    struct lk_checkpoint_conf conf = wk_copy_conf(w);
-    lh_err err = lk_checkpoint_take(&conf, &s->replica, &k->checkpoint);
-    if (err) {
-        free(k);
-        return err;
-    }
-    s->save = k;
-    w->conf.env->ops->work(w->conf.env, LH_LANE_COPY, save_job, save_done, k);
-    return LH_OK;
 }
 
 // ---------------------------------------------------------------- a record
@@ -176,7 +82,7 @@ static lh_err ended(struct wk_shard *s)
             s->replica.ledger.version);
     if (!s->cut) LH_TRY(wk_settle_end(s)); // else when it is committed
     wk_lease_soon(s->worker);
-    return wk_save_replica(s);
+    return wk_keep(s);
 }
 
 // `own`: the outbox holds these very bytes, and maybe still the payload they were sealed from.
@@ -192,14 +98,6 @@ static lh_err fold(struct wk_shard *s, const struct lh_record *r, struct wk_entr
 
 // Every so many versions; more than COPIES_MAX are not made while none of them is registered. The
 // run ends only when what a shard closed with is stable: of that there is a copy at once.
-static bool copy_due(const struct wk_shard *s)
-{
-    uint64_t every = s->worker->conf.durable_every;
-    if (closing(s)) return true;
-    return every && s->replica.ledger.version >= s->durable.version + every &&
-           s->copies < COPIES_MAX;
-}
-
 static lh_err take_record(struct wk_shard *s, struct lh_record *r)
 {
     struct wk_worker *w = s->worker;
@@ -219,7 +117,7 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
     }
     const struct lh_ledger *l = &s->replica.ledger;
     if (r->kind == LH_PLAN && l->plan.phase == LH_PHASE_END) return ended(s);
-    if (copy_due(s)) LH_TRY(wk_save_replica(s));
+    if (wk_keep_due(s)) LH_TRY(wk_keep(s));
     wk_trim(s);
     if (l->plan.mode == LH_MODE_BSP && wk_round_over(s) && wk_view_may_renew(s))
         s->held = true; // the next round's records wait until this one is the view
@@ -320,7 +218,7 @@ static lh_err take_whole(struct wk_shard *s)
     wk_boundary_soon(w);
     wk_session_start(s);
     if (s->replica.ledger.plan.phase == LH_PHASE_END) return ended(s);
-    return wk_save_replica(s);
+    return wk_keep(s);
 }
 
 // ---------------------------------------------------------------- the stream

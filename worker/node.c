@@ -412,9 +412,15 @@ static void stop(void *self)
     free_parts(n);
 }
 
+static unsigned rank_of(const void *settings)
+{
+    return (unsigned)((const struct wk_settings *)settings)->ranks.rank;
+}
+
 const struct lh_app wk_node_app = {
     .table = &wk_settings_table,
     .role = role,
+    .part = rank_of,
     .start = start,
     .status = status,
     .tick = tick,

@@ -36,7 +36,7 @@ static void add_point(void *arg, const char *path, uint64_t epoch, uint64_t vers
 static lh_err list_points(const struct wk_shard *s, struct points *p)
 {
     const struct lh_ledger *l = &s->replica.ledger;
-    struct lk_checkpoint_conf conf = wk_copy_conf(s->worker);
+    struct lk_checkpoint_conf conf = wk_keep_conf(s->worker);
     p->shard = s;
     p->n = 0;
     if (s->ready) add_point(p, NULL, l->epoch, l->version, &l->chain);
@@ -72,7 +72,7 @@ static lh_err blob_of(const struct lk_replica *r, struct lh_blob **out)
 static lh_err copy_blob(struct wk_shard *s, struct lh_blob **out)
 {
     struct wk_worker *w = s->worker;
-    struct lk_checkpoint_conf conf = wk_copy_conf(w);
+    struct lk_checkpoint_conf conf = wk_keep_conf(w);
     struct finding f = {.want = &s->restore};
     struct lk_replica scratch;
     LH_TRY(lk_checkpoint_list(&conf, &s->replica, find_copy, &f));

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/json.h"
 #include "worker/passes.h"
 
 static const int64_t seat_retry_ns = 200 * LH_MS;
@@ -113,12 +114,7 @@ lh_err wk_rank_status(const struct wk_rank *r, struct lh_buf *out)
         json_pack("{s:s s:i s:s s:I s:I}", "role", "rank", "rank", (int)r->conf.rank, "state",
                   r->seated ? "training" : "waiting", "step", (json_int_t)atomic_load(&r->tasks),
                   "sequences", (json_int_t)atomic_load(&r->sequences));
-    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
-    if (!text) return LH_ERR_NO_MEMORY;
-    lh_put(out, text, strlen(text));
-    free(text);
-    return lh_buf_err(out);
+    return lh_json_give(root, out);
 }
 
 void wk_rank_close(struct wk_rank *r)

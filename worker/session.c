@@ -245,6 +245,18 @@ static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m
     return wk_entry_decided(s, e, m->admitted);
 }
 
+// Only what was asked for: after the last part nothing can be sent any more.
+static lh_err take_resume(struct wk_shard *s, const Longhaul__V1__PushResume *m)
+{
+    struct wk_sender *p = &s->sender;
+    if (!p->probing)
+        return lh_fail(LH_ERR_PROTOCOL, "shard %u: the server at %s says where to go on, unasked",
+                       s->id, s->address);
+    p->probing = false;
+    p->at = m->have < p->entry->frame->len ? (size_t)m->have : 0;
+    return send_parts(s);
+}
+
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     struct wk_shard *s = self;
@@ -254,10 +266,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     if (!err) {
         const Longhaul__V1__PushReply *m = (const Longhaul__V1__PushReply *)base;
         if (m->resume) {
-            s->sender.probing = false;
-            s->sender.at =
-                m->resume->have < s->sender.entry->frame->len ? (size_t)m->resume->have : 0;
-            err = send_parts(s);
+            err = take_resume(s, m->resume);
         } else {
             s->session_tries = 0;
             err = take_decision(s, m);

@@ -1,6 +1,7 @@
 // The table of worker.yaml, and what its rows must satisfy together. See settings.h.
 #include "worker/settings.h"
 
+#include "common/check.h"
 #include "kernels/codec.h"
 
 #define T struct wk_settings
@@ -133,6 +134,32 @@ lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)
     return LH_OK;
 }
 
+// What would be taken and then do nothing.
+static lh_err check_trainer(const struct wk_settings *s)
+{
+    const struct {
+        const char *name;
+        bool set;
+    } builtin_only[] = {{"trainer.noise_threshold", s->trainer.noise_threshold > 0},
+                        {"trainer.norms_every_rounds", s->trainer.norms_rounds > 0},
+                        {"eval.every_tokens", s->eval.every_tokens > 0}};
+    bool builtin = s->trainer.kind == WK_TRAINER_BUILTIN;
+    if (s->ranks.count > 1 && !builtin)
+        return lh_fail(LH_ERR_CONFIG, "ranks.count is %lld: only trainer.kind builtin has ranks",
+                       (long long)s->ranks.count);
+    for (size_t i = 0; i < LH_COUNT(builtin_only); i++)
+        if (builtin_only[i].set && !builtin)
+            return lh_fail(LH_ERR_CONFIG,
+                           "%s is set, but trainer.kind synthetic computes no gradient and no "
+                           "loss: take builtin, or leave it off",
+                           builtin_only[i].name);
+    if (s->trainer.noise_threshold > 0 && s->trainer.batch * s->trainer.accumulate < 2)
+        return lh_fail(LH_ERR_CONFIG,
+                       "trainer.noise_threshold is set, but a step is one sequence, whose gradient "
+                       "shows no noise: trainer.batch times trainer.accumulate must be 2 or more");
+    return LH_OK;
+}
+
 static lh_err check(const void *settings)
 {
     const struct wk_settings *s = settings;
@@ -146,9 +173,7 @@ static lh_err check(const void *settings)
         return lh_fail(
             LH_ERR_CONFIG, "ranks.rank is %lld, but with ranks.count %lld they are 0 to %lld",
             (long long)s->ranks.rank, (long long)s->ranks.count, (long long)s->ranks.count - 1);
-    if (s->ranks.count > 1 && s->trainer.kind != WK_TRAINER_BUILTIN)
-        return lh_fail(LH_ERR_CONFIG, "ranks.count is %lld: only trainer.kind builtin has ranks",
-                       (long long)s->ranks.count);
+    LH_TRY(check_trainer(s));
     if (s->retry_base_ms > s->retry_max_ms)
         return lh_fail(LH_ERR_CONFIG,
                        "push.retry_base_ms (%lld) must not exceed push.retry_max_ms (%lld)",

@@ -21,6 +21,7 @@ struct wk_source {
     const struct wk_source_ops *ops;
 };
 
+// LH_ERR_CONFIG: there is no folder `dir`, data.dir of the settings.
 LH_MUST lh_err wk_source_folder(const char *dir, struct wk_source **out);
 
 #endif

@@ -52,9 +52,24 @@ static void close_folder(struct wk_source *s)
     free(s);
 }
 
+// Told at the start: the first unit is wanted only when all others are there.
+static LH_MUST lh_err is_folder(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) close(fd);
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return lh_fail(LH_ERR_CONFIG,
+                       "data.dir %s: there is no such folder; the units' files are read from it: "
+                       "mount it, or set data.dir",
+                       dir);
+    if (fd < 0) return lh_fail_errno(errno, "data.dir %s: cannot open the folder", dir);
+    return LH_OK;
+}
+
 lh_err wk_source_folder(const char *dir, struct wk_source **out)
 {
     static const struct wk_source_ops ops = {read_file, close_folder};
+    LH_TRY(is_folder(dir));
     struct folder *f = calloc(1, sizeof *f);
     if (f) f->dir = strdup(dir);
     if (!f || !f->dir) {

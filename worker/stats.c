@@ -45,7 +45,7 @@ void wk_stats_ask(struct wk_worker *w)
 // Takes the object.
 static void say(struct wk_worker *w, const char *event, json_t *object)
 {
-    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     if (text) lh_log_data(w->conf.log, LH_INFO, event, text);
     free(text);
     json_decref(object);

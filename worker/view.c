@@ -42,7 +42,8 @@ static bool bsp(const struct wk_shard *s)
     return s->replica.ledger.plan.mode == LH_MODE_BSP;
 }
 
-bool wk_round_complete(const struct wk_shard *s)
+// Nobody live is behind our round.
+static bool round_complete(const struct wk_shard *s)
 {
     const struct lh_ledger *l = &s->replica.ledger;
     uint64_t own = round_of(l, s->worker->id);
@@ -58,7 +59,7 @@ bool wk_round_pushed(const struct wk_shard *s)
 
 bool wk_round_over(const struct wk_shard *s)
 {
-    return wk_round_pushed(s) && wk_round_complete(s);
+    return wk_round_pushed(s) && round_complete(s);
 }
 
 bool wk_round_awaited(const struct wk_shard *s)

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/json.h"
+
 int64_t wk_backoff(struct wk_worker *w, uint32_t *tries, lh_err why)
 {
     int64_t cap = w->conf.retry_base_ns, most = w->conf.retry_max_ns;
@@ -103,7 +105,7 @@ fail:
 
 static void free_shard(struct wk_shard *s)
 {
-    wk_save_free(s->save);
+    wk_keep_free(s->keep);
     wk_cut_free(s->cut);
     lh_record_stream_reset(&s->stream.records);
     lk_incoming_free(&s->stream.incoming);
@@ -168,7 +170,7 @@ enum wk_state wk_worker_state(const struct wk_worker *w)
     return w->started ? WK_TRAINING : WK_WAITING;
 }
 
-const char *wk_state_name(enum wk_state state)
+static const char *state_name(enum wk_state state)
 {
     static const char *const name[] = {"joining", "waiting", "training", "draining", "done"};
     return name[state];
@@ -196,7 +198,7 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
         json_pack("{s:s s:s s:s s:s s:I s:f s:I s:f s:i s:i s:I s:I s:I s:I s:I s:I s:I s:I s:f "
                   "s:f s:I s:I s:o}",
                   "role", "worker", "region", w->conf.self.region, "name", w->conf.self.name,
-                  "state", wk_state_name(wk_worker_state(w)), "step", (json_int_t)w->count.steps,
+                  "state", state_name(wk_worker_state(w)), "step", (json_int_t)w->count.steps,
                   "loss", w->count.loss, "tokens", (json_int_t)w->count.tokens, "tokens_per_s",
                   w->tokens_per_s, "h", (int)w->local_steps, "ranks", (int)w->ranks, "rounds",
                   (json_int_t)w->count.rounds, "payload_up_bytes", (json_int_t)w->count.payload_up,
@@ -211,10 +213,5 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
     json_object_set_new(root, "learning_rate", json_real(w->out.rate));
     if (w->conf.tell && root) w->conf.tell(w->conf.tell_arg, root);
     if (w->evaluated.languages) json_object_set_new(root, "eval", wk_stats_eval(w));
-    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
-    if (!text) return LH_ERR_NO_MEMORY;
-    lh_put(out, text, strlen(text));
-    free(text);
-    return lh_buf_err(out);
+    return lh_json_give(root, out);
 }

@@ -6,8 +6,8 @@
 //
 // A push is walked through the files in this order: round.c (steps, when to cut), cut.c (delta,
 // feedback, encode, seal, outbox, slot), session.c (hello, send, decision), follow.c (records,
-// snapshots), view.c (the local view). start.c resumes from the directory, member.c talks with the
-// coordinator, status.c tells.
+// snapshots), view.c (the local view). keep.c writes durable copies, start.c resumes from the
+// directory, member.c talks with the coordinator, worker.c tells.
 //
 // Memory: 4 bytes a parameter each for replica, residual, its spare and anchor (16), and what the
 // trainer holds (the built-in one: parameters, gradient, two moments: 16). Frames in the outbox
@@ -79,7 +79,7 @@ struct wk_conf {
 };
 
 struct wk_worker;
-struct wk_save;
+struct wk_keep;
 struct wk_cut;
 
 struct wk_sender { // one push stream
@@ -168,7 +168,7 @@ struct wk_shard {
     } stable, durable;
     double *residual_square; // [layout->extents], as of the last cut that was looked at; or NULL
     struct wk_cut *cut;      // a push that is being made; NULL: none
-    struct wk_save *save;    // a durable copy that is being written; NULL: none
+    struct wk_keep *keep;    // a durable copy that is being written; NULL: none
     unsigned copies;         // durable copies that are kept
     bool ended;              // folded to the END record
     struct lh_hash final_digest;
@@ -241,7 +241,6 @@ LH_MUST lh_err wk_worker_start(const struct wk_conf *conf, struct wk_worker **ou
 void wk_worker_close(struct wk_worker *w);
 void wk_worker_stop(struct wk_worker *w); // frees it; its transport must be gone or dead already
 enum wk_state wk_worker_state(const struct wk_worker *w);
-const char *wk_state_name(enum wk_state state);
 LH_MUST lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out); // JSON
 // An orderly end: what is committed is made to survive a power cut too.
 LH_MUST lh_err wk_worker_settle(struct wk_worker *w);
@@ -299,10 +298,12 @@ void wk_push_soon(struct wk_shard *s);
 void wk_follow_start(struct wk_shard *s);
 void wk_follow_resume(struct wk_shard *s); // after a BSP hold
 void wk_follow_stop(struct wk_shard *s);
-LH_MUST lh_err wk_save_replica(struct wk_shard *s);
-struct lk_checkpoint_conf wk_copy_conf(const struct wk_worker *w); // of the durable copies
 void wk_place_entries(struct wk_shard *s); // where the own pushes stand in a state that was loaded
-void wk_save_free(struct wk_save *k);      // NULL is allowed
+// keep.c: durable copies of the replica
+bool wk_keep_due(const struct wk_shard *s);
+LH_MUST lh_err wk_keep(struct wk_shard *s); // as it stands now, unless one is being written
+void wk_keep_free(struct wk_keep *k);       // NULL is allowed
+struct lk_checkpoint_conf wk_keep_conf(const struct wk_worker *w);
 // offer.c: the server rebuilds this shard: tells it what is held here, and brings it what it wants.
 void wk_offer(struct wk_shard *s);
 void wk_offer_free(struct wk_shard *s);
@@ -311,9 +312,8 @@ void wk_unit_finished(struct wk_worker *w, uint64_t unit, uint64_t steps);
 // view.c
 void wk_view_start(struct wk_shard *s); // the first view of a replica
 bool wk_view_renew(struct wk_shard *s); // at a boundary; true: it changed
-// BSP: nobody live is behind our round; our push of this round is folded, not in the view yet;
-// both; somebody live is ahead of us and waits.
-bool wk_round_complete(const struct wk_shard *s);
+// BSP: our push of this round is folded, not in the view yet; that, and nobody live is behind our
+// round; somebody live is ahead of us and waits.
 bool wk_round_pushed(const struct wk_shard *s);
 bool wk_round_over(const struct wk_shard *s);
 bool wk_round_awaited(const struct wk_shard *s);

@@ -17,25 +17,8 @@ static bool known(const struct lk_codec *c)
     return c->index <= LK_INDEX_TENSOR && c->value >= LK_VALUE_SIGN && c->value <= LK_VALUE_FP32;
 }
 
-lh_err lk_cut_of(const struct lk_codec *codec, struct lk_cut *out)
-{
-    if (!known(codec))
-        return lh_fail(LH_ERR_UNSUPPORTED, "codec with index code %u and value code %u is unknown",
-                       codec->index, codec->value);
-    bool dense = codec->index == LK_INDEX_DENSE;
-    if (!dense && !(codec->density > 0 && codec->density <= 1))
-        return lh_fail(LH_ERR_INVALID, "density %g of codec %s is not in (0, 1]",
-                       (double)codec->density, lk_codec_name(codec));
-    *out = (struct lk_cut){
-        .index = codec->index,
-        .value = codec->value,
-        .rice_bits = codec->index == LK_INDEX_RICE ? lk_rice_bits((double)codec->density) : 0,
-        .density = dense ? 1 : codec->density,
-    };
-    return LH_OK;
-}
-
-uint8_t lk_rice_bits(double density)
+// b = max(0, 1 + floor(log2(0.4812 / -ln(1-p)))), from a table: the same on every machine.
+static uint8_t rice_bits(double density)
 {
     // b >= n exactly while p <= 1 - exp(-0.4812 / 2^(n-1)).
     static const double largest[LK_RICE_BITS_MAX] = {
@@ -49,9 +32,28 @@ uint8_t lk_rice_bits(double density)
     return b;
 }
 
-uint8_t lk_rice_bits_of(uint32_t k, uint32_t len)
+// Of a chunk of a threshold codec, whose b follows from its density k/len.
+static uint8_t rice_bits_of(uint32_t k, uint32_t len)
 {
-    return lk_rice_bits((double)k / len);
+    return rice_bits((double)k / len);
+}
+
+lh_err lk_cut_of(const struct lk_codec *codec, struct lk_cut *out)
+{
+    if (!known(codec))
+        return lh_fail(LH_ERR_UNSUPPORTED, "codec with index code %u and value code %u is unknown",
+                       codec->index, codec->value);
+    bool dense = codec->index == LK_INDEX_DENSE;
+    if (!dense && !(codec->density > 0 && codec->density <= 1))
+        return lh_fail(LH_ERR_INVALID, "density %g of codec %s is not in (0, 1]",
+                       (double)codec->density, lk_codec_name(codec));
+    *out = (struct lk_cut){
+        .index = codec->index,
+        .value = codec->value,
+        .rice_bits = codec->index == LK_INDEX_RICE ? rice_bits((double)codec->density) : 0,
+        .density = dense ? 1 : codec->density,
+    };
+    return LH_OK;
 }
 
 uint64_t lk_carried(const struct lk_cut *cut, uint64_t len)
@@ -75,7 +77,7 @@ uint32_t lk_value_halves(uint8_t value)
     return halves[value];
 }
 
-size_t lk_record_bytes(const struct lk_cut *cut, const struct lk_chunk *chunk)
+static size_t record_bytes(const struct lk_cut *cut, const struct lk_chunk *chunk)
 {
     size_t k = chunk->k, bits = k * (chunk->rice_bits + lk_value_bits(cut->value));
     if (k == 0) return 0;
@@ -115,9 +117,9 @@ void lk_group_measure(const struct lk_cut *cut, struct lk_group *g)
     g->record_bytes = 0;
     for (uint32_t i = 0; i < g->chunks; i++) {
         struct lk_chunk *c = &g->chunk[i];
-        if (cut->index == LK_INDEX_TENSOR) c->rice_bits = lk_rice_bits_of(c->k, c->len);
+        if (cut->index == LK_INDEX_TENSOR) c->rice_bits = rice_bits_of(c->k, c->len);
         g->values += c->k;
-        g->record_bytes += lk_record_bytes(cut, c);
+        g->record_bytes += record_bytes(cut, c);
         if (c->k) unary_bits += c->k + ((c->len - c->k) >> c->rice_bits);
     }
     g->unary_max = cut->index == LK_INDEX_DENSE ? 0 : (unary_bits + 7) / 8;

@@ -53,14 +53,9 @@ struct lk_sizes {
 
 // LH_ERR_UNSUPPORTED: no such codec; LH_ERR_INVALID: a density outside (0, 1].
 LH_MUST lh_err lk_cut_of(const struct lk_codec *codec, struct lk_cut *out);
-// b = max(0, 1 + floor(log2(0.4812 / -ln(1-p)))), from a table: the same on every machine.
-uint8_t lk_rice_bits(double density);
-// b of a chunk of a threshold codec, which follows from its density k/len.
-uint8_t lk_rice_bits_of(uint32_t k, uint32_t len);
 // k = max(1, round(p*len)), ties to even; len for dense. `len` is a chunk's or, for threshold
 // codecs, an extent's.
 uint64_t lk_carried(const struct lk_cut *cut, uint64_t len);
-size_t lk_record_bytes(const struct lk_cut *cut, const struct lk_chunk *chunk);
 // Bits of a code that shares a field with its index; fp32 values stand apart, as bytes.
 uint32_t lk_value_bits(uint8_t value);
 // fp16 numbers that a record begins with: centroids or a scale.

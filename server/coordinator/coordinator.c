@@ -10,6 +10,7 @@
 #include "common/frame.h"
 #include "common/manifest.h"
 #include "common/head.h"
+#include "common/json.h"
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/answer.h"
@@ -256,7 +257,7 @@ static struct told tell_moves(const struct ps_coordinator *c, const Longhaul__V1
     return t;
 }
 
-void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+static void on_report(void *self, struct lh_request *rq, const ProtobufCMessage *message)
 {
     struct ps_coordinator *c = self;
     const Longhaul__V1__ReportRequest *m = (const Longhaul__V1__ReportRequest *)message;
@@ -327,7 +328,7 @@ lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
         break;
     case LH_RPC_REPORT:
         type = &longhaul__v1__report_request__descriptor;
-        handle = ps_co_on_report;
+        handle = on_report;
         break;
     case LH_RPC_EPOCH:
         type = &longhaul__v1__epoch_request__descriptor;
@@ -410,10 +411,5 @@ lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
                   (json_int_t)c->conf.budget_tokens, "units", (json_int_t)c->conf.units->count,
                   "credited", (json_int_t)credited, "leased", (json_int_t)leased, "plan",
                   (json_int_t)c->plan.number, "workers", workers, "shards", shards);
-    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
-    if (!text) return LH_ERR_NO_MEMORY;
-    lh_put(out, text, strlen(text));
-    free(text);
-    return lh_buf_err(out);
+    return lh_json_give(root, out);
 }

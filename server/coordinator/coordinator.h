@@ -190,12 +190,10 @@ void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m
 LH_MUST lh_err ps_co_drain(struct ps_coordinator *c, const ProtobufCMessage *request,
                            struct ps_co_worker **worker);
 LH_MUST lh_err ps_co_load_drains(struct ps_coordinator *c); // after the members
-// Was this worker asked to drain: by itself or with its region; those, or with the whole run.
-bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w);
+// Was this worker asked to drain: by itself, with its region, or with the whole run.
 bool ps_co_draining(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // Lets workers that drained go: out of the plan, and a little later their leases.
 void ps_co_let_go(struct ps_coordinator *c);
-void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 void ps_co_free_leases(struct ps_coordinator *c,
                        uint32_t worker); // of one that is gone; uncommitted
 LH_MUST lh_err ps_co_load_members(struct ps_coordinator *c);

@@ -28,14 +28,15 @@ static uint32_t region_place(const struct ps_coordinator *c, const char *region)
     return i;
 }
 
-bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w)
+// By itself or with its region.
+static bool leaving(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
     return w->asked || region_place(c, w->region) < c->drained_regions;
 }
 
 bool ps_co_draining(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
-    return c->draining || ps_co_leaving(c, w);
+    return c->draining || leaving(c, w);
 }
 
 // The only worker of that name, in `region` if one is given.
@@ -139,7 +140,7 @@ static LH_MUST lh_err drain_region(struct ps_coordinator *c, const char *region,
 static LH_MUST lh_err drain_worker(struct ps_coordinator *c, struct ps_co_worker *w, bool undo)
 {
     char key[32];
-    if (undo && !w->asked && ps_co_leaving(c, w))
+    if (undo && !w->asked && leaving(c, w))
         return lh_fail(LH_ERR_INVALID, "%s drains with its region %s: undo that", w->name,
                        w->region);
     worker_key(key, w);
@@ -201,7 +202,7 @@ void ps_co_let_go(struct ps_coordinator *c)
     int64_t now = lh_now(c->conf.env);
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_worker *w = &c->worker[i];
-        if (!ps_co_leaving(c, w)) {
+        if (!leaving(c, w)) {
             w->left = false;
         } else if (!w->left && w->drained) {
             w->left = true;

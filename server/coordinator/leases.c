@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/json.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
 
@@ -73,10 +74,5 @@ lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *requ
         if (wanted(c, q, u)) json_array_append_new(rows, row_of(c, u));
     json_t *next = u < c->conf.units->count ? json_integer((json_int_t)u) : json_null();
     json_t *root = json_pack("{s:o s:o}", "leases", rows, "next", next);
-    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
-    if (!text) return LH_ERR_NO_MEMORY;
-    lh_put(out, text, strlen(text));
-    free(text);
-    return lh_buf_err(out);
+    return lh_json_give(root, out);
 }

@@ -3,6 +3,7 @@
 // A lease saves work; what credits a unit is the first claim in its shard's log. A worker is handed
 // all the units that it holds at every call, so a restarted one picks up where it was.
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,10 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
 
-enum { UNITS_PER_LEASE = 256 };
+enum {
+    UNITS_PER_LEASE = 256,
+    HELD_MAX = 8192, // leased to one worker: what it trains, and twice what it may have claimed
+};
 
 // ---------------------------------------------------------------- what is stored
 
@@ -239,11 +243,13 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
 
 // ---------------------------------------------------------------- lease
 
-static bool listed(const uint64_t *list, size_t n, uint64_t unit)
+// A bit for each unit of the list, however long that is. Gives; NULL: no memory.
+static uint8_t *bits_of(const struct ps_coordinator *c, const uint64_t *list, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (list[i] == unit) return true;
-    return false;
+    uint8_t *bits = calloc(c->conf.units->count / 8 + 1, 1);
+    for (size_t i = 0; bits && i < n; i++)
+        if (list[i] < c->conf.units->count) bits[list[i] / 8] |= (uint8_t)(1u << (list[i] % 8));
+    return bits;
 }
 
 // Tokens that are credited, or leased and on their way to be.
@@ -278,20 +284,26 @@ static uint64_t pick(const struct ps_coordinator *c, const char *region)
 static lh_err grant(struct ps_coordinator *c, uint32_t w, const Longhaul__V1__LeaseRequest *m,
                     uint64_t *units, size_t *count)
 {
-    size_t n = 0;
-    for (uint64_t u = 0; u < c->conf.units->count && n < UNITS_PER_LEASE; u++)
-        if (c->lease[u] == w + 1 && may_lease(c, u) && !listed(m->claimed, m->n_claimed, u))
-            units[n++] = u;
+    size_t n = 0, held = 0;
+    uint8_t *claimed = bits_of(c, m->claimed, m->n_claimed);
+    if (!claimed) return lh_fail(LH_ERR_BUSY, "no memory for a lease now");
+    for (uint64_t u = 0; u < c->conf.units->count; u++) {
+        if (c->lease[u] != w + 1 || !may_lease(c, u)) continue;
+        held++;
+        if (n < UNITS_PER_LEASE && !(claimed[u / 8] >> (u % 8) & 1)) units[n++] = u;
+    }
+    free(claimed);
     bool open =
         c->plan.phase == LH_PHASE_RUN && c->worker[w].live && !ps_co_draining(c, &c->worker[w]);
     uint64_t budget = c->conf.budget_tokens ? c->conf.budget_tokens : UINT64_MAX;
     uint64_t sum = open ? committed_tokens(c) : 0;
-    while (open && n < m->want && n < UNITS_PER_LEASE && sum < budget) {
+    while (open && n < m->want && n < UNITS_PER_LEASE && held < HELD_MAX && sum < budget) {
         uint64_t u = pick(c, c->worker[w].region);
         if (u == UINT64_MAX) break;
         LH_TRY(set_lease(c, u, w));
         sum += c->conf.units->unit[u].tokens;
         units[n++] = u;
+        held++;
     }
     *count = n;
     return ps_store_commit(c->store); // durable before it is answered
@@ -310,9 +322,18 @@ static void take_final(struct ps_coordinator *c, struct ps_co_worker *w,
     }
 }
 
+// Of the version that the server reported last it is known which history it is of.
+static bool is_of_history(const struct ps_co_shard *s, const Longhaul__V1__Point *p)
+{
+    static const struct lh_hash unknown;
+    return p->version != s->head.version || lh_hash_equal(&s->head.chain, &unknown) ||
+           !memcmp(s->head.chain.b, p->chain.data, LH_HASH_BYTES);
+}
+
 // A durable copy on a worker's disk moves the stable point, if it is of the shard's epoch now and
 // ahead (PROTOCOL 13): a compare-and-swap on (shard, epoch).
-static lh_err take_durable(struct ps_coordinator *c, const Longhaul__V1__LeaseRequest *m)
+static lh_err take_durable(struct ps_coordinator *c, const struct ps_co_worker *w,
+                           const Longhaul__V1__LeaseRequest *m)
 {
     for (size_t i = 0; i < m->n_durable; i++) {
         const Longhaul__V1__Point *p = m->durable[i];
@@ -322,6 +343,13 @@ static lh_err take_durable(struct ps_coordinator *c, const Longhaul__V1__LeaseRe
         if (!s->reported || p->version > s->head.version || p->version <= s->stable.version)
             continue;
         if (!present && !LH_BUG("zombie_stable")) continue; // planted: of an abandoned epoch
+        if (!is_of_history(s, p)) {
+            lh_log_peer(c->conf.log, LH_WARN, "durable.refused",
+                        "worker %s of %s: its durable copy of shard %u version %" PRIu64
+                        " is of another history than the server's; it is not counted on",
+                        w->name, w->region, p->shard, p->version);
+            continue;
+        }
         s->stable = (struct ps_co_point){p->epoch, p->version, {{0}}};
         memcpy(s->stable.chain.b, p->chain.data, LH_HASH_BYTES);
         LH_TRY(ps_co_store_point(c, p->shard));
@@ -378,7 +406,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     w->joined = true;
     w->seen_ns = lh_now(c->conf.env);
     w->incarnation = m->incarnation;
-    w->tokens_per_s = m->tokens_per_s;
+    w->tokens_per_s = isfinite(m->tokens_per_s) && m->tokens_per_s > 0 ? m->tokens_per_s : 0;
     w->tokens = m->tokens;
     w->drained = m->drained;
     w->done = m->done;
@@ -386,7 +414,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     ps_co_tick(c);
     uint64_t units[UNITS_PER_LEASE];
     size_t count = 0;
-    lh_err err = take_durable(c, m);
+    lh_err err = take_durable(c, w, m);
     if (!err) err = grant(c, i, m, units, &count);
     if (err) {
         lh_reply_error(rq, err, NULL);

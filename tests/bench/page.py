@@ -19,6 +19,11 @@ def page(*flags):
 
 
 class TheTree(unittest.TestCase):
+    def test_report_is_its_front_door(self):
+        done = subprocess.run([os.path.join(ROOT, "bench", "report"), "--check"],
+                              capture_output=True, text=True, check=False, cwd="/")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_the_page_is_what_the_results_say(self):
         done = page("--check")
         self.assertEqual(done.returncode, 0, f"\n{done.stderr}")
@@ -93,6 +98,10 @@ class Copies(unittest.TestCase):
             page("--results", self.dir)
             line = next(x for x in self.text().splitlines() if x.startswith(f"| `{row}` | ratio"))
             self.assertEqual(line.split(" | ")[-1], f"{word} |")
+
+    def test_a_count_has_no_unit(self):
+        line = next(x for x in self.text().splitlines() if x.startswith("| `kill.violations` | at"))
+        self.assertEqual(line, "| `kill.violations` | at most 0 | 0 |  | reached |")
 
     def test_a_missing_result_is_named_with_its_bench(self):
         os.remove(self.path("round.json"))

@@ -65,7 +65,7 @@ static void judge(struct rig *r, struct life *l)
     end(r, l, true);
     rig_boot_worker(r, 1);
     live(r, l);
-    struct lk_checkpoint_conf conf = wk_copy_conf(l->worker);
+    struct lk_checkpoint_conf conf = wk_keep_conf(l->worker);
     assert_int_equal(lk_checkpoint_list(&conf, &l->worker->shard[0].replica, look, &held), LH_OK);
     assert_true(held.found || !held.version);
 }

@@ -193,7 +193,7 @@ static void a_full_disk_cuts_what_was_left(void **state)
     }
     lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env)); // a segment's head has room
     assert_int_equal(rig_start_server(r, true), LH_OK);
-    uint64_t room = ps_keep_reserve(r->server) + (1 << 20) - 100; // a segment lacks 100 bytes
+    uint64_t room = ps_full_reserve(r->server) + (1 << 20) - 100; // a segment lacks 100 bytes
     lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env) + room);
     rig_greet(r, 0, (uint64_t)(CHECKPOINT + 1) << 32, 0, 1); // finds no room
     rig_run(r, LH_SECOND);
@@ -201,7 +201,7 @@ static void a_full_disk_cuts_what_was_left(void **state)
     rig_run(r, LH_SECOND);
     assert_int_equal(r->server->count.full, 1);
     assert_int_equal(r->server->shard[0]->replica.ledger.version, CHECKPOINT + 1);
-    assert_false(r->server->disk_full);
+    assert_false(r->server->full.now);
     assert_int_equal(r->server->shard[0]->checkpointed, CHECKPOINT); // nor was another one written
     rig_free(r);
 }

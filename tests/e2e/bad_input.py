@@ -60,6 +60,12 @@ def no_density(world):
     refused(worker.start(), CONFIG, "codec.density is auto", "30/N")
 
 
+def no_data(world):
+    coordinator = world.coordinator().start().listening()
+    worker = world.worker("asia", coordinator, **{"data.dir": world.path("nowhere")})
+    refused(worker.start(), CONFIG, "data.dir", "nowhere")
+
+
 # ---------------------------------------------------------------- identity
 
 def wrong_ca(world):
@@ -303,9 +309,9 @@ def no_server(world):
 
 
 CASES = (unknown_key, wrong_line, other_weights, no_such_shard, address_for_nobody, no_density,
-         wrong_ca, expired, wrong_role, wrong_question, operator, old_wire, wrong_name, other_key,
-         unsealed_states, open_key, other_model, other_units, other_run, port_taken, dir_taken,
-         nobody_there, no_server)
+         no_data, wrong_ca, expired, wrong_role, wrong_question, operator, old_wire, wrong_name,
+         other_key, unsealed_states, open_key, other_model, other_units, other_run, port_taken,
+         dir_taken, nobody_there, no_server)
 
 if __name__ == "__main__":
     sys.exit(main(CASES, __doc__))

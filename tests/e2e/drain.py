@@ -12,7 +12,7 @@ import signal
 import sys
 
 from loopback import check_replicas, mark, steps, trained_on
-from world import REGIONS, World, check, until
+from world import REGIONS, Failure, World, check, until
 
 USAGE, MISSING, UNREACHABLE, DENIED, STOPPED = 2, 3, 4, 7, 8
 
@@ -46,6 +46,13 @@ def check_leases(world, coordinator):
           "--home asia shows others")
     check(not leases(world, coordinator, "--language", "l1", "--home", "asia")["leases"],
           "--language l1 shows units of l0")
+    try:
+        leases(world, coordinator, "--home", "atlantis")
+    except Failure as failure:
+        check("no home atlantis" in str(failure) and "there are:" in str(failure)
+              and "asia" in str(failure), str(failure))
+    else:
+        raise Failure("--home atlantis was answered")
 
 
 def written(worker):

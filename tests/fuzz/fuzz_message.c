@@ -39,6 +39,11 @@ static const ProtobufCMessageDescriptor *const types[] = {
     &longhaul__v1__status_request__descriptor,
     &longhaul__v1__drain_request__descriptor,
     &longhaul__v1__drain_reply__descriptor,
+    &longhaul__v1__move_request__descriptor,
+    &longhaul__v1__move_reply__descriptor,
+    &longhaul__v1__restore_reply__descriptor,
+    &longhaul__v1__shard_status_request__descriptor,
+    &grpc__health__v1__health_check_response__descriptor,
 };
 
 static void parse(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type)

@@ -12,6 +12,7 @@
 #include "common/manifest.h"
 #include "common/rpc.h"
 #include "common/state_seal.h"
+#include "common/tokens.h"
 #include "kernels/checkpoint.h"
 #include "kernels/codec.h"
 #include "longhaul/v1/shard.pb-c.h"
@@ -164,6 +165,50 @@ static void ledgers(const struct out *o, struct lh_span plan, struct lh_span fen
     lh_ledger_free(&l);
 }
 
+// Fold states of one shard of 80 values: new, and after a plan under this optimizer.
+static void put_replica(const struct out *o, const char *name, int optimizer, size_t cut)
+{
+    static const char *const names[] = {"w"};
+    static const uint64_t shapes[][5] = {{40, 2, 0}};
+    struct lh_manifest m = {0};
+    struct lk_replica r;
+    struct lh_plan p = make_plan();
+    struct lh_buf b = lh_buf(1 << 16), plan = lh_buf(4096);
+    if (optimizer != LH_OPT_SGD) p.momentum = 0.6f, p.effective_step_max = 1.5f;
+    p.optimizer = (uint8_t)optimizer;
+    p.phase = LH_PHASE_RUN;
+    p.ends = 0;
+    lh_plan_write(&p, &plan);
+    lh_err err = lh_manifest_build(&m, 1, names, shapes, 1, NULL);
+    if (!err) err = lk_replica_create(&r, job, &m, 0, NULL);
+    struct lh_record record = {.kind = LH_PLAN, .body = lh_buf_span(&plan)};
+    if (!err) lh_ledger_next(&r.ledger, &record);
+    if (!err) err = lk_replica_apply(&r, &record);
+    if (!err) err = lk_replica_save(&r, &b);
+    LH_ASSERT(err == LH_OK);
+    put(o, "replica", name, lh_span("\x07\x01", 2), lh_span(b.data, b.len - cut));
+    lk_replica_free(&r);
+    lh_manifest_free(&m);
+    lh_buf_free(&plan);
+    lh_buf_free(&b);
+}
+
+static void tokens(const struct out *o)
+{
+    struct lh_buf b = lh_buf(2 * LH_TOKENS_HEADER);
+    lh_tokens_put_header(&b, 2, 3);
+    for (uint32_t i = 0; i < 3; i++) lh_tokens_put(&b, 2, 30000 * i);
+    put(o, "tokens", "two-bytes", lh_span("\0\x7f", 2), lh_buf_span(&b));
+    put(o, "tokens", "two-bytes-where-four-are", lh_span("\1\x7f", 2), lh_buf_span(&b));
+    put(o, "tokens", "header-cut-short", lh_span("\0\x7f", 2), lh_span(b.data, 600));
+    lh_buf_clear(&b);
+    lh_tokens_put_header(&b, 4, 2);
+    lh_tokens_put(&b, 4, 7);
+    lh_tokens_put(&b, 4, UINT32_MAX);
+    put(o, "tokens", "four-bytes", lh_span("\1\xff", 2), lh_buf_span(&b));
+    lh_buf_free(&b);
+}
+
 static void messages(const struct out *o)
 {
     Longhaul__V1__HelloRequest hello = LONGHAUL__V1__HELLO_REQUEST__INIT;
@@ -179,6 +224,7 @@ static void messages(const struct out *o)
         lh_span("\x7a\x04"
                 "abc",
                 5));
+    put(o, "message", "move-to-a-standby", lh_span("\x1c\x01", 2), lh_span("\x0a\x01s", 3));
     put(o, "message", "endless-varint", lh_span("\x0a\x01", 2),
         lh_span("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 12));
 }
@@ -465,6 +511,11 @@ int main(int argc, char **argv)
     records(&o, lh_buf_span(&frame), lh_buf_span(&plan), lh_buf_span(&fence));
     ledgers(&o, lh_buf_span(&plan), lh_buf_span(&fence));
     messages(&o);
+    put_replica(&o, "sgd", LH_OPT_SGD, 0);
+    put_replica(&o, "delayed-nesterov", LH_OPT_DELAYED_NESTEROV, 0);
+    put_replica(&o, "buffered", LH_OPT_BUFFERED, 0);
+    put_replica(&o, "buffered-cut-short", LH_OPT_BUFFERED, 1);
+    tokens(&o);
     logs(&o, lh_buf_span(&fence));
     slots(&o, lh_buf_span(&frame));
     checkpoints(&o);

@@ -6,10 +6,14 @@
 import argparse
 import json
 import os
+import pty
 import re
+import select
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 TAB = """source /dev/stdin
 while IFS= read -r line <&3; do
@@ -69,7 +73,9 @@ def test_bash(tool, commands):
     lines = [f"longhaul {name} {word or ''} -" for name, word in commands]
     for (command, flags), offered in zip(commands.items(), press_tab(script, lines)):
         check(set(offered) == {*flags, "--help"}, f"bash offers {offered} for {command}: {flags}")
-    asked = {"longhaul ''": {*(name for name, _ in commands), "help", "version"},
+    names = {name for name, _ in commands}
+    asked = {"longhaul ''": {*names, "help", "version"},
+             "longhaul help ''": {*names, "exit-codes"}, "longhaul man ''": names,
              "longhaul dr": {"drain"}, "longhaul help exi": {"exit-codes"},
              "longhaul get ''": {"workers", "shards", "regions", "leases"},
              "longhaul drain w": {"worker"}, "longhaul certs i": {"init", "issue"},
@@ -79,8 +85,66 @@ def test_bash(tool, commands):
         check(set(offered) == wanted, f"bash offers {offered} for: {line}")
 
 
+class Shell:
+    """An interactive bash in `folder`, at a terminal of its own, where TAB is a key."""
+
+    def __init__(self, script, folder):
+        self.pid, self.terminal = pty.fork()
+        if not self.pid:
+            os.chdir(folder)
+            os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"],
+                       {**os.environ, "TERM": "dumb", "HISTFILE": "", "INPUTRC": "/dev/null"})
+        self.said = ""
+        path = os.path.join(folder, ".completion")
+        with open(path, "w", encoding="utf-8") as file:  # a function answers, not the tool
+            file.write(script + "\nlonghaul() { printf '{%s}' \"$@\"; echo END; }\n")
+        self.type(f". {path}; echo BEGIN\"\"NING\n", "BEGINNING")
+
+    def type(self, keys, until):
+        os.write(self.terminal, keys.encode())
+        began, end = len(self.said), time.monotonic() + 60
+        while until not in self.said[began:]:
+            check(select.select([self.terminal], [], [], max(0, end - time.monotonic()))[0],
+                  f"bash said {self.said!r} to {keys!r}")
+            self.said += os.read(self.terminal, 4096).decode(errors="replace")
+        return self.said[began:]
+
+    def press_tab(self, line):
+        """The words that bash passes on when TAB completes the line."""
+        return re.findall(r"{([^}]*)}", self.type(line + "\t\n", "END"))
+
+    def end(self):
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self.terminal)
+
+
+def test_paths(tool):
+    """A folder beside a command of its name changes no command; a path may have a space."""
+    with tempfile.TemporaryDirectory(prefix="longhaul-typed-") as folder:
+        for name in ("data", "man", "my runs"):
+            os.mkdir(os.path.join(folder, name))
+        with open(os.path.join(folder, "three regions.yaml"), "w", encoding="utf-8"):
+            pass
+        shell = Shell(tool("completion", "bash"), folder)
+        try:
+            for line, words in {"longhaul dat": ["data"],
+                                "longhaul up thr": ["up", "three regions.yaml"],
+                                "longhaul top --dir my": ["top", "--dir", "my runs/"],
+                                "longhaul man gen": ["man", "generate"]}.items():
+                passed = shell.press_tab(line)
+                check(passed == words, f"{line}<TAB> becomes {passed}, not {words}")
+        finally:
+            shell.end()
+
+
 def test_zsh(tool, commands):
     script = tool("completion", "zsh")
+    names = {name for name, _ in commands}
+    for name, words in (("help", {*names, "exit-codes"}), ("man", names)):
+        part = re.search(rf"^    {name}\)\n(.*?);;", script, re.M | re.S)
+        offered = part and re.search(r"'1:what:\(([^)]*)\)'", part.group(1))
+        check(offered and set(offered.group(1).split()) == words, f"zsh offers not all for {name}")
     check(script.startswith("#compdef longhaul\n"), "zsh would not find it")
     for (name, word), flags in commands.items():
         label = f"'{name} {word}'" if word else name
@@ -102,6 +166,12 @@ def test_man(tool, commands):
         for flag in flags:
             bold = "\\fB" + flag.replace("-", "\\-") + "\\fR"
             check(bold in page, f"longhaul-{name}.1 lacks {flag}")
+        for kept in re.findall(r"^\.nf\n(.*?)^\.fi", page, re.M | re.S):
+            wide = [line for line in kept.splitlines() if len(line) > 73]
+            check(not wide, f"wider than a terminal of 80, and not filled: {wide}")
+    done = subprocess.run([tool.path, "man", "genrate"], capture_output=True, text=True,
+                          check=False)
+    check(done.returncode == 2 and "did you mean generate?" in done.stderr, done.stderr)
     for code in ("0", "4", "8"):
         check(f"\\fB{code}\\fR" in whole, f"longhaul.1 lacks exit code {code}")
 
@@ -110,6 +180,8 @@ def test_words(tool):
     """The words that completion offers are those of the usage line."""
     script = tool("completion", "bash")
     for name, words in re.findall(r"^    (\w+)\)\n +flags='[^']*' words='([^']+)'", script, re.M):
+        if name == "man":  # any command's name
+            continue
         usage = tool(name, "--help").split("\n\n")[0]
         for word in words.split():
             check(re.search(rf"\b{word}\b", usage), f"{word} is no word of: {usage}")
@@ -144,6 +216,7 @@ def main():
     commands = tool.commands()
     check(len(commands) > 15 and ("certs", "issue") in commands, f"few commands: {commands}")
     test_bash(tool, commands)
+    test_paths(tool)
     test_zsh(tool, commands)
     test_man(tool, commands)
     test_words(tool)

@@ -185,7 +185,7 @@ void sim_note_durable(struct sim *s)
     for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++)
         for (uint32_t k = 0; s->node[w].worker && k < SIM_SHARDS; k++) {
             const struct wk_shard *ws = &s->node[w].worker->shard[k];
-            uint64_t version = ws->save ? ws->replica.ledger.version : ws->durable.version;
+            uint64_t version = ws->keep ? ws->replica.ledger.version : ws->durable.version;
             if (version > s->durable[k]) s->durable[k] = version;
         }
 }

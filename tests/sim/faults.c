@@ -178,7 +178,7 @@ static bool may_lose_tail(struct sim_node *n)
     const struct lh_ledger *l = &n->server->shard[0]->replica.ledger;
     sim_note_durable(n->sim);
     for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++)
-        if (n->sim->node[w].worker && n->sim->node[w].worker->shard[n->shard].save) return false;
+        if (n->sim->node[w].worker && n->sim->node[w].worker->shard[n->shard].keep) return false;
     return l->plan.phase < LH_PHASE_CLOSE && l->version > n->sim->durable[n->shard];
 }
 

@@ -24,8 +24,8 @@
 #include "tests/sim/setup.h"
 #include "tests/sim/synthetic.h"
 
-enum { SHARDS = 2, WORKERS = 3, NODES = 1 + SHARDS + WORKERS, UNITS = 60, UNIT_TOKENS = 64 };
-enum { RESTART_VERSION = 25, RESTART_CUT = 6, PATIENCE_S = 240 };
+enum { SHARDS = 2, WORKERS = 3, NODES = 1 + SHARDS + WORKERS, UNITS = 100, UNIT_TOKENS = 64 };
+enum { RESTART_VERSION = 22, RESTART_CUT = 6, PATIENCE_S = 240 };
 
 enum kind { COORDINATOR, SERVER, WORKER };
 

@@ -92,6 +92,10 @@ static void events_have_kinds(void **state)
         {"run.drain", "drain"},
         {"worker.stop", "process"},
         {"worker.drained", "drain"},
+        {"eval.loss", "eval"},
+        {"rank.joined", "join"},
+        {"rank.lost", "lost"},
+        {"tensor.norms", "norms"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         char line[160];
@@ -144,13 +148,29 @@ static void a_life_without_a_last_word_was_a_kill(void **state)
     json_decref(rows);
 }
 
+static void columns_fit_the_longest_name(void **state)
+{
+    (void)state;
+    json_t *rows = read_text("2026-11-21T21:12:39Z +1.000 INFO worker/as/a run.done x\n"
+                             "2026-11-21T21:12:40Z +2.000 INFO coordinator/northamerica/coordinator"
+                             " run.done x\n");
+    struct lh_buf out = lh_buf(1 << 12);
+    dp_events_put(rows, &out);
+    lh_put_u8(&out, 0);
+    const char *text = (const char *)out.data, *second = strchr(text, '\n') + 1;
+    assert_int_equal(strstr(text, " run ") - text, strstr(second, " run ") - second);
+    lh_buf_free(&out);
+    json_decref(rows);
+}
+
 static void by_time_and_filtered(void **state)
 {
     (void)state;
     json_t *rows = read_text("2026-11-21T21:12:40Z +1.000 INFO worker/as/a push.refused one\n"
                              "2026-11-21T21:12:39Z +2.000 INFO worker/as/b push.refused two\n"
                              "2026-11-21T21:12:40Z +3.000 INFO worker/eu/c push.refused three\n"
-                             "2026-11-21T21:12:41Z +4.000 INFO worker/as/a run.done four\n");
+                             "2026-11-21T21:12:41Z +4.000 INFO worker/as/a run.done four\n"
+                             "2026-11-21T21:12:42Z +5.000 INFO worker/as/a tensor.norms {}\n");
     struct dp_event_filter all = {.kinds = 0};
     json_t *chosen = dp_events_choose(rows, &all);
     assert_int_equal(json_array_size(chosen), 4);
@@ -163,6 +183,11 @@ static void by_time_and_filtered(void **state)
     chosen = dp_events_choose(rows, &some);
     assert_int_equal(json_array_size(chosen), 1);
     assert_string_equal(field(chosen, 0, "text"), "one");
+    json_decref(chosen);
+    const char *norms[] = {"norms"}; // there are as many as tensors: only where they are asked for
+    struct dp_event_filter many = {.kind = norms, .kinds = 1};
+    chosen = dp_events_choose(rows, &many);
+    assert_int_equal(json_array_size(chosen), 1);
     json_decref(chosen);
     json_decref(rows);
 }
@@ -308,6 +333,7 @@ int main(void)
         cmocka_unit_test(both_forms_of_a_line),
         cmocka_unit_test(events_have_kinds),
         cmocka_unit_test(a_life_without_a_last_word_was_a_kill),
+        cmocka_unit_test(columns_fit_the_longest_name),
         cmocka_unit_test(by_time_and_filtered),
         cmocka_unit_test(a_log_that_grows),
         cmocka_unit_test(follows_until_all_have_ended),

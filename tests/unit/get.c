@@ -11,6 +11,8 @@
 #include "deploy/admin.h"
 #include "deploy/commands.h"
 #include "deploy/get.h"
+#include "deploy/leases.h"
+#include "deploy/table.h"
 
 static const char STATUS[] =
     "{\"role\":\"coordinator\",\"units\":10,\"credited\":4,\"leased\":3,\"credited_tokens\":400,"
@@ -111,6 +113,29 @@ static void tables(void **state)
     lh_buf_free(&out);
 }
 
+static void a_screen_is_not_left(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *shown;
+        unsigned columns, lines;
+    } row[] = {
+        {"one\ntwo\n", "one\ntwo\n", 3, 3},
+        {"one\ntwo\n", "one\ntwo", 3, 2}, // the last break would scroll
+        {"one\ntwo\n", "on\ntw", 2, 2},
+        {"one\ntwo\nthree\n", "one\ntwo", 80, 2},
+        {"caf\xc3\xa9s\n", "caf\xc3\xa9\n", 4, 2}, // no half character
+        {"", "", 80, 24},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        struct lh_buf out = lh_buf(100);
+        dp_table_fit(&out, lh_span_str(row[i].text), row[i].columns, row[i].lines);
+        lh_put_u8(&out, 0);
+        assert_string_equal((const char *)out.data, row[i].shown);
+        lh_buf_free(&out);
+    }
+}
+
 static void what_is_no_status(void **state)
 {
     (void)state;
@@ -123,6 +148,33 @@ static void what_is_no_status(void **state)
     assert_null(all);
     assert_int_equal(out.len, 0);
     lh_buf_free(&out);
+}
+
+static const char *missing(const char *home, const char *language, const char *worker)
+{
+    const struct dp_lease_filter filter = {.home = home, .language = language, .worker = worker};
+    json_t *all = status(), *rows = json_array();
+    for (int i = 0; i < 1000; i++) // each name is told once
+        json_array_append_new(rows, json_pack("{s:s s:s}", "home", i % 2 ? "eu" : "us", "language",
+                                              i % 3 ? "de" : "en"));
+    lh_err err = dp_leases_known(&filter, json_object_get(all, "workers"), rows);
+    json_decref(rows);
+    json_decref(all);
+    if (!err) return "";
+    assert_int_equal(err, LH_ERR_NOT_FOUND);
+    return lh_err_text(err);
+}
+
+static void a_name_that_nobody_has(void **state)
+{
+    (void)state;
+    assert_string_equal(missing(NULL, NULL, NULL), "");
+    assert_string_equal(missing("eu", "en", "us-0"), "");
+    assert_string_equal(missing("", NULL, ""), ""); // any, to the coordinator
+    assert_string_equal(missing("as", NULL, NULL), "no home as in this run; there are: us eu");
+    assert_string_equal(missing("eu", "ja", NULL), "no language ja in this run; there are: en de");
+    assert_non_null(
+        strstr(missing("eu", NULL, "eu-9"), "no worker eu-9 in this run; there are: eu-0 us"));
 }
 
 static int get(const char *a, const char *b, const char *c)
@@ -149,8 +201,12 @@ static void wrong_lines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(regions_are_sums), cmocka_unit_test(leases_are_counts_and_rows),
-        cmocka_unit_test(tables),           cmocka_unit_test(what_is_no_status),
+        cmocka_unit_test(regions_are_sums),
+        cmocka_unit_test(leases_are_counts_and_rows),
+        cmocka_unit_test(tables),
+        cmocka_unit_test(what_is_no_status),
+        cmocka_unit_test(a_screen_is_not_left),
+        cmocka_unit_test(a_name_that_nobody_has),
         cmocka_unit_test(wrong_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,7 +77,7 @@ static void is_due_when_the_disk_is_full(void **state)
     (void)state;
     server.conf.env = lh_fake_node(world, NULL, NULL);
     lh_fake_boot(server.conf.env);
-    server.disk_full = true;
+    server.full.now = true;
     assert_true(ps_keep_due(&shard));
     shard.room_at = lh_now(server.conf.env) + 1;
     assert_false(ps_keep_due(&shard));
@@ -86,7 +86,7 @@ static void is_due_when_the_disk_is_full(void **state)
     assert_false(ps_keep_due(&shard));
     shard.unwritten = true; // but that one was not written
     assert_true(ps_keep_due(&shard));
-    server.disk_full = false; // then the next one will do
+    server.full.now = false; // then the next one will do
     assert_false(ps_keep_due(&shard));
     lh_fake_world_destroy(world);
 }

@@ -14,7 +14,7 @@ static const char STATUS[] =
     "{\"role\":\"coordinator\",\"phase\":\"running\",\"draining\":false,\"units\":10,"
     "\"credited_tokens\":400,\"budget_tokens\":1000,\"workers\":["
     "{\"name\":\"eu-0\",\"region\":\"eu\",\"live\":true,\"tokens\":7,\"tokens_per_s\":2.5,\"h\":4,"
-    "\"draining\":true,\"drained\":true,\"silent_s\":0.5},"
+    "\"draining\":true,\"drained\":true,\"silent_s\":0.5,\"incarnation\":4294967298},"
     "{\"name\":\"eu-1\",\"region\":\"eu\",\"live\":true,\"tokens\":5,\"tokens_per_s\":1.5,\"h\":8,"
     "\"silent_s\":0.1},"
     "{\"name\":\"0\",\"region\":\"us\",\"live\":true,\"tokens\":1,\"tokens_per_s\":1.0},"
@@ -23,7 +23,8 @@ static const char STATUS[] =
     "{\"shard\":1,\"address\":\"b:1\",\"version\":13}]}";
 static const char SERVERS[] =
     "{\"a:1\":{\"name\":\"s0\",\"region\":\"eu\",\"shards\":[{\"shard\":5,\"admitted\":1},"
-    "{\"shard\":0,\"admitted\":11,\"refused\":2,\"staleness\":{\"p50\":1,\"p99\":3,\"max\":4,"
+    "{\"shard\":0,\"admitted\":11,\"refused\":2,\"optimizer\":{\"name\":\"sgd\"},\"staleness\":{"
+    "\"p50\":1,\"p99\":3,\"max\":4,"
     "\"bound\":12}}]},\"b:1\":null}";
 static const char FILES[] =
     "{\"eu-0\":{\"loss\":2.0,\"state\":\"draining\",\"payload_up_bytes\":100,"
@@ -83,6 +84,7 @@ static void shards_say_who_answered(void **state)
     assert_true(number(first, "admitted") == 11);
     assert_true(number(first, "staleness_p99") == 3);
     assert_true(number(first, "version") == 12);
+    assert_non_null(json_object_get(json_object_get(first, "optimizer"), "name"));
     assert_string_equal(json_string_value(json_object_get(first, "server")), "s0");
     assert_true(json_is_false(json_object_get(second, "answers")));
     assert_null(json_object_get(second, "admitted"));
@@ -120,6 +122,9 @@ static void things_have_names(void **state)
     assert_int_equal(find(all, "worker", "eu-1", &thing), LH_OK);
     assert_true(number(thing, "loss") == 3);
     json_decref(thing);
+    assert_int_equal(find(all, "worker", "eu-0", &thing), LH_OK);
+    assert_string_equal(json_string_value(json_object_get(thing, "incarnation")), "1.2");
+    json_decref(thing);
     assert_int_equal(find(all, "worker", "0", &thing), LH_ERR_INVALID);
     assert_non_null(strstr(lh_err_text(LH_ERR_INVALID), "write REGION/NAME"));
     assert_int_equal(find(all, "worker", "as/0", &thing), LH_OK);
@@ -137,6 +142,9 @@ static void things_have_names(void **state)
     assert_int_equal(find(all, "shard", "1x", &thing), LH_ERR_INVALID);
     assert_int_equal(find(all, "shard", "2", &thing), LH_ERR_NOT_FOUND);
     assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "there are: 0 1"));
+    assert_int_equal(find(all, "worker", "as/eu-1", &thing), LH_ERR_NOT_FOUND);
+    assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "no worker as/eu-1 in this run"));
+    assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), " as/0"));
     assert_int_equal(find(all, "region", "atlantis", &thing), LH_ERR_NOT_FOUND);
     assert_int_equal(find(all, "planet", "earth", &thing), LH_ERR_INVALID);
     json_decref(all);

@@ -19,6 +19,16 @@
 
 enum { MIB = 1 << 20, PATIENCE_S = 30, SIDES = 512 };
 
+// gRPC 1.51 may lose OpenSSL's objects of a handshake that a destroy cuts short: seen once in a
+// hundred runs on a busy machine. LeakSanitizer overlooks those in a program that says this; our
+// own use of OpenSSL is watched by the programs that do not.
+#define OVERLOOK_LOST_HANDSHAKES                                                                   \
+    const char *__lsan_default_suppressions(void);                                                 \
+    const char *__lsan_default_suppressions(void)                                                  \
+    {                                                                                              \
+        return "leak:libcrypto.so\n";                                                              \
+    }
+
 // One side of one call: what it does by itself, and what it heard.
 struct side {
     struct world *w;

@@ -8,14 +8,7 @@
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
-// gRPC 1.51 may lose OpenSSL's objects of a handshake that a destroy cuts short: seen once in a
-// hundred runs on a busy machine. LeakSanitizer overlooks those here; our own use of OpenSSL is
-// watched by the tests beside this one.
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libcrypto.so\n";
-}
+OVERLOOK_LOST_HANDSHAKES
 
 struct drama {
     const char *event; // where it happens

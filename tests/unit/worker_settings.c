@@ -36,6 +36,8 @@ static void a_good_file(void **state)
     assert_true(s->trainer.tokens_per_s == 0);
     assert_int_equal(s->retry_max_ms, 30000);
     assert_int_equal(s->reconnect_max_ms, 1000);
+    assert_true(s->data.warmup == 0.1 && s->data.prefetch == 0 && s->eval.share == 0.02);
+    assert_true(s->trainer.noise_threshold == 0 && s->trainer.noise_cap == 0.1);
     lh_config_destroy(c);
 }
 
@@ -85,6 +87,31 @@ static void refused_together(void **state)
     }
 }
 
+static void settings_that_would_do_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set[3], *says;
+    } row[] = {
+        {{"trainer.noise_threshold=2", "trainer.kind=synthetic"}, "trainer.noise_threshold is set"},
+        {{"eval.every_tokens=4096", "trainer.kind=synthetic"}, "eval.every_tokens is set"},
+        {{"trainer.norms_every_rounds=1", "trainer.kind=synthetic"}, "but trainer.kind synthetic"},
+        {{"ranks.count=2", "trainer.kind=synthetic"}, "only trainer.kind builtin has ranks"},
+        {{"trainer.noise_threshold=2", "trainer.batch=1"}, "a step is one sequence"},
+        {{"trainer.noise_threshold=2", "trainer.batch=1", "trainer.accumulate=2"}, NULL},
+        {{"trainer.noise_threshold=2", "trainer.batch=2"}, NULL},
+    };
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct lh_config *c = load(NULL);
+        for (size_t k = 0; k < 3 && row[i].set[k]; k++)
+            assert_int_equal(lh_config_set(c, row[i].set[k]), LH_OK);
+        assert_int_equal(lh_config_finish(c), row[i].says ? LH_ERR_CONFIG : LH_OK);
+        if (row[i].says && !strstr(lh_err_text(LH_ERR_CONFIG), row[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", lh_err_text(LH_ERR_CONFIG), row[i].says);
+        lh_config_destroy(c);
+    }
+}
+
 static struct wk_codec_plan plan_of(const char *a, const char *b)
 {
     struct lh_config *c = load(a);
@@ -121,9 +148,8 @@ static void what_auto_means(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_good_file),
-        cmocka_unit_test(every_codec_word_is_its_name),
-        cmocka_unit_test(refused_together),
+        cmocka_unit_test(a_good_file),      cmocka_unit_test(every_codec_word_is_its_name),
+        cmocka_unit_test(refused_together), cmocka_unit_test(settings_that_would_do_nothing),
         cmocka_unit_test(what_auto_means),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

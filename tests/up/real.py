@@ -8,15 +8,20 @@ A tiny model on invented text. No run leaves a process; those that are let must 
 leave a summary.json that holds its contract. --wan needs root and /dev/net/tun.
 """
 import argparse
+import fcntl
 import hashlib
 import json
 import os
+import pty
 import random
+import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -32,21 +37,22 @@ regions: {{asia: {asia}, europe: {{speed: 2}}, america: {{speed: 1}}}}
 link: {{rtt_ms: 100, mbit: 100}}
 server: {{coordinator.h_base: 4, checkpoint.every_versions: 40}}
 worker:
-  trainer: {{learning_rate: 0.01, norms_every_rounds: 3}}
+  trainer: {{learning_rate: {rate}, norms_every_rounds: 3, {trainer}}}
   eval: {{every_tokens: 8192, tokens: 512}}
   data: {{cache_bytes: 64MiB}}
 """
 PATIENCE_S = 280
+RATE, HOLD = 0.01, 0.3  # of the learning, and the part of it while the gradient is noisy
 
 
 class World:
-    def __init__(self, build, run, budget, speed, asia):
+    def __init__(self, build, run, budget, speed, asia, trainer=""):
         self.dir = tempfile.mkdtemp(prefix="longhaul-real-")
         self.ups = []
         self.tool = os.path.join(build, "deploy", "longhaul")
         self.build = os.path.abspath(build)
         self.write("t.yaml", TOPOLOGY.format(run=run, budget=budget, speed=speed,
-                                               asia=asia))
+                                               asia=asia, rate=RATE, trainer=trainer))
         words = random.Random(7)
         for place in ("asia/ja", "europe/de", "america/en"):
             language = place[-2:]
@@ -213,11 +219,32 @@ def look_closer(world):
     region = world.answer("describe", "region", "europe")
     check(region["workers"] == ["europe-0"] and sum(region["units"].values()) > 0, f"{region}")
     shard = world.answer("describe", "shard", "1")
-    check(shard["server"] == "s1" and shard["answers"] and shard["parameters"] > 0, f"{shard}")
+    check(shard["server"] == "s1" and shard["answers"] and shard["parameters"] > 0
+          and shard["optimizer"] == {"name": "sgd"}, f"{shard}")
     run = world.answer("describe", "run")
     check(run["shards"] == [0, 1] and run["draining"] is False, f"{run}")
     code, _, complaint = world.ask("describe", "region", "atlantis")
     check(code == 3 and "there are:" in complaint and "asia" in complaint, f"{code}: {complaint}")
+
+
+def watch(world, columns=60, lines=6):
+    """`top` at a terminal of that size draws no more than it has room for, again and again."""
+    clear = "\033[H\033[J"
+    pid, terminal = pty.fork()
+    if not pid:
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        os.execve(world.tool, [world.tool, "top", "--dir", world.path("run")],
+                  {**os.environ, "TERM": "xterm"})
+    said, end = "", time.monotonic() + PATIENCE_S
+    while said.count(clear) < 3:
+        check(select.select([terminal], [], [], max(0, end - time.monotonic()))[0],
+              f"top drew too few pictures: {said!r}")
+        said += os.read(terminal, 4096).decode()
+    os.kill(pid, signal.SIGINT)
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    pictures = [picture.split("\r\n") for picture in said.split(clear)[1:3]]
+    check(all(len(p) == lines and max(map(len, p)) == columns for p in pictures), f"{pictures}")
 
 
 def operator(world, wan):
@@ -239,6 +266,7 @@ def operator(world, wan):
           f"{leases}")
 
     look_closer(world)
+    watch(world)
     check(world.answer("drain", "run", "--wait")["complete"], "the run drains")
     credited = world.answer("get", "leases", "--totals")["totals"]["credited_tokens"]
     check(world.answer("drain", "run", "--undo")["live"] == 3, "three go on")
@@ -284,20 +312,31 @@ def ranks(world, _wan):
     for node in ("asia-0.2", "asia-0"):
         pid, steps = world.status(node)["pid"], third()
         os.kill(pid, signal.SIGKILL)
+        until("the worker noticed", up, lambda: node == "asia-0" or "rank.lost" in (
+            e["event"] for e in world.answer("events", "--kind", "lost")))
         until(f"{node} comes again", up, lambda: world.status(node).get("pid", pid) != pid)
         until("the three are together", up, together)
         until("and go on", up, lambda: third() > steps)
     check(world.status("asia-0.1")["pid"] == first, "the third lived through all of it")
+    killed = [e["who"] for e in world.answer("events", "--kind", "kill")]
+    check(killed == ["worker/asia/asia-0.2", "worker/asia/asia-0"], f"events say who: {killed}")
     until("asia evaluates", up, lambda: "eval" in world.status("asia-0"))
     loss = world.status("asia-0")["eval"]
     check(sorted(loss["by_language"]) == ["de", "en", "ja"] and 0 < loss["loss"] < 6,
           f"held-out losses of all languages: {loss}")
+    with open(world.path("tokens", "units.json"), encoding="utf-8") as file:
+        asias = sum(unit["home"] == "asia" for unit in json.load(file)["units"])
+    tenth = lambda: world.status("asia-0").get("loader", {}).get("warmed", 0) >= asias // 10 > 0
+    until("the first 10 % of asia's units were warmed", up, tenth)
     loader = world.status("asia-0")["loader"]
     check(loader["cached"] + loader["fetched"] > 0, f"its units were fetched: {loader}")
     kept = os.listdir(world.path("run", "asia-0", "cache"))
     check(any(name.endswith(".unit") for name in kept), f"and kept: {kept}")
     until("a residual is seen", up, lambda: any(n["residual"] > 0 for n in norms(world, "asia-0")))
     check({n["tensor"] for n in norms(world, "asia-0")} == tensors(world), "norms of every tensor")
+    until("its noise is seen", up, lambda: world.status("asia-0").get("gradient_noise", 0) > 0)
+    rate = world.status("asia-0")["learning_rate"]
+    check(HOLD * RATE * 0.9 < rate <= HOLD * RATE, f"which holds the learning rate back: {rate}")
     up.send_signal(signal.SIGINT)
     said, _ = up.communicate(timeout=PATIENCE_S)
     check(up.returncode == 8, f"a stopped run ends with 8, not {up.returncode}:\n{said}")
@@ -319,7 +358,9 @@ def main():
     flags = parser.parse_args()
     play, budget, speed = PLAYS[flags.what]
     asia = "{speed: 4, ranks: 3}" if flags.what == "ranks" else "{speed: 4}"
-    world = World(flags.build, flags.what, budget, speed, asia)
+    noisy = f"warmup: 0, noise_threshold: 1e-9, noise_hold: {HOLD}, noise_cap: 1"  # always noisy
+    world = World(flags.build, flags.what, budget, speed, asia,
+                  noisy if flags.what == "ranks" else "noise_threshold: off")
     failed = True
     try:
         play(world, flags.wan)

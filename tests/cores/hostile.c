@@ -1,0 +1,446 @@
+// Peers with a good certificate and bad manners: none stops a server, keeps others out or stops a
+// worker.
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/head.h"
+#include "tests/cores/rig.h"
+#include "tests/sim/synthetic.h"
+
+enum { FLOOD = 2 * LH_DECIDE_QUEUE_MAX };
+
+// ---------------------------------------------------------------- what a test hears of its calls
+
+struct heard {
+    struct lh_call *call;
+    lh_err status;
+    bool over;
+};
+
+static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    (void)self;
+    (void)msg;
+    lh_call_read(call);
+}
+
+static void nothing(void *self, struct lh_call *call)
+{
+    (void)self;
+    (void)call;
+}
+
+static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    struct heard *h = self;
+    (void)call;
+    (void)text;
+    h->status = status;
+    h->over = true;
+}
+
+static const struct lh_call_ops ops = {on_message, nothing, nothing, on_close};
+
+// It reads nothing.
+static void open_call(struct rig *r, uint32_t w, enum lh_rpc rpc, struct heard *h)
+{
+    *h = (struct heard){0};
+    assert_int_equal(lh_call_open(r->to_s[w], rpc, 0, &ops, h, &h->call), LH_OK);
+}
+
+static void call(struct rig *r, uint32_t w, enum lh_rpc rpc, struct heard *h)
+{
+    open_call(r, w, rpc, h);
+    lh_call_read(h->call);
+}
+
+static int ended_with(const struct heard *h, lh_err status) // of a flood
+{
+    int n = 0;
+    for (int i = 0; i < FLOOD; i++) n += h[i].over && h[i].status == status;
+    return n;
+}
+
+static void wait_for(struct rig *r, const struct heard *h)
+{
+    for (int i = 0; i < 600 && !h->over; i++) rig_run(r, 10 * LH_MS);
+    assert_true(h->over);
+}
+
+// The beginning of a push of `bytes`, with `n` of them.
+static void begin_push(struct rig *r, uint32_t w, uint64_t process, size_t bytes, size_t n,
+                       struct heard *h)
+{
+    uint8_t digest[LH_DIGEST] = {1};
+    Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
+    struct lh_blob *b = lh_blob_new(bytes);
+    assert_non_null(b);
+    head.worker = lh_worker_id(&r->w[w].self);
+    head.process = process;
+    head.frame_bytes = bytes;
+    head.digest = (ProtobufCBinaryData){LH_DIGEST, digest};
+    call(r, w, LH_RPC_PUSH, h);
+    assert_int_equal(lh_rpc_send_bulk(h->call, &head.base, b, 0, n), LH_OK);
+    lh_blob_release(b);
+}
+
+// Whether worker w gets as far as to be told that it should greet first.
+static bool is_let_in(struct rig *r, uint32_t w)
+{
+    struct heard h;
+    begin_push(r, w, r->server->process + 1, 400, 400, &h);
+    wait_for(r, &h);
+    assert_true(h.status == LH_ERR_NEED_HELLO || h.status == LH_ERR_BUSY);
+    return h.status == LH_ERR_NEED_HELLO;
+}
+
+// ---------------------------------------------------------------- a server
+
+static void one_worker_too_many_is_turned_away(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    rig_hello(r, 1, 1, 0, 1);
+    struct ps_shard *s = r->server->shard[0];
+    struct lh_ledger *both[2] = {&s->head, &s->replica.ledger};
+    for (int i = 0; i < 2; i++) { // as if so many others had been there
+        struct lh_row known = both[i]->row[0];
+        both[i]->row = realloc(both[i]->row, LH_WORKERS_MAX * sizeof *both[i]->row);
+        assert_non_null(both[i]->row);
+        for (uint32_t k = 0; k + 1 < LH_WORKERS_MAX; k++)
+            both[i]->row[k] = (struct lh_row){.worker = k + 1};
+        both[i]->row[LH_WORKERS_MAX - 1] = known;
+        both[i]->rows = LH_WORKERS_MAX;
+    }
+    Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
+    ProtobufCMessage *answer;
+    m.wire = &wire;
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    m.worker = lh_worker_id(&r->w[0].self);
+    m.incarnation = 1;
+    m.next = 1;
+    assert_int_equal(rig_ask(r, r->to_s[0], LH_RPC_HELLO, &m.base,
+                             &longhaul__v1__hello_reply__descriptor, &answer),
+                     LH_ERR_TOO_LARGE);
+    assert_int_equal(r->fatals, 0);
+    rig_hello(r, 1, 2, 0, 1); // who was there goes on
+}
+
+static void pushes_that_say_nothing_keep_nobody_out(void **state)
+{
+    struct rig *r = *state;
+    struct heard *flood = test_calloc(FLOOD, sizeof *flood);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    for (int i = 0; i < FLOOD; i++) {
+        call(r, 0, LH_RPC_PUSH, &flood[i]);
+        if (i % 32 == 0) rig_run(r, LH_SECOND);
+    }
+    rig_run(r, LH_SECOND);
+    assert_true(is_let_in(r, 1));
+    assert_int_equal(ended_with(flood, LH_ERR_BUSY), FLOOD - LH_STREAMS_A_SHARD); // the older ones
+    assert_int_equal(r->server->push_count, LH_STREAMS_A_SHARD);
+    rig_run(r, 2 * LH_PUSH_SILENT_MS * LH_MS);
+    assert_int_equal(ended_with(flood, LH_ERR_DEADLINE), LH_STREAMS_A_SHARD);
+    assert_int_equal(r->server->push_count, 0);
+    test_free(flood);
+}
+
+// Room that is held by a push whose rest does not come is given back.
+static void a_push_that_stops_holds_no_room(void **state)
+{
+    struct rig *r = *state;
+    struct heard h;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    begin_push(r, 0, r->server->process, 400, 0, &h);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(r->server->room.frames, 400);
+    rig_run(r, 2 * LH_PUSH_SILENT_MS * LH_MS);
+    assert_int_equal(h.status, LH_ERR_DEADLINE);
+    assert_int_equal(r->server->room.frames, 0);
+}
+
+static void parts_that_wait_keep_nobody_out(void **state)
+{
+    struct rig *r = *state;
+    struct heard h;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    begin_push(r, 0, r->server->process, 400, 100, &h);
+    rig_run(r, LH_SECOND);
+    lh_call_cancel(h.call);
+    wait_for(r, &h);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(r->server->push_count, 1); // the part
+    const uint32_t others = LH_DECIDE_QUEUE_MAX - 1;
+    r->server->push_count += others; // of so many other workers and shards
+    assert_true(is_let_in(r, 1));
+    r->server->push_count -= others;
+}
+
+static void follow(struct rig *r, uint32_t w, struct heard *h)
+{
+    struct lh_hash chain = {{0}};
+    Longhaul__V1__FollowRequest m = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
+    Longhaul__V1__Point from = lh_head_point(0, 1, 0, &chain);
+    m.from = &from;
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    open_call(r, w, LH_RPC_FOLLOW, h);
+    assert_int_equal(lh_rpc_send(h->call, &m.base), LH_OK);
+}
+
+static void who_does_not_read_is_cut_off(void **state)
+{
+    struct rig *r = *state;
+    struct heard *flood = test_calloc(FLOOD, sizeof *flood), other;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    rig_log(r, 1, 3);
+    const struct ps_shard *s = r->server->shard[0];
+    for (int i = 0; i < FLOOD; i++) {
+        follow(r, 0, &flood[i]);
+        if (i % 32 == 0) rig_run(r, LH_SECOND);
+    }
+    rig_run(r, LH_SECOND);
+    follow(r, 1, &other);
+    rig_run(r, LH_SECOND);
+    assert_false(other.over);
+    assert_int_equal(s->follower_count, LH_STREAMS_A_SHARD + 1);
+    assert_int_equal(ended_with(flood, LH_ERR_CANCELLED), FLOOD - LH_STREAMS_A_SHARD);
+    lh_call_cancel(other.call);
+    rig_run(r, 2 * LH_READ_SILENT_MS * LH_MS);
+    assert_int_equal(s->follower_count, 0);
+    assert_null(r->server->readers);
+    test_free(flood);
+}
+
+static void nobody_has_all_snapshots(void **state)
+{
+    struct rig *r = *state;
+    struct heard h[6], other;
+    int busy = 0;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    for (int i = 0; i < 6; i++) open_call(r, 0, LH_RPC_SNAPSHOT, &h[i]);
+    rig_run(r, LH_SECOND);
+    open_call(r, 1, LH_RPC_SNAPSHOT, &other);
+    rig_run(r, LH_SECOND);
+    for (int i = 0; i < 6; i++) busy += h[i].over && h[i].status == LH_ERR_BUSY;
+    assert_int_equal(busy, 3);
+    assert_false(other.over);
+    assert_int_equal(r->server->snapshots, 4);
+    rig_run(r, 2 * LH_JOIN_SILENT_MS * LH_MS);
+    assert_int_equal(r->server->snapshots, 0);
+}
+
+// Worker w says that it holds this; whether it is to bring it.
+static bool offer(struct rig *r, uint32_t w, Longhaul__V1__Point *have)
+{
+    Longhaul__V1__OfferRequest m = LONGHAUL__V1__OFFER_REQUEST__INIT;
+    ProtobufCMessage *answer;
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    m.worker = lh_worker_id(&r->w[w].self);
+    m.n_have = 1;
+    m.have = &have;
+    assert_int_equal(rig_ask(r, r->to_s[w], LH_RPC_OFFER, &m.base,
+                             &longhaul__v1__offer_reply__descriptor, &answer),
+                     LH_OK);
+    bool wanted = ((Longhaul__V1__OfferReply *)answer)->want != NULL;
+    rig_free_message(answer);
+    return wanted;
+}
+
+static lh_err bring(struct rig *r, uint32_t w, Longhaul__V1__Point *of, struct lh_blob *state)
+{
+    struct heard h;
+    Longhaul__V1__RestoreHead head = LONGHAUL__V1__RESTORE_HEAD__INIT;
+    head.of = of;
+    head.worker = lh_worker_id(&r->w[w].self);
+    head.process = r->server->process;
+    head.total = state->len;
+    call(r, w, LH_RPC_RESTORE, &h);
+    assert_int_equal(lh_rpc_send_bulk(h.call, &head.base, state, 0, state->len), LH_OK);
+    wait_for(r, &h);
+    return h.status;
+}
+
+// Of a server that lost its directory. What a follower made up takes no other follower's place.
+static void a_state_that_is_not_the_offered_one_is_not_asked_for_again(void **state)
+{
+    struct rig *r = *state;
+    struct lh_buf bytes = lh_buf(1 << 20);
+    r->unsealed = true;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) rig_join(r, w, 11, 1);
+    rig_log(r, r->server->shard[0]->replica.ledger.version + 1,
+            r->server->shard[0]->replica.ledger.version + 3);
+    struct lh_ledger *l = &r->server->shard[0]->replica.ledger;
+    struct lh_hash chain = l->chain, none = {{1}};
+    Longhaul__V1__Point held = lh_head_point(0, l->epoch, l->version, &chain);
+    Longhaul__V1__Point made_up = lh_head_point(0, l->epoch, l->version + 100, &none);
+    assert_int_equal(lk_replica_save(&r->server->shard[0]->replica, &bytes), LH_OK);
+    struct lh_blob *whole = lh_blob_copy(lh_buf_span(&bytes));
+    rig_kill_server(r, false);
+    lh_fake_disk_wipe(r->s.env);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    bool wanted = false;
+    for (int i = 0; i < 100 && !wanted; i++) {
+        rig_run(r, 100 * LH_MS);
+        wanted = !offer(r, 1, &held) && offer(r, 0, &made_up);
+    }
+    assert_true(wanted);
+    assert_int_equal(bring(r, 0, &made_up, whole), LH_ERR_MALFORMED);
+    wanted = false;
+    for (int i = 0; i < 100 && !wanted; i++) {
+        rig_run(r, 100 * LH_MS);
+        assert_false(offer(r, 0, &made_up));
+        wanted = offer(r, 1, &held);
+    }
+    assert_true(wanted);
+    assert_int_equal(bring(r, 1, &held, whole), LH_OK);
+    for (int i = 0; i < 100 && !r->server->serving; i++) rig_run(r, 100 * LH_MS);
+    assert_true(r->server->serving);
+    assert_true(r->server->shard[0]->replica.ledger.version >= held.version);
+    lh_blob_release(whole);
+    lh_buf_free(&bytes);
+}
+
+// ---------------------------------------------------------------- a coordinator
+
+static Longhaul__V1__LeaseReply *lease(struct rig *r, uint32_t w, double speed,
+                                       Longhaul__V1__Point *durable, uint64_t *claimed, size_t n)
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    ProtobufCMessage *answer;
+    m.worker = lh_worker_id(&r->w[w].self);
+    m.incarnation = UINT64_C(1) << 32;
+    m.want = 1;
+    m.tokens_per_s = speed;
+    m.n_durable = durable != NULL;
+    m.durable = &durable;
+    m.claimed = claimed;
+    m.n_claimed = n;
+    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer),
+                     LH_OK);
+    return (Longhaul__V1__LeaseReply *)answer;
+}
+
+static void a_false_word_of_a_worker_changes_nothing_for_others(void **state)
+{
+    struct rig *r = *state;
+    static uint64_t claimed[100000];
+    rig_start_coordinator(r);
+    r->coordinator->conf.dylu = true;
+    r->coordinator->conf.h_base = 32;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 1).granted, 1);
+    rig_run(r, 5 * LH_SECOND);
+    for (size_t i = 0; i < LH_COUNT(claimed); i++) claimed[i] = UINT64_MAX - i;
+    const double speeds[] = {HUGE_VAL, (double)NAN, -1};
+    for (size_t i = 0; i < LH_COUNT(speeds); i++) {
+        rig_free_message(lease(r, 0, speeds[i], NULL, claimed, LH_COUNT(claimed)));
+        Longhaul__V1__LeaseReply *m = lease(r, 1, 100, NULL, NULL, 0);
+        assert_int_equal(m->local_steps, 32);
+        rig_free_message(m);
+    }
+    const struct ps_co_shard *s = &r->coordinator->shard[0];
+    rig_log(r, r->server->shard[0]->replica.ledger.version + 1,
+            r->server->shard[0]->replica.ledger.version + 1);
+    rig_run(r, 5 * LH_SECOND);
+    assert_int_equal(s->head.version, r->server->shard[0]->replica.ledger.version);
+    struct lh_hash chain = s->head.chain, other = {{1}};
+    Longhaul__V1__Point p = lh_head_point(0, s->head.epoch, s->head.version, &other);
+    rig_free_message(lease(r, 0, 1, &p, NULL, 0));
+    assert_int_equal(s->stable.version, 0); // it is of no history of the shard
+    p = lh_head_point(0, s->head.epoch, s->head.version, &chain);
+    rig_free_message(lease(r, 0, 1, &p, NULL, 0));
+    assert_int_equal(s->stable.version, s->head.version);
+}
+
+// ---------------------------------------------------------------- a worker
+
+static uint32_t told; // how often the server said where to go on
+
+static void tell_to_go_on(void *self, struct lh_call *call)
+{
+    Longhaul__V1__PushReply out = LONGHAUL__V1__PUSH_REPLY__INIT;
+    Longhaul__V1__PushResume have = LONGHAUL__V1__PUSH_RESUME__INIT;
+    (void)self;
+    out.resume = &have;
+    assert_int_equal(lh_rpc_send(call, &out.base), LH_OK);
+    told++;
+}
+
+static void server_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    (void)self;
+    (void)call;
+    (void)status;
+    (void)text;
+}
+
+// Tells a worker that sent all of its push to go on from its beginning.
+static const struct lh_call_ops liar = {on_message, tell_to_go_on, nothing, server_close};
+
+static lh_err lie(void *self, struct lh_call *call, enum lh_rpc rpc, const struct lh_peer *peer,
+                  const struct lh_call_ops **call_ops, void **call_self)
+{
+    if (rpc != LH_RPC_PUSH) return ps_server_on_call(self, call, rpc, peer, call_ops, call_self);
+    *call_ops = &liar;
+    *call_self = NULL;
+    lh_call_read(call);
+    return LH_OK;
+}
+
+static void on_fatal(void *arg, lh_err err, const char *text)
+{
+    (void)arg;
+    fail_msg("the worker ends with %s: %s", lh_err_name(err), text);
+}
+
+static void a_worker_that_is_told_to_go_on_after_the_end_tries_again(void **state)
+{
+    struct rig *r = *state;
+    struct ps_coordinator *c = NULL;
+    struct ps_server *server = NULL;
+    struct wk_worker *w;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    r->server->service.on_call = lie;
+    told = 0;
+    rig_run(r, LH_SECOND);
+    struct setup all = rig_common(r, &r->w[1]);
+    all.listen = "";
+    all.fatal = on_fatal;
+    struct wk_trainer *trainer = sim_trainer_new(r->w[1].env, r->manifest.values, 50);
+    struct wk_conf conf = setup_worker(&all, trainer);
+    conf.lease_ns = 500 * LH_MS;
+    conf.retry_base_ns = 100 * LH_MS;
+    conf.retry_max_ns = conf.reconnect_max_ns = LH_SECOND;
+    conf.deadline_ns = 3 * LH_SECOND;
+    assert_int_equal(wk_worker_start(&conf, &w), LH_OK);
+    for (int i = 0; i < 6000 && told < 3; i++) rig_run(r, 10 * LH_MS);
+    assert_int_equal(told, 3);
+    rig_kill_worker(r, 1, false);
+    setup_stop(&c, &server, &w, &trainer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(one_worker_too_many_is_turned_away, rig_set_up,
+                                        rig_tear_down),
+        cmocka_unit_test_setup_teardown(pushes_that_say_nothing_keep_nobody_out, rig_set_up,
+                                        rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_push_that_stops_holds_no_room, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(parts_that_wait_keep_nobody_out, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(who_does_not_read_is_cut_off, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(nobody_has_all_snapshots, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_state_that_is_not_the_offered_one_is_not_asked_for_again,
+                                        rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_false_word_of_a_worker_changes_nothing_for_others,
+                                        rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_that_is_told_to_go_on_after_the_end_tries_again,
+                                        rig_set_up, rig_tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

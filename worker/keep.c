@@ -1,0 +1,110 @@
+// Keep: durable copies of the replica's fold state (PROTOCOL 13).
+//
+// A copy is what a worker starts from, what makes a point stable once the coordinator heard of it
+// (member.c), and what a server that lost its disk comes back from (offer.c). Its state is taken on
+// the loop; it is written, and older ones are removed, on the copy lane, one at a time.
+#include <stdlib.h>
+
+#include "worker/worker.h"
+
+enum { COPIES_MAX = 4 };
+
+struct wk_keep {
+    struct wk_shard *shard;
+    struct lk_checkpoint checkpoint;
+    uint64_t stable; // when it was begun
+    unsigned copies; // that are left
+    lh_err result, tidied;
+};
+
+static bool closing(const struct wk_shard *s)
+{
+    return s->replica.ledger.plan.phase >= LH_PHASE_CLOSE;
+}
+
+bool wk_keep_due(const struct wk_shard *s)
+{
+    uint64_t every = s->worker->conf.durable_every;
+    if (closing(s)) return true;
+    return every && s->replica.ledger.version >= s->durable.version + every &&
+           s->copies < COPIES_MAX;
+}
+
+struct lk_checkpoint_conf wk_keep_conf(const struct wk_worker *w)
+{
+    return (struct lk_checkpoint_conf){.env = w->conf.env,
+                                       .dir = w->replica_dir,
+                                       .keys = w->conf.keys,
+                                       .cipher = w->conf.cipher,
+                                       .key_id = w->conf.key_id};
+}
+
+// Copies of a history that was given up go, and those that the stable point has overtaken. One that
+// was registered, or may have been, stays: a server that loses its disk comes back from it
+// (PROTOCOL 13). On the lane: to remove large files may take long.
+static lh_err tidy_copies(struct wk_keep *k)
+{
+    const struct wk_shard *s = k->shard;
+    struct lk_checkpoint_conf conf = wk_keep_conf(s->worker);
+    LH_TRY(lk_checkpoint_drop_above(&conf, s->id, k->checkpoint.version));
+    uint64_t kept = LH_BUG("copy_replaced") ? k->checkpoint.version : k->stable;
+    return lk_checkpoint_drop_below(&conf, s->id, kept, &k->copies);
+}
+
+static int64_t write_job(void *arg)
+{
+    struct wk_keep *k = arg;
+    k->result = lk_checkpoint_write(&k->checkpoint);
+    if (k->result) return 0;
+    LH_FAILPOINT("replica.written");
+    k->tidied = tidy_copies(k);
+    return 0;
+}
+
+static void write_done(void *arg)
+{
+    struct wk_keep *k = arg;
+    struct wk_shard *s = k->shard;
+    s->keep = NULL;
+    lh_err err = k->result;
+    if (!err && !s->worker->stopped) {
+        s->durable.epoch = k->checkpoint.epoch;
+        s->durable.version = k->checkpoint.version;
+        s->durable.chain = k->checkpoint.chain;
+        s->copies = k->copies;
+        err = k->tidied;
+    }
+    if (err == LH_ERR_DISK_FULL)
+        lh_logf(s->worker->conf.log, LH_ERROR, "replica.disk_full", "shard %u: no room in %s",
+                s->id, s->worker->replica_dir);
+    else if (err && !s->worker->stopped)
+        wk_fatal(s->worker, err);
+    bool again = !k->result && closing(s) && s->durable.version < s->replica.ledger.version;
+    wk_keep_free(k);
+    if (again && !s->worker->stopped && (err = wk_keep(s))) wk_fatal(s->worker, err);
+}
+
+void wk_keep_free(struct wk_keep *k)
+{
+    if (!k) return;
+    lk_checkpoint_free(&k->checkpoint);
+    free(k);
+}
+
+lh_err wk_keep(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    struct wk_keep *k = s->keep ? NULL : calloc(1, sizeof *k);
+    if (!k) return LH_OK;
+    k->shard = s;
+    k->stable = s->stable.version;
+    struct lk_checkpoint_conf conf = wk_keep_conf(w);
+    lh_err err = lk_checkpoint_take(&conf, &s->replica, &k->checkpoint);
+    if (err) {
+        free(k);
+        return err;
+    }
+    s->keep = k;
+    w->conf.env->ops->work(w->conf.env, LH_LANE_COPY, write_job, write_done, k);
+    return LH_OK;
+}
