@@ -8,8 +8,6 @@
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
-OVERLOOK_LOST_HANDSHAKES
-
 struct drama {
     const char *event; // where it happens
     void (*act)(struct side *s);

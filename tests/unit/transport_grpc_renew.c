@@ -1,8 +1,6 @@
 // The gRPC transport's own certificates: checked at the start, renewed while connections stand.
 #include "tests/unit/transport_grpc.h"
 
-OVERLOOK_LOST_HANDSHAKES
-
 // ---------------------------------------------------------------- our own files
 
 static void assert_create_fails(struct world *w, struct paths p, const char *run, lh_err err,
