@@ -41,7 +41,6 @@ enum {
     LH_READ_SILENT_MS = 600000, // who follows may train for minutes before it reads on (bsp)
     LH_STREAMS_A_SHARD = 4,     // pushes of one worker that come in, and its streams that follow:
                                 // one, and those of connections whose end is not known yet
-    LH_SNAPSHOTS_MAX = 4,       // that a server sends at once
     LH_FOLLOWERS_MAX = 256,     // open follow streams of one shard
     LH_NORM_WINDOW = 64,        // admitted norms that the gate's median looks at
 };

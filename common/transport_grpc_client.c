@@ -23,11 +23,12 @@ LH_STATIC_ASSERT(4 * LH_GRPC_LINKS_PER_CONNECTION <= LH_GRPC_CALLS_PER_CONNECTIO
 static grpc_channel *make_channel(const struct lh_grpc *t, struct lh_grpc_line *l)
 {
     char host[] = LH_CERTS_DNS; // gRPC copies it
-    grpc_arg args[LH_GRPC_SHARED_ARGS + 9];
+    grpc_arg args[LH_GRPC_SHARED_ARGS + 10];
     size_t n = lh_grpc_shared_args(args);
     args[n++] = (grpc_arg){.type = GRPC_ARG_STRING,
                            .key = (char *)(uintptr_t)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
                            .value.string = host};
+    args[n++] = lh_grpc_arg(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES_MAX);
     args[n++] = lh_grpc_arg(GRPC_ARG_ENABLE_RETRIES, 0);
     args[n++] = lh_grpc_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1); // a connection per line
     args[n++] = lh_grpc_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0);         // http_proxy is not for us

@@ -37,13 +37,10 @@ size_t lh_grpc_shared_args(grpc_arg args[LH_GRPC_SHARED_ARGS])
         lh_grpc_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, LH_GRPC_MESSAGE_MAX),
         lh_grpc_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, LH_GRPC_MESSAGE_MAX),
         lh_grpc_arg(GRPC_ARG_MAX_METADATA_SIZE, LH_GRPC_METADATA_MAX),
-        // Few large frames and reads: half again the rate of the defaults (bench notes). Reads of
-        // more than 256 KiB gain nothing, and every connection holds one; with 4 MiB a server that
-        // eight workers push to held 40 MiB more (bench/README, Push).
+        // Few large frames and reads: half again the rate of the defaults (bench notes).
         lh_grpc_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (16 << 20) - 1),
-        lh_grpc_arg(GRPC_ARG_TCP_READ_CHUNK_SIZE, 256 << 10),
-        lh_grpc_arg(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, 256 << 10),
-        lh_grpc_arg(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 256 << 10),
+        lh_grpc_arg(GRPC_ARG_TCP_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES),
+        lh_grpc_arg(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES),
         lh_grpc_arg(GRPC_ARG_KEEPALIVE_TIME_MS, LH_GRPC_KEEPALIVE_MS),
         lh_grpc_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, LH_GRPC_KEEPALIVE_WAIT_MS),
         lh_grpc_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0), // else a silent stream is not probed

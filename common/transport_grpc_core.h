@@ -19,6 +19,8 @@ enum {
     LH_GRPC_REQUESTS = 16,     // calls gRPC may hand us before we ask for more
     LH_GRPC_PARTS_MAX = 16384, // slices of one message: a full one in pieces of 132 bytes
     LH_GRPC_ADDRESS = 256,
+    LH_GRPC_READ_BYTES = 256 << 10,   // that one read of a connection takes
+    LH_GRPC_READ_BYTES_MAX = 1 << 20, // a client's, while much comes (bench/README, A snapshot)
 };
 
 // ---- events: one per batch given to gRPC, which returns it through the completion queue
@@ -187,7 +189,7 @@ void lh_grpc_requested(struct lh_grpc *t, struct lh_grpc_request *rq, bool ok);
 void lh_grpc_server_closed(struct lh_grpc_call *c);
 void lh_grpc_shut_door(struct lh_grpc *t); // begins; LH_GRPC_SERVER_DOWN tells the end
 void lh_grpc_door_down(struct lh_grpc_door *d);
-enum { LH_GRPC_SHARED_ARGS = 12 };
+enum { LH_GRPC_SHARED_ARGS = 11 };
 // The settings of both sides; returns how many were written.
 size_t lh_grpc_shared_args(grpc_arg args[LH_GRPC_SHARED_ARGS]);
 grpc_arg lh_grpc_arg(const char *key, int value);

@@ -71,8 +71,11 @@ static lh_err cannot_bind(const char *address)
 
 static grpc_server *make_server(void)
 {
-    grpc_arg args[LH_GRPC_SHARED_ARGS + 8];
+    grpc_arg args[LH_GRPC_SHARED_ARGS + 9];
     size_t n = lh_grpc_shared_args(args);
+    // Every connection holds a read; with 4 MiB a server that eight workers push to held 40 MiB
+    // more (bench/README, Push).
+    args[n++] = lh_grpc_arg(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES);
     args[n++] = lh_grpc_arg(GRPC_ARG_ALLOW_REUSEPORT, 0); // else two servers share a port silently
     args[n++] = lh_grpc_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, LH_GRPC_CALLS_PER_CONNECTION);
     args[n++] = lh_grpc_arg(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 2 * LH_GRPC_CONNECT_MS);

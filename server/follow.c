@@ -18,6 +18,7 @@
 enum {
     HELD_MAX = 64,
     NEAR = 64, // versions that are not sent yet: a standby that is nearer soon has them
+    SNAPSHOTS_MAX = 4,
     // of a record, with all of the frame's head: what tells whether its payload is to be sent
     FRAME_START = LH_RECORD_HEADER + LH_FRAME_HEADER + 8 * LH_CLAIMS_MAX,
 };
@@ -418,13 +419,6 @@ static void on_sent(void *self, struct lh_call *call)
     pump(f);
 }
 
-// While any is sent, its pieces' memory is used again: else the system clears new pages for each.
-static void count_snapshots(struct ps_server *s, uint32_t count)
-{
-    s->snapshots = count;
-    lh_pool_keep(s->room.pieces, (size_t)count * 2 * LH_CALL_SENDS_MAX * LH_PART_BYTES);
-}
-
 static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
 {
     (void)call;
@@ -446,7 +440,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     if (f->older) f->older->newer = f->newer;
     lh_blob_release(f->bytes);
     drop_shared(f);
-    if (f->snapshot) count_snapshots(f->server, f->server->snapshots - 1);
+    if (f->snapshot) f->server->snapshots--;
     if (f->snapshot && f->shard) ps_snapshot_leave(f->shard);
     free(f);
 }
@@ -511,7 +505,7 @@ static lh_err accept(struct ps_server *server, bool snapshot, struct lh_call *ca
                               .sent_ns = lh_now(server->conf.env)};
     if (f->older) f->older->newer = f;
     server->readers = f;
-    if (snapshot) count_snapshots(server, server->snapshots + 1);
+    if (snapshot) server->snapshots++;
     ps_receive_watch(server);
     *ops = &follower_ops;
     *self = f;
@@ -535,10 +529,10 @@ lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call,
                           const struct lh_peer *peer, const struct lh_call_ops **ops, void **self)
 {
     struct ps_follower *oldest;
-    if (server->snapshots >= LH_SNAPSHOTS_MAX)
-        return lh_fail(LH_ERR_BUSY, "%d snapshots are under way; try again", LH_SNAPSHOTS_MAX);
-    if (streams_of(server, peer, true, &oldest) >= LH_SNAPSHOTS_MAX - 1)
+    if (server->snapshots >= SNAPSHOTS_MAX)
+        return lh_fail(LH_ERR_BUSY, "%d snapshots are under way; try again", SNAPSHOTS_MAX);
+    if (streams_of(server, peer, true, &oldest) >= SNAPSHOTS_MAX - 1)
         return lh_fail(LH_ERR_BUSY, "%d snapshots of this peer are under way; try again",
-                       LH_SNAPSHOTS_MAX - 1);
+                       SNAPSHOTS_MAX - 1);
     return accept(server, true, call, peer, ops, self);
 }

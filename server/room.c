@@ -28,8 +28,7 @@ lh_err ps_room_open(struct ps_server *s)
     r->bytes_max = s->conf.push_bytes_max ? s->conf.push_bytes_max : LH_PUSH_BYTES;
     r->last = &r->first;
     r->pool = lh_pool_create((size_t)r->bytes_max);
-    r->pieces = lh_pool_create(0);
-    return r->pool && r->pieces ? LH_OK : LH_ERR_NO_MEMORY;
+    return r->pool ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
 // Whoever waits is looked at when what goes on now is over.

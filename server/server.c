@@ -188,7 +188,6 @@ void ps_server_stop(struct ps_server *s)
     ps_receive_free(s);
     for (uint32_t i = 0; s->shard && i < s->conf.shard_count; i++) ps_shard_destroy(s->shard[i]);
     ps_wal_close(s->wal);
-    lh_pool_destroy(s->room.pieces);
     lh_pool_destroy(s->room.pool);
     free(s->shard);
     free(s);

@@ -121,7 +121,7 @@ enum ps_loop {
 };
 
 struct ps_room { // room.c
-    struct lh_pool *pool, *pieces; // of frames and payloads; of snapshots, while any is sent
+    struct lh_pool *pool;
     uint64_t bytes_max, frames, payloads, largest; // largest frame since there was none
     struct ps_push *first, **last;                 // wait for room for their frame
     bool posted;                                   // they are looked at soon

@@ -86,7 +86,7 @@ lh_err ps_snapshot_read(struct ps_shard *s, uint64_t at, size_t n, struct lh_sta
 {
     const struct ps_snapshot *from = &s->snapshot;
     if (from->lost) return lh_fail(LH_ERR_BUSY, "no memory for this snapshot any more; try again");
-    struct lh_blob *b = lh_pool_blob(s->server->room.pieces, seal ? n + LH_SEAL_TAG_BYTES : n);
+    struct lh_blob *b = lh_pool_blob(s->server->room.pool, seal ? n + LH_SEAL_TAG_BYTES : n);
     if (!b) return lh_fail(LH_ERR_BUSY, "no memory for a part of this snapshot now");
     lh_err err = LH_OK;
     if (seal)
