@@ -51,6 +51,9 @@ SNAPSHOT_RUNS = 3  # one join is 0.6 to 1.15 of TLS alone: the median of 12 says
 IN_MEMORY = "/dev/shm"
 MEMORY_BYTES = 8 << 30
 RTT_MS, MBIT, NEAR = 150, 1000, 0.02
+# Nothing is cut from the outbox here, and it keeps a frame twice, in /dev/shm and in memory: 4.3 GB
+# a turn; five did not fit 24 GiB.
+LINK_TURNS = 3
 LINK_PUSHES = 8 * SHARDS  # of a turn: 17 s at best, for BBR pauses 0.4 s in every 10 s (PROBE_RTT)
 SHAPES = {  # of one shard, of SHARDS of them
     "full": ("{dim: 512, layers: 5, heads: 8, kv_heads: 8, ffn: 1480, context: 64}",
@@ -373,7 +376,7 @@ class Link:
     def measure(self, one):
         tail, line = live.Tail(one, "far-0"), turns.Line(self.flags.build, one)
         worker, server = (one.status(node)["pid"] for node in ("far-0", "s0"))
-        for _ in range(self.flags.rounds):
+        for _ in range(min(self.flags.rounds, LINK_TURNS)):
             start, idle = time.monotonic(), turns.idle_seconds()
             tail.wait("push.decided", LINK_PUSHES)
             idle = (turns.idle_seconds() - idle) / (time.monotonic() - start)
