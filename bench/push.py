@@ -49,7 +49,7 @@ WORKERS = 8
 JOINS = 4  # `longhaul up` gives a worker up that ends six times in a row
 SNAPSHOT_RUNS = 3  # one join is 0.6 to 1.15 of TLS alone: the median of 12 says something
 IN_MEMORY = "/dev/shm"
-MEMORY_BYTES = 12 << 30
+MEMORY_BYTES = 8 << 30
 RTT_MS, MBIT, NEAR = 150, 1000, 0.02
 # Nothing is cut from the outbox here, and it keeps a frame twice, in /dev/shm and in memory: 19 GB
 # in three turns; five did not fit 24 GiB.
