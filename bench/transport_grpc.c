@@ -394,7 +394,7 @@ int main(int argc, char **argv)
     MUST(lh_env_real_create(&env));
     const struct lh_grpc_conf conf = {env, NULL, f.ca, f.worker, f.worker_key, "r", "bench"};
     MUST(lh_transport_grpc_create(&conf, &t));
-    MUST(t->ops->dial(t, address, LH_S, &link));
+    MUST(t->ops->dial(t, address, LH_S, LH_LINE_FIRST, &link));
     SSL *ssl = connect_tls(&f, port);
     bench_condition(&r, "link", "loopback, two processes, mutual TLS, %s", SSL_get_cipher(ssl));
     bench_condition(&r, "messages", "%d of 1 MiB; round trips of %d bytes", MESSAGES, PING);

@@ -37,12 +37,14 @@ enum {
     LH_SHARED_BYTES = 16 << 20, // of frames that followers are sent from memory, not from the log
     LH_DECIDE_QUEUE_MAX = 256,  // pushes received and not decided, a server; more wait unread
     LH_PUSH_SILENT_MS = 120000, // a full part of a push takes less, on a link of 70 kbit/s too
-    LH_JOIN_SILENT_MS = 120000, // so does a part of a snapshot
-    LH_READ_SILENT_MS = 600000, // who follows may train for minutes before it reads on (bsp)
-    LH_STREAMS_A_SHARD = 4,     // pushes of one worker that come in, and its streams that follow:
-                                // one, and those of connections whose end is not known yet
-    LH_FOLLOWERS_MAX = 256,     // open follow streams of one shard
-    LH_NORM_WINDOW = 64,        // admitted norms that the gate's median looks at
+    LH_SNAPSHOT_RANGES = 2,     // into which one is cut at most, each on a connection of its own
+    LH_SNAPSHOT_CUT_BYTES = 16 << 20, // and of which size on: a handshake costs as much as 5 MB
+    LH_JOIN_SILENT_MS = 120000,       // so does a part of a snapshot
+    LH_READ_SILENT_MS = 600000,       // who follows may train for minutes before it reads on (bsp)
+    LH_STREAMS_A_SHARD = 4, // pushes of one worker that come in, and its streams that follow:
+                            // one, and those of connections whose end is not known yet
+    LH_FOLLOWERS_MAX = 256, // open follow streams of one shard
+    LH_NORM_WINDOW = 64,    // admitted norms that the gate's median looks at
 };
 
 LH_STATIC_ASSERT(LH_UNITS_MAX / 8 <= LH_SMALL_BYTES, "credit bits of a shard fit a message");

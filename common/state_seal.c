@@ -35,6 +35,15 @@ size_t lh_state_seal_next(const struct lh_state_seal *s)
     return left < LH_STATE_PIECE ? (size_t)left : LH_STATE_PIECE;
 }
 
+lh_err lh_state_seal_from(struct lh_state_seal *s, uint64_t from)
+{
+    if (from % LH_STATE_PIECE || from > s->total)
+        return lh_fail(LH_ERR_MALFORMED, "shard %u: no piece of a sealed state begins at byte %llu",
+                       s->shard, (unsigned long long)from);
+    s->at = from;
+    return LH_OK;
+}
+
 // All but the last are of the same size.
 static uint64_t piece_of(const struct lh_state_seal *s)
 {

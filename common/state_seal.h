@@ -63,6 +63,9 @@ LH_MUST lh_err lh_state_seal_init(struct lh_state_seal *s, enum lh_seal_purpose 
 void lh_state_seal_begin(struct lh_state_seal *s, struct lh_env *env, enum lh_cipher cipher,
                          uint32_t key_id, uint64_t epoch, uint64_t version,
                          const struct lh_hash *chain, uint64_t total);
+// Goes on at byte `from` of the state, at either end: a stream may be of a range of the pieces.
+// LH_ERR_MALFORMED: no piece begins there.
+LH_MUST lh_err lh_state_seal_from(struct lh_state_seal *s, uint64_t from);
 struct lh_state_head {
     Longhaul__V1__Seal seal;
     Longhaul__V1__Point of;

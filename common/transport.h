@@ -51,6 +51,10 @@ bool lh_rpc_allowed(enum lh_rpc rpc, enum lh_role role); // the role table, defa
 
 enum { LH_CALL_SENDS_MAX = 4 };
 
+// A connection's TLS is one thread's work at either end: who wants more of a near server dials a
+// second line to it.
+enum lh_line { LH_LINE_FIRST, LH_LINE_SECOND };
+
 struct lh_call;
 struct lh_transport;
 struct lh_link; // a client's channel to one server address
@@ -93,9 +97,10 @@ struct lh_transport_ops {
                      char *bound, size_t size);
     // Never blocks; an unreachable peer shows as LH_ERR_UNAVAILABLE on its calls. The peer's
     // certificate must serve as `role` (lh_role_serves) in this transport's own run, else
-    // LH_ERR_UNAUTHENTICATED.
+    // LH_ERR_UNAUTHENTICATED. Links of one line may share a connection, those of two never
+    // do.
     lh_err (*dial)(struct lh_transport *t, const char *address, enum lh_role role,
-                   struct lh_link **out);
+                   enum lh_line line, struct lh_link **out);
     void (*hangup)(struct lh_link *link); // calls in flight end with LH_ERR_CANCELLED
     // Opens a call; with deadline_ns > 0 it ends by itself with LH_ERR_DEADLINE after that long.
     lh_err (*open)(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,

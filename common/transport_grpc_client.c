@@ -1,6 +1,7 @@
 // The client's side: links and the calls they open. See transport_grpc_core.h.
 //
-//  1. Links to one address share a line, LH_GRPC_LINKS_PER_CONNECTION of them at most: a channel
+//  1. Links of one line to one address share it, LH_GRPC_LINKS_PER_CONNECTION of them at most: a
+//  channel
 //     with one TCP connection, made when the first call needs it and again after it broke, at most
 //     LH_GRPC_BACKOFF_MS apart. A long link is filled by one flow that knows its rate, not by
 //     several that learn it anew whenever another one pauses. Calls never wait for a server that is
@@ -48,23 +49,24 @@ static grpc_channel *make_channel(const struct lh_grpc *t, struct lh_grpc_line *
 }
 
 static struct lh_grpc_line *shared_line(const struct lh_grpc *t, const char *address,
-                                        enum lh_role role)
+                                        enum lh_role role, enum lh_line number)
 {
     for (const struct lh_grpc_link *l = t->links; l; l = l->next)
-        if (l->line->role == role && strcmp(l->line->address, address) == 0 &&
-            l->line->links < LH_GRPC_LINKS_PER_CONNECTION)
+        if (l->line->role == role && l->line->number == number &&
+            strcmp(l->line->address, address) == 0 && l->line->links < LH_GRPC_LINKS_PER_CONNECTION)
             return l->line;
     return NULL;
 }
 
 static lh_err new_line(struct lh_grpc *t, const char *address, enum lh_role role,
-                       struct lh_grpc_line **out)
+                       enum lh_line number, struct lh_grpc_line **out)
 {
     if (strlen(address) >= LH_GRPC_ADDRESS)
         return lh_fail(LH_ERR_INVALID, "an address of %zu bytes", strlen(address));
     struct lh_grpc_line *line = calloc(1, sizeof *line);
     if (!line) return LH_ERR_NO_MEMORY;
     line->role = role;
+    line->number = number;
     snprintf(line->address, sizeof line->address, "%s", address);
     line->expect = lh_grpc_expect_new(t->certs, role, address);
     if (!line->expect) {
@@ -78,7 +80,7 @@ static lh_err new_line(struct lh_grpc *t, const char *address, enum lh_role role
 }
 
 lh_err lh_grpc_dial(struct lh_transport *base, const char *address, enum lh_role role,
-                    struct lh_link **out)
+                    enum lh_line line, struct lh_link **out)
 {
     struct lh_grpc *t = (struct lh_grpc *)base;
     if (t->dead) return lh_fail(LH_ERR_CANCELLED, "the transport is closed");
@@ -86,8 +88,8 @@ lh_err lh_grpc_dial(struct lh_transport *base, const char *address, enum lh_role
     if (!l) return LH_ERR_NO_MEMORY;
     l->base.transport_ops = &lh_grpc_ops;
     l->t = t;
-    l->line = shared_line(t, address, role);
-    lh_err err = l->line ? LH_OK : new_line(t, address, role, &l->line);
+    l->line = shared_line(t, address, role, line);
+    lh_err err = l->line ? LH_OK : new_line(t, address, role, line, &l->line);
     if (err) {
         free(l);
         return err;

@@ -101,6 +101,7 @@ struct lh_grpc_expect;
 struct lh_grpc_line { // one channel, with one TCP connection, of the links that share it
     unsigned links;
     enum lh_role role;
+    enum lh_line number;
     char address[LH_GRPC_ADDRESS];
     struct lh_grpc_expect *expect;
     grpc_channel *channel;
@@ -178,7 +179,7 @@ bool lh_grpc_parts(grpc_byte_buffer *in, struct lh_span *part, size_t max, struc
 
 // ---- client, server
 LH_MUST lh_err lh_grpc_dial(struct lh_transport *t, const char *address, enum lh_role role,
-                            struct lh_link **out);
+                            enum lh_line line, struct lh_link **out);
 void lh_grpc_hangup(struct lh_link *link);
 LH_MUST lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
                             const struct lh_call_ops *ops, void *self, struct lh_call **out);

@@ -53,8 +53,9 @@ static lh_err mem_listen(struct lh_transport *base, const char *address,
 }
 
 static lh_err mem_dial(struct lh_transport *base, const char *address, enum lh_role role,
-                       struct lh_link **out)
+                       enum lh_line line, struct lh_link **out)
 {
+    (void)line; // a link is a connection here
     struct mem_link *l = calloc(1, sizeof *l);
     if (!l) return LH_ERR_NO_MEMORY;
     l->base.transport_ops = &lh_mem_ops;

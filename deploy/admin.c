@@ -91,7 +91,7 @@ lh_err dp_admin_open(struct dp_admin *a)
                                       .domain = own.domain,
                                       .run = own.peer.run};
     LH_TRY(lh_transport_grpc_create(&conf, &a->transport));
-    return a->transport->ops->dial(a->transport, a->address, LH_C, &a->link);
+    return a->transport->ops->dial(a->transport, a->address, LH_C, LH_LINE_FIRST, &a->link);
 }
 
 void dp_admin_close(struct dp_admin *a)
@@ -168,7 +168,8 @@ static LH_MUST lh_err server_link(struct dp_admin *a, const char *address, struc
     if (i == a->servers) {
         if (strlen(address) >= sizeof a->server[i].address)
             return lh_fail(LH_ERR_MALFORMED, "a server's address is too long");
-        LH_TRY(a->transport->ops->dial(a->transport, address, LH_S, &a->server[i].link));
+        LH_TRY(a->transport->ops->dial(a->transport, address, LH_S, LH_LINE_FIRST,
+                                       &a->server[i].link));
         memcpy(a->server[i].address, address, strlen(address) + 1);
         a->servers++;
     }

@@ -360,7 +360,7 @@ void ps_copy_owner(struct ps_copy *c, const char *address)
     struct lh_link *link;
     struct lh_transport *t = c->shard->server->conf.transport;
     if (!address[0] || strlen(address) >= sizeof c->address || !strcmp(address, c->address)) return;
-    if (t->ops->dial(t, address, LH_S, &link)) return;
+    if (t->ops->dial(t, address, LH_S, LH_LINE_FIRST, &link)) return;
     ps_copy_hang_up(c);
     if (c->link) c->link->transport_ops->hangup(c->link);
     c->link = link;

@@ -18,7 +18,8 @@
 enum {
     HELD_MAX = 64,
     NEAR = 64, // versions that are not sent yet: a standby that is nearer soon has them
-    SNAPSHOTS_MAX = 4,
+    SNAPSHOTS_MAX = 4 * LH_SNAPSHOT_RANGES,
+    SNAPSHOTS_OF_A_PEER = 3 * LH_SNAPSHOT_RANGES,
     // of a record, with all of the frame's head: what tells whether its payload is to be sent
     FRAME_START = LH_RECORD_HEADER + LH_FRAME_HEADER + 8 * LH_CLAIMS_MAX,
 };
@@ -46,10 +47,9 @@ struct ps_follower {
     size_t shared;         // bytes of it, until they were sent
     int sending;
     bool asked, snapshot, ended;
-    bool sealed, told; // of a snapshot: by the job key; its first message left
-    struct lh_state_seal seal;
-    bool server_calls; // not a worker or an admin
-    uint64_t standby;  // not 0: it gets what is durable here before anybody hears of it
+    struct ps_giving giving; // a snapshot
+    bool server_calls;       // not a worker or an admin
+    uint64_t standby;        // not 0: it gets what is durable here before anybody hears of it
 };
 
 static void end(struct ps_follower *f, lh_err err)
@@ -189,12 +189,10 @@ static lh_err next_record(struct ps_follower *f)
 
 static lh_err next_of_snapshot(struct ps_follower *f)
 {
-    uint64_t left = f->shard->snapshot.bytes - f->taken;
-    size_t most = f->sealed ? LH_STATE_PIECE : LH_PART_BYTES, n = left < most ? (size_t)left : most;
-    LH_TRY(ps_snapshot_read(f->shard, f->taken, n, f->sealed ? &f->seal : NULL, &f->bytes));
+    LH_TRY(ps_snapshot_next(&f->giving, &f->bytes));
     f->at = 0;
-    f->end = f->bytes->len;
-    f->taken += n;
+    f->end = f->bytes ? f->bytes->len : 0;
+    if (!f->bytes) end(f, LH_OK); // of few bytes a range may be empty
     return LH_OK;
 }
 
@@ -219,12 +217,7 @@ static lh_err send_part(struct ps_follower *f)
     Longhaul__V1__PartHead head = LONGHAUL__V1__PART_HEAD__INIT;
     head.process = f->server->process;
     struct lh_state_head state;
-    if (f->snapshot && !f->told) head.total = f->shard->snapshot.bytes;
-    if (f->sealed && !f->told) {
-        lh_state_seal_head(&f->seal, &state);
-        head.seal = &state.seal;
-    }
-    f->told = true;
+    if (f->snapshot) ps_snapshot_tell(&f->giving, &head, &state);
     LH_TRY(lh_rpc_send_bulk(f->call, &head.base, f->bytes, f->at, n));
     sends(f);
     f->at += n;
@@ -232,9 +225,15 @@ static lh_err send_part(struct ps_follower *f)
     return LH_OK;
 }
 
+// Ranges come at the same time: together they hold as much memory as a whole one.
+static int sends_max(const struct ps_follower *f)
+{
+    return f->giving.range ? LH_CALL_SENDS_MAX / LH_SNAPSHOT_RANGES : LH_CALL_SENDS_MAX;
+}
+
 static void pump(struct ps_follower *f)
 {
-    while (!f->ended && f->asked && f->sending < LH_CALL_SENDS_MAX) {
+    while (!f->ended && f->asked && f->sending < sends_max(f)) {
         lh_err err = f->bytes ? LH_OK : refill(f);
         if (!err && !f->bytes) return;
         if (!err) err = send_part(f);
@@ -246,7 +245,7 @@ static void pump(struct ps_follower *f)
         lh_blob_release(f->bytes);
         f->bytes = NULL;
         if (f->taken == f->place.bytes) drop_shared(f);
-        if (f->snapshot && f->taken == f->shard->snapshot.bytes) end(f, LH_OK);
+        if (f->snapshot && f->giving.at == f->giving.until) end(f, LH_OK);
     }
 }
 
@@ -335,37 +334,11 @@ bool ps_follow_near(const struct ps_shard *s, uint64_t standby)
     return false;
 }
 
-// As the follower asks for it, and never unsealed but where the settings say so.
-static lh_err seal_snapshot(struct ps_follower *f, const ProtobufCBinaryData *challenge)
-{
-    const struct ps_conf *conf = &f->server->conf;
-    const struct ps_snapshot *n = &f->shard->snapshot;
-    f->sealed = challenge->len > 0;
-    if (!f->sealed && conf->unsealed_states) return LH_OK;
-    if (!f->sealed)
-        return lh_fail(LH_ERR_DENIED,
-                       "shard %u: this server gives its state sealed only, and the follower asks "
-                       "for an unsealed one: set seal.snapshots: true there, or upgrade it; or set "
-                       "seal.snapshots: false here",
-                       f->shard->id);
-    LH_TRY(lh_state_seal_init(&f->seal, LH_SEAL_SNAPSHOT, conf->keys, conf->job,
-                              &conf->manifest->hash, f->shard->id,
-                              lh_span(challenge->data, challenge->len)));
-    lh_state_seal_begin(&f->seal, conf->env, conf->cipher, conf->key_id, n->epoch, n->version,
-                        &n->chain, n->bytes);
-    return LH_OK;
-}
-
 static lh_err start_snapshot(struct ps_follower *f, const Longhaul__V1__SnapshotRequest *m)
 {
     LH_TRY(check_asked(f->server, m->shard, &m->job, &m->manifest));
-    struct ps_shard *s = ps_server_shard(f->server, m->shard);
-    LH_TRY(ps_snapshot_join(s));
-    f->shard = s;
-    LH_TRY(seal_snapshot(f, &m->challenge));
-    lh_logf(f->server->conf.log, LH_DEBUG, "snapshot.begun", "shard %u version %llu, %llu bytes",
-            s->id, (unsigned long long)s->snapshot.version, (unsigned long long)s->snapshot.bytes);
-    return LH_OK;
+    f->shard = ps_server_shard(f->server, m->shard);
+    return ps_snapshot_begin(&f->giving, f->shard, m);
 }
 
 // An empty part, so that a follower learns at once which process it speaks with.
@@ -441,7 +414,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     lh_blob_release(f->bytes);
     drop_shared(f);
     if (f->snapshot) f->server->snapshots--;
-    if (f->snapshot && f->shard) ps_snapshot_leave(f->shard);
+    ps_snapshot_end(&f->giving);
     free(f);
 }
 
@@ -531,8 +504,8 @@ lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call,
     struct ps_follower *oldest;
     if (server->snapshots >= SNAPSHOTS_MAX)
         return lh_fail(LH_ERR_BUSY, "%d snapshots are under way; try again", SNAPSHOTS_MAX);
-    if (streams_of(server, peer, true, &oldest) >= SNAPSHOTS_MAX - 1)
+    if (streams_of(server, peer, true, &oldest) >= SNAPSHOTS_OF_A_PEER)
         return lh_fail(LH_ERR_BUSY, "%d snapshots of this peer are under way; try again",
-                       SNAPSHOTS_MAX - 1);
+                       SNAPSHOTS_OF_A_PEER);
     return accept(server, true, call, peer, ops, self);
 }

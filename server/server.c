@@ -134,9 +134,9 @@ lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out)
     LH_TRY_TO(fail, err, ps_recover(s));
     if (conf->advertise[0]) snprintf(s->address, sizeof s->address, "%s", conf->advertise);
     if (conf->coordinator[0])
-        LH_TRY_TO(
-            fail, err,
-            conf->transport->ops->dial(conf->transport, conf->coordinator, LH_C, &s->coordinator));
+        LH_TRY_TO(fail, err,
+                  conf->transport->ops->dial(conf->transport, conf->coordinator, LH_C,
+                                             LH_LINE_FIRST, &s->coordinator));
     LH_TRY_TO(fail, err, conf->standby ? ps_standby_begin(s) : ps_settle(s));
     *out = s;
     return LH_OK;

@@ -43,6 +43,13 @@ struct ps_snapshot { // of a version, being sent to `users` followers
     bool lost; // there was no memory for the copy
 };
 
+struct ps_giving {            // a snapshot, or a range of one, on its way to one follower
+    struct ps_shard *shard;   // NULL: it has not begun
+    uint64_t from, at, until; // bytes of the state; those from `at` on are to be sent
+    bool range, sealed, told; // not the whole; by the job key; its first message is made
+    struct lh_state_seal seal;
+};
+
 enum ps_insync_state { PS_ALONE, PS_CATCHING, PS_JOINING, PS_IN_SYNC, PS_LEAVING };
 
 struct ps_insync { // who must hold a record before it is acknowledged (insync.c)
@@ -176,11 +183,16 @@ LH_MUST lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call
 // Cuts off those who do not read. Whether there is anybody to be looked at again.
 bool ps_follow_look(struct ps_server *server);
 // ---- snapshot.c
-LH_MUST lh_err ps_snapshot_join(struct ps_shard *s); // a user more
-void ps_snapshot_leave(struct ps_shard *s);
-// n bytes from `at` on, in order; with `seal` (NULL: none) they come as its next piece.
-LH_MUST lh_err ps_snapshot_read(struct ps_shard *s, uint64_t at, size_t n,
-                                struct lh_state_seal *seal, struct lh_blob **out);
+// What is asked for, of the state as it is now, or as it is being sent to others. ps_snapshot_end()
+// follows, whatever comes of it. LH_ERR_BUSY: later; LH_ERR_DENIED: it is not given unsealed;
+// LH_ERR_MALFORMED.
+LH_MUST lh_err ps_snapshot_begin(struct ps_giving *g, struct ps_shard *s,
+                                 const Longhaul__V1__SnapshotRequest *m);
+// What its first message says of it; later ones say nothing. `head` borrows from `out` and `g`.
+void ps_snapshot_tell(struct ps_giving *g, Longhaul__V1__PartHead *head, struct lh_state_head *out);
+// The next bytes, of one message, sealed where it is; NULL: all were given. LH_ERR_BUSY: no memory.
+LH_MUST lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out);
+void ps_snapshot_end(struct ps_giving *g);                            // all zeros: it has not begun
 void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r); // it is about to be folded
 // A state that comes to this server: refused where its sender (`who`) did not seal it and should.
 LH_MUST lh_err ps_state_asked(const struct ps_server *server, uint32_t shard, bool sealed,

@@ -3,9 +3,11 @@
 // All who join at about the same time are sent the state of the same version, and follow from
 // there. It is sent from where it lies, a message at a time. Only when a record is about to change
 // it while somebody still waits for a part, it is copied as a whole, once for all of them. When
-// there is no memory for that, they are told to come again.
+// there is no memory for that, they are told to come again. Who asks for it in ranges is given each
+// on a call of its own.
 #include <string.h>
 
+#include "common/head.h"
 #include "server/server.h"
 
 static lh_err take(struct ps_shard *s)
@@ -23,7 +25,7 @@ static lh_err take(struct ps_shard *s)
     return LH_OK;
 }
 
-lh_err ps_snapshot_join(struct ps_shard *s)
+static lh_err join(struct ps_shard *s)
 {
     struct ps_snapshot *n = &s->snapshot;
     bool goes_on =
@@ -36,13 +38,83 @@ lh_err ps_snapshot_join(struct ps_shard *s)
     return LH_OK;
 }
 
-void ps_snapshot_leave(struct ps_shard *s)
+void ps_snapshot_end(struct ps_giving *g)
 {
-    struct ps_snapshot *n = &s->snapshot;
-    if (--n->users) return;
+    struct ps_snapshot *n = g->shard ? &g->shard->snapshot : NULL;
+    if (!n || --n->users) return;
     lh_blob_release(n->copy);
     lh_buf_free(&n->heads);
     *n = (struct ps_snapshot){0};
+}
+
+// Which bytes of the state are asked for: of all its pieces, or bytes where it comes unsealed, the
+// `range`th of `ranges` shares. The first one is never empty.
+static lh_err choose_range(struct ps_giving *g, const Longhaul__V1__SnapshotRequest *m)
+{
+    uint64_t bytes = g->shard->snapshot.bytes, each = m->challenge.len ? LH_STATE_PIECE : 1;
+    uint64_t ranges = m->ranges ? m->ranges : 1, count = (bytes + each - 1) / each;
+    if (ranges > LH_SNAPSHOT_RANGES || m->range >= ranges)
+        return lh_fail(LH_ERR_MALFORMED, "range %u of %u of a snapshot", m->range, m->ranges);
+    g->range = ranges > 1;
+    g->from = (count * m->range + ranges - 1) / ranges * each;
+    g->until = (count * (m->range + 1) + ranges - 1) / ranges * each;
+    if (g->from > bytes) g->from = bytes;
+    if (g->until > bytes) g->until = bytes;
+    g->at = g->from;
+    return LH_OK;
+}
+
+// As the follower asks for it, and never unsealed but where the settings say so.
+static lh_err choose_seal(struct ps_giving *g, const ProtobufCBinaryData *challenge)
+{
+    const struct ps_conf *conf = &g->shard->server->conf;
+    const struct ps_snapshot *n = &g->shard->snapshot;
+    g->sealed = challenge->len > 0;
+    if (!g->sealed && conf->unsealed_states) return LH_OK;
+    if (!g->sealed)
+        return lh_fail(LH_ERR_DENIED,
+                       "shard %u: this server gives its state sealed only, and the follower asks "
+                       "for an unsealed one: set seal.snapshots: true there, or upgrade it; or set "
+                       "seal.snapshots: false here",
+                       g->shard->id);
+    LH_TRY(lh_state_seal_init(&g->seal, LH_SEAL_SNAPSHOT, conf->keys, conf->job,
+                              &conf->manifest->hash, g->shard->id,
+                              lh_span(challenge->data, challenge->len)));
+    lh_state_seal_begin(&g->seal, conf->env, conf->cipher, conf->key_id, n->epoch, n->version,
+                        &n->chain, n->bytes);
+    return g->from < g->until ? lh_state_seal_from(&g->seal, g->from) : LH_OK;
+}
+
+lh_err ps_snapshot_begin(struct ps_giving *g, struct ps_shard *s,
+                         const Longhaul__V1__SnapshotRequest *m)
+{
+    LH_TRY(join(s));
+    g->shard = s;
+    LH_TRY(choose_range(g, m));
+    LH_TRY(choose_seal(g, &m->challenge));
+    lh_logf(s->server->conf.log, LH_DEBUG, "snapshot.begun",
+            "shard %u version %llu, bytes %llu to %llu of %llu", s->id,
+            (unsigned long long)s->snapshot.version, (unsigned long long)g->from,
+            (unsigned long long)g->until, (unsigned long long)s->snapshot.bytes);
+    return LH_OK;
+}
+
+void ps_snapshot_tell(struct ps_giving *g, Longhaul__V1__PartHead *head, struct lh_state_head *out)
+{
+    const struct ps_snapshot *n = &g->shard->snapshot;
+    if (g->told) return;
+    g->told = true;
+    head->total = n->bytes;
+    if (g->sealed) {
+        lh_state_seal_head(&g->seal, out);
+        head->seal = &out->seal;
+    }
+    if (!g->range) return;
+    head->from = g->from;
+    head->bytes = g->until - g->from;
+    if (g->sealed) return;
+    out->of = lh_head_point(g->shard->id, n->epoch, n->version, &n->chain);
+    head->of = &out->of;
 }
 
 // Where n bytes of the state from `at` on lie; how many places these are.
@@ -81,21 +153,29 @@ static lh_err seal_next(const struct ps_snapshot *s, uint64_t at, size_t n,
     return lh_state_seal_piece(seal, part, count, out);
 }
 
-lh_err ps_snapshot_read(struct ps_shard *s, uint64_t at, size_t n, struct lh_state_seal *seal,
-                        struct lh_blob **out)
+lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out)
 {
-    const struct ps_snapshot *from = &s->snapshot;
+    const struct ps_snapshot *from = &g->shard->snapshot;
+    uint64_t left = g->until - g->at;
+    size_t most = g->sealed ? LH_STATE_PIECE : LH_PART_BYTES, n = left < most ? (size_t)left : most;
+    *out = NULL;
+    if (!n) return LH_OK;
     if (from->lost) return lh_fail(LH_ERR_BUSY, "no memory for this snapshot any more; try again");
-    struct lh_blob *b = lh_pool_blob(s->server->room.pool, seal ? n + LH_SEAL_TAG_BYTES : n);
+    struct lh_pool *pool = g->shard->server->room.pool;
+    struct lh_blob *b = lh_pool_blob(pool, g->sealed ? n + LH_SEAL_TAG_BYTES : n);
     if (!b) return lh_fail(LH_ERR_BUSY, "no memory for a part of this snapshot now");
     lh_err err = LH_OK;
-    if (seal)
-        err = seal_next(from, at, n, seal, b->data);
+    if (g->sealed)
+        err = seal_next(from, g->at, n, &g->seal, b->data);
     else
-        gather(from, at, n, b->data);
-    *out = err ? NULL : b;
-    if (err) lh_blob_release(b);
-    return err;
+        gather(from, g->at, n, b->data);
+    if (err) {
+        lh_blob_release(b);
+        return err;
+    }
+    g->at += n;
+    *out = b;
+    return LH_OK;
 }
 
 void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r)

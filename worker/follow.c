@@ -1,5 +1,5 @@
-// Follow: the other regions' records, folded into the replica; snapshots when there is no other way
-// (DESIGN 5 step 12, 7; PROTOCOL 14-16).
+// Follow: the other regions' records, folded into the replica (DESIGN 5 step 12, 7; PROTOCOL
+// 14-16); a snapshot when there is no other way (snapshot.c).
 //
 // The stream is parsed wherever its messages were cut. A record whose payload was left out is
 // filled from the outbox: only what the follow request declared as held can be left out.
@@ -27,13 +27,13 @@ static void reset(struct wk_shard *s)
 {
     struct wk_stream *t = &s->stream;
     lh_record_stream_reset(&t->records);
-    if (!s->ready && !s->room) { // the next attempt finds it warm
-        float **from = t->incoming.theta ? &t->incoming.theta : &t->incoming.room;
-        s->room = *from;
-        *from = NULL;
-    }
-    lk_incoming_free(&t->incoming);
     *t = (struct wk_stream){0};
+    wk_snapshot_stop(s);
+}
+
+bool wk_following(const struct wk_shard *s)
+{
+    return s->stream.call || s->arrival.ranges;
 }
 
 void wk_follow_stop(struct wk_shard *s)
@@ -74,7 +74,7 @@ static struct wk_entry *own_entry(struct wk_shard *s, const struct lh_record *r)
     return wk_outbox_find(&s->outbox, f.incarnation.number, f.step);
 }
 
-static lh_err ended(struct wk_shard *s)
+lh_err wk_follow_ended(struct wk_shard *s)
 {
     s->ended = true;
     s->final_digest = lk_replica_digest(&s->replica);
@@ -116,7 +116,7 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
         own->epoch = r->epoch;
     }
     const struct lh_ledger *l = &s->replica.ledger;
-    if (r->kind == LH_PLAN && l->plan.phase == LH_PHASE_END) return ended(s);
+    if (r->kind == LH_PLAN && l->plan.phase == LH_PHASE_END) return wk_follow_ended(s);
     if (wk_keep_due(s)) LH_TRY(wk_keep(s));
     wk_trim(s);
     if (l->plan.mode == LH_MODE_BSP && wk_round_over(s) && wk_view_may_renew(s))
@@ -172,110 +172,18 @@ void wk_place_entries(struct wk_shard *s)
     }
 }
 
-// Versions go back under a new epoch only. A server whose epoch is older, or that is behind in the
-// same one, holds a history that was given up or an old copy of its disk.
-static lh_err check_whole(struct wk_shard *s)
-{
-    const struct lh_ledger *have = &s->replica.ledger, *got = &s->stream.incoming.ledger;
-    bool back =
-        s->ready && s->stream.incoming.theta &&
-        (got->epoch < have->epoch || (got->epoch == have->epoch && got->version < have->version));
-    if (!back) return LH_OK;
-    return lh_fail(LH_ERR_CONFLICT,
-                   "shard %u: the server is at version %" PRIu64 " of epoch %" PRIu64
-                   ", here it is %" PRIu64 " of %" PRIu64,
-                   s->id, got->version, got->epoch, have->version, have->epoch);
-}
-
-// A sealed one is the state that its seal names, to the last piece.
-static lh_err check_sealed(const struct wk_shard *s)
-{
-    const struct lh_state_seal *seal = &s->stream.seal;
-    const struct lh_ledger *got = &s->stream.incoming.ledger;
-    if (!s->stream.begun) return lh_fail(LH_ERR_MALFORMED, "shard %u: an empty snapshot", s->id);
-    bool named = s->stream.incoming.theta && got->epoch == seal->epoch &&
-                 got->version == seal->version && lh_hash_equal(&got->chain, &seal->chain);
-    if (!s->stream.sealed || (named && !lh_state_seal_next(seal))) return LH_OK;
-    return lh_fail(LH_ERR_MALFORMED, "shard %u: a sealed snapshot that is cut short", s->id);
-}
-
-static lh_err take_whole(struct wk_shard *s)
-{
-    struct wk_worker *w = s->worker;
-    bool first = !s->ready;
-    LH_TRY(check_sealed(s));
-    LH_TRY(check_whole(s));
-    LH_TRY(lk_incoming_take(&s->stream.incoming, &s->replica));
-    w->count.snapshots++;
-    s->need_snapshot = false;
-    s->ready = true;
-    s->stream_tries = 0;
-    wk_place_entries(s);
-    lh_logf(w->conf.log, LH_INFO, "replica.snapshot",
-            "shard %u at version %" PRIu64 ", epoch %" PRIu64, s->id, s->replica.ledger.version,
-            s->replica.ledger.epoch);
-    if (first) wk_view_start(s);
-    wk_boundary_soon(w);
-    wk_session_start(s);
-    if (s->replica.ledger.plan.phase == LH_PHASE_END) return ended(s);
-    return wk_keep(s);
-}
-
 // ---------------------------------------------------------------- the stream
-
-// The first message of a snapshot. Who has a server's certificate and no job key could make up an
-// unsealed state.
-static lh_err begin_snapshot(struct wk_shard *s, const Longhaul__V1__PartHead *head)
-{
-    struct wk_stream *t = &s->stream;
-    bool wanted = !s->worker->conf.unsealed_states;
-    t->begun = true;
-    t->sealed = head->seal != NULL;
-    if (head->total > lk_replica_bytes_max(s->layout))
-        return lh_fail(LH_ERR_TOO_LARGE, "a snapshot of %" PRIu64 " bytes", head->total);
-    if (t->sealed && wanted) return lh_state_open_begin(&t->seal, head->seal, head->total);
-    if (!t->sealed && !wanted) return LH_OK;
-    if (t->sealed) return lh_fail(LH_ERR_MALFORMED, "a sealed snapshot where none was asked for");
-    return lh_fail(LH_ERR_UNSEAL,
-                   "shard %u: the server at %s sends its state without the job key's seal, and "
-                   "this worker takes sealed ones only: upgrade the server, or set seal.snapshots: "
-                   "false at both (then mutual TLS alone protects it)",
-                   s->id, s->address);
-}
-
-// One piece: opened to where it stays, all but the first and the last.
-static lh_err take_piece(struct wk_shard *s, const struct lh_msg *msg, size_t at)
-{
-    struct wk_stream *t = &s->stream;
-    size_t n = lh_state_seal_next(&t->seal);
-    uint8_t *to = lk_incoming_place(&t->incoming, &s->replica, n);
-    if (to) {
-        LH_TRY(lh_state_open_piece(&t->seal, msg, at, to));
-        lk_incoming_placed(&t->incoming, n);
-        return LH_OK;
-    }
-    uint8_t *piece = malloc(n + 1);
-    if (!piece) return LH_ERR_NO_MEMORY;
-    lh_err err = lh_state_open_piece(&t->seal, msg, at, piece);
-    if (!err) err = lk_incoming_put(&t->incoming, &s->replica, lh_span(piece, n));
-    free(piece);
-    return err;
-}
 
 static lh_err take_bulk(struct wk_shard *s, const struct lh_msg *msg, size_t at)
 {
     const struct lh_call *call = s->stream.call;
     lh_err err = LH_OK;
-    if (s->stream.sealed) return take_piece(s, msg, at);
     for (size_t i = 0; i < msg->parts && !err && s->stream.call == call; i++) {
         struct lh_span part = msg->part[i];
         size_t skip = at < part.len ? at : part.len;
         at -= skip;
         part = lh_span(part.data + skip, part.len - skip);
-        if (s->stream.snapshot)
-            err = lk_incoming_put(&s->stream.incoming, &s->replica, part);
-        else
-            err = take_follow_bytes(s, part);
+        err = take_follow_bytes(s, part);
     }
     return err;
 }
@@ -287,10 +195,16 @@ static lh_err take_message(struct wk_shard *s, const struct lh_msg *msg)
     LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &head, &at));
     const Longhaul__V1__PartHead *part = (const Longhaul__V1__PartHead *)head;
     if (s->process && part->process != s->process) wk_session_lost(s); // greet the new one
-    bool first = s->stream.snapshot && !s->stream.begun;
-    lh_err err = first ? begin_snapshot(s, part) : LH_OK;
     protobuf_c_message_free_unpacked(head, NULL);
-    return err ? err : take_bulk(s, msg, at);
+    return take_bulk(s, msg, at);
+}
+
+// This process can't go on. (A replica that differs can: it comes anew.)
+bool wk_follow_fatal(struct wk_shard *s, lh_err err)
+{
+    if (lh_err_class(err) != LH_CLASS_STOP || err == LH_ERR_CORRUPT) return false;
+    wk_fatal(s->worker, err);
+    return true;
 }
 
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
@@ -298,15 +212,10 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     struct wk_shard *s = self;
     if (s->stream.call != call) return;
     lh_err err = take_message(s, msg);
-    if (err && lh_err_class(err) == LH_CLASS_STOP && err != LH_ERR_CORRUPT) {
-        wk_fatal(s->worker, err);
-        return;
-    }
+    if (err && wk_follow_fatal(s, err)) return;
     if (s->stream.call != call) return;
     if (err) {
-        bool refused = s->stream.snapshot && lh_err_class(err) == LH_CLASS_REJECT;
-        lh_logf(s->worker->conf.log, refused ? LH_ERROR : LH_WARN,
-                refused ? "snapshot.refused" : "follow.broken", "shard %u: %s", s->id,
+        lh_logf(s->worker->conf.log, LH_WARN, "follow.broken", "shard %u: %s", s->id,
                 lh_err_text(err));
         lh_call_cancel(call);
     } else if (!s->held && !s->ended) {
@@ -320,7 +229,7 @@ void wk_follow_resume(struct wk_shard *s)
 {
     if (!s->held) return;
     s->held = false;
-    if (s->stream.call && !s->stream.snapshot) lh_call_read(s->stream.call);
+    if (s->stream.call) lh_call_read(s->stream.call);
 }
 
 static void nothing(void *self, struct lh_call *call)
@@ -329,14 +238,9 @@ static void nothing(void *self, struct lh_call *call)
     (void)call;
 }
 
-static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
+void wk_follow_over(struct wk_shard *s, lh_err status, const char *text, lh_err taken)
 {
-    struct wk_shard *s = self;
     struct wk_worker *w = s->worker;
-    if (s->stream.call != call) return;
-    lh_err err = LH_OK;
-    if (!w->stopped && status == LH_OK && s->stream.snapshot) err = take_whole(s);
-    if (!w->stopped && status == LH_ERR_NOT_FOUND && !s->stream.snapshot) s->need_snapshot = true;
     if (status && lh_err_class(status) == LH_CLASS_REJECT && status != LH_ERR_NOT_FOUND)
         lh_logf(w->conf.log, LH_ERROR, "follow.refused", "shard %u at %s: %s", s->id, s->address,
                 text);
@@ -346,14 +250,10 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
                 "shard %u at %s, attempt %u: %s; trying again", s->id, s->address,
                 s->stream_tries + 1, text);
     reset(s);
-    if (w->stopped) return;
-    if (err && lh_err_class(err) == LH_CLASS_STOP && err != LH_ERR_CORRUPT) {
-        wk_fatal(w, err);
-        return;
-    }
-    if (err) {
-        lh_logf(w->conf.log, LH_ERROR, "snapshot.refused", "%s", lh_err_text(err));
-        status = err; // not at once again
+    if (w->stopped || (taken && wk_follow_fatal(s, taken))) return;
+    if (taken) {
+        lh_logf(w->conf.log, LH_ERROR, "snapshot.refused", "%s", lh_err_text(taken));
+        status = taken; // not at once again
     }
     if (status == LH_ERR_REBUILDING) {
         if (s->stream_tries > 3) s->stream_tries = 3; // it waits for what we hold
@@ -367,6 +267,14 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
         again(s, status);
     else
         connect_stream(s);
+}
+
+static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    struct wk_shard *s = self;
+    if (s->stream.call != call) return;
+    if (!s->worker->stopped && status == LH_ERR_NOT_FOUND) s->need_snapshot = true;
+    wk_follow_over(s, status, text, LH_OK);
 }
 
 static const struct lh_call_ops stream_ops = {on_message, nothing, nothing, on_close};
@@ -416,29 +324,10 @@ static lh_err ask_follow(struct wk_shard *s)
     lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
     s->hold_none = false;
     LH_TRY(lh_call_open(s->link, LH_RPC_FOLLOW, 0, &stream_ops, s, &s->stream.call));
-    return lh_rpc_send(s->stream.call, &m.base);
-}
-
-static lh_err ask_snapshot(struct wk_shard *s)
-{
-    struct wk_worker *w = s->worker;
-    Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
-    uint8_t challenge[LH_STATE_RANDOM];
-    m.shard = s->id;
-    if (!w->conf.unsealed_states) {
-        lh_random(w->conf.env, challenge, sizeof challenge);
-        LH_TRY(lh_state_seal_init(&s->stream.seal, LH_SEAL_SNAPSHOT, w->conf.keys, w->conf.job,
-                                  &w->conf.manifest->hash, s->id,
-                                  lh_span(challenge, sizeof challenge)));
-        m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
-    }
-    lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
-    lh_logf(w->conf.log, LH_DEBUG, "snapshot.asked", "shard %u at %s", s->id, s->address);
-    s->stream.snapshot = true;
-    s->stream.incoming.room = s->room;
-    s->room = NULL;
-    LH_TRY(lh_call_open(s->link, LH_RPC_SNAPSHOT, 0, &stream_ops, s, &s->stream.call));
-    return lh_rpc_send(s->stream.call, &m.base);
+    LH_TRY(lh_rpc_send(s->stream.call, &m.base));
+    lh_call_finish(s->stream.call, LH_OK, NULL);
+    lh_call_read(s->stream.call);
+    return LH_OK;
 }
 
 static void connect_stream(void *arg)
@@ -446,21 +335,17 @@ static void connect_stream(void *arg)
     struct wk_shard *s = arg;
     struct wk_worker *w = s->worker;
     lh_cancel(w->conf.env, &s->stream_timer);
-    if (w->stopped || s->stream.call || s->ended) return;
+    if (w->stopped || wk_following(s) || s->ended) return;
     if (!s->link) {
         again(s, LH_ERR_UNAVAILABLE);
         return;
     }
-    lh_err err = s->ready && !s->need_snapshot ? ask_follow(s) : ask_snapshot(s);
-    if (err && !s->stream.call) {
-        reset(s);
-        again(s, err);
-    } else if (err) {
-        lh_call_cancel(s->stream.call);
-    } else {
-        lh_call_finish(s->stream.call, LH_OK, NULL);
-        lh_call_read(s->stream.call);
-    }
+    lh_err err = s->ready && !s->need_snapshot ? ask_follow(s) : wk_snapshot_ask(s);
+    if (!err) return;
+    struct lh_call *call = s->stream.call;
+    reset(s);
+    if (call) lh_call_cancel(call);
+    again(s, err);
 }
 
 void wk_follow_start(struct wk_shard *s)

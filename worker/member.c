@@ -48,13 +48,13 @@ static void take_addresses(struct wk_worker *w, size_t n, Longhaul__V1__ShardAdd
         if (strcmp(s->address, list[i]->address) == 0) continue;
         struct lh_link *link;
         struct lh_transport *t = w->conf.transport;
-        if (t->ops->dial(t, list[i]->address, LH_S, &link)) continue;
+        if (t->ops->dial(t, list[i]->address, LH_S, LH_LINE_FIRST, &link)) continue;
         if (s->link) s->link->transport_ops->hangup(s->link);
         s->link = link;
         memcpy(s->address, list[i]->address, strlen(list[i]->address) + 1);
         s->process = 0;
         s->stream_tries = s->session_tries = 0;
-        if (!s->stream.call) wk_follow_start(s);
+        if (!wk_following(s)) wk_follow_start(s);
         if (s->ready) wk_session_start(s);
     }
 }

@@ -92,9 +92,9 @@ lh_err wk_worker_start(const struct wk_conf *conf, struct wk_worker **out)
     for (uint32_t i = 0; i < w->shards; i++)
         if (w->shard[i].ready) wk_view_start(&w->shard[i]);
     for (uint32_t i = 0; i < w->shards; i++) LH_TRY_TO(fail, err, wk_start_room(&w->shard[i]));
-    LH_TRY_TO(
-        fail, err,
-        conf->transport->ops->dial(conf->transport, conf->coordinator, LH_C, &w->coordinator));
+    LH_TRY_TO(fail, err,
+              conf->transport->ops->dial(conf->transport, conf->coordinator, LH_C, LH_LINE_FIRST,
+                                         &w->coordinator));
     wk_member_start(w);
     *out = w;
     return LH_OK;
@@ -108,7 +108,7 @@ static void free_shard(struct wk_shard *s)
     wk_keep_free(s->keep);
     wk_cut_free(s->cut);
     lh_record_stream_reset(&s->stream.records);
-    lk_incoming_free(&s->stream.incoming);
+    lk_incoming_free(&s->arrival.incoming);
     free(s->room);
     wk_offer_free(s);
     wk_outbox_free(&s->outbox);

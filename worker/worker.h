@@ -5,8 +5,8 @@
 // enter the local view. Training goes on while pushes are made and travel.
 //
 // A push is walked through the files in this order: round.c (steps, when to cut), cut.c (delta,
-// feedback, encode, seal, outbox, slot), session.c (hello, send, decision), follow.c (records,
-// snapshots), view.c (the local view). keep.c writes durable copies, start.c resumes from the
+// feedback, encode, seal, outbox, slot), session.c (hello, send, decision), follow.c (records),
+// snapshot.c, view.c (the local view). keep.c writes durable copies, start.c resumes from the
 // directory, member.c talks with the coordinator, worker.c tells.
 //
 // Memory: 4 bytes a parameter each for replica, residual, its spare and anchor (16), and what the
@@ -66,6 +66,7 @@ struct wk_conf {
     uint32_t queue_units;     // units leased ahead, in all
     uint32_t window_units;    // of them, how many a batch is mixed from
     uint32_t norms_rounds;    // the tensors' norms are logged every so many rounds; 0: never
+    uint64_t cut_bytes;       // parameters of a shard from which on a snapshot comes in ranges
     uint32_t snapshot_rounds; // a synced residual snapshot every so many cuts
     uint64_t durable_every;   // versions between durable copies of the fold state
     int64_t lease_ns, retry_base_ns, retry_max_ns, reconnect_max_ns, deadline_ns;
@@ -90,13 +91,26 @@ struct wk_sender { // one push stream
     bool probing, finished;
 };
 
-struct wk_stream { // a follow or a snapshot stream
+struct wk_stream { // the follow stream
     struct lh_call *call;
-    bool snapshot;
     struct lh_record_stream records;
-    struct lk_incoming incoming; // snapshot
-    bool begun, sealed;          // its first message came, its pieces are sealed
-    struct lh_state_seal seal;
+};
+
+struct wk_range { // of a snapshot, on a call of its own
+    struct lh_call *call;
+    bool begun;                // its first message came
+    uint64_t at, until;        // bytes of the state: what comes next, and where it ends
+    struct lh_state_seal seal; // all zeros: it comes unsealed
+};
+
+struct wk_arrival { // a snapshot that comes (snapshot.c)
+    struct wk_range range[LH_SNAPSHOT_RANGES];
+    uint32_t ranges;     // 0: none comes
+    bool reading, named; // the second range is read; it was said of which state it is:
+    uint64_t epoch, version, total;
+    struct lh_hash chain;
+    struct lh_link *second; // the second range's connection
+    struct lk_incoming incoming;
 };
 
 // A fold state that is brought to a server that lost its own (offer.c).
@@ -155,6 +169,7 @@ struct wk_shard {
     struct lh_unary *hello;
     struct wk_sender sender;
     struct wk_stream stream;
+    struct wk_arrival arrival;
     float *room; // for the parameters of a first snapshot, its pages there before it comes; or NULL
     uint64_t session_timer, stream_timer;
     uint32_t session_tries, stream_tries;
@@ -298,7 +313,15 @@ void wk_push_soon(struct wk_shard *s);
 void wk_follow_start(struct wk_shard *s);
 void wk_follow_resume(struct wk_shard *s); // after a BSP hold
 void wk_follow_stop(struct wk_shard *s);
+bool wk_following(const struct wk_shard *s); // a stream is open, or a snapshot comes
+// What came last ended with this status, or could not be taken: reports it and goes on.
+void wk_follow_over(struct wk_shard *s, lh_err status, const char *text, lh_err taken);
+bool wk_follow_fatal(struct wk_shard *s, lh_err err); // true: it is, and was told
+LH_MUST lh_err wk_follow_ended(struct wk_shard *s);   // the END record is folded
 void wk_place_entries(struct wk_shard *s); // where the own pushes stand in a state that was loaded
+// snapshot.c
+LH_MUST lh_err wk_snapshot_ask(struct wk_shard *s); // after an error wk_snapshot_stop() follows
+void wk_snapshot_stop(struct wk_shard *s);          // also when none comes
 // keep.c: durable copies of the replica
 bool wk_keep_due(const struct wk_shard *s);
 LH_MUST lh_err wk_keep(struct wk_shard *s); // as it stands now, unless one is being written

@@ -215,17 +215,18 @@ static void who_does_not_read_is_cut_off(void **state)
 static void nobody_has_all_snapshots(void **state)
 {
     struct rig *r = *state;
-    struct heard h[6], other;
+    enum { HIS = 3 * LH_SNAPSHOT_RANGES, ASKED = HIS + 3 };
+    struct heard h[ASKED], other;
     int busy = 0;
     assert_int_equal(rig_start_server(r, true), LH_OK);
-    for (int i = 0; i < 6; i++) open_call(r, 0, LH_RPC_SNAPSHOT, &h[i]);
+    for (int i = 0; i < ASKED; i++) open_call(r, 0, LH_RPC_SNAPSHOT, &h[i]);
     rig_run(r, LH_SECOND);
     open_call(r, 1, LH_RPC_SNAPSHOT, &other);
     rig_run(r, LH_SECOND);
-    for (int i = 0; i < 6; i++) busy += h[i].over && h[i].status == LH_ERR_BUSY;
-    assert_int_equal(busy, 3);
+    for (int i = 0; i < ASKED; i++) busy += h[i].over && h[i].status == LH_ERR_BUSY;
+    assert_int_equal(busy, ASKED - HIS);
     assert_false(other.over);
-    assert_int_equal(r->server->snapshots, 4);
+    assert_int_equal(r->server->snapshots, HIS + 1);
     rig_run(r, 2 * LH_JOIN_SILENT_MS * LH_MS);
     assert_int_equal(r->server->snapshots, 0);
 }

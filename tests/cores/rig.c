@@ -48,22 +48,35 @@ static void die(struct rig_node *n, bool power)
 static void dial(struct rig_node *n, const struct rig_node *to, enum lh_role role,
                  struct lh_link **out)
 {
-    assert_int_equal(n->transport->ops->dial(n->transport, to->address, role, out), LH_OK);
+    assert_int_equal(n->transport->ops->dial(n->transport, to->address, role, LH_LINE_FIRST, out),
+                     LH_OK);
+}
+
+static void make_model(struct rig *r, uint64_t values)
+{
+    static const char *const names[1] = {"a.weight"};
+    const uint64_t shapes[1][5] = {{values}};
+    assert_int_equal(lh_manifest_build(&r->manifest, 1, names, shapes, 1, NULL), LH_OK);
+    r->initial = calloc(r->manifest.values, sizeof *r->initial);
+    assert_non_null(r->initial);
+}
+
+void rig_enlarge(struct rig *r, uint64_t values)
+{
+    lh_manifest_free(&r->manifest);
+    free(r->initial);
+    make_model(r, values);
 }
 
 struct rig *rig_new(uint64_t seed)
 {
-    static const uint64_t shapes[1][5] = {{40}};
-    static const char *const names[1] = {"a.weight"};
     struct rig *r = calloc(1, sizeof *r);
     assert_non_null(r);
     r->world = lh_fake_world_create(seed);
     r->fabric = lh_fabric_create();
-    assert_int_equal(lh_manifest_build(&r->manifest, 1, names, shapes, 1, NULL), LH_OK);
+    make_model(r, 40);
     setup_units(&r->units, 8, 64, RIG_WORKERS);
     r->keys = setup_keys();
-    r->initial = calloc(r->manifest.values, sizeof *r->initial);
-    assert_non_null(r->initial);
     make_node(r, &r->c, LH_C, 0);
     make_node(r, &r->s, LH_S, 0);
     make_node(r, &r->t, LH_S, 1);

@@ -48,6 +48,7 @@ struct rig {
 // For cmocka: a world of this seed in which no node runs yet but the workers.
 struct rig *rig_new(uint64_t seed);
 void rig_free(struct rig *r);
+void rig_enlarge(struct rig *r, uint64_t values); // the model, before a server starts
 int rig_set_up(void **state);
 int rig_tear_down(void **state);
 

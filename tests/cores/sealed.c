@@ -6,13 +6,15 @@
 #include "tests/cores/rig.h"
 #include "tests/sim/synthetic.h"
 
+enum { VALUES = 700000 }; // of a large state: three sealed pieces
+
 // ---------------------------------------------------------------- a follower made by hand
 
 struct pull {
     bool over, sealed;
     lh_err status;
     char text[256];
-    uint64_t total;
+    uint64_t total, from, announced, version; // as its first message says
     size_t bytes;
     struct lh_state_seal seal;
     lh_err opened;
@@ -28,9 +30,14 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     const Longhaul__V1__PartHead *head = (const Longhaul__V1__PartHead *)m;
     if (!p->bytes) {
         p->total = head->total;
+        p->from = head->from;
+        p->announced = head->bytes;
+        p->version = head->of ? head->of->version : 0;
         p->sealed = head->seal != NULL;
-        if (p->sealed)
+        if (p->sealed) {
             assert_int_equal(lh_state_open_begin(&p->seal, head->seal, head->total), LH_OK);
+            assert_int_equal(lh_state_seal_from(&p->seal, head->from), LH_OK);
+        }
     }
     p->bytes += msg->len - at;
     if (p->sealed && !p->opened) p->opened = lh_state_open_piece(&p->seal, msg, at, p->out);
@@ -55,14 +62,18 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
 
 static const struct lh_call_ops pull_ops = {on_message, nothing, nothing, on_close};
 
-// Asks for a snapshot; `keys`: with this ring, sealed; NULL: as a peer before there was a seal.
-static struct pull *pull(struct rig *r, const struct lh_keyring *keys)
+// Asks for a snapshot, or a range of one; `keys`: with this ring, sealed; NULL: as a peer before
+// there was a seal.
+static struct pull *pull_range(struct rig *r, const struct lh_keyring *keys, uint32_t ranges,
+                               uint32_t range)
 {
     static struct pull p;
     static uint8_t challenge[LH_STATE_RANDOM] = "what nobody said";
     struct lh_call *call;
     Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
     memset(&p, 0, sizeof p);
+    m.ranges = ranges;
+    m.range = range;
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     if (keys) {
         assert_int_equal(lh_state_seal_init(&p.seal, LH_SEAL_SNAPSHOT, keys, r->server->conf.job,
@@ -78,6 +89,11 @@ static struct pull *pull(struct rig *r, const struct lh_keyring *keys)
     for (int i = 0; i < 600 && !p.over; i++) rig_run(r, 10 * LH_MS);
     assert_true(p.over);
     return &p;
+}
+
+static struct pull *pull(struct rig *r, const struct lh_keyring *keys)
+{
+    return pull_range(r, keys, 0, 0);
 }
 
 static struct lh_keyring *stranger(void)
@@ -122,6 +138,53 @@ static void a_server_that_may_give_unsealed_gives_what_is_asked_for(void **state
     assert_true(p->sealed && !p->opened && !lh_state_seal_next(&p->seal));
 }
 
+// Both together are the state: each byte of it once, in whole pieces where it is sealed.
+static void give_ranges(struct rig *r, const struct lh_keyring *keys, bool filled)
+{
+    struct pull *p = pull_range(r, keys, 2, 0);
+    uint64_t total = p->total, middle = p->announced, pieces = 0;
+    assert_int_equal(p->status, LH_OK);
+    assert_int_equal(p->from, 0);
+    assert_true(middle > total / 3 && middle <= total);
+    if (keys) pieces = (middle + LH_STATE_PIECE - 1) / LH_STATE_PIECE;
+    assert_int_equal(p->bytes, middle + pieces * LH_SEAL_TAG_BYTES);
+    if (!keys) assert_int_equal(p->version, r->server->shard[0]->replica.ledger.version);
+    assert_false(p->opened);
+    p = pull_range(r, keys, 2, 1);
+    assert_int_equal(p->status, LH_OK);
+    if (!filled) assert_int_equal(p->bytes, 0); // one piece is all there is
+    if (!filled) return;
+    assert_int_equal(p->from, middle);
+    assert_int_equal(p->announced, total - middle);
+    if (keys) pieces = (total - middle + LH_STATE_PIECE - 1) / LH_STATE_PIECE;
+    assert_int_equal(p->bytes, total - middle + pieces * LH_SEAL_TAG_BYTES);
+    if (keys) assert_int_equal(lh_state_seal_next(&p->seal), 0);
+    assert_false(p->opened);
+}
+
+static void a_server_gives_a_state_in_ranges(void **state)
+{
+    struct rig *r = *state;
+    r->unsealed = true;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    give_ranges(r, NULL, true);
+    give_ranges(r, r->keys, false);
+    assert_int_equal(pull_range(r, NULL, 2, 2)->status, LH_ERR_MALFORMED);
+    assert_int_equal(pull_range(r, NULL, 0, 1)->status, LH_ERR_MALFORMED);
+    assert_int_equal(pull_range(r, r->keys, LH_SNAPSHOT_RANGES + 1, 0)->status, LH_ERR_MALFORMED);
+    assert_int_equal(r->server->snapshots, 0);
+}
+
+static void a_server_gives_a_large_state_in_ranges(void **state)
+{
+    struct rig *r = *state;
+    r->unsealed = true;
+    rig_enlarge(r, VALUES);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    give_ranges(r, NULL, true);
+    give_ranges(r, r->keys, true);
+}
+
 // ---------------------------------------------------------------- a worker
 
 struct life {
@@ -135,11 +198,15 @@ static void on_fatal(void *arg, lh_err err, const char *text)
     fail_msg("the worker ends with %s: %s", lh_err_name(err), text);
 }
 
-static struct life live(struct rig *r, struct lh_keyring *keys, bool unsealed)
+static struct life live(struct rig *r, struct lh_keyring *keys, bool unsealed, uint64_t cut_bytes)
 {
     const struct rig_node *n = &r->w[1];
+    static int lives;
+    static char dir[32]; // of its own: nobody finds the state of an earlier life
     struct life l;
     struct setup all = rig_common(r, n);
+    snprintf(dir, sizeof dir, "life%d", ++lives);
+    all.dir = dir;
     all.listen = "";
     all.fatal = on_fatal;
     all.keys = keys;
@@ -150,6 +217,7 @@ static struct life live(struct rig *r, struct lh_keyring *keys, bool unsealed)
     conf.retry_max_ns = conf.reconnect_max_ns = LH_SECOND;
     conf.deadline_ns = 3 * LH_SECOND;
     conf.unsealed_states = unsealed;
+    conf.cut_bytes = cut_bytes;
     assert_int_equal(wk_worker_start(&conf, &l.worker), LH_OK);
     return l;
 }
@@ -182,36 +250,113 @@ static void only_who_has_the_job_key_joins(void **state)
     struct rig *r = *state;
     struct lh_keyring *others = stranger();
     start(r);
-    struct life l = live(r, others, false);
+    struct life l = live(r, others, false, 0);
     assert_false(joins(r, &l));
     leave(r, &l);
-    l = live(r, r->keys, true); // it asks for an unsealed one
+    l = live(r, r->keys, true, 0); // it asks for an unsealed one
     assert_false(joins(r, &l));
     leave(r, &l);
-    l = live(r, r->keys, false);
+    l = live(r, r->keys, false, 0);
     assert_true(joins(r, &l));
     leave(r, &l);
     lh_keyring_destroy(others);
 }
 
+struct asked { // of snapshots: the calls, and which of them breaks when it has come so far
+    int calls, breaks;
+};
+
+static bool count_snapshots(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                            struct lh_fate *fate)
+{
+    struct asked *a = arg;
+    (void)from;
+    (void)to;
+    fate->delay_ns = LH_MS;
+    if (rpc == LH_RPC_SNAPSHOT && ++a->calls == a->breaks) fate->break_ns = LH_MS + LH_MS / 2;
+    return true;
+}
+
+static void joins_by(struct rig *r, bool unsealed, uint64_t cut_bytes, int calls, int breaks)
+{
+    struct asked a = {.breaks = breaks};
+    lh_fabric_fates(r->fabric, count_snapshots, &a);
+    struct life l = live(r, r->keys, unsealed, cut_bytes);
+    const struct wk_shard *s = &l.worker->shard[0];
+    assert_true(joins(r, &l));
+    assert_int_equal(a.calls, calls);
+    assert_null(s->arrival.second);
+    struct lh_hash mine = lk_replica_digest(&s->replica);
+    struct lh_hash his = lk_replica_digest(&r->server->shard[0]->replica);
+    assert_true(lh_hash_equal(&mine, &his));
+    leave(r, &l);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+}
+
+static void a_large_state_comes_in_two_ranges(void **state)
+{
+    const uint64_t bytes = VALUES * sizeof(float);
+    struct rig *r = *state;
+    rig_enlarge(r, VALUES);
+    r->unsealed = true;
+    start(r);
+    for (int k = 0; k < 2; k++) {
+        joins_by(r, k, bytes, 2, 0);
+        joins_by(r, k, bytes + 1, 1, 0);
+        joins_by(r, k, bytes, 3, 1); // after a failure it comes as one
+        joins_by(r, k, bytes, 3, 2);
+    }
+}
+
 // ---------------------------------------------------------------- a server made by hand
 
 // It has a server's certificate, and gives this state without a seal: as servers before there was
-// one, or as one that made it up.
+// one, which knew no ranges either, or as one that made it up; or in ranges that are wrong.
+enum wrong { OLD, OTHER_STATE, OTHER_TOTAL, OVERLAP, GAP, SHORT, LONG, NOTHING, RIGHT };
+
 struct giver {
     struct lh_blob *state;
-    int asked;
+    enum wrong wrong;
+    Longhaul__V1__Point of;
+    int asked, whole;
 };
+
+static void give_range(struct giver *g, struct lh_call *call, uint32_t range,
+                       Longhaul__V1__PartHead *head)
+{
+    size_t all = g->state->len, middle = all / 2, from = range ? middle : 0;
+    size_t n = range ? all - middle : middle, sent = n;
+    Longhaul__V1__Point of = g->of;
+    if (g->wrong == NOTHING && range) return;
+    if (g->wrong == OTHER_STATE) of.version += range;
+    if (g->wrong == OTHER_TOTAL) head->total += range;
+    if (g->wrong == OVERLAP && range) from--, n++, sent++;
+    if (g->wrong == GAP && range) from++, n--, sent--;
+    if (g->wrong == SHORT && range) sent--;
+    if (g->wrong == LONG && !range) sent++;
+    head->from = from;
+    head->bytes = n;
+    head->of = &of;
+    assert_int_equal(lh_rpc_send_bulk(call, &head->base, g->state, from, sent), LH_OK);
+}
 
 static void give(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     struct giver *g = self;
+    ProtobufCMessage *m;
     Longhaul__V1__PartHead head = LONGHAUL__V1__PART_HEAD__INIT;
-    (void)msg;
+    assert_int_equal(lh_rpc_parse(msg, &longhaul__v1__snapshot_request__descriptor, &m), LH_OK);
+    uint32_t ranges = ((Longhaul__V1__SnapshotRequest *)m)->ranges;
+    uint32_t range = ((Longhaul__V1__SnapshotRequest *)m)->range;
+    rig_free_message(m);
     g->asked++;
+    g->whole += ranges < 2;
     head.process = 77;
     head.total = g->state->len;
-    assert_int_equal(lh_rpc_send_bulk(call, &head.base, g->state, 0, g->state->len), LH_OK);
+    if (g->wrong == OLD || ranges < 2)
+        assert_int_equal(lh_rpc_send_bulk(call, &head.base, g->state, 0, g->state->len), LH_OK);
+    else
+        give_range(g, call, range, &head);
     lh_call_finish(call, LH_OK, "");
 }
 
@@ -236,28 +381,58 @@ static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const s
     return LH_OK;
 }
 
-static void an_unsealed_state_is_taken_only_where_that_is_allowed(void **state)
+// The server's own state, given by hand from its address from now on.
+static struct giver take_its_place(struct rig *r, struct lh_service *service)
 {
-    struct rig *r = *state;
     struct lh_buf bytes = lh_buf(1 << 20);
     char bound[32];
+    static struct lh_hash chain;
     start(r); // so that the coordinator knows its address
-    assert_int_equal(lk_replica_save(&r->server->shard[0]->replica, &bytes), LH_OK);
-    struct giver g = {.state = lh_blob_copy(lh_buf_span(&bytes))};
-    const struct lh_service service = {&g, on_call};
+    const struct lk_replica *replica = &r->server->shard[0]->replica;
+    const struct lh_ledger *l = &replica->ledger;
+    chain = l->chain;
+    assert_int_equal(lk_replica_save(replica, &bytes), LH_OK);
+    struct giver g = {.state = lh_blob_copy(lh_buf_span(&bytes)),
+                      .of = lh_head_point(0, l->epoch, l->version, &chain)};
+    lh_buf_free(&bytes);
     rig_kill_server(r, false);
     rig_boot_server(r);
     struct lh_transport *t = r->s.transport;
-    assert_int_equal(t->ops->listen(t, r->s.address, &service, bound, sizeof bound), LH_OK);
-    struct life l = live(r, r->keys, false);
+    assert_int_equal(t->ops->listen(t, r->s.address, service, bound, sizeof bound), LH_OK);
+    return g;
+}
+
+static void an_unsealed_state_is_taken_only_where_that_is_allowed(void **state)
+{
+    struct rig *r = *state;
+    struct giver g;
+    struct lh_service service = {&g, on_call};
+    g = take_its_place(r, &service);
+    struct life l = live(r, r->keys, false, 0);
     assert_false(joins(r, &l));
     assert_true(g.asked > 1); // it comes again, in case the server is upgraded
     leave(r, &l);
-    l = live(r, r->keys, true);
+    l = live(r, r->keys, true, 0);
     assert_true(joins(r, &l));
     leave(r, &l);
     lh_blob_release(g.state);
-    lh_buf_free(&bytes);
+}
+
+// Whatever is wrong with ranges, nothing of them is taken, and it is asked for as a whole then.
+static void ranges_that_do_not_fit_are_not_taken(void **state)
+{
+    struct rig *r = *state;
+    struct giver g;
+    struct lh_service service = {&g, on_call};
+    g = take_its_place(r, &service);
+    for (g.wrong = OLD; g.wrong <= RIGHT; g.wrong++) {
+        g.whole = 0;
+        struct life l = live(r, r->keys, true, 0);
+        assert_true(joins(r, &l));
+        assert_int_equal(g.whole, g.wrong == OLD || g.wrong == RIGHT ? 0 : 1);
+        leave(r, &l);
+    }
+    lh_blob_release(g.state);
 }
 
 int main(void)
@@ -266,7 +441,15 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_server_seals_what_it_gives, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(a_server_that_may_give_unsealed_gives_what_is_asked_for,
                                         rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_server_gives_a_state_in_ranges, rig_set_up,
+                                        rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_server_gives_a_large_state_in_ranges, rig_set_up,
+                                        rig_tear_down),
         cmocka_unit_test_setup_teardown(only_who_has_the_job_key_joins, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_large_state_comes_in_two_ranges, rig_set_up,
+                                        rig_tear_down),
+        cmocka_unit_test_setup_teardown(ranges_that_do_not_fit_are_not_taken, rig_set_up,
+                                        rig_tear_down),
         cmocka_unit_test_setup_teardown(an_unsealed_state_is_taken_only_where_that_is_allowed,
                                         rig_set_up, rig_tear_down),
     };

@@ -79,7 +79,7 @@ int main(int argc, char **argv)
                                       .run = argv[5]};
     err = lh_transport_grpc_create(&conf, &t);
     if (!err) err = lh_role_parse(argv[6], &role);
-    if (!err) err = t->ops->dial(t, argv[7], role, &link);
+    if (!err) err = t->ops->dial(t, argv[7], role, LH_LINE_FIRST, &link);
     if (!err) err = ask(&a, link, argv[8]);
     if (err)
         fprintf(stderr, "%s: %s\n", lh_err_name(err), lh_err_text(err));

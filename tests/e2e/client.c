@@ -50,7 +50,7 @@ lh_err client_open(struct client *c, char **argv)
                                       .domain = info.peer.domain,
                                       .run = info.peer.run};
     LH_TRY(lh_transport_grpc_create(&conf, &c->transport));
-    return c->transport->ops->dial(c->transport, argv[7], LH_S, &c->link);
+    return c->transport->ops->dial(c->transport, argv[7], LH_S, LH_LINE_FIRST, &c->link);
 }
 
 void client_close(struct client *c)

@@ -2,7 +2,7 @@
 // same bytes again, and in pieces as it came whole; refused, it changed nothing.
 //
 // Byte 0: the pieces' length (0: one piece); byte 1 bit 0: every second one is written to its place
-// beforehand, as a sealed one is.
+// beforehand, as a sealed one is; bit 1: it comes in two ranges, the second one before the first.
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,24 +11,43 @@
 #include "kernels/incoming.h"
 #include "tests/fuzz/fuzz.h"
 
-static lh_err take_piece(struct lk_incoming *in, const struct lk_replica *r, struct lh_span piece,
-                         bool placed)
+static lh_err take_piece(struct lk_incoming *in, const struct lk_replica *r, size_t at,
+                         struct lh_span piece, bool placed)
 {
-    uint8_t *to = placed ? lk_incoming_place(in, r, piece.len) : NULL;
-    if (!to) return lk_incoming_put(in, r, piece);
+    uint8_t *to = placed ? lk_incoming_place(in, r, at, piece.len) : NULL;
+    if (!to) return lk_incoming_put(in, r, at, piece);
     memcpy(to, piece.data, piece.len);
     lk_incoming_placed(in, piece.len);
     return LH_OK;
 }
 
-static lh_err take_pieces(struct lk_replica *r, struct lh_span state, size_t each, bool place)
+// The pieces from `from` to `until`.
+static lh_err take_range(struct lk_incoming *in, const struct lk_replica *r, struct lh_span state,
+                         size_t from, size_t until, size_t each, bool place)
+{
+    lh_err err = LH_OK;
+    for (size_t at = from, i = 0; !err && at < until; at += each, i++) {
+        size_t n = until - at < each ? until - at : each;
+        err = take_piece(in, r, at, lh_span(state.data + at, n), place && i % 2);
+    }
+    return err;
+}
+
+// As two ranges, of which the second one comes first as soon as it may, or as one.
+static lh_err take_pieces(struct lk_replica *r, struct lh_span state, size_t each, bool place,
+                          bool two)
 {
     struct lk_incoming in = {0};
-    lh_err err = LH_OK;
-    for (size_t at = 0, i = 0; !err && at < state.len; at += each, i++) {
-        size_t n = state.len - at < each ? state.len - at : each;
-        err = take_piece(&in, r, lh_span(state.data + at, n), place && i % 2);
+    size_t first = 0, middle = state.len;
+    lh_err err = lk_incoming_begin(&in, r, state.len);
+    for (; two && !err && !in.theta && first < state.len; first += each) {
+        size_t n = state.len - first < each ? state.len - first : each;
+        err = take_piece(&in, r, first, lh_span(state.data + first, n), false);
     }
+    if (first > state.len) first = state.len;
+    if (two) middle = first + (state.len - first) / 2;
+    if (!err) err = take_range(&in, r, state, middle, state.len, each, place);
+    if (!err) err = take_range(&in, r, state, first, middle, each, place);
     if (!err) err = lk_incoming_take(&in, r);
     lk_incoming_free(&in);
     return err;
@@ -65,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     err = lk_replica_load(&whole, state);
     judge(&whole, state, &fresh, err);
-    lh_err apart = take_pieces(&pieces, state, data[0] ? data[0] : size, data[1] & 1);
+    lh_err apart = take_pieces(&pieces, state, data[0] ? data[0] : size, data[1] & 1, data[1] & 2);
     judge(&pieces, state, &fresh, apart);
     LH_ASSERT((err == LH_OK) == (apart == LH_OK));
     lk_replica_free(&whole);

@@ -174,6 +174,7 @@ static void put_replica(const struct out *o, const char *name, int optimizer, si
     struct lk_replica r;
     struct lh_plan p = make_plan();
     struct lh_buf b = lh_buf(1 << 16), plan = lh_buf(4096);
+    char ranges[64];
     if (optimizer != LH_OPT_SGD) p.momentum = 0.6f, p.effective_step_max = 1.5f;
     p.optimizer = (uint8_t)optimizer;
     p.phase = LH_PHASE_RUN;
@@ -187,6 +188,8 @@ static void put_replica(const struct out *o, const char *name, int optimizer, si
     if (!err) err = lk_replica_save(&r, &b);
     LH_ASSERT(err == LH_OK);
     put(o, "replica", name, lh_span("\x07\x01", 2), lh_span(b.data, b.len - cut));
+    snprintf(ranges, sizeof ranges, "%s-in-ranges", name);
+    put(o, "replica", ranges, lh_span("\x07\x03", 2), lh_span(b.data, b.len - cut));
     lk_replica_free(&r);
     lh_manifest_free(&m);
     lh_buf_free(&plan);

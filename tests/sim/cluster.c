@@ -155,6 +155,7 @@ static lh_err start_worker(struct sim_node *n)
     struct setup all = common(n);
     struct wk_conf conf = setup_worker(&all, n->trainer);
     conf.unsealed_states = n->sim->conf.seed % 4 == 0;
+    conf.cut_bytes = n->sim->conf.seed % 3 ? 0 : UINT64_MAX; // snapshots in ranges, or whole
     conf.codec = n->sim->codec;
     conf.lease_ns = 500 * LH_MS;
     conf.retry_base_ns = 100 * LH_MS;

@@ -268,15 +268,37 @@ static void state_goes_on_bit_for_bit_from_a_saved_copy(void **state)
     lh_buf_free(&b);
 }
 
+// `each` bytes at a time: in order until the parameters' place is known, then from the end on.
+static lh_err arrive_backwards(struct lk_replica *r, struct lh_span state, size_t each)
+{
+    struct lk_incoming in = {0};
+    size_t first = 0;
+    lh_err err = lk_incoming_begin(&in, r, state.len);
+    assert_int_equal(lk_incoming_put(&in, r, 8, lh_span(state.data + 8, 8)), LH_ERR_MALFORMED);
+    for (; !err && !in.theta; first += each)
+        err = lk_incoming_put(&in, r, first, lh_span(state.data + first, each));
+    for (size_t at = state.len; !err && at > first;) {
+        size_t n = at - first < each ? at - first : each;
+        at -= n;
+        err = lk_incoming_put(&in, r, at, lh_span(state.data + at, n));
+        assert_int_equal(in.have, first + state.len - at);
+    }
+    assert_int_equal(lk_incoming_put(&in, r, state.len, lh_span(state.data, 1)), LH_ERR_MALFORMED);
+    if (!err) err = lk_incoming_take(&in, r);
+    lk_incoming_free(&in);
+    return err;
+}
+
 // All but the last `cut` bytes, in pieces of `piece`.
 static lh_err arrive(struct lk_replica *r, struct lh_span state, size_t cut, size_t piece)
 {
     struct lk_incoming in = {0};
     lh_err err = LH_OK;
+    err = lk_incoming_begin(&in, r, state.len);
     state.len -= cut;
     for (size_t at = 0; at < state.len && !err; at += piece) {
         size_t n = state.len - at < piece ? state.len - at : piece;
-        err = lk_incoming_put(&in, r, lh_span(state.data + at, n));
+        err = lk_incoming_put(&in, r, at, lh_span(state.data + at, n));
     }
     if (!err) err = lk_incoming_take(&in, r);
     lk_incoming_free(&in);
@@ -305,6 +327,10 @@ static void state_arrives_in_pieces_cut_anywhere(void **state)
             assert_int_equal(arrive(&other, lh_buf_span(&b), 0, piece), LH_OK);
             is = lk_replica_digest(&other);
             assert_true(lh_hash_equal(&is, &whole));
+            if (piece <= b.len / 4)
+                assert_int_equal(arrive_backwards(&other, lh_buf_span(&b), piece), LH_OK);
+            is = lk_replica_digest(&other);
+            assert_true(lh_hash_equal(&is, &whole));
             lk_replica_free(&other);
         }
         lh_put_u8(&b, 0);
@@ -321,8 +347,12 @@ static void what_is_no_state_is_not_gathered_for_ever(void **state)
     memset(noise, 0xa5, sizeof noise);
     lh_err err = LH_OK;
     size_t put = 0, most = lk_replica_bytes_max(r->layout);
-    for (; !err && put <= most; put += sizeof noise)
-        err = lk_incoming_put(&in, r, lh_span(noise, sizeof noise));
+    assert_int_equal(lk_incoming_begin(&in, r, most + 1), LH_ERR_TOO_LARGE);
+    assert_int_equal(lk_incoming_begin(&in, r, most), LH_OK);
+    for (; !err && put < most; put += sizeof noise) {
+        size_t n = most - put < sizeof noise ? most - put : sizeof noise;
+        err = lk_incoming_put(&in, r, put, lh_span(noise, n));
+    }
     assert_int_equal(err, LH_ERR_MALFORMED);
     assert_null(in.theta);
     lk_incoming_free(&in);

@@ -147,6 +147,23 @@ static void what_was_sealed_opens_however_it_was_cut(void **state)
     }
 }
 
+static void a_stream_may_be_of_a_range_of_the_pieces(void **state)
+{
+    struct scene *s = *state;
+    seal_all(s, LH_CIPHER_XCHACHA20); // the whole: its pieces open where they stand, nowhere else
+    for (size_t from = 0; from < PIECES; from++) {
+        struct lh_state_seal e = receiver(s);
+        assert_int_equal(lh_state_seal_from(&e, from * LH_STATE_PIECE), LH_OK);
+        for (size_t i = 0; i < from; i++) assert_int_not_equal(take_piece(s, &e, i), LH_OK);
+        for (size_t i = from; i < PIECES; i++) assert_int_equal(take_piece(s, &e, i), LH_OK);
+        assert_int_equal(lh_state_seal_next(&e), 0);
+    }
+    struct lh_state_seal e = receiver(s);
+    assert_int_equal(lh_state_seal_from(&e, 1), LH_ERR_MALFORMED);
+    assert_int_equal(lh_state_seal_from(&e, PIECES * LH_STATE_PIECE), LH_ERR_MALFORMED);
+    assert_int_equal(take_piece(s, &e, 0), LH_OK);
+}
+
 static void no_byte_may_change(void **state)
 {
     struct scene *s = *state;
@@ -252,6 +269,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_was_sealed_opens_however_it_was_cut, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_stream_may_be_of_a_range_of_the_pieces, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(no_byte_may_change, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_field_is_bound, set_up, tear_down),

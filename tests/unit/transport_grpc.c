@@ -418,7 +418,8 @@ static void names_are_resolved_and_proxies_ignored(void **state)
     setenv("http_proxy", "http://127.0.0.1:1", 1); // a proxy for the web is none for us
     setenv("https_proxy", "http://127.0.0.1:1", 1);
     struct lh_link *usual = w->link;
-    assert_int_equal(w->client->ops->dial(w->client, address, LH_S, &w->link), LH_OK);
+    assert_int_equal(w->client->ops->dial(w->client, address, LH_S, LH_LINE_FIRST, &w->link),
+                     LH_OK);
     round_trip(w);
     w->link = usual;
     unsetenv("http_proxy");

@@ -293,7 +293,7 @@ static inline int make_pair(void **state)
     struct world *w = *state;
     if (create(w, "server", &w->server) || create(w, "worker", &w->client)) return -1;
     listen_at(w, "127.0.0.1:0");
-    return w->client->ops->dial(w->client, w->bound, LH_S, &w->link) ? -1 : 0;
+    return w->client->ops->dial(w->client, w->bound, LH_S, LH_LINE_FIRST, &w->link) ? -1 : 0;
 }
 
 static inline void forget(void *arg, const char *name)
@@ -335,7 +335,7 @@ static inline struct side call_once(struct world *w, struct lh_link *link, enum 
 static inline struct lh_link *dial(struct lh_transport *t, const char *address, enum lh_role role)
 {
     struct lh_link *link;
-    assert_int_equal(t->ops->dial(t, address, role, &link), LH_OK);
+    assert_int_equal(t->ops->dial(t, address, role, LH_LINE_FIRST, &link), LH_OK);
     return link;
 }
 

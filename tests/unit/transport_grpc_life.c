@@ -227,11 +227,37 @@ static int connections_to(const char *address)
     return n;
 }
 
+static void a_second_line_is_a_connection_of_its_own(void **state)
+{
+    struct world *w = *state;
+    struct lh_link *first = w->link, *second, *beside;
+    const struct lh_transport_ops *ops = w->client->ops;
+    assert_int_equal(ops->dial(w->client, w->bound, LH_S, LH_LINE_SECOND, &second), LH_OK);
+    assert_int_equal(ops->dial(w->client, w->bound, LH_S, LH_LINE_SECOND, &beside), LH_OK);
+    w->plan.hold = true;
+    struct side a = {0}, b = {0}, c = {0};
+    side_open(w, &a, LH_RPC_FOLLOW, 0);
+    w->link = second;
+    side_open(w, &b, LH_RPC_FOLLOW, 0);
+    w->link = beside;
+    side_open(w, &c, LH_RPC_FOLLOW, 0);
+    UNTIL(w, w->accepts == 3);
+    assert_int_equal(connections_to(w->bound), 2);
+    second->transport_ops->hangup(second);
+    beside->transport_ops->hangup(beside);
+    assert_int_equal(b.closes + c.closes, 2);
+    assert_int_equal(a.closes, 0);
+    UNTIL(w, connections_to(w->bound) == 1);
+    first->transport_ops->hangup(first);
+    w->link = NULL;
+}
+
 static void hanging_up_leaves_the_links_beside_it(void **state)
 {
     struct world *w = *state;
     struct lh_link *second;
-    assert_int_equal(w->client->ops->dial(w->client, w->bound, LH_S, &second), LH_OK);
+    assert_int_equal(w->client->ops->dial(w->client, w->bound, LH_S, LH_LINE_FIRST, &second),
+                     LH_OK);
     w->plan.hold = true;
     struct side a = {0}, b = {0};
     side_open(w, &a, LH_RPC_FOLLOW, 0);
@@ -256,7 +282,8 @@ static void so_many_links_share_a_connection(void **state)
     struct lh_link *other = NULL;
     struct side a = {0}, b = {0};
     for (int i = 0; i < LH_GRPC_LINKS_PER_CONNECTION; i++)
-        assert_int_equal(w->client->ops->dial(w->client, w->bound, LH_S, &other), LH_OK);
+        assert_int_equal(w->client->ops->dial(w->client, w->bound, LH_S, LH_LINE_FIRST, &other),
+                         LH_OK);
     w->plan.hold = true;
     side_open(w, &a, LH_RPC_FOLLOW, 0);
     w->link = other; // one too many for the first one's
@@ -296,7 +323,7 @@ static void destroy_with_nothing_done(void **state)
     assert_int_equal(create(w, "worker", &t), LH_OK);
     lh_transport_grpc_destroy(t);
     assert_int_equal(create(w, "worker", &t), LH_OK);
-    assert_int_equal(t->ops->dial(t, "127.0.0.1:1", LH_S, &link), LH_OK);
+    assert_int_equal(t->ops->dial(t, "127.0.0.1:1", LH_S, LH_LINE_FIRST, &link), LH_OK);
     struct lh_call *call;
     struct side s = {.w = w};
     assert_int_equal(lh_call_open(link, LH_RPC_JOIN, 0, &side_ops, &s, &call), LH_OK);
@@ -382,6 +409,7 @@ int main(void)
         IN_PAIR(hangup_ends_calls_before_it_returns),
         IN_PAIR(hangup_while_other_calls_fail),
         IN_PAIR(hanging_up_leaves_the_links_beside_it),
+        IN_PAIR(a_second_line_is_a_connection_of_its_own),
         IN_PAIR(so_many_links_share_a_connection),
         IN_PAIR(destroy_with_everything_open),
         IN_PAIR(destroy_with_nothing_done),

@@ -53,7 +53,8 @@ static void closed_connections_still_count(void **state)
         before = now;
         pass_ms(w, 10);
     }
-    assert_int_equal(w->client->ops->dial(w->client, w->bound, LH_S, &w->link), LH_OK);
+    assert_int_equal(w->client->ops->dial(w->client, w->bound, LH_S, LH_LINE_FIRST, &w->link),
+                     LH_OK);
     push_mib(w, 4); // another socket, perhaps with the same number
     assert_in_range(bytes_of(w->server).received, 8 * (uint64_t)MIB, 9 * (uint64_t)MIB);
     assert_in_range(bytes_of(w->client).sent, 8 * (uint64_t)MIB, 9 * (uint64_t)MIB);
