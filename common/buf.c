@@ -247,7 +247,27 @@ struct lh_blob *lh_blob_new(size_t len)
     if (len >= PHASED_BYTES_MIN) b->data += (LH_BLOB_PHASE - (uintptr_t)b->data) % LH_BLOCK;
     b->len = b->cap = len;
     b->home = NULL;
+    b->given = NULL;
     return b;
+}
+
+struct lh_blob *lh_blob_over(void *memory, size_t len)
+{
+    struct lh_blob *b = lh_blob_new(0);
+    if (!b) return NULL;
+    b->data = memory;
+    b->len = b->cap = len;
+    return b;
+}
+
+bool lh_blob_alone(const struct lh_blob *b)
+{
+    return atomic_load_explicit(&b->owners, memory_order_acquire) == 1;
+}
+
+void lh_blob_give(struct lh_blob *b)
+{
+    b->given = b->data;
 }
 
 struct lh_blob *lh_blob_copy(struct lh_span s)
@@ -266,10 +286,12 @@ struct lh_blob *lh_blob_share(struct lh_blob *b)
 void lh_blob_release(struct lh_blob *b)
 {
     if (!b || atomic_fetch_sub_explicit(&b->owners, 1, memory_order_acq_rel) != 1) return;
-    if (b->home)
+    if (b->home) {
         lh_pool_take_back(b->home, b);
-    else
-        free(b);
+        return;
+    }
+    free(b->given);
+    free(b);
 }
 
 // ---------------------------------------------------------------- hashes

@@ -108,10 +108,16 @@ struct lh_blob {
     atomic_uint owners;
     size_t len, cap;
     struct lh_pool *home; // where it goes back to (pool.h); NULL: it is freed
-    uint8_t *data;        // in the same memory
+    uint8_t *data;        // in the same memory, or of somebody else
+    void *given;          // freed with it; or NULL
 };
 struct lh_blob *lh_blob_new(size_t len); // one owner, contents undefined; NULL: out of memory
 struct lh_blob *lh_blob_copy(struct lh_span s);
+// Over memory of the caller's, who leaves it as it is, and does not free it, until he is the only
+// owner, or has given it (one that malloc() gave).
+struct lh_blob *lh_blob_over(void *memory, size_t len);
+bool lh_blob_alone(const struct lh_blob *b);      // it has one owner: what others read is read
+void lh_blob_give(struct lh_blob *b);             // its memory goes with its last owner
 struct lh_blob *lh_blob_share(struct lh_blob *b); // one more owner; NULL gives NULL
 void lh_blob_release(struct lh_blob *b);          // NULL is allowed
 static inline struct lh_span lh_blob_span(const struct lh_blob *b)

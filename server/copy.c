@@ -222,6 +222,7 @@ static lh_err ask_snapshot(struct ps_copy *c)
 static lh_err take_whole(struct ps_copy *c)
 {
     struct ps_shard *s = c->shard;
+    ps_snapshot_part(s, false);
     lh_err err = lk_replica_load(&s->replica, lh_buf_span(&c->bytes));
     const struct lh_ledger *l = &s->replica.ledger;
     bool named = l->epoch == c->seal.epoch && l->version == c->seal.version &&

@@ -189,9 +189,7 @@ static lh_err next_record(struct ps_follower *f)
 
 static lh_err next_of_snapshot(struct ps_follower *f)
 {
-    LH_TRY(ps_snapshot_next(&f->giving, &f->bytes));
-    f->at = 0;
-    f->end = f->bytes ? f->bytes->len : 0;
+    LH_TRY(ps_snapshot_next(&f->giving, &f->bytes, &f->at, &f->end));
     if (!f->bytes) end(f, LH_OK); // of few bytes a range may be empty
     return LH_OK;
 }

@@ -185,6 +185,7 @@ static lh_err take_state(struct ps_restore *r)
     struct ps_rebuild *b = r->rebuild;
     struct ps_shard *s = b->shard;
     LH_TRY(check_state(r));
+    ps_snapshot_part(s, false);
     LH_TRY(lk_replica_load(&s->replica, lh_buf_span(&r->bytes)));
     struct ps_point own = ps_rebuild_own(b);
     if (LH_BUG("rebuild_no_dedupe")) s->replica.ledger.rows = 0; // planted: weights only

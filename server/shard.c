@@ -38,6 +38,7 @@ lh_err ps_shard_anew(struct ps_shard *s)
         lk_replica_free(&first);
         return err;
     }
+    ps_snapshot_part(s, true);
     lk_replica_free(&s->replica);
     s->replica = first;
     return LH_OK;
@@ -51,8 +52,10 @@ void ps_shard_destroy(struct ps_shard *s)
     ps_copy_free(s->copy);
     ps_digest_free(s);
     lh_blob_release(s->newest.frame);
+    lh_blob_release(s->snapshot.theta);
     lh_blob_release(s->snapshot.copy);
     lh_buf_free(&s->snapshot.heads);
+    ps_snapshot_part(s, true);
     lk_replica_free(&s->replica);
     lh_ledger_free(&s->head);
     free(s->index);

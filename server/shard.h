@@ -36,11 +36,17 @@ struct ps_point { // a version of the log, and the history it belongs to
 struct ps_snapshot { // of a version, being sent to `users` followers
     struct lh_buf heads;
     struct lh_span part[LK_REPLICA_PARTS]; // where the state lies,
+    struct lh_blob *theta;                 // part[1], when it is sent uncopied; else NULL
     struct lh_blob *copy;                  // or, once a record changed it, what it was
     uint64_t epoch, version, bytes;
     struct lh_hash chain;
     uint32_t users;
     bool lost; // there was no memory for the copy
+};
+
+struct ps_lent {           // the replica's parameters, sent from where they lie
+    struct lh_blob *theta; // NULL: they are not
+    float *spare;          // the replica's from then on, should they have to stay as they are
 };
 
 struct ps_giving {            // a snapshot, or a range of one, on its way to one follower
@@ -87,6 +93,7 @@ struct ps_shard {
     struct ps_follower *followers;
     uint32_t follower_count;
     struct ps_snapshot snapshot;
+    struct ps_lent lent;
     struct { // while a group is published: the newest frame, for followers that wait for it
         struct lh_blob *frame;
         uint64_t version;
@@ -190,10 +197,14 @@ LH_MUST lh_err ps_snapshot_begin(struct ps_giving *g, struct ps_shard *s,
                                  const Longhaul__V1__SnapshotRequest *m);
 // What its first message says of it; later ones say nothing. `head` borrows from `out` and `g`.
 void ps_snapshot_tell(struct ps_giving *g, Longhaul__V1__PartHead *head, struct lh_state_head *out);
-// The next bytes, of one message, sealed where it is; NULL: all were given. LH_ERR_BUSY: no memory.
-LH_MUST lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out);
+// The next bytes: [*at, *end) of *out, sealed where it is; NULL: all were given. LH_ERR_BUSY: no
+// memory.
+LH_MUST lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out, size_t *at, size_t *end);
 void ps_snapshot_end(struct ps_giving *g);                            // all zeros: it has not begun
 void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r); // it is about to be folded
+// The replica's parameters are about to change or to go: who still reads them keeps them as they
+// were. With `gone` the replica has none afterwards, if somebody does.
+void ps_snapshot_part(struct ps_shard *s, bool gone);
 // A state that comes to this server: refused where its sender (`who`) did not seal it and should.
 LH_MUST lh_err ps_state_asked(const struct ps_server *server, uint32_t shard, bool sealed,
                               const char *who);

@@ -1,27 +1,63 @@
 // Snapshot: a shard's fold state for those who join, as bytes (PROTOCOL 16, kernels/replica.h).
 //
 // All who join at about the same time are sent the state of the same version, and follow from
-// there. It is sent from where it lies, a message at a time. Only when a record is about to change
-// it while somebody still waits for a part, it is copied as a whole, once for all of them. When
-// there is no memory for that, they are told to come again. Who asks for it in ranges is given each
+// there. Its parameters are sent from where they lie, uncopied; when a record is about to change
+// them while anybody may still read them, a transport too, the replica goes on with a copy, for
+// which there is room since then. What an outer optimizer holds beside them is copied a message at
+// a time, and as a whole when it is about to change; when there is no memory for that, those who
+// wait are told to come again. Who asks for it in ranges is given each
 // on a call of its own.
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/head.h"
+#include "common/parallel.h"
 #include "server/server.h"
+
+// The parameters may be sent from where they lie. (Not those of an outer optimizer with a state of
+// its own: that changes with them.) Without memory they are copied, a message at a time.
+static void lend(struct ps_shard *s)
+{
+    struct ps_lent *l = &s->lent;
+    if (s->replica.outer.kind != LH_OPT_SGD || l->theta) return;
+    size_t bytes = s->replica.layout->values * sizeof *s->replica.theta;
+    l->spare = malloc(bytes);
+    l->theta = l->spare ? lh_blob_over(s->replica.theta, bytes) : NULL;
+    if (l->theta) return;
+    free(l->spare);
+    l->spare = NULL;
+}
+
+void ps_snapshot_part(struct ps_shard *s, bool gone)
+{
+    struct ps_lent *l = &s->lent;
+    if (!l->theta) return;
+    if (!lh_blob_alone(l->theta) && (gone || !LH_BUG("fold_lent"))) {
+        lh_blob_give(l->theta);
+        if (gone) free(l->spare);
+        if (gone) l->spare = NULL;
+        if (!gone) lh_parallel_copy(l->spare, s->replica.theta, l->theta->len);
+        s->replica.theta = l->spare;
+        l->spare = NULL;
+    }
+    lh_blob_release(l->theta);
+    free(l->spare);
+    *l = (struct ps_lent){0};
+}
 
 static lh_err take(struct ps_shard *s)
 {
     struct ps_snapshot *n = &s->snapshot;
-    lh_blob_release(n->copy);
-    lh_buf_free(&n->heads);
-    uint32_t users = n->users;
     const struct lh_ledger *l = &s->replica.ledger;
-    *n = (struct ps_snapshot){
-        .users = users, .epoch = l->epoch, .version = l->version, .chain = l->chain};
+    LH_ASSERT(!n->users && !n->copy && !n->theta);
+    *n = (struct ps_snapshot){.epoch = l->epoch, .version = l->version, .chain = l->chain};
     n->heads = lh_buf(lk_replica_bytes_max(s->replica.layout));
-    LH_TRY(lk_replica_parts(&s->replica, &n->heads, n->part));
+    lh_err err = lk_replica_parts(&s->replica, &n->heads, n->part);
+    if (err) lh_buf_free(&n->heads);
+    LH_TRY(err);
     for (size_t i = 0; i < LH_COUNT(n->part); i++) n->bytes += n->part[i].len;
+    lend(s);
+    n->theta = lh_blob_share(s->lent.theta);
     return LH_OK;
 }
 
@@ -42,6 +78,7 @@ void ps_snapshot_end(struct ps_giving *g)
 {
     struct ps_snapshot *n = g->shard ? &g->shard->snapshot : NULL;
     if (!n || --n->users) return;
+    lh_blob_release(n->theta);
     lh_blob_release(n->copy);
     lh_buf_free(&n->heads);
     *n = (struct ps_snapshot){0};
@@ -153,13 +190,28 @@ static lh_err seal_next(const struct ps_snapshot *s, uint64_t at, size_t n,
     return lh_state_seal_piece(seal, part, count, out);
 }
 
-lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out)
+// From where they lie, if the next bytes are parameters and go as they are.
+static bool next_lent(struct ps_giving *g, struct lh_blob **out, size_t *at, size_t *end)
+{
+    const struct ps_snapshot *from = &g->shard->snapshot;
+    uint64_t before = from->part[0].len, behind = before + from->part[1].len;
+    if (g->sealed || !from->theta || g->at < before || g->at >= behind) return false;
+    uint64_t until = g->until < behind ? g->until : behind;
+    size_t n = until - g->at < LH_PART_BYTES ? (size_t)(until - g->at) : LH_PART_BYTES;
+    *out = lh_blob_share(from->theta);
+    *at = (size_t)(g->at - before);
+    *end = *at + n;
+    g->at += n;
+    return true;
+}
+
+lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out, size_t *at, size_t *end)
 {
     const struct ps_snapshot *from = &g->shard->snapshot;
     uint64_t left = g->until - g->at;
     size_t most = g->sealed ? LH_STATE_PIECE : LH_PART_BYTES, n = left < most ? (size_t)left : most;
     *out = NULL;
-    if (!n) return LH_OK;
+    if (!n || next_lent(g, out, at, end)) return LH_OK;
     if (from->lost) return lh_fail(LH_ERR_BUSY, "no memory for this snapshot any more; try again");
     struct lh_pool *pool = g->shard->server->room.pool;
     struct lh_blob *b = lh_pool_blob(pool, g->sealed ? n + LH_SEAL_TAG_BYTES : n);
@@ -174,6 +226,8 @@ lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out)
         return err;
     }
     g->at += n;
+    *at = 0;
+    *end = b->len;
     *out = b;
     return LH_OK;
 }
@@ -183,7 +237,9 @@ void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r)
     struct ps_snapshot *n = &s->snapshot;
     bool changes = // the arrays; the rest was copied
         r->kind == LH_ADMIT || (r->kind == LH_PLAN && s->replica.outer.kind != LH_OPT_SGD);
-    if (!n->users || n->copy || n->lost || !changes) return;
+    if (!changes) return;
+    ps_snapshot_part(s, false);
+    if (!n->users || n->theta || n->copy || n->lost) return;
     n->copy = lh_blob_new((size_t)n->bytes);
     n->lost = n->copy == NULL;
     if (n->copy) gather(n, 0, (size_t)n->bytes, n->copy->data);

@@ -200,6 +200,7 @@ static const struct {
     {"store_unsynced", "coordinator,power,tail,kill", "store", ANY},
     {"copy_replaced", "disk_loss,tail,kill,partition,network", "replica", ANY},
     {"flip_first", "worker_kill,crash", NULL, ANY},
+    {"fold_lent", "tail,kill,worker_lost,worker_power,network,partition", NULL, ANY},
     {"return_rounds", "refuse,network", NULL, EXACT},
     {"no_relief", "none", NULL, TIGHT},
 };
