@@ -19,22 +19,56 @@ lh_err wk_entry_drop(struct wk_shard *s, struct wk_entry *e)
     return wk_outbox_drop(&s->outbox, e);
 }
 
-// The mass and the claims of a frame that is decided "not applied" go back, in one flip.
-lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e)
+void wk_entry_lost(struct wk_shard *s, const char *why)
 {
-    struct wk_worker *w = s->worker;
+    const struct wk_observer *o = s->worker->conf.observer;
+    s->worker->count.lost++;
+    lh_logf(s->worker->conf.log, LH_ERROR, "outbox.damaged",
+            "%s: this push is lost unless it was admitted", why);
+    if (o && o->lost) o->lost(o->arg, s->id, "outbox");
+}
+
+static lh_err add_back(struct wk_shard *s, const struct wk_entry *e, const struct lh_blob *frame)
+{
     struct lh_span plain;
     struct lk_payload_info info;
     struct lk_codec codec;
-    bool opened, own = lh_incarnation_equal(e->head.incarnation, w->incarnation);
-    LH_TRY(lk_replica_open(&s->replica, lh_blob_span(e->frame), &plain, &opened, &info));
+    bool opened;
+    LH_TRY(lk_replica_open(&s->replica, lh_blob_span(frame), &plain, &opened, &info));
     LH_TRY(lk_frame_codec(&e->head, &codec));
-    LH_TRY(lk_payload_add(&codec, s->layout, plain, s->residual));
+    return lk_payload_add(&codec, s->layout, plain, s->residual);
+}
+
+// What a frame holds goes back. One whose file is damaged or gone is lost, and its units and tokens
+// are not claimed by a later one: they are leased and trained again.
+static lh_err take_back(struct wk_shard *s, struct wk_entry *e)
+{
+    struct wk_worker *w = s->worker;
+    struct lh_blob *frame;
+    lh_err err = wk_outbox_frame(&s->outbox, e, &frame);
+    if (err == LH_ERR_CORRUPT) {
+        wk_entry_lost(s, lh_err_text(err));
+        return LH_OK;
+    }
+    if (!err) err = add_back(s, e, frame);
+    lh_blob_release(frame);
+    if (err) return err;
     for (uint64_t i = 0; LH_BUG("return_rounds") && i < s->layout->values; i++)
         s->residual[i] = rintf(64 * s->residual[i]) / 64; // planted: as a coarser format would
     for (uint32_t i = 0; i < e->head.claims && s->returneds < WK_CLAIMS_HELD_MAX; i++)
         s->returned[s->returneds++] = e->head.claim[i];
     s->back += e->head.tokens;
+    w->count.returned++;
+    lh_logf(w->conf.log, LH_DEBUG, "push.returned", "shard %u: %llx/%llu", s->id,
+            (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
+    return LH_OK;
+}
+
+// The mass and the claims of a frame that is decided "not applied" go back, in one flip.
+lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e)
+{
+    bool own = lh_incarnation_equal(e->head.incarnation, s->worker->incarnation);
+    LH_TRY(take_back(s, e));
     if (LH_BUG("return_twice")) LH_TRY(wk_flip(s, false)); // planted: two commits
     if (own && e->head.step > s->decided) {
         s->decided = e->head.step;
@@ -43,9 +77,6 @@ lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e)
     s->gone_incarnation = e->head.incarnation.number;
     s->gone_step = e->head.step;
     LH_TRY(wk_flip(s, false));
-    w->count.returned++;
-    lh_logf(w->conf.log, LH_DEBUG, "push.returned", "shard %u: %llx/%llu", s->id,
-            (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
     if (LH_BUG("resend_refused") && own) { // planted: it stays, in case that history is lost
         e->accounted_refused = true;
         e->status = WK_ADMITTED;
@@ -68,7 +99,7 @@ lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted)
         return wk_entry_return(s, e);
     }
     w->count.admitted++;
-    e->status = WK_ADMITTED;
+    wk_outbox_admitted(&s->outbox, e);
     if (lh_incarnation_equal(e->head.incarnation, w->incarnation) && e->head.step > s->decided) {
         s->decided = e->head.step; // durable with the next flip; until then the server repeats it
         s->decided_admitted = true;

@@ -46,7 +46,10 @@ void wk_follow_stop(struct wk_shard *s)
 
 // ---------------------------------------------------------------- a record
 
-static lh_err fill_elided(struct wk_shard *s, struct lh_record *r, struct wk_entry **own)
+// Gives the frame, which the record's body borrows from then on. One whose file is damaged or gone
+// is as one that is not held: the next request says so, and the server sends all of it.
+static lh_err fill_elided(struct wk_shard *s, struct lh_record *r, struct wk_entry **own,
+                          struct lh_blob **frame)
 {
     struct lh_frame f;
     LH_TRY(lh_frame_parse_stub(r->body, &f));
@@ -59,7 +62,12 @@ static lh_err fill_elided(struct wk_shard *s, struct lh_record *r, struct wk_ent
                        "and this outbox does not hold it",
                        s->id, r->version);
     }
-    r->body = lh_blob_span(e->frame);
+    lh_err err = wk_outbox_frame(&s->outbox, e, frame);
+    if (err == LH_ERR_CORRUPT)
+        return lh_fail(LH_ERR_NOT_FOUND, "shard %u version %" PRIu64 ": %s; it is asked for again",
+                       s->id, r->version, lh_err_text(err));
+    if (err) return err;
+    r->body = lh_blob_span(*frame);
     r->flags = 0;
     *own = e;
     return LH_OK;
@@ -96,25 +104,32 @@ static lh_err fold(struct wk_shard *s, const struct lh_record *r, struct wk_entr
     return LH_OK;
 }
 
+// *own: the entry that the record is of, NULL: none.
+static lh_err fold_record(struct wk_shard *s, struct lh_record *r, struct wk_entry **own)
+{
+    struct lh_blob *frame = NULL;
+    if (!(r->flags & LH_RECORD_ELIDED)) {
+        *own = own_entry(s, r);
+        return fold(s, r, NULL);
+    }
+    LH_TRY(fill_elided(s, r, own, &frame));
+    lh_err err = fold(s, r, *own);
+    r->body = (struct lh_span){0};
+    lh_blob_release(frame);
+    return err;
+}
+
 // Every so many versions; more than COPIES_MAX are not made while none of them is registered. The
 // run ends only when what a shard closed with is stable: of that there is a copy at once.
 static lh_err take_record(struct wk_shard *s, struct lh_record *r)
 {
     struct wk_worker *w = s->worker;
     struct wk_entry *own = NULL;
-    bool elided = r->flags & LH_RECORD_ELIDED;
-    if (elided)
-        LH_TRY(fill_elided(s, r, &own));
-    else
-        own = own_entry(s, r);
-    LH_TRY(fold(s, r, elided ? own : NULL));
+    LH_TRY(fold_record(s, r, &own));
     s->stream_tries = 0;
     lh_logf(w->conf.log, LH_DEBUG, "record.folded", "shard %u: version %" PRIu64 " kind %u", s->id,
             r->version, r->kind);
-    if (own) {
-        own->version = r->version;
-        own->epoch = r->epoch;
-    }
+    if (own) wk_outbox_folded(&s->outbox, own, r->version, r->epoch);
     const struct lh_ledger *l = &s->replica.ledger;
     if (r->kind == LH_PLAN && l->plan.phase == LH_PHASE_END) return wk_follow_ended(s);
     if (wk_keep_due(s)) LH_TRY(wk_keep(s));
@@ -166,9 +181,7 @@ void wk_place_entries(struct wk_shard *s)
     for (struct wk_entry *e = s->outbox.first; e; e = e->next) {
         bool in =
             row && row->last.number && wk_entry_compare(e, row->last.number, row->last_step) <= 0;
-        e->version = in ? row->last_version : 0;
-        if (in) lh_buf_free(&e->plain);
-        e->epoch = s->replica.ledger.epoch;
+        wk_outbox_folded(&s->outbox, e, in ? row->last_version : 0, s->replica.ledger.epoch);
     }
 }
 

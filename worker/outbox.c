@@ -35,7 +35,8 @@ void wk_outbox_insert(struct wk_outbox *o, struct wk_entry *e)
     e->next = *at;
     *at = e;
     o->entries++;
-    o->bytes += e->frame->len;
+    o->bytes += e->bytes;
+    if (e->frame) o->held += e->bytes;
 }
 
 static lh_err entry_new(struct lh_blob *frame, struct wk_entry **out)
@@ -48,7 +49,7 @@ static lh_err entry_new(struct lh_blob *frame, struct wk_entry **out)
         free(e);
         return err;
     }
-    e->frame = lh_blob_share(frame);
+    e->bytes = frame->len;
     e->digest = lh_frame_digest(lh_blob_span(frame), &e->head);
     *out = e;
     return LH_OK;
@@ -61,7 +62,86 @@ void wk_entry_free(struct wk_entry *e)
     free(e);
 }
 
-// ---------------------------------------------------------------- reading at start
+// ---------------------------------------------------------------- reading
+
+static lh_err read_open(const struct wk_outbox *o, struct lh_file *file, const char *path,
+                        struct lh_blob **out)
+{
+    const struct lh_files_ops *files = o->env->ops->files;
+    uint8_t crc[4];
+    uint64_t size;
+    size_t got, end;
+    LH_TRY(files->size(file, &size));
+    if (size < sizeof crc) return lh_fail(LH_ERR_CORRUPT, "%s: cut short", path);
+    if (size > LH_FRAME_BYTES_MAX + sizeof crc)
+        return lh_fail(LH_ERR_TOO_LARGE, "%s: larger than any frame", path);
+    *out = lh_blob_new((size_t)size - sizeof crc);
+    if (!*out) return LH_ERR_NO_MEMORY;
+    LH_TRY(files->read(file, 0, (*out)->data, (*out)->len, &got));
+    LH_TRY(files->read(file, (*out)->len, crc, sizeof crc, &end));
+    if (got != (*out)->len || end != sizeof crc)
+        return lh_fail(LH_ERR_CORRUPT, "%s: cut short", path);
+    struct lh_cursor c = lh_cursor(lh_span(crc, sizeof crc));
+    if (lh_get_u32(&c) != lh_crc32c(0, (*out)->data, (*out)->len))
+        return lh_fail(LH_ERR_CORRUPT, "%s: damaged", path);
+    return LH_OK;
+}
+
+// A file's frame, as far as its checksum tells.
+static lh_err read_frame(const struct wk_outbox *o, const char *path, struct lh_blob **out)
+{
+    const struct lh_files_ops *files = o->env->ops->files;
+    struct lh_file *file;
+    *out = NULL;
+    LH_TRY(files->open(o->env, path, LH_OPEN_READ, &file));
+    lh_err err = read_open(o, file, path, out);
+    files->close(file);
+    if (err) {
+        lh_blob_release(*out);
+        *out = NULL;
+    }
+    return err;
+}
+
+static bool unreadable(lh_err err) // the file is at fault, not the disk that it lies on
+{
+    return err == LH_ERR_CORRUPT || err == LH_ERR_MALFORMED || err == LH_ERR_VERSION;
+}
+
+// The very bytes that the entry is of?
+static lh_err check_same(const struct wk_entry *e, const struct lh_blob *frame, const char *path)
+{
+    struct lh_frame head;
+    struct lh_frame_parts parts;
+    LH_TRY(lh_frame_parse(lh_blob_span(frame), &head, &parts));
+    struct lh_digest digest = lh_frame_digest(lh_blob_span(frame), &head);
+    if (frame->len == e->bytes && lh_digest_equal(&digest, &e->digest)) return LH_OK;
+    return lh_fail(LH_ERR_CORRUPT, "%s: another push than was written", path);
+}
+
+lh_err wk_outbox_frame(struct wk_outbox *o, struct wk_entry *e, struct lh_blob **out)
+{
+    char path[LH_PATH_SIZE];
+    *out = lh_blob_share(e->frame);
+    if (*out) return LH_OK;
+    LH_TRY(path_of(o, &e->head, path));
+    lh_err err = read_frame(o, path, out);
+    if (!err) err = check_same(e, *out, path);
+    if (err) {
+        lh_blob_release(*out);
+        *out = NULL;
+        if (err == LH_ERR_NOT_FOUND) return lh_fail(LH_ERR_CORRUPT, "%s: gone", path);
+        bool other = unreadable(err) || err == LH_ERR_TOO_LARGE;
+        return other ? lh_fail(LH_ERR_CORRUPT, "%s", lh_err_text(err)) : err;
+    }
+    if (e->status == WK_UNDECIDED) { // sent until it is decided
+        e->frame = lh_blob_share(*out);
+        o->held += e->bytes;
+    }
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- at start
 
 struct loading {
     struct wk_outbox *o;
@@ -73,22 +153,13 @@ struct loading {
 static lh_err load_one(struct wk_outbox *o, const char *name)
 {
     char path[LH_PATH_SIZE];
-    struct lh_buf file = lh_buf(LH_FRAME_BYTES_MAX + 4);
     struct wk_entry *e = NULL;
-    struct lh_blob *frame = NULL;
-    lh_err err = lh_path(path, sizeof path, o->dir, "%s", name);
-    if (!err) err = lh_file_load(o->env, path, &file);
-    if (!err && file.len < 4) err = lh_fail(LH_ERR_CORRUPT, "%s: cut short", path);
-    if (!err) {
-        struct lh_cursor end = lh_cursor(lh_span(file.data + file.len - 4, 4));
-        if (lh_get_u32(&end) != lh_crc32c(0, file.data, file.len - 4))
-            err = lh_fail(LH_ERR_CORRUPT, "%s: damaged", path);
-    }
-    if (!err && !(frame = lh_blob_copy(lh_span(file.data, file.len - 4)))) err = LH_ERR_NO_MEMORY;
-    if (!err) err = entry_new(frame, &e);
+    struct lh_blob *frame;
+    LH_TRY(lh_path(path, sizeof path, o->dir, "%s", name));
+    LH_TRY(read_frame(o, path, &frame));
+    lh_err err = entry_new(frame, &e);
     if (!err) wk_outbox_insert(o, e);
     lh_blob_release(frame);
-    lh_buf_free(&file);
     return err;
 }
 
@@ -100,7 +171,7 @@ static void load_named(void *arg, const char *name)
     if (l->err || !wk_outbox_named(name, &shard, &incarnation, &step) || shard != l->o->shard)
         return;
     lh_err err = load_one(l->o, name);
-    if (err == LH_ERR_CORRUPT || err == LH_ERR_MALFORMED || err == LH_ERR_VERSION) {
+    if (unreadable(err)) {
         if (l->bad) l->bad(l->arg, name, err);
     } else {
         l->err = err;
@@ -130,7 +201,7 @@ void wk_outbox_free(struct wk_outbox *o)
     free_list(&o->leaving);
     free_list(&o->removing);
     o->entries = 0;
-    o->bytes = 0;
+    o->bytes = o->held = 0;
 }
 
 // ---------------------------------------------------------------- use
@@ -157,6 +228,7 @@ lh_err wk_outbox_write(const struct wk_outbox *o, struct lh_blob *frame, struct 
     LH_TRY_TO(fail, err, files->sync_dir(o->env, o->dir));
     files->close(file);
     lh_buf_free(&crc);
+    e->frame = lh_blob_share(frame);
     *out = e;
     return LH_OK;
 fail:
@@ -180,7 +252,31 @@ static void unlist(struct wk_outbox *o, const struct wk_entry *e)
     while (*at != e) at = &(*at)->next;
     *at = e->next;
     o->entries--;
-    o->bytes -= e->frame->len;
+    o->bytes -= e->bytes;
+    if (e->frame) o->held -= e->bytes;
+}
+
+// Whoever sends a frame has an owner of its own.
+static void settle(struct wk_outbox *o, struct wk_entry *e)
+{
+    if (!e->frame || e->status != WK_ADMITTED || !e->version) return;
+    o->held -= e->bytes;
+    lh_blob_release(e->frame);
+    e->frame = NULL;
+}
+
+void wk_outbox_admitted(struct wk_outbox *o, struct wk_entry *e)
+{
+    e->status = WK_ADMITTED;
+    settle(o, e);
+}
+
+void wk_outbox_folded(struct wk_outbox *o, struct wk_entry *e, uint64_t version, uint64_t epoch)
+{
+    e->version = version;
+    e->epoch = epoch;
+    if (version) lh_buf_free(&e->plain);
+    settle(o, e);
 }
 
 lh_err wk_outbox_drop(struct wk_outbox *o, struct wk_entry *e)

@@ -4,7 +4,10 @@
 //
 // Invariants: 1. An entry is synced before the slot names its step, and the slot before it is sent.
 // 2. At most one entry of a shard is undecided: the newest. 3. A refused entry's file is durably
-// gone before the next one is written, so a file that is not the newest was admitted.
+// gone before the next one is written, so a file that is not the newest was admitted. 4. A frame is
+// in memory from its cut until it is admitted and the own replica folded it; then its file alone
+// has it, however long the stable point lags. A start reads them all, one after another, and keeps
+// none.
 #ifndef WK_OUTBOX_H
 #define WK_OUTBOX_H
 
@@ -16,11 +19,12 @@ enum wk_status { WK_UNDECIDED, WK_ADMITTED };
 struct wk_entry {
     struct wk_entry *next; // ascending by (incarnation, step)
     struct lh_frame head;
-    struct lh_blob *frame;
+    struct lh_blob *frame; // NULL: its file alone has it (invariant 4)
+    size_t bytes;          // of the frame
     struct lh_digest digest;
-    struct lh_buf plain; // its payload, from the cut until the own replica folds it; or empty
-    enum wk_status status;
-    uint64_t version, epoch; // where the own replica folded it; 0: not yet
+    struct lh_buf plain;     // its payload, from the cut until the own replica folds it; or empty
+    enum wk_status status;   // set to WK_ADMITTED by wk_outbox_admitted()
+    uint64_t version, epoch; // where the own replica folded it; 0: not yet. By wk_outbox_folded()
     bool accounted_refused;  // a snapshot holds its mass already: it is dropped, not returned
 };
 
@@ -34,7 +38,7 @@ struct wk_outbox {
     // each is left whose and which it is.
     struct wk_entry *leaving, *removing;
     size_t entries;
-    uint64_t bytes;
+    uint64_t bytes, held; // of all frames; of those in memory
 };
 
 // Which push a file of the directory is of; false: none.
@@ -49,6 +53,15 @@ void wk_outbox_free(struct wk_outbox *o);
 LH_MUST lh_err wk_outbox_write(const struct wk_outbox *o, struct lh_blob *frame,
                                struct wk_entry **out);
 void wk_outbox_insert(struct wk_outbox *o, struct wk_entry *e); // lists it and owns it from then on
+// An entry's frame, with one owner more: from memory, or from its file, read and checked again;
+// that of an undecided entry then stays in memory. On the loop, which waits for the disk: whoever
+// needs one again starts anew (its undecided push, what its copy of the replica lacks), or has a
+// server that lost what it had decided. LH_ERR_CORRUPT: the file is damaged or gone, the text says
+// which; its entry stays.
+LH_MUST lh_err wk_outbox_frame(struct wk_outbox *o, struct wk_entry *e, struct lh_blob **out);
+// Where a listed entry stands now; its frame leaves memory when both are so (invariant 4).
+void wk_outbox_admitted(struct wk_outbox *o, struct wk_entry *e);
+void wk_outbox_folded(struct wk_outbox *o, struct wk_entry *e, uint64_t version, uint64_t epoch);
 // Removes the file of an entry that is not listed; all that counts of it is whose and which it is.
 LH_MUST lh_err wk_outbox_erase(const struct wk_outbox *o, const struct wk_entry *e);
 void wk_entry_free(struct wk_entry *e); // one that is not listed

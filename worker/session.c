@@ -26,6 +26,7 @@ static void again(struct wk_shard *s, lh_err why)
 void wk_sender_stop(struct wk_shard *s)
 {
     struct lh_call *call = s->sender.call;
+    lh_blob_release(s->sender.frame);
     s->sender = (struct wk_sender){0};
     if (call) lh_call_cancel(call);
 }
@@ -59,8 +60,9 @@ static lh_err resolve(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
             else if (!m->last_admitted || e->status == WK_UNDECIDED)
                 LH_TRY(wk_entry_decided(s, e, m->last_admitted));
         } else if (order < 0) {
-            e->status = WK_ADMITTED; // a later push was decided: a refused one would be gone
-        } else if (!current) { // fenced and not in the log: never applied, or lost with history
+            wk_outbox_admitted(&s->outbox,
+                               e); // a later push was decided: a refused one would be gone
+        } else if (!current) {     // fenced and not in the log: never applied, or lost with history
             if (LH_BUG("fence_no_resolve"))
                 LH_TRY(wk_entry_drop(s, e));
             else if (e->accounted_refused)
@@ -77,6 +79,15 @@ static bool other_history(const struct wk_shard *s, const Longhaul__V1__HelloRep
     uint64_t last = m->last_incarnation == s->worker->incarnation.number ? m->last_step : 0;
     if (LH_BUG("no_hello")) return false;
     return last < s->decided || last >= s->next;
+}
+
+// The push that the row waits for is not in the outbox any more: its file was damaged. What was cut
+// after it would be BEHIND for ever.
+static bool step_missing(const struct wk_shard *s, const Longhaul__V1__HelloReply *m)
+{
+    uint64_t number = s->worker->incarnation.number;
+    uint64_t last = m->last_incarnation == number ? m->last_step : 0;
+    return last + 1 < s->next && !wk_outbox_find(&s->outbox, number, last + 1);
 }
 
 // Planted bug: history was lost behind us, so everything above the row is sent again byte for byte,
@@ -115,7 +126,7 @@ static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
         return wk_bump(w);
     }
     if (LH_BUG("resend_refused") && send_above(s, m)) return LH_ERR_UNAVAILABLE; // greets again
-    if (other_history(s, m)) return wk_bump(w);                                  // rule 6
+    if (other_history(s, m) || step_missing(s, m)) return wk_bump(w);            // rule 6
     LH_TRY(resolve(s, m));
     if (!m->session) return LH_ERR_UNAVAILABLE;
     s->process = m->process; // waits grow until a push is decided: one may be refused each time
@@ -194,22 +205,21 @@ void wk_session_cut(struct wk_worker *w)
 static lh_err send_parts(struct wk_shard *s)
 {
     struct wk_sender *p = &s->sender;
-    while (p->call && !p->probing && p->sending < LH_CALL_SENDS_MAX &&
-           p->at < p->entry->frame->len) {
-        size_t n = p->entry->frame->len - p->at;
+    while (p->call && !p->probing && p->sending < LH_CALL_SENDS_MAX && p->at < p->frame->len) {
+        size_t n = p->frame->len - p->at;
         if (n > LH_PART_BYTES) n = LH_PART_BYTES;
         Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
         head.shard = s->id;
         head.worker = s->worker->id;
         head.process = s->process;
-        head.frame_bytes = p->entry->frame->len;
+        head.frame_bytes = p->frame->len;
         head.from = p->at;
         head.digest = (ProtobufCBinaryData){LH_DIGEST, p->entry->digest.b};
-        LH_TRY(lh_rpc_send_bulk(p->call, &head.base, p->entry->frame, p->at, n));
+        LH_TRY(lh_rpc_send_bulk(p->call, &head.base, p->frame, p->at, n));
         p->at += n;
         p->sending++;
     }
-    if (p->call && !p->finished && p->at == p->entry->frame->len) {
+    if (p->call && !p->finished && p->at == p->frame->len) {
         p->finished = true;
         lh_call_finish(p->call, LH_OK, NULL);
     }
@@ -223,11 +233,11 @@ static lh_err send_probe(struct wk_shard *s)
     head.shard = s->id;
     head.worker = s->worker->id;
     head.process = s->process;
-    head.frame_bytes = p->entry->frame->len;
+    head.frame_bytes = p->frame->len;
     head.probe = true;
     head.digest = (ProtobufCBinaryData){LH_DIGEST, p->entry->digest.b};
     p->sending++;
-    return lh_rpc_send_bulk(p->call, &head.base, p->entry->frame, 0, 0);
+    return lh_rpc_send_bulk(p->call, &head.base, p->frame, 0, 0);
 }
 
 static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m)
@@ -238,7 +248,7 @@ static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m
     if (!here || !e || e->status != WK_UNDECIDED) return LH_OK;
     if (m->digest.len != LH_DIGEST || memcmp(m->digest.data, e->digest.b, LH_DIGEST) != 0)
         return lh_fail(LH_ERR_PROTOCOL, "shard %u: an answer about other bytes", s->id);
-    w->count.payload_up += e->frame->len;
+    w->count.payload_up += e->bytes;
     if (m->admitted && m->staleness) w->count.damped++;
     if (LH_BUG("unlogged_reject") && !m->admitted) s->next = e->head.step; // planted: step again
     if (LH_BUG("trim_by_ack")) e->version = m->version; // planted: instead of where it was folded
@@ -253,7 +263,7 @@ static lh_err take_resume(struct wk_shard *s, const Longhaul__V1__PushResume *m)
         return lh_fail(LH_ERR_PROTOCOL, "shard %u: the server at %s says where to go on, unasked",
                        s->id, s->address);
     p->probing = false;
-    p->at = m->have < p->entry->frame->len ? (size_t)m->have : 0;
+    p->at = m->have < p->frame->len ? (size_t)m->have : 0;
     return send_parts(s);
 }
 
@@ -301,6 +311,8 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     struct wk_worker *w = s->worker;
     if (s->sender.call != call) return;
     s->sender.call = NULL;
+    lh_blob_release(s->sender.frame);
+    s->sender.frame = NULL;
     if (w->stopped) return;
     if (status == LH_OK) {
         s->sender.entry = NULL;
@@ -322,6 +334,20 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
 
 static const struct lh_call_ops sender_ops = {on_message, on_half_close, on_sent, on_close};
 
+// A process that starts anew reads its undecided push again. Where that can't be done any more, the
+// greeting finds the step missing and raises the incarnation.
+static void cant_read(struct wk_shard *s, struct wk_entry *e, lh_err err)
+{
+    if (err == LH_ERR_CORRUPT) {
+        wk_entry_lost(s, lh_err_text(err));
+        err = wk_entry_drop(s, e);
+    }
+    if (err)
+        wk_fatal(s->worker, err);
+    else
+        wk_session_lost(s);
+}
+
 static void push(void *arg)
 {
     struct wk_shard *s = arg;
@@ -331,8 +357,14 @@ static void push(void *arg)
     if (w->stopped || !s->process || s->sender.call || !mine) return;
     bool before = s->sender.entry == e && s->sender.at > 0; // an attempt was broken off
     size_t least = before ? LH_PART_BYTES + 1 : LH_ASK_BYTES;
-    s->sender = (struct wk_sender){.entry = e, .probing = e->frame->len >= least};
-    lh_err err = lh_call_open(s->link, LH_RPC_PUSH, 0, &sender_ops, s, &s->sender.call);
+    struct lh_blob *frame;
+    lh_err err = wk_outbox_frame(&s->outbox, e, &frame);
+    if (err) {
+        cant_read(s, e, err);
+        return;
+    }
+    s->sender = (struct wk_sender){.entry = e, .frame = frame, .probing = e->bytes >= least};
+    err = lh_call_open(s->link, LH_RPC_PUSH, 0, &sender_ops, s, &s->sender.call);
     if (!err) {
         lh_logf(w->conf.log, LH_DEBUG, "push.sent", "shard %u: %llx/%llu", s->id,
                 (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
@@ -340,6 +372,7 @@ static void push(void *arg)
         err = s->sender.probing ? send_probe(s) : send_parts(s);
         if (err) lh_call_cancel(s->sender.call);
     } else {
+        wk_sender_stop(s);
         s->process = 0;
         again(s, err);
     }

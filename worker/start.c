@@ -12,6 +12,7 @@
 // from the snapshot and the outbox, and what is missing is counted. No identity: the coordinator
 // grants one.
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,7 +78,6 @@ static void bad_entry(void *arg, const char *file, lh_err err)
 {
     struct reading *r = arg;
     struct wk_shard *s = r->shard;
-    const struct wk_observer *o = s->worker->conf.observer;
     struct wk_entry torn = {0};
     if (unfinished(r, file, &torn)) {
         lh_logf(s->worker->conf.log, LH_DEBUG, "outbox.torn",
@@ -86,12 +86,9 @@ static void bad_entry(void *arg, const char *file, lh_err err)
         if (!r->err) r->err = wk_outbox_erase(&s->outbox, &torn);
         return;
     }
-    s->worker->count.lost++;
-    lh_logf(s->worker->conf.log, LH_ERROR, "outbox.damaged",
-            "%s: %s: this push is lost unless it "
-            "was admitted",
-            file, lh_err_text(err));
-    if (o && o->lost) o->lost(o->arg, s->id, "outbox");
+    char why[512];
+    snprintf(why, sizeof why, "%s: %s", file, lh_err_text(err));
+    wk_entry_lost(s, why);
 }
 
 static lh_err load_outbox(struct wk_shard *s, const struct wk_slot *slot)
@@ -103,6 +100,23 @@ static lh_err load_outbox(struct wk_shard *s, const struct wk_slot *slot)
     return r.torn ? conf->env->ops->files->sync_dir(conf->env, s->outbox.dir) : LH_OK;
 }
 
+// Clears what a push sent. Its file was whole a moment ago: where it can't be read now, the next
+// start leaves it out.
+static lh_err clear_sent(struct wk_shard *s, struct wk_entry *e)
+{
+    struct lh_blob *frame;
+    struct lh_span plain;
+    struct lk_payload_info info;
+    struct lk_codec codec;
+    bool opened;
+    LH_TRY(wk_outbox_frame(&s->outbox, e, &frame));
+    lh_err err = lk_replica_open(&s->replica, lh_blob_span(frame), &plain, &opened, &info);
+    if (!err) err = lk_frame_codec(&e->head, &codec);
+    if (!err) err = lk_payload_clear(&codec, s->layout, plain, s->residual);
+    lh_blob_release(frame);
+    return err;
+}
+
 // Rule 11: the snapshot with every coordinate that later frames sent set to zero.
 static lh_err rebuild_residual(struct wk_shard *s, bool have)
 {
@@ -111,13 +125,7 @@ static lh_err rebuild_residual(struct wk_shard *s, bool have)
     for (struct wk_entry *e = s->outbox.first; have && e; e = e->next) {
         if (wk_entry_compare(e, s->snapshot.incarnation.number, s->snapshot.step) <= 0) continue;
         if (LH_BUG("esnap_rollback")) continue;
-        struct lh_span plain;
-        struct lk_payload_info info;
-        struct lk_codec codec;
-        bool opened;
-        LH_TRY(lk_replica_open(&s->replica, lh_blob_span(e->frame), &plain, &opened, &info));
-        LH_TRY(lk_frame_codec(&e->head, &codec));
-        LH_TRY(lk_payload_clear(&codec, s->layout, plain, s->residual));
+        LH_TRY(clear_sent(s, e));
     }
     s->worker->count.lost++;
     lh_logf(s->worker->conf.log, LH_WARN, "residual.rebuilt",
@@ -152,8 +160,8 @@ static lh_err resume_lost(struct wk_shard *s)
     s->snapshot.decided = snap.decided;
     s->snapshot.decided_admitted = snap.decided_admitted;
     wk_slot_free(&snap);
-    LH_TRY(rebuild_residual(s, have));
     judge_entries(s);
+    LH_TRY(rebuild_residual(s, have));
     s->next = 1;
     if (LH_BUG("same_inc_power")) {
         s->next = s->snapshot.step + 1;

@@ -111,6 +111,7 @@ static void free_shard(struct wk_shard *s)
     lk_incoming_free(&s->arrival.incoming);
     free(s->room);
     wk_offer_free(s);
+    lh_blob_release(s->sender.frame);
     wk_outbox_free(&s->outbox);
     lk_replica_free(&s->replica);
     free(s->residual);
@@ -180,11 +181,12 @@ static json_t *shard_status(const struct wk_shard *s)
 {
     char hex[2 * LH_HASH_BYTES + 1] = "";
     if (s->ended) lh_hash_hex(&s->final_digest, hex);
-    return json_pack("{s:i s:I s:I s:I s:I s:I s:b s:b s:s s:I s:I}", "shard", (int)s->id,
+    return json_pack("{s:i s:I s:I s:I s:I s:I s:I s:b s:b s:s s:I s:I}", "shard", (int)s->id,
                      "version", (json_int_t)s->replica.ledger.version, "epoch",
                      (json_int_t)s->replica.ledger.epoch, "viewed", (json_int_t)s->viewed, "outbox",
                      (json_int_t)s->outbox.entries, "outbox_bytes", (json_int_t)s->outbox.bytes,
-                     "session", s->process != 0, "ended", s->ended, "digest", hex, "mismatches",
+                     "outbox_held_bytes", (json_int_t)s->outbox.held, "session", s->process != 0,
+                     "ended", s->ended, "digest", hex, "mismatches",
                      (json_int_t)s->digest_mismatches, "step", (json_int_t)(s->next - 1));
 }
 

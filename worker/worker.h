@@ -10,8 +10,9 @@
 // directory, member.c talks with the coordinator, worker.c tells.
 //
 // Memory: 4 bytes a parameter each for replica, residual, its spare and anchor (16), and what the
-// trainer holds (the built-in one: parameters, gradient, two moments: 16). Frames in the outbox
-// come on top until they lie under a stable point.
+// trainer holds (the built-in one: parameters, gradient, two moments: 16). On top comes a push, as
+// frame and payload, until it is admitted and folded here; the outbox of all that lie above the
+// stable point is on the disk alone (outbox.h).
 #ifndef WK_WORKER_H
 #define WK_WORKER_H
 
@@ -86,6 +87,7 @@ struct wk_cut;
 struct wk_sender { // one push stream
     struct lh_call *call;
     struct wk_entry *entry;
+    struct lh_blob *frame; // the entry's while there is a call
     size_t at;
     int sending;
     bool probing, finished;
@@ -301,6 +303,8 @@ LH_MUST lh_err wk_bump(struct wk_worker *w); // a new incarnation, raised by the
 void wk_trim(struct wk_shard *s);
 // The whole log is folded, nothing follows: what it holds is what was admitted, the rest returns.
 LH_MUST lh_err wk_settle_end(struct wk_shard *s);
+// Tells and counts that a push is lost: its file is damaged or gone. `why` names it.
+void wk_entry_lost(struct wk_shard *s, const char *why);
 // Removes an entry; whatever sends it stops.
 LH_MUST lh_err wk_entry_drop(struct wk_shard *s, struct wk_entry *e);
 // session.c

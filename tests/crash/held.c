@@ -35,13 +35,17 @@ lh_err held_boot(struct lh_env *env, const char *dir, uint8_t boot[16])
     return err || n == 32 ? err : lh_fail(LH_ERR_INVALID, "%s: not a boot id", path);
 }
 
-static lh_err open_entry(struct held *h, const struct wk_entry *e, struct lk_codec *codec,
+static lh_err open_entry(struct held *h, struct wk_entry *e, struct lk_codec *codec,
                          struct lh_span *plain)
 {
     struct lk_payload_info info;
+    struct lh_blob *frame;
     bool opened;
     LH_TRY(lk_frame_codec(&e->head, codec));
-    return lk_replica_open(h->conf->replica, lh_blob_span(e->frame), plain, &opened, &info);
+    LH_TRY(wk_outbox_frame(&h->outbox, e, &frame));
+    lh_err err = lk_replica_open(h->conf->replica, lh_blob_span(frame), plain, &opened, &info);
+    lh_blob_release(frame);
+    return err;
 }
 
 // Rule 11: the snapshot, or nothing, without what later pushes carry.

@@ -346,6 +346,20 @@ static void look_at_owners(struct sim *s, uint32_t shard)
         sim_fail(s, "shard %u: %u servers decide its pushes", shard, owners);
 }
 
+// Invariant 10: a worker has a frame in memory only until it is admitted and folded there.
+static void look_at_outbox(struct sim *s, const struct wk_shard *ws)
+{
+    uint64_t held = 0;
+    bool settled = false;
+    for (const struct wk_entry *e = ws->outbox.first; e; e = e->next) {
+        held += e->frame ? e->frame->len : 0;
+        settled |= e->frame && e->status == WK_ADMITTED && e->version;
+    }
+    if (settled || held != ws->outbox.held)
+        sim_fail(s, "shard %u: an outbox holds %" PRIu64 " bytes of frames in memory", ws->id,
+                 held);
+}
+
 void sim_look(struct sim *s)
 {
     for (uint32_t k = 0; k < SIM_SHARDS; k++) {
@@ -359,6 +373,7 @@ void sim_look(struct sim *s)
         }
         for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++) {
             const struct wk_worker *worker = s->node[w].worker;
+            if (worker) look_at_outbox(s, &worker->shard[k]);
             if (worker && worker->shard[k].ready) look_at_state(s, k, &worker->shard[k].replica);
         }
     }

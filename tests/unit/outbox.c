@@ -1,5 +1,5 @@
-// The outbox: what was kept is there after any crash, what was durably dropped is not, and a
-// damaged file is told of and left out.
+// The outbox: what was kept is there after any crash, what was durably dropped is not, a damaged
+// file is told of and left out, and memory has only the frames that are not settled.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -80,14 +80,23 @@ static void restart(struct machine *m, bool power)
     assert_int_equal(wk_outbox_load(&m->box, note_bad, m), LH_OK);
 }
 
-static void assert_entry(const struct wk_entry *e, uint64_t incarnation, uint64_t step)
+// Its bytes are there, wherever they are; memory has as much of them afterwards as before.
+static void assert_entry(struct machine *m, struct wk_entry *e, uint64_t incarnation, uint64_t step)
 {
+    struct lh_blob *frame;
     assert_non_null(e);
     assert_int_equal(e->head.incarnation.number, incarnation);
     assert_int_equal(e->head.step, step);
-    struct lh_digest d = lh_frame_digest(lh_blob_span(e->frame), &e->head);
-    assert_true(lh_digest_equal(&d, &e->digest));
     assert_int_equal(e->status, WK_UNDECIDED);
+    bool held = e->frame != NULL;
+    if (!held) e->status = WK_ADMITTED; // so that it is read, and not kept
+    assert_int_equal(wk_outbox_frame(&m->box, e, &frame), LH_OK);
+    e->status = WK_UNDECIDED;
+    assert_int_equal(e->frame != NULL, held);
+    assert_int_equal(frame->len, e->bytes);
+    struct lh_digest d = lh_frame_digest(lh_blob_span(frame), &e->head);
+    assert_true(lh_digest_equal(&d, &e->digest));
+    lh_blob_release(frame);
 }
 
 static void entries_are_kept_in_order(void **state)
@@ -100,15 +109,15 @@ static void entries_are_kept_in_order(void **state)
         assert_int_equal(keep(m, name[i][0], name[i][1], &e), LH_OK);
     for (int restarted = 0; restarted < 3; restarted++) {
         assert_int_equal(m->box.entries, LH_COUNT(sorted));
-        assert_int_equal(m->box.bytes, LH_COUNT(sorted) * m->box.first->frame->len);
+        assert_int_equal(m->box.bytes, LH_COUNT(sorted) * m->box.first->bytes);
         e = m->box.first;
         for (size_t i = 0; i < LH_COUNT(sorted); i++, e = e->next)
-            assert_entry(e, sorted[i][0], sorted[i][1]);
+            assert_entry(m, e, sorted[i][0], sorted[i][1]);
         assert_null(e);
         restart(m, restarted > 0); // kept means durable: a power cut loses none
         assert_int_equal(m->bad, 0);
     }
-    assert_entry(wk_outbox_find(&m->box, 1, 10), 1, 10);
+    assert_entry(m, wk_outbox_find(&m->box, 1, 10), 1, 10);
     assert_null(wk_outbox_find(&m->box, 1, 11));
     assert_null(wk_outbox_find(&m->box, 3, 1));
 }
@@ -165,7 +174,7 @@ static void a_removal_that_was_not_synced_may_come_back_whole(void **state)
         assert_int_equal(m->bad, 0);
         e = wk_outbox_find(&m->box, 1, step);
         if (!e) continue;
-        assert_entry(e, 1, step);
+        assert_entry(m, e, 1, step);
         back++;
         assert_int_equal(wk_outbox_drop(&m->box, e), LH_OK);
     }
@@ -177,7 +186,7 @@ static void one_that_leaves_is_off_the_list_before_its_file_is_gone(void **state
     struct machine *m = *state;
     struct wk_entry *e[4];
     for (uint64_t i = 0; i < 4; i++) assert_int_equal(keep(m, 1, i + 1, &e[i]), LH_OK);
-    uint64_t rest = m->box.bytes - e[0]->frame->len - e[1]->frame->len;
+    uint64_t rest = m->box.bytes - e[0]->bytes - e[1]->bytes;
     assert_false(wk_outbox_begin_removal(&m->box));
     wk_outbox_leave(&m->box, e[0]);
     assert_true(wk_outbox_begin_removal(&m->box));
@@ -189,7 +198,7 @@ static void one_that_leaves_is_off_the_list_before_its_file_is_gone(void **state
     assert_int_equal(m->box.bytes, rest);
     restart(m, false); // which finds what nobody has removed yet
     assert_int_equal(m->box.entries, 3);
-    assert_entry(m->box.first, 1, 2);
+    assert_entry(m, m->box.first, 1, 2);
     assert_false(wk_outbox_begin_removal(&m->box));
 }
 
@@ -206,7 +215,7 @@ static void a_crash_in_a_removal_leaves_no_hole(void **state)
     assert_int_equal(wk_outbox_remove(&m->box), LH_ERR_KILLED);
     restart(m, false);
     assert_int_equal(m->box.entries, 2);
-    assert_entry(m->box.first, 1, 2);
+    assert_entry(m, m->box.first, 1, 2);
 }
 
 static void a_middle_entry_is_dropped_and_the_rest_stays(void **state)
@@ -224,7 +233,7 @@ static void a_middle_entry_is_dropped_and_the_rest_stays(void **state)
     assert_int_equal(wk_outbox_drop(&m->box, e[2]), LH_OK);
     restart(m, false);
     assert_int_equal(m->box.entries, 1);
-    assert_entry(m->box.first, 1, 1);
+    assert_entry(m, m->box.first, 1, 1);
 }
 
 static void write_file(struct machine *m, const char *path, struct lh_span bytes)
@@ -243,7 +252,7 @@ static void a_damaged_file_is_told_of_and_left_out(void **state)
     static const char two[] = "0003-0000000000000001-0000000000000002";
     static const char path[] = "outbox/0003-0000000000000001-0000000000000002";
     for (uint64_t step = 1; step <= 3; step++) assert_int_equal(keep(m, 1, step, &e), LH_OK);
-    size_t bytes = e->frame->len + 4;
+    size_t bytes = e->bytes + 4;
     for (size_t at = 0; at < bytes; at++) { // any byte, the checksum's too
         assert_int_equal(lh_fake_flip(m->env, path, at, 0x10), LH_OK);
         restart(m, false);
@@ -297,7 +306,7 @@ static void a_crash_while_keeping_leaves_no_half_entry(void **state)
             restart(m, power);
             e = wk_outbox_find(&m->box, 1, step);
             if (err == LH_OK) assert_non_null(e);
-            if (e) assert_entry(e, 1, step);
+            if (e) assert_entry(m, e, 1, step);
             crashes += err != LH_OK;
         }
     assert_true(crashes >= 8 && crashes < 16); // struck before, inside and after keep()
@@ -317,6 +326,132 @@ static void a_full_disk_keeps_nothing(void **state)
     assert_int_equal(m->box.entries, 2);
 }
 
+// ---------------------------------------------------------------- what is in memory
+
+static void a_frame_is_in_memory_until_it_is_admitted_and_folded(void **state)
+{
+    struct machine *m = *state;
+    struct wk_entry *e[2];
+    for (uint64_t i = 0; i < 2; i++) assert_int_equal(keep(m, 1, i + 1, &e[i]), LH_OK);
+    uint64_t each = e[0]->bytes;
+    assert_int_equal(m->box.held, 2 * each);
+    wk_outbox_admitted(&m->box, e[0]);
+    assert_int_equal(m->box.held, 2 * each); // it may yet be wanted to be folded
+    wk_outbox_folded(&m->box, e[0], 7, 2);
+    assert_int_equal(m->box.held, each);
+    assert_null(e[0]->frame);
+    assert_true(e[0]->version == 7 && e[0]->epoch == 2);
+    wk_outbox_folded(&m->box, e[1], 8, 2); // its record may be here before its answer
+    assert_int_equal(m->box.held, each);
+    wk_outbox_admitted(&m->box, e[1]);
+    assert_int_equal(m->box.held, 0);
+    assert_int_equal(m->box.bytes, 2 * each); // the files are all there
+    wk_outbox_leave(&m->box, e[0]);
+    assert_int_equal(wk_outbox_drop(&m->box, e[1]), LH_OK);
+    assert_int_equal(m->box.held, 0);
+    assert_int_equal(m->box.bytes, 0);
+    assert_true(wk_outbox_begin_removal(&m->box));
+    wk_outbox_end_removal(&m->box);
+}
+
+static void the_payload_goes_with_the_fold(void **state)
+{
+    struct machine *m = *state;
+    struct wk_entry *e;
+    assert_int_equal(keep(m, 1, 1, &e), LH_OK);
+    e->plain = lh_buf(16);
+    lh_put_u32(&e->plain, 1);
+    wk_outbox_folded(&m->box, e, 0, 2); // a state that does not have it
+    assert_int_equal(e->plain.len, 4);
+    wk_outbox_folded(&m->box, e, 3, 2);
+    assert_int_equal(e->plain.len, 0);
+}
+
+static void a_start_holds_no_frame_but_the_one_that_is_sent(void **state)
+{
+    struct machine *m = *state;
+    struct wk_entry *e;
+    struct lh_blob *frame;
+    for (uint64_t step = 1; step <= 9; step++) assert_int_equal(keep(m, 1, step, &e), LH_OK);
+    restart(m, true);
+    assert_int_equal(m->box.held, 0);
+    assert_int_equal(m->box.entries, 9);
+    for (e = m->box.first; e->next; e = e->next) wk_outbox_admitted(&m->box, e);
+    assert_int_equal(wk_outbox_frame(&m->box, m->box.first, &frame), LH_OK);
+    assert_int_equal(m->box.held, 0);
+    lh_blob_release(frame);
+    assert_int_equal(wk_outbox_frame(&m->box, e, &frame), LH_OK);
+    assert_int_equal(m->box.held, e->bytes);
+    assert_ptr_equal(e->frame, frame);
+    lh_blob_release(frame);
+    wk_outbox_folded(&m->box, e, 1, 1);
+    wk_outbox_admitted(&m->box, e);
+    assert_int_equal(m->box.held, 0);
+}
+
+static void assert_unreadable(struct machine *m, struct wk_entry *e)
+{
+    struct lh_blob *frame = (struct lh_blob *)m;
+    assert_int_equal(wk_outbox_frame(&m->box, e, &frame), LH_ERR_CORRUPT);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "0003-0000000000000001-0000000000000001"));
+    assert_null(frame);
+    assert_null(e->frame);
+    assert_int_equal(m->box.held, 0);
+    assert_int_equal(m->box.entries, 2); // whose loss it is, the caller says
+}
+
+static void a_file_that_was_damaged_since_is_told_of_and_its_entry_stays(void **state)
+{
+    struct machine *m = *state;
+    static const char path[] = "outbox/0003-0000000000000001-0000000000000001";
+    static const char other[] = "outbox/0003-0000000000000001-0000000000000002";
+    const struct lh_files_ops *files = m->env->ops->files;
+    struct lh_buf b = lh_buf(1 << 20);
+    struct wk_entry *e;
+    for (uint64_t step = 1; step <= 2; step++) assert_int_equal(keep(m, 1, step, &e), LH_OK);
+    restart(m, false);
+    e = m->box.first;
+    for (size_t at = 0; at < e->bytes + 4; at++) {
+        assert_int_equal(lh_fake_flip(m->env, path, at, 0x10), LH_OK);
+        assert_unreadable(m, e);
+        assert_int_equal(lh_fake_flip(m->env, path, at, 0x10), LH_OK);
+    }
+    assert_entry(m, e, 1, 1);
+    assert_int_equal(lh_file_load(m->env, other, &b), LH_OK); // whole, but another push's
+    write_file(m, path, lh_buf_span(&b));
+    assert_unreadable(m, e);
+    write_file(m, path, lh_span(b.data, b.len - 1));
+    assert_unreadable(m, e);
+    write_file(m, path, lh_span("abc", 3));
+    assert_unreadable(m, e);
+    assert_int_equal(files->remove(m->env, path), LH_OK);
+    assert_unreadable(m, e);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "gone"));
+    assert_entry(m, e->next, 1, 2);
+    lh_buf_free(&b);
+}
+
+static void a_disk_that_fails_is_no_damaged_file(void **state)
+{
+    struct machine *m = *state;
+    struct wk_entry *e;
+    struct lh_blob *frame;
+    int failed = 0;
+    assert_int_equal(keep(m, 1, 1, &e), LH_OK);
+    restart(m, false);
+    e = m->box.first;
+    for (int operation = 0; operation < 4; operation++) {
+        lh_fake_fail_at(m->env, operation, LH_ERR_IO);
+        lh_err err = wk_outbox_frame(&m->box, e, &frame);
+        assert_true(err == LH_ERR_IO || (!err && !lh_fake_failed(m->env)));
+        failed += err != LH_OK;
+        lh_blob_release(frame);
+        lh_fake_fail_at(m->env, -1, LH_OK);
+        if (!err) break;
+    }
+    assert_true(failed > 0);
+}
+
 #define ON_MACHINE(test) cmocka_unit_test_setup_teardown(test, make_machine, free_machine)
 
 int main(void)
@@ -333,6 +468,11 @@ int main(void)
         ON_MACHINE(files_of_others_are_left_alone),
         ON_MACHINE(a_crash_while_keeping_leaves_no_half_entry),
         ON_MACHINE(a_full_disk_keeps_nothing),
+        ON_MACHINE(a_frame_is_in_memory_until_it_is_admitted_and_folded),
+        ON_MACHINE(the_payload_goes_with_the_fold),
+        ON_MACHINE(a_start_holds_no_frame_but_the_one_that_is_sent),
+        ON_MACHINE(a_file_that_was_damaged_since_is_told_of_and_its_entry_stays),
+        ON_MACHINE(a_disk_that_fails_is_no_damaged_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
