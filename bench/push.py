@@ -51,9 +51,10 @@ SNAPSHOT_RUNS = 3  # one join is 0.6 to 1.15 of TLS alone: the median of 12 says
 IN_MEMORY = "/dev/shm"
 MEMORY_BYTES = 8 << 30
 RTT_MS, MBIT, NEAR = 150, 1000, 0.02
-# Nothing is cut from the outbox here, and it keeps a frame twice, in /dev/shm and in memory: 19 GB
-# in three turns; five did not fit 24 GiB.
-LINK_TURNS = 3
+# Nothing is cut from the outbox here, and it is in /dev/shm: 64 MiB a push, 10 GiB in five turns;
+# the rest is for slots and copies of both workers (reckoned: 3 GB).
+LINK_BYTES = 14 << 30
+LINK_TURNS = 5
 LINK_PUSHES = 8 * SHARDS  # of a turn: 17 s at best, for BBR pauses 0.4 s in every 10 s (PROBE_RTT)
 SHAPES = {  # of one shard, of SHARDS of them
     "full": ("{dim: 512, layers: 5, heads: 8, kv_heads: 8, ffn: 1480, context: 64}",
@@ -292,15 +293,15 @@ def measure_held(out, tool, folder, flags, kind):
     return single
 
 
-def folder_in_memory(part):
-    if not os.path.isdir(IN_MEMORY) or shutil.disk_usage(IN_MEMORY).free < MEMORY_BYTES:
-        raise SystemExit(f"{IN_MEMORY}: no {MEMORY_BYTES >> 30} GiB there for the part `{part}`; "
+def folder_in_memory(part, size):
+    if not os.path.isdir(IN_MEMORY) or shutil.disk_usage(IN_MEMORY).free < size:
+        raise SystemExit(f"{IN_MEMORY}: no {size >> 30} GiB there for the part `{part}`; "
                          "leave it out (--parts)")
     return tempfile.mkdtemp(prefix="longhaul-push-", dir=IN_MEMORY)
 
 
 def measure_in_memory(out, tool, flags):
-    folder = folder_in_memory("memory")
+    folder = folder_in_memory("memory", MEMORY_BYTES)
     try:
         live.prepare(tool, folder, ("here/en",))
         measure_held(out, tool, folder, flags, "memory")
@@ -397,7 +398,7 @@ class Link:
 
 
 def measure_link(out, tool, folder, flags):
-    memory, link = folder_in_memory("link"), Link(tool, flags)
+    memory, link = folder_in_memory("link", LINK_BYTES), Link(tool, flags)
     try:
         live.prepare(tool, memory, ("here/de", "far/en"))
         os.makedirs(os.path.join(folder, "far", "s0"))

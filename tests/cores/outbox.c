@@ -1,0 +1,267 @@
+// An outbox that is never trimmed: of all its pushes one at most is in memory, the others are read
+// again where they are wanted, and a file that was damaged meanwhile costs what it held, no more.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/cores/rig.h"
+#include "tests/sim/synthetic.h"
+
+enum { PUSHES = 30, UNITS = 400, FRAMES_MAX = 1 };
+
+struct life { // of a worker, as worker 1 of the rig
+    struct rig *rig;
+    struct wk_worker *worker;
+    struct wk_trainer *trainer;
+    struct wk_shard *shard;
+};
+
+static void on_fatal(void *arg, lh_err err, const char *text)
+{
+    (void)arg;
+    fail_msg("the worker ends with %s: %s", lh_err_name(err), text);
+}
+
+// Nothing makes a stable point advance: no durable copy but the first, no residual snapshot.
+static void live(struct rig *r, struct life *l)
+{
+    struct rig_node *n = &r->w[1];
+    struct setup all = rig_common(r, n);
+    all.listen = "";
+    all.fatal = on_fatal;
+    l->rig = r;
+    l->trainer = sim_trainer_new(n->env, r->manifest.values, 50);
+    struct wk_conf conf = setup_worker(&all, l->trainer);
+    conf.lease_ns = 500 * LH_MS;
+    conf.retry_base_ns = 100 * LH_MS;
+    conf.retry_max_ns = conf.reconnect_max_ns = LH_SECOND;
+    conf.deadline_ns = 3 * LH_SECOND;
+    conf.durable_every = 0;
+    conf.snapshot_rounds = 0;
+    assert_int_equal(wk_worker_start(&conf, &l->worker), LH_OK);
+    l->shard = &l->worker->shard[0];
+}
+
+static void end(struct life *l)
+{
+    struct ps_coordinator *c = NULL;
+    struct ps_server *s = NULL;
+    rig_kill_worker(l->rig, 1, false);
+    setup_stop(&c, &s, &l->worker, &l->trainer);
+}
+
+// The next process on the same directory.
+static void start_again(struct life *l)
+{
+    end(l);
+    rig_boot_worker(l->rig, 1);
+    live(l->rig, l);
+    assert_int_equal(l->shard->outbox.held, 0); // it read them all and kept none
+}
+
+static uint64_t in_memory(const struct wk_outbox *o)
+{
+    uint64_t n = 0, bytes = 0;
+    for (const struct wk_entry *e = o->first; e; e = e->next)
+        if (e->frame) {
+            n++;
+            bytes += e->bytes;
+        }
+    assert_int_equal(bytes, o->held);
+    return n;
+}
+
+static void go_on(struct life *l, int64_t ns)
+{
+    rig_run(l->rig, ns);
+    assert_true(in_memory(&l->shard->outbox) <= FRAMES_MAX);
+}
+
+static void push(struct life *l, uint64_t cuts)
+{
+    uint64_t until = l->shard->cuts + cuts;
+    for (int i = 0; i < 10000 && l->shard->cuts < until; i++) go_on(l, 10 * LH_MS);
+    assert_true(l->shard->cuts >= until);
+}
+
+static void begin(struct rig *r, struct life *l)
+{
+    lh_units_free(&r->units);
+    setup_units(&r->units, UNITS, 64, RIG_WORKERS);
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+    live(r, l);
+    push(l, PUSHES);
+    assert_true(l->shard->outbox.entries >= PUSHES); // nothing went
+}
+
+static void damage(struct life *l, const struct wk_entry *e)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/0000-%016llx-%016llx", l->shard->outbox.dir,
+             (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
+    assert_int_equal(lh_fake_flip(l->rig->w[1].env, path, e->bytes / 2, 1), LH_OK);
+}
+
+static void stop(struct life *l)
+{
+    end(l);
+    rig_free(l->rig);
+}
+
+// ---------------------------------------------------------------- a start
+
+// Record by record. Did it meanwhile tell the server that it holds no payload?
+static bool wait_for_version(struct life *l, uint64_t version)
+{
+    bool held_none = false;
+    for (int i = 0; i < 10000 && l->shard->replica.ledger.version < version; i++) {
+        go_on(l, LH_MS);
+        held_none |= l->shard->hold_none;
+    }
+    assert_true(l->shard->replica.ledger.version >= version);
+    assert_int_equal(l->shard->elided_unknown + l->shard->digest_mismatches, 0);
+    assert_int_equal(l->worker->count.snapshots, 0);
+    return held_none;
+}
+
+// Its copy of the replica lacks all pushes, and the server leaves their payloads out.
+static void a_start_folds_its_own_pushes_from_their_files(void **state)
+{
+    (void)state;
+    struct life l = {0};
+    begin(rig_new(1), &l);
+    uint64_t version = l.shard->replica.ledger.version;
+    start_again(&l);
+    assert_true(l.shard->replica.ledger.version < version / 2);
+    assert_false(wait_for_version(&l, version));
+    push(&l, PUSHES);
+    assert_int_equal(l.worker->count.lost + l.worker->count.returned, 0);
+    stop(&l);
+}
+
+static void one_whose_file_is_damaged_comes_from_the_server(void **state)
+{
+    (void)state;
+    struct life l = {0};
+    begin(rig_new(2), &l);
+    uint64_t version = l.shard->replica.ledger.version;
+    start_again(&l);
+    damage(&l, l.shard->outbox.first->next->next);
+    assert_true(wait_for_version(&l, version));
+    push(&l, PUSHES);
+    assert_int_equal(l.worker->count.lost + l.worker->count.returned, 0);
+    stop(&l);
+}
+
+// ---------------------------------------------------------------- a history that is lost
+
+// The server's disk is, and the worker's memory: what is left of the shard is the worker's first
+// copy. Everything that was admitted since comes back from the outbox.
+static void lose_history(struct life *l, size_t damaged)
+{
+    struct rig *r = l->rig;
+    rig_kill_server(r, false);
+    lh_fake_disk_wipe(r->s.env);
+    start_again(l);
+    size_t pushes = l->shard->outbox.entries;
+    assert_true(l->worker->incarnation.number && pushes >= PUSHES);
+    for (size_t i = 0; i < damaged; i++) {
+        struct wk_entry *e = l->shard->outbox.first;
+        for (size_t k = 0; k < 3 + 5 * i; k++) e = e->next;
+        damage(l, e);
+    }
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    uint64_t returned = pushes - damaged;
+    for (int i = 0; i < 1000 && l->worker->count.returned < returned; i++) go_on(l, 10 * LH_MS);
+    assert_int_equal(l->worker->count.returned, returned);
+    assert_int_equal(l->worker->count.lost, damaged);
+    push(l, PUSHES);
+    assert_int_equal(l->shard->elided_unknown, 0);
+}
+
+static void what_a_server_lost_comes_back_from_the_files(void **state)
+{
+    (void)state;
+    struct life l = {0};
+    begin(rig_new(3), &l);
+    lose_history(&l, 0);
+    stop(&l);
+}
+
+static void only_what_a_damaged_file_held_is_lost(void **state)
+{
+    (void)state;
+    struct life l = {0};
+    begin(rig_new(4), &l);
+    lose_history(&l, 2);
+    stop(&l);
+}
+
+// ---------------------------------------------------------------- the undecided one
+
+// Leaves a push that nobody decided, the server away and the worker to be started.
+static void leave_undecided(struct life *l)
+{
+    rig_kill_server(l->rig, false);
+    for (int i = 0; i < 1000 && !wk_outbox_undecided(&l->shard->outbox); i++) go_on(l, 10 * LH_MS);
+    assert_non_null(wk_outbox_undecided(&l->shard->outbox));
+}
+
+static void it_is_sent_again_from_its_file(void **state)
+{
+    (void)state;
+    struct life l = {0};
+    begin(rig_new(5), &l);
+    leave_undecided(&l);
+    start_again(&l);
+    assert_int_equal(rig_start_server(l.rig, false), LH_OK);
+    push(&l, PUSHES);
+    assert_int_equal(l.worker->count.lost + l.worker->count.returned, 0);
+    assert_true(l.worker->count.admitted >= PUSHES - 1);
+    stop(&l);
+}
+
+// Its step will never come: without a new incarnation all later ones would be BEHIND.
+static void lost_undecided(uint64_t seed, bool before_the_start)
+{
+    struct life l = {0};
+    begin(rig_new(seed), &l);
+    leave_undecided(&l);
+    uint64_t number = l.worker->incarnation.number;
+    if (before_the_start) damage(&l, wk_outbox_undecided(&l.shard->outbox));
+    start_again(&l);
+    if (!before_the_start) damage(&l, wk_outbox_undecided(&l.shard->outbox));
+    assert_int_equal(rig_start_server(l.rig, false), LH_OK);
+    push(&l, PUSHES);
+    assert_int_equal(l.worker->count.lost, 1);
+    assert_true(l.worker->count.admitted >= PUSHES - 1);
+    assert_int_equal(l.worker->incarnation.number, number + 1);
+    stop(&l);
+}
+
+static void one_that_is_damaged_before_the_start_raises_the_incarnation(void **state)
+{
+    (void)state;
+    lost_undecided(6, true);
+}
+
+static void one_that_is_damaged_after_the_start_raises_the_incarnation(void **state)
+{
+    (void)state;
+    lost_undecided(7, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_start_folds_its_own_pushes_from_their_files),
+        cmocka_unit_test(one_whose_file_is_damaged_comes_from_the_server),
+        cmocka_unit_test(what_a_server_lost_comes_back_from_the_files),
+        cmocka_unit_test(only_what_a_damaged_file_held_is_lost),
+        cmocka_unit_test(it_is_sent_again_from_its_file),
+        cmocka_unit_test(one_that_is_damaged_before_the_start_raises_the_incarnation),
+        cmocka_unit_test(one_that_is_damaged_after_the_start_raises_the_incarnation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
