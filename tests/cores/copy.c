@@ -3,44 +3,22 @@
 #include <stdlib.h>
 
 #include "tests/cores/rig.h"
-#include "tests/sim/synthetic.h"
 
 enum { RECORDS = 16, CALLS_MAX = 400, SEEDS = 4 };
 
-struct life { // of a worker, as worker 1 of the rig
-    struct wk_worker *worker;
-    struct wk_trainer *trainer;
-};
-
-static void on_fatal(void *arg, lh_err err, const char *text)
+static void on_killed(void *arg, lh_err err, const char *text)
 {
     (void)arg;
     (void)text;
     assert_int_equal(err, LH_ERR_KILLED);
 }
 
-static void live(struct rig *r, struct life *l)
+static void live(struct rig *r, struct rig_life *l)
 {
-    struct rig_node *n = &r->w[1];
-    struct setup all = rig_common(r, n);
-    all.listen = "";
-    all.fatal = on_fatal;
-    l->trainer = sim_trainer_new(n->env, r->manifest.values, 50);
-    struct wk_conf conf = setup_worker(&all, l->trainer);
-    conf.lease_ns = 500 * LH_MS;
-    conf.retry_base_ns = 100 * LH_MS;
-    conf.retry_max_ns = conf.reconnect_max_ns = LH_SECOND;
-    conf.deadline_ns = 3 * LH_SECOND;
+    struct wk_conf conf = rig_life_conf(r, l, 50);
+    conf.fatal = on_killed;
     conf.durable_every = 4;
-    assert_int_equal(wk_worker_start(&conf, &l->worker), LH_OK);
-}
-
-static void end(struct rig *r, struct life *l, bool power)
-{
-    struct ps_coordinator *c = NULL;
-    struct ps_server *s = NULL;
-    rig_kill_worker(r, 1, power);
-    setup_stop(&c, &s, &l->worker, &l->trainer);
+    rig_life_start(l, &conf);
 }
 
 struct looking {
@@ -59,10 +37,10 @@ static void look(void *arg, const char *path, uint64_t epoch, uint64_t version,
 }
 
 // What this life tells the coordinator of is there after a power cut.
-static void judge(struct rig *r, struct life *l)
+static void judge(struct rig *r, struct rig_life *l)
 {
     struct looking held = {.version = l->worker->shard[0].durable.version};
-    end(r, l, true);
+    rig_life_end(r, l, true);
     rig_boot_worker(r, 1);
     live(r, l);
     struct lk_checkpoint_conf conf = wk_keep_conf(l->worker);
@@ -74,7 +52,7 @@ static void judge(struct rig *r, struct life *l)
 static bool dies_at(uint64_t seed, int n)
 {
     struct rig *r = rig_new(seed);
-    struct life l = {0};
+    struct rig_life l = {0};
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, 2 * LH_SECOND);
@@ -86,14 +64,14 @@ static bool dies_at(uint64_t seed, int n)
     bool died = !lh_fake_alive(r->w[1].env);
     lh_fake_crash_at(r->w[1].env, -1, false);
     if (died) {
-        end(r, &l, false);
+        rig_life_end(r, &l, false);
         rig_boot_worker(r, 1);
         live(r, &l);
     } else {
         assert_true(l.worker->shard[0].durable.version > 4); // there were copies
     }
     judge(r, &l);
-    end(r, &l, false);
+    rig_life_end(r, &l, false);
     rig_free(r);
     return died;
 }

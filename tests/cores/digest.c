@@ -72,9 +72,8 @@ static void one_of_an_older_version_does_not_count(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_comes_meanwhile_follows_it, rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(one_of_an_older_version_does_not_count, rig_set_up,
-                                        rig_tear_down),
+        RIG_TEST(what_comes_meanwhile_follows_it),
+        RIG_TEST(one_of_an_older_version_does_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

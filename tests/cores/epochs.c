@@ -126,7 +126,7 @@ static void a_row_that_is_too_short_is_refused(void **state)
 
 int main(void)
 {
-#define WITH_RIG(test) cmocka_unit_test_setup_teardown(test, rig_set_up, rig_tear_down)
+#define WITH_RIG(test) RIG_TEST(test)
     const struct CMUnitTest tests[] = {
         WITH_RIG(an_epoch_is_opened_once_over_the_one_that_is_expected),
         WITH_RIG(asked_again_it_is_opened_again_for_the_same_asker_only),

@@ -1,7 +1,6 @@
 // A server that was killed is found again at once: its door opens before it reads its log, and a
 // greeting whose answer came at the wrong moment is said again when that is over, not at random.
 #include "tests/cores/rig.h"
-#include "tests/sim/synthetic.h"
 
 enum { TRIES = 20, RECORDS = 3 }; // tries after which a worker waits half a minute
 
@@ -37,39 +36,17 @@ static void the_door_is_open_while_the_log_is_read(void **state)
     assert_int_equal(late.taken, RECORDS);
 }
 
-static void on_fatal(void *arg, lh_err err, const char *text)
-{
-    (void)arg;
-    fail_msg("the worker ends with %s: %s", lh_err_name(err), text);
-}
-
-static void live(struct rig *r, struct wk_worker **worker, struct wk_trainer **trainer)
-{
-    const struct rig_node *n = &r->w[1];
-    struct setup all = rig_common(r, n);
-    all.listen = "";
-    all.fatal = on_fatal;
-    *trainer = sim_trainer_new(n->env, r->manifest.values, 500);
-    struct wk_conf conf = setup_worker(&all, *trainer);
-    conf.lease_ns = 500 * LH_MS;
-    conf.retry_base_ns = 100 * LH_MS;
-    conf.retry_max_ns = 30 * LH_SECOND;
-    conf.reconnect_max_ns = LH_SECOND;
-    conf.deadline_ns = 3 * LH_SECOND;
-    assert_int_equal(wk_worker_start(&conf, worker), LH_OK);
-}
-
 static void a_greeting_that_met_a_cut_is_said_again_after_it(void **state)
 {
     struct rig *r = *state;
-    struct ps_coordinator *c = NULL;
-    struct ps_server *server = NULL;
-    struct wk_worker *w;
-    struct wk_trainer *trainer;
+    struct rig_life l;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, LH_SECOND);
-    live(r, &w, &trainer);
+    struct wk_conf conf = rig_life_conf(r, &l, 500);
+    conf.retry_max_ns = 30 * LH_SECOND;
+    rig_life_start(&l, &conf);
+    struct wk_worker *w = l.worker;
     struct wk_shard *s = &w->shard[0];
     for (int i = 0; i < 1000 && !s->process; i++) rig_run(r, 10 * LH_MS);
     assert_true(s->process && !s->cuts);
@@ -93,17 +70,14 @@ static void a_greeting_that_met_a_cut_is_said_again_after_it(void **state)
     wk_session_cut(w);
     rig_run(r, 100 * LH_MS);
     assert_true(s->process != 0);
-    rig_kill_worker(r, 1, false);
-    setup_stop(&c, &server, &w, &trainer);
+    rig_life_end(r, &l, false);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_door_is_open_while_the_log_is_read, rig_set_up,
-                                        rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_greeting_that_met_a_cut_is_said_again_after_it,
-                                        rig_set_up, rig_tear_down),
+        RIG_TEST(the_door_is_open_while_the_log_is_read),
+        RIG_TEST(a_greeting_that_met_a_cut_is_said_again_after_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,71 +5,25 @@
 
 #include "common/head.h"
 #include "tests/cores/rig.h"
-#include "tests/sim/synthetic.h"
 
 enum { FLOOD = 2 * LH_DECIDE_QUEUE_MAX };
 
-// ---------------------------------------------------------------- what a test hears of its calls
-
-struct heard {
-    struct lh_call *call;
-    lh_err status;
-    bool over;
-};
-
-static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+static void call(struct rig *r, uint32_t w, enum lh_rpc rpc, struct rig_call *h)
 {
-    (void)self;
-    (void)msg;
-    lh_call_read(call);
-}
-
-static void nothing(void *self, struct lh_call *call)
-{
-    (void)self;
-    (void)call;
-}
-
-static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
-{
-    struct heard *h = self;
-    (void)call;
-    (void)text;
-    h->status = status;
-    h->over = true;
-}
-
-static const struct lh_call_ops ops = {on_message, nothing, nothing, on_close};
-
-// It reads nothing.
-static void open_call(struct rig *r, uint32_t w, enum lh_rpc rpc, struct heard *h)
-{
-    *h = (struct heard){0};
-    assert_int_equal(lh_call_open(r->to_s[w], rpc, 0, &ops, h, &h->call), LH_OK);
-}
-
-static void call(struct rig *r, uint32_t w, enum lh_rpc rpc, struct heard *h)
-{
-    open_call(r, w, rpc, h);
+    rig_call_open(r, w, rpc, &rig_call_ops, h);
     lh_call_read(h->call);
 }
 
-static int ended_with(const struct heard *h, lh_err status) // of a flood
+static int ended_with(const struct rig_call *h, lh_err status) // of a flood
 {
     int n = 0;
     for (int i = 0; i < FLOOD; i++) n += h[i].over && h[i].status == status;
     return n;
 }
 
-static void wait_for(struct rig *r, const struct heard *h)
-{
-    for (int i = 0; i < 600 && !h->over; i++) rig_run(r, 10 * LH_MS);
-    assert_true(h->over);
-}
-
 // The beginning of a push of `bytes`, with `n` of them.
 static void begin_push(struct rig *r, uint32_t w, uint64_t process, size_t bytes, size_t n,
-                       struct heard *h)
+                       struct rig_call *h)
 {
     uint8_t digest[LH_DIGEST] = {1};
     Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
@@ -87,9 +41,9 @@ static void begin_push(struct rig *r, uint32_t w, uint64_t process, size_t bytes
 // Whether worker w gets as far as to be told that it should greet first.
 static bool is_let_in(struct rig *r, uint32_t w)
 {
-    struct heard h;
+    struct rig_call h;
     begin_push(r, w, r->server->process + 1, 400, 400, &h);
-    wait_for(r, &h);
+    rig_call_wait(r, &h);
     assert_true(h.status == LH_ERR_NEED_HELLO || h.status == LH_ERR_BUSY);
     return h.status == LH_ERR_NEED_HELLO;
 }
@@ -130,7 +84,7 @@ static void one_worker_too_many_is_turned_away(void **state)
 static void pushes_that_say_nothing_keep_nobody_out(void **state)
 {
     struct rig *r = *state;
-    struct heard *flood = test_calloc(FLOOD, sizeof *flood);
+    struct rig_call *flood = test_calloc(FLOOD, sizeof *flood);
     assert_int_equal(rig_start_server(r, true), LH_OK);
     for (int i = 0; i < FLOOD; i++) {
         call(r, 0, LH_RPC_PUSH, &flood[i]);
@@ -146,14 +100,20 @@ static void pushes_that_say_nothing_keep_nobody_out(void **state)
     test_free(flood);
 }
 
+// A server, and worker 0's push of 400 bytes of which `n` have come.
+static void come_to_a_stop(struct rig *r, size_t n, struct rig_call *h)
+{
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    begin_push(r, 0, r->server->process, 400, n, h);
+    rig_run(r, LH_SECOND);
+}
+
 // Room that is held by a push whose rest does not come is given back.
 static void a_push_that_stops_holds_no_room(void **state)
 {
     struct rig *r = *state;
-    struct heard h;
-    assert_int_equal(rig_start_server(r, true), LH_OK);
-    begin_push(r, 0, r->server->process, 400, 0, &h);
-    rig_run(r, LH_SECOND);
+    struct rig_call h;
+    come_to_a_stop(r, 0, &h);
     assert_int_equal(r->server->room.frames, 400);
     rig_run(r, 2 * LH_PUSH_SILENT_MS * LH_MS);
     assert_int_equal(h.status, LH_ERR_DEADLINE);
@@ -163,12 +123,10 @@ static void a_push_that_stops_holds_no_room(void **state)
 static void parts_that_wait_keep_nobody_out(void **state)
 {
     struct rig *r = *state;
-    struct heard h;
-    assert_int_equal(rig_start_server(r, true), LH_OK);
-    begin_push(r, 0, r->server->process, 400, 100, &h);
-    rig_run(r, LH_SECOND);
+    struct rig_call h;
+    come_to_a_stop(r, 100, &h);
     lh_call_cancel(h.call);
-    wait_for(r, &h);
+    rig_call_wait(r, &h);
     rig_run(r, LH_SECOND);
     assert_int_equal(r->server->push_count, 1); // the part
     const uint32_t others = LH_DECIDE_QUEUE_MAX - 1;
@@ -177,21 +135,21 @@ static void parts_that_wait_keep_nobody_out(void **state)
     r->server->push_count -= others;
 }
 
-static void follow(struct rig *r, uint32_t w, struct heard *h)
+static void follow(struct rig *r, uint32_t w, struct rig_call *h)
 {
     struct lh_hash chain = {{0}};
     Longhaul__V1__FollowRequest m = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
     Longhaul__V1__Point from = lh_head_point(0, 1, 0, &chain);
     m.from = &from;
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
-    open_call(r, w, LH_RPC_FOLLOW, h);
+    rig_call_open(r, w, LH_RPC_FOLLOW, &rig_call_ops, h);
     assert_int_equal(lh_rpc_send(h->call, &m.base), LH_OK);
 }
 
 static void who_does_not_read_is_cut_off(void **state)
 {
     struct rig *r = *state;
-    struct heard *flood = test_calloc(FLOOD, sizeof *flood), other;
+    struct rig_call *flood = test_calloc(FLOOD, sizeof *flood), other;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     rig_log(r, 1, 3);
     const struct ps_shard *s = r->server->shard[0];
@@ -216,12 +174,12 @@ static void nobody_has_all_snapshots(void **state)
 {
     struct rig *r = *state;
     enum { HIS = 3 * LH_SNAPSHOT_RANGES, ASKED = HIS + 3 };
-    struct heard h[ASKED], other;
+    struct rig_call h[ASKED], other;
     int busy = 0;
     assert_int_equal(rig_start_server(r, true), LH_OK);
-    for (int i = 0; i < ASKED; i++) open_call(r, 0, LH_RPC_SNAPSHOT, &h[i]);
+    for (int i = 0; i < ASKED; i++) rig_call_open(r, 0, LH_RPC_SNAPSHOT, &rig_call_ops, &h[i]);
     rig_run(r, LH_SECOND);
-    open_call(r, 1, LH_RPC_SNAPSHOT, &other);
+    rig_call_open(r, 1, LH_RPC_SNAPSHOT, &rig_call_ops, &other);
     rig_run(r, LH_SECOND);
     for (int i = 0; i < ASKED; i++) busy += h[i].over && h[i].status == LH_ERR_BUSY;
     assert_int_equal(busy, ASKED - HIS);
@@ -250,7 +208,7 @@ static bool offer(struct rig *r, uint32_t w, Longhaul__V1__Point *have)
 
 static lh_err bring(struct rig *r, uint32_t w, Longhaul__V1__Point *of, struct lh_blob *state)
 {
-    struct heard h;
+    struct rig_call h;
     Longhaul__V1__RestoreHead head = LONGHAUL__V1__RESTORE_HEAD__INIT;
     head.of = of;
     head.worker = lh_worker_id(&r->w[w].self);
@@ -258,7 +216,7 @@ static lh_err bring(struct rig *r, uint32_t w, Longhaul__V1__Point *of, struct l
     head.total = state->len;
     call(r, w, LH_RPC_RESTORE, &h);
     assert_int_equal(lh_rpc_send_bulk(h.call, &head.base, state, 0, state->len), LH_OK);
-    wait_for(r, &h);
+    rig_call_wait(r, &h);
     return h.status;
 }
 
@@ -371,16 +329,8 @@ static void tell_to_go_on(void *self, struct lh_call *call)
     told++;
 }
 
-static void server_close(void *self, struct lh_call *call, lh_err status, const char *text)
-{
-    (void)self;
-    (void)call;
-    (void)status;
-    (void)text;
-}
-
 // Tells a worker that sent all of its push to go on from its beginning.
-static const struct lh_call_ops liar = {on_message, tell_to_go_on, nothing, server_close};
+static const struct lh_call_ops liar = {rig_on_message, tell_to_go_on, rig_on_nothing, rig_on_gone};
 
 static lh_err lie(void *self, struct lh_call *call, enum lh_rpc rpc, const struct lh_peer *peer,
                   const struct lh_call_ops **call_ops, void **call_self)
@@ -392,56 +342,34 @@ static lh_err lie(void *self, struct lh_call *call, enum lh_rpc rpc, const struc
     return LH_OK;
 }
 
-static void on_fatal(void *arg, lh_err err, const char *text)
-{
-    (void)arg;
-    fail_msg("the worker ends with %s: %s", lh_err_name(err), text);
-}
-
 static void a_worker_that_is_told_to_go_on_after_the_end_tries_again(void **state)
 {
     struct rig *r = *state;
-    struct ps_coordinator *c = NULL;
-    struct ps_server *server = NULL;
-    struct wk_worker *w;
+    struct rig_life l;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     r->server->service.on_call = lie;
     told = 0;
     rig_run(r, LH_SECOND);
-    struct setup all = rig_common(r, &r->w[1]);
-    all.listen = "";
-    all.fatal = on_fatal;
-    struct wk_trainer *trainer = sim_trainer_new(r->w[1].env, r->manifest.values, 50);
-    struct wk_conf conf = setup_worker(&all, trainer);
-    conf.lease_ns = 500 * LH_MS;
-    conf.retry_base_ns = 100 * LH_MS;
-    conf.retry_max_ns = conf.reconnect_max_ns = LH_SECOND;
-    conf.deadline_ns = 3 * LH_SECOND;
-    assert_int_equal(wk_worker_start(&conf, &w), LH_OK);
+    struct wk_conf conf = rig_life_conf(r, &l, 50);
+    rig_life_start(&l, &conf);
     for (int i = 0; i < 6000 && told < 3; i++) rig_run(r, 10 * LH_MS);
     assert_int_equal(told, 3);
-    rig_kill_worker(r, 1, false);
-    setup_stop(&c, &server, &w, &trainer);
+    rig_life_end(r, &l, false);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_worker_too_many_is_turned_away, rig_set_up,
-                                        rig_tear_down),
-        cmocka_unit_test_setup_teardown(pushes_that_say_nothing_keep_nobody_out, rig_set_up,
-                                        rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_push_that_stops_holds_no_room, rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(parts_that_wait_keep_nobody_out, rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(who_does_not_read_is_cut_off, rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(nobody_has_all_snapshots, rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_state_that_is_not_the_offered_one_is_not_asked_for_again,
-                                        rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_false_word_of_a_worker_changes_nothing_for_others,
-                                        rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_worker_that_is_told_to_go_on_after_the_end_tries_again,
-                                        rig_set_up, rig_tear_down),
+        RIG_TEST(one_worker_too_many_is_turned_away),
+        RIG_TEST(pushes_that_say_nothing_keep_nobody_out),
+        RIG_TEST(a_push_that_stops_holds_no_room),
+        RIG_TEST(parts_that_wait_keep_nobody_out),
+        RIG_TEST(who_does_not_read_is_cut_off),
+        RIG_TEST(nobody_has_all_snapshots),
+        RIG_TEST(a_state_that_is_not_the_offered_one_is_not_asked_for_again),
+        RIG_TEST(a_false_word_of_a_worker_changes_nothing_for_others),
+        RIG_TEST(a_worker_that_is_told_to_go_on_after_the_end_tries_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

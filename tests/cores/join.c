@@ -84,14 +84,10 @@ static void an_older_worker_is_granted_the_next_number(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_late_join_of_an_earlier_life_fences_nobody, rig_set_up,
-                                        rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_late_join_that_comes_first_is_replaced, rig_set_up,
-                                        rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_repeated_join_gets_the_same_number, rig_set_up,
-                                        rig_tear_down),
-        cmocka_unit_test_setup_teardown(an_older_worker_is_granted_the_next_number, rig_set_up,
-                                        rig_tear_down),
+        RIG_TEST(a_late_join_of_an_earlier_life_fences_nobody),
+        RIG_TEST(a_late_join_that_comes_first_is_replaced),
+        RIG_TEST(a_repeated_join_gets_the_same_number),
+        RIG_TEST(an_older_worker_is_granted_the_next_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

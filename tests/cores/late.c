@@ -7,11 +7,11 @@
 enum { SEEDS = 20, PLAIN = 16 };
 
 struct push {
+    struct rig_call call;
     struct lh_frame head;
     struct lh_blob *frame;
-    bool answered, over;
+    bool answered;
     uint64_t step; // as the answer says
-    lh_err status;
 };
 
 static void make_frame(struct rig *r, struct push *p, uint64_t number, uint64_t step)
@@ -55,49 +55,26 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     lh_call_read(call);
 }
 
-static void on_half_close(void *self, struct lh_call *call)
-{
-    (void)self;
-    (void)call;
-}
-
 static void on_sent(void *self, struct lh_call *call)
 {
     (void)self;
     lh_call_finish(call, LH_OK, NULL);
 }
 
-static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
-{
-    struct push *p = self;
-    (void)call;
-    (void)text;
-    p->over = true;
-    p->status = status;
-}
-
-static const struct lh_call_ops push_ops = {on_message, on_half_close, on_sent, on_close};
+static const struct lh_call_ops push_ops = {on_message, rig_on_nothing, on_sent, rig_on_close};
 
 static void send(struct rig *r, struct push *p)
 {
-    struct lh_call *call;
     struct lh_digest digest = lh_frame_digest(lh_blob_span(p->frame), &p->head);
     Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
-    p->answered = p->over = false;
+    p->answered = false;
     head.worker = p->head.worker;
     head.process = r->server->process;
     head.frame_bytes = p->frame->len;
     head.digest = (ProtobufCBinaryData){LH_DIGEST, digest.b};
-    assert_int_equal(lh_call_open(r->to_s[0], LH_RPC_PUSH, 5 * LH_SECOND, &push_ops, p, &call),
-                     LH_OK);
-    lh_call_read(call);
-    assert_int_equal(lh_rpc_send_bulk(call, &head.base, p->frame, 0, p->frame->len), LH_OK);
-}
-
-static void wait_for(struct rig *r, struct push *p)
-{
-    for (int i = 0; i < 600 && !p->over; i++) rig_run(r, 10 * LH_MS);
-    assert_true(p->over);
+    rig_call_open(r, 0, LH_RPC_PUSH, &push_ops, &p->call);
+    lh_call_read(p->call.call);
+    assert_int_equal(lh_rpc_send_bulk(p->call.call, &head.base, p->frame, 0, p->frame->len), LH_OK);
 }
 
 // A run that has begun, with worker 0 in it.
@@ -119,15 +96,15 @@ static bool in_one_group(struct rig *r, struct push *late, struct push *next)
     for (int i = 0; i < 1000 && !r->server->committing; i++) rig_run(r, 1000);
     send(r, late);
     send(r, next);
-    wait_for(r, late);
-    wait_for(r, next);
+    rig_call_wait(r, &late->call);
+    rig_call_wait(r, &next->call);
     assert_int_equal(r->fatals, 0);
     assert_true(next->answered);
     if (late->answered) { // in a group of its own: what was decided before
         assert_int_equal(late->step, late->head.step);
         return false;
     }
-    assert_int_equal(late->status, LH_ERR_PROTOCOL);
+    assert_int_equal(late->call.status, LH_ERR_PROTOCOL);
     return true;
 }
 
@@ -140,7 +117,7 @@ static bool a_late_copy(uint64_t seed)
     make_frame(r, &first, number, 1);
     make_frame(r, &second, number, 2);
     send(r, &first);
-    wait_for(r, &first);
+    rig_call_wait(r, &first.call);
     assert_true(first.answered);
     bool met = in_one_group(r, &first, &second);
     lh_blob_release(first.frame);

@@ -215,14 +215,13 @@ static void what_cannot_be_moved_is_said(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, rig_set_up, rig_tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(a_shard_goes_with_all_that_was_acknowledged),
-        TEST(the_coordinator_may_be_away_once_it_has_told_the_owner),
-        TEST(a_target_that_dies_before_it_has_the_record_is_waited_for),
-        TEST(the_former_owner_takes_it_back_where_an_operator_says_so),
-        TEST(a_target_that_refused_the_epoch_never_serves_in_it),
-        TEST(what_cannot_be_moved_is_said),
+        RIG_TEST(a_shard_goes_with_all_that_was_acknowledged),
+        RIG_TEST(the_coordinator_may_be_away_once_it_has_told_the_owner),
+        RIG_TEST(a_target_that_dies_before_it_has_the_record_is_waited_for),
+        RIG_TEST(the_former_owner_takes_it_back_where_an_operator_says_so),
+        RIG_TEST(a_target_that_refused_the_epoch_never_serves_in_it),
+        RIG_TEST(what_cannot_be_moved_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,12 +97,9 @@ static void of_an_owner_that_is_not_known_nobody_is(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_server_with_another_directory_is_the_owner_again,
-                                        rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(nobody_else_is_nor_while_it_lives, rig_set_up,
-                                        rig_tear_down),
-        cmocka_unit_test_setup_teardown(of_an_owner_that_is_not_known_nobody_is, rig_set_up,
-                                        rig_tear_down),
+        RIG_TEST(a_server_with_another_directory_is_the_owner_again),
+        RIG_TEST(nobody_else_is_nor_while_it_lives),
+        RIG_TEST(of_an_owner_that_is_not_known_nobody_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -242,15 +242,11 @@ static void a_checkpoint_that_was_not_read_is_not_taken_for_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_second_checkpoint_is_written_at_once, rig_set_up,
-                                        rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_second_checkpoint_that_was_not_written_stays_due,
-                                        rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_damaged_checkpoint_stays_until_there_is_no_room,
-                                        rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_new_epoch_needs_little_room, rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(one_checkpoint_too_many_goes_before_room_matters,
-                                        rig_set_up, rig_tear_down),
+        RIG_TEST(a_second_checkpoint_is_written_at_once),
+        RIG_TEST(a_second_checkpoint_that_was_not_written_stays_due),
+        RIG_TEST(a_damaged_checkpoint_stays_until_there_is_no_room),
+        RIG_TEST(a_new_epoch_needs_little_room),
+        RIG_TEST(one_checkpoint_too_many_goes_before_room_matters),
         cmocka_unit_test(a_full_disk_cuts_what_was_left),
         cmocka_unit_test(a_checkpoint_that_was_not_read_is_not_taken_for_lost),
     };

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/head.h"
+#include "tests/sim/synthetic.h"
 
 static const char JOB[LH_JOB + 1] = "cores by hand 01";
 
@@ -333,4 +334,88 @@ void rig_log(struct rig *r, uint64_t from, uint64_t to)
 {
     for (uint64_t v = from; v <= to; v++) rig_hello(r, 0, v << 32, 0, 1);
     assert_int_equal(r->server->shard[0]->replica.ledger.version, to);
+}
+
+// ---------------------------------------------------------------- calls by hand
+
+void rig_on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    (void)self;
+    (void)msg;
+    lh_call_read(call);
+}
+
+void rig_on_nothing(void *self, struct lh_call *call)
+{
+    (void)self;
+    (void)call;
+}
+
+void rig_on_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    struct rig_call *c = self;
+    (void)call;
+    c->over = true;
+    c->status = status;
+    snprintf(c->text, sizeof c->text, "%s", text ? text : "");
+}
+
+void rig_on_gone(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    (void)self;
+    (void)call;
+    (void)status;
+    (void)text;
+}
+
+const struct lh_call_ops rig_call_ops = {rig_on_message, rig_on_nothing, rig_on_nothing,
+                                         rig_on_close};
+
+void rig_call_open(struct rig *r, uint32_t w, enum lh_rpc rpc, const struct lh_call_ops *ops,
+                   struct rig_call *c)
+{
+    *c = (struct rig_call){0};
+    assert_int_equal(lh_call_open(r->to_s[w], rpc, 0, ops, c, &c->call), LH_OK);
+}
+
+void rig_call_wait(struct rig *r, const struct rig_call *c)
+{
+    for (int i = 0; i < 600 && !c->over; i++) rig_run(r, 10 * LH_MS);
+    assert_true(c->over);
+}
+
+// ---------------------------------------------------------------- a worker's core
+
+static void on_worker_fatal(void *arg, lh_err err, const char *text)
+{
+    (void)arg;
+    fail_msg("the worker ends with %s: %s", lh_err_name(err), text);
+}
+
+struct wk_conf rig_life_conf(struct rig *r, struct rig_life *l, uint64_t step_ms)
+{
+    const struct rig_node *n = &r->w[1];
+    struct setup all = rig_common(r, n);
+    all.listen = "";
+    all.fatal = on_worker_fatal;
+    l->trainer = sim_trainer_new(n->env, r->manifest.values, step_ms);
+    struct wk_conf conf = setup_worker(&all, l->trainer);
+    conf.lease_ns = 500 * LH_MS;
+    conf.retry_base_ns = 100 * LH_MS;
+    conf.retry_max_ns = conf.reconnect_max_ns = LH_SECOND;
+    conf.deadline_ns = 3 * LH_SECOND;
+    return conf;
+}
+
+void rig_life_start(struct rig_life *l, const struct wk_conf *conf)
+{
+    assert_int_equal(wk_worker_start(conf, &l->worker), LH_OK);
+}
+
+void rig_life_end(struct rig *r, struct rig_life *l, bool power)
+{
+    struct ps_coordinator *c = NULL;
+    struct ps_server *s = NULL;
+    rig_kill_worker(r, 1, power);
+    setup_stop(&c, &s, &l->worker, &l->trainer);
 }

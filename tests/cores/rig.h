@@ -21,6 +21,8 @@
 
 enum { RIG_WORKERS = 2 };
 
+#define RIG_TEST(f) cmocka_unit_test_setup_teardown(f, rig_set_up, rig_tear_down)
+
 struct rig_node {
     struct lh_env *env;
     struct lh_transport *transport; // NULL: it is down
@@ -81,5 +83,36 @@ void rig_greet(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uin
 void rig_hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next);
 // The server's versions `from` to `to`: every raised incarnation of worker 0 is a FENCE record.
 void rig_log(struct rig *r, uint64_t from, uint64_t to);
+
+// How a call by hand ended. A test's own struct begins with it where it has to know more.
+struct rig_call {
+    struct lh_call *call; // until it is over
+    bool over;
+    lh_err status;
+    char text[256];
+};
+
+// For the lh_call_ops of a peer by hand, where it has nothing else to do.
+void rig_on_message(void *self, struct lh_call *call, const struct lh_msg *msg); // reads on
+void rig_on_nothing(void *self, struct lh_call *call);
+void rig_on_close(void *self, struct lh_call *call, lh_err status, const char *text); // a rig_call
+void rig_on_gone(void *self, struct lh_call *call, lh_err status, const char *text);  // unrecorded
+extern const struct lh_call_ops rig_call_ops;                                         // of a client
+
+// Worker w calls the server, and reads nothing yet. Its lh_call_ops: above, or with others of them.
+void rig_call_open(struct rig *r, uint32_t w, enum lh_rpc rpc, const struct lh_call_ops *ops,
+                   struct rig_call *c);
+void rig_call_wait(struct rig *r, const struct rig_call *c); // until it is over
+
+struct rig_life { // of a worker's core, as worker 1
+    struct wk_worker *worker;
+    struct wk_trainer *trainer;
+};
+
+// With a trainer of its own and short times; the test fails when it ends by itself.
+struct wk_conf rig_life_conf(struct rig *r, struct rig_life *l, uint64_t step_ms);
+void rig_life_start(struct rig_life *l, const struct wk_conf *conf);
+void rig_life_end(struct rig *r, struct rig_life *l,
+                  bool power); // rig_boot_worker() before another
 
 #endif

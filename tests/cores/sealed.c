@@ -4,16 +4,14 @@
 
 #include "common/head.h"
 #include "tests/cores/rig.h"
-#include "tests/sim/synthetic.h"
 
 enum { VALUES = 700000 }; // of a large state: three sealed pieces
 
 // ---------------------------------------------------------------- a follower made by hand
 
 struct pull {
-    bool over, sealed;
-    lh_err status;
-    char text[256];
+    struct rig_call call;
+    bool sealed;
     uint64_t total, from, announced, version; // as its first message says
     size_t bytes;
     struct lh_state_seal seal;
@@ -45,22 +43,8 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     lh_call_read(call);
 }
 
-static void nothing(void *self, struct lh_call *call)
-{
-    (void)self;
-    (void)call;
-}
-
-static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
-{
-    struct pull *p = self;
-    (void)call;
-    p->over = true;
-    p->status = status;
-    snprintf(p->text, sizeof p->text, "%s", text ? text : "");
-}
-
-static const struct lh_call_ops pull_ops = {on_message, nothing, nothing, on_close};
+static const struct lh_call_ops pull_ops = {on_message, rig_on_nothing, rig_on_nothing,
+                                            rig_on_close};
 
 // Asks for a snapshot, or a range of one; `keys`: with this ring, sealed; NULL: as a peer before
 // there was a seal.
@@ -69,7 +53,6 @@ static struct pull *pull_range(struct rig *r, const struct lh_keyring *keys, uin
 {
     static struct pull p;
     static uint8_t challenge[LH_STATE_RANDOM] = "what nobody said";
-    struct lh_call *call;
     Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
     memset(&p, 0, sizeof p);
     m.ranges = ranges;
@@ -82,12 +65,11 @@ static struct pull *pull_range(struct rig *r, const struct lh_keyring *keys, uin
                          LH_OK);
         m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
     }
-    assert_int_equal(lh_call_open(r->to_s[0], LH_RPC_SNAPSHOT, 0, &pull_ops, &p, &call), LH_OK);
-    assert_int_equal(lh_rpc_send(call, &m.base), LH_OK);
-    lh_call_finish(call, LH_OK, NULL);
-    lh_call_read(call);
-    for (int i = 0; i < 600 && !p.over; i++) rig_run(r, 10 * LH_MS);
-    assert_true(p.over);
+    rig_call_open(r, 0, LH_RPC_SNAPSHOT, &pull_ops, &p.call);
+    assert_int_equal(lh_rpc_send(p.call.call, &m.base), LH_OK);
+    lh_call_finish(p.call.call, LH_OK, NULL);
+    lh_call_read(p.call.call);
+    rig_call_wait(r, &p.call);
     return &p;
 }
 
@@ -111,17 +93,17 @@ static void a_server_seals_what_it_gives(void **state)
     struct lh_keyring *others = stranger();
     assert_int_equal(rig_start_server(r, true), LH_OK);
     const struct pull *p = pull(r, r->keys);
-    assert_int_equal(p->status, LH_OK);
+    assert_int_equal(p->call.status, LH_OK);
     assert_true(p->sealed && !p->opened && !lh_state_seal_next(&p->seal));
     assert_int_equal(p->bytes, p->total + LH_SEAL_TAG_BYTES);
     assert_int_equal(p->seal.epoch, r->server->shard[0]->replica.ledger.epoch);
     p = pull(r, others); // it has a certificate: it gets bytes that say nothing
-    assert_int_equal(p->status, LH_OK);
+    assert_int_equal(p->call.status, LH_OK);
     assert_int_equal(p->opened, LH_ERR_UNSEAL);
     p = pull(r, NULL);
-    assert_int_equal(p->status, LH_ERR_DENIED);
+    assert_int_equal(p->call.status, LH_ERR_DENIED);
     assert_int_equal(p->bytes, 0);
-    assert_non_null(strstr(p->text, "seal.snapshots"));
+    assert_non_null(strstr(p->call.text, "seal.snapshots"));
     lh_keyring_destroy(others);
 }
 
@@ -131,7 +113,7 @@ static void a_server_that_may_give_unsealed_gives_what_is_asked_for(void **state
     r->unsealed = true;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     const struct pull *p = pull(r, NULL);
-    assert_int_equal(p->status, LH_OK);
+    assert_int_equal(p->call.status, LH_OK);
     assert_false(p->sealed);
     assert_int_equal(p->bytes, p->total);
     p = pull(r, r->keys);
@@ -143,7 +125,7 @@ static void give_ranges(struct rig *r, const struct lh_keyring *keys, bool fille
 {
     struct pull *p = pull_range(r, keys, 2, 0);
     uint64_t total = p->total, middle = p->announced, pieces = 0;
-    assert_int_equal(p->status, LH_OK);
+    assert_int_equal(p->call.status, LH_OK);
     assert_int_equal(p->from, 0);
     assert_true(middle > total / 3 && middle <= total);
     if (keys) pieces = (middle + LH_STATE_PIECE - 1) / LH_STATE_PIECE;
@@ -151,7 +133,7 @@ static void give_ranges(struct rig *r, const struct lh_keyring *keys, bool fille
     if (!keys) assert_int_equal(p->version, r->server->shard[0]->replica.ledger.version);
     assert_false(p->opened);
     p = pull_range(r, keys, 2, 1);
-    assert_int_equal(p->status, LH_OK);
+    assert_int_equal(p->call.status, LH_OK);
     if (!filled) assert_int_equal(p->bytes, 0); // one piece is all there is
     if (!filled) return;
     assert_int_equal(p->from, middle);
@@ -169,9 +151,10 @@ static void a_server_gives_a_state_in_ranges(void **state)
     assert_int_equal(rig_start_server(r, true), LH_OK);
     give_ranges(r, NULL, true);
     give_ranges(r, r->keys, false);
-    assert_int_equal(pull_range(r, NULL, 2, 2)->status, LH_ERR_MALFORMED);
-    assert_int_equal(pull_range(r, NULL, 0, 1)->status, LH_ERR_MALFORMED);
-    assert_int_equal(pull_range(r, r->keys, LH_SNAPSHOT_RANGES + 1, 0)->status, LH_ERR_MALFORMED);
+    assert_int_equal(pull_range(r, NULL, 2, 2)->call.status, LH_ERR_MALFORMED);
+    assert_int_equal(pull_range(r, NULL, 0, 1)->call.status, LH_ERR_MALFORMED);
+    assert_int_equal(pull_range(r, r->keys, LH_SNAPSHOT_RANGES + 1, 0)->call.status,
+                     LH_ERR_MALFORMED);
     assert_int_equal(r->server->snapshots, 0);
 }
 
@@ -187,54 +170,32 @@ static void a_server_gives_a_large_state_in_ranges(void **state)
 
 // ---------------------------------------------------------------- a worker
 
-struct life {
-    struct wk_worker *worker;
-    struct wk_trainer *trainer;
-};
-
-static void on_fatal(void *arg, lh_err err, const char *text)
+static struct rig_life live(struct rig *r, struct lh_keyring *keys, bool unsealed,
+                            uint64_t cut_bytes)
 {
-    (void)arg;
-    fail_msg("the worker ends with %s: %s", lh_err_name(err), text);
-}
-
-static struct life live(struct rig *r, struct lh_keyring *keys, bool unsealed, uint64_t cut_bytes)
-{
-    const struct rig_node *n = &r->w[1];
     static int lives;
     static char dir[32]; // of its own: nobody finds the state of an earlier life
-    struct life l;
-    struct setup all = rig_common(r, n);
+    struct rig_life l;
+    struct wk_conf conf = rig_life_conf(r, &l, 500);
     snprintf(dir, sizeof dir, "life%d", ++lives);
-    all.dir = dir;
-    all.listen = "";
-    all.fatal = on_fatal;
-    all.keys = keys;
-    l.trainer = sim_trainer_new(n->env, r->manifest.values, 500);
-    struct wk_conf conf = setup_worker(&all, l.trainer);
-    conf.lease_ns = 500 * LH_MS;
-    conf.retry_base_ns = 100 * LH_MS;
-    conf.retry_max_ns = conf.reconnect_max_ns = LH_SECOND;
-    conf.deadline_ns = 3 * LH_SECOND;
+    conf.dir = dir;
+    conf.keys = keys;
     conf.unsealed_states = unsealed;
     conf.cut_bytes = cut_bytes;
-    assert_int_equal(wk_worker_start(&conf, &l.worker), LH_OK);
+    rig_life_start(&l, &conf);
     return l;
 }
 
-static bool joins(struct rig *r, const struct life *l)
+static bool joins(struct rig *r, const struct rig_life *l)
 {
     const struct wk_shard *s = &l->worker->shard[0];
     for (int i = 0; i < 1000 && !s->ready; i++) rig_run(r, 10 * LH_MS);
     return s->ready;
 }
 
-static void leave(struct rig *r, struct life *l)
+static void leave(struct rig *r, struct rig_life *l)
 {
-    struct ps_coordinator *c = NULL;
-    struct ps_server *s = NULL;
-    rig_kill_worker(r, 1, false);
-    setup_stop(&c, &s, &l->worker, &l->trainer);
+    rig_life_end(r, l, false);
     rig_boot_worker(r, 1);
 }
 
@@ -250,7 +211,7 @@ static void only_who_has_the_job_key_joins(void **state)
     struct rig *r = *state;
     struct lh_keyring *others = stranger();
     start(r);
-    struct life l = live(r, others, false, 0);
+    struct rig_life l = live(r, others, false, 0);
     assert_false(joins(r, &l));
     leave(r, &l);
     l = live(r, r->keys, true, 0); // it asks for an unsealed one
@@ -281,7 +242,7 @@ static void joins_by(struct rig *r, bool unsealed, uint64_t cut_bytes, int calls
 {
     struct asked a = {.breaks = breaks};
     lh_fabric_fates(r->fabric, count_snapshots, &a);
-    struct life l = live(r, r->keys, unsealed, cut_bytes);
+    struct rig_life l = live(r, r->keys, unsealed, cut_bytes);
     const struct wk_shard *s = &l.worker->shard[0];
     assert_true(joins(r, &l));
     assert_int_equal(a.calls, calls);
@@ -360,15 +321,7 @@ static void give(void *self, struct lh_call *call, const struct lh_msg *msg)
     lh_call_finish(call, LH_OK, "");
 }
 
-static void given(void *self, struct lh_call *call, lh_err status, const char *text)
-{
-    (void)self;
-    (void)call;
-    (void)status;
-    (void)text;
-}
-
-static const struct lh_call_ops give_ops = {give, nothing, nothing, given};
+static const struct lh_call_ops give_ops = {give, rig_on_nothing, rig_on_nothing, rig_on_gone};
 
 static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const struct lh_peer *peer,
                       const struct lh_call_ops **ops, void **call_self)
@@ -408,7 +361,7 @@ static void an_unsealed_state_is_taken_only_where_that_is_allowed(void **state)
     struct giver g;
     struct lh_service service = {&g, on_call};
     g = take_its_place(r, &service);
-    struct life l = live(r, r->keys, false, 0);
+    struct rig_life l = live(r, r->keys, false, 0);
     assert_false(joins(r, &l));
     assert_true(g.asked > 1); // it comes again, in case the server is upgraded
     leave(r, &l);
@@ -427,7 +380,7 @@ static void ranges_that_do_not_fit_are_not_taken(void **state)
     g = take_its_place(r, &service);
     for (g.wrong = OLD; g.wrong <= RIGHT; g.wrong++) {
         g.whole = 0;
-        struct life l = live(r, r->keys, true, 0);
+        struct rig_life l = live(r, r->keys, true, 0);
         assert_true(joins(r, &l));
         assert_int_equal(g.whole, g.wrong == OLD || g.wrong == RIGHT ? 0 : 1);
         leave(r, &l);
@@ -438,20 +391,14 @@ static void ranges_that_do_not_fit_are_not_taken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_server_seals_what_it_gives, rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_server_that_may_give_unsealed_gives_what_is_asked_for,
-                                        rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_server_gives_a_state_in_ranges, rig_set_up,
-                                        rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_server_gives_a_large_state_in_ranges, rig_set_up,
-                                        rig_tear_down),
-        cmocka_unit_test_setup_teardown(only_who_has_the_job_key_joins, rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_large_state_comes_in_two_ranges, rig_set_up,
-                                        rig_tear_down),
-        cmocka_unit_test_setup_teardown(ranges_that_do_not_fit_are_not_taken, rig_set_up,
-                                        rig_tear_down),
-        cmocka_unit_test_setup_teardown(an_unsealed_state_is_taken_only_where_that_is_allowed,
-                                        rig_set_up, rig_tear_down),
+        RIG_TEST(a_server_seals_what_it_gives),
+        RIG_TEST(a_server_that_may_give_unsealed_gives_what_is_asked_for),
+        RIG_TEST(a_server_gives_a_state_in_ranges),
+        RIG_TEST(a_server_gives_a_large_state_in_ranges),
+        RIG_TEST(only_who_has_the_job_key_joins),
+        RIG_TEST(a_large_state_comes_in_two_ranges),
+        RIG_TEST(ranges_that_do_not_fit_are_not_taken),
+        RIG_TEST(an_unsealed_state_is_taken_only_where_that_is_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
