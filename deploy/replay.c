@@ -70,7 +70,7 @@ static LH_MUST lh_err meet(struct reading *q, uint32_t shard, struct dp_replayed
 static lh_err meet_entry(void *arg, const struct ps_wal_entry *e)
 {
     struct reading *q = arg;
-    struct dp_replayed *s;
+    struct dp_replayed *s = NULL;
     if (!e->record) return LH_OK;
     LH_TRY(meet(q, e->shard, &s));
     if (!s->first) s->first = e->record->version;
@@ -84,7 +84,7 @@ static void meet_checkpoint(void *arg, const char *file)
     struct reading *q = arg;
     struct lk_checkpoint_name name;
     struct lk_checkpoint_info info;
-    struct dp_replayed *s;
+    struct dp_replayed *s = NULL;
     char path[DP_PATH_SIZE];
     if (q->err || !lk_checkpoint_name_parse(file, &name) || name.weights) return;
     q->err = meet(q, name.shard, &s);

@@ -43,7 +43,7 @@ struct wk_transformer {
     struct activations *layer; // [layers + 1]; of the last only x is used
     float *normed, *inverse_rms, *logits, *cosine, *sine, *scratch;
     float *dx, *dwide, *dnarrow, *dqkv; // backward only; dwide is also [rows][ffn]
-    uint32_t *target;
+    uint32_t *target, *input;           // of a batch; input is the second half of target's memory
 };
 
 // ---- memory -------------------------------------------------------------------------------------
@@ -155,6 +155,7 @@ static lh_err allocate(struct wk_transformer *t)
     t->target = calloc(t->conf.rows_max, 2 * sizeof *t->target);
     if (t->at == NULL || t->layer == NULL || t->target == NULL)
         return lh_fail(LH_ERR_NO_MEMORY, "transformer of %" PRIu32 " layers", s->layers);
+    t->input = t->target + t->conf.rows_max;
     t->bytes = carve_all(t, NULL) * sizeof *t->arena;
     t->arena = aligned_alloc(64, t->bytes);
     if (t->arena == NULL) return lh_fail(LH_ERR_NO_MEMORY, "%zu bytes of activations", t->bytes);
@@ -208,15 +209,13 @@ size_t wk_transformer_bytes(const struct wk_transformer *t)
 // ---- forward ------------------------------------------------------------------------------------
 
 // Inputs and targets of a batch, row by row; with_targets false leaves the last id unread.
-static lh_err take_batch(struct wk_transformer *t, const struct wk_batch *b, bool with_targets,
-                         const uint32_t **input)
+static lh_err take_batch(struct wk_transformer *t, const struct wk_batch *b, bool with_targets)
 {
     if (b->sequences == 0 || b->length == 0 || b->length > t->conf.length_max ||
         b->sequences > t->conf.rows_max / b->length)
         return lh_fail(LH_ERR_INVALID, "batch of %zu sequences of %zu tokens: room for %zu of %zu",
                        b->sequences, b->length, t->conf.rows_max / t->conf.length_max,
                        t->conf.length_max);
-    uint32_t *in = t->target + t->conf.rows_max;
     for (size_t s = 0; s < b->sequences; s++) {
         const uint32_t *ids = b->ids + s * b->stride;
         for (size_t i = 0; i < b->length + (with_targets ? 1 : 0); i++)
@@ -225,10 +224,9 @@ static lh_err take_batch(struct wk_transformer *t, const struct wk_batch *b, boo
                                "token id %" PRIu32
                                " at %zu of sequence %zu: the vocabulary has %zu",
                                ids[i], i, s, t->vocab);
-        memcpy(in + s * b->length, ids, b->length * sizeof *in);
-        if (with_targets) memcpy(t->target + s * b->length, ids + 1, b->length * sizeof *in);
+        memcpy(t->input + s * b->length, ids, b->length * sizeof *ids);
+        if (with_targets) memcpy(t->target + s * b->length, ids + 1, b->length * sizeof *ids);
     }
-    *input = in;
     return LH_OK;
 }
 
@@ -257,13 +255,12 @@ static void forward_layer(struct wk_transformer *t, const float *params, uint32_
 }
 
 // From ids to `normed`, the input of the head.
-static void forward(struct wk_transformer *t, const float *params, const struct wk_batch *b,
-                    const uint32_t *input)
+static void forward(struct wk_transformer *t, const float *params, const struct wk_batch *b)
 {
     size_t rows = b->sequences * b->length;
     uint32_t layers = t->conf.shape.layers;
     struct lk_attention shape = attention_of(t, b->sequences, b->length);
-    lk_embed(rows, t->dim, input, params, t->layer[0].x);
+    lk_embed(rows, t->dim, t->input, params, t->layer[0].x);
     for (uint32_t l = 0; l < layers; l++) forward_layer(t, params, l, rows, &shape);
     lk_rmsnorm(rows, t->dim, (float)t->conf.shape.rms_eps, t->layer[layers].x, params + t->norm_at,
                t->normed, t->inverse_rms);
@@ -277,9 +274,8 @@ static size_t chunk_of(const struct wk_transformer *t, size_t from, size_t rows)
 lh_err wk_transformer_logits(struct wk_transformer *t, const float *params,
                              const struct wk_batch *batch, float *logits)
 {
-    const uint32_t *input;
-    LH_TRY(take_batch(t, batch, false, &input));
-    forward(t, params, batch, input);
+    LH_TRY(take_batch(t, batch, false));
+    forward(t, params, batch);
     lk_linear(batch->sequences * batch->length, t->dim, t->vocab, t->normed, params + t->head_at,
               NULL, 0.0f, logits);
     return LH_OK;
@@ -288,9 +284,8 @@ lh_err wk_transformer_logits(struct wk_transformer *t, const float *params,
 lh_err wk_transformer_loss(struct wk_transformer *t, const float *params,
                            const struct wk_batch *batch, double *nll_sum)
 {
-    const uint32_t *input;
-    LH_TRY(take_batch(t, batch, true, &input));
-    forward(t, params, batch, input);
+    LH_TRY(take_batch(t, batch, true));
+    forward(t, params, batch);
     size_t rows = batch->sequences * batch->length;
     double nll = 0.0;
     for (size_t from = 0; from < rows; from += t->chunk_rows) {
@@ -354,9 +349,8 @@ lh_err wk_transformer_gradient(struct wk_transformer *t, const float *params,
                                double *nll_sum)
 {
     LH_ASSERT(t->conf.backward);
-    const uint32_t *input;
-    LH_TRY(take_batch(t, batch, true, &input));
-    forward(t, params, batch, input);
+    LH_TRY(take_batch(t, batch, true));
+    forward(t, params, batch);
 
     size_t rows = batch->sequences * batch->length;
     uint32_t layers = t->conf.shape.layers;
@@ -366,7 +360,7 @@ lh_err wk_transformer_gradient(struct wk_transformer *t, const float *params,
     lk_rmsnorm_grad(rows, t->dim, t->layer[layers].x, params + t->norm_at, t->inverse_rms,
                     t->dnarrow, t->dx, gradient + t->norm_at);
     for (uint32_t l = layers; l-- > 0;) backward_layer(t, params, l, rows, &shape, gradient);
-    lk_embed_grad(rows, t->dim, input, t->dx, gradient);
+    lk_embed_grad(rows, t->dim, t->input, t->dx, gradient);
     return LH_OK;
 }
 

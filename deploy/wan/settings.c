@@ -165,7 +165,7 @@ static void change_link(struct dp_world_link *link, const struct dp_settings *se
 
 lh_err dp_world_change(struct dp_world *world, char *const *words, int count)
 {
-    struct selection s;
+    struct selection s = {0};
     struct dp_settings settings;
     LH_TRY(parse_selection(world, words, count, &s));
     for (int changing = 0; changing < 2; changing++) // the first round only checks

@@ -96,7 +96,7 @@ static void in_every_callback(void (*act)(struct side *s), bool clients_only)
                                              {"message", "sent", "half_close", "close"}};
     for (int server = 0; server < (clients_only ? 1 : 2); server++) {
         for (int e = 0; e < 4 && events[server][e]; e++) {
-            void *state;
+            void *state = NULL;
             assert_int_equal(make_pair(&state), 0);
             play(state, events[server][e], server == 1, act);
             assert_int_equal(drop_world(&state), 0);
