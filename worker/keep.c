@@ -9,6 +9,9 @@
 
 enum { COPIES_MAX = 4 };
 
+// Between two copies that find no room: each writes until there is none.
+static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
+
 struct wk_keep {
     struct wk_shard *shard;
     struct lk_checkpoint checkpoint;
@@ -22,6 +25,8 @@ static bool closing(const struct wk_shard *s)
     return s->replica.ledger.plan.phase >= LH_PHASE_CLOSE;
 }
 
+// Every so many versions; more than COPIES_MAX are not made while none of them is registered. The
+// run ends only when what a shard closed with is stable: of that there is a copy at once.
 bool wk_keep_due(const struct wk_shard *s)
 {
     uint64_t every = s->worker->conf.durable_every;
@@ -61,6 +66,28 @@ static int64_t write_job(void *arg)
     return 0;
 }
 
+static void look_again(void *arg)
+{
+    struct wk_shard *s = arg;
+    s->keep_timer = 0;
+    const struct lh_ledger *l = &s->replica.ledger;
+    bool kept = s->durable.epoch == l->epoch && s->durable.version >= l->version;
+    lh_err err = kept || !wk_keep_due(s) ? LH_OK : wk_keep(s);
+    if (err) wk_fatal(s->worker, err);
+}
+
+// No record may come any more that would ask for another copy.
+static void found_no_room(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    lh_logf(w->conf.log, LH_ERROR, "replica.disk_full",
+            "shard %u: no room in %s; outboxes and logs can't be cut until there is: free some "
+            "space, it is tried again every %lld s",
+            s->id, w->replica_dir, (long long)(ROOM_AGAIN / LH_SECOND));
+    lh_cancel(w->conf.env, &s->keep_timer);
+    if (!w->stopped) s->keep_timer = lh_after(w->conf.env, ROOM_AGAIN, look_again, s);
+}
+
 static void write_done(void *arg)
 {
     struct wk_keep *k = arg;
@@ -75,8 +102,7 @@ static void write_done(void *arg)
         err = k->tidied;
     }
     if (err == LH_ERR_DISK_FULL)
-        lh_logf(s->worker->conf.log, LH_ERROR, "replica.disk_full", "shard %u: no room in %s",
-                s->id, s->worker->replica_dir);
+        found_no_room(s);
     else if (err && !s->worker->stopped)
         wk_fatal(s->worker, err);
     bool again = !k->result && closing(s) && s->durable.version < s->replica.ledger.version;
@@ -94,8 +120,9 @@ void wk_keep_free(struct wk_keep *k)
 lh_err wk_keep(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
-    struct wk_keep *k = s->keep ? NULL : calloc(1, sizeof *k);
-    if (!k) return LH_OK;
+    if (s->keep) return LH_OK;
+    struct wk_keep *k = calloc(1, sizeof *k);
+    if (!k) return LH_ERR_NO_MEMORY;
     k->shard = s;
     k->stable = s->stable.version;
     struct lk_checkpoint_conf conf = wk_keep_conf(w);

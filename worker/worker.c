@@ -134,6 +134,7 @@ void wk_worker_close(struct wk_worker *w)
     hang_up(&w->coordinator);
     for (uint32_t i = 0; w->shard && i < w->shards; i++) {
         lh_cancel(env, &w->shard[i].session_timer);
+        lh_cancel(env, &w->shard[i].keep_timer);
         lh_cancel(env, &w->shard[i].stream_timer);
         hang_up(&w->shard[i].link);
     }

@@ -186,6 +186,7 @@ struct wk_shard {
     double *residual_square; // [layout->extents], as of the last cut that was looked at; or NULL
     struct wk_cut *cut;      // a push that is being made; NULL: none
     struct wk_keep *keep;    // a durable copy that is being written; NULL: none
+    uint64_t keep_timer;     // another try of one that found no room
     unsigned copies;         // durable copies that are kept
     bool ended;              // folded to the END record
     struct lh_hash final_digest;

@@ -86,10 +86,35 @@ static void a_copy_that_is_told_of_survives_a_power_cut(void **state)
     }
 }
 
+// The run ends only when what its shards closed with is kept, and after that no record comes that
+// would ask for another copy.
+static void a_last_copy_that_found_no_room_is_made_when_there_is(void **state)
+{
+    struct rig *r = *state;
+    const struct ps_coordinator *c;
+    struct rig_life l;
+    rig_start_coordinator(r);
+    c = r->coordinator;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    struct wk_conf conf = rig_life_conf(r, &l, 50);
+    rig_life_start(&l, &conf);
+    for (int i = 0; i < 60000 && c->plan.phase < LH_PHASE_CLOSE; i++) rig_run(r, LH_MS);
+    assert_int_equal(c->plan.phase, LH_PHASE_CLOSE);
+    lh_fake_disk_limit(r->w[1].env, lh_fake_disk_used(r->w[1].env));
+    rig_run(r, 10 * LH_SECOND);
+    assert_int_equal(c->plan.phase, LH_PHASE_CLOSE);
+    assert_true(l.worker->shard[0].durable.version < l.worker->shard[0].replica.ledger.version);
+    lh_fake_disk_limit(r->w[1].env, 0);
+    rig_run(r, 60 * LH_SECOND);
+    assert_int_equal(c->plan.phase, LH_PHASE_END);
+    rig_life_end(r, &l, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_copy_that_is_told_of_survives_a_power_cut),
+        RIG_TEST(a_last_copy_that_found_no_room_is_made_when_there_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
