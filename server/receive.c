@@ -410,19 +410,19 @@ void ps_receive_watch(struct ps_server *s)
         s->silent_timer = lh_after(s->conf.env, LH_PUSH_SILENT_MS * LH_MS / 4, look_for_silent, s);
 }
 
-// A worker pushes once a shard at a time; the streams of a connection that broke unseen linger.
+// A worker pushes once a shard at a time; the streams of a connection that broke unseen linger, and
+// so does one whose answer nobody takes.
 static void make_way(struct ps_server *s, uint64_t worker)
 {
-    struct ps_push *oldest = NULL;
-    uint32_t coming = 0;
+    uint32_t later = 0;
     for (struct ps_push *p = s->pushes; p; p = p->next) {
-        if (!is_coming(p) || p->peer_worker != worker) continue;
-        coming++;
-        oldest = p;
+        if (p->parked || p->peer_worker != worker) continue;
+        if (++later < LH_STREAMS_A_SHARD * s->conf.shard_count) continue;
+        if (p->over)
+            lh_call_cancel(p->call);
+        else
+            ps_push_error(p, lh_fail(LH_ERR_BUSY, "this worker has opened %u later pushes", later));
     }
-    if (coming >= LH_STREAMS_A_SHARD * s->conf.shard_count)
-        ps_push_error(oldest,
-                      lh_fail(LH_ERR_BUSY, "this worker has opened %u later pushes", coming));
     while (s->push_count >= LH_DECIDE_QUEUE_MAX && drop_a_part(s)) continue;
 }
 

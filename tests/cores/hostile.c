@@ -100,6 +100,61 @@ static void pushes_that_say_nothing_keep_nobody_out(void **state)
     test_free(flood);
 }
 
+// A server's call whose end nobody takes, as of a peer whose window is shut.
+struct deaf {
+    struct lh_call call;
+    const struct lh_call_ops *ops;
+    void *self; // NULL: it is closed
+    bool cancelled;
+};
+
+static void deaf_read(struct lh_call *call)
+{
+    (void)call;
+}
+
+static void deaf_finish(struct lh_call *call, lh_err status, const char *text)
+{
+    (void)call;
+    (void)text;
+    assert_int_equal(status, LH_ERR_MALFORMED);
+}
+
+static void deaf_cancel(struct lh_call *call)
+{
+    ((struct deaf *)call)->cancelled = true;
+}
+
+static const struct lh_transport_ops deaf_ops = {
+    .read = deaf_read, .finish = deaf_finish, .cancel = deaf_cancel};
+
+static void close_deaf(struct deaf *d)
+{
+    if (d->self) d->ops->on_close(d->self, &d->call, LH_ERR_CANCELLED, "cancelled");
+    d->self = NULL;
+}
+
+static void answers_that_nobody_takes_keep_nobody_out(void **state)
+{
+    struct rig *r = *state;
+    struct deaf *flood = test_calloc(FLOOD, sizeof *flood);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    for (int i = 0; i < FLOOD; i++) {
+        struct deaf *d = &flood[i];
+        d->call.transport_ops = &deaf_ops;
+        lh_err err =
+            ps_server_on_call(r->server, &d->call, LH_RPC_PUSH, &r->w[0].self, &d->ops, &d->self);
+        assert_int_equal(err, LH_OK);
+        d->ops->on_half_close(d->self, &d->call); // "the stream ended inside the frame"
+        for (int k = 0; k <= i; k++)
+            if (flood[k].cancelled) close_deaf(&flood[k]);
+    }
+    assert_int_equal(r->server->push_count, LH_STREAMS_A_SHARD);
+    assert_true(is_let_in(r, 1));
+    for (int i = 0; i < FLOOD; i++) close_deaf(&flood[i]);
+    test_free(flood);
+}
+
 // A server, and worker 0's push of 400 bytes of which `n` have come.
 static void come_to_a_stop(struct rig *r, size_t n, struct rig_call *h)
 {
@@ -363,6 +418,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RIG_TEST(one_worker_too_many_is_turned_away),
         RIG_TEST(pushes_that_say_nothing_keep_nobody_out),
+        RIG_TEST(answers_that_nobody_takes_keep_nobody_out),
         RIG_TEST(a_push_that_stops_holds_no_room),
         RIG_TEST(parts_that_wait_keep_nobody_out),
         RIG_TEST(who_does_not_read_is_cut_off),
