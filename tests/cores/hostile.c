@@ -66,17 +66,7 @@ static void one_worker_too_many_is_turned_away(void **state)
         both[i]->row[LH_WORKERS_MAX - 1] = known;
         both[i]->rows = LH_WORKERS_MAX;
     }
-    Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
-    ProtobufCMessage *answer;
-    m.wire = &wire;
-    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
-    m.worker = lh_worker_id(&r->w[0].self);
-    m.incarnation = 1;
-    m.next = 1;
-    assert_int_equal(rig_ask(r, r->to_s[0], LH_RPC_HELLO, &m.base,
-                             &longhaul__v1__hello_reply__descriptor, &answer),
-                     LH_ERR_TOO_LARGE);
+    assert_int_equal(rig_fence(r, 0, 1), LH_ERR_TOO_LARGE);
     assert_int_equal(r->fatals, 0);
     rig_hello(r, 1, 2, 0, 1); // who was there goes on
 }

@@ -62,21 +62,7 @@ static void until_frozen(struct rig *r)
 // What another incarnation of the worker hears from the former owner.
 static lh_err fence(struct rig *r, uint64_t number)
 {
-    Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
-    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
-    ProtobufCMessage *answer;
-    wire.min = LH_WIRE_VERSION_MIN;
-    wire.max = LH_WIRE_VERSION_MAX;
-    m.wire = &wire;
-    m.job = (ProtobufCBinaryData){LH_JOB, r->server->conf.job};
-    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, r->manifest.hash.b};
-    m.worker = lh_worker_id(&r->w[0].self);
-    m.incarnation = number << 32;
-    m.next = 1;
-    lh_err err = rig_ask(r, r->to_s[0], LH_RPC_HELLO, &m.base,
-                         &longhaul__v1__hello_reply__descriptor, &answer);
-    rig_free_message(answer);
-    return err;
+    return rig_fence(r, 0, number << 32);
 }
 
 static void has_it_all(const struct rig *r)

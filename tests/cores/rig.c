@@ -320,14 +320,29 @@ void rig_greet(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uin
     start_hello(r, w, number, decided, next, unheard, NULL);
 }
 
-void rig_hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next)
+static lh_err hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next,
+                    bool *session)
 {
     struct asking a = {.type = &longhaul__v1__hello_reply__descriptor};
     start_hello(r, w, number, decided, next, answered, &a);
     for (int i = 0; i < 600 && !a.over; i++) rig_run(r, 10 * LH_MS);
-    assert_int_equal(a.err, LH_OK);
-    assert_true(((Longhaul__V1__HelloReply *)a.answer)->session);
+    assert_true(a.over);
+    *session = a.answer && ((Longhaul__V1__HelloReply *)a.answer)->session;
     rig_free_message(a.answer);
+    return a.err;
+}
+
+void rig_hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next)
+{
+    bool session;
+    assert_int_equal(hello(r, w, number, decided, next, &session), LH_OK);
+    assert_true(session);
+}
+
+lh_err rig_fence(struct rig *r, uint32_t w, uint64_t number)
+{
+    bool session;
+    return hello(r, w, number, 0, 1, &session);
 }
 
 void rig_log(struct rig *r, uint64_t from, uint64_t to)
