@@ -1,7 +1,4 @@
 // Status: what a server says of itself, as JSON (status.json, `longhaul get`, LH_RPC_SHARD_STATUS).
-#include <stdlib.h>
-#include <string.h>
-
 #include "common/json.h"
 #include "server/server.h"
 
