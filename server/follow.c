@@ -450,13 +450,14 @@ static bool same_peer(const struct ps_follower *f, const struct lh_peer *peer)
            !strcmp(f->peer.region, peer->region);
 }
 
-// How many streams of that kind a peer has; *oldest: the one that came first, not cut off yet.
+// How many streams of that kind a peer has; *oldest: the one that came first, not cut off yet. A
+// snapshot whose last messages nobody reads counts on: its place is taken until it is closed.
 static uint32_t streams_of(const struct ps_server *s, const struct lh_peer *peer, bool snapshot,
                            struct ps_follower **oldest)
 {
     uint32_t n = 0;
     for (struct ps_follower *f = s->readers; f; f = f->older) {
-        if (f->ended || f->snapshot != snapshot || !same_peer(f, peer)) continue;
+        if (f->snapshot != snapshot || (f->ended && !snapshot) || !same_peer(f, peer)) continue;
         *oldest = f;
         n++;
     }

@@ -103,7 +103,7 @@ void ps_room_arriving(struct ps_server *s, const struct ps_push *p, uint64_t hav
     uint64_t came = have - r->begun_with;
     uint64_t in_a_trip = since > 0 ? came * (uint64_t)trip / (uint64_t)since : 0;
     if (left > LH_ASK_BYTES + in_a_trip) return;
-    keep_memory(r, came * LH_SECOND >= (uint64_t)since * LH_KEEP_RATE);
+    keep_memory(r, (double)came * LH_SECOND >= (double)since * LH_KEEP_RATE);
     ps_room_arrived(s, p);
 }
 

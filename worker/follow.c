@@ -119,8 +119,6 @@ static lh_err fold_record(struct wk_shard *s, struct lh_record *r, struct wk_ent
     return err;
 }
 
-// Every so many versions; more than COPIES_MAX are not made while none of them is registered. The
-// run ends only when what a shard closed with is stable: of that there is a copy at once.
 static lh_err take_record(struct wk_shard *s, struct lh_record *r)
 {
     struct wk_worker *w = s->worker;

@@ -96,7 +96,15 @@ struct deaf {
     const struct lh_call_ops *ops;
     void *self; // NULL: it is closed
     bool cancelled;
+    lh_err status; // that it was ended with
 };
+
+static lh_err deaf_send(struct lh_call *call, const struct lh_out *message)
+{
+    (void)call;
+    (void)message;
+    return LH_OK;
+}
 
 static void deaf_read(struct lh_call *call)
 {
@@ -105,9 +113,8 @@ static void deaf_read(struct lh_call *call)
 
 static void deaf_finish(struct lh_call *call, lh_err status, const char *text)
 {
-    (void)call;
     (void)text;
-    assert_int_equal(status, LH_ERR_MALFORMED);
+    ((struct deaf *)call)->status = status;
 }
 
 static void deaf_cancel(struct lh_call *call)
@@ -116,7 +123,7 @@ static void deaf_cancel(struct lh_call *call)
 }
 
 static const struct lh_transport_ops deaf_ops = {
-    .read = deaf_read, .finish = deaf_finish, .cancel = deaf_cancel};
+    .send = deaf_send, .read = deaf_read, .finish = deaf_finish, .cancel = deaf_cancel};
 
 static void close_deaf(struct deaf *d)
 {
@@ -136,6 +143,7 @@ static void answers_that_nobody_takes_keep_nobody_out(void **state)
             ps_server_on_call(r->server, &d->call, LH_RPC_PUSH, &r->w[0].self, &d->ops, &d->self);
         assert_int_equal(err, LH_OK);
         d->ops->on_half_close(d->self, &d->call); // "the stream ended inside the frame"
+        assert_int_equal(d->status, LH_ERR_MALFORMED);
         for (int k = 0; k <= i; k++)
             if (flood[k].cancelled) close_deaf(&flood[k]);
     }
@@ -231,6 +239,37 @@ static void nobody_has_all_snapshots(void **state)
     assert_false(other.over);
     assert_int_equal(r->server->snapshots, HIS + 1);
     rig_run(r, 2 * LH_JOIN_SILENT_MS * LH_MS);
+    assert_int_equal(r->server->snapshots, 0);
+}
+
+// All of a small state is sent and its call ended, but he takes none of it.
+static void snapshots_that_nobody_reads_keep_nobody_out(void **state)
+{
+    struct rig *r = *state;
+    struct deaf flood[3 * LH_SNAPSHOT_RANGES + 1];
+    size_t let_in = 0;
+    Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
+    uint8_t challenge[LH_STATE_RANDOM] = {0}, bytes[256];
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    assert_true(longhaul__v1__snapshot_request__get_packed_size(&m) <= sizeof bytes);
+    struct lh_span part = lh_span(bytes, longhaul__v1__snapshot_request__pack(&m, bytes));
+    const struct lh_msg msg = {.part = &part, .parts = 1, .len = part.len};
+    for (size_t i = 0; i < LH_COUNT(flood); i++) {
+        struct deaf *d = &flood[i];
+        *d = (struct deaf){.call.transport_ops = &deaf_ops, .status = LH_ERR_BUSY};
+        if (ps_server_on_call(r->server, &d->call, LH_RPC_SNAPSHOT, &r->w[0].self, &d->ops,
+                              &d->self))
+            continue;
+        let_in++;
+        d->ops->on_message(d->self, &d->call, &msg);
+        assert_int_equal(d->status, LH_OK);
+    }
+    assert_int_equal(let_in, LH_COUNT(flood) - 1);
+    rig_run(r, 2 * LH_JOIN_SILENT_MS * LH_MS);
+    for (size_t i = 0; i < let_in; i++) assert_true(flood[i].cancelled);
+    for (size_t i = 0; i < let_in; i++) close_deaf(&flood[i]);
     assert_int_equal(r->server->snapshots, 0);
 }
 
@@ -413,6 +452,7 @@ int main(void)
         RIG_TEST(parts_that_wait_keep_nobody_out),
         RIG_TEST(who_does_not_read_is_cut_off),
         RIG_TEST(nobody_has_all_snapshots),
+        RIG_TEST(snapshots_that_nobody_reads_keep_nobody_out),
         RIG_TEST(a_state_that_is_not_the_offered_one_is_not_asked_for_again),
         RIG_TEST(a_false_word_of_a_worker_changes_nothing_for_others),
         RIG_TEST(a_worker_that_is_told_to_go_on_after_the_end_tries_again),
