@@ -2,9 +2,9 @@
 //
 //  1. Links of one line to one address share it, LH_GRPC_LINKS_PER_CONNECTION of them at most: one
 //     channel with one TCP connection, made when the first call needs it and again after it broke,
-//     at most LH_GRPC_BACKOFF_MS apart. A long link is filled by one flow that knows its rate, not by
-//     several that learn it anew whenever another one pauses. Calls never wait for a server that is
-//     not there: while no connection stands they end with LH_ERR_UNAVAILABLE.
+//     at most LH_GRPC_BACKOFF_MS apart. A long link is filled by one flow that knows its rate, not
+//     by several that learn it anew whenever another one pauses. Calls never wait for a server that
+//     is not there: while no connection stands they end with LH_ERR_UNAVAILABLE.
 //  2. gRPC retries nothing by itself: the outbox is the only retry loop.
 //  3. When our certificates change, the next call gets a new channel; calls on the old one go on.
 //  4. An error's text says what was dialled and, where the fault is a certificate, whose and why.
