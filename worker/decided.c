@@ -79,7 +79,7 @@ lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e)
     LH_TRY(wk_flip(s, false));
     if (LH_BUG("resend_refused") && own) { // planted: it stays, in case that history is lost
         e->accounted_refused = true;
-        e->status = WK_ADMITTED;
+        wk_outbox_admitted(&s->outbox, e);
         return LH_OK;
     }
     return wk_entry_drop(s, e);

@@ -78,16 +78,11 @@ static bool other_history(const struct wk_shard *s, const Longhaul__V1__HelloRep
 {
     uint64_t last = m->last_incarnation == s->worker->incarnation.number ? m->last_step : 0;
     if (LH_BUG("no_hello")) return false;
-    return last < s->decided || last >= s->next;
-}
-
-// The push that the row waits for is not in the outbox any more: its file was damaged. What was cut
-// after it would be BEHIND for ever.
-static bool step_missing(const struct wk_shard *s, const Longhaul__V1__HelloReply *m)
-{
-    uint64_t number = s->worker->incarnation.number;
-    uint64_t last = m->last_incarnation == number ? m->last_step : 0;
-    return last + 1 < s->next && !wk_outbox_find(&s->outbox, number, last + 1);
+    if (last < s->decided || last >= s->next) return true;
+    // Or the push that the row waits for is not in the outbox any more, because its file was
+    // damaged: whatever was cut after it would be BEHIND for ever.
+    return last + 1 < s->next &&
+           !wk_outbox_find(&s->outbox, s->worker->incarnation.number, last + 1);
 }
 
 // Planted bug: history was lost behind us, so everything above the row is sent again byte for byte,
@@ -126,7 +121,7 @@ static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
         return wk_bump(w);
     }
     if (LH_BUG("resend_refused") && send_above(s, m)) return LH_ERR_UNAVAILABLE; // greets again
-    if (other_history(s, m) || step_missing(s, m)) return wk_bump(w);            // rule 6
+    if (other_history(s, m)) return wk_bump(w);                                  // rule 6
     LH_TRY(resolve(s, m));
     if (!m->session) return LH_ERR_UNAVAILABLE;
     s->process = m->process; // waits grow until a push is decided: one may be refused each time
