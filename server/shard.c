@@ -53,9 +53,9 @@ void ps_shard_destroy(struct ps_shard *s)
     ps_digest_free(s);
     lh_blob_release(s->newest.frame);
     lh_blob_release(s->snapshot.theta);
+    ps_snapshot_part(s, true);
     lh_blob_release(s->snapshot.copy);
     lh_buf_free(&s->snapshot.heads);
-    ps_snapshot_part(s, true);
     lk_replica_free(&s->replica);
     lh_ledger_free(&s->head);
     free(s->index);

@@ -202,8 +202,8 @@ void ps_snapshot_tell(struct ps_giving *g, Longhaul__V1__PartHead *head, struct 
 LH_MUST lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out, size_t *at, size_t *end);
 void ps_snapshot_end(struct ps_giving *g);                            // all zeros: it has not begun
 void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r); // it is about to be folded
-// The replica's parameters are about to change or to go: who still reads them keeps them as they
-// were. With `gone` the replica has none afterwards, if somebody does.
+// The replica's state is about to change or to go: who still reads it keeps it as it was. With
+// `gone` the replica has no parameters afterwards, if somebody does.
 void ps_snapshot_part(struct ps_shard *s, bool gone);
 // A state that comes to this server: refused where its sender (`who`) did not seal it and should.
 LH_MUST lh_err ps_state_asked(const struct ps_server *server, uint32_t shard, bool sealed,

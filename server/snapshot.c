@@ -14,35 +14,18 @@
 #include "common/parallel.h"
 #include "server/server.h"
 
-// The parameters may be sent from where they lie. (Not those of an outer optimizer with a state of
-// its own: that changes with them.) Without memory they are copied, a message at a time.
+// The parameters may be sent from where they lie. Without memory they are copied, a message at a
+// time.
 static void lend(struct ps_shard *s)
 {
     struct ps_lent *l = &s->lent;
-    if (s->replica.outer.kind != LH_OPT_SGD || l->theta) return;
+    if (l->theta) return; // some of it is still on its way
     size_t bytes = s->replica.layout->values * sizeof *s->replica.theta;
     l->spare = malloc(bytes);
     l->theta = l->spare ? lh_blob_over(s->replica.theta, bytes) : NULL;
     if (l->theta) return;
     free(l->spare);
     l->spare = NULL;
-}
-
-void ps_snapshot_part(struct ps_shard *s, bool gone)
-{
-    struct ps_lent *l = &s->lent;
-    if (!l->theta) return;
-    if (!lh_blob_alone(l->theta) && (gone || !LH_BUG("fold_lent"))) {
-        lh_blob_give(l->theta);
-        if (gone) free(l->spare);
-        if (gone) l->spare = NULL;
-        if (!gone) lh_parallel_copy(l->spare, s->replica.theta, l->theta->len);
-        s->replica.theta = l->spare;
-        l->spare = NULL;
-    }
-    lh_blob_release(l->theta);
-    free(l->spare);
-    *l = (struct ps_lent){0};
 }
 
 static lh_err take(struct ps_shard *s)
@@ -56,6 +39,7 @@ static lh_err take(struct ps_shard *s)
     if (err) lh_buf_free(&n->heads);
     LH_TRY(err);
     for (size_t i = 0; i < LH_COUNT(n->part); i++) n->bytes += n->part[i].len;
+    if (s->replica.outer.kind != LH_OPT_SGD) return LH_OK;
     lend(s);
     n->theta = lh_blob_share(s->lent.theta);
     return LH_OK;
@@ -232,17 +216,39 @@ lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out, size_t *at, s
     return LH_OK;
 }
 
-void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r)
+// With nobody's eyes on them they stay the replica's, else whoever reads them gets them, and the
+// replica a copy.
+static void part_lent(struct ps_shard *s, bool gone)
+{
+    struct ps_lent *l = &s->lent;
+    if (!l->theta) return;
+    if (!lh_blob_alone(l->theta) && (gone || !LH_BUG("fold_lent"))) {
+        lh_blob_give(l->theta);
+        if (!gone) lh_parallel_copy(l->spare, s->replica.theta, l->theta->len);
+        s->replica.theta = gone ? NULL : l->spare;
+        if (!gone) l->spare = NULL;
+    }
+    lh_blob_release(l->theta);
+    free(l->spare);
+    *l = (struct ps_lent){0};
+}
+
+void ps_snapshot_part(struct ps_shard *s, bool gone)
 {
     struct ps_snapshot *n = &s->snapshot;
+    if (n->users && !n->theta && !n->copy && !n->lost) {
+        n->copy = lh_blob_new((size_t)n->bytes);
+        n->lost = n->copy == NULL;
+        if (n->copy) gather(n, 0, (size_t)n->bytes, n->copy->data);
+    }
+    part_lent(s, gone);
+}
+
+void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r)
+{
     bool changes = // the arrays; the rest was copied
         r->kind == LH_ADMIT || (r->kind == LH_PLAN && s->replica.outer.kind != LH_OPT_SGD);
-    if (!changes) return;
-    ps_snapshot_part(s, false);
-    if (!n->users || n->theta || n->copy || n->lost) return;
-    n->copy = lh_blob_new((size_t)n->bytes);
-    n->lost = n->copy == NULL;
-    if (n->copy) gather(n, 0, (size_t)n->bytes, n->copy->data);
+    if (changes) ps_snapshot_part(s, false);
 }
 
 // ---------------------------------------------------------------- a state that comes here
