@@ -23,6 +23,7 @@ struct ps_push {
     uint64_t bytes;        // of the frame
     struct lh_blob *frame; // NULL: no room yet, or an item has it
     size_t have;
+    bool taking; // bytes of it came on this call
     struct ps_push *next_waiting; // for room
     bool waiting, first_is_probe;
     struct lh_buf first; // the first message's part, while it waits
@@ -234,7 +235,8 @@ static lh_err take_bytes(struct ps_push *p, bool probe, uint64_t from, const str
 {
     if (probe) return answer_probe(p);
     size_t n = msg->len - at;
-    if (from == 0) p->have = 0; // an attempt from the start
+    if (from == 0 && !p->taking) p->have = 0; // an attempt from the start
+    p->taking = true;
     if (from != p->have || n > p->frame->len - p->have)
         return lh_fail(LH_ERR_MALFORMED, "bytes from %llu on where %zu were received",
                        (unsigned long long)from, p->have);

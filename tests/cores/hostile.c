@@ -22,8 +22,8 @@ static int ended_with(const struct rig_call *h, lh_err status) // of a flood
 }
 
 // The beginning of a push of `bytes`, with `n` of them.
-static void begin_push(struct rig *r, uint32_t w, uint64_t process, size_t bytes, size_t n,
-                       struct rig_call *h)
+static void send_part(struct rig *r, uint32_t w, uint64_t process, size_t bytes, size_t n,
+                      struct rig_call *h)
 {
     uint8_t digest[LH_DIGEST] = {1};
     Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
@@ -33,9 +33,15 @@ static void begin_push(struct rig *r, uint32_t w, uint64_t process, size_t bytes
     head.process = process;
     head.frame_bytes = bytes;
     head.digest = (ProtobufCBinaryData){LH_DIGEST, digest};
-    call(r, w, LH_RPC_PUSH, h);
     assert_int_equal(lh_rpc_send_bulk(h->call, &head.base, b, 0, n), LH_OK);
     lh_blob_release(b);
+}
+
+static void begin_push(struct rig *r, uint32_t w, uint64_t process, size_t bytes, size_t n,
+                       struct rig_call *h)
+{
+    call(r, w, LH_RPC_PUSH, h);
+    send_part(r, w, process, bytes, n, h);
 }
 
 // Whether worker w gets as far as to be told that it should greet first.
@@ -171,6 +177,23 @@ static void a_push_that_stops_holds_no_room(void **state)
     rig_run(r, 2 * LH_PUSH_SILENT_MS * LH_MS);
     assert_int_equal(h.status, LH_ERR_DEADLINE);
     assert_int_equal(r->server->room.frames, 0);
+}
+
+// Who sends the beginning of a push again and again would hold its room for ever.
+static void a_push_begins_once_on_a_call(void **state)
+{
+    struct rig *r = *state;
+    struct rig_call h;
+    come_to_a_stop(r, 100, &h);
+    assert_false(h.over);
+    send_part(r, 0, r->server->process, 400, 100, &h);
+    rig_call_wait(r, &h);
+    assert_int_equal(h.status, LH_ERR_MALFORMED);
+    begin_push(r, 0, r->server->process, 400, 50, &h); // another call may
+    rig_run(r, LH_SECOND);
+    assert_false(h.over);
+    lh_call_cancel(h.call);
+    rig_call_wait(r, &h);
 }
 
 static void parts_that_wait_keep_nobody_out(void **state)
@@ -449,6 +472,7 @@ int main(void)
         RIG_TEST(pushes_that_say_nothing_keep_nobody_out),
         RIG_TEST(answers_that_nobody_takes_keep_nobody_out),
         RIG_TEST(a_push_that_stops_holds_no_room),
+        RIG_TEST(a_push_begins_once_on_a_call),
         RIG_TEST(parts_that_wait_keep_nobody_out),
         RIG_TEST(who_does_not_read_is_cut_off),
         RIG_TEST(nobody_has_all_snapshots),
