@@ -23,7 +23,7 @@ struct ps_push {
     uint64_t bytes;        // of the frame
     struct lh_blob *frame; // NULL: no room yet, or an item has it
     size_t have;
-    bool taking; // bytes of it came on this call
+    bool taking;                  // bytes of it came on this call
     struct ps_push *next_waiting; // for room
     bool waiting, first_is_probe;
     struct lh_buf first; // the first message's part, while it waits
