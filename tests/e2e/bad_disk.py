@@ -97,7 +97,7 @@ def lost_disk(world):
     shutil.rmtree(server.dir)
     server.start().listening()
     until("the follower's state is there", lambda: server.says("shard.rebuilt", "as follower"))
-    check(worker.says("restore.brought"), f"nobody brought a state:\n{worker.tail()}")
+    until("the worker has its answer", lambda: worker.says("restore.brought"))
     # its log begins above that state: nobody comes by records alone
     standby = world.server(0, coordinator, name="standby-0", role="standby").start()
     until("the standby has the state, too", lambda: any(
