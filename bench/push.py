@@ -62,6 +62,7 @@ SHAPES = {  # of one shard, of SHARDS of them
     "tiny": ("{dim: 32, layers: 2, heads: 2, kv_heads: 2, ffn: 64, context: 64}",
              "{dim: 64, layers: 2, heads: 2, kv_heads: 2, ffn: 128, context: 64}"),
 }
+SHAPES["large"] = (SHAPES["full"][1],) * 2  # four times as many in one shard, 268 MB
 TLS = "one stream of TLS 1.3, OpenSSL alone, by turns"
 TRANSPORT = "the transport moving the same bytes without work, by turns"
 DISK = "a write and fdatasync alone, by turns"
@@ -228,9 +229,9 @@ def ratio_rows(out, name, pairs, disk=False):
 
 def joins_of_one_run(tool, folder, flags, **how):
     """Of each join GB, seconds to the request, from there to the state, and what stood beside."""
-    pause = 12 if flags.shape == "full" else 4
+    pause = {"tiny": 4, "full": 12, "large": 20}[how["shape"]]
     joins = Rejoining(JOINS, flags.ceilings)
-    one = run(tool, folder, "joins", pause, 3, shape=flags.shape, during=joins, **how)
+    one = run(tool, folder, "joins", pause, 3, during=joins, **how)
     size = one.summary["model"]["parameters"] * 4 / 1e9
     again = snapshot_seconds(one)[1:]
     if len(again) < JOINS:
@@ -239,8 +240,12 @@ def joins_of_one_run(tool, folder, flags, **how):
     return [(size, *both, turn) for both, turn in zip(again, joins.beside())]
 
 
-def measure_snapshots(out, tool, folder, flags, name, **how):
+def measure_snapshots(out, tool, folder, flags, name, large=False, **how):
+    """`large`: 268 MB instead of 67: what a join takes beside its bytes counts less."""
     runs = SNAPSHOT_RUNS if flags.shape == "full" else 1
+    how["shape"] = "large" if large and runs > 1 else flags.shape
+    if large:
+        how["codec"] = "topk-sign"  # a push has nothing to do with it
     all_ = [join for _ in range(runs) for join in joins_of_one_run(tool, folder, flags, **how)]
     ratio_rows(out, name, [(size / took, turn) for size, _, took, turn in all_])
     out.row(f"{name}.connect", "s", [connect for _, connect, _, _ in all_])
@@ -431,6 +436,7 @@ def measure(out, tool, folder, flags):
     if "snapshot" in flags.parts:
         name = "push.snapshot.mtls"
         measure_snapshots(out, tool, folder, flags, name, sealed=False)
+        measure_snapshots(out, tool, folder, flags, f"{name}.large", sealed=False, large=True)
         measure_snapshots(out, tool, folder, flags, f"{name}.sealed")
         measure_snapshots(out, tool, folder, flags, f"{name}.aes256gcm", cipher="aes256gcm")
     if "held" in flags.parts:
@@ -455,7 +461,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", required=True)
     parser.add_argument("--json", help="rows of one commit come together")
-    parser.add_argument("--shape", choices=sorted(SHAPES), default="full")
+    parser.add_argument("--shape", choices=("full", "tiny"), default="full")
     parser.add_argument("--pushes", type=int, default=10, help="one at a time")
     parser.add_argument("--rounds", type=int, default=5, help="of several at once")
     parser.add_argument("--parts", default="alone,snapshot,held,memory,many,acks,link",
