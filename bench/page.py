@@ -73,6 +73,12 @@ class Section:
     drawn: tuple = ()  # pictures that the bench drew itself: (file, caption)
     peers: tuple = ()  # table of published figures: (peer, 10 M at 90 ms, ...)
     peers_said: str = ""
+    part: str = ""  # these rows alone were measured, in a run of their own
+
+    @property
+    def name(self):
+        """Of its result, without .json."""
+        return f"{self.bench}-{self.part}" if self.part else self.bench
 
 
 ROUND_10M, ROUND_100M = "round.10m.90ms-1gbit", "round.100m.150ms-100mbit"
@@ -124,14 +130,11 @@ SECTIONS = (
         "[push.py](../push.py). The host is shared and its pace changes within minutes, so each "
         "ratio is of a ceiling measured by turns with its figures, the median of the turns (least "
         "to most in brackets); `.of_disk` and `.of_transport` say what the disk and gRPC alone "
-        "allow. The unsealed snapshot has no verdict: its row is of four joins, too few; twelve to "
-        "twenty made 0.65 to 0.72 of TLS alone, so the 0.85 that is wanted is **not reached** "
-        "([bench](../README.md#a-snapshot)). Where the time goes: [bench](../README.md#push).",
+        "allow. Its snapshots are of an older program, four joins each: the next section's are "
+        "twelve of today's. Where the time goes: [bench](../README.md#push).",
         targets=(
             Target("push.durable.mtls.xchacha20", "ratio", "at least", 0.40),
             Target("push.durable.mtls.aes256gcm", "ratio", "at least", 0.55, 0.65),
-            Target("push.snapshot.mtls.sealed", "ratio", "at least", 0.5),
-            Target("push.snapshot.mtls.aes256gcm", "ratio", "at least", 0.5),
             Target("push.server.alone.peak_bytes", "ratio", "at most", 1),
             Target("push.server.durable.4shards.peak_bytes", "ratio", "at most", 1),
             Target("push.server.many.peak_bytes", "ratio", "at most", 1),
@@ -141,8 +144,24 @@ SECTIONS = (
         ),
         bars=(Bars("push-tls.svg", "as a share of one stream of TLS 1.3", "push.", "ratio", "",
                    only=("durable.mtls.xchacha20", "durable.mtls.aes256gcm",
-                         "alone.mtls.xchacha20", "snapshot.mtls", "snapshot.mtls.sealed"),
-                   lines=((0.4, "XChaCha20"), (0.55, "AES-256-GCM"), (0.85, "snapshot"))),)),
+                         "alone.mtls.xchacha20"),
+                   lines=((0.4, "XChaCha20"), (0.55, "AES-256-GCM"))),)),
+    Section(
+        "push", "A snapshot beside TLS alone", part="snapshot",
+        text="A worker without a replica has a server's dense state, unsealed and sealed with the "
+        "job's key, over mutual TLS on one host of two processors; twelve joins each; "
+        "[push.py](../push.py). The target is held by states of 268 MB (`.large`). At 67 MB it is "
+        "**not reached**: such a join lasts 0.09 s, of which the start of two connections is a "
+        "quarter ([bench](../README.md#a-snapshot)). `.join` has the new connection in it.",
+        targets=(
+            Target("push.snapshot.mtls.large", "ratio", "at least", 0.85),
+            Target("push.snapshot.mtls", "ratio", "at least", 0.85),
+            Target("push.snapshot.mtls.sealed", "ratio", "at least", 0.5),
+            Target("push.snapshot.mtls.aes256gcm", "ratio", "at least", 0.5),
+        ),
+        bars=(Bars("push-snapshot-tls.svg", "as a share of one stream of TLS 1.3", "push.snapshot.",
+                   "ratio", "", only=("mtls", "mtls.large", "mtls.sealed", "mtls.aes256gcm"),
+                   lines=((0.5, "sealed"), (0.85, "unsealed"))),)),
     Section(
         "durable", "What a durable acknowledgement costs",
         "Eight workers push to one shard, small and medium frames; by turns the server's log is "
@@ -246,10 +265,12 @@ SECTIONS = (
 
 # ---------------------------------------------------------------- results
 
-def read(folder, bench):
-    """The document of a bench, checked."""
-    path = os.path.join(folder, f"{bench}.json")
-    again = f"measure it with ./bench/run.sh {bench} --json bench/results/{bench}.json"
+def read(folder, section):
+    """The document of a section's bench, checked."""
+    path = os.path.join(folder, f"{section.name}.json")
+    parts = f" --parts {section.part}" if section.part else ""
+    again = (f"measure it with ./bench/run.sh {section.bench}{parts} "
+             f"--json bench/results/{section.name}.json")
     try:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
@@ -259,7 +280,7 @@ def read(folder, bench):
         raise BadResult(f"{path} cannot be read ({error}): {again}") from None
     with open(SCHEMA, encoding="utf-8") as file:
         wrong = list(validate.problems(document, json.load(file), "document"))
-    if not wrong and document["bench"] != bench:
+    if not wrong and document["bench"] != section.bench:
         wrong = [f"is of the bench {document['bench']}"]
     if wrong:
         raise BadResult(f"{path}: {wrong[0]}: {again}")
@@ -270,14 +291,14 @@ def rows_of(section, document):
     rows = {}
     for row in document["rows"]:
         if row["name"] in rows:
-            raise BadResult(f"{section.bench}.json: two rows {row['name']}")
+            raise BadResult(f"{section.name}.json: two rows {row['name']}")
         rows[row["name"]] = row
     for target in section.targets:
         if target.row not in rows:
-            raise BadResult(f"{section.bench}.json: no row {target.row}, which has a target in "
+            raise BadResult(f"{section.name}.json: no row {target.row}, which has a target in "
                             f"bench/page.py: measure it, or change the table there")
         if target.of == "ratio" and "ratio" not in rows[target.row]:
-            raise BadResult(f"{section.bench}.json: {target.row} has no ratio, which its target in "
+            raise BadResult(f"{section.name}.json: {target.row} has no ratio, which its target in "
                             f"bench/page.py is about: measure what stands beside it, too")
     return rows
 
@@ -404,7 +425,7 @@ def section_page(section, document, folder):
 
 
 def all_rows(section, rows):
-    lines = ["<details><summary>All " f"{len(rows)} rows of {section.bench}.json</summary>", ""]
+    lines = ["<details><summary>All " f"{len(rows)} rows of {section.name}.json</summary>", ""]
     lines += table(("row", "figure (least to most)", "n", "beside it"), [
         (f"`{name}`", figure(row), str(row.get("n", "")), beside(row))
         for name, row in rows.items()])
@@ -420,10 +441,10 @@ def make(folder):
              "their conditions mean nothing.", ""]
     files = {}
     for section in SECTIONS:
-        told, drawings = section_page(section, read(folder, section.bench), folder)
+        told, drawings = section_page(section, read(folder, section), folder)
         lines += told
         files |= drawings
-    known = {f"{section.bench}.json" for section in SECTIONS}
+    known = {f"{section.name}.json" for section in SECTIONS}
     for name in sorted(os.listdir(folder)):
         if name.endswith(".json") and name not in known:
             raise BadResult(f"{os.path.join(folder, name)} has no section in bench/page.py: "
