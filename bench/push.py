@@ -18,6 +18,7 @@ parameters pushed as `dense-fp32`, 64 MiB each, one worker unless the row says o
   at the server to the loaded state. Its ceilings' connections stand as well; `.connect` are the
   seconds from the request until then (a new connection, mutual TLS), `.join` is the rate with them,
   `.first` that of a run's first join, whose server has just started.
+- `push.snapshot.mtls.large`: the same with 268 MB.
 - `push.snapshot.mtls.sealed`, `push.snapshot.mtls.aes256gcm`: the same with the job key's seal
   (`seal.snapshots`, the default).
 
@@ -47,7 +48,12 @@ import turns  # noqa: E402
 SHARDS = 4
 WORKERS = 8
 JOINS = 4  # `longhaul up` gives a worker up that ends six times in a row
-SNAPSHOT_RUNS = 3  # one join is 0.6 to 1.15 of TLS alone: the median of 12 says something
+SNAPSHOTS = {  # the rows `push.snapshot.mtls*`
+    "": {"sealed": False},
+    ".large": {"sealed": False, "large": True},
+    ".sealed": {},
+    ".aes256gcm": {"cipher": "aes256gcm"},
+}
 IN_MEMORY = "/dev/shm"
 MEMORY_BYTES = 8 << 30
 RTT_MS, MBIT, NEAR = 150, 1000, 0.02
@@ -240,16 +246,23 @@ def joins_of_one_run(tool, folder, flags, **how):
     return [(size, *both, turn) for both, turn in zip(again, joins.beside())]
 
 
-def measure_snapshots(out, tool, folder, flags, name, large=False, **how):
-    """`large`: 268 MB instead of 67: what a join takes beside its bytes counts less."""
-    runs = SNAPSHOT_RUNS if flags.shape == "full" else 1
-    how["shape"] = "large" if large and runs > 1 else flags.shape
-    if large:
-        how["codec"] = "topk-sign"  # a push has nothing to do with it
-    all_ = [join for _ in range(runs) for join in joins_of_one_run(tool, folder, flags, **how)]
-    ratio_rows(out, name, [(size / took, turn) for size, _, took, turn in all_])
-    out.row(f"{name}.connect", "s", [connect for _, connect, _, _ in all_])
-    out.row(f"{name}.join", "GB/s", [size / (connect + took) for size, connect, took, _ in all_])
+def measure_snapshots(out, tool, folder, flags):
+    """All rows by turns, for the host's pace changes.
+
+    `large`: 268 MB instead of 67: what a join takes beside its bytes counts less."""
+    all_ = {name: [] for name in SNAPSHOTS}
+    for _ in range(flags.snapshot_runs if flags.shape == "full" else 1):
+        for name, how in SNAPSHOTS.items():
+            how = dict(how, shape=flags.shape)
+            if how.pop("large", False):
+                how["codec"] = "topk-sign"  # a push has nothing to do with it
+                how["shape"] = "large" if flags.shape == "full" else flags.shape
+            all_[name] += joins_of_one_run(tool, folder, flags, **how)
+    for name, joins in all_.items():
+        name = f"push.snapshot.mtls{name}"
+        ratio_rows(out, name, [(size / took, turn) for size, _, took, turn in joins])
+        out.row(f"{name}.connect", "s", [connect for _, connect, _, _ in joins])
+        out.row(f"{name}.join", "GB/s", [size / (before + took) for size, before, took, _ in joins])
 
 
 def peak_rows(out, one, name):
@@ -434,11 +447,7 @@ def measure(out, tool, folder, flags):
     if "alone" in flags.parts:
         measure_alone(out, tool, folder, flags)
     if "snapshot" in flags.parts:
-        name = "push.snapshot.mtls"
-        measure_snapshots(out, tool, folder, flags, name, sealed=False)
-        measure_snapshots(out, tool, folder, flags, f"{name}.large", sealed=False, large=True)
-        measure_snapshots(out, tool, folder, flags, f"{name}.sealed")
-        measure_snapshots(out, tool, folder, flags, f"{name}.aes256gcm", cipher="aes256gcm")
+        measure_snapshots(out, tool, folder, flags)
     if "held" in flags.parts:
         measure_held(out, tool, folder, flags, "durable")
     if "memory" in flags.parts:
@@ -464,6 +473,8 @@ def main():
     parser.add_argument("--shape", choices=("full", "tiny"), default="full")
     parser.add_argument("--pushes", type=int, default=10, help="one at a time")
     parser.add_argument("--rounds", type=int, default=5, help="of several at once")
+    parser.add_argument("--snapshot-runs", type=lambda n: max(1, int(n)), default=3, metavar="N",
+                        help="of four joins each, for a row: one join is 0.3 to 1.2 of TLS alone")
     parser.add_argument("--parts", default="alone,snapshot,held,memory,many,acks,link",
                         type=lambda text: text.split(","))
     flags = parser.parse_args()
