@@ -120,6 +120,20 @@ static void a_server_that_may_give_unsealed_gives_what_is_asked_for(void **state
     assert_true(p->sealed && !p->opened && !lh_state_seal_next(&p->seal));
 }
 
+// What a follower brings after a lost disk, and what an owner gives its standby.
+static void a_server_takes_a_state_as_its_settings_say(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    assert_int_equal(ps_state_asked(r->server, 0, true, "the follower"), LH_OK);
+    assert_int_equal(ps_state_asked(r->server, 0, false, "the follower"), LH_ERR_UNSEAL);
+    assert_non_null(strstr(lh_err_text(LH_ERR_UNSEAL), "the follower sends its state without"));
+    rig_kill_server(r, false);
+    r->unsealed = true;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    assert_int_equal(ps_state_asked(r->server, 0, false, "the follower"), LH_OK);
+}
+
 // Both together are the state: each byte of it once, in whole pieces where it is sealed.
 static void give_ranges(struct rig *r, const struct lh_keyring *keys, bool filled)
 {
@@ -393,6 +407,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_server_seals_what_it_gives),
         RIG_TEST(a_server_that_may_give_unsealed_gives_what_is_asked_for),
+        RIG_TEST(a_server_takes_a_state_as_its_settings_say),
         RIG_TEST(a_server_gives_a_state_in_ranges),
         RIG_TEST(a_server_gives_a_large_state_in_ranges),
         RIG_TEST(only_who_has_the_job_key_joins),
