@@ -327,46 +327,76 @@ static lh_err bring(struct rig *r, uint32_t w, Longhaul__V1__Point *of, struct l
     return h.status;
 }
 
-// Of a server that lost its directory. What a follower made up takes no other follower's place.
-static void a_state_that_is_not_the_offered_one_is_not_asked_for_again(void **state)
+struct held { // by a worker, of a server that lost its directory
+    struct lh_hash chain;
+    Longhaul__V1__Point at;
+    struct lh_blob *state;
+};
+
+static void lose_directory(struct rig *r, struct held *h)
 {
-    struct rig *r = *state;
     struct lh_buf bytes = lh_buf(1 << 20);
-    r->unsealed = true;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     for (uint32_t w = 0; w < RIG_WORKERS; w++) rig_join(r, w, 11, 1);
-    rig_log(r, r->server->shard[0]->replica.ledger.version + 1,
-            r->server->shard[0]->replica.ledger.version + 3);
-    struct lh_ledger *l = &r->server->shard[0]->replica.ledger;
-    struct lh_hash chain = l->chain, none = {{1}};
-    Longhaul__V1__Point held = lh_head_point(0, l->epoch, l->version, &chain);
-    Longhaul__V1__Point made_up = lh_head_point(0, l->epoch, l->version + 100, &none);
-    assert_int_equal(lk_replica_save(&r->server->shard[0]->replica, &bytes), LH_OK);
-    struct lh_blob *whole = lh_blob_copy(lh_buf_span(&bytes));
+    const struct lk_replica *replica = &r->server->shard[0]->replica;
+    const struct lh_ledger *l = &replica->ledger;
+    rig_log(r, l->version + 1, l->version + 3);
+    h->chain = l->chain;
+    h->at = lh_head_point(0, l->epoch, l->version, &h->chain);
+    assert_int_equal(lk_replica_save(replica, &bytes), LH_OK);
+    h->state = lh_blob_copy(lh_buf_span(&bytes));
+    lh_buf_free(&bytes);
     rig_kill_server(r, false);
     lh_fake_disk_wipe(r->s.env);
     assert_int_equal(rig_start_server(r, false), LH_OK);
+}
+
+// What a follower made up takes no other follower's place.
+static void a_state_that_is_not_the_offered_one_is_not_asked_for_again(void **state)
+{
+    struct rig *r = *state;
+    struct held h;
+    r->unsealed = true;
+    lose_directory(r, &h);
+    struct lh_hash none = {{1}};
+    Longhaul__V1__Point made_up = lh_head_point(0, h.at.epoch, h.at.version + 100, &none);
     bool wanted = false;
     for (int i = 0; i < 100 && !wanted; i++) {
         rig_run(r, 100 * LH_MS);
-        wanted = !offer(r, 1, &held) && offer(r, 0, &made_up);
+        wanted = !offer(r, 1, &h.at) && offer(r, 0, &made_up);
     }
     assert_true(wanted);
-    assert_int_equal(bring(r, 0, &made_up, whole), LH_ERR_MALFORMED);
+    assert_int_equal(bring(r, 0, &made_up, h.state), LH_ERR_MALFORMED);
     wanted = false;
     for (int i = 0; i < 100 && !wanted; i++) {
         rig_run(r, 100 * LH_MS);
         assert_false(offer(r, 0, &made_up));
-        wanted = offer(r, 1, &held);
+        wanted = offer(r, 1, &h.at);
     }
     assert_true(wanted);
-    assert_int_equal(bring(r, 1, &held, whole), LH_OK);
+    assert_int_equal(bring(r, 1, &h.at, h.state), LH_OK);
     for (int i = 0; i < 100 && !r->server->serving; i++) rig_run(r, 100 * LH_MS);
     assert_true(r->server->serving);
-    assert_true(r->server->shard[0]->replica.ledger.version >= held.version);
-    lh_blob_release(whole);
-    lh_buf_free(&bytes);
+    assert_true(r->server->shard[0]->replica.ledger.version >= h.at.version);
+    lh_blob_release(h.state);
+}
+
+// A certificate does not make who brings it believable (server/docs/0003-sealed-states.md).
+static void a_state_without_the_seal_is_not_taken(void **state)
+{
+    struct rig *r = *state;
+    struct held h;
+    bool wanted = false;
+    lose_directory(r, &h);
+    for (int i = 0; i < 100 && !wanted; i++) {
+        rig_run(r, 100 * LH_MS);
+        wanted = offer(r, 1, &h.at);
+    }
+    assert_true(wanted);
+    assert_int_equal(bring(r, 1, &h.at, h.state), LH_ERR_UNSEAL);
+    assert_false(r->server->serving);
+    lh_blob_release(h.state);
 }
 
 // ---------------------------------------------------------------- a coordinator
@@ -478,6 +508,7 @@ int main(void)
         RIG_TEST(nobody_has_all_snapshots),
         RIG_TEST(snapshots_that_nobody_reads_keep_nobody_out),
         RIG_TEST(a_state_that_is_not_the_offered_one_is_not_asked_for_again),
+        RIG_TEST(a_state_without_the_seal_is_not_taken),
         RIG_TEST(a_false_word_of_a_worker_changes_nothing_for_others),
         RIG_TEST(a_worker_that_is_told_to_go_on_after_the_end_tries_again),
     };
