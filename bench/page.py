@@ -74,6 +74,7 @@ class Section:
     peers: tuple = ()  # table of published figures: (peer, 10 M at 90 ms, ...)
     peers_said: str = ""
     part: str = ""  # these rows alone were measured, in a run of their own
+    flags: str = ""  # of that run, beside its --parts
 
     @property
     def name(self):
@@ -89,6 +90,11 @@ PEERS_SAID = (
     "torch 2.13.0 with gloo, torchft 0.2.0, nvflare 2.9.0. They send dense values unless said.")
 KILL_SAID = ("killed with -9 in the middle: with gloo the job ends; torchft and hivemind go on "
              "after 8 to 67 s")
+PUSH_TARGETS = (
+    Target("push.durable.mtls.xchacha20", "ratio", "at least", 0.40),
+    Target("push.durable.mtls.aes256gcm", "ratio", "at least", 0.55, 0.65),
+    Target("push.server.durable.4shards.peak_bytes", "ratio", "at most", 1),
+)
 SECTIONS = (
     Section(
         "learning", "Loss per token: asynchronous and compressed beside synchronous and dense",
@@ -130,13 +136,11 @@ SECTIONS = (
         "[push.py](../push.py). The host is shared and its pace changes within minutes, so each "
         "ratio is of a ceiling measured by turns with its figures, the median of the turns (least "
         "to most in brackets); `.of_disk` and `.of_transport` say what the disk and gRPC alone "
-        "allow. Its snapshots are of an older program, four joins each: the next section's are "
-        "36 of today's. Where the time goes: [bench](../README.md#push).",
+        "allow. Its snapshots are of an older program, four joins each: a section below has those "
+        "of today's. Where the time goes: [bench](../README.md#push).",
         targets=(
-            Target("push.durable.mtls.xchacha20", "ratio", "at least", 0.40),
-            Target("push.durable.mtls.aes256gcm", "ratio", "at least", 0.55, 0.65),
+            *PUSH_TARGETS,
             Target("push.server.alone.peak_bytes", "ratio", "at most", 1),
-            Target("push.server.durable.4shards.peak_bytes", "ratio", "at most", 1),
             Target("push.server.many.peak_bytes", "ratio", "at most", 1),
             Target("push.server.link.peak_bytes", "ratio", "at most", 1),
             Target("push.many.mtls.8workers", "ratio", "at least", 1),
@@ -147,25 +151,18 @@ SECTIONS = (
                          "alone.mtls.xchacha20"),
                    lines=((0.4, "XChaCha20"), (0.55, "AES-256-GCM"))),)),
     Section(
-        "push", "Durable pushes on a slower host, fifteen rounds", part="held",
-        text="The same four shards at once on a day when the host streamed memory at 0.7 of the "
-        "pace of `codec.json`'s day and its disk wrote 0.26 GB/s; the program of 20f660e made "
-        "0.47 and 0.45 beside 0.48 and 0.48 of one hour there. It is bound by the processors, not "
-        "by that disk: a record is durable 8 to 18 ms after it is decided. Why: "
+        "push", "Durable pushes on a slower host", part="held", flags="--rounds 14",
+        text="The same four shards at once, more turns of them, on another day of the shared host: "
+        "its disk and its memory were slower ([bench](../README.md#results)). Where the time goes: "
         "[bench](../README.md#pushes-and-a-lone-one).",
-        targets=(
-            Target("push.durable.mtls.xchacha20", "ratio", "at least", 0.40),
-            Target("push.durable.mtls.aes256gcm", "ratio", "at least", 0.55, 0.65),
-            Target("push.server.durable.4shards.peak_bytes", "ratio", "at most", 1),
-        )),
+        targets=PUSH_TARGETS),
     Section(
-        "push", "A snapshot beside TLS alone", part="snapshot",
+        "push", "A snapshot beside TLS alone", part="snapshot", flags="--snapshot-runs 9",
         text="A worker without a replica has a server's dense state, unsealed and sealed with the "
-        "job's key, over mutual TLS on one host of two processors; 36 joins each, the rows by "
-        "turns; [push.py](../push.py). Unsealed it is **not reached**: 0.81 with states of 268 MB "
-        "(`.large`), 0.72 with 67 MB, whose join lasts 0.1 s. gRPC moving the same bytes over one "
-        "connection without work makes no more (`.of_transport`; "
-        "[bench](../README.md#a-snapshot)). `.join` has the new connection in it.",
+        "job's key, over mutual TLS on one host of two processors, the rows by turns; "
+        "[push.py](../push.py). `.large` is a state of 268 MB, the others are of 67; `.join` has "
+        "the new connection in it; `.of_transport` is beside gRPC moving the same bytes over one "
+        "connection without work. Why it is no more: [bench](../README.md#a-snapshot).",
         targets=(
             Target("push.snapshot.mtls.large", "ratio", "at least", 0.85),
             Target("push.snapshot.mtls", "ratio", "at least", 0.85),
@@ -281,7 +278,7 @@ SECTIONS = (
 def read(folder, section):
     """The document of a section's bench, checked."""
     path = os.path.join(folder, f"{section.name}.json")
-    parts = f" --parts {section.part}" if section.part else ""
+    parts = f" --parts {section.part} {section.flags}" if section.part else ""
     again = (f"measure it with ./bench/run.sh {section.bench}{parts} "
              f"--json bench/results/{section.name}.json")
     try:

@@ -18,7 +18,7 @@ parameters pushed as `dense-fp32`, 64 MiB each, one worker unless the row says o
   at the server to the loaded state. Its ceilings' connections stand as well; `.connect` are the
   seconds from the request until then (a new connection, mutual TLS), `.join` is the rate with them,
   `.first` that of a run's first join, whose server has just started.
-- `push.snapshot.mtls.large`: the same with 268 MB.
+- `push.snapshot.mtls.large`: the same with 268 MB: what a join takes beside its bytes counts less.
 - `push.snapshot.mtls.sealed`, `push.snapshot.mtls.aes256gcm`: the same with the job key's seal
   (`seal.snapshots`, the default).
 
@@ -48,9 +48,9 @@ import turns  # noqa: E402
 SHARDS = 4
 WORKERS = 8
 JOINS = 4  # `longhaul up` gives a worker up that ends six times in a row
-SNAPSHOTS = {  # the rows `push.snapshot.mtls*`
+SNAPSHOTS = {  # the rows `push.snapshot.mtls*`; a codec has nothing to do with them
     "": {"sealed": False},
-    ".large": {"sealed": False, "large": True},
+    ".large": {"sealed": False, "shape": "large", "codec": "topk-sign"},
     ".sealed": {},
     ".aes256gcm": {"cipher": "aes256gcm"},
 }
@@ -247,17 +247,12 @@ def joins_of_one_run(tool, folder, flags, **how):
 
 
 def measure_snapshots(out, tool, folder, flags):
-    """All rows by turns, for the host's pace changes.
-
-    `large`: 268 MB instead of 67: what a join takes beside its bytes counts less."""
+    """All rows by turns, for the host's pace changes."""
     all_ = {name: [] for name in SNAPSHOTS}
-    for _ in range(flags.snapshot_runs if flags.shape == "full" else 1):
+    for _ in range(flags.snapshot_runs):
         for name, how in SNAPSHOTS.items():
-            how = dict(how, shape=flags.shape)
-            if how.pop("large", False):
-                how["codec"] = "topk-sign"  # a push has nothing to do with it
-                how["shape"] = "large" if flags.shape == "full" else flags.shape
-            all_[name] += joins_of_one_run(tool, folder, flags, **how)
+            shape = how.get("shape", "full") if flags.shape == "full" else flags.shape
+            all_[name] += joins_of_one_run(tool, folder, flags, **how | {"shape": shape})
     for name, joins in all_.items():
         name = f"push.snapshot.mtls{name}"
         ratio_rows(out, name, [(size / took, turn) for size, _, took, turn in joins])

@@ -5,8 +5,7 @@
 // them while anybody may still read them, a transport too, the replica goes on with a copy, for
 // which there is room since then. What an outer optimizer holds beside them is copied a message at
 // a time, and as a whole when it is about to change; when there is no memory for that, those who
-// wait are told to come again. Who asks for it in ranges is given each
-// on a call of its own.
+// wait are told to come again. Who asks for it in ranges is given each on a call of its own.
 #include <stdlib.h>
 #include <string.h>
 

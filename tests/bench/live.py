@@ -23,6 +23,8 @@ ROWS = {  # what must be there, and above what
              "push.alone.mtls.xchacha20": 0, "push.alone.stage.log": 0, "push.disk.write_sync": 0,
              "push.alone.mtls.xchacha20.of_transport": 0,
              "push.durable.mtls.aes256gcm.of_disk": 0, "push.snapshot.mtls.first": 0,
+             "push.snapshot.mtls": 0, "push.snapshot.mtls.large.join": 0,
+             "push.snapshot.mtls.sealed.connect": 0, "push.snapshot.mtls.aes256gcm": 0,
              "push.many.mtls.1worker": 0, "push.many.mtls.8workers": 0,
              "push.ack.p50_ms": 0, "push.ack.p99_ms": 0,
              "push.server.alone.peak_bytes": 1e6},
@@ -40,8 +42,8 @@ ROWS = {  # what must be there, and above what
 }
 FLAGS = {
     "round": ["--size", "tiny", "--rounds", "3", "--kills", "1"],
-    "push": ["--shape", "tiny", "--pushes", "3", "--rounds", "2", "--parts",
-             "alone,held,many,acks"],
+    "push": ["--shape", "tiny", "--pushes", "3", "--rounds", "2", "--snapshot-runs", "1",
+             "--parts", "alone,snapshot,held,many,acks"],
     "durable": ["--size", "small", "--rounds", "20", "--turns", "1"],
     "pause": ["--shape", "tiny", "--checkpoints", "3", "--every", "20"],
     "recovery": ["--shape", "tiny", "--kills", "1"],

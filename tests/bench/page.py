@@ -107,6 +107,11 @@ class Copies(unittest.TestCase):
         os.remove(self.path("round.json"))
         self.refused("round.json is not there", "./bench/run.sh round --json")
 
+    def test_a_missing_part_is_named_with_its_flags(self):
+        os.remove(self.path("push-snapshot.json"))
+        self.refused("push-snapshot.json is not there",
+                     "./bench/run.sh push --parts snapshot --snapshot-runs 9 --json")
+
     def test_a_damaged_result_is_named(self):
         with open(self.path("codec.json"), "r+", encoding="utf-8") as file:
             file.truncate(1000)
