@@ -53,7 +53,8 @@ stage_links() {
     build release && run_ctest release -L '^links$'
 }
 
-stage_e2e() { build release && run_ctest release -L '^e2e$'; }
+# Its tests mostly wait: two a core, those that take longest first.
+stage_e2e() { build release && jobs=$((2 * jobs)) run_ctest release -L '^e2e$'; }
 
 stage_oracle() { # its tests exist once .venv does
     oracle_packages || { echo "run: pip cannot install tests/oracle/requirements.txt"; return 77; }
