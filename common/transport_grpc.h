@@ -5,7 +5,8 @@
 // transport_grpc_server.c (listen, who may call), transport_grpc_door.c (how many may come in),
 // transport_grpc_call.c (messages, flow, end of
 // either side), transport_grpc_core.c (threads, life), transport_grpc_tls.c (certificates, reload),
-// transport_grpc_status.c (status <-> lh_err), transport_grpc_wire.c (bytes of the sockets).
+// transport_grpc_status.c (status <-> lh_err), transport_grpc_wire.c (bytes of the sockets),
+// transport_grpc_path.c (cuts and long round trips).
 //
 // Addresses are "host:port". Certificates are verified against one CA; hosts by the fixed name
 // LH_CERTS_DNS, so addresses may change; who a peer is says its one URI SAN (identity.h).
@@ -34,10 +35,13 @@ enum {
     LH_GRPC_FILES_KEPT = 128, // descriptors that no connection gets: the log, checkpoints, status
     LH_GRPC_LINKS_PER_CONNECTION = 64, // that share one; a worker has a link for each shard
     LH_GRPC_METADATA_MAX = 8 << 10,    // bytes of headers; ours are under 1 KiB
-    LH_GRPC_CONNECT_MS = 5000,    // one attempt, TLS included: 4 round trips of 300 ms, and room
-    LH_GRPC_BACKOFF_MS = 1000,    // most between two attempts: a restarted server is found soon
-    LH_GRPC_KEEPALIVE_MS = 20000, // a silent wire is probed after this ...
-    LH_GRPC_KEEPALIVE_WAIT_MS = 10000, // ... and given up after that
+    // One attempt, TLS included, until the round trip is known: 4 of 300 ms, and room. Then it
+    // follows the round trip, and where it was not enough, the next attempt gets twice as long.
+    LH_GRPC_CONNECT_MS = 5000,
+    LH_GRPC_CONNECT_MS_MAX = 40000, // 4 round trips of 3 s, where packets are lost
+    LH_GRPC_BACKOFF_MS = 1000,      // most between two attempts: a restarted server is found soon
+    LH_GRPC_KEEPALIVE_MS = 20000,   // a silent wire is probed after this ...
+    LH_GRPC_KEEPALIVE_WAIT_MS = 20000, // ... and given up after that: a trip of 3 s, lost twice
     LH_GRPC_AGE_MS = 3600 * 1000,      // a connection's life: it ends, so new certificates count
     LH_GRPC_AGE_GRACE_MS = 300 * 1000, // for the calls on it; a follow stream is opened again
     LH_GRPC_RELOAD_MS = 10000,         // between two looks at the certificate files

@@ -35,7 +35,7 @@ static grpc_channel *make_channel(const struct lh_grpc *t, struct lh_grpc_line *
     args[n++] = lh_grpc_arg(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1); // no TXT look-ups
     args[n++] = lh_grpc_arg(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, LH_GRPC_BACKOFF_MS);
     // "min reconnect backoff" is the time an attempt gets, in spite of its name.
-    args[n++] = lh_grpc_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, LH_GRPC_CONNECT_MS);
+    args[n++] = lh_grpc_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, l->connect_ms);
     args[n++] = lh_grpc_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, LH_GRPC_BACKOFF_MS / 10);
     args[n++] = lh_grpc_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, LH_GRPC_BACKOFF_MS);
     LH_ASSERT(n <= LH_COUNT(args));
@@ -72,6 +72,7 @@ static lh_err new_line(struct lh_grpc *t, const char *address, enum lh_role role
         free(line);
         return LH_ERR_NO_MEMORY;
     }
+    line->connect_ms = lh_grpc_path_connect_ms(lh_grpc_wire_rtt_us(t->wire, address), 0, false);
     line->channel = make_channel(t, line);
     lh_grpc_wire_watch(t->wire, address, false);
     *out = line;
@@ -143,6 +144,29 @@ static gpr_timespec deadline_of(int64_t deadline_ns)
                         gpr_time_from_nanos(deadline_ns, GPR_TIMESPAN));
 }
 
+static void renew_channel(struct lh_grpc *t, struct lh_grpc_line *line)
+{
+    lh_grpc_wire_look(t->wire);
+    grpc_channel_destroy(line->channel); // calls on it go on
+    line->channel = make_channel(t, line);
+}
+
+// Where an attempt to connect took all the time that it had, the next one gets more, on a channel
+// of its own, for the time is fixed when a channel is made. How long a server that is not there is
+// looked for does not follow from it: its SYNs are counted (transport_grpc_path.c).
+static void attempt_failed(struct lh_grpc *t, struct lh_grpc_line *line)
+{
+    int64_t took_ms = (lh_now(t->env) - line->asked_ns) / LH_MS;
+    bool timed_out = took_ms >= line->connect_ms - line->connect_ms / 10 &&
+                     took_ms <= line->connect_ms + 2 * LH_GRPC_BACKOFF_MS;
+    uint32_t rtt_us = lh_grpc_wire_rtt_us(t->wire, line->address);
+    int next_ms = lh_grpc_path_connect_ms(rtt_us, line->connect_ms, timed_out);
+    line->asked_ns = 0;
+    if (next_ms == line->connect_ms || t->dead) return;
+    line->connect_ms = next_ms;
+    renew_channel(t, line);
+}
+
 lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
                     const struct lh_call_ops *ops, void *self, struct lh_call **out)
 {
@@ -150,11 +174,12 @@ lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
     struct lh_grpc *t = l->t;
     struct lh_grpc_line *line = l->line;
     if (t->dead) return lh_fail(LH_ERR_CANCELLED, "the transport is closed");
-    if (line->generation != lh_grpc_certs_generation(t->certs)) {
-        lh_grpc_wire_look(t->wire);
-        grpc_channel_destroy(line->channel); // calls on it go on
-        line->channel = make_channel(t, line);
-    }
+    if (line->generation != lh_grpc_certs_generation(t->certs)) renew_channel(t, line);
+    bool stands = grpc_channel_check_connectivity_state(line->channel, 0) == GRPC_CHANNEL_READY;
+    if (stands)
+        line->asked_ns = 0;
+    else if (!line->asked_ns)
+        line->asked_ns = lh_now(t->env);
     struct lh_grpc_call *c = lh_grpc_call_new(t, false);
     if (!c) return LH_ERR_NO_MEMORY;
     char path[128];
@@ -211,7 +236,9 @@ void lh_grpc_client_closed(struct lh_grpc_call *c)
     lh_grpc_text(c->details, details, sizeof details);
     lh_err err = lh_grpc_err(c->code, &c->trailing, details);
     bool told = c->trailing.count > 0; // by the server itself
+    if (c->link && told) c->link->line->asked_ns = 0;
     if (err == LH_ERR_UNAVAILABLE && !told && c->link) {
+        if (c->link->line->asked_ns) attempt_failed(c->t, c->link->line);
         err = explain(c->link, details, text, sizeof text);
         lh_grpc_call_over(c, err, text);
         return;

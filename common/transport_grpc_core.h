@@ -106,6 +106,8 @@ struct lh_grpc_line { // one channel, with one TCP connection, of the links that
     struct lh_grpc_expect *expect;
     grpc_channel *channel;
     uint64_t generation; // of the certificates its channel was made with
+    int connect_ms;      // an attempt of this channel gets
+    int64_t asked_ns; // the first call that asked for a connection that is not there yet; 0: none
 };
 
 struct lh_grpc_link {
@@ -229,6 +231,20 @@ void lh_grpc_expect_drop(struct lh_grpc_expect *e);
 // Why the last handshake with this server was refused by us; false: it was not.
 bool lh_grpc_expect_refused(struct lh_grpc_expect *e, char *out, size_t size);
 
+// ---- path: what a connection does about its path (transport_grpc_path.c)
+struct tcp_info;
+struct lh_grpc_path { // of one socket
+    int64_t cap_ms;   // the cap that was set last; 0: none yet
+    bool uncapped;    // this kernel has no cap: a stalled connection is closed
+};
+// The longest wait before TCP sends again, in ms, for a smoothed round trip and its spread in us.
+int64_t lh_grpc_path_cap_ms(uint32_t rtt_us, uint32_t spread_us);
+// The time in ms that the next attempt to connect gets, TLS included. rtt_us: the longest known to
+// that port, 0: none; last_ms, timed_out: what the last attempt got, and that it was not enough.
+int lh_grpc_path_connect_ms(uint32_t rtt_us, int last_ms, bool timed_out);
+// Any thread, every 250 ms or so: adapts the socket's cap, or closes it where it is stalled.
+void lh_grpc_path_tend(struct lh_grpc_path *p, int fd, bool dialled, const struct tcp_info *info);
+
 // ---- wire
 struct lh_grpc_wire *lh_grpc_wire_new(void);
 void lh_grpc_wire_free(struct lh_grpc_wire *w);
@@ -237,5 +253,7 @@ void lh_grpc_wire_watch(struct lh_grpc_wire *w, const char *address, bool server
 int64_t lh_grpc_wire_poll(struct lh_grpc_wire *w, int64_t now_ns);
 void lh_grpc_wire_look(struct lh_grpc_wire *w); // now: before we close connections ourselves
 void lh_grpc_wire_sum(struct lh_grpc_wire *w, struct lh_wire_bytes *out);
+// The longest smoothed round trip in us that a connection to this address' port had; 0: none yet.
+uint32_t lh_grpc_wire_rtt_us(struct lh_grpc_wire *w, const char *address);
 
 #endif

@@ -78,7 +78,7 @@ static grpc_server *make_server(void)
     args[n++] = lh_grpc_arg(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES);
     args[n++] = lh_grpc_arg(GRPC_ARG_ALLOW_REUSEPORT, 0); // else two servers share a port silently
     args[n++] = lh_grpc_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, LH_GRPC_CALLS_PER_CONNECTION);
-    args[n++] = lh_grpc_arg(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 2 * LH_GRPC_CONNECT_MS);
+    args[n++] = lh_grpc_arg(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, LH_GRPC_CONNECT_MS_MAX);
     // Our clients ping every KEEPALIVE_MS; the default of five minutes would throw them out.
     args[n++] = lh_grpc_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                             LH_GRPC_KEEPALIVE_MS / 4);

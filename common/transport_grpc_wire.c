@@ -1,4 +1,5 @@
-// Bytes that TCP carried, per process and transport: the sockets' own counters (struct tcp_info).
+// The sockets of a transport: bytes that TCP carried, by their own counters (struct tcp_info), and
+// the round trips that they measured. Each is tended on the way (transport_grpc_path.c).
 //
 // gRPC does not say which sockets it has, so they are found: descriptors of this process whose
 // local port is the server's, or whose remote port is one that was dialled. The kernel counts from
@@ -33,13 +34,18 @@ enum {
 
 struct watched {
     uint16_t port;
-    bool local; // the server's own; else a dialled one
+    bool local;      // the server's own; else a dialled one
+    uint32_t rtt_us; // the longest of its connections in the last look that found one; 0: none yet
+    uint64_t look;   // that one
 };
 
 struct known {
     int fd;
     uint64_t cookie;
     struct lh_wire_bytes bytes; // last seen
+    uint16_t port;              // the watched one
+    bool local;
+    struct lh_grpc_path path;
 };
 
 struct lh_grpc_wire {
@@ -50,6 +56,7 @@ struct lh_grpc_wire {
     size_t sockets, cap;
     struct lh_wire_bytes closed; // of sockets that are gone
     int64_t next_poll_ns, next_scan_ns;
+    uint64_t looks;
 };
 
 struct lh_grpc_wire *lh_grpc_wire_new(void)
@@ -66,16 +73,26 @@ void lh_grpc_wire_free(struct lh_grpc_wire *w)
     free(w);
 }
 
-void lh_grpc_wire_watch(struct lh_grpc_wire *w, const char *address, bool server)
+static uint16_t port_in(const char *address) // 0: none
 {
     const char *colon = strrchr(address, ':');
     long port = colon ? strtol(colon + 1, NULL, 10) : 0;
-    if (port < 1 || port > 65535) return;
-    const struct watched entry = {(uint16_t)port, server};
-    pthread_mutex_lock(&w->lock);
-    bool there = false;
+    return port < 1 || port > 65535 ? 0 : (uint16_t)port;
+}
+
+static struct watched *find(struct lh_grpc_wire *w, uint16_t port, bool local)
+{
     for (size_t i = 0; i < w->ports; i++)
-        there |= w->watched[i].port == entry.port && w->watched[i].local == entry.local;
+        if (w->watched[i].port == port && w->watched[i].local == local) return &w->watched[i];
+    return NULL;
+}
+
+void lh_grpc_wire_watch(struct lh_grpc_wire *w, const char *address, bool server)
+{
+    const struct watched entry = {.port = port_in(address), .local = server};
+    if (!entry.port) return;
+    pthread_mutex_lock(&w->lock);
+    bool there = find(w, entry.port, server) != NULL;
     if (!there && w->ports < PORTS_MAX) w->watched[w->ports++] = entry;
     w->next_poll_ns = w->next_scan_ns = 0;
     pthread_mutex_unlock(&w->lock);
@@ -89,14 +106,11 @@ static bool cookie_of(int fd, uint64_t *out)
     return getsockopt(fd, SOL_SOCKET, SO_COOKIE, out, &n) == 0;
 }
 
-static bool bytes_of(int fd, struct lh_wire_bytes *out)
+static bool info_of(int fd, struct tcp_info *out)
 {
-    struct tcp_info info;
-    socklen_t n = sizeof info;
-    memset(&info, 0, sizeof info);
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n)) return false;
-    *out = (struct lh_wire_bytes){info.tcpi_bytes_sent, info.tcpi_bytes_received};
-    return true;
+    socklen_t n = sizeof *out;
+    memset(out, 0, sizeof *out);
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, out, &n) == 0;
 }
 
 static uint16_t port_of(const struct sockaddr_storage *address)
@@ -108,17 +122,19 @@ static uint16_t port_of(const struct sockaddr_storage *address)
     return 0;
 }
 
-// Connected (a listening socket has no peer) and with one of our ports at the right end.
-static bool is_ours(const struct lh_grpc_wire *w, int fd)
+// Of a socket that is connected (a listening one has no peer) and has one of our ports at the right
+// end; else NULL.
+static const struct watched *watched_of(const struct lh_grpc_wire *w, int fd)
 {
     struct sockaddr_storage near = {0}, far = {0};
     socklen_t n = sizeof near, m = sizeof far;
     if (getsockname(fd, (struct sockaddr *)&near, &n) ||
         getpeername(fd, (struct sockaddr *)&far, &m))
-        return false;
+        return NULL;
     for (size_t i = 0; i < w->ports; i++)
-        if (w->watched[i].port == port_of(w->watched[i].local ? &near : &far)) return true;
-    return false;
+        if (w->watched[i].port == port_of(w->watched[i].local ? &near : &far))
+            return &w->watched[i];
+    return NULL;
 }
 
 // ---------------------------------------------------------------- all of them
@@ -133,7 +149,8 @@ static bool is_known(const struct lh_grpc_wire *w, uint64_t cookie)
 static void learn(struct lh_grpc_wire *w, int fd)
 {
     uint64_t cookie;
-    if (!is_ours(w, fd) || !cookie_of(fd, &cookie) || is_known(w, cookie)) return;
+    const struct watched *at = watched_of(w, fd);
+    if (!at || !cookie_of(fd, &cookie) || is_known(w, cookie)) return;
     if (w->sockets == w->cap) {
         size_t cap = w->cap ? w->cap * 2 : 16;
         struct known *more = cap > SOCKETS_MAX ? NULL : realloc(w->socket, cap * sizeof *more);
@@ -141,7 +158,8 @@ static void learn(struct lh_grpc_wire *w, int fd)
         w->socket = more;
         w->cap = cap;
     }
-    w->socket[w->sockets++] = (struct known){.fd = fd, .cookie = cookie};
+    w->socket[w->sockets++] =
+        (struct known){.fd = fd, .cookie = cookie, .port = at->port, .local = at->local};
 }
 
 static void scan(struct lh_grpc_wire *w)
@@ -155,15 +173,27 @@ static void scan(struct lh_grpc_wire *w)
     if (all) closedir(all);
 }
 
+static void note_trip(struct lh_grpc_wire *w, const struct known *s, uint32_t rtt_us)
+{
+    struct watched *at = find(w, s->port, s->local);
+    if (!at) return;
+    if (at->look != w->looks || rtt_us > at->rtt_us) at->rtt_us = rtt_us;
+    at->look = w->looks;
+}
+
 // Reads the counters; true: some moved.
 static bool look(struct lh_grpc_wire *w)
 {
     bool moved = false;
+    w->looks++;
     for (size_t i = 0; i < w->sockets;) {
         struct known *s = &w->socket[i];
-        struct lh_wire_bytes now;
+        struct tcp_info info;
         uint64_t cookie;
-        if (bytes_of(s->fd, &now) && cookie_of(s->fd, &cookie) && cookie == s->cookie) {
+        if (info_of(s->fd, &info) && cookie_of(s->fd, &cookie) && cookie == s->cookie) {
+            const struct lh_wire_bytes now = {info.tcpi_bytes_sent, info.tcpi_bytes_received};
+            note_trip(w, s, info.tcpi_rtt);
+            lh_grpc_path_tend(&s->path, s->fd, !s->local, &info);
             moved |= now.sent != s->bytes.sent || now.received != s->bytes.received;
             s->bytes = now;
             i++;
@@ -207,4 +237,13 @@ void lh_grpc_wire_sum(struct lh_grpc_wire *w, struct lh_wire_bytes *out)
         out->received += w->socket[i].bytes.received;
     }
     pthread_mutex_unlock(&w->lock);
+}
+
+uint32_t lh_grpc_wire_rtt_us(struct lh_grpc_wire *w, const char *address)
+{
+    pthread_mutex_lock(&w->lock);
+    const struct watched *at = find(w, port_in(address), false);
+    uint32_t rtt_us = at ? at->rtt_us : 0;
+    pthread_mutex_unlock(&w->lock);
+    return rtt_us;
 }
