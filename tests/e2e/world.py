@@ -156,15 +156,16 @@ def make_text(folder, size, related=False):
 
 
 class World:
-    def __init__(self, build, run="e2e", units=48, keep=False, shape=None, unit_tokens=1024):
+    def __init__(self, build, run="e2e", units=48, keep=False, shape=None, unit_tokens=1024,
+                 shards=2):
         self.build, self.run, self.keep = build, run, keep
         self.unit_tokens = unit_tokens
         self.dir = tempfile.mkdtemp(prefix="longhaul-e2e-")
         self.nodes = []
         self.make_data(units)
-        self.tool("model", "init", "--shape", json.dumps(shape or SHAPE), "--shards", "2",
-                  "--seed", "7", "--out", self.dir)
-        self.tool("certs", "init", "--dir", self.path("ca"), "--domain", "e2e.test")
+        self.tool("model", "init", "--shape", json.dumps(shape or SHAPE), "--shards",
+                  str(shards), "--seed", "7", "--out", self.dir)
+        self.make_ca()
         self.tool("certs", "key", "--out", self.path("job.keys"))
 
     # ------------------------------------------------------------ files
@@ -196,10 +197,16 @@ class World:
         return ("--coordinator", coordinator.address, "--ca", self.path("ca", "ca.pem"), "--cert",
                 self.path("certs", name + ".pem"), "--key", self.path("certs", name + ".key"))
 
+    def make_ca(self):
+        self.tool("certs", "init", "--dir", self.path("ca"), "--domain", "e2e.test")
+
     def make_data(self, units):
         make_text(self.path("text"), units // 3 * self.unit_tokens + 100)
         self.tool("data", "prepare", "--text", self.path("text"), "--out", self.path("data"),
                   "--unit-tokens", str(self.unit_tokens), "--sequence", "64")
+        self.read_units()
+
+    def read_units(self):
         with open(self.path("data", "units.json"), encoding="utf-8") as file:
             self.units = json.load(file)["units"]
 
