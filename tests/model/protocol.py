@@ -54,6 +54,7 @@ BUGS = {
     "ledger_sticky": 'the ledger stays "done" when the record that credited it is lost',
     # commit, then memory
     "return_in_memory": "a refused frame is in the residual before the flip, which fails",
+    "unknown_goes_on": "a flip failed, may be on the disk all the same, and the worker goes on",
     "group_in_memory": "a group whose sync failed is taken back from the log, not from the rows",
     "group_left": "a group that was taken back leaves entries on the disk, which a start reads",
     # older epochs
@@ -92,6 +93,7 @@ FOCUS = {
     "credit_any": dict(release=2, kill=1),
     "ledger_sticky": dict(disk=1, stable=1),
     "return_in_memory": dict(refuse=1, wfull=1),
+    "unknown_goes_on": dict(refuse=2, disk=1, wfull=1, wkill=1),
     "group_in_memory": dict(sfull=1),
     "group_left": dict(sfull=1, kill=1),
     "old_hello": dict(disk=1, old=1),
@@ -171,7 +173,7 @@ class Model:
                     unit=-1,
                     rep_ep=[1] * m.NS,
                     heard=[1] * m.NS,  # the highest epoch that a server of the shard named
-                    alt=[[] for _ in range(m.NS)],  # a return whose flip failed: (inc, step)
+                    alt=[[] for _ in range(m.NS)],  # unknown_goes_on: a return: (inc, step)
                     ncut=[0] * m.NS,
                     es=[[[], 1, 0] for _ in range(m.NS)],
                     lost=0,
@@ -317,7 +319,8 @@ class Model:
                 else:
                     A.append(("ack", i, keep))
                     if f["wfull"] and x[7] == 0:
-                        A.append(("ack", i, keep, "full"))
+                        for how in ("full", "failed", "failed, but there"):
+                            A.append(("ack", i, keep, how))
         return A
 
     def claimed(m, w, u):
@@ -595,11 +598,18 @@ class Model:
                         continue
                     if "busy_returns" in B and bid != e[2]:
                         continue
-                    if a[3:] == ("full",):  # the flip that would return it fails
+                    if a[3:] == ("full",):  # the flip that would return it finds no room
                         f["wfull"] -= 1
-                        w["alt"][j] = [inc, st]  # and may be found by the next start all the same
                         if "return_in_memory" in B:
                             w["E"][j] = list(e[3]) + w["E"][j]
+                    elif a[3:]:  # its sync fails: nobody knows what is there, and the worker ends
+                        f["wfull"] -= 1
+                        if "unknown_goes_on" in B:
+                            w["alt"][j] = [inc, st]
+                            break
+                        if a[3] == "failed, but there":
+                            m.decided(s, r, j, e, verdict, ver, bid)
+                        m.wkill(s, r)
                     elif verdict in (-1, -2):  # unlogged refusal, busy
                         m.ret(w, j, e)
                         w["next"][j] = e[1]
@@ -1183,6 +1193,9 @@ SMALL = {
     "1w2s refuse+wkill": dict(NW=1, NS=2, NU=2, cuts=1, faults=dict(refuse=1, wkill=1)),
     "1w2s disk+refuse": dict(NW=1, NS=2, NU=2, cuts=1, faults=dict(refuse=1, disk=1)),
     "1w1s disk+old+wkill": dict(NW=1, NS=1, NU=1, cuts=2, faults=dict(disk=1, old=1, wkill=1)),
+    "1w1s disk+refuse+wfull+wkill": dict(
+        NW=1, NS=1, NU=1, cuts=1, faults=dict(disk=1, refuse=2, wfull=1, wkill=1)
+    ),
     "1w1s kill+sfull+refuse+wfull+wkill": dict(
         NW=1, NS=1, NU=2, cuts=2, faults=dict(kill=1, sfull=1, refuse=1, wfull=1, wkill=1)
     ),
