@@ -61,6 +61,7 @@ BUGS = {
     "old_hello": "the hello of a server of an older epoch is believed",
     "old_hello_replica": "an older epoch is one below the replica's, not below any that was heard",
     "damaged_goes_on": "a damaged undecided push is left out, and the incarnation goes on",
+    "damaged_unread": "a residual snapshot counts though a frame sent after it is damaged",
     "old_hello_forgotten": "what epoch was heard is forgotten when the worker restarts",
 }
 # the smallest fault budget under which each bug must show (also the budget of its control run)
@@ -99,6 +100,7 @@ FOCUS = {
     "old_hello": dict(disk=1, old=1),
     "old_hello_replica": dict(disk=1, old=1),
     "damaged_goes_on": dict(wkill=1, obad=1),
+    "damaged_unread": dict(wkill=3, obad=1, esnap=2, wpower=1),
     "old_hello_forgotten": dict(disk=1, old=1, wkill=1),
 }
 
@@ -174,6 +176,7 @@ class Model:
                     rep_ep=[1] * m.NS,
                     heard=[1] * m.NS,  # the highest epoch that a server of the shard named
                     alt=[[] for _ in range(m.NS)],  # unknown_goes_on: a return: (inc, step)
+                    bad=[[0, 0] for _ in range(m.NS)],  # the last damaged push: (inc, step)
                     ncut=[0] * m.NS,
                     es=[[[], 1, 0] for _ in range(m.NS)],
                     lost=0,
@@ -652,6 +655,8 @@ class Model:
                     for e in w["ob"][j]:
                         if (e[0], e[1]) > (es[1], es[2]):
                             keep = [p for p in keep if p not in e[3]]
+                if w["bad"][j] > es[1:] and "damaged_unread" not in B:
+                    keep = []
                 gone = set(w["E"][j]) - set(keep)
                 s["may"][j] = sorted(set(s["may"][j]) | gone)
                 w["E"][j] = keep
@@ -695,6 +700,7 @@ class Model:
             w = s["wk"][a[1]]
             e = m.waiting(w, a[2])
             w["ob"][a[2]].remove(e)
+            w["bad"][a[2]] = e[:2]
             s["may"][a[2]] = sorted(set(s["may"][a[2]]) | set(e[3]))
             if "damaged_goes_on" not in B:
                 m.bump(s, a[1])

@@ -15,7 +15,7 @@ import protocol
 SEEDS, STEPS = 2500, 130
 # Planted bugs that need hundreds or thousands of seeds to show (README.md): not for a short run.
 RARE = {"no_resync", "trim_esnap", "rebuild_any_branch", "tail_silent", "ledger_sticky",
-        "group_left", "old_hello_forgotten", "unknown_goes_on"}
+        "group_left", "old_hello_forgotten", "unknown_goes_on", "damaged_unread"}
 BUG_SEEDS = 60  # within which every other one shows; the slowest needs 14
 
 
@@ -53,6 +53,11 @@ class Protocol(unittest.TestCase):
             for bug in bugs:
                 self.assertTrue(self.explore(world, bug)["bad"], bug)
 
+    def test_a_damaged_frame_that_a_snapshot_can_not_be_cleared_of(self):
+        world = {"NW": 1, "NS": 1, "NU": 6, "faults": protocol.FOCUS["damaged_unread"]}
+        self.assertIsNotNone(self.first_violation(100, bugs=["damaged_unread"], **world))
+        self.assertIsNone(self.first_violation(100, **world))
+
     def test_a_small_world_exhaustively(self):
         world = protocol.Model(NW=1, NS=1, NU=1, cuts=1, sticky=1, faults={"kill": 1, "refuse": 1})
         found = protocol.explore(world, limit_s=60)
@@ -66,7 +71,8 @@ class Planted(unittest.TestCase):
     ROOT = pathlib.Path(__file__).resolve().parents[2]
     # Rules 26 to 29: of the code, tests of its own show each (tests/cores, tests/unit).
     NOT_PLANTED = {"return_in_memory", "unknown_goes_on", "group_in_memory", "group_left",
-                   "old_hello", "old_hello_replica", "old_hello_forgotten", "damaged_goes_on"}
+                   "old_hello", "old_hello_replica", "old_hello_forgotten", "damaged_goes_on",
+                   "damaged_unread"}
     BUGS = (protocol.BUGS.keys() | ownership.BUGS.keys()) - NOT_PLANTED
 
     def test_each_is_in_the_simulators_list(self):
