@@ -40,10 +40,12 @@ def until(what, condition, patience=PATIENCE_S):
 
 
 def held(servers):
-    """shard -> (version, digest) as the servers hold it in the end."""
+    """shard -> (version, digest) as the servers hold it in the end. A digest takes its time, and a
+    status may be a second old."""
     def ended():
-        shards = [s for server in servers for s in server.status().get("shards", [])]
-        return shards if all(s["phase"] == "ended" for s in shards) else None
+        shards = [s for server in servers for s in server.shards()]
+        done = shards and all(s["phase"] == "ended" and s["digest"] for s in shards)
+        return shards if done else None
     shards = until("the servers hold their last version", ended)
     return {s["shard"]: (s["version"], s["digest"]) for s in shards}
 
@@ -116,6 +118,11 @@ class Node:
         except FileNotFoundError:
             return {}
         return status if self.process and status["pid"] == self.process.pid else {}
+
+    def shards(self):
+        """Of a server's last status; it may have the coordinator's beside it."""
+        status = self.status()
+        return status.get("server", status).get("shards", [])
 
     def last(self, key):
         """Of the last status, also of a process that has ended."""
