@@ -100,11 +100,13 @@ SECTIONS = (
         "learning", "Loss per token: asynchronous and compressed beside synchronous and dense",
         "How it was trained, and what was not run: [bench/learning](../learning). A gap is the "
         "mean of paired seeds, in brackets the ends of its 95 % interval; below 0 is better than "
-        "the best synchronous, dense arm.",
+        "the best synchronous, dense arm. One size, one length, one schedule, and hardly any "
+        "staleness: no gap here is one of asynchrony alone, and the gaps are those of the run's "
+        "end ([what these figures are not](../learning/README.md#what-these-figures-are-not)).",
         targets=(
             Target("learning.gap_to_sync_dense_percent", "value", "at most", 1.5),
             Target("learning.gap_to_sync_dense_percent", "max", "at most", 0),
-            Target("learning.gap_to_sync_dense_percent.p64", "value", "at most", 0.5),
+            Target("learning.gap_to_sync_dense_percent.p64", "max", "at most", 0.5),
             Target("learning.seeds", "value", "at least", 5),
         ),
         bars=(Bars("learning-gaps.svg", "gap to the best synchronous, dense arm: held-out loss",

@@ -29,6 +29,7 @@ struct lh_app {
     lh_err (*start)(void *self, struct lh_program *p);
     lh_err (*status)(void *self, struct lh_buf *out); // appends one JSON object
     void (*tick)(void *self);                         // with every status; may be NULL
+    bool (*over)(void *self);     // the run has ended here: a status says so at once; may be NULL
     lh_err (*settle)(void *self); // a signal asked for the end: the last durable word, after
                                   // close(), when the lanes are at rest; may be NULL
     void (*close)(void *self);    // sends nothing any more, takes no calls; its memory stays
@@ -50,7 +51,7 @@ struct lh_program {
     struct lh_transport *transport;
     struct lh_file *lock;
     int64_t started_ns;
-    uint64_t timer;
+    uint64_t timer, over_timer;
     int lanes_busy;
     bool ended, asked;          // asked: by a signal
     struct lh_buf status, last; // texts of status.json: being written; as the loop ended

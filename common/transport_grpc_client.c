@@ -189,6 +189,7 @@ lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
                                        method, NULL, deadline_of(deadline_ns), NULL);
     grpc_slice_unref(method);
     c->link = l;
+    c->heard = line->heard;
     c->ops = ops;
     c->self = self;
     lh_grpc_touch(c);
@@ -197,8 +198,9 @@ lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
 }
 
 // Why a server could not be reached, as far as it can be known, in words that help.
-static lh_err explain(const struct lh_grpc_link *l, const char *details, char *out, size_t size)
+static lh_err explain(const struct lh_grpc_call *c, const char *details, char *out, size_t size)
 {
+    const struct lh_grpc_link *l = c->link;
     lh_err own = lh_grpc_certs_check(l->t->certs);
     if (lh_grpc_expect_refused(l->line->expect, out, size)) return LH_ERR_UNAUTHENTICATED;
     if (own) {
@@ -219,6 +221,12 @@ static lh_err explain(const struct lh_grpc_link *l, const char *details, char *o
                  l->line->address);
         return LH_ERR_UNAVAILABLE;
     }
+    bool gone = strstr(details, "Socket closed") || strstr(details, "Connection reset");
+    if (gone && l->line->heard > c->heard) { // it spoke with us since this call began
+        snprintf(out, size, "%.120s closed the connection: its process ended, or is going away",
+                 l->line->address);
+        return LH_ERR_UNAVAILABLE;
+    }
     if (strstr(details, "Socket closed")) { // with TLS 1.3 a refused client learns no more
         snprintf(out, size,
                  "%.120s closed the connection: it is going away, or it may not accept our "
@@ -236,10 +244,13 @@ void lh_grpc_client_closed(struct lh_grpc_call *c)
     lh_grpc_text(c->details, details, sizeof details);
     lh_err err = lh_grpc_err(c->code, &c->trailing, details);
     bool told = c->trailing.count > 0; // by the server itself
-    if (c->link && told) c->link->line->asked_ns = 0;
+    if (told && c->link) {
+        c->link->line->heard++;
+        c->link->line->asked_ns = 0;
+    }
     if (err == LH_ERR_UNAVAILABLE && !told && c->link) {
         if (c->link->line->asked_ns) attempt_failed(c->t, c->link->line);
-        err = explain(c->link, details, text, sizeof text);
+        err = explain(c, details, text, sizeof text);
         lh_grpc_call_over(c, err, text);
         return;
     }

@@ -61,10 +61,12 @@ static lh_err cannot_bind(const char *address)
         return lh_fail(LH_ERR_INVALID, "\"%s\" is no address of the form host:port", address);
     int reason = bind_errno(host, port);
     if (reason == EADDRINUSE || reason == 0) // 0: freed meanwhile
-        return lh_fail(LH_ERR_EXISTS,
-                       "cannot listen on %s: another process has this port; stop it (`ss -ltnp` "
-                       "names it) or choose another port",
-                       address);
+        return lh_fail(
+            LH_ERR_EXISTS,
+            "cannot listen on %s: another process has this port; stop it (`ss -ltnp` "
+            "names it), or give this one another port (settings listen and advertise): two roles "
+            "on one host need one each",
+            address);
     return lh_fail_errno(reason, "cannot listen on %s; is this an address of this machine?",
                          address);
 }

@@ -10,7 +10,8 @@
 #   --no-wan        loopback instead of emulated links (no root, no /dev/net/tun)
 #   --short         a tenth of the tokens, a look rather than a result
 #   --text DIR      own texts, DIR/<region>/<language>/*.txt and DIR/heldout/<language>.txt
-#   --dir DIR       folder of the run (run/demo); an unfinished run in it goes on
+#   --dir DIR       folder of the run; an unfinished run in it goes on. By itself each kind of demo
+#                   has its own: run/demo, with -short, -own (texts), -faults, -no-wan behind it
 #
 # Ends with the exit status of `longhaul up`: 0 when all replicas agree and every language was
 # learned.
@@ -22,12 +23,13 @@ value() { # value FLAG VALUE...: the value, or a complaint
     echo "$2"
 }
 
-text="" dir="run/demo" short="" up=()
+text="" dir="" short="" faults="" wan="" up=()
 while [ $# -gt 0 ]; do
     case $1 in
     --json) json=$(value "$@"); up+=(--json "$(realpath -m "$json")"); shift ;;
-    --with-faults | --no-wan) up+=("$1") ;;
-    --short) short=yes ;;
+    --with-faults) faults=-faults up+=("$1") ;;
+    --no-wan) wan=-no-wan up+=("$1") ;;
+    --short) short=-short ;;
     --text) text=$(value "$@"); shift ;;
     --dir) dir=$(value "$@"); shift ;;
     -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
@@ -35,6 +37,11 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+
+# A run that has ended says its verdict again, and the folder of another topology is refused: none
+# of these may meet the folder of another.
+own=${text:+-own}
+: "${dir:=run/demo$short$own$faults$wan}"
 
 step() { # step NAME COMMAND...: runs it, says how long it took
     local name=$1 start=$SECONDS
@@ -52,12 +59,12 @@ build() {
 tokens() {
     local from=${text:-data/text}
     [ -n "$text" ] || ./deploy/corpora.sh --out data/text
-    if [ ! -e data/tokens/units.json ] || [ -n "$text" ]; then
+    if [ ! -e "data/tokens$own/units.json" ] || [ -n "$text" ]; then
         # the same amount of each corpus: languages of a region alternate by size, and the largest
         # would drown the smallest
         local limit=(--limit-bytes-per-language 1400000)
         [ -z "$text" ] || limit=()
-        build/release/deploy/longhaul data prepare --text "$from" --out data/tokens \
+        build/release/deploy/longhaul data prepare --text "$from" --out "data/tokens$own" \
             --unit-tokens 2048 "${limit[@]}"
     fi
 }
@@ -73,4 +80,4 @@ if [ -n "$short" ]; then
         "$topology" > run/short.yaml
     topology=run/short.yaml
 fi
-exec build/release/deploy/longhaul up "$topology" --data data/tokens --dir "$dir" "${up[@]}"
+exec build/release/deploy/longhaul up "$topology" --data "data/tokens$own" --dir "$dir" "${up[@]}"

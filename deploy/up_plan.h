@@ -21,7 +21,7 @@ struct dp_plan {
     double density;                                // p; dense codecs: 1
     double eta;                                    // a push moves by eta / workers of what it says
     double density_rounds;                         // p * N
-    double gap_nat;                                // expected loss above dense fp32, < 0: below
+    const struct dp_gap *gap;                      // expected; NULL: nothing like it was measured
     double bits;                                   // per parameter and round
     double payload_bytes;                          // of one push to all shards
     double train_s;                                // 0: unknown (no throttle)
@@ -34,9 +34,21 @@ struct dp_plan {
 // "1.2 MB"; powers of 1000.
 const char *dp_bytes_text(double bytes, char out[16]);
 
-// Nats per byte that a run with the default kappa, beta and eta is expected to end above a
-// synchronous, dense one; below 0: better. `density` is p, `rounds` N, above 0.
-double dp_plan_gap_nat(double density, double rounds);
+// Where a run ended beside a synchronous, dense one (bench/learning): percent of its loss, the ends
+// of the 95 % interval of the mean over paired seeds, and that mean in nats per byte; below 0:
+// better.
+struct dp_gap {
+    double density, eta;
+    int seeds;
+    double low_percent, high_percent, mean_nat;
+};
+
+// What was measured of runs like this one, after `rounds` of them. NULL where none was: no law is
+// known by which a figure of one size, length or density would hold for another.
+const struct dp_gap *dp_plan_gap(const struct dp_topology *t, const struct dp_plan *plan,
+                                 double rounds);
+// "-1.0 to -0.3 % ..." with where it was measured, or that nothing like it was.
+const char *dp_gap_text(const struct dp_gap *gap, char out[200]);
 
 void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_plan *out);
 void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE *out);

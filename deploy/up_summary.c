@@ -115,7 +115,7 @@ struct dp_learning dp_learning_of(const struct dp_up *up)
     }
     l.rounds = up->t->workers ? (double)rounds / up->t->workers : 0;
     l.density_rounds = up->plan.density * l.rounds;
-    l.gap_nat = l.rounds > 0 ? dp_plan_gap_nat(up->plan.density, l.rounds) : 0;
+    l.gap = dp_plan_gap(up->t, &up->plan, l.rounds);
     if (rounds) l.bits = (double)bytes * 8 / ((double)rounds * (double)up->manifest.values);
     return l;
 }
@@ -128,15 +128,18 @@ lh_err dp_summary_write(const struct dp_up *up, const struct dp_verdict *v, cons
     unsigned links = 0;
     if (up->emulated && dp_wan_stats(&up->wan, link, &links)) links = 0; // extra figures only
     json_t *o = json_pack(
-        "{s:s, s:b, s:s, s:f, s:f, s:o, s:o, s:o, s:o, s:{s:s, s:f, s:f}, s:o, s:{s:f, s:f, s:f}, "
+        "{s:s, s:b, s:s, s:f, s:f, s:o, s:o, s:o, s:o, s:{s:s, s:f, s:f}, s:o, s:{s:f, s:f, s:o, "
+        "s:o}, "
         "s:{s:b, s:I}, s:{s:I, s:I, s:b, s:I}, s:o, s:b, s:s}",
         "schema", "longhaul.summary/1", "ok", dp_verdict_ok(v), "run", up->t->run->run, "elapsed_s",
         dp_up_seconds(up), "trained_s", up->trained_s, "model", model_json(up), "heldout",
         heldout_json(up), "regions", regions_json(up, link, links), "shards", shards_json(up),
         "payload", "codec", wk_codec_name(up->t->worker_base), "density", up->plan.density,
         "bits_per_parameter_round", l.bits, "staleness", staleness_json(up), "learning", "rounds",
-        l.rounds, "density_rounds", l.density_rounds, "expected_gap_nat", l.gap_nat, "replicas",
-        "equal", v->replicas_equal, "compared", integer(v->compared), "data", "units",
+        l.rounds, "density_rounds", l.density_rounds, "expected_gap_nat",
+        l.gap ? json_real(l.gap->mean_nat) : json_null(), "expected_gap_percent",
+        l.gap ? json_pack("[f, f]", l.gap->low_percent, l.gap->high_percent) : json_null(),
+        "replicas", "equal", v->replicas_equal, "compared", integer(v->compared), "data", "units",
         integer(up->units.count), "credited", integer(up->node[0].status.credited), "credited_once",
         v->credited_once, "epoch", integer(0), "faults", faults_json(up), "emulated_links",
         up->emulated, "checkpoint", checkpoint);

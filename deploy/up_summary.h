@@ -5,10 +5,10 @@
 #include "deploy/up.h"
 
 struct dp_learning {
-    double rounds;         // mean per worker
-    double density_rounds; // p * N
-    double gap_nat;        // expected above dense fp32; below 0: better
-    double bits;           // measured, per parameter and round of a worker
+    double rounds;            // mean per worker
+    double density_rounds;    // p * N
+    const struct dp_gap *gap; // expected to dense fp32; NULL: nothing like this run was measured
+    double bits;              // measured, per parameter and round of a worker
 };
 struct dp_learning dp_learning_of(const struct dp_up *up);
 

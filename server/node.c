@@ -300,6 +300,13 @@ static lh_err status(void *self, struct lh_buf *out)
     return lh_buf_err(out);
 }
 
+static bool over(void *self)
+{
+    struct ps_node *n = self;
+    return (!n->coordinator || n->coordinator->plan.phase == LH_PHASE_END) &&
+           (!n->server || ps_server_over(n->server));
+}
+
 static void close_cores(void *self)
 {
     struct ps_node *n = self;
@@ -321,6 +328,7 @@ const struct lh_app ps_node_app = {
     .lock = true,
     .start = start,
     .status = status,
+    .over = over,
     .close = close_cores,
     .stop = stop,
 };

@@ -206,6 +206,8 @@ LH_MUST lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc r
                                  void **call_self);
 // State of this server as JSON (status.json, `longhaul get`).
 LH_MUST lh_err ps_server_status(struct ps_server *s, struct lh_buf *out);
+// Every shard holds its last version, and its status has that version's digest.
+bool ps_server_over(struct ps_server *s);
 
 // ---- between the files of the server
 struct ps_shard *ps_server_shard(struct ps_server *s, uint32_t id); // NULL: another server's

@@ -76,6 +76,16 @@ static json_t *longest_status(const struct ps_server *s)
     return out;
 }
 
+bool ps_server_over(struct ps_server *s)
+{
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        struct ps_shard *shard = s->shard[i];
+        bool ended = shard->replica.ledger.plan.phase == LH_PHASE_END;
+        if (!ended || !ps_digest_ready(shard, false)) return false;
+    }
+    return s->conf.shard_count > 0;
+}
+
 lh_err ps_server_status(struct ps_server *s, struct lh_buf *out)
 {
     json_t *shards = json_array();

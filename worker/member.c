@@ -8,6 +8,9 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "worker/worker.h"
 
+// Roles start in any order: a coordinator that is not there yet is no warning for some ten seconds.
+enum { EARLY_TRIES = 8 };
+
 static void tick(void *arg);
 
 static void again(struct wk_worker *w, int64_t ns)
@@ -20,10 +23,11 @@ static void again(struct wk_worker *w, int64_t ns)
 static void say_unreachable(struct wk_worker *w, lh_err err)
 {
     uint32_t tries = w->member_tries;
+    bool early = !w->joined && tries < EARLY_TRIES;
     if (wk_worth_saying(tries))
-        lh_logf(w->conf.log, LH_WARN, "member.unreachable", "coordinator %s, attempt %u: %s; %s",
-                w->conf.coordinator, tries + 1, lh_err_text(err),
-                w->joined ? "training goes on" : "trying again");
+        lh_logf(w->conf.log, early ? LH_INFO : LH_WARN, "member.unreachable",
+                "coordinator %s, attempt %u: %s; %s", w->conf.coordinator, tries + 1,
+                lh_err_text(err), w->joined ? "training goes on" : "trying again");
 }
 
 static bool refused(struct wk_worker *w, const char *what, lh_err err)

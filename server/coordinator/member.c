@@ -220,6 +220,7 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
     }
     lh_logf(c->conf.log, LH_INFO, taken ? "join.taken" : "worker.joined",
             "%s of %s, incarnation %u", w->name, w->region, w->granted);
+    w->live = true; // said now: the next tick would say that it is back
     uint32_t shards = c->conf.manifest->shards;
     Longhaul__V1__ShardAddress *item = calloc(shards, sizeof *item),
                                **list = calloc(shards, sizeof *list);

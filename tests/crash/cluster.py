@@ -25,7 +25,7 @@ LOUD = {"log.level": "debug", "log.format": "json"}
 class Cluster:
     """Coordinator, two servers and three workers. WORKER: settings, PROGRAM: another program."""
 
-    WORKER, PROGRAM = {}, None
+    WORKER, PROGRAM, SHARDS = {}, None, SHARDS
 
     def __init__(self, build, units, keep=False):
         self.world = World(build, run="crash", units=units, keep=keep, shape=SHAPE,
@@ -114,7 +114,7 @@ class Cluster:
 
     def records(self):
         """The servers' logs: shard -> records; and the job."""
-        records, job = {i: [] for i in range(SHARDS)}, b""
+        records, job = {i: [] for i in range(self.SHARDS)}, b""
         self.keep_segments()
         for kept in self.logs():
             found, job = history.read_segments(kept)
@@ -139,7 +139,7 @@ class Cluster:
         workers, bad = self.heard()
         status = self.coordinator.status()
         return history.History(
-            job=job, shards=SHARDS, units={u["id"]: u["tokens"] for u in self.world.units},
+            job=job, shards=self.SHARDS, units={u["id"]: u["tokens"] for u in self.world.units},
             records=records, workers=workers, ended=True, credited=status["credited"],
             credited_tokens=status["credited_tokens"], counted=counted, truth=truth,
             held={w.name: w.last_holdings() for w in self.workers}, unreadable_lines=bad)

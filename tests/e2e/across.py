@@ -59,7 +59,7 @@ def die_with_parent():
 
 
 def readme():
-    """The four parts of the section's commands, each introduced by a comment: lists of lines."""
+    """The seven parts of the section's commands, each introduced by a comment: lists of lines."""
     with open(os.path.join(TREE, "README.md"), encoding="utf-8") as file:
         section = file.read().split("\n## Across machines\n")[1].split("\n## ")[0]
     parts = []
@@ -68,7 +68,7 @@ def readme():
             parts.append([])
         else:
             parts[-1].append(line)
-    check(len(parts) == 4, f"README's section has {len(parts)} parts, not 4")
+    check(len(parts) == 7, f"README's section has {len(parts)} parts, not 7")
     return parts
 
 
@@ -80,14 +80,21 @@ class Host(Node):
         super().__init__(fleet, line.split()[0].removeprefix("longhaul-"), "", name, {})
         self.line, self.folder = line, fleet.path("hosts", name)
         self.dir = os.path.join(self.folder, "state")
+        self.log = os.path.join(self.folder, name + ".log")  # as its settings say
 
     def start(self, *extra):
-        with open(self.log, "ab") as log:
+        with open(self.world.path(self.name + ".out"), "ab") as out:
             self.process = subprocess.Popen(
                 [*self.world.wanem, "exec", self.name, "--", "/bin/bash", "-c", ENTER, "enter",
                  self.name, self.line], env=self.world.env, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=subprocess.STDOUT, preexec_fn=die_with_parent)
+                stdout=out, stderr=subprocess.STDOUT, preexec_fn=die_with_parent)
         return self
+
+    def here(self, lines):
+        """On this host, beside its node."""
+        done = subprocess.run(["/bin/bash", "-euo", "pipefail", "-c", "\n".join(lines)],
+                              cwd=self.folder, env=self.world.env, check=False)
+        check(done.returncode == 0, f"README's lines {lines}: {done.returncode}")
 
     def setting(self, key):
         with open(os.path.join(self.folder, self.name + ".yaml"), encoding="utf-8") as file:
@@ -136,6 +143,15 @@ class Fleet:
                               check=False)
         if done.returncode:
             raise Failure(f"README's lines {lines}: {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    def over_the_links(self, lines):
+        """At the desk, which stands in the first host's network and knows the names."""
+        script = ['mount --bind "$WORK/names" /etc/hosts', 'cd "$WORK/desk"', *lines]
+        done = subprocess.run([*self.wanem, "exec", self.nodes[0].name, "--", "/bin/bash", "-euo",
+                               "pipefail", "-c", "\n".join(script)], env=self.env,
+                              capture_output=True, text=True, check=False)
+        check(done.returncode == 0, f"README's lines {lines}: {done.stderr}")
         return done.stdout
 
     # ------------------------------------------------------------ the hosts
@@ -253,7 +269,7 @@ def check_end(fleet, coordinator, servers, workers):
 
 
 def play(fleet, seed, faults):
-    once, copy, hosts, afterwards = readme()
+    once, copy, hosts, meanwhile, afterwards, logs, end = readme()
     fleet.sit_down()
     fleet.at_desk(once)
     with open(fleet.path("desk", "data", "units.json"), encoding="utf-8") as file:
@@ -272,12 +288,17 @@ def play(fleet, seed, faults):
     until("all workers train", lambda: started() or not all(h.alive() for h in fleet.nodes), 120)
     for host in fleet.nodes:
         check(host.alive(), f"{host.name} ended with {host.process.returncode}")
+    said = fleet.over_the_links(meanwhile)
+    check(all(worker.name in said for worker in workers), f"longhaul get says\n{said}")
     if faults:
         drill(fleet, draw, coordinator, servers, workers)
     check_end(fleet, coordinator, servers, workers)
     check_learned(fleet, afterwards)
+    said = fleet.at_desk(logs)
+    check(all(host.name in said for host in fleet.nodes), f"longhaul events says\n{said}")
     for host in (*servers, coordinator):
-        check(host.ask_to_end() == 0, f"{host.name} ended with {host.process.returncode}")
+        host.here(end)
+        check(host.end() == 0, f"{host.name} ended with {host.process.returncode}")
 
 
 def out_of_time(*_):

@@ -257,7 +257,7 @@ def port_taken(world):
     coordinator = world.coordinator().start().listening()
     server = world.server(0, coordinator)
     refused(server.start("listen=" + coordinator.address), FAILED, coordinator.address,
-            "another process has this port")
+            "another process has this port", "settings listen and advertise")
 
 
 def dir_taken(world):
@@ -281,7 +281,8 @@ def nobody_there(world):
         coordinator.address = address
         worker = world.worker("asia", coordinator).start()
         until("the worker says that nobody answers",
-              lambda: worker.says("member.unreachable", address))
+              lambda: worker.says("INFO", "member.unreachable", address))
+        check(not worker.says("WARN"), "it warns of a coordinator that is only not there yet")
         until("its status says that it waits", lambda: worker.status().get("state") == "joining")
     coordinator.start().listening()
     for i in (0, 1):
@@ -301,7 +302,8 @@ def no_server(world):
     train(worker)
     servers[1].kill()
     until("the worker says which server is gone",
-          lambda: worker.says("server.unreachable", "shard 1", servers[1].address))
+          lambda: worker.says("server.unreachable", "shard 1", servers[1].address,
+                              "its process ended"))
     check(worker.alive() and not worker.says("server.unreachable", "shard 0"), "it says too much")
     servers[1].start().listening()
     check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}")

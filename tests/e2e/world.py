@@ -40,10 +40,12 @@ def until(what, condition, patience=PATIENCE_S):
 
 
 def held(servers):
-    """shard -> (version, digest) as the servers hold it in the end."""
+    """shard -> (version, digest) as the servers hold it in the end. A digest takes its time, and a
+    status may be a second old."""
     def ended():
-        shards = [s for server in servers for s in server.status().get("shards", [])]
-        return shards if all(s["phase"] == "ended" for s in shards) else None
+        shards = [s for server in servers for s in server.shards()]
+        done = shards and all(s["phase"] == "ended" and s["digest"] for s in shards)
+        return shards if done else None
     shards = until("the servers hold their last version", ended)
     return {s["shard"]: (s["version"], s["digest"]) for s in shards}
 
@@ -117,6 +119,11 @@ class Node:
             return {}
         return status if self.process and status["pid"] == self.process.pid else {}
 
+    def shards(self):
+        """Of a server's last status; it may have the coordinator's beside it."""
+        status = self.status()
+        return status.get("server", status).get("shards", [])
+
     def last(self, key):
         """Of the last status, also of a process that has ended."""
         with open(os.path.join(self.dir, "status.json"), encoding="utf-8") as file:
@@ -156,15 +163,16 @@ def make_text(folder, size, related=False):
 
 
 class World:
-    def __init__(self, build, run="e2e", units=48, keep=False, shape=None, unit_tokens=1024):
+    def __init__(self, build, run="e2e", units=48, keep=False, shape=None, unit_tokens=1024,
+                 shards=2):
         self.build, self.run, self.keep = build, run, keep
         self.unit_tokens = unit_tokens
         self.dir = tempfile.mkdtemp(prefix="longhaul-e2e-")
         self.nodes = []
         self.make_data(units)
-        self.tool("model", "init", "--shape", json.dumps(shape or SHAPE), "--shards", "2",
-                  "--seed", "7", "--out", self.dir)
-        self.tool("certs", "init", "--dir", self.path("ca"), "--domain", "e2e.test")
+        self.tool("model", "init", "--shape", json.dumps(shape or SHAPE), "--shards",
+                  str(shards), "--seed", "7", "--out", self.dir)
+        self.make_ca()
         self.tool("certs", "key", "--out", self.path("job.keys"))
 
     # ------------------------------------------------------------ files
@@ -196,10 +204,16 @@ class World:
         return ("--coordinator", coordinator.address, "--ca", self.path("ca", "ca.pem"), "--cert",
                 self.path("certs", name + ".pem"), "--key", self.path("certs", name + ".key"))
 
+    def make_ca(self):
+        self.tool("certs", "init", "--dir", self.path("ca"), "--domain", "e2e.test")
+
     def make_data(self, units):
         make_text(self.path("text"), units // 3 * self.unit_tokens + 100)
         self.tool("data", "prepare", "--text", self.path("text"), "--out", self.path("data"),
                   "--unit-tokens", str(self.unit_tokens), "--sequence", "64")
+        self.read_units()
+
+    def read_units(self):
         with open(self.path("data", "units.json"), encoding="utf-8") as file:
             self.units = json.load(file)["units"]
 

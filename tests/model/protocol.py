@@ -52,6 +52,17 @@ BUGS = {
     "credit_each": "every shard record of a push carries the credit",
     "credit_any": "the credit rides in the next frame of any shard; tokens fence",
     "ledger_sticky": 'the ledger stays "done" when the record that credited it is lost',
+    # commit, then memory
+    "return_in_memory": "a refused frame is in the residual before the flip, which fails",
+    "unknown_goes_on": "a flip failed, may be on the disk all the same, and the worker goes on",
+    "group_in_memory": "a group whose sync failed is taken back from the log, not from the rows",
+    "group_left": "a group that was taken back leaves entries on the disk, which a start reads",
+    # older epochs
+    "old_hello": "the hello of a server of an older epoch is believed",
+    "old_hello_replica": "an older epoch is one below the replica's, not below any that was heard",
+    "damaged_goes_on": "a damaged undecided push is left out, and the incarnation goes on",
+    "damaged_unread": "a residual snapshot counts though a frame sent after it is damaged",
+    "old_hello_forgotten": "what epoch was heard is forgotten when the worker restarts",
 }
 # the smallest fault budget under which each bug must show (also the budget of its control run)
 FOCUS = {
@@ -82,6 +93,15 @@ FOCUS = {
     "credit_each": dict(),
     "credit_any": dict(release=2, kill=1),
     "ledger_sticky": dict(disk=1, stable=1),
+    "return_in_memory": dict(refuse=1, wfull=1),
+    "unknown_goes_on": dict(refuse=2, disk=1, wfull=1, wkill=1),
+    "group_in_memory": dict(sfull=1),
+    "group_left": dict(sfull=1, kill=1),
+    "old_hello": dict(disk=1, old=1),
+    "old_hello_replica": dict(disk=1, old=1),
+    "damaged_goes_on": dict(wkill=1, obad=1),
+    "damaged_unread": dict(wkill=3, obad=1, esnap=2, wpower=1),
+    "old_hello_forgotten": dict(disk=1, old=1, wkill=1),
 }
 
 
@@ -106,6 +126,10 @@ class Model:
             esnap=2,
             release=1,
             tail=1,
+            wfull=1,
+            sfull=1,
+            old=1,
+            obad=1,
         )
         if faults is not None:
             m.F = {k: faults.get(k, 0) for k in m.F}
@@ -125,9 +149,12 @@ class Model:
                     hello=[0] * m.NW,
                     stable=[],
                     nstable=0,
+                    stable_ep=1,
                     lostn=0,
                     ep=1,
                     forks=[],
+                    back=[],  # what the last failed group was: (position, records)
+                    old=[],  # a copy of this directory that is still there: (epoch, log)
                 )
                 for _ in range(m.NS)
             ],
@@ -147,6 +174,9 @@ class Model:
                     sess=[0] * m.NS,
                     unit=-1,
                     rep_ep=[1] * m.NS,
+                    heard=[1] * m.NS,  # the highest epoch that a server of the shard named
+                    alt=[[] for _ in range(m.NS)],  # unknown_goes_on: a return: (inc, step)
+                    bad=[[0, 0] for _ in range(m.NS)],  # the last damaged push: (inc, step)
                     ncut=[0] * m.NS,
                     es=[[[], 1, 0] for _ in range(m.NS)],
                     lost=0,
@@ -201,6 +231,8 @@ class Model:
             if v["up"]:
                 if v["syn"] < len(v["log"]):
                     A.append(("sync", j))
+                    if f["sfull"]:
+                        A.append(("sfail", j))
                 if f["kill"]:
                     A.append(("kill", j))
                 if f["power"]:
@@ -226,9 +258,14 @@ class Model:
         for r, w in enumerate(s["wk"]):
             if not w["up"]:
                 A.append(("wstart", r))
+                for j in range(m.NS) if f["obad"] else ():
+                    if m.waiting(w, j):
+                        A.append(("obad", r, j))
                 continue
             if f["wkill"]:
                 A.append(("wkill", r))
+                if any(w["alt"]):
+                    A.append(("wkill", r, "as the failed commit"))
             if f["wpower"]:
                 A.append(("wpower", r))
             if f["wlost"]:
@@ -253,6 +290,8 @@ class Model:
                         A.append(("follow", r, j))
                 if m.trimmable(s, r, j):
                     A.append(("trim", r, j))
+                if f["old"] and v["old"]:
+                    A.append(("oldhello", r, j))
         for u in range(m.NU):
             if not s["led"][u]:
                 for r, w in enumerate(s["wk"]):
@@ -282,6 +321,9 @@ class Model:
                         A.append(("push", i, keep, "corrupt"))
                 else:
                     A.append(("ack", i, keep))
+                    if f["wfull"] and x[7] == 0:
+                        for how in ("full", "failed", "failed, but there"):
+                            A.append(("ack", i, keep, how))
         return A
 
     def claimed(m, w, u):
@@ -298,6 +340,13 @@ class Model:
         if "base_delta" in m.B:
             return sum(e[5] == "U" for e in w["ob"][j]) < 2
         return not any(e[5] == "U" for e in w["ob"][j])
+
+    def waiting(m, w, j):
+        """The committed push of the incarnation in force that nobody decided, if any"""
+        for e in w["ob"][j]:
+            if e[5] == "U" and e[0] == w["inc"] and e[1] < w["next"][j]:
+                return e
+        return None
 
     def sendable(m, s, r, j):
         w, v = s["wk"][r], s["sv"][j]
@@ -333,6 +382,7 @@ class Model:
     def ret(m, w, j, e):
         """one commit: the mass and the claims of a frame that is decided 'not applied' go back"""
         w["E"][j] = list(e[3]) + w["E"][j]
+        w["alt"][j] = []
         if "credit_any" not in m.B:
             w["pend"][j] = sorted(set(w["pend"][j]) | set(e[4]))
         if "resend_refused" in m.B and e[0] == w["inc"] and e[1] <= w["known"][j]:
@@ -375,6 +425,11 @@ class Model:
             for i in range(old, v["syn"]):
                 if v["log"][i][0] == "P":
                     m.ack(s, a[1], i)
+        elif k == "sfail":  # the disk is full, or the sync fails: the group is taken back
+            f["sfull"] -= 1
+            v = s["sv"][a[1]]
+            v["back"] = [v["syn"], v["log"][v["syn"] :]]
+            del v["log"][v["syn"] :]
         elif k == "kill":
             f["kill"] -= 1
             s["sv"][a[1]]["up"] = 0
@@ -407,6 +462,12 @@ class Model:
             v["gen"] += 1
             v["pub"] = len(v["log"])
             v["hello"] = [0] * m.NW
+            if v["back"]:
+                at, left = v["back"]
+                if "group_left" in B and len(v["log"]) >= at:
+                    v["log"] += left[len(v["log"]) - at :]
+                    v["pub"] = len(v["log"])
+                v["back"] = []
             if "no_resync" not in B:
                 v["syn"] = len(v["log"])
             if "drop_dedupe" in B:
@@ -414,7 +475,9 @@ class Model:
         elif k == "disk":
             f["disk"] -= 1
             v = s["sv"][a[1]]
-            v.update(up=0, disk=0, log=[], syn=0, pub=0, dd=0)
+            if f["old"]:
+                v["old"] = [v["ep"], v["log"][: v["pub"]]]
+            v.update(up=0, disk=0, log=[], syn=0, pub=0, dd=0, back=[])
             v["lostn"] += 1
             if "local_stable" in B:
                 v["stable"] = []
@@ -450,6 +513,7 @@ class Model:
             v = s["sv"][a[1]]
             v["stable"] = v["log"][: v["syn"]]
             v["nstable"] = v["syn"]
+            v["stable_ep"] = v["ep"]
             m.ledger(s)
         elif k == "credit":
             m.ledger(s)
@@ -501,6 +565,7 @@ class Model:
             s["raw"][j] = sorted(set(s["raw"][j]) | set(E))
             w["E"][j] = [p for p in E if p not in e[3]]
             w["next"][j] += 1
+            w["alt"][j] = []
             w["pend"][j] = []
             w["cl"][j] = []
             w["ncut"][j] += 1
@@ -536,7 +601,19 @@ class Model:
                         continue
                     if "busy_returns" in B and bid != e[2]:
                         continue
-                    if verdict in (-1, -2):  # unlogged refusal, busy
+                    if a[3:] == ("full",):  # the flip that would return it finds no room
+                        f["wfull"] -= 1
+                        if "return_in_memory" in B:
+                            w["E"][j] = list(e[3]) + w["E"][j]
+                    elif a[3:]:  # its sync fails: nobody knows what is there, and the worker ends
+                        f["wfull"] -= 1
+                        if "unknown_goes_on" in B:
+                            w["alt"][j] = [inc, st]
+                            break
+                        if a[3] == "failed, but there":
+                            m.decided(s, r, j, e, verdict, ver, bid)
+                        m.wkill(s, r)
+                    elif verdict in (-1, -2):  # unlogged refusal, busy
                         m.ret(w, j, e)
                         w["next"][j] = e[1]
                     elif verdict == 0 and "return_twice" in B and s["f"]["wkill"]:
@@ -551,6 +628,9 @@ class Model:
                     break
         elif k == "hello":
             m.hello(s, a[1], a[2])
+        elif k == "oldhello":
+            f["old"] -= 1
+            m.old_hello(s, a[1], a[2])
         elif k == "follow":
             m.follow(s, a[1], a[2])
         elif k == "trim":
@@ -558,6 +638,11 @@ class Model:
             s["wk"][a[1]]["ob"][a[2]].remove(e)
         elif k == "wkill":
             f["wkill"] -= 1
+            w = s["wk"][a[1]]
+            for j in range(m.NS) if a[2:] else ():
+                for e in list(w["ob"][j]):
+                    if e[:2] == w["alt"][j] and e[5] == "U":
+                        m.decided(s, a[1], j, e, 0, 0, e[2])
             m.wkill(s, a[1])
         elif k == "wpower":
             f["wpower"] -= 1
@@ -570,6 +655,8 @@ class Model:
                     for e in w["ob"][j]:
                         if (e[0], e[1]) > (es[1], es[2]):
                             keep = [p for p in keep if p not in e[3]]
+                if w["bad"][j] > es[1:] and "damaged_unread" not in B:
+                    keep = []
                 gone = set(w["E"][j]) - set(keep)
                 s["may"][j] = sorted(set(s["may"][j]) | gone)
                 w["E"][j] = keep
@@ -608,6 +695,16 @@ class Model:
         elif k == "wstart":
             w = s["wk"][a[1]]
             w["up"] = 1
+        elif k == "obad":  # found by the next start: its mass is lost, and counted
+            f["obad"] -= 1
+            w = s["wk"][a[1]]
+            e = m.waiting(w, a[2])
+            w["ob"][a[2]].remove(e)
+            w["bad"][a[2]] = e[:2]
+            s["may"][a[2]] = sorted(set(s["may"][a[2]]) | set(e[3]))
+            if "damaged_goes_on" not in B:
+                m.bump(s, a[1])
+            m.retenure(s, a[1])
         else:
             assert k in (
                 "sync",
@@ -621,6 +718,7 @@ class Model:
                 "lease",
                 "train",
                 "tail",
+                "sfail",
             ), k
         return s
 
@@ -648,6 +746,7 @@ class Model:
         w["up"] = 0
         w["unit"] = -1
         for j in range(m.NS):
+            w["alt"][j] = []
             w["prog"][j] = []
             w["cl"][j] = []
             w["stage"][j] = 0
@@ -655,7 +754,11 @@ class Model:
             # the region's replica is volatile: back to what its own durable checkpoint holds
             # (the stable prefix)
             n = s["sv"][j]["nstable"]
+            if n < len(w["rep"][j]):
+                w["rep_ep"][j] = s["sv"][j]["stable_ep"]
             w["rep"][j] = w["rep"][j][:n]
+            if "old_hello_forgotten" in m.B:
+                w["heard"][j] = w["rep_ep"][j]
             un = [e for e in w["ob"][j] if e[0] == w["inc"] and e[1] >= w["next"][j]]
             for e in un:
                 if "resend_all" in m.B:
@@ -679,6 +782,9 @@ class Model:
         ri, last, rec = m.row(v, r, len(v["log"]))
         if inc != ri:
             return  # FENCED / NEED_HELLO: not terminal
+        for y in v["back"][1] if v["back"] and "group_in_memory" in B else ():
+            if (y[0], y[1], y[2], y[3]) == ("P", r, inc, st):
+                return m.add(s, ("A", r, inc, st, j, v["gen"], y[4], y[7], v["pub"] + 1))
         if st <= last:
             if st == last and st and rec:
                 if rec[1][4] != bid:
@@ -713,6 +819,7 @@ class Model:
     def hello(m, s, r, j):
         """Hello(worker, incarnation, highest decided step) to this server process."""
         w, v, B = s["wk"][r], s["sv"][j], m.B
+        w["heard"][j] = max(w["heard"][j], v["ep"])
         ri, last, rec = m.row(v, r, v["pub"])
         if ri < w["inc"]:
             if m.row(v, r, len(v["log"]))[0] < w["inc"]:
@@ -750,6 +857,22 @@ class Model:
                 m.ret(w, j, e)  # fenced and not in the log: never applied
             # e[0] == inc and above the row: stays undecided, sent again byte for byte
 
+    def old_hello(m, s, r, j):
+        """A copy of the lost directory runs, cut off from the coordinator, and answers the hello of
+        whoever reaches it; it takes as many of them as it likes."""
+        w, now = s["wk"][r], s["sv"][j]
+        ep, log = now["old"]
+        heard = w["heard"][j]
+        if "old_hello_replica" in m.B:
+            heard = w["rep_ep"][j]
+        if ep < heard and "old_hello" not in m.B:
+            return
+        for _ in range(4):
+            s["sv"][j] = dict(now, ep=ep, log=log, pub=len(log), hello=[0] * m.NW, gen=-1)
+            m.hello(s, r, j)
+        s["sv"][j] = now
+        w["sess"][j] = 0
+
     def bump_live(m, s, r):
         w = s["wk"][r]
         st = [x for x in w["stage"]]
@@ -769,6 +892,7 @@ class Model:
         if rep != log[: len(rep)]:
             w["rep"][j] = list(log)
             w["rep_ep"][j] = v["ep"]  # forked: snapshot
+            w["heard"][j] = max(w["heard"][j], v["ep"])
             w["sess"][j] = 0
             return
         if len(rep) < len(log):
@@ -784,6 +908,7 @@ class Model:
                     return m.fail(s, "own record needed, not held")
             rep.append(x)
             w["rep_ep"][j] = v["ep"]
+            w["heard"][j] = max(w["heard"][j], v["ep"])
 
     def ledger(m, s):
         for j in range(m.NS):
@@ -969,6 +1094,9 @@ W = dict(
     push=6,
     ack=6,
     stable=1,
+    sfail=1,
+    oldhello=2,
+    obad=1,
 )
 
 
@@ -1070,6 +1198,13 @@ SMALL = {
     "1w1s disk+refuse": dict(NW=1, NS=1, NU=2, cuts=2, faults=dict(disk=1, refuse=1)),
     "1w2s refuse+wkill": dict(NW=1, NS=2, NU=2, cuts=1, faults=dict(refuse=1, wkill=1)),
     "1w2s disk+refuse": dict(NW=1, NS=2, NU=2, cuts=1, faults=dict(refuse=1, disk=1)),
+    "1w1s disk+old+wkill": dict(NW=1, NS=1, NU=1, cuts=2, faults=dict(disk=1, old=1, wkill=1)),
+    "1w1s disk+refuse+wfull+wkill": dict(
+        NW=1, NS=1, NU=1, cuts=1, faults=dict(disk=1, refuse=2, wfull=1, wkill=1)
+    ),
+    "1w1s kill+sfull+refuse+wfull+wkill": dict(
+        NW=1, NS=1, NU=2, cuts=2, faults=dict(kill=1, sfull=1, refuse=1, wfull=1, wkill=1)
+    ),
     "2w1s refuse+wlost": dict(NW=2, NS=1, NU=2, cuts=1, faults=dict(refuse=1, wlost=1)),
 }
 
