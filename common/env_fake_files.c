@@ -313,10 +313,9 @@ static lh_err fake_write(struct lh_file *f, uint64_t at, struct lh_span bytes)
     lh_err err = step(f->e);
     if (f->life != f->e->life) return dead();
     size_t n = bytes.len;
-    if (err) { // a crash tears the write, so does a disk that fails
+    if (err) { // a crash tears the write, so does a disk that fails, or is full by then
         if (err == LH_ERR_KILLED && (!f->e->struck || f->e->crash_power)) return err;
-        if (n && err != LH_ERR_DISK_FULL)
-            add_change(f->inode, at, bytes.data, (size_t)(lh_fake_env_random(f->e) % n));
+        if (n) add_change(f->inode, at, bytes.data, (size_t)(lh_fake_env_random(f->e) % n));
         return err;
     }
     if (at + n > f->inode->now.len && full(f->e, at + n - f->inode->now.len))
