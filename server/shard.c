@@ -18,7 +18,7 @@ lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **
     const struct ps_conf *conf = &server->conf;
     lh_err err;
     LH_TRY_TO(fail, err, lk_replica_create(&s->replica, conf->job, conf->manifest, id, conf->keys));
-    LH_TRY_TO(fail, err, lh_ledger_copy(&s->head, &s->replica.ledger));
+    LH_TRY_TO(fail, err, ps_head_create(s));
     *out = s;
     return LH_OK;
 fail:
@@ -57,7 +57,7 @@ void ps_shard_destroy(struct ps_shard *s)
     lh_blob_release(s->snapshot.copy);
     lh_buf_free(&s->snapshot.heads);
     lk_replica_free(&s->replica);
-    lh_ledger_free(&s->head);
+    ps_head_free(s);
     free(s->index);
     free(s->plan);
     free(s);

@@ -1,6 +1,6 @@
 // A shard: what its owner knows of it. Two fold states: `head` includes the group that is being
-// made durable and is what decisions look at; `replica` is durable, is what followers and
-// snapshots see. head >= replica, equal when nothing is being committed.
+// made durable and is what decisions look at (head.c); `replica` is durable, is what followers and
+// snapshots see, and what everybody is answered from. Equal when nothing is being committed.
 #ifndef PS_SHARD_H
 #define PS_SHARD_H
 
@@ -22,6 +22,7 @@ struct ps_session { // a worker that said hello to this process
 };
 
 struct ps_follower;
+struct ps_head;
 struct ps_keep;
 struct ps_rebuild;
 struct ps_copy;
@@ -85,8 +86,9 @@ struct ps_shard {
     uint32_t id;
     struct ps_server *server; // borrows
     struct lk_replica replica;
-    struct lh_ledger head;
-    struct ps_index *index; // ascending, without gaps; the first may be above 1 after a trim
+    const struct lh_ledger *head; // head.c alone changes what it points to,
+    struct ps_head *speculative;  // which is in here
+    struct ps_index *index;       // ascending, without gaps; the first may be above 1 after a trim
     size_t indexed, index_cap;
     struct ps_session session[LH_WORKERS_MAX];
     uint32_t sessions;
@@ -120,7 +122,7 @@ struct ps_shard {
     struct ps_keep *keep;        // a checkpoint that is being written; NULL: none
     struct ps_digest digest;     // of the last version that one was asked for
     uint64_t staleness_seen[64]; // histogram of admitted staleness, the last bin: and above
-    struct lh_plan *plan;        // wanted by the coordinator, not yet in the log; NULL: none
+    struct lh_plan *plan;        // wanted by the coordinator, not yet durable; NULL: none
     struct lh_move wish;         // the same; epoch 0: the shard stays here
     bool frozen;                 // planted: what only this process knows
     uint64_t claimed;            // planted: epoch of a MOVE that is not durable here

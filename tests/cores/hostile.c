@@ -62,16 +62,15 @@ static void one_worker_too_many_is_turned_away(void **state)
     assert_int_equal(rig_start_server(r, true), LH_OK);
     rig_hello(r, 1, 1, 0, 1);
     struct ps_shard *s = r->server->shard[0];
-    struct lh_ledger *both[2] = {&s->head, &s->replica.ledger};
-    for (int i = 0; i < 2; i++) { // as if so many others had been there
-        struct lh_row known = both[i]->row[0];
-        both[i]->row = realloc(both[i]->row, LH_WORKERS_MAX * sizeof *both[i]->row);
-        assert_non_null(both[i]->row);
-        for (uint32_t k = 0; k + 1 < LH_WORKERS_MAX; k++)
-            both[i]->row[k] = (struct lh_row){.worker = k + 1};
-        both[i]->row[LH_WORKERS_MAX - 1] = known;
-        both[i]->rows = LH_WORKERS_MAX;
-    }
+    struct lh_ledger *l = &s->replica.ledger;
+    struct lh_row known = l->row[0];
+    l->row = realloc(l->row, LH_WORKERS_MAX * sizeof *l->row);
+    assert_non_null(l->row);
+    for (uint32_t k = 0; k + 1 < LH_WORKERS_MAX; k++) // as if so many others had been there
+        l->row[k] = (struct lh_row){.worker = k + 1};
+    l->row[LH_WORKERS_MAX - 1] = known;
+    l->rows = LH_WORKERS_MAX;
+    assert_int_equal(ps_head_settle(s), LH_OK);
     assert_int_equal(rig_fence(r, 0, 1), LH_ERR_TOO_LARGE);
     assert_int_equal(r->fatals, 0);
     rig_hello(r, 1, 2, 0, 1); // who was there goes on

@@ -132,10 +132,11 @@ def parse_record(shard, data):
 
 
 def entries(data):
-    """(sequence, shard, record bytes) of each entry of a segment, up to where its whole groups end."""
+    """(sequence, shard, record bytes) of a segment's entries, up to where its whole groups end."""
     at, ours, group, left = 64, struct.unpack_from("<Q", data, 16)[0], [], 0
     while data[at:at + 4] == b"LHWR" and at + 48 <= len(data):
-        total, generation, sequence, _, shard, following = struct.unpack_from("<IQQQII", data, at + 4)
+        fields = struct.unpack_from("<IQQQII", data, at + 4)
+        total, generation, sequence, _, shard, following = fields
         if total < 48 or at + total > len(data) or generation != ours:
             return
         if group and (sequence, following) != (group[-1][0] + 1, left - 1):
