@@ -172,6 +172,8 @@ LH_MUST lh_err ps_shard_indexed(struct ps_shard *s, uint64_t version, struct ps_
 const struct ps_place *ps_shard_place(const struct ps_shard *s, uint64_t version); // NULL: cut away
 // Of the first record that is there from this version on. NULL: none.
 const struct ps_place *ps_shard_place_from(const struct ps_shard *s, uint64_t version);
+// The chain that the shard's log has at a version. LH_ERR_NOT_FOUND: that record is not in the log.
+LH_MUST lh_err ps_shard_chain(const struct ps_shard *s, uint64_t version, struct lh_hash *out);
 void ps_shard_forget_before(struct ps_shard *s, uint64_t segment); // those segments are gone
 bool ps_shard_session(const struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
 LH_MUST lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct lh_incarnation i);

@@ -53,6 +53,12 @@ static void dial(struct rig_node *n, const struct rig_node *to, enum lh_role rol
                      LH_OK);
 }
 
+static void hang_up(struct lh_link **link)
+{
+    if (*link) (*link)->transport_ops->hangup(*link);
+    *link = NULL;
+}
+
 static void make_model(struct rig *r, uint64_t values, uint32_t shards)
 {
     static const char *const names[RIG_SHARDS] = {"a.weight", "b.weight"};
@@ -187,6 +193,12 @@ void rig_boot_server(struct rig *r)
     boot(r, &r->s);
 }
 
+void rig_boot_standby(struct rig *r)
+{
+    boot(r, &r->t);
+    dial(&r->t, &r->s, LH_S, &r->t_to_s);
+}
+
 lh_err rig_start_standby(struct rig *r)
 {
     struct ps_conf conf = server_conf(r, &r->t, false);
@@ -210,6 +222,7 @@ void rig_kill_server(struct rig *r, bool power)
 
 void rig_kill_standby(struct rig *r, bool power)
 {
+    hang_up(&r->t_to_s);
     die(&r->t, power);
     ps_server_stop(r->standby);
     r->standby = NULL;
@@ -221,12 +234,6 @@ void rig_boot_worker(struct rig *r, uint32_t w)
     boot(r, n);
     dial(n, &r->c, LH_C, &r->to_c[w]);
     dial(n, &r->s, LH_S, &r->to_s[w]);
-}
-
-static void hang_up(struct lh_link **link)
-{
-    if (*link) (*link)->transport_ops->hangup(*link);
-    *link = NULL;
 }
 
 void rig_kill_worker(struct rig *r, uint32_t w, bool power)

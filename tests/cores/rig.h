@@ -40,7 +40,7 @@ struct rig {
     struct rig_node c, s, t, w[RIG_WORKERS];
     struct ps_coordinator *coordinator;
     struct ps_server *server, *standby; // on s and t
-    struct lh_link *to_c[RIG_WORKERS], *to_s[RIG_WORKERS];
+    struct lh_link *to_c[RIG_WORKERS], *to_s[RIG_WORKERS], *t_to_s;
     uint32_t fatals;
     void (*folded)(void *arg, uint32_t shard, const struct lh_record *record); // of starts; of r
     bool below_stable, unsealed; // settings of the servers that are started from here on
@@ -62,6 +62,7 @@ void rig_start_coordinator(struct rig *r);
 LH_MUST lh_err rig_start_server(struct rig *r, bool alone);
 void rig_boot_server(struct rig *r);             // the node alone: a test speaks for it
 LH_MUST lh_err rig_start_standby(struct rig *r); // server1, with the same settings
+void rig_boot_standby(struct rig *r); // the node alone: a test speaks for it, over t_to_s
 void rig_kill_coordinator(struct rig *r);
 void rig_kill_server(struct rig *r, bool power);
 void rig_kill_standby(struct rig *r, bool power);
