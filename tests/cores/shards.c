@@ -196,6 +196,34 @@ static void a_torn_tail_begins_a_new_epoch_of_both_shards(void **state)
     assert_int_equal(r->fatals, 0);
 }
 
+// Checkpoints and segments stand in folders of their own: a sync of one is none of the other.
+static void a_power_cut_takes_no_name_that_is_needed(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct rig *r = rig_new(seed);
+        rig_two_shards(r);
+        r->segment_bytes = 1024;
+        lh_fake_folders_apart(r->s.env);
+        for (uint64_t life = 0; life < 3; life++) {
+            assert_int_equal(rig_start_server(r, true), LH_OK);
+            for (uint64_t n = 1; n <= 7; n++) {
+                greet_both(r, 7 * life + n);
+                rig_run(r, (int64_t)(seed % 4) * 10 * LH_MS); // some in one group
+            }
+            rig_run(r, LH_SECOND);
+            uint64_t version[RIG_SHARDS] = {ledger(r, 0)->version, ledger(r, 1)->version};
+            for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_true(version[k] >= 7 * life);
+            rig_kill_server(r, true);
+            assert_int_equal(rig_start_server(r, true), LH_OK);
+            for (uint32_t k = 0; k < RIG_SHARDS; k++)
+                assert_int_equal(ledger(r, k)->version, version[k]);
+            rig_kill_server(r, true);
+        }
+        rig_free(r);
+    }
+}
+
 // ---------------------------------------------------------------- a plan
 
 // It was told of once, and waits in memory until its record is durable: its coordinator is gone.
@@ -237,6 +265,7 @@ int main(void)
         cmocka_unit_test(a_group_that_was_taken_back_leaves_nothing_behind),
         TWO(what_either_shard_needs_of_the_log_stays),
         TWO(a_torn_tail_begins_a_new_epoch_of_both_shards),
+        cmocka_unit_test(a_power_cut_takes_no_name_that_is_needed),
         TWO(a_plan_that_found_no_room_is_not_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
