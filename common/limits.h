@@ -46,7 +46,12 @@ enum {
     LH_STREAMS_A_SHARD = 4, // pushes of one worker that come in, and its streams that follow:
                             // one, and those of connections whose end is not known yet
     LH_FOLLOWERS_MAX = 256, // open follow streams of one shard
-    LH_NORM_WINDOW = 64,    // admitted norms that the gate's median looks at
+    // Incarnations that a worker may raise on a shard: each is a record for all followers. So many
+    // at once, and one more a while: a life without its directory takes one, a history lost
+    // another.
+    LH_FENCES_MAX = 256,
+    LH_FENCE_MS = 1000,
+    LH_NORM_WINDOW = 64, // admitted norms that the gate's median looks at
 };
 
 // Tokens that one push may say it stands for: the schedules' clock and the weighting by tokens add

@@ -48,11 +48,11 @@ void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
         not_final(d, lh_fail(LH_ERR_BEHIND, "step %llu, %llu is expected next",
                              (unsigned long long)f->step, (unsigned long long)last + 1));
     } else if (f->tokens > LH_PUSH_TOKENS_MAX) {
-        not_final(d, lh_fail(LH_ERR_MALFORMED,
-                             "a push that says it stands for %llu tokens: one stands for %llu at "
-                             "most",
-                             (unsigned long long)f->tokens,
-                             (unsigned long long)LH_PUSH_TOKENS_MAX));
+        not_final(d,
+                  lh_fail(LH_ERR_MALFORMED,
+                          "a push that says it stands for %llu tokens: one stands for %llu at "
+                          "most",
+                          (unsigned long long)f->tokens, (unsigned long long)LH_PUSH_TOKENS_MAX));
     } else if (ps_frozen(s)) {
         not_final(d, lh_fail(LH_ERR_BUSY, "shard %u goes to another server now", s->id));
     } else if (s->head->plan.phase < LH_PHASE_RUN) {

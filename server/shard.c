@@ -138,6 +138,21 @@ lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct lh_inca
     return LH_OK;
 }
 
+bool ps_shard_may_raise(struct ps_shard *s, uint64_t worker)
+{
+    const int64_t each = LH_FENCE_MS * LH_MS;
+    int64_t now = lh_now(s->server->conf.env), full = now - LH_FENCES_MAX * each;
+    uint32_t k = 0;
+    while (k < s->raiseds && s->raised[k].worker != worker) k++;
+    if (k == LH_WORKERS_MAX) return true; // its row finds no room either
+    if (k == s->raiseds) s->raised[s->raiseds++] = (struct ps_raised){worker, full};
+    int64_t *since = &s->raised[k].since_ns;
+    if (*since < full) *since = full;
+    if (*since + each > now) return false;
+    *since += each;
+    return true;
+}
+
 static void note_norm(struct ps_shard *s, double norm)
 {
     s->norm[s->norms++ % LH_NORM_WINDOW] = norm;

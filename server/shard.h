@@ -21,6 +21,11 @@ struct ps_session { // a worker that said hello to this process
     struct lh_incarnation incarnation;
 };
 
+struct ps_raised { // incarnations that a worker raised in this process's life
+    uint64_t worker;
+    int64_t since_ns; // LH_FENCES_MAX of them are free again so long after this
+};
+
 struct ps_follower;
 struct ps_head;
 struct ps_keep;
@@ -92,6 +97,8 @@ struct ps_shard {
     size_t indexed, index_cap;
     struct ps_session session[LH_WORKERS_MAX];
     uint32_t sessions;
+    struct ps_raised raised[LH_WORKERS_MAX];
+    uint32_t raiseds;
     struct ps_follower *followers;
     uint32_t follower_count;
     struct ps_snapshot snapshot;
@@ -176,6 +183,8 @@ const struct ps_place *ps_shard_place_from(const struct ps_shard *s, uint64_t ve
 LH_MUST lh_err ps_shard_chain(const struct ps_shard *s, uint64_t version, struct lh_hash *out);
 void ps_shard_forget_before(struct ps_shard *s, uint64_t segment); // those segments are gone
 bool ps_shard_session(const struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
+// May the worker raise its incarnation now? Then that is counted.
+bool ps_shard_may_raise(struct ps_shard *s, uint64_t worker);
 LH_MUST lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
 // One durable record, in order: folds it, indexes it. `plain` and `norm` of an ADMIT that was
 // opened to decide it; empty when it was not (at start).

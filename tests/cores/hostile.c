@@ -76,6 +76,34 @@ static void one_worker_too_many_is_turned_away(void **state)
     rig_hello(r, 1, 2, 0, 1); // who was there goes on
 }
 
+static void on_time(void *arg) // a world without an event stands still
+{
+    (void)arg;
+}
+
+// Each is a record for every follower and in every disk.
+static void a_worker_raises_so_many_incarnations_and_no_more(void **state)
+{
+    struct rig *r = *state;
+    uint64_t n = 0;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    const struct lh_ledger *l = &r->server->shard[0]->replica.ledger;
+    lh_err err = LH_OK;
+    while (!err && n < 2 * LH_FENCES_MAX) err = rig_fence(r, 0, ++n);
+    assert_int_equal(err, LH_ERR_BUSY);
+    assert_in_range(n, LH_FENCES_MAX, LH_FENCES_MAX + 16); // a few seconds went by
+    uint64_t version = l->version;
+    for (int i = 0; i < 20; i++) rig_greet(r, 0, ++n, 0, 1);
+    rig_run(r, 100 * LH_MS);
+    assert_in_range(l->version, version, version + 1);
+    assert_int_equal(rig_fence(r, 1, 1), LH_OK); // others are let in,
+    const struct lh_row *row = lh_ledger_row(l, lh_worker_id(&r->w[0].self));
+    rig_hello(r, 0, row->incarnation.number, 0, 1); // as the last that it raised
+    lh_fake_at(r->world, LH_FENCE_MS * LH_MS, on_time, NULL);
+    rig_run(r, LH_FENCE_MS * LH_MS);
+    assert_int_equal(rig_fence(r, 0, ++n), LH_OK); // and it is, later on
+}
+
 static void pushes_that_say_nothing_keep_nobody_out(void **state)
 {
     struct rig *r = *state;
@@ -498,6 +526,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(one_worker_too_many_is_turned_away),
+        RIG_TEST(a_worker_raises_so_many_incarnations_and_no_more),
         RIG_TEST(pushes_that_say_nothing_keep_nobody_out),
         RIG_TEST(answers_that_nobody_takes_keep_nobody_out),
         RIG_TEST(a_push_that_stops_holds_no_room),
