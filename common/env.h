@@ -71,8 +71,9 @@ struct lh_files_ops {
     lh_err (*resize)(struct lh_file *file, uint64_t size); // growth is zeros on disk (allocated)
     lh_err (*sync)(struct lh_file *file);                  // fdatasync; a failure is final
     lh_err (*rename)(struct lh_env *env, const char *from, const char *to);
-    lh_err (*remove)(struct lh_env *env, const char *path);   // absent: LH_ERR_NOT_FOUND
-    lh_err (*make_dir)(struct lh_env *env, const char *path); // and its parents; present: LH_OK
+    lh_err (*remove)(struct lh_env *env, const char *path); // absent: LH_ERR_NOT_FOUND
+    // and its parents; present: LH_OK. Their own names are durable when it returns
+    lh_err (*make_dir)(struct lh_env *env, const char *path);
     lh_err (*sync_dir)(struct lh_env *env, const char *path); // names in it become durable
     lh_err (*room)(struct lh_env *env, const char *path, uint64_t *bytes); // free where it stands
     // Calls each(arg, name) for the plain files of a directory, sorted by name.

@@ -33,6 +33,10 @@ bool lh_fake_failed(const struct lh_env *env);
 // done when it is handed over and its end alone comes later, so that a power cut hardly ever finds
 // one unfinished.)
 void lh_fake_slow(struct lh_env *env, int64_t ns);
+// From now each folder of the node's disk is made durable by its own sync alone, as POSIX promises:
+// a power cut keeps some of the oldest changes of names since then, in each folder another number.
+// (Without it a sync of any folder is one of all, as file systems with one journal do it.)
+void lh_fake_folders_apart(struct lh_env *env);
 // While it is looked at, file operations are the driver's: none counts for a crash or a failure.
 void lh_fake_look(struct lh_env *env, bool on);
 // Files: a disk of so many bytes in all, 0 unlimited; damage to stored bytes.

@@ -2,8 +2,8 @@
 //
 // A file has the bytes that programs see, the bytes that are durable, and the writes in between.
 // Names are journalled in order: a power cut keeps a random prefix of the changes since the last
-// sync of a directory. A file's writes since its last sync are each kept, torn at a 512-byte
-// boundary, or lost.
+// sync of a directory; or, with folders apart, of those of each folder since its own. A file's
+// writes since its last sync are each kept, torn at a 512-byte boundary, or lost.
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "common/env_fake.h"
 #include "common/env_fake_files.h"
 
-enum { SECTOR = 512, PAST_MAX = 16 };
+enum { SECTOR = 512, PAST_MAX = 16, CHANGES_MAX = 256 };
 
 struct change { // one write, or (bytes NULL) one resize to `at`
     uint64_t at;
@@ -136,6 +136,7 @@ static struct lh_fake_names copy_names(const struct lh_fake_names *n)
 // Remembers the names before a change, so that a power cut may undo it.
 static void journal(struct lh_fake_env *e)
 {
+    if (e->apart) return;
     if (e->pasts == PAST_MAX) { // the journal commits by itself after a while
         free_names(&e->past[0]);
         memmove(e->past, e->past + 1, (PAST_MAX - 1) * sizeof *e->past);
@@ -178,6 +179,94 @@ static void drop_name(struct lh_fake_names *n, const char *path)
     n->count--;
 }
 
+// ---------------------------------------------------------------- folders apart
+
+void lh_fake_folders_apart(struct lh_env *env)
+{
+    ((struct lh_fake_env *)env)->apart = true;
+}
+
+static void folder_of(const char *path, char out[160])
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    if (slash) memcpy(out, path, n);
+    if (!slash) out[n++] = '.';
+    out[n] = 0;
+}
+
+static void forget_change(struct lh_fake_env *e, size_t at)
+{
+    if (e->change[at].was) unlink_inode(e->change[at].was);
+    memmove(e->change + at, e->change + at + 1, (e->changes - at - 1) * sizeof *e->change);
+    e->changes--;
+}
+
+static void forget_changes_of(struct lh_fake_env *e, const char *folder) // NULL: of all
+{
+    for (size_t i = 0; i < e->changes;) {
+        const struct lh_fake_change *c = &e->change[i];
+        if (!folder || !strcmp(c->folder[0], folder) || !strcmp(c->folder[1], folder))
+            forget_change(e, i);
+        else
+            i++;
+    }
+}
+
+// The name is about to change. `also`: the other one of a rename, whose change comes next.
+static void note_change(struct lh_fake_env *e, const char *path, const char *also, bool with_next)
+{
+    if (!e->apart) return;
+    while (e->changes >= CHANGES_MAX) { // the journal commits by itself after a while
+        while (e->change[0].with_next) forget_change(e, 0);
+        forget_change(e, 0);
+    }
+    if (!e->change) e->change = calloc(CHANGES_MAX + 1, sizeof *e->change);
+    LH_ASSERT(e->change && strlen(path) < sizeof e->change->path);
+    struct lh_fake_change *c = &e->change[e->changes++];
+    *c = (struct lh_fake_change){.was = find(&e->now, path), .with_next = with_next};
+    memcpy(c->path, path, strlen(path) + 1);
+    folder_of(path, c->folder[0]);
+    if (also) folder_of(also, c->folder[1]);
+    if (c->was) c->was->links++;
+}
+
+static void undo(struct lh_fake_env *e, size_t at)
+{
+    const struct lh_fake_change *c = &e->change[at];
+    if (c->was)
+        set_name(&e->now, c->path, c->was);
+    else if (find(&e->now, c->path))
+        drop_name(&e->now, c->path);
+    forget_change(e, at);
+}
+
+// The newest change's folder: some of its newest changes are undone, its others become durable. A
+// rename is one of the folder of its new name.
+static void settle_folder(struct lh_fake_env *e)
+{
+    char folder[160];
+    uint64_t count = 0;
+    size_t newest = e->changes - 1;
+    if (newest && e->change[newest - 1].with_next) newest--;
+    memcpy(folder, e->change[newest].folder[0], sizeof folder);
+    for (size_t i = 0; i < e->changes; i += 1 + e->change[i].with_next)
+        count += !strcmp(e->change[i].folder[0], folder);
+    uint64_t lost = lh_fake_env_random(e) % (count + 1);
+    for (size_t i = e->changes; i-- > 0;) {
+        bool renamed = i && e->change[i - 1].with_next;
+        i -= renamed;
+        if (strcmp(e->change[i].folder[0], folder) != 0) continue;
+        for (size_t k = renamed + 1u; k-- > 0;) {
+            if (lost)
+                undo(e, i + k);
+            else
+                forget_change(e, i + k);
+        }
+        lost -= lost > 0;
+    }
+}
+
 void lh_fake_files_power_cut(struct lh_fake_env *e)
 {
     size_t back = e->pasts ? (size_t)(lh_fake_env_random(e) % (e->pasts + 1)) : 0;
@@ -187,6 +276,7 @@ void lh_fake_files_power_cut(struct lh_fake_env *e)
         e->now = kept;
     }
     forget_past(e);
+    while (e->changes) settle_folder(e);
     for (size_t i = 0; i < e->now.count; i++) {
         struct lh_fake_inode *f = e->now.name[i].inode;
         for (size_t k = 0; k < f->changes; k++) {
@@ -207,6 +297,9 @@ void lh_fake_disk_wipe(struct lh_env *env)
     struct lh_fake_env *e = (struct lh_fake_env *)env;
     free_names(&e->now);
     forget_past(e);
+    forget_changes_of(e, NULL);
+    free(e->change);
+    e->change = NULL;
     e->used = 0;
 }
 
@@ -277,6 +370,7 @@ static lh_err fake_open(struct lh_env *env, const char *path, unsigned flags, st
     if (!i) {
         if (full(e, 1)) return lh_fail(LH_ERR_DISK_FULL, "%s: no space left on the disk", path);
         journal(e);
+        note_change(e, path, NULL, false);
         i = calloc(1, sizeof *i);
         LH_ASSERT(i);
         set_name(&e->now, path, i);
@@ -313,10 +407,9 @@ static lh_err fake_write(struct lh_file *f, uint64_t at, struct lh_span bytes)
     lh_err err = step(f->e);
     if (f->life != f->e->life) return dead();
     size_t n = bytes.len;
-    if (err) { // a crash tears the write, so does a disk that fails
+    if (err) { // a crash tears the write, so does a disk that fails, or is full by then
         if (err == LH_ERR_KILLED && (!f->e->struck || f->e->crash_power)) return err;
-        if (n && err != LH_ERR_DISK_FULL)
-            add_change(f->inode, at, bytes.data, (size_t)(lh_fake_env_random(f->e) % n));
+        if (n) add_change(f->inode, at, bytes.data, (size_t)(lh_fake_env_random(f->e) % n));
         return err;
     }
     if (at + n > f->inode->now.len && full(f->e, at + n - f->inode->now.len))
@@ -361,6 +454,8 @@ static lh_err fake_rename(struct lh_env *env, const char *from, const char *to)
     struct lh_fake_inode *i = find(&e->now, from);
     if (!i) return lh_fail(LH_ERR_NOT_FOUND, "%s: no such file", from);
     journal(e);
+    note_change(e, to, from, true);
+    note_change(e, from, to, false);
     set_name(&e->now, to, i);
     drop_name(&e->now, from);
     return LH_OK;
@@ -372,6 +467,7 @@ static lh_err fake_remove(struct lh_env *env, const char *path)
     LH_TRY(step(e));
     if (!find(&e->now, path)) return lh_fail(LH_ERR_NOT_FOUND, "%s: no such file", path);
     journal(e);
+    note_change(e, path, NULL, false);
     drop_name(&e->now, path);
     return LH_OK;
 }
@@ -384,10 +480,10 @@ static lh_err fake_make_dir(struct lh_env *env, const char *path)
 
 static lh_err fake_sync_dir(struct lh_env *env, const char *path)
 {
-    (void)path;
     struct lh_fake_env *e = (struct lh_fake_env *)env;
     LH_TRY(step(e));
     forget_past(e); // one journal: a commit makes all names durable
+    forget_changes_of(e, path);
     return LH_OK;
 }
 

@@ -10,6 +10,8 @@
 //    buffer. The two never hold the same page dirty, and a sync of either is one of the file.
 // 4. A locked file is truncated after its lock is held, never before: a second process that loses
 //    the race has changed nothing.
+// 5. A folder that make_dir() made or found is there after a power cut: what is synced in it later
+//    would be lost with its name.
 #include "common/env_real_files.h"
 
 #include <dirent.h>
@@ -269,13 +271,41 @@ static lh_err name_remove(struct lh_env *env, const char *path)
     return unlink(path) ? fail_name(errno, "remove", path) : LH_OK;
 }
 
+// `ours`: something of this process's is to become durable. Else a folder that can't be synced, as
+// on some file systems, is no matter unless its disk fails.
+static lh_err sync_folder(const char *path, bool ours)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 && !ours) return LH_OK;
+    if (fd < 0) return fail_name(errno, "open the folder", path);
+    int rc = fsync(fd), saved = errno;
+    close(fd);
+    if (!rc || (!ours && saved != EIO)) return LH_OK;
+    return lh_fail(LH_ERR_IO, "cannot sync the folder %s: %s; check the disk and restart", path,
+                   strerror(saved));
+}
+
+// Syncs the folder that `path` stands in. What was there already may be of a process that was
+// killed before it came to this; but who may not write there did not make it.
+static lh_err sync_parent(const char *path, bool made)
+{
+    char parent[4096];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    memcpy(parent, path, n);
+    parent[n] = 0;
+    if (!n) snprintf(parent, sizeof parent, "%s", slash ? "/" : ".");
+    if (!made && access(parent, W_OK)) return LH_OK;
+    return sync_folder(parent, made);
+}
+
 static lh_err make_one_dir(const char *path)
 {
     struct stat st;
-    if (!mkdir(path, DIR_MODE)) return LH_OK;
+    if (!mkdir(path, DIR_MODE)) return sync_parent(path, true);
     int saved =
         errno; // mkdir says EEXIST also for a file of that name, EROFS for one that is there
-    if (!stat(path, &st) && S_ISDIR(st.st_mode)) return LH_OK;
+    if (!stat(path, &st) && S_ISDIR(st.st_mode)) return sync_parent(path, false);
     if (saved == EEXIST || saved == ENOTDIR)
         return lh_fail(LH_ERR_EXISTS, "%s is a file where a folder is needed", path);
     return fail_name(saved, "make the folder", path);
@@ -300,13 +330,7 @@ static lh_err name_make_dir(struct lh_env *env, const char *path)
 static lh_err name_sync_dir(struct lh_env *env, const char *path)
 {
     (void)env;
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return fail_name(errno, "open the folder", path);
-    int rc = fsync(fd), saved = errno;
-    close(fd);
-    if (!rc) return LH_OK;
-    return lh_fail(LH_ERR_IO, "cannot sync the folder %s: %s; check the disk and restart", path,
-                   strerror(saved));
+    return sync_folder(path, true);
 }
 
 static int plain_file(const struct dirent *entry)

@@ -2,6 +2,8 @@
 #ifndef LH_COMMON_LIMITS_H
 #define LH_COMMON_LIMITS_H
 
+#include <stdint.h>
+
 #include "common/check.h"
 
 enum {
@@ -44,8 +46,18 @@ enum {
     LH_STREAMS_A_SHARD = 4, // pushes of one worker that come in, and its streams that follow:
                             // one, and those of connections whose end is not known yet
     LH_FOLLOWERS_MAX = 256, // open follow streams of one shard
-    LH_NORM_WINDOW = 64,    // admitted norms that the gate's median looks at
+    // Incarnations that a worker may raise on a shard: each is a record for all followers. So many
+    // at once, and one more a while: a life without its directory takes one, a history lost
+    // another.
+    LH_FENCES_MAX = 256,
+    LH_FENCE_MS = 1000,
+    LH_NORM_WINDOW = 64, // admitted norms that the gate's median looks at
 };
+
+// Tokens that one push may say it stands for: the schedules' clock and the weighting by tokens add
+// them up. A worker that trains a million a second would have no push decided for twelve days; and
+// 2^24 such pushes do not wrap the sum.
+#define LH_PUSH_TOKENS_MAX (UINT64_C(1) << 40)
 
 LH_STATIC_ASSERT(LH_UNITS_MAX / 8 <= LH_SMALL_BYTES, "credit bits of a shard fit a message");
 LH_STATIC_ASSERT(LH_GROUP_BYTES >= LH_PART_BYTES, "a group holds at least one full message");

@@ -64,7 +64,7 @@ void ps_copy_refused(struct ps_shard *s, const struct lh_record *r, lh_err err)
 {
     struct ps_copy *c = s->copy;
     if (!c || !c->call) return; // its stream was given up already
-    bool gap = r->version != s->head.version + 1;
+    bool gap = r->version != s->head->version + 1;
     c->need_snapshot |= !gap;
     lh_logf(s->server->conf.log, gap ? LH_DEBUG : LH_WARN, "standby.broken", "shard %u: %s", s->id,
             lh_err_text(err));
@@ -233,7 +233,7 @@ static lh_err take_whole(struct ps_copy *c)
     c->whole = false;
     if (err) s->server->unreliable = true;
     LH_TRY(err);
-    LH_TRY(lh_ledger_copy(&s->head, &s->replica.ledger));
+    LH_TRY(ps_head_settle(s));
     LH_TRY(ps_start_over(s->server));
     c->need_snapshot = false;
     c->told = 0;
@@ -346,7 +346,7 @@ lh_err ps_copy_begin(struct ps_shard *shard)
     if (!c) return LH_ERR_NO_MEMORY;
     shard->copy = c;
     c->shard = shard;
-    LH_TRY(lh_ledger_copy(&shard->head, &shard->replica.ledger));
+    LH_TRY(ps_head_settle(shard));
     again(c, 0);
     return LH_OK;
 }

@@ -1,7 +1,7 @@
 // Decide: what becomes of a received push (PROTOCOL 2-4, 6, 25; DESIGN 5 step 9).
 //
-// Order: session, closing, incarnation, dedupe, (the seal is opened), staleness, payload, norm.
-// Only what comes after the opening consumes the step, by a record. No I/O here.
+// Order: session, incarnation, dedupe, tokens, closing, (the seal is opened), staleness, payload,
+// norm. Only what comes after the opening consumes the step, by a record. No I/O here.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static void not_final(struct ps_decision *d, lh_err error)
 
 bool ps_frozen(const struct ps_shard *s)
 {
-    return LH_BUG("freeze_mem") ? s->frozen : s->head.move.epoch != 0;
+    return LH_BUG("freeze_mem") ? s->frozen : s->head->move.epoch != 0;
 }
 
 void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
@@ -27,7 +27,7 @@ void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
         not_final(d, lh_fail(LH_ERR_NEED_HELLO, "say hello to this process first"));
         return;
     }
-    const struct lh_row *row = lh_ledger_row(&s->head, f->worker);
+    const struct lh_row *row = lh_ledger_row(s->head, f->worker);
     if (!row || !lh_incarnation_equal(row->incarnation, f->incarnation)) {
         bool newer = row && row->incarnation.number >= f->incarnation.number;
         not_final(d, newer ? lh_fail(LH_ERR_FENCED, "a newer incarnation of this worker exists")
@@ -47,11 +47,17 @@ void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
     } else if (f->step > last + 1) {
         not_final(d, lh_fail(LH_ERR_BEHIND, "step %llu, %llu is expected next",
                              (unsigned long long)f->step, (unsigned long long)last + 1));
+    } else if (f->tokens > LH_PUSH_TOKENS_MAX) {
+        not_final(d,
+                  lh_fail(LH_ERR_MALFORMED,
+                          "a push that says it stands for %llu tokens: one stands for %llu at "
+                          "most",
+                          (unsigned long long)f->tokens, (unsigned long long)LH_PUSH_TOKENS_MAX));
     } else if (ps_frozen(s)) {
         not_final(d, lh_fail(LH_ERR_BUSY, "shard %u goes to another server now", s->id));
-    } else if (s->head.plan.phase < LH_PHASE_RUN) {
+    } else if (s->head->plan.phase < LH_PHASE_RUN) {
         not_final(d, lh_fail(LH_ERR_BUSY, "the run has not begun"));
-    } else if (s->head.plan.phase >= LH_PHASE_CLOSE) {
+    } else if (s->head->plan.phase >= LH_PHASE_CLOSE) {
         not_final(d, lh_fail(LH_ERR_BUSY, "the run is closing; no push is taken any more"));
     } else {
         d->verdict = PS_DECIDED_NOW;
@@ -78,7 +84,7 @@ double ps_median_norm(const struct ps_shard *s)
 static double weight(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f,
                      uint64_t staleness)
 {
-    const struct lh_plan *plan = &s->head.plan;
+    const struct lh_plan *plan = &s->head->plan;
     if (plan->mode == LH_MODE_BSP) return 1;
     double w = pow(1 + (double)staleness, -(double)plan->damping);
     if (plan->weighting == LH_WEIGHT_TOKENS && gate->mean_tokens > 0) {
@@ -98,9 +104,9 @@ static void refuse(struct ps_decision *d, lh_err reason)
 void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f,
                      lh_err opened, const struct lk_payload_info *info, struct ps_decision *d)
 {
-    const struct lh_plan *plan = &s->head.plan;
+    const struct lh_plan *plan = &s->head->plan;
     uint32_t live = plan->live ? plan->live : 1;
-    d->staleness = lh_ledger_staleness(&s->head, f->worker, f->base_others);
+    d->staleness = lh_ledger_staleness(s->head, f->worker, f->base_others);
     if (opened) {
         refuse(d, opened);
         return;

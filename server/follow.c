@@ -273,24 +273,13 @@ static lh_err check_point(struct ps_shard *s, const Longhaul__V1__Point *from)
     if (from->version > l->version)
         return lh_fail(LH_ERR_NOT_FOUND, "version %llu is ahead of this log; take a snapshot",
                        (unsigned long long)from->version);
-    struct lh_hash chain = l->chain;
-    if (from->version < l->version) {
-        const struct ps_place *place = ps_shard_place(s, from->version + 1);
-        if (!place)
-            return lh_fail(LH_ERR_NOT_FOUND, "version %llu was cut away; take a snapshot",
-                           (unsigned long long)from->version);
-        if (from->version == 0) return LH_OK; // the genesis chain is checked by the first record
-        place = ps_shard_place(s, from->version);
-        if (!place) return LH_OK; // cut away, its successor is not: the record's chain tells
-        struct lh_blob *bytes;
-        struct lh_record r;
-        uint32_t body;
-        LH_TRY(ps_wal_read(s->server->wal, *place, 0, LH_RECORD_HEADER, &bytes));
-        lh_err err = lh_record_parse_header(lh_blob_span(bytes), &r, &body);
-        lh_blob_release(bytes);
-        if (err) return err;
-        chain = r.chain;
-    }
+    if (from->version < l->version && !ps_shard_place(s, from->version + 1))
+        return lh_fail(LH_ERR_NOT_FOUND, "version %llu was cut away; take a snapshot",
+                       (unsigned long long)from->version);
+    struct lh_hash chain = l->chain; // version 0: the genesis chain is checked by the first record
+    lh_err err = from->version ? ps_shard_chain(s, from->version, &chain) : LH_OK;
+    if (err == LH_ERR_NOT_FOUND) return LH_OK; // its successor is there: that one's chain tells
+    LH_TRY(err);
     if (from->version &&
         !lh_span_equal(lh_span(from->chain.data, from->chain.len),
                        lh_span(chain.b, LH_HASH_BYTES)) &&

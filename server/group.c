@@ -41,24 +41,21 @@ void ps_queue(struct ps_server *s, struct ps_item *item)
 
 // ---------------------------------------------------------------- decide and append
 
-static lh_err append(struct ps_server *s, struct ps_item *i, uint16_t kind, struct lh_span body)
+static lh_err append(struct ps_item *i, uint16_t kind, struct lh_span body)
 {
-    struct ps_shard *shard = i->shard;
     struct lh_record *r = &i->record;
     r->kind = kind;
     r->body = body;
-    lh_ledger_next(&shard->head, r);
-    LH_TRY(lh_ledger_apply(&shard->head, r));
-    LH_TRY(ps_wal_add(s->wal, shard->id, r, &i->place));
-    i->appended = true;
-    return LH_OK;
+    lh_ledger_next(i->shard->head, r);
+    lh_err refused;
+    LH_TRY(ps_head_append(i, &refused));
+    return refused; // one of our own follows, or we are wrong
 }
 
 static lh_err open_and_decide(struct ps_server *s, struct ps_item *i)
 {
     struct ps_shard *shard = i->shard;
     if (!i->open_tried) ps_open_now(i);
-    shard->replay_ns += i->open_ns;
     lh_err err = i->open_result;
     if (err) err = lh_fail(err, "%s", i->text);
     bool ours = err == LH_ERR_NO_MEMORY;
@@ -67,20 +64,20 @@ static lh_err open_and_decide(struct ps_server *s, struct ps_item *i)
         i->decision.error = ours ? LH_ERR_BUSY : err;
         return LH_OK;
     }
-    const struct lh_ledger *head = &shard->head;
+    const struct lh_ledger *head = shard->head;
     struct ps_gate gate = {s->conf.norm_gate,
                            head->admitted ? (double)head->tokens / (double)head->admitted : 0};
     ps_decide_value(shard, &gate, &i->head, err, &i->info, &i->decision);
     i->record.scale = i->decision.scale;
     i->record.reason = (uint32_t)i->decision.error;
-    if (i->decision.kind == LH_ADMIT) return append(s, i, LH_ADMIT, lh_blob_span(i->frame));
+    if (i->decision.kind == LH_ADMIT) return append(i, LH_ADMIT, lh_blob_span(i->frame));
     lh_log_peer(s->conf.log, LH_INFO, "push.refused", "shard %u, worker %016llx, step %llu: %s",
                 shard->id, (unsigned long long)i->worker, (unsigned long long)i->head.step,
                 lh_err_text(i->decision.error));
     if (LH_BUG("unlogged_reject")) return LH_OK;
     lh_frame_write_stub(lh_blob_span(i->frame), &i->head, &i->body);
     LH_TRY(lh_buf_err(&i->body));
-    return append(s, i, LH_REFUSE, lh_buf_span(&i->body));
+    return append(i, LH_REFUSE, lh_buf_span(&i->body));
 }
 
 static void turn_away(struct ps_item *i, lh_err err)
@@ -92,15 +89,15 @@ static void turn_away(struct ps_item *i, lh_err err)
 
 static lh_err decide_fence(struct ps_server *s, struct ps_item *i)
 {
-    const struct lh_row *row = lh_ledger_row(&i->shard->head, i->worker);
+    const struct lh_row *row = lh_ledger_row(i->shard->head, i->worker);
     if (row && row->incarnation.number >= i->incarnation.number)
-        return LH_OK;                                            // by an earlier hello
-    if (i->shard->head.plan.phase == LH_PHASE_END) return LH_OK; // END is the last record
+        return LH_OK;                                             // by an earlier hello
+    if (i->shard->head->plan.phase == LH_PHASE_END) return LH_OK; // END is the last record
     if (ps_frozen(i->shard)) {
         turn_away(i, lh_fail(LH_ERR_BUSY, "shard %u goes to another server now", i->shard->id));
         return LH_OK;
     }
-    if (!row && i->shard->head.rows == LH_WORKERS_MAX) { // rows never expire
+    if (!row && i->shard->head->rows == LH_WORKERS_MAX) { // rows never expire
         turn_away(i, lh_fail(LH_ERR_TOO_LARGE,
                              "shard %u has had %d workers, and takes no other: start this one "
                              "under the name and region of one that is gone",
@@ -111,41 +108,35 @@ static lh_err decide_fence(struct ps_server *s, struct ps_item *i)
     }
     lh_fence_write(i->worker, i->incarnation, &i->body);
     LH_TRY(lh_buf_err(&i->body));
-    return append(s, i, LH_FENCE, lh_buf_span(&i->body));
+    return append(i, LH_FENCE, lh_buf_span(&i->body));
 }
 
-static lh_err decide_own(struct ps_server *s, struct ps_item *i)
+// A record of our own. What it is made from stays as it is until the record is durable.
+static lh_err decide_own(struct ps_item *i)
 {
     struct ps_shard *shard = i->shard;
     uint16_t kind = LH_DIGEST_RECORD;
     if (i->kind == PS_ITEM_PLAN) {
         kind = LH_PLAN;
         lh_plan_write(shard->plan, &i->body);
-        free(shard->plan);
-        shard->plan = NULL;
     } else if (i->kind == PS_ITEM_MOVE) {
         kind = LH_MOVE;
         lh_move_write(&shard->wish, &i->body);
-        shard->frozen = true;
+        if (LH_BUG("freeze_mem")) shard->frozen = true;
     } else {
         struct lh_hash digest = ps_digest_now(shard);
         lh_put(&i->body, digest.b, LH_HASH_BYTES);
     }
     LH_TRY(lh_buf_err(&i->body));
-    return append(s, i, kind, lh_buf_span(&i->body));
+    return append(i, kind, lh_buf_span(&i->body));
 }
 
 // A record as the shard's owner made it. One that does not follow ends its stream.
 static lh_err append_copy(struct ps_server *s, struct ps_item *i)
 {
-    lh_err err = LH_ERR_CONFLICT;
-    if (s->standby.standing) err = lh_ledger_apply(&i->shard->head, &i->record);
-    if (err) {
-        ps_copy_refused(i->shard, &i->record, err);
-        return LH_OK;
-    }
-    LH_TRY(ps_wal_add(s->wal, i->shard->id, &i->record, &i->place));
-    i->appended = true;
+    lh_err refused = LH_ERR_CONFLICT;
+    if (s->standby.standing) LH_TRY(ps_head_append(i, &refused));
+    if (refused) ps_copy_refused(i->shard, &i->record, refused);
     return LH_OK;
 }
 
@@ -153,7 +144,7 @@ static lh_err decide(struct ps_server *s, struct ps_item *i)
 {
     if (i->kind == PS_ITEM_COPY) return append_copy(s, i);
     if (i->kind == PS_ITEM_FENCE) return decide_fence(s, i);
-    if (i->kind != PS_ITEM_PUSH) return decide_own(s, i);
+    if (i->kind != PS_ITEM_PUSH) return decide_own(i);
     ps_decide_step(i->shard, &i->head, &i->digest, &i->decision);
     return i->decision.verdict == PS_DECIDED_NOW ? open_and_decide(s, i) : LH_OK;
 }
@@ -194,10 +185,7 @@ static void note_staleness(struct ps_shard *shard, uint64_t staleness)
 // The disk is full: nothing of the group happened. Its pushes are told to come again.
 static void take_back(struct ps_server *s)
 {
-    lh_err err = LH_OK;
-    ps_wal_drop_group(s->wal);
-    for (uint32_t k = 0; k < s->conf.shard_count && !err; k++)
-        err = lh_ledger_copy(&s->shard[k]->head, &s->shard[k]->replica.ledger);
+    lh_err err = ps_head_take_back(s);
     if (err) {
         ps_fatal(s, err);
         return;
@@ -229,6 +217,14 @@ static void keep_newest(struct ps_item *i)
     shard->newest.version = i->record.version;
 }
 
+// What the record says is not wanted any more.
+static void forget_plan(struct ps_shard *shard)
+{
+    if (!shard->plan || shard->plan->number > shard->replica.ledger.plan.number) return;
+    free(shard->plan);
+    shard->plan = NULL;
+}
+
 static void finish_group(struct ps_server *s)
 {
     ps_full_committed(s);
@@ -243,11 +239,14 @@ static void finish_group(struct ps_server *s)
             ps_fatal(s, err);
             return;
         }
+        i->shard->replay_ns += i->open_ns;
+        if (i->kind == PS_ITEM_PLAN) forget_plan(i->shard);
         ps_keep_folded(i);
         if (ours) keep_newest(i);
     }
     LH_FAILPOINT("group.folded");
     ps_wal_group_done(s->wal);
+    ps_head_committed(s);
     for (struct ps_item *i; (i = s->group);) {
         s->group = i->next;
         ps_answer(i);
@@ -339,7 +338,7 @@ static bool digest_due(const struct ps_shard *shard)
 
 static bool plan_due(const struct ps_shard *shard)
 {
-    return shard->plan && shard->plan->number > shard->head.plan.number && !ps_frozen(shard);
+    return shard->plan && shard->plan->number > shard->head->plan.number && !ps_frozen(shard);
 }
 
 static bool digesting(const struct ps_server *s)
@@ -385,7 +384,7 @@ static lh_err build_group(struct ps_server *s)
     s->full.small_reserve = ps_full_reserve(s);
     for (uint32_t k = 0; k < s->conf.shard_count && s->serving; k++) {
         bool needed = digest_due(s->shard[k]) && ps_full_needs_record(s->shard[k]);
-        LH_TRY(add_own(s, s->shard[k], moves && !s->shard[k]->head.move.epoch));
+        LH_TRY(add_own(s, s->shard[k], moves && !s->shard[k]->head->move.epoch));
         if (!needed || !ps_wal_group_bytes(s->wal)) continue;
         s->full.small_reserve = ps_keep_bytes(s); // that much there is for it, and for nothing else
         most = 0;

@@ -195,6 +195,20 @@ static void look(struct ps_shard *s)
 
 // ---------------------------------------------------------------- the standby's word
 
+// Is it a point of our own history? By its chain; a standby of an older version may name none, and
+// is believed by epoch and version. One that is not in our log is no point that it could join from.
+static lh_err is_ours(const struct ps_shard *s, const Longhaul__V1__Point *have, bool *ours)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    struct lh_hash chain;
+    *ours = have->epoch == l->epoch && have->version <= l->version;
+    if (!*ours || !have->chain.len) return LH_OK;
+    lh_err err = ps_shard_chain(s, have->version, &chain);
+    *ours = !err && lh_span_equal(lh_span(have->chain.data, have->chain.len),
+                                  lh_span(chain.b, LH_HASH_BYTES));
+    return err == LH_ERR_NOT_FOUND ? LH_OK : err;
+}
+
 static lh_err take_confirm(struct ps_server *server, const Longhaul__V1__ConfirmRequest *m,
                            struct ps_shard **out)
 {
@@ -205,8 +219,10 @@ static lh_err take_confirm(struct ps_server *server, const Longhaul__V1__Confirm
     *out = s;
     struct ps_insync *n = &s->insync;
     const struct lh_ledger *l = &s->replica.ledger;
-    bool ours = m->have->epoch == l->epoch && m->have->version <= l->version;
-    if (!server->conf.replicated || !ours) return LH_OK; // or of another history: it finds out
+    bool ours;
+    if (!server->conf.replicated) return LH_OK;
+    LH_TRY(is_ours(s, m->have, &ours));
+    if (!ours) return LH_OK; // it finds out, by the first record that does not follow
     bool near = n->state == PS_ALONE && m->have->version + NEAR >= l->version;
     if (near) {
         n->standby = m->standby;

@@ -20,8 +20,8 @@ static const int64_t LOOK_AGAIN = 20 * LH_MS;
 
 static bool wished(const struct ps_shard *s)
 {
-    bool over = s->head.plan.phase == LH_PHASE_END; // END is the last record
-    return s->wish.epoch > s->head.epoch && !s->head.move.epoch && !over;
+    bool over = s->head->plan.phase == LH_PHASE_END; // END is the last record
+    return s->wish.epoch > s->head->epoch && !s->head->move.epoch && !over;
 }
 
 // They go together: one target serves them all, or none.
@@ -30,7 +30,7 @@ bool ps_move_due(const struct ps_server *s)
     bool any = false;
     for (uint32_t i = 0; i < s->conf.shard_count && s->serving; i++) {
         const struct ps_shard *shard = s->shard[i];
-        if (shard->head.move.epoch) continue;
+        if (shard->head->move.epoch) continue;
         if (!wished(shard) || !ps_follow_near(shard, shard->wish.target)) return false;
         any = true;
     }

@@ -88,6 +88,19 @@ static lh_err check_hello(struct ps_server *s, const struct lh_peer *peer,
     return LH_OK;
 }
 
+// It raises its incarnation over and over: each would be a record that all followers get and keep.
+static void turn_away(struct ps_item *i)
+{
+    struct lh_request *rq = i->hello;
+    lh_err err =
+        lh_fail(LH_ERR_BUSY, "%d incarnations were raised in a short time; one more each %d s",
+                LH_FENCES_MAX, LH_FENCE_MS / 1000);
+    lh_log_peer(i->shard->server->conf.log, LH_WARN, "hello.refused", "worker %s of %s: %s",
+                lh_request_peer(rq)->name, lh_request_peer(rq)->region, lh_err_text(err));
+    lh_reply_error(rq, err, NULL);
+    ps_item_free(i);
+}
+
 static void on_hello(void *self, struct lh_request *rq, const ProtobufCMessage *message)
 {
     struct ps_server *s = self;
@@ -112,8 +125,10 @@ static void on_hello(void *self, struct lh_request *rq, const ProtobufCMessage *
     const struct lh_row *row = lh_ledger_row(&i->shard->replica.ledger, i->worker);
     if (row && row->incarnation.number >= i->incarnation.number)
         ps_answer(i); // no fence needed
-    else
+    else if (ps_shard_may_raise(i->shard, i->worker))
         ps_queue(s, i);
+    else
+        turn_away(i);
 }
 
 lh_err ps_hello_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,

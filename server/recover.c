@@ -205,7 +205,9 @@ static lh_err add_epoch(struct ps_item *i)
     i->record =
         (struct lh_record){.kind = LH_EPOCH, .epoch = shard->begun, .body = lh_buf_span(&i->body)};
     lh_ledger_next(l, &i->record);
-    return ps_wal_add(shard->server->wal, shard->id, &i->record, &i->place);
+    lh_err refused;
+    LH_TRY(ps_head_append(i, &refused));
+    return refused;
 }
 
 static lh_err commit_epochs(struct ps_server *s, struct ps_item **list)
@@ -227,6 +229,7 @@ static lh_err commit_epochs(struct ps_server *s, struct ps_item **list)
         LH_TRY(ps_shard_fold(i->shard, &i->record, (struct lh_span){0}, 0,
                              ps_wal_committed_place(s->wal, i->place)));
     ps_wal_group_done(s->wal);
+    ps_head_committed(s);
     return LH_OK;
 }
 
@@ -235,7 +238,10 @@ static lh_err open_epochs(struct ps_server *s)
 {
     struct ps_item *list = NULL;
     lh_err err = commit_epochs(s, &list);
-    if (err) ps_wal_drop_group(s->wal);
+    if (err == LH_ERR_DISK_FULL) { // tried again when there is room
+        lh_err lost = ps_head_take_back(s);
+        if (lost) err = lost;
+    }
     for (struct ps_item *i; (i = list);) {
         list = i->next;
         ps_item_free(i);
@@ -429,15 +435,15 @@ static lh_err look_for_another(struct ps_shard *shard)
 lh_err ps_recovered(struct ps_server *s)
 {
     LH_TRY(install(s));
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(ps_head_settle(s->shard[i]));
     LH_TRY(open_epochs(s));
     s->installed = false;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
-        LH_TRY(lh_ledger_copy(&shard->head, &shard->replica.ledger));
         LH_TRY(look_for_another(shard));
         lh_logf(s->conf.log, LH_INFO, "shard.ready", "shard %u at version %llu, epoch %llu",
-                shard->id, (unsigned long long)shard->head.version,
-                (unsigned long long)shard->head.epoch);
+                shard->id, (unsigned long long)shard->head->version,
+                (unsigned long long)shard->head->epoch);
     }
     LH_FAILPOINT("recover.ready");
     return LH_OK;

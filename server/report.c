@@ -19,7 +19,7 @@ static void take_plan(struct ps_server *s, struct lh_span bytes)
     if (err) lh_log_peer(s->conf.log, LH_WARN, "plan.malformed", "%s", lh_err_text(err));
     for (uint32_t i = 0; i < s->conf.shard_count && !err; i++) {
         struct ps_shard *shard = s->shard[i];
-        if (plan->number <= shard->head.plan.number) continue;
+        if (plan->number <= shard->head->plan.number) continue;
         if (!shard->plan) shard->plan = malloc(sizeof *shard->plan);
         if (shard->plan) *shard->plan = *plan;
     }

@@ -258,6 +258,16 @@ struct lh_hash ps_digest_now(struct ps_shard *s); // at once, however long it ta
 // A DIGEST record: checked against the digest that is there, or against one that is made now.
 LH_MUST lh_err ps_digest_fold(struct ps_shard *s, const struct lh_record *r);
 void ps_digest_free(struct ps_shard *s);
+// head.c: what is decided from. Nobody else changes it, and the log's next group gets no record by
+// another way but marks.
+LH_MUST lh_err ps_head_create(struct ps_shard *s);
+void ps_head_free(struct ps_shard *s);
+LH_MUST lh_err ps_head_settle(struct ps_shard *s); // the replica's state was replaced
+// The item's record goes into its shard's head and into the log's group. *refused: why it does not
+// follow; nothing happened then. Any other error: the process must end.
+LH_MUST lh_err ps_head_append(struct ps_item *i, lh_err *refused);
+void ps_head_committed(struct ps_server *s);           // the group is durable and folded,
+LH_MUST lh_err ps_head_take_back(struct ps_server *s); // or none of it happened
 // group.c
 void ps_queue(struct ps_server *s, struct ps_item *item); // takes it
 struct ps_item *ps_item_new(enum ps_item_kind kind, struct ps_shard *shard);

@@ -18,7 +18,7 @@ lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **
     const struct ps_conf *conf = &server->conf;
     lh_err err;
     LH_TRY_TO(fail, err, lk_replica_create(&s->replica, conf->job, conf->manifest, id, conf->keys));
-    LH_TRY_TO(fail, err, lh_ledger_copy(&s->head, &s->replica.ledger));
+    LH_TRY_TO(fail, err, ps_head_create(s));
     *out = s;
     return LH_OK;
 fail:
@@ -57,7 +57,7 @@ void ps_shard_destroy(struct ps_shard *s)
     lh_blob_release(s->snapshot.copy);
     lh_buf_free(&s->snapshot.heads);
     lk_replica_free(&s->replica);
-    lh_ledger_free(&s->head);
+    ps_head_free(s);
     free(s->index);
     free(s->plan);
     free(s);
@@ -90,6 +90,27 @@ const struct ps_place *ps_shard_place_from(const struct ps_shard *s, uint64_t ve
     return ps_shard_place(s, below ? s->index[0].version : version);
 }
 
+lh_err ps_shard_chain(const struct ps_shard *s, uint64_t version, struct lh_hash *out)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    const struct ps_place *place = ps_shard_place(s, version);
+    struct lh_blob *bytes;
+    struct lh_record r;
+    uint32_t body;
+    if (version == l->version) {
+        *out = l->chain;
+        return LH_OK;
+    }
+    if (!place)
+        return lh_fail(LH_ERR_NOT_FOUND, "version %llu is not in the log",
+                       (unsigned long long)version);
+    LH_TRY(ps_wal_read(s->server->wal, *place, 0, LH_RECORD_HEADER, &bytes));
+    lh_err err = lh_record_parse_header(lh_blob_span(bytes), &r, &body);
+    lh_blob_release(bytes);
+    if (!err) *out = r.chain;
+    return err;
+}
+
 void ps_shard_forget_before(struct ps_shard *s, uint64_t segment)
 {
     size_t n = 0;
@@ -115,6 +136,21 @@ lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct lh_inca
     if (k == s->sessions) s->sessions++;
     s->session[k] = (struct ps_session){worker, i};
     return LH_OK;
+}
+
+bool ps_shard_may_raise(struct ps_shard *s, uint64_t worker)
+{
+    const int64_t each = LH_FENCE_MS * LH_MS;
+    int64_t now = lh_now(s->server->conf.env), full = now - LH_FENCES_MAX * each;
+    uint32_t k = 0;
+    while (k < s->raiseds && s->raised[k].worker != worker) k++;
+    if (k == LH_WORKERS_MAX) return true; // its row finds no room either
+    if (k == s->raiseds) s->raised[s->raiseds++] = (struct ps_raised){worker, full};
+    int64_t *since = &s->raised[k].since_ns;
+    if (*since < full) *since = full;
+    if (*since + each > now) return false;
+    *since += each;
+    return true;
 }
 
 static void note_norm(struct ps_shard *s, double norm)

@@ -1,6 +1,6 @@
 // A shard: what its owner knows of it. Two fold states: `head` includes the group that is being
-// made durable and is what decisions look at; `replica` is durable, is what followers and
-// snapshots see. head >= replica, equal when nothing is being committed.
+// made durable and is what decisions look at (head.c); `replica` is durable, is what followers and
+// snapshots see, and what everybody is answered from. Equal when nothing is being committed.
 #ifndef PS_SHARD_H
 #define PS_SHARD_H
 
@@ -21,7 +21,13 @@ struct ps_session { // a worker that said hello to this process
     struct lh_incarnation incarnation;
 };
 
+struct ps_raised { // incarnations that a worker raised in this process's life
+    uint64_t worker;
+    int64_t since_ns; // LH_FENCES_MAX of them are free again so long after this
+};
+
 struct ps_follower;
+struct ps_head;
 struct ps_keep;
 struct ps_rebuild;
 struct ps_copy;
@@ -85,11 +91,14 @@ struct ps_shard {
     uint32_t id;
     struct ps_server *server; // borrows
     struct lk_replica replica;
-    struct lh_ledger head;
-    struct ps_index *index; // ascending, without gaps; the first may be above 1 after a trim
+    const struct lh_ledger *head; // head.c alone changes what it points to,
+    struct ps_head *speculative;  // which is in here
+    struct ps_index *index;       // ascending, without gaps; the first may be above 1 after a trim
     size_t indexed, index_cap;
     struct ps_session session[LH_WORKERS_MAX];
     uint32_t sessions;
+    struct ps_raised raised[LH_WORKERS_MAX];
+    uint32_t raiseds;
     struct ps_follower *followers;
     uint32_t follower_count;
     struct ps_snapshot snapshot;
@@ -120,7 +129,7 @@ struct ps_shard {
     struct ps_keep *keep;        // a checkpoint that is being written; NULL: none
     struct ps_digest digest;     // of the last version that one was asked for
     uint64_t staleness_seen[64]; // histogram of admitted staleness, the last bin: and above
-    struct lh_plan *plan;        // wanted by the coordinator, not yet in the log; NULL: none
+    struct lh_plan *plan;        // wanted by the coordinator, not yet durable; NULL: none
     struct lh_move wish;         // the same; epoch 0: the shard stays here
     bool frozen;                 // planted: what only this process knows
     uint64_t claimed;            // planted: epoch of a MOVE that is not durable here
@@ -170,8 +179,12 @@ LH_MUST lh_err ps_shard_indexed(struct ps_shard *s, uint64_t version, struct ps_
 const struct ps_place *ps_shard_place(const struct ps_shard *s, uint64_t version); // NULL: cut away
 // Of the first record that is there from this version on. NULL: none.
 const struct ps_place *ps_shard_place_from(const struct ps_shard *s, uint64_t version);
+// The chain that the shard's log has at a version. LH_ERR_NOT_FOUND: that record is not in the log.
+LH_MUST lh_err ps_shard_chain(const struct ps_shard *s, uint64_t version, struct lh_hash *out);
 void ps_shard_forget_before(struct ps_shard *s, uint64_t segment); // those segments are gone
 bool ps_shard_session(const struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
+// May the worker raise its incarnation now? Then that is counted.
+bool ps_shard_may_raise(struct ps_shard *s, uint64_t worker);
 LH_MUST lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
 // One durable record, in order: folds it, indexes it. `plain` and `norm` of an ADMIT that was
 // opened to decide it; empty when it was not (at start).

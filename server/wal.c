@@ -40,6 +40,16 @@ void ps_wal_reserve(struct ps_wal *w, uint64_t bytes)
     atomic_store(&w->reserve, bytes);
 }
 
+// What failed to become durable may be there all the same: nobody may go on as if it were not, not
+// even where the disk had no room for it.
+static lh_err final(lh_err err)
+{
+    char text[256];
+    if (err != LH_ERR_DISK_FULL) return err;
+    snprintf(text, sizeof text, "%s", lh_err_text(err));
+    return lh_fail(LH_ERR_IO, "%s", text);
+}
+
 // Opens the next segment of `size` bytes, which leaves `reserve`. Disk lane.
 static lh_err open_segment(struct ps_wal *w, uint64_t size, uint64_t reserve)
 {
@@ -61,8 +71,8 @@ static lh_err open_segment(struct ps_wal *w, uint64_t size, uint64_t reserve)
     LH_TRY_TO(out_remove, err, files->resize(file, size));
     LH_TRY_TO(out_remove, err, files->write(file, 0, lh_buf_span(&header)));
     LH_FAILPOINT("wal.roll");
-    LH_TRY_TO(out_remove, err, files->sync(file));
-    LH_TRY_TO(out_remove, err, files->sync_dir(w->conf.env, w->conf.dir));
+    LH_TRY_TO(out_remove, err, final(files->sync(file)));
+    LH_TRY_TO(out_remove, err, final(files->sync_dir(w->conf.env, w->conf.dir)));
     if (w->file) files->close(w->file);
     w->file = file;
     w->at = PS_SEGMENT_HEADER;
@@ -218,6 +228,7 @@ static void seal_entries(struct ps_wal *w)
     const uint8_t *own = w->group.data;
     for (size_t i = 0; i < w->pieces; i++) {
         const struct ps_piece *p = &w->piece[i];
+        lh_buf_patch_u32(&w->group, p->start + PS_ENTRY_FOLLOWING, (uint32_t)(w->pieces - 1 - i));
         uint32_t crc = lh_crc32c(0, own + p->start, p->body_at - p->start);
         crc = lh_crc32c(crc, p->body.data, p->body.len);
         crc = lh_crc32c(crc, own + p->body_at, p->end - p->body_at);
@@ -225,13 +236,32 @@ static void seal_entries(struct ps_wal *w)
     }
 }
 
-void ps_wal_write_ahead(struct ps_wal *w, struct lh_span body)
+// Invariant 5: nothing is written to this segment any more. Its end is given back, and what a
+// failed write left there with it, if the disk does so much: a start would call that a torn tail.
+static void close_segment(struct ps_wal *w)
+{
+    w->size = w->at;
+    lh_err err = w->conf.env->ops->files->resize(w->file, w->at);
+    if (err)
+        lh_log_peer(w->conf.log, LH_WARN, "log.uncut",
+                    "what a write left that failed stays behind the end of segment %016llx: %s",
+                    (unsigned long long)w->segment, lh_err_text(err));
+}
+
+static lh_err write_body(struct ps_wal *w, struct lh_span body)
 {
     const uint64_t head = PS_ENTRY_HEADER + LH_RECORD_HEADER;
     uint64_t need = head + body.len + 7 + PS_ENTRY_TRAILER;
+    if (w->at + need > w->size) LH_TRY(roll(w, need));
+    lh_err err = w->conf.env->ops->files->write(w->file, w->at + head, body);
+    if (err) close_segment(w);
+    return err;
+}
+
+void ps_wal_write_ahead(struct ps_wal *w, struct lh_span body)
+{
     LH_ASSERT(!w->ahead.len);
-    lh_err err = w->at + need > w->size ? roll(w, need) : LH_OK;
-    if (!err) err = w->conf.env->ops->files->write(w->file, w->at + head, body);
+    lh_err err = write_body(w, body);
     if (!err)
         w->ahead = body;
     else // the commit writes it again, and may succeed: then nobody else would hear of it
@@ -261,9 +291,11 @@ static lh_err write_synced(struct ps_wal *w, bool ahead)
 {
     seal_entries(w);
     LH_FAILPOINT("wal.write");
-    LH_TRY(write_group(w, ahead));
+    lh_err err = write_group(w, ahead);
+    if (err == LH_ERR_DISK_FULL) close_segment(w);
+    if (err) return err;
     LH_FAILPOINT("wal.sync");
-    lh_err err = w->conf.env->ops->files->sync(w->file);
+    err = final(w->conf.env->ops->files->sync(w->file));
     LH_FAILPOINT("wal.synced");
     return err;
 }

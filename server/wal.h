@@ -5,22 +5,27 @@
 //                      first sequence u64, job 16 bytes, 0 u64, CRC-32C of the 56 bytes before
 //                      u32, 0 u32
 //   entry (8-aligned): magic "LHWR" u32, total bytes u32, generation u64, sequence u64,
-//                      durable u64, shard u32 (~0: a mark), 0 u32,            -- 40 bytes
+//                      durable u64, shard u32 (~0: a mark),
+//                      entries of its group that follow it u32,               -- 40 bytes
 //                      record header (64 bytes, record.h) and body,           -- not in a mark
 //                      zeros to 8, CRC-32C of all before u32, 0 u32
 // `generation` is random and new at every start: an entry counts only if it names its segment's.
 // Bodies are chosen by workers, may stand in the file before anybody has judged them (write_ahead),
 // and look_ahead() and the end of a group that was thrown away make a start read inside them: but
 // nobody outside can know what an entry of this segment must say. (Its top bit is 0. Earlier builds
-// counted it 1, 2, 3: their logs read as ever.) `sequence` counts entries of the whole log without
-// gaps. `durable` is the highest sequence known to be synced when the entry was written; a mark
-// repeats it when the log falls idle.
+// counted it 1, 2, 3: their logs read as ever.) An entry counts only if all that follow it in its
+// group stand behind it. (Earlier builds wrote 0: each of their entries is a group.) `sequence`
+// counts entries of the whole log without gaps. `durable` is the highest sequence known to be
+// synced when the entry was written; a mark repeats it when the log falls idle.
 //
 // Invariants: 1. Every start makes what survived durable, then opens a new generation in a new
 // segment; nothing is ever appended to a segment of an earlier start. 2. An entry at or below a
 // durable position that was written after it is never cut: damage there stops the start, with the
 // place. 3. What stands above is a torn tail and is cut; if bytes stood there, `torn` says so,
-// because they may have been acknowledged (PROTOCOL 18). 4. A failed sync is final.
+// because they may have been acknowledged (PROTOCOL 18). 4. A failed sync is final. 5. A group
+// whose write failed is never whole, so it never counts: nothing is written to its segment any
+// more, and the log goes on in the next one, which names the first sequence that is not the older
+// one's. Whether the failed group's bytes could be cut away does not matter.
 #ifndef PS_WAL_H
 #define PS_WAL_H
 

@@ -7,6 +7,7 @@
 #include "server/wal.h"
 
 enum { PS_SEGMENT_HEADER = 64, PS_ENTRY_HEADER = 40, PS_ENTRY_TRAILER = 8 };
+enum { PS_ENTRY_FOLLOWING = 36 };                    // place of that number in an entry
 static const uint32_t PS_SEGMENT_MAGIC = 0x5357484c; // "LHWS"
 static const uint32_t PS_ENTRY_MAGIC = 0x5257484c;   // "LHWR"
 static const uint32_t PS_MARK = UINT32_MAX;

@@ -37,7 +37,7 @@ static void note_name(void *arg, const char *name)
 }
 
 struct entry {
-    uint32_t total, shard;
+    uint32_t total, shard, following;
     uint64_t generation, sequence, durable;
     struct lh_record record;
 };
@@ -49,8 +49,15 @@ static uint64_t generation_of(struct lh_span segment)
     return lh_get_u64(&c);
 }
 
-// Reads the entry at `at` of a segment; false: there is no valid one.
-static bool read_entry(struct lh_span bytes, size_t at, struct entry *e)
+static bool summed(struct lh_span bytes, size_t at, size_t total)
+{
+    struct lh_cursor end = lh_cursor(lh_span(bytes.data + at + total - PS_ENTRY_TRAILER, 4));
+    return lh_get_u32(&end) == lh_crc32c(0, bytes.data + at, total - PS_ENTRY_TRAILER);
+}
+
+// Reads the entry at `at` of a segment; false: there is no valid one. `checked`: its checksum was
+// looked at before.
+static bool parse_entry(struct lh_span bytes, size_t at, bool checked, struct entry *e)
 {
     memset(e, 0, sizeof *e);
     if (at > bytes.len || bytes.len - at < PS_ENTRY_HEADER + PS_ENTRY_TRAILER) return false;
@@ -61,14 +68,12 @@ static bool read_entry(struct lh_span bytes, size_t at, struct entry *e)
     e->sequence = lh_get_u64(&c);
     e->durable = lh_get_u64(&c);
     e->shard = lh_get_u32(&c);
-    (void)lh_get_u32(&c);
+    e->following = lh_get_u32(&c);
     if (e->generation != generation_of(bytes)) return false;
     if (magic != PS_ENTRY_MAGIC || e->total % 8 || e->total > bytes.len - at ||
         e->total < PS_ENTRY_HEADER + PS_ENTRY_TRAILER)
         return false;
-    struct lh_cursor end = lh_cursor(lh_span(bytes.data + at + e->total - PS_ENTRY_TRAILER, 4));
-    if (lh_get_u32(&end) != lh_crc32c(0, bytes.data + at, e->total - PS_ENTRY_TRAILER))
-        return false;
+    if (!checked && !summed(bytes, at, e->total)) return false;
     if (e->shard == PS_MARK) return true;
     uint32_t body;
     struct lh_span inside = lh_get(&c, e->total - PS_ENTRY_HEADER - PS_ENTRY_TRAILER);
@@ -76,6 +81,28 @@ static bool read_entry(struct lh_span bytes, size_t at, struct entry *e)
     if (lh_record_parse_header(lh_get(&c, LH_RECORD_HEADER), &e->record, &body)) return false;
     e->record.body = lh_get(&c, body);
     return !c.failed;
+}
+
+static bool read_entry(struct lh_span bytes, size_t at, struct entry *e)
+{
+    return parse_entry(bytes, at, false, e);
+}
+
+// Is all of the group there that begins at `at` with entry `sequence`, and goes no further than to
+// entry `stop` (0: as far as it likes)? Then it ends before *end.
+static bool read_group(struct lh_span bytes, size_t at, uint64_t sequence, uint64_t stop,
+                       size_t *end)
+{
+    struct entry e;
+    if (!read_entry(bytes, at, &e) || e.sequence != sequence) return false;
+    if (stop && e.following >= stop - sequence) return false;
+    for (uint32_t left = e.following; left; left--) {
+        at += e.total;
+        if (!read_entry(bytes, at, &e) || e.sequence != ++sequence || e.following != left - 1)
+            return false;
+    }
+    *end = at + e.total;
+    return true;
 }
 
 // Acknowledged records would be lost: a durable position names the entry, or the next segment goes
@@ -125,29 +152,38 @@ static void look_ahead(struct scan *s, struct lh_span bytes, size_t at, uint64_t
     }
 }
 
+// One entry of a group that is whole.
+static lh_err take_entry(struct scan *s, size_t i, size_t at, const struct entry *e)
+{
+    struct ps_wal *w = s->w;
+    if (e->durable > s->durable) s->durable = e->durable;
+    w->last_is_mark = e->shard == PS_MARK;
+    s->found.entries++;
+    s->found.records += e->shard != PS_MARK;
+    LH_TRY(s->each(s->arg, &(struct ps_wal_entry){
+                               .segment = s->number[i],
+                               .at = at,
+                               .bytes = e->total,
+                               .generation = e->generation,
+                               .sequence = e->sequence,
+                               .durable = e->durable,
+                               .shard = e->shard,
+                               .record = e->shard == PS_MARK ? NULL : &e->record,
+                           }));
+    w->next++;
+    return LH_OK;
+}
+
 static lh_err scan_entries(struct scan *s, size_t i, uint64_t stop)
 {
     struct ps_wal *w = s->w;
     struct lh_span bytes = lh_buf_span(&s->bytes);
-    size_t at = PS_SEGMENT_HEADER;
+    size_t at = PS_SEGMENT_HEADER, end;
     struct entry e;
-    while (w->next != stop && read_entry(bytes, at, &e) && e.sequence == w->next) {
-        if (e.durable > s->durable) s->durable = e.durable;
-        w->last_is_mark = e.shard == PS_MARK;
-        s->found.entries++;
-        s->found.records += e.shard != PS_MARK;
-        LH_TRY(s->each(s->arg, &(struct ps_wal_entry){
-                                   .segment = s->number[i],
-                                   .at = at,
-                                   .bytes = e.total,
-                                   .generation = e.generation,
-                                   .sequence = e.sequence,
-                                   .durable = e.durable,
-                                   .shard = e.shard,
-                                   .record = e.shard == PS_MARK ? NULL : &e.record,
-                               }));
-        w->next++;
-        at += e.total;
+    while (w->next != stop && read_group(bytes, at, w->next, stop, &end)) {
+        for (; at < end && parse_entry(bytes, at, true, &e); at += e.total)
+            LH_TRY(take_entry(s, i, at, &e));
+        LH_ASSERT(at == end);
     }
     if (w->next == stop) return LH_OK;
     look_ahead(s, bytes, at, w->next);
@@ -213,12 +249,14 @@ static lh_err write_again(struct scan *s, size_t i, struct lh_file *file)
     const struct lh_files_ops *files = s->w->conf.env->ops->files;
     uint64_t first;
     struct entry e;
-    size_t from = PS_SEGMENT_HEADER;
+    size_t from = PS_SEGMENT_HEADER, behind;
     LH_TRY(load_segment(s, i, &s->ahead, &first));
     struct lh_span bytes = lh_buf_span(&s->ahead);
     while (read_entry(bytes, from, &e) && e.sequence <= s->durable) from += e.total;
     size_t end = from;
-    while (read_entry(bytes, end, &e) && e.sequence < s->w->next) end += e.total;
+    while (read_entry(bytes, end, &e) && e.sequence < s->w->next &&
+           read_group(bytes, end, e.sequence, s->w->next, &behind))
+        end = behind;
     LH_TRY(files->write(file, 0, lh_span(bytes.data, PS_SEGMENT_HEADER)));
     if (end > from) LH_TRY(files->write(file, from, lh_span(bytes.data + from, end - from)));
     // starts that come to nothing, one after another, would fill the disk with what they

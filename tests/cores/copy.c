@@ -53,6 +53,7 @@ static bool dies_at(uint64_t seed, int n)
 {
     struct rig *r = rig_new(seed);
     struct rig_life l = {0};
+    lh_fake_folders_apart(r->w[1].env);
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, 2 * LH_SECOND);

@@ -62,19 +62,46 @@ static void one_worker_too_many_is_turned_away(void **state)
     assert_int_equal(rig_start_server(r, true), LH_OK);
     rig_hello(r, 1, 1, 0, 1);
     struct ps_shard *s = r->server->shard[0];
-    struct lh_ledger *both[2] = {&s->head, &s->replica.ledger};
-    for (int i = 0; i < 2; i++) { // as if so many others had been there
-        struct lh_row known = both[i]->row[0];
-        both[i]->row = realloc(both[i]->row, LH_WORKERS_MAX * sizeof *both[i]->row);
-        assert_non_null(both[i]->row);
-        for (uint32_t k = 0; k + 1 < LH_WORKERS_MAX; k++)
-            both[i]->row[k] = (struct lh_row){.worker = k + 1};
-        both[i]->row[LH_WORKERS_MAX - 1] = known;
-        both[i]->rows = LH_WORKERS_MAX;
-    }
+    struct lh_ledger *l = &s->replica.ledger;
+    struct lh_row known = l->row[0];
+    l->row = realloc(l->row, LH_WORKERS_MAX * sizeof *l->row);
+    assert_non_null(l->row);
+    for (uint32_t k = 0; k + 1 < LH_WORKERS_MAX; k++) // as if so many others had been there
+        l->row[k] = (struct lh_row){.worker = k + 1};
+    l->row[LH_WORKERS_MAX - 1] = known;
+    l->rows = LH_WORKERS_MAX;
+    assert_int_equal(ps_head_settle(s), LH_OK);
     assert_int_equal(rig_fence(r, 0, 1), LH_ERR_TOO_LARGE);
     assert_int_equal(r->fatals, 0);
     rig_hello(r, 1, 2, 0, 1); // who was there goes on
+}
+
+static void on_time(void *arg) // a world without an event stands still
+{
+    (void)arg;
+}
+
+// Each is a record for every follower and in every disk.
+static void a_worker_raises_so_many_incarnations_and_no_more(void **state)
+{
+    struct rig *r = *state;
+    uint64_t n = 0;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    const struct lh_ledger *l = &r->server->shard[0]->replica.ledger;
+    lh_err err = LH_OK;
+    while (!err && n < 2 * LH_FENCES_MAX) err = rig_fence(r, 0, ++n);
+    assert_int_equal(err, LH_ERR_BUSY);
+    assert_in_range(n, LH_FENCES_MAX, LH_FENCES_MAX + 16); // a few seconds went by
+    uint64_t version = l->version;
+    for (int i = 0; i < 20; i++) rig_greet(r, 0, ++n, 0, 1);
+    rig_run(r, 100 * LH_MS);
+    assert_in_range(l->version, version, version + 1);
+    assert_int_equal(rig_fence(r, 1, 1), LH_OK); // others are let in,
+    const struct lh_row *row = lh_ledger_row(l, lh_worker_id(&r->w[0].self));
+    rig_hello(r, 0, row->incarnation.number, 0, 1); // as the last that it raised
+    lh_fake_at(r->world, LH_FENCE_MS * LH_MS, on_time, NULL);
+    rig_run(r, LH_FENCE_MS * LH_MS);
+    assert_int_equal(rig_fence(r, 0, ++n), LH_OK); // and it is, later on
 }
 
 static void pushes_that_say_nothing_keep_nobody_out(void **state)
@@ -499,6 +526,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(one_worker_too_many_is_turned_away),
+        RIG_TEST(a_worker_raises_so_many_incarnations_and_no_more),
         RIG_TEST(pushes_that_say_nothing_keep_nobody_out),
         RIG_TEST(answers_that_nobody_takes_keep_nobody_out),
         RIG_TEST(a_push_that_stops_holds_no_room),

@@ -20,7 +20,7 @@ static void plan(struct rig *r, uint8_t phase)
     struct ps_shard *shard = r->server->shard[0];
     struct lh_plan *p = malloc(sizeof *p);
     assert_non_null(p);
-    *p = shard->head.plan;
+    *p = shard->head->plan;
     p->number++;
     p->phase = phase;
     p->eta = 1;

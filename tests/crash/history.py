@@ -132,14 +132,21 @@ def parse_record(shard, data):
 
 
 def entries(data):
-    """(sequence, shard, record bytes) of each entry of a segment, up to where they end."""
-    at, ours = 64, struct.unpack_from("<Q", data, 16)[0]
+    """(sequence, shard, record bytes) of a segment's entries, up to where its whole groups end."""
+    at, ours, group, left = 64, struct.unpack_from("<Q", data, 16)[0], [], 0
     while data[at:at + 4] == b"LHWR" and at + 48 <= len(data):
-        total, generation, sequence, _, shard, _ = struct.unpack_from("<IQQQII", data, at + 4)
+        fields = struct.unpack_from("<IQQQII", data, at + 4)
+        total, generation, sequence, _, shard, following = fields
         if total < 48 or at + total > len(data) or generation != ours:
             return
-        yield sequence, shard, data[at + 40:at + total - 8]
+        if group and (sequence, following) != (group[-1][0] + 1, left - 1):
+            return
+        group.append((sequence, shard, data[at + 40:at + total - 8]))
+        left = following
         at += total
+        if not left:
+            yield from group
+            group = []
 
 
 def read_segments(folder):

@@ -18,7 +18,7 @@
 #include "server/wal.h"
 #include "tests/fault/fault.h"
 
-enum { RECORDS = 8, BODY = 600, SEGMENT = 1500, CALLS_MAX = 400 };
+enum { RECORDS = 8, BODY = 600, SEGMENT = 1500, CALLS_MAX = 400, TAKEN_BACK = 5 };
 static const uint8_t JOB[LH_JOB] = {7};
 
 struct rig {
@@ -199,44 +199,109 @@ static void what_is_cut_away_is_gone_or_all_there(void **state)
     }
 }
 
-// A sync that finds no room may leave the group's bytes in the segment. It was given up, and what
-// takes its place goes into the next segment: a start must not take the older bytes for entries.
-static void a_group_that_was_given_up_does_not_come_back(void **state)
+// A group of `n` records from a version on, whose bodies are another's than record() gives where
+// it is `given_up`. What the commit says.
+static lh_err commit_group(struct ps_wal *w, uint64_t from, size_t n, bool given_up)
+{
+    uint8_t body[TAKEN_BACK][BODY];
+    struct ps_place place;
+    assert_true(n <= TAKEN_BACK);
+    for (size_t i = 0; i < n; i++) {
+        struct lh_record r = record(from + i, body[i]);
+        if (given_up) memset(body[i], 0xee, BODY);
+        assert_int_equal(ps_wal_add(w, 0, &r, &place), LH_OK);
+    }
+    lh_err err = ps_wal_commit(w);
+    if (err)
+        ps_wal_drop_group(w);
+    else
+        ps_wal_group_done(w);
+    return err;
+}
+
+// How a group is taken back, and what comes afterwards.
+struct taken_back {
+    long more;   // calls that fail after the first: what would clean up is among them
+    size_t next; // records of the group that takes its place; 0: the process ends before
+    bool cut;    // the power is cut when the process ends
+};
+
+// Bytes of it may stand behind the log's end where nothing took its place and they could not be cut
+// away; else a start finds nothing that it would have to call torn, and open an epoch for.
+static void start_after(struct rig *r, const struct ps_wal_conf *conf, const struct taken_back *how,
+                        long n)
+{
+    uint64_t versions = 2 + how->next;
+    bool may_remain = !how->next && (how->more || how->cut);
+    for (int start = 0; start < 2; start++) {
+        struct seen seen = {0};
+        struct ps_wal *w;
+        bool torn;
+        lh_err err = ps_wal_open(conf, note, &seen, &torn, &w);
+        if (err) fail_msg("call %ld: %s", n, lh_err_text(err));
+        if (seen.versions != versions || seen.wrong)
+            fail_msg("call %ld: %d of %d", n, (int)seen.versions, (int)versions);
+        if (!may_remain) assert_false(torn);
+        ps_wal_close(w);
+        lh_fake_kill(r->disk, true);
+        lh_fake_boot(r->disk);
+    }
+}
+
+// Whether a call failed.
+static bool take_back(struct rig *r, const struct taken_back *how, long n)
+{
+    struct ps_wal_conf conf = {.env = r->env, .dir = "log", .segment_bytes = 16 * SEGMENT};
+    struct seen seen = {0};
+    struct ps_wal *w;
+    bool torn;
+    memcpy(conf.job, JOB, LH_JOB);
+    lh_fake_disk_wipe(r->disk);
+    assert_int_equal(ps_wal_open(&conf, note, &seen, &torn, &w), LH_OK);
+    assert_int_equal(commit_group(w, 1, 2, false), LH_OK);
+    fault_files(n, how->more, LH_ERR_DISK_FULL);
+    lh_err err = commit_group(w, 3, TAKEN_BACK, true);
+    bool struck = fault_over(), goes_on = err == LH_ERR_DISK_FULL;
+    if (!struck) assert_int_equal(err, LH_OK);
+    if (goes_on && how->next) assert_int_equal(commit_group(w, 3, how->next, false), LH_OK);
+    ps_wal_close(w);
+    lh_fake_kill(r->disk, how->cut);
+    lh_fake_boot(r->disk);
+    if (goes_on) start_after(r, &conf, how, n);
+    return struck;
+}
+
+// The disk is full at each call of a group's commit in turn, and after it when the failed group
+// would be cleaned up: nothing of it comes back, whatever takes its place, whenever a crash comes.
+static void a_group_that_was_taken_back_leaves_nothing_behind(void **state)
+{
+    struct rig *r = *state;
+    for (long more = 0; more < 3; more++)
+        for (size_t next = 0; next < TAKEN_BACK; next++)
+            for (int cut = 0; cut < 2; cut++) {
+                struct taken_back how = {.more = more, .next = next, .cut = cut};
+                long n = 0;
+                while (take_back(r, &how, n)) n++;
+                assert_true(n > TAKEN_BACK);
+            }
+}
+
+// What was to be synced may be there after all: the process ends, whatever the sync failed for.
+static void a_sync_that_finds_no_room_is_final(void **state)
 {
     struct rig *r = *state;
     struct ps_wal_conf conf = {.env = r->env, .dir = "log", .segment_bytes = SEGMENT};
     struct seen seen = {0};
     struct ps_wal *w;
     bool torn;
-    uint8_t body[BODY];
     uint64_t done = 0;
-    struct ps_place place;
-    struct lh_record given_up = {.version = 9, .epoch = 1, .kind = LH_PLAN};
     memcpy(conf.job, JOB, LH_JOB);
     assert_int_equal(ps_wal_open(&conf, note, &seen, &torn, &w), LH_OK);
-    assert_int_equal(append(w, 1, &done), LH_OK); // and a mark
-    for (int i = 0; i < 3; i++)                   // of more entries than what takes its place
-        assert_int_equal(ps_wal_add(w, 0, &given_up, &place), LH_OK);
-    fault_files(1, 0, LH_ERR_DISK_FULL); // all was written, the sync fails
-    assert_int_equal(ps_wal_commit(w), LH_ERR_DISK_FULL);
+    assert_int_equal(append(w, 1, &done), LH_OK);
+    fault_files(3, 0, LH_ERR_DISK_FULL); // head, body, end; then the sync
+    assert_int_equal(commit_group(w, 2, 1, false), LH_ERR_IO);
     assert_true(fault_over());
-    assert_int_equal(ps_wal_segment(w), 1);
-    ps_wal_drop_group(w);
-    struct lh_record kept = record(2, body);
-    assert_int_equal(ps_wal_add(w, 0, &kept, &place), LH_OK);
-    assert_int_equal(ps_wal_commit(w), LH_OK);
-    ps_wal_group_done(w);
-    assert_int_equal(ps_wal_segment(w), 2);
     ps_wal_close(w);
-    for (int start = 0; start < 2; start++) {
-        seen = (struct seen){0};
-        assert_int_equal(ps_wal_open(&conf, note, &seen, &torn, &w), LH_OK);
-        assert_int_equal(seen.versions, 2);
-        assert_false(seen.wrong);
-        ps_wal_close(w);
-        lh_fake_kill(r->disk, true);
-        lh_fake_boot(r->disk);
-    }
 }
 
 static void a_mark_without_memory_is_left_out(void **state)
@@ -443,7 +508,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(nothing_acknowledged_is_lost),
         TEST(what_is_cut_away_is_gone_or_all_there),
-        TEST(a_group_that_was_given_up_does_not_come_back),
+        TEST(a_group_that_was_taken_back_leaves_nothing_behind),
+        TEST(a_sync_that_finds_no_room_is_final),
         TEST(a_mark_without_memory_is_left_out),
         TEST(a_ledger_without_memory_says_so),
         TEST(a_checkpoint_is_whole_or_an_error),

@@ -51,6 +51,8 @@ BANNED = (
      ("common/env_real*.c", "*/main.c"), "the env's files (lh_file_load, lh_file_replace)"),
     (("strcpy", "strcat", "stpcpy", "sprintf", "vsprintf", "gets", "strtok", "alloca"), ("*",), (),
      "snprintf, lh_put, lh_cursor"),
+    (("ps_wal_add", "ps_wal_drop_group"), ("server/*",), ("server/head.c", "server/wal.[ch]"),
+     "ps_head_append() and ps_head_take_back(): the log's group and the heads change together"),
     (("atoi", "atol", "atoll", "atof"), ("*",), (), "strtoll or strtod with all its checks"),
 )
 # Exceptions to BANNED with their reasons: path pattern -> (calls, why).

@@ -22,10 +22,12 @@ static const struct ps_gate OPEN_GATE = {0, 0};
 
 // ---------------------------------------------------------------- a shard whose head is given
 
+static struct lh_ledger given;
+
 static void apply(struct ps_shard *s, struct lh_record r)
 {
-    lh_ledger_next(&s->head, &r);
-    assert_int_equal(lh_ledger_apply(&s->head, &r), LH_OK);
+    lh_ledger_next(s->head, &r);
+    assert_int_equal(lh_ledger_apply(&given, &r), LH_OK);
 }
 
 static void fence(struct ps_shard *s, uint64_t worker, struct lh_incarnation i)
@@ -68,14 +70,15 @@ static struct lh_digest digest_of(const struct lh_frame *f)
 static int make_shard(void **state)
 {
     struct ps_shard *s = calloc(1, sizeof *s);
-    if (!s || lh_ledger_create(&s->head, JOB, &MANIFEST, SHARD, SHARDS)) return -1;
+    if (!s || lh_ledger_create(&given, JOB, &MANIFEST, SHARD, SHARDS)) return -1;
     s->id = SHARD;
-    s->head.plan = (struct lh_plan){.phase = LH_PHASE_RUN,
-                                    .eta = 1,
-                                    .damping = 0.5f,
-                                    .staleness_per_live = 4,
-                                    .live = 2,
-                                    .worker = {ME, OTHER}};
+    s->head = &given;
+    given.plan = (struct lh_plan){.phase = LH_PHASE_RUN,
+                                  .eta = 1,
+                                  .damping = 0.5f,
+                                  .staleness_per_live = 4,
+                                  .live = 2,
+                                  .worker = {ME, OTHER}};
     fence(s, ME, FIRST);
     fence(s, OTHER, FIRST);
     *state = s;
@@ -85,7 +88,7 @@ static int make_shard(void **state)
 static int free_shard(void **state)
 {
     struct ps_shard *s = *state;
-    lh_ledger_free(&s->head);
+    lh_ledger_free(&given);
     free(s);
     return 0;
 }
@@ -164,6 +167,25 @@ static void a_step_is_decided_once(void **state)
     assert_not_final(s, &f, LH_ERR_PROTOCOL);
 }
 
+// They move the clock of every schedule, and the mean that pushes are weighed by. What a log has
+// already is answered as it was decided.
+static void the_tokens_of_a_push_are_bounded(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    f.tokens = LH_PUSH_TOKENS_MAX;
+    assert_now(s, &f);
+    f.tokens++;
+    assert_not_final(s, &f, LH_ERR_MALFORMED);
+    assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), "tokens"));
+    f.tokens = UINT64_MAX;
+    assert_not_final(s, &f, LH_ERR_MALFORMED);
+    struct lh_buf b = case_bytes(&f);
+    apply(s, (struct lh_record){.kind = LH_ADMIT, .scale = 1, .body = lh_buf_span(&b)});
+    lh_buf_free(&b);
+    assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE);
+}
+
 static void a_new_incarnation_begins_at_step_one(void **state)
 {
     struct ps_shard *s = *state;
@@ -191,7 +213,7 @@ static void pushes_are_taken_while_the_run_goes_on(void **state)
                   {LH_PHASE_CLOSE, false},
                   {LH_PHASE_END, false}};
     for (size_t i = 0; i < LH_COUNT(phases); i++) {
-        s->head.plan.phase = phases[i].phase;
+        given.plan.phase = phases[i].phase;
         if (phases[i].taken)
             assert_now(s, &f);
         else
@@ -206,12 +228,12 @@ static void nothing_is_decided_once_the_shard_has_moved(void **state)
     struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     admit(s, ME, 1);
-    s->head.move = (struct lh_move){2, 7};
+    given.move = (struct lh_move){2, 7};
     assert_true(ps_frozen(s));
     assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE); // what was decided is told
     f = push_of(ME, 2);
     assert_not_final(s, &f, LH_ERR_BUSY);
-    s->head.move = (struct lh_move){0};
+    given.move = (struct lh_move){0};
     assert_now(s, &f);
 }
 
@@ -278,7 +300,7 @@ static void a_push_staler_than_the_bound_is_refused(void **state)
     d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
     assert_int_equal(d.kind, LH_ADMIT);
     f.base_others = 0; // in rounds nobody is stale, and everybody weighs the same
-    s->head.plan.mode = LH_MODE_BSP;
+    given.plan.mode = LH_MODE_BSP;
     d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
     assert_scale(&d, 0.5);
 }
@@ -287,7 +309,7 @@ static void a_plan_without_live_workers_counts_one(void **state)
 {
     struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
-    s->head.plan.live = 0;
+    given.plan.live = 0;
     struct ps_decision d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
     assert_scale(&d, 1);
     for (uint64_t k = 1; k <= 4; k++) admit(s, OTHER, k);
@@ -309,16 +331,16 @@ static void weights(void **state)
     for (size_t i = 0; i < LH_COUNT(by_tokens); i++) {
         struct lh_frame f = push_of(ME, 1);
         f.tokens = by_tokens[i].tokens;
-        s->head.plan.weighting = LH_WEIGHT_EQUAL;
+        given.plan.weighting = LH_WEIGHT_EQUAL;
         struct ps_decision d = value_of(s, gate, &f, LH_OK, 1);
         assert_scale(&d, 0.5);
-        s->head.plan.weighting = LH_WEIGHT_TOKENS;
+        given.plan.weighting = LH_WEIGHT_TOKENS;
         d = value_of(s, gate, &f, LH_OK, 1);
         assert_scale(&d, 0.5 * by_tokens[i].weight);
         d = value_of(s, OPEN_GATE, &f, LH_OK, 1); // nothing admitted yet: no mean to compare with
         assert_scale(&d, 0.5);
     }
-    s->head.plan.mode = LH_MODE_BSP;
+    given.plan.mode = LH_MODE_BSP;
     struct lh_frame f = push_of(ME, 1);
     f.tokens = 4000;
     struct ps_decision d = value_of(s, gate, &f, LH_OK, 1);
@@ -382,6 +404,7 @@ int main(void)
         TEST(a_push_needs_a_hello_of_its_incarnation),
         TEST(the_row_says_which_incarnation_may_push),
         TEST(a_step_is_decided_once),
+        TEST(the_tokens_of_a_push_are_bounded),
         TEST(a_new_incarnation_begins_at_step_one),
         TEST(pushes_are_taken_while_the_run_goes_on),
         TEST(nothing_is_decided_once_the_shard_has_moved),

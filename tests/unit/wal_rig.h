@@ -66,6 +66,7 @@ static inline struct rig start(uint64_t seed)
     struct rig r = {.world = lh_fake_world_create(seed)};
     r.env = lh_fake_node(r.world, NULL, NULL);
     lh_fake_boot(r.env);
+    lh_fake_folders_apart(r.env);
     r.conf = (struct ps_wal_conf){.env = r.env, .dir = "log", .segment_bytes = 4096, .job = {7}};
     return r;
 }

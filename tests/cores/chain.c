@@ -1,0 +1,135 @@
+// A version alone says nothing: a peer that names another history of the same epoch is told apart
+// by its chain, be it of the newest version or of one that only the log knows (PROTOCOL 14, 21).
+#include "common/head.h"
+#include "tests/cores/rig.h"
+
+enum { HEAD = 8, EARLIER = 6, STANDBY = 77 };
+
+static struct ps_shard *shard(struct rig *r)
+{
+    return r->server->shard[0];
+}
+
+// The chain of a version, or of another history of it.
+static struct lh_hash chain_of(struct rig *r, uint64_t version, bool another)
+{
+    struct lh_hash chain;
+    assert_int_equal(ps_shard_chain(shard(r), version, &chain), LH_OK);
+    chain.b[3] ^= another;
+    return chain;
+}
+
+// ---------------------------------------------------------------- who follows
+
+static lh_err follow(struct rig *r, uint64_t version, bool another)
+{
+    Longhaul__V1__FollowRequest m = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
+    struct lh_hash chain = chain_of(r, version, another);
+    Longhaul__V1__Point from = lh_head_point(0, shard(r)->replica.ledger.epoch, version, &chain);
+    struct rig_call c;
+    m.from = &from;
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    rig_call_open(r, 0, LH_RPC_FOLLOW, &rig_call_ops, &c);
+    assert_int_equal(lh_rpc_send(c.call, &m.base), LH_OK);
+    lh_call_read(c.call);
+    rig_run(r, 100 * LH_MS);
+    if (c.over) return c.status;
+    lh_call_cancel(c.call);
+    rig_run(r, 100 * LH_MS);
+    return LH_OK;
+}
+
+static void a_follower_of_another_history_takes_a_snapshot(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    rig_log(r, 1, HEAD);
+    assert_int_equal(follow(r, HEAD, false), LH_OK);
+    assert_int_equal(follow(r, HEAD, true), LH_ERR_NOT_FOUND);
+    assert_int_equal(follow(r, EARLIER, false), LH_OK);
+    assert_int_equal(follow(r, EARLIER, true), LH_ERR_NOT_FOUND);
+}
+
+// ---------------------------------------------------------------- who stands by
+
+enum naming { OURS, ANOTHER, NONE }; // what a confirm names as its chain
+
+static enum ps_insync_state confirm(struct rig *r, uint64_t version, enum naming naming)
+{
+    Longhaul__V1__ConfirmRequest m = LONGHAUL__V1__CONFIRM_REQUEST__INIT;
+    struct lh_hash chain = chain_of(r, version, naming == ANOTHER);
+    Longhaul__V1__Point have = lh_head_point(0, shard(r)->replica.ledger.epoch, version, &chain);
+    if (naming == NONE) have.chain.len = 0;
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    m.standby = STANDBY;
+    m.have = &have;
+    ProtobufCMessage *answer;
+    assert_int_equal(rig_ask(r, r->t_to_s, LH_RPC_CONFIRM, &m.base,
+                             &longhaul__v1__confirm_reply__descriptor, &answer),
+                     LH_OK);
+    rig_free_message(answer);
+    return shard(r)->insync.state;
+}
+
+// An owner alone, at HEAD; a test speaks for its standby.
+static void begin(struct rig *r)
+{
+    r->replicated = true;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    rig_log(r, 1, HEAD);
+    assert_int_equal(shard(r)->insync.state, PS_ALONE);
+    rig_boot_standby(r);
+}
+
+static void a_standby_of_another_history_is_not_waited_for(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    uint64_t head = shard(r)->replica.ledger.version;
+    assert_int_equal(confirm(r, head, ANOTHER), PS_ALONE);
+    assert_int_equal(confirm(r, head - 1, ANOTHER), PS_ALONE);
+    assert_int_equal(confirm(r, head - 1, OURS), PS_CATCHING);
+    assert_int_equal(shard(r)->insync.confirmed, head - 1);
+    assert_int_equal(confirm(r, head, ANOTHER), PS_CATCHING);
+    assert_int_equal(shard(r)->insync.confirmed, head - 1);
+    assert_true(confirm(r, head, OURS) > PS_CATCHING);
+    assert_int_equal(shard(r)->insync.confirmed, head);
+}
+
+static void one_that_names_no_chain_is_believed_as_ever(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    assert_true(confirm(r, shard(r)->replica.ledger.version, NONE) > PS_CATCHING);
+}
+
+// It holds all that was ever answered, or it is not in sync yet.
+static void one_version_short_is_not_in_sync(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    uint64_t head = shard(r)->replica.ledger.version;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(confirm(r, head - 1, OURS), PS_CATCHING);
+        rig_run(r, 200 * LH_MS);
+        assert_int_equal(shard(r)->insync.state, PS_CATCHING);
+        assert_int_equal(r->coordinator->shard[0].standby, 0);
+    }
+    (void)confirm(r, head, OURS);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(shard(r)->insync.state, PS_IN_SYNC);
+    assert_int_equal(r->coordinator->shard[0].standby, STANDBY);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(a_follower_of_another_history_takes_a_snapshot),
+        RIG_TEST(a_standby_of_another_history_is_not_waited_for),
+        RIG_TEST(one_that_names_no_chain_is_believed_as_ever),
+        RIG_TEST(one_version_short_is_not_in_sync),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,272 @@
+// Two shards of one server, one log: what is done for one of them is done for both. A loop that
+// ends after the first passes every test with one.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/cores/rig.h"
+
+static int two_shards(void **state)
+{
+    struct rig *r = rig_new(1);
+    *state = r;
+    rig_two_shards(r);
+    return 0;
+}
+
+static const struct lh_ledger *ledger(struct rig *r, uint32_t shard)
+{
+    return &r->server->shard[shard]->replica.ledger;
+}
+
+static void assert_settled(struct rig *r)
+{
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        const struct lh_ledger *head = r->server->shard[k]->head;
+        assert_int_equal(head->version, ledger(r, k)->version);
+        assert_int_equal(head->rows, ledger(r, k)->rows);
+        assert_true(lh_hash_equal(&head->chain, &ledger(r, k)->chain));
+    }
+}
+
+// Worker 0 greets both with its n-th incarnation: one group, for nothing of it is waited for.
+static void greet_both(struct rig *r, uint64_t n)
+{
+    for (r->shard = 0; r->shard < RIG_SHARDS; r->shard++) rig_greet(r, 0, n << 32, 0, 1);
+    r->shard = 0;
+}
+
+static void restart(struct rig *r, bool alone)
+{
+    rig_kill_server(r, false);
+    assert_int_equal(rig_start_server(r, alone), LH_OK);
+}
+
+// ---------------------------------------------------------------- a full disk
+
+static void a_full_disk_takes_back_both_shards(void **state)
+{
+    struct rig *r = *state;
+    r->segment_bytes = 1024;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    r->server->conf.checkpoint_every = 0;
+    greet_both(r, 1);
+    rig_run(r, LH_SECOND);
+    lh_fake_disk_limit(r->s.env, 1);
+    uint64_t n = 1, groups = r->server->count.groups;
+    while (!r->server->count.full && n < 20) {
+        greet_both(r, ++n);
+        rig_run(r, 20 * LH_MS);
+    }
+    assert_int_equal(r->server->count.full, 1);
+    assert_true(r->server->count.groups > groups);
+    assert_settled(r);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) { // nothing of that group happened to either
+        assert_int_equal(ledger(r, k)->version, n - 1);
+        assert_int_equal(ledger(r, k)->row[0].incarnation.number >> 32, n - 1);
+    }
+    lh_fake_disk_limit(r->s.env, 0);
+    greet_both(r, n);
+    rig_run(r, 5 * LH_SECOND);
+    assert_int_equal(r->fatals, 0);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(ledger(r, k)->version, n);
+    restart(r, true);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(ledger(r, k)->version, n);
+}
+
+// The disk is full at the n-th file operation from here, in the middle of the group of both shards;
+// then come a smaller group, and a crash. False: nothing failed any more.
+static bool full_at(int n, bool smaller, bool power)
+{
+    struct rig *r = rig_new(1);
+    rig_two_shards(r);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    r->server->conf.mark_ns = 60 * LH_SECOND; // no mark between the groups
+    greet_both(r, 1);
+    rig_run(r, LH_SECOND);
+    lh_fake_fail_at(r->s.env, n, LH_ERR_DISK_FULL);
+    for (uint64_t i = 2; i <= 4; i++) greet_both(r, i);
+    rig_run(r, 500 * LH_MS);
+    bool failed = lh_fake_failed(r->s.env), ended = r->fatals > 0; // a sync failed: it is final
+    lh_fake_fail_at(r->s.env, -1, LH_OK);
+    assert_true(ended || r->server->count.full == failed);
+    uint64_t version[RIG_SHARDS];
+    if (!ended) assert_settled(r);
+    if (!ended && smaller) rig_hello(r, 1, UINT64_C(77) << 32, 0, 1); // a record as long as others
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) version[k] = ledger(r, k)->version;
+    rig_kill_server(r, power);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    bool torn = r->server->torn; // then a record of its own opens an epoch
+    assert_true(!torn || (power && !smaller));
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        if (!ended) assert_int_equal(ledger(r, k)->version, version[k] + torn);
+        if (!ended) assert_int_equal(ledger(r, k)->rows, 1 + (!k && smaller));
+        assert_true(ledger(r, k)->version >= version[k]);
+    }
+    rig_free(r);
+    return failed;
+}
+
+static void a_group_that_was_taken_back_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        int n = 0;
+        while (full_at(n, way & 1, way & 2)) n++;
+        assert_true(n > 6); // head, body of each record, and the sync
+    }
+}
+
+// ---------------------------------------------------------------- the log's two ends
+
+// Shard 1 has no checkpoint, so it needs the log from its beginning; shard 0 has many.
+static void what_either_shard_needs_of_the_log_stays(void **state)
+{
+    struct rig *r = *state;
+    r->segment_bytes = 1024;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    r->shard = 1;
+    rig_log(r, 1, 3);
+    r->shard = 0;
+    rig_log(r, 1, 60);
+    rig_run(r, LH_SECOND);
+    assert_true(r->server->shard[0]->checkpointed > 50);
+    assert_int_equal(r->server->shard[1]->checkpointed, 0);
+    restart(r, true);
+    assert_int_equal(ledger(r, 0)->version, 60);
+    assert_int_equal(ledger(r, 1)->version, 3);
+    r->shard = 1;
+    rig_log(r, 4, 20); // and with checkpoints of both it is cut
+    rig_run(r, LH_SECOND);
+    assert_non_null(ps_shard_place_from(r->server->shard[1], 1));
+    assert_true(ps_shard_place_from(r->server->shard[1], 1)->segment > 1);
+    restart(r, true);
+    assert_int_equal(ledger(r, 1)->version, 20);
+}
+
+struct newest {
+    char path[LH_PATH_SIZE];
+    const char *dir;
+};
+
+static void note(void *arg, const char *name)
+{
+    struct newest *n = arg;
+    assert_int_equal(lh_path(n->path, sizeof n->path, n->dir, "%s", name), LH_OK);
+}
+
+// Flips a byte of the log's last entry, while its server is down.
+static void damage_tail(struct rig *r)
+{
+    char dir[64];
+    struct newest last = {.dir = dir};
+    struct lh_buf b = lh_buf(1 << 22);
+    snprintf(dir, sizeof dir, "%s/log", r->s.dir);
+    lh_fake_boot(r->s.env);
+    assert_int_equal(r->s.env->ops->files->list(r->s.env, dir, note, &last), LH_OK);
+    assert_int_equal(lh_file_load(r->s.env, last.path, &b), LH_OK);
+    size_t end = b.len;
+    while (end && !b.data[end - 1]) end--;
+    lh_buf_free(&b);
+    assert_true(end > 64);
+    assert_int_equal(lh_fake_flip(r->s.env, last.path, end - 12, 1), LH_OK);
+    lh_fake_kill(r->s.env, false);
+}
+
+// Which shard's records stood in a torn tail nobody knows.
+static void a_torn_tail_begins_a_new_epoch_of_both_shards(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+    r->server->conf.mark_ns = 600 * LH_SECOND; // nothing says that the last group was durable
+    greet_both(r, 1);
+    rig_run(r, 10 * LH_MS);
+    greet_both(r, 2);
+    rig_run(r, 10 * LH_MS);
+    uint64_t epoch[RIG_SHARDS];
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) epoch[k] = ledger(r, k)->epoch;
+    rig_kill_server(r, false);
+    damage_tail(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    assert_true(r->server->torn);
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(r->server->serving);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(ledger(r, k)->epoch, epoch[k] + 1);
+    assert_int_equal(r->fatals, 0);
+}
+
+// Checkpoints and segments stand in folders of their own: a sync of one is none of the other.
+static void a_power_cut_takes_no_name_that_is_needed(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct rig *r = rig_new(seed);
+        rig_two_shards(r);
+        r->segment_bytes = 1024;
+        lh_fake_folders_apart(r->s.env);
+        for (uint64_t life = 0; life < 3; life++) {
+            assert_int_equal(rig_start_server(r, true), LH_OK);
+            for (uint64_t n = 1; n <= 7; n++) {
+                greet_both(r, 7 * life + n);
+                rig_run(r, (int64_t)(seed % 4) * 10 * LH_MS); // some in one group
+            }
+            rig_run(r, LH_SECOND);
+            uint64_t version[RIG_SHARDS] = {ledger(r, 0)->version, ledger(r, 1)->version};
+            for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_true(version[k] >= 7 * life);
+            rig_kill_server(r, true);
+            assert_int_equal(rig_start_server(r, true), LH_OK);
+            for (uint32_t k = 0; k < RIG_SHARDS; k++)
+                assert_int_equal(ledger(r, k)->version, version[k]);
+            rig_kill_server(r, true);
+        }
+        rig_free(r);
+    }
+}
+
+// ---------------------------------------------------------------- a plan
+
+// It was told of once, and waits in memory until its record is durable: its coordinator is gone.
+static void a_plan_that_found_no_room_is_not_forgotten(void **state)
+{
+    struct rig *r = *state;
+    r->segment_bytes = 1024;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    r->server->conf.checkpoint_every = 0;
+    lh_fake_disk_limit(r->s.env, 1);
+    uint64_t n = 0;
+    while (!r->server->count.full && n < 20) { // the segment is full
+        greet_both(r, ++n);
+        rig_run(r, 20 * LH_MS);
+    }
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        struct ps_shard *s = r->server->shard[k];
+        s->plan = calloc(1, sizeof *s->plan);
+        assert_non_null(s->plan);
+        *s->plan = (struct lh_plan){.number = 7, .phase = LH_PHASE_RUN, .eta = 1};
+    }
+    rig_run(r, 5 * LH_SECOND);
+    assert_true(r->server->count.full > 1);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(ledger(r, k)->plan.number, 0);
+    lh_fake_disk_limit(r->s.env, 0);
+    rig_run(r, 5 * LH_SECOND);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        assert_int_equal(ledger(r, k)->plan.number, 7);
+        assert_null(r->server->shard[k]->plan);
+    }
+    assert_int_equal(r->fatals, 0);
+}
+
+int main(void)
+{
+#define TWO(test) cmocka_unit_test_setup_teardown(test, two_shards, rig_tear_down)
+    const struct CMUnitTest tests[] = {
+        TWO(a_full_disk_takes_back_both_shards),
+        cmocka_unit_test(a_group_that_was_taken_back_leaves_nothing_behind),
+        TWO(what_either_shard_needs_of_the_log_stays),
+        TWO(a_torn_tail_begins_a_new_epoch_of_both_shards),
+        cmocka_unit_test(a_power_cut_takes_no_name_that_is_needed),
+        TWO(a_plan_that_found_no_room_is_not_forgotten),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
