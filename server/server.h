@@ -266,6 +266,8 @@ void ps_item_answer(struct ps_item *i);
 LH_MUST lh_err ps_insync_start(struct ps_server *s); // its shards are served from here on
 void ps_insync_close(struct ps_shard *s);
 void ps_insync_free(struct ps_shard *s);
+// Is this the standby that is in sync, as the coordinator said when it was asked last?
+bool ps_insync_noted(const struct ps_shard *s, uint64_t standby);
 void ps_answer(struct ps_item *i); // takes it: answers and frees it, now or when a standby holds it
 uint64_t ps_visible(const struct ps_shard *s); // version up to which anybody may know the log
 LH_MUST lh_err ps_confirm_accept(struct ps_server *s, struct lh_call *call,
@@ -275,6 +277,7 @@ json_t *ps_insync_status(const struct ps_shard *s); // gives it
 // standby.c
 LH_MUST lh_err ps_standby_begin(struct ps_server *s);
 void ps_standby_told(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);
+LH_MUST lh_err ps_standby_write(struct ps_server *s); // what was taken and is in memory only
 void ps_standby_moved(struct ps_server *s);  // if its log gives it every shard, it serves them
 void ps_standby_folded(struct ps_server *s); // a group is done
 // Nothing comes from the former owner any more; what came is durable, then the shards are served.
