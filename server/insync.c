@@ -125,6 +125,7 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
         const Longhaul__V1__InSyncReply *m = (const Longhaul__V1__InSyncReply *)answer;
         if (!n->known) n->least = m->changes + 1; // a late request of an earlier life has no effect
         n->known = true;
+        n->noted = m->standby;
         n->changes = m->changes;
         n->settled = m->standby == wanted(n) && m->changes >= n->least;
         if (n->settled && n->state == PS_JOINING) become(s, PS_IN_SYNC);
@@ -191,6 +192,11 @@ static void look(struct ps_shard *s)
     if (n->timer || (!n->failed && !n->waiting)) return;
     int64_t again = server->conf.report_ns;
     n->timer = lh_after(server->conf.env, left > 0 && left < again ? left : again, on_timer, s);
+}
+
+bool ps_insync_noted(const struct ps_shard *s, uint64_t standby)
+{
+    return standby && s->insync.noted == standby;
 }
 
 // ---------------------------------------------------------------- the standby's word

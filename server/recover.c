@@ -189,7 +189,7 @@ static lh_err scanned(void *arg, bool torn)
     return LH_OK;
 }
 
-static bool epoch_due(const struct ps_shard *shard)
+static bool asked_for(const struct ps_shard *shard)
 {
     return shard->begun > shard->replica.ledger.epoch && !ended(shard);
 }
@@ -212,7 +212,7 @@ static lh_err commit_epochs(struct ps_server *s, struct ps_item **list)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
-        if (!epoch_due(shard)) continue;
+        if (!asked_for(shard)) continue;
         struct ps_item *item = ps_item_new(PS_ITEM_EPOCH, shard);
         if (!item) return LH_ERR_NO_MEMORY;
         item->next = *list;
@@ -342,15 +342,21 @@ lh_err ps_recover(struct ps_server *s)
     return ps_start_over(s);
 }
 
-bool ps_unsettled(const struct ps_shard *shard)
+bool ps_epoch_due(const struct ps_shard *shard)
 {
     const struct ps_server *s = shard->server;
+    const struct lh_ledger *l = &shard->replica.ledger;
+    if (l->move.epoch && s->conf.below_stable) return true; // an operator takes it back
+    return s->damaged || !l->version || asked_for(shard) || l->epoch < shard->least_epoch;
+}
+
+// Whether a log is the last one of its shard only the coordinator can say (PROTOCOL 27): what is
+// served was confirmed by it, but for what a move hands over (PROTOCOL 22).
+bool ps_unsettled(const struct ps_shard *shard)
+{
     const struct lh_move *m = &shard->replica.ledger.move;
-    if (!s->conf.coordinator[0]) return false; // nobody registers anything (tests)
-    if (ps_move_reserved(shard) && shard->begun == m->epoch) return false; // PROTOCOL 22
-    if (m->epoch && s->conf.below_stable) return true; // an operator takes it back
-    return s->damaged || !shard->replica.ledger.version || epoch_due(shard) ||
-           shard->replica.ledger.epoch < shard->least_epoch;
+    if (!shard->server->conf.coordinator[0]) return false; // nobody registers anything (tests)
+    return !ps_move_reserved(shard) || shard->begun != m->epoch;
 }
 
 // ---------------------------------------------------------------- after it is settled
@@ -363,11 +369,12 @@ static lh_err checkpoint(struct ps_shard *shard)
     lh_err err = lk_checkpoint_write(&c);
     lk_checkpoint_free(&c);
     if (!err) err = lk_checkpoint_drop_above(&conf, shard->id, shard->replica.ledger.version);
+    if (err) return err; // the shard still stands on what it stood on (PROTOCOL 26)
     shard->checkpointed = shard->replica.ledger.version;
     shard->weighed = 0;
     shard->digested = 0; // the next DIGEST record comes soon: followers compare
     shard->indexed = 0;
-    return err;
+    return LH_OK;
 }
 
 static lh_err set_log_aside(struct ps_server *s)
@@ -430,7 +437,7 @@ lh_err ps_recovered(struct ps_server *s)
 {
     LH_TRY(install(s));
     LH_TRY(open_epochs(s));
-    s->installed = false;
+    s->installed = s->damaged = s->unreliable = false;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
         LH_TRY(lh_ledger_copy(&shard->head, &shard->replica.ledger));

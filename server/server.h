@@ -171,6 +171,7 @@ struct ps_server {
         uint64_t identity; // of this directory, where it may stand by; else 0
         bool standing;     // the shards are another server's
         bool lost;         // it may lack what it confirmed
+        bool unwritten;    // a snapshot was taken that is in memory only: the disk was full
         bool taking;       // takes them over as soon as nothing is under way
     } standby;
     lh_err commit_result;
@@ -297,7 +298,8 @@ void ps_copy_free(struct ps_copy *c);
 json_t *ps_copy_status(const struct ps_shard *s); // gives it
 // recover.c
 LH_MUST lh_err ps_recover(struct ps_server *s);
-bool ps_unsettled(const struct ps_shard *shard);  // its history is to be settled first
+bool ps_unsettled(const struct ps_shard *shard);  // its history is to be settled first,
+bool ps_epoch_due(const struct ps_shard *shard);  // and an epoch is to be opened for it
 LH_MUST lh_err ps_recovered(struct ps_server *s); // all are: makes it durable
 // What the replicas hold becomes all there is: checkpoints of it, and a new log.
 LH_MUST lh_err ps_start_over(struct ps_server *s);

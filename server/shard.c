@@ -90,6 +90,24 @@ const struct ps_place *ps_shard_place_from(const struct ps_shard *s, uint64_t ve
     return ps_shard_place(s, below ? s->index[0].version : version);
 }
 
+lh_err ps_shard_chain(const struct ps_shard *s, uint64_t version, struct lh_hash *out)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    const struct ps_place *place = ps_shard_place(s, version);
+    struct lh_blob *bytes;
+    struct lh_record r;
+    uint32_t body;
+    *out = l->chain;
+    if (version == l->version) return LH_OK;
+    if (!place)
+        return lh_fail(LH_ERR_NOT_FOUND, "version %llu was cut away", (unsigned long long)version);
+    LH_TRY(ps_wal_read(s->server->wal, *place, 0, LH_RECORD_HEADER, &bytes));
+    lh_err err = lh_record_parse_header(lh_blob_span(bytes), &r, &body);
+    lh_blob_release(bytes);
+    if (!err) *out = r.chain;
+    return err;
+}
+
 void ps_shard_forget_before(struct ps_shard *s, uint64_t segment)
 {
     size_t n = 0;

@@ -61,6 +61,7 @@ enum ps_insync_state { PS_ALONE, PS_CATCHING, PS_JOINING, PS_IN_SYNC, PS_LEAVING
 struct ps_insync { // who must hold a record before it is acknowledged (insync.c)
     enum ps_insync_state state;
     uint64_t standby;                       // 0: none
+    uint64_t noted;                         // as the coordinator answered last; 0: none
     uint64_t confirmed;                     // version up to which it holds the log durably
     uint64_t answered;                      // catching: what it must hold to join
     bool known, settled, failed;            // the number of changes; the coordinator's answer
@@ -170,6 +171,8 @@ LH_MUST lh_err ps_shard_indexed(struct ps_shard *s, uint64_t version, struct ps_
 const struct ps_place *ps_shard_place(const struct ps_shard *s, uint64_t version); // NULL: cut away
 // Of the first record that is there from this version on. NULL: none.
 const struct ps_place *ps_shard_place_from(const struct ps_shard *s, uint64_t version);
+// The chain at a version up to the replica's. LH_ERR_NOT_FOUND: its record was cut away.
+LH_MUST lh_err ps_shard_chain(const struct ps_shard *s, uint64_t version, struct lh_hash *out);
 void ps_shard_forget_before(struct ps_shard *s, uint64_t segment); // those segments are gone
 bool ps_shard_session(const struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
 LH_MUST lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
