@@ -72,7 +72,7 @@ static bool choose(const struct ps_rebuild *b, struct ps_point *best, uint64_t *
 {
     static const struct ps_point nothing;
     struct ps_point own = ps_rebuild_own(b);
-    uint32_t turns = 0; // of the best
+    uint32_t turns = own.version ? 0 : UINT32_MAX; // of the best; anything is better than nothing
     bool found = !b->unreliable && counts(b, &own) && enough(b, &own);
     *worker = 0;
     *best = found ? own : (struct ps_point){0};
@@ -422,7 +422,8 @@ static bool confirm(struct ps_rebuild *b)
     }
     bool told = b->head_known && b->head.epoch == l->epoch;
     bool silent = run_ended(b->shard) || l->move.epoch; // nothing is decided here any more
-    // A standby in sync has to be struck out first, which the coordinator refuses to who is behind.
+    // Without its standby in sync nothing is acknowledged here, and that one knows (follow.c).
+    b->shard->unproved = !told && b->standby;
     if (!told && !silent && !b->standby) return true;
     settled(b);
     return false;

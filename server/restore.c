@@ -84,7 +84,8 @@ void ps_restore_pass_over(struct ps_rebuild *b)
         o->broken = 0;
         lh_log_peer(conf->log, LH_WARN, "restore.passed_over",
                     "shard %u: worker %016" PRIx64
-                    " was told to bring its state and did not: others are asked first",
+                    " was told to bring its state and did not: others are asked first; if it goes "
+                    "on, stop that worker",
                     b->shard->id, o->worker);
     }
 }

@@ -69,6 +69,17 @@ void rig_enlarge(struct rig *r, uint64_t values)
     make_model(r, values);
 }
 
+void rig_two_shards(struct rig *r)
+{
+    static const char *const names[2] = {"a.weight", "b.weight"};
+    const uint64_t shapes[2][5] = {{40}, {40}};
+    lh_manifest_free(&r->manifest);
+    free(r->initial);
+    assert_int_equal(lh_manifest_build(&r->manifest, 2, names, shapes, 2, NULL), LH_OK);
+    r->initial = calloc(r->manifest.values, sizeof *r->initial);
+    assert_non_null(r->initial);
+}
+
 struct rig *rig_new(uint64_t seed)
 {
     struct rig *r = calloc(1, sizeof *r);
@@ -145,11 +156,12 @@ void rig_start_coordinator(struct rig *r)
 
 static struct ps_conf server_conf(struct rig *r, struct rig_node *n, bool alone)
 {
-    static const uint32_t shard = 0;
+    static const uint32_t shard[2] = {0, 1};
     boot(r, n);
     struct setup all = rig_common(r, n);
     if (alone) all.coordinator = "";
-    struct ps_conf conf = setup_server(&all, &shard);
+    struct ps_conf conf = setup_server(&all, shard);
+    conf.shard_count = r->manifest.shards;
     conf.segment_bytes = r->segment_bytes ? r->segment_bytes : 1 << 20;
     conf.checkpoint_every = 5;
     conf.digest_every = 0; // every version is a word of the test
@@ -160,6 +172,9 @@ static struct ps_conf server_conf(struct rig *r, struct rig_node *n, bool alone)
     conf.folded_arg = r;
     conf.below_stable = r->below_stable;
     conf.unsealed_states = r->unsealed;
+    conf.rebuild_damaged = r->rebuild_damaged;
+    conf.replicated = r->replicated;
+    conf.wait_ns = LH_SECOND;
     return conf;
 }
 
@@ -298,6 +313,7 @@ static struct lh_unary *start_hello(struct rig *r, uint32_t w, uint64_t number, 
     m.wire = &wire;
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     m.worker = lh_worker_id(&r->w[w].self);
+    m.shard = r->shard;
     m.incarnation = number;
     m.incarnation_random = number + 7;
     m.decided = decided;

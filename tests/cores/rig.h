@@ -43,14 +43,17 @@ struct rig {
     struct lh_link *to_c[RIG_WORKERS], *to_s[RIG_WORKERS];
     uint32_t fatals;
     void (*folded)(void *arg, uint32_t shard, const struct lh_record *record); // of starts; of r
-    bool below_stable, unsealed; // settings of the servers that are started from here on
-    uint64_t segment_bytes;      // 0: a MiB
+    bool below_stable, unsealed, rebuild_damaged; // settings of servers started from here on
+    bool replicated;                              // the same
+    uint32_t shard;                               // that greetings are for
+    uint64_t segment_bytes;                       // 0: a MiB
 };
 
 // For cmocka: a world of this seed in which no node runs yet but the workers.
 struct rig *rig_new(uint64_t seed);
 void rig_free(struct rig *r);
 void rig_enlarge(struct rig *r, uint64_t values); // the model, before a server starts
+void rig_two_shards(struct rig *r);               // the same: servers own both
 int rig_set_up(void **state);
 int rig_tear_down(void **state);
 
