@@ -3,8 +3,8 @@
 // Before a shard is served the coordinator is asked what is registered and was reported of its
 // history. A log that is the last one is served as it is. One that ends before what is known of its
 // epoch is an older copy of the directory: it is not served (PROTOCOL 27). Where the coordinator
-// was restarted and can't tell, a new epoch begins where the log ends, so that no version of the
-// old one can exist twice.
+// was restarted and can't tell, or heard last of a process that this directory does not know, a new
+// epoch begins where the log ends, so that no version of the old one can exist twice.
 //
 // Where the directory holds nothing, or its log had to be cut and nothing was lost, an epoch is
 // opened at once. Where the log is damaged below its durable position, or an older copy, followers,
@@ -152,6 +152,7 @@ static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
     b->epoch = b->epochs ? b->begun[b->epochs - 1].epoch : 0;
     b->token = m->token;
     b->standby = m->standby;
+    b->process = m->process;
     b->stable = ps_rebuild_point(m->stable);
     b->head_known = m->head != NULL;
     if (m->head) b->head = ps_rebuild_point(m->head);
@@ -420,7 +421,8 @@ static bool confirm(struct ps_rebuild *b)
         if (err) ps_fatal(s, err);
         return !err;
     }
-    bool told = b->head_known && b->head.epoch == l->epoch;
+    bool ours = b->process && (b->process == s->former || b->process == s->process);
+    bool told = b->head_known && b->head.epoch == l->epoch && ours;
     bool silent = run_ended(b->shard) || l->move.epoch; // nothing is decided here any more
     // Without its standby in sync nothing is acknowledged here, and that one knows (follow.c).
     b->shard->unproved = !told && b->standby;

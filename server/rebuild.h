@@ -34,7 +34,8 @@ struct ps_rebuild {
     struct ps_point *begun;
     size_t epochs;
     struct ps_point stable, head;
-    bool head_known; // now: a coordinator that was restarted does not know it
+    bool head_known;  // now: a coordinator that was restarted does not know it
+    uint64_t process; // that reported it
     uint64_t *live;
     size_t lives;
     // from followers

@@ -9,7 +9,9 @@
 // like any other: the coordinator registers each (PROTOCOL 17), and DIR/epoch-<shard 4 hex> holds
 // the highest that this directory asked for, durable before the log is written to again and before
 // it is asked for. A log below it lost history, or its start crashed before the record.
-// It is a file of numbers (common/numbers.h), "LHEP": epoch, token (version 1 had no token). A log
+// It is a file of numbers (common/numbers.h), "LHEP": epoch, token (version 1 had no token).
+// DIR/process, "LHPR", is the random number of the process that served this directory last: what
+// the coordinator heard of another one is missing here. A log
 // that is damaged below its durable position is set aside (aside.c) once every shard has a
 // checkpoint of what it goes on from.
 #include <stdio.h>
@@ -168,6 +170,31 @@ lh_err ps_epoch_store(struct ps_shard *shard, uint64_t epoch)
     return LH_OK;
 }
 
+static const struct lh_numbers PROCESS = {.magic = 0x5250484c, // "LHPR"
+                                          .version = 1,
+                                          .count = {1},
+                                          .remedy = "remove it, and a new epoch begins"};
+
+static lh_err load_process(struct ps_server *s)
+{
+    char path[LH_PATH_SIZE];
+    LH_TRY(lh_path(path, sizeof path, s->conf.dir, "process"));
+    lh_err err = lh_numbers_load(s->conf.env, &PROCESS, path, &s->former);
+    return err == LH_ERR_NOT_FOUND ? LH_OK : err;
+}
+
+// Durable before it serves. Where the disk has no room for it the next start finds another one's,
+// and begins a new epoch.
+static lh_err store_process(struct ps_server *s)
+{
+    char path[LH_PATH_SIZE];
+    if (!s->conf.coordinator[0] || s->former == s->process) return LH_OK;
+    LH_TRY(lh_path(path, sizeof path, s->conf.dir, "process"));
+    lh_err err = lh_numbers_store(s->conf.env, &PROCESS, path, &s->process);
+    if (!err) s->former = s->process;
+    return err == LH_ERR_DISK_FULL ? LH_OK : err;
+}
+
 static bool ended(const struct ps_shard *shard)
 {
     return shard->replica.ledger.plan.phase == LH_PHASE_END;
@@ -264,6 +291,7 @@ static lh_err read_disk(struct ps_server *s, bool *torn)
 {
     LH_TRY(lh_path(s->wal_dir, sizeof s->wal_dir, s->conf.dir, "log"));
     LH_TRY(s->conf.env->ops->files->make_dir(s->conf.env, s->checkpoint_dir));
+    LH_TRY(load_process(s));
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         LH_TRY(load(s, s->shard[i]));
         LH_TRY(load_epoch(s->shard[i]));
@@ -437,6 +465,7 @@ lh_err ps_recovered(struct ps_server *s)
 {
     LH_TRY(install(s));
     LH_TRY(open_epochs(s));
+    LH_TRY(store_process(s));
     s->installed = s->damaged = s->unreliable = false;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];

@@ -142,6 +142,7 @@ struct ps_full {      // full.c
 struct ps_server {
     struct ps_conf conf;
     uint64_t process; // random at every start
+    uint64_t former;  // the last that served this directory; 0: none, or not known
     char address[LH_ADDRESS_SIZE];
     char checkpoint_dir[LH_PATH_SIZE], wal_dir[LH_PATH_SIZE];
     struct ps_wal *wal;

@@ -190,6 +190,7 @@ static void reply(struct ps_coordinator *c, struct lh_request *rq, uint32_t shar
     out.opened = opened;
     out.token = s->token;
     out.standby = s->standby;
+    out.process = s->reported ? s->process : 0;
     out.begun = list;
     out.live = live;
     stable = point_of(shard, &s->stable);
