@@ -321,6 +321,7 @@ static void both_shards_are_old_where_one_is(void **state)
 }
 
 // Nobody follows: what the copy holds is all there is, and none of it in an epoch that was served.
+// It was made while the process lived that reported last.
 static void both_begin_a_new_epoch_where_one_is_old(void **state)
 {
     struct rig *r = *state;
@@ -332,10 +333,12 @@ static void both_begin_a_new_epoch_where_one_is_old(void **state)
     log_more(r, 1, OLD);
     r->shard = 1;
     log_more(r, 1, OLD);
+    uint64_t process = r->server->process;
     copy(r, &m);
     start(r);
     log_more(r, OLD + 1, HEAD); // of shard 1 only
     go_back(r, &m);
+    for (uint32_t i = 0; i < 2; i++) row(r, i)->process = process;
     start(r);
     rig_run(r, 10 * LH_SECOND);
     assert_true(r->server->serving);
