@@ -3,7 +3,8 @@
 //
 // Its records go through the group like an owner's (group.c): appended, one sync, folded; then the
 // owner is told what is durable here. Where the records don't go on from what is here, a snapshot
-// becomes all there is.
+// becomes all there is, unless it is of an older history: what was confirmed to an owner is never
+// given up for a state of an older epoch, or of the same epoch and a lower version (PROTOCOL 27).
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,9 @@ struct ps_copy { // of one shard
     struct lh_link *link;
     struct lh_call *call; // NULL: not connected
     bool snapshot, need_snapshot, whole;
-    bool paused; // the next message is asked for when what is here is folded
+    bool fruitless;   // a snapshot was taken, and nothing followed from it yet
+    int64_t heard_ns; // of a snapshot: when its call began, or its last bytes came
+    bool paused;      // the next message is asked for when what is here is folded
     uint64_t timer;
     struct lh_record_stream stream;
     bool begun, sealed; // of a snapshot: its first message came, its pieces are sealed
@@ -45,6 +48,7 @@ static void confirm_point(struct ps_copy *c, uint64_t epoch, uint64_t version,
 void ps_copy_hang_up(struct ps_copy *c)
 {
     struct lh_call *call = c->call;
+    lh_cancel(c->shard->server->conf.env, &c->timer);
     c->call = NULL;
     c->paused = c->snapshot = false;
     lh_record_stream_reset(&c->stream);
@@ -107,6 +111,21 @@ static lh_err take_bytes(struct ps_copy *c, struct lh_span bytes)
     return LH_OK;
 }
 
+// What is here was confirmed, perhaps, and is what this standby would take over with.
+static lh_err check_age(const struct ps_copy *c, uint64_t epoch, uint64_t version,
+                        const struct lh_hash *chain)
+{
+    const struct lh_ledger *l = &c->shard->replica.ledger;
+    bool same = version == l->version && lh_hash_equal(chain, &l->chain);
+    if (epoch > l->epoch || (epoch == l->epoch && (version > l->version || same))) return LH_OK;
+    return lh_fail(LH_ERR_CONFLICT,
+                   "its owner at %s gives version %" PRIu64 " of epoch %" PRIu64
+                   ", and version %" PRIu64 " of epoch %" PRIu64
+                   " is held here: the owner's directory is an older copy, or of another history. "
+                   "What is held stays",
+                   c->address, version, epoch, l->version, l->epoch);
+}
+
 static lh_err begin_snapshot(struct ps_copy *c, const Longhaul__V1__PartHead *head)
 {
     c->begun = true;
@@ -117,6 +136,7 @@ static lh_err begin_snapshot(struct ps_copy *c, const Longhaul__V1__PartHead *he
     if (c->sealed && c->shard->server->conf.unsealed_states)
         return lh_fail(LH_ERR_MALFORMED, "a sealed snapshot where none was asked for");
     if (c->sealed) LH_TRY(lh_state_open_begin(&c->seal, head->seal, head->total));
+    if (c->sealed) LH_TRY(check_age(c, c->seal.epoch, c->seal.version, &c->seal.chain));
     return head->total ? lh_buf_reserve(&c->bytes, (size_t)head->total) : LH_OK;
 }
 
@@ -147,9 +167,14 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
 {
     struct ps_copy *c = self;
     if (c->call != call) return;
+    size_t had = c->bytes.len;
     lh_err err = take_message(c, msg);
     if (c->call != call) return; // it was given up meanwhile
+    if (c->bytes.len > had) c->heard_ns = lh_now(c->shard->server->conf.env);
+    if (!c->snapshot) c->fruitless = false;
     if (err) {
+        if (err == LH_ERR_CONFLICT)
+            c->need_snapshot = false; // what follows from ours is asked next
         lh_logf(c->shard->server->conf.log, LH_WARN, "standby.broken", "shard %u: %s", c->shard->id,
                 lh_err_text(err));
         restart(c);
@@ -172,12 +197,14 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     if (c->call != call) return;
     c->call = NULL;
     c->whole = c->snapshot && c->begun && !status && !(c->sealed && lh_state_seal_next(&c->seal));
-    if (!c->snapshot && status == LH_ERR_NOT_FOUND) c->need_snapshot = true;
+    bool asks_snapshot = !c->snapshot && status == LH_ERR_NOT_FOUND;
+    c->need_snapshot |= asks_snapshot;
     if (status && lh_err_class(status) == LH_CLASS_REJECT && status != LH_ERR_NOT_FOUND)
         lh_log_peer(c->shard->server->conf.log, LH_ERROR, "standby.rejected", "shard %u at %s: %s",
                     c->shard->id, c->address, text);
     ps_copy_hang_up(c);
-    again(c, c->whole || status == LH_ERR_NOT_FOUND ? 0 : c->shard->server->conf.report_ns);
+    bool at_once = c->whole || (asks_snapshot && !c->fruitless);
+    again(c, at_once ? 0 : c->shard->server->conf.report_ns);
 }
 
 static const struct lh_call_ops stream_ops = {on_message, nothing, nothing, on_close};
@@ -218,30 +245,65 @@ static lh_err ask_snapshot(struct ps_copy *c)
     return lh_rpc_send(c->call, &m.base);
 }
 
-// The snapshot becomes what is held here: checkpointed, under a log of its own.
+// Which state came, is in its ledger: read before what is held here gives way to it.
+static lh_err check_whole(const struct ps_copy *c)
+{
+    const struct lh_ledger *have = &c->shard->replica.ledger;
+    struct lh_ledger l = {.shard = have->shard, .shards = have->shards};
+    struct lh_cursor at = lh_cursor(lh_buf_span(&c->bytes));
+    lh_err err = lh_ledger_read(&l, &at);
+    bool named = l.epoch == c->seal.epoch && l.version == c->seal.version &&
+                 lh_hash_equal(&l.chain, &c->seal.chain);
+    if (!err && c->sealed && !named)
+        err = lh_fail(LH_ERR_MALFORMED, "sealed is another state than named");
+    if (!err) err = check_age(c, l.epoch, l.version, &l.chain);
+    lh_ledger_free(&l);
+    return err;
+}
+
+// The snapshot becomes what is held here, in memory; write_whole() makes it durable.
 static lh_err take_whole(struct ps_copy *c)
 {
     struct ps_shard *s = c->shard;
-    ps_snapshot_part(s, false);
-    lh_err err = lk_replica_load(&s->replica, lh_buf_span(&c->bytes));
-    const struct lh_ledger *l = &s->replica.ledger;
-    bool named = l->epoch == c->seal.epoch && l->version == c->seal.version &&
-                 lh_hash_equal(&l->chain, &c->seal.chain);
-    if (!err && c->sealed && !named)
-        err = lh_fail(LH_ERR_MALFORMED, "shard %u: sealed is another state than named", s->id);
+    lh_err err = check_whole(c);
+    if (!err) ps_snapshot_part(s, false);
+    if (!err) err = lk_replica_load(&s->replica, lh_buf_span(&c->bytes));
     lh_buf_free(&c->bytes);
     c->whole = false;
-    if (err) s->server->unreliable = true;
+    c->need_snapshot = false; // where it was not taken, the owner is asked what follows from ours
+    if (err)
+        lh_logf(s->server->conf.log, LH_WARN, "standby.refused", "shard %u: %s", s->id,
+                lh_err_text(err));
     LH_TRY(err);
-    LH_TRY(ps_head_settle(s));
-    LH_TRY(ps_start_over(s->server));
-    c->need_snapshot = false;
+    s->server->standby.unwritten = c->fruitless = true;
     c->told = 0;
+    return ps_head_settle(s);
+}
+
+// Checkpointed, under a log of its own. Until it is, nothing is followed from it and nothing is
+// confirmed.
+static lh_err write_whole(struct ps_copy *c)
+{
+    struct ps_shard *s = c->shard;
+    LH_TRY(ps_standby_write(s->server));
     lh_logf(s->server->conf.log, LH_INFO, "standby.snapshot",
             "shard %u at version %" PRIu64 ", epoch %" PRIu64, s->id, s->replica.ledger.version,
             s->replica.ledger.epoch);
     ps_standby_moved(s->server);
     return LH_OK;
+}
+
+// An owner whose host is gone brings no byte of its snapshot, and nothing says so (PROTOCOL 29). A
+// stream of records may be silent for as long as nobody pushes.
+static void watch(struct ps_copy *c)
+{
+    const int64_t most = LH_JOIN_SILENT_MS * LH_MS;
+    if (!c->snapshot) return;
+    int64_t left = c->heard_ns + most - lh_now(c->shard->server->conf.env);
+    if (left > 0)
+        again(c, left);
+    else
+        restart(c);
 }
 
 static void connect_copy(void *arg)
@@ -254,13 +316,18 @@ static void connect_copy(void *arg)
         ps_standby_take_over(s);
         return;
     }
-    if (c->call) return;
-    if (c->queued ||
-        ((c->whole || c->need_snapshot) && !ps_at_rest(s))) { // it follows from what was folded
+    if (c->call) {
+        watch(c);
+        return;
+    }
+    bool anew = c->whole || c->need_snapshot || s->standby.unwritten;
+    if (c->queued || (anew && !ps_at_rest(s))) { // it follows from what was folded
         again(c, LOOK_AGAIN);
         return;
     }
-    lh_err err = c->whole ? take_whole(c) : LH_OK;
+    lh_err err = s->standby.unwritten ? write_whole(c) : LH_OK; // one at a time is in memory only
+    if (!err && c->whole) err = take_whole(c);
+    if (!err && s->standby.unwritten) err = write_whole(c);
     if (err && lh_err_class(err) == LH_CLASS_STOP) {
         ps_fatal(s, err);
         return;
@@ -275,6 +342,8 @@ static void connect_copy(void *arg)
     } else {
         lh_call_finish(c->call, LH_OK, NULL);
         lh_call_read(c->call);
+        c->heard_ns = lh_now(s->conf.env);
+        watch(c);
     }
 }
 

@@ -289,6 +289,32 @@ static lh_err check_point(struct ps_shard *s, const Longhaul__V1__Point *from)
     return LH_OK;
 }
 
+// Nobody hears of a record before it is durable here, so a follower that is ahead of this log in
+// its own epoch says that the directory is an older copy (PROTOCOL 27). A worker may say anything:
+// its word is only told. The standby that the coordinator has noted is the run's own server.
+static lh_err check_ahead(const struct ps_follower *f, const struct ps_shard *s,
+                          const Longhaul__V1__FollowRequest *m)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    if (m->from->version <= l->version || m->from->epoch != l->epoch) return LH_OK;
+    lh_log_peer(f->server->conf.log, LH_WARN, "follow.ahead",
+                "%s of %s holds version %llu of shard %u in epoch %llu, where this log ends at "
+                "%llu: either that is made up, or %s is an older copy of its directory",
+                f->peer.name, f->peer.region, (unsigned long long)m->from->version, s->id,
+                (unsigned long long)l->epoch, (unsigned long long)l->version, f->server->conf.dir);
+    if (!f->server_calls || !ps_insync_noted(s, m->standby)) return LH_OK;
+    lh_err err =
+        lh_fail(LH_ERR_FENCED,
+                "shard %u ends at version %llu here, and its standby in sync holds version "
+                "%llu of the same epoch: %s is an older copy, and nothing more is served "
+                "from it. Put the newer directory back, or leave the shard to the "
+                "standby",
+                s->id, (unsigned long long)l->version, (unsigned long long)m->from->version,
+                f->server->conf.dir);
+    ps_fatal(f->server, err);
+    return err;
+}
+
 static lh_err start_follow(struct ps_follower *f, const Longhaul__V1__FollowRequest *m)
 {
     if (!m->from) return lh_fail(LH_ERR_MALFORMED, "a follow without its point");
@@ -296,6 +322,7 @@ static lh_err start_follow(struct ps_follower *f, const Longhaul__V1__FollowRequ
     struct ps_shard *s = ps_server_shard(f->server, m->from->shard);
     if (s->follower_count >= LH_FOLLOWERS_MAX)
         return lh_fail(LH_ERR_BUSY, "shard %u has %d followers already", s->id, LH_FOLLOWERS_MAX);
+    LH_TRY(check_ahead(f, s, m));
     LH_TRY(check_point(s, m->from));
     if (m->n_held > HELD_MAX) return lh_fail(LH_ERR_TOO_LARGE, "%zu held ranges", m->n_held);
     for (size_t i = 0; i < m->n_held; i++)

@@ -269,7 +269,7 @@ static void on_mark(void *arg)
     // While history is settled the log is the loop's, which writes EPOCH to it (recover.c): nothing
     // may be on the lane. Where pushes come, a group follows, and a frame may be written ahead.
     bool settles = !s->serving && !s->standby.standing;
-    if (settles || s->opening || s->received) {
+    if (settles || !s->wal || s->opening || s->received) {
         s->mark_timer = lh_after(s->conf.env, s->conf.mark_ns, on_mark, s);
         return;
     }
@@ -406,7 +406,7 @@ static void answer_early(struct ps_server *s) // planted bug: acknowledged befor
 static void run_group(void *arg)
 {
     struct ps_server *s = arg;
-    if (s->committing || s->stopped) return;
+    if (s->committing || s->stopped || !s->wal) return; // a new log had no room yet (recover.c)
     int64_t start = lh_now(s->conf.env);
     lh_err err = build_group(s);
     ps_took(s, PS_LOOP_DECIDE, start);
@@ -432,6 +432,7 @@ static void run_group(void *arg)
 
 void ps_group_kick(struct ps_server *s)
 {
+    if (!s->wal) return;
     bool due = s->queue || ps_wal_group_bytes(s->wal) || ps_move_due(s);
     for (uint32_t k = 0; k < s->conf.shard_count && !due && s->serving; k++)
         due = digest_due(s->shard[k]) || plan_due(s->shard[k]);

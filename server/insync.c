@@ -4,7 +4,8 @@
 // catching  a standby is near: from here on answers wait for it too.
 // joining   it holds all that was ever answered: the coordinator is asked to note it.
 // in sync   noted: it may take over.
-// leaving   it was waited for too long: the coordinator is asked to strike it out.
+// leaving   it was waited for too long: the coordinator is asked to strike it out; at a start of
+//           which nobody else can tell whether its log is the last, after standby.wait_ms.
 //
 // Invariant: while the coordinator may have a standby noted, nothing is answered, and no follower
 // but the standby hears of anything, that the standby does not hold durably. So a start that
@@ -125,6 +126,7 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
         const Longhaul__V1__InSyncReply *m = (const Longhaul__V1__InSyncReply *)answer;
         if (!n->known) n->least = m->changes + 1; // a late request of an earlier life has no effect
         n->known = true;
+        n->noted = m->standby;
         n->changes = m->changes;
         n->settled = m->standby == wanted(n) && m->changes >= n->least;
         if (n->settled && n->state == PS_JOINING) become(s, PS_IN_SYNC);
@@ -186,11 +188,17 @@ static void look(struct ps_shard *s)
             left = server->conf.wait_ns - waited;
     if (n->waiting && left <= 0) give_up(s);
     if (n->state == PS_ALONE) return;
-    bool asks = n->state != PS_CATCHING && !n->settled && !n->ask && !n->failed;
+    bool holds = n->state == PS_LEAVING && n->known && lh_now(server->conf.env) < n->hold_ns;
+    bool asks = n->state != PS_CATCHING && !n->settled && !n->ask && !n->failed && !holds;
     if (asks && ask(s)) n->failed = true;
-    if (n->timer || (!n->failed && !n->waiting)) return;
+    if (n->timer || (!n->failed && !n->waiting && !holds)) return;
     int64_t again = server->conf.report_ns;
     n->timer = lh_after(server->conf.env, left > 0 && left < again ? left : again, on_timer, s);
+}
+
+bool ps_insync_noted(const struct ps_shard *s, uint64_t standby)
+{
+    return standby && s->insync.noted == standby;
 }
 
 // ---------------------------------------------------------------- the standby's word
@@ -288,6 +296,8 @@ lh_err ps_insync_start(struct ps_server *s)
         shard->insync.state = PS_LEAVING;
         shard->insync.confirmed = 0;
         shard->insync.settled = false; // where it was served before (move.c)
+        shard->insync.hold_ns = shard->unproved ? lh_now(s->conf.env) + s->conf.wait_ns : 0;
+        shard->unproved = false;
         look(shard);
     }
     return LH_OK;

@@ -1,11 +1,17 @@
 // Rebuild: a shard whose history is lost, or must begin anew, comes back (PROTOCOL 13, 17, 18).
 //
-// Before a shard is served whose directory holds nothing, whose log had to be cut, or whose log is
-// damaged below its durable position, the coordinator is asked what is registered of its history.
-// Where nothing was lost the epoch is opened at once. Else followers, who are refused with
-// LH_ERR_REBUILDING, offer what they hold: when all that are there have answered, or the grace time
-// is over, the best state of the shard's own history is fetched, its epoch registered by
-// compare-and-swap, and only then is it installed: checkpoint, new log, EPOCH record (recover.c).
+// Before a shard is served the coordinator is asked what is registered and was reported of its
+// history. A log that is the last one is served as it is. One that ends before what is known of its
+// epoch is an older copy of the directory: it is not served (PROTOCOL 27). Where the coordinator
+// was restarted and can't tell, or heard last of a process that this directory does not know, a new
+// epoch begins where the log ends, so that no version of the old one can exist twice.
+//
+// Where the directory holds nothing, or its log had to be cut and nothing was lost, an epoch is
+// opened at once. Where the log is damaged below its durable position, or an older copy, followers,
+// who are refused with LH_ERR_REBUILDING, offer what they hold: when all that are there have
+// answered, or the grace time is over, the best state of the shard's own history is fetched, its
+// epoch registered by compare-and-swap, and only then is it installed: checkpoint, new log, EPOCH
+// record (recover.c).
 //
 // Which state counts: one at the stable point, or above it if no epoch that is later than its own
 // began below it. The one with the highest version is the best; the own one is preferred. Nobody
@@ -60,33 +66,41 @@ static bool better(const struct ps_rebuild *b, const struct ps_point *p,
     return p->version > best->version && counts(b, p) && enough(b, p);
 }
 
-// The best state there is; *worker 0: our own. False: none that is enough.
+// The best state there is; *worker 0: our own. False: none that is enough. Who had a turn and let
+// it pass is asked again when nobody is left who had fewer (PROTOCOL 29).
 static bool choose(const struct ps_rebuild *b, struct ps_point *best, uint64_t *worker)
 {
+    static const struct ps_point nothing;
     struct ps_point own = ps_rebuild_own(b);
+    uint32_t turns = own.version ? 0 : UINT32_MAX; // of the best; anything is better than nothing
     bool found = !b->unreliable && counts(b, &own) && enough(b, &own);
     *worker = 0;
     *best = found ? own : (struct ps_point){0};
-    for (uint32_t i = 0; i < b->offers; i++)
-        for (uint32_t k = 0; k < b->offer[i].haves && !b->offer[i].lied; k++)
-            if (better(b, &b->offer[i].have[k], best)) {
-                *best = b->offer[i].have[k];
-                *worker = b->offer[i].worker;
-            }
-    return found || *worker;
+    for (uint32_t i = 0; i < b->offers; i++) {
+        const struct ps_offer *o = &b->offer[i];
+        for (uint32_t k = 0; k < o->haves && !o->lied; k++) {
+            bool sooner = found && o->turns < turns, later = found && o->turns > turns;
+            if (later || !better(b, &o->have[k], sooner ? &nothing : best)) continue;
+            *best = o->have[k];
+            *worker = o->worker;
+            turns = o->turns;
+            found = true;
+        }
+    }
+    return found;
 }
 
-static const struct ps_offer *offer_of(const struct ps_rebuild *b, uint64_t worker)
+struct ps_offer *ps_rebuild_offer(struct ps_rebuild *b, uint64_t worker)
 {
     for (uint32_t i = 0; i < b->offers; i++)
         if (b->offer[i].worker == worker) return &b->offer[i];
     return NULL;
 }
 
-static bool all_answered(const struct ps_rebuild *b)
+static bool all_answered(struct ps_rebuild *b)
 {
     for (size_t i = 0; i < b->lives; i++)
-        if (!offer_of(b, b->live[i])) return false;
+        if (!ps_rebuild_offer(b, b->live[i])) return false;
     return true;
 }
 
@@ -137,7 +151,10 @@ static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
     b->lives = m->n_live;
     b->epoch = b->epochs ? b->begun[b->epochs - 1].epoch : 0;
     b->token = m->token;
+    b->standby = m->standby;
+    b->process = m->process;
     b->stable = ps_rebuild_point(m->stable);
+    b->head_known = m->head != NULL;
     if (m->head) b->head = ps_rebuild_point(m->head);
     if (!b->asked) b->since_ns = lh_now(b->shard->server->conf.env);
     b->asked = true;
@@ -192,6 +209,12 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
     if (err && lh_err_class(err) == LH_CLASS_REJECT)
         lh_log_peer(s->conf.log, LH_ERROR, "epoch.refused", "coordinator %s: %s",
                     s->conf.coordinator, lh_err_text(err));
+    if (err && !b->unheard)
+        lh_logf(s->conf.log, LH_WARN, "start.waiting",
+                "shard %u waits for coordinator %s (%s): it is served when that one has said "
+                "whether this log is the last",
+                b->shard->id, s->conf.coordinator, lh_err_text(err));
+    b->unheard = err != LH_OK;
     if (err || !take_reply(b, (const Longhaul__V1__EpochReply *)answer))
         later(b);
     else
@@ -212,19 +235,84 @@ static lh_err ask(struct ps_rebuild *b, bool open)
     m.address = s->address;
     m.shard = shard->id;
     if (open) m.open = &from;
+    m.starts = !open && !b->anew;
     m.expect = b->epoch;
     m.token = shard->token;
-    m.below_stable = s->conf.below_stable;
+    m.below_stable = s->conf.below_stable && !m.starts;
     m.standby = s->standby.identity;
     lh_cancel(s->conf.env, &b->timer);
     return lh_unary_start(s->coordinator, LH_RPC_EPOCH, 5 * LH_SECOND, &m.base,
                           &longhaul__v1__epoch_reply__descriptor, on_asked, b, &b->ask);
 }
 
+// ---------------------------------------------------------------- is it the last history?
+
+// Something of this epoch, or a later one, is known above what the replica holds.
+static bool overtaken(const struct ps_rebuild *b, uint64_t epoch)
+{
+    uint64_t version = b->shard->replica.ledger.version;
+    return (b->stable.epoch >= epoch && b->stable.version > version) ||
+           (b->head.epoch >= epoch && b->head.version > version);
+}
+
+// The log holds another record than the one that is known at this point.
+static bool differs(const struct ps_rebuild *b, const struct ps_point *p)
+{
+    struct lh_hash chain;
+    if (!p->version || p->version > b->shard->replica.ledger.version) return false;
+    return !ps_shard_chain(b->shard, p->version, &chain) && !lh_hash_equal(&chain, &p->chain);
+}
+
+// The point that shows the directory to be an older copy, or of another history; NULL: none does.
+// A store that is older than this log (its epoch was never registered there) shows nothing.
+static const struct ps_point *newer(struct ps_rebuild *b)
+{
+    const struct lh_ledger *l = &b->shard->replica.ledger;
+    const struct ps_point *last = b->epochs ? &b->begun[b->epochs - 1] : NULL;
+    if (l->epoch > b->epoch) return NULL;
+    if (l->epoch < b->epoch) return last;
+    b->unreliable |= differs(b, &b->stable) || differs(b, last);
+    if (b->unreliable || b->stable.version > l->version) return &b->stable;
+    bool above = b->head.epoch == l->epoch && b->head.version > l->version;
+    return above || (b->head.epoch == l->epoch && differs(b, &b->head)) ? &b->head : NULL;
+}
+
+// Nothing is served from an older copy. What it holds is one of the states that its shards may come
+// back from, under a new epoch, and where the settings forbid that it stops here.
+static lh_err give_up_log(struct ps_rebuild *b, const struct ps_point *known)
+{
+    struct ps_server *s = b->shard->server;
+    const struct lh_ledger *l = &b->shard->replica.ledger;
+    lh_err err =
+        lh_fail(LH_ERR_FENCED,
+                "%s is an older copy, or of another history: shard %u ends at version "
+                "%" PRIu64 " of epoch %" PRIu64 ", and the coordinator knows of version "
+                "%" PRIu64 " of epoch %" PRIu64,
+                s->conf.dir, b->shard->id, l->version, l->epoch, known->version, known->epoch);
+    if (!s->conf.rebuild_damaged && !s->conf.below_stable)
+        return lh_fail(err,
+                       "%s. Nothing is served from it. Start the server on the newer directory, or "
+                       "with rebuild.damaged: followers: then the shards come back from what their "
+                       "followers hold",
+                       lh_err_text(err));
+    lh_logf(s->conf.log, LH_ERROR, "log.older",
+            "%s; the shards are rebuilt from their followers (rebuild.damaged)", lh_err_text(err));
+    s->damaged = true;
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        struct ps_shard *shard = s->shard[i];
+        shard->token = 0; // what it opened before is not what is left
+        if (!shard->rebuild) LH_TRY(ps_rebuild_begin(shard));
+        shard->rebuild->ready = false;
+        shard->rebuild->anew = true;
+        if (shard->rebuild != b && !shard->rebuild->ask) later(shard->rebuild);
+    }
+    return LH_OK;
+}
+
 // ---------------------------------------------------------------- the decision
 
 // The last epoch registered is the one this directory asked for, from what the replica holds now.
-static bool opened(const struct ps_rebuild *b)
+static bool registered(const struct ps_rebuild *b)
 {
     const struct ps_shard *s = b->shard;
     struct ps_point own = ps_rebuild_own(b);
@@ -232,6 +320,12 @@ static bool opened(const struct ps_rebuild *b)
     return last && s->begun == last->epoch && s->token && s->token == b->token &&
            own.version == last->version && lh_hash_equal(&own.chain, &last->chain) &&
            !b->unreliable;
+}
+
+// And nothing was ever served in it: a directory of that moment may come back when much was.
+static bool opened(const struct ps_rebuild *b)
+{
+    return registered(b) && !overtaken(b, b->epoch);
 }
 
 static lh_err open_next(struct ps_rebuild *b)
@@ -294,6 +388,7 @@ static void gather(struct ps_rebuild *b)
     uint64_t worker;
     if (ps_restore_coming(b)) return;
     ps_restore_drop_silent(b);
+    ps_restore_pass_over(b);
     b->wanted_of = 0;
     if (!all_answered(b) && !waited(b)) {
         tell_waiting(b, "its history is not whole here: waiting for its followers");
@@ -314,12 +409,36 @@ static void gather(struct ps_rebuild *b)
     }
 }
 
+// A log that needs no new epoch for its own sake. False: it is served, or never.
+static bool confirm(struct ps_rebuild *b)
+{
+    struct ps_server *s = b->shard->server;
+    const struct lh_ledger *l = &b->shard->replica.ledger;
+    const struct ps_point *known = newer(b);
+    b->anew = true;
+    if (known) {
+        lh_err err = give_up_log(b, known);
+        if (err) ps_fatal(s, err);
+        return !err;
+    }
+    bool ours = b->process && (b->process == s->former || b->process == s->process);
+    bool told = b->head_known && b->head.epoch == l->epoch && ours;
+    bool silent = run_ended(b->shard) || l->move.epoch; // nothing is decided here any more
+    // Without its standby in sync nothing is acknowledged here, and that one knows (follow.c).
+    b->shard->unproved = !told && b->standby;
+    if (!told && !silent && !b->standby) return true;
+    settled(b);
+    return false;
+}
+
 void ps_rebuild_decide(struct ps_rebuild *b)
 {
     struct ps_server *s = b->shard->server;
     const struct lh_ledger *l = &b->shard->replica.ledger;
     struct ps_point own = ps_rebuild_own(b);
     if (b->ready || b->ask || !b->asked || s->stopped) return;
+    bool served = l->version && registered(b) && !opened(b);
+    if ((served || !b->anew) && !confirm(b)) return;
     bool begins = !b->epoch && !l->version; // no history anywhere
     bool cut = l->version && counts(b, &own) && own.version >= b->stable.version; // of its tail
     // anew each time: the stable point may have moved, and what was asked for been refused
@@ -345,6 +464,7 @@ lh_err ps_rebuild_begin(struct ps_shard *shard)
     if (!b) return LH_ERR_NO_MEMORY;
     b->shard = shard;
     b->unreliable = s->unreliable;
+    b->anew = ps_epoch_due(shard);
     shard->rebuild = b;
     if (ask(b, false)) later(b);
     return LH_OK;

@@ -14,20 +14,28 @@ struct ps_offer {
     int64_t heard_ns;
     struct ps_point have[PS_OFFER_POINTS_MAX];
     uint32_t haves;
-    bool lied; // brought a whole state that was not the one it had offered: not asked again
+    bool lied;        // brought a whole state that was not the one it had offered: not asked again
+    int64_t asked_ns; // when it was told to bring its state, or the last full part came; 0: not yet
+    uint32_t broken;  // transfers that it began meanwhile and did not end
+    uint32_t turns;   // that it had and let pass: those who had fewer are asked first
 };
 
 struct ps_rebuild {
     struct ps_shard *shard;
     bool unreliable; // the directory's own state can't be believed
+    bool anew;       // an epoch is to be opened, whatever the replica holds by then
+    bool unheard;    // that the coordinator does not answer was told
     bool ready, told, stuck;
     bool named; // what the own state lacks was told
     // as the coordinator says
     bool asked;
     uint64_t epoch, token; // the last one
+    uint64_t standby;      // in sync with the owner, as far as is known; else 0
     struct ps_point *begun;
     size_t epochs;
     struct ps_point stable, head;
+    bool head_known;  // now: a coordinator that was restarted does not know it
+    uint64_t process; // that reported it
     uint64_t *live;
     size_t lives;
     // from followers
@@ -48,6 +56,7 @@ struct ps_rebuild {
 // ---- rebuild.c
 struct ps_point ps_rebuild_own(const struct ps_rebuild *b);            // what the replica holds
 struct ps_point ps_rebuild_point(const struct Longhaul__V1__Point *m); // NULL: version and epoch 0
+struct ps_offer *ps_rebuild_offer(struct ps_rebuild *b, uint64_t worker); // NULL: none
 // Goes on with what is known by now.
 void ps_rebuild_decide(struct ps_rebuild *b);
 // Says what is known to have been acknowledged and is not in the state that was chosen. `worker` 0:
@@ -59,6 +68,8 @@ void ps_rebuild_name_lost(struct ps_rebuild *b, const struct ps_point *best, uin
 bool ps_restore_coming(struct ps_rebuild *b);
 // Offers of workers that fell silent don't count: they could not bring what they offered.
 void ps_restore_drop_silent(struct ps_rebuild *b);
+// Those who were told to bring their state and do not have had their turn.
+void ps_restore_pass_over(struct ps_rebuild *b);
 void ps_restore_forget(struct ps_rebuild *b); // what is being received is wanted no more
 
 #endif

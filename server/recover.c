@@ -9,7 +9,9 @@
 // like any other: the coordinator registers each (PROTOCOL 17), and DIR/epoch-<shard 4 hex> holds
 // the highest that this directory asked for, durable before the log is written to again and before
 // it is asked for. A log below it lost history, or its start crashed before the record.
-// It is a file of numbers (common/numbers.h), "LHEP": epoch, token (version 1 had no token). A log
+// It is a file of numbers (common/numbers.h), "LHEP": epoch, token (version 1 had no token).
+// DIR/process, "LHPR", is the random number of the process that served this directory last: what
+// the coordinator heard of another one is missing here. A log
 // that is damaged below its durable position is set aside (aside.c) once every shard has a
 // checkpoint of what it goes on from.
 #include <stdio.h>
@@ -168,6 +170,31 @@ lh_err ps_epoch_store(struct ps_shard *shard, uint64_t epoch)
     return LH_OK;
 }
 
+static const struct lh_numbers PROCESS = {.magic = 0x5250484c, // "LHPR"
+                                          .version = 1,
+                                          .count = {1},
+                                          .remedy = "remove it, and a new epoch begins"};
+
+static lh_err load_process(struct ps_server *s)
+{
+    char path[LH_PATH_SIZE];
+    LH_TRY(lh_path(path, sizeof path, s->conf.dir, "process"));
+    lh_err err = lh_numbers_load(s->conf.env, &PROCESS, path, &s->former);
+    return err == LH_ERR_NOT_FOUND ? LH_OK : err;
+}
+
+// Durable before it serves. Where the disk has no room for it the next start finds another one's,
+// and begins a new epoch.
+static lh_err store_process(struct ps_server *s)
+{
+    char path[LH_PATH_SIZE];
+    if (!s->conf.coordinator[0] || s->former == s->process) return LH_OK;
+    LH_TRY(lh_path(path, sizeof path, s->conf.dir, "process"));
+    lh_err err = lh_numbers_store(s->conf.env, &PROCESS, path, &s->process);
+    if (!err) s->former = s->process;
+    return err == LH_ERR_DISK_FULL ? LH_OK : err;
+}
+
 static bool ended(const struct ps_shard *shard)
 {
     return shard->replica.ledger.plan.phase == LH_PHASE_END;
@@ -189,7 +216,7 @@ static lh_err scanned(void *arg, bool torn)
     return LH_OK;
 }
 
-static bool epoch_due(const struct ps_shard *shard)
+static bool asked_for(const struct ps_shard *shard)
 {
     return shard->begun > shard->replica.ledger.epoch && !ended(shard);
 }
@@ -214,7 +241,7 @@ static lh_err commit_epochs(struct ps_server *s, struct ps_item **list)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
-        if (!epoch_due(shard)) continue;
+        if (!asked_for(shard)) continue;
         struct ps_item *item = ps_item_new(PS_ITEM_EPOCH, shard);
         if (!item) return LH_ERR_NO_MEMORY;
         item->next = *list;
@@ -270,6 +297,7 @@ static lh_err read_disk(struct ps_server *s, bool *torn)
 {
     LH_TRY(lh_path(s->wal_dir, sizeof s->wal_dir, s->conf.dir, "log"));
     LH_TRY(s->conf.env->ops->files->make_dir(s->conf.env, s->checkpoint_dir));
+    LH_TRY(load_process(s));
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         LH_TRY(load(s, s->shard[i]));
         LH_TRY(load_epoch(s->shard[i]));
@@ -348,15 +376,21 @@ lh_err ps_recover(struct ps_server *s)
     return ps_start_over(s);
 }
 
-bool ps_unsettled(const struct ps_shard *shard)
+bool ps_epoch_due(const struct ps_shard *shard)
 {
     const struct ps_server *s = shard->server;
+    const struct lh_ledger *l = &shard->replica.ledger;
+    if (l->move.epoch && s->conf.below_stable) return true; // an operator takes it back
+    return s->damaged || !l->version || asked_for(shard) || l->epoch < shard->least_epoch;
+}
+
+// Whether a log is the last one of its shard only the coordinator can say (PROTOCOL 27): what is
+// served was confirmed by it, but for what a move hands over (PROTOCOL 22).
+bool ps_unsettled(const struct ps_shard *shard)
+{
     const struct lh_move *m = &shard->replica.ledger.move;
-    if (!s->conf.coordinator[0]) return false; // nobody registers anything (tests)
-    if (ps_move_reserved(shard) && shard->begun == m->epoch) return false; // PROTOCOL 22
-    if (m->epoch && s->conf.below_stable) return true; // an operator takes it back
-    return s->damaged || !shard->replica.ledger.version || epoch_due(shard) ||
-           shard->replica.ledger.epoch < shard->least_epoch;
+    if (!shard->server->conf.coordinator[0]) return false; // nobody registers anything (tests)
+    return !ps_move_reserved(shard) || shard->begun != m->epoch;
 }
 
 // ---------------------------------------------------------------- after it is settled
@@ -369,11 +403,12 @@ static lh_err checkpoint(struct ps_shard *shard)
     lh_err err = lk_checkpoint_write(&c);
     lk_checkpoint_free(&c);
     if (!err) err = lk_checkpoint_drop_above(&conf, shard->id, shard->replica.ledger.version);
+    if (err) return err; // the shard still stands on what it stood on (PROTOCOL 26)
     shard->checkpointed = shard->replica.ledger.version;
     shard->weighed = 0;
     shard->digested = 0; // the next DIGEST record comes soon: followers compare
     shard->indexed = 0;
-    return err;
+    return LH_OK;
 }
 
 static lh_err set_log_aside(struct ps_server *s)
@@ -437,7 +472,8 @@ lh_err ps_recovered(struct ps_server *s)
     LH_TRY(install(s));
     for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(ps_head_settle(s->shard[i]));
     LH_TRY(open_epochs(s));
-    s->installed = false;
+    LH_TRY(store_process(s));
+    s->installed = s->damaged = s->unreliable = false;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
         LH_TRY(look_for_another(shard));

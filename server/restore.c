@@ -1,5 +1,10 @@
 // Restore: what followers hold of a shard that lost its history, and bring (PROTOCOL 13, 17; which
 // of it counts, rebuild.c says).
+//
+// Patience has a bound that bytes renew, not words (PROTOCOL 29): who was told to bring its state
+// and brings no full part of it for the grace time, or breaks its transfer off BROKEN_MAX times,
+// had its turn. It is asked again when all others had theirs.
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +14,8 @@
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/rebuild.h"
 
+enum { BROKEN_MAX = 3 };
+
 struct ps_restore { // a state that is being received
     struct ps_server *server;
     struct ps_rebuild *rebuild; // NULL: none is wanted any more
@@ -17,8 +24,7 @@ struct ps_restore { // a state that is being received
     struct lh_peer peer;
     struct lh_buf bytes;
     uint64_t total;
-    int64_t heard_ns; // when its last part came
-    bool over;        // answered: what else comes is not read
+    bool over; // answered: what else comes is not read
     bool sealed;
     struct lh_state_seal seal;
 };
@@ -28,8 +34,11 @@ static bool same(const struct ps_point *a, const struct ps_point *b)
     return a->epoch == b->epoch && a->version == b->version && lh_hash_equal(&a->chain, &b->chain);
 }
 
+// Its transfer is over, brought or not.
 static void end(struct ps_restore *r)
 {
+    struct ps_offer *o = r->rebuild ? ps_rebuild_offer(r->rebuild, r->worker) : NULL;
+    if (o) o->broken++;
     if (r->rebuild) r->rebuild->restore = NULL;
     r->rebuild = NULL;
     r->over = true;
@@ -40,7 +49,8 @@ bool ps_restore_coming(struct ps_rebuild *b)
     const struct ps_conf *conf = &b->shard->server->conf;
     struct ps_restore *r = b->restore;
     if (!r) return false;
-    if (lh_now(conf->env) - r->heard_ns < conf->grace_ns) return true;
+    const struct ps_offer *o = ps_rebuild_offer(b, r->worker);
+    if (o && lh_now(conf->env) - o->asked_ns < conf->grace_ns) return true;
     end(r);
     lh_call_finish(r->call, LH_ERR_DEADLINE, "no part of the state came for too long");
     return false;
@@ -51,10 +61,33 @@ void ps_restore_drop_silent(struct ps_rebuild *b)
     const struct ps_conf *conf = &b->shard->server->conf;
     int64_t now = lh_now(conf->env);
     uint32_t n = 0;
-    for (uint32_t i = 0; i < b->offers; i++)
-        if (b->offer[i].lied || now - b->offer[i].heard_ns < conf->grace_ns)
-            b->offer[n++] = b->offer[i];
+    for (uint32_t i = 0; i < b->offers; i++) {
+        struct ps_offer *o = &b->offer[i];
+        bool silent = now - o->heard_ns >= conf->grace_ns;
+        if (silent && !o->lied && !o->turns && !o->asked_ns) continue;
+        if (silent) o->haves = 0; // what is known of it stays: it may come back
+        b->offer[n++] = *o;
+    }
     b->offers = n;
+}
+
+void ps_restore_pass_over(struct ps_rebuild *b)
+{
+    const struct ps_conf *conf = &b->shard->server->conf;
+    int64_t now = lh_now(conf->env);
+    for (uint32_t i = 0; i < b->offers; i++) {
+        struct ps_offer *o = &b->offer[i];
+        bool idle = now - o->asked_ns >= conf->grace_ns;
+        if (!o->asked_ns || (!idle && o->broken < BROKEN_MAX)) continue;
+        o->turns++;
+        o->asked_ns = 0;
+        o->broken = 0;
+        lh_log_peer(conf->log, LH_WARN, "restore.passed_over",
+                    "shard %u: worker %016" PRIx64
+                    " was told to bring its state and did not: others are asked first; if it goes "
+                    "on, stop that worker",
+                    b->shard->id, o->worker);
+    }
 }
 
 void ps_restore_forget(struct ps_rebuild *b)
@@ -68,16 +101,17 @@ static struct ps_offer *note_worker(struct ps_rebuild *b, uint64_t worker)
 {
     for (uint32_t i = 0; i < b->offers; i++)
         if (b->offer[i].worker == worker) return &b->offer[i];
-    return b->offers < LH_WORKERS_MAX ? &b->offer[b->offers++] : NULL;
+    if (b->offers == LH_WORKERS_MAX) return NULL;
+    b->offer[b->offers] = (struct ps_offer){.worker = worker};
+    return &b->offer[b->offers++];
 }
 
 static lh_err take_offer(struct ps_rebuild *b, const Longhaul__V1__OfferRequest *m)
 {
     struct ps_offer *o = note_worker(b, m->worker);
     if (!o) return lh_fail(LH_ERR_BUSY, "%d workers have offered already", LH_WORKERS_MAX);
-    *o = (struct ps_offer){.worker = m->worker,
-                           .heard_ns = lh_now(b->shard->server->conf.env),
-                           .lied = o->worker == m->worker && o->lied};
+    o->heard_ns = lh_now(b->shard->server->conf.env);
+    o->haves = 0;
     for (size_t i = 0; i < m->n_have && o->haves < PS_OFFER_POINTS_MAX; i++) {
         if (m->have[i]->chain.len != LH_HASH_BYTES || !m->have[i]->epoch) continue;
         o->have[o->haves++] = ps_rebuild_point(m->have[i]);
@@ -94,6 +128,8 @@ static void reply_offer(struct ps_server *s, struct lh_request *rq, struct ps_re
     out.process = s->process;
     if (b && b->wanted_of == worker && !b->restore && !b->chosen) {
         lh_random(s->conf.env, b->challenge, sizeof b->challenge);
+        struct ps_offer *o = ps_rebuild_offer(b, worker);
+        if (!o->asked_ns) o->asked_ns = lh_now(s->conf.env);
         const struct ps_point *p = &b->wanted;
         want = lh_head_point(b->shard->id, p->epoch, p->version, &p->chain);
         out.want = &want;
@@ -157,6 +193,8 @@ static lh_err begin_restore(struct ps_restore *r, const Longhaul__V1__RestoreHea
     r->sealed = m->seal != NULL;
     LH_TRY(ps_state_asked(s, shard->id, r->sealed, "the follower"));
     if (r->sealed) LH_TRY(open_begin(r, b, m));
+    struct ps_offer *o = ps_rebuild_offer(b, r->worker);
+    if (!o->asked_ns) o->asked_ns = lh_now(s->conf.env); // its turn went by meanwhile: another one
     r->rebuild = b;
     r->total = m->total;
     r->bytes = lh_buf((size_t)m->total);
@@ -195,6 +233,13 @@ static lh_err take_state(struct ps_restore *r)
     return LH_OK;
 }
 
+// A part that came is a sign of life where it is a full one, as all but the last are.
+static void note_part(struct ps_restore *r, size_t bytes)
+{
+    struct ps_offer *o = ps_rebuild_offer(r->rebuild, r->worker);
+    if (o && bytes == LH_PART_BYTES) o->asked_ns = lh_now(r->server->conf.env);
+}
+
 static lh_err take_part(struct ps_restore *r, const struct lh_msg *msg)
 {
     ProtobufCMessage *head;
@@ -203,8 +248,9 @@ static lh_err take_part(struct ps_restore *r, const struct lh_msg *msg)
     lh_err err = r->rebuild ? LH_OK : begin_restore(r, (Longhaul__V1__RestoreHead *)head);
     protobuf_c_message_free_unpacked(head, NULL);
     if (err) return err;
-    if (r->sealed) return ps_state_open(&r->seal, msg, at, &r->bytes);
     size_t n = msg->len - at;
+    note_part(r, n);
+    if (r->sealed) return ps_state_open(&r->seal, msg, at, &r->bytes);
     uint8_t *to = lh_buf_grow(&r->bytes, n);
     if (!to) return n ? lh_buf_err(&r->bytes) : LH_OK;
     return lh_msg_copy(msg, at, to, n) ? LH_OK : LH_ERR_INTERNAL;
@@ -227,7 +273,6 @@ static void restore_message(void *self, struct lh_call *call, const struct lh_ms
 {
     struct ps_restore *r = self;
     if (r->over) return;
-    r->heard_ns = lh_now(r->server->conf.env);
     lh_err err = take_part(r, msg);
     bool whole = !err && r->bytes.len == r->total;
     if (!err && !whole) {

@@ -142,6 +142,7 @@ struct ps_full {      // full.c
 struct ps_server {
     struct ps_conf conf;
     uint64_t process; // random at every start
+    uint64_t former;  // the last that served this directory; 0: none, or not known
     char address[LH_ADDRESS_SIZE];
     char checkpoint_dir[LH_PATH_SIZE], wal_dir[LH_PATH_SIZE];
     struct ps_wal *wal;
@@ -171,6 +172,7 @@ struct ps_server {
         uint64_t identity; // of this directory, where it may stand by; else 0
         bool standing;     // the shards are another server's
         bool lost;         // it may lack what it confirmed
+        bool unwritten;    // a snapshot was taken that is in memory only: the disk was full
         bool taking;       // takes them over as soon as nothing is under way
     } standby;
     lh_err commit_result;
@@ -278,6 +280,8 @@ void ps_item_answer(struct ps_item *i);
 LH_MUST lh_err ps_insync_start(struct ps_server *s); // its shards are served from here on
 void ps_insync_close(struct ps_shard *s);
 void ps_insync_free(struct ps_shard *s);
+// Is this the standby that is in sync, as the coordinator said when it was asked last?
+bool ps_insync_noted(const struct ps_shard *s, uint64_t standby);
 void ps_answer(struct ps_item *i); // takes it: answers and frees it, now or when a standby holds it
 uint64_t ps_visible(const struct ps_shard *s); // version up to which anybody may know the log
 LH_MUST lh_err ps_confirm_accept(struct ps_server *s, struct lh_call *call,
@@ -287,6 +291,7 @@ json_t *ps_insync_status(const struct ps_shard *s); // gives it
 // standby.c
 LH_MUST lh_err ps_standby_begin(struct ps_server *s);
 void ps_standby_told(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);
+LH_MUST lh_err ps_standby_write(struct ps_server *s); // what was taken and is in memory only
 void ps_standby_moved(struct ps_server *s);  // if its log gives it every shard, it serves them
 void ps_standby_folded(struct ps_server *s); // a group is done
 // Nothing comes from the former owner any more; what came is durable, then the shards are served.
@@ -306,7 +311,8 @@ void ps_copy_free(struct ps_copy *c);
 json_t *ps_copy_status(const struct ps_shard *s); // gives it
 // recover.c
 LH_MUST lh_err ps_recover(struct ps_server *s);
-bool ps_unsettled(const struct ps_shard *shard);  // its history is to be settled first
+bool ps_unsettled(const struct ps_shard *shard);  // its history is to be settled first,
+bool ps_epoch_due(const struct ps_shard *shard);  // and an epoch is to be opened for it
 LH_MUST lh_err ps_recovered(struct ps_server *s); // all are: makes it durable
 // What the replicas hold becomes all there is: checkpoints of it, and a new log.
 LH_MUST lh_err ps_start_over(struct ps_server *s);

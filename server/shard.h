@@ -67,12 +67,14 @@ enum ps_insync_state { PS_ALONE, PS_CATCHING, PS_JOINING, PS_IN_SYNC, PS_LEAVING
 struct ps_insync { // who must hold a record before it is acknowledged (insync.c)
     enum ps_insync_state state;
     uint64_t standby;                       // 0: none
+    uint64_t noted;                         // as the coordinator answered last; 0: none
     uint64_t confirmed;                     // version up to which it holds the log durably
     uint64_t answered;                      // catching: what it must hold to join
     bool known, settled, failed;            // the number of changes; the coordinator's answer
     uint64_t changes, least;                // so far; at which what is wanted is done
     struct ps_item *waiting, **waiting_end; // answers, by the version that they wait for
     int64_t progress_ns;                    // of the standby
+    int64_t hold_ns; // until then the noted standby may still show that this log is an older copy
     struct lh_unary *ask;
     uint64_t timer;
 };
@@ -135,6 +137,7 @@ struct ps_shard {
     uint64_t claimed;            // planted: epoch of a MOVE that is not durable here
     struct ps_insync insync;
     struct ps_copy *copy; // of another server's shard (copy.c); NULL: it never was one
+    bool unproved;        // nobody but a standby in sync can tell whether this log is the last
     uint64_t least_epoch; // taken over: it is served in this one or a later one
 };
 

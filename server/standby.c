@@ -50,7 +50,8 @@ static lh_err load_identity(struct ps_server *s)
 
 bool ps_at_rest(const struct ps_server *s)
 {
-    bool rest = !s->committing && !s->queue && !s->group; // a mark is in no list
+    // A mark is in no list; what is queued while there is no log (its disk is full) waits for one.
+    bool rest = !s->committing && (!s->queue || !s->wal) && !s->group;
     if (s->wal) rest &= !ps_wal_group_bytes(s->wal);
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
         rest &= !s->shard[i]->keep && !ps_digest_busy(s->shard[i]);
@@ -71,10 +72,19 @@ void ps_standby_folded(struct ps_server *s)
         if (s->shard[i]->copy) ps_copy_folded(s->shard[i]->copy);
 }
 
+lh_err ps_standby_write(struct ps_server *s)
+{
+    if (s->standby.unwritten) LH_TRY(ps_start_over(s));
+    s->standby.unwritten = false;
+    ps_group_kick(s); // records of other shards may have waited for the log
+    return LH_OK;
+}
+
 // What is here is served, when its history is settled.
 static lh_err own(struct ps_server *s)
 {
     if (s->damaged && !s->conf.rebuild_damaged) return lh_fail(LH_ERR_CORRUPT, "%s", s->damage);
+    LH_TRY(ps_standby_write(s));
     LH_TRY(ps_move_take(s));
     s->standby.standing = s->standby.taking = false;
     lh_err err = ps_settle(s);

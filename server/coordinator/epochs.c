@@ -162,6 +162,7 @@ static lh_err take(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m
     struct ps_co_shard *s = &c->shard[m->shard];
     if (m->below_stable && m->open) LH_TRY(ps_co_give_up_owner(c, m->shard, m->standby, server));
     if (!m->below_stable) LH_TRY(ps_co_check_owner(c, m->shard, m->standby));
+    if (m->starts && !m->open) return LH_OK; // it serves at once, or asks again without
     if (s->standby) s->heard_ns = lh_now(c->conf.env) - c->conf.take_over_ns; // it does not serve
     snprintf(s->address, sizeof s->address, "%s", m->address);
     s->unwanted |= s->move.target != 0;
@@ -188,6 +189,8 @@ static void reply(struct ps_coordinator *c, struct lh_request *rq, uint32_t shar
     out.wire = &wire;
     out.opened = opened;
     out.token = s->token;
+    out.standby = s->standby;
+    out.process = s->reported ? s->process : 0;
     out.begun = list;
     out.live = live;
     stable = point_of(shard, &s->stable);

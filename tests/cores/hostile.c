@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "common/head.h"
-#include "tests/cores/rig.h"
+#include "tests/cores/offer.h"
 
 enum { FLOOD = 2 * LH_DECIDE_QUEUE_MAX };
 
@@ -323,86 +323,30 @@ static void snapshots_that_nobody_reads_keep_nobody_out(void **state)
     assert_int_equal(r->server->snapshots, 0);
 }
 
-// Worker w says that it holds this; whether it is to bring it.
-static bool offer(struct rig *r, uint32_t w, Longhaul__V1__Point *have)
-{
-    Longhaul__V1__OfferRequest m = LONGHAUL__V1__OFFER_REQUEST__INIT;
-    ProtobufCMessage *answer;
-    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
-    m.worker = lh_worker_id(&r->w[w].self);
-    m.n_have = 1;
-    m.have = &have;
-    assert_int_equal(rig_ask(r, r->to_s[w], LH_RPC_OFFER, &m.base,
-                             &longhaul__v1__offer_reply__descriptor, &answer),
-                     LH_OK);
-    bool wanted = ((Longhaul__V1__OfferReply *)answer)->want != NULL;
-    rig_free_message(answer);
-    return wanted;
-}
-
-static lh_err bring(struct rig *r, uint32_t w, Longhaul__V1__Point *of, struct lh_blob *state)
-{
-    struct rig_call h;
-    Longhaul__V1__RestoreHead head = LONGHAUL__V1__RESTORE_HEAD__INIT;
-    head.of = of;
-    head.worker = lh_worker_id(&r->w[w].self);
-    head.process = r->server->process;
-    head.total = state->len;
-    call(r, w, LH_RPC_RESTORE, &h);
-    assert_int_equal(lh_rpc_send_bulk(h.call, &head.base, state, 0, state->len), LH_OK);
-    rig_call_wait(r, &h);
-    return h.status;
-}
-
-struct held { // by a worker, of a server that lost its directory
-    struct lh_hash chain;
-    Longhaul__V1__Point at;
-    struct lh_blob *state;
-};
-
-static void lose_directory(struct rig *r, struct held *h)
-{
-    struct lh_buf bytes = lh_buf(1 << 20);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    for (uint32_t w = 0; w < RIG_WORKERS; w++) rig_join(r, w, 11, 1);
-    const struct lk_replica *replica = &r->server->shard[0]->replica;
-    const struct lh_ledger *l = &replica->ledger;
-    rig_log(r, l->version + 1, l->version + 3);
-    h->chain = l->chain;
-    h->at = lh_head_point(0, l->epoch, l->version, &h->chain);
-    assert_int_equal(lk_replica_save(replica, &bytes), LH_OK);
-    h->state = lh_blob_copy(lh_buf_span(&bytes));
-    lh_buf_free(&bytes);
-    rig_kill_server(r, false);
-    lh_fake_disk_wipe(r->s.env);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-}
-
 // What a follower made up takes no other follower's place.
 static void a_state_that_is_not_the_offered_one_is_not_asked_for_again(void **state)
 {
     struct rig *r = *state;
-    struct held h;
+    struct offer_held h;
     r->unsealed = true;
-    lose_directory(r, &h);
+    offer_lose_directory(r, &h);
     struct lh_hash none = {{1}};
     Longhaul__V1__Point made_up = lh_head_point(0, h.at.epoch, h.at.version + 100, &none);
     bool wanted = false;
     for (int i = 0; i < 100 && !wanted; i++) {
         rig_run(r, 100 * LH_MS);
-        wanted = !offer(r, 1, &h.at) && offer(r, 0, &made_up);
+        wanted = !offer_say(r, 1, &h.at) && offer_say(r, 0, &made_up);
     }
     assert_true(wanted);
-    assert_int_equal(bring(r, 0, &made_up, h.state), LH_ERR_MALFORMED);
+    assert_int_equal(offer_bring(r, 0, &made_up, h.state), LH_ERR_MALFORMED);
     wanted = false;
     for (int i = 0; i < 100 && !wanted; i++) {
         rig_run(r, 100 * LH_MS);
-        assert_false(offer(r, 0, &made_up));
-        wanted = offer(r, 1, &h.at);
+        assert_false(offer_say(r, 0, &made_up));
+        wanted = offer_say(r, 1, &h.at);
     }
     assert_true(wanted);
-    assert_int_equal(bring(r, 1, &h.at, h.state), LH_OK);
+    assert_int_equal(offer_bring(r, 1, &h.at, h.state), LH_OK);
     for (int i = 0; i < 100 && !r->server->serving; i++) rig_run(r, 100 * LH_MS);
     assert_true(r->server->serving);
     assert_true(r->server->shard[0]->replica.ledger.version >= h.at.version);
@@ -413,15 +357,15 @@ static void a_state_that_is_not_the_offered_one_is_not_asked_for_again(void **st
 static void a_state_without_the_seal_is_not_taken(void **state)
 {
     struct rig *r = *state;
-    struct held h;
+    struct offer_held h;
     bool wanted = false;
-    lose_directory(r, &h);
+    offer_lose_directory(r, &h);
     for (int i = 0; i < 100 && !wanted; i++) {
         rig_run(r, 100 * LH_MS);
-        wanted = offer(r, 1, &h.at);
+        wanted = offer_say(r, 1, &h.at);
     }
     assert_true(wanted);
-    assert_int_equal(bring(r, 1, &h.at, h.state), LH_ERR_UNSEAL);
+    assert_int_equal(offer_bring(r, 1, &h.at, h.state), LH_ERR_UNSEAL);
     assert_false(r->server->serving);
     lh_blob_release(h.state);
 }

@@ -179,6 +179,7 @@ static struct ps_conf server_conf(struct rig *r, struct rig_node *n, bool alone)
     conf.replicated = r->replicated;
     conf.wait_ns = LH_SECOND;
     conf.unsealed_states = r->unsealed;
+    conf.rebuild_damaged = r->rebuild_damaged;
     return conf;
 }
 

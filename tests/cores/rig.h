@@ -43,10 +43,10 @@ struct rig {
     struct lh_link *to_c[RIG_WORKERS], *to_s[RIG_WORKERS], *t_to_s;
     uint32_t fatals;
     void (*folded)(void *arg, uint32_t shard, const struct lh_record *record); // of starts; of r
-    bool below_stable, unsealed; // settings of the servers that are started from here on
-    uint64_t segment_bytes;      // 0: a MiB
-    uint32_t shard;              // that greetings are for from here on
-    bool replicated;             // servers that are started acknowledge with a standby
+    // settings of the servers that are started from here on; replicated: with a standby
+    bool below_stable, unsealed, rebuild_damaged, replicated;
+    uint64_t segment_bytes; // 0: a MiB
+    uint32_t shard;         // that greetings are for from here on
 };
 
 // For cmocka: a world of this seed in which no node runs yet but the workers.

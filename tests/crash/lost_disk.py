@@ -59,6 +59,10 @@ class Losses(Cluster):
         stable = next((s["stable"] for s in shards if s["shard"] == 0), 0)
         return records and stable > base and self.copied() <= records[-1].version - AHEAD
 
+    def replace_directory(self, server):
+        """What the server finds when it starts again: nothing."""
+        shutil.rmtree(server.dir)
+
     def lose(self, also):
         """Kill -9, the directory is gone, the same command again. `also` dies with it."""
         server = self.servers[0]
@@ -72,7 +76,7 @@ class Losses(Cluster):
         self.keep_segments()  # all that was ever written: the page cache is the machine's, not its
         stable = self.stable(time.time())  # no earlier point: only workers that live can raise it
         self.old.append(self.kept[0])
-        shutil.rmtree(server.dir)
+        self.replace_directory(server)
         self.kept[0] = self.world.path(f"history-0-{len(self.old)}")
         os.mkdir(self.kept[0])
         server.start().listening()

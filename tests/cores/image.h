@@ -1,0 +1,22 @@
+// A copy of a node's directory, as an operator or a snapshot of its disk makes it.
+#ifndef TESTS_CORES_IMAGE_H
+#define TESTS_CORES_IMAGE_H
+
+#include "tests/cores/rig.h"
+
+struct image_file {
+    char path[160];
+    struct lh_buf bytes;
+};
+
+struct image {
+    struct image_file file[200];
+    size_t count;
+};
+
+// The node is down, before and after. image_put() takes the place of all that the directory holds.
+void image_take(struct rig_node *n, struct image *m);
+void image_put(struct rig_node *n, const struct image *m);
+void image_free(struct image *m);
+
+#endif

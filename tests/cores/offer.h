@@ -1,0 +1,25 @@
+// Followers by hand, of a server that lost its directory: what they say that they hold, and bring.
+#ifndef TESTS_CORES_OFFER_H
+#define TESTS_CORES_OFFER_H
+
+#include "tests/cores/rig.h"
+
+struct offer_held { // of a shard
+    struct lh_hash chain;
+    Longhaul__V1__Point at;
+    struct lh_blob *state;
+};
+
+// A server with three records and more, both workers joined; what its shard r->shard held, once its
+// directory is gone and it was started again. Release h->state.
+void offer_lose_directory(struct rig *r, struct offer_held *h);
+// Worker w says that it holds this; whether it is to bring it.
+bool offer_say(struct rig *r, uint32_t w, Longhaul__V1__Point *have);
+// Begins to bring it; the next bytes [at, at + bytes) of it, which may be none; all of it.
+void offer_begin(struct rig *r, uint32_t w, struct rig_call *h);
+void offer_part(struct rig *r, uint32_t w, Longhaul__V1__Point *of, struct lh_blob *state,
+                size_t at, size_t bytes, struct rig_call *h);
+LH_MUST lh_err offer_bring(struct rig *r, uint32_t w, Longhaul__V1__Point *of,
+                           struct lh_blob *state);
+
+#endif

@@ -1,0 +1,457 @@
+// An older copy of a server's directory comes back: no version of an epoch exists twice, and what
+// was acknowledged comes back where followers hold it (PROTOCOL 27).
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/head.h"
+#include "tests/cores/image.h"
+
+enum { OLD = 8, HEAD = 20 };
+
+static struct ps_co_shard *row(struct rig *r, uint32_t shard)
+{
+    return &r->coordinator->shard[shard];
+}
+
+static const struct lh_ledger *ledger(const struct ps_server *s, uint32_t shard)
+{
+    return &s->shard[shard]->replica.ledger;
+}
+
+// The last incarnation of worker 0 that the shard's log has fenced in.
+static uint64_t fenced(const struct rig *r, uint32_t shard)
+{
+    const struct lh_row *row = lh_ledger_row(ledger(r->server, shard), lh_worker_id(&r->w[0].self));
+    return row ? row->incarnation.number >> 32 : 0;
+}
+
+// Records `from` to `to` of worker 0, each acknowledged; the coordinator hears of them.
+static void log_more(struct rig *r, uint64_t from, uint64_t to)
+{
+    for (uint64_t v = from; v <= to; v++) rig_hello(r, 0, v << 32, 0, 1);
+    rig_run(r, 2 * LH_SECOND);
+}
+
+static void start(struct rig *r)
+{
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+}
+
+static void copy(struct rig *r, struct image *m)
+{
+    rig_kill_server(r, false);
+    image_take(&r->s, m);
+}
+
+static void go_back(struct rig *r, struct image *m)
+{
+    rig_kill_server(r, false);
+    image_put(&r->s, m);
+    image_free(m);
+}
+
+static void restart_coordinator(struct rig *r)
+{
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+}
+
+// A server at HEAD, and a copy of its directory from when it was at OLD.
+static void grow(struct rig *r, struct image *m)
+{
+    rig_start_coordinator(r);
+    start(r);
+    log_more(r, 1, OLD);
+    copy(r, m);
+    start(r);
+    log_more(r, OLD + 1, HEAD);
+}
+
+static void a_start_that_lost_nothing_goes_on_in_its_epoch(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    start(r);
+    log_more(r, 1, HEAD);
+    uint64_t version = ledger(r->server, 0)->version;
+    rig_kill_server(r, true);
+    start(r);
+    assert_true(r->server->serving);
+    assert_int_equal(ledger(r->server, 0)->epoch, 1);
+    assert_int_equal(ledger(r->server, 0)->version, version);
+    log_more(r, HEAD + 1, HEAD + 1);
+    rig_kill_coordinator(r); // who serves goes on without it
+    rig_hello(r, 0, (uint64_t)(HEAD + 2) << 32, 0, 1);
+    assert_int_equal(fenced(r, 0), HEAD + 2);
+}
+
+static void nothing_is_answered_before_the_coordinator_was_asked(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    start(r);
+    log_more(r, 1, OLD);
+    rig_kill_server(r, false);
+    rig_kill_coordinator(r);
+    start(r);
+    assert_int_equal(rig_fence(r, 0, (uint64_t)(OLD + 1) << 32), LH_ERR_REBUILDING);
+    rig_run(r, 20 * LH_SECOND);
+    assert_false(r->server->serving);
+    rig_start_coordinator(r);
+    rig_run(r, 3 * LH_SECOND);
+    assert_true(r->server->serving);
+    assert_int_equal(fenced(r, 0), OLD);
+}
+
+static void an_older_copy_is_not_served(void **state)
+{
+    struct rig *r = *state;
+    struct image m;
+    grow(r, &m);
+    go_back(r, &m);
+    start(r);
+    assert_int_equal(r->fatals, 1);
+    assert_true(r->server->stopped && !r->server->serving);
+    assert_int_equal(rig_fence(r, 0, (uint64_t)HEAD << 32), LH_ERR_UNAVAILABLE);
+    assert_int_equal(row(r, 0)->head.version, HEAD);
+}
+
+// The directory that was moved away is started again: it is the one that is known.
+static void the_newer_directory_is_served_after_it(void **state)
+{
+    struct rig *r = *state;
+    struct image old, now;
+    grow(r, &old);
+    copy(r, &now);
+    image_put(&r->s, &old);
+    image_free(&old);
+    start(r);
+    assert_int_equal(r->fatals, 1);
+    go_back(r, &now);
+    start(r);
+    assert_true(r->server->serving);
+    assert_int_equal(ledger(r->server, 0)->epoch, 1);
+    assert_int_equal(fenced(r, 0), HEAD);
+}
+
+// One that went on by itself, beyond what is known: only the chain tells.
+static void nor_is_a_longer_log_of_another_history(void **state)
+{
+    struct rig *r = *state;
+    struct image m;
+    grow(r, &m);
+    go_back(r, &m);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    for (uint64_t v = 2 * HEAD; v < 4 * HEAD; v++) rig_hello(r, 0, v << 32, 0, 1);
+    assert_int_equal(ledger(r->server, 0)->epoch, 1);
+    rig_kill_server(r, false);
+    start(r);
+    assert_int_equal(r->fatals, 1);
+    assert_false(r->server->serving);
+}
+
+// A run that a worker's core does not bring to its end meanwhile, and that core.
+static void begin_long(struct rig *r)
+{
+    r->rebuild_damaged = true;
+    lh_units_free(&r->units);
+    setup_units(&r->units, 4000, 64, RIG_WORKERS);
+    rig_start_coordinator(r);
+    start(r);
+}
+
+static struct wk_conf follower(struct rig *r, struct rig_life *l)
+{
+    struct wk_conf conf = rig_life_conf(r, l, 50);
+    conf.durable_every = 4;
+    return conf;
+}
+
+// Nor where the coordinator knows the stable point alone, and the settings forbid to give it up.
+static void a_copy_from_below_the_stable_point_is_not_served(void **state)
+{
+    struct rig *r = *state;
+    struct image m;
+    struct rig_life l = {0};
+    begin_long(r);
+    r->rebuild_damaged = false;
+    struct wk_conf conf = follower(r, &l);
+    rig_life_start(&l, &conf);
+    log_more(r, 1, OLD);
+    copy(r, &m);
+    start(r);
+    log_more(r, OLD + 1, HEAD);
+    assert_true(row(r, 0)->stable.version > OLD);
+    go_back(r, &m);
+    restart_coordinator(r);
+    start(r);
+    assert_int_equal(r->fatals, 1);
+    assert_false(r->server->serving);
+    rig_life_end(r, &l, false);
+}
+
+// Its worker holds all of it: in memory, or, with the coordinator started again, known only from
+// the stable point on.
+static void comes_back(struct rig *r, bool forgets)
+{
+    struct image m;
+    struct rig_life l = {0};
+    begin_long(r);
+    struct wk_conf conf = follower(r, &l);
+    rig_life_start(&l, &conf);
+    log_more(r, 1, OLD);
+    copy(r, &m);
+    start(r);
+    log_more(r, OLD + 1, HEAD);
+    assert_true(row(r, 0)->stable.version > OLD);
+    struct lh_hash stable = row(r, 0)->stable.chain;
+    uint64_t at = row(r, 0)->stable.version;
+    go_back(r, &m);
+    if (forgets) restart_coordinator(r);
+    start(r);
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(r->server->serving);
+    assert_int_equal(ledger(r->server, 0)->epoch, 2);
+    assert_int_equal(fenced(r, 0), HEAD);
+    assert_true(ledger(r->server, 0)->version > at);
+    if (row(r, 0)->stable.version == at)
+        assert_memory_equal(row(r, 0)->stable.chain.b, stable.b, LH_HASH_BYTES);
+    log_more(r, HEAD + 1, HEAD + 2);
+    assert_int_equal(r->fatals, 0);
+    rig_life_end(r, &l, false);
+}
+
+static void what_followers_hold_comes_back_in_a_new_epoch(void **state)
+{
+    comes_back(*state, false);
+}
+
+static void so_it_does_where_only_the_stable_point_is_known(void **state)
+{
+    comes_back(*state, true);
+}
+
+// Nothing says that the log is the last one, so its epoch is over: what comes now is of another.
+static void where_nobody_can_tell_a_new_epoch_begins(void **state)
+{
+    struct rig *r = *state;
+    struct image m;
+    grow(r, &m);
+    go_back(r, &m);
+    restart_coordinator(r);
+    start(r);
+    assert_true(r->server->serving);
+    assert_int_equal(ledger(r->server, 0)->epoch, 2);
+    assert_int_equal(ps_co_epoch(row(r, 0)), 2);
+    assert_int_equal(fenced(r, 0), OLD);
+    assert_int_equal(r->fatals, 0);
+}
+
+// The copy is of no earlier version than the last report: what came between that and the end only
+// the directory of the process knows that made it.
+static void what_was_not_reported_is_in_no_version_that_exists_twice(void **state)
+{
+    struct rig *r = *state;
+    struct image m;
+    rig_start_coordinator(r);
+    start(r);
+    log_more(r, 1, OLD);
+    copy(r, &m);
+    start(r);
+    for (uint64_t v = OLD + 1; v <= OLD + 3; v++) rig_hello(r, 0, v << 32, 0, 1);
+    assert_int_equal(row(r, 0)->head.version, OLD);
+    go_back(r, &m);
+    start(r);
+    assert_true(r->server->serving);
+    assert_int_equal(ledger(r->server, 0)->epoch, 2);
+    assert_int_equal(fenced(r, 0), OLD);
+}
+
+// A copy of the moment when an epoch was registered and nothing of it was written: the log of
+// before, with the epoch's file.
+static void an_epoch_that_was_served_is_not_begun_a_second_time(void **state)
+{
+    struct rig *r = *state;
+    struct image m;
+    uint64_t epoch, token;
+    rig_start_coordinator(r);
+    start(r);
+    log_more(r, 1, OLD);
+    copy(r, &m);
+    restart_coordinator(r); // so that epoch 2 is opened
+    start(r);
+    log_more(r, OLD + 1, HEAD);
+    assert_int_equal(ps_co_epoch(row(r, 0)), 2);
+    assert_int_equal(ps_epoch_read(r->s.env, r->s.dir, 0, &epoch, &token), LH_OK);
+    assert_int_equal(epoch, 2);
+    go_back(r, &m);
+    lh_fake_boot(r->s.env);
+    assert_int_equal(ps_epoch_write(r->s.env, r->s.dir, 0, epoch, token), LH_OK);
+    lh_fake_kill(r->s.env, false);
+    start(r);
+    assert_int_equal(r->fatals, 1);
+    assert_false(r->server->serving);
+}
+
+// The copy of one shard alone shows it: the directory is an old one.
+static void both_shards_are_old_where_one_is(void **state)
+{
+    struct rig *r = *state;
+    struct image m;
+    struct rig_life l = {0};
+    rig_two_shards(r);
+    begin_long(r);
+    struct wk_conf conf = follower(r, &l);
+    rig_life_start(&l, &conf);
+    log_more(r, 1, OLD);
+    r->shard = 1;
+    log_more(r, 1, OLD);
+    copy(r, &m);
+    start(r);
+    log_more(r, OLD + 1, HEAD); // of shard 1 only
+    go_back(r, &m);
+    start(r);
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(r->server->serving);
+    for (uint32_t i = 0; i < 2; i++) assert_true(ledger(r->server, i)->epoch > 1);
+    assert_int_equal(fenced(r, 0), OLD);
+    assert_int_equal(fenced(r, 1), HEAD);
+    rig_life_end(r, &l, false);
+}
+
+// Nobody follows: what the copy holds is all there is, and none of it in an epoch that was served.
+// It was made while the process lived that reported last.
+static void both_begin_a_new_epoch_where_one_is_old(void **state)
+{
+    struct rig *r = *state;
+    struct image m;
+    rig_two_shards(r);
+    r->rebuild_damaged = true;
+    rig_start_coordinator(r);
+    start(r);
+    log_more(r, 1, OLD);
+    r->shard = 1;
+    log_more(r, 1, OLD);
+    uint64_t process = r->server->process;
+    copy(r, &m);
+    start(r);
+    log_more(r, OLD + 1, HEAD); // of shard 1 only
+    go_back(r, &m);
+    for (uint32_t i = 0; i < 2; i++) row(r, i)->process = process;
+    start(r);
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(r->server->serving);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(ledger(r->server, i)->epoch > 1);
+        assert_int_equal(fenced(r, i), OLD);
+    }
+}
+
+// ---------------------------------------------------------------- with a standby
+
+// A server and a standby that is in sync, both at OLD; a copy of the server's directory.
+static void begin_pair(struct rig *r, struct image *m)
+{
+    r->replicated = true;
+    rig_start_coordinator(r);
+    r->coordinator->conf.take_over_ns = 10 * LH_SECOND;
+    start(r);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    log_more(r, 1, OLD);
+    assert_int_equal(row(r, 0)->standby, r->standby->standby.identity);
+    copy(r, m);
+    start(r);
+    log_more(r, OLD + 1, HEAD);
+    assert_int_equal(ledger(r->standby, 0)->version, ledger(r->server, 0)->version);
+}
+
+// Who asks at a start is not silent, and wants no epoch: its standby takes nothing over, and no
+// move is given up.
+static void a_start_is_no_silence(void **state)
+{
+    struct rig *r = *state;
+    struct image m;
+    begin_pair(r, &m);
+    image_free(&m);
+    rig_kill_server(r, true);
+    row(r, 0)->move = (struct lh_move){9, UINT64_C(9) << 32};
+    start(r);
+    assert_false(row(r, 0)->unwanted);
+    row(r, 0)->move = (struct lh_move){0};
+    assert_true(r->server->serving && r->standby->standby.standing);
+    assert_int_equal(row(r, 0)->owner, 0);
+    log_more(r, HEAD + 1, HEAD + 1);
+}
+
+static void a_standby_that_is_ahead_of_its_owner_stops_it(void **state)
+{
+    struct rig *r = *state;
+    struct image m;
+    begin_pair(r, &m);
+    uint64_t version = ledger(r->standby, 0)->version;
+    go_back(r, &m);
+    restart_coordinator(r); // nobody but the standby knows
+    r->coordinator->conf.take_over_ns = 10 * LH_SECOND;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    for (int i = 0; i < 30000 && !r->fatals; i++) {
+        rig_run(r, LH_MS);
+        assert_true(ledger(r->standby, 0)->version >= version);
+    }
+    assert_int_equal(r->fatals, 1);
+    assert_true(r->server->stopped);
+    assert_int_equal(fenced(r, 0), OLD); // it acknowledged nothing
+    rig_kill_server(r, false);
+    rig_run(r, 30 * LH_SECOND);
+    assert_true(r->standby->serving);
+    const struct lh_row *last = lh_ledger_row(ledger(r->standby, 0), lh_worker_id(&r->w[0].self));
+    assert_int_equal(last->incarnation.number >> 32, HEAD);
+}
+
+// A worker's word stops nobody.
+static void a_worker_that_is_ahead_stops_nobody(void **state)
+{
+    struct rig *r = *state;
+    struct rig_call h;
+    rig_start_coordinator(r);
+    start(r);
+    log_more(r, 1, OLD);
+    struct lh_hash chain = {{1}};
+    Longhaul__V1__FollowRequest m = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
+    Longhaul__V1__Point from = lh_head_point(0, 1, HEAD, &chain);
+    m.from = &from;
+    m.standby = 7;
+    r->server->shard[0]->insync.noted = 7; // it names the standby, which it is not
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    rig_call_open(r, 0, LH_RPC_FOLLOW, &rig_call_ops, &h);
+    assert_int_equal(lh_rpc_send(h.call, &m.base), LH_OK);
+    lh_call_read(h.call);
+    rig_call_wait(r, &h);
+    assert_int_equal(h.status, LH_ERR_NOT_FOUND);
+    assert_int_equal(r->fatals, 0);
+    log_more(r, OLD + 1, OLD + 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(a_start_that_lost_nothing_goes_on_in_its_epoch),
+        RIG_TEST(nothing_is_answered_before_the_coordinator_was_asked),
+        RIG_TEST(an_older_copy_is_not_served),
+        RIG_TEST(the_newer_directory_is_served_after_it),
+        RIG_TEST(nor_is_a_longer_log_of_another_history),
+        RIG_TEST(what_followers_hold_comes_back_in_a_new_epoch),
+        RIG_TEST(a_copy_from_below_the_stable_point_is_not_served),
+        RIG_TEST(so_it_does_where_only_the_stable_point_is_known),
+        RIG_TEST(where_nobody_can_tell_a_new_epoch_begins),
+        RIG_TEST(what_was_not_reported_is_in_no_version_that_exists_twice),
+        RIG_TEST(an_epoch_that_was_served_is_not_begun_a_second_time),
+        RIG_TEST(both_shards_are_old_where_one_is),
+        RIG_TEST(both_begin_a_new_epoch_where_one_is_old),
+        RIG_TEST(a_start_is_no_silence),
+        RIG_TEST(a_standby_that_is_ahead_of_its_owner_stops_it),
+        RIG_TEST(a_worker_that_is_ahead_stops_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,220 @@
+// Followers that offer more than they bring: the good one has its turn (PROTOCOL 29).
+#include <string.h>
+
+#include "tests/cores/offer.h"
+
+enum { BAD, GOOD }; // workers; the bad one offers the higher version
+
+static const int64_t STEP = 100 * LH_MS;
+enum { STEPS = 300 }; // many grace times of the server's, which is a second
+
+struct waiting {
+    struct offer_held held; // by the good one
+    struct lh_hash none;
+    Longhaul__V1__Point made_up;
+    unsigned asked[2]; // of each, how often it heard that its state is wanted
+};
+
+static void begin(struct rig *r, struct waiting *w)
+{
+    *w = (struct waiting){.none = {{1}}};
+    r->unsealed = true;
+    offer_lose_directory(r, &w->held);
+    w->made_up = w->held.at;
+    w->made_up.version += 100;
+    w->made_up.chain.data = w->none.b;
+}
+
+// Both say what they hold, the good one first; whether it is the good one's turn.
+static bool say(struct rig *r, struct waiting *w)
+{
+    rig_run(r, STEP);
+    bool good = offer_say(r, GOOD, &w->held.at), bad = offer_say(r, BAD, &w->made_up);
+    assert_false(good && bad);
+    w->asked[GOOD] += good;
+    w->asked[BAD] += bad;
+    return good;
+}
+
+static void comes_back(struct rig *r, struct waiting *w)
+{
+    assert_int_equal(offer_bring(r, GOOD, &w->held.at, w->held.state), LH_OK);
+    for (int i = 0; i < STEPS && !r->server->serving; i++) rig_run(r, STEP);
+    assert_true(r->server->serving);
+    const struct lh_ledger *l = &r->server->shard[r->shard]->replica.ledger;
+    assert_true(l->version > w->held.at.version);
+    assert_int_equal(l->row[0].incarnation.number >> 32, 3);
+    assert_true(w->asked[BAD] > 0);
+    lh_blob_release(w->held.state);
+}
+
+static void until_it_is_the_good_ones_turn(struct rig *r, struct waiting *w)
+{
+    for (int i = 0; i < STEPS; i++)
+        if (say(r, w)) return;
+    fail_msg("the good follower is never asked; the other one was %u times", w->asked[BAD]);
+}
+
+static void a_state_that_is_offered_and_never_brought_is_passed_over(void **state)
+{
+    struct rig *r = *state;
+    struct waiting w;
+    begin(r, &w);
+    until_it_is_the_good_ones_turn(r, &w);
+    comes_back(r, &w);
+}
+
+// It has its turn again when the other one had its own, and then the other one once more.
+static void who_was_passed_over_is_asked_again(void **state)
+{
+    struct rig *r = *state;
+    struct waiting w;
+    begin(r, &w);
+    until_it_is_the_good_ones_turn(r, &w);
+    unsigned asked = w.asked[BAD];
+    for (int i = 0; i < STEPS && w.asked[BAD] == asked; i++) say(r, &w); // nor does this one
+    assert_true(w.asked[BAD] > asked);
+    until_it_is_the_good_ones_turn(r, &w);
+    comes_back(r, &w);
+}
+
+// One that comes and goes has no more turns than one that stays.
+static void a_turn_that_passed_is_not_forgotten_in_silence(void **state)
+{
+    struct rig *r = *state;
+    struct waiting w;
+    begin(r, &w);
+    while (!w.asked[BAD]) say(r, &w);
+    bool good = false;
+    for (int i = 0; i < STEPS && !good; i++) { // it says nothing any more
+        rig_run(r, STEP);
+        good = offer_say(r, GOOD, &w.held.at);
+    }
+    assert_true(good);
+    assert_false(offer_say(r, BAD, &w.made_up)); // until now
+    assert_true(offer_say(r, GOOD, &w.held.at));
+    comes_back(r, &w);
+}
+
+// A transfer of which only empty messages come, or its first bytes one at a time.
+static void trickles(struct rig *r, size_t bytes)
+{
+    struct waiting w;
+    struct rig_call h;
+    size_t at = 0;
+    bool good = false;
+    begin(r, &w);
+    while (!w.asked[BAD]) say(r, &w);
+    offer_begin(r, BAD, &h);
+    for (int i = 0; i < STEPS && !good; i++, at += bytes) {
+        if (!h.over) offer_part(r, BAD, &w.made_up, w.held.state, at, bytes, &h);
+        good = say(r, &w);
+    }
+    assert_true(good && h.over);
+    assert_int_equal(h.status, LH_ERR_DEADLINE);
+    comes_back(r, &w);
+}
+
+static void empty_messages_are_no_sign_of_life(void **state)
+{
+    trickles(*state, 0);
+}
+
+static void nor_are_single_bytes(void **state)
+{
+    trickles(*state, 1);
+}
+
+// The state of a model that takes several messages.
+static void a_transfer_that_stops_in_the_middle_is_passed_over(void **state)
+{
+    struct rig *r = *state;
+    struct waiting w;
+    struct rig_call h;
+    rig_enlarge(r, 3 * LH_PART_BYTES / sizeof(float));
+    begin(r, &w);
+    while (!w.asked[BAD]) say(r, &w);
+    offer_begin(r, BAD, &h);
+    offer_part(r, BAD, &w.made_up, w.held.state, 0, LH_PART_BYTES, &h);
+    until_it_is_the_good_ones_turn(r, &w);
+    assert_int_equal(h.status, LH_ERR_DEADLINE);
+    comes_back(r, &w);
+}
+
+// Full parts renew it: a state that takes longer than the grace time is waited for.
+static void a_transfer_that_gets_on_is_not_passed_over(void **state)
+{
+    struct rig *r = *state;
+    struct waiting w;
+    struct rig_call h;
+    rig_enlarge(r, 4 * LH_PART_BYTES / sizeof(float));
+    begin(r, &w);
+    bool good = false;
+    for (int i = 0; i < STEPS && !good; i++) {
+        rig_run(r, STEP);
+        good = offer_say(r, GOOD, &w.held.at);
+    }
+    assert_true(good);
+    offer_begin(r, GOOD, &h);
+    for (size_t at = 0, n; at < w.held.state->len; at += n) {
+        n = w.held.state->len - at < LH_PART_BYTES ? w.held.state->len - at : LH_PART_BYTES;
+        offer_part(r, GOOD, &w.held.at, w.held.state, at, n, &h);
+        for (int i = 0; i < 8; i++) assert_false(say(r, &w) || w.asked[BAD]);
+    }
+    rig_call_wait(r, &h);
+    assert_int_equal(h.status, LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    assert_true(r->server->serving);
+    lh_blob_release(w.held.state);
+}
+
+// Who begins again and again, and breaks off, has had its turn after a few of them.
+static void a_transfer_that_breaks_again_and_again_is_passed_over(void **state)
+{
+    struct rig *r = *state;
+    struct waiting w;
+    struct rig_call h;
+    bool good = false;
+    rig_enlarge(r, 3 * LH_PART_BYTES / sizeof(float));
+    begin(r, &w);
+    for (int i = 0; i < STEPS && !good; i++) {
+        unsigned asked = w.asked[BAD];
+        good = say(r, &w);
+        if (w.asked[BAD] == asked) continue;
+        offer_begin(r, BAD, &h);
+        offer_part(r, BAD, &w.made_up, w.held.state, 0, LH_PART_BYTES, &h);
+        rig_run(r, STEP);
+        lh_call_cancel(h.call);
+        rig_call_wait(r, &h);
+    }
+    assert_true(good);
+    comes_back(r, &w);
+}
+
+// The other shard has no followers but good ones, and waits for this one.
+static void it_is_so_with_two_shards(void **state)
+{
+    struct rig *r = *state;
+    struct waiting w;
+    rig_two_shards(r);
+    r->shard = 1;
+    begin(r, &w);
+    until_it_is_the_good_ones_turn(r, &w);
+    comes_back(r, &w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(a_state_that_is_offered_and_never_brought_is_passed_over),
+        RIG_TEST(who_was_passed_over_is_asked_again),
+        RIG_TEST(a_turn_that_passed_is_not_forgotten_in_silence),
+        RIG_TEST(empty_messages_are_no_sign_of_life),
+        RIG_TEST(nor_are_single_bytes),
+        RIG_TEST(a_transfer_that_stops_in_the_middle_is_passed_over),
+        RIG_TEST(a_transfer_that_gets_on_is_not_passed_over),
+        RIG_TEST(a_transfer_that_breaks_again_and_again_is_passed_over),
+        RIG_TEST(it_is_so_with_two_shards),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,277 @@
+// A standby and an owner by hand that gives what it likes: what the standby confirmed stays, and it
+// asks with a pause (PROTOCOL 26, 27, 29).
+#include <string.h>
+
+#include "tests/cores/rig.h"
+
+enum { OLD = 4, HEAD = 9 };
+
+struct owner { // in the server's place
+    struct rig *r;
+    struct lh_service service;
+    struct lh_blob *old, *head;  // fold states of these versions
+    const struct lh_blob *gives; // NULL: a call that brings nothing
+    uint32_t asked;              // for snapshots
+};
+
+static const struct lh_ledger *held(const struct rig *r)
+{
+    return &r->standby->shard[0]->replica.ledger;
+}
+
+// As it was asked for: unsealed, or sealed with the job key.
+static lh_err give(struct owner *o, struct lh_call *call, const Longhaul__V1__SnapshotRequest *m)
+{
+    const struct rig *r = o->r;
+    const struct lh_blob *state = o->gives;
+    struct lh_ledger l = {.shards = 1};
+    struct lh_cursor at = lh_cursor(lh_blob_span(state));
+    struct lh_state_seal seal;
+    struct lh_state_head head;
+    Longhaul__V1__PartHead part = LONGHAUL__V1__PART_HEAD__INIT;
+    part.total = state->len;
+    if (!m->challenge.len)
+        return lh_rpc_send_bulk(call, &part.base, (struct lh_blob *)(uintptr_t)state, 0,
+                                state->len);
+    LH_TRY(lh_ledger_read(&l, &at));
+    LH_TRY(lh_state_seal_init(&seal, LH_SEAL_SNAPSHOT, r->keys, r->coordinator->conf.job,
+                              &r->manifest.hash, 0, lh_span(m->challenge.data, m->challenge.len)));
+    lh_state_seal_begin(&seal, r->s.env, LH_CIPHER_XCHACHA20, 1, l.epoch, l.version, &l.chain,
+                        state->len);
+    lh_ledger_free(&l);
+    lh_state_seal_head(&seal, &head);
+    part.seal = &head.seal;
+    struct lh_span plain = lh_blob_span(state);
+    struct lh_blob *piece = lh_blob_new(state->len + LH_SEAL_TAG_BYTES);
+    assert_non_null(piece);
+    LH_TRY(lh_state_seal_piece(&seal, &plain, 1, piece->data));
+    lh_err err = lh_rpc_send_bulk(call, &part.base, piece, 0, piece->len);
+    lh_blob_release(piece);
+    return err;
+}
+
+static void on_asked(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct owner *o = self;
+    ProtobufCMessage *m;
+    assert_int_equal(lh_rpc_parse(msg, &longhaul__v1__snapshot_request__descriptor, &m), LH_OK);
+    o->asked++;
+    if (o->gives) {
+        assert_int_equal(give(o, call, (Longhaul__V1__SnapshotRequest *)m), LH_OK);
+        lh_call_finish(call, LH_OK, "");
+    }
+    rig_free_message(m);
+}
+
+static const struct lh_call_ops owner_ops = {on_asked, rig_on_nothing, rig_on_nothing, rig_on_gone};
+
+// Nothing ever goes on from what a follower holds.
+static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const struct lh_peer *peer,
+                      const struct lh_call_ops **ops, void **call_self)
+{
+    (void)peer;
+    if (rpc == LH_RPC_FOLLOW) return LH_ERR_NOT_FOUND;
+    if (rpc != LH_RPC_SNAPSHOT) return LH_ERR_UNAVAILABLE;
+    *ops = &owner_ops;
+    *call_self = self;
+    lh_call_read(call);
+    return LH_OK;
+}
+
+static struct lh_blob *state_of(const struct ps_server *s)
+{
+    struct lh_buf bytes = lh_buf(1 << 20);
+    assert_int_equal(lk_replica_save(&s->shard[0]->replica, &bytes), LH_OK);
+    struct lh_blob *out = lh_blob_copy(lh_buf_span(&bytes));
+    lh_buf_free(&bytes);
+    assert_non_null(out);
+    return out;
+}
+
+static void begin(struct rig *r, struct owner *o)
+{
+    *o = (struct owner){.r = r, .service = {o, on_call}};
+    r->replicated = true;
+    rig_start_coordinator(r);
+    r->coordinator->conf.take_over_ns = 3600 * LH_SECOND;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    for (uint64_t i = 1; i <= OLD; i++) rig_hello(r, 0, i << 32, 0, 1);
+    rig_run(r, LH_SECOND);
+    o->old = state_of(r->server);
+}
+
+static void go_on(struct rig *r, struct owner *o)
+{
+    for (uint64_t i = OLD + 1; i <= HEAD; i++) rig_hello(r, 0, i << 32, 0, 1);
+    rig_run(r, LH_SECOND);
+    o->head = state_of(r->server);
+}
+
+static void take_its_place(struct rig *r, struct owner *o)
+{
+    char bound[32];
+    rig_kill_server(r, false);
+    rig_boot_server(r);
+    struct lh_transport *t = r->s.transport;
+    assert_int_equal(t->ops->listen(t, r->s.address, &o->service, bound, sizeof bound), LH_OK);
+}
+
+static void end(struct owner *o)
+{
+    lh_blob_release(o->old);
+    lh_blob_release(o->head);
+}
+
+static bool has_it_all(const struct rig *r)
+{
+    return held(r)->row && held(r)->row[0].incarnation.number >> 32 == HEAD;
+}
+
+// The owner's history is older: what was confirmed stays, and is what is taken over with.
+static void keeps(struct rig *r)
+{
+    struct owner o;
+    begin(r, &o);
+    go_on(r, &o);
+    uint64_t version = held(r)->version;
+    assert_int_equal(r->coordinator->shard[0].standby, r->standby->standby.identity);
+    o.gives = o.old;
+    take_its_place(r, &o);
+    for (int i = 0; i < 100; i++) {
+        rig_run(r, 100 * LH_MS);
+        assert_int_equal(held(r)->version, version);
+        assert_true(has_it_all(r));
+    }
+    assert_in_range(o.asked, 2, 21); // ten seconds, reports of half a second
+    r->coordinator->conf.take_over_ns = LH_SECOND;
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(r->standby->serving && has_it_all(r));
+    assert_int_equal(held(r)->epoch, 2);
+    assert_int_equal(r->fatals, 0);
+    end(&o);
+}
+
+static void what_was_confirmed_is_not_given_up_for_an_older_state(void **state)
+{
+    keeps(*state);
+}
+
+static void nor_for_one_that_is_unsealed(void **state)
+{
+    struct rig *r = *state;
+    r->unsealed = true;
+    keeps(r);
+}
+
+// Of the same version, and another history: a standby of its own confirmed it as well.
+static void nor_for_another_state_of_the_same_version(void **state)
+{
+    struct rig *r = *state;
+    struct owner o;
+    r->unsealed = true;
+    begin(r, &o);
+    go_on(r, &o);
+    struct lh_hash chain = held(r)->chain;
+    o.gives = o.head;
+    for (size_t i = 0; i + LH_HASH_BYTES <= o.head->len; i++) {
+        bool here = !memcmp(o.head->data + i, chain.b, LH_HASH_BYTES);
+        if (here) o.head->data[i] ^= 1;
+    }
+    take_its_place(r, &o);
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(o.asked > 1);
+    assert_memory_equal(held(r)->chain.b, chain.b, LH_HASH_BYTES);
+    end(&o);
+}
+
+static void snapshots_that_nothing_follows_are_asked_for_with_a_pause(void **state)
+{
+    struct rig *r = *state;
+    struct owner o;
+    begin(r, &o);
+    go_on(r, &o);
+    o.gives = o.head;
+    take_its_place(r, &o);
+    rig_run(r, 10 * LH_SECOND);
+    assert_in_range(o.asked, 2, 21);
+    assert_true(has_it_all(r));
+    end(&o);
+}
+
+static void a_snapshot_of_which_nothing_comes_is_asked_for_again(void **state)
+{
+    struct rig *r = *state;
+    struct owner o;
+    begin(r, &o);
+    go_on(r, &o);
+    take_its_place(r, &o);
+    rig_run(r, 10 * LH_SECOND);
+    assert_int_equal(o.asked, 1);
+    rig_run(r, 2 * LH_JOIN_SILENT_MS * LH_MS);
+    assert_in_range(o.asked, 2, 3);
+    end(&o);
+}
+
+// A standby that was away, whose disk is full when the newer state comes.
+static void fill(struct rig *r, struct owner *o)
+{
+    begin(r, o);
+    rig_kill_standby(r, false);
+    go_on(r, o);
+    o->gives = o->head;
+    take_its_place(r, o);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    lh_fake_disk_limit(r->t.env, lh_fake_disk_used(r->t.env) + 64);
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(r->standby->standby.unwritten);
+}
+
+// What a full disk did not take is written when there is room, and before it is relied on.
+static void what_was_not_written_is_written_before_it_is_served(void **state)
+{
+    struct rig *r = *state;
+    struct owner o;
+    fill(r, &o);
+    r->coordinator->shard[0].standby = r->standby->standby.identity; // it is the only one left
+    r->coordinator->conf.take_over_ns = LH_MS;
+    rig_run(r, 2 * LH_SECOND);
+    assert_true(r->standby->standby.taking && !r->standby->serving);
+    lh_fake_disk_limit(r->t.env, 0);
+    for (int i = 0; i < 10000 && !r->standby->serving; i++) rig_run(r, LH_MS);
+    assert_true(r->standby->serving && has_it_all(r));
+    rig_kill_standby(r, true);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    assert_true(has_it_all(r));
+    end(&o);
+}
+
+static void what_was_not_written_is_not_there_after_a_power_cut(void **state)
+{
+    struct rig *r = *state;
+    struct owner o;
+    fill(r, &o);
+    lh_fake_disk_limit(r->t.env, 0);
+    rig_kill_standby(r, true);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    assert_int_equal(held(r)->row[0].incarnation.number >> 32, OLD);
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(has_it_all(r));
+    end(&o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(what_was_confirmed_is_not_given_up_for_an_older_state),
+        RIG_TEST(nor_for_one_that_is_unsealed),
+        RIG_TEST(nor_for_another_state_of_the_same_version),
+        RIG_TEST(snapshots_that_nothing_follows_are_asked_for_with_a_pause),
+        RIG_TEST(a_snapshot_of_which_nothing_comes_is_asked_for_again),
+        RIG_TEST(what_was_not_written_is_written_before_it_is_served),
+        RIG_TEST(what_was_not_written_is_not_there_after_a_power_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

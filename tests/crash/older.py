@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""A server's directory is rolled back to an older copy: `older.py --build build/release`.
+
+Coordinator, two shard servers and three workers on loopback, as in kill.py. While a server is down
+its directory is copied (cp -a). It goes on, and is killed with -9 when much more was acknowledged.
+
+1. With the settings' defaults the server stops on the copy, says so, and serves nothing of it; on
+   the newer directory it goes on in its epoch.
+2. With rebuild.damaged: followers it comes back from what its followers hold, under a new epoch.
+
+The run then goes to its end, and history.py judges it: nothing acknowledged is lost, no push is
+decided twice in what the shard goes on from, what is missing above the stable point was named.
+"""
+import argparse
+import os
+import shutil
+import sys
+
+from cluster import check, figures, judged, until, verdict
+from lost_disk import Losses
+
+import history
+
+
+class Copies(Losses):
+    """A cluster whose first server may find an older copy of its directory."""
+
+    def copy_directory(self):
+        """Made while the server is down."""
+        server = self.servers[0]
+        server.kill()
+        self.keep_segments()
+        self.copy = self.world.path("shard-0-copy")
+        shutil.copytree(server.dir, self.copy)
+        records, _ = history.read_segments(os.path.join(self.copy, "log"))
+        self.copied_version = records[-1].version
+        server.start().listening()
+
+    def known(self):
+        shards = self.coordinator.status().get("shards", [])
+        return any(s["shard"] == 0 and s["version"] > self.copied_version for s in shards)
+
+    def replace_directory(self, server):
+        shutil.rmtree(server.dir)
+        shutil.copytree(self.copy, server.dir)
+
+    def epoch(self):
+        shards = self.coordinator.status().get("shards", [])
+        return next((s["epoch"] for s in shards if s["shard"] == 0), 0)
+
+    def refuses(self):
+        """It is not served where the settings do not say that it may be given up."""
+        server, epoch = self.servers[0], self.epoch()
+        server.kill()
+        self.keep_segments()
+        newer, served = self.world.path("shard-0-newer"), server.text().count("server.serving")
+        os.rename(server.dir, newer)
+        shutil.copytree(self.copy, server.dir)
+        check(server.start().end() != 0, "a server that finds an older copy ends with 0")
+        check(server.says("is an older copy", "Nothing is served from it"), "it does not say why")
+        check(server.text().count("server.serving") == served, "it served the older copy")
+        shutil.rmtree(server.dir)
+        os.rename(newer, server.dir)
+        server.start().listening()
+        until("the newer directory is served",
+              lambda: server.text().count("server.serving") > served)
+        check(self.epoch() == epoch, "a history was given up, and the newer directory is there")
+
+
+def run(given):
+    cluster = Copies(given.build, given.units, given.keep)
+    with cluster.world:
+        cluster.start(given.speed)
+        cluster.wait_for_pushes(10)
+        cluster.copy_directory()
+        cluster.wait_for_pushes(20)
+        until("the coordinator knows of more than the copy has", cluster.known)
+        cluster.refuses()
+        cluster.wait_for_pushes(10)
+        until("something is stable, and more lies above all durable copies", cluster.runs_ahead)
+        check(not cluster.over(), "the run was over before the directory was rolled back")
+        cluster.servers[0].settings["rebuild.damaged"] = "followers"
+        cluster.lose(())
+        check(cluster.servers[0].says("log.older"), "it does not say that the copy is older")
+        cluster.wait_for_pushes(10)
+        check(not cluster.over(), "the run was over before the shard went on")
+        h = judged(cluster)
+        check(cluster.epoch() > 1, "no new epoch was opened")
+        print(figures(h), flush=True)
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--units", type=int, default=1500)
+    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
+    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
+    given = flags.parse_args()
+    return verdict(lambda: run(given))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
