@@ -317,7 +317,7 @@ static size_t list_held(const struct wk_shard *s, Longhaul__V1__Held *item,
     longhaul__v1__held__init(&item[n]);
     item[n].worker = w->id;
     item[n].incarnation = w->incarnation.number;
-    item[n].first_step = first ? first->head.step : s->next;
+    item[n].first_step = first ? first->head.step : s->committed->next;
     list[n] = &item[n];
     return n + 1;
 }

@@ -159,7 +159,7 @@ static void remove_later(struct machine *m, struct wk_entry *e)
     wk_outbox_leave(&m->box, e);
     assert_true(wk_outbox_begin_removal(&m->box));
     assert_int_equal(wk_outbox_remove(&m->box), LH_OK);
-    wk_outbox_end_removal(&m->box);
+    wk_outbox_end_removal(&m->box, true);
 }
 
 static void a_removal_that_was_not_synced_may_come_back_whole(void **state)
@@ -351,7 +351,7 @@ static void a_frame_is_in_memory_until_it_is_admitted_and_folded(void **state)
     assert_int_equal(m->box.held, 0);
     assert_int_equal(m->box.bytes, 0);
     assert_true(wk_outbox_begin_removal(&m->box));
-    wk_outbox_end_removal(&m->box);
+    wk_outbox_end_removal(&m->box, true);
 }
 
 static void the_payload_goes_with_the_fold(void **state)
