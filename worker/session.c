@@ -327,6 +327,17 @@ static lh_err take_resume(struct wk_shard *s, const Longhaul__V1__PushResume *m)
     return send_parts(s);
 }
 
+// An answer that can't be taken ends the session, whatever status its call ends with: the next
+// greeting, after a while, is told once more what was decided.
+static void not_taken(struct wk_shard *s, lh_err err)
+{
+    s->worker->count.resent++;
+    if (err == LH_ERR_DISK_FULL) wk_full_say(s->worker, WK_FULL_OUTBOX, lh_err_text(err));
+    s->process = 0;
+    wk_sender_stop(s);
+    if (!s->session_timer) again(s, err);
+}
+
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     struct wk_shard *s = self;
@@ -343,13 +354,12 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
         }
         protobuf_c_message_free_unpacked(base, NULL);
     }
-    if (err == LH_ERR_DISK_FULL) wk_full_say(s->worker, WK_FULL_OUTBOX, lh_err_text(err));
-    if (err && lh_err_class(err) == LH_CLASS_STOP)
-        wk_fatal(s->worker, err);
-    else if (err)
-        lh_call_cancel(call); // the next greeting is told once more what was decided
-    else
+    if (!err)
         lh_call_read(call);
+    else if (lh_err_class(err) == LH_CLASS_STOP)
+        wk_fatal(s->worker, err);
+    else
+        not_taken(s, err);
 }
 
 static void on_half_close(void *self, struct lh_call *call)

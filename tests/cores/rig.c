@@ -53,20 +53,30 @@ static void dial(struct rig_node *n, const struct rig_node *to, enum lh_role rol
                      LH_OK);
 }
 
-static void make_model(struct rig *r, uint64_t values)
+static void make_model(struct rig *r, uint64_t values, uint32_t shards)
 {
-    static const char *const names[1] = {"a.weight"};
-    const uint64_t shapes[1][5] = {{values}};
-    assert_int_equal(lh_manifest_build(&r->manifest, 1, names, shapes, 1, NULL), LH_OK);
+    static const char *const names[RIG_SHARDS] = {"a.weight", "b.weight"};
+    const uint64_t shapes[RIG_SHARDS][5] = {{values}, {values}}; // one a shard
+    assert_int_equal(lh_manifest_build(&r->manifest, shards, names, shapes, shards, NULL), LH_OK);
     r->initial = calloc(r->manifest.values, sizeof *r->initial);
     assert_non_null(r->initial);
 }
 
-void rig_enlarge(struct rig *r, uint64_t values)
+static void make_another(struct rig *r, uint64_t values, uint32_t shards)
 {
     lh_manifest_free(&r->manifest);
     free(r->initial);
-    make_model(r, values);
+    make_model(r, values, shards);
+}
+
+void rig_enlarge(struct rig *r, uint64_t values)
+{
+    make_another(r, values, r->manifest.shards);
+}
+
+void rig_two_shards(struct rig *r)
+{
+    make_another(r, r->manifest.values, RIG_SHARDS);
 }
 
 struct rig *rig_new(uint64_t seed)
@@ -75,7 +85,7 @@ struct rig *rig_new(uint64_t seed)
     assert_non_null(r);
     r->world = lh_fake_world_create(seed);
     r->fabric = lh_fabric_create();
-    make_model(r, 40);
+    make_model(r, 40, 1);
     setup_units(&r->units, 8, 64, RIG_WORKERS);
     r->keys = setup_keys();
     make_node(r, &r->c, LH_C, 0);
@@ -145,11 +155,12 @@ void rig_start_coordinator(struct rig *r)
 
 static struct ps_conf server_conf(struct rig *r, struct rig_node *n, bool alone)
 {
-    static const uint32_t shard = 0;
+    static const uint32_t shard[RIG_SHARDS] = {0, 1};
     boot(r, n);
     struct setup all = rig_common(r, n);
     if (alone) all.coordinator = "";
-    struct ps_conf conf = setup_server(&all, &shard);
+    struct ps_conf conf = setup_server(&all, shard);
+    conf.shard_count = r->manifest.shards;
     conf.segment_bytes = r->segment_bytes ? r->segment_bytes : 1 << 20;
     conf.checkpoint_every = 5;
     conf.digest_every = 0; // every version is a word of the test
@@ -159,6 +170,8 @@ static struct ps_conf server_conf(struct rig *r, struct rig_node *n, bool alone)
     conf.folded = r->folded;
     conf.folded_arg = r;
     conf.below_stable = r->below_stable;
+    conf.replicated = r->replicated;
+    conf.wait_ns = LH_SECOND;
     conf.unsealed_states = r->unsealed;
     return conf;
 }
@@ -297,6 +310,7 @@ static struct lh_unary *start_hello(struct rig *r, uint32_t w, uint64_t number, 
     Longhaul__V1__Wire wire = lh_head_wire();
     m.wire = &wire;
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    m.shard = r->shard;
     m.worker = lh_worker_id(&r->w[w].self);
     m.incarnation = number;
     m.incarnation_random = number + 7;
@@ -348,7 +362,7 @@ lh_err rig_fence(struct rig *r, uint32_t w, uint64_t number)
 void rig_log(struct rig *r, uint64_t from, uint64_t to)
 {
     for (uint64_t v = from; v <= to; v++) rig_hello(r, 0, v << 32, 0, 1);
-    assert_int_equal(r->server->shard[0]->replica.ledger.version, to);
+    assert_int_equal(r->server->shard[r->shard]->replica.ledger.version, to);
 }
 
 // ---------------------------------------------------------------- calls by hand

@@ -1,6 +1,6 @@
 // Cores of the programs on the fake env, and a worker made by hand: a test says every word that is
-// sent, and when a node dies. One coordinator, one server with shard 0 of one, perhaps a standby of
-// it, workers 0 and 1.
+// sent, and when a node dies. One coordinator, one server with shard 0 of one, or with both of two,
+// perhaps a standby of it, workers 0 and 1.
 #ifndef TESTS_CORES_RIG_H
 #define TESTS_CORES_RIG_H
 
@@ -19,7 +19,7 @@
 #include "server/server.h"
 #include "tests/sim/setup.h"
 
-enum { RIG_WORKERS = 2 };
+enum { RIG_WORKERS = 2, RIG_SHARDS = 2 };
 
 #define RIG_TEST(f) cmocka_unit_test_setup_teardown(f, rig_set_up, rig_tear_down)
 
@@ -45,12 +45,15 @@ struct rig {
     void (*folded)(void *arg, uint32_t shard, const struct lh_record *record); // of starts; of r
     bool below_stable, unsealed; // settings of the servers that are started from here on
     uint64_t segment_bytes;      // 0: a MiB
+    uint32_t shard;              // that greetings are for from here on
+    bool replicated;             // servers that are started acknowledge with a standby
 };
 
 // For cmocka: a world of this seed in which no node runs yet but the workers.
 struct rig *rig_new(uint64_t seed);
 void rig_free(struct rig *r);
 void rig_enlarge(struct rig *r, uint64_t values); // the model, before a server starts
+void rig_two_shards(struct rig *r);               // of the model, and of each server; as early
 int rig_set_up(void **state);
 int rig_tear_down(void **state);
 
@@ -83,7 +86,7 @@ void rig_greet(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uin
 void rig_hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next);
 // What a new incarnation of worker w hears.
 LH_MUST lh_err rig_fence(struct rig *r, uint32_t w, uint64_t number);
-// The server's versions `from` to `to`: every raised incarnation of worker 0 is a FENCE record.
+// The shard's versions `from` to `to`: every raised incarnation of worker 0 is a FENCE record.
 void rig_log(struct rig *r, uint64_t from, uint64_t to);
 
 // How a call by hand ended. A test's own struct begins with it where it has to know more.
