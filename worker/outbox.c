@@ -187,6 +187,14 @@ lh_err wk_outbox_load(struct wk_outbox *o, void (*bad)(void *arg, const char *fi
     return l.err;
 }
 
+lh_err wk_outbox_set_aside(const struct wk_outbox *o, const char *file)
+{
+    char from[LH_PATH_SIZE], to[LH_PATH_SIZE];
+    LH_TRY(lh_path(from, sizeof from, o->dir, "%s", file));
+    LH_TRY(lh_path(to, sizeof to, o->dir, "%s.damaged", file));
+    return o->env->ops->files->rename(o->env, from, to);
+}
+
 static void free_list(struct wk_entry **list)
 {
     for (struct wk_entry *e; (e = *list);) {

@@ -47,6 +47,8 @@ bool wk_outbox_named(const char *file, uint32_t *shard, uint64_t *incarnation, u
 // remove them.
 LH_MUST lh_err wk_outbox_load(struct wk_outbox *o,
                               void (*bad)(void *arg, const char *file, lh_err e), void *arg);
+// A damaged file keeps its bytes under another name, which no start reads: FILE.damaged.
+LH_MUST lh_err wk_outbox_set_aside(const struct wk_outbox *o, const char *file);
 void wk_outbox_free(struct wk_outbox *o);
 // Writes and syncs a new entry (invariant 1), on any thread; it is not listed yet. Shares the
 // frame. LH_ERR_DISK_FULL: nothing of it is there.

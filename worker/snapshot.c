@@ -212,6 +212,10 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     lh_err err = take_message(s, r, msg);
     if (err && wk_follow_fatal(s, err)) return;
     if (r->call != call) return; // a new session may have stopped it
+    if (err == LH_ERR_CONFLICT) {
+        wk_follow_over(s, LH_OK, "", err);
+        return;
+    }
     if (err) {
         bool refused = lh_err_class(err) == LH_CLASS_REJECT;
         lh_logf(s->worker->conf.log, refused ? LH_ERROR : LH_WARN,

@@ -53,6 +53,8 @@ static void bad_entry(void *arg, const char *file, lh_err err)
     char why[512];
     snprintf(why, sizeof why, "%s: %s", file, lh_err_text(err));
     wk_entry_lost(s, why);
+    lh_err aside = wk_outbox_set_aside(&s->outbox, file); // or the next start tells of it again
+    if (aside && aside != LH_ERR_DISK_FULL && !r->err) r->err = aside;
 }
 
 static lh_err load_outbox(struct wk_shard *s, const struct wk_slot *slot)
