@@ -109,6 +109,12 @@ static void note_known(struct wk_shard *s)
     s->asked.last_step = row ? row->last_step : 0;
 }
 
+static bool row_below(const Longhaul__V1__HelloReply *m, uint64_t incarnation, uint64_t step)
+{
+    if (m->last_incarnation != incarnation) return m->last_incarnation < incarnation;
+    return m->last_step < step;
+}
+
 // Whoever answers for an epoch below the one that is known here, or in that epoch for less than was
 // known when it was asked, is an old copy, or an owner that does not know of its successor
 // (PROTOCOL 27): what it lacks is not lost, and nothing of it may be taken back. Within an epoch
@@ -117,13 +123,11 @@ static void note_known(struct wk_shard *s)
 static bool older_history(const struct wk_shard *s, const Longhaul__V1__HelloReply *m)
 {
     if (!m->epoch || m->epoch < s->asked.epoch) return true;
-    uint64_t last = m->last_incarnation == s->worker->incarnation.number ? m->last_step : 0;
-    if (m->epoch == s->decided_epoch && last < s->committed->decided) return true;
+    uint64_t decided = s->committed->decided, number = s->worker->incarnation.number;
+    if (m->epoch == s->decided_epoch && decided && row_below(m, number, decided)) return true;
     if (m->epoch > s->asked.epoch) return false;
     if (m->version) return m->version < s->asked.version;
-    if (m->epoch != s->asked.replica_epoch) return false;
-    return m->last_incarnation < s->asked.last ||
-           (m->last_incarnation == s->asked.last && m->last_step < s->asked.last_step);
+    return m->epoch == s->asked.replica_epoch && row_below(m, s->asked.last, s->asked.last_step);
 }
 
 // Said once for each process that answers so. It may be in the way of another server, which the

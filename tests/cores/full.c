@@ -5,7 +5,7 @@
 
 #include "tests/cores/life.h"
 
-enum { OPERATIONS = 24 }; // more than any commit has on the disk
+enum { OPERATIONS = 24, CRASHES = 16 }; // more than any commit has on the disk, than a first cut
 
 // Runs one test with one shard, and with two for their last one.
 static void with_shards(void (*f)(uint32_t shards))
@@ -249,6 +249,7 @@ static void nothing_for_a_while(uint32_t shards)
     assert_true(l->worker->count.steps > steps + 200);
     assert_int_equal(life_said(l, "outbox.disk_full"), 1);
     assert_int_equal(life_said(l, "outbox.room"), 0);
+    assert_true(life_tries(l) > 10 && life_tries(l) < 60 * shards); // not in a hurry
     life_full(l, false);
     life_cut(l, 5);
     assert_int_equal(life_said(l, "outbox.disk_full"), 1);
@@ -324,24 +325,22 @@ static void any_operation_of_a_raise(uint32_t shards)
 {
     unsigned kept = 0, behind = 0;
     for (int n = 0, over = 0; n < OPERATIONS && !over; n++)
-        for (int crash = -1; crash < 8; crash++) {
+        for (int crash = -1; crash < CRASHES; crash++) {
             struct life *l = life_begin(6, shards);
             bool raised;
             life_rest(l);
             over = raise(l, n, &raised);
+            if (!raised) crash = CRASHES; // as it was: one life will do
             kept += !raised;
             behind += raised && !over;
-            if (crash < 0) {
-                life_kill(l);
-                life_start(l);
-            } else {
+            if (raised && crash >= 0) {
                 lh_fake_crash_at(l->rig->w[1].env, crash, false);
                 for (int i = 0; i < 10000 && lh_fake_alive(l->rig->w[1].env); i++)
                     life_run(l, LH_MS);
                 assert_false(lh_fake_alive(l->rig->w[1].env));
-                life_kill(l);
-                life_start(l);
             }
+            life_kill(l);
+            life_start(l);
             life_cut(l, 3);
             life_rest(l);
             life_mass(l);

@@ -121,10 +121,12 @@ static struct {
     const struct lh_env_ops *ops; // the fake env's own
     struct lh_env_ops full;
     struct lh_files_ops files;
+    unsigned tries;
 } disk;
 
 static lh_err no_room(struct lh_env *env, const char *path, unsigned flags, struct lh_file **out)
 {
+    disk.tries += (flags & LH_OPEN_WRITE) != 0;
     if (flags & LH_OPEN_WRITE) return lh_fail(LH_ERR_DISK_FULL, "%s: no space left", path);
     return disk.ops->files->open(env, path, flags, out);
 }
@@ -133,6 +135,7 @@ void life_full(struct life *l, bool full)
 {
     struct lh_env *env = l->rig->w[1].env;
     if (full) {
+        disk.tries = 0;
         disk.ops = env->ops;
         disk.full = *disk.ops;
         disk.files = *disk.ops->files;
@@ -140,6 +143,12 @@ void life_full(struct life *l, bool full)
         disk.full.files = &disk.files;
     }
     env->ops = full ? &disk.full : disk.ops;
+}
+
+unsigned life_tries(const struct life *l)
+{
+    (void)l;
+    return disk.tries;
 }
 
 void life_run(struct life *l, int64_t ns)

@@ -37,6 +37,7 @@ void life_hook(struct life *l);  // on the server that runs now: on_call hears i
 // From here on no file can be opened to be written: also where a limit of bytes would let a slot be
 // written in place.
 void life_full(struct life *l, bool full);
+unsigned life_tries(const struct life *l); // how often one was tried to be opened since
 void life_run(struct life *l, int64_t ns);
 // Until every shard was cut so often from now.
 void life_cut(struct life *l, uint64_t cuts);

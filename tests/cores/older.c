@@ -5,40 +5,48 @@
 #include <string.h>
 
 #include "common/check.h"
+#include "common/head.h"
 #include "tests/cores/life.h"
 
 enum answer { SERVED, IGNORED, RAISED };
 enum { NONE = -1000 };
 
+enum {
+    NO_EPOCH = 1,
+    NO_VERSION = 2, // a server of before the field
+    RESTARTED = 4,  // the worker: it knows only what its disk knows
+    STABLE = 8,     // the coordinator said that a later version is stable
+};
+
 struct words { // what a server says of itself, against what is known here
     const char *what;
     int epoch, version; // added to the replica's
     int row;            // added to the last decided step; 1: a step that was never made; NONE
-    bool no_epoch, no_version;
-    bool restarted; // the worker: it knows only what its disk knows
+    unsigned but;
     enum answer answer;
 };
 
 static const struct words words[] = {
-    {"what is there", 0, 0, 0, false, false, false, SERVED},
-    {"what is there, before the field version", 0, 0, 0, false, true, false, SERVED},
-    {"an older epoch that lacks pushes", -1, -4, -3, false, false, false, IGNORED},
-    {"an older epoch that lacks pushes, and went on", -1, 9, -3, false, false, false, IGNORED},
-    {"an older epoch that lacks none", -1, 9, 0, false, false, false, IGNORED},
-    {"an older epoch, before the field version", -1, 0, -3, false, true, false, IGNORED},
-    {"no epoch", 0, 0, 0, true, false, false, IGNORED},
-    {"no epoch, and it lacks pushes", 0, 0, -3, true, true, false, IGNORED},
-    {"this epoch with less in it", 0, -1, 0, false, false, false, IGNORED},
-    {"this epoch without pushes, and it went on", 0, 9, -3, false, false, false, IGNORED},
-    {"this epoch without a push, before the field", 0, 0, -1, false, true, false, IGNORED},
-    {"a later epoch that lacks none", 1, 1, 0, false, false, false, SERVED},
-    {"a later epoch that lacks pushes", 1, -3, -3, false, false, false, RAISED},
-    {"this epoch, one step ahead of what was sent", 0, 1, 1, false, false, false, RAISED},
-    {"what is there, to a new process", 0, 0, 0, false, false, true, SERVED},
-    {"an older epoch that lacks pushes, to a new process", -1, 9, -3, false, false, true, IGNORED},
-    {"this epoch with less in it, to a new process", 0, -1, 0, false, false, true, IGNORED},
-    {"this epoch without any, to a new process", 0, 0, NONE, false, true, true, IGNORED},
-    {"no epoch, to a new process", 0, 0, 0, true, false, true, IGNORED},
+    {"what is there", 0, 0, 0, 0, SERVED},
+    {"what is there, before the field version", 0, 0, 0, NO_VERSION, SERVED},
+    {"an older epoch that lacks pushes", -1, -4, -3, 0, IGNORED},
+    {"an older epoch that lacks pushes, and went on", -1, 9, -3, 0, IGNORED},
+    {"an older epoch that lacks none", -1, 9, 0, 0, IGNORED},
+    {"an older epoch, before the field version", -1, 0, -3, NO_VERSION, IGNORED},
+    {"no epoch", 0, 0, 0, NO_EPOCH, IGNORED},
+    {"no epoch, and it lacks pushes", 0, 0, -3, NO_EPOCH | NO_VERSION, IGNORED},
+    {"this epoch with less in it", 0, -1, 0, 0, IGNORED},
+    {"this epoch without pushes, and it went on", 0, 9, -3, 0, IGNORED},
+    {"this epoch without a push, before the field", 0, 0, -1, NO_VERSION, IGNORED},
+    {"this epoch below its stable point", 0, 2, 0, STABLE, IGNORED},
+    {"a later epoch that lacks none", 1, 1, 0, 0, SERVED},
+    {"a later epoch that lacks pushes", 1, -3, -3, 0, RAISED},
+    {"this epoch, one step ahead of what was sent", 0, 1, 1, 0, RAISED},
+    {"what is there, to a new process", 0, 0, 0, RESTARTED, SERVED},
+    {"an older epoch that lacks pushes, to a new process", -1, 9, -3, RESTARTED, IGNORED},
+    {"this epoch with less in it, to a new process", 0, -1, 0, RESTARTED, IGNORED},
+    {"this epoch without any, to a new process", 0, 0, NONE, NO_VERSION | RESTARTED, IGNORED},
+    {"no epoch, to a new process", 0, 0, 0, NO_EPOCH | RESTARTED, IGNORED},
 };
 
 static struct {
@@ -78,8 +86,8 @@ static void greet(void *self, struct lh_request *rq, const ProtobufCMessage *mes
     struct lh_digest digest = digest_of(l, s, out.last_step);
     out.last_digest = (ProtobufCBinaryData){LH_DIGEST, digest.b};
     out.last_admitted = true;
-    out.epoch = w->no_epoch ? 0 : ledger->epoch + (uint64_t)(int64_t)w->epoch;
-    out.version = w->no_version ? 0 : ledger->version + (uint64_t)(int64_t)w->version;
+    out.epoch = w->but & NO_EPOCH ? 0 : ledger->epoch + (uint64_t)(int64_t)w->epoch;
+    out.version = w->but & NO_VERSION ? 0 : ledger->version + (uint64_t)(int64_t)w->version;
     out.session = true;
     lh_reply(rq, &out.base);
 }
@@ -120,7 +128,7 @@ static void hear(const struct words *w, uint32_t shards)
     assert_true(decided >= 3);
     hand.words = w;
     hand.greetings = hand.pushes = 0;
-    if (w->restarted) {
+    if (w->but & RESTARTED) {
         rig_kill_server(l->rig, false); // so that the copy of the replica does not go on
         life_kill(l);
         life_start(l);
@@ -130,6 +138,9 @@ static void hear(const struct words *w, uint32_t shards)
         assert_int_equal(rig_start_server(l->rig, false), LH_OK);
         life_hook(l);
     } else {
+        if (w->but & STABLE) rig_kill_coordinator(l->rig); // or it would say something else
+        if (w->but & STABLE) s->stable.version = s->replica.ledger.version + 5;
+        assert_int_equal(s->stable.epoch, 2);
         wk_session_lost(s);
     }
     for (int i = 0; i < 5000 && hand.greetings < 1; i++) life_run(l, LH_MS);
@@ -148,7 +159,7 @@ static void hear(const struct words *w, uint32_t shards)
     if (w->answer == IGNORED && (hand.greetings < 5 || hand.greetings > 50))
         fail_msg("%s: asked %u times", w->what, hand.greetings);
     hand.words = NULL; // the server speaks again
-    if (w->answer == IGNORED) {
+    if (w->answer == IGNORED && !(w->but & STABLE)) {
         life_cut(l, 3);
         life_rest(l);
         life_mass(l);
@@ -163,6 +174,71 @@ static void a_greeting_is_heard_as_far_as_its_history_goes(void **state)
     (void)state;
     for (size_t i = 0; i < LH_COUNT(words); i++)
         for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) hear(&words[i], shards);
+}
+
+// Another process of this worker's has raised its local number: ours goes above it.
+static void number_ahead(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct life *l = self;
+    const Longhaul__V1__HelloRequest *m = (const Longhaul__V1__HelloRequest *)message;
+    const struct lh_ledger *ledger = &l->rig->server->shard[0]->replica.ledger;
+    Longhaul__V1__HelloReply out = LONGHAUL__V1__HELLO_REPLY__INIT;
+    out.process = l->rig->server->process;
+    out.incarnation = m->incarnation + 5;
+    out.last_incarnation = m->incarnation;
+    out.last_step = m->decided;
+    struct lh_digest digest = digest_of(l, shard(l), m->decided);
+    out.last_digest = (ProtobufCBinaryData){LH_DIGEST, digest.b};
+    out.last_admitted = true;
+    out.epoch = ledger->epoch;
+    out.version = ledger->version;
+    lh_reply(rq, &out.base);
+}
+
+static bool speak_ahead(struct life *l, enum lh_rpc rpc, struct lh_call *call,
+                        const struct lh_call_ops **ops, void **self)
+{
+    bool raised = l->worker->incarnation.number & UINT32_MAX;
+    if (rpc != LH_RPC_HELLO || raised) return false; // it asks again where it met a cut
+    return !lh_request_accept(call, &l->rig->w[1].self, &longhaul__v1__hello_request__descriptor,
+                              number_ahead, l, ops, self);
+}
+
+static void a_number_that_is_ahead_is_passed(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(13, 1);
+    life_rest(l);
+    uint64_t number = l->worker->incarnation.number;
+    l->on_call = speak_ahead;
+    wk_session_lost(shard(l));
+    life_cut(l, 3);
+    assert_int_equal(l->worker->incarnation.number, number + 6);
+    life_rest(l);
+    life_mass(l);
+    life_end(l);
+}
+
+static void a_server_says_which_version_it_answers_for(void **state)
+{
+    struct rig *r = *state;
+    Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
+    ProtobufCMessage *answer;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    rig_log(r, 1, 7);
+    m.wire = &wire;
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    m.worker = lh_worker_id(&r->w[1].self);
+    m.incarnation = 1;
+    m.next = 1;
+    assert_int_equal(rig_ask(r, r->to_s[1], LH_RPC_HELLO, &m.base,
+                             &longhaul__v1__hello_reply__descriptor, &answer),
+                     LH_OK);
+    const Longhaul__V1__HelloReply *reply = (const Longhaul__V1__HelloReply *)answer;
+    assert_int_equal(reply->version, 8); // its own record is the last
+    assert_int_equal(reply->epoch, r->server->shard[0]->replica.ledger.epoch);
+    rig_free_message(answer);
 }
 
 // ---------------------------------------------------------------- a whole server
@@ -207,6 +283,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_greeting_is_heard_as_far_as_its_history_goes),
+        cmocka_unit_test(a_number_that_is_ahead_is_passed),
+        RIG_TEST(a_server_says_which_version_it_answers_for),
         cmocka_unit_test(a_state_of_an_older_epoch_is_not_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
