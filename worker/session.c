@@ -138,10 +138,11 @@ static lh_err ignore(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
     if (s->ignored != m->process)
         lh_logf(w->conf.log, LH_ERROR, "hello.older",
                 "shard %u: the server at %s is at version %" PRIu64 " of epoch %" PRIu64
-                ", and version %" PRIu64 " of epoch %" PRIu64
-                " was there before: it is an old copy, or another server has taken over from it; "
+                ", and version %" PRIu64 " of epoch %" PRIu64 " was there before: %s; "
                 "nothing is pushed to it",
-                s->id, s->address, m->version, m->epoch, s->asked.version, s->asked.epoch);
+                s->id, s->address, m->version, m->epoch, s->asked.version, s->asked.epoch,
+                m->epoch ? "it is an old copy, or another server has taken over from it"
+                         : "it names no epoch, upgrade it");
     s->ignored = m->process;
     wk_lease_soon(w);
     return LH_ERR_CONFLICT;
