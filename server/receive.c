@@ -45,6 +45,7 @@ static void reply_hello(struct ps_item *i)
     out.wire = &wire;
     out.process = s->server->process;
     out.epoch = s->replica.ledger.epoch;
+    out.version = s->replica.ledger.version;
     if (row) {
         out.incarnation = row->incarnation.number;
         out.incarnation_random = row->incarnation.random;

@@ -11,7 +11,7 @@
 
 bool wk_may_cut(const struct wk_shard *s)
 {
-    if (s->cut) return false;
+    if (s->cut || s->room_timer) return false;
     if (LH_BUG("base_delta")) { // planted: a second push while one is in flight
         size_t undecided = 0;
         for (struct wk_entry *e = s->outbox.first; e; e = e->next)
@@ -32,50 +32,20 @@ uint32_t wk_claimable(const struct wk_shard *s)
     return n;
 }
 
-// What the slot says of everything that is committed.
-static struct wk_slot slot_of(const struct wk_shard *s)
-{
-    const struct wk_worker *w = s->worker;
-    struct wk_slot slot = {.incarnation = w->incarnation,
-                           .next = s->next,
-                           .decided = s->decided,
-                           .decided_admitted = s->decided_admitted,
-                           .gone_incarnation = s->gone_incarnation,
-                           .gone_step = s->gone_step,
-                           .tokens = s->back,
-                           .places = s->at_cuts};
-    return slot;
-}
-
-lh_err wk_flip(struct wk_shard *s, bool sync)
-{
-    struct wk_slot slot = slot_of(s);
-    slot.claim = s->returned;
-    slot.claims = s->returneds;
-    slot.place = s->at_cut;
-    return wk_slot_flip(&s->slots, &slot, s->residual, sync);
-}
-
-lh_err wk_begin(struct wk_shard *s)
-{
-    struct wk_slot slot = slot_of(s);
-    return wk_slot_begin(&s->slots, &slot);
-}
-
 // ---------------------------------------------------------------- the cut
 
 // One cut on its way: taken at a boundary, made on the disk lane while training goes on, committed
 // on the loop. Until it is committed the shard's residual, slot and anchor are left alone.
 struct wk_cut {
     struct wk_shard *shard;
-    struct lh_buf plain;              // the payload
-    struct lh_frame head;             // without what the encoding tells
-    struct wk_slot slot;              // owns its lists
-    uint64_t tokens, steps, back, at; // at: steps of this process
-    uint32_t returned;                // how many of the head's claims came back with refused frames
-    bool snapshot;                    // a synced copy of the residual is due, and
-    struct lh_buf trainer;            // of the optimizer's state
-    double *residual_square;          // wanted for the statistics; NULL: not now
+    struct lh_buf plain;  // the payload
+    struct lh_frame head; // without what the encoding tells
+    struct wk_change change;
+    uint64_t tokens, steps, at; // at: steps of this process
+    uint32_t returned;          // how many of the head's claims came back with refused frames
+    bool snapshot;              // a synced copy of the residual is due, and
+    struct lh_buf trainer;      // of the optimizer's state
+    double *residual_square;    // wanted for the statistics; NULL: not now
     struct wk_entry *entry;
     lh_err result, snapshot_result;
     char text[256]; // an error's text belongs to its thread
@@ -85,7 +55,7 @@ void wk_cut_free(struct wk_cut *c)
 {
     if (!c) return;
     lh_buf_free(&c->plain);
-    wk_slot_free(&c->slot);
+    wk_change_free(&c->change);
     lh_buf_free(&c->trainer);
     free(c->residual_square);
     if (c->entry) wk_entry_free(c->entry);
@@ -104,16 +74,16 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
                            .shard = s->id,
                            .worker = w->id,
                            .incarnation = w->incarnation,
-                           .step = s->next,
+                           .step = s->committed->next,
                            .base_version = s->viewed,
                            .base_epoch = s->base_epoch,
                            .base_others = s->base_others,
-                           .tokens = s->tokens + s->back,
+                           .tokens = s->tokens + s->committed->tokens,
                            .steps = (uint32_t)s->steps,
                            .manifest = w->conf.manifest->hash};
     memcpy(f->job, w->conf.job, LH_JOB);
-    for (uint32_t i = 0; i < s->returneds && f->claims < LH_CLAIMS_MAX; i++)
-        f->claim[f->claims++] = s->returned[i];
+    for (uint32_t i = 0; i < s->committed->claims && f->claims < LH_CLAIMS_MAX; i++)
+        f->claim[f->claims++] = s->committed->claim[i];
     c->returned = f->claims;
     for (uint32_t i = 0, n = wk_claimable(s); i < n && f->claims < LH_CLAIMS_MAX; i++)
         f->claim[f->claims++] = s->fresh[i];
@@ -144,18 +114,16 @@ static void fill_places(const struct wk_shard *s, uint32_t claimed, struct wk_sl
 }
 
 // The slot as it will be, without the returned claims and tokens that the frame carries.
-static lh_err fill_slot(const struct wk_shard *s, struct wk_cut *c)
+static lh_err fill_slot(struct wk_shard *s, struct wk_cut *c)
 {
-    uint32_t left = s->returneds - c->returned;
-    c->slot = slot_of(s);
-    c->slot.claim = malloc((left + 1) * sizeof *c->slot.claim);
-    c->slot.place = malloc(WK_PLACES_MAX * sizeof *c->slot.place);
-    if (!c->slot.claim || !c->slot.place) return LH_ERR_NO_MEMORY;
-    memcpy(c->slot.claim, s->returned + c->returned, left * sizeof *c->slot.claim);
-    c->slot.next = s->next + 1;
-    c->slot.claims = left;
-    c->slot.tokens = 0;
-    fill_places(s, c->head.claims - c->returned, &c->slot);
+    LH_TRY(wk_change_begin(s, &c->change));
+    struct wk_slot *slot = &c->change.slot;
+    slot->claims -= c->returned;
+    memmove(slot->claim, slot->claim + c->returned, slot->claims * sizeof *slot->claim);
+    slot->next++;
+    slot->tokens = 0;
+    fill_places(s, c->head.claims - c->returned, slot);
+    c->change.moves = true;
     return LH_OK;
 }
 
@@ -167,7 +135,7 @@ static lh_err show_delta(struct wk_shard *s, const float *y)
     float *delta = malloc(n * sizeof *delta);
     if (!delta) return LH_ERR_NO_MEMORY;
     for (uint64_t i = 0; i < n; i++) delta[i] = s->anchor[i] - y[i];
-    o->kept(o->arg, s->id, s->worker->incarnation, s->next, delta, n);
+    o->kept(o->arg, s->id, s->worker->incarnation, s->committed->next, delta, n);
     free(delta);
     return LH_OK;
 }
@@ -223,14 +191,12 @@ static lh_err make_frame(struct wk_cut *c, struct lh_blob **out)
 // Synced copies of the residual as of this cut (PROTOCOL 11) and of the optimizer's state.
 static lh_err write_snapshot(struct wk_cut *c)
 {
-    struct wk_shard *s = c->shard;
-    struct wk_slot slot = c->slot;
-    slot.claims = slot.places = 0;
-    LH_TRY(wk_snapshot_write(&s->slots, &slot, s->spare));
+    const struct wk_conf *conf = &c->shard->worker->conf;
+    LH_TRY(wk_change_snapshot(&c->change));
     if (!c->trainer.len) return LH_OK;
     char path[LH_PATH_SIZE];
-    LH_TRY(lh_path(path, sizeof path, s->worker->conf.dir, "trainer"));
-    return lh_file_replace(s->worker->conf.env, path, lh_buf_span(&c->trainer));
+    LH_TRY(lh_path(path, sizeof path, conf->dir, "trainer"));
+    return lh_file_replace(conf->env, path, lh_buf_span(&c->trainer));
 }
 
 // Everything up to the commit point: a failure before it leaves nothing but a file above the slot.
@@ -241,14 +207,14 @@ static lh_err commit(struct wk_cut *c)
     struct lh_blob *frame = NULL;
     LH_TRY(make_frame(c, &frame));
     bool first = LH_BUG("flip_first"); // planted: the residual before the entry it was cut for
-    lh_err err = first ? wk_slot_flip(&s->slots, &c->slot, s->spare, false) : LH_OK;
+    lh_err err = first ? wk_change_write(&c->change, false) : LH_OK;
     if (!err) err = wk_outbox_write(&s->outbox, frame, &c->entry);
     lh_blob_release(frame);
     if (err) return err;
     LH_FAILPOINT("cut.kept");
-    if (!first) err = wk_slot_flip(&s->slots, &c->slot, s->spare, false); // the commit point
+    if (!first) err = wk_change_write(&c->change, false); // the commit point
     if (err) {
-        // After any other failure the slot may be there all the same: the next start looks.
+        // After any other failure the slot may be there all the same (commit.h).
         bool undone = err == LH_ERR_DISK_FULL || LH_BUG("erase_unknown");
         if (undone && wk_outbox_erase(&s->outbox, c->entry)) err = LH_ERR_IO;
         return err;
@@ -280,18 +246,11 @@ static void drop_first(uint64_t *list, uint32_t *count, uint32_t n)
 
 static void committed(struct wk_shard *s, struct wk_cut *c)
 {
-    drop_first(s->returned, &s->returneds, c->returned);
+    wk_change_apply(&c->change);
     uint32_t freshes = s->freshes;
     drop_first(s->fresh_at, &freshes, c->head.claims - c->returned);
     drop_first(s->fresh, &s->freshes, c->head.claims - c->returned);
     s->cut_at = c->at;
-    float *before = s->residual;
-    s->residual = s->spare;
-    s->spare = before;
-    s->back -= c->back;
-    memcpy(s->at_cut, c->slot.place, c->slot.places * sizeof *s->at_cut);
-    s->at_cuts = c->slot.places;
-    s->next++;
     s->cuts++;
     s->worker->count.rounds += s->id == 0;
     c->entry->plain = c->plain; // so that the own fold need not open the frame again
@@ -321,16 +280,41 @@ static lh_err note_snapshot(struct wk_shard *s, const struct wk_cut *c)
 {
     struct wk_worker *w = s->worker;
     if (c->snapshot_result == LH_ERR_DISK_FULL) {
-        lh_logf(w->conf.log, LH_ERROR, "snapshot.disk_full", "shard %u: %s", s->id, c->text);
+        wk_full_say(w, WK_FULL_SNAPSHOT, c->text);
         return LH_OK; // the older one still serves
     }
     if (c->snapshot_result || !c->snapshot) return c->snapshot_result;
+    wk_full_over(w, WK_FULL_SNAPSHOT);
     s->snapshot.present = true;
     s->snapshot.incarnation = c->head.incarnation;
     s->snapshot.step = c->head.step;
-    s->snapshot.decided = c->slot.decided;
-    s->snapshot.decided_admitted = c->slot.decided_admitted;
+    s->snapshot.decided = c->change.slot.decided;
+    s->snapshot.decided_admitted = c->change.slot.decided_admitted;
     return LH_OK;
+}
+
+// Training goes on; the progress is cut again later.
+static lh_err found_no_room(struct wk_shard *s, const struct wk_cut *c)
+{
+    char text[512];
+    snprintf(text, sizeof text, "shard %u: %s; training goes on, the push waits", s->id, c->text);
+    wk_full_say(s->worker, WK_FULL_OUTBOX, text);
+    LH_TRY(taken_back(s, c));
+    wk_full_wait(s);
+    return LH_OK;
+}
+
+static lh_err take_over(struct wk_shard *s, struct wk_cut *c)
+{
+    struct wk_worker *w = s->worker;
+    if (c->result == LH_ERR_DISK_FULL) return found_no_room(s, c);
+    if (c->result) return c->result;
+    committed(s, c);
+    s->room_tries = 0;
+    wk_full_over(w, WK_FULL_OUTBOX);
+    lh_logf(w->conf.log, LH_DEBUG, "push.made", "shard %u: %llx/%llu", s->id,
+            (unsigned long long)c->head.incarnation.number, (unsigned long long)c->head.step);
+    return note_snapshot(s, c);
 }
 
 static void cut_done(void *arg)
@@ -338,18 +322,8 @@ static void cut_done(void *arg)
     struct wk_cut *c = arg;
     struct wk_shard *s = c->shard;
     struct wk_worker *w = s->worker;
-    lh_err err = c->result;
     s->cut = NULL;
-    if (!err) {
-        committed(s, c);
-        lh_logf(w->conf.log, LH_DEBUG, "push.made", "shard %u: %llx/%llu", s->id,
-                (unsigned long long)c->head.incarnation.number, (unsigned long long)c->head.step);
-        err = note_snapshot(s, c);
-    } else if (err == LH_ERR_DISK_FULL) {
-        err = taken_back(s, c);
-        lh_logf(w->conf.log, LH_ERROR, "outbox.disk_full",
-                "shard %u: %s; training goes on, the push waits", s->id, c->text);
-    }
+    lh_err err = take_over(s, c);
     if (err && c->text[0]) err = lh_fail(err, "%s", c->text);
     if (!err && s->ended) err = wk_settle_end(s);
     wk_cut_free(c);
@@ -375,7 +349,6 @@ static lh_err take(struct wk_shard *s, struct wk_cut *c)
     s->plain = (struct lh_buf){0};
     c->tokens = s->tokens;
     c->steps = s->steps;
-    c->back = s->back;
     c->at = w->count.steps;
     c->snapshot = w->conf.snapshot_rounds && (s->cuts + 1) % w->conf.snapshot_rounds == 0;
     if (c->snapshot && s->id == 0) LH_TRY(t->ops->save(t, &c->trainer));
@@ -399,7 +372,7 @@ lh_err wk_cut(struct wk_shard *s)
         return err;
     }
     lh_logf(w->conf.log, LH_DEBUG, "push.cut", "shard %u: %llx/%llu", s->id,
-            (unsigned long long)w->incarnation.number, (unsigned long long)s->next);
+            (unsigned long long)w->incarnation.number, (unsigned long long)s->committed->next);
     s->tokens = s->steps = 0;
     s->cut = c;
     w->conf.env->ops->work(w->conf.env, LH_LANE_DISK, cut_job, cut_done, c);

@@ -1,6 +1,8 @@
 // What became of a cut: its decision, taking back what was refused, a new incarnation, and when an
 // entry of the outbox may go (PROTOCOL 6, 7, 10, 12).
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "worker/worker.h"
 
@@ -36,47 +38,79 @@ static lh_err add_back(struct wk_shard *s, const struct wk_entry *e, const struc
     bool opened;
     LH_TRY(lk_replica_open(&s->replica, lh_blob_span(frame), &plain, &opened, &info));
     LH_TRY(lk_frame_codec(&e->head, &codec));
-    return lk_payload_add(&codec, s->layout, plain, s->residual);
+    memcpy(s->spare, s->residual, s->layout->values * sizeof *s->spare);
+    return lk_payload_add(&codec, s->layout, plain, s->spare);
 }
 
-// What a frame holds goes back. One whose file is damaged or gone is lost, and its units and tokens
-// are not claimed by a later one: they are leased and trained again.
-static lh_err take_back(struct wk_shard *s, struct wk_entry *e)
+// What a frame holds goes back, in a change that is not committed yet.
+static lh_err take_back(struct wk_change *c, const struct wk_entry *e, const struct lh_blob *frame)
 {
+    struct wk_shard *s = c->shard;
+    LH_TRY(add_back(s, e, frame));
+    for (uint64_t i = 0; LH_BUG("return_rounds") && i < s->layout->values; i++)
+        s->spare[i] = rintf(64 * s->spare[i]) / 64; // planted: as a coarser format would
+    for (uint32_t i = 0; i < e->head.claims && c->slot.claims < WK_CLAIMS_HELD_MAX; i++)
+        c->slot.claim[c->slot.claims++] = e->head.claim[i];
+    c->slot.tokens += e->head.tokens;
+    c->moves = true;
+    return LH_OK;
+}
+
+// The residual has it: only its file is left, because the disk found no room for its removal.
+static bool returned(const struct wk_shard *s, const struct wk_entry *e)
+{
+    return s->committed->gone_incarnation &&
+           wk_entry_compare(e, s->committed->gone_incarnation, s->committed->gone_step) == 0;
+}
+
+static lh_err commit_return(struct wk_change *c, const struct wk_entry *e)
+{
+    bool own = lh_incarnation_equal(e->head.incarnation, c->slot.incarnation);
+    if (LH_BUG("return_twice")) LH_TRY(wk_commit(c, false)); // planted: two commits
+    if (own && e->head.step > c->slot.decided) {
+        c->slot.decided = e->head.step;
+        c->slot.decided_admitted = false;
+    }
+    c->slot.gone_incarnation = e->head.incarnation.number;
+    c->slot.gone_step = e->head.step;
+    return wk_commit(c, false);
+}
+
+// The mass and the claims of a frame that is decided "not applied" go back, in one flip. A frame
+// whose file is damaged or gone is lost, and its units and tokens are not claimed by a later one:
+// they are leased and trained again.
+static lh_err give_back(struct wk_change *c, struct wk_entry *e)
+{
+    struct wk_shard *s = c->shard;
     struct wk_worker *w = s->worker;
     struct lh_blob *frame;
     lh_err err = wk_outbox_frame(&s->outbox, e, &frame);
     if (err == LH_ERR_CORRUPT) {
-        wk_entry_lost(s, lh_err_text(err));
+        char why[512];
+        snprintf(why, sizeof why, "%s", lh_err_text(err));
+        LH_TRY(commit_return(c, e));
+        wk_entry_lost(s, why);
         return LH_OK;
     }
-    if (!err) err = add_back(s, e, frame);
+    if (!err) err = take_back(c, e, frame);
     lh_blob_release(frame);
+    if (!err) err = commit_return(c, e);
     if (err) return err;
-    for (uint64_t i = 0; LH_BUG("return_rounds") && i < s->layout->values; i++)
-        s->residual[i] = rintf(64 * s->residual[i]) / 64; // planted: as a coarser format would
-    for (uint32_t i = 0; i < e->head.claims && s->returneds < WK_CLAIMS_HELD_MAX; i++)
-        s->returned[s->returneds++] = e->head.claim[i];
-    s->back += e->head.tokens;
     w->count.returned++;
     lh_logf(w->conf.log, LH_DEBUG, "push.returned", "shard %u: %llx/%llu", s->id,
             (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
     return LH_OK;
 }
 
-// The mass and the claims of a frame that is decided "not applied" go back, in one flip.
 lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e)
 {
     bool own = lh_incarnation_equal(e->head.incarnation, s->worker->incarnation);
-    LH_TRY(take_back(s, e));
-    if (LH_BUG("return_twice")) LH_TRY(wk_flip(s, false)); // planted: two commits
-    if (own && e->head.step > s->decided) {
-        s->decided = e->head.step;
-        s->decided_admitted = false;
-    }
-    s->gone_incarnation = e->head.incarnation.number;
-    s->gone_step = e->head.step;
-    LH_TRY(wk_flip(s, false));
+    struct wk_change c;
+    if (returned(s, e)) return wk_entry_drop(s, e);
+    LH_TRY(wk_change_begin(s, &c));
+    lh_err err = give_back(&c, e);
+    wk_change_free(&c);
+    if (err) return err;
     if (LH_BUG("resend_refused") && own) { // planted: it stays, in case that history is lost
         e->accounted_refused = true;
         wk_outbox_admitted(&s->outbox, e);
@@ -85,30 +119,38 @@ lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e)
     return wk_entry_drop(s, e);
 }
 
+static void tell_decided(const struct wk_worker *w, uint32_t shard, struct lh_incarnation i,
+                         uint64_t step, bool admitted)
+{
+    const struct wk_observer *o = w->conf.observer;
+    if (o && o->decided) o->decided(o->arg, shard, i, step, admitted);
+    lh_logf(w->conf.log, LH_DEBUG, "push.decided", "shard %u: %llx/%llu %s", shard,
+            (unsigned long long)i.number, (unsigned long long)step,
+            admitted ? "admitted" : "refused");
+}
+
+// Told of once it is committed: where the disk is full, it is heard again.
 lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted)
 {
     struct wk_worker *w = s->worker;
-    const struct wk_observer *o = w->conf.observer;
+    struct lh_incarnation i = e->head.incarnation;
+    uint64_t step = e->head.step;
     LH_FAILPOINT("push.decided");
-    if (o && o->decided) o->decided(o->arg, s->id, e->head.incarnation, e->head.step, admitted);
-    lh_logf(w->conf.log, LH_DEBUG, "push.decided", "shard %u: %llx/%llu %s", s->id,
-            (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step,
-            admitted ? "admitted" : "refused");
     if (!admitted) {
+        LH_TRY(wk_entry_return(s, e));
         w->count.refused++;
-        return wk_entry_return(s, e);
+    } else {
+        w->count.admitted++;
+        wk_outbox_admitted(&s->outbox, e);
+        if (lh_incarnation_equal(i, w->incarnation)) wk_committed_hear(s, step);
     }
-    w->count.admitted++;
-    wk_outbox_admitted(&s->outbox, e);
-    if (lh_incarnation_equal(e->head.incarnation, w->incarnation) && e->head.step > s->decided) {
-        s->decided = e->head.step; // durable with the next flip; until then the server repeats it
-        s->decided_admitted = true;
-    }
+    s->decided_epoch = s->heard_epoch;
+    tell_decided(w, s->id, i, step, admitted);
     wk_boundary_soon(w);
     return LH_OK;
 }
 
-lh_err wk_settle_end(struct wk_shard *s)
+static lh_err settle_entries(struct wk_shard *s)
 {
     const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
     for (struct wk_entry *e = s->outbox.first, *next; e; e = next) {
@@ -126,9 +168,18 @@ lh_err wk_settle_end(struct wk_shard *s)
     return LH_OK;
 }
 
+lh_err wk_settle_end(struct wk_shard *s)
+{
+    lh_err err = settle_entries(s);
+    if (err != LH_ERR_DISK_FULL) return err;
+    wk_full_say(s->worker, WK_FULL_OUTBOX, lh_err_text(err));
+    wk_full_wait(s);
+    return LH_OK;
+}
+
 // ---------------------------------------------------------------- incarnation
 
-lh_err wk_bump(struct wk_worker *w)
+lh_err wk_bump(struct wk_worker *w, uint64_t above)
 {
     if (LH_BUG("same_inc_power")) return LH_OK;
     for (uint32_t i = 0; i < w->shards && LH_BUG("fence_resend");
@@ -136,17 +187,10 @@ lh_err wk_bump(struct wk_worker *w)
         struct wk_entry *e = wk_outbox_undecided(&w->shard[i].outbox);
         if (e) LH_TRY(wk_entry_return(&w->shard[i], e));
     }
-    w->incarnation.number++;
-    w->incarnation.random = lh_random_u64(w->conf.env);
-    LH_TRY(wk_identity_store(w)); // durable before it is used
+    LH_TRY(wk_incarnation_raise(w, above));
     for (uint32_t i = 0; i < w->shards; i++) {
-        struct wk_shard *s = &w->shard[i];
-        s->next = 1;
-        s->decided = 0;
-        s->decided_admitted = false;
-        LH_TRY(wk_flip(s, false));
-        wk_session_lost(s);
-        wk_follow_stop(s);
+        wk_session_lost(&w->shard[i]);
+        wk_follow_stop(&w->shard[i]);
     }
     lh_logf(w->conf.log, LH_WARN, "incarnation.raised",
             "now %llx: what the servers hold decides "
@@ -170,9 +214,12 @@ static void removed(void *arg)
 {
     struct wk_shard *s = arg;
     struct wk_worker *w = s->worker;
-    wk_outbox_end_removal(&s->outbox);
+    bool full = s->remove_result == LH_ERR_DISK_FULL; // some file systems need room for that too
+    wk_outbox_end_removal(&s->outbox, !full);
     if (w->stopped) return;
-    if (s->remove_result)
+    if (full)
+        wk_full_wait(s);
+    else if (s->remove_result)
         wk_fatal(w, lh_fail(s->remove_result, "an entry of %s can't be removed", s->outbox.dir));
     else
         remove_soon(s);

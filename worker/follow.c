@@ -263,7 +263,8 @@ void wk_follow_over(struct wk_shard *s, lh_err status, const char *text, lh_err 
     reset(s);
     if (w->stopped || (taken && wk_follow_fatal(s, taken))) return;
     if (taken) {
-        lh_logf(w->conf.log, LH_ERROR, "snapshot.refused", "%s", lh_err_text(taken));
+        if (taken != LH_ERR_CONFLICT || wk_worth_saying(s->stream_tries)) // an older history stays
+            lh_logf(w->conf.log, LH_ERROR, "snapshot.refused", "%s", lh_err_text(taken));
         status = taken; // not at once again
     }
     if (status == LH_ERR_REBUILDING) {
@@ -317,7 +318,7 @@ static size_t list_held(const struct wk_shard *s, Longhaul__V1__Held *item,
     longhaul__v1__held__init(&item[n]);
     item[n].worker = w->id;
     item[n].incarnation = w->incarnation.number;
-    item[n].first_step = first ? first->head.step : s->next;
+    item[n].first_step = first ? first->head.step : s->committed->next;
     list[n] = &item[n];
     return n + 1;
 }

@@ -3,6 +3,7 @@
 // A copy is what a worker starts from, what makes a point stable once the coordinator heard of it
 // (member.c), and what a server that lost its disk comes back from (offer.c). Its state is taken on
 // the loop; it is written, and older ones are removed, on the copy lane, one at a time.
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "worker/worker.h"
@@ -80,10 +81,12 @@ static void look_again(void *arg)
 static void found_no_room(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
-    lh_logf(w->conf.log, LH_ERROR, "replica.disk_full",
-            "shard %u: no room in %s; outboxes and logs can't be cut until there is: free some "
-            "space, it is tried again every %lld s",
-            s->id, w->replica_dir, (long long)(ROOM_AGAIN / LH_SECOND));
+    char text[512];
+    snprintf(text, sizeof text,
+             "shard %u: no room in %.300s; outboxes and logs can't be cut until there is: free "
+             "some space, it is tried again every %lld s",
+             s->id, w->replica_dir, (long long)(ROOM_AGAIN / LH_SECOND));
+    wk_full_say(w, WK_FULL_REPLICA, text);
     lh_cancel(w->conf.env, &s->keep_timer);
     if (!w->stopped) s->keep_timer = lh_after(w->conf.env, ROOM_AGAIN, look_again, s);
 }
@@ -101,6 +104,7 @@ static void write_done(void *arg)
         s->copies = k->copies;
         err = k->tidied;
     }
+    if (!err) wk_full_over(s->worker, WK_FULL_REPLICA);
     if (err == LH_ERR_DISK_FULL)
         found_no_room(s);
     else if (err && !s->worker->stopped)

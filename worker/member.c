@@ -102,7 +102,12 @@ static void on_join(void *self, lh_err err, const ProtobufCMessage *answer)
             return;
         }
         if (m->worker != w->id) err = lh_fail(LH_ERR_PROTOCOL, "joined as another worker");
-        if (!err && w->fresh) err = wk_identity_grant(w, m->granted);
+        if (!err && w->fresh) err = wk_incarnation_grant(w, m->granted);
+        if (err == LH_ERR_DISK_FULL) { // the same number is asked for again
+            wk_full_say(w, WK_FULL_OUTBOX, lh_err_text(err));
+            again(w, wk_backoff(w, &w->member_tries, err));
+            return;
+        }
         if (!err && m->granted != w->incarnation.number >> 32)
             err = lh_fail(LH_ERR_FENCED, "incarnation %u was granted, ours is %" PRIx64, m->granted,
                           w->incarnation.number);
@@ -154,7 +159,8 @@ static bool in_list(const uint64_t *list, uint32_t n, uint64_t unit)
 static bool claimed(const struct wk_worker *w, uint64_t unit)
 {
     const struct wk_shard *s = &w->shard[unit % w->shards];
-    if (in_list(s->fresh, s->freshes, unit) || in_list(s->returned, s->returneds, unit))
+    if (in_list(s->fresh, s->freshes, unit) ||
+        in_list(s->committed->claim, s->committed->claims, unit))
         return true;
     for (struct wk_entry *e = s->outbox.first; e; e = e->next)
         if (in_list(e->head.claim, e->head.claims, unit) &&
@@ -260,7 +266,7 @@ bool wk_drained(const struct wk_worker *w)
     for (uint32_t i = 0; i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
         if (s->cut || wk_outbox_undecided(&s->outbox) || s->steps || s->tokens || s->freshes ||
-            s->returneds)
+            s->committed->claims)
             return false;
     }
     return true;
@@ -278,14 +284,14 @@ static uint64_t *list_claimed(const struct wk_worker *w, size_t *count)
     size_t cap = 0, n = 0;
     for (uint32_t i = 0; i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
-        cap += s->freshes + s->returneds;
+        cap += s->freshes + s->committed->claims;
         for (struct wk_entry *e = s->outbox.first; e; e = e->next) cap += e->head.claims;
     }
     uint64_t *out = malloc((cap + 1) * sizeof *out);
     for (uint32_t i = 0; out && i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
         for (uint32_t k = 0; k < s->freshes; k++) out[n++] = s->fresh[k];
-        for (uint32_t k = 0; k < s->returneds; k++) out[n++] = s->returned[k];
+        for (uint32_t k = 0; k < s->committed->claims; k++) out[n++] = s->committed->claim[k];
         for (struct wk_entry *e = s->outbox.first; e; e = e->next)
             for (uint32_t k = 0; k < e->head.claims; k++)
                 if (!lh_ledger_credited(&s->replica.ledger, e->head.claim[k]))

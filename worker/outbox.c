@@ -187,6 +187,14 @@ lh_err wk_outbox_load(struct wk_outbox *o, void (*bad)(void *arg, const char *fi
     return l.err;
 }
 
+lh_err wk_outbox_set_aside(const struct wk_outbox *o, const char *file)
+{
+    char from[LH_PATH_SIZE], to[LH_PATH_SIZE];
+    LH_TRY(lh_path(from, sizeof from, o->dir, "%s", file));
+    LH_TRY(lh_path(to, sizeof to, o->dir, "%s.damaged", file));
+    return o->env->ops->files->rename(o->env, from, to);
+}
+
 static void free_list(struct wk_entry **list)
 {
     for (struct wk_entry *e; (e = *list);) {
@@ -205,6 +213,25 @@ void wk_outbox_free(struct wk_outbox *o)
 }
 
 // ---------------------------------------------------------------- use
+
+lh_err wk_outbox_erase(const struct wk_outbox *o, const struct wk_entry *e)
+{
+    char path[LH_PATH_SIZE];
+    LH_TRY(path_of(o, &e->head, path));
+    lh_err err = o->env->ops->files->remove(o->env, path);
+    return err == LH_ERR_NOT_FOUND ? LH_OK : err;
+}
+
+// An entry that found no room leaves nothing behind: its file may be whole all the same, and would
+// be taken for a push of this step by a start under a later incarnation.
+static lh_err unwrite(const struct wk_outbox *o, const struct wk_entry *e, lh_err why)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%s", lh_err_text(why));
+    lh_err err = wk_outbox_erase(o, e);
+    if (err == LH_ERR_DISK_FULL) err = lh_fail(LH_ERR_IO, "%s; nor can it be removed", text);
+    return err ? err : lh_fail(why, "%s", text);
+}
 
 lh_err wk_outbox_write(const struct wk_outbox *o, struct lh_blob *frame, struct wk_entry **out)
 {
@@ -234,16 +261,9 @@ lh_err wk_outbox_write(const struct wk_outbox *o, struct lh_blob *frame, struct 
 fail:
     if (file) files->close(file);
     lh_buf_free(&crc);
+    if (err == LH_ERR_DISK_FULL) err = unwrite(o, e, err);
     wk_entry_free(e);
     return err;
-}
-
-lh_err wk_outbox_erase(const struct wk_outbox *o, const struct wk_entry *e)
-{
-    char path[LH_PATH_SIZE];
-    LH_TRY(path_of(o, &e->head, path));
-    lh_err err = o->env->ops->files->remove(o->env, path);
-    return err == LH_ERR_NOT_FOUND ? LH_OK : err;
 }
 
 static void unlist(struct wk_outbox *o, const struct wk_entry *e)
@@ -314,9 +334,17 @@ lh_err wk_outbox_remove(const struct wk_outbox *o)
     return LH_OK;
 }
 
-void wk_outbox_end_removal(struct wk_outbox *o)
+void wk_outbox_end_removal(struct wk_outbox *o, bool removed)
 {
-    free_list(&o->removing);
+    if (removed) {
+        free_list(&o->removing);
+        return;
+    }
+    struct wk_entry **end = &o->removing; // they wait again, ahead of those that came since
+    while (*end) end = &(*end)->next;
+    *end = o->leaving;
+    o->leaving = o->removing;
+    o->removing = NULL;
 }
 
 struct wk_entry *wk_outbox_find(const struct wk_outbox *o, uint64_t incarnation, uint64_t step)

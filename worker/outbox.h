@@ -47,9 +47,11 @@ bool wk_outbox_named(const char *file, uint32_t *shard, uint64_t *incarnation, u
 // remove them.
 LH_MUST lh_err wk_outbox_load(struct wk_outbox *o,
                               void (*bad)(void *arg, const char *file, lh_err e), void *arg);
+// A damaged file keeps its bytes under another name, which no start reads: FILE.damaged.
+LH_MUST lh_err wk_outbox_set_aside(const struct wk_outbox *o, const char *file);
 void wk_outbox_free(struct wk_outbox *o);
 // Writes and syncs a new entry (invariant 1), on any thread; it is not listed yet. Shares the
-// frame.
+// frame. LH_ERR_DISK_FULL: nothing of it is there.
 LH_MUST lh_err wk_outbox_write(const struct wk_outbox *o, struct lh_blob *frame,
                                struct wk_entry **out);
 void wk_outbox_insert(struct wk_outbox *o, struct wk_entry *e); // lists it and owns it from then on
@@ -72,8 +74,8 @@ LH_MUST lh_err wk_outbox_drop(struct wk_outbox *o, struct wk_entry *e);
 // admitted entry again.
 void wk_outbox_leave(struct wk_outbox *o, struct wk_entry *e);
 bool wk_outbox_begin_removal(struct wk_outbox *o); // false: nothing waits, or one is under way
-LH_MUST lh_err wk_outbox_remove(const struct wk_outbox *o); // on any thread
-void wk_outbox_end_removal(struct wk_outbox *o);
+LH_MUST lh_err wk_outbox_remove(const struct wk_outbox *o);    // on any thread
+void wk_outbox_end_removal(struct wk_outbox *o, bool removed); // else they wait once more
 struct wk_entry *wk_outbox_find(const struct wk_outbox *o, uint64_t incarnation, uint64_t step);
 struct wk_entry *wk_outbox_undecided(const struct wk_outbox *o); // NULL: none
 // Order of (incarnation, step).

@@ -94,7 +94,7 @@ static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
         return true;
     bool idle = !w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN);
     if (idle && bsp && wk_round_awaited(s)) return true; // nothing to add, but others wait
-    return idle && (s->steps || s->tokens || wk_claimable(s) || s->returneds);
+    return idle && (s->steps || s->tokens || wk_claimable(s) || s->committed->claims);
 }
 
 // BSP: all shards are pushed at one boundary, or the rounds of two shards could wait for each

@@ -3,6 +3,7 @@
 // This is the only retry loop: every failure that is not a decision ends the session or the stream,
 // waits (full jitter), and says hello again. The same sealed bytes are sent until they are decided.
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/head.h"
@@ -78,11 +79,73 @@ static bool other_history(const struct wk_shard *s, const Longhaul__V1__HelloRep
 {
     uint64_t last = m->last_incarnation == s->worker->incarnation.number ? m->last_step : 0;
     if (LH_BUG("no_hello")) return false;
-    if (last < s->decided || last >= s->next) return true;
+    if (last < s->committed->decided || last >= s->committed->next) return true;
     // Or the push that the row waits for is not in the outbox any more, because its file was
     // damaged: whatever was cut after it would be BEHIND for ever.
-    return last + 1 < s->next &&
+    return last + 1 < s->committed->next &&
            !wk_outbox_find(&s->outbox, s->worker->incarnation.number, last + 1);
+}
+
+static void raise_known(struct wk_shard *s, uint64_t epoch, uint64_t version)
+{
+    bool more = epoch > s->asked.epoch || (epoch == s->asked.epoch && version > s->asked.version);
+    if (!more) return;
+    s->asked.epoch = epoch;
+    s->asked.version = version;
+}
+
+// What is known here of the shard's history when a hello is sent: of the replica, of the last
+// server that was believed, of the coordinator's stable point.
+static void note_known(struct wk_shard *s)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    const struct lh_row *row = s->ready ? lh_ledger_row(l, s->worker->id) : NULL;
+    s->asked.epoch = s->heard_epoch;
+    s->asked.version = 0;
+    raise_known(s, s->stable.epoch, s->stable.version);
+    if (s->ready) raise_known(s, l->epoch, l->version);
+    s->asked.replica_epoch = s->ready ? l->epoch : 0;
+    s->asked.last = row ? row->last.number : 0;
+    s->asked.last_step = row ? row->last_step : 0;
+}
+
+static bool row_below(const Longhaul__V1__HelloReply *m, uint64_t incarnation, uint64_t step)
+{
+    if (m->last_incarnation != incarnation) return m->last_incarnation < incarnation;
+    return m->last_step < step;
+}
+
+// Whoever answers for an epoch below the one that is known here, or in that epoch for less than was
+// known when it was asked, is an old copy, or an owner that does not know of its successor
+// (PROTOCOL 27): what it lacks is not lost, and nothing of it may be taken back. Within an epoch
+// history never goes back: what was folded, stable or heard decided in it is still there. A server
+// of before the field `version` names none, then its row tells; each names its epoch, from 1 on.
+static bool older_history(const struct wk_shard *s, const Longhaul__V1__HelloReply *m)
+{
+    if (!m->epoch || m->epoch < s->asked.epoch) return true;
+    uint64_t decided = s->committed->decided, number = s->worker->incarnation.number;
+    if (m->epoch == s->decided_epoch && decided && row_below(m, number, decided)) return true;
+    if (m->epoch > s->asked.epoch) return false;
+    if (m->version) return m->version < s->asked.version;
+    return m->epoch == s->asked.replica_epoch && row_below(m, s->asked.last, s->asked.last_step);
+}
+
+// Said once for each process that answers so. It may be in the way of another server, which the
+// coordinator knows.
+static lh_err ignore(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
+{
+    struct wk_worker *w = s->worker;
+    if (s->ignored != m->process)
+        lh_logf(w->conf.log, LH_ERROR, "hello.older",
+                "shard %u: the server at %s is at version %" PRIu64 " of epoch %" PRIu64
+                ", and version %" PRIu64 " of epoch %" PRIu64 " was there before: %s; "
+                "nothing is pushed to it",
+                s->id, s->address, m->version, m->epoch, s->asked.version, s->asked.epoch,
+                m->epoch ? "it is an old copy, or another server has taken over from it"
+                         : "it names no epoch, upgrade it");
+    s->ignored = m->process;
+    wk_lease_soon(w);
+    return LH_ERR_CONFLICT;
 }
 
 // Planted bug: history was lost behind us, so everything above the row is sent again byte for byte,
@@ -91,8 +154,8 @@ static bool send_above(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
 {
     const struct wk_worker *w = s->worker;
     uint64_t last = m->last_incarnation == w->incarnation.number ? m->last_step : 0;
-    if (last >= s->decided) return false;
-    s->decided = last;
+    if (last >= s->committed->decided) return false;
+    wk_committed_plant(s, s->committed->next, last);
     for (struct wk_entry *e = s->outbox.first; e; e = e->next)
         if (lh_incarnation_equal(e->head.incarnation, w->incarnation) && e->head.step > last)
             e->status = WK_UNDECIDED;
@@ -109,7 +172,9 @@ static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
             ", decided %" PRIu64 ", next %" PRIu64,
             s->id, m->incarnation, m->last_incarnation, m->last_step,
             m->last_admitted ? "admitted" : "refused", m->session, w->incarnation.number,
-            s->decided, s->next);
+            s->committed->decided, s->committed->next);
+    if (older_history(s, m)) return ignore(s, m);
+    s->heard_epoch = m->epoch;
     if (m->incarnation != w->incarnation.number || m->incarnation_random != w->incarnation.random) {
         if (m->incarnation < w->incarnation.number) return LH_ERR_UNAVAILABLE;
         if (m->incarnation >> 32 > w->incarnation.number >> 32)
@@ -117,13 +182,13 @@ static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
                            "another process runs as this worker (incarnation %" PRIx64
                            ", ours is %" PRIx64 ")",
                            m->incarnation, w->incarnation.number);
-        w->incarnation.number = m->incarnation; // raised above it next
-        return wk_bump(w);
+        return wk_bump(w, m->incarnation);
     }
     if (LH_BUG("resend_refused") && send_above(s, m)) return LH_ERR_UNAVAILABLE; // greets again
-    if (other_history(s, m)) return wk_bump(w);                                  // rule 6
+    if (other_history(s, m)) return wk_bump(w, 0);                               // rule 6
     LH_TRY(resolve(s, m));
     if (!m->session) return LH_ERR_UNAVAILABLE;
+    s->decided_epoch = m->epoch;
     s->process = m->process; // waits grow until a push is decided: one may be refused each time
     wk_push_soon(s);
     wk_boundary_soon(w);
@@ -144,6 +209,7 @@ static void on_hello(void *self, lh_err err, const ProtobufCMessage *answer)
             wk_fatal(w, err);
             return;
         }
+        if (err == LH_ERR_DISK_FULL) wk_full_say(w, WK_FULL_OUTBOX, lh_err_text(err));
     } else if (lh_err_class(err) == LH_CLASS_REJECT) {
         lh_logf(w->conf.log, LH_ERROR, "hello.refused", "shard %u at %s: %s", s->id, s->address,
                 lh_err_text(err));
@@ -173,8 +239,9 @@ static void say_hello(void *arg)
     m.worker = w->id;
     m.incarnation = w->incarnation.number;
     m.incarnation_random = w->incarnation.random;
-    m.decided = s->decided;
-    m.next = s->next;
+    m.decided = s->committed->decided;
+    m.next = s->committed->next;
+    note_known(s);
     lh_err err = lh_unary_start(s->link, LH_RPC_HELLO, w->conf.deadline_ns, &m.base,
                                 &longhaul__v1__hello_reply__descriptor, on_hello, s, &s->hello);
     if (err) again(s, err);
@@ -239,13 +306,16 @@ static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m
 {
     struct wk_worker *w = s->worker;
     struct wk_entry *e = wk_outbox_find(&s->outbox, m->incarnation, m->step);
-    bool here = m->process == s->process || LH_BUG("no_hello"); // answers count only in the session
+    // Answers count only in the session, so they are of its epoch or of a later one of the same
+    // process, which goes on from it.
+    bool here = m->process == s->process || LH_BUG("no_hello");
     if (!here || !e || e->status != WK_UNDECIDED) return LH_OK;
     if (m->digest.len != LH_DIGEST || memcmp(m->digest.data, e->digest.b, LH_DIGEST) != 0)
         return lh_fail(LH_ERR_PROTOCOL, "shard %u: an answer about other bytes", s->id);
     w->count.payload_up += e->bytes;
     if (m->admitted && m->staleness) w->count.damped++;
-    if (LH_BUG("unlogged_reject") && !m->admitted) s->next = e->head.step; // planted: step again
+    if (LH_BUG("unlogged_reject") && !m->admitted) // planted: step again
+        wk_committed_plant(s, e->head.step, s->committed->decided);
     if (LH_BUG("trim_by_ack")) e->version = m->version; // planted: instead of where it was folded
     return wk_entry_decided(s, e, m->admitted);
 }
@@ -262,6 +332,17 @@ static lh_err take_resume(struct wk_shard *s, const Longhaul__V1__PushResume *m)
     return send_parts(s);
 }
 
+// An answer that can't be taken ends the session, whatever status its call ends with: the next
+// greeting, after a while, is told once more what was decided.
+static void not_taken(struct wk_shard *s, lh_err err)
+{
+    s->worker->count.resent++;
+    if (err == LH_ERR_DISK_FULL) wk_full_say(s->worker, WK_FULL_OUTBOX, lh_err_text(err));
+    s->process = 0;
+    wk_sender_stop(s);
+    if (!s->session_timer) again(s, err);
+}
+
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     struct wk_shard *s = self;
@@ -273,17 +354,17 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
         if (m->resume) {
             err = take_resume(s, m->resume);
         } else {
-            s->session_tries = 0;
             err = take_decision(s, m);
+            if (!err) s->session_tries = 0;
         }
         protobuf_c_message_free_unpacked(base, NULL);
     }
-    if (err && lh_err_class(err) == LH_CLASS_STOP)
-        wk_fatal(s->worker, err);
-    else if (err)
-        lh_call_cancel(call);
-    else
+    if (!err)
         lh_call_read(call);
+    else if (lh_err_class(err) == LH_CLASS_STOP)
+        wk_fatal(s->worker, err);
+    else
+        not_taken(s, err);
 }
 
 static void on_half_close(void *self, struct lh_call *call)
@@ -317,7 +398,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     w->count.resent++;
     if (LH_BUG("busy_returns") && status == LH_ERR_BUSY && wk_outbox_undecided(&s->outbox)) {
         struct wk_entry *e = wk_outbox_undecided(&s->outbox); // planted: taken for a decision
-        s->next = e->head.step;
+        wk_committed_plant(s, e->head.step, s->committed->decided);
         if (wk_entry_return(s, e)) return;
     }
     if (lh_err_class(status) == LH_CLASS_REJECT)
@@ -333,14 +414,16 @@ static const struct lh_call_ops sender_ops = {on_message, on_half_close, on_sent
 // greeting finds the step missing and raises the incarnation.
 static void cant_read(struct wk_shard *s, struct wk_entry *e, lh_err err)
 {
-    if (err == LH_ERR_CORRUPT) {
-        wk_entry_lost(s, lh_err_text(err));
-        err = wk_entry_drop(s, e);
-    }
-    if (err)
+    char why[512];
+    bool damaged = err == LH_ERR_CORRUPT;
+    snprintf(why, sizeof why, "%s", lh_err_text(err));
+    if (damaged) err = wk_entry_drop(s, e);
+    if (damaged && !err) wk_entry_lost(s, why);
+    if (err == LH_ERR_DISK_FULL)
+        wk_full_say(s->worker, WK_FULL_OUTBOX, lh_err_text(err));
+    else if (err)
         wk_fatal(s->worker, err);
-    else
-        wk_session_lost(s);
+    if (!s->worker->stopped) wk_session_lost(s);
 }
 
 static void push(void *arg)

@@ -1,6 +1,7 @@
 // The slot's bytes. See slot.h.
 #include "worker/slot.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -235,6 +236,31 @@ static lh_err write_values(struct lh_file *file, const struct lh_files_ops *file
     return err;
 }
 
+static lh_err forget(struct wk_slots *s, const char *path)
+{
+    static const uint8_t none[sizeof MAGIC];
+    const struct lh_files_ops *files = s->env->ops->files;
+    struct lh_file *file;
+    uint64_t size = 0;
+    LH_TRY(files->open(s->env, path, LH_OPEN_WRITE, &file));
+    lh_err err = files->size(file, &size);
+    if (!err && size) err = files->write(file, 0, lh_span(none, sizeof none));
+    files->close(file);
+    return err;
+}
+
+// What found no room is not there, however much of it was written. A first slot's file goes; of
+// another one the magic number does, because removing it would give its room away. Where that fails
+// too, nobody knows what is there.
+static lh_err undo(struct wk_slots *s, const char *path, bool first, lh_err why)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%s", lh_err_text(why));
+    lh_err err = first ? s->env->ops->files->remove(s->env, path) : forget(s, path);
+    if (err == LH_ERR_DISK_FULL) err = lh_fail(LH_ERR_IO, "%s; nor can it be undone", text);
+    return err && err != LH_ERR_NOT_FOUND ? err : lh_fail(why, "%s", text);
+}
+
 // The residual's bytes in place, the other file is whole; or without any the same number of zeros,
 // under another name first, for then there is no other file.
 static lh_err write_file(struct wk_slots *s, uint64_t generation, struct lh_span head,
@@ -250,7 +276,8 @@ static lh_err write_file(struct wk_slots *s, uint64_t generation, struct lh_span
     lh_err err = write_values(file, files, head, values, durably);
     files->close(file);
     if (!err && !residual) err = files->rename(s->env, first, path);
-    return err || !durably ? err : files->sync_dir(s->env, s->dir);
+    if (!err && durably) err = files->sync_dir(s->env, s->dir);
+    return err == LH_ERR_DISK_FULL ? undo(s, path, !residual, err) : err;
 }
 
 static lh_err flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual, bool sync)

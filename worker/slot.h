@@ -57,7 +57,8 @@ enum wk_slot_state { WK_SLOT_ABSENT, WK_SLOT_INTACT, WK_SLOT_LOST };
 // Loads the newest valid slot into `out` (to be freed by wk_slot_free) and `residual`.
 LH_MUST lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
                             enum wk_slot_state *state);
-// The atomic flip. `sync` makes it survive a power cut too (an orderly end).
+// The atomic flip. `sync` makes it survive a power cut too (an orderly end). LH_ERR_DISK_FULL: the
+// file that was being written does not count; after any other error it may.
 LH_MUST lh_err wk_slot_flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual,
                             bool sync);
 // The first slot, before any cut: a residual of zeros, durable. A kill in the middle of the first

@@ -88,8 +88,24 @@ static lh_err check_same(const struct wk_shard *s, const Longhaul__V1__Point *of
     return lh_fail(LH_ERR_BUSY, "shard %u: the ranges of a snapshot are of two states", s->id);
 }
 
-static lh_err note_state(struct wk_arrival *a, const Longhaul__V1__Point *of)
+// Versions go back under a new epoch only. A server whose epoch is older, or that is behind in the
+// same one, holds a history that was given up or an old copy of its disk (PROTOCOL 27).
+static lh_err check_forward(const struct wk_shard *s, uint64_t epoch, uint64_t version)
 {
+    const struct lh_ledger *have = &s->replica.ledger;
+    bool back =
+        s->ready && (epoch < have->epoch || (epoch == have->epoch && version < have->version));
+    if (!back) return LH_OK;
+    return lh_fail(LH_ERR_CONFLICT,
+                   "shard %u: the server is at version %" PRIu64 " of epoch %" PRIu64
+                   ", here it is %" PRIu64 " of %" PRIu64,
+                   s->id, version, epoch, have->version, have->epoch);
+}
+
+// One that is not wanted is refused before its bytes come.
+static lh_err note_state(struct wk_shard *s, const Longhaul__V1__Point *of)
+{
+    struct wk_arrival *a = &s->arrival;
     if (!of) return LH_OK; // unsealed and whole: the ledger says it all
     if (of->chain.len != LH_HASH_BYTES)
         return lh_fail(LH_ERR_MALFORMED, "a snapshot of a state without its chain");
@@ -97,7 +113,7 @@ static lh_err note_state(struct wk_arrival *a, const Longhaul__V1__Point *of)
     a->version = of->version;
     memcpy(a->chain.b, of->chain.data, LH_HASH_BYTES);
     a->named = true;
-    return LH_OK;
+    return check_forward(s, a->epoch, a->version);
 }
 
 static lh_err begin_range(struct wk_shard *s, struct wk_range *r,
@@ -122,7 +138,7 @@ static lh_err begin_range(struct wk_shard *s, struct wk_range *r,
                        " of a snapshot, which were not asked for",
                        s->id, r->at, r->until, head->total);
     if (!first) return check_same(s, of);
-    LH_TRY(note_state(a, of));
+    LH_TRY(note_state(s, of));
     return begin_first(s, r);
 }
 
@@ -196,6 +212,10 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     lh_err err = take_message(s, r, msg);
     if (err && wk_follow_fatal(s, err)) return;
     if (r->call != call) return; // a new session may have stopped it
+    if (err == LH_ERR_CONFLICT) {
+        wk_follow_over(s, LH_OK, "", err);
+        return;
+    }
     if (err) {
         bool refused = lh_err_class(err) == LH_CLASS_REJECT;
         lh_logf(s->worker->conf.log, refused ? LH_ERROR : LH_WARN,
@@ -210,21 +230,6 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
 
 // ---------------------------------------------------------------- the state
 
-// Versions go back under a new epoch only. A server whose epoch is older, or that is behind in the
-// same one, holds a history that was given up or an old copy of its disk.
-static lh_err check_forward(const struct wk_shard *s)
-{
-    const struct lh_ledger *have = &s->replica.ledger, *got = &s->arrival.incoming.ledger;
-    bool back =
-        s->ready && s->arrival.incoming.theta &&
-        (got->epoch < have->epoch || (got->epoch == have->epoch && got->version < have->version));
-    if (!back) return LH_OK;
-    return lh_fail(LH_ERR_CONFLICT,
-                   "shard %u: the server is at version %" PRIu64 " of epoch %" PRIu64
-                   ", here it is %" PRIu64 " of %" PRIu64,
-                   s->id, got->version, got->epoch, have->version, have->epoch);
-}
-
 static lh_err check_whole(const struct wk_shard *s)
 {
     const struct wk_arrival *a = &s->arrival;
@@ -237,7 +242,7 @@ static lh_err check_whole(const struct wk_shard *s)
               lh_hash_equal(&got->chain, &a->chain);
     if (a->named && !is)
         return lh_fail(LH_ERR_MALFORMED, "shard %u: a snapshot of another state than named", s->id);
-    return check_forward(s);
+    return a->incoming.theta ? check_forward(s, got->epoch, got->version) : LH_OK;
 }
 
 static lh_err take_whole(struct wk_shard *s)

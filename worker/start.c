@@ -16,43 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/numbers.h"
 #include "worker/worker.h"
-
-static const struct lh_numbers IDENTITY = {
-    .magic = 0x4449484c, // "LHID"
-    .version = 1,
-    .count = {2},
-    .remedy = "remove its directory to join anew (what was not pushed is lost then)"};
-
-lh_err wk_identity_store(struct wk_worker *w)
-{
-    char path[LH_PATH_SIZE];
-    LH_TRY(lh_path(path, sizeof path, w->conf.dir, "identity"));
-    return lh_numbers_store(w->conf.env, &IDENTITY, path,
-                            (uint64_t[]){w->incarnation.number, w->incarnation.random});
-}
-
-static lh_err identity_load(struct wk_worker *w)
-{
-    char path[LH_PATH_SIZE];
-    uint64_t number[2];
-    LH_TRY(lh_path(path, sizeof path, w->conf.dir, "identity"));
-    lh_err err = lh_numbers_load(w->conf.env, &IDENTITY, path, number);
-    w->fresh = err == LH_ERR_NOT_FOUND;
-    if (!err) w->incarnation = (struct lh_incarnation){number[0], number[1]};
-    return w->fresh ? LH_OK : err;
-}
-
-lh_err wk_identity_grant(struct wk_worker *w, uint32_t granted)
-{
-    w->incarnation.number = (uint64_t)granted << 32;
-    w->incarnation.random = lh_random_u64(w->conf.env);
-    w->fresh = false;
-    LH_TRY(wk_identity_store(w));
-    for (uint32_t i = 0; i < w->shards; i++) LH_TRY(wk_begin(&w->shard[i]));
-    return LH_OK;
-}
 
 // ---------------------------------------------------------------- one shard
 
@@ -89,6 +53,8 @@ static void bad_entry(void *arg, const char *file, lh_err err)
     char why[512];
     snprintf(why, sizeof why, "%s: %s", file, lh_err_text(err));
     wk_entry_lost(s, why);
+    lh_err aside = wk_outbox_set_aside(&s->outbox, file); // or the next start tells of it again
+    if (aside && aside != LH_ERR_DISK_FULL && !r->err) r->err = aside;
 }
 
 static lh_err load_outbox(struct wk_shard *s, const struct wk_slot *slot)
@@ -112,16 +78,16 @@ static lh_err clear_sent(struct wk_shard *s, struct wk_entry *e)
     LH_TRY(wk_outbox_frame(&s->outbox, e, &frame));
     lh_err err = lk_replica_open(&s->replica, lh_blob_span(frame), &plain, &opened, &info);
     if (!err) err = lk_frame_codec(&e->head, &codec);
-    if (!err) err = lk_payload_clear(&codec, s->layout, plain, s->residual);
+    if (!err) err = lk_payload_clear(&codec, s->layout, plain, s->spare);
     lh_blob_release(frame);
     return err;
 }
 
-// Rule 11: the snapshot with every coordinate that later frames sent set to zero.
+// Rule 11: the snapshot with every coordinate that later frames sent set to zero, in the spare.
 static lh_err rebuild_residual(struct wk_shard *s, bool have)
 {
     const struct wk_observer *o = s->worker->conf.observer;
-    if (!have) memset(s->residual, 0, s->layout->values * sizeof *s->residual);
+    if (!have) memset(s->spare, 0, s->layout->values * sizeof *s->spare);
     for (struct wk_entry *e = s->outbox.first; have && e; e = e->next) {
         if (wk_entry_compare(e, s->snapshot.incarnation.number, s->snapshot.step) <= 0) continue;
         if (LH_BUG("esnap_rollback")) continue;
@@ -151,7 +117,7 @@ static void judge_entries(struct wk_shard *s)
 static lh_err resume_lost(struct wk_shard *s)
 {
     struct wk_slot snap = {0};
-    lh_err err = wk_snapshot_load(&s->slots, &snap, s->residual);
+    lh_err err = wk_snapshot_load(&s->slots, &snap, s->spare);
     bool have = err == LH_OK;
     if (err && err != LH_ERR_NOT_FOUND) return err;
     s->snapshot.present = have;
@@ -162,28 +128,29 @@ static lh_err resume_lost(struct wk_shard *s)
     wk_slot_free(&snap);
     judge_entries(s);
     LH_TRY(rebuild_residual(s, have));
-    s->next = 1;
+    struct wk_slot slot = {.incarnation = s->worker->incarnation, .next = 1};
     if (LH_BUG("same_inc_power")) {
-        s->next = s->snapshot.step + 1;
+        slot.next = s->snapshot.step + 1;
         for (struct wk_entry *e = s->outbox.first, *next; e; e = next) {
             next = e->next;
-            if (e->head.step >= s->next) LH_TRY(wk_outbox_drop(&s->outbox, e));
+            if (e->head.step >= slot.next) LH_TRY(wk_outbox_drop(&s->outbox, e));
         }
     }
+    wk_committed_resume(s, &slot);
     return LH_OK;
 }
 
-// Drops what was never committed, so never sent, and what the residual took back already.
-static lh_err drop_leftovers(struct wk_shard *s, const struct wk_slot *slot)
+// Drops what was never committed, so never sent, and what the residual took back already. Under a
+// later incarnation than the slot's nothing was committed: its first slot may have found no room.
+static lh_err drop_leftovers(struct wk_shard *s, const struct wk_slot *slot, uint64_t *next_step)
 {
     for (struct wk_entry *e = s->outbox.first, *next; e; e = next) {
         next = e->next;
-        bool own = e->head.incarnation.number == slot->incarnation.number;
-        bool above = own && e->head.step >= slot->next;
+        bool above = wk_entry_compare(e, slot->incarnation.number, slot->next) >= 0;
         bool gone = slot->gone_incarnation &&
                     wk_entry_compare(e, slot->gone_incarnation, slot->gone_step) == 0;
         if (above && LH_BUG("resend_all"))
-            s->next = e->head.step + 1;
+            *next_step = e->head.step + 1;
         else if (above || gone)
             LH_TRY(wk_outbox_drop(&s->outbox, e));
     }
@@ -192,25 +159,22 @@ static lh_err drop_leftovers(struct wk_shard *s, const struct wk_slot *slot)
 
 static lh_err resume_intact(struct wk_shard *s, const struct wk_slot *slot)
 {
-    struct wk_worker *w = s->worker;
-    LH_TRY(drop_leftovers(s, slot));
+    struct wk_slot now = *slot;
+    now.next = 1;
+    LH_TRY(drop_leftovers(s, slot, &now.next));
     for (struct wk_entry *e = s->outbox.first; e; e = e->next) {
         bool own = e->head.incarnation.number == slot->incarnation.number;
         bool decided = e->next || (own && e->head.step <= slot->decided);
         e->status = decided ? WK_ADMITTED : WK_UNDECIDED;
     }
-    bool same = lh_incarnation_equal(slot->incarnation, w->incarnation);
-    if (same) {
-        s->decided = slot->decided;
-        s->decided_admitted = slot->decided_admitted;
-        if (slot->next > s->next) s->next = slot->next;
+    now.incarnation = s->worker->incarnation;
+    if (!lh_incarnation_equal(slot->incarnation, now.incarnation)) {
+        now.decided = 0;
+        now.decided_admitted = false;
+    } else if (slot->next > now.next) {
+        now.next = slot->next;
     }
-    s->gone_incarnation = slot->gone_incarnation;
-    s->gone_step = slot->gone_step;
-    for (uint32_t i = 0; i < slot->claims; i++) s->returned[s->returneds++] = slot->claim[i];
-    s->back = slot->tokens;
-    memcpy(s->at_cut, slot->place, slot->places * sizeof *s->at_cut);
-    s->at_cuts = slot->places;
+    wk_committed_resume(s, &now);
     return LH_OK;
 }
 
@@ -251,14 +215,16 @@ static lh_err resume_shard(struct wk_shard *s, bool *lost)
     struct wk_slot slot = {0};
     enum wk_slot_state state;
     LH_TRY(load_replica(s));
-    LH_TRY(wk_slot_load(&s->slots, &slot, s->residual, &state));
+    LH_TRY(wk_slot_load(&s->slots, &slot, s->spare, &state));
     lh_err err = load_outbox(s, state == WK_SLOT_INTACT ? &slot : NULL);
-    s->next = 1;
     if (!err && state == WK_SLOT_INTACT)
         err = resume_intact(s, &slot);
     else if (!err && (state == WK_SLOT_LOST || s->outbox.first)) {
         *lost = true;
         err = resume_lost(s);
+    } else if (!err) { // never cut
+        struct wk_slot first = {.incarnation = s->worker->incarnation, .next = 1};
+        wk_committed_resume(s, &first);
     }
     wk_slot_free(&slot);
     if (s->ready) wk_place_entries(s);
@@ -267,8 +233,8 @@ static lh_err resume_shard(struct wk_shard *s, bool *lost)
 
 static uint64_t trained_in(const struct wk_shard *s, uint64_t unit)
 {
-    for (uint32_t i = 0; i < s->at_cuts; i++)
-        if (s->at_cut[i].unit == unit) return s->at_cut[i].tokens;
+    for (uint32_t i = 0; i < s->committed->places; i++)
+        if (s->committed->place[i].unit == unit) return s->committed->place[i].tokens;
     return 0;
 }
 
@@ -276,9 +242,9 @@ static uint64_t trained_in(const struct wk_shard *s, uint64_t unit)
 // beyond it is trained twice, but nothing that is credited is missing anywhere.
 static void resume_places(struct wk_worker *w)
 {
-    const struct wk_shard *first = &w->shard[0];
-    for (uint32_t i = 0; i < first->at_cuts; i++) {
-        struct wk_place least = first->at_cut[i];
+    const struct wk_slot *first = w->shard[0].committed;
+    for (uint32_t i = 0; i < first->places; i++) {
+        struct wk_place least = first->place[i];
         for (uint32_t k = 1; k < w->shards; k++) {
             uint64_t tokens = trained_in(&w->shard[k], least.unit);
             if (tokens < least.tokens) least.tokens = tokens;
@@ -346,12 +312,12 @@ lh_err wk_start_room(struct wk_shard *s)
 lh_err wk_resume(struct wk_worker *w)
 {
     bool lost = false;
-    LH_TRY(identity_load(w));
+    LH_TRY(wk_incarnation_load(w));
     for (uint32_t i = 0; i < w->shards; i++) LH_TRY(resume_shard(&w->shard[i], &lost));
     resume_places(w);
     LH_TRY(resume_trainer(w));
     if (w->fresh) return LH_OK;
-    if (lost) LH_TRY(wk_bump(w));
+    if (lost) LH_TRY(wk_bump(w, 0));
     for (uint32_t i = 0; i < w->shards; i++)
         if (w->shard[i].ended) LH_TRY(wk_settle_end(&w->shard[i]));
     w->count.admitted = w->count.refused = w->count.returned = 0; // by the life that heard the end
@@ -359,7 +325,8 @@ lh_err wk_resume(struct wk_worker *w)
     // No slot, or one of an older incarnation: a crash in the middle of joining or of raising it.
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
-        if (s->next == 1) LH_TRY(s->slots.generation ? wk_flip(s, false) : wk_begin(s));
+        if (s->committed->next > 1) continue;
+        LH_TRY(s->slots.generation ? wk_committed_write(s, false) : wk_committed_begin(s));
     }
     return LH_OK;
 }

@@ -75,7 +75,7 @@ bool wk_own_folded(const struct wk_shard *s)
 {
     const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
     bool same = row && lh_incarnation_equal(row->incarnation, s->worker->incarnation);
-    return (same ? lh_row_step(row) : 0) >= s->decided;
+    return (same ? lh_row_step(row) : 0) >= s->committed->decided;
 }
 
 bool wk_view_may_renew(const struct wk_shard *s)

@@ -44,10 +44,9 @@ static lh_err open_shard(struct wk_worker *w, uint32_t id)
     s->worker = w;
     LH_TRY(lk_replica_create(&s->replica, c->job, c->manifest, id, c->keys));
     s->layout = s->replica.layout;
-    s->residual = lh_zeros(s->layout->values, sizeof(float));
-    s->spare = lh_zeros(s->layout->values, sizeof(float));
+    LH_TRY(wk_committed_open(s));
     s->anchor = lh_zeros(s->layout->values, sizeof(float));
-    if (!s->residual || !s->spare || !s->anchor) return LH_ERR_NO_MEMORY;
+    if (!s->anchor) return LH_ERR_NO_MEMORY;
     s->slots = (struct wk_slots){c->env, c->dir, id, s->layout->values, 0, {0}, 0};
     c->env->ops->boot_id(c->env, s->slots.boot);
     s->outbox = (struct wk_outbox){.env = c->env, .dir = w->outbox_dir, .shard = id};
@@ -114,8 +113,7 @@ static void free_shard(struct wk_shard *s)
     lh_blob_release(s->sender.frame);
     wk_outbox_free(&s->outbox);
     lk_replica_free(&s->replica);
-    free(s->residual);
-    free(s->spare);
+    wk_committed_close(s);
     free(s->anchor);
     lh_buf_free(&s->plain);
 }
@@ -135,6 +133,7 @@ void wk_worker_close(struct wk_worker *w)
     for (uint32_t i = 0; w->shard && i < w->shards; i++) {
         lh_cancel(env, &w->shard[i].session_timer);
         lh_cancel(env, &w->shard[i].keep_timer);
+        lh_cancel(env, &w->shard[i].room_timer);
         lh_cancel(env, &w->shard[i].stream_timer);
         hang_up(&w->shard[i].link);
     }
@@ -156,7 +155,7 @@ lh_err wk_worker_settle(struct wk_worker *w)
 {
     if (w->fresh || w->failed || wk_cutting(w))
         return LH_OK; // nothing to commit, or it must not be
-    for (uint32_t i = 0; i < w->shards; i++) LH_TRY(wk_flip(&w->shard[i], true));
+    for (uint32_t i = 0; i < w->shards; i++) LH_TRY(wk_committed_write(&w->shard[i], true));
     return LH_OK;
 }
 
@@ -182,13 +181,13 @@ static json_t *shard_status(const struct wk_shard *s)
 {
     char hex[2 * LH_HASH_BYTES + 1] = "";
     if (s->ended) lh_hash_hex(&s->final_digest, hex);
-    return json_pack("{s:i s:I s:I s:I s:I s:I s:I s:b s:b s:s s:I s:I}", "shard", (int)s->id,
-                     "version", (json_int_t)s->replica.ledger.version, "epoch",
-                     (json_int_t)s->replica.ledger.epoch, "viewed", (json_int_t)s->viewed, "outbox",
-                     (json_int_t)s->outbox.entries, "outbox_bytes", (json_int_t)s->outbox.bytes,
-                     "outbox_held_bytes", (json_int_t)s->outbox.held, "session", s->process != 0,
-                     "ended", s->ended, "digest", hex, "mismatches",
-                     (json_int_t)s->digest_mismatches, "step", (json_int_t)(s->next - 1));
+    return json_pack(
+        "{s:i s:I s:I s:I s:I s:I s:I s:b s:b s:s s:I s:I}", "shard", (int)s->id, "version",
+        (json_int_t)s->replica.ledger.version, "epoch", (json_int_t)s->replica.ledger.epoch,
+        "viewed", (json_int_t)s->viewed, "outbox", (json_int_t)s->outbox.entries, "outbox_bytes",
+        (json_int_t)s->outbox.bytes, "outbox_held_bytes", (json_int_t)s->outbox.held, "session",
+        s->process != 0, "ended", s->ended, "digest", hex, "mismatches",
+        (json_int_t)s->digest_mismatches, "step", (json_int_t)(s->committed->next - 1));
 }
 
 lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)

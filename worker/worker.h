@@ -26,6 +26,7 @@
 #include "kernels/checkpoint.h"
 #include "kernels/incoming.h"
 #include "kernels/view.h"
+#include "worker/commit.h"
 #include "worker/outbox.h"
 #include "worker/slot.h"
 #include "worker/trainer.h"
@@ -83,6 +84,7 @@ struct wk_conf {
 struct wk_worker;
 struct wk_keep;
 struct wk_cut;
+struct wk_committed;
 
 struct wk_sender { // one push stream
     struct lh_call *call;
@@ -136,29 +138,28 @@ struct wk_shard {
     struct wk_worker *worker;
     const struct lh_shard_layout *layout;
     struct lk_replica replica;
-    bool ready;              // the replica holds a state
-    float *residual, *spare; // E, and where the next E is made
-    float *anchor;           // local value - progress since the last cut
-    struct lh_buf plain;     // memory of the last payload that was folded, for the next one
-    uint64_t viewed;         // version that the local view is based on
+    bool ready;            // the replica holds a state
+    const float *residual; // E: changed by commit.c alone
+    float *spare;          // where the next E is made
+    float *anchor;         // local value - progress since the last cut
+    struct lh_buf plain;   // memory of the last payload that was folded, for the next one
+    uint64_t viewed;       // version that the local view is based on
     uint64_t base_epoch, base_others, viewed_round;
     uint64_t tokens, steps; // since the last cut
     uint64_t cuts;
-    // committed by the slot
+    // What the slot says: next and decided steps, claims and tokens that came back with refused
+    // frames, what this shard's pushes hold of the units in work. Changed by commit.c alone.
+    const struct wk_slot *committed;
+    struct wk_committed *commits; // the same for commit.c
     struct wk_slots slots;
-    uint64_t next, decided;
-    bool decided_admitted;
-    uint64_t gone_incarnation, gone_step; // the entry that was taken back last
     struct wk_outbox outbox;
     lh_err remove_result;                  // of its removal under way
-    uint64_t returned[WK_CLAIMS_HELD_MAX]; // claims of refused frames; durable with the slot
     uint64_t fresh[WK_CLAIMS_HELD_MAX];    // units that were finished and are not claimed yet
     uint64_t fresh_at[WK_CLAIMS_HELD_MAX]; // and after how many steps of this process
     uint64_t cut_at;                       // steps of this process that committed cuts hold
-    uint32_t returneds, freshes;
-    uint64_t back;                         // tokens of refused frames; durable with the slot
-    struct wk_place at_cut[WK_PLACES_MAX]; // what this shard's pushes hold of the units in work
-    uint32_t at_cuts;
+    uint32_t freshes;
+    uint64_t room_timer; // until the disk is tried again, nothing is cut; 0: none runs
+    uint32_t room_tries;
     struct {
         struct lh_incarnation incarnation;
         uint64_t step, decided;
@@ -168,6 +169,14 @@ struct wk_shard {
     char address[LH_ADDRESS_SIZE];
     struct lh_link *link;
     uint64_t process; // 0: no session
+    // History within an epoch never goes back (session.c, older_history): the epoch of the last
+    // server that was believed in this life, 0: none; and that in which `decided` was heard.
+    uint64_t heard_epoch, decided_epoch;
+    struct { // what was known here of the shard's history when the last hello was sent
+        uint64_t epoch, version;
+        uint64_t replica_epoch, last, last_step; // and our row in the replica
+    } asked;
+    uint64_t ignored; // the process that was told of last because it is behind that
     struct lh_unary *hello;
     struct wk_sender sender;
     struct wk_stream stream;
@@ -194,6 +203,10 @@ struct wk_shard {
     bool cut_early;                             // a final cut: nothing left to train on
 };
 
+// What finds no room on a full disk: the outbox and the slot, durable copies of the replica,
+// residual snapshots.
+enum wk_full { WK_FULL_OUTBOX, WK_FULL_REPLICA, WK_FULL_SNAPSHOT, WK_FULL_COUNT };
+
 enum wk_state { WK_JOINING, WK_WAITING, WK_TRAINING, WK_DRAINING, WK_DONE };
 
 struct wk_queued { // a leased unit
@@ -210,6 +223,7 @@ struct wk_worker {
     uint32_t over;    // and the number that it replaces, as far as it was told; 0: none
     char outbox_dir[LH_PATH_SIZE], replica_dir[LH_PATH_SIZE];
     struct lh_file *lock;
+    bool full_said[WK_FULL_COUNT];
     struct wk_shard *shard;
     uint32_t shards;
     // coordinator
@@ -274,8 +288,6 @@ void wk_boundary_soon(struct wk_worker *w);
 // Memory for the parameters of a first snapshot, asked of the system before it comes.
 LH_MUST lh_err wk_start_room(struct wk_shard *s);
 LH_MUST lh_err wk_resume(struct wk_worker *w);
-LH_MUST lh_err wk_identity_store(struct wk_worker *w);
-LH_MUST lh_err wk_identity_grant(struct wk_worker *w, uint32_t granted);
 // stats.c
 LH_MUST lh_err wk_stats_open(struct wk_worker *w);
 void wk_stats_ask(struct wk_worker *w);           // before a step: are norms due?
@@ -293,14 +305,11 @@ uint32_t wk_claimable(const struct wk_shard *s);
 LH_MUST lh_err wk_cut(struct wk_shard *s);
 bool wk_cutting(const struct wk_worker *w); // some shard's cut is on its way
 void wk_cut_free(struct wk_cut *c);         // NULL is allowed
-// Writes the slot: everything committed. Not while the shard is being cut.
-LH_MUST lh_err wk_flip(struct wk_shard *s, bool sync);
-// Writes the first slot of a shard that was never cut (slot.h).
-LH_MUST lh_err wk_begin(struct wk_shard *s);
 // decided.c
 LH_MUST lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e);
 LH_MUST lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted);
-LH_MUST lh_err wk_bump(struct wk_worker *w); // a new incarnation, raised by the worker itself
+// A new incarnation, raised by the worker itself above its own and `above`.
+LH_MUST lh_err wk_bump(struct wk_worker *w, uint64_t above);
 void wk_trim(struct wk_shard *s);
 // The whole log is folded, nothing follows: what it holds is what was admitted, the rest returns.
 LH_MUST lh_err wk_settle_end(struct wk_shard *s);
@@ -308,6 +317,11 @@ LH_MUST lh_err wk_settle_end(struct wk_shard *s);
 void wk_entry_lost(struct wk_shard *s, const char *why);
 // Removes an entry; whatever sends it stops.
 LH_MUST lh_err wk_entry_drop(struct wk_shard *s, struct wk_entry *e);
+// full.c: a full disk. Each kind is told of once, until one of it was written again.
+void wk_full_say(struct wk_worker *w, enum wk_full of, const char *text);
+void wk_full_over(struct wk_worker *w, enum wk_full of);
+// Nothing is cut for a while; then what waits for room is tried again.
+void wk_full_wait(struct wk_shard *s);
 // session.c
 void wk_sender_stop(struct wk_shard *s);
 void wk_session_start(struct wk_shard *s);

@@ -237,6 +237,8 @@ static void lost_undecided(uint64_t seed, bool before_the_start)
     assert_int_equal(l.worker->count.lost, 1);
     assert_true(l.worker->count.admitted >= PUSHES - 1);
     assert_int_equal(l.worker->incarnation.number, number + 1);
+    start_again(&l); // what was told of once is not told of again
+    assert_int_equal(l.worker->count.lost, 0);
     stop(&l);
 }
 

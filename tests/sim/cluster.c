@@ -354,8 +354,9 @@ static void tell_outbox(const struct sim_node *n, uint32_t shard)
                   (unsigned long long)e->head.step, e->status ? "admitted" : "undecided",
                   (unsigned long long)e->version, e->head.claims,
                   (unsigned long long)e->head.claim[0]);
-    for (uint32_t i = 0; i < ws->returneds; i++)
-        sim_trace(n->sim, "%s returned claim %llu", n->name, (unsigned long long)ws->returned[i]);
+    for (uint32_t i = 0; i < ws->committed->claims; i++)
+        sim_trace(n->sim, "%s returned claim %llu", n->name,
+                  (unsigned long long)ws->committed->claim[i]);
     for (uint32_t i = 0; i < ws->freshes; i++)
         sim_trace(n->sim, "%s fresh claim %llu", n->name, (unsigned long long)ws->fresh[i]);
 }

@@ -161,13 +161,13 @@ static void judge_tokens(struct found *f, uint32_t shard)
         const struct sim_history *h = &s->history[w][shard];
         const struct lh_row *row = lh_ledger_row(&f->replica->ledger, lh_worker_id(&n->self));
         uint64_t trained = s->training[w].tokens;
-        uint64_t found = (row ? row->tokens : 0) + ws->back + ws->tokens;
+        uint64_t found = (row ? row->tokens : 0) + ws->committed->tokens + ws->tokens;
         if (found + h->lost_least > trained || (!h->lost && found + h->lost_most < trained))
             sim_fail(s,
                      "shard %u: worker %u trained %" PRIu64 " tokens, its deaths took %" PRIu64
                      " to %" PRIu64 "; %" PRIu64 " are in the ledger, %" PRIu64 " came back",
                      shard, w, trained, h->lost_least, h->lost_most, row ? row->tokens : 0,
-                     ws->back);
+                     ws->committed->tokens);
     }
 }
 

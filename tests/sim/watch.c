@@ -192,7 +192,8 @@ void sim_saw_start(struct sim_node *n)
         struct sim_cut *cut = h->cuts ? &h->cut[h->cuts - 1] : NULL;
         if (!h->pending) continue;
         bool same = lh_incarnation_equal(cut->incarnation, n->worker->incarnation);
-        if (same && !h->lost) settle_pending(h, ws->layout->values, ws->next > cut->step);
+        if (same && !h->lost)
+            settle_pending(h, ws->layout->values, ws->committed->next > cut->step);
         h->pending = false; // else it may come back, or not
     }
 }

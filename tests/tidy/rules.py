@@ -53,6 +53,8 @@ BANNED = (
      "snprintf, lh_put, lh_cursor"),
     (("ps_wal_add", "ps_wal_drop_group"), ("server/*",), ("server/head.c", "server/wal.[ch]"),
      "ps_head_append() and ps_head_take_back(): the log's group and the heads change together"),
+    (("wk_slot_flip", "wk_slot_begin", "wk_snapshot_write"), ("worker/*",),
+     ("worker/slot.[ch]", "worker/commit.c"), "wk_commit() of worker/commit.h"),
     (("atoi", "atol", "atoll", "atof"), ("*",), (), "strtoll or strtod with all its checks"),
 )
 # Exceptions to BANNED with their reasons: path pattern -> (calls, why).
@@ -156,6 +158,25 @@ def banned(tree: Tree) -> Iterator[Finding]:
                 yield Finding(path, number, "banned", f"{name}(): use {names[name]}")
 
 
+# What changes with a commit only: room -> (files that may assign it, its names). slot.c reads a
+# file into a slot of its own.
+COMMITTED = {"worker": (("worker/commit.c", "worker/slot.c"),
+                        ("committed", "residual", "incarnation"))}
+
+
+def commit(tree: Tree) -> Iterator[Finding]:
+    """Commit, then memory (PROTOCOL 26): one file changes the state that follows the disk."""
+    for path, text in c_files(tree):
+        owners, names = COMMITTED.get(room_of(path), ((path,), ()))
+        if path in owners:
+            continue
+        assigned = re.compile(r"->(%s)\b[\w.]*\s*(?:[-+|&^]?=(?!=)|\+\+|--)" % "|".join(names))
+        for number, line in enumerate(scan.scrub(text).split("\n"), 1):
+            for match in assigned.finditer(line):
+                yield Finding(path, number, "commit",
+                              f"{match.group(1)}: only {owners[0]} changes it")
+
+
 def must_check(tree: Tree) -> Iterator[Finding]:
     """A header's function that returns lh_err says LH_MUST; lh_fail's result is its argument."""
     for path, text in c_files(tree):
@@ -252,6 +273,6 @@ def columns(tree: Tree) -> Iterator[Finding]:
 
 
 RULES: tuple[Callable[[Tree], Iterator[Finding]], ...] = (
-    direction, circle, unused_header, length, banned, must_check, readme, opening, prefix,
+    direction, circle, unused_header, length, banned, commit, must_check, readme, opening, prefix,
     mutable_global, white_space, machine_path, columns,
 )

@@ -28,6 +28,13 @@ PLANTED = {
     "banned": (
         {"worker/a.c": "// a\nint f(void)\n{\n    return rand();\n}\n"}, "worker/a.c",
         {"worker/a.c": '// rand()\nstatic const char *s = "rand()"; int wk_x = o->rand(1);\n'}),
+    "commit": (
+        {"worker/a.c": "// a\nvoid f(struct wk_worker *w)\n{\n    w->incarnation.number++;\n}\n"},
+        "worker/a.c",
+        {"worker/a.c": "// a\nstatic bool f(void)\n{\n    f.incarnation = w->incarnation;\n"
+                       "    s->residual_square = 0;\n    return s->residual == s->spare;\n}\n",
+         "worker/commit.c": "// a\nstatic void g(void)\n{\n    s->residual = 0;\n}\n",
+         "server/a.c": "// a\nstatic void g(void)\n{\n    i->incarnation = j;\n}\n"}),
     "must-check": (
         {"common/a.h": "// a\nlh_err lh_a(int x,\n            int y);\n"}, "common/a.h",
         {"common/a.h": "// a\nLH_MUST lh_err lh_a(int x);\n"

@@ -159,7 +159,7 @@ static void remove_later(struct machine *m, struct wk_entry *e)
     wk_outbox_leave(&m->box, e);
     assert_true(wk_outbox_begin_removal(&m->box));
     assert_int_equal(wk_outbox_remove(&m->box), LH_OK);
-    wk_outbox_end_removal(&m->box);
+    wk_outbox_end_removal(&m->box, true);
 }
 
 static void a_removal_that_was_not_synced_may_come_back_whole(void **state)
@@ -328,6 +328,67 @@ static void a_full_disk_keeps_nothing(void **state)
 
 // ---------------------------------------------------------------- what is in memory
 
+// Also where its file is whole already, and the process dies then.
+static void an_entry_that_found_no_room_leaves_nothing(void **state)
+{
+    struct machine *m = *state;
+    struct wk_entry *e;
+    lh_err err = LH_ERR_DISK_FULL;
+    int64_t at = 0;
+    for (; err; at++) {
+        lh_fake_fail_at(m->env, at, LH_ERR_DISK_FULL);
+        err = keep(m, 1, 1, &e);
+        lh_fake_fail_at(m->env, -1, LH_OK);
+        if (err) assert_int_equal(err, LH_ERR_DISK_FULL);
+        restart(m, false);
+        assert_int_equal(m->bad, 0);
+        assert_int_equal(m->box.entries, !err);
+    }
+    assert_true(at > 5);
+}
+
+static void removals_that_found_no_room_come_again_in_order(void **state)
+{
+    struct machine *m = *state;
+    struct wk_entry *e;
+    for (uint64_t step = 1; step <= 4; step++) assert_int_equal(keep(m, 1, step, &e), LH_OK);
+    for (int i = 0; i < 2; i++) wk_outbox_leave(&m->box, m->box.first);
+    assert_true(wk_outbox_begin_removal(&m->box));
+    wk_outbox_leave(&m->box, m->box.first);
+    lh_fake_fail_at(m->env, 1, LH_ERR_DISK_FULL);
+    assert_int_equal(wk_outbox_remove(&m->box), LH_ERR_DISK_FULL);
+    wk_outbox_end_removal(&m->box, false);
+    e = m->box.leaving;
+    for (uint64_t step = 1; step <= 3; step++, e = e->next) assert_int_equal(e->head.step, step);
+    assert_null(e);
+    assert_true(wk_outbox_begin_removal(&m->box));
+    assert_int_equal(wk_outbox_remove(&m->box), LH_OK);
+    wk_outbox_end_removal(&m->box, true);
+    restart(m, false);
+    assert_int_equal(m->box.entries, 1);
+}
+
+static void one_that_is_set_aside_is_not_told_of_again(void **state)
+{
+    struct machine *m = *state;
+    struct wk_entry *e;
+    static const char path[] = "outbox/0003-0000000000000001-0000000000000002";
+    for (uint64_t step = 1; step <= 3; step++) assert_int_equal(keep(m, 1, step, &e), LH_OK);
+    assert_int_equal(lh_fake_flip(m->env, path, 9, 1), LH_OK);
+    restart(m, false);
+    assert_int_equal(m->bad, 1);
+    assert_int_equal(wk_outbox_set_aside(&m->box, m->bad_file), LH_OK);
+    restart(m, false);
+    assert_int_equal(m->bad, 0);
+    assert_int_equal(m->box.entries, 2);
+    struct lh_buf kept = lh_buf(1 << 20);
+    char aside[96];
+    snprintf(aside, sizeof aside, "%s.damaged", path);
+    assert_int_equal(lh_file_load(m->env, aside, &kept), LH_OK);
+    assert_int_equal(kept.len, m->box.first->bytes + 4);
+    lh_buf_free(&kept);
+}
+
 static void a_frame_is_in_memory_until_it_is_admitted_and_folded(void **state)
 {
     struct machine *m = *state;
@@ -351,7 +412,7 @@ static void a_frame_is_in_memory_until_it_is_admitted_and_folded(void **state)
     assert_int_equal(m->box.held, 0);
     assert_int_equal(m->box.bytes, 0);
     assert_true(wk_outbox_begin_removal(&m->box));
-    wk_outbox_end_removal(&m->box);
+    wk_outbox_end_removal(&m->box, true);
 }
 
 static void the_payload_goes_with_the_fold(void **state)
@@ -468,6 +529,9 @@ int main(void)
         ON_MACHINE(files_of_others_are_left_alone),
         ON_MACHINE(a_crash_while_keeping_leaves_no_half_entry),
         ON_MACHINE(a_full_disk_keeps_nothing),
+        ON_MACHINE(an_entry_that_found_no_room_leaves_nothing),
+        ON_MACHINE(removals_that_found_no_room_come_again_in_order),
+        ON_MACHINE(one_that_is_set_aside_is_not_told_of_again),
         ON_MACHINE(a_frame_is_in_memory_until_it_is_admitted_and_folded),
         ON_MACHINE(the_payload_goes_with_the_fold),
         ON_MACHINE(a_start_holds_no_frame_but_the_one_that_is_sent),

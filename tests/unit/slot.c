@@ -342,6 +342,51 @@ static void a_first_slot_is_whole_and_durable(void **state)
     assert_int_equal(load_first(m, slot.next), WK_SLOT_INTACT);
 }
 
+// Whatever part of it found no room, and however much was written: a process that is killed then
+// finds the slot before it, and the same process writes it when there is room.
+static void a_flip_that_found_no_room_is_not_there(void **state)
+{
+    struct machine *m = *state;
+    uint64_t have = 3;
+    struct wk_slots s = open_slots(m);
+    int full = 0;
+    for (uint64_t n = 1; n <= have; n++) assert_int_equal(flip(m, &s, n, false), LH_OK);
+    for (int64_t at = 0; at < 8; at++)
+        for (int sync = 0; sync < 2; sync++) {
+            lh_fake_fail_at(m->env, at, LH_ERR_DISK_FULL);
+            lh_err err = flip(m, &s, have + 1, sync);
+            lh_fake_fail_at(m->env, -1, LH_OK);
+            full += err != LH_OK;
+            if (err) {
+                assert_int_equal(err, LH_ERR_DISK_FULL);
+                assert_int_equal(s.generation, have);
+                assert_loads(m, have, WK_SLOT_INTACT);
+                assert_int_equal(flip(m, &s, have + 1, sync), LH_OK);
+            }
+            assert_loads(m, ++have, WK_SLOT_INTACT);
+        }
+    assert_true(full >= 8);
+}
+
+static void a_first_slot_that_found_no_room_is_not_there(void **state)
+{
+    struct machine *m = *state;
+    struct wk_slot slot = slot_of(m, 3);
+    lh_err err = LH_ERR_DISK_FULL;
+    int absent = 0;
+    for (int64_t at = 0; err; at++) {
+        struct wk_slots s = open_slots(m);
+        lh_fake_fail_at(m->env, at, LH_ERR_DISK_FULL);
+        err = wk_slot_begin(&s, &slot);
+        lh_fake_fail_at(m->env, -1, LH_OK);
+        if (err) assert_int_equal(err, LH_ERR_DISK_FULL);
+        if (err) assert_int_equal(load_first(m, slot.next), WK_SLOT_ABSENT);
+        absent += err != LH_OK;
+    }
+    assert_true(absent >= 5);
+    assert_int_equal(load_first(m, slot.next), WK_SLOT_INTACT);
+}
+
 static enum wk_slot_state reload(struct machine *m, bool power, uint64_t *generation)
 {
     struct wk_slots s = open_slots(m);
@@ -427,6 +472,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ON_MACHINE(the_newest_counts),
         ON_MACHINE(a_first_slot_is_whole_and_durable),
+        ON_MACHINE(a_flip_that_found_no_room_is_not_there),
+        ON_MACHINE(a_first_slot_that_found_no_room_is_not_there),
         ON_MACHINE(what_a_start_has_read_is_not_undone),
         ON_MACHINE(a_torn_flip_brings_no_synced_one_back),
         ON_MACHINE(the_older_counts_when_the_newest_is_damaged),

@@ -1,0 +1,423 @@
+// A worker whose disk is full: what could not be committed is as it was, in memory and after a
+// kill; it is said once, training goes on, and the rest follows when there is room (PROTOCOL 26).
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/cores/life.h"
+
+enum { OPERATIONS = 24, CRASHES = 16 }; // more than any commit has on the disk, than a first cut
+
+// Runs one test with one shard, and with two for their last one.
+static void with_shards(void (*f)(uint32_t shards))
+{
+    for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) f(shards);
+}
+
+struct memory { // what a commit changes of a shard
+    struct wk_slot slot;
+    uint64_t claim[WK_CLAIMS_HELD_MAX];
+    float residual[LIFE_VALUES];
+    size_t entries;
+};
+
+static void look(const struct wk_shard *s, struct memory *m)
+{
+    memset(m, 0, sizeof *m);
+    m->slot = *s->committed;
+    memcpy(m->claim, s->committed->claim, s->committed->claims * sizeof *m->claim);
+    memcpy(m->residual, s->residual, s->layout->values * sizeof *m->residual);
+    m->entries = s->outbox.entries;
+}
+
+static bool same(const struct wk_shard *s, const struct memory *before)
+{
+    struct memory now;
+    look(s, &now);
+    now.slot.claim = before->slot.claim;
+    now.slot.place = before->slot.place;
+    return memcmp(&now, before, sizeof now) == 0;
+}
+
+// ---------------------------------------------------------------- a refused push
+
+static struct wk_shard *last_shard(const struct life *l)
+{
+    return &l->worker->shard[l->worker->shards - 1];
+}
+
+// A push of the last shard, with claims, that nobody decided.
+static struct wk_entry *leave_undecided(struct life *l)
+{
+    struct wk_shard *s = last_shard(l);
+    struct wk_entry *e;
+    life_rest(l);
+    rig_kill_server(l->rig, false);
+    for (int i = 0; i < 20000 && (!(e = wk_outbox_undecided(&s->outbox)) || s->cut); i++)
+        life_run(l, LH_MS);
+    assert_non_null(e);
+    for (uint32_t k = 0; k < l->worker->shards; k++) assert_null(l->worker->shard[k].cut);
+    return e;
+}
+
+// Every file operation of its return in turn finds no room.
+static void refused_many_times(uint32_t shards)
+{
+    struct life *l = life_begin(1, shards);
+    struct wk_entry *e = leave_undecided(l);
+    struct wk_shard *s = last_shard(l);
+    struct memory before;
+    uint64_t step = e->head.step, tokens = e->head.tokens;
+    lh_err err = LH_ERR_DISK_FULL;
+    unsigned tries = 0;
+    look(s, &before);
+    for (int n = 0; err && n < OPERATIONS; n++, tries++) {
+        lh_fake_fail_at(l->rig->w[1].env, n, LH_ERR_DISK_FULL);
+        err = wk_entry_decided(s, wk_outbox_undecided(&s->outbox), false);
+        bool back = s->committed->decided == step;
+        if (err) assert_int_equal(err, LH_ERR_DISK_FULL);
+        if (err) assert_int_equal(l->refused, 0);
+        if (!back) assert_true(same(s, &before));
+    }
+    lh_fake_fail_at(l->rig->w[1].env, -1, LH_OK);
+    assert_int_equal(err, LH_OK);
+    assert_true(tries > 4);
+    assert_int_equal(s->committed->decided, step);
+    assert_int_equal(s->committed->tokens, before.slot.tokens + tokens);
+    assert_int_equal(s->outbox.entries, before.entries - 1);
+    assert_int_equal(l->worker->count.returned, 1);
+    assert_int_equal(l->refused, 1);
+    if (shards == 1) life_mass(l); // with two, the other one's push is undecided
+    life_end(l);
+}
+
+static void a_refused_push_comes_back_once_however_often_there_is_no_room(void **state)
+{
+    (void)state;
+    with_shards(refused_many_times);
+}
+
+// Killed after each of them: the next process finds it where it was, or returned.
+static void refused_and_killed(uint32_t shards)
+{
+    unsigned kept = 0, back = 0;
+    for (int n = 0; n < OPERATIONS; n++) {
+        struct life *l = life_begin(2, shards);
+        struct wk_entry *e = leave_undecided(l);
+        struct wk_shard *s = last_shard(l);
+        uint64_t step = e->head.step;
+        uint32_t claims = e->head.claims;
+        float *after = calloc(s->layout->values, sizeof *after);
+        struct memory before;
+        assert_non_null(after);
+        look(s, &before);
+        lh_fake_fail_at(l->rig->w[1].env, n, LH_ERR_DISK_FULL);
+        lh_err err = wk_entry_decided(s, e, false);
+        lh_fake_fail_at(l->rig->w[1].env, -1, LH_OK);
+        memcpy(after, s->residual, s->layout->values * sizeof *after);
+        bool returned = s->committed->decided == step;
+        if (!err) assert_true(returned);
+        life_kill(l);
+        life_start(l);
+        s = last_shard(l);
+        assert_int_equal(s->committed->decided == step, returned);
+        assert_int_equal(wk_outbox_undecided(&s->outbox) != NULL, !returned);
+        assert_memory_equal(s->residual, after, s->layout->values * sizeof *after);
+        assert_int_equal(s->committed->claims, before.slot.claims + (returned ? claims : 0));
+        kept += !returned;
+        back += returned;
+        free(after);
+        life_end(l);
+    }
+    assert_true(kept > 2 && back > 2);
+}
+
+static void killed_in_between_it_is_returned_or_not(void **state)
+{
+    (void)state;
+    with_shards(refused_and_killed);
+}
+
+// The whole way: the server's answer, greetings, the row that repeats it.
+static struct {
+    struct wk_entry entry; // the head and digest of the push that was refused
+    unsigned answers;
+} refusal;
+
+static void refuse(void *self, struct lh_call *call)
+{
+    struct life *l = self;
+    struct wk_shard *s = last_shard(l);
+    Longhaul__V1__PushReply m = LONGHAUL__V1__PUSH_REPLY__INIT;
+    const struct wk_entry *e = wk_outbox_undecided(&s->outbox);
+    assert_non_null(e);
+    refusal.entry = *e;
+    refusal.answers++;
+    m.process = l->rig->server->process;
+    m.incarnation = e->head.incarnation.number;
+    m.step = e->head.step;
+    m.digest = (ProtobufCBinaryData){LH_DIGEST, refusal.entry.digest.b};
+    life_full(l, true);
+    assert_int_equal(lh_rpc_send(call, &m.base), LH_OK);
+    lh_call_finish(call, LH_OK, NULL);
+}
+
+static void greet(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct life *l = self;
+    const Longhaul__V1__HelloRequest *m = (const Longhaul__V1__HelloRequest *)message;
+    const struct lh_ledger *ledger = &l->rig->server->shard[m->shard]->replica.ledger;
+    const struct wk_entry *e = &refusal.entry;
+    Longhaul__V1__HelloReply out = LONGHAUL__V1__HELLO_REPLY__INIT;
+    out.process = l->rig->server->process;
+    out.incarnation = out.last_incarnation = m->incarnation;
+    out.incarnation_random = m->incarnation_random;
+    out.last_step = e->head.step;
+    out.last_digest = (ProtobufCBinaryData){LH_DIGEST, (uint8_t *)(uintptr_t)e->digest.b};
+    out.epoch = ledger->epoch;
+    out.version = ledger->version + 1;
+    out.session = true;
+    refusal.answers++;
+    lh_reply(rq, &out.base);
+}
+
+static const struct lh_call_ops refuser = {rig_on_message, refuse, rig_on_nothing, rig_on_gone};
+
+static bool refuse_one(struct life *l, enum lh_rpc rpc, struct lh_call *call,
+                       const struct lh_call_ops **ops, void **self)
+{
+    struct wk_shard *s = last_shard(l);
+    const struct wk_entry *e = wk_outbox_undecided(&s->outbox);
+    if (rpc == LH_RPC_HELLO && refusal.answers)
+        return !lh_request_accept(call, &l->rig->w[1].self,
+                                  &longhaul__v1__hello_request__descriptor, greet, l, ops, self);
+    if (rpc != LH_RPC_PUSH || refusal.answers || !e || s->sender.call == NULL) return false;
+    if (s->sender.entry != e || !e->head.claims) return false;
+    *ops = &refuser;
+    *self = l;
+    lh_call_read(call);
+    return true;
+}
+
+static void refused_by_its_server(uint32_t shards)
+{
+    struct life *l = life_begin(3, shards);
+    struct wk_shard *s = last_shard(l);
+    memset(&refusal, 0, sizeof refusal);
+    l->on_call = refuse_one;
+    for (int i = 0; i < 60000 && !refusal.answers; i++) life_run(l, LH_MS);
+    assert_int_equal(refusal.answers, 1);
+    uint64_t step = refusal.entry.head.step, steps = l->worker->count.steps;
+    struct memory before;
+    look(s, &before);
+    life_run(l, 10 * LH_SECOND);                              // no room
+    assert_true(refusal.answers > 3 && refusal.answers < 50); // not in a hurry
+    before.entries = s->outbox.entries;                       // of others some may have left
+    assert_true(same(s, &before));
+    assert_ptr_equal(wk_outbox_undecided(&s->outbox),
+                     wk_outbox_find(&s->outbox, l->worker->incarnation.number, step));
+    assert_true(l->worker->count.steps > steps + 50);
+    assert_int_equal(life_said(l, "outbox.disk_full"), 1);
+    assert_int_equal(l->refused, 0);
+    life_full(l, false);
+    life_run(l, 3 * LH_SECOND);
+    assert_int_equal(s->committed->decided, step);
+    assert_int_equal(l->worker->count.returned, 1);
+    assert_int_equal(l->refused, 1);
+    assert_null(wk_outbox_undecided(&s->outbox));
+    if (shards == 1) life_mass(l);
+    life_end(l);
+}
+
+static void a_server_that_refuses_is_asked_again_until_there_is_room(void **state)
+{
+    (void)state;
+    with_shards(refused_by_its_server);
+}
+
+// ---------------------------------------------------------------- a cut
+
+static void nothing_for_a_while(uint32_t shards)
+{
+    struct life *l = life_begin(4, shards);
+    uint64_t cuts[RIG_SHARDS];
+    life_rest(l);
+    life_full(l, true);
+    for (uint32_t k = 0; k < shards; k++) cuts[k] = l->worker->shard[k].cuts;
+    uint64_t steps = l->worker->count.steps;
+    life_run(l, 20 * LH_SECOND);
+    for (uint32_t k = 0; k < shards; k++) assert_int_equal(l->worker->shard[k].cuts, cuts[k]);
+    assert_true(l->worker->count.steps > steps + 200);
+    assert_int_equal(life_said(l, "outbox.disk_full"), 1);
+    assert_int_equal(life_said(l, "outbox.room"), 0);
+    assert_true(life_tries(l) > 10 && life_tries(l) < 60 * shards); // not in a hurry
+    life_full(l, false);
+    life_cut(l, 5);
+    assert_int_equal(life_said(l, "outbox.disk_full"), 1);
+    assert_int_equal(life_said(l, "outbox.room"), 1);
+    life_rest(l);
+    life_mass(l);
+    assert_int_equal(l->worker->count.returned + l->worker->count.lost, 0);
+    life_end(l);
+}
+
+static void training_goes_on_and_the_push_is_made_when_there_is_room(void **state)
+{
+    (void)state;
+    with_shards(nothing_for_a_while);
+}
+
+// Each file operation of a cut finds no room; then it goes on, or is killed there and goes on.
+static void any_operation_of_a_cut(uint32_t shards)
+{
+    for (int n = 0; n < 2 * OPERATIONS; n++) {
+        struct life *l = life_begin(5, shards);
+        life_rest(l);
+        lh_fake_fail_at(l->rig->w[1].env, n / 2, LH_ERR_DISK_FULL);
+        for (int i = 0; i < 10000 && !lh_fake_failed(l->rig->w[1].env); i++) life_run(l, LH_MS);
+        assert_true(lh_fake_failed(l->rig->w[1].env));
+        if (n % 2) {
+            life_kill(l);
+            life_start(l);
+        }
+        life_cut(l, 3);
+        life_rest(l);
+        life_mass(l);
+        assert_int_equal(l->lost + l->worker->count.returned, 0);
+        life_end(l);
+    }
+}
+
+static void a_cut_that_found_no_room_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    with_shards(any_operation_of_a_cut);
+}
+
+// ---------------------------------------------------------------- an incarnation
+
+// True: the raise did not reach that operation any more.
+static bool raise(struct life *l, int n, bool *raised)
+{
+    struct wk_worker *w = l->worker;
+    struct lh_incarnation was = w->incarnation;
+    struct memory before[RIG_SHARDS];
+    for (uint32_t k = 0; k < w->shards; k++) look(&w->shard[k], &before[k]);
+    lh_fake_fail_at(l->rig->w[1].env, n, LH_ERR_DISK_FULL);
+    lh_err err = wk_bump(w, 0);
+    bool reached = lh_fake_failed(l->rig->w[1].env);
+    lh_fake_fail_at(l->rig->w[1].env, -1, LH_OK);
+    *raised = !err;
+    if (err) assert_int_equal(err, LH_ERR_DISK_FULL);
+    if (err) assert_true(lh_incarnation_equal(w->incarnation, was));
+    for (uint32_t k = 0; err && k < w->shards; k++) assert_true(same(&w->shard[k], &before[k]));
+    if (!err) assert_int_equal(w->incarnation.number, was.number + 1);
+    for (uint32_t k = 0; !err && k < w->shards; k++) {
+        assert_int_equal(w->shard[k].committed->next, 1);
+        assert_int_equal(w->shard[k].committed->decided, 0);
+        assert_true(lh_incarnation_equal(w->shard[k].committed->incarnation, w->incarnation));
+    }
+    return !reached;
+}
+
+// Its number is in force when it is durable, for all shards, also where their slots find no room;
+// whenever it dies in the first cuts under it, nothing is there twice.
+static void any_operation_of_a_raise(uint32_t shards)
+{
+    unsigned kept = 0, behind = 0;
+    for (int n = 0, over = 0; n < OPERATIONS && !over; n++)
+        for (int crash = -1; crash < CRASHES; crash++) {
+            struct life *l = life_begin(6, shards);
+            bool raised;
+            life_rest(l);
+            over = raise(l, n, &raised);
+            if (!raised) crash = CRASHES; // as it was: one life will do
+            kept += !raised;
+            behind += raised && !over;
+            if (raised && crash >= 0) {
+                lh_fake_crash_at(l->rig->w[1].env, crash, false);
+                for (int i = 0; i < 10000 && lh_fake_alive(l->rig->w[1].env); i++)
+                    life_run(l, LH_MS);
+                assert_false(lh_fake_alive(l->rig->w[1].env));
+            }
+            life_kill(l);
+            life_start(l);
+            life_cut(l, 3);
+            life_rest(l);
+            life_mass(l);
+            assert_int_equal(l->lost, 0);
+            life_end(l);
+        }
+    assert_true(kept && behind);
+}
+
+static void an_incarnation_that_was_not_stored_is_not_in_force(void **state)
+{
+    (void)state;
+    with_shards(any_operation_of_a_raise);
+}
+
+// A join is granted a number that finds no room, and asks again.
+static void joins_on_a_full_disk(uint32_t shards)
+{
+    unsigned waited = 0;
+    for (int n = 0, over = 0; n < OPERATIONS && !over; n++) {
+        struct life *l = life_begin(7, shards);
+        life_kill(l);
+        lh_fake_disk_wipe(l->rig->w[1].env);
+        life_start(l);
+        assert_int_equal(l->worker->incarnation.number, 0);
+        lh_fake_fail_at(l->rig->w[1].env, n, LH_ERR_DISK_FULL);
+        for (int i = 0; i < 10000 && l->worker->fresh; i++) {
+            life_run(l, LH_MS);
+            if (l->worker->fresh) assert_int_equal(l->worker->incarnation.number, 0);
+        }
+        assert_false(l->worker->fresh);
+        over = !life_said(l, "outbox.disk_full"); // it joined before
+        waited += !over;
+        assert_int_equal(l->worker->incarnation.number >> 32, 2); // one more number, no more
+        lh_fake_fail_at(l->rig->w[1].env, -1, LH_OK);
+        life_cut(l, 2);
+        life_end(l);
+    }
+    assert_true(waited > 5 * shards);
+}
+
+static void a_join_that_finds_no_room_is_tried_again(void **state)
+{
+    (void)state;
+    with_shards(joins_on_a_full_disk);
+}
+
+// ---------------------------------------------------------------- the end of the run
+
+static void what_is_undecided_at_the_end_waits_for_room(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(8, 1);
+    leave_undecided(l);
+    struct wk_shard *s = last_shard(l);
+    s->ended = true; // and the log does not have it
+    lh_fake_fail_at(l->rig->w[1].env, 0, LH_ERR_DISK_FULL);
+    assert_int_equal(wk_settle_end(s), LH_OK);
+    assert_non_null(wk_outbox_undecided(&s->outbox));
+    life_run(l, 3 * LH_SECOND);
+    assert_null(wk_outbox_undecided(&s->outbox));
+    assert_int_equal(l->worker->count.returned, 1);
+    life_mass(l);
+    life_end(l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_refused_push_comes_back_once_however_often_there_is_no_room),
+        cmocka_unit_test(killed_in_between_it_is_returned_or_not),
+        cmocka_unit_test(a_server_that_refuses_is_asked_again_until_there_is_room),
+        cmocka_unit_test(training_goes_on_and_the_push_is_made_when_there_is_room),
+        cmocka_unit_test(a_cut_that_found_no_room_leaves_nothing_behind),
+        cmocka_unit_test(an_incarnation_that_was_not_stored_is_not_in_force),
+        cmocka_unit_test(a_join_that_finds_no_room_is_tried_again),
+        cmocka_unit_test(what_is_undecided_at_the_end_waits_for_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,291 @@
+// Older histories (PROTOCOL 27): a worker hears no server that answers for an epoch below what it
+// knows, or for less of that epoch. It takes nothing back, pushes nothing there, says so once, and
+// goes on with the server that has it all. A later epoch that lost history is another matter (6).
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "common/head.h"
+#include "tests/cores/life.h"
+
+enum answer { SERVED, IGNORED, RAISED };
+enum { NONE = -1000 };
+
+enum {
+    NO_EPOCH = 1,
+    NO_VERSION = 2, // a server of before the field
+    RESTARTED = 4,  // the worker: it knows only what its disk knows
+    STABLE = 8,     // the coordinator said that a later version is stable
+};
+
+struct words { // what a server says of itself, against what is known here
+    const char *what;
+    int epoch, version; // added to the replica's
+    int row;            // added to the last decided step; 1: a step that was never made; NONE
+    unsigned but;
+    enum answer answer;
+};
+
+static const struct words words[] = {
+    {"what is there", 0, 0, 0, 0, SERVED},
+    {"what is there, before the field version", 0, 0, 0, NO_VERSION, SERVED},
+    {"an older epoch that lacks pushes", -1, -4, -3, 0, IGNORED},
+    {"an older epoch that lacks pushes, and went on", -1, 9, -3, 0, IGNORED},
+    {"an older epoch that lacks none", -1, 9, 0, 0, IGNORED},
+    {"an older epoch, before the field version", -1, 0, -3, NO_VERSION, IGNORED},
+    {"no epoch", 0, 0, 0, NO_EPOCH, IGNORED},
+    {"no epoch, and it lacks pushes", 0, 0, -3, NO_EPOCH | NO_VERSION, IGNORED},
+    {"this epoch with less in it", 0, -1, 0, 0, IGNORED},
+    {"this epoch without pushes, and it went on", 0, 9, -3, 0, IGNORED},
+    {"this epoch without a push, before the field", 0, 0, -1, NO_VERSION, IGNORED},
+    {"this epoch below its stable point", 0, 2, 0, STABLE, IGNORED},
+    {"a later epoch that lacks none", 1, 1, 0, 0, SERVED},
+    {"a later epoch that lacks pushes", 1, -3, -3, 0, RAISED},
+    {"this epoch, one step ahead of what was sent", 0, 1, 1, 0, RAISED},
+    {"what is there, to a new process", 0, 0, 0, RESTARTED, SERVED},
+    {"an older epoch that lacks pushes, to a new process", -1, 9, -3, RESTARTED, IGNORED},
+    {"this epoch with less in it, to a new process", 0, -1, 0, RESTARTED, IGNORED},
+    {"this epoch without any, to a new process", 0, 0, NONE, NO_VERSION | RESTARTED, IGNORED},
+    {"no epoch, to a new process", 0, 0, 0, NO_EPOCH | RESTARTED, IGNORED},
+};
+
+static struct {
+    const struct words *words;  // NULL: the server speaks itself
+    unsigned greetings, pushes; // of the last shard
+} hand;
+
+static struct wk_shard *shard(const struct life *l)
+{
+    return &l->worker->shard[l->worker->shards - 1];
+}
+
+static struct lh_digest digest_of(const struct life *l, const struct wk_shard *s, uint64_t step)
+{
+    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, l->worker->id);
+    const struct wk_entry *e = wk_outbox_find(&s->outbox, l->worker->incarnation.number, step);
+    assert_non_null(row);
+    return e ? e->digest : row->last_digest;
+}
+
+// The words are about the last shard; the others' servers have all that is there.
+static void greet(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    static const struct words well = {.what = "what is there"};
+    struct life *l = self;
+    const Longhaul__V1__HelloRequest *m = (const Longhaul__V1__HelloRequest *)message;
+    const struct wk_shard *s = &l->worker->shard[m->shard];
+    const struct words *w = s == shard(l) ? hand.words : &well;
+    const struct lh_ledger *ledger = &s->replica.ledger;
+    Longhaul__V1__HelloReply out = LONGHAUL__V1__HELLO_REPLY__INIT;
+    hand.greetings += s == shard(l);
+    out.process = l->rig->server->process;
+    out.incarnation = out.last_incarnation = m->incarnation;
+    if (w->row == NONE) out.last_incarnation = 0;
+    out.incarnation_random = m->incarnation_random;
+    out.last_step = w->row > 0 ? m->next : w->row == NONE ? 0 : m->decided - (uint64_t)-w->row;
+    struct lh_digest digest = digest_of(l, s, out.last_step);
+    out.last_digest = (ProtobufCBinaryData){LH_DIGEST, digest.b};
+    out.last_admitted = true;
+    out.epoch = w->but & NO_EPOCH ? 0 : ledger->epoch + (uint64_t)(int64_t)w->epoch;
+    out.version = w->but & NO_VERSION ? 0 : ledger->version + (uint64_t)(int64_t)w->version;
+    out.session = true;
+    lh_reply(rq, &out.base);
+}
+
+static bool speak(struct life *l, enum lh_rpc rpc, struct lh_call *call,
+                  const struct lh_call_ops **ops, void **self)
+{
+    if (!hand.words) return false;
+    hand.pushes += rpc == LH_RPC_PUSH && shard(l)->sender.call;
+    if (rpc != LH_RPC_HELLO) return false;
+    return !lh_request_accept(call, &l->rig->w[1].self, &longhaul__v1__hello_request__descriptor,
+                              greet, l, ops, self);
+}
+
+// The server's disk is lost: its shards come back from the worker, under epoch 2.
+static struct life *life_in_epoch_2(uint64_t seed, uint32_t shards)
+{
+    struct life *l = life_begin(seed, shards);
+    life_rest(l);
+    rig_kill_server(l->rig, false);
+    lh_fake_disk_wipe(l->rig->s.env);
+    assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+    life_hook(l);
+    life_cut(l, 3);
+    life_rest(l);
+    for (uint32_t k = 0; k < shards; k++)
+        assert_int_equal(l->worker->shard[k].replica.ledger.epoch, 2);
+    return l;
+}
+
+static void hear(const struct words *w, uint32_t shards)
+{
+    struct life *l = life_in_epoch_2(11, shards);
+    struct wk_shard *s = shard(l);
+    l->on_call = speak;
+    uint64_t number = l->worker->incarnation.number, returned = l->worker->count.returned;
+    uint64_t decided = s->committed->decided;
+    assert_true(decided >= 3);
+    hand.words = w;
+    hand.greetings = hand.pushes = 0;
+    if (w->but & RESTARTED) {
+        rig_kill_server(l->rig, false); // so that the copy of the replica does not go on
+        life_kill(l);
+        life_start(l);
+        s = shard(l);
+        decided = s->committed->decided;
+        returned = 0;
+        assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+        life_hook(l);
+    } else {
+        if (w->but & STABLE) rig_kill_coordinator(l->rig); // or it would say something else
+        if (w->but & STABLE) s->stable.version = s->replica.ledger.version + 5;
+        assert_int_equal(s->stable.epoch, 2);
+        wk_session_lost(s);
+    }
+    for (int i = 0; i < 5000 && hand.greetings < 1; i++) life_run(l, LH_MS);
+    for (int i = 0; i < 5000 && w->answer == SERVED && !s->process && !hand.pushes; i++)
+        life_run(l, LH_MS);
+    life_run(l, w->answer == IGNORED ? 10 * LH_SECOND : w->answer == RAISED ? 20 * LH_MS : 0);
+    bool served = s->process || hand.pushes;
+    if (served != (w->answer == SERVED)) fail_msg("%s: session", w->what);
+    if ((l->worker->incarnation.number == number) == (w->answer == RAISED))
+        fail_msg("%s: incarnation", w->what);
+    if (w->answer != RAISED) {
+        assert_true(s->committed->decided >= decided);
+        assert_int_equal(l->worker->count.returned, returned);
+    }
+    if (life_said(l, "hello.older") != (w->answer == IGNORED)) fail_msg("%s: said", w->what);
+    if (w->answer == IGNORED && (hand.greetings < 5 || hand.greetings > 50))
+        fail_msg("%s: asked %u times", w->what, hand.greetings);
+    hand.words = NULL; // the server speaks again
+    if (w->answer == IGNORED && !(w->but & STABLE)) {
+        life_cut(l, 3);
+        life_rest(l);
+        life_mass(l);
+        assert_int_equal(l->worker->count.returned, returned);
+        assert_int_equal(l->worker->incarnation.number, number);
+    }
+    life_end(l);
+}
+
+static void a_greeting_is_heard_as_far_as_its_history_goes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < LH_COUNT(words); i++)
+        for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) hear(&words[i], shards);
+}
+
+// Another process of this worker's has raised its local number: ours goes above it.
+static void number_ahead(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct life *l = self;
+    const Longhaul__V1__HelloRequest *m = (const Longhaul__V1__HelloRequest *)message;
+    const struct lh_ledger *ledger = &l->rig->server->shard[0]->replica.ledger;
+    Longhaul__V1__HelloReply out = LONGHAUL__V1__HELLO_REPLY__INIT;
+    out.process = l->rig->server->process;
+    out.incarnation = m->incarnation + 5;
+    out.last_incarnation = m->incarnation;
+    out.last_step = m->decided;
+    struct lh_digest digest = digest_of(l, shard(l), m->decided);
+    out.last_digest = (ProtobufCBinaryData){LH_DIGEST, digest.b};
+    out.last_admitted = true;
+    out.epoch = ledger->epoch;
+    out.version = ledger->version;
+    lh_reply(rq, &out.base);
+}
+
+static bool speak_ahead(struct life *l, enum lh_rpc rpc, struct lh_call *call,
+                        const struct lh_call_ops **ops, void **self)
+{
+    bool raised = l->worker->incarnation.number & UINT32_MAX;
+    if (rpc != LH_RPC_HELLO || raised) return false; // it asks again where it met a cut
+    return !lh_request_accept(call, &l->rig->w[1].self, &longhaul__v1__hello_request__descriptor,
+                              number_ahead, l, ops, self);
+}
+
+static void a_number_that_is_ahead_is_passed(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(13, 1);
+    life_rest(l);
+    uint64_t number = l->worker->incarnation.number;
+    l->on_call = speak_ahead;
+    wk_session_lost(shard(l));
+    life_cut(l, 3);
+    assert_int_equal(l->worker->incarnation.number, number + 6);
+    life_rest(l);
+    life_mass(l);
+    life_end(l);
+}
+
+static void a_server_says_which_version_it_answers_for(void **state)
+{
+    struct rig *r = *state;
+    Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
+    ProtobufCMessage *answer;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    rig_log(r, 1, 7);
+    m.wire = &wire;
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    m.worker = lh_worker_id(&r->w[1].self);
+    m.incarnation = 1;
+    m.next = 1;
+    assert_int_equal(rig_ask(r, r->to_s[1], LH_RPC_HELLO, &m.base,
+                             &longhaul__v1__hello_reply__descriptor, &answer),
+                     LH_OK);
+    const Longhaul__V1__HelloReply *reply = (const Longhaul__V1__HelloReply *)answer;
+    assert_int_equal(reply->version, 8); // its own record is the last
+    assert_int_equal(reply->epoch, r->server->shard[0]->replica.ledger.epoch);
+    rig_free_message(answer);
+}
+
+// ---------------------------------------------------------------- a whole server
+
+// Another server of epoch 1 stands where the one of epoch 2 was: with a lower version or a higher
+// one than the worker's, which follows it and asks it for its state.
+static void stand_in(uint64_t versions, bool unsealed)
+{
+    struct life *l = life_in_epoch_2(12, 1);
+    struct wk_worker *w = l->worker;
+    struct wk_shard *s = shard(l);
+    w->conf.unsealed_states = unsealed;
+    uint64_t version = s->replica.ledger.version, number = w->incarnation.number;
+    uint64_t snapshots = w->count.snapshots, returned = w->count.returned;
+    rig_kill_server(l->rig, false);
+    lh_fake_disk_wipe(l->rig->s.env);
+    l->rig->unsealed = unsealed;
+    assert_int_equal(rig_start_server(l->rig, true), LH_OK);
+    for (uint64_t v = 1; v <= versions; v++) rig_hello(l->rig, 0, v << 32, 0, 1);
+    life_run(l, 10 * LH_SECOND);
+    assert_int_equal(s->replica.ledger.epoch, 2);
+    assert_int_equal(s->replica.ledger.version, version);
+    assert_int_equal(w->count.snapshots, snapshots);
+    assert_int_equal(w->count.returned, returned);
+    assert_int_equal(w->incarnation.number, number);
+    assert_int_equal(s->process, 0);
+    assert_int_equal(life_said(l, "hello.older"), 1);
+    assert_true(life_said(l, "snapshot.refused") + life_said(l, "follow.broken") > 0);
+    life_end(l);
+}
+
+static void a_state_of_an_older_epoch_is_not_taken(void **state)
+{
+    (void)state;
+    for (int unsealed = 0; unsealed < 2; unsealed++) {
+        stand_in(2, unsealed);
+        stand_in(60, unsealed);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_greeting_is_heard_as_far_as_its_history_goes),
+        cmocka_unit_test(a_number_that_is_ahead_is_passed),
+        RIG_TEST(a_server_says_which_version_it_answers_for),
+        cmocka_unit_test(a_state_of_an_older_epoch_is_not_taken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
