@@ -44,6 +44,7 @@ struct rig {
     uint32_t fatals;
     void (*folded)(void *arg, uint32_t shard, const struct lh_record *record); // of starts; of r
     bool below_stable, unsealed; // settings of the servers that are started from here on
+    bool replicated;             // a standby is waited for (1 s), and takes over (after 1.5 s)
     uint64_t segment_bytes;      // 0: a MiB
 };
 
@@ -59,6 +60,7 @@ void rig_start_coordinator(struct rig *r);
 LH_MUST lh_err rig_start_server(struct rig *r, bool alone);
 void rig_boot_server(struct rig *r);             // the node alone: a test speaks for it
 LH_MUST lh_err rig_start_standby(struct rig *r); // server1, with the same settings
+void rig_settle(struct rig *r); // until all that the coordinator changed is durable
 void rig_kill_coordinator(struct rig *r);
 void rig_kill_server(struct rig *r, bool power);
 void rig_kill_standby(struct rig *r, bool power);
