@@ -9,7 +9,7 @@
 enum { BULK_TAG = 15 << 3 | 2 };
 enum { USUAL_HEAD = 1024 }; // looked at first: nobody copies 64 KiB of each message for its head
 
-static lh_err pack(const ProtobufCMessage *m, struct lh_buf *out)
+lh_err lh_rpc_pack(const ProtobufCMessage *m, struct lh_buf *out)
 {
     size_t n = protobuf_c_message_get_packed_size(m);
     uint8_t *at = lh_buf_grow(out, n);
@@ -20,7 +20,7 @@ static lh_err pack(const ProtobufCMessage *m, struct lh_buf *out)
 lh_err lh_rpc_send(struct lh_call *call, const ProtobufCMessage *message)
 {
     struct lh_buf b = lh_buf(LH_SMALL_BYTES);
-    lh_err err = pack(message, &b);
+    lh_err err = lh_rpc_pack(message, &b);
     if (!err) err = lh_call_send(call, &(struct lh_out){.head = lh_buf_span(&b)});
     lh_buf_free(&b);
     return err;
@@ -38,7 +38,7 @@ lh_err lh_rpc_send_bulk(struct lh_call *call, const ProtobufCMessage *head, stru
     LH_ASSERT(n <= LH_PART_BYTES);
     LH_ASSERT(bulk ? at <= bulk->len && n <= bulk->len - at : n == 0);
     struct lh_buf b = lh_buf(LH_HEAD_BYTES);
-    lh_err err = pack(head, &b);
+    lh_err err = lh_rpc_pack(head, &b);
     put_varint(&b, BULK_TAG);
     put_varint(&b, n);
     if (!err) err = lh_buf_err(&b);
@@ -297,25 +297,32 @@ const struct lh_peer *lh_request_peer(const struct lh_request *rq)
     return &rq->peer;
 }
 
-static void reply(struct lh_request *rq, const ProtobufCMessage *answer, lh_err err,
-                  const char *text)
+// Whether there is still somebody to answer; else the request is gone.
+static bool replies(struct lh_request *rq)
 {
     LH_ASSERT(!rq->replied);
     rq->replied = true;
-    if (!rq->call) {
-        free(rq);
-        return;
-    }
-    if (!err && answer) err = lh_rpc_send(rq->call, answer);
+    bool there = rq->call != NULL;
+    if (!there) free(rq);
+    return there;
+}
+
+static void finish(struct lh_request *rq, lh_err err, const char *text)
+{
     lh_call_finish(rq->call, err, err ? text ? text : lh_err_text(err) : "");
 }
 
 void lh_reply(struct lh_request *rq, const ProtobufCMessage *answer)
 {
-    reply(rq, answer, LH_OK, NULL);
+    if (replies(rq)) finish(rq, lh_rpc_send(rq->call, answer), NULL);
+}
+
+void lh_reply_packed(struct lh_request *rq, struct lh_span answer)
+{
+    if (replies(rq)) finish(rq, lh_call_send(rq->call, &(struct lh_out){.head = answer}), NULL);
 }
 
 void lh_reply_error(struct lh_request *rq, lh_err err, const char *text)
 {
-    reply(rq, NULL, err, text);
+    if (replies(rq)) finish(rq, err, text);
 }

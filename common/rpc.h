@@ -14,6 +14,8 @@
 
 // Sends a message without bulk.
 LH_MUST lh_err lh_rpc_send(struct lh_call *call, const ProtobufCMessage *message);
+// Packs a message without bulk, to be sent later.
+LH_MUST lh_err lh_rpc_pack(const ProtobufCMessage *message, struct lh_buf *out);
 // Sends `head` and bytes [at, at + n) of `bulk`; n <= LH_PART_BYTES.
 LH_MUST lh_err lh_rpc_send_bulk(struct lh_call *call, const ProtobufCMessage *head,
                                 struct lh_blob *bulk, size_t at, size_t n);
@@ -45,6 +47,7 @@ LH_MUST lh_err lh_request_accept(struct lh_call *call, const struct lh_peer *pee
                                  void *self, const struct lh_call_ops **ops, void **call_self);
 const struct lh_peer *lh_request_peer(const struct lh_request *rq);
 void lh_reply(struct lh_request *rq, const ProtobufCMessage *answer);
+void lh_reply_packed(struct lh_request *rq, struct lh_span answer); // of lh_rpc_pack
 void lh_reply_error(struct lh_request *rq, lh_err err, const char *text);
 
 // ---- version negotiation (PROTOCOL: a clear refusal)

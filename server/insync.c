@@ -21,7 +21,8 @@
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/server.h"
 
-enum { NEAR = 64 }; // versions behind: a standby that is nearer soon catches up
+enum { NEAR = 64 };     // versions behind: a standby that is nearer soon catches up
+enum { WAIT_GAPS = 4 }; // a pause of this part of wait_ns is not the standby's silence
 static const uint64_t ONLY_ASK = UINT64_MAX;
 
 static void look(struct ps_shard *s);
@@ -52,6 +53,21 @@ static struct ps_item *take_first(struct ps_insync *n)
     return i;
 }
 
+// The standby's silence is measured while an answer waits, and this server was there to hear it.
+static void start_waiting(struct ps_shard *s)
+{
+    struct ps_insync *n = &s->insync;
+    const struct ps_conf *conf = &s->server->conf;
+    lh_listener_start(&n->listener, lh_now(conf->env), conf->wait_ns / WAIT_GAPS, conf->wait_ns);
+    n->progress_ns = n->listener.ns;
+    lh_cancel(conf->env, &n->timer); // it may be longer than the listener's gap
+}
+
+static int64_t listened(struct ps_shard *s)
+{
+    return lh_listener_look(&s->insync.listener, lh_now(s->server->conf.env));
+}
+
 static void release(struct ps_shard *s)
 {
     struct ps_insync *n = &s->insync;
@@ -75,7 +91,7 @@ void ps_answer(struct ps_item *i)
         ps_item_free(i);
         return;
     }
-    if (!s->insync.waiting) s->insync.progress_ns = lh_now(s->server->conf.env);
+    if (!s->insync.waiting) start_waiting(s);
     wait_more(i);
     release(s);
     look(s);
@@ -88,11 +104,19 @@ static uint64_t wanted(const struct ps_insync *n)
     return n->state == PS_JOINING || n->state == PS_IN_SYNC ? n->standby : 0;
 }
 
+// The standby that the coordinator noted, as far as its answers say; *changes 0: there was none.
+uint64_t ps_insync_noted(const struct ps_shard *s, uint64_t *changes)
+{
+    const struct ps_insync *n = &s->insync;
+    *changes = n->known ? n->changes : 0;
+    return n->state == PS_IN_SYNC || n->state == PS_LEAVING ? n->standby : 0;
+}
+
 static void become(struct ps_shard *s, enum ps_insync_state state)
 {
     struct ps_insync *n = &s->insync;
     n->state = state;
-    n->progress_ns = lh_now(s->server->conf.env);
+    n->progress_ns = listened(s);
     if (state == PS_IN_SYNC || (state == PS_ALONE && n->standby))
         lh_logf(s->server->conf.log, state == PS_ALONE ? LH_WARN : LH_INFO,
                 state == PS_ALONE ? "standby.left" : "standby.in_sync",
@@ -101,6 +125,23 @@ static void become(struct ps_shard *s, enum ps_insync_state state)
                                   : "holds all that is acknowledged from here on");
     if (state == PS_ALONE) n->standby = n->confirmed = 0;
     release(s);
+}
+
+// All that a standby holds in this epoch it has from the server that has the shard. Where it holds
+// more, this directory is an older copy of that server's, and must not strike it out (PROTOCOL 27).
+static LH_MUST lh_err check_standby(const struct ps_shard *s, const Longhaul__V1__Point *held)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    if (!held || held->epoch != l->epoch || held->version < l->version) return LH_OK;
+    bool other = held->chain.len == LH_HASH_BYTES &&
+                 memcmp(held->chain.data, l->chain.b, LH_HASH_BYTES) != 0;
+    if (held->version == l->version && !other) return LH_OK;
+    return lh_fail(LH_ERR_FENCED,
+                   "shard %u: its standby holds version %llu of epoch %llu, and this server %llu, "
+                   "or another history: this directory is an old copy; start it with role: standby "
+                   "and an empty directory, and the standby takes over",
+                   s->id, (unsigned long long)held->version, (unsigned long long)held->epoch,
+                   (unsigned long long)l->version);
 }
 
 static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
@@ -122,8 +163,13 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
         become(s, PS_ALONE);
         return;
     }
+    const Longhaul__V1__InSyncReply *m = (const Longhaul__V1__InSyncReply *)answer;
+    if (!err) err = check_standby(s, m->held);
+    if (err == LH_ERR_FENCED) {
+        ps_fatal(server, err);
+        return;
+    }
     if (!err) {
-        const Longhaul__V1__InSyncReply *m = (const Longhaul__V1__InSyncReply *)answer;
         if (!n->known) n->least = m->changes + 1; // a late request of an earlier life has no effect
         n->known = true;
         n->noted = m->standby;
@@ -142,13 +188,17 @@ static lh_err ask(struct ps_shard *s)
     struct ps_server *server = s->server;
     Longhaul__V1__InSyncRequest m = LONGHAUL__V1__IN_SYNC_REQUEST__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();
+    const struct lh_ledger *l = &s->replica.ledger;
+    Longhaul__V1__Point head = lh_head_point(l->shard, l->epoch, l->version, &l->chain);
     m.wire = &wire;
     lh_head_run(server->conf.job, &server->conf.manifest->hash, &m.job, &m.manifest);
     m.shard = s->id;
-    m.epoch = s->replica.ledger.epoch;
+    m.epoch = l->epoch;
     m.standby = wanted(n);
     m.expect = n->known ? n->changes : ONLY_ASK;
     m.owner = server->standby.identity;
+    m.process = server->process;
+    m.head = &head;
     if (n->known && n->least <= n->changes) n->least = n->changes + 1;
     return lh_unary_start(server->coordinator, LH_RPC_INSYNC, 2 * LH_SECOND, &m.base,
                           &longhaul__v1__in_sync_reply__descriptor, on_asked, s, &n->ask);
@@ -184,16 +234,17 @@ static void look(struct ps_shard *s)
         n->settled = false;
         n->state = PS_JOINING;
     }
-    int64_t waited = lh_now(server->conf.env) - n->progress_ns,
-            left = server->conf.wait_ns - waited;
+    int64_t left = server->conf.wait_ns - (listened(s) - n->progress_ns);
     if (n->waiting && left <= 0) give_up(s);
     if (n->state == PS_ALONE) return;
     bool holds = n->state == PS_LEAVING && n->known && lh_now(server->conf.env) < n->hold_ns;
     bool asks = n->state != PS_CATCHING && !n->settled && !n->ask && !n->failed && !holds;
     if (asks && ask(s)) n->failed = true;
     if (n->timer || (!n->failed && !n->waiting && !holds)) return;
-    int64_t again = server->conf.report_ns;
-    n->timer = lh_after(server->conf.env, left > 0 && left < again ? left : again, on_timer, s);
+    int64_t again = server->conf.report_ns, listens = server->conf.wait_ns / (2 * WAIT_GAPS);
+    if (left > 0 && left < again) again = left;
+    if (n->waiting && listens && listens < again) again = listens;
+    n->timer = lh_after(server->conf.env, again, on_timer, s);
 }
 
 bool ps_insync_noted(const struct ps_shard *s, uint64_t standby)
@@ -241,7 +292,7 @@ static lh_err take_confirm(struct ps_server *server, const Longhaul__V1__Confirm
     if (n->state == PS_ALONE || n->state == PS_LEAVING || m->standby != n->standby) return LH_OK;
     if (m->have->version > n->confirmed || near) {
         n->confirmed = m->have->version;
-        n->progress_ns = lh_now(server->conf.env);
+        n->progress_ns = listened(s);
     }
     release(s);
     look(s);

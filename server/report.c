@@ -63,6 +63,7 @@ static lh_err send(struct ps_server *s)
         report[i].phase = l->plan.phase;
         report[i].moving = ps_moving(s->shard[i]);
         report[i].begun = s->shard[i]->begun;
+        report[i].in_sync = ps_insync_noted(s->shard[i], &report[i].changes);
         list[i] = &report[i];
     }
     m.wire = &wire;

@@ -278,6 +278,8 @@ void ps_group_kick(struct ps_server *s);
 void ps_item_answer(struct ps_item *i);
 // insync.c
 LH_MUST lh_err ps_insync_start(struct ps_server *s); // its shards are served from here on
+// The standby that the coordinator noted, as far as its answers say; *changes 0: there was none.
+uint64_t ps_insync_noted(const struct ps_shard *s, uint64_t *changes);
 void ps_insync_close(struct ps_shard *s);
 void ps_insync_free(struct ps_shard *s);
 // Is this the standby that is in sync, as the coordinator said when it was asked last?

@@ -4,6 +4,7 @@
 #ifndef PS_SHARD_H
 #define PS_SHARD_H
 
+#include "common/listener.h"
 #include "common/state_seal.h"
 #include "common/transport.h"
 #include "kernels/replica.h"
@@ -73,7 +74,8 @@ struct ps_insync { // who must hold a record before it is acknowledged (insync.c
     bool known, settled, failed;            // the number of changes; the coordinator's answer
     uint64_t changes, least;                // so far; at which what is wanted is done
     struct ps_item *waiting, **waiting_end; // answers, by the version that they wait for
-    int64_t progress_ns;                    // of the standby
+    struct lh_listener listener;            // since the first of them waits
+    int64_t progress_ns;                    // of the standby, by the listener's clock
     int64_t hold_ns; // until then the noted standby may still show that this log is an older copy
     struct lh_unary *ask;
     uint64_t timer;

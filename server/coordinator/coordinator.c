@@ -15,6 +15,9 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/answer.h"
 
+static const int64_t LISTEN_MIN = 10 * LH_MS;
+static const int64_t REST_MAX = 30 * LH_SECOND; // by then who was cut off has connected again
+
 void ps_co_fatal(struct ps_coordinator *c, lh_err err)
 {
     if (c->stopped) return;
@@ -32,12 +35,80 @@ static void on_timer(void *arg)
     if (!c->stopped) c->timer = lh_after(c->conf.env, c->conf.tick_ns, on_timer, c);
 }
 
+// ---------------------------------------------------------------- who is heard
+
+int64_t ps_co_now(struct ps_coordinator *c)
+{
+    return lh_listener_look(&c->listener, lh_now(c->conf.env));
+}
+
+static void listen(void *arg)
+{
+    struct ps_coordinator *c = arg;
+    (void)ps_co_now(c);
+    c->listen_timer = lh_after(c->conf.env, c->listen_ns, listen, c);
+}
+
+// A gap counts as heard through where it is a small part of what anybody is given up after.
+static void start_listening(struct ps_coordinator *c)
+{
+    const struct ps_co_conf *conf = &c->conf;
+    int64_t least = conf->worker_timeout_ns;
+    if (conf->take_over_ns && conf->take_over_ns < least) least = conf->take_over_ns;
+    c->listen_ns = least / 8 < conf->tick_ns ? least / 8 : conf->tick_ns;
+    if (c->listen_ns < LISTEN_MIN) c->listen_ns = LISTEN_MIN;
+    lh_listener_start(&c->listener, lh_now(conf->env), 2 * c->listen_ns, REST_MAX);
+    c->listen_timer = lh_after(conf->env, c->listen_ns, listen, c);
+    for (uint32_t i = 0; i < conf->manifest->shards; i++) // not silent yet: nobody was heard of
+        c->shard[i].heard_ns = ps_co_now(c);
+}
+
+void ps_co_kept_waiting(struct ps_coordinator *c, uint64_t peer)
+{
+    int64_t now = ps_co_now(c);
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
+        if (c->shard[i].heard_of == peer) c->shard[i].heard_ns = now;
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (c->worker[i].id == peer) c->worker[i].seen_ns = now;
+}
+
+// ---------------------------------------------------------------- start and end
+
+lh_err ps_co_load(struct ps_coordinator *c)
+{
+    LH_TRY(ps_co_load_members(c));
+    LH_TRY(ps_co_load_drains(c));
+    LH_TRY(ps_co_load_points(c));
+    LH_TRY(ps_co_load_epochs(c));
+    LH_TRY(ps_co_load_insync(c));
+    LH_TRY(ps_co_load_moves(c));
+    return ps_co_load_plan(c);
+}
+
+static bool in_plan(const struct ps_coordinator *c, uint64_t worker)
+{
+    for (uint32_t i = 0; i < c->plan.live; i++)
+        if (c->plan.worker[i] == worker) return true;
+    return false;
+}
+
+// Leases that went to others are back with whom they were: that one is given up once more.
+lh_err ps_co_take_back(struct ps_coordinator *c)
+{
+    LH_TRY(ps_co_load(c));
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct ps_co_worker *w = &c->worker[i];
+        w->live |= in_plan(c, w->id);
+        if (w->left) w->left_ns = ps_co_now(c);
+    }
+    return LH_OK;
+}
+
 lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator **out)
 {
     struct ps_coordinator *c = calloc(1, sizeof *c);
     if (!c) return LH_ERR_NO_MEMORY;
     c->conf = *conf;
-    c->started_ns = lh_now(conf->env);
     c->lease = calloc(conf->units->count + 1, sizeof *c->lease);
     c->leased_s = calloc(conf->units->count + 1, sizeof *c->leased_s);
     c->shard = calloc(conf->manifest->shards, sizeof *c->shard);
@@ -45,13 +116,9 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     if (!c->lease || !c->leased_s || !c->shard) goto fail;
     LH_TRY_TO(fail, err, conf->env->ops->files->make_dir(conf->env, conf->dir));
     LH_TRY_TO(fail, err, ps_store_open(conf->env, conf->dir, &c->store));
-    LH_TRY_TO(fail, err, ps_co_load_members(c));
-    LH_TRY_TO(fail, err, ps_co_load_drains(c));
-    LH_TRY_TO(fail, err, ps_co_load_points(c));
-    LH_TRY_TO(fail, err, ps_co_load_epochs(c));
-    LH_TRY_TO(fail, err, ps_co_load_insync(c));
-    LH_TRY_TO(fail, err, ps_co_load_moves(c));
-    LH_TRY_TO(fail, err, ps_co_load_plan(c));
+    LH_TRY_TO(fail, err, ps_co_commit_open(c));
+    start_listening(c);
+    LH_TRY_TO(fail, err, ps_co_load(c));
     c->service = (struct lh_service){c, ps_coordinator_on_call};
     if (conf->listen[0])
         LH_TRY_TO(fail, err,
@@ -69,12 +136,15 @@ void ps_coordinator_close(struct ps_coordinator *c)
 {
     c->stopped = true;
     lh_cancel(c->conf.env, &c->timer);
+    lh_cancel(c->conf.env, &c->listen_timer);
+    if (c->commit) ps_co_commit_close(c);
 }
 
 void ps_coordinator_stop(struct ps_coordinator *c)
 {
     if (!c) return;
     ps_coordinator_close(c);
+    ps_co_commit_free(c);
     ps_store_close(c->store);
     for (uint32_t i = 0; i < c->workers; i++) free(c->worker[i].final);
     for (uint32_t i = 0; c->shard && i < c->conf.manifest->shards; i++) {
@@ -103,6 +173,8 @@ lh_err ps_co_store_point(struct ps_coordinator *c, uint32_t shard)
 
 static lh_err read_point(struct ps_co_shard *s, struct lh_cursor *at)
 {
+    s->stable = (struct ps_co_point){0};
+    if (!at) return LH_OK;
     s->stable.epoch = lh_get_u64(at);
     s->stable.version = lh_get_u64(at);
     lh_get_into(at, s->stable.chain.b, LH_HASH_BYTES);
@@ -144,13 +216,9 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
         r->credited.len > LH_UNITS_MAX / 8)
         return lh_fail(LH_ERR_MALFORMED, "a report of a shard that does not exist");
     struct ps_co_shard *s = &c->shard[r->head->shard];
-    LH_TRY(ps_co_heard_owner(c, r->head->shard, m->standby, server, r->head->epoch));
-    if (r->head->epoch < ps_co_epoch(s))
-        return lh_fail(LH_ERR_FENCED,
-                       "shard %u has a newer epoch (%llu) than its server's (%llu): the server's "
-                       "directory holds a history that was given up; start it with an empty one",
-                       r->head->shard, (unsigned long long)ps_co_epoch(s),
-                       (unsigned long long)r->head->epoch);
+    struct ps_co_point head = ps_co_point_of(r->head);
+    LH_TRY(ps_co_heard_owner(c, r->head->shard, m->standby, server, m->process, &head));
+    LH_TRY(ps_co_believe_owner(c, r->head->shard, r->in_sync, r->changes));
     struct ps_co_point told = {.epoch = r->head->epoch};
     LH_TRY(ps_co_adopt_epoch(c, r->head->shard, &told));
     // Within an epoch versions only rise: this one was overtaken, or comes a second time.
@@ -164,9 +232,7 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
     free(s->credit);
     s->credit = credit;
     s->credit_bytes = r->credited.len;
-    s->head = (struct ps_co_point){r->head->epoch, r->head->version, {{0}}};
-    if (r->head->chain.len == LH_HASH_BYTES)
-        memcpy(s->head.chain.b, r->head->chain.data, LH_HASH_BYTES);
+    s->head = head;
     if (LH_BUG("local_stable")) s->stable = s->head; // planted: durable, but on its own disk only
     s->tokens = r->tokens;
     s->plan = r->plan;
@@ -217,9 +283,9 @@ static void reply_standby(struct ps_coordinator *c, struct lh_request *rq,
     out->n_owners = serves ? 0 : n;
     out->owners = owners;
     if (ok)
-        lh_reply(rq, &out->base);
+        ps_co_answer(c, rq, &out->base);
     else
-        lh_reply_error(rq, LH_ERR_BUSY, "out of memory");
+        ps_co_refuse(c, rq, lh_fail(LH_ERR_BUSY, "out of memory"));
     free(turn);
     free(turns);
     free(owner);
@@ -233,9 +299,9 @@ static void reply_owner(struct ps_coordinator *c, struct lh_request *rq,
     if (c->plan.number && !c->stopped) lh_plan_write(&c->plan, &plan);
     out->plan = (ProtobufCBinaryData){plan.len, plan.data};
     if (lh_buf_err(&plan))
-        lh_reply_error(rq, LH_ERR_BUSY, "out of memory");
+        ps_co_refuse(c, rq, lh_fail(LH_ERR_BUSY, "out of memory"));
     else
-        lh_reply(rq, &out->base);
+        ps_co_answer(c, rq, &out->base);
     lh_buf_free(&plan);
 }
 
@@ -266,7 +332,7 @@ static void on_report(void *self, struct lh_request *rq, const ProtobufCMessage 
     if (err) {
         lh_log_peer(c->conf.log, LH_WARN, "report.refused", "server %s: %s",
                     lh_request_peer(rq)->name, lh_err_text(err));
-        lh_reply_error(rq, err, NULL);
+        ps_co_refuse(c, rq, err);
         return;
     }
     ps_co_tick(c);
@@ -298,6 +364,7 @@ static void on_health(void *self, struct lh_request *rq, const ProtobufCMessage 
 static void on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m)
 {
     const Longhaul__V1__StatusRequest *q = (const Longhaul__V1__StatusRequest *)m;
+    Longhaul__V1__StatusReply out = LONGHAUL__V1__STATUS_REPLY__INIT;
     struct lh_buf json = lh_buf(LH_SMALL_BYTES);
     lh_err err = LH_OK;
     if (!q->part[0])
@@ -306,7 +373,14 @@ static void on_status(void *self, struct lh_request *rq, const ProtobufCMessage 
         err = ps_co_leases(self, m, &json);
     else
         err = lh_fail(LH_ERR_UNSUPPORTED, "no part %.40s of a coordinator's status", q->part);
-    ps_answer_json(rq, err, &json);
+    lh_put_u8(&json, 0);
+    out.json = (char *)json.data;
+    if (!err) err = lh_buf_err(&json);
+    if (err)
+        ps_co_refuse(self, rq, err);
+    else
+        ps_co_answer(self, rq, &out.base);
+    lh_buf_free(&json);
 }
 
 lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
@@ -375,7 +449,7 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
                      (json_int_t)w->incarnation, "live", w->live, "draining", ps_co_draining(c, w),
                      "drained", w->drained, "done", w->done, "tokens_per_s", w->tokens_per_s,
                      "tokens", (json_int_t)w->tokens, "h", (int)ps_co_local_steps(c, w), "silent_s",
-                     (double)(lh_now(c->conf.env) - w->seen_ns) / LH_SECOND, "final", final);
+                     (double)(c->listener.ns - w->seen_ns) / LH_SECOND, "final", final);
 }
 
 static json_t *shard_status(const struct ps_coordinator *c, uint32_t i)

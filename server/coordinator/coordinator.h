@@ -1,16 +1,25 @@
 // The coordinator: who is in the run, who trains on what, and the plan (DESIGN 10).
 //
 // Off the data path: pushes and follows go on while it is down. What it grants is durable before it
-// is answered: incarnation numbers, leases, plans, stable points. The ledger of credited units is a
-// view of the shards' logs, as their servers report it, never its own claim (PROTOCOL 20).
+// is answered: incarnation numbers, leases, plans, stable points (commit.c). The ledger of credited
+// units is a view of the shards' logs, as their servers report it, never its own claim (PROTOCOL
+// 20).
 //
-// Files: member.c (join, lease), epochs.c (histories of shards), insync.c (standbys), move.c,
-// drain.c and leases.c (what operators ask), plan.c (phases, live workers, H).
+// Memory is of two kinds. What the store has a row of is read from there, at a start and after a
+// commit that failed (ps_co_load). All else, such as what servers and workers last said and when,
+// is lost with the process, and said again.
+//
+// Times of members and servers (*_ns) are the listener's (ps_co_now), not the env's.
+//
+// Files: commit.c (what is said is durable), member.c (join, lease), epochs.c (histories of
+// shards), insync.c (standbys), move.c, drain.c and leases.c (what operators ask), plan.c (phases,
+// live workers, H).
 #ifndef PS_COORDINATOR_H
 #define PS_COORDINATOR_H
 
 #include "common/ledger.h"
 #include "common/limits.h"
+#include "common/listener.h"
 #include "common/log.h"
 #include "common/plan.h"
 #include "common/rpc.h"
@@ -18,6 +27,8 @@
 #include "server/coordinator/store.h"
 
 struct lh_manifest;
+struct ps_co_commit;
+struct Longhaul__V1__Point;
 struct Longhaul__V1__ReportRequest;
 struct Longhaul__V1__ShardMove;
 struct Longhaul__V1__ShardReport;
@@ -58,6 +69,7 @@ struct ps_co_worker {
     uint64_t attempt[PS_ATTEMPTS]; // fresh joins that were granted, the newest first
     uint64_t incarnation;          // as last seen
     int64_t seen_ns;
+    bool stored; // the store has its row
     bool joined, live, drained, done;
     bool asked;      // an operator wants this worker drained
     bool left;       // it, or its region, was asked to drain, and it has: it counts no more
@@ -71,6 +83,7 @@ struct ps_co_standby { // as it last reported
     uint64_t identity;
     uint64_t begun; // it opens no epoch up to that one
     char name[LH_NAME_SIZE];
+    struct ps_co_point head; // it confirmed no more than that, as far as is known
     int64_t heard_ns;
 };
 
@@ -78,13 +91,15 @@ enum { PS_CO_STANDBYS = 4 }; // of a shard, the last ones
 enum { CO_FREE = 0 };        // else the worker's place + 1
 struct ps_co_shard {
     char address[LH_ADDRESS_SIZE];
-    uint64_t process;
-    struct ps_co_point head, stable;
+    uint64_t process, heard_of; // of its server: its life, and the id of its certificate
+    struct ps_co_point head;    // as `process` last reported it
+    struct ps_co_point stable;
     struct ps_co_point *begun; // its epochs, ascending, and where each began (epochs.c)
     size_t epochs;
     uint64_t token;                                  // of the last one
     uint64_t owner, standby, changes, least, server; // insync.c
     int64_t heard_ns;                                // when its server last was
+    uint64_t heard_after; // and how many of our pauses there had been by then
     struct ps_co_standby standing[PS_CO_STANDBYS];
     struct lh_move move; // the last that was reserved; target 0: it is over (move.c)
     bool unwanted;       // its target is asked to refuse it
@@ -106,8 +121,11 @@ struct ps_coordinator {
     struct ps_co_shard *shard;
     struct lh_plan plan;
     struct lh_service service;
-    uint64_t timer;
-    int64_t started_ns;
+    struct ps_co_commit *commit;
+    struct lh_listener listener;
+    uint64_t speaker; // whose silence ended with the request that is being handled; 0: nobody's
+    uint64_t timer, listen_timer;
+    int64_t listen_ns; // the listener looks so often
     char drained_region[PS_DRAINED_REGIONS_MAX][LH_NAME_SIZE];
     uint32_t drained_regions;
     bool draining, ending; // the whole run, by an operator: to stand still; to end here
@@ -124,20 +142,45 @@ LH_MUST lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *ou
 
 // ---- between the files of the coordinator
 void ps_co_fatal(struct ps_coordinator *c, lh_err err);
+// The listener's time: what silence is measured by. Every look at it is one of the listener's.
+int64_t ps_co_now(struct ps_coordinator *c);
+// Reads all that has rows in the store, and leaves what has none as it is.
+LH_MUST lh_err ps_co_load(struct ps_coordinator *c);
+// After a commit that failed: memory is as the store is again, and what was concluded from the rest
+// is concluded anew.
+LH_MUST lh_err ps_co_take_back(struct ps_coordinator *c);
+// The answer to this peer took a while: it was not silent meanwhile.
+void ps_co_kept_waiting(struct ps_coordinator *c, uint64_t peer);
+// commit.c: the only way to change the store, and the only way out. A change is durable soon; what
+// is said after it is heard after it, or, where that can't be had, "busy" instead.
+LH_MUST lh_err ps_co_commit_open(struct ps_coordinator *c);
+void ps_co_commit_close(struct ps_coordinator *c);
+void ps_co_commit_free(struct ps_coordinator *c);
+LH_MUST lh_err ps_co_put(struct ps_coordinator *c, const char *key, struct lh_span value);
+LH_MUST lh_err ps_co_remove(struct ps_coordinator *c, const char *key);
+void ps_co_answer(struct ps_coordinator *c, struct lh_request *rq, const ProtobufCMessage *answer);
+// With lh_err_text(err); one of class STOP ends the coordinator.
+void ps_co_refuse(struct ps_coordinator *c, struct lh_request *rq, lh_err err);
+// A line of the log about what changed, after the change. Dropped where that is taken back.
+void ps_co_say(struct ps_coordinator *c, enum lh_level level, const char *event, const char *format,
+               ...) __attribute__((format(printf, 4, 5)));
+bool ps_co_owes(const struct ps_coordinator *c, uint64_t peer); // it waits for an answer
+bool ps_co_full(const struct ps_coordinator *c); // the disk was, just now: a commit waits
 bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit);
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c);
 void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m);
-// rows.c: a row a shard in the store. `kind` ends with a slash; `row` is freed; uncommitted.
+// rows.c: a row a shard in the store. `kind` ends with a slash; `row` is freed.
 LH_MUST lh_err ps_co_put_row(struct ps_coordinator *c, const char *kind, uint32_t shard,
                              struct lh_buf *row);
+// `at` NULL: the shard has no row, and is as without one.
 typedef lh_err ps_co_read_row(struct ps_co_shard *s, struct lh_cursor *at);
 // Reads those of the model's shards. LH_ERR_CORRUPT where one is too short.
 LH_MUST lh_err ps_co_load_rows(struct ps_coordinator *c, const char *kind, ps_co_read_row *read);
 // epochs.c
 LH_MUST lh_err ps_co_load_epochs(struct ps_coordinator *c);
 uint64_t ps_co_epoch(const struct ps_co_shard *s); // the highest registered; 0: no history yet
-// Opens an epoch, durably: *opened, unless the last one is not the expected one, or it begins below
+// Opens an epoch: *opened, unless the last one is not the expected one, or it begins below
 // the stable point and that is not given up. Opened once, the same epoch, point and token are
 // again.
 LH_MUST lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expect,
@@ -145,27 +188,38 @@ LH_MUST lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64
                                 bool *opened);
 LH_MUST lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard,
                                  const struct ps_co_point *begins); // version 0: not known where
+// Refuses what a server says of a history that is known to be an old copy's: below the stable point
+// of its epoch, or below what another process reported in it (PROTOCOL 27). The latter is known
+// from this process's life alone.
+LH_MUST lh_err ps_co_check_history(const struct ps_coordinator *c, uint32_t shard, uint64_t process,
+                                   const struct ps_co_point *head);
+struct ps_co_point ps_co_point_of(const struct Longhaul__V1__Point *m); // NULL: of zeros
 void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 // insync.c
 LH_MUST lh_err ps_co_load_insync(struct ps_coordinator *c);
-LH_MUST lh_err ps_co_store_insync(struct ps_coordinator *c, uint32_t shard); // uncommitted
+LH_MUST lh_err ps_co_store_insync(struct ps_coordinator *c, uint32_t shard);
 // LH_ERR_FENCED: the shard belongs to another server. `identity`: of a server that may stand by;
 // else 0.
 LH_MUST lh_err ps_co_check_owner(const struct ps_coordinator *c, uint32_t shard, uint64_t identity);
-// An operator gives the shard to this server, whoever has it or is in sync; uncommitted. `server`,
-// here and below: the id of its certificate (lh_worker_id).
+// An operator gives the shard to this server, whoever has it or is in sync. `server`, here
+// and below: the id of its certificate (lh_worker_id).
 LH_MUST lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
                                    uint64_t server);
+// A server speaks as the shard's owner, and is heard. LH_ERR_FENCED: it is not, or may not go on.
 LH_MUST lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
-                                 uint64_t server, uint64_t epoch);
+                                 uint64_t server, uint64_t process, const struct ps_co_point *head);
+// Takes what the owner knows of its standby. Where it knows of more changes than this store has,
+// the store is an old copy, and the owner's word counts.
+LH_MUST lh_err ps_co_believe_owner(struct ps_coordinator *c, uint32_t shard, uint64_t standby,
+                                   uint64_t changes);
 void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *m);
-// A standby reports. *serves: all of its shards are its own, since now or before, durably.
+// A standby reports. *serves: all of its shards are its own, since now or before.
 LH_MUST lh_err ps_co_turns(struct ps_coordinator *c, const struct Longhaul__V1__ReportRequest *m,
                            uint64_t server, bool *serves);
 // move.c
 LH_MUST lh_err ps_co_load_moves(struct ps_coordinator *c);
-LH_MUST lh_err ps_co_end_move(struct ps_coordinator *c, uint32_t shard); // uncommitted
-// The target serves in the reserved epoch: the shard is its own, durably.
+LH_MUST lh_err ps_co_end_move(struct ps_coordinator *c, uint32_t shard);
+// The target serves in the reserved epoch: the shard is its own.
 LH_MUST lh_err ps_co_moved(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
                            uint64_t server, uint64_t epoch);
 // What a standby reports of a shard: that it has it, or refused it.
@@ -177,7 +231,7 @@ void ps_co_note_standby(struct ps_coordinator *c, uint64_t identity, const char 
 bool ps_co_tell_move(const struct ps_co_shard *s, const struct Longhaul__V1__ReportRequest *m,
                      const struct Longhaul__V1__ShardReport *r,
                      struct Longhaul__V1__ShardMove *out);
-// Reserves an epoch for the standby of this name, durably, of every shard that it follows; their
+// Reserves an epoch for the standby of this name, of every shard that it follows; their
 // number. LH_ERR_INVALID, LH_ERR_NOT_FOUND: says why not.
 LH_MUST lh_err ps_co_move(struct ps_coordinator *c, const char *server, uint32_t *shards);
 void ps_co_on_move(void *self, struct lh_request *rq, const ProtobufCMessage *m);
@@ -186,16 +240,15 @@ LH_MUST lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessa
                             struct lh_buf *out);
 // drain.c
 void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m);
-// Takes a DrainRequest, durably. *worker: the one it names, or NULL.
+// Takes a DrainRequest. *worker: the one it names, or NULL.
 LH_MUST lh_err ps_co_drain(struct ps_coordinator *c, const ProtobufCMessage *request,
                            struct ps_co_worker **worker);
 LH_MUST lh_err ps_co_load_drains(struct ps_coordinator *c); // after the members
 // Was this worker asked to drain: by itself, with its region, or with the whole run.
 bool ps_co_draining(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // Lets workers that drained go: out of the plan, and a little later their leases.
-void ps_co_let_go(struct ps_coordinator *c);
-void ps_co_free_leases(struct ps_coordinator *c,
-                       uint32_t worker); // of one that is gone; uncommitted
+LH_MUST lh_err ps_co_let_go(struct ps_coordinator *c);
+LH_MUST lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker); // of one that is gone
 LH_MUST lh_err ps_co_load_members(struct ps_coordinator *c);
 LH_MUST lh_err ps_co_load_plan(struct ps_coordinator *c);
 LH_MUST lh_err ps_co_store_point(struct ps_coordinator *c, uint32_t shard);

@@ -84,6 +84,8 @@ static void load_region(void *arg, const char *key, struct lh_span value)
 lh_err ps_co_load_drains(struct ps_coordinator *c)
 {
     struct lh_span run;
+    for (uint32_t i = 0; i < c->workers; i++) c->worker[i].asked = false;
+    c->drained_regions = 0;
     ps_store_each(c->store, "drain/worker/", load_worker, c);
     ps_store_each(c->store, "drain/region/", load_region, c);
     c->draining = ps_store_get(c->store, "drain/run", &run);
@@ -94,10 +96,7 @@ lh_err ps_co_load_drains(struct ps_coordinator *c)
 // Puts a mark or takes it away.
 static LH_MUST lh_err mark(struct ps_coordinator *c, const char *key, uint8_t value, bool undo)
 {
-    if (!undo) return ps_store_put(c->store, key, lh_span(&value, 1));
-    struct lh_span old;
-    if (ps_store_get(c->store, key, &old)) ps_store_remove(c->store, key);
-    return LH_OK;
+    return undo ? ps_co_remove(c, key) : ps_co_put(c, key, lh_span(&value, 1));
 }
 
 // ---------------------------------------------------------------- the wishes
@@ -165,7 +164,7 @@ lh_err ps_co_drain(struct ps_coordinator *c, const ProtobufCMessage *request,
     } else {
         LH_TRY(drain_run(c, m->end, m->undo));
     }
-    return ps_store_commit(c->store); // durable before it is answered
+    return LH_OK;
 }
 
 void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *message)
@@ -175,8 +174,7 @@ void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m
     struct ps_co_worker *worker;
     lh_err err = ps_co_drain(c, message, &worker);
     if (err) {
-        lh_reply_error(rq, err, NULL);
-        if (lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
+        ps_co_refuse(c, rq, err);
         return;
     }
     Longhaul__V1__DrainReply out = LONGHAUL__V1__DRAIN_REPLY__INIT;
@@ -186,20 +184,20 @@ void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m
         out.workers += concerned && w->live;
         w->drained &= ps_co_draining(c, w); // until it says so anew
     }
-    lh_logf(c->conf.log, LH_INFO, "run.drain", "%s%s %s%s%s asked by %s: %u live workers",
-            m->undo ? "undo " : "", m->end ? "end" : "drain", worker ? worker->name : "",
-            worker && m->region[0] ? " of " : "",
-            m->region[0] ? m->region : (worker ? "" : "the run"), lh_request_peer(rq)->name,
-            out.workers);
-    lh_reply(rq, &out.base);
+    ps_co_say(c, LH_INFO, "run.drain", "%s%s %s%s%s asked by %s: %u live workers",
+              m->undo ? "undo " : "", m->end ? "end" : "drain", worker ? worker->name : "",
+              worker && m->region[0] ? " of " : "",
+              m->region[0] ? m->region : (worker ? "" : "the run"), lh_request_peer(rq)->name,
+              out.workers);
+    ps_co_answer(c, rq, &out.base);
     ps_co_tick(c);
 }
 
 // ---------------------------------------------------------------- who has drained
 
-void ps_co_let_go(struct ps_coordinator *c)
+lh_err ps_co_let_go(struct ps_coordinator *c)
 {
-    int64_t now = lh_now(c->conf.env);
+    int64_t now = ps_co_now(c);
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_worker *w = &c->worker[i];
         if (!leaving(c, w)) {
@@ -210,7 +208,8 @@ void ps_co_let_go(struct ps_coordinator *c)
             lh_logf(c->conf.log, LH_INFO, "worker.drained", "%s of %s", w->name, w->region);
         } else if (w->left && w->left_ns && now - w->left_ns >= REPORTED_NS) {
             w->left_ns = 0;
-            ps_co_free_leases(c, i); // committed with the next change
+            LH_TRY(ps_co_free_leases(c, i));
         }
     }
+    return LH_OK;
 }

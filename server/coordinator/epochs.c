@@ -47,8 +47,9 @@ static lh_err add(struct ps_co_shard *s, const struct ps_co_point *p)
 
 static lh_err read_epochs(struct ps_co_shard *s, struct lh_cursor *at)
 {
-    s->token = lh_get_u64(at);
-    while (lh_left(at)) {
+    s->epochs = 0;
+    s->token = at ? lh_get_u64(at) : 0;
+    while (at && lh_left(at)) {
         struct ps_co_point p = {.epoch = lh_get_u64(at)};
         p.version = lh_get_u64(at);
         lh_get_into(at, p.chain.b, LH_HASH_BYTES);
@@ -107,23 +108,22 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
         return lh_fail(LH_ERR_TOO_LARGE, "shard %u has begun %d epochs since its stable point",
                        shard, EPOCHS_MAX);
     if (!keeps_stable(s, open)) {
-        lh_logf(c->conf.log, LH_ERROR, "stable.given_up",
-                "shard %u: an operator lets epoch %" PRIu64 " begin at version %" PRIu64
-                ", below the stable point %" PRIu64 ": what lies between is lost",
-                shard, open->epoch, open->version, s->stable.version);
+        uint64_t given_up = s->stable.version;
         s->stable = (struct ps_co_point){0};
         LH_TRY(ps_co_store_point(c, shard));
+        ps_co_say(c, LH_ERROR, "stable.given_up",
+                  "shard %u: an operator lets epoch %" PRIu64 " begin at version %" PRIu64
+                  ", below the stable point %" PRIu64 ": what lies between is lost",
+                  shard, open->epoch, open->version, given_up);
     }
     LH_TRY(add(s, open));
     s->token = token;
     forget_overtaken(s);
     LH_TRY(store_epochs(c, shard));
-    LH_TRY(ps_store_commit(c->store)); // durable before it is answered
-    s->reported = false;               // what was reported is of an earlier epoch
+    s->reported = false; // what was reported is of an earlier epoch
     *opened = true;
-    lh_logf(c->conf.log, LH_INFO, "epoch.opened",
-            "shard %u: epoch %" PRIu64 " begins at version %" PRIu64, shard, open->epoch,
-            open->version);
+    ps_co_say(c, LH_INFO, "epoch.opened", "shard %u: epoch %" PRIu64 " begins at version %" PRIu64,
+              shard, open->epoch, open->version);
     return LH_OK;
 }
 
@@ -135,8 +135,54 @@ lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard, const struct 
     if (begins->epoch <= ps_co_epoch(s)) return LH_OK;
     LH_TRY(add(s, begins));
     s->token = 0;
-    LH_TRY(store_epochs(c, shard));
-    return ps_store_commit(c->store);
+    return store_epochs(c, shard);
+}
+
+// ---------------------------------------------------------------- histories that are over
+
+struct ps_co_point ps_co_point_of(const Longhaul__V1__Point *m)
+{
+    struct ps_co_point p = {0};
+    if (!m) return p;
+    p.epoch = m->epoch;
+    p.version = m->version;
+    if (m->chain.len == LH_HASH_BYTES) memcpy(p.chain.b, m->chain.data, LH_HASH_BYTES);
+    return p;
+}
+
+static bool known_to_differ(const struct lh_hash *a, const struct lh_hash *b)
+{
+    static const struct lh_hash unknown;
+    return !lh_hash_equal(a, &unknown) && !lh_hash_equal(b, &unknown) && !lh_hash_equal(a, b);
+}
+
+// A server that starts again has made durable what an earlier life of it reported, and more than
+// what became stable. Words of the life that is known already may be overtaken by its later ones.
+lh_err ps_co_check_history(const struct ps_coordinator *c, uint32_t shard, uint64_t process,
+                           const struct ps_co_point *head)
+{
+    const struct ps_co_shard *s = &c->shard[shard];
+    const char *way_out = "its directory is an old copy; start it with an empty one, and it comes "
+                          "back from its followers";
+    if (s->process && process == s->process) return LH_OK;
+    bool same = s->stable.epoch == head->epoch;
+    if (same && head->version < s->stable.version)
+        return lh_fail(LH_ERR_FENCED,
+                       "shard %u is stable at version %" PRIu64 " of epoch %" PRIu64
+                       ", and its server has %" PRIu64 ": %s",
+                       shard, s->stable.version, head->epoch, head->version, way_out);
+    if (same && head->version == s->stable.version &&
+        known_to_differ(&head->chain, &s->stable.chain))
+        return lh_fail(LH_ERR_FENCED,
+                       "shard %u: version %" PRIu64 " of epoch %" PRIu64
+                       " is stable with another history than its server's: %s",
+                       shard, head->version, head->epoch, way_out);
+    if (s->head.epoch == head->epoch && head->version < s->head.version)
+        return lh_fail(LH_ERR_FENCED,
+                       "shard %u was at version %" PRIu64 " of epoch %" PRIu64
+                       " when its server last reported, and it comes back with %" PRIu64 ": %s",
+                       shard, s->head.version, head->epoch, head->version, way_out);
+    return LH_OK;
 }
 
 // ---------------------------------------------------------------- the call
@@ -163,7 +209,7 @@ static lh_err take(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m
     if (m->below_stable && m->open) LH_TRY(ps_co_give_up_owner(c, m->shard, m->standby, server));
     if (!m->below_stable) LH_TRY(ps_co_check_owner(c, m->shard, m->standby));
     if (m->starts && !m->open) return LH_OK; // it serves at once, or asks again without
-    if (s->standby) s->heard_ns = lh_now(c->conf.env) - c->conf.take_over_ns; // it does not serve
+    if (s->standby) s->heard_ns = ps_co_now(c) - c->conf.take_over_ns; // it does not serve
     snprintf(s->address, sizeof s->address, "%s", m->address);
     s->unwanted |= s->move.target != 0;
     if (!m->open) return LH_OK;
@@ -198,7 +244,7 @@ static void reply(struct ps_coordinator *c, struct lh_request *rq, uint32_t shar
     if (s->stable.version) out.stable = &stable;
     if (s->head.version) out.head = &head;
     if (!point || !list || !live) {
-        lh_reply_error(rq, LH_ERR_BUSY, "out of memory");
+        ps_co_refuse(c, rq, lh_fail(LH_ERR_BUSY, "out of memory"));
     } else {
         for (; out.n_begun < s->epochs; out.n_begun++) {
             point[out.n_begun] = point_of(shard, &s->begun[out.n_begun]);
@@ -206,7 +252,7 @@ static void reply(struct ps_coordinator *c, struct lh_request *rq, uint32_t shar
         }
         for (uint32_t i = 0; i < c->workers; i++)
             if (c->worker[i].live) live[out.n_live++] = c->worker[i].id;
-        lh_reply(rq, &out.base);
+        ps_co_answer(c, rq, &out.base);
     }
     free(point);
     free(list);
@@ -225,6 +271,5 @@ void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *m
     }
     lh_log_peer(c->conf.log, LH_WARN, "epoch.refused", "server %s: %s", lh_request_peer(rq)->name,
                 lh_err_text(err));
-    lh_reply_error(rq, err, NULL);
-    if (lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
+    ps_co_refuse(c, rq, err);
 }

@@ -40,6 +40,8 @@ lh_err ps_co_store_insync(struct ps_coordinator *c, uint32_t shard)
 
 static lh_err read_insync(struct ps_co_shard *s, struct lh_cursor *at)
 {
+    s->owner = s->standby = s->changes = s->least = s->server = 0;
+    if (!at) return LH_OK;
     s->owner = lh_get_u64(at);
     s->standby = lh_get_u64(at);
     s->changes = lh_get_u64(at);
@@ -50,8 +52,6 @@ static lh_err read_insync(struct ps_co_shard *s, struct lh_cursor *at)
 
 lh_err ps_co_load_insync(struct ps_coordinator *c)
 {
-    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) // not silent yet: nobody was heard of
-        c->shard[i].heard_ns = lh_now(c->conf.env);
     return ps_co_load_rows(c, KEY, read_insync);
 }
 
@@ -77,38 +77,71 @@ lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t id
 {
     struct ps_co_shard *s = &c->shard[shard];
     if (identity == s->owner && !s->standby && !s->move.target) return LH_OK;
-    lh_logf(c->conf.log, LH_ERROR, "owner.given_up",
-            "shard %u: an operator gives it to another server than the one that has it; what only "
-            "that one, or its standby, held is lost",
-            shard);
     s->owner = identity;
     s->server = server;
     s->standby = 0;
     s->changes++;
     s->least = 0;
     LH_TRY(ps_co_end_move(c, shard));
-    return ps_co_store_insync(c, shard);
+    LH_TRY(ps_co_store_insync(c, shard));
+    ps_co_say(c, LH_ERROR, "owner.given_up",
+              "shard %u: an operator gives it to another server than the one that has it; what "
+              "only that one, or its standby, held is lost",
+              shard);
+    return LH_OK;
 }
 
 lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
-                         uint64_t server, uint64_t epoch)
+                         uint64_t server, uint64_t process, const struct ps_co_point *head)
 {
     struct ps_co_shard *s = &c->shard[shard];
-    LH_TRY(ps_co_moved(c, shard, identity, server, epoch));
-    if (identity != s->owner && epoch > ps_co_epoch(s)) { // this store is older than that history
+    LH_TRY(ps_co_moved(c, shard, identity, server, head->epoch));
+    if (identity != s->owner &&
+        head->epoch > ps_co_epoch(s)) { // this store is older than that history
         s->owner = identity;
         s->server = server;
         s->standby = 0;
         s->changes++;
         LH_TRY(ps_co_store_insync(c, shard));
-        LH_TRY(ps_store_commit(c->store));
     }
     LH_TRY(ps_co_check_owner(c, shard, identity));
-    s->heard_ns = lh_now(c->conf.env);
+    if (head->epoch < ps_co_epoch(s))
+        return lh_fail(LH_ERR_FENCED,
+                       "shard %u has a newer epoch (%" PRIu64 ") than its server's (%" PRIu64
+                       "): the server's directory holds a history that was given up; start it "
+                       "with an empty one",
+                       shard, ps_co_epoch(s), head->epoch);
+    LH_TRY(ps_co_check_history(c, shard, process, head));
+    s->heard_ns = ps_co_now(c);
+    s->heard_after = c->listener.pauses;
+    s->heard_of = c->speaker = server;
+    return LH_OK;
+}
+
+lh_err ps_co_believe_owner(struct ps_coordinator *c, uint32_t shard, uint64_t standby,
+                           uint64_t changes)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    if (changes <= s->changes) return LH_OK;
+    s->standby = standby;
+    s->changes = changes;
+    LH_TRY(ps_co_store_insync(c, shard));
+    ps_co_say(c, LH_WARN, "store.old",
+              "shard %u: its server knows of changes of its standby that this store does not: the "
+              "store is an old copy; %s",
+              shard, standby ? "the server's standby is in sync" : "no standby is in sync");
     return LH_OK;
 }
 
 // ---------------------------------------------------------------- an owner's change
+
+// The most that this standby said it holds durably; NULL: it was not heard of in this life.
+static const struct ps_co_point *held_by(const struct ps_co_shard *s, uint64_t standby)
+{
+    for (const struct ps_co_standby *b = s->standing; b < s->standing + PS_CO_STANDBYS; b++)
+        if (standby && b->identity == standby && b->head.epoch) return &b->head;
+    return NULL;
+}
 
 static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest *m,
                      uint64_t server)
@@ -120,23 +153,28 @@ static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest
     if (m->shard >= c->conf.manifest->shards)
         return lh_fail(LH_ERR_MALFORMED, "a standby of a shard that does not exist");
     struct ps_co_shard *s = &c->shard[m->shard];
-    LH_TRY(ps_co_moved(c, m->shard, m->owner, server, m->epoch));
-    LH_TRY(ps_co_check_owner(c, m->shard, m->owner));
-    if (m->epoch < ps_co_epoch(s))
-        return lh_fail(LH_ERR_FENCED, "shard %u has a newer epoch than its server's", m->shard);
-    s->heard_ns = lh_now(c->conf.env);
+    struct ps_co_point head = ps_co_point_of(m->head);
+    if (!m->head) head = (struct ps_co_point){m->epoch, UINT64_MAX, {{0}}}; // it does not say
+    LH_TRY(ps_co_heard_owner(c, m->shard, m->owner, server, m->process, &head));
     if (m->expect != s->changes) return LH_OK; // it only asks, or is late
     if (s->move.target && m->standby && !lh_same_directory(m->standby, s->move.target))
         return lh_fail(LH_ERR_BUSY, "shard %u goes to another standby: none but that can join it",
                        m->shard);
+    const struct ps_co_point *held = held_by(s, s->standby);
+    if (s->standby != m->standby && held && held->epoch == head.epoch &&
+        held->version > head.version)
+        return lh_fail(LH_ERR_BUSY,
+                       "shard %u: its standby said that it holds version %" PRIu64
+                       ", and the owner says %" PRIu64 ": it is not struck out by a server that "
+                       "has less",
+                       m->shard, held->version, head.version);
     s->standby = m->standby;
     s->changes++;
     LH_TRY(ps_co_store_insync(c, m->shard));
-    LH_TRY(ps_store_commit(c->store)); // durable before it is answered
-    lh_logf(c->conf.log, LH_INFO, m->standby ? "standby.in_sync" : "standby.none",
-            "shard %u: %s %016" PRIx64, m->shard,
-            m->standby ? "what is acknowledged is also held by standby" : "no standby is in sync",
-            m->standby);
+    ps_co_say(c, LH_INFO, m->standby ? "standby.in_sync" : "standby.none",
+              "shard %u: %s %016" PRIx64, m->shard,
+              m->standby ? "what is acknowledged is also held by standby" : "no standby is in sync",
+              m->standby);
     return LH_OK;
 }
 
@@ -148,34 +186,38 @@ void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *
     if (err) {
         lh_log_peer(c->conf.log, LH_WARN, "standby.refused", "server %s: %s",
                     lh_request_peer(rq)->name, lh_err_text(err));
-        lh_reply_error(rq, err, NULL);
-        if (lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
+        ps_co_refuse(c, rq, err);
         return;
     }
+    const struct ps_co_shard *s = &c->shard[m->shard];
+    const struct ps_co_point *held = held_by(s, s->standby);
+    Longhaul__V1__Point point;
     Longhaul__V1__InSyncReply out = LONGHAUL__V1__IN_SYNC_REPLY__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();
     out.wire = &wire;
-    out.standby = c->shard[m->shard].standby;
-    out.changes = c->shard[m->shard].changes;
-    lh_reply(rq, &out.base);
+    out.standby = s->standby;
+    out.changes = s->changes;
+    if (held) point = lh_head_point(m->shard, held->epoch, held->version, &held->chain);
+    if (held) out.held = &point;
+    ps_co_answer(c, rq, &out.base);
 }
 
 // ---------------------------------------------------------------- a standby's report
 
-static bool silent(const struct ps_coordinator *c, const struct ps_co_shard *s)
+static bool silent(struct ps_coordinator *c, const struct ps_co_shard *s)
 {
-    return lh_now(c->conf.env) - s->heard_ns >= c->conf.take_over_ns;
+    return ps_co_now(c) - s->heard_ns >= c->conf.take_over_ns && !ps_co_owes(c, s->heard_of);
 }
 
 // The owner's own server, whose directory is another one: the one that had the shard is gone, and
 // nobody else holds what it acknowledged.
-static bool came_back(const struct ps_coordinator *c, const struct ps_co_shard *s, uint64_t server)
+static bool came_back(struct ps_coordinator *c, const struct ps_co_shard *s, uint64_t server)
 {
     bool same = s->owner && server && server == s->server;
     return same && !s->standby && !s->move.target && silent(c, s);
 }
 
-static bool may_take(const struct ps_coordinator *c, const struct ps_co_shard *s, uint64_t identity,
+static bool may_take(struct ps_coordinator *c, const struct ps_co_shard *s, uint64_t identity,
                      uint64_t server)
 {
     if (s->owner == identity || came_back(c, s, server)) return true;
@@ -188,16 +230,8 @@ static lh_err take_over(struct ps_coordinator *c, uint32_t shard, uint64_t ident
 {
     struct ps_co_shard *s = &c->shard[shard];
     if (s->owner == identity) return LH_OK;
-    if (s->standby == identity)
-        lh_logf(c->conf.log, LH_WARN, "shard.taken_over",
-                "shard %u: its server has been silent for %.1f s; its standby %016" PRIx64
-                " takes it over",
-                shard, (double)(lh_now(c->conf.env) - s->heard_ns) / LH_SECOND, identity);
-    else
-        lh_logf(c->conf.log, LH_WARN, "shard.came_back",
-                "shard %u: the server that has it came back with another directory (%016" PRIx64
-                "); it rebuilds the shard from its followers",
-                shard, identity);
+    bool took = s->standby == identity;
+    double silent_s = (double)(ps_co_now(c) - s->heard_ns) / LH_SECOND;
     s->owner = identity;
     s->server = server;
     s->standby = 0;
@@ -206,8 +240,20 @@ static lh_err take_over(struct ps_coordinator *c, uint32_t shard, uint64_t ident
     if (s->move.target && s->least <= s->move.epoch) s->least = s->move.epoch + 1;
     LH_TRY(ps_co_end_move(c, shard));
     s->reported = false;
-    s->heard_ns = lh_now(c->conf.env);
-    return ps_co_store_insync(c, shard);
+    s->heard_ns = ps_co_now(c);
+    s->heard_of = server;
+    LH_TRY(ps_co_store_insync(c, shard));
+    if (took)
+        ps_co_say(c, LH_WARN, "shard.taken_over",
+                  "shard %u: its server has been silent for %.1f s; its standby %016" PRIx64
+                  " takes it over",
+                  shard, silent_s, identity);
+    else
+        ps_co_say(c, LH_WARN, "shard.came_back",
+                  "shard %u: the server that has it came back with another directory (%016" PRIx64
+                  "); it rebuilds the shard from its followers",
+                  shard, identity);
+    return LH_OK;
 }
 
 // The standby may lack what it confirmed: it can't take over any more, and whoever has the rest of
@@ -218,8 +264,7 @@ static lh_err strike_out(struct ps_coordinator *c, uint32_t shard, uint64_t iden
     if (s->standby != identity) return LH_OK;
     s->standby = 0;
     s->changes++;
-    LH_TRY(ps_co_store_insync(c, shard));
-    return ps_store_commit(c->store);
+    return ps_co_store_insync(c, shard);
 }
 
 // It came back without its directory while the shard is on its way to another server: whether that
@@ -248,5 +293,5 @@ lh_err ps_co_turns(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *
     }
     for (size_t i = 0; i < m->n_shards && *serves; i++)
         LH_TRY(take_over(c, m->shards[i]->head->shard, m->standby, server));
-    return *serves ? ps_store_commit(c->store) : LH_OK; // durable before it is told
+    return LH_OK;
 }

@@ -57,7 +57,7 @@ static json_t *row_of(const struct ps_coordinator *c, uint64_t unit)
     json_object_set_new(row, "token", json_integer(w->granted));
     if (credited) return row;
     int64_t age = c->conf.env->ops->wall_s(c->conf.env) - c->leased_s[unit];
-    int64_t left = c->conf.worker_timeout_ns - (lh_now(c->conf.env) - w->seen_ns);
+    int64_t left = c->conf.worker_timeout_ns - (c->listener.ns - w->seen_ns);
     if (c->leased_s[unit]) json_object_set_new(row, "age_s", json_integer(age > 0 ? age : 0));
     json_object_set_new(row, "expires_s", json_real(left > 0 ? (double)left / LH_SECOND : 0));
     return row;

@@ -32,25 +32,9 @@ static lh_err store_worker(struct ps_coordinator *c, const struct ps_co_worker *
     lh_put_str(&b, w->name);
     for (int i = 0; i < PS_ATTEMPTS; i++) lh_put_u64(&b, w->attempt[i]);
     lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_store_put(c->store, key, lh_buf_span(&b));
+    if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
     lh_buf_free(&b);
     return err;
-}
-
-static void load_worker(void *arg, const char *key, struct lh_span value)
-{
-    (void)key;
-    struct ps_coordinator *c = arg;
-    struct lh_cursor at = lh_cursor(value);
-    if (c->workers == LH_WORKERS_MAX) return;
-    struct ps_co_worker *w = &c->worker[c->workers];
-    *w = (struct ps_co_worker){.seen_ns = c->started_ns, .live = true};
-    w->id = lh_get_u64(&at);
-    w->granted = lh_get_u32(&at);
-    lh_get_str(&at, w->region, sizeof w->region);
-    lh_get_str(&at, w->name, sizeof w->name);
-    for (int i = 0; i < PS_ATTEMPTS; i++) w->attempt[i] = lh_get_u64(&at);
-    if (!at.failed) c->workers++;
 }
 
 static uint32_t worker_place(const struct ps_coordinator *c, uint64_t id)
@@ -58,6 +42,27 @@ static uint32_t worker_place(const struct ps_coordinator *c, uint64_t id)
     uint32_t i = 0;
     while (i < c->workers && c->worker[i].id != id) i++;
     return i;
+}
+
+// Reads a row. A worker that is known already keeps all that the store does not have.
+static void load_worker(void *arg, const char *key, struct lh_span value)
+{
+    (void)key;
+    struct ps_coordinator *c = arg;
+    struct lh_cursor at = lh_cursor(value);
+    uint64_t id = lh_get_u64(&at);
+    uint32_t place = worker_place(c, id);
+    if (place == LH_WORKERS_MAX) return;
+    struct ps_co_worker w = {.id = id, .seen_ns = ps_co_now(c), .live = true};
+    if (place < c->workers) w = c->worker[place];
+    w.stored = true;
+    w.granted = lh_get_u32(&at);
+    lh_get_str(&at, w.region, sizeof w.region);
+    lh_get_str(&at, w.name, sizeof w.name);
+    for (int i = 0; i < PS_ATTEMPTS; i++) w.attempt[i] = lh_get_u64(&at);
+    if (at.failed) return;
+    c->worker[place] = w;
+    if (place == c->workers) c->workers++;
 }
 
 static void lease_key(char out[32], uint64_t unit)
@@ -75,7 +80,7 @@ static lh_err set_lease(struct ps_coordinator *c, uint64_t unit, uint32_t worker
     lh_put_u64(&b, c->worker[worker].id);
     lh_put_u64(&b, c->leased_s[unit]);
     lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_store_put(c->store, key, lh_buf_span(&b));
+    if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
     lh_buf_free(&b);
     return err;
 }
@@ -94,20 +99,26 @@ static void load_lease(void *arg, const char *key, struct lh_span value)
 
 lh_err ps_co_load_members(struct ps_coordinator *c)
 {
+    for (uint32_t i = 0; i < c->workers; i++) c->worker[i].stored = false;
     ps_store_each(c->store, "worker/", load_worker, c);
+    while (c->workers && !c->worker[c->workers - 1].stored) // the last ones that joined
+        free(c->worker[--c->workers].final);
+    memset(c->lease, 0, c->conf.units->count * sizeof *c->lease);
+    memset(c->leased_s, 0, c->conf.units->count * sizeof *c->leased_s);
     ps_store_each(c->store, "lease/", load_lease, c);
     return LH_OK;
 }
 
-void ps_co_free_leases(struct ps_coordinator *c, uint32_t worker)
+lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker)
 {
     for (uint64_t u = 0; u < c->conf.units->count; u++) {
         if (c->lease[u] != worker + 1 || ps_co_credited(c, u)) continue;
         char key[32];
         lease_key(key, u);
         c->lease[u] = CO_FREE;
-        ps_store_remove(c->store, key);
+        LH_TRY(ps_co_remove(c, key));
     }
+    return LH_OK;
 }
 
 // ---------------------------------------------------------------- join
@@ -172,7 +183,7 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
     } else if (fresh) { // its directory is gone: what it held is up for grabs
         if (!LH_BUG("inc_reuse") || !w->granted) w->granted++;
         note_attempt(w, m->attempt);
-        ps_co_free_leases(c, i);
+        LH_TRY(ps_co_free_leases(c, i));
     } else if (has > w->granted) {
         w->granted = has; // this store was restored from an older copy: never go below
     } else if (has < w->granted) {
@@ -183,9 +194,9 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
                        has, w->granted);
     }
     LH_TRY(store_worker(c, w));
-    LH_TRY(ps_store_commit(c->store)); // durable before it is granted
     w->joined = true;
-    w->seen_ns = lh_now(c->conf.env);
+    w->seen_ns = ps_co_now(c);
+    c->speaker = id;
     return LH_OK;
 }
 
@@ -214,18 +225,17 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
     if (err) {
         lh_log_peer(c->conf.log, LH_WARN, "join.refused", "worker %s of %s: %s", peer->name,
                     peer->region, lh_err_text(err));
-        lh_reply_error(rq, err, NULL);
-        if (lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
+        ps_co_refuse(c, rq, err);
         return;
     }
-    lh_logf(c->conf.log, LH_INFO, taken ? "join.taken" : "worker.joined",
-            "%s of %s, incarnation %u", w->name, w->region, w->granted);
+    ps_co_say(c, LH_INFO, taken ? "join.taken" : "worker.joined", "%s of %s, incarnation %u",
+              w->name, w->region, w->granted);
     w->live = true; // said now: the next tick would say that it is back
     uint32_t shards = c->conf.manifest->shards;
     Longhaul__V1__ShardAddress *item = calloc(shards, sizeof *item),
                                **list = calloc(shards, sizeof *list);
     if (!item || !list) {
-        lh_reply_error(rq, LH_ERR_BUSY, "out of memory");
+        ps_co_refuse(c, rq, lh_fail(LH_ERR_BUSY, "out of memory"));
     } else {
         Longhaul__V1__JoinReply out = LONGHAUL__V1__JOIN_REPLY__INIT;
         Longhaul__V1__Wire wire = lh_head_wire();
@@ -235,7 +245,7 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
         out.taken = taken;
         out.n_shards = addresses(c, item, list);
         out.shards = list;
-        lh_reply(rq, &out.base);
+        ps_co_answer(c, rq, &out.base);
     }
     free(item);
     free(list);
@@ -269,12 +279,21 @@ static bool may_lease(const struct ps_coordinator *c, uint64_t unit)
     return known && !ps_co_credited(c, unit);
 }
 
+// After a pause of this process the same holds until the server is heard again: a report that waits
+// unread may say that a free unit is credited.
+static bool may_lease_anew(const struct ps_coordinator *c, uint64_t unit)
+{
+    const struct ps_co_shard *s = &c->shard[unit % c->conf.manifest->shards];
+    bool old = lh_listener_rests(&c->listener) && s->heard_after != c->listener.pauses;
+    return !old && c->lease[unit] == CO_FREE && may_lease(c, unit);
+}
+
 // The next unit for a region: its own first, then what may leave another's.
 static uint64_t pick(const struct ps_coordinator *c, const char *region)
 {
     uint64_t other = UINT64_MAX;
     for (uint64_t u = 0; u < c->conf.units->count; u++) {
-        if (c->lease[u] != CO_FREE || !may_lease(c, u)) continue;
+        if (!may_lease_anew(c, u)) continue;
         const struct lh_unit *unit = &c->conf.units->unit[u];
         if (strcmp(unit->home, region) == 0) return u;
         if (unit->may_leave && other == UINT64_MAX) other = u;
@@ -307,7 +326,7 @@ static lh_err grant(struct ps_coordinator *c, uint32_t w, const Longhaul__V1__Le
         held++;
     }
     *count = n;
-    return ps_store_commit(c->store); // durable before it is answered
+    return LH_OK;
 }
 
 static void take_final(struct ps_coordinator *c, struct ps_co_worker *w,
@@ -367,7 +386,7 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
     Longhaul__V1__Point *point = calloc(shards, sizeof *point),
                         **points = calloc(shards, sizeof *points);
     if (!item || !list || !point || !points) {
-        lh_reply_error(rq, LH_ERR_BUSY, "out of memory");
+        ps_co_refuse(c, rq, lh_fail(LH_ERR_BUSY, "out of memory"));
     } else {
         Longhaul__V1__LeaseReply out = LONGHAUL__V1__LEASE_REPLY__INIT;
         out.n_units = count;
@@ -384,7 +403,7 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
             if (p->version) points[out.n_stable++] = &point[i];
         }
         out.stable = points;
-        lh_reply(rq, &out.base);
+        ps_co_answer(c, rq, &out.base);
     }
     free(item);
     free(list);
@@ -400,12 +419,13 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     if (i == c->workers || (uint32_t)(m->incarnation >> 32) != c->worker[i].granted) {
         Longhaul__V1__LeaseReply out = LONGHAUL__V1__LEASE_REPLY__INIT;
         out.unknown = true;
-        lh_reply(rq, &out.base);
+        ps_co_answer(c, rq, &out.base);
         return;
     }
     struct ps_co_worker *w = &c->worker[i];
     w->joined = true;
-    w->seen_ns = lh_now(c->conf.env);
+    w->seen_ns = ps_co_now(c);
+    c->speaker = w->id;
     w->incarnation = m->incarnation;
     w->tokens_per_s = isfinite(m->tokens_per_s) && m->tokens_per_s > 0 ? m->tokens_per_s : 0;
     w->tokens = m->tokens;
@@ -418,8 +438,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     lh_err err = take_durable(c, w, m);
     if (!err) err = grant(c, i, m, units, &count);
     if (err) {
-        lh_reply_error(rq, err, NULL);
-        if (lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
+        ps_co_refuse(c, rq, err);
         return;
     }
     send_lease(c, rq, w, units, count);

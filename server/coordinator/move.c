@@ -29,6 +29,8 @@ static lh_err store_move(struct ps_coordinator *c, uint32_t shard)
 
 static lh_err read_move(struct ps_co_shard *s, struct lh_cursor *at)
 {
+    s->move = (struct lh_move){0};
+    if (!at) return LH_OK;
     s->move.epoch = lh_get_u64(at);
     s->move.target = lh_get_u64(at);
     return LH_OK;
@@ -60,20 +62,21 @@ static lh_err change_hands(struct ps_coordinator *c, uint32_t shard, uint64_t id
                            uint64_t server, const struct ps_co_point *begins)
 {
     struct ps_co_shard *s = &c->shard[shard];
-    lh_logf(c->conf.log, LH_INFO, "shard.moved",
-            "shard %u: it is server %016" PRIx64 "'s from epoch %" PRIu64 " on", shard, identity,
-            begins->epoch);
     s->owner = identity;
     s->server = server;
     s->standby = 0;
     s->changes++;
     s->least = begins->epoch;
     s->reported = false;
-    s->heard_ns = lh_now(c->conf.env);
+    s->heard_ns = ps_co_now(c);
+    s->heard_of = server;
     LH_TRY(ps_co_end_move(c, shard));
     LH_TRY(ps_co_store_insync(c, shard));
     LH_TRY(ps_co_adopt_epoch(c, shard, begins));
-    return ps_store_commit(c->store); // durable before anybody is told
+    ps_co_say(c, LH_INFO, "shard.moved",
+              "shard %u: it is server %016" PRIx64 "'s from epoch %" PRIu64 " on", shard, identity,
+              begins->epoch);
+    return LH_OK;
 }
 
 lh_err ps_co_moved(struct ps_coordinator *c, uint32_t shard, uint64_t identity, uint64_t server,
@@ -93,19 +96,18 @@ lh_err ps_co_hear_target(struct ps_coordinator *c, uint64_t identity, uint64_t s
     if (!is_target(s, identity)) return LH_OK;
     bool early = LH_BUG("flip_early") && s->reported && r->head->version >= s->head.version;
     if (r->moving == s->move.epoch || early) {
-        struct ps_co_point begins = {s->move.epoch, r->head->version, {{0}}};
-        if (r->head->chain.len == LH_HASH_BYTES)
-            memcpy(begins.chain.b, r->head->chain.data, LH_HASH_BYTES);
+        struct ps_co_point begins = ps_co_point_of(r->head);
+        begins.epoch = s->move.epoch;
         return change_hands(c, shard, identity, server, &begins);
     }
     LH_TRY(ps_co_moved(c, shard, identity, server, r->head->epoch));
     if (!s->move.target) return LH_OK;
     if (r->begun <= s->move.epoch) return LH_OK;
-    lh_logf(c->conf.log, LH_WARN, "move.given_up",
-            "shard %u: server %016" PRIx64 " refuses epoch %" PRIu64 ": the shard stays", shard,
-            identity, s->move.epoch);
     LH_TRY(ps_co_end_move(c, shard));
-    return ps_store_commit(c->store);
+    ps_co_say(c, LH_WARN, "move.given_up",
+              "shard %u: server %016" PRIx64 " refuses epoch %" PRIu64 ": the shard stays", shard,
+              identity, s->move.epoch);
+    return LH_OK;
 }
 
 bool ps_co_tell_move(const struct ps_co_shard *s, const Longhaul__V1__ReportRequest *m,
@@ -136,7 +138,8 @@ void ps_co_note_standby(struct ps_coordinator *c, uint64_t identity, const char 
     }
     at->identity = identity;
     at->begun = r->begun;
-    at->heard_ns = lh_now(c->conf.env);
+    at->head = ps_co_point_of(r->head);
+    at->heard_ns = ps_co_now(c);
     snprintf(at->name, sizeof at->name, "%s", name);
 }
 
@@ -148,7 +151,7 @@ static const struct ps_co_standby *standby_of(const struct ps_coordinator *c, ui
     for (const struct ps_co_standby *b = list; b < list + PS_CO_STANDBYS; b++)
         if (b->identity && !strcmp(b->name, name) &&
             !lh_same_directory(b->identity, c->shard[shard].owner) &&
-            lh_now(c->conf.env) - b->heard_ns < SILENT_NS)
+            c->listener.ns - b->heard_ns < SILENT_NS)
             return b;
     return NULL;
 }
@@ -195,15 +198,17 @@ static LH_MUST lh_err reserve(struct ps_coordinator *c, uint32_t shard, const ch
     if (last < s->move.epoch) last = s->move.epoch;
     if (last < target->begun) last = target->begun;
     s->move = (struct lh_move){last + 1, target->identity};
-    lh_logf(c->conf.log, LH_INFO, "move.reserved",
-            "shard %u: epoch %" PRIu64 " is reserved for %s, %016" PRIx64, shard, s->move.epoch,
-            name, s->move.target);
-    return store_move(c, shard);
+    LH_TRY(store_move(c, shard));
+    ps_co_say(c, LH_INFO, "move.reserved",
+              "shard %u: epoch %" PRIu64 " is reserved for %s, %016" PRIx64, shard, s->move.epoch,
+              name, s->move.target);
+    return LH_OK;
 }
 
 lh_err ps_co_move(struct ps_coordinator *c, const char *name, uint32_t *shards)
 {
     *shards = 0;
+    (void)ps_co_now(c);
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
         if (!standby_of(c, i, name)) continue;
         LH_TRY(check_move(c, i, name));
@@ -216,7 +221,7 @@ lh_err ps_co_move(struct ps_coordinator *c, const char *name, uint32_t *shards)
                        name);
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
         if (standby_of(c, i, name)) LH_TRY(reserve(c, i, name));
-    return ps_store_commit(c->store); // durable before anybody hears of it
+    return LH_OK;
 }
 
 void ps_co_on_move(void *self, struct lh_request *rq, const ProtobufCMessage *message)
@@ -226,11 +231,10 @@ void ps_co_on_move(void *self, struct lh_request *rq, const ProtobufCMessage *me
     Longhaul__V1__MoveReply out = LONGHAUL__V1__MOVE_REPLY__INIT;
     lh_err err = ps_co_move(c, m->server, &out.shards);
     if (err) {
-        lh_reply_error(rq, err, NULL);
-        if (lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
+        ps_co_refuse(c, rq, err);
         return;
     }
-    lh_logf(c->conf.log, LH_INFO, "move.asked", "%u shards to %.64s, asked by %s", out.shards,
-            m->server, lh_request_peer(rq)->name);
-    lh_reply(rq, &out.base);
+    ps_co_say(c, LH_INFO, "move.asked", "%u shards to %.64s, asked by %s", out.shards, m->server,
+              lh_request_peer(rq)->name);
+    ps_co_answer(c, rq, &out.base);
 }

@@ -19,8 +19,7 @@ static lh_err store_plan(struct ps_coordinator *c)
     struct lh_buf b = lh_buf(LH_SMALL_BYTES);
     lh_plan_write(&c->plan, &b);
     lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_store_put(c->store, "plan", lh_buf_span(&b));
-    if (!err) err = ps_store_commit(c->store);
+    if (!err) err = ps_co_put(c, "plan", lh_buf_span(&b));
     lh_buf_free(&b);
     return err;
 }
@@ -55,34 +54,36 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-// Who was heard of lately. Returns whether the list changed.
-static bool update_live(struct ps_coordinator *c)
+// Lists the workers that were heard of lately. *changed: the list did.
+static LH_MUST lh_err update_live(struct ps_coordinator *c, bool *changed)
 {
-    int64_t now = lh_now(c->conf.env);
+    int64_t now = ps_co_now(c);
     uint64_t live[LH_WORKERS_MAX];
     uint32_t n = 0;
+    *changed = false;
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_worker *w = &c->worker[i];
-        bool alive = now - w->seen_ns < c->conf.worker_timeout_ns;
+        bool alive = now - w->seen_ns < c->conf.worker_timeout_ns || ps_co_owes(c, w->id);
         if (w->live && !alive) {
-            lh_logf(c->conf.log, LH_WARN, "worker.lost",
-                    "%s of %s: silent for %.1f s; its units go "
-                    "to others",
-                    w->name, w->region, (double)(now - w->seen_ns) / LH_SECOND);
-            ps_co_free_leases(c, i);
+            LH_TRY(ps_co_free_leases(c, i));
+            ps_co_say(c, LH_WARN, "worker.lost",
+                      "%s of %s: silent for %.1f s; its units go "
+                      "to others",
+                      w->name, w->region, (double)(now - w->seen_ns) / LH_SECOND);
         }
         if (!w->live && alive && w->joined)
-            lh_logf(c->conf.log, LH_INFO, "worker.back", "%s of %s", w->name, w->region);
+            ps_co_say(c, LH_INFO, "worker.back", "%s of %s", w->name, w->region);
         w->live = alive;
         if (alive && !w->left) live[n++] = w->id;
     }
     qsort(live, n, sizeof *live, ascending);
     if (n == c->plan.live && (n == 0 || memcmp(live, c->plan.worker, n * sizeof *live) == 0))
-        return false;
-    if (n == 0) return false; // nobody: the last plan stands
+        return LH_OK;
+    if (n == 0) return LH_OK; // nobody: the last plan stands
     memcpy(c->plan.worker, live, n * sizeof *live);
     c->plan.live = n;
-    return true;
+    *changed = true;
+    return LH_OK;
 }
 
 uint32_t ps_co_local_steps(const struct ps_coordinator *c, const struct ps_co_worker *w)
@@ -188,24 +189,29 @@ static void name_end(struct ps_coordinator *c)
     for (uint32_t i = 0; i < c->plan.ends; i++) c->plan.end[i] = c->shard[i].head.version;
 }
 
+static LH_MUST lh_err tick(struct ps_coordinator *c)
+{
+    bool changed;
+    LH_TRY(ps_co_let_go(c));
+    LH_TRY(update_live(c, &changed));
+    uint8_t phase = next_phase(c), before = c->plan.phase;
+    if (before == LH_PHASE_END) return LH_OK; // the run is over: nothing moves
+    if (phase == before && !changed) return LH_OK;
+    c->plan.phase = phase;
+    if (phase != before && phase == LH_PHASE_END) name_end(c);
+    for (uint32_t i = 0; phase != before && phase == LH_PHASE_DRAIN && i < c->workers; i++)
+        c->worker[i].drained = false;
+    c->plan.number++;
+    LH_TRY(store_plan(c));
+    if (phase != before)
+        ps_co_say(c, LH_INFO, "run.phase", "%s -> %s, %" PRIu64 " tokens credited",
+                  lh_phase_name(before), lh_phase_name(phase), ps_co_credited_tokens(c));
+    return LH_OK;
+}
+
 void ps_co_tick(struct ps_coordinator *c)
 {
-    if (c->stopped) return;
-    ps_co_let_go(c);
-    bool changed = update_live(c);
-    uint8_t phase = next_phase(c);
-    if (c->plan.phase == LH_PHASE_END) return; // the run is over: nothing moves
-    if (phase != c->plan.phase) {
-        lh_logf(c->conf.log, LH_INFO, "run.phase", "%s -> %s, %" PRIu64 " tokens credited",
-                lh_phase_name(c->plan.phase), lh_phase_name(phase), ps_co_credited_tokens(c));
-        c->plan.phase = phase;
-        if (phase == LH_PHASE_END) name_end(c);
-        for (uint32_t i = 0; phase == LH_PHASE_DRAIN && i < c->workers; i++)
-            c->worker[i].drained = false;
-        changed = true;
-    }
-    if (!changed) return;
-    c->plan.number++;
-    lh_err err = store_plan(c);
+    if (c->stopped || ps_co_full(c)) return; // what it changes could only be taken back
+    lh_err err = tick(c);
     if (err) ps_co_fatal(c, err);
 }

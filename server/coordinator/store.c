@@ -16,14 +16,34 @@ struct pair {
     uint32_t len;
 };
 
+// A key's value before a change that is not durable yet. `existed` false: there was no such key.
+struct before {
+    struct pair pair;
+    bool existed;
+};
+
+// Between begin() and end() `file`, `at` and all of `flight` belong to write() alone; the rest is
+// the loop's.
 struct ps_store {
     struct lh_env *env;
     char path[LH_PATH_SIZE];
     struct lh_file *lock, *file;
     struct pair *pair; // ascending by key
-    size_t pairs, live_bytes;
-    uint64_t at; // end of the last commit
-    struct lh_buf pending;
+    size_t pairs, pairs_room, live_bytes;
+    uint64_t at;           // end of the last commit
+    struct lh_buf pending; // changed since the last begin
+    struct before *undo;   // of all changes since the last durable one, in their order
+    size_t undos, undos_room;
+    uint64_t durable; // number of the last durable change; undo[0] is of the next one
+    struct {
+        struct lh_buf bytes;
+        size_t changes;
+        uint64_t end;      // where the commit ends
+        bool rewrite;      // the file has grown enough
+        bool torn;         // an earlier try may have left something behind `at`
+        bool under_way;    // between begin() and end()
+        uint64_t too_full; // there was no room for a rewrite of a file of so many bytes
+    } flight;
 };
 
 static size_t place(const struct ps_store *s, const char *key)
@@ -44,35 +64,82 @@ static bool at_key(const struct ps_store *s, size_t i, const char *key)
     return i < s->pairs && strcmp(s->pair[i].key, key) == 0;
 }
 
+// Takes the pair out of its place, value and all.
+static struct pair take_out(struct ps_store *s, size_t i)
+{
+    struct pair out = s->pair[i];
+    s->live_bytes -= out.len + strlen(out.key);
+    memmove(s->pair + i, s->pair + i + 1, (s->pairs - i - 1) * sizeof *s->pair);
+    s->pairs--;
+    return out;
+}
+
 static void drop(struct ps_store *s, const char *key)
 {
     size_t i = place(s, key);
-    if (!at_key(s, i, key)) return;
-    s->live_bytes -= s->pair[i].len + strlen(key);
-    free(s->pair[i].value);
-    memmove(s->pair + i, s->pair + i + 1, (s->pairs - i - 1) * sizeof *s->pair);
-    s->pairs--;
+    if (at_key(s, i, key)) free(take_out(s, i).value);
 }
 
-static lh_err set(struct ps_store *s, const char *key, struct lh_span value)
+// Takes a pair whose key is not there; there is room for it.
+static void insert(struct ps_store *s, const struct pair *pair)
 {
-    uint8_t *copy = malloc(value.len + 1);
-    if (!copy) return LH_ERR_NO_MEMORY;
-    if (value.len) memcpy(copy, value.data, value.len);
-    drop(s, key);
-    size_t i = place(s, key);
-    struct pair *grown = realloc(s->pair, (s->pairs + 1) * sizeof *grown);
-    if (!grown) {
-        free(copy);
-        return LH_ERR_NO_MEMORY;
-    }
-    s->pair = grown;
+    size_t i = place(s, pair->key);
+    LH_ASSERT(s->pairs < s->pairs_room && !at_key(s, i, pair->key));
     memmove(s->pair + i + 1, s->pair + i, (s->pairs - i) * sizeof *s->pair);
     s->pairs++;
-    s->pair[i] = (struct pair){.value = copy, .len = (uint32_t)value.len};
-    memcpy(s->pair[i].key, key, strlen(key) + 1);
-    s->live_bytes += value.len + strlen(key);
+    s->pair[i] = *pair;
+    s->live_bytes += pair->len + strlen(pair->key);
+}
+
+// Makes room in the list for this one.
+static LH_MUST lh_err make_pair(struct ps_store *s, const char *key, struct lh_span value,
+                                struct pair *out)
+{
+    *out = (struct pair){.len = (uint32_t)value.len};
+    if (s->pairs == s->pairs_room) {
+        size_t room = 2 * s->pairs_room + 64;
+        struct pair *grown = realloc(s->pair, room * sizeof *grown);
+        if (!grown) return LH_ERR_NO_MEMORY;
+        s->pair = grown;
+        s->pairs_room = room;
+    }
+    out->value = malloc(value.len + 1);
+    if (!out->value) return LH_ERR_NO_MEMORY;
+    if (value.len) memcpy(out->value, value.data, value.len);
+    memcpy(out->key, key, strlen(key) + 1);
     return LH_OK;
+}
+
+static LH_MUST lh_err set(struct ps_store *s, const char *key, struct lh_span value)
+{
+    struct pair pair;
+    LH_TRY(make_pair(s, key, value, &pair));
+    drop(s, key);
+    insert(s, &pair);
+    return LH_OK;
+}
+
+static LH_MUST lh_err make_note(struct ps_store *s)
+{
+    if (s->undos < s->undos_room) return LH_OK;
+    size_t room = 2 * s->undos_room + 64;
+    struct before *grown = realloc(s->undo, room * sizeof *grown);
+    if (!grown) return LH_ERR_NO_MEMORY;
+    s->undo = grown;
+    s->undos_room = room;
+    return LH_OK;
+}
+
+// Notes what the key holds, and takes it out: a change of it follows. There is room for the note.
+static void remember(struct ps_store *s, const char *key)
+{
+    struct before *b = &s->undo[s->undos++];
+    size_t i = place(s, key);
+    b->existed = at_key(s, i, key);
+    if (b->existed)
+        b->pair = take_out(s, i);
+    else
+        memcpy(b->pair.key, key, strlen(key) + 1);
 }
 
 static void seal_entry(struct lh_buf *b, size_t start)
@@ -149,11 +216,14 @@ static lh_err apply(struct ps_store *s, struct lh_span commit)
 
 static lh_err damaged(const struct ps_store *s, uint64_t at)
 {
-    return lh_fail(LH_ERR_CORRUPT,
-                   "%s: damaged at byte %llu, below commits that were acknowledged. Restore this "
-                   "file from a copy, of any age: members and leases are taken up again from it. "
-                   "Don't start without it",
-                   s->path, (unsigned long long)at);
+    return lh_fail(
+        LH_ERR_CORRUPT,
+        "%s: damaged at byte %llu, below commits that were acknowledged. Restore this "
+        "file from a copy, of any age: members and leases are taken up again from it. "
+        "An old copy may call a standby in sync that no longer was: let the servers that "
+        "have the shards report before one that stands by is started. Don't start "
+        "without it",
+        s->path, (unsigned long long)at);
 }
 
 // What follows the last whole commit is a torn one, of which any part may be on the disk, unless a
@@ -189,6 +259,12 @@ static lh_err replay(struct ps_store *s, struct lh_span bytes)
     return check_tail(s, bytes, bad);
 }
 
+static void free_pairs(struct ps_store *s)
+{
+    for (size_t i = 0; i < s->pairs; i++) free(s->pair[i].value);
+    free(s->pair);
+}
+
 static void write_header(struct lh_buf *b)
 {
     lh_put_u32(b, MAGIC);
@@ -196,7 +272,7 @@ static void write_header(struct lh_buf *b)
     lh_put_u16(b, 0);
 }
 
-static lh_err write_all(struct ps_store *s)
+static LH_MUST lh_err write_all(struct ps_store *s)
 {
     struct lh_buf b = lh_buf(FILE_MAX);
     write_header(&b);
@@ -210,11 +286,23 @@ static lh_err write_all(struct ps_store *s)
     return err;
 }
 
-static lh_err reopen(struct ps_store *s)
+static LH_MUST lh_err reopen(struct ps_store *s)
 {
     if (s->file) s->env->ops->files->close(s->file);
     s->file = NULL;
     return s->env->ops->files->open(s->env, s->path, LH_OPEN_WRITE, &s->file);
+}
+
+// On a full disk a start writes the same bytes in their place again: they may be in the page cache
+// alone, which may call them clean (PROTOCOL 5), and what follows them is cut.
+static LH_MUST lh_err write_again(struct ps_store *s, struct lh_span bytes, const char *dir)
+{
+    const struct lh_files_ops *files = s->env->ops->files;
+    LH_TRY(reopen(s));
+    LH_TRY(files->write(s->file, 0, lh_span(bytes.data, (size_t)s->at)));
+    LH_TRY(files->resize(s->file, s->at));
+    LH_TRY(files->sync(s->file));
+    return files->sync_dir(s->env, dir);
 }
 
 // The lock is a file of its own: the store's file is replaced again and again.
@@ -245,6 +333,7 @@ lh_err ps_store_open(struct lh_env *env, const char *path, struct ps_store **out
     if (!s) return LH_ERR_NO_MEMORY;
     s->env = env;
     s->pending = lh_buf(FILE_MAX);
+    s->flight.bytes = lh_buf(FILE_MAX);
     struct lh_buf bytes = lh_buf(FILE_MAX);
     lh_err err;
     LH_TRY_TO(fail, err, lh_path(s->path, sizeof s->path, path, "store"));
@@ -252,8 +341,13 @@ lh_err ps_store_open(struct lh_env *env, const char *path, struct ps_store **out
     err = lh_file_load(env, s->path, &bytes);
     if (!err) err = read_file(s, lh_buf_span(&bytes));
     if (err && err != LH_ERR_NOT_FOUND) goto fail;
-    LH_TRY_TO(fail, err, write_all(s)); // cuts what was never committed, and makes it durable
-    LH_TRY_TO(fail, err, reopen(s));
+    bool first = err == LH_ERR_NOT_FOUND;
+    err = write_all(s); // cuts what was never committed, and makes it durable
+    if (!err)
+        err = reopen(s);
+    else if (err == LH_ERR_DISK_FULL && !first)
+        err = write_again(s, lh_buf_span(&bytes), path);
+    if (err) goto fail;
     lh_buf_free(&bytes);
     *out = s;
     return LH_OK;
@@ -268,9 +362,12 @@ void ps_store_close(struct ps_store *s)
     if (!s) return;
     if (s->file) s->env->ops->files->close(s->file);
     if (s->lock) s->env->ops->files->close(s->lock);
-    for (size_t i = 0; i < s->pairs; i++) free(s->pair[i].value);
-    free(s->pair);
+    free_pairs(s);
+    for (size_t i = 0; i < s->undos; i++)
+        if (s->undo[i].existed) free(s->undo[i].pair.value);
+    free(s->undo);
     lh_buf_free(&s->pending);
+    lh_buf_free(&s->flight.bytes);
     free(s);
 }
 
@@ -287,43 +384,127 @@ bool ps_store_get(const struct ps_store *s, const char *key, struct lh_span *val
 lh_err ps_store_put(struct ps_store *s, const char *key, struct lh_span value)
 {
     LH_ASSERT(key[0] && strlen(key) < KEY_SIZE);
-    LH_TRY(set(s, key, value));
+    struct pair pair;
+    LH_TRY(make_note(s));
+    LH_TRY(make_pair(s, key, value, &pair));
     put_entry(&s->pending, key, value, false);
+    remember(s, key);
+    insert(s, &pair);
     return lh_buf_err(&s->pending);
 }
 
-void ps_store_remove(struct ps_store *s, const char *key)
+lh_err ps_store_remove(struct ps_store *s, const char *key)
 {
-    drop(s, key);
+    LH_TRY(make_note(s));
     put_entry(&s->pending, key, (struct lh_span){0}, true);
+    remember(s, key);
+    return lh_buf_err(&s->pending);
 }
+
+uint64_t ps_store_changed(const struct ps_store *s)
+{
+    return s->durable + s->undos;
+}
+
+uint64_t ps_store_durable(const struct ps_store *s)
+{
+    return s->durable;
+}
+
+lh_err ps_store_begin(struct ps_store *s, bool *begun)
+{
+    LH_ASSERT(!s->flight.under_way);
+    *begun = s->undos > 0;
+    if (!*begun) return LH_OK;
+    put_end(&s->pending, s->at);
+    LH_TRY(lh_buf_err(&s->pending));
+    struct lh_buf empty = s->flight.bytes;
+    s->flight.bytes = s->pending;
+    s->pending = empty;
+    s->flight.changes = s->undos;
+    s->flight.end = s->at + s->flight.bytes.len;
+    s->flight.rewrite = s->flight.end >= REWRITE_MIN && s->flight.end > s->flight.too_full &&
+                        s->flight.end >= 4 * (s->live_bytes + 16 * s->pairs);
+    s->flight.under_way = true;
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- beside the loop
 
 static LH_MUST lh_err append(struct ps_store *s)
 {
-    LH_TRY(lh_buf_err(&s->pending));
+    const struct lh_files_ops *files = s->env->ops->files;
+    if (s->flight.torn) { // a shorter commit would have the rest of that one behind it
+        LH_TRY(files->resize(s->file, s->at));
+        LH_TRY(files->sync(s->file));
+        s->flight.torn = false;
+    }
     LH_FAILPOINT("store.write");
-    LH_TRY(s->env->ops->files->write(s->file, s->at, lh_buf_span(&s->pending)));
+    LH_TRY(files->write(s->file, s->at, lh_buf_span(&s->flight.bytes)));
     LH_FAILPOINT("store.sync");
-    if (!LH_BUG("store_unsynced")) LH_TRY(s->env->ops->files->sync(s->file));
+    if (!LH_BUG("store_unsynced")) LH_TRY(files->sync(s->file));
     LH_FAILPOINT("store.committed");
     return LH_OK;
 }
 
-lh_err ps_store_commit(struct ps_store *s)
+// The file as it is durable now, without what later commits replaced. It is read again, for the
+// pairs are the loop's and have changed meanwhile.
+static LH_MUST lh_err rewrite(struct ps_store *s)
 {
-    size_t entries = s->pending.len;
-    if (!entries) return LH_OK;
-    put_end(&s->pending, s->at);
-    lh_err err = append(s);
-    if (err) {
-        s->pending.len = entries; // the next try ends it
-        return err;
+    struct ps_store now = {.env = s->env};
+    struct lh_buf bytes = lh_buf(FILE_MAX);
+    memcpy(now.path, s->path, sizeof now.path);
+    lh_err err = lh_file_load(s->env, s->path, &bytes);
+    if (!err) err = replay(&now, lh_buf_span(&bytes));
+    if (!err) err = write_all(&now);
+    if (!err) err = reopen(s);
+    if (!err) s->flight.end = now.at;
+    free_pairs(&now);
+    lh_buf_free(&bytes);
+    return err;
+}
+
+lh_err ps_store_write(struct ps_store *s)
+{
+    LH_ASSERT(s->flight.under_way);
+    LH_TRY(append(s));
+    if (!s->flight.rewrite) return LH_OK;
+    lh_err err = rewrite(s);
+    if (err != LH_ERR_DISK_FULL && err != LH_ERR_NO_MEMORY) return err;
+    s->flight.too_full = 2 * s->flight.end; // the commit itself is durable; this can wait
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- a commit's end
+
+// The pairs are those of the last durable commit again. No memory is needed for it.
+static void take_back(struct ps_store *s)
+{
+    while (s->undos) {
+        struct before *b = &s->undo[--s->undos];
+        drop(s, b->pair.key);
+        if (b->existed) insert(s, &b->pair);
     }
-    s->at += s->pending.len;
     lh_buf_clear(&s->pending);
-    if (s->at < REWRITE_MIN || s->at < 4 * (s->live_bytes + 16 * s->pairs)) return LH_OK;
-    LH_TRY(write_all(s));
-    return reopen(s);
+    s->flight.torn = true;
+}
+
+void ps_store_end(struct ps_store *s, lh_err result)
+{
+    LH_ASSERT(s->flight.under_way);
+    s->flight.under_way = false;
+    lh_buf_clear(&s->flight.bytes);
+    if (result) {
+        take_back(s);
+        return;
+    }
+    size_t n = s->flight.changes;
+    for (size_t i = 0; i < n; i++)
+        if (s->undo[i].existed) free(s->undo[i].pair.value);
+    s->undos -= n;
+    memmove(s->undo, s->undo + n, s->undos * sizeof *s->undo);
+    s->durable += n;
+    s->at = s->flight.end;
 }
 
 void ps_store_each(const struct ps_store *s, const char *prefix,

@@ -7,6 +7,11 @@
 // the last one was never acknowledged and is cut; but where a later commit's end stands behind it,
 // or no commit is whole, the file was damaged, and the start is refused. The file is rewritten when
 // it has grown to four times what it holds; DIR/store.lock is held meanwhile and always.
+//
+// A commit has three parts: begin() and end() on the loop, write() between them wherever blocking
+// hurts nobody. What is put and removed meanwhile belongs to the next one. A commit that failed is
+// taken back with all that came after it: the pairs are again those of the last durable commit, so
+// that nobody can go on from what a disk has not taken (PROTOCOL 26).
 #ifndef PS_STORE_H
 #define PS_STORE_H
 
@@ -18,13 +23,21 @@ struct ps_store;
 // then nothing was changed.
 LH_MUST lh_err ps_store_open(struct lh_env *env, const char *path, struct ps_store **out);
 void ps_store_close(struct ps_store *s);
-// The value of a key, as of the last put (committed or not); false: there is none. Borrowed until
-// the next put or remove.
+// The value of a key, as of the last put (durable or not); false: there is none. Borrowed until
+// the next put, remove or end.
 bool ps_store_get(const struct ps_store *s, const char *key, struct lh_span *value);
 LH_MUST lh_err ps_store_put(struct ps_store *s, const char *key, struct lh_span value);
-void ps_store_remove(struct ps_store *s, const char *key);
-// Makes everything put and removed since the last commit durable. LH_ERR_DISK_FULL, LH_ERR_IO.
-LH_MUST lh_err ps_store_commit(struct ps_store *s);
+LH_MUST lh_err ps_store_remove(struct ps_store *s, const char *key);
+// Changes are numbered from 1: the last one, and the last that is durable.
+uint64_t ps_store_changed(const struct ps_store *s);
+uint64_t ps_store_durable(const struct ps_store *s);
+// Gathers what changed since the last begin; false: nothing did.
+LH_MUST lh_err ps_store_begin(struct ps_store *s, bool *begun);
+// Makes that durable, on any thread. LH_ERR_DISK_FULL, LH_ERR_IO.
+LH_MUST lh_err ps_store_write(struct ps_store *s);
+// Takes write()'s result. Unless that was LH_OK, everything since the last durable commit is taken
+// back, what was put after begin() too.
+void ps_store_end(struct ps_store *s, lh_err result);
 // Calls each(arg, key, value) for all keys that begin with `prefix`, in their order.
 void ps_store_each(const struct ps_store *s, const char *prefix,
                    void (*each)(void *arg, const char *key, struct lh_span value), void *arg);

@@ -29,6 +29,7 @@ static lh_err adopt(struct rig *r, uint64_t epoch)
 
 static void again(struct rig *r)
 {
+    rig_settle(r);
     rig_kill_coordinator(r);
     rig_start_coordinator(r);
 }

@@ -156,6 +156,7 @@ void rig_start_coordinator(struct rig *r)
     conf.worker_timeout_ns = 600 * LH_SECOND;
     conf.tick_ns = 200 * LH_MS;
     conf.plan.staleness_per_live = 4;
+    if (r->replicated) conf.take_over_ns = 1500 * LH_MS;
     assert_int_equal(ps_coordinator_start(&conf, &r->coordinator), LH_OK);
 }
 
@@ -180,6 +181,7 @@ static struct ps_conf server_conf(struct rig *r, struct rig_node *n, bool alone)
     conf.wait_ns = LH_SECOND;
     conf.unsealed_states = r->unsealed;
     conf.rebuild_damaged = r->rebuild_damaged;
+    if (r->replicated) conf.report_ns = 200 * LH_MS;
     return conf;
 }
 
@@ -205,6 +207,13 @@ lh_err rig_start_standby(struct rig *r)
     struct ps_conf conf = server_conf(r, &r->t, false);
     conf.standby = true;
     return ps_server_start(&conf, &r->standby);
+}
+
+void rig_settle(struct rig *r)
+{
+    struct ps_store *s = r->coordinator->store;
+    for (int i = 0; i < 1000 && ps_store_changed(s) > ps_store_durable(s); i++) rig_run(r, LH_MS);
+    assert_int_equal(ps_store_changed(s), ps_store_durable(s));
 }
 
 void rig_kill_coordinator(struct rig *r)

@@ -43,7 +43,8 @@ struct rig {
     struct lh_link *to_c[RIG_WORKERS], *to_s[RIG_WORKERS], *t_to_s;
     uint32_t fatals;
     void (*folded)(void *arg, uint32_t shard, const struct lh_record *record); // of starts; of r
-    // settings of the servers that are started from here on; replicated: with a standby
+    // settings of the servers that are started from here on; replicated: a standby is waited for
+    // (1 s), and takes over (after 1.5 s)
     bool below_stable, unsealed, rebuild_damaged, replicated;
     uint64_t segment_bytes; // 0: a MiB
     uint32_t shard;         // that greetings are for from here on
@@ -63,6 +64,7 @@ LH_MUST lh_err rig_start_server(struct rig *r, bool alone);
 void rig_boot_server(struct rig *r);             // the node alone: a test speaks for it
 LH_MUST lh_err rig_start_standby(struct rig *r); // server1, with the same settings
 void rig_boot_standby(struct rig *r); // the node alone: a test speaks for it, over t_to_s
+void rig_settle(struct rig *r); // until all that the coordinator changed is durable
 void rig_kill_coordinator(struct rig *r);
 void rig_kill_server(struct rig *r, bool power);
 void rig_kill_standby(struct rig *r, bool power);

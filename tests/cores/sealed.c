@@ -247,8 +247,10 @@ static void joins_by(struct rig *r, bool unsealed, uint64_t cut_bytes, int calls
     assert_true(joins(r, &l));
     assert_int_equal(a.calls, calls);
     assert_null(s->arrival.second);
-    struct lh_hash mine = lk_replica_digest(&s->replica);
-    struct lh_hash his = lk_replica_digest(&r->server->shard[0]->replica);
+    const struct lk_replica *served = &r->server->shard[0]->replica;
+    for (int i = 0; i < 1000 && s->replica.ledger.version != served->ledger.version; i++)
+        rig_run(r, LH_MS);
+    struct lh_hash mine = lk_replica_digest(&s->replica), his = lk_replica_digest(served);
     assert_true(lh_hash_equal(&mine, &his));
     leave(r, &l);
     lh_fabric_fates(r->fabric, NULL, NULL);

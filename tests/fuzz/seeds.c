@@ -428,7 +428,10 @@ static void stores(struct out *o, struct lh_span plan)
     if (!err) err = ps_store_open(o->disk.env, "st", &s);
     LH_ASSERT(err == LH_OK);
     put_rows(s, plan);
-    err = ps_store_commit(s);
+    bool begun;
+    err = ps_store_begin(s, &begun);
+    if (!err) err = ps_store_write(s);
+    ps_store_end(s, err);
     ps_store_close(s);
     if (!err) err = lh_file_load(o->disk.env, "st/store", &b);
     LH_ASSERT(err == LH_OK);

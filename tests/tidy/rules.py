@@ -56,6 +56,13 @@ BANNED = (
     (("wk_slot_flip", "wk_slot_begin", "wk_snapshot_write"), ("worker/*",),
      ("worker/slot.[ch]", "worker/commit.c"), "wk_commit() of worker/commit.h"),
     (("atoi", "atol", "atoll", "atof"), ("*",), (), "strtoll or strtod with all its checks"),
+    (("lh_reply", "lh_reply_packed", "lh_reply_error", "ps_answer_json", "ps_store_put",
+      "ps_store_remove", "ps_store_begin", "ps_store_write", "ps_store_end"),
+     ("server/coordinator/*",), ("server/coordinator/commit.c", "server/coordinator/store.*"),
+     "ps_co_answer(), ps_co_refuse() and ps_co_put(): nothing is said before it is durable"),
+    (("lh_now",), ("server/coordinator/*",),
+     ("server/coordinator/commit.c", "server/coordinator/coordinator.c"),
+     "ps_co_now(): silence is measured by a listener that ran"),
 )
 # Exceptions to BANNED with their reasons: path pattern -> (calls, why).
 ALLOWED = {

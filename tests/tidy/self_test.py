@@ -107,6 +107,14 @@ class Rules(unittest.TestCase):
             for path in ("deploy/a.c", "common/env_real.c", "tests/unit/a.c"):
                 self.assertTrue(list(rules.banned({path: f"// a\nint x = {call}(y);\n"})), call)
 
+    def test_the_coordinator_answers_and_stores_in_one_file(self):
+        for call in ("lh_reply(rq, m)", "lh_reply_error(rq, e, 0)", "ps_store_put(s, k, v)",
+                     "lh_now(env)"):
+            text = f"// a\nint x = {call};\n"
+            self.assertTrue(list(rules.banned({"server/coordinator/a.c": text})), call)
+            for path in ("server/coordinator/commit.c", "server/a.c", "tests/unit/a.c"):
+                self.assertFalse(list(rules.banned({path: text})), (path, call))
+
     def test_a_header_of_another_room_shows_no_foreign_prefix(self):
         text = "// a\nint wk_a(void);\n"
         self.assertTrue(list(rules.prefix({"server/a.h": text})))

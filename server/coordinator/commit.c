@@ -1,0 +1,321 @@
+// Commit: nothing leaves the coordinator before what it rests on is durable (PROTOCOL 26).
+//
+// Handlers change memory and put rows, in any order, and never wait. What they say, to peers and in
+// the log, goes through here, and is held until every change of before is durable. One commit is
+// under way at a time, on the disk lane; what is put meanwhile makes the next one.
+//
+// 1. A commit holds the changes of whole handlers: it begins between two of them.
+// 2. A commit for which the disk has no room takes everything since the last durable one with it:
+//    the store takes its pairs back, memory is read from them again (ps_co_load), and whoever waits
+//    hears "busy". The next one is tried after a pause, for which answers to changes wait.
+// 3. After any other failure nothing is said any more: the coordinator stops.
+// 4. A peer that waits for its answer is not silent: its silence counts from the answer on.
+//
+// No other file of the coordinator answers a request or changes the store (tests/tidy).
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/coordinator/coordinator.h"
+
+enum {
+    HELD_MAX = 8192,           // answers that wait; more than members and their calls
+    HELD_BYTES_MAX = 64 << 20, // theirs
+};
+static const int64_t FULL_PAUSE = LH_SECOND;
+
+// An answer, an error, or a line of the log, that waits for a commit.
+struct said {
+    struct said *next;
+    uint64_t change; // which has to be durable
+    int64_t since_ns;
+    struct lh_request *rq; // NULL: a line of the log
+    uint64_t peer;         // the member or owner that waits; 0: nobody whose silence counts
+    lh_err err;            // LH_OK: `bytes` is the answer
+    struct lh_buf bytes;
+    enum lh_level level;
+    const char *event;
+    char text[];
+};
+
+struct ps_co_commit {
+    struct said *first, **end;
+    size_t count, bytes;
+    bool posted, under_way, full;
+    uint64_t timer; // of the pause
+    lh_err result;
+    char text[256]; // of it, from the lane's thread
+};
+
+lh_err ps_co_commit_open(struct ps_coordinator *c)
+{
+    c->commit = calloc(1, sizeof *c->commit);
+    if (!c->commit) return LH_ERR_NO_MEMORY;
+    c->commit->end = &c->commit->first;
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- what is held
+
+static struct said *take_first(struct ps_co_commit *m)
+{
+    struct said *w = m->first;
+    m->first = w->next;
+    if (!m->first) m->end = &m->first;
+    m->count--;
+    m->bytes -= w->bytes.len;
+    return w;
+}
+
+static void free_said(struct said *w)
+{
+    lh_buf_free(&w->bytes);
+    free(w);
+}
+
+static void let_out(struct ps_coordinator *c, struct said *w)
+{
+    if (w->peer && w->since_ns != lh_now(c->conf.env)) ps_co_kept_waiting(c, w->peer);
+    if (!w->rq)
+        lh_logf(c->conf.log, w->level, w->event, "%s", w->text);
+    else if (w->err)
+        lh_reply_error(w->rq, w->err, w->text[0] ? w->text : NULL);
+    else
+        lh_reply_packed(w->rq, lh_buf_span(&w->bytes));
+    free_said(w);
+}
+
+static void release(struct ps_coordinator *c)
+{
+    struct ps_co_commit *m = c->commit;
+    while (m->first && m->first->change <= ps_store_durable(c->store)) let_out(c, take_first(m));
+}
+
+// All who wait hear this instead; held lines of the log are dropped: they tell of what did not
+// happen.
+static void turn_away(struct ps_coordinator *c, lh_err err, const char *text)
+{
+    while (c->commit->first) {
+        struct said *w = take_first(c->commit);
+        if (w->peer) ps_co_kept_waiting(c, w->peer);
+        if (w->rq) lh_reply_error(w->rq, err, text);
+        free_said(w);
+    }
+}
+
+void ps_co_commit_close(struct ps_coordinator *c)
+{
+    lh_cancel(c->conf.env, &c->commit->timer);
+}
+
+void ps_co_commit_free(struct ps_coordinator *c)
+{
+    if (!c->commit) return;
+    turn_away(c, LH_ERR_UNAVAILABLE, "the coordinator is stopping");
+    free(c->commit);
+    c->commit = NULL;
+}
+
+bool ps_co_owes(const struct ps_coordinator *c, uint64_t peer)
+{
+    for (const struct said *w = c->commit->first; w; w = w->next)
+        if (peer && w->peer == peer) return true;
+    return false;
+}
+
+bool ps_co_full(const struct ps_coordinator *c)
+{
+    return c->commit->timer != 0;
+}
+
+// ---------------------------------------------------------------- the commit
+
+static void run(struct ps_coordinator *c);
+
+static void on_timer(void *arg)
+{
+    struct ps_coordinator *c = arg;
+    c->commit->timer = 0;
+    run(c);
+}
+
+static int64_t job(void *arg)
+{
+    struct ps_coordinator *c = arg;
+    struct ps_co_commit *m = c->commit;
+    m->result = ps_store_write(c->store);
+    snprintf(m->text, sizeof m->text, "%s", lh_err_text(m->result));
+    return 0;
+}
+
+static void met_full_disk(struct ps_coordinator *c)
+{
+    struct ps_co_commit *m = c->commit;
+    lh_err err = ps_co_take_back(c);
+    if (err) {
+        ps_co_fatal(c, err);
+        return;
+    }
+    if (!m->full)
+        lh_logf(c->conf.log, LH_ERROR, "store.disk_full",
+                "%s; joins, leases and owners wait, and go on when there is room: free some in %s",
+                m->text, c->conf.dir);
+    m->full = true;
+    m->timer = lh_after(c->conf.env, FULL_PAUSE, on_timer, c);
+    turn_away(c, LH_ERR_BUSY, "the coordinator's disk is full");
+}
+
+static void done(void *arg)
+{
+    struct ps_coordinator *c = arg;
+    struct ps_co_commit *m = c->commit;
+    m->under_way = false;
+    if (c->stopped) return;
+    ps_store_end(c->store, m->result);
+    if (m->result == LH_ERR_DISK_FULL) {
+        met_full_disk(c);
+        return;
+    }
+    if (m->result) { // a failed sync is never tried again
+        ps_co_fatal(c, lh_fail(m->result, "%s", m->text));
+        return;
+    }
+    if (m->full) lh_logf(c->conf.log, LH_INFO, "store.room", "the disk has room again");
+    m->full = false;
+    release(c);
+    run(c);
+}
+
+static void run(struct ps_coordinator *c)
+{
+    struct ps_co_commit *m = c->commit;
+    bool begun;
+    if (c->stopped || m->under_way || m->timer) return;
+    lh_err err = ps_store_begin(c->store, &begun);
+    if (err) {
+        ps_co_fatal(c, err);
+        return;
+    }
+    if (!begun) return;
+    m->under_way = true;
+    c->conf.env->ops->work(c->conf.env, LH_LANE_DISK, job, done, c);
+}
+
+static void on_post(void *arg)
+{
+    struct ps_coordinator *c = arg;
+    c->commit->posted = false;
+    run(c);
+}
+
+static void changed(struct ps_coordinator *c)
+{
+    if (c->commit->posted || c->stopped) return;
+    c->commit->posted = true;
+    lh_post(c->conf.env, on_post, c); // not before this handler is over
+}
+
+lh_err ps_co_put(struct ps_coordinator *c, const char *key, struct lh_span value)
+{
+    changed(c);
+    return ps_store_put(c->store, key, value);
+}
+
+lh_err ps_co_remove(struct ps_coordinator *c, const char *key)
+{
+    struct lh_span old;
+    if (!ps_store_get(c->store, key, &old)) return LH_OK;
+    changed(c);
+    return ps_store_remove(c->store, key);
+}
+
+// ---------------------------------------------------------------- what is said
+
+static bool settled(const struct ps_coordinator *c)
+{
+    return ps_store_changed(c->store) == ps_store_durable(c->store);
+}
+
+// Takes `w`.
+static void hold(struct ps_coordinator *c, struct said *w)
+{
+    struct ps_co_commit *m = c->commit;
+    w->change = ps_store_changed(c->store);
+    w->since_ns = lh_now(c->conf.env);
+    *m->end = w;
+    m->end = &w->next;
+    m->count++;
+    m->bytes += w->bytes.len;
+}
+
+static bool too_many(const struct ps_coordinator *c)
+{
+    return c->commit->count >= HELD_MAX || c->commit->bytes >= HELD_BYTES_MAX;
+}
+
+void ps_co_answer(struct ps_coordinator *c, struct lh_request *rq, const ProtobufCMessage *answer)
+{
+    uint64_t heard = c->speaker;
+    c->speaker = 0;
+    if (c->stopped) {
+        lh_reply_error(rq, LH_ERR_UNAVAILABLE, "the coordinator is stopping");
+        return;
+    }
+    if (settled(c)) {
+        lh_reply(rq, answer);
+        return;
+    }
+    struct said *w = too_many(c) ? NULL : calloc(1, sizeof *w + 1);
+    if (!w) {
+        lh_reply_error(rq, LH_ERR_BUSY, "too many wait for the coordinator's disk");
+        return;
+    }
+    w->rq = rq;
+    w->peer = heard;
+    w->bytes = lh_buf(LH_SMALL_BYTES);
+    w->err = lh_rpc_pack(answer, &w->bytes);
+    hold(c, w);
+}
+
+void ps_co_refuse(struct ps_coordinator *c, struct lh_request *rq, lh_err err)
+{
+    const char *text = lh_err_text(err);
+    c->speaker = 0;
+    if (!c->stopped && lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
+    if (c->stopped) {
+        lh_reply_error(rq, LH_ERR_UNAVAILABLE, "the coordinator is stopping");
+        return;
+    }
+    size_t n = strlen(text) + 1;
+    struct said *w = settled(c) || too_many(c) ? NULL : calloc(1, sizeof *w + n);
+    if (!w) {
+        bool busy = !settled(c);
+        lh_reply_error(rq, busy ? LH_ERR_BUSY : err, busy ? "busy with the disk" : text);
+        return;
+    }
+    w->rq = rq;
+    w->err = err;
+    memcpy(w->text, text, n);
+    hold(c, w);
+}
+
+void ps_co_say(struct ps_coordinator *c, enum lh_level level, const char *event, const char *format,
+               ...)
+{
+    enum { SIZE = 512 };
+    char text[SIZE];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    struct said *w = settled(c) || too_many(c) ? NULL : calloc(1, sizeof *w + SIZE);
+    if (!w) {
+        lh_logf(c->conf.log, level, event, "%s", text);
+        return;
+    }
+    w->level = level;
+    w->event = event;
+    memcpy(w->text, text, sizeof text);
+    hold(c, w);
+}

@@ -1,0 +1,402 @@
+// Nothing leaves the coordinator before what it rests on is durable (PROTOCOL 26): its disk is
+// full, slow, or fails, while members, owners and operators ask for something.
+#include <string.h>
+
+#include "common/head.h"
+#include "tests/cores/rig.h"
+
+static struct ps_co_shard *row(struct rig *r)
+{
+    return &r->coordinator->shard[0];
+}
+
+static const struct lh_ledger *ledger(const struct ps_server *s)
+{
+    return &s->shard[0]->replica.ledger;
+}
+
+static void fill(struct rig *r)
+{
+    lh_fake_disk_limit(r->c.env, 1);
+}
+
+static void empty(struct rig *r)
+{
+    lh_fake_disk_limit(r->c.env, 0);
+}
+
+static void again(struct rig *r)
+{
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+}
+
+// The last incarnation that worker 0 is known to have in the shard's log.
+static uint64_t fenced(const struct ps_server *s)
+{
+    return ledger(s)->row[0].incarnation.number >> 32;
+}
+
+// A server and its standby, in sync; worker 0 raised its incarnation six times.
+static void begin_in_sync(struct rig *r)
+{
+    r->replicated = true;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+    for (uint64_t i = 1; i <= 6; i++) rig_hello(r, 0, i << 32, 0, 1);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(r->server->shard[0]->insync.state, PS_IN_SYNC);
+    assert_true(row(r)->standby != 0);
+}
+
+// ---------------------------------------------------------------- a full disk
+
+// While it can't be struck out durably it may take over, so nothing is acknowledged without it.
+static void a_standby_is_struck_out_on_the_disk_or_not_at_all(void **state)
+{
+    struct rig *r = *state;
+    begin_in_sync(r);
+    uint64_t standby = row(r)->standby;
+    rig_kill_standby(r, false);
+    fill(r);
+    rig_greet(r, 0, 7ull << 32, 0, 1);
+    rig_run(r, 10 * LH_SECOND);
+    assert_int_equal(r->server->shard[0]->insync.state, PS_LEAVING);
+    rig_settle(r);
+    assert_int_equal(row(r)->standby, standby);
+    again(r); // as it would be for whoever comes after a crash
+    assert_int_equal(row(r)->standby, standby);
+    empty(r);
+    for (int i = 0; i < 1000 && row(r)->standby; i++) rig_run(r, 10 * LH_MS);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(r->server->shard[0]->insync.state, PS_ALONE);
+    assert_int_equal(rig_fence(r, 0, 7ull << 32), LH_OK);
+    again(r);
+    assert_int_equal(row(r)->standby, 0);
+    assert_int_equal(r->fatals, 0);
+}
+
+static lh_err ask_epoch(struct rig *r, uint64_t expect, uint64_t epoch, uint64_t token,
+                        bool *opened)
+{
+    Longhaul__V1__EpochRequest m = LONGHAUL__V1__EPOCH_REQUEST__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
+    struct lh_hash chain = {{1}};
+    Longhaul__V1__Point open = lh_head_point(0, epoch, 0, &chain);
+    struct lh_link *link;
+    ProtobufCMessage *answer;
+    m.wire = &wire;
+    lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    m.address = r->s.address;
+    m.open = &open;
+    m.expect = expect;
+    m.token = token;
+    assert_int_equal(
+        r->s.transport->ops->dial(r->s.transport, r->c.address, LH_C, LH_LINE_FIRST, &link), LH_OK);
+    lh_err err =
+        rig_ask(r, link, LH_RPC_EPOCH, &m.base, &longhaul__v1__epoch_reply__descriptor, &answer);
+    *opened = answer && ((Longhaul__V1__EpochReply *)answer)->opened;
+    rig_free_message(answer);
+    link->transport_ops->hangup(link);
+    return err;
+}
+
+static void an_epoch_that_found_no_room_is_not_opened_however_often_it_is_asked_for(void **state)
+{
+    struct rig *r = *state;
+    bool opened;
+    rig_start_coordinator(r);
+    rig_boot_server(r);
+    assert_int_equal(ask_epoch(r, 0, 1, 11, &opened), LH_OK);
+    assert_true(opened);
+    fill(r);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ask_epoch(r, 1, 2, 12, &opened), LH_ERR_BUSY);
+        assert_int_equal(ps_co_epoch(row(r)), 1);
+    }
+    again(r);
+    assert_int_equal(ps_co_epoch(row(r)), 1);
+    empty(r);
+    assert_int_equal(ask_epoch(r, 1, 2, 12, &opened), LH_OK);
+    assert_true(opened);
+    again(r);
+    assert_int_equal(ps_co_epoch(row(r)), 2);
+    assert_int_equal(ask_epoch(r, 1, 2, 13, &opened), LH_OK); // another directory
+    assert_false(opened);
+}
+
+static Longhaul__V1__LeaseReply *lease(struct rig *r, uint32_t granted, uint32_t want,
+                                       lh_err want_err)
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    ProtobufCMessage *answer;
+    m.incarnation = (uint64_t)granted << 32;
+    m.want = want;
+    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer),
+                     want_err);
+    return (Longhaul__V1__LeaseReply *)answer;
+}
+
+static uint32_t leased(const struct rig *r)
+{
+    uint32_t n = 0;
+    for (uint64_t u = 0; u < r->units.count; u++) n += r->coordinator->lease[u] != CO_FREE;
+    return n;
+}
+
+static void begin_run(struct rig *r)
+{
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(rig_join(r, 0, 1, 0).granted, 1);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(r->coordinator->plan.phase, LH_PHASE_RUN);
+}
+
+static void units_that_found_no_room_are_leased_to_nobody(void **state)
+{
+    struct rig *r = *state;
+    begin_run(r);
+    fill(r);
+    for (int i = 0; i < 3; i++) {
+        assert_null(lease(r, 1, 2, LH_ERR_BUSY));
+        assert_int_equal(leased(r), 0);
+    }
+    empty(r);
+    Longhaul__V1__LeaseReply *m = lease(r, 1, 2, LH_OK);
+    assert_int_equal(m->n_units, 2);
+    rig_free_message(m);
+    again(r);
+    assert_int_equal(leased(r), 2);
+}
+
+static void an_incarnation_that_found_no_room_was_not_granted(void **state)
+{
+    struct rig *r = *state;
+    begin_run(r);
+    fill(r);
+    Longhaul__V1__JoinRequest m = LONGHAUL__V1__JOIN_REQUEST__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
+    ProtobufCMessage *answer;
+    m.wire = &wire;
+    lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    m.units = (ProtobufCBinaryData){LH_HASH_BYTES, r->units.hash.b};
+    m.fresh = true;
+    m.attempt = 2;
+    for (uint32_t w = 0; w < 2; w++) // one that is known, and one that is not
+        assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_JOIN, &m.base,
+                                 &longhaul__v1__join_reply__descriptor, &answer),
+                         LH_ERR_BUSY);
+    assert_int_equal(r->coordinator->workers, 1);
+    assert_int_equal(r->coordinator->worker[0].granted, 1);
+    assert_int_equal(r->coordinator->worker[0].attempt[0], 1);
+    empty(r);
+    rig_run(r, 2 * LH_SECOND);
+    assert_int_equal(rig_join(r, 1, 2, 0).granted, 1);
+    assert_int_equal(rig_join(r, 0, 2, 0).granted, 2);
+}
+
+// A worker that was given up while there was no room is given up once there is.
+static void units_of_a_lost_worker_are_freed_when_there_is_room(void **state)
+{
+    struct rig *r = *state;
+    begin_run(r);
+    rig_free_message(lease(r, 1, 2, LH_OK));
+    assert_int_equal(leased(r), 2);
+    r->coordinator->conf.worker_timeout_ns = 2 * LH_SECOND;
+    fill(r);
+    rig_run(r, 10 * LH_SECOND);
+    assert_int_equal(leased(r), 2);
+    empty(r);
+    rig_run(r, 3 * LH_SECOND);
+    assert_int_equal(leased(r), 0);
+    again(r);
+    assert_int_equal(leased(r), 0);
+}
+
+// Wishes of operators and the plan that follows them.
+static void a_wish_that_found_no_room_was_not_heard(void **state)
+{
+    struct rig *r = *state;
+    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct ps_co_worker *who;
+    begin_run(r);
+    uint64_t plan = r->coordinator->plan.number;
+    struct ps_coordinator *c = r->coordinator;
+    fill(r);
+    m.end = true;
+    assert_int_equal(ps_co_drain(c, &m.base, &who), LH_OK);
+    m.end = false;
+    m.region = c->worker[0].region;
+    assert_int_equal(ps_co_drain(c, &m.base, &who), LH_OK);
+    m.worker = c->worker[0].name;
+    assert_int_equal(ps_co_drain(c, &m.base, &who), LH_OK);
+    ps_co_tick(c);
+    assert_true(c->plan.phase == LH_PHASE_DRAIN && c->ending && c->worker[0].asked);
+    rig_run(r, LH_SECOND / 2);
+    assert_false(c->draining || c->ending || c->worker[0].asked || c->drained_regions);
+    assert_int_equal(c->plan.phase, LH_PHASE_RUN);
+    assert_int_equal(c->plan.number, plan);
+    empty(r);
+    rig_run(r, 2 * LH_SECOND);
+    assert_int_equal(c->plan.phase, LH_PHASE_RUN);
+}
+
+static void a_move_that_found_no_room_is_not_begun(void **state)
+{
+    struct rig *r = *state;
+    uint32_t shards;
+    begin_in_sync(r);
+    fill(r);
+    assert_int_equal(ps_co_move(r->coordinator, r->t.self.name, &shards), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    assert_int_equal(row(r)->move.target, 0);
+    assert_true(r->server->serving && !ps_frozen(r->server->shard[0]));
+    empty(r);
+    rig_run(r, 2 * LH_SECOND);
+    assert_int_equal(ps_co_move(r->coordinator, r->t.self.name, &shards), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    assert_true(r->standby->serving);
+    again(r);
+    assert_int_equal(row(r)->owner, r->standby->standby.identity);
+    assert_int_equal(ps_co_epoch(row(r)), 2);
+}
+
+// The shard's own way to its new owner waits for room, and is not lost.
+static void a_take_over_that_found_no_room_takes_place_later(void **state)
+{
+    struct rig *r = *state;
+    begin_in_sync(r);
+    rig_kill_server(r, false);
+    fill(r);
+    rig_run(r, 10 * LH_SECOND);
+    assert_false(r->standby->serving);
+    assert_int_equal(row(r)->owner, 0);
+    empty(r);
+    rig_run(r, 6 * LH_SECOND);
+    assert_true(r->standby->serving);
+    assert_int_equal(fenced(r->standby), 6);
+    again(r);
+    assert_int_equal(row(r)->owner, r->standby->standby.identity);
+}
+
+// ---------------------------------------------------------------- a slow disk, a broken one
+
+static void nobody_is_answered_before_the_disk_has_it(void **state)
+{
+    struct rig *r = *state;
+    begin_run(r);
+    lh_fake_slow(r->c.env, 3 * LH_SECOND);
+    for (int i = 0; i < 20; i++) {
+        uint32_t granted = r->coordinator->worker[0].granted;
+        Longhaul__V1__JoinReply m = rig_join(r, 0, 100 + (uint64_t)i, 0);
+        assert_int_equal(m.granted, granted + 1);
+        again(r); // at once
+        assert_int_equal(r->coordinator->worker[0].granted, granted + 1);
+        assert_int_equal(rig_join(r, 0, 100 + (uint64_t)i, 0).granted, granted + 1);
+    }
+}
+
+// Its loop hears everybody meanwhile, and whoever waits for its answer is not silent.
+static void a_slow_disk_deposes_nobody(void **state)
+{
+    struct rig *r = *state;
+    begin_in_sync(r);
+    lh_fake_slow(r->c.env, 4 * LH_SECOND);
+    for (uint64_t i = 0; i < 30; i++) {
+        struct ps_co_worker *who;
+        Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+        m.undo = i % 2;
+        assert_int_equal(ps_co_drain(r->coordinator, &m.base, &who), LH_OK); // something to write
+        rig_run(r, LH_SECOND);
+        assert_int_equal(row(r)->owner, 0);
+    }
+    assert_int_equal(r->fatals, 0);
+    assert_true(r->server->serving && !r->standby->serving);
+    rig_kill_server(r, false); // it does see who is gone
+    rig_run(r, 30 * LH_SECOND);
+    assert_true(r->standby->serving);
+}
+
+// As a standby that reports just then finds it.
+static bool would_take_over(struct rig *r)
+{
+    Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
+    Longhaul__V1__ShardReport report = LONGHAUL__V1__SHARD_REPORT__INIT, *reports[] = {&report};
+    Longhaul__V1__Point head = LONGHAUL__V1__POINT__INIT;
+    bool serves;
+    report.head = &head;
+    m.shards = reports;
+    m.n_shards = 1;
+    m.standing = true;
+    m.standby = row(r)->standby;
+    assert_int_equal(ps_co_turns(r->coordinator, &m, 1, &serves), LH_OK);
+    return serves;
+}
+
+static void ignore(void *self, lh_err err, const ProtobufCMessage *m)
+{
+    (void)self;
+    (void)err;
+    (void)m;
+}
+
+static void who_waits_for_an_answer_is_not_silent(void **state)
+{
+    struct rig *r = *state;
+    struct lh_unary *call;
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    begin_in_sync(r);
+    assert_int_equal(rig_join(r, 0, 1, 0).granted, 1);
+    r->coordinator->conf.worker_timeout_ns = 2 * LH_SECOND;
+    rig_run(r, LH_SECOND);
+    lh_fake_slow(r->c.env, 1000 * LH_SECOND);
+    m.incarnation = 1ull << 32;
+    m.want = 2; // something to write
+    assert_int_equal(lh_unary_start(r->to_c[0], LH_RPC_LEASE, 100 * LH_SECOND, &m.base,
+                                    &longhaul__v1__lease_reply__descriptor, ignore, NULL, &call),
+                     LH_OK);
+    rig_run(r, 4 * LH_SECOND);
+    struct ps_store *s = r->coordinator->store;
+    assert_true(ps_store_changed(s) > ps_store_durable(s));
+    assert_true(r->coordinator->worker[0].live);
+    assert_false(would_take_over(r));
+}
+
+static void a_disk_that_fails_ends_it_without_a_word(void **state)
+{
+    struct rig *r = *state;
+    bool opened;
+    rig_start_coordinator(r);
+    rig_boot_server(r);
+    lh_fake_fail_at(r->c.env, 1, LH_ERR_IO); // the sync
+    assert_int_not_equal(ask_epoch(r, 0, 1, 11, &opened), LH_OK);
+    assert_false(opened);
+    assert_true(lh_fake_failed(r->c.env));
+    assert_true(r->coordinator->stopped);
+    assert_int_equal(r->fatals, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(a_standby_is_struck_out_on_the_disk_or_not_at_all),
+        RIG_TEST(an_epoch_that_found_no_room_is_not_opened_however_often_it_is_asked_for),
+        RIG_TEST(units_that_found_no_room_are_leased_to_nobody),
+        RIG_TEST(an_incarnation_that_found_no_room_was_not_granted),
+        RIG_TEST(units_of_a_lost_worker_are_freed_when_there_is_room),
+        RIG_TEST(a_wish_that_found_no_room_was_not_heard),
+        RIG_TEST(a_move_that_found_no_room_is_not_begun),
+        RIG_TEST(a_take_over_that_found_no_room_takes_place_later),
+        RIG_TEST(nobody_is_answered_before_the_disk_has_it),
+        RIG_TEST(a_slow_disk_deposes_nobody),
+        RIG_TEST(who_waits_for_an_answer_is_not_silent),
+        RIG_TEST(a_disk_that_fails_ends_it_without_a_word),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

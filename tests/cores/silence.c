@@ -1,0 +1,365 @@
+// Silence is measured by a listener that ran (PROTOCOL 28), and words of an older history are not
+// heard (PROTOCOL 27): the coordinator of servers and workers, an owner of its standby.
+#include <string.h>
+
+#include "common/head.h"
+#include "tests/cores/rig.h"
+
+static struct ps_co_shard *row(struct rig *r)
+{
+    return &r->coordinator->shard[0];
+}
+
+static struct ps_insync *insync(struct rig *r)
+{
+    return &r->server->shard[0]->insync;
+}
+
+static const struct lh_ledger *ledger(const struct ps_server *s)
+{
+    return &s->shard[0]->replica.ledger;
+}
+
+// A server and its standby, in sync.
+static void begin_in_sync(struct rig *r)
+{
+    r->replicated = true;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+    for (uint64_t i = 1; i <= 6; i++) rig_hello(r, 0, i << 32, 0, 1);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(insync(r)->state, PS_IN_SYNC);
+}
+
+// The process was away for so long, just now, while the time of everybody else went on.
+static void away(struct lh_listener *l, int64_t ns)
+{
+    l->looked_ns -= ns;
+}
+
+// ---------------------------------------------------------------- pauses
+
+static void a_pause_of_the_coordinator_deposes_nobody_and_gives_nobody_up(void **state)
+{
+    struct rig *r = *state;
+    begin_in_sync(r);
+    struct ps_coordinator *c = r->coordinator;
+    assert_int_equal(rig_join(r, 0, 1, 0).granted, 1);
+    for (int64_t i = 0; i < 20; i++) {
+        c->conf.worker_timeout_ns = 2 * LH_SECOND;
+        c->worker[0].seen_ns = ps_co_now(c);
+        away(&c->listener, (1 + i % 4) * LH_SECOND);
+        rig_run(r, 1800 * LH_MS + i * 13 * LH_MS); // at every moment of their reports
+        assert_int_equal(row(r)->owner, 0);
+        assert_true(c->worker[0].live);
+        rig_run(r, 4 * LH_SECOND); // and the rest is over
+        assert_false(lh_listener_rests(&c->listener));
+    }
+    assert_int_equal(r->fatals, 0);
+    assert_true(r->server->serving);
+}
+
+static void who_is_gone_is_given_up_after_a_pause_too(void **state)
+{
+    struct rig *r = *state;
+    begin_in_sync(r);
+    rig_kill_server(r, false);
+    away(&r->coordinator->listener, 5 * LH_SECOND);
+    rig_run(r, 5 * LH_SECOND); // the rest
+    assert_false(r->standby->serving);
+    rig_run(r, 3 * LH_SECOND);
+    assert_true(r->standby->serving);
+    assert_int_equal(row(r)->owner, r->standby->standby.identity);
+}
+
+static size_t units_for(struct rig *r, uint32_t want)
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    ProtobufCMessage *answer;
+    m.incarnation = 1ull << 32;
+    m.want = want;
+    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer),
+                     LH_OK);
+    size_t n = ((Longhaul__V1__LeaseReply *)answer)->n_units;
+    rig_free_message(answer);
+    return n;
+}
+
+static void no_unit_is_leased_by_what_was_known_before_a_pause(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(rig_join(r, 0, 1, 0).granted, 1);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(units_for(r, 2), 2);
+    away(&r->coordinator->listener, 3 * LH_SECOND);
+    assert_int_equal(units_for(r, 4), 2); // what it has
+    rig_run(r, LH_SECOND);                // the server reports
+    assert_true(lh_listener_rests(&r->coordinator->listener));
+    assert_int_equal(units_for(r, 4), 4);
+}
+
+// Everything that the standby confirms takes so long.
+static bool delay(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                  struct lh_fate *fate)
+{
+    struct rig *r = arg;
+    (void)to;
+    if (rpc == LH_RPC_CONFIRM && strcmp(from, r->t.self.name) == 0) fate->delay_ns = 600 * LH_MS;
+    return true;
+}
+
+static void a_pause_of_the_owner_is_not_its_standbys_silence(void **state)
+{
+    struct rig *r = *state;
+    begin_in_sync(r);
+    lh_fabric_fates(r->fabric, delay, r);
+    rig_greet(r, 0, 7ull << 32, 0, 1);
+    for (int i = 0; i < 1000 && !insync(r)->waiting; i++) rig_run(r, LH_MS / 10);
+    assert_non_null(insync(r)->waiting);
+    away(&insync(r)->listener, 3 * LH_SECOND);
+    for (int i = 0; i < 3000 && insync(r)->waiting; i++) {
+        rig_run(r, LH_MS);
+        assert_int_equal(insync(r)->state, PS_IN_SYNC);
+    }
+    assert_null(insync(r)->waiting);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+    rig_kill_standby(r, false); // one that is gone is struck out as before
+    assert_int_equal(rig_fence(r, 0, 8ull << 32), LH_OK);
+    assert_int_equal(insync(r)->state, PS_ALONE);
+}
+
+// ---------------------------------------------------------------- older histories
+
+static void begin_with_log(struct rig *r)
+{
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    for (uint64_t i = 1; i <= 6; i++) rig_hello(r, 0, i << 32, 0, 1);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(row(r)->head.version, ledger(r->server)->version);
+}
+
+static void start_anew(struct rig *r)
+{
+    rig_kill_server(r, false);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+}
+
+static void an_intact_directory_is_heard_again(void **state)
+{
+    struct rig *r = *state;
+    begin_with_log(r);
+    row(r)->stable = row(r)->head;
+    start_anew(r);
+    assert_int_equal(r->fatals, 0);
+    assert_int_equal(row(r)->process, r->server->process);
+}
+
+static void a_server_below_the_stable_point_of_its_epoch_stops(void **state)
+{
+    struct rig *r = *state;
+    begin_with_log(r);
+    row(r)->stable = row(r)->head;
+    row(r)->stable.version++;
+    assert_int_equal(ps_co_store_point(r->coordinator, 0), LH_OK);
+    rig_settle(r);
+    rig_kill_coordinator(r); // the stable point is durable, and known in every life
+    rig_start_coordinator(r);
+    start_anew(r);
+    assert_true(r->server->stopped);
+    assert_false(row(r)->reported);
+}
+
+static void a_server_with_another_history_at_the_stable_point_stops(void **state)
+{
+    struct rig *r = *state;
+    begin_with_log(r);
+    row(r)->stable = row(r)->head;
+    row(r)->stable.chain.b[0] ^= 1;
+    start_anew(r);
+    assert_int_equal(r->fatals, 1);
+    assert_true(r->server->stopped);
+}
+
+static void a_server_below_what_its_earlier_life_reported_stops(void **state)
+{
+    struct rig *r = *state;
+    begin_with_log(r);
+    row(r)->head.version++; // as the life before said
+    start_anew(r);
+    assert_int_equal(r->fatals, 1);
+    assert_true(r->server->stopped);
+}
+
+// It may be overtaken on the way: nobody is accused for that.
+static void a_late_word_of_the_same_life_is_only_late(void **state)
+{
+    struct rig *r = *state;
+    begin_with_log(r);
+    struct ps_co_point late = {row(r)->head.epoch, row(r)->head.version - 1, {{0}}};
+    row(r)->stable = row(r)->head;
+    assert_int_equal(ps_co_check_history(r->coordinator, 0, row(r)->process, &late), LH_OK);
+    assert_int_equal(ps_co_check_history(r->coordinator, 0, row(r)->process + 1, &late),
+                     LH_ERR_FENCED);
+    late.epoch++; // an epoch may begin anywhere
+    assert_int_equal(ps_co_check_history(r->coordinator, 0, row(r)->process + 1, &late), LH_OK);
+}
+
+static struct ps_co_standby *standing(struct rig *r)
+{
+    for (struct ps_co_standby *b = row(r)->standing; b < row(r)->standing + PS_CO_STANDBYS; b++)
+        if (b->identity == row(r)->standby) return b;
+    fail_msg("it did not report");
+    return NULL;
+}
+
+// The standby holds more than the directory that its owner comes back with.
+static void an_owner_that_is_behind_its_standby_stops_and_does_not_strike_it_out(void **state)
+{
+    struct rig *r = *state;
+    begin_in_sync(r);
+    uint64_t standby = row(r)->standby;
+    assert_int_equal(standing(r)->head.version, ledger(r->standby)->version);
+    rig_kill_server(r, false);
+    rig_kill_standby(r, false);
+    standing(r)->head.version += 3;
+    row(r)->head.version -= 1; // nor is it known better from the owner
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    assert_true(r->server->stopped);
+    assert_int_equal(row(r)->standby, standby);
+}
+
+static lh_err strike_out(struct rig *r, uint64_t version, bool says)
+{
+    Longhaul__V1__InSyncRequest m = LONGHAUL__V1__IN_SYNC_REQUEST__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
+    Longhaul__V1__Point head = lh_head_point(0, row(r)->head.epoch, version, &row(r)->head.chain);
+    struct lh_link *link;
+    ProtobufCMessage *answer;
+    m.wire = &wire;
+    lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    m.epoch = head.epoch;
+    m.expect = row(r)->changes;
+    if (says) {
+        m.head = &head;
+        m.process = row(r)->process;
+    }
+    assert_int_equal(
+        r->s.transport->ops->dial(r->s.transport, r->c.address, LH_C, LH_LINE_FIRST, &link), LH_OK);
+    lh_err err =
+        rig_ask(r, link, LH_RPC_INSYNC, &m.base, &longhaul__v1__in_sync_reply__descriptor, &answer);
+    rig_free_message(answer);
+    link->transport_ops->hangup(link);
+    return err;
+}
+
+static void a_standby_is_struck_out_only_by_who_has_as_much(void **state)
+{
+    struct rig *r = *state;
+    begin_in_sync(r);
+    rig_kill_standby(r, false);
+    rig_kill_server(r, false);
+    rig_boot_server(r);
+    uint64_t held = standing(r)->head.version, standby = row(r)->standby;
+    assert_int_equal(strike_out(r, held - 1, true), LH_ERR_BUSY);
+    assert_int_equal(row(r)->standby, standby);
+    assert_int_equal(strike_out(r, held, true), LH_OK);
+    assert_int_equal(row(r)->standby, 0);
+}
+
+static void an_older_server_that_does_not_say_what_it_has_is_believed(void **state)
+{
+    struct rig *r = *state;
+    begin_in_sync(r);
+    rig_kill_standby(r, false);
+    rig_kill_server(r, false);
+    rig_boot_server(r);
+    assert_int_equal(strike_out(r, 0, false), LH_OK);
+    assert_int_equal(row(r)->standby, 0);
+}
+
+// A store that was put back from a copy calls a standby in sync that was struck out since. The
+// owner knows better, and says so.
+static void an_old_store_takes_the_owners_word_for_its_standby(void **state)
+{
+    struct rig *r = *state;
+    struct lh_buf copy = lh_buf(1 << 20);
+    char path[LH_PATH_SIZE];
+    begin_in_sync(r);
+    uint64_t standby = row(r)->standby;
+    assert_int_equal(lh_path(path, sizeof path, r->c.dir, "store"), LH_OK);
+    assert_int_equal(lh_file_load(r->c.env, path, &copy), LH_OK);
+    rig_kill_standby(r, false);
+    assert_int_equal(rig_fence(r, 0, 7ull << 32), LH_OK); // acknowledged without it
+    assert_int_equal(row(r)->standby, 0);
+    rig_kill_coordinator(r);
+    lh_fake_boot(r->c.env);
+    assert_int_equal(lh_file_replace(r->c.env, path, lh_buf_span(&copy)), LH_OK);
+    lh_fake_kill(r->c.env, false);
+    rig_start_coordinator(r);
+    assert_int_equal(row(r)->standby, standby);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(row(r)->standby, 0);
+    rig_kill_server(r, false);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 10 * LH_SECOND);
+    assert_false(r->standby->serving);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    assert_true(r->server->serving);
+    assert_int_equal(ledger(r->server)->row[0].incarnation.number >> 32, 7);
+    lh_buf_free(&copy);
+}
+
+// The server that has the shard by a take-over, with another directory: it does not keep itself
+// from being the owner again by what it says.
+static void a_former_owners_words_as_a_standby_are_not_its_owners(void **state)
+{
+    struct rig *r = *state;
+    begin_in_sync(r);
+    struct ps_co_shard *s = row(r);
+    s->owner = 99; // the directory that was lost; of the standby's server
+    s->standby = 0;
+    s->server = s->heard_of = lh_worker_id(&r->t.self);
+    rig_kill_server(r, false);
+    lh_fake_slow(r->c.env, 50 * LH_MS);
+    for (uint64_t i = 0; i < 400 && s->owner == 99; i++) {
+        struct ps_co_worker *who;
+        Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+        m.undo = i % 2;
+        assert_int_equal(ps_co_drain(r->coordinator, &m.base, &who), LH_OK); // something to write
+        rig_run(r, 10 * LH_MS);
+    }
+    assert_int_equal(s->owner, r->standby->standby.identity);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(a_pause_of_the_coordinator_deposes_nobody_and_gives_nobody_up),
+        RIG_TEST(who_is_gone_is_given_up_after_a_pause_too),
+        RIG_TEST(no_unit_is_leased_by_what_was_known_before_a_pause),
+        RIG_TEST(a_pause_of_the_owner_is_not_its_standbys_silence),
+        RIG_TEST(an_intact_directory_is_heard_again),
+        RIG_TEST(a_server_below_the_stable_point_of_its_epoch_stops),
+        RIG_TEST(a_server_with_another_history_at_the_stable_point_stops),
+        RIG_TEST(a_server_below_what_its_earlier_life_reported_stops),
+        RIG_TEST(a_late_word_of_the_same_life_is_only_late),
+        RIG_TEST(an_owner_that_is_behind_its_standby_stops_and_does_not_strike_it_out),
+        RIG_TEST(a_standby_is_struck_out_only_by_who_has_as_much),
+        RIG_TEST(an_old_store_takes_the_owners_word_for_its_standby),
+        RIG_TEST(a_former_owners_words_as_a_standby_are_not_its_owners),
+        RIG_TEST(an_older_server_that_does_not_say_what_it_has_is_believed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

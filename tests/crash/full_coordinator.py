@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""The coordinator's disk is full when a standby dies: `full_coordinator.py --build build/release`.
+
+A standby that can't be struck out durably may still take over, so its owner must not acknowledge
+without it. First there is room again: the standby is struck out, and pushes go on. Then, with the
+standby back and the disk full once more, it dies again, and with it the coordinator and the owner.
+The coordinator comes back with room and remembers the standby, which takes over, and history.py
+decides that nothing that was acknowledged is lost.
+
+The coordinator's disk is a small tmpfs in a mount namespace of this program's own. Exit status 77
+where there can't be one.
+"""
+import argparse
+import errno
+import json
+import os
+import subprocess
+import sys
+
+from cluster import check, figures, judged, until, verdict
+from power import isolated
+from standby import Replicated, in_sync
+
+FULL = "store.disk_full"
+
+
+def fill(folder):
+    with open(os.path.join(folder, "filler"), "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 512)
+        except OSError as error:
+            check(error.errno == errno.ENOSPC, f"filling ended with {error}")
+
+
+def empty(folder):
+    os.remove(os.path.join(folder, "filler"))
+
+
+def said(node, event):
+    with open(node.log, encoding="utf-8", errors="replace") as file:
+        return sum(event in line for line in file)
+
+
+def alone(owner):
+    return any(s.get("in_sync", {}).get("state") == "alone" for s in owner.status()["shards"])
+
+
+def die_without_room(cluster, folder):
+    """The standby of the first shard dies, and can't be struck out."""
+    owner, standby = cluster.former[0], cluster.servers[0]
+    times = said(cluster.coordinator, FULL)
+    fill(folder)  # but for what the store's last page has left
+    until("the coordinator says so", lambda: said(cluster.coordinator, FULL) > times)
+    standby.kill()
+    until("the owner asks", lambda: any(
+        s["in_sync"]["state"] == "leaving" for s in owner.status()["shards"]))
+    check(cluster.coordinator.alive(), "the coordinator stopped")
+    check(not alone(owner), "the owner acknowledges without its standby")
+
+
+def start(*nodes):
+    for node in nodes:
+        node.process.stdout.close()
+        node.start().listening()
+
+
+def twice(cluster, speed, folder):
+    cluster.start(speed)
+    until("both standbys are in sync", lambda: all(map(in_sync, cluster.former)))
+    cluster.wait_for_pushes(20)
+    owner, standby = cluster.former[0], cluster.servers[0]
+    die_without_room(cluster, folder)
+    empty(folder)
+    until("the owner goes on alone", lambda: alone(owner))
+    cluster.wait_for_pushes(20)
+    start(standby)
+    until("the standby is back", lambda: in_sync(owner))
+    check(not cluster.over(), "the run was over before the second time")
+    die_without_room(cluster, folder)
+    cluster.coordinator.kill()
+    owner.kill()
+    empty(folder)
+    start(cluster.coordinator, standby)
+    until("the standby takes over", lambda: said(cluster.coordinator, "shard.taken_over"))
+    print(json.dumps(figures(judged(cluster))), flush=True)
+
+
+def one_run(given):
+    cluster = Replicated(given.build, given.units, keep=given.keep)
+    folder = cluster.world.path("coordinator")
+    os.mkdir(folder)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", folder], check=True)
+    with cluster.world:
+        try:
+            twice(cluster, given.speed, folder)
+        finally:
+            subprocess.run(["umount", "-l", folder], check=False)
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--units", type=int, default=240)
+    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
+    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
+    given = flags.parse_args()
+    isolated()
+    return verdict(lambda: one_run(given))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

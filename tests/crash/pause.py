@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""The coordinator alone is held up, and nobody else is blamed: `pause.py --build build/release`.
+
+Both shards acknowledge with a standby. The coordinator is stopped (SIGSTOP) for longer than it
+gives a silent server (coordinator.take_over_ms), or, with --long, than it gives a silent worker,
+and goes on. Everybody else was there all the time: no owner is deposed, no worker is given up, and
+pushes go on. In the end history.py decides that nothing that was acknowledged is lost. Then an
+owner is killed with -9: it is still taken over.
+"""
+import argparse
+import json
+import signal
+import sys
+import time
+
+from cluster import check, figures, judged, until, verdict
+from standby import Replicated, in_sync
+
+BLAME = ("shard.taken_over", "worker.lost")
+
+
+def blamed(coordinator):
+    """What it said of others' silence."""
+    with open(coordinator.log, encoding="utf-8", errors="replace") as file:
+        return [line for line in file if any(event in line for event in BLAME)]
+
+
+def hold_up(cluster, seconds):
+    cluster.coordinator.process.send_signal(signal.SIGSTOP)
+    time.sleep(seconds)  # the fault itself
+    cluster.coordinator.process.send_signal(signal.SIGCONT)
+    cluster.wait_for_pushes(30)
+    for owner in cluster.former:
+        check(owner.alive(), f"{owner.name} was deposed:\n{owner.tail()}")
+    found = blamed(cluster.coordinator)
+    check(not found, f"after a pause of {seconds} s of its own:\n{''.join(found)}")
+
+
+def one_run(given):
+    cluster = Replicated(given.build, given.units, keep=given.keep)
+    with cluster.world:
+        cluster.start(given.speed)
+        until("both standbys are in sync", lambda: all(map(in_sync, cluster.former)))
+        cluster.wait_for_pushes(20)
+        for _ in range(given.times):
+            hold_up(cluster, given.seconds)
+        check(not cluster.over(), "the run was over before it was held up")
+        owner = cluster.former[0]
+        owner.kill()
+        until("its standby takes over",
+              lambda: any(BLAME[0] in line for line in blamed(cluster.coordinator)))
+        print(json.dumps(figures(judged(cluster))), flush=True)
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--times", type=int, default=3)
+    flags.add_argument("--seconds", type=float, default=1.5)
+    flags.add_argument("--long", dest="seconds", action="store_const", const=25.0)
+    flags.add_argument("--units", type=int, default=240)
+    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
+    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
+    given = flags.parse_args()
+    return verdict(lambda: one_run(given))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
