@@ -127,7 +127,8 @@ static lh_err start_coordinator(struct sim_node *n)
 static lh_err start_server(struct sim_node *n)
 {
     struct setup all = common(n);
-    struct ps_conf conf = setup_server(&all, &n->shard);
+    struct ps_conf conf = setup_server(&all, n->shard);
+    conf.shard_count = n->shards;
     conf.push_bytes_max = n->sim->conf.seed / 8 % 2; // one at a time, or all
     conf.unsealed_states = n->sim->conf.seed % 4 == 0;
     conf.ahead_bytes_min = 1;
@@ -167,14 +168,32 @@ static lh_err start_worker(struct sim_node *n)
     return LH_OK;
 }
 
+bool sim_serves(const struct sim_node *n, uint32_t shard)
+{
+    for (uint32_t i = 0; i < n->shards; i++)
+        if (n->shard[i] == shard) return true;
+    return false;
+}
+
+bool sim_absent(const struct sim_node *n)
+{
+    return (n->kind == SIM_SERVER || n->kind == SIM_STANDBY) && !n->shards;
+}
+
+struct ps_shard *sim_shard(const struct sim_node *n, uint32_t shard)
+{
+    return n->server ? ps_server_shard(n->server, shard) : NULL;
+}
+
 struct sim_node *sim_owner(struct sim *s, uint32_t shard)
 {
-    struct sim_node *owner = &s->node[1 + shard];
+    struct sim_node *owner = &s->node[1];
     uint64_t newest = 0;
+    while (!sim_serves(owner, shard)) owner++;
     for (uint32_t i = 0; i < s->nodes; i++) {
         struct sim_node *n = &s->node[i];
-        if (!n->server || n->shard != shard || !n->server->serving) continue;
-        uint64_t epoch = n->server->shard[0]->replica.ledger.epoch;
+        if (!n->server || !sim_serves(n, shard) || !n->server->serving) continue;
+        uint64_t epoch = sim_shard(n, shard)->replica.ledger.epoch;
         if (epoch > newest) owner = n;
         if (epoch > newest) newest = epoch;
     }
@@ -184,7 +203,7 @@ struct sim_node *sim_owner(struct sim *s, uint32_t shard)
 void sim_note_durable(struct sim *s)
 {
     for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++)
-        for (uint32_t k = 0; s->node[w].worker && k < SIM_SHARDS; k++) {
+        for (uint32_t k = 0; s->node[w].worker && k < s->shards; k++) {
             const struct wk_shard *ws = &s->node[w].worker->shard[k];
             uint64_t version = ws->keep ? ws->replica.ledger.version : ws->durable.version;
             if (version > s->durable[k]) s->durable[k] = version;
@@ -194,7 +213,8 @@ void sim_note_durable(struct sim *s)
 static void bury(struct sim_node *n, bool power)
 {
     sim_note_durable(n->sim);
-    if (n->server && n->server->shard[0]->lost.worker) n->sim->met.rebuilt++;
+    for (uint32_t i = 0; n->server && i < n->shards; i++)
+        n->sim->met.rebuilt += n->server->shard[i]->lost.worker != 0;
     if (n->server) n->sim->met.full += n->server->count.full;
     sim_saw_death(n);
     if (n->transport) lh_transport_mem_kill(n->transport, power);
@@ -266,14 +286,24 @@ void sim_node_start(struct sim_node *n)
     }
 }
 
+// A server and its standby have the same; servers' follow each other.
+static void give_shards(struct sim_node *n)
+{
+    const uint32_t *shape = n->sim->shape;
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < n->index; i++) first += shape[i];
+    for (; n->shards < shape[n->index]; n->shards++) n->shard[n->shards] = first + n->shards;
+}
+
 static void make_node(struct sim *s, uint32_t at, enum sim_kind kind, uint32_t index)
 {
     static const enum lh_role role[] = {LH_C, LH_S, LH_W, LH_S};
     struct sim_node *n = &s->node[at];
     uint32_t number = kind == SIM_STANDBY ? SIM_SERVERS + index : index; // among those of its role
     struct lh_peer self = setup_peer(role[kind], number, "sim");
-    *n = (struct sim_node){.sim = s, .kind = kind, .index = index, .shard = index};
+    *n = (struct sim_node){.sim = s, .kind = kind, .index = index};
     n->self = self;
+    if (kind == SIM_SERVER || kind == SIM_STANDBY) give_shards(n);
     snprintf(n->name, sizeof n->name, "%s", self.name);
     snprintf(n->dir, sizeof n->dir, "%.31s", self.name);
     snprintf(n->address, sizeof n->address, "mem-%.59s", self.name);
@@ -283,14 +313,27 @@ static void make_node(struct sim *s, uint32_t at, enum sim_kind kind, uint32_t i
 
 // ---------------------------------------------------------------- one run
 
+// How many shards the servers have: one each, or what is drawn. A server's standby has the same.
+static void choose_shape(struct sim *s)
+{
+    static const uint32_t shapes[][SIM_SERVERS] = {{1, 1}, {2, 0}, {2, 2}, {1, 2}};
+    uint64_t drawn = s->conf.faults.shards ? sim_draw(s, SIM_FAULT_shards, LH_COUNT(shapes)) : 0;
+    memcpy(s->shape, shapes[drawn], sizeof s->shape);
+    for (uint32_t i = 0; i < SIM_SERVERS; i++) s->shards += s->shape[i];
+    if (drawn) sim_happened(s, shards);
+}
+
 static void create(struct sim *s, const struct sim_conf *conf)
 {
-    static const uint64_t shapes[3][5] = {{40, 20}, {300}, {9, 9}};
-    static const char *const names[3] = {"a.weight", "b.weight", "c.weight"};
+    static const uint64_t shapes[5][5] = {{40, 20}, {300}, {9, 9}, {70}, {8, 30}};
+    static const char *const names[5] = {"a.weight", "b.weight", "c.weight", "d.weight",
+                                          "e.weight"};
     s->conf = *conf;
     s->world = lh_fake_world_create(conf->seed);
+    sim_streams(s);
+    choose_shape(s);
     s->fabric = lh_fabric_create();
-    lh_err err = lh_manifest_build(&s->manifest, 3, names, shapes, SIM_SHARDS, NULL);
+    lh_err err = lh_manifest_build(&s->manifest, s->shards < 3 ? 3 : 5, names, shapes, s->shards, NULL);
     LH_ASSERT(!err);
     s->keys = setup_keys();
     // with exact values nothing is ever over-sent, so that losses can't hide what is there twice
@@ -306,7 +349,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     setup_units(&s->units, SIM_UNITS, SIM_UNIT_TOKENS, SIM_WORKERS);
     lh_fabric_fates(s->fabric, sim_fate, s);
     for (uint32_t w = 0; w < SIM_WORKERS; w++)
-        for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+        for (uint32_t k = 0; k < s->shards; k++) {
             s->history[w][k].raw = calloc(s->manifest.values, sizeof(double));
             s->history[w][k].kept = calloc(s->manifest.values, sizeof(double));
             s->history[w][k].last = calloc(s->manifest.values, sizeof(double));
@@ -319,7 +362,8 @@ static void create(struct sim *s, const struct sim_conf *conf)
     for (uint32_t i = 0; i < SIM_STANDBYS && sim_standbys(s); i++)
         make_node(s, at++, SIM_STANDBY, i);
     s->nodes = at;
-    for (uint32_t i = 0; i < s->nodes; i++) sim_node_start(&s->node[i]);
+    for (uint32_t i = 0; i < s->nodes; i++)
+        if (!sim_absent(&s->node[i])) sim_node_start(&s->node[i]);
 }
 
 static void teardown(struct sim *s)
@@ -335,10 +379,10 @@ static void teardown(struct sim *s)
     lh_units_free(&s->units);
     lh_keyring_destroy(s->keys);
     free(s->initial);
-    for (uint32_t k = 0; k < SIM_SHARDS; k++)
+    for (uint32_t k = 0; k < s->shards; k++)
         for (uint32_t v = 0; v < SIM_VERSIONS_MAX; v++) lh_blob_release(s->kept[k][v]);
     for (uint32_t w = 0; w < SIM_WORKERS; w++)
-        for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+        for (uint32_t k = 0; k < s->shards; k++) {
             free(s->history[w][k].raw);
             free(s->history[w][k].kept);
             free(s->history[w][k].last);
@@ -378,7 +422,7 @@ static void tell_all(struct sim *s)
         sim_trace(s, "%s: %.*s", n->name, err ? 0 : (int)b.len, (const char *)b.data);
         lh_buf_free(&b);
         if (n->disk_bytes) lh_fake_disk_each(n->env, tell_file, n);
-        for (uint32_t k = 0; n->worker && k < SIM_SHARDS; k++) tell_outbox(n, k);
+        for (uint32_t k = 0; n->worker && k < s->shards; k++) tell_outbox(n, k);
     }
 }
 
@@ -386,13 +430,13 @@ static bool finished(struct sim *s)
 {
     for (uint32_t i = 0; i < s->nodes; i++) {
         const struct sim_node *n = &s->node[i];
-        if (!n->transport) return false;
+        if (!n->transport && !sim_absent(n)) return false;
         if (n->worker && wk_worker_state(n->worker) != WK_DONE) return false;
     }
     // a shard that was taken over is judged by the server that holds its end
-    for (uint32_t k = 0; sim_standbys(s) && k < SIM_SHARDS; k++) {
-        const struct ps_server *owner = sim_owner(s, k)->server;
-        if (!owner->serving || owner->shard[0]->replica.ledger.plan.phase != LH_PHASE_END)
+    for (uint32_t k = 0; sim_standbys(s) && k < s->shards; k++) {
+        struct ps_server *owner = sim_owner(s, k)->server;
+        if (!owner->serving || ps_server_shard(owner, k)->replica.ledger.plan.phase != LH_PHASE_END)
             return false;
     }
     return s->node[0].coordinator->plan.phase == LH_PHASE_END;
@@ -413,6 +457,7 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->equal += one->equal;
     all->full += one->full;
     all->struck += one->struck;
+    for (size_t i = 0; i < SIM_FAULT_COUNT; i++) all->happened[i] += one->happened[i];
 }
 
 bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally)
@@ -434,7 +479,7 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
         }
     }
     if (!s->bad[0]) sim_judge(s);
-    for (uint32_t k = 0; k < SIM_SHARDS && s->node[0].coordinator; k++)
+    for (uint32_t k = 0; k < s->shards && s->node[0].coordinator; k++)
         s->met.taken_over += s->node[0].coordinator->shard[k].owner != 0;
     if (s->bad[0]) tell_all(s);
     memcpy(why, s->bad, sizeof s->bad);

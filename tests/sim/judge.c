@@ -84,7 +84,7 @@ static void note_scale(struct found *f, const struct lh_record *r, const struct 
 static void read_log(struct found *f)
 {
     struct sim *s = f->sim;
-    struct ps_shard *shard = f->node->server->shard[0];
+    struct ps_shard *shard = sim_shard(f->node, f->replica->layout->shard);
     for (uint64_t v = 1; v <= shard->replica.ledger.version; v++) {
         const struct lh_blob *kept = s->kept[shard->id][v];
         if (!kept) {
@@ -191,7 +191,7 @@ static void judge_again(struct sim *s)
     for (uint32_t w = 0; w < SIM_WORKERS && !lossy; w++) {
         const struct sim_training *t = &s->training[w];
         bool lost = false;
-        for (uint32_t k = 0; k < SIM_SHARDS; k++) lost |= s->history[w][k].lost;
+        for (uint32_t k = 0; k < s->shards; k++) lost |= s->history[w][k].lost;
         if (!lost && t->twice > t->again)
             sim_fail(s,
                      "worker %u trained %" PRIu64 " tokens again, its deaths took %" PRIu64
@@ -228,7 +228,7 @@ static void judge_shard(struct sim *s, uint32_t shard)
     s->met.outer_steps += own.outer.steps;
     if (!s->bad[0]) judge_tokens(&f, shard);
     if (!s->bad[0]) judge_sequences(s, shard);
-    struct lk_replica *server = &f.node->server->shard[0]->replica;
+    struct lk_replica *server = &sim_shard(f.node, shard)->replica;
     struct lh_hash mine = lk_replica_digest(&own), theirs = lk_replica_digest(server);
     if (!s->bad[0] && !lh_hash_equal(&mine, &theirs))
         sim_fail(s, "shard %u: the server's state is not the fold of its log", shard);
@@ -238,7 +238,7 @@ static void judge_shard(struct sim *s, uint32_t shard)
 
 static void judge_replicas(struct sim *s)
 {
-    for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+    for (uint32_t k = 0; k < s->shards; k++) {
         const struct wk_shard *first = &s->node[1 + SIM_SERVERS].worker->shard[k];
         for (uint32_t w = 0; w < SIM_WORKERS; w++) {
             const struct wk_shard *ws = &s->node[1 + SIM_SERVERS + w].worker->shard[k];
@@ -259,11 +259,11 @@ static void judge_credit(struct sim *s)
 {
     for (uint64_t u = 0; u < SIM_UNITS; u++) {
         uint32_t times = 0;
-        for (uint32_t k = 0; k < SIM_SHARDS; k++)
-            times += lh_ledger_credited(&sim_owner(s, k)->server->shard[0]->replica.ledger, u);
+        for (uint32_t k = 0; k < s->shards; k++)
+            times += lh_ledger_credited(&sim_shard(sim_owner(s, k), k)->replica.ledger, u);
         if (times != 1) sim_fail(s, "unit %" PRIu64 " was credited %u times", u, times);
         const struct ps_coordinator *c = s->node[0].coordinator;
-        if (c->shard[u % SIM_SHARDS].reported && !ps_co_credited(c, u))
+        if (c->shard[u % s->shards].reported && !ps_co_credited(c, u))
             sim_fail(s, "unit %" PRIu64 " is credited, and the coordinator does not know", u);
     }
 }
@@ -339,8 +339,8 @@ static void look_at_owners(struct sim *s, uint32_t shard)
     uint32_t owners = 0;
     for (uint32_t i = 0; i < s->nodes; i++) {
         const struct sim_node *n = &s->node[i];
-        bool serves = n->server && n->server->serving && !n->server->stopped && n->shard == shard;
-        owners += serves && !ps_frozen(n->server->shard[0]);
+        bool serves = n->server && n->server->serving && !n->server->stopped && sim_serves(n, shard);
+        owners += serves && !ps_frozen(sim_shard(n, shard));
     }
     if (owners > 1 && !s->conf.faults.standby)
         sim_fail(s, "shard %u: %u servers decide its pushes", shard, owners);
@@ -362,14 +362,15 @@ static void look_at_outbox(struct sim *s, const struct wk_shard *ws)
 
 void sim_look(struct sim *s)
 {
-    for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+    for (uint32_t k = 0; k < s->shards; k++) {
         look_at_owners(s, k);
         look_at_stable(s, k);
         look_at_copies(s, k);
         for (uint32_t i = 0; i < s->nodes; i++) {
             const struct ps_server *server = s->node[i].server;
             bool holds = server && (server->serving || server->standby.standing);
-            if (holds && s->node[i].shard == k) look_at_state(s, k, &server->shard[0]->replica);
+            if (holds && sim_serves(&s->node[i], k))
+                look_at_state(s, k, &sim_shard(&s->node[i], k)->replica);
         }
         for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++) {
             const struct wk_worker *worker = s->node[w].worker;
@@ -397,8 +398,8 @@ static void judge_stable(struct sim *s, uint32_t shard)
 void sim_judge(struct sim *s)
 {
     judge_replicas(s);
-    for (uint32_t k = 0; k < SIM_SHARDS && !s->bad[0]; k++) judge_shard(s, k);
-    for (uint32_t k = 0; k < SIM_SHARDS && !s->bad[0]; k++) judge_stable(s, k);
+    for (uint32_t k = 0; k < s->shards && !s->bad[0]; k++) judge_shard(s, k);
+    for (uint32_t k = 0; k < s->shards && !s->bad[0]; k++) judge_stable(s, k);
     judge_credit(s);
     judge_again(s);
 }

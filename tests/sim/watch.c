@@ -25,7 +25,7 @@ static void saw_stepped(void *arg, const struct wk_step_in *in)
             if (t->seen[piece->unit] & bit) t->twice += SIM_SEQUENCE;
             t->seen[piece->unit] |= bit;
             t->tokens += SIM_SEQUENCE;
-            for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+            for (uint32_t k = 0; k < n->sim->shards; k++) {
                 n->sim->history[n->index][k].uncut_of[piece->unit] |= bit;
                 n->sim->history[n->index][k].uncut += SIM_SEQUENCE;
             }
@@ -53,7 +53,7 @@ static void note_cut(struct sim_history *h)
 void sim_saw_death(struct sim_node *n)
 {
     uint64_t most = 0;
-    for (uint32_t k = 0; n->worker && k < SIM_SHARDS; k++) {
+    for (uint32_t k = 0; n->worker && k < n->sim->shards; k++) {
         struct sim_history *h = &n->sim->history[n->index][k];
         uint64_t lost = h->uncut + h->cutting;
         h->lost_least += h->uncut;
@@ -186,7 +186,7 @@ void sim_saw_folded(void *arg, uint32_t shard, const struct lh_record *r)
 // After a death without loss the slot tells whether the newest cut was committed.
 void sim_saw_start(struct sim_node *n)
 {
-    for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+    for (uint32_t k = 0; k < n->sim->shards; k++) {
         const struct wk_shard *ws = &n->worker->shard[k];
         struct sim_history *h = &n->sim->history[n->index][k];
         struct sim_cut *cut = h->cuts ? &h->cut[h->cuts - 1] : NULL;
