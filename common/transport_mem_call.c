@@ -299,6 +299,11 @@ static void connect_half(struct mem_half *h, const struct mem_link *l)
     bool reachable = to != NULL;
     if (to && f->fate)
         reachable = f->fate(f->fate_arg, t->self.name, to->self.name, h->rpc, &h->fate);
+    if (reachable && h->fate.instead) {
+        node = lh_mem_find(f, h->fate.instead);
+        to = node ? node->transport : NULL;
+        reachable = to != NULL;
+    }
     if (to && !lh_role_serves(to->self.role, l->role)) {
         pthread_mutex_unlock(&f->lock);
         send_event(t->env, t->fake, 0, h, CLOSE, NULL, LH_ERR_UNAUTHENTICATED, "wrong role");

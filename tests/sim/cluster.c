@@ -60,6 +60,11 @@ static void on_fatal(void *arg, lh_err err, const char *text)
 {
     struct sim_node *n = arg;
     if (err == LH_ERR_KILLED || n->failed) return;
+    if (n->zombie) { // it may do what it likes, but nobody may take harm
+        n->failed = true;
+        sim_trace(n->sim, "%s's zombie stops: %s", n->name, text);
+        return;
+    }
     bool fenced = taken_over(n, err);
     n->stands_by |= fenced;
     if (fenced || disk_failed(n, err)) {
@@ -99,7 +104,7 @@ static struct setup common(struct sim_node *n)
                           .self = &n->self,
                           .dir = n->dir,
                           .listen = n->address,
-                          .coordinator = s->node[0].address,
+                          .coordinator = n->lonely ? "mem-nowhere" : s->node[0].address,
                           .job = SIM_JOB,
                           .manifest = &s->manifest,
                           .units = &s->units,
@@ -124,7 +129,7 @@ static lh_err start_coordinator(struct sim_node *n)
     return ps_coordinator_start(&conf, &n->coordinator);
 }
 
-static lh_err start_server(struct sim_node *n)
+lh_err sim_server_start(struct sim_node *n)
 {
     struct setup all = common(n);
     struct ps_conf conf = setup_server(&all, n->shard);
@@ -143,7 +148,7 @@ static lh_err start_server(struct sim_node *n)
     conf.replicated = n->sim->conf.faults.standby;
     conf.wait_ns = LH_SECOND;
     conf.standby = n->kind == SIM_STANDBY || n->stands_by;
-    conf.folded = sim_saw_folded;
+    conf.folded = n->zombie ? NULL : sim_saw_folded;
     conf.folded_arg = n->sim;
     return ps_server_start(&conf, &n->server);
 }
@@ -210,7 +215,7 @@ void sim_note_durable(struct sim *s)
         }
 }
 
-static void bury(struct sim_node *n, bool power)
+void sim_node_bury(struct sim_node *n, bool power)
 {
     sim_note_durable(n->sim);
     for (uint32_t i = 0; n->server && i < n->shards; i++)
@@ -240,7 +245,7 @@ static void on_death(void *arg) // a crash in the middle of a handler
     struct sim_node *n = arg;
     n->sim->met.struck += n->sim->conf.crash_at >= 0 && !n->deaths;
     sim_trace(n->sim, "%s crashed", n->name);
-    bury(n, false);
+    sim_node_bury(n, false);
     plan_return(n);
 }
 
@@ -249,7 +254,9 @@ void sim_node_die(struct sim_node *n, bool power)
     if (!lh_fake_alive(n->env)) return;
     sim_trace(n->sim, "%s %s", n->name, power ? "loses power" : "is killed");
     lh_fake_kill(n->env, power);
-    bury(n, power);
+    if (power && n->sim->conf.faults.torn) sim_happened(n->sim, torn);
+    if (power && n->sim->conf.faults.folders) sim_happened(n->sim, folders);
+    sim_node_bury(n, power);
     plan_return(n);
 }
 
@@ -272,14 +279,14 @@ void sim_node_start(struct sim_node *n)
         n->log = NULL;
     lh_err err = lh_transport_mem_create(s->fabric, n->env, &n->self, true, &n->transport);
     if (!err && n->kind == SIM_COORDINATOR) err = start_coordinator(n);
-    if (!err && (n->kind == SIM_SERVER || n->kind == SIM_STANDBY)) err = start_server(n);
+    if (!err && (n->kind == SIM_SERVER || n->kind == SIM_STANDBY)) err = sim_server_start(n);
     if (!err && n->kind == SIM_WORKER) err = start_worker(n);
     sim_trace(s, "%s starts: %s", n->name, err ? lh_err_text(err) : "ok");
     if (!err) return;
     if (err == LH_ERR_DISK_FULL || disk_failed(n, err)) { // try again when there is room
         lh_fake_fail_at(n->env, -1, LH_OK);
         lh_fake_kill(n->env, false);
-        bury(n, false);
+        sim_node_bury(n, false);
         plan_return(n);
     } else if (err != LH_ERR_KILLED) {
         sim_fail(s, "%s does not start: %s", n->name, lh_err_text(err));
@@ -295,6 +302,17 @@ static void give_shards(struct sim_node *n)
     for (; n->shards < shape[n->index]; n->shards++) n->shard[n->shards] = first + n->shards;
 }
 
+// How bad its disk is is a matter of the faults alone.
+static void harm(struct sim_node *n)
+{
+    const struct sim_faults *f = &n->sim->conf.faults;
+    struct lh_fake_harm harm = {
+        .torn = f->torn, .folders = f->folders, .short_writes = f->short_write};
+    if (f->torn || f->folders || f->short_write)
+        harm.seed = sim_draw(n->sim, SIM_FAULT_torn, UINT64_MAX);
+    lh_fake_harm(n->env, &harm);
+}
+
 static void make_node(struct sim *s, uint32_t at, enum sim_kind kind, uint32_t index)
 {
     static const enum lh_role role[] = {LH_C, LH_S, LH_W, LH_S};
@@ -308,7 +326,19 @@ static void make_node(struct sim *s, uint32_t at, enum sim_kind kind, uint32_t i
     snprintf(n->dir, sizeof n->dir, "%.31s", self.name);
     snprintf(n->address, sizeof n->address, "mem-%.59s", self.name);
     n->env = lh_fake_node(s->world, on_death, n);
+    harm(n);
     sim_watch(n);
+}
+
+static void zombie_crashed(void *arg)
+{
+    sim_zombie_end(((struct sim_node *)arg)->sim);
+}
+
+void sim_make_zombie(struct sim *s)
+{
+    if (!s->zombie.env) s->zombie.env = lh_fake_node(s->world, zombie_crashed, &s->zombie);
+    s->zombie.sim = s;
 }
 
 // ---------------------------------------------------------------- one run
@@ -327,13 +357,14 @@ static void create(struct sim *s, const struct sim_conf *conf)
 {
     static const uint64_t shapes[5][5] = {{40, 20}, {300}, {9, 9}, {70}, {8, 30}};
     static const char *const names[5] = {"a.weight", "b.weight", "c.weight", "d.weight",
-                                          "e.weight"};
+                                         "e.weight"};
     s->conf = *conf;
     s->world = lh_fake_world_create(conf->seed);
     sim_streams(s);
     choose_shape(s);
     s->fabric = lh_fabric_create();
-    lh_err err = lh_manifest_build(&s->manifest, s->shards < 3 ? 3 : 5, names, shapes, s->shards, NULL);
+    lh_err err =
+        lh_manifest_build(&s->manifest, s->shards < 3 ? 3 : 5, names, shapes, s->shards, NULL);
     LH_ASSERT(!err);
     s->keys = setup_keys();
     // with exact values nothing is ever over-sent, so that losses can't hide what is there twice
@@ -368,11 +399,13 @@ static void create(struct sim *s, const struct sim_conf *conf)
 
 static void teardown(struct sim *s)
 {
+    sim_zombie_end(s);
     for (uint32_t i = 0; i < s->nodes; i++) {
         if (lh_fake_alive(s->node[i].env)) lh_fake_kill(s->node[i].env, false);
-        bury(&s->node[i], false);
+        sim_node_bury(&s->node[i], false);
         lh_log_close(s->node[i].log);
     }
+    sim_copies_free(s);
     lh_fake_world_destroy(s->world);
     lh_fabric_destroy(s->fabric);
     lh_manifest_free(&s->manifest);

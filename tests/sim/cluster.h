@@ -3,8 +3,8 @@
 // One coordinator, two servers with a shard each (or, drawn from the seed, one or two with up to
 // three), perhaps a standby of each, four workers in four regions with a synthetic trainer. Nodes
 // are killed, lose power or their disk, are cut off, run out of disk, stand still; calls are lost,
-// repeated, broken. Then faults cease, everything heals, the run comes to its end, and judge.c looks
-// whether every invariant of server/docs/0000-protocol.md holds.
+// repeated, broken. Then faults cease, everything heals, the run comes to its end, and judge.c
+// looks whether every invariant of server/docs/0000-protocol.md holds.
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H
 
@@ -81,8 +81,9 @@ struct sim_node {
     struct wk_observer observer;
     uint32_t shard[SIM_SHARDS_MAX], shards; // a server's; none: this place is empty
     struct lh_log *log;                     // when traced
-    bool failed;         // it stopped by itself
-    bool stands_by;      // its settings say so: the shard was taken over from it
+    bool failed;                            // it stopped by itself
+    bool stands_by;                         // its settings say so: the shard was taken over from it
+    bool zombie, lonely; // it has another one's directory; and doesn't reach the coordinator
     uint64_t disk_bytes; // that its disk holds; 0: whatever comes
     bool cut_off;
     uint64_t deaths;
@@ -177,6 +178,13 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t happened[SIM_FAULT_COUNT]; // faults that did come about
 };
 
+struct sim_turn { // of a fault with a stream of its own
+    struct sim *sim;
+    size_t strike;
+};
+
+struct sim_copy; // of a directory (copies.c)
+
 struct sim {
     struct sim_conf conf;
     struct lh_fake_world *world;
@@ -191,15 +199,23 @@ struct sim {
     float *initial;
     uint32_t shards, shape[SIM_SERVERS]; // all of them; each server's
     uint64_t stream[SIM_FAULT_COUNT];    // random states of the faults that have streams
+    struct sim_turn turn[SIM_FAULT_COUNT];
+    struct sim_copy
+        *copy[SIM_NODES_MAX][2]; // of each node's directory: to be put back, to be served
+    // A process with a copy of a server's directory that answers at that server's address; its env
+    // is NULL before the first one. Not in `node`: what it does counts only by what others do then.
+    struct sim_node zombie;
+    const struct sim_node *haunted; // whose address it is; NULL: there is none now
     struct sim_history history[SIM_WORKERS][SIM_SHARDS_MAX];
     struct sim_training training[SIM_WORKERS];
     bool history_lost[SIM_SHARDS_MAX];                      // a damaged tail was cut
     struct lh_blob *kept[SIM_SHARDS_MAX][SIM_VERSIONS_MAX]; // every durable record, by version
     uint64_t durable[SIM_SHARDS_MAX]; // highest version that a worker made a durable copy of
-    struct ps_co_point stable[SIM_SHARDS_MAX][SIM_POINTS_MAX]; // registered points, as they were seen
+    struct ps_co_point stable[SIM_SHARDS_MAX]
+                             [SIM_POINTS_MAX]; // registered points, as they were seen
     uint32_t stables[SIM_SHARDS_MAX];
     struct sim_state state[SIM_SHARDS_MAX][SIM_VERSIONS_MAX]; // what a replica held at a version
-    bool faulty;                                          // faults are on
+    bool faulty;                                              // faults are on
     const struct sim_node *unheard; // this one and the coordinator don't reach each other
     int64_t faults_until;
     char bad[512]; // the first violation
@@ -214,7 +230,7 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
 // ---- between the files
 bool sim_standbys(const struct sim *s);                    // does every server have one?
 struct sim_node *sim_owner(struct sim *s, uint32_t shard); // who serves it, or did last
-bool sim_absent(const struct sim_node *n); // a server's place that is left empty
+bool sim_absent(const struct sim_node *n);                 // a server's place that is left empty
 bool sim_serves(const struct sim_node *n, uint32_t shard); // is it a server of this shard?
 struct ps_shard *sim_shard(const struct sim_node *n, uint32_t shard); // NULL: not there now
 void sim_fail(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -246,6 +262,21 @@ void sim_judge(struct sim *s);
 void sim_streams(struct sim *s);
 uint64_t sim_draw(struct sim *s, enum sim_fault fault, uint64_t n); // below n
 void sim_streams_start(struct sim *s);
+void sim_streams_end(struct sim *s);
+// Copies of directories (copies.c): put back at a later start, or served by another process.
+void sim_strike_rollback(struct sim *s);
+void sim_strike_rollback_worker(struct sim *s);
+void sim_strike_rollback_store(struct sim *s);
+void sim_strike_clone(struct sim *s);
+void sim_zombie_end(struct sim *s);
+// Where a call to `to` ends up: with the zombie that has its address, or NULL.
+const char *sim_zombie_hears(struct sim *s, const char *from, const char *to);
+void sim_copies_free(struct sim *s);
+// (cluster.c, faults.c)
+lh_err sim_server_start(struct sim_node *n);
+void sim_node_bury(struct sim_node *n, bool power);
+void sim_make_zombie(struct sim *s);
+void sim_disk_back(void *node);
 #define sim_happened(s, name) ((void)(s)->met.happened[SIM_FAULT_##name]++)
 
 #endif

@@ -14,7 +14,8 @@ static uint64_t below(struct sim *s, uint64_t n)
 
 // ---------------------------------------------------------------- the network
 
-bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *fate)
+static bool fate_of(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                    struct lh_fate *fate)
 {
     struct sim *s = arg;
     bool stream = rpc == LH_RPC_FOLLOW || rpc == LH_RPC_SNAPSHOT;
@@ -42,6 +43,13 @@ bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, stru
     default: break;
     }
     return true;
+}
+
+bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *fate)
+{
+    bool reached = fate_of(arg, from, to, rpc, fate);
+    if (reached) fate->instead = sim_zombie_hears(arg, from, to);
+    return reached;
 }
 
 static void heal_link(void *arg)
@@ -90,7 +98,7 @@ void sim_disk_limit(struct sim_node *n)
     lh_fake_disk_limit(n->env, n->disk_bytes);
 }
 
-static void disk_back(void *arg)
+void sim_disk_back(void *arg)
 {
     sim_disk_limit(arg);
 }
@@ -126,7 +134,7 @@ void sim_tighten(struct sim *s)
         size_t state = 0;
         if (!n->server || !n->server->serving || n->disk_bytes || !may_tighten(n, &state)) continue;
         n->disk_bytes = lh_fake_disk_used(n->env) + state + 12288;
-        disk_back(n);
+        sim_disk_back(n);
         sim_trace(s, "%s has %llu bytes of disk", n->name, (unsigned long long)n->disk_bytes);
     }
 }
@@ -359,7 +367,8 @@ static void rot(struct sim_node *n)
 static struct sim_node *some_server(struct sim *s)
 {
     uint64_t n = below(s, SIM_SERVERS + (sim_standbys(s) ? SIM_STANDBYS : 0));
-    struct sim_node *drawn = &s->node[n < SIM_SERVERS ? 1 + n : SIM_FIRST_STANDBY + n - SIM_SERVERS];
+    struct sim_node *drawn =
+        &s->node[n < SIM_SERVERS ? 1 + n : SIM_FIRST_STANDBY + n - SIM_SERVERS];
     return sim_absent(drawn) ? drawn - 1 : drawn; // the first one is always there
 }
 
@@ -398,7 +407,7 @@ static void ask(struct sim *s, bool undo, const char *region, const char *worker
     m.undo = undo;
     m.region = (char *)(uintptr_t)region; // not changed
     m.worker = (char *)(uintptr_t)worker;
-    if (!c || c->stopped) return;
+    if (!c || c->stopped || lh_fake_stalled(s->node[0].env)) return;
     lh_err err = ps_co_drain(c, &m.base, &found); // refused: it has not joined, or drains otherwise
     if (!err) sim_trace(s, "operator: %s%s %s", undo ? "undo " : "drain ", region, worker);
 }
@@ -435,7 +444,9 @@ static void some_move(struct sim *s)
     struct sim_node *n = some_server(s);
     struct ps_coordinator *c = s->node[0].coordinator;
     uint32_t shards;
-    if (!c || c->stopped || !n->server || !n->server->standby.standing) return;
+    if (!c || c->stopped || lh_fake_stalled(s->node[0].env) || !n->server ||
+        !n->server->standby.standing)
+        return;
     lh_err err = ps_co_move(c, n->name, &shards);
     sim_trace(s, "operator: move to %s: %s", n->name, err ? lh_err_text(err) : "ok");
 }
@@ -516,7 +527,7 @@ static void one_fault(struct sim *s)
     case 9:
         if (f->disk_full && lh_fake_alive(server->env)) {
             lh_fake_disk_limit(server->env, 1);
-            lh_fake_at(s->world, (int64_t)(1 + below(s, 4)) * LH_SECOND, disk_back, server);
+            lh_fake_at(s->world, (int64_t)(1 + below(s, 4)) * LH_SECOND, sim_disk_back, server);
         }
         break;
     case 10:
@@ -549,10 +560,11 @@ static void next_fault(void *arg)
             // what failed already may be on its way back from a lane: its process still stops for
             // it
             if (!lh_fake_failed(s->node[i].env)) lh_fake_fail_at(s->node[i].env, -1, LH_OK);
-            disk_back(&s->node[i]);
+            sim_disk_back(&s->node[i]);
             disk_is_quick(&s->node[i]);
             s->node[i].cut_off = false;
         }
+        sim_streams_end(s);
         if (s->conf.faults.drain) undo_all(s);
         sim_trace(s, "faults cease");
         return;
@@ -564,6 +576,7 @@ static void next_fault(void *arg)
 void sim_faults_start(struct sim *s)
 {
     s->faulty = true;
+    sim_streams_start(s);
     s->faults_until = (int64_t)(5 + below(s, 25)) * LH_SECOND;
     lh_fake_at(s->world, (int64_t)below(s, 2000) * LH_MS, next_fault, s);
 }

@@ -339,7 +339,8 @@ static void look_at_owners(struct sim *s, uint32_t shard)
     uint32_t owners = 0;
     for (uint32_t i = 0; i < s->nodes; i++) {
         const struct sim_node *n = &s->node[i];
-        bool serves = n->server && n->server->serving && !n->server->stopped && sim_serves(n, shard);
+        bool serves =
+            n->server && n->server->serving && !n->server->stopped && sim_serves(n, shard);
         owners += serves && !ps_frozen(sim_shard(n, shard));
     }
     if (owners > 1 && !s->conf.faults.standby)

@@ -140,7 +140,7 @@ static void saw_lost(void *arg, uint32_t shard, const char *what)
     const struct sim_faults *f = &conf->faults;
     n->sim->history[n->index][shard].lost = true;
     bool cut = f->worker_power || conf->crash_power;
-    if (!cut && !f->worker_lost && !f->io && !f->damage)
+    if (!cut && !f->worker_lost && !f->io && !f->sync && !f->damage)
         sim_fail(n->sim, "%s declares shard %u: %s lost, but was only ever killed", n->name, shard,
                  what);
     sim_trace(n->sim, "%s declares shard %u: %s lost", n->name, shard, what);
