@@ -32,7 +32,9 @@ static bool fate_of(void *arg, const char *from, const char *to, enum lh_rpc rpc
         if (below(s, 3) == 0) fate->break_ns = (int64_t)(1 + below(s, 4000)) * LH_MS;
         return true;
     }
-    switch (below(s, 40)) {
+    uint64_t drawn = below(s, 40);
+    if (drawn <= 6) sim_happened(s, network);
+    switch (drawn) {
     case 0: fate->lose_request = true; break;
     case 1:
     case 2: fate->lose_reply = true; break;
@@ -64,6 +66,7 @@ static void cut_off(struct sim_node *n)
     struct sim *s = n->sim;
     if (n->cut_off) return;
     n->cut_off = true;
+    sim_happened(s, partition);
     sim_trace(s, "%s is cut off", n->name);
     for (uint32_t i = 0; i < s->nodes; i++)
         if (&s->node[i] != n) lh_fabric_sever(s->fabric, n->name, s->node[i].name);
@@ -82,6 +85,7 @@ static void cut_from_coordinator(struct sim_node *n)
     struct sim *s = n->sim;
     if (s->unheard) return;
     s->unheard = n;
+    sim_happened(s, partition);
     sim_trace(s, "%s and the coordinator don't reach each other", n->name);
     lh_fabric_sever(s->fabric, n->name, s->node[0].name);
     lh_fake_at(s->world, (int64_t)(1 + below(s, 15)) * LH_SECOND, heard_again, s);
@@ -249,6 +253,7 @@ static struct ps_place first_lost(struct sim_node *n)
 
 static void lose_tail(struct sim_node *n)
 {
+    sim_happened(n->sim, tail);
     struct ps_place place = first_lost(n);
     sim_node_die(n, false);
     damage_tail(n, place);
@@ -261,6 +266,7 @@ static void lose_disk(struct sim_node *n)
     lh_fake_disk_wipe(n->env);
     sim_lose_history(n);
     n->sim->met.disks++;
+    sim_happened(n->sim, disk_loss);
     sim_trace(n->sim, "%s lost its disk", n->name);
 }
 
@@ -320,6 +326,7 @@ static void damage_disk(struct sim_node *n)
     }
     sim_lose_history(n);
     s->met.damaged++;
+    sim_happened(s, damage);
     lh_fake_kill(n->env, false);
 }
 
@@ -349,6 +356,7 @@ static void rot(struct sim_node *n)
     bool whole = shard->indexed && shard->index[0].version == 1;
     if (err || (count < 2 && !whole && !LH_BUG("one_is_enough"))) return;
     last.shard = shard->id;
+    sim_happened(n->sim, rot);
     sim_node_die(n, false);
     lh_fake_boot(n->env);
     snprintf(dir, sizeof dir, "%s/checkpoints", n->dir);
@@ -394,6 +402,7 @@ static void lose_host(struct sim_node *n)
     sim_node_die(n, true);
     lh_fake_disk_wipe(n->env);
     for (uint32_t k = 0; k < n->sim->shards; k++) n->sim->history[n->index][k].lost = true;
+    sim_happened(n->sim, worker_lost);
     sim_trace(n->sim, "%s lost its disk", n->name);
 }
 
@@ -409,6 +418,7 @@ static void ask(struct sim *s, bool undo, const char *region, const char *worker
     m.worker = (char *)(uintptr_t)worker;
     if (!c || c->stopped || lh_fake_stalled(s->node[0].env)) return;
     lh_err err = ps_co_drain(c, &m.base, &found); // refused: it has not joined, or drains otherwise
+    if (!err) sim_happened(s, drain);
     if (!err) sim_trace(s, "operator: %s%s %s", undo ? "undo " : "drain ", region, worker);
 }
 
@@ -448,6 +458,7 @@ static void some_move(struct sim *s)
         !n->server->standby.standing)
         return;
     lh_err err = ps_co_move(c, n->name, &shards);
+    if (!err) sim_happened(s, move);
     sim_trace(s, "operator: move to %s: %s", n->name, err ? lh_err_text(err) : "ok");
 }
 
@@ -466,7 +477,9 @@ static void fail_disk(struct sim *s)
 {
     struct sim_node *n = some_node(s);
     int64_t at = (int64_t)below(s, 20);
-    if (!lh_fake_failed(n->env)) lh_fake_fail_at(n->env, at, LH_ERR_IO);
+    if (lh_fake_failed(n->env)) return;
+    lh_fake_fail_at(n->env, at, LH_ERR_IO);
+    sim_happened(s, io);
 }
 
 static void disk_is_quick(void *arg)
@@ -480,8 +493,16 @@ static void slow_disk(struct sim *s)
     struct sim_node *n = below(s, 2) ? some_server(s) : some_node(s);
     int64_t most = (int64_t)(1 + below(s, 2000)) * LH_MS;
     lh_fake_slow(n->env, most);
+    sim_happened(s, slow);
     sim_trace(s, "%s: a slow disk", n->name);
     lh_fake_at(s->world, (int64_t)(1 + below(s, 8)) * LH_SECOND, disk_is_quick, n);
+}
+
+// One that is down already dies of nothing.
+static void die(struct sim_node *n, bool power, enum sim_fault fault)
+{
+    n->sim->met.happened[fault] += lh_fake_alive(n->env);
+    sim_node_die(n, power);
 }
 
 static void one_fault(struct sim *s)
@@ -493,22 +514,24 @@ static void one_fault(struct sim *s)
     if (f->slow && below(s, 3) == 0) slow_disk(s);
     switch (below(s, f->disk_loss || f->damage ? 15 : 13)) {
     case 0:
-        if (f->kill) sim_node_die(server, false);
+        if (f->kill) die(server, false, SIM_FAULT_kill);
         break;
     case 1:
-        if (f->power) sim_node_die(server, true);
+        if (f->power) die(server, true, SIM_FAULT_power);
         if (f->power && f->standby && below(s, 2)) lose_power_with(server);
         break;
     case 2:
+        if (f->crash) sim_happened(s, crash);
         if (f->crash) lh_fake_crash_at(server->env, (int64_t)below(s, 12), f->power && below(s, 2));
         break;
     case 3:
-        if (f->worker_kill) sim_node_die(worker, false);
+        if (f->worker_kill) die(worker, false, SIM_FAULT_worker_kill);
         break;
     case 4:
-        if (f->worker_power) sim_node_die(worker, true);
+        if (f->worker_power) die(worker, true, SIM_FAULT_worker_power);
         break;
     case 5:
+        if (f->worker_kill && f->crash) sim_happened(s, crash);
         if (f->worker_kill && f->crash)
             lh_fake_crash_at(worker->env, (int64_t)below(s, 20), f->worker_power && below(s, 2));
         break;
@@ -516,7 +539,7 @@ static void one_fault(struct sim *s)
         if (f->worker_lost && below(s, 3) == 0) lose_host(worker);
         break;
     case 7:
-        if (f->coordinator) sim_node_die(&s->node[0], f->power && below(s, 2));
+        if (f->coordinator) die(&s->node[0], f->power && below(s, 2), SIM_FAULT_coordinator);
         break;
     case 8:
         if (f->partition && f->standby && below(s, 2))
@@ -526,6 +549,7 @@ static void one_fault(struct sim *s)
         break;
     case 9:
         if (f->disk_full && lh_fake_alive(server->env)) {
+            sim_happened(s, disk_full);
             lh_fake_disk_limit(server->env, 1);
             lh_fake_at(s->world, (int64_t)(1 + below(s, 4)) * LH_SECOND, sim_disk_back, server);
         }
