@@ -163,8 +163,9 @@ void sim_saw_folded(void *arg, uint32_t shard, const struct lh_record *r)
         struct lh_record old;
         uint32_t body;
         lh_err err = lh_record_parse_header(lh_blob_span(*kept), &old, &body);
-        bool stood_by = s->conf.faults.standby && !err; // what no standby confirmed may go
-        if (stood_by && r->epoch < old.epoch) {         // its former owner does not know yet
+        bool stood_by = s->conf.faults.standby && !err;  // what no standby confirmed may go
+        bool put_back = s->conf.faults.rollback && !err; // an old directory is read, and not served
+        if ((stood_by || put_back) && r->epoch < old.epoch) { // its former owner does not know yet
             lh_buf_free(&b);
             return;
         }
