@@ -49,11 +49,21 @@ static bool taken_over(const struct sim_node *n, lh_err err)
     return err == LH_ERR_FENCED && n->server && sim_standbys(n->sim);
 }
 
+// It was given an old copy of its directory and says so: an operator does what it asks for.
+static bool old_copy(const struct sim_node *n, lh_err err, const char *text)
+{
+    return err == LH_ERR_FENCED && n->put_back && strstr(text, "empty");
+}
+
 static void stops(void *arg)
 {
     struct sim_node *n = arg;
     n->failed = false;
     sim_node_die(n, false);
+    if (!n->emptied) return;
+    lh_fake_disk_wipe(n->env);
+    n->emptied = n->put_back = false;
+    sim_trace(n->sim, "%s has an empty directory", n->name);
 }
 
 static void on_fatal(void *arg, lh_err err, const char *text)
@@ -65,9 +75,10 @@ static void on_fatal(void *arg, lh_err err, const char *text)
         sim_trace(n->sim, "%s's zombie stops: %s", n->name, text);
         return;
     }
-    bool fenced = taken_over(n, err);
+    bool fenced = taken_over(n, err), old = old_copy(n, err, text);
     n->stands_by |= fenced;
-    if (fenced || disk_failed(n, err)) {
+    n->emptied |= old;
+    if (fenced || old || disk_failed(n, err)) {
         sim_trace(n->sim, "%s stops: %s", n->name, text);
         n->failed = true; // whatever else fails until it is gone
         lh_fake_fail_at(n->env, -1, LH_OK);

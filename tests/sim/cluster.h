@@ -83,6 +83,8 @@ struct sim_node {
     struct lh_log *log;                     // when traced
     bool failed;                            // it stopped by itself
     bool stands_by;                         // its settings say so: the shard was taken over from it
+    bool put_back;                          // it has an old copy of its directory
+    bool emptied;                           // and is to start without one: its words said so
     bool zombie, lonely; // it has another one's directory; and doesn't reach the coordinator
     uint64_t disk_bytes; // that its disk holds; 0: whatever comes
     bool cut_off;
