@@ -5,8 +5,8 @@
 // Rolled back are a server that owns shards, while a worker's disk has what is stable (else all
 // copies of it would be gone, which nothing covers), and one that stands by. `rollback_worker` and
 // `rollback_store` do it to workers and to the coordinator's store. A zombie is a process of an
-// older life: it has a copy of a server's directory and half of the calls to that server's address
-// reach it for a while.
+// older life, below the epoch or the stable point that is registered: it has a copy of a server's
+// directory, and half of the calls to that server's address reach it for a while.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,8 @@ struct one_file {
 
 struct sim_copy {
     struct one_file *first;
-    int64_t taken; // when
+    int64_t taken;                           // when
+    struct ps_co_point head[SIM_SHARDS_MAX]; // a server's shards, in its order
     struct lh_env *env;
 };
 
@@ -67,6 +68,10 @@ static void take(struct sim_node *n, struct sim_copy **out)
     LH_ASSERT(c);
     c->taken = lh_fake_now(n->sim->world);
     c->env = n->env;
+    for (uint32_t i = 0; n->server && i < n->shards; i++) {
+        const struct lh_ledger *l = &n->server->shard[i]->replica.ledger;
+        c->head[i] = (struct ps_co_point){l->epoch, l->version, l->chain};
+    }
     lh_fake_look(n->env, true);
     lh_fake_disk_each(n->env, take_file, c);
     lh_fake_look(n->env, false);
@@ -127,6 +132,7 @@ static void roll_back(struct sim_node *n, enum sim_fault fault)
     sim_node_die(n, power);
     put(n->env, *c);
     s->met.happened[fault]++;
+    n->put_back = true;
     if (owner && !s->conf.faults.standby) sim_lose_history(n);
     sim_trace(s, "%s has its directory of %.3f s ago", n->name, age);
     drop(c);
@@ -177,6 +183,19 @@ const char *sim_zombie_hears(struct sim *s, const char *from, const char *to)
     return sim_draw(s, SIM_FAULT_clone, 2) ? s->zombie.address : NULL;
 }
 
+// Is the copy of an older life, as the coordinator knows? A server with a copy of what is known
+// last is the same server to everybody else.
+static bool older(struct sim_node *n, const struct sim_copy *copy)
+{
+    const struct ps_coordinator *c = n->sim->node[0].coordinator;
+    for (uint32_t i = 0; c && !c->stopped && i < n->shards; i++) {
+        const struct ps_co_shard *s = &c->shard[n->shard[i]];
+        const struct ps_co_point *h = &copy->head[i];
+        if (h->epoch < ps_co_epoch(s) || h->version < s->stable.version) return true;
+    }
+    return false;
+}
+
 static void haunt(struct sim_node *of, const struct sim_copy *c)
 {
     struct sim *s = of->sim;
@@ -215,7 +234,7 @@ void sim_strike_clone(struct sim *s)
         take(n, c);
         return;
     }
-    if (!*c) return;
+    if (!*c || !older(n, *c)) return;
     haunt(n, *c);
     drop(c);
     lh_fake_at(s->world, lasts, ends, s);
