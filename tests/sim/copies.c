@@ -115,6 +115,25 @@ static bool may_roll_back(struct sim_node *n)
     return !serves || (n->server && n->server->standby.standing) || sim_may_lose(n);
 }
 
+// Does another server hold all that this one acknowledged?
+static bool in_sync(const struct sim_node *n)
+{
+    for (uint32_t i = 0; i < n->shards; i++)
+        if (n->server->shard[i]->insync.state != PS_IN_SYNC) return false;
+    return true;
+}
+
+// Is what it confirmed counted on, as the coordinator notes it? Nobody else can know that it lacks
+// some of it now, if the owner dies before they speak again.
+static bool counted_on(const struct sim_node *n)
+{
+    const struct ps_coordinator *c = n->sim->node[0].coordinator;
+    bool is = !c || c->stopped;
+    for (uint32_t i = 0; i < n->shards && !is; i++)
+        is = c->shard[n->shard[i]].standby == n->server->standby.identity;
+    return is;
+}
+
 // Takes a copy, or puts the one back that there is.
 static void roll_back(struct sim_node *n, enum sim_fault fault)
 {
@@ -127,13 +146,13 @@ static void roll_back(struct sim_node *n, enum sim_fault fault)
         return;
     }
     if (!may_roll_back(n)) return;
-    bool owner = n->server && n->server->serving;
+    bool lost = n->server && (n->server->serving ? !in_sync(n) : counted_on(n));
     double age = (double)(lh_fake_now(s->world) - (*c)->taken) / 1e9;
     sim_node_die(n, power);
     put(n->env, *c);
     s->met.happened[fault]++;
     n->put_back = true;
-    if (owner && !s->conf.faults.standby) sim_lose_history(n);
+    if (lost) sim_lose_history(n);
     sim_trace(s, "%s has its directory of %.3f s ago", n->name, age);
     drop(c);
 }
