@@ -154,7 +154,7 @@ lh_err sim_server_start(struct sim_node *n)
     conf.report_ns = 500 * LH_MS;
     conf.mark_ns = 100 * LH_MS;
     conf.norm_gate = n->sim->norm_gate;
-    conf.rebuild_damaged = n->sim->conf.faults.damage;
+    conf.rebuild_damaged = n->sim->conf.faults.damage || n->sim->conf.faults.rollback;
     conf.grace_ns = 6 * LH_SECOND;
     conf.replicated = n->sim->conf.faults.standby;
     conf.wait_ns = LH_SECOND;
