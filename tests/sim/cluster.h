@@ -31,6 +31,7 @@ static const float SIM_BASE = 98304, SIM_QUANTUM = 1.0f / 128;
 #define SIM_JOB "simulated run 01" // LH_JOB bytes
 
 struct sim;
+struct sim_judging; // judge.h
 
 enum sim_kind { SIM_COORDINATOR, SIM_SERVER, SIM_WORKER, SIM_STANDBY };
 
@@ -38,18 +39,20 @@ struct sim_cut { // a push that a worker committed
     struct lh_incarnation incarnation;
     uint64_t step;
     bool committed; // else: kept in the outbox, and then a crash
-    bool told_admitted, told_refused;
-    bool seen; // by the judge, in the log
+    bool seen;      // by the judge, in the log
+    bool copy;      // the outbox has it, as far as is known
 };
 
 struct sim_history { // of one worker and shard
     struct sim_cut cut[SIM_CUTS_MAX];
     uint32_t cuts;
-    double *raw;  // per value: sum of the deltas of all committed cuts
-    double *kept; // and of those that were kept but not committed: they may come back, or not
-    double *last; // the newest delta
-    bool pending; // kept, and whether it is committed is not known yet: the newest cut
-    bool lost;    // it declared a loss
+    double *raw;    // per value: sum of the deltas of all committed cuts
+    double *gone;   // of it, what declared losses took, as each was measured (mass.c)
+    double *last;   // the newest delta
+    bool pending;   // kept, and whether it is committed is not known yet: the newest cut
+    bool lost;      // it declared a loss, in some life
+    bool losing;    // and one since its mass was last measured
+    bool slot_lost; // of them, its slot
     uint32_t refused_in_turn;
     // What was trained, by where it is: since the last cut, in one that is being made, in committed
     // ones. Tokens that a death took for certain, and at most (a cut may have been committed or
@@ -94,6 +97,11 @@ struct sim_state {
     struct lh_hash digest;
 };
 
+// Faults that take records which were durable. What a push that was acknowledged, and is in no log
+// in the end, has to name (history.c).
+enum sim_loss_kind { SIM_LOSS_NONE, SIM_LOSS_TAIL, SIM_LOSS_DISK, SIM_LOSS_DAMAGE, SIM_LOSSES };
+extern const char *const sim_loss_name[SIM_LOSSES];
+
 // Which faults a run may have; counts are upper bounds, a run picks at random.
 struct sim_faults {
     bool kill, power, crash, worker_kill, worker_power, worker_lost, coordinator, partition,
@@ -131,6 +139,14 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t equal;                   // values whose mass was the same in bits, nothing being lost
     uint64_t full;                    // groups that found no room
     uint64_t struck;                  // crashes that were asked for by crash_at
+    // The judge's: pushes that were acknowledged as admitted, and of them those that a named loss
+    // took; worker-shards whose mass was measured, and measured losses; what the coordinator
+    // answered; take-overs, and the longest silence before one.
+    uint64_t acknowledged, exempt[SIM_LOSSES];
+    uint64_t balanced, mass_losses;
+    uint64_t answers;
+    uint64_t silences;
+    int64_t silence_ns;
 };
 
 struct sim {
@@ -147,7 +163,7 @@ struct sim {
     float *initial;
     struct sim_history history[SIM_WORKERS][SIM_SHARDS];
     struct sim_training training[SIM_WORKERS];
-    bool history_lost[SIM_SHARDS];                      // a damaged tail was cut
+    struct sim_judging *judging;
     struct lh_blob *kept[SIM_SHARDS][SIM_VERSIONS_MAX]; // every durable record, by version
     uint64_t durable[SIM_SHARDS]; // highest version that a worker made a durable copy of
     struct ps_co_point stable[SIM_SHARDS][SIM_POINTS_MAX]; // registered points, as they were seen
@@ -172,13 +188,22 @@ void sim_fail(struct sim *s, const char *format, ...) __attribute__((format(prin
 void sim_trace(const struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_node_start(struct sim_node *n);
 void sim_note_durable(struct sim *s);
-void sim_look(struct sim *s);                      // at what must hold at any moment (judge.c)
+void sim_look(struct sim *s);          // at what must hold at any moment (judge.c)
+void sim_look_often(struct sim *s);    // at who serves, ten times a second (owners.c)
+void sim_judging_begin(struct sim *s); // when there are nodes, before they start
+void sim_judging_end(struct sim *s);
 void sim_node_die(struct sim_node *n, bool power); // and comes back after a while
 // What the cores tell (watch.c): a worker in all its lives, a server of each durable record.
 void sim_watch(struct sim_node *n);
 void sim_saw_start(struct sim_node *n); // its slot tells whether the newest cut was committed
 void sim_saw_death(struct sim_node *n);
-void sim_saw_folded(void *arg, uint32_t shard, const struct lh_record *r); // a durable record
+void sim_saw_folded(void *arg, uint32_t shard, const struct lh_record *r); // of a node: durable
+// A fault takes durable records of the servers' disks. To be called while the server still runs, or
+// before its directory is touched: it looks at what is there. `from`: where its log is cut, of a
+// damaged tail (at 0: its last entry); else NULL.
+void sim_saw_loss(struct sim_node *n, enum sim_loss_kind kind, const struct ps_place *from);
+void sim_saw_wipe(struct sim_node *n);    // a worker's whole directory is gone
+void sim_saw_trouble(struct sim_node *n); // what keeps it from answering in time, so far unseen
 // With conf.tight_disks: a server that has two checkpoints and some log above them gets a disk that
 // holds another one, but no other segment, to the end of the run; only a cut of the log makes room.
 void sim_tighten(struct sim *s);

@@ -152,7 +152,6 @@ static void damage_tail(struct sim_node *n, struct ps_place from)
         err = lh_fake_flip(n->env, path, at, 1);
         if (!any) sim_trace(s, "%s: %s damaged at %zu of %zu", n->name, path, at, end);
         any = true;
-        s->history_lost[n->shard] = true;
     }
     lh_buf_free(&b);
     lh_fake_kill(n->env, false);
@@ -199,6 +198,7 @@ static struct ps_place first_lost(struct sim_node *n)
 static void lose_tail(struct sim_node *n)
 {
     struct ps_place place = first_lost(n);
+    sim_saw_loss(n, SIM_LOSS_TAIL, &place);
     sim_node_die(n, false);
     damage_tail(n, place);
 }
@@ -206,9 +206,9 @@ static void lose_tail(struct sim_node *n)
 // The server's whole directory is gone.
 static void lose_disk(struct sim_node *n)
 {
+    sim_saw_loss(n, SIM_LOSS_DISK, NULL);
     sim_node_die(n, below(n->sim, 2));
     lh_fake_disk_wipe(n->env);
-    n->sim->history_lost[n->shard] = true;
     n->sim->met.disks++;
     sim_trace(n->sim, "%s lost its disk", n->name);
 }
@@ -250,6 +250,7 @@ static void damage_disk(struct sim_node *n)
     char path[160], dir[80];
     struct ps_place place = {0};
     if (shard->indexed > 1) place = shard->index[below(s, shard->indexed - 1)].place;
+    sim_saw_loss(n, SIM_LOSS_DAMAGE, NULL);
     sim_node_die(n, false);
     lh_fake_boot(n->env);
     snprintf(dir, sizeof dir, "%s/%s", n->dir, below(s, 2) ? "log" : "checkpoints");
@@ -266,7 +267,6 @@ static void damage_disk(struct sim_node *n)
     } else if (n->env->ops->files->list(n->env, dir, maybe_flip, &f)) {
         sim_trace(s, "%s: no %s", n->name, dir);
     }
-    s->history_lost[n->shard] = true;
     s->met.damaged++;
     lh_fake_kill(n->env, false);
 }
@@ -329,8 +329,14 @@ static void lose_host(struct sim_node *n)
         if (!n->sim->node[k].server || !n->sim->node[k].server->serving) return;
     sim_node_die(n, true);
     lh_fake_disk_wipe(n->env);
-    for (uint32_t k = 0; k < SIM_SHARDS; k++) n->sim->history[n->index][k].lost = true;
+    sim_saw_wipe(n);
     sim_trace(n->sim, "%s lost its disk", n->name);
+}
+
+// What the coordinator does where an operator's call meets a disk that failed.
+static void stop_like_a_call(struct ps_coordinator *c, lh_err err)
+{
+    if (err && lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
 }
 
 // An operator asks the coordinator, if there is one, that the run, a region or a worker stands
@@ -345,6 +351,7 @@ static void ask(struct sim *s, bool undo, const char *region, const char *worker
     m.worker = (char *)(uintptr_t)worker;
     if (!c || c->stopped) return;
     lh_err err = ps_co_drain(c, &m.base, &found); // refused: it has not joined, or drains otherwise
+    stop_like_a_call(c, err);
     if (!err) sim_trace(s, "operator: %s%s %s", undo ? "undo " : "drain ", region, worker);
 }
 
@@ -382,6 +389,7 @@ static void some_move(struct sim *s)
     uint32_t shards;
     if (!c || c->stopped || !n->server || !n->server->standby.standing) return;
     lh_err err = ps_co_move(c, n->name, &shards);
+    stop_like_a_call(c, err);
     sim_trace(s, "operator: move to %s: %s", n->name, err ? lh_err_text(err) : "ok");
 }
 
