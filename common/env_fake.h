@@ -63,6 +63,9 @@ void lh_fake_look(struct lh_env *env, bool on);
 uint64_t lh_fake_disk_used(const struct lh_env *env); // bytes of all files
 void lh_fake_disk_each(const struct lh_env *env,
                        void (*each)(void *arg, const char *path, uint64_t bytes), void *arg);
+// A file's bytes as a power cut is sure to leave them; false: it may be gone after one. Borrowed
+// until the next file operation of the node, dead or alive.
+bool lh_fake_durable(const struct lh_env *env, const char *path, struct lh_span *out);
 void lh_fake_disk_limit(struct lh_env *env, uint64_t bytes);
 void lh_fake_disk_wipe(struct lh_env *env);
 LH_MUST lh_err lh_fake_flip(struct lh_env *env, const char *path, uint64_t at, uint8_t mask);

@@ -294,6 +294,17 @@ void lh_fake_disk_each(const struct lh_env *env,
         each(arg, names->name[i].path, names->name[i].inode->now.len);
 }
 
+// Its name is sure where every state that a cut may fall back to has it, for the same file.
+bool lh_fake_durable(const struct lh_env *env, const char *path, struct lh_span *out)
+{
+    const struct lh_fake_env *e = (const struct lh_fake_env *)env;
+    const struct lh_fake_inode *i = find(&e->now, path);
+    for (size_t k = 0; i && k < e->pasts; k++)
+        if (find(&e->past[k], path) != i) i = NULL;
+    if (i) *out = lh_span(i->durable.data, i->durable.len);
+    return i != NULL;
+}
+
 lh_err lh_fake_flip(struct lh_env *env, const char *path, uint64_t at, uint8_t mask)
 {
     struct lh_fake_inode *i = find(&((struct lh_fake_env *)env)->now, path);

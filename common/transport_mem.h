@@ -30,6 +30,12 @@ typedef bool (*lh_fate_fn)(void *arg, const char *from, const char *to, enum lh_
                            struct lh_fate *fate);
 void lh_fabric_fates(struct lh_fabric *f, lh_fate_fn fn, void *arg); // before its nodes
 
+// Told of each message that a node answers a call with, as it leaves, whatever its fate: tests look
+// on. `head` is the message without its bulk bytes.
+typedef void (*lh_tap_fn)(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                          struct lh_span head);
+void lh_fabric_tap(struct lh_fabric *f, lh_tap_fn fn, void *arg); // before its nodes
+
 // Breaks every call that is open between two nodes; both sides hear LH_ERR_UNAVAILABLE.
 void lh_fabric_sever(struct lh_fabric *f, const char *a, const char *b);
 

@@ -79,7 +79,7 @@ static bool update_live(struct ps_coordinator *c)
     qsort(live, n, sizeof *live, ascending);
     if (n == c->plan.live && (n == 0 || memcmp(live, c->plan.worker, n * sizeof *live) == 0))
         return false;
-    if (n == 0) return false; // nobody: the last plan stands
+    if (n == 0 || c->plan.phase == LH_PHASE_END) return false; // the last plan stands
     memcpy(c->plan.worker, live, n * sizeof *live);
     c->plan.live = n;
     return true;

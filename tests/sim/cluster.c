@@ -1,5 +1,5 @@
 // The cluster: nodes, their lives, one run. See cluster.h.
-#include "tests/sim/cluster.h"
+#include "tests/sim/judge.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -160,7 +160,7 @@ lh_err sim_server_start(struct sim_node *n)
     conf.wait_ns = LH_SECOND;
     conf.standby = n->kind == SIM_STANDBY || n->stands_by;
     conf.folded = n->zombie ? NULL : sim_saw_folded;
-    conf.folded_arg = n->sim;
+    conf.folded_arg = n;
     return ps_server_start(&conf, &n->server);
 }
 
@@ -184,7 +184,7 @@ static lh_err start_worker(struct sim_node *n)
     return LH_OK;
 }
 
-bool sim_serves(const struct sim_node *n, uint32_t shard)
+bool sim_has(const struct sim_node *n, uint32_t shard)
 {
     for (uint32_t i = 0; i < n->shards; i++)
         if (n->shard[i] == shard) return true;
@@ -196,20 +196,15 @@ bool sim_absent(const struct sim_node *n)
     return (n->kind == SIM_SERVER || n->kind == SIM_STANDBY) && !n->shards;
 }
 
-struct ps_shard *sim_shard(const struct sim_node *n, uint32_t shard)
-{
-    return n->server ? ps_server_shard(n->server, shard) : NULL;
-}
-
 struct sim_node *sim_owner(struct sim *s, uint32_t shard)
 {
     struct sim_node *owner = &s->node[1];
     uint64_t newest = 0;
-    while (!sim_serves(owner, shard)) owner++;
+    while (!sim_has(owner, shard)) owner++;
     for (uint32_t i = 0; i < s->nodes; i++) {
         struct sim_node *n = &s->node[i];
-        if (!n->server || !sim_serves(n, shard) || !n->server->serving) continue;
-        uint64_t epoch = sim_shard(n, shard)->replica.ledger.epoch;
+        if (!n->server || !sim_has(n, shard) || !n->server->serving) continue;
+        uint64_t epoch = ps_server_shard(n->server, shard)->replica.ledger.epoch;
         if (epoch > newest) owner = n;
         if (epoch > newest) newest = epoch;
     }
@@ -248,6 +243,7 @@ static void plan_return(struct sim_node *n)
 {
     int64_t delay = (int64_t)(lh_fake_random(n->sim->world) % (3000 * (uint64_t)LH_MS));
     n->deaths++;
+    sim_saw_trouble(n);
     lh_fake_at(n->sim->world, 10 * LH_MS + delay, come_back, n);
 }
 
@@ -389,13 +385,14 @@ static void create(struct sim *s, const struct sim_conf *conf)
     LH_ASSERT(s->initial);
     for (uint64_t i = 0; conf->exact && i < s->manifest.values; i++) s->initial[i] = SIM_BASE;
     setup_units(&s->units, SIM_UNITS, SIM_UNIT_TOKENS, SIM_WORKERS);
-    lh_fabric_fates(s->fabric, sim_fate, s);
+    lh_fabric_fates(s->fabric, sim_watched_fate, s);
+    lh_fabric_tap(s->fabric, sim_saw_message, s);
     for (uint32_t w = 0; w < SIM_WORKERS; w++)
         for (uint32_t k = 0; k < s->shards; k++) {
             s->history[w][k].raw = calloc(s->manifest.values, sizeof(double));
-            s->history[w][k].kept = calloc(s->manifest.values, sizeof(double));
+            s->history[w][k].gone = calloc(s->manifest.values, sizeof(double));
             s->history[w][k].last = calloc(s->manifest.values, sizeof(double));
-            LH_ASSERT(s->history[w][k].raw && s->history[w][k].kept && s->history[w][k].last);
+            LH_ASSERT(s->history[w][k].raw && s->history[w][k].gone && s->history[w][k].last);
         }
     uint32_t at = 0;
     make_node(s, at++, SIM_COORDINATOR, 0);
@@ -404,6 +401,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     for (uint32_t i = 0; i < SIM_STANDBYS && sim_standbys(s); i++)
         make_node(s, at++, SIM_STANDBY, i);
     s->nodes = at;
+    sim_judging_begin(s);
     for (uint32_t i = 0; i < s->nodes; i++)
         if (!sim_absent(&s->node[i])) sim_node_start(&s->node[i]);
 }
@@ -417,6 +415,7 @@ static void teardown(struct sim *s)
         lh_log_close(s->node[i].log);
     }
     sim_copies_free(s);
+    sim_judging_end(s);
     lh_fake_world_destroy(s->world);
     lh_fabric_destroy(s->fabric);
     lh_manifest_free(&s->manifest);
@@ -428,7 +427,7 @@ static void teardown(struct sim *s)
     for (uint32_t w = 0; w < SIM_WORKERS; w++)
         for (uint32_t k = 0; k < s->shards; k++) {
             free(s->history[w][k].raw);
-            free(s->history[w][k].kept);
+            free(s->history[w][k].gone);
             free(s->history[w][k].last);
         }
 }
@@ -502,6 +501,13 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->full += one->full;
     all->struck += one->struck;
     for (size_t i = 0; i < SIM_FAULT_COUNT; i++) all->happened[i] += one->happened[i];
+    all->acknowledged += one->acknowledged;
+    for (int i = 0; i < SIM_LOSSES; i++) all->exempt[i] += one->exempt[i];
+    all->balanced += one->balanced;
+    all->mass_losses += one->mass_losses;
+    all->answers += one->answers;
+    all->silences += one->silences;
+    if (one->silence_ns > all->silence_ns) all->silence_ns = one->silence_ns;
 }
 
 bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally)
@@ -515,6 +521,7 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
         now += 100 * LH_MS;
         lh_fake_run(s->world, now);
         sim_note_durable(s);
+        sim_look_often(s);
         if (conf->tight_disks) sim_tighten(s);
         if (now % (500 * LH_MS) == 0) sim_look(s);
         if (now > RUN_LIMIT || lh_fake_events(s->world) > EVENTS_MAX) {

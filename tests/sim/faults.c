@@ -175,7 +175,6 @@ static void damage_tail(struct sim_node *n, struct ps_place from)
         err = lh_fake_flip(n->env, path, at, 1);
         if (!any) sim_trace(s, "%s: %s damaged at %zu of %zu", n->name, path, at, end);
         any = true;
-        sim_lose_history(n);
     }
     lh_buf_free(&b);
     lh_fake_kill(n->env, false);
@@ -193,11 +192,6 @@ bool sim_may_lose(struct sim_node *n)
         if (!held || n->server->shard[i]->replica.ledger.plan.phase >= LH_PHASE_END) return false;
     }
     return true;
-}
-
-void sim_lose_history(struct sim_node *n)
-{
-    for (uint32_t i = 0; i < n->shards; i++) n->sim->history_lost[n->shard[i]] = true;
 }
 
 // One of a server's shards; a server with one does not draw.
@@ -255,6 +249,7 @@ static void lose_tail(struct sim_node *n)
 {
     sim_happened(n->sim, tail);
     struct ps_place place = first_lost(n);
+    sim_saw_loss(n, SIM_LOSS_TAIL, &place);
     sim_node_die(n, false);
     damage_tail(n, place);
 }
@@ -262,9 +257,9 @@ static void lose_tail(struct sim_node *n)
 // The server's whole directory is gone.
 static void lose_disk(struct sim_node *n)
 {
+    sim_saw_loss(n, SIM_LOSS_DISK, NULL);
     sim_node_die(n, below(n->sim, 2));
     lh_fake_disk_wipe(n->env);
-    sim_lose_history(n);
     n->sim->met.disks++;
     sim_happened(n->sim, disk_loss);
     sim_trace(n->sim, "%s lost its disk", n->name);
@@ -308,6 +303,7 @@ static void damage_disk(struct sim_node *n)
     char path[160], dir[80];
     struct ps_place place = {0};
     if (shard->indexed > 1) place = shard->index[below(s, shard->indexed - 1)].place;
+    sim_saw_loss(n, SIM_LOSS_DAMAGE, NULL);
     sim_node_die(n, false);
     lh_fake_boot(n->env);
     snprintf(dir, sizeof dir, "%s/%s", n->dir, below(s, 2) ? "log" : "checkpoints");
@@ -324,7 +320,6 @@ static void damage_disk(struct sim_node *n)
     } else if (n->env->ops->files->list(n->env, dir, maybe_flip, &f)) {
         sim_trace(s, "%s: no %s", n->name, dir);
     }
-    sim_lose_history(n);
     s->met.damaged++;
     sim_happened(s, damage);
     lh_fake_kill(n->env, false);
@@ -401,9 +396,15 @@ static void lose_host(struct sim_node *n)
             return;
     sim_node_die(n, true);
     lh_fake_disk_wipe(n->env);
-    for (uint32_t k = 0; k < n->sim->shards; k++) n->sim->history[n->index][k].lost = true;
+    sim_saw_wipe(n);
     sim_happened(n->sim, worker_lost);
     sim_trace(n->sim, "%s lost its disk", n->name);
+}
+
+// What the coordinator does where an operator's call meets a disk that failed.
+static void stop_like_a_call(struct ps_coordinator *c, lh_err err)
+{
+    if (err && lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
 }
 
 // An operator asks the coordinator, if there is one, that the run, a region or a worker stands
@@ -419,6 +420,7 @@ static void ask(struct sim *s, bool undo, const char *region, const char *worker
     if (!c || c->stopped || lh_fake_stalled(s->node[0].env)) return;
     lh_err err = ps_co_drain(c, &m.base, &found); // refused: it has not joined, or drains otherwise
     if (!err) sim_happened(s, drain);
+    stop_like_a_call(c, err);
     if (!err) sim_trace(s, "operator: %s%s %s", undo ? "undo " : "drain ", region, worker);
 }
 
@@ -459,6 +461,7 @@ static void some_move(struct sim *s)
         return;
     lh_err err = ps_co_move(c, n->name, &shards);
     if (!err) sim_happened(s, move);
+    stop_like_a_call(c, err);
     sim_trace(s, "operator: move to %s: %s", n->name, err ? lh_err_text(err) : "ok");
 }
 

@@ -75,6 +75,22 @@ static void print_happened(const struct sim_tally *met)
     printf("\n");
 }
 
+static void tell_judged(const struct sim_tally *met)
+{
+    uint64_t exempt = 0;
+    for (int i = 1; i < SIM_LOSSES; i++) exempt += met->exempt[i];
+    printf("%llu pushes were acknowledged, %llu of them exempt:",
+           (unsigned long long)met->acknowledged, (unsigned long long)exempt);
+    for (int i = 1; i < SIM_LOSSES; i++)
+        printf(" %llu %s%s", (unsigned long long)met->exempt[i], sim_loss_name[i],
+               i + 1 < SIM_LOSSES ? "," : "\n");
+    printf("%llu worker-shards balanced, %llu losses of workers measured; %llu answers of the "
+           "coordinator were on its disk; %llu silences of owners, the longest %.1f s\n",
+           (unsigned long long)met->balanced, (unsigned long long)met->mass_losses,
+           (unsigned long long)met->answers, (unsigned long long)met->silences,
+           (double)met->silence_ns / LH_SECOND);
+}
+
 static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
 {
     uint64_t failed = 0;
@@ -95,6 +111,7 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
            (unsigned long long)met.refused, (unsigned long long)met.outer_steps,
            (unsigned long long)failed, seconds() - start);
     print_happened(&met);
+    tell_judged(&met);
     if (conf.faults.disk_loss || conf.faults.damage)
         printf("%llu disks lost, %llu damaged; %llu shards came back from a follower's state\n",
                (unsigned long long)met.disks, (unsigned long long)met.damaged,
