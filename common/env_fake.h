@@ -46,9 +46,6 @@ struct lh_fake_harm {
     // A power cut keeps or loses each sector of an unsynced write by itself: a piece in the middle
     // may be missing.
     bool torn;
-    // A sync of a directory makes the names in it durable and no others; a power cut falls back in
-    // each directory by itself. (Else there is one journal for all of them.)
-    bool folders;
     // A write that finds the disk full leaves the bytes there which there was room for.
     bool short_writes;
 };
@@ -57,6 +54,10 @@ void lh_fake_harm(struct lh_env *env, const struct lh_fake_harm *harm);
 // disk full; the n-th sync fails, see lh_fake_fail_at(). Once; < 0: none.
 void lh_fake_short_at(struct lh_env *env, int64_t writes);
 void lh_fake_fail_sync_at(struct lh_env *env, int64_t syncs);
+// From now each folder of the node's disk is made durable by its own sync alone, as POSIX promises:
+// a power cut keeps some of the oldest changes of names since then, in each folder another number.
+// (Without it a sync of any folder is one of all, as file systems with one journal do it.)
+void lh_fake_folders_apart(struct lh_env *env);
 // While it is looked at, file operations are the driver's: none counts for a crash or a failure.
 void lh_fake_look(struct lh_env *env, bool on);
 // Files: a disk of so many bytes in all, 0 unlimited; damage to stored bytes.

@@ -2,8 +2,9 @@
 //
 // A file has the bytes that programs see, the bytes that are durable, and the writes in between.
 // Names are journalled in order: a power cut keeps a random prefix of the changes since the last
-// sync of a directory. A file's writes since its last sync are each kept, torn at a 512-byte
-// boundary, or lost. A disk may do more harm than that, see struct lh_fake_harm.
+// sync of a directory; or, with folders apart, of those of each folder since its own. A file's
+// writes since its last sync are each kept, torn at a 512-byte boundary, or lost. A disk may do
+// more harm than that, see struct lh_fake_harm.
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@
 #include "common/env_fake.h"
 #include "common/env_fake_files.h"
 
-enum { SECTOR = 512, PAST_MAX = 16 };
+enum { SECTOR = 512, PAST_MAX = 16, CHANGES_MAX = 256 };
 
 struct change { // one write, or (bytes NULL) one resize to `at`
     uint64_t at;
@@ -136,6 +137,7 @@ static struct lh_fake_names copy_names(const struct lh_fake_names *n)
 // Remembers the names before a change, so that a power cut may undo it.
 static void journal(struct lh_fake_env *e)
 {
+    if (e->apart) return;
     if (e->pasts == PAST_MAX) { // the journal commits by itself after a while
         free_names(&e->past[0]);
         memmove(e->past, e->past + 1, (PAST_MAX - 1) * sizeof *e->past);
@@ -178,47 +180,91 @@ static void drop_name(struct lh_fake_names *n, const char *path)
     n->count--;
 }
 
-// Is it a name in this directory itself?
-static bool stands_in(const char *path, const char *dir, size_t n)
+// ---------------------------------------------------------------- folders apart
+
+void lh_fake_folders_apart(struct lh_env *env)
 {
-    return strncmp(path, dir, n) == 0 && path[n] == '/' && !strchr(path + n + 1, '/');
+    ((struct lh_fake_env *)env)->apart = true;
 }
 
-// How many of the last changes of names are undone in the directory of `path`: the same for all
-// that stand in it.
-static size_t undone(const struct lh_fake_env *e, const char *path, uint64_t draw)
+static void folder_of(const char *path, char out[160])
 {
-    const char *end = strrchr(path, '/');
-    for (const char *c = path; end && c < end; c++) draw = (draw ^ (uint8_t)*c) * 0x100000001b3u;
-    return (size_t)((draw ^ draw >> 29) % (e->pasts + 1));
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    if (slash) memcpy(out, path, n);
+    if (!slash) out[n++] = '.';
+    out[n] = 0;
 }
 
-// Each directory falls back by itself.
-static void undo_apart(struct lh_fake_env *e)
+static void forget_change(struct lh_fake_env *e, size_t at)
 {
-    struct lh_fake_names kept = {0};
-    uint64_t draw = lh_fake_harm_random(e);
-    for (size_t back = 0; back <= e->pasts; back++) {
-        const struct lh_fake_names *then = back ? &e->past[e->pasts - back] : &e->now;
-        for (size_t i = 0; i < then->count; i++)
-            if (undone(e, then->name[i].path, draw) == back)
-                set_name(&kept, then->name[i].path, then->name[i].inode);
+    if (e->change[at].was) unlink_inode(e->change[at].was);
+    memmove(e->change + at, e->change + at + 1, (e->changes - at - 1) * sizeof *e->change);
+    e->changes--;
+}
+
+static void forget_changes_of(struct lh_fake_env *e, const char *folder) // NULL: of all
+{
+    for (size_t i = 0; i < e->changes;) {
+        const struct lh_fake_change *c = &e->change[i];
+        if (!folder || !strcmp(c->folder[0], folder) || !strcmp(c->folder[1], folder))
+            forget_change(e, i);
+        else
+            i++;
     }
-    free_names(&e->now);
-    e->now = kept;
 }
 
-// The directory's names are durable: no past differs in them.
-static void settle_dir(struct lh_fake_env *e, const char *dir)
+// The name is about to change. `also`: the other one of a rename, whose change comes next.
+static void note_change(struct lh_fake_env *e, const char *path, const char *also, bool with_next)
 {
-    size_t n = strlen(dir);
-    for (size_t p = 0; p < e->pasts; p++) {
-        struct lh_fake_names *past = &e->past[p];
-        for (size_t i = past->count; i--;)
-            if (stands_in(past->name[i].path, dir, n)) drop_name(past, past->name[i].path);
-        for (size_t i = 0; i < e->now.count; i++)
-            if (stands_in(e->now.name[i].path, dir, n))
-                set_name(past, e->now.name[i].path, e->now.name[i].inode);
+    if (!e->apart) return;
+    while (e->changes >= CHANGES_MAX) { // the journal commits by itself after a while
+        while (e->change[0].with_next) forget_change(e, 0);
+        forget_change(e, 0);
+    }
+    if (!e->change) e->change = calloc(CHANGES_MAX + 1, sizeof *e->change);
+    LH_ASSERT(e->change && strlen(path) < sizeof e->change->path);
+    struct lh_fake_change *c = &e->change[e->changes++];
+    *c = (struct lh_fake_change){.was = find(&e->now, path), .with_next = with_next};
+    memcpy(c->path, path, strlen(path) + 1);
+    folder_of(path, c->folder[0]);
+    if (also) folder_of(also, c->folder[1]);
+    if (c->was) c->was->links++;
+}
+
+static void undo(struct lh_fake_env *e, size_t at)
+{
+    const struct lh_fake_change *c = &e->change[at];
+    if (c->was)
+        set_name(&e->now, c->path, c->was);
+    else if (find(&e->now, c->path))
+        drop_name(&e->now, c->path);
+    forget_change(e, at);
+}
+
+// The newest change's folder: some of its newest changes are undone, its others become durable. A
+// rename is one of the folder of its new name.
+static void settle_folder(struct lh_fake_env *e)
+{
+    char folder[160];
+    uint64_t count = 0;
+    size_t newest = e->changes - 1;
+    if (newest && e->change[newest - 1].with_next) newest--;
+    memcpy(folder, e->change[newest].folder[0], sizeof folder);
+    for (size_t i = 0; i < e->changes; i += 1 + e->change[i].with_next)
+        count += !strcmp(e->change[i].folder[0], folder);
+    uint64_t lost = lh_fake_env_random(e) % (count + 1);
+    for (size_t i = e->changes; i-- > 0;) {
+        bool renamed = i && e->change[i - 1].with_next;
+        i -= renamed;
+        if (strcmp(e->change[i].folder[0], folder) != 0) continue;
+        for (size_t k = renamed + 1u; k-- > 0;) {
+            if (lost)
+                undo(e, i + k);
+            else
+                forget_change(e, i + k);
+        }
+        lost -= lost > 0;
     }
 }
 
@@ -235,14 +281,13 @@ static void keep_pieces(struct lh_fake_env *e, struct lh_fake_inode *f, const st
 void lh_fake_files_power_cut(struct lh_fake_env *e)
 {
     size_t back = e->pasts ? (size_t)(lh_fake_env_random(e) % (e->pasts + 1)) : 0;
-    if (e->pasts && e->harm.folders) {
-        undo_apart(e);
-    } else if (back) { // undo the last `back` changes of names
+    if (back) { // undo the last `back` changes of names
         struct lh_fake_names kept = copy_names(&e->past[e->pasts - back]);
         free_names(&e->now);
         e->now = kept;
     }
     forget_past(e);
+    while (e->changes) settle_folder(e);
     for (size_t i = 0; i < e->now.count; i++) {
         struct lh_fake_inode *f = e->now.name[i].inode;
         for (size_t k = 0; k < f->changes; k++) {
@@ -266,6 +311,9 @@ void lh_fake_disk_wipe(struct lh_env *env)
     struct lh_fake_env *e = (struct lh_fake_env *)env;
     free_names(&e->now);
     forget_past(e);
+    forget_changes_of(e, NULL);
+    free(e->change);
+    e->change = NULL;
     e->used = 0;
 }
 
@@ -301,6 +349,8 @@ bool lh_fake_durable(const struct lh_env *env, const char *path, struct lh_span 
     const struct lh_fake_inode *i = find(&e->now, path);
     for (size_t k = 0; i && k < e->pasts; k++)
         if (find(&e->past[k], path) != i) i = NULL;
+    for (size_t k = 0; i && k < e->changes; k++)
+        if (!strcmp(e->change[k].path, path)) i = NULL;
     if (i) *out = lh_span(i->durable.data, i->durable.len);
     return i != NULL;
 }
@@ -347,6 +397,7 @@ static lh_err fake_open(struct lh_env *env, const char *path, unsigned flags, st
     if (!i) {
         if (full(e, 1)) return lh_fail(LH_ERR_DISK_FULL, "%s: no space left on the disk", path);
         journal(e);
+        note_change(e, path, NULL, false);
         i = calloc(1, sizeof *i);
         LH_ASSERT(i);
         set_name(&e->now, path, i);
@@ -398,10 +449,9 @@ static lh_err fake_write(struct lh_file *f, uint64_t at, struct lh_span bytes)
     lh_err err = step(f->e);
     if (f->life != f->e->life) return dead();
     size_t n = bytes.len;
-    if (err) { // a crash tears the write, so does a disk that fails
+    if (err) { // a crash tears the write, so does a disk that fails, or is full by then
         if (err == LH_ERR_KILLED && (!f->e->struck || f->e->crash_power)) return err;
-        if (n && err != LH_ERR_DISK_FULL)
-            add_change(f->inode, at, bytes.data, (size_t)(lh_fake_env_random(f->e) % n));
+        if (n) add_change(f->inode, at, bytes.data, (size_t)(lh_fake_env_random(f->e) % n));
         return err;
     }
     bool fits = at + n <= f->inode->now.len || !full(f->e, at + n - f->inode->now.len);
@@ -454,6 +504,8 @@ static lh_err fake_rename(struct lh_env *env, const char *from, const char *to)
     struct lh_fake_inode *i = find(&e->now, from);
     if (!i) return lh_fail(LH_ERR_NOT_FOUND, "%s: no such file", from);
     journal(e);
+    note_change(e, to, from, true);
+    note_change(e, from, to, false);
     set_name(&e->now, to, i);
     drop_name(&e->now, from);
     return LH_OK;
@@ -465,6 +517,7 @@ static lh_err fake_remove(struct lh_env *env, const char *path)
     LH_TRY(step(e));
     if (!find(&e->now, path)) return lh_fail(LH_ERR_NOT_FOUND, "%s: no such file", path);
     journal(e);
+    note_change(e, path, NULL, false);
     drop_name(&e->now, path);
     return LH_OK;
 }
@@ -479,10 +532,8 @@ static lh_err fake_sync_dir(struct lh_env *env, const char *path)
 {
     struct lh_fake_env *e = (struct lh_fake_env *)env;
     LH_TRY(step(e));
-    if (e->harm.folders)
-        settle_dir(e, path);
-    else
-        forget_past(e); // one journal: a commit makes all names durable
+    forget_past(e); // one journal: a commit makes all names durable
+    forget_changes_of(e, path);
     return LH_OK;
 }
 
@@ -495,7 +546,8 @@ static lh_err fake_list(struct lh_env *env, const char *path,
     struct lh_fake_names names = copy_names(&e->now); // each() may change them
     for (size_t i = 0; i < names.count; i++) {
         const char *p = names.name[i].path;
-        if (stands_in(p, path, n)) each(arg, p + n + 1);
+        if (strncmp(p, path, n) == 0 && p[n] == '/' && !strchr(p + n + 1, '/'))
+            each(arg, p + n + 1);
     }
     free_names(&names);
     return LH_OK;

@@ -14,6 +14,13 @@ struct lh_fake_names {
     size_t count;
 };
 
+struct lh_fake_change { // of a name, that a power cut may undo
+    char path[160];
+    struct lh_fake_inode *was; // NULL: there was none of that name
+    char folder[2][160];       // a sync of either makes it durable; "": there is no second
+    bool with_next;            // of a rename, which is done or undone as a whole
+};
+
 struct lh_fake_env {
     struct lh_env env;
     struct lh_fake_world *world;
@@ -38,6 +45,9 @@ struct lh_fake_env {
     struct lh_fake_names now;
     struct lh_fake_names *past;
     size_t pasts;
+    bool apart; // instead: each folder's changes by themselves, the oldest first
+    struct lh_fake_change *change;
+    size_t changes;
     uint64_t limit, used;
 };
 

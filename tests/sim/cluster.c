@@ -313,11 +313,10 @@ static void give_shards(struct sim_node *n)
 static void harm(struct sim_node *n)
 {
     const struct sim_faults *f = &n->sim->conf.faults;
-    struct lh_fake_harm harm = {
-        .torn = f->torn, .folders = f->folders, .short_writes = f->short_write};
-    if (f->torn || f->folders || f->short_write)
-        harm.seed = sim_draw(n->sim, SIM_FAULT_torn, UINT64_MAX);
+    struct lh_fake_harm harm = {.torn = f->torn, .short_writes = f->short_write};
+    if (f->torn || f->short_write) harm.seed = sim_draw(n->sim, SIM_FAULT_torn, UINT64_MAX);
     lh_fake_harm(n->env, &harm);
+    if (f->folders) lh_fake_folders_apart(n->env);
 }
 
 static void make_node(struct sim *s, uint32_t at, enum sim_kind kind, uint32_t index)
