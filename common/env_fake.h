@@ -33,6 +33,30 @@ bool lh_fake_failed(const struct lh_env *env);
 // done when it is handed over and its end alone comes later, so that a power cut hardly ever finds
 // one unfinished.)
 void lh_fake_slow(struct lh_env *env, int64_t ns);
+// From now the node stands still for so long, as under SIGSTOP: its timers fire, messages reach it
+// and jobs end, but it handles nothing of that before, and then all of it at once, in the order in
+// which it came due. A stall that is longer wins. Death ends it.
+// It begins with the handler of the n-th file operation from now; < 0: at once.
+void lh_fake_stall_at(struct lh_env *env, int64_t file_operations, int64_t ns);
+bool lh_fake_stalled(const struct lh_env *env);
+// How bad a disk is, beside what it does anyway; zero-initialised: no worse. The random numbers
+// come from a stream of its own.
+struct lh_fake_harm {
+    uint64_t seed;
+    // A power cut keeps or loses each sector of an unsynced write by itself: a piece in the middle
+    // may be missing.
+    bool torn;
+    // A sync of a directory makes the names in it durable and no others; a power cut falls back in
+    // each directory by itself. (Else there is one journal for all of them.)
+    bool folders;
+    // A write that finds the disk full leaves the bytes there which there was room for.
+    bool short_writes;
+};
+void lh_fake_harm(struct lh_env *env, const struct lh_fake_harm *harm);
+// The n-th write from now (also in the node's next lives) leaves a part of its bytes and finds the
+// disk full; the n-th sync fails, see lh_fake_fail_at(). Once; < 0: none.
+void lh_fake_short_at(struct lh_env *env, int64_t writes);
+void lh_fake_fail_sync_at(struct lh_env *env, int64_t syncs);
 // While it is looked at, file operations are the driver's: none counts for a crash or a failure.
 void lh_fake_look(struct lh_env *env, bool on);
 // Files: a disk of so many bytes in all, 0 unlimited; damage to stored bytes.

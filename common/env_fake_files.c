@@ -3,7 +3,7 @@
 // A file has the bytes that programs see, the bytes that are durable, and the writes in between.
 // Names are journalled in order: a power cut keeps a random prefix of the changes since the last
 // sync of a directory. A file's writes since its last sync are each kept, torn at a 512-byte
-// boundary, or lost.
+// boundary, or lost. A disk may do more harm than that, see struct lh_fake_harm.
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,10 +178,66 @@ static void drop_name(struct lh_fake_names *n, const char *path)
     n->count--;
 }
 
+// Is it a name in this directory itself?
+static bool stands_in(const char *path, const char *dir, size_t n)
+{
+    return strncmp(path, dir, n) == 0 && path[n] == '/' && !strchr(path + n + 1, '/');
+}
+
+// How many of the last changes of names are undone in the directory of `path`: the same for all
+// that stand in it.
+static size_t undone(const struct lh_fake_env *e, const char *path, uint64_t draw)
+{
+    const char *end = strrchr(path, '/');
+    for (const char *c = path; end && c < end; c++) draw = (draw ^ (uint8_t)*c) * 0x100000001b3u;
+    return (size_t)((draw ^ draw >> 29) % (e->pasts + 1));
+}
+
+// Each directory falls back by itself.
+static void undo_apart(struct lh_fake_env *e)
+{
+    struct lh_fake_names kept = {0};
+    uint64_t draw = lh_fake_harm_random(e);
+    for (size_t back = 0; back <= e->pasts; back++) {
+        const struct lh_fake_names *then = back ? &e->past[e->pasts - back] : &e->now;
+        for (size_t i = 0; i < then->count; i++)
+            if (undone(e, then->name[i].path, draw) == back)
+                set_name(&kept, then->name[i].path, then->name[i].inode);
+    }
+    free_names(&e->now);
+    e->now = kept;
+}
+
+// The directory's names are durable: no past differs in them.
+static void settle_dir(struct lh_fake_env *e, const char *dir)
+{
+    size_t n = strlen(dir);
+    for (size_t p = 0; p < e->pasts; p++) {
+        struct lh_fake_names *past = &e->past[p];
+        for (size_t i = past->count; i--;)
+            if (stands_in(past->name[i].path, dir, n)) drop_name(past, past->name[i].path);
+        for (size_t i = 0; i < e->now.count; i++)
+            if (stands_in(e->now.name[i].path, dir, n))
+                set_name(past, e->now.name[i].path, e->now.name[i].inode);
+    }
+}
+
+// Keeps or loses each sector by itself.
+static void keep_pieces(struct lh_fake_env *e, struct lh_fake_inode *f, const struct change *c)
+{
+    for (size_t at = 0, n; at < c->n; at += n) {
+        n = SECTOR - (size_t)((c->at + at) % SECTOR);
+        if (n > c->n - at) n = c->n - at;
+        if (lh_fake_harm_random(e) % 2) image_write(&f->durable, c->at + at, c->bytes + at, n);
+    }
+}
+
 void lh_fake_files_power_cut(struct lh_fake_env *e)
 {
     size_t back = e->pasts ? (size_t)(lh_fake_env_random(e) % (e->pasts + 1)) : 0;
-    if (back) { // undo the last `back` changes of names
+    if (e->pasts && e->harm.folders) {
+        undo_apart(e);
+    } else if (back) { // undo the last `back` changes of names
         struct lh_fake_names kept = copy_names(&e->past[e->pasts - back]);
         free_names(&e->now);
         e->now = kept;
@@ -193,7 +249,10 @@ void lh_fake_files_power_cut(struct lh_fake_env *e)
             size_t n = f->change[k].n;
             uint64_t fate = lh_fake_env_random(e) % 3; // kept, torn, lost
             if (fate == 1) n -= n % SECTOR ? n % SECTOR : n < SECTOR ? n : SECTOR;
-            if (fate < 2) image_apply(&f->durable, &f->change[k], n);
+            if (e->harm.torn && fate == 1 && f->change[k].bytes)
+                keep_pieces(e, f, &f->change[k]);
+            else if (fate < 2)
+                image_apply(&f->durable, &f->change[k], n);
         }
         forget_changes(f);
         image_resize(&f->now, f->durable.len);
@@ -319,6 +378,21 @@ static lh_err fake_read(struct lh_file *f, uint64_t at, void *out, size_t n, siz
     return LH_OK;
 }
 
+// Is this the write that is to find the disk full, whatever room there is?
+static bool runs_short(struct lh_fake_env *e)
+{
+    return !e->looking && e->short_in >= 0 && e->short_in-- == 0;
+}
+
+// As much of n bytes as a disk without room for all of them takes.
+static size_t part(const struct lh_file *f, uint64_t at, size_t n)
+{
+    uint64_t end = f->inode->now.len, taken = used(f->e);
+    uint64_t room = f->e->limit > taken ? f->e->limit - taken : 0;
+    if (!f->e->harm.short_writes || end + room <= at) return 0;
+    return end + room - at < n ? (size_t)(end + room - at) : n;
+}
+
 static lh_err fake_write(struct lh_file *f, uint64_t at, struct lh_span bytes)
 {
     lh_err err = step(f->e);
@@ -330,10 +404,14 @@ static lh_err fake_write(struct lh_file *f, uint64_t at, struct lh_span bytes)
             add_change(f->inode, at, bytes.data, (size_t)(lh_fake_env_random(f->e) % n));
         return err;
     }
-    if (at + n > f->inode->now.len && full(f->e, at + n - f->inode->now.len))
-        return lh_fail(LH_ERR_DISK_FULL, "no space left on the disk");
-    add_change(f->inode, at, bytes.data, n);
-    return LH_OK;
+    bool fits = at + n <= f->inode->now.len || !full(f->e, at + n - f->inode->now.len);
+    if (fits && !runs_short(f->e)) {
+        add_change(f->inode, at, bytes.data, n);
+        return LH_OK;
+    }
+    n = fits ? (size_t)(lh_fake_harm_random(f->e) % (n + 1)) : part(f, at, n);
+    if (n) add_change(f->inode, at, bytes.data, n);
+    return lh_fail(LH_ERR_DISK_FULL, "no space left on the disk");
 }
 
 static lh_err fake_size(struct lh_file *f, uint64_t *out)
@@ -356,6 +434,10 @@ static lh_err fake_resize(struct lh_file *f, uint64_t size)
 static lh_err fake_sync(struct lh_file *f)
 {
     lh_err err = step(f->e);
+    if (!err && !f->e->looking && f->e->sync_in >= 0 && f->e->sync_in-- == 0) {
+        f->e->failed = true;
+        err = lh_fail(LH_ERR_IO, "the disk failed to sync");
+    }
     if (f->life != f->e->life) return dead();
     struct lh_fake_inode *i = f->inode;
     if (err && err != LH_ERR_KILLED) forget_changes(i); // pages are clean, and not on the disk
@@ -395,10 +477,12 @@ static lh_err fake_make_dir(struct lh_env *env, const char *path)
 
 static lh_err fake_sync_dir(struct lh_env *env, const char *path)
 {
-    (void)path;
     struct lh_fake_env *e = (struct lh_fake_env *)env;
     LH_TRY(step(e));
-    forget_past(e); // one journal: a commit makes all names durable
+    if (e->harm.folders)
+        settle_dir(e, path);
+    else
+        forget_past(e); // one journal: a commit makes all names durable
     return LH_OK;
 }
 
@@ -411,8 +495,7 @@ static lh_err fake_list(struct lh_env *env, const char *path,
     struct lh_fake_names names = copy_names(&e->now); // each() may change them
     for (size_t i = 0; i < names.count; i++) {
         const char *p = names.name[i].path;
-        if (strncmp(p, path, n) == 0 && p[n] == '/' && !strchr(p + n + 1, '/'))
-            each(arg, p + n + 1);
+        if (stands_in(p, path, n)) each(arg, p + n + 1);
     }
     free_names(&names);
     return LH_OK;

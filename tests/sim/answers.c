@@ -10,6 +10,14 @@
 #include "longhaul/v1/shard.pb-c.h"
 #include "tests/sim/judge.h"
 
+// Whose transport it is. A process that only has a node's address and directory is nobody's.
+static struct sim_node *node_of(struct sim *s, const struct lh_transport *transport)
+{
+    for (uint32_t i = 0; i < s->nodes; i++)
+        if (s->node[i].transport == transport) return &s->node[i];
+    return NULL;
+}
+
 // ---------------------------------------------------------------- the coordinator's rows
 
 static const struct sim_node *standby_of(struct sim *s, uint64_t identity)
@@ -34,7 +42,7 @@ static void look_at_row(struct sim *s, uint32_t shard, const struct sim_stored_s
 static void read_store(struct sim *s)
 {
     struct sim_stored *stored = &s->judging->stored;
-    struct sim_stored_shard before[SIM_SHARDS];
+    struct sim_stored_shard before[SIM_SHARDS_MAX];
     char path[64];
     struct lh_span file;
     snprintf(path, sizeof path, "%s/store", s->node[0].dir);
@@ -42,7 +50,7 @@ static void read_store(struct sim *s)
     memcpy(before, stored->shard, sizeof before);
     sim_stored_read(stored, file);
     if (stored->unreadable) sim_fail(s, "a row of the coordinator's store went back");
-    for (uint32_t k = 0; k < SIM_SHARDS; k++) look_at_row(s, k, &before[k]);
+    for (uint32_t k = 0; k < s->shards; k++) look_at_row(s, k, &before[k]);
 }
 
 // ---------------------------------------------------------------- its answers
@@ -51,8 +59,8 @@ static const char *check_epochs(const struct sim *s, const Longhaul__V1__EpochRe
 {
     const Longhaul__V1__Point *any = m->n_begun ? m->begun[0] : m->stable;
     if (!any) return m->opened ? "an epoch" : NULL;
-    return any->shard < SIM_SHARDS ? sim_stored_epochs(&s->judging->stored, any->shard, m)
-                                   : "an epoch";
+    return any->shard < s->shards ? sim_stored_epochs(&s->judging->stored, any->shard, m)
+                                  : "an epoch";
 }
 
 // The answer does not name its shard: it is one that the server asks about.
@@ -60,8 +68,8 @@ static const char *check_in_sync(const struct sim *s, const struct sim_node *ser
                                  const Longhaul__V1__InSyncReply *m)
 {
     const char *missing = NULL;
-    for (uint32_t k = 0; k < SIM_SHARDS; k++) {
-        if (!sim_shard_at(server, k)) continue;
+    for (uint32_t k = 0; k < s->shards; k++) {
+        if (!sim_shard(server, k)) continue;
         missing = sim_stored_in_sync(&s->judging->stored, k, m);
         if (!missing) return NULL;
     }
@@ -101,23 +109,15 @@ static const ProtobufCMessageDescriptor *type_of(enum lh_rpc rpc)
 static void saw_push_reply(struct sim_node *server, const struct sim_node *worker,
                            const Longhaul__V1__PushReply *m)
 {
-    if (m->resume || worker->kind != SIM_WORKER) return;
-    for (uint32_t k = 0; k < SIM_SHARDS; k++) {
-        // whichever of its shards: of each a worker pushes under steps of their own
-        const struct ps_shard *shard = sim_shard_at(server, k);
-        const struct sim_push *p =
-            sim_find_push(sim_log_of(server->sim, k), worker->index, m->incarnation, m->step);
-        bool only = server->server->conf.shard_count == 1;
-        if (shard && (only || (p && p->version == m->version)))
-            sim_saw_answer(server, k, worker->index, m->incarnation, m->step, m->admitted);
-    }
+    if (!m->resume && worker->kind == SIM_WORKER && m->digest.len == 16)
+        sim_saw_answer(server, m->digest.data, m->admitted);
 }
 
-void sim_saw_message(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+void sim_saw_message(void *arg, const struct lh_transport *from, const char *to, enum lh_rpc rpc,
                      struct lh_span head)
 {
     struct sim *s = arg;
-    struct sim_node *sender = sim_node_named(s, from), *heard_by = sim_node_named(s, to);
+    struct sim_node *sender = node_of(s, from), *heard_by = sim_node_named(s, to);
     const ProtobufCMessageDescriptor *type = type_of(rpc);
     if (!type || !sender || !heard_by) return;
     ProtobufCMessage *m = protobuf_c_message_unpack(type, NULL, head.len, head.data);

@@ -171,7 +171,7 @@ static void judge_again(struct sim *s)
     for (uint32_t w = 0; w < SIM_WORKERS && !lossy; w++) {
         const struct sim_training *t = &s->training[w];
         bool lost = false;
-        for (uint32_t k = 0; k < SIM_SHARDS; k++) lost |= s->history[w][k].lost;
+        for (uint32_t k = 0; k < s->shards; k++) lost |= s->history[w][k].lost;
         if (!lost && t->twice > t->again)
             sim_fail(s,
                      "worker %u trained %" PRIu64 " tokens again, its deaths took %" PRIu64
@@ -192,12 +192,12 @@ static void judge_range(struct sim *s, const struct sim_fold *f)
 static void judge_shard(struct sim *s, uint32_t shard)
 {
     const struct lh_shard_layout *layout = &s->manifest.shard[shard];
-    const struct lk_replica *server = &sim_shard_at(sim_owner(s, shard), shard)->replica;
+    const struct lk_replica *server = &sim_shard(sim_owner(s, shard), shard)->replica;
     size_t bytes = layout->values * sizeof(float);
     struct found f = {.sim = s, .theta = malloc(bytes), .q = malloc(bytes)};
     LH_ASSERT(f.theta && f.q);
     memcpy(f.theta, s->initial + layout->first, bytes);
-    sim_fold_begin(&f.fold, lh_span(SIM_JOB, LH_JOB), &s->manifest.hash, shard, SIM_SHARDS, f.theta,
+    sim_fold_begin(&f.fold, lh_span(SIM_JOB, LH_JOB), &s->manifest.hash, shard, s->shards, f.theta,
                    layout->values);
     read_log(&f, shard, server->ledger.version);
     if (!s->bad[0]) judge_state(&f, server);
@@ -215,7 +215,7 @@ static void judge_shard(struct sim *s, uint32_t shard)
 
 static void judge_replicas(struct sim *s)
 {
-    for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+    for (uint32_t k = 0; k < s->shards; k++) {
         const struct wk_shard *first = &s->node[1 + SIM_SERVERS].worker->shard[k];
         for (uint32_t w = 0; w < SIM_WORKERS; w++) {
             const struct wk_shard *ws = &s->node[1 + SIM_SERVERS + w].worker->shard[k];
@@ -236,10 +236,10 @@ static void judge_credit(struct sim *s)
 {
     for (uint64_t u = 0; u < SIM_UNITS; u++) {
         uint32_t times = 0;
-        for (uint32_t k = 0; k < SIM_SHARDS; k++) times += sim_log_of(s, k)->credited[u];
+        for (uint32_t k = 0; k < s->shards; k++) times += sim_log_of(s, k)->credited[u];
         if (times != 1) sim_fail(s, "unit %" PRIu64 " was credited %u times", u, times);
         const struct ps_coordinator *c = s->node[0].coordinator;
-        if (c->shard[u % SIM_SHARDS].reported && !ps_co_credited(c, u))
+        if (c->shard[u % s->shards].reported && !ps_co_credited(c, u))
             sim_fail(s, "unit %" PRIu64 " is credited, and the coordinator does not know", u);
     }
 }
@@ -315,8 +315,7 @@ static void look_at_owners(struct sim *s, uint32_t shard)
     uint32_t owners = 0;
     for (uint32_t i = 0; i < s->nodes; i++) {
         const struct sim_node *n = &s->node[i];
-        bool serves = n->server && n->server->serving && !n->server->stopped && n->shard == shard;
-        owners += serves && !ps_frozen(n->server->shard[0]);
+        owners += sim_serving(n, shard) && !ps_frozen(sim_shard(n, shard));
     }
     if (owners > 1 && !s->conf.faults.standby)
         sim_fail(s, "shard %u: %u servers decide its pushes", shard, owners);
@@ -338,14 +337,15 @@ static void look_at_outbox(struct sim *s, const struct wk_shard *ws)
 
 void sim_look(struct sim *s)
 {
-    for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+    for (uint32_t k = 0; k < s->shards; k++) {
         look_at_owners(s, k);
         look_at_stable(s, k);
         look_at_copies(s, k);
         for (uint32_t i = 0; i < s->nodes; i++) {
             const struct ps_server *server = s->node[i].server;
             bool holds = server && (server->serving || server->standby.standing);
-            if (holds && s->node[i].shard == k) look_at_state(s, k, &server->shard[0]->replica);
+            if (holds && sim_serves(&s->node[i], k))
+                look_at_state(s, k, &sim_shard(&s->node[i], k)->replica);
         }
         for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++) {
             const struct wk_worker *worker = s->node[w].worker;
@@ -372,8 +372,8 @@ static void judge_stable(struct sim *s, uint32_t shard)
 void sim_judge(struct sim *s)
 {
     judge_replicas(s);
-    for (uint32_t k = 0; k < SIM_SHARDS && !s->bad[0]; k++) judge_shard(s, k);
-    for (uint32_t k = 0; k < SIM_SHARDS && !s->bad[0]; k++) judge_stable(s, k);
+    for (uint32_t k = 0; k < s->shards && !s->bad[0]; k++) judge_shard(s, k);
+    for (uint32_t k = 0; k < s->shards && !s->bad[0]; k++) judge_stable(s, k);
     judge_credit(s);
     judge_again(s);
 }

@@ -25,7 +25,7 @@ static void saw_stepped(void *arg, const struct wk_step_in *in)
             if (t->seen[piece->unit] & bit) t->twice += SIM_SEQUENCE;
             t->seen[piece->unit] |= bit;
             t->tokens += SIM_SEQUENCE;
-            for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+            for (uint32_t k = 0; k < n->sim->shards; k++) {
                 n->sim->history[n->index][k].uncut_of[piece->unit] |= bit;
                 n->sim->history[n->index][k].uncut += SIM_SEQUENCE;
             }
@@ -53,7 +53,7 @@ static void note_cut(struct sim_history *h)
 void sim_saw_death(struct sim_node *n)
 {
     uint64_t most = 0;
-    for (uint32_t k = 0; n->worker && k < SIM_SHARDS; k++) {
+    for (uint32_t k = 0; n->worker && k < n->sim->shards; k++) {
         struct sim_history *h = &n->sim->history[n->index][k];
         uint64_t lost = h->uncut + h->cutting;
         h->lost_least += h->uncut;
@@ -129,7 +129,7 @@ static void saw_lost(void *arg, uint32_t shard, const char *what)
     h->lost = h->losing = true;
     h->slot_lost |= !strcmp(what, "slot");
     bool cut = f->worker_power || conf->crash_power;
-    if (!cut && !f->worker_lost && !f->io && !f->damage)
+    if (!cut && !f->worker_lost && !f->io && !f->sync && !f->damage)
         sim_fail(n->sim, "%s declares shard %u: %s lost, but was only ever killed", n->name, shard,
                  what);
     sim_trace(n->sim, "%s declares shard %u: %s lost", n->name, shard, what);
