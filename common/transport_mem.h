@@ -32,8 +32,8 @@ void lh_fabric_fates(struct lh_fabric *f, lh_fate_fn fn, void *arg); // before i
 
 // Told of each message that a node answers a call with, as it leaves, whatever its fate: tests look
 // on. `head` is the message without its bulk bytes.
-typedef void (*lh_tap_fn)(void *arg, const char *from, const char *to, enum lh_rpc rpc,
-                          struct lh_span head);
+typedef void (*lh_tap_fn)(void *arg, const struct lh_transport *from, const char *to,
+                          enum lh_rpc rpc, struct lh_span head);
 void lh_fabric_tap(struct lh_fabric *f, lh_tap_fn fn, void *arg); // before its nodes
 
 // Breaks every call that is open between two nodes; both sides hear LH_ERR_UNAVAILABLE.

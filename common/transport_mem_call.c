@@ -373,7 +373,7 @@ lh_err lh_mem_send(struct lh_call *call, const struct lh_out *m)
     struct stored *message = store(m->head, m->bulk, m->at, m->n);
     if (h->fate.corrupt && !h->server && m->n) flip_a_bit(message);
     const struct lh_fabric *f = h->t->fabric;
-    if (h->server && f->tap) f->tap(f->tap_arg, h->t->self.name, h->far_name, h->rpc, m->head);
+    if (h->server && f->tap) f->tap(f->tap_arg, &h->t->base, h->far_name, h->rpc, m->head);
     tell_far(h, MESSAGE, message, LH_OK, NULL);
     if (h->server) return LH_OK;
     if (h->fate.again_ns > 0) {

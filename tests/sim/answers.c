@@ -10,6 +10,14 @@
 #include "longhaul/v1/shard.pb-c.h"
 #include "tests/sim/judge.h"
 
+// Whose transport it is. A process that only has a node's address and directory is nobody's.
+static struct sim_node *node_of(struct sim *s, const struct lh_transport *transport)
+{
+    for (uint32_t i = 0; i < s->nodes; i++)
+        if (s->node[i].transport == transport) return &s->node[i];
+    return NULL;
+}
+
 // ---------------------------------------------------------------- the coordinator's rows
 
 static const struct sim_node *standby_of(struct sim *s, uint64_t identity)
@@ -61,7 +69,7 @@ static const char *check_in_sync(const struct sim *s, const struct sim_node *ser
 {
     const char *missing = NULL;
     for (uint32_t k = 0; k < s->shards; k++) {
-        if (!sim_shard_at(server, k)) continue;
+        if (!sim_shard(server, k)) continue;
         missing = sim_stored_in_sync(&s->judging->stored, k, m);
         if (!missing) return NULL;
     }
@@ -98,29 +106,18 @@ static const ProtobufCMessageDescriptor *type_of(enum lh_rpc rpc)
     }
 }
 
-// The answer does not name its shard, and of each a worker pushes under steps of their own: it is
-// the one whose record it tells of. Where two are alike, nobody is taken to be answered.
 static void saw_push_reply(struct sim_node *server, const struct sim_node *worker,
                            const Longhaul__V1__PushReply *m)
 {
-    uint32_t found = 0, shard = server->shard[0];
-    if (m->resume || worker->kind != SIM_WORKER) return;
-    for (uint32_t i = 0; i < server->shards && server->shards > 1; i++) {
-        const struct sim_push *p = sim_find_push(sim_log_of(server->sim, server->shard[i]),
-                                                 worker->index, m->incarnation, m->step);
-        if (!p || p->version != m->version || p->admitted != m->admitted) continue;
-        shard = server->shard[i];
-        found++;
-    }
-    if (server->shards == 1 || found == 1)
-        sim_saw_answer(server, shard, worker->index, m->incarnation, m->step, m->admitted);
+    if (!m->resume && worker->kind == SIM_WORKER && m->digest.len == 16)
+        sim_saw_answer(server, m->digest.data, m->admitted);
 }
 
-void sim_saw_message(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+void sim_saw_message(void *arg, const struct lh_transport *from, const char *to, enum lh_rpc rpc,
                      struct lh_span head)
 {
     struct sim *s = arg;
-    struct sim_node *sender = sim_node_named(s, from), *heard_by = sim_node_named(s, to);
+    struct sim_node *sender = node_of(s, from), *heard_by = sim_node_named(s, to);
     const ProtobufCMessageDescriptor *type = type_of(rpc);
     if (!type || !sender || !heard_by) return;
     ProtobufCMessage *m = protobuf_c_message_unpack(type, NULL, head.len, head.data);

@@ -95,6 +95,7 @@ static void note_push(struct sim *s, uint32_t shard, const struct sim_record *r)
     p->random = f.random;
     p->version = r->version;
     p->epoch = r->epoch;
+    sim_frame_digest(r->body, &f, p->digest);
     p->where = SIM_IN_LOG;
     p->admitted = r->kind == LH_ADMIT;
     if (p->admitted && w < SIM_WORKERS) sim_mass_logged(s, shard, r->body, 1);
@@ -130,13 +131,13 @@ void sim_saw_loss(struct sim_node *n, enum sim_loss_kind kind, const struct ps_p
     struct sim *s = n->sim;
     for (uint32_t k = 0; k < s->shards; k++) {
         struct sim_log *l = sim_log_of(s, k);
-        const struct ps_shard *shard = sim_shard_at(n, k);
-        if (!sim_has(n, k)) continue;
+        const struct ps_shard *shard = sim_shard(n, k);
+        if (!sim_serves(n, k)) continue;
         struct sim_loss loss = {.kind = kind, .node = n, .floor = stable_now(s, k)};
         if (kind == SIM_LOSS_TAIL && shard) loss.floor = floor_of_tail(shard, from);
         // one that was counted on, and comes back with less, covers nothing any more
         uint64_t standby = s->judging->stored.shard[k].standby;
-        loss.standby = standby && standby != n->server->standby.identity;
+        loss.standby = standby && (!n->server || standby != n->server->standby.identity);
         LH_ASSERT(l->losses < SIM_LOSSES_MAX);
         l->loss[l->losses++] = loss;
     }
@@ -231,13 +232,14 @@ static void cut_off(struct sim_node *n, uint32_t shard, uint64_t from)
 // ---------------------------------------------------------------- durable records
 
 // May this record be in the place of that one? False: it is of a server that does not know yet that
-// its standby has the shard.
+// its standby has the shard, or that its directory is an older one.
 static bool replaces(struct sim *s, uint32_t shard, const struct sim_record *r,
                      const struct sim_record *old)
 {
     const struct sim_log *l = sim_log_of(s, shard);
-    bool stood_by = s->conf.faults.standby; // what no standby confirmed may go
-    if (stood_by && r->epoch < old->epoch) return false;
+    bool stood_by = s->conf.faults.standby;  // what no standby confirmed may go
+    bool put_back = s->conf.faults.rollback; // an old directory is read, and not served
+    if ((stood_by || put_back) && r->epoch < old->epoch) return false;
     if (!l->losses && !stood_by)
         sim_fail(s, "shard %u: version %" PRIu64 " was seen and is another one now", shard,
                  r->version);
@@ -303,7 +305,7 @@ void sim_note_copy(struct sim *s, const struct sim_node *n, uint32_t shard, uint
 static void check_copy(struct sim *s, uint32_t shard, const struct sim_node *standby,
                        uint64_t version)
 {
-    const struct ps_shard *held = sim_shard_at(standby, shard);
+    const struct ps_shard *held = sim_shard(standby, shard);
     const struct lh_ledger *have = held ? &held->replica.ledger : NULL;
     if (have) sim_note_copy(s, standby, shard, have->epoch, have->version);
     const struct sim_copy *copy = &sim_log_of(s, shard)->copy[standby - s->node];
@@ -336,15 +338,22 @@ static void acknowledge(struct sim *s, uint32_t shard, struct sim_push *p)
     if (p->where == SIM_IN_LOG && p->version > l->acknowledged) l->acknowledged = p->version;
 }
 
-void sim_saw_answer(struct sim_node *server, uint32_t shard, uint32_t worker, uint64_t incarnation,
-                    uint64_t step, bool admitted)
+static struct sim_push *find_digest(struct sim_log *l, const uint8_t digest[16])
+{
+    for (uint32_t i = l->pushes; i--;)
+        if (!memcmp(l->push[i].digest, digest, 16)) return &l->push[i];
+    return NULL;
+}
+
+void sim_saw_answer(struct sim_node *server, const uint8_t digest[16], bool admitted)
 {
     struct sim *s = server->sim;
-    struct sim_log *l = sim_log_of(s, shard);
-    struct sim_push *p = sim_find_push(l, worker, incarnation, step);
-    if (!p || p->where == SIM_UNSEEN || p->admitted != admitted) {
-        sim_fail(s, "shard %u: %s answered %" PRIx64 "/%" PRIu64 ", which is no record of a log",
-                 shard, server->name, incarnation, step);
+    struct sim_push *p = NULL;
+    uint32_t shard = 0;
+    for (uint32_t k = 0; k < s->shards && !p; k++)
+        if (sim_serves(server, k) && (p = find_digest(sim_log_of(s, k), digest))) shard = k;
+    if (!p || p->admitted != admitted) {
+        sim_fail(s, "%s answered a push that is no such record of a log", server->name);
         return;
     }
     if (!admitted) return;

@@ -13,6 +13,7 @@ struct sim_push {
     uint32_t worker;
     uint64_t incarnation, random, step; // random 0: only told of
     uint64_t version, epoch;            // of its newest record
+    uint8_t digest[16];
     enum { SIM_UNSEEN, SIM_IN_LOG, SIM_CUT_OFF } where;
     bool admitted;              // its newest record is an ADMIT
     bool acknowledged;          // a server answered so, or its worker heard it
@@ -64,14 +65,12 @@ static inline struct sim_log *sim_log_of(const struct sim *s, uint32_t shard)
 }
 uint32_t sim_author(const struct sim *s, uint64_t worker); // SIM_WORKERS: nobody's id
 struct sim_node *sim_node_named(struct sim *s, const char *name);
-// The shard as this node's server has it; NULL: it has none, or does not run.
-const struct ps_shard *sim_shard_at(const struct sim_node *n, uint32_t shard);
-bool sim_serves(const struct sim_node *n, uint32_t shard);
+bool sim_serving(const struct sim_node *n, uint32_t shard); // now
 
 // ---- history.c
-// A server answers a push, or a worker hears of one that is decided.
-void sim_saw_answer(struct sim_node *server, uint32_t shard, uint32_t worker, uint64_t incarnation,
-                    uint64_t step, bool admitted);
+// A server answers a push: of the one of its shards whose log has this digest.
+void sim_saw_answer(struct sim_node *server, const uint8_t digest[16], bool admitted);
+// A worker hears of a push that is decided.
 void sim_saw_told(struct sim *s, uint32_t shard, uint32_t worker, struct lh_incarnation i,
                   uint64_t step, bool admitted);
 // A standby is in sync from now on: it holds all that was acknowledged.
@@ -96,7 +95,7 @@ bool sim_watched_fate(void *arg, const char *from, const char *to, enum lh_rpc r
                       struct lh_fate *fate);
 
 // ---- answers.c
-void sim_saw_message(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+void sim_saw_message(void *arg, const struct lh_transport *from, const char *to, enum lh_rpc rpc,
                      struct lh_span head);
 
 #endif

@@ -228,7 +228,7 @@ static void measure(const struct balance *b, const double *held)
 {
     struct sim_history *h = b->history;
     const struct sim *s = b->node->sim;
-    bool plain = s->codec.value == LK_VALUE_FP32;
+    bool plain = s->codec.value == LK_VALUE_FP32 && !s->conf.faults.rollback_worker;
     for (uint64_t i = 0; i < b->values; i++) {
         double had = expected(b, i), pending = h->pending ? h->last[i] : 0;
         if (plain && held[i] > had + pending + tolerance(s, h->raw[i]))
@@ -275,6 +275,8 @@ void sim_mass_start(struct sim_node *n)
 
 void sim_saw_wipe(struct sim_node *n)
 {
+    if (n->kind == SIM_COORDINATOR) sim_stored_free(&n->sim->judging->stored);
+    if (n->kind != SIM_WORKER) return;
     for (uint32_t k = 0; k < n->sim->shards; k++) {
         struct sim_history *h = &n->sim->history[n->index][k];
         h->lost = h->losing = true;

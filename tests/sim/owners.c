@@ -20,16 +20,9 @@ struct sim_node *sim_node_named(struct sim *s, const char *name)
     return NULL;
 }
 
-const struct ps_shard *sim_shard_at(const struct sim_node *n, uint32_t shard)
+bool sim_serving(const struct sim_node *n, uint32_t shard)
 {
-    for (uint32_t i = 0; n->server && i < n->server->conf.shard_count; i++)
-        if (n->server->shard[i]->id == shard) return n->server->shard[i];
-    return NULL;
-}
-
-bool sim_serves(const struct sim_node *n, uint32_t shard)
-{
-    return sim_shard_at(n, shard) && n->server->serving && !n->server->stopped;
+    return sim_shard(n, shard) && n->server->serving && !n->server->stopped;
 }
 
 // ---------------------------------------------------------------- trouble
@@ -44,6 +37,7 @@ static bool well_for(const struct sim_node *n, int64_t ns)
     return lh_fake_now(n->sim->world) - n->sim->judging->trouble[n - n->sim->node] >= ns;
 }
 
+// The coordinator's own pauses excuse nothing that it does then (rule 28).
 static bool in_trouble(const struct sim_node *n)
 {
     const struct sim *s = n->sim;
@@ -52,8 +46,8 @@ static bool in_trouble(const struct sim_node *n)
     if (n->kind == SIM_SERVER || n->kind == SIM_STANDBY) runs &= n->server && !n->server->stopped;
     uint64_t room = 0;
     bool full = runs && (n->env->ops->files->room(n->env, n->dir, &room) || room < ROOM_MIN);
-    bool still = lh_fake_stalled(n->env);
-    return !runs || full || still || n->cut_off || s->unheard == n;
+    bool stands = n->kind != SIM_COORDINATOR && lh_fake_stalled(n->env);
+    return !runs || full || stands || n->cut_off || s->unheard == n;
 }
 
 bool sim_watched_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc,
@@ -84,10 +78,10 @@ static void look_at_server(struct sim *s, uint32_t shard)
     const struct sim_node *owner = NULL;
     for (uint32_t i = 0; i < s->nodes; i++) {
         const struct sim_node *n = &s->node[i];
-        if (!sim_serves(n, shard)) continue;
+        if (!sim_serving(n, shard)) continue;
         sim_spend_losses(l, n);
-        if (!owner || sim_shard_at(n, shard)->replica.ledger.epoch >
-                          sim_shard_at(owner, shard)->replica.ledger.epoch)
+        if (!owner || sim_shard(n, shard)->replica.ledger.epoch >
+                          sim_shard(owner, shard)->replica.ledger.epoch)
             owner = n;
     }
     if (!owner)
@@ -95,6 +89,17 @@ static void look_at_server(struct sim *s, uint32_t shard)
     else if (owner != l->owner || !l->served_since)
         l->served_since = lh_fake_now(s->world);
     if (owner) l->owner = owner;
+}
+
+// A standby takes over all of its shards, or none.
+static bool may_have_all(const struct sim *s, const struct sim_node *n, uint64_t identity)
+{
+    for (uint32_t k = 0; k < s->shards; k++) {
+        const struct sim_stored_shard *row = &s->judging->stored.shard[k];
+        bool its = row->standby == identity || row->owner == identity;
+        if (sim_serves(n, k) && (!its || row->move_target)) return false;
+    }
+    return true;
 }
 
 // Who is to serve a shard that nobody serves: the standby in sync, or the one that has just taken
@@ -108,8 +113,10 @@ static const struct sim_node *heir(struct sim *s, uint32_t shard)
         const struct ps_server *server = s->node[i].server;
         if (identity && server && server->standby.identity == identity) found = &s->node[i];
     }
-    if (!found || row->move_target || s->conf.faults.slow) return NULL;
-    const struct ps_shard *held = sim_shard_at(found, shard);
+    if (!found || !may_have_all(s, found, identity) || s->conf.faults.slow ||
+        lh_fake_stalled(s->node[0].env))
+        return NULL;
+    const struct ps_shard *held = sim_shard(found, shard);
     return held && !held->rebuild && well_for(found, 1) && well_for(&s->node[0], 1) ? found : NULL;
 }
 
@@ -138,7 +145,7 @@ void sim_look_often(struct sim *s)
         if (s->node[i].kind != SIM_WORKER && in_trouble(&s->node[i])) sim_saw_trouble(&s->node[i]);
     for (uint32_t k = 0; k < s->shards; k++) {
         for (uint32_t i = 0; i < s->nodes; i++) {
-            const struct ps_shard *held = sim_shard_at(&s->node[i], k);
+            const struct ps_shard *held = sim_shard(&s->node[i], k);
             const struct lh_ledger *have = held ? &held->replica.ledger : NULL;
             if (have) sim_note_copy(s, &s->node[i], k, have->epoch, have->version);
         }

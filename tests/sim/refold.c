@@ -128,7 +128,7 @@ struct lh_hash sim_chain(const struct lh_hash *before, const struct sim_record *
     return lh_hash_of((struct lh_span){0}, part, parts);
 }
 
-static void digest_of(struct lh_span body, const struct sim_frame *f, uint8_t out[16])
+void sim_frame_digest(struct lh_span body, const struct sim_frame *f, uint8_t out[16])
 {
     struct lh_span part[2] = {f->head, tag_of(body)};
     struct lh_hash h = lh_hash_of(f->job, part, 2);
@@ -212,7 +212,7 @@ static const char *take_push(struct sim_fold *f, const struct sim_record *r)
     row->last_step = p.step;
     row->last_version = r->version;
     row->last_reason = r->kind == ADMIT ? 0 : r->reason;
-    digest_of(r->body, &p, row->last_digest);
+    sim_frame_digest(r->body, &p, row->last_digest);
     uint64_t slowest = slowest_other(f, p.worker);
     row->round = row->round + 1 > slowest ? row->round + 1 : slowest;
     *(r->kind == ADMIT ? &row->admitted : &row->refused) += 1;
