@@ -5,8 +5,8 @@
 // Rolled back are a server that owns shards, while a worker's disk has what is stable (else all
 // copies of it would be gone, which nothing covers), and one that stands by. `rollback_worker` and
 // `rollback_store` do it to workers and to the coordinator's store. A zombie is a process of an
-// older life: it has a copy of a server's directory and half of the calls to that server's address
-// reach it for a while.
+// older life, below the epoch or the stable point that is registered: it has a copy of a server's
+// directory, and half of the calls to that server's address reach it for a while.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,13 +21,14 @@ struct one_file {
     struct lh_buf bytes;
 };
 
-struct sim_copy {
+struct sim_image {
     struct one_file *first;
-    int64_t taken; // when
+    int64_t taken;                           // when
+    struct ps_co_point head[SIM_SHARDS_MAX]; // a server's shards, in its order
     struct lh_env *env;
 };
 
-static void drop(struct sim_copy **c)
+static void drop(struct sim_image **c)
 {
     for (struct one_file *f = *c ? (*c)->first : NULL, *next; f; f = next) {
         next = f->next;
@@ -48,7 +49,7 @@ void sim_copies_free(struct sim *s)
 
 static void take_file(void *arg, const char *path, uint64_t bytes)
 {
-    struct sim_copy *c = arg;
+    struct sim_image *c = arg;
     struct one_file *f = calloc(1, sizeof *f);
     LH_ASSERT(f);
     snprintf(f->path, sizeof f->path, "%s", path);
@@ -60,13 +61,17 @@ static void take_file(void *arg, const char *path, uint64_t bytes)
 }
 
 // Of a node that lives.
-static void take(struct sim_node *n, struct sim_copy **out)
+static void take(struct sim_node *n, struct sim_image **out)
 {
     drop(out);
-    struct sim_copy *c = calloc(1, sizeof *c);
+    struct sim_image *c = calloc(1, sizeof *c);
     LH_ASSERT(c);
     c->taken = lh_fake_now(n->sim->world);
     c->env = n->env;
+    for (uint32_t i = 0; n->server && i < n->shards; i++) {
+        const struct lh_ledger *l = &n->server->shard[i]->replica.ledger;
+        c->head[i] = (struct ps_co_point){l->epoch, l->version, l->chain};
+    }
     lh_fake_look(n->env, true);
     lh_fake_disk_each(n->env, take_file, c);
     lh_fake_look(n->env, false);
@@ -88,7 +93,7 @@ static lh_err put_file(struct lh_env *env, const struct one_file *f)
 }
 
 // On the disk of a node that is dead.
-static void put(struct lh_env *env, const struct sim_copy *c)
+static void put(struct lh_env *env, const struct sim_image *c)
 {
     lh_fake_disk_wipe(env);
     lh_fake_disk_limit(env, 0);
@@ -114,7 +119,7 @@ static bool may_roll_back(struct sim_node *n)
 static void roll_back(struct sim_node *n, enum sim_fault fault)
 {
     struct sim *s = n->sim;
-    struct sim_copy **c = &s->copy[n - s->node][PUT_BACK];
+    struct sim_image **c = &s->copy[n - s->node][PUT_BACK];
     bool later = sim_draw(s, fault, 3) == 0, power = sim_draw(s, fault, 2);
     if (sim_absent(n) || !lh_fake_alive(n->env)) return;
     if (!*c || later) {
@@ -122,13 +127,13 @@ static void roll_back(struct sim_node *n, enum sim_fault fault)
         return;
     }
     if (!may_roll_back(n)) return;
-    bool owner = n->server && n->server->serving;
-    if (owner && !s->conf.faults.standby) sim_saw_loss(n, SIM_LOSS_ROLLBACK, NULL);
-    if (n->kind == SIM_WORKER || n->kind == SIM_COORDINATOR) sim_saw_wipe(n);
     double age = (double)(lh_fake_now(s->world) - (*c)->taken) / 1e9;
+    if (n->server) sim_saw_loss(n, SIM_LOSS_ROLLBACK, NULL);
     sim_node_die(n, power);
     put(n->env, *c);
+    sim_saw_wipe(n);
     s->met.happened[fault]++;
+    n->put_back = true;
     sim_trace(s, "%s has its directory of %.3f s ago", n->name, age);
     drop(c);
 }
@@ -178,7 +183,20 @@ const char *sim_zombie_hears(struct sim *s, const char *from, const char *to)
     return sim_draw(s, SIM_FAULT_clone, 2) ? s->zombie.address : NULL;
 }
 
-static void haunt(struct sim_node *of, const struct sim_copy *c)
+// Is the copy of an older life, as the coordinator knows? A server with a copy of what is known
+// last is the same server to everybody else.
+static bool older(struct sim_node *n, const struct sim_image *copy)
+{
+    const struct ps_coordinator *c = n->sim->node[0].coordinator;
+    for (uint32_t i = 0; c && !c->stopped && i < n->shards; i++) {
+        const struct ps_co_shard *s = &c->shard[n->shard[i]];
+        const struct ps_co_point *h = &copy->head[i];
+        if (h->epoch < ps_co_epoch(s) || h->version < s->stable.version) return true;
+    }
+    return false;
+}
+
+static void haunt(struct sim_node *of, const struct sim_image *c)
 {
     struct sim *s = of->sim;
     sim_make_zombie(s);
@@ -208,7 +226,7 @@ static void haunt(struct sim_node *of, const struct sim_copy *c)
 void sim_strike_clone(struct sim *s)
 {
     struct sim_node *n = some_server(s, SIM_FAULT_clone);
-    struct sim_copy **c = &s->copy[n - s->node][SERVED];
+    struct sim_image **c = &s->copy[n - s->node][SERVED];
     int64_t lasts = (int64_t)(500 + sim_draw(s, SIM_FAULT_clone, 8000)) * LH_MS;
     bool later = sim_draw(s, SIM_FAULT_clone, 3) == 0;
     if (sim_absent(n) || s->haunted) return;
@@ -216,7 +234,7 @@ void sim_strike_clone(struct sim *s)
         take(n, c);
         return;
     }
-    if (!*c) return;
+    if (!*c || !older(n, *c)) return;
     haunt(n, *c);
     drop(c);
     lh_fake_at(s->world, lasts, ends, s);

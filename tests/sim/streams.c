@@ -97,6 +97,7 @@ static void strike_stall(struct sim *s)
     // at once, or with one of its next file operations, whose end it does not hear of before
     lh_fake_stall_at(n->env, within ? (int64_t)sim_draw(s, SIM_FAULT_stall, 30) : -1, ns);
     sim_happened(s, stall);
+    sim_saw_trouble(n);
     sim_trace(s, "%s stands still for %.3f s%s", n->name, (double)ns / 1e9, within ? " soon" : "");
 }
 
