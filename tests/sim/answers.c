@@ -69,7 +69,7 @@ static const char *check_in_sync(const struct sim *s, const struct sim_node *ser
 {
     const char *missing = NULL;
     for (uint32_t k = 0; k < s->shards; k++) {
-        if (!sim_shard(server, k)) continue;
+        if (!sim_shard_at(server, k)) continue;
         missing = sim_stored_in_sync(&s->judging->stored, k, m);
         if (!missing) return NULL;
     }

@@ -184,7 +184,7 @@ static lh_err start_worker(struct sim_node *n)
     return LH_OK;
 }
 
-bool sim_serves(const struct sim_node *n, uint32_t shard)
+bool sim_has(const struct sim_node *n, uint32_t shard)
 {
     for (uint32_t i = 0; i < n->shards; i++)
         if (n->shard[i] == shard) return true;
@@ -196,20 +196,15 @@ bool sim_absent(const struct sim_node *n)
     return (n->kind == SIM_SERVER || n->kind == SIM_STANDBY) && !n->shards;
 }
 
-struct ps_shard *sim_shard(const struct sim_node *n, uint32_t shard)
-{
-    return n->server ? ps_server_shard(n->server, shard) : NULL;
-}
-
 struct sim_node *sim_owner(struct sim *s, uint32_t shard)
 {
     struct sim_node *owner = &s->node[1];
     uint64_t newest = 0;
-    while (!sim_serves(owner, shard)) owner++;
+    while (!sim_has(owner, shard)) owner++;
     for (uint32_t i = 0; i < s->nodes; i++) {
         struct sim_node *n = &s->node[i];
-        if (!n->server || !sim_serves(n, shard) || !n->server->serving) continue;
-        uint64_t epoch = sim_shard(n, shard)->replica.ledger.epoch;
+        if (!n->server || !sim_has(n, shard) || !n->server->serving) continue;
+        uint64_t epoch = ps_server_shard(n->server, shard)->replica.ledger.epoch;
         if (epoch > newest) owner = n;
         if (epoch > newest) newest = epoch;
     }
@@ -418,8 +413,8 @@ static void teardown(struct sim *s)
         sim_node_bury(&s->node[i], false);
         lh_log_close(s->node[i].log);
     }
-    sim_judging_end(s);
     sim_copies_free(s);
+    sim_judging_end(s);
     lh_fake_world_destroy(s->world);
     lh_fabric_destroy(s->fabric);
     lh_manifest_free(&s->manifest);
@@ -504,6 +499,7 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->equal += one->equal;
     all->full += one->full;
     all->struck += one->struck;
+    for (size_t i = 0; i < SIM_FAULT_COUNT; i++) all->happened[i] += one->happened[i];
     all->acknowledged += one->acknowledged;
     for (int i = 0; i < SIM_LOSSES; i++) all->exempt[i] += one->exempt[i];
     all->balanced += one->balanced;
@@ -511,7 +507,6 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->answers += one->answers;
     all->silences += one->silences;
     if (one->silence_ns > all->silence_ns) all->silence_ns = one->silence_ns;
-    for (size_t i = 0; i < SIM_FAULT_COUNT; i++) all->happened[i] += one->happened[i];
 }
 
 bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally)

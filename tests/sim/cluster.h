@@ -192,6 +192,7 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t equal;                   // values whose mass was the same in bits, nothing being lost
     uint64_t full;                    // groups that found no room
     uint64_t struck;                  // crashes that were asked for by crash_at
+    uint64_t happened[SIM_FAULT_COUNT]; // faults that did come about
     // The judge's: pushes that were acknowledged as admitted, and of them those that a named loss
     // took; worker-shards whose mass was measured, and measured losses; what the coordinator
     // answered; take-overs, and the longest silence before one.
@@ -200,7 +201,6 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t answers;
     uint64_t silences;
     int64_t silence_ns;
-    uint64_t happened[SIM_FAULT_COUNT]; // faults that did come about
 };
 
 struct sim_turn { // of a fault with a stream of its own
@@ -208,7 +208,7 @@ struct sim_turn { // of a fault with a stream of its own
     size_t strike;
 };
 
-struct sim_copy; // of a directory (copies.c)
+struct sim_image; // of a directory (copies.c)
 
 struct sim {
     struct sim_conf conf;
@@ -225,7 +225,7 @@ struct sim {
     uint32_t shards, shape[SIM_SERVERS]; // all of them; each server's
     uint64_t stream[SIM_FAULT_COUNT];    // random states of the faults that have streams
     struct sim_turn turn[SIM_FAULT_COUNT];
-    struct sim_copy
+    struct sim_image
         *copy[SIM_NODES_MAX][2]; // of each node's directory: to be put back, to be served
     // A process with a copy of a server's directory that answers at that server's address; its env
     // is NULL before the first one. Not in `node`: what it does counts only by what others do then.
@@ -236,8 +236,7 @@ struct sim {
     struct sim_judging *judging;
     struct lh_blob *kept[SIM_SHARDS_MAX][SIM_VERSIONS_MAX]; // every durable record, by version
     uint64_t durable[SIM_SHARDS_MAX]; // highest version that a worker made a durable copy of
-    struct ps_co_point stable[SIM_SHARDS_MAX]
-                             [SIM_POINTS_MAX]; // registered points, as they were seen
+    struct ps_co_point stable[SIM_SHARDS_MAX][SIM_POINTS_MAX]; // registered, as they were seen
     uint32_t stables[SIM_SHARDS_MAX];
     struct sim_state state[SIM_SHARDS_MAX][SIM_VERSIONS_MAX]; // what a replica held at a version
     bool faulty;                                              // faults are on
@@ -256,8 +255,7 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
 bool sim_standbys(const struct sim *s);                    // does every server have one?
 struct sim_node *sim_owner(struct sim *s, uint32_t shard); // who serves it, or did last
 bool sim_absent(const struct sim_node *n);                 // a server's place that is left empty
-bool sim_serves(const struct sim_node *n, uint32_t shard); // is it a server of this shard?
-struct ps_shard *sim_shard(const struct sim_node *n, uint32_t shard); // NULL: not there now
+bool sim_has(const struct sim_node *n, uint32_t shard);    // is it a server of this shard?
 void sim_fail(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_trace(const struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_node_start(struct sim_node *n);
@@ -276,7 +274,8 @@ void sim_saw_folded(void *arg, uint32_t shard, const struct lh_record *r); // of
 // before its directory is touched: it looks at what is there. `from`: where its log is cut, of a
 // damaged tail (at 0: its last entry); else NULL.
 void sim_saw_loss(struct sim_node *n, enum sim_loss_kind kind, const struct ps_place *from);
-// The whole directory of a worker, or of the coordinator, is gone or an older one.
+// The whole directory of a worker, or of the coordinator, is gone or an older one. A server's is a
+// loss.
 void sim_saw_wipe(struct sim_node *n);
 void sim_saw_trouble(struct sim_node *n); // what keeps it from answering in time, so far unseen
 // With conf.tight_disks: a server that has two checkpoints and some log above them gets a disk that

@@ -21,14 +21,14 @@ struct one_file {
     struct lh_buf bytes;
 };
 
-struct sim_copy {
+struct sim_image {
     struct one_file *first;
     int64_t taken;                           // when
     struct ps_co_point head[SIM_SHARDS_MAX]; // a server's shards, in its order
     struct lh_env *env;
 };
 
-static void drop(struct sim_copy **c)
+static void drop(struct sim_image **c)
 {
     for (struct one_file *f = *c ? (*c)->first : NULL, *next; f; f = next) {
         next = f->next;
@@ -49,7 +49,7 @@ void sim_copies_free(struct sim *s)
 
 static void take_file(void *arg, const char *path, uint64_t bytes)
 {
-    struct sim_copy *c = arg;
+    struct sim_image *c = arg;
     struct one_file *f = calloc(1, sizeof *f);
     LH_ASSERT(f);
     snprintf(f->path, sizeof f->path, "%s", path);
@@ -61,10 +61,10 @@ static void take_file(void *arg, const char *path, uint64_t bytes)
 }
 
 // Of a node that lives.
-static void take(struct sim_node *n, struct sim_copy **out)
+static void take(struct sim_node *n, struct sim_image **out)
 {
     drop(out);
-    struct sim_copy *c = calloc(1, sizeof *c);
+    struct sim_image *c = calloc(1, sizeof *c);
     LH_ASSERT(c);
     c->taken = lh_fake_now(n->sim->world);
     c->env = n->env;
@@ -93,7 +93,7 @@ static lh_err put_file(struct lh_env *env, const struct one_file *f)
 }
 
 // On the disk of a node that is dead.
-static void put(struct lh_env *env, const struct sim_copy *c)
+static void put(struct lh_env *env, const struct sim_image *c)
 {
     lh_fake_disk_wipe(env);
     lh_fake_disk_limit(env, 0);
@@ -119,7 +119,7 @@ static bool may_roll_back(struct sim_node *n)
 static void roll_back(struct sim_node *n, enum sim_fault fault)
 {
     struct sim *s = n->sim;
-    struct sim_copy **c = &s->copy[n - s->node][PUT_BACK];
+    struct sim_image **c = &s->copy[n - s->node][PUT_BACK];
     bool later = sim_draw(s, fault, 3) == 0, power = sim_draw(s, fault, 2);
     if (sim_absent(n) || !lh_fake_alive(n->env)) return;
     if (!*c || later) {
@@ -127,11 +127,11 @@ static void roll_back(struct sim_node *n, enum sim_fault fault)
         return;
     }
     if (!may_roll_back(n)) return;
-    if (n->server) sim_saw_loss(n, SIM_LOSS_ROLLBACK, NULL);
-    if (n->kind == SIM_WORKER || n->kind == SIM_COORDINATOR) sim_saw_wipe(n);
     double age = (double)(lh_fake_now(s->world) - (*c)->taken) / 1e9;
+    if (n->server) sim_saw_loss(n, SIM_LOSS_ROLLBACK, NULL);
     sim_node_die(n, power);
     put(n->env, *c);
+    sim_saw_wipe(n);
     s->met.happened[fault]++;
     n->put_back = true;
     sim_trace(s, "%s has its directory of %.3f s ago", n->name, age);
@@ -185,7 +185,7 @@ const char *sim_zombie_hears(struct sim *s, const char *from, const char *to)
 
 // Is the copy of an older life, as the coordinator knows? A server with a copy of what is known
 // last is the same server to everybody else.
-static bool older(struct sim_node *n, const struct sim_copy *copy)
+static bool older(struct sim_node *n, const struct sim_image *copy)
 {
     const struct ps_coordinator *c = n->sim->node[0].coordinator;
     for (uint32_t i = 0; c && !c->stopped && i < n->shards; i++) {
@@ -196,7 +196,7 @@ static bool older(struct sim_node *n, const struct sim_copy *copy)
     return false;
 }
 
-static void haunt(struct sim_node *of, const struct sim_copy *c)
+static void haunt(struct sim_node *of, const struct sim_image *c)
 {
     struct sim *s = of->sim;
     sim_make_zombie(s);
@@ -226,7 +226,7 @@ static void haunt(struct sim_node *of, const struct sim_copy *c)
 void sim_strike_clone(struct sim *s)
 {
     struct sim_node *n = some_server(s, SIM_FAULT_clone);
-    struct sim_copy **c = &s->copy[n - s->node][SERVED];
+    struct sim_image **c = &s->copy[n - s->node][SERVED];
     int64_t lasts = (int64_t)(500 + sim_draw(s, SIM_FAULT_clone, 8000)) * LH_MS;
     bool later = sim_draw(s, SIM_FAULT_clone, 3) == 0;
     if (sim_absent(n) || s->haunted) return;

@@ -419,8 +419,8 @@ static void ask(struct sim *s, bool undo, const char *region, const char *worker
     m.worker = (char *)(uintptr_t)worker;
     if (!c || c->stopped || lh_fake_stalled(s->node[0].env)) return;
     lh_err err = ps_co_drain(c, &m.base, &found); // refused: it has not joined, or drains otherwise
-    stop_like_a_call(c, err);
     if (!err) sim_happened(s, drain);
+    stop_like_a_call(c, err);
     if (!err) sim_trace(s, "operator: %s%s %s", undo ? "undo " : "drain ", region, worker);
 }
 
@@ -460,8 +460,8 @@ static void some_move(struct sim *s)
         !n->server->standby.standing)
         return;
     lh_err err = ps_co_move(c, n->name, &shards);
-    stop_like_a_call(c, err);
     if (!err) sim_happened(s, move);
+    stop_like_a_call(c, err);
     sim_trace(s, "operator: move to %s: %s", n->name, err ? lh_err_text(err) : "ok");
 }
 

@@ -131,13 +131,13 @@ void sim_saw_loss(struct sim_node *n, enum sim_loss_kind kind, const struct ps_p
     struct sim *s = n->sim;
     for (uint32_t k = 0; k < s->shards; k++) {
         struct sim_log *l = sim_log_of(s, k);
-        const struct ps_shard *shard = sim_shard(n, k);
-        if (!sim_serves(n, k)) continue;
+        const struct ps_shard *shard = sim_shard_at(n, k);
+        if (!sim_has(n, k)) continue;
         struct sim_loss loss = {.kind = kind, .node = n, .floor = stable_now(s, k)};
         if (kind == SIM_LOSS_TAIL && shard) loss.floor = floor_of_tail(shard, from);
         // one that was counted on, and comes back with less, covers nothing any more
         uint64_t standby = s->judging->stored.shard[k].standby;
-        loss.standby = standby && (!n->server || standby != n->server->standby.identity);
+        loss.standby = standby && standby != n->server->standby.identity;
         LH_ASSERT(l->losses < SIM_LOSSES_MAX);
         l->loss[l->losses++] = loss;
     }
@@ -305,7 +305,7 @@ void sim_note_copy(struct sim *s, const struct sim_node *n, uint32_t shard, uint
 static void check_copy(struct sim *s, uint32_t shard, const struct sim_node *standby,
                        uint64_t version)
 {
-    const struct ps_shard *held = sim_shard(standby, shard);
+    const struct ps_shard *held = sim_shard_at(standby, shard);
     const struct lh_ledger *have = held ? &held->replica.ledger : NULL;
     if (have) sim_note_copy(s, standby, shard, have->epoch, have->version);
     const struct sim_copy *copy = &sim_log_of(s, shard)->copy[standby - s->node];
@@ -351,7 +351,7 @@ void sim_saw_answer(struct sim_node *server, const uint8_t digest[16], bool admi
     struct sim_push *p = NULL;
     uint32_t shard = 0;
     for (uint32_t k = 0; k < s->shards && !p; k++)
-        if (sim_serves(server, k) && (p = find_digest(sim_log_of(s, k), digest))) shard = k;
+        if (sim_has(server, k) && (p = find_digest(sim_log_of(s, k), digest))) shard = k;
     if (!p || p->admitted != admitted) {
         sim_fail(s, "%s answered a push that is no such record of a log", server->name);
         return;

@@ -192,7 +192,7 @@ static void judge_range(struct sim *s, const struct sim_fold *f)
 static void judge_shard(struct sim *s, uint32_t shard)
 {
     const struct lh_shard_layout *layout = &s->manifest.shard[shard];
-    const struct lk_replica *server = &sim_shard(sim_owner(s, shard), shard)->replica;
+    const struct lk_replica *server = &sim_shard_at(sim_owner(s, shard), shard)->replica;
     size_t bytes = layout->values * sizeof(float);
     struct found f = {.sim = s, .theta = malloc(bytes), .q = malloc(bytes)};
     LH_ASSERT(f.theta && f.q);
@@ -315,7 +315,9 @@ static void look_at_owners(struct sim *s, uint32_t shard)
     uint32_t owners = 0;
     for (uint32_t i = 0; i < s->nodes; i++) {
         const struct sim_node *n = &s->node[i];
-        owners += sim_serving(n, shard) && !ps_frozen(sim_shard(n, shard));
+        bool serves =
+            n->server && n->server->serving && !n->server->stopped && sim_serves(n, shard);
+        owners += serves && !ps_frozen(sim_shard_at(n, shard));
     }
     if (owners > 1 && !s->conf.faults.standby)
         sim_fail(s, "shard %u: %u servers decide its pushes", shard, owners);
@@ -345,7 +347,7 @@ void sim_look(struct sim *s)
             const struct ps_server *server = s->node[i].server;
             bool holds = server && (server->serving || server->standby.standing);
             if (holds && sim_serves(&s->node[i], k))
-                look_at_state(s, k, &sim_shard(&s->node[i], k)->replica);
+                look_at_state(s, k, &sim_shard_at(&s->node[i], k)->replica);
         }
         for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++) {
             const struct wk_worker *worker = s->node[w].worker;

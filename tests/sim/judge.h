@@ -65,7 +65,9 @@ static inline struct sim_log *sim_log_of(const struct sim *s, uint32_t shard)
 }
 uint32_t sim_author(const struct sim *s, uint64_t worker); // SIM_WORKERS: nobody's id
 struct sim_node *sim_node_named(struct sim *s, const char *name);
-bool sim_serving(const struct sim_node *n, uint32_t shard); // now
+// The shard as this node's server has it; NULL: it has none, or does not run.
+const struct ps_shard *sim_shard_at(const struct sim_node *n, uint32_t shard);
+bool sim_serves(const struct sim_node *n, uint32_t shard);
 
 // ---- history.c
 // A server answers a push: of the one of its shards whose log has this digest.

@@ -65,6 +65,16 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+// How often each fault came about, for whoever wants to know that it was tried.
+static void print_happened(const struct sim_tally *met)
+{
+    printf("faults:");
+    for (size_t i = 0; i < SIM_FAULT_COUNT; i++)
+        if (met->happened[i])
+            printf(" %s %llu", fault_names[i].name, (unsigned long long)met->happened[i]);
+    printf("\n");
+}
+
 static void tell_judged(const struct sim_tally *met)
 {
     uint64_t exempt = 0;
@@ -79,16 +89,6 @@ static void tell_judged(const struct sim_tally *met)
            (unsigned long long)met->balanced, (unsigned long long)met->mass_losses,
            (unsigned long long)met->answers, (unsigned long long)met->silences,
            (double)met->silence_ns / LH_SECOND);
-}
-
-// How often each fault came about, for whoever wants to know that it was tried.
-static void print_happened(const struct sim_tally *met)
-{
-    printf("faults:");
-    for (size_t i = 0; i < SIM_FAULT_COUNT; i++)
-        if (met->happened[i])
-            printf(" %s %llu", fault_names[i].name, (unsigned long long)met->happened[i]);
-    printf("\n");
 }
 
 static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
@@ -110,8 +110,8 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
            (unsigned long long)met.admitted, (unsigned long long)met.clipped,
            (unsigned long long)met.refused, (unsigned long long)met.outer_steps,
            (unsigned long long)failed, seconds() - start);
-    tell_judged(&met);
     print_happened(&met);
+    tell_judged(&met);
     if (conf.faults.disk_loss || conf.faults.damage)
         printf("%llu disks lost, %llu damaged; %llu shards came back from a follower's state\n",
                (unsigned long long)met.disks, (unsigned long long)met.damaged,

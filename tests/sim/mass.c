@@ -62,7 +62,8 @@ static struct sim_cut *find_cut(struct sim_history *h, const struct sim_frame *f
     return NULL;
 }
 
-// A record came into the log, or was cut off (sign -1) and is its author's again, or nobody's.
+// A record came into the log, or was cut off (sign -1) and is its author's again, or nobody's, where
+// the author lost it meanwhile. What was on its way when the author lost it may still be logged.
 void sim_mass_logged(struct sim *s, uint32_t shard, struct lh_span frame, double sign)
 {
     struct sim_frame f;
@@ -70,14 +71,14 @@ void sim_mass_logged(struct sim *s, uint32_t shard, struct lh_span frame, double
     uint32_t w = sim_author(s, f.worker);
     struct sim_history *h = &s->history[w][shard];
     const struct sim_cut *cut = find_cut(h, &f);
-    bool nobodys = sign < 0 && cut && !cut->copy;
+    bool nobodys = cut && !cut->copy;
     float *q = opened(s, shard, frame);
     for (uint64_t i = 0; i < s->manifest.shard[shard].values; i++) {
         sim_log_of(s, shard)->applied[w][i] += sign * (double)q[i];
-        if (nobodys) h->gone[i] += (double)q[i];
+        if (nobodys) h->gone[i] -= sign * (double)q[i];
     }
     free(q);
-    if (nobodys && !h->lost)
+    if (nobodys && sign < 0 && !h->lost)
         sim_fail(s,
                  "shard %u: worker %u's push %" PRIx64 "/%" PRIu64
                  " was cut off, and its outbox lost it without a word",

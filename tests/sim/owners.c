@@ -20,9 +20,16 @@ struct sim_node *sim_node_named(struct sim *s, const char *name)
     return NULL;
 }
 
-bool sim_serving(const struct sim_node *n, uint32_t shard)
+const struct ps_shard *sim_shard_at(const struct sim_node *n, uint32_t shard)
 {
-    return sim_shard(n, shard) && n->server->serving && !n->server->stopped;
+    for (uint32_t i = 0; n->server && i < n->server->conf.shard_count; i++)
+        if (n->server->shard[i]->id == shard) return n->server->shard[i];
+    return NULL;
+}
+
+bool sim_serves(const struct sim_node *n, uint32_t shard)
+{
+    return sim_shard_at(n, shard) && n->server->serving && !n->server->stopped;
 }
 
 // ---------------------------------------------------------------- trouble
@@ -46,8 +53,8 @@ static bool in_trouble(const struct sim_node *n)
     if (n->kind == SIM_SERVER || n->kind == SIM_STANDBY) runs &= n->server && !n->server->stopped;
     uint64_t room = 0;
     bool full = runs && (n->env->ops->files->room(n->env, n->dir, &room) || room < ROOM_MIN);
-    bool stands = n->kind != SIM_COORDINATOR && lh_fake_stalled(n->env);
-    return !runs || full || stands || n->cut_off || s->unheard == n;
+    bool still = n->kind != SIM_COORDINATOR && lh_fake_stalled(n->env);
+    return !runs || full || still || n->cut_off || s->unheard == n;
 }
 
 bool sim_watched_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc,
@@ -78,10 +85,10 @@ static void look_at_server(struct sim *s, uint32_t shard)
     const struct sim_node *owner = NULL;
     for (uint32_t i = 0; i < s->nodes; i++) {
         const struct sim_node *n = &s->node[i];
-        if (!sim_serving(n, shard)) continue;
+        if (!sim_serves(n, shard)) continue;
         sim_spend_losses(l, n);
-        if (!owner || sim_shard(n, shard)->replica.ledger.epoch >
-                          sim_shard(owner, shard)->replica.ledger.epoch)
+        if (!owner || sim_shard_at(n, shard)->replica.ledger.epoch >
+                          sim_shard_at(owner, shard)->replica.ledger.epoch)
             owner = n;
     }
     if (!owner)
@@ -97,7 +104,7 @@ static bool may_have_all(const struct sim *s, const struct sim_node *n, uint64_t
     for (uint32_t k = 0; k < s->shards; k++) {
         const struct sim_stored_shard *row = &s->judging->stored.shard[k];
         bool its = row->standby == identity || row->owner == identity;
-        if (sim_serves(n, k) && (!its || row->move_target)) return false;
+        if (sim_has(n, k) && (!its || row->move_target)) return false;
     }
     return true;
 }
@@ -116,7 +123,7 @@ static const struct sim_node *heir(struct sim *s, uint32_t shard)
     if (!found || !may_have_all(s, found, identity) || s->conf.faults.slow ||
         lh_fake_stalled(s->node[0].env))
         return NULL;
-    const struct ps_shard *held = sim_shard(found, shard);
+    const struct ps_shard *held = sim_shard_at(found, shard);
     return held && !held->rebuild && well_for(found, 1) && well_for(&s->node[0], 1) ? found : NULL;
 }
 
@@ -145,7 +152,7 @@ void sim_look_often(struct sim *s)
         if (s->node[i].kind != SIM_WORKER && in_trouble(&s->node[i])) sim_saw_trouble(&s->node[i]);
     for (uint32_t k = 0; k < s->shards; k++) {
         for (uint32_t i = 0; i < s->nodes; i++) {
-            const struct ps_shard *held = sim_shard(&s->node[i], k);
+            const struct ps_shard *held = sim_shard_at(&s->node[i], k);
             const struct lh_ledger *have = held ? &held->replica.ledger : NULL;
             if (have) sim_note_copy(s, &s->node[i], k, have->epoch, have->version);
         }
