@@ -115,7 +115,7 @@ static struct setup common(struct sim_node *n)
                           .self = &n->self,
                           .dir = n->dir,
                           .listen = n->address,
-                          .coordinator = n->lonely ? "mem-nowhere" : s->node[0].address,
+                          .coordinator = n->zombie ? "mem-nowhere" : s->node[0].address,
                           .job = SIM_JOB,
                           .manifest = &s->manifest,
                           .units = &s->units,

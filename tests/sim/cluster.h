@@ -88,7 +88,7 @@ struct sim_node {
     bool stands_by;                         // its settings say so: the shard was taken over from it
     bool put_back;                          // it has an old copy of its directory
     bool emptied;                           // and is to start without one: its words said so
-    bool zombie, lonely; // it has another one's directory; and doesn't reach the coordinator
+    bool zombie;         // it has another one's directory, and does not reach the coordinator
     uint64_t disk_bytes; // that its disk holds; 0: whatever comes
     bool cut_off;
     uint64_t deaths;

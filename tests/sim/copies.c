@@ -6,7 +6,8 @@
 // copies of it would be gone, which nothing covers), and one that stands by. `rollback_worker` and
 // `rollback_store` do it to workers and to the coordinator's store. A zombie is a process of an
 // older life, below the epoch or the stable point that is registered: it has a copy of a server's
-// directory, and half of the calls to that server's address reach it for a while.
+// directory, and half of the calls to that server's address reach it for a while. The coordinator
+// is out of its reach: it would be that server, started anew.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,7 +206,6 @@ static void haunt(struct sim_node *of, const struct sim_image *c)
     *z = *of;
     z->env = env;
     z->zombie = true;
-    z->lonely = sim_draw(s, SIM_FAULT_clone, 2);
     z->failed = false;
     z->transport = NULL;
     z->server = NULL;
@@ -216,9 +216,8 @@ static void haunt(struct sim_node *of, const struct sim_image *c)
     s->haunted = of;
     lh_err err = lh_transport_mem_create(s->fabric, env, &z->self, true, &z->transport);
     if (!err) err = sim_server_start(z);
-    sim_trace(s, "%s's zombie with its directory of %.3f s ago%s: %s", of->name,
-              (double)(lh_fake_now(s->world) - c->taken) / 1e9, z->lonely ? ", alone" : "",
-              err ? lh_err_text(err) : "ok");
+    sim_trace(s, "%s's zombie with its directory of %.3f s ago: %s", of->name,
+              (double)(lh_fake_now(s->world) - c->taken) / 1e9, err ? lh_err_text(err) : "ok");
     s->met.happened[SIM_FAULT_clone]++;
     if (err) sim_zombie_end(s);
 }
