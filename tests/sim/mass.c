@@ -62,8 +62,9 @@ static struct sim_cut *find_cut(struct sim_history *h, const struct sim_frame *f
     return NULL;
 }
 
-// A record came into the log, or was cut off (sign -1) and is its author's again, or nobody's, where
-// the author lost it meanwhile. What was on its way when the author lost it may still be logged.
+// A record came into the log, or was cut off (sign -1) and is its author's again, or nobody's,
+// where the author lost it meanwhile. What was on its way when the author lost it may still be
+// logged.
 void sim_mass_logged(struct sim *s, uint32_t shard, struct lh_span frame, double sign)
 {
     struct sim_frame f;
