@@ -99,6 +99,10 @@ void sim_saw_taken(struct sim *s, uint32_t shard); // by a standby, just now
 bool sim_watched_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                       struct lh_fate *fate);
 
+// ---- judge.c
+// A server's state is the judge's fold of its log, in bits: NULL, or what differs.
+const char *sim_state_differs(const struct sim_fold *own, const struct lk_replica *server);
+
 // ---- answers.c
 void sim_saw_message(void *arg, const struct lh_transport *from, const char *to, enum lh_rpc rpc,
                      struct lh_span head);
