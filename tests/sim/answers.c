@@ -20,22 +20,13 @@ static struct sim_node *node_of(struct sim *s, const struct lh_transport *transp
 
 // ---------------------------------------------------------------- the coordinator's rows
 
-static const struct sim_node *standby_of(struct sim *s, uint64_t identity)
-{
-    for (uint32_t i = 0; i < s->nodes; i++) {
-        const struct ps_server *server = s->node[i].server;
-        if (identity && server && server->standby.identity == identity) return &s->node[i];
-    }
-    return NULL;
-}
-
 static void look_at_row(struct sim *s, uint32_t shard, const struct sim_stored_shard *before)
 {
     const struct sim_stored_shard *now = &s->judging->stored.shard[shard];
     bool moved = before->move_target && before->move_target >> 32 == now->owner >> 32;
     bool taken = now->owner != before->owner && now->owner == before->standby;
     if (taken && !moved) sim_saw_taken(s, shard);
-    const struct sim_node *standby = standby_of(s, now->standby);
+    const struct sim_node *standby = sim_named(s, now->standby);
     if (standby && now->standby != before->standby) sim_saw_in_sync(s, shard, standby);
 }
 

@@ -302,12 +302,31 @@ void sim_note_copy(struct sim *s, const struct sim_node *n, uint32_t shard, uint
     sim_log_of(s, shard)->copy[n - s->node] = (struct sim_copy){epoch, version};
 }
 
+void sim_note_copies(struct sim_node *n)
+{
+    if (!n->server) return;
+    for (uint32_t k = 0; k < n->sim->shards; k++) {
+        const struct ps_shard *held = sim_shard_at(n, k);
+        const struct lh_ledger *have = held ? &held->replica.ledger : NULL;
+        if (have) sim_note_copy(n->sim, n, k, have->epoch, have->version);
+    }
+    n->sim->judging->identity[n - n->sim->node] = n->server->standby.identity;
+}
+
+const struct sim_node *sim_named(const struct sim *s, uint64_t identity)
+{
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        const struct ps_server *server = s->node[i].server;
+        uint64_t its = server ? server->standby.identity : s->judging->identity[i];
+        if (identity && its == identity) return &s->node[i];
+    }
+    return NULL;
+}
+
 static void check_copy(struct sim *s, uint32_t shard, const struct sim_node *standby,
                        uint64_t version)
 {
-    const struct ps_shard *held = sim_shard_at(standby, shard);
-    const struct lh_ledger *have = held ? &held->replica.ledger : NULL;
-    if (have) sim_note_copy(s, standby, shard, have->epoch, have->version);
+    sim_note_copies(&s->node[standby - s->node]);
     const struct sim_copy *copy = &sim_log_of(s, shard)->copy[standby - s->node];
     if (copy->version < version)
         sim_fail(s, "shard %u: version %" PRIu64 " is acknowledged, %s is in sync and has %" PRIu64,
@@ -317,17 +336,6 @@ static void check_copy(struct sim *s, uint32_t shard, const struct sim_node *sta
 void sim_saw_in_sync(struct sim *s, uint32_t shard, const struct sim_node *standby)
 {
     check_copy(s, shard, standby, sim_log_of(s, shard)->acknowledged);
-}
-
-// The standby that is in sync by the coordinator's disk; NULL: none, or it does not run.
-static const struct sim_node *in_sync(const struct sim *s, uint32_t shard)
-{
-    uint64_t identity = s->judging->stored.shard[shard].standby;
-    for (uint32_t i = 0; i < s->nodes; i++) {
-        const struct ps_server *server = s->node[i].server;
-        if (identity && server && server->standby.identity == identity) return &s->node[i];
-    }
-    return NULL;
 }
 
 static void acknowledge(struct sim *s, uint32_t shard, struct sim_push *p)
@@ -357,7 +365,7 @@ void sim_saw_answer(struct sim_node *server, const uint8_t digest[16], bool admi
         return;
     }
     if (!admitted) return;
-    const struct sim_node *standby = in_sync(s, shard);
+    const struct sim_node *standby = sim_named(s, s->judging->stored.shard[shard].standby);
     bool fresh = p->where == SIM_IN_LOG && !p->acknowledged;
     if (fresh && standby && standby != server) check_copy(s, shard, standby, p->version);
     acknowledge(s, shard, p);

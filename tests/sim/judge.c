@@ -119,18 +119,22 @@ static bool same_values(const float *a, const float *b, uint64_t values)
     return !a || !memcmp(a, b, values * sizeof *a);
 }
 
-// The server's state is the judge's fold of its log, in bits.
+const char *sim_state_differs(const struct sim_fold *own, const struct lk_replica *server)
+{
+    const char *differs = ledger_differs(own, &server->ledger);
+    if (differs) return differs;
+    if (!same_values(server->theta, own->theta, own->values)) return "parameters";
+    bool same = same_values(server->outer.u, own->u, own->values) &&
+                same_values(server->outer.m, own->m, own->values);
+    return same ? NULL : "the outer optimizer";
+}
+
 static void judge_state(struct found *f, const struct lk_replica *server)
 {
-    const struct sim_fold *own = &f->fold;
-    const char *differs = ledger_differs(own, &server->ledger);
-    if (!differs && !same_values(server->theta, own->theta, own->values)) differs = "parameters";
-    if (!differs && (!same_values(server->outer.u, own->u, own->values) ||
-                     !same_values(server->outer.m, own->m, own->values)))
-        differs = "the outer optimizer";
+    const char *differs = sim_state_differs(&f->fold, server);
     if (differs)
-        sim_fail(f->sim, "shard %u: the server's state is not the fold of its log: %s", own->shard,
-                 differs);
+        sim_fail(f->sim, "shard %u: the server's state is not the fold of its log: %s",
+                 f->fold.shard, differs);
 }
 
 static void judge_tokens(struct found *f, uint32_t shard)

@@ -57,6 +57,7 @@ struct sim_judging {
     uint64_t id[SIM_WORKERS];
     struct sim_stored stored; // what is durable of the coordinator's store
     int64_t trouble[SIM_NODES_MAX];
+    uint64_t identity[SIM_NODES_MAX]; // of servers' directories, as they last ran
 };
 
 static inline struct sim_log *sim_log_of(const struct sim *s, uint32_t shard)
@@ -75,9 +76,11 @@ void sim_saw_answer(struct sim_node *server, const uint8_t digest[16], bool admi
 // A worker hears of a push that is decided.
 void sim_saw_told(struct sim *s, uint32_t shard, uint32_t worker, struct lh_incarnation i,
                   uint64_t step, bool admitted);
+const struct sim_node *sim_named(const struct sim *s, uint64_t identity); // NULL: none
 // A standby is in sync from now on: it holds all that was acknowledged.
 void sim_saw_in_sync(struct sim *s, uint32_t shard, const struct sim_node *standby);
 void sim_spend_losses(struct sim_log *l, const struct sim_node *n); // it serves the shard again
+void sim_note_copies(struct sim_node *n); // of a server that runs, or ran until now
 void sim_note_copy(struct sim *s, const struct sim_node *n, uint32_t shard, uint64_t epoch,
                    uint64_t version);
 struct sim_push *sim_find_push(struct sim_log *l, uint32_t worker, uint64_t incarnation,
@@ -95,6 +98,10 @@ void sim_judge_mass(struct sim *s, uint32_t shard);
 void sim_saw_taken(struct sim *s, uint32_t shard); // by a standby, just now
 bool sim_watched_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                       struct lh_fate *fate);
+
+// ---- judge.c
+// A server's state is the judge's fold of its log, in bits: NULL, or what differs.
+const char *sim_state_differs(const struct sim_fold *own, const struct lk_replica *server);
 
 // ---- answers.c
 void sim_saw_message(void *arg, const struct lh_transport *from, const char *to, enum lh_rpc rpc,

@@ -115,11 +115,7 @@ static const struct sim_node *heir(struct sim *s, uint32_t shard)
 {
     const struct sim_stored_shard *row = &s->judging->stored.shard[shard];
     uint64_t identity = row->standby ? row->standby : row->owner;
-    const struct sim_node *found = NULL;
-    for (uint32_t i = 0; i < s->nodes; i++) {
-        const struct ps_server *server = s->node[i].server;
-        if (identity && server && server->standby.identity == identity) found = &s->node[i];
-    }
+    const struct sim_node *found = sim_named(s, identity);
     if (!found || !may_have_all(s, found, identity) || s->conf.faults.slow ||
         lh_fake_stalled(s->node[0].env))
         return NULL;
@@ -148,14 +144,11 @@ static void look_at_silence(struct sim *s, uint32_t shard)
 
 void sim_look_often(struct sim *s)
 {
-    for (uint32_t i = 0; i < s->nodes; i++)
+    for (uint32_t i = 0; i < s->nodes; i++) {
         if (s->node[i].kind != SIM_WORKER && in_trouble(&s->node[i])) sim_saw_trouble(&s->node[i]);
+        sim_note_copies(&s->node[i]);
+    }
     for (uint32_t k = 0; k < s->shards; k++) {
-        for (uint32_t i = 0; i < s->nodes; i++) {
-            const struct ps_shard *held = sim_shard_at(&s->node[i], k);
-            const struct lh_ledger *have = held ? &held->replica.ledger : NULL;
-            if (have) sim_note_copy(s, &s->node[i], k, have->epoch, have->version);
-        }
         look_at_server(s, k);
         if (sim_standbys(s)) look_at_silence(s, k);
     }

@@ -52,6 +52,7 @@ static void note_cut(struct sim_history *h)
 // The process is gone. What a cut was being made of is in its push, or not.
 void sim_saw_death(struct sim_node *n)
 {
+    sim_note_copies(n);
     uint64_t most = 0;
     for (uint32_t k = 0; n->worker && k < n->sim->shards; k++) {
         struct sim_history *h = &n->sim->history[n->index][k];
