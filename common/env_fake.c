@@ -2,8 +2,9 @@
 // env_fake.h.
 //
 // Invariants: 1. events run in order of (time, sequence number); equal seeds give equal runs.
-// 2. An event of a node runs only in the life of the node that it was made in. 3. A dead node's
-// operations fail or do nothing; its handlers may run to their end, but nobody hears of them.
+// 2. An event of a node runs only in the life of the node that it was made in, and while it does
+// not stand still. 3. A dead node's operations fail or do nothing; its handlers may run to their
+// end, but nobody hears of them.
 #include "common/env_fake.h"
 
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #include "common/env_fake_files.h"
 
 struct event {
-    int64_t at;
+    int64_t at, due; // they differ where its node stood still
     uint64_t sequence;
     struct lh_fake_env *node; // NULL: of the world
     uint64_t life;
@@ -61,7 +62,8 @@ static void fake_random(struct lh_env *env, void *out, size_t n)
 
 static bool before(const struct event *a, const struct event *b)
 {
-    return a->at != b->at ? a->at < b->at : a->sequence < b->sequence;
+    if (a->at != b->at) return a->at < b->at;
+    return a->due != b->due ? a->due < b->due : a->sequence < b->sequence;
 }
 
 static void sift_up(struct lh_fake_world *w, size_t i)
@@ -98,22 +100,22 @@ static struct event take(struct lh_fake_world *w, size_t i)
     return e;
 }
 
-static uint64_t add(struct lh_fake_world *w, int64_t delay, struct lh_fake_env *node, lh_fn fn,
-                    lh_fn lost, void *arg)
+static void put(struct lh_fake_world *w, struct event e)
 {
     if (w->events == w->cap) {
         w->cap = w->cap ? 2 * w->cap : 256;
         w->heap = realloc(w->heap, w->cap * sizeof *w->heap);
         LH_ASSERT(w->heap);
     }
-    w->heap[w->events] = (struct event){w->now + (delay > 0 ? delay : 0),
-                                        ++w->sequence,
-                                        node,
-                                        node ? node->life : 0,
-                                        fn,
-                                        lost,
-                                        arg};
+    w->heap[w->events] = e;
     sift_up(w, w->events++);
+}
+
+static uint64_t add(struct lh_fake_world *w, int64_t delay, struct lh_fake_env *node, lh_fn fn,
+                    lh_fn lost, void *arg)
+{
+    int64_t at = w->now + (delay > 0 ? delay : 0);
+    put(w, (struct event){at, at, ++w->sequence, node, node ? node->life : 0, fn, lost, arg});
     return w->sequence;
 }
 
@@ -131,11 +133,22 @@ void lh_fake_deliver(struct lh_env *to, int64_t delay_ns, lh_fn fn, lh_fn lost, 
         lost(arg);
 }
 
+static bool stands_still(const struct event *e)
+{
+    const struct lh_fake_env *n = e->node;
+    return n && n->alive && e->life == n->life && n->still_until > e->at;
+}
+
 bool lh_fake_run(struct lh_fake_world *w, int64_t until_ns)
 {
     while (w->events && w->heap[0].at <= until_ns) {
         struct event e = take(w, 0);
         w->now = e.at;
+        if (stands_still(&e)) {
+            e.at = e.node->still_until;
+            put(w, e);
+            continue;
+        }
         w->handled++;
         if (e.node && (!e.node->alive || e.life != e.node->life)) {
             if (e.lost) e.lost(e.arg);
@@ -288,7 +301,10 @@ struct lh_env *lh_fake_node(struct lh_fake_world *w, lh_fn on_death, void *arg)
                               .arg = arg,
                               .random = splitmix(&w->random),
                               .crash_in = -1,
-                              .fail_in = -1};
+                              .fail_in = -1,
+                              .still_in = -1,
+                              .short_in = -1,
+                              .sync_in = -1};
     fake_random(&e->env, e->boot, sizeof e->boot);
     return &e->env;
 }
@@ -313,6 +329,8 @@ void lh_fake_kill(struct lh_env *env, bool power)
     e->alive = false;
     e->crash_in = -1;
     memset(e->begins, 0, sizeof e->begins);
+    e->still_until = 0;
+    e->still_in = -1;
     if (!power) return;
     lh_fake_files_power_cut(e);
     fake_random(env, e->boot, sizeof e->boot);
@@ -328,6 +346,43 @@ void lh_fake_crash_at(struct lh_env *env, int64_t file_operations, bool power)
 void lh_fake_slow(struct lh_env *env, int64_t ns)
 {
     ((struct lh_fake_env *)env)->slow = ns;
+}
+
+static void stand_still(struct lh_fake_env *e, int64_t ns)
+{
+    int64_t until = e->world->now + ns;
+    if (e->alive && until > e->still_until) e->still_until = until;
+}
+
+void lh_fake_stall_at(struct lh_env *env, int64_t file_operations, int64_t ns)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    e->still_in = file_operations;
+    e->still_ns = ns;
+    if (file_operations < 0) stand_still(e, ns);
+}
+
+bool lh_fake_stalled(const struct lh_env *env)
+{
+    const struct lh_fake_env *e = (const struct lh_fake_env *)env;
+    return e->still_until > e->world->now;
+}
+
+void lh_fake_harm(struct lh_env *env, const struct lh_fake_harm *harm)
+{
+    ((struct lh_fake_env *)env)->harm = *harm;
+}
+
+void lh_fake_short_at(struct lh_env *env, int64_t writes)
+{
+    ((struct lh_fake_env *)env)->short_in = writes;
+}
+
+void lh_fake_fail_sync_at(struct lh_env *env, int64_t syncs)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    e->sync_in = syncs;
+    e->failed = false;
 }
 
 void lh_fake_look(struct lh_env *env, bool on)
@@ -352,10 +407,16 @@ bool lh_fake_failed(const struct lh_env *env)
 bool lh_fake_step(struct lh_fake_env *e)
 {
     if (!e->alive) return false;
+    if (e->still_in >= 0 && e->still_in-- == 0) stand_still(e, e->still_ns);
     if (e->crash_in < 0 || e->crash_in-- > 0) return true;
     lh_fake_kill(&e->env, e->crash_power);
     e->struck = true;
     return false;
+}
+
+uint64_t lh_fake_harm_random(struct lh_fake_env *e)
+{
+    return splitmix(&e->harm.seed);
 }
 
 uint64_t lh_fake_env_random(struct lh_fake_env *e)

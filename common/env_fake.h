@@ -33,6 +33,27 @@ bool lh_fake_failed(const struct lh_env *env);
 // done when it is handed over and its end alone comes later, so that a power cut hardly ever finds
 // one unfinished.)
 void lh_fake_slow(struct lh_env *env, int64_t ns);
+// From now the node stands still for so long, as under SIGSTOP: its timers fire, messages reach it
+// and jobs end, but it handles nothing of that before, and then all of it at once, in the order in
+// which it came due. A stall that is longer wins. Death ends it.
+// It begins with the handler of the n-th file operation from now; < 0: at once.
+void lh_fake_stall_at(struct lh_env *env, int64_t file_operations, int64_t ns);
+bool lh_fake_stalled(const struct lh_env *env);
+// How bad a disk is, beside what it does anyway; zero-initialised: no worse. The random numbers
+// come from a stream of its own.
+struct lh_fake_harm {
+    uint64_t seed;
+    // A power cut keeps or loses each sector of an unsynced write by itself: a piece in the middle
+    // may be missing.
+    bool torn;
+    // A write that finds the disk full leaves the bytes there which there was room for.
+    bool short_writes;
+};
+void lh_fake_harm(struct lh_env *env, const struct lh_fake_harm *harm);
+// The n-th write from now (also in the node's next lives) leaves a part of its bytes and finds the
+// disk full; the n-th sync fails, see lh_fake_fail_at(). Once; < 0: none.
+void lh_fake_short_at(struct lh_env *env, int64_t writes);
+void lh_fake_fail_sync_at(struct lh_env *env, int64_t syncs);
 // From now each folder of the node's disk is made durable by its own sync alone, as POSIX promises:
 // a power cut keeps some of the oldest changes of names since then, in each folder another number.
 // (Without it a sync of any folder is one of all, as file systems with one journal do it.)
@@ -43,6 +64,9 @@ void lh_fake_look(struct lh_env *env, bool on);
 uint64_t lh_fake_disk_used(const struct lh_env *env); // bytes of all files
 void lh_fake_disk_each(const struct lh_env *env,
                        void (*each)(void *arg, const char *path, uint64_t bytes), void *arg);
+// A file's bytes as a power cut is sure to leave them; false: it may be gone after one. Borrowed
+// until the next file operation of the node, dead or alive.
+bool lh_fake_durable(const struct lh_env *env, const char *path, struct lh_span *out);
 void lh_fake_disk_limit(struct lh_env *env, uint64_t bytes);
 void lh_fake_disk_wipe(struct lh_env *env);
 LH_MUST lh_err lh_fake_flip(struct lh_env *env, const char *path, uint64_t at, uint8_t mask);

@@ -3,7 +3,8 @@
 // A file has the bytes that programs see, the bytes that are durable, and the writes in between.
 // Names are journalled in order: a power cut keeps a random prefix of the changes since the last
 // sync of a directory; or, with folders apart, of those of each folder since its own. A file's
-// writes since its last sync are each kept, torn at a 512-byte boundary, or lost.
+// writes since its last sync are each kept, torn at a 512-byte boundary, or lost. A disk may do
+// more harm than that, see struct lh_fake_harm.
 #include <stdlib.h>
 #include <string.h>
 
@@ -267,6 +268,16 @@ static void settle_folder(struct lh_fake_env *e)
     }
 }
 
+// Keeps or loses each sector by itself.
+static void keep_pieces(struct lh_fake_env *e, struct lh_fake_inode *f, const struct change *c)
+{
+    for (size_t at = 0, n; at < c->n; at += n) {
+        n = SECTOR - (size_t)((c->at + at) % SECTOR);
+        if (n > c->n - at) n = c->n - at;
+        if (lh_fake_harm_random(e) % 2) image_write(&f->durable, c->at + at, c->bytes + at, n);
+    }
+}
+
 void lh_fake_files_power_cut(struct lh_fake_env *e)
 {
     size_t back = e->pasts ? (size_t)(lh_fake_env_random(e) % (e->pasts + 1)) : 0;
@@ -283,7 +294,10 @@ void lh_fake_files_power_cut(struct lh_fake_env *e)
             size_t n = f->change[k].n;
             uint64_t fate = lh_fake_env_random(e) % 3; // kept, torn, lost
             if (fate == 1) n -= n % SECTOR ? n % SECTOR : n < SECTOR ? n : SECTOR;
-            if (fate < 2) image_apply(&f->durable, &f->change[k], n);
+            if (e->harm.torn && fate == 1 && f->change[k].bytes)
+                keep_pieces(e, f, &f->change[k]);
+            else if (fate < 2)
+                image_apply(&f->durable, &f->change[k], n);
         }
         forget_changes(f);
         image_resize(&f->now, f->durable.len);
@@ -326,6 +340,19 @@ void lh_fake_disk_each(const struct lh_env *env,
     const struct lh_fake_names *names = &((const struct lh_fake_env *)env)->now;
     for (size_t i = 0; i < names->count; i++)
         each(arg, names->name[i].path, names->name[i].inode->now.len);
+}
+
+// Its name is sure where every state that a cut may fall back to has it, for the same file.
+bool lh_fake_durable(const struct lh_env *env, const char *path, struct lh_span *out)
+{
+    const struct lh_fake_env *e = (const struct lh_fake_env *)env;
+    const struct lh_fake_inode *i = find(&e->now, path);
+    for (size_t k = 0; i && k < e->pasts; k++)
+        if (find(&e->past[k], path) != i) i = NULL;
+    for (size_t k = 0; i && k < e->changes; k++)
+        if (!strcmp(e->change[k].path, path)) i = NULL;
+    if (i) *out = lh_span(i->durable.data, i->durable.len);
+    return i != NULL;
 }
 
 lh_err lh_fake_flip(struct lh_env *env, const char *path, uint64_t at, uint8_t mask)
@@ -402,6 +429,21 @@ static lh_err fake_read(struct lh_file *f, uint64_t at, void *out, size_t n, siz
     return LH_OK;
 }
 
+// Is this the write that is to find the disk full, whatever room there is?
+static bool runs_short(struct lh_fake_env *e)
+{
+    return !e->looking && e->short_in >= 0 && e->short_in-- == 0;
+}
+
+// As much of n bytes as a disk without room for all of them takes.
+static size_t part(const struct lh_file *f, uint64_t at, size_t n)
+{
+    uint64_t end = f->inode->now.len, taken = used(f->e);
+    uint64_t room = f->e->limit > taken ? f->e->limit - taken : 0;
+    if (!f->e->harm.short_writes || end + room <= at) return 0;
+    return end + room - at < n ? (size_t)(end + room - at) : n;
+}
+
 static lh_err fake_write(struct lh_file *f, uint64_t at, struct lh_span bytes)
 {
     lh_err err = step(f->e);
@@ -412,10 +454,14 @@ static lh_err fake_write(struct lh_file *f, uint64_t at, struct lh_span bytes)
         if (n) add_change(f->inode, at, bytes.data, (size_t)(lh_fake_env_random(f->e) % n));
         return err;
     }
-    if (at + n > f->inode->now.len && full(f->e, at + n - f->inode->now.len))
-        return lh_fail(LH_ERR_DISK_FULL, "no space left on the disk");
-    add_change(f->inode, at, bytes.data, n);
-    return LH_OK;
+    bool fits = at + n <= f->inode->now.len || !full(f->e, at + n - f->inode->now.len);
+    if (fits && !runs_short(f->e)) {
+        add_change(f->inode, at, bytes.data, n);
+        return LH_OK;
+    }
+    n = fits ? (size_t)(lh_fake_harm_random(f->e) % (n + 1)) : part(f, at, n);
+    if (n) add_change(f->inode, at, bytes.data, n);
+    return lh_fail(LH_ERR_DISK_FULL, "no space left on the disk");
 }
 
 static lh_err fake_size(struct lh_file *f, uint64_t *out)
@@ -438,6 +484,10 @@ static lh_err fake_resize(struct lh_file *f, uint64_t size)
 static lh_err fake_sync(struct lh_file *f)
 {
     lh_err err = step(f->e);
+    if (!err && !f->e->looking && f->e->sync_in >= 0 && f->e->sync_in-- == 0) {
+        f->e->failed = true;
+        err = lh_fail(LH_ERR_IO, "the disk failed to sync");
+    }
     if (f->life != f->e->life) return dead();
     struct lh_fake_inode *i = f->inode;
     if (err && err != LH_ERR_KILLED) forget_changes(i); // pages are clean, and not on the disk

@@ -2,7 +2,7 @@
 #ifndef LH_COMMON_ENV_FAKE_FILES_H
 #define LH_COMMON_ENV_FAKE_FILES_H
 
-#include "common/env.h"
+#include "common/env_fake.h"
 
 struct lh_fake_inode;
 struct lh_fake_name {
@@ -30,6 +30,10 @@ struct lh_fake_env {
     int64_t fail_in;  // and until one fails with `fail`
     lh_err fail;
     bool failed;
+    struct lh_fake_harm harm;  // its seed is the stream's state
+    int64_t short_in, sync_in; // writes and syncs until one finds the disk full or fails; < 0: none
+    int64_t still_until;       // it handles nothing before
+    int64_t still_in, still_ns;    // file operations until it stands still, < 0: never; for so long
     bool looking;                  // operations are the driver's
     int64_t slow;                  // lanes begin up to so late
     int64_t begins[LH_LANE_COUNT]; // when the last job that was late begins
@@ -51,5 +55,6 @@ extern const struct lh_files_ops lh_fake_files_ops;
 void lh_fake_files_power_cut(struct lh_fake_env *e);
 bool lh_fake_step(struct lh_fake_env *e);
 uint64_t lh_fake_env_random(struct lh_fake_env *e);
+uint64_t lh_fake_harm_random(struct lh_fake_env *e);
 
 #endif

@@ -15,19 +15,26 @@ void lh_fabric_destroy(struct lh_fabric *f);
 // What the network does to one call; zero-initialised: nothing. Times in ns, one way; with real
 // envs only whether they are 0 counts, and what they delay comes at once.
 struct lh_fate {
-    int64_t delay_ns;  // of every message of this call
-    bool lose_request; // the server never hears of it
-    bool lose_reply;   // the server hears all, the client nothing
-    bool corrupt;      // a bit of the client's bulk bytes flips on the way
-    int cut_after;     // > 0: the call breaks after that many messages from the client
-    int64_t break_ns;  // > 0: it breaks after that long, whatever was said
-    int64_t again_ns;  // > 0: its messages arrive once more, that much later, as a call of nobody
+    int64_t delay_ns;    // of every message of this call
+    bool lose_request;   // the server never hears of it
+    bool lose_reply;     // the server hears all, the client nothing
+    bool corrupt;        // a bit of the client's bulk bytes flips on the way
+    int cut_after;       // > 0: the call breaks after that many messages from the client
+    int64_t break_ns;    // > 0: it breaks after that long, whatever was said
+    int64_t again_ns;    // > 0: its messages arrive once more, that much later, as a call of nobody
+    const char *instead; // the address that the call reaches, not NULL: two have the one it dialed
 };
 // Asked on the client's loop for each call, one at a time. from/to are node names; false: not
 // reachable.
 typedef bool (*lh_fate_fn)(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                            struct lh_fate *fate);
 void lh_fabric_fates(struct lh_fabric *f, lh_fate_fn fn, void *arg); // before its nodes
+
+// Told of each message that a node answers a call with, as it leaves, whatever its fate: tests look
+// on. `head` is the message without its bulk bytes.
+typedef void (*lh_tap_fn)(void *arg, const struct lh_transport *from, const char *to,
+                          enum lh_rpc rpc, struct lh_span head);
+void lh_fabric_tap(struct lh_fabric *f, lh_tap_fn fn, void *arg); // before its nodes
 
 // Breaks every call that is open between two nodes; both sides hear LH_ERR_UNAVAILABLE.
 void lh_fabric_sever(struct lh_fabric *f, const char *a, const char *b);

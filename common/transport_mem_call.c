@@ -299,6 +299,11 @@ static void connect_half(struct mem_half *h, const struct mem_link *l)
     bool reachable = to != NULL;
     if (to && f->fate)
         reachable = f->fate(f->fate_arg, t->self.name, to->self.name, h->rpc, &h->fate);
+    if (reachable && h->fate.instead) {
+        node = lh_mem_find(f, h->fate.instead);
+        to = node ? node->transport : NULL;
+        reachable = to != NULL;
+    }
     if (to && !lh_role_serves(to->self.role, l->role)) {
         pthread_mutex_unlock(&f->lock);
         send_event(t->env, t->fake, 0, h, CLOSE, NULL, LH_ERR_UNAUTHENTICATED, "wrong role");
@@ -367,6 +372,8 @@ lh_err lh_mem_send(struct lh_call *call, const struct lh_out *m)
     LH_ASSERT(!h->finished);
     struct stored *message = store(m->head, m->bulk, m->at, m->n);
     if (h->fate.corrupt && !h->server && m->n) flip_a_bit(message);
+    const struct lh_fabric *f = h->t->fabric;
+    if (h->server && f->tap) f->tap(f->tap_arg, &h->t->base, h->far_name, h->rpc, m->head);
     tell_far(h, MESSAGE, message, LH_OK, NULL);
     if (h->server) return LH_OK;
     if (h->fate.again_ns > 0) {

@@ -25,6 +25,8 @@ struct lh_fabric {
     int next_port;
     lh_fate_fn fate;
     void *fate_arg;
+    lh_tap_fn tap;
+    void *tap_arg;
 };
 
 struct mem_transport {

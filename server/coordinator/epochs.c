@@ -209,7 +209,6 @@ static lh_err take(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m
     if (m->below_stable && m->open) LH_TRY(ps_co_give_up_owner(c, m->shard, m->standby, server));
     if (!m->below_stable) LH_TRY(ps_co_check_owner(c, m->shard, m->standby));
     if (m->starts && !m->open) return LH_OK; // it serves at once, or asks again without
-    if (s->standby) s->heard_ns = ps_co_now(c) - c->conf.take_over_ns; // it does not serve
     snprintf(s->address, sizeof s->address, "%s", m->address);
     s->unwanted |= s->move.target != 0;
     if (!m->open) return LH_OK;

@@ -79,7 +79,7 @@ static LH_MUST lh_err update_live(struct ps_coordinator *c, bool *changed)
     qsort(live, n, sizeof *live, ascending);
     if (n == c->plan.live && (n == 0 || memcmp(live, c->plan.worker, n * sizeof *live) == 0))
         return LH_OK;
-    if (n == 0) return LH_OK; // nobody: the last plan stands
+    if (n == 0 || c->plan.phase == LH_PHASE_END) return LH_OK; // the last plan stands
     memcpy(c->plan.worker, live, n * sizeof *live);
     c->plan.live = n;
     *changed = true;

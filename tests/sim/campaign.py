@@ -6,6 +6,7 @@ A chunk is one run of `sim`, --jobs of them at a time; its summary line is added
 many ran. Exit status 1 if a seed violates an invariant.
 """
 import argparse
+import collections
 from concurrent import futures
 import os
 import re
@@ -22,12 +23,17 @@ from report import Report  # pylint: disable=wrong-import-position
 SUMMARY = re.compile(r"^(\d+) seeds, (\d+) events, pushes (\d+) admitted \((\d+) clipped\) (\d+) "
                      r"refused, (\d+) outer steps; (\d+) violations", re.M)
 DISKS = re.compile(r"^(\d+) disks lost, (\d+) damaged; (\d+) shards came back", re.M)
+FAULTS = re.compile(r"^faults:((?: \w+ \d+)*)$", re.M)
+JUDGED = re.compile(r"^(\d+) pushes were acknowledged, \d+ of them exempt:((?: \d+ \w+,?)*)$", re.M)
+BALANCED = re.compile(r"^(\d+) worker-shards balanced, (\d+) losses of workers measured; (\d+) "
+                      r"answers of the coordinator", re.M)
 NAMES = ("seeds", "events", "admitted", "clipped", "refused", "outer_steps", "violations",
          "disks_lost", "disks_damaged", "shards_rebuilt")
 
 
 def chunk(given, first, count):
-    """What a run of `count` seeds adds up to, its violations in words, seeds a CPU minute."""
+    """What a run of `count` seeds adds up to, how often each fault came about, its violations in
+    words, seeds a CPU minute."""
     with subprocess.Popen(
             [*shlex.split(given.before), given.sim, "--from", str(first), "--seeds", str(count),
              "--faults", given.faults], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -41,7 +47,20 @@ def chunk(given, first, count):
     disks = DISKS.search(out)  # only where disks are lost or damaged
     sums = found.groups() + (disks.groups() if disks else (0, 0, 0))
     said = [line for line in out.splitlines() if line.startswith("seed ")]
-    return [int(g) for g in sums], said, count / (used.ru_utime + used.ru_stime) * 60
+    words = FAULTS.search(out).group(1).split()
+    faults = dict(zip(words[::2], map(int, words[1::2])))
+    return ([int(g) for g in sums], faults, judged(out), said,
+            count / (used.ru_utime + used.ru_stime) * 60)
+
+
+def judged(out):
+    """What the judge looked at, and what it left out, by the loss that each push names."""
+    pushes, balanced = JUDGED.search(out), BALANCED.search(out)
+    exempt = pushes.group(2).replace(",", "").split()
+    sums = {f"exempt.{name}": int(n) for n, name in zip(exempt[::2], exempt[1::2])}
+    sums["acknowledged"] = int(pushes.group(1))
+    names = ("balanced", "losses_measured", "coordinator_answers")
+    return sums | {name: int(n) for name, n in zip(names, balanced.groups())}
 
 
 def main():
@@ -57,6 +76,7 @@ def main():
     flags.add_argument("--json")
     given = flags.parse_args()
     report, sums, bad, speeds = Report("campaign-sim", given.json), [0] * len(NAMES), [], []
+    happened, looked_at = collections.Counter(), collections.Counter()
     end, at = time.monotonic() + given.minutes * 60, given.first
     enough = []
     signal.signal(signal.SIGTERM, lambda number, frame: enough.append(number))
@@ -72,7 +92,9 @@ def main():
                 break
             done, running = futures.wait(running, return_when=futures.FIRST_COMPLETED)
             for one in done:
-                figures, said, speed = one.result()
+                figures, faults, of_judge, said, speed = one.result()
+                happened.update(faults)
+                looked_at.update(of_judge)
                 sums = [a + b for a, b in zip(sums, figures)]
                 bad += said
                 speeds.append(speed)
@@ -81,6 +103,10 @@ def main():
     report.condition("seeds", f"{given.first} to {at - 1}")
     for name, value in zip(NAMES, sums):
         report.row(f"sim.{name}", "1", [value])
+    for name, value in sorted(looked_at.items()):
+        report.row(f"sim.judge.{name}", "1", [value])
+    for name, value in sorted(happened.items()):
+        report.row(f"sim.faults.{name}", "1", [value])
     report.row("sim.seeds_per_core_minute", "1/min", speeds, "wanted", 1000)
     report.finish()
     return 1 if bad else 0

@@ -1,5 +1,5 @@
 // The cluster: nodes, their lives, one run. See cluster.h.
-#include "tests/sim/cluster.h"
+#include "tests/sim/judge.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -49,20 +49,36 @@ static bool taken_over(const struct sim_node *n, lh_err err)
     return err == LH_ERR_FENCED && n->server && sim_standbys(n->sim);
 }
 
+// It was given an old copy of its directory and says so: an operator does what it asks for.
+static bool old_copy(const struct sim_node *n, lh_err err, const char *text)
+{
+    return err == LH_ERR_FENCED && n->put_back && strstr(text, "empty");
+}
+
 static void stops(void *arg)
 {
     struct sim_node *n = arg;
     n->failed = false;
     sim_node_die(n, false);
+    if (!n->emptied) return;
+    lh_fake_disk_wipe(n->env);
+    n->emptied = n->put_back = false;
+    sim_trace(n->sim, "%s has an empty directory", n->name);
 }
 
 static void on_fatal(void *arg, lh_err err, const char *text)
 {
     struct sim_node *n = arg;
     if (err == LH_ERR_KILLED || n->failed) return;
-    bool fenced = taken_over(n, err);
+    if (n->zombie) { // it may do what it likes, but nobody may take harm
+        n->failed = true;
+        sim_trace(n->sim, "%s's zombie stops: %s", n->name, text);
+        return;
+    }
+    bool fenced = taken_over(n, err), old = old_copy(n, err, text);
     n->stands_by |= fenced;
-    if (fenced || disk_failed(n, err)) {
+    n->emptied |= old;
+    if (fenced || old || disk_failed(n, err)) {
         sim_trace(n->sim, "%s stops: %s", n->name, text);
         n->failed = true; // whatever else fails until it is gone
         lh_fake_fail_at(n->env, -1, LH_OK);
@@ -99,7 +115,7 @@ static struct setup common(struct sim_node *n)
                           .self = &n->self,
                           .dir = n->dir,
                           .listen = n->address,
-                          .coordinator = s->node[0].address,
+                          .coordinator = n->zombie ? "mem-nowhere" : s->node[0].address,
                           .job = SIM_JOB,
                           .manifest = &s->manifest,
                           .units = &s->units,
@@ -124,10 +140,11 @@ static lh_err start_coordinator(struct sim_node *n)
     return ps_coordinator_start(&conf, &n->coordinator);
 }
 
-static lh_err start_server(struct sim_node *n)
+lh_err sim_server_start(struct sim_node *n)
 {
     struct setup all = common(n);
-    struct ps_conf conf = setup_server(&all, &n->shard);
+    struct ps_conf conf = setup_server(&all, n->shard);
+    conf.shard_count = n->shards;
     conf.push_bytes_max = n->sim->conf.seed / 8 % 2; // one at a time, or all
     conf.unsealed_states = n->sim->conf.seed % 4 == 0;
     conf.ahead_bytes_min = 1;
@@ -137,13 +154,13 @@ static lh_err start_server(struct sim_node *n)
     conf.report_ns = 500 * LH_MS;
     conf.mark_ns = 100 * LH_MS;
     conf.norm_gate = n->sim->norm_gate;
-    conf.rebuild_damaged = n->sim->conf.faults.damage;
+    conf.rebuild_damaged = n->sim->conf.faults.damage || n->sim->conf.faults.rollback;
     conf.grace_ns = 6 * LH_SECOND;
     conf.replicated = n->sim->conf.faults.standby;
     conf.wait_ns = LH_SECOND;
     conf.standby = n->kind == SIM_STANDBY || n->stands_by;
-    conf.folded = sim_saw_folded;
-    conf.folded_arg = n->sim;
+    conf.folded = n->zombie ? NULL : sim_saw_folded;
+    conf.folded_arg = n;
     return ps_server_start(&conf, &n->server);
 }
 
@@ -167,14 +184,27 @@ static lh_err start_worker(struct sim_node *n)
     return LH_OK;
 }
 
+bool sim_has(const struct sim_node *n, uint32_t shard)
+{
+    for (uint32_t i = 0; i < n->shards; i++)
+        if (n->shard[i] == shard) return true;
+    return false;
+}
+
+bool sim_absent(const struct sim_node *n)
+{
+    return (n->kind == SIM_SERVER || n->kind == SIM_STANDBY) && !n->shards;
+}
+
 struct sim_node *sim_owner(struct sim *s, uint32_t shard)
 {
-    struct sim_node *owner = &s->node[1 + shard];
+    struct sim_node *owner = &s->node[1];
     uint64_t newest = 0;
+    while (!sim_has(owner, shard)) owner++;
     for (uint32_t i = 0; i < s->nodes; i++) {
         struct sim_node *n = &s->node[i];
-        if (!n->server || n->shard != shard || !n->server->serving) continue;
-        uint64_t epoch = n->server->shard[0]->replica.ledger.epoch;
+        if (!n->server || !sim_has(n, shard) || !n->server->serving) continue;
+        uint64_t epoch = ps_server_shard(n->server, shard)->replica.ledger.epoch;
         if (epoch > newest) owner = n;
         if (epoch > newest) newest = epoch;
     }
@@ -184,19 +214,20 @@ struct sim_node *sim_owner(struct sim *s, uint32_t shard)
 void sim_note_durable(struct sim *s)
 {
     for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++)
-        for (uint32_t k = 0; s->node[w].worker && k < SIM_SHARDS; k++) {
+        for (uint32_t k = 0; s->node[w].worker && k < s->shards; k++) {
             const struct wk_shard *ws = &s->node[w].worker->shard[k];
             uint64_t version = ws->keep ? ws->replica.ledger.version : ws->durable.version;
             if (version > s->durable[k]) s->durable[k] = version;
         }
 }
 
-static void bury(struct sim_node *n, bool power)
+void sim_node_bury(struct sim_node *n, bool power)
 {
     sim_note_durable(n->sim);
-    if (n->server && n->server->shard[0]->lost.worker) n->sim->met.rebuilt++;
+    for (uint32_t i = 0; n->server && i < n->shards; i++)
+        n->sim->met.rebuilt += n->server->shard[i]->lost.worker != 0;
     if (n->server) n->sim->met.full += n->server->count.full;
-    sim_saw_death(n);
+    if (!n->zombie) sim_saw_death(n);
     if (n->transport) lh_transport_mem_kill(n->transport, power);
     n->transport = NULL;
     setup_stop(&n->coordinator, &n->server, &n->worker, &n->trainer);
@@ -212,6 +243,7 @@ static void plan_return(struct sim_node *n)
 {
     int64_t delay = (int64_t)(lh_fake_random(n->sim->world) % (3000 * (uint64_t)LH_MS));
     n->deaths++;
+    sim_saw_trouble(n);
     lh_fake_at(n->sim->world, 10 * LH_MS + delay, come_back, n);
 }
 
@@ -220,7 +252,7 @@ static void on_death(void *arg) // a crash in the middle of a handler
     struct sim_node *n = arg;
     n->sim->met.struck += n->sim->conf.crash_at >= 0 && !n->deaths;
     sim_trace(n->sim, "%s crashed", n->name);
-    bury(n, false);
+    sim_node_bury(n, false);
     plan_return(n);
 }
 
@@ -229,7 +261,9 @@ void sim_node_die(struct sim_node *n, bool power)
     if (!lh_fake_alive(n->env)) return;
     sim_trace(n->sim, "%s %s", n->name, power ? "loses power" : "is killed");
     lh_fake_kill(n->env, power);
-    bury(n, power);
+    if (power && n->sim->conf.faults.torn) sim_happened(n->sim, torn);
+    if (power && n->sim->conf.faults.folders) sim_happened(n->sim, folders);
+    sim_node_bury(n, power);
     plan_return(n);
 }
 
@@ -252,18 +286,37 @@ void sim_node_start(struct sim_node *n)
         n->log = NULL;
     lh_err err = lh_transport_mem_create(s->fabric, n->env, &n->self, true, &n->transport);
     if (!err && n->kind == SIM_COORDINATOR) err = start_coordinator(n);
-    if (!err && (n->kind == SIM_SERVER || n->kind == SIM_STANDBY)) err = start_server(n);
+    if (!err && (n->kind == SIM_SERVER || n->kind == SIM_STANDBY)) err = sim_server_start(n);
     if (!err && n->kind == SIM_WORKER) err = start_worker(n);
     sim_trace(s, "%s starts: %s", n->name, err ? lh_err_text(err) : "ok");
     if (!err) return;
     if (err == LH_ERR_DISK_FULL || disk_failed(n, err)) { // try again when there is room
         lh_fake_fail_at(n->env, -1, LH_OK);
         lh_fake_kill(n->env, false);
-        bury(n, false);
+        sim_node_bury(n, false);
         plan_return(n);
     } else if (err != LH_ERR_KILLED) {
         sim_fail(s, "%s does not start: %s", n->name, lh_err_text(err));
     }
+}
+
+// A server and its standby have the same; servers' follow each other.
+static void give_shards(struct sim_node *n)
+{
+    const uint32_t *shape = n->sim->shape;
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < n->index; i++) first += shape[i];
+    for (; n->shards < shape[n->index]; n->shards++) n->shard[n->shards] = first + n->shards;
+}
+
+// How bad its disk is is a matter of the faults alone.
+static void harm(struct sim_node *n)
+{
+    const struct sim_faults *f = &n->sim->conf.faults;
+    struct lh_fake_harm harm = {.torn = f->torn, .short_writes = f->short_write};
+    if (f->torn || f->short_write) harm.seed = sim_draw(n->sim, SIM_FAULT_torn, UINT64_MAX);
+    lh_fake_harm(n->env, &harm);
+    if (f->folders) lh_fake_folders_apart(n->env);
 }
 
 static void make_node(struct sim *s, uint32_t at, enum sim_kind kind, uint32_t index)
@@ -272,25 +325,52 @@ static void make_node(struct sim *s, uint32_t at, enum sim_kind kind, uint32_t i
     struct sim_node *n = &s->node[at];
     uint32_t number = kind == SIM_STANDBY ? SIM_SERVERS + index : index; // among those of its role
     struct lh_peer self = setup_peer(role[kind], number, "sim");
-    *n = (struct sim_node){.sim = s, .kind = kind, .index = index, .shard = index};
+    *n = (struct sim_node){.sim = s, .kind = kind, .index = index};
     n->self = self;
+    if (kind == SIM_SERVER || kind == SIM_STANDBY) give_shards(n);
     snprintf(n->name, sizeof n->name, "%s", self.name);
     snprintf(n->dir, sizeof n->dir, "%.31s", self.name);
     snprintf(n->address, sizeof n->address, "mem-%.59s", self.name);
     n->env = lh_fake_node(s->world, on_death, n);
+    harm(n);
     sim_watch(n);
+}
+
+static void zombie_crashed(void *arg)
+{
+    sim_zombie_end(((struct sim_node *)arg)->sim);
+}
+
+void sim_make_zombie(struct sim *s)
+{
+    if (!s->zombie.env) s->zombie.env = lh_fake_node(s->world, zombie_crashed, &s->zombie);
+    s->zombie.sim = s;
 }
 
 // ---------------------------------------------------------------- one run
 
+// How many shards the servers have: one each, or what is drawn. A server's standby has the same.
+static void choose_shape(struct sim *s)
+{
+    static const uint32_t shapes[][SIM_SERVERS] = {{1, 1}, {2, 0}, {2, 2}, {1, 2}};
+    uint64_t drawn = s->conf.faults.shards ? sim_draw(s, SIM_FAULT_shards, LH_COUNT(shapes)) : 0;
+    memcpy(s->shape, shapes[drawn], sizeof s->shape);
+    for (uint32_t i = 0; i < SIM_SERVERS; i++) s->shards += s->shape[i];
+    if (drawn) sim_happened(s, shards);
+}
+
 static void create(struct sim *s, const struct sim_conf *conf)
 {
-    static const uint64_t shapes[3][5] = {{40, 20}, {300}, {9, 9}};
-    static const char *const names[3] = {"a.weight", "b.weight", "c.weight"};
+    static const uint64_t shapes[5][5] = {{40, 20}, {300}, {9, 9}, {70}, {8, 30}};
+    static const char *const names[5] = {"a.weight", "b.weight", "c.weight", "d.weight",
+                                         "e.weight"};
     s->conf = *conf;
     s->world = lh_fake_world_create(conf->seed);
+    sim_streams(s);
+    choose_shape(s);
     s->fabric = lh_fabric_create();
-    lh_err err = lh_manifest_build(&s->manifest, 3, names, shapes, SIM_SHARDS, NULL);
+    lh_err err =
+        lh_manifest_build(&s->manifest, s->shards < 3 ? 3 : 5, names, shapes, s->shards, NULL);
     LH_ASSERT(!err);
     s->keys = setup_keys();
     // with exact values nothing is ever over-sent, so that losses can't hide what is there twice
@@ -304,13 +384,14 @@ static void create(struct sim *s, const struct sim_conf *conf)
     LH_ASSERT(s->initial);
     for (uint64_t i = 0; conf->exact && i < s->manifest.values; i++) s->initial[i] = SIM_BASE;
     setup_units(&s->units, SIM_UNITS, SIM_UNIT_TOKENS, SIM_WORKERS);
-    lh_fabric_fates(s->fabric, sim_fate, s);
+    lh_fabric_fates(s->fabric, sim_watched_fate, s);
+    lh_fabric_tap(s->fabric, sim_saw_message, s);
     for (uint32_t w = 0; w < SIM_WORKERS; w++)
-        for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+        for (uint32_t k = 0; k < s->shards; k++) {
             s->history[w][k].raw = calloc(s->manifest.values, sizeof(double));
-            s->history[w][k].kept = calloc(s->manifest.values, sizeof(double));
+            s->history[w][k].gone = calloc(s->manifest.values, sizeof(double));
             s->history[w][k].last = calloc(s->manifest.values, sizeof(double));
-            LH_ASSERT(s->history[w][k].raw && s->history[w][k].kept && s->history[w][k].last);
+            LH_ASSERT(s->history[w][k].raw && s->history[w][k].gone && s->history[w][k].last);
         }
     uint32_t at = 0;
     make_node(s, at++, SIM_COORDINATOR, 0);
@@ -319,28 +400,33 @@ static void create(struct sim *s, const struct sim_conf *conf)
     for (uint32_t i = 0; i < SIM_STANDBYS && sim_standbys(s); i++)
         make_node(s, at++, SIM_STANDBY, i);
     s->nodes = at;
-    for (uint32_t i = 0; i < s->nodes; i++) sim_node_start(&s->node[i]);
+    sim_judging_begin(s);
+    for (uint32_t i = 0; i < s->nodes; i++)
+        if (!sim_absent(&s->node[i])) sim_node_start(&s->node[i]);
 }
 
 static void teardown(struct sim *s)
 {
+    sim_zombie_end(s);
     for (uint32_t i = 0; i < s->nodes; i++) {
         if (lh_fake_alive(s->node[i].env)) lh_fake_kill(s->node[i].env, false);
-        bury(&s->node[i], false);
+        sim_node_bury(&s->node[i], false);
         lh_log_close(s->node[i].log);
     }
+    sim_copies_free(s);
+    sim_judging_end(s);
     lh_fake_world_destroy(s->world);
     lh_fabric_destroy(s->fabric);
     lh_manifest_free(&s->manifest);
     lh_units_free(&s->units);
     lh_keyring_destroy(s->keys);
     free(s->initial);
-    for (uint32_t k = 0; k < SIM_SHARDS; k++)
+    for (uint32_t k = 0; k < s->shards; k++)
         for (uint32_t v = 0; v < SIM_VERSIONS_MAX; v++) lh_blob_release(s->kept[k][v]);
     for (uint32_t w = 0; w < SIM_WORKERS; w++)
-        for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+        for (uint32_t k = 0; k < s->shards; k++) {
             free(s->history[w][k].raw);
-            free(s->history[w][k].kept);
+            free(s->history[w][k].gone);
             free(s->history[w][k].last);
         }
 }
@@ -379,7 +465,7 @@ static void tell_all(struct sim *s)
         sim_trace(s, "%s: %.*s", n->name, err ? 0 : (int)b.len, (const char *)b.data);
         lh_buf_free(&b);
         if (n->disk_bytes) lh_fake_disk_each(n->env, tell_file, n);
-        for (uint32_t k = 0; n->worker && k < SIM_SHARDS; k++) tell_outbox(n, k);
+        for (uint32_t k = 0; n->worker && k < s->shards; k++) tell_outbox(n, k);
     }
 }
 
@@ -387,13 +473,13 @@ static bool finished(struct sim *s)
 {
     for (uint32_t i = 0; i < s->nodes; i++) {
         const struct sim_node *n = &s->node[i];
-        if (!n->transport) return false;
+        if (!n->transport && !sim_absent(n)) return false;
         if (n->worker && wk_worker_state(n->worker) != WK_DONE) return false;
     }
     // a shard that was taken over is judged by the server that holds its end
-    for (uint32_t k = 0; sim_standbys(s) && k < SIM_SHARDS; k++) {
-        const struct ps_server *owner = sim_owner(s, k)->server;
-        if (!owner->serving || owner->shard[0]->replica.ledger.plan.phase != LH_PHASE_END)
+    for (uint32_t k = 0; sim_standbys(s) && k < s->shards; k++) {
+        struct ps_server *owner = sim_owner(s, k)->server;
+        if (!owner->serving || ps_server_shard(owner, k)->replica.ledger.plan.phase != LH_PHASE_END)
             return false;
     }
     return s->node[0].coordinator->plan.phase == LH_PHASE_END;
@@ -414,6 +500,14 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->equal += one->equal;
     all->full += one->full;
     all->struck += one->struck;
+    for (size_t i = 0; i < SIM_FAULT_COUNT; i++) all->happened[i] += one->happened[i];
+    all->acknowledged += one->acknowledged;
+    for (int i = 0; i < SIM_LOSSES; i++) all->exempt[i] += one->exempt[i];
+    all->balanced += one->balanced;
+    all->mass_losses += one->mass_losses;
+    all->answers += one->answers;
+    all->silences += one->silences;
+    if (one->silence_ns > all->silence_ns) all->silence_ns = one->silence_ns;
 }
 
 bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally)
@@ -427,6 +521,7 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
         now += 100 * LH_MS;
         lh_fake_run(s->world, now);
         sim_note_durable(s);
+        sim_look_often(s);
         if (conf->tight_disks) sim_tighten(s);
         if (now % (500 * LH_MS) == 0) sim_look(s);
         if (now > RUN_LIMIT || lh_fake_events(s->world) > EVENTS_MAX) {
@@ -435,7 +530,7 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
         }
     }
     if (!s->bad[0]) sim_judge(s);
-    for (uint32_t k = 0; k < SIM_SHARDS && s->node[0].coordinator; k++)
+    for (uint32_t k = 0; k < s->shards && s->node[0].coordinator; k++)
         s->met.taken_over += s->node[0].coordinator->shard[k].owner != 0;
     if (s->bad[0]) tell_all(s);
     memcpy(why, s->bad, sizeof s->bad);

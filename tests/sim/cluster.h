@@ -1,9 +1,10 @@
 // A simulated cluster: the cores of the real programs on one virtual clock, from a seed.
 //
-// One coordinator, two servers with a shard each, perhaps a standby of each, four workers in four
-// regions with a synthetic trainer. Nodes are killed, lose power or their disk, are cut off, run
-// out of disk; calls are lost, repeated, broken. Then faults cease, everything heals, the run comes
-// to its end, and judge.c looks whether every invariant of server/docs/0000-protocol.md holds.
+// One coordinator, two servers with a shard each (or, drawn from the seed, one or two with up to
+// three), perhaps a standby of each, four workers in four regions with a synthetic trainer. Nodes
+// are killed, lose power or their disk, are cut off, run out of disk, stand still; calls are lost,
+// repeated, broken. Then faults cease, everything heals, the run comes to its end, and judge.c
+// looks whether every invariant of server/docs/0000-protocol.md holds.
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H
 
@@ -13,8 +14,8 @@
 #include "tests/sim/synthetic.h"
 
 enum {
-    SIM_SHARDS = 2,
-    SIM_SERVERS = 2,
+    SIM_SHARDS_MAX = 4,
+    SIM_SERVERS = 2, // places for them: a run may leave the second one empty
     SIM_WORKERS = 4,
     SIM_STANDBYS = SIM_SERVERS, // where the seed's faults have them
     SIM_FIRST_STANDBY = 1 + SIM_SERVERS + SIM_WORKERS,
@@ -31,6 +32,7 @@ static const float SIM_BASE = 98304, SIM_QUANTUM = 1.0f / 128;
 #define SIM_JOB "simulated run 01" // LH_JOB bytes
 
 struct sim;
+struct sim_judging; // judge.h
 
 enum sim_kind { SIM_COORDINATOR, SIM_SERVER, SIM_WORKER, SIM_STANDBY };
 
@@ -38,18 +40,20 @@ struct sim_cut { // a push that a worker committed
     struct lh_incarnation incarnation;
     uint64_t step;
     bool committed; // else: kept in the outbox, and then a crash
-    bool told_admitted, told_refused;
-    bool seen; // by the judge, in the log
+    bool seen;      // by the judge, in the log
+    bool copy;      // the outbox has it, as far as is known
 };
 
 struct sim_history { // of one worker and shard
     struct sim_cut cut[SIM_CUTS_MAX];
     uint32_t cuts;
-    double *raw;  // per value: sum of the deltas of all committed cuts
-    double *kept; // and of those that were kept but not committed: they may come back, or not
-    double *last; // the newest delta
-    bool pending; // kept, and whether it is committed is not known yet: the newest cut
-    bool lost;    // it declared a loss
+    double *raw;    // per value: sum of the deltas of all committed cuts
+    double *gone;   // of it, what declared losses took, as each was measured (mass.c)
+    double *last;   // the newest delta
+    bool pending;   // kept, and whether it is committed is not known yet: the newest cut
+    bool lost;      // it declared a loss, in some life
+    bool losing;    // and one since its mass was last measured
+    bool slot_lost; // of them, its slot
     uint32_t refused_in_turn;
     // What was trained, by where it is: since the last cut, in one that is being made, in committed
     // ones. Tokens that a death took for certain, and at most (a cut may have been committed or
@@ -78,10 +82,13 @@ struct sim_node {
     struct wk_worker *worker;
     struct wk_trainer *trainer;
     struct wk_observer observer;
-    uint32_t shard;
-    struct lh_log *log;  // when traced
-    bool failed;         // it stopped by itself
-    bool stands_by;      // its settings say so: the shard was taken over from it
+    uint32_t shard[SIM_SHARDS_MAX], shards; // a server's; none: this place is empty
+    struct lh_log *log;                     // when traced
+    bool failed;                            // it stopped by itself
+    bool stands_by;                         // its settings say so: the shard was taken over from it
+    bool put_back;                          // it has an old copy of its directory
+    bool emptied;                           // and is to start without one: its words said so
+    bool zombie;         // it has another one's directory, and does not reach the coordinator
     uint64_t disk_bytes; // that its disk holds; 0: whatever comes
     bool cut_off;
     uint64_t deaths;
@@ -94,18 +101,72 @@ struct sim_state {
     struct lh_hash digest;
 };
 
+// Faults that take records which were durable. What a push that was acknowledged, and is in no log
+// in the end, has to name (history.c).
+enum sim_loss_kind {
+    SIM_LOSS_NONE,
+    SIM_LOSS_TAIL,
+    SIM_LOSS_DISK,
+    SIM_LOSS_DAMAGE,
+    SIM_LOSS_ROLLBACK,
+    SIM_LOSSES
+};
+extern const char *const sim_loss_name[SIM_LOSSES];
+
 // Which faults a run may have; counts are upper bounds, a run picks at random.
+//
+// BASE(name) are drawn from the world's stream, one after the other: what a seed means depends on
+// all of them. OWN(name) came later and draw from streams of their own (streams.c), so that a seed
+// without them means what it meant before. "all" is both, "base" the first. APART(name) are in
+// neither, for they change what the cluster is: its servers acknowledge with standbys, which take
+// over; an operator lets workers, regions, the run stand still and go on; a server's newest
+// checkpoint is damaged, alone; an operator moves shards between a server and its standby (without
+// `standby` pushes are acknowledged by their owner alone); disks stall. OWN_APART(name) are like
+// them, with streams of their own.
+#define SIM_FAULTS(BASE, OWN, APART, OWN_APART)                                                    \
+    BASE(kill)                                                                                     \
+    BASE(power)                                                                                    \
+    BASE(crash)                                                                                    \
+    BASE(worker_kill)                                                                              \
+    BASE(worker_power)                                                                             \
+    BASE(worker_lost)                                                                              \
+    BASE(coordinator)                                                                              \
+    BASE(partition)                                                                                \
+    BASE(network)                                                                                  \
+    BASE(disk_full)                                                                                \
+    BASE(tail)                                                                                     \
+    BASE(refuse)                                                                                   \
+    BASE(io)                                                                                       \
+    BASE(disk_loss)                                                                                \
+    BASE(damage)                                                                                   \
+    OWN(shards)                                                                                    \
+    OWN(full)                                                                                      \
+    OWN(short_write)                                                                               \
+    OWN(sync)                                                                                      \
+    OWN(stall)                                                                                     \
+    OWN(torn)                                                                                      \
+    OWN(folders)                                                                                   \
+    OWN(rollback)                                                                                  \
+    OWN(clone)                                                                                     \
+    OWN_APART(rollback_worker)                                                                     \
+    OWN_APART(rollback_store)                                                                      \
+    APART(drain)                                                                                   \
+    APART(standby)                                                                                 \
+    APART(rot)                                                                                     \
+    APART(move)                                                                                    \
+    APART(slow)
+
 struct sim_faults {
-    bool kill, power, crash, worker_kill, worker_power, worker_lost, coordinator, partition,
-        network, disk_full, io, tail, refuse, disk_loss, damage;
-    // not in "all": the servers acknowledge with standbys, which take over; an operator lets
-    // workers, regions, the run stand still and go on; a server's newest checkpoint is damaged,
-    // alone
-    bool standby, drain, rot;
-    // not in "all" either: an operator moves shards between a server and its standby; without
-    // `standby` pushes are acknowledged by their owner alone
-    bool move;
-    bool slow; // nor this: disks stall
+#define FIELD(name) bool name;
+    SIM_FAULTS(FIELD, FIELD, FIELD, FIELD)
+#undef FIELD
+};
+
+enum sim_fault {
+#define ID(name) SIM_FAULT_##name,
+    SIM_FAULTS(ID, ID, ID, ID)
+#undef ID
+        SIM_FAULT_COUNT
 };
 
 struct sim_conf {
@@ -131,7 +192,23 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t equal;                   // values whose mass was the same in bits, nothing being lost
     uint64_t full;                    // groups that found no room
     uint64_t struck;                  // crashes that were asked for by crash_at
+    uint64_t happened[SIM_FAULT_COUNT]; // faults that did come about
+    // The judge's: pushes that were acknowledged as admitted, and of them those that a named loss
+    // took; worker-shards whose mass was measured, and measured losses; what the coordinator
+    // answered; take-overs, and the longest silence before one.
+    uint64_t acknowledged, exempt[SIM_LOSSES];
+    uint64_t balanced, mass_losses;
+    uint64_t answers;
+    uint64_t silences;
+    int64_t silence_ns;
 };
+
+struct sim_turn { // of a fault with a stream of its own
+    struct sim *sim;
+    size_t strike;
+};
+
+struct sim_image; // of a directory (copies.c)
 
 struct sim {
     struct sim_conf conf;
@@ -145,15 +222,24 @@ struct sim {
     struct lk_codec codec;
     double norm_gate;
     float *initial;
-    struct sim_history history[SIM_WORKERS][SIM_SHARDS];
+    uint32_t shards, shape[SIM_SERVERS]; // all of them; each server's
+    uint64_t stream[SIM_FAULT_COUNT];    // random states of the faults that have streams
+    struct sim_turn turn[SIM_FAULT_COUNT];
+    struct sim_image
+        *copy[SIM_NODES_MAX][2]; // of each node's directory: to be put back, to be served
+    // A process with a copy of a server's directory that answers at that server's address; its env
+    // is NULL before the first one. Not in `node`: what it does counts only by what others do then.
+    struct sim_node zombie;
+    const struct sim_node *haunted; // whose address it is; NULL: there is none now
+    struct sim_history history[SIM_WORKERS][SIM_SHARDS_MAX];
     struct sim_training training[SIM_WORKERS];
-    bool history_lost[SIM_SHARDS];                      // a damaged tail was cut
-    struct lh_blob *kept[SIM_SHARDS][SIM_VERSIONS_MAX]; // every durable record, by version
-    uint64_t durable[SIM_SHARDS]; // highest version that a worker made a durable copy of
-    struct ps_co_point stable[SIM_SHARDS][SIM_POINTS_MAX]; // registered points, as they were seen
-    uint32_t stables[SIM_SHARDS];
-    struct sim_state state[SIM_SHARDS][SIM_VERSIONS_MAX]; // what a replica held at a version
-    bool faulty;                                          // faults are on
+    struct sim_judging *judging;
+    struct lh_blob *kept[SIM_SHARDS_MAX][SIM_VERSIONS_MAX]; // every durable record, by version
+    uint64_t durable[SIM_SHARDS_MAX]; // highest version that a worker made a durable copy of
+    struct ps_co_point stable[SIM_SHARDS_MAX][SIM_POINTS_MAX]; // registered, as they were seen
+    uint32_t stables[SIM_SHARDS_MAX];
+    struct sim_state state[SIM_SHARDS_MAX][SIM_VERSIONS_MAX]; // what a replica held at a version
+    bool faulty;                                              // faults are on
     const struct sim_node *unheard; // this one and the coordinator don't reach each other
     int64_t faults_until;
     char bad[512]; // the first violation
@@ -168,25 +254,62 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
 // ---- between the files
 bool sim_standbys(const struct sim *s);                    // does every server have one?
 struct sim_node *sim_owner(struct sim *s, uint32_t shard); // who serves it, or did last
+bool sim_absent(const struct sim_node *n);                 // a server's place that is left empty
+bool sim_has(const struct sim_node *n, uint32_t shard);    // is it a server of this shard?
 void sim_fail(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_trace(const struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_node_start(struct sim_node *n);
 void sim_note_durable(struct sim *s);
-void sim_look(struct sim *s);                      // at what must hold at any moment (judge.c)
+void sim_look(struct sim *s);          // at what must hold at any moment (judge.c)
+void sim_look_often(struct sim *s);    // at who serves, ten times a second (owners.c)
+void sim_judging_begin(struct sim *s); // when there are nodes, before they start
+void sim_judging_end(struct sim *s);
 void sim_node_die(struct sim_node *n, bool power); // and comes back after a while
 // What the cores tell (watch.c): a worker in all its lives, a server of each durable record.
 void sim_watch(struct sim_node *n);
 void sim_saw_start(struct sim_node *n); // its slot tells whether the newest cut was committed
 void sim_saw_death(struct sim_node *n);
-void sim_saw_folded(void *arg, uint32_t shard, const struct lh_record *r); // a durable record
+void sim_saw_folded(void *arg, uint32_t shard, const struct lh_record *r); // of a node: durable
+// A fault takes durable records of the servers' disks. To be called while the server still runs, or
+// before its directory is touched: it looks at what is there. `from`: where its log is cut, of a
+// damaged tail (at 0: its last entry); else NULL.
+void sim_saw_loss(struct sim_node *n, enum sim_loss_kind kind, const struct ps_place *from);
+// The whole directory of a worker, or of the coordinator, is gone or an older one. A server's is a
+// loss.
+void sim_saw_wipe(struct sim_node *n);
+void sim_saw_trouble(struct sim_node *n); // what keeps it from answering in time, so far unseen
 // With conf.tight_disks: a server that has two checkpoints and some log above them gets a disk that
 // holds another one, but no other segment, to the end of the run; only a cut of the log makes room.
 void sim_tighten(struct sim *s);
 void sim_disk_limit(struct sim_node *n); // its disk's bytes hold from here on
 void sim_faults_start(struct sim *s);
+// A server's disk may be lost while a worker's is there that has a copy of the stable point: the
+// promise is about one or the other.
+bool sim_may_lose(struct sim_node *n);
 // Does a worker that runs hold a copy of the point that is registered as stable? False: not known.
 bool sim_stable_held(struct sim *s, uint32_t shard);
 bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *fate);
 void sim_judge(struct sim *s);
+// Streams (streams.c): a fault's own random numbers, from the seed and its name; then the faults
+// that use them.
+void sim_streams(struct sim *s);
+uint64_t sim_draw(struct sim *s, enum sim_fault fault, uint64_t n); // below n
+void sim_streams_start(struct sim *s);
+void sim_streams_end(struct sim *s);
+// Copies of directories (copies.c): put back at a later start, or served by another process.
+void sim_strike_rollback(struct sim *s);
+void sim_strike_rollback_worker(struct sim *s);
+void sim_strike_rollback_store(struct sim *s);
+void sim_strike_clone(struct sim *s);
+void sim_zombie_end(struct sim *s);
+// Where a call to `to` ends up: with the zombie that has its address, or NULL.
+const char *sim_zombie_hears(struct sim *s, const char *from, const char *to);
+void sim_copies_free(struct sim *s);
+// (cluster.c, faults.c)
+lh_err sim_server_start(struct sim_node *n);
+void sim_node_bury(struct sim_node *n, bool power);
+void sim_make_zombie(struct sim *s);
+void sim_disk_back(void *node);
+#define sim_happened(s, name) ((void)(s)->met.happened[SIM_FAULT_##name]++)
 
 #endif

@@ -14,7 +14,8 @@ static uint64_t below(struct sim *s, uint64_t n)
 
 // ---------------------------------------------------------------- the network
 
-bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *fate)
+static bool fate_of(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                    struct lh_fate *fate)
 {
     struct sim *s = arg;
     bool stream = rpc == LH_RPC_FOLLOW || rpc == LH_RPC_SNAPSHOT;
@@ -31,7 +32,9 @@ bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, stru
         if (below(s, 3) == 0) fate->break_ns = (int64_t)(1 + below(s, 4000)) * LH_MS;
         return true;
     }
-    switch (below(s, 40)) {
+    uint64_t drawn = below(s, 40);
+    if (drawn <= 6) sim_happened(s, network);
+    switch (drawn) {
     case 0: fate->lose_request = true; break;
     case 1:
     case 2: fate->lose_reply = true; break;
@@ -42,6 +45,13 @@ bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, stru
     default: break;
     }
     return true;
+}
+
+bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *fate)
+{
+    bool reached = fate_of(arg, from, to, rpc, fate);
+    if (reached) fate->instead = sim_zombie_hears(arg, from, to);
+    return reached;
 }
 
 static void heal_link(void *arg)
@@ -56,6 +66,7 @@ static void cut_off(struct sim_node *n)
     struct sim *s = n->sim;
     if (n->cut_off) return;
     n->cut_off = true;
+    sim_happened(s, partition);
     sim_trace(s, "%s is cut off", n->name);
     for (uint32_t i = 0; i < s->nodes; i++)
         if (&s->node[i] != n) lh_fabric_sever(s->fabric, n->name, s->node[i].name);
@@ -74,6 +85,7 @@ static void cut_from_coordinator(struct sim_node *n)
     struct sim *s = n->sim;
     if (s->unheard) return;
     s->unheard = n;
+    sim_happened(s, partition);
     sim_trace(s, "%s and the coordinator don't reach each other", n->name);
     lh_fabric_sever(s->fabric, n->name, s->node[0].name);
     lh_fake_at(s->world, (int64_t)(1 + below(s, 15)) * LH_SECOND, heard_again, s);
@@ -90,7 +102,7 @@ void sim_disk_limit(struct sim_node *n)
     lh_fake_disk_limit(n->env, n->disk_bytes);
 }
 
-static void disk_back(void *arg)
+void sim_disk_back(void *arg)
 {
     sim_disk_limit(arg);
 }
@@ -99,30 +111,41 @@ static void disk_back(void *arg)
 // segment's worth makes no room.
 enum { TIGHTEN_ABOVE = 12 };
 
+// Has each of its shards two checkpoints, and log to cut above them? And the bytes of their states.
+static bool may_tighten(const struct sim_node *n, size_t *state)
+{
+    for (uint32_t i = 0; i < n->shards; i++) {
+        const struct ps_shard *shard = n->server->shard[i];
+        struct lk_checkpoint_conf conf = {.env = n->env, .dir = n->server->checkpoint_dir};
+        uint64_t *version;
+        size_t count;
+        if (shard->keep) return false;
+        if (shard->replica.ledger.version < shard->checkpointed + TIGHTEN_ABOVE) return false;
+        if (lk_checkpoint_versions(&conf, shard->id, false, &version, &count)) return false;
+        bool early = count < 2 || version[0] < TIGHTEN_ABOVE; // a plan's optimizer makes it grow
+        free(version);
+        if (early) return false;
+        size_t floats = shard->replica.outer.kind == LH_OPT_SGD ? 1 : 3;
+        *state += floats * sizeof(float) * shard->replica.layout->values;
+    }
+    return true;
+}
+
 void sim_tighten(struct sim *s)
 {
     for (uint32_t i = 1; i <= SIM_SERVERS; i++) {
         struct sim_node *n = &s->node[i];
-        const struct ps_shard *shard = n->server && n->server->serving ? n->server->shard[0] : NULL;
-        uint64_t *version;
-        size_t count;
-        struct lk_checkpoint_conf conf = {.env = n->env};
-        if (!shard || n->disk_bytes || shard->keep) continue;
-        if (shard->replica.ledger.version < shard->checkpointed + TIGHTEN_ABOVE) continue;
-        conf.dir = n->server->checkpoint_dir;
-        if (lk_checkpoint_versions(&conf, n->shard, false, &version, &count)) continue;
-        bool early = count < 2 || version[0] < TIGHTEN_ABOVE; // a plan's optimizer makes it grow
-        free(version);
-        if (early) continue;
-        size_t state = (shard->replica.outer.kind == LH_OPT_SGD ? 1 : 3) * sizeof(float);
-        n->disk_bytes = lh_fake_disk_used(n->env) + state * shard->replica.layout->values + 12288;
-        disk_back(n);
+        size_t state = 0;
+        if (!n->server || !n->server->serving || n->disk_bytes || !may_tighten(n, &state)) continue;
+        n->disk_bytes = lh_fake_disk_used(n->env) + state + 12288;
+        sim_disk_back(n);
         sim_trace(s, "%s has %llu bytes of disk", n->name, (unsigned long long)n->disk_bytes);
     }
 }
 
 struct newest {
     char name[64];
+    uint32_t shard; // where only one's files count
 };
 
 static void note(void *arg, const char *name)
@@ -138,7 +161,7 @@ static void damage_tail(struct sim_node *n, struct ps_place from)
 {
     struct sim *s = n->sim;
     char dir[64], path[160];
-    struct newest last = {""};
+    struct newest last = {"", 0};
     snprintf(dir, sizeof dir, "%s/log", n->dir);
     lh_fake_boot(n->env); // the disk is looked at by nobody in particular
     lh_err err = n->env->ops->files->list(n->env, dir, note, &last);
@@ -152,7 +175,6 @@ static void damage_tail(struct sim_node *n, struct ps_place from)
         err = lh_fake_flip(n->env, path, at, 1);
         if (!any) sim_trace(s, "%s: %s damaged at %zu of %zu", n->name, path, at, end);
         any = true;
-        s->history_lost[n->shard] = true;
     }
     lh_buf_free(&b);
     lh_fake_kill(n->env, false);
@@ -161,25 +183,50 @@ static void damage_tail(struct sim_node *n, struct ps_place from)
 
 // A disk may be lost while a worker's is there that has a copy of the stable point: the promise is
 // about one or the other.
-static bool may_lose(struct sim_node *n)
+bool sim_may_lose(struct sim_node *n)
 {
-    bool held =
-        sim_stable_held(n->sim, n->shard) || LH_BUG("local_stable"); // that it is, is the bug
-    return n->server && n->server->serving && held &&
-           n->server->shard[0]->replica.ledger.plan.phase < LH_PHASE_END;
+    if (!n->server || !n->server->serving) return false;
+    for (uint32_t i = 0; i < n->shards; i++) {
+        bool held = sim_stable_held(n->sim, n->shard[i]) ||
+                    LH_BUG("local_stable"); // that it is, is the bug
+        if (!held || n->server->shard[i]->replica.ledger.plan.phase >= LH_PHASE_END) return false;
+    }
+    return true;
+}
+
+// One of a server's shards; a server with one does not draw.
+static uint32_t some_shard(struct sim_node *n)
+{
+    return n->shards > 1 ? (uint32_t)sim_draw(n->sim, SIM_FAULT_shards, n->shards) : 0;
 }
 
 // A tail: what lies above everybody's durable copies, so that the server's own log is enough; or,
 // where whole disks are lost too, from anywhere.
 static bool may_lose_tail(struct sim_node *n)
 {
-    if (!may_lose(n)) return false;
+    if (!sim_may_lose(n)) return false;
     if (n->sim->conf.faults.disk_loss) return true;
-    const struct lh_ledger *l = &n->server->shard[0]->replica.ledger;
     sim_note_durable(n->sim);
-    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++)
-        if (n->sim->node[w].worker && n->sim->node[w].worker->shard[n->shard].keep) return false;
-    return l->plan.phase < LH_PHASE_CLOSE && l->version > n->sim->durable[n->shard];
+    for (uint32_t i = 0; i < n->shards; i++) {
+        uint32_t k = n->shard[i];
+        const struct lh_ledger *l = &n->server->shard[i]->replica.ledger;
+        for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++)
+            if (n->sim->node[w].worker && n->sim->node[w].worker->shard[k].keep) return false;
+        if (l->plan.phase >= LH_PHASE_CLOSE || l->version <= n->sim->durable[k]) return false;
+    }
+    return true;
+}
+
+// Does the log hold, from this place on, what followers' durable copies have of another shard? Then
+// its loss would be more than a tail's.
+static bool others_durable(struct sim_node *n, uint32_t shard, const struct ps_place *from)
+{
+    for (uint32_t i = 0; i < n->shards && !n->sim->conf.faults.disk_loss; i++) {
+        const struct ps_place *p =
+            ps_shard_place(n->server->shard[i], n->sim->durable[n->shard[i]]);
+        if (i != shard && p && p->segment == from->segment && p->at >= from->at) return true;
+    }
+    return false;
 }
 
 // From which record on the tail is lost: any above the durable copies (or any at all) whose entry
@@ -187,18 +234,22 @@ static bool may_lose_tail(struct sim_node *n)
 static struct ps_place first_lost(struct sim_node *n)
 {
     struct sim *s = n->sim;
-    const struct ps_shard *shard = n->server->shard[0];
+    uint32_t which = some_shard(n);
+    const struct ps_shard *shard = n->server->shard[which];
     uint64_t head = shard->replica.ledger.version;
-    uint64_t durable = s->conf.faults.disk_loss ? 0 : s->durable[n->shard];
+    uint64_t durable = s->conf.faults.disk_loss ? 0 : s->durable[shard->id];
     struct ps_place last = {0};
     if (below(s, 2) || head <= durable) return last;
     const struct ps_place *p = ps_shard_place(shard, head - below(s, head - durable));
-    return !p || p->segment != ps_wal_segment(n->server->wal) ? last : *p;
+    if (!p || p->segment != ps_wal_segment(n->server->wal)) return last;
+    return others_durable(n, which, p) ? last : *p;
 }
 
 static void lose_tail(struct sim_node *n)
 {
+    sim_happened(n->sim, tail);
     struct ps_place place = first_lost(n);
+    sim_saw_loss(n, SIM_LOSS_TAIL, &place);
     sim_node_die(n, false);
     damage_tail(n, place);
 }
@@ -206,10 +257,11 @@ static void lose_tail(struct sim_node *n)
 // The server's whole directory is gone.
 static void lose_disk(struct sim_node *n)
 {
+    sim_saw_loss(n, SIM_LOSS_DISK, NULL);
     sim_node_die(n, below(n->sim, 2));
     lh_fake_disk_wipe(n->env);
-    n->sim->history_lost[n->shard] = true;
     n->sim->met.disks++;
+    sim_happened(n->sim, disk_loss);
     sim_trace(n->sim, "%s lost its disk", n->name);
 }
 
@@ -246,10 +298,12 @@ static void maybe_flip(void *arg, const char *name)
 static void damage_disk(struct sim_node *n)
 {
     struct sim *s = n->sim;
-    const struct ps_shard *shard = n->server->shard[0];
+    const struct ps_shard *shard = n->server->shard[some_shard(n)];
+    uint32_t id = shard->id;
     char path[160], dir[80];
     struct ps_place place = {0};
     if (shard->indexed > 1) place = shard->index[below(s, shard->indexed - 1)].place;
+    sim_saw_loss(n, SIM_LOSS_DAMAGE, NULL);
     sim_node_die(n, false);
     lh_fake_boot(n->env);
     snprintf(dir, sizeof dir, "%s/%s", n->dir, below(s, 2) ? "log" : "checkpoints");
@@ -261,20 +315,21 @@ static void damage_disk(struct sim_node *n)
         sim_trace(s, "%s: %s is damaged near %llu%s", n->name, path, (unsigned long long)place.at,
                   err ? " (not there)" : "");
     } else if (kind == 6) {
-        snprintf(path, sizeof path, "%s/epoch-%04x", n->dir, n->shard);
+        snprintf(path, sizeof path, "%s/epoch-%04x", n->dir, id);
         flip(n, path, 28);
     } else if (n->env->ops->files->list(n->env, dir, maybe_flip, &f)) {
         sim_trace(s, "%s: no %s", n->name, dir);
     }
-    s->history_lost[n->shard] = true;
     s->met.damaged++;
+    sim_happened(s, damage);
     lh_fake_kill(n->env, false);
 }
 
 static void note_checkpoint(void *arg, const char *name)
 {
     struct lk_checkpoint_name n;
-    if (lk_checkpoint_name_parse(name, &n) && !n.weights) note(arg, name);
+    struct newest *last = arg;
+    if (lk_checkpoint_name_parse(name, &n) && !n.weights && n.shard == last->shard) note(arg, name);
 }
 
 // A bit of the newest checkpoint flips while the server is down. An older one and the log must do:
@@ -282,19 +337,21 @@ static void note_checkpoint(void *arg, const char *name)
 static void rot(struct sim_node *n)
 {
     char dir[80], path[160];
-    struct newest last = {""};
+    struct newest last = {"", 0};
     uint64_t bytes = 0, *version;
     size_t count;
     struct lh_file *file;
     if (!n->server || !n->server->serving) return;
-    const struct ps_shard *shard = n->server->shard[0];
+    const struct ps_shard *shard = n->server->shard[some_shard(n)];
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(n->server);
     lh_fake_look(n->env, true);
-    lh_err err = lk_checkpoint_versions(&conf, n->shard, false, &version, &count);
+    lh_err err = lk_checkpoint_versions(&conf, shard->id, false, &version, &count);
     lh_fake_look(n->env, false);
     free(version);
     bool whole = shard->indexed && shard->index[0].version == 1;
     if (err || (count < 2 && !whole && !LH_BUG("one_is_enough"))) return;
+    last.shard = shard->id;
+    sim_happened(n->sim, rot);
     sim_node_die(n, false);
     lh_fake_boot(n->env);
     snprintf(dir, sizeof dir, "%s/checkpoints", n->dir);
@@ -313,7 +370,15 @@ static void rot(struct sim_node *n)
 static struct sim_node *some_server(struct sim *s)
 {
     uint64_t n = below(s, SIM_SERVERS + (sim_standbys(s) ? SIM_STANDBYS : 0));
-    return &s->node[n < SIM_SERVERS ? 1 + n : SIM_FIRST_STANDBY + n - SIM_SERVERS];
+    struct sim_node *drawn =
+        &s->node[n < SIM_SERVERS ? 1 + n : SIM_FIRST_STANDBY + n - SIM_SERVERS];
+    return sim_absent(drawn) ? drawn - 1 : drawn; // the first one is always there
+}
+
+static struct sim_node *some_node(struct sim *s)
+{
+    struct sim_node *drawn = &s->node[below(s, s->nodes)];
+    return sim_absent(drawn) ? drawn - 1 : drawn;
 }
 
 static struct sim_node *some_worker(struct sim *s)
@@ -326,11 +391,20 @@ static void lose_host(struct sim_node *n)
 {
     if (!lh_fake_alive(n->env)) return;
     for (uint32_t k = 1; k <= SIM_SERVERS; k++)
-        if (!n->sim->node[k].server || !n->sim->node[k].server->serving) return;
+        if (!sim_absent(&n->sim->node[k]) &&
+            (!n->sim->node[k].server || !n->sim->node[k].server->serving))
+            return;
     sim_node_die(n, true);
     lh_fake_disk_wipe(n->env);
-    for (uint32_t k = 0; k < SIM_SHARDS; k++) n->sim->history[n->index][k].lost = true;
+    sim_saw_wipe(n);
+    sim_happened(n->sim, worker_lost);
     sim_trace(n->sim, "%s lost its disk", n->name);
+}
+
+// What the coordinator does where an operator's call meets a disk that failed.
+static void stop_like_a_call(struct ps_coordinator *c, lh_err err)
+{
+    if (err && lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
 }
 
 // An operator asks the coordinator, if there is one, that the run, a region or a worker stands
@@ -343,8 +417,10 @@ static void ask(struct sim *s, bool undo, const char *region, const char *worker
     m.undo = undo;
     m.region = (char *)(uintptr_t)region; // not changed
     m.worker = (char *)(uintptr_t)worker;
-    if (!c || c->stopped) return;
+    if (!c || c->stopped || lh_fake_stalled(s->node[0].env)) return;
     lh_err err = ps_co_drain(c, &m.base, &found); // refused: it has not joined, or drains otherwise
+    if (!err) sim_happened(s, drain);
+    stop_like_a_call(c, err);
     if (!err) sim_trace(s, "operator: %s%s %s", undo ? "undo " : "drain ", region, worker);
 }
 
@@ -380,8 +456,12 @@ static void some_move(struct sim *s)
     struct sim_node *n = some_server(s);
     struct ps_coordinator *c = s->node[0].coordinator;
     uint32_t shards;
-    if (!c || c->stopped || !n->server || !n->server->standby.standing) return;
+    if (!c || c->stopped || lh_fake_stalled(s->node[0].env) || !n->server ||
+        !n->server->standby.standing)
+        return;
     lh_err err = ps_co_move(c, n->name, &shards);
+    if (!err) sim_happened(s, move);
+    stop_like_a_call(c, err);
     sim_trace(s, "operator: move to %s: %s", n->name, err ? lh_err_text(err) : "ok");
 }
 
@@ -391,16 +471,18 @@ static void lose_power_with(const struct sim_node *server)
     struct sim *s = server->sim;
     for (uint32_t i = 0; i < s->nodes; i++) {
         bool serves = s->node[i].kind == SIM_SERVER || s->node[i].kind == SIM_STANDBY;
-        if (serves && s->node[i].shard == server->shard) sim_node_die(&s->node[i], true);
+        if (serves && s->node[i].index == server->index) sim_node_die(&s->node[i], true);
     }
 }
 
 // One of a disk's next operations fails: the process stops with a clear word, or did without it.
 static void fail_disk(struct sim *s)
 {
-    struct sim_node *n = &s->node[below(s, s->nodes)];
+    struct sim_node *n = some_node(s);
     int64_t at = (int64_t)below(s, 20);
-    if (!lh_fake_failed(n->env)) lh_fake_fail_at(n->env, at, LH_ERR_IO);
+    if (lh_fake_failed(n->env)) return;
+    lh_fake_fail_at(n->env, at, LH_ERR_IO);
+    sim_happened(s, io);
 }
 
 static void disk_is_quick(void *arg)
@@ -411,11 +493,19 @@ static void disk_is_quick(void *arg)
 // A disk stalls: what is written and synced there takes up to seconds.
 static void slow_disk(struct sim *s)
 {
-    struct sim_node *n = below(s, 2) ? some_server(s) : &s->node[below(s, s->nodes)];
+    struct sim_node *n = below(s, 2) ? some_server(s) : some_node(s);
     int64_t most = (int64_t)(1 + below(s, 2000)) * LH_MS;
     lh_fake_slow(n->env, most);
+    sim_happened(s, slow);
     sim_trace(s, "%s: a slow disk", n->name);
     lh_fake_at(s->world, (int64_t)(1 + below(s, 8)) * LH_SECOND, disk_is_quick, n);
+}
+
+// One that is down already dies of nothing.
+static void die(struct sim_node *n, bool power, enum sim_fault fault)
+{
+    n->sim->met.happened[fault] += lh_fake_alive(n->env);
+    sim_node_die(n, power);
 }
 
 static void one_fault(struct sim *s)
@@ -427,22 +517,24 @@ static void one_fault(struct sim *s)
     if (f->slow && below(s, 3) == 0) slow_disk(s);
     switch (below(s, f->disk_loss || f->damage ? 15 : 13)) {
     case 0:
-        if (f->kill) sim_node_die(server, false);
+        if (f->kill) die(server, false, SIM_FAULT_kill);
         break;
     case 1:
-        if (f->power) sim_node_die(server, true);
+        if (f->power) die(server, true, SIM_FAULT_power);
         if (f->power && f->standby && below(s, 2)) lose_power_with(server);
         break;
     case 2:
+        if (f->crash) sim_happened(s, crash);
         if (f->crash) lh_fake_crash_at(server->env, (int64_t)below(s, 12), f->power && below(s, 2));
         break;
     case 3:
-        if (f->worker_kill) sim_node_die(worker, false);
+        if (f->worker_kill) die(worker, false, SIM_FAULT_worker_kill);
         break;
     case 4:
-        if (f->worker_power) sim_node_die(worker, true);
+        if (f->worker_power) die(worker, true, SIM_FAULT_worker_power);
         break;
     case 5:
+        if (f->worker_kill && f->crash) sim_happened(s, crash);
         if (f->worker_kill && f->crash)
             lh_fake_crash_at(worker->env, (int64_t)below(s, 20), f->worker_power && below(s, 2));
         break;
@@ -450,7 +542,7 @@ static void one_fault(struct sim *s)
         if (f->worker_lost && below(s, 3) == 0) lose_host(worker);
         break;
     case 7:
-        if (f->coordinator) sim_node_die(&s->node[0], f->power && below(s, 2));
+        if (f->coordinator) die(&s->node[0], f->power && below(s, 2), SIM_FAULT_coordinator);
         break;
     case 8:
         if (f->partition && f->standby && below(s, 2))
@@ -460,8 +552,9 @@ static void one_fault(struct sim *s)
         break;
     case 9:
         if (f->disk_full && lh_fake_alive(server->env)) {
+            sim_happened(s, disk_full);
             lh_fake_disk_limit(server->env, 1);
-            lh_fake_at(s->world, (int64_t)(1 + below(s, 4)) * LH_SECOND, disk_back, server);
+            lh_fake_at(s->world, (int64_t)(1 + below(s, 4)) * LH_SECOND, sim_disk_back, server);
         }
         break;
     case 10:
@@ -475,10 +568,10 @@ static void one_fault(struct sim *s)
         if (f->io) fail_disk(s);
         break;
     case 13:
-        if (f->disk_loss && may_lose(server)) lose_disk(server);
+        if (f->disk_loss && sim_may_lose(server)) lose_disk(server);
         break;
     case 14:
-        if (f->damage && may_lose(server)) damage_disk(server);
+        if (f->damage && sim_may_lose(server)) damage_disk(server);
         break;
     default: break;
     }
@@ -494,10 +587,11 @@ static void next_fault(void *arg)
             // what failed already may be on its way back from a lane: its process still stops for
             // it
             if (!lh_fake_failed(s->node[i].env)) lh_fake_fail_at(s->node[i].env, -1, LH_OK);
-            disk_back(&s->node[i]);
+            sim_disk_back(&s->node[i]);
             disk_is_quick(&s->node[i]);
             s->node[i].cut_off = false;
         }
+        sim_streams_end(s);
         if (s->conf.faults.drain) undo_all(s);
         sim_trace(s, "faults cease");
         return;
@@ -509,6 +603,7 @@ static void next_fault(void *arg)
 void sim_faults_start(struct sim *s)
 {
     s->faulty = true;
+    sim_streams_start(s);
     s->faults_until = (int64_t)(5 + below(s, 25)) * LH_SECOND;
     lh_fake_at(s->world, (int64_t)below(s, 2000) * LH_MS, next_fault, s);
 }

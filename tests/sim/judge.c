@@ -13,65 +13,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/cluster.h"
+#include "tests/sim/judge.h"
 
-static const double TOLERANCE = 0.02; // one value of a push is 0.25 or more, rounding 1e-4 or less
-
-struct found {
-    double *applied[SIM_WORKERS]; // sums of admitted frames
-    uint64_t admitted[SIM_WORKERS];
-    struct sim_node *node;
+struct found { // the judge's fold of a shard's whole log
     struct sim *sim;
-    struct lk_replica *replica; // a fold of its own, from the beginning
+    struct sim_fold fold;
+    float *theta, *q;
 };
 
-static uint32_t author(struct sim *s, uint64_t id)
-{
-    uint32_t w = 0;
-    while (w < SIM_WORKERS && lh_worker_id(&s->node[1 + SIM_SERVERS + w].self) != id) w++;
-    return w;
-}
-
-static void note_admit(struct found *f, const struct lh_frame *frame, struct lh_span plain)
+static void note_admit(struct found *f, const struct sim_frame *frame)
 {
     struct sim *s = f->sim;
-    uint32_t w = author(s, frame->worker);
-    const struct lh_shard_layout *l = f->replica->layout;
+    uint32_t w = sim_author(s, frame->worker), k = 0;
     if (w == SIM_WORKERS) {
         sim_fail(s, "a push of nobody in the log");
         return;
     }
     struct sim_history *h = &s->history[w][frame->shard];
-    uint32_t k = 0;
-    while (k < h->cuts && !(lh_incarnation_equal(h->cut[k].incarnation, frame->incarnation) &&
-                            h->cut[k].step == frame->step))
+    struct lh_incarnation i = {frame->incarnation, frame->random};
+    while (k < h->cuts &&
+           !(lh_incarnation_equal(h->cut[k].incarnation, i) && h->cut[k].step == frame->step))
         k++;
     if (k == h->cuts)
         sim_fail(s, "shard %u: a push in the log that its worker never committed", frame->shard);
     else if (h->cut[k].seen)
         sim_fail(s, "shard %u: worker %u push %" PRIx64 "/%" PRIu64 " applied twice", frame->shard,
-                 w, frame->incarnation.number, frame->step);
+                 w, frame->incarnation, frame->step);
     else
         h->cut[k].seen = true;
-    float *q = calloc(l->values, sizeof *q);
-    LH_ASSERT(q);
-    if (lk_payload_add(&s->codec, l, plain, q))
-        sim_fail(s, "an admitted payload that can't be read");
-    for (uint64_t i = 0; i < l->values; i++) f->applied[w][i] += (double)q[i];
-    free(q);
-    f->admitted[w]++;
 }
 
 // The scale is eta / live * w of the plan in force, or less where the norm gate clipped.
-static void note_scale(struct found *f, const struct lh_record *r, const struct lh_frame *frame)
+static void note_scale(struct found *f, const struct sim_record *r, const struct sim_frame *frame)
 {
     struct sim *s = f->sim;
-    const struct lh_ledger *l = &f->replica->ledger;
-    uint64_t stale = lh_ledger_staleness(l, frame->worker, frame->base_others);
-    bool bsp = l->plan.mode == LH_MODE_BSP;
-    double w = bsp ? 1 : pow(1 + (double)stale, -(double)l->plan.damping);
-    double whole = (double)l->plan.eta / (l->plan.live ? l->plan.live : 1) * w,
-           is = (double)r->scale;
+    const struct sim_plan *plan = &f->fold.plan;
+    uint64_t stale = sim_fold_staleness(&f->fold, frame);
+    double w = plan->mode == LH_MODE_BSP ? 1 : pow(1 + (double)stale, -(double)plan->damping);
+    double whole = (double)plan->eta / (plan->live ? plan->live : 1) * w, is = (double)r->scale;
     bool clipped = is < whole * (1 - 1e-6);
     if (is <= 0 || is > whole * (1 + 1e-6) || (clipped && s->norm_gate == 0))
         sim_fail(s, "shard %u version %" PRIu64 ": scale %g, it should be %g", frame->shard,
@@ -80,86 +59,91 @@ static void note_scale(struct found *f, const struct lh_record *r, const struct 
     s->met.admitted++;
 }
 
-// Folds the whole log, as it became durable record by record, into a replica of the judge's own.
-static void read_log(struct found *f)
+static const char *read_record(struct found *f, const struct sim_record *r)
 {
     struct sim *s = f->sim;
-    struct ps_shard *shard = f->node->server->shard[0];
-    for (uint64_t v = 1; v <= shard->replica.ledger.version; v++) {
-        const struct lh_blob *kept = s->kept[shard->id][v];
-        if (!kept) {
-            sim_fail(s, "shard %u: version %" PRIu64 " was never seen", shard->id, v);
-            return;
-        }
-        struct lh_record r;
-        uint32_t body;
-        if (lh_record_parse_header(lh_blob_span(kept), &r, &body)) return;
-        r.body = lh_span(kept->data + LH_RECORD_HEADER, body);
-        struct lh_span plain = {0};
-        struct lh_frame frame;
-        struct lh_frame_parts parts;
-        if (r.kind == LH_REFUSE && r.reason == LH_ERR_UNSEAL)
-            sim_fail(s, "shard %u version %" PRIu64 ": damage on the way consumed a step (rule 4)",
-                     shard->id, v);
-        if (r.kind == LH_ADMIT) {
-            struct lk_payload_info info;
-            bool opened;
-            if (lk_replica_open(f->replica, r.body, &plain, &opened, &info) ||
-                lh_frame_parse(r.body, &frame, &parts)) {
-                sim_fail(s, "shard %u: version %" PRIu64 " does not open", shard->id, v);
-                return;
-            }
-            note_admit(f, &frame, plain);
-            note_scale(f, &r, &frame);
-        }
-        s->met.refused += r.kind == LH_REFUSE;
-        s->met.moved += r.kind == LH_EPOCH && f->replica->ledger.move.epoch == r.epoch;
-        lh_err err = lk_replica_apply(f->replica, &r);
-        if (err) {
-            sim_fail(s, "shard %u version %" PRIu64 ": the log does not fold: %s", shard->id, v,
-                     lh_err_text(err));
-            return;
-        }
+    struct sim_frame frame;
+    if (r->kind == LH_REFUSE && r->reason == LH_ERR_UNSEAL)
+        return "damage on the way consumed a step (rule 4)";
+    if (r->kind == LH_ADMIT) {
+        if (!sim_read_frame(r->body, &frame) || !sim_payload(s, f->fold.shard, r->body, f->q))
+            return "a payload that does not open";
+        note_admit(f, &frame);
+        note_scale(f, r, &frame);
+    }
+    s->met.refused += r->kind == LH_REFUSE;
+    s->met.moved += r->kind == LH_EPOCH && f->fold.move_epoch == r->epoch;
+    return sim_fold_next(&f->fold, r, f->q);
+}
+
+// Folds the whole log, as it became durable record by record, by the judge's own rules.
+static void read_log(struct found *f, uint32_t shard, uint64_t head)
+{
+    struct sim *s = f->sim;
+    for (uint64_t v = 1; v <= head && !s->bad[0]; v++) {
+        const struct lh_blob *kept = s->kept[shard][v];
+        struct sim_record r;
+        const char *wrong = "never seen";
+        if (kept && sim_read_record(lh_blob_span(kept), &r)) wrong = read_record(f, &r);
+        if (wrong) sim_fail(s, "shard %u: version %" PRIu64 ": %s", shard, v, wrong);
     }
 }
 
-static void judge_mass(struct found *f, uint32_t shard)
+static bool same_row(const struct lh_row *a, const struct sim_row *b)
 {
-    struct sim *s = f->sim;
-    for (uint32_t w = 0; w < SIM_WORKERS && !s->bad[0]; w++) {
-        struct wk_shard *ws = &s->node[1 + SIM_SERVERS + w].worker->shard[shard];
-        struct sim_history *h = &s->history[w][shard];
-        for (uint64_t i = 0; i < ws->layout->values && !s->bad[0]; i++) {
-            double sum = f->applied[w][i] + (double)ws->residual[i];
-            double tolerance = s->conf.exact ? 0 : TOLERANCE + 1e-5 * fabs(h->raw[i]);
-            bool exact = s->codec.value == LK_VALUE_FP32;
-            if (sum > h->raw[i] + h->kept[i] + tolerance && (exact || !h->lost))
-                sim_fail(s, "shard %u value %" PRIu64 ": worker %u put %g in, %g came out", shard,
-                         i, w, h->raw[i], sum);
-            else if (sum < h->raw[i] - tolerance && !h->lost)
-                sim_fail(s,
-                         "shard %u value %" PRIu64 ": worker %u put %g in, %g is left, nothing was "
-                         "declared lost",
-                         shard, i, w, h->raw[i], sum);
-        }
-        for (uint64_t i = 0; s->conf.exact && !h->lost && i < ws->layout->values; i++)
-            s->met.equal += f->applied[w][i] + (double)ws->residual[i] == h->raw[i];
-        for (uint32_t k = 0; k < h->cuts && !s->bad[0]; k++)
-            if (h->cut[k].told_admitted && !h->cut[k].seen && !s->history_lost[shard])
-                sim_fail(s,
-                         "shard %u: worker %u was told that %" PRIx64 "/%" PRIu64 " is in the log",
-                         shard, w, h->cut[k].incarnation.number, h->cut[k].step);
-    }
+    return a && a->incarnation.number == b->incarnation && a->incarnation.random == b->random &&
+           a->last.number == b->last_incarnation && a->last.random == b->last_random &&
+           a->last_step == b->last_step && a->last_version == b->last_version &&
+           a->last_reason == b->last_reason && a->admitted == b->admitted &&
+           a->refused == b->refused && a->tokens == b->tokens && a->round == b->round &&
+           !memcmp(a->last_digest.b, b->last_digest, sizeof b->last_digest);
+}
+
+static const char *ledger_differs(const struct sim_fold *f, const struct lh_ledger *l)
+{
+    if (l->version != f->version || l->epoch != f->epoch || !lh_hash_equal(&l->chain, &f->chain))
+        return "version, epoch or chain";
+    if (l->admitted != f->admitted || l->refused != f->refused || l->tokens != f->tokens)
+        return "counters";
+    if (l->plan.number != f->plan.number || l->plan.phase != f->plan.phase) return "plan";
+    if (l->rows != f->rows) return "rows";
+    for (uint32_t i = 0; i < f->rows; i++)
+        if (!same_row(lh_ledger_row(l, f->row[i].worker), &f->row[i])) return "a row";
+    for (uint64_t u = 0; u < SIM_UNITS; u++)
+        if (lh_ledger_credited(l, u) != f->credited[u]) return "credits";
+    return NULL;
+}
+
+static bool same_values(const float *a, const float *b, uint64_t values)
+{
+    return !a || !memcmp(a, b, values * sizeof *a);
+}
+
+const char *sim_state_differs(const struct sim_fold *own, const struct lk_replica *server)
+{
+    const char *differs = ledger_differs(own, &server->ledger);
+    if (differs) return differs;
+    if (!same_values(server->theta, own->theta, own->values)) return "parameters";
+    bool same = same_values(server->outer.u, own->u, own->values) &&
+                same_values(server->outer.m, own->m, own->values);
+    return same ? NULL : "the outer optimizer";
+}
+
+static void judge_state(struct found *f, const struct lk_replica *server)
+{
+    const char *differs = sim_state_differs(&f->fold, server);
+    if (differs)
+        sim_fail(f->sim, "shard %u: the server's state is not the fold of its log: %s",
+                 f->fold.shard, differs);
 }
 
 static void judge_tokens(struct found *f, uint32_t shard)
 {
     struct sim *s = f->sim;
     for (uint32_t w = 0; w < SIM_WORKERS && !s->bad[0]; w++) {
-        const struct sim_node *n = &s->node[1 + SIM_SERVERS + w];
-        const struct wk_shard *ws = &n->worker->shard[shard];
+        const struct wk_shard *ws = &s->node[1 + SIM_SERVERS + w].worker->shard[shard];
         const struct sim_history *h = &s->history[w][shard];
-        const struct lh_row *row = lh_ledger_row(&f->replica->ledger, lh_worker_id(&n->self));
+        const struct sim_row *row = sim_fold_row(&f->fold, s->judging->id[w]);
         uint64_t trained = s->training[w].tokens;
         uint64_t found = (row ? row->tokens : 0) + ws->committed->tokens + ws->tokens;
         if (found + h->lost_least > trained || (!h->lost && found + h->lost_most < trained))
@@ -191,7 +175,7 @@ static void judge_again(struct sim *s)
     for (uint32_t w = 0; w < SIM_WORKERS && !lossy; w++) {
         const struct sim_training *t = &s->training[w];
         bool lost = false;
-        for (uint32_t k = 0; k < SIM_SHARDS; k++) lost |= s->history[w][k].lost;
+        for (uint32_t k = 0; k < s->shards; k++) lost |= s->history[w][k].lost;
         if (!lost && t->twice > t->again)
             sim_fail(s,
                      "worker %u trained %" PRIu64 " tokens again, its deaths took %" PRIu64
@@ -201,44 +185,41 @@ static void judge_again(struct sim *s)
 }
 
 // Outside it deltas need not be multiples of the quantum, or their sums not exact.
-static void judge_range(struct sim *s, const struct lk_replica *r)
+static void judge_range(struct sim *s, const struct sim_fold *f)
 {
-    for (uint64_t i = 0; i < r->layout->values; i++)
-        if (!(r->theta[i] >= 1 << 16 && r->theta[i] < 1 << 17))
+    for (uint64_t i = 0; i < f->values; i++)
+        if (!(f->theta[i] >= 1 << 16 && f->theta[i] < 1 << 17))
             sim_fail(s, "a parameter came to %g: the run is not in fixed point",
-                     (double)r->theta[i]);
+                     (double)f->theta[i]);
 }
 
 static void judge_shard(struct sim *s, uint32_t shard)
 {
-    struct found f = {.sim = s, .node = sim_owner(s, shard)};
-    struct lk_replica own;
-    uint8_t job[LH_JOB];
-    memcpy(job, SIM_JOB, LH_JOB);
-    if (lk_replica_create(&own, job, &s->manifest, shard, s->keys)) return;
-    memcpy(own.theta, s->initial + own.layout->first, own.layout->values * sizeof(float));
-    f.replica = &own;
-    for (uint32_t w = 0; w < SIM_WORKERS; w++) {
-        f.applied[w] = calloc(own.layout->values, sizeof(double));
-        LH_ASSERT(f.applied[w]);
-    }
-    read_log(&f);
-    if (!s->bad[0] && s->conf.exact) judge_range(s, &own);
-    if (!s->bad[0]) judge_mass(&f, shard);
-    s->met.outer_steps += own.outer.steps;
+    const struct lh_shard_layout *layout = &s->manifest.shard[shard];
+    const struct lk_replica *server = &sim_shard_at(sim_owner(s, shard), shard)->replica;
+    size_t bytes = layout->values * sizeof(float);
+    struct found f = {.sim = s, .theta = malloc(bytes), .q = malloc(bytes)};
+    LH_ASSERT(f.theta && f.q);
+    memcpy(f.theta, s->initial + layout->first, bytes);
+    sim_fold_begin(&f.fold, lh_span(SIM_JOB, LH_JOB), &s->manifest.hash, shard, s->shards, f.theta,
+                   layout->values);
+    read_log(&f, shard, server->ledger.version);
+    if (!s->bad[0]) judge_state(&f, server);
+    if (!s->bad[0] && s->conf.exact) judge_range(s, &f.fold);
+    if (!s->bad[0]) sim_judge_mass(s, shard);
+    if (!s->bad[0]) sim_judge_acknowledged(s, shard);
+    s->met.outer_steps += f.fold.steps;
     if (!s->bad[0]) judge_tokens(&f, shard);
     if (!s->bad[0]) judge_sequences(s, shard);
-    struct lk_replica *server = &f.node->server->shard[0]->replica;
-    struct lh_hash mine = lk_replica_digest(&own), theirs = lk_replica_digest(server);
-    if (!s->bad[0] && !lh_hash_equal(&mine, &theirs))
-        sim_fail(s, "shard %u: the server's state is not the fold of its log", shard);
-    for (uint32_t w = 0; w < SIM_WORKERS; w++) free(f.applied[w]);
-    lk_replica_free(&own);
+    memcpy(sim_log_of(s, shard)->credited, f.fold.credited, SIM_UNITS * sizeof(bool));
+    sim_fold_end(&f.fold);
+    free(f.theta);
+    free(f.q);
 }
 
 static void judge_replicas(struct sim *s)
 {
-    for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+    for (uint32_t k = 0; k < s->shards; k++) {
         const struct wk_shard *first = &s->node[1 + SIM_SERVERS].worker->shard[k];
         for (uint32_t w = 0; w < SIM_WORKERS; w++) {
             const struct wk_shard *ws = &s->node[1 + SIM_SERVERS + w].worker->shard[k];
@@ -259,11 +240,10 @@ static void judge_credit(struct sim *s)
 {
     for (uint64_t u = 0; u < SIM_UNITS; u++) {
         uint32_t times = 0;
-        for (uint32_t k = 0; k < SIM_SHARDS; k++)
-            times += lh_ledger_credited(&sim_owner(s, k)->server->shard[0]->replica.ledger, u);
+        for (uint32_t k = 0; k < s->shards; k++) times += sim_log_of(s, k)->credited[u];
         if (times != 1) sim_fail(s, "unit %" PRIu64 " was credited %u times", u, times);
         const struct ps_coordinator *c = s->node[0].coordinator;
-        if (c->shard[u % SIM_SHARDS].reported && !ps_co_credited(c, u))
+        if (c->shard[u % s->shards].reported && !ps_co_credited(c, u))
             sim_fail(s, "unit %" PRIu64 " is credited, and the coordinator does not know", u);
     }
 }
@@ -339,8 +319,9 @@ static void look_at_owners(struct sim *s, uint32_t shard)
     uint32_t owners = 0;
     for (uint32_t i = 0; i < s->nodes; i++) {
         const struct sim_node *n = &s->node[i];
-        bool serves = n->server && n->server->serving && !n->server->stopped && n->shard == shard;
-        owners += serves && !ps_frozen(n->server->shard[0]);
+        bool serves =
+            n->server && n->server->serving && !n->server->stopped && sim_serves(n, shard);
+        owners += serves && !ps_frozen(sim_shard_at(n, shard));
     }
     if (owners > 1 && !s->conf.faults.standby)
         sim_fail(s, "shard %u: %u servers decide its pushes", shard, owners);
@@ -362,14 +343,15 @@ static void look_at_outbox(struct sim *s, const struct wk_shard *ws)
 
 void sim_look(struct sim *s)
 {
-    for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+    for (uint32_t k = 0; k < s->shards; k++) {
         look_at_owners(s, k);
         look_at_stable(s, k);
         look_at_copies(s, k);
         for (uint32_t i = 0; i < s->nodes; i++) {
             const struct ps_server *server = s->node[i].server;
             bool holds = server && (server->serving || server->standby.standing);
-            if (holds && s->node[i].shard == k) look_at_state(s, k, &server->shard[0]->replica);
+            if (holds && sim_serves(&s->node[i], k))
+                look_at_state(s, k, &sim_shard_at(&s->node[i], k)->replica);
         }
         for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++) {
             const struct wk_worker *worker = s->node[w].worker;
@@ -385,9 +367,8 @@ static void judge_stable(struct sim *s, uint32_t shard)
     for (uint32_t i = 0; i < s->stables[shard]; i++) {
         const struct ps_co_point *p = &s->stable[shard][i];
         const struct lh_blob *kept = p->version < SIM_VERSIONS_MAX ? s->kept[shard][p->version] : 0;
-        struct lh_record r;
-        uint32_t body;
-        if (!kept || lh_record_parse_header(lh_blob_span(kept), &r, &body) ||
+        struct sim_record r;
+        if (!kept || !sim_read_record(lh_blob_span(kept), &r) ||
             !lh_hash_equal(&r.chain, &p->chain))
             sim_fail(s, "shard %u: version %" PRIu64 " of epoch %" PRIu64 " was stable and is lost",
                      shard, p->version, p->epoch);
@@ -397,8 +378,8 @@ static void judge_stable(struct sim *s, uint32_t shard)
 void sim_judge(struct sim *s)
 {
     judge_replicas(s);
-    for (uint32_t k = 0; k < SIM_SHARDS && !s->bad[0]; k++) judge_shard(s, k);
-    for (uint32_t k = 0; k < SIM_SHARDS && !s->bad[0]; k++) judge_stable(s, k);
+    for (uint32_t k = 0; k < s->shards && !s->bad[0]; k++) judge_shard(s, k);
+    for (uint32_t k = 0; k < s->shards && !s->bad[0]; k++) judge_stable(s, k);
     judge_credit(s);
     judge_again(s);
 }

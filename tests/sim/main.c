@@ -1,6 +1,6 @@
 // sim: runs seeds of the simulated cluster.
 //
-//   sim [--from N] [--seeds N] [--faults all|none|LIST] [--bsp] [--trace]
+//   sim [--from N] [--seeds N] [--faults all|base|none|LIST] [--bsp] [--trace]
 //   sim --exact ...          in fixed point: mass is conserved in bits
 //   sim --crash-steps N ...  N runs of one seed: the first worker crashes at the 1st, 2nd, ... file
 //                            operation, by turns killed and without power
@@ -18,26 +18,19 @@
 
 #include "tests/sim/cluster.h"
 
-// The last ones are not in "all": they change what the cluster is, or came after its seeds.
 static const struct {
     const char *name;
     size_t at;
-    bool apart;
+    bool base, all; // the words that mean it, beside its name
 } fault_names[] = {
-#define FAULT(field)                                                                               \
-    {                                                                                              \
-#field, offsetof(struct sim_faults, field), false                                          \
-    }
-#define APART(field)                                                                               \
-    {                                                                                              \
-#field, offsetof(struct sim_faults, field), true                                           \
-    }
-    FAULT(kill),         FAULT(power),       FAULT(crash),       FAULT(worker_kill),
-    FAULT(worker_power), FAULT(worker_lost), FAULT(coordinator), FAULT(partition),
-    FAULT(network),      FAULT(disk_full),   FAULT(tail),        FAULT(refuse),
-    FAULT(io),           FAULT(disk_loss),   FAULT(damage),      APART(drain),
-    APART(standby),      APART(rot),         APART(move),        APART(slow),
+#define FAULT(field, base, all) {#field, offsetof(struct sim_faults, field), base, all},
+#define BASE(field) FAULT(field, true, true)
+#define OWN(field) FAULT(field, false, true)
+#define APART(field) FAULT(field, false, false)
+    SIM_FAULTS(BASE, OWN, APART, APART)
 #undef APART
+#undef OWN
+#undef BASE
 #undef FAULT
 };
 
@@ -51,7 +44,9 @@ static bool set_faults(struct sim_faults *f, const char *list)
         bool found = false;
         for (size_t i = 0; i < LH_COUNT(fault_names); i++) {
             bool meant = strcmp(word, fault_names[i].name) == 0;
-            if (!meant && (strcmp(word, "all") != 0 || fault_names[i].apart)) continue;
+            meant |= fault_names[i].all && strcmp(word, "all") == 0;
+            meant |= fault_names[i].base && strcmp(word, "base") == 0;
+            if (!meant) continue;
             *(bool *)((char *)f + fault_names[i].at) = true;
             found = true;
         }
@@ -68,6 +63,32 @@ static double seconds(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+// How often each fault came about, for whoever wants to know that it was tried.
+static void print_happened(const struct sim_tally *met)
+{
+    printf("faults:");
+    for (size_t i = 0; i < SIM_FAULT_COUNT; i++)
+        if (met->happened[i])
+            printf(" %s %llu", fault_names[i].name, (unsigned long long)met->happened[i]);
+    printf("\n");
+}
+
+static void tell_judged(const struct sim_tally *met)
+{
+    uint64_t exempt = 0;
+    for (int i = 1; i < SIM_LOSSES; i++) exempt += met->exempt[i];
+    printf("%llu pushes were acknowledged, %llu of them exempt:",
+           (unsigned long long)met->acknowledged, (unsigned long long)exempt);
+    for (int i = 1; i < SIM_LOSSES; i++)
+        printf(" %llu %s%s", (unsigned long long)met->exempt[i], sim_loss_name[i],
+               i + 1 < SIM_LOSSES ? "," : "\n");
+    printf("%llu worker-shards balanced, %llu losses of workers measured; %llu answers of the "
+           "coordinator were on its disk; %llu silences of owners, the longest %.1f s\n",
+           (unsigned long long)met->balanced, (unsigned long long)met->mass_losses,
+           (unsigned long long)met->answers, (unsigned long long)met->silences,
+           (double)met->silence_ns / LH_SECOND);
 }
 
 static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
@@ -89,6 +110,8 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
            (unsigned long long)met.admitted, (unsigned long long)met.clipped,
            (unsigned long long)met.refused, (unsigned long long)met.outer_steps,
            (unsigned long long)failed, seconds() - start);
+    print_happened(&met);
+    tell_judged(&met);
     if (conf.faults.disk_loss || conf.faults.damage)
         printf("%llu disks lost, %llu damaged; %llu shards came back from a follower's state\n",
                (unsigned long long)met.disks, (unsigned long long)met.damaged,

@@ -1,10 +1,10 @@
-// Watch: what the cores tell while they run, kept for the judge. Of a worker every step, cut and
-// decision, so that what its deaths take is known to the token; of a server every durable record.
+// Watch: what the workers tell while they run, kept for the judge: every step, cut and decision, so
+// that what their deaths take is known to the token. What servers make durable: history.c.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/cluster.h"
+#include "tests/sim/judge.h"
 
 static struct sim_cut *find_cut(struct sim_history *h, struct lh_incarnation i, uint64_t step)
 {
@@ -25,7 +25,7 @@ static void saw_stepped(void *arg, const struct wk_step_in *in)
             if (t->seen[piece->unit] & bit) t->twice += SIM_SEQUENCE;
             t->seen[piece->unit] |= bit;
             t->tokens += SIM_SEQUENCE;
-            for (uint32_t k = 0; k < SIM_SHARDS; k++) {
+            for (uint32_t k = 0; k < n->sim->shards; k++) {
                 n->sim->history[n->index][k].uncut_of[piece->unit] |= bit;
                 n->sim->history[n->index][k].uncut += SIM_SEQUENCE;
             }
@@ -52,8 +52,9 @@ static void note_cut(struct sim_history *h)
 // The process is gone. What a cut was being made of is in its push, or not.
 void sim_saw_death(struct sim_node *n)
 {
+    sim_note_copies(n);
     uint64_t most = 0;
-    for (uint32_t k = 0; n->worker && k < SIM_SHARDS; k++) {
+    for (uint32_t k = 0; n->worker && k < n->sim->shards; k++) {
         struct sim_history *h = &n->sim->history[n->index][k];
         uint64_t lost = h->uncut + h->cutting;
         h->lost_least += h->uncut;
@@ -64,16 +65,6 @@ void sim_saw_death(struct sim_node *n)
         h->uncut = 0;
     }
     if (n->worker) n->sim->training[n->index].again += most;
-}
-
-// The newest cut is committed, or is not and never will be.
-static void settle_pending(struct sim_history *h, uint64_t values, bool committed)
-{
-    for (uint64_t k = 0; h->pending && k < values; k++) {
-        if (committed) h->raw[k] += h->last[k];
-        h->kept[k] -= h->last[k];
-    }
-    h->pending = false;
 }
 
 static void check_quanta(struct sim *s, const double *delta, uint64_t values)
@@ -93,13 +84,11 @@ static void saw_kept(void *arg, uint32_t shard, struct lh_incarnation i, uint64_
         return;
     }
     note_cutting(h);
-    settle_pending(h, values, false); // it was taken back: the delta that comes holds it
-    h->pending = true;
+    h->pending = true;         // one that was before was taken back: the delta that comes holds it
     if (!find_cut(h, i, step)) // else: kept before, crashed before its commit, made anew
         h->cut[h->cuts++] = (struct sim_cut){.incarnation = i, .step = step};
     for (uint64_t k = 0; k < values; k++) h->last[k] = (double)delta[k];
     if (n->sim->conf.exact) check_quanta(n->sim, h->last, values);
-    for (uint64_t k = 0; k < values; k++) h->kept[k] += h->last[k];
 }
 
 static void saw_cut(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step)
@@ -109,8 +98,10 @@ static void saw_cut(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t
     struct sim_cut *cut = find_cut(h, i, step);
     note_cut(h);
     if (!cut) return;
-    cut->committed = true;
-    settle_pending(h, n->sim->manifest.shard[shard].values, true);
+    cut->committed = cut->copy = true;
+    for (uint64_t k = 0; h->pending && k < n->sim->manifest.shard[shard].values; k++)
+        h->raw[k] += h->last[k];
+    h->pending = false;
     sim_trace(n->sim, "%s cuts shard %u: %llx/%llu", n->name, shard, (unsigned long long)i.number,
               (unsigned long long)step);
 }
@@ -127,10 +118,7 @@ static void saw_decided(void *arg, uint32_t shard, struct lh_incarnation i, uint
     if (h->refused_in_turn > SIM_REFUSED_MAX)
         sim_fail(n->sim, "shard %u: %s makes no progress, %u pushes were refused in turn", shard,
                  n->name, h->refused_in_turn);
-    struct sim_cut *cut = find_cut(h, i, step);
-    if (!cut) return;
-    cut->told_admitted |= admitted;
-    cut->told_refused |= !admitted;
+    sim_saw_told(n->sim, shard, n->index, i, step, admitted);
 }
 
 static void saw_lost(void *arg, uint32_t shard, const char *what)
@@ -138,64 +126,20 @@ static void saw_lost(void *arg, uint32_t shard, const char *what)
     struct sim_node *n = arg;
     const struct sim_conf *conf = &n->sim->conf;
     const struct sim_faults *f = &conf->faults;
-    n->sim->history[n->index][shard].lost = true;
+    struct sim_history *h = &n->sim->history[n->index][shard];
+    h->lost = h->losing = true;
+    h->slot_lost |= !strcmp(what, "slot");
     bool cut = f->worker_power || conf->crash_power;
-    if (!cut && !f->worker_lost && !f->io && !f->damage)
+    if (!cut && !f->worker_lost && !f->io && !f->sync && !f->damage)
         sim_fail(n->sim, "%s declares shard %u: %s lost, but was only ever killed", n->name, shard,
                  what);
     sim_trace(n->sim, "%s declares shard %u: %s lost", n->name, shard, what);
 }
 
-// A durable record: a version that was there before must be the same, unless a damaged tail was cut
-// and a new epoch says so.
-void sim_saw_folded(void *arg, uint32_t shard, const struct lh_record *r)
-{
-    struct sim *s = arg;
-    if (r->version >= SIM_VERSIONS_MAX) return;
-    if (r->kind > LH_REFUSE)
-        sim_trace(s, "shard %u: version %llu kind %u", shard, (unsigned long long)r->version,
-                  r->kind);
-    struct lh_buf b = lh_buf(1 << 22);
-    lh_record_write_header(r, &b);
-    lh_put(&b, r->body.data, r->body.len);
-    struct lh_blob **kept = &s->kept[shard][r->version];
-    if (*kept && !lh_span_equal(lh_blob_span(*kept), lh_buf_span(&b))) {
-        struct lh_record old;
-        uint32_t body;
-        lh_err err = lh_record_parse_header(lh_blob_span(*kept), &old, &body);
-        bool stood_by = s->conf.faults.standby && !err; // what no standby confirmed may go
-        if (stood_by && r->epoch < old.epoch) {         // its former owner does not know yet
-            lh_buf_free(&b);
-            return;
-        }
-        if (!s->history_lost[shard] && !stood_by)
-            sim_fail(s, "shard %u: version %llu was seen and is another one now", shard,
-                     (unsigned long long)r->version);
-        else if (!err && r->epoch <= old.epoch)
-            sim_fail(s, "shard %u: version %llu changed without a new epoch", shard,
-                     (unsigned long long)r->version);
-        for (uint64_t v = r->version; v < SIM_VERSIONS_MAX && s->kept[shard][v]; v++) {
-            lh_blob_release(s->kept[shard][v]); // an abandoned branch
-            s->kept[shard][v] = NULL;
-        }
-    }
-    if (!*kept) *kept = lh_blob_copy(lh_buf_span(&b));
-    lh_buf_free(&b);
-}
-
-// After a death without loss the slot tells whether the newest cut was committed.
+// What it holds after its start tells whether the newest cut was committed.
 void sim_saw_start(struct sim_node *n)
 {
-    for (uint32_t k = 0; k < SIM_SHARDS; k++) {
-        const struct wk_shard *ws = &n->worker->shard[k];
-        struct sim_history *h = &n->sim->history[n->index][k];
-        struct sim_cut *cut = h->cuts ? &h->cut[h->cuts - 1] : NULL;
-        if (!h->pending) continue;
-        bool same = lh_incarnation_equal(cut->incarnation, n->worker->incarnation);
-        if (same && !h->lost)
-            settle_pending(h, ws->layout->values, ws->committed->next > cut->step);
-        h->pending = false; // else it may come back, or not
-    }
+    sim_mass_start(n);
 }
 
 void sim_watch(struct sim_node *n)

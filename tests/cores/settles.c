@@ -1,0 +1,93 @@
+// What a coordinator does not take for silence, and what it does not change when the run is over.
+#include <string.h>
+
+#include "tests/cores/rig.h"
+
+enum { STANDBY = 5, SERVER = 100 }; // a directory; a certificate
+
+static struct ps_co_shard *shard(struct rig *r)
+{
+    return &r->coordinator->shard[0];
+}
+
+// A request of the shard's own server, that settles its history: it only asks.
+static void ask_for_epochs(struct rig *r, struct lh_link *link)
+{
+    Longhaul__V1__EpochRequest m = LONGHAUL__V1__EPOCH_REQUEST__INIT;
+    Longhaul__V1__Wire wire = LONGHAUL__V1__WIRE__INIT;
+    ProtobufCMessage *answer;
+    wire.min = wire.max = LH_WIRE_VERSION_MAX;
+    m.wire = &wire;
+    m.address = r->s.address;
+    m.job = (ProtobufCBinaryData){LH_JOB, r->coordinator->conf.job};
+    m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, r->manifest.hash.b};
+    assert_int_equal(
+        rig_ask(r, link, LH_RPC_EPOCH, &m.base, &longhaul__v1__epoch_reply__descriptor, &answer),
+        LH_OK);
+    rig_free_message(answer);
+}
+
+static bool takes_over(struct rig *r)
+{
+    Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
+    Longhaul__V1__ShardReport report = LONGHAUL__V1__SHARD_REPORT__INIT, *reports[] = {&report};
+    Longhaul__V1__Point head = LONGHAUL__V1__POINT__INIT;
+    bool out;
+    report.head = &head;
+    m.shards = reports;
+    m.n_shards = 1;
+    m.standing = true;
+    m.standby = STANDBY;
+    assert_int_equal(ps_co_turns(r->coordinator, &m, SERVER, &out), LH_OK);
+    return out;
+}
+
+// The request may be a late copy, of before the server came to serve.
+static void a_server_that_asked_for_its_epochs_is_not_silent(void **state)
+{
+    struct rig *r = *state;
+    struct ps_co_point begins = {.epoch = 1};
+    struct lh_link *link;
+    bool opened;
+    rig_start_coordinator(r);
+    rig_boot_server(r);
+    r->coordinator->conf.take_over_ns = 10 * LH_SECOND;
+    assert_int_equal(
+        r->s.transport->ops->dial(r->s.transport, r->c.address, LH_C, LH_LINE_FIRST, &link), LH_OK);
+    assert_int_equal(ps_co_open_epoch(r->coordinator, 0, 0, &begins, 1, false, &opened), LH_OK);
+    shard(r)->standby = STANDBY;
+    assert_int_equal(ps_co_heard_owner(r->coordinator, 0, 0, SERVER, 1), LH_OK);
+    ask_for_epochs(r, link);
+    assert_false(takes_over(r));
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(takes_over(r));
+    link->transport_ops->hangup(link);
+}
+
+// Nothing of it could be stored any more, and a plan that is told is a stored one.
+static void the_plan_of_a_run_that_is_over_keeps_its_workers(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) (void)rig_join(r, w, 7 + w, 0);
+    rig_run(r, LH_SECOND);
+    struct lh_plan *plan = &r->coordinator->plan;
+    assert_int_equal(plan->live, RIG_WORKERS);
+    plan->phase = LH_PHASE_END;
+    (void)rig_join(r, 1, 8, 0);
+    rig_run(r, r->coordinator->conf.worker_timeout_ns - LH_SECOND / 2); // only worker 1 is heard of
+    (void)rig_join(r, 1, 8, 0);
+    rig_run(r, 2 * LH_SECOND);
+    assert_false(r->coordinator->worker[0].live);
+    assert_true(r->coordinator->worker[1].live);
+    assert_int_equal(plan->live, RIG_WORKERS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(a_server_that_asked_for_its_epochs_is_not_silent),
+        RIG_TEST(the_plan_of_a_run_that_is_over_keeps_its_workers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

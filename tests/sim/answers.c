@@ -1,0 +1,126 @@
+// Answers: every message that leaves a server or the coordinator, as it leaves, whatever the
+// network then does to it.
+//
+// Invariants: 1. What the coordinator answers is on its disk at that moment. 2. A push that is
+// answered is a record of the log (history.c). What the disk has of the coordinator's rows tells
+// when a standby comes in sync and when it takes a shard over.
+#include <string.h>
+
+#include "longhaul/v1/member.pb-c.h"
+#include "longhaul/v1/shard.pb-c.h"
+#include "tests/sim/judge.h"
+
+// Whose transport it is. A process that only has a node's address and directory is nobody's.
+static struct sim_node *node_of(struct sim *s, const struct lh_transport *transport)
+{
+    for (uint32_t i = 0; i < s->nodes; i++)
+        if (s->node[i].transport == transport) return &s->node[i];
+    return NULL;
+}
+
+// ---------------------------------------------------------------- the coordinator's rows
+
+static void look_at_row(struct sim *s, uint32_t shard, const struct sim_stored_shard *before)
+{
+    const struct sim_stored_shard *now = &s->judging->stored.shard[shard];
+    bool moved = before->move_target && before->move_target >> 32 == now->owner >> 32;
+    bool taken = now->owner != before->owner && now->owner == before->standby;
+    if (taken && !moved) sim_saw_taken(s, shard);
+    const struct sim_node *standby = sim_named(s, now->standby);
+    if (standby && now->standby != before->standby) sim_saw_in_sync(s, shard, standby);
+}
+
+static void read_store(struct sim *s)
+{
+    struct sim_stored *stored = &s->judging->stored;
+    struct sim_stored_shard before[SIM_SHARDS_MAX];
+    char path[64];
+    struct lh_span file;
+    snprintf(path, sizeof path, "%s/store", s->node[0].dir);
+    if (!lh_fake_durable(s->node[0].env, path, &file)) return;
+    memcpy(before, stored->shard, sizeof before);
+    sim_stored_read(stored, file);
+    if (stored->unreadable) sim_fail(s, "a row of the coordinator's store went back");
+    for (uint32_t k = 0; k < s->shards; k++) look_at_row(s, k, &before[k]);
+}
+
+// ---------------------------------------------------------------- its answers
+
+static const char *check_epochs(const struct sim *s, const Longhaul__V1__EpochReply *m)
+{
+    const Longhaul__V1__Point *any = m->n_begun ? m->begun[0] : m->stable;
+    if (!any) return m->opened ? "an epoch" : NULL;
+    return any->shard < s->shards ? sim_stored_epochs(&s->judging->stored, any->shard, m)
+                                  : "an epoch";
+}
+
+// The answer does not name its shard: it is one that the server asks about.
+static const char *check_in_sync(const struct sim *s, const struct sim_node *server,
+                                 const Longhaul__V1__InSyncReply *m)
+{
+    const char *missing = NULL;
+    for (uint32_t k = 0; k < s->shards; k++) {
+        if (!sim_shard_at(server, k)) continue;
+        missing = sim_stored_in_sync(&s->judging->stored, k, m);
+        if (!missing) return NULL;
+    }
+    return missing;
+}
+
+static const char *check(struct sim *s, const struct sim_node *to, enum lh_rpc rpc,
+                         const ProtobufCMessage *m)
+{
+    const struct sim_stored *stored = &s->judging->stored;
+    switch (rpc) {
+    case LH_RPC_JOIN: return sim_stored_join(stored, (const Longhaul__V1__JoinReply *)m);
+    case LH_RPC_LEASE:
+        return to->kind == SIM_WORKER ? sim_stored_lease(stored, s->judging->id[to->index],
+                                                         (const Longhaul__V1__LeaseReply *)m)
+                                      : NULL;
+    case LH_RPC_REPORT: return sim_stored_report(stored, (const Longhaul__V1__ReportReply *)m);
+    case LH_RPC_EPOCH: return check_epochs(s, (const Longhaul__V1__EpochReply *)m);
+    case LH_RPC_INSYNC: return check_in_sync(s, to, (const Longhaul__V1__InSyncReply *)m);
+    default: return NULL;
+    }
+}
+
+static const ProtobufCMessageDescriptor *type_of(enum lh_rpc rpc)
+{
+    switch (rpc) {
+    case LH_RPC_JOIN: return &longhaul__v1__join_reply__descriptor;
+    case LH_RPC_LEASE: return &longhaul__v1__lease_reply__descriptor;
+    case LH_RPC_REPORT: return &longhaul__v1__report_reply__descriptor;
+    case LH_RPC_EPOCH: return &longhaul__v1__epoch_reply__descriptor;
+    case LH_RPC_INSYNC: return &longhaul__v1__in_sync_reply__descriptor;
+    case LH_RPC_PUSH: return &longhaul__v1__push_reply__descriptor;
+    default: return NULL;
+    }
+}
+
+static void saw_push_reply(struct sim_node *server, const struct sim_node *worker,
+                           const Longhaul__V1__PushReply *m)
+{
+    if (!m->resume && worker->kind == SIM_WORKER && m->digest.len == 16)
+        sim_saw_answer(server, m->digest.data, m->admitted);
+}
+
+void sim_saw_message(void *arg, const struct lh_transport *from, const char *to, enum lh_rpc rpc,
+                     struct lh_span head)
+{
+    struct sim *s = arg;
+    struct sim_node *sender = node_of(s, from), *heard_by = sim_node_named(s, to);
+    const ProtobufCMessageDescriptor *type = type_of(rpc);
+    if (!type || !sender || !heard_by) return;
+    ProtobufCMessage *m = protobuf_c_message_unpack(type, NULL, head.len, head.data);
+    if (!m) return;
+    read_store(s);
+    const char *missing = NULL;
+    if (sender->kind == SIM_COORDINATOR) {
+        missing = check(s, heard_by, rpc, m);
+        s->met.answers++;
+    } else if (rpc == LH_RPC_PUSH) {
+        saw_push_reply(sender, heard_by, (const Longhaul__V1__PushReply *)m);
+    }
+    if (missing) sim_fail(s, "the coordinator answered %s %s that is not on its disk", to, missing);
+    protobuf_c_message_free_unpacked(m, NULL);
+}

@@ -1,0 +1,240 @@
+// Copies: directories as they were some time ago, put back, or served by a second process.
+//
+// A copy is what a file system's snapshot holds: every file as programs saw it at that moment.
+//
+// Rolled back are a server that owns shards, while a worker's disk has what is stable (else all
+// copies of it would be gone, which nothing covers), and one that stands by. `rollback_worker` and
+// `rollback_store` do it to workers and to the coordinator's store. A zombie is a process of an
+// older life, below the epoch or the stable point that is registered: it has a copy of a server's
+// directory, and half of the calls to that server's address reach it for a while. The coordinator
+// is out of its reach: it would be that server, started anew.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/cluster.h"
+
+enum { PUT_BACK, SERVED };
+
+struct one_file {
+    struct one_file *next;
+    char path[160];
+    struct lh_buf bytes;
+};
+
+struct sim_image {
+    struct one_file *first;
+    int64_t taken;                           // when
+    struct ps_co_point head[SIM_SHARDS_MAX]; // a server's shards, in its order
+    struct lh_env *env;
+};
+
+static void drop(struct sim_image **c)
+{
+    for (struct one_file *f = *c ? (*c)->first : NULL, *next; f; f = next) {
+        next = f->next;
+        lh_buf_free(&f->bytes);
+        free(f);
+    }
+    free(*c);
+    *c = NULL;
+}
+
+void sim_copies_free(struct sim *s)
+{
+    for (uint32_t i = 0; i < SIM_NODES_MAX; i++) {
+        drop(&s->copy[i][PUT_BACK]);
+        drop(&s->copy[i][SERVED]);
+    }
+}
+
+static void take_file(void *arg, const char *path, uint64_t bytes)
+{
+    struct sim_image *c = arg;
+    struct one_file *f = calloc(1, sizeof *f);
+    LH_ASSERT(f);
+    snprintf(f->path, sizeof f->path, "%s", path);
+    f->bytes = lh_buf((size_t)bytes + 1);
+    lh_err err = lh_file_load(c->env, path, &f->bytes);
+    LH_ASSERT(!err);
+    f->next = c->first;
+    c->first = f;
+}
+
+// Of a node that lives.
+static void take(struct sim_node *n, struct sim_image **out)
+{
+    drop(out);
+    struct sim_image *c = calloc(1, sizeof *c);
+    LH_ASSERT(c);
+    c->taken = lh_fake_now(n->sim->world);
+    c->env = n->env;
+    for (uint32_t i = 0; n->server && i < n->shards; i++) {
+        const struct lh_ledger *l = &n->server->shard[i]->replica.ledger;
+        c->head[i] = (struct ps_co_point){l->epoch, l->version, l->chain};
+    }
+    lh_fake_look(n->env, true);
+    lh_fake_disk_each(n->env, take_file, c);
+    lh_fake_look(n->env, false);
+    *out = c;
+}
+
+static lh_err put_file(struct lh_env *env, const struct one_file *f)
+{
+    struct lh_file *file;
+    char dir[160];
+    snprintf(dir, sizeof dir, "%s", f->path);
+    char *end = strrchr(dir, '/');
+    LH_TRY(env->ops->files->open(env, f->path, LH_OPEN_WRITE | LH_OPEN_CREATE, &file));
+    lh_err err = env->ops->files->write(file, 0, lh_buf_span(&f->bytes));
+    if (!err) err = env->ops->files->sync(file);
+    env->ops->files->close(file);
+    if (end) *end = 0;
+    return err || !end ? err : env->ops->files->sync_dir(env, dir);
+}
+
+// On the disk of a node that is dead.
+static void put(struct lh_env *env, const struct sim_image *c)
+{
+    lh_fake_disk_wipe(env);
+    lh_fake_disk_limit(env, 0);
+    lh_fake_boot(env);
+    lh_fake_look(env, true);
+    lh_err err = LH_OK;
+    for (const struct one_file *f = c->first; f && !err; f = f->next) err = put_file(env, f);
+    lh_fake_look(env, false);
+    lh_fake_kill(env, false);
+    LH_ASSERT(!err);
+}
+
+// ---------------------------------------------------------------- rolled back
+
+static bool may_roll_back(struct sim_node *n)
+{
+    if (!lh_fake_alive(n->env)) return false;
+    bool serves = n->kind == SIM_SERVER || n->kind == SIM_STANDBY;
+    return !serves || (n->server && n->server->standby.standing) || sim_may_lose(n);
+}
+
+// Takes a copy, or puts the one back that there is.
+static void roll_back(struct sim_node *n, enum sim_fault fault)
+{
+    struct sim *s = n->sim;
+    struct sim_image **c = &s->copy[n - s->node][PUT_BACK];
+    bool later = sim_draw(s, fault, 3) == 0, power = sim_draw(s, fault, 2);
+    if (sim_absent(n) || !lh_fake_alive(n->env)) return;
+    if (!*c || later) {
+        take(n, c);
+        return;
+    }
+    if (!may_roll_back(n)) return;
+    double age = (double)(lh_fake_now(s->world) - (*c)->taken) / 1e9;
+    if (n->server) sim_saw_loss(n, SIM_LOSS_ROLLBACK, NULL);
+    sim_node_die(n, power);
+    put(n->env, *c);
+    sim_saw_wipe(n);
+    s->met.happened[fault]++;
+    n->put_back = true;
+    sim_trace(s, "%s has its directory of %.3f s ago", n->name, age);
+    drop(c);
+}
+
+static struct sim_node *some_server(struct sim *s, enum sim_fault fault)
+{
+    uint64_t n = sim_draw(s, fault, SIM_SERVERS + (sim_standbys(s) ? SIM_STANDBYS : 0));
+    return &s->node[n < SIM_SERVERS ? 1 + n : SIM_FIRST_STANDBY + n - SIM_SERVERS];
+}
+
+void sim_strike_rollback(struct sim *s)
+{
+    roll_back(some_server(s, SIM_FAULT_rollback), SIM_FAULT_rollback);
+}
+
+void sim_strike_rollback_worker(struct sim *s)
+{
+    uint64_t w = sim_draw(s, SIM_FAULT_rollback_worker, SIM_WORKERS);
+    roll_back(&s->node[1 + SIM_SERVERS + w], SIM_FAULT_rollback_worker);
+}
+
+void sim_strike_rollback_store(struct sim *s)
+{
+    roll_back(&s->node[0], SIM_FAULT_rollback_store);
+}
+
+// ---------------------------------------------------------------- zombies
+
+void sim_zombie_end(struct sim *s)
+{
+    struct sim_node *z = &s->zombie;
+    if (!s->haunted) return;
+    sim_trace(s, "%s's zombie is gone", z->name);
+    s->haunted = NULL;
+    if (lh_fake_alive(z->env)) lh_fake_kill(z->env, false);
+    sim_node_bury(z, false);
+}
+
+static void ends(void *arg)
+{
+    sim_zombie_end(arg);
+}
+
+const char *sim_zombie_hears(struct sim *s, const char *from, const char *to)
+{
+    if (!s->haunted || strcmp(to, s->haunted->name) != 0 || strcmp(from, to) == 0) return NULL;
+    return sim_draw(s, SIM_FAULT_clone, 2) ? s->zombie.address : NULL;
+}
+
+// Is the copy of an older life, as the coordinator knows? A server with a copy of what is known
+// last is the same server to everybody else.
+static bool older(struct sim_node *n, const struct sim_image *copy)
+{
+    const struct ps_coordinator *c = n->sim->node[0].coordinator;
+    for (uint32_t i = 0; c && !c->stopped && i < n->shards; i++) {
+        const struct ps_co_shard *s = &c->shard[n->shard[i]];
+        const struct ps_co_point *h = &copy->head[i];
+        if (h->epoch < ps_co_epoch(s) || h->version < s->stable.version) return true;
+    }
+    return false;
+}
+
+static void haunt(struct sim_node *of, const struct sim_image *c)
+{
+    struct sim *s = of->sim;
+    sim_make_zombie(s);
+    struct sim_node *z = &s->zombie;
+    struct lh_env *env = z->env;
+    *z = *of;
+    z->env = env;
+    z->zombie = true;
+    z->failed = false;
+    z->transport = NULL;
+    z->server = NULL;
+    z->log = NULL;
+    snprintf(z->address, sizeof z->address, "mem-zombie");
+    put(env, c);
+    lh_fake_boot(env);
+    s->haunted = of;
+    lh_err err = lh_transport_mem_create(s->fabric, env, &z->self, true, &z->transport);
+    if (!err) err = sim_server_start(z);
+    sim_trace(s, "%s's zombie with its directory of %.3f s ago: %s", of->name,
+              (double)(lh_fake_now(s->world) - c->taken) / 1e9, err ? lh_err_text(err) : "ok");
+    s->met.happened[SIM_FAULT_clone]++;
+    if (err) sim_zombie_end(s);
+}
+
+void sim_strike_clone(struct sim *s)
+{
+    struct sim_node *n = some_server(s, SIM_FAULT_clone);
+    struct sim_image **c = &s->copy[n - s->node][SERVED];
+    int64_t lasts = (int64_t)(500 + sim_draw(s, SIM_FAULT_clone, 8000)) * LH_MS;
+    bool later = sim_draw(s, SIM_FAULT_clone, 3) == 0;
+    if (sim_absent(n) || s->haunted) return;
+    if ((!*c || later) && lh_fake_alive(n->env)) {
+        take(n, c);
+        return;
+    }
+    if (!*c || !older(n, *c)) return;
+    haunt(n, *c);
+    drop(c);
+    lh_fake_at(s->world, lasts, ends, s);
+}

@@ -1,0 +1,110 @@
+// What the judge keeps of a run, between its files: history.c (records, losses, acknowledgements),
+// mass.c, owners.c (silence and take-overs), answers.c and stored.c (the coordinator's answers
+// against its disk), judge.c (the end). None of them draws a number or changes an event.
+#ifndef SIM_JUDGE_H
+#define SIM_JUDGE_H
+
+#include "tests/sim/cluster.h"
+#include "tests/sim/refold.h"
+#include "tests/sim/stored.h"
+
+// A push as it became durable in a log, or as somebody was told of it.
+struct sim_push {
+    uint32_t worker;
+    uint64_t incarnation, random, step; // random 0: only told of
+    uint64_t version, epoch;            // of its newest record
+    uint8_t digest[16];
+    enum { SIM_UNSEEN, SIM_IN_LOG, SIM_CUT_OFF } where;
+    bool admitted;              // its newest record is an ADMIT
+    bool acknowledged;          // a server answered so, or its worker heard it
+    enum sim_loss_kind because; // of what its record was cut off last
+    enum sim_loss_kind excuse;  // and of what one that was acknowledged was; it may come back
+};
+
+// A fault that took durable records. What it took lies above `floor`.
+struct sim_loss {
+    enum sim_loss_kind kind;
+    const struct sim_node *node;
+    uint64_t floor;
+    bool standby; // one was in sync: nothing that was acknowledged is excused
+    bool spent;   // its epoch has begun, so that nothing later is its doing
+};
+
+struct sim_copy { // of a shard, on a server's disk
+    uint64_t epoch, version;
+};
+
+enum { SIM_LOSSES_MAX = 256 };
+
+struct sim_log { // of a shard
+    struct sim_push *push;
+    uint32_t pushes, room;
+    struct sim_loss loss[SIM_LOSSES_MAX];
+    uint32_t losses;
+    double *applied[SIM_WORKERS]; // per value: what the log holds now
+    uint64_t epoch;               // of its newest record
+    uint64_t acknowledged;        // highest version of an acknowledged push that is in the log
+    struct sim_copy copy[SIM_NODES_MAX];
+    bool credited[SIM_UNITS]; // by the judge's fold of the whole log
+    // owners.c
+    const struct sim_node *owner; // who served last
+    int64_t served_since;
+    int64_t silent_since; // nobody serves, and a standby in sync could; 0: it is not so
+};
+
+struct sim_judging {
+    struct sim_log log[SIM_SHARDS_MAX];
+    uint64_t id[SIM_WORKERS];
+    struct sim_stored stored; // what is durable of the coordinator's store
+    int64_t trouble[SIM_NODES_MAX];
+    uint64_t identity[SIM_NODES_MAX]; // of servers' directories, as they last ran
+};
+
+static inline struct sim_log *sim_log_of(const struct sim *s, uint32_t shard)
+{
+    return &s->judging->log[shard];
+}
+uint32_t sim_author(const struct sim *s, uint64_t worker); // SIM_WORKERS: nobody's id
+struct sim_node *sim_node_named(struct sim *s, const char *name);
+// The shard as this node's server has it; NULL: it has none, or does not run.
+const struct ps_shard *sim_shard_at(const struct sim_node *n, uint32_t shard);
+bool sim_serves(const struct sim_node *n, uint32_t shard);
+
+// ---- history.c
+// A server answers a push: of the one of its shards whose log has this digest.
+void sim_saw_answer(struct sim_node *server, const uint8_t digest[16], bool admitted);
+// A worker hears of a push that is decided.
+void sim_saw_told(struct sim *s, uint32_t shard, uint32_t worker, struct lh_incarnation i,
+                  uint64_t step, bool admitted);
+const struct sim_node *sim_named(const struct sim *s, uint64_t identity); // NULL: none
+// A standby is in sync from now on: it holds all that was acknowledged.
+void sim_saw_in_sync(struct sim *s, uint32_t shard, const struct sim_node *standby);
+void sim_spend_losses(struct sim_log *l, const struct sim_node *n); // it serves the shard again
+void sim_note_copies(struct sim_node *n); // of a server that runs, or ran until now
+void sim_note_copy(struct sim *s, const struct sim_node *n, uint32_t shard, uint64_t epoch,
+                   uint64_t version);
+struct sim_push *sim_find_push(struct sim_log *l, uint32_t worker, uint64_t incarnation,
+                               uint64_t step); // the newest; NULL: none
+void sim_judge_acknowledged(struct sim *s, uint32_t shard);
+
+// ---- mass.c
+// What a frame carries, dense; false: it does not open.
+bool sim_payload(const struct sim *s, uint32_t shard, struct lh_span frame, float *q);
+void sim_mass_logged(struct sim *s, uint32_t shard, struct lh_span frame, double sign);
+void sim_mass_start(struct sim_node *n); // of a worker: what it holds is what it held
+void sim_judge_mass(struct sim *s, uint32_t shard);
+
+// ---- owners.c
+void sim_saw_taken(struct sim *s, uint32_t shard); // by a standby, just now
+bool sim_watched_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                      struct lh_fate *fate);
+
+// ---- judge.c
+// A server's state is the judge's fold of its log, in bits: NULL, or what differs.
+const char *sim_state_differs(const struct sim_fold *own, const struct lk_replica *server);
+
+// ---- answers.c
+void sim_saw_message(void *arg, const struct lh_transport *from, const char *to, enum lh_rpc rpc,
+                     struct lh_span head);
+
+#endif

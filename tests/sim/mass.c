@@ -1,0 +1,316 @@
+// Mass: what a worker's cuts put in is in the log or in its hands, at every start of it and in the
+// end; what a declared loss took is measured at the start that declares it.
+//
+// In its hands: the residual, and the entries of its outbox whose pushes no log has. Invariants: 1.
+// A start that declares no loss holds what was held. 2. One whose slot was lost holds what rule 11
+// says: the snapshot, with every coordinate zero that a later entry carries, and its entries. 3. A
+// record that is cut off is in its author's outbox, unless that author declared a loss. 4. In the
+// end nothing is missing and nothing is there twice, but for what was measured; that a loss took
+// more than the worker held is (1) of the next start.
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/judge.h"
+
+static const double TOLERANCE = 0.02; // one value of a push is 0.25 or more, rounding 1e-4 or less
+
+static double tolerance(const struct sim *s, double raw)
+{
+    return s->conf.exact ? 0 : TOLERANCE + 1e-5 * fabs(raw);
+}
+
+// ---------------------------------------------------------------- payloads
+
+bool sim_payload(const struct sim *s, uint32_t shard, struct lh_span frame, float *q)
+{
+    const struct lh_shard_layout *layout = &s->manifest.shard[shard];
+    struct lk_payload_info info;
+    struct sim_frame f;
+    memset(q, 0, layout->values * sizeof *q);
+    if (!sim_read_frame(frame, &f) || f.sealed.len != f.plain_bytes + (size_t)LH_SEAL_TAG)
+        return false;
+    struct lh_seal_context context = {f.worker, f.incarnation, f.random, f.shard, LH_SEAL_FRAME};
+    struct lk_codec codec = {f.index, f.value, f.density};
+    uint8_t *plain = malloc(f.plain_bytes + 1);
+    LH_ASSERT(plain);
+    lh_err err = lh_open(s->keys, f.cipher, f.key, &context, f.head, f.nonce.data, f.sealed, plain);
+    struct lh_span payload = lh_span(plain, f.plain_bytes);
+    if (!err) err = lk_payload_check(&codec, layout, payload, &info);
+    if (!err) err = lk_payload_add(&codec, layout, payload, q);
+    free(plain);
+    return !err;
+}
+
+static float *opened(struct sim *s, uint32_t shard, struct lh_span frame)
+{
+    float *q = calloc(s->manifest.shard[shard].values + 1, sizeof *q);
+    LH_ASSERT(q);
+    if (!sim_payload(s, shard, frame, q))
+        sim_fail(s, "shard %u: a payload that can't be read", shard);
+    return q;
+}
+
+static struct sim_cut *find_cut(struct sim_history *h, const struct sim_frame *f)
+{
+    for (uint32_t k = h->cuts; k--;)
+        if (h->cut[k].incarnation.number == f->incarnation &&
+            h->cut[k].incarnation.random == f->random && h->cut[k].step == f->step)
+            return &h->cut[k];
+    return NULL;
+}
+
+// A record came into the log, or was cut off (sign -1) and is its author's again, or nobody's,
+// where the author lost it meanwhile. What was on its way when the author lost it may still be
+// logged.
+void sim_mass_logged(struct sim *s, uint32_t shard, struct lh_span frame, double sign)
+{
+    struct sim_frame f;
+    if (!sim_read_frame(frame, &f)) return;
+    uint32_t w = sim_author(s, f.worker);
+    struct sim_history *h = &s->history[w][shard];
+    const struct sim_cut *cut = find_cut(h, &f);
+    bool nobodys = cut && !cut->copy;
+    float *q = opened(s, shard, frame);
+    for (uint64_t i = 0; i < s->manifest.shard[shard].values; i++) {
+        sim_log_of(s, shard)->applied[w][i] += sign * (double)q[i];
+        if (nobodys) h->gone[i] -= sign * (double)q[i];
+    }
+    free(q);
+    if (nobodys && sign < 0 && !h->lost)
+        sim_fail(s,
+                 "shard %u: worker %u's push %" PRIx64 "/%" PRIu64
+                 " was cut off, and its outbox lost it without a word",
+                 shard, w, f.incarnation, f.step);
+}
+
+// ---------------------------------------------------------------- what a worker holds
+
+// An outbox file, less its checksum. Frees nothing: `out` is the caller's.
+static bool read_entry(const struct sim_node *n, uint32_t shard, const struct lh_frame *head,
+                       struct lh_buf *out)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/outbox/%04x-%016" PRIx64 "-%016" PRIx64, n->dir, shard,
+             head->incarnation.number, head->step);
+    lh_buf_clear(out);
+    lh_fake_look(n->env, true);
+    lh_err err = lh_file_load(n->env, path, out);
+    lh_fake_look(n->env, false);
+    if (err || out->len < 4) return false;
+    out->len -= 4;
+    return true;
+}
+
+// The snapshot file (worker/slot.h): its residual, and up to which push it has everything.
+struct snapshot {
+    bool there;
+    uint64_t incarnation, step;
+    const uint8_t *residual;
+};
+
+static struct snapshot read_snapshot(const struct sim_node *n, uint32_t shard, uint64_t values,
+                                     struct lh_buf *file)
+{
+    char path[96];
+    struct snapshot snap = {0};
+    snprintf(path, sizeof path, "%s/residual-%04x", n->dir, shard);
+    lh_fake_look(n->env, true);
+    lh_err err = lh_file_load(n->env, path, file);
+    lh_fake_look(n->env, false);
+    struct lh_cursor c = lh_cursor(lh_buf_span(file));
+    if (err || lh_get_u32(&c) != 0x4c53484c) return snap; // "LHSL"
+    (void)lh_get(&c, 4 + 8 + 16);
+    snap.incarnation = lh_get_u64(&c);
+    (void)lh_get(&c, 8 + 16);
+    snap.step = lh_get_u64(&c) - 1; // next is the first that it lacks
+    size_t bytes = values * sizeof(float);
+    if (c.failed || file->len < bytes) return snap;
+    snap.residual = file->data + file->len - bytes;
+    snap.there = true;
+    return snap;
+}
+
+struct holding {   // of a worker's shard at a start
+    double *held;  // in its hands
+    float *rule11; // the residual of a lost slot
+    struct snapshot snapshot;
+};
+
+static bool newer(const struct lh_frame *f, const struct snapshot *s)
+{
+    return f->incarnation.number != s->incarnation ? f->incarnation.number > s->incarnation
+                                                   : f->step > s->step;
+}
+
+// An entry of the outbox: of nobody's log, it is in the worker's hands; a refused one that the
+// residual accounts for is there already.
+static void hold_entry(struct sim_node *n, uint32_t shard, const struct wk_entry *e,
+                       struct lh_buf *file, struct holding *o)
+{
+    struct sim *s = n->sim;
+    if (!read_entry(n, shard, &e->head, file)) return;
+    struct sim_push *p =
+        sim_find_push(sim_log_of(s, shard), n->index, e->head.incarnation.number, e->head.step);
+    bool logged = p && p->where == SIM_IN_LOG && p->admitted;
+    float *q = opened(s, shard, lh_buf_span(file));
+    for (uint64_t i = 0; i < s->manifest.shard[shard].values; i++) {
+        if (!logged && !e->accounted_refused) o->held[i] += (double)q[i];
+        if (q[i] != 0 && newer(&e->head, &o->snapshot)) o->rule11[i] = 0;
+    }
+    free(q);
+}
+
+static void note_copies(struct sim_history *h, const struct wk_shard *ws)
+{
+    for (uint32_t k = 0; k < h->cuts; k++)
+        h->cut[k].copy =
+            wk_outbox_find(&ws->outbox, h->cut[k].incarnation.number, h->cut[k].step) != NULL;
+}
+
+// ---------------------------------------------------------------- at a start
+
+struct balance {
+    struct sim_node *node;
+    uint32_t shard;
+    struct sim_history *history;
+    uint64_t values;
+};
+
+static double expected(const struct balance *b, uint64_t i)
+{
+    const double *applied = sim_log_of(b->node->sim, b->shard)->applied[b->node->index];
+    return b->history->raw[i] - b->history->gone[i] - applied[i];
+}
+
+static bool is_held(const struct balance *b, const double *held, const double *more)
+{
+    for (uint64_t i = 0; i < b->values; i++) {
+        double should = expected(b, i) + (more ? more[i] : 0);
+        if (fabs(held[i] - should) > tolerance(b->node->sim, b->history->raw[i])) return false;
+    }
+    return true;
+}
+
+// The newest cut was committed, or it was not and never will be.
+static void settle(const struct balance *b, const double *held)
+{
+    struct sim_history *h = b->history;
+    bool before = is_held(b, held, NULL), after = h->pending && is_held(b, held, h->last);
+    for (uint64_t i = 0; !before && after && i < b->values; i++) h->raw[i] += h->last[i];
+    if (h->pending) h->cut[h->cuts - 1].copy = !before && after;
+    h->pending = false;
+    for (uint64_t i = 0; !before && !after && i < b->values; i++)
+        if (fabs(held[i] - expected(b, i)) > tolerance(b->node->sim, h->raw[i])) {
+            sim_fail(b->node->sim,
+                     "shard %u value %" PRIu64 ": %s held %g, starts with %g, and declares no loss",
+                     b->shard, i, b->node->name, expected(b, i), held[i]);
+            return;
+        }
+}
+
+static void check_rule11(const struct balance *b, const float *residual, const float *rule11)
+{
+    for (uint64_t i = 0; i < b->values; i++)
+        if (residual[i] != rule11[i]) {
+            sim_fail(b->node->sim,
+                     "shard %u value %" PRIu64
+                     ": %s lost its slot and starts with %g, its snapshot "
+                     "and outbox say %g (rule 11)",
+                     b->shard, i, b->node->name, (double)residual[i], (double)rule11[i]);
+            return;
+        }
+}
+
+// Where every push has the values themselves (fp32) the residual is never below zero, so a loss
+// leaves no value larger. The newest cut may have been committed.
+static void measure(const struct balance *b, const double *held)
+{
+    struct sim_history *h = b->history;
+    const struct sim *s = b->node->sim;
+    bool plain = s->codec.value == LK_VALUE_FP32 && !s->conf.faults.rollback_worker;
+    for (uint64_t i = 0; i < b->values; i++) {
+        double had = expected(b, i), pending = h->pending ? h->last[i] : 0;
+        if (plain && held[i] > had + pending + tolerance(s, h->raw[i]))
+            sim_fail(b->node->sim,
+                     "shard %u value %" PRIu64 ": %s held %g, and %g after it declared a loss",
+                     b->shard, i, b->node->name, had, held[i]);
+        h->gone[i] += had - held[i];
+    }
+    h->pending = h->losing = false;
+    b->node->sim->met.mass_losses++;
+}
+
+static void start_of(struct sim_node *n, uint32_t shard)
+{
+    const struct wk_shard *ws = &n->worker->shard[shard];
+    struct balance b = {n, shard, &n->sim->history[n->index][shard], ws->layout->values};
+    struct lh_buf file = lh_buf(1 << 24), entry = lh_buf(1 << 24);
+    struct holding o = {calloc(b.values + 1, sizeof *o.held),
+                        calloc(b.values + 1, sizeof *o.rule11),
+                        read_snapshot(n, shard, b.values, &file)};
+    LH_ASSERT(o.held && o.rule11);
+    if (o.snapshot.there) memcpy(o.rule11, o.snapshot.residual, b.values * sizeof *o.rule11);
+    for (uint64_t i = 0; i < b.values; i++) o.held[i] = (double)ws->residual[i];
+    for (const struct wk_entry *e = ws->outbox.first; e; e = e->next)
+        hold_entry(n, shard, e, &entry, &o);
+    if (b.history->slot_lost && !ws->ended) check_rule11(&b, ws->residual, o.rule11);
+    b.history->slot_lost = false;
+    if (b.history->losing) {
+        measure(&b, o.held);
+        note_copies(b.history, ws);
+    } else {
+        settle(&b, o.held);
+    }
+    free(o.held);
+    free(o.rule11);
+    lh_buf_free(&file);
+    lh_buf_free(&entry);
+}
+
+void sim_mass_start(struct sim_node *n)
+{
+    for (uint32_t k = 0; k < n->sim->shards && !n->sim->bad[0]; k++) start_of(n, k);
+}
+
+void sim_saw_wipe(struct sim_node *n)
+{
+    if (n->kind == SIM_COORDINATOR) sim_stored_free(&n->sim->judging->stored);
+    if (n->kind != SIM_WORKER) return;
+    for (uint32_t k = 0; k < n->sim->shards; k++) {
+        struct sim_history *h = &n->sim->history[n->index][k];
+        h->lost = h->losing = true;
+        for (uint32_t i = 0; i < h->cuts; i++) h->cut[i].copy = false;
+    }
+}
+
+// ---------------------------------------------------------------- in the end
+
+static void judge_worker(struct sim *s, uint32_t shard, uint32_t w)
+{
+    const struct wk_shard *ws = &s->node[1 + SIM_SERVERS + w].worker->shard[shard];
+    const struct sim_history *h = &s->history[w][shard];
+    const double *applied = sim_log_of(s, shard)->applied[w];
+    s->met.balanced++;
+    for (uint64_t i = 0; i < ws->layout->values && !s->bad[0]; i++) {
+        double put = h->raw[i] - h->gone[i], found = applied[i] + (double)ws->residual[i];
+        double most = tolerance(s, h->raw[i]);
+        if (found > put + most)
+            sim_fail(s, "shard %u value %" PRIu64 ": worker %u put %g in, %g came out", shard, i, w,
+                     put, found);
+        else if (found < put - most && !h->losing)
+            sim_fail(s,
+                     "shard %u value %" PRIu64
+                     ": worker %u put %g in, %g is left, nothing more was "
+                     "declared lost",
+                     shard, i, w, put, found);
+        if (s->conf.exact && !h->lost) s->met.equal += found == put;
+    }
+}
+
+void sim_judge_mass(struct sim *s, uint32_t shard)
+{
+    for (uint32_t w = 0; w < SIM_WORKERS && !s->bad[0]; w++) judge_worker(s, shard, w);
+}

@@ -1,0 +1,174 @@
+// The judge's balance against workers that hold too little, or too much: at a start, after a loss
+// that was declared, in the end.
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/made_cases.h"
+
+struct hands { // what a worker's shard holds
+    struct wk_worker worker;
+    struct wk_shard shard;
+    float residual[64];
+};
+
+static void hold(struct made *m, struct hands *h, float each)
+{
+    memset(h, 0, sizeof *h);
+    h->worker.shard = &h->shard;
+    h->shard.layout = &m->sim->manifest.shard[0];
+    h->shard.residual = h->residual;
+    for (uint64_t i = 0; i < h->shard.layout->values; i++) h->residual[i] = each;
+    for (uint32_t w = 0; w < SIM_WORKERS; w++) m->sim->node[WORKER + w].worker = &h->worker;
+}
+
+static void put_in(struct made *m, double each)
+{
+    for (uint64_t i = 0; i < m->sim->manifest.shard[0].values; i++)
+        m->sim->history[0][0].raw[i] += each;
+}
+
+static void start(struct made *m, struct hands *h, float each)
+{
+    hold(m, h, each);
+    sim_mass_start(&m->sim->node[WORKER]);
+    for (uint32_t w = 0; w < SIM_WORKERS; w++) m->sim->node[WORKER + w].worker = NULL;
+}
+
+static void a_start_that_holds_less_and_says_nothing_is_found(void **state)
+{
+    struct made *m = *state;
+    struct hands h;
+    put_in(m, 3);
+    start(m, &h, 3);
+    made_clean(m->sim);
+    start(m, &h, 2);
+    made_found(m->sim, "declares no loss");
+}
+
+static void what_the_log_has_is_not_held_as_well(void **state)
+{
+    struct made *m = *state;
+    struct hands h;
+    made_fence(m);
+    made_push(m, &m->sim->node[SERVER], 1);
+    put_in(m, 3);
+    start(m, &h, 3);
+    made_clean(m->sim);
+    start(m, &h, 4);
+    made_found(m->sim, "declares no loss");
+}
+
+static void the_newest_cut_may_have_been_committed_or_not(void **state)
+{
+    struct made *m = *state;
+    struct hands h;
+    struct sim_history *history = &m->sim->history[0][0];
+    put_in(m, 3);
+    history->cuts = 1;
+    history->pending = true;
+    for (uint64_t i = 0; i < m->sim->manifest.shard[0].values; i++) history->last[i] = 2;
+    start(m, &h, 5);
+    made_clean(m->sim);
+    assert_true(history->raw[0] == 5);
+}
+
+static void a_declared_loss_is_measured_and_excuses_no_more(void **state)
+{
+    struct made *m = *state;
+    struct hands h;
+    put_in(m, 3);
+    m->sim->history[0][0].lost = m->sim->history[0][0].losing = true;
+    start(m, &h, 1);
+    made_clean(m->sim);
+    assert_true(m->sim->history[0][0].gone[0] == 2);
+    start(m, &h, 0);
+    made_found(m->sim, "declares no loss");
+}
+
+static void a_declared_loss_makes_nothing_larger(void **state)
+{
+    struct made *m = *state;
+    struct hands h;
+    put_in(m, 3);
+    m->sim->history[0][0].lost = m->sim->history[0][0].losing = true;
+    start(m, &h, 4);
+    made_found(m->sim, "after it declared a loss");
+}
+
+static void a_lost_slot_starts_from_its_snapshot(void **state)
+{
+    struct made *m = *state;
+    struct hands h;
+    put_in(m, 3);
+    m->sim->history[0][0].lost = m->sim->history[0][0].losing = true;
+    m->sim->history[0][0].slot_lost = true; // and there is no snapshot: zeros
+    start(m, &h, 1);
+    made_found(m->sim, "rule 11");
+}
+
+static void judge_mass_of(struct made *m, float each)
+{
+    struct hands *h = calloc(SIM_WORKERS, sizeof *h);
+    assert_non_null(h);
+    for (uint32_t w = SIM_WORKERS; w--;) hold(m, &h[w], w ? 0 : each);
+    for (uint32_t w = 0; w < SIM_WORKERS; w++) m->sim->node[WORKER + w].worker = &h[w].worker;
+    sim_judge_mass(m->sim, 0);
+    for (uint32_t w = 0; w < SIM_WORKERS; w++) m->sim->node[WORKER + w].worker = NULL;
+    free(h);
+}
+
+static void in_the_end_all_of_it_is_there(void **state)
+{
+    struct made *m = *state;
+    put_in(m, 3);
+    judge_mass_of(m, 3);
+    made_clean(m->sim);
+    judge_mass_of(m, 2);
+    made_found(m->sim, "2 is left");
+}
+
+static void in_the_end_nothing_is_there_twice(void **state)
+{
+    struct made *m = *state;
+    put_in(m, 3);
+    judge_mass_of(m, 4);
+    made_found(m->sim, "4 came out");
+}
+
+static void what_a_declared_loss_left_must_be_there_in_the_end(void **state)
+{
+    struct made *m = *state;
+    struct hands h;
+    put_in(m, 3);
+    m->sim->history[0][0].lost = m->sim->history[0][0].losing = true;
+    start(m, &h, 2);
+    judge_mass_of(m, 1);
+    made_found(m->sim, "1 is left");
+}
+
+static void a_cut_off_record_is_in_its_authors_outbox(void **state)
+{
+    struct made *m = *state;
+    made_acknowledged(m);
+    m->sim->history[0][0].cut[0].copy = false;
+    sim_saw_loss(&m->sim->node[SERVER], SIM_LOSS_DISK, NULL);
+    made_epoch(m, &m->sim->node[SERVER], 1);
+    made_found(m->sim, "lost it without a word");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MADE_TEST(a_start_that_holds_less_and_says_nothing_is_found),
+        MADE_TEST(what_the_log_has_is_not_held_as_well),
+        MADE_TEST(the_newest_cut_may_have_been_committed_or_not),
+        MADE_TEST(a_declared_loss_is_measured_and_excuses_no_more),
+        MADE_TEST(a_declared_loss_makes_nothing_larger),
+        MADE_TEST(a_lost_slot_starts_from_its_snapshot),
+        MADE_TEST(in_the_end_all_of_it_is_there),
+        MADE_TEST(in_the_end_nothing_is_there_twice),
+        MADE_TEST(what_a_declared_loss_left_must_be_there_in_the_end),
+        MADE_TEST(a_cut_off_record_is_in_its_authors_outbox),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

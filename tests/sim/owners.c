@@ -1,0 +1,155 @@
+// Owners: who serves each shard, and how long nobody does.
+//
+// Invariants: 1. A shard is not taken from a server that served it, and that the coordinator could
+// reach, all the time that it takes to be believed dead. 2. Where nobody serves a shard, its
+// standby is in sync, and that and the coordinator reach each other, it serves soon.
+#include <string.h>
+
+#include "tests/sim/judge.h"
+
+// A standby takes over after 1.5 s of silence (cluster.c), which counts from the owner's last
+// report. It reports twice a second; reports, the epoch and the row are four round trips of 0.2 s
+// at most; its lanes' work takes milliseconds.
+static const int64_t TAKE_OVER = 1500 * LH_MS, SOON = 4000 * LH_MS;
+enum { ROOM_MIN = 1 << 16 }; // a disk with less than that may stand in the way
+
+struct sim_node *sim_node_named(struct sim *s, const char *name)
+{
+    for (uint32_t i = 0; i < s->nodes; i++)
+        if (!strcmp(s->node[i].name, name)) return &s->node[i];
+    return NULL;
+}
+
+const struct ps_shard *sim_shard_at(const struct sim_node *n, uint32_t shard)
+{
+    for (uint32_t i = 0; n->server && i < n->server->conf.shard_count; i++)
+        if (n->server->shard[i]->id == shard) return n->server->shard[i];
+    return NULL;
+}
+
+bool sim_serves(const struct sim_node *n, uint32_t shard)
+{
+    return sim_shard_at(n, shard) && n->server->serving && !n->server->stopped;
+}
+
+// ---------------------------------------------------------------- trouble
+
+void sim_saw_trouble(struct sim_node *n)
+{
+    n->sim->judging->trouble[n - n->sim->node] = lh_fake_now(n->sim->world);
+}
+
+static bool well_for(const struct sim_node *n, int64_t ns)
+{
+    return lh_fake_now(n->sim->world) - n->sim->judging->trouble[n - n->sim->node] >= ns;
+}
+
+// The coordinator's own pauses excuse nothing that it does then (rule 28).
+static bool in_trouble(const struct sim_node *n)
+{
+    const struct sim *s = n->sim;
+    bool runs = lh_fake_alive(n->env) && n->transport;
+    if (n->kind == SIM_COORDINATOR) runs &= n->coordinator && !n->coordinator->stopped;
+    if (n->kind == SIM_SERVER || n->kind == SIM_STANDBY) runs &= n->server && !n->server->stopped;
+    uint64_t room = 0;
+    bool full = runs && (n->env->ops->files->room(n->env, n->dir, &room) || room < ROOM_MIN);
+    bool still = n->kind != SIM_COORDINATOR && lh_fake_stalled(n->env);
+    return !runs || full || still || n->cut_off || s->unheard == n;
+}
+
+bool sim_watched_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                      struct lh_fate *fate)
+{
+    struct sim *s = arg;
+    bool goes = sim_fate(arg, from, to, rpc, fate);
+    bool whole = goes && !fate->lose_request && !fate->lose_reply && !fate->cut_after;
+    if (!whole && !strcmp(to, s->node[0].name)) sim_saw_trouble(sim_node_named(s, from));
+    return goes;
+}
+
+// ---------------------------------------------------------------- take-overs
+
+void sim_saw_taken(struct sim *s, uint32_t shard)
+{
+    const struct sim_log *l = sim_log_of(s, shard);
+    int64_t served = l->served_since ? lh_fake_now(s->world) - l->served_since : 0;
+    if (l->owner && served >= TAKE_OVER && well_for(l->owner, TAKE_OVER) &&
+        well_for(&s->node[0], TAKE_OVER))
+        sim_fail(s, "shard %u was taken from %s, which served and could be heard all the time",
+                 shard, l->owner->name);
+}
+
+static void look_at_server(struct sim *s, uint32_t shard)
+{
+    struct sim_log *l = sim_log_of(s, shard);
+    const struct sim_node *owner = NULL;
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        const struct sim_node *n = &s->node[i];
+        if (!sim_serves(n, shard)) continue;
+        sim_spend_losses(l, n);
+        if (!owner || sim_shard_at(n, shard)->replica.ledger.epoch >
+                          sim_shard_at(owner, shard)->replica.ledger.epoch)
+            owner = n;
+    }
+    if (!owner)
+        l->served_since = 0;
+    else if (owner != l->owner || !l->served_since)
+        l->served_since = lh_fake_now(s->world);
+    if (owner) l->owner = owner;
+}
+
+// A standby takes over all of its shards, or none.
+static bool may_have_all(const struct sim *s, const struct sim_node *n, uint64_t identity)
+{
+    for (uint32_t k = 0; k < s->shards; k++) {
+        const struct sim_stored_shard *row = &s->judging->stored.shard[k];
+        bool its = row->standby == identity || row->owner == identity;
+        if (sim_has(n, k) && (!its || row->move_target)) return false;
+    }
+    return true;
+}
+
+// Who is to serve a shard that nobody serves: the standby in sync, or the one that has just taken
+// it over. NULL: nobody, or something is in its way.
+static const struct sim_node *heir(struct sim *s, uint32_t shard)
+{
+    const struct sim_stored_shard *row = &s->judging->stored.shard[shard];
+    uint64_t identity = row->standby ? row->standby : row->owner;
+    const struct sim_node *found = sim_named(s, identity);
+    if (!found || !may_have_all(s, found, identity) || s->conf.faults.slow ||
+        lh_fake_stalled(s->node[0].env))
+        return NULL;
+    const struct ps_shard *held = sim_shard_at(found, shard);
+    return held && !held->rebuild && well_for(found, 1) && well_for(&s->node[0], 1) ? found : NULL;
+}
+
+static void look_at_silence(struct sim *s, uint32_t shard)
+{
+    struct sim_log *l = sim_log_of(s, shard);
+    int64_t now = lh_fake_now(s->world), silent = l->silent_since ? now - l->silent_since : 0;
+    bool served = l->served_since != 0;
+    if (served && silent > 0) {
+        s->met.silences++;
+        if (silent > s->met.silence_ns) s->met.silence_ns = silent;
+    }
+    const struct sim_node *next = served ? NULL : heir(s, shard);
+    if (!next)
+        l->silent_since = 0;
+    else if (!l->silent_since)
+        l->silent_since = now;
+    else if (silent > SOON)
+        sim_fail(s, "shard %u: nobody serves it for %.1f s, and %s is in sync and can be heard",
+                 shard, (double)silent / LH_SECOND, next->name);
+}
+
+void sim_look_often(struct sim *s)
+{
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        if (s->node[i].kind != SIM_WORKER && in_trouble(&s->node[i])) sim_saw_trouble(&s->node[i]);
+        sim_note_copies(&s->node[i]);
+    }
+    for (uint32_t k = 0; k < s->shards; k++) {
+        look_at_server(s, k);
+        if (sim_standbys(s)) look_at_silence(s, k);
+    }
+}

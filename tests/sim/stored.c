@@ -1,0 +1,248 @@
+// What the coordinator's disk holds, and what it answered against that. See stored.h.
+//
+// Invariant: whatever is answered is durable at that moment: leases, incarnations, stable points,
+// the plan, epochs, in-sync rows, moves. A row never goes back.
+#include "tests/sim/stored.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "longhaul/v1/member.pb-c.h"
+
+enum { HEADER = 8, KEY_SIZE = 128 };
+enum { RUN = 1, DRAIN = 2 }; // phases
+
+struct row { // one entry of a commit
+    char key[KEY_SIZE];
+    struct lh_span value;
+    bool removed;
+};
+
+// ---------------------------------------------------------------- rows
+
+static uint64_t tail_number(const char *key, int base)
+{
+    return strtoull(strchr(key, '/') + 1, NULL, base);
+}
+
+static struct sim_point get_point(struct lh_cursor *c)
+{
+    struct sim_point p = {.epoch = lh_get_u64(c)};
+    p.version = lh_get_u64(c);
+    lh_get_into(c, p.chain.b, LH_HASH_BYTES);
+    return p;
+}
+
+static void take_worker(struct sim_stored *s, struct lh_cursor *c)
+{
+    uint64_t id = lh_get_u64(c);
+    uint32_t granted = lh_get_u32(c), i = 0;
+    while (i < s->workers && s->worker[i].id != id) i++;
+    LH_ASSERT(i < SIM_STORED_WORKERS);
+    if (i == s->workers) s->workers++;
+    s->unreadable |= granted < s->worker[i].granted;
+    s->worker[i].id = id;
+    s->worker[i].granted = granted;
+}
+
+static void take_in_sync(struct sim_stored *s, struct sim_stored_shard *shard, struct lh_cursor *c)
+{
+    shard->owner = lh_get_u64(c);
+    shard->standby = lh_get_u64(c);
+    uint64_t changes = lh_get_u64(c);
+    s->unreadable |= changes < shard->changes;
+    shard->changes = changes;
+    shard->least = lh_get_u64(c);
+}
+
+static void take_epochs(struct sim_stored_shard *shard, struct lh_cursor *c)
+{
+    shard->token = lh_get_u64(c);
+    shard->epochs = 0;
+    size_t most = lh_left(c) / (16 + LH_HASH_BYTES);
+    struct sim_point *grown = realloc(shard->begun, (most + 1) * sizeof *grown);
+    LH_ASSERT(grown);
+    shard->begun = grown;
+    while (shard->epochs < most) shard->begun[shard->epochs++] = get_point(c);
+}
+
+static void take_shard_row(struct sim_stored *s, const struct row *r, struct lh_cursor *c)
+{
+    uint64_t id = tail_number(r->key, 16);
+    if (id >= SIM_STORED_SHARDS) return;
+    struct sim_stored_shard *shard = &s->shard[id];
+    if (!strncmp(r->key, "insync/", 7)) take_in_sync(s, shard, c);
+    if (!strncmp(r->key, "stable/", 7)) shard->stable = get_point(c);
+    if (!strncmp(r->key, "epoch/", 6)) take_epochs(shard, c);
+    if (strncmp(r->key, "move/", 5) != 0) return;
+    shard->move_epoch = lh_get_u64(c);
+    shard->move_target = lh_get_u64(c);
+}
+
+static void take_row(struct sim_stored *s, const struct row *r)
+{
+    struct lh_cursor c = lh_cursor(r->value);
+    if (!strncmp(r->key, "lease/", 6)) {
+        uint64_t unit = tail_number(r->key, 10);
+        if (unit < SIM_STORED_UNITS) s->lease[unit] = r->removed ? 0 : lh_get_u64(&c);
+    } else if (!strcmp(r->key, "plan") && r->value.len <= sizeof s->plan) {
+        s->plan_bytes = r->value.len;
+        memcpy(s->plan, r->value.data, r->value.len);
+    } else if (!strncmp(r->key, "worker/", 7)) {
+        take_worker(s, &c);
+    } else if (strchr(r->key, '/')) {
+        take_shard_row(s, r, &c);
+    }
+    s->unreadable |= c.failed;
+}
+
+// ---------------------------------------------------------------- the file
+
+static bool get_row(struct lh_cursor *c, struct row *r)
+{
+    uint32_t bytes = lh_get_u32(c), crc = lh_get_u32(c);
+    struct lh_span body = lh_get(c, bytes);
+    if (c->failed || crc != lh_crc32c(0, body.data, body.len)) return false;
+    struct lh_cursor b = lh_cursor(body);
+    lh_get_str(&b, r->key, sizeof r->key);
+    uint32_t len = lh_get_u32(&b);
+    r->removed = len == UINT32_MAX;
+    r->value = lh_get(&b, r->removed ? 0 : len);
+    return !b.failed;
+}
+
+// Rows count when their commit's end, the empty key, is there: returns where that is; 0: none.
+static size_t take_commit(struct sim_stored *s, struct lh_span file, size_t from)
+{
+    struct lh_span rest = lh_span(file.data + from, file.len - from);
+    struct lh_cursor c = lh_cursor(rest);
+    struct row r;
+    bool whole = false;
+    while (!whole && get_row(&c, &r)) whole = !r.key[0];
+    if (!whole) return 0;
+    size_t end = from + (size_t)(c.at - rest.data);
+    c = lh_cursor(rest);
+    while (get_row(&c, &r) && r.key[0]) take_row(s, &r);
+    return end;
+}
+
+// Written anew: what is not in it any more was removed. What may never go back stays, to be
+// compared.
+static void begin_again(struct sim_stored *s)
+{
+    lh_buf_clear(&s->seen);
+    memset(s->lease, 0, sizeof s->lease);
+}
+
+void sim_stored_read(struct sim_stored *s, struct lh_span file)
+{
+    size_t had = s->seen.len;
+    if (!s->seen.max) s->seen = lh_buf(1 << 24);
+    bool more = file.len >= had && (!had || !memcmp(file.data, s->seen.data, had));
+    if (more && file.len == had) return;
+    if (!more) begin_again(s);
+    if (!s->seen.len && file.len < HEADER) return;
+    size_t at = s->seen.len ? s->seen.len : HEADER;
+    for (size_t end; (end = take_commit(s, file, at)); at = end) continue;
+    lh_put(&s->seen, file.data + s->seen.len, at - s->seen.len);
+    LH_ASSERT(!s->seen.err);
+}
+
+void sim_stored_free(struct sim_stored *s)
+{
+    lh_buf_free(&s->seen);
+    for (uint32_t k = 0; k < SIM_STORED_SHARDS; k++) free(s->shard[k].begun);
+    memset(s, 0, sizeof *s);
+}
+
+uint32_t sim_stored_granted(const struct sim_stored *s, uint64_t worker)
+{
+    for (uint32_t i = 0; i < s->workers; i++)
+        if (s->worker[i].id == worker) return s->worker[i].granted;
+    return 0;
+}
+
+uint64_t sim_stored_epoch(const struct sim_stored *s, uint32_t shard)
+{
+    const struct sim_stored_shard *at = &s->shard[shard];
+    return at->epochs ? at->begun[at->epochs - 1].epoch : 0;
+}
+
+// ---------------------------------------------------------------- answers
+
+static bool same_point(const struct sim_point *p, const Longhaul__V1__Point *m)
+{
+    return p->epoch == m->epoch && p->version == m->version && m->chain.len == LH_HASH_BYTES &&
+           !memcmp(p->chain.b, m->chain.data, LH_HASH_BYTES);
+}
+
+const char *sim_stored_join(const struct sim_stored *s, const Longhaul__V1__JoinReply *m)
+{
+    return sim_stored_granted(s, m->worker) == m->granted ? NULL : "an incarnation";
+}
+
+// Whoever drains is told so, whatever the plan's phase.
+static bool phase_is(const struct sim_stored *s, uint32_t phase)
+{
+    uint32_t is = s->plan_bytes > 10 ? s->plan[10] : 0;
+    return phase == is || (phase == DRAIN && is == RUN);
+}
+
+const char *sim_stored_lease(const struct sim_stored *s, uint64_t worker,
+                             const Longhaul__V1__LeaseReply *m)
+{
+    if (m->unknown) return NULL;
+    for (size_t i = 0; i < m->n_units; i++)
+        if (m->units[i] >= SIM_STORED_UNITS || s->lease[m->units[i]] != worker) return "a lease";
+    for (size_t i = 0; i < m->n_stable; i++) {
+        const Longhaul__V1__Point *p = m->stable[i];
+        if (p->shard >= SIM_STORED_SHARDS || !same_point(&s->shard[p->shard].stable, p))
+            return "a stable point";
+    }
+    return phase_is(s, m->phase) ? NULL : "a phase of the run";
+}
+
+// A shard that a standby is to serve is its own on the disk, in that epoch or a later one.
+static bool turn_is(const struct sim_stored *s, const Longhaul__V1__ShardTurn *t)
+{
+    if (t->shard >= SIM_STORED_SHARDS) return false;
+    const struct sim_stored_shard *shard = &s->shard[t->shard];
+    uint64_t last = sim_stored_epoch(s, t->shard);
+    return shard->owner && t->epoch == (shard->least > last ? shard->least : last);
+}
+
+const char *sim_stored_report(const struct sim_stored *s, const Longhaul__V1__ReportReply *m)
+{
+    if (m->plan.len &&
+        (m->plan.len != s->plan_bytes || memcmp(m->plan.data, s->plan, m->plan.len) != 0))
+        return "a plan";
+    for (size_t i = 0; i < m->n_turns; i++)
+        if (!turn_is(s, m->turns[i])) return "a take-over";
+    for (size_t i = 0; i < m->n_moves; i++) {
+        const Longhaul__V1__ShardMove *move = m->moves[i];
+        if (move->shard >= SIM_STORED_SHARDS) return "a move";
+        const struct sim_stored_shard *shard = &s->shard[move->shard];
+        if (move->target &&
+            (shard->move_epoch != move->epoch || shard->move_target != move->target))
+            return "a move";
+    }
+    return NULL;
+}
+
+const char *sim_stored_epochs(const struct sim_stored *s, uint32_t shard,
+                              const Longhaul__V1__EpochReply *m)
+{
+    const struct sim_stored_shard *at = &s->shard[shard];
+    if (m->n_begun != at->epochs || (at->epochs && m->token != at->token)) return "an epoch";
+    for (size_t i = 0; i < at->epochs; i++)
+        if (!same_point(&at->begun[i], m->begun[i])) return "an epoch";
+    return !m->stable || same_point(&at->stable, m->stable) ? NULL : "a stable point";
+}
+
+const char *sim_stored_in_sync(const struct sim_stored *s, uint32_t shard,
+                               const Longhaul__V1__InSyncReply *m)
+{
+    const struct sim_stored_shard *at = &s->shard[shard];
+    return m->standby == at->standby && m->changes == at->changes ? NULL : "an in-sync row";
+}

@@ -1,0 +1,63 @@
+// The coordinator's store as its disk holds it: a reading of the judge's own.
+//
+// The bytes are those of server/coordinator/store.h, the rows those of member.c, insync.c,
+// epochs.c, move.c, coordinator.c and plan.c beside it.
+#ifndef SIM_STORED_H
+#define SIM_STORED_H
+
+#include "common/buf.h"
+
+enum { SIM_STORED_UNITS = 64, SIM_STORED_WORKERS = 16, SIM_STORED_SHARDS = 4 };
+
+struct sim_point {
+    uint64_t epoch, version;
+    struct lh_hash chain;
+};
+
+struct sim_stored_shard {
+    uint64_t owner, standby, changes, least; // insync/
+    struct sim_point stable;
+    uint64_t token;          // epoch/
+    struct sim_point *begun; // its epochs, ascending
+    size_t epochs;
+    uint64_t move_epoch, move_target;
+};
+
+struct sim_stored {
+    struct lh_buf seen;               // the file, as far as it was read
+    uint64_t lease[SIM_STORED_UNITS]; // its worker's id; 0: free
+    struct {
+        uint64_t id;
+        uint32_t granted;
+    } worker[SIM_STORED_WORKERS];
+    uint32_t workers;
+    struct sim_stored_shard shard[SIM_STORED_SHARDS];
+    uint8_t plan[512];
+    size_t plan_bytes;
+    bool unreadable; // a row that is none
+};
+
+// Reads the file as it is durable now: what was added, or all of it where it was written anew.
+void sim_stored_read(struct sim_stored *s, struct lh_span file);
+void sim_stored_free(struct sim_stored *s);
+uint32_t sim_stored_granted(const struct sim_stored *s, uint64_t worker); // 0: nothing
+uint64_t sim_stored_epoch(const struct sim_stored *s, uint32_t shard);    // the last; 0: none
+
+// Each message that the coordinator answers, against what is durable: NULL, or what is not there.
+// `worker`: the id of the worker that it goes to.
+struct Longhaul__V1__JoinReply;
+struct Longhaul__V1__LeaseReply;
+struct Longhaul__V1__ReportReply;
+struct Longhaul__V1__EpochReply;
+struct Longhaul__V1__InSyncReply;
+const char *sim_stored_join(const struct sim_stored *s, const struct Longhaul__V1__JoinReply *m);
+const char *sim_stored_lease(const struct sim_stored *s, uint64_t worker,
+                             const struct Longhaul__V1__LeaseReply *m);
+const char *sim_stored_report(const struct sim_stored *s,
+                              const struct Longhaul__V1__ReportReply *m);
+const char *sim_stored_epochs(const struct sim_stored *s, uint32_t shard,
+                              const struct Longhaul__V1__EpochReply *m);
+const char *sim_stored_in_sync(const struct sim_stored *s, uint32_t shard,
+                               const struct Longhaul__V1__InSyncReply *m);
+
+#endif

@@ -1,0 +1,263 @@
+// The coordinator's answers against its disk: a store that is written by the product, messages by
+// hand. What was put and not committed is on no disk, whatever memory says.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/env_fake.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/store.h"
+#include "tests/sim/stored.h"
+
+enum { WORKER = 9, UNIT = 5 };
+
+struct disk {
+    struct lh_fake_world *world;
+    struct lh_env *env;
+    struct ps_store *store;
+    struct sim_stored stored;
+};
+
+static int set_up(void **state)
+{
+    struct disk *d = calloc(1, sizeof *d);
+    assert_non_null(d);
+    d->world = lh_fake_world_create(1);
+    d->env = lh_fake_node(d->world, NULL, NULL);
+    lh_fake_boot(d->env);
+    assert_int_equal(ps_store_open(d->env, "co", &d->store), LH_OK);
+    *state = d;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct disk *d = *state;
+    ps_store_close(d->store);
+    sim_stored_free(&d->stored);
+    lh_fake_world_destroy(d->world);
+    free(d);
+    return 0;
+}
+
+#define STORED_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+static void put(struct disk *d, const char *key, const uint64_t *numbers, size_t count)
+{
+    struct lh_buf b = lh_buf(4096);
+    for (size_t i = 0; i < count; i++) lh_put_u64(&b, numbers[i]);
+    lh_put_zeros(&b, LH_HASH_BYTES); // where a chain stands, or more than a row needs
+    assert_int_equal(ps_store_put(d->store, key, lh_buf_span(&b)), LH_OK);
+    lh_buf_free(&b);
+}
+
+static void commit(struct disk *d)
+{
+    assert_int_equal(ps_store_commit(d->store), LH_OK);
+}
+
+static void look(struct disk *d)
+{
+    struct lh_span file;
+    assert_true(lh_fake_durable(d->env, "co/store", &file));
+    sim_stored_read(&d->stored, file);
+}
+
+static const char *lease_of(struct disk *d, uint64_t worker, uint64_t unit)
+{
+    Longhaul__V1__LeaseReply m = LONGHAUL__V1__LEASE_REPLY__INIT;
+    m.units = &unit;
+    m.n_units = 1;
+    look(d);
+    return sim_stored_lease(&d->stored, worker, &m);
+}
+
+static void a_lease_is_on_the_disk_once_it_is_committed(void **state)
+{
+    struct disk *d = *state;
+    put(d, "lease/0000000005", (uint64_t[]){WORKER, 0}, 2);
+    assert_string_equal(lease_of(d, WORKER, UNIT), "a lease");
+    commit(d);
+    assert_null(lease_of(d, WORKER, UNIT));
+    assert_string_equal(lease_of(d, WORKER + 1, UNIT), "a lease");
+    assert_string_equal(lease_of(d, WORKER, UNIT + 1), "a lease");
+    ps_store_remove(d->store, "lease/0000000005");
+    assert_null(lease_of(d, WORKER, UNIT));
+    commit(d);
+    assert_string_equal(lease_of(d, WORKER, UNIT), "a lease");
+}
+
+static void a_commit_that_failed_left_nothing(void **state)
+{
+    struct disk *d = *state;
+    put(d, "lease/0000000005", (uint64_t[]){WORKER, 0}, 2);
+    lh_fake_fail_at(d->env, 1, LH_ERR_IO); // the sync, after the write
+    assert_int_equal(ps_store_commit(d->store), LH_ERR_IO);
+    assert_string_equal(lease_of(d, WORKER, UNIT), "a lease");
+}
+
+static void a_file_that_is_written_anew_is_read_anew(void **state)
+{
+    struct disk *d = *state;
+    put(d, "lease/0000000005", (uint64_t[]){WORKER, 0}, 2);
+    commit(d);
+    assert_null(lease_of(d, WORKER, UNIT));
+    ps_store_remove(d->store, "lease/0000000005");
+    commit(d);
+    ps_store_close(d->store);
+    assert_int_equal(ps_store_open(d->env, "co", &d->store), LH_OK); // which writes it anew
+    assert_string_equal(lease_of(d, WORKER, UNIT), "a lease");
+    put(d, "lease/0000000005", (uint64_t[]){WORKER, 0}, 2);
+    commit(d);
+    assert_null(lease_of(d, WORKER, UNIT));
+}
+
+static void the_phase_is_the_stored_plans(void **state)
+{
+    struct disk *d = *state;
+    uint8_t plan[33] = {1, 0, 7, [10] = 1}; // version 1, number 7, phase RUN, nobody live
+    Longhaul__V1__LeaseReply m = LONGHAUL__V1__LEASE_REPLY__INIT;
+    m.phase = 1;
+    look(d);
+    assert_string_equal(sim_stored_lease(&d->stored, WORKER, &m), "a phase of the run");
+    assert_int_equal(ps_store_put(d->store, "plan", lh_span(plan, sizeof plan)), LH_OK);
+    commit(d);
+    look(d);
+    assert_null(sim_stored_lease(&d->stored, WORKER, &m));
+    m.phase = 2; // this worker drains
+    assert_null(sim_stored_lease(&d->stored, WORKER, &m));
+    m.phase = 3;
+    assert_string_equal(sim_stored_lease(&d->stored, WORKER, &m), "a phase of the run");
+}
+
+static Longhaul__V1__Point point(uint64_t epoch, uint64_t version)
+{
+    static uint8_t chain[LH_HASH_BYTES]; // zeros, as put() has them
+    Longhaul__V1__Point p = LONGHAUL__V1__POINT__INIT;
+    p.epoch = epoch;
+    p.version = version;
+    p.chain = (ProtobufCBinaryData){sizeof chain, chain};
+    return p;
+}
+
+static void a_stable_point_is_on_the_disk(void **state)
+{
+    struct disk *d = *state;
+    Longhaul__V1__LeaseReply m = LONGHAUL__V1__LEASE_REPLY__INIT;
+    Longhaul__V1__Point p = point(2, 10), *points[] = {&p};
+    m.stable = points;
+    m.n_stable = 1;
+    put(d, "stable/0000", (uint64_t[]){2, 10}, 2);
+    look(d);
+    assert_string_equal(sim_stored_lease(&d->stored, WORKER, &m), "a stable point");
+    commit(d);
+    look(d);
+    assert_null(sim_stored_lease(&d->stored, WORKER, &m));
+    p.version = 11;
+    assert_string_equal(sim_stored_lease(&d->stored, WORKER, &m), "a stable point");
+}
+
+static void an_incarnation_is_on_the_disk(void **state)
+{
+    struct disk *d = *state;
+    Longhaul__V1__JoinReply m = LONGHAUL__V1__JOIN_REPLY__INIT;
+    m.worker = WORKER;
+    m.granted = 3;
+    put(d, "worker/0000000000000009", (uint64_t[]){WORKER, 3}, 2);
+    look(d);
+    assert_string_equal(sim_stored_join(&d->stored, &m), "an incarnation");
+    commit(d);
+    look(d);
+    assert_null(sim_stored_join(&d->stored, &m));
+    put(d, "worker/0000000000000009", (uint64_t[]){WORKER, 2}, 2);
+    commit(d);
+    look(d);
+    assert_true(d->stored.unreadable); // it never goes back
+}
+
+static void an_in_sync_row_is_on_the_disk(void **state)
+{
+    struct disk *d = *state;
+    Longhaul__V1__InSyncReply m = LONGHAUL__V1__IN_SYNC_REPLY__INIT;
+    m.standby = 7;
+    m.changes = 2;
+    put(d, "insync/0000", (uint64_t[]){0, 7, 2, 0, 0}, 5);
+    look(d);
+    assert_string_equal(sim_stored_in_sync(&d->stored, 0, &m), "an in-sync row");
+    commit(d);
+    look(d);
+    assert_null(sim_stored_in_sync(&d->stored, 0, &m));
+    m.standby = 0;
+    assert_string_equal(sim_stored_in_sync(&d->stored, 0, &m), "an in-sync row");
+}
+
+static void epochs_are_on_the_disk(void **state)
+{
+    struct disk *d = *state;
+    Longhaul__V1__EpochReply m = LONGHAUL__V1__EPOCH_REPLY__INIT;
+    Longhaul__V1__Point p = point(1, 4), *points[] = {&p};
+    m.begun = points;
+    m.n_begun = 1;
+    m.token = 8;
+    put(d, "epoch/0000", (uint64_t[]){8, 1, 4}, 3);
+    look(d);
+    assert_string_equal(sim_stored_epochs(&d->stored, 0, &m), "an epoch");
+    commit(d);
+    look(d);
+    assert_null(sim_stored_epochs(&d->stored, 0, &m));
+    m.token = 9;
+    assert_string_equal(sim_stored_epochs(&d->stored, 0, &m), "an epoch");
+}
+
+static void take_overs_moves_and_plans_are_on_the_disk(void **state)
+{
+    struct disk *d = *state;
+    Longhaul__V1__ReportReply m = LONGHAUL__V1__REPORT_REPLY__INIT;
+    Longhaul__V1__ShardTurn turn = LONGHAUL__V1__SHARD_TURN__INIT, *turns[] = {&turn};
+    Longhaul__V1__ShardMove move = LONGHAUL__V1__SHARD_MOVE__INIT, *moves[] = {&move};
+    uint8_t plan[3] = {1, 2, 3};
+    turn.epoch = 6;
+    m.turns = turns;
+    m.n_turns = 1;
+    look(d);
+    assert_string_equal(sim_stored_report(&d->stored, &m), "a take-over");
+    put(d, "insync/0000", (uint64_t[]){7, 0, 1, 6, 0}, 5);
+    commit(d);
+    look(d);
+    assert_null(sim_stored_report(&d->stored, &m));
+    move.epoch = 9;
+    move.target = 70;
+    m.moves = moves;
+    m.n_moves = 1;
+    assert_string_equal(sim_stored_report(&d->stored, &m), "a move");
+    put(d, "move/0000", (uint64_t[]){9, 70}, 2);
+    commit(d);
+    look(d);
+    assert_null(sim_stored_report(&d->stored, &m));
+    m.plan = (ProtobufCBinaryData){sizeof plan, plan};
+    assert_string_equal(sim_stored_report(&d->stored, &m), "a plan");
+    assert_int_equal(ps_store_put(d->store, "plan", lh_span(plan, sizeof plan)), LH_OK);
+    commit(d);
+    look(d);
+    assert_null(sim_stored_report(&d->stored, &m));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        STORED_TEST(a_lease_is_on_the_disk_once_it_is_committed),
+        STORED_TEST(a_commit_that_failed_left_nothing),
+        STORED_TEST(a_file_that_is_written_anew_is_read_anew),
+        STORED_TEST(the_phase_is_the_stored_plans),
+        STORED_TEST(a_stable_point_is_on_the_disk),
+        STORED_TEST(an_incarnation_is_on_the_disk),
+        STORED_TEST(an_in_sync_row_is_on_the_disk),
+        STORED_TEST(epochs_are_on_the_disk),
+        STORED_TEST(take_overs_moves_and_plans_are_on_the_disk),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

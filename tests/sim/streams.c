@@ -1,0 +1,160 @@
+// Streams: the random numbers of the faults that came after the first ones, and when these strike.
+//
+// Each fault has a stream of its own, from the seed and its name: a seed that does without it draws
+// nothing, so it means what it meant before the fault was there.
+#include <string.h>
+
+#include "tests/sim/cluster.h"
+
+static const char *const names[] = {
+#define NAME(name) #name,
+    SIM_FAULTS(NAME, NAME, NAME, NAME)
+#undef NAME
+};
+
+static uint64_t splitmix(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+void sim_streams(struct sim *s)
+{
+    for (size_t f = 0; f < SIM_FAULT_COUNT; f++) {
+        uint64_t state = s->conf.seed;
+        for (const char *c = names[f]; *c; c++) state = splitmix(&state) ^ (uint8_t)*c;
+        s->stream[f] = splitmix(&state);
+    }
+}
+
+uint64_t sim_draw(struct sim *s, enum sim_fault fault, uint64_t n)
+{
+    return splitmix(&s->stream[fault]) % n;
+}
+
+// ---------------------------------------------------------------- what strikes
+
+// Any node, but for the place that a server leaves empty.
+static struct sim_node *some_node(struct sim *s, enum sim_fault fault)
+{
+    struct sim_node *drawn = &s->node[sim_draw(s, fault, s->nodes)];
+    return sim_absent(drawn) ? drawn - 1 : drawn;
+}
+
+static int64_t some_ms(struct sim *s, enum sim_fault fault, uint64_t least, uint64_t most)
+{
+    return (int64_t)(least + sim_draw(s, fault, most - least)) * LH_MS;
+}
+
+// A worker or the coordinator has no room for another byte; servers have `disk_full`.
+static void strike_full(struct sim *s)
+{
+    uint64_t drawn = sim_draw(s, SIM_FAULT_full, SIM_WORKERS + 2);
+    struct sim_node *n = &s->node[drawn < SIM_WORKERS ? 1 + SIM_SERVERS + drawn : 0];
+    if (!lh_fake_alive(n->env)) return;
+    lh_fake_disk_limit(n->env, 1);
+    sim_trace(s, "%s: its disk is full", n->name);
+    sim_happened(s, full);
+    lh_fake_at(s->world, some_ms(s, SIM_FAULT_full, 200, 5000), sim_disk_back, n);
+}
+
+// Any disk fills up within a write, or is full for one write alone.
+static void strike_short_write(struct sim *s)
+{
+    struct sim_node *n = some_node(s, SIM_FAULT_short_write);
+    uint64_t room = 1 + sim_draw(s, SIM_FAULT_short_write, 6000);
+    if (!lh_fake_alive(n->env) || n->disk_bytes) return;
+    sim_happened(s, short_write);
+    if (sim_draw(s, SIM_FAULT_short_write, 2)) {
+        lh_fake_short_at(n->env, (int64_t)sim_draw(s, SIM_FAULT_short_write, 20));
+        return;
+    }
+    lh_fake_disk_limit(n->env, lh_fake_disk_used(n->env) + room);
+    sim_trace(s, "%s: room for %llu bytes more", n->name, (unsigned long long)room);
+    lh_fake_at(s->world, some_ms(s, SIM_FAULT_short_write, 200, 4000), sim_disk_back, n);
+}
+
+static void strike_sync(struct sim *s)
+{
+    struct sim_node *n = some_node(s, SIM_FAULT_sync);
+    int64_t at = (int64_t)sim_draw(s, SIM_FAULT_sync, 12);
+    if (lh_fake_failed(n->env)) return;
+    lh_fake_fail_sync_at(n->env, at);
+    sim_happened(s, sync);
+}
+
+// A process stands still with its sockets open, for less or longer than leases and take-overs wait.
+static void strike_stall(struct sim *s)
+{
+    bool coordinator = sim_draw(s, SIM_FAULT_stall, 4) == 0;
+    struct sim_node *n = coordinator ? &s->node[0] : some_node(s, SIM_FAULT_stall);
+    bool brief = sim_draw(s, SIM_FAULT_stall, 3) > 0;
+    int64_t ns = some_ms(s, SIM_FAULT_stall, 500, brief ? 3000 : 20000);
+    uint64_t within = sim_draw(s, SIM_FAULT_stall, 2);
+    if (!lh_fake_alive(n->env)) return;
+    // at once, or with one of its next file operations, whose end it does not hear of before
+    lh_fake_stall_at(n->env, within ? (int64_t)sim_draw(s, SIM_FAULT_stall, 30) : -1, ns);
+    sim_happened(s, stall);
+    sim_trace(s, "%s stands still for %.3f s%s", n->name, (double)ns / 1e9, within ? " soon" : "");
+}
+
+static const struct {
+    enum sim_fault fault;
+    uint64_t every_ms; // on average
+    void (*strike)(struct sim *s);
+} strikes[] = {
+    {SIM_FAULT_full, 5000, strike_full},
+    {SIM_FAULT_short_write, 4000, strike_short_write},
+    {SIM_FAULT_sync, 12000, strike_sync},
+    {SIM_FAULT_stall, 5000, strike_stall},
+    {SIM_FAULT_rollback, 2500, sim_strike_rollback},
+    {SIM_FAULT_rollback_worker, 4000, sim_strike_rollback_worker},
+    {SIM_FAULT_rollback_store, 4000, sim_strike_rollback_store},
+    {SIM_FAULT_clone, 2500, sim_strike_clone},
+};
+
+static void turn(void *arg);
+
+static void plan(struct sim_turn *t)
+{
+    uint64_t ms = 1 + sim_draw(t->sim, strikes[t->strike].fault, 2 * strikes[t->strike].every_ms);
+    lh_fake_at(t->sim->world, (int64_t)ms * LH_MS, turn, t);
+}
+
+static void turn(void *arg)
+{
+    struct sim_turn *t = arg;
+    if (!t->sim->faulty) return;
+    strikes[t->strike].strike(t->sim);
+    plan(t);
+}
+
+static bool wanted(const struct sim_faults *f, enum sim_fault fault)
+{
+    const bool on[] = {
+#define ON(name) f->name,
+        SIM_FAULTS(ON, ON, ON, ON)
+#undef ON
+    };
+    return on[fault];
+}
+
+void sim_streams_start(struct sim *s)
+{
+    for (size_t i = 0; i < LH_COUNT(strikes); i++) {
+        s->turn[i] = (struct sim_turn){s, i};
+        if (wanted(&s->conf.faults, strikes[i].fault)) plan(&s->turn[i]);
+    }
+}
+
+// What has not come about by now does not any more. A node that stands still goes on by itself.
+void sim_streams_end(struct sim *s)
+{
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        lh_fake_short_at(s->node[i].env, -1);
+        if (!lh_fake_failed(s->node[i].env)) lh_fake_fail_sync_at(s->node[i].env, -1);
+    }
+    sim_zombie_end(s);
+}
