@@ -178,17 +178,20 @@ def run_command(given):
                 m = waiting.get_nowait()
             except queue.Empty:
                 return
-            tests = plan.tests(copy.tree, m.file, given.deep)
+            tests = [t for t in plan.tests(copy.tree, m.file, given.deep)
+                     if fnmatch.fnmatch(t.name, given.only)]
             copy.learn(tests)
             start = time.monotonic()
             outcome, by, how = campaign.try_one(copy, m, tests)
             seconds = time.monotonic() - start
+            say(f"{m}: {outcome} {by} {how} ({seconds:.0f} s)")
+            if outcome == "survived" and given.only != "*":
+                continue
             state.add({"id": m.id, "class": m.kind, "rule": m.rule, "file": m.file, "line": m.line,
                        "function": m.function.name, "outcome": outcome, "by": by, "how": how,
                        "seconds": round(seconds, 1), "text": m.function.key,
                        "tests": campaign.tests_key(copy.tree, tests), "commit": bench.commit(),
                        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%F %T")})
-            say(f"{m}: {outcome} {by} {how} ({seconds:.0f} s)")
 
     def stop(*_):
         groups.end()
@@ -280,6 +283,8 @@ def arguments():
     two.add_argument("--sample", type=int, default=0, help="at most that many")
     two.add_argument("--whole", action="store_true", help="all, not --quota of each class")
     two.add_argument("--deep", action="store_true", help="the simulator's other mixes, more seeds")
+    two.add_argument("--only", default="*", metavar="PATTERN",
+                     help="these tests alone; who survives them is told, not written down")
     two.add_argument("--again", choices=("survived", "all"), help="what is known, too")
     two.add_argument("--nice", type=int, default=10)
     two.add_argument("--scratch", default=os.path.join(ROOT, "build", "mutants"))
@@ -290,7 +295,10 @@ def arguments():
         p.add_argument("--quota", type=int, default=QUOTA, help="how many of each class are judged")
     four = commands.add_parser("show", help="what a mutant changes")
     four.add_argument("mutant")
-    return parser.parse_args()
+    given = parser.parse_args()
+    if given.command == "run":
+        given.scratch = os.path.abspath(given.scratch)
+    return given
 
 
 def main():

@@ -3,6 +3,7 @@
 An edit is (class, rule, first offset, end, new text). RULES has them; README.md says what they break.
 Statements that only say something (logs, errors' texts, assertions) and planted bugs stay alone.
 """
+import functools
 import re
 
 import source
@@ -403,9 +404,15 @@ def drop_state(f):
             yield "state", "without", *gone(f, node)
 
 
+@functools.lru_cache(maxsize=1)
+def members(text):
+    """What a file names as a thing's member: (thing, member)."""
+    return set(re.findall(r"(\w+)(?:->|\.)(\w+(?:\.ledger)?)\b", text))
+
+
 def wrong_one(f):
     """One of a pair stands for the other, where the file says both of the same thing."""
-    known = set(re.findall(r"(\w+)(?:->|\.)(\w+(?:\.ledger)?)\b", f.source))
+    known = members(f.source)
     for at in range(2, len(f.tokens)):
         if f.tokens[at].kind != "name" or f.tokens[at - 1].text not in ("->", "."):
             continue

@@ -63,10 +63,11 @@ static lh_err misshapen(struct lh_ledger *l, uint16_t kind, int more)
     return apply(l, kind, &b);
 }
 
+// An epoch comes first, at version 0: there half a body names the base that it should.
 static void bodies_have_their_length(void **state)
 {
     struct lh_ledger *l = *state;
-    static const uint16_t kinds[] = {LH_FENCE, LH_PLAN, LH_EPOCH, LH_DIGEST_RECORD};
+    static const uint16_t kinds[] = {LH_EPOCH, LH_FENCE, LH_PLAN, LH_DIGEST_RECORD};
     for (size_t i = 0; i < LH_COUNT(kinds); i++) {
         uint64_t version = l->version;
         assert_int_not_equal(misshapen(l, kinds[i], -1), LH_OK);
