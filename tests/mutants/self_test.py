@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """mutants.py: the rules make what they say, the eight known mutants among it, and names hold."""
+import contextlib
+import io
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import textwrap
 import unittest
+from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -310,17 +312,16 @@ class Tries(unittest.TestCase):
         self.assertEqual((table["unbuilt"], table["equivalent"], table["untried"]), (1, 1, 0))
 
     def test_an_equivalent_that_is_no_mutant_fails_the_report(self):
-        code = ("import sys; sys.path.insert(0, sys.argv[1]); import mutants; "
-                "mutants.EQUIVALENT = sys.argv[2]; sys.argv[1:] = ['report', '--json', '', "
-                "'--state', '/dev/null']; sys.exit(mutants.main())")
-        path = os.path.join(self.dir, "equivalent.json")
-        for said, status in (({}, 0), ({"000000000000": "because"}, 1)):
+        path, said = os.path.join(self.dir, "equivalent.json"), io.StringIO()
+        argv = ["mutants.py", "report", "--json", "", "--state", os.devnull]
+        for known, status in (({}, 0), ({"000000000000": "because"}, 1)):
             with open(path, "w", encoding="utf-8") as file:
-                json.dump(said, file)
-            done = subprocess.run([sys.executable, "-c", code, HERE, path], capture_output=True,
-                                  text=True, check=False)
-            self.assertEqual(done.returncode, status, done.stderr)
-        self.assertIn("000000000000 is no mutant any more (because)", done.stderr)
+                json.dump(known, file)
+            with mock.patch.multiple(mutants, EQUIVALENT=path, every=lambda: EVERY), \
+                    mock.patch.object(sys, "argv", argv), \
+                    contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+                self.assertEqual(mutants.main(), status)
+        self.assertIn("000000000000 is no mutant any more (because)", said.getvalue())
 
     def test_the_reasons_in_the_tree_are_words(self):
         for name, why in mutants.equivalents().items():

@@ -38,7 +38,8 @@ static void a_plan_reads_back_and_nothing_else(void **state)
     static const struct {
         size_t at;
         uint8_t value;
-    } bad[] = {{0, 0}, {0, 2}, {10, LH_PHASE_END + 1}, {11, 2}, {12, 2}, {25, 3}, {26, 255}};
+    } bad[] = {{0, 0},  {0, 2},  {0, 3},  {10, LH_PHASE_END + 1},
+               {11, 2}, {12, 2}, {25, 3}, {26, 255}};
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         uint8_t old = b.data[bad[i].at];
         b.data[bad[i].at] = bad[i].value;
@@ -84,7 +85,9 @@ static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
         assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     }
     b.data[at] = LH_OPT_BUFFERED;
-    b.data[at + 4] = 0x40; // a momentum above 1
+    lh_buf_patch_u32(&b, at + 1, 0); // a momentum of none
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    b.data[at + 4] = 0x40; // above 1
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     lh_buf_patch_u32(&b, at + 1, 0x3f800000); // 1: what came before would never fade
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
