@@ -104,6 +104,17 @@ def judged(made, state, quota):
     return chosen
 
 
+def to_try(given, state):
+    """Those that are judged come first; others only where they are asked for."""
+    made = every()
+    asked = wanted(given, made)
+    names = {m.id for m in asked}
+    first = [m for m in judged(made, state, given.quota) if m.id in names]
+    names -= {m.id for m in first}
+    more = given.id or given.file or given.whole
+    return first + ([m for m in by_turns(asked) if m.id in names] if more else [])
+
+
 def wanted(given, made):
     if given.kind:
         made = [m for m in made if m.kind in given.kind]
@@ -155,10 +166,7 @@ def known(given, state, m):
 def run_command(given):
     state, end = campaign.State(given.state), time.monotonic() + given.budget_s
     same = equivalents()
-    made = wanted(given, every())
-    chosen = by_turns(made) if given.id or given.file or given.whole else judged(
-        made, state, given.quota)
-    chosen = [m for m in chosen if m.id not in same and not known(given, state, m)]
+    chosen = [m for m in to_try(given, state) if m.id not in same and not known(given, state, m)]
     chosen = chosen[:given.sample] if given.sample else chosen
     print(f"{len(chosen)} mutants to try", flush=True)
     waiting, groups, lock = queue.SimpleQueue(), campaign.Groups(), threading.Lock()
