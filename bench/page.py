@@ -269,8 +269,8 @@ SECTIONS = (
         )),
     Section(
         "mutants", "Mutants of the protocol's code",
-        "Small mistakes, made by rule; a test has to see each. Judged are the 40 of each class with "
-        "the lowest ids that build; `made` counts all. [tests/mutants](../../tests/mutants)",
+        "Small mistakes, made by rule; a test has to see each. Judged are the 40 of each class "
+        "with the lowest ids that build; `made` counts all. [tests/mutants](../../tests/mutants)",
         targets=(
             Target("mutants.tried", "value", "at least", 300),
             Target("mutants.least_of_a_class", "value", "at least", 20),

@@ -1,7 +1,7 @@
 """One mutant after the other: in a copy of the tree, built, tested, and written down.
 
-A copy has a build folder of its own and lies under --scratch, one for each job; nothing outside of it
-changes. Each program that a mutant runs has a process group of its own, which ends with it.
+A copy has a build folder of its own and lies under --scratch, one for each job; nothing outside of
+it changes. Each program that a mutant runs has a process group of its own, which ends with it.
 """
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Which files are mutated, and which tests can see a change of each, in the order in which they run.
+"""Which files are mutated, and which tests can see a change of each, in the order of their runs.
 
 A unit test of a file's own name comes first, then what is quick and sees much, then what is slow.
 Names of tests are ctest's. `sim:` rows are runs of the simulator, with fewer seeds than ctest's.
@@ -50,7 +50,8 @@ CORES = {
     "server/recover.c": ("recover", "epochs"), "server/rebuild.c": ("recover", "late"),
     "server/restore.c": ("recover", "late"), "worker/snapshot.c": ("join",),
     "worker/outbox.c": ("outbox",), "worker/decided.c": ("outbox",), "worker/session.c": ("greet",),
-    "worker/start.c": ("outbox", "join"), "worker/offer.c": ("recover",), "worker/keep.c": ("keep",),
+    "worker/start.c": ("outbox", "join"), "worker/offer.c": ("recover",),
+    "worker/keep.c": ("keep",),
     "common/state_seal.c": ("sealed",),
 }
 # The simulator: (name, flags). `first` is run before the cores, `then` after them.

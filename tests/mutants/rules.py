@@ -1,6 +1,6 @@
 """The rules that make mutants: each takes a function and yields edits of its text.
 
-An edit is (class, rule, first offset, end, new text). RULES has them; README.md says what they break.
+An edit is (class, rule, first offset, end, new text). README.md says what the classes break.
 Statements that only say something (logs, errors' texts, assertions) and planted bugs stay alone.
 """
 import functools

@@ -75,12 +75,13 @@ KNOWN = (
             if (ended(shard)) continue;
         }
         return LH_OK;"""),
-    ("worker/snapshot.c", """
-        (got->epoch < have->epoch || (got->epoch == have->epoch && got->version < have->version))""",
+    ("worker/snapshot.c",
+     "(got->epoch < have->epoch || (got->epoch == have->epoch && got->version < have->version))",
      "(got->epoch == have->epoch && got->version < have->version)", """
         bool back =
             s->ready && s->arrival.incoming.theta &&
-            (got->epoch < have->epoch || (got->epoch == have->epoch && got->version < have->version));
+            (got->epoch < have->epoch ||
+             (got->epoch == have->epoch && got->version < have->version));
         if (!back) return LH_OK;
         return lh_fail(LH_ERR_CONFLICT, "older");"""),
 )

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', re.S)
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
 TOKEN = re.compile(r"""
-    (?P<name>[A-Za-z_]\w*) | (?P<number>\.?\d[\w.]*) | (?P<text>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*') |
+    (?P<name>[A-Za-z_]\w*) | (?P<number>\.?\d[\w.]*) |
+    (?P<text>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*') |
     (?P<sign>->|\+\+|--|<<=|>>=|<=|>=|==|!=|&&|\|\||<<|>>|[-+*/%&|^]=|\.\.\.|[^\s\w])""", re.X)
-FUNCTION = re.compile(r"^(?P<head>[A-Za-z_][^\n;{}]*\([^;{}]*\))[ ]*\n(?P<body>\{\n.*?^\})", re.M | re.S)
+FUNCTION = re.compile(r"^(?P<head>[A-Za-z_][^\n;{}]*\([^;{}]*\))[ ]*\n(?P<body>\{\n.*?^\})",
+                      re.M | re.S)
 OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 
 

@@ -537,21 +537,6 @@ static void a_ledger_reads_back_byte_for_byte(void **state)
     lh_ledger_free(&got);
 }
 
-static void rows_are_read_in_their_order_and_each_once(void **state)
-{
-    struct lh_ledger *l = *state, got;
-    enum { ROW = 82 + 4 }; // as in a_ledger_that_was_moved_reads_back(); W1's is the first of two
-    fill(l);
-    for (uint64_t worker = W1; worker <= W3; worker++) {
-        struct lh_buf b = bytes_of(l);
-        lh_buf_patch_u32(&b, ROW, (uint32_t)worker);
-        lh_err err = read_back(lh_buf_span(&b), &got);
-        assert_int_equal(err, worker < W2 ? LH_OK : LH_ERR_MALFORMED);
-        lh_ledger_free(&got);
-        lh_buf_free(&b);
-    }
-}
-
 static void a_part_of_a_ledger_or_anothers_is_refused(void **state)
 {
     struct lh_ledger *l = *state, got;
@@ -597,7 +582,6 @@ int main(void)
         WITH_LEDGER(one_that_was_away_takes_its_place_in_the_round),
         WITH_LEDGER(an_epoch_follows_the_version_it_names),
         WITH_LEDGER(a_ledger_reads_back_byte_for_byte),
-        WITH_LEDGER(rows_are_read_in_their_order_and_each_once),
         WITH_LEDGER(a_part_of_a_ledger_or_anothers_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -165,6 +165,24 @@ static void a_ledger_cut_short_is_none(void **state)
     lh_buf_free(&b);
 }
 
+static void rows_are_read_in_their_order_and_each_once(void **state)
+{
+    struct lh_ledger *l = *state;
+    enum { FIRST_ROW = 82 + 4 }; // behind their count, which stands as below
+    assert_int_equal(fence(l, 3), LH_OK);
+    assert_int_equal(fence(l, 5), LH_OK);
+    for (uint32_t worker = 3; worker <= 7; worker++) {
+        struct lh_ledger back = {.shards = 1};
+        struct lh_buf b = lh_buf(1 << 20);
+        lh_ledger_write(l, &b);
+        lh_buf_patch_u32(&b, FIRST_ROW, worker);
+        struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+        assert_int_equal(lh_ledger_read(&back, &c), worker < 5 ? LH_OK : LH_ERR_MALFORMED);
+        lh_ledger_free(&back);
+        lh_buf_free(&b);
+    }
+}
+
 // Counts above the limits are refused before memory is asked for.
 static void counts_above_the_limits_are_refused(void **state)
 {
@@ -201,6 +219,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_ledger, free_ledger)
     const struct CMUnitTest tests[] = {
         TEST(bodies_have_their_length),
+        TEST(rows_are_read_in_their_order_and_each_once),
         TEST(the_last_unit_is_credited_and_reads_back),
         TEST(a_ledger_that_does_not_fit_says_so),
         TEST(more_workers_than_fit_are_refused),
