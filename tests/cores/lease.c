@@ -81,6 +81,21 @@ static void what_was_leased_is_known_after_a_power_cut(void **state)
     }
 }
 
+// No server has a plan in its log that the coordinator would not know any more.
+static void a_plan_that_servers_took_is_known_after_a_power_cut(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct rig *r = begun(seed);
+        uint64_t number = r->server->shard[0]->replica.ledger.plan.number;
+        assert_true(number > 0);
+        cut_its_power(r);
+        assert_true(r->coordinator->plan.number >= number);
+        assert_int_equal(r->coordinator->plan.phase, LH_PHASE_RUN);
+        rig_free(r);
+    }
+}
+
 static void a_unit_has_one_holder(void **state)
 {
     (void)state;
@@ -172,6 +187,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_leased_is_known_after_a_power_cut),
+        cmocka_unit_test(a_plan_that_servers_took_is_known_after_a_power_cut),
         cmocka_unit_test(a_unit_has_one_holder),
         cmocka_unit_test(the_budget_is_what_all_hold_together),
         cmocka_unit_test(who_begins_anew_gives_back_what_it_held),

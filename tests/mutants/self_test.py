@@ -181,6 +181,7 @@ class Rules(unittest.TestCase):
         text = function("""
             lh_logf(s->log, LH_INFO, "x", "%d", a->version == 1 ? 2 : 3);
             LH_ASSERT(a->version < b->version);
+            if (a->step) lh_logf(s->log, LH_INFO, "x", "y");
             if (LH_BUG("early")) a->version = 1;""")
         self.assertEqual(list(mutants.mutants_of("common/x.c", text)), [])
 
