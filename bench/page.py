@@ -269,6 +269,16 @@ SECTIONS = (
             Target("sim.violations", "value", "at most", 0),
             Target("sim.seeds_per_core_minute", "value", "at least", 1000, unit="1/min"),
         )),
+    Section(
+        "mutants", "Mutants of the protocol's code",
+        "Small mistakes, made by rule; a test has to see each. Judged are the 40 of each class "
+        "with the lowest ids that build; `made` counts all. [tests/mutants](../../tests/mutants)",
+        targets=(
+            Target("mutants.tried", "value", "at least", 300),
+            Target("mutants.least_of_a_class", "value", "at least", 20),
+            Target("mutants.survived", "value", "at most", 0),
+            Target("mutants.untried", "value", "at most", 0),
+        )),
     Section("loader", "The loader over a cold, slow source", "[loader.c](../loader.c)",
             bars=(Bars("loader-cold.svg", "as a share of what stands beside it", "loader.", "ratio",
                        "", only=("cold.mib_s", "cold.one.mib_s", "cached.mib_s")),)),

@@ -276,18 +276,20 @@ static void who_does_not_read_is_cut_off(void **state)
 static void nobody_has_all_snapshots(void **state)
 {
     struct rig *r = *state;
-    enum { HIS = 3 * LH_SNAPSHOT_RANGES, ASKED = HIS + 3 };
-    struct rig_call h[ASKED], other;
+    enum { HIS = 3 * LH_SNAPSHOT_RANGES, ASKED = HIS + 3, HERS = LH_SNAPSHOT_RANGES };
+    struct rig_call h[ASKED], hers[HERS + 1];
     int busy = 0;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     for (int i = 0; i < ASKED; i++) rig_call_open(r, 0, LH_RPC_SNAPSHOT, &rig_call_ops, &h[i]);
     rig_run(r, LH_SECOND);
-    rig_call_open(r, 1, LH_RPC_SNAPSHOT, &rig_call_ops, &other);
+    for (int i = 0; i <= HERS; i++) // and together they have no more than the server makes at once
+        rig_call_open(r, 1, LH_RPC_SNAPSHOT, &rig_call_ops, &hers[i]);
     rig_run(r, LH_SECOND);
     for (int i = 0; i < ASKED; i++) busy += h[i].over && h[i].status == LH_ERR_BUSY;
     assert_int_equal(busy, ASKED - HIS);
-    assert_false(other.over);
-    assert_int_equal(r->server->snapshots, HIS + 1);
+    for (int i = 0; i < HERS; i++) assert_false(hers[i].over);
+    assert_true(hers[HERS].over && hers[HERS].status == LH_ERR_BUSY);
+    assert_int_equal(r->server->snapshots, HIS + HERS);
     rig_run(r, 2 * LH_JOIN_SILENT_MS * LH_MS);
     assert_int_equal(r->server->snapshots, 0);
 }

@@ -32,10 +32,21 @@ static uint64_t sequence_tokens(const struct wk_trainer *t)
     return 4;
 }
 
+// A step is handed sequences with something in them, and no more than it asks for.
+static void check_handed(const struct wk_trainer *t, const struct wk_step_in *in)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < in->pieces; i++) {
+        LH_ASSERT(in->piece[i].tokens > 0 && in->piece[i].tokens <= sequence_tokens(t));
+        sum += in->piece[i].tokens;
+    }
+    LH_ASSERT(sum > 0 && sum <= step_tokens(t));
+}
+
 static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_step_out *out)
 {
     struct synthetic *s = (struct synthetic *)t;
-    (void)in;
+    check_handed(t, in);
     for (uint64_t i = 0; i < s->count; i++) {
         s->random = s->random * 6364136223846793005u + 1442695040888963407u;
         s->values[i] -= 0.25f * (float)(1 + (s->random >> 33) % 8);

@@ -148,6 +148,20 @@ static void what_no_worker_writes_is_refused(void **state)
     }
 }
 
+// A head alone has no length that would tell, and whoever parses it goes through its claims.
+static void a_head_alone_is_checked_as_well(void **state)
+{
+    (void)state;
+    struct lh_frame f = case_frame(), got;
+    struct lh_buf b = lh_buf(1 << 20);
+    lh_frame_write_head(&f, &b);
+    assert_int_equal(lh_frame_parse_head(lh_buf_span(&b), &got), LH_OK);
+    lh_put_zeros(&b, 8 * LH_CLAIMS_MAX); // enough for all that it says to have
+    lh_buf_patch_u32(&b, 108, LH_CLAIMS_MAX + 1);
+    assert_int_equal(lh_frame_parse_head(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    lh_buf_free(&b);
+}
+
 static void the_most_claims_and_the_last_unit_fit(void **state)
 {
     (void)state;
@@ -160,6 +174,27 @@ static void the_most_claims_and_the_last_unit_fit(void **state)
     assert_int_equal(lh_frame_parse(lh_buf_span(&b), &got, &parts), LH_OK);
     assert_int_equal(got.claim[LH_CLAIMS_MAX - 1], LH_UNITS_MAX - 1);
     lh_buf_free(&b);
+}
+
+// Its bytes are not touched, so the machine need not have them.
+static void the_largest_frame_fits_and_no_larger(void **state)
+{
+    (void)state;
+    struct lh_frame f = case_frame(), got;
+    struct lh_frame_parts parts;
+    uint8_t *bytes = calloc(LH_FRAME_BYTES_MAX + 1, 1);
+    assert_non_null(bytes);
+    for (uint32_t more = 0; more < 2; more++) {
+        struct lh_buf head = lh_buf(1 << 10);
+        f.plain_bytes = LH_FRAME_BYTES_MAX - CASE_HEAD - LH_SEAL_TAG + more;
+        lh_frame_write_head(&f, &head);
+        memcpy(bytes, head.data, head.len);
+        assert_int_equal(
+            lh_frame_parse(lh_span(bytes, LH_FRAME_BYTES_MAX + (size_t)more), &got, &parts),
+            more ? LH_ERR_MALFORMED : LH_OK);
+        lh_buf_free(&head);
+    }
+    free(bytes);
 }
 
 static void a_stub_is_head_and_tag_with_the_frames_digest(void **state)
@@ -215,7 +250,9 @@ int main(void)
         cmocka_unit_test(a_frame_reads_back),
         cmocka_unit_test(another_length_is_refused),
         cmocka_unit_test(what_no_worker_writes_is_refused),
+        cmocka_unit_test(a_head_alone_is_checked_as_well),
         cmocka_unit_test(the_most_claims_and_the_last_unit_fit),
+        cmocka_unit_test(the_largest_frame_fits_and_no_larger),
         cmocka_unit_test(a_stub_is_head_and_tag_with_the_frames_digest),
         cmocka_unit_test(the_digest_binds_head_tag_and_job),
         cmocka_unit_test(a_workers_id_is_its_names),

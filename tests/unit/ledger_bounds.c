@@ -63,12 +63,14 @@ static lh_err misshapen(struct lh_ledger *l, uint16_t kind, int more)
     return apply(l, kind, &b);
 }
 
+// An epoch comes first, at version 0: there half a body names the base that it should.
 static void bodies_have_their_length(void **state)
 {
     struct lh_ledger *l = *state;
-    static const uint16_t kinds[] = {LH_FENCE, LH_PLAN, LH_EPOCH, LH_DIGEST_RECORD};
+    static const uint16_t kinds[] = {LH_EPOCH, LH_FENCE, LH_PLAN, LH_DIGEST_RECORD};
     for (size_t i = 0; i < LH_COUNT(kinds); i++) {
         uint64_t version = l->version;
+        assert_int_not_equal(misshapen(l, kinds[i], -8), LH_OK);
         assert_int_not_equal(misshapen(l, kinds[i], -1), LH_OK);
         assert_int_not_equal(misshapen(l, kinds[i], 1), LH_OK);
         assert_int_equal(l->version, version);
@@ -85,6 +87,48 @@ static void more_workers_than_fit_are_refused(void **state)
     assert_null(lh_ledger_row(l, 7));
     assert_int_equal(lh_row_step(NULL), 0);
     assert_int_equal(lh_row_step(lh_ledger_row(l, 2)), 0); // let in, and nothing pushed yet
+    struct lh_ledger back = {.shards = 1};
+    struct lh_buf b = lh_buf(1 << 20);
+    lh_ledger_write(l, &b);
+    struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+    assert_int_equal(lh_ledger_read(&back, &c), LH_OK); // that many are no damage
+    assert_int_equal(back.rows, LH_WORKERS_MAX);
+    lh_ledger_free(&back);
+    lh_buf_free(&b);
+}
+
+static void the_last_unit_is_credited_and_reads_back(void **state)
+{
+    struct lh_ledger *l = *state, back = {.shards = 1};
+    struct lh_frame f = case_frame();
+    assert_int_equal(fence(l, 101), LH_OK);
+    f.shard = 0;
+    f.worker = 101;
+    f.incarnation = FIRST;
+    f.step = 1;
+    f.claims = 1;
+    f.claim[0] = LH_UNITS_MAX - 1;
+    struct lh_buf b = case_bytes(&f);
+    assert_int_equal(apply(l, LH_ADMIT, &b), LH_OK);
+    assert_int_equal(l->credit_bytes, LH_UNITS_MAX / 8);
+    b = lh_buf(1 << 20);
+    lh_ledger_write(l, &b);
+    assert_int_equal(lh_buf_err(&b), LH_OK);
+    struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+    assert_int_equal(lh_ledger_read(&back, &c), LH_OK);
+    assert_true(lh_ledger_credited(&back, LH_UNITS_MAX - 1));
+    lh_ledger_free(&back);
+    lh_buf_free(&b);
+}
+
+static void a_ledger_that_does_not_fit_says_so(void **state)
+{
+    struct lh_ledger *l = *state;
+    struct lh_buf b = lh_buf(100);
+    assert_int_equal(fence(l, 3), LH_OK);
+    lh_ledger_write(l, &b);
+    assert_int_not_equal(lh_buf_err(&b), LH_OK);
+    lh_buf_free(&b);
 }
 
 // The slowest other worker may be one that the plan names and no fence let in yet.
@@ -119,6 +163,24 @@ static void a_ledger_cut_short_is_none(void **state)
         lh_ledger_free(&back);
     }
     lh_buf_free(&b);
+}
+
+static void rows_are_read_in_their_order_and_each_once(void **state)
+{
+    struct lh_ledger *l = *state;
+    enum { FIRST_ROW = 82 + 4 }; // behind their count, which stands as below
+    assert_int_equal(fence(l, 3), LH_OK);
+    assert_int_equal(fence(l, 5), LH_OK);
+    for (uint32_t worker = 3; worker <= 7; worker++) {
+        struct lh_ledger back = {.shards = 1};
+        struct lh_buf b = lh_buf(1 << 20);
+        lh_ledger_write(l, &b);
+        lh_buf_patch_u32(&b, FIRST_ROW, worker);
+        struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+        assert_int_equal(lh_ledger_read(&back, &c), worker < 5 ? LH_OK : LH_ERR_MALFORMED);
+        lh_ledger_free(&back);
+        lh_buf_free(&b);
+    }
 }
 
 // Counts above the limits are refused before memory is asked for.
@@ -157,6 +219,9 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_ledger, free_ledger)
     const struct CMUnitTest tests[] = {
         TEST(bodies_have_their_length),
+        TEST(rows_are_read_in_their_order_and_each_once),
+        TEST(the_last_unit_is_credited_and_reads_back),
+        TEST(a_ledger_that_does_not_fit_says_so),
         TEST(more_workers_than_fit_are_refused),
         TEST(a_live_worker_without_a_row_has_done_no_round),
         TEST(a_ledger_cut_short_is_none),

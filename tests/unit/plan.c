@@ -38,7 +38,8 @@ static void a_plan_reads_back_and_nothing_else(void **state)
     static const struct {
         size_t at;
         uint8_t value;
-    } bad[] = {{0, 2}, {10, LH_PHASE_END + 1}, {11, 2}, {12, 2}, {25, 3}, {26, 255}};
+    } bad[] = {{0, 0},  {0, 2},  {0, 3},  {10, LH_PHASE_END + 1},
+               {11, 2}, {12, 2}, {25, 3}, {26, 255}};
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         uint8_t old = b.data[bad[i].at];
         b.data[bad[i].at] = bad[i].value;
@@ -84,7 +85,11 @@ static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
         assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     }
     b.data[at] = LH_OPT_BUFFERED;
-    b.data[at + 4] = 0x40; // a momentum above 1
+    lh_buf_patch_u32(&b, at + 1, 0); // a momentum of none
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    b.data[at + 4] = 0x40; // above 1
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    lh_buf_patch_u32(&b, at + 1, 0x3f800000); // 1: what came before would never fade
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     p.optimizer = LH_OPT_SGD; // a plan of before there were optimizers
     lh_plan_write(&p, &plain);
@@ -94,11 +99,44 @@ static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
     lh_buf_free(&plain);
 }
 
+static void the_most_workers_and_shards_fit_and_no_more(void **state)
+{
+    (void)state;
+    struct lh_plan p = {.number = 1, .phase = LH_PHASE_RUN, .eta = 1, .live = LH_WORKERS_MAX}, got;
+    for (uint32_t i = 0; i < p.live; i++) p.worker[i] = W1 + i;
+    struct lh_buf b = lh_buf(1 << 20);
+    lh_plan_write(&p, &b);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    assert_int_equal(got.live, LH_WORKERS_MAX);
+    assert_true(lh_plan_has(&got, W1 + LH_WORKERS_MAX - 1));
+    lh_buf_patch_u32(&b, 25, LH_WORKERS_MAX + 1); // `live`
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    p.live = 0;
+    p.ends = LH_SHARDS_MAX;
+    lh_buf_clear(&b);
+    lh_plan_write(&p, &b);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    assert_int_equal(got.ends, LH_SHARDS_MAX);
+    lh_buf_patch_u32(&b, 29, LH_SHARDS_MAX + 1); // `ends`, where nobody is live
+    lh_put_u64(&b, 0);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    lh_buf_free(&b);
+}
+
+static void every_phase_has_its_name(void **state)
+{
+    (void)state;
+    assert_string_equal(lh_phase_name(LH_PHASE_END), "ended");
+    assert_string_equal(lh_phase_name(LH_PHASE_END + 1), "?");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_reads_back_and_nothing_else),
         cmocka_unit_test(a_plans_optimizer_reads_back_and_sgd_has_one_form),
+        cmocka_unit_test(the_most_workers_and_shards_fit_and_no_more),
+        cmocka_unit_test(every_phase_has_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

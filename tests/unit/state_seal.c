@@ -96,6 +96,10 @@ static void seal_all(struct scene *s, enum lh_cipher cipher)
     }
     assert_int_equal(lh_state_seal_next(&s->sender), 0);
     lh_state_seal_head(&s->sender, &s->head);
+    const Longhaul__V1__Point *of = s->head.seal.of;
+    assert_true(of->shard == 3 && of->epoch == 2 && of->version == 40);
+    assert_memory_equal(of->chain.data, s->chain.b, LH_HASH_BYTES);
+    assert_true(s->head.seal.key_id == 7 && s->head.seal.cipher == cipher);
 }
 
 static struct lh_state_seal receiver(struct scene *s)
@@ -211,6 +215,9 @@ static void every_field_is_bound(void **state)
     e = receiver(s);
     e.key_id = 8; // a peer's word must not stop this process
     assert_int_equal(take_piece(s, &e, 0), LH_ERR_UNSEAL);
+    e = receiver(s);
+    e.cipher = (enum lh_cipher)99; // that is said as it is: the keys are not at fault
+    assert_int_equal(take_piece(s, &e, 0), LH_ERR_UNSUPPORTED);
 }
 
 static void pieces_come_in_order_and_whole(void **state)

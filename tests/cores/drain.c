@@ -1,0 +1,102 @@
+// What an operator asks to drain: it holds over a power cut from the moment that it was answered,
+// until it is undone, and concerns whom it names (PROTOCOL 19, server/coordinator/drain.c).
+#include <string.h>
+
+#include "tests/cores/rig.h"
+
+enum { SEEDS = 6 }; // a power cut keeps or loses by chance what was not synced
+
+static lh_err drain(struct rig *r, const char *region, const char *worker, bool undo)
+{
+    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct ps_co_worker *named;
+    m.region = (char *)(uintptr_t)region; // only read
+    m.worker = (char *)(uintptr_t)worker;
+    m.undo = undo;
+    return ps_co_drain(r->coordinator, &m.base, &named);
+}
+
+static struct rig *both_there(uint64_t seed)
+{
+    struct rig *r = rig_new(seed);
+    rig_start_coordinator(r);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 1).granted, 1);
+    return r;
+}
+
+static void cut_its_power(struct rig *r)
+{
+    lh_fake_kill(r->c.env, true);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+}
+
+// Bit w: worker w drains.
+static unsigned draining(const struct rig *r)
+{
+    const struct ps_coordinator *c = r->coordinator;
+    unsigned out = 0;
+    assert_int_equal(c->workers, RIG_WORKERS);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++)
+        for (uint32_t i = 0; i < c->workers; i++)
+            if (c->worker[i].id == lh_worker_id(&r->w[w].self))
+                out |= (unsigned)ps_co_draining(c, &c->worker[i]) << w;
+    return out;
+}
+
+static void a_drain_and_its_undoing_hold_over_a_power_cut(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct rig *r = both_there(seed);
+        const struct {
+            const char *region, *worker;
+            unsigned whom;
+        } asked[] = {{"", "", 3},
+                     {r->w[1].self.region, "", 2},
+                     {"", r->w[1].self.name, 2},
+                     {r->w[0].self.region, r->w[0].self.name, 1}};
+        for (size_t i = 0; i < LH_COUNT(asked); i++)
+            for (int undo = 0; undo < 2; undo++) {
+                assert_int_equal(drain(r, asked[i].region, asked[i].worker, undo), LH_OK);
+                assert_int_equal(draining(r), undo ? 0 : asked[i].whom);
+                cut_its_power(r);
+                assert_int_equal(draining(r), undo ? 0 : asked[i].whom);
+            }
+        rig_free(r);
+    }
+}
+
+static void whom_nobody_knows_does_not_drain(void **state)
+{
+    (void)state;
+    struct rig *r = both_there(1);
+    assert_int_equal(drain(r, "nowhere", "", false), LH_ERR_NOT_FOUND);
+    assert_int_equal(drain(r, "", "nobody", false), LH_ERR_NOT_FOUND);
+    assert_int_equal(drain(r, r->w[0].self.region, r->w[1].self.name, false), LH_ERR_NOT_FOUND);
+    assert_int_equal(draining(r), 0);
+    rig_free(r);
+}
+
+static void a_worker_of_a_region_that_drains_is_not_let_go_on_alone(void **state)
+{
+    (void)state;
+    struct rig *r = both_there(1);
+    assert_int_equal(drain(r, r->w[0].self.region, "", false), LH_OK);
+    assert_int_equal(drain(r, r->w[1].self.region, "", false), LH_OK);
+    assert_int_equal(drain(r, "", r->w[0].self.name, true), LH_ERR_INVALID);
+    assert_int_equal(drain(r, r->w[0].self.region, "", true), LH_OK); // and not the other's
+    assert_int_equal(draining(r), 2);
+    assert_int_equal(drain(r, "", r->w[0].self.name, true), LH_OK);
+    rig_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_drain_and_its_undoing_hold_over_a_power_cut),
+        cmocka_unit_test(whom_nobody_knows_does_not_drain),
+        cmocka_unit_test(a_worker_of_a_region_that_drains_is_not_let_go_on_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,198 @@
+// Leases: what a worker was told, the coordinator still knows after a power cut; units go to one
+// worker at a time; stable points are told to all (PROTOCOL 13, 19).
+#include "common/head.h"
+#include "tests/cores/rig.h"
+
+enum { SEEDS = 6 }; // a power cut keeps or loses by chance what was not synced
+
+static Longhaul__V1__LeaseReply *say(struct rig *r, uint32_t w, uint32_t want,
+                                     Longhaul__V1__Point *durable, bool drained)
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    ProtobufCMessage *answer;
+    m.worker = lh_worker_id(&r->w[w].self);
+    m.incarnation = UINT64_C(1) << 32;
+    m.want = want;
+    m.n_durable = durable != NULL;
+    m.durable = &durable;
+    m.drained = drained;
+    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer),
+                     LH_OK);
+    return (Longhaul__V1__LeaseReply *)answer;
+}
+
+static Longhaul__V1__LeaseReply *lease(struct rig *r, uint32_t w, uint32_t want,
+                                       Longhaul__V1__Point *durable)
+{
+    return say(r, w, want, durable, false);
+}
+
+// Bit u: the coordinator has unit u as one of worker w's.
+static unsigned held_by(const struct rig *r, uint32_t w)
+{
+    const struct ps_coordinator *c = r->coordinator;
+    unsigned out = 0;
+    for (uint64_t u = 0; u < c->conf.units->count; u++)
+        if (c->lease[u] != CO_FREE)
+            out |= (unsigned)(c->worker[c->lease[u] - 1].id == lh_worker_id(&r->w[w].self)) << u;
+    return out;
+}
+
+static unsigned units_of(Longhaul__V1__LeaseReply *m)
+{
+    unsigned out = 0;
+    for (size_t i = 0; i < m->n_units; i++) out |= 1u << m->units[i];
+    rig_free_message(m);
+    return out;
+}
+
+// A coordinator, a server that has reported, and both workers: the run has begun.
+static struct rig *begun(uint64_t seed)
+{
+    struct rig *r = rig_new(seed);
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 1).granted, 1);
+    rig_run(r, 5 * LH_SECOND);
+    return r;
+}
+
+static void cut_its_power(struct rig *r)
+{
+    lh_fake_kill(r->c.env, true);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+}
+
+static void what_was_leased_is_known_after_a_power_cut(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct rig *r = begun(seed);
+        for (uint32_t w = 0; w < RIG_WORKERS; w++) {
+            unsigned told = units_of(lease(r, w, 2, NULL));
+            assert_int_equal(__builtin_popcount(told), 2);
+            cut_its_power(r);
+            assert_int_equal(held_by(r, w), told);
+            rig_run(r, 2 * LH_SECOND); // the server reports again
+        }
+        rig_free(r);
+    }
+}
+
+// No server has a plan in its log that the coordinator would not know any more.
+static void a_plan_that_servers_took_is_known_after_a_power_cut(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct rig *r = begun(seed);
+        uint64_t number = r->server->shard[0]->replica.ledger.plan.number;
+        assert_true(number > 0);
+        cut_its_power(r);
+        assert_true(r->coordinator->plan.number >= number);
+        assert_int_equal(r->coordinator->plan.phase, LH_PHASE_RUN);
+        rig_free(r);
+    }
+}
+
+static void a_unit_has_one_holder(void **state)
+{
+    (void)state;
+    struct rig *r = begun(1);
+    unsigned held = 0;
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) {
+        unsigned told = units_of(lease(r, w, 3, NULL));
+        assert_int_equal(__builtin_popcount(told), 3);
+        assert_int_equal(units_of(lease(r, w, 3, NULL)), told); // it has as many as it wants
+        assert_int_equal(told & held, 0);
+        held |= told;
+    }
+    rig_free(r);
+}
+
+static void the_budget_is_what_all_hold_together(void **state)
+{
+    (void)state;
+    struct rig *r = begun(1);
+    r->coordinator->conf.budget_tokens = 3 * r->units.unit[0].tokens;
+    assert_int_equal(__builtin_popcount(units_of(lease(r, 0, 2, NULL))), 2);
+    assert_int_equal(__builtin_popcount(units_of(lease(r, 1, 3, NULL))), 1);
+    rig_free(r);
+}
+
+static void who_begins_anew_gives_back_what_it_held(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct rig *r = begun(seed);
+        assert_int_equal(__builtin_popcount(units_of(lease(r, 0, 3, NULL))), 3);
+        unsigned hers = units_of(lease(r, 1, 2, NULL));
+        assert_int_equal(rig_join(r, 0, 22, 2).granted, 2); // its directory is gone
+        assert_int_equal(held_by(r, 0), 0);
+        cut_its_power(r);
+        assert_int_equal(held_by(r, 0), 0);
+        assert_int_equal(held_by(r, 1), hers);
+        rig_free(r);
+    }
+}
+
+// The second of them: who has drained leaves the plan, and a little later its units are free.
+static void who_has_drained_leaves_its_units(void **state)
+{
+    (void)state;
+    struct rig *r = begun(1);
+    struct ps_co_worker *named;
+    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    assert_int_equal(__builtin_popcount(units_of(lease(r, 1, 2, NULL))), 2);
+    m.worker = r->w[1].self.name;
+    assert_int_equal(ps_co_drain(r->coordinator, &m.base, &named), LH_OK);
+    rig_free_message(say(r, 1, 2, NULL, true));
+    rig_run(r, LH_SECOND);
+    assert_true(named->left);
+    assert_false(lh_plan_has(&r->coordinator->plan, lh_worker_id(&r->w[1].self)));
+    assert_true(lh_plan_has(&r->coordinator->plan, lh_worker_id(&r->w[0].self)));
+    rig_run(r, 4 * LH_SECOND);
+    assert_int_equal(held_by(r, 1), 0);
+    rig_free(r);
+}
+
+static void a_stable_point_is_told_and_survives_a_power_cut(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct rig *r = begun(seed);
+        const struct lh_ledger *l = &r->server->shard[0]->replica.ledger;
+        assert_true(l->version > 0); // the plan
+        struct lh_hash chain = l->chain;
+        Longhaul__V1__Point have = lh_head_point(0, l->epoch, l->version, &chain);
+        Longhaul__V1__LeaseReply *m = lease(r, 0, 1, NULL);
+        assert_int_equal(m->n_stable, 0);
+        rig_free_message(m);
+        rig_free_message(lease(r, 0, 1, &have));
+        cut_its_power(r);
+        rig_run(r, 2 * LH_SECOND);        // the server reports again
+        m = lease(r, 1, 1, NULL);         // whoever asks
+        assert_int_equal(m->n_shards, 1); // and where each shard is
+        assert_string_equal(m->shards[0]->address, r->s.address);
+        assert_int_equal(m->n_stable, 1);
+        assert_true(m->stable[0]->epoch == have.epoch && m->stable[0]->version == have.version);
+        assert_memory_equal(m->stable[0]->chain.data, chain.b, LH_HASH_BYTES);
+        rig_free_message(m);
+        rig_free(r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_leased_is_known_after_a_power_cut),
+        cmocka_unit_test(a_plan_that_servers_took_is_known_after_a_power_cut),
+        cmocka_unit_test(a_unit_has_one_holder),
+        cmocka_unit_test(the_budget_is_what_all_hold_together),
+        cmocka_unit_test(who_begins_anew_gives_back_what_it_held),
+        cmocka_unit_test(who_has_drained_leaves_its_units),
+        cmocka_unit_test(a_stable_point_is_told_and_survives_a_power_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

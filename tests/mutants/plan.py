@@ -1,0 +1,150 @@
+"""Which files are mutated, and which tests can see a change of each, in the order of their runs.
+
+A unit test of a file's own name comes first, then what is quick and sees much, then what is slow.
+Names of tests are ctest's. `sim:` rows are runs of the simulator, with fewer seeds than ctest's.
+"""
+import fnmatch
+import glob
+import os
+import re
+
+# The protocol's code. What is left out says, serves or sets up, trains, or reads data.
+FILES = (
+    "server/*.c", "server/coordinator/*.c", "worker/*.c", "common/env.c", "common/frame.c",
+    "common/identity.c", "common/ledger.c", "common/numbers.c", "common/plan.c", "common/record.c",
+    "common/state_seal.c",
+)
+LEFT_OUT = (
+    "*/main.c", "*/node.c", "*/settings.c", "server/answer.c", "server/status.c", "worker/cache.c",
+    "worker/evaluation.c", "worker/fetch.c", "worker/loader.c", "worker/mix.c", "worker/model.c",
+    "worker/noise.c", "worker/passes.c", "worker/rank.c", "worker/reduce*.c", "worker/schedule.c",
+    "worker/source_file.c", "worker/stats.c", "worker/trainer_*.c", "worker/transformer.c",
+)
+# Unit tests beside those of the file's own name, and cores that look at it first.
+UNITS = {
+    "common/env.c": ("env_real_files", "numbers", "slot"),
+    "common/frame.c": ("ledger", "decide", "outbox"),
+    "common/ledger.c": ("decide", "checkpoint"),
+    "common/record.c": ("wal", "wal_scan", "ledger"),
+    "common/plan.c": ("ledger",),
+    "server/wal.c": ("wal_ahead", "wal_bounds", "wal_scan"),
+    "server/wal_scan.c": ("wal", "wal_bounds"),
+    "server/coordinator/rows.c": ("store",),
+    "worker/keep.c": (), "server/full.c": ("keep",),
+}
+# Tests of the same name look at another room's file.
+NOT_UNITS = {"worker/keep.c", "worker/view.c", "server/coordinator/drain.c",
+             "server/coordinator/plan.c", "server/server.c", "worker/worker.c"}
+# What the n-th allocation and the n-th file operation meet in fault.log.
+FAILED = {"common/env.c", "common/ledger.c", "common/plan.c", "common/record.c", "server/wal.c",
+          "server/wal_scan.c"}
+CORES = {
+    "server/copy.c": ("copy",), "server/standby.c": ("copy",), "server/insync.c": ("copy", "owner"),
+    "server/move.c": ("move",), "server/coordinator/move.c": ("move",),
+    "server/coordinator/insync.c": ("owner", "copy", "move"),
+    "server/coordinator/drain.c": ("drain",), "server/coordinator/member.c": ("lease", "join"),
+    "server/coordinator/plan.c": ("lease",), "server/digest.c": ("digest",),
+    "server/coordinator/epochs.c": ("epochs",), "server/receive.c": ("greet", "hostile"),
+    "server/keep.c": ("keep",), "server/full.c": ("keep", "room"), "server/room.c": ("hostile",),
+    "server/follow.c": ("late", "join"), "server/snapshot.c": ("join",),
+    "server/recover.c": ("recover", "epochs"), "server/rebuild.c": ("recover", "late"),
+    "server/restore.c": ("recover", "late"), "worker/snapshot.c": ("join",),
+    "worker/outbox.c": ("outbox",), "worker/decided.c": ("outbox",), "worker/session.c": ("greet",),
+    "worker/start.c": ("outbox", "join"), "worker/offer.c": ("recover",),
+    "worker/keep.c": ("keep",),
+    "common/state_seal.c": ("sealed",),
+}
+# The simulator: (name, flags). `first` is run before the cores, `then` after them.
+BASE = ("sim:base", "--seeds 60")
+MIXES = {
+    "standby": "--seeds 100 --faults standby,kill,power,crash,worker_kill,worker_power,coordinator,"
+               "partition,network,disk_full,io,refuse",
+    "move": "--seeds 60 --faults move,kill,power,crash,worker_kill,worker_power,coordinator,"
+            "partition,network,disk_full,io,refuse",
+    "move_standby": "--seeds 60 --faults move,standby,kill,power,crash,worker_kill,coordinator,"
+                    "partition,network,disk_full,io,refuse",
+    "rebuild": "--seeds 60 --faults disk_loss,damage,tail,kill,power,crash,network,coordinator",
+    "resume": "--seeds 100 --faults worker_kill,crash",
+    "leases": "--seeds 60 --faults power,kill,worker_kill,worker_power,coordinator",
+    "io": "--seeds 60 --faults io,power,kill",
+    "io_worker": "--seeds 60 --faults io,worker_power,worker_kill",
+    "exact": "--exact --seeds 60",
+    "steps": "--exact --faults refuse,network --from 2 --crash-steps 60",
+    "drain": "--seeds 60 --faults all,drain",
+    "tight": "--tight-disks --seeds 40 --faults all,slow --from 181",
+    "tail_bsp": "--bsp --seeds 60 --faults tail,kill,network,worker_kill,worker_power,worker_lost,"
+                "refuse",
+    "slow": "--seeds 60 --faults all,slow",
+    "slow_standby": "--seeds 60 --faults standby,slow,kill,power,crash,worker_kill,worker_power,"
+                    "coordinator,partition,network,disk_full,io,refuse",
+    "base_more": "--from 61 --seeds 240",
+}
+DEEP = {"base_deep": "--from 301 --seeds 1200", "bsp": "--bsp --seeds 150",
+        "standby_deep": "--from 101 --seeds 300 " + MIXES["standby"].split(" ", 2)[2],
+        "rebuild_deep": "--from 61 --seeds 200 " + MIXES["rebuild"].split(" ", 2)[2],
+        "exact_deep": "--exact --from 61 --seeds 200"}
+MATCHING = (
+    ("server/coordinator/drain.c", ("drain", "leases", "base_more")),
+    ("server/coordinator/leases.c", ("leases", "drain", "base_more")),
+    ("server/coordinator/store.c", ("leases", "io", "standby", "move", "base_more")),
+    ("server/coordinator/move.c", ("move", "move_standby")),
+    ("server/coordinator/insync.c", ("standby", "move_standby", "slow_standby", "rebuild")),
+    ("server/coordinator/*", ("leases", "standby", "move", "rebuild", "drain", "base_more")),
+    ("server/move.c", ("move", "move_standby")),
+    ("server/[ics][nto]*.c", ("standby", "slow_standby", "move_standby", "base_more", "rebuild")),
+    ("server/*", ("rebuild", "standby", "tight", "io", "move", "slow", "exact", "base_more")),
+    ("worker/*", ("resume", "exact", "steps", "io_worker", "tail_bsp", "rebuild", "drain",
+                  "base_more")),
+    ("common/*", ("exact", "standby", "move", "tail_bsp", "rebuild", "io", "io_worker",
+                  "base_more")),
+)
+
+
+def files(root):
+    """The protocol's files, from the root."""
+    found = {os.path.relpath(path, root) for pattern in FILES
+             for path in glob.glob(os.path.join(root, pattern))}
+    return sorted(f for f in found if not any(fnmatch.fnmatch(f, p) for p in LEFT_OUT))
+
+
+def folder_names(root, folder):
+    """The tests that a CMakeLists.txt makes of a list of names."""
+    with open(os.path.join(root, folder), encoding="utf-8") as file:
+        return re.search(r"foreach\(name ([^)]*)\)", file.read()).group(1).split()
+
+
+class Test:
+    """A test: its name, the target that it needs, its command from the tree's root."""
+
+    def __init__(self, name, target, command):
+        self.name, self.target, self.command = name, target, command
+
+    def __repr__(self):
+        return self.name
+
+
+def tests(root, file, deep=False):
+    """What can see a change of `file`, as [Test], in the order in which they run."""
+    folder, stem = os.path.split(file)
+    have = {os.path.basename(p)[:-2] for p in glob.glob(os.path.join(root, "tests/unit/*.c"))}
+    own = sorted(n for n in have if f"{n}_".startswith(f"{stem[:-2]}_"))  # room.c, room_bounds.c
+    own = [] if file in NOT_UNITS else own
+    units = [u for u in (*own, *UNITS.get(file, ())) if u in have]
+    names = folder_names(root, "tests/cores/CMakeLists.txt")
+    liked = [n for n in CORES.get(file, ()) if n in names]
+    first = [Test(f"unit.{u}", f"unit_{u}", [f"tests/unit_{u}"]) for u in dict.fromkeys(units)]
+    if file in FAILED:
+        first.append(Test("fault.log", "fault_log", ["tests/fault/fault_log"]))
+
+    def core(name):
+        return Test(f"cores.{name}", f"cores_{name}", [f"tests/cores/cores_{name}"])
+
+    def sim(name, flags):
+        return Test(name, "sim", ["tests/sim/sim", *flags.split()])
+
+    mixes = next(mixes for pattern, mixes in MATCHING if fnmatch.fnmatch(file, pattern))
+    runs = [sim(f"sim:{m}", MIXES[m]) for m in mixes]
+    if deep:
+        runs += [sim(f"sim:{m}", flags) for m, flags in (MIXES | DEEP).items() if m not in mixes]
+    return (first + [core(n) for n in liked] + [sim(*BASE)]
+            + [core(n) for n in names if n not in liked] + runs)

@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+"""mutants.py: the rules make what they say, the eight known mutants among it, and names hold."""
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+import textwrap
+import unittest
+from unittest import mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import campaign  # noqa: E402
+import mutants  # noqa: E402
+import plan  # noqa: E402
+import rules  # noqa: E402
+import source  # noqa: E402
+
+# Mutants that every test of an earlier tree let live: the file, a piece of it, what became of it.
+KNOWN = (
+    ("server/follow.c", "chain = r.chain;", """
+        if (from->chain.len == LH_HASH_BYTES) memcpy(chain.b, from->chain.data, LH_HASH_BYTES);""",
+     """
+        struct lh_hash chain = l->chain;
+        if (from->version < l->version) {
+            chain = r.chain;
+        }
+        if (from->version &&
+            !lh_span_equal(lh_span(from->chain.data, from->chain.len),
+                           lh_span(chain.b, LH_HASH_BYTES)) &&
+            !LH_BUG("no_chain"))
+            return lh_fail(LH_ERR_NOT_FOUND, "another history");
+        return LH_OK;"""),
+    ("server/insync.c", "n->confirmed >= n->answered", "n->confirmed + 1 >= n->answered", """
+        if (n->state == PS_CATCHING && n->confirmed >= n->answered) {
+            n->settled = false;
+            n->state = PS_JOINING;
+        }
+        return LH_OK;"""),
+    ("server/coordinator/insync.c", """
+        LH_TRY(ps_co_store_insync(c, m->shard));
+        LH_TRY(ps_store_commit(c->store));""", "LH_TRY(ps_co_store_insync(c, m->shard));", """
+        s->changes++;
+        LH_TRY(ps_co_store_insync(c, m->shard));
+        LH_TRY(ps_store_commit(c->store)); // durable before it is answered
+        lh_logf(c->conf.log, LH_INFO, "standby.in_sync", "shard %u", m->shard);
+        return LH_OK;"""),
+    ("worker/session.c", "if (last < s->decided || last >= s->next) return true;",
+     "if (last < s->decided || last > s->next) return true;", """
+        if (LH_BUG("no_hello")) return false;
+        if (last < s->decided || last >= s->next) return true;
+        return false;"""),
+    ("server/keep.c", """
+        uint64_t needed = UINT64_MAX;
+        for (uint32_t i = 0; i < s->conf.shard_count; i++) {""", """
+        uint64_t needed = UINT64_MAX;
+        for (uint32_t i = 0; i < 1; i++) {""", """
+        uint64_t needed = UINT64_MAX;
+        for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+            LH_TRY(prune(s, shard->id, false, &oldest));
+        }
+        return LH_OK;"""),
+    ("server/group.c", "for (uint32_t k = 0; k < s->conf.shard_count && !err; k++)",
+     "for (uint32_t k = 0; k < 1 && !err; k++)", """
+        for (uint32_t k = 0; k < s->conf.shard_count && !err; k++)
+            err = lh_ledger_copy(&s->shard[k]->head, &s->shard[k]->replica.ledger);
+        return err;"""),
+    ("server/recover.c",
+     "i < s->conf.shard_count && torn && !LH_BUG(\"tail_silent\"); i++)",
+     "i < 1 && torn && !LH_BUG(\"tail_silent\"); i++)", """
+        for (uint32_t i = 0; i < s->conf.shard_count && torn && !LH_BUG("tail_silent"); i++) {
+            struct ps_shard *shard = s->shard[i];
+            if (ended(shard)) continue;
+        }
+        return LH_OK;"""),
+    ("worker/snapshot.c",
+     "(got->epoch < have->epoch || (got->epoch == have->epoch && got->version < have->version))",
+     "(got->epoch == have->epoch && got->version < have->version)", """
+        bool back =
+            s->ready && s->arrival.incoming.theta &&
+            (got->epoch < have->epoch ||
+             (got->epoch == have->epoch && got->version < have->version));
+        if (!back) return LH_OK;
+        return lh_fail(LH_ERR_CONFLICT, "older");"""),
+)
+# For each rule something that it changes, and what it makes of it.
+MADE = (
+    ("sync.drop", "LH_TRY(files->sync(file));", ""),
+    ("sync.flag", "if (durably) x();", "if (false) x();"),
+    ("commit.drop", "err = wk_flip(s, false);", "err = LH_OK;"),
+    ("swap.neighbours", "s->changes++;\nLH_TRY(ps_store_commit(c));",
+     "LH_TRY(ps_store_commit(c));\ns->changes++;"),
+    ("swap.returned", "s->changes++;\nreturn ps_store_commit(c);",
+     "LH_TRY(ps_store_commit(c));\ns->changes++;\nreturn LH_OK;"),
+    ("early.before_commit", "LH_TRY(ps_store_commit(c));\nx();\nlh_reply(rq, m);",
+     "lh_reply(rq, m);\nLH_TRY(ps_store_commit(c));\nx();"),
+    ("early.before_commit", "LH_TRY(wk_flip(s, false));\nreturn wk_entry_drop(s, e);",
+     "LH_TRY(wk_entry_drop(s, e));\nLH_TRY(wk_flip(s, false));\nreturn LH_OK;"),
+    ("early.done_at_once", "s->ops->work(s->env, LANE, job, done, s);", "done(s);"),
+    ("early.returns", "LH_TRY(ps_store_commit(c));\nx();",
+     "return LH_OK; LH_TRY(ps_store_commit(c));\nx();"),
+    ("off_by_one.left", "if (m->epoch < s->epoch) x();", "if (m->epoch + 1 < s->epoch) x();"),
+    ("off_by_one.right", "if (m->epoch > s->epoch) x();", "if (m->epoch > s->epoch + 1) x();"),
+    ("off_by_one.set", "l->version = r->version;", "l->version = r->version + 1;"),
+    ("off_by_one.without", "r->version = l->version + 1;", "r->version = l->version;"),
+    ("boundary.edge", "if (a <= b) x();", "if (a < b) x();"),
+    ("negate.whole", "if (a == b) x();", "if (!(a == b)) x();"),
+    ("check.without", "if (a == b) return LH_ERR_BUSY;\nx();", "x();"),
+    ("check.never", "if (a == b) x();", "if (false) x();"),
+    ("check.always", "if (a == b) x();", "if (true) x();"),
+    ("check.call", "LH_TRY(ps_check_run(s, m));", ""),
+    ("check.operand", "y = a && b || c;", "y = a && b;"),
+    ("check.same_thing", "mine = a;\nif (lh_hash_equal(&mine, &m->hash)) x();",
+     "mine = *(&m->hash);\nif (lh_hash_equal(&mine, &m->hash)) x();"),
+    ("first.shard", "for (i = 0; i < w->shards; i++) x(i);", "for (i = 0; i < 1; i++) x(i);"),
+    ("first.all_but_last", "for (i = 0; i < w->shards; i++) x(i);",
+     "for (i = 0; i + 1 < w->shards; i++) x(i);"),
+    ("first.counted", "for (i = 0; i < f->claims; i++) x(i);", "for (i = 0; i < 1; i++) x(i);"),
+    ("first.list", "for (e = o->first; e; e = e->next) x(e);",
+     "for (e = o->first; e; e = NULL) x(e);"),
+    ("state.without", "s->decided = e->step;", ""),
+    ("pair.other", "x(s->epoch, s->version);", "x(s->version, s->version);"),
+    ("error.returned", "return lh_fail(LH_ERR_BUSY, \"no\");", "return LH_OK;"),
+    ("error.set", "err = lh_fail(LH_ERR_BUSY, \"no\");", "err = LH_OK;"),
+    ("error.fatal", "ps_fatal(s, err);", ""),
+)
+
+EVERY = mutants.every()
+
+
+def function(body, name="some"):
+    body = textwrap.indent(textwrap.dedent(body).strip(), "    ")
+    return f"static lh_err {name}(struct x *s)\n{{\n{body}\n}}\n"
+
+
+def read(path):
+    """What a file says; nothing where it is gone."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def same(text):
+    """Code as it is compared: without its comments and white space."""
+    return source.squeeze(source.blank(text))
+
+
+class Rules(unittest.TestCase):
+    def test_the_known_mutants_come_out_of_the_rules(self):
+        for file, before, after, body in KNOWN:
+            text = function(body)
+            wanted = same(text).replace(same(before), same(after))
+            self.assertNotEqual(wanted, same(text), file)
+            made = {same(m.apply(text)) for m in mutants.mutants_of(file, text)}
+            self.assertIn(source.squeeze(wanted), made, file)
+
+    def test_the_known_mutants_come_out_of_the_tree_where_their_code_still_stands(self):
+        for file, before, after, _ in KNOWN:
+            for f in source.functions(file, read(os.path.join(mutants.ROOT, file))):
+                if same(before) not in same(f.text):
+                    continue  # another function, or that code was written anew
+                wanted = source.squeeze(same(f.text).replace(same(before), same(after), 1))
+                made = mutants.mutants_of(file, f.text + "\n")
+                self.assertIn(wanted, {same(m.apply(f.text)) for m in made}, file)
+
+    def test_each_rule_makes_what_it_says(self):
+        for rule, before, after in MADE:
+            text, wanted = function(before), same(function(after))
+            made = [m for m in mutants.mutants_of("common/x.c", text) if m.rule == rule]
+            self.assertIn(wanted, [same(m.apply(text)) for m in made], rule)
+
+    def test_every_rule_has_an_example(self):
+        made = {m.rule for m in EVERY}
+        self.assertLessEqual(made, {rule for rule, _, _ in MADE})
+
+    def test_what_only_says_something_and_planted_bugs_stay_alone(self):
+        text = function("""
+            lh_logf(s->log, LH_INFO, "x", "%d", a->version == 1 ? 2 : 3);
+            LH_ASSERT(a->version < b->version);
+            if (a->step) lh_logf(s->log, LH_INFO, "x", "y");
+            if (LH_BUG("early")) a->version = 1;""")
+        self.assertEqual(list(mutants.mutants_of("common/x.c", text)), [])
+
+
+class Tree(unittest.TestCase):
+    def test_there_are_300_and_20_of_each_class(self):
+        made = EVERY
+        self.assertGreaterEqual(len(made), 300)
+        for kind in rules.CLASSES:
+            self.assertGreaterEqual(sum(m.kind == kind for m in made), 20, kind)
+
+    def test_each_has_a_name_of_its_own(self):
+        made = EVERY
+        self.assertEqual(len({m.id for m in made}), len(made))
+
+    def test_every_function_is_read(self):
+        for file in plan.files(mutants.ROOT):
+            text = read(os.path.join(mutants.ROOT, file))
+            found = len(list(source.functions(file, text)))
+            self.assertEqual(found, source.blank(text).count("\n{\n"), file)
+
+    def test_every_file_has_tests_that_are_there(self):
+        names = {os.path.basename(p)[:-2] for p in os.listdir(
+            os.path.join(mutants.ROOT, "tests", "cores"))}
+        for file in plan.files(mutants.ROOT):
+            for test in plan.tests(mutants.ROOT, file, deep=True):
+                if test.name.startswith("cores."):
+                    self.assertIn(test.name[6:], names, file)
+
+
+class Names(unittest.TestCase):
+    BODY = "if (a->epoch < b->epoch) return LH_ERR_BUSY;\na->epoch = b->epoch;"
+
+    def ids(self, text):
+        return {m.id for m in mutants.mutants_of("common/x.c", text)}
+
+    def test_they_hold_where_lines_move_and_the_function_grows(self):
+        text = function(self.BODY)
+        moved = "// A comment.\n\n" + function("// And one here.\n" + self.BODY)
+        self.assertEqual(self.ids(text), self.ids(moved))
+        self.assertLessEqual(self.ids(text), self.ids(function(self.BODY + "\ny(s);")))
+
+    def test_a_function_counts_as_changed_where_its_code_is(self):
+        def key(body):
+            return next(source.functions("x.c", function(body))).key
+        self.assertEqual(key(self.BODY), key("// Why.\n" + self.BODY))
+        self.assertNotEqual(key(self.BODY), key(self.BODY + "\ny(s);"))
+
+
+class Tries(unittest.TestCase):
+    """What is written down, with a tree and tests of a line each."""
+
+    def setUp(self):
+        held = tempfile.TemporaryDirectory()
+        self.addCleanup(held.cleanup)
+        self.dir = held.name
+        self.text = function("a->epoch = b->epoch;")
+        os.makedirs(os.path.join(self.dir, "common"))
+        with open(self.path(), "w", encoding="utf-8") as file:
+            file.write(self.text)
+
+    def path(self):
+        return os.path.join(self.dir, "common", "x.c")
+
+    def test_a_mutant_is_built_tested_and_taken_back(self):
+        class Copy:
+            tree, normal, said = self.dir, {}, []
+            write = campaign.Copy.write
+            build_status, test_status = 0, [0, 1]
+
+            def make(self, _):
+                self.said.append(read(os.path.join(self.tree, "common", "x.c")))
+                return self.build_status, 0.0, ""
+
+            def test(self, test, _):
+                return self.test_status[int(test.name)], 0.0, ""
+
+            def limit(self, _):
+                return 1
+
+        m = next(mutants.mutants_of("common/x.c", self.text))
+        tests, copy = [plan.Test("0", "t", []), plan.Test("1", "t", [])], Copy()
+        self.assertEqual(campaign.try_one(copy, m, tests), ("killed", "1", "exit 1"))
+        self.assertEqual(copy.said, [campaign.PRAGMAS + m.apply(self.text)])
+        copy.test_status = [0, None]
+        self.assertEqual(campaign.try_one(copy, m, tests), ("killed", "1", "took too long"))
+        copy.test_status = [0, -6]
+        self.assertEqual(campaign.try_one(copy, m, tests), ("killed", "1", "SIGABRT"))
+        copy.test_status = [0, 0]
+        self.assertEqual(campaign.try_one(copy, m, tests)[0], "survived")
+        copy.build_status = 1
+        self.assertEqual(campaign.try_one(copy, m, tests)[0], "unbuilt")
+        self.assertEqual(read(self.path()), self.text)
+
+    def test_a_program_that_takes_too_long_is_gone_with_its_children(self):
+        groups = campaign.Groups()
+        mark = os.path.join(self.dir, "pid")
+        status, _, _ = groups.run(["sh", "-c", f"sleep 60 & echo $! > {mark}; wait"], self.dir,
+                                  os.environ, 0.5)
+        self.assertIsNone(status)
+        state = read(f"/proc/{read(mark).strip()}/stat")
+        self.assertTrue(not state or state.split()[2] == "Z")
+        self.assertEqual(groups.alive, set())
+
+    def test_a_program_that_works_too_long_is_ended(self):
+        status, _, _ = campaign.Groups().run(["sh", "-c", "while :; do :; done"], self.dir,
+                                             os.environ, 1)
+        self.assertIsNone(status)
+
+    def test_what_is_known_counts_while_the_function_is_the_same(self):
+        path = os.path.join(self.dir, "state.jsonl")
+        m = next(mutants.mutants_of("common/x.c", self.text))
+        campaign.State(path).add({"id": m.id, "text": m.function.key, "outcome": "killed"})
+        self.assertEqual(campaign.State(path).of(m)["outcome"], "killed")
+        other = next(mutants.mutants_of("common/x.c", function("a->epoch = b->epoch;\ny(s);")))
+        self.assertEqual(other.id, m.id)
+        self.assertIsNone(campaign.State(path).of(other))
+
+    def test_a_class_is_judged_by_its_lowest_names_that_build(self):
+        made = list(mutants.mutants_of("common/x.c", function(
+            "a->epoch = b->epoch;\na->round = b->round;\na->step = b->step;")))
+        state = campaign.State(os.path.join(self.dir, "state.jsonl"))
+        rows = sorted((m for m in made if m.kind == "state"), key=lambda m: m.id)
+        chosen = [m for m in mutants.judged(made, state, 1) if m.kind == "state"]
+        self.assertEqual(chosen, rows[:1])
+        state.add({"id": rows[0].id, "text": rows[0].function.key, "outcome": "unbuilt"})
+        chosen = [m for m in mutants.judged(made, state, 1) if m.kind == "state"]
+        self.assertEqual(chosen, rows[:2])
+        table = mutants.score(made, state, {rows[1].id: "why"}, 1)["state"]
+        self.assertEqual((table["unbuilt"], table["equivalent"], table["untried"]), (1, 1, 0))
+
+    def test_an_equivalent_that_is_no_mutant_fails_the_report(self):
+        path, said = os.path.join(self.dir, "equivalent.json"), io.StringIO()
+        argv = ["mutants.py", "report", "--json", "", "--state", os.devnull]
+        for known, status in (({}, 0), ({"000000000000": "because"}, 1)):
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(known, file)
+            with mock.patch.multiple(mutants, EQUIVALENT=path, every=lambda: EVERY), \
+                    mock.patch.object(sys, "argv", argv), \
+                    contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+                self.assertEqual(mutants.main(), status)
+        self.assertIn("000000000000 is no mutant any more (because)", said.getvalue())
+
+    def test_the_reasons_in_the_tree_are_words(self):
+        for name, why in mutants.equivalents().items():
+            self.assertGreater(len(why.split()), 5, name)
+
+
+if __name__ == "__main__":
+    unittest.main()
