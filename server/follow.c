@@ -302,7 +302,7 @@ static lh_err check_ahead(const struct ps_follower *f, const struct ps_shard *s,
                 "%llu: either that is made up, or %s is an older copy of its directory",
                 f->peer.name, f->peer.region, (unsigned long long)m->from->version, s->id,
                 (unsigned long long)l->epoch, (unsigned long long)l->version, f->server->conf.dir);
-    if (!f->server_calls || !ps_insync_noted(s, m->standby)) return LH_OK;
+    if (!f->server_calls || !ps_insync_is_noted(s, m->standby)) return LH_OK;
     lh_err err =
         lh_fail(LH_ERR_FENCED,
                 "shard %u ends at version %llu here, and its standby in sync holds version "

@@ -247,7 +247,7 @@ static void look(struct ps_shard *s)
     n->timer = lh_after(server->conf.env, again, on_timer, s);
 }
 
-bool ps_insync_noted(const struct ps_shard *s, uint64_t standby)
+bool ps_insync_is_noted(const struct ps_shard *s, uint64_t standby)
 {
     return standby && s->insync.noted == standby;
 }

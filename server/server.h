@@ -283,7 +283,7 @@ uint64_t ps_insync_noted(const struct ps_shard *s, uint64_t *changes);
 void ps_insync_close(struct ps_shard *s);
 void ps_insync_free(struct ps_shard *s);
 // Is this the standby that is in sync, as the coordinator said when it was asked last?
-bool ps_insync_noted(const struct ps_shard *s, uint64_t standby);
+bool ps_insync_is_noted(const struct ps_shard *s, uint64_t standby);
 void ps_answer(struct ps_item *i); // takes it: answers and frees it, now or when a standby holds it
 uint64_t ps_visible(const struct ps_shard *s); // version up to which anybody may know the log
 LH_MUST lh_err ps_confirm_accept(struct ps_server *s, struct lh_call *call,
