@@ -3,7 +3,8 @@
 // A copy is what a file system's snapshot holds: every file as programs saw it at that moment.
 //
 // Rolled back are a server that owns shards, while a worker's disk has what is stable (else all
-// copies of it would be gone, which nothing covers), and one that stands by. `rollback_worker` and
+// copies of it would be gone, which nothing covers), and one that stands by and is not counted on.
+// `rollback_worker` and
 // `rollback_store` do it to workers and to the coordinator's store. A zombie is a process of an
 // older life, below the epoch or the stable point that is registered: it has a copy of a server's
 // directory, and half of the calls to that server's address reach it for a while. The coordinator
@@ -109,11 +110,31 @@ static void put(struct lh_env *env, const struct sim_image *c)
 
 // ---------------------------------------------------------------- rolled back
 
+// Does an owner, or the coordinator's note, count on what this standby confirmed? With its copy put
+// back and the owner gone before they speak again, both copies would be.
+static bool counted_on(const struct sim_node *n)
+{
+    const struct sim *s = n->sim;
+    const struct ps_coordinator *c = s->node[0].coordinator;
+    uint64_t identity = n->server->standby.identity;
+    bool is = !c || c->stopped;
+    for (uint32_t k = 0; k < n->shards; k++) {
+        is |= c && c->shard[n->shard[k]].standby == identity;
+        for (uint32_t i = 0; i < s->nodes; i++) {
+            struct ps_server *server = s->node[i].server;
+            const struct ps_shard *shard = server ? ps_server_shard(server, n->shard[k]) : NULL;
+            is |= shard && shard->insync.standby == identity;
+        }
+    }
+    return is;
+}
+
 static bool may_roll_back(struct sim_node *n)
 {
     if (!lh_fake_alive(n->env)) return false;
     bool serves = n->kind == SIM_SERVER || n->kind == SIM_STANDBY;
-    return !serves || (n->server && n->server->standby.standing) || sim_may_lose(n);
+    if (serves && n->server && n->server->standby.standing) return !counted_on(n);
+    return !serves || sim_may_lose(n);
 }
 
 // Takes a copy, or puts the one back that there is.
