@@ -4,11 +4,10 @@
 //
 // Rolled back are a server that owns shards, while a worker's disk has what is stable (else all
 // copies of it would be gone, which nothing covers), and one that stands by and is not counted on.
-// `rollback_worker` and
-// `rollback_store` do it to workers and to the coordinator's store. A zombie is a process of an
-// older life, below the epoch or the stable point that is registered: it has a copy of a server's
-// directory, and half of the calls to that server's address reach it for a while. The coordinator
-// is out of its reach: it would be that server, started anew.
+// `rollback_worker` and `rollback_store` do it to workers and to the coordinator's store. A zombie
+// is a process of an older life, below the epoch or the stable point that is registered: it has a
+// copy of a server's directory, and half of the calls to that server's address reach it for a
+// while. The coordinator is out of its reach: it would be that server, started anew.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
