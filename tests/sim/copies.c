@@ -3,9 +3,10 @@
 // A copy is what a file system's snapshot holds: every file as programs saw it at that moment.
 //
 // Rolled back are a server that owns shards, while a worker's disk has what is stable (else all
-// copies of it would be gone, which nothing covers), and one that stands by and is not counted on.
+// copies of it would be gone, which nothing covers), and one that stands by and is not counted on;
+// to a copy below the epoch or the stable point that is registered, for nobody sees another one.
 // `rollback_worker` and `rollback_store` do it to workers and to the coordinator's store. A zombie
-// is a process of an older life, below the epoch or the stable point that is registered: it has a
+// is a process of such an older life: it has a
 // copy of a server's directory, and half of the calls to that server's address reach it for a
 // while. The coordinator is out of its reach: it would be that server, started anew.
 #include <stdio.h>
@@ -136,6 +137,19 @@ static bool may_roll_back(struct sim_node *n)
     return !serves || sim_may_lose(n);
 }
 
+// Is the copy older than what the coordinator has registered? A server with a copy of what is known
+// last is the same server to everybody else: nobody could see that it was put back.
+static bool older(struct sim_node *n, const struct sim_image *copy)
+{
+    const struct ps_coordinator *c = n->sim->node[0].coordinator;
+    for (uint32_t i = 0; c && !c->stopped && i < n->shards; i++) {
+        const struct ps_co_shard *s = &c->shard[n->shard[i]];
+        const struct ps_co_point *h = &copy->head[i];
+        if (h->epoch < ps_co_epoch(s) || h->version < s->stable.version) return true;
+    }
+    return false;
+}
+
 // Takes a copy, or puts the one back that there is.
 static void roll_back(struct sim_node *n, enum sim_fault fault)
 {
@@ -147,7 +161,7 @@ static void roll_back(struct sim_node *n, enum sim_fault fault)
         take(n, c);
         return;
     }
-    if (!may_roll_back(n)) return;
+    if (!may_roll_back(n) || (n->shards && !older(n, *c))) return;
     double age = (double)(lh_fake_now(s->world) - (*c)->taken) / 1e9;
     if (n->server) sim_saw_loss(n, SIM_LOSS_ROLLBACK, NULL);
     sim_node_die(n, power);
@@ -202,19 +216,6 @@ const char *sim_zombie_hears(struct sim *s, const char *from, const char *to)
 {
     if (!s->haunted || strcmp(to, s->haunted->name) != 0 || strcmp(from, to) == 0) return NULL;
     return sim_draw(s, SIM_FAULT_clone, 2) ? s->zombie.address : NULL;
-}
-
-// Is the copy of an older life, as the coordinator knows? A server with a copy of what is known
-// last is the same server to everybody else.
-static bool older(struct sim_node *n, const struct sim_image *copy)
-{
-    const struct ps_coordinator *c = n->sim->node[0].coordinator;
-    for (uint32_t i = 0; c && !c->stopped && i < n->shards; i++) {
-        const struct ps_co_shard *s = &c->shard[n->shard[i]];
-        const struct ps_co_point *h = &copy->head[i];
-        if (h->epoch < ps_co_epoch(s) || h->version < s->stable.version) return true;
-    }
-    return false;
 }
 
 static void haunt(struct sim_node *of, const struct sim_image *c)
