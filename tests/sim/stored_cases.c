@@ -59,7 +59,7 @@ static lh_err try_to_commit(struct ps_store *s)
 {
     bool begun;
     LH_TRY(ps_store_begin(s, &begun));
-    LH_ASSERT(begun);
+    assert_true(begun);
     lh_err err = ps_store_write(s);
     ps_store_end(s, err);
     return err;
