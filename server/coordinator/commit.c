@@ -232,7 +232,7 @@ lh_err ps_co_remove(struct ps_coordinator *c, const char *key)
 
 // ---------------------------------------------------------------- what is said
 
-static bool settled(const struct ps_coordinator *c)
+bool ps_co_settled(const struct ps_coordinator *c)
 {
     return ps_store_changed(c->store) == ps_store_durable(c->store);
 }
@@ -262,7 +262,7 @@ void ps_co_answer(struct ps_coordinator *c, struct lh_request *rq, const Protobu
         lh_reply_error(rq, LH_ERR_UNAVAILABLE, "the coordinator is stopping");
         return;
     }
-    if (settled(c)) {
+    if (ps_co_settled(c)) {
         lh_reply(rq, answer);
         return;
     }
@@ -288,9 +288,9 @@ void ps_co_refuse(struct ps_coordinator *c, struct lh_request *rq, lh_err err)
         return;
     }
     size_t n = strlen(text) + 1;
-    struct said *w = settled(c) || too_many(c) ? NULL : calloc(1, sizeof *w + n);
+    struct said *w = ps_co_settled(c) || too_many(c) ? NULL : calloc(1, sizeof *w + n);
     if (!w) {
-        bool busy = !settled(c);
+        bool busy = !ps_co_settled(c);
         lh_reply_error(rq, busy ? LH_ERR_BUSY : err, busy ? "busy with the disk" : text);
         return;
     }
@@ -309,7 +309,7 @@ void ps_co_say(struct ps_coordinator *c, enum lh_level level, const char *event,
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    struct said *w = settled(c) || too_many(c) ? NULL : calloc(1, sizeof *w + SIZE);
+    struct said *w = ps_co_settled(c) || too_many(c) ? NULL : calloc(1, sizeof *w + SIZE);
     if (!w) {
         lh_logf(c->conf.log, level, event, "%s", text);
         return;

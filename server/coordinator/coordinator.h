@@ -165,6 +165,7 @@ void ps_co_refuse(struct ps_coordinator *c, struct lh_request *rq, lh_err err);
 void ps_co_say(struct ps_coordinator *c, enum lh_level level, const char *event, const char *format,
                ...) __attribute__((format(printf, 4, 5)));
 bool ps_co_owes(const struct ps_coordinator *c, uint64_t peer); // it waits for an answer
+bool ps_co_settled(const struct ps_coordinator *c);             // all that changed is durable
 bool ps_co_full(const struct ps_coordinator *c); // the disk was, just now: a commit waits
 bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit);
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c);

@@ -211,9 +211,8 @@ lh_err rig_start_standby(struct rig *r)
 
 void rig_settle(struct rig *r)
 {
-    struct ps_store *s = r->coordinator->store;
-    for (int i = 0; i < 1000 && ps_store_changed(s) > ps_store_durable(s); i++) rig_run(r, LH_MS);
-    assert_int_equal(ps_store_changed(s), ps_store_durable(s));
+    for (int i = 0; i < 2000 && !ps_co_settled(r->coordinator); i++) rig_run(r, LH_MS);
+    assert_true(ps_co_settled(r->coordinator));
 }
 
 void rig_kill_coordinator(struct rig *r)

@@ -266,7 +266,7 @@ static void look_at_stable(struct sim *s, uint32_t shard)
 {
     const struct ps_coordinator *c = s->node[0].coordinator;
     uint32_t n = s->stables[shard];
-    if (!c || n == SIM_POINTS_MAX) return;
+    if (!c || n == SIM_POINTS_MAX || !ps_co_settled(c)) return; // it may be taken back
     const struct ps_co_point *now = &c->shard[shard].stable;
     if (now->version && (!n || now->version != s->stable[shard][n - 1].version))
         s->stable[shard][s->stables[shard]++] = *now;
