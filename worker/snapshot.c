@@ -95,6 +95,11 @@ static lh_err check_forward(const struct wk_shard *s, uint64_t epoch, uint64_t v
     const struct lh_ledger *have = &s->replica.ledger;
     bool back =
         s->ready && (epoch < have->epoch || (epoch == have->epoch && version < have->version));
+    if (wk_epoch_over(s, epoch))
+        return lh_fail(LH_ERR_CONFLICT,
+                       "shard %u: the server at %s is in epoch %" PRIu64
+                       ", and a later one was heard of",
+                       s->id, s->address, epoch);
     if (!back) return LH_OK;
     return lh_fail(LH_ERR_CONFLICT,
                    "shard %u: the server is at version %" PRIu64 " of epoch %" PRIu64

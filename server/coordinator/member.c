@@ -200,6 +200,9 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
     return LH_OK;
 }
 
+// An epoch is registered before anybody serves in it, so a worker that reads where a shard's server
+// is knows the epoch before it greets one (PROTOCOL 27). Not `least`: an epoch that nobody opened
+// has decided nothing, and an operator's word takes it back.
 static size_t addresses(const struct ps_coordinator *c, Longhaul__V1__ShardAddress *item,
                         Longhaul__V1__ShardAddress **list)
 {
@@ -209,6 +212,7 @@ static size_t addresses(const struct ps_coordinator *c, Longhaul__V1__ShardAddre
         longhaul__v1__shard_address__init(&item[n]);
         item[n].shard = i;
         item[n].address = (char *)c->shard[i].address;
+        item[n].epoch = ps_co_epoch(&c->shard[i]);
         list[n] = &item[n];
         n++;
     }
