@@ -3,11 +3,12 @@
 // A copy is what a file system's snapshot holds: every file as programs saw it at that moment.
 //
 // Rolled back are a server that owns shards, while a worker's disk has what is stable (else all
-// copies of it would be gone, which nothing covers), and one that stands by. `rollback_worker` and
-// `rollback_store` do it to workers and to the coordinator's store. A zombie is a process of an
-// older life, below the epoch or the stable point that is registered: it has a copy of a server's
-// directory, and half of the calls to that server's address reach it for a while. The coordinator
-// is out of its reach: it would be that server, started anew.
+// copies of it would be gone, which nothing covers), and one that stands by and is not counted on;
+// to a copy below the epoch or the stable point that is registered, for nobody sees another one.
+// `rollback_worker` and `rollback_store` do it to workers and to the coordinator's store. A zombie
+// is a process of such an older life: it has a copy of a server's directory, and half of the calls
+// to that server's address reach it for a while. The coordinator is out of its reach: it would be
+// that server, started anew.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,11 +110,44 @@ static void put(struct lh_env *env, const struct sim_image *c)
 
 // ---------------------------------------------------------------- rolled back
 
+// Does an owner, or the coordinator's note, count on what this standby confirmed? With its copy put
+// back and the owner gone before they speak again, both copies would be.
+static bool counted_on(const struct sim_node *n)
+{
+    const struct sim *s = n->sim;
+    const struct ps_coordinator *c = s->node[0].coordinator;
+    uint64_t identity = n->server->standby.identity;
+    bool is = !c || c->stopped;
+    for (uint32_t k = 0; k < n->shards; k++) {
+        is |= c && c->shard[n->shard[k]].standby == identity;
+        for (uint32_t i = 0; i < s->nodes; i++) {
+            struct ps_server *server = s->node[i].server;
+            const struct ps_shard *shard = server ? ps_server_shard(server, n->shard[k]) : NULL;
+            is |= shard && shard->insync.standby == identity;
+        }
+    }
+    return is;
+}
+
 static bool may_roll_back(struct sim_node *n)
 {
     if (!lh_fake_alive(n->env)) return false;
     bool serves = n->kind == SIM_SERVER || n->kind == SIM_STANDBY;
-    return !serves || (n->server && n->server->standby.standing) || sim_may_lose(n);
+    if (serves && n->server && n->server->standby.standing) return !counted_on(n);
+    return !serves || sim_may_lose(n);
+}
+
+// Is the copy older than what the coordinator has registered? A server with a copy of what is known
+// last is the same server to everybody else: nobody could see that it was put back.
+static bool older(struct sim_node *n, const struct sim_image *copy)
+{
+    const struct ps_coordinator *c = n->sim->node[0].coordinator;
+    for (uint32_t i = 0; c && !c->stopped && i < n->shards; i++) {
+        const struct ps_co_shard *s = &c->shard[n->shard[i]];
+        const struct ps_co_point *h = &copy->head[i];
+        if (h->epoch < ps_co_epoch(s) || h->version < s->stable.version) return true;
+    }
+    return false;
 }
 
 // Takes a copy, or puts the one back that there is.
@@ -127,7 +161,7 @@ static void roll_back(struct sim_node *n, enum sim_fault fault)
         take(n, c);
         return;
     }
-    if (!may_roll_back(n)) return;
+    if (!may_roll_back(n) || (n->shards && !older(n, *c))) return;
     double age = (double)(lh_fake_now(s->world) - (*c)->taken) / 1e9;
     if (n->server) sim_saw_loss(n, SIM_LOSS_ROLLBACK, NULL);
     sim_node_die(n, power);
@@ -182,19 +216,6 @@ const char *sim_zombie_hears(struct sim *s, const char *from, const char *to)
 {
     if (!s->haunted || strcmp(to, s->haunted->name) != 0 || strcmp(from, to) == 0) return NULL;
     return sim_draw(s, SIM_FAULT_clone, 2) ? s->zombie.address : NULL;
-}
-
-// Is the copy of an older life, as the coordinator knows? A server with a copy of what is known
-// last is the same server to everybody else.
-static bool older(struct sim_node *n, const struct sim_image *copy)
-{
-    const struct ps_coordinator *c = n->sim->node[0].coordinator;
-    for (uint32_t i = 0; c && !c->stopped && i < n->shards; i++) {
-        const struct ps_co_shard *s = &c->shard[n->shard[i]];
-        const struct ps_co_point *h = &copy->head[i];
-        if (h->epoch < ps_co_epoch(s) || h->version < s->stable.version) return true;
-    }
-    return false;
 }
 
 static void haunt(struct sim_node *of, const struct sim_image *c)
