@@ -306,7 +306,7 @@ void sim_zombie_end(struct sim *s);
 const char *sim_zombie_hears(struct sim *s, const char *from, const char *to);
 void sim_copies_free(struct sim *s);
 // (cluster.c, faults.c)
-lh_err sim_server_start(struct sim_node *n);
+LH_MUST lh_err sim_server_start(struct sim_node *n);
 void sim_node_bury(struct sim_node *n, bool power);
 void sim_make_zombie(struct sim *s);
 void sim_disk_back(void *node);

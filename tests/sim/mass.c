@@ -163,9 +163,10 @@ static void hold_entry(struct sim_node *n, uint32_t shard, const struct wk_entry
     free(q);
 }
 
-static void note_copies(struct sim_history *h, const struct wk_shard *ws)
+// From cut `first` on.
+static void note_copies(struct sim_history *h, const struct wk_shard *ws, uint32_t first)
 {
-    for (uint32_t k = 0; k < h->cuts; k++)
+    for (uint32_t k = first; k < h->cuts; k++)
         h->cut[k].copy =
             wk_outbox_find(&ws->outbox, h->cut[k].incarnation.number, h->cut[k].step) != NULL;
 }
@@ -200,7 +201,6 @@ static void settle(const struct balance *b, const double *held)
     struct sim_history *h = b->history;
     bool before = is_held(b, held, NULL), after = h->pending && is_held(b, held, h->last);
     for (uint64_t i = 0; !before && after && i < b->values; i++) h->raw[i] += h->last[i];
-    if (h->pending) h->cut[h->cuts - 1].copy = !before && after;
     h->pending = false;
     for (uint64_t i = 0; !before && !after && i < b->values; i++)
         if (fabs(held[i] - expected(b, i)) > tolerance(b->node->sim, h->raw[i])) {
@@ -260,9 +260,12 @@ static void start_of(struct sim_node *n, uint32_t shard)
     b.history->slot_lost = false;
     if (b.history->losing) {
         measure(&b, o.held);
-        note_copies(b.history, ws);
+        note_copies(b.history, ws, 0);
     } else {
+        bool newest =
+            b.history->pending; // it may add nothing: the outbox tells whether it is there
         settle(&b, o.held);
+        if (newest) note_copies(b.history, ws, b.history->cuts - 1);
     }
     free(o.held);
     free(o.rule11);

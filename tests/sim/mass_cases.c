@@ -156,6 +156,20 @@ static void a_cut_off_record_is_in_its_authors_outbox(void **state)
     made_found(m->sim, "lost it without a word");
 }
 
+static void a_payload_that_does_not_open_is_found(void **state)
+{
+    struct made *m = *state;
+    struct sim_record r;
+    made_acknowledged(m);
+    struct lh_blob *copy = lh_blob_copy(lh_blob_span(m->sim->kept[0][2]));
+    assert_non_null(copy);
+    copy->data[copy->len - LH_SEAL_TAG - 1] ^= 1;
+    assert_true(sim_read_record(lh_blob_span(copy), &r));
+    sim_mass_logged(m->sim, 0, r.body, 1);
+    lh_blob_release(copy);
+    made_found(m->sim, "a payload that can't be read");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +183,7 @@ int main(void)
         MADE_TEST(in_the_end_nothing_is_there_twice),
         MADE_TEST(what_a_declared_loss_left_must_be_there_in_the_end),
         MADE_TEST(a_cut_off_record_is_in_its_authors_outbox),
+        MADE_TEST(a_payload_that_does_not_open_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -112,6 +112,53 @@ static void pushes_count_by_incarnation_and_step(void **state)
     assert_int_equal(l->fold.admitted, 2);
 }
 
+static const char *fold_bytes(struct log *l, uint16_t kind, size_t bytes)
+{
+    lh_buf_clear(&l->body);
+    lh_put_zeros(&l->body, bytes);
+    return fold(l, kind);
+}
+
+static const char *push_with(struct log *l, uint16_t kind, struct lh_frame f, size_t sealed)
+{
+    f.cipher = 1;
+    f.density = 1;
+    f.worker = WORKER;
+    f.incarnation = (struct lh_incarnation){1, 1};
+    f.step = 1;
+    lh_buf_clear(&l->body);
+    lh_frame_write_head(&f, &l->body);
+    lh_put_zeros(&l->body, sealed);
+    return fold(l, kind);
+}
+
+static void records_of_the_wrong_form_are_none(void **state)
+{
+    struct log *l = *state;
+    assert_string_equal(fold_bytes(l, LH_FENCE, 23), "a fence of the wrong length");
+    assert_string_equal(fold_bytes(l, LH_DIGEST_RECORD, 31), "a digest of the wrong length");
+    assert_string_equal(fold_bytes(l, LH_MERGE, 0), "a record of an unknown kind");
+    assert_non_null(fold_bytes(l, LH_PLAN, 28));
+    assert_non_null(fold_bytes(l, LH_EPOCH, 15));
+    assert_non_null(fold_bytes(l, LH_MOVE, 15));
+    assert_non_null(fold_bytes(l, LH_ADMIT, 300));
+    assert_null(fence(l, WORKER, 1));
+    assert_string_equal(push_with(l, LH_REFUSE, (struct lh_frame){0}, LH_SEAL_TAG + 1),
+                        "a refusal that is not a stub");
+    assert_string_equal(push_with(l, LH_ADMIT, (struct lh_frame){.shard = 1}, LH_SEAL_TAG),
+                        "a push of another shard");
+    struct lh_frame claims = {.claims = 1, .claim = {SIM_FOLD_UNITS}};
+    assert_string_equal(push_with(l, LH_ADMIT, claims, LH_SEAL_TAG),
+                        "a claim of a unit that is none");
+}
+
+static void there_is_an_end_of_workers(void **state)
+{
+    struct log *l = *state;
+    for (uint64_t w = 1; w <= SIM_FOLD_ROWS; w++) assert_null(fence(l, w, 1));
+    assert_string_equal(fence(l, SIM_FOLD_ROWS + 1, 1), "more workers than there are");
+}
+
 static void a_unit_is_credited_in_one_log_by_what_was_admitted(void **state)
 {
     struct log *l = *state;
@@ -222,6 +269,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FOLD_TEST(pushes_count_by_incarnation_and_step),
+        FOLD_TEST(records_of_the_wrong_form_are_none),
+        FOLD_TEST(there_is_an_end_of_workers),
         FOLD_TEST(a_unit_is_credited_in_one_log_by_what_was_admitted),
         FOLD_TEST(a_log_has_one_order_and_one_history),
         FOLD_TEST(an_epoch_and_a_move_follow),

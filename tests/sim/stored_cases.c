@@ -234,6 +234,9 @@ static void take_overs_moves_and_plans_are_on_the_disk(void **state)
     m.moves = moves;
     m.n_moves = 1;
     assert_string_equal(sim_stored_report(&d->stored, &m), "a move");
+    move.shard = SIM_STORED_SHARDS;
+    assert_string_equal(sim_stored_report(&d->stored, &m), "a move");
+    move.shard = 0;
     put(d, "move/0000", (uint64_t[]){9, 70}, 2);
     commit(d);
     look(d);
