@@ -323,12 +323,24 @@ bool lh_fake_alive(const struct lh_env *env)
     return ((const struct lh_fake_env *)env)->alive;
 }
 
+// What piled up while it stood still is due now: who sent it hears that the node is gone.
+static void let_go(struct lh_fake_env *e)
+{
+    struct lh_fake_world *w = e->world;
+    for (size_t i = 0; i < w->events; i++) {
+        struct event *v = &w->heap[i];
+        if (v->node == e && v->due < v->at) v->at = v->due > w->now ? v->due : w->now;
+    }
+    for (size_t i = w->events / 2 + 1; i-- > 0;) sift_down(w, i);
+}
+
 void lh_fake_kill(struct lh_env *env, bool power)
 {
     struct lh_fake_env *e = (struct lh_fake_env *)env;
     e->alive = false;
     e->crash_in = -1;
     memset(e->begins, 0, sizeof e->begins);
+    if (e->still_until) let_go(e);
     e->still_until = 0;
     e->still_in = -1;
     if (!power) return;

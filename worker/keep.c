@@ -26,6 +26,13 @@ static bool closing(const struct wk_shard *s)
     return s->replica.ledger.plan.phase >= LH_PHASE_CLOSE;
 }
 
+// The newest copy is registered, or overtaken by one that is: the next one takes its elders away.
+static bool registered(const struct wk_shard *s)
+{
+    if (s->stable.epoch != s->durable.epoch) return s->stable.epoch > s->durable.epoch;
+    return s->stable.version >= s->durable.version;
+}
+
 // Every so many versions; more than COPIES_MAX are not made while none of them is registered. The
 // run ends only when what a shard closed with is stable: of that there is a copy at once.
 bool wk_keep_due(const struct wk_shard *s)
@@ -33,7 +40,7 @@ bool wk_keep_due(const struct wk_shard *s)
     uint64_t every = s->worker->conf.durable_every;
     if (closing(s)) return true;
     return every && s->replica.ledger.version >= s->durable.version + every &&
-           s->copies < COPIES_MAX;
+           (s->copies < COPIES_MAX || registered(s));
 }
 
 struct lk_checkpoint_conf wk_keep_conf(const struct wk_worker *w)

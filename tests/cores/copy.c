@@ -111,11 +111,38 @@ static void a_last_copy_that_found_no_room_is_made_when_there_is(void **state)
     rig_life_end(r, &l, false);
 }
 
+// While nobody registers them only a few copies are made; once one is registered they go on.
+static void copies_go_on_when_the_coordinator_is_back(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l;
+    lh_units_free(&r->units);
+    setup_units(&r->units, 4000, 64, RIG_WORKERS); // the run does not end meanwhile
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+    live(r, &l);
+    rig_run(r, 2 * LH_SECOND);
+    rig_kill_coordinator(r);
+    const struct wk_shard *s = &l.worker->shard[0];
+    uint64_t v = 1;
+    for (; v <= 5 * RECORDS; v++) rig_hello(r, 0, v << 32, 0, 1);
+    uint64_t durable = s->durable.version;
+    assert_true(durable && s->replica.ledger.version > durable + 8); // more are not made
+    rig_start_coordinator(r);
+    for (int i = 0; i < 600 && s->stable.version < durable; i++) rig_run(r, 100 * LH_MS);
+    for (; v <= 6 * RECORDS; v++) rig_hello(r, 0, v << 32, 0, 1);
+    rig_run(r, 5 * LH_SECOND);
+    assert_true(s->durable.version > durable);
+    rig_life_end(r, &l, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_copy_that_is_told_of_survives_a_power_cut),
         RIG_TEST(a_last_copy_that_found_no_room_is_made_when_there_is),
+        RIG_TEST(copies_go_on_when_the_coordinator_is_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,9 @@ static lh_err drain(struct rig *r, const char *region, const char *worker, bool 
     m.region = (char *)(uintptr_t)region; // only read
     m.worker = (char *)(uintptr_t)worker;
     m.undo = undo;
-    return ps_co_drain(r->coordinator, &m.base, &named);
+    lh_err err = ps_co_drain(r->coordinator, &m.base, &named);
+    rig_settle(r); // nobody is answered before
+    return err;
 }
 
 static struct rig *both_there(uint64_t seed)

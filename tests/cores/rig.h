@@ -64,7 +64,7 @@ LH_MUST lh_err rig_start_server(struct rig *r, bool alone);
 void rig_boot_server(struct rig *r);             // the node alone: a test speaks for it
 LH_MUST lh_err rig_start_standby(struct rig *r); // server1, with the same settings
 void rig_boot_standby(struct rig *r); // the node alone: a test speaks for it, over t_to_s
-void rig_settle(struct rig *r); // until all that the coordinator changed is durable
+void rig_settle(struct rig *r);       // until all that the coordinator changed is durable
 void rig_kill_coordinator(struct rig *r);
 void rig_kill_server(struct rig *r, bool power);
 void rig_kill_standby(struct rig *r, bool power);

@@ -6,9 +6,9 @@
 // copies of it would be gone, which nothing covers), and one that stands by and is not counted on;
 // to a copy below the epoch or the stable point that is registered, for nobody sees another one.
 // `rollback_worker` and `rollback_store` do it to workers and to the coordinator's store. A zombie
-// is a process of such an older life: it has a
-// copy of a server's directory, and half of the calls to that server's address reach it for a
-// while. The coordinator is out of its reach: it would be that server, started anew.
+// is a process of such an older life: it has a copy of a server's directory, and half of the calls
+// to that server's address reach it for a while. The coordinator is out of its reach: it would be
+// that server, started anew.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

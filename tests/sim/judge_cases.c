@@ -307,7 +307,7 @@ static void a_server_that_served_all_the_time_is_not_replaced(void **state)
 }
 
 // Nobody serves the shard: its standby runs, is in sync, and may be heard, or not.
-static void wait_for_the_standby(struct made *m, bool cut_off, uint64_t in_sync)
+static void wait_for_the_standby(struct made *m, bool cut_off, uint64_t in_sync, int hindered)
 {
     struct lh_transport transport = {0};
     struct ps_coordinator coordinator = {0};
@@ -322,6 +322,7 @@ static void wait_for_the_standby(struct made *m, bool cut_off, uint64_t in_sync)
     s->node[STANDBY].server = &server;
     s->node[STANDBY].cut_off = cut_off;
     for (int i = 0; i < 60; i++) {
+        if (i == hindered) sim_saw_trouble(&s->node[0]); // for a moment
         let_pass(s, 100 * LH_MS);
         sim_look_often(s);
     }
@@ -333,10 +334,12 @@ static void wait_for_the_standby(struct made *m, bool cut_off, uint64_t in_sync)
 static void a_standby_that_is_in_sync_serves_soon(void **state)
 {
     struct made *m = *state;
-    wait_for_the_standby(m, true, IDENTITY);
-    wait_for_the_standby(m, false, IDENTITY + 1);
+    wait_for_the_standby(m, true, IDENTITY, -1);
+    wait_for_the_standby(m, false, IDENTITY + 1, -1);
+    wait_for_the_standby(m, false, IDENTITY, 30);
     made_clean(m->sim);
-    wait_for_the_standby(m, false, IDENTITY);
+    sim_log_of(m->sim, 0)->silent_since = 0;
+    wait_for_the_standby(m, false, IDENTITY, -1);
     made_found(m->sim, "nobody serves it");
 }
 

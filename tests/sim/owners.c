@@ -123,6 +123,13 @@ static const struct sim_node *heir(struct sim *s, uint32_t shard)
     return held && !held->rebuild && well_for(found, 1) && well_for(&s->node[0], 1) ? found : NULL;
 }
 
+// Of the heir or of the coordinator, however short.
+static int64_t last_trouble(const struct sim *s, const struct sim_node *next)
+{
+    int64_t its = s->judging->trouble[next - s->node], centre = s->judging->trouble[0];
+    return its > centre ? its : centre;
+}
+
 static void look_at_silence(struct sim *s, uint32_t shard)
 {
     struct sim_log *l = sim_log_of(s, shard);
@@ -133,10 +140,11 @@ static void look_at_silence(struct sim *s, uint32_t shard)
         if (silent > s->met.silence_ns) s->met.silence_ns = silent;
     }
     const struct sim_node *next = served ? NULL : heir(s, shard);
+    int64_t hindered = next ? last_trouble(s, next) : 0;
     if (!next)
         l->silent_since = 0;
-    else if (!l->silent_since)
-        l->silent_since = now;
+    else if (!l->silent_since || hindered > l->silent_since)
+        l->silent_since = l->silent_since ? hindered : now;
     else if (silent > SOON)
         sim_fail(s, "shard %u: nobody serves it for %.1f s, and %s is in sync and can be heard",
                  shard, (double)silent / LH_SECOND, next->name);

@@ -219,6 +219,9 @@ static void epochs_are_on_the_disk(void **state)
     commit(d);
     look(d);
     assert_null(sim_stored_epochs(&d->stored, 0, &m));
+    p.version = 5;
+    assert_string_equal(sim_stored_epochs(&d->stored, 0, &m), "an epoch");
+    p.version = 4;
     m.token = 9;
     assert_string_equal(sim_stored_epochs(&d->stored, 0, &m), "an epoch");
 }

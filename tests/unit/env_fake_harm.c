@@ -125,11 +125,18 @@ static void death_ends_a_stall(void **s)
     struct disk d = start(1);
     heard = (struct heard){.d = &d};
     lh_fake_stall_at(d.env, -1, LH_SECOND);
+    lh_fake_deliver(d.env, 10 * LH_MS, early, late, NULL);
+    lh_fake_deliver(d.env, 50 * LH_MS, early, late, NULL);
+    lh_fake_run(d.world, 20 * LH_MS);
+    assert_int_equal(heard.count, 0);
     lh_fake_kill(d.env, false);
     lh_fake_boot(d.env);
     lh_after(d.env, LH_MS, early, NULL);
     lh_fake_run(d.world, 2 * LH_SECOND);
-    assert_int_equal(heard.at[0], LH_MS);
+    assert_string_equal(heard.order, "lel"); // each is told of as lost at its time
+    assert_int_equal(heard.at[0], 20 * LH_MS);
+    assert_int_equal(heard.at[1], 21 * LH_MS);
+    assert_int_equal(heard.at[2], 50 * LH_MS);
     end(&d);
 }
 
