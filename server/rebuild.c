@@ -322,10 +322,13 @@ static bool registered(const struct ps_rebuild *b)
            !b->unreliable;
 }
 
-// And nothing was ever served in it: a directory of that moment may come back when much was.
+// The epoch was asked for by this very process, so nothing was ever served in it. One that an
+// earlier process asked for may have been served since: a directory of the moment between the
+// request and the EPOCH record can come back from an older copy, and a coordinator that was
+// restarted knows of no version that shows it (PROTOCOL 18).
 static bool opened(const struct ps_rebuild *b)
 {
-    return registered(b) && !overtaken(b, b->epoch);
+    return registered(b) && b->shard->drawn && !overtaken(b, b->epoch);
 }
 
 static lh_err open_next(struct ps_rebuild *b)
@@ -335,7 +338,7 @@ static lh_err open_next(struct ps_rebuild *b)
     bool first = !b->epoch && !l->version;
     uint64_t least = first ? 1 : (b->epoch > l->epoch ? b->epoch : l->epoch) + 1;
     if (least <= l->move.epoch) least = l->move.epoch + 1; // that one is another server's
-    if (s->begun < least || !s->token)
+    if (s->begun < least || !s->token || !s->drawn)
         LH_TRY(ps_epoch_store(s, s->begun < least ? least : s->begun));
     return ask(b, true);
 }
@@ -437,7 +440,7 @@ void ps_rebuild_decide(struct ps_rebuild *b)
     const struct lh_ledger *l = &b->shard->replica.ledger;
     struct ps_point own = ps_rebuild_own(b);
     if (b->ready || b->ask || !b->asked || s->stopped) return;
-    bool served = l->version && registered(b) && !opened(b);
+    bool served = l->version && registered(b) && overtaken(b, b->epoch);
     if ((served || !b->anew) && !confirm(b)) return;
     bool begins = !b->epoch && !l->version; // no history anywhere
     bool cut = l->version && counts(b, &own) && own.version >= b->stable.version; // of its tail
