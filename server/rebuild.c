@@ -18,8 +18,13 @@
 // with a state at or above the stable point: the shard waits for one, or for an operator who sets
 // rebuild.below_stable.
 //
+// While a standby is in sync what was acknowledged is known to be in its state alone: it takes the
+// shards over. Where it is not in sync for all of them, it takes none, and the shards for which it
+// is go on here from its state (held.c), which it keeps until the shard is served.
+//
 // A crash anywhere before the installation starts over, under another epoch.
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,6 +157,7 @@ static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
     b->epoch = b->epochs ? b->begun[b->epochs - 1].epoch : 0;
     b->token = m->token;
     b->standby = m->standby;
+    snprintf(b->held_at, sizeof b->held_at, "%s", m->held_at);
     b->process = m->process;
     b->stable = ps_rebuild_point(m->stable);
     b->head_known = m->head != NULL;
@@ -215,7 +221,8 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
                 "whether this log is the last",
                 b->shard->id, s->conf.coordinator, lh_err_text(err));
     b->unheard = err != LH_OK;
-    if (err || !take_reply(b, (const Longhaul__V1__EpochReply *)answer))
+    const Longhaul__V1__EpochReply *m = (const Longhaul__V1__EpochReply *)answer;
+    if (err || !take_reply(b, m) || (b->opening && !m->opened && b->standby))
         later(b);
     else
         ps_rebuild_decide(b);
@@ -237,6 +244,8 @@ static lh_err ask(struct ps_rebuild *b, bool open)
     if (open) m.open = &from;
     m.starts = !open && !b->anew;
     m.expect = b->epoch;
+    m.from = b->from;
+    b->opening = open;
     m.token = shard->token;
     m.below_stable = s->conf.below_stable && !m.starts;
     m.standby = s->standby.identity;
@@ -360,6 +369,13 @@ void ps_rebuild_name_lost(struct ps_rebuild *b, const struct ps_point *best, uin
         b->head.version);
 }
 
+void ps_rebuild_took(struct ps_rebuild *b, uint64_t standby)
+{
+    b->unreliable = false;
+    b->chosen = b->fetched = true;
+    b->from = standby;
+}
+
 static void tell_waiting(struct ps_rebuild *b, const char *what)
 {
     struct ps_server *s = b->shard->server;
@@ -412,6 +428,17 @@ static void gather(struct ps_rebuild *b)
     }
 }
 
+// While a standby is in sync it holds what was acknowledged, and this log, of which something is
+// missing, does not: the standby takes the shards over. Where it can't, for it is not in sync for
+// another one of them, its state is what goes on here (PROTOCOL 21). False: that one is here.
+static bool waits_for_standby(struct ps_rebuild *b)
+{
+    if (!b->standby || b->from == b->standby || b->shard->server->conf.below_stable) return false;
+    if (b->held_at[0]) ps_held_fetch(b);
+    later(b);
+    return true;
+}
+
 // A log that needs no new epoch for its own sake. False: it is served, or never.
 static bool confirm(struct ps_rebuild *b)
 {
@@ -445,7 +472,8 @@ void ps_rebuild_decide(struct ps_rebuild *b)
     bool begins = !b->epoch && !l->version; // no history anywhere
     bool cut = l->version && counts(b, &own) && own.version >= b->stable.version; // of its tail
     // anew each time: the stable point may have moved, and what was asked for been refused
-    b->chosen = !s->damaged && (begins || cut);
+    b->chosen = b->from || (!s->damaged && (begins || cut));
+    if (!opened(b) && waits_for_standby(b)) return;
     if (!b->chosen && !opened(b)) gather(b);
     if (opened(b) || (b->chosen && run_ended(b->shard))) {
         settled(b);
@@ -478,9 +506,16 @@ bool ps_rebuild_fetched(const struct ps_rebuild *b)
     return b && b->fetched;
 }
 
+bool ps_rebuild_from_standby(const struct ps_rebuild *b)
+{
+    return b && b->from;
+}
+
 void ps_rebuild_close(struct ps_rebuild *b)
 {
-    if (b) lh_cancel(b->shard->server->conf.env, &b->timer);
+    if (!b) return;
+    lh_cancel(b->shard->server->conf.env, &b->timer);
+    ps_held_end(b);
 }
 
 json_t *ps_rebuild_status(const struct ps_rebuild *b)
