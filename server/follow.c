@@ -348,10 +348,23 @@ bool ps_follow_near(const struct ps_shard *s, uint64_t standby)
     return false;
 }
 
+// A standby gives its state to a server that asks for this directory's: to the owner of the shard,
+// which can't go on with its own log (held.c). What may lack what was confirmed is nobody's.
+static lh_err check_held(const struct ps_follower *f, const Longhaul__V1__SnapshotRequest *m)
+{
+    const struct ps_server *s = f->server;
+    bool stands = s->standby.standing && !s->standby.taking && f->shard->copy;
+    bool whole = !s->standby.lost && !s->standby.unwritten && !s->damaged;
+    if (!s->standby.standing && !m->standby) return LH_OK;
+    if (stands && whole && m->standby == s->standby.identity) return LH_OK;
+    return lh_fail(LH_ERR_NOT_OWNER, "no standby of that name holds shard %u here", m->shard);
+}
+
 static lh_err start_snapshot(struct ps_follower *f, const Longhaul__V1__SnapshotRequest *m)
 {
     LH_TRY(check_asked(f->server, m->shard, &m->job, &m->manifest));
     f->shard = ps_server_shard(f->server, m->shard);
+    LH_TRY(check_held(f, m));
     return ps_snapshot_begin(&f->giving, f->shard, m);
 }
 

@@ -327,6 +327,14 @@ lh_err ps_confirm_accept(struct ps_server *s, struct lh_call *call, const struct
 
 static const char NOTE[] = "acknowledges with a standby\n";
 
+// A shard's state was fetched from its standby, which is noted until it is struck out (rebuild.c).
+static bool fetched_from_standby(const struct ps_server *s)
+{
+    for (uint32_t i = 0; i < s->conf.shard_count; i++)
+        if (ps_rebuild_from_standby(s->shard[i]->rebuild)) return true;
+    return false;
+}
+
 // DIR/replicated: this directory once acknowledged with a standby, so that there may be one noted,
 // whatever the settings say by now.
 lh_err ps_insync_start(struct ps_server *s)
@@ -339,9 +347,10 @@ lh_err ps_insync_start(struct ps_server *s)
     lh_buf_free(&b);
     bool before = !err;
     if (err == LH_ERR_NOT_FOUND) err = LH_OK;
-    if (!err && !before && s->conf.replicated)
+    bool notes = s->conf.replicated || fetched_from_standby(s);
+    if (!err && !before && notes)
         err = lh_file_replace(s->conf.env, path, lh_span(NOTE, sizeof NOTE - 1));
-    if (err || (!before && !s->conf.replicated)) return err;
+    if (err || (!before && !notes)) return err;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
         shard->insync.state = PS_LEAVING;

@@ -18,8 +18,13 @@
 // with a state at or above the stable point: the shard waits for one, or for an operator who sets
 // rebuild.below_stable.
 //
+// While a standby is in sync what was acknowledged is known to be in its state alone: it takes the
+// shards over. Where it is not in sync for all of them, it takes none, and the shards for which it
+// is go on here from its state (held.c), which it keeps until the shard is served.
+//
 // A crash anywhere before the installation starts over, under another epoch.
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,6 +157,7 @@ static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
     b->epoch = b->epochs ? b->begun[b->epochs - 1].epoch : 0;
     b->token = m->token;
     b->standby = m->standby;
+    snprintf(b->held_at, sizeof b->held_at, "%s", m->held_at);
     b->process = m->process;
     b->stable = ps_rebuild_point(m->stable);
     b->head_known = m->head != NULL;
@@ -215,7 +221,8 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
                 "whether this log is the last",
                 b->shard->id, s->conf.coordinator, lh_err_text(err));
     b->unheard = err != LH_OK;
-    if (err || !take_reply(b, (const Longhaul__V1__EpochReply *)answer))
+    const Longhaul__V1__EpochReply *m = (const Longhaul__V1__EpochReply *)answer;
+    if (err || !take_reply(b, m) || (b->opening && !m->opened && b->standby))
         later(b);
     else
         ps_rebuild_decide(b);
@@ -237,6 +244,8 @@ static lh_err ask(struct ps_rebuild *b, bool open)
     if (open) m.open = &from;
     m.starts = !open && !b->anew;
     m.expect = b->epoch;
+    m.from = b->from;
+    b->opening = open;
     m.token = shard->token;
     m.below_stable = s->conf.below_stable && !m.starts;
     m.standby = s->standby.identity;
@@ -322,10 +331,13 @@ static bool registered(const struct ps_rebuild *b)
            !b->unreliable;
 }
 
-// And nothing was ever served in it: a directory of that moment may come back when much was.
+// The epoch was asked for by this very process, so nothing was ever served in it. One that an
+// earlier process asked for may have been served since: a directory of the moment between the
+// request and the EPOCH record can come back from an older copy, and a coordinator that was
+// restarted knows of no version that shows it (PROTOCOL 18).
 static bool opened(const struct ps_rebuild *b)
 {
-    return registered(b) && !overtaken(b, b->epoch);
+    return registered(b) && b->shard->drawn && !overtaken(b, b->epoch);
 }
 
 static lh_err open_next(struct ps_rebuild *b)
@@ -335,7 +347,7 @@ static lh_err open_next(struct ps_rebuild *b)
     bool first = !b->epoch && !l->version;
     uint64_t least = first ? 1 : (b->epoch > l->epoch ? b->epoch : l->epoch) + 1;
     if (least <= l->move.epoch) least = l->move.epoch + 1; // that one is another server's
-    if (s->begun < least || !s->token)
+    if (s->begun < least || !s->token || !s->drawn)
         LH_TRY(ps_epoch_store(s, s->begun < least ? least : s->begun));
     return ask(b, true);
 }
@@ -355,6 +367,13 @@ void ps_rebuild_name_lost(struct ps_rebuild *b, const struct ps_point *best, uin
         s->id, best->version, best->epoch, worker ? "follower" : "this directory", worker,
         s->lost.to ? "lost: the versions after it, at least to " : "no later one is known, last ",
         b->head.version);
+}
+
+void ps_rebuild_took(struct ps_rebuild *b, uint64_t standby)
+{
+    b->unreliable = false;
+    b->chosen = b->fetched = true;
+    b->from = standby;
 }
 
 static void tell_waiting(struct ps_rebuild *b, const char *what)
@@ -409,6 +428,17 @@ static void gather(struct ps_rebuild *b)
     }
 }
 
+// While a standby is in sync it holds what was acknowledged, and this log, of which something is
+// missing, does not: the standby takes the shards over. Where it can't, for it is not in sync for
+// another one of them, its state is what goes on here (PROTOCOL 21). False: that one is here.
+static bool waits_for_standby(struct ps_rebuild *b)
+{
+    if (!b->standby || b->from == b->standby || b->shard->server->conf.below_stable) return false;
+    if (b->held_at[0]) ps_held_fetch(b);
+    later(b);
+    return true;
+}
+
 // A log that needs no new epoch for its own sake. False: it is served, or never.
 static bool confirm(struct ps_rebuild *b)
 {
@@ -437,12 +467,13 @@ void ps_rebuild_decide(struct ps_rebuild *b)
     const struct lh_ledger *l = &b->shard->replica.ledger;
     struct ps_point own = ps_rebuild_own(b);
     if (b->ready || b->ask || !b->asked || s->stopped) return;
-    bool served = l->version && registered(b) && !opened(b);
+    bool served = l->version && registered(b) && overtaken(b, b->epoch);
     if ((served || !b->anew) && !confirm(b)) return;
     bool begins = !b->epoch && !l->version; // no history anywhere
     bool cut = l->version && counts(b, &own) && own.version >= b->stable.version; // of its tail
     // anew each time: the stable point may have moved, and what was asked for been refused
-    b->chosen = !s->damaged && (begins || cut);
+    b->chosen = b->from || (!s->damaged && (begins || cut));
+    if (!opened(b) && waits_for_standby(b)) return;
     if (!b->chosen && !opened(b)) gather(b);
     if (opened(b) || (b->chosen && run_ended(b->shard))) {
         settled(b);
@@ -475,9 +506,16 @@ bool ps_rebuild_fetched(const struct ps_rebuild *b)
     return b && b->fetched;
 }
 
+bool ps_rebuild_from_standby(const struct ps_rebuild *b)
+{
+    return b && b->from;
+}
+
 void ps_rebuild_close(struct ps_rebuild *b)
 {
-    if (b) lh_cancel(b->shard->server->conf.env, &b->timer);
+    if (!b) return;
+    lh_cancel(b->shard->server->conf.env, &b->timer);
+    ps_held_end(b);
 }
 
 json_t *ps_rebuild_status(const struct ps_rebuild *b)

@@ -29,8 +29,9 @@ struct ps_rebuild {
     bool named; // what the own state lacks was told
     // as the coordinator says
     bool asked;
-    uint64_t epoch, token; // the last one
-    uint64_t standby;      // in sync with the owner, as far as is known; else 0
+    uint64_t epoch, token;         // the last one
+    uint64_t standby;              // in sync with the owner, as far as is known; else 0
+    char held_at[LH_ADDRESS_SIZE]; // where it gives its state, since it can't take over; else ""
     struct ps_point *begun;
     size_t epochs;
     struct ps_point stable, head;
@@ -48,7 +49,10 @@ struct ps_rebuild {
     bool chosen; // the replica holds what is to be served; fetched: from a follower
     bool fetched;
     struct ps_restore *restore;
-    int64_t since_ns; // of the coordinator's first answer
+    uint64_t from;        // the standby whose state the replica holds; 0: none
+    struct ps_held *held; // that state is being fetched
+    bool opening;         // the request under way wants an epoch opened
+    int64_t since_ns;     // of the coordinator's first answer
     struct lh_unary *ask;
     uint64_t timer;
 };
@@ -62,6 +66,13 @@ void ps_rebuild_decide(struct ps_rebuild *b);
 // Says what is known to have been acknowledged and is not in the state that was chosen. `worker` 0:
 // this directory's own.
 void ps_rebuild_name_lost(struct ps_rebuild *b, const struct ps_point *best, uint64_t worker);
+// The replica holds what is to be served. `standby` 0: a follower's state, or nobody's.
+void ps_rebuild_took(struct ps_rebuild *b, uint64_t standby);
+// ---- held.c
+// Fetches the whole state of the standby in sync, or goes on with that; ps_rebuild_took() says when
+// it is here. A standby that brings nothing for the grace time is asked anew.
+void ps_held_fetch(struct ps_rebuild *b);
+void ps_held_end(struct ps_rebuild *b); // gives up what is being fetched
 // ---- restore.c
 // A state is being received. One whose follower fell silent (its host is gone, and nothing says so)
 // is given up.

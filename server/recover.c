@@ -167,6 +167,7 @@ lh_err ps_epoch_store(struct ps_shard *shard, uint64_t epoch)
     LH_TRY(ps_epoch_write(conf->env, conf->dir, shard->id, epoch, token));
     shard->begun = epoch;
     shard->token = token;
+    shard->drawn = true;
     return LH_OK;
 }
 

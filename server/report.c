@@ -1,6 +1,10 @@
 // Report: what the coordinator hears of the shards, and the plan it answers with.
 //
-// A coordinator that is down stops nothing: the report is simply tried again at the next tick.
+// A coordinator that is down stops nothing: the report is simply tried again at the next tick. An
+// owner does not wait for an answer before its next report: a report that went to a host that died
+// without a word is unanswered until its deadline, and by then an owner that says nothing else
+// would be deposed by the coordinator that came back (PROTOCOL 28). A long round trip needs the
+// deadline.
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +13,7 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/server.h"
 
-static void tick(void *arg);
+static const int64_t DEADLINE = 5 * LH_SECOND; // of one report: several round trips of a slow link
 
 static void take_plan(struct ps_server *s, struct lh_span bytes)
 {
@@ -27,24 +31,46 @@ static void take_plan(struct ps_server *s, struct lh_span bytes)
     ps_group_kick(s);
 }
 
+static void take_answer(struct ps_server *s, const Longhaul__V1__ReportReply *m)
+{
+    ps_move_told(s, m);
+    if (s->standby.standing) ps_standby_told(s, m);
+    if (s->serving && m->plan.len) take_plan(s, lh_span(m->plan.data, m->plan.len));
+}
+
 static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
 {
-    struct ps_server *s = self;
-    s->report = NULL;
+    struct ps_report *report = self;
+    struct ps_server *s = report->server;
+    report->call = NULL;
     if (s->stopped) return;
-    s->report_timer = lh_after(s->conf.env, s->conf.report_ns, tick, s);
-    const Longhaul__V1__ReportReply *m = (const Longhaul__V1__ReportReply *)answer;
-    if (!err) ps_move_told(s, m);
-    if (!err && s->standby.standing) ps_standby_told(s, m);
-    if (!err && s->serving && m->plan.len) take_plan(s, lh_span(m->plan.data, m->plan.len));
+    bool late = report->number < s->report_heard; // a later report was answered before
+    if (!err && !late) {
+        s->report_heard = report->number;
+        take_answer(s, (const Longhaul__V1__ReportReply *)answer);
+    }
     if (err && lh_err_class(err) == LH_CLASS_REJECT)
         lh_log_peer(s->conf.log, LH_ERROR, "report.refused", "coordinator %s: %s",
                     s->conf.coordinator, lh_err_text(err));
     if (err == LH_ERR_FENCED) ps_fatal(s, err); // this history was given up: it may not be served
 }
 
-static lh_err send(struct ps_server *s)
+// A free place, or NULL. What a standby says of its directory may change with the next answer, so
+// it waits for that one.
+static struct ps_report *free_place(struct ps_server *s)
 {
+    struct ps_report *place = NULL;
+    for (struct ps_report *r = s->report; r < s->report + PS_REPORTS_MAX; r++) {
+        if (r->call && s->standby.standing) return NULL;
+        if (!r->call) place = r;
+    }
+    return place;
+}
+
+static void send(struct ps_server *s)
+{
+    struct ps_report *place = free_place(s);
+    if (!place) return;
     Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();
     uint32_t n = s->conf.shard_count;
@@ -75,13 +101,15 @@ static lh_err send(struct ps_server *s)
     m.lost = s->standby.lost;
     m.n_shards = n;
     m.shards = list;
+    *place = (struct ps_report){.server = s, .number = ++s->reports_sent};
     if (!err)
-        err = lh_unary_start(s->coordinator, LH_RPC_REPORT, 5 * LH_SECOND, &m.base,
-                             &longhaul__v1__report_reply__descriptor, on_answer, s, &s->report);
+        err =
+            lh_unary_start(s->coordinator, LH_RPC_REPORT, DEADLINE, &m.base,
+                           &longhaul__v1__report_reply__descriptor, on_answer, place, &place->call);
+    if (err) place->call = NULL; // the next tick tries again
     free(report);
     free(point);
     free(list);
-    return err;
 }
 
 static void tick(void *arg)
@@ -89,17 +117,18 @@ static void tick(void *arg)
     struct ps_server *s = arg;
     s->report_timer = 0;
     if (s->stopped) return;
+    s->report_timer = lh_after(s->conf.env, s->conf.report_ns, tick, s);
     bool settles = !s->serving && !s->standby.standing; // of a history that may not last
-    if (settles || send(s)) s->report_timer = lh_after(s->conf.env, s->conf.report_ns, tick, s);
+    if (!settles) send(s);
 }
 
 void ps_report_start(struct ps_server *s)
 {
-    if (s->coordinator && !s->report && !s->report_timer) tick(s);
+    if (s->coordinator && !s->report_timer) tick(s);
 }
 
 void ps_report_now(struct ps_server *s)
 {
     lh_cancel(s->conf.env, &s->report_timer);
-    ps_report_start(s); // or with the one that is under way, and a little later
+    ps_report_start(s); // a standby with its next one, where one is under way
 }

@@ -227,8 +227,7 @@ static lh_err take_state(struct ps_restore *r)
     LH_TRY(lk_replica_load(&s->replica, lh_buf_span(&r->bytes)));
     struct ps_point own = ps_rebuild_own(b);
     if (LH_BUG("rebuild_no_dedupe")) s->replica.ledger.rows = 0; // planted: weights only
-    b->unreliable = false;
-    b->chosen = b->fetched = true;
+    ps_rebuild_took(b, 0);
     ps_rebuild_name_lost(b, &own, r->worker);
     return LH_OK;
 }

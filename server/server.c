@@ -218,6 +218,9 @@ lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
     if (s->stopped) return lh_fail(LH_ERR_UNAVAILABLE, "the server is stopping");
     bool data =
         rpc == LH_RPC_HELLO || rpc == LH_RPC_PUSH || rpc == LH_RPC_FOLLOW || rpc == LH_RPC_SNAPSHOT;
+    // An owner fetches what its standby alone may hold; for whom, the request says (follow.c).
+    if (rpc == LH_RPC_SNAPSHOT && s->standby.standing && peer->role != LH_W)
+        return ps_snapshot_accept(s, call, peer, ops, call_self);
     if ((data || rpc == LH_RPC_CONFIRM) && s->standby.standing)
         return lh_fail(LH_ERR_NOT_OWNER, "this server stands by for another one");
     if ((data || rpc == LH_RPC_CONFIRM) && !s->serving)

@@ -139,6 +139,14 @@ struct ps_full {      // full.c
     uint64_t small_reserve; // what the segment of such a group has to leave
 };
 
+// Reports that may be under way at once: as many as are due within the deadline of one (report.c).
+enum { PS_REPORTS_MAX = 32 };
+struct ps_report {
+    struct ps_server *server;
+    struct lh_unary *call; // NULL: this place is free
+    uint64_t number;       // of this report, ascending
+};
+
 struct ps_server {
     struct ps_conf conf;
     uint64_t process; // random at every start
@@ -178,7 +186,8 @@ struct ps_server {
     lh_err commit_result;
     uint64_t mark_timer, report_timer, retry_timer, move_timer;
     struct lh_link *coordinator;
-    struct lh_unary *report;
+    struct ps_report report[PS_REPORTS_MAX];
+    uint64_t reports_sent, report_heard; // the last report whose answer was taken, by number
     struct lh_service service;
     struct ps_push *pushes; // open streams
     uint32_t push_count, snapshots;
@@ -362,6 +371,7 @@ LH_MUST lh_err ps_aside_remove(struct ps_server *s, bool *room);
 // rebuild.c
 LH_MUST lh_err ps_rebuild_begin(struct ps_shard *shard);
 bool ps_rebuild_fetched(const struct ps_rebuild *b); // the replica holds a follower's state
+bool ps_rebuild_from_standby(const struct ps_rebuild *b); // the standby's that is in sync
 void ps_rebuild_close(struct ps_rebuild *b);         // takes no timer any more; NULL is allowed
 // "stable": version, "workers": how many are there, "answered": how many said what they hold.
 json_t *ps_rebuild_status(const struct ps_rebuild *b); // gives it

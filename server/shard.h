@@ -125,6 +125,7 @@ struct ps_shard {
     uint64_t digested;          // version of the newest DIGEST record
     uint64_t begun;             // highest epoch that this directory ever asked for; 0: none
     uint64_t token;             // random, under which it asked
+    bool drawn;                 // by this process: no copy of the directory was served under it
     struct ps_rebuild *rebuild; // while the shard is not served: its history is being settled
     struct {                    // what the last rebuild gave up; to 0: nothing is known to be lost
         uint64_t from, to;

@@ -100,6 +100,10 @@ struct ps_co_shard {
     uint64_t owner, standby, changes, least, server; // insync.c
     int64_t heard_ns;                                // when its server last was
     uint64_t heard_after; // and how many of our pauses there had been by then
+    // The standby in sync that can't take over, since another shard of its server needs its owner;
+    // 0: none. Its state is given at that address.
+    uint64_t held_by;
+    char held_at[LH_ADDRESS_SIZE];
     struct ps_co_standby standing[PS_CO_STANDBYS];
     struct lh_move move; // the last that was reserved; target 0: it is over (move.c)
     bool unwanted;       // its target is asked to refuse it
@@ -183,10 +187,11 @@ LH_MUST lh_err ps_co_load_epochs(struct ps_coordinator *c);
 uint64_t ps_co_epoch(const struct ps_co_shard *s); // the highest registered; 0: no history yet
 // Opens an epoch: *opened, unless the last one is not the expected one, or it begins below
 // the stable point and that is not given up. Opened once, the same epoch, point and token are
-// again.
+// again. `from`: the standby whose whole state it begins from; 0: none. While a standby is in sync
+// an epoch begins from its state or not at all.
 LH_MUST lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expect,
-                                const struct ps_co_point *open, uint64_t token, bool below_stable,
-                                bool *opened);
+                                const struct ps_co_point *open, uint64_t token, uint64_t from,
+                                bool below_stable, bool *opened);
 LH_MUST lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard,
                                  const struct ps_co_point *begins); // version 0: not known where
 // Refuses what a server says of a history that is known to be an old copy's: below the stable point
@@ -213,6 +218,9 @@ LH_MUST lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint6
 // the store is an old copy, and the owner's word counts.
 LH_MUST lh_err ps_co_believe_owner(struct ps_coordinator *c, uint32_t shard, uint64_t standby,
                                    uint64_t changes);
+// The most that the standby in sync said it holds durably; NULL: none is, or it was not heard of in
+// this life.
+const struct ps_co_point *ps_co_held(const struct ps_co_shard *s);
 void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 // A standby reports. *serves: all of its shards are its own, since now or before.
 LH_MUST lh_err ps_co_turns(struct ps_coordinator *c, const struct Longhaul__V1__ReportRequest *m,

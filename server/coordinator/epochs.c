@@ -92,16 +92,27 @@ static void forget_overtaken(struct ps_co_shard *s)
     s->epochs -= n;
 }
 
+// With a standby in sync its state alone is known to hold all that was acknowledged: it takes the
+// shard over, or, where it can't, the owner goes on from that state. The row stays: until the owner
+// serves, and strikes the standby out as at every start, only the standby's disk holds it.
+static bool holds_acknowledged(const struct ps_co_shard *s, const struct ps_co_point *open,
+                               uint64_t from)
+{
+    const struct ps_co_point *held = ps_co_held(s);
+    if (!s->standby) return true;
+    return from == s->standby && (!held || held->version <= open->version);
+}
+
 lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expect,
-                        const struct ps_co_point *open, uint64_t token, bool below_stable,
-                        bool *opened)
+                        const struct ps_co_point *open, uint64_t token, uint64_t from,
+                        bool below_stable, bool *opened)
 {
     struct ps_co_shard *s = &c->shard[shard];
     uint64_t last = ps_co_epoch(s);
     *opened = last && token == s->token && same_point(&s->begun[s->epochs - 1], open);
     if (*opened) return LH_OK; // asked before: the answer was lost, or its server crashed
     if (expect != last || open->epoch <= last) return LH_OK;
-    if (s->standby) return LH_OK;     // it holds what was acknowledged, and takes the shard over
+    if (!holds_acknowledged(s, open, from)) return LH_OK;
     if (s->move.target) return LH_OK; // it may serve by now: it is asked, and refuses or says so
     if (!keeps_stable(s, open) && !below_stable) return LH_OK;
     if (s->epochs >= EPOCHS_MAX)
@@ -214,7 +225,7 @@ static lh_err take(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m
     if (!m->open) return LH_OK;
     struct ps_co_point p = {m->open->epoch, m->open->version, {{0}}};
     memcpy(p.chain.b, m->open->chain.data, LH_HASH_BYTES);
-    return ps_co_open_epoch(c, m->shard, m->expect, &p, m->token, m->below_stable, opened);
+    return ps_co_open_epoch(c, m->shard, m->expect, &p, m->token, m->from, m->below_stable, opened);
 }
 
 static Longhaul__V1__Point point_of(uint32_t shard, const struct ps_co_point *p)
@@ -235,6 +246,7 @@ static void reply(struct ps_coordinator *c, struct lh_request *rq, uint32_t shar
     out.opened = opened;
     out.token = s->token;
     out.standby = s->standby;
+    if (s->standby && s->held_by == s->standby) out.held_at = s->held_at;
     out.process = s->reported ? s->process : 0;
     out.begun = list;
     out.live = live;

@@ -135,11 +135,10 @@ lh_err ps_co_believe_owner(struct ps_coordinator *c, uint32_t shard, uint64_t st
 
 // ---------------------------------------------------------------- an owner's change
 
-// The most that this standby said it holds durably; NULL: it was not heard of in this life.
-static const struct ps_co_point *held_by(const struct ps_co_shard *s, uint64_t standby)
+const struct ps_co_point *ps_co_held(const struct ps_co_shard *s)
 {
     for (const struct ps_co_standby *b = s->standing; b < s->standing + PS_CO_STANDBYS; b++)
-        if (standby && b->identity == standby && b->head.epoch) return &b->head;
+        if (s->standby && b->identity == s->standby && b->head.epoch) return &b->head;
     return NULL;
 }
 
@@ -160,7 +159,7 @@ static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest
     if (s->move.target && m->standby && !lh_same_directory(m->standby, s->move.target))
         return lh_fail(LH_ERR_BUSY, "shard %u goes to another standby: none but that can join it",
                        m->shard);
-    const struct ps_co_point *held = held_by(s, s->standby);
+    const struct ps_co_point *held = ps_co_held(s);
     if (s->standby != m->standby && held && held->epoch == head.epoch &&
         held->version > head.version)
         return lh_fail(LH_ERR_BUSY,
@@ -190,7 +189,7 @@ void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *
         return;
     }
     const struct ps_co_shard *s = &c->shard[m->shard];
-    const struct ps_co_point *held = held_by(s, s->standby);
+    const struct ps_co_point *held = ps_co_held(s);
     Longhaul__V1__Point point;
     Longhaul__V1__InSyncReply out = LONGHAUL__V1__IN_SYNC_REPLY__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();
@@ -277,6 +276,23 @@ static void look_for_former(struct ps_coordinator *c, uint32_t shard, uint64_t i
     s->unwanted |= came && s->move.target;
 }
 
+// A standby takes all of its shards over, or none. Where it is in sync for some of them only, and
+// their owner can't go on with its log, that owner fetches their state from it.
+static void note_held(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m)
+{
+    bool lacks = false;
+    for (size_t i = 0; i < m->n_shards; i++) {
+        const struct ps_co_shard *s = &c->shard[m->shards[i]->head->shard];
+        lacks |= s->standby != m->standby && s->owner != m->standby;
+    }
+    for (size_t i = 0; i < m->n_shards; i++) {
+        struct ps_co_shard *s = &c->shard[m->shards[i]->head->shard];
+        if (s->standby != m->standby) continue;
+        s->held_by = lacks ? m->standby : 0;
+        snprintf(s->held_at, sizeof s->held_at, "%s", m->address);
+    }
+}
+
 lh_err ps_co_turns(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m, uint64_t server,
                    bool *serves)
 {
@@ -291,6 +307,7 @@ lh_err ps_co_turns(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *
         look_for_former(c, head->shard, m->standby, server);
         if (!may_take(c, s, m->standby, server)) *serves = false;
     }
+    note_held(c, m);
     for (size_t i = 0; i < m->n_shards && *serves; i++)
         LH_TRY(take_over(c, m->shards[i]->head->shard, m->standby, server));
     return LH_OK;

@@ -12,7 +12,8 @@ static struct ps_co_point point(uint64_t epoch, uint64_t version, uint8_t histor
 static bool open(struct rig *r, uint64_t expect, struct ps_co_point p, uint64_t token, bool below)
 {
     bool opened;
-    assert_int_equal(ps_co_open_epoch(r->coordinator, 0, expect, &p, token, below, &opened), LH_OK);
+    assert_int_equal(ps_co_open_epoch(r->coordinator, 0, expect, &p, token, 0, below, &opened),
+                     LH_OK);
     return opened;
 }
 

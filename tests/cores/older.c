@@ -279,10 +279,9 @@ static void what_was_not_reported_is_in_no_version_that_exists_twice(void **stat
 }
 
 // A copy of the moment when an epoch was registered and nothing of it was written: the log of
-// before, with the epoch's file.
-static void an_epoch_that_was_served_is_not_begun_a_second_time(void **state)
+// before, with the epoch's file. Much was served in that epoch since.
+static void go_back_to_before_its_record(struct rig *r)
 {
-    struct rig *r = *state;
     struct image m;
     uint64_t epoch, token;
     rig_start_coordinator(r);
@@ -299,9 +298,28 @@ static void an_epoch_that_was_served_is_not_begun_a_second_time(void **state)
     lh_fake_boot(r->s.env);
     assert_int_equal(ps_epoch_write(r->s.env, r->s.dir, 0, epoch, token), LH_OK);
     lh_fake_kill(r->s.env, false);
+}
+
+static void an_epoch_that_was_served_is_not_begun_a_second_time(void **state)
+{
+    struct rig *r = *state;
+    go_back_to_before_its_record(r);
     start(r);
     assert_int_equal(r->fatals, 1);
     assert_false(r->server->serving);
+}
+
+// The token of the copy is the one that is registered, and nothing is known above its log's end.
+static void nor_where_the_coordinator_does_not_know_that_it_was(void **state)
+{
+    struct rig *r = *state;
+    go_back_to_before_its_record(r);
+    restart_coordinator(r);
+    start(r);
+    assert_true(r->server->serving);
+    assert_int_equal(ledger(r->server, 0)->epoch, 3);
+    assert_int_equal(ps_co_epoch(row(r, 0)), 3);
+    assert_int_equal(fenced(r, 0), OLD);
 }
 
 // The copy of one shard alone shows it: the directory is an old one.
@@ -457,6 +475,7 @@ int main(void)
         RIG_TEST(where_nobody_can_tell_a_new_epoch_begins),
         RIG_TEST(what_was_not_reported_is_in_no_version_that_exists_twice),
         RIG_TEST(an_epoch_that_was_served_is_not_begun_a_second_time),
+        RIG_TEST(nor_where_the_coordinator_does_not_know_that_it_was),
         RIG_TEST(both_shards_are_old_where_one_is),
         RIG_TEST(both_begin_a_new_epoch_where_one_is_old),
         RIG_TEST(a_start_is_no_silence),

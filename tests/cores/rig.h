@@ -68,6 +68,8 @@ void rig_settle(struct rig *r);       // until all that the coordinator changed 
 void rig_kill_coordinator(struct rig *r);
 void rig_kill_server(struct rig *r, bool power);
 void rig_kill_standby(struct rig *r, bool power);
+void rig_damage_tail(
+    struct rig *r); // a byte of the last entry of the server's log, while it is down
 void rig_boot_worker(struct rig *r, uint32_t w); // again, after
 void rig_kill_worker(struct rig *r, uint32_t w, bool power);
 struct setup rig_common(struct rig *r, const struct rig_node *n); // for a core of one's own

@@ -143,35 +143,6 @@ static void what_either_shard_needs_of_the_log_stays(void **state)
     assert_int_equal(ledger(r, 1)->version, 20);
 }
 
-struct newest {
-    char path[LH_PATH_SIZE];
-    const char *dir;
-};
-
-static void note(void *arg, const char *name)
-{
-    struct newest *n = arg;
-    assert_int_equal(lh_path(n->path, sizeof n->path, n->dir, "%s", name), LH_OK);
-}
-
-// Flips a byte of the log's last entry, while its server is down.
-static void damage_tail(struct rig *r)
-{
-    char dir[64];
-    struct newest last = {.dir = dir};
-    struct lh_buf b = lh_buf(1 << 22);
-    snprintf(dir, sizeof dir, "%s/log", r->s.dir);
-    lh_fake_boot(r->s.env);
-    assert_int_equal(r->s.env->ops->files->list(r->s.env, dir, note, &last), LH_OK);
-    assert_int_equal(lh_file_load(r->s.env, last.path, &b), LH_OK);
-    size_t end = b.len;
-    while (end && !b.data[end - 1]) end--;
-    lh_buf_free(&b);
-    assert_true(end > 64);
-    assert_int_equal(lh_fake_flip(r->s.env, last.path, end - 12, 1), LH_OK);
-    lh_fake_kill(r->s.env, false);
-}
-
 // Which shard's records stood in a torn tail nobody knows.
 static void a_torn_tail_begins_a_new_epoch_of_both_shards(void **state)
 {
@@ -187,7 +158,7 @@ static void a_torn_tail_begins_a_new_epoch_of_both_shards(void **state)
     uint64_t epoch[RIG_SHARDS];
     for (uint32_t k = 0; k < RIG_SHARDS; k++) epoch[k] = ledger(r, k)->epoch;
     rig_kill_server(r, false);
-    damage_tail(r);
+    rig_damage_tail(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     assert_true(r->server->torn);
     rig_run(r, 10 * LH_SECOND);

@@ -135,6 +135,53 @@ static void a_pause_of_the_owner_is_not_its_standbys_silence(void **state)
     assert_int_equal(insync(r)->state, PS_ALONE);
 }
 
+// What becomes of the owner's reports.
+struct reports {
+    struct rig *rig;
+    uint32_t hangs; // from here on so many hang until nobody waits for them any more
+    int64_t delay_ns;
+};
+
+static bool report_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                        struct lh_fate *fate)
+{
+    struct reports *p = arg;
+    (void)to;
+    if (rpc != LH_RPC_REPORT || strcmp(from, p->rig->s.self.name) != 0) return true;
+    fate->delay_ns = p->hangs ? 60 * LH_SECOND : p->delay_ns;
+    p->hangs -= p->hangs > 0;
+    return true;
+}
+
+static void a_report_that_nobody_answers_does_not_silence_its_owner(void **state)
+{
+    struct rig *r = *state;
+    struct reports p = {.rig = r, .hangs = 2};
+    begin_in_sync(r);
+    lh_fabric_fates(r->fabric, report_fate, &p);
+    rig_run(r, 8 * LH_SECOND);
+    assert_int_equal(p.hangs, 0);
+    assert_int_equal(row(r)->owner, 0);
+    assert_false(r->standby->serving);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+}
+
+static void nor_does_a_round_trip_that_is_longer_than_the_take_over(void **state)
+{
+    struct rig *r = *state;
+    struct reports p = {.rig = r,
+                        .delay_ns = 1200 * LH_MS}; // of each message; the take-over: 1.5 s
+    begin_in_sync(r);
+    lh_fabric_fates(r->fabric, report_fate, &p);
+    for (int i = 0; i < 8; i++) {
+        uint64_t heard = r->server->report_heard;
+        rig_run(r, 3 * LH_SECOND);
+        assert_int_equal(row(r)->owner, 0);
+        assert_true(r->server->report_heard > heard); // with its answer
+    }
+    lh_fabric_fates(r->fabric, NULL, NULL);
+}
+
 // ---------------------------------------------------------------- older histories
 
 static void begin_with_log(struct rig *r)
@@ -350,6 +397,8 @@ int main(void)
         RIG_TEST(who_is_gone_is_given_up_after_a_pause_too),
         RIG_TEST(no_unit_is_leased_by_what_was_known_before_a_pause),
         RIG_TEST(a_pause_of_the_owner_is_not_its_standbys_silence),
+        RIG_TEST(a_report_that_nobody_answers_does_not_silence_its_owner),
+        RIG_TEST(nor_does_a_round_trip_that_is_longer_than_the_take_over),
         RIG_TEST(an_intact_directory_is_heard_again),
         RIG_TEST(a_server_below_the_stable_point_of_its_epoch_stops),
         RIG_TEST(a_server_with_another_history_at_the_stable_point_stops),
