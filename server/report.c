@@ -35,6 +35,7 @@ static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
     s->report_timer = lh_after(s->conf.env, s->conf.report_ns, tick, s);
     const Longhaul__V1__ReportReply *m = (const Longhaul__V1__ReportReply *)answer;
     if (!err) ps_move_told(s, m);
+    if (!err) ps_vouch_told(s, m);
     if (!err && s->standby.standing) ps_standby_told(s, m);
     if (!err && s->serving && m->plan.len) take_plan(s, lh_span(m->plan.data, m->plan.len));
     if (err && lh_err_class(err) == LH_CLASS_REJECT)
@@ -64,6 +65,7 @@ static lh_err send(struct ps_server *s)
         report[i].moving = ps_moving(s->shard[i]);
         report[i].begun = s->shard[i]->begun;
         report[i].in_sync = ps_insync_noted(s->shard[i], &report[i].changes);
+        ps_vouch_answer(s->shard[i], &report[i]);
         list[i] = &report[i];
     }
     m.wire = &wire;
@@ -73,11 +75,13 @@ static lh_err send(struct ps_server *s)
     m.standby = s->standby.identity;
     m.standing = s->standby.standing;
     m.lost = s->standby.lost;
+    m.vouches = true;
     m.n_shards = n;
     m.shards = list;
     if (!err)
         err = lh_unary_start(s->coordinator, LH_RPC_REPORT, 5 * LH_SECOND, &m.base,
                              &longhaul__v1__report_reply__descriptor, on_answer, s, &s->report);
+    for (uint32_t i = 0; i < n; i++) ps_vouch_free(s->shard[i]); // it is answered once
     free(report);
     free(point);
     free(list);
