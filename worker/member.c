@@ -253,11 +253,14 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     if (w->stopped) return;
     take_addresses(w, m->n_shards, m->shards);
     look_for_servers(w);
+    uint32_t queued_before = w->queued;
     if (w->phase == LH_PHASE_RUN) take_units(w, m->n_units, m->units);
     if (w->phase >= LH_PHASE_DRAIN && !w->stepping) wk_park_units(w); // else after the step
     if (w->stopped) return;
     w->want_lease = false;
-    w->leased_out = m->n_units < w->asked; // it asked for that many, claims left out
+    // It asked for that many, claims left out; or what came is known to be credited here, and is not
+    // there yet.
+    w->leased_out = m->n_units < w->asked || w->queued == queued_before;
     again(w, w->conf.lease_ns);
     wk_boundary_soon(w);
 }
