@@ -197,9 +197,12 @@ static lh_err take_message(struct wk_shard *s, struct wk_range *r, const struct 
     return err ? err : take_bytes(s, r, msg, at);
 }
 
+// The second range waits for the place of its parameters, which the ledger before them tells: or,
+// where all of the first range is ledger, until that has come.
 static void read_second(struct wk_arrival *a)
 {
-    if (a->ranges < 2 || a->reading || !a->incoming.theta || !a->range[1].call) return;
+    bool first = a->range[0].begun && a->range[0].at == a->range[0].until;
+    if (a->ranges < 2 || a->reading || !(a->incoming.theta || first) || !a->range[1].call) return;
     a->reading = true;
     lh_call_read(a->range[1].call);
 }
