@@ -398,7 +398,15 @@ def tampered(history):
         r.identity = r.identity[:-1] + bytes([r.identity[-1] ^ 1])
 
     def skip(h):
-        h.records[0][admitted(h)[-1]].step += 1
+        """A gap shows only after another push of the same incarnation: its first step is any."""
+        seen, after = set(), []
+        for r in h.records[0]:
+            key = r.worker, r.incarnation
+            if r.kind == ADMIT and key in seen:
+                after.append(r)
+            if r.kind in (ADMIT, REFUSE):
+                seen.add(key)
+        after[-1].step += 1
 
     def forget_cut(h):
         push = h.records[0][admitted(h)[0]].push()
