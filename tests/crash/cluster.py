@@ -71,11 +71,15 @@ class Cluster:
             log = os.path.join(server.dir, "log")
             for name in os.listdir(log):
                 try:
-                    os.link(os.path.join(log, name), os.path.join(kept, name))
+                    path = os.path.join(log, name)
+                    os.link(path, os.path.join(kept, self.kept_name(path)))
                 except FileExistsError:
                     pass
                 except FileNotFoundError:
                     self.missed.add(name)  # gone just now: kept before, or its entries are missing
+
+    def kept_name(self, path):
+        return os.path.basename(path)
 
     def pushes_told(self):
         """How many answers the workers' logs have by now."""

@@ -13,10 +13,11 @@ import subprocess
 import threading
 import time
 
-from cluster import Cluster, check
+import history
+from cluster import Cluster, check, held
 
 DISK_BYTES = 32 << 20
-WITHOUT_ROOM = "disk full"  # what a process says that ends because its disk is full
+WITHOUT_ROOM = "No space left on device"  # what a process says that ends because its disk is full
 
 
 def fill(folder):
@@ -35,6 +36,13 @@ def empty(folder):
         os.remove(os.path.join(folder, "filler"))
     except FileNotFoundError:
         pass
+
+
+def newest(pool, version):
+    """The branch with this last version; of several the one of the latest epoch."""
+    ends = {r.chain for r in pool if r.version == version}
+    return max((history.branch(pool, version, chain) for chain in ends),
+               key=lambda records: records[-1].epoch, default=[])
 
 
 class Lasting:
@@ -80,6 +88,7 @@ class Lasting:
 class Faulty(Cluster):
     """A cluster whose processes are killed and stopped, and whose disks are filled (`disks`)."""
 
+    ROLES = ("coordinator", "server", "worker")
     COORDINATOR = {"coordinator.worker_timeout_s": "5 s"}  # some pauses are longer
 
     def __init__(self, build, units, keep, shards, disks):
@@ -100,8 +109,17 @@ class Faulty(Cluster):
                        check=True)
         node.dir = node.settings["dir"] = os.path.join(folder, "state")
         if node.kind == "server":
-            os.mkdir(os.path.join(folder, "history"))
+            to = os.path.join(folder, "history")
+            os.mkdir(to)
+            shim = os.path.join(self.world.build, "tests", "crash", "libcrash_keep.so")
+            node.before = ["env", f"LD_PRELOAD={os.path.abspath(shim)}", f"LONGHAUL_HISTORY={to}",
+                           "ASAN_OPTIONS=" + os.environ.get("ASAN_OPTIONS", "") +
+                           ":verify_asan_link_order=0"]
         return node
+
+    def kept_name(self, path):
+        """As keep.c does: a number may come again, where there was no room for a segment."""
+        return f"{os.path.basename(path)}-{os.stat(path).st_ino}"
 
     def keep_segments(self):
         """Second names stand on the server's disk; what only they hold leaves it, or a checkpoint
@@ -117,14 +135,21 @@ class Faulty(Cluster):
                 if entry.stat().st_nlink == 1:
                     shutil.move(entry.path, os.path.join(to, entry.name))
 
-    def records(self):
-        """The segments that are still in use join the others first."""
+    def gather(self):
+        """The segments that are still in use join the others."""
         self.keep_segments()
         for server, to in zip(self.servers, self.kept):
             if server.name in self.disks:
                 shutil.copytree(os.path.join(self.disks[server.name], "history"), to,
                                 dirs_exist_ok=True)
-        return super().records()
+
+    def records(self):
+        """Of all segments of all lives, what leads to the last version that each owner holds."""
+        truth = held(self.servers)
+        self.gather()
+        pool, job = history.read_pool(self.kept)
+        return {shard: newest(pool[shard], version)
+                for shard, (version, _) in truth.items()}, job
 
     # ------------------------------------------------------------ faults
 
@@ -132,6 +157,14 @@ class Faulty(Cluster):
         self.faults.end(("stop", node.name))
         node.kill()
         self.start_again(node)
+
+    def up(self, node):
+        """Waits for a server or coordinator that was started again."""
+        if node.name not in self.no_room:
+            node.listening()
+
+    def role(self, node):
+        return node.kind
 
     def start_again(self, node):
         node.process.stdout.close()
@@ -158,12 +191,18 @@ class Faulty(Cluster):
         for node in self.nodes():
             if node.alive() or not node.process or node.process.returncode == 0:
                 continue
+            if self.replaced(node):
+                continue
             check(node.process.returncode > 0 and node.name in self.no_room and
                   WITHOUT_ROOM in node.tail(3),
                   f"{node.name} ended by itself with {node.process.returncode}:\n{node.tail()}")
             if not self.faults.on(("full", node.name)):
                 self.ended[node.kind] = self.ended.get(node.kind, 0) + 1
                 self.start_again(node)
+
+    def replaced(self, _node):
+        """Whether it ended because another server has its shards; it is seen to."""
+        return False
 
     def release(self, keep):
         """Nothing stays stopped, full or mounted; with `keep` the disks' files stay."""
@@ -183,6 +222,9 @@ class Faulty(Cluster):
             with open(node.log, encoding="utf-8", errors="replace") as file:
                 lines[node.kind] = lines.get(node.kind, 0) + sum("disk_full" in s for s in file)
         return lines
+
+    def more_figures(self):
+        return {}
 
     def given_up(self):
         """How often the coordinator took a worker for lost."""

@@ -8,6 +8,9 @@ a fault, at a random moment, in its start or later:
   stop  SIGSTOP for 0.2 to 20 s, also longer than a worker may be silent, then SIGCONT
   full  its disk is full for 0.2 to 5 s (a tmpfs under its folder; needs root)
 
+With --standbys every server has one, and pushes are acknowledged by both; owner and standby change
+roles whenever one takes over (pairs.py).
+
 A stopped process and a full disk last while others get theirs, and while it is killed itself. Every
 --per-run cycles the run is let to its end, and history.py decides from what all processes left:
 nothing that was acknowledged is lost, nothing is applied twice, every unit is credited once, all
@@ -26,18 +29,18 @@ import time
 import power
 from cluster import SERVERS, Sums, add_flags, check, figures, judged, until, verdict
 from faults import Faulty
+from pairs import Pairs
 from report import Report
 
 KINDS = {"kill": "killed", "stop": "stopped", "full": "filled"}
-ROLES = ("coordinator", "server", "worker")
 AT_ONCE = 2  # faults that last; with more of six processes away nothing would be left to judge
 
 
-def deck(draw, faults):
+def deck(draw, faults, roles):
     """Every fault of every role, without end: servers and workers, of which there are more, twice
     in each round."""
     while True:
-        cards = [(fault, role) for fault in faults for role in ROLES + ROLES[1:]]
+        cards = [(fault, role) for fault in faults for role in roles + roles[1:]]
         draw.shuffle(cards)
         yield from cards
 
@@ -57,15 +60,15 @@ def cycle(draw, cluster, fault, role):
         until("few faults are on",
               lambda: (cluster.keep_segments(), cluster.faults.on() < AT_ONCE)[1])
     cluster.keep_segments()
-    nodes = [n for n in cluster.nodes() if n.kind == role and n.alive() and
+    nodes = [n for n in cluster.nodes() if cluster.role(n) == role and n.alive() and
              not cluster.faults.on((fault, n.name))]
     if not nodes:
         return False
     node = draw.choice(nodes)
     if fault == "kill":
         cluster.kill(node)
-        if role != "worker" and node.name not in cluster.no_room and draw.random() < 0.7:
-            node.listening()
+        if role != "worker" and draw.random() < 0.7:
+            cluster.up(node)
     else:
         getattr(cluster, fault)(node, seconds(draw, fault))
     return True
@@ -73,8 +76,8 @@ def cycle(draw, cluster, fault, role):
 
 def inflict(draw, cluster, faults, cycles):
     """So many faults, unless the run is over before: (fault, role) -> how many."""
-    counts = {(fault, role): 0 for fault in faults for role in ROLES}
-    for fault, role in deck(draw, faults):
+    counts = {(fault, role): 0 for fault in faults for role in cluster.ROLES}
+    for fault, role in deck(draw, faults, cluster.ROLES):
         if sum(counts.values()) == cycles or cluster.over():
             break
         counts[fault, role] += cycle(draw, cluster, fault, role)
@@ -87,8 +90,9 @@ def inflict(draw, cluster, faults, cycles):
 
 
 def one_run(given, draw, cycles, sums):
-    cluster = Faulty(given.build, given.units_per_cycle * cycles + 60, given.keep,
-                     given.shards * SERVERS, "full" in given.faults)
+    cluster = (Pairs if given.standbys else Faulty)(
+        given.build, given.units_per_cycle * cycles + 60, given.keep, given.shards * SERVERS,
+        "full" in given.faults)
     with cluster.world:
         keep = True
         try:
@@ -113,6 +117,7 @@ def judged_run(given, draw, cluster, cycles, sums):
     found |= {f"seconds_{KINDS[f]}": round(s, 1) for f, s in cluster.faults.seconds.items()}
     found |= {f"ended_without_room_{role}": n for role, n in cluster.ended.items()}
     found |= {f"log_lines_disk_full_{role}": n for role, n in cluster.noticed().items()}
+    found |= cluster.more_figures()
     found["workers_given_up"] = cluster.given_up()
     sums.add(found)
     done = sum(counts.values())
@@ -125,7 +130,7 @@ def campaign(given):
     draw, sums, left = random.Random(given.seed), Sums(), given.cycles
     report = Report("campaign-kill", given.json, given.join)
     report.call(f"--seed {given.seed} --cycles {given.cycles} --faults {','.join(given.faults)} "
-                f"--shards {given.shards}")
+                f"--shards {given.shards}{' --standbys' if given.standbys else ''}")
     end, killing = time.monotonic() + given.minutes * 60, 0
     while left > 0 and time.monotonic() < end:
         done, took = one_run(given, draw, min(left, given.per_run), sums)
@@ -154,6 +159,7 @@ def main():
     flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
     flags.add_argument("--faults", default="kill,stop,full", help="which, with commas")
     flags.add_argument("--shards", type=int, default=2, help="of each server")
+    flags.add_argument("--standbys", action="store_true", help="each server has one")
     add_flags(flags, "chooses victims and moments")
     given = flags.parse_args()
     given.faults = given.faults.split(",")
