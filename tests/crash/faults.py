@@ -57,6 +57,7 @@ class Lasting:
         try:
             do()
         except BaseException:
+            self.begun.pop(key)
             undo()
             raise
         self.timers[key] = threading.Timer(seconds, self.over, (key, undo))

@@ -6,7 +6,7 @@ a fault, at a random moment, in its start or later:
 
   kill  kill -9, and it is started again
   stop  SIGSTOP for 0.2 to 20 s, also longer than a worker may be silent, then SIGCONT
-  full  its disk is full for 0.2 to 5 s (a tmpfs under its folder; needs root)
+  full  its disk is full for 0.2 to 8 s (a tmpfs under its folder; needs root)
 
 With --standbys every server has one, and pushes are acknowledged by both; owner and standby change
 roles whenever one takes over (pairs.py).
@@ -48,7 +48,7 @@ def deck(draw, faults, roles):
 def seconds(draw, fault):
     """How long it lasts: mostly short; a pause may be longer than all timeouts."""
     if fault == "full":
-        return 0.2 * 25 ** draw.random()
+        return 0.2 * 40 ** draw.random()
     return 0.2 * 10 ** draw.random() if draw.random() < 0.75 else 2 * 10 ** draw.random()
 
 
@@ -137,7 +137,7 @@ def campaign(given):
         left -= done
         killing += took
     report.condition("faults", "of a random process, at a random moment: " + ", ".join(
-        {"kill": "kill -9", "stop": "SIGSTOP for 0.2 to 20 s", "full": "disk full for 0.2 to 5 s"}
+        {"kill": "kill -9", "stop": "SIGSTOP for 0.2 to 20 s", "full": "disk full for 0.2 to 8 s"}
         [fault] for fault in given.faults))
     report.condition("cores", os.cpu_count())
     report.condition("shards_a_server", given.shards)
@@ -165,12 +165,13 @@ def main():
     given.faults = given.faults.split(",")
     if not set(given.faults) <= set(KINDS):
         flags.error(f"--faults: some of {', '.join(KINDS)}")
-    short = "full" in given.faults and not power.can_isolate()
+    alone = power.can_isolate()
+    if alone:
+        power.isolated()  # nothing that is stopped or mounted outlives this program
+    short = not alone and "full" in given.faults
     if short:
         given.faults.remove("full")
         print("full: not run, it needs root, for namespaces of mounts and processes")
-    elif "full" in given.faults:
-        power.isolated()
     return verdict(lambda: campaign(given)) or (77 if short else 0)
 
 
