@@ -53,6 +53,8 @@ static const struct words words[] = {
 static struct {
     const struct words *words;  // NULL: the server speaks itself
     unsigned greetings, pushes; // of the last shard
+    struct lh_request *waiting[16];
+    size_t waits;
 } hand;
 
 static struct wk_shard *shard(const struct life *l)
@@ -282,11 +284,17 @@ static void a_state_of_an_older_epoch_is_not_taken(void **state)
 
 // ---------------------------------------------------------------- an epoch that was only heard of
 
-static void never_answered(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+static void wait(void *self, struct lh_request *rq, const ProtobufCMessage *message)
 {
     (void)self;
-    (void)rq;
     (void)message;
+    assert_true(hand.waits < LH_COUNT(hand.waiting));
+    hand.waiting[hand.waits++] = rq;
+}
+
+static void end_waiting(void)
+{
+    while (hand.waits) lh_reply_error(hand.waiting[--hand.waits], LH_ERR_UNAVAILABLE, "");
 }
 
 // Once it serves, the server's records do not reach the worker.
@@ -297,7 +305,7 @@ static bool keep_records(struct life *l, enum lh_rpc rpc, struct lh_call *call,
     if (!records || !l->rig->server->serving) return false;
     const ProtobufCMessageDescriptor *type = follows ? &longhaul__v1__follow_request__descriptor
                                                      : &longhaul__v1__snapshot_request__descriptor;
-    return !lh_request_accept(call, &l->rig->w[1].self, type, never_answered, l, ops, self);
+    return !lh_request_accept(call, &l->rig->w[1].self, type, wait, l, ops, self);
 }
 
 static void swap_server(struct life *l, struct image *out, const struct image *in)
@@ -358,6 +366,7 @@ static void heard_of_before_the_kill(uint32_t shards)
     struct life *l = life_that_heard_of_epoch_2(14, shards, &old);
     uint64_t number = l->worker->incarnation.number;
     life_kill(l);
+    end_waiting();
     swap_server(l, &now, &old);
     old_server(l, shards);
     life_start(l);
