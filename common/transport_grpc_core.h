@@ -108,7 +108,7 @@ struct lh_grpc_line { // one channel, with one TCP connection, of the links that
     uint64_t generation; // of the certificates its channel was made with
     int connect_ms;      // an attempt of this channel gets
     int64_t asked_ns; // the first call that asked for a connection that is not there yet; 0: none
-    uint64_t heard; // how often something came by it; tells a dead peer from one that refuses us
+    uint64_t heard;   // how often something came by it; tells a dead peer from one that refuses us
 };
 
 struct lh_grpc_link {

@@ -127,15 +127,34 @@ static void become(struct ps_shard *s, enum ps_insync_state state)
     release(s);
 }
 
-// All that a standby holds in this epoch it has from the server that has the shard. Where it holds
-// more, this directory is an older copy of that server's, and must not strike it out (PROTOCOL 27).
-static LH_MUST lh_err check_standby(const struct ps_shard *s, const Longhaul__V1__Point *held)
+// Is it a point of our own history? By its chain; a standby of an older version may name none, and
+// is believed by epoch and version. One that is not in our log is no point that it could join from.
+lh_err ps_insync_is_ours(const struct ps_shard *s, const Longhaul__V1__Point *have, bool *ours)
 {
     const struct lh_ledger *l = &s->replica.ledger;
-    if (!held || held->epoch != l->epoch || held->version < l->version) return LH_OK;
-    bool other = held->chain.len == LH_HASH_BYTES &&
-                 memcmp(held->chain.data, l->chain.b, LH_HASH_BYTES) != 0;
-    if (held->version == l->version && !other) return LH_OK;
+    struct lh_hash chain;
+    *ours = have->epoch == l->epoch && have->version <= l->version;
+    if (!*ours || !have->chain.len) return LH_OK;
+    lh_err err = ps_shard_chain(s, have->version, &chain);
+    *ours = !err && lh_span_equal(lh_span(have->chain.data, have->chain.len),
+                                  lh_span(chain.b, LH_HASH_BYTES));
+    return err == LH_ERR_NOT_FOUND ? LH_OK : err;
+}
+
+// All that a standby holds in this epoch it has from the server that has the shard. Where it holds
+// more, or other records, this directory is an older copy of that server's, which may have gone on
+// by itself and have as many by now: it must not strike the standby out (PROTOCOL 27). A record
+// that was cut off here shows nothing, unless the standby has confirmed a later one to this process.
+static LH_MUST lh_err check_standby(const struct ps_shard *s, const Longhaul__V1__InSyncReply *m)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    const struct ps_insync *n = &s->insync;
+    const Longhaul__V1__Point *held = m->held;
+    if (!held || held->epoch != l->epoch) return LH_OK;
+    bool ours;
+    LH_TRY(ps_insync_is_ours(s, held, &ours));
+    bool heard = m->standby == n->standby && n->confirmed >= held->version;
+    if (ours || !held->version || (heard && !ps_shard_place(s, held->version))) return LH_OK;
     return lh_fail(LH_ERR_FENCED,
                    "shard %u: its standby holds version %llu of epoch %llu, and this server %llu, "
                    "or another history: this directory is an old copy; start it with role: standby "
@@ -164,7 +183,7 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
         return;
     }
     const Longhaul__V1__InSyncReply *m = (const Longhaul__V1__InSyncReply *)answer;
-    if (!err) err = check_standby(s, m->held);
+    if (!err) err = check_standby(s, m);
     if (err == LH_ERR_FENCED) {
         ps_fatal(server, err);
         return;
@@ -254,20 +273,6 @@ bool ps_insync_is_noted(const struct ps_shard *s, uint64_t standby)
 
 // ---------------------------------------------------------------- the standby's word
 
-// Is it a point of our own history? By its chain; a standby of an older version may name none, and
-// is believed by epoch and version. One that is not in our log is no point that it could join from.
-static lh_err is_ours(const struct ps_shard *s, const Longhaul__V1__Point *have, bool *ours)
-{
-    const struct lh_ledger *l = &s->replica.ledger;
-    struct lh_hash chain;
-    *ours = have->epoch == l->epoch && have->version <= l->version;
-    if (!*ours || !have->chain.len) return LH_OK;
-    lh_err err = ps_shard_chain(s, have->version, &chain);
-    *ours = !err && lh_span_equal(lh_span(have->chain.data, have->chain.len),
-                                  lh_span(chain.b, LH_HASH_BYTES));
-    return err == LH_ERR_NOT_FOUND ? LH_OK : err;
-}
-
 static lh_err take_confirm(struct ps_server *server, const Longhaul__V1__ConfirmRequest *m,
                            struct ps_shard **out)
 {
@@ -280,7 +285,7 @@ static lh_err take_confirm(struct ps_server *server, const Longhaul__V1__Confirm
     const struct lh_ledger *l = &s->replica.ledger;
     bool ours;
     if (!server->conf.replicated) return LH_OK;
-    LH_TRY(is_ours(s, m->have, &ours));
+    LH_TRY(ps_insync_is_ours(s, m->have, &ours));
     if (!ours) return LH_OK; // it finds out, by the first record that does not follow
     bool near = n->state == PS_ALONE && m->have->version + NEAR >= l->version;
     if (near) {

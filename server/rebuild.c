@@ -280,7 +280,9 @@ static const struct ps_point *newer(struct ps_rebuild *b)
     const struct ps_point *last = b->epochs ? &b->begun[b->epochs - 1] : NULL;
     if (l->epoch > b->epoch) return NULL;
     if (l->epoch < b->epoch) return last;
-    b->unreliable |= differs(b, &b->stable) || differs(b, last);
+    // Of an earlier epoch the beginning of this one says all.
+    bool here = b->stable.epoch == l->epoch;
+    b->unreliable |= (here && differs(b, &b->stable)) || differs(b, last);
     if (b->unreliable || b->stable.version > l->version) return &b->stable;
     bool above = b->head.epoch == l->epoch && b->head.version > l->version;
     return above || (b->head.epoch == l->epoch && differs(b, &b->head)) ? &b->head : NULL;

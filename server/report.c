@@ -34,6 +34,7 @@ static void take_plan(struct ps_server *s, struct lh_span bytes)
 static void take_answer(struct ps_server *s, const Longhaul__V1__ReportReply *m)
 {
     ps_move_told(s, m);
+    ps_vouch_told(s, m);
     if (s->standby.standing) ps_standby_told(s, m);
     if (s->serving && m->plan.len) take_plan(s, lh_span(m->plan.data, m->plan.len));
 }
@@ -90,6 +91,7 @@ static void send(struct ps_server *s)
         report[i].moving = ps_moving(s->shard[i]);
         report[i].begun = s->shard[i]->begun;
         report[i].in_sync = ps_insync_noted(s->shard[i], &report[i].changes);
+        ps_vouch_answer(s->shard[i], &report[i]);
         list[i] = &report[i];
     }
     m.wire = &wire;
@@ -99,6 +101,7 @@ static void send(struct ps_server *s)
     m.standby = s->standby.identity;
     m.standing = s->standby.standing;
     m.lost = s->standby.lost;
+    m.vouches = true;
     m.n_shards = n;
     m.shards = list;
     *place = (struct ps_report){.server = s, .number = ++s->reports_sent};
@@ -107,6 +110,7 @@ static void send(struct ps_server *s)
             lh_unary_start(s->coordinator, LH_RPC_REPORT, DEADLINE, &m.base,
                            &longhaul__v1__report_reply__descriptor, on_answer, place, &place->call);
     if (err) place->call = NULL; // the next tick tries again
+    for (uint32_t i = 0; i < n; i++) ps_vouch_free(s->shard[i]); // it is answered once
     free(report);
     free(point);
     free(list);

@@ -293,12 +293,20 @@ void ps_insync_close(struct ps_shard *s);
 void ps_insync_free(struct ps_shard *s);
 // Is this the standby that is in sync, as the coordinator said when it was asked last?
 bool ps_insync_is_noted(const struct ps_shard *s, uint64_t standby);
+// Has the shard's log this point? One that names no chain is believed by epoch and version.
+LH_MUST lh_err ps_insync_is_ours(const struct ps_shard *s, const struct Longhaul__V1__Point *have,
+                                 bool *ours);
 void ps_answer(struct ps_item *i); // takes it: answers and frees it, now or when a standby holds it
 uint64_t ps_visible(const struct ps_shard *s); // version up to which anybody may know the log
 LH_MUST lh_err ps_confirm_accept(struct ps_server *s, struct lh_call *call,
                                  const struct lh_peer *peer, const struct lh_call_ops **ops,
                                  void **self);
 json_t *ps_insync_status(const struct ps_shard *s); // gives it
+// vouch.c: the coordinator asks which of workers' copies are of a shard's log; the next report says
+// so. It borrows from the shard until ps_vouch_free().
+void ps_vouch_told(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);
+void ps_vouch_answer(struct ps_shard *s, struct Longhaul__V1__ShardReport *out);
+void ps_vouch_free(struct ps_shard *s);
 // standby.c
 LH_MUST lh_err ps_standby_begin(struct ps_server *s);
 void ps_standby_told(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);

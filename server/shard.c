@@ -50,6 +50,7 @@ void ps_shard_destroy(struct ps_shard *s)
     ps_keep_free(s->keep);
     ps_rebuild_free(s->rebuild);
     ps_copy_free(s->copy);
+    ps_vouch_free(s);
     ps_digest_free(s);
     lh_blob_release(s->newest.frame);
     lh_blob_release(s->snapshot.theta);

@@ -91,6 +91,12 @@ struct ps_digest { // digest.c
     struct lh_hash chain, hash;
 };
 
+struct ps_asked { // whether the log has these (vouch.c)
+    struct ps_point *point;
+    size_t count, room;
+    Longhaul__V1__Point *item, **list; // of the answer
+};
+
 struct ps_shard {
     uint32_t id;
     struct ps_server *server; // borrows
@@ -139,6 +145,7 @@ struct ps_shard {
     bool frozen;                 // planted: what only this process knows
     uint64_t claimed;            // planted: epoch of a MOVE that is not durable here
     struct ps_insync insync;
+    struct ps_asked asked; // by the coordinator, of copies that workers say they hold
     struct ps_copy *copy; // of another server's shard (copy.c); NULL: it never was one
     bool unproved;        // nobody but a standby in sync can tell whether this log is the last
     uint64_t least_epoch; // taken over: it is served in this one or a later one

@@ -1,5 +1,6 @@
 // What became of a cut: its decision, taking back what was refused, a new incarnation, and when an
 // entry of the outbox may go (PROTOCOL 6, 7, 10, 12).
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,6 +29,27 @@ void wk_entry_lost(struct wk_shard *s, const char *why)
     lh_logf(s->worker->conf.log, LH_ERROR, "outbox.damaged",
             "%s: this push is lost unless it was admitted", why);
     if (o && o->lost) o->lost(o->arg, s->id, "outbox");
+}
+
+// Nothing could clear the snapshot of what the push sent, so after a power cut it would count
+// twice: no snapshot is better (PROTOCOL 11). A start that follows finds no trace of the push.
+lh_err wk_snapshot_distrust(struct wk_shard *s, uint64_t incarnation, uint64_t step)
+{
+    struct wk_slot snap = {0};
+    struct wk_entry push = {.head = {.incarnation = {.number = incarnation}, .step = step}};
+    lh_err err = wk_snapshot_load(&s->slots, &snap, NULL);
+    bool before = !err && wk_entry_compare(&push, snap.incarnation.number, snap.next) >= 0;
+    wk_slot_free(&snap);
+    if (err) return err == LH_ERR_NOT_FOUND ? LH_OK : err;
+    if (!before) return LH_OK;
+    LH_TRY(wk_snapshot_remove(&s->slots));
+    s->snapshot.present = false;
+    lh_logf(s->worker->conf.log, LH_ERROR, "residual.snapshot",
+            "shard %u: what its push %" PRIx64 "/%" PRIu64 " sent is not known any more, so the "
+            "residual's snapshot counts no more; a slot that is lost with the power before the "
+            "next one is lost with its residual",
+            s->id, incarnation, step);
+    return LH_OK;
 }
 
 static lh_err add_back(struct wk_shard *s, const struct wk_entry *e, const struct lh_blob *frame)

@@ -49,6 +49,7 @@ static void take_addresses(struct wk_worker *w, size_t n, Longhaul__V1__ShardAdd
     for (size_t i = 0; i < n; i++) {
         if (list[i]->shard >= w->shards || strlen(list[i]->address) >= LH_ADDRESS_SIZE) continue;
         struct wk_shard *s = &w->shard[list[i]->shard];
+        wk_session_told(s, list[i]->epoch); // before whoever is at the address is greeted
         if (strcmp(s->address, list[i]->address) == 0) continue;
         struct lh_link *link;
         struct lh_transport *t = w->conf.transport;
@@ -248,14 +249,18 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     w->phase = (uint8_t)m->phase;
     w->started = m->start;
     if (m->local_steps) w->local_steps = m->local_steps;
+    take_stable(w, m->n_stable, m->stable); // a first greeting knows it
+    if (w->stopped) return;
     take_addresses(w, m->n_shards, m->shards);
     look_for_servers(w);
+    uint32_t queued_before = w->queued;
     if (w->phase == LH_PHASE_RUN) take_units(w, m->n_units, m->units);
     if (w->phase >= LH_PHASE_DRAIN && !w->stepping) wk_park_units(w); // else after the step
-    take_stable(w, m->n_stable, m->stable);
     if (w->stopped) return;
     w->want_lease = false;
-    w->leased_out = m->n_units < w->asked; // it asked for that many, claims left out
+    // It asked for that many, claims left out; or what came is known to be credited here, and is not
+    // there yet.
+    w->leased_out = m->n_units < w->asked || w->queued == queued_before;
     again(w, w->conf.lease_ns);
     wk_boundary_soon(w);
 }

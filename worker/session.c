@@ -94,14 +94,29 @@ static void raise_known(struct wk_shard *s, uint64_t epoch, uint64_t version)
     s->asked.version = version;
 }
 
+// Also what is under way: the answer to it is of a server that has begun the epoch, or is not
+// heard.
+void wk_session_told(struct wk_shard *s, uint64_t epoch)
+{
+    if (epoch > s->told_epoch) s->told_epoch = epoch;
+    raise_known(s, epoch, 0);
+}
+
+bool wk_epoch_over(const struct wk_shard *s, uint64_t epoch)
+{
+    return epoch < s->heard_epoch || epoch < s->told_epoch;
+}
+
 // What is known here of the shard's history when a hello is sent: of the replica, of the last
-// server that was believed, of the coordinator's stable point.
+// server that was believed, of the coordinator: the newest epoch and the stable point. After a
+// restart the coordinator is the only one that knows an epoch of which nothing was folded here.
 static void note_known(struct wk_shard *s)
 {
     const struct lh_ledger *l = &s->replica.ledger;
     const struct lh_row *row = s->ready ? lh_ledger_row(l, s->worker->id) : NULL;
     s->asked.epoch = s->heard_epoch;
     s->asked.version = 0;
+    raise_known(s, s->told_epoch, 0);
     raise_known(s, s->stable.epoch, s->stable.version);
     if (s->ready) raise_known(s, l->epoch, l->version);
     s->asked.replica_epoch = s->ready ? l->epoch : 0;
@@ -417,7 +432,8 @@ static void cant_read(struct wk_shard *s, struct wk_entry *e, lh_err err)
     char why[512];
     bool damaged = err == LH_ERR_CORRUPT;
     snprintf(why, sizeof why, "%s", lh_err_text(err));
-    if (damaged) err = wk_entry_drop(s, e);
+    if (damaged) err = wk_snapshot_distrust(s, e->head.incarnation.number, e->head.step);
+    if (damaged && !err) err = wk_entry_drop(s, e);
     if (damaged && !err) wk_entry_lost(s, why);
     if (err == LH_ERR_DISK_FULL)
         wk_full_say(s->worker, WK_FULL_OUTBOX, lh_err_text(err));

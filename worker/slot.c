@@ -329,7 +329,16 @@ lh_err wk_snapshot_load(struct wk_slots *s, struct wk_slot *out, float *residual
     lh_err err = lh_path(path, sizeof path, s->dir, "residual-%04x", s->shard);
     if (!err) err = read_file(s, path, &file, &h, out, &bytes);
     if (err == LH_ERR_CORRUPT) err = LH_ERR_NOT_FOUND;
-    if (!err) memcpy(residual, bytes.data, bytes.len);
+    if (!err && residual) memcpy(residual, bytes.data, bytes.len);
     lh_buf_free(&file);
     return err;
+}
+
+lh_err wk_snapshot_remove(struct wk_slots *s)
+{
+    const struct lh_files_ops *files = s->env->ops->files;
+    char path[LH_PATH_SIZE];
+    LH_TRY(lh_path(path, sizeof path, s->dir, "residual-%04x", s->shard));
+    lh_err err = files->remove(s->env, path);
+    return err && err != LH_ERR_NOT_FOUND ? err : files->sync_dir(s->env, s->dir);
 }

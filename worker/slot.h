@@ -66,7 +66,8 @@ LH_MUST lh_err wk_slot_flip(struct wk_slots *s, const struct wk_slot *slot, cons
 LH_MUST lh_err wk_slot_begin(struct wk_slots *s, const struct wk_slot *slot);
 LH_MUST lh_err wk_snapshot_write(struct wk_slots *s, const struct wk_slot *slot,
                                  const float *residual);
-// LH_ERR_NOT_FOUND when there is none that can be read.
+// LH_ERR_NOT_FOUND when there is none that can be read. `residual` NULL: only what it is of.
 LH_MUST lh_err wk_snapshot_load(struct wk_slots *s, struct wk_slot *out, float *residual);
+LH_MUST lh_err wk_snapshot_remove(struct wk_slots *s); // durably; LH_OK where there is none
 
 #endif

@@ -95,6 +95,11 @@ static lh_err check_forward(const struct wk_shard *s, uint64_t epoch, uint64_t v
     const struct lh_ledger *have = &s->replica.ledger;
     bool back =
         s->ready && (epoch < have->epoch || (epoch == have->epoch && version < have->version));
+    if (wk_epoch_over(s, epoch))
+        return lh_fail(LH_ERR_CONFLICT,
+                       "shard %u: the server at %s is in epoch %" PRIu64
+                       ", and a later one was heard of",
+                       s->id, s->address, epoch);
     if (!back) return LH_OK;
     return lh_fail(LH_ERR_CONFLICT,
                    "shard %u: the server is at version %" PRIu64 " of epoch %" PRIu64
@@ -197,9 +202,12 @@ static lh_err take_message(struct wk_shard *s, struct wk_range *r, const struct 
     return err ? err : take_bytes(s, r, msg, at);
 }
 
+// The second range waits for the place of its parameters, which the ledger before them tells: or,
+// where all of the first range is ledger, until that has come.
 static void read_second(struct wk_arrival *a)
 {
-    if (a->ranges < 2 || a->reading || !a->incoming.theta || !a->range[1].call) return;
+    bool first = a->range[0].begun && a->range[0].at == a->range[0].until;
+    if (a->ranges < 2 || a->reading || !(a->incoming.theta || first) || !a->range[1].call) return;
     a->reading = true;
     lh_call_read(a->range[1].call);
 }

@@ -51,7 +51,15 @@ static void bad_entry(void *arg, const char *file, lh_err err)
         return;
     }
     char why[512];
+    uint32_t shard;
+    uint64_t incarnation, step;
     snprintf(why, sizeof why, "%s: %s", file, lh_err_text(err));
+    bool named = wk_outbox_named(file, &shard, &incarnation, &step);
+    err = named ? wk_snapshot_distrust(s, incarnation, step) : LH_OK;
+    if (err) { // the file stays, for the next start
+        if (!r->err) r->err = err;
+        return;
+    }
     wk_entry_lost(s, why);
     lh_err aside = wk_outbox_set_aside(&s->outbox, file); // or the next start tells of it again
     if (aside && aside != LH_ERR_DISK_FULL && !r->err) r->err = aside;
@@ -84,6 +92,7 @@ static lh_err clear_sent(struct wk_shard *s, struct wk_entry *e)
 }
 
 // Rule 11: the snapshot with every coordinate that later frames sent set to zero, in the spare.
+// Where one of them can't be read there is none (wk_snapshot_distrust).
 static lh_err rebuild_residual(struct wk_shard *s, bool have)
 {
     const struct wk_observer *o = s->worker->conf.observer;

@@ -170,8 +170,9 @@ struct wk_shard {
     struct lh_link *link;
     uint64_t process; // 0: no session
     // History within an epoch never goes back (session.c, older_history): the epoch of the last
-    // server that was believed in this life, 0: none; and that in which `decided` was heard.
-    uint64_t heard_epoch, decided_epoch;
+    // server that was believed in this life, 0: none; that in which `decided` was heard; and the
+    // newest one that the coordinator named, 0: none.
+    uint64_t heard_epoch, decided_epoch, told_epoch;
     struct { // what was known here of the shard's history when the last hello was sent
         uint64_t epoch, version;
         uint64_t replica_epoch, last, last_step; // and our row in the replica
@@ -315,6 +316,9 @@ void wk_trim(struct wk_shard *s);
 LH_MUST lh_err wk_settle_end(struct wk_shard *s);
 // Tells and counts that a push is lost: its file is damaged or gone. `why` names it.
 void wk_entry_lost(struct wk_shard *s, const char *why);
+// The push can't be read, and may have been admitted: a residual snapshot that was made before it
+// goes. To be called before its file goes, by whatever name.
+LH_MUST lh_err wk_snapshot_distrust(struct wk_shard *s, uint64_t incarnation, uint64_t step);
 // Removes an entry; whatever sends it stops.
 LH_MUST lh_err wk_entry_drop(struct wk_shard *s, struct wk_entry *e);
 // full.c: a full disk. Each kind is told of once, until one of it was written again.
@@ -327,6 +331,10 @@ void wk_sender_stop(struct wk_shard *s);
 void wk_session_start(struct wk_shard *s);
 void wk_session_cut(struct wk_worker *w); // a cut is over: greetings that waited for it
 void wk_session_lost(struct wk_shard *s);
+// The coordinator names this epoch of the shard: from here on no server of an older one is heard.
+void wk_session_told(struct wk_shard *s, uint64_t epoch);
+// A server of this epoch holds a history that is over: a later epoch was heard of.
+bool wk_epoch_over(const struct wk_shard *s, uint64_t epoch);
 void wk_push_soon(struct wk_shard *s);
 // follow.c
 void wk_follow_start(struct wk_shard *s);

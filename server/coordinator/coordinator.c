@@ -15,6 +15,8 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/answer.h"
 
+enum { COPIES_ASKED = 256 }; // about, with one answer
+
 static const int64_t LISTEN_MIN = 10 * LH_MS;
 static const int64_t REST_MAX = 30 * LH_SECOND; // by then who was cut off has connected again
 
@@ -146,7 +148,10 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     ps_coordinator_close(c);
     ps_co_commit_free(c);
     ps_store_close(c->store);
-    for (uint32_t i = 0; i < c->workers; i++) free(c->worker[i].final);
+    for (uint32_t i = 0; i < c->workers; i++) {
+        free(c->worker[i].final);
+        ps_co_forget_copies(&c->worker[i]);
+    }
     for (uint32_t i = 0; c->shard && i < c->conf.manifest->shards; i++) {
         free(c->shard[i].credit);
         free(c->shard[i].begun);
@@ -239,8 +244,9 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
     s->phase = r->phase;
     s->process = m->process;
     s->reported = true;
+    s->vouches = m->vouches;
     snprintf(s->address, sizeof s->address, "%s", m->address);
-    return LH_OK;
+    return ps_co_take_answers(c, r->head->shard, r);
 }
 
 static lh_err take_report(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
@@ -292,10 +298,20 @@ static void reply_standby(struct ps_coordinator *c, struct lh_request *rq,
     free(owners);
 }
 
+// Workers' copies of each shard that one answer asks about: as many as fit a small message, and one
+// at least. Without memory the next answer asks.
 static void reply_owner(struct ps_coordinator *c, struct lh_request *rq,
-                        Longhaul__V1__ReportReply *out)
+                        const Longhaul__V1__ReportRequest *m, Longhaul__V1__ReportReply *out)
 {
     struct lh_buf plan = lh_buf(LH_SMALL_BYTES);
+    size_t n = m->n_shards, each = n < COPIES_ASKED ? COPIES_ASKED / (n + 1) + 1 : 1;
+    Longhaul__V1__Point *item = calloc(n * each + 1, sizeof *item),
+                        **list = calloc(n * each + 1, sizeof *list);
+    for (size_t i = 0; i < n && item && list; i++)
+        out->n_copies +=
+            ps_co_ask_copies(c, m->shards[i]->head->shard, each, item + out->n_copies);
+    for (size_t i = 0; i < out->n_copies; i++) list[i] = &item[i];
+    out->copies = list;
     if (c->plan.number && !c->stopped) lh_plan_write(&c->plan, &plan);
     out->plan = (ProtobufCBinaryData){plan.len, plan.data};
     if (lh_buf_err(&plan))
@@ -303,6 +319,8 @@ static void reply_owner(struct ps_coordinator *c, struct lh_request *rq,
     else
         ps_co_answer(c, rq, &out->base);
     lh_buf_free(&plan);
+    free(item);
+    free(list);
 }
 
 struct told {
@@ -347,7 +365,7 @@ static void on_report(void *self, struct lh_request *rq, const ProtobufCMessage 
     if (m->standing)
         reply_standby(c, rq, m, serves, &out);
     else
-        reply_owner(c, rq, &out);
+        reply_owner(c, rq, m, &out);
     free(told.list);
     free(told.move);
 }

@@ -11,8 +11,8 @@
 //
 // Times of members and servers (*_ns) are the listener's (ps_co_now), not the env's.
 //
-// Files: commit.c (what is said is durable), member.c (join, lease), epochs.c (histories of
-// shards), insync.c (standbys), move.c, drain.c and leases.c (what operators ask), plan.c (phases,
+// Files: commit.c (what is said is durable), member.c (join, lease), stable.c (workers' durable
+// copies), epochs.c (histories of shards), insync.c (standbys), move.c, drain.c and leases.c (what operators ask), plan.c (phases,
 // live workers, H).
 #ifndef PS_COORDINATOR_H
 #define PS_COORDINATOR_H
@@ -28,6 +28,7 @@
 
 struct lh_manifest;
 struct ps_co_commit;
+struct Longhaul__V1__LeaseRequest;
 struct Longhaul__V1__Point;
 struct Longhaul__V1__ReportRequest;
 struct Longhaul__V1__ShardMove;
@@ -60,6 +61,10 @@ struct ps_co_point {
     struct lh_hash chain;
 };
 
+struct ps_co_claim { // a durable copy on a worker's disk; version 0: none (stable.c)
+    struct ps_co_point said, asked; // as the worker said last; what the server was asked about
+};
+
 enum { PS_ATTEMPTS = 16, PS_DRAINED_REGIONS_MAX = 64 };
 
 struct ps_co_worker {
@@ -77,6 +82,7 @@ struct ps_co_worker {
     double tokens_per_s;
     uint64_t tokens;
     struct ps_co_point *final; // manifest->shards of them, when done
+    struct ps_co_claim *claim; // as many; NULL: it said nothing yet
 };
 
 struct ps_co_standby { // as it last reported
@@ -110,6 +116,8 @@ struct ps_co_shard {
     uint64_t tokens, plan;
     uint32_t phase;
     bool reported;
+    bool vouches;         // its server says which workers' copies are of its log
+    uint32_t asked_up_to; // the place of the worker whose copy it is asked about next
     uint8_t *credit;
     size_t credit_bytes;
 };
@@ -175,6 +183,17 @@ bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit);
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c);
 void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+// stable.c: durable copies on workers' disks. A worker says which it holds: all of them, each time.
+LH_MUST lh_err ps_co_take_durable(struct ps_coordinator *c, struct ps_co_worker *w,
+                                  const struct Longhaul__V1__LeaseRequest *m);
+void ps_co_forget_copies(struct ps_co_worker *w); // its directory is gone, or it is
+// What a shard's server is to be asked with the answer to its report: so many points, at most
+// `max`, that borrow from the coordinator.
+size_t ps_co_ask_copies(struct ps_coordinator *c, uint32_t shard, size_t max,
+                        struct Longhaul__V1__Point *out);
+// And what it answers with the next one: a copy of its log's history may become the stable point.
+LH_MUST lh_err ps_co_take_answers(struct ps_coordinator *c, uint32_t shard,
+                                  const struct Longhaul__V1__ShardReport *r);
 // rows.c: a row a shard in the store. `kind` ends with a slash; `row` is freed.
 LH_MUST lh_err ps_co_put_row(struct ps_coordinator *c, const char *kind, uint32_t shard,
                              struct lh_buf *row);

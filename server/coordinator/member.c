@@ -101,8 +101,10 @@ lh_err ps_co_load_members(struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->workers; i++) c->worker[i].stored = false;
     ps_store_each(c->store, "worker/", load_worker, c);
-    while (c->workers && !c->worker[c->workers - 1].stored) // the last ones that joined
+    while (c->workers && !c->worker[c->workers - 1].stored) { // the last ones that joined
         free(c->worker[--c->workers].final);
+        ps_co_forget_copies(&c->worker[c->workers]);
+    }
     memset(c->lease, 0, c->conf.units->count * sizeof *c->lease);
     memset(c->leased_s, 0, c->conf.units->count * sizeof *c->leased_s);
     ps_store_each(c->store, "lease/", load_lease, c);
@@ -183,6 +185,7 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
     } else if (fresh) { // its directory is gone: what it held is up for grabs
         if (!LH_BUG("inc_reuse") || !w->granted) w->granted++;
         note_attempt(w, m->attempt);
+        ps_co_forget_copies(w);
         LH_TRY(ps_co_free_leases(c, i));
     } else if (has > w->granted) {
         w->granted = has; // this store was restored from an older copy: never go below
@@ -200,6 +203,9 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
     return LH_OK;
 }
 
+// An epoch is registered before anybody serves in it, so a worker that reads where a shard's server
+// is knows the epoch before it greets one (PROTOCOL 27). Not `least`: an epoch that nobody opened
+// has decided nothing, and an operator's word takes it back.
 static size_t addresses(const struct ps_coordinator *c, Longhaul__V1__ShardAddress *item,
                         Longhaul__V1__ShardAddress **list)
 {
@@ -209,6 +215,7 @@ static size_t addresses(const struct ps_coordinator *c, Longhaul__V1__ShardAddre
         longhaul__v1__shard_address__init(&item[n]);
         item[n].shard = i;
         item[n].address = (char *)c->shard[i].address;
+        item[n].epoch = ps_co_epoch(&c->shard[i]);
         list[n] = &item[n];
         n++;
     }
@@ -342,41 +349,6 @@ static void take_final(struct ps_coordinator *c, struct ps_co_worker *w,
     }
 }
 
-// Of the version that the server reported last it is known which history it is of.
-static bool is_of_history(const struct ps_co_shard *s, const Longhaul__V1__Point *p)
-{
-    static const struct lh_hash unknown;
-    return p->version != s->head.version || lh_hash_equal(&s->head.chain, &unknown) ||
-           !memcmp(s->head.chain.b, p->chain.data, LH_HASH_BYTES);
-}
-
-// A durable copy on a worker's disk moves the stable point, if it is of the shard's epoch now and
-// ahead (PROTOCOL 13): a compare-and-swap on (shard, epoch).
-static lh_err take_durable(struct ps_coordinator *c, const struct ps_co_worker *w,
-                           const Longhaul__V1__LeaseRequest *m)
-{
-    for (size_t i = 0; i < m->n_durable; i++) {
-        const Longhaul__V1__Point *p = m->durable[i];
-        if (p->shard >= c->conf.manifest->shards || p->chain.len != LH_HASH_BYTES) continue;
-        struct ps_co_shard *s = &c->shard[p->shard];
-        bool present = p->epoch == s->head.epoch && p->epoch == ps_co_epoch(s);
-        if (!s->reported || p->version > s->head.version || p->version <= s->stable.version)
-            continue;
-        if (!present && !LH_BUG("zombie_stable")) continue; // planted: of an abandoned epoch
-        if (!is_of_history(s, p)) {
-            lh_log_peer(c->conf.log, LH_WARN, "durable.refused",
-                        "worker %s of %s: its durable copy of shard %u version %" PRIu64
-                        " is of another history than the server's; it is not counted on",
-                        w->name, w->region, p->shard, p->version);
-            continue;
-        }
-        s->stable = (struct ps_co_point){p->epoch, p->version, {{0}}};
-        memcpy(s->stable.chain.b, p->chain.data, LH_HASH_BYTES);
-        LH_TRY(ps_co_store_point(c, p->shard));
-    }
-    return LH_OK;
-}
-
 static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
                        const struct ps_co_worker *w, uint64_t *units, size_t count)
 {
@@ -435,7 +407,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     ps_co_tick(c);
     uint64_t units[UNITS_PER_LEASE];
     size_t count = 0;
-    lh_err err = take_durable(c, w, m);
+    lh_err err = ps_co_take_durable(c, w, m);
     if (!err) err = grant(c, i, m, units, &count);
     if (err) {
         ps_co_refuse(c, rq, err);

@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/head.h"
+#include "tests/cores/image.h"
 #include "tests/cores/life.h"
 
 enum answer { SERVED, IGNORED, RAISED };
@@ -279,9 +280,168 @@ static void a_state_of_an_older_epoch_is_not_taken(void **state)
     }
 }
 
+// ---------------------------------------------------------------- an epoch that was only heard of
+
+static void never_answered(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    (void)self;
+    (void)rq;
+    (void)message;
+}
+
+// Once it serves, the server's records do not reach the worker.
+static bool keep_records(struct life *l, enum lh_rpc rpc, struct lh_call *call,
+                         const struct lh_call_ops **ops, void **self)
+{
+    bool follows = rpc == LH_RPC_FOLLOW, records = follows || rpc == LH_RPC_SNAPSHOT;
+    if (!records || !l->rig->server->serving) return false;
+    const ProtobufCMessageDescriptor *type = follows ? &longhaul__v1__follow_request__descriptor
+                                                     : &longhaul__v1__snapshot_request__descriptor;
+    return !lh_request_accept(call, &l->rig->w[1].self, type, never_answered, l, ops, self);
+}
+
+static void swap_server(struct life *l, struct image *out, const struct image *in)
+{
+    rig_kill_server(l->rig, false);
+    image_take(&l->rig->s, out);
+    if (in) image_put(&l->rig->s, in);
+}
+
+static bool decided_in_epoch_2(const struct life *l, const uint64_t *admitted)
+{
+    for (uint32_t k = 0; k < l->worker->shards; k++) {
+        const struct wk_shard *s = &l->worker->shard[k];
+        if (s->heard_epoch != 2 || s->committed->decided <= admitted[k]) return false;
+    }
+    return true;
+}
+
+// A push of each shard was decided in epoch 2, and nothing of that epoch was folded. `old` is the
+// server's directory of the middle of epoch 1.
+static struct life *life_that_heard_of_epoch_2(uint64_t seed, uint32_t shards, struct image *old)
+{
+    struct life *l = life_begin(seed, shards);
+    uint64_t decided[RIG_SHARDS];
+    life_rest(l);
+    swap_server(l, old, NULL);
+    assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+    life_hook(l);
+    life_cut(l, 3);
+    life_rest(l);
+    for (uint32_t k = 0; k < shards; k++) decided[k] = l->worker->shard[k].committed->decided;
+    rig_kill_server(l->rig, false);
+    lh_fake_disk_wipe(l->rig->s.env);
+    assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+    l->on_call = keep_records;
+    life_hook(l);
+    for (int i = 0; i < 60000 && !decided_in_epoch_2(l, decided); i++) life_run(l, LH_MS);
+    assert_true(decided_in_epoch_2(l, decided));
+    for (uint32_t k = 0; k < shards; k++)
+        assert_int_equal(l->worker->shard[k].replica.ledger.epoch, 1);
+    return l;
+}
+
+// The old server went on: its versions are above all that the worker's disk knows.
+static void old_server(struct life *l, uint32_t shards)
+{
+    assert_int_equal(rig_start_server(l->rig, true), LH_OK);
+    for (l->rig->shard = 0; l->rig->shard < shards; l->rig->shard++)
+        for (uint64_t i = 1; i <= 60; i++) rig_hello(l->rig, 0, i << 32, 0, 1);
+    l->rig->shard = 0;
+    l->on_call = NULL;
+    life_hook(l);
+}
+
+static void heard_of_before_the_kill(uint32_t shards)
+{
+    struct image old = {0}, now = {0};
+    struct life *l = life_that_heard_of_epoch_2(14, shards, &old);
+    uint64_t number = l->worker->incarnation.number;
+    life_kill(l);
+    swap_server(l, &now, &old);
+    old_server(l, shards);
+    life_start(l);
+    for (int i = 0; i < 10000; i++) {
+        life_run(l, LH_MS);
+        assert_int_equal(l->worker->incarnation.number, number);
+        for (uint32_t k = 0; k < shards; k++) assert_int_equal(l->worker->shard[k].process, 0);
+    }
+    assert_int_equal(l->worker->count.returned, 0);
+    assert_int_equal(life_said(l, "hello.older"), shards);
+    rig_kill_server(l->rig, false);
+    image_put(&l->rig->s, &now);
+    assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+    life_hook(l);
+    life_cut(l, 3);
+    life_rest(l);
+    life_mass(l);
+    assert_int_equal(l->worker->incarnation.number, number);
+    assert_int_equal(l->worker->count.returned, 0);
+    image_free(&old);
+    image_free(&now);
+    life_end(l);
+}
+
+static void an_epoch_that_was_only_heard_of_outlives_the_worker(void **state)
+{
+    (void)state;
+    for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) heard_of_before_the_kill(shards);
+}
+
+// While it is up it hears of one with its leases; a coordinator of before the field says nothing.
+static void told_with_a_lease(bool says)
+{
+    struct life *l = life_begin(15, 1);
+    struct wk_shard *s = shard(l);
+    struct ps_co_point begins = {.epoch = says ? 2 : 0, .version = 1};
+    life_rest(l);
+    rig_kill_server(l->rig, false);
+    assert_int_equal(ps_co_adopt_epoch(l->rig->coordinator, 0, &begins), LH_OK);
+    if (!says) l->rig->coordinator->shard[0].epochs = 0;
+    life_run(l, 2 * LH_SECOND);
+    assert_int_equal(s->told_epoch, says ? 2 : 1);
+    assert_int_equal(s->heard_epoch, 1);
+    assert_int_equal(rig_start_server(l->rig, true), LH_OK);
+    for (int i = 0; i < 5000 && !s->process; i++) life_run(l, LH_MS);
+    assert_int_equal(s->process != 0, !says);
+    assert_int_equal(life_said(l, "hello.older"), says);
+    assert_int_equal(s->decided_epoch, 1);
+    life_end(l);
+}
+
+static void an_epoch_is_heard_of_with_a_lease(void **state)
+{
+    (void)state;
+    told_with_a_lease(true);
+    told_with_a_lease(false);
+}
+
+// Its state of an older epoch neither, where nothing is here to compare it with.
+static void a_first_state_is_of_the_newest_epoch(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(16, 1);
+    life_rest(l);
+    rig_kill_server(l->rig, false);
+    life_kill(l);
+    lh_fake_disk_wipe(l->rig->w[1].env);
+    struct ps_co_point begins = {.epoch = 2, .version = 1};
+    assert_int_equal(ps_co_adopt_epoch(l->rig->coordinator, 0, &begins), LH_OK);
+    assert_int_equal(rig_start_server(l->rig, true), LH_OK);
+    life_start(l);
+    life_run(l, 5 * LH_SECOND);
+    assert_false(shard(l)->ready);
+    assert_int_equal(l->worker->count.snapshots, 0);
+    assert_true(life_said(l, "snapshot.refused") > 0);
+    life_end(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_epoch_that_was_only_heard_of_outlives_the_worker),
+        cmocka_unit_test(an_epoch_is_heard_of_with_a_lease),
+        cmocka_unit_test(a_first_state_is_of_the_newest_epoch),
         cmocka_unit_test(a_greeting_is_heard_as_far_as_its_history_goes),
         cmocka_unit_test(a_number_that_is_ahead_is_passed),
         RIG_TEST(a_server_says_which_version_it_answers_for),

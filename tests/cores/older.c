@@ -437,6 +437,49 @@ static void a_standby_that_is_ahead_of_its_owner_stops_it(void **state)
     assert_int_equal(last->incarnation.number >> 32, HEAD);
 }
 
+// The copy went on by itself, and has more records than the standby, which are other ones: versions
+// alone don't tell. Its log still has the standby's last version, or begins above it.
+static void overtakes(struct rig *r, bool cut)
+{
+    struct image m;
+    if (cut) r->segment_bytes = 4096;
+    begin_pair(r, &m);
+    uint64_t version = ledger(r->standby, 0)->version;
+    rig_kill_standby(r, false);
+    go_back(r, &m);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    for (uint64_t v = 2 * HEAD; v < (cut ? 300 : 4 * HEAD); v++) {
+        rig_hello(r, 0, v << 32, 0, 1);
+        rig_run(r, cut ? 50 * LH_MS : 0);
+    }
+    assert_true(ledger(r->server, 0)->version > version);
+    assert_true(cut == !ps_shard_place(r->server->shard[0], version));
+    rig_kill_server(r, false);
+    restart_coordinator(r); // nobody but the standby knows
+    r->coordinator->conf.take_over_ns = 10 * LH_SECOND;
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 5 * LH_SECOND);
+    assert_int_equal(r->fatals, 1);
+    assert_true(r->server->stopped);
+    rig_kill_server(r, false);
+    rig_run(r, 30 * LH_SECOND);
+    assert_true(r->standby->serving);
+    const struct lh_row *last = lh_ledger_row(ledger(r->standby, 0), lh_worker_id(&r->w[0].self));
+    assert_int_equal(last->incarnation.number >> 32, HEAD);
+}
+
+static void so_does_one_that_its_owner_overtook(void **state)
+{
+    overtakes(*state, false);
+}
+
+static void so_it_does_where_the_owner_cut_its_log(void **state)
+{
+    overtakes(*state, true);
+}
+
 // A worker's word stops nobody.
 static void a_worker_that_is_ahead_stops_nobody(void **state)
 {
@@ -480,6 +523,8 @@ int main(void)
         RIG_TEST(both_begin_a_new_epoch_where_one_is_old),
         RIG_TEST(a_start_is_no_silence),
         RIG_TEST(a_standby_that_is_ahead_of_its_owner_stops_it),
+        RIG_TEST(so_does_one_that_its_owner_overtook),
+        RIG_TEST(so_it_does_where_the_owner_cut_its_log),
         RIG_TEST(a_worker_that_is_ahead_stops_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

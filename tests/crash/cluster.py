@@ -17,20 +17,21 @@ from world import check, held, until  # pylint: disable=wrong-import-position
 SHAPE = {"architecture": "transformer", "vocab": 256, "dim": 8, "layers": 1, "heads": 2,
          "kv_heads": 1, "ffn": 16, "context": 64, "tied": True}
 UNIT_TOKENS = 256
-SHARDS = 2
+SHARDS = SERVERS = 2
 QUICK = {"push.retry_base_ms": "20 ms", "push.retry_max_ms": "200 ms"}
 LOUD = {"log.level": "debug", "log.format": "json"}
 
 
 class Cluster:
-    """Coordinator, two servers and three workers. WORKER: settings, PROGRAM: another program."""
+    """Coordinator, two servers and three workers. WORKER and COORDINATOR hold settings, PROGRAM is
+    another program for the workers, and both servers have as many of the SHARDS."""
 
-    WORKER, PROGRAM, SHARDS = {}, None, SHARDS
+    WORKER, COORDINATOR, PROGRAM, SHARDS = {}, {}, None, SHARDS
 
     def __init__(self, build, units, keep=False):
         self.world = World(build, run="crash", units=units, keep=keep, shape=SHAPE,
-                           unit_tokens=UNIT_TOKENS)
-        self.kept = [self.world.path(f"history-{i}") for i in range(SHARDS)]
+                           unit_tokens=UNIT_TOKENS, shards=self.SHARDS)
+        self.kept = [self.world.path(f"history-{i}") for i in range(SERVERS)]
         self.missed, self.read, self.told = set(), {}, 0
         for folder in self.kept:
             os.mkdir(folder)
@@ -38,7 +39,8 @@ class Cluster:
     def start(self, speed, checkpoint_every=40):
         world = self.world
         self.coordinator = world.coordinator(
-            **{"coordinator.h_base": 2, "coordinator.worker_timeout_s": "20 s"}).start().listening()
+            **{"coordinator.h_base": 2, "coordinator.worker_timeout_s": "20 s",
+               **self.COORDINATOR}).start().listening()
         self.make_servers(checkpoint_every)
         self.workers = [world.worker(region, self.coordinator, **QUICK, **LOUD, **{
             "trainer.kind": "synthetic", "trainer.batch": 1, "trainer.tokens_per_s": speed,
@@ -50,11 +52,15 @@ class Cluster:
         return self
 
     def make_servers(self, checkpoint_every):
-        self.servers = [self.world.server(i, self.coordinator, **{
+        self.servers = [self.world.server(i, self.coordinator, shards=self.shards_of(i), **{
             "checkpoint.every_versions": checkpoint_every, "digest.every_versions": 10,
-            "wal.segment_bytes": "64 KiB"}) for i in range(SHARDS)]
+            "wal.segment_bytes": "64 KiB"}) for i in range(SERVERS)]
         for server in self.servers:
             server.start().listening()
+
+    def shards_of(self, server):
+        each = self.SHARDS // SERVERS
+        return list(range(server * each, (server + 1) * each))
 
     def nodes(self):
         return [*self.servers, *self.workers, self.coordinator]
@@ -65,11 +71,15 @@ class Cluster:
             log = os.path.join(server.dir, "log")
             for name in os.listdir(log):
                 try:
-                    os.link(os.path.join(log, name), os.path.join(kept, name))
+                    path = os.path.join(log, name)
+                    os.link(path, os.path.join(kept, self.kept_name(path)))
                 except FileExistsError:
                     pass
                 except FileNotFoundError:
                     self.missed.add(name)  # gone just now: kept before, or its entries are missing
+
+    def kept_name(self, path):
+        return os.path.basename(path)
 
     def pushes_told(self):
         """How many answers the workers' logs have by now."""

@@ -11,30 +11,17 @@ The coordinator's disk is a small tmpfs in a mount namespace of this program's o
 where there can't be one.
 """
 import argparse
-import errno
 import json
 import os
 import subprocess
 import sys
 
 from cluster import check, figures, judged, until, verdict
+from faults import empty, fill
 from power import isolated
 from standby import Replicated, in_sync
 
 FULL = "store.disk_full"
-
-
-def fill(folder):
-    with open(os.path.join(folder, "filler"), "wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"x" * 512)
-        except OSError as error:
-            check(error.errno == errno.ENOSPC, f"filling ended with {error}")
-
-
-def empty(folder):
-    os.remove(os.path.join(folder, "filler"))
 
 
 def said(node, event):

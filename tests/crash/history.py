@@ -190,6 +190,38 @@ def splice(lives):
     return records, abandoned
 
 
+def read_pool(folders):
+    """shard -> every record of any segment in these folders, also of given up branches; the job."""
+    pool, job = collections.defaultdict(list), b""
+    for path in (entry.path for folder in folders for entry in os.scandir(folder)):
+        with open(path, "rb") as file:
+            data = file.read()
+        if data[:4] != b"LHWS":
+            continue
+        job = data[32:48]
+        for _, shard, bytes_ in entries(data):
+            if shard != MARK:
+                pool[shard].append(parse_record(shard, bytes_))
+    return pool, job
+
+
+def branch(pool, version, chain):
+    """Of one shard's pool, the records up to this one: each is the one that the next one's chain
+    was made from, so there is one branch and no choice."""
+    at = {}
+    for r in pool:
+        at.setdefault(r.version, []).append(r)
+    found = [r for r in at.get(version, ()) if r.chain == chain][:1]
+    while found and found[-1].version > 1:
+        after = found[-1]
+        before = [r for r in at.get(after.version - 1, ()) if hashlib.blake2b(
+            r.chain + after.fixed + after.identity, digest_size=32).digest() == after.chain]
+        if not before:
+            raise Unreadable(f"shard {after.shard}: nothing leads to version {after.version}")
+        found.append(before[0])
+    return found[::-1]
+
+
 PUSH = re.compile(r"shard (\d+): ([0-9a-f]+)/(\d+)(?: (\w+))?")
 FOLD = re.compile(r"shard (\d+): version (\d+) kind (\d+)")
 
@@ -398,7 +430,15 @@ def tampered(history):
         r.identity = r.identity[:-1] + bytes([r.identity[-1] ^ 1])
 
     def skip(h):
-        h.records[0][admitted(h)[-1]].step += 1
+        """A gap shows only after another push of the same incarnation: its first step is any."""
+        seen, after = set(), []
+        for r in h.records[0]:
+            key = r.worker, r.incarnation
+            if r.kind == ADMIT and key in seen:
+                after.append(r)
+            if r.kind in (ADMIT, REFUSE):
+                seen.add(key)
+        after[-1].step += 1
 
     def forget_cut(h):
         push = h.records[0][admitted(h)[0]].push()

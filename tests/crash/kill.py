@@ -1,78 +1,146 @@
 #!/usr/bin/env python3
-"""kill -9 of real processes, again and again: `kill.py --build build/release --cycles 2000`.
+"""Real processes die, stand still and run out of disk: `kill.py --build build/release --cycles 99`.
 
-Coordinator, two shard servers and three workers on loopback. A cycle kills one of them at a random
-moment, in its start or later, and starts it again. Every --per-run cycles the run is let to its
-end, and history.py decides from what all processes left: nothing that was acknowledged is lost,
-nothing is applied twice, every unit is credited once, all replicas are equal. Then the history is
-tampered with in a dozen ways, and the checker has to see each.
+Coordinator, two servers of two shards each and three workers on loopback. A cycle gives one of them
+a fault, at a random moment, in its start or later:
 
-Exit status 1 at the first violation; the run's folder is kept.
+  kill  kill -9, and it is started again
+  stop  SIGSTOP for 0.2 to 20 s, also longer than a worker may be silent, then SIGCONT
+  full  its disk is full for 0.2 to 8 s (a tmpfs under its folder; needs root)
+
+With --standbys every server has one, and pushes are acknowledged by both; owner and standby change
+roles whenever one takes over (pairs.py).
+
+A stopped process and a full disk last while others get theirs, and while it is killed itself. Every
+--per-run cycles the run is let to its end, and history.py decides from what all processes left:
+nothing that was acknowledged is lost, nothing is applied twice, every unit is credited once, all
+replicas are equal. Then the history is tampered with in a dozen ways, and the checker has to see
+each.
+
+Exit status 1 at the first violation; the run's folder is kept. 77 if disks can't be filled here
+though they should: the other faults were run.
 """
 import argparse
+import os
 import random
 import sys
 import time
 
-from cluster import Cluster, Sums, add_flags, check, figures, judged, verdict
+import power
+from cluster import SERVERS, Sums, add_flags, check, figures, judged, until, verdict
+from faults import Faulty
+from pairs import Pairs
 from report import Report
 
+KINDS = {"kill": "killed", "stop": "stopped", "full": "filled"}
+AT_ONCE = 2  # faults that last; with more of six processes away nothing would be left to judge
 
-def victim(draw, cluster):
-    return draw.choices(cluster.nodes(), weights=[4, 4, 3, 3, 3, 2])[0]
+
+def deck(draw, faults, roles):
+    """Every fault of every role, without end: servers and workers, of which there are more, twice
+    in each round."""
+    while True:
+        cards = [(fault, role) for fault in faults for role in roles + roles[1:]]
+        draw.shuffle(cards)
+        yield from cards
 
 
-def cycle(draw, cluster, node):
-    """One death, at any moment: whoever died before may still be starting. Not of a worker that
-    has ended as it should."""
+def seconds(draw, fault):
+    """How long it lasts: mostly short; a pause may be longer than all timeouts."""
+    if fault == "full":
+        return 0.2 * 40 ** draw.random()
+    return 0.2 * 10 ** draw.random() if draw.random() < 0.75 else 2 * 10 ** draw.random()
+
+
+def cycle(draw, cluster, fault, role):
+    """One fault, at any moment: whoever died before may still be starting. None of a worker that
+    has ended as it should, or where this fault is on."""
     time.sleep(draw.choice((0, 0.1, 0.3, 0.8)) * draw.random())
+    if fault != "kill":
+        until("few faults are on",
+              lambda: (cluster.keep_segments(), cluster.faults.on() < AT_ONCE)[1])
     cluster.keep_segments()
-    if not node.alive() and node.kind == "worker" and node.process.returncode == 0:
+    nodes = [n for n in cluster.nodes() if cluster.role(n) == role and n.alive() and
+             not cluster.faults.on((fault, n.name))]
+    if not nodes:
         return False
-    check(node.alive(),
-          f"{node.name} ended by itself with {node.process.returncode}:\n{node.tail()}")
-    node.kill()
-    node.process.stdout.close()
-    node.start()
-    if node.kind != "worker" and draw.random() < 0.7:
-        node.listening()
+    node = draw.choice(nodes)
+    if fault == "kill":
+        cluster.kill(node)
+        if role != "worker" and draw.random() < 0.7:
+            cluster.up(node)
+    else:
+        getattr(cluster, fault)(node, seconds(draw, fault))
     return True
 
 
+def inflict(draw, cluster, faults, cycles):
+    """So many faults, unless the run is over before: (fault, role) -> how many."""
+    counts = {(fault, role): 0 for fault in faults for role in cluster.ROLES}
+    for fault, role in deck(draw, faults, cluster.ROLES):
+        if sum(counts.values()) == cycles or cluster.over():
+            break
+        counts[fault, role] += cycle(draw, cluster, fault, role)
+        if sum(counts.values()) % 5 == 0:
+            cluster.wait_for_pushes(6)
+    check(sum(counts.values()), "the run was over before the first fault")
+    until("the last faults are over",
+          lambda: (cluster.keep_segments(), not cluster.faults.on() or cluster.over())[1])
+    return counts
+
+
 def one_run(given, draw, cycles, sums):
-    cluster = Cluster(given.build, given.units_per_cycle * cycles + 60, keep=given.keep)
+    cluster = (Pairs if given.standbys else Faulty)(
+        given.build, given.units_per_cycle * cycles + 60, given.keep, given.shards * SERVERS,
+        "full" in given.faults)
     with cluster.world:
-        begun = time.monotonic()
-        cluster.start(given.speed)
-        cluster.wait_for_pushes(10)
-        dead = dict.fromkeys(("coordinator", "server", "worker"), 0)
-        started = time.monotonic()
-        while sum(dead.values()) < cycles and not cluster.over():
-            node = victim(draw, cluster)
-            dead[node.kind] += cycle(draw, cluster, node)
-            if sum(dead.values()) % 5 == 0:
-                cluster.wait_for_pushes(6)
-        killing, told = time.monotonic() - started, cluster.pushes_told()
-        done = sum(dead.values())
-        check(done, "the run was over before the first kill")
-        found = figures(judged(cluster)) | {"acknowledged_amid_kills": told}
-        found |= {"killed_" + k: v for k, v in dead.items()}
-        sums.add(found)
-        print(f"{done} cycles in {killing:.1f} s, the run in {time.monotonic() - begun:.1f} s: "
-              f"{found}", flush=True)
-        return done, killing
+        keep = True
+        try:
+            done, took = judged_run(given, draw, cluster, cycles, sums)
+            keep = given.keep
+            return done, took
+        finally:
+            cluster.release(keep)
+
+
+def judged_run(given, draw, cluster, cycles, sums):
+    begun = time.monotonic()
+    cluster.start(given.speed)
+    cluster.wait_for_pushes(10)
+    started = time.monotonic()
+    counts = inflict(draw, cluster, given.faults, cycles)
+    cluster.faults.release()
+    cluster.keep_segments()
+    took, told = time.monotonic() - started, cluster.pushes_told()
+    found = figures(judged(cluster)) | {"acknowledged_amid_faults": told}
+    found |= {f"{KINDS[fault]}_{role}": n for (fault, role), n in counts.items()}
+    found |= {f"seconds_{KINDS[f]}": round(s, 1) for f, s in cluster.faults.seconds.items()}
+    found |= {f"ended_without_room_{role}": n for role, n in cluster.ended.items()}
+    found |= {f"log_lines_disk_full_{role}": n for role, n in cluster.noticed().items()}
+    found |= cluster.more_figures()
+    found["workers_given_up"] = cluster.given_up()
+    sums.add(found)
+    done = sum(counts.values())
+    print(f"{done} cycles in {took:.1f} s, the run in {time.monotonic() - begun:.1f} s: {found}",
+          flush=True)
+    return done, took
 
 
 def campaign(given):
     draw, sums, left = random.Random(given.seed), Sums(), given.cycles
     report = Report("campaign-kill", given.json, given.join)
-    report.call(f"--seed {given.seed} --cycles {given.cycles}")
+    report.call(f"--seed {given.seed} --cycles {given.cycles} --faults {','.join(given.faults)} "
+                f"--shards {given.shards}{' --standbys' if given.standbys else ''}")
     end, killing = time.monotonic() + given.minutes * 60, 0
     while left > 0 and time.monotonic() < end:
         done, took = one_run(given, draw, min(left, given.per_run), sums)
         left -= done
         killing += took
-    report.condition("faults", "kill -9 of a random process, at a random moment")
+    report.condition("faults", "of a random process, at a random moment: " + ", ".join(
+        {"kill": "kill -9", "stop": "SIGSTOP for 0.2 to 20 s", "full": "disk full for 0.2 to 8 s"}
+        [fault] for fault in given.faults))
+    report.condition("cores", os.cpu_count())
+    report.condition("shards_a_server", given.shards)
     report.count("kill.cycles", given.cycles - left)
     sums.rows(report, "kill")
     report.count("kill.seconds", killing, "s")
@@ -85,13 +153,26 @@ def main():
     flags.add_argument("--build", required=True, help="the build tree")
     flags.add_argument("--cycles", type=int, default=40)
     flags.add_argument("--per-run", type=int, default=100)
-    flags.add_argument("--units-per-cycle", type=int, default=6)
+    flags.add_argument("--units-per-cycle", type=int, default=12)
     flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
     flags.add_argument("--minutes", type=float, default=1e9, help="begin no run after so long")
     flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
+    flags.add_argument("--faults", default="kill,stop,full", help="which, with commas")
+    flags.add_argument("--shards", type=int, default=2, help="of each server")
+    flags.add_argument("--standbys", action="store_true", help="each server has one")
     add_flags(flags, "chooses victims and moments")
     given = flags.parse_args()
-    return verdict(lambda: campaign(given))
+    given.faults = given.faults.split(",")
+    if not set(given.faults) <= set(KINDS):
+        flags.error(f"--faults: some of {', '.join(KINDS)}")
+    alone = power.can_isolate()
+    if alone:
+        power.isolated()  # nothing that is stopped or mounted outlives this program
+    short = not alone and "full" in given.faults
+    if short:
+        given.faults.remove("full")
+        print("full: not run, it needs root, for namespaces of mounts and processes")
+    return verdict(lambda: campaign(given)) or (77 if short else 0)
 
 
 if __name__ == "__main__":

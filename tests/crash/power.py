@@ -39,6 +39,7 @@ from report import Report
 
 SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH
 INSIDE = "LH_CRASH_NAMESPACE"
+NAMESPACES = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -226,17 +227,21 @@ def not_run(why):
     sys.exit(77)
 
 
+def can_isolate():
+    return INSIDE in os.environ or \
+        not subprocess.run([*NAMESPACES, "true"], capture_output=True, check=False).returncode
+
+
 def isolated():
     """Runs this program again as the first process of namespaces of its own, or is that one."""
     if os.environ.pop(INSIDE, None):
         # private so far: a disk that is unmounted here goes from the workers' namespaces, too
         subprocess.run(["mount", "--make-rshared", "/"], check=True)
         return
-    line = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
-    if subprocess.run([*line, "true"], capture_output=True, check=False).returncode:
+    if not can_isolate():
         not_run("it needs root, for namespaces of mounts and processes")
     os.environ[INSIDE] = "1"
-    os.execvp("unshare", [*line, sys.executable, *sys.argv])
+    os.execvp("unshare", [*NAMESPACES, sys.executable, *sys.argv])
 
 
 def probe():

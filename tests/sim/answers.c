@@ -1,7 +1,8 @@
 // Answers: every message that leaves a server or the coordinator, as it leaves, whatever the
 // network then does to it.
 //
-// Invariants: 1. What the coordinator answers is on its disk at that moment. 2. A push that is
+// Invariants: 1. What the coordinator answers is on its disk at that moment, or was there until the
+// commit for which it waited (sim_stored_held). 2. A push that is
 // answered is a record of the log (history.c). What the disk has of the coordinator's rows tells
 // when a standby comes in sync and when it takes a shard over.
 #include <string.h>
@@ -30,7 +31,7 @@ static void look_at_row(struct sim *s, uint32_t shard, const struct sim_stored_s
     if (standby && now->standby != before->standby) sim_saw_in_sync(s, shard, standby);
 }
 
-static void read_store(struct sim *s)
+void sim_read_store(struct sim *s)
 {
     struct sim_stored *stored = &s->judging->stored;
     struct sim_stored_shard before[SIM_SHARDS_MAX];
@@ -46,40 +47,47 @@ static void read_store(struct sim *s)
 
 // ---------------------------------------------------------------- its answers
 
-static const char *check_epochs(const struct sim *s, const Longhaul__V1__EpochReply *m)
+struct answer { // on its way from the coordinator
+    const struct sim *sim;
+    const struct sim_node *to;
+    enum lh_rpc rpc;
+    const ProtobufCMessage *message;
+};
+
+static const char *check_epochs(const struct sim_stored *stored, const struct sim *s,
+                                const Longhaul__V1__EpochReply *m)
 {
     const Longhaul__V1__Point *any = m->n_begun ? m->begun[0] : m->stable;
     if (!any) return m->opened ? "an epoch" : NULL;
-    return any->shard < s->shards ? sim_stored_epochs(&s->judging->stored, any->shard, m)
-                                  : "an epoch";
+    return any->shard < s->shards ? sim_stored_epochs(stored, any->shard, m) : "an epoch";
 }
 
 // The answer does not name its shard: it is one that the server asks about.
-static const char *check_in_sync(const struct sim *s, const struct sim_node *server,
+static const char *check_in_sync(const struct sim_stored *stored, const struct answer *a,
                                  const Longhaul__V1__InSyncReply *m)
 {
     const char *missing = NULL;
-    for (uint32_t k = 0; k < s->shards; k++) {
-        if (!sim_shard_at(server, k)) continue;
-        missing = sim_stored_in_sync(&s->judging->stored, k, m);
+    for (uint32_t k = 0; k < a->sim->shards; k++) {
+        if (!sim_shard_at(a->to, k)) continue;
+        missing = sim_stored_in_sync(stored, k, m);
         if (!missing) return NULL;
     }
     return missing;
 }
 
-static const char *check(struct sim *s, const struct sim_node *to, enum lh_rpc rpc,
-                         const ProtobufCMessage *m)
+static const char *check(const struct sim_stored *stored, void *arg)
 {
-    const struct sim_stored *stored = &s->judging->stored;
-    switch (rpc) {
-    case LH_RPC_JOIN: return sim_stored_join(stored, (const Longhaul__V1__JoinReply *)m);
+    const struct answer *a = arg;
+    const void *m = a->message;
+    switch (a->rpc) {
+    case LH_RPC_JOIN: return sim_stored_join(stored, m);
     case LH_RPC_LEASE:
-        return to->kind == SIM_WORKER ? sim_stored_lease(stored, s->judging->id[to->index],
-                                                         (const Longhaul__V1__LeaseReply *)m)
-                                      : NULL;
-    case LH_RPC_REPORT: return sim_stored_report(stored, (const Longhaul__V1__ReportReply *)m);
-    case LH_RPC_EPOCH: return check_epochs(s, (const Longhaul__V1__EpochReply *)m);
-    case LH_RPC_INSYNC: return check_in_sync(s, to, (const Longhaul__V1__InSyncReply *)m);
+        return a->to->kind == SIM_WORKER
+                   ? sim_stored_lease(stored, a->sim->judging->id[a->to->index], m)
+                   : NULL;
+    case LH_RPC_REPORT: return sim_stored_report(stored, m);
+    case LH_RPC_EPOCH: return check_epochs(stored, a->sim, m);
+    case LH_RPC_INSYNC: return check_in_sync(stored, a, m);
     default: return NULL;
     }
 }
@@ -113,10 +121,11 @@ void sim_saw_message(void *arg, const struct lh_transport *from, const char *to,
     if (!type || !sender || !heard_by) return;
     ProtobufCMessage *m = protobuf_c_message_unpack(type, NULL, head.len, head.data);
     if (!m) return;
-    read_store(s);
+    sim_read_store(s);
     const char *missing = NULL;
     if (sender->kind == SIM_COORDINATOR) {
-        missing = check(s, heard_by, rpc, m);
+        struct answer a = {s, heard_by, rpc, m};
+        missing = sim_stored_held(&s->judging->stored, check, &a);
         s->met.answers++;
     } else if (rpc == LH_RPC_PUSH) {
         saw_push_reply(sender, heard_by, (const Longhaul__V1__PushReply *)m);

@@ -271,8 +271,8 @@ void sim_saw_start(struct sim_node *n); // its slot tells whether the newest cut
 void sim_saw_death(struct sim_node *n);
 void sim_saw_folded(void *arg, uint32_t shard, const struct lh_record *r); // of a node: durable
 // A fault takes durable records of the servers' disks. To be called while the server still runs, or
-// before its directory is touched: it looks at what is there. `from`: where its log is cut, of a
-// damaged tail (at 0: its last entry); else NULL.
+// before its directory is touched: it looks at what is there. `from`: the first entry that a
+// damaged tail takes (at 0: its last one); else NULL.
 void sim_saw_loss(struct sim_node *n, enum sim_loss_kind kind, const struct ps_place *from);
 // The whole directory of a worker, or of the coordinator, is gone or an older one. A server's is a
 // loss.
@@ -305,7 +305,17 @@ void sim_zombie_end(struct sim *s);
 // Where a call to `to` ends up: with the zombie that has its address, or NULL.
 const char *sim_zombie_hears(struct sim *s, const char *from, const char *to);
 void sim_copies_free(struct sim *s);
-// (cluster.c, faults.c)
+// disks.c: of a server that runs, and dies of it
+bool sim_may_lose_tail(struct sim_node *n); // does it hold nothing that followers' disks have?
+void sim_lose_tail(struct sim_node *n);
+void sim_lose_disk(struct sim_node *n);
+void sim_damage_disk(struct sim_node *n);
+void sim_rot(struct sim_node *n);                           // its newest checkpoint
+static inline uint64_t sim_below(struct sim *s, uint64_t n) // of the world's stream
+{
+    return lh_fake_random(s->world) % n;
+}
+// (cluster.c, faults.c, disks.c)
 LH_MUST lh_err sim_server_start(struct sim_node *n);
 void sim_node_bury(struct sim_node *n, bool power);
 void sim_make_zombie(struct sim *s);

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/sim/cluster.h"
+#include "tests/sim/judge.h"
 
 enum { PUT_BACK, SERVED };
 
@@ -137,15 +137,20 @@ static bool may_roll_back(struct sim_node *n)
     return !serves || sim_may_lose(n);
 }
 
-// Is the copy older than what the coordinator has registered? A server with a copy of what is known
-// last is the same server to everybody else: nobody could see that it was put back.
+// Is the copy older than what the coordinator has registered, as its disk says? A server with a
+// copy of what is known last is the same server to everybody else: nobody could see that it was put
+// back.
 static bool older(struct sim_node *n, const struct sim_image *copy)
 {
-    const struct ps_coordinator *c = n->sim->node[0].coordinator;
+    struct sim *s = n->sim;
+    const struct ps_coordinator *c = s->node[0].coordinator;
+    const struct sim_stored *stored = &s->judging->stored;
+    sim_read_store(s);
     for (uint32_t i = 0; c && !c->stopped && i < n->shards; i++) {
-        const struct ps_co_shard *s = &c->shard[n->shard[i]];
         const struct ps_co_point *h = &copy->head[i];
-        if (h->epoch < ps_co_epoch(s) || h->version < s->stable.version) return true;
+        uint32_t k = n->shard[i];
+        if (h->epoch < sim_stored_epoch(stored, k) || h->version < stored->shard[k].stable.version)
+            return true;
     }
     return false;
 }

@@ -103,11 +103,11 @@ static void note_push(struct sim *s, uint32_t shard, const struct sim_record *r)
 
 // ---------------------------------------------------------------- what faults take
 
-static uint64_t stable_now(const struct sim *s, uint32_t shard)
+// What is durable as registered: the coordinator may take back the rest, and has told nobody of it.
+static uint64_t stable_now(struct sim *s, uint32_t shard)
 {
-    const struct ps_coordinator *c = s->node[0].coordinator;
-    uint64_t seen = s->stables[shard] ? s->stable[shard][s->stables[shard] - 1].version : 0;
-    return c ? c->shard[shard].stable.version : seen;
+    sim_read_store(s);
+    return s->judging->stored.shard[shard].stable.version;
 }
 
 static bool at_or_behind(const struct ps_place *p, const struct ps_place *from)

@@ -264,12 +264,12 @@ static void look_at_state(struct sim *s, uint32_t shard, const struct lk_replica
 
 static void look_at_stable(struct sim *s, uint32_t shard)
 {
-    const struct ps_coordinator *c = s->node[0].coordinator;
+    const struct sim_point *now = &s->judging->stored.shard[shard].stable;
     uint32_t n = s->stables[shard];
-    if (!c || n == SIM_POINTS_MAX || !ps_co_settled(c)) return; // it may be taken back
-    const struct ps_co_point *now = &c->shard[shard].stable;
-    if (now->version && (!n || now->version != s->stable[shard][n - 1].version))
-        s->stable[shard][s->stables[shard]++] = *now;
+    if (n == SIM_POINTS_MAX || !now->version) return;
+    if (!n || now->version != s->stable[shard][n - 1].version)
+        s->stable[shard][s->stables[shard]++] =
+            (struct ps_co_point){now->epoch, now->version, now->chain};
 }
 
 struct held {
@@ -343,6 +343,7 @@ static void look_at_outbox(struct sim *s, const struct wk_shard *ws)
 
 void sim_look(struct sim *s)
 {
+    sim_read_store(s);
     for (uint32_t k = 0; k < s->shards; k++) {
         look_at_owners(s, k);
         look_at_stable(s, k);

@@ -104,6 +104,7 @@ bool sim_watched_fate(void *arg, const char *from, const char *to, enum lh_rpc r
 const char *sim_state_differs(const struct sim_fold *own, const struct lk_replica *server);
 
 // ---- answers.c
+void sim_read_store(struct sim *s); // the coordinator's, as it is durable now
 void sim_saw_message(void *arg, const struct lh_transport *from, const char *to, enum lh_rpc rpc,
                      struct lh_span head);
 

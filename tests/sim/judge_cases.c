@@ -120,7 +120,7 @@ static void nothing_is_cut_off_below_the_stable_point(void **state)
     struct made *m = *state;
     made_acknowledged(m);
     sim_saw_loss(&m->sim->node[SERVER], SIM_LOSS_DISK, NULL);
-    m->sim->stable[0][m->sim->stables[0]++] = (struct ps_co_point){.epoch = 1, .version = 2};
+    m->sim->judging->stored.shard[0].stable = (struct sim_point){.epoch = 1, .version = 2};
     made_epoch(m, &m->sim->node[SERVER], 1);
     made_found(m->sim, "2 was stable");
 }

@@ -1,7 +1,8 @@
 // What the coordinator's disk holds, and what it answered against that. See stored.h.
 //
-// Invariant: whatever is answered is durable at that moment: leases, incarnations, stable points,
-// the plan, epochs, in-sync rows, moves. A row never goes back.
+// Invariant: whatever is answered is durable at that moment, or was until the commit for which the
+// answer waited: leases, incarnations, stable points, the plan, epochs, in-sync rows, moves. A row
+// never goes back.
 #include "tests/sim/stored.h"
 
 #include <stdlib.h>
@@ -131,6 +132,9 @@ static size_t take_commit(struct sim_stored *s, struct lh_span file, size_t from
 // compared.
 static void begin_again(struct sim_stored *s)
 {
+    struct lh_buf empty = s->was;
+    s->was = s->seen;
+    s->seen = empty;
     lh_buf_clear(&s->seen);
     memset(s->lease, 0, sizeof s->lease);
 }
@@ -138,13 +142,16 @@ static void begin_again(struct sim_stored *s)
 void sim_stored_read(struct sim_stored *s, struct lh_span file)
 {
     size_t had = s->seen.len;
-    if (!s->seen.max) s->seen = lh_buf(1 << 24);
+    if (!s->seen.max) s->seen = s->was = lh_buf(1 << 24);
     bool more = file.len >= had && (!had || !memcmp(file.data, s->seen.data, had));
     if (more && file.len == had) return;
     if (!more) begin_again(s);
     if (!s->seen.len && file.len < HEADER) return;
     size_t at = s->seen.len ? s->seen.len : HEADER;
-    for (size_t end; (end = take_commit(s, file, at)); at = end) continue;
+    for (size_t end; (end = take_commit(s, file, at)); at = end) {
+        if (at > HEADER) lh_buf_clear(&s->was);
+        s->last = at;
+    }
     lh_put(&s->seen, file.data + s->seen.len, at - s->seen.len);
     LH_ASSERT(!s->seen.err);
 }
@@ -152,6 +159,7 @@ void sim_stored_read(struct sim_stored *s, struct lh_span file)
 void sim_stored_free(struct sim_stored *s)
 {
     lh_buf_free(&s->seen);
+    lh_buf_free(&s->was);
     for (uint32_t k = 0; k < SIM_STORED_SHARDS; k++) free(s->shard[k].begun);
     memset(s, 0, sizeof *s);
 }
@@ -167,6 +175,35 @@ uint64_t sim_stored_epoch(const struct sim_stored *s, uint32_t shard)
 {
     const struct sim_stored_shard *at = &s->shard[shard];
     return at->epochs ? at->begun[at->epochs - 1].epoch : 0;
+}
+
+// ---------------------------------------------------------------- states that an answer may be of
+
+// The state that the newest commit replaced.
+static void read_before(const struct sim_stored *s, struct sim_stored *out)
+{
+    struct lh_span whole = lh_buf_span(&s->seen);
+    if (s->last > HEADER)
+        sim_stored_read(out, lh_span(whole.data, s->last));
+    else if (s->was.len)
+        sim_stored_read(out, lh_buf_span(&s->was));
+}
+
+const char *sim_stored_held(const struct sim_stored *s, sim_stored_check *check, void *arg)
+{
+    const char *missing = check(s, arg);
+    if (!missing || s->seen.len <= s->last) return missing;
+    struct sim_stored before = {0};
+    struct lh_cursor c = lh_cursor(lh_span(s->seen.data + s->last, s->seen.len - s->last));
+    struct row r;
+    read_before(s, &before);
+    bool held = !check(&before, arg);
+    while (!held && get_row(&c, &r) && r.key[0]) {
+        take_row(&before, &r);
+        held = !check(&before, arg);
+    }
+    sim_stored_free(&before);
+    return held ? NULL : missing;
 }
 
 // ---------------------------------------------------------------- answers

@@ -25,6 +25,8 @@ struct sim_stored_shard {
 
 struct sim_stored {
     struct lh_buf seen;               // the file, as far as it was read
+    size_t last;                      // where in it the newest commit begins
+    struct lh_buf was;                // the file before it was written anew, until the next commit
     uint64_t lease[SIM_STORED_UNITS]; // its worker's id; 0: free
     struct {
         uint64_t id;
@@ -43,8 +45,15 @@ void sim_stored_free(struct sim_stored *s);
 uint32_t sim_stored_granted(const struct sim_stored *s, uint64_t worker); // 0: nothing
 uint64_t sim_stored_epoch(const struct sim_stored *s, uint32_t shard);    // the last; 0: none
 
-// Each message that the coordinator answers, against what is durable: NULL, or what is not there.
-// `worker`: the id of the worker that it goes to.
+// An answer tells what held when its request was handled, and leaves with the end of the commit
+// that made that durable. So it is of a state that the newest commit left, replaced or came by, as
+// its rows follow each other; an older one was replaced while nobody waited. NULL if `check` finds
+// nothing missing from one of these states; else what is missing from the newest.
+typedef const char *sim_stored_check(const struct sim_stored *s, void *arg);
+const char *sim_stored_held(const struct sim_stored *s, sim_stored_check *check, void *arg);
+
+// Each message that the coordinator answers, against one state of the disk: NULL, or what is not
+// there. `worker`: the id of the worker that it goes to.
 struct Longhaul__V1__JoinReply;
 struct Longhaul__V1__LeaseReply;
 struct Longhaul__V1__ReportReply;

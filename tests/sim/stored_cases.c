@@ -262,6 +262,97 @@ static void take_overs_moves_and_plans_are_on_the_disk(void **state)
     assert_null(sim_stored_report(&d->stored, &m));
 }
 
+static const char *check_stable(const struct sim_stored *stored, void *m)
+{
+    return sim_stored_lease(stored, WORKER, m);
+}
+
+// Of an answer that tells of this stable point.
+static const char *held_stable(struct disk *d, uint64_t version)
+{
+    Longhaul__V1__LeaseReply m = LONGHAUL__V1__LEASE_REPLY__INIT;
+    Longhaul__V1__Point p = point(1, version), *points[] = {&p};
+    m.stable = points;
+    m.n_stable = 1;
+    look(d);
+    return sim_stored_held(&d->stored, check_stable, &m);
+}
+
+static void put_stable(struct disk *d, uint64_t version)
+{
+    put(d, "stable/0000", (uint64_t[]){1, version}, 2);
+}
+
+static void an_answer_may_tell_what_its_commit_replaced(void **state)
+{
+    struct disk *d = *state;
+    put_stable(d, 8);
+    commit(d);
+    put_stable(d, 16);
+    assert_string_equal(held_stable(d, 16), "a stable point");
+    assert_null(held_stable(d, 8));
+    put_stable(d, 24);
+    commit(d);
+    assert_null(held_stable(d, 8));
+    assert_null(held_stable(d, 16)); // when the request was handled
+    assert_null(held_stable(d, 24));
+    assert_string_equal(held_stable(d, 20), "a stable point");
+}
+
+static void an_answer_may_not_tell_what_an_earlier_commit_replaced(void **state)
+{
+    struct disk *d = *state;
+    put_stable(d, 8);
+    commit(d);
+    put_stable(d, 16);
+    commit(d);
+    assert_null(held_stable(d, 8));
+    put(d, "lease/0000000005", (uint64_t[]){WORKER, 0}, 2); // no word of the point
+    commit(d);
+    assert_null(held_stable(d, 16));
+    assert_string_equal(held_stable(d, 8), "a stable point");
+}
+
+static void an_answer_is_of_one_state(void **state)
+{
+    struct disk *d = *state;
+    uint64_t unit = UNIT;
+    Longhaul__V1__LeaseReply m = LONGHAUL__V1__LEASE_REPLY__INIT;
+    Longhaul__V1__Point p = point(1, 8), *points[] = {&p};
+    put_stable(d, 8);
+    commit(d);
+    put_stable(d, 16);
+    put(d, "lease/0000000005", (uint64_t[]){WORKER, 0}, 2);
+    commit(d);
+    m.units = &unit;
+    m.n_units = 1;
+    m.stable = points;
+    m.n_stable = 1;
+    look(d);
+    // the lease came after the point
+    assert_string_equal(sim_stored_held(&d->stored, check_stable, &m), "a stable point");
+    p.version = 16;
+    assert_null(sim_stored_held(&d->stored, check_stable, &m));
+}
+
+static void a_file_that_is_written_anew_replaced_what_it_was(void **state)
+{
+    struct disk *d = *state;
+    put_stable(d, 8);
+    commit(d);
+    assert_null(held_stable(d, 8));
+    put_stable(d, 16);
+    commit(d);
+    ps_store_close(d->store);
+    assert_int_equal(ps_store_open(d->env, "co", &d->store), LH_OK); // which writes it anew
+    assert_null(held_stable(d, 16));
+    assert_null(held_stable(d, 8));
+    put_stable(d, 24);
+    commit(d);
+    assert_null(held_stable(d, 16));
+    assert_string_equal(held_stable(d, 8), "a stable point");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +364,10 @@ int main(void)
         STORED_TEST(an_incarnation_is_on_the_disk),
         STORED_TEST(an_in_sync_row_is_on_the_disk),
         STORED_TEST(epochs_are_on_the_disk),
+        STORED_TEST(an_answer_may_tell_what_its_commit_replaced),
+        STORED_TEST(an_answer_may_not_tell_what_an_earlier_commit_replaced),
+        STORED_TEST(an_answer_is_of_one_state),
+        STORED_TEST(a_file_that_is_written_anew_replaced_what_it_was),
         STORED_TEST(take_overs_moves_and_plans_are_on_the_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,211 @@
+// Stable points from workers' words: the server's log vouches for what is below its head, so that a
+// false word makes nothing stable, takes no other's place, and stops no server (PROTOCOL 13, 27).
+#include <string.h>
+
+#include "common/head.h"
+#include "tests/cores/rig.h"
+
+enum { HEAD = 24 };
+
+static struct ps_co_shard *row(const struct rig *r, uint32_t shard)
+{
+    return &r->coordinator->shard[shard];
+}
+
+static const struct lh_ledger *ledger(const struct rig *r, uint32_t shard)
+{
+    return &r->server->shard[shard]->replica.ledger;
+}
+
+static void log_all(struct rig *r, uint64_t from, uint64_t to)
+{
+    for (r->shard = 0; r->shard < r->manifest.shards; r->shard++)
+        for (uint64_t i = from; i <= to; i++) rig_hello(r, 0, i << 32, 0, 1);
+    r->shard = 0;
+    rig_run(r, 2 * LH_SECOND);
+}
+
+// Both workers joined, and each shard's head is reported.
+static struct rig *begun(uint32_t shards, uint64_t segment_bytes)
+{
+    struct rig *r = rig_new(7);
+    r->segment_bytes = segment_bytes;
+    if (shards > 1) rig_two_shards(r);
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 1).granted, 1);
+    rig_run(r, 3 * LH_SECOND);
+    log_all(r, 2, HEAD);
+    for (uint32_t k = 0; k < shards; k++) {
+        assert_true(ledger(r, k)->version >= HEAD - 1);
+        assert_int_equal(row(r, k)->head.version, ledger(r, k)->version);
+    }
+    return r;
+}
+
+static struct ps_co_point of_log(const struct rig *r, uint32_t shard, uint64_t back)
+{
+    const struct lh_ledger *l = ledger(r, shard);
+    struct ps_co_point p = {l->epoch, l->version - back, {{0}}};
+    assert_int_equal(ps_shard_chain(r->server->shard[shard], p.version, &p.chain), LH_OK);
+    return p;
+}
+
+static struct ps_co_point made_up(const struct rig *r, uint32_t shard, uint64_t back)
+{
+    struct ps_co_point p = of_log(r, shard, back);
+    p.chain.b[0] ^= 1;
+    return p;
+}
+
+// Worker w says that it holds this of each shard.
+static void say(struct rig *r, uint32_t w, const struct ps_co_point *p)
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    Longhaul__V1__Point item[RIG_SHARDS], *list[RIG_SHARDS];
+    ProtobufCMessage *answer;
+    for (uint32_t k = 0; k < r->manifest.shards; k++) {
+        item[k] = lh_head_point(k, p[k].epoch, p[k].version, &p[k].chain);
+        list[k] = &item[k];
+    }
+    m.worker = lh_worker_id(&r->w[w].self);
+    m.incarnation = UINT64_C(1) << 32;
+    m.n_durable = r->manifest.shards;
+    m.durable = list;
+    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer),
+                     LH_OK);
+    rig_free_message(answer);
+}
+
+static bool is_stable(const struct rig *r, uint32_t shard, const struct ps_co_point *p)
+{
+    const struct ps_co_point *s = &row(r, shard)->stable;
+    return s->epoch == p->epoch && s->version == p->version && lh_hash_equal(&s->chain, &p->chain);
+}
+
+// The next start of the server compares its log with what is stable.
+static void starts_again(struct rig *r)
+{
+    uint64_t epoch = ledger(r, 0)->epoch;
+    rig_settle(r);
+    rig_kill_server(r, false);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    assert_int_equal(r->fatals, 0);
+    assert_true(r->server->serving);
+    assert_int_equal(ledger(r, 0)->epoch, epoch);
+}
+
+static void a_made_up_history_below_the_head_is_not_stable(void **state)
+{
+    (void)state;
+    for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) {
+        struct rig *r = begun(shards, 0);
+        struct ps_co_point lie[RIG_SHARDS], honest[RIG_SHARDS];
+        for (uint32_t k = 0; k < shards; k++) {
+            lie[k] = made_up(r, k, 1);
+            honest[k] = of_log(r, k, 3);
+        }
+        for (int i = 0; i < 10; i++) {
+            say(r, 0, lie);
+            rig_run(r, 300 * LH_MS);
+            for (uint32_t k = 0; k < shards; k++) assert_int_equal(row(r, k)->stable.version, 0);
+        }
+        for (int i = 0; i < 10; i++) {
+            say(r, 1, honest);
+            say(r, 0, lie);
+            rig_run(r, 300 * LH_MS);
+        }
+        for (uint32_t k = 0; k < shards; k++) assert_true(is_stable(r, k, &honest[k]));
+        starts_again(r);
+        rig_free(r);
+    }
+}
+
+// Of what two workers hold the later copy counts; what is the head is known at once.
+static void the_latest_copy_of_the_log_is_stable(void **state)
+{
+    (void)state;
+    struct rig *r = begun(1, 0);
+    struct ps_co_point older = of_log(r, 0, 5), later = of_log(r, 0, 2), head = of_log(r, 0, 0);
+    say(r, 0, &later);
+    say(r, 1, &older);
+    assert_int_equal(row(r, 0)->stable.version, 0);
+    rig_run(r, 2 * LH_SECOND);
+    assert_true(is_stable(r, 0, &later));
+    say(r, 1, &head);
+    assert_true(is_stable(r, 0, &head));
+    starts_again(r);
+    rig_free(r);
+}
+
+// Who says something new with every lease is answered all the same.
+static void a_worker_that_goes_on_is_not_passed_over(void **state)
+{
+    (void)state;
+    struct rig *r = begun(1, 0);
+    uint64_t head = ledger(r, 0)->version;
+    for (uint64_t back = 12; back > 0; back--) {
+        struct ps_co_point p = of_log(r, 0, back);
+        say(r, 1, &p);
+        rig_run(r, 170 * LH_MS); // of a report's 500
+    }
+    assert_in_range(row(r, 0)->stable.version, head - 9, head - 1);
+    rig_free(r);
+}
+
+static void a_copy_that_is_gone_is_not_stable(void **state)
+{
+    (void)state;
+    struct rig *r = begun(1, 0);
+    struct ps_co_point p = of_log(r, 0, 2);
+    say(r, 1, &p);
+    assert_int_equal(rig_join(r, 1, 22, 2).granted, 2); // without its directory
+    rig_run(r, 3 * LH_SECOND);
+    assert_int_equal(row(r, 0)->stable.version, 0);
+    rig_free(r);
+}
+
+// The coordinator was away while the server cut its log: the workers' last copies lie below that.
+static void a_copy_below_what_the_log_begins_with_is_believed(void **state)
+{
+    (void)state;
+    struct rig *r = begun(1, 4096);
+    struct ps_co_point p = of_log(r, 0, 2);
+    for (uint64_t i = HEAD + 1; i < 300 && ps_shard_place(r->server->shard[0], p.version); i++) {
+        rig_hello(r, 0, i << 32, 0, 1);
+        rig_run(r, 100 * LH_MS);
+    }
+    rig_run(r, 2 * LH_SECOND);
+    assert_null(ps_shard_place(r->server->shard[0], p.version));
+    say(r, 1, &p);
+    rig_run(r, 2 * LH_SECOND);
+    assert_true(is_stable(r, 0, &p));
+    starts_again(r);
+    rig_free(r);
+}
+
+static void a_server_that_does_not_vouch_is_not_asked(void **state)
+{
+    (void)state;
+    struct rig *r = begun(1, 0);
+    struct ps_co_point p = of_log(r, 0, 2);
+    row(r, 0)->vouches = false; // as an older server's report says
+    say(r, 1, &p);
+    assert_true(is_stable(r, 0, &p));
+    rig_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_made_up_history_below_the_head_is_not_stable),
+        cmocka_unit_test(the_latest_copy_of_the_log_is_stable),
+        cmocka_unit_test(a_worker_that_goes_on_is_not_passed_over),
+        cmocka_unit_test(a_copy_that_is_gone_is_not_stable),
+        cmocka_unit_test(a_copy_below_what_the_log_begins_with_is_believed),
+        cmocka_unit_test(a_server_that_does_not_vouch_is_not_asked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

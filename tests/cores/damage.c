@@ -1,0 +1,173 @@
+// A push that can't be read any more, and the power: what it sent can't be cleared from an older
+// snapshot of the residual, so that one does not count (PROTOCOL 11). The other shard's does.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/cores/life.h"
+
+enum { HURT = 1, WHOLE = 0 }; // shards
+
+static struct wk_entry *above_snapshot(const struct wk_shard *s)
+{
+    struct wk_entry *e = s->outbox.first;
+    while (e && wk_entry_compare(e, s->snapshot.incarnation.number, s->snapshot.step) <= 0)
+        e = e->next;
+    return e;
+}
+
+static bool snapshot_is_behind(const struct life *l)
+{
+    for (uint32_t k = 0; k < l->worker->shards; k++) {
+        const struct wk_shard *s = &l->worker->shard[k];
+        const struct wk_entry *above = above_snapshot(s);
+        bool below = s->outbox.first != above;
+        if (s->cut || !s->snapshot.present || !below || !above || !above->next) return false;
+    }
+    return true;
+}
+
+// Of each shard there are a snapshot, a push that it knows, and two later ones at least.
+static struct life *life_with_snapshots(uint64_t seed)
+{
+    struct life *l = life_begin(seed, RIG_SHARDS);
+    for (int i = 0; i < 20000 && !snapshot_is_behind(l); i++) life_run(l, LH_MS);
+    assert_true(snapshot_is_behind(l));
+    return l;
+}
+
+static void file_of(const struct wk_shard *s, const struct wk_entry *e, char path[160])
+{
+    snprintf(path, 160, "%s/%04x-%016llx-%016llx", s->outbox.dir, s->id,
+             (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
+}
+
+static void kill_and_start(struct life *l, bool power)
+{
+    rig_life_end(l->rig, &l->core, power);
+    life_start(l);
+}
+
+static unsigned held(const struct wk_shard *s) // values of the residual that are not zero
+{
+    unsigned n = 0;
+    for (uint64_t i = 0; i < s->layout->values; i++) n += s->residual[i] != 0;
+    return n;
+}
+
+// Nothing is there twice: deltas are never below zero.
+static void check_mass(const struct life *l)
+{
+    for (uint32_t k = 0; k < l->worker->shards; k++) {
+        const struct wk_shard *s = &l->worker->shard[k];
+        for (uint64_t i = 0; i < s->layout->values; i++) {
+            double initial = (double)l->rig->initial[s->layout->first + i];
+            double found = initial - (double)s->replica.theta[i] + (double)s->residual[i];
+            if (found > l->raw[k][i])
+                fail_msg("shard %u, value %u: %g was cut, %g is there", k, (unsigned)i,
+                         l->raw[k][i], found);
+        }
+    }
+}
+
+static void go_on(struct life *l)
+{
+    life_cut(l, 4);
+    life_rest(l);
+    check_mass(l);
+    life_end(l);
+}
+
+// `first`: a process that finds the damage while its slot is there, or the one after the power cut.
+static void damage_one(uint64_t seed, bool first, bool newest)
+{
+    struct life *l = life_with_snapshots(seed);
+    struct wk_shard *s = &l->worker->shard[HURT];
+    struct wk_entry *e = above_snapshot(s);
+    char path[160];
+    while (newest && e->next) e = e->next;
+    file_of(s, e, path);
+    assert_true(held(s) > 0);
+    assert_int_equal(lh_fake_flip(l->rig->w[1].env, path, e->bytes / 2, 1), LH_OK);
+    if (first) kill_and_start(l, false);
+    kill_and_start(l, true);
+    assert_int_equal(held(&l->worker->shard[HURT]), 0);
+    assert_true(held(&l->worker->shard[WHOLE]) > 0);
+    assert_int_equal(l->worker->count.lost, first ? 2 : 3); // two slots, and the push where found
+    assert_int_equal(life_said(l, "residual.snapshot"), 1);
+    assert_int_equal(life_said(l, "outbox.damaged"), 1);
+    go_on(l);
+}
+
+static void a_residual_that_cant_be_cleared_begins_at_zero(void **state)
+{
+    (void)state;
+    for (int newest = 0; newest < 2; newest++) damage_one(31, false, newest);
+}
+
+static void nor_is_it_rebuilt_where_an_earlier_start_put_the_push_aside(void **state)
+{
+    (void)state;
+    for (int newest = 0; newest < 2; newest++) damage_one(32, true, newest);
+}
+
+// A snapshot that was made after the push lacks nothing.
+static void one_that_the_snapshot_knows_costs_no_residual(void **state)
+{
+    (void)state;
+    struct life *l = life_with_snapshots(33);
+    struct wk_shard *s = &l->worker->shard[HURT];
+    struct wk_entry *e = s->outbox.first;
+    char path[160];
+    assert_true(e != above_snapshot(s));
+    file_of(s, e, path);
+    assert_int_equal(lh_fake_flip(l->rig->w[1].env, path, e->bytes / 2, 1), LH_OK);
+    kill_and_start(l, true);
+    assert_true(held(&l->worker->shard[HURT]) > 0);
+    assert_int_equal(life_said(l, "residual.snapshot"), 0);
+    assert_int_equal(life_said(l, "outbox.damaged"), 1);
+    go_on(l);
+}
+
+static struct wk_entry *undecided(const struct life *l)
+{
+    const struct wk_shard *s = &l->worker->shard[HURT];
+    return s->cut ? NULL : wk_outbox_undecided(&s->outbox);
+}
+
+// A push that was to be sent again, and can't be read then, goes after the snapshot.
+static void an_undecided_one_takes_the_snapshot_with_it(void **state)
+{
+    (void)state;
+    struct life *l = life_with_snapshots(34);
+    struct wk_slot snap = {0};
+    char path[160];
+    life_cut(l, 1); // with a snapshot
+    life_rest(l);
+    rig_kill_server(l->rig, false);
+    for (int i = 0; i < 20000 && !undecided(l); i++) life_run(l, LH_MS);
+    kill_and_start(l, false);
+    struct wk_shard *s = &l->worker->shard[HURT];
+    struct wk_entry *e = undecided(l);
+    assert_non_null(e);
+    assert_int_equal(wk_snapshot_load(&s->slots, &snap, NULL), LH_OK);
+    assert_true(e->head.step >= snap.next);
+    wk_slot_free(&snap);
+    file_of(s, e, path);
+    assert_int_equal(lh_fake_flip(l->rig->w[1].env, path, e->bytes / 2, 1), LH_OK);
+    assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+    for (int i = 0; i < 20000 && !l->worker->count.lost; i++) life_run(l, LH_MS);
+    assert_int_equal(l->worker->count.lost, 1);
+    assert_int_equal(wk_snapshot_load(&s->slots, &snap, NULL), LH_ERR_NOT_FOUND);
+    go_on(l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_residual_that_cant_be_cleared_begins_at_zero),
+        cmocka_unit_test(nor_is_it_rebuilt_where_an_earlier_start_put_the_push_aside),
+        cmocka_unit_test(one_that_the_snapshot_knows_costs_no_residual),
+        cmocka_unit_test(an_undecided_one_takes_the_snapshot_with_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

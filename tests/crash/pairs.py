@@ -1,0 +1,72 @@
+"""Servers with standbys under all faults: whoever takes over is the owner, and its former owner,
+which ends when it hears so, is started again as the standby.
+
+A log of a server that stood by may begin in the middle. So all servers' segments of all lives are
+one pool, and a shard's history is the branch that leads to what its last owner ends with.
+"""
+import os
+
+from cluster import SERVERS
+from faults import Faulty
+from standby import WHOLE
+
+TAKEN = ("was taken over by its standby, or moved to it", "another server has it")
+
+
+class Pairs(Faulty):
+    """Two servers and two standbys of these; which of a pair is the owner changes."""
+
+    ROLES = ("coordinator", "server", "standby", "worker")
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.replacements = 0
+        self.kept += [self.world.path(f"history-standby-{i}") for i in range(SERVERS)]
+        for folder in self.kept[SERVERS:]:
+            os.mkdir(folder)
+
+    def make_servers(self, checkpoint_every):
+        self.servers = []
+        for name, role in (("shard", "shard"), ("standby", "standby")):
+            for i in range(SERVERS):
+                self.servers.append(self.world.server(
+                    i, self.coordinator, name=f"{name}-{i}", **WHOLE | {
+                        "role": role, "shards": self.shards_of(i)}).start().listening())
+
+    def owners(self):
+        known = {s["address"] for s in self.coordinator.status().get("shards", [])}
+        return [s for s in self.servers if s.address in known]
+
+    def role(self, node):
+        if node.kind != "server":
+            return node.kind
+        return "server" if node in self.owners() else "standby"
+
+    def up(self, node):
+        """A server that was taken over may end before it listens."""
+        if node.kind != "server":
+            super().up(node)
+
+    def replaced(self, node):
+        if node.kind != "server" or not any(text in node.tail(3) for text in TAKEN):
+            return False
+        node.settings["role"] = "standby"
+        self.replacements += 1
+        self.start_again(node)
+        return True
+
+    def history(self):
+        """The owners' word counts for what is held and credited."""
+        self.everyone, self.servers = self.servers, self.owners()
+        try:
+            return super().history()
+        finally:
+            self.servers = self.everyone
+
+    def gather(self):
+        owners, self.servers = self.servers, self.everyone
+        super().gather()
+        self.servers = owners
+
+    def more_figures(self):
+        return {"servers_replaced": self.replacements}
