@@ -378,9 +378,9 @@ LH_MUST lh_err ps_aside_log(struct ps_server *s);
 LH_MUST lh_err ps_aside_remove(struct ps_server *s, bool *room);
 // rebuild.c
 LH_MUST lh_err ps_rebuild_begin(struct ps_shard *shard);
-bool ps_rebuild_fetched(const struct ps_rebuild *b); // the replica holds a follower's state
+bool ps_rebuild_fetched(const struct ps_rebuild *b);      // the replica holds a follower's state
 bool ps_rebuild_from_standby(const struct ps_rebuild *b); // the standby's that is in sync
-void ps_rebuild_close(struct ps_rebuild *b);         // takes no timer any more; NULL is allowed
+void ps_rebuild_close(struct ps_rebuild *b); // takes no timer any more; NULL is allowed
 // "stable": version, "workers": how many are there, "answered": how many said what they hold.
 json_t *ps_rebuild_status(const struct ps_rebuild *b); // gives it
 void ps_rebuild_free(struct ps_rebuild *b);            // NULL is allowed

@@ -35,9 +35,7 @@ static void start(struct rig *r)
     r->server->conf.mark_ns = 600 * LH_SECOND; // nothing says that the last group was durable
 }
 
-// The owner is down, without the last record that it acknowledged of shard 0, which its standby
-// has. Of shard 1 that one is not in sync.
-static void begin_apart(struct rig *r)
+static void begin_in_sync(struct rig *r)
 {
     rig_start_coordinator(r);
     start(r);
@@ -49,12 +47,24 @@ static void begin_apart(struct rig *r)
     rig_run(r, LH_SECOND);
     for (uint32_t k = 0; k < RIG_SHARDS; k++)
         assert_int_equal(row(r, k)->standby, r->standby->standby.identity);
+}
+
+// The owner is down, without the last record of its log. Of shard 1 its standby is not in sync.
+static void part(struct rig *r)
+{
     rig_kill_server(r, false);
     rig_damage_tail(r);
     row(r, 1)->standby = 0;
     row(r, 1)->changes++;
     assert_int_equal(ps_co_store_insync(r->coordinator, 1), LH_OK);
     rig_settle(r);
+}
+
+// The record that is lost was acknowledged, of shard 0, and the standby has it.
+static void begin_apart(struct rig *r)
+{
+    begin_in_sync(r);
+    part(r);
 }
 
 static void assert_gone_on(struct rig *r, uint64_t epoch)
@@ -99,6 +109,27 @@ static void so_it_does_when_it_dies_before_it_serves(void **state)
     assert_gone_on(r, 3);
 }
 
+// What the owner has beyond that state was acknowledged to nobody, and is lost without need.
+static void a_log_that_goes_on_from_that_state_stays(void **state)
+{
+    struct rig *r = *state;
+    begin_in_sync(r);
+    rig_kill_standby(r, false);
+    for (uint64_t i = 1; i <= 2; i++) {
+        r->shard = 0;
+        rig_greet(r, 0, (ACKNOWLEDGED + i) << 32, 0, 1);
+        rig_run(r, 10 * LH_MS);
+    }
+    assert_int_equal(fenced(r, 0), ACKNOWLEDGED + 2);
+    part(r);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    start(r);
+    rig_run(r, 20 * LH_SECOND);
+    assert_true(r->server->serving);
+    assert_int_equal(fenced(r, 0), ACKNOWLEDGED + 1);
+    assert_int_equal(r->server->shard[0]->replica.ledger.epoch, 2);
+}
+
 // A standby that may lack what it confirmed does not say so by giving the rest.
 static void nothing_is_fetched_from_a_directory_of_another_name(void **state)
 {
@@ -122,6 +153,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HELD(the_owner_goes_on_with_what_its_standby_holds),
         HELD(so_it_does_when_it_dies_before_it_serves),
+        HELD(a_log_that_goes_on_from_that_state_stays),
         HELD(nothing_is_fetched_from_a_directory_of_another_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
