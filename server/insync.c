@@ -144,7 +144,8 @@ lh_err ps_insync_is_ours(const struct ps_shard *s, const Longhaul__V1__Point *ha
 // All that a standby holds in this epoch it has from the server that has the shard. Where it holds
 // more, or other records, this directory is an older copy of that server's, which may have gone on
 // by itself and have as many by now: it must not strike the standby out (PROTOCOL 27). A record
-// that was cut off here shows nothing, unless the standby has confirmed a later one to this process.
+// that was cut off here shows nothing, unless the standby has confirmed a later one to this
+// process.
 static LH_MUST lh_err check_standby(const struct ps_shard *s, const Longhaul__V1__InSyncReply *m)
 {
     const struct lh_ledger *l = &s->replica.ledger;

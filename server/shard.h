@@ -146,9 +146,9 @@ struct ps_shard {
     uint64_t claimed;            // planted: epoch of a MOVE that is not durable here
     struct ps_insync insync;
     struct ps_asked asked; // by the coordinator, of copies that workers say they hold
-    struct ps_copy *copy; // of another server's shard (copy.c); NULL: it never was one
-    bool unproved;        // nobody but a standby in sync can tell whether this log is the last
-    uint64_t least_epoch; // taken over: it is served in this one or a later one
+    struct ps_copy *copy;  // of another server's shard (copy.c); NULL: it never was one
+    bool unproved;         // nobody but a standby in sync can tell whether this log is the last
+    uint64_t least_epoch;  // taken over: it is served in this one or a later one
 };
 
 // ---- decide.c: pure functions of the head, no I/O

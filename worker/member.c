@@ -258,8 +258,8 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     if (w->phase >= LH_PHASE_DRAIN && !w->stepping) wk_park_units(w); // else after the step
     if (w->stopped) return;
     w->want_lease = false;
-    // It asked for that many, claims left out; or what came is known to be credited here, and is not
-    // there yet.
+    // It asked for that many, claims left out; or what came is known to be credited here, and is
+    // not there yet.
     w->leased_out = m->n_units < w->asked || w->queued == queued_before;
     again(w, w->conf.lease_ns);
     wk_boundary_soon(w);

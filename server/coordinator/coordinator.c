@@ -15,7 +15,7 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/answer.h"
 
-enum { COPIES_ASKED = 256 }; // about, with one answer
+enum { COPIES_ASKED = 256 }; // about: workers' copies that one answer asks the server for
 
 static const int64_t LISTEN_MIN = 10 * LH_MS;
 static const int64_t REST_MAX = 30 * LH_SECOND; // by then who was cut off has connected again
@@ -298,8 +298,7 @@ static void reply_standby(struct ps_coordinator *c, struct lh_request *rq,
     free(owners);
 }
 
-// Workers' copies of each shard that one answer asks about: as many as fit a small message, and one
-// at least. Without memory the next answer asks.
+// Of every shard it asks about one copy at least. Without memory the next answer asks.
 static void reply_owner(struct ps_coordinator *c, struct lh_request *rq,
                         const Longhaul__V1__ReportRequest *m, Longhaul__V1__ReportReply *out)
 {
@@ -308,8 +307,7 @@ static void reply_owner(struct ps_coordinator *c, struct lh_request *rq,
     Longhaul__V1__Point *item = calloc(n * each + 1, sizeof *item),
                         **list = calloc(n * each + 1, sizeof *list);
     for (size_t i = 0; i < n && item && list; i++)
-        out->n_copies +=
-            ps_co_ask_copies(c, m->shards[i]->head->shard, each, item + out->n_copies);
+        out->n_copies += ps_co_ask_copies(c, m->shards[i]->head->shard, each, item + out->n_copies);
     for (size_t i = 0; i < out->n_copies; i++) list[i] = &item[i];
     out->copies = list;
     if (c->plan.number && !c->stopped) lh_plan_write(&c->plan, &plan);

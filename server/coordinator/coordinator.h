@@ -12,8 +12,8 @@
 // Times of members and servers (*_ns) are the listener's (ps_co_now), not the env's.
 //
 // Files: commit.c (what is said is durable), member.c (join, lease), stable.c (workers' durable
-// copies), epochs.c (histories of shards), insync.c (standbys), move.c, drain.c and leases.c (what operators ask), plan.c (phases,
-// live workers, H).
+// copies), epochs.c (histories of shards), insync.c (standbys), move.c, drain.c and leases.c (what
+// operators ask), plan.c (phases, live workers, H).
 #ifndef PS_COORDINATOR_H
 #define PS_COORDINATOR_H
 
@@ -61,7 +61,7 @@ struct ps_co_point {
     struct lh_hash chain;
 };
 
-struct ps_co_claim { // a durable copy on a worker's disk; version 0: none (stable.c)
+struct ps_co_claim {                // a durable copy on a worker's disk; version 0: none (stable.c)
     struct ps_co_point said, asked; // as the worker said last; what the server was asked about
 };
 
