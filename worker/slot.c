@@ -244,7 +244,8 @@ static lh_err forget(struct wk_slots *s, const char *path)
     uint64_t size = 0;
     LH_TRY(files->open(s->env, path, LH_OPEN_WRITE, &file));
     lh_err err = files->size(file, &size);
-    if (!err && size) err = files->write(file, 0, lh_span(none, sizeof none));
+    if (size > sizeof none) size = sizeof none; // no more than is there: more would want room
+    if (!err && size) err = files->write(file, 0, lh_span(none, (size_t)size));
     files->close(file);
     return err;
 }

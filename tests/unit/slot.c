@@ -368,6 +368,24 @@ static void a_flip_that_found_no_room_is_not_there(void **state)
     assert_true(full >= 8);
 }
 
+// The second slot file is new, and its first write left less of it than a magic number: what takes
+// it back wants no room.
+static void a_second_file_that_found_no_room_leaves_the_first(void **state)
+{
+    struct machine *m = *state;
+    struct wk_slots s = open_slots(m);
+    assert_int_equal(flip(m, &s, 1, false), LH_OK);
+    for (uint64_t left = 0; left < 8; left++) {
+        lh_fake_disk_limit(m->env, lh_fake_disk_used(m->env) + left);
+        lh_fake_harm(m->env, &(struct lh_fake_harm){.seed = left + 1, .short_writes = true});
+        assert_int_equal(flip(m, &s, 2, false), LH_ERR_DISK_FULL);
+        lh_fake_disk_limit(m->env, 0);
+        assert_loads(m, 1, WK_SLOT_INTACT);
+    }
+    assert_int_equal(flip(m, &s, 2, false), LH_OK);
+    assert_loads(m, 2, WK_SLOT_INTACT);
+}
+
 static void a_first_slot_that_found_no_room_is_not_there(void **state)
 {
     struct machine *m = *state;
@@ -473,6 +491,7 @@ int main(void)
         ON_MACHINE(the_newest_counts),
         ON_MACHINE(a_first_slot_is_whole_and_durable),
         ON_MACHINE(a_flip_that_found_no_room_is_not_there),
+        ON_MACHINE(a_second_file_that_found_no_room_leaves_the_first),
         ON_MACHINE(a_first_slot_that_found_no_room_is_not_there),
         ON_MACHINE(what_a_start_has_read_is_not_undone),
         ON_MACHINE(a_torn_flip_brings_no_synced_one_back),
