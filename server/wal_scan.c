@@ -181,9 +181,11 @@ static lh_err scan_entries(struct scan *s, size_t i, uint64_t stop)
     size_t at = PS_SEGMENT_HEADER, end;
     struct entry e;
     while (w->next != stop && read_group(bytes, at, w->next, stop, &end)) {
-        for (; at < end && parse_entry(bytes, at, true, &e); at += e.total)
+        for (; at < end; at += e.total) {
+            bool there = parse_entry(bytes, at, true, &e);
+            LH_ASSERT(there); // read_group() has seen it
             LH_TRY(take_entry(s, i, at, &e));
-        LH_ASSERT(at == end);
+        }
     }
     if (w->next == stop) return LH_OK;
     look_ahead(s, bytes, at, w->next);

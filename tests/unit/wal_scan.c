@@ -170,6 +170,48 @@ static void an_older_entry_behind_damage_proves_nothing(void **state)
     finish(&r);
 }
 
+// Says something else at `field` of the entry at `at`, and sums it anew.
+static void say(struct lh_buf *log, size_t at, size_t field, uint8_t value)
+{
+    log->data[at + field] = value;
+    lh_buf_patch_u32(log, at + ENTRY - 8, lh_crc32c(0, log->data + at, ENTRY - 8));
+}
+
+// Three records of one group after one of its own, the third of which is of another place or of
+// another group: its group is not whole, however good each entry is.
+static void an_entry_of_another_group_ends_none(void **state)
+{
+    (void)state;
+    enum { SEQUENCE = 16, FOLLOWING = 36 };
+    struct rig r = start(9);
+    assert_int_equal(open_wal(&r), LH_OK);
+    fill(&r, 1, 1);
+    for (uint64_t v = 2; v <= 4; v++) add(&r, v);
+    commit(&r);
+    struct lh_buf whole;
+    load_first(&r, &whole);
+    const size_t third = HEADER + 2 * ENTRY;
+    assert_int_equal(whole.data[third + SEQUENCE], 3);
+    assert_int_equal(whole.data[third + FOLLOWING], 1);
+    const struct {
+        size_t field;
+        uint8_t value;
+        size_t there;
+    } said[] = {
+        {SEQUENCE, 3, 4}, {SEQUENCE, 2, 1}, {SEQUENCE, 7, 1}, {FOLLOWING, 0, 1}, {FOLLOWING, 2, 1}};
+    for (size_t i = 0; i < LH_COUNT(said); i++) {
+        say(&whole, third, said[i].field, said[i].value);
+        only_segment(&r, &whole, whole.len);
+        assert_int_equal(open_wal(&r), LH_OK);
+        check_seen(&r, said[i].there);
+        assert_int_equal(r.torn, said[i].there < 4);
+        say(&whole, third, SEQUENCE, 3);
+        say(&whole, third, FOLLOWING, 1);
+    }
+    lh_buf_free(&whole);
+    finish(&r);
+}
+
 // ---------------------------------------------------------------- what is no damage
 
 static void the_log_of_another_job_is_refused(void **state)
@@ -243,6 +285,7 @@ int main(void)
         cmocka_unit_test(damage_in_the_last_entry_is_a_torn_tail),
         cmocka_unit_test(a_missing_segment_is_refused),
         cmocka_unit_test(an_older_entry_behind_damage_proves_nothing),
+        cmocka_unit_test(an_entry_of_another_group_ends_none),
         cmocka_unit_test(the_log_of_another_job_is_refused),
         cmocka_unit_test(other_names_are_no_segments),
         cmocka_unit_test(a_start_may_be_stopped_before_it_writes),
