@@ -109,7 +109,7 @@ static void send(struct ps_server *s)
         err =
             lh_unary_start(s->coordinator, LH_RPC_REPORT, DEADLINE, &m.base,
                            &longhaul__v1__report_reply__descriptor, on_answer, place, &place->call);
-    if (err) place->call = NULL; // the next tick tries again
+    if (err) place->call = NULL;                                 // the next tick tries again
     for (uint32_t i = 0; i < n; i++) ps_vouch_free(s->shard[i]); // it is answered once
     free(report);
     free(point);
