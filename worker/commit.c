@@ -140,7 +140,7 @@ void wk_change_free(struct wk_change *c)
 
 lh_err wk_commit(struct wk_change *c, bool sync)
 {
-    LH_ASSERT(!c->shard->cut); // its slot and the spare are the cut's
+    LH_ASSERT(!c->shard->cut || LH_BUG("base_delta")); // its slot and the spare are the cut's
     LH_TRY(wk_change_write(c, sync));
     wk_change_apply(c);
     return LH_OK;
