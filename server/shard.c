@@ -116,6 +116,7 @@ void ps_shard_forget_before(struct ps_shard *s, uint64_t segment)
 {
     size_t n = 0;
     while (n < s->indexed && s->index[n].place.segment < segment) n++;
+    if (!n) return; // without an index there is nothing to move, nor where to
     memmove(s->index, s->index + n, (s->indexed - n) * sizeof *s->index);
     s->indexed -= n;
 }
