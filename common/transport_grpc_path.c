@@ -31,9 +31,10 @@
 
 #include "common/transport_grpc_core.h"
 
+// Linux 6.15; the headers may be older. Built with -DTCP_RTO_MAX_MS=9999, which no kernel knows,
+// this file does as on an older kernel.
 #ifndef TCP_RTO_MAX_MS
-#define TCP_RTO_MAX_MS                                                                             \
-    44 // Linux 6.15, which the headers may be older than; -D..=9999: an old kernel
+#define TCP_RTO_MAX_MS 44
 #endif
 
 enum {

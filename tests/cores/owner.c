@@ -10,23 +10,6 @@ static struct ps_co_shard *shard(struct rig *r)
     return &r->coordinator->shard[0];
 }
 
-// What a standby hears when it reports for the shard: does it serve?
-static bool serves(struct rig *r, uint64_t identity, uint64_t server, bool lost)
-{
-    Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
-    Longhaul__V1__ShardReport report = LONGHAUL__V1__SHARD_REPORT__INIT, *reports[] = {&report};
-    Longhaul__V1__Point head = LONGHAUL__V1__POINT__INIT;
-    bool out;
-    report.head = &head;
-    m.shards = reports;
-    m.n_shards = 1;
-    m.standing = true;
-    m.standby = identity;
-    m.lost = lost;
-    assert_int_equal(ps_co_turns(r->coordinator, &m, server, &out), LH_OK);
-    return out;
-}
-
 static void again(struct rig *r)
 {
     rig_settle(r);
@@ -44,9 +27,9 @@ static void begin(struct rig *r, uint64_t server)
     r->coordinator->conf.take_over_ns = LH_SECOND;
     assert_int_equal(ps_co_open_epoch(r->coordinator, 0, 0, &p, 1, 0, false, &opened), LH_OK);
     shard(r)->standby = X;
-    assert_false(serves(r, X, server, false)); // its owner was heard of just now
+    assert_false(rig_serves(r, X, server, false)); // its owner was heard of just now
     rig_run(r, LH_SECOND);
-    assert_true(serves(r, X, server, false));
+    assert_true(rig_serves(r, X, server, false));
     shard(r)->standby = Z;
     assert_int_equal(ps_co_store_insync(r->coordinator, 0), LH_OK);
     again(r);
@@ -59,14 +42,14 @@ static void a_server_with_another_directory_is_the_owner_again(void **state)
     struct rig *r = *state;
     begin(r, SERVER);
     rig_run(r, LH_SECOND);
-    assert_false(serves(r, Y, SERVER, false)); // Z has what was acknowledged
-    assert_false(serves(r, Z, OTHER, true));   // and has it no more: it is struck out
-    assert_true(serves(r, Y, SERVER, false));
+    assert_false(rig_serves(r, Y, SERVER, false)); // Z has what was acknowledged
+    assert_false(rig_serves(r, Z, OTHER, true));   // and has it no more: it is struck out
+    assert_true(rig_serves(r, Y, SERVER, false));
     again(r);
     assert_int_equal(shard(r)->owner, Y);
     assert_true(shard(r)->least > EPOCH); // under another epoch than X had
     assert_int_equal(ps_co_check_owner(r->coordinator, 0, X), LH_ERR_FENCED);
-    assert_true(serves(r, Y, SERVER, false));
+    assert_true(rig_serves(r, Y, SERVER, false));
 }
 
 static void nobody_else_is_nor_while_it_lives(void **state)
@@ -74,14 +57,15 @@ static void nobody_else_is_nor_while_it_lives(void **state)
     struct rig *r = *state;
     begin(r, SERVER);
     shard(r)->standby = 0;
-    assert_false(serves(r, Y, SERVER, false)); // X was heard of, as far as this coordinator knows
+    assert_false(
+        rig_serves(r, Y, SERVER, false)); // X was heard of, as far as this coordinator knows
     rig_run(r, LH_SECOND);
-    assert_false(serves(r, Y, OTHER, false));
+    assert_false(rig_serves(r, Y, OTHER, false));
     struct ps_co_point head = {.epoch = EPOCH};
     assert_int_equal(ps_co_heard_owner(r->coordinator, 0, X, SERVER, 1, &head), LH_OK);
-    assert_false(serves(r, Y, SERVER, false));
+    assert_false(rig_serves(r, Y, SERVER, false));
     rig_run(r, LH_SECOND);
-    assert_true(serves(r, Y, SERVER, false));
+    assert_true(rig_serves(r, Y, SERVER, false));
 }
 
 // A row of before it was written who an owner is.
@@ -91,8 +75,8 @@ static void of_an_owner_that_is_not_known_nobody_is(void **state)
     begin(r, 0);
     shard(r)->standby = 0;
     rig_run(r, LH_SECOND);
-    assert_false(serves(r, Y, SERVER, false));
-    assert_false(serves(r, Y, 0, false));
+    assert_false(rig_serves(r, Y, SERVER, false));
+    assert_false(rig_serves(r, Y, 0, false));
 }
 
 int main(void)

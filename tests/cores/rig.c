@@ -492,3 +492,19 @@ void rig_life_end(struct rig *r, struct rig_life *l, bool power)
     rig_kill_worker(r, 1, power);
     setup_stop(&c, &s, &l->worker, &l->trainer);
 }
+
+bool rig_serves(struct rig *r, uint64_t identity, uint64_t server, bool lost)
+{
+    Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
+    Longhaul__V1__ShardReport report = LONGHAUL__V1__SHARD_REPORT__INIT, *reports[] = {&report};
+    Longhaul__V1__Point head = LONGHAUL__V1__POINT__INIT;
+    bool out;
+    report.head = &head;
+    m.shards = reports;
+    m.n_shards = 1;
+    m.standing = true;
+    m.standby = identity;
+    m.lost = lost;
+    assert_int_equal(ps_co_turns(r->coordinator, &m, server, &out), LH_OK);
+    return out;
+}

@@ -64,7 +64,9 @@ LH_MUST lh_err rig_start_server(struct rig *r, bool alone);
 void rig_boot_server(struct rig *r);             // the node alone: a test speaks for it
 LH_MUST lh_err rig_start_standby(struct rig *r); // server1, with the same settings
 void rig_boot_standby(struct rig *r); // the node alone: a test speaks for it, over t_to_s
-void rig_settle(struct rig *r);       // until all that the coordinator changed is durable
+// A standby of that directory and certificate reports for shard 0: is it told to serve?
+bool rig_serves(struct rig *r, uint64_t identity, uint64_t server, bool lost);
+void rig_settle(struct rig *r); // until all that the coordinator changed is durable
 void rig_kill_coordinator(struct rig *r);
 void rig_kill_server(struct rig *r, bool power);
 void rig_kill_standby(struct rig *r, bool power);

@@ -29,17 +29,7 @@ static void ask_for_epochs(struct rig *r, struct lh_link *link)
 
 static bool takes_over(struct rig *r)
 {
-    Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
-    Longhaul__V1__ShardReport report = LONGHAUL__V1__SHARD_REPORT__INIT, *reports[] = {&report};
-    Longhaul__V1__Point head = LONGHAUL__V1__POINT__INIT;
-    bool out;
-    report.head = &head;
-    m.shards = reports;
-    m.n_shards = 1;
-    m.standing = true;
-    m.standby = STANDBY;
-    assert_int_equal(ps_co_turns(r->coordinator, &m, SERVER, &out), LH_OK);
-    return out;
+    return rig_serves(r, STANDBY, SERVER, false);
 }
 
 // The request may be a late copy, of before the server came to serve.

@@ -124,16 +124,17 @@ def run(given):
               f"{len(h.abandoned[0])} records of given up branches")
 
 
-def main():
-    flags = argparse.ArgumentParser(description=__doc__,
+def main(about, one_run):
+    """A drill's command line: its run is judged, and its exit status given."""
+    flags = argparse.ArgumentParser(description=about,
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--build", required=True, help="the build tree")
     flags.add_argument("--units", type=int, default=1500)
     flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
     flags.add_argument("--keep", action="store_true", help="keep the run's folder")
     given = flags.parse_args()
-    return verdict(lambda: run(given))
+    return verdict(lambda: one_run(given))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, run))

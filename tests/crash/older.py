@@ -11,13 +11,12 @@ its directory is copied (cp -a). It goes on, and is killed with -9 when much mor
 The run then goes to its end, and history.py judges it: nothing acknowledged is lost, no push is
 decided twice in what the shard goes on from, what is missing above the stable point was named.
 """
-import argparse
 import os
 import shutil
 import sys
 
-from cluster import check, figures, judged, until, verdict
-from lost_disk import Losses
+from cluster import check, figures, judged, until
+from lost_disk import Losses, main
 
 import history
 
@@ -89,16 +88,5 @@ def run(given):
         print(figures(h), flush=True)
 
 
-def main():
-    flags = argparse.ArgumentParser(description=__doc__,
-                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--units", type=int, default=1500)
-    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
-    return verdict(lambda: run(given))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, run))
