@@ -16,7 +16,7 @@
 #include <time.h>
 
 #include "bench/report.h"
-#include "common/check.h"
+#include "common/base/check.h"
 #include "kernels/codec.h"
 #include "kernels/cpu/codec_ops.h"
 

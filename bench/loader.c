@@ -19,10 +19,10 @@
 #include <unistd.h>
 
 #include "bench/report.h"
-#include "common/buf.h"
-#include "common/check.h"
-#include "common/tokens.h"
-#include "worker/loader.h"
+#include "common/base/buf.h"
+#include "common/base/check.h"
+#include "common/format/tokens.h"
+#include "worker/data/loader.h"
 
 enum { REPEATS = 5, TOKENS = 1 << 16, SEQUENCE = 1 << 10, UNITS_MAX = 1024, WINDOW = 4 };
 static const double MIB = 1 << 20;

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """One page of what the benches last said: `bench/page.py` writes bench/results/README.md.
 
-    bench/page.py            writes the page and its pictures, after any change of a result
+    bench/page.py            writes the page, its pictures and the figures of the tree's README.md
     bench/page.py --check    says what differs from them, and ends with status 1 then
 
-Everything comes out of bench/results/*.json: targets and what peers published are the tables here.
-A result that is damaged or lacks a row with a target ends the program with status 2 and a line that
-says what to do. The same results give the same bytes: no date, no load of now.
+Everything comes out of bench/results/*.json; the targets are the tables here, what README quotes is
+in front.py. A result that is damaged or lacks a row with a target ends the program with status 2
+and a line that says what to do. The same results give the same bytes: no date, no load of now.
 """
 import argparse
 import json
@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "tests", "contracts")]
+import front  # noqa: E402
+import peers  # noqa: E402
 import picture  # noqa: E402
 import validate  # noqa: E402
 
@@ -57,7 +59,7 @@ class Bars:
     of: str
     unit: str
     lines: tuple = ()  # (value, label)
-    others: tuple = ()  # (label, value): published, not measured in this run
+    peers: str = ""  # their bars of this size are drawn beside: not measured in this run
     only: tuple = ()  # names without the prefix; empty: all
     most: float = math.inf  # larger ones are left out, and the caption says so
     log: bool = False
@@ -71,8 +73,7 @@ class Section:
     targets: tuple = ()
     bars: tuple = ()
     drawn: tuple = ()  # pictures that the bench drew itself: (file, caption)
-    peers: tuple = ()  # table of published figures: (peer, 10 M at 90 ms, ...)
-    peers_said: str = ""
+    peers: bool = False  # the table of peers.json stands here
     part: str = ""  # these rows alone were measured, in a run of their own
     flags: str = ""  # of that run, beside its --parts
 
@@ -83,17 +84,18 @@ class Section:
 
 
 ROUND_10M, ROUND_100M = "round.10m.90ms-1gbit", "round.100m.150ms-100mbit"
-PEERS_SAID = (
-    "Peers, published beside the targets, not measured in this run: the same links and sizes, "
-    "three emulated regions with one process each on two shared cores, CPU, TCP BBR, no loss, "
-    "medians of 3 after warm-up, load 2 to 12 (so figures that the processor binds suffer). "
-    "torch 2.13.0 with gloo, torchft 0.2.0, nvflare 2.9.0. They send dense values unless said.")
-KILL_SAID = ("killed with -9 in the middle: with gloo the job ends; torchft and hivemind go on "
-             "after 8 to 67 s")
 PUSH_TARGETS = (
     Target("push.durable.mtls.xchacha20", "ratio", "at least", 0.40),
     Target("push.durable.mtls.aes256gcm", "ratio", "at least", 0.55, 0.65),
     Target("push.server.durable.4shards.peak_bytes", "ratio", "at most", 1),
+)
+PLACES = ("five-continents", "geostationary", "two-hops", "deep", "moon", "mobile")
+DRILL_TARGETS = (
+    *(Target(f"drill.{place}.{fault}", "ratio", "at most", 1) for place in PLACES
+      for fault in ("cut-5", "cut-8", "cut-20", "storm-10")),
+    *(Target(f"drill.{place}.{fault}.stall", "max", "at most", 3, unit="s") for place in PLACES
+      for fault in ("kill-server", "hub-cut-20", "away-45")),
+    Target("drill.violations", "value", "at most", 0),
 )
 SECTIONS = (
     Section(
@@ -139,7 +141,7 @@ SECTIONS = (
         "ratio is of a ceiling measured by turns with its figures, the median of the turns (least "
         "to most in brackets); `.of_disk` and `.of_transport` say what the disk and gRPC alone "
         "allow. Its snapshots are of an older program, four joins each: a section below has those "
-        "of today's. Where the time goes: [bench](../README.md#push).",
+        "of today's. Where the time goes: [notes](../notes/2026-11-23-push.md).",
         targets=(
             *PUSH_TARGETS,
             Target("push.server.alone.peak_bytes", "ratio", "at most", 1),
@@ -155,8 +157,8 @@ SECTIONS = (
     Section(
         "push", "Durable pushes on a slower host", part="held", flags="--rounds 14",
         text="The same four shards at once, more turns of them, on another day of the shared host: "
-        "its disk and its memory were slower ([bench](../README.md#results)). Where the time goes: "
-        "[bench](../README.md#pushes-and-a-lone-one).",
+        "its disk and its memory were slower ([notes](../notes/2026-11-23-results.md)). Where "
+        "the time goes: [notes](../notes/2026-11-23-push.md#pushes-and-a-lone-one).",
         targets=PUSH_TARGETS),
     Section(
         "push", "A snapshot beside TLS alone", part="snapshot", flags="--snapshot-runs 9",
@@ -164,7 +166,8 @@ SECTIONS = (
         "job's key, over mutual TLS on one host of two processors, the rows by turns; "
         "[push.py](../push.py). `.large` is a state of 268 MB, the others are of 67; `.join` has "
         "the new connection in it; `.of_transport` is beside gRPC moving the same bytes over one "
-        "connection without work. Why it is no more: [bench](../README.md#a-snapshot).",
+        "connection without work. Why it is no more: "
+        "[notes](../notes/2026-11-23-push.md#a-snapshot).",
         targets=(
             Target("push.snapshot.mtls.large", "ratio", "at least", 0.85),
             Target("push.snapshot.mtls", "ratio", "at least", 0.85),
@@ -181,7 +184,7 @@ SECTIONS = (
         "commit is the wait from the opened seal to the durable record. Of what the sync adds to "
         "its 99th percentile either is wanted: 10 ms, or twice the disk's own; while the disk "
         "stands still one asker of it meets one slow sync and eight meet eight, so both stand "
-        "there. What was tried: [bench](../README.md#durable).",
+        "there. What was tried: [notes](../notes/2026-11-22-durable.md).",
         targets=tuple(target for size in ("small", "medium") for target in (
             Target(f"durable.{size}.pushes_per_s", "ratio", "at least", 0.8),
             Target(f"durable.{size}.added_p99_ms", "value", "at most", 10, unit="ms"),
@@ -205,16 +208,24 @@ SECTIONS = (
         ),
         bars=(Bars("round-10m.svg", "seconds of one exchange, 10 M parameters, 90 ms x 1 Gbit/s",
                    f"{ROUND_10M}.", "value", "s", only=("seconds",), lines=((0.6, "target"),),
-                   others=(("PowerSGD rank 4", 1.0), ("DDP, gloo", 1.9), ("DiLoCo, gloo", 2.1),
-                           ("torchft", 2.4), ("NVFlare", 4.9)), log=True),
+                   peers="10m.90ms-1gbit", log=True),
               Bars("round-100m.svg", "seconds of one exchange, 100 M, 150 ms x 100 Mbit/s",
                    f"{ROUND_100M}.", "value", "s", only=("seconds",), lines=((1.2, "target"),),
-                   others=(("DiLoCo, gloo", 53),), log=True)),
-        peers=(("DDP, gloo", "1.9 s, 55 MB", ""), ("DDP, PowerSGD rank 4", "1.0 s, 0.45 MB", ""),
-               ("DiLoCo, gloo", "2.1 s, 55 MB", "53 s, 555 MB"),
-               ("torchft DiLoCo", "2.4 s, 55 MB", "no progress at its defaults"),
-               ("NVFlare, mutual TLS", "4.9 s", "")),
-        peers_said=f"{PEERS_SAID} A process {KILL_SAID}."),
+                   peers="100m.150ms-100mbit", log=True)),
+        peers=True),
+    Section(
+        "drill", "Cuts, storms and kills on long and bad links",
+        "README's settings, a small model, six places harder than three-regions.world: what "
+        "each is stands in the conditions, and as settings in [drill](../drill). Each figure is "
+        "of the region that took longest of what it may take: seconds from the fault's end "
+        "until it heard a decision and folded a record of every shard again, beside 3 s and "
+        "four round trips after a cut or a storm (eight where a server or the coordinator is "
+        "new, fourteen where a worker is). `.stall`: how long the others, or all where it "
+        "befell all, went without a decision, less what is usual there. `held-out`: places, "
+        "faults and moments that a seed drew. `given_up`: how often the coordinator held a "
+        "worker for gone; all replicas agreed and every push and unit was counted once wherever "
+        "`violations` is 0. [drill.py](../drill.py)",
+        targets=DRILL_TARGETS),
     Section(
         "recovery", "A server with a shard of 1 GB is killed",
         "From kill -9 to the next acknowledged push, the launcher's 0.2 s before it starts another "
@@ -231,10 +242,27 @@ SECTIONS = (
             Target("pause.added_ms", "value", "at most", 50, unit="ms"),
         )),
     Section(
-        "campaign-kill", "kill -9 of real processes, judged offline",
-        "Coordinator, two servers, three workers; [kill.py](../../tests/crash/kill.py).",
+        "campaign-kill", "Real processes are killed, stopped and run out of disk, judged offline",
+        "Coordinator, two servers of two shards each, three workers; kill -9, SIGSTOP for 0.2 to "
+        "20 s and a full disk for 0.2 to 8 s, each of every role; "
+        "[kill.py](../../tests/crash/kill.py).",
         targets=(
-            Target("kill.cycles", "value", "at least", 2000),
+            Target("kill.cycles", "value", "at least", 1000),
+            Target("kill.violations", "value", "at most", 0),
+        )),
+    Section(
+        "campaign-kill-one-server", "The same with both shards on one server",
+        "[kill.py](../../tests/crash/kill.py) `--servers 1`",
+        targets=(
+            Target("kill.cycles", "value", "at least", 1000),
+            Target("kill.violations", "value", "at most", 0),
+        )),
+    Section(
+        "campaign-kill-standbys", "The same with a standby of each server",
+        "Pushes are acknowledged by both, and whoever takes over is the owner; "
+        "[kill.py](../../tests/crash/kill.py) `--standbys`",
+        targets=(
+            Target("kill.cycles", "value", "at least", 1000),
             Target("kill.violations", "value", "at most", 0),
         )),
     Section(
@@ -248,7 +276,8 @@ SECTIONS = (
         "campaign-exact", "Mass in fixed point, across kill -9 and power cuts of workers",
         "What workers put in is what the log and their residuals hold, bit for bit. `wrong`: "
         "parameters of which that is not so; `missing`: those of which a power cut took just what "
-        "PROTOCOL 11 gives up, and the worker said so; [exact.py](../../tests/crash/exact.py).",
+        "[rule 11](../../server/docs/0000-protocol.md#rule-11) gives up, and the worker said so; "
+        "[exact.py](../../tests/crash/exact.py).",
         targets=(
             Target("exact.wrong", "value", "at most", 0),
             Target("exact.violations", "value", "at most", 0),
@@ -386,7 +415,8 @@ def of_run(document):
     return lines + [""]
 
 
-def bars_of(bars, rows):
+def bars_of(bars, rows, others):
+    """Ours, and `others`: bars of what is beside them."""
     out = []
     for name, row in rows.items():
         short = name[len(bars.prefix):].strip(".") or "ours"
@@ -398,8 +428,8 @@ def bars_of(bars, rows):
         ends = [row[end] / scale for end in ("min", "max") if end in row]
         if bars.of == "ratio" and "ratio_min" in row:
             ends = [row["ratio_min"], row["ratio_max"]]
-        out.append(picture.Bar("ours" if bars.others else short, row[bars.of], *ends))
-    return out + [picture.Bar(label, value, published=True) for label, value in bars.others]
+        out.append(picture.Bar("ours" if bars.peers else short, row[bars.of], *ends))
+    return out + [picture.Bar(label, value, apart=True) for label, value in others]
 
 
 def languages(rows):
@@ -417,17 +447,16 @@ def languages(rows):
             *table(("arm", "mean", *words, "MB up", "MB down"), lines)]
 
 
-def section_page(section, document, folder):
-    """Lines of one section, and its pictures by name."""
+def section_page(section, document, folder, rows, others):
+    """Lines of one section, and its pictures by name; `others`: the document of peers.json."""
     lines, drawings = [f"## {section.title}", ""], {}
-    rows = rows_of(section, document)
     lines += ([section.text, ""] if section.text else []) + of_run(document)
     if section.targets:
         lines += table(("row", "target", "figure", "beside it", "verdict"), [
             (f"`{t.row}`", goal(t), figure(rows[t.row]), beside(rows[t.row]),
              verdict(t, rows[t.row])) for t in section.targets if t.row in rows])
     for bars in section.bars:
-        drawn = bars_of(bars, rows)
+        drawn = bars_of(bars, rows, peers.bars(others, bars.peers))
         if drawn:
             title = bars.title
             if bars.most < math.inf:
@@ -440,9 +469,8 @@ def section_page(section, document, folder):
     if section.bench == "learning":
         lines += languages(rows)
     if section.peers:
-        lines += [section.peers_said, ""]
-        lines += table(("peer", "10 M parameters, 90 ms x 1 Gbit/s",
-                        "100 M, 150 ms x 100 Mbit/s"), section.peers)
+        lines += [peers.said(others), ""]
+        lines += table(("peer", *peers.SIZES.values()), peers.rows(others))
     return lines + all_rows(section, rows), drawings
 
 
@@ -454,55 +482,63 @@ def all_rows(section, rows):
     return lines + ["</details>", ""]
 
 
-def make(folder):
-    """Every file of the page: its name and its text."""
+def make(folder, readme):
+    """Every file that is made, by its path: the page, its pictures, the tree's README."""
     lines = ["# Results", "",
              f"Made by `{COMMAND}` out of the JSON files here; do not edit. Run it after any",
              "change of a result, and when a merge leaves a conflict in this file. Each figure is",
              "beside its target and beside a ceiling or a peer of the same run; times without",
              "their conditions mean nothing.", ""]
-    files = {}
+    files, rows, said = {}, {}, {}
+    others = peers.read(folder)
     for section in SECTIONS:
-        told, drawings = section_page(section, read(folder, section), folder)
+        document = read(folder, section)
+        rows[section.name] = rows_of(section, document)
+        said[section.name] = document.get("conditions", {})
+        told, drawings = section_page(section, document, folder, rows[section.name], others)
         lines += told
         files |= drawings
-    known = {f"{section.name}.json" for section in SECTIONS}
+    known = {f"{section.name}.json" for section in SECTIONS} | {peers.FILE}
     for name in sorted(os.listdir(folder)):
         if name.endswith(".json") and name not in known:
             raise BadResult(f"{os.path.join(folder, name)} has no section in bench/page.py: "
                             f"add one to SECTIONS")
-    files[PAGE] = "\n".join(lines).rstrip("\n") + "\n"
+    files = {os.path.join(folder, name): text for name, text in files.items()}
+    files[os.path.join(folder, PAGE)] = "\n".join(lines).rstrip("\n") + "\n"
+    files[readme] = front.filled(readme, rows, said, others)
     return files
 
 
-def stale(folder, files):
-    for name, text in files.items():
+def stale(files):
+    for path, text in files.items():
         try:
-            with open(os.path.join(folder, name), encoding="utf-8") as file:
+            with open(path, encoding="utf-8") as file:
                 if file.read() != text:
-                    yield name
+                    yield os.path.relpath(path)
         except FileNotFoundError:
-            yield name
+            yield os.path.relpath(path)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", default=os.path.join(HERE, "results"))
+    parser.add_argument("--readme", default=os.path.join(os.path.dirname(HERE), "README.md"),
+                        help="the page that quotes figures between its marks")
     parser.add_argument("--check", action="store_true")
     flags = parser.parse_args()
     try:
-        files = make(flags.results)
-    except BadResult as error:
+        files = make(flags.results, flags.readme)
+    except (BadResult, peers.BadPeers, front.BadPage) as error:
         print(f"bench/page.py: {error}", file=sys.stderr)
         sys.exit(2)
     if flags.check:
-        old = sorted(stale(flags.results, files))
+        old = sorted(stale(files))
         if old:
             print(f"bench/page.py: {', '.join(old)}: not what the results say. Run this and commit "
                   f"what it changes:\n\n    {COMMAND}\n", file=sys.stderr)
         sys.exit(1 if old else 0)
-    for name, text in files.items():
-        with open(os.path.join(flags.results, name), "w", encoding="utf-8") as file:
+    for path, text in files.items():
+        with open(path, "w", encoding="utf-8") as file:
             file.write(text)
 
 

@@ -3,10 +3,10 @@
 
 Real programs on loopback under mutual TLS: one shard of 257 million parameters (1 GB), pushed as
 64 of 4096 signs by one worker of a synthetic trainer, with a checkpoint every few versions, whose
-state is copied in slices beside the folding (server/keep.c). Folding is on the server's loop, so
-what is measured is the longest that any one function kept that loop: `loop_longest_ms` of its
-status.json, renewed every second. A fold of four million values is such a function itself, so the
-seconds in which a checkpoint was made stand beside those in which none was.
+state is copied in slices beside the folding (server/state/checkpointer.c). Folding is on the
+server's loop, so what is measured is the longest that any one function kept that loop:
+`loop_longest_ms` of its status.json, renewed every second. A fold of four million values is such a
+function itself, so the seconds in which a checkpoint was made stand beside those in which none was.
 Needs 12 GB of memory and 10 GB of disk.
 """
 import argparse

@@ -13,7 +13,7 @@ class Bar:
     value: float
     low: float | None = None  # ends of the repetitions, or of an interval
     high: float | None = None
-    published: bool = False  # somebody's figure, not of this run
+    apart: bool = False  # somebody's figure, not of the same run
 
 
 class Scale:
@@ -44,7 +44,7 @@ def _text(x, y, text, anchor="start", color="#000"):
 
 def _bar(bar, y, scale, unit):
     x, from_ = scale.x(bar.value), scale.origin()
-    color = OTHERS if bar.published else OURS
+    color = OTHERS if bar.apart else OURS
     out = [_text(LEFT - 8, y + 13, bar.label, "end"),
            f'<rect x="{min(x, from_):.1f}" y="{y + 3}" width="{abs(x - from_):.1f}" '
            f'height="{STEP - 8}" fill="{color}"/>']
@@ -64,8 +64,8 @@ def bars(title, all_bars, unit, lines=(), log=False):
     scale = Scale(values + [value for value, _ in lines], log)
     bottom = TOP + STEP * len(all_bars)
     said = title + (", logarithmic" if scale.log else "")
-    if any(bar.published for bar in all_bars):
-        said += "; grey: published"
+    if any(bar.apart for bar in all_bars):
+        said += "; grey: not of the same run"
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{bottom + 12}" '
            f'font-family="sans-serif" font-size="12">',
            '<rect width="100%" height="100%" fill="#fff"/>', _text(12, 20, said)]

@@ -1,6 +1,6 @@
 // A worker that only pushes: what a server takes of several at once, when nobody's folding, cutting
 // or training shares the processors with it. Dense fp32 frames of one shard, sealed with the job
-// key, sent and answered as those of any worker (worker/session.c), one after another.
+// key, sent and answered as those of any worker (worker/push/session.c), one after another.
 //
 //   bench_pusher CA CERT KEY JOB_KEYS MANIFEST SHARD ADDRESS
 //
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/limits.h"
-#include "common/rpc.h"
+#include "common/base/limits.h"
+#include "common/net/rpc.h"
 #include "tests/e2e/client.h"
 
 struct pusher {

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/check.h"
+#include "common/base/check.h"
 
 static _Noreturn void usage(const char *program, const struct bench_flag *flag, bool asked)
 {

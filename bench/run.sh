@@ -4,9 +4,9 @@
 #   ./bench/run.sh NAME [--json FILE] [flags of the bench]
 #   ./bench/run.sh --list
 #
-# A result that is written to bench/results renews the page there (bench/page.py).
+# A result that is written to bench/results renews the page there, and README (bench/page.py).
 # The lock is bench/.lock: a bench that waits for another would measure nothing, so it ends with
-# status 3 instead. `learning` fetches the demo's texts first (deploy/corpora.sh); `codec` also
+# status 3 instead. `learning` fetches the demo's texts first (deploy/text/corpora.sh); `codec` also
 # measures PyTorch where .venv/bin/python or $LH_BENCH_PYTHON has it (tests/run.sh --stage oracle).
 # Tests name a build and a lock of their own in LH_BENCH_BUILD and LH_BENCH_LOCK.
 set -euo pipefail
@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 
 names() { # each has a program bench_NAME, or is a script over the whole product
     find bench -maxdepth 1 -name '*.py' ! -name report.py ! -name live.py ! -name '*_torch.py' \
-        ! -name page.py ! -name picture.py ! -name kills.py \
+        ! -name page.py ! -name picture.py ! -name front.py ! -name peers.py ! -name kills.py \
         ! -name turns.py -printf '%f\n' | sed 's/\.py$//'
     find bench -maxdepth 1 -name '*.c' ! -name report.c ! -name pusher.c -printf '%f\n' |
         sed 's/\.c$//'
@@ -64,7 +64,7 @@ fi
 
 if [ "$name" = learning ]; then
     mkdir -p run
-    ./deploy/corpora.sh --out data/text
+    ./deploy/text/corpora.sh --out data/text
     [ -e data/tokens/units.json ] || build/release/deploy/longhaul data prepare --text data/text \
         --out data/tokens --unit-tokens 2048 --limit-bytes-per-language 1400000
 fi

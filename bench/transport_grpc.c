@@ -20,9 +20,9 @@
 #include <unistd.h>
 
 #include "bench/report.h"
-#include "common/certs.h"
-#include "common/check.h"
-#include "common/transport_grpc.h"
+#include "common/base/check.h"
+#include "common/net/grpc/transport_grpc.h"
+#include "common/security/certs.h"
 
 enum { MIB = 1 << 20, MESSAGES = 64, REPEATS = 9, TRIPS = 400, PING = 64 };
 

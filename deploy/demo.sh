@@ -58,7 +58,7 @@ build() {
 
 tokens() {
     local from=${text:-data/text}
-    [ -n "$text" ] || ./deploy/corpora.sh --out data/text
+    [ -n "$text" ] || ./deploy/text/corpora.sh --out data/text
     if [ ! -e "data/tokens$own/units.json" ] || [ -n "$text" ]; then
         # the same amount of each corpus: languages of a region alternate by size, and the largest
         # would drown the smallest

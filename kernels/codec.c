@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/check.h"
-#include "common/nearest.h"
+#include "common/base/check.h"
+#include "common/base/nearest.h"
 #include "kernels/cpu/codec_ops.h"
 #include "kernels/cpu/codec_walk.h"
 #include "kernels/cpu/cpu_features.h"

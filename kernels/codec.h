@@ -17,9 +17,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/buf.h"
-#include "common/err.h"
-#include "common/manifest.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/format/manifest.h"
 
 enum lk_index { LK_INDEX_DENSE = 0, LK_INDEX_RICE = 1, LK_INDEX_TENSOR = 2 };
 enum lk_value {
@@ -75,7 +75,7 @@ LH_MUST lh_err lk_fold_below(const struct lk_codec *codec, const struct lh_shard
 // e[i] += q[i]: a refused frame goes back into the residual.
 LH_MUST lh_err lk_payload_add(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                               struct lh_span payload, float *e);
-// e[i] = 0 at every carried index (PROTOCOL 11).
+// e[i] = 0 at every carried index (server/docs/0000-protocol.md#rule-11).
 LH_MUST lh_err lk_payload_clear(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                                 struct lh_span payload, float *e);
 

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/parallel.h"
+
+enum { STEP_VALUES = 1 << 20 };     // of a part: 12 MB
 static const double RHO_KEPT = 0.9; // of the moving mean, a step
 
 struct kind {
@@ -94,16 +97,37 @@ static float guarded(struct lk_outer *o, const struct lh_plan *plan)
     return (float)(most < mu ? most : mu);
 }
 
-// Of the first n values.
+struct step {
+    float *u, *m, *theta;
+    uint64_t values;
+    float mu;
+    bool immediate;
+};
+
+// Each value goes its own way, so that parts and threads change no bit.
+static void step_part(void *arg, size_t part)
+{
+    const struct step *s = arg;
+    uint64_t from = part * STEP_VALUES, n = s->values - from;
+    if (n > STEP_VALUES) n = STEP_VALUES;
+    float *restrict us = s->u + from, *restrict ms = s->m + from, *restrict to = s->theta + from;
+    const float mu = s->mu;
+    const bool immediate = s->immediate;
+    for (uint64_t i = 0; i < n; i++) {
+        float u = us[i], m = mu * ms[i] + u, ahead = mu * m;
+        ms[i] = m;
+        to[i] -= immediate ? ahead : u + ahead;
+        us[i] = 0;
+    }
+}
+
+// Of the first n values. A server's loop stands still meanwhile: 16.7 M of them take 74 ms of one
+// core, 37 ms by two threads (and guarded() 20 ms, by one: its sums are in index order). It is not
+// sliced between other events: nobody may read or decide from a record that is folded in part.
 static void step_values(const struct lk_outer *o, uint8_t kind, float mu, uint64_t n, float *theta)
 {
-    bool immediate = kinds[kind].immediate;
-    for (uint64_t i = 0; i < n; i++) {
-        float u = o->u[i], m = mu * o->m[i] + u, ahead = mu * m;
-        o->m[i] = m;
-        theta[i] -= immediate ? ahead : u + ahead;
-        o->u[i] = 0;
-    }
+    struct step s = {o->u, o->m, theta, n, mu, kinds[kind].immediate};
+    lh_parallel((size_t)((n + STEP_VALUES - 1) / STEP_VALUES), step_part, &s);
 }
 
 static void outer_step(struct lk_outer *o, const struct lh_plan *plan, float *theta)

@@ -1,4 +1,5 @@
-// The outer optimizer: how the admitted pushes of a shard move its parameters (DESIGN 6).
+// The outer optimizer: how the admitted pushes of a shard move its parameters
+// (DESIGN.md#section-6).
 //
 // A part of the fold: its state is a pure function of the log, so every replica has the same bytes.
 // What time or chance decided is in the records: the scale of each push, the plan's constants.
@@ -21,7 +22,7 @@
 #ifndef LK_OUTER_H
 #define LK_OUTER_H
 
-#include "common/plan.h"
+#include "common/format/plan.h"
 #include "kernels/codec.h"
 
 struct lk_outer {

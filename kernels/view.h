@@ -1,5 +1,6 @@
-// The arithmetic of a worker's local view and of its error feedback (DESIGN 6): what training runs
-// on, what a cut takes from it. All arrays have n values of one shard and do not overlap.
+// The arithmetic of a worker's local view and of its error feedback (DESIGN.md#section-6): what
+// training runs on, what a cut takes from it. All arrays have n values of one shard and do not
+// overlap.
 #ifndef LK_VIEW_H
 #define LK_VIEW_H
 

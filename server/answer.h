@@ -2,7 +2,7 @@
 #ifndef PS_ANSWER_H
 #define PS_ANSWER_H
 
-#include "common/rpc.h"
+#include "common/net/rpc.h"
 
 // grpc.health.v1: SERVING or NOT_SERVING.
 void ps_answer_health(struct lh_request *rq, bool serving);

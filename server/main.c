@@ -1,7 +1,7 @@
 // longhaul-server: owner of shards, coordinator, or both.
 #include <stdio.h>
 
-#include "common/exit.h"
+#include "common/base/exit.h"
 #include "server/node.h"
 
 int main(int argc, char **argv)

@@ -111,8 +111,11 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
         .units = &n->units,
         .workers = (uint32_t)s->coordinator.workers,
         .worker_timeout_ns = s->coordinator.worker_timeout_s * LH_SECOND,
+        .worker_timeout_max_ns = s->coordinator.worker_timeout_max_s * LH_SECOND,
         .tick_ns = 250 * LH_MS,
         .take_over_ns = s->coordinator.take_over_ms * LH_MS,
+        .take_over_max_ns = s->coordinator.take_over_max_ms * LH_MS,
+        .ride_out_ns = s->coordinator.ride_out_s * LH_SECOND,
         .budget_tokens = (uint64_t)s->coordinator.budget_tokens,
         .h_base = (uint32_t)s->coordinator.h_base,
         .dylu = s->coordinator.dylu,
@@ -202,8 +205,11 @@ static LH_MUST lh_err start_server(struct ps_node *n)
             (s->acknowledge == PS_ACK_REPLICATED || s->role == PS_ROLE_STANDBY ? 200 : 500) * LH_MS,
         .replicated = s->acknowledge == PS_ACK_REPLICATED,
         .wait_ns = s->standby_wait_ms * LH_MS,
+        .wait_max_ns = s->standby_wait_max_ms * LH_MS,
         .standby = s->role == PS_ROLE_STANDBY,
         .mark_ns = 100 * LH_MS,
+        .deadline_ns = s->node.call_deadline_s * LH_SECOND,
+        .deadline_max_ns = s->node.call_deadline_max_s * LH_SECOND,
         .norm_gate = s->norm_gate,
         .rebuild_damaged = s->rebuild_damaged == PS_DAMAGED_FOLLOWERS,
         .below_stable = s->rebuild_below_stable,
@@ -289,13 +295,13 @@ static lh_err status(void *self, struct lh_buf *out)
     struct ps_node *n = self;
     if (n->server) n->server->ending = n->program->ended;
     if (!n->coordinator) return ps_server_status(n->server, out);
-    if (!n->server) return ps_coordinator_status(n->coordinator, out);
+    if (!n->server) return ps_coordinator_durable_status(n->coordinator, out);
     static const char server[] = "{\"role\":\"both\",\"server\":",
                       coordinator[] = ",\"coordinator\":";
     lh_put(out, server, sizeof server - 1);
     LH_TRY(ps_server_status(n->server, out));
     lh_put(out, coordinator, sizeof coordinator - 1);
-    LH_TRY(ps_coordinator_status(n->coordinator, out));
+    LH_TRY(ps_coordinator_durable_status(n->coordinator, out));
     lh_put(out, "}", 1);
     return lh_buf_err(out);
 }
@@ -303,7 +309,7 @@ static lh_err status(void *self, struct lh_buf *out)
 static bool over(void *self)
 {
     struct ps_node *n = self;
-    return (!n->coordinator || n->coordinator->plan.phase == LH_PHASE_END) &&
+    return (!n->coordinator || ps_coordinator_over(n->coordinator)) &&
            (!n->server || ps_server_over(n->server));
 }
 

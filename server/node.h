@@ -2,7 +2,7 @@
 #ifndef PS_NODE_H
 #define PS_NODE_H
 
-#include "common/program.h"
+#include "common/app/program.h"
 
 struct ps_node;
 

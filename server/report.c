@@ -3,17 +3,16 @@
 // A coordinator that is down stops nothing: the report is simply tried again at the next tick. An
 // owner does not wait for an answer before its next report: a report that went to a host that died
 // without a word is unanswered until its deadline, and by then an owner that says nothing else
-// would be deposed by the coordinator that came back (PROTOCOL 28). A long round trip needs the
-// deadline.
+// would be deposed by the coordinator that came back (server/docs/0000-protocol.md#rule-28). A long
+// round trip needs a long deadline, and has fewer reports: a place is free when the next one is
+// due.
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/head.h"
-#include "common/rpc.h"
+#include "common/net/head.h"
+#include "common/net/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/server.h"
-
-static const int64_t DEADLINE = 5 * LH_SECOND; // of one report: several round trips of a slow link
 
 static void take_plan(struct ps_server *s, struct lh_span bytes)
 {
@@ -28,7 +27,7 @@ static void take_plan(struct ps_server *s, struct lh_span bytes)
         if (shard->plan) *shard->plan = *plan;
     }
     free(plan);
-    ps_group_kick(s);
+    ps_group_commit_kick(s);
 }
 
 static void take_answer(struct ps_server *s, const Longhaul__V1__ReportReply *m)
@@ -74,6 +73,8 @@ static void send(struct ps_server *s)
     if (!place) return;
     Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();
+    Longhaul__V1__Trip trip = lh_head_trip(lh_link_trip(s->coordinator));
+    int64_t deadline = ps_deadline(s, s->coordinator, PS_HALF_OF_DEADLINE);
     uint32_t n = s->conf.shard_count;
     Longhaul__V1__ShardReport *report = calloc(n, sizeof *report);
     Longhaul__V1__Point *point = calloc(n, sizeof *point);
@@ -102,12 +103,13 @@ static void send(struct ps_server *s)
     m.standing = s->standby.standing;
     m.lost = s->standby.lost;
     m.vouches = true;
+    if (trip.mean_us) m.trip = &trip;
     m.n_shards = n;
     m.shards = list;
     *place = (struct ps_report){.server = s, .number = ++s->reports_sent};
     if (!err)
         err =
-            lh_unary_start(s->coordinator, LH_RPC_REPORT, DEADLINE, &m.base,
+            lh_unary_start(s->coordinator, LH_RPC_REPORT, deadline, &m.base,
                            &longhaul__v1__report_reply__descriptor, on_answer, place, &place->call);
     if (err) place->call = NULL;                                 // the next tick tries again
     for (uint32_t i = 0; i < n; i++) ps_vouch_free(s->shard[i]); // it is answered once
@@ -116,12 +118,20 @@ static void send(struct ps_server *s)
     free(list);
 }
 
+static int64_t interval(const struct ps_server *s)
+{
+    int64_t deadline = ps_deadline(s, s->coordinator, PS_HALF_OF_DEADLINE);
+    bool longer = deadline > ps_deadline(s, NULL, PS_HALF_OF_DEADLINE);
+    int64_t least = longer ? deadline / PS_REPORTS_MAX : 0;
+    return s->conf.report_ns > least ? s->conf.report_ns : least;
+}
+
 static void tick(void *arg)
 {
     struct ps_server *s = arg;
     s->report_timer = 0;
     if (s->stopped) return;
-    s->report_timer = lh_after(s->conf.env, s->conf.report_ns, tick, s);
+    s->report_timer = lh_after(s->conf.env, interval(s), tick, s);
     bool settles = !s->serving && !s->standby.standing; // of a history that may not last
     if (!settles) send(s);
 }
@@ -135,4 +145,12 @@ void ps_report_now(struct ps_server *s)
 {
     lh_cancel(s->conf.env, &s->report_timer);
     ps_report_start(s); // a standby with its next one, where one is under way
+}
+
+void ps_report_forget(struct ps_server *s)
+{
+    for (struct ps_report *r = s->report; r < s->report + PS_REPORTS_MAX; r++) {
+        if (r->call) lh_unary_cancel(r->call);
+        r->call = NULL;
+    }
 }

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/head.h"
-#include "common/rpc.h"
+#include "common/net/head.h"
+#include "common/net/rpc.h"
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/answer.h"
@@ -48,6 +48,12 @@ lh_err ps_check_run(const struct ps_server *s, const ProtobufCBinaryData *job,
     return lh_head_check_run(s->conf.job, &s->conf.manifest->hash, job, manifest, who);
 }
 
+int64_t ps_deadline(const struct ps_server *s, struct lh_link *link, int part)
+{
+    int64_t whole = s->conf.deadline_ns ? s->conf.deadline_ns : 10 * LH_SECOND;
+    return link ? lh_link_deadline(link, whole / part, s->conf.deadline_max_ns) : whole / part;
+}
+
 static LH_MUST lh_err begin_serving(struct ps_server *s)
 {
     LH_TRY(ps_recovered(s));
@@ -58,7 +64,7 @@ static LH_MUST lh_err begin_serving(struct ps_server *s)
     }
     s->serving = true;
     lh_logf(s->conf.log, LH_INFO, "server.serving", "at %s", s->address);
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_keep(s->shard[i]);
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_checkpointer_start(s->shard[i]);
     ps_report_start(s);
     return LH_OK;
 }
@@ -71,7 +77,7 @@ static LH_MUST lh_err wait_for_room(struct ps_server *s)
     char text[256];
     bool room;
     snprintf(text, sizeof text, "%s", lh_err_text(LH_ERR_DISK_FULL));
-    LH_TRY(ps_aside_remove(s, &room));
+    LH_TRY(ps_quarantine_remove(s, &room));
     if (!room)
         lh_logf(s->conf.log, LH_ERROR, "rebuild.disk_full",
                 "%s; the shards come back when there is room: free some in %s", text, s->conf.dir);
@@ -119,7 +125,7 @@ lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out)
     lh_err err = LH_ERR_NO_MEMORY;
     s->shard = calloc(conf->shard_count + 1, sizeof *s->shard);
     if (!s->shard) goto fail;
-    LH_TRY_TO(fail, err, ps_room_open(s));
+    LH_TRY_TO(fail, err, ps_push_memory_open(s));
     LH_TRY_TO(fail, err,
               lh_path(s->checkpoint_dir, sizeof s->checkpoint_dir, conf->dir, "checkpoints"));
     for (uint32_t i = 0; i < conf->shard_count; i++)
@@ -170,7 +176,7 @@ void ps_server_close(struct ps_server *s)
         if (!s->shard[i]) continue;
         ps_rebuild_close(s->shard[i]->rebuild);
         ps_insync_close(s->shard[i]);
-        ps_copy_close(s->shard[i]->copy);
+        ps_owner_stream_close(s->shard[i]->copy);
     }
 }
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/identity.h"
-#include "common/plan.h"
+#include "common/format/plan.h"
+#include "common/security/identity.h"
 
 #define T struct ps_settings
 #define GIB 1073741824.0
@@ -77,7 +77,10 @@ static const struct lh_config_row rows[] = {
         "while one is in sync"),
     LH_CONFIG_ROW_DURATION(T, "standby.wait_ms", standby_wait_ms, "1000", 10, 3600000, "ms",
         "A standby that confirms nothing for this long is no longer waited for, once the "
-        "coordinator has noted that it may not take over"),
+        "coordinator has noted that it may not take over; a long path adds eight of its "
+        "retransmission timeouts"),
+    LH_CONFIG_ROW_DURATION(T, "standby.wait_max_ms", standby_wait_max_ms, "30000", 10, 3600000,
+        "ms", "Most that this becomes on a long path; below standby.wait_ms it counts as that"),
 
     LH_CONFIG_ROW_ENUM(T, "rebuild.damaged", rebuild_damaged, "refuse", "refuse|followers",
         "A log that is damaged below what was acknowledged: refuse to start, or set it aside and "
@@ -90,10 +93,20 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_INT(T, "coordinator.workers", coordinator.workers, "1", 1, 1024, NULL, NULL,
         "Workers that the run starts with; it waits for them"),
     LH_CONFIG_ROW_DURATION(T, "coordinator.worker_timeout_s", coordinator.worker_timeout_s, "15", 1,
-        86400, "s", "A worker that was silent this long is no longer counted as live"),
+        86400, "s", "A worker that was silent this long is no longer counted as live, and its "
+        "units go to others; a long path adds eight of its retransmission timeouts"),
+    LH_CONFIG_ROW_DURATION(T, "coordinator.worker_timeout_max_s", coordinator.worker_timeout_max_s,
+        "120", 1, 86400, "s", "Most that this becomes on a long path, whatever round trip a worker "
+        "reports; below worker_timeout_s it counts as that"),
     LH_CONFIG_ROW_DURATION(T, "coordinator.take_over_ms", coordinator.take_over_ms, "1000", 0,
         86400000, "ms", "A server that was silent this long is replaced by its standby, where one "
-        "is in sync; 0: never"),
+        "is in sync; 0: never. A long path adds eight of its retransmission timeouts"),
+    LH_CONFIG_ROW_DURATION(T, "coordinator.take_over_max_ms", coordinator.take_over_max_ms,
+        "30000", 1, 86400000, "ms", "Most that this becomes on a long path, whatever round trip a "
+        "server reports; below take_over_ms it counts as that"),
+    LH_CONFIG_ROW_DURATION(T, "coordinator.ride_out_s", coordinator.ride_out_s, "300", 0, 86400,
+        "s", "Workers hold leases for this long at their measured speed, at most half of what is "
+        "left for them, and train on while the coordinator is away; 0: only what they read ahead"),
     LH_CONFIG_ROW_INT(T, "coordinator.budget_tokens", coordinator.budget_tokens, "0", 0, 1e15,
         "tokens", NULL, "Credited tokens at which the run ends; a coordinator needs it"),
     LH_CONFIG_ROW_STRING(T, "coordinator.units", coordinator.units, "",

@@ -2,7 +2,7 @@
 #ifndef PS_SETTINGS_H
 #define PS_SETTINGS_H
 
-#include "common/node.h"
+#include "common/app/node.h"
 
 enum ps_damaged { PS_DAMAGED_REFUSE, PS_DAMAGED_FOLLOWERS };
 enum ps_role { PS_ROLE_SHARD, PS_ROLE_COORDINATOR, PS_ROLE_BOTH, PS_ROLE_STANDBY };
@@ -38,10 +38,11 @@ struct ps_settings {
     bool rebuild_below_stable;
 
     int acknowledge; // enum ps_acknowledge
-    int64_t standby_wait_ms;
+    int64_t standby_wait_ms, standby_wait_max_ms;
 
     struct { // role coordinator
-        int64_t workers, worker_timeout_s, take_over_ms;
+        int64_t workers, worker_timeout_s, worker_timeout_max_s, take_over_ms, take_over_max_ms;
+        int64_t ride_out_s;
         int64_t budget_tokens;
         const char *units;
         const char *plan_h;

@@ -47,9 +47,9 @@ lh_err ps_shard_anew(struct ps_shard *s)
 void ps_shard_destroy(struct ps_shard *s)
 {
     if (!s) return;
-    ps_keep_free(s->keep);
+    ps_checkpointer_free(s->keep);
     ps_rebuild_free(s->rebuild);
-    ps_copy_free(s->copy);
+    ps_owner_stream_free(s->copy);
     ps_vouch_free(s);
     ps_digest_free(s);
     lh_blob_release(s->newest.frame);

@@ -4,11 +4,12 @@
 #ifndef PS_SHARD_H
 #define PS_SHARD_H
 
-#include "common/listener.h"
-#include "common/state_seal.h"
-#include "common/transport.h"
-#include "kernels/replica.h"
-#include "server/wal.h"
+#include "common/net/listener.h"
+#include "common/net/state_seal.h"
+#include "common/net/transport.h"
+#include "kernels/state/replica.h"
+#include "server/point.h"
+#include "server/wal/wal.h"
 
 struct ps_server;
 
@@ -29,16 +30,11 @@ struct ps_raised { // incarnations that a worker raised in this process's life
 
 struct ps_follower;
 struct ps_head;
-struct ps_keep;
+struct ps_checkpointer;
 struct ps_rebuild;
-struct ps_copy;
+struct ps_owner_stream;
 struct ps_item;
 struct lh_unary;
-
-struct ps_point { // a version of the log, and the history it belongs to
-    uint64_t epoch, version;
-    struct lh_hash chain;
-};
 
 struct ps_snapshot { // of a version, being sent to `users` followers
     struct lh_buf heads;
@@ -67,15 +63,17 @@ enum ps_insync_state { PS_ALONE, PS_CATCHING, PS_JOINING, PS_IN_SYNC, PS_LEAVING
 
 struct ps_insync { // who must hold a record before it is acknowledged (insync.c)
     enum ps_insync_state state;
-    uint64_t standby;                       // 0: none
-    uint64_t noted;                         // as the coordinator answered last; 0: none
-    uint64_t confirmed;                     // version up to which it holds the log durably
-    uint64_t answered;                      // catching: what it must hold to join
-    bool known, settled, failed;            // the number of changes; the coordinator's answer
-    uint64_t changes, least;                // so far; at which what is wanted is done
+    uint64_t standby;            // 0: none
+    uint64_t noted;              // as the coordinator answered last; 0: none
+    uint64_t confirmed;          // version up to which it holds the log durably
+    uint64_t answered;           // catching: what it must hold to join
+    bool known, settled, failed; // the number of changes; the coordinator's answer
+    uint64_t changes, least;     // so far; at which what is wanted is done
+    struct ps_point checked; // what the coordinator said that the standby holds; all of it is ours
     struct ps_item *waiting, **waiting_end; // answers, by the version that they wait for
     struct lh_listener listener;            // since the first of them waits
     int64_t progress_ns;                    // of the standby, by the listener's clock
+    struct lh_trip trip;                    // of its path to us, as it says
     int64_t hold_ns; // until then the noted standby may still show that this log is an older copy
     struct lh_unary *ask;
     uint64_t timer;
@@ -137,18 +135,19 @@ struct ps_shard {
         uint64_t from, to;
         uint64_t worker; // whose state it was; 0: our own
     } lost;
-    struct ps_keep *keep;        // a checkpoint that is being written; NULL: none
-    struct ps_digest digest;     // of the last version that one was asked for
-    uint64_t staleness_seen[64]; // histogram of admitted staleness, the last bin: and above
-    struct lh_plan *plan;        // wanted by the coordinator, not yet durable; NULL: none
-    struct lh_move wish;         // the same; epoch 0: the shard stays here
-    bool frozen;                 // planted: what only this process knows
-    uint64_t claimed;            // planted: epoch of a MOVE that is not durable here
+    struct ps_checkpointer *keep; // a checkpoint that is being written; NULL: none
+    struct ps_digest digest;      // of the last version that one was asked for
+    uint64_t staleness_seen[64];  // histogram of admitted staleness, the last bin: and above
+    struct lh_plan *plan;         // wanted by the coordinator, not yet durable; NULL: none
+    struct lh_move wish;          // the same; epoch 0: the shard stays here
+    bool frozen;                  // planted: what only this process knows
+    uint64_t claimed;             // planted: epoch of a MOVE that is not durable here
     struct ps_insync insync;
     struct ps_asked asked; // by the coordinator, of copies that workers say they hold
-    struct ps_copy *copy;  // of another server's shard (copy.c); NULL: it never was one
-    bool unproved;         // nobody but a standby in sync can tell whether this log is the last
-    uint64_t least_epoch;  // taken over: it is served in this one or a later one
+    // of another server's shard (owner_stream.c); NULL: it never was one
+    struct ps_owner_stream *copy;
+    bool unproved;        // nobody but a standby in sync can tell whether this log is the last
+    uint64_t least_epoch; // taken over: it is served in this one or a later one
 };
 
 // ---- decide.c: pure functions of the head, no I/O
@@ -204,7 +203,7 @@ LH_MUST lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct
 LH_MUST lh_err ps_shard_fold(struct ps_shard *s, const struct lh_record *r, struct lh_span plain,
                              double norm, struct ps_place place);
 
-void ps_keep_free(struct ps_keep *k); // keep.c; NULL is allowed
+void ps_checkpointer_free(struct ps_checkpointer *k); // checkpointer.c; NULL is allowed
 
 // ---- follow.c
 LH_MUST lh_err ps_follow_accept(struct ps_server *server, struct lh_call *call,

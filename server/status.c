@@ -1,5 +1,5 @@
 // Status: what a server says of itself, as JSON (status.json, `longhaul get`, LH_RPC_SHARD_STATUS).
-#include "common/json.h"
+#include "common/format/json.h"
 #include "server/server.h"
 
 static uint64_t quantile(const struct ps_shard *s, double q)
@@ -56,7 +56,8 @@ static json_t *shard_status(struct ps_shard *s)
         "max", (json_int_t)quantile(s, 1), "bound",
         (json_int_t)((uint64_t)l->plan.staleness_per_live * live));
     if (out && s->server->conf.replicated) json_object_set_new(out, "in_sync", ps_insync_status(s));
-    if (out && s->server->standby.standing) json_object_set_new(out, "standby", ps_copy_status(s));
+    if (out && s->server->standby.standing)
+        json_object_set_new(out, "standby", ps_owner_stream_status(s));
     if (out && s->rebuild) json_object_set_new(out, "rebuilding", ps_rebuild_status(s->rebuild));
     if (out && s->lost.from) // of the last rebuild; to 0: no later version is known
         json_object_set_new(out, "rebuilt",

@@ -1,11 +1,12 @@
-// Vouch: which copies that workers say they hold are of a shard's log (PROTOCOL 13).
+// Vouch: which copies that workers say they hold are of a shard's log
+// (server/docs/0000-protocol.md#rule-13).
 //
 // The coordinator knows the log's chain at its head alone. It asks with the answer to a report, and
 // is answered with the next one, from what is durable then. What is not answered is asked again.
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/head.h"
+#include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/server.h"
 
@@ -28,8 +29,7 @@ static void note(struct ps_asked *a, const Longhaul__V1__Point *p)
         a->room = room;
     }
     struct ps_point *to = &a->point[a->count++];
-    *to = (struct ps_point){p->epoch, p->version, {{0}}};
-    memcpy(to->chain.b, p->chain.data, LH_HASH_BYTES);
+    *to = ps_point_of(p);
 }
 
 void ps_vouch_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
@@ -45,12 +45,10 @@ void ps_vouch_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
 // neither, so the worker is believed: one whose copies are all older would make no other.
 static bool look_up(const struct ps_shard *s, const struct ps_point *p, bool *held)
 {
-    const struct lh_ledger *l = &s->replica.ledger;
-    struct lh_hash chain;
-    if (p->epoch != l->epoch || p->version > l->version) return false;
-    lh_err err = ps_shard_chain(s, p->version, &chain);
-    *held = err == LH_ERR_NOT_FOUND || (!err && lh_hash_equal(&chain, &p->chain));
-    return !err || *held;
+    enum ps_stand stand;
+    if (ps_shard_stand(s, p, &stand)) return false;
+    *held = stand == PS_POINT_OURS || stand == PS_POINT_CUT;
+    return *held || stand == PS_POINT_OTHER;
 }
 
 void ps_vouch_answer(struct ps_shard *s, Longhaul__V1__ShardReport *out)

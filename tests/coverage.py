@@ -28,8 +28,8 @@ ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)),
 ROOMS = ("common", "kernels", "server", "worker", "deploy")
 # Every branch of these is taken, by these tests alone: none that starts a cluster, whose seeds may
 # take another way tomorrow.
-WHOLE = ("server/wal.c", "server/wal_scan.c", "common/ledger.c", "server/decide.c",
-         "kernels/checkpoint.c", "kernels/checkpoint_read.c")
+WHOLE = ("server/wal/wal.c", "server/wal/wal_scan.c", "common/format/ledger.c",
+         "server/push/decide.c", "kernels/state/checkpoint.c", "kernels/state/checkpoint_read.c")
 UNITS = ("wal", "wal_ahead", "wal_bounds", "wal_scan", "ledger", "ledger_bounds", "decide",
          "checkpoint", "checkpoint_folder", "checkpoint_command", "log_command")
 OTHERS = ("fault_log", "golden_read")  # programs

@@ -31,8 +31,8 @@ lint() {
     clang-tidy --quiet -p build/clang --extra-arg=-I"$PWD" "$@" 2>/dev/null
 }
 export -f lint
-[[ " ${known[*]} " != *" common/err.c "* ]] || lint common/err.c || found=1
-printf '%s\n' "${known[@]}" | grep -vx common/err.c |
+[[ " ${known[*]} " != *" common/base/err.c "* ]] || lint common/base/err.c || found=1
+printf '%s\n' "${known[@]}" | grep -vx common/base/err.c |
     xargs -r -P "$(nproc)" -n 4 bash -c 'lint --extra-arg=-includetests/lint.h "$@"' lint || found=1
 [ $found = 1 ] || echo "lint: clean"
 exit $found

@@ -1,7 +1,7 @@
 // longhaul-worker: trains, pushes, follows.
 #include <stdio.h>
 
-#include "common/exit.h"
+#include "common/base/exit.h"
 #include "worker/node.h"
 
 int main(int argc, char **argv)

@@ -1,10 +1,10 @@
-// Member: join, lease units, report (DESIGN 10). A coordinator that can't be reached stops nothing
-// but new units.
+// Member: join, lease units, report (DESIGN.md#section-10). A coordinator that can't be reached
+// stops nothing but new units.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/head.h"
+#include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "worker/worker.h"
 
@@ -49,7 +49,8 @@ static void take_addresses(struct wk_worker *w, size_t n, Longhaul__V1__ShardAdd
     for (size_t i = 0; i < n; i++) {
         if (list[i]->shard >= w->shards || strlen(list[i]->address) >= LH_ADDRESS_SIZE) continue;
         struct wk_shard *s = &w->shard[list[i]->shard];
-        wk_session_told(s, list[i]->epoch); // before whoever is at the address is greeted
+        // Before whoever is at the address is greeted.
+        wk_session_told(s, list[i]->epoch, list[i]->version);
         if (strcmp(s->address, list[i]->address) == 0) continue;
         struct lh_link *link;
         struct lh_transport *t = w->conf.transport;
@@ -105,7 +106,7 @@ static void on_join(void *self, lh_err err, const ProtobufCMessage *answer)
         if (m->worker != w->id) err = lh_fail(LH_ERR_PROTOCOL, "joined as another worker");
         if (!err && w->fresh) err = wk_incarnation_grant(w, m->granted);
         if (err == LH_ERR_DISK_FULL) { // the same number is asked for again
-            wk_full_say(w, WK_FULL_OUTBOX, lh_err_text(err));
+            wk_disk_full_say(w, WK_DISK_FULL_OUTBOX, lh_err_text(err));
             again(w, wk_backoff(w, &w->member_tries, err));
             return;
         }
@@ -128,6 +129,7 @@ static void on_join(void *self, lh_err err, const ProtobufCMessage *answer)
 static lh_err send_join(struct wk_worker *w)
 {
     Longhaul__V1__JoinRequest m = LONGHAUL__V1__JOIN_REQUEST__INIT;
+    Longhaul__V1__Trip trip = lh_head_trip(lh_link_trip(w->coordinator));
     Longhaul__V1__Wire wire = lh_head_wire();
     m.wire = &wire;
     lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
@@ -136,17 +138,24 @@ static lh_err send_join(struct wk_worker *w)
     m.attempt = w->attempt;
     m.over = w->fresh ? w->over + 1 : 0;
     m.incarnation = w->incarnation.number;
-    return lh_unary_start(w->coordinator, LH_RPC_JOIN, w->conf.deadline_ns, &m.base,
+    if (trip.mean_us) m.trip = &trip;
+    return lh_unary_start(w->coordinator, LH_RPC_JOIN, wk_deadline(w, w->coordinator), &m.base,
                           &longhaul__v1__join_reply__descriptor, on_join, w, &w->join);
 }
 
 // ---------------------------------------------------------------- lease
 
-static bool queued(const struct wk_worker *w, uint64_t unit)
+// Its place in the queue, or w->queued. Looks from *at on and leaves it behind what it found: lists
+// of units mostly stand in the queue's order.
+static uint32_t place_of(const struct wk_worker *w, uint64_t unit, uint32_t *at)
 {
-    for (uint32_t i = 0; i < w->queued; i++)
-        if (w->queue[i].unit == unit) return true;
-    return false;
+    for (uint32_t i = 0; i < w->queued; i++) {
+        uint32_t k = *at + i < w->queued ? *at + i : *at + i - w->queued;
+        if (w->queue[k].unit != unit) continue;
+        *at = k + 1 < w->queued ? k + 1 : 0;
+        return k;
+    }
+    return w->queued;
 }
 
 static bool in_list(const uint64_t *list, uint32_t n, uint64_t unit)
@@ -198,21 +207,70 @@ void wk_park_units(struct wk_worker *w)
     w->queued = 0;
 }
 
-static void take_units(struct wk_worker *w, size_t n, const uint64_t *units)
+void wk_announce_units(struct wk_worker *w)
 {
     struct wk_trainer *t = w->conf.trainer;
-    for (size_t i = 0; i < n && w->queued < WK_QUEUE_MAX; i++) {
+    for (uint32_t i = 0; i < w->queued && i < w->conf.queue_units && t->ops->announce; i++) {
+        if (!w->queue[i].announced) t->ops->announce(t, w->queue[i].unit, true);
+        w->queue[i].announced = true;
+    }
+}
+
+static void take_units(struct wk_worker *w, size_t n, const uint64_t *units)
+{
+    uint32_t at = 0;
+    for (size_t i = 0; i < n && w->queued < LH_LEASES_MAX; i++) {
         uint64_t u = units[i];
-        if (u >= w->conf.units->count || queued(w, u) || claimed(w, u)) continue;
+        if (u >= w->conf.units->count || place_of(w, u, &at) < w->queued || claimed(w, u)) continue;
         if (lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u)) continue;
-        struct wk_queued q = {u, 0, w->conf.units->unit[u].tokens};
+        struct wk_queued q = {.unit = u, .tokens = w->conf.units->unit[u].tokens};
         q.done = resumed(w, u);
         if (q.done >= q.tokens) { // every shard's pushes hold it, only its claim was lost
             wk_unit_finished(w, u, 0);
             continue;
         }
         w->queue[w->queued++] = q;
-        if (t->ops->announce) t->ops->announce(t, u);
+    }
+    wk_announce_units(w);
+}
+
+// ---------------------------------------------------------------- recall
+
+// Is it trained in part: in a push, since the last cut, or in the step under way?
+static bool begun(const struct wk_worker *w, const struct wk_queued *q)
+{
+    if (q->done) return true;
+    for (uint32_t i = 0; w->stepping && i < w->in.pieces; i++)
+        if (w->piece[i].unit == q->unit) return true;
+    return false;
+}
+
+static bool kept_for_later(const struct wk_worker *w, uint64_t unit)
+{
+    for (uint32_t i = 0; i < w->resumes; i++)
+        if (w->resume[i].unit == unit) return true;
+    return false;
+}
+
+// Gives back what is recalled, but what is begun. What is not here at all was given back before, by
+// this life or an earlier one: it is said again.
+static void give_back(struct wk_worker *w, size_t n, const uint64_t *units)
+{
+    struct wk_trainer *t = w->conf.trainer;
+    uint32_t at = 0;
+    w->returns = 0;
+    for (size_t i = 0; i < n && w->returns < LH_RECALLS_MAX; i++) {
+        uint64_t u = units[i];
+        if (u >= w->conf.units->count || kept_for_later(w, u) || claimed(w, u)) continue;
+        uint32_t k = place_of(w, u, &at);
+        if (k < w->queued) {
+            if (begun(w, &w->queue[k])) continue;
+            if (w->queue[k].announced && t->ops->announce) t->ops->announce(t, u, false);
+            memmove(w->queue + k, w->queue + k + 1, (w->queued - k - 1) * sizeof *w->queue);
+            w->queued--;
+            at = 0;
+        }
+        w->returned[w->returns++] = u;
     }
 }
 
@@ -253,6 +311,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     if (w->stopped) return;
     take_addresses(w, m->n_shards, m->shards);
     look_for_servers(w);
+    give_back(w, m->n_recalled, m->recalled);
     uint32_t queued_before = w->queued;
     if (w->phase == LH_PHASE_RUN) take_units(w, m->n_units, m->units);
     if (w->phase >= LH_PHASE_DRAIN && !w->stepping) wk_park_units(w); // else after the step
@@ -261,8 +320,16 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     // It asked for that many, claims left out; or what came is known to be credited here, and is
     // not there yet.
     w->leased_out = m->n_units < w->asked || w->queued == queued_before;
-    again(w, w->conf.lease_ns);
+    again(w, w->returns ? 0 : w->conf.lease_ns); // somebody waits for them
     wk_boundary_soon(w);
+}
+
+json_t *wk_leases_status(const struct wk_worker *w)
+{
+    uint64_t left = 0;
+    for (uint32_t i = 0; i < w->queued; i++) left += w->queue[i].tokens - w->queue[i].done;
+    return json_pack("{s:i s:f}", "units", (int)w->queued, "seconds",
+                     w->tokens_per_s > 0 ? (double)left / w->tokens_per_s : 0.0);
 }
 
 bool wk_drained(const struct wk_worker *w)
@@ -322,36 +389,54 @@ static size_t list_points(struct wk_worker *w, bool final, Longhaul__V1__Point *
     return n;
 }
 
+// What it holds, and what of that, or of what an earlier life held, is begun. Gives one list, the
+// second behind the first.
+static uint64_t *list_units(const struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
+{
+    uint64_t *out = malloc((2u * w->queued + w->resumes + 1) * sizeof *out);
+    m->holding = out;
+    m->begun = out ? out + w->queued : NULL;
+    m->n_holding = w->queued;
+    for (uint32_t i = 0; out && i < w->queued; i++) {
+        out[i] = w->queue[i].unit;
+        if (begun(w, &w->queue[i])) m->begun[m->n_begun++] = w->queue[i].unit;
+    }
+    for (uint32_t i = 0; out && i < w->resumes; i++) m->begun[m->n_begun++] = w->resume[i].unit;
+    return out;
+}
+
 static lh_err send_lease(struct wk_worker *w)
 {
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
-    uint64_t holding[WK_QUEUE_MAX];
+    Longhaul__V1__Trip trip = lh_head_trip(lh_link_trip(w->coordinator));
     Longhaul__V1__Point *item = calloc(2u * w->shards, sizeof *item);
     Longhaul__V1__Point **list = calloc(2u * w->shards, sizeof *list);
-    uint64_t *claims = list_claimed(w, &m.n_claimed);
-    lh_err err = item && list && claims ? LH_OK : LH_ERR_NO_MEMORY;
-    for (uint32_t i = 0; i < w->queued; i++) holding[i] = w->queue[i].unit;
+    uint64_t *claims = list_claimed(w, &m.n_claimed), *units = list_units(w, &m);
+    lh_err err = item && list && claims && units ? LH_OK : LH_ERR_NO_MEMORY;
     m.worker = w->id;
     m.incarnation = w->incarnation.number;
     m.want = w->asked = w->conf.queue_units;
-    m.n_holding = w->queued;
-    m.holding = holding;
+    m.ahead = LH_LEASES_MAX;
     m.claimed = claims;
+    m.n_returned = w->returns;
+    m.returned = w->returned;
     m.tokens_per_s = w->tokens_per_s;
     m.tokens = w->count.tokens;
     m.drained = w->telling_drained = wk_drained(w);
     m.done = w->telling_done = all_ended(w);
+    if (trip.mean_us) m.trip = &trip;
     if (!err) {
         m.n_durable = list_points(w, false, item, list);
         m.durable = list;
         if (m.done) m.n_final = list_points(w, true, item + w->shards, list + w->shards);
         m.final = list + w->shards;
-        err = lh_unary_start(w->coordinator, LH_RPC_LEASE, w->conf.deadline_ns, &m.base,
+        err = lh_unary_start(w->coordinator, LH_RPC_LEASE, wk_deadline(w, w->coordinator), &m.base,
                              &longhaul__v1__lease_reply__descriptor, on_lease, w, &w->lease);
     }
     free(item);
     free(list);
     free(claims);
+    free(units);
     return err;
 }
 

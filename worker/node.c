@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/mix.h"
-#include "worker/model.h"
-#include "worker/rank.h"
-#include "worker/schedule.h"
+#include "worker/data/mix.h"
+#include "worker/ranks/rank.h"
 #include "worker/settings.h"
-#include "worker/trainer_builtin.h"
-#include "worker/trainer_synthetic.h"
+#include "worker/train/model.h"
+#include "worker/train/schedule.h"
+#include "worker/train/trainer_builtin.h"
+#include "worker/train/trainer_synthetic.h"
 #include "worker/worker.h"
 
 enum { UNITS_BYTES = 512 << 20, TELL_S = 10 };
@@ -162,7 +162,7 @@ static struct wk_warmup_conf warmup_of(const struct wk_node *n)
     };
 }
 
-// Units leased ahead of the window, now.
+// Units read ahead of the window, now.
 static uint32_t ahead_of(const struct wk_node *n)
 {
     struct wk_loader_status status;
@@ -272,7 +272,8 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .retry_base_ns = s->retry_base_ms * LH_MS,
         .retry_max_ns = s->retry_max_ms * LH_MS,
         .reconnect_max_ns = s->reconnect_max_ms * LH_MS,
-        .deadline_ns = 10 * LH_SECOND,
+        .deadline_ns = s->node.call_deadline_s * LH_SECOND,
+        .deadline_max_ns = s->node.call_deadline_max_s * LH_SECOND,
         .tell = tell_loader,
         .tell_arg = n,
         .fatal = lh_program_fatal,

@@ -2,7 +2,7 @@
 #ifndef WK_NODE_H
 #define WK_NODE_H
 
-#include "common/program.h"
+#include "common/app/program.h"
 
 struct wk_node;
 

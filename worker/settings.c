@@ -1,7 +1,8 @@
 // The table of worker.yaml, and what its rows must satisfy together. See settings.h.
 #include "worker/settings.h"
 
-#include "common/check.h"
+#include "common/base/check.h"
+#include "common/base/limits.h"
 #include "kernels/codec.h"
 
 #define T struct wk_settings
@@ -67,10 +68,11 @@ static const struct lh_config_row rows[] = {
         "Manifest of the data's units (JSON file); the coordinator's, byte for byte"),
     LH_CONFIG_ROW_STRING(T, "data.dir", data.dir, NULL,
         "Folder of the token files that the manifest names"),
-    LH_CONFIG_ROW_INT(T, "data.window", data.window, "auto", 1, 128, "units", "auto=0",
+    LH_CONFIG_ROW_INT(T, "data.window", data.window, "auto", 1, LH_WINDOW_MAX, "units", "auto=0",
         "Units that a batch is mixed from; auto: the 20th part of the run's, from 8 to 64"),
-    LH_CONFIG_ROW_INT(T, "data.prefetch", data.prefetch, "auto", 1, 128, "units", "auto=0",
-        "Units leased and read ahead of the window; auto: 8, more when fetching takes longer"),
+    LH_CONFIG_ROW_INT(T, "data.prefetch", data.prefetch, "auto", 1, LH_READ_AHEAD_MAX, "units",
+        "auto=0", "Units read ahead of the window; auto: 8, more when fetching takes longer. More "
+        "are leased ahead: coordinator.ride_out_s of the coordinator"),
     LH_CONFIG_ROW_INT(T, "data.fetches", data.fetches, "4", 1, 32, NULL, NULL,
         "Units fetched at once, at most"),
     LH_CONFIG_ROW_SIZE(T, "data.cache_bytes", data.cache_bytes, "0", 0, 1e15,

@@ -2,7 +2,7 @@
 #ifndef WK_SETTINGS_H
 #define WK_SETTINGS_H
 
-#include "common/node.h"
+#include "common/app/node.h"
 
 enum wk_trainer_kind { WK_TRAINER_BUILTIN, WK_TRAINER_SYNTHETIC };
 
@@ -58,8 +58,9 @@ static inline bool wk_codec_is_dense(const struct wk_settings *s)
     return wk_codec_name(s)[0] == 'd';
 }
 
-// What "auto" means (DESIGN 6): density of the codec, decay of the residual, part of it that the
-// local parameters keep. LH_ERR_CONFIG: a density that only the whole run's figures can give.
+// What "auto" means (DESIGN.md#section-6): density of the codec, decay of the residual, part of it
+// that the local parameters keep. LH_ERR_CONFIG: a density that only the whole run's figures can
+// give.
 struct wk_codec_plan {
     float density, beta, kappa;
 };

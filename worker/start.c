@@ -1,10 +1,11 @@
-// Start: what the directory says (PROTOCOL 7-11).
+// Start: what the directory says (server/docs/0000-protocol.md#rule-7 to #rule-11).
 //
 //   DIR/lock             one process at a time
-//   DIR/identity         incarnation: a file of numbers (common/numbers.h), "LHID": number, random;
+//   DIR/identity         incarnation: a file of numbers (common/env/numbers.h), "LHID": number,
+//   random;
 //                        durable before it is used
 //   DIR/slot-*, residual-*   slot.h        DIR/outbox/*   outbox.h
-//   DIR/replica/*        durable copies of the fold state (kernels/checkpoint.h)
+//   DIR/replica/*        durable copies of the fold state (kernels/state/checkpoint.h)
 //   DIR/trainer          optimizer state, written with every residual snapshot
 //
 // Intact (same boot, valid slots): the incarnation goes on and the same sealed bytes are sent
@@ -29,7 +30,8 @@ struct reading { // the outbox of a shard whose slot was read
 
 // Was it being written when its process died? An entry is synced before the slot names its step, so
 // one above the slot was never committed: what it was made of is gone with the process, not with
-// it.
+// it. (Of an older version, which wrote it under its own name, or damaged since: what is written
+// now has no entry's name before it is whole.)
 static bool unfinished(const struct reading *r, const char *file, struct wk_entry *out)
 {
     uint32_t shard;
@@ -180,8 +182,9 @@ static lh_err resume_intact(struct wk_shard *s, const struct wk_slot *slot)
     if (!lh_incarnation_equal(slot->incarnation, now.incarnation)) {
         now.decided = 0;
         now.decided_admitted = false;
-    } else if (slot->next > now.next) {
-        now.next = slot->next;
+    } else {
+        s->decided_epoch = slot->decided_epoch;
+        if (slot->next > now.next) now.next = slot->next;
     }
     wk_committed_resume(s, &now);
     return LH_OK;

@@ -8,7 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json.h"
+#include "common/format/json.h"
+
+int64_t wk_deadline(const struct wk_worker *w, struct lh_link *link)
+{
+    return lh_link_deadline(link, w->conf.deadline_ns, w->conf.deadline_max_ns);
+}
 
 int64_t wk_backoff(struct wk_worker *w, uint32_t *tries, lh_err why)
 {
@@ -104,7 +109,7 @@ fail:
 
 static void free_shard(struct wk_shard *s)
 {
-    wk_keep_free(s->keep);
+    wk_durable_copy_free(s->keep);
     wk_cut_free(s->cut);
     lh_record_stream_reset(&s->stream.records);
     lk_incoming_free(&s->arrival.incoming);
@@ -190,6 +195,18 @@ static json_t *shard_status(const struct wk_shard *s)
         (json_int_t)s->digest_mismatches, "step", (json_int_t)(s->committed->next - 1));
 }
 
+// Pushes of this worker that are in the logs, as far as they are folded here. Decisions that this
+// process heard are not the same: one is heard again after kill -9.
+static uint64_t accepted(const struct wk_worker *w)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        const struct lh_row *row = lh_ledger_row(&w->shard[i].replica.ledger, w->id);
+        if (row) sum += row->admitted;
+    }
+    return sum;
+}
+
 lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
 {
     json_t *shards = json_array();
@@ -205,11 +222,12 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
                   w->tokens_per_s, "h", (int)w->local_steps, "ranks", (int)w->ranks, "rounds",
                   (json_int_t)w->count.rounds, "payload_up_bytes", (json_int_t)w->count.payload_up,
                   "payload_down_bytes", (json_int_t)w->count.payload_down, "accepted",
-                  (json_int_t)w->count.admitted, "damped", (json_int_t)w->count.damped, "returned",
+                  (json_int_t)accepted(w), "damped", (json_int_t)w->count.damped, "returned",
                   (json_int_t)w->count.returned, "resent", (json_int_t)w->count.resent, "lost",
                   (json_int_t)w->count.lost, "stall_s", (double)stall / 1e9, "between_s",
                   (double)w->count.between_ns / 1e9, "snapshots", (json_int_t)w->count.snapshots,
                   "incarnation", (json_int_t)w->incarnation.number, "shards", shards);
+    json_object_set_new(root, "leases", wk_leases_status(w));
     if (w->out.noise > 0) // while it holds the learning rate back
         json_object_set_new(root, "gradient_noise", json_real(fmin(w->out.noise, 1e9)));
     json_object_set_new(root, "learning_rate", json_real(w->out.rate));

@@ -6,8 +6,8 @@
 //
 // A push is walked through the files in this order: round.c (steps, when to cut), cut.c (delta,
 // feedback, encode, seal, outbox, slot), session.c (hello, send, decision), follow.c (records),
-// snapshot.c, view.c (the local view). keep.c writes durable copies, start.c resumes from the
-// directory, member.c talks with the coordinator, worker.c tells.
+// snapshot.c, view.c (the local view). durable_copy.c writes durable copies, start.c resumes from
+// the directory, member.c talks with the coordinator, worker.c tells.
 //
 // Memory: 4 bytes a parameter each for replica, residual, its spare and anchor (16), and what the
 // trainer holds (the built-in one: parameters, gradient, two moments: 16). On top comes a push, as
@@ -18,18 +18,18 @@
 
 #include <jansson.h>
 
-#include "common/log.h"
-#include "common/rpc.h"
-#include "common/state_seal.h"
-#include "common/transport.h"
-#include "common/units.h"
-#include "kernels/checkpoint.h"
-#include "kernels/incoming.h"
+#include "common/env/log.h"
+#include "common/format/units.h"
+#include "common/net/rpc.h"
+#include "common/net/state_seal.h"
+#include "common/net/transport.h"
+#include "kernels/state/checkpoint.h"
+#include "kernels/state/incoming.h"
 #include "kernels/view.h"
-#include "worker/commit.h"
-#include "worker/outbox.h"
-#include "worker/slot.h"
-#include "worker/trainer.h"
+#include "worker/push/commit.h"
+#include "worker/push/outbox.h"
+#include "worker/push/slot.h"
+#include "worker/train/trainer.h"
 
 // Tests look on: everything that moves mass or credit. All may be NULL.
 struct wk_observer {
@@ -62,16 +62,19 @@ struct wk_conf {
     struct wk_trainer *trainer; // borrows
     struct lk_codec codec;
     float beta, kappa;
-    // Learning rate as a function of the run's credited tokens (DESIGN 6, one clock).
+    // Learning rate as a function of the run's credited tokens (DESIGN.md#section-6, one clock).
     float (*rate)(void *arg, uint64_t tokens);
     void *rate_arg;
-    uint32_t queue_units;     // units leased ahead, in all
+    uint32_t queue_units;     // units in work and read ahead: so many are leased at least
     uint32_t window_units;    // of them, how many a batch is mixed from
     uint32_t norms_rounds;    // the tensors' norms are logged every so many rounds; 0: never
     uint64_t cut_bytes;       // parameters of a shard from which on a snapshot comes in ranges
     uint32_t snapshot_rounds; // a synced residual snapshot every so many cuts
     uint64_t durable_every;   // versions between durable copies of the fold state
-    int64_t lease_ns, retry_base_ns, retry_max_ns, reconnect_max_ns, deadline_ns;
+    int64_t lease_ns, retry_base_ns, retry_max_ns, reconnect_max_ns;
+    // Of a call with one answer on a short path, and the most that a long one makes of it; the
+    // latter 0: no more. wk_deadline() tells.
+    int64_t deadline_ns, deadline_max_ns;
     const struct wk_observer *observer;
     // Adds to the status what others know: the loader. May be NULL.
     void (*tell)(void *arg, json_t *status);
@@ -82,7 +85,7 @@ struct wk_conf {
 };
 
 struct wk_worker;
-struct wk_keep;
+struct wk_durable_copy;
 struct wk_cut;
 struct wk_committed;
 
@@ -170,9 +173,10 @@ struct wk_shard {
     struct lh_link *link;
     uint64_t process; // 0: no session
     // History within an epoch never goes back (session.c, older_history): the epoch of the last
-    // server that was believed in this life, 0: none; that in which `decided` was heard; and the
-    // newest one that the coordinator named, 0: none.
-    uint64_t heard_epoch, decided_epoch, told_epoch;
+    // server that was believed in this life, 0: none; that in which `decided` was heard, by this
+    // life or an earlier one (slot.h), 0: not known; and the newest one that the coordinator named,
+    // 0: none, with the newest version of it that it knows of.
+    uint64_t heard_epoch, decided_epoch, told_epoch, told_version;
     struct { // what was known here of the shard's history when the last hello was sent
         uint64_t epoch, version;
         uint64_t replica_epoch, last, last_step; // and our row in the replica
@@ -195,10 +199,10 @@ struct wk_shard {
     } stable, durable;
     double *residual_square; // [layout->extents], as of the last cut that was looked at; or NULL
     struct wk_cut *cut;      // a push that is being made; NULL: none
-    struct wk_keep *keep;    // a durable copy that is being written; NULL: none
-    uint64_t keep_timer;     // another try of one that found no room
-    unsigned copies;         // durable copies that are kept
-    bool ended;              // folded to the END record
+    struct wk_durable_copy *keep; // a durable copy that is being written; NULL: none
+    uint64_t keep_timer;          // another try of one that found no room
+    unsigned copies;              // durable copies that are kept
+    bool ended;                   // folded to the END record
     struct lh_hash final_digest;
     uint64_t digest_mismatches, elided_unknown; // neither may ever happen
     bool cut_early;                             // a final cut: nothing left to train on
@@ -206,14 +210,20 @@ struct wk_shard {
 
 // What finds no room on a full disk: the outbox and the slot, durable copies of the replica,
 // residual snapshots.
-enum wk_full { WK_FULL_OUTBOX, WK_FULL_REPLICA, WK_FULL_SNAPSHOT, WK_FULL_COUNT };
+enum wk_disk_full {
+    WK_DISK_FULL_OUTBOX,
+    WK_DISK_FULL_REPLICA,
+    WK_DISK_FULL_SNAPSHOT,
+    WK_DISK_FULL_COUNT
+};
 
 enum wk_state { WK_JOINING, WK_WAITING, WK_TRAINING, WK_DRAINING, WK_DONE };
 
 struct wk_queued { // a leased unit
     uint64_t unit, done, tokens;
+    bool announced; // to the trainer: it is read ahead
 };
-enum { WK_QUEUE_MAX = 256, WK_PIECES_MAX = 64 };
+enum { WK_PIECES_MAX = 64 };
 
 struct wk_worker {
     struct wk_conf conf;
@@ -224,7 +234,7 @@ struct wk_worker {
     uint32_t over;    // and the number that it replaces, as far as it was told; 0: none
     char outbox_dir[LH_PATH_SIZE], replica_dir[LH_PATH_SIZE];
     struct lh_file *lock;
-    bool full_said[WK_FULL_COUNT];
+    bool full_said[WK_DISK_FULL_COUNT];
     struct wk_shard *shard;
     uint32_t shards;
     // coordinator
@@ -239,8 +249,10 @@ struct wk_worker {
     uint8_t phase;
     uint32_t local_steps;
     // training
-    struct wk_queued queue[WK_QUEUE_MAX];
-    uint32_t queued, asked; // asked: units that the last lease wanted in all
+    struct wk_queued queue[LH_LEASES_MAX];
+    uint32_t queued, asked;            // asked: units that the last lease wanted in all
+    uint64_t returned[LH_RECALLS_MAX]; // given back, and the coordinator did not confirm it yet
+    uint32_t returns;
     // How far units were trained that are not in the queue: what every shard's pushes hold of those
     // of an earlier life, and those that were begun when we were asked to stand still.
     struct wk_place resume[WK_PLACES_MAX];
@@ -283,6 +295,8 @@ void wk_fatal(struct wk_worker *w, lh_err err);
 // Full jitter below a bound that doubles. LH_ERR_UNAVAILABLE: nobody was there to be burdened, so
 // the bound stays low and a server that comes back is found soon.
 int64_t wk_backoff(struct wk_worker *w, uint32_t *tries, lh_err why);
+// Deadline of a call with one answer on this link, by its round trip.
+int64_t wk_deadline(const struct wk_worker *w, struct lh_link *link);
 bool wk_worth_saying(uint32_t tries); // of failures in a row: the first, and ever fewer
 void wk_boundary_soon(struct wk_worker *w);
 // start.c
@@ -300,13 +314,14 @@ void wk_stats_close(struct wk_worker *w);
 // cut.c
 bool wk_may_cut(const struct wk_shard *s);
 // How many fresh units may be claimed now, the first ones: those that every other shard's committed
-// cuts hold, so that what is credited is missing in no shard's pushes (PROTOCOL 19).
+// cuts hold, so that what is credited is missing in no shard's pushes
+// (server/docs/0000-protocol.md#rule-19).
 uint32_t wk_claimable(const struct wk_shard *s);
 // Takes the progress since the last cut; the push is made on the disk lane and then sent.
 LH_MUST lh_err wk_cut(struct wk_shard *s);
 bool wk_cutting(const struct wk_worker *w); // some shard's cut is on its way
 void wk_cut_free(struct wk_cut *c);         // NULL is allowed
-// decided.c
+// outcome.c
 LH_MUST lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e);
 LH_MUST lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted);
 // A new incarnation, raised by the worker itself above its own and `above`.
@@ -321,18 +336,18 @@ void wk_entry_lost(struct wk_shard *s, const char *why);
 LH_MUST lh_err wk_snapshot_distrust(struct wk_shard *s, uint64_t incarnation, uint64_t step);
 // Removes an entry; whatever sends it stops.
 LH_MUST lh_err wk_entry_drop(struct wk_shard *s, struct wk_entry *e);
-// full.c: a full disk. Each kind is told of once, until one of it was written again.
-void wk_full_say(struct wk_worker *w, enum wk_full of, const char *text);
-void wk_full_over(struct wk_worker *w, enum wk_full of);
+// disk_full.c: a full disk. Each kind is told of once, until one of it was written again.
+void wk_disk_full_say(struct wk_worker *w, enum wk_disk_full of, const char *text);
+void wk_disk_full_over(struct wk_worker *w, enum wk_disk_full of);
 // Nothing is cut for a while; then what waits for room is tried again.
-void wk_full_wait(struct wk_shard *s);
+void wk_disk_full_wait(struct wk_shard *s);
 // session.c
 void wk_sender_stop(struct wk_shard *s);
 void wk_session_start(struct wk_shard *s);
 void wk_session_cut(struct wk_worker *w); // a cut is over: greetings that waited for it
 void wk_session_lost(struct wk_shard *s);
 // The coordinator names this epoch of the shard: from here on no server of an older one is heard.
-void wk_session_told(struct wk_shard *s, uint64_t epoch);
+void wk_session_told(struct wk_shard *s, uint64_t epoch, uint64_t version);
 // A server of this epoch holds a history that is over: a later epoch was heard of.
 bool wk_epoch_over(const struct wk_shard *s, uint64_t epoch);
 void wk_push_soon(struct wk_shard *s);
@@ -349,11 +364,12 @@ void wk_place_entries(struct wk_shard *s); // where the own pushes stand in a st
 // snapshot.c
 LH_MUST lh_err wk_snapshot_ask(struct wk_shard *s); // after an error wk_snapshot_stop() follows
 void wk_snapshot_stop(struct wk_shard *s);          // also when none comes
-// keep.c: durable copies of the replica
-bool wk_keep_due(const struct wk_shard *s);
-LH_MUST lh_err wk_keep(struct wk_shard *s); // as it stands now, unless one is being written
-void wk_keep_free(struct wk_keep *k);       // NULL is allowed
-struct lk_checkpoint_conf wk_keep_conf(const struct wk_worker *w);
+// durable_copy.c: durable copies of the replica
+bool wk_durable_copy_due(const struct wk_shard *s);
+// as it stands now, unless one is being written
+LH_MUST lh_err wk_durable_copy_start(struct wk_shard *s);
+void wk_durable_copy_free(struct wk_durable_copy *k); // NULL is allowed
+struct lk_checkpoint_conf wk_durable_copy_conf(const struct wk_worker *w);
 // offer.c: the server rebuilds this shard: tells it what is held here, and brings it what it wants.
 void wk_offer(struct wk_shard *s);
 void wk_offer_free(struct wk_shard *s);
@@ -375,5 +391,9 @@ void wk_member_start(struct wk_worker *w);
 void wk_lease_soon(struct wk_worker *w);
 bool wk_drained(const struct wk_worker *w);
 void wk_park_units(struct wk_worker *w); // the queue goes back; what was begun is not forgotten
+// {"units", "seconds"}: what is leased and not trained, and how long it lasts. Gives.
+json_t *wk_leases_status(const struct wk_worker *w);
+// Tells the trainer which of the queue's first units come soon.
+void wk_announce_units(struct wk_worker *w);
 
 #endif

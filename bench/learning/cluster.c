@@ -4,13 +4,13 @@
 #include <string.h>
 
 #include "bench/learning/learning.h"
-#include "common/env_fake.h"
-#include "common/transport_mem.h"
+#include "common/env/env_fake.h"
+#include "common/net/mem/transport_mem.h"
 #include "server/coordinator/coordinator.h"
 #include "server/server.h"
-#include "worker/mix.h"
-#include "worker/schedule.h"
-#include "worker/trainer_builtin.h"
+#include "worker/data/mix.h"
+#include "worker/train/schedule.h"
+#include "worker/train/trainer_builtin.h"
 #include "worker/worker.h"
 
 static const int64_t RUN_LIMIT = 24 * 3600 * LH_SECOND; // after which a run is stuck

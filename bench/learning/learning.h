@@ -1,16 +1,16 @@
 // bench/learning: what asynchronous, compressed training costs or gains in loss per token.
 //
 // An arm is one run of a simulated cluster: the real cores of coordinator, servers and workers and
-// the real trainer, on the virtual clock of common/env_fake.h. Every arm trains the same tokens of
-// a seed's draw, the regions' shares 4:2:1, each region on its own languages.
+// the real trainer, on the virtual clock of common/env/env_fake.h. Every arm trains the same tokens
+// of a seed's draw, the regions' shares 4:2:1, each region on its own languages.
 #ifndef BENCH_LEARNING_H
 #define BENCH_LEARNING_H
 
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "common/plan.h"
-#include "deploy/eval.h"
+#include "common/format/plan.h"
+#include "deploy/text/eval.h"
 
 enum {
     LEARN_REGIONS = 3,
@@ -30,16 +30,16 @@ struct learn_arm {
     const char *region; // NULL: all three; else it trains alone on its share; "all": on everything
     uint8_t mode;       // enum lh_mode
     const char *codec;
-    float density; // 0: 30 / rounds, from 1/256 to 1/6 (DESIGN 6)
+    float density; // 0: 30 / rounds, from 1/256 to 1/6 (DESIGN.md#section-6)
     float kappa;
-    float eta;         // 0: DESIGN 6's rule
+    float eta;         // 0: the rule of DESIGN.md#section-6
     uint8_t optimizer; // enum lh_optimizer
     float momentum;
     uint32_t every; // admitted pushes between outer steps; 0: the live workers
     float bound;    // of the effective step, 0: no guard
     float rate;     // peak of the learning rate; 0: 0.006
     float floor;    // of the learning rate at the end, as a part of its peak; 0: 0.02
-    float beta;     // what the residual keeps a round; 0: DESIGN 6's rule
+    float beta;     // what the residual keeps a round; 0: the rule of DESIGN.md#section-6
 };
 // An arm of the table, or NAME:KEY=VALUE:...: with other settings; KEY is p (density), k (kappa),
 // eta, rate, floor or beta. NULL: there is none.

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "bench/learning/learning.h"
-#include "deploy/files.h"
-#include "deploy/up_plot.h"
+#include "deploy/tool/files.h"
+#include "deploy/up/up_plot.h"
 
 enum { RESULTS_MAX = 512, ARMS_MAX = 128, LINE_MAX_BYTES = 16384, CURVES_MAX = 16 };
 

@@ -5,7 +5,7 @@
 #ifndef LH_DEPLOY_WAN_CONTROL_H
 #define LH_DEPLOY_WAN_CONTROL_H
 
-#include "common/err.h"
+#include "common/base/err.h"
 #include "deploy/wan/world.h"
 
 enum { DP_REPLY_CHUNK = 32768 };

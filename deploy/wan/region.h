@@ -2,7 +2,7 @@
 #ifndef LH_DEPLOY_WAN_REGION_H
 #define LH_DEPLOY_WAN_REGION_H
 
-#include "common/err.h"
+#include "common/base/err.h"
 #include "deploy/wan/world.h"
 
 #define DP_DEVICE "wan0"

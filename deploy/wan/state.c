@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/check.h"
+#include "common/base/check.h"
 
 // Names are bounded (dp_name_valid), so that a path that does not fit is our bug.
 __attribute__((format(printf, 1, 2))) static struct dp_state_path make_path(const char *format, ...)

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "common/err.h"
+#include "common/base/err.h"
 #include "deploy/wan/world.h"
 
 #define DP_NETNS_DIR "/run/netns"

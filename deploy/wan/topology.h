@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "common/err.h"
+#include "common/base/err.h"
 #include "deploy/wan/world.h"
 
 // Units of quantities; ends with a NULL name.

@@ -9,7 +9,7 @@
 #if defined(__AVX2__)
 #include <immintrin.h>
 
-#include "common/manifest.h"
+#include "common/format/manifest.h"
 
 // ---- codes. Each packs or unpacks the first n - n % 8 values and returns how many they are.
 static size_t pack_sign(const float *x, size_t n, uint8_t *out)

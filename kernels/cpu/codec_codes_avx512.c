@@ -7,7 +7,7 @@
 #if defined(__AVX512VBMI2__)
 #include <immintrin.h>
 
-#include "common/manifest.h"
+#include "common/format/manifest.h"
 
 enum { LANES = 16, WIDTH_MAX = 25, SLACK = 64 };
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
+#include "common/base/check.h"
 #include "kernels/cpu/codec_ops.h"
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/rice.h"

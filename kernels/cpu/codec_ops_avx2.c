@@ -5,7 +5,7 @@
 #if defined(__AVX2__)
 #include <immintrin.h>
 
-#include "common/manifest.h"
+#include "common/format/manifest.h"
 #include "kernels/cpu/codec_codes_avx2.h"
 #include "kernels/cpu/codec_vector.h"
 

@@ -9,8 +9,8 @@
 #ifndef LK_CPU_CODEC_VECTOR_H
 #define LK_CPU_CODEC_VECTOR_H
 
-#include "common/check.h"
-#include "common/manifest.h"
+#include "common/base/check.h"
+#include "common/format/manifest.h"
 #include "kernels/cpu/codec_ops.h"
 
 enum { LK_MASK_WORDS = LH_CHUNK / 64, LK_CANDIDATES = LH_CHUNK + 16 };

@@ -5,10 +5,10 @@
 #include <stdint.h>
 #include <string.h>
 
-// e^x for x <= 88 with a relative error under 1e-7 (checked by tests/unit/optimizer.c); below -87
-// it stays at e^-87 = 1.6e-38, which adds nothing to a sum that holds a 1. A NaN stays a NaN. x = n
-// ln2 + r with |r| <= ln2/2, ln2 in two parts so that n * high is exact; then e^r = 1 + r + r^2
-// q(r) with q of degree 4, fitted by ourselves for the least relative error (3.1e-9 before
+// e^x for x <= 88 with a relative error under 1e-7 (checked by tests/unit/kernels/optimizer.c);
+// below -87 it stays at e^-87 = 1.6e-38, which adds nothing to a sum that holds a 1. A NaN stays a
+// NaN. x = n ln2 + r with |r| <= ln2/2, ln2 in two parts so that n * high is exact; then e^r = 1 +
+// r + r^2 q(r) with q of degree 4, fitted by ourselves for the least relative error (3.1e-9 before
 // rounding); then n is added to the exponent.
 static inline __attribute__((always_inline)) float lk_expf(float x)
 {

@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "common/check.h"
+#include "common/base/check.h"
 #include "kernels/cpu/simd.h"
 
 void lk_blas_one_thread(void)

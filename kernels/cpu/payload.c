@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "common/check.h"
+#include "common/base/check.h"
 #include "kernels/cpu/codec_values.h"
 
 static bool known(const struct lk_codec *c)

@@ -2,7 +2,7 @@
 #ifndef LK_CPU_PAYLOAD_H
 #define LK_CPU_PAYLOAD_H
 
-#include "common/manifest.h"
+#include "common/format/manifest.h"
 #include "kernels/codec.h"
 
 enum {

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/buf.h"
+#include "common/base/buf.h"
 
 struct lk_rice {
     uint32_t low_bits;   // b: 0..12

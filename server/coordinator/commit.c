@@ -1,4 +1,5 @@
-// Commit: nothing leaves the coordinator before what it rests on is durable (PROTOCOL 26).
+// Commit: nothing leaves the coordinator before what it rests on is durable
+// (server/docs/0000-protocol.md#rule-26).
 //
 // Handlers change memory and put rows, in any order, and never wait. What they say, to peers and in
 // the log, goes through here, and is held until every change of before is durable. One commit is
@@ -9,7 +10,8 @@
 //    the store takes its pairs back, memory is read from them again (ps_co_load), and whoever waits
 //    hears "busy". The next one is tried after a pause, for which answers to changes wait.
 // 3. After any other failure nothing is said any more: the coordinator stops.
-// 4. A peer that waits for its answer is not silent: its silence counts from the answer on.
+// 4. status.json says nothing that a commit could still take back: it is of the last durable state.
+// 5. A peer that waits for its answer is not silent: its silence counts from the answer on.
 //
 // No other file of the coordinator answers a request or changes the store (tests/tidy).
 #include <stdarg.h>
@@ -45,7 +47,9 @@ struct ps_co_commit {
     bool posted, under_way, full;
     uint64_t timer; // of the pause
     lh_err result;
-    char text[256]; // of it, from the lane's thread
+    char text[256];              // of it, from the lane's thread
+    struct lh_buf durable, made; // statuses: the newest whose changes are durable; the next one,
+    uint64_t made_change;        // which is when this change is. Empty: there is none
 };
 
 lh_err ps_co_commit_open(struct ps_coordinator *c)
@@ -53,6 +57,7 @@ lh_err ps_co_commit_open(struct ps_coordinator *c)
     c->commit = calloc(1, sizeof *c->commit);
     if (!c->commit) return LH_ERR_NO_MEMORY;
     c->commit->end = &c->commit->first;
+    c->commit->durable = c->commit->made = lh_buf(PS_CO_STATUS_BYTES);
     return LH_OK;
 }
 
@@ -113,6 +118,8 @@ void ps_co_commit_free(struct ps_coordinator *c)
 {
     if (!c->commit) return;
     turn_away(c, LH_ERR_UNAVAILABLE, "the coordinator is stopping");
+    lh_buf_free(&c->commit->durable);
+    lh_buf_free(&c->commit->made);
     free(c->commit);
     c->commit = NULL;
 }
@@ -152,6 +159,7 @@ static int64_t job(void *arg)
 static void met_full_disk(struct ps_coordinator *c)
 {
     struct ps_co_commit *m = c->commit;
+    lh_buf_clear(&m->made); // it tells of what did not happen
     lh_err err = ps_co_take_back(c);
     if (err) {
         ps_co_fatal(c, err);
@@ -318,4 +326,29 @@ void ps_co_say(struct ps_coordinator *c, enum lh_level level, const char *event,
     w->event = event;
     memcpy(w->text, text, sizeof text);
     hold(c, w);
+}
+
+static void swap(struct lh_buf *a, struct lh_buf *b)
+{
+    struct lh_buf was = *a;
+    *a = *b;
+    *b = was;
+}
+
+lh_err ps_coordinator_durable_status(struct ps_coordinator *c, struct lh_buf *out)
+{
+    struct ps_co_commit *m = c->commit;
+    if (m->made.len && m->made_change <= ps_store_durable(c->store)) {
+        swap(&m->durable, &m->made);
+        lh_buf_clear(&m->made);
+    }
+    struct lh_buf *to = ps_co_settled(c) ? &m->durable : m->made.len ? NULL : &m->made;
+    if (to) {
+        lh_buf_clear(to);
+        LH_TRY(ps_coordinator_status(c, to));
+    }
+    if (to == &m->made) m->made_change = ps_store_changed(c->store);
+    if (!m->durable.len) return lh_fail(LH_ERR_BUSY, "the disk has nothing yet");
+    lh_put(out, m->durable.data, m->durable.len);
+    return lh_buf_err(out);
 }

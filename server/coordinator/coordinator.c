@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/frame.h"
-#include "common/manifest.h"
-#include "common/head.h"
-#include "common/json.h"
+#include "common/format/frame.h"
+#include "common/format/manifest.h"
+#include "common/net/head.h"
+#include "common/format/json.h"
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/answer.h"
@@ -18,7 +18,6 @@
 enum { COPIES_ASKED = 256 }; // about: workers' copies that one answer asks the server for
 
 static const int64_t LISTEN_MIN = 10 * LH_MS;
-static const int64_t REST_MAX = 30 * LH_SECOND; // by then who was cut off has connected again
 
 void ps_co_fatal(struct ps_coordinator *c, lh_err err)
 {
@@ -59,7 +58,7 @@ static void start_listening(struct ps_coordinator *c)
     if (conf->take_over_ns && conf->take_over_ns < least) least = conf->take_over_ns;
     c->listen_ns = least / 8 < conf->tick_ns ? least / 8 : conf->tick_ns;
     if (c->listen_ns < LISTEN_MIN) c->listen_ns = LISTEN_MIN;
-    lh_listener_start(&c->listener, lh_now(conf->env), 2 * c->listen_ns, REST_MAX);
+    lh_listener_start(&c->listener, lh_now(conf->env), 2 * c->listen_ns, ps_co_rest(c));
     c->listen_timer = lh_after(conf->env, c->listen_ns, listen, c);
     for (uint32_t i = 0; i < conf->manifest->shards; i++) // not silent yet: nobody was heard of
         c->shard[i].heard_ns = ps_co_now(c);
@@ -80,6 +79,7 @@ lh_err ps_co_load(struct ps_coordinator *c)
 {
     LH_TRY(ps_co_load_members(c));
     LH_TRY(ps_co_load_drains(c));
+    LH_TRY(ps_co_load_trips(c));
     LH_TRY(ps_co_load_points(c));
     LH_TRY(ps_co_load_epochs(c));
     LH_TRY(ps_co_load_insync(c));
@@ -106,6 +106,15 @@ lh_err ps_co_take_back(struct ps_coordinator *c)
     return LH_OK;
 }
 
+// From here on there is one that is durable.
+static lh_err make_first_status(struct ps_coordinator *c)
+{
+    struct lh_buf json = lh_buf(PS_CO_STATUS_BYTES);
+    lh_err err = ps_coordinator_durable_status(c, &json);
+    lh_buf_free(&json);
+    return err;
+}
+
 lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator **out)
 {
     struct ps_coordinator *c = calloc(1, sizeof *c);
@@ -113,9 +122,11 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     c->conf = *conf;
     c->lease = calloc(conf->units->count + 1, sizeof *c->lease);
     c->leased_s = calloc(conf->units->count + 1, sizeof *c->leased_s);
+    c->begun = calloc(conf->units->count + 1, sizeof *c->begun);
+    c->wanted_by = calloc(conf->units->count + 1, sizeof *c->wanted_by);
     c->shard = calloc(conf->manifest->shards, sizeof *c->shard);
     lh_err err = LH_ERR_NO_MEMORY;
-    if (!c->lease || !c->leased_s || !c->shard) goto fail;
+    if (!c->lease || !c->leased_s || !c->begun || !c->wanted_by || !c->shard) goto fail;
     LH_TRY_TO(fail, err, conf->env->ops->files->make_dir(conf->env, conf->dir));
     LH_TRY_TO(fail, err, ps_store_open(conf->env, conf->dir, &c->store));
     LH_TRY_TO(fail, err, ps_co_commit_open(c));
@@ -126,6 +137,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
         LH_TRY_TO(fail, err,
                   conf->transport->ops->listen(conf->transport, conf->listen, &c->service,
                                                c->address, sizeof c->address));
+    LH_TRY_TO(fail, err, make_first_status(c));
     c->timer = lh_after(conf->env, conf->tick_ns, on_timer, c);
     *out = c;
     return LH_OK;
@@ -159,6 +171,8 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     free(c->shard);
     free(c->lease);
     free(c->leased_s);
+    free(c->begun);
+    free(c->wanted_by);
     free(c);
 }
 
@@ -345,6 +359,7 @@ static void on_report(void *self, struct lh_request *rq, const ProtobufCMessage 
     const Longhaul__V1__ReportRequest *m = (const Longhaul__V1__ReportRequest *)message;
     bool serves;
     lh_err err = take_report(c, m, lh_worker_id(lh_request_peer(rq)), &serves);
+    if (!err) err = ps_co_hear_server(c, m, lh_request_peer(rq), serves || !m->standing);
     if (err) {
         lh_log_peer(c->conf.log, LH_WARN, "report.refused", "server %s: %s",
                     lh_request_peer(rq)->name, lh_err_text(err));
@@ -355,8 +370,6 @@ static void on_report(void *self, struct lh_request *rq, const ProtobufCMessage 
     Longhaul__V1__ReportReply out = LONGHAUL__V1__REPORT_REPLY__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();
     out.wire = &wire;
-    for (size_t i = 0; i < m->n_shards && m->standing && !serves; i++)
-        ps_co_note_standby(c, m->standby, lh_request_peer(rq)->name, m->shards[i]);
     struct told told = tell_moves(c, m);
     out.moves = told.list;
     out.n_moves = told.count;
@@ -460,12 +473,14 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
         json_array_append_new(final, json_pack("{s:i s:I s:s}", "shard", (int)i, "version",
                                                (json_int_t)w->final[i].version, "digest", hex));
     }
-    return json_pack("{s:s s:s s:I s:I s:b s:b s:b s:b s:f s:I s:i s:f s:o}", "name", w->name,
-                     "region", w->region, "granted", (json_int_t)w->granted, "incarnation",
-                     (json_int_t)w->incarnation, "live", w->live, "draining", ps_co_draining(c, w),
-                     "drained", w->drained, "done", w->done, "tokens_per_s", w->tokens_per_s,
-                     "tokens", (json_int_t)w->tokens, "h", (int)ps_co_local_steps(c, w), "silent_s",
-                     (double)(c->listener.ns - w->seen_ns) / LH_SECOND, "final", final);
+    json_t *row =
+        json_pack("{s:s s:s s:I s:I s:b s:b s:b s:b s:f s:I s:i s:o}", "name", w->name, "region",
+                  w->region, "granted", (json_int_t)w->granted, "incarnation",
+                  (json_int_t)w->incarnation, "live", w->live, "draining", ps_co_draining(c, w),
+                  "drained", w->drained, "done", w->done, "tokens_per_s", w->tokens_per_s, "tokens",
+                  (json_int_t)w->tokens, "h", (int)ps_co_local_steps(c, w), "final", final);
+    ps_co_tell_silence(row, c->listener.ns - w->seen_ns, ps_co_worker_bound(c, w), &w->trip);
+    return row;
 }
 
 static json_t *shard_status(const struct ps_coordinator *c, uint32_t i)
@@ -479,27 +494,36 @@ static json_t *shard_status(const struct ps_coordinator *c, uint32_t i)
                      "taken_over", s->owner != 0);
 }
 
+bool ps_coordinator_over(const struct ps_coordinator *c)
+{
+    return c->plan.phase == LH_PHASE_END && ps_co_settled(c);
+}
+
 lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
 {
     json_t *workers = json_array(), *shards = json_array(), *drained = json_array();
-    uint64_t credited = 0, leased = 0;
+    uint64_t credited = 0, leased = 0, begun = 0, recalled = 0;
     for (uint32_t i = 0; i < c->workers; i++)
         json_array_append_new(workers, worker_status(c, &c->worker[i]));
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
         json_array_append_new(shards, shard_status(c, i));
     for (uint64_t u = 0; u < c->conf.units->count; u++) {
         credited += ps_co_credited(c, u);
-        leased += c->lease[u] != CO_FREE && !ps_co_credited(c, u);
+        const char *lease = ps_co_lease_name(c, u);
+        leased += lease != NULL;
+        begun += lease && *lease == 'b';
+        recalled += lease && *lease == 'r';
     }
     for (uint32_t i = 0; i < c->drained_regions; i++)
         json_array_append_new(drained, json_string(c->drained_region[i]));
-    json_t *root =
-        json_pack("{s:s s:s s:s s:b s:b s:o s:I s:I s:I s:I s:I s:I s:o s:o}", "role",
-                  "coordinator", "address", c->address, "phase", lh_phase_name(c->plan.phase),
-                  "draining", c->draining, "ending", c->ending, "drained_regions", drained,
-                  "credited_tokens", (json_int_t)ps_co_credited_tokens(c), "budget_tokens",
-                  (json_int_t)c->conf.budget_tokens, "units", (json_int_t)c->conf.units->count,
-                  "credited", (json_int_t)credited, "leased", (json_int_t)leased, "plan",
-                  (json_int_t)c->plan.number, "workers", workers, "shards", shards);
+    json_t *root = json_pack(
+        "{s:s s:s s:s s:b s:b s:o s:I s:I s:I s:I s:I s:I s:I s:I s:o s:o s:o}", "role",
+        "coordinator", "address", c->address, "phase", lh_phase_name(c->plan.phase), "draining",
+        c->draining, "ending", c->ending, "drained_regions", drained, "credited_tokens",
+        (json_int_t)ps_co_credited_tokens(c), "budget_tokens", (json_int_t)c->conf.budget_tokens,
+        "units", (json_int_t)c->conf.units->count, "credited", (json_int_t)credited, "leased",
+        (json_int_t)leased, "begun", (json_int_t)begun, "recalled", (json_int_t)recalled, "plan",
+        (json_int_t)c->plan.number, "workers", workers, "shards", shards, "servers",
+        ps_co_servers(c));
     return lh_json_give(root, out);
 }

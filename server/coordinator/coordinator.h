@@ -1,9 +1,9 @@
-// The coordinator: who is in the run, who trains on what, and the plan (DESIGN 10).
+// The coordinator: who is in the run, who trains on what, and the plan (DESIGN.md#section-10).
 //
 // Off the data path: pushes and follows go on while it is down. What it grants is durable before it
 // is answered: incarnation numbers, leases, plans, stable points (commit.c). The ledger of credited
-// units is a view of the shards' logs, as their servers report it, never its own claim (PROTOCOL
-// 20).
+// units is a view of the shards' logs, as their servers report it, never its own claim
+// (server/docs/0000-protocol.md#rule-20).
 //
 // Memory is of two kinds. What the store has a row of is read from there, at a start and after a
 // commit that failed (ps_co_load). All else, such as what servers and workers last said and when,
@@ -11,19 +11,23 @@
 //
 // Times of members and servers (*_ns) are the listener's (ps_co_now), not the env's.
 //
-// Files: commit.c (what is said is durable), member.c (join, lease), stable.c (workers' durable
-// copies), epochs.c (histories of shards), insync.c (standbys), move.c, drain.c and leases.c (what
-// operators ask), plan.c (phases, live workers, H).
+// Files: commit.c (what is said is durable), member.c (join, lease requests), grant.c (which units
+// are leased, and recalled), stable.c (workers' durable copies), epochs.c (histories of shards),
+// insync.c (standbys), move.c, drain.c and leases.c (what operators ask), plan.c (phases, live
+// workers, H), silence.c (who is given up, and when).
 #ifndef PS_COORDINATOR_H
 #define PS_COORDINATOR_H
 
-#include "common/ledger.h"
-#include "common/limits.h"
-#include "common/listener.h"
-#include "common/log.h"
-#include "common/plan.h"
-#include "common/rpc.h"
-#include "common/units.h"
+#include <jansson.h>
+
+#include "common/base/limits.h"
+#include "common/env/log.h"
+#include "common/format/ledger.h"
+#include "common/format/plan.h"
+#include "common/format/units.h"
+#include "common/net/listener.h"
+#include "common/net/rpc.h"
+#include "common/net/trip.h"
 #include "server/coordinator/store.h"
 
 struct lh_manifest;
@@ -33,6 +37,7 @@ struct Longhaul__V1__Point;
 struct Longhaul__V1__ReportRequest;
 struct Longhaul__V1__ShardMove;
 struct Longhaul__V1__ShardReport;
+struct Longhaul__V1__Trip;
 
 struct ps_co_conf {
     struct lh_env *env;
@@ -45,7 +50,10 @@ struct ps_co_conf {
     const struct lh_units *units; // borrows
     uint32_t workers;             // expected; training starts when all are here
     int64_t worker_timeout_ns, tick_ns;
-    int64_t take_over_ns;   // a server silent this long is replaced by its standby; 0: never
+    int64_t take_over_ns; // a server silent this long is replaced by its standby; 0: never
+    // What they become on long paths, at most (silence.c). 0: paths add nothing.
+    int64_t worker_timeout_max_ns, take_over_max_ns;
+    int64_t ride_out_ns;    // of training, leased ahead to each worker; 0: none (grant.c)
     uint64_t budget_tokens; // 0: every unit once
     uint32_t h_base;
     bool dylu;
@@ -74,13 +82,19 @@ struct ps_co_worker {
     uint64_t attempt[PS_ATTEMPTS]; // fresh joins that were granted, the newest first
     uint64_t incarnation;          // as last seen
     int64_t seen_ns;
-    bool stored; // the store has its row
+    struct lh_trip trip;        // as it said last, and as the store has it
+    struct lh_trip stored_trip; // (silence.c)
+    bool stored;                // the store has its row
     bool joined, live, drained, done;
     bool asked;      // an operator wants this worker drained
     bool left;       // it, or its region, was asked to drain, and it has: it counts no more
     int64_t left_ns; // since when; 0: its leases went to others
     double tokens_per_s;
     uint64_t tokens;
+    bool gives; // leases back that it has not begun, where it is asked to
+    // Tokens of its leases that are not trained, and those of them that may be recalled for another
+    // worker: valid within level() of grant.c alone.
+    uint64_t left_tokens, spare_tokens;
     struct ps_co_point *final; // manifest->shards of them, when done
     struct ps_co_claim *claim; // as many; NULL: it said nothing yet
 };
@@ -88,13 +102,15 @@ struct ps_co_worker {
 struct ps_co_standby { // as it last reported
     uint64_t identity;
     uint64_t begun; // it opens no epoch up to that one
-    char name[LH_NAME_SIZE];
+    char name[LH_NAME_SIZE], region[LH_NAME_SIZE];
+    struct lh_trip trip;
     struct ps_co_point head; // it confirmed no more than that, as far as is known
     int64_t heard_ns;
 };
 
-enum { PS_CO_STANDBYS = 4 }; // of a shard, the last ones
-enum { CO_FREE = 0 };        // else the worker's place + 1
+enum { PS_CO_STANDBYS = 4 };                         // of a shard, the last ones
+enum { CO_FREE = 0 };                                // else the worker's place + 1
+enum ps_co_begun { CO_WAITS, CO_BEGUN, CO_CLAIMED }; // a leased unit, as its holder said last
 struct ps_co_shard {
     char address[LH_ADDRESS_SIZE];
     uint64_t process, heard_of; // of its server: its life, and the id of its certificate
@@ -102,9 +118,11 @@ struct ps_co_shard {
     struct ps_co_point stable;
     struct ps_co_point *begun; // its epochs, ascending, and where each began (epochs.c)
     size_t epochs;
-    uint64_t token;                                  // of the last one
-    uint64_t owner, standby, changes, least, server; // insync.c
-    int64_t heard_ns;                                // when its server last was
+    uint64_t token;                                        // of the last one
+    uint64_t owner, standby, changes, least, server, gone; // insync.c
+    int64_t heard_ns;                                      // when its server last was
+    char name[LH_NAME_SIZE], region[LH_NAME_SIZE];         // of that; "": not heard of in this life
+    struct lh_trip trip, stored_trip;                      // as it said last; as the store has it
     uint64_t heard_after; // and how many of our pauses there had been by then
     // The standby in sync that can't take over, since another shard of its server needs its owner;
     // 0: none. Its state is given at that address.
@@ -130,6 +148,10 @@ struct ps_coordinator {
     uint32_t workers;
     uint32_t *lease;    // per unit: CO_FREE or the worker's place + 1
     uint32_t *leased_s; // per unit: wall time of that, shown to people only; 0: not known
+    uint8_t *begun;     // per unit: enum ps_co_begun
+    // Per unit: the place + 1 of the worker that it is recalled for, from its holder, or, where it
+    // is free, kept for; 0: nobody's.
+    uint32_t *wanted_by;
     struct ps_co_shard *shard;
     struct lh_plan plan;
     struct lh_service service;
@@ -150,7 +172,13 @@ void ps_coordinator_stop(struct ps_coordinator *c);
 LH_MUST lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
                                       const struct lh_peer *peer, const struct lh_call_ops **ops,
                                       void **call_self);
+bool ps_coordinator_over(const struct ps_coordinator *c); // the run's end is durable
+// As it is in memory: for an answer, which is held until that is durable.
 LH_MUST lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out);
+enum { PS_CO_STATUS_BYTES = 16 << 20 }; // at most
+// For whoever reads status.json: the newest that is known to be durable, of this call or of an
+// earlier one. It lags by one call while the disk is busy, and for as long as it is full.
+LH_MUST lh_err ps_coordinator_durable_status(struct ps_coordinator *c, struct lh_buf *out);
 
 // ---- between the files of the coordinator
 void ps_co_fatal(struct ps_coordinator *c, lh_err err);
@@ -183,6 +211,16 @@ bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit);
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c);
 void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+// grant.c
+struct ps_co_leased { // what a worker is told
+    uint64_t unit[LH_LEASES_MAX], recalled[LH_RECALLS_MAX];
+    size_t units, recalls;
+};
+// Takes back what the worker at this place returns, and leases to it.
+LH_MUST lh_err ps_co_grant(struct ps_coordinator *c, uint32_t worker,
+                           const struct Longhaul__V1__LeaseRequest *m, struct ps_co_leased *out);
+void ps_co_load_leases(struct ps_coordinator *c);                  // after the workers
+uint32_t ps_co_place(const struct ps_coordinator *c, uint64_t id); // c->workers: unknown
 // stable.c: durable copies on workers' disks. A worker says which it holds: all of them, each time.
 LH_MUST lh_err ps_co_take_durable(struct ps_coordinator *c, struct ps_co_worker *w,
                                   const struct Longhaul__V1__LeaseRequest *m);
@@ -214,8 +252,8 @@ LH_MUST lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64
 LH_MUST lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard,
                                  const struct ps_co_point *begins); // version 0: not known where
 // Refuses what a server says of a history that is known to be an old copy's: below the stable point
-// of its epoch, or below what another process reported in it (PROTOCOL 27). The latter is known
-// from this process's life alone.
+// of its epoch, or below what another process reported in it
+// (server/docs/0000-protocol.md#rule-27). The latter is known from this process's life alone.
 LH_MUST lh_err ps_co_check_history(const struct ps_coordinator *c, uint32_t shard, uint64_t process,
                                    const struct ps_co_point *head);
 struct ps_co_point ps_co_point_of(const struct Longhaul__V1__Point *m); // NULL: of zeros
@@ -251,10 +289,10 @@ LH_MUST lh_err ps_co_end_move(struct ps_coordinator *c, uint32_t shard);
 LH_MUST lh_err ps_co_moved(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
                            uint64_t server, uint64_t epoch);
 // What a standby reports of a shard: that it has it, or refused it.
-LH_MUST lh_err ps_co_hear_target(struct ps_coordinator *c, uint64_t identity, uint64_t server,
-                                 const struct Longhaul__V1__ShardReport *r);
-void ps_co_note_standby(struct ps_coordinator *c, uint64_t identity, const char *name,
-                        const struct Longhaul__V1__ShardReport *r);
+LH_MUST lh_err ps_co_hear_target(struct ps_coordinator *c,
+                                 const struct Longhaul__V1__ReportRequest *m, uint64_t server);
+void ps_co_note_standby(struct ps_coordinator *c, uint64_t identity, const struct lh_peer *peer,
+                        struct lh_trip trip, const struct Longhaul__V1__ShardReport *r);
 // What to tell of a shard in the answer to that report; false: nothing.
 bool ps_co_tell_move(const struct ps_co_shard *s, const struct Longhaul__V1__ReportRequest *m,
                      const struct Longhaul__V1__ShardReport *r,
@@ -263,7 +301,30 @@ bool ps_co_tell_move(const struct ps_co_shard *s, const struct Longhaul__V1__Rep
 // number. LH_ERR_INVALID, LH_ERR_NOT_FOUND: says why not.
 LH_MUST lh_err ps_co_move(struct ps_coordinator *c, const char *server, uint32_t *shards);
 void ps_co_on_move(void *self, struct lh_request *rq, const ProtobufCMessage *m);
-// leases.c: a page of units as JSON
+// silence.c: how long each may be silent before it is given up. No other file gives anybody up
+// sooner.
+int64_t ps_co_worker_bound(const struct ps_coordinator *c, const struct ps_co_worker *w);
+int64_t ps_co_owner_bound(const struct ps_coordinator *c, const struct ps_co_shard *s);
+int64_t ps_co_standby_bound(const struct ps_co_standby *b); // it is no target of a move after it
+// What was said to servers before, they have reported by then, if they are there.
+int64_t ps_co_reported_within(const struct ps_coordinator *c);
+int64_t ps_co_rest(const struct ps_coordinator *c); // most that the listener rests after a pause
+// "bound 21.0 s at a round trip of 1.200 s", in `out`.
+const char *ps_co_bound_text(char out[80], int64_t bound_ns, const struct lh_trip *trip);
+// Takes a trip as a worker says it; NULL: it says none.
+LH_MUST lh_err ps_co_hear_worker_trip(struct ps_coordinator *c, struct ps_co_worker *w,
+                                      const struct Longhaul__V1__Trip *m);
+// A report that was believed tells who has its shards (`owns`), or stands by for them.
+LH_MUST lh_err ps_co_hear_server(struct ps_coordinator *c,
+                                 const struct Longhaul__V1__ReportRequest *m,
+                                 const struct lh_peer *peer, bool owns);
+LH_MUST lh_err ps_co_load_trips(struct ps_coordinator *c); // after the members
+// Adds "silent_s", "bound_s" and, where it is known, "trip_ms" and "spread_ms".
+void ps_co_tell_silence(json_t *row, int64_t silent_ns, int64_t bound_ns, const struct lh_trip *t);
+json_t *ps_co_servers(const struct ps_coordinator *c); // a row of each that was heard of
+// leases.c: what a leased unit is, "waits", "begun" or "recalled"; NULL: not leased, or credited.
+const char *ps_co_lease_name(const struct ps_coordinator *c, uint64_t unit);
+// A page of units as JSON.
 LH_MUST lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *request,
                             struct lh_buf *out);
 // drain.c
@@ -272,7 +333,9 @@ void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m
 LH_MUST lh_err ps_co_drain(struct ps_coordinator *c, const ProtobufCMessage *request,
                            struct ps_co_worker **worker);
 LH_MUST lh_err ps_co_load_drains(struct ps_coordinator *c); // after the members
-// Was this worker asked to drain: by itself, with its region, or with the whole run.
+// Was this worker asked to drain: by itself or with its region.
+bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w);
+// The same, or with the whole run.
 bool ps_co_draining(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // Lets workers that drained go: out of the plan, and a little later their leases.
 LH_MUST lh_err ps_co_let_go(struct ps_coordinator *c);

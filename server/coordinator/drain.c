@@ -17,8 +17,6 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
 
-static const int64_t REPORTED_NS = 2 * LH_SECOND; // servers report twice a second
-
 // ---------------------------------------------------------------- who
 
 static uint32_t region_place(const struct ps_coordinator *c, const char *region)
@@ -28,15 +26,14 @@ static uint32_t region_place(const struct ps_coordinator *c, const char *region)
     return i;
 }
 
-// By itself or with its region.
-static bool leaving(const struct ps_coordinator *c, const struct ps_co_worker *w)
+bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
     return w->asked || region_place(c, w->region) < c->drained_regions;
 }
 
 bool ps_co_draining(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
-    return c->draining || leaving(c, w);
+    return c->draining || ps_co_leaving(c, w);
 }
 
 // The only worker of that name, in `region` if one is given.
@@ -139,7 +136,7 @@ static LH_MUST lh_err drain_region(struct ps_coordinator *c, const char *region,
 static LH_MUST lh_err drain_worker(struct ps_coordinator *c, struct ps_co_worker *w, bool undo)
 {
     char key[32];
-    if (undo && !w->asked && leaving(c, w))
+    if (undo && !w->asked && ps_co_leaving(c, w))
         return lh_fail(LH_ERR_INVALID, "%s drains with its region %s: undo that", w->name,
                        w->region);
     worker_key(key, w);
@@ -200,13 +197,13 @@ lh_err ps_co_let_go(struct ps_coordinator *c)
     int64_t now = ps_co_now(c);
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_worker *w = &c->worker[i];
-        if (!leaving(c, w)) {
+        if (!ps_co_leaving(c, w)) {
             w->left = false;
         } else if (!w->left && w->drained) {
             w->left = true;
             w->left_ns = now;
             lh_logf(c->conf.log, LH_INFO, "worker.drained", "%s of %s", w->name, w->region);
-        } else if (w->left && w->left_ns && now - w->left_ns >= REPORTED_NS) {
+        } else if (w->left && w->left_ns && now - w->left_ns >= ps_co_reported_within(c)) {
             w->left_ns = 0;
             LH_TRY(ps_co_free_leases(c, i));
         }

@@ -1,25 +1,28 @@
 // Epochs: where the histories of each shard began, and the compare-and-swap that opens another one
-// (PROTOCOL 17, 18).
+// (server/docs/0000-protocol.md#rule-17, #rule-18).
 //
 // Store: epoch/<shard 4 hex> = token u64 of the last epoch, then per epoch, ascending: epoch u64,
 // version u64 and chain 32 that it begins from. Invariants: 1. No two histories of a shard have the
 // same epoch. 2. Every epoch begins at or above the stable point of its time, unless an operator
 // gave that up; then there is no stable point until a follower makes one. 3. So of a state of epoch
 // e a version above the stable point is of the shard's history only if no later epoch began below
-// it; of epochs before the stable point's own none above it are, and they are forgotten.
+// it; of epochs before the stable point's own none above it are, and they are forgotten. 4. Each
+// row begins above the one before it: an epoch that a later one does not begin above says nothing
+// that the later one does not say, and is forgotten too. (Stores of before this rule have more
+// rows.)
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/frame.h"
-#include "common/manifest.h"
-#include "common/head.h"
+#include "common/format/frame.h"
+#include "common/format/manifest.h"
+#include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
 
 static const char KEY[] = "epoch/";
-enum { EPOCHS_MAX = 4096 }; // above the stable point: starts in turn that never came to serve
+enum { EPOCHS_MAX = 4096 }; // above the stable point, each higher than the one before it
 
 // ---------------------------------------------------------------- what is stored
 
@@ -92,6 +95,23 @@ static void forget_overtaken(struct ps_co_shard *s)
     s->epochs -= n;
 }
 
+// Invariant 4: so many rows stay beside one of an epoch that begins at this version.
+static size_t rows_below(const struct ps_co_shard *s, uint64_t version)
+{
+    size_t n = s->epochs;
+    while (n && s->begun[n - 1].version >= version) n--;
+    return n;
+}
+
+static lh_err begin(struct ps_co_shard *s, const struct ps_co_point *p)
+{
+    size_t stay = rows_below(s, p->version);
+    LH_TRY(add(s, p));
+    s->begun[stay] = *p;
+    s->epochs = stay + 1;
+    return LH_OK;
+}
+
 // With a standby in sync its state alone is known to hold all that was acknowledged: it takes the
 // shard over, or, where it can't, the owner goes on from that state. The row stays: until the owner
 // serves, and strikes the standby out as at every start, only the standby's disk holds it.
@@ -115,7 +135,7 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
     if (!holds_acknowledged(s, open, from)) return LH_OK;
     if (s->move.target) return LH_OK; // it may serve by now: it is asked, and refuses or says so
     if (!keeps_stable(s, open) && !below_stable) return LH_OK;
-    if (s->epochs >= EPOCHS_MAX)
+    if (rows_below(s, open->version) >= EPOCHS_MAX)
         return lh_fail(LH_ERR_TOO_LARGE, "shard %u has begun %d epochs since its stable point",
                        shard, EPOCHS_MAX);
     if (!keeps_stable(s, open)) {
@@ -127,7 +147,7 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
                   ", below the stable point %" PRIu64 ": what lies between is lost",
                   shard, open->epoch, open->version, given_up);
     }
-    LH_TRY(add(s, open));
+    LH_TRY(begin(s, open));
     s->token = token;
     forget_overtaken(s);
     LH_TRY(store_epochs(c, shard));
@@ -144,7 +164,7 @@ lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard, const struct 
 {
     struct ps_co_shard *s = &c->shard[shard];
     if (begins->epoch <= ps_co_epoch(s)) return LH_OK;
-    LH_TRY(add(s, begins));
+    LH_TRY(begin(s, begins));
     s->token = 0;
     return store_epochs(c, shard);
 }

@@ -1,26 +1,31 @@
 // In sync: which standby must hold a shard's records before they are acknowledged, and whom the
-// shard belongs to since one took over (PROTOCOL 21).
+// shard belongs to since one took over (server/docs/0000-protocol.md#rule-21).
 //
-// Store: insync/<shard 4 hex> = owner u64, standby u64, changes u64, least u64, server u64. `owner`
+// Store: insync/<shard 4 hex> = owner, standby, changes, least, server, gone, u64 each. `owner`
 // is the identity of the standby that took the shard over last; 0: it is the server whose settings
 // name it. `changes` counts what became of this row: an owner changes it by compare-and-swap, so
 // that a delayed request changes nothing. `least` is the lowest epoch in which that owner may
-// serve. `server` is the id of the owner's certificate; 0, or missing: not known.
+// serve. `server` is the id of the owner's certificate; 0, or missing: not known. `gone` is the
+// name that a standby gave up last, because its directory may lack what it confirmed under it: an
+// owner that has not heard of that yet does not join it again, for nobody would ever take over
+// under it.
 //
 // A take-over is one change of this row, durable before anybody hears of it. From then on the
 // former owner can't remove its standby, and without that it acknowledges nothing that the new
 // owner lacks. The clock says only when it is tried.
 //
-// An owner's directory can be lost as any other server's can: where no standby is in sync, the same
-// server with a new directory, and so another identity, is the owner again, and rebuilds the shard
-// from its followers under a new epoch (PROTOCOL 17).
+// An owner's directory can be lost as any other server's can: where no standby can take over, the
+// same server with a new directory, and so another identity, is the owner again. It rebuilds under
+// a new epoch the shards of which no standby is in sync from their followers
+// (server/docs/0000-protocol.md#rule-17), and the others from what their standby holds, which stays
+// noted until then (server/docs/0000-protocol.md#rule-21).
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/manifest.h"
-#include "common/head.h"
+#include "common/format/manifest.h"
+#include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
 
@@ -35,18 +40,20 @@ lh_err ps_co_store_insync(struct ps_coordinator *c, uint32_t shard)
     lh_put_u64(&b, s->changes);
     lh_put_u64(&b, s->least);
     lh_put_u64(&b, s->server);
+    lh_put_u64(&b, s->gone);
     return ps_co_put_row(c, KEY, shard, &b);
 }
 
 static lh_err read_insync(struct ps_co_shard *s, struct lh_cursor *at)
 {
-    s->owner = s->standby = s->changes = s->least = s->server = 0;
+    s->owner = s->standby = s->changes = s->least = s->server = s->gone = 0;
     if (!at) return LH_OK;
     s->owner = lh_get_u64(at);
     s->standby = lh_get_u64(at);
     s->changes = lh_get_u64(at);
     s->least = lh_get_u64(at);
     s->server = lh_left(at) ? lh_get_u64(at) : 0; // older rows have none
+    s->gone = lh_left(at) ? lh_get_u64(at) : 0;   // nor that
     return LH_OK;
 }
 
@@ -142,6 +149,16 @@ const struct ps_co_point *ps_co_held(const struct ps_co_shard *s)
     return NULL;
 }
 
+// Has the standby said since what the owner did not compare with its log yet? By its version alone
+// an owner on an older copy, which went on by itself, is not told apart.
+static bool said_more(const struct ps_co_point *held, const Longhaul__V1__InSyncRequest *m)
+{
+    if (!held || !m->checked) return false;
+    struct ps_co_point checked = ps_co_point_of(m->checked);
+    return checked.epoch != held->epoch || checked.version != held->version ||
+           !lh_hash_equal(&checked.chain, &held->chain);
+}
+
 static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest *m,
                      uint64_t server)
 {
@@ -159,6 +176,11 @@ static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest
     if (s->move.target && m->standby && !lh_same_directory(m->standby, s->move.target))
         return lh_fail(LH_ERR_BUSY, "shard %u goes to another standby: none but that can join it",
                        m->shard);
+    if (m->standby && m->standby == s->gone)
+        return lh_fail(LH_ERR_BUSY,
+                       "shard %u: the directory of standby %016" PRIx64 " may lack what it "
+                       "confirmed, and has another name by now",
+                       m->shard, m->standby);
     const struct ps_co_point *held = ps_co_held(s);
     if (s->standby != m->standby && held && held->epoch == head.epoch &&
         held->version > head.version)
@@ -167,6 +189,7 @@ static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest
                        ", and the owner says %" PRIu64 ": it is not struck out by a server that "
                        "has less",
                        m->shard, held->version, head.version);
+    if (s->standby != m->standby && said_more(held, m)) return LH_OK; // it is told, and looks
     s->standby = m->standby;
     s->changes++;
     LH_TRY(ps_co_store_insync(c, m->shard));
@@ -203,17 +226,24 @@ void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *
 
 // ---------------------------------------------------------------- a standby's report
 
+// Silence of before a pause of this process counts, and decides nothing until the rest after it is
+// over: what the server said meanwhile may be behind the report that is being read
+// (server/docs/0000-protocol.md#rule-28).
 static bool silent(struct ps_coordinator *c, const struct ps_co_shard *s)
 {
-    return ps_co_now(c) - s->heard_ns >= c->conf.take_over_ns && !ps_co_owes(c, s->heard_of);
+    int64_t ns = ps_co_now(c) - s->heard_ns;
+    bool old = lh_listener_rests(&c->listener) && s->heard_after != c->listener.pauses;
+    return ns >= ps_co_owner_bound(c, s) && !old && !ps_co_owes(c, s->heard_of);
 }
 
-// The owner's own server, whose directory is another one: the one that had the shard is gone, and
-// nobody else holds what it acknowledged.
+// The owner's own server, whose directory is another one: the one that had the shard is gone.
+// Nobody else holds what it acknowledged, or a standby does that can't take over, for it is in sync
+// for some of its server's shards only: the owner fetches that one's state.
 static bool came_back(struct ps_coordinator *c, const struct ps_co_shard *s, uint64_t server)
 {
     bool same = s->owner && server && server == s->server;
-    return same && !s->standby && !s->move.target && silent(c, s);
+    bool its = !s->standby || s->held_by == s->standby;
+    return same && its && !s->move.target && silent(c, s);
 }
 
 static bool may_take(struct ps_coordinator *c, const struct ps_co_shard *s, uint64_t identity,
@@ -230,10 +260,13 @@ static lh_err take_over(struct ps_coordinator *c, uint32_t shard, uint64_t ident
     struct ps_co_shard *s = &c->shard[shard];
     if (s->owner == identity) return LH_OK;
     bool took = s->standby == identity;
+    char bound[80];
     double silent_s = (double)(ps_co_now(c) - s->heard_ns) / LH_SECOND;
+    (void)ps_co_bound_text(bound, ps_co_owner_bound(c, s), &s->trip);
     s->owner = identity;
     s->server = server;
-    s->standby = 0;
+    if (s->gone == identity) s->gone = 0; // it did not hear that
+    if (took) s->standby = 0; // else it alone holds what was acknowledged until the owner serves
     s->changes++;
     s->least = (s->head.epoch > ps_co_epoch(s) ? s->head.epoch : ps_co_epoch(s)) + 1;
     if (s->move.target && s->least <= s->move.epoch) s->least = s->move.epoch + 1;
@@ -244,14 +277,14 @@ static lh_err take_over(struct ps_coordinator *c, uint32_t shard, uint64_t ident
     LH_TRY(ps_co_store_insync(c, shard));
     if (took)
         ps_co_say(c, LH_WARN, "shard.taken_over",
-                  "shard %u: its server has been silent for %.1f s; its standby %016" PRIx64
+                  "shard %u: its server has been silent for %.1f s, %s; its standby %016" PRIx64
                   " takes it over",
-                  shard, silent_s, identity);
+                  shard, silent_s, bound, identity);
     else
         ps_co_say(c, LH_WARN, "shard.came_back",
                   "shard %u: the server that has it came back with another directory (%016" PRIx64
-                  "); it rebuilds the shard from its followers",
-                  shard, identity);
+                  "); it rebuilds the shard from %s",
+                  shard, identity, s->standby ? "what its standby holds" : "its followers");
     return LH_OK;
 }
 
@@ -263,6 +296,15 @@ static lh_err strike_out(struct ps_coordinator *c, uint32_t shard, uint64_t iden
     if (s->standby != identity) return LH_OK;
     s->standby = 0;
     s->changes++;
+    return ps_co_store_insync(c, shard);
+}
+
+// It stands by under another name when it hears this report's answer.
+static lh_err note_gone(struct ps_coordinator *c, uint32_t shard, uint64_t identity)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    if (s->gone == identity) return LH_OK;
+    s->gone = identity;
     return ps_co_store_insync(c, shard);
 }
 
@@ -301,13 +343,17 @@ lh_err ps_co_turns(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *
         const Longhaul__V1__Point *head = m->shards[i]->head;
         if (!head || head->shard >= c->conf.manifest->shards || !m->standby)
             return lh_fail(LH_ERR_MALFORMED, "a standby of a shard that does not exist");
-        const struct ps_co_shard *s = &c->shard[head->shard];
         if (m->lost) LH_TRY(strike_out(c, head->shard, m->standby));
-        LH_TRY(ps_co_hear_target(c, m->standby, server, m->shards[i]));
-        look_for_former(c, head->shard, m->standby, server);
-        if (!may_take(c, s, m->standby, server)) *serves = false;
+    }
+    LH_TRY(ps_co_hear_target(c, m, server));
+    for (size_t i = 0; i < m->n_shards; i++) {
+        uint32_t shard = m->shards[i]->head->shard;
+        look_for_former(c, shard, m->standby, server);
+        if (!may_take(c, &c->shard[shard], m->standby, server)) *serves = false;
     }
     note_held(c, m);
+    for (size_t i = 0; i < m->n_shards && m->lost && !*serves; i++)
+        LH_TRY(note_gone(c, m->shards[i]->head->shard, m->standby));
     for (size_t i = 0; i < m->n_shards && *serves; i++)
         LH_TRY(take_over(c, m->shards[i]->head->shard, m->standby, server));
     return LH_OK;

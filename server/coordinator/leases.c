@@ -1,17 +1,19 @@
 // The lease of every data unit, a page at a time, as an operator asks for it.
 //
-// {"leases": [{"unit", "language", "home", "tokens", "state": "free|leased|credited", "holder",
-//   "holder_region", "token", "age_s", "expires_s", "credited_tokens"}], "next": unit | null}
+// {"leases": [{"unit", "language", "home", "tokens", "state": "free|leased|credited", "lease":
+//   "waits|begun|recalled" | null, "holder", "holder_region", "token", "age_s", "expires_s",
+//   "credited_tokens"}], "next": unit | null}
 //
-// `holder` of a credited unit: who held it last. `token` is the holder's granted incarnation: what
-// it says under an older one is not heard. A lease is renewed by every word of its holder, about
-// once a second; `expires_s` is what is left if it falls silent. A page is what is true now; over
-// several pages a unit may move on in between.
+// `lease` of a leased unit: it is leased ahead, trained in part (or whole, and its claim is on its
+// way), or asked back from its holder, as that said last. `holder` of a credited unit: who held it
+// last. `token` is the holder's granted incarnation: what it says under an older one is not heard.
+// A lease is renewed by every word of its holder, about once a second; `expires_s` is what is left
+// if it falls silent. A page is what is true now; over several pages a unit may move on in between.
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json.h"
+#include "common/format/json.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
 
@@ -22,6 +24,12 @@ static const char *state_of(const struct ps_coordinator *c, uint64_t unit)
 {
     if (ps_co_credited(c, unit)) return "credited";
     return c->lease[unit] == CO_FREE ? "free" : "leased";
+}
+
+const char *ps_co_lease_name(const struct ps_coordinator *c, uint64_t unit)
+{
+    if (c->lease[unit] == CO_FREE || ps_co_credited(c, unit)) return NULL;
+    return c->begun[unit] != CO_WAITS ? "begun" : c->wanted_by[unit] ? "recalled" : "waits";
 }
 
 static const struct ps_co_worker *holder_of(const struct ps_coordinator *c, uint64_t unit)
@@ -48,16 +56,16 @@ static json_t *row_of(const struct ps_coordinator *c, uint64_t unit)
     const struct lh_unit *u = &c->conf.units->unit[unit];
     const struct ps_co_worker *w = holder_of(c, unit);
     bool credited = ps_co_credited(c, unit);
-    json_t *row =
-        json_pack("{s:I s:s s:s s:I s:s s:s? s:s? s:I}", "unit", (json_int_t)unit, "language",
-                  u->language, "home", u->home, "tokens", (json_int_t)u->tokens, "state",
-                  state_of(c, unit), "holder", w ? w->name : NULL, "holder_region",
-                  w ? w->region : NULL, "credited_tokens", (json_int_t)(credited ? u->tokens : 0));
+    json_t *row = json_pack(
+        "{s:I s:s s:s s:I s:s s:s? s:s? s:s? s:I}", "unit", (json_int_t)unit, "language",
+        u->language, "home", u->home, "tokens", (json_int_t)u->tokens, "state", state_of(c, unit),
+        "lease", ps_co_lease_name(c, unit), "holder", w ? w->name : NULL, "holder_region",
+        w ? w->region : NULL, "credited_tokens", (json_int_t)(credited ? u->tokens : 0));
     if (!w) return row;
     json_object_set_new(row, "token", json_integer(w->granted));
     if (credited) return row;
     int64_t age = c->conf.env->ops->wall_s(c->conf.env) - c->leased_s[unit];
-    int64_t left = c->conf.worker_timeout_ns - (c->listener.ns - w->seen_ns);
+    int64_t left = ps_co_worker_bound(c, w) - (c->listener.ns - w->seen_ns);
     if (c->leased_s[unit]) json_object_set_new(row, "age_s", json_integer(age > 0 ? age : 0));
     json_object_set_new(row, "expires_s", json_real(left > 0 ? (double)left / LH_SECOND : 0));
     return row;

@@ -1,23 +1,16 @@
-// Members: joining, incarnations, leases of data units (PROTOCOL 8, 19, 20).
-//
-// A lease saves work; what credits a unit is the first claim in its shard's log. A worker is handed
-// all the units that it holds at every call, so a restarted one picks up where it was.
+// Members: joining, incarnations, and what they say with each lease request
+// (server/docs/0000-protocol.md#rule-8). Which units they get: grant.c.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/frame.h"
-#include "common/manifest.h"
-#include "common/head.h"
+#include "common/format/frame.h"
+#include "common/format/manifest.h"
+#include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
-
-enum {
-    UNITS_PER_LEASE = 256,
-    HELD_MAX = 8192, // leased to one worker: what it trains, and twice what it may have claimed
-};
 
 // ---------------------------------------------------------------- what is stored
 
@@ -37,7 +30,7 @@ static lh_err store_worker(struct ps_coordinator *c, const struct ps_co_worker *
     return err;
 }
 
-static uint32_t worker_place(const struct ps_coordinator *c, uint64_t id)
+uint32_t ps_co_place(const struct ps_coordinator *c, uint64_t id)
 {
     uint32_t i = 0;
     while (i < c->workers && c->worker[i].id != id) i++;
@@ -51,7 +44,7 @@ static void load_worker(void *arg, const char *key, struct lh_span value)
     struct ps_coordinator *c = arg;
     struct lh_cursor at = lh_cursor(value);
     uint64_t id = lh_get_u64(&at);
-    uint32_t place = worker_place(c, id);
+    uint32_t place = ps_co_place(c, id);
     if (place == LH_WORKERS_MAX) return;
     struct ps_co_worker w = {.id = id, .seen_ns = ps_co_now(c), .live = true};
     if (place < c->workers) w = c->worker[place];
@@ -65,38 +58,6 @@ static void load_worker(void *arg, const char *key, struct lh_span value)
     if (place == c->workers) c->workers++;
 }
 
-static void lease_key(char out[32], uint64_t unit)
-{
-    snprintf(out, 32, "lease/%010" PRIu64, unit);
-}
-
-static lh_err set_lease(struct ps_coordinator *c, uint64_t unit, uint32_t worker)
-{
-    char key[32];
-    lease_key(key, unit);
-    c->lease[unit] = worker + 1;
-    c->leased_s[unit] = (uint32_t)c->conf.env->ops->wall_s(c->conf.env);
-    struct lh_buf b = lh_buf(16);
-    lh_put_u64(&b, c->worker[worker].id);
-    lh_put_u64(&b, c->leased_s[unit]);
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
-}
-
-static void load_lease(void *arg, const char *key, struct lh_span value)
-{
-    struct ps_coordinator *c = arg;
-    uint64_t unit = strtoull(key + strlen("lease/"), NULL, 10);
-    struct lh_cursor at = lh_cursor(value);
-    uint32_t w = worker_place(c, lh_get_u64(&at));
-    if (unit >= c->conf.units->count || w >= c->workers || at.failed) return;
-    c->lease[unit] = w + 1;
-    uint64_t since = lh_get_u64(&at); // older stores do not say
-    c->leased_s[unit] = at.failed ? 0 : (uint32_t)since;
-}
-
 lh_err ps_co_load_members(struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->workers; i++) c->worker[i].stored = false;
@@ -105,21 +66,7 @@ lh_err ps_co_load_members(struct ps_coordinator *c)
         free(c->worker[--c->workers].final);
         ps_co_forget_copies(&c->worker[c->workers]);
     }
-    memset(c->lease, 0, c->conf.units->count * sizeof *c->lease);
-    memset(c->leased_s, 0, c->conf.units->count * sizeof *c->leased_s);
-    ps_store_each(c->store, "lease/", load_lease, c);
-    return LH_OK;
-}
-
-lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker)
-{
-    for (uint64_t u = 0; u < c->conf.units->count; u++) {
-        if (c->lease[u] != worker + 1 || ps_co_credited(c, u)) continue;
-        char key[32];
-        lease_key(key, u);
-        c->lease[u] = CO_FREE;
-        LH_TRY(ps_co_remove(c, key));
-    }
+    ps_co_load_leases(c);
     return LH_OK;
 }
 
@@ -165,7 +112,7 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
 {
     LH_TRY(check_join(c, m));
     uint64_t id = lh_worker_id(peer);
-    uint32_t i = worker_place(c, id);
+    uint32_t i = ps_co_place(c, id);
     if (i == LH_WORKERS_MAX)
         return lh_fail(LH_ERR_TOO_LARGE, "the run has %d workers already", LH_WORKERS_MAX);
     struct ps_co_worker *w = &c->worker[i];
@@ -200,12 +147,24 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
     w->joined = true;
     w->seen_ns = ps_co_now(c);
     c->speaker = id;
+    // A process that has just started has not measured yet: the path is the one that it was.
+    if (m->trip) LH_TRY(ps_co_hear_worker_trip(c, w, m->trip));
     return LH_OK;
 }
 
+// What the shard's server of this epoch is known to have, so that no other copy of its log is
+// believed: within an epoch history never goes back (server/docs/0000-protocol.md#rule-27). What
+// was reported is known of this life of the coordinator alone, what is stable outlives it.
+static uint64_t known_version(const struct ps_co_shard *s, uint64_t epoch)
+{
+    uint64_t stable = s->stable.epoch == epoch ? s->stable.version : 0;
+    uint64_t head = s->head.epoch == epoch ? s->head.version : 0;
+    return head > stable ? head : stable;
+}
+
 // An epoch is registered before anybody serves in it, so a worker that reads where a shard's server
-// is knows the epoch before it greets one (PROTOCOL 27). Not `least`: an epoch that nobody opened
-// has decided nothing, and an operator's word takes it back.
+// is knows the epoch before it greets one (server/docs/0000-protocol.md#rule-27). Not `least`: an
+// epoch that nobody opened has decided nothing, and an operator's word takes it back.
 static size_t addresses(const struct ps_coordinator *c, Longhaul__V1__ShardAddress *item,
                         Longhaul__V1__ShardAddress **list)
 {
@@ -216,6 +175,7 @@ static size_t addresses(const struct ps_coordinator *c, Longhaul__V1__ShardAddre
         item[n].shard = i;
         item[n].address = (char *)c->shard[i].address;
         item[n].epoch = ps_co_epoch(&c->shard[i]);
+        item[n].version = known_version(&c->shard[i], item[n].epoch);
         list[n] = &item[n];
         n++;
     }
@@ -261,81 +221,6 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
 
 // ---------------------------------------------------------------- lease
 
-// A bit for each unit of the list, however long that is. Gives; NULL: no memory.
-static uint8_t *bits_of(const struct ps_coordinator *c, const uint64_t *list, size_t n)
-{
-    uint8_t *bits = calloc(c->conf.units->count / 8 + 1, 1);
-    for (size_t i = 0; bits && i < n; i++)
-        if (list[i] < c->conf.units->count) bits[list[i] / 8] |= (uint8_t)(1u << (list[i] % 8));
-    return bits;
-}
-
-// Tokens that are credited, or leased and on their way to be.
-static uint64_t committed_tokens(const struct ps_coordinator *c)
-{
-    uint64_t sum = 0;
-    for (uint64_t u = 0; u < c->conf.units->count; u++)
-        if (c->lease[u] != CO_FREE || ps_co_credited(c, u)) sum += c->conf.units->unit[u].tokens;
-    return sum;
-}
-
-// Nothing is known of a shard's credits before its server has reported to this process.
-static bool may_lease(const struct ps_coordinator *c, uint64_t unit)
-{
-    bool known = c->shard[unit % c->conf.manifest->shards].reported || LH_BUG("lease_unheard");
-    return known && !ps_co_credited(c, unit);
-}
-
-// After a pause of this process the same holds until the server is heard again: a report that waits
-// unread may say that a free unit is credited.
-static bool may_lease_anew(const struct ps_coordinator *c, uint64_t unit)
-{
-    const struct ps_co_shard *s = &c->shard[unit % c->conf.manifest->shards];
-    bool old = lh_listener_rests(&c->listener) && s->heard_after != c->listener.pauses;
-    return !old && c->lease[unit] == CO_FREE && may_lease(c, unit);
-}
-
-// The next unit for a region: its own first, then what may leave another's.
-static uint64_t pick(const struct ps_coordinator *c, const char *region)
-{
-    uint64_t other = UINT64_MAX;
-    for (uint64_t u = 0; u < c->conf.units->count; u++) {
-        if (!may_lease_anew(c, u)) continue;
-        const struct lh_unit *unit = &c->conf.units->unit[u];
-        if (strcmp(unit->home, region) == 0) return u;
-        if (unit->may_leave && other == UINT64_MAX) other = u;
-    }
-    return other;
-}
-
-static lh_err grant(struct ps_coordinator *c, uint32_t w, const Longhaul__V1__LeaseRequest *m,
-                    uint64_t *units, size_t *count)
-{
-    size_t n = 0, held = 0;
-    uint8_t *claimed = bits_of(c, m->claimed, m->n_claimed);
-    if (!claimed) return lh_fail(LH_ERR_BUSY, "no memory for a lease now");
-    for (uint64_t u = 0; u < c->conf.units->count; u++) {
-        if (c->lease[u] != w + 1 || !may_lease(c, u)) continue;
-        held++;
-        if (n < UNITS_PER_LEASE && !(claimed[u / 8] >> (u % 8) & 1)) units[n++] = u;
-    }
-    free(claimed);
-    bool open =
-        c->plan.phase == LH_PHASE_RUN && c->worker[w].live && !ps_co_draining(c, &c->worker[w]);
-    uint64_t budget = c->conf.budget_tokens ? c->conf.budget_tokens : UINT64_MAX;
-    uint64_t sum = open ? committed_tokens(c) : 0;
-    while (open && n < m->want && n < UNITS_PER_LEASE && held < HELD_MAX && sum < budget) {
-        uint64_t u = pick(c, c->worker[w].region);
-        if (u == UINT64_MAX) break;
-        LH_TRY(set_lease(c, u, w));
-        sum += c->conf.units->unit[u].tokens;
-        units[n++] = u;
-        held++;
-    }
-    *count = n;
-    return LH_OK;
-}
-
 static void take_final(struct ps_coordinator *c, struct ps_co_worker *w,
                        const Longhaul__V1__LeaseRequest *m)
 {
@@ -350,7 +235,7 @@ static void take_final(struct ps_coordinator *c, struct ps_co_worker *w,
 }
 
 static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
-                       const struct ps_co_worker *w, uint64_t *units, size_t count)
+                       const struct ps_co_worker *w, struct ps_co_leased *leased)
 {
     uint32_t shards = c->conf.manifest->shards;
     Longhaul__V1__ShardAddress *item = calloc(shards, sizeof *item),
@@ -361,8 +246,10 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
         ps_co_refuse(c, rq, lh_fail(LH_ERR_BUSY, "out of memory"));
     } else {
         Longhaul__V1__LeaseReply out = LONGHAUL__V1__LEASE_REPLY__INIT;
-        out.n_units = count;
-        out.units = units;
+        out.n_units = leased->units;
+        out.units = leased->unit;
+        out.n_recalled = leased->recalls;
+        out.recalled = leased->recalled;
         bool drain = c->plan.phase == LH_PHASE_RUN && ps_co_draining(c, w);
         out.phase = drain ? LH_PHASE_DRAIN : c->plan.phase;
         out.start = out.phase >= LH_PHASE_RUN;
@@ -387,7 +274,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
 {
     struct ps_coordinator *c = self;
     const Longhaul__V1__LeaseRequest *m = (const Longhaul__V1__LeaseRequest *)message;
-    uint32_t i = worker_place(c, lh_worker_id(lh_request_peer(rq)));
+    uint32_t i = ps_co_place(c, lh_worker_id(lh_request_peer(rq)));
     if (i == c->workers || (uint32_t)(m->incarnation >> 32) != c->worker[i].granted) {
         Longhaul__V1__LeaseReply out = LONGHAUL__V1__LEASE_REPLY__INIT;
         out.unknown = true;
@@ -401,17 +288,19 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     w->incarnation = m->incarnation;
     w->tokens_per_s = isfinite(m->tokens_per_s) && m->tokens_per_s > 0 ? m->tokens_per_s : 0;
     w->tokens = m->tokens;
+    w->gives = m->ahead > 0;
     w->drained = m->drained;
     w->done = m->done;
     if (m->done) take_final(c, w, m);
     ps_co_tick(c);
-    uint64_t units[UNITS_PER_LEASE];
-    size_t count = 0;
-    lh_err err = ps_co_take_durable(c, w, m);
-    if (!err) err = grant(c, i, m, units, &count);
-    if (err) {
+    struct ps_co_leased *leased = calloc(1, sizeof *leased);
+    lh_err err = leased ? LH_OK : lh_fail(LH_ERR_BUSY, "no memory for a lease now");
+    if (!err) err = ps_co_hear_worker_trip(c, w, m->trip);
+    if (!err) err = ps_co_take_durable(c, w, m);
+    if (!err) err = ps_co_grant(c, i, m, leased);
+    if (err)
         ps_co_refuse(c, rq, err);
-        return;
-    }
-    send_lease(c, rq, w, units, count);
+    else
+        send_lease(c, rq, w, leased);
+    free(leased);
 }

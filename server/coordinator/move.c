@@ -1,22 +1,24 @@
-// Moves: a shard goes to a standby while its server lives (PROTOCOL 22; the servers' half is
-// server/move.c).
+// Moves: a shard goes to a standby while its server lives (server/docs/0000-protocol.md#rule-22;
+// the servers' half is server/recovery/move.c).
 //
 // Store: move/<shard 4 hex> = epoch u64 and target u64 of the last move that was reserved; target
 // 0: it is over. An operator asks for it; from then on, while the target is noted, 1. nobody else
 // opens an epoch of the shard, takes it over or is noted as its standby in sync; 2. the owner is
 // told to write the MOVE record. It ends when the target is heard to have the record, or to refuse
 // the epoch, or when an operator gives the shard to another server (rebuild.below_stable).
+//
+// All shards of a server go together, to one standby. A single one can't go: a server serves all of
+// its shards or stands by for all of them, and a take-over too is of all or none (insync.c).
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/manifest.h"
+#include "common/format/manifest.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
 
 static const char KEY[] = "move/";
-static const int64_t SILENT_NS = 10 * LH_SECOND; // a standby that is there reports more often
 
 // ---------------------------------------------------------------- what is stored
 
@@ -88,25 +90,56 @@ lh_err ps_co_moved(struct ps_coordinator *c, uint32_t shard, uint64_t identity, 
     return change_hands(c, shard, identity, server, &begins);
 }
 
-lh_err ps_co_hear_target(struct ps_coordinator *c, uint64_t identity, uint64_t server,
-                         const Longhaul__V1__ShardReport *r)
+// Its log has the record; or it has served in the epoch.
+static bool has_moved(const struct ps_co_shard *s, const Longhaul__V1__ShardReport *r)
+{
+    return r->moving == s->move.epoch || r->head->epoch >= s->move.epoch;
+}
+
+static lh_err hear_of_shard(struct ps_coordinator *c, uint64_t identity, uint64_t server,
+                            const Longhaul__V1__ShardReport *r, bool whole)
 {
     uint32_t shard = r->head->shard;
     struct ps_co_shard *s = &c->shard[shard];
     if (!is_target(s, identity)) return LH_OK;
     bool early = LH_BUG("flip_early") && s->reported && r->head->version >= s->head.version;
-    if (r->moving == s->move.epoch || early) {
-        struct ps_co_point begins = ps_co_point_of(r->head);
+    if (whole || early) {
+        struct ps_co_point begins = {.epoch = s->move.epoch};
+        if (r->moving == s->move.epoch || early) begins = ps_co_point_of(r->head);
         begins.epoch = s->move.epoch;
         return change_hands(c, shard, identity, server, &begins);
     }
-    LH_TRY(ps_co_moved(c, shard, identity, server, r->head->epoch));
-    if (!s->move.target) return LH_OK;
-    if (r->begun <= s->move.epoch) return LH_OK;
+    if (r->head->epoch >= s->move.epoch || r->begun <= s->move.epoch) return LH_OK;
+    uint64_t epoch = s->move.epoch;
     LH_TRY(ps_co_end_move(c, shard));
     ps_co_say(c, LH_WARN, "move.given_up",
               "shard %u: server %016" PRIx64 " refuses epoch %" PRIu64 ": the shard stays", shard,
-              identity, s->move.epoch);
+              identity, epoch);
+    return LH_OK;
+}
+
+// The target serves when it has the records of all of its shards. Until then none of them changes
+// hands: their owner would be fenced over one, and be gone before the others' records went. Where
+// one of them does not go, none goes: it is to refuse the rest.
+lh_err ps_co_hear_target(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
+                         uint64_t server)
+{
+    bool whole = true, together = true;
+    for (size_t i = 0; i < m->n_shards; i++) {
+        const struct ps_co_shard *s = &c->shard[m->shards[i]->head->shard];
+        bool goes = is_target(s, m->standby), its = lh_same_directory(s->owner, m->standby);
+        whole &= goes ? has_moved(s, m->shards[i]) : its;
+    }
+    for (size_t i = 0; i < m->n_shards; i++)
+        LH_TRY(hear_of_shard(c, m->standby, server, m->shards[i], whole));
+    for (size_t i = 0; i < m->n_shards; i++) {
+        const struct ps_co_shard *s = &c->shard[m->shards[i]->head->shard];
+        together &= is_target(s, m->standby) || lh_same_directory(s->owner, m->standby);
+    }
+    for (size_t i = 0; i < m->n_shards && !together; i++) {
+        struct ps_co_shard *s = &c->shard[m->shards[i]->head->shard];
+        s->unwanted |= is_target(s, m->standby);
+    }
     return LH_OK;
 }
 
@@ -127,12 +160,12 @@ bool ps_co_tell_move(const struct ps_co_shard *s, const Longhaul__V1__ReportRequ
 
 // ---------------------------------------------------------------- what operators ask
 
-void ps_co_note_standby(struct ps_coordinator *c, uint64_t identity, const char *name,
-                        const Longhaul__V1__ShardReport *r)
+void ps_co_note_standby(struct ps_coordinator *c, uint64_t identity, const struct lh_peer *peer,
+                        struct lh_trip trip, const Longhaul__V1__ShardReport *r)
 {
     struct ps_co_standby *list = c->shard[r->head->shard].standing, *at = list;
     for (struct ps_co_standby *b = list; b < list + PS_CO_STANDBYS; b++) {
-        bool same = strcmp(b->name, name) == 0;
+        bool same = strcmp(b->name, peer->name) == 0;
         if (same || b->heard_ns < at->heard_ns) at = b;
         if (same) break;
     }
@@ -140,7 +173,9 @@ void ps_co_note_standby(struct ps_coordinator *c, uint64_t identity, const char 
     at->begun = r->begun;
     at->head = ps_co_point_of(r->head);
     at->heard_ns = ps_co_now(c);
-    snprintf(at->name, sizeof at->name, "%s", name);
+    at->trip = trip;
+    snprintf(at->name, sizeof at->name, "%s", peer->name);
+    snprintf(at->region, sizeof at->region, "%s", peer->region);
 }
 
 // The standby of this name, if it follows the shard and has not become its owner; else NULL.
@@ -151,7 +186,7 @@ static const struct ps_co_standby *standby_of(const struct ps_coordinator *c, ui
     for (const struct ps_co_standby *b = list; b < list + PS_CO_STANDBYS; b++)
         if (b->identity && !strcmp(b->name, name) &&
             !lh_same_directory(b->identity, c->shard[shard].owner) &&
-            c->listener.ns - b->heard_ns < SILENT_NS)
+            c->listener.ns - b->heard_ns < ps_co_standby_bound(b))
             return b;
     return NULL;
 }

@@ -1,4 +1,4 @@
-// The plan: phases of the run, live workers, local steps (DESIGN 6, 10).
+// The plan: phases of the run, live workers, local steps (DESIGN.md#section-6, #section-10).
 //
 // WAIT until everybody expected is here; RUN until the budget is leased and credited, or an
 // operator ends the run; DRAIN until every live worker has nothing undecided; CLOSE until every
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/manifest.h"
+#include "common/format/manifest.h"
 #include "server/coordinator/coordinator.h"
 
 static lh_err store_plan(struct ps_coordinator *c)
@@ -63,13 +63,17 @@ static LH_MUST lh_err update_live(struct ps_coordinator *c, bool *changed)
     *changed = false;
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_worker *w = &c->worker[i];
-        bool alive = now - w->seen_ns < c->conf.worker_timeout_ns || ps_co_owes(c, w->id);
-        if (w->live && !alive) {
-            LH_TRY(ps_co_free_leases(c, i));
+        int64_t bound = ps_co_worker_bound(c, w);
+        if (LH_BUG("give_up_early")) bound = c->conf.worker_timeout_ns; // planted: not as printed
+        bool alive = now - w->seen_ns < bound || ps_co_owes(c, w->id);
+        bool over = c->plan.phase == LH_PHASE_END; // it ends, as it is to, and had its last units
+        if (w->live && !alive) LH_TRY(ps_co_free_leases(c, i));
+        if (w->live && !alive && !over) {
+            char text[80];
             ps_co_say(c, LH_WARN, "worker.lost",
-                      "%s of %s: silent for %.1f s; its units go "
-                      "to others",
-                      w->name, w->region, (double)(now - w->seen_ns) / LH_SECOND);
+                      "%s of %s: silent for %.1f s, %s; its units go to others", w->name, w->region,
+                      (double)(now - w->seen_ns) / LH_SECOND,
+                      ps_co_bound_text(text, bound, &w->trip));
         }
         if (!w->live && alive && w->joined)
             ps_co_say(c, LH_INFO, "worker.back", "%s of %s", w->name, w->region);
@@ -194,6 +198,7 @@ static LH_MUST lh_err tick(struct ps_coordinator *c)
     bool changed;
     LH_TRY(ps_co_let_go(c));
     LH_TRY(update_live(c, &changed));
+    c->listener.rest_max_ns = ps_co_rest(c);
     uint8_t phase = next_phase(c), before = c->plan.phase;
     if (before == LH_PHASE_END) return LH_OK; // the run is over: nothing moves
     if (phase == before && !changed) return LH_OK;

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "common/manifest.h"
+#include "common/format/manifest.h"
 #include "server/coordinator/coordinator.h"
 
 lh_err ps_co_put_row(struct ps_coordinator *c, const char *kind, uint32_t shard, struct lh_buf *row)

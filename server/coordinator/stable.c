@@ -1,4 +1,5 @@
-// Stable: which durable copies on workers' disks move a shard's stable point (PROTOCOL 13).
+// Stable: which durable copies on workers' disks move a shard's stable point
+// (server/docs/0000-protocol.md#rule-13).
 //
 // A shard's history is known here at the version that its server reported last, and nowhere below.
 // So a worker's word of a lower version is a claim: the server is asked about it in the answer to a
@@ -11,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/head.h"
-#include "common/manifest.h"
+#include "common/format/manifest.h"
+#include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/limits.h"
+#include "common/base/limits.h"
 
 static const uint32_t MAGIC = 0x5453484c; // "LHST"
 enum { HEADER = 8, KEY_SIZE = 128, FILE_MAX = 1 << 30, REWRITE_MIN = 1 << 16, VERSION = 2 };
@@ -294,7 +294,8 @@ static LH_MUST lh_err reopen(struct ps_store *s)
 }
 
 // On a full disk a start writes the same bytes in their place again: they may be in the page cache
-// alone, which may call them clean (PROTOCOL 5), and what follows them is cut.
+// alone, which may call them clean (server/docs/0000-protocol.md#rule-5), and what follows them is
+// cut.
 static LH_MUST lh_err write_again(struct ps_store *s, struct lh_span bytes, const char *dir)
 {
     const struct lh_files_ops *files = s->env->ops->files;

@@ -11,11 +11,11 @@
 // A commit has three parts: begin() and end() on the loop, write() between them wherever blocking
 // hurts nobody. What is put and removed meanwhile belongs to the next one. A commit that failed is
 // taken back with all that came after it: the pairs are again those of the last durable commit, so
-// that nobody can go on from what a disk has not taken (PROTOCOL 26).
+// that nobody can go on from what a disk has not taken (server/docs/0000-protocol.md#rule-26).
 #ifndef PS_STORE_H
 #define PS_STORE_H
 
-#include "common/env.h"
+#include "common/env/env.h"
 
 struct ps_store;
 

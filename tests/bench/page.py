@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""bench/page.py: the page in the tree is what the results say, and a bad result is named."""
+"""bench/page.py: page and README are what the results say, and a bad result is named."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,14 +29,37 @@ class TheTree(unittest.TestCase):
         done = page("--check")
         self.assertEqual(done.returncode, 0, f"\n{done.stderr}")
 
+    def test_the_benches_are_those_that_the_readme_names(self):
+        done = subprocess.run([os.path.join(ROOT, "bench", "run.sh"), "--list"],
+                              capture_output=True, text=True, check=False)
+        with open(os.path.join(ROOT, "bench", "README.md"), encoding="utf-8") as file:
+            asked = file.read().split("| bench | the question |")[1].split("\n## ")[0]
+        named = re.findall(r"^\| \[?`(\w+)`", asked, re.M)
+        self.assertEqual(done.stdout.split(), sorted(named))
+
 
 class Copies(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        """Results whose page is made anew, whatever the tree's is."""
+        held = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(held.cleanup)
+        cls.made = os.path.join(held.name, "made")
+        shutil.copytree(os.path.join(ROOT, "bench", "results"), os.path.join(cls.made, "results"))
+        shutil.copy(os.path.join(ROOT, "README.md"), cls.made)
+        done = page("--results", os.path.join(cls.made, "results"),
+                    "--readme", os.path.join(cls.made, "README.md"))
+        assert done.returncode == 0, done.stderr
+
     def setUp(self):
         held = tempfile.TemporaryDirectory()
         self.addCleanup(held.cleanup)
+        shutil.copytree(self.made, held.name, dirs_exist_ok=True)
         self.dir = os.path.join(held.name, "results")
-        shutil.copytree(os.path.join(ROOT, "bench", "results"), self.dir)
-        self.assertEqual(page("--results", self.dir).returncode, 0)
+        self.readme = os.path.join(held.name, "README.md")
+
+    def page(self, *flags):
+        return page("--results", self.dir, "--readme", self.readme, *flags)
 
     def path(self, name):
         return os.path.join(self.dir, name)
@@ -56,46 +80,111 @@ class Copies(unittest.TestCase):
         with open(self.path("README.md"), encoding="utf-8") as file:
             return file.read()
 
+    def front(self):
+        """README's lines that are made, by what they ask."""
+        with open(self.readme, encoding="utf-8") as file:
+            rows = [line.split(" | ") for line in file.read().splitlines() if " | **" in line]
+        return {row[0].removeprefix("| "): " | ".join(row[1:]) for row in rows}
+
+    def edit(self, old, new):
+        with open(self.readme, encoding="utf-8") as file:
+            text = file.read()
+        self.assertIn(old, text)
+        with open(self.readme, "w", encoding="utf-8") as file:
+            file.write(text.replace(old, new))
+
     def refused(self, *words):
         for flags in ((), ("--check",)):
-            done = page("--results", self.dir, *flags)
+            done = self.page(*flags)
             self.assertEqual(done.returncode, 2, done.stderr)
             for word in words:
                 self.assertIn(word, done.stderr)
             self.assertNotIn("Traceback", done.stderr)
 
     def stale(self, *names):
-        done = page("--results", self.dir, "--check")
+        done = self.page("--check")
         self.assertEqual(done.returncode, 1)
         for name in (*names, COMMAND):
             self.assertIn(name, done.stderr)
 
     def test_a_changed_result_makes_the_page_stale_until_it_is_made(self):
-        self.assertEqual(page("--results", self.dir, "--check").returncode, 0)
+        self.assertEqual(self.page("--check").returncode, 0)
         self.row("round.json", "round.10m.90ms-1gbit.seconds", lambda r: r.update(value=0.5))
         self.stale("README.md", "round-10m.svg")
-        self.assertEqual(page("--results", self.dir).returncode, 0)
-        self.assertEqual(page("--results", self.dir, "--check").returncode, 0)
+        self.assertEqual(self.page().returncode, 0)
+        self.assertEqual(self.page("--check").returncode, 0)
 
     def test_a_page_or_picture_that_somebody_edited_is_stale(self):
         os.remove(self.path("codec-fold.svg"))
         self.stale("codec-fold.svg")
-        page("--results", self.dir)
+        self.page()
         with open(self.path("README.md"), "a", encoding="utf-8") as file:
             file.write("and more\n")
         self.stale("README.md")
+
+    def test_readme_quotes_the_results_and_their_conditions(self):
+        said = self.front()["How well does it learn?"]
+        for words in ("0.65 % below", "-1.03 to -0.28 %", "8 paired seeds", "0.43 M parameters",
+                      "400 rounds", "cosine", "not a gain of asynchrony"):
+            self.assertIn(words, said)
+        self.row("learning.json", "learning.gap_to_sync_dense_percent",
+                 lambda r: r.update(value=0.4, min=-0.1, max=0.9))
+        self.row("round.json", "round.10m.90ms-1gbit.seconds", lambda r: r.update(value=0.5))
+        self.row("round.json", "round.10m.kill-server.stall_s", lambda r: r.update(value=0.25))
+        self.stale("README.md")
+        self.assertEqual(self.page().returncode, 0)
+        self.assertIn("0.40 % above", self.front()["How well does it learn?"])
+        self.assertIn("0.50 (0.18", self.front()["What does one exchange cost?"])
+        self.assertIn("waited 0.25 s", self.front()["What does a kill -9 cost the others?"])
+
+    def test_a_figure_that_somebody_edited_in_readme_is_stale(self):
+        self.edit("0.65 % below", "0.66 % below")
+        self.stale("README.md")
+
+    def test_readme_without_its_marks_is_named(self):
+        self.edit("<!-- end of what ./bench/report writes -->\n", "")
+        self.refused("README.md needs these two lines", "end of what ./bench/report writes")
+
+    def test_a_row_that_readme_quotes_must_be_there(self):
+        row = "round.10m.kill-server.back_s"
+        self.row("round.json", row, lambda r: r.update(name="round.other"))
+        self.refused("round.json", row, "README.md quotes")
+
+    def test_peers_are_told_apart_from_the_run(self):
+        self.assertIn("not of the same run", self.text())
+        for asked in ("What does one exchange cost?", "What does a kill -9 cost the others?"):
+            self.assertIn("not of the same run", self.front()[asked])
+        self.change("peers.json", lambda d: d["exchanges"][2].update(seconds=4.5))
+        self.stale("README.md", "round-10m.svg")
+        self.page()
+        self.assertIn("4.5 s, 55 MB", self.front()["What does one exchange cost?"])
+        self.assertIn("| DiLoCo, gloo | 4.5 s, 55 MB |", self.text())
+
+    def test_peers_that_no_page_can_be_made_of_are_named(self):
+        for what, words in (
+                (lambda d: d.update(mark="of this run"), ("peers.json", "mark")),
+                (lambda d: d["conditions"].pop("load"), ("peers.json", "lacks load")),
+                (lambda d: d["exchanges"][0].update(size="1b"), ("peers.json", "no bench has"))):
+            with open(self.path("peers.json"), encoding="utf-8") as file:
+                whole = file.read()
+            self.change("peers.json", what)
+            self.refused(*words)
+            with open(self.path("peers.json"), "w", encoding="utf-8") as file:
+                file.write(whole)
+        os.remove(self.path("peers.json"))
+        self.refused("peers.json cannot be read")
 
     def test_verdicts_follow_the_figures(self):
         row = "codec.bits.topk-sign.64of4096"
         for value, word in ((0.14, "reached"), (0.1401, "**not reached**")):
             self.row("codec.json", row, lambda r, v=value: r.update(value=v))
-            page("--results", self.dir)
+            self.page()
             line = next(x for x in self.text().splitlines() if x.startswith(f"| `{row}` | at most"))
             self.assertEqual(line.split(" | ")[-1], f"{word} |")
         row = "codec.fold.topk-sign.64of4096"
         for ratio, word in ((0.699, "**not reached**"), (0.7, "reached"), (0.9, "stretch reached")):
             self.row("codec.json", row, lambda r, v=ratio: r.update(ratio=v))
-            page("--results", self.dir)
+            self.page()
             line = next(x for x in self.text().splitlines() if x.startswith(f"| `{row}` | ratio"))
             self.assertEqual(line.split(" | ")[-1], f"{word} |")
 

@@ -32,6 +32,13 @@ BENCH = {
     "host": {"cpu": "x", "cores": 2, "memory_bytes": 1},
     "rows": [{"name": "codec.encode", "value": 1.0, "unit": "GB/s", "n": 3}],
 }
+PEERS = {
+    "schema": "longhaul.peers/1", "mark": "not of the same run",
+    "conditions": {name: "x" for name in ("date", "host", "links", "repetitions", "load",
+                                          "versions", "values")},
+    "exchanges": [{"peer": "p", "size": "s", "seconds": 1.5, "bytes": 10}],
+    "kills": [{"peer": "p", "said": "it ends"}],
+}
 # contract, path to what is broken, its new value (None: removed), a part of the complaint
 BROKEN = (
     ("summary", ("schema",), "longhaul.summary/2", "is not"),
@@ -48,8 +55,11 @@ BROKEN = (
     ("bench", ("rows",), [], "0 entries"),
     ("bench", ("rows", 0, "unit"), None, "lacks unit"),
     ("bench", ("host",), "x", "is no object"),
+    ("peers", ("mark",), "of the same run", "is not"),
+    ("peers", ("conditions", "load"), None, "lacks load"),
+    ("peers", ("exchanges", 0, "seconds"), 0, "not above"),
 )
-DOCUMENTS = {"summary": SUMMARY, "bench": BENCH}
+DOCUMENTS = {"summary": SUMMARY, "bench": BENCH, "peers": PEERS}
 
 
 def broken(document: dict, path: tuple, value: object) -> dict:

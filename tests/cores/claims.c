@@ -1,8 +1,10 @@
 // Stable points from workers' words: the server's log vouches for what is below its head, so that a
-// false word makes nothing stable, takes no other's place, and stops no server (PROTOCOL 13, 27).
+// false word makes nothing stable, takes no other's place, and stops no server
+// (server/docs/0000-protocol.md#rule-13, #rule-27).
+#include <stdlib.h>
 #include <string.h>
 
-#include "common/head.h"
+#include "common/net/head.h"
 #include "tests/cores/rig.h"
 
 enum { HEAD = 24 };
@@ -56,6 +58,15 @@ static struct ps_co_point made_up(const struct rig *r, uint32_t shard, uint64_t 
     struct ps_co_point p = of_log(r, shard, back);
     p.chain.b[0] ^= 1;
     return p;
+}
+
+static struct ps_co_worker *worker_of(const struct rig *r, uint32_t w)
+{
+    struct ps_coordinator *c = r->coordinator;
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (c->worker[i].id == lh_worker_id(&r->w[w].self)) return &c->worker[i];
+    fail_msg("worker %u is unknown", w);
+    return NULL;
 }
 
 // Worker w says that it holds this of each shard.
@@ -112,6 +123,9 @@ static void a_made_up_history_below_the_head_is_not_stable(void **state)
             rig_run(r, 300 * LH_MS);
             for (uint32_t k = 0; k < shards; k++) assert_int_equal(row(r, k)->stable.version, 0);
         }
+        rig_run(r, 2 * LH_SECOND); // once the server has said no, it is not asked again
+        for (uint32_t k = 0; k < shards; k++)
+            assert_int_equal(worker_of(r, 0)->claim[k].said.version, 0);
         for (int i = 0; i < 10; i++) {
             say(r, 1, honest);
             say(r, 0, lie);
@@ -197,9 +211,38 @@ static void a_server_that_does_not_vouch_is_not_asked(void **state)
     rig_free(r);
 }
 
+// The number of a shard comes from the network: behind the last there is nothing to write to.
+static void a_copy_of_a_shard_that_does_not_exist_is_no_claim(void **state)
+{
+    (void)state;
+    struct rig *r = begun(RIG_SHARDS, 0);
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    struct ps_co_worker *w = worker_of(r, 0);
+    static const struct ps_co_claim untouched = {{.epoch = 77}, {.epoch = 78}};
+    ProtobufCMessage *answer;
+    ps_co_forget_copies(w);
+    w->claim = calloc(RIG_SHARDS + 1, sizeof *w->claim);
+    assert_non_null(w->claim);
+    w->claim[RIG_SHARDS] = untouched;
+    struct ps_co_point p = of_log(r, 0, 0);
+    Longhaul__V1__Point item = lh_head_point(RIG_SHARDS, p.epoch, p.version, &p.chain);
+    Longhaul__V1__Point *list = &item;
+    m.worker = lh_worker_id(&r->w[0].self);
+    m.incarnation = UINT64_C(1) << 32;
+    m.n_durable = 1;
+    m.durable = &list;
+    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer),
+                     LH_OK);
+    rig_free_message(answer);
+    assert_memory_equal(&w->claim[RIG_SHARDS], &untouched, sizeof untouched);
+    rig_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_copy_of_a_shard_that_does_not_exist_is_no_claim),
         cmocka_unit_test(a_made_up_history_below_the_head_is_not_stable),
         cmocka_unit_test(the_latest_copy_of_the_log_is_stable),
         cmocka_unit_test(a_worker_that_goes_on_is_not_passed_over),

@@ -1,8 +1,10 @@
-// Nothing leaves the coordinator before what it rests on is durable (PROTOCOL 26): its disk is
-// full, slow, or fails, while members, owners and operators ask for something.
+// Nothing leaves the coordinator before what it rests on is durable
+// (server/docs/0000-protocol.md#rule-26): its disk is full, slow, or fails, while members, owners
+// and operators ask for something.
+#include <stdio.h>
 #include <string.h>
 
-#include "common/head.h"
+#include "common/net/head.h"
 #include "tests/cores/rig.h"
 
 static struct ps_co_shard *row(struct rig *r)
@@ -37,28 +39,13 @@ static uint64_t fenced(const struct ps_server *s)
     return ledger(s)->row[0].incarnation.number >> 32;
 }
 
-// A server and its standby, in sync; worker 0 raised its incarnation six times.
-static void begin_in_sync(struct rig *r)
-{
-    r->replicated = true;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
-    assert_int_equal(rig_start_standby(r), LH_OK);
-    rig_run(r, 2 * LH_SECOND);
-    for (uint64_t i = 1; i <= 6; i++) rig_hello(r, 0, i << 32, 0, 1);
-    rig_run(r, LH_SECOND);
-    assert_int_equal(r->server->shard[0]->insync.state, PS_IN_SYNC);
-    assert_true(row(r)->standby != 0);
-}
-
 // ---------------------------------------------------------------- a full disk
 
 // While it can't be struck out durably it may take over, so nothing is acknowledged without it.
 static void a_standby_is_struck_out_on_the_disk_or_not_at_all(void **state)
 {
     struct rig *r = *state;
-    begin_in_sync(r);
+    rig_begin_in_sync(r);
     uint64_t standby = row(r)->standby;
     rig_kill_standby(r, false);
     fill(r);
@@ -251,7 +238,7 @@ static void a_move_that_found_no_room_is_not_begun(void **state)
 {
     struct rig *r = *state;
     uint32_t shards;
-    begin_in_sync(r);
+    rig_begin_in_sync(r);
     fill(r);
     assert_int_equal(ps_co_move(r->coordinator, r->t.self.name, &shards), LH_OK);
     rig_run(r, 3 * LH_SECOND);
@@ -271,7 +258,7 @@ static void a_move_that_found_no_room_is_not_begun(void **state)
 static void a_take_over_that_found_no_room_takes_place_later(void **state)
 {
     struct rig *r = *state;
-    begin_in_sync(r);
+    rig_begin_in_sync(r);
     rig_kill_server(r, false);
     fill(r);
     rig_run(r, 10 * LH_SECOND);
@@ -306,7 +293,7 @@ static void nobody_is_answered_before_the_disk_has_it(void **state)
 static void a_slow_disk_deposes_nobody(void **state)
 {
     struct rig *r = *state;
-    begin_in_sync(r);
+    rig_begin_in_sync(r);
     lh_fake_slow(r->c.env, 4 * LH_SECOND);
     for (uint64_t i = 0; i < 30; i++) {
         struct ps_co_worker *who;
@@ -351,7 +338,7 @@ static void who_waits_for_an_answer_is_not_silent(void **state)
     struct rig *r = *state;
     struct lh_unary *call;
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
-    begin_in_sync(r);
+    rig_begin_in_sync(r);
     assert_int_equal(rig_join(r, 0, 1, 0).granted, 1);
     r->coordinator->conf.worker_timeout_ns = 2 * LH_SECOND;
     rig_run(r, LH_SECOND);
@@ -365,6 +352,102 @@ static void who_waits_for_an_answer_is_not_silent(void **state)
     assert_false(ps_co_settled(r->coordinator));
     assert_true(r->coordinator->worker[0].live);
     assert_false(would_take_over(r));
+}
+
+// What status.json says of the units leased and of the standby, as an operator reads it.
+static void status_says(struct rig *r, int leased_units, bool in_sync)
+{
+    struct lh_buf json = lh_buf(1 << 20);
+    char units[32], standby[32];
+    assert_int_equal(ps_coordinator_durable_status(r->coordinator, &json), LH_OK);
+    lh_put_u8(&json, 0);
+    snprintf(units, sizeof units, "\"leased\":%d,", leased_units);
+    snprintf(standby, sizeof standby, "\"standby_in_sync\":%s", in_sync ? "true" : "false");
+    if (!strstr((char *)json.data, units)) fail_msg("%s: %s", units, (char *)json.data);
+    assert_non_null(strstr((char *)json.data, standby));
+    lh_buf_free(&json);
+}
+
+static void status_json_promises_nothing_that_the_disk_has_not(void **state)
+{
+    struct rig *r = *state;
+    rig_begin_in_sync(r);
+    assert_int_equal(rig_join(r, 0, 1, 0).granted, 1);
+    rig_run(r, LH_SECOND);
+    rig_settle(r);
+    status_says(r, 0, true);
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    struct lh_unary *call;
+    lh_fake_slow(r->c.env, 20 * LH_SECOND);
+    m.incarnation = 1ull << 32;
+    m.want = 2;
+    assert_int_equal(lh_unary_start(r->to_c[0], LH_RPC_LEASE, 100 * LH_SECOND, &m.base,
+                                    &longhaul__v1__lease_reply__descriptor, ignore, NULL, &call),
+                     LH_OK);
+    for (int i = 0; i < 1000 && !leased(r); i++) rig_run(r, LH_MS);
+    assert_int_equal(leased(r), 2);
+    assert_false(ps_co_settled(r->coordinator));
+    for (int i = 0; i < 3; i++) status_says(r, 0, true);
+    // Where changes never end, what was told in between becomes durable all the same.
+    uint64_t told = ps_store_changed(r->coordinator->store);
+    for (int i = 0; i < 60000 && ps_store_durable(r->coordinator->store) < told; i++) {
+        if (ps_co_settled(r->coordinator)) break;
+        rig_run(r, LH_MS);
+    }
+    status_says(r, 2, true);
+    lh_fake_slow(r->c.env, 0);
+    rig_settle(r);
+    fill(r);
+    rig_kill_standby(r, false);
+    rig_greet(r, 0, 9ull << 32, 0, 1);
+    for (int i = 0; i < 1000; i++) { // its strike-out is tried again and again, and taken back
+        rig_run(r, 10 * LH_MS);
+        status_says(r, 2, true);
+    }
+    empty(r);
+    for (int i = 0; i < 1000 && row(r)->standby; i++) rig_run(r, 10 * LH_MS);
+    rig_run(r, LH_SECOND);
+    rig_settle(r);
+    status_says(r, 2, false);
+}
+
+static void wish(struct rig *r, bool undo) // something to write
+{
+    struct ps_co_worker *who;
+    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    m.undo = undo;
+    assert_int_equal(ps_co_drain(r->coordinator, &m.base, &who), LH_OK);
+}
+
+// It was made while the commit was under way that failed; later changes have the same numbers.
+static void nor_what_was_taken_back(void **state)
+{
+    struct rig *r = *state;
+    begin_run(r);
+    rig_settle(r);
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    struct lh_unary *call;
+    lh_fake_slow(r->c.env, 20 * LH_SECOND);
+    fill(r);
+    m.incarnation = 1ull << 32;
+    m.want = 2;
+    assert_int_equal(lh_unary_start(r->to_c[0], LH_RPC_LEASE, 100 * LH_SECOND, &m.base,
+                                    &longhaul__v1__lease_reply__descriptor, ignore, NULL, &call),
+                     LH_OK);
+    for (int i = 0; i < 1000 && !leased(r); i++) rig_run(r, LH_MS);
+    assert_int_equal(leased(r), 2);
+    status_says(r, 0, false);
+    for (int i = 0; i < 60000 && leased(r); i++) rig_run(r, LH_MS);
+    assert_int_equal(leased(r), 0);
+    lh_fake_slow(r->c.env, 0);
+    empty(r);
+    for (int i = 0; i < 4; i++) {
+        wish(r, i % 2);
+        rig_settle(r);
+    }
+    wish(r, false);
+    assert_false(ps_co_settled(r->coordinator));
+    status_says(r, 0, false);
 }
 
 static void a_disk_that_fails_ends_it_without_a_word(void **state)
@@ -395,6 +478,8 @@ int main(void)
         RIG_TEST(nobody_is_answered_before_the_disk_has_it),
         RIG_TEST(a_slow_disk_deposes_nobody),
         RIG_TEST(who_waits_for_an_answer_is_not_silent),
+        RIG_TEST(status_json_promises_nothing_that_the_disk_has_not),
+        RIG_TEST(nor_what_was_taken_back),
         RIG_TEST(a_disk_that_fails_ends_it_without_a_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
-// A worker's copy of a shard that is told of as durable: a power cut takes none away (PROTOCOL 13),
-// also where the process died between the copy's rename and the folder's sync.
+// A worker's copy of a shard that is told of as durable: a power cut takes none away
+// (server/docs/0000-protocol.md#rule-13), also where the process died between the copy's rename and
+// the folder's sync.
 #include <stdlib.h>
 
 #include "tests/cores/rig.h"
@@ -43,7 +44,7 @@ static void judge(struct rig *r, struct rig_life *l)
     rig_life_end(r, l, true);
     rig_boot_worker(r, 1);
     live(r, l);
-    struct lk_checkpoint_conf conf = wk_keep_conf(l->worker);
+    struct lk_checkpoint_conf conf = wk_durable_copy_conf(l->worker);
     assert_int_equal(lk_checkpoint_list(&conf, &l->worker->shard[0].replica, look, &held), LH_OK);
     assert_true(held.found || !held.version);
 }

@@ -69,11 +69,48 @@ static void one_of_an_older_version_does_not_count(void **state)
     assert_true(ps_digest_ready(shard, false));
 }
 
+// What a move hands over is of one group: the shard whose digest is there waits for the other's.
+static void a_move_waits_for_the_digests_of_all_shards(void **state)
+{
+    struct rig *r = *state;
+    rig_two_shards(r);
+    r->folded = NULL;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    r->server->conf.digest_now_bytes = 1;
+    r->server->conf.digest_every = 0;
+    rig_run(r, LH_SECOND);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+    for (r->shard = 0; r->shard < RIG_SHARDS; r->shard++) rig_hello(r, 0, UINT64_C(1) << 32, 0, 1);
+    rig_run(r, LH_SECOND);
+    struct ps_shard *const *shard = r->server->shard;
+    assert_true(ps_digest_ready(shard[0], false) || ps_digest_busy(shard[0]));
+    rig_run(r, LH_MS); // the first one's is there
+    assert_false(ps_digest_all_ready(r->server));
+    assert_true(ps_digest_busy(shard[0]) && ps_digest_busy(shard[1]));
+    assert_true(ps_digest_holds(shard[0]) && ps_digest_holds(shard[1]));
+    rig_run(r, LH_MS); // no move comes: they go on
+    assert_false(ps_digest_busy(shard[0]) || ps_digest_busy(shard[1]));
+    for (r->shard = 0; r->shard < RIG_SHARDS; r->shard++) rig_hello(r, 0, UINT64_C(2) << 32, 0, 1);
+
+    shard[0]->digest.shard = shard[1]->digest.shard = NULL; // whose the lane is told of
+    uint32_t shards;
+    assert_int_equal(ps_co_move(r->coordinator, r->t.self.name, &shards), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    assert_true(r->standby->serving);
+    for (uint32_t i = 0; i < RIG_SHARDS; i++) {
+        assert_ptr_equal(shard[i]->digest.shard, shard[i]); // it was made beside the loop
+        assert_int_equal(r->standby->shard[i]->replica.ledger.epoch, 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(what_comes_meanwhile_follows_it),
         RIG_TEST(one_of_an_older_version_does_not_count),
+        RIG_TEST(a_move_waits_for_the_digests_of_all_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 // What an operator asks to drain: it holds over a power cut from the moment that it was answered,
-// until it is undone, and concerns whom it names (PROTOCOL 19, server/coordinator/drain.c).
+// until it is undone, and concerns whom it names (server/docs/0000-protocol.md#rule-19,
+// server/coordinator/drain.c).
 #include <string.h>
 
 #include "tests/cores/rig.h"

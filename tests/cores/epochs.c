@@ -1,7 +1,9 @@
-// The registry of epochs: a compare-and-swap, durable before it is answered (PROTOCOL 13, 17).
+// The registry of epochs: a compare-and-swap, durable before it is answered
+// (server/docs/0000-protocol.md#rule-13, #rule-17).
 #include <string.h>
 
-#include "common/check.h"
+#include "common/base/check.h"
+#include "common/net/head.h"
 #include "tests/cores/rig.h"
 
 static struct ps_co_point point(uint64_t epoch, uint64_t version, uint8_t history)
@@ -93,6 +95,48 @@ static void what_the_stable_point_has_overtaken_is_forgotten(void **state)
     assert_int_equal(shard(r)->begun[0].version, 40);
 }
 
+// Is a state of this epoch and version of the history, by what these epochs say?
+static bool counts(const struct ps_co_point *begun, size_t n, uint64_t epoch, uint64_t version)
+{
+    for (size_t i = 0; i < n; i++)
+        if (begun[i].epoch > epoch && begun[i].version < version) return false;
+    return true;
+}
+
+// An epoch that a later one does not begin above is forgotten, and nothing that is asked of the
+// registry has another answer for it.
+static void what_a_later_epoch_says_as_well_is_forgotten(void **state)
+{
+    struct rig *r = *state;
+    static const uint8_t at[] = {3, 7, 7, 9, 9, 8, 12, 12, 12, 7, 8, 11, 20, 11, 11};
+    enum { EPOCHS = LH_COUNT(at) };
+    struct ps_co_point all[EPOCHS];
+    rig_start_coordinator(r);
+    for (uint64_t e = 1; e <= EPOCHS; e++) {
+        all[e - 1] = point(e, at[e - 1], (uint8_t)e);
+        assert_true(open(r, e - 1, all[e - 1], e, false));
+        for (uint64_t k = 0; k <= EPOCHS; k++)
+            for (uint64_t v = 0; v < 25; v++)
+                assert_int_equal(counts(shard(r)->begun, shard(r)->epochs, k, v),
+                                 counts(all, e, k, v));
+    }
+    again(r);
+    assert_int_equal(shard(r)->epochs, 4); // 3, 7, 8, 11
+    assert_int_equal(ps_co_epoch(shard(r)), EPOCHS);
+    assert_int_equal(shard(r)->begun[0].epoch, 1);
+}
+
+// A server that dies at each start, before it serves.
+static void starts_in_turn_that_never_served_fill_no_registry(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    assert_true(open(r, 0, point(1, 3, 1), 1, false));
+    for (uint64_t e = 2; e <= 5000; e++) assert_true(open(r, e - 1, point(e, 8, 1), e, false));
+    assert_int_equal(shard(r)->epochs, 2);
+    assert_int_equal(ps_co_epoch(shard(r)), 5000);
+}
+
 // A store from a copy is older than what servers report.
 static void an_epoch_that_is_only_told_of_is_taken_up(void **state)
 {
@@ -105,6 +149,41 @@ static void an_epoch_that_is_only_told_of_is_taken_up(void **state)
     assert_int_equal(ps_co_epoch(shard(r)), 4);
     assert_false(open(r, 1, point(5, 6, 1), 8, false));
     assert_true(open(r, 4, point(5, 6, 1), 8, false));
+}
+
+static lh_err ask(struct rig *r, bool wired, uint32_t of, const char *address)
+{
+    Longhaul__V1__EpochRequest m = LONGHAUL__V1__EPOCH_REQUEST__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
+    struct lh_link *link;
+    ProtobufCMessage *answer;
+    m.wire = wired ? &wire : NULL;
+    lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    m.shard = of;
+    m.address = (char *)(uintptr_t)address;
+    struct lh_transport *t = r->s.transport;
+    assert_int_equal(t->ops->dial(t, r->c.address, LH_C, LH_LINE_FIRST, &link), LH_OK);
+    lh_err err =
+        rig_ask(r, link, LH_RPC_EPOCH, &m.base, &longhaul__v1__epoch_reply__descriptor, &answer);
+    rig_free_message(answer);
+    link->transport_ops->hangup(link);
+    return err;
+}
+
+static void a_request_without_versions_or_of_no_shard_is_refused(void **state)
+{
+    struct rig *r = *state;
+    char address[LH_ADDRESS_SIZE + 1];
+    memset(address, 'x', sizeof address);
+    address[LH_ADDRESS_SIZE] = 0;
+    rig_start_coordinator(r);
+    rig_boot_server(r);
+    assert_int_equal(ask(r, false, 0, "host:1"), LH_ERR_VERSION);
+    assert_int_equal(ask(r, true, 1, "host:1"), LH_ERR_MALFORMED);
+    assert_int_equal(ask(r, true, 0, address), LH_ERR_MALFORMED);
+    address[LH_ADDRESS_SIZE - 1] = 0;
+    assert_int_equal(ask(r, true, 0, address), LH_OK);
+    assert_string_equal(shard(r)->address, address);
 }
 
 static void a_row_that_is_too_short_is_refused(void **state)
@@ -134,7 +213,10 @@ int main(void)
         WITH_RIG(asked_again_it_is_opened_again_for_the_same_asker_only),
         WITH_RIG(none_begins_below_the_stable_point_unless_that_is_given_up),
         WITH_RIG(what_the_stable_point_has_overtaken_is_forgotten),
+        WITH_RIG(what_a_later_epoch_says_as_well_is_forgotten),
+        WITH_RIG(starts_in_turn_that_never_served_fill_no_registry),
         WITH_RIG(an_epoch_that_is_only_told_of_is_taken_up),
+        WITH_RIG(a_request_without_versions_or_of_no_shard_is_refused),
         WITH_RIG(a_row_that_is_too_short_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

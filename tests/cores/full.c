@@ -1,5 +1,6 @@
 // A worker whose disk is full: what could not be committed is as it was, in memory and after a
-// kill; it is said once, training goes on, and the rest follows when there is room (PROTOCOL 26).
+// kill; it is said once, training goes on, and the rest follows when there is room
+// (server/docs/0000-protocol.md#rule-26).
 #include <stdlib.h>
 #include <string.h>
 
@@ -407,9 +408,60 @@ static void what_is_undecided_at_the_end_waits_for_room(void **state)
     life_end(l);
 }
 
+static const struct lh_env_ops *fake;
+
+static lh_err no_room_for_slots(struct lh_env *env, const char *path, unsigned flags,
+                                struct lh_file **out)
+{
+    bool slot = flags & LH_OPEN_WRITE && strstr(path, "/slot-");
+    if (slot) return lh_fail(LH_ERR_DISK_FULL, "%s: no space left", path);
+    return fake->files->open(env, path, flags, out);
+}
+
+static lh_err nothing_goes(struct lh_env *env, const char *path)
+{
+    (void)env;
+    return lh_fail(LH_ERR_IO, "%s: not removed", path);
+}
+
+static lh_err ended_with;
+
+static void note_fatal(void *arg, lh_err err, const char *text)
+{
+    (void)arg;
+    (void)text;
+    ended_with = err;
+}
+
+// Whether a start would find that push nobody knows then: a worker that goes on could cut another
+// one of the same step.
+static void a_cut_that_can_be_neither_made_nor_undone_ends_the_worker(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(51, 1);
+    struct lh_env *env = l->rig->w[1].env;
+    life_rest(l);
+    uint64_t next = l->worker->shard[0].committed->next;
+    fake = env->ops;
+    struct lh_files_ops files = *fake->files;
+    struct lh_env_ops ops = *fake;
+    files.open = no_room_for_slots;
+    files.remove = nothing_goes;
+    ops.files = &files;
+    l->worker->conf.fatal = note_fatal;
+    ended_with = LH_OK;
+    env->ops = &ops;
+    life_run(l, 5 * LH_SECOND);
+    env->ops = fake;
+    assert_int_equal(ended_with, LH_ERR_IO);
+    assert_int_equal(l->worker->shard[0].committed->next, next);
+    life_end(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cut_that_can_be_neither_made_nor_undone_ends_the_worker),
         cmocka_unit_test(a_refused_push_comes_back_once_however_often_there_is_no_room),
         cmocka_unit_test(killed_in_between_it_is_returned_or_not),
         cmocka_unit_test(a_server_that_refuses_is_asked_again_until_there_is_room),

@@ -74,9 +74,46 @@ static void a_greeting_that_met_a_cut_is_said_again_after_it(void **state)
     rig_life_end(r, &l, false);
 }
 
+static const struct lh_transport_ops *real;
+static unsigned refused;
+
+static lh_err refuse_a_push(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
+                            const struct lh_call_ops *ops, void *self, struct lh_call **out)
+{
+    if (rpc != LH_RPC_PUSH || refused) return real->open(link, rpc, deadline_ns, ops, self, out);
+    refused++;
+    return lh_fail(LH_ERR_BUSY, "no call now");
+}
+
+static void a_push_that_cant_be_begun_is_sent_after_another_greeting(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    struct wk_conf conf = rig_life_conf(r, &l, 500);
+    rig_life_start(&l, &conf);
+    struct wk_shard *s = &l.worker->shard[0];
+    for (int i = 0; i < 1000 && !s->process; i++) rig_run(r, 10 * LH_MS);
+    real = s->link->transport_ops;
+    struct lh_transport_ops refusing = *real;
+    refusing.open = refuse_a_push;
+    refused = 0;
+    s->link->transport_ops = &refusing;
+    for (int i = 0; i < 1000 && !refused; i++) rig_run(r, 10 * LH_MS);
+    assert_int_equal(refused, 1);
+    s->link->transport_ops = real;
+    uint64_t admitted = l.worker->count.admitted;
+    for (int i = 0; i < 1000 && l.worker->count.admitted == admitted; i++) rig_run(r, 10 * LH_MS);
+    assert_true(l.worker->count.admitted > admitted);
+    rig_life_end(r, &l, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        RIG_TEST(a_push_that_cant_be_begun_is_sent_after_another_greeting),
         RIG_TEST(the_door_is_open_while_the_log_is_read),
         RIG_TEST(a_greeting_that_met_a_cut_is_said_again_after_it),
     };

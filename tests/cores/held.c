@@ -1,9 +1,10 @@
 // A standby that is in sync for one shard of its server and not for the other takes none over:
-// their owner, which can't go on with its log, fetches from it what that one alone holds (PROTOCOL
-// 21).
+// their owner, which can't go on with its log, or lost it, fetches from it what that one alone
+// holds (server/docs/0000-protocol.md#rule-21).
 #include <stdio.h>
 
-#include "tests/cores/rig.h"
+#include "common/net/head.h"
+#include "tests/cores/offer.h"
 
 enum { ACKNOWLEDGED = 9 };
 
@@ -53,7 +54,7 @@ static void begin_in_sync(struct rig *r)
 static void part(struct rig *r)
 {
     rig_kill_server(r, false);
-    rig_damage_tail(r);
+    rig_damage_tail(&r->s);
     row(r, 1)->standby = 0;
     row(r, 1)->changes++;
     assert_int_equal(ps_co_store_insync(r->coordinator, 1), LH_OK);
@@ -130,6 +131,89 @@ static void a_log_that_goes_on_from_that_state_stays(void **state)
     assert_int_equal(r->server->shard[0]->replica.ledger.epoch, 2);
 }
 
+static bool neither_struck_out_nor_followed(void *arg, const char *from, const char *to,
+                                            enum lh_rpc rpc, struct lh_fate *fate)
+{
+    (void)arg;
+    (void)from;
+    (void)to;
+    (void)fate;
+    return rpc != LH_RPC_INSYNC && rpc != LH_RPC_FOLLOW;
+}
+
+// An epoch that began with that state, and was served before the standby was struck out, goes on
+// from it: also where the log was cut behind its beginning (seed 1257 of all,standby).
+static void nor_is_a_log_given_up_whose_epoch_began_there(void **state)
+{
+    enum { MORE = 14 };
+    struct rig *r = *state;
+    begin_apart(r);
+    lh_fabric_fates(r->fabric, neither_struck_out_nor_followed, NULL);
+    start(r);
+    for (int i = 0; i < 20000 && !r->server->serving; i++) rig_run(r, LH_MS);
+    assert_true(r->server->serving);
+    rig_kill_standby(r, false);
+    for (uint64_t i = 1; i <= MORE; i++) {
+        r->shard = 0;
+        rig_greet(r, 0, (ACKNOWLEDGED + i) << 32, 0, 1);
+        rig_run(r, 50 * LH_MS);
+    }
+    assert_int_equal(fenced(r, 0), ACKNOWLEDGED + MORE);
+    assert_int_equal(row(r, 0)->standby, row(r, 0)->held_by);
+    rig_kill_server(r, false);
+    rig_damage_tail(&r->s);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    start(r);
+    assert_true(r->server->torn);
+    struct lh_hash chain;
+    struct ps_co_point *base = &row(r, 0)->begun[row(r, 0)->epochs - 1];
+    assert_int_equal(ps_shard_chain(r->server->shard[0], base->version, &chain), LH_ERR_NOT_FOUND);
+    for (int i = 0; i < 20000 && !r->server->serving; i++) rig_run(r, LH_MS);
+    assert_true(r->server->serving);
+    assert_int_equal(fenced(r, 0), ACKNOWLEDGED + MORE - 1);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+}
+
+// A snapshot made a version stable that the standby never had, and the owner's disk is lost: a
+// follower's state goes on from the standby's.
+static void where_more_is_stable_it_comes_from_followers(void **state)
+{
+    struct rig *r = *state;
+    struct lh_buf bytes = lh_buf(1 << 20);
+    r->unsealed = true;
+    begin_in_sync(r);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) rig_join(r, w, 11, 1);
+    rig_kill_standby(r, false);
+    r->shard = 0;
+    rig_greet(r, 0, (uint64_t)(ACKNOWLEDGED + 1) << 32, 0, 1);
+    rig_run(r, 10 * LH_MS);
+    const struct lk_replica *replica = &r->server->shard[0]->replica;
+    const struct lh_ledger *l = &replica->ledger;
+    struct lh_hash chain = l->chain;
+    Longhaul__V1__Point at = lh_head_point(0, l->epoch, l->version, &chain);
+    assert_int_equal(lk_replica_save(replica, &bytes), LH_OK);
+    struct lh_blob *held = lh_blob_copy(lh_buf_span(&bytes));
+    lh_buf_free(&bytes);
+    row(r, 0)->stable = (struct ps_co_point){l->epoch, l->version, l->chain};
+    assert_int_equal(ps_co_store_point(r->coordinator, 0), LH_OK);
+    part(r);
+    lh_fake_disk_wipe(r->s.env);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    start(r);
+    bool wanted = false;
+    for (int i = 0; i < 100 && !wanted; i++) {
+        rig_run(r, 100 * LH_MS);
+        wanted = offer_say(r, 0, &at);
+    }
+    assert_true(wanted);
+    assert_int_equal(offer_bring(r, 0, &at, held), LH_OK);
+    lh_blob_release(held);
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(r->server->serving);
+    assert_int_equal(fenced(r, 0), ACKNOWLEDGED + 1);
+    assert_int_equal(r->fatals, 0);
+}
+
 // A standby that may lack what it confirmed does not say so by giving the rest.
 static void nothing_is_fetched_from_a_directory_of_another_name(void **state)
 {
@@ -147,6 +231,140 @@ static void nothing_is_fetched_from_a_directory_of_another_name(void **state)
     assert_int_equal(r->fatals, 0);
 }
 
+// The standby took over, its former owner stands by for it, and the directory that has the shards
+// is lost while that one is in sync for shard 0 alone (seeds 139 and 220 of all,standby).
+static void lose_the_new_owner(struct rig *r)
+{
+    begin_in_sync(r);
+    rig_kill_server(r, false);
+    for (int i = 0; i < 10000 && !r->standby->serving; i++) rig_run(r, LH_MS);
+    assert_true(r->standby->serving);
+    r->stands_by = true;
+    start(r);
+    rig_run(r, 5 * LH_SECOND);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++)
+        assert_int_equal(row(r, k)->standby, r->server->standby.identity);
+    rig_kill_standby(r, false);
+    lh_fake_disk_wipe(r->t.env);
+    row(r, 1)->standby = 0;
+    row(r, 1)->changes++;
+    assert_int_equal(ps_co_store_insync(r->coordinator, 1), LH_OK);
+    rig_settle(r);
+}
+
+static void an_owner_without_its_directory_goes_on_with_what_its_standby_holds(void **state)
+{
+    struct rig *r = *state;
+    lose_the_new_owner(r);
+    uint64_t lost = row(r, 0)->owner, held = row(r, 0)->standby;
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    for (int i = 0; i < 10000 && row(r, 0)->owner == lost; i++) rig_run(r, LH_MS);
+    assert_int_equal(row(r, 0)->owner, r->standby->standby.identity);
+    assert_int_equal(row(r, 1)->owner, r->standby->standby.identity);
+    assert_int_equal(row(r, 0)->standby, held); // nobody else has what was acknowledged
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(r->standby->serving);
+    assert_int_equal(r->fatals, 0);
+    const struct lh_ledger *l = &r->standby->shard[0]->replica.ledger;
+    const struct lh_row *last = lh_ledger_row(l, lh_worker_id(&r->w[0].self));
+    assert_non_null(last);
+    assert_int_equal(last->incarnation.number >> 32, ACKNOWLEDGED);
+    assert_int_equal(row(r, 0)->standby, r->server->standby.identity); // again
+}
+
+// One that is in sync for all of them takes them over.
+static void nor_does_it_where_its_standby_takes_over(void **state)
+{
+    struct rig *r = *state;
+    lose_the_new_owner(r);
+    row(r, 1)->standby = row(r, 0)->standby;
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(r->server->serving);
+    assert_false(r->standby->serving);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++)
+        assert_int_equal(row(r, k)->owner, r->server->standby.identity);
+    assert_int_equal(fenced(r, 0), ACKNOWLEDGED);
+    assert_int_equal(fenced(r, 1), ACKNOWLEDGED);
+}
+
+// Nor does one whose own log is damaged: it may have lost what it confirmed.
+static void nothing_is_fetched_from_a_damaged_log(void **state)
+{
+    struct rig *r = *state;
+    begin_apart(r);
+    r->standby->damaged = true;
+    start(r);
+    rig_run(r, 10 * LH_SECOND);
+    assert_false(r->server->serving);
+    assert_int_equal(r->fatals, 0);
+    r->standby->damaged = false;
+    assert_gone_on(r, 2);
+}
+
+struct giver { // in the standby's place, with its certificate and without the job key
+    struct lh_blob *state;
+    uint64_t total; // that it announces
+    unsigned asked;
+};
+
+static void give(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct giver *g = self;
+    Longhaul__V1__PartHead head = LONGHAUL__V1__PART_HEAD__INIT;
+    (void)msg;
+    g->asked++;
+    head.total = g->total;
+    assert_int_equal(lh_rpc_send_bulk(call, &head.base, g->state, 0, g->state->len), LH_OK);
+    lh_call_finish(call, LH_OK, "");
+}
+
+static const struct lh_call_ops give_ops = {give, rig_on_nothing, rig_on_nothing, rig_on_gone};
+
+static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const struct lh_peer *peer,
+                      const struct lh_call_ops **ops, void **call_self)
+{
+    (void)peer;
+    if (rpc != LH_RPC_SNAPSHOT) return LH_ERR_UNAVAILABLE;
+    *ops = &give_ops;
+    *call_self = self;
+    lh_call_read(call);
+    return LH_OK;
+}
+
+static void an_unsealed_state_is_not_taken_however_large_it_says_it_is(void **state)
+{
+    struct rig *r = *state;
+    struct giver g = {0};
+    struct lh_service service = {&g, on_call};
+    struct lh_buf bytes = lh_buf(1 << 20);
+    char bound[32];
+    begin_apart(r);
+    assert_int_equal(lk_replica_save(&r->standby->shard[0]->replica, &bytes), LH_OK);
+    g.state = lh_blob_copy(lh_buf_span(&bytes));
+    lh_buf_free(&bytes);
+    rig_kill_standby(r, false);
+    rig_boot_standby(r);
+    struct lh_transport *t = r->t.transport;
+    assert_int_equal(t->ops->listen(t, r->t.address, &service, bound, sizeof bound), LH_OK);
+    start(r);
+    const uint64_t totals[] = {g.state->len, UINT64_C(1) << 40};
+    for (int k = 0; k < 2; k++) {
+        g.total = totals[k];
+        g.asked = 0;
+        for (int i = 0; i < 10; i++) {
+            rig_run(r, LH_SECOND);
+            row(r, 0)->held_by = row(r, 0)->standby;
+            snprintf(row(r, 0)->held_at, sizeof row(r, 0)->held_at, "%s", r->t.address);
+        }
+        assert_true(g.asked > 0);
+        assert_false(r->server->serving);
+        assert_int_equal(ps_co_epoch(row(r, 0)), 1);
+    }
+    assert_int_equal(r->fatals, 0);
+    lh_blob_release(g.state);
+}
+
 int main(void)
 {
 #define HELD(f) cmocka_unit_test_setup_teardown(f, two_shards, rig_tear_down)
@@ -154,7 +372,13 @@ int main(void)
         HELD(the_owner_goes_on_with_what_its_standby_holds),
         HELD(so_it_does_when_it_dies_before_it_serves),
         HELD(a_log_that_goes_on_from_that_state_stays),
+        HELD(nor_is_a_log_given_up_whose_epoch_began_there),
+        HELD(where_more_is_stable_it_comes_from_followers),
         HELD(nothing_is_fetched_from_a_directory_of_another_name),
+        HELD(an_owner_without_its_directory_goes_on_with_what_its_standby_holds),
+        HELD(nor_does_it_where_its_standby_takes_over),
+        HELD(nothing_is_fetched_from_a_damaged_log),
+        HELD(an_unsealed_state_is_not_taken_however_large_it_says_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,12 @@
-// Older histories (PROTOCOL 27): a worker hears no server that answers for an epoch below what it
-// knows, or for less of that epoch. It takes nothing back, pushes nothing there, says so once, and
-// goes on with the server that has it all. A later epoch that lost history is another matter (6).
+// Older histories (server/docs/0000-protocol.md#rule-27): a worker hears no server that answers for
+// an epoch below what it knows, or for less of that epoch. It takes nothing back, pushes nothing
+// there, says so once, and goes on with the server that has it all. A later epoch that lost history
+// is another matter (6).
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
-#include "common/head.h"
+#include "common/base/check.h"
+#include "common/net/head.h"
 #include "tests/cores/image.h"
 #include "tests/cores/life.h"
 
@@ -15,13 +16,14 @@ enum { NONE = -1000 };
 enum {
     NO_EPOCH = 1,
     NO_VERSION = 2, // a server of before the field
-    RESTARTED = 4,  // the worker: it knows only what its disk knows
+    RESTARTED = 4,  // the worker: it knows only what its disk and the coordinator know
     STABLE = 8,     // the coordinator said that a later version is stable
+    UNTOLD = 16,    // the coordinator says nothing of versions: it is of before that field
 };
 
 struct words { // what a server says of itself, against what is known here
     const char *what;
-    int epoch, version; // added to the replica's
+    int epoch, version; // added to the replica's; of one that was restarted, to the server's log
     int row;            // added to the last decided step; 1: a step that was never made; NONE
     unsigned but;
     enum answer answer;
@@ -46,6 +48,8 @@ static const struct words words[] = {
     {"what is there, to a new process", 0, 0, 0, RESTARTED, SERVED},
     {"an older epoch that lacks pushes, to a new process", -1, 9, -3, RESTARTED, IGNORED},
     {"this epoch with less in it, to a new process", 0, -1, 0, RESTARTED, IGNORED},
+    {"this epoch without pushes, and it went on, to a new process", 0, 9, -3, RESTARTED, IGNORED},
+    {"that, of which the coordinator says nothing", 0, 9, -3, RESTARTED | UNTOLD, IGNORED},
     {"this epoch without any, to a new process", 0, 0, NONE, NO_VERSION | RESTARTED, IGNORED},
     {"no epoch, to a new process", 0, 0, 0, NO_EPOCH | RESTARTED, IGNORED},
 };
@@ -78,7 +82,9 @@ static void greet(void *self, struct lh_request *rq, const ProtobufCMessage *mes
     const Longhaul__V1__HelloRequest *m = (const Longhaul__V1__HelloRequest *)message;
     const struct wk_shard *s = &l->worker->shard[m->shard];
     const struct words *w = s == shard(l) ? hand.words : &well;
-    const struct lh_ledger *ledger = &s->replica.ledger;
+    bool restarted = hand.words->but & RESTARTED;
+    const struct lh_ledger *ledger =
+        &(restarted ? &l->rig->server->shard[m->shard]->replica : &s->replica)->ledger;
     Longhaul__V1__HelloReply out = LONGHAUL__V1__HELLO_REPLY__INIT;
     hand.greetings += s == shard(l);
     out.process = l->rig->server->process;
@@ -121,6 +127,27 @@ static struct life *life_in_epoch_2(uint64_t seed, uint32_t shards)
     return l;
 }
 
+// The coordinator knows all that the server has, as right after a report.
+static void report(const struct life *l)
+{
+    for (uint32_t k = 0; k < l->worker->shards; k++) {
+        const struct lh_ledger *have = &l->rig->server->shard[k]->replica.ledger;
+        struct ps_co_shard *known = &l->rig->coordinator->shard[k];
+        assert_int_equal(known->head.epoch, have->epoch);
+        known->head.version = have->version;
+        known->head.chain = have->chain;
+    }
+}
+
+static void forget_what_was_told(struct life *l)
+{
+    struct wk_shard *s = shard(l);
+    for (int i = 0; i < 5000 && !s->address[0]; i++) life_run(l, LH_MS);
+    assert_true(s->told_version > s->replica.ledger.version);
+    rig_kill_coordinator(l->rig); // or it would say it again
+    for (uint32_t k = 0; k < l->worker->shards; k++) l->worker->shard[k].told_version = 0;
+}
+
 static void hear(const struct words *w, uint32_t shards)
 {
     struct life *l = life_in_epoch_2(11, shards);
@@ -132,13 +159,15 @@ static void hear(const struct words *w, uint32_t shards)
     hand.words = w;
     hand.greetings = hand.pushes = 0;
     if (w->but & RESTARTED) {
+        report(l);
         rig_kill_server(l->rig, false); // so that the copy of the replica does not go on
         life_kill(l);
         life_start(l);
         s = shard(l);
         decided = s->committed->decided;
         returned = 0;
-        assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+        if (w->but & UNTOLD) forget_what_was_told(l);
+        assert_int_equal(rig_start_server(l->rig, w->but & UNTOLD), LH_OK);
         life_hook(l);
     } else {
         if (w->but & STABLE) rig_kill_coordinator(l->rig); // or it would say something else
@@ -161,8 +190,8 @@ static void hear(const struct words *w, uint32_t shards)
     if (life_said(l, "hello.older") != (w->answer == IGNORED)) fail_msg("%s: said", w->what);
     if (w->answer == IGNORED && (hand.greetings < 5 || hand.greetings > 50))
         fail_msg("%s: asked %u times", w->what, hand.greetings);
-    hand.words = NULL; // the server speaks again
-    if (w->answer == IGNORED && !(w->but & STABLE)) {
+    hand.words = NULL;                                           // the server speaks again
+    if (w->answer == IGNORED && !(w->but & (STABLE | UNTOLD))) { // the coordinator is there
         life_cut(l, 3);
         life_rest(l);
         life_mass(l);

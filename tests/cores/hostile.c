@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/head.h"
+#include "common/net/head.h"
 #include "tests/cores/offer.h"
 
 enum { FLOOD = 2 * LH_DECIDE_QUEUE_MAX };
@@ -223,6 +223,28 @@ static void a_push_begins_once_on_a_call(void **state)
     rig_call_wait(r, &h);
 }
 
+// What came with its beginning is kept until there is room for the frame.
+static void a_push_that_finds_no_room_waits_with_what_it_brought(void **state)
+{
+    struct rig *r = *state;
+    struct rig_call h;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    struct ps_push_memory *room = &r->server->room;
+    room->frames += room->bytes_max; // others' frames
+    begin_push(r, 0, r->server->process, 400, 100, &h);
+    rig_run(r, LH_SECOND);
+    assert_false(h.over);
+    assert_non_null(room->first);
+    room->frames -= room->bytes_max;
+    ps_receive_waiting(r->server);
+    assert_null(room->first);
+    assert_int_equal(room->frames, 400);
+    rig_run(r, LH_SECOND);
+    assert_false(h.over);
+    lh_call_cancel(h.call);
+    rig_call_wait(r, &h);
+}
+
 static void parts_that_wait_keep_nobody_out(void **state)
 {
     struct rig *r = *state;
@@ -247,6 +269,20 @@ static void follow(struct rig *r, uint32_t w, struct rig_call *h)
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     rig_call_open(r, w, LH_RPC_FOLLOW, &rig_call_ops, h);
     assert_int_equal(lh_rpc_send(h->call, &m.base), LH_OK);
+}
+
+// No more is handed over than the transport takes: who reads again after a while finds the rest.
+static void who_reads_later_is_waited_for(void **state)
+{
+    struct rig *r = *state;
+    struct rig_call h;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    rig_log(r, 1, 3 * LH_CALL_SENDS_MAX);
+    follow(r, 0, &h);
+    rig_run(r, LH_SECOND);
+    assert_false(h.over);
+    lh_call_cancel(h.call);
+    rig_run(r, LH_SECOND);
 }
 
 static void who_does_not_read_is_cut_off(void **state)
@@ -471,6 +507,8 @@ static void a_worker_that_is_told_to_go_on_after_the_end_tries_again(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        RIG_TEST(a_push_that_finds_no_room_waits_with_what_it_brought),
+        RIG_TEST(who_reads_later_is_waited_for),
         RIG_TEST(one_worker_too_many_is_turned_away),
         RIG_TEST(a_worker_raises_so_many_incarnations_and_no_more),
         RIG_TEST(pushes_that_say_nothing_keep_nobody_out),

@@ -1,5 +1,5 @@
 // Joins of several lives of one worker: each number is granted once, and a word of a life that is
-// over changes nothing for the one that is there (PROTOCOL 8).
+// over changes nothing for the one that is there (server/docs/0000-protocol.md#rule-8).
 #include "tests/cores/rig.h"
 
 static void granted(struct rig *r, uint64_t attempt, uint32_t over, uint32_t number)

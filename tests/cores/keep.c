@@ -28,7 +28,7 @@ static void plan(struct rig *r, uint8_t phase)
     p->momentum = 0.5f;
     p->outer_every = 1000;
     shard->plan = p;
-    ps_group_kick(r->server);
+    ps_group_commit_kick(r->server);
 }
 
 static void remember_pushes(struct lk_replica *r)
@@ -54,7 +54,7 @@ static bool comes_after(int64_t delay_ns)
     slow.after = a_little_later;
     r->s.env->ops = &slow;
     shard->alone = true; // so one is due
-    ps_keep(shard);
+    ps_checkpointer_start(shard);
     rig_run(r, delay_ns);
     plan(r, LH_PHASE_CLOSE); // what the optimizer holds back goes to the parameters
     rig_run(r, LH_SECOND);

@@ -1,4 +1,5 @@
-// A late copy of a push and the push after it, decided in one group.
+// Pushes by hand: a late copy of one and the push after it, decided in one group; frames that are
+// not what their beginning announced.
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,9 +64,8 @@ static void on_sent(void *self, struct lh_call *call)
 
 static const struct lh_call_ops push_ops = {on_message, rig_on_nothing, on_sent, rig_on_close};
 
-static void send(struct rig *r, struct push *p)
+static void announce(struct rig *r, struct push *p, struct lh_digest digest)
 {
-    struct lh_digest digest = lh_frame_digest(lh_blob_span(p->frame), &p->head);
     Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
     p->answered = false;
     head.worker = p->head.worker;
@@ -75,6 +75,11 @@ static void send(struct rig *r, struct push *p)
     rig_call_open(r, 0, LH_RPC_PUSH, &push_ops, &p->call);
     lh_call_read(p->call.call);
     assert_int_equal(lh_rpc_send_bulk(p->call.call, &head.base, p->frame, 0, p->frame->len), LH_OK);
+}
+
+static void send(struct rig *r, struct push *p)
+{
+    announce(r, p, lh_frame_digest(lh_blob_span(p->frame), &p->head));
 }
 
 // A run that has begun, with worker 0 in it.
@@ -134,10 +139,96 @@ static void a_late_copy_beside_the_step_after_it_is_turned_down(void **state)
     assert_true(met > 0);
 }
 
+// How a push of `p` ends that announces `digest`, and why.
+static lh_err ends_with(struct rig *r, struct push *p, struct lh_digest digest, const char *why)
+{
+    announce(r, p, digest);
+    rig_call_wait(r, &p->call);
+    assert_false(p->answered);
+    assert_non_null(strstr(p->call.text, why));
+    assert_int_equal(r->server->shard[0]->replica.ledger.refused, 0); // nothing was decided
+    return p->call.status;
+}
+
+static void a_frame_that_is_not_what_was_announced_is_turned_down(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(1);
+    const uint64_t number = UINT64_C(1) << 32;
+    struct push p, other;
+    begin(r, number);
+    make_frame(r, &p, number, 1);
+    make_frame(r, &other, number, 2);
+    struct lh_digest digest = lh_frame_digest(lh_blob_span(other.frame), &other.head);
+    assert_int_equal(ends_with(r, &p, digest, "announced"), LH_ERR_MALFORMED);
+    p.frame->data[40] ^= 1; // the frame's worker; its beginning names who sends it
+    p.head.worker ^= 1;
+    digest = lh_frame_digest(lh_blob_span(p.frame), &p.head);
+    p.head.worker ^= 1;
+    assert_int_equal(ends_with(r, &p, digest, "another worker"), LH_ERR_DENIED);
+    p.frame->data[40] ^= 1;
+    send(r, &p); // the session is as good as before
+    rig_call_wait(r, &p.call);
+    assert_true(p.answered);
+    lh_blob_release(p.frame);
+    lh_blob_release(other.frame);
+    rig_free(r);
+}
+
+static struct {
+    const struct lh_env_ops *real;
+    const struct ps_server *server;
+    unsigned early; // writes of the frame that is written ahead, before its group's commit
+} watch;
+
+static lh_err watched_write(struct lh_file *file, uint64_t at, struct lh_span bytes)
+{
+    const struct ps_server *s = watch.server;
+    watch.early += s->ahead && !s->committing && bytes.data == s->ahead->data;
+    return watch.real->files->write(file, at, bytes);
+}
+
+// How often a push was written ahead, where frames of so many bytes more than its are.
+static unsigned written_ahead(int64_t more)
+{
+    struct rig *r = rig_new(1);
+    const uint64_t number = UINT64_C(1) << 32;
+    struct push p;
+    begin(r, number);
+    make_frame(r, &p, number, 1);
+    watch.real = r->s.env->ops;
+    watch.server = r->server;
+    watch.early = 0;
+    struct lh_files_ops files = *watch.real->files;
+    struct lh_env_ops ops = *watch.real;
+    files.write = watched_write;
+    ops.files = &files;
+    r->s.env->ops = &ops;
+    r->server->conf.ahead_bytes_min = (uint64_t)((int64_t)p.frame->len + more);
+    send(r, &p);
+    rig_call_wait(r, &p.call);
+    assert_true(p.answered);
+    r->s.env->ops = watch.real;
+    lh_blob_release(p.frame);
+    rig_free(r);
+    return watch.early;
+}
+
+// While its seal is opened the disk has time: the commit finds it written.
+static void a_large_frame_is_written_before_its_commit(void **state)
+{
+    (void)state;
+    assert_int_equal(written_ahead(-1), 1);
+    assert_int_equal(written_ahead(0), 1);
+    assert_int_equal(written_ahead(1), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_large_frame_is_written_before_its_commit),
         cmocka_unit_test(a_late_copy_beside_the_step_after_it_is_turned_down),
+        cmocka_unit_test(a_frame_that_is_not_what_was_announced_is_turned_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,10 @@
 // Leases: what a worker was told, the coordinator still knows after a power cut; units go to one
-// worker at a time; stable points are told to all (PROTOCOL 13, 19).
-#include "common/head.h"
-#include "tests/cores/rig.h"
+// worker at a time; stable points are told to all (server/docs/0000-protocol.md#rule-13, #rule-19).
+#include <stdio.h>
+#include <string.h>
+
+#include "common/net/head.h"
+#include "tests/cores/life.h"
 
 enum { SEEDS = 6 }; // a power cut keeps or loses by chance what was not synced
 
@@ -183,16 +186,136 @@ static void a_stable_point_is_told_and_survives_a_power_cut(void **state)
     }
 }
 
+static bool count_leases(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                         struct lh_fate *fate)
+{
+    unsigned *leases = arg;
+    (void)from;
+    (void)to;
+    fate->delay_ns = LH_MS;
+    *leases += rpc == LH_RPC_LEASE;
+    return true;
+}
+
+// A server's report is late: the units that the coordinator names are credited, as the worker knows
+// from the log. It waits for others as long as where there are none, and does not ask at once, and
+// at once again.
+static void units_that_are_known_to_be_credited_are_not_asked_for_in_a_row(void **state)
+{
+    (void)state;
+    enum { SECONDS = 20 };
+    unsigned leases = 0;
+    struct life *l = life_begin(41, 1);
+    struct ps_co_shard *known = &l->rig->coordinator->shard[0];
+    lh_fabric_fates(l->rig->fabric, count_leases, &leases);
+    l->rig->server->conf.report_ns = 3600 * LH_SECOND;
+    for (int i = 0; i < 60000 && (l->worker->queued || l->worker->stepping); i++)
+        life_run(l, LH_MS);
+    assert_true(!l->worker->queued && known->reported);
+    leases = 0;
+    life_run(l, SECONDS * LH_SECOND);
+    assert_int_equal(l->worker->queued, 0);
+    assert_true(leases >= SECONDS);
+    assert_true(leases < 4 * SECONDS); // one each half second, and what else there is to tell
+    lh_fabric_fates(l->rig->fabric, NULL, NULL);
+    life_end(l);
+}
+
+// ---------------------------------------------------------------- how often a worker asks
+
+struct asked {
+    bool unheard; // nothing that the server reports arrives
+    unsigned leases;
+};
+
+static bool count(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                  struct lh_fate *fate)
+{
+    struct asked *a = arg;
+    (void)from;
+    (void)to;
+    fate->delay_ns = LH_MS; // who asks at once again asks for ever where no time passes
+    a->leases += rpc == LH_RPC_LEASE;
+    return !a->unheard || rpc != LH_RPC_REPORT;
+}
+
+// The coordinator, which does not hear of credits, hands out again what the worker knows to be
+// credited, and nothing else: that it gets nothing to train is no reason to ask at once.
+static void a_worker_whose_server_is_not_heard_asks_at_the_usual_pace(void **state)
+{
+    (void)state;
+    for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) {
+        struct life *l = life_begin(1, shards);
+        struct asked a = {.unheard = true};
+        lh_fabric_fates(l->rig->fabric, count, &a);
+        life_run(l, 5 * LH_SECOND);
+        const int64_t most = l->worker->conf.lease_ns;
+        for (int i = 0; i < 20; i++) {
+            a.leases = 0;
+            life_run(l, LH_SECOND);
+            assert_in_range(a.leases, 1, LH_SECOND / most + 1);
+        }
+        a.unheard = false;
+        life_cut(l, 3); // it goes on when the server is heard
+        lh_fabric_fates(l->rig->fabric, NULL, NULL);
+        life_end(l);
+    }
+}
+
+static bool done(const struct life *l)
+{
+    const struct ps_coordinator *c = l->rig->coordinator;
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (c->worker[i].id == l->worker->id) return c->worker[i].done;
+    return false;
+}
+
+// A worker is done with the run when it has the end of each of its shards.
+static void the_end_of_one_shard_of_two_is_not_the_run_s(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(21, RIG_SHARDS);
+    l->worker->shard[0].ended = true;
+    wk_lease_soon(l->worker);
+    life_run(l, 2 * LH_SECOND);
+    assert_false(done(l));
+    l->worker->shard[1].ended = true;
+    wk_lease_soon(l->worker);
+    life_run(l, 2 * LH_SECOND);
+    assert_true(done(l));
+    life_end(l);
+}
+
+static void status_names_all_workers(void **state)
+{
+    (void)state;
+    struct rig *r = begun(3);
+    struct lh_buf b = lh_buf(1 << 20);
+    assert_int_equal(ps_coordinator_status(r->coordinator, &b), LH_OK);
+    lh_put_u8(&b, 0);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) {
+        char name[64];
+        snprintf(name, sizeof name, "\"name\":\"%s\"", r->w[w].self.name);
+        if (!strstr((const char *)b.data, name)) fail_msg("%s is not in %s", name, b.data);
+    }
+    lh_buf_free(&b);
+    rig_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_end_of_one_shard_of_two_is_not_the_run_s),
+        cmocka_unit_test(status_names_all_workers),
         cmocka_unit_test(what_was_leased_is_known_after_a_power_cut),
         cmocka_unit_test(a_plan_that_servers_took_is_known_after_a_power_cut),
         cmocka_unit_test(a_unit_has_one_holder),
         cmocka_unit_test(the_budget_is_what_all_hold_together),
         cmocka_unit_test(who_begins_anew_gives_back_what_it_held),
         cmocka_unit_test(who_has_drained_leaves_its_units),
+        cmocka_unit_test(units_that_are_known_to_be_credited_are_not_asked_for_in_a_row),
         cmocka_unit_test(a_stable_point_is_told_and_survives_a_power_cut),
+        cmocka_unit_test(a_worker_whose_server_is_not_heard_asks_at_the_usual_pace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

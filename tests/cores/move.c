@@ -1,7 +1,8 @@
-// A shard moves to its standby while both live (PROTOCOL 22): what was acknowledged goes with it,
-// one server at most decides at any moment, and neither needs the coordinator once it is told.
+// A shard moves to its standby while both live (server/docs/0000-protocol.md#rule-22): what was
+// acknowledged goes with it, one server at most decides at any moment, and neither needs the
+// coordinator once it is told.
 #include "server/server.h"
-#include "tests/cores/rig.h"
+#include "tests/cores/image.h"
 
 enum { FENCES = 6 };
 
@@ -65,10 +66,10 @@ static lh_err fence(struct rig *r, uint64_t number)
     return rig_fence(r, 0, number << 32);
 }
 
-static void has_it_all(const struct rig *r)
+static void has_it_all(const struct rig *r, uint64_t epoch)
 {
     assert_true(decides(r->standby));
-    assert_int_equal(ledger(r->standby)->epoch, 2);
+    assert_int_equal(ledger(r->standby)->epoch, epoch);
     assert_int_equal(ledger(r->standby)->row[0].incarnation.number >> 32, FENCES);
 }
 
@@ -79,7 +80,7 @@ static void a_shard_goes_with_all_that_was_acknowledged(void **state)
     uint64_t version = ledger(r->server)->version;
     ask(r);
     run(r, 3 * LH_SECOND);
-    has_it_all(r);
+    has_it_all(r, 2);
     assert_int_equal(ledger(r->standby)->version, version + 3); // DIGEST, MOVE, EPOCH
     assert_int_equal(row(r)->owner, r->standby->standby.identity);
     assert_int_equal(row(r)->move.target, 0);
@@ -98,7 +99,7 @@ static void the_coordinator_may_be_away_once_it_has_told_the_owner(void **state)
         lh_fake_run(r->world, start + at);
     rig_kill_coordinator(r);
     run(r, 3 * LH_SECOND);
-    has_it_all(r);
+    has_it_all(r, 2);
     assert_int_equal(fence(r, FENCES + 1), LH_ERR_BUSY);
     rig_kill_server(r, true);
     assert_int_equal(rig_start_server(r, false), LH_OK);       // it finds the record in its log,
@@ -128,7 +129,7 @@ static void a_target_that_dies_before_it_has_the_record_is_waited_for(void **sta
     assert_int_not_equal(row(r)->move.target, 0);
     assert_int_equal(rig_start_standby(r), LH_OK);
     run(r, 5 * LH_SECOND);
-    has_it_all(r);
+    has_it_all(r, 3); // the record was on its way to its disk
     assert_int_equal(r->fatals, 1);
 }
 
@@ -148,10 +149,12 @@ static void the_former_owner_takes_it_back_where_an_operator_says_so(void **stat
     assert_int_equal(ledger(r->server)->epoch, 3);
     assert_int_equal(row(r)->move.target, 0);
     assert_int_equal(fence(r, FENCES + 1), LH_OK);
-    // it was not gone, and has the record: it hears whose the shard is, and stops
+    // it was not gone, and has the record: it asks whose the shard is, and stands by for that one
     assert_int_equal(rig_start_standby(r), LH_OK);
-    rig_run(r, 5 * LH_SECOND);
-    assert_true(r->fatals == 1 && r->standby->stopped);
+    run(r, 5 * LH_SECOND);
+    assert_int_equal(r->fatals, 0);
+    assert_true(r->standby->standby.standing && !r->standby->standby.taking);
+    assert_int_equal(ledger(r->standby)->version, ledger(r->server)->version);
     assert_true(decides(r->server) && row(r)->owner == 0);
 }
 
@@ -174,6 +177,88 @@ static void a_target_that_refused_the_epoch_never_serves_in_it(void **state)
     run(r, 3 * LH_SECOND);
     assert_true(decides(r->standby));
     assert_int_equal(ledger(r->standby)->epoch, 4);
+}
+
+// The target has the record on its disk, and dies before it serves.
+static void until_it_has_the_record(struct rig *r)
+{
+    int64_t start = lh_fake_now(r->world);
+    ask(r);
+    for (int64_t at = 0; at < 5 * LH_SECOND && !ledger(r->standby)->move.epoch; at += LH_MS / 10)
+        lh_fake_run(r->world, start + at);
+    assert_int_equal(ledger(r->standby)->move.epoch, 2);
+    assert_false(decides(r->standby));
+}
+
+// Another life of it can't know whether that epoch was served: it asks, and begins a later one.
+static void a_target_that_dies_with_the_record_asks_before_it_serves(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    until_it_has_the_record(r);
+    rig_kill_standby(r, true);
+    rig_kill_coordinator(r);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    run(r, 5 * LH_SECOND);
+    assert_false(decides(r->standby) || decides(r->server));
+    rig_start_coordinator(r);
+    run(r, 5 * LH_SECOND);
+    assert_true(decides(r->standby));
+    assert_int_equal(ledger(r->standby)->epoch, 3);
+    assert_int_equal(ledger(r->standby)->row[0].incarnation.number >> 32, FENCES);
+    assert_int_equal(row(r)->owner, r->standby->standby.identity);
+    assert_int_equal(r->fatals, 1); // the former owner
+}
+
+// A copy of the target's directory of that moment comes back after the shard was served there.
+static void comes_back_old(struct rig *r, bool forgets)
+{
+    struct image m;
+    begin(r);
+    until_it_has_the_record(r);
+    rig_kill_standby(r, false);
+    image_take(&r->t, &m);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    run(r, 5 * LH_SECOND);
+    assert_true(decides(r->standby));
+    uint64_t served = ledger(r->standby)->epoch;
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) rig_dial_standby(r, w);
+    rig_hello(r, 0, (uint64_t)(FENCES + 1) << 32, 0, 1);
+    run(r, 2 * LH_SECOND);
+    assert_int_equal(row(r)->head.version, ledger(r->standby)->version);
+    rig_settle(r);
+    rig_kill_standby(r, false);
+    image_put(&r->t, &m);
+    image_free(&m);
+    r->fatals = 0;
+    if (forgets) rig_kill_coordinator(r);
+    if (forgets) rig_start_coordinator(r);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    run(r, 5 * LH_SECOND);
+    assert_int_equal(r->fatals, !forgets);
+    assert_int_equal(r->standby->serving, forgets);
+    if (forgets) assert_true(ledger(r->standby)->epoch > served);
+}
+
+static void a_copy_from_before_it_served_is_not_served(void **state)
+{
+    comes_back_old(*state, false);
+}
+
+static void nor_is_an_epoch_served_twice_where_nobody_knows(void **state)
+{
+    comes_back_old(*state, true);
+}
+
+// Each report's answer names all moves that are asked for: one that is not named is not wanted.
+static void a_wish_that_is_not_named_any_more_is_forgotten(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    r->server->shard[0]->wish = (struct lh_move){2, 7ull << 32}; // to a server that is not here
+    run(r, LH_SECOND);
+    assert_int_equal(r->server->shard[0]->wish.epoch, 0);
+    assert_true(decides(r->server));
 }
 
 static void what_cannot_be_moved_is_said(void **state)
@@ -207,6 +292,10 @@ int main(void)
         RIG_TEST(a_target_that_dies_before_it_has_the_record_is_waited_for),
         RIG_TEST(the_former_owner_takes_it_back_where_an_operator_says_so),
         RIG_TEST(a_target_that_refused_the_epoch_never_serves_in_it),
+        RIG_TEST(a_target_that_dies_with_the_record_asks_before_it_serves),
+        RIG_TEST(a_copy_from_before_it_served_is_not_served),
+        RIG_TEST(nor_is_an_epoch_served_twice_where_nobody_knows),
+        RIG_TEST(a_wish_that_is_not_named_any_more_is_forgotten),
         RIG_TEST(what_cannot_be_moved_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

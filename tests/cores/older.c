@@ -1,9 +1,9 @@
 // An older copy of a server's directory comes back: no version of an epoch exists twice, and what
-// was acknowledged comes back where followers hold it (PROTOCOL 27).
+// was acknowledged comes back where followers hold it (server/docs/0000-protocol.md#rule-27).
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/head.h"
+#include "common/net/head.h"
 #include "tests/cores/image.h"
 
 enum { OLD = 8, HEAD = 20 };
@@ -87,6 +87,16 @@ static void a_start_that_lost_nothing_goes_on_in_its_epoch(void **state)
     assert_int_equal(fenced(r, 0), HEAD + 2);
 }
 
+static bool status_has(struct rig *r, const char *words)
+{
+    struct lh_buf json = lh_buf(1 << 20);
+    assert_int_equal(ps_server_status(r->server, &json), LH_OK);
+    lh_put_u8(&json, 0);
+    bool has = strstr((char *)json.data, words) != NULL;
+    lh_buf_free(&json);
+    return has;
+}
+
 static void nothing_is_answered_before_the_coordinator_was_asked(void **state)
 {
     struct rig *r = *state;
@@ -99,9 +109,11 @@ static void nothing_is_answered_before_the_coordinator_was_asked(void **state)
     assert_int_equal(rig_fence(r, 0, (uint64_t)(OLD + 1) << 32), LH_ERR_REBUILDING);
     rig_run(r, 20 * LH_SECOND);
     assert_false(r->server->serving);
+    assert_true(status_has(r, "\"waits_for\":\"coordinator\""));
     rig_start_coordinator(r);
     rig_run(r, 3 * LH_SECOND);
     assert_true(r->server->serving);
+    assert_false(status_has(r, "\"rebuilding\""));
     assert_int_equal(fenced(r, 0), OLD);
 }
 
@@ -256,6 +268,31 @@ static void where_nobody_can_tell_a_new_epoch_begins(void **state)
     assert_int_equal(ps_co_epoch(row(r, 0)), 2);
     assert_int_equal(fenced(r, 0), OLD);
     assert_int_equal(r->fatals, 0);
+}
+
+// A stable point of this epoch that the log contradicts shows a log of another history. One of an
+// earlier epoch does not: where this epoch began was judged against it then, and a worker's copy of
+// a version that the log had no more at that time may have been believed.
+static void only_a_stable_point_of_its_own_epoch_contradicts_a_log(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    start(r);
+    log_more(r, 1, OLD);
+    rig_kill_server(r, false);
+    restart_coordinator(r); // so that epoch 2 is opened
+    start(r);
+    log_more(r, OLD + 1, OLD + 1);
+    assert_int_equal(ledger(r->server, 0)->epoch, 2);
+    struct lh_hash chain;
+    assert_int_equal(ps_shard_chain(r->server->shard[0], OLD - 1, &chain), LH_OK); // it is known
+    for (uint64_t epoch = 1; epoch <= 2; epoch++) {
+        row(r, 0)->stable = (struct ps_co_point){epoch, OLD - 1, {{1}}};
+        rig_kill_server(r, false);
+        start(r);
+        assert_int_equal(r->server->serving, epoch == 1);
+        assert_int_equal(r->fatals, epoch == 2);
+    }
 }
 
 // The copy is of no earlier version than the last report: what came between that and the end only
@@ -516,6 +553,7 @@ int main(void)
         RIG_TEST(a_copy_from_below_the_stable_point_is_not_served),
         RIG_TEST(so_it_does_where_only_the_stable_point_is_known),
         RIG_TEST(where_nobody_can_tell_a_new_epoch_begins),
+        RIG_TEST(only_a_stable_point_of_its_own_epoch_contradicts_a_log),
         RIG_TEST(what_was_not_reported_is_in_no_version_that_exists_twice),
         RIG_TEST(an_epoch_that_was_served_is_not_begun_a_second_time),
         RIG_TEST(nor_where_the_coordinator_does_not_know_that_it_was),

@@ -2,6 +2,7 @@
 // again where they are wanted, and a file that was damaged meanwhile costs what it held, no more.
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/cores/rig.h"
 #include "tests/sim/synthetic.h"
@@ -13,6 +14,7 @@ struct life { // of a worker, as worker 1 of the rig
     struct wk_worker *worker;
     struct wk_trainer *trainer;
     struct wk_shard *shard;
+    bool unreadable; // what damage() does: the disk can't give the file's bytes any more
 };
 
 static void on_fatal(void *arg, lh_err err, const char *text)
@@ -100,7 +102,10 @@ static void damage(struct life *l, const struct wk_entry *e)
     char path[160];
     snprintf(path, sizeof path, "%s/0000-%016llx-%016llx", l->shard->outbox.dir,
              (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
-    assert_int_equal(lh_fake_flip(l->rig->w[1].env, path, e->bytes / 2, 1), LH_OK);
+    struct lh_env *env = l->rig->w[1].env;
+    lh_err err =
+        l->unreadable ? lh_fake_unreadable(env, path) : lh_fake_flip(env, path, e->bytes / 2, 1);
+    assert_int_equal(err, LH_OK);
 }
 
 static void stop(struct life *l)
@@ -140,10 +145,9 @@ static void a_start_folds_its_own_pushes_from_their_files(void **state)
     stop(&l);
 }
 
-static void one_whose_file_is_damaged_comes_from_the_server(void **state)
+static void folded_from_the_server(bool unreadable)
 {
-    (void)state;
-    struct life l = {0};
+    struct life l = {.unreadable = unreadable};
     begin(rig_new(2), &l);
     uint64_t version = l.shard->replica.ledger.version;
     start_again(&l);
@@ -151,6 +155,41 @@ static void one_whose_file_is_damaged_comes_from_the_server(void **state)
     assert_true(wait_for_version(&l, version));
     push(&l, PUSHES);
     assert_int_equal(l.worker->count.lost + l.worker->count.returned, 0);
+    stop(&l);
+}
+
+static void one_whose_file_is_damaged_comes_from_the_server(void **state)
+{
+    (void)state;
+    folded_from_the_server(false);
+}
+
+static void one_whose_file_cant_be_read_comes_from_the_server(void **state)
+{
+    (void)state;
+    folded_from_the_server(true);
+}
+
+// After a power cut its pushes are of an older incarnation, and one of them is damaged: the server
+// is told of what is there on both sides of it, and gives that one.
+static void a_gap_in_older_pushes_comes_from_the_server(void **state)
+{
+    (void)state;
+    struct life l = {0};
+    begin(rig_new(8), &l);
+    uint64_t version = l.shard->replica.ledger.version, number = l.worker->incarnation.number;
+    damage(&l, l.shard->outbox.first->next->next);
+    struct ps_coordinator *c = NULL;
+    struct ps_server *s = NULL;
+    rig_kill_worker(l.rig, 1, true);
+    setup_stop(&c, &s, &l.worker, &l.trainer);
+    rig_boot_worker(l.rig, 1);
+    live(l.rig, &l);
+    assert_true(l.worker->incarnation.number > number);
+    assert_true(l.shard->replica.ledger.version < version / 2);
+    for (int i = 0; i < 10000 && l.shard->replica.ledger.version < version; i++) go_on(&l, LH_MS);
+    assert_true(l.shard->replica.ledger.version >= version);
+    assert_int_equal(l.shard->elided_unknown, 0);
     stop(&l);
 }
 
@@ -192,10 +231,12 @@ static void what_a_server_lost_comes_back_from_the_files(void **state)
 static void only_what_a_damaged_file_held_is_lost(void **state)
 {
     (void)state;
-    struct life l = {0};
-    begin(rig_new(4), &l);
-    lose_history(&l, 2);
-    stop(&l);
+    for (int unreadable = 0; unreadable < 2; unreadable++) {
+        struct life l = {.unreadable = unreadable};
+        begin(rig_new(4), &l);
+        lose_history(&l, 2);
+        stop(&l);
+    }
 }
 
 // ---------------------------------------------------------------- the undecided one
@@ -223,9 +264,9 @@ static void it_is_sent_again_from_its_file(void **state)
 }
 
 // Its step will never come: without a new incarnation all later ones would be BEHIND.
-static void lost_undecided(uint64_t seed, bool before_the_start)
+static void lost_undecided(uint64_t seed, bool before_the_start, bool unreadable)
 {
-    struct life l = {0};
+    struct life l = {.unreadable = unreadable};
     begin(rig_new(seed), &l);
     leave_undecided(&l);
     uint64_t number = l.worker->incarnation.number;
@@ -245,13 +286,53 @@ static void lost_undecided(uint64_t seed, bool before_the_start)
 static void one_that_is_damaged_before_the_start_raises_the_incarnation(void **state)
 {
     (void)state;
-    lost_undecided(6, true);
+    for (int unreadable = 0; unreadable < 2; unreadable++) lost_undecided(6, true, unreadable);
 }
 
 static void one_that_is_damaged_after_the_start_raises_the_incarnation(void **state)
 {
     (void)state;
-    lost_undecided(7, false);
+    for (int unreadable = 0; unreadable < 2; unreadable++) lost_undecided(7, false, unreadable);
+}
+
+// A disk that reads nothing any more is no matter of single files: the start says so, and puts none
+// aside.
+static lh_err reads_nothing(struct lh_file *f, uint64_t at, void *out, size_t n, size_t *got)
+{
+    (void)f;
+    (void)at;
+    (void)out;
+    (void)n;
+    (void)got;
+    return lh_fail(LH_ERR_IO, "cannot read: input/output error");
+}
+
+static void a_disk_that_reads_nothing_ends_the_start(void **state)
+{
+    (void)state;
+    struct life l = {0};
+    begin(rig_new(8), &l);
+    struct lh_env *env = l.rig->w[1].env;
+    const struct lh_env_ops *ops = env->ops;
+    struct lh_env_ops broken = *ops;
+    struct lh_files_ops files = *ops->files;
+    size_t pushes = l.shard->outbox.entries;
+    files.read = reads_nothing;
+    broken.files = &files;
+    end(&l);
+    rig_boot_worker(l.rig, 1);
+    env->ops = &broken;
+    struct rig_life core = {0};
+    struct wk_conf conf = rig_life_conf(l.rig, &core, 50);
+    assert_int_equal(wk_worker_start(&conf, &core.worker), LH_ERR_IO);
+    assert_non_null(strstr(lh_err_text(LH_ERR_IO), "input/output error"));
+    env->ops = ops;
+    rig_life_end(l.rig, &core, false);
+    rig_boot_worker(l.rig, 1);
+    live(l.rig, &l);
+    assert_int_equal(l.shard->outbox.entries, pushes);
+    assert_int_equal(l.worker->count.lost, 0);
+    stop(&l);
 }
 
 int main(void)
@@ -259,11 +340,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_start_folds_its_own_pushes_from_their_files),
         cmocka_unit_test(one_whose_file_is_damaged_comes_from_the_server),
+        cmocka_unit_test(a_gap_in_older_pushes_comes_from_the_server),
+        cmocka_unit_test(one_whose_file_cant_be_read_comes_from_the_server),
         cmocka_unit_test(what_a_server_lost_comes_back_from_the_files),
         cmocka_unit_test(only_what_a_damaged_file_held_is_lost),
         cmocka_unit_test(it_is_sent_again_from_its_file),
         cmocka_unit_test(one_that_is_damaged_before_the_start_raises_the_incarnation),
         cmocka_unit_test(one_that_is_damaged_after_the_start_raises_the_incarnation),
+        cmocka_unit_test(a_disk_that_reads_nothing_ends_the_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,8 @@
 // Whose a shard is once a standby took it over: the directory that did, and after its loss the same
-// server with another one, where nobody else may hold what it acknowledged (PROTOCOL 17, 21).
+// server with another one, where nobody else may hold what it acknowledged
+// (server/docs/0000-protocol.md#rule-17, #rule-21).
+#include <stdio.h>
+
 #include "tests/cores/rig.h"
 
 enum { X = 5, Y = 7, Z = 9 }; // identities of directories
@@ -79,9 +82,66 @@ static void of_an_owner_that_is_not_known_nobody_is(void **state)
     assert_false(rig_serves(r, Y, 0, false));
 }
 
+// The epoch stands beside the point as well, for coordinators of before that was there.
+static unsigned asked;
+
+static void on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    const Longhaul__V1__InSyncRequest *m = (const Longhaul__V1__InSyncRequest *)message;
+    asked++;
+    assert_non_null(m->head);
+    assert_int_equal(m->epoch, m->head->epoch);
+    ps_co_on_insync(self, rq, message);
+}
+
+static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const struct lh_peer *peer,
+                      const struct lh_call_ops **ops, void **call_self)
+{
+    if (rpc != LH_RPC_INSYNC) return ps_coordinator_on_call(self, call, rpc, peer, ops, call_self);
+    return lh_request_accept(call, peer, &longhaul__v1__in_sync_request__descriptor, on_insync,
+                             self, ops, call_self);
+}
+
+static void an_owner_asks_in_its_own_epoch(void **state)
+{
+    struct rig *r = *state;
+    asked = 0;
+    r->replicated = true;
+    rig_start_coordinator(r);
+    r->coordinator->service.on_call = on_call;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+    rig_hello(r, 0, 1ull << 32, 0, 1);
+    assert_int_equal(r->server->shard[0]->insync.state, PS_IN_SYNC);
+    assert_true(asked > 0);
+}
+
+// What acknowledged alone has no standby to ask for at its next start, whatever the settings say.
+static void a_server_that_had_no_standby_notes_none(void **state)
+{
+    struct rig *r = *state;
+    struct lh_buf b = lh_buf(64);
+    char path[64];
+    rig_start_coordinator(r);
+    snprintf(path, sizeof path, "%s/replicated", r->s.dir);
+    for (int with = 0; with < 2; with++) {
+        r->replicated = with;
+        assert_int_equal(rig_start_server(r, false), LH_OK);
+        rig_run(r, 3 * LH_SECOND);
+        assert_true(r->server->serving);
+        assert_int_equal(lh_file_load(r->s.env, path, &b), with ? LH_OK : LH_ERR_NOT_FOUND);
+        rig_kill_server(r, false);
+    }
+    lh_buf_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        RIG_TEST(an_owner_asks_in_its_own_epoch),
+        RIG_TEST(a_server_that_had_no_standby_notes_none),
         RIG_TEST(a_server_with_another_directory_is_the_owner_again),
         RIG_TEST(nobody_else_is_nor_while_it_lives),
         RIG_TEST(of_an_owner_that_is_not_known_nobody_is),

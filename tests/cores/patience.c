@@ -1,6 +1,8 @@
-// Followers that offer more than they bring: the good one has its turn (PROTOCOL 29).
+// Followers that offer more than they bring: the good one has its turn
+// (server/docs/0000-protocol.md#rule-29).
 #include <string.h>
 
+#include "server/recovery/rebuild.h"
 #include "tests/cores/offer.h"
 
 enum { BAD, GOOD }; // workers; the bad one offers the higher version
@@ -141,6 +143,28 @@ static void a_transfer_that_stops_in_the_middle_is_passed_over(void **state)
     comes_back(r, &w);
 }
 
+// When its time is over it is passed over, not at the look after that.
+static void a_transfer_is_over_when_its_time_is(void **state)
+{
+    struct rig *r = *state;
+    struct waiting w;
+    struct rig_call h;
+    rig_enlarge(r, 3 * LH_PART_BYTES / sizeof(float));
+    begin(r, &w);
+    while (!w.asked[BAD]) say(r, &w);
+    offer_begin(r, BAD, &h);
+    offer_part(r, BAD, &w.made_up, w.held.state, 0, LH_PART_BYTES, &h);
+    rig_run(r, 10 * LH_MS);
+    struct ps_rebuild *b = r->server->shard[0]->rebuild;
+    struct ps_offer *o = ps_rebuild_offer(b, lh_worker_id(&r->w[BAD].self));
+    o->asked_ns = lh_fake_now(r->world) - r->server->conf.grace_ns + 1;
+    assert_true(ps_restore_coming(b));
+    o->asked_ns--;
+    assert_false(ps_restore_coming(b));
+    until_it_is_the_good_ones_turn(r, &w);
+    comes_back(r, &w);
+}
+
 // Full parts renew it: a state that takes longer than the grace time is waited for.
 static void a_transfer_that_gets_on_is_not_passed_over(void **state)
 {
@@ -212,6 +236,7 @@ int main(void)
         RIG_TEST(empty_messages_are_no_sign_of_life),
         RIG_TEST(nor_are_single_bytes),
         RIG_TEST(a_transfer_that_stops_in_the_middle_is_passed_over),
+        RIG_TEST(a_transfer_is_over_when_its_time_is),
         RIG_TEST(a_transfer_that_gets_on_is_not_passed_over),
         RIG_TEST(a_transfer_that_breaks_again_and_again_is_passed_over),
         RIG_TEST(it_is_so_with_two_shards),

@@ -1,5 +1,6 @@
 // Starts of a server whose log was cut below its newest checkpoint: the versions in between are in
-// no record any more, so that everything depends on checkpoints (PROTOCOL 18, 23).
+// no record any more, so that everything depends on checkpoints
+// (server/docs/0000-protocol.md#rule-18, #rule-23).
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -62,7 +63,7 @@ static void a_second_checkpoint_that_was_not_written_stays_due(void **state)
     struct ps_shard *shard = r->server->shard[0];
     shard->alone = true;
     lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env) + 64);
-    ps_keep(shard);
+    ps_checkpointer_start(shard);
     rig_run(r, LH_SECOND);
     assert_true(shard->unwritten && shard->alone);
     lh_fake_disk_limit(r->s.env, 0);
@@ -97,10 +98,10 @@ static void a_damaged_checkpoint_stays_until_there_is_no_room(void **state)
     damage(r, path, 0, 8);
     assert_int_equal(rig_start_server(r, true), LH_OK);
     assert_int_equal(there_is(r, aside), LH_OK);
-    assert_int_equal(ps_aside_remove(r->server, &room), LH_OK);
+    assert_int_equal(ps_quarantine_remove(r->server, &room), LH_OK);
     assert_true(room);
     assert_int_equal(there_is(r, aside), LH_ERR_NOT_FOUND);
-    assert_int_equal(ps_aside_remove(r->server, &room), LH_OK);
+    assert_int_equal(ps_quarantine_remove(r->server, &room), LH_OK);
     assert_false(room);
 }
 
@@ -193,7 +194,7 @@ static void a_full_disk_cuts_what_was_left(void **state)
     }
     lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env)); // a segment's head has room
     assert_int_equal(rig_start_server(r, true), LH_OK);
-    uint64_t room = ps_full_reserve(r->server) + (1 << 20) - 100; // a segment lacks 100 bytes
+    uint64_t room = ps_disk_full_reserve(r->server) + (1 << 20) - 100; // a segment lacks 100 bytes
     lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env) + room);
     rig_greet(r, 0, (uint64_t)(CHECKPOINT + 1) << 32, 0, 1); // finds no room
     rig_run(r, LH_SECOND);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/head.h"
+#include "common/net/head.h"
 #include "tests/sim/synthetic.h"
 
 static const char JOB[LH_JOB + 1] = "cores by hand 01";
@@ -188,6 +188,7 @@ static struct ps_conf server_conf(struct rig *r, struct rig_node *n, bool alone)
 lh_err rig_start_server(struct rig *r, bool alone)
 {
     struct ps_conf conf = server_conf(r, &r->s, alone);
+    conf.standby = r->stands_by;
     return ps_server_start(&conf, &r->server);
 }
 
@@ -207,6 +208,20 @@ lh_err rig_start_standby(struct rig *r)
     struct ps_conf conf = server_conf(r, &r->t, false);
     conf.standby = true;
     return ps_server_start(&conf, &r->standby);
+}
+
+void rig_begin_in_sync(struct rig *r)
+{
+    r->replicated = true;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+    for (uint64_t i = 1; i <= 6; i++) rig_hello(r, 0, i << 32, 0, 1);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(r->server->shard[0]->insync.state, PS_IN_SYNC);
+    assert_true(r->coordinator->shard[0].standby != 0);
 }
 
 void rig_settle(struct rig *r)
@@ -250,6 +265,12 @@ void rig_kill_worker(struct rig *r, uint32_t w, bool power)
     hang_up(&r->to_c[w]);
     hang_up(&r->to_s[w]);
     die(&r->w[w], power);
+}
+
+void rig_dial_standby(struct rig *r, uint32_t w)
+{
+    hang_up(&r->to_s[w]);
+    dial(&r->w[w], &r->t, LH_S, &r->to_s[w]);
 }
 
 void rig_run(struct rig *r, int64_t ns)
@@ -442,21 +463,21 @@ static void note(void *arg, const char *name)
     assert_int_equal(lh_path(n->path, sizeof n->path, n->dir, "%s", name), LH_OK);
 }
 
-void rig_damage_tail(struct rig *r)
+void rig_damage_tail(const struct rig_node *n)
 {
     char dir[64];
     struct newest last = {.dir = dir};
     struct lh_buf b = lh_buf(1 << 22);
-    snprintf(dir, sizeof dir, "%s/log", r->s.dir);
-    lh_fake_boot(r->s.env);
-    assert_int_equal(r->s.env->ops->files->list(r->s.env, dir, note, &last), LH_OK);
-    assert_int_equal(lh_file_load(r->s.env, last.path, &b), LH_OK);
+    snprintf(dir, sizeof dir, "%s/log", n->dir);
+    lh_fake_boot(n->env);
+    assert_int_equal(n->env->ops->files->list(n->env, dir, note, &last), LH_OK);
+    assert_int_equal(lh_file_load(n->env, last.path, &b), LH_OK);
     size_t end = b.len;
     while (end && !b.data[end - 1]) end--;
     lh_buf_free(&b);
     assert_true(end > 64);
-    assert_int_equal(lh_fake_flip(r->s.env, last.path, end - 12, 1), LH_OK);
-    lh_fake_kill(r->s.env, false);
+    assert_int_equal(lh_fake_flip(n->env, last.path, end - 12, 1), LH_OK);
+    lh_fake_kill(n->env, false);
 }
 
 static void on_worker_fatal(void *arg, lh_err err, const char *text)

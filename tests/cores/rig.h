@@ -10,9 +10,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "common/env_fake.h"
-#include "common/rpc.h"
-#include "common/transport_mem.h"
+#include "common/env/env_fake.h"
+#include "common/net/mem/transport_mem.h"
+#include "common/net/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/coordinator/coordinator.h"
@@ -46,6 +46,7 @@ struct rig {
     // settings of the servers that are started from here on; replicated: a standby is waited for
     // (1 s), and takes over (after 1.5 s)
     bool below_stable, unsealed, rebuild_damaged, replicated;
+    bool stands_by;         // the server too, whose shards were taken over
     uint64_t segment_bytes; // 0: a MiB
     uint32_t shard;         // that greetings are for from here on
 };
@@ -66,14 +67,16 @@ LH_MUST lh_err rig_start_standby(struct rig *r); // server1, with the same setti
 void rig_boot_standby(struct rig *r); // the node alone: a test speaks for it, over t_to_s
 // A standby of that directory and certificate reports for shard 0: is it told to serve?
 bool rig_serves(struct rig *r, uint64_t identity, uint64_t server, bool lost);
+// Coordinator, server and standby, in sync; worker 0 has raised its incarnation six times.
+void rig_begin_in_sync(struct rig *r);
 void rig_settle(struct rig *r); // until all that the coordinator changed is durable
 void rig_kill_coordinator(struct rig *r);
 void rig_kill_server(struct rig *r, bool power);
 void rig_kill_standby(struct rig *r, bool power);
-void rig_damage_tail(
-    struct rig *r); // a byte of the last entry of the server's log, while it is down
+void rig_damage_tail(const struct rig_node *n);  // a byte of the last entry of its log; it is down
 void rig_boot_worker(struct rig *r, uint32_t w); // again, after
 void rig_kill_worker(struct rig *r, uint32_t w, bool power);
+void rig_dial_standby(struct rig *r, uint32_t w); // to_s[w] is a link to the standby from here on
 struct setup rig_common(struct rig *r, const struct rig_node *n); // for a core of one's own
 void rig_run(struct rig *r, int64_t ns);                          // lets so much time pass
 

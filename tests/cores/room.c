@@ -29,7 +29,7 @@ static void checkpoint_the_end(struct rig *r)
     rig_log(r, CHECKPOINT + 1, RECORDS);
     assert_int_equal(shard_of(r)->checkpointed, CHECKPOINT);
     r->server->conf.checkpoint_every = 1;
-    ps_keep(shard_of(r));
+    ps_checkpointer_start(shard_of(r));
     rig_run(r, LH_SECOND);
     assert_int_equal(shard_of(r)->checkpointed, RECORDS);
     rig_kill_server(r, false);
@@ -55,7 +55,7 @@ static void a_checkpoint_of_the_last_version_is_no_dead_end(void **state)
     lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env)); // the start gets a header's room
     assert_int_equal(rig_start_server(r, true), LH_OK);
     assert_int_equal(shard_of(r)->replica.ledger.version, RECORDS);
-    uint64_t room = ps_keep_bytes(r->server) + SEGMENT / 2;
+    uint64_t room = ps_checkpointer_bytes(r->server) + SEGMENT / 2;
     lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env) + room);
     rig_greet(r, 0, (uint64_t)(RECORDS + 1) << 32, 0, 1); // finds no room
     rig_run(r, LH_SECOND);
@@ -87,7 +87,7 @@ static void a_log_that_begins_late_is_kept(void **state)
     assert_true(s->index[0].version > CHECKPOINT + 1);
     uint64_t segment = s->index[0].place.segment;
     assert_true(segment + 3 < ps_wal_segment(r->server->wal));
-    assert_int_equal(ps_keep_trim(r->server), LH_OK);
+    assert_int_equal(ps_checkpointer_trim(r->server), LH_OK);
     char path[160];
     struct lh_buf b = lh_buf(1 << 16);
     for (uint64_t k = segment - 1; k <= segment; k++) {

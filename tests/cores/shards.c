@@ -158,7 +158,7 @@ static void a_torn_tail_begins_a_new_epoch_of_both_shards(void **state)
     uint64_t epoch[RIG_SHARDS];
     for (uint32_t k = 0; k < RIG_SHARDS; k++) epoch[k] = ledger(r, k)->epoch;
     rig_kill_server(r, false);
-    rig_damage_tail(r);
+    rig_damage_tail(&r->s);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     assert_true(r->server->torn);
     rig_run(r, 10 * LH_SECOND);
@@ -228,10 +228,75 @@ static void a_plan_that_found_no_room_is_not_forgotten(void **state)
     assert_int_equal(r->fatals, 0);
 }
 
+// ---------------------------------------------------------------- a log that is set aside
+
+static void count(void *arg, const char *name)
+{
+    (void)name;
+    ++*(uint64_t *)arg;
+}
+
+static uint64_t segments(const struct rig *r)
+{
+    uint64_t n = 0;
+    assert_int_equal(r->s.env->ops->files->list(r->s.env, r->server->wal_dir, count, &n), LH_OK);
+    return n;
+}
+
+static const struct lh_env_ops *real;
+static int64_t dirs_left;
+
+static lh_err sync_dir(struct lh_env *env, const char *path)
+{
+    return dirs_left-- ? real->files->sync_dir(env, path) : lh_fail(LH_ERR_IO, "%s: no", path);
+}
+
+// The n-th sync of a folder fails. How many segments have gone by then? *all: of so many.
+static lh_err set_aside(int64_t n, uint64_t *gone, uint64_t *all)
+{
+    struct rig *r = rig_new(5);
+    r->segment_bytes = 1024;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    r->server->conf.checkpoint_every = 0;
+    rig_log(r, 1, 30);
+    *all = segments(r);
+    real = r->s.env->ops;
+    struct lh_files_ops files = *real->files;
+    struct lh_env_ops failing = *real;
+    files.sync_dir = sync_dir;
+    failing.files = &files;
+    dirs_left = n;
+    r->s.env->ops = &failing;
+    lh_err err = ps_quarantine_log(r->server);
+    r->s.env->ops = real;
+    *gone = *all - segments(r);
+    rig_free(r);
+    return err;
+}
+
+// A segment goes when the one before it is known to have gone: what a power cut leaves in between
+// is the log's end.
+static void a_log_is_set_aside_one_segment_after_the_other(void **state)
+{
+    (void)state;
+    uint64_t gone, all, before = 0, stopped = 0;
+    lh_err err = LH_ERR_IO;
+    for (int64_t n = 0; err; n++) {
+        err = set_aside(n, &gone, &all);
+        assert_true(n < 100 && gone <= before + 1);
+        stopped += err && gone == before + 1;
+        before = gone;
+    }
+    assert_true(all > 3);
+    assert_int_equal(gone, all);
+    assert_int_equal(stopped, all);
+}
+
 int main(void)
 {
 #define TWO(test) cmocka_unit_test_setup_teardown(test, two_shards, rig_tear_down)
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_log_is_set_aside_one_segment_after_the_other),
         TWO(a_full_disk_takes_back_both_shards),
         cmocka_unit_test(a_group_that_was_taken_back_leaves_nothing_behind),
         TWO(what_either_shard_needs_of_the_log_stays),

@@ -1,8 +1,9 @@
-// Silence is measured by a listener that ran (PROTOCOL 28), and words of an older history are not
-// heard (PROTOCOL 27): the coordinator of servers and workers, an owner of its standby.
+// Silence is measured by a listener that ran (server/docs/0000-protocol.md#rule-28), and words of
+// an older history are not heard (server/docs/0000-protocol.md#rule-27): the coordinator of servers
+// and workers, an owner of its standby.
 #include <string.h>
 
-#include "common/head.h"
+#include "common/net/head.h"
 #include "tests/cores/rig.h"
 
 static struct ps_co_shard *row(struct rig *r)
@@ -20,20 +21,6 @@ static const struct lh_ledger *ledger(const struct ps_server *s)
     return &s->shard[0]->replica.ledger;
 }
 
-// A server and its standby, in sync.
-static void begin_in_sync(struct rig *r)
-{
-    r->replicated = true;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
-    assert_int_equal(rig_start_standby(r), LH_OK);
-    rig_run(r, 2 * LH_SECOND);
-    for (uint64_t i = 1; i <= 6; i++) rig_hello(r, 0, i << 32, 0, 1);
-    rig_run(r, LH_SECOND);
-    assert_int_equal(insync(r)->state, PS_IN_SYNC);
-}
-
 // The process was away for so long, just now, while the time of everybody else went on.
 static void away(struct lh_listener *l, int64_t ns)
 {
@@ -45,7 +32,7 @@ static void away(struct lh_listener *l, int64_t ns)
 static void a_pause_of_the_coordinator_deposes_nobody_and_gives_nobody_up(void **state)
 {
     struct rig *r = *state;
-    begin_in_sync(r);
+    rig_begin_in_sync(r);
     struct ps_coordinator *c = r->coordinator;
     assert_int_equal(rig_join(r, 0, 1, 0).granted, 1);
     for (int64_t i = 0; i < 20; i++) {
@@ -65,7 +52,7 @@ static void a_pause_of_the_coordinator_deposes_nobody_and_gives_nobody_up(void *
 static void who_is_gone_is_given_up_after_a_pause_too(void **state)
 {
     struct rig *r = *state;
-    begin_in_sync(r);
+    rig_begin_in_sync(r);
     rig_kill_server(r, false);
     away(&r->coordinator->listener, 5 * LH_SECOND);
     rig_run(r, 5 * LH_SECOND); // the rest
@@ -73,6 +60,40 @@ static void who_is_gone_is_given_up_after_a_pause_too(void **state)
     rig_run(r, 3 * LH_SECOND);
     assert_true(r->standby->serving);
     assert_int_equal(row(r)->owner, r->standby->standby.identity);
+}
+
+// Nobody's report reaches the coordinator; or only the standby's, ahead of all others.
+struct ahead {
+    const struct rig *rig;
+    bool standby;
+};
+
+static bool ahead(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                  struct lh_fate *fate)
+{
+    const struct ahead *a = arg;
+    (void)to;
+    (void)fate;
+    return rpc != LH_RPC_REPORT || (a->standby && strcmp(from, a->rig->t.self.name) == 0);
+}
+
+// Silence of before the pause is enough, and the standby's report is the first that is read after
+// it (seed 2043 of all,standby).
+static void nor_is_anybody_by_silence_of_before_it_while_words_are_unread(void **state)
+{
+    struct rig *r = *state;
+    struct ahead a = {.rig = r};
+    rig_begin_in_sync(r);
+    lh_fabric_fates(r->fabric, ahead, &a);
+    rig_run(r, 3 * LH_SECOND); // longer than it takes to be believed dead
+    away(&r->coordinator->listener, 4 * LH_SECOND);
+    a.standby = true;
+    rig_run(r, 1500 * LH_MS);
+    assert_int_equal(row(r)->owner, 0);
+    lh_fabric_fates(r->fabric, NULL, NULL); // the owner's are read, too
+    rig_run(r, 10 * LH_SECOND);
+    assert_int_equal(row(r)->owner, 0);
+    assert_true(r->server->serving);
 }
 
 static size_t units_for(struct rig *r, uint32_t want)
@@ -118,7 +139,7 @@ static bool delay(void *arg, const char *from, const char *to, enum lh_rpc rpc,
 static void a_pause_of_the_owner_is_not_its_standbys_silence(void **state)
 {
     struct rig *r = *state;
-    begin_in_sync(r);
+    rig_begin_in_sync(r);
     lh_fabric_fates(r->fabric, delay, r);
     rig_greet(r, 0, 7ull << 32, 0, 1);
     for (int i = 0; i < 1000 && !insync(r)->waiting; i++) rig_run(r, LH_MS / 10);
@@ -157,7 +178,7 @@ static void a_report_that_nobody_answers_does_not_silence_its_owner(void **state
 {
     struct rig *r = *state;
     struct reports p = {.rig = r, .hangs = 2};
-    begin_in_sync(r);
+    rig_begin_in_sync(r);
     lh_fabric_fates(r->fabric, report_fate, &p);
     rig_run(r, 8 * LH_SECOND);
     assert_int_equal(p.hangs, 0);
@@ -171,7 +192,7 @@ static void nor_does_a_round_trip_that_is_longer_than_the_take_over(void **state
     struct rig *r = *state;
     struct reports p = {.rig = r,
                         .delay_ns = 1200 * LH_MS}; // of each message; the take-over: 1.5 s
-    begin_in_sync(r);
+    rig_begin_in_sync(r);
     lh_fabric_fates(r->fabric, report_fate, &p);
     for (int i = 0; i < 8; i++) {
         uint64_t heard = r->server->report_heard;
@@ -180,6 +201,50 @@ static void nor_does_a_round_trip_that_is_longer_than_the_take_over(void **state
         assert_true(r->server->report_heard > heard); // with its answer
     }
     lh_fabric_fates(r->fabric, NULL, NULL);
+}
+
+// ---------------------------------------------------------------- names
+
+static lh_err note(struct rig *r, uint64_t standby)
+{
+    const struct lh_ledger *l = ledger(r->server);
+    struct lh_hash chain = l->chain;
+    Longhaul__V1__InSyncRequest m = LONGHAUL__V1__IN_SYNC_REQUEST__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
+    Longhaul__V1__Point head = lh_head_point(0, l->epoch, l->version, &chain);
+    ProtobufCMessage *answer;
+    m.wire = &wire;
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    m.epoch = l->epoch;
+    m.standby = standby;
+    m.expect = row(r)->changes;
+    m.process = r->server->process;
+    m.head = &head;
+    lh_err err = rig_ask(r, r->server->coordinator, LH_RPC_INSYNC, &m.base,
+                         &longhaul__v1__in_sync_reply__descriptor, &answer);
+    if (!err) rig_free_message(answer);
+    return err;
+}
+
+// An owner that has not heard of it joins the name that its standby gave up: nobody would ever take
+// over under it (seeds 1787 and 2359 of all,standby).
+static void a_name_that_a_standby_gave_up_is_not_joined_again(void **state)
+{
+    struct rig *r = *state;
+    rig_begin_in_sync(r);
+    uint64_t name = row(r)->standby;
+    rig_kill_standby(r, false);
+    assert_false(rig_serves(r, name, 101, true)); // its directory was damaged meanwhile
+    assert_int_equal(row(r)->standby, 0);
+    assert_int_equal(note(r, name), LH_ERR_BUSY);
+    rig_settle(r);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(note(r, name), LH_ERR_BUSY);
+    assert_int_equal(row(r)->standby, 0);
+    assert_int_equal(note(r, name ^ 1), LH_OK);
+    assert_int_equal(row(r)->standby, name ^ 1);
 }
 
 // ---------------------------------------------------------------- older histories
@@ -273,7 +338,7 @@ static struct ps_co_standby *standing(struct rig *r)
 static void an_owner_that_is_behind_its_standby_stops_and_does_not_strike_it_out(void **state)
 {
     struct rig *r = *state;
-    begin_in_sync(r);
+    rig_begin_in_sync(r);
     uint64_t standby = row(r)->standby;
     assert_int_equal(standing(r)->head.version, ledger(r->standby)->version);
     rig_kill_server(r, false);
@@ -313,7 +378,7 @@ static lh_err strike_out(struct rig *r, uint64_t version, bool says)
 static void a_standby_is_struck_out_only_by_who_has_as_much(void **state)
 {
     struct rig *r = *state;
-    begin_in_sync(r);
+    rig_begin_in_sync(r);
     rig_kill_standby(r, false);
     rig_kill_server(r, false);
     rig_boot_server(r);
@@ -327,7 +392,7 @@ static void a_standby_is_struck_out_only_by_who_has_as_much(void **state)
 static void an_older_server_that_does_not_say_what_it_has_is_believed(void **state)
 {
     struct rig *r = *state;
-    begin_in_sync(r);
+    rig_begin_in_sync(r);
     rig_kill_standby(r, false);
     rig_kill_server(r, false);
     rig_boot_server(r);
@@ -342,7 +407,7 @@ static void an_old_store_takes_the_owners_word_for_its_standby(void **state)
     struct rig *r = *state;
     struct lh_buf copy = lh_buf(1 << 20);
     char path[LH_PATH_SIZE];
-    begin_in_sync(r);
+    rig_begin_in_sync(r);
     uint64_t standby = row(r)->standby;
     assert_int_equal(lh_path(path, sizeof path, r->c.dir, "store"), LH_OK);
     assert_int_equal(lh_file_load(r->c.env, path, &copy), LH_OK);
@@ -358,6 +423,9 @@ static void an_old_store_takes_the_owners_word_for_its_standby(void **state)
     rig_run(r, LH_SECOND);
     assert_int_equal(row(r)->standby, 0);
     rig_kill_server(r, false);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    assert_int_equal(row(r)->standby, 0); // the next life knows it without the owner
     assert_int_equal(rig_start_standby(r), LH_OK);
     rig_run(r, 10 * LH_SECOND);
     assert_false(r->standby->serving);
@@ -373,7 +441,7 @@ static void an_old_store_takes_the_owners_word_for_its_standby(void **state)
 static void a_former_owners_words_as_a_standby_are_not_its_owners(void **state)
 {
     struct rig *r = *state;
-    begin_in_sync(r);
+    rig_begin_in_sync(r);
     struct ps_co_shard *s = row(r);
     s->owner = 99; // the directory that was lost; of the standby's server
     s->standby = 0;
@@ -395,6 +463,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_pause_of_the_coordinator_deposes_nobody_and_gives_nobody_up),
         RIG_TEST(who_is_gone_is_given_up_after_a_pause_too),
+        RIG_TEST(a_name_that_a_standby_gave_up_is_not_joined_again),
+        RIG_TEST(nor_is_anybody_by_silence_of_before_it_while_words_are_unread),
         RIG_TEST(no_unit_is_leased_by_what_was_known_before_a_pause),
         RIG_TEST(a_pause_of_the_owner_is_not_its_standbys_silence),
         RIG_TEST(a_report_that_nobody_answers_does_not_silence_its_owner),

@@ -1,5 +1,5 @@
 // A standby and an owner by hand that gives what it likes: what the standby confirmed stays, and it
-// asks with a pause (PROTOCOL 26, 27, 29).
+// asks with a pause (server/docs/0000-protocol.md#rule-26, #rule-27, #rule-29).
 #include <string.h>
 
 #include "tests/cores/rig.h"
@@ -11,6 +11,7 @@ struct owner { // in the server's place
     struct lh_service service;
     struct lh_blob *old, *head;  // fold states of these versions
     const struct lh_blob *gives; // NULL: a call that brings nothing
+    uint64_t misnamed;           // so much above its version a sealed state is said to be
     uint32_t asked;              // for snapshots
 };
 
@@ -36,8 +37,8 @@ static lh_err give(struct owner *o, struct lh_call *call, const Longhaul__V1__Sn
     LH_TRY(lh_ledger_read(&l, &at));
     LH_TRY(lh_state_seal_init(&seal, LH_SEAL_SNAPSHOT, r->keys, r->coordinator->conf.job,
                               &r->manifest.hash, 0, lh_span(m->challenge.data, m->challenge.len)));
-    lh_state_seal_begin(&seal, r->s.env, LH_CIPHER_XCHACHA20, 1, l.epoch, l.version, &l.chain,
-                        state->len);
+    lh_state_seal_begin(&seal, r->s.env, LH_CIPHER_XCHACHA20, 1, l.epoch, l.version + o->misnamed,
+                        &l.chain, state->len);
     lh_ledger_free(&l);
     lh_state_seal_head(&seal, &head);
     part.seal = &head.seal;
@@ -215,6 +216,60 @@ static void a_snapshot_of_which_nothing_comes_is_asked_for_again(void **state)
     end(&o);
 }
 
+// The seal says of which state it is, and the state is of another one.
+static void a_state_that_is_not_the_sealed_one_is_not_taken(void **state)
+{
+    struct rig *r = *state;
+    struct owner o;
+    begin(r, &o);
+    rig_kill_standby(r, false);
+    go_on(r, &o);
+    o.gives = o.head;
+    o.misnamed = 1;
+    take_its_place(r, &o);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    uint64_t version = held(r)->version;
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(o.asked > 1);
+    assert_int_equal(held(r)->version, version);
+    o.misnamed = 0;
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(has_it_all(r));
+    end(&o);
+}
+
+static const struct lh_transport_ops *real;
+static unsigned dialled;
+
+static lh_err count_dials(struct lh_transport *t, const char *address, enum lh_role role,
+                          enum lh_line line, struct lh_link **out)
+{
+    dialled++;
+    return real->dial(t, address, role, line, out);
+}
+
+// An address comes from the network, and is kept where there is room for so many bytes.
+static void an_owner_whose_address_is_too_long_is_not_called(void **state)
+{
+    struct rig *r = *state;
+    struct owner o;
+    char address[LH_ADDRESS_SIZE + 1];
+    begin(r, &o);
+    real = r->t.transport->ops;
+    struct lh_transport_ops counting = *real;
+    counting.dial = count_dials;
+    r->t.transport->ops = &counting;
+    memset(address, 'x', sizeof address);
+    for (size_t len = LH_ADDRESS_SIZE; len >= LH_ADDRESS_SIZE - 1; len--) {
+        address[len] = 0;
+        dialled = 0;
+        ps_owner_stream_owner(r->standby->shard[0]->copy, address);
+        assert_int_equal(dialled, len < LH_ADDRESS_SIZE);
+    }
+    r->t.transport->ops = real;
+    end(&o);
+}
+
 // A standby that was away, whose disk is full when the newer state comes.
 static void fill(struct rig *r, struct owner *o)
 {
@@ -224,9 +279,16 @@ static void fill(struct rig *r, struct owner *o)
     o->gives = o->head;
     take_its_place(r, o);
     assert_int_equal(rig_start_standby(r), LH_OK);
+    const struct ps_shard *s = r->standby->shard[0];
+    uint64_t checkpointed = s->checkpointed, digested = s->digested;
+    size_t indexed = s->indexed;
+    assert_true(indexed > 0);
     lh_fake_disk_limit(r->t.env, lh_fake_disk_used(r->t.env) + 64);
     rig_run(r, 10 * LH_SECOND);
     assert_true(r->standby->standby.unwritten);
+    assert_int_equal(s->checkpointed, checkpointed); // it stands on what the disk has
+    assert_int_equal(s->digested, digested);
+    assert_int_equal(s->indexed, indexed);
 }
 
 // What a full disk did not take is written when there is room, and before it is relied on.
@@ -262,16 +324,91 @@ static void what_was_not_written_is_not_there_after_a_power_cut(void **state)
     end(&o);
 }
 
+// As between the moment when its log was set aside and the one when a full disk takes a new one:
+// a group that was to be written, and the mark of the durable position, wait for it.
+static void one_without_a_log_waits_for_it(void **state)
+{
+    struct rig *r = *state;
+    struct owner o;
+    begin(r, &o);
+    rig_hello(r, 0, (OLD + 1ull) << 32, 0, 1);
+    struct ps_server *s = r->standby;
+    for (int i = 0; i < 1000 && (!ps_at_rest(s) || !s->mark_timer); i++) rig_run(r, LH_MS);
+    struct ps_wal *log = s->wal;
+    assert_true(log && s->mark_timer && ps_wal_mark(log));
+    ps_group_commit_kick(s);
+    s->wal = NULL;
+    ps_group_commit_kick(s);
+    rig_run(r, 3 * s->conf.mark_ns);
+    assert_true(s->mark_timer && !s->stopped && !s->committing);
+    s->wal = log;
+    for (uint64_t i = OLD + 2; i <= HEAD; i++) rig_hello(r, 0, i << 32, 0, 1);
+    rig_run(r, LH_SECOND);
+    assert_true(has_it_all(r));
+    assert_int_equal(r->server->shard[0]->insync.state, PS_IN_SYNC);
+    assert_int_equal(ps_wal_group_bytes(log), 0);
+    end(&o);
+}
+
+static bool unheard(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                    struct lh_fate *fate)
+{
+    const struct rig *r = arg;
+    (void)to;
+    (void)fate;
+    return rpc != LH_RPC_REPORT || strcmp(from, r->t.self.name) != 0;
+}
+
+// It lost what it confirmed, cut its log, and is killed before it could say so: the next start
+// does.
+static void a_torn_tail_is_told_of_by_a_later_start(void **state)
+{
+    struct rig *r = *state;
+    struct owner o;
+    begin(r, &o);
+    uint64_t name = r->standby->standby.identity;
+    r->standby->conf.mark_ns = 600 * LH_SECOND; // nothing says that the last group was durable
+    go_on(r, &o);
+    assert_int_equal(r->coordinator->shard[0].standby, name);
+    rig_kill_server(r, false); // nobody strikes it out
+    rig_kill_standby(r, false);
+    rig_damage_tail(&r->t);
+    lh_fabric_fates(r->fabric, unheard, r);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    assert_true(r->standby->torn);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(r->standby->standby.identity, name);
+    rig_kill_standby(r, false);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+    r->coordinator->conf.take_over_ns = LH_SECOND;
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    assert_false(r->standby->torn);
+    rig_run(r, 10 * LH_SECOND);
+    assert_int_not_equal(r->standby->standby.identity, name);
+    assert_int_equal(r->coordinator->shard[0].standby, 0);
+    assert_false(r->standby->serving);
+    name = r->standby->standby.identity; // which it keeps
+    rig_kill_standby(r, false);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(r->standby->standby.identity, name);
+    end(&o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        RIG_TEST(a_state_that_is_not_the_sealed_one_is_not_taken),
+        RIG_TEST(an_owner_whose_address_is_too_long_is_not_called),
         RIG_TEST(what_was_confirmed_is_not_given_up_for_an_older_state),
         RIG_TEST(nor_for_one_that_is_unsealed),
         RIG_TEST(nor_for_another_state_of_the_same_version),
         RIG_TEST(snapshots_that_nothing_follows_are_asked_for_with_a_pause),
         RIG_TEST(a_snapshot_of_which_nothing_comes_is_asked_for_again),
         RIG_TEST(what_was_not_written_is_written_before_it_is_served),
+        RIG_TEST(one_without_a_log_waits_for_it),
         RIG_TEST(what_was_not_written_is_not_there_after_a_power_cut),
+        RIG_TEST(a_torn_tail_is_told_of_by_a_later_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""deploy/corpora.py: roff and XHTML become plain paragraphs; see README.md."""
+"""deploy/text/corpora.py: roff and XHTML become plain paragraphs; see README.md."""
 import gzip
 import importlib.util
 import os
@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SCRIPT = os.path.join(ROOT, "deploy", "corpora.py")
+SCRIPT = os.path.join(ROOT, "deploy", "text", "corpora.py")
 sys.dont_write_bytecode = True
 spec = importlib.util.spec_from_file_location("corpora", SCRIPT)
 corpora = importlib.util.module_from_spec(spec)

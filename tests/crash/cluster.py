@@ -23,15 +23,15 @@ LOUD = {"log.level": "debug", "log.format": "json"}
 
 
 class Cluster:
-    """Coordinator, two servers and three workers. WORKER and COORDINATOR hold settings, PROGRAM is
-    another program for the workers, and both servers have as many of the SHARDS."""
+    """Coordinator, SERVERS and three workers. WORKER and COORDINATOR hold settings, PROGRAM is
+    another program for the workers, and all servers have as many of the SHARDS."""
 
-    WORKER, COORDINATOR, PROGRAM, SHARDS = {}, {}, None, SHARDS
+    WORKER, COORDINATOR, PROGRAM, SHARDS, SERVERS = {}, {}, None, SHARDS, SERVERS
 
-    def __init__(self, build, units, keep=False):
-        self.world = World(build, run="crash", units=units, keep=keep, shape=SHAPE,
-                           unit_tokens=UNIT_TOKENS, shards=self.SHARDS)
-        self.kept = [self.world.path(f"history-{i}") for i in range(SERVERS)]
+    def __init__(self, build, units, keep=False, world=None):
+        self.world = world or World(build, run="crash", units=units, keep=keep, shape=SHAPE,
+                                    unit_tokens=UNIT_TOKENS, shards=self.SHARDS)
+        self.kept = [self.world.path(f"history-{i}") for i in range(self.SERVERS)]
         self.missed, self.read, self.told = set(), {}, 0
         for folder in self.kept:
             os.mkdir(folder)
@@ -54,12 +54,12 @@ class Cluster:
     def make_servers(self, checkpoint_every):
         self.servers = [self.world.server(i, self.coordinator, shards=self.shards_of(i), **{
             "checkpoint.every_versions": checkpoint_every, "digest.every_versions": 10,
-            "wal.segment_bytes": "64 KiB"}) for i in range(SERVERS)]
+            "wal.segment_bytes": "64 KiB"}) for i in range(self.SERVERS)]
         for server in self.servers:
             server.start().listening()
 
     def shards_of(self, server):
-        each = self.SHARDS // SERVERS
+        each = self.SHARDS // self.SERVERS
         return list(range(server * each, (server + 1) * each))
 
     def nodes(self):
@@ -137,7 +137,8 @@ class Cluster:
         workers, bad = {}, 0
         for w in self.workers:
             events, unreadable = history.read_worker(w.log)
-            workers[w.name] = history.worker_id("e2e.test", "crash", w.region, w.name), events
+            number = history.worker_id("e2e.test", self.world.run, w.region, w.name)
+            workers[w.name] = number, events
             bad += unreadable
         return workers, bad
 

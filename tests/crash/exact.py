@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """No bit of a worker's mass is lost or doubled by kill -9, and by a power cut none beyond what
-PROTOCOL 11 gives up: `exact.py --build build/release`.
+server/docs/0000-protocol.md#rule-11 gives up: `exact.py --build build/release`.
 
 Coordinator, two shard servers and three workers on loopback, as in kill.py; the workers are the
 real program with a trainer in fixed point (exact_worker.c), so that what they put in is known

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "tests/crash/exact.h"
-#include "worker/trainer_synthetic.h"
+#include "worker/train/trainer_synthetic.h"
 
 struct exact {
     struct wk_trainer base;
@@ -44,10 +44,11 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
     return LH_OK;
 }
 
-static void announce(struct wk_trainer *t, uint64_t unit)
+static void announce(struct wk_trainer *t, uint64_t unit, bool comes)
 {
     (void)t;
     (void)unit;
+    (void)comes;
 }
 
 static lh_err save(struct wk_trainer *t, struct lh_buf *out)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Every failpoint fires, and harms nothing: `failpoints.py --build build/bugs`.
 
-The build has to be one with -DLH_BUGS=ON. For each name in common/check.h a process of its role is
-started with that failpoint armed, until it has killed itself there, and is started again without.
-In the end history.py decides about the whole run, as in kill.py.
+The build has to be one with -DLH_BUGS=ON. For each name in common/base/check.h a process of its
+role is started with that failpoint armed, until it has killed itself there, and is started again
+without. In the end history.py decides about the whole run, as in kill.py.
 """
 import argparse
 import os
@@ -16,9 +16,9 @@ from cluster import ROOT, Cluster, check, figures, judged, until, verdict
 
 def names():
     """(name, role) of each, as the header lists them."""
-    with open(os.path.join(ROOT, "common", "check.h"), encoding="utf-8") as file:
+    with open(os.path.join(ROOT, "common", "base", "check.h"), encoding="utf-8") as file:
         found = re.findall(r'^ *X\("([a-z.]+)", (\w+),', file.read(), re.M)
-    check(len(found) > 10, f"only {len(found)} failpoints in common/check.h")
+    check(len(found) > 10, f"only {len(found)} failpoints in common/base/check.h")
     return found
 
 

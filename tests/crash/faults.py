@@ -92,8 +92,8 @@ class Faulty(Cluster):
     ROLES = ("coordinator", "server", "worker")
     COORDINATOR = {"coordinator.worker_timeout_s": "5 s"}  # some pauses are longer
 
-    def __init__(self, build, units, keep, shards, disks):
-        self.SHARDS = shards
+    def __init__(self, build, units, keep, servers, shards, disks):
+        self.SERVERS, self.SHARDS = servers, servers * shards
         super().__init__(build, units, keep)
         self.faults, self.disks, self.no_room, self.ended = Lasting(), {}, set(), {}
         for kind in ("coordinator", "server", "worker") if disks else ():

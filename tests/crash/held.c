@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "tests/crash/exact.h"
-#include "worker/slot.h"
+#include "worker/push/slot.h"
 
 struct held {
     const struct held_conf *conf;

@@ -1,14 +1,14 @@
 // What a worker's directory holds of the mass that is not in the log, read offline.
 //
 // It is what the next start goes on from: where the slot outlived the host its residual, else what
-// PROTOCOL 11 leaves of it, and in both cases the pushes of the outbox that nobody decided yet. Two
-// of these, one of the directory as a killed process left it and one as a power cut did, differ by
-// what that cut took.
+// server/docs/0000-protocol.md#rule-11 leaves of it, and in both cases the pushes of the outbox
+// that nobody decided yet. Two of these, one of the directory as a killed process left it and one
+// as a power cut did, differ by what that cut took.
 #ifndef TESTS_CRASH_HELD_H
 #define TESTS_CRASH_HELD_H
 
-#include "kernels/replica.h"
-#include "worker/outbox.h"
+#include "kernels/state/replica.h"
+#include "worker/push/outbox.h"
 
 struct held_conf {
     struct lh_env *env;

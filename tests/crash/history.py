@@ -1,8 +1,8 @@
 """The offline checker: reads what the processes of a run left behind, and decides.
 
-It shares no code with the programs. From the servers: every segment of the log (server/wal.h), also
-those that a checkpoint made superfluous, if somebody kept them. From the workers: their debug log
-in JSON, over all their lives. From both: the last status.
+It shares no code with the programs. From the servers: every segment of the log (server/wal/wal.h),
+also those that a checkpoint made superfluous, if somebody kept them. From the workers: their debug
+log in JSON, over all their lives. From both: the last status.
 
 An entry counts if its sequence is below the first one of the next segment: a start cuts what is
 torn. CRCs are not looked at again; the chain is, which binds every byte but a payload's, and the
@@ -26,7 +26,8 @@ judge() gives the violations, each as (name, text):
 
 A shard whose disk was lost goes on from an earlier version: the records above it are of a branch
 that was given up. What was acknowledged there has to be in what the shard went on with, or its
-author says that its mass returned to the residual, whence it goes out again (PROTOCOL 7).
+author says that its mass returned to the residual, whence it goes out again
+(server/docs/0000-protocol.md#rule-7).
 """
 import collections
 import dataclasses

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Real processes die, stand still and run out of disk: `kill.py --build build/release --cycles 99`.
 
-Coordinator, two servers of two shards each and three workers on loopback. A cycle gives one of them
+Coordinator, --servers of --shards each and three workers on loopback. A cycle gives one of them
 a fault, at a random moment, in its start or later:
 
   kill  kill -9, and it is started again
@@ -27,7 +27,7 @@ import sys
 import time
 
 import power
-from cluster import SERVERS, Sums, add_flags, check, figures, judged, until, verdict
+from cluster import Sums, add_flags, check, figures, judged, until, verdict
 from faults import Faulty
 from pairs import Pairs
 from report import Report
@@ -91,7 +91,7 @@ def inflict(draw, cluster, faults, cycles):
 
 def one_run(given, draw, cycles, sums):
     cluster = (Pairs if given.standbys else Faulty)(
-        given.build, given.units_per_cycle * cycles + 60, given.keep, given.shards * SERVERS,
+        given.build, given.units_per_cycle * cycles + 60, given.keep, given.servers, given.shards,
         "full" in given.faults)
     with cluster.world:
         keep = True
@@ -126,11 +126,18 @@ def judged_run(given, draw, cluster, cycles, sums):
     return done, took
 
 
+def bench_name(given):
+    """Each topology has a document of its own: counts of different ones do not add up."""
+    return "campaign-kill" + ("-standbys" if given.standbys else "") + \
+        ("-one-server" if given.servers == 1 else "")
+
+
 def campaign(given):
     draw, sums, left = random.Random(given.seed), Sums(), given.cycles
-    report = Report("campaign-kill", given.json, given.join)
+    report = Report(bench_name(given), given.json, given.join)
     report.call(f"--seed {given.seed} --cycles {given.cycles} --faults {','.join(given.faults)} "
-                f"--shards {given.shards}{' --standbys' if given.standbys else ''}")
+                f"--servers {given.servers} --shards {given.shards}"
+                f"{' --standbys' if given.standbys else ''}")
     end, killing = time.monotonic() + given.minutes * 60, 0
     while left > 0 and time.monotonic() < end:
         done, took = one_run(given, draw, min(left, given.per_run), sums)
@@ -140,6 +147,7 @@ def campaign(given):
         {"kill": "kill -9", "stop": "SIGSTOP for 0.2 to 20 s", "full": "disk full for 0.2 to 8 s"}
         [fault] for fault in given.faults))
     report.condition("cores", os.cpu_count())
+    report.condition("servers", given.servers)
     report.condition("shards_a_server", given.shards)
     report.count("kill.cycles", given.cycles - left)
     sums.rows(report, "kill")
@@ -158,6 +166,7 @@ def main():
     flags.add_argument("--minutes", type=float, default=1e9, help="begin no run after so long")
     flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
     flags.add_argument("--faults", default="kill,stop,full", help="which, with commas")
+    flags.add_argument("--servers", type=int, default=2)
     flags.add_argument("--shards", type=int, default=2, help="of each server")
     flags.add_argument("--standbys", action="store_true", help="each server has one")
     add_flags(flags, "chooses victims and moments")

@@ -3,10 +3,10 @@
 
 Coordinator, two shard servers and three workers on loopback, as in kill.py. A server is killed with
 -9 and its whole directory is deleted; started again with the same settings it comes back from what
-its followers hold, under a new epoch (PROTOCOL 13-18). The first time the followers live on: they
-hold all of it in memory. The second time all workers are killed at the same moment: only their
-durable copies are left, and what was acknowledged above the newest one is pushed again by its
-authors.
+its followers hold, under a new epoch (server/docs/0000-protocol.md#rule-13 to #rule-18). The first
+time the followers live on: they hold all of it in memory. The second time all workers are killed at
+the same moment: only their durable copies are left, and what was acknowledged above the newest one
+is pushed again by its authors.
 
 The run then goes to its end, and history.py judges it: nothing at or below the stable point is
 missing, nothing acknowledged is lost, what the shard could not go on from is named, no push is

@@ -5,25 +5,25 @@
 //
 // Of each worker and parameter: the sum of what its admitted pushes carry, plus what its residual
 // holds, is the mass of the tokens that it was credited for, plus those of the refused pushes that
-// the next one would name again, less what power cuts took. That is what PROTOCOL 11 gives up of
-// each BEFORE and no more (held.h), nothing where the slot outlived the cut, and never less than
-// nothing. exact_worker.c says why all of these are exact. Where it is, one grain too much and a
-// push too much have to be seen. Prints one JSON object; `rebuilt` has two letters a cut, in the
-// arguments' order: was the slot lost before it, and after it? Exit status 0: all is there, 1: it
-// is not, 2: it could not be read.
+// the next one would name again, less what power cuts took. That is what
+// server/docs/0000-protocol.md#rule-11 gives up of each BEFORE and no more (held.h), nothing where
+// the slot outlived the cut, and never less than nothing. exact_worker.c says why all of these are
+// exact. Where it is, one grain too much and a push too much have to be seen. Prints one JSON
+// object; `rebuilt` has two letters a cut, in the arguments' order: was the slot lost before it,
+// and after it? Exit status 0: all is there, 1: it is not, 2: it could not be read.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
-#include "deploy/files.h"
-#include "deploy/job.h"
-#include "kernels/replica.h"
-#include "server/wal.h"
+#include "common/base/check.h"
+#include "deploy/stored/job.h"
+#include "deploy/tool/files.h"
+#include "kernels/state/replica.h"
+#include "server/wal/wal.h"
 #include "tests/crash/exact.h"
 #include "tests/crash/held.h"
-#include "worker/slot.h"
+#include "worker/push/slot.h"
 
 enum { WORKERS_MAX = 8, CUTS_MAX = 1024 };
 

@@ -83,8 +83,9 @@ def moments(node):
 
 
 def check_epochs(records):
-    """Epochs never go back, and a MOVE is the last record of its own (PROTOCOL 22): how many there
-    are. A start that had to cut its log's end may open one more in between."""
+    """Epochs never go back, and a MOVE is the last record of its own
+    (server/docs/0000-protocol.md#rule-22): how many there are. A start that had to cut its log's
+    end may open one more in between."""
     epochs = [r.epoch for r in records]
     check(epochs == sorted(epochs), f"epochs {epochs}")
     at = [i for i, r in enumerate(records) if r.kind == history.MOVE]

@@ -6,7 +6,6 @@ one pool, and a shard's history is the branch that leads to what its last owner 
 """
 import os
 
-from cluster import SERVERS
 from faults import Faulty
 from standby import WHOLE
 
@@ -14,21 +13,21 @@ TAKEN = ("was taken over by its standby, or moved to it", "another server has it
 
 
 class Pairs(Faulty):
-    """Two servers and two standbys of these; which of a pair is the owner changes."""
+    """Servers and a standby of each; which of a pair is the owner changes."""
 
     ROLES = ("coordinator", "server", "standby", "worker")
 
     def __init__(self, *given):
         super().__init__(*given)
         self.replacements = 0
-        self.kept += [self.world.path(f"history-standby-{i}") for i in range(SERVERS)]
-        for folder in self.kept[SERVERS:]:
+        self.kept += [self.world.path(f"history-standby-{i}") for i in range(self.SERVERS)]
+        for folder in self.kept[self.SERVERS:]:
             os.mkdir(folder)
 
     def make_servers(self, checkpoint_every):
         self.servers = []
         for name, role in (("shard", "shard"), ("standby", "standby")):
-            for i in range(SERVERS):
+            for i in range(self.SERVERS):
                 self.servers.append(self.world.server(
                     i, self.coordinator, name=f"{name}-{i}", **WHOLE | {
                         "role": role, "shards": self.shards_of(i)}).start().listening())

@@ -15,7 +15,7 @@ cuts, Linux 6), which no real disk would do.
 must be missing, or these cuts cut nothing.
 
 Where a worker's disk is cut its host has another boot id afterwards, as it would: the worker sees
-that a slot which says nothing of a sync did not outlive it (PROTOCOL 11).
+that a slot which says nothing of a sync did not outlive it (server/docs/0000-protocol.md#rule-11).
 
 All of it lives in a mount and process namespace of its own, which ends with this program, however
 it ends: no mount, loop device or process outlives it. Exit status 77 where namespaces, loop devices

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""README's "Across machines", line by line: six hosts on emulated long links, with kills and a cut.
+"""deploy/docs/across-machines.md, line by line: six hosts on emulated long links, kills and a cut.
 
-The commands are read out of README and run as they stand. A host is a network namespace of
-longhaul-wanem in which the names of README resolve, and a folder that is all it sees of the run:
-`scp` copies into it. Other than in README the model, the texts and the budget are small and the
-trainers throttled (SMALLER). What is killed with -9 or cut off is drawn from --seed; each node is
-started again by its README line. In the end the workers exit with 0, all replicas have the servers'
-digests, every unit is credited once, and the held-out losses fell.
+The page's commands are read and run as they stand. A host is a network namespace of longhaul-wanem
+in which the page's names resolve, and a folder that is all it sees of the run: `scp` copies into
+it. Other than on the page the model, the texts and the budget are small and the trainers throttled
+(SMALLER). What is killed with -9 or cut off is drawn from --seed; each node is started again by its
+line of the page. In the end the workers exit with 0, all replicas have the servers' digests, every
+unit is credited once, and the held-out losses fell.
 """
 import argparse
 import ctypes
@@ -26,7 +26,7 @@ from world import SHAPE, Failure, Node, check, make_text, until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.join(HERE, "..", "..")
-UNITS, UNIT_TOKENS = 20, 8192  # of each region; README leaves the units' size at its default
+UNITS, UNIT_TOKENS = 20, 8192  # of each region; the page leaves the units' size at its default
 RTT_MS = {("asia", "europe"): 200, ("america", "asia"): 180, ("america", "europe"): 90}
 LIMIT_S = 400  # under the limit of ctest, so that nothing is left behind
 SMALLER = {
@@ -58,17 +58,18 @@ def die_with_parent():
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
-def readme():
-    """The seven parts of the section's commands, each introduced by a comment: lists of lines."""
-    with open(os.path.join(TREE, "README.md"), encoding="utf-8") as file:
-        section = file.read().split("\n## Across machines\n")[1].split("\n## ")[0]
+def page():
+    """The seven parts of the page's commands, each introduced by a comment: lists of lines."""
+    path = os.path.join(TREE, "deploy", "docs", "across-machines.md")
+    with open(path, encoding="utf-8") as file:
+        section = file.read().split("\n## The commands\n")[1].split("\n## ")[0]
     parts = []
     for line in re.findall(r"^    (.+)$", section, re.M):
         if line.startswith("# "):
             parts.append([])
         else:
             parts[-1].append(line)
-    check(len(parts) == 7, f"README's section has {len(parts)} parts, not 7")
+    check(len(parts) == 7, f"the page has {len(parts)} parts, not 7")
     return parts
 
 
@@ -94,7 +95,7 @@ class Host(Node):
         """On this host, beside its node."""
         done = subprocess.run(["/bin/bash", "-euo", "pipefail", "-c", "\n".join(lines)],
                               cwd=self.folder, env=self.world.env, check=False)
-        check(done.returncode == 0, f"README's lines {lines}: {done.returncode}")
+        check(done.returncode == 0, f"the page's lines {lines}: {done.returncode}")
 
     def setting(self, key):
         with open(os.path.join(self.folder, self.name + ".yaml"), encoding="utf-8") as file:
@@ -102,7 +103,7 @@ class Host(Node):
 
 
 class Fleet:
-    """The hosts, the links between them, and the desk at which README's reader sits."""
+    """The hosts, the links between them, and the desk at which the page's reader sits."""
 
     def __init__(self, build):
         self.dir = tempfile.mkdtemp(prefix="longhaul-across-")
@@ -125,7 +126,7 @@ class Fleet:
     # ------------------------------------------------------------ the desk
 
     def sit_down(self):
-        """The texts, and the examples as README finds them, smaller."""
+        """The texts, and the examples as the page finds them, smaller."""
         make_text(self.path("desk", "text"), UNITS * UNIT_TOKENS + 100, related=True)
         folder = self.path("desk", "deploy", "examples", "across")
         shutil.copytree(os.path.join(TREE, "deploy", "examples", "across"), folder)
@@ -142,7 +143,7 @@ class Fleet:
                               cwd=self.path("desk"), env=self.env, capture_output=True, text=True,
                               check=False)
         if done.returncode:
-            raise Failure(f"README's lines {lines}: {done.returncode}: {done.stderr}")
+            raise Failure(f"the page's lines {lines}: {done.returncode}: {done.stderr}")
         return done.stdout
 
     def over_the_links(self, lines):
@@ -151,7 +152,7 @@ class Fleet:
         done = subprocess.run([*self.wanem, "exec", self.nodes[0].name, "--", "/bin/bash", "-euo",
                                "pipefail", "-c", "\n".join(script)], env=self.env,
                               capture_output=True, text=True, check=False)
-        check(done.returncode == 0, f"README's lines {lines}: {done.stderr}")
+        check(done.returncode == 0, f"the page's lines {lines}: {done.stderr}")
         return done.stdout
 
     # ------------------------------------------------------------ the hosts
@@ -269,7 +270,7 @@ def check_end(fleet, coordinator, servers, workers):
 
 
 def play(fleet, seed, faults):
-    once, copy, hosts, meanwhile, afterwards, logs, end = readme()
+    once, copy, hosts, meanwhile, afterwards, logs, end = page()
     fleet.sit_down()
     fleet.at_desk(once)
     with open(fleet.path("desk", "data", "units.json"), encoding="utf-8") as file:

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/check.h"
-#include "common/exit.h"
-#include "common/rpc.h"
-#include "common/transport_grpc.h"
+#include "common/base/check.h"
+#include "common/base/exit.h"
+#include "common/net/grpc/transport_grpc.h"
+#include "common/net/rpc.h"
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"

@@ -17,7 +17,7 @@ from cases import FAILED, UNVERIFIED, main, refused, run, train
 from world import check, held, until
 
 def entries(path):
-    """(place, total bytes) of each entry of a log segment (server/wal.h)."""
+    """(place, total bytes) of each entry of a log segment (server/wal/wal.h)."""
     with open(path, "rb") as file:
         data = file.read()
     found, at = [], 64

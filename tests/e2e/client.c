@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/certs.h"
-#include "common/head.h"
-#include "common/limits.h"
-#include "common/node.h"
-#include "common/rpc.h"
-#include "common/transport_grpc.h"
+#include "common/app/node.h"
+#include "common/base/limits.h"
+#include "common/net/grpc/transport_grpc.h"
+#include "common/net/head.h"
+#include "common/net/rpc.h"
+#include "common/security/certs.h"
 
 // ---------------------------------------------------------------- open, close
 

@@ -3,8 +3,8 @@
 #ifndef TESTS_E2E_CLIENT_H
 #define TESTS_E2E_CLIENT_H
 
-#include "common/frame.h"
-#include "common/transport.h"
+#include "common/format/frame.h"
+#include "common/net/transport.h"
 #include "kernels/codec.h"
 #include "longhaul/v1/shard.pb-c.h"
 

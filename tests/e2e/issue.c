@@ -2,7 +2,7 @@
 // e2e_issue CA_DIR OUT_DIR DOMAIN RUN ROLE REGION NAME
 #include <stdio.h>
 
-#include "common/certs.h"
+#include "common/security/certs.h"
 
 int main(int argc, char **argv)
 {

@@ -15,8 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/exit.h"
-#include "common/rpc.h"
+#include "common/base/exit.h"
+#include "common/net/rpc.h"
 #include "tests/e2e/client.h"
 
 struct rogue {

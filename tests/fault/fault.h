@@ -6,7 +6,7 @@
 #ifndef TESTS_FAULT_FAULT_H
 #define TESTS_FAULT_FAULT_H
 
-#include "common/env.h"
+#include "common/env/env.h"
 
 // An env whose files are those of `inner`, but for the failures that are asked for.
 struct lh_env *fault_env(struct lh_env *inner);

@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
-#include "common/env_fake.h"
-#include "common/ledger.h"
-#include "common/manifest.h"
-#include "kernels/checkpoint.h"
-#include "server/wal.h"
+#include "common/base/check.h"
+#include "common/env/env_fake.h"
+#include "common/format/ledger.h"
+#include "common/format/manifest.h"
+#include "kernels/state/checkpoint.h"
+#include "server/wal/wal.h"
 #include "tests/fault/fault.h"
 
 enum { RECORDS = 8, BODY = 600, SEGMENT = 1500, CALLS_MAX = 400, TAKEN_BACK = 5 };

@@ -1,7 +1,7 @@
 // The fake disk of the file formats' targets. See disk.h.
 #include "tests/fuzz/disk.h"
 
-#include "common/check.h"
+#include "common/base/check.h"
 
 static void die(void *arg)
 {

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
-#include "common/manifest.h"
-#include "kernels/checkpoint_format.h"
+#include "common/base/check.h"
+#include "common/format/manifest.h"
+#include "kernels/state/checkpoint_format.h"
 #include "tests/fuzz/disk.h"
 #include "tests/fuzz/fuzz.h"
 

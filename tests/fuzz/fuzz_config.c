@@ -2,8 +2,8 @@
 // accepted lies in its row's range.
 #include <string.h>
 
-#include "common/check.h"
-#include "common/config_value.h"
+#include "common/app/config_value.h"
+#include "common/base/check.h"
 #include "server/settings.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,8 +1,8 @@
 // lh_cursor: whatever is read, in whatever order, stays inside the bytes, and a failure is sticky.
 //
 // The first byte of each step chooses the read, the next one its length.
-#include "common/buf.h"
-#include "common/check.h"
+#include "common/base/buf.h"
+#include "common/base/check.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 // Frames and their stubs: what is accepted has exactly the bytes that we would have written.
-#include "common/check.h"
-#include "common/frame.h"
+#include "common/base/check.h"
+#include "common/format/frame.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check_head(const struct lh_frame *f, struct lh_span head)

@@ -1,8 +1,8 @@
 // lh_peer_parse on any URI: what is accepted prints as the same bytes; nothing else is accepted.
 #include <string.h>
 
-#include "common/check.h"
-#include "common/identity.h"
+#include "common/base/check.h"
+#include "common/security/identity.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check_name(const char name[LH_NAME_SIZE])

@@ -1,6 +1,6 @@
 // Saved ledgers: what is accepted has exactly the bytes that we would have written.
-#include "common/check.h"
-#include "common/ledger.h"
+#include "common/base/check.h"
+#include "common/format/ledger.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,6 +1,6 @@
 // lh_manifest_parse: what is accepted covers every value once, and writes and parses to itself.
-#include "common/check.h"
-#include "common/manifest.h"
+#include "common/base/check.h"
+#include "common/format/manifest.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

@@ -3,8 +3,8 @@
 // Byte 0 chooses the message's type, byte 1 the length of the slices (0: one slice).
 #include <stdlib.h>
 
-#include "common/check.h"
-#include "common/rpc.h"
+#include "common/base/check.h"
+#include "common/net/rpc.h"
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"

@@ -1,12 +1,12 @@
 // lh_open on bytes from anywhere: what opens, seals to the same bytes again; the rest is refused.
 //
 // Input: cipher u8, key id u8, purpose u8, length of the header u8, nonce 24, header, sealed bytes.
-// The key is that of tests/unit/seal.c: the bytes 1 to 32 under the id 7.
+// The key is that of tests/unit/common/security/seal.c: the bytes 1 to 32 under the id 7.
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
-#include "common/seal.h"
+#include "common/base/check.h"
+#include "common/security/seal.h"
 #include "tests/fuzz/fuzz.h"
 
 static struct lh_keyring *make_ring(void)

@@ -2,7 +2,7 @@
 //
 // Byte 0 chooses the codec (mod 18, lk_codec_word), byte 1 density (mod 4) and shard (then mod 4);
 // the rest is the payload.
-#include "common/check.h"
+#include "common/base/check.h"
 #include "kernels/codec.h"
 #include "tests/fuzz/fuzz.h"
 

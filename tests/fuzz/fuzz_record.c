@@ -2,10 +2,10 @@
 //
 // What follows the 64 bytes of the header stands for the body: of the length that the header says,
 // it is hashed into a chain and applied to an empty ledger, which takes or refuses it as a whole.
-#include "common/check.h"
-#include "common/ledger.h"
-#include "common/limits.h"
-#include "common/record.h"
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "common/format/ledger.h"
+#include "common/format/record.h"
 #include "tests/fuzz/fuzz.h"
 
 static void apply(struct lh_record *r)

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
-#include "common/manifest.h"
-#include "kernels/incoming.h"
+#include "common/base/check.h"
+#include "common/format/manifest.h"
+#include "kernels/state/incoming.h"
 #include "tests/fuzz/fuzz.h"
 
 static lh_err take_piece(struct lk_incoming *in, const struct lk_replica *r, size_t at,

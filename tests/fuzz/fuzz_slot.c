@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
+#include "common/base/check.h"
 #include "tests/fuzz/disk.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/outbox.h"
-#include "worker/slot.h"
+#include "worker/push/outbox.h"
+#include "worker/push/slot.h"
 
 enum { VALUES = 3, CLAIMS_AT = 68, FIXED = 96 }; // of a slot's head: slot.h
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
-#include "common/manifest.h"
+#include "common/base/check.h"
+#include "common/format/manifest.h"
 #include "server/server.h"
 #include "tests/fuzz/disk.h"
 #include "tests/fuzz/fuzz.h"

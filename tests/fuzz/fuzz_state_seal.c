@@ -2,13 +2,14 @@
 // again; everything else is refused, and nothing of it is left.
 //
 // Input: bytes of the state in all u32, length of the head u16, head (Seal), then pieces, each
-// after its length u16. The receiver is of job "fuzz", shard 5, key 7 of tests/unit/seal.c, and
-// its challenge is 16 bytes of 0x33 (seeds.c seals by the same).
+// after its length u16. The receiver is of job "fuzz", shard 5, key 7 of
+// tests/unit/common/security/seal.c, and its challenge is 16 bytes of 0x33 (seeds.c seals by the
+// same).
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
-#include "common/state_seal.h"
+#include "common/base/check.h"
+#include "common/net/state_seal.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { TOTAL_MAX = 1 << 16 };

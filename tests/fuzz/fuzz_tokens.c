@@ -2,8 +2,8 @@
 // that is beyond the vocabulary is passed over.
 //
 // Byte 0 odd: ids of 4 bytes, else of 2; byte 1: the vocabulary, in 256ths of what the ids hold.
-#include "common/check.h"
-#include "common/tokens.h"
+#include "common/base/check.h"
+#include "common/format/tokens.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { READ = 12, IDS_MAX = 4096 }; // of a header: magic, version, count

@@ -1,6 +1,6 @@
 // lh_units_parse: what is accepted stays within its limits, and writes and parses to itself.
-#include "common/check.h"
-#include "common/units.h"
+#include "common/base/check.h"
+#include "common/format/units.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
-#include "server/wal_format.h"
+#include "common/base/check.h"
+#include "server/wal/wal_format.h"
 #include "tests/fuzz/disk.h"
 #include "tests/fuzz/fuzz.h"
 

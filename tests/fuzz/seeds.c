@@ -6,20 +6,20 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/check.h"
-#include "common/env_fake.h"
-#include "common/ledger.h"
-#include "common/manifest.h"
-#include "common/rpc.h"
-#include "common/state_seal.h"
-#include "common/tokens.h"
-#include "kernels/checkpoint.h"
+#include "common/base/check.h"
+#include "common/env/env_fake.h"
+#include "common/format/ledger.h"
+#include "common/format/manifest.h"
+#include "common/format/tokens.h"
+#include "common/net/rpc.h"
+#include "common/net/state_seal.h"
 #include "kernels/codec.h"
+#include "kernels/state/checkpoint.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/coordinator/store.h"
-#include "server/wal_format.h"
+#include "server/wal/wal_format.h"
 #include "tests/fuzz/disk.h"
-#include "worker/slot.h"
+#include "worker/push/slot.h"
 
 static const uint8_t job[LH_JOB] = "fuzz";
 

@@ -1,8 +1,8 @@
 // A history's files on the real disk. See files.h.
 #include "tests/history/files.h"
 
-#include "common/check.h"
-#include "deploy/files.h"
+#include "common/base/check.h"
+#include "deploy/tool/files.h"
 
 static void must(lh_err err)
 {

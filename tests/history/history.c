@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
-#include "common/node.h"
+#include "common/app/node.h"
+#include "common/base/check.h"
 
 enum { WORKER = 11, TARGET = 77, SEGMENT_BYTES = 4096 };
 static const struct lh_incarnation LIFE = {UINT64_C(1) << 32, 5};

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/check.h"
+#include "common/base/check.h"
 #include "tests/history/history.h"
 
 static void write_expect(const struct history *h)

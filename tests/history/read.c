@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
-#include "common/env_fake.h"
-#include "deploy/files.h"
+#include "common/base/check.h"
+#include "common/env/env_fake.h"
+#include "deploy/tool/files.h"
 #include "tests/history/history.h"
 
 static const char *folder; // argv[1]

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/check.h"
-#include "common/env_fake.h"
-#include "deploy/files.h"
+#include "common/base/check.h"
+#include "common/env/env_fake.h"
+#include "deploy/tool/files.h"
 #include "tests/history/files.h"
 
 enum { WORDS_MAX = 32 };

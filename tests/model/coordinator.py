@@ -1,25 +1,37 @@
 #!/usr/bin/env python3
-"""What a coordinator, an owner and a rebuild may believe: rules 26 to 29 in four small worlds.
+"""What a coordinator, an owner and a rebuild may believe: rules 21, 22, 26 to 29, in small worlds.
 
+  apart     21: an owner loses its directory, and its standby is in sync for some shards only
   store     26: the coordinator's store fails to commit; what it answers must outlive its restart
   old       27: an owner starts on an old copy of its directory, beside a standby in sync
+  moved     22: an older copy of a move's target starts with the MOVE record in its log
+  together  22: a server's two shards are moved; their records come one by one, or are given up
   silence   28: the coordinator stands still for a while; nobody else's silence is that
   patience  29: a rebuild wants a state that is offered for ever and never comes
 
-Each is searched exhaustively. `store` and `old` are judged in every state. `silence` and
-`patience` have a goal too: no fair run goes on for ever without it.
+Each is searched exhaustively. `store`, `old` and `moved` are judged in every state. `apart`,
+`together`, `silence` and `patience` have a goal too: no fair run goes on for ever without it.
 """
 import itertools
 import time
 from collections import deque
 
 BUGS = {
+    "apart_waits": ("apart", "an owner without its directory waits where any shard has a standby"),
+    "apart_forgets": ("apart", "the row of an owner that came back keeps no standby"),
     "store_memory": ("store", "a strike-out whose commit failed is in memory, and is answered"),
     "epoch_memory": ("store", "an epoch whose commit failed is in memory, and is answered"),
     "old_report": ("old", "a process that reports less than another one did serves"),
     "standby_gives_up": ("old", "a standby takes a lower state of its own epoch"),
     "strike_behind": ("old", "an owner that is behind its standby may strike it out"),
     "strike_by_version": ("old", "so may one that has as many records, of another chain"),
+    "standby_takes_fork": ("old", "a standby takes a higher state of another history of its epoch"),
+    "strike_unseen": ("old", "so may one that has not compared what the standby said last"),
+    "reserved_again": ("moved", "a start that finds the record serves in the reserved epoch"),
+    "moved_apart": ("together", "a shard is the target's when that has its record"),
+    "given_up_apart": ("together", "where one shard is given up the rest is not asked back"),
+    "kept_record": ("together", "a target refuses no epoch whose record it has"),
+    "refused_whole": ("together", "a target with all records refuses"),
     "pause_counts": ("silence", "the time in which the coordinator stood still counts as silence"),
     "old_view": ("silence", "who was silent is judged before what came meanwhile is read"),
     "pause_forgives": ("silence", "a pause sets the silence of all to nothing"),
@@ -28,6 +40,52 @@ BUGS = {
     "word_returns": ("patience", "who was passed over and offers again is wanted first again"),
     "one_patience": ("patience", "the bound is one for the whole transfer, whatever it brings"),
 }
+
+
+# ---------------------------------------------------------------- 21: in sync for some shards
+
+def apart(bugs):
+    """(who serves, the row's standby of each shard, what the owner's directory has of each, what is
+    known of each to be on the standby's disk, losses left).
+
+    A row is a shard's, a take-over is a server's. Of a shard a directory has nothing (0), all that
+    was acknowledged (1), or what followers have (2)."""
+    start = ("owner", (0, 0), (1, 1), (0, 0), 2)
+
+    def put(pair, shard, value):
+        return tuple(value if k == shard else old for k, old in enumerate(pair))
+
+    def nxt(s):
+        serves, row, has, known, losses = s
+        if serves != "standby" and serves != "nobody" and losses:
+            safe = row if serves == "owner" else known
+            yield "the owner's directory is lost", ("nobody", row, (0, 0), safe, losses - 1)
+        if serves == "owner":
+            for k in (0, 1):
+                yield f"shard {k}: join, or leave", \
+                    ("owner", put(row, k, 1 - row[k]), (1, 1), (0, 0), losses)
+        elif serves == "nobody":
+            if all(row):
+                yield "take over", ("standby", (0, 0), (1, 1), known, losses)
+            elif not any(row) or "apart_waits" not in bugs:
+                kept = (0, 0) if "apart_forgets" in bugs else row
+                yield "come back", ("settling", kept, has, known, losses)
+        elif serves == "settling":
+            for k in (0, 1):
+                if not has[k]:
+                    yield f"shard {k}: fetch, or rebuild", \
+                        ("settling", row, put(has, k, 1 if row[k] else 2), known, losses)
+            if all(has):
+                yield "serve", ("owner", row, has, known, losses)
+
+    def bad(s):
+        serves, _, has, known, _ = s
+        lacks = any(safe and have != 1 for safe, have in zip(known, has))
+        return "what was acknowledged with a standby is lost" \
+            if serves in ("owner", "standby") and lacks else ""
+
+    fair = ("take over", "come back", "serve", *(f"shard {k}: fetch, or rebuild" for k in (0, 1)))
+    return start, nxt, bad, lambda s: s[0] in ("owner", "standby"), fair
 
 
 # ---------------------------------------------------------------- 26: the store
@@ -81,44 +139,56 @@ def store(bugs):
 
 def old(bugs, unseen=False, pushes=3):
     """(owner's log, standby's log, serving, the standby is there, what the coordinator knows of
-    both, in sync, acknowledged, next push, copies left).
+    both, in sync, acknowledged, next push, copies left, the standby is about to speak, what the
+    owner has compared).
+
+    An owner asks what the standby holds and compares it with its log; it strikes the standby out
+    with another request. Meanwhile the standby may say more.
 
     Every push is another number, so that a version that exists twice shows. A copy is older than
-    what the coordinator heard of, or a standby in sync is there, which says at once what it holds.
-    `unseen`: it is neither."""
-    start = ((), (), 1, 1, 0, 0, 1, frozenset(), 1, 1)
+    what the coordinator heard of, or a standby in sync is there, which says what it holds before
+    the strike-out. `unseen`: it is neither."""
+    start = ((), (), 1, 1, 0, 0, 1, frozenset(), 1, 1, 0, None)
 
     def nxt(s):
-        log, copy, serving, there, known, known_copy, in_sync, acked, push, copies = s
+        log, copy, serving, there, known, known_copy, in_sync, acked, push, *_ = s
+        copies, speaks, compared = s[9:]
         if serving and push <= pushes:
-            yield "push", (log + (push,), *s[1:8], push + 1, copies)
+            yield "push", (log + (push,), *s[1:8], push + 1, *s[9:])
         if serving and there and in_sync:
             if len(copy) < len(log) and log[:len(copy)] == copy:
                 yield "ship", (log, log, *s[2:])
-            elif log[:len(copy)] != copy and "standby_gives_up" in bugs:
+            fork = log[:len(copy)] != copy
+            if fork and "standby_gives_up" in bugs and len(log) <= len(copy):
                 yield "the standby takes the lower state", (log, log, *s[2:])
+            if fork and "standby_takes_fork" in bugs and len(log) > len(copy):
+                yield "the standby takes the fork", (log, log, *s[2:])
         durable = [n for i, n in enumerate(log) if not in_sync or copy[:i + 1] == log[:i + 1]]
         if serving and set(durable) - acked:
-            yield "acknowledge", (*s[:7], acked | set(durable), push, copies)
+            yield "acknowledge", (*s[:7], acked | set(durable), *s[8:])
         if serving and known < len(log):
             yield "the owner reports", (*s[:4], len(log), *s[5:])
         if there and known_copy < len(copy):
-            yield "the standby reports", (*s[:5], len(copy), *s[6:])
-        yield "the standby leaves, or is back", (*s[:3], 1 - there, *s[4:])
+            yield "the standby reports", (*s[:5], len(copy), *s[6:10], 0, compared)
+        if not speaks:
+            yield "the standby leaves, or is back", (*s[:3], 1 - there, *s[4:])
         for n in range(len(log)) if copies else ():
             witness = there and in_sync
             if n < max(known, known_copy) or witness or unseen:
                 fine = int(n >= max(known, known_copy) or "old_report" in bugs)
-                heard = len(copy) if witness else known_copy
-                yield "an old copy starts", (log[:n], copy, fine, there, known, heard, *s[6:9], 0)
+                owes = int(witness and known_copy < len(copy))
+                yield "an old copy starts", (log[:n], copy, fine, *s[3:9], 0, owes, None)
         if serving and in_sync:
             same = log[:known_copy] == copy[:known_copy]
             by_version = "strike_by_version" in bugs and len(log) >= known_copy
             if same or by_version or "strike_behind" in bugs:
+                yield "compare", (*s[:11], known_copy)
+            late = "strike_unseen" in bugs and compared is not None and len(log) >= known_copy
+            if not speaks and (compared == known_copy or late):
                 yield "strike out", (*s[:6], 0, *s[7:])
 
     def bad(s):
-        log, copy, serving, _, _, _, in_sync, acked, _, _ = s
+        log, copy, serving, _, _, _, in_sync, acked, *_ = s
         if serving and not in_sync and acked - set(log):
             return "an owner goes on alone without what was acknowledged"
         if in_sync and acked - set(copy):
@@ -126,6 +196,88 @@ def old(bugs, unseen=False, pushes=3):
         return ""
 
     return start, nxt, bad, None, ()
+
+
+# ---------------------------------------------------------------- 22: a move's target
+
+def moved(bugs):
+    """(target's log, the record came to this process, the coordinator knows, its last epoch, epochs
+    with pushes, a copy of the log, an epoch began again). The log: 0, 1 with the MOVE record, or
+    the epoch that it begins. Workers hear of the target from the coordinator."""
+    start = (0, 0, 0, 2, frozenset(), None, 0)
+
+    def nxt(s):
+        log, came, known, last, used, copy, twice = s
+        if log == 0 and not known:
+            yield "the record comes", (1, 1, *s[2:])
+        if log == 1 and (came or "reserved_again" in bugs):
+            yield "serve", (2, came, known, last, used, copy, int(2 in used))
+        if log == 1 and not came or log == 0 and known:
+            yield "ask, and serve", (last + 1, came, 1, last + 1, used, copy, int(last + 1 in used))
+        if log > 1:
+            yield "the coordinator learns", (log, came, 1, max(last, log), *s[4:])
+            if known:
+                yield "push", (*s[:4], used | {log}, copy, twice)
+        if copy is None:
+            yield "copy", (*s[:5], log, twice)
+        elif copy != "used":
+            yield "the copy starts", (copy, 0, *s[2:5], "used", twice)
+        yield "start", (log, 0, *s[2:])
+
+    def bad(s):
+        return "an epoch begins that was served before" if s[6] else ""
+
+    return start, nxt, bad, None, ()
+
+
+# ---------------------------------------------------------------- 22: all shards, or none
+
+def together(bugs):
+    """(each shard, wanted back, the source is there, the target serves). A shard is on its way, its
+    record is at the target (here), or its epoch is refused; and that as the coordinator knows it:
+    then it is the target's (went), or its source's again (stays). A source that is fenced is gone:
+    it brings no record, and serves nothing."""
+    start = (("way", "way"), (0, 0), 1, 0)
+
+    def put(pair, k, value):
+        return tuple(value if i == k else old for i, old in enumerate(pair))
+
+    def nxt(s):
+        shards, back, source, serves = s
+        whole = all(x in ("here", "went") for x in shards)
+        for k in (0, 1):
+            x, at = shards[k], lambda value, k=k: (put(shards, k, value), back, source, serves)
+            if x == "way" and source:
+                yield f"record {k}", at("here")
+                if not any(back):
+                    yield f"{k} is wanted back", (shards, put(back, k, 1), source, serves)
+            late = x == "here" and ("kept_record" in bugs
+                                    or (whole or serves) and "refused_whole" not in bugs)
+            if x in ("way", "here") and back[k] and not late:
+                yield f"refuse {k}", at("refused")
+            if x == "refused":
+                yield f"learn {k}", at("stays")
+            if x == "here" and "moved_apart" in bugs:
+                yield f"learn {k}", at("went")
+        if whole and "here" in shards:
+            yield "learn all", (("went", "went"), back, source, serves)
+        if whole and not serves:
+            yield "serve", (shards, back, source, 1)
+        if "stays" in shards and "given_up_apart" not in bugs and back != (1, 1):
+            yield "the rest is wanted back", (shards, (1, 1), source, serves)
+        if "went" in shards and source:
+            yield "fence", (shards, back, 0, serves)
+
+    def bad(s):
+        took_back = s[3] and any(x in ("refused", "stays") for x in s[0])
+        return "two may serve a shard" if took_back else ""
+
+    def goal(s):
+        return s[3] or s[0] == ("stays", "stays") and s[2]
+
+    fair = ("record 0", "record 1", "refuse 0", "refuse 1", "learn 0", "learn 1", "learn all",
+            "serve", "the rest is wanted back", "fence")
+    return start, nxt, bad, goal, fair
 
 
 # ---------------------------------------------------------------- 28: silence
@@ -199,7 +351,8 @@ def patience(bugs, bound=3, parts=3):
     return start, nxt, lambda s: "", lambda s: s[2] == parts, ("tick", "pass over", "a part of 1")
 
 
-WORLDS = {"store": store, "old": old, "silence": silence, "patience": patience}
+WORLDS = {"apart": apart, "store": store, "old": old, "moved": moved, "together": together,
+          "silence": silence, "patience": patience}
 
 
 # ---------------------------------------------------------------- search

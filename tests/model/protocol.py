@@ -125,6 +125,7 @@ class Model:
             stable=2,
             esnap=2,
             release=1,
+            recall=2,
             tail=1,
             wfull=1,
             sfull=1,
@@ -303,6 +304,11 @@ class Model:
                         and not m.claimed(w, u)
                     ):
                         A.append(("lease", u, r))
+            # what is not begun is given back; a copy of those words may come late
+            for r, w in enumerate(s["wk"]) if f["recall"] and s["ten"][u] >= 0 else ():
+                if s["ten"][u] == r and w["up"] and w["unit"] == u and not m.sticky:
+                    A.append(("recall", u, r, 0))
+                    A.append(("recall", u, r, 1))
         for i, x in enumerate(s["net"]):
             if not m.sticky:
                 A.append(("drop", i))
@@ -527,6 +533,11 @@ class Model:
                 for j in range(m.NS):
                     if s["sv"][j]["up"]:
                         s["fence"][j] = [x for x in s["fence"][j] if x[0] != u] + [(u, r)]
+        elif k == "recall":
+            f["recall"] -= 1
+            s["ten"][a[1]] = -1
+            if not a[3]:
+                s["wk"][a[2]]["unit"] = -1
         if k == "train" or (k == "lease" and m.sticky):
             w = s["wk"][a[1] if k == "train" else a[2]]
             u = w["unit"]
@@ -716,6 +727,7 @@ class Model:
                 "stable",
                 "credit",
                 "lease",
+                "recall",
                 "train",
                 "tail",
                 "sfail",
@@ -1089,6 +1101,7 @@ W = dict(
     follow=5,
     trim=3,
     lease=3,
+    recall=2,
     credit=2,
     drop=1,
     push=6,

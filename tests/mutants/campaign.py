@@ -218,7 +218,8 @@ class State:
 def tests_key(root, tests):
     """Changes with every change of what the tests are: a survivor is tried again then."""
     total, folders = hashlib.sha256(), {"tests/cores", "tests/sim", "tests/fault"}
-    names = {f"tests/unit/{t.target[5:]}.c" for t in tests if t.target.startswith("unit_")}
+    units = plan.unit_tests(root)
+    names = {units[t.target[5:]] for t in tests if t.target.startswith("unit_")}
     for folder in folders:
         names |= {f"{folder}/{n}" for n in os.listdir(os.path.join(root, folder))
                   if n.endswith((".c", ".h", ".txt"))}

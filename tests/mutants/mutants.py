@@ -46,8 +46,9 @@ class Mutant:
         self.function, self.file = function, function.file
         self.kind, self.rule, self.start, self.end, self.new = edit
         self.old = function.source[self.start:self.end]
-        said = (self.file, function.name, self.rule, source.squeeze(self.old),
-                source.squeeze(self.new), str(nth))
+        said = (source.FORMER["files"].get(self.file, self.file), source.former(function.name),
+                self.rule, source.former(source.squeeze(self.old)),
+                source.former(source.squeeze(self.new)), str(nth))
         self.id = hashlib.sha256("\0".join(said).encode()).hexdigest()[:12]
         self.line = function.source.count("\n", 0, self.start) + 1
 

@@ -10,49 +10,55 @@ import re
 
 # The protocol's code. What is left out says, serves or sets up, trains, or reads data.
 FILES = (
-    "server/*.c", "server/coordinator/*.c", "worker/*.c", "common/env.c", "common/frame.c",
-    "common/identity.c", "common/ledger.c", "common/numbers.c", "common/plan.c", "common/record.c",
-    "common/state_seal.c",
+    "server/*.c", "server/*/*.c", "worker/*.c", "worker/*/*.c", "common/env/env.c",
+    "common/format/frame.c", "common/security/identity.c", "common/format/ledger.c",
+    "common/env/numbers.c", "common/format/plan.c", "common/format/record.c",
+    "common/net/state_seal.c",
 )
 LEFT_OUT = (
-    "*/main.c", "*/node.c", "*/settings.c", "server/answer.c", "server/status.c", "worker/cache.c",
-    "worker/evaluation.c", "worker/fetch.c", "worker/loader.c", "worker/mix.c", "worker/model.c",
-    "worker/noise.c", "worker/passes.c", "worker/rank.c", "worker/reduce*.c", "worker/schedule.c",
-    "worker/source_file.c", "worker/stats.c", "worker/trainer_*.c", "worker/transformer.c",
+    "*/main.c", "*/node.c", "*/settings.c", "server/answer.c", "server/status.c",
+    "worker/data/cache.c", "worker/train/evaluation.c", "worker/data/fetch.c",
+    "worker/data/loader.c", "worker/data/mix.c", "worker/train/model.c", "worker/train/noise.c",
+    "worker/train/passes.c", "worker/ranks/rank.c", "worker/ranks/reduce*.c",
+    "worker/train/schedule.c", "worker/data/source_file.c", "worker/train/stats.c",
+    "worker/train/trainer_*.c", "worker/train/transformer.c",
 )
 # Unit tests beside those of the file's own name, and cores that look at it first.
 UNITS = {
-    "common/env.c": ("env_real_files", "numbers", "slot"),
-    "common/frame.c": ("ledger", "decide", "outbox"),
-    "common/ledger.c": ("decide", "checkpoint"),
-    "common/record.c": ("wal", "wal_scan", "ledger"),
-    "common/plan.c": ("ledger",),
-    "server/wal.c": ("wal_ahead", "wal_bounds", "wal_scan"),
-    "server/wal_scan.c": ("wal", "wal_bounds"),
+    "common/env/env.c": ("env_real_files", "numbers", "slot"),
+    "common/format/frame.c": ("ledger", "decide", "outbox"),
+    "common/format/ledger.c": ("decide", "checkpoint"),
+    "common/format/record.c": ("wal", "wal_scan", "ledger"),
+    "common/format/plan.c": ("ledger",),
+    "server/wal/wal.c": ("wal_ahead", "wal_bounds", "wal_scan"),
+    "server/wal/wal_scan.c": ("wal", "wal_bounds"),
     "server/coordinator/rows.c": ("store",),
-    "worker/keep.c": (), "server/full.c": ("keep",),
+    "worker/replica/durable_copy.c": (), "server/state/disk_full.c": ("keep",),
 }
 # Tests of the same name look at another room's file.
-NOT_UNITS = {"worker/keep.c", "worker/view.c", "server/coordinator/drain.c",
+NOT_UNITS = {"worker/replica/durable_copy.c", "worker/push/view.c", "server/coordinator/drain.c",
              "server/coordinator/plan.c", "server/server.c", "worker/worker.c"}
 # What the n-th allocation and the n-th file operation meet in fault.log.
-FAILED = {"common/env.c", "common/ledger.c", "common/plan.c", "common/record.c", "server/wal.c",
-          "server/wal_scan.c"}
+FAILED = {"common/env/env.c", "common/format/ledger.c", "common/format/plan.c",
+          "common/format/record.c", "server/wal/wal.c", "server/wal/wal_scan.c"}
 CORES = {
-    "server/copy.c": ("copy",), "server/standby.c": ("copy",), "server/insync.c": ("copy", "owner"),
-    "server/move.c": ("move",), "server/coordinator/move.c": ("move",),
+    "server/recovery/owner_stream.c": ("copy",), "server/recovery/standby.c": ("copy",),
+    "server/push/insync.c": ("copy", "owner"), "server/recovery/move.c": ("move",),
+    "server/coordinator/move.c": ("move",),
     "server/coordinator/insync.c": ("owner", "copy", "move"),
     "server/coordinator/drain.c": ("drain",), "server/coordinator/member.c": ("lease", "join"),
-    "server/coordinator/plan.c": ("lease",), "server/digest.c": ("digest",),
-    "server/coordinator/epochs.c": ("epochs",), "server/receive.c": ("greet", "hostile"),
-    "server/keep.c": ("keep",), "server/full.c": ("keep", "room"), "server/room.c": ("hostile",),
-    "server/follow.c": ("late", "join"), "server/snapshot.c": ("join",),
-    "server/recover.c": ("recover", "epochs"), "server/rebuild.c": ("recover", "late"),
-    "server/restore.c": ("recover", "late"), "worker/snapshot.c": ("join",),
-    "worker/outbox.c": ("outbox",), "worker/decided.c": ("outbox",), "worker/session.c": ("greet",),
-    "worker/start.c": ("outbox", "join"), "worker/offer.c": ("recover",),
-    "worker/keep.c": ("keep",),
-    "common/state_seal.c": ("sealed",),
+    "server/coordinator/grant.c": ("ahead", "ride_out", "lease"), "worker/member.c": ("ahead",),
+    "server/coordinator/plan.c": ("lease",), "server/state/digest.c": ("digest",),
+    "server/coordinator/epochs.c": ("epochs",), "server/push/receive.c": ("greet", "hostile"),
+    "server/state/checkpointer.c": ("keep",), "server/state/disk_full.c": ("keep", "room"),
+    "server/push/push_memory.c": ("hostile",), "server/push/follow.c": ("late", "join"),
+    "server/push/snapshot.c": ("join",), "server/recovery/recover.c": ("recover", "epochs"),
+    "server/recovery/rebuild.c": ("recover", "late"),
+    "server/recovery/restore.c": ("recover", "late"), "worker/replica/snapshot.c": ("join",),
+    "worker/push/outbox.c": ("outbox",), "worker/push/outcome.c": ("outbox",),
+    "worker/push/session.c": ("greet",), "worker/start.c": ("outbox", "join"),
+    "worker/replica/offer.c": ("recover",), "worker/replica/durable_copy.c": ("keep",),
+    "common/net/state_seal.c": ("sealed",),
 }
 # The simulator: (name, flags). `first` is run before the cores, `then` after them.
 BASE = ("sim:base", "--seeds 60")
@@ -66,6 +72,7 @@ MIXES = {
     "rebuild": "--seeds 60 --faults disk_loss,damage,tail,kill,power,crash,network,coordinator",
     "resume": "--seeds 100 --faults worker_kill,crash",
     "leases": "--seeds 60 --faults power,kill,worker_kill,worker_power,coordinator",
+    "ahead": "--seeds 60 --faults ahead,worker_kill,crash,coordinator,network",
     "io": "--seeds 60 --faults io,power,kill",
     "io_worker": "--seeds 60 --faults io,worker_power,worker_kill",
     "exact": "--exact --seeds 60",
@@ -83,15 +90,21 @@ DEEP = {"base_deep": "--from 301 --seeds 1200", "bsp": "--bsp --seeds 150",
         "standby_deep": "--from 101 --seeds 300 " + MIXES["standby"].split(" ", 2)[2],
         "rebuild_deep": "--from 61 --seeds 200 " + MIXES["rebuild"].split(" ", 2)[2],
         "exact_deep": "--exact --from 61 --seeds 200"}
+COPIES = ("standby", "slow_standby", "move_standby", "base_more", "rebuild")
 MATCHING = (
     ("server/coordinator/drain.c", ("drain", "leases", "base_more")),
     ("server/coordinator/leases.c", ("leases", "drain", "base_more")),
+    ("server/coordinator/grant.c", ("ahead", "leases", "drain", "base_more")),
+    ("worker/member.c", ("ahead", "resume", "drain", "base_more")),
     ("server/coordinator/store.c", ("leases", "io", "standby", "move", "base_more")),
     ("server/coordinator/move.c", ("move", "move_standby")),
     ("server/coordinator/insync.c", ("standby", "move_standby", "slow_standby", "rebuild")),
     ("server/coordinator/*", ("leases", "standby", "move", "rebuild", "drain", "base_more")),
-    ("server/move.c", ("move", "move_standby")),
-    ("server/[ics][nto]*.c", ("standby", "slow_standby", "move_standby", "base_more", "rebuild")),
+    ("server/recovery/move.c", ("move", "move_standby")),
+    ("server/push/insync.c", COPIES),
+    ("server/push/snapshot.c", COPIES),
+    ("server/recovery/owner_stream.c", COPIES),
+    ("server/recovery/standby.c", COPIES),
     ("server/*", ("rebuild", "standby", "tight", "io", "move", "slow", "exact", "base_more")),
     ("worker/*", ("resume", "exact", "steps", "io_worker", "tail_bsp", "rebuild", "drain",
                   "base_more")),
@@ -105,6 +118,17 @@ def files(root):
     found = {os.path.relpath(path, root) for pattern in FILES
              for path in glob.glob(os.path.join(root, pattern))}
     return sorted(f for f in found if not any(fnmatch.fnmatch(f, p) for p in LEFT_OUT))
+
+
+def unit_tests(root):
+    """The unit tests: name -> path from the root. `// ctest: NAME` gives one another name."""
+    found = {}
+    for path in glob.glob(os.path.join(root, "tests/unit/**/*.c"), recursive=True):
+        with open(path, encoding="utf-8") as file:
+            called = re.search(r"^// ctest: (\w+)$", file.read(), re.M)
+        name = called.group(1) if called else os.path.basename(path)[:-2]
+        found[name] = os.path.relpath(path, root)
+    return found
 
 
 def core_names(root):
@@ -128,8 +152,9 @@ class Test:
 def tests(root, file, deep=False):
     """What can see a change of `file`, as [Test], in the order in which they run."""
     folder, stem = os.path.split(file)
-    have = {os.path.basename(p)[:-2] for p in glob.glob(os.path.join(root, "tests/unit/*.c"))}
-    own = sorted(n for n in have if f"{n}_".startswith(f"{stem[:-2]}_"))  # room.c, room_bounds.c
+    have = {name: os.path.basename(path)[:-2] for name, path in unit_tests(root).items()}
+    own = sorted(n for n, s in have.items()  # wal.c, wal_bounds.c
+                 if f"{s}_".startswith(f"{stem[:-2]}_"))
     own = [] if file in NOT_UNITS else own
     units = [u for u in (*own, *UNITS.get(file, ())) if u in have]
     names = core_names(root)

@@ -4,14 +4,19 @@ An edit is (class, rule, first offset, end, new text). README.md says what the c
 Statements that only say something (logs, errors' texts, assertions) and planted bugs stay alone.
 """
 import functools
+import glob
+import os
 import re
 
 import source
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
 COMMIT_WORDS = {"sync", "fsync", "commit", "flip", "store", "replace"}
 COMMIT_NAMES = {"sync_dir", "wk_outbox_write", "wk_snapshot_write", "wk_slot_begin", "ps_wal_add",
                 "ps_co_put_row", "ps_epoch_write", "lk_checkpoint_write", "ps_wal_write_ahead"}
-NO_COMMIT = {"open", "close", "get", "each", "free", "needed", "committed", "due", "path", "atomic"}
+NO_COMMIT = {"open", "close", "get", "each", "free", "needed", "committed", "due", "path", "atomic",
+             "kick"}
 SYNCS = {"sync", "sync_dir", "ps_store_commit", "ps_wal_commit", "ps_wal_commit_small"}
 ANSWER_WORDS = {"reply", "answer", "publish", "tell", "ack", "finish", "drop", "erase", "remove",
                 "leave", "forget", "hear", "kick", "serve", "decided", "notify"}
@@ -92,8 +97,15 @@ def commits(f, node):
 
 
 def only_says(f, node):
-    """A log's line, a place to crash at: when it comes changes nothing."""
+    """A log line, perhaps under a condition, or a place to crash at: order changes nothing."""
+    if node.kind in ("if", "block") and node.kids:
+        return all(only_says(f, kid) for kid in node.kids)
     return node.kind == "plain" and f.tokens[node.first].text in QUIET
+
+
+def planted(f, node):
+    """A bug that is never there but where it is asked for."""
+    return node.kind == "if" and bool(re.match(r"LH_BUG\(", f.said(*node.head)))
 
 
 def lines(f, node):
@@ -168,12 +180,66 @@ def drop_commit(f):
     yield from drop_call(f, lambda name: is_commit(name) and name not in SYNCS, "commit")
 
 
+@functools.lru_cache(maxsize=1)
+def bodies():
+    """What the tree's functions say: static ones by (file, name), the others by ("", name)."""
+    said = {}
+    for folder in ("common", "kernels", "server", "worker"):
+        for path in glob.glob(os.path.join(ROOT, folder, "**", "*.c"), recursive=True):
+            file = os.path.relpath(path, ROOT)
+            with open(path, encoding="utf-8") as opened:
+                text = source.blank(opened.read())
+            for found in source.FUNCTION.finditer(text):
+                head = found.group("head")
+                name = re.search(r"(\w+)\(", head).group(1)
+                where = file if head.lstrip().startswith("static") else ""
+                said.setdefault((where, name), []).append((file, found.group("body")))
+    return said
+
+
+@functools.lru_cache(maxsize=None)
+def reached(file, name):
+    """The words of a function that `file` calls, and of all that it calls; None: not known."""
+    known, found, met = bodies(), set(), set()
+    left = [(file, name) if (file, name) in known else ("", name)]
+    if left[0] not in known:
+        return None
+    while left:
+        key = left.pop()
+        if key in met or key not in known:
+            continue
+        met.add(key)
+        for at, body in known[key]:
+            found |= set(re.findall(r"\w+", body))
+            for call in re.findall(r"(?<![\w.>])(\w+)\(", body):
+                left.append((at, call) if (at, call) in known else ("", call))
+    return found
+
+
+def unread(f, a, b):
+    """Is `a` an assignment, and does `b`, with all that it calls, name none of its members?"""
+    if a.kind != "plain" or b.kind != "plain" or plain_kind(f, a) != "set":
+        return False
+    sign, said = assignment(f, a), f.tokens
+    members_of = {said[at].text for at in range(a.first + 1, a.end)
+                  if said[at].kind == "name" and said[at - 1].text in ("->", ".")}
+    names = [said[at].text for _, at, _ in calls(f, b.first, b.end)]
+    called = [reached(f.file, n) for n in names if n not in ("LH_TRY", "LH_TRY_TO")]
+    if said[sign - 1].text not in members_of or any(calls(f, a.first, a.end)):
+        return False
+    if not called or None in called:
+        return False
+    return not members_of & f.words(b.first, b.end).union(*called)
+
+
 def swap(f):
     """A change and its commit, one before the other, change places."""
     for a, b in neighbours(f):
         if not (commits(f, a) or commits(f, b)) or lines(f, a) > 6 or lines(f, b) > 6:
             continue
-        if only_says(f, a) or only_says(f, b):
+        if only_says(f, a) or only_says(f, b) or planted(f, a) or planted(f, b):
+            continue
+        if unread(f, a, b):
             continue
         kinds = {plain_kind(f, n) if n.kind == "plain" else n.kind for n in (a, b)}
         one, two = f.said(a.first, a.end), f.said(b.first, b.end)
@@ -276,9 +342,20 @@ def off_by_one(f):
                 yield "off_by_one", "without", start, end, ""
 
 
+def greater(f, node):
+    """if (a > b) b = a; of two that are the same it makes no difference which is taken."""
+    body = node.kids[0] if node.kind == "if" and len(node.kids) == 1 else None
+    sign = assignment(f, body) if body and body.kind == "plain" else None
+    if sign is None or f.tokens[sign].text != "=":
+        return False
+    sides = [f.said(body.first, sign), f.said(sign + 1, body.end - 1)]
+    return any(f.said(*node.head) == f"{one} {way} {two}"
+               for one, two in (sides, sides[::-1]) for way in ("<", ">", "<=", ">="))
+
+
 def boundary(f):
     other = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
-    heads = [n.head for n in f.tree.all() if n.kind == "for"]
+    heads = [n.head for n in f.tree.all() if n.kind == "for" or greater(f, n)]
     for _, at, _ in compares(f):
         new = other.get(f.tokens[at].text)
         if new and not any(first <= at < end for first, end in heads):

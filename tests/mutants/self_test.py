@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import sys
 import tempfile
 import textwrap
@@ -20,7 +21,7 @@ import source  # noqa: E402
 
 # Mutants that every test of an earlier tree let live: the file, a piece of it, what became of it.
 KNOWN = (
-    ("server/follow.c", "chain = r.chain;", """
+    ("server/push/follow.c", "chain = r.chain;", """
         if (from->chain.len == LH_HASH_BYTES) memcpy(chain.b, from->chain.data, LH_HASH_BYTES);""",
      """
         struct lh_hash chain = l->chain;
@@ -33,7 +34,7 @@ KNOWN = (
             !LH_BUG("no_chain"))
             return lh_fail(LH_ERR_NOT_FOUND, "another history");
         return LH_OK;"""),
-    ("server/insync.c", "n->confirmed >= n->answered", "n->confirmed + 1 >= n->answered", """
+    ("server/push/insync.c", "n->confirmed >= n->answered", "n->confirmed + 1 >= n->answered", """
         if (n->state == PS_CATCHING && n->confirmed >= n->answered) {
             n->settled = false;
             n->state = PS_JOINING;
@@ -47,12 +48,12 @@ KNOWN = (
         LH_TRY(ps_store_commit(c->store)); // durable before it is answered
         lh_logf(c->conf.log, LH_INFO, "standby.in_sync", "shard %u", m->shard);
         return LH_OK;"""),
-    ("worker/session.c", "if (last < s->decided || last >= s->next) return true;",
+    ("worker/push/session.c", "if (last < s->decided || last >= s->next) return true;",
      "if (last < s->decided || last > s->next) return true;", """
         if (LH_BUG("no_hello")) return false;
         if (last < s->decided || last >= s->next) return true;
         return false;"""),
-    ("server/keep.c", """
+    ("server/state/checkpointer.c", """
         uint64_t needed = UINT64_MAX;
         for (uint32_t i = 0; i < s->conf.shard_count; i++) {""", """
         uint64_t needed = UINT64_MAX;
@@ -62,12 +63,12 @@ KNOWN = (
             LH_TRY(prune(s, shard->id, false, &oldest));
         }
         return LH_OK;"""),
-    ("server/group.c", "for (uint32_t k = 0; k < s->conf.shard_count && !err; k++)",
+    ("server/push/group_commit.c", "for (uint32_t k = 0; k < s->conf.shard_count && !err; k++)",
      "for (uint32_t k = 0; k < 1 && !err; k++)", """
         for (uint32_t k = 0; k < s->conf.shard_count && !err; k++)
             err = lh_ledger_copy(&s->shard[k]->head, &s->shard[k]->replica.ledger);
         return err;"""),
-    ("server/recover.c",
+    ("server/recovery/recover.c",
      "i < s->conf.shard_count && torn && !LH_BUG(\"tail_silent\"); i++)",
      "i < 1 && torn && !LH_BUG(\"tail_silent\"); i++)", """
         for (uint32_t i = 0; i < s->conf.shard_count && torn && !LH_BUG("tail_silent"); i++) {
@@ -75,7 +76,7 @@ KNOWN = (
             if (ended(shard)) continue;
         }
         return LH_OK;"""),
-    ("worker/snapshot.c",
+    ("worker/replica/snapshot.c",
      "(got->epoch < have->epoch || (got->epoch == have->epoch && got->version < have->version))",
      "(got->epoch == have->epoch && got->version < have->version)", """
         bool back =
@@ -186,6 +187,32 @@ class Rules(unittest.TestCase):
         self.assertEqual(list(mutants.mutants_of("common/x.c", text)), [])
 
 
+    def test_a_change_and_its_commit_change_places_only_where_that_can_be_told(self):
+        def swaps(text):
+            return [m for m in mutants.mutants_of("common/x.c", function(text))
+                    if m.rule == "swap.neighbours"]
+        commit = "LH_TRY(ps_co_store_insync(c, shard));"  # writes owner, standby, changes
+        self.assertTrue(swaps(f"s->changes++;\n{commit}"))
+        self.assertTrue(swaps(f"s->standby = 0;\n{commit}"))
+        self.assertFalse(swaps(f"s->heard_of = server;\n{commit}"))  # is in no row
+        self.assertTrue(swaps(f"s->heard_of = s->owner;\n{commit}"))
+        self.assertTrue(swaps(f"s->heard_of = write_row(s);\n{commit}"))
+        self.assertTrue(swaps(f"{commit}\ns->heard_of = server;"))  # only once it was stored
+        self.assertFalse(swaps(f"if (LH_BUG(\"twice\")) LH_TRY(wk_commit(c, false));\n{commit}"))
+        self.assertTrue(swaps("s->heard_of = server;\nLH_TRY(nobody_knows_what_commit(c));"))
+        self.assertFalse(swaps(f"{commit}\nif (!err) lh_logf(s->log, LH_INFO, \"x\", \"y\");"))
+
+    def test_the_greater_of_two_has_no_boundary(self):
+        def edges(text):
+            return [m for m in mutants.mutants_of("common/x.c", function(text))
+                    if m.rule == "boundary.edge"]
+        self.assertFalse(edges("if (a->x > b) b = a->x;"))
+        self.assertFalse(edges("if (b < a->x) b = a->x;"))
+        self.assertTrue(edges("if (a->x > b) b = a->y;"))
+        self.assertTrue(edges("if (a->x > b && c) b = a->x;"))
+        self.assertTrue(edges("if (a->x > b) b += a->x;"))
+
+
 class Tree(unittest.TestCase):
     def test_there_are_300_and_20_of_each_class(self):
         made = EVERY
@@ -223,6 +250,25 @@ class Names(unittest.TestCase):
         moved = "// A comment.\n\n" + function("// And one here.\n" + self.BODY)
         self.assertEqual(self.ids(text), self.ids(moved))
         self.assertLessEqual(self.ids(text), self.ids(function(self.BODY + "\ny(s);")))
+
+    def test_they_outlive_a_rename_of_file_and_function(self):
+        former = {"files": {"common/base/x.c": "common/x.c"}, "words": {"new_name": "b"}}
+        was = self.ids(function(self.BODY))
+        with mock.patch.object(source, "FORMER", former):
+            text = function(self.BODY).replace("b->", "new_name->")
+            now = {m.id for m in mutants.mutants_of("common/base/x.c", text)}
+            self.assertEqual(now, was)
+        self.assertNotEqual({m.id for m in mutants.mutants_of("common/base/x.c", text)}, was)
+
+    def test_what_was_renamed_is_there_and_its_former_name_is_not(self):
+        files, words = source.FORMER["files"], set(source.FORMER["words"])
+        self.assertLessEqual(set(files), set(plan.files(mutants.ROOT)))
+        self.assertFalse(set(files.values()) & set(plan.files(mutants.ROOT)))
+        folders = [os.path.join(mutants.ROOT, room) for room in ("common", "server", "worker")]
+        said = {word for folder in folders for path, _, names in os.walk(folder) for name in names
+                if name.endswith((".c", ".h"))
+                for word in re.findall(r"\w+", read(os.path.join(path, name)))}
+        self.assertLessEqual(words, said)
 
     def test_a_function_counts_as_changed_where_its_code_is(self):
         def key(body):

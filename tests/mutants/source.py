@@ -4,6 +4,8 @@ No C parser: it reads what clang-format leaves, where a function's braces stand 
 Offsets are into the file's text; comments and directives are blanked in it, and keep their length.
 """
 import hashlib
+import json
+import os
 import re
 from dataclasses import dataclass, field
 
@@ -15,6 +17,9 @@ TOKEN = re.compile(r"""
     (?P<sign>->|\+\+|--|<<=|>>=|<=|>=|==|!=|&&|\|\||<<|>>|[-+*/%&|^]=|\.\.\.|[^\s\w])""", re.X)
 FUNCTION = re.compile(r"^(?P<head>[A-Za-z_][^\n;{}]*\([^;{}]*\))[ ]*\n(?P<body>\{\n.*?^\})",
                       re.M | re.S)
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "names.json"),
+          encoding="utf-8") as _file:
+    FORMER = json.load(_file)  # what files and names were called when mutants were named after them
 OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 
 
@@ -62,7 +67,7 @@ class Function:
     @property
     def key(self):
         """Changes with every change of the function but those of comments and white space."""
-        return hashlib.sha256(squeeze(self.text).encode()).hexdigest()[:16]
+        return hashlib.sha256(former(squeeze(self.text)).encode()).hexdigest()[:16]
 
     def span(self, first, end):
         """Offsets of the tokens [first, end)."""
@@ -90,6 +95,11 @@ def squeeze(text):
     gone = {at for start, end in match.items() if match.get(start + 1) == end - 1
             for at in (start, end)}
     return " ".join(word for at, word in enumerate(said) if at not in gone)
+
+
+def former(text):
+    """A text with the former names of what was renamed: ids and hashes outlive that."""
+    return re.sub(r"[A-Za-z_]\w*", lambda n: FORMER["words"].get(n.group(), n.group()), text)
 
 
 def blank(text):

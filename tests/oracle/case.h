@@ -8,8 +8,8 @@
 #ifndef TESTS_ORACLE_CASE_H
 #define TESTS_ORACLE_CASE_H
 
-#include "common/buf.h"
-#include "worker/transformer.h"
+#include "common/base/buf.h"
+#include "worker/train/transformer.h"
 
 struct case_answer {
     float *logits, *gradient;

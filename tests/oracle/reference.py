@@ -1,4 +1,4 @@
-"""The transformer of worker/model.h in PyTorch, fp64, written without a look at the C passes.
+"""The transformer of worker/train/model.h in PyTorch, fp64, written without a look at the C passes.
 
 Attention is the plain softmax over a masked square, positions follow Hugging Face's rotate_half.
 fp64 makes the reference the truth, so that the distance measured is the C code's own rounding.
@@ -9,7 +9,7 @@ import torch
 
 
 def tensors(shape: dict) -> list[tuple[str, tuple[int, ...]]]:
-    """Names and shapes in the manifest's order (worker/model.h)."""
+    """Names and shapes in the manifest's order (worker/train/model.h)."""
     d, f, vocab = shape["dim"], shape["ffn"], shape["vocab"]
     kv = shape["kv_heads"] * (d // shape["heads"])
     out = [("model.embed_tokens.weight", (vocab, d))]

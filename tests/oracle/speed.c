@@ -11,7 +11,7 @@
 
 #include "kernels/layers.h"
 #include "kernels/optimizer.h"
-#include "worker/transformer.h"
+#include "worker/train/transformer.h"
 
 static double now_s(void)
 {

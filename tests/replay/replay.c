@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "deploy/cli.h"
+#include "deploy/tool/cli.h"
 #include "kernels/codec.h"
 #include "kernels/cpu/codec_ops.h"
 

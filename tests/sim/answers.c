@@ -105,11 +105,27 @@ static const ProtobufCMessageDescriptor *type_of(enum lh_rpc rpc)
     }
 }
 
+// Where a worker gave leases back, it did so with the request that is answered.
+static void count_recalls(struct sim *s, const struct answer *a)
+{
+    if (a->rpc != LH_RPC_LEASE) return;
+    s->met.recalls += ((const Longhaul__V1__LeaseReply *)a->message)->n_recalled > 0;
+    s->met.returns += a->to->worker && a->to->worker->returns > 0;
+}
+
 static void saw_push_reply(struct sim_node *server, const struct sim_node *worker,
                            const Longhaul__V1__PushReply *m)
 {
     if (!m->resume && worker->kind == SIM_WORKER && m->digest.len == 16)
         sim_saw_answer(server, m->digest.data, m->admitted);
+}
+
+// Whose join grants nothing, and whose incarnation is not known, may be a late word of an earlier
+// life: it is no sign of life.
+static bool is_member(enum lh_rpc rpc, const ProtobufCMessage *m)
+{
+    if (rpc == LH_RPC_JOIN) return !((const Longhaul__V1__JoinReply *)m)->taken;
+    return rpc == LH_RPC_LEASE && !((const Longhaul__V1__LeaseReply *)m)->unknown;
 }
 
 void sim_saw_message(void *arg, const struct lh_transport *from, const char *to, enum lh_rpc rpc,
@@ -127,6 +143,8 @@ void sim_saw_message(void *arg, const struct lh_transport *from, const char *to,
         struct answer a = {s, heard_by, rpc, m};
         missing = sim_stored_held(&s->judging->stored, check, &a);
         s->met.answers++;
+        if (is_member(rpc, m)) sim_saw_heard(heard_by);
+        count_recalls(s, &a);
     } else if (rpc == LH_RPC_PUSH) {
         saw_push_reply(sender, heard_by, (const Longhaul__V1__PushReply *)m);
     }

@@ -32,10 +32,12 @@ void sim_trace(const struct sim *s, const char *format, ...)
 
 // ---------------------------------------------------------------- what the cores tell
 
-// A disk that failed is the one reason to stop by oneself; somebody starts the process again.
+// A disk that failed is the one reason to stop by oneself; somebody starts the process again. So is
+// one that finds no room for what the file has room for already, where that is what takes a commit
+// back that found none: nobody knows then what is there (rule 26).
 static bool disk_failed(const struct sim_node *n, lh_err err)
 {
-    return err == LH_ERR_IO && lh_fake_failed(n->env);
+    return err == LH_ERR_IO && (lh_fake_failed(n->env) || lh_fake_no_room_in_place(n->env));
 }
 
 bool sim_standbys(const struct sim *s)
@@ -133,6 +135,9 @@ static lh_err start_coordinator(struct sim_node *n)
     conf.worker_timeout_ns = 8 * LH_SECOND;
     conf.tick_ns = 200 * LH_MS;
     conf.take_over_ns = 1500 * LH_MS;
+    if (s->conf.faults.far) conf.worker_timeout_max_ns = 60 * LH_SECOND;
+    if (s->conf.faults.far) conf.take_over_max_ns = 20 * LH_SECOND;
+    conf.ride_out_ns = s->ride_out_ns;
     conf.dylu = true;
     conf.plan.staleness_per_live = s->conf.faults.refuse ? 1 : 4;
     conf.plan.mode = (uint8_t)s->conf.mode;
@@ -158,6 +163,8 @@ lh_err sim_server_start(struct sim_node *n)
     conf.grace_ns = 6 * LH_SECOND;
     conf.replicated = n->sim->conf.faults.standby;
     conf.wait_ns = LH_SECOND;
+    if (n->sim->conf.faults.far) conf.deadline_max_ns = 60 * LH_SECOND;
+    if (n->sim->conf.faults.far) conf.wait_max_ns = 20 * LH_SECOND;
     conf.standby = n->kind == SIM_STANDBY || n->stands_by;
     conf.folded = n->zombie ? NULL : sim_saw_folded;
     conf.folded_arg = n;
@@ -178,6 +185,7 @@ static lh_err start_worker(struct sim_node *n)
     conf.retry_base_ns = 100 * LH_MS;
     conf.retry_max_ns = conf.reconnect_max_ns = 2 * LH_SECOND;
     conf.deadline_ns = 3 * LH_SECOND;
+    if (n->sim->conf.faults.far) conf.deadline_max_ns = 60 * LH_SECOND;
     conf.observer = &n->observer;
     LH_TRY(wk_worker_start(&conf, &n->worker));
     sim_saw_start(n);
@@ -359,6 +367,15 @@ static void choose_shape(struct sim *s)
     if (drawn) sim_happened(s, shards);
 }
 
+// For how long the coordinator leases ahead. A run lasts some seconds without faults.
+static void choose_ride_out(struct sim *s)
+{
+    static const int64_t seconds[] = {0, 1, 0, 300};
+    uint64_t drawn = s->conf.faults.ahead ? sim_draw(s, SIM_FAULT_ahead, LH_COUNT(seconds)) : 0;
+    s->ride_out_ns = seconds[drawn] * LH_SECOND;
+    if (s->ride_out_ns) sim_happened(s, ahead);
+}
+
 static void create(struct sim *s, const struct sim_conf *conf)
 {
     static const uint64_t shapes[5][5] = {{40, 20}, {300}, {9, 9}, {70}, {8, 30}};
@@ -368,6 +385,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     s->world = lh_fake_world_create(conf->seed);
     sim_streams(s);
     choose_shape(s);
+    choose_ride_out(s);
     s->fabric = lh_fabric_create();
     lh_err err =
         lh_manifest_build(&s->manifest, s->shards < 3 ? 3 : 5, names, shapes, s->shards, NULL);
@@ -391,7 +409,9 @@ static void create(struct sim *s, const struct sim_conf *conf)
             s->history[w][k].raw = calloc(s->manifest.values, sizeof(double));
             s->history[w][k].gone = calloc(s->manifest.values, sizeof(double));
             s->history[w][k].last = calloc(s->manifest.values, sizeof(double));
-            LH_ASSERT(s->history[w][k].raw && s->history[w][k].gone && s->history[w][k].last);
+            s->history[w][k].undone = calloc(s->manifest.values, sizeof(double));
+            LH_ASSERT(s->history[w][k].raw && s->history[w][k].gone && s->history[w][k].last &&
+                      s->history[w][k].undone);
         }
     uint32_t at = 0;
     make_node(s, at++, SIM_COORDINATOR, 0);
@@ -400,6 +420,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     for (uint32_t i = 0; i < SIM_STANDBYS && sim_standbys(s); i++)
         make_node(s, at++, SIM_STANDBY, i);
     s->nodes = at;
+    sim_place_far(s);
     sim_judging_begin(s);
     for (uint32_t i = 0; i < s->nodes; i++)
         if (!sim_absent(&s->node[i])) sim_node_start(&s->node[i]);
@@ -428,6 +449,7 @@ static void teardown(struct sim *s)
             free(s->history[w][k].raw);
             free(s->history[w][k].gone);
             free(s->history[w][k].last);
+            free(s->history[w][k].undone);
         }
 }
 
@@ -506,7 +528,10 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->balanced += one->balanced;
     all->mass_losses += one->mass_losses;
     all->answers += one->answers;
+    all->recalls += one->recalls;
+    all->returns += one->returns;
     all->silences += one->silences;
+    all->given_up += one->given_up;
     if (one->silence_ns > all->silence_ns) all->silence_ns = one->silence_ns;
 }
 
@@ -525,6 +550,8 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
         if (conf->tight_disks) sim_tighten(s);
         if (now % (500 * LH_MS) == 0) sim_look(s);
         if (now > RUN_LIMIT || lh_fake_events(s->world) > EVENTS_MAX) {
+            // by what it stands still for, where that is wrong by itself
+            for (uint32_t k = 0; k < s->shards; k++) sim_judge_acknowledged(s, k);
             sim_fail(s, "stuck: the run has not ended after %.0f s", (double)now / 1e9);
             break;
         }

@@ -8,8 +8,8 @@
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H
 
-#include "common/env_fake.h"
-#include "common/transport_mem.h"
+#include "common/env/env_fake.h"
+#include "common/net/mem/transport_mem.h"
 #include "tests/sim/setup.h"
 #include "tests/sim/synthetic.h"
 
@@ -50,6 +50,7 @@ struct sim_history { // of one worker and shard
     double *raw;    // per value: sum of the deltas of all committed cuts
     double *gone;   // of it, what declared losses took, as each was measured (mass.c)
     double *last;   // the newest delta
+    double *undone; // the largest of deltas whose cut a start found not committed, since a commit
     bool pending;   // kept, and whether it is committed is not known yet: the newest cut
     bool lost;      // it declared a loss, in some life
     bool losing;    // and one since its mass was last measured
@@ -92,6 +93,7 @@ struct sim_node {
     uint64_t disk_bytes; // that its disk holds; 0: whatever comes
     bool cut_off;
     uint64_t deaths;
+    int64_t far_ns; // what every message from or to it takes longer, one way
 };
 
 enum { SIM_VERSIONS_MAX = 8192, SIM_POINTS_MAX = 2048 };
@@ -122,7 +124,8 @@ extern const char *const sim_loss_name[SIM_LOSSES];
 // over; an operator lets workers, regions, the run stand still and go on; a server's newest
 // checkpoint is damaged, alone; an operator moves shards between a server and its standby (without
 // `standby` pushes are acknowledged by their owner alone); disks stall. OWN_APART(name) are like
-// them, with streams of their own.
+// them, with streams of their own; with `far` some nodes have round trips of 0.6 to 3 s to all
+// others, and silence and deadlines are bounded by what each reports of its path.
 #define SIM_FAULTS(BASE, OWN, APART, OWN_APART)                                                    \
     BASE(kill)                                                                                     \
     BASE(power)                                                                                    \
@@ -148,8 +151,10 @@ extern const char *const sim_loss_name[SIM_LOSSES];
     OWN(folders)                                                                                   \
     OWN(rollback)                                                                                  \
     OWN(clone)                                                                                     \
+    OWN(ahead)                                                                                     \
     OWN_APART(rollback_worker)                                                                     \
     OWN_APART(rollback_store)                                                                      \
+    OWN_APART(far)                                                                                 \
     APART(drain)                                                                                   \
     APART(standby)                                                                                 \
     APART(rot)                                                                                     \
@@ -199,8 +204,10 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t acknowledged, exempt[SIM_LOSSES];
     uint64_t balanced, mass_losses;
     uint64_t answers;
+    uint64_t recalls, returns; // of them, those that recalled leases, and that took some back
     uint64_t silences;
     int64_t silence_ns;
+    uint64_t given_up; // workers, for their silence, where bounds follow from paths
 };
 
 struct sim_turn { // of a fault with a stream of its own
@@ -220,6 +227,7 @@ struct sim {
     struct lh_units units;
     struct lh_keyring *keys;
     struct lk_codec codec;
+    int64_t ride_out_ns; // leased ahead by the coordinator, in all its lives
     double norm_gate;
     float *initial;
     uint32_t shards, shape[SIM_SERVERS]; // all of them; each server's
@@ -283,6 +291,7 @@ void sim_saw_trouble(struct sim_node *n); // what keeps it from answering in tim
 void sim_tighten(struct sim *s);
 void sim_disk_limit(struct sim_node *n); // its disk's bytes hold from here on
 void sim_faults_start(struct sim *s);
+void sim_place_far(struct sim *s); // which nodes have long paths, of all but the coordinator
 // A server's disk may be lost while a worker's is there that has a copy of the stable point: the
 // promise is about one or the other.
 bool sim_may_lose(struct sim_node *n);

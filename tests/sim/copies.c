@@ -111,15 +111,18 @@ static void put(struct lh_env *env, const struct sim_image *c)
 // ---------------------------------------------------------------- rolled back
 
 // Does an owner, or the coordinator's note, count on what this standby confirmed? With its copy put
-// back and the owner gone before they speak again, both copies would be.
+// back and the owner gone before they speak again, both copies would be. The note is the one in
+// memory and the one on the disk: a change that waits for room may be taken back.
 static bool counted_on(const struct sim_node *n)
 {
-    const struct sim *s = n->sim;
+    struct sim *s = n->sim;
     const struct ps_coordinator *c = s->node[0].coordinator;
     uint64_t identity = n->server->standby.identity;
     bool is = !c || c->stopped;
+    sim_read_store(s);
     for (uint32_t k = 0; k < n->shards; k++) {
         is |= c && c->shard[n->shard[k]].standby == identity;
+        is |= s->judging->stored.shard[n->shard[k]].standby == identity;
         for (uint32_t i = 0; i < s->nodes; i++) {
             struct ps_server *server = s->node[i].server;
             const struct ps_shard *shard = server ? ps_server_shard(server, n->shard[k]) : NULL;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/wal_format.h"
+#include "server/wal/wal_format.h"
 #include "tests/sim/cluster.h"
 
 // ---------------------------------------------------------------- room

@@ -8,12 +8,37 @@
 
 // ---------------------------------------------------------------- the network
 
+// The longer one of two far nodes' ways counts.
+static int64_t far_ns(struct sim *s, const char *from, const char *to)
+{
+    int64_t most = 0;
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        const struct sim_node *n = &s->node[i];
+        if ((!strcmp(n->name, from) || !strcmp(n->name, to)) && n->far_ns > most) most = n->far_ns;
+    }
+    return most;
+}
+
+void sim_place_far(struct sim *s)
+{
+    for (uint32_t i = 1; s->conf.faults.far && i < s->nodes; i++) { // all but the coordinator
+        bool worker = s->node[i].kind == SIM_WORKER;
+        uint64_t far = sim_draw(s, SIM_FAULT_far, worker ? 2 : 3),
+                 ms = sim_draw(s, SIM_FAULT_far, 1200);
+        if (far) continue;
+        s->node[i].far_ns = (int64_t)(300 + ms) * LH_MS;
+        sim_happened(s, far);
+        sim_trace(s, "%s is %.3f s away", s->node[i].name, (double)s->node[i].far_ns / LH_SECOND);
+    }
+}
+
 static bool fate_of(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                     struct lh_fate *fate)
 {
     struct sim *s = arg;
     bool stream = rpc == LH_RPC_FOLLOW || rpc == LH_RPC_SNAPSHOT;
     fate->delay_ns = (int64_t)(1 + sim_below(s, 100)) * LH_MS;
+    if (s->conf.faults.far) fate->delay_ns += far_ns(s, from, to);
     for (uint32_t i = 0; i < s->nodes; i++)
         if (s->node[i].cut_off && (!strcmp(s->node[i].name, from) || !strcmp(s->node[i].name, to)))
             return false;

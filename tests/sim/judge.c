@@ -294,7 +294,7 @@ bool sim_stable_held(struct sim *s, uint32_t shard)
     for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++) {
         struct wk_worker *worker = s->node[w].worker;
         if (!worker) continue;
-        struct lk_checkpoint_conf conf = wk_keep_conf(worker);
+        struct lk_checkpoint_conf conf = wk_durable_copy_conf(worker);
         lh_fake_look(conf.env, true);
         lh_err err = lk_checkpoint_list(&conf, &worker->shard[shard].replica, is_held, &h);
         lh_fake_look(conf.env, false);

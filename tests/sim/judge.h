@@ -52,11 +52,21 @@ struct sim_log { // of a shard
     int64_t silent_since; // nobody serves, and a standby in sync could; 0: it is not so
 };
 
+struct sim_bound {    // of a worker (silences.c)
+    int64_t heard_ns; // when the coordinator last answered it
+    int64_t bound_ns; // as printed at the last look
+    bool live;
+};
+
 struct sim_judging {
     struct sim_log log[SIM_SHARDS_MAX];
     uint64_t id[SIM_WORKERS];
     struct sim_stored stored; // what is durable of the coordinator's store
     int64_t trouble[SIM_NODES_MAX];
+    int64_t echo[SIM_NODES_MAX]; // when the last late copy of its reports arrives (owners.c)
+    int64_t looked_ns, paused_ns, rest_ns; // of the coordinator's pauses (owners.c)
+    struct sim_bound bound[SIM_WORKERS];
+    uint64_t bound_life;              // deaths of the coordinator that printed them
     uint64_t identity[SIM_NODES_MAX]; // of servers' directories, as they last ran
 };
 
@@ -98,6 +108,11 @@ void sim_judge_mass(struct sim *s, uint32_t shard);
 void sim_saw_taken(struct sim *s, uint32_t shard); // by a standby, just now
 bool sim_watched_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                       struct lh_fate *fate);
+
+// ---- silences.c
+void sim_saw_heard(struct sim_node *n); // the coordinator answers it
+void sim_saw_printed(struct sim *s, uint32_t worker, bool live, int64_t bound_ns);
+void sim_look_at_bounds(struct sim *s);
 
 // ---- judge.c
 // A server's state is the judge's fold of its log, in bits: NULL, or what differs.

@@ -306,8 +306,36 @@ static void a_server_that_served_all_the_time_is_not_replaced(void **state)
     made_found(m->sim, "served and could be heard all the time");
 }
 
-// Nobody serves the shard: its standby runs, is in sync, and may be heard, or not.
-static void wait_for_the_standby(struct made *m, bool cut_off, uint64_t in_sync, int hindered)
+// The coordinator prints this of worker 1, a tenth of a second later each time.
+static void printed_as(struct sim *s, bool live, int64_t bound_ns)
+{
+    let_pass(s, 100 * LH_MS);
+    sim_saw_printed(s, 1, live, bound_ns);
+}
+
+static void nobody_is_given_up_before_the_bound_that_was_printed(void **state)
+{
+    struct made *m = *state;
+    struct sim *s = m->sim;
+    struct sim_node *worker = &s->node[1 + SIM_SERVERS + 1];
+    const int64_t bound = 5 * LH_SECOND;
+    sim_saw_heard(worker);
+    for (int i = 0; i < 49; i++) printed_as(s, true, bound);
+    printed_as(s, false, bound); // 5.0 s
+    made_clean(s);
+    printed_as(s, true, bound); // it is back
+    sim_saw_heard(worker);
+    for (int i = 0; i < 48; i++) printed_as(s, true, bound);
+    printed_as(s, false, bound); // 4.9 s
+    made_found(s, "worker 1 was given up after 4.9 s of silence, and its bound was 5.0 s");
+}
+
+enum { HINDERED, STANDS_STILL };
+
+// Nobody serves the shard for 6 s: its standby runs, is in sync, and may be heard, or not. After
+// `at` tenths of a second the coordinator is hindered for a moment, or stands still for `tenths`.
+static void wait_for_the_standby(struct made *m, bool cut_off, uint64_t in_sync, int at, int what,
+                                 int tenths)
 {
     struct lh_transport transport = {0};
     struct ps_coordinator coordinator = {0};
@@ -322,7 +350,9 @@ static void wait_for_the_standby(struct made *m, bool cut_off, uint64_t in_sync,
     s->node[STANDBY].server = &server;
     s->node[STANDBY].cut_off = cut_off;
     for (int i = 0; i < 60; i++) {
-        if (i == hindered) sim_saw_trouble(&s->node[0]); // for a moment
+        if (i == at && what == HINDERED) sim_saw_trouble(&s->node[0]);
+        if (i == at && what == STANDS_STILL)
+            lh_fake_stall_at(s->node[0].env, -1, tenths * 100 * LH_MS);
         let_pass(s, 100 * LH_MS);
         sim_look_often(s);
     }
@@ -334,13 +364,65 @@ static void wait_for_the_standby(struct made *m, bool cut_off, uint64_t in_sync,
 static void a_standby_that_is_in_sync_serves_soon(void **state)
 {
     struct made *m = *state;
-    wait_for_the_standby(m, true, IDENTITY, -1);
-    wait_for_the_standby(m, false, IDENTITY + 1, -1);
-    wait_for_the_standby(m, false, IDENTITY, 30);
+    wait_for_the_standby(m, true, IDENTITY, -1, HINDERED, 0);
+    wait_for_the_standby(m, false, IDENTITY + 1, -1, HINDERED, 0);
+    wait_for_the_standby(m, false, IDENTITY, 30, HINDERED, 0);
     made_clean(m->sim);
     sim_log_of(m->sim, 0)->silent_since = 0;
-    wait_for_the_standby(m, false, IDENTITY, -1);
+    wait_for_the_standby(m, false, IDENTITY, -1, HINDERED, 0);
     made_found(m->sim, "nobody serves it");
+}
+
+// Of the 6 s twice the pause is left out, and nothing else.
+static void a_pause_of_the_coordinator_is_left_out_twice(void **state)
+{
+    struct made *m = *state;
+    wait_for_the_standby(m, false, IDENTITY, 0, STANDS_STILL, 20);
+    made_clean(m->sim);
+    sim_log_of(m->sim, 0)->silent_since = 0;
+    wait_for_the_standby(m, false, IDENTITY, 30, STANDS_STILL, 12);
+    made_clean(m->sim);
+    sim_log_of(m->sim, 0)->silent_since = 0;
+    wait_for_the_standby(m, false, IDENTITY, 30, STANDS_STILL, 5); // what was before it counts
+    made_found(m->sim, "nobody serves it");
+}
+
+// Of 6 s 2.5 are left when the last late copy of the former server's reports has come.
+static void a_late_copy_of_a_report_is_heard(void **state)
+{
+    struct made *m = *state;
+    int64_t *echo = &m->sim->judging->echo[SERVER];
+    sim_log_of(m->sim, 0)->owner = &m->sim->node[SERVER];
+    *echo = 3500 * LH_MS;
+    wait_for_the_standby(m, false, IDENTITY, -1, HINDERED, 0);
+    made_clean(m->sim);
+    sim_log_of(m->sim, 0)->silent_since = 0;
+    *echo = lh_fake_now(m->sim->world); // of before it was silent
+    m->sim->judging->echo[STANDBY] = *echo + 3500 * LH_MS;
+    wait_for_the_standby(m, false, IDENTITY, -1, HINDERED, 0);
+    made_found(m->sim, "nobody serves it");
+}
+
+// A server that serves so much of epoch 1; what was acknowledged in it is version 2.
+static void serves(struct made *m, uint64_t epoch, uint64_t version)
+{
+    struct ps_shard shard = {.replica.ledger = {.epoch = epoch, .version = version}};
+    struct ps_shard *shards[] = {&shard};
+    struct ps_server server = {.conf.shard_count = 1, .shard = shards, .serving = true};
+    m->sim->node[SERVER].server = &server;
+    sim_look_often(m->sim);
+    m->sim->node[SERVER].server = NULL;
+}
+
+static void less_than_was_acknowledged_is_served_under_another_epoch(void **state)
+{
+    struct made *m = *state;
+    made_acknowledged(m);
+    serves(m, 1, 2);
+    serves(m, 2, 1);
+    made_clean(m->sim);
+    serves(m, 1, 1);
+    made_found(m->sim, "was acknowledged in it");
 }
 
 int main(void)
@@ -365,7 +447,11 @@ int main(void)
         MADE_TEST(whoever_is_in_sync_has_all_that_was_acknowledged),
         MADE_TEST(nothing_is_acknowledged_that_the_standby_lacks),
         MADE_TEST(a_server_that_served_all_the_time_is_not_replaced),
+        MADE_TEST(nobody_is_given_up_before_the_bound_that_was_printed),
         MADE_TEST(a_standby_that_is_in_sync_serves_soon),
+        MADE_TEST(a_pause_of_the_coordinator_is_left_out_twice),
+        MADE_TEST(a_late_copy_of_a_report_is_heard),
+        MADE_TEST(less_than_was_acknowledged_is_served_under_another_epoch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,8 @@ static struct sim *sim_new(void)
         h->raw = calloc(s->manifest.values, sizeof *h->raw);
         h->gone = calloc(s->manifest.values, sizeof *h->gone);
         h->last = calloc(s->manifest.values, sizeof *h->last);
-        assert_true(h->raw && h->gone && h->last);
+        h->undone = calloc(s->manifest.values, sizeof *h->undone);
+        assert_true(h->raw && h->gone && h->last && h->undone);
     }
     sim_judging_begin(s);
     return s;
@@ -55,6 +56,7 @@ static void sim_free(struct sim *s)
         free(s->history[w][0].raw);
         free(s->history[w][0].gone);
         free(s->history[w][0].last);
+        free(s->history[w][0].undone);
     }
     for (uint32_t v = 0; v < SIM_VERSIONS_MAX; v++) lh_blob_release(s->kept[0][v]);
     lh_fake_world_destroy(s->world);

@@ -89,6 +89,9 @@ static void tell_judged(const struct sim_tally *met)
            (unsigned long long)met->balanced, (unsigned long long)met->mass_losses,
            (unsigned long long)met->answers, (unsigned long long)met->silences,
            (double)met->silence_ns / LH_SECOND);
+    if (met->given_up)
+        printf("%llu workers on long paths were given up, after the bound that was printed\n",
+               (unsigned long long)met->given_up);
 }
 
 static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
@@ -126,6 +129,11 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
         printf("sim: no outer optimizer took a step in all these seeds\n");
         failed++;
     }
+    if (conf.faults.ahead)
+        printf("%llu answers recalled leases, %llu took some back\n",
+               (unsigned long long)met.recalls, (unsigned long long)met.returns);
+    bool kept = seeds >= 100 && conf.faults.ahead && !met.returns;
+    if (kept) printf("sim: no lease was given back in all these seeds\n");
     bool blind = seeds >= 100 && (!met.admitted || !met.clipped);
     if (blind) printf("sim: no push was clipped in all these seeds: the norm gate was not tried\n");
     if (conf.exact)
@@ -141,7 +149,7 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     if (unused) printf("sim: no shard was taken over in all these seeds\n");
     bool stayed = seeds >= 100 && conf.faults.move && !met.moved;
     if (stayed) printf("sim: no shard was moved in all these seeds\n");
-    return failed || blind || idle || unused || stayed || vacant || roomy ? 1 : 0;
+    return failed || blind || idle || unused || stayed || kept || vacant || roomy ? 1 : 0;
 }
 
 // Every run crashes at another operation; one that never comes so far would prove nothing.
@@ -173,7 +181,7 @@ static int run_steps(struct sim_conf conf, uint64_t seed, int64_t steps)
 
 #ifdef LH_PLANTED_BUGS
 // Each bug under the faults that it needs, after a control run of the right rules under the same.
-// `family`: of the failpoints (common/check.h) at which it does something wrong.
+// `family`: of the failpoints (common/base/check.h) at which it does something wrong.
 static const struct {
     const char *name, *faults, *family;
     enum { ANY, EXACT, TIGHT } run; // what it takes to tell: fixed point, disks without room
@@ -226,6 +234,7 @@ static const struct {
     {"fold_lent", "tail,kill,worker_lost,worker_power,network,partition", NULL, ANY},
     {"return_rounds", "refuse,network", NULL, EXACT},
     {"no_relief", "none", NULL, TIGHT},
+    {"give_up_early", "far,partition", NULL, ANY},
 };
 
 // Failpoints in whose family nothing is planted: a process that dies there would prove little.

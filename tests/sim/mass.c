@@ -104,7 +104,7 @@ static bool read_entry(const struct sim_node *n, uint32_t shard, const struct lh
     return true;
 }
 
-// The snapshot file (worker/slot.h): its residual, and up to which push it has everything.
+// The snapshot file (worker/push/slot.h): its residual, and up to which push it has everything.
 struct snapshot {
     bool there;
     uint64_t incarnation, step;
@@ -195,12 +195,18 @@ static bool is_held(const struct balance *b, const double *held, const double *m
     return true;
 }
 
-// The newest cut was committed, or it was not and never will be.
+// The newest cut was committed, or it was not. Then its entry is removed, but a power cut may bring
+// the entry's name back, until that of the next commit is durable: `undone`.
 static void settle(const struct balance *b, const double *held)
 {
     struct sim_history *h = b->history;
     bool before = is_held(b, held, NULL), after = h->pending && is_held(b, held, h->last);
-    for (uint64_t i = 0; !before && after && i < b->values; i++) h->raw[i] += h->last[i];
+    for (uint64_t i = 0; h->pending && i < b->values; i++) {
+        if (before && h->last[i] > h->undone[i]) h->undone[i] = h->last[i];
+        if (before || !after) continue;
+        h->raw[i] += h->last[i];
+        h->undone[i] = 0;
+    }
     h->pending = false;
     for (uint64_t i = 0; !before && !after && i < b->values; i++)
         if (fabs(held[i] - expected(b, i)) > tolerance(b->node->sim, h->raw[i])) {
@@ -225,19 +231,22 @@ static void check_rule11(const struct balance *b, const float *residual, const f
 }
 
 // Where every push has the values themselves (fp32) the residual is never below zero, so a loss
-// leaves no value larger. The newest cut may have been committed.
+// leaves no value larger. The newest cut may have been committed, or one before it that no start
+// found committed has come back in its place.
 static void measure(const struct balance *b, const double *held)
 {
     struct sim_history *h = b->history;
     const struct sim *s = b->node->sim;
     bool plain = s->codec.value == LK_VALUE_FP32 && !s->conf.faults.rollback_worker;
     for (uint64_t i = 0; i < b->values; i++) {
-        double had = expected(b, i), pending = h->pending ? h->last[i] : 0;
-        if (plain && held[i] > had + pending + tolerance(s, h->raw[i]))
+        double had = expected(b, i), more = h->pending ? h->last[i] : 0;
+        if (h->undone[i] > more) more = h->undone[i];
+        if (plain && held[i] > had + more + tolerance(s, h->raw[i]))
             sim_fail(b->node->sim,
                      "shard %u value %" PRIu64 ": %s held %g, and %g after it declared a loss",
                      b->shard, i, b->node->name, had, held[i]);
         h->gone[i] += had - held[i];
+        h->undone[i] = 0;
     }
     h->pending = h->losing = false;
     b->node->sim->met.mass_losses++;

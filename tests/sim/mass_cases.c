@@ -95,6 +95,33 @@ static void a_declared_loss_makes_nothing_larger(void **state)
     made_found(m->sim, "after it declared a loss");
 }
 
+// The entry of a cut that a start found not committed comes back with the power cut that takes the
+// slot; once a later cut is committed it can't.
+static void what_was_undone_may_come_back_until_the_next_commit(void **state)
+{
+    struct made *m = *state;
+    struct hands h;
+    struct sim_history *history = &m->sim->history[0][0];
+    const uint64_t values = m->sim->manifest.shard[0].values;
+    put_in(m, 3);
+    for (int commit = 0; commit <= 1; commit++) {
+        history->cuts = 1;
+        history->pending = true;
+        for (uint64_t i = 0; i < values; i++) history->last[i] = 2;
+        start(m, &h, 3); // it was not committed
+        made_clean(m->sim);
+        history->pending = commit;
+        for (uint64_t i = 0; i < values; i++) history->last[i] = 1;
+        if (commit) start(m, &h, 4);
+        made_clean(m->sim);
+        history->lost = history->losing = true;
+        start(m, &h, commit ? 6.0f : 5.0f);
+        if (!commit) made_clean(m->sim);
+        for (uint64_t i = 0; i < values; i++) history->raw[i] = 3, history->gone[i] = 0;
+    }
+    made_found(m->sim, "after it declared a loss");
+}
+
 static void a_lost_slot_starts_from_its_snapshot(void **state)
 {
     struct made *m = *state;
@@ -177,6 +204,7 @@ int main(void)
         MADE_TEST(what_the_log_has_is_not_held_as_well),
         MADE_TEST(the_newest_cut_may_have_been_committed_or_not),
         MADE_TEST(a_declared_loss_is_measured_and_excuses_no_more),
+        MADE_TEST(what_was_undone_may_come_back_until_the_next_commit),
         MADE_TEST(a_declared_loss_makes_nothing_larger),
         MADE_TEST(a_lost_slot_starts_from_its_snapshot),
         MADE_TEST(in_the_end_all_of_it_is_there),

@@ -2,7 +2,11 @@
 //
 // Invariants: 1. A shard is not taken from a server that served it, and that the coordinator could
 // reach, all the time that it takes to be believed dead. 2. Where nobody serves a shard, its
-// standby is in sync, and that and the coordinator reach each other, it serves soon.
+// standby is in sync, and that and the coordinator reach each other, it serves soon. A pause of the
+// coordinator, and as long after it, do not count (rule 28): what was counted before stays. Nor
+// does the time in which the network still brings reports of the server that is silent. 3. No
+// server serves less of an epoch than was acknowledged in it.
+#include <inttypes.h>
 #include <string.h>
 
 #include "tests/sim/judge.h"
@@ -11,6 +15,8 @@
 // report. It reports twice a second; reports, the epoch and the row are four round trips of 0.2 s
 // at most; its lanes' work takes milliseconds.
 static const int64_t TAKE_OVER = 1500 * LH_MS, SOON = 4000 * LH_MS;
+// Far away: 20 s of silence at most (cluster.c), and the four round trips take 3 s each.
+static const int64_t SOON_FAR = 36 * LH_SECOND;
 enum { ROOM_MIN = 1 << 16 }; // a disk with less than that may stand in the way
 
 struct sim_node *sim_node_named(struct sim *s, const char *name)
@@ -57,13 +63,24 @@ static bool in_trouble(const struct sim_node *n)
     return !runs || full || still || n->cut_off || s->unheard == n;
 }
 
+// A report of a server that dies meanwhile is heard once more: the coordinator takes it for a sign
+// of life, as it can't tell a late copy from a slow report.
+static void note_echo(struct sim *s, const struct sim_node *n, int64_t ns)
+{
+    int64_t *echo = &s->judging->echo[n - s->node], at = lh_fake_now(s->world) + ns;
+    if (*echo < at) *echo = at;
+}
+
 bool sim_watched_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                       struct lh_fate *fate)
 {
     struct sim *s = arg;
     bool goes = sim_fate(arg, from, to, rpc, fate);
     bool whole = goes && !fate->lose_request && !fate->lose_reply && !fate->cut_after;
+    const struct sim_node *n = sim_node_named(s, from);
     if (!whole && !strcmp(to, s->node[0].name)) sim_saw_trouble(sim_node_named(s, from));
+    if (goes && rpc == LH_RPC_REPORT && fate->again_ns)
+        note_echo(s, n, fate->delay_ns + fate->again_ns);
     return goes;
 }
 
@@ -79,6 +96,18 @@ void sim_saw_taken(struct sim *s, uint32_t shard)
                  shard, l->owner->name);
 }
 
+// What was lost is served under a later epoch, or not at all.
+static void look_at_head(struct sim *s, uint32_t shard, const struct sim_node *n)
+{
+    const struct sim_log *l = sim_log_of(s, shard);
+    const struct lh_ledger *has = &sim_shard_at(n, shard)->replica.ledger;
+    if (has->epoch == l->epoch && has->version < l->acknowledged)
+        sim_fail(s,
+                 "shard %u: %s serves version %" PRIu64 " of epoch %" PRIu64
+                 ", and version %" PRIu64 " was acknowledged in it",
+                 shard, n->name, has->version, has->epoch, l->acknowledged);
+}
+
 static void look_at_server(struct sim *s, uint32_t shard)
 {
     struct sim_log *l = sim_log_of(s, shard);
@@ -87,6 +116,7 @@ static void look_at_server(struct sim *s, uint32_t shard)
         const struct sim_node *n = &s->node[i];
         if (!sim_serves(n, shard)) continue;
         sim_spend_losses(l, n);
+        look_at_head(s, shard, n);
         if (!owner || sim_shard_at(n, shard)->replica.ledger.epoch >
                           sim_shard_at(owner, shard)->replica.ledger.epoch)
             owner = n;
@@ -116,9 +146,7 @@ static const struct sim_node *heir(struct sim *s, uint32_t shard)
     const struct sim_stored_shard *row = &s->judging->stored.shard[shard];
     uint64_t identity = row->standby ? row->standby : row->owner;
     const struct sim_node *found = sim_named(s, identity);
-    if (!found || !may_have_all(s, found, identity) || s->conf.faults.slow ||
-        lh_fake_stalled(s->node[0].env))
-        return NULL;
+    if (!found || !may_have_all(s, found, identity) || s->conf.faults.slow) return NULL;
     const struct ps_shard *held = sim_shard_at(found, shard);
     return held && !held->rebuild && well_for(found, 1) && well_for(&s->node[0], 1) ? found : NULL;
 }
@@ -130,9 +158,38 @@ static int64_t last_trouble(const struct sim *s, const struct sim_node *next)
     return its > centre ? its : centre;
 }
 
-static void look_at_silence(struct sim *s, uint32_t shard)
+// When the coordinator heard the last late copy of a report of the server that is silent, or now:
+// one is on its way.
+static int64_t last_echo(const struct sim *s, const struct sim_node *former)
+{
+    int64_t at = former ? s->judging->echo[former - s->node] : 0, now = lh_fake_now(s->world);
+    return at < now ? at : now;
+}
+
+// The time since the last look that the coordinator's clock of silence does not have: it stands
+// still with the process and, in that life, for as long again (rule 28).
+static int64_t look_at_pause(struct sim *s)
+{
+    struct sim_judging *j = s->judging;
+    int64_t now = lh_fake_now(s->world), ns = now - j->looked_ns;
+    j->looked_ns = now;
+    if (!lh_fake_alive(s->node[0].env)) {
+        j->paused_ns = j->rest_ns = 0;
+    } else if (lh_fake_stalled(s->node[0].env)) {
+        j->paused_ns += ns;
+        return ns;
+    }
+    if (j->rest_ns < j->paused_ns) j->rest_ns = j->paused_ns;
+    j->paused_ns = 0;
+    int64_t rested = ns < j->rest_ns ? ns : j->rest_ns;
+    j->rest_ns -= rested;
+    return rested;
+}
+
+static void look_at_silence(struct sim *s, uint32_t shard, int64_t unheard)
 {
     struct sim_log *l = sim_log_of(s, shard);
+    if (l->silent_since) l->silent_since += unheard;
     int64_t now = lh_fake_now(s->world), silent = l->silent_since ? now - l->silent_since : 0;
     bool served = l->served_since != 0;
     if (served && silent > 0) {
@@ -140,12 +197,13 @@ static void look_at_silence(struct sim *s, uint32_t shard)
         if (silent > s->met.silence_ns) s->met.silence_ns = silent;
     }
     const struct sim_node *next = served ? NULL : heir(s, shard);
-    int64_t hindered = next ? last_trouble(s, next) : 0;
+    int64_t hindered = next ? last_trouble(s, next) : 0, echo = last_echo(s, l->owner);
+    if (hindered < echo) hindered = echo;
     if (!next)
         l->silent_since = 0;
     else if (!l->silent_since || hindered > l->silent_since)
         l->silent_since = l->silent_since ? hindered : now;
-    else if (silent > SOON)
+    else if (silent > (s->conf.faults.far ? SOON_FAR : SOON))
         sim_fail(s, "shard %u: nobody serves it for %.1f s, and %s is in sync and can be heard",
                  shard, (double)silent / LH_SECOND, next->name);
 }
@@ -156,8 +214,10 @@ void sim_look_often(struct sim *s)
         if (s->node[i].kind != SIM_WORKER && in_trouble(&s->node[i])) sim_saw_trouble(&s->node[i]);
         sim_note_copies(&s->node[i]);
     }
+    sim_look_at_bounds(s);
+    int64_t unheard = look_at_pause(s);
     for (uint32_t k = 0; k < s->shards; k++) {
         look_at_server(s, k);
-        if (sim_standbys(s)) look_at_silence(s, k);
+        if (sim_standbys(s)) look_at_silence(s, k, unheard);
     }
 }

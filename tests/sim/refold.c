@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
+#include "common/base/check.h"
 
 enum { ADMIT = 1, REFUSE, FENCE, PLAN, DIGEST, EPOCH, MOVE };
 enum { RECORD_HEADER = 64, FRAME_HEADER = 192, TAG = 16 };

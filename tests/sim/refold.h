@@ -1,13 +1,14 @@
 // The judge's own reading of a log, and its own fold.
 //
-// The bytes are those of common/record.h, common/frame.h and common/plan.c, the rules those of
-// server/docs/0000-protocol.md (3, 4, 7, 14, 17, 19, 22, 25) and kernels/outer.h; no code of the
-// product takes part but the hash, so that a mistake in the ledger or in the optimizers is not made
-// twice. What a payload carries comes in decoded, as a dense array.
+// The bytes are those of common/format/record.h, common/format/frame.h and common/format/plan.c,
+// the rules those of server/docs/0000-protocol.md (3, 4, 7, 14, 17, 19, 22, 25) and
+// kernels/outer.h; no code of the product takes part but the hash, so that a mistake in the ledger
+// or in the optimizers is not made twice. What a payload carries comes in decoded, as a dense
+// array.
 #ifndef SIM_REFOLD_H
 #define SIM_REFOLD_H
 
-#include "common/buf.h"
+#include "common/base/buf.h"
 
 enum { SIM_FOLD_ROWS = 16, SIM_FOLD_UNITS = 256 };
 

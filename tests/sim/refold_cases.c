@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/frame.h"
-#include "common/ledger.h"
-#include "common/plan.h"
+#include "common/format/frame.h"
+#include "common/format/ledger.h"
+#include "common/format/plan.h"
 #include "tests/sim/refold.h"
 
 enum { VALUES = 4, WORKER = 9, OTHER = 11 };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
+#include "common/base/check.h"
 
 const char *const setup_region[SETUP_REGIONS] = {"asia", "europe", "america", "africa"};
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/check.h"
+#include "common/base/check.h"
 #include "longhaul/v1/member.pb-c.h"
 
 enum { HEADER = 8, KEY_SIZE = 128 };

@@ -5,7 +5,7 @@
 #ifndef SIM_STORED_H
 #define SIM_STORED_H
 
-#include "common/buf.h"
+#include "common/base/buf.h"
 
 enum { SIM_STORED_UNITS = 64, SIM_STORED_WORKERS = 16, SIM_STORED_SHARDS = 4 };
 

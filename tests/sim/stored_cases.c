@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/env_fake.h"
+#include "common/env/env_fake.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/store.h"
 #include "tests/sim/stored.h"

@@ -6,7 +6,7 @@
 
 #include "tests/sim/synthetic.h"
 
-#include "common/check.h"
+#include "common/base/check.h"
 
 struct synthetic {
     struct wk_trainer base;

@@ -2,8 +2,8 @@
 #ifndef SIM_SYNTHETIC_H
 #define SIM_SYNTHETIC_H
 
-#include "common/env.h"
-#include "worker/trainer.h"
+#include "common/env/env.h"
+#include "worker/train/trainer.h"
 
 // `values` parameters, steps of 16 tokens that last `step_ms` at least; its progress comes from the
 // env's random numbers. Free it with its destroy().

@@ -99,8 +99,10 @@ static void saw_cut(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t
     note_cut(h);
     if (!cut) return;
     cut->committed = cut->copy = true;
-    for (uint64_t k = 0; h->pending && k < n->sim->manifest.shard[shard].values; k++)
+    for (uint64_t k = 0; h->pending && k < n->sim->manifest.shard[shard].values; k++) {
         h->raw[k] += h->last[k];
+        h->undone[k] = 0;
+    }
     h->pending = false;
     sim_trace(n->sim, "%s cuts shard %u: %llx/%llu", n->name, shard, (unsigned long long)i.number,
               (unsigned long long)step);

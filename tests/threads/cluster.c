@@ -19,8 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/check.h"
-#include "common/transport_mem.h"
+#include "common/base/check.h"
+#include "common/net/mem/transport_mem.h"
 #include "tests/sim/setup.h"
 #include "tests/sim/synthetic.h"
 

@@ -8,6 +8,7 @@ import posixpath
 import re
 from typing import Callable, Iterator, NamedTuple
 
+import references
 import scan
 
 
@@ -25,7 +26,7 @@ class Finding(NamedTuple):
 
 Tree = dict[str, str]
 
-# Who may include whom; within a room everything may.
+# Who may include whom; within a room everything may, but for FOLDERS.
 ROOMS = {
     "proto": (),
     "common": ("proto",),
@@ -36,6 +37,22 @@ ROOMS = {
     "tests": ("proto", "common", "kernels", "server", "worker", "deploy"),
     "bench": ("proto", "common", "kernels", "server", "worker", "deploy", "tests"),
 }
+# Within a room: which of these folders each may include besides itself.
+_BYTES = ("common/base", "common/env", "common/security", "common/format")
+FOLDERS = {
+    "common/base": (),
+    "common/env": ("common/base",),
+    "common/security": ("common/base",),
+    "common/format": _BYTES[:3],
+    "common/net": _BYTES,
+    "common/net/grpc": (*_BYTES, "common/net"),
+    "common/net/mem": (*_BYTES, "common/net"),
+    "common/app": (*_BYTES, "common/net", "common/net/grpc", "common/net/mem"),
+    # no files, no threads, no keys; those who have them stand above
+    "kernels": ("kernels/cpu", "common/base", "common/format"),
+    "kernels/cpu": ("kernels", "common/base", "common/format"),
+    "kernels/state": ("kernels", "kernels/cpu", *_BYTES),
+}
 PREFIX = {"common": "lh_", "kernels": "lk_", "server": "ps_", "worker": "wk_", "deploy": "dp_"}
 CORES = ("common/*", "kernels/*", "server/*", "worker/*")
 LINES_MAX, LINES_WARN, COLUMNS_MAX = 700, 600, 100
@@ -44,17 +61,18 @@ LINES_MAX, LINES_WARN, COLUMNS_MAX = 700, 600, 100
 # A row: the calls, where they are banned, the files excepted, what to use instead.
 BANNED = (
     (("time", "gettimeofday", "clock_gettime", "nanosleep", "usleep", "sleep"), CORES,
-     ("common/env_real*.c", "*/main.c"), "lh_now() and lh_after() of the env"),
+     ("common/env/env_real*.c", "*/main.c"), "lh_now() and lh_after() of the env"),
     (("rand", "srand", "random", "srandom", "drand48", "rand_r"), ("*",), (),
      "lh_random() of the env, or a seeded generator of the test"),
     (("open", "openat", "creat", "fopen", "fdopen", "freopen", "opendir"), CORES,
-     ("common/env_real*.c", "*/main.c"), "the env's files (lh_file_load, lh_file_replace)"),
+     ("common/env/env_real*.c", "*/main.c"), "the env's files (lh_file_load, lh_file_replace)"),
     (("strcpy", "strcat", "stpcpy", "sprintf", "vsprintf", "gets", "strtok", "alloca"), ("*",), (),
      "snprintf, lh_put, lh_cursor"),
-    (("ps_wal_add", "ps_wal_drop_group"), ("server/*",), ("server/head.c", "server/wal.[ch]"),
+    (("ps_wal_add", "ps_wal_drop_group"), ("server/*",),
+     ("server/push/head.c", "server/wal/wal.[ch]"),
      "ps_head_append() and ps_head_take_back(): the log's group and the heads change together"),
     (("wk_slot_flip", "wk_slot_begin", "wk_snapshot_write"), ("worker/*",),
-     ("worker/slot.[ch]", "worker/commit.c"), "wk_commit() of worker/commit.h"),
+     ("worker/push/slot.[ch]", "worker/push/commit.c"), "wk_commit() of worker/push/commit.h"),
     (("atoi", "atol", "atoll", "atof"), ("*",), (), "strtoll or strtod with all its checks"),
     (("lh_reply", "lh_reply_packed", "lh_reply_error", "ps_answer_json", "ps_store_put",
       "ps_store_remove", "ps_store_begin", "ps_store_write", "ps_store_end"),
@@ -66,20 +84,25 @@ BANNED = (
 )
 # Exceptions to BANNED with their reasons: path pattern -> (calls, why).
 ALLOWED = {
-    "common/log.c": (("fopen", "open"), "a process's log file is no state of a core"),
-    "common/log_*.c": (("fopen", "open"), "a process's log file is no state of a core"),
-    "common/keyfile.c": (("open",), "keys and certificates need modes; tools and starts only"),
-    "common/transport_grpc_wire.c": (("opendir",), "which sockets there are says /proc/self/fd"),
-    "worker/loader.c": (("clock_gettime",), "outside the core: it times waits and fetches"),
-    "worker/source_file.c": (("open",), "the loader's threads read token files, outside the core"),
-    "worker/cache.c": (("open", "opendir"), "the loader's threads keep units, outside the core"),
+    "common/env/log.c": (("fopen", "open"), "a process's log file is no state of a core"),
+    "common/env/log_*.c": (("fopen", "open"), "a process's log file is no state of a core"),
+    "common/security/keyfile.c": (("open",),
+                                  "keys and certificates need modes; tools and starts only"),
+    "common/net/grpc/transport_grpc_wire.c": (("opendir",),
+                                              "which sockets there are says /proc/self/fd"),
+    "worker/data/loader.c": (("clock_gettime",), "outside the core: it times waits and fetches"),
+    "worker/data/source_file.c": (("open",),
+                                  "the loader's threads read token files, outside the core"),
+    "worker/data/cache.c": (("open", "opendir"),
+                            "the loader's threads keep units, outside the core"),
 }
 # Objects of a file that may change, each with its reason.
 GLOBALS = {
-    "common/err.c": ("last", "errno's neighbour: belongs to the thread"),
-    "common/buf.c": ("crc_table", "filled once, before main"),
-    "common/transport_grpc_door.c": ("away", "accept4() has no context; it changes what is told"),
-    "common/check.c": ("planted", "planted bugs, in builds for tests only"),
+    "common/base/err.c": ("last", "errno's neighbour: belongs to the thread"),
+    "common/base/buf.c": ("crc_table", "filled once, before main"),
+    "common/net/grpc/transport_grpc_door.c": ("away",
+                                              "accept4() has no context; it changes what is told"),
+    "common/base/check.c": ("planted", "planted bugs, in builds for tests only"),
 }
 
 
@@ -107,6 +130,10 @@ def direction(tree: Tree) -> Iterator[Finding]:
             other = "proto" if generated else room_of(target)
             if other != room and other not in ROOMS.get(room, ()):
                 yield Finding(path, line, "direction", f"{room} must not include {other}: {target}")
+                continue
+            here, there = posixpath.dirname(path), posixpath.dirname(target)
+            if there in FOLDERS and there not in (here, *FOLDERS.get(here, FOLDERS)):
+                yield Finding(path, line, "direction", f"{here} must not include {there}: {target}")
 
 
 def circle(tree: Tree) -> Iterator[Finding]:
@@ -137,12 +164,24 @@ def unused_header(tree: Tree) -> Iterator[Finding]:
             yield Finding(path, 0, "unused-header", "nobody includes it")
 
 
+# Pages that grow into diaries where nobody counts: lines of the page, or of each of its sections.
+PAGE_LINES = {"bench/README.md": 80}
+SECTION_LINES = {"CHANGELOG.md": 30}
+
+
 def length(tree: Tree) -> Iterator[Finding]:
     for path, text in c_files(tree):
         lines = text.count("\n")
         if lines > LINES_WARN:
             yield Finding(path, 0, "length", f"{lines} lines (at most {LINES_MAX}, better "
                           f"{LINES_WARN}): is it two rooms?", lines > LINES_MAX)
+    for page, most in PAGE_LINES.items():
+        if tree.get(page, "").count("\n") > most:
+            yield Finding(page, 0, "length", f"more than {most} lines: what was tried is a note's")
+    for page, most in SECTION_LINES.items():
+        for section in tree.get(page, "").split("\n## ")[1:]:
+            if section.count("\n") > most:
+                yield Finding(page, 0, "length", f"more than {most} lines: {section.split()[0]}")
 
 
 def _matches(path: str, patterns: tuple[str, ...]) -> bool:
@@ -167,12 +206,13 @@ def banned(tree: Tree) -> Iterator[Finding]:
 
 # What changes with a commit only: room -> (files that may assign it, its names). slot.c reads a
 # file into a slot of its own.
-COMMITTED = {"worker": (("worker/commit.c", "worker/slot.c"),
+COMMITTED = {"worker": (("worker/push/commit.c", "worker/push/slot.c"),
                         ("committed", "residual", "incarnation"))}
 
 
 def commit(tree: Tree) -> Iterator[Finding]:
-    """Commit, then memory (PROTOCOL 26): one file changes the state that follows the disk."""
+    """Commit, then memory (server/docs/0000-protocol.md#rule-26): one file changes the state that
+    follows the disk."""
     for path, text in c_files(tree):
         owners, names = COMMITTED.get(room_of(path), ((path,), ()))
         if path in owners:
@@ -196,11 +236,12 @@ def must_check(tree: Tree) -> Iterator[Finding]:
 
 
 def readme(tree: Tree) -> Iterator[Finding]:
-    """A folder with sources explains itself; corpora and fixtures belong to the folder above."""
+    """A folder with sources explains itself; corpora and fixtures belong to the folder above, the
+    folders of tests/unit to those that they mirror."""
     folders = {posixpath.dirname(path) for path in tree
                if is_c(path) or path.endswith((".proto", ".py", ".sh"))}
     for folder in sorted(folders - {""}):
-        if f"{folder}/README.md" not in tree:
+        if f"{folder}/README.md" not in tree and not folder.startswith("tests/unit/"):
             yield Finding(folder, 0, "readme", "has sources and no README.md")
 
 
@@ -279,7 +320,13 @@ def columns(tree: Tree) -> Iterator[Finding]:
                     yield Finding(path, number, "columns", f"{len(line)} columns")
 
 
+def reference(tree: Tree) -> Iterator[Finding]:
+    """Links, anchors and paths lead somewhere; nothing is named by a bare number."""
+    for path, line, said in references.findings(tree):
+        yield Finding(path, line, "reference", said)
+
+
 RULES: tuple[Callable[[Tree], Iterator[Finding]], ...] = (
     direction, circle, unused_header, length, banned, commit, must_check, readme, opening, prefix,
-    mutable_global, white_space, machine_path, columns,
+    mutable_global, white_space, machine_path, columns, reference,
 )

@@ -33,7 +33,7 @@ PLANTED = {
         "worker/a.c",
         {"worker/a.c": "// a\nstatic bool f(void)\n{\n    f.incarnation = w->incarnation;\n"
                        "    s->residual_square = 0;\n    return s->residual == s->spare;\n}\n",
-         "worker/commit.c": "// a\nstatic void g(void)\n{\n    s->residual = 0;\n}\n",
+         "worker/push/commit.c": "// a\nstatic void g(void)\n{\n    s->residual = 0;\n}\n",
          "server/a.c": "// a\nstatic void g(void)\n{\n    i->incarnation = j;\n}\n"}),
     "must-check": (
         {"common/a.h": "// a\nlh_err lh_a(int x,\n            int y);\n"}, "common/a.h",
@@ -41,7 +41,8 @@ PLANTED = {
                        "static inline lh_err LH_MUST lh_b(void)\n{\n    return 0;\n}\n"
                        "struct t {\n    lh_err (*f)(int x);\n};\n"}),
     "readme": (
-        {"server/a.c": "// a\n"}, "server", {"server/a.c": "// a\n", "server/README.md": "a\n"}),
+        {"server/a.c": "// a\n"}, "server", {"server/a.c": "// a\n", "server/README.md": "a\n",
+                                          "tests/unit/server/a.c": "// a\n"}),
     "opening": (
         {"server/a.c": "#include <stdio.h>\n"}, "server/a.c", {"server/a.c": "// What it is.\n"}),
     "prefix": (
@@ -62,6 +63,11 @@ PLANTED = {
     "columns": (
         {"server/a.c": "//" + "x" * 99 + "\n"}, "server/a.c",
         {"server/a.c": "//" + "x" * 98 + "\n"}),
+    "reference": (
+        {"server/a.c": "// a (PROTOCOL 3)\n"}, "server/a.c",
+        {"server/a.c": "// a (docs/p.md#rule-3, #rule-4); DESIGN.md says why. LH_ERR_PROTOCOL\n",
+         "DESIGN.md": "# Design\n",
+         "docs/p.md": '3. <a id="rule-3"></a>x\n4. <a id="rule-4"></a>\n'}),
 }
 
 
@@ -85,6 +91,17 @@ class Rules(unittest.TestCase):
                      ("server", "deploy"), ("deploy", "tests"), ("kernels", "server")):
             self.assertNotIn((a, b), allowed)
 
+    def test_every_direction_between_folders_of_a_room(self):
+        for a, below in rules.FOLDERS.items():
+            for b in rules.FOLDERS:
+                tree = {f"{a}/x.c": f'// x\n#include "{b}/y.h"\n', f"{b}/y.h": "// y\n"}
+                room, other = a.split("/")[0], b.split("/")[0]
+                allowed = b in (a, *below) and other in (room, *rules.ROOMS[room])
+                self.assertEqual(not list(rules.direction(tree)), allowed, (a, b))
+        for a, b in (("base", "env"), ("env", "security"), ("security", "env"), ("format", "net"),
+                     ("net", "net/grpc"), ("net/grpc", "net/mem"), ("net", "app")):
+            self.assertNotIn(f"common/{b}", rules.FOLDERS[f"common/{a}"])
+
     def test_an_include_must_exist_and_generated_words_are_proto(self):
         missing = {"common/a.c": '// a\n#include "a.h"\n'}
         self.assertIn("no file", str(next(rules.direction(missing))))
@@ -95,16 +112,23 @@ class Rules(unittest.TestCase):
         found = list(rules.length({"server/a.c": "// a\n" * 650}))
         self.assertEqual([f.fatal for f in found], [False])
 
+    def test_pages_that_have_a_bound_keep_it(self):
+        for page, good, bad in (("bench/README.md", "x\n" * 80, "x\n" * 81),
+                                ("CHANGELOG.md", "# C\n\n## 1\n" + "x\n" * 29 + "\n## 0\nx\n",
+                                 "# C\n\n## 1\n" + "x\n" * 30 + "\n## 0\nx\n")):
+            self.assertEqual(list(rules.length({page: good})), [], page)
+            self.assertEqual([f.path for f in rules.length({page: bad}) if f.fatal], [page])
+
     def test_world_calls_are_banned_in_cores_only(self):
         for call in ("time(0)", "fopen(p, q)", "open(p, 0)", "gettimeofday(&t, 0)"):
             text = f"// a\nint x = {call};\n"
             self.assertTrue(list(rules.banned({"server/a.c": text})), call)
-            for path in ("server/main.c", "common/env_real.c", "deploy/a.c", "tests/unit/a.c"):
+            for path in ("server/main.c", "common/env/env_real.c", "deploy/a.c", "tests/unit/a.c"):
                 self.assertFalse(list(rules.banned({path: text})), (path, call))
 
     def test_unsafe_text_calls_are_banned_everywhere(self):
         for call in ("strcpy", "strcat", "sprintf", "gets", "strtok", "atoi"):
-            for path in ("deploy/a.c", "common/env_real.c", "tests/unit/a.c"):
+            for path in ("deploy/a.c", "common/env/env_real.c", "tests/unit/a.c"):
                 self.assertTrue(list(rules.banned({path: f"// a\nint x = {call}(y);\n"})), call)
 
     def test_the_coordinator_answers_and_stores_in_one_file(self):
@@ -122,6 +146,26 @@ class Rules(unittest.TestCase):
         static = "// a\nstatic void lh_a(void)\n{\n}\n"
         self.assertTrue(list(rules.prefix({"common/a.c": static})))
 
+    def test_what_a_page_or_a_comment_points_at_is_there(self):
+        page = ("# A page\n\n## What it is, and `why`\n\n## Twice\n\n## Twice\n\n"
+                '<a id="rule-1"></a>\n\n```\n# no heading\n```\n\n    # no heading either\n')
+        tree = {"docs/page.md": page, "server/a.c": "// a\n", "server/README.md": "# Server\n"}
+        good = ("[a](docs/page.md#what-it-is-and-why) [b](docs/page.md#twice-1) [c](server)\n"
+                "[d](server#server) [e](docs/page.md#rule-1) `server/a.c` server/*.c\n"
+                "- item\n    - [f](docs/page.md)\n\nText:\n\n    [g](in/code.md)\n\n# A heading\n"
+                "[h](#a-heading) [i](https://example.org/x)\n")
+        self.assertEqual(list(rules.reference(tree | {"README.md": good})), [])
+        for bad in ("[a](docs/pages.md)", "[a](docs/page.md#no-heading)", "[a](#nowhere)",
+                    "[a](docs/page.md#no-heading-either)", "[a](docs/page.md#twice-2)",
+                    "`server/b.c`", "docs/page.md#what", "docs/gone.md#x", "PROTOCOL 4",
+                    "- item\n    - [a](gone.md)", "(DESIGN 6)", "(README, A part)"):
+            found = list(rules.reference(tree | {"README.md": f"# A heading\n{bad}\n"}))
+            self.assertEqual([f.path for f in found], ["README.md"], bad)
+        for bad in ("docs/page.md#rule-2", "docs/page.md#rule-1, #rule-2", "#rule-1",
+                    "(PROTOCOL\n// 4)", "(DESIGN 6, one clock)", "server/c.h says so",
+                    "(README,\n// A part)"):
+            found = list(rules.reference(tree | {"server/b.c": f"// b: {bad}\n"}))
+            self.assertEqual([f.path for f in found], ["server/b.c"], bad)
 
     def test_every_shape_of_a_mutable_global(self):
         for text in ("int a;", "static char *b;", "static _Thread_local int c = 3;",

@@ -31,13 +31,23 @@ def paths(root: str) -> list[str]:
     return sorted(found)
 
 
+class Texts(dict):
+    """path -> text of what the rules read; `others`: paths of what they only know to be there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.others: set[str] = set()
+
+
 def load(root: str) -> rules.Tree:
     """The texts the rules read. Data (fixtures, corpora, goldens) is nobody's prose."""
-    tree = {}
+    tree = Texts()
     for path in paths(root):
         if path.endswith(TEXT) and not re.search(r"/(corpus|fixtures|golden)/", path):
             with open(os.path.join(root, path), encoding="utf-8") as file:
                 tree[path] = file.read()
+        else:
+            tree.others.add(path)
     return tree
 
 

@@ -2,7 +2,8 @@
 """How much memory a parameter costs: `tests/up/memory.py BUILD`.
 
 A model of 10.6 million parameters without training (`trainer.kind: synthetic`), every state copied
-and sent at least once; the peaks that the processes tell must keep what README.md says.
+and sent at least once; the peaks that the processes tell must keep what server/README.md and
+worker/README.md say.
 """
 import json
 import os

@@ -30,12 +30,12 @@ class Demo(unittest.TestCase):
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="longhaul-demo-"))
         self.addCleanup(shutil.rmtree, self.dir)
-        for name in ("deploy/examples", "build/release/deploy", "bin", "run", "own"):
+        for name in ("deploy/examples", "deploy/text", "build/release/deploy", "bin", "run", "own"):
             (self.dir / name).mkdir(parents=True)
         shutil.copy(ROOT / "deploy/demo.sh", self.dir / "deploy")
         shutil.copy(ROOT / "deploy/examples/three-regions.yaml", self.dir / "deploy/examples")
         for name, text in (("deploy/install-deps.sh", "#!/bin/sh\n"), ("bin/cmake", "#!/bin/sh\n"),
-                           ("deploy/corpora.sh", "#!/bin/sh\n"),
+                           ("deploy/text/corpora.sh", "#!/bin/sh\n"),
                            ("build/release/deploy/longhaul", TOOL)):
             (self.dir / name).write_text(text, encoding="utf-8")
             (self.dir / name).chmod(0o755)

@@ -205,7 +205,7 @@ def crc32c(data):
 
 def killed_on_this_boot(folder):
     """The slots of a worker's directory say that this boot of this host wrote them (the layout is
-    worker/slot.h's, version 2)."""
+    worker/push/slot.h's, version 2)."""
     with open(BOOT_ID, encoding="utf-8") as file:
         boot = bytes.fromhex(file.read().strip().replace("-", ""))
     for name in filter(lambda n: n.startswith("slot-"), os.listdir(folder)):

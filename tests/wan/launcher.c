@@ -1,5 +1,5 @@
-// The launcher's side of the emulator (deploy/wan.h), with real namespaces: up, exec, bytes, cut,
-// down, and that the daemon does not outlive its parent. Needs root and /dev/net/tun.
+// The launcher's side of the emulator (deploy/up/wan.h), with real namespaces: up, exec, bytes,
+// cut, down, and that the daemon does not outlive its parent. Needs root and /dev/net/tun.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "deploy/wan.h"
+#include "deploy/up/wan.h"
 
 enum { PORT = 7000, PATIENCE_MS = 20000 };
 

@@ -1,0 +1,142 @@
+// Settings: one table {key, type, default, range, unit, help} serves the file, the command line,
+// --help, `config explain` and the documentation.
+//
+// Sources, later over earlier: the table's defaults, a YAML file (nested maps become dotted keys),
+// assignments "a.b=c" from the command line, the environment for rows that name a variable (paths
+// of secrets only). Every error is LH_ERR_CONFIG and names the place ("server.yaml:12"), the key,
+// what was expected, and for an unknown key the nearest known one.
+//
+// Values: sizes take B, KiB, MiB, GiB, TiB, kB, MB, GB, TB; durations ns, us, ms, s, min, h, d, and
+// without a suffix the row's own unit; integers may be written 3_000_000.
+#ifndef LH_COMMON_CONFIG_H
+#define LH_COMMON_CONFIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/app/yaml.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/env/env.h"
+
+enum { LH_CONFIG_INTS_MAX = 64, LH_CONFIG_TEXT_MAX = 1024, LH_CONFIG_ROWS_MAX = 128 };
+
+struct lh_ints {
+    int64_t value[LH_CONFIG_INTS_MAX];
+    uint32_t count;
+};
+
+// The type of the field in the settings struct stands beside each.
+enum lh_config_type {
+    LH_CONFIG_STRING,   // const char *, lives as long as the lh_config
+    LH_CONFIG_BOOL,     // bool
+    LH_CONFIG_INT,      // int64_t
+    LH_CONFIG_FLOAT,    // double, finite
+    LH_CONFIG_SIZE,     // int64_t, bytes
+    LH_CONFIG_DURATION, // int64_t, in the row's unit
+    LH_CONFIG_ENUM,     // int: position in `words`
+    LH_CONFIG_INTS,     // struct lh_ints; min and max are of each
+};
+
+struct lh_config_row {
+    const char *key; // dotted
+    enum lh_config_type type;
+    size_t offset;     // of the field in the settings struct
+    const char *def;   // in the file's syntax; NULL: must be given
+    double min, max;   // min == max: no limits
+    const char *unit;  // "ms", "tokens"; may be NULL. Durations: ns, us, ms, s, min or h
+    const char *words; // enum: "text|json". Numbers: words for values, "auto=0|off=-1"; may be NULL
+    const char *help;  // one sentence, no full stop
+    const char *env;   // variable that overrides it; NULL for all but paths of secrets
+};
+
+// The offset of T's field; does not compile unless the field has the type C.
+#define LH_CONFIG_FIELD(T, field, C)                                                               \
+    (offsetof(T, field) + (size_t) _Generic(((T *)0)->field, C : 0))
+
+#define LH_CONFIG_ROW_STRING(T, key, field, def, help)                                             \
+    {                                                                                              \
+        key, LH_CONFIG_STRING, LH_CONFIG_FIELD(T, field, const char *), def, 0, 0, 0, 0, help, 0   \
+    }
+#define LH_CONFIG_ROW_SECRET(T, key, field, env, help)                                             \
+    {                                                                                              \
+        key, LH_CONFIG_STRING, LH_CONFIG_FIELD(T, field, const char *), "", 0, 0, 0, 0, help, env  \
+    }
+#define LH_CONFIG_ROW_BOOL(T, key, field, def, help)                                               \
+    {                                                                                              \
+        key, LH_CONFIG_BOOL, LH_CONFIG_FIELD(T, field, bool), def, 0, 0, 0, 0, help, 0             \
+    }
+#define LH_CONFIG_ROW_INT(T, key, field, def, min, max, unit, words, help)                         \
+    {                                                                                              \
+        key, LH_CONFIG_INT, LH_CONFIG_FIELD(T, field, int64_t), def, min, max, unit, words, help,  \
+            0                                                                                      \
+    }
+#define LH_CONFIG_ROW_FLOAT(T, key, field, def, min, max, unit, words, help)                       \
+    {                                                                                              \
+        key, LH_CONFIG_FLOAT, LH_CONFIG_FIELD(T, field, double), def, min, max, unit, words, help, \
+            0                                                                                      \
+    }
+#define LH_CONFIG_ROW_SIZE(T, key, field, def, min, max, help)                                     \
+    {                                                                                              \
+        key, LH_CONFIG_SIZE, LH_CONFIG_FIELD(T, field, int64_t), def, min, max, "bytes", 0, help,  \
+            0                                                                                      \
+    }
+#define LH_CONFIG_ROW_DURATION(T, key, field, def, min, max, unit, help)                           \
+    {                                                                                              \
+        key, LH_CONFIG_DURATION, LH_CONFIG_FIELD(T, field, int64_t), def, min, max, unit, 0, help, \
+            0                                                                                      \
+    }
+#define LH_CONFIG_ROW_ENUM(T, key, field, def, words, help)                                        \
+    {                                                                                              \
+        key, LH_CONFIG_ENUM, LH_CONFIG_FIELD(T, field, int), def, 0, 0, 0, words, help, 0          \
+    }
+#define LH_CONFIG_ROW_INTS(T, key, field, def, min, max, unit, help)                               \
+    {                                                                                              \
+        key, LH_CONFIG_INTS, LH_CONFIG_FIELD(T, field, struct lh_ints), def, min, max, unit, 0,    \
+            help, 0                                                                                \
+    }
+
+struct lh_config_table {
+    const char *kind;          // "server": stands in help and errors
+    const char *const *beside; // keys that the file has apart from the rows, to name the nearest of
+                               // for a wrong one; ends with NULL. NULL: none
+    const char *part_of;       // the kind that `longhaul config explain` takes for it; NULL: `kind`
+    const struct lh_config_row *row;
+    unsigned rows;
+    size_t settings_bytes;
+    // What no single row can say. May be NULL. Fails with LH_ERR_CONFIG, naming keys.
+    lh_err (*check)(const void *settings);
+};
+
+struct lh_config;
+
+LH_MUST lh_err lh_config_create(const struct lh_config_table *table, struct lh_config **out);
+void lh_config_destroy(struct lh_config *c); // NULL is allowed
+// `name` stands in the errors.
+LH_MUST lh_err lh_config_text(struct lh_config *c, const char *name, struct lh_span yaml);
+LH_MUST lh_err lh_config_tree(struct lh_config *c, const char *name, const struct lh_yaml *map);
+LH_MUST lh_err lh_config_set(struct lh_config *c, const char *assignment); // "a.b=c"
+// get(name) is getenv or a test's; NULL: not set.
+LH_MUST lh_err lh_config_environment(struct lh_config *c, const char *(*get)(const char *name));
+// Call once, last: nothing required is missing, and the table's check.
+LH_MUST lh_err lh_config_finish(struct lh_config *c);
+const void *lh_config_settings(const struct lh_config *c); // lives as long as `c`
+
+// The value in the file's syntax and where it came from ("default", "server.yaml:12", "--set",
+// "$NAME"); NULL: no such key, or required and not given.
+const char *lh_config_value(const struct lh_config *c, const char *key, char *source, size_t size);
+// Appends a file that gives these settings again: "key: "value"" for whatever is not a default.
+void lh_config_write(const struct lh_config *c, struct lh_buf *out);
+// Every row, or those of one key or section, with current value and source. LH_ERR_NOT_FOUND names
+// the nearest key.
+LH_MUST lh_err lh_config_explain(const struct lh_config *c, const char *key, struct lh_buf *out);
+// One line per key, for --help.
+void lh_config_help(const struct lh_config_table *table, struct lh_buf *out);
+// The command line of a program of one table: --config FILE, --set a.b=c (may repeat), --explain
+// [KEY], --help, --version. Reads the file, the assignments and the environment, and finishes. With
+// LH_OK and something in `shown`: print that and exit with 0. LH_ERR_INVALID: a wrong command line.
+LH_MUST lh_err lh_config_main(struct lh_config *c, const struct lh_config_table *table,
+                              struct lh_env *env, const char *(*get)(const char *name), int argc,
+                              char **argv, struct lh_buf *shown);
+
+#endif

@@ -1,0 +1,57 @@
+// Checks of the settings that every node has. See node.h.
+#include "common/app/node.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/security/identity.h"
+
+static LH_MUST lh_err name_check(const char *key, const char *value)
+{
+    size_t len = strlen(value);
+    if (len && len < LH_NAME_SIZE &&
+        strspn(value, "abcdefghijklmnopqrstuvwxyz0123456789._-") == len)
+        return LH_OK;
+    return lh_fail(LH_ERR_CONFIG,
+                   "%s: \"%.80s\" is not valid, expected 1 to %d of a-z 0-9 . _ - "
+                   "(it is part of certificates)",
+                   key, value, LH_NAME_SIZE - 1);
+}
+
+lh_err lh_setting_needed(const char *key, const char *value, const char *who)
+{
+    if (value[0]) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG, "%s is missing: %s needs it", key, who);
+}
+
+lh_err lh_address_check(const char *key, const char *value, bool any_port)
+{
+    const char *colon = strrchr(value, ':');
+    char *end = NULL;
+    long port = colon ? strtol(colon + 1, &end, 10) : -1;
+    bool digits = colon && colon[1] >= '0' && colon[1] <= '9' && !*end;
+    bool host = colon && colon > value &&
+                (!memchr(value, ':', (size_t)(colon - value)) || // a name or an IPv4 address
+                 (value[0] == '[' && colon[-1] == ']'));         // IPv6
+    if (host && digits && port <= 65535 && port >= (any_port ? 0 : 1)) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG, "%s: \"%.100s\" is not valid, expected host:port%s", key, value,
+                   any_port ? " (port 0: any free one)" : "");
+}
+
+void lh_job_id(const char *domain, const char *run, uint8_t out[LH_JOB])
+{
+    const struct lh_span parts[] = {lh_span_str("longhaul job 1"), lh_span_str(domain),
+                                    lh_span_str("/"), lh_span_str(run)};
+    struct lh_hash hash = lh_hash_of(lh_span(NULL, 0), parts, sizeof parts / sizeof parts[0]);
+    memcpy(out, hash.b, LH_JOB);
+}
+
+lh_err lh_node_check(const struct lh_node *node)
+{
+    LH_TRY(name_check("run.name", node->run));
+    LH_TRY(name_check("run.domain", node->domain));
+    LH_TRY(name_check("node.region", node->region));
+    LH_TRY(name_check("node.name", node->name));
+    if (node->coordinator[0]) LH_TRY(lh_address_check("coordinator", node->coordinator, false));
+    return lh_setting_needed("tls.key", node->tls_key, "every node");
+}

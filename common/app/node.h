@@ -1,0 +1,83 @@
+// Settings that every node of a run has, server or worker: who it is, what it trusts, where it
+// keeps its state. The rows stand first in the tables of server/settings.c and worker/settings.c.
+#ifndef LH_COMMON_NODE_H
+#define LH_COMMON_NODE_H
+
+#include "common/app/config.h"
+#include "common/format/frame.h"
+#include "common/security/seal.h"
+
+struct lh_node {
+    const char *run, *domain;  // SPIFFE path: <domain>/longhaul/<run>/...
+    const char *region, *name; // this node
+    const char *coordinator;   // host:port; "" where this node is it
+    const char *tls_ca, *tls_cert, *tls_key;
+    const char *seal_keys; // file of job keys
+    int64_t seal_key_id;
+    int seal_cipher; // position of its word; lh_node_cipher() gives the cipher
+    bool seal_snapshots;
+    const char *manifest;
+    const char *dir;
+    int64_t call_deadline_s, call_deadline_max_s;
+    int log_level;  // enum lh_level
+    int log_format; // 0 text, 1 json
+    const char *log_file;
+};
+
+// clang-format off
+#define LH_NODE_ROWS(T, node)                                                                      \
+    LH_CONFIG_ROW_STRING(T, "run.name", node.run, NULL,                                            \
+        "Name of the run; part of every certificate's identity"),                                  \
+    LH_CONFIG_ROW_STRING(T, "run.domain", node.domain, LH_DOMAIN_DEFAULT,                          \
+        "Trust domain of the run's certificates"),                                                 \
+    LH_CONFIG_ROW_STRING(T, "node.region", node.region, NULL, "Region this node stands in"),       \
+    LH_CONFIG_ROW_STRING(T, "node.name", node.name, NULL, "Name of this node, unique in the run"), \
+    LH_CONFIG_ROW_STRING(T, "coordinator", node.coordinator, "",                                   \
+        "Address of the coordinator, host:port"),                                                  \
+    LH_CONFIG_ROW_STRING(T, "tls.ca", node.tls_ca, NULL,                                           \
+        "Certificate authority of the run (PEM file)"),                                            \
+    LH_CONFIG_ROW_STRING(T, "tls.cert", node.tls_cert, NULL, "This node's certificate (PEM file)"),\
+    LH_CONFIG_ROW_SECRET(T, "tls.key", node.tls_key, "LONGHAUL_TLS_KEY",                           \
+        "Private key of this node's certificate (PEM file)"),                                      \
+    LH_CONFIG_ROW_SECRET(T, "seal.keys", node.seal_keys, "LONGHAUL_SEAL_KEYS",                     \
+        "File of the run's job keys, which seal every push"),                                      \
+    LH_CONFIG_ROW_INT(T, "seal.key_id", node.seal_key_id, "1", 1, 65535, NULL, NULL,               \
+        "Job key that new pushes are sealed with"),                                                \
+    LH_CONFIG_ROW_ENUM(T, "seal.cipher", node.seal_cipher, "xchacha20", "xchacha20|aes256gcm",     \
+        "Cipher of new pushes; AES needs a processor that has it"),                                \
+    LH_CONFIG_ROW_BOOL(T, "seal.snapshots", node.seal_snapshots, "true",                           \
+        "A shard's state crosses sealed with the job key; false: by mutual TLS alone, for peers "  \
+        "before this setting or without keys"),                                                    \
+    LH_CONFIG_ROW_STRING(T, "model.manifest", node.manifest, NULL,                                 \
+        "Manifest of the model's tensors and shards (JSON file); the same everywhere"),            \
+    LH_CONFIG_ROW_STRING(T, "dir", node.dir, NULL,                                                 \
+        "State directory of this node; one process at a time"),                                    \
+    LH_CONFIG_ROW_DURATION(T, "call.deadline_s", node.call_deadline_s, "10", 1, 3600, "s",         \
+        "Time that a call with one answer has on a short path; some calls between servers have "   \
+        "half of it, or a fifth. A longer path adds eight of its retransmission timeouts"),        \
+    LH_CONFIG_ROW_DURATION(T, "call.deadline_max_s", node.call_deadline_max_s, "120", 1, 86400,    \
+        "s", "Most that such a call has, however long the path; below call.deadline_s it counts "  \
+        "as that"),                                                                                \
+    LH_CONFIG_ROW_ENUM(T, "log.level", node.log_level, "info", "debug|info|warn|error",            \
+        "Least severe events that are logged"),                                                    \
+    LH_CONFIG_ROW_ENUM(T, "log.format", node.log_format, "text", "text|json",                      \
+        "Lines for people or for machines"),                                                       \
+    LH_CONFIG_ROW_STRING(T, "log.file", node.log_file, "", "Log file; empty: standard error")
+// clang-format on
+
+static inline enum lh_cipher lh_node_cipher(const struct lh_node *node)
+{
+    return node->seal_cipher ? LH_CIPHER_AES256GCM : LH_CIPHER_XCHACHA20;
+}
+// What tells this run's frames, logs and checkpoints from another's: the first bytes of
+// BLAKE2b-256("longhaul job 1" | domain | "/" | run).
+void lh_job_id(const char *domain, const char *run, uint8_t out[LH_JOB]);
+// What both tables' checks ask of these rows: names fit a certificate, addresses are host:port,
+// tls.key is there. LH_ERR_CONFIG, naming the key.
+LH_MUST lh_err lh_node_check(const struct lh_node *node);
+// A setting that a role needs: fails with LH_ERR_CONFIG when `value` is "".
+LH_MUST lh_err lh_setting_needed(const char *key, const char *value, const char *who);
+// "host:port", "[v6]:port"; port 0 only where `any_port`.
+LH_MUST lh_err lh_address_check(const char *key, const char *value, bool any_port);
+
+#endif

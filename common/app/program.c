@@ -1,0 +1,392 @@
+// The life of a process. See program.h.
+//
+//  1. Signals are taken by a thread of their own (sigwait) and handed to the loop; no other thread
+//     sees them, because they are blocked before any is made.
+//  2. The end comes in this order: the last status, the application is closed, what its lanes still
+//     do comes back to a closed core, the transport goes (every call hears of it), then memory.
+#include "common/app/program.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "common/app/status.h"
+#include "common/base/exit.h"
+#include "common/net/grpc/transport_grpc.h"
+#include "common/security/certs.h"
+#include "common/security/keyfile.h"
+
+enum { HEAPS_MAX = 2 }; // each thread of gRPC's would have its own, as large as its largest moment
+enum { STATUS_NS = 1000000000, OVER_NS = STATUS_NS / 10, MANIFEST_BYTES = 32 << 20 };
+
+static void complain(const struct lh_program *p, lh_err err)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%s", lh_err_text(err));
+    fprintf(stderr, "longhaul-%s: %s\n", p->app->table->kind, text);
+    if (p->log && p->node->log_file[0]) lh_logf(p->log, LH_ERROR, "program.start", "%s", text);
+}
+
+// ---------------------------------------------------------------- signals
+
+struct signals {
+    struct lh_program *p;
+    pthread_t thread;
+    bool started;
+};
+
+static void signal_set(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGUSR1); // ours: the thread may go
+}
+
+static void asked_to_end(void *arg)
+{
+    struct lh_program *p = arg;
+    if (!p->ended) lh_logf(p->log, LH_INFO, "program.end", "asked to end by a signal");
+    p->asked = true;
+    lh_program_end(p, LH_OK);
+}
+
+static void *wait_for_signals(void *arg)
+{
+    struct lh_program *p = arg;
+    sigset_t set;
+    int number = 0;
+    signal_set(&set);
+    for (int asked = 0;; asked++) {
+        if (sigwait(&set, &number) || number == SIGUSR1) return NULL;
+        if (asked) _exit(LH_EXIT_STOPPED); // a second time: at once
+        lh_post(p->env, asked_to_end, p);
+    }
+}
+
+// A library may have started threads before main() blocked the signals (OpenBLAS does, when it is
+// loaded): the default action would end us there and then. Such a thread is hit once, sends the
+// signal on to the others, and goes on with it blocked; the waiting thread gets it in the end.
+static void send_on(int number, siginfo_t *info, void *context)
+{
+    (void)info;
+    sigaddset(&((ucontext_t *)context)->uc_sigmask, number);
+    kill(getpid(), number);
+}
+
+static LH_MUST lh_err watch_signals(struct signals *s, struct lh_program *p)
+{
+    const struct sigaction action = {.sa_sigaction = send_on, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    s->p = p;
+    s->started = pthread_create(&s->thread, NULL, wait_for_signals, p) == 0;
+    return s->started ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "cannot start the thread for signals");
+}
+
+static void unwatch_signals(struct signals *s)
+{
+    if (!s->started) return;
+    pthread_kill(s->thread, SIGUSR1);
+    pthread_join(s->thread, NULL);
+}
+
+// ---------------------------------------------------------------- beat
+
+static void on_timer(void *arg)
+{
+    struct lh_program *p = arg;
+    p->timer = lh_after(p->env, STATUS_NS, on_timer, p);
+    if (p->app->tick) p->app->tick(p->self);
+    if (!p->ended) lh_status_write(p);
+}
+
+// Whoever waits for the run's end reads status.json: it is not a second late.
+static void look_for_the_end(void *arg)
+{
+    struct lh_program *p = arg;
+    p->over_timer = 0;
+    if (p->ended) return;
+    if (p->app->over(p->self) && !p->status_writing)
+        lh_status_write(p);
+    else
+        p->over_timer = lh_after(p->env, OVER_NS, look_for_the_end, p);
+}
+
+// ---------------------------------------------------------------- parts
+
+lh_err lh_program_load(struct lh_program *p, const char *key, const char *path, size_t max,
+                       struct lh_buf *out)
+{
+    *out = lh_buf(max);
+    lh_err err = lh_file_load(p->env, path, out);
+    if (!err) return LH_OK;
+    lh_buf_free(out);
+    return lh_fail(err, "%s: %s", key, lh_err_text(err));
+}
+
+void lh_program_listening(const char *address)
+{
+    printf("listening %s\n", address);
+    fflush(stdout);
+}
+
+static LH_MUST lh_err load_manifest(struct lh_program *p)
+{
+    struct lh_buf json;
+    LH_TRY(lh_program_load(p, "model.manifest", p->node->manifest, MANIFEST_BYTES, &json));
+    lh_err err = lh_manifest_parse(&p->manifest, lh_buf_span(&json));
+    lh_buf_free(&json);
+    return err ? lh_fail(err, "%s: %s", p->node->manifest, lh_err_text(err)) : LH_OK;
+}
+
+static LH_MUST lh_err load_keys(struct lh_program *p)
+{
+    if (!p->node->seal_keys[0]) return LH_OK;
+    LH_TRY(lh_keyring_create(&p->keys));
+    lh_err err = lh_keyring_load(p->keys, p->node->seal_keys);
+    if (err) return lh_fail(err, "seal.keys: %s", lh_err_text(err));
+    uint32_t id = (uint32_t)p->node->seal_key_id;
+    if (!lh_keyring_has(p->keys, id))
+        return lh_fail(LH_ERR_CONFIG, "seal.key_id is %u, but %s has no such key", id,
+                       p->node->seal_keys);
+    if (!lh_cipher_available(lh_node_cipher(p->node)))
+        return lh_fail(LH_ERR_CONFIG, "seal.cipher: this processor has no AES; take xchacha20");
+    return LH_OK;
+}
+
+static void who_am_i(struct lh_program *p)
+{
+    const struct lh_node *n = p->node;
+    p->peer.role = p->app->role(p->settings);
+    snprintf(p->peer.domain, sizeof p->peer.domain, "%s", n->domain);
+    snprintf(p->peer.run, sizeof p->peer.run, "%s", n->run);
+    snprintf(p->peer.region, sizeof p->peer.region, "%s", n->region);
+    snprintf(p->peer.name, sizeof p->peer.name, "%s", n->name);
+    lh_job_id(n->domain, n->run, p->job);
+}
+
+// Peers go by the certificate: settings that say something else would be refused later, elsewhere.
+static LH_MUST lh_err check_certificate(const struct lh_program *p)
+{
+    struct lh_certs_info info;
+    LH_TRY(lh_certs_inspect(p->node->tls_cert, &info));
+    if (info.ca) return lh_fail(LH_ERR_CONFIG, "tls.cert: %s is a CA's", p->node->tls_cert);
+    char theirs[LH_URI_SIZE], ours[LH_URI_SIZE];
+    lh_peer_uri(&info.peer, theirs);
+    lh_peer_uri(&p->peer, ours);
+    if (info.peer.role != p->peer.role)
+        return lh_fail(LH_ERR_DENIED, "tls.cert: %s is the certificate of a %s, this is a %s",
+                       p->node->tls_cert, lh_role_name(info.peer.role), lh_role_name(p->peer.role));
+    if (strcmp(theirs, ours) == 0) return LH_OK;
+    return lh_fail(LH_ERR_DENIED, "tls.cert: %s is of %.150s, the settings say %.150s",
+                   p->node->tls_cert, theirs, ours);
+}
+
+static LH_MUST lh_err open_log(struct lh_program *p)
+{
+    char who[160], number[16] = "";
+    unsigned part = p->app->part ? p->app->part(p->settings) : 0;
+    if (part) snprintf(number, sizeof number, ".%u", part);
+    snprintf(who, sizeof who, "%s/%s/%s%s", lh_role_name(p->peer.role), p->node->region,
+             p->node->name, number);
+    return lh_log_open(&p->log, p->env, who, (enum lh_level)p->node->log_level,
+                       p->node->log_format == 1, p->node->log_file[0] ? p->node->log_file : NULL);
+}
+
+static LH_MUST lh_err take_dir(struct lh_program *p)
+{
+    char path[LH_PATH_SIZE];
+    const struct lh_files_ops *files = p->env->ops->files;
+    LH_TRY(files->make_dir(p->env, p->node->dir));
+    if (!p->app->lock) return LH_OK;
+    LH_TRY(lh_path(path, sizeof path, p->node->dir, "lock"));
+    lh_err err = files->open(p->env, path, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_LOCK, &p->lock);
+    if (err != LH_ERR_BUSY) return err;
+    return lh_fail(LH_ERR_BUSY,
+                   "%s is used by another process; give each one a directory of its own (setting "
+                   "dir)",
+                   p->node->dir);
+}
+
+// The transport reads it from any file; on a real host it is as secret as the job key.
+static LH_MUST lh_err check_tls_key(const struct lh_program *p)
+{
+    char pem[LH_KEYFILE_BYTES_MAX];
+    size_t len;
+    lh_err err = lh_keyfile_read(p->node->tls_key, LH_KEYFILE_SECRET, pem, sizeof pem, &len);
+    explicit_bzero(pem, sizeof pem);
+    return err ? lh_fail(err, "tls.key: %s", lh_err_text(err)) : LH_OK;
+}
+
+static LH_MUST lh_err open_parts(struct lh_program *p)
+{
+    who_am_i(p);
+    LH_TRY(open_log(p));
+    LH_TRY(take_dir(p));
+    lh_logf(p->log, LH_INFO, "program.begin", "longhaul-%s %s, process %d", p->app->table->kind,
+            LH_VERSION, (int)getpid()); // the first line of a life, for `longhaul events`
+    LH_TRY(load_keys(p));
+    LH_TRY(load_manifest(p));
+    LH_TRY(check_certificate(p));
+    LH_TRY(check_tls_key(p));
+    const struct lh_grpc_conf net = {.env = p->env,
+                                     .log = p->log,
+                                     .ca = p->node->tls_ca,
+                                     .cert = p->node->tls_cert,
+                                     .key = p->node->tls_key,
+                                     .run = p->node->run,
+                                     .domain = p->node->domain};
+    return lh_transport_grpc_create(&net, &p->transport);
+}
+
+static void close_parts(struct lh_program *p)
+{
+    lh_manifest_free(&p->manifest);
+    lh_keyring_destroy(p->keys);
+    if (p->lock) p->env->ops->files->close(p->lock);
+    lh_log_close(p->log);
+    lh_env_real_destroy(p->env);
+    lh_config_destroy(p->config);
+}
+
+// ---------------------------------------------------------------- run, end
+
+void lh_program_end(struct lh_program *p, lh_err result)
+{
+    if (p->ended) return;
+    p->ended = true;
+    p->result = result;
+    lh_env_real_stop(p->env);
+}
+
+void lh_program_fatal(void *arg, lh_err err, const char *text)
+{
+    struct lh_program *p = arg;
+    if (!p->ended && p->node->log_file[0])
+        fprintf(stderr, "longhaul-%s: %s\n", p->app->table->kind, text);
+    lh_program_end(p, err);
+}
+
+static int64_t nothing(void *arg)
+{
+    (void)arg;
+    return 0;
+}
+
+static void lane_is_idle(void *arg)
+{
+    struct lh_program *p = arg;
+    if (--p->lanes_busy == 0) lh_env_real_stop(p->env);
+}
+
+static void stop_loop(void *arg)
+{
+    lh_env_real_stop(arg);
+}
+
+// Lets everything that is under way on the lanes and in the loop's queue come to its end.
+static void come_to_rest(struct lh_program *p)
+{
+    p->lanes_busy = LH_LANE_COUNT;
+    for (int i = 0; i < LH_LANE_COUNT; i++)
+        p->env->ops->work(p->env, (enum lh_lane)i, nothing, lane_is_idle, p);
+    while (p->lanes_busy) lh_env_real_run(p->env);
+}
+
+static void run(struct lh_program *p)
+{
+    while (!p->ended) lh_env_real_run(p->env);
+    lh_cancel(p->env, &p->timer);
+    lh_cancel(p->env, &p->over_timer);
+    lh_status_keep(p); // before anything is closed
+}
+
+static void settle(struct lh_program *p)
+{
+    lh_err err = p->asked && p->app->settle ? p->app->settle(p->self) : LH_OK;
+    if (!err) return;
+    lh_logf(p->log, LH_ERROR, "program.settle", "%s", lh_err_text(err));
+    p->result = err;
+}
+
+static void end(struct lh_program *p, bool started)
+{
+    if (started) {
+        p->app->close(p->self);
+        come_to_rest(p);
+        lh_status_last(p);
+        settle(p);
+    }
+    lh_transport_grpc_destroy(p->transport);
+    lh_post(p->env, stop_loop, p->env); // and what the transport left in the queue before it
+    lh_env_real_run(p->env);
+    if (started) p->app->stop(p->self);
+}
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+static LH_MUST lh_err read_settings(struct lh_program *p, int argc, char **argv, bool *shown)
+{
+    struct lh_buf text = lh_buf(1 << 20);
+    LH_TRY(lh_config_create(p->app->table, &p->config));
+    lh_err err = lh_config_main(p->config, p->app->table, p->env, environment, argc, argv, &text);
+    *shown = !err && text.len > 0;
+    if (*shown) fwrite(text.data, 1, text.len, stdout);
+    lh_buf_free(&text);
+    if (err || *shown) return err;
+    p->settings = lh_config_settings(p->config);
+    p->node = p->settings; // their first member
+    return LH_OK;
+}
+
+static LH_MUST lh_err live(struct lh_program *p)
+{
+    struct signals signals = {0};
+    bool started = false;
+    lh_err err = open_parts(p);
+    if (!err) err = watch_signals(&signals, p);
+    if (!err) err = p->app->start(p->self, p);
+    if (err) {
+        complain(p, err);
+    } else {
+        started = true;
+        on_timer(p);
+        if (p->app->over) look_for_the_end(p);
+        run(p);
+    }
+    if (p->transport) end(p, started);
+    if (started) err = p->result;
+    unwatch_signals(&signals);
+    return err;
+}
+
+int lh_program_main(const struct lh_app *app, void *self, int argc, char **argv)
+{
+    struct lh_program p = {.app = app, .self = self};
+    sigset_t set;
+    bool shown = false;
+    mallopt(M_ARENA_MAX, HEAPS_MAX);
+    signal_set(&set);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    lh_err err = lh_env_real_create(&p.env);
+    if (!err) {
+        p.started_ns = lh_now(p.env);
+        err = read_settings(&p, argc, argv, &shown);
+    }
+    if (err)
+        complain(&p, err);
+    else if (!shown)
+        err = live(&p);
+    close_parts(&p);
+    return (int)lh_exit_of(err);
+}

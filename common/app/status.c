@@ -1,0 +1,136 @@
+// status.json of a process. See status.h.
+//
+// A temporary file that is renamed, so a reader sees a whole one; not synced, for it is about now.
+#include "common/app/status.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/net/grpc/transport_grpc.h"
+
+enum { STATUS_BYTES = 1 << 24 };
+
+// Peak of resident memory; 0 where /proc does not tell.
+static uint64_t peak_bytes(struct lh_program *p)
+{
+    const struct lh_files_ops *files = p->env->ops->files;
+    struct lh_file *file;
+    char text[4096];
+    size_t got = 0;
+    if (files->open(p->env, "/proc/self/status", LH_OPEN_READ, &file)) return 0;
+    lh_err err = files->read(file, 0, text, sizeof text - 1, &got);
+    files->close(file);
+    text[err ? 0 : got] = 0;
+    const char *at = strstr(text, "VmHWM:");
+    return at ? 1024 * strtoull(at + strlen("VmHWM:"), NULL, 10) : 0;
+}
+
+// Processor seconds so far, of the user and of the system for it.
+static double cpu_s(void)
+{
+    struct rusage u;
+    if (getrusage(RUSAGE_SELF, &u)) return 0;
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+static LH_MUST lh_err with_process(struct lh_program *p, struct lh_buf *json)
+{
+    struct lh_wire_bytes wire = {0};
+    lh_transport_grpc_wire_bytes(p->transport, &wire);
+    json_t *root = json_loadb((const char *)json->data, json->len, 0, NULL);
+    json_t *mine =
+        json_pack("{s:i s:I s:f s:I s:I s:I s:f s:f}", "pid", (int)getpid(), "time_s",
+                  (json_int_t)p->env->ops->wall_s(p->env), "up_s",
+                  (double)(lh_now(p->env) - p->started_ns) / (double)LH_SECOND, "wire_up_bytes",
+                  (json_int_t)wire.sent, "wire_down_bytes", (json_int_t)wire.received, "peak_bytes",
+                  (json_int_t)peak_bytes(p), "cpu_s", cpu_s(), "loop_longest_ms",
+                  (double)lh_env_real_longest_ns(p->env) / 1e6);
+    bool merged = root && mine && json_object_update(root, mine) == 0;
+    char *text = merged ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    json_decref(mine);
+    if (!text) return lh_fail(LH_ERR_INTERNAL, "the status is no JSON object");
+    lh_buf_clear(json);
+    lh_put(json, text, strlen(text));
+    lh_put_u8(json, '\n');
+    free(text);
+    return lh_buf_err(json);
+}
+
+static LH_MUST lh_err replace_status(struct lh_program *p, struct lh_span json)
+{
+    const struct lh_files_ops *files = p->env->ops->files;
+    char path[LH_PATH_SIZE], fresh[LH_PATH_SIZE];
+    struct lh_file *file;
+    LH_TRY(lh_path(path, sizeof path, p->node->dir, "status.json"));
+    LH_TRY(lh_path(fresh, sizeof fresh, p->node->dir, "status.json.new"));
+    LH_TRY(files->open(p->env, fresh, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_TRUNCATE, &file));
+    lh_err err = files->write(file, 0, json);
+    files->close(file);
+    return err ? err : files->rename(p->env, fresh, path);
+}
+
+// A status that can't be written is no reason to stop a run.
+static void tell_status(struct lh_program *p, lh_err err, const char *text)
+{
+    if (err && !p->status_fails)
+        lh_logf(p->log, LH_WARN, "status.unwritten", "%s; tried again every second", text);
+    else if (!err && p->status_fails)
+        lh_logf(p->log, LH_INFO, "status.written", "status.json is up to date again");
+    p->status_fails = err != LH_OK;
+}
+
+static LH_MUST lh_err make_status(struct lh_program *p, struct lh_buf *out)
+{
+    *out = lh_buf(STATUS_BYTES);
+    LH_TRY(p->app->status(p->self, out));
+    return with_process(p, out);
+}
+
+static int64_t status_job(void *arg)
+{
+    struct lh_program *p = arg;
+    p->status_result = replace_status(p, lh_buf_span(&p->status));
+    if (p->status_result)
+        snprintf(p->status_text, sizeof p->status_text, "%s", lh_err_text(p->status_result));
+    return 0;
+}
+
+static void status_done(void *arg)
+{
+    struct lh_program *p = arg;
+    p->status_writing = false;
+    lh_buf_free(&p->status);
+    tell_status(p, p->status_result, p->status_text);
+}
+
+void lh_status_write(struct lh_program *p)
+{
+    if (p->status_writing) return; // the next one tells more
+    lh_err err = make_status(p, &p->status);
+    p->status_writing = err == LH_OK;
+    if (p->status_writing) {
+        p->env->ops->work(p->env, LH_LANE_STATUS, status_job, status_done, p);
+        return;
+    }
+    tell_status(p, err, lh_err_text(err));
+    lh_buf_free(&p->status);
+}
+
+void lh_status_keep(struct lh_program *p)
+{
+    lh_err err = make_status(p, &p->last);
+    if (err) tell_status(p, err, lh_err_text(err));
+}
+
+void lh_status_last(struct lh_program *p)
+{
+    lh_err err = p->last.len ? replace_status(p, lh_buf_span(&p->last)) : LH_OK;
+    if (err) tell_status(p, err, lh_err_text(err));
+    lh_buf_free(&p->last);
+}

@@ -1,0 +1,139 @@
+// Bytes: spans borrow, buffers own, cursors read, blobs are shared.
+//
+// All integers in our formats are little endian and of fixed width. Nothing from outside is read
+// except through a cursor, whose failure is sticky: read everything, then ask once.
+#ifndef LH_COMMON_BUF_H
+#define LH_COMMON_BUF_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+struct lh_span {
+    const uint8_t *data;
+    size_t len;
+};
+
+static inline struct lh_span lh_span(const void *data, size_t len)
+{
+    return (struct lh_span){data, len};
+}
+struct lh_span lh_span_str(const char *text); // without the terminating zero
+bool lh_span_equal(struct lh_span a, struct lh_span b);
+
+// calloc(). All of it will be used: memory of several MiB comes in huge pages where the system has
+// them, as that of large buffers and blobs does.
+void *lh_zeros(size_t count, size_t size);
+// Has the system bring the pages of n bytes at p now, on any thread, instead of one by one as they
+// are first written: a kernel clears some 2 GB/s. What they hold stays as it is, and memory that
+// was freed meanwhile does no harm. False: this system can't (before Linux 5.14).
+bool lh_populate(void *p, size_t n);
+
+// ---- buffer: grows up to `max`, never beyond. Writes after a failure do nothing; lh_buf_err()
+// tells. Zero-initialise with lh_buf(max); free with lh_buf_free().
+struct lh_buf {
+    uint8_t *data;
+    size_t len, cap, max;
+    lh_err err;
+};
+
+static inline struct lh_buf lh_buf(size_t max)
+{
+    return (struct lh_buf){.max = max};
+}
+// Over memory of somebody else, which it never leaves; not to be freed.
+static inline struct lh_buf lh_buf_over(void *data, size_t bytes)
+{
+    return (struct lh_buf){.data = data, .cap = bytes, .max = bytes};
+}
+void lh_buf_free(struct lh_buf *b);
+void lh_buf_clear(struct lh_buf *b); // keeps the memory
+static inline struct lh_span lh_buf_span(const struct lh_buf *b)
+{
+    return lh_span(b->data, b->len);
+}
+static inline lh_err LH_MUST lh_buf_err(const struct lh_buf *b)
+{
+    return b->err;
+}
+// `n` more bytes, contents undefined; NULL after a failure (also for n = 0 on an empty buffer).
+uint8_t *lh_buf_grow(struct lh_buf *b, size_t n);
+LH_MUST lh_err lh_buf_reserve(struct lh_buf *b, size_t total); // capacity for `total` bytes in all
+void lh_put(struct lh_buf *b, const void *data, size_t n);
+void lh_put_u8(struct lh_buf *b, uint8_t v);
+void lh_put_u16(struct lh_buf *b, uint16_t v);
+void lh_put_u32(struct lh_buf *b, uint32_t v);
+void lh_put_u64(struct lh_buf *b, uint64_t v);
+void lh_put_f32(struct lh_buf *b, float v);
+void lh_put_f64(struct lh_buf *b, double v);
+void lh_put_str(struct lh_buf *b, const char *text); // u16 length, bytes
+void lh_put_zeros(struct lh_buf *b, size_t n);
+// Overwrites 4 bytes written before (a length or a checksum known only later).
+void lh_buf_patch_u32(struct lh_buf *b, size_t at, uint32_t v);
+
+// ---- cursor: all reading. After a failure every read gives 0 and `failed` stays set.
+struct lh_cursor {
+    const uint8_t *at, *end;
+    bool failed;
+};
+
+static inline struct lh_cursor lh_cursor(struct lh_span s)
+{
+    return (struct lh_cursor){s.data, s.data + s.len, false};
+}
+static inline size_t lh_left(const struct lh_cursor *c)
+{
+    return (size_t)(c->end - c->at);
+}
+struct lh_span lh_get(struct lh_cursor *c, size_t n); // borrows; empty after a failure
+void lh_get_into(struct lh_cursor *c, void *out, size_t n);
+uint8_t lh_get_u8(struct lh_cursor *c);
+uint16_t lh_get_u16(struct lh_cursor *c);
+uint32_t lh_get_u32(struct lh_cursor *c);
+uint64_t lh_get_u64(struct lh_cursor *c);
+float lh_get_f32(struct lh_cursor *c);
+double lh_get_f64(struct lh_cursor *c);
+// A string of at most size-1 bytes, without zeros inside, into out[size].
+void lh_get_str(struct lh_cursor *c, char *out, size_t size);
+
+// ---- blob: immutable shared bytes with a count of owners; any thread may release.
+// A large one lies LH_BLOB_PHASE bytes behind a block of the disk, as the first body of a log
+// segment does in its file (server/wal/wal.h): the disk then takes it from where it is, uncopied.
+enum { LH_BLOCK = 512, LH_BLOB_PHASE = 168 };
+struct lh_pool;
+struct lh_blob {
+    atomic_uint owners;
+    size_t len, cap;
+    struct lh_pool *home; // where it goes back to (pool.h); NULL: it is freed
+    uint8_t *data;        // in the same memory, or of somebody else
+    void *given;          // freed with it; or NULL
+};
+struct lh_blob *lh_blob_new(size_t len); // one owner, contents undefined; NULL: out of memory
+struct lh_blob *lh_blob_copy(struct lh_span s);
+// Over memory of the caller's, who leaves it as it is, and does not free it, until he is the only
+// owner, or has given it (one that malloc() gave).
+struct lh_blob *lh_blob_over(void *memory, size_t len);
+bool lh_blob_alone(const struct lh_blob *b);      // it has one owner: what others read is read
+void lh_blob_give(struct lh_blob *b);             // its memory goes with its last owner
+struct lh_blob *lh_blob_share(struct lh_blob *b); // one more owner; NULL gives NULL
+void lh_blob_release(struct lh_blob *b);          // NULL is allowed
+static inline struct lh_span lh_blob_span(const struct lh_blob *b)
+{
+    return lh_span(b->data, b->len);
+}
+
+// ---- hashes
+uint32_t lh_crc32c(uint32_t crc, const void *data, size_t n); // Castagnoli; start with 0
+enum { LH_HASH_BYTES = 32 };
+struct lh_hash {
+    uint8_t b[LH_HASH_BYTES];
+};
+// BLAKE2b-256 of the parts one after another (libsodium generichash), optionally keyed.
+struct lh_hash lh_hash_of(struct lh_span key, const struct lh_span *parts, size_t count);
+bool lh_hash_equal(const struct lh_hash *a, const struct lh_hash *b);
+void lh_hash_hex(const struct lh_hash *h, char out[2 * LH_HASH_BYTES + 1]);
+
+#endif

@@ -1,0 +1,72 @@
+// Error texts. See err.h.
+#include "common/base/err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *text;
+    enum lh_err_class class;
+} table[LH_ERR_COUNT] = {
+#define LH_ERR_ROW(code, class_, text_) [code] = {#code, text_, LH_CLASS_##class_},
+    LH_ERRORS(LH_ERR_ROW)
+#undef LH_ERR_ROW
+};
+
+// The one exception to "no mutable globals": like errno, it belongs to the thread.
+static _Thread_local struct {
+    lh_err code;
+    char text[512];
+} last;
+
+__attribute__((format(printf, 2, 0))) static void keep(lh_err code, const char *format,
+                                                       va_list args)
+{
+    char text[sizeof last.text]; // the arguments may be what lh_err_text gave
+    vsnprintf(text, sizeof text, format, args);
+    memcpy(last.text, text, strlen(text) + 1);
+    last.code = code;
+    for (char *at = last.text; *at; at++) // it quotes input, which may hold control characters
+        if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
+}
+
+lh_err lh_fail(lh_err code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    keep(code, format, args);
+    va_end(args);
+    return code;
+}
+
+lh_err lh_fail_errno(int saved_errno, const char *format, ...)
+{
+    bool full = saved_errno == ENOSPC || saved_errno == EDQUOT;
+    va_list args;
+    va_start(args, format);
+    keep(full ? LH_ERR_DISK_FULL : LH_ERR_IO, format, args);
+    va_end(args);
+    size_t used = strlen(last.text);
+    snprintf(last.text + used, sizeof last.text - used, ": %s%s", strerror(saved_errno),
+             full ? "; free some space" : "");
+    return last.code;
+}
+
+const char *lh_err_name(lh_err code)
+{
+    return (unsigned)code < LH_ERR_COUNT ? table[code].name : "LH_ERR_?";
+}
+
+const char *lh_err_text(lh_err code)
+{
+    if ((unsigned)code >= LH_ERR_COUNT) return "unknown error";
+    return last.code == code && code != LH_OK && last.text[0] ? last.text : table[code].text;
+}
+
+enum lh_err_class lh_err_class(lh_err code)
+{
+    return (unsigned)code < LH_ERR_COUNT ? table[code].class : LH_CLASS_STOP;
+}

@@ -1,0 +1,34 @@
+// Exit codes of every program, so that a supervisor or a script knows what to do next.
+#ifndef LH_COMMON_EXIT_H
+#define LH_COMMON_EXIT_H
+
+#include "common/base/err.h"
+
+// X(id, code, name, meaning). `longhaul help exit-codes` prints them.
+#define LH_EXITS(X)                                                                                \
+    X(OK, 0, "ok", "done, and everything that was checked holds")                                  \
+    X(FAILED, 1, "failed", "something failed that no other code names; the last line says what")   \
+    X(USAGE, 2, "usage", "wrong command line")                                                     \
+    X(MISSING, 3, "missing", "a prerequisite is not there: a program, a file, a device, data")     \
+    X(UNREACHABLE, 4, "unreachable", "a peer does not answer")                                     \
+    X(UNVERIFIED, 5, "unverified",                                                                 \
+      "a check failed: replicas differ, damaged bytes, a language learned nothing")                \
+    X(CONFIG, 6, "config", "a configuration or topology file is refused")                          \
+    X(DENIED, 7, "denied", "this identity may not do that")                                        \
+    X(STOPPED, 8, "stopped", "stopped before its end; the same command goes on from there")
+
+#define LH_EXIT_ENUM(id, code, name, meaning) LH_EXIT_##id = code,
+enum lh_exit { LH_EXITS(LH_EXIT_ENUM) };
+#undef LH_EXIT_ENUM
+
+// The exit code that tells an error best.
+enum lh_exit lh_exit_of(lh_err err);
+
+// Ends the process with this status, after an orderly end: what streams still hold is written, and
+// exit handlers are left out, because gRPC gives back its last threads some time after
+// grpc_shutdown() (1.51 waits for none of its event engine's), and handlers and destructors of its
+// and OpenSSL's globals would run under them. Builds that do their work in exit handlers (leak
+// check, coverage) run them all the same.
+_Noreturn void lh_leave(int status);
+
+#endif

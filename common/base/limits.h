@@ -1,0 +1,88 @@
+// A limit on everything, each with its reason. Relations between limits are checked below.
+#ifndef LH_COMMON_LIMITS_H
+#define LH_COMMON_LIMITS_H
+
+#include <stdint.h>
+
+#include "common/base/check.h"
+
+enum {
+    LH_WIRE_VERSION_MIN = 1, // what this build speaks
+    LH_WIRE_VERSION_MAX = 1,
+
+    LH_WORKERS_MAX = 1024,   // rows of a shard's ledger; two-level relays serve more regions
+    LH_SHARDS_MAX = 4096,    // 70 B parameters at 16 M a shard
+    LH_UNITS_MAX = 1 << 22,  // data units of a run: 512 KiB of credit bits a shard
+    LH_CLAIMS_MAX = 64,      // units claimed by one push; a round finishes a handful
+    LH_WINDOW_MAX = 128,     // units that a batch is mixed from: what is half trained in them is
+                             // not credited yet
+    LH_READ_AHEAD_MAX = 128, // units read ahead of those: their tokens are in memory
+    // Units leased to one worker and not trained. Their names cross both ways with each lease
+    // request, once a second: 16 KiB each way. They take 128 KiB in the worker. 300 s of training
+    // are that many where a unit lasts 73 ms; of shorter ones fewer seconds are leased ahead.
+    LH_LEASES_MAX = 4096,
+    LH_RECALLS_MAX = 512, // of them, asked back with one answer: an eighth, and the rest a second
+                          // later
+    LH_PART_BYTES = 1 << 20,  // bulk bytes of one message: the fastest size (bench notes: 1 MiB)
+    LH_HEAD_BYTES = 64 << 10, // protobuf head of a bulk message
+    LH_SMALL_BYTES = 1 << 20, // a message without bulk: credit bits and plans fit
+    LH_MESSAGE_BYTES = LH_PART_BYTES + LH_HEAD_BYTES + 64,
+    LH_ADDRESS_SIZE = 128,
+    LH_PATH_SIZE = 512,
+
+    LH_FRAME_BYTES_MAX = 1 << 30, // one push of one shard: dense fp32 of 250 M parameters
+    LH_RECORD_BYTES_MAX = LH_FRAME_BYTES_MAX + (1 << 16),
+    LH_GROUP_BYTES = 4 << 20,  // a group commit takes no further record beyond this
+    LH_PUSH_BYTES = 200 << 20, // of frames and payloads under way in a server: of two dense ones of
+                               // 64 MiB; with it and 4 bytes a parameter a server stays below
+                               // 4 bytes a parameter + 256 MiB
+    LH_ASK_BYTES = 8 << 20,    // a larger frame is sent when the server has room for it: one trip,
+                               // and its transport holds nothing of those that wait
+    // Frames above this part of LH_PUSH_BYTES arrive one after another: each alone until it has
+    // nearly all, or so long to its first byte and so long after that.
+    LH_TURN_SHARE = 8,
+    LH_TURN_MS = 500,
+    LH_KEEP_RATE = 150000000,   // bytes/s: of frames that arrive more slowly no memory is kept, for
+                                // new pages take less than a tenth of that time
+    LH_AHEAD_BYTES = 1 << 20,   // frames this large go to the log while they are opened
+    LH_SHARED_BYTES = 16 << 20, // of frames that followers are sent from memory, not from the log
+    LH_DECIDE_QUEUE_MAX = 256,  // pushes received and not decided, a server; more wait unread
+    LH_PUSH_SILENT_MS = 120000, // a full part of a push takes less, on a link of 70 kbit/s too
+    LH_SNAPSHOT_RANGES = 2,     // into which one is cut at most, each on a connection of its own
+    LH_SNAPSHOT_CUT_BYTES = 16 << 20, // and of which size on: a handshake costs as much as 5 MB
+    LH_JOIN_SILENT_MS = 120000,       // so does a part of a snapshot
+    LH_READ_SILENT_MS = 600000,       // who follows may train for minutes before it reads on (bsp)
+    LH_STREAMS_A_SHARD = 4, // pushes of one worker that come in, and its streams that follow:
+                            // one, and those of connections whose end is not known yet
+    LH_FOLLOWERS_MAX = 256, // open follow streams of one shard
+    // Incarnations that a worker may raise on a shard: each is a record for all followers. So many
+    // at once, and one more a while: a life without its directory takes one, a history lost
+    // another.
+    LH_FENCES_MAX = 256,
+    LH_FENCE_MS = 1000,
+    LH_NORM_WINDOW = 64, // admitted norms that the gate's median looks at
+};
+
+// Tokens that one push may say it stands for: the schedules' clock and the weighting by tokens add
+// them up. A worker that trains a million a second would have no push decided for twelve days; and
+// 2^24 such pushes do not wrap the sum.
+#define LH_PUSH_TOKENS_MAX (UINT64_C(1) << 40)
+
+// Most bytes on the wire of what a lease request and its answer list: the number of a unit, a
+// point, an address of a shard.
+enum { LH_UNIT_WIRE = 4, LH_POINT_WIRE = 64, LH_ADDRESS_WIRE = LH_ADDRESS_SIZE + 24 };
+LH_STATIC_ASSERT(LH_UNITS_MAX <= 1 << 28, "a unit's number is a varint of four bytes");
+LH_STATIC_ASSERT((LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE +
+                         LH_SHARDS_MAX * (LH_POINT_WIRE + LH_ADDRESS_WIRE) <=
+                     LH_SMALL_BYTES,
+                 "the answer to a lease request fits a message");
+LH_STATIC_ASSERT((2 * LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE +
+                         LH_SHARDS_MAX * 2 * LH_POINT_WIRE <=
+                     LH_SMALL_BYTES,
+                 "a lease request fits a message, and leaves room for claims");
+LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= LH_LEASES_MAX,
+                 "what is in work and read ahead is leased");
+LH_STATIC_ASSERT(LH_UNITS_MAX / 8 <= LH_SMALL_BYTES, "credit bits of a shard fit a message");
+LH_STATIC_ASSERT(LH_GROUP_BYTES >= LH_PART_BYTES, "a group holds at least one full message");
+
+#endif

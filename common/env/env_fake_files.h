@@ -1,0 +1,61 @@
+// The fake world's disks: what env_fake.c and env_fake_files.c share. Nobody else includes it.
+#ifndef LH_COMMON_ENV_FAKE_FILES_H
+#define LH_COMMON_ENV_FAKE_FILES_H
+
+#include "common/env/env_fake.h"
+
+struct lh_fake_inode;
+struct lh_fake_name {
+    char path[160];
+    struct lh_fake_inode *inode;
+};
+struct lh_fake_names {
+    struct lh_fake_name *name; // ascending by path
+    size_t count;
+};
+
+struct lh_fake_change { // of a name, that a power cut may undo
+    char path[160];
+    struct lh_fake_inode *was; // NULL: there was none of that name
+    char folder[2][160];       // a sync of either makes it durable; "": there is no second
+    bool with_next;            // of a rename, which is done or undone as a whole
+};
+
+struct lh_fake_env {
+    struct lh_env env;
+    struct lh_fake_world *world;
+    bool alive, struck, crash_power;
+    uint64_t life, random;
+    int64_t crash_in; // file operations until the crash, < 0: never
+    int64_t fail_in;  // and until one fails with `fail`
+    lh_err fail;
+    bool failed;
+    bool no_room_in_place;     // in this life: a write within a file found none
+    struct lh_fake_harm harm;  // its seed is the stream's state
+    int64_t short_in, sync_in; // writes and syncs until one finds the disk full or fails; < 0: none
+    int64_t still_until;       // it handles nothing before
+    int64_t still_in, still_ns;    // file operations until it stands still, < 0: never; for so long
+    bool looking;                  // operations are the driver's
+    int64_t slow;                  // lanes begin up to so late
+    int64_t begins[LH_LANE_COUNT]; // when the last job that was late begins
+    uint8_t boot[16];
+    lh_fn on_death;
+    void *arg;
+    // disk: names as programs see them, and as they were at the last journal commits since the
+    // last sync of a directory (the oldest first); a power cut falls back to any of these
+    struct lh_fake_names now;
+    struct lh_fake_names *past;
+    size_t pasts;
+    bool apart; // instead: each folder's changes by themselves, the oldest first
+    struct lh_fake_change *change;
+    size_t changes;
+    uint64_t limit, used;
+};
+
+extern const struct lh_files_ops lh_fake_files_ops;
+void lh_fake_files_power_cut(struct lh_fake_env *e);
+bool lh_fake_step(struct lh_fake_env *e);
+uint64_t lh_fake_env_random(struct lh_fake_env *e);
+uint64_t lh_fake_harm_random(struct lh_fake_env *e);
+
+#endif

@@ -1,0 +1,249 @@
+// Log lines. See log.h.
+//
+//   text  2026-01-31T12:00:00Z +12.345 WARN server/eu/s1 push.refused staleness 14 over bound 12
+//   json  {"time":"2026-01-31T12:00:00Z","up_s":12.345,"mono_us":98765432,
+//          "level":"warn","who":"server/eu/s1","event":"push.refused","text":"..."}
+//          (of lh_log_data: "data":{...} instead of "text")
+//
+// mono_us is the machine's monotonic clock: it orders lines of processes of one machine.
+// 1. One event is one line: control characters of the text are replaced (text) or escaped (JSON).
+// 2. A line is at most LINE_MAX bytes; the text of a longer one is cut.
+// 3. Any thread may log. Lines are whole: one write each, in the order of a mutex.
+// 4. Logging never fails its caller: what can't be written is counted, and said when it can again.
+#include "common/env/log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINE_MAX_BYTES = 4096, TEXT_MAX = 2048, EVENTS_MAX = 64, EVENT_SIZE = 48 };
+
+// Lines of one event in the current second, and how many were left out.
+struct rate {
+    char event[EVENT_SIZE];
+    int64_t window_ns;
+    unsigned written;
+    uint64_t left_out;
+};
+
+struct lh_log {
+    struct lh_env *env;
+    struct lh_file *file; // NULL: stderr
+    uint64_t at;          // where the next line goes in `file`
+    int64_t opened_ns;
+    enum lh_level min;
+    bool json;
+    char who[128];
+    uint64_t lost; // lines that could not be written
+    pthread_mutex_t lock;
+    struct rate rate[EVENTS_MAX]; // the last row is shared by all events that found no other
+    unsigned rates;
+};
+
+static const char *const level_name[] = {"DEBUG", "INFO", "WARN", "ERROR"};
+static const char *const level_json[] = {"debug", "info", "warn", "error"};
+
+// ---------------------------------------------------------------- one line
+
+static void put_text(struct lh_buf *b, const char *text)
+{
+    for (; *text; text++) lh_put_u8(b, (uint8_t)*text < ' ' || *text == 127 ? '?' : (uint8_t)*text);
+}
+
+static void put_json(struct lh_buf *b, const char *text)
+{
+    char escape[8];
+    for (; *text; text++) {
+        uint8_t c = (uint8_t)*text;
+        if (c == '"' || c == '\\') {
+            lh_put_u8(b, '\\');
+            lh_put_u8(b, c);
+        } else if (c < ' ' || c >= 127) { // bytes that are not ASCII may not be UTF-8
+            int n = snprintf(escape, sizeof escape, "\\u%04x", c);
+            lh_put(b, escape, (size_t)n);
+        } else {
+            lh_put_u8(b, c);
+        }
+    }
+}
+
+static void format_line(const struct lh_log *log, enum lh_level level, const char *event,
+                        const char *text, bool data, struct lh_buf *line)
+{
+    char stamp[32], head[256];
+    time_t wall = (time_t)log->env->ops->wall_s(log->env);
+    struct tm utc;
+    gmtime_r(&wall, &utc);
+    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    int64_t now = lh_now(log->env);
+    double up_s = (double)(now - log->opened_ns) / (double)LH_SECOND;
+    int n = log->json ? snprintf(head, sizeof head,
+                                 "{\"time\":\"%s\",\"up_s\":%.3f,\"mono_us\":%lld,\"level\":\"%s\","
+                                 "\"who\":\"",
+                                 stamp, up_s, (long long)(now / 1000), level_json[level])
+                      : snprintf(head, sizeof head, "%s +%.3f %s ", stamp, up_s, level_name[level]);
+    lh_put(line, head, (size_t)n);
+    void (*put)(struct lh_buf *, const char *) = log->json ? put_json : put_text;
+    const char *parts[] = {log->who, event, text};
+    const char *json_after[] = {"\",\"event\":\"", data ? "\",\"data\":" : "\",\"text\":\"",
+                                data ? "}\n" : "\"}\n"};
+    const char *text_after[] = {" ", " ", "\n"};
+    for (int i = 0; i < 3; i++) {
+        if (data && i == 2)
+            lh_put(line, text, strlen(text));
+        else
+            put(line, parts[i]);
+        const char *after = log->json ? json_after[i] : text_after[i];
+        lh_put(line, after, strlen(after));
+    }
+}
+
+static bool write_line(struct lh_log *log, struct lh_span line)
+{
+    if (!log->file) return write(STDERR_FILENO, line.data, line.len) == (ssize_t)line.len;
+    if (log->env->ops->files->write(log->file, log->at, line)) return false;
+    log->at += line.len;
+    return true;
+}
+
+// With the lock held.
+static void emit_line(struct lh_log *log, enum lh_level level, const char *event, const char *text,
+                      bool data)
+{
+    struct lh_buf line = lh_buf(6 * LINE_MAX_BYTES); // every byte may be escaped
+    format_line(log, level, event, text, data, &line);
+    if (lh_buf_err(&line) || !write_line(log, lh_buf_span(&line))) {
+        log->lost++;
+    } else if (log->lost) {
+        uint64_t lost = log->lost;
+        log->lost = 0;
+        char count[64];
+        snprintf(count, sizeof count, "%llu lines could not be written", (unsigned long long)lost);
+        emit_line(log, LH_ERROR, "log.lost", count, false);
+    }
+    lh_buf_free(&line);
+}
+
+static void emit(struct lh_log *log, enum lh_level level, const char *event, const char *text)
+{
+    emit_line(log, level, event, text, false);
+}
+
+// ---------------------------------------------------------------- rate limit
+
+static struct rate *rate_of(struct lh_log *log, const char *event)
+{
+    for (unsigned i = 0; i < log->rates; i++)
+        if (!strncmp(log->rate[i].event, event, EVENT_SIZE - 1)) return &log->rate[i];
+    if (log->rates == EVENTS_MAX) return &log->rate[EVENTS_MAX - 1];
+    struct rate *rate = &log->rate[log->rates++];
+    bool shared = log->rates == EVENTS_MAX;
+    snprintf(rate->event, EVENT_SIZE, "%s", shared ? "log.other" : event);
+    rate->window_ns = lh_now(log->env);
+    return rate;
+}
+
+static void say_left_out(struct lh_log *log, struct rate *rate)
+{
+    if (!rate->left_out) return;
+    char text[96];
+    snprintf(text, sizeof text, "%llu more lines of this event were left out",
+             (unsigned long long)rate->left_out);
+    rate->left_out = 0;
+    emit(log, LH_WARN, rate->event, text);
+}
+
+static bool rate_allows(struct lh_log *log, const char *event)
+{
+    struct rate *rate = rate_of(log, event);
+    int64_t now = lh_now(log->env);
+    if (now - rate->window_ns >= LH_SECOND) {
+        rate->window_ns = now;
+        rate->written = 0;
+        say_left_out(log, rate);
+    }
+    if (rate->written < LH_LOG_PEER_RATE) {
+        rate->written++;
+        return true;
+    }
+    rate->left_out++;
+    return false;
+}
+
+// ---------------------------------------------------------------- public
+
+lh_err lh_log_open(struct lh_log **out, struct lh_env *env, const char *who, enum lh_level min,
+                   bool json, const char *path)
+{
+    struct lh_log *log = calloc(1, sizeof *log);
+    if (!log) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the log");
+    *log = (struct lh_log){.env = env, .opened_ns = lh_now(env), .min = min, .json = json};
+    snprintf(log->who, sizeof log->who, "%s", who);
+    if (path && path[0]) {
+        const struct lh_files_ops *files = env->ops->files;
+        lh_err err = files->open(env, path, LH_OPEN_WRITE | LH_OPEN_CREATE, &log->file);
+        if (!err) err = files->size(log->file, &log->at);
+        if (err) {
+            if (log->file) files->close(log->file);
+            free(log);
+            return err;
+        }
+    }
+    pthread_mutex_init(&log->lock, NULL);
+    *out = log;
+    return LH_OK;
+}
+
+void lh_log_close(struct lh_log *log)
+{
+    if (!log) return;
+    for (unsigned i = 0; i < log->rates; i++) say_left_out(log, &log->rate[i]);
+    if (log->file) log->env->ops->files->close(log->file);
+    pthread_mutex_destroy(&log->lock);
+    free(log);
+}
+
+__attribute__((format(printf, 5, 0))) static void vlog(struct lh_log *log, bool limited,
+                                                       enum lh_level level, const char *event,
+                                                       const char *format, va_list args)
+{
+    char text[TEXT_MAX];
+    pthread_mutex_lock(&log->lock);
+    if (!limited || rate_allows(log, event)) {
+        vsnprintf(text, sizeof text, format, args);
+        emit(log, level, event, text);
+    }
+    pthread_mutex_unlock(&log->lock);
+}
+
+void lh_logf(struct lh_log *log, enum lh_level level, const char *event, const char *format, ...)
+{
+    if (!log || level < log->min) return;
+    va_list args;
+    va_start(args, format);
+    vlog(log, false, level, event, format, args);
+    va_end(args);
+}
+
+void lh_log_data(struct lh_log *log, enum lh_level level, const char *event, const char *json)
+{
+    if (!log || level < log->min) return;
+    pthread_mutex_lock(&log->lock);
+    emit_line(log, level, event, json, true);
+    pthread_mutex_unlock(&log->lock);
+}
+
+void lh_log_peer(struct lh_log *log, enum lh_level level, const char *event, const char *format,
+                 ...)
+{
+    if (!log || level < log->min) return;
+    va_list args;
+    va_start(args, format);
+    vlog(log, true, level, event, format, args);
+    va_end(args);
+}

@@ -1,0 +1,31 @@
+// Logs of a process: one line per event, text for people or JSON for machines, to stderr or a file.
+//
+// `event` is a stable dotted name (push.refused); the text says what, where and what to do. Lines
+// that a peer can cause are limited to LH_LOG_PEER_RATE a second per event; what was left out is
+// counted and said. A NULL log drops everything (the simulator's default).
+#ifndef LH_COMMON_LOG_H
+#define LH_COMMON_LOG_H
+
+#include <stdbool.h>
+
+#include "common/base/err.h"
+#include "common/env/env.h"
+
+enum lh_level { LH_DEBUG, LH_INFO, LH_WARN, LH_ERROR };
+enum { LH_LOG_PEER_RATE = 5 }; // lines a second and event
+struct lh_log;
+
+// who: "server/eu/s1", in every line. Borrows nothing. path NULL: stderr.
+LH_MUST lh_err lh_log_open(struct lh_log **out, struct lh_env *env, const char *who,
+                           enum lh_level min, bool json, const char *path);
+void lh_log_close(struct lh_log *log);
+void lh_logf(struct lh_log *log, enum lh_level level, const char *event, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+// `json` is an object on one line: the text of a text line, "data" of a JSON line instead of
+// "text".
+void lh_log_data(struct lh_log *log, enum lh_level level, const char *event, const char *json);
+// The same, rate-limited: for what a peer can cause.
+void lh_log_peer(struct lh_log *log, enum lh_level level, const char *event, const char *format,
+                 ...) __attribute__((format(printf, 4, 5)));
+
+#endif

@@ -1,0 +1,26 @@
+// A small file of numbers that is replaced as a whole: an identity, an epoch.
+//
+//   magic u32, version u16, 0 u16, the numbers u64 each, CRC-32C of all before u32
+#ifndef LH_COMMON_NUMBERS_H
+#define LH_COMMON_NUMBERS_H
+
+#include "common/env/env.h"
+
+enum { LH_NUMBERS_VERSIONS = 2, LH_NUMBERS_MAX = 4 };
+
+struct lh_numbers { // a kind of file
+    uint32_t magic;
+    uint16_t version;                   // the newest, which is written
+    uint8_t count[LH_NUMBERS_VERSIONS]; // of numbers in version 1, 2; none has fewer than before
+    const char *remedy;                 // what to do about a file that is damaged
+};
+
+// Reads the newest version's count of numbers; those that an older version has not are 0.
+// LH_ERR_NOT_FOUND, LH_ERR_CORRUPT with path and remedy, or of the disk: then `out` is as it was.
+LH_MUST lh_err lh_numbers_load(struct lh_env *e, const struct lh_numbers *kind, const char *path,
+                               uint64_t *out);
+// Durable when it returns, or as it was.
+LH_MUST lh_err lh_numbers_store(struct lh_env *e, const struct lh_numbers *kind, const char *path,
+                                const uint64_t *number);
+
+#endif

@@ -1,0 +1,104 @@
+// The sealed frame: one push of one worker to one shard.
+//
+//   header (192 bytes) | claims (8 bytes each) | sealed payload (plain bytes + 16 of AEAD tag)
+//
+// Header and claims are the associated data of the seal: whoever changes a bit of them makes the
+// frame fail to open. What may change when a frame is sent again (session, map epoch, attempt)
+// travels outside. A frame is sealed once; a resend is the same bytes.
+//
+//   at size field                                     at size field
+//    0   4  magic "LHF1"                               72   8  base version
+//    4   2  wire version                               80   8  base epoch
+//    6   2  header bytes (192)                         88   8  base: others' admitted pushes in it
+//    8   1  index code (kernels/codec.h)               96   8  tokens trained since the last cut
+//    9   1  value code                                104   4  local steps since the last cut
+//   10   1  cipher (common/security/seal.h)           108   4  claims
+//   11   1  flags, 0                                  112   8  values carried
+//   12   4  density, fp32                             120   4  plain payload bytes
+//   16   4  key id                                    124   4  0
+//   20   4  shard                                     128  32  hash of the model's manifest
+//   24  16  job                                       160  24  nonce (AES-GCM uses the first 12)
+//   40   8  worker                                    184   8  0
+//   48   8  incarnation: granted << 32 | local
+//   56   8  incarnation, random part
+//   64   8  step
+#ifndef LH_COMMON_FRAME_H
+#define LH_COMMON_FRAME_H
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/limits.h"
+#include "common/security/identity.h"
+
+enum { LH_FRAME_HEADER = 192, LH_SEAL_TAG = 16, LH_NONCE = 24, LH_JOB = 16, LH_DIGEST = 16 };
+
+struct lh_digest {
+    uint8_t b[LH_DIGEST];
+};
+
+// Life of a worker's state directory. Ordered by `number`; equal numbers with another random part
+// mean that a number was issued twice.
+struct lh_incarnation {
+    uint64_t number; // granted by the coordinator << 32 | raised by the worker itself
+    uint64_t random;
+};
+
+struct lh_frame {
+    uint8_t index_code, value_code, cipher;
+    float density;
+    uint32_t key_id, shard;
+    uint8_t job[LH_JOB];
+    uint64_t worker;
+    struct lh_incarnation incarnation;
+    uint64_t step;
+    uint64_t base_version, base_epoch, base_others;
+    uint64_t tokens;
+    uint32_t steps;
+    uint32_t claims;
+    uint64_t values;
+    uint32_t plain_bytes;
+    struct lh_hash manifest;
+    uint8_t nonce[LH_NONCE];
+    uint64_t claim[LH_CLAIMS_MAX];
+};
+
+// Appends header and claims: the associated data, and the beginning of the frame.
+void lh_frame_write_head(const struct lh_frame *f, struct lh_buf *out);
+static inline size_t lh_frame_head_bytes(const struct lh_frame *f)
+{
+    return LH_FRAME_HEADER + 8u * f->claims;
+}
+static inline size_t lh_frame_bytes(const struct lh_frame *f)
+{
+    return lh_frame_head_bytes(f) + f->plain_bytes + LH_SEAL_TAG;
+}
+
+// Parts of a frame's bytes: head (associated data) and sealed payload with its tag.
+struct lh_frame_parts {
+    struct lh_span head, sealed;
+};
+// Reads a whole frame; every length is checked against the others and nothing is left over.
+LH_MUST lh_err lh_frame_parse(struct lh_span bytes, struct lh_frame *out,
+                              struct lh_frame_parts *parts);
+// Reads the head alone; whatever follows it is not looked at.
+LH_MUST lh_err lh_frame_parse_head(struct lh_span bytes, struct lh_frame *out);
+// Reads a stub: head and tag only, as records of refusals and elided records carry it.
+LH_MUST lh_err lh_frame_parse_stub(struct lh_span bytes, struct lh_frame *out);
+// The stub of a frame: its head and tag, appended.
+void lh_frame_write_stub(struct lh_span frame, const struct lh_frame *f, struct lh_buf *out);
+
+// What identifies a push: BLAKE2b of head and tag, keyed with the job (the tag binds the payload;
+// the key keeps digests of different jobs apart). `bytes` is a whole frame or a stub.
+struct lh_digest lh_frame_digest(struct lh_span bytes, const struct lh_frame *f);
+bool lh_digest_equal(const struct lh_digest *a, const struct lh_digest *b);
+
+static inline bool lh_incarnation_equal(struct lh_incarnation a, struct lh_incarnation b)
+{
+    return a.number == b.number && a.random == b.random;
+}
+
+// The identity of a worker on the wire: BLAKE2b of its URI, 8 bytes, so that every server can check
+// it against the certificate.
+uint64_t lh_worker_id(const struct lh_peer *peer);
+
+#endif

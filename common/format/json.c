@@ -1,0 +1,40 @@
+// JSON of hashed files. See json.h.
+#include "common/format/json.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+
+lh_err lh_json_load(const char *what, struct lh_span json, size_t max, json_t **out)
+{
+    json_error_t where;
+    if (json.len > max)
+        return lh_fail(LH_ERR_TOO_LARGE, "%s: %zu bytes, at most %zu", what, json.len, max);
+    *out = json_loadb((const char *)json.data, json.len, JSON_REJECT_DUPLICATES, &where);
+    if (*out) return LH_OK;
+    return lh_fail(LH_ERR_MALFORMED, "%s: not JSON, line %d: %s", what, where.line, where.text);
+}
+
+void lh_json_put(struct lh_buf *out, const char *format, ...)
+{
+    char text[LH_JSON_FORMAT_MAX];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    LH_ASSERT(n >= 0 && (size_t)n < sizeof text);
+    lh_put(out, text, (size_t)n);
+}
+
+lh_err lh_json_give(json_t *root, struct lh_buf *out)
+{
+    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    if (!text) return LH_ERR_NO_MEMORY;
+    lh_put(out, text, strlen(text));
+    free(text);
+    return lh_buf_err(out);
+}

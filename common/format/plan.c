@@ -1,0 +1,78 @@
+// The plan's bytes: version u16, the fields of struct lh_plan in order, lists with a u32 count.
+// Version 1 ends before `optimizer` and means sparse SGD; version 2 has the rest and is written for
+// any other optimizer, so that every plan has one form.
+#include "common/format/plan.h"
+
+#include <math.h>
+#include <string.h>
+
+void lh_plan_write(const struct lh_plan *p, struct lh_buf *out)
+{
+    lh_put_u16(out, p->optimizer == LH_OPT_SGD ? 1 : 2);
+    lh_put_u64(out, p->number);
+    lh_put_u8(out, p->phase);
+    lh_put_u8(out, p->mode);
+    lh_put_u8(out, p->weighting);
+    lh_put_f32(out, p->eta);
+    lh_put_f32(out, p->damping);
+    lh_put_u32(out, p->staleness_per_live);
+    lh_put_u32(out, p->live);
+    for (uint32_t i = 0; i < p->live; i++) lh_put_u64(out, p->worker[i]);
+    lh_put_u32(out, p->ends);
+    for (uint32_t i = 0; i < p->ends; i++) lh_put_u64(out, p->end[i]);
+    if (p->optimizer == LH_OPT_SGD) return;
+    lh_put_u8(out, p->optimizer);
+    lh_put_f32(out, p->momentum);
+    lh_put_u32(out, p->outer_every);
+    lh_put_f32(out, p->effective_step_max);
+}
+
+static bool parse_optimizer(struct lh_cursor *c, struct lh_plan *p)
+{
+    p->optimizer = lh_get_u8(c);
+    p->momentum = lh_get_f32(c);
+    p->outer_every = lh_get_u32(c);
+    p->effective_step_max = lh_get_f32(c);
+    return p->optimizer > LH_OPT_SGD && p->optimizer <= LH_OPT_BUFFERED && p->momentum >= 0 &&
+           p->momentum < 1 && p->effective_step_max >= 0 && isfinite(p->effective_step_max);
+}
+
+lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *p)
+{
+    struct lh_cursor c = lh_cursor(bytes);
+    memset(p, 0, sizeof *p);
+    uint16_t version = lh_get_u16(&c);
+    p->number = lh_get_u64(&c);
+    p->phase = lh_get_u8(&c);
+    p->mode = lh_get_u8(&c);
+    p->weighting = lh_get_u8(&c);
+    p->eta = lh_get_f32(&c);
+    p->damping = lh_get_f32(&c);
+    p->staleness_per_live = lh_get_u32(&c);
+    p->live = lh_get_u32(&c);
+    bool ok = !c.failed && version >= 1 && version <= 2 && p->phase <= LH_PHASE_END &&
+              p->mode <= LH_MODE_BSP && p->weighting <= LH_WEIGHT_TOKENS && isfinite(p->eta) &&
+              isfinite(p->damping) && p->live <= LH_WORKERS_MAX;
+    if (!ok) return lh_fail(LH_ERR_MALFORMED, "a plan that this build can't read");
+    for (uint32_t i = 0; i < p->live; i++) p->worker[i] = lh_get_u64(&c);
+    p->ends = lh_get_u32(&c);
+    if (p->ends > LH_SHARDS_MAX) return lh_fail(LH_ERR_MALFORMED, "a plan with %u ends", p->ends);
+    for (uint32_t i = 0; i < p->ends; i++) p->end[i] = lh_get_u64(&c);
+    if (version == 2 && !parse_optimizer(&c, p))
+        return lh_fail(LH_ERR_MALFORMED, "a plan with an optimizer that this build can't read");
+    if (c.failed || lh_left(&c)) return lh_fail(LH_ERR_MALFORMED, "a plan of the wrong length");
+    return LH_OK;
+}
+
+bool lh_plan_has(const struct lh_plan *p, uint64_t worker)
+{
+    for (uint32_t i = 0; i < p->live; i++)
+        if (p->worker[i] == worker) return true;
+    return false;
+}
+
+const char *lh_phase_name(uint8_t phase)
+{
+    static const char *const name[] = {"waiting", "running", "draining", "closing", "ended"};
+    return phase < LH_COUNT(name) ? name[phase] : "?";
+}

@@ -1,0 +1,52 @@
+// The plan of a run: what the coordinator decides and every shard's log records (kind PLAN).
+//
+// Whatever of it enters a decision is thereby replayable: live workers, mode, constants, phase.
+#ifndef LH_COMMON_PLAN_H
+#define LH_COMMON_PLAN_H
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/limits.h"
+
+enum lh_phase {
+    LH_PHASE_WAIT = 0, // workers are joining
+    LH_PHASE_RUN = 1,
+    LH_PHASE_DRAIN = 2, // the budget is met: finish what is begun
+    LH_PHASE_CLOSE = 3, // no push is taken any more; every head is final but for the END record
+    LH_PHASE_END = 4,   // `end` names the version vector at which the run ends
+};
+enum lh_mode { LH_MODE_ASYNC = 0, LH_MODE_BSP = 1 };
+// How admitted pushes move the parameters (kernels/outer.h).
+enum lh_optimizer { LH_OPT_SGD = 0, LH_OPT_DELAYED_NESTEROV = 1, LH_OPT_BUFFERED = 2 };
+enum lh_weighting { LH_WEIGHT_EQUAL = 0, LH_WEIGHT_TOKENS = 1 };
+
+struct lh_plan {
+    uint64_t number; // rises with every change
+    uint8_t phase, mode, weighting;
+    float eta;                       // outer learning rate; each arrival weighs eta / live
+    float damping;                   // exponent a of w = (1 + s)^-a
+    uint32_t staleness_per_live;     // refuse s > this * live
+    uint32_t live;                   // R_live
+    uint64_t worker[LH_WORKERS_MAX]; // the live ones, ascending
+    uint32_t ends;
+    uint64_t end[LH_SHARDS_MAX]; // phase END: version of each shard's END record
+    // All 0 with LH_OPT_SGD, which keeps no state.
+    uint8_t optimizer;        // enum lh_optimizer
+    float momentum;           // mu, from 0 to below 1
+    uint32_t outer_every;     // admitted pushes between two outer steps; 0: `live` of them
+    float effective_step_max; // bound of eta / (1 - mu * rho); 0: none
+};
+
+// Admitted pushes between two outer steps, at least 1.
+static inline uint32_t lh_plan_outer_every(const struct lh_plan *p)
+{
+    uint32_t n = p->outer_every ? p->outer_every : p->live;
+    return n ? n : 1;
+}
+
+void lh_plan_write(const struct lh_plan *p, struct lh_buf *out);
+LH_MUST lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *out);
+bool lh_plan_has(const struct lh_plan *p, uint64_t worker);
+const char *lh_phase_name(uint8_t phase);
+
+#endif

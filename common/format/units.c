@@ -1,0 +1,319 @@
+// The data's manifest: parse and write. See units.h for the file.
+//
+// Invariants of what was parsed (and of what may be written):
+//   1. unit[i].id == i; unit_tokens of the file is the size of its largest unit.
+//   2. A unit lies within the 2^31 - 1 tokens that a token file's header can count.
+//   3. No token belongs to two units: it would be credited twice.
+//   4. file names are plain names in the manifest's own folder: nothing here leads out of it.
+#include "common/format/units.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/format/json.h"
+
+enum {
+    UNITS_MAX = 1 << 20, // a trillion tokens in units of a million
+    HELDOUT_MAX = 1024,  // languages
+    FILE_MAX = 512 * 1024 * 1024,
+};
+#define FILE_TOKENS_MAX (uint64_t) INT32_MAX // the .bin header counts in an int32
+#define VOCABULARY_MAX (UINT64_C(1) << 31)
+
+static const char schema[] = "longhaul.units/1";
+
+// ---------------------------------------------------------------- checks
+
+// Of letters, digits and "._-", not starting with '.', shorter than size: safe in a path, in a log
+// line and unescaped in JSON.
+static bool good_word(const char *s, size_t size)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    size_t len = strnlen(s, size);
+    return len > 0 && len < size && s[0] != '.' && strspn(s, letters) == len && !strstr(s, "..");
+}
+
+static lh_err check_unit(const struct lh_unit *u, uint64_t i)
+{
+    if (u->id != i)
+        return lh_fail(LH_ERR_INVALID,
+                       "units: unit number %" PRIu64 " has id %" PRIu64 "; ids are 0, 1, 2, ...", i,
+                       u->id);
+    if (!good_word(u->file, sizeof u->file))
+        return lh_fail(LH_ERR_INVALID,
+                       "units: unit %" PRIu64 ": file must be a plain name of letters, digits and "
+                       "._- in the manifest's folder",
+                       i);
+    if (!good_word(u->language, sizeof u->language) || !good_word(u->home, sizeof u->home))
+        return lh_fail(LH_ERR_INVALID,
+                       "units: unit %" PRIu64 ": language (up to %zu) and home (up to %zu) are "
+                       "letters, digits and ._-",
+                       i, sizeof u->language - 1, sizeof u->home - 1);
+    if (u->tokens < 1 || u->tokens > FILE_TOKENS_MAX || u->from > FILE_TOKENS_MAX - u->tokens)
+        return lh_fail(LH_ERR_INVALID,
+                       "units: unit %" PRIu64 ": %" PRIu64 " tokens from %" PRIu64
+                       "; at least 1, and all below 2^31",
+                       i, u->tokens, u->from);
+    return LH_OK;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct lh_unit *const *x = a, *const *y = b;
+    int order = strcmp((*x)->file, (*y)->file);
+    if (order) return order;
+    return ((*x)->from > (*y)->from) - ((*x)->from < (*y)->from);
+}
+
+static lh_err check_no_overlap(const struct lh_units *u)
+{
+    const struct lh_unit **sorted = calloc(u->count, sizeof *sorted);
+    if (!sorted)
+        return lh_fail(LH_ERR_NO_MEMORY, "units: no memory for %" PRIu64 " of them", u->count);
+    for (uint64_t i = 0; i < u->count; i++) sorted[i] = &u->unit[i];
+    qsort(sorted, u->count, sizeof *sorted, by_place);
+    lh_err err = LH_OK;
+    for (uint64_t i = 1; i < u->count && !err; i++) {
+        const struct lh_unit *a = sorted[i - 1], *b = sorted[i];
+        if (!strcmp(a->file, b->file) && b->from < a->from + a->tokens)
+            err = lh_fail(LH_ERR_INVALID,
+                          "units: units %" PRIu64 " and %" PRIu64 " share tokens of %s", a->id,
+                          b->id, a->file);
+    }
+    free(sorted);
+    return err;
+}
+
+static lh_err check_heldout(const struct lh_units *u, uint32_t i)
+{
+    const struct lh_heldout *h = &u->heldout[i];
+    if (!good_word(h->file, sizeof h->file) || !good_word(h->language, sizeof h->language))
+        return lh_fail(LH_ERR_INVALID,
+                       "units: heldout number %u: file and language are letters, digits and ._-",
+                       i);
+    if (h->tokens < 1 || h->tokens > FILE_TOKENS_MAX || h->bytes < 1 || h->bytes > INT64_MAX)
+        return lh_fail(LH_ERR_INVALID,
+                       "units: heldout number %u: tokens must be 1 to 2^31 - 1, bytes at least 1",
+                       i);
+    for (uint32_t j = 0; j < i; j++)
+        if (!strcmp(u->heldout[j].language, h->language))
+            return lh_fail(LH_ERR_INVALID, "units: language %s is held out twice", h->language);
+    return LH_OK;
+}
+
+static lh_err check_all(const struct lh_units *u)
+{
+    if (u->token_bytes != 2 && u->token_bytes != 4)
+        return lh_fail(LH_ERR_INVALID, "units: a token has 2 or 4 bytes, not %u", u->token_bytes);
+    if (u->vocabulary < 1 || u->vocabulary > VOCABULARY_MAX ||
+        (u->token_bytes == 2 && u->vocabulary > 65536))
+        return lh_fail(LH_ERR_INVALID,
+                       "units: a vocabulary of %u; at least 1, at most 65536 with u16 and 2^31 "
+                       "with u32",
+                       u->vocabulary);
+    if (u->count < 1 || u->count > UNITS_MAX || u->heldouts > HELDOUT_MAX)
+        return lh_fail(LH_ERR_INVALID,
+                       "units: %" PRIu64 " units and %u heldout files; 1 to %d, and up to %d",
+                       u->count, u->heldouts, UNITS_MAX, HELDOUT_MAX);
+    for (uint64_t i = 0; i < u->count; i++) LH_TRY(check_unit(&u->unit[i], i));
+    for (uint32_t i = 0; i < u->heldouts; i++) LH_TRY(check_heldout(u, i));
+    return check_no_overlap(u);
+}
+
+static uint64_t largest_unit(const struct lh_units *u)
+{
+    uint64_t most = 0;
+    for (uint64_t i = 0; i < u->count; i++)
+        most = u->unit[i].tokens > most ? u->unit[i].tokens : most;
+    return most;
+}
+
+// ---------------------------------------------------------------- parse
+
+// A string of the JSON into a field; what does not fit is refused, never cut.
+static lh_err set_text(char *out, size_t size, const char *text, const char *key)
+{
+    if (strlen(text) >= size)
+        return lh_fail(LH_ERR_TOO_LARGE, "units: %s '%.40s...' is longer than %zu bytes", key, text,
+                       size - 1);
+    snprintf(out, size, "%s", text);
+    return LH_OK;
+}
+
+static int hex_digit(char c)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+static lh_err set_sha256(uint8_t out[32], const char *text)
+{
+    bool good = strlen(text) == 64;
+    for (int i = 0; good && i < 32; i++) {
+        int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
+        good = high >= 0 && low >= 0;
+        if (good) out[i] = (uint8_t)(high << 4 | low);
+    }
+    if (good) return LH_OK;
+    return lh_fail(LH_ERR_MALFORMED, "units: sha256 '%.70s' is not 64 digits 0-9a-f", text);
+}
+
+static lh_err set_count(uint64_t *out, json_int_t value, const char *key)
+{
+    if (value < 0) return lh_fail(LH_ERR_INVALID, "units: %s is below 0", key);
+    *out = (uint64_t)value;
+    return LH_OK;
+}
+
+static lh_err read_unit(struct lh_unit *u, json_t *row, size_t i)
+{
+    json_error_t why;
+    json_int_t id, from, tokens;
+    const char *file, *language, *home, *sha256;
+    int may_leave;
+    if (json_unpack_ex(row, &why, JSON_STRICT, "{s:I, s:s, s:I, s:I, s:s, s:s, s:s, s:b}", "id",
+                       &id, "file", &file, "from", &from, "tokens", &tokens, "language", &language,
+                       "home", &home, "sha256", &sha256, "may_leave", &may_leave))
+        return lh_fail(LH_ERR_MALFORMED, "units: unit number %zu: %s", i, why.text);
+    LH_TRY(set_count(&u->id, id, "id"));
+    LH_TRY(set_count(&u->from, from, "from"));
+    LH_TRY(set_count(&u->tokens, tokens, "tokens"));
+    LH_TRY(set_text(u->file, sizeof u->file, file, "file"));
+    LH_TRY(set_text(u->language, sizeof u->language, language, "language"));
+    LH_TRY(set_text(u->home, sizeof u->home, home, "home"));
+    u->may_leave = may_leave != 0;
+    return set_sha256(u->sha256, sha256);
+}
+
+static lh_err read_heldout(struct lh_heldout *h, json_t *row, size_t i)
+{
+    json_error_t why;
+    json_int_t tokens, bytes;
+    const char *file, *language, *sha256;
+    if (json_unpack_ex(row, &why, JSON_STRICT, "{s:s, s:s, s:I, s:I, s:s}", "language", &language,
+                       "file", &file, "tokens", &tokens, "bytes", &bytes, "sha256", &sha256))
+        return lh_fail(LH_ERR_MALFORMED, "units: heldout number %zu: %s", i, why.text);
+    LH_TRY(set_count(&h->tokens, tokens, "tokens"));
+    LH_TRY(set_count(&h->bytes, bytes, "bytes"));
+    LH_TRY(set_text(h->file, sizeof h->file, file, "file"));
+    LH_TRY(set_text(h->language, sizeof h->language, language, "language"));
+    return set_sha256(h->sha256, sha256);
+}
+
+static lh_err read_lists(struct lh_units *u, const json_t *units, const json_t *heldout)
+{
+    size_t count = json_array_size(units), heldouts = json_array_size(heldout);
+    if (!json_is_array(units) || count < 1 || count > UNITS_MAX)
+        return lh_fail(LH_ERR_MALFORMED, "units: \"units\" must be a list of 1 to %d", UNITS_MAX);
+    if (!json_is_array(heldout) || heldouts > HELDOUT_MAX)
+        return lh_fail(LH_ERR_MALFORMED, "units: \"heldout\" must be a list of up to %d",
+                       HELDOUT_MAX);
+    u->unit = calloc(count, sizeof *u->unit);
+    u->heldout = calloc(heldouts + 1, sizeof *u->heldout); // never of 0 bytes
+    if (!u->unit || !u->heldout)
+        return lh_fail(LH_ERR_NO_MEMORY, "units: no memory for %zu of them", count);
+    u->count = count;
+    u->heldouts = (uint32_t)heldouts;
+    for (size_t i = 0; i < count; i++) LH_TRY(read_unit(&u->unit[i], json_array_get(units, i), i));
+    for (size_t i = 0; i < heldouts; i++)
+        LH_TRY(read_heldout(&u->heldout[i], json_array_get(heldout, i), i));
+    return LH_OK;
+}
+
+static lh_err read_root(struct lh_units *u, json_t *root)
+{
+    const char *is = json_string_value(json_object_get(root, "schema")), *dtype;
+    if (!is || strcmp(is, schema) != 0)
+        return lh_fail(LH_ERR_MALFORMED,
+                       "units: schema is '%.40s', this build reads '%s': run `longhaul data "
+                       "prepare` again",
+                       is ? is : "(none)", schema);
+    json_error_t why;
+    json_int_t vocabulary, unit_tokens;
+    json_t *units, *heldout;
+    if (json_unpack_ex(root, &why, JSON_STRICT, "{s:s, s:I, s:s, s:I, s:o, s:o}", "schema", &is,
+                       "vocabulary", &vocabulary, "dtype", &dtype, "unit_tokens", &unit_tokens,
+                       "units", &units, "heldout", &heldout))
+        return lh_fail(LH_ERR_MALFORMED, "units: %s", why.text);
+    bool narrow = !strcmp(dtype, "u16");
+    if (!narrow && strcmp(dtype, "u32") != 0)
+        return lh_fail(LH_ERR_INVALID, "units: dtype is '%.20s'; u16 or u32", dtype);
+    if (vocabulary < 1 || (uint64_t)vocabulary > VOCABULARY_MAX)
+        return lh_fail(LH_ERR_INVALID, "units: \"vocabulary\" must be 1 to 2^31");
+    u->token_bytes = narrow ? 2 : 4;
+    u->vocabulary = (uint32_t)vocabulary;
+    LH_TRY(read_lists(u, units, heldout));
+    LH_TRY(check_all(u));
+    if (unit_tokens < 0 || (uint64_t)unit_tokens != largest_unit(u))
+        return lh_fail(LH_ERR_INVALID,
+                       "units: \"unit_tokens\" is not the size of the largest unit, %" PRIu64,
+                       largest_unit(u));
+    return LH_OK;
+}
+
+lh_err lh_units_parse(struct lh_units *u, struct lh_span json)
+{
+    *u = (struct lh_units){0};
+    json_t *root;
+    LH_TRY(lh_json_load("units", json, FILE_MAX, &root));
+    lh_err err = read_root(u, root);
+    json_decref(root);
+    if (err)
+        lh_units_free(u);
+    else
+        u->hash = lh_hash_of(lh_span(NULL, 0), &json, 1);
+    return err;
+}
+
+void lh_units_free(struct lh_units *u)
+{
+    free(u->unit);
+    free(u->heldout);
+    *u = (struct lh_units){0};
+}
+
+// ---------------------------------------------------------------- write
+
+static void put_sha256(struct lh_buf *out, const uint8_t sha256[32])
+{
+    struct lh_hash h;
+    char hex[2 * LH_HASH_BYTES + 1];
+    memcpy(h.b, sha256, sizeof h.b);
+    lh_hash_hex(&h, hex);
+    lh_json_put(out, ", \"sha256\": \"%s\"", hex);
+}
+
+lh_err lh_units_write(const struct lh_units *u, struct lh_buf *out)
+{
+    LH_TRY(check_all(u));
+    lh_json_put(out,
+                "{\"schema\": \"%s\", \"vocabulary\": %u, \"dtype\": \"u%u\", \"unit_tokens\": "
+                "%" PRIu64 ",\n \"units\": [",
+                schema, u->vocabulary, 8 * u->token_bytes, largest_unit(u));
+    for (uint64_t i = 0; i < u->count; i++) {
+        const struct lh_unit *x = &u->unit[i];
+        lh_json_put(out,
+                    "%s\n  {\"id\": %" PRIu64 ", \"file\": \"%s\", \"from\": %" PRIu64
+                    ", \"tokens\": %" PRIu64 ", \"language\": \"%s\", \"home\": \"%s\"",
+                    i ? "," : "", x->id, x->file, x->from, x->tokens, x->language, x->home);
+        put_sha256(out, x->sha256);
+        lh_json_put(out, ", \"may_leave\": %s}", x->may_leave ? "true" : "false");
+    }
+    lh_json_put(out, "],\n \"heldout\": [");
+    for (uint32_t i = 0; i < u->heldouts; i++) {
+        const struct lh_heldout *x = &u->heldout[i];
+        lh_json_put(out,
+                    "%s\n  {\"language\": \"%s\", \"file\": \"%s\", \"tokens\": %" PRIu64
+                    ", \"bytes\": %" PRIu64,
+                    i ? "," : "", x->language, x->file, x->tokens, x->bytes);
+        put_sha256(out, x->sha256);
+        lh_json_put(out, "}");
+    }
+    lh_json_put(out, "]}\n");
+    return lh_buf_err(out);
+}

@@ -1,0 +1,51 @@
+// The data's manifest: units of tokens, with language, home region and residency.
+//
+// File (JSON): {"schema": "longhaul.units/1", "vocabulary": 256, "dtype": "u16"|"u32",
+//   "unit_tokens": N, "units": [{"id": 0, "file": "asia-ja-000.bin", "from": token offset,
+//   "tokens": N, "language": "ja", "home": "asia", "sha256": hex of these tokens' bytes,
+//   "may_leave": true}, ...], "heldout": [{"language": "ja", "file": ..., "tokens": N,
+//   "bytes": N, "sha256": hex}]}
+// ids are 0, 1, 2, ... in order; unit_tokens is the size of the largest unit; no two units share
+// tokens; files are plain names in this file's folder. Token files are llm.c's .bin: 256 int32 of
+// header (magic 20240520 version 1 for u16, 20240801 version 7 for u32, count in [2]), then the
+// tokens, all little endian.
+#ifndef LH_COMMON_UNITS_H
+#define LH_COMMON_UNITS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+
+struct lh_unit {
+    uint64_t id;
+    char file[128], language[16], home[64];
+    uint64_t from, tokens;
+    uint8_t sha256[32];
+    bool may_leave;
+};
+
+struct lh_heldout {
+    char language[16], file[128];
+    uint64_t tokens, bytes;
+    uint8_t sha256[32];
+};
+
+struct lh_units {
+    struct lh_unit *unit;
+    uint64_t count;
+    struct lh_heldout *heldout;
+    uint32_t heldouts;
+    uint32_t vocabulary;
+    uint32_t token_bytes; // 2 or 4
+    struct lh_hash hash;  // BLAKE2b-256 of the file's bytes
+};
+
+// LH_ERR_MALFORMED, LH_ERR_INVALID or LH_ERR_TOO_LARGE says which unit and what; *u is empty then.
+LH_MUST lh_err lh_units_parse(struct lh_units *u, struct lh_span json);
+// Refuses what parse would refuse. The hash is not set: parse what was written.
+LH_MUST lh_err lh_units_write(const struct lh_units *u, struct lh_buf *out);
+void lh_units_free(struct lh_units *u);
+
+#endif

@@ -1,0 +1,299 @@
+// The client's side: links and the calls they open. See transport_grpc_core.h.
+//
+//  1. Links of one line to one address share it, LH_GRPC_LINKS_PER_CONNECTION of them at most: one
+//     channel with one TCP connection, made when the first call needs it and again after it broke,
+//     at most LH_GRPC_BACKOFF_MS apart. A long link is filled by one flow that knows its rate, not
+//     by several that learn it anew whenever another one pauses. Calls never wait for a server that
+//     is not there: while no connection stands they end with LH_ERR_UNAVAILABLE.
+//  2. gRPC retries nothing by itself: the outbox is the only retry loop.
+//  3. When our certificates change, the next call gets a new channel; calls on the old one go on.
+//  4. An error's text says what was dialled and, where the fault is a certificate, whose and why.
+#include "common/net/grpc/transport_grpc_core.h"
+
+#include <grpc/support/alloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/security/certs.h"
+
+LH_STATIC_ASSERT(4 * LH_GRPC_LINKS_PER_CONNECTION <= LH_GRPC_CALLS_PER_CONNECTION,
+                 "calls of each link: follow, push, a short one, restore");
+
+static grpc_channel *make_channel(const struct lh_grpc *t, struct lh_grpc_line *l)
+{
+    char host[] = LH_CERTS_DNS; // gRPC copies it
+    grpc_arg args[LH_GRPC_SHARED_ARGS + 10];
+    size_t n = lh_grpc_shared_args(args);
+    args[n++] = (grpc_arg){.type = GRPC_ARG_STRING,
+                           .key = (char *)(uintptr_t)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
+                           .value.string = host};
+    args[n++] = lh_grpc_arg(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES_MAX);
+    args[n++] = lh_grpc_arg(GRPC_ARG_ENABLE_RETRIES, 0);
+    args[n++] = lh_grpc_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1); // a connection per line
+    args[n++] = lh_grpc_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0);         // http_proxy is not for us
+    args[n++] = lh_grpc_arg(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1); // no TXT look-ups
+    args[n++] = lh_grpc_arg(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, LH_GRPC_BACKOFF_MS);
+    // "min reconnect backoff" is the time an attempt gets, in spite of its name.
+    args[n++] = lh_grpc_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, l->connect_ms);
+    args[n++] = lh_grpc_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, LH_GRPC_BACKOFF_MS / 10);
+    args[n++] = lh_grpc_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, LH_GRPC_BACKOFF_MS);
+    LH_ASSERT(n <= LH_COUNT(args));
+    const grpc_channel_args all = {.num_args = n, .args = args};
+    grpc_channel_credentials *credentials =
+        lh_grpc_certs_channel(t->certs, l->expect, &l->generation);
+    grpc_channel *channel = grpc_channel_create(l->address, credentials, &all);
+    grpc_channel_credentials_release(credentials);
+    return channel;
+}
+
+static struct lh_grpc_line *shared_line(const struct lh_grpc *t, const char *address,
+                                        enum lh_role role, enum lh_line number)
+{
+    for (const struct lh_grpc_link *l = t->links; l; l = l->next)
+        if (l->line->role == role && l->line->number == number &&
+            strcmp(l->line->address, address) == 0 && l->line->links < LH_GRPC_LINKS_PER_CONNECTION)
+            return l->line;
+    return NULL;
+}
+
+static lh_err new_line(struct lh_grpc *t, const char *address, enum lh_role role,
+                       enum lh_line number, struct lh_grpc_line **out)
+{
+    if (strlen(address) >= LH_GRPC_ADDRESS)
+        return lh_fail(LH_ERR_INVALID, "an address of %zu bytes", strlen(address));
+    struct lh_grpc_line *line = calloc(1, sizeof *line);
+    if (!line) return LH_ERR_NO_MEMORY;
+    line->role = role;
+    line->number = number;
+    snprintf(line->address, sizeof line->address, "%s", address);
+    line->expect = lh_grpc_expect_new(t->certs, role, address);
+    if (!line->expect) {
+        free(line);
+        return LH_ERR_NO_MEMORY;
+    }
+    line->connect_ms = lh_grpc_path_connect_ms(lh_grpc_wire_rtt_us(t->wire, address), 0, false);
+    line->channel = make_channel(t, line);
+    lh_grpc_wire_watch(t->wire, address, false);
+    *out = line;
+    return LH_OK;
+}
+
+lh_err lh_grpc_dial(struct lh_transport *base, const char *address, enum lh_role role,
+                    enum lh_line line, struct lh_link **out)
+{
+    struct lh_grpc *t = (struct lh_grpc *)base;
+    if (t->dead) return lh_fail(LH_ERR_CANCELLED, "the transport is closed");
+    struct lh_grpc_link *l = calloc(1, sizeof *l);
+    if (!l) return LH_ERR_NO_MEMORY;
+    l->base.transport_ops = &lh_grpc_ops;
+    l->t = t;
+    l->line = shared_line(t, address, role, line);
+    lh_err err = l->line ? LH_OK : new_line(t, address, role, line, &l->line);
+    if (err) {
+        free(l);
+        return err;
+    }
+    l->line->links++;
+    l->next = t->links;
+    if (l->next) l->next->previous = l;
+    t->links = l;
+    *out = &l->base;
+    return LH_OK;
+}
+
+struct lh_trip lh_grpc_trip(struct lh_link *link)
+{
+    const struct lh_grpc_link *l = (const struct lh_grpc_link *)link;
+    return lh_grpc_wire_trip(l->t->wire, l->line->peer);
+}
+
+void lh_grpc_peer_name(const char *uri, char out[LH_GRPC_PEER])
+{
+    size_t n = 0;
+    bool ours = strncmp(uri, "ipv4:", 5) == 0 || strncmp(uri, "ipv6:", 5) == 0;
+    for (const char *at = ours ? uri + 5 : ""; *at && n + 1 < LH_GRPC_PEER; at++) {
+        if (strncmp(at, "%5B", 3) == 0 || strncmp(at, "%5D", 3) == 0)
+            at += 2;
+        else if (*at != '[' && *at != ']')
+            out[n++] = *at;
+    }
+    out[n] = 0;
+}
+
+static void note_peer(const struct lh_grpc_call *c)
+{
+    char *uri = grpc_call_get_peer(c->core);
+    if (uri) lh_grpc_peer_name(uri, c->link->line->peer);
+    gpr_free(uri);
+}
+
+static struct lh_grpc_call *call_of(const struct lh_grpc_link *l)
+{
+    for (struct lh_grpc_call *c = l->t->calls; c; c = c->next)
+        if (c->link == l) return c;
+    return NULL;
+}
+
+static void free_link(struct lh_grpc_link *l)
+{
+    if (l->previous)
+        l->previous->next = l->next;
+    else
+        l->t->links = l->next;
+    if (l->next) l->next->previous = l->previous;
+    lh_grpc_wire_look(l->t->wire);
+    if (--l->line->links == 0) {
+        grpc_channel_destroy(l->line->channel);
+        lh_grpc_expect_drop(l->line->expect);
+        free(l->line);
+    }
+    free(l);
+}
+
+void lh_grpc_hangup(struct lh_link *link)
+{
+    struct lh_grpc_link *l = (struct lh_grpc_link *)link;
+    struct lh_grpc *t = l->t;
+    bool was_dead = t->dead; // then destroy() itself is calling
+    lh_grpc_enter(t);
+    for (struct lh_grpc_call *c; t->dead == was_dead && (c = call_of(l)) != NULL;)
+        lh_grpc_call_close(c, LH_ERR_CANCELLED, "hung up");
+    if (t->dead == was_dead) free_link(l); // else an owner destroyed the transport, links and all
+    lh_grpc_leave(t);
+}
+
+static gpr_timespec deadline_of(int64_t deadline_ns)
+{
+    if (deadline_ns <= 0) return gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                        gpr_time_from_nanos(deadline_ns, GPR_TIMESPAN));
+}
+
+static void renew_channel(struct lh_grpc *t, struct lh_grpc_line *line)
+{
+    lh_grpc_wire_look(t->wire);
+    grpc_channel_destroy(line->channel); // calls on it go on
+    line->channel = make_channel(t, line);
+}
+
+// Where an attempt to connect took all the time that it had, the next one gets more, on a channel
+// of its own, for the time is fixed when a channel is made. How long a server that is not there is
+// looked for does not follow from it: its SYNs are counted (transport_grpc_path.c).
+static void attempt_failed(struct lh_grpc *t, struct lh_grpc_line *line)
+{
+    int64_t took_ms = (lh_now(t->env) - line->asked_ns) / LH_MS;
+    bool timed_out = took_ms >= line->connect_ms - line->connect_ms / 10 &&
+                     took_ms <= line->connect_ms + 2 * LH_GRPC_BACKOFF_MS;
+    uint32_t rtt_us = lh_grpc_wire_rtt_us(t->wire, line->address);
+    int next_ms = lh_grpc_path_connect_ms(rtt_us, line->connect_ms, timed_out);
+    line->asked_ns = 0;
+    if (next_ms == line->connect_ms || t->dead) return;
+    line->connect_ms = next_ms;
+    renew_channel(t, line);
+}
+
+// Before the first attempt after a connection broke: its channel was made when nobody knew the
+// path, and an attempt that gets too little is lost time.
+static void fit_attempt(struct lh_grpc *t, struct lh_grpc_line *line)
+{
+    uint32_t rtt_us = lh_grpc_wire_rtt_us(t->wire, line->address);
+    int ms = lh_grpc_path_connect_ms(rtt_us, line->connect_ms, false);
+    if (ms <= line->connect_ms) return;
+    line->connect_ms = ms;
+    renew_channel(t, line);
+}
+
+lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
+                    const struct lh_call_ops *ops, void *self, struct lh_call **out)
+{
+    struct lh_grpc_link *l = (struct lh_grpc_link *)link;
+    struct lh_grpc *t = l->t;
+    struct lh_grpc_line *line = l->line;
+    if (t->dead) return lh_fail(LH_ERR_CANCELLED, "the transport is closed");
+    if (line->generation != lh_grpc_certs_generation(t->certs)) renew_channel(t, line);
+    bool stands = grpc_channel_check_connectivity_state(line->channel, 0) == GRPC_CHANNEL_READY;
+    if (stands) {
+        line->asked_ns = 0;
+    } else if (!line->asked_ns) {
+        fit_attempt(t, line);
+        line->asked_ns = lh_now(t->env);
+    }
+    struct lh_grpc_call *c = lh_grpc_call_new(t, false);
+    if (!c) return LH_ERR_NO_MEMORY;
+    char path[128];
+    snprintf(path, sizeof path, "/%s", lh_rpc_path(rpc));
+    grpc_slice method = grpc_slice_from_copied_string(path);
+    c->core = grpc_channel_create_call(line->channel, NULL, GRPC_PROPAGATE_DEFAULTS, t->queue,
+                                       method, NULL, deadline_of(deadline_ns), NULL);
+    grpc_slice_unref(method);
+    c->link = l;
+    c->heard = line->heard;
+    c->ops = ops;
+    c->self = self;
+    lh_grpc_touch(c);
+    *out = &c->base;
+    return LH_OK;
+}
+
+// Why a server could not be reached, as far as it can be known, in words that help.
+static lh_err explain(const struct lh_grpc_call *c, const char *details, char *out, size_t size)
+{
+    const struct lh_grpc_link *l = c->link;
+    lh_err own = lh_grpc_certs_check(l->t->certs);
+    if (lh_grpc_expect_refused(l->line->expect, out, size)) return LH_ERR_UNAUTHENTICATED;
+    if (own) {
+        snprintf(out, size, "%s", lh_err_text(own));
+        return own;
+    }
+    if (strstr(details, "certificate verify failed")) {
+        snprintf(out, size,
+                 "the certificate of %.120s is not accepted: it expired, or the CA in %.160s did "
+                 "not sign "
+                 "it (`longhaul certs ls` shows both)",
+                 l->line->address, lh_grpc_certs_ca(l->t->certs));
+        return LH_ERR_UNAUTHENTICATED;
+    }
+    if (strstr(details, "wrong version number")) {
+        snprintf(out, size,
+                 "%.120s answers without TLS: is it a longhaul server, and the right port?",
+                 l->line->address);
+        return LH_ERR_UNAVAILABLE;
+    }
+    bool gone = strstr(details, "Socket closed") || strstr(details, "Connection reset");
+    if (gone && l->line->heard > c->heard) { // it spoke with us since this call began
+        snprintf(out, size, "%.120s closed the connection: its process ended, or is going away",
+                 l->line->address);
+        return LH_ERR_UNAVAILABLE;
+    }
+    if (strstr(details, "Socket closed")) { // with TLS 1.3 a refused client learns no more
+        snprintf(out, size,
+                 "%.120s closed the connection: it is going away, or it may not accept our "
+                 "certificate (another CA?)",
+                 l->line->address);
+        return LH_ERR_UNAVAILABLE;
+    }
+    snprintf(out, size, "%.120s: %.300s", l->line->address, details);
+    return LH_ERR_UNAVAILABLE;
+}
+
+void lh_grpc_client_closed(struct lh_grpc_call *c)
+{
+    char details[LH_GRPC_TEXT], text[LH_GRPC_TEXT];
+    lh_grpc_text(c->details, details, sizeof details);
+    lh_err err = lh_grpc_err(c->code, &c->trailing, details);
+    bool told = c->trailing.count > 0; // by the server itself
+    if ((told || !err) && c->link && c->core) note_peer(c);
+    if (told && c->link) {
+        c->link->line->heard++;
+        c->link->line->asked_ns = 0;
+    }
+    if (err == LH_ERR_UNAVAILABLE && !told && c->link) {
+        if (c->link->line->asked_ns) attempt_failed(c->t, c->link->line);
+        err = explain(c, details, text, sizeof text);
+        lh_grpc_call_over(c, err, text);
+        return;
+    }
+    lh_grpc_call_over(c, err, details);
+}

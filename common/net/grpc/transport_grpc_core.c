@@ -1,0 +1,359 @@
+// The gRPC transport's life and threads. See transport_grpc.h and transport_grpc_core.h.
+//
+//  1. The completion-queue thread takes events out of gRPC and appends them to the mail. It posts
+//     one function to the loop when the mail was empty of promises, so many events cost one post.
+//  2. A round on the loop: all events of the mail in order, then every touched call is pumped once.
+//     Batches are handed to gRPC in the second half only, never from inside an owner's call.
+//  3. destroy() closes what is open, then handles events itself until gRPC returned every batch;
+//     only then do the queue, the thread and the memory go.
+#include "common/net/grpc/transport_grpc_core.h"
+
+#include <grpc/support/log.h>
+#include <stdlib.h>
+
+#include "common/base/check.h"
+
+const struct lh_transport_ops lh_grpc_ops = {
+    .listen = lh_grpc_listen,
+    .dial = lh_grpc_dial,
+    .hangup = lh_grpc_hangup,
+    .open = lh_grpc_open,
+    .send = lh_grpc_send,
+    .read = lh_grpc_read,
+    .finish = lh_grpc_finish,
+    .cancel = lh_grpc_cancel,
+    .trip = lh_grpc_trip,
+};
+
+grpc_arg lh_grpc_arg(const char *key, int value)
+{
+    grpc_arg a = {.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)key}; // not written to
+    a.value.integer = value;
+    return a;
+}
+
+size_t lh_grpc_shared_args(grpc_arg args[LH_GRPC_SHARED_ARGS])
+{
+    const grpc_arg shared[] = {
+        lh_grpc_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, LH_GRPC_MESSAGE_MAX),
+        lh_grpc_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, LH_GRPC_MESSAGE_MAX),
+        lh_grpc_arg(GRPC_ARG_MAX_METADATA_SIZE, LH_GRPC_METADATA_MAX),
+        // Few large frames and reads: half again the rate of the defaults (bench notes).
+        lh_grpc_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (16 << 20) - 1),
+        lh_grpc_arg(GRPC_ARG_TCP_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES),
+        lh_grpc_arg(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES),
+        lh_grpc_arg(GRPC_ARG_KEEPALIVE_TIME_MS, LH_GRPC_KEEPALIVE_MS),
+        lh_grpc_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, LH_GRPC_KEEPALIVE_WAIT_MS),
+        lh_grpc_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0), // else a silent stream is not probed
+        // What we send does not compress, and what a peer sends must not grow.
+        lh_grpc_arg(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0),
+        lh_grpc_arg(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
+    };
+    LH_STATIC_ASSERT(LH_COUNT(shared) == LH_GRPC_SHARED_ARGS, "room for them");
+    for (size_t i = 0; i < LH_COUNT(shared); i++) args[i] = shared[i];
+    return LH_COUNT(shared);
+}
+
+// ---------------------------------------------------------------- the mail
+
+static void round_on_loop(void *arg);
+
+static void append(struct lh_grpc_mail *m, struct lh_grpc_op *op)
+{
+    pthread_mutex_lock(&m->lock);
+    op->next = NULL;
+    *m->last = op;
+    m->last = &op->next;
+    bool post = !m->posted && !m->closing;
+    if (post) m->posted = true;
+    if (m->closing) pthread_cond_signal(&m->arrived);
+    pthread_mutex_unlock(&m->lock);
+    if (post) lh_post(m->env, round_on_loop, m);
+}
+
+static struct lh_grpc_op *take_mail(struct lh_grpc_mail *m, bool wait)
+{
+    pthread_mutex_lock(&m->lock);
+    while (wait && !m->first) pthread_cond_wait(&m->arrived, &m->lock);
+    struct lh_grpc_op *first = m->first;
+    m->first = NULL;
+    m->last = &m->first;
+    pthread_mutex_unlock(&m->lock);
+    return first;
+}
+
+static void free_mail(struct lh_grpc_mail *m)
+{
+    pthread_cond_destroy(&m->arrived);
+    pthread_mutex_destroy(&m->lock);
+    free(m);
+}
+
+static struct lh_grpc_mail *new_mail(struct lh_grpc *t)
+{
+    struct lh_grpc_mail *m = calloc(1, sizeof *m);
+    if (!m) return NULL;
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->arrived, NULL);
+    m->last = &m->first;
+    m->t = t;
+    m->env = t->env;
+    return m;
+}
+
+static void *run_queue(void *arg)
+{
+    struct lh_grpc *t = arg;
+    for (;;) {
+        int64_t wait_ms = lh_grpc_wire_poll(t->wire, lh_now(t->env));
+        gpr_timespec until =
+            gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(wait_ms, GPR_TIMESPAN));
+        grpc_event e = grpc_completion_queue_next(t->queue, until, NULL);
+        if (e.type == GRPC_QUEUE_SHUTDOWN) return NULL;
+        if (e.type != GRPC_OP_COMPLETE) continue;
+        struct lh_grpc_op *op = e.tag;
+        op->ok = e.success != 0;
+        append(t->mail, op);
+    }
+}
+
+// ---------------------------------------------------------------- rounds
+
+void lh_grpc_enter(struct lh_grpc *t)
+{
+    t->depth++;
+}
+
+void lh_grpc_leave(struct lh_grpc *t)
+{
+    if (--t->depth == 0 && t->dead) free(t);
+}
+
+void lh_grpc_start(struct lh_grpc_call *c, struct lh_grpc_op *op, const grpc_op *ops, size_t n)
+{
+    grpc_call_error error = grpc_call_start_batch(c->core, ops, n, op, NULL);
+    LH_ASSERT(error == GRPC_CALL_OK); // a batch that gRPC does not take is our bug, not a peer's
+    c->pending++;
+    c->t->ops++;
+    lh_grpc_call_hold(c);
+}
+
+void lh_grpc_touch(struct lh_grpc_call *c)
+{
+    struct lh_grpc *t = c->t;
+    if (c->dirty || t->dead) return;
+    c->dirty = true;
+    lh_grpc_call_hold(c);
+    c->next_dirty = t->dirty;
+    t->dirty = c;
+    pthread_mutex_lock(&t->mail->lock);
+    bool post = !t->mail->posted;
+    t->mail->posted = true;
+    pthread_mutex_unlock(&t->mail->lock);
+    if (post) lh_post(t->env, round_on_loop, t->mail);
+}
+
+static void handle(struct lh_grpc *t, struct lh_grpc_op *op)
+{
+    t->ops--;
+    switch (op->event) {
+    case LH_GRPC_REQUESTED: lh_grpc_requested(t, op->owner, op->ok); break;
+    case LH_GRPC_SERVER_DOWN: lh_grpc_door_down(op->owner); break;
+    default: lh_grpc_call_event(op->owner, op);
+    }
+}
+
+static void handle_taken(struct lh_grpc *t)
+{
+    while (t->taken) { // destroy() may run inside and handle the rest
+        struct lh_grpc_op *op = t->taken;
+        t->taken = op->next;
+        handle(t, op);
+    }
+}
+
+static void pump_dirty(struct lh_grpc *t)
+{
+    while (t->dirty) {
+        struct lh_grpc_call *c = t->dirty;
+        t->dirty = c->next_dirty;
+        c->dirty = false;
+        lh_grpc_call_pump(c);
+        lh_grpc_call_settle(c);
+        lh_grpc_call_drop(c);
+    }
+}
+
+static void round_on_loop(void *arg)
+{
+    struct lh_grpc_mail *m = arg;
+    struct lh_grpc *t = m->t;
+    if (!t) {
+        free_mail(m);
+        return;
+    }
+    lh_grpc_enter(t);
+    t->taken = take_mail(m, false);
+    handle_taken(t);
+    if (!t->dead) pump_dirty(t);
+    if (!t->dead) { // what came meanwhile gets a round of its own: others use this loop too
+        pthread_mutex_lock(&m->lock);
+        bool more = m->first || t->dirty;
+        m->posted = more;
+        pthread_mutex_unlock(&m->lock);
+        if (more) lh_post(t->env, round_on_loop, m);
+    } else {
+        free_mail(m); // destroy() left it to us: `posted` is true during a round
+    }
+    lh_grpc_leave(t);
+}
+
+// ---------------------------------------------------------------- certificates on time
+
+static void tell_of_the_door(struct lh_grpc *t)
+{
+    char last[256];
+    uint64_t away = t->door ? lh_grpc_door_away(last, sizeof last) : t->away;
+    if (away == t->away) return;
+    lh_logf(t->log, LH_WARN, "net.full",
+            "%llu connections were turned away, the last from %s: %d are open already. `ss -tn` "
+            "shows who has them; keep strangers out by a firewall, and raise `ulimit -n` if it is "
+            "below %d",
+            (unsigned long long)(away - t->away), last, lh_grpc_door_limit(),
+            LH_GRPC_CONNECTIONS_MAX + LH_GRPC_FILES_KEPT);
+    t->away = away;
+}
+
+static void look_at_certificates(void *arg)
+{
+    struct lh_grpc *t = arg;
+    tell_of_the_door(t);
+    t->reload_timer = lh_after(t->env, LH_GRPC_RELOAD_MS * LH_MS, look_at_certificates, t);
+    lh_err err = lh_transport_grpc_reload(&t->base);
+    if (err)
+        lh_log_peer(t->log, LH_ERROR, "net.certificates", "the old certificate stays: %s",
+                    lh_err_text(err));
+}
+
+lh_err lh_transport_grpc_reload(struct lh_transport *base)
+{
+    struct lh_grpc *t = (struct lh_grpc *)base;
+    bool changed = false;
+    LH_TRY(lh_grpc_certs_reload(t->certs, &changed));
+    if (changed) lh_logf(t->log, LH_INFO, "net.certificates", "new certificates are in use");
+    return LH_OK;
+}
+
+void lh_transport_grpc_wire_bytes(struct lh_transport *base, struct lh_wire_bytes *out)
+{
+    lh_grpc_wire_sum(((struct lh_grpc *)base)->wire, out);
+}
+
+// ---------------------------------------------------------------- create, destroy
+
+static void no_log(gpr_log_func_args *args)
+{
+    (void)args;
+}
+
+// gRPC has settings that only its environment and globals take. They are the process's, set once
+// and the same for every transport. Whoever sets GRPC_VERBOSITY gets gRPC's own log on stderr;
+// else it is silent, because a peer could fill the disk with it.
+static void prepare_grpc(void)
+{
+    setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", 0); // else our read sizes are ignored
+    setenv("GRPC_DNS_RESOLVER", "native", 0);          // names as every program here resolves them
+    if (!getenv("GRPC_VERBOSITY")) gpr_set_log_function(no_log);
+    grpc_init();
+}
+
+static void free_parts(struct lh_grpc *t)
+{
+    if (t->certs) lh_grpc_certs_close(t->certs);
+    if (t->wire) lh_grpc_wire_free(t->wire);
+    free(t->part);
+    t->part = NULL;
+}
+
+static lh_err make_parts(struct lh_grpc *t, const struct lh_grpc_conf *conf)
+{
+    LH_TRY(lh_grpc_certs_open(conf, &t->certs));
+    t->wire = lh_grpc_wire_new();
+    t->part = calloc(LH_GRPC_PARTS_MAX, sizeof *t->part);
+    t->mail = new_mail(t);
+    return t->wire && t->part && t->mail ? LH_OK : LH_ERR_NO_MEMORY;
+}
+
+lh_err lh_transport_grpc_create(const struct lh_grpc_conf *conf, struct lh_transport **out)
+{
+    struct lh_grpc *t = calloc(1, sizeof *t);
+    if (!t) return LH_ERR_NO_MEMORY;
+    t->base.ops = &lh_grpc_ops;
+    t->env = conf->env;
+    t->log = conf->log;
+    lh_err err = make_parts(t, conf);
+    if (!err) {
+        prepare_grpc();
+        t->queue = grpc_completion_queue_create_for_next(NULL);
+        if (pthread_create(&t->thread, NULL, run_queue, t)) {
+            grpc_completion_queue_shutdown(t->queue);
+            grpc_completion_queue_destroy(t->queue);
+            grpc_shutdown();
+            err = lh_fail(LH_ERR_NO_MEMORY, "cannot start the network thread");
+        }
+    }
+    if (err) {
+        if (t->mail) free_mail(t->mail);
+        free_parts(t);
+        free(t);
+        return err;
+    }
+    t->reload_timer = lh_after(t->env, LH_GRPC_RELOAD_MS * LH_MS, look_at_certificates, t);
+    *out = &t->base;
+    return LH_OK;
+}
+
+static void close_all(struct lh_grpc *t)
+{
+    while (t->calls) lh_grpc_call_close(t->calls, LH_ERR_CANCELLED, "this side is closing");
+    while (t->links) lh_grpc_hangup(&t->links->base);
+    while (t->dirty) {
+        struct lh_grpc_call *c = t->dirty;
+        t->dirty = c->next_dirty;
+        c->dirty = false;
+        lh_grpc_call_drop(c);
+    }
+    lh_grpc_shut_door(t);
+}
+
+static void wait_for_grpc(struct lh_grpc *t)
+{
+    pthread_mutex_lock(&t->mail->lock);
+    t->mail->closing = true;
+    pthread_mutex_unlock(&t->mail->lock);
+    handle_taken(t); // of the round we are called in, if any
+    while (t->ops > 0) {
+        t->taken = take_mail(t->mail, true);
+        handle_taken(t);
+    }
+}
+
+void lh_transport_grpc_destroy(struct lh_transport *base)
+{
+    struct lh_grpc *t = (struct lh_grpc *)base;
+    if (!t || t->dead) return;
+    lh_grpc_enter(t);
+    t->dead = true;
+    lh_cancel(t->env, &t->reload_timer);
+    close_all(t);
+    wait_for_grpc(t);
+    grpc_completion_queue_shutdown(t->queue);
+    pthread_join(t->thread, NULL);
+    grpc_completion_queue_destroy(t->queue);
+    free_parts(t);
+    struct lh_grpc_mail *m = t->mail;
+    m->t = NULL;
+    if (!m->posted) free_mail(m); // else the posted round does
+    grpc_shutdown();
+    lh_grpc_leave(t);
+}

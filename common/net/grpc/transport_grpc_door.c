@@ -1,0 +1,126 @@
+// How many connections a process lets in. See transport_grpc_core.h.
+//
+// gRPC (1.51) never listens again once accept4() has failed for want of a file descriptor, and says
+// so nowhere: whoever opened enough connections, without any certificate, had shut a server's door
+// for good, and its log found no descriptor for its next segment. So the programs bring an
+// accept4() of their own, which libgrpc's calls come to before the C library's (the linker exports
+// it because libgrpc asks for it). It closes at once what would take the last descriptors.
+//
+// One address does not keep the others out: where three quarters of the door are taken, an address
+// that holds more than half of it gets no more. Below that nobody is counted: a site's workers may
+// all come from one address. Of IPv6 an address is its network of 64 bits, which one host has.
+//
+// Invariant: a connection never has a descriptor at or above lh_grpc_door_limit(). The kernel gives
+// the lowest free one, so that many files and connections are open when one is turned away; those
+// that are open stay.
+#include "common/net/grpc/transport_grpc_core.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+// The one variable of this file: accept4() has no context. It changes what is told, nothing else.
+static struct {
+    pthread_mutex_t lock;
+    uint64_t count;
+    char last[NI_MAXHOST];
+} away = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+int lh_grpc_door_limit(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files)) return LH_GRPC_CONNECTIONS_MAX;
+    rlim_t reserve =
+        files.rlim_cur < 2 * LH_GRPC_FILES_KEPT ? files.rlim_cur / 2 : LH_GRPC_FILES_KEPT;
+    rlim_t limit = files.rlim_cur - reserve;
+    return limit < LH_GRPC_CONNECTIONS_MAX ? (int)limit : LH_GRPC_CONNECTIONS_MAX;
+}
+
+void lh_grpc_door_widen(void)
+{
+    struct rlimit files;
+    const rlim_t wanted = LH_GRPC_CONNECTIONS_MAX + LH_GRPC_FILES_KEPT;
+    if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur >= wanted) return;
+    files.rlim_cur = files.rlim_max < wanted ? files.rlim_max : wanted;
+    (void)setrlimit(RLIMIT_NOFILE, &files); // else fewer are let in
+}
+
+uint64_t lh_grpc_door_away(char *last, size_t size)
+{
+    pthread_mutex_lock(&away.lock);
+    uint64_t count = away.count;
+    if (size) snprintf(last, size, "%s", away.last);
+    pthread_mutex_unlock(&away.lock);
+    return count;
+}
+
+static void note(const struct sockaddr *from, const socklen_t *size)
+{
+    static const char mapped[] = "::ffff:"; // IPv4 on a socket of both
+    char host[NI_MAXHOST] = "?";
+    bool told = from && size && *size;
+    if (told && getnameinfo(from, *size, host, sizeof host, NULL, 0, NI_NUMERICHOST))
+        snprintf(host, sizeof host, "?");
+    size_t skip = strncmp(host, mapped, strlen(mapped)) == 0 ? strlen(mapped) : 0;
+    pthread_mutex_lock(&away.lock);
+    away.count++;
+    snprintf(away.last, sizeof away.last, "%s", host + skip);
+    pthread_mutex_unlock(&away.lock);
+}
+
+static bool same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+    const struct sockaddr_in *a4 = (const void *)a, *b4 = (const void *)b;
+    const struct sockaddr_in6 *a6 = (const void *)a, *b6 = (const void *)b;
+    if (a->ss_family != b->ss_family) return false;
+    if (a->ss_family == AF_INET) return a4->sin_addr.s_addr == b4->sin_addr.s_addr;
+    if (a->ss_family != AF_INET6) return false;
+    size_t network = IN6_IS_ADDR_V4MAPPED(&a6->sin6_addr) ? 16 : 8;
+    return memcmp(&a6->sin6_addr, &b6->sin6_addr, network) == 0;
+}
+
+static bool peer_of(int fd, struct sockaddr_storage *out)
+{
+    socklen_t size = sizeof *out;
+    return getpeername(fd, (struct sockaddr *)out, &size) == 0;
+}
+
+// A few hundred system calls, once the door is nearly full.
+static bool has_too_many(int fd)
+{
+    struct sockaddr_storage mine, other;
+    int limit = lh_grpc_door_limit(), count = 0;
+    if (fd < limit - limit / 4 || !peer_of(fd, &mine)) return false;
+    for (int i = 0; i < limit; i++) count += peer_of(i, &other) && same_address(&mine, &other);
+    return count > limit / 2;
+}
+
+// On gRPC's threads. It is accept4() to the linker.
+int lh_grpc_accept4(int listener, struct sockaddr *restrict from, socklen_t *restrict size,
+                    int flags) __asm__("accept4");
+int lh_grpc_accept4(int listener, struct sockaddr *restrict from, socklen_t *restrict size,
+                    int flags)
+{
+    const socklen_t room = size ? *size : 0;
+    for (;;) {
+        if (size) *size = room;
+        int fd = (int)syscall(SYS_accept4, listener, from, size, flags);
+        if (fd >= 0 && fd < lh_grpc_door_limit() && !has_too_many(fd)) return fd;
+        bool none = fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM);
+        if (fd < 0 && !none) return -1;
+        if (fd >= 0) {
+            note(from, size);
+            close(fd);
+            continue;
+        }
+        note(NULL, NULL);
+        errno = EAGAIN; // the next one that comes is looked at again
+        return -1;
+    }
+}

@@ -1,0 +1,298 @@
+// The server's side: the door, and who may come in. See transport_grpc_core.h.
+//
+//  1. Every call is checked before its owner hears of it: a known RPC, a peer whose certificate
+//     carries exactly one URI of our run and domain, a role that may call this RPC, room for it.
+//     The first that fails ends the call, with the reason in its status and, rate-limited, in the
+//     log.
+//  2. A fixed number of requests waits with gRPC; each is given back at once when a call came.
+#include "common/net/grpc/transport_grpc_core.h"
+
+#include <errno.h>
+#include <grpc/support/alloc.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/format/frame.h"
+
+// ---------------------------------------------------------------- listening
+
+// gRPC says only that it could not bind. Ask the kernel the same question for the reason.
+static int bind_errno(const char *host, const char *port)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
+    if (getaddrinfo(host[0] ? host : NULL, port, &hints, &list)) return EADDRNOTAVAIL;
+    int reason = 0, one = 1;
+    for (struct addrinfo *a = list; a && !reason; a = a->ai_next) {
+        int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
+        if (fd < 0) continue;
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+        if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 1)) reason = errno;
+        close(fd);
+    }
+    freeaddrinfo(list);
+    return reason;
+}
+
+// "host:port" or "[v6]:port" in two; the host without brackets.
+static bool split(const char *address, char *host, size_t size, const char **port)
+{
+    const char *colon = strrchr(address, ':');
+    if (!colon || !colon[1]) return false;
+    size_t n = (size_t)(colon - address);
+    bool v6 = n >= 2 && address[0] == '[' && address[n - 1] == ']';
+    if (v6) n -= 2;
+    if (n >= size) return false;
+    memcpy(host, address + (v6 ? 1 : 0), n);
+    host[n] = 0;
+    *port = colon + 1;
+    return true;
+}
+
+static lh_err cannot_bind(const char *address)
+{
+    char host[LH_GRPC_ADDRESS];
+    const char *port;
+    if (!split(address, host, sizeof host, &port))
+        return lh_fail(LH_ERR_INVALID, "\"%s\" is no address of the form host:port", address);
+    int reason = bind_errno(host, port);
+    if (reason == EADDRINUSE || reason == 0) // 0: freed meanwhile
+        return lh_fail(
+            LH_ERR_EXISTS,
+            "cannot listen on %s: another process has this port; stop it (`ss -ltnp` "
+            "names it), or give this one another port (settings listen and advertise): two roles "
+            "on one host need one each",
+            address);
+    return lh_fail_errno(reason, "cannot listen on %s; is this an address of this machine?",
+                         address);
+}
+
+static grpc_server *make_server(void)
+{
+    grpc_arg args[LH_GRPC_SHARED_ARGS + 9];
+    size_t n = lh_grpc_shared_args(args);
+    // Every connection holds a read; with 4 MiB a server that eight workers push to held 40 MiB
+    // more (bench/notes/2026-11-23-push.md#a-servers-memory).
+    args[n++] = lh_grpc_arg(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES);
+    args[n++] = lh_grpc_arg(GRPC_ARG_ALLOW_REUSEPORT, 0); // else two servers share a port silently
+    args[n++] = lh_grpc_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, LH_GRPC_CALLS_PER_CONNECTION);
+    args[n++] = lh_grpc_arg(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, LH_GRPC_CONNECT_MS_MAX);
+    // Our clients ping every KEEPALIVE_MS; the default of five minutes would throw them out.
+    args[n++] = lh_grpc_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                            LH_GRPC_KEEPALIVE_MS / 4);
+    args[n++] = lh_grpc_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    args[n++] = lh_grpc_arg(GRPC_ARG_MAX_CONNECTION_AGE_MS, LH_GRPC_AGE_MS);
+    args[n++] = lh_grpc_arg(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, LH_GRPC_AGE_GRACE_MS);
+    grpc_resource_quota *memory = grpc_resource_quota_create("door");
+    grpc_resource_quota_resize(memory, LH_GRPC_MEMORY_MAX);
+    args[n++] = (grpc_arg){
+        .type = GRPC_ARG_POINTER,
+        .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA,
+        .value.pointer = {.p = memory, .vtable = grpc_resource_quota_arg_vtable()},
+    };
+    LH_ASSERT(n <= LH_COUNT(args));
+    const grpc_channel_args all = {.num_args = n, .args = args};
+    grpc_server *server = grpc_server_create(&all, NULL);
+    grpc_resource_quota_unref(memory);
+    return server;
+}
+
+static void request_call(struct lh_grpc *t, struct lh_grpc_door *d, struct lh_grpc_request *rq)
+{
+    rq->door = d;
+    grpc_call_details_init(&rq->details);
+    grpc_metadata_array_init(&rq->metadata);
+    rq->core = NULL;
+    rq->op = (struct lh_grpc_op){.owner = rq, .event = LH_GRPC_REQUESTED};
+    grpc_call_error error = grpc_server_request_call(d->core, &rq->core, &rq->details,
+                                                     &rq->metadata, t->queue, t->queue, &rq->op);
+    LH_ASSERT(error == GRPC_CALL_OK);
+    t->ops++;
+    d->asked++;
+}
+
+lh_err lh_grpc_listen(struct lh_transport *base, const char *address,
+                      const struct lh_service *service, char *bound, size_t size)
+{
+    struct lh_grpc *t = (struct lh_grpc *)base;
+    if (t->dead) return lh_fail(LH_ERR_CANCELLED, "the transport is closed");
+    if (t->door) return lh_fail(LH_ERR_INVALID, "this transport listens already");
+    struct lh_grpc_door *d = calloc(1, sizeof *d);
+    if (!d) return LH_ERR_NO_MEMORY;
+    lh_grpc_door_widen();
+    d->core = make_server();
+    d->service = service;
+    grpc_server_register_completion_queue(d->core, t->queue, NULL);
+    grpc_server_credentials *credentials = lh_grpc_certs_server(t->certs);
+    int port = grpc_server_add_http2_port(d->core, address, credentials);
+    grpc_server_credentials_release(credentials);
+    t->door = d;
+    if (port <= 0) {
+        lh_grpc_shut_door(t); // another try may follow
+        return cannot_bind(address);
+    }
+    grpc_server_start(d->core);
+    const char *colon = strrchr(address, ':');
+    int host = colon ? (int)(colon - address) : (int)strlen(address);
+    snprintf(bound, size, "%.*s:%d", host, address, port);
+    lh_grpc_wire_watch(t->wire, bound, true);
+    for (size_t i = 0; i < LH_COUNT(d->request); i++) request_call(t, d, &d->request[i]);
+    return LH_OK;
+}
+
+void lh_grpc_shut_door(struct lh_grpc *t)
+{
+    struct lh_grpc_door *d = t->door;
+    if (!d) return;
+    t->door = NULL;
+    d->down = (struct lh_grpc_op){.owner = d, .event = LH_GRPC_SERVER_DOWN};
+    t->ops++;
+    grpc_server_shutdown_and_notify(d->core, t->queue, &d->down);
+    grpc_server_cancel_all_calls(d->core);
+}
+
+static void free_door(struct lh_grpc_door *d)
+{
+    if (!d->is_down || d->asked) return;
+    grpc_server_destroy(d->core);
+    free(d);
+}
+
+void lh_grpc_door_down(struct lh_grpc_door *d)
+{
+    d->is_down = true;
+    free_door(d);
+}
+
+// ---------------------------------------------------------------- who may come in
+
+static lh_err find_rpc(grpc_slice path, enum lh_rpc *out)
+{
+    size_t n = GRPC_SLICE_LENGTH(path);
+    const char *text = (const char *)GRPC_SLICE_START_PTR(path);
+    for (int rpc = 0; n && text[0] == '/' && rpc < LH_RPC_COUNT; rpc++) {
+        const char *known = lh_rpc_path((enum lh_rpc)rpc);
+        if (strlen(known) != n - 1 || memcmp(known, text + 1, n - 1) != 0) continue;
+        *out = (enum lh_rpc)rpc;
+        return LH_OK;
+    }
+    return lh_fail(LH_ERR_UNSUPPORTED, "no such call: %.*s", n < 100 ? (int)n : 100, text);
+}
+
+static lh_err peer_of_context(const grpc_auth_context *context, struct lh_peer *out)
+{
+    grpc_auth_property_iterator it =
+        grpc_auth_context_find_properties_by_name(context, GRPC_PEER_URI_PROPERTY_NAME);
+    const grpc_auth_property *first = grpc_auth_property_iterator_next(&it);
+    if (!first)
+        return lh_fail(LH_ERR_UNAUTHENTICATED,
+                       "your certificate carries no URI; issue it with `longhaul certs issue`");
+    if (grpc_auth_property_iterator_next(&it))
+        return lh_fail(LH_ERR_UNAUTHENTICATED, "your certificate carries more than one URI");
+    return lh_peer_parse(lh_span(first->value, first->value_length), out);
+}
+
+static lh_err check_peer(struct lh_grpc *t, grpc_call *core, struct lh_peer *out)
+{
+    grpc_auth_context *context = grpc_call_auth_context(core);
+    if (!context) return lh_fail(LH_ERR_UNAUTHENTICATED, "a call without a certificate");
+    lh_err err = peer_of_context(context, out);
+    grpc_auth_context_release(context);
+    if (err) return err;
+    if (strcmp(out->run, lh_grpc_certs_run(t->certs)) != 0 ||
+        strcmp(out->domain, lh_grpc_certs_domain(t->certs)) != 0)
+        return lh_fail(LH_ERR_UNAUTHENTICATED,
+                       "your certificate is of run %s in domain %s, this server of run %s in %s",
+                       out->run, out->domain, lh_grpc_certs_run(t->certs),
+                       lh_grpc_certs_domain(t->certs));
+    return LH_OK;
+}
+
+static unsigned calls_of(const struct lh_grpc *t, uint64_t peer)
+{
+    unsigned n = 0;
+    for (const struct lh_grpc_call *c = t->calls; c; c = c->next) n += c->server && c->peer == peer;
+    return n;
+}
+
+static lh_err check_call(struct lh_grpc *t, const struct lh_grpc_request *rq, enum lh_rpc *rpc,
+                         struct lh_peer *peer)
+{
+    LH_TRY(check_peer(t, rq->core, peer));
+    LH_TRY(find_rpc(rq->details.method, rpc));
+    if (!lh_rpc_allowed(*rpc, peer->role))
+        return lh_fail(LH_ERR_DENIED, "a %s may not call %s", lh_role_name(peer->role),
+                       lh_rpc_path(*rpc));
+    if (t->served >= LH_GRPC_CALLS_MAX)
+        return lh_fail(LH_ERR_BUSY, "%d calls are under way; try again", LH_GRPC_CALLS_MAX);
+    if (calls_of(t, lh_worker_id(peer)) >= LH_GRPC_CALLS_PER_PEER)
+        return lh_fail(LH_ERR_BUSY, "%d calls of %s %s of %s are under way; try again",
+                       LH_GRPC_CALLS_PER_PEER, lh_role_name(peer->role), peer->name, peer->region);
+    return LH_OK;
+}
+
+static void refuse(struct lh_grpc_call *c, lh_err err)
+{
+    lh_grpc_finish(&c->base, err, lh_err_text(err));
+    char *from = grpc_call_get_peer(c->core);
+    lh_log_peer(c->t->log, LH_WARN, "net.refused", "%s: %s", from, c->text);
+    gpr_free(from);
+}
+
+static void accept_call(struct lh_grpc_call *c, const struct lh_grpc_request *rq)
+{
+    const struct lh_service *service = rq->door->service;
+    enum lh_rpc rpc = LH_RPC_COUNT;
+    struct lh_peer peer = {0};
+    lh_err err = check_call(c->t, rq, &rpc, &peer);
+    if (!err) c->peer = lh_worker_id(&peer);
+    c->t->served++;
+    grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
+    op.data.recv_close_on_server.cancelled = &c->peer_cancelled;
+    lh_grpc_start(c, &c->op_closed, &op, 1);
+    const struct lh_call_ops *ops = NULL;
+    void *self = NULL;
+    if (!err) err = service->on_call(service->self, &c->base, rpc, &peer, &ops, &self);
+    if (c->closed) { // on_call destroyed the transport: an owner who accepted hears of the end
+        if (!err) ops->on_close(self, &c->base, LH_ERR_CANCELLED, "this side is closing");
+        return;
+    }
+    c->ops = err ? NULL : ops;
+    c->self = self;
+    if (err) refuse(c, err);
+    lh_grpc_touch(c);
+}
+
+void lh_grpc_requested(struct lh_grpc *t, struct lh_grpc_request *rq, bool ok)
+{
+    struct lh_grpc_door *d = rq->door;
+    struct lh_grpc_call *c = ok && !t->dead ? lh_grpc_call_new(t, true) : NULL;
+    if (c) {
+        lh_grpc_call_hold(c);
+        c->core = rq->core;
+        accept_call(c, rq);
+        lh_grpc_call_drop(c);
+    } else if (ok) {
+        grpc_call_unref(rq->core); // no memory, or closing: the client sees it cancelled
+    }
+    grpc_call_details_destroy(&rq->details);
+    grpc_metadata_array_destroy(&rq->metadata);
+    d->asked--;
+    if (ok && !t->dead)
+        request_call(t, d, rq);
+    else
+        free_door(d);
+}
+
+void lh_grpc_server_closed(struct lh_grpc_call *c)
+{
+    if (c->finished && !c->peer_cancelled)
+        lh_grpc_call_over(c, c->status, c->text);
+    else
+        lh_grpc_call_over(c, LH_ERR_CANCELLED,
+                          "the client cancelled, its deadline passed, or the connection broke");
+}

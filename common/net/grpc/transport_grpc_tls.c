@@ -1,0 +1,389 @@
+// Certificates of the gRPC transport: what we show, what we accept, and both renewed while running.
+//
+//  1. What is in use passed every check (it parses, the key fits, our CA signed it, it is valid
+//     now, its one URI names a peer of our own run). What fails a check changes nothing.
+//  2. `lock` guards the texts and their generation: gRPC reads them on its own threads, during
+//     handshakes. No file is read there; the loop reads files and swaps the texts.
+//  3. A server's certificate must name the role that was dialled, in our run and domain. The check
+//     runs in the handshake, before a byte of ours is sent. A client's is checked per call
+//     (transport_grpc_server.c).
+//
+// gRPC keeps TLS at 1.2 or newer with AEAD suites (its defaults); 1.51 cannot ask for 1.3 only.
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+#include <openssl/x509v3.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/check.h"
+#include "common/net/grpc/transport_grpc_core.h"
+#include "common/security/certs.h"
+
+enum { PEM_MAX = 64 << 10, PATH = LH_CERTS_PATH_SIZE };
+
+struct texts { // PEM, ended by a zero that `len` counts
+    struct lh_buf ca, cert, key;
+};
+
+struct lh_grpc_certs {
+    struct lh_env *env;
+    char ca[PATH], cert[PATH], key[PATH];
+    char run[LH_NAME_SIZE], domain[LH_NAME_SIZE];
+    int64_t not_before, not_after; // of our own certificate; the loop's
+    pthread_mutex_t lock;
+    struct texts texts;
+    uint64_t generation, served; // served: the one that the server uses
+};
+
+struct lh_grpc_expect {
+    atomic_uint owners; // the link, and gRPC's channels
+    enum lh_role role;
+    char run[LH_NAME_SIZE], domain[LH_NAME_SIZE], address[LH_GRPC_ADDRESS];
+    pthread_mutex_t lock;
+    char refused[LH_GRPC_TEXT]; // "": the last handshake passed
+};
+
+// ---------------------------------------------------------------- reading and checking
+
+static void free_texts(struct texts *x)
+{
+    if (x->key.data) OPENSSL_cleanse(x->key.data, x->key.len);
+    lh_buf_free(&x->ca);
+    lh_buf_free(&x->cert);
+    lh_buf_free(&x->key);
+}
+
+static lh_err load_text(struct lh_env *env, const char *path, struct lh_buf *out)
+{
+    *out = lh_buf(PEM_MAX);
+    LH_TRY(lh_file_load(env, path, out));
+    if (out->len && memchr(out->data, 0, out->len))
+        return lh_fail(LH_ERR_MALFORMED, "%s is no PEM file", path);
+    lh_put_u8(out, 0);
+    return lh_buf_err(out);
+}
+
+static lh_err load_texts(struct lh_grpc_certs *c, struct texts *x)
+{
+    LH_TRY(load_text(c->env, c->ca, &x->ca));
+    LH_TRY(load_text(c->env, c->cert, &x->cert));
+    return load_text(c->env, c->key, &x->key);
+}
+
+static int no_passphrase(char *out, int size, int writing, void *arg)
+{
+    (void)out, (void)size, (void)writing, (void)arg;
+    return -1; // OpenSSL would ask the terminal
+}
+
+static BIO *bio_of(const struct lh_buf *text)
+{
+    return BIO_new_mem_buf(text->data, (int)text->len - 1);
+}
+
+// All certificates of a PEM text, in order. Gives; NULL when there is none.
+static STACK_OF(X509) * read_all(const struct lh_buf *text)
+{
+    STACK_OF(X509) *all = sk_X509_new_null();
+    BIO *bio = bio_of(text);
+    X509 *cert = NULL;
+    while (all && bio && (cert = PEM_read_bio_X509(bio, NULL, no_passphrase, NULL)) != NULL)
+        if (!sk_X509_push(all, cert)) X509_free(cert);
+    BIO_free(bio);
+    ERR_clear_error(); // the end of the text counts as an error
+    if (all && sk_X509_num(all) > 0) return all;
+    sk_X509_free(all);
+    return NULL;
+}
+
+static lh_err check_key(const struct lh_grpc_certs *c, const struct texts *x, X509 *leaf)
+{
+    BIO *bio = bio_of(&x->key);
+    EVP_PKEY *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL) : NULL;
+    BIO_free(bio);
+    bool fits = key && X509_check_private_key(leaf, key) == 1;
+    lh_err err = LH_OK;
+    if (!key)
+        err = lh_fail(LH_ERR_MALFORMED, "%s holds no plain PEM private key", c->key);
+    else if (!fits)
+        err = lh_fail(LH_ERR_UNAUTHENTICATED, "%s is not the key of %s", c->key, c->cert);
+    EVP_PKEY_free(key);
+    ERR_clear_error();
+    return err;
+}
+
+static void date_of(int64_t seconds, char out[32])
+{
+    struct tm parts;
+    time_t t = (time_t)seconds;
+    out[0] = 0;
+    if (gmtime_r(&t, &parts)) strftime(out, 32, "%Y-%m-%d %H:%M UTC", &parts);
+}
+
+static lh_err check_dates(const char *path, int64_t not_before, int64_t not_after, int64_t now)
+{
+    char date[32];
+    date_of(now > not_after ? not_after : not_before, date);
+    if (now > not_after)
+        return lh_fail(LH_ERR_UNAUTHENTICATED,
+                       "the certificate %s expired on %s; issue a new one (`longhaul certs issue`)",
+                       path, date);
+    if (now < not_before)
+        return lh_fail(LH_ERR_UNAUTHENTICATED,
+                       "the certificate %s is valid from %s on: is this machine's clock right?",
+                       path, date);
+    return LH_OK;
+}
+
+// Did the CA in our file sign this chain? (Dates were checked before, with a better text.)
+static lh_err check_chain(const struct lh_grpc_certs *c, STACK_OF(X509) * roots,
+                          STACK_OF(X509) * chain)
+{
+    X509_STORE *store = X509_STORE_new();
+    X509_STORE_CTX *context = X509_STORE_CTX_new();
+    bool ready = store && context;
+    for (int i = 0; ready && i < sk_X509_num(roots); i++)
+        ready = X509_STORE_add_cert(store, sk_X509_value(roots, i)) == 1;
+    ready = ready && X509_STORE_CTX_init(context, store, sk_X509_value(chain, 0), chain) == 1;
+    if (ready) X509_STORE_CTX_set_time(context, 0, (time_t)c->env->ops->wall_s(c->env));
+    lh_err err = LH_OK;
+    if (!ready)
+        err = LH_ERR_NO_MEMORY;
+    else if (X509_verify_cert(context) != 1)
+        err = lh_fail(LH_ERR_UNAUTHENTICATED, "the CA in %s did not sign %s (%s)", c->ca, c->cert,
+                      X509_verify_cert_error_string(X509_STORE_CTX_get_error(context)));
+    X509_STORE_CTX_free(context);
+    X509_STORE_free(store);
+    ERR_clear_error();
+    return err;
+}
+
+static lh_err check_identity(const struct lh_grpc_certs *c, const struct lh_certs_info *own)
+{
+    if (own->ca) return lh_fail(LH_ERR_UNAUTHENTICATED, "%s is a CA's certificate", c->cert);
+    if (!strcmp(own->peer.run, c->run) && !strcmp(own->peer.domain, c->domain)) return LH_OK;
+    return lh_fail(LH_ERR_UNAUTHENTICATED,
+                   "%s is a certificate of run %s in domain %s, this is run %s in domain %s",
+                   c->cert, own->peer.run, own->peer.domain, c->run, c->domain);
+}
+
+static lh_err check_texts(const struct lh_grpc_certs *c, const struct texts *x,
+                          struct lh_certs_info *own)
+{
+    LH_TRY(lh_certs_inspect_pem(c->cert, lh_span(x->cert.data, x->cert.len - 1), own));
+    LH_TRY(check_identity(c, own));
+    LH_TRY(check_dates(c->cert, own->not_before, own->not_after, c->env->ops->wall_s(c->env)));
+    STACK_OF(X509) *chain = read_all(&x->cert), *roots = read_all(&x->ca);
+    lh_err err = LH_OK;
+    if (!chain)
+        err = LH_ERR_NO_MEMORY;
+    else if (!roots)
+        err = lh_fail(LH_ERR_MALFORMED, "%s holds no PEM certificate", c->ca);
+    if (!err) err = check_key(c, x, sk_X509_value(chain, 0));
+    if (!err) err = check_chain(c, roots, chain);
+    sk_X509_pop_free(chain, X509_free);
+    sk_X509_pop_free(roots, X509_free);
+    return err;
+}
+
+static bool same_texts(const struct texts *a, const struct texts *b)
+{
+    return lh_span_equal(lh_buf_span(&a->ca), lh_buf_span(&b->ca)) &&
+           lh_span_equal(lh_buf_span(&a->cert), lh_buf_span(&b->cert)) &&
+           lh_span_equal(lh_buf_span(&a->key), lh_buf_span(&b->key));
+}
+
+lh_err lh_grpc_certs_reload(struct lh_grpc_certs *c, bool *changed)
+{
+    struct texts fresh = {0};
+    struct lh_certs_info own = {0};
+    lh_err err = load_texts(c, &fresh);
+    *changed = !err && !same_texts(&fresh, &c->texts); // only the loop writes them
+    if (*changed) err = check_texts(c, &fresh, &own);
+    if (err) *changed = false;
+    if (*changed) {
+        pthread_mutex_lock(&c->lock);
+        struct texts old = c->texts;
+        c->texts = fresh;
+        c->generation++;
+        pthread_mutex_unlock(&c->lock);
+        c->not_before = own.not_before;
+        c->not_after = own.not_after;
+        fresh = old;
+    }
+    free_texts(&fresh);
+    return err;
+}
+
+lh_err lh_grpc_certs_open(const struct lh_grpc_conf *conf, struct lh_grpc_certs **out)
+{
+    struct lh_grpc_certs *c = calloc(1, sizeof *c);
+    if (!c) return LH_ERR_NO_MEMORY;
+    pthread_mutex_init(&c->lock, NULL);
+    c->env = conf->env;
+    bool fits = snprintf(c->ca, PATH, "%s", conf->ca) < PATH &&
+                snprintf(c->cert, PATH, "%s", conf->cert) < PATH &&
+                snprintf(c->key, PATH, "%s", conf->key) < PATH &&
+                snprintf(c->run, sizeof c->run, "%s", conf->run) < LH_NAME_SIZE &&
+                snprintf(c->domain, sizeof c->domain, "%s", conf->domain) < LH_NAME_SIZE;
+    bool changed;
+    lh_err err = fits ? lh_grpc_certs_reload(c, &changed)
+                      : lh_fail(LH_ERR_TOO_LARGE, "a certificate's path or the run's name");
+    if (err)
+        lh_grpc_certs_close(c);
+    else
+        *out = c;
+    return err;
+}
+
+void lh_grpc_certs_close(struct lh_grpc_certs *c)
+{
+    free_texts(&c->texts);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+uint64_t lh_grpc_certs_generation(struct lh_grpc_certs *c)
+{
+    pthread_mutex_lock(&c->lock);
+    uint64_t generation = c->generation;
+    pthread_mutex_unlock(&c->lock);
+    return generation;
+}
+
+const char *lh_grpc_certs_ca(const struct lh_grpc_certs *c)
+{
+    return c->ca;
+}
+
+const char *lh_grpc_certs_run(const struct lh_grpc_certs *c)
+{
+    return c->run;
+}
+
+const char *lh_grpc_certs_domain(const struct lh_grpc_certs *c)
+{
+    return c->domain;
+}
+
+lh_err lh_grpc_certs_check(struct lh_grpc_certs *c)
+{
+    return check_dates(c->cert, c->not_before, c->not_after, c->env->ops->wall_s(c->env));
+}
+
+// ---------------------------------------------------------------- the server's side
+
+static grpc_ssl_pem_key_cert_pair pair_of(const struct texts *x)
+{
+    return (grpc_ssl_pem_key_cert_pair){(const char *)x->key.data, (const char *)x->cert.data};
+}
+
+// gRPC asks before each handshake, on a thread of its own.
+static grpc_ssl_certificate_config_reload_status fetch(void *arg,
+                                                       grpc_ssl_server_certificate_config **out)
+{
+    struct lh_grpc_certs *c = arg;
+    grpc_ssl_certificate_config_reload_status status = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    pthread_mutex_lock(&c->lock);
+    if (c->served != c->generation) {
+        grpc_ssl_pem_key_cert_pair pair = pair_of(&c->texts);
+        *out = grpc_ssl_server_certificate_config_create((const char *)c->texts.ca.data, &pair, 1);
+        c->served = c->generation;
+        status = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return status;
+}
+
+grpc_server_credentials *lh_grpc_certs_server(struct lh_grpc_certs *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->served = 0;
+    pthread_mutex_unlock(&c->lock);
+    return grpc_ssl_server_credentials_create_with_options(
+        grpc_ssl_server_credentials_create_options_using_config_fetcher(
+            GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY, fetch, c));
+}
+
+// ---------------------------------------------------------------- the client's side
+
+struct lh_grpc_expect *lh_grpc_expect_new(struct lh_grpc_certs *c, enum lh_role role,
+                                          const char *address)
+{
+    struct lh_grpc_expect *e = calloc(1, sizeof *e);
+    if (!e) return NULL;
+    atomic_init(&e->owners, 1);
+    pthread_mutex_init(&e->lock, NULL);
+    e->role = role;
+    memcpy(e->run, c->run, sizeof e->run);
+    memcpy(e->domain, c->domain, sizeof e->domain);
+    snprintf(e->address, sizeof e->address, "%s", address);
+    return e;
+}
+
+void lh_grpc_expect_drop(struct lh_grpc_expect *e)
+{
+    if (atomic_fetch_sub(&e->owners, 1) != 1) return;
+    pthread_mutex_destroy(&e->lock);
+    free(e);
+}
+
+bool lh_grpc_expect_refused(struct lh_grpc_expect *e, char *out, size_t size)
+{
+    pthread_mutex_lock(&e->lock);
+    bool refused = e->refused[0] != 0;
+    if (refused) snprintf(out, size, "%s", e->refused);
+    pthread_mutex_unlock(&e->lock);
+    return refused;
+}
+
+static lh_err check_server(const struct lh_grpc_expect *e, const char *pem)
+{
+    struct lh_certs_info info;
+    LH_TRY(lh_certs_inspect_pem(e->address, lh_span_str(pem), &info));
+    const struct lh_peer *p = &info.peer;
+    char uri[LH_URI_SIZE];
+    if (info.ca) return lh_fail(LH_ERR_UNAUTHENTICATED, "%s shows a CA's certificate", e->address);
+    if (lh_role_serves(p->role, e->role) && !strcmp(p->run, e->run) &&
+        !strcmp(p->domain, e->domain))
+        return LH_OK;
+    lh_peer_uri(p, uri);
+    return lh_fail(LH_ERR_UNAUTHENTICATED,
+                   "%s is %s where a %s of run %s in domain %s was expected", e->address, uri,
+                   lh_role_name(e->role), e->run, e->domain);
+}
+
+// During the handshake, on a thread of gRPC's. gRPC checked chain, dates and host name before.
+static int verify(const char *host, const char *pem, void *arg)
+{
+    (void)host;
+    struct lh_grpc_expect *e = arg;
+    lh_err err = check_server(e, pem);
+    pthread_mutex_lock(&e->lock);
+    snprintf(e->refused, sizeof e->refused, "%s", err ? lh_err_text(err) : "");
+    pthread_mutex_unlock(&e->lock);
+    return err ? 1 : 0;
+}
+
+static void drop_expect(void *arg)
+{
+    lh_grpc_expect_drop(arg);
+}
+
+grpc_channel_credentials *lh_grpc_certs_channel(struct lh_grpc_certs *c, struct lh_grpc_expect *e,
+                                                uint64_t *generation)
+{
+    atomic_fetch_add(&e->owners, 1);
+    const grpc_ssl_verify_peer_options options = {verify, e, drop_expect};
+    pthread_mutex_lock(&c->lock);
+    grpc_ssl_pem_key_cert_pair pair = pair_of(&c->texts);
+    grpc_channel_credentials *out =
+        grpc_ssl_credentials_create_ex((const char *)c->texts.ca.data, &pair, &options, NULL);
+    *generation = c->generation;
+    pthread_mutex_unlock(&c->lock);
+    return out;
+}

@@ -1,0 +1,328 @@
+// Messages on calls. See rpc.h.
+#include "common/net/rpc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/limits.h"
+
+enum { BULK_TAG = 15 << 3 | 2 };
+enum { USUAL_HEAD = 1024 }; // looked at first: nobody copies 64 KiB of each message for its head
+
+lh_err lh_rpc_pack(const ProtobufCMessage *m, struct lh_buf *out)
+{
+    size_t n = protobuf_c_message_get_packed_size(m);
+    uint8_t *at = lh_buf_grow(out, n);
+    if (at && n) protobuf_c_message_pack(m, at);
+    return lh_buf_err(out);
+}
+
+lh_err lh_rpc_send(struct lh_call *call, const ProtobufCMessage *message)
+{
+    struct lh_buf b = lh_buf(LH_SMALL_BYTES);
+    lh_err err = lh_rpc_pack(message, &b);
+    if (!err) err = lh_call_send(call, &(struct lh_out){.head = lh_buf_span(&b)});
+    lh_buf_free(&b);
+    return err;
+}
+
+static void put_varint(struct lh_buf *b, uint64_t v)
+{
+    for (; v >= 128; v >>= 7) lh_put_u8(b, (uint8_t)(v | 128));
+    lh_put_u8(b, (uint8_t)v);
+}
+
+lh_err lh_rpc_send_bulk(struct lh_call *call, const ProtobufCMessage *head, struct lh_blob *bulk,
+                        size_t at, size_t n)
+{
+    LH_ASSERT(n <= LH_PART_BYTES);
+    LH_ASSERT(bulk ? at <= bulk->len && n <= bulk->len - at : n == 0);
+    struct lh_buf b = lh_buf(LH_HEAD_BYTES);
+    lh_err err = lh_rpc_pack(head, &b);
+    put_varint(&b, BULK_TAG);
+    put_varint(&b, n);
+    if (!err) err = lh_buf_err(&b);
+    if (!err)
+        err = lh_call_send(
+            call, &(struct lh_out){.head = lh_buf_span(&b), .bulk = bulk, .at = at, .n = n});
+    lh_buf_free(&b);
+    return err;
+}
+
+static lh_err unpack(struct lh_span s, const ProtobufCMessageDescriptor *type,
+                     ProtobufCMessage **out)
+{
+    *out = protobuf_c_message_unpack(type, NULL, s.len, s.data);
+    return *out ? LH_OK : lh_fail(LH_ERR_MALFORMED, "a %s that can't be read", type->name);
+}
+
+// Copies the first n bytes of a message (a small one, or a head) into `out`.
+static lh_err flatten(const struct lh_msg *msg, size_t n, struct lh_buf *out)
+{
+    uint8_t *at = lh_buf_grow(out, n);
+    if (n && !at) return lh_buf_err(out);
+    return n == 0 || lh_msg_copy(msg, 0, at, n) ? LH_OK : LH_ERR_MALFORMED;
+}
+
+lh_err lh_rpc_parse(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type,
+                    ProtobufCMessage **out)
+{
+    if (msg->len > LH_SMALL_BYTES)
+        return lh_fail(LH_ERR_TOO_LARGE, "a %s of %zu bytes, at most %d are read", type->name,
+                       msg->len, LH_SMALL_BYTES);
+    struct lh_buf b = lh_buf(LH_SMALL_BYTES);
+    lh_err err = flatten(msg, msg->len, &b);
+    if (!err) err = unpack(lh_buf_span(&b), type, out);
+    lh_buf_free(&b);
+    return err;
+}
+
+// Walks fields in `c` until the bulk's tag. Gives the head's length and the bulk's claimed length.
+static lh_err find_bulk(struct lh_cursor *c, size_t *head, uint64_t *bulk)
+{
+    const uint8_t *start = c->at;
+    while (!c->failed) {
+        *head = (size_t)(c->at - start);
+        uint64_t v[2] = {0, 0}; // tag, then length or value
+        uint8_t kind = 0;
+        for (int k = 0; k < 2; k++) {
+            if (k == 1 && (kind == 1 || kind == 5)) break;
+            for (int shift = 0;; shift += 7) {
+                uint8_t byte = lh_get_u8(c);
+                if (c->failed || shift > 63)
+                    return lh_fail(LH_ERR_MALFORMED, "a bulk message without its bulk");
+                v[k] |= (uint64_t)(byte & 127) << shift;
+                if (!(byte & 128)) break;
+            }
+            kind = (uint8_t)(v[0] & 7);
+        }
+        if (v[0] == BULK_TAG) {
+            *bulk = v[1];
+            return LH_OK;
+        }
+        if (kind == 2)
+            (void)lh_get(c, v[1] < SIZE_MAX ? (size_t)v[1] : SIZE_MAX);
+        else if (kind == 1)
+            (void)lh_get(c, 8);
+        else if (kind == 5)
+            (void)lh_get(c, 4);
+        else if (kind != 0)
+            c->failed = true;
+    }
+    return lh_fail(LH_ERR_MALFORMED, "a bulk message whose head can't be read");
+}
+
+// Of the first `window` bytes of a message, or of fewer that it has.
+static lh_err parse_bulk(const struct lh_msg *msg, size_t window,
+                         const ProtobufCMessageDescriptor *type, ProtobufCMessage **head,
+                         size_t *at)
+{
+    struct lh_buf b = lh_buf(window);
+    if (window > msg->len) window = msg->len;
+    lh_err err = flatten(msg, window, &b);
+    struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+    size_t head_bytes = 0;
+    uint64_t bulk = 0;
+    if (!err) err = find_bulk(&c, &head_bytes, &bulk);
+    *at = window - lh_left(&c);
+    if (!err && bulk != msg->len - *at)
+        err = lh_fail(LH_ERR_MALFORMED, "a bulk of %llu bytes in a message with %zu",
+                      (unsigned long long)bulk, msg->len - *at);
+    if (!err) err = unpack(lh_span(b.data, head_bytes), type, head);
+    lh_buf_free(&b);
+    return err;
+}
+
+lh_err lh_rpc_parse_bulk(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type,
+                         ProtobufCMessage **head, size_t *at)
+{
+    if (msg->len > LH_MESSAGE_BYTES)
+        return lh_fail(LH_ERR_TOO_LARGE, "a message of %zu bytes, at most %d are read", msg->len,
+                       LH_MESSAGE_BYTES);
+    if (!parse_bulk(msg, USUAL_HEAD, type, head, at)) return LH_OK;
+    return parse_bulk(msg, LH_HEAD_BYTES + 64, type, head, at);
+}
+
+lh_err lh_wire_negotiate(uint32_t peer_min, uint32_t peer_max, uint32_t *out)
+{
+    uint32_t low = peer_min > LH_WIRE_VERSION_MIN ? peer_min : LH_WIRE_VERSION_MIN;
+    uint32_t high = peer_max < LH_WIRE_VERSION_MAX ? peer_max : LH_WIRE_VERSION_MAX;
+    if (low > high)
+        return lh_fail(LH_ERR_VERSION,
+                       "peer speaks wire versions %u to %u, this build %d to %d; "
+                       "upgrade the older side",
+                       peer_min, peer_max, LH_WIRE_VERSION_MIN, LH_WIRE_VERSION_MAX);
+    *out = high;
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- client: one request, one answer
+
+struct lh_unary {
+    struct lh_call *call;
+    const ProtobufCMessageDescriptor *type;
+    lh_unary_done done;
+    void *self;
+    ProtobufCMessage *answer;
+    lh_err bad;
+};
+
+static void unary_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct lh_unary *u = self;
+    if (u->answer || u->bad) return;
+    u->bad = lh_rpc_parse(msg, u->type, &u->answer);
+    if (u->bad)
+        lh_call_cancel(call);
+    else
+        lh_call_read(call); // the status comes after the last message
+}
+
+static void unary_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    (void)call;
+    struct lh_unary *u = self;
+    lh_err err = u->bad ? u->bad : status;
+    if (!err && !u->answer)
+        err = lh_fail(LH_ERR_MALFORMED, "an empty answer");
+    else if (err && !u->bad)
+        err = lh_fail(err, "%s", text);
+    if (u->done) u->done(u->self, err, err ? NULL : u->answer);
+    if (u->answer) protobuf_c_message_free_unpacked(u->answer, NULL);
+    free(u);
+}
+
+static void ignore_call(void *self, struct lh_call *call)
+{
+    (void)self;
+    (void)call;
+}
+
+static const struct lh_call_ops unary_ops = {unary_message, ignore_call, ignore_call, unary_close};
+
+lh_err lh_unary_start(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
+                      const ProtobufCMessage *request, const ProtobufCMessageDescriptor *answer,
+                      lh_unary_done done, void *self, struct lh_unary **out)
+{
+    struct lh_unary *u = calloc(1, sizeof *u);
+    if (!u) return LH_ERR_NO_MEMORY;
+    *u = (struct lh_unary){.type = answer, .done = done, .self = self};
+    lh_err err = lh_call_open(link, rpc, deadline_ns, &unary_ops, u, &u->call);
+    if (err) {
+        free(u);
+        return err;
+    }
+    err = lh_rpc_send(u->call, request);
+    if (err) { // the close that follows frees it
+        u->done = NULL;
+        lh_call_cancel(u->call);
+        return err;
+    }
+    lh_call_finish(u->call, LH_OK, NULL);
+    lh_call_read(u->call);
+    *out = u;
+    return LH_OK;
+}
+
+void lh_unary_cancel(struct lh_unary *u)
+{
+    u->done = NULL;
+    lh_call_cancel(u->call);
+}
+
+// ---------------------------------------------------------------- server: one request, one answer
+
+struct lh_request {
+    struct lh_call *call; // NULL: the client went away
+    struct lh_peer peer;
+    const ProtobufCMessageDescriptor *type;
+    lh_request_fn handle;
+    void *self;
+    bool handled, replied;
+};
+
+static void request_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct lh_request *rq = self;
+    if (rq->handled) return;
+    ProtobufCMessage *m;
+    lh_err err = lh_rpc_parse(msg, rq->type, &m);
+    rq->handled = true;
+    if (err) {
+        rq->replied = true;
+        lh_call_finish(call, err, lh_err_text(err));
+        return;
+    }
+    rq->handle(rq->self, rq, m);
+    protobuf_c_message_free_unpacked(m, NULL);
+}
+
+static void request_half(void *self, struct lh_call *call)
+{
+    struct lh_request *rq = self;
+    if (rq->handled) return;
+    rq->handled = rq->replied = true;
+    lh_call_finish(call, LH_ERR_MALFORMED, "a call without its request");
+}
+
+static void request_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    (void)call;
+    (void)status;
+    (void)text;
+    struct lh_request *rq = self;
+    rq->call = NULL;
+    if (rq->replied || !rq->handled) free(rq); // else: whoever holds it still replies
+}
+
+static const struct lh_call_ops request_ops = {request_message, request_half, ignore_call,
+                                               request_close};
+
+lh_err lh_request_accept(struct lh_call *call, const struct lh_peer *peer,
+                         const ProtobufCMessageDescriptor *type, lh_request_fn handle, void *self,
+                         const struct lh_call_ops **ops, void **call_self)
+{
+    struct lh_request *rq = calloc(1, sizeof *rq);
+    if (!rq) return LH_ERR_NO_MEMORY;
+    *rq = (struct lh_request){
+        .call = call, .peer = *peer, .type = type, .handle = handle, .self = self};
+    *ops = &request_ops;
+    *call_self = rq;
+    lh_call_read(call);
+    return LH_OK;
+}
+
+const struct lh_peer *lh_request_peer(const struct lh_request *rq)
+{
+    return &rq->peer;
+}
+
+// Whether there is still somebody to answer; else the request is gone.
+static bool replies(struct lh_request *rq)
+{
+    LH_ASSERT(!rq->replied);
+    rq->replied = true;
+    bool there = rq->call != NULL;
+    if (!there) free(rq);
+    return there;
+}
+
+static void finish(struct lh_request *rq, lh_err err, const char *text)
+{
+    lh_call_finish(rq->call, err, err ? text ? text : lh_err_text(err) : "");
+}
+
+void lh_reply(struct lh_request *rq, const ProtobufCMessage *answer)
+{
+    if (replies(rq)) finish(rq, lh_rpc_send(rq->call, answer), NULL);
+}
+
+void lh_reply_packed(struct lh_request *rq, struct lh_span answer)
+{
+    if (replies(rq)) finish(rq, lh_call_send(rq->call, &(struct lh_out){.head = answer}), NULL);
+}
+
+void lh_reply_error(struct lh_request *rq, lh_err err, const char *text)
+{
+    if (replies(rq)) finish(rq, err, text);
+}

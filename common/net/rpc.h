@@ -1,0 +1,57 @@
+// Messages on calls: protobuf-c for small words, hand-framed bulk bytes.
+//
+// A bulk message is a protobuf message whose last field, number 15 of type bytes, is opaque. Its
+// head (all other fields) is packed plainly; tag and length of the bulk are written after it, and
+// the bulk's bytes follow as slices of a shared blob. The receiver splits head and bulk by walking
+// the tags, copies the head (small) and walks the bulk's slices: one copy of ours on the way in
+// (into the frame that is being assembled), none on the way out.
+#ifndef LH_COMMON_RPC_H
+#define LH_COMMON_RPC_H
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "common/net/transport.h"
+
+// Sends a message without bulk.
+LH_MUST lh_err lh_rpc_send(struct lh_call *call, const ProtobufCMessage *message);
+// Packs a message without bulk, to be sent later.
+LH_MUST lh_err lh_rpc_pack(const ProtobufCMessage *message, struct lh_buf *out);
+// Sends `head` and bytes [at, at + n) of `bulk`; n <= LH_PART_BYTES.
+LH_MUST lh_err lh_rpc_send_bulk(struct lh_call *call, const ProtobufCMessage *head,
+                                struct lh_blob *bulk, size_t at, size_t n);
+// Unpacks a message without bulk of at most LH_SMALL_BYTES; free with
+// protobuf_c_message_free_unpacked(m, NULL). LH_ERR_MALFORMED.
+LH_MUST lh_err lh_rpc_parse(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type,
+                            ProtobufCMessage **out);
+// Splits a bulk message; the bulk are bytes [*at, msg->len).
+LH_MUST lh_err lh_rpc_parse_bulk(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type,
+                                 ProtobufCMessage **head, size_t *at);
+
+// ---- a call with one request and one answer, from the client's side
+struct lh_unary;
+// done(self, LH_OK, message) with the parsed answer (owned by the call, gone when done returns), or
+// done(self, error, NULL) with its text in lh_err_text(); exactly once, then the unary is gone.
+typedef void (*lh_unary_done)(void *self, lh_err err, const ProtobufCMessage *answer);
+LH_MUST lh_err lh_unary_start(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
+                              const ProtobufCMessage *request,
+                              const ProtobufCMessageDescriptor *answer, lh_unary_done done,
+                              void *self, struct lh_unary **out);
+void lh_unary_cancel(struct lh_unary *u); // done() is not called any more
+
+// ---- the same from the server's side: one request is read, handed to `handle`, and answered by
+// lh_reply() or lh_reply_error(), at once or later (until then the client may go away: `gone`).
+struct lh_request;
+typedef void (*lh_request_fn)(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+LH_MUST lh_err lh_request_accept(struct lh_call *call, const struct lh_peer *peer,
+                                 const ProtobufCMessageDescriptor *type, lh_request_fn handle,
+                                 void *self, const struct lh_call_ops **ops, void **call_self);
+const struct lh_peer *lh_request_peer(const struct lh_request *rq);
+void lh_reply(struct lh_request *rq, const ProtobufCMessage *answer);
+void lh_reply_packed(struct lh_request *rq, struct lh_span answer); // of lh_rpc_pack
+void lh_reply_error(struct lh_request *rq, lh_err err, const char *text);
+
+// ---- version negotiation (server/docs/0000-protocol.md)
+// Highest common wire version, or LH_ERR_VERSION with a text that names both ranges.
+LH_MUST lh_err lh_wire_negotiate(uint32_t peer_min, uint32_t peer_max, uint32_t *out);
+
+#endif

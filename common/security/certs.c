@@ -1,0 +1,400 @@
+// Certificates: CA, leaves, inspection. See certs.h. The only user of OpenSSL's X.509 besides the
+// transport.
+//
+// CA:   subject CN=longhaul CA, O=<domain>; URI SAN spiffe://<domain> (SPIFFE X509-SVID 5.2);
+//       basicConstraints critical CA:TRUE,pathlen:0; keyUsage critical keyCertSign,cRLSign.
+// Leaf: subject CN=<name>, O=<domain>; SAN URI:<identity>,DNS:longhaul.internal;
+//       basicConstraints critical CA:FALSE; keyUsage critical digitalSignature (ECDHE only);
+//       extendedKeyUsage serverAuth,clientAuth.
+// Both: version 3, random serial of 127 bits, subject and authority key identifiers.
+//
+// Invariants:
+//  1. A key is written before its certificate, and removed again where that fails: a certificate
+//     on disk has its key.
+//  2. Nothing is signed for another domain than the CA's.
+#include "common/security/certs.h"
+
+#include <openssl/bio.h>
+#include <openssl/ec.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+#include <openssl/x509v3.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/security/keyfile.h"
+
+enum { DAY_S = 86400, HOUR_S = 3600, SERIAL_BITS = 127 };
+static const char URI_SCHEME[] = "spiffe://";
+
+static lh_err openssl_failed(lh_err code, const char *what)
+{
+    char text[160] = "no reason given";
+    unsigned long reason = ERR_peek_last_error();
+    if (reason) ERR_error_string_n(reason, text, sizeof text);
+    ERR_clear_error();
+    return lh_fail(code, "%s: %s", what, text);
+}
+
+struct paths {
+    char cert[LH_CERTS_PATH_SIZE], key[LH_CERTS_PATH_SIZE];
+};
+
+static lh_err make_paths(struct paths *p, const char *dir, const char *name)
+{
+    int n = snprintf(p->cert, sizeof p->cert, "%s/%s.pem", dir, name);
+    snprintf(p->key, sizeof p->key, "%s/%s.key", dir, name);
+    bool fits = n > 0 && (size_t)n < sizeof p->cert;
+    return fits ? LH_OK : lh_fail(LH_ERR_INVALID, "path of %d bytes is too long", n);
+}
+
+// The one place that knows which names are good: a URI of them must parse.
+static lh_err check_peer(const struct lh_peer *peer)
+{
+    char uri[LH_URI_SIZE];
+    struct lh_peer parsed;
+    lh_peer_uri(peer, uri);
+    if (lh_peer_parse(lh_span_str(uri), &parsed))
+        return lh_fail(LH_ERR_INVALID, "no identity to issue: %s (names of [a-z0-9._-], 1 to 63)",
+                       uri);
+    return LH_OK;
+}
+
+static lh_err check_domain(const char *domain)
+{
+    struct lh_peer probe = {.role = LH_A, .run = "r", .region = "r", .name = "n"};
+    if (snprintf(probe.domain, sizeof probe.domain, "%s", domain) >= (int)sizeof probe.domain)
+        return lh_fail(LH_ERR_INVALID, "domain of %zu bytes: at most 63", strlen(domain));
+    return check_peer(&probe);
+}
+
+// ---------------------------------------------------------------- building
+
+struct validity {
+    int64_t from_s, to_s; // relative to now
+};
+
+static lh_err validity_of(int days, struct validity *v)
+{
+    if (days > LH_CERTS_DAYS_MAX || days < -LH_CERTS_DAYS_MAX)
+        return lh_fail(LH_ERR_INVALID, "%d days of validity: at most %d", days, LH_CERTS_DAYS_MAX);
+    *v = (struct validity){-LH_CERTS_BACKDATE_S, (int64_t)days * DAY_S};
+    if (days <= 0) {
+        v->to_s -= HOUR_S;
+        v->from_s = v->to_s - DAY_S;
+    }
+    return LH_OK;
+}
+
+static bool set_serial(X509 *cert)
+{
+    BIGNUM *serial = BN_new();
+    bool ok = serial && BN_rand(serial, SERIAL_BITS, BN_RAND_TOP_ANY, BN_RAND_BOTTOM_ANY) &&
+              BN_to_ASN1_INTEGER(serial, X509_get_serialNumber(cert));
+    BN_free(serial);
+    return ok;
+}
+
+static bool set_name(X509 *cert, const char *common_name, const char *organization)
+{
+    X509_NAME *name = X509_get_subject_name(cert);
+    return X509_NAME_add_entry_by_NID(name, NID_commonName, MBSTRING_UTF8,
+                                      (const unsigned char *)common_name, -1, -1, 0) &&
+           X509_NAME_add_entry_by_NID(name, NID_organizationName, MBSTRING_UTF8,
+                                      (const unsigned char *)organization, -1, -1, 0);
+}
+
+static bool add_extension(X509 *cert, X509 *issuer, int nid, const char *value)
+{
+    X509V3_CTX context;
+    X509V3_set_ctx_nodb(&context);
+    X509V3_set_ctx(&context, issuer, cert, NULL, NULL, 0);
+    X509_EXTENSION *extension = X509V3_EXT_conf_nid(NULL, &context, nid, value);
+    bool ok = extension && X509_add_ext(cert, extension, -1);
+    X509_EXTENSION_free(extension);
+    return ok;
+}
+
+static bool add_san(X509 *cert, int type, const char *text)
+{
+    GENERAL_NAMES *names = X509_get_ext_d2i(cert, NID_subject_alt_name, NULL, NULL);
+    GENERAL_NAME *name = GENERAL_NAME_new();
+    ASN1_IA5STRING *value = ASN1_IA5STRING_new();
+    if (!names) names = sk_GENERAL_NAME_new_null();
+    bool ok = names && name && value && ASN1_STRING_set(value, text, -1);
+    if (ok) {
+        GENERAL_NAME_set0_value(name, type, value);
+        value = NULL;
+        ok = sk_GENERAL_NAME_push(names, name);
+        if (ok) name = NULL;
+    }
+    ok = ok && X509_add1_ext_i2d(cert, NID_subject_alt_name, names, 0, X509V3_ADD_REPLACE) == 1;
+    ASN1_IA5STRING_free(value);
+    GENERAL_NAME_free(name);
+    GENERAL_NAMES_free(names);
+    return ok;
+}
+
+// What both kinds share. `issuer` is the certificate itself for a CA.
+static bool begin_cert(X509 *cert, X509 *issuer, EVP_PKEY *key, const char *common_name,
+                       const char *organization, struct validity v)
+{
+    return X509_set_version(cert, X509_VERSION_3) && set_serial(cert) &&
+           set_name(cert, common_name, organization) &&
+           X509_set_issuer_name(cert, X509_get_subject_name(issuer)) &&
+           X509_gmtime_adj(X509_getm_notBefore(cert), (long)v.from_s) &&
+           X509_gmtime_adj(X509_getm_notAfter(cert), (long)v.to_s) && X509_set_pubkey(cert, key) &&
+           add_extension(cert, issuer, NID_subject_key_identifier, "hash") &&
+           add_extension(cert, issuer, NID_authority_key_identifier, "keyid:always");
+}
+
+static bool build_ca(X509 *cert, EVP_PKEY *key, const char *domain, struct validity v)
+{
+    char uri[LH_URI_SIZE];
+    snprintf(uri, sizeof uri, "%s%s", URI_SCHEME, domain);
+    return begin_cert(cert, cert, key, "longhaul CA", domain, v) &&
+           add_extension(cert, cert, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
+           add_extension(cert, cert, NID_key_usage, "critical,keyCertSign,cRLSign") &&
+           add_san(cert, GEN_URI, uri) && X509_sign(cert, key, EVP_sha256());
+}
+
+static bool build_leaf(X509 *cert, EVP_PKEY *key, const struct lh_peer *peer, X509 *ca,
+                       EVP_PKEY *ca_key, struct validity v)
+{
+    char uri[LH_URI_SIZE];
+    lh_peer_uri(peer, uri);
+    return begin_cert(cert, ca, key, peer->name, peer->domain, v) &&
+           add_extension(cert, ca, NID_basic_constraints, "critical,CA:FALSE") &&
+           add_extension(cert, ca, NID_key_usage, "critical,digitalSignature") &&
+           add_extension(cert, ca, NID_ext_key_usage, "serverAuth,clientAuth") &&
+           add_san(cert, GEN_URI, uri) && add_san(cert, GEN_DNS, LH_CERTS_DNS) &&
+           X509_sign(cert, ca_key, EVP_sha256());
+}
+
+// ---------------------------------------------------------------- files
+
+static lh_err write_bio(const char *path, enum lh_keyfile_kind kind, bool replace, BIO *bio)
+{
+    char *data = NULL;
+    long len = BIO_get_mem_data(bio, &data);
+    return lh_keyfile_write(path, kind, replace, lh_span(data, (size_t)len));
+}
+
+// A pair under invariant 1. Without `replace` neither file may be there before.
+static lh_err write_pair(const struct paths *p, bool replace, X509 *cert, EVP_PKEY *key)
+{
+    BIO *cert_pem = BIO_new(BIO_s_mem()), *key_pem = BIO_new(BIO_s_secmem()); // wiped when freed
+    lh_err err = LH_OK;
+    if (!cert_pem || !key_pem || !PEM_write_bio_X509(cert_pem, cert) ||
+        !PEM_write_bio_PrivateKey(key_pem, key, NULL, NULL, 0, NULL, NULL))
+        err = openssl_failed(LH_ERR_INTERNAL, "encode a certificate");
+    else if (!replace && (access(p->cert, F_OK) == 0 || access(p->key, F_OK) == 0))
+        err = lh_fail(LH_ERR_EXISTS, "%s or its key exists already; --replace overwrites both",
+                      p->cert);
+    if (!err) err = write_bio(p->key, LH_KEYFILE_SECRET, replace, key_pem);
+    if (!err) {
+        err = write_bio(p->cert, LH_KEYFILE_PUBLIC, replace, cert_pem);
+        if (err) unlink(p->key);
+    }
+    BIO_free(key_pem);
+    BIO_free(cert_pem);
+    return err;
+}
+
+// Gives a certificate; free with X509_free. NULL with *err set.
+static X509 *read_cert(const char *path, lh_err *err)
+{
+    char pem[LH_KEYFILE_BYTES_MAX];
+    size_t len;
+    *err = lh_keyfile_read(path, LH_KEYFILE_PUBLIC, pem, sizeof pem, &len);
+    if (*err) return NULL;
+    BIO *bio = BIO_new_mem_buf(pem, (int)len);
+    X509 *cert = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
+    BIO_free(bio);
+    ERR_clear_error();
+    if (!cert) *err = lh_fail(LH_ERR_MALFORMED, "%s holds no PEM certificate", path);
+    return cert;
+}
+
+// OpenSSL would ask the terminal for the passphrase of an encrypted key.
+static int no_passphrase(char *out, int size, int writing, void *arg)
+{
+    (void)out, (void)size, (void)writing, (void)arg;
+    return -1;
+}
+
+static EVP_PKEY *read_key(const char *path, lh_err *err)
+{
+    char pem[LH_KEYFILE_BYTES_MAX];
+    size_t len;
+    *err = lh_keyfile_read(path, LH_KEYFILE_SECRET, pem, sizeof pem, &len);
+    if (*err) return NULL;
+    BIO *bio = BIO_new_mem_buf(pem, (int)len);
+    EVP_PKEY *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL) : NULL;
+    BIO_free(bio);
+    OPENSSL_cleanse(pem, sizeof pem);
+    ERR_clear_error();
+    if (!key) *err = lh_fail(LH_ERR_MALFORMED, "%s holds no plain PEM private key", path);
+    return key;
+}
+
+// ---------------------------------------------------------------- inspection
+
+// Copies the one URI SAN out. False: none, several, or one that is no text of this length.
+static bool only_uri(X509 *cert, char out[LH_URI_SIZE])
+{
+    GENERAL_NAMES *names = X509_get_ext_d2i(cert, NID_subject_alt_name, NULL, NULL);
+    int found = 0;
+    for (int i = 0; names && i < sk_GENERAL_NAME_num(names); i++) {
+        const GENERAL_NAME *name = sk_GENERAL_NAME_value(names, i);
+        if (name->type != GEN_URI) continue;
+        const ASN1_IA5STRING *uri = name->d.uniformResourceIdentifier;
+        size_t n = (size_t)ASN1_STRING_length(uri);
+        const unsigned char *text = ASN1_STRING_get0_data(uri);
+        if (++found > 1 || n >= LH_URI_SIZE || memchr(text, 0, n)) {
+            found = 2;
+            break;
+        }
+        memcpy(out, text, n);
+        out[n] = 0;
+    }
+    GENERAL_NAMES_free(names);
+    return found == 1;
+}
+
+static lh_err ca_domain(const char *path, const char *uri, char out[LH_NAME_SIZE])
+{
+    size_t scheme = strlen(URI_SCHEME);
+    if (strncmp(uri, URI_SCHEME, scheme) != 0 || check_domain(uri + scheme))
+        return lh_fail(LH_ERR_UNAUTHENTICATED, "%s: a CA of '%s', none of ours", path, uri);
+    snprintf(out, LH_NAME_SIZE, "%.63s", uri + scheme); // check_domain: at most 63
+    return LH_OK;
+}
+
+static bool seconds_of(const ASN1_TIME *time, int64_t *out)
+{
+    struct tm parts;
+    if (!ASN1_TIME_to_tm(time, &parts)) return false;
+    *out = (int64_t)timegm(&parts);
+    return true;
+}
+
+static lh_err inspect(const char *path, X509 *cert, struct lh_certs_info *out)
+{
+    char uri[LH_URI_SIZE];
+    *out = (struct lh_certs_info){.ca = X509_check_ca(cert) > 0};
+    if (!seconds_of(X509_get0_notBefore(cert), &out->not_before) ||
+        !seconds_of(X509_get0_notAfter(cert), &out->not_after))
+        return lh_fail(LH_ERR_MALFORMED, "%s: unreadable validity", path);
+    if (!only_uri(cert, uri))
+        return lh_fail(LH_ERR_UNAUTHENTICATED, "%s: want exactly one URI SAN", path);
+    if (out->ca) return ca_domain(path, uri, out->domain);
+    LH_TRY(lh_peer_parse(lh_span_str(uri), &out->peer));
+    snprintf(out->domain, sizeof out->domain, "%s", out->peer.domain);
+    return LH_OK;
+}
+
+lh_err lh_certs_inspect(const char *path, struct lh_certs_info *out)
+{
+    lh_err err;
+    *out = (struct lh_certs_info){0};
+    X509 *cert = read_cert(path, &err);
+    if (!err) err = inspect(path, cert, out);
+    X509_free(cert);
+    return err;
+}
+
+lh_err lh_certs_inspect_pem(const char *name, struct lh_span pem, struct lh_certs_info *out)
+{
+    *out = (struct lh_certs_info){0};
+    BIO *bio = pem.len <= LH_KEYFILE_BYTES_MAX ? BIO_new_mem_buf(pem.data, (int)pem.len) : NULL;
+    X509 *cert = bio ? PEM_read_bio_X509(bio, NULL, no_passphrase, NULL) : NULL;
+    BIO_free(bio);
+    ERR_clear_error();
+    lh_err err = cert ? inspect(name, cert, out)
+                      : lh_fail(LH_ERR_MALFORMED, "%s holds no PEM certificate", name);
+    X509_free(cert);
+    return err;
+}
+
+// ---------------------------------------------------------------- create, issue
+
+lh_err lh_certs_ca_create(const char *dir, const char *domain, int days, bool replace)
+{
+    struct paths paths;
+    struct validity validity = {0};
+    if (days < 1) return lh_fail(LH_ERR_INVALID, "a CA for %d days: at least 1", days);
+    LH_TRY(validity_of(days, &validity));
+    LH_TRY(check_domain(domain));
+    LH_TRY(make_paths(&paths, dir, "ca"));
+    LH_TRY(lh_keyfile_make_dir(dir));
+    X509 *cert = X509_new();
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    lh_err err = cert && key && build_ca(cert, key, domain, validity)
+                     ? write_pair(&paths, replace, cert, key)
+                     : openssl_failed(LH_ERR_INTERNAL, "make a CA");
+    EVP_PKEY_free(key);
+    X509_free(cert);
+    return err;
+}
+
+// The CA's certificate and key: they must belong together and to the peer's domain.
+static lh_err check_ca(const char *path, X509 *ca, EVP_PKEY *ca_key, const struct lh_peer *peer)
+{
+    struct lh_certs_info info;
+    LH_TRY(inspect(path, ca, &info));
+    if (!info.ca) return lh_fail(LH_ERR_INVALID, "%s is no CA certificate", path);
+    if (X509_check_private_key(ca, ca_key) != 1) {
+        ERR_clear_error();
+        return lh_fail(LH_ERR_INVALID, "%s and its key do not belong together", path);
+    }
+    if (strcmp(info.domain, peer->domain) != 0)
+        return lh_fail(LH_ERR_INVALID, "%s signs for domain %s, not for %s", path, info.domain,
+                       peer->domain);
+    return LH_OK;
+}
+
+static lh_err issue(const struct paths *out, bool replace, const struct lh_peer *peer, X509 *ca,
+                    EVP_PKEY *ca_key, struct validity validity)
+{
+    X509 *cert = X509_new();
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    lh_err err = cert && key && build_leaf(cert, key, peer, ca, ca_key, validity)
+                     ? write_pair(out, replace, cert, key)
+                     : openssl_failed(LH_ERR_INTERNAL, "make a certificate");
+    EVP_PKEY_free(key);
+    X509_free(cert);
+    return err;
+}
+
+lh_err lh_certs_issue(const char *ca_dir, const struct lh_peer *peer, int days, const char *out_dir,
+                      bool replace)
+{
+    struct paths ca_paths, paths;
+    struct validity validity = {0};
+    X509 *ca = NULL;
+    EVP_PKEY *ca_key = NULL;
+    lh_err err;
+    LH_TRY(validity_of(days, &validity));
+    LH_TRY(check_peer(peer));
+    if (strcmp(peer->name, "ca") == 0)
+        return lh_fail(LH_ERR_INVALID, "the name 'ca' is taken by the CA's own files");
+    LH_TRY(make_paths(&ca_paths, ca_dir, "ca"));
+    LH_TRY(make_paths(&paths, out_dir, peer->name));
+    LH_TRY(lh_keyfile_make_dir(out_dir));
+    ca = read_cert(ca_paths.cert, &err);
+    if (err) goto out;
+    ca_key = read_key(ca_paths.key, &err);
+    if (err) goto out;
+    LH_TRY_TO(out, err, check_ca(ca_paths.cert, ca, ca_key, peer));
+    err = issue(&paths, replace, peer, ca, ca_key, validity);
+out:
+    EVP_PKEY_free(ca_key);
+    X509_free(ca);
+    return err;
+}

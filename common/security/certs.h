@@ -1,0 +1,51 @@
+// Certificates of a run: one CA per domain, one leaf per process, all P-256 under SHA-256.
+//
+// A leaf carries exactly one URI SAN, the peer's identity (identity.h), and the DNS SAN
+// LH_CERTS_DNS that every client verifies the host by, so that addresses stay out of certificates.
+// It serves both sides of mutual TLS (serverAuth, clientAuth). Files are PEM; key files have mode
+// 0600 and hold PKCS #8. Not for cores: it reads the machine's clock and files.
+#ifndef LH_COMMON_CERTS_H
+#define LH_COMMON_CERTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/security/identity.h"
+
+#define LH_CERTS_DNS "longhaul.internal"
+enum {
+    LH_CERTS_BACKDATE_S = 600, // NotBefore lies this far in the past: clocks differ
+    LH_CERTS_DAYS_MAX = 36500,
+    LH_CERTS_PATH_SIZE = 1024,
+};
+
+// Writes dir/ca.pem and dir/ca.key (the directory is made when absent). `domain`: a name as in
+// identity.h. days >= 1. Without `replace` existing files stay: LH_ERR_EXISTS. Replacing a CA
+// orphans every certificate that the old one issued.
+LH_MUST lh_err lh_certs_ca_create(const char *dir, const char *domain, int days, bool replace);
+
+// Writes out_dir/<peer name>.pem and .key, signed by the CA in ca_dir, whose domain must be the
+// peer's. The name "ca" is taken. A reader between the two files of a replacement sees a pair that
+// does not match: reload again.
+// days <= 0 is for tests: a certificate that expired -days days and one hour ago.
+LH_MUST lh_err lh_certs_issue(const char *ca_dir, const struct lh_peer *peer, int days,
+                              const char *out_dir, bool replace);
+
+struct lh_certs_info {
+    bool ca;
+    char domain[LH_NAME_SIZE];
+    struct lh_peer peer;           // leaves only; a CA's is zeros
+    int64_t not_before, not_after; // seconds since 1970; valid in [not_before, not_after]
+};
+
+// What a certificate file says (its first certificate); it is not verified against a CA.
+// LH_ERR_NOT_FOUND, LH_ERR_MALFORMED, or LH_ERR_UNAUTHENTICATED for one that is none of ours: no or
+// several URI SANs, or another shape of URI.
+LH_MUST lh_err lh_certs_inspect(const char *path, struct lh_certs_info *out);
+// The same for PEM text in memory; `name` stands for it in error texts.
+LH_MUST lh_err lh_certs_inspect_pem(const char *name, struct lh_span pem,
+                                    struct lh_certs_info *out);
+
+#endif

@@ -1,0 +1,223 @@
+// Asks a running coordinator. See admin.h.
+#include "deploy/ask/admin.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#include "common/app/node.h"
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "common/net/grpc/transport_grpc.h"
+#include "common/net/rpc.h"
+#include "common/security/certs.h"
+#include "deploy/ask/links.h"
+#include "deploy/ask/up_status.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "longhaul/v1/shard.pb-c.h"
+
+// A coordinator over a path of 3 s is not connected within the first attempt, whose time is made
+// for shorter ones; by then its round trip is known, and the second attempt has the time
+// (FAR_WAIT_S).
+enum { WAIT_S = 10, FAR_WAIT_S = 60, SERVER_WAIT_S = 3 };
+
+// ---------------------------------------------------------------- from a run's folder
+
+// The process that wrote the status last: a folder of `up` is of this machine.
+static bool is_gone(json_int_t pid)
+{
+    return pid > 0 && kill((pid_t)pid, 0) && errno == ESRCH;
+}
+
+static LH_MUST lh_err find_address(struct dp_admin *a)
+{
+    char path[DP_PATH_SIZE];
+    struct lh_buf bytes = lh_buf(DP_STATUS_BYTES_MAX);
+    LH_TRY(dp_path(path, "%s/coordinator/status.json", a->dir));
+    if (!dp_file_exists(path))
+        return lh_fail(LH_ERR_NOT_FOUND,
+                       "no run in %s (no coordinator/status.json): --dir takes the folder that "
+                       "`longhaul up` made, run/NAME",
+                       a->dir);
+    lh_err err = dp_file_read(path, &bytes);
+    json_t *o = err ? NULL : json_loadb((const char *)bytes.data, bytes.len, 0, NULL);
+    const char *address = json_string_value(json_object_get(o, "address"));
+    const char *phase = json_string_value(json_object_get(o, "phase"));
+    if (!err && !address) err = lh_fail(LH_ERR_MALFORMED, "%s names no address", path);
+    if (!err && is_gone(json_integer_value(json_object_get(o, "pid"))))
+        err = lh_fail(
+            LH_ERR_UNAVAILABLE,
+            "no coordinator runs in %s (it was at %s): the run has ended or was stopped (its "
+            "last phase: %s); `longhaul events --dir %s` tells of it",
+            a->dir, address, phase ? phase : "unknown", a->dir);
+    if (!err && (size_t)snprintf(a->address, sizeof a->address, "%s", address) >= sizeof a->address)
+        err = lh_fail(LH_ERR_MALFORMED, "%s: address too long", path);
+    json_decref(o);
+    lh_buf_free(&bytes);
+    return err;
+}
+
+static LH_MUST lh_err complete(struct dp_admin *a)
+{
+    static const char *const file[] = {"ca.pem", "admin.pem", "admin.key"};
+    const char **out[] = {&a->ca, &a->cert, &a->key};
+    if (!a->coordinator && !a->dir)
+        return lh_fail(LH_ERR_INVALID, "whom to ask? --dir RUNDIR or --coordinator HOST:PORT");
+    for (size_t i = 0; i < LH_COUNT(file); i++) {
+        if (*out[i]) continue;
+        if (!a->dir)
+            return lh_fail(LH_ERR_INVALID, "--ca, --cert and --key are needed without --dir");
+        LH_TRY(dp_path(a->path[i], "%s/secrets/%s", a->dir, file[i]));
+        *out[i] = a->path[i];
+    }
+    if (!a->coordinator) return find_address(a);
+    if ((size_t)snprintf(a->address, sizeof a->address, "%s", a->coordinator) >= sizeof a->address)
+        return lh_fail(LH_ERR_INVALID, "--coordinator: address too long");
+    if (lh_address_check("--coordinator", a->address, false)) // another class: a wrong line
+        return lh_fail(LH_ERR_INVALID, "--coordinator %.100s: want HOST:PORT", a->address);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- open, close
+
+lh_err dp_admin_open(struct dp_admin *a)
+{
+    struct lh_certs_info own;
+    LH_TRY(complete(a));
+    LH_TRY(lh_certs_inspect(a->cert, &own));
+    if (a->dir) LH_TRY(dp_links_enter(a->dir)); // before there is any other thread
+    LH_TRY(lh_env_real_create(&a->env));
+    const struct lh_grpc_conf conf = {.env = a->env,
+                                      .ca = a->ca,
+                                      .cert = a->cert,
+                                      .key = a->key,
+                                      .domain = own.domain,
+                                      .run = own.peer.run};
+    LH_TRY(lh_transport_grpc_create(&conf, &a->transport));
+    return a->transport->ops->dial(a->transport, a->address, LH_C, LH_LINE_FIRST, &a->link);
+}
+
+void dp_admin_close(struct dp_admin *a)
+{
+    if (a->transport) lh_transport_grpc_destroy(a->transport);
+    if (a->env) lh_env_real_destroy(a->env);
+    a->transport = NULL;
+    a->env = NULL;
+}
+
+// ---------------------------------------------------------------- questions
+
+struct asked {
+    struct lh_env *env;
+    lh_err (*take)(void *arg, const ProtobufCMessage *answer);
+    void *arg;
+    lh_err err;
+};
+
+static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
+{
+    struct asked *q = self;
+    q->err = !err && q->take ? q->take(q->arg, answer) : err;
+    lh_env_real_stop(q->env);
+}
+
+lh_err dp_admin_ask(struct dp_admin *a, enum lh_rpc rpc, const ProtobufCMessage *question,
+                    const ProtobufCMessageDescriptor *answer,
+                    lh_err (*take)(void *arg, const ProtobufCMessage *answer), void *arg)
+{
+    struct asked q = {a->env, take, arg, LH_OK};
+    struct lh_unary *call;
+    int64_t begun = lh_now(a->env), first_ns = LH_GRPC_CONNECT_MS * LH_MS / 10 * 9;
+    LH_TRY(
+        lh_unary_start(a->link, rpc, WAIT_S * LH_SECOND, question, answer, on_answer, &q, &call));
+    lh_env_real_run(a->env);
+    if (q.err == LH_ERR_UNAVAILABLE && lh_now(a->env) - begun >= first_ns) { // it took its time
+        LH_TRY(lh_unary_start(a->link, rpc, FAR_WAIT_S * LH_SECOND, question, answer, on_answer, &q,
+                              &call));
+        lh_env_real_run(a->env);
+    }
+    if (lh_exit_of(q.err) != LH_EXIT_UNREACHABLE) return q.err;
+    return lh_fail(LH_ERR_UNAVAILABLE, "no coordinator answers (is the run up?): %s",
+                   lh_err_text(q.err));
+}
+
+lh_err dp_admin_parse(const char *text, json_t **out)
+{
+    json_t *all = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const char *role = json_string_value(json_object_get(all, "role"));
+    *out = NULL;
+    if (!role || strcmp(role, "coordinator") != 0) {
+        json_decref(all);
+        return lh_fail(LH_ERR_MALFORMED, "the answer is no coordinator's status");
+    }
+    *out = all;
+    return LH_OK;
+}
+
+static LH_MUST lh_err take_status(void *arg, const ProtobufCMessage *answer)
+{
+    return dp_admin_parse(((const Longhaul__V1__StatusReply *)answer)->json, arg);
+}
+
+lh_err dp_admin_status(struct dp_admin *a, json_t **out)
+{
+    Longhaul__V1__StatusRequest question = LONGHAUL__V1__STATUS_REQUEST__INIT;
+    *out = NULL;
+    return dp_admin_ask(a, LH_RPC_STATUS, &question.base, &longhaul__v1__status_reply__descriptor,
+                        take_status, out);
+}
+
+// The link to a server, dialled at the first question to it.
+static LH_MUST lh_err server_link(struct dp_admin *a, const char *address, struct lh_link **out)
+{
+    unsigned i = 0;
+    while (i < a->servers && strcmp(a->server[i].address, address) != 0) i++;
+    if (i == DP_SERVERS_ASKED_MAX)
+        return lh_fail(LH_ERR_TOO_LARGE, "more than %d servers", DP_SERVERS_ASKED_MAX);
+    if (i == a->servers) {
+        if (strlen(address) >= sizeof a->server[i].address)
+            return lh_fail(LH_ERR_MALFORMED, "a server's address is too long");
+        LH_TRY(a->transport->ops->dial(a->transport, address, LH_S, LH_LINE_FIRST,
+                                       &a->server[i].link));
+        memcpy(a->server[i].address, address, strlen(address) + 1);
+        a->servers++;
+    }
+    *out = a->server[i].link;
+    return LH_OK;
+}
+
+static LH_MUST lh_err take_server(void *arg, const ProtobufCMessage *answer)
+{
+    json_t *all = json_loads(((const Longhaul__V1__StatusReply *)answer)->json, 0, NULL);
+    if (!json_is_array(json_object_get(all, "shards"))) {
+        json_decref(all);
+        return lh_fail(LH_ERR_MALFORMED, "the answer is no server's status");
+    }
+    *(json_t **)arg = all;
+    return LH_OK;
+}
+
+lh_err dp_admin_server(struct dp_admin *a, const char *address, json_t **out)
+{
+    Longhaul__V1__ShardStatusRequest question = LONGHAUL__V1__SHARD_STATUS_REQUEST__INIT;
+    struct asked q = {a->env, take_server, out, LH_OK};
+    struct lh_link *link = NULL;
+    struct lh_unary *call;
+    *out = NULL;
+    LH_TRY(server_link(a, address, &link));
+    LH_TRY(lh_unary_start(link, LH_RPC_SHARD_STATUS, SERVER_WAIT_S * LH_SECOND, &question.base,
+                          &longhaul__v1__status_reply__descriptor, on_answer, &q, &call));
+    lh_env_real_run(a->env);
+    return q.err;
+}
+
+static void on_pause_over(void *arg)
+{
+    lh_env_real_stop(arg);
+}
+
+void dp_admin_pause(struct dp_admin *a, int64_t ns)
+{
+    (void)lh_after(a->env, ns, on_pause_over, a->env);
+    lh_env_real_run(a->env);
+}

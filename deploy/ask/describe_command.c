@@ -1,0 +1,86 @@
+// longhaul describe: one thing of a running run, with all that is known of it.
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "deploy/ask/describe.h"
+#include "deploy/ask/leases.h"
+#include "deploy/ask/look.h"
+#include "deploy/tool/commands.h"
+#include "deploy/tool/table.h"
+
+struct request {
+    struct dp_admin admin;
+    struct dp_texts words;
+    const char *format;
+    bool json;
+};
+
+// What a worker holds, or what is at home in a region.
+static LH_MUST lh_err add_leases(struct request *q, json_t *thing)
+{
+    bool worker = !strcmp(q->words.at[0], "worker"), region = !strcmp(q->words.at[0], "region");
+    if (!worker && !region) return LH_OK;
+    const char *name = json_string_value(json_object_get(thing, worker ? "name" : "region"));
+    const struct dp_lease_filter filter = {.worker = worker ? name : NULL,
+                                           .home = region ? name : NULL};
+    json_t *rows = json_array();
+    lh_err err = dp_leases_ask(&q->admin, &filter, rows);
+    if (!err) dp_describe_leases(thing, rows);
+    json_decref(rows);
+    return err;
+}
+
+static LH_MUST lh_err describe(struct request *q)
+{
+    json_t *look = NULL, *thing = NULL;
+    struct lh_buf out = lh_buf(8 * (size_t)LH_SMALL_BYTES);
+    lh_err err = dp_admin_open(&q->admin);
+    if (!err) err = dp_look(&q->admin, &look);
+    if (!err) err = dp_describe_find(look, q->words.at, q->words.count, &thing);
+    if (!err) err = add_leases(q, thing);
+    if (!err && q->json)
+        err = dp_table_json(&out, thing);
+    else if (!err)
+        dp_describe_put(thing, &out);
+    if (!err) err = lh_buf_err(&out);
+    if (!err) fwrite(out.data, 1, out.len, stdout);
+    json_decref(thing);
+    json_decref(look);
+    lh_buf_free(&out);
+    dp_admin_close(&q->admin);
+    return err;
+}
+
+static LH_MUST lh_err run(int argc, char **argv)
+{
+    struct request q = {.format = "table"};
+    const struct dp_flag flags[] = {
+        DP_ADMIN_FLAGS(q.admin),
+        {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
+    };
+    const struct dp_usage usage = {
+        "longhaul describe run | region NAME | shard N | worker [REGION/]NAME --dir RUNDIR | "
+        "--coordinator HOST:PORT [flags]",
+        "All that is known of one thing of a running run: from the coordinator, from the shard's\n"
+        "server (\"answers\" says whether it did), with --dir from the workers' status files, and\n"
+        "of a worker or a region its units. Exit code 3 when there is no such thing, 4 when no\n"
+        "coordinator answers.",
+        flags, LH_COUNT(flags)};
+    bool help;
+    json_t *thing;
+    LH_TRY(dp_flags(&usage, argc, argv, &q.words, &help));
+    if (help) return LH_OK;
+    // wrong words are told before anybody is asked; a name is looked up later
+    if (dp_describe_find(NULL, q.words.at, q.words.count, &thing) == LH_ERR_INVALID)
+        return LH_ERR_INVALID;
+    json_decref(thing);
+    LH_TRY(dp_table_form(q.format, &q.json));
+    return describe(&q);
+}
+
+int dp_cmd_describe(int argc, char **argv)
+{
+    lh_err err = run(argc, argv);
+    return err ? (int)dp_complain("describe", err) : DP_OK;
+}

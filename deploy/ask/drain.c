@@ -1,0 +1,68 @@
+// How far a drain is. See drain.h.
+#include "deploy/ask/drain.h"
+
+#include <string.h>
+
+static LH_MUST lh_err take_name(char out[LH_NAME_SIZE], const char *name, size_t len)
+{
+    if (!len || len >= LH_NAME_SIZE)
+        return lh_fail(LH_ERR_INVALID, "a name of %zu bytes; they have 1 to %d", len,
+                       LH_NAME_SIZE - 1);
+    memcpy(out, name, len);
+    out[len] = 0;
+    return LH_OK;
+}
+
+lh_err dp_scope_parse(const char *const *words, unsigned count, struct dp_scope *out)
+{
+    *out = (struct dp_scope){.region = ""};
+    if (count == 1 && !strcmp(words[0], "run")) return LH_OK;
+    if (count == 2 && !strcmp(words[0], "region"))
+        return take_name(out->region, words[1], strlen(words[1]));
+    if (count != 2 || strcmp(words[0], "worker") != 0)
+        return lh_fail(LH_ERR_INVALID, "drain what? run, region NAME or worker [REGION/]NAME");
+    const char *slash = strchr(words[1], '/'), *name = slash ? slash + 1 : words[1];
+    if (slash) LH_TRY(take_name(out->region, words[1], (size_t)(slash - words[1])));
+    return take_name(out->worker, name, strlen(name));
+}
+
+bool dp_drain_parts(const json_t *status)
+{
+    return json_is_array(json_object_get(status, "drained_regions"));
+}
+
+static bool is(const json_t *worker, const char *key, const char *name)
+{
+    const char *value = json_string_value(json_object_get(worker, key));
+    return !name[0] || (value && !strcmp(value, name));
+}
+
+static bool yes(const json_t *o, const char *key)
+{
+    return json_is_true(json_object_get(o, key));
+}
+
+json_t *dp_drain_rows(const json_t *status, const struct dp_scope *scope, bool end,
+                      struct dp_drained *out)
+{
+    json_t *rows = json_array(), *w;
+    const char *phase = json_string_value(json_object_get(status, "phase"));
+    bool ended = phase && !strcmp(phase, "ended");
+    size_t i;
+    *out = (struct dp_drained){.complete = ended || !end};
+    json_array_foreach(json_object_get(status, "workers"), i, w)
+    {
+        if (!is(w, "region", scope->region) || !is(w, "name", scope->worker)) continue;
+        json_array_append(rows, w);
+        if (!yes(w, "live")) {
+            out->silent++;
+            continue;
+        }
+        // one that is done has drained, too
+        bool drained = yes(w, "done") || (!end && yes(w, "drained"));
+        out->workers++;
+        out->drained += drained;
+        out->complete &= drained;
+    }
+    return rows;
+}

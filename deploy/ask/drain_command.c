@@ -1,0 +1,180 @@
+// longhaul drain: a run, a region or a worker finishes what is in flight and stands still.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "deploy/ask/admin.h"
+#include "deploy/ask/drain.h"
+#include "deploy/tool/commands.h"
+#include "deploy/tool/table.h"
+#include "longhaul/v1/member.pb-c.h"
+
+static const int64_t POLL_NS = 500 * LH_MS;
+
+struct request {
+    struct dp_admin admin;
+    struct dp_scope scope;
+    const char *timeout, *format;
+    uint64_t timeout_s; // 0: none
+    bool end, undo, wait, json;
+};
+
+static const struct dp_column columns[] = {
+    {"NAME", "name", -20},       {"REGION", "region", -12},
+    {"LIVE", "live", -5},        {"DRAINING", "draining", -9},
+    {"DRAINED", "drained", -8},  {"DONE", "done", -5},
+    {"SILENT S", "silent_s", 9}, {NULL, NULL, 0},
+};
+
+// ---------------------------------------------------------------- ask, wait
+
+static LH_MUST lh_err send(struct request *q)
+{
+    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    m.region = q->scope.region;
+    m.worker = q->scope.worker;
+    m.end = q->end;
+    m.undo = q->undo;
+    return dp_admin_ask(&q->admin, LH_RPC_DRAIN, &m.base, &longhaul__v1__drain_reply__descriptor,
+                        NULL, NULL);
+}
+
+// An older coordinator would take every wish for a drain of the whole run.
+static LH_MUST lh_err check_coordinator(struct request *q)
+{
+    json_t *status;
+    LH_TRY(dp_admin_status(&q->admin, &status));
+    bool parts = dp_drain_parts(status);
+    json_decref(status);
+    if (parts || (!q->scope.region[0] && !q->scope.worker[0] && !q->end && !q->undo)) return LH_OK;
+    return lh_fail(LH_ERR_UNSUPPORTED, "this coordinator can only let the whole run stand still: "
+                                       "upgrade it, or `longhaul drain run`");
+}
+
+// Asks until all have drained or the time is over. *status is the last one that came.
+static LH_MUST lh_err await(struct request *q, json_t **status, struct dp_drained *state)
+{
+    int64_t until = lh_now(q->admin.env) + (int64_t)q->timeout_s * LH_SECOND;
+    for (;;) {
+        json_t *fresh;
+        lh_err err = dp_admin_status(&q->admin, &fresh);
+        bool late = q->timeout_s && lh_now(q->admin.env) >= until;
+        // a coordinator that is started again holds to it, so its silence ends nothing
+        if (err && (late || !q->wait || err != LH_ERR_UNAVAILABLE)) return err;
+        if (!err) {
+            json_decref(*status);
+            *status = fresh;
+            json_decref(dp_drain_rows(fresh, &q->scope, q->end, state));
+            if (!q->wait || state->complete || late) return LH_OK;
+        }
+        dp_admin_pause(&q->admin, POLL_NS);
+    }
+}
+
+// ---------------------------------------------------------------- show
+
+static LH_MUST lh_err put_json(const struct request *q, const json_t *status, json_t *rows,
+                               const struct dp_drained *state, struct lh_buf *out)
+{
+    json_t *o = json_pack("{s:s s:s s:b s:b s:O? s:b s:i s:i s:i s:O}", "region", q->scope.region,
+                          "worker", q->scope.worker, "end", q->end, "undo", q->undo, "phase",
+                          json_object_get(status, "phase"), "complete", state->complete, "live",
+                          (int)state->workers, "drained", (int)state->drained, "silent",
+                          (int)state->silent, "workers", rows);
+    lh_err err = dp_table_json(out, o);
+    json_decref(o);
+    return err;
+}
+
+static void put_text(const struct request *q, const json_t *rows, const struct dp_drained *state,
+                     struct lh_buf *out)
+{
+    dp_table_put(out, columns, rows);
+    if (q->undo)
+        dp_put(out, "taken back: %u live workers go on\n", state->workers);
+    else if (q->end && state->complete)
+        dp_put(out, "the run has ended, %u workers said so\n", state->drained);
+    else
+        dp_put(out, "%u of %u live workers %s%s\n", state->drained, state->workers,
+               q->end ? "have ended" : "have drained",
+               state->complete || q->wait ? "" : " so far; --wait waits for them");
+    if (state->silent)
+        dp_put(out, "%u workers are silent and were not waited for\n", state->silent);
+}
+
+static LH_MUST lh_err show(const struct request *q, const json_t *status, struct dp_drained *state)
+{
+    struct lh_buf out = lh_buf(8 * (size_t)LH_SMALL_BYTES);
+    json_t *rows = dp_drain_rows(status, &q->scope, q->end, state);
+    lh_err err = LH_OK;
+    if (q->json)
+        err = put_json(q, status, rows, state, &out);
+    else
+        put_text(q, rows, state, &out);
+    if (!err) err = lh_buf_err(&out);
+    if (!err) fwrite(out.data, 1, out.len, stdout);
+    json_decref(rows);
+    lh_buf_free(&out);
+    return err;
+}
+
+static LH_MUST lh_err drain(struct request *q, enum dp_exit *exit)
+{
+    json_t *status = NULL;
+    struct dp_drained state = {0};
+    lh_err err = dp_admin_open(&q->admin);
+    if (!err) err = check_coordinator(q);
+    if (!err) err = send(q);
+    if (!err) err = await(q, &status, &state);
+    if (!err) err = show(q, status, &state);
+    if (!err) *exit = q->wait && !state.complete ? DP_STOPPED : DP_OK;
+    json_decref(status);
+    dp_admin_close(&q->admin);
+    return err;
+}
+
+// ---------------------------------------------------------------- command
+
+static LH_MUST lh_err run(int argc, char **argv, enum dp_exit *exit)
+{
+    struct request q = {.format = "table", .timeout_s = 600};
+    struct dp_texts rest;
+    const struct dp_flag flags[] = {
+        {"--end", DP_SWITCH, &q.end, NULL, "do not stand still: end the run with what is credited"},
+        {"--undo", DP_SWITCH, &q.undo, NULL, "take it back: go on"},
+        {"--wait", DP_SWITCH, &q.wait, NULL, "until all have drained, or the run has ended"},
+        {"--timeout", DP_TEXT, &q.timeout, "SECONDS", "of --wait; 0: without end (600)"},
+        DP_ADMIN_FLAGS(q.admin),
+        {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
+    };
+    const struct dp_usage usage = {
+        "longhaul drain run | region NAME | worker [REGION/]NAME --dir RUNDIR | --coordinator "
+        "HOST:PORT [flags]",
+        "Asks a running coordinator to let workers finish what is in flight, push it, and stand\n"
+        "still: nothing is lost when they are stopped then. It holds over restarts until --undo.\n"
+        "A region or worker that has drained leaves its data units to others; --end ends the\n"
+        "whole run early, with its final versions and digests.\n"
+        "\n"
+        "Exit codes: 0 asked, or with --wait drained; 2 wrong line; 3 no such worker or region;\n"
+        "4 no coordinator answers; 7 this certificate may not; 8 not drained when the time was\n"
+        "over (it is still asked for: the same command waits on).",
+        flags, LH_COUNT(flags)};
+    bool help;
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    LH_TRY(dp_scope_parse(rest.at, rest.count, &q.scope));
+    LH_TRY(dp_table_form(q.format, &q.json));
+    if (q.timeout) LH_TRY(dp_number("--timeout", q.timeout, 0, UINT32_MAX, &q.timeout_s));
+    if (q.end && (q.undo || q.scope.region[0] || q.scope.worker[0]))
+        return lh_fail(LH_ERR_INVALID, "--end is for a whole run, and not undone with itself");
+    if (q.undo && q.wait) return lh_fail(LH_ERR_INVALID, "--undo does not take --wait");
+    return drain(&q, exit);
+}
+
+int dp_cmd_drain(int argc, char **argv)
+{
+    enum dp_exit exit = DP_OK;
+    lh_err err = run(argc, argv, &exit);
+    return err ? (int)dp_complain("drain", err) : (int)exit;
+}

@@ -1,0 +1,236 @@
+// longhaul events: what happened in a run, out of the logs of its processes; --follow: what
+// happens.
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/check.h"
+#include "deploy/ask/events.h"
+#include "deploy/tool/commands.h"
+#include "deploy/tool/files.h"
+#include "deploy/tool/table.h"
+
+static const size_t OUTPUT_MAX = (size_t)2 << 30;
+enum { LOGS_MAX = 4096, LOOK_MS = 250 };
+
+struct request {
+    const char *dir, *format, *who, *since;
+    struct dp_texts kinds, files;
+    bool json, list, follow;
+};
+
+struct logs {
+    struct dp_event_log *at[LOGS_MAX];
+    unsigned count;
+};
+
+static int is_log(const struct dirent *entry)
+{
+    size_t n = strlen(entry->d_name);
+    return n > 4 && !strcmp(entry->d_name + n - 4, ".log");
+}
+
+static LH_MUST lh_err add_log(struct logs *logs, const char *path)
+{
+    for (unsigned i = 0; i < logs->count; i++)
+        if (!strcmp(dp_event_log_path(logs->at[i]), path)) return LH_OK;
+    if (logs->count == LOGS_MAX)
+        return lh_fail(LH_ERR_TOO_LARGE, "more than %d logs: name fewer files", LOGS_MAX);
+    lh_err err = dp_event_log_create(path, &logs->at[logs->count]);
+    if (!err) logs->count++;
+    return err;
+}
+
+static void free_logs(struct logs *logs)
+{
+    while (logs->count) dp_event_log_destroy(logs->at[--logs->count]);
+}
+
+// The logs that `up` keeps in a run's folder, by name; those that are new since the last time.
+static LH_MUST lh_err find_logs(const char *dir, struct logs *logs)
+{
+    struct dirent **entry = NULL;
+    char path[DP_PATH_SIZE];
+    lh_err err = LH_OK;
+    int count = scandir(dir, &entry, is_log, alphasort);
+    if (count < 0 && errno == ENOENT) return lh_fail(LH_ERR_NOT_FOUND, "no folder %s", dir);
+    if (count < 0) return lh_fail_errno(errno, "%s", dir);
+    for (int i = 0; i < count; i++) {
+        if (!err) err = dp_path(path, "%s/%s", dir, entry[i]->d_name);
+        if (!err) err = add_log(logs, path);
+        free(entry[i]);
+    }
+    free(entry);
+    if (!err && !count)
+        err = lh_fail(LH_ERR_NOT_FOUND,
+                      "no logs in %s: `longhaul up` keeps NAME.log of every process in a run's "
+                      "folder; name the files of processes started otherwise",
+                      dir);
+    return err;
+}
+
+static LH_MUST lh_err all_logs(const struct request *q, struct logs *logs)
+{
+    lh_err err = q->dir ? find_logs(q->dir, logs) : LH_OK;
+    for (unsigned i = 0; !err && i < q->files.count; i++) err = add_log(logs, q->files.at[i]);
+    return err;
+}
+
+// One JSON document of all, or when they come one by one, one a line.
+static LH_MUST lh_err put_json(const struct request *q, json_t *chosen, struct lh_buf *out)
+{
+    size_t i;
+    json_t *event;
+    if (!q->follow) return dp_table_json(out, chosen);
+    json_array_foreach(chosen, i, event)
+    {
+        char *text = json_dumps(event, JSON_COMPACT);
+        if (!text) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the events");
+        dp_put(out, "%s\n", text);
+        free(text);
+    }
+    return LH_OK;
+}
+
+static LH_MUST lh_err show(const struct request *q, const json_t *rows)
+{
+    const struct dp_event_filter filter = {q->kinds.at, q->kinds.count, q->who, q->since};
+    struct lh_buf out = lh_buf(OUTPUT_MAX);
+    json_t *chosen = dp_events_choose(rows, &filter);
+    lh_err err = chosen ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for the events");
+    if (!err && q->json)
+        err = put_json(q, chosen, &out);
+    else if (!err)
+        dp_events_put(chosen, &out);
+    if (!err) err = lh_buf_err(&out);
+    if (!err && out.len) fwrite(out.data, 1, out.len, stdout);
+    fflush(stdout);
+    json_decref(chosen);
+    lh_buf_free(&out);
+    return err;
+}
+
+static LH_MUST lh_err events(const struct request *q, struct logs *logs)
+{
+    json_t *rows = json_array();
+    lh_err err = all_logs(q, logs);
+    for (unsigned i = 0; !err && i < logs->count; i++)
+        err = dp_events_read(dp_event_log_path(logs->at[i]), rows);
+    if (!err) err = show(q, rows);
+    if (!err && !json_array_size(rows))
+        fprintf(stderr, "no line of a Longhaul process in %s\n",
+                logs->count == 1 ? dp_event_log_path(logs->at[0]) : "these logs");
+    json_decref(rows);
+    return err;
+}
+
+// Has every process said its last word? Logs without a process's line are of something else.
+static bool all_ended(const struct logs *logs)
+{
+    unsigned ended = 0;
+    for (unsigned i = 0; i < logs->count; i++) {
+        if (dp_event_log_empty(logs->at[i])) continue;
+        if (!dp_event_log_ended(logs->at[i])) return false;
+        ended++;
+    }
+    return ended > 0;
+}
+
+// What is new, by time, until the run has ended and nothing more came of it; or for ever.
+static LH_MUST lh_err follow(const struct request *q, struct logs *logs)
+{
+    lh_err err = LH_OK;
+    for (bool ended = false, quiet = false; !err && !(ended && quiet) && !ferror(stdout);) {
+        json_t *rows = json_array();
+        err = all_logs(q, logs);
+        for (unsigned i = 0; !err && i < logs->count; i++)
+            err = dp_event_log_read(logs->at[i], rows);
+        quiet = ended && json_array_size(rows) == 0;
+        ended = all_ended(logs);
+        if (!err) err = show(q, rows);
+        json_decref(rows);
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+    }
+    return err;
+}
+
+static LH_MUST lh_err check_kinds(const struct dp_texts *kinds)
+{
+    for (unsigned i = 0; i < kinds->count; i++) {
+        const struct dp_event_kind *k = dp_event_kinds;
+        while (k->name && strcmp(k->name, kinds->at[i]) != 0) k++;
+        if (!k->name)
+            return lh_fail(LH_ERR_INVALID, "--kind %.40s: no such kind (--kinds lists them)",
+                           kinds->at[i]);
+    }
+    return LH_OK;
+}
+
+// A time as the logs write it, or its beginning from the day on: they are compared as texts.
+static LH_MUST lh_err check_since(const char *since)
+{
+    static const char form[] = "2000-01-01T00:00:00Z";
+    char whole[sizeof form];
+    struct tm parts;
+    size_t n = since ? strlen(since) : 0;
+    bool fits = n >= strlen("2000-01-01") && n < sizeof form;
+    for (size_t i = 0; fits && i < n; i++) {
+        bool digit = since[i] >= '0' && since[i] <= '9';
+        fits = form[i] >= '0' && form[i] <= '9' ? digit : since[i] == form[i];
+    }
+    snprintf(whole, sizeof whole, "%s%s", fits ? since : "", form + (fits ? n : 0));
+    if (!since || (fits && strptime(whole, "%Y-%m-%dT%H:%M:%SZ", &parts))) return LH_OK;
+    return lh_fail(LH_ERR_INVALID,
+                   "--since %.40s: want a time in UTC as 2026-01-31T12:00:00Z, or its beginning "
+                   "from the day on",
+                   since);
+}
+
+static LH_MUST lh_err run(int argc, char **argv)
+{
+    struct request q = {.format = "table"};
+    const struct dp_flag flags[] = {
+        {"--dir", DP_TEXT, &q.dir, "RUNDIR", "all logs of a run's folder"},
+        {"--kind", DP_EACH, &q.kinds, "KIND", "only these; may repeat"},
+        {"--kinds", DP_SWITCH, &q.list, NULL, "list the kinds, and end"},
+        {"--who", DP_TEXT, &q.who, "TEXT", "only of processes with this in role/region/name"},
+        {"--since", DP_TEXT, &q.since, "TIME", "only from then on, as 2026-01-31T12:00:00Z (UTC)"},
+        {"--follow", DP_SWITCH, &q.follow, NULL,
+         "go on with new ones as they come, until the run has ended"},
+        {"-o", DP_TEXT, &q.format, "table|json",
+         "form of the output; with --follow JSON is an object a line"},
+    };
+    const struct dp_usage usage = {
+        "longhaul events --dir RUNDIR | LOG... [flags]",
+        "Joins, losses, kills, incarnations, checkpoints, refusals: what the logs of a run's\n"
+        "processes say, text or JSON, in one list by time. `up` keeps those logs in the run's\n"
+        "folder; a process started otherwise writes to stderr or to its setting log.file. A kill\n"
+        "is in no log: it is concluded where a process begins again without a last word. The\n"
+        "times are those of the hosts' own clocks. With --follow, what is there comes first, then\n"
+        "each new event, until every process has said its last word or Ctrl-C.",
+        flags, LH_COUNT(flags)};
+    bool help;
+    LH_TRY(dp_flags(&usage, argc, argv, &q.files, &help));
+    if (help) return LH_OK;
+    for (const struct dp_event_kind *k = dp_event_kinds; q.list && k->name; k++)
+        printf("%-12s %s\n", k->name, k->help);
+    if (q.list) return LH_OK;
+    if (!q.dir && !q.files.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    LH_TRY(dp_table_form(q.format, &q.json));
+    LH_TRY(check_kinds(&q.kinds));
+    LH_TRY(check_since(q.since));
+    struct logs *logs = calloc(1, sizeof *logs);
+    if (!logs) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the events");
+    lh_err err = q.follow ? follow(&q, logs) : events(&q, logs);
+    free_logs(logs);
+    free(logs);
+    return err;
+}
+
+int dp_cmd_events(int argc, char **argv)
+{
+    lh_err err = run(argc, argv);
+    return err ? (int)dp_complain("events", err) : DP_OK;
+}

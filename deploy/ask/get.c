@@ -1,0 +1,212 @@
+// The parts of a coordinator's status, as tables and as JSON. See get.h.
+//
+// Workers and shards are the coordinator's own arrays; regions are sums over its workers; leases
+// are its counts of units, and a row for each unit.
+#include "deploy/ask/get.h"
+
+#include <string.h>
+
+#include "common/base/check.h"
+#include "deploy/tool/files.h"
+#include "deploy/tool/table.h"
+
+static const struct dp_column workers[] = {
+    {"NAME", "name", -20},
+    {"REGION", "region", -12},
+    {"LIVE", "live", -5},
+    {"DONE", "done", -5},
+    {"DRAINED", "drained", -8},
+    {"TOKENS", "tokens", 12},
+    {"TOKENS/S", "tokens_per_s", 10},
+    {"H", "h", 5},
+    {"SILENT S", "silent_s", 9},
+    {"BOUND S", "bound_s", 8},
+    {NULL, NULL, 0},
+};
+// SILENT S up to BOUND S, a member counts as there; TRIP MS, the round trip that it reports, makes
+// the bound on a long path.
+static const struct dp_column members[] = {
+    {"NAME", "name", -20},       {"REGION", "region", -12},
+    {"ROLE", "role", -8},        {"STATE", "state", -8},
+    {"SILENT S", "silent_s", 9}, {"BOUND S", "bound_s", 8},
+    {"TRIP MS", "trip_ms", 8},   {NULL, NULL, 0},
+};
+static const struct dp_column shards[] = {
+    {"SHARD", "shard", 5},   {"ADDRESS", "address", -24},
+    {"EPOCH", "epoch", 6},   {"VERSION", "version", 9},
+    {"STABLE", "stable", 9}, {"PLAN", "plan", 5},
+    {"PHASE", "phase", -10}, {NULL, NULL, 0},
+};
+static const struct dp_column regions[] = {
+    {"REGION", "region", -12}, {"WORKERS", "workers", 8},        {"LIVE", "live", 5},
+    {"TOKENS", "tokens", 12},  {"TOKENS/S", "tokens_per_s", 10}, {NULL, NULL, 0},
+};
+static const struct dp_column totals[] = {
+    {"UNITS", "units", 9},
+    {"FREE", "free", 9},
+    {"LEASED", "leased", 9},
+    {"BEGUN", "begun", 9},
+    {"RECALLED", "recalled", 9},
+    {"CREDITED", "credited", 9},
+    {"TOKENS", "credited_tokens", 14},
+    {"BUDGET", "budget_tokens", 14},
+    {NULL, NULL, 0},
+};
+
+static const struct dp_column leases[] = {
+    {"UNIT", "unit", 9},
+    {"LANGUAGE", "language", -8},
+    {"HOME", "home", -12},
+    {"TOKENS", "tokens", 9},
+    {"STATE", "state", -8},
+    {"LEASE", "lease", -8},
+    {"HOLDER", "holder", -16},
+    {"TOKEN", "token", 5},
+    {"AGE S", "age_s", 7},
+    {"EXPIRES S", "expires_s", 9},
+    {"CREDITED", "credited_tokens", 9},
+    {NULL, NULL, 0},
+};
+
+static json_t *integer(const json_t *o, const char *key)
+{
+    return json_integer(json_integer_value(json_object_get(o, key)));
+}
+
+static json_t *all_totals(const json_t *status)
+{
+    static const char *const keys[] = {"units",    "leased",          "begun",        "recalled",
+                                       "credited", "credited_tokens", "budget_tokens"};
+    json_t *row = json_object();
+    for (size_t i = 0; i < LH_COUNT(keys); i++)
+        json_object_set_new(row, keys[i], integer(status, keys[i]));
+    json_object_set_new(row, "free",
+                        json_integer(json_integer_value(json_object_get(row, "units")) -
+                                     json_integer_value(json_object_get(row, "leased")) -
+                                     json_integer_value(json_object_get(row, "credited"))));
+    return row;
+}
+
+static void add(json_t *row, const char *key, json_int_t more)
+{
+    json_object_set_new(row, key,
+                        json_integer(json_integer_value(json_object_get(row, key)) + more));
+}
+
+// A region's row, made when it is the first of its workers. Borrowed from `rows`; NULL: no memory.
+static json_t *region_row(json_t *rows, const char *region)
+{
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i);
+        if (!strcmp(json_string_value(json_object_get(row, "region")), region)) return row;
+    }
+    json_t *row = json_pack("{s:s s:f}", "region", region, "tokens_per_s", 0.0);
+    return json_array_append_new(rows, row) ? NULL : row;
+}
+
+json_t *dp_get_regions(const json_t *status)
+{
+    json_t *rows = json_array(), *worker;
+    size_t i;
+    json_array_foreach(json_object_get(status, "workers"), i, worker)
+    {
+        const char *region = json_string_value(json_object_get(worker, "region"));
+        json_t *row = region ? region_row(rows, region) : NULL;
+        bool live = json_is_true(json_object_get(worker, "live"));
+        if (!row) continue;
+        add(row, "workers", 1);
+        add(row, "live", live);
+        add(row, "tokens", json_integer_value(json_object_get(worker, "tokens")));
+        double speed = json_number_value(json_object_get(row, "tokens_per_s"));
+        if (live) speed += json_number_value(json_object_get(worker, "tokens_per_s"));
+        json_object_set_new(row, "tokens_per_s", json_real(speed));
+    }
+    return rows;
+}
+
+static const char *state_of(const json_t *worker)
+{
+    if (!json_is_true(json_object_get(worker, "live"))) return "given up";
+    if (json_is_true(json_object_get(worker, "done"))) return "done";
+    bool drained = json_is_true(json_object_get(worker, "draining")) &&
+                   json_is_true(json_object_get(worker, "drained"));
+    return drained ? "drained" : "live";
+}
+
+static json_t *copy_of(const json_t *row)
+{
+    static const char *const keys[] = {"name",     "region",  "role",    "state",
+                                       "silent_s", "bound_s", "trip_ms", "spread_ms"};
+    json_t *out = json_object();
+    for (size_t i = 0; i < LH_COUNT(keys); i++) {
+        json_t *value = json_object_get(row, keys[i]);
+        if (value) json_object_set(out, keys[i], value);
+    }
+    return out;
+}
+
+json_t *dp_get_members(const json_t *status)
+{
+    json_t *rows = json_array(), *member;
+    size_t i;
+    json_array_foreach(json_object_get(status, "servers"), i, member)
+        json_array_append_new(rows, copy_of(member));
+    json_array_foreach(json_object_get(status, "workers"), i, member)
+    {
+        json_t *row = copy_of(member);
+        json_object_set_new(row, "role", json_string("worker"));
+        json_object_set_new(row, "state", json_string(state_of(member)));
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
+static json_t *own_array(const json_t *status, const char *key)
+{
+    json_t *rows = json_object_get(status, key);
+    return json_is_array(rows) ? json_incref(rows) : json_array();
+}
+
+lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_buf *out)
+{
+    static const struct {
+        const char *name;
+        const struct dp_column *columns;
+    } parts[] = {
+        {"members", members}, {"workers", workers}, {"shards", shards}, {"regions", regions}};
+    size_t p = 0;
+    while (p < LH_COUNT(parts) && strcmp(parts[p].name, part) != 0) p++;
+    if (p == LH_COUNT(parts))
+        return lh_fail(LH_ERR_INVALID, "%.40s: want members, workers, shards, regions or leases",
+                       part);
+    const struct dp_column *columns = parts[p].columns;
+    json_t *rows = columns == regions   ? dp_get_regions(status)
+                   : columns == members ? dp_get_members(status)
+                                        : own_array(status, part);
+    lh_err err = LH_OK;
+    if (json)
+        err = dp_table_json(out, rows);
+    else
+        dp_table_put(out, columns, rows);
+    json_decref(rows);
+    return err ? err : lh_buf_err(out);
+}
+
+lh_err dp_get_leases(const json_t *status, const json_t *rows, bool json, struct lh_buf *out)
+{
+    json_t *sums = all_totals(status);
+    lh_err err = LH_OK;
+    if (json) {
+        json_t *all = json_pack("{s:O s:O?}", "totals", sums, "leases", rows);
+        err = dp_table_json(out, all);
+        json_decref(all);
+    } else {
+        json_t *row = json_pack("[O]", sums);
+        dp_table_put(out, totals, row);
+        json_decref(row);
+        if (rows) dp_put(out, "\n");
+        if (rows) dp_table_put(out, leases, rows);
+    }
+    json_decref(sums);
+    return err ? err : lh_buf_err(out);
+}

@@ -1,0 +1,24 @@
+// What `longhaul get` shows of a coordinator's answer.
+#ifndef DP_GET_H
+#define DP_GET_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+
+// Appends one part ("members", "workers", "shards", "regions") of a coordinator's status, as a
+// table for people or as JSON. LH_ERR_INVALID: no such part.
+LH_MUST lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_buf *out);
+// A row for each region of a coordinator's status: sums over its workers. A new reference.
+json_t *dp_get_regions(const json_t *status);
+// A row for each server, standby and worker: role, state, for how long it has been silent, how long
+// it may be, round trip. An older coordinator tells of workers alone. A new reference.
+json_t *dp_get_members(const json_t *status);
+// Appends the totals of the units, and with `rows` (NULL: without) a line each. JSON: {"totals":
+// {}, "leases": []}.
+LH_MUST lh_err dp_get_leases(const json_t *status, const json_t *rows, bool json,
+                             struct lh_buf *out);
+
+#endif

@@ -1,0 +1,21 @@
+// The leases of single data units, as the coordinator knows them.
+#ifndef DP_LEASES_H
+#define DP_LEASES_H
+
+#include "deploy/ask/admin.h"
+
+struct dp_lease_filter { // NULL: any
+    const char *state, *home, *language, *worker;
+};
+
+// Appends a row for each unit that matches: {"unit", "language", "home", "tokens", "state",
+// "lease", "holder", "holder_region", "token", "age_s", "expires_s", "credited_tokens"}
+// (server/coordinator/leases.c). LH_ERR_UNSUPPORTED: an older coordinator.
+LH_MUST lh_err dp_leases_ask(struct dp_admin *a, const struct dp_lease_filter *filter,
+                             json_t *rows);
+// LH_ERR_NOT_FOUND, with what there is, where the filter names a worker, a home or a language that
+// this run does not have: `workers` as in the coordinator's status, `all` every unit's lease.
+LH_MUST lh_err dp_leases_known(const struct dp_lease_filter *filter, const json_t *workers,
+                               const json_t *all);
+
+#endif

@@ -1,0 +1,234 @@
+// A run in one object. See look.h.
+#include "deploy/ask/look.h"
+
+#include <string.h>
+
+#include "common/base/check.h"
+#include "deploy/ask/get.h"
+#include "deploy/ask/up_status.h"
+
+static double number(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+static const char *word(const json_t *o, const char *key)
+{
+    const char *text = json_string_value(json_object_get(o, key));
+    return text ? text : "";
+}
+
+static bool yes(const json_t *o, const char *key)
+{
+    return json_is_true(json_object_get(o, key));
+}
+
+struct field { // of one object under another name in the other
+    const char *to, *from;
+};
+
+static void copy(json_t *to, const json_t *from, const struct field *field, size_t fields)
+{
+    for (size_t i = 0; i < fields; i++) {
+        json_t *value = json_object_get(from, field[i].from);
+        if (value) json_object_set(to, field[i].to, value);
+    }
+}
+
+// ---------------------------------------------------------------- workers, regions
+
+// As `log dump` writes it: what the coordinator granted, and the worker's own count below it.
+static void name_incarnation(json_t *worker)
+{
+    const json_t *value = json_object_get(worker, "incarnation");
+    json_int_t number = json_integer_value(value);
+    if (!value) return;
+    json_object_set_new(
+        worker, "incarnation",
+        json_sprintf("%lld.%lld", (long long)(number >> 32), (long long)(number & 0xffffffff)));
+}
+
+static json_t *all_workers(const json_t *status, const json_t *files)
+{
+    static const struct field fields[] = {
+        {"state", "state"},       {"step", "step"},
+        {"loss", "loss"},         {"rounds", "rounds"},
+        {"accepted", "accepted"}, {"returned", "returned"},
+        {"stall_s", "stall_s"},   {"sent_bytes", "payload_up_bytes"},
+        {"pid", "pid"},           {"received_bytes", "payload_down_bytes"},
+    };
+    json_t *rows = json_array(), *w;
+    size_t i;
+    json_array_foreach(json_object_get(status, "workers"), i, w)
+    {
+        json_t *row = json_copy(w);
+        name_incarnation(row);
+        copy(row, json_object_get(files, word(w, "name")), fields, LH_COUNT(fields));
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
+// Of a region's workers, what sums do not say; a field that one of them lacks stays away.
+static void add_details(json_t *region, const json_t *workers)
+{
+    double loss = 0, sent = 0, received = 0, h = 0, silent = 0;
+    unsigned n = 0, told = 0, left = 0;
+    json_t *w;
+    size_t i;
+    json_array_foreach(workers, i, w)
+    {
+        if (strcmp(word(w, "region"), word(region, "region")) != 0) continue;
+        n++;
+        told += json_is_number(json_object_get(w, "loss"));
+        left += yes(w, "draining") && yes(w, "drained");
+        loss += number(w, "loss");
+        sent += number(w, "sent_bytes");
+        received += number(w, "received_bytes");
+        if (number(w, "h") > h) h = number(w, "h");
+        if (number(w, "silent_s") > silent) silent = number(w, "silent_s");
+    }
+    json_object_set_new(region, "drained", json_integer(left));
+    json_object_set_new(region, "h", json_integer((json_int_t)h));
+    json_object_set_new(region, "silent_s", json_real(silent));
+    if (!n || told < n) return;
+    json_object_set_new(region, "loss", json_real(loss / n));
+    json_object_set_new(region, "sent_bytes", json_integer((json_int_t)sent));
+    json_object_set_new(region, "received_bytes", json_integer((json_int_t)received));
+}
+
+// ---------------------------------------------------------------- shards
+
+static const json_t *shard_of(const json_t *server, json_int_t shard)
+{
+    json_t *row;
+    size_t i;
+    json_array_foreach(json_object_get(server, "shards"), i, row)
+    {
+        if (json_integer_value(json_object_get(row, "shard")) == shard) return row;
+    }
+    return NULL;
+}
+
+static json_t *all_shards(const json_t *status, const json_t *servers)
+{
+    static const struct field fields[] = {{"admitted", "admitted"},
+                                          {"refused", "refused"},
+                                          {"followers", "followers"},
+                                          {"parameters", "parameters"},
+                                          {"optimizer", "optimizer"}};
+    static const struct field staleness[] = {{"staleness_p50", "p50"},
+                                             {"staleness_p99", "p99"},
+                                             {"staleness_max", "max"},
+                                             {"staleness_bound", "bound"}};
+    json_t *rows = json_array(), *s;
+    size_t i;
+    json_array_foreach(json_object_get(status, "shards"), i, s)
+    {
+        json_t *row = json_copy(s);
+        const json_t *server = json_object_get(servers, word(s, "address"));
+        const json_t *said = shard_of(server, json_integer_value(json_object_get(s, "shard")));
+        json_object_set_new(row, "answers", json_boolean(said != NULL));
+        copy(row, said, fields, LH_COUNT(fields));
+        copy(row, json_object_get(said, "staleness"), staleness, LH_COUNT(staleness));
+        copy(row, server, &(struct field){"server", "name"}, 1);
+        copy(row, server, &(struct field){"region", "region"}, 1);
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
+// ---------------------------------------------------------------- the run
+
+static json_t *whole_run(const json_t *status, const json_t *regions)
+{
+    static const struct field fields[] = {
+        {"phase", "phase"},
+        {"draining", "draining"},
+        {"ending", "ending"},
+        {"drained_regions", "drained_regions"},
+        {"plan", "plan"},
+        {"credited_tokens", "credited_tokens"},
+        {"budget_tokens", "budget_tokens"},
+        {"units", "units"},
+        {"credited", "credited"},
+        {"leased", "leased"},
+    };
+    json_t *run = json_object(), *r;
+    double speed = 0, workers = 0, live = 0;
+    size_t i;
+    copy(run, status, fields, LH_COUNT(fields));
+    json_array_foreach(regions, i, r)
+    {
+        speed += number(r, "tokens_per_s");
+        workers += number(r, "workers");
+        live += number(r, "live");
+    }
+    json_object_set_new(run, "workers", json_integer((json_int_t)workers));
+    json_object_set_new(run, "live", json_integer((json_int_t)live));
+    json_object_set_new(run, "tokens_per_s", json_real(speed));
+    double budget = number(status, "budget_tokens"), done = number(status, "credited_tokens");
+    if (budget <= 0) return run;
+    json_object_set_new(run, "percent", json_real(done < budget ? 100 * done / budget : 100));
+    bool going = !strcmp(word(status, "phase"), "running") && !yes(status, "draining");
+    if (going && speed > 0 && done < budget)
+        json_object_set_new(run, "eta_s", json_real((budget - done) / speed));
+    return run;
+}
+
+json_t *dp_look_merge(const json_t *status, const json_t *servers, const json_t *files)
+{
+    json_t *workers = all_workers(status, files), *regions = dp_get_regions(status), *r;
+    size_t i;
+    json_array_foreach(regions, i, r) add_details(r, workers);
+    json_t *run = whole_run(status, regions);
+    return json_pack("{s:o s:o s:o s:o}", "run", run, "regions", regions, "shards",
+                     all_shards(status, servers), "workers", workers);
+}
+
+// ---------------------------------------------------------------- ask
+
+static json_t *ask_servers(struct dp_admin *a, const json_t *status)
+{
+    json_t *servers = json_object(), *shard, *said;
+    size_t i;
+    json_array_foreach(json_object_get(status, "shards"), i, shard)
+    {
+        const char *address = word(shard, "address");
+        if (!address[0] || json_object_get(servers, address)) continue;
+        lh_err err = dp_admin_server(a, address, &said);
+        json_object_set_new(servers, address, err ? json_null() : said);
+    }
+    return servers;
+}
+
+static json_t *read_files(const struct dp_admin *a, const json_t *status)
+{
+    json_t *files = json_object(), *w;
+    size_t i;
+    json_array_foreach(json_object_get(status, "workers"), i, w)
+    {
+        char path[DP_PATH_SIZE];
+        const char *name = word(w, "name");
+        struct lh_buf bytes = lh_buf(DP_STATUS_BYTES_MAX);
+        if (a->dir && !dp_path(path, "%s/%s/status.json", a->dir, name) &&
+            !dp_file_read(path, &bytes))
+            json_object_set_new(files, name,
+                                json_loadb((const char *)bytes.data, bytes.len, 0, NULL));
+        lh_buf_free(&bytes);
+    }
+    return files;
+}
+
+lh_err dp_look(struct dp_admin *a, json_t **out)
+{
+    json_t *status;
+    *out = NULL;
+    LH_TRY(dp_admin_status(a, &status));
+    json_t *servers = ask_servers(a, status), *files = read_files(a, status);
+    *out = dp_look_merge(status, servers, files);
+    json_decref(servers);
+    json_decref(files);
+    json_decref(status);
+    return *out ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for the run's state");
+}

@@ -1,0 +1,24 @@
+// What a run looks like now, out of three sources: the coordinator's status, what each shard's
+// server says, and, where there is a run's folder, the workers' status files.
+#ifndef DP_LOOK_H
+#define DP_LOOK_H
+
+#include "deploy/ask/admin.h"
+
+// {"run": {"phase", "draining", "ending", "drained_regions", "plan", "workers", "live",
+// "tokens_per_s",
+//          "credited_tokens", "budget_tokens", "percent", "eta_s", "units", "credited", "leased"},
+//  "regions": [{"region", "workers", "live", "drained", "tokens", "tokens_per_s", "loss", "h",
+//               "silent_s", "sent_bytes", "received_bytes"}],
+//  "shards": [the coordinator's row, with "answers", and of its server "admitted", "refused",
+//             "followers", "parameters", "staleness_p50", "_p99", "_max", "_bound"],
+//  "workers": [the coordinator's row, with "state", "step", "loss", "rounds", "accepted",
+//              "returned", "sent_bytes", "received_bytes", "stall_s" of its file]}
+// A field that no source knows is missing. `servers`: by address, what a server said; `files`: by
+// worker, its status.json. A new reference; NULL: no memory.
+json_t *dp_look_merge(const json_t *status, const json_t *servers, const json_t *files);
+
+// Asks all three. A server or file that does not answer leaves its fields out.
+LH_MUST lh_err dp_look(struct dp_admin *a, json_t **out);
+
+#endif

@@ -1,0 +1,113 @@
+// longhaul move: a server's shards go to the standby that follows them, and both live on.
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/limits.h"
+#include "deploy/ask/admin.h"
+#include "deploy/tool/commands.h"
+#include "deploy/tool/table.h"
+#include "longhaul/v1/member.pb-c.h"
+
+static const int64_t POLL_NS = 200 * LH_MS;
+
+struct request {
+    struct dp_admin admin;
+    const char *server, *timeout;
+    uint64_t timeout_s; // 0: none
+    uint32_t shards;    // that go
+    bool wait, moved;
+};
+
+static lh_err take_answer(void *arg, const ProtobufCMessage *m)
+{
+    struct request *q = arg;
+    q->shards = ((const Longhaul__V1__MoveReply *)m)->shards;
+    return LH_OK;
+}
+
+static LH_MUST lh_err send(struct request *q)
+{
+    Longhaul__V1__MoveRequest m = LONGHAUL__V1__MOVE_REQUEST__INIT;
+    m.server = (char *)(uintptr_t)q->server; // not changed
+    return dp_admin_ask(&q->admin, LH_RPC_MOVE, &m.base, &longhaul__v1__move_reply__descriptor,
+                        take_answer, q);
+}
+
+static bool some_moves(const json_t *status)
+{
+    const json_t *shard;
+    size_t i;
+    bool moves = false;
+    json_array_foreach(json_object_get(status, "shards"), i, shard) moves |=
+        json_is_true(json_object_get(shard, "moving"));
+    return moves;
+}
+
+// Asks until no shard is on its way or the time is over.
+static LH_MUST lh_err await(struct request *q)
+{
+    int64_t until = lh_now(q->admin.env) + (int64_t)q->timeout_s * LH_SECOND;
+    for (;;) {
+        json_t *status = NULL;
+        lh_err err = dp_admin_status(&q->admin, &status);
+        bool late = q->timeout_s && lh_now(q->admin.env) >= until;
+        if (err && (late || err != LH_ERR_UNAVAILABLE)) return err;
+        q->moved = !err && !some_moves(status);
+        json_decref(status);
+        if (q->moved || late) return LH_OK;
+        dp_admin_pause(&q->admin, POLL_NS);
+    }
+}
+
+static LH_MUST lh_err move(struct request *q)
+{
+    lh_err err = dp_admin_open(&q->admin);
+    if (!err) err = send(q);
+    if (!err && q->wait) err = await(q);
+    if (!err)
+        printf("%u shard%s %s %s%s\n", q->shards, q->shards == 1 ? "" : "s",
+               q->moved ? "went to" : "to go to", q->server,
+               q->wait ? "" : " when it is near; --wait waits for that");
+    dp_admin_close(&q->admin);
+    return err;
+}
+
+static LH_MUST lh_err run(int argc, char **argv, enum dp_exit *exit)
+{
+    struct request q = {.timeout_s = 600};
+    struct dp_texts rest;
+    const struct dp_flag flags[] = {
+        {"--wait", DP_SWITCH, &q.wait, NULL, "until they have gone"},
+        {"--timeout", DP_TEXT, &q.timeout, "SECONDS", "of --wait; 0: without end (600)"},
+        DP_ADMIN_FLAGS(q.admin),
+    };
+    const struct dp_usage usage = {
+        "longhaul move SERVER --dir RUNDIR | --coordinator HOST:PORT [flags]",
+        "Asks a running coordinator to give the shards that the standby of this name follows\n"
+        "(role: standby) to it, while their server lives: nothing stops, pushes wait for a\n"
+        "second or two. The former server ends when it has heard of it; start it with role:\n"
+        "standby then. The move holds over restarts; a standby that dies first is waited for.\n"
+        "All shards of a server go together: a standby that follows some of them is refused.\n"
+        "\n"
+        "Exit codes: 0 asked, or with --wait done; 2 wrong line, or these shards can't go now;\n"
+        "3 no such standby; 4 no coordinator answers; 7 this certificate may not; 8 not done\n"
+        "when the time was over (it is still asked for).",
+        flags, LH_COUNT(flags)};
+    bool help;
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    if (rest.count != 1)
+        return lh_fail(LH_ERR_INVALID, "move to which server? longhaul move SERVER");
+    q.server = rest.at[0];
+    if (q.timeout) LH_TRY(dp_number("--timeout", q.timeout, 0, UINT32_MAX, &q.timeout_s));
+    LH_TRY(move(&q));
+    *exit = q.wait && !q.moved ? DP_STOPPED : DP_OK;
+    return LH_OK;
+}
+
+int dp_cmd_move(int argc, char **argv)
+{
+    enum dp_exit exit = DP_OK;
+    lh_err err = run(argc, argv, &exit);
+    return err ? (int)dp_complain("move", err) : (int)exit;
+}

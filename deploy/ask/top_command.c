@@ -1,0 +1,191 @@
+// longhaul top: a run, drawn anew every second.
+//
+// A terminal is cleared for every picture, and gets what it has room for; anything else gets the
+// pictures one after the other, with a blank line between and no control sequences.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "deploy/ask/look.h"
+#include "deploy/tool/commands.h"
+#include "deploy/tool/table.h"
+#include "deploy/up/up_plan.h"
+
+enum { PICTURE_MAX = 4 << 20 };
+
+static const struct dp_column regions[] = {
+    {"REGION", "region", -12},   {"WORKERS", "workers", 7},
+    {"LIVE", "live", 5},         {"DRAINED", "drained", 7},
+    {"TOKENS", "tokens", 12},    {"TOKENS/S", "tokens_per_s", 10},
+    {"LOSS", "loss", 7},         {"H", "h", 4},
+    {"SENT", "sent", 9},         {"RECEIVED", "received", 9},
+    {"SILENT S", "silent_s", 8}, {NULL, NULL, 0},
+};
+static const struct dp_column shards[] = {
+    {"SHARD", "shard", 5},
+    {"SERVER", "server", -12},
+    {"EPOCH", "epoch", 5},
+    {"VERSION", "version", 9},
+    {"STABLE", "stable", 9},
+    {"ADMITTED", "admitted", 9},
+    {"REFUSED", "refused", 7},
+    {"FOLLOW", "followers", 6},
+    {"STALE P50", "staleness_p50", 9},
+    {"P99", "staleness_p99", 4},
+    {"BOUND", "staleness_bound", 5},
+    {"PHASE", "phase", -10},
+    {NULL, NULL, 0},
+};
+
+static double number(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+static void put_head(const json_t *run, struct lh_buf *out)
+{
+    const char *phase = json_string_value(json_object_get(run, "phase"));
+    bool draining = json_is_true(json_object_get(run, "draining"));
+    dp_put(out, "%s%s  %.0f of %.0f tokens", phase ? phase : "-",
+           draining ? " (drained by an operator)" : "", number(run, "credited_tokens"),
+           number(run, "budget_tokens"));
+    if (json_object_get(run, "percent")) dp_put(out, " (%.1f %%)", number(run, "percent"));
+    dp_put(out, "  %.0f tokens/s", number(run, "tokens_per_s"));
+    if (json_object_get(run, "eta_s")) dp_put(out, "  %.0f s left", number(run, "eta_s"));
+    dp_put(out,
+           "\nunits %.0f: %.0f credited, %.0f leased   workers %.0f: %.0f live   plan %.0f\n\n",
+           number(run, "units"), number(run, "credited"), number(run, "leased"),
+           number(run, "workers"), number(run, "live"), number(run, "plan"));
+}
+
+// Numbers as people read them; JSON keeps them as they are.
+static void write_out(json_t *rows)
+{
+    static const char *const key[][2] = {{"sent_bytes", "sent"}, {"received_bytes", "received"}};
+    json_t *row;
+    size_t i;
+    json_array_foreach(rows, i, row)
+    {
+        for (size_t k = 0; k < LH_COUNT(key); k++) {
+            char text[16];
+            json_t *bytes = json_object_get(row, key[k][0]);
+            if (bytes)
+                json_object_set_new(row, key[k][1],
+                                    json_string(dp_bytes_text(json_number_value(bytes), text)));
+        }
+        if (json_object_get(row, "loss"))
+            json_object_set_new(row, "loss", json_sprintf("%.3f", number(row, "loss")));
+    }
+}
+
+static void put_picture(json_t *look, struct lh_buf *out)
+{
+    write_out(json_object_get(look, "regions"));
+    put_head(json_object_get(look, "run"), out);
+    dp_table_put(out, regions, json_object_get(look, "regions"));
+    dp_put(out, "\n");
+    dp_table_put(out, shards, json_object_get(look, "shards"));
+}
+
+struct request {
+    struct dp_admin admin;
+    const char *every, *format;
+    uint64_t every_s;
+    bool once, json, terminal;
+};
+
+// A line that wraps, or one too many, would tear the picture. A size that is not known cuts
+// nothing.
+static void put_screen(struct lh_span picture, struct lh_buf *out)
+{
+    struct winsize size = {0};
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col || !size.ws_row)
+        size.ws_col = size.ws_row = UINT16_MAX;
+    dp_put(out, "\033[H\033[J");
+    dp_table_fit(out, picture, size.ws_col, size.ws_row);
+}
+
+static LH_MUST lh_err put_next(const struct request *q, json_t *look, bool first,
+                               struct lh_buf *out)
+{
+    struct lh_buf picture = lh_buf(PICTURE_MAX);
+    put_picture(look, &picture);
+    if (q->terminal && !q->once)
+        put_screen(lh_buf_span(&picture), out);
+    else
+        dp_put(out, "%s%.*s", first ? "" : "\n", (int)picture.len, (const char *)picture.data);
+    lh_err err = lh_buf_err(&picture);
+    lh_buf_free(&picture);
+    return err;
+}
+
+static LH_MUST lh_err draw(struct request *q, bool first)
+{
+    json_t *look;
+    struct lh_buf out = lh_buf(PICTURE_MAX);
+    lh_err err = dp_look(&q->admin, &look);
+    if (err == LH_ERR_UNAVAILABLE && !q->once && !first) { // it may be starting again
+        dp_put(&out, "%s%s\n", q->terminal ? "\033[H\033[J" : "\n", lh_err_text(err));
+        err = LH_OK;
+    } else if (!err && q->json) {
+        err = dp_table_json(&out, look);
+    } else if (!err) {
+        err = put_next(q, look, first, &out);
+    }
+    if (!err) err = lh_buf_err(&out);
+    if (!err) fwrite(out.data, 1, out.len, stdout);
+    fflush(stdout);
+    json_decref(look);
+    lh_buf_free(&out);
+    return err;
+}
+
+static LH_MUST lh_err top(struct request *q)
+{
+    lh_err err = dp_admin_open(&q->admin);
+    const char *term = getenv("TERM");
+    q->terminal = isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
+    for (bool first = true; !err; first = false) {
+        err = draw(q, first);
+        if (q->once || ferror(stdout)) break;
+        if (!err) dp_admin_pause(&q->admin, (int64_t)q->every_s * LH_SECOND);
+    }
+    dp_admin_close(&q->admin);
+    return err;
+}
+
+static LH_MUST lh_err run(int argc, char **argv)
+{
+    struct request q = {.format = "table", .every_s = 1};
+    struct dp_texts rest;
+    const struct dp_flag flags[] = {
+        {"--once", DP_SWITCH, &q.once, NULL, "one picture, then end"},
+        {"--every", DP_TEXT, &q.every, "SECONDS", "between two pictures (1)"},
+        DP_ADMIN_FLAGS(q.admin),
+        {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
+    };
+    const struct dp_usage usage = {
+        "longhaul top --dir RUNDIR | --coordinator HOST:PORT [flags]",
+        "Shows a running run, a line for each region and each shard, until Ctrl-C. Regions are\n"
+        "what the coordinator knows of their workers; loss and bytes are from the workers' status\n"
+        "files, so only with --dir; shards are what their servers say. Without a terminal the\n"
+        "pictures follow each other as plain text. Exit code 4 when no coordinator answers.",
+        flags, LH_COUNT(flags)};
+    bool help;
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    if (rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    LH_TRY(dp_table_form(q.format, &q.json));
+    LH_TRY(dp_number("--every", q.every, 1, 86400, &q.every_s));
+    return top(&q);
+}
+
+int dp_cmd_top(int argc, char **argv)
+{
+    lh_err err = run(argc, argv);
+    return err ? (int)dp_complain("top", err) : DP_OK;
+}

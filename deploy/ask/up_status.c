@@ -1,0 +1,150 @@
+// Reading status.json. See up_status.h.
+#include "deploy/ask/up_status.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "deploy/tool/files.h"
+
+static double number(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key)); // 0 where it is none
+}
+
+static uint64_t count(const json_t *o, const char *key)
+{
+    double v = number(o, key);
+    return v > 0 ? (uint64_t)v : 0;
+}
+
+static void text(const json_t *o, const char *key, char *out, size_t size)
+{
+    const char *value = json_string_value(json_object_get(o, key));
+    snprintf(out, size, "%s", value ? value : "");
+    for (char *at = out; *at; at++) // it is shown on a terminal
+        if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
+}
+
+static void read_holding(const json_t *o, struct dp_holding *out)
+{
+    const json_t *staleness = json_object_get(o, "staleness");
+    *out = (struct dp_holding){
+        .shard = (uint32_t)count(o, "shard"),
+        .version = count(o, "version"),
+        .epoch = count(o, "epoch"),
+        .parameters = count(o, "parameters"),
+        .admitted = count(o, "admitted"),
+        .refused = count(o, "refused"),
+        .credited = count(o, "credited"),
+        .staleness_p50 = number(staleness, "p50"),
+        .staleness_p99 = number(staleness, "p99"),
+        .staleness_max = number(staleness, "max"),
+        .staleness_bound = number(staleness, "bound"),
+    };
+    text(o, "digest", out->digest, sizeof out->digest);
+}
+
+static void read_arrays(const json_t *o, struct dp_status *out)
+{
+    const json_t *list = json_object_get(o, "digests");
+    if (!list) list = json_object_get(o, "shards");
+    size_t i;
+    const json_t *item;
+    json_array_foreach(list, i, item)
+    {
+        if (out->shards < DP_SHARDS_MAX) read_holding(item, &out->shard[out->shards++]);
+    }
+    json_array_foreach(json_object_get(o, "behind"), i, item)
+    {
+        double v = json_number_value(item);
+        if (out->behinds < DP_SHARDS_MAX) out->behind[out->behinds++] = v > 0 ? (uint64_t)v : 0;
+    }
+}
+
+lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
+{
+    json_error_t why;
+    json_t *o = json_loadb((const char *)json.data, json.len, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(o)) {
+        json_decref(o);
+        return lh_fail(LH_ERR_MALFORMED, "status: no JSON object");
+    }
+    *out = (struct dp_status){
+        .seen = true,
+        .pid = (int64_t)count(o, "pid"),
+        .loss = number(o, "loss"),
+        .tokens_per_s = number(o, "tokens_per_s"),
+        .h = (int64_t)count(o, "h"),
+        .counts = {.steps = count(o, "step"),
+                   .tokens = count(o, "tokens"),
+                   .rounds = count(o, "rounds"),
+                   .payload_up = count(o, "payload_up_bytes"),
+                   .payload_down = count(o, "payload_down_bytes"),
+                   .wire_up = count(o, "wire_up_bytes"),
+                   .wire_down = count(o, "wire_down_bytes"),
+                   .accepted = count(o, "accepted"),
+                   .damped = count(o, "damped"),
+                   .returned = count(o, "returned"),
+                   .lost_units = count(o, "lost_units"),
+                   .stall_s = number(o, "stall_s")},
+        .credited_tokens = count(o, "credited_tokens"),
+        .budget_tokens = count(o, "budget_tokens"),
+        .units = count(o, "units"),
+        .credited = count(o, "credited"),
+        .draining = json_is_true(json_object_get(o, "draining")),
+    };
+    text(o, "role", out->role, sizeof out->role);
+    text(o, "region", out->region, sizeof out->region);
+    text(o, "name", out->name, sizeof out->name);
+    text(o, json_object_get(o, "phase") ? "phase" : "state", out->state, sizeof out->state);
+    read_arrays(o, out);
+    json_decref(o);
+    return LH_OK;
+}
+
+lh_err dp_status_read(const char *dir, struct dp_status *out)
+{
+    char path[DP_PATH_SIZE];
+    LH_TRY(dp_path(path, "%s/status.json", dir));
+    struct lh_buf bytes = lh_buf(DP_STATUS_BYTES_MAX);
+    lh_err err = dp_file_read(path, &bytes);
+    if (!err) err = dp_status_parse(lh_buf_span(&bytes), out);
+    lh_buf_free(&bytes);
+    return err;
+}
+
+// ---------------------------------------------------------------- lives
+
+// One counter: what earlier lives reached, and the value now. A counter that fell began again.
+static uint64_t carry(uint64_t *past, uint64_t *last, uint64_t now, bool reborn)
+{
+    if (reborn && now < *last) *past += *last;
+    *last = now;
+    return *past + now;
+}
+
+void dp_lives_see(struct dp_lives *lives, const struct dp_status *status, struct dp_counts *total)
+{
+    const struct dp_counts *now = &status->counts;
+    bool reborn = lives->pid && lives->pid != status->pid;
+    lives->pid = status->pid;
+#define CARRY(field)                                                                               \
+    total->field = carry(&lives->past.field, &lives->last.field, now->field, reborn)
+    CARRY(steps);
+    CARRY(tokens);
+    CARRY(rounds);
+    CARRY(payload_up);
+    CARRY(payload_down);
+    CARRY(wire_up);
+    CARRY(wire_down);
+    CARRY(damped);
+    CARRY(returned);
+    CARRY(lost_units);
+#undef CARRY
+    total->accepted = lives->last.accepted =
+        now->accepted; // of all lives already: it comes from the logs
+    if (reborn && now->stall_s < lives->last.stall_s) lives->past.stall_s += lives->last.stall_s;
+    lives->last.stall_s = now->stall_s;
+    total->stall_s = lives->past.stall_s + now->stall_s;
+}

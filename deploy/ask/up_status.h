@@ -1,0 +1,70 @@
+// status.json: what every process of a run writes into its directory about once a second.
+//
+//   worker       {"role": "worker", "region", "name", "pid", "state": "joining|training|draining|
+//                 done", "step", "loss", "tokens", "tokens_per_s", "h", "rounds", "behind": [per
+//                 shard], "payload_up_bytes", "payload_down_bytes", "wire_up_bytes",
+//                 "wire_down_bytes", "accepted", "damped", "returned", "stall_s", "lost_units",
+//                 "digests": [{"shard", "version", "digest"}]}
+//   server       {"role": "server", "name", "pid", "address", "shards": [{"shard", "version",
+//                 "epoch", "digest", "parameters", "staleness": {"p50", "p99", "max", "bound"},
+//                 "admitted", "refused", "credited"}]}
+//   coordinator  {"role": "coordinator", "pid", "phase", "credited_tokens", "budget_tokens",
+//                 "units", "credited", "draining"}
+//
+// A field that is absent is 0: an older program still shows. A file that is no such object changes
+// nothing (LH_ERR_MALFORMED): the last one stays.
+#ifndef DP_UP_STATUS_H
+#define DP_UP_STATUS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+
+enum { DP_SHARDS_MAX = 64, DP_STATUS_BYTES_MAX = 1 << 20 };
+
+struct dp_holding { // a shard's replica, as its holder reports it
+    uint32_t shard;
+    uint64_t version, epoch;
+    char digest[72];
+    // server only
+    uint64_t parameters, admitted, refused, credited;
+    double staleness_p50, staleness_p99, staleness_max, staleness_bound;
+};
+
+struct dp_counts { // of a worker; they only rise while its process lives
+    uint64_t steps, tokens, rounds;
+    uint64_t payload_up, payload_down, wire_up, wire_down; // bytes
+    uint64_t accepted, damped, returned, lost_units;
+    double stall_s;
+};
+
+struct dp_status {
+    bool seen;
+    char role[16], region[64], name[64], state[16];
+    int64_t pid;
+    double loss, tokens_per_s;
+    int64_t h;
+    uint64_t behind[DP_SHARDS_MAX];
+    unsigned behinds;
+    struct dp_counts counts;
+    struct dp_holding shard[DP_SHARDS_MAX];
+    unsigned shards;
+    uint64_t credited_tokens, budget_tokens, units, credited; // coordinator
+    bool draining; // coordinator: an operator drains the run
+};
+
+LH_MUST lh_err dp_status_parse(struct lh_span json, struct dp_status *out);
+// Reads dir/status.json into *out. Not there yet: LH_ERR_NOT_FOUND.
+LH_MUST lh_err dp_status_read(const char *dir, struct dp_status *out);
+
+// Counts over the lives of a process: a program that begins at 0 again after a crash adds to what
+// it had reached. Call with every status read.
+struct dp_lives {
+    struct dp_counts past, last;
+    int64_t pid;
+};
+void dp_lives_see(struct dp_lives *lives, const struct dp_status *status, struct dp_counts *total);
+
+#endif

@@ -1,8 +1,0 @@
-// longhaul: the operator's tool. Everything is in cli.c and the commands.
-#include "common/exit.h"
-#include "deploy/cli.h"
-
-int main(int argc, char **argv)
-{
-    lh_leave(dp_main(argc, argv));
-}

@@ -1,0 +1,331 @@
+// longhaul checkpoint ls|verify|restore|prune: the checkpoints in a folder.
+//
+// ls believes names and headers. verify checks what each file proves: with the run's keys it is
+// opened, loaded into a replica of its own and its digest compared, as a node that starts from it
+// would; without, the hashes of its ranges and its signature.
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "common/base/check.h"
+#include "deploy/stored/checkpoint_restore.h"
+#include "deploy/tool/commands.h"
+#include "deploy/tool/table.h"
+#include "kernels/state/checkpoint.h"
+
+// The directory: an argument, or that of the settings file.
+static LH_MUST lh_err one_dir(const struct dp_usage *usage, const struct dp_texts *rest,
+                              const struct dp_job *job, char out[DP_PATH_SIZE])
+{
+    const char *dir = rest->count ? rest->at[0] : job->dir;
+    if (rest->count > 1 || !dir) return lh_fail(LH_ERR_INVALID, "usage: %s", usage->line);
+    return dp_job_checkpoint_dir(dir, out);
+}
+
+// ---------------------------------------------------------------- ls, verify
+
+struct listing {
+    struct dp_job *job;
+    const char *dir;
+    bool verify;
+    struct lk_checkpoint_conf conf;
+    json_t *rows;
+    unsigned count, bad;
+};
+
+static int is_checkpoint(const struct dirent *entry)
+{
+    const char *dot = strrchr(entry->d_name, '.');
+    return dot && (!strcmp(dot, ".ckpt") || !strcmp(dot, ".weights"));
+}
+
+static LH_MUST lh_err read_whole(const struct listing *l, const char *path,
+                                 const struct lk_checkpoint_info *info)
+{
+    const struct dp_job *job = l->job;
+    struct lk_replica r;
+    if (info->shard >= job->manifest.shards)
+        return lh_fail(LH_ERR_MANIFEST, "%s: the model has %" PRIu32 " shards", path,
+                       job->manifest.shards);
+    lh_err err = lk_replica_create(&r, job->id, &job->manifest, info->shard, job->keys);
+    if (!err) err = lk_checkpoint_read(&l->conf, path, &r);
+    lk_replica_free(&r);
+    return err;
+}
+
+static LH_MUST lh_err prove(const struct listing *l, const char *path,
+                            const struct lk_checkpoint_name *name, struct lk_checkpoint_info *info)
+{
+    lh_err err = l->job->has_keys ? LH_OK : lk_checkpoint_check(&l->conf, path, info);
+    if (!err && l->job->has_keys) err = lk_checkpoint_peek(l->conf.env, path, info);
+    if (!err && (info->version != name->version || info->shard != name->shard ||
+                 info->weights != name->weights))
+        err = lh_fail(LH_ERR_CORRUPT, "%s: holds shard %" PRIu32 " version %" PRIu64, path,
+                      info->shard, info->version);
+    if (!err && l->job->has_keys) err = read_whole(l, path, info);
+    return err;
+}
+
+static void add_row(struct listing *l, const char *file, const struct lk_checkpoint_info *info,
+                    const struct stat *is, lh_err err)
+{
+    char signer[2 * LH_SIGN_PUBLIC_BYTES + 1] = "", hex[2 * LH_HASH_BYTES + 1];
+    json_int_t age = (json_int_t)(time(NULL) - is->st_mtime);
+    json_t *row = json_pack("{s:s s:I s:I}", "name", file, "bytes", (json_int_t)is->st_size,
+                            "age_s", age < 0 ? 0 : age);
+    if (info->format) {
+        if (info->is_signed) lh_public_hex(&info->signer, signer);
+        lh_hash_hex(&info->digest, hex);
+        json_t *said =
+            json_pack("{s:I s:I s:I s:s s:s s:s}", "shard", (json_int_t)info->shard, "version",
+                      (json_int_t)info->version, "epoch", (json_int_t)info->epoch, "channel",
+                      info->weights ? "weights" : "full", "digest", hex, "signer",
+                      info->is_signed ? signer : "-");
+        json_object_update(row, said);
+        json_decref(said);
+    }
+    if (err || l->verify)
+        json_object_set_new(row, "state", json_string(err ? lh_err_text(err) : "ok"));
+    json_array_append_new(l->rows, row);
+}
+
+static LH_MUST lh_err list_one(struct listing *l, const char *file)
+{
+    struct lk_checkpoint_name name;
+    struct lk_checkpoint_info info = {0};
+    char path[DP_PATH_SIZE];
+    struct stat is;
+    lh_err err;
+    LH_TRY(dp_path(path, "%s/%s", l->dir, file));
+    if (stat(path, &is)) // pruned since the folder was read
+        return errno == ENOENT ? LH_OK : lh_fail_errno(errno, "%s", path);
+    if (!lk_checkpoint_name_parse(file, &name))
+        err = lh_fail(LH_ERR_MALFORMED, "no checkpoint has such a name");
+    else
+        err =
+            l->verify ? prove(l, path, &name, &info) : lk_checkpoint_peek(l->conf.env, path, &info);
+    if (err == LH_ERR_KEY_MISSING || err == LH_ERR_NO_MEMORY) return err; // not the file's fault
+    l->count++;
+    l->bad += err != LH_OK;
+    add_row(l, file, &info, &is, err);
+    return LH_OK;
+}
+
+static LH_MUST lh_err list_dir(struct listing *l)
+{
+    struct dirent **entry = NULL;
+    int count = scandir(l->dir, &entry, is_checkpoint, alphasort);
+    if (count < 0 && errno == ENOENT) return lh_fail(LH_ERR_NOT_FOUND, "no folder %s", l->dir);
+    if (count < 0) return lh_fail_errno(errno, "%s", l->dir);
+    lh_err err = LH_OK;
+    for (int i = 0; i < count; i++) {
+        if (!err) err = list_one(l, entry[i]->d_name);
+        free(entry[i]);
+    }
+    free(entry);
+    return err;
+}
+
+static const struct dp_column columns[] = {{"NAME", "name", -30},      {"SHARD", "shard", 5},
+                                           {"VERSION", "version", 10}, {"EPOCH", "epoch", 5},
+                                           {"CHANNEL", "channel", -7}, {"BYTES", "bytes", 12},
+                                           {"AGE_S", "age_s", 8},      {"SIGNER", "signer", -64},
+                                           {"STATE", "state", -5},     {NULL, NULL, 0}};
+
+static LH_MUST lh_err show(const struct listing *l, bool json)
+{
+    struct lh_buf text = lh_buf(64 << 20);
+    lh_err err = LH_OK;
+    if (json)
+        err = dp_table_json(&text, l->rows);
+    else
+        dp_table_put(&text, columns, l->rows);
+    if (!err) err = lh_buf_err(&text);
+    if (!err) fwrite(text.data, 1, text.len, stdout);
+    lh_buf_free(&text);
+    return err;
+}
+
+static LH_MUST lh_err checkpoints(struct dp_job *job, const char *dir, const char *signers,
+                                  bool verify, bool json)
+{
+    struct lh_trusted trusted;
+    struct listing l = {.job = job, .dir = dir, .verify = verify, .rows = json_array()};
+    l.conf = (struct lk_checkpoint_conf){.env = job->env, .dir = dir, .keys = job->keys};
+    lh_err err = signers ? lh_trusted_load(signers, &trusted) : LH_OK;
+    if (signers) l.conf.trusted = &trusted;
+    if (!err) err = list_dir(&l);
+    if (!err) err = show(&l, json);
+    if (!err && !verify && !l.count) fprintf(stderr, "no checkpoint in %s\n", dir); // not yet
+    if (!err && verify && !l.count) err = lh_fail(LH_ERR_NOT_FOUND, "no checkpoint in %s", dir);
+    if (!err && l.bad)
+        err = lh_fail(
+            LH_ERR_CORRUPT,
+            "%u of %u checkpoints in %s cannot be used, STATE says why: bring the file back "
+            "from a copy, or move it away (a server goes on from an older one and its log)",
+            l.bad, l.count, dir);
+    json_decref(l.rows);
+    return err;
+}
+
+static LH_MUST lh_err run_ls(int argc, char **argv)
+{
+    const char *format = "table";
+    struct dp_job job = {0};
+    struct dp_texts rest;
+    char dir[DP_PATH_SIZE];
+    bool help, json;
+    const struct dp_flag flags[] = {
+        {"--config", DP_TEXT, &job.config, "FILE", "the server's settings, instead of DIR"},
+        {"-o", DP_TEXT, &format, "table|json", "form of the output"},
+    };
+    const struct dp_usage usage = {"longhaul checkpoint ls DIR | --config FILE [-o table|json]",
+                                   "Lists the checkpoints of a server or a worker: DIR is its "
+                                   "directory (setting dir), or the\n"
+                                   "folder of the checkpoints itself. Names and headers are "
+                                   "believed; `verify` checks. A server\n"
+                                   "starts from the channel `full`; `weights` is for readers.",
+                                   flags, LH_COUNT(flags)};
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    LH_TRY(dp_table_form(format, &json));
+    lh_err err = dp_job_open(&job, false);
+    if (!err) err = one_dir(&usage, &rest, &job, dir);
+    if (!err) err = checkpoints(&job, dir, NULL, false, json);
+    dp_job_close(&job);
+    return err;
+}
+
+static LH_MUST lh_err run_verify(int argc, char **argv)
+{
+    const char *format = "table", *signers = NULL;
+    struct dp_job job = {0};
+    struct dp_texts rest;
+    char dir[DP_PATH_SIZE];
+    bool help, json;
+    const struct dp_flag flags[] = {
+        DP_JOB_FLAGS(job),
+        {"--signers", DP_TEXT, &signers, "FILE", "public keys: one of them must have signed"},
+        {"-o", DP_TEXT, &format, "table|json", "form of the output"},
+    };
+    const struct dp_usage usage = {
+        "longhaul checkpoint verify DIR | --config FILE [flags]",
+        "Without keys: the hashes of every range and the signature, which need none; whoever "
+        "keeps\n"
+        "copies can check them. With manifest, run and keys each is opened too, loaded, and its\n"
+        "digest compared. Exit code 5 when one is no good.",
+        flags, LH_COUNT(flags)};
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    LH_TRY(dp_table_form(format, &json));
+    lh_err err = dp_job_open(&job, job.config || job.keys_path || job.manifest_path || job.run);
+    if (!err) err = one_dir(&usage, &rest, &job, dir);
+    if (!err) err = checkpoints(&job, dir, signers, true, json);
+    dp_job_close(&job);
+    return err;
+}
+
+// ---------------------------------------------------------------- restore, prune
+
+static LH_MUST lh_err run_restore(int argc, char **argv)
+{
+    struct dp_job job = {0};
+    struct dp_restore q = {.job = &job};
+    struct dp_texts rest;
+    bool help;
+    const struct dp_flag flags[] = {
+        DP_JOB_FLAGS(job),
+        {"--weights", DP_TEXT, &job.weights_path, "FILE",
+         "the initial parameters, where no checkpoint is old enough"},
+        {"--into", DP_TEXT, &q.into, "DIR", "make this a server's directory; it must be empty"},
+        {"--shards", DP_TEXT, &q.shards, "N,N,...", "only these shards (all that FROM holds)"},
+        {"--to", DP_EACH, &q.to, "[SHARD:]VERSION", "of all shards, or of one (the last there is)"},
+        {"--export", DP_TEXT, &q.export, "FILE",
+         "write the parameters instead: .safetensors, or else plain fp32"},
+        {"--sign-key", DP_TEXT, &q.sign_key, "FILE", "sign what is written"},
+        {"--epoch", DP_TEXT, &q.epoch, "N", "open at least this epoch"},
+    };
+    const struct dp_usage usage = {
+        "longhaul checkpoint restore FROM... --into DIR | --export FILE [flags]",
+        "FROM is a server's directory, whose log is folded onto its checkpoint, or a folder of\n"
+        "checkpoints alone. Shards are what is moved: those of one server may go into the\n"
+        "directories of several, those of several into one; each new server's setting `shards`\n"
+        "names what its directory holds. Where FROM is the whole directory of a stopped server,\n"
+        "nothing is lost and the history goes on; else the new server opens a new epoch, and "
+        "pushes\n"
+        "above the checkpoint are decided anew. FROM is never changed: remove it, or see that no\n"
+        "server starts on it again.",
+        flags, LH_COUNT(flags)};
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    if ((!rest.count && !job.config) || !q.into == !q.export)
+        return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    lh_err err = dp_job_open(&job, true);
+    if (!err && !rest.count) rest = (struct dp_texts){.at = {job.dir}, .count = 1};
+    q.from = &rest;
+    if (!err) err = dp_checkpoint_restore(&q);
+    dp_job_close(&job);
+    return err;
+}
+
+static LH_MUST lh_err run_prune(int argc, char **argv)
+{
+    const char *keep_text = NULL;
+    struct dp_job job = {0};
+    struct dp_texts rest;
+    uint64_t keep = 2;
+    bool help;
+    const struct dp_flag flags[] = {
+        DP_JOB_FLAGS(job),
+        {"--keep", DP_TEXT, &keep_text, "N", "of each shard and channel, at least 2 (2)"},
+    };
+    const struct dp_usage usage = {
+        "longhaul checkpoint prune DIR | --config FILE [flags]",
+        "Removes all but the newest good checkpoints of a stopped server's directory. Only files\n"
+        "that were read whole count as kept, and of those only such as the log goes on from; what "
+        "is\n"
+        "damaged stays, to be looked at. A running server prunes by itself (checkpoint.keep).",
+        flags, LH_COUNT(flags)};
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    LH_TRY(dp_number("--keep", keep_text, 2, 1000, &keep));
+    if (rest.count > 1 || (!rest.count && !job.config))
+        return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    lh_err err = dp_job_open(&job, true);
+    if (!err) err = dp_checkpoint_prune(&job, rest.count ? rest.at[0] : job.dir, (unsigned)keep);
+    dp_job_close(&job);
+    return err;
+}
+
+// ---------------------------------------------------------------- the command
+
+static LH_MUST lh_err run(int argc, char **argv)
+{
+    const char *verb = argc > 1 ? argv[1] : "";
+    const struct dp_usage usage = {
+        "longhaul checkpoint ls | verify | restore | prune [flags]",
+        "ls       list the checkpoints of a server or a worker\n"
+        "verify   read each whole and compare hashes, signature, digest\n"
+        "restore  a server's directory, or parameters, from checkpoints\n"
+        "prune    remove the older ones of a stopped server\n\n"
+        "`longhaul checkpoint VERB --help` lists the flags of each.",
+        NULL, 0};
+    struct dp_texts rest;
+    bool help;
+    if (!strcmp(verb, "ls")) return run_ls(argc - 1, argv + 1);
+    if (!strcmp(verb, "verify")) return run_verify(argc - 1, argv + 1);
+    if (!strcmp(verb, "restore")) return run_restore(argc - 1, argv + 1);
+    if (!strcmp(verb, "prune")) return run_prune(argc - 1, argv + 1);
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    return help ? LH_OK : lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+}
+
+int dp_cmd_checkpoint(int argc, char **argv)
+{
+    lh_err err = run(argc, argv);
+    return err ? (int)dp_complain("checkpoint", err) : DP_OK;
+}

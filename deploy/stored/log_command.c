@@ -1,0 +1,323 @@
+// longhaul log dump|verify|replay: what a server's log says, whether it is whole, and the
+// parameters of any past moment.
+//
+// All of it only reads, and may run beside the server: records that are being written are not there
+// yet, and where the server cuts its log meanwhile the command says so and is run again.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "deploy/stored/log_verify.h"
+#include "deploy/stored/replay.h"
+#include "deploy/tool/commands.h"
+#include "deploy/tool/table.h"
+#include "server/wal/wal.h"
+
+// The directory: an argument, or that of the settings file.
+static LH_MUST lh_err one_dir(const struct dp_usage *usage, const struct dp_texts *rest,
+                              const struct dp_job *job, const char **dir)
+{
+    *dir = rest->count ? rest->at[0] : job->dir;
+    if (rest->count > 1 || !*dir) return lh_fail(LH_ERR_INVALID, "usage: %s", usage->line);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- dump
+
+struct dump {
+    bool json, one_shard, shard_seen;
+    uint64_t shard, from, to, lines;
+};
+
+static const char *const kinds[] = {"?",    "admit",  "refuse", "fence",
+                                    "plan", "digest", "epoch",  "move"};
+
+// What a record is about: whose push or fence, 0 where it is none.
+struct about {
+    struct lh_frame frame;
+    bool push, fence;
+};
+
+static LH_MUST lh_err look_at(const struct lh_record *r, struct about *a)
+{
+    struct lh_frame_parts parts;
+    memset(a, 0, sizeof *a);
+    a->push = r->kind == LH_ADMIT || r->kind == LH_REFUSE;
+    a->fence = r->kind == LH_FENCE;
+    if (r->kind == LH_ADMIT) return lh_frame_parse(r->body, &a->frame, &parts);
+    if (r->kind == LH_REFUSE) return lh_frame_parse_stub(r->body, &a->frame);
+    if (r->kind == LH_FENCE)
+        return lh_fence_parse(r->body, &a->frame.worker, &a->frame.incarnation);
+    return LH_OK;
+}
+
+static void incarnation_text(struct lh_incarnation i, char out[24])
+{
+    snprintf(out, 24, "%" PRIu64 ".%" PRIu64, i.number >> 32, i.number & UINT32_MAX);
+}
+
+static void dump_json(const struct ps_wal_entry *e, const struct about *a)
+{
+    const struct lh_record *r = e->record;
+    char chain[2 * LH_HASH_BYTES + 1], segment[24], worker[24], incarnation[24];
+    lh_hash_hex(&r->chain, chain);
+    snprintf(segment, sizeof segment, "%016" PRIx64, e->segment);
+    json_t *o = json_pack("{s:s s:I s:I s:I s:I s:I s:I s:s s:f s:I s:s}", "segment", segment,
+                          "offset", (json_int_t)e->at, "generation", (json_int_t)e->generation,
+                          "entry", (json_int_t)e->sequence, "shard", (json_int_t)e->shard,
+                          "version", (json_int_t)r->version, "epoch", (json_int_t)r->epoch, "kind",
+                          kinds[r->kind], "scale", (double)r->scale, "bytes",
+                          (json_int_t)(LH_RECORD_HEADER + r->body.len), "chain", chain);
+    if (a->push || a->fence) {
+        snprintf(worker, sizeof worker, "%016" PRIx64, a->frame.worker);
+        incarnation_text(a->frame.incarnation, incarnation);
+        json_object_set_new(o, "worker", json_string(worker));
+        json_object_set_new(o, "incarnation", json_string(incarnation));
+    }
+    if (a->push) {
+        json_object_set_new(o, "step", json_integer((json_int_t)a->frame.step));
+        json_object_set_new(o, "tokens", json_integer((json_int_t)a->frame.tokens));
+    }
+    if (r->kind == LH_REFUSE)
+        json_object_set_new(o, "reason", json_string(lh_err_name((lh_err)r->reason)));
+    json_dumpf(o, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(o);
+}
+
+static void dump_header(void)
+{
+    printf("%16s %10s %19s %5s %8s %5s %-6s %16s %11s %6s %-8s %8s %9s %s\n", "SEGMENT", "OFFSET",
+           "GENERATION", "SHARD", "VERSION", "EPOCH", "KIND", "WORKER", "INCARNATION", "STEP",
+           "SCALE", "TOKENS", "BYTES", "CHAIN");
+}
+
+static void dump_line(const struct ps_wal_entry *e, const struct about *a)
+{
+    const struct lh_record *r = e->record;
+    char chain[2 * LH_HASH_BYTES + 1], worker[24] = "-", incarnation[24] = "-", step[24] = "-",
+                                       tokens[24] = "-";
+    lh_hash_hex(&r->chain, chain);
+    if (a->push || a->fence) {
+        snprintf(worker, sizeof worker, "%016" PRIx64, a->frame.worker);
+        incarnation_text(a->frame.incarnation, incarnation);
+    }
+    if (a->push) {
+        snprintf(step, sizeof step, "%" PRIu64, a->frame.step);
+        snprintf(tokens, sizeof tokens, "%" PRIu64, a->frame.tokens);
+    }
+    printf("%016" PRIx64 " %10" PRIu64 " %19" PRIu64 " %5" PRIu32 " %8" PRIu64 " %5" PRIu64
+           " %-6s %16s %11s %6s %-8.6g %8s %9zu %.12s\n",
+           e->segment, e->at, e->generation, e->shard, r->version, r->epoch, kinds[r->kind], worker,
+           incarnation, step, (double)r->scale, tokens, LH_RECORD_HEADER + r->body.len, chain);
+}
+
+static lh_err dump_entry(void *arg, const struct ps_wal_entry *e)
+{
+    struct dump *d = arg;
+    const struct lh_record *r = e->record;
+    struct about a;
+    if (!r || (d->one_shard && e->shard != d->shard)) return LH_OK;
+    d->shard_seen = true;
+    if (r->version < d->from || r->version > d->to) return LH_OK;
+    lh_err err = look_at(r, &a);
+    if (err) // its checksum holds: whoever wrote it wrote it so
+        return lh_fail(LH_ERR_CORRUPT, "segment %016" PRIx64 " byte %" PRIu64 ": %s", e->segment,
+                       e->at, lh_err_text(err));
+    if (!d->json && !d->lines++) dump_header();
+    if (d->json)
+        dump_json(e, &a);
+    else
+        dump_line(e, &a);
+    return LH_OK;
+}
+
+static LH_MUST lh_err dump_dir(struct dump *d, struct lh_env *env, const char *dir)
+{
+    char path[DP_PATH_SIZE];
+    struct ps_wal_found found;
+    LH_TRY(dp_job_log_dir(dir, path));
+    LH_TRY(ps_wal_look(env, path, NULL, dump_entry, d, &found));
+    if (!found.segments) return dp_job_no_log(path);
+    if (d->one_shard && !d->shard_seen)
+        return lh_fail(LH_ERR_NOT_FOUND, "no record of shard %" PRIu64 " in %s", d->shard, path);
+    if (!d->json && !d->lines) dump_header();
+    if (found.torn)
+        fprintf(stderr, "segment %016" PRIx64 " byte %" PRIu64 ": bytes of no whole entry\n",
+                found.torn_segment, found.torn_at);
+    return LH_OK;
+}
+
+static LH_MUST lh_err run_dump(int argc, char **argv)
+{
+    const char *shard = NULL, *from = NULL, *to = NULL, *format = "table", *dir;
+    struct dump d = {.to = UINT64_MAX};
+    struct dp_job job = {0};
+    struct dp_texts rest;
+    bool help;
+    const struct dp_flag flags[] = {
+        {"--config", DP_TEXT, &job.config, "FILE", "the server's settings, instead of DIR"},
+        {"--shard", DP_TEXT, &shard, "N", "only records of this shard"},
+        {"--from", DP_TEXT, &from, "VERSION", "only from this version on"},
+        {"--to", DP_TEXT, &to, "VERSION", "only up to this version"},
+        {"-o", DP_TEXT, &format, "table|json", "form of the output; json: an object a line"},
+    };
+    const struct dp_usage usage = {
+        "longhaul log dump DIR | --config FILE [flags]",
+        "One line for each record of a server's log: where it stands, what it is, whose push, at\n"
+        "what scale, and the first digits of its chain. No key is needed: only payloads are\n"
+        "sealed. DIR is the server's directory (setting dir).",
+        flags, LH_COUNT(flags)};
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    LH_TRY(dp_table_form(format, &d.json));
+    LH_TRY(dp_number("--shard", shard, 0, UINT32_MAX - 1, &d.shard));
+    d.one_shard = shard != NULL;
+    LH_TRY(dp_number("--from", from, 0, UINT64_MAX, &d.from));
+    LH_TRY(dp_number("--to", to, 0, UINT64_MAX, &d.to));
+    if (d.from > d.to)
+        return lh_fail(LH_ERR_INVALID, "--from %" PRIu64 " is above --to %" PRIu64, d.from, d.to);
+    lh_err err = dp_job_open(&job, false);
+    if (!err) err = one_dir(&usage, &rest, &job, &dir);
+    if (!err) err = dump_dir(&d, job.env, dir);
+    dp_job_close(&job);
+    return err;
+}
+
+// ---------------------------------------------------------------- verify
+
+static LH_MUST lh_err run_verify(int argc, char **argv)
+{
+    const char *format = "table", *dir;
+    struct dp_job job = {0};
+    struct dp_texts rest;
+    bool help, json;
+    const struct dp_flag flags[] = {
+        DP_JOB_FLAGS(job),
+        {"--weights", DP_TEXT, &job.weights_path, "FILE", "the initial parameters"},
+        {"-o", DP_TEXT, &format, "table|json", "form of the output"},
+    };
+    const struct dp_usage usage = {
+        "longhaul log verify DIR | --config FILE [flags]",
+        "Reads every entry of a server's log: checksums, the sequence of entries, durable "
+        "positions,\n"
+        "each shard's versions, epochs and chain, and that log and checkpoints fit each other. "
+        "With\n"
+        "manifest, run and keys it folds all records too, so that every push opens and every "
+        "DIGEST\n"
+        "record agrees.\n"
+        "Exit code 0: whole; 1: bytes of no whole entry at the end, which a start cuts, opening a "
+        "new\n"
+        "epoch (beside a running server: a write under way, 0); 5: damage, which a start refuses.",
+        flags, LH_COUNT(flags)};
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    LH_TRY(dp_table_form(format, &json));
+    bool deep = job.config || job.keys_path;
+    lh_err err = dp_job_open(&job, deep);
+    if (!err) err = one_dir(&usage, &rest, &job, &dir);
+    if (!err) err = dp_log_verify(&job, dir, deep, json);
+    dp_job_close(&job);
+    return err;
+}
+
+// ---------------------------------------------------------------- replay
+
+static const struct dp_column columns[] = {
+    {"SHARD", "shard", 5}, {"VERSION", "version", 10}, {"EPOCH", "epoch", 5},
+    {"FROM", "from", 10},  {"RECORDS", "records", 10}, {"DIGEST", "digest", -64},
+    {NULL, NULL, 0}};
+
+static LH_MUST lh_err show_rows(const struct dp_replay *r, bool json)
+{
+    json_t *rows;
+    struct lh_buf text = lh_buf(64 << 20);
+    LH_TRY(dp_replay_rows(r, &rows));
+    lh_err err = LH_OK;
+    if (json)
+        err = dp_table_json(&text, rows);
+    else
+        dp_table_put(&text, columns, rows);
+    if (!err) err = lh_buf_err(&text);
+    if (!err) fwrite(text.data, 1, text.len, stdout);
+    lh_buf_free(&text);
+    json_decref(rows);
+    return err;
+}
+
+static LH_MUST lh_err replay(struct dp_job *job, const struct dp_texts *dirs,
+                             const struct dp_texts *to, const char *export, bool json)
+{
+    struct dp_replay r;
+    lh_err err = dp_replay_create(&r, job);
+    for (unsigned i = 0; !err && i < to->count; i++) err = dp_replay_want(&r, to->at[i]);
+    if (!err && !dirs->count) err = dp_replay_dir(&r, job->dir);
+    for (unsigned i = 0; !err && i < dirs->count; i++) err = dp_replay_dir(&r, dirs->at[i]);
+    if (!err && export) err = dp_replay_export(&r, export);
+    if (!err) err = show_rows(&r, json);
+    dp_replay_free(&r);
+    return err;
+}
+
+static LH_MUST lh_err run_replay(int argc, char **argv)
+{
+    const char *export = NULL, *format = "table";
+    struct dp_job job = {0};
+    struct dp_texts rest, to = {.count = 0};
+    bool help, json;
+    const struct dp_flag flags[] = {
+        DP_JOB_FLAGS(job),
+        {"--weights", DP_TEXT, &job.weights_path, "FILE",
+         "the initial parameters, where no checkpoint is old enough"},
+        {"--to", DP_EACH, &to, "[SHARD:]VERSION",
+         "of all shards, or of one; may repeat (the last there is)"},
+        {"--export", DP_TEXT, &export, "FILE",
+         "write the parameters: .safetensors, or else plain fp32 as `eval` reads it"},
+        {"-o", DP_TEXT, &format, "table|json", "form of the output"},
+    };
+    const struct dp_usage usage = {
+        "longhaul log replay DIR... | --config FILE [flags]",
+        "Folds checkpoint and log of servers' directories to any version that both still hold, "
+        "and\n"
+        "prints the digest of each shard's state: the same that every replica had there. The log\n"
+        "is cut below the oldest kept checkpoint (setting checkpoint.keep): what is to be "
+        "replayed\n"
+        "later must be kept. --export needs the directories of all shards.",
+        flags, LH_COUNT(flags)};
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    LH_TRY(dp_table_form(format, &json));
+    lh_err err = rest.count || job.config ? dp_job_open(&job, true)
+                                          : lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    if (!err) err = replay(&job, &rest, &to, export, json);
+    dp_job_close(&job);
+    return err;
+}
+
+// ---------------------------------------------------------------- the command
+
+static LH_MUST lh_err run(int argc, char **argv)
+{
+    const char *verb = argc > 1 ? argv[1] : "";
+    const struct dp_usage usage = {
+        "longhaul log dump | verify | replay [flags]",
+        "dump    a line for each record\n"
+        "verify  whether the log is whole, torn at its end or damaged, and where\n"
+        "replay  the state at any version, and its parameters\n\n"
+        "All of it only reads. `longhaul log VERB --help` lists the flags of each.",
+        NULL, 0};
+    struct dp_texts rest;
+    bool help;
+    if (!strcmp(verb, "dump")) return run_dump(argc - 1, argv + 1);
+    if (!strcmp(verb, "verify")) return run_verify(argc - 1, argv + 1);
+    if (!strcmp(verb, "replay")) return run_replay(argc - 1, argv + 1);
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    return help ? LH_OK : lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+}
+
+int dp_cmd_log(int argc, char **argv)
+{
+    lh_err err = run(argc, argv);
+    return err ? (int)dp_complain("log", err) : DP_OK;
+}

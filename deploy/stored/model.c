@@ -1,0 +1,107 @@
+// longhaul model init: the manifest and the initial parameters of a new model.
+//
+//   DIR/model.json   the manifest (common/format/manifest.h), for servers and workers
+//   DIR/weights.bin  its parameters, fp32, little endian, in the manifest's order; for servers
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "deploy/tool/commands.h"
+#include "deploy/tool/files.h"
+#include "worker/train/model.h"
+
+enum { SHAPE_MAX = 64 * 1024, MANIFEST_MAX = 64 << 20 };
+
+struct request {
+    const char *shape, *out;
+    uint64_t shards, seed;
+};
+
+static LH_MUST lh_err write_manifest(const struct request *q, const struct lh_manifest *m)
+{
+    char path[DP_PATH_SIZE];
+    struct lh_buf json = lh_buf(MANIFEST_MAX);
+    LH_TRY(dp_path(path, "%s/model.json", q->out));
+    lh_err err = lh_manifest_write(m, &json);
+    if (!err) err = dp_file_write(path, lh_buf_span(&json), 0666);
+    lh_buf_free(&json);
+    return err;
+}
+
+static LH_MUST lh_err write_weights(const struct request *q, const struct wk_shape *shape,
+                                    uint64_t values)
+{
+    char path[DP_PATH_SIZE];
+    LH_TRY(dp_path(path, "%s/weights.bin", q->out));
+    float *theta = malloc(values * sizeof *theta);
+    if (!theta) return lh_fail(LH_ERR_NO_MEMORY, "no memory for %" PRIu64 " parameters", values);
+    lh_err err = wk_model_init(shape, q->seed, theta);
+    if (!err) err = dp_file_write(path, lh_span(theta, values * sizeof *theta), 0666);
+    free(theta);
+    return err;
+}
+
+// The shape as JSON, or the name of a file that holds it.
+static LH_MUST lh_err read_shape(const char *text, struct wk_shape *out)
+{
+    if (text[0] == '{') return wk_shape_parse(text, out);
+    struct lh_buf json = lh_buf(SHAPE_MAX);
+    lh_err err = dp_file_read(text, &json);
+    lh_put_u8(&json, 0);
+    if (!err) err = lh_buf_err(&json);
+    if (!err) err = wk_shape_parse((const char *)json.data, out);
+    lh_buf_free(&json);
+    return err;
+}
+
+static LH_MUST lh_err make(const struct request *q)
+{
+    struct wk_shape shape;
+    struct lh_manifest manifest = {0};
+    char hash[2 * LH_HASH_BYTES + 1];
+    LH_TRY(read_shape(q->shape, &shape));
+    LH_TRY(dp_make_dirs(q->out));
+    LH_TRY(wk_model_manifest(&shape, (uint32_t)q->shards, &manifest));
+    lh_err err = write_manifest(q, &manifest);
+    if (!err) err = write_weights(q, &shape, manifest.values);
+    lh_hash_hex(&manifest.hash, hash);
+    if (!err)
+        printf("%s/model.json, weights.bin: %" PRIu64 " parameters in %u shards, manifest %.16s\n",
+               q->out, manifest.values, manifest.shards, hash);
+    lh_manifest_free(&manifest);
+    return err;
+}
+
+static LH_MUST lh_err run(int argc, char **argv)
+{
+    struct request q = {.out = ".", .shards = 1, .seed = 1};
+    const char *shards = NULL, *seed = NULL;
+    struct dp_texts rest;
+    const struct dp_flag flags[] = {
+        {"--shape", DP_TEXT, &q.shape, "JSON|FILE",
+         "the \"model\" object: vocab, dim, layers, ..."},
+        {"--shards", DP_TEXT, &shards, "N", "shards that the parameters are cut into (1)"},
+        {"--seed", DP_TEXT, &seed, "N", "of the initial parameters (1)"},
+        {"--out", DP_TEXT, &q.out, "DIR", "model.json and weights.bin go here (.)"},
+    };
+    const struct dp_usage usage = {
+        "longhaul model init --shape JSON|FILE [flags]",
+        "Writes the manifest and the initial parameters of a new model. The same seed gives the\n"
+        "same bits on every machine.",
+        flags, sizeof flags / sizeof flags[0]};
+    bool help;
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    if (rest.count != 1 || strcmp(rest.at[0], "init") != 0 || !q.shape)
+        return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    LH_TRY(dp_number("--shards", shards, 1, 65536, &q.shards));
+    LH_TRY(dp_number("--seed", seed, 0, UINT64_MAX, &q.seed));
+    return make(&q);
+}
+
+int dp_cmd_model(int argc, char **argv)
+{
+    lh_err err = run(argc, argv);
+    return err ? (int)dp_complain("model", err) : DP_OK;
+}

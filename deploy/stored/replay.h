@@ -1,0 +1,45 @@
+// Shards at any version they had, out of servers' directories: a checkpoint and the records above
+// it (or the initial parameters and all records). Nothing is changed, and a server may be running.
+#ifndef DP_REPLAY_H
+#define DP_REPLAY_H
+
+#include <jansson.h>
+
+#include "deploy/stored/job.h"
+#include "kernels/state/checkpoint.h"
+
+enum { DP_REPLAY_HEAD = -1 }; // a version: the last there is
+
+struct dp_replayed {
+    bool here, asked, torn; // torn: its log ends in bytes that no whole entry holds
+    uint64_t to;            // the version wanted; (uint64_t)DP_REPLAY_HEAD
+    uint64_t base;          // version of the checkpoint it was folded from; 0: initial parameters
+    uint64_t first, last;   // versions in the log; 0: none
+    uint64_t epoch;         // highest that any of its records and checkpoints has
+    const char *dir;        // borrows
+    struct lk_replica replica;
+};
+
+struct dp_replay {
+    struct dp_job *job;
+    bool oldest;               // from the oldest state there is, so that every record is folded
+    uint64_t to;               // for shards of which none was asked for by number
+    struct dp_replayed *shard; // job->manifest.shards of them
+};
+
+// The job must be open with all its parts.
+LH_MUST lh_err dp_replay_create(struct dp_replay *r, struct dp_job *job);
+void dp_replay_free(struct dp_replay *r);
+// "VERSION", or "SHARD:VERSION" of one shard. LH_ERR_INVALID.
+LH_MUST lh_err dp_replay_want(struct dp_replay *r, const char *text);
+// Brings the shards of a directory to their versions. LH_ERR_NOT_FOUND: a version that can't be had
+// any more, or not yet; LH_ERR_INVALID: initial parameters are needed, or a shard came before from
+// another directory; LH_ERR_CORRUPT: damage, or a DIGEST record that another state made.
+LH_MUST lh_err dp_replay_dir(struct dp_replay *r, const char *dir);
+// Rows of the shards: shard, version, epoch, from, records, chain, digest. The caller drops it.
+LH_MUST lh_err dp_replay_rows(const struct dp_replay *r, json_t **out);
+// Writes the parameters (weights_file.h); every shard must be there: LH_ERR_NOT_FOUND names those
+// that are not.
+LH_MUST lh_err dp_replay_export(const struct dp_replay *r, const char *path);
+
+#endif

@@ -1,0 +1,54 @@
+// longhaul data prepare: its flags. The work is in data.c.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "deploy/text/data.h"
+#include "deploy/tool/commands.h"
+
+static LH_MUST lh_err run(int argc, char **argv)
+{
+    const char *unit = NULL, *sequence = NULL, *limit = NULL, *file = NULL, *bits = NULL;
+    struct dp_texts staying = {.count = 0}, rest;
+    struct dp_data_prepare_conf conf = {.unit_tokens = 8192,
+                                        .sequence = 128,
+                                        .file_tokens = UINT64_C(1) << 26,
+                                        .token_bytes = 2,
+                                        .staying = &staying,
+                                        .says = stdout};
+    const struct dp_flag flags[] = {
+        {"--text", DP_TEXT, &conf.text, "DIR", "<region>/<language>/*.txt, heldout/<language>.txt"},
+        {"--out", DP_TEXT, &conf.out, "DIR", "token files and units.json go here"},
+        {"--unit-tokens", DP_TEXT, &unit, "N", "tokens of a unit (8192)"},
+        {"--sequence", DP_TEXT, &sequence, "N", "a unit is a multiple of this (128)"},
+        {"--limit-bytes-per-language", DP_TEXT, &limit, "N", "take no more text than this (all)"},
+        {"--tokens-per-file", DP_TEXT, &file, "N", "begin a new file after this (67108864)"},
+        {"--bits", DP_TEXT, &bits, "16|32", "of a token (16)"},
+        {"--stays", DP_EACH, &staying, "REGION", "its units may not leave; may repeat"},
+    };
+    const struct dp_usage usage = {
+        "longhaul data prepare --text DIR --out DIR [flags]",
+        "Turns text into token files and the manifest of their units (bytes are the tokens).\n"
+        "A language has one home region; what does not fill a unit is dropped, and said.",
+        flags, sizeof flags / sizeof flags[0]};
+    bool help;
+    uint64_t width = 16;
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    if (rest.count != 1 || strcmp(rest.at[0], "prepare") != 0 || !conf.text || !conf.out)
+        return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    LH_TRY(dp_number("--unit-tokens", unit, 0, UINT64_MAX, &conf.unit_tokens));
+    LH_TRY(dp_number("--sequence", sequence, 0, UINT64_MAX, &conf.sequence));
+    LH_TRY(dp_number("--limit-bytes-per-language", limit, 0, UINT64_MAX, &conf.limit_bytes));
+    LH_TRY(dp_number("--tokens-per-file", file, 0, UINT64_MAX, &conf.file_tokens));
+    LH_TRY(dp_number("--bits", bits, 0, UINT64_MAX, &width));
+    if (width != 16 && width != 32) return lh_fail(LH_ERR_INVALID, "--bits %.40s: 16 or 32", bits);
+    conf.token_bytes = width == 16 ? 2 : 4;
+    return dp_data_prepare(&conf);
+}
+
+int dp_cmd_data(int argc, char **argv)
+{
+    lh_err err = run(argc, argv);
+    return err ? (int)dp_complain("data", err) : DP_OK;
+}

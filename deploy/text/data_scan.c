@@ -1,0 +1,183 @@
+// Walks DIR/<region>/<language>/*.txt and DIR/heldout/*.txt, in the order of names. See
+// data_scan.h.
+//
+// What is no folder where a folder belongs, and no .txt where text belongs, is passed over; hidden
+// entries too. Names become parts of file names and of the manifest, so their alphabet is narrow.
+#include "deploy/text/data_scan.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "deploy/tool/files.h"
+
+enum { LANGUAGES_MAX = 1024 };
+
+struct names {
+    char **at;
+    unsigned count;
+};
+
+static void free_names(struct names *n)
+{
+    for (unsigned i = 0; i < n->count; i++) free(n->at[i]);
+    free(n->at);
+    *n = (struct names){0};
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static lh_err add_name(struct names *n, const char *name)
+{
+    char **more = realloc(n->at, (n->count + 1) * sizeof *more);
+    if (more) n->at = more;
+    char *copy = more ? strdup(name) : NULL;
+    if (!copy) return lh_fail(LH_ERR_NO_MEMORY, "no memory for %u names", n->count);
+    n->at[n->count++] = copy;
+    return LH_OK;
+}
+
+static bool is_kind(const char *path, bool folder)
+{
+    struct stat is;
+    return !stat(path, &is) && (folder ? S_ISDIR(is.st_mode) : S_ISREG(is.st_mode));
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n > m && !strcmp(s + n - m, end);
+}
+
+// Full paths of the folders, or of the .txt files, in `dir`, sorted. An absent dir has none.
+static lh_err list(const char *dir, bool folders, struct names *out)
+{
+    char path[DP_PATH_SIZE];
+    *out = (struct names){0};
+    DIR *open = opendir(dir);
+    if (!open && errno == ENOENT) return LH_OK;
+    if (!open) return lh_fail_errno(errno, "cannot list %s", dir);
+    lh_err err = LH_OK;
+    for (const struct dirent *e; !err && (e = readdir(open));) {
+        if (e->d_name[0] == '.' || (!folders && !ends_with(e->d_name, ".txt"))) continue;
+        err = dp_path(path, "%s/%s", dir, e->d_name);
+        if (!err && is_kind(path, folders)) err = add_name(out, path);
+    }
+    closedir(open);
+    if (err)
+        free_names(out);
+    else if (out->count)
+        qsort(out->at, out->count, sizeof *out->at, by_text);
+    return err;
+}
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+// The last part of a path, less `cut` bytes at its end, as a region's or a language's name.
+static lh_err take_name(char *out, size_t size, const char *path, size_t cut)
+{
+    const char *name = last_part(path);
+    size_t len = strlen(name) - cut;
+    if (len == 0 || len >= size ||
+        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") < len)
+        return lh_fail(LH_ERR_MALFORMED,
+                       "%s: names of regions (up to 63) and languages (up to 15) are "
+                       "letters, digits, - and _; rename it",
+                       path);
+    snprintf(out, size, "%.*s", (int)len, name);
+    return LH_OK;
+}
+
+static lh_err add_language(struct dp_tree *t, const char *region, const char *path)
+{
+    struct dp_language found = {0};
+    struct names files;
+    LH_TRY(take_name(found.region, sizeof found.region, region, 0));
+    LH_TRY(take_name(found.name, sizeof found.name, path, 0));
+    for (unsigned i = 0; i < t->languages; i++)
+        if (!strcmp(t->language[i].name, found.name))
+            return lh_fail(LH_ERR_MALFORMED,
+                           "language %s is in %s and in %s; a language has one home region",
+                           found.name, t->language[i].region, found.region);
+    LH_TRY(list(path, false, &files));
+    if (!files.count) return LH_OK;
+    struct dp_language *more = t->languages < LANGUAGES_MAX
+                                   ? realloc(t->language, (t->languages + 1) * sizeof *t->language)
+                                   : NULL;
+    if (!more) {
+        free_names(&files);
+        return lh_fail(LH_ERR_TOO_LARGE, "more than %u languages", t->languages);
+    }
+    found.file = files.at;
+    found.files = files.count;
+    t->language = more;
+    t->language[t->languages++] = found;
+    return LH_OK;
+}
+
+static lh_err scan_region(struct dp_tree *t, const char *path)
+{
+    struct names languages;
+    LH_TRY(list(path, true, &languages));
+    lh_err err = LH_OK;
+    for (unsigned i = 0; i < languages.count && !err; i++)
+        err = add_language(t, path, languages.at[i]);
+    free_names(&languages);
+    return err;
+}
+
+static lh_err scan_heldout(struct dp_tree *t, const char *dir)
+{
+    char path[DP_PATH_SIZE], name[sizeof t->heldout.name];
+    struct names files;
+    LH_TRY(dp_path(path, "%s/heldout", dir));
+    LH_TRY(list(path, false, &files));
+    t->heldout.file = files.at;
+    t->heldout.files = files.count;
+    for (unsigned i = 0; i < files.count; i++)
+        LH_TRY(take_name(name, sizeof name, files.at[i], strlen(".txt")));
+    return LH_OK;
+}
+
+lh_err dp_tree_scan(struct dp_tree *t, const char *dir)
+{
+    struct names regions;
+    *t = (struct dp_tree){0};
+    LH_TRY(list(dir, true, &regions));
+    lh_err err = scan_heldout(t, dir);
+    for (unsigned i = 0; i < regions.count && !err; i++)
+        if (strcmp(last_part(regions.at[i]), "heldout") != 0) err = scan_region(t, regions.at[i]);
+    free_names(&regions);
+    if (!err && !t->languages)
+        err = lh_fail(LH_ERR_NOT_FOUND,
+                      "no text in %s; it must hold <region>/<language>/*.txt, say "
+                      "europe/de/book.txt, and heldout/<language>.txt",
+                      dir);
+    if (err) dp_tree_free(t);
+    return err;
+}
+
+static void free_files(struct dp_language *l)
+{
+    struct names files = {l->file, l->files};
+    free_names(&files);
+}
+
+void dp_tree_free(struct dp_tree *t)
+{
+    for (unsigned i = 0; i < t->languages; i++) free_files(&t->language[i]);
+    free_files(&t->heldout);
+    free(t->language);
+    *t = (struct dp_tree){0};
+}

@@ -1,0 +1,22 @@
+// The folder tree that `longhaul data prepare` reads: DIR/<region>/<language>/*.txt.
+#ifndef DP_DATA_SCAN_H
+#define DP_DATA_SCAN_H
+
+#include "common/base/err.h"
+
+struct dp_language {
+    char region[64], name[16];
+    char **file; // paths, sorted
+    unsigned files;
+};
+
+struct dp_tree {
+    struct dp_language *language; // by region, then name: those that have text
+    unsigned languages;
+    struct dp_language heldout; // its files' stems are languages; region is ""
+};
+
+LH_MUST lh_err dp_tree_scan(struct dp_tree *t, const char *dir);
+void dp_tree_free(struct dp_tree *t);
+
+#endif

@@ -1,0 +1,90 @@
+// longhaul eval: held-out losses of a parameter file.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "deploy/text/eval.h"
+#include "deploy/tool/commands.h"
+#include "deploy/tool/table.h"
+
+struct request {
+    const char *manifest, *weights, *data, *bytes, *format;
+    bool json;
+};
+
+static void print_rows(const struct dp_eval_row *row, unsigned rows, bool json)
+{
+    double sum = 0;
+    if (json)
+        printf("{");
+    else
+        printf("%-10s %12s %12s %12s\n", "language", "nats/byte", "bigram", "bytes");
+    for (unsigned i = 0; i < rows; i++) {
+        sum += row[i].nats;
+        if (json)
+            printf("%s\"%s\": {\"nats\": %.6f, \"bigram\": %.6f, \"bytes\": %" PRIu64 "}",
+                   i ? ", " : "", row[i].language, row[i].nats, row[i].bigram, row[i].bytes);
+        else
+            printf("%-10s %12.4f %12.4f %12" PRIu64 "\n", row[i].language, row[i].nats,
+                   row[i].bigram, row[i].bytes);
+    }
+    if (json)
+        printf("}\n");
+    else
+        printf("%-10s %12.4f\n", "mean", rows ? sum / rows : 0);
+}
+
+static LH_MUST lh_err evaluate(const struct request *q)
+{
+    struct lh_manifest manifest = {0};
+    struct lh_units units = {0};
+    struct wk_shape shape;
+    float *parameters = NULL;
+    struct dp_eval_row *row = NULL;
+    uint64_t bytes = 0;
+    LH_TRY(dp_number("--bytes", q->bytes, 0, UINT64_MAX, &bytes));
+    lh_err err = dp_manifest_load(q->manifest, &manifest);
+    if (!err) err = wk_shape_parse(manifest.model_json ? manifest.model_json : "", &shape);
+    if (!err) err = dp_units_load(q->data, &units);
+    if (!err) err = dp_floats_load(q->weights, manifest.values, &parameters);
+    if (!err) row = calloc(units.heldouts + 1u, sizeof *row);
+    if (!err && !row) err = lh_fail(LH_ERR_NO_MEMORY, "no memory for the rows");
+    if (!err) err = dp_eval(&units, q->data, &shape, parameters, bytes, row);
+    if (!err) print_rows(row, units.heldouts, q->json);
+    free(row);
+    free(parameters);
+    lh_units_free(&units);
+    lh_manifest_free(&manifest);
+    return err;
+}
+
+static LH_MUST lh_err run(int argc, char **argv)
+{
+    struct request q = {.format = "table"};
+    struct dp_texts rest;
+    const struct dp_flag flags[] = {
+        {"--manifest", DP_TEXT, &q.manifest, "FILE", "the model's manifest"},
+        {"--weights", DP_TEXT, &q.weights, "FILE", "its parameters, fp32 in the manifest's order"},
+        {"--data", DP_TEXT, &q.data, "DIR", "folder of units.json and the held-out token files"},
+        {"--bytes", DP_TEXT, &q.bytes, "N", "take at most this much text per language (0: all)"},
+        {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
+    };
+    const struct dp_usage usage = {
+        "longhaul eval --manifest FILE --weights FILE --data DIR [flags]",
+        "Mean negative log likelihood per byte of each held-out text, beside the text's own\n"
+        "entropy of a byte given the one before.",
+        flags, sizeof flags / sizeof flags[0]};
+    bool help;
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    if (rest.count || !q.manifest || !q.weights || !q.data)
+        return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    LH_TRY(dp_table_form(q.format, &q.json));
+    return evaluate(&q);
+}
+
+int dp_cmd_eval(int argc, char **argv)
+{
+    lh_err err = run(argc, argv);
+    return err ? (int)dp_complain("eval", err) : DP_OK;
+}

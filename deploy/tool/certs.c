@@ -1,0 +1,320 @@
+// longhaul certs init|issue|ls|key: a run's CA, its processes' certificates, its job key.
+//
+// Files and their modes are common/security/certs.h's and common/security/seal.h's; nothing is
+// overwritten without
+// --replace, and a job key never.
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/check.h"
+#include "common/security/certs.h"
+#include "common/security/seal.h"
+#include "common/security/sign.h"
+#include "deploy/tool/commands.h"
+#include "deploy/tool/files.h"
+#include "deploy/tool/table.h"
+
+enum { CA_DAYS = 3650, LEAF_DAYS = 365, DAY_S = 86400 };
+static const char DIR_DEFAULT[] = "certs";
+
+static LH_MUST lh_err parse_days(const char *text, int *days)
+{
+    char *end;
+    if (!text) return LH_OK;
+    errno = 0;
+    long number = strtol(text, &end, 10);
+    if (errno || end == text || *end || number < 1 || number > LH_CERTS_DAYS_MAX)
+        return lh_fail(LH_ERR_INVALID, "--days %.40s: want a number from 1 to %d", text,
+                       LH_CERTS_DAYS_MAX);
+    *days = (int)number;
+    return LH_OK;
+}
+
+// Parses flags where no arguments beside them are expected.
+static LH_MUST lh_err parse(const struct dp_usage *usage, int argc, char **argv, bool *help)
+{
+    struct dp_texts rest;
+    LH_TRY(dp_flags(usage, argc, argv, &rest, help));
+    if (!*help && rest.count)
+        return lh_fail(LH_ERR_INVALID, "%.60s: usage: %s", rest.at[0], usage->line);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- init
+
+static LH_MUST lh_err run_init(int argc, char **argv)
+{
+    const char *dir = DIR_DEFAULT, *domain = LH_DOMAIN_DEFAULT, *days_text = NULL;
+    bool replace = false, help;
+    int days = CA_DAYS;
+    const struct dp_flag flags[] = {
+        {"--dir", DP_TEXT, &dir, "DIR", "where ca.pem and ca.key go (certs)"},
+        {"--domain", DP_TEXT, &domain, "DOMAIN",
+         "trust domain; setting run.domain (" LH_DOMAIN_DEFAULT ")"},
+        {"--days", DP_TEXT, &days_text, "N", "validity (3650)"},
+        {"--replace", DP_SWITCH, &replace, NULL, "overwrite; all it had issued are void then"},
+    };
+    const struct dp_usage usage = {"longhaul certs init [--dir DIR] [--domain DOMAIN]",
+                                   "Makes the certificate authority of a domain. Whoever has "
+                                   "ca.key can join any run of it.",
+                                   flags, LH_COUNT(flags)};
+    LH_TRY(parse(&usage, argc, argv, &help));
+    if (help) return LH_OK;
+    LH_TRY(parse_days(days_text, &days));
+    LH_TRY(lh_certs_ca_create(dir, domain, days, replace));
+    printf("%s/ca.pem  CA of %s for %d days\n", dir, domain, days);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- issue
+
+static LH_MUST lh_err copy_name(char out[LH_NAME_SIZE], const char *flag, const char *text)
+{
+    if (!text) return lh_fail(LH_ERR_INVALID, "%s is missing", flag);
+    if (snprintf(out, LH_NAME_SIZE, "%s", text) >= LH_NAME_SIZE)
+        return lh_fail(LH_ERR_INVALID, "%s %.20s...: at most %d characters", flag, text,
+                       LH_NAME_SIZE - 1);
+    return LH_OK;
+}
+
+static LH_MUST lh_err fill_peer(struct lh_peer *peer, const char *dir, const char *role,
+                                const char *run, const char *region, const char *name)
+{
+    struct lh_certs_info ca;
+    char path[DP_PATH_SIZE];
+    if (!role) return lh_fail(LH_ERR_INVALID, "--role is missing");
+    if (lh_role_parse(role, &peer->role))
+        return lh_fail(LH_ERR_INVALID, "--role %.40s: want worker, server, coordinator or admin",
+                       role);
+    LH_TRY(copy_name(peer->run, "--run", run));
+    LH_TRY(copy_name(peer->region, "--region", region));
+    LH_TRY(copy_name(peer->name, "--name", name));
+    LH_TRY(dp_path(path, "%s/ca.pem", dir));
+    if (!dp_file_exists(path))
+        return lh_fail(LH_ERR_NOT_FOUND,
+                       "%s: no such file; `longhaul certs init --dir %s` makes it", path, dir);
+    LH_TRY(lh_certs_inspect(path, &ca));
+    LH_STATIC_ASSERT(sizeof ca.domain == sizeof peer->domain, "a domain is a domain");
+    memcpy(peer->domain, ca.domain, sizeof peer->domain);
+    return LH_OK;
+}
+
+static LH_MUST lh_err run_issue(int argc, char **argv)
+{
+    const char *dir = DIR_DEFAULT, *out = NULL, *days_text = NULL;
+    const char *run = NULL, *role = NULL, *region = NULL, *name = NULL;
+    bool replace = false, help;
+    int days = LEAF_DAYS;
+    const struct dp_flag flags[] = {
+        {"--dir", DP_TEXT, &dir, "DIR", "where ca.pem and ca.key are (certs)"},
+        {"--run", DP_TEXT, &run, "RUN", "the run it may join"},
+        {"--role", DP_TEXT, &role, "worker|server|coordinator|admin", "what the process is"},
+        {"--region", DP_TEXT, &region, "REGION", "its region"},
+        {"--name", DP_TEXT, &name, "NAME", "its name; the files are NAME.pem and NAME.key"},
+        {"--days", DP_TEXT, &days_text, "N", "validity (365)"},
+        {"--out", DP_TEXT, &out, "DIR", "where the files go (--dir)"},
+        {"--replace", DP_SWITCH, &replace, NULL, "overwrite; running processes reload it"},
+    };
+    const struct dp_usage usage = {
+        "longhaul certs issue --run RUN --role ROLE --region REGION --name NAME",
+        "Issues one process's certificate. Names are of [a-z0-9._-], up to 63 characters.", flags,
+        LH_COUNT(flags)};
+    struct lh_peer peer = {0};
+    char uri[LH_URI_SIZE];
+    LH_TRY(parse(&usage, argc, argv, &help));
+    if (help) return LH_OK;
+    LH_TRY(parse_days(days_text, &days));
+    LH_TRY(fill_peer(&peer, dir, role, run, region, name));
+    if (!out) out = dir;
+    LH_TRY(lh_certs_issue(dir, &peer, days, out, replace));
+    lh_peer_uri(&peer, uri);
+    printf("%s/%s.pem  %s for %d days\n", out, peer.name, uri, days);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- ls
+
+struct listing {
+    int64_t now;
+    json_t *rows;   // NULL: a table
+    unsigned bad;   // expired, not valid yet, unreadable
+    unsigned count; // of all
+};
+
+static const char *state_of(const struct lh_certs_info *info, int64_t now)
+{
+    if (now > info->not_after) return "expired";
+    return now < info->not_before ? "not-yet" : "valid";
+}
+
+static void format_time(int64_t seconds, char out[32])
+{
+    struct tm parts;
+    time_t time = (time_t)seconds;
+    if (!gmtime_r(&time, &parts) || !strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &parts)) *out = 0;
+}
+
+static void list_one(struct listing *l, const char *file, const struct lh_certs_info *info)
+{
+    const char *role = info->ca ? "ca" : lh_role_name(info->peer.role);
+    const char *state = state_of(info, l->now);
+    char until[32];
+    int64_t days = (info->not_after - l->now) / DAY_S;
+    format_time(info->not_after, until);
+    l->bad += strcmp(state, "valid") != 0;
+    if (!l->rows) {
+        printf("%-24s %-12s %-12s %-16s %-20s %6lld  %s\n", file, role, info->peer.region,
+               info->peer.run, until, (long long)days, state);
+        return;
+    }
+    json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I}", "file", file, "state",
+                            state, "role", role, "domain", info->domain, "run", info->peer.run,
+                            "region", info->peer.region, "name", info->peer.name, "not_after",
+                            until, "days_left", (json_int_t)days);
+    json_array_append_new(l->rows, row);
+}
+
+static void list_unreadable(struct listing *l, const char *file, lh_err err)
+{
+    l->bad++;
+    if (l->rows)
+        json_array_append_new(l->rows, json_pack("{s:s, s:s, s:s}", "file", file, "state",
+                                                 "unreadable", "error", lh_err_text(err)));
+    else
+        printf("%-24s %s\n", file, lh_err_text(err));
+}
+
+static int is_pem(const struct dirent *entry)
+{
+    size_t n = strlen(entry->d_name);
+    return n > 4 && strcmp(entry->d_name + n - 4, ".pem") == 0;
+}
+
+static LH_MUST lh_err list_dir(struct listing *l, const char *dir)
+{
+    struct dirent **entry = NULL;
+    struct lh_certs_info info;
+    char path[DP_PATH_SIZE];
+    int count = scandir(dir, &entry, is_pem, alphasort);
+    if (count < 0 && errno == ENOENT) return lh_fail(LH_ERR_NOT_FOUND, "no folder %s", dir);
+    if (count < 0) return lh_fail_errno(errno, "%s", dir);
+    if (!l->rows && count)
+        printf("%-24s %-12s %-12s %-16s %-20s %6s  %s\n", "FILE", "ROLE", "REGION", "RUN",
+               "NOT AFTER", "DAYS", "STATE");
+    for (int i = 0; i < count; i++) {
+        lh_err err = dp_path(path, "%s/%s", dir, entry[i]->d_name);
+        if (!err) err = lh_certs_inspect(path, &info);
+        if (err)
+            list_unreadable(l, entry[i]->d_name, err);
+        else
+            list_one(l, entry[i]->d_name, &info);
+        free(entry[i]);
+    }
+    free(entry);
+    l->count = (unsigned)count;
+    return LH_OK;
+}
+
+static LH_MUST lh_err run_ls(int argc, char **argv)
+{
+    const char *dir = DIR_DEFAULT, *format = "table";
+    bool help, json;
+    const struct dp_flag flags[] = {
+        {"--dir", DP_TEXT, &dir, "DIR", "the folder to list (certs)"},
+        {"-o", DP_TEXT, &format, "table|json", "form of the output"},
+    };
+    const struct dp_usage usage = {"longhaul certs ls [--dir DIR] [-o table|json]",
+                                   "Lists certificates. Exit code 5 when one has expired, is not "
+                                   "valid yet or can't be read.",
+                                   flags, LH_COUNT(flags)};
+    LH_TRY(parse(&usage, argc, argv, &help));
+    if (help) return LH_OK;
+    LH_TRY(dp_table_form(format, &json));
+    struct listing l = {.now = (int64_t)time(NULL), .rows = json ? json_array() : NULL};
+    lh_err err = list_dir(&l, dir);
+    if (!err && json) {
+        json_dumpf(l.rows, stdout, JSON_INDENT(2));
+        putchar('\n');
+    }
+    json_decref(l.rows);
+    if (!err && l.bad)
+        err = lh_fail(LH_ERR_MALFORMED, "%u of %u certificates in %s are no good now", l.bad,
+                      l.count, dir);
+    return err;
+}
+
+// ---------------------------------------------------------------- key
+
+static LH_MUST lh_err run_key(int argc, char **argv)
+{
+    const char *out = NULL;
+    bool help;
+    const struct dp_flag flags[] = {{"--out", DP_TEXT, &out, "FILE", "the key file to write"}};
+    const struct dp_usage usage = {"longhaul certs key --out FILE",
+                                   "Writes a new job key. Every holder can read every update of "
+                                   "the run; keep it outside the data directories.",
+                                   flags, LH_COUNT(flags)};
+    LH_TRY(parse(&usage, argc, argv, &help));
+    if (help) return LH_OK;
+    if (!out) return lh_fail(LH_ERR_INVALID, "--out is missing");
+    LH_TRY(lh_key_generate(out));
+    printf("%s  a new job key\n", out);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- signer
+
+static LH_MUST lh_err run_signer(int argc, char **argv)
+{
+    const char *out = NULL, *name = "";
+    bool help;
+    const struct dp_flag flags[] = {
+        {"--out", DP_TEXT, &out, "FILE", "the key file to write; FILE.pub is its public key"},
+        {"--name", DP_TEXT, &name, "NAME", "whose it is; stands in FILE.pub"},
+    };
+    const struct dp_usage usage = {
+        "longhaul certs signer --out FILE [--name NAME]",
+        "Writes a new key with which a server signs its checkpoints (setting "
+        "checkpoint.sign_key).\n"
+        "Collect the FILE.pub of all servers of a run in one file: the setting checkpoint.signers\n"
+        "and `checkpoint verify --signers` take it.",
+        flags, LH_COUNT(flags)};
+    LH_TRY(parse(&usage, argc, argv, &help));
+    if (help) return LH_OK;
+    if (!out) return lh_fail(LH_ERR_INVALID, "--out is missing");
+    LH_TRY(lh_sign_generate(out, name));
+    printf("%s  a new signing key\n%s.pub  its public key\n", out, out);
+    return LH_OK;
+}
+
+static LH_MUST lh_err run(int argc, char **argv)
+{
+    const char *verb = argc > 1 ? argv[1] : "";
+    const struct dp_usage usage = {"longhaul certs init | issue | ls | key | signer [flags]",
+                                   "init    make a certificate authority\n"
+                                   "issue   issue the certificate of one process\n"
+                                   "ls      list certificates and when they expire\n"
+                                   "key     write a new job key\n"
+                                   "signer  write a new key that checkpoints are signed "
+                                   "with\n\n`longhaul certs VERB --help` lists the flags of each.",
+                                   NULL, 0};
+    struct dp_texts rest;
+    bool help;
+    if (strcmp(verb, "init") == 0) return run_init(argc - 1, argv + 1);
+    if (strcmp(verb, "issue") == 0) return run_issue(argc - 1, argv + 1);
+    if (strcmp(verb, "ls") == 0) return run_ls(argc - 1, argv + 1);
+    if (strcmp(verb, "key") == 0) return run_key(argc - 1, argv + 1);
+    if (strcmp(verb, "signer") == 0) return run_signer(argc - 1, argv + 1);
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    return help ? LH_OK : lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+}
+
+int dp_cmd_certs(int argc, char **argv)
+{
+    lh_err err = run(argc, argv);
+    return err ? (int)dp_complain("certs", err) : DP_OK;
+}

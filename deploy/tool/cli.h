@@ -1,0 +1,76 @@
+// The `longhaul` tool: its commands, its exit codes, its flags.
+#ifndef DP_CLI_H
+#define DP_CLI_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/exit.h"
+
+// Exit codes of every command: those of all programs (common/base/exit.h).
+#define DP_EXIT_ENUM(id, code, name, meaning) DP_##id = code,
+enum dp_exit { LH_EXITS(DP_EXIT_ENUM) };
+#undef DP_EXIT_ENUM
+
+// Prints "longhaul NAME: text of err" to stderr and gives its exit code.
+enum dp_exit dp_complain(const char *command, lh_err err);
+
+// A command: argv[0] is its name; what it prints for people goes to stdout, complaints to stderr.
+typedef int (*dp_run)(int argc, char **argv);
+struct dp_command {
+    const char *name;
+    dp_run run;
+    const char *help;  // one line
+    const char *words; // what may come first, blanks between; NULL: anything
+    bool own;          // each of these words is a command with flags of its own
+};
+extern const struct dp_command dp_commands[]; // commands.c; ends with a NULL name
+
+// The whole tool. Returns the exit code.
+int dp_main(int argc, char **argv);
+
+// Exit codes in their order: name and meaning of the i-th; NULL: there are no more.
+const char *dp_exit_name(unsigned i, enum dp_exit *code, const char **meaning);
+
+// ---- flags: one small table a command
+enum dp_flag_kind {
+    DP_SWITCH, // bool
+    DP_TEXT,   // const char *
+    DP_EACH,   // struct dp_texts, may repeat
+};
+enum { DP_TEXTS_MAX = 64 };
+struct dp_texts {
+    const char *at[DP_TEXTS_MAX];
+    unsigned count;
+};
+struct dp_flag {
+    const char *name; // "--dir"
+    enum dp_flag_kind kind;
+    void *out;
+    const char *value; // what --help calls its value; NULL for a switch
+    const char *help;
+};
+struct dp_usage {
+    const char *line; // "longhaul up TOPOLOGY [flags]"
+    const char *text; // paragraphs after it
+    const struct dp_flag *flag;
+    unsigned flags;
+};
+
+// Fills the flags and gives what is none in `rest`. LH_ERR_INVALID: wrong line, with the nearest
+// flag. *help is set for --help, after it was printed to stdout; for --help=json too, which prints
+// {"usage", "text", "flags": [{"name", "value", "help", "repeats"}]} (manual.c reads it).
+LH_MUST lh_err dp_flags(const struct dp_usage *usage, int argc, char **argv, struct dp_texts *rest,
+                        bool *help);
+
+// Reads a flag's whole number from min to max; NULL, of a flag that was not given: *out stays.
+// LH_ERR_INVALID.
+LH_MUST lh_err dp_number(const char *flag, const char *text, uint64_t min, uint64_t max,
+                         uint64_t *out);
+// The same of a real number.
+LH_MUST lh_err dp_real(const char *flag, const char *text, double min, double max, double *out);
+
+#endif

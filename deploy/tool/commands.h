@@ -1,0 +1,25 @@
+// One function a command of the tool; their help is `longhaul COMMAND --help`.
+#ifndef DP_COMMANDS_H
+#define DP_COMMANDS_H
+
+#include "deploy/tool/cli.h"
+
+int dp_cmd_certs(int argc, char **argv);
+int dp_cmd_checkpoint(int argc, char **argv);
+int dp_cmd_completion(int argc, char **argv);
+int dp_cmd_config(int argc, char **argv);
+int dp_cmd_data(int argc, char **argv);
+int dp_cmd_describe(int argc, char **argv);
+int dp_cmd_drain(int argc, char **argv);
+int dp_cmd_move(int argc, char **argv);
+int dp_cmd_eval(int argc, char **argv);
+int dp_cmd_events(int argc, char **argv);
+int dp_cmd_generate(int argc, char **argv);
+int dp_cmd_get(int argc, char **argv);
+int dp_cmd_log(int argc, char **argv);
+int dp_cmd_man(int argc, char **argv);
+int dp_cmd_model(int argc, char **argv);
+int dp_cmd_top(int argc, char **argv);
+int dp_cmd_up(int argc, char **argv);
+
+#endif

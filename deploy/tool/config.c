@@ -1,0 +1,128 @@
+// longhaul config check|explain: what the tables say, and what they say of a file.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/app/config.h"
+#include "common/base/nearest.h"
+#include "deploy/tool/commands.h"
+#include "deploy/tool/files.h"
+#include "deploy/up/topology.h"
+#include "server/settings.h"
+#include "worker/settings.h"
+
+static const struct dp_kind {
+    const char *name;
+    const struct lh_config_table *table; // NULL: a topology, which has several
+} kinds[] = {
+    {"server", &ps_settings_table},
+    {"worker", &wk_settings_table},
+    {"topology", NULL},
+};
+
+static LH_MUST lh_err kind_of(const char *name, const struct dp_kind **out)
+{
+    if (!name) return lh_fail(LH_ERR_INVALID, "--kind is missing: server, worker or topology");
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (!strcmp(kinds[i].name, name)) {
+            *out = &kinds[i];
+            return LH_OK;
+        }
+    struct lh_nearest nearest = lh_nearest(name);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        lh_nearest_try(&nearest, kinds[i].name);
+    return lh_fail(LH_ERR_INVALID, "no kind %.60s: server, worker or topology%s%s", name,
+                   nearest.best ? "; did you mean " : "", nearest.best ? nearest.best : "");
+}
+
+static const char *get_env(const char *name)
+{
+    return getenv(name);
+}
+
+static LH_MUST lh_err apply(struct lh_config *c, const char *file, const struct dp_texts *set)
+{
+    if (file) {
+        struct lh_buf text = lh_buf(LH_YAML_BYTES_MAX);
+        lh_err err = dp_file_read(file, &text);
+        if (!err) err = lh_config_text(c, file, lh_buf_span(&text));
+        lh_buf_free(&text);
+        LH_TRY(err);
+    }
+    for (unsigned i = 0; i < set->count; i++) LH_TRY(lh_config_set(c, set->at[i]));
+    return lh_config_environment(c, get_env);
+}
+
+static LH_MUST lh_err check_file(const struct dp_kind *kind, const char *file,
+                                 const struct dp_texts *set)
+{
+    if (!kind->table) {
+        struct dp_topology *t;
+        if (set->count) return lh_fail(LH_ERR_INVALID, "--set does not go with a topology");
+        LH_TRY(dp_topology_load(file, &t));
+        dp_topology_free(t);
+        return LH_OK;
+    }
+    struct lh_config *c;
+    LH_TRY(lh_config_create(kind->table, &c));
+    lh_err err = apply(c, file, set);
+    if (!err) err = lh_config_finish(c);
+    lh_config_destroy(c);
+    return err;
+}
+
+static LH_MUST lh_err explain(const struct dp_kind *kind, const char *key, const char *file,
+                              const struct dp_texts *set)
+{
+    if (!kind->table) {
+        if (file || set->count)
+            return lh_fail(LH_ERR_INVALID, "--file and --set do not go with a topology");
+        return dp_topology_explain(key, stdout);
+    }
+    struct lh_config *c;
+    struct lh_buf text = lh_buf(1 << 20);
+    LH_TRY(lh_config_create(kind->table, &c));
+    lh_err err = apply(c, file, set);
+    if (!err) err = lh_config_explain(c, key, &text);
+    if (!err) fwrite(text.data, 1, text.len, stdout);
+    lh_buf_free(&text);
+    lh_config_destroy(c);
+    return err;
+}
+
+static LH_MUST lh_err run(int argc, char **argv)
+{
+    const char *kind_name = NULL, *file = NULL;
+    struct dp_texts set = {.count = 0}, rest;
+    const struct dp_flag flags[] = {
+        {"--kind", DP_TEXT, &kind_name, "server|worker|topology", "what the file is for"},
+        {"--file", DP_TEXT, &file, "FILE", "explain: show this file's values and their lines"},
+        {"--set", DP_EACH, &set, "KEY=VALUE", "as the programs take it; may repeat"},
+    };
+    const struct dp_usage usage = {
+        "longhaul config check FILE --kind KIND | explain [KEY|SECTION] --kind KIND",
+        "check tells whether a file would be accepted, without starting anything.\n"
+        "explain prints type, range, default, help and current value of settings.",
+        flags, sizeof flags / sizeof flags[0]};
+    bool help;
+    const struct dp_kind *kind = NULL;
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    const char *verb = rest.count ? rest.at[0] : "";
+    bool check = !strcmp(verb, "check"), explains = !strcmp(verb, "explain");
+    if (!check && !explains) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    LH_TRY(kind_of(kind_name, &kind));
+    if (check && rest.count == 2) {
+        LH_TRY(check_file(kind, rest.at[1], &set));
+        printf("%s: a good %s\n", rest.at[1], kind->name);
+        return LH_OK;
+    }
+    if (explains && rest.count <= 2)
+        return explain(kind, rest.count == 2 ? rest.at[1] : NULL, file, &set);
+    return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+}
+
+int dp_cmd_config(int argc, char **argv)
+{
+    lh_err err = run(argc, argv);
+    return err ? (int)dp_complain("config", err) : DP_OK;
+}

@@ -1,0 +1,109 @@
+// Tables and JSON of the commands that show a run. See table.h.
+#include "deploy/tool/table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "deploy/tool/files.h"
+
+static void put_cell(struct lh_buf *out, const json_t *value, int width)
+{
+    char text[128] = "-";
+    if (json_is_string(value))
+        snprintf(text, sizeof text, "%s", json_string_value(value));
+    else if (json_is_integer(value))
+        snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(text, sizeof text, "%.1f", json_real_value(value));
+    else if (json_is_boolean(value))
+        snprintf(text, sizeof text, "%s", json_is_true(value) ? "yes" : "no");
+    for (char *at = text; *at; at++)
+        if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
+    dp_put(out, "%*s", width, text);
+}
+
+void dp_table_put(struct lh_buf *out, const struct dp_column *columns, const json_t *rows)
+{
+    size_t i;
+    json_t *row;
+    for (const struct dp_column *c = columns; c->title; c++)
+        dp_put(out, "%s%*s", c == columns ? "" : " ", c->width, c->title);
+    dp_put(out, "\n");
+    json_array_foreach(rows, i, row)
+    {
+        for (const struct dp_column *c = columns; c->title; c++) {
+            dp_put(out, "%s", c == columns ? "" : " ");
+            put_cell(out, json_object_get(row, c->key), c->width);
+        }
+        dp_put(out, "\n");
+    }
+}
+
+void dp_table_fit(struct lh_buf *out, struct lh_span text, unsigned columns, unsigned lines)
+{
+    unsigned column = 0, line = 1;
+    for (const uint8_t *at = text.data, *end = at + text.len; at < end; at++) {
+        if (*at == '\n') {
+            if (line++ == lines) return;
+            column = 0;
+        } else if ((*at & 0xc0) != 0x80) {
+            column++;
+        }
+        if (column <= columns) lh_put_u8(out, *at);
+    }
+}
+
+lh_err dp_table_json(struct lh_buf *out, const json_t *value)
+{
+    char *text = json_dumps(value, JSON_INDENT(2));
+    if (!text) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the answer");
+    dp_put(out, "%s\n", text);
+    free(text);
+    return lh_buf_err(out);
+}
+
+lh_err dp_table_form(const char *format, bool *json)
+{
+    *json = !strcmp(format, "json");
+    if (*json || !strcmp(format, "table")) return LH_OK;
+    return lh_fail(LH_ERR_INVALID, "-o %.20s: want table or json", format);
+}
+
+// ---------------------------------------------------------------- what there is not
+
+enum { NAMES_BYTES = 300, NAME_BYTES = 128 };
+
+static void name_of(const json_t *row, const char *under, const char *key, char out[NAME_BYTES])
+{
+    const json_t *value = json_object_get(row, key);
+    const char *place = under ? json_string_value(json_object_get(row, under)) : NULL;
+    out[0] = 0;
+    if (json_is_integer(value))
+        snprintf(out, NAME_BYTES, "%lld", (long long)json_integer_value(value));
+    else if (json_string_length(value))
+        snprintf(out, NAME_BYTES, "%.60s%s%.60s", place ? place : "", place ? "/" : "",
+                 json_string_value(value));
+}
+
+lh_err dp_table_missing(const json_t *rows, const char *under, const char *key, const char *kind,
+                        const char *name)
+{
+    struct lh_buf names = lh_buf(NAMES_BYTES);
+    json_t *told = json_object(), *row;
+    size_t i;
+    json_array_foreach(rows, i, row)
+    {
+        char is[NAME_BYTES];
+        name_of(row, under, key, is);
+        if (!is[0] || json_object_get(told, is)) continue;
+        json_object_set_new(told, is, json_true());
+        dp_put(&names, " %s", is);
+    }
+    json_decref(told);
+    lh_err err = lh_fail(LH_ERR_NOT_FOUND, "no %s %.64s in this run; there are:%.*s%s", kind, name,
+                         (int)names.len, names.len ? (const char *)names.data : "",
+                         lh_buf_err(&names) ? " ..." : "");
+    lh_buf_free(&names);
+    return err;
+}

@@ -1,0 +1,425 @@
+// Reading a topology. See topology.h.
+//
+// 1. Every map in the file is read by a table: the top, each server, region and link, and `server:`
+//    and `worker:` by the tables of the programs. So a mistyped key fails here, with its line.
+// 2. In a dp_topology every name is valid and unique, every region named exists, the shards are
+//    0..shards-1 with one owner each, and every pair of regions has one link.
+#include "deploy/up/topology.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/security/identity.h"
+#include "common/base/check.h"
+#include "common/base/nearest.h"
+#include "deploy/tool/files.h"
+#include "worker/ranks/reduce.h"
+
+enum { CONFIGS_MAX = 3 + DP_REGIONS_MAX + DP_SERVERS_MAX + DP_LINKS_MAX };
+
+// What a topology owns: its tree, cut into the maps that tables read, and their configs.
+struct dp_topology_parts {
+    char name[DP_PATH_SIZE];
+    struct lh_yaml *top, *servers, *regions, *links, *server, *worker;
+    struct lh_config *config[CONFIGS_MAX];
+    unsigned configs;
+};
+
+// clang-format off
+#define T struct dp_run_settings
+static const struct lh_config_row run_rows[] = {
+    LH_CONFIG_ROW_STRING(T, "run", run, NULL, "Name of the run; part of every certificate"),
+    LH_CONFIG_ROW_STRING(T, "domain", domain, LH_DOMAIN_DEFAULT, "Trust domain of certificates"),
+    LH_CONFIG_ROW_INT(T, "seed", seed, "1", 0, 4294967295.0, NULL, NULL,
+        "Seed of the initial parameters"),
+    LH_CONFIG_ROW_INT(T, "budget_tokens", budget_tokens, NULL, 1, 1e15, "tokens", NULL,
+        "Credited tokens at which the run ends"),
+    LH_CONFIG_ROW_FLOAT(T, "tokens_per_s", tokens_per_s, "off", 0, 1e12, "tokens/s", "off=0",
+        "Throttle of all regions together, shared by their speeds"),
+    LH_CONFIG_ROW_STRING(T, "coordinator.region", coordinator_region, NULL,
+        "Region that the coordinator stands in"),
+    LH_CONFIG_ROW_INT(T, "model.vocabulary", model.vocabulary, "256", 2, 1e6, "ids", NULL,
+        "Token ids; 256: bytes"),
+    LH_CONFIG_ROW_INT(T, "model.dim", model.dim, "96", 2, 65536, NULL, NULL, "Width of the model"),
+    LH_CONFIG_ROW_INT(T, "model.layers", model.layers, "4", 1, 512, NULL, NULL, "Layers"),
+    LH_CONFIG_ROW_INT(T, "model.heads", model.heads, "4", 1, 512, NULL, NULL, "Attention heads"),
+    LH_CONFIG_ROW_INT(T, "model.kv_heads", model.kv_heads, "4", 1, 512, NULL, NULL,
+        "Heads of keys and values; fewer than heads: grouped"),
+    LH_CONFIG_ROW_INT(T, "model.ffn", model.ffn, "256", 1, 1e6, NULL, NULL,
+        "Width of the feed-forward part"),
+    LH_CONFIG_ROW_INT(T, "model.context", model.context, "128", 1, 1e6, "tokens", NULL,
+        "Length of a sequence"),
+    LH_CONFIG_ROW_FLOAT(T, "model.rope_theta", model.rope_theta, "10000", 1, 1e9, NULL, NULL,
+        "Base of the rotary positions"),
+    LH_CONFIG_ROW_FLOAT(T, "model.rms_eps", model.rms_eps, "1e-6", 1e-12, 1, NULL, NULL,
+        "Epsilon of the norms"),
+    LH_CONFIG_ROW_BOOL(T, "model.qkv_bias", model.qkv_bias, "false",
+        "Biases of queries, keys and values"),
+    LH_CONFIG_ROW_BOOL(T, "model.tied", model.tied, "true", "Head and embedding are one matrix"),
+    LH_CONFIG_ROW_FLOAT(T, "link.rtt_ms", link.rtt_ms, "150", 0, 10000, "ms", NULL,
+        "Round-trip time between regions that `links` does not name"),
+    LH_CONFIG_ROW_FLOAT(T, "link.mbit", link.mbit, "100", 0, 1e6, "Mbit/s", "unlimited=0",
+        "Their rate"),
+    LH_CONFIG_ROW_FLOAT(T, "link.loss_percent", link.loss_percent, "0", 0, 50, "%", NULL,
+        "Their loss of packets"),
+};
+#undef T
+#define T struct dp_region
+static const struct lh_config_row region_rows[] = {
+    LH_CONFIG_ROW_FLOAT(T, "speed", speed, "1", 1e-6, 1e6, NULL, NULL,
+        "Speed relative to the other regions"),
+    LH_CONFIG_ROW_INT(T, "workers", workers, "1", 1, DP_WORKERS_MAX, NULL, NULL,
+        "Workers in this region"),
+    LH_CONFIG_ROW_INT(T, "ranks", ranks, "1", 1, WK_RANKS_MAX, "processes", NULL,
+        "Processes that share the work of each worker's steps, the worker included"),
+    LH_CONFIG_ROW_INT(T, "h", h, "auto", 1, 300, "steps", "auto=0",
+        "Local steps per round; auto: server.coordinator.h_base scaled by speed"),
+};
+#undef T
+#define T struct dp_server
+static const struct lh_config_row server_rows[] = {
+    LH_CONFIG_ROW_STRING(T, "name", name, NULL, "Name of the server"),
+    LH_CONFIG_ROW_STRING(T, "region", region_name, NULL, "Region it stands in"),
+    LH_CONFIG_ROW_INTS(T, "shards", shards, "", 0, 4095, NULL, "Shards it owns"),
+};
+#undef T
+#define T struct dp_link
+static const struct lh_config_row link_rows[] = {
+    LH_CONFIG_ROW_STRING(T, "from", from, NULL, "One end, a region"),
+    LH_CONFIG_ROW_STRING(T, "to", to, NULL, "The other end"),
+    LH_CONFIG_ROW_FLOAT(T, "rtt_ms", shape.rtt_ms, "150", 0, 10000, "ms", NULL, "Round-trip time"),
+    LH_CONFIG_ROW_FLOAT(T, "mbit", shape.mbit, "100", 0, 1e6, "Mbit/s", "unlimited=0", "Rate"),
+    LH_CONFIG_ROW_FLOAT(T, "loss_percent", shape.loss_percent, "0", 0, 50, "%", NULL,
+        "Loss of packets"),
+};
+#undef T
+// clang-format on
+
+#define TABLE(kind_, rows_, type)                                                                  \
+    {                                                                                              \
+        .kind = kind_, .part_of = "topology", .row = rows_,                                        \
+        .rows = sizeof(rows_) / sizeof((rows_)[0]), .settings_bytes = sizeof(type)                 \
+    }
+static const char *const sections[] = {"servers", "regions", "links", "server", "worker", NULL};
+static const struct lh_config_table run_table = {.kind = "topology",
+                                                 .beside = sections,
+                                                 .row = run_rows,
+                                                 .rows = LH_COUNT(run_rows),
+                                                 .settings_bytes = sizeof(struct dp_run_settings)};
+static const struct lh_config_table region_table = TABLE("region", region_rows, struct dp_region);
+static const struct lh_config_table server_table = TABLE("server", server_rows, struct dp_server);
+static const struct lh_config_table link_table = TABLE("link", link_rows, struct dp_link);
+
+// ---------------------------------------------------------------- parts
+
+// Unlinks a child of the top map; NULL when there is none.
+static struct lh_yaml *take(struct lh_yaml *top, const char *key)
+{
+    for (struct lh_yaml **at = &top->child; *at; at = &(*at)->next)
+        if (!strcmp((*at)->key, key)) {
+            struct lh_yaml *node = *at;
+            *at = node->next;
+            node->next = NULL;
+            return node;
+        }
+    return NULL;
+}
+
+static unsigned line_of(const struct lh_yaml *top, const char *key)
+{
+    const struct lh_yaml *at = top->child;
+    while (at && strcmp(at->key, key) != 0) at = at->next;
+    return at ? at->line : top->line;
+}
+
+// A new config of this table, owned by the topology, filled from a map (NULL or an empty value: the
+// defaults) and finished where `whole`.
+static LH_MUST lh_err read_table(struct dp_topology_parts *p, const struct lh_config_table *table,
+                                 const struct lh_yaml *map, bool whole, const void **settings)
+{
+    struct lh_config *c;
+    LH_TRY(lh_config_create(table, &c));
+    p->config[p->configs++] = c;
+    bool empty = !map || (map->kind == LH_YAML_SCALAR && !map->text[0]);
+    if (!empty) LH_TRY(lh_config_tree(c, p->name, map));
+    if (whole && lh_config_finish(c) != LH_OK)
+        return lh_fail(LH_ERR_CONFIG, "%s:%u: %s", p->name, map ? map->line : 1,
+                       lh_err_text(LH_ERR_CONFIG));
+    *settings = lh_config_settings(c);
+    return LH_OK;
+}
+
+static LH_MUST lh_err spelling_check(const struct dp_topology *t, unsigned line, const char *name)
+{
+    size_t len = strlen(name);
+    if (len && len <= 40 && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") == len)
+        return LH_OK;
+    return lh_fail(LH_ERR_CONFIG, "%s:%u: \"%.60s\" is no name, expected 1 to 40 of a-z 0-9 . _ -",
+                   t->parts->name, line, name);
+}
+
+static LH_MUST lh_err name_check(const struct dp_topology *t, unsigned line, const char *name)
+{
+    const char *in = t->parts->name;
+    LH_TRY(spelling_check(t, line, name));
+    for (unsigned i = 0; i < t->regions; i++)
+        if (!strcmp(t->region[i].name, name))
+            return lh_fail(LH_ERR_CONFIG, "%s:%u: the name %s is taken by a region", in, line,
+                           name);
+    for (unsigned i = 0; i < t->servers; i++)
+        if (!strcmp(t->server[i].name, name))
+            return lh_fail(LH_ERR_CONFIG, "%s:%u: the name %s is taken by a server", in, line,
+                           name);
+    return LH_OK;
+}
+
+static LH_MUST lh_err find_region(const struct dp_topology *t, unsigned line, const char *name,
+                                  unsigned *out)
+{
+    struct lh_nearest nearest = lh_nearest(name);
+    for (unsigned i = 0; i < t->regions; i++) {
+        lh_nearest_try(&nearest, t->region[i].name);
+        if (!strcmp(t->region[i].name, name)) {
+            *out = i;
+            return LH_OK;
+        }
+    }
+    return lh_fail(LH_ERR_CONFIG, "%s:%u: no region %.60s%s%s%s", t->parts->name, line, name,
+                   nearest.best ? "; did you mean " : "", nearest.best ? nearest.best : "",
+                   nearest.best ? "?" : "");
+}
+
+// A section that must be there, of this kind and with at most `max` entries.
+static LH_MUST lh_err need(const struct dp_topology *t, const struct lh_yaml *node, const char *key,
+                           enum lh_yaml_kind kind, unsigned max)
+{
+    const char *in = t->parts->name;
+    if (!node) return lh_fail(LH_ERR_CONFIG, "%s: %s is missing", in, key);
+    if (node->kind != kind || !node->child)
+        return lh_fail(LH_ERR_CONFIG, "%s:%u: %s: expected a %s", in, node->line, key,
+                       kind == LH_YAML_LIST ? "list of maps" : "map by name");
+    unsigned n = 0;
+    for (const struct lh_yaml *at = node->child; at; at = at->next) n++;
+    if (n <= max) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG, "%s:%u: %s: more than %u", in, node->line, key, max);
+}
+
+// ---------------------------------------------------------------- sections
+
+static LH_MUST lh_err read_regions(struct dp_topology *t)
+{
+    LH_TRY(need(t, t->parts->regions, "regions", LH_YAML_MAP, DP_REGIONS_MAX));
+    for (const struct lh_yaml *at = t->parts->regions->child; at; at = at->next) {
+        const void *region;
+        LH_TRY(name_check(t, at->line, at->key));
+        LH_TRY(read_table(t->parts, &region_table, at, true, &region));
+        t->region[t->regions] = *(const struct dp_region *)region;
+        t->region[t->regions++].name = at->key;
+        t->workers += (unsigned)((const struct dp_region *)region)->workers;
+        if (t->workers > DP_WORKERS_MAX)
+            return lh_fail(LH_ERR_CONFIG, "%s:%u: more than %d workers in all", t->parts->name,
+                           at->line, DP_WORKERS_MAX);
+        const struct dp_region *read = region;
+        t->helpers += (unsigned)(read->workers * (read->ranks - 1));
+        if (t->helpers > DP_RANKS_MAX)
+            return lh_fail(LH_ERR_CONFIG, "%s:%u: more than %d ranks beside the workers in all",
+                           t->parts->name, at->line, DP_RANKS_MAX);
+    }
+    return LH_OK;
+}
+
+static LH_MUST lh_err check_shards(const struct dp_topology *t)
+{
+    uint8_t owned[DP_SERVERS_MAX * LH_CONFIG_INTS_MAX] = {0};
+    const char *in = t->parts->name;
+    for (unsigned i = 0; i < t->servers; i++)
+        for (uint32_t j = 0; j < t->server[i].shards.count; j++) {
+            int64_t shard = t->server[i].shards.value[j];
+            if (shard >= t->shards)
+                return lh_fail(LH_ERR_CONFIG,
+                               "%s: server %s: shard %lld, but there are %u shards: "
+                               "0 to %u, each with one owner",
+                               in, t->server[i].name, (long long)shard, t->shards, t->shards - 1);
+            if (owned[shard]++)
+                return lh_fail(LH_ERR_CONFIG, "%s: server %s: shard %lld has an owner already", in,
+                               t->server[i].name, (long long)shard);
+        }
+    return LH_OK;
+}
+
+static LH_MUST lh_err read_servers(struct dp_topology *t)
+{
+    LH_TRY(need(t, t->parts->servers, "servers", LH_YAML_LIST, DP_SERVERS_MAX));
+    for (const struct lh_yaml *at = t->parts->servers->child; at; at = at->next) {
+        const void *read;
+        LH_TRY(read_table(t->parts, &server_table, at, true, &read));
+        struct dp_server server = *(const struct dp_server *)read;
+        LH_TRY(name_check(t, at->line, server.name));
+        if (!strcmp(server.name, "coordinator"))
+            return lh_fail(LH_ERR_CONFIG, "%s:%u: coordinator is no server's name: `up` starts one",
+                           t->parts->name, at->line);
+        LH_TRY(find_region(t, at->line, server.region_name, &server.region));
+        if (!server.shards.count)
+            return lh_fail(LH_ERR_CONFIG, "%s:%u: server %s owns no shards", t->parts->name,
+                           at->line, server.name);
+        t->shards += server.shards.count;
+        t->server[t->servers++] = server;
+    }
+    return check_shards(t);
+}
+
+static struct dp_link *link_of(struct dp_topology *t, unsigned a, unsigned b)
+{
+    for (unsigned i = 0; i < t->links; i++)
+        if (t->link[i].a == (a < b ? a : b) && t->link[i].b == (a < b ? b : a)) return &t->link[i];
+    return NULL;
+}
+
+static LH_MUST lh_err read_link(struct dp_topology *t, const struct lh_yaml *at)
+{
+    const void *read;
+    unsigned a, b;
+    LH_TRY(read_table(t->parts, &link_table, at, true, &read));
+    struct dp_link link = *(const struct dp_link *)read;
+    LH_TRY(find_region(t, at->line, link.from, &a));
+    LH_TRY(find_region(t, at->line, link.to, &b));
+    if (a == b)
+        return lh_fail(LH_ERR_CONFIG, "%s:%u: a link from %s to itself", t->parts->name, at->line,
+                       link.from);
+    if (link_of(t, a, b))
+        return lh_fail(LH_ERR_CONFIG, "%s:%u: the link of %s and %s is given twice", t->parts->name,
+                       at->line, link.from, link.to);
+    link.a = a < b ? a : b;
+    link.b = a < b ? b : a;
+    t->link[t->links++] = link;
+    return LH_OK;
+}
+
+static LH_MUST lh_err read_links(struct dp_topology *t)
+{
+    if (t->parts->links) {
+        LH_TRY(need(t, t->parts->links, "links", LH_YAML_LIST, DP_LINKS_MAX));
+        for (const struct lh_yaml *at = t->parts->links->child; at; at = at->next)
+            LH_TRY(read_link(t, at));
+    }
+    for (unsigned a = 0; a < t->regions; a++)
+        for (unsigned b = a + 1; b < t->regions; b++)
+            if (!link_of(t, a, b))
+                t->link[t->links++] =
+                    (struct dp_link){t->region[a].name, t->region[b].name, a, b, t->run->link};
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- the whole
+
+static LH_MUST lh_err read_all(struct dp_topology *t)
+{
+    struct dp_topology_parts *p = t->parts;
+    const void *read;
+    p->servers = take(p->top, "servers");
+    p->regions = take(p->top, "regions");
+    p->links = take(p->top, "links");
+    p->server = take(p->top, "server");
+    p->worker = take(p->top, "worker");
+    LH_TRY(read_table(p, &run_table, p->top, true, &read));
+    t->run = read;
+    LH_TRY(spelling_check(t, line_of(p->top, "run"), t->run->run));
+    LH_TRY(spelling_check(t, line_of(p->top, "domain"), t->run->domain));
+    LH_TRY(read_table(p, &ps_settings_table, p->server, false, &read));
+    t->server_base = read;
+    LH_TRY(read_table(p, &wk_settings_table, p->worker, false, &read));
+    t->worker_base = read;
+    LH_TRY(read_regions(t));
+    LH_TRY(read_servers(t));
+    LH_TRY(read_links(t));
+    return find_region(t, p->top->line, t->run->coordinator_region, &t->coordinator);
+}
+
+lh_err dp_topology_parse(const char *name, struct lh_span yaml, struct dp_topology **out)
+{
+    struct dp_topology *t = calloc(1, sizeof *t);
+    if (t) t->parts = calloc(1, sizeof *t->parts);
+    if (!t || !t->parts) {
+        free(t);
+        return lh_fail(LH_ERR_NO_MEMORY, "no memory for a topology");
+    }
+    snprintf(t->parts->name, sizeof t->parts->name, "%s", name);
+    lh_err err = lh_yaml_parse(name, yaml, &t->parts->top);
+    if (!err) err = read_all(t);
+    if (err) {
+        dp_topology_free(t);
+        return err;
+    }
+    *out = t;
+    return LH_OK;
+}
+
+lh_err dp_topology_load(const char *path, struct dp_topology **out)
+{
+    struct lh_buf text = lh_buf(LH_YAML_BYTES_MAX);
+    lh_err err = dp_file_read(path, &text);
+    if (!err) err = dp_topology_parse(path, lh_buf_span(&text), out);
+    lh_buf_free(&text);
+    return err;
+}
+
+void dp_topology_free(struct dp_topology *t)
+{
+    if (!t) return;
+    struct dp_topology_parts *p = t->parts;
+    for (unsigned i = 0; i < p->configs; i++) lh_config_destroy(p->config[i]);
+    struct lh_yaml *const trees[] = {p->top,   p->servers, p->regions,
+                                     p->links, p->server,  p->worker};
+    for (size_t i = 0; i < sizeof trees / sizeof trees[0]; i++) lh_yaml_free(trees[i]);
+    free(p);
+    free(t);
+}
+
+static LH_MUST lh_err fresh(const struct dp_topology *t, const struct lh_config_table *table,
+                            const struct lh_yaml *map, struct lh_config **out)
+{
+    LH_TRY(lh_config_create(table, out));
+    lh_err err = map && map->child ? lh_config_tree(*out, t->parts->name, map) : LH_OK;
+    if (err) lh_config_destroy(*out);
+    return err;
+}
+
+lh_err dp_topology_server(const struct dp_topology *t, struct lh_config **out)
+{
+    return fresh(t, &ps_settings_table, t->parts->server, out);
+}
+
+lh_err dp_topology_worker(const struct dp_topology *t, struct lh_config **out)
+{
+    return fresh(t, &wk_settings_table, t->parts->worker, out);
+}
+
+// ---------------------------------------------------------------- explain
+
+static LH_MUST lh_err explain(const struct lh_config_table *table, const char *title,
+                              const char *key, FILE *out)
+{
+    struct lh_config *c;
+    struct lh_buf text = lh_buf(1 << 20);
+    LH_TRY(lh_config_create(table, &c));
+    lh_err err = lh_config_explain(c, key, &text);
+    if (!err) {
+        if (title) fprintf(out, "\n== %s\n\n", title);
+        fwrite(text.data, 1, text.len, out);
+    }
+    lh_buf_free(&text);
+    lh_config_destroy(c);
+    return err;
+}
+
+lh_err dp_topology_explain(const char *key, FILE *out)
+{
+    if (key) return explain(&run_table, NULL, key, out);
+    LH_TRY(explain(&run_table, NULL, NULL, out));
+    LH_TRY(explain(&region_table, "regions.NAME", NULL, out));
+    LH_TRY(explain(&server_table, "servers: a list of maps", NULL, out));
+    LH_TRY(explain(&link_table, "links: a list of maps", NULL, out));
+    fprintf(out,
+            "\nserver: and worker: take the settings of those files (--kind server, worker).\n");
+    return LH_OK;
+}

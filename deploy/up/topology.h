@@ -1,0 +1,97 @@
+// A topology file: a whole run on one machine, from which `longhaul up` writes all the others.
+//
+//   run: three-regions
+//   budget_tokens: 3_000_000
+//   tokens_per_s: 8000             # of all regions together; left out: as fast as they can
+//   model: {dim: 96, layers: 4, ...}
+//   coordinator: {region: europe}
+//   servers:                       # every shard from 0 on belongs to exactly one
+//     - {name: s0, region: europe, shards: [0]}
+//   regions:
+//     asia: {speed: 4, workers: 1, ranks: 2} # 2 processes share each step's work
+//   link: {rtt_ms: 150, mbit: 100} # of every pair that `links` does not name
+//   links:
+//     - {from: asia, to: europe, rtt_ms: 200, mbit: 100}
+//   server: {...}                  # settings of every server.yaml
+//   worker: {...}                  # settings of every worker.yaml
+#ifndef DP_TOPOLOGY_H
+#define DP_TOPOLOGY_H
+
+#include <stdio.h>
+
+#include "common/app/config.h"
+#include "server/settings.h"
+#include "worker/settings.h"
+
+enum {
+    DP_REGIONS_MAX = 32,
+    DP_SERVERS_MAX = 32,
+    DP_WORKERS_MAX = 64,
+    DP_RANKS_MAX = 64,
+    DP_LINKS_MAX = 496
+};
+
+struct dp_link_shape {
+    double rtt_ms, mbit, loss_percent; // mbit 0: unlimited
+};
+
+struct dp_run_settings { // the rows outside the lists
+    const char *run, *domain;
+    int64_t seed, budget_tokens;
+    double tokens_per_s; // 0: no throttle
+    const char *coordinator_region;
+    struct {
+        int64_t vocabulary, dim, layers, heads, kv_heads, ffn, context;
+        double rope_theta, rms_eps;
+        bool qkv_bias, tied;
+    } model;
+    struct dp_link_shape link;
+};
+
+struct dp_region {
+    const char *name;
+    double speed;           // relative to the others
+    int64_t workers, ranks; // ranks: processes of each of its workers
+    int64_t h;              // local steps per round; 0: by speed (DyLU)
+};
+
+struct dp_server {
+    const char *name, *region_name;
+    unsigned region;
+    struct lh_ints shards;
+};
+
+struct dp_link {
+    const char *from, *to;
+    unsigned a, b; // regions, a < b
+    struct dp_link_shape shape;
+};
+
+struct dp_topology {
+    const struct dp_run_settings *run;
+    unsigned coordinator; // its region
+    struct dp_region region[DP_REGIONS_MAX];
+    unsigned regions;
+    struct dp_server server[DP_SERVERS_MAX];
+    unsigned servers;
+    struct dp_link link[DP_LINKS_MAX]; // every pair of regions, once
+    unsigned links;
+    unsigned workers, shards;              // in all
+    unsigned helpers;                      // ranks that are not workers, in all
+    const struct ps_settings *server_base; // defaults and `server:`; not finished
+    const struct wk_settings *worker_base;
+    struct dp_topology_parts *parts;
+};
+
+LH_MUST lh_err dp_topology_load(const char *path, struct dp_topology **out);
+LH_MUST lh_err dp_topology_parse(const char *name, struct lh_span yaml, struct dp_topology **out);
+void dp_topology_free(struct dp_topology *t); // NULL is allowed
+
+// The `server:` and `worker:` maps once more, onto a fresh config of that table.
+LH_MUST lh_err dp_topology_server(const struct dp_topology *t, struct lh_config **out);
+LH_MUST lh_err dp_topology_worker(const struct dp_topology *t, struct lh_config **out);
+
+// `longhaul config explain --kind topology [KEY]`: top rows, then those of servers, regions, links.
+LH_MUST lh_err dp_topology_explain(const char *key, FILE *out);
+
+#endif

@@ -1,0 +1,315 @@
+// longhaul up: the command. See up.h for its parts.
+//
+//   prepare   model, folder, secrets, links, settings of every node
+//   run       start all, watch, draw, drill; until every worker is done, or Ctrl-C
+//   end       wait until the replicas agree, stop all, evaluate, report
+//
+// Signals: SIGINT and SIGTERM drain (the second one ends at once); all three are taken by
+// sigtimedwait in the one thread, so nothing runs in a handler.
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/env/env.h"
+#include "deploy/tool/commands.h"
+#include "deploy/up/up.h"
+
+static const int64_t tick_ns = 250 * LH_MS;
+enum { DRAIN_MS = 30000, STOP_MS = 8000, SETTLE_S = 20 };
+enum ending { ENDED_DONE, ENDED_ASKED, ENDED_FAILED };
+
+// ---------------------------------------------------------------- prepare
+
+static LH_MUST lh_err find_programs(struct dp_up *up)
+{
+    static const char *const names[] = {"longhaul-server", "longhaul-worker"};
+    // Beside us (installed), or in the folders of a build tree.
+    static const char *const places[][2] = {{"", ""}, {"../server/", "../worker/"}};
+    char self[DP_PATH_SIZE], path[DP_PATH_SIZE];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0) return lh_fail_errno(errno, "/proc/self/exe");
+    self[n] = 0;
+    *strrchr(self, '/') = 0;
+    for (size_t program = 0; program < 2; program++) {
+        bool found = false;
+        for (size_t place = 0; place < 2 && !found; place++) {
+            LH_TRY(dp_path(path, "%s/%s%s", self, places[place][program], names[program]));
+            found = !access(path, X_OK);
+        }
+        if (!found)
+            return lh_fail(LH_ERR_NOT_FOUND, "no %s beside this program (in %s)", names[program],
+                           self);
+        LH_TRY(dp_path(up->program[program], "%s", path));
+    }
+    return LH_OK;
+}
+
+// The data must be of this model and of these regions.
+static LH_MUST lh_err check_data(struct dp_up *up)
+{
+    char *real = realpath(up->flags.data, NULL);
+    lh_err err = dp_units_load(real ? real : up->flags.data, &up->units);
+    if (!err) err = dp_path(up->data, "%s", real);
+    free(real);
+    LH_TRY(err);
+    if (up->units.vocabulary != up->shape.vocab)
+        return lh_fail(LH_ERR_CONFIG, "%s: a vocabulary of %u, but model.vocabulary is %u",
+                       up->data, up->units.vocabulary, up->shape.vocab);
+    if (!up->units.heldouts || up->units.heldouts > DP_LANGUAGES_MAX)
+        return lh_fail(LH_ERR_CONFIG, "%s: %u held-out texts, expected 1 to %d", up->data,
+                       up->units.heldouts, DP_LANGUAGES_MAX);
+    for (uint64_t u = 0; u < up->units.count; u++) {
+        bool known = false;
+        for (unsigned r = 0; r < up->t->regions && !known; r++)
+            known = !strcmp(up->t->region[r].name, up->units.unit[u].home);
+        if (!known)
+            return lh_fail(LH_ERR_CONFIG,
+                           "%s: unit %llu has its home in %s, which is no region of %s", up->data,
+                           (unsigned long long)u, up->units.unit[u].home, up->flags.topology);
+    }
+    return LH_OK;
+}
+
+static LH_MUST lh_err prepare(struct dp_up *up)
+{
+    LH_TRY(find_programs(up));
+    LH_TRY(check_data(up));
+    LH_TRY(dp_dir_open(up));
+    LH_TRY(dp_dir_prepare(up));
+    LH_TRY(dp_net_up(up));
+    LH_TRY(dp_dir_settings(up));
+    return dp_watch_resume(up);
+}
+
+static LH_MUST lh_err start_node(struct dp_up *up, struct dp_node *node)
+{
+    node->entry = (struct dp_entry){up, node};
+    node->proc = dp_procs_add(&up->procs, node->name);
+    if (!node->proc) return lh_fail(LH_ERR_TOO_LARGE, "more than %d processes", DP_PROCS_MAX);
+    struct dp_proc *proc = node->proc;
+    const char *argv[] = {up->program[node->kind >= DP_WORKER], "--config", node->config, NULL};
+    memcpy(proc->argv, argv, sizeof argv);
+    proc->enter = dp_net_enter;
+    proc->enter_arg = &node->entry;
+    LH_TRY(dp_path(proc->log, "%s/%s.log", up->dir, node->name));
+    return dp_proc_start(proc);
+}
+
+static LH_MUST lh_err start_all(struct dp_up *up, struct dp_view *v)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        LH_TRY(start_node(up, &up->node[i]));
+        if (up->node[i].address[0])
+            dp_view_say(v, up, "%s at %s in %s", up->node[i].name, up->node[i].address,
+                        up->t->region[up->node[i].region].name);
+    }
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- run
+
+// Waits for a signal or a tick; true: somebody asks us to end.
+static bool asked_to_end(void)
+{
+    sigset_t set;
+    siginfo_t info;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGCHLD);
+    int signal = sigtimedwait(&set, &info, &(struct timespec){0, tick_ns});
+    return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+}
+
+static void say_restarts(struct dp_up *up, struct dp_view *v)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        struct dp_node *node = &up->node[i];
+        char how[64];
+        if (node->proc->restarts == node->restarts_said) continue;
+        node->restarts_said = node->proc->restarts;
+        dp_proc_ending(node->proc, how, sizeof how);
+        dp_view_say(v, up, "%s ended with %s and was started again", node->name, how);
+    }
+}
+
+static bool workers_ended(const struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (up->node[i].kind == DP_WORKER && up->node[i].proc->state != DP_PROC_ENDED) return false;
+    return true;
+}
+
+static enum ending run(struct dp_up *up, struct dp_view *v)
+{
+    struct dp_faults faults = {0};
+    for (;;) {
+        if (asked_to_end()) return ENDED_ASKED;
+        dp_watch_poll(up);
+        lh_err err = dp_procs_tick(&up->procs, dp_now_ns());
+        if (err) {
+            dp_view_say(v, up, "%s", lh_err_text(err));
+            return ENDED_FAILED;
+        }
+        say_restarts(up, v);
+        if (up->flags.with_faults) dp_faults_tick(&faults, up, v);
+        dp_view_show(v, up, false);
+        if (!dp_faults_open(&faults) && (dp_watch_done(up) || workers_ended(up))) return ENDED_DONE;
+    }
+}
+
+// ---------------------------------------------------------------- end
+
+// Statuses come about once a second: gives them the time to tell the last version, and the
+// coordinator to hear from the servers what is credited; where a run that had ended is started
+// again, its workers are done before it has.
+static void settle(struct dp_up *up)
+{
+    unsigned compared;
+    int64_t until = dp_now_ns() + SETTLE_S * LH_SECOND;
+    while (!(dp_replicas_equal(up, &compared) && dp_credited_once(up)) && dp_now_ns() < until &&
+           !asked_to_end()) {
+        lh_err err = dp_procs_tick(&up->procs, dp_now_ns());
+        if (err) return;
+        dp_watch_poll(up);
+    }
+}
+
+// Workers first: their last pushes need the servers.
+static void stop_all(struct dp_up *up, struct dp_view *v, int64_t patience_ms)
+{
+    int64_t until = dp_now_ns() + patience_ms * LH_MS;
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (up->node[i].kind == DP_WORKER && up->node[i].proc)
+            dp_proc_stop(up->node[i].proc, SIGTERM);
+    while (!workers_ended(up) && dp_now_ns() < until) {
+        if (asked_to_end()) break; // the second time: at once
+        lh_err err = dp_procs_tick(&up->procs, dp_now_ns());
+        if (err) dp_view_say(v, up, "%s", lh_err_text(err));
+        dp_watch_poll(up);
+        dp_view_show(v, up, false);
+    }
+    dp_procs_end(&up->procs, STOP_MS);
+    dp_watch_poll(up);
+}
+
+static void print_last_words(const struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->procs.count; i++) {
+        const struct dp_proc *proc = &up->procs.proc[i];
+        char tail[1200];
+        if (proc->state != DP_PROC_GIVEN_UP) continue;
+        dp_proc_log_tail(proc, tail, sizeof tail);
+        fprintf(stderr, "last words of %s:\n%s\n", proc->name, tail);
+    }
+}
+
+static LH_MUST lh_err run_all(struct dp_up *up, enum dp_exit *exit)
+{
+    struct dp_view view;
+    dp_view_open(&view);
+    lh_err err = start_all(up, &view);
+    enum ending how = err ? ENDED_FAILED : run(up, &view);
+    if (how == ENDED_DONE) settle(up);
+    if (how == ENDED_ASKED) dp_view_say(&view, up, "draining; Ctrl-C again ends at once");
+    if (!err) dp_view_show(&view, up, true);
+    if (!err) stop_all(up, &view, how == ENDED_ASKED ? DRAIN_MS : STOP_MS);
+    dp_procs_end(&up->procs, 0);
+    LH_TRY(err);
+    LH_TRY(dp_watch_keep(up));
+    *exit = how == ENDED_ASKED ? DP_STOPPED : DP_FAILED;
+    if (how == ENDED_ASKED) printf("stopped; the same command goes on from %s\n", up->dir);
+    if (how == ENDED_FAILED) print_last_words(up);
+    if (how != ENDED_DONE) return LH_OK;
+    struct dp_verdict verdict;
+    LH_TRY(dp_report(up, &verdict));
+    *exit = dp_verdict_ok(&verdict) ? DP_OK : DP_UNVERIFIED;
+    return LH_OK;
+}
+
+static void block_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN); // a reader of our lines that goes away must not leave children behind
+}
+
+static LH_MUST lh_err whole(struct dp_up *up, enum dp_exit *exit)
+{
+    LH_TRY(dp_topology_load(up->flags.topology, &up->t));
+    LH_TRY(dp_dir_model(up));
+    if (up->flags.plan) {
+        dp_plan_print(up->t, &up->plan, stdout);
+        *exit = DP_OK;
+        return LH_OK;
+    }
+    block_signals();
+    LH_TRY(prepare(up));
+    dp_plan_print(up->t, &up->plan, stdout);
+    printf("\nfolder            %s\n\n", up->dir);
+    fflush(stdout);
+    return run_all(up, exit);
+}
+
+// ---------------------------------------------------------------- command
+
+static LH_MUST lh_err read_flags(int argc, char **argv, struct dp_up_flags *f, bool *help)
+{
+    struct dp_texts rest;
+    const struct dp_flag flags[] = {
+        {"--plan", DP_SWITCH, &f->plan, NULL, "print what the run will cost, start nothing"},
+        {"--dir", DP_TEXT, &f->dir, "DIR", "folder of the run (run/NAME)"},
+        {"--data", DP_TEXT, &f->data, "DIR", "units.json and token files (data/tokens)"},
+        {"--no-wan", DP_SWITCH, &f->no_wan, NULL, "loopback instead of emulated long links"},
+        {"--json", DP_TEXT, &f->json, "FILE", "write the summary there, too"},
+        {"--with-faults", DP_SWITCH, &f->with_faults, NULL,
+         "kill a server, a worker, the coordinator; cut a region for 20 s"},
+    };
+    const struct dp_usage usage = {
+        "longhaul up TOPOLOGY [flags]",
+        "Starts a whole run on this machine and watches it to its end: coordinator, servers and\n"
+        "workers as processes, regions as network namespaces joined by emulated links (root).\n"
+        "Ctrl-C drains; the same command goes on. Ends with 0 when replicas agree and every\n"
+        "language was learned, with 5 when not, with 8 when it was stopped.",
+        flags, sizeof flags / sizeof flags[0]};
+    f->data = "data/tokens";
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, help));
+    if (*help) return LH_OK;
+    if (rest.count != 1) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    f->topology = rest.at[0];
+    return LH_OK;
+}
+
+int dp_cmd_up(int argc, char **argv)
+{
+    struct dp_up *up = calloc(1, sizeof *up);
+    enum dp_exit exit = DP_FAILED;
+    bool help = false;
+    lh_err err =
+        up ? read_flags(argc, argv, &up->flags, &help) : lh_fail(LH_ERR_NO_MEMORY, "no memory");
+    if (help) exit = DP_OK;
+    if (!err && !help) {
+        up->started_ns = dp_now_ns();
+        err = whole(up, &exit);
+    }
+    if (up) {
+        dp_procs_end(&up->procs, 0);
+        dp_dir_forget_ranks(up);
+        dp_net_down(up);
+        dp_dir_close(up);
+        dp_watch_free(up);
+        lh_units_free(&up->units);
+        lh_manifest_free(&up->manifest);
+        dp_topology_free(up->t);
+        free(up);
+    }
+    return err ? (int)dp_complain("up", err) : (int)exit;
+}

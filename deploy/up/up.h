@@ -1,0 +1,198 @@
+// `longhaul up`: a whole run on this machine. What its parts share.
+//
+//   up.c          the command: flags, the main loop, the end
+//   up_dir.c      the run's folder: keys, certificates, model, weights, a settings file per node
+//   up_net.c      where nodes stand: emulated regions, or loopback
+//   up_watch.c    what the nodes say of themselves, over all their lives
+//   up_view.c     live progress, for a terminal or as lines
+//   up_faults.c   --with-faults: kills and a cut, and how long each took to heal
+//   up_report.c   the verdict: table, picture, summary.json
+#ifndef DP_UP_H
+#define DP_UP_H
+
+#include "common/format/units.h"
+#include "deploy/ask/up_status.h"
+#include "deploy/text/eval.h"
+#include "deploy/tool/files.h"
+#include "deploy/up/topology.h"
+#include "deploy/up/up_plan.h"
+#include "deploy/up/up_plot.h"
+#include "deploy/up/up_procs.h"
+#include "deploy/up/wan.h"
+
+enum dp_kind { DP_COORDINATOR, DP_SERVER, DP_WORKER, DP_RANK }; // rank: computes for a worker
+
+enum {
+    DP_NODES_MAX = 1 + DP_SERVERS_MAX + DP_WORKERS_MAX + DP_RANKS_MAX,
+    DP_FAULTS_MAX = 8,
+    DP_EVAL_BYTES = 48 << 10, // held-out text per language that `up` evaluates
+};
+
+struct dp_up;
+struct dp_node;
+struct dp_entry { // what a child needs to enter its region
+    const struct dp_up *up;
+    const struct dp_node *node;
+};
+
+// One process of the run.
+struct dp_node {
+    enum dp_kind kind;
+    char name[64];
+    unsigned region, index; // index: of the server in the topology, of the worker in its region
+    unsigned rank;          // 0: the worker itself
+    char dir[DP_PATH_SIZE]; // state directory
+    char config[DP_PATH_SIZE];
+    char address[128]; // coordinator and servers
+    struct dp_proc *proc;
+    struct dp_entry entry;
+    unsigned restarts_said;
+    struct dp_status status; // the last one read
+    struct dp_lives lives;
+    struct dp_counts total; // over all lives
+    struct dp_point *point; // workers: loss over seconds
+    size_t points, points_room;
+};
+
+struct dp_fault {
+    const char *what; // "kill -9 server", ...
+    char target[64];
+    double t_s, recovered_s; // recovered_s < 0: not yet, or never
+};
+
+struct dp_heldout {
+    struct dp_eval_row before, after;
+};
+
+struct dp_up_flags {
+    const char *topology, *dir, *data, *json;
+    bool plan, no_wan, with_faults;
+};
+
+struct dp_up {
+    struct dp_up_flags flags;
+    struct dp_topology *t;
+    struct dp_plan plan;
+    struct lh_manifest manifest;
+    struct lh_units units;
+    struct wk_shape shape;
+    char dir[DP_PATH_SIZE], data[DP_PATH_SIZE];
+    int lock;                      // of the folder; 0: none
+    char program[2][DP_PATH_SIZE]; // longhaul-server, longhaul-worker
+    struct dp_wan wan;
+    bool emulated; // the wan is up
+    struct dp_node node[DP_NODES_MAX];
+    unsigned nodes;
+    struct dp_procs procs;
+    int64_t started_ns; // of this command
+    double trained_s;   // while a worker trained, over all `up`s of this folder
+    double polled_s;    // time of the last poll
+    double before_s;    // seconds of training by earlier `up`s of this folder
+    struct dp_fault fault[DP_FAULTS_MAX];
+    unsigned faults;
+    struct dp_heldout heldout[DP_LANGUAGES_MAX]; // units.heldouts of them
+};
+
+static inline struct dp_node *dp_up_coordinator(struct dp_up *up)
+{
+    return &up->node[0];
+}
+// Seconds of the run, over all `up`s of its folder.
+static inline double dp_up_seconds(const struct dp_up *up)
+{
+    return up->before_s + (double)(dp_now_ns() - up->started_ns) / 1e9;
+}
+
+// ---- up_net.c
+// Brings the regions up (or nothing, on loopback) and gives each coordinator and server an address.
+LH_MUST lh_err dp_net_up(struct dp_up *up);
+void dp_net_down(struct dp_up *up);
+// The emulator's file for a topology's regions and links (deploy/wan/README.md); an error stays in
+// `out`.
+void dp_net_world(const struct dp_topology *t, struct lh_buf *out);
+int dp_net_enter(const void *entry); // struct dp_entry; called in the child before exec
+LH_MUST lh_err dp_net_cut(struct dp_up *up, unsigned region);
+LH_MUST lh_err dp_net_heal(struct dp_up *up, unsigned region);
+
+// ---- up_dir.c
+// Shape, manifest and plan of the topology; touches no file.
+LH_MUST lh_err dp_dir_model(struct dp_up *up);
+// Makes or checks the folder: its topology must be the one it was made from. Nodes are listed. The
+// folder is locked: LH_ERR_EXISTS, another `up` works in it.
+LH_MUST lh_err dp_dir_open(struct dp_up *up);
+void dp_dir_close(struct dp_up *up); // gives the lock back, where there is one
+// Keys, certificates, manifest, weights; what is there stays.
+LH_MUST lh_err dp_dir_prepare(struct dp_up *up);
+// A settings file for every node; addresses must be known. Written anew by every `up`.
+LH_MUST lh_err dp_dir_settings(struct dp_up *up);
+// Removes the shared memory that killed workers left.
+void dp_dir_forget_ranks(const struct dp_up *up);
+
+// ---- up_watch.c
+void dp_watch_poll(struct dp_up *up);       // reads every status.json
+bool dp_watch_done(const struct dp_up *up); // every worker says so
+// Mass of the run: credited tokens of the budget, 0 to 1.
+double dp_watch_progress(const struct dp_up *up);
+// Versions that a worker lacks of the shard it lags most on, by what the servers said last.
+uint64_t dp_watch_behind(const struct dp_up *up, const struct dp_node *worker);
+// A shard as its server reports it; NULL: no server did.
+const struct dp_holding *dp_watch_shard(const struct dp_up *up, uint32_t shard,
+                                        const struct dp_node **server);
+struct dp_counts dp_watch_region(const struct dp_up *up, unsigned region);
+LH_MUST lh_err dp_watch_keep(struct dp_up *up);   // curves and totals, for a later `up`
+LH_MUST lh_err dp_watch_resume(struct dp_up *up); // what an earlier one kept
+void dp_watch_free(struct dp_up *up);
+
+// ---- up_view.c
+struct dp_view {
+    bool terminal;
+    unsigned lines; // that the last picture took
+    int64_t last_ns;
+};
+void dp_view_open(struct dp_view *v);
+void dp_view_show(struct dp_view *v, const struct dp_up *up, bool now);
+// A line of news that stays on the screen above the picture.
+void dp_view_say(struct dp_view *v, const struct dp_up *up, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// ---- up_faults.c
+struct dp_faults {
+    unsigned next;   // step of the script
+    bool waiting;    // for the last one to heal
+    bool cut;        // the network is still away
+    int64_t from_ns; // healing is counted from here; of a cut: its end
+    uint64_t mark;   // a count that must pass this
+    int64_t pid;     // of the killed process
+    struct dp_node *target;
+};
+void dp_faults_tick(struct dp_faults *f, struct dp_up *up, struct dp_view *v);
+bool dp_faults_open(const struct dp_faults *f); // one has not healed yet
+unsigned dp_faults_planned(void);               // faults of a whole drill
+
+// ---- up_weights.c
+// Parameters at the final versions, out of the nodes' checkpoints, into theta[manifest.values].
+LH_MUST lh_err dp_weights_final(struct dp_up *up, float *theta);
+
+// ---- up_report.c
+// The verdict on a run that ended.
+struct dp_verdict {
+    bool replicas_equal; // every holder of a shard has the server's version and digest
+    unsigned compared;   // holders of the shard that fewest hold
+    bool credited_once;  // what the logs credit is what the coordinator counts
+    bool learned;        // in every language
+    bool below_bigram;   // every language's loss is under its own bigram entropy
+    bool drill;          // every planned fault came, and healed
+};
+void dp_verdict_of(const struct dp_up *up, struct dp_verdict *out);
+static inline bool dp_verdict_ok(const struct dp_verdict *v)
+{
+    return v->replicas_equal && v->compared >= 2 && v->credited_once && v->learned && v->drill;
+}
+// True as soon as every worker's final replica and its server say the same.
+bool dp_replicas_equal(const struct dp_up *up, unsigned *compared);
+// True as soon as coordinator and logs tell of the same credited units, each counted once.
+bool dp_credited_once(const struct dp_up *up);
+// Evaluates, prints, writes summary.json and loss.svg.
+LH_MUST lh_err dp_report(struct dp_up *up, struct dp_verdict *out);
+
+#endif

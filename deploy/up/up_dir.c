@@ -1,0 +1,402 @@
+// The folder of a run. See up.h.
+//
+//   DIR/topology.yaml             what the folder was made from; another topology is refused
+//   DIR/secrets/                  outside the state directories: ca.pem, ca.key, job.keys, NODE.pem
+//                                 and NODE.key; SERVER.sign and signers for checkpoints
+//   DIR/model.json, weights.bin   the manifest; initial parameters, fp32
+//   DIR/NODE.yaml, NODE.log       settings (written anew) and output of each process
+//   DIR/NODE/                     its state directory
+//   DIR/curves.csv, totals.json   what later `up`s go on from
+//   DIR/summary.json, loss.svg    the end
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "common/security/certs.h"
+#include "common/security/seal.h"
+#include "common/security/sign.h"
+#include "deploy/up/up.h"
+#include "worker/ranks/reduce_shm.h"
+
+enum { CERT_DAYS = 365, TOPOLOGY_MAX = LH_YAML_BYTES_MAX };
+static const char ADMIN[] = "admin"; // get_command.c looks for its files
+
+// ---------------------------------------------------------------- model
+
+lh_err dp_dir_model(struct dp_up *up)
+{
+    const struct dp_run_settings *r = up->t->run;
+    up->shape = (struct wk_shape){
+        .vocab = (uint32_t)r->model.vocabulary,
+        .dim = (uint32_t)r->model.dim,
+        .layers = (uint32_t)r->model.layers,
+        .heads = (uint32_t)r->model.heads,
+        .kv_heads = (uint32_t)r->model.kv_heads,
+        .ffn = (uint32_t)r->model.ffn,
+        .context = (uint32_t)r->model.context,
+        .rope_theta = r->model.rope_theta,
+        .rms_eps = r->model.rms_eps,
+        .qkv_bias = r->model.qkv_bias,
+        .tied = r->model.tied,
+    };
+    if (up->t->shards > DP_SHARDS_MAX)
+        return lh_fail(LH_ERR_CONFIG, "%u shards: `up` shows at most %d", up->t->shards,
+                       DP_SHARDS_MAX);
+    LH_TRY(wk_shape_check(&up->shape));
+    LH_TRY(wk_model_manifest(&up->shape, up->t->shards, &up->manifest));
+    dp_plan_make(up->t, up->manifest.values, &up->plan);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- nodes
+
+static LH_MUST lh_err add_node(struct dp_up *up, enum dp_kind kind, unsigned region, unsigned index,
+                               const char *format, ...) __attribute__((format(printf, 5, 6)));
+static LH_MUST lh_err add_node(struct dp_up *up, enum dp_kind kind, unsigned region, unsigned index,
+                               const char *format, ...)
+{
+    struct dp_node *node = &up->node[up->nodes++];
+    *node = (struct dp_node){.kind = kind, .region = region, .index = index};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(node->name, sizeof node->name, format, args);
+    va_end(args);
+    LH_TRY(dp_path(node->dir, "%s/%s", up->dir, node->name));
+    return dp_path(node->config, "%s/%s.yaml", up->dir, node->name);
+}
+
+static LH_MUST lh_err list_ranks(struct dp_up *up)
+{
+    for (unsigned i = 0, nodes = up->nodes; i < nodes; i++) {
+        const struct dp_node *worker = &up->node[i];
+        if (worker->kind != DP_WORKER) continue;
+        for (unsigned k = 1; k < up->t->region[worker->region].ranks; k++) {
+            LH_TRY(add_node(up, DP_RANK, worker->region, worker->index, "%s.%u", worker->name, k));
+            up->node[up->nodes - 1].rank = k;
+        }
+    }
+    return LH_OK;
+}
+
+static LH_MUST lh_err list_nodes(struct dp_up *up)
+{
+    const struct dp_topology *t = up->t;
+    LH_TRY(add_node(up, DP_COORDINATOR, t->coordinator, 0, "coordinator"));
+    for (unsigned i = 0; i < t->servers; i++)
+        LH_TRY(add_node(up, DP_SERVER, t->server[i].region, i, "%s", t->server[i].name));
+    for (unsigned r = 0; r < t->regions; r++)
+        for (unsigned w = 0; w < t->region[r].workers; w++)
+            LH_TRY(add_node(up, DP_WORKER, r, w, "%s-%u", t->region[r].name, w));
+    return list_ranks(up);
+}
+
+// ---------------------------------------------------------------- folder
+
+static LH_MUST lh_err same_topology(struct dp_up *up, const char *kept)
+{
+    struct lh_buf mine = lh_buf(TOPOLOGY_MAX), theirs = lh_buf(TOPOLOGY_MAX);
+    lh_err err = dp_file_read(up->flags.topology, &mine);
+    if (!err && !dp_file_exists(kept)) {
+        err = dp_file_write(kept, lh_buf_span(&mine), 0666);
+    } else if (!err) {
+        err = dp_file_read(kept, &theirs);
+        if (!err && !lh_span_equal(lh_buf_span(&mine), lh_buf_span(&theirs)))
+            err = lh_fail(LH_ERR_CONFIG,
+                          "%s is the folder of another topology (%s differs from %s): take another "
+                          "--dir, or remove that folder to begin anew",
+                          up->dir, kept, up->flags.topology);
+    }
+    lh_buf_free(&mine);
+    lh_buf_free(&theirs);
+    return err;
+}
+
+static LH_MUST lh_err absolute(const char *path, char out[DP_PATH_SIZE])
+{
+    char *real = realpath(path, NULL);
+    if (!real) return lh_fail_errno(errno, "%s", path);
+    lh_err err = dp_path(out, "%s", real);
+    free(real);
+    return err;
+}
+
+void dp_dir_close(struct dp_up *up)
+{
+    if (up->lock > 0) close(up->lock);
+    up->lock = 0;
+}
+
+// One `up` a folder: a second one would write the settings anew below the first one's nodes. The
+// lock goes with this process at the latest, however it ends; no child keeps it.
+static LH_MUST lh_err lock_folder(struct dp_up *up)
+{
+    dp_dir_close(up);
+    up->lock = open(up->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (up->lock < 0) return lh_fail_errno(errno, "%s", up->dir);
+    if (!flock(up->lock, LOCK_EX | LOCK_NB)) return LH_OK;
+    if (errno != EWOULDBLOCK) return lh_fail_errno(errno, "%s: no lock", up->dir);
+    return lh_fail(LH_ERR_EXISTS,
+                   "a run goes on in %s already (`longhaul top --dir %s` shows it); this one wants "
+                   "another --dir",
+                   up->dir, up->dir);
+}
+
+lh_err dp_dir_open(struct dp_up *up)
+{
+    char path[DP_PATH_SIZE];
+    if (up->flags.dir)
+        LH_TRY(dp_path(path, "%s", up->flags.dir));
+    else
+        LH_TRY(dp_path(path, "run/%s", up->t->run->run));
+    LH_TRY(dp_make_dirs(path));
+    LH_TRY(absolute(path, up->dir)); // children may stand elsewhere
+    LH_TRY(lock_folder(up));
+    LH_TRY(dp_path(path, "%s/topology.yaml", up->dir));
+    LH_TRY(same_topology(up, path));
+    LH_TRY(list_nodes(up));
+    for (unsigned i = 0; i < up->nodes; i++) LH_TRY(dp_make_dirs(up->node[i].dir));
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- secrets and model files
+
+static LH_MUST lh_err issue(const struct dp_up *up, enum lh_role role, unsigned region,
+                            const char *name, const char *secrets)
+{
+    struct lh_peer peer = {.role = role};
+    char path[DP_PATH_SIZE];
+    LH_TRY(dp_path(path, "%s/%s.key", secrets, name));
+    if (dp_file_exists(path)) return LH_OK;
+    snprintf(peer.domain, sizeof peer.domain, "%s", up->t->run->domain);
+    snprintf(peer.run, sizeof peer.run, "%s", up->t->run->run);
+    snprintf(peer.region, sizeof peer.region, "%s", up->t->region[region].name);
+    snprintf(peer.name, sizeof peer.name, "%s", name);
+    return lh_certs_issue(secrets, &peer, CERT_DAYS, secrets, true);
+}
+
+// Each server's key for its checkpoints, and the list of their public halves. A folder of before
+// there were such keys stays without: what its servers would start from is not signed.
+static LH_MUST lh_err make_signers(const struct dp_up *up, const char *secrets)
+{
+    char path[DP_PATH_SIZE];
+    struct lh_buf all = lh_buf(1 << 16), one = lh_buf(4096);
+    lh_err err = LH_OK;
+    for (unsigned i = 0; !err && i < up->nodes; i++) {
+        if (up->node[i].kind != DP_SERVER) continue;
+        err = dp_path(path, "%s/%s.sign", secrets, up->node[i].name);
+        if (!err && !dp_file_exists(path)) err = lh_sign_generate(path, up->node[i].name);
+        if (!err) err = dp_path(path, "%s/%s.sign.pub", secrets, up->node[i].name);
+        if (!err) err = dp_file_read(path, &one);
+        lh_put(&all, one.data, one.len);
+    }
+    if (!err) err = lh_buf_err(&all);
+    if (!err) err = dp_path(path, "%s/signers", secrets);
+    if (!err) err = dp_file_write(path, lh_buf_span(&all), 0666);
+    lh_buf_free(&all);
+    lh_buf_free(&one);
+    return err;
+}
+
+static LH_MUST lh_err prepare_secrets(struct dp_up *up)
+{
+    static const enum lh_role roles[] = {LH_C, LH_S, LH_W, LH_W};
+    char secrets[DP_PATH_SIZE], path[DP_PATH_SIZE];
+    LH_TRY(dp_path(secrets, "%s/secrets", up->dir));
+    LH_TRY(dp_path(path, "%s/ca.key", secrets));
+    if (!dp_file_exists(path))
+        LH_TRY(lh_certs_ca_create(secrets, up->t->run->domain, CERT_DAYS, true));
+    LH_TRY(dp_path(path, "%s/job.keys", secrets));
+    if (!dp_file_exists(path)) {
+        LH_TRY(make_signers(up, secrets));
+        LH_TRY(lh_key_generate(path));
+    }
+    for (unsigned i = 0; i < up->nodes; i++) {
+        const struct dp_node *node = &up->node[i];
+        if (node->kind == DP_RANK) continue; // has its worker's
+        if (!strcmp(node->name, ADMIN))
+            return lh_fail(LH_ERR_CONFIG, "a node named %s: the name is the operator's", ADMIN);
+        LH_TRY(issue(up, roles[node->kind], node->region, node->name, secrets));
+    }
+    return issue(up, LH_A, up->t->coordinator, ADMIN, secrets); // for `longhaul get`
+}
+
+static LH_MUST lh_err write_weights(const struct dp_up *up, const char *path)
+{
+    uint64_t values = up->manifest.values;
+    float *theta = malloc(values * sizeof *theta);
+    struct lh_buf bytes = lh_buf(values * sizeof(float));
+    lh_err err = theta ? wk_model_init(&up->shape, (uint64_t)up->t->run->seed, theta)
+                       : lh_fail(LH_ERR_NO_MEMORY, "no memory for the parameters");
+    for (uint64_t i = 0; !err && i < values; i++) lh_put_f32(&bytes, theta[i]);
+    if (!err) err = lh_buf_err(&bytes);
+    if (!err) err = dp_file_write(path, lh_buf_span(&bytes), 0666);
+    lh_buf_free(&bytes);
+    free(theta);
+    return err;
+}
+
+lh_err dp_dir_prepare(struct dp_up *up)
+{
+    char path[DP_PATH_SIZE];
+    LH_TRY(prepare_secrets(up));
+    LH_TRY(dp_path(path, "%s/model.json", up->dir));
+    struct lh_buf json = lh_buf(64 << 20);
+    lh_err err = lh_manifest_write(&up->manifest, &json);
+    if (!err) err = dp_file_write(path, lh_buf_span(&json), 0666);
+    lh_buf_free(&json);
+    LH_TRY(err);
+    LH_TRY(dp_path(path, "%s/weights.bin", up->dir));
+    return dp_file_exists(path) ? LH_OK : write_weights(up, path);
+}
+
+// ---------------------------------------------------------------- settings of the nodes
+
+// A setting that is ours alone: one in the topology's `server:` or `worker:` map is refused.
+static LH_MUST lh_err own(struct lh_config *c, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static LH_MUST lh_err own(struct lh_config *c, const char *key, const char *format, ...)
+{
+    char set[DP_PATH_SIZE + 128], source[DP_PATH_SIZE];
+    const char *value = lh_config_value(c, key, source, sizeof source);
+    if (value && strcmp(source, "default") != 0)
+        return lh_fail(LH_ERR_CONFIG, "%s: %s is not yours to set: `up` does", source, key);
+    int n = snprintf(set, sizeof set, "%s=", key);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(set + n, sizeof set - (size_t)n, format, args);
+    va_end(args);
+    return lh_config_set(c, set);
+}
+
+// The worker that a rank computes for; any other node is its own.
+static const struct dp_node *worker_of(const struct dp_up *up, const struct dp_node *node)
+{
+    for (unsigned i = 0; node->kind == DP_RANK && i < up->nodes; i++) {
+        const struct dp_node *at = &up->node[i];
+        if (at->kind == DP_WORKER && at->region == node->region && at->index == node->index)
+            return at;
+    }
+    return node;
+}
+
+static LH_MUST lh_err common_settings(struct dp_up *up, const struct dp_node *node,
+                                      struct lh_config *c)
+{
+    const char *name = worker_of(up, node)->name;
+    LH_TRY(own(c, "run.name", "%s", up->t->run->run));
+    LH_TRY(own(c, "run.domain", "%s", up->t->run->domain));
+    LH_TRY(own(c, "node.region", "%s", up->t->region[node->region].name));
+    LH_TRY(own(c, "node.name", "%s", name));
+    LH_TRY(own(c, "tls.ca", "%s/secrets/ca.pem", up->dir));
+    LH_TRY(own(c, "tls.cert", "%s/secrets/%s.pem", up->dir, name));
+    LH_TRY(own(c, "tls.key", "%s/secrets/%s.key", up->dir, name));
+    LH_TRY(own(c, "seal.keys", "%s/secrets/job.keys", up->dir));
+    LH_TRY(own(c, "model.manifest", "%s/model.json", up->dir));
+    if (node->kind != DP_COORDINATOR)
+        LH_TRY(own(c, "coordinator", "%s", dp_up_coordinator(up)->address));
+    return own(c, "dir", "%s", node->dir);
+}
+
+static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_config *c)
+{
+    char plan[LH_CONFIG_TEXT_MAX] = "";
+    size_t used = 0;
+    for (unsigned i = 0; i < up->t->regions; i++)
+        if (up->t->region[i].h && used < sizeof plan)
+            used += (size_t)snprintf(plan + used, sizeof plan - used, "%s%s=%lld", used ? "," : "",
+                                     up->t->region[i].name, (long long)up->t->region[i].h);
+    LH_TRY(own(c, "role", "coordinator"));
+    LH_TRY(own(c, "coordinator.workers", "%u", up->t->workers));
+    LH_TRY(own(c, "coordinator.budget_tokens", "%lld", (long long)up->t->run->budget_tokens));
+    LH_TRY(own(c, "coordinator.units", "%s/units.json", up->data));
+    return used ? own(c, "coordinator.plan_h", "%s", plan) : LH_OK;
+}
+
+static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *node,
+                                      struct lh_config *c)
+{
+    LH_TRY(own(c, "listen", "%s", node->address));
+    LH_TRY(own(c, "advertise", "%s", node->address));
+    char eta[40];
+    snprintf(eta, sizeof eta, "update.eta=%g", up->plan.eta);
+    if (up->t->server_base->eta == 0) // by density, which servers don't know before a push comes
+        LH_TRY(lh_config_set(c, eta));
+    if (node->kind == DP_COORDINATOR) return coordinator_settings(up, c);
+    const struct lh_ints *shards = &up->t->server[node->index].shards;
+    char list[LH_CONFIG_INTS_MAX * 8] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < shards->count; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%lld", i ? "," : "",
+                                 (long long)shards->value[i]);
+    char path[DP_PATH_SIZE];
+    LH_TRY(dp_path(path, "%s/secrets/signers", up->dir));
+    if (dp_file_exists(path)) {
+        LH_TRY(own(c, "checkpoint.signers", "%s", path));
+        LH_TRY(own(c, "checkpoint.sign_key", "%s/secrets/%s.sign", up->dir, node->name));
+    }
+    LH_TRY(own(c, "role", "shard"));
+    LH_TRY(own(c, "shards", "%s", list));
+    return own(c, "model.weights", "%s/weights.bin", up->dir);
+}
+
+static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_node *node,
+                                      struct lh_config *c)
+{
+    const struct wk_settings *base = up->t->worker_base;
+    LH_TRY(own(c, "data.units", "%s/units.json", up->data));
+    LH_TRY(own(c, "data.dir", "%s", up->data));
+    LH_TRY(own(c, "trainer.budget_tokens", "%lld", (long long)up->t->run->budget_tokens));
+    char set[64];
+    if (base->codec.density == 0 && !wk_codec_is_dense(base)) {
+        snprintf(set, sizeof set, "codec.density=%.9g", up->plan.density);
+        LH_TRY(lh_config_set(c, set));
+    }
+    if (up->t->region[node->region].ranks > 1) {
+        LH_TRY(own(c, "ranks.count", "%lld", (long long)up->t->region[node->region].ranks));
+        LH_TRY(own(c, "ranks.rank", "%u", node->rank));
+        LH_TRY(own(c, "ranks.name", "%s", worker_of(up, node)->dir));
+    }
+    double speed = up->plan.region[node->region].tokens_per_s;
+    return speed > 0 ? own(c, "trainer.tokens_per_s", "%.9g", speed) : LH_OK;
+}
+
+static LH_MUST lh_err write_settings(struct dp_up *up, const struct dp_node *node)
+{
+    struct lh_config *c;
+    struct lh_buf text = lh_buf(LH_YAML_BYTES_MAX);
+    bool worker = node->kind >= DP_WORKER;
+    LH_TRY(worker ? dp_topology_worker(up->t, &c) : dp_topology_server(up->t, &c));
+    lh_err err = common_settings(up, node, c);
+    if (!err) err = worker ? worker_settings(up, node, c) : server_settings(up, node, c);
+    if (!err) err = lh_config_finish(c);
+    if (!err) {
+        dp_put(&text, "# written by `longhaul up` from %s\n", up->flags.topology);
+        lh_config_write(c, &text);
+        err = lh_buf_err(&text);
+    }
+    if (!err) err = dp_file_write(node->config, lh_buf_span(&text), 0666);
+    lh_buf_free(&text);
+    lh_config_destroy(c);
+    return err;
+}
+
+lh_err dp_dir_settings(struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->nodes; i++) LH_TRY(write_settings(up, &up->node[i]));
+    return LH_OK;
+}
+
+void dp_dir_forget_ranks(const struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        const struct dp_node *node = &up->node[i];
+        char name[WK_SHM_NAME_SIZE];
+        if (node->kind != DP_WORKER || up->t->region[node->region].ranks == 1) continue;
+        wk_shm_name(node->dir, name);
+        wk_shm_remove(name);
+    }
+}

@@ -1,0 +1,163 @@
+// Where the nodes of a run stand: network namespaces joined by emulated links, or loopback.
+//
+// Emulated: region n (from 0) has 10.77.(n+1).1 and on, ports are ours alone. Loopback: all nodes
+// on 127.0.0.1, on ports that were free when the run's folder was made; they are kept there, so
+// that a second `up` finds its servers where the first one had them.
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "deploy/ask/links.h"
+#include "deploy/up/up.h"
+
+enum { PORT_EMULATED = 7400, RECEIVE_BYTES_MIN = 32 << 20 };
+
+// ---------------------------------------------------------------- loopback
+
+// Binds a free port (or this one) on loopback and lets it go; 0: none.
+static unsigned free_port(unsigned wanted)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)wanted)};
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t len = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    if (fd < 0) return 0;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    bool bound =
+        !bind(fd, (struct sockaddr *)&a, sizeof a) && !getsockname(fd, (struct sockaddr *)&a, &len);
+    close(fd);
+    return bound ? ntohs(a.sin_port) : 0;
+}
+
+// The port that an earlier `up` wrote into the node's settings; 0: none.
+static unsigned kept_port(const struct dp_node *node)
+{
+    struct lh_config *c;
+    struct lh_buf text = lh_buf(LH_YAML_BYTES_MAX);
+    unsigned port = 0;
+    if (lh_config_create(&ps_settings_table, &c)) return 0;
+    if (!dp_file_read(node->config, &text) &&
+        !lh_config_text(c, node->config, lh_buf_span(&text))) {
+        const char *listen = lh_config_value(c, "listen", NULL, 0);
+        const char *colon = listen ? strrchr(listen, ':') : NULL;
+        if (colon && !strncmp(listen, "127.0.0.1:", 10)) sscanf(colon + 1, "%5u", &port);
+    }
+    lh_buf_free(&text);
+    lh_config_destroy(c);
+    return port;
+}
+
+static LH_MUST lh_err loopback(struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        struct dp_node *node = &up->node[i];
+        if (node->kind >= DP_WORKER) continue;
+        unsigned kept = kept_port(node), port = kept ? free_port(kept) : 0;
+        if (!port) port = free_port(0);
+        if (!port) return lh_fail_errno(errno, "no free port on 127.0.0.1");
+        snprintf(node->address, sizeof node->address, "127.0.0.1:%u", port);
+    }
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- emulated
+
+// Bytes that a host's TCP may hold unread (tcp_rmem): twice what is under way on the longest link,
+// as an operator sets it, and no less than kernels have by themselves. More does harm: gRPC sends
+// at most 32 MiB ahead, and where that is all that limits a sender, BBR never learns the link's
+// rate, overflows its queue and sends a fifth of all bytes twice. 0: as the emulator has it, for a
+// link without a rate has no queue.
+static double receive_bytes(const struct dp_topology *t)
+{
+    double most = RECEIVE_BYTES_MIN;
+    for (unsigned i = 0; i < t->links; i++) {
+        const struct dp_link_shape *l = &t->link[i].shape;
+        if (!(l->mbit > 0)) return 0;
+        double bytes = 2 * l->mbit * 1e6 / 8 * l->rtt_ms / 1e3;
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+void dp_net_world(const struct dp_topology *t, struct lh_buf *out)
+{
+    double receive = receive_bytes(t);
+    for (unsigned i = 0; i < t->regions; i++) dp_put(out, "region %s\n", t->region[i].name);
+    for (unsigned i = 0; i < t->links; i++) {
+        const struct dp_link *l = &t->link[i];
+        dp_put(out, "link %s %s rtt=%gms", t->region[l->a].name, t->region[l->b].name,
+               l->shape.rtt_ms);
+        if (l->shape.mbit > 0) dp_put(out, " rate=%gmbit", l->shape.mbit);
+        if (l->shape.loss_percent > 0) dp_put(out, " loss=%g%%", l->shape.loss_percent);
+        dp_put(out, "\n");
+    }
+    if (receive > 0) dp_put(out, "sysctl net.ipv4.tcp_rmem=4096 131072 %.0f\n", receive);
+}
+
+static LH_MUST lh_err write_world(const struct dp_up *up, const char *path)
+{
+    struct lh_buf text = lh_buf(1 << 20);
+    dp_net_world(up->t, &text);
+    lh_err err = lh_buf_err(&text);
+    if (!err) err = dp_file_write(path, lh_buf_span(&text), 0666);
+    lh_buf_free(&text);
+    return err;
+}
+
+// A name of this folder's own, so that two runs do not clear each other up.
+static void instance_of(const struct dp_up *up, char out[DP_WAN_NAME_SIZE])
+{
+    snprintf(out, DP_WAN_NAME_SIZE, "lh-%08x", lh_crc32c(0, up->dir, strlen(up->dir)));
+}
+
+static LH_MUST lh_err emulated(struct dp_up *up)
+{
+    char path[DP_PATH_SIZE], instance[DP_WAN_NAME_SIZE];
+    LH_TRY(dp_wan_find(&up->wan));
+    LH_TRY(dp_path(path, "%s/links.wan", up->dir));
+    LH_TRY(write_world(up, path));
+    instance_of(up, instance);
+    LH_TRY(dp_wan_up(&up->wan, path, instance));
+    up->emulated = true;
+    unsigned used[DP_REGIONS_MAX] = {0};
+    for (unsigned i = 0; i < up->nodes; i++) {
+        struct dp_node *node = &up->node[i];
+        if (node->kind >= DP_WORKER) continue;
+        snprintf(node->address, sizeof node->address, "10.77.%u.1:%u", node->region + 1,
+                 PORT_EMULATED + used[node->region]++);
+    }
+    return dp_links_keep(up->dir, instance, up->t->region[up->t->coordinator].name);
+}
+
+lh_err dp_net_up(struct dp_up *up)
+{
+    dp_links_forget(up->dir);
+    return up->flags.no_wan ? loopback(up) : emulated(up);
+}
+
+void dp_net_down(struct dp_up *up)
+{
+    if (!up->emulated) return;
+    up->emulated = false;
+    lh_err err = dp_wan_down(&up->wan, true);
+    if (err) fprintf(stderr, "longhaul up: %s\n", lh_err_text(err));
+}
+
+int dp_net_enter(const void *entry)
+{
+    const struct dp_entry *e = entry;
+    if (!e->up->emulated) return 0;
+    return dp_wan_enter(&e->up->wan, e->up->t->region[e->node->region].name) ? -1 : 0;
+}
+
+lh_err dp_net_cut(struct dp_up *up, unsigned region)
+{
+    return dp_wan_cut(&up->wan, up->t->region[region].name);
+}
+
+lh_err dp_net_heal(struct dp_up *up, unsigned region)
+{
+    return dp_wan_heal(&up->wan, up->t->region[region].name);
+}

@@ -1,0 +1,244 @@
+// The cost of a run. See up_plan.h.
+//
+// Sources: density and its clamps are DESIGN.md#section-6, the expected gaps bench/learning; bits
+// of a top-k payload are those of Rice-coded gaps with b of DESIGN.md#section-7, one fp16 a chunk
+// and a sign a value; headers are not counted.
+#include "deploy/up/up_plan.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/format/manifest.h"
+#include "kernels/outer.h"
+
+static const double ETA_ONE = 0.1; // pushes of this density and above meet on most coordinates
+
+static double clamp(double v, double low, double high)
+{
+    return v < low ? low : v > high ? high : v;
+}
+
+// ---------------------------------------------------------------- figures
+
+static int64_t region_h(const struct dp_topology *t, const struct dp_region *r, double fastest)
+{
+    if (r->h) return r->h;
+    double base = (double)t->server_base->coordinator.h_base;
+    if (!t->server_base->coordinator.dylu) return (int64_t)base;
+    return (int64_t)clamp(round(base * r->speed / fastest), 1, 300);
+}
+
+static double density_of(const struct wk_settings *w, double rounds)
+{
+    if (wk_codec_is_dense(w)) return 1;
+    if (w->codec.density > 0) return w->codec.density;
+    return clamp(30 / rounds, 1.0 / 256, 1.0 / 6);
+}
+
+// With momentum the outer step's guard allows 1.5. Else a sparse push says mostly what its region
+// alone knows, and the others' pushes don't repeat it: at eta 1 it moves by 1 / workers of what it
+// should. Below a density of 3 % pushes meet on a coordinate still less often, and beta forgets a
+// part of each. Measured with three regions (bench/learning/README.md), so not above 2 and 3, and
+// never above the workers' sum.
+static double eta_of(const struct dp_topology *t, double density)
+{
+    if (t->server_base->eta > 0) return t->server_base->eta;
+    if (density >= ETA_ONE) return 1;
+    bool low = density < 0.03;
+    double most = ps_momentum(t->server_base) > 0 ? 1.4 : low ? 3 : 2;
+    return clamp((low ? 1 : 0.7) * t->workers, 1, most);
+}
+
+// Rows of bench/results/learning.json with five seeds and more; tests/unit/deploy/up/up_plan.c
+// reads both.
+static const struct dp_gap GAP[] = {{0.075, 2, 8, -1.03, -0.28, -0.0127},
+                                    {1.0 / 32, 2, 5, -1.25, 0.08, -0.0113},
+                                    {1.0 / 64, 3, 5, -0.95, 0.85, -0.0010}};
+static const double MEASURED_PARAMETERS = 0.43e6, MEASURED_ROUNDS = 400;
+
+static bool within(double is, double measured, double part)
+{
+    return fabs(is - measured) <= part * measured;
+}
+
+const struct dp_gap *dp_plan_gap(const struct dp_topology *t, const struct dp_plan *plan,
+                                 double rounds)
+{
+    const struct wk_settings *w = t->worker_base;
+    const struct ps_settings *s = t->server_base;
+    int64_t steps = 0, most = 0;
+    for (unsigned i = 0; i < t->regions; i++) {
+        steps += plan->region[i].h;
+        if (plan->region[i].h > most) most = plan->region[i].h;
+    }
+    bool alike = t->regions == 3 && t->workers == 3 && steps == 8 + 4 + 2 && most == 8 &&
+                 within((double)plan->parameters, MEASURED_PARAMETERS, 0.1) &&
+                 within(rounds, MEASURED_ROUNDS, 0.1) && !s->mode && !s->optimizer &&
+                 !strcmp(wk_codec_name(w), "topk-sign") && !w->trainer.kind &&
+                 (w->codec.kappa < 0 || within(w->codec.kappa, 0.25, 0)) && w->codec.beta <= 0;
+    for (size_t i = 0; alike && i < LH_COUNT(GAP); i++)
+        if (within(plan->density, GAP[i].density, 0.05) && within(plan->eta, GAP[i].eta, 0.01))
+            return &GAP[i];
+    return NULL;
+}
+
+const char *dp_gap_text(const struct dp_gap *gap, char out[200])
+{
+    if (gap)
+        snprintf(
+            out, 200,
+            "%+.1f to %+.1f %% to synchronous dense fp32, at the end (mean of %d seeds: 0.43 M "
+            "parameters, 3 regions, N = 400, p = %.3g, eta %g)",
+            gap->low_percent, gap->high_percent, gap->seeds, gap->density, gap->eta);
+    else
+        snprintf(out, 200,
+                 "not measured for such a run (bench/learning: 0.43 M parameters, 3 regions, "
+                 "H = 8, 4, 2, N = 400, p = 0.075, 1/32, 1/64)");
+    return out;
+}
+
+// Bits of one gap (>= 1, geometric with p) under the Rice code of parameter b: b + 1 + E[gap >> b].
+static double rice_bits(double p)
+{
+    double b = fmax(0, 1 + floor(log2(0.4812 / -log1p(-p))));
+    double stay = pow(1 - p, exp2(b)); // probability that one more unary bit follows
+    return b + 1 + stay / (1 - stay);
+}
+
+static double bits_of(const struct wk_settings *w, double p)
+{
+    static const struct {
+        const char *value;
+        double bits, chunk; // of a value; of a chunk: its fp16 numbers
+    } of[] = {{"sign", 1, 16}, {"q2", 2, 32},   {"q4", 4, 16},
+              {"q8", 8, 16},   {"fp16", 16, 0}, {"fp32", 32, 0}};
+    const char *name = wk_codec_name(w), *value = strchr(name, '-') + 1;
+    bool counts = strncmp(name, "threshold-", 10) == 0; // of 16 bits, one a chunk
+    size_t i = 0;
+    while (i + 1 < LH_COUNT(of) && strcmp(value, of[i].value)) i++;
+    double chunk = (of[i].chunk + (counts ? 16 : 0)) / LH_CHUNK;
+    if (wk_codec_is_dense(w)) return of[i].bits + chunk;
+    return p * (rice_bits(p) + of[i].bits) + chunk;
+}
+
+static double largest_server(const struct dp_topology *t)
+{
+    uint32_t most = 0;
+    for (unsigned i = 0; i < t->servers; i++)
+        if (t->server[i].shards.count > most) most = t->server[i].shards.count;
+    return (double)most / t->shards;
+}
+
+void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_plan *out)
+{
+    const struct wk_settings *w = t->worker_base;
+    double fastest = 0, speed = 0, ranks = 1, tokens_round = 0, values = (double)parameters;
+    uint64_t step = (uint64_t)(w->trainer.batch * w->trainer.accumulate * t->run->model.context);
+    *out = (struct dp_plan){.parameters = parameters};
+    for (unsigned i = 0; i < t->regions; i++) {
+        fastest = fmax(fastest, t->region[i].speed);
+        ranks = fmax(ranks, (double)t->region[i].ranks);
+        speed += t->region[i].speed * (double)t->region[i].workers;
+    }
+    for (unsigned i = 0; i < t->regions; i++) {
+        struct dp_plan_region *r = &out->region[i];
+        r->h = region_h(t, &t->region[i], fastest);
+        r->step_tokens = step;
+        r->tokens_per_s = t->run->tokens_per_s * t->region[i].speed / speed;
+        tokens_round += (double)(t->region[i].workers * r->h) * (double)step;
+    }
+    out->rounds = fmax(1, (double)t->run->budget_tokens / tokens_round);
+    out->density = density_of(w, out->rounds);
+    out->eta = eta_of(t, out->density);
+    out->density_rounds = out->density * out->rounds;
+    out->gap = dp_plan_gap(t, out, out->rounds);
+    out->bits = bits_of(w, out->density);
+    out->payload_bytes = out->bits * values / 8;
+    if (t->run->tokens_per_s > 0)
+        out->train_s = (double)t->run->budget_tokens / t->run->tokens_per_s;
+    for (unsigned i = 0; i < t->regions; i++) {
+        double workers = (double)t->region[i].workers;
+        out->region[i].up_bytes_round = workers * out->payload_bytes;
+        out->region[i].down_bytes_round = workers * (t->workers - 1) * out->payload_bytes;
+    }
+    // fp32 copies. Server: parameters, one checkpoint in the making. Worker: parameters, gradient,
+    // two moments, base, residual, delta in the cut, one snapshot; a gradient more per further
+    // rank. Both keep the outer optimizer's state.
+    double share = largest_server(t) * values * 4,
+           every = (double)t->server_base->checkpoint_every_versions;
+    out->log_bytes = out->rounds * t->workers * out->payload_bytes;
+    double tail = fmin(out->rounds * t->workers, every * (double)t->server_base->checkpoint_keep);
+    out->server_disk_bytes = share * (double)t->server_base->checkpoint_keep +
+                             tail * out->payload_bytes * largest_server(t) +
+                             2 * (double)t->server_base->wal_segment_bytes;
+    double outer = 1 + lk_outer_bytes_per_value((uint8_t)t->server_base->optimizer) / 4.0;
+    out->server_memory_bytes = 2 * outer * share;
+    out->worker_disk_bytes = 6 * values * 4;
+    out->worker_memory_bytes = (6 + outer + ranks) * values * 4;
+}
+
+// ---------------------------------------------------------------- print
+
+const char *dp_bytes_text(double n, char out[16])
+{
+    static const char *const unit[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    int i = 0;
+    for (; n >= 999.5 && i < 5; i++) n /= 1000;
+    snprintf(out, 16, n < 9.95 && i ? "%.1f %s" : "%.0f %s", n, unit[i]);
+    return out;
+}
+
+static void print_links(const struct dp_topology *t, const struct dp_plan *plan, FILE *out)
+{
+    char a[16], b[16];
+    double day = plan->train_s > 0 ? plan->rounds / plan->train_s * 86400 : 0;
+    fprintf(out, "\n%-12s %8s %6s %12s %14s %14s\n", "region", "workers", "H", "tokens/s",
+            day > 0 ? "up a day" : "up a round", day > 0 ? "down a day" : "down a round");
+    for (unsigned i = 0; i < t->regions; i++) {
+        const struct dp_plan_region *r = &plan->region[i];
+        char speed[24] = "unthrottled";
+        if (r->tokens_per_s > 0)
+            snprintf(speed, sizeof speed, "%.0f", r->tokens_per_s * (double)t->region[i].workers);
+        fprintf(out, "%-12s %8lld %6lld %12s %14s %14s\n", t->region[i].name,
+                (long long)t->region[i].workers, (long long)r->h, speed,
+                dp_bytes_text(r->up_bytes_round * (day > 0 ? day : 1), a),
+                dp_bytes_text(r->down_bytes_round * (day > 0 ? day : 1), b));
+    }
+    if (t->links) fprintf(out, "\n%-26s %10s %12s %22s\n", "link", "rtt", "rate", "one push takes");
+    for (unsigned i = 0; i < t->links; i++) {
+        const struct dp_link *link = &t->link[i];
+        char name[96], rate[24] = "unlimited";
+        double s = link->shape.rtt_ms / 1000;
+        snprintf(name, sizeof name, "%s - %s", t->region[link->a].name, t->region[link->b].name);
+        if (link->shape.mbit > 0) {
+            snprintf(rate, sizeof rate, "%g Mbit/s", link->shape.mbit);
+            s += plan->payload_bytes * 8 / (link->shape.mbit * 1e6);
+        }
+        fprintf(out, "%-26s %7g ms %12s %20.2f s\n", name, link->shape.rtt_ms, rate, s);
+    }
+}
+
+void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE *out)
+{
+    char a[16], b[16], gap[200];
+    const char *codec = wk_codec_name(t->worker_base);
+    fprintf(out, "run %s: %.2f M parameters in %u shards, %u workers in %u regions, %u servers\n",
+            t->run->run, (double)plan->parameters / 1e6, t->shards, t->workers, t->regions,
+            t->servers);
+    fprintf(out, "rounds N          %.0f (%.2f M tokens)\n", plan->rounds,
+            (double)t->run->budget_tokens / 1e6);
+    fprintf(out, "codec             %s, density p = %.4f, p*N = %.1f\n", codec, plan->density,
+            plan->density_rounds);
+    fprintf(out, "expected gap      %s\n", dp_gap_text(plan->gap, gap));
+    fprintf(out, "payload           %.3f bit per parameter and round, %s a push\n", plan->bits,
+            dp_bytes_text(plan->payload_bytes, a));
+    if (plan->train_s > 0)
+        fprintf(out, "training time     %.0f s at %g tokens/s\n", plan->train_s,
+                t->run->tokens_per_s);
+    print_links(t, plan, out);
+    fprintf(out, "\nlog, uncut        %s in all\n", dp_bytes_text(plan->log_bytes, a));
+    fprintf(out, "largest server    disk %s, memory %s\n",
+            dp_bytes_text(plan->server_disk_bytes, a), dp_bytes_text(plan->server_memory_bytes, b));
+    fprintf(out, "a worker          disk %s, memory %s (activations apart)\n",
+            dp_bytes_text(plan->worker_disk_bytes, a), dp_bytes_text(plan->worker_memory_bytes, b));
+}

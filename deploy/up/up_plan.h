@@ -1,0 +1,56 @@
+// What a run will cost, from its topology alone: `longhaul up --plan`.
+//
+// Estimates, each with its source in up_plan.c; nothing here enters the run itself but the density
+// and eta, where the topology leaves them to us.
+#ifndef DP_UP_PLAN_H
+#define DP_UP_PLAN_H
+
+#include "deploy/up/topology.h"
+
+struct dp_plan_region {
+    int64_t h;               // local steps per round
+    uint64_t step_tokens;    // of one worker
+    double tokens_per_s;     // throttle of one worker; 0: none
+    double up_bytes_round;   // of all its workers
+    double down_bytes_round; // the other workers' records, once a worker
+};
+
+struct dp_plan {
+    uint64_t parameters;
+    double rounds;                                 // N
+    double density;                                // p; dense codecs: 1
+    double eta;                                    // a push moves by eta / workers of what it says
+    double density_rounds;                         // p * N
+    const struct dp_gap *gap;                      // expected; NULL: nothing like it was measured
+    double bits;                                   // per parameter and round
+    double payload_bytes;                          // of one push to all shards
+    double train_s;                                // 0: unknown (no throttle)
+    double log_bytes;                              // of all shards, before checkpoints cut it
+    double server_disk_bytes, server_memory_bytes; // of the largest server
+    double worker_disk_bytes, worker_memory_bytes; // of one worker
+    struct dp_plan_region region[DP_REGIONS_MAX];
+};
+
+// "1.2 MB"; powers of 1000.
+const char *dp_bytes_text(double bytes, char out[16]);
+
+// Where a run ended beside a synchronous, dense one (bench/learning): percent of its loss, the ends
+// of the 95 % interval of the mean over paired seeds, and that mean in nats per byte; below 0:
+// better.
+struct dp_gap {
+    double density, eta;
+    int seeds;
+    double low_percent, high_percent, mean_nat;
+};
+
+// What was measured of runs like this one, after `rounds` of them. NULL where none was: no law is
+// known by which a figure of one size, length or density would hold for another.
+const struct dp_gap *dp_plan_gap(const struct dp_topology *t, const struct dp_plan *plan,
+                                 double rounds);
+// "-1.0 to -0.3 % ..." with where it was measured, or that nothing like it was.
+const char *dp_gap_text(const struct dp_gap *gap, char out[200]);
+
+void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_plan *out);
+void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE *out);
+
+#endif

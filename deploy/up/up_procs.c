@@ -1,0 +1,188 @@
+// Child processes. See up_procs.h.
+#include "deploy/up/up_procs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/env/env.h"
+
+static const int64_t steady_ns = 20 * LH_SECOND; // lived longer: the next crash counts as the first
+static const int64_t backoff_first_ns = 200 * LH_MS, backoff_most_ns = 5 * LH_SECOND;
+
+int64_t dp_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * LH_SECOND + t.tv_nsec;
+}
+
+struct dp_proc *dp_procs_add(struct dp_procs *p, const char *name)
+{
+    if (p->count == DP_PROCS_MAX) return NULL;
+    struct dp_proc *proc = &p->proc[p->count++];
+    *proc = (struct dp_proc){.state = DP_PROC_IDLE};
+    snprintf(proc->name, sizeof proc->name, "%s", name);
+    return proc;
+}
+
+// ---------------------------------------------------------------- start
+
+// In the child: never returns. 127 tells that the program could not be started.
+static _Noreturn void become(const struct dp_proc *proc, pid_t parent, int log)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127); // it died before the kernel was asked
+    setpgid(0, 0);
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    dup2(null, STDIN_FILENO);
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+    if (proc->enter && proc->enter(proc->enter_arg)) {
+        dprintf(STDERR_FILENO, "%s: can't enter its region: %s\n", proc->name, strerror(errno));
+        _exit(127);
+    }
+    for (int signal = 1; signal < NSIG; signal++)
+        if (signal != SIGKILL && signal != SIGSTOP) sigaction(signal, &(struct sigaction){0}, NULL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    // A program that drops privileges or changes them loses the death signal: ours do neither.
+    execv(proc->argv[0], (char *const *)(uintptr_t)proc->argv);
+    dprintf(STDERR_FILENO, "%s: %s: %s\n", proc->name, proc->argv[0], strerror(errno));
+    _exit(127);
+}
+
+lh_err dp_proc_start(struct dp_proc *proc)
+{
+    pid_t self = getpid();
+    int log = open(proc->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (log < 0) return lh_fail_errno(errno, "%s", proc->log);
+    pid_t pid = fork();
+    if (pid == 0) become(proc, self, log);
+    int saved = errno;
+    close(log);
+    if (pid < 0) return lh_fail_errno(saved, "%s: fork", proc->name);
+    setpgid(pid, pid); // in both, so that it holds whichever comes first
+    proc->pid = pid;
+    proc->state = DP_PROC_RUNNING;
+    proc->started_ns = dp_now_ns();
+    proc->stopping = false;
+    return LH_OK;
+}
+
+void dp_proc_stop(struct dp_proc *proc, int signal)
+{
+    proc->stopping = true;
+    if (proc->state == DP_PROC_RUNNING) {
+        // The last resort takes along whatever it started.
+        kill(signal == SIGKILL ? -proc->pid : proc->pid, signal);
+        kill(proc->pid, SIGCONT); // a stopped one must hear it
+    } else if (proc->state != DP_PROC_GIVEN_UP) {
+        proc->state = DP_PROC_ENDED;
+    }
+}
+
+// ---------------------------------------------------------------- watch
+
+void dp_proc_ending(const struct dp_proc *proc, char *out, size_t size)
+{
+    int status = proc->last_status;
+    if (WIFSIGNALED(status))
+        snprintf(out, size, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        snprintf(out, size, "exit %d", WEXITSTATUS(status));
+}
+
+static LH_MUST lh_err ended(struct dp_proc *proc, int status, int64_t now_ns)
+{
+    proc->last_status = status;
+    proc->pid = 0;
+    bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (clean || proc->stopping) {
+        proc->state = DP_PROC_ENDED;
+        return LH_OK;
+    }
+    proc->crashes = now_ns - proc->started_ns > steady_ns ? 1 : proc->crashes + 1;
+    if (proc->crashes >= DP_CRASHES_MAX) {
+        char how[64];
+        proc->state = DP_PROC_GIVEN_UP;
+        dp_proc_ending(proc, how, sizeof how);
+        return lh_fail(LH_ERR_INTERNAL, "%s ended %u times in a row, last with %s: see %s",
+                       proc->name, proc->crashes, how, proc->log);
+    }
+    int64_t wait = backoff_first_ns << (proc->crashes - 1);
+    proc->state = DP_PROC_WAITING;
+    proc->retry_ns = now_ns + (wait < backoff_most_ns ? wait : backoff_most_ns);
+    return LH_OK;
+}
+
+lh_err dp_procs_tick(struct dp_procs *p, int64_t now_ns)
+{
+    lh_err first = LH_OK;
+    for (unsigned i = 0; i < p->count; i++) {
+        struct dp_proc *proc = &p->proc[i];
+        int status;
+        lh_err err = LH_OK;
+        if (proc->state == DP_PROC_RUNNING && waitpid(proc->pid, &status, WNOHANG) == proc->pid)
+            err = ended(proc, status, now_ns);
+        if (proc->state == DP_PROC_WAITING && now_ns >= proc->retry_ns) {
+            proc->restarts++;
+            err = dp_proc_start(proc);
+        }
+        if (!first) first = err;
+    }
+    return first;
+}
+
+unsigned dp_procs_running(const struct dp_procs *p)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < p->count; i++) n += p->proc[i].state == DP_PROC_RUNNING;
+    return n;
+}
+
+// Waits up to this long for children to end; SIGCHLD is blocked, so it can't be missed.
+static void wait_for_end(struct dp_procs *p, int64_t until_ns)
+{
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    for (;;) {
+        // None is started again: all are stopping, so tick() has nothing to complain of.
+        lh_err ignored = dp_procs_tick(p, dp_now_ns());
+        (void)ignored;
+        int64_t left = until_ns - dp_now_ns();
+        if (!dp_procs_running(p) || left <= 0) return;
+        if (left > 100 * LH_MS) left = 100 * LH_MS;
+        sigtimedwait(&child, NULL, &(struct timespec){0, left});
+    }
+}
+
+void dp_procs_end(struct dp_procs *p, int64_t patience_ms)
+{
+    for (unsigned i = 0; i < p->count; i++) dp_proc_stop(&p->proc[i], SIGTERM);
+    wait_for_end(p, dp_now_ns() + patience_ms * LH_MS);
+    for (unsigned i = 0; i < p->count; i++)
+        if (p->proc[i].state == DP_PROC_RUNNING) dp_proc_stop(&p->proc[i], SIGKILL);
+    wait_for_end(p, INT64_MAX);
+}
+
+void dp_proc_log_tail(const struct dp_proc *proc, char *out, size_t size)
+{
+    out[0] = 0;
+    int fd = open(proc->log, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    off_t end = lseek(fd, 0, SEEK_END), want = (off_t)size - 1;
+    ssize_t got = pread(fd, out, size - 1, end > want ? end - want : 0);
+    out[got > 0 ? got : 0] = 0;
+    char *line = end > want ? strchr(out, '\n') : NULL; // begin with a whole line
+    if (line) memmove(out, line + 1, strlen(line + 1) + 1);
+    close(fd);
+}

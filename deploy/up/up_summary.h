@@ -1,0 +1,19 @@
+// summary.json, and the figures that it shares with the table.
+#ifndef DP_UP_SUMMARY_H
+#define DP_UP_SUMMARY_H
+
+#include "deploy/up/up.h"
+
+struct dp_learning {
+    double rounds;            // mean per worker
+    double density_rounds;    // p * N
+    const struct dp_gap *gap; // expected to dense fp32; NULL: nothing like this run was measured
+    double bits;              // measured, per parameter and round of a worker
+};
+struct dp_learning dp_learning_of(const struct dp_up *up);
+
+// `checkpoint`: path of the final parameters, "" where there are none.
+LH_MUST lh_err dp_summary_write(const struct dp_up *up, const struct dp_verdict *v,
+                                const char *checkpoint, const char *path);
+
+#endif

@@ -1,0 +1,70 @@
+// The verdict on a run that ended: what must hold, each by itself. See up.h.
+#include <string.h>
+
+#include "deploy/up/up.h"
+
+static const double learned_nat = 0.1; // a smaller fall of the loss counts as none
+
+// Whether this worker's copy of a shard is the server's, by version and digest.
+static bool holds(const struct dp_node *worker, const struct dp_holding *head)
+{
+    for (unsigned i = 0; i < worker->status.shards; i++) {
+        const struct dp_holding *mine = &worker->status.shard[i];
+        if (mine->shard == head->shard)
+            return mine->version == head->version && mine->epoch == head->epoch &&
+                   mine->digest[0] && !strcmp(mine->digest, head->digest);
+    }
+    return false;
+}
+
+bool dp_replicas_equal(const struct dp_up *up, unsigned *compared)
+{
+    bool equal = true;
+    *compared = 0;
+    for (uint32_t shard = 0; shard < up->t->shards; shard++) {
+        const struct dp_holding *head = dp_watch_shard(up, shard, NULL);
+        unsigned holders = head && head->digest[0] ? 1 : 0;
+        if (!holders) equal = false;
+        for (unsigned i = 0; head && i < up->nodes; i++) {
+            if (up->node[i].kind != DP_WORKER) continue;
+            holders++;
+            if (!holds(&up->node[i], head)) equal = false;
+        }
+        if (!shard || holders < *compared) *compared = holders;
+    }
+    return equal;
+}
+
+// Units are credited in the shards' logs; the coordinator's count is a view of them. A unit that
+// two logs credited would make the sum larger than the number of units that were credited.
+bool dp_credited_once(const struct dp_up *up)
+{
+    uint64_t logs = 0;
+    for (uint32_t shard = 0; shard < up->t->shards; shard++) {
+        const struct dp_holding *head = dp_watch_shard(up, shard, NULL);
+        logs += head ? head->credited : 0;
+    }
+    const struct dp_status *c = &up->node[0].status;
+    return c->seen && c->credited > 0 && logs == c->credited && c->credited <= up->units.count;
+}
+
+static bool drill_healed(const struct dp_up *up)
+{
+    if (!up->flags.with_faults) return true;
+    for (unsigned i = 0; i < up->faults; i++)
+        if (up->fault[i].recovered_s < 0) return false;
+    return up->faults == dp_faults_planned();
+}
+
+void dp_verdict_of(const struct dp_up *up, struct dp_verdict *out)
+{
+    *out = (struct dp_verdict){.learned = up->units.heldouts > 0, .below_bigram = true};
+    out->replicas_equal = dp_replicas_equal(up, &out->compared);
+    out->credited_once = dp_credited_once(up);
+    out->drill = drill_healed(up);
+    for (uint32_t i = 0; i < up->units.heldouts; i++) {
+        const struct dp_heldout *h = &up->heldout[i];
+        if (!(h->after.nats <= h->before.nats - learned_nat)) out->learned = false; // NaN: false
+        if (h->after.bigram > 0 && !(h->after.nats <= h->after.bigram)) out->below_bigram = false;
+    }
+}

@@ -1,0 +1,105 @@
+// Live progress of a run. See up.h.
+//
+// A terminal shows one picture that is drawn over itself once a second: a line per region. Anything
+// else gets the same lines every five seconds, each with its time, and no control sequences.
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/env/env.h"
+#include "deploy/up/up.h"
+
+enum { PICTURE_MAX = 1 << 16 };
+
+void dp_view_open(struct dp_view *v)
+{
+    const char *term = getenv("TERM");
+    *v = (struct dp_view){.terminal = isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0};
+}
+
+// ---------------------------------------------------------------- lines
+
+struct region_line {
+    struct dp_counts counts;
+    double loss, tokens_per_s;
+    int64_t h;
+    uint64_t behind;
+    const char *state;
+};
+
+static struct region_line line_of(const struct dp_up *up, unsigned region)
+{
+    struct region_line line = {.counts = dp_watch_region(up, region), .state = "-"};
+    unsigned workers = 0;
+    for (unsigned i = 0; i < up->nodes; i++) {
+        const struct dp_node *node = &up->node[i];
+        if (node->kind != DP_WORKER || node->region != region) continue;
+        workers++;
+        line.loss += node->status.loss;
+        line.tokens_per_s += node->status.tokens_per_s;
+        if (node->status.h > line.h) line.h = node->status.h;
+        uint64_t behind = dp_watch_behind(up, node);
+        if (behind > line.behind) line.behind = behind;
+        bool down = !node->proc || node->proc->state != DP_PROC_RUNNING;
+        bool done = !strcmp(node->status.state, "done");
+        line.state = done ? "done" : down ? "down" : node->status.state;
+    }
+    if (workers) line.loss /= workers;
+    return line;
+}
+
+static void put_lines(const struct dp_up *up, const char *indent, struct lh_buf *out)
+{
+    char a[16], b[16];
+    dp_put(out, "%s%-12s %-9s %7s %7s %9s %7s %9s %9s %4s\n", indent, "region", "state", "step",
+           "loss", "tokens/s", "behind", "up", "down", "H");
+    for (unsigned r = 0; r < up->t->regions; r++) {
+        struct region_line line = line_of(up, r);
+        dp_put(out, "%s%-12s %-9s %7llu %7.3f %9.0f %7llu %9s %9s %4lld\n", indent,
+               up->t->region[r].name, line.state[0] ? line.state : "starting",
+               (unsigned long long)line.counts.steps, line.loss, line.tokens_per_s,
+               (unsigned long long)line.behind, dp_bytes_text((double)line.counts.payload_up, a),
+               dp_bytes_text((double)line.counts.payload_down, b), (long long)line.h);
+    }
+}
+
+static void put_head(const struct dp_up *up, struct lh_buf *out)
+{
+    const struct dp_status *c = &up->node[0].status;
+    unsigned running = dp_procs_running(&up->procs);
+    dp_put(out, "%6.0f s  %s  %.2f of %.2f M tokens (%.0f %%), phase %s%s, %u of %u processes\n",
+           dp_up_seconds(up), up->t->run->run, (double)c->credited_tokens / 1e6,
+           (double)up->t->run->budget_tokens / 1e6, 100 * dp_watch_progress(up),
+           c->state[0] ? c->state : "starting",
+           c->draining ? " (drained by an operator until `longhaul drain run --undo`)" : "",
+           running, up->nodes);
+}
+
+void dp_view_show(struct dp_view *v, const struct dp_up *up, bool now)
+{
+    int64_t at = dp_now_ns(), every = (v->terminal ? 1 : 5) * LH_SECOND;
+    if (!now && at - v->last_ns < every) return;
+    v->last_ns = at;
+    struct lh_buf out = lh_buf(PICTURE_MAX);
+    if (v->terminal && v->lines) dp_put(&out, "\033[%uA\033[J", v->lines);
+    put_head(up, &out);
+    put_lines(up, "  ", &out);
+    fwrite(out.data, 1, out.len, stdout);
+    fflush(stdout);
+    lh_buf_free(&out);
+    v->lines = up->t->regions + 2;
+}
+
+void dp_view_say(struct dp_view *v, const struct dp_up *up, const char *format, ...)
+{
+    if (v->terminal && v->lines) printf("\033[%uA\033[J", v->lines);
+    v->lines = 0; // the picture is drawn anew below the news
+    printf("%6.1f s  ", dp_up_seconds(up));
+    va_list args;
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    printf("\n");
+    fflush(stdout);
+}

@@ -1,0 +1,246 @@
+// What the nodes of a run say of themselves, over all lives of their processes. See up.h.
+//
+// DIR/totals.json keeps what an interrupted `up` had seen, so that the final figures are of the
+// whole run: {"seconds", "trained", "nodes": {NAME: {"pid", "past": [...], "last": [...]}}}, counts
+// in the order of `fields`. DIR/curves.csv keeps the losses: "node,seconds,loss".
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "deploy/up/up.h"
+
+enum { KEPT_BYTES_MAX = 64 << 20 };
+
+static const size_t fields[] = {
+    offsetof(struct dp_counts, steps),        offsetof(struct dp_counts, tokens),
+    offsetof(struct dp_counts, rounds),       offsetof(struct dp_counts, payload_up),
+    offsetof(struct dp_counts, payload_down), offsetof(struct dp_counts, wire_up),
+    offsetof(struct dp_counts, wire_down),    offsetof(struct dp_counts, accepted),
+    offsetof(struct dp_counts, damped),       offsetof(struct dp_counts, returned),
+    offsetof(struct dp_counts, lost_units),
+};
+enum { FIELDS = sizeof fields / sizeof fields[0] };
+
+static uint64_t *field_of(struct dp_counts *c, size_t i)
+{
+    return (uint64_t *)(void *)((char *)c + fields[i]);
+}
+
+// ---------------------------------------------------------------- polling
+
+static void add_point(struct dp_node *node, double x, double y)
+{
+    if (node->points == node->points_room) {
+        size_t room = node->points_room ? node->points_room * 2 : 256;
+        struct dp_point *point = realloc(node->point, room * sizeof *point);
+        if (!point) return; // a picture with fewer points is no reason to stop a run
+        node->point = point;
+        node->points_room = room;
+    }
+    node->point[node->points++] = (struct dp_point){x, y};
+}
+
+void dp_watch_poll(struct dp_up *up)
+{
+    double now_s = dp_up_seconds(up);
+    bool training = false;
+    for (unsigned i = 0; i < up->nodes; i++) {
+        struct dp_node *node = &up->node[i];
+        uint64_t steps = node->total.steps;
+        // Absent or half a file of a foreign program: the last status stays.
+        if (dp_status_read(node->dir, &node->status)) continue;
+        if (node->kind != DP_WORKER) continue;
+        dp_lives_see(&node->lives, &node->status, &node->total);
+        bool alive = node->proc && node->proc->pid == node->status.pid;
+        if (alive && node->total.steps > steps && node->status.loss > 0)
+            add_point(node, now_s, node->status.loss);
+        training |= alive && !strcmp(node->status.state, "training");
+    }
+    if (training && up->polled_s > 0) up->trained_s += now_s - up->polled_s;
+    up->polled_s = now_s;
+}
+
+bool dp_watch_done(const struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        const struct dp_node *node = &up->node[i];
+        if (node->kind != DP_WORKER) continue;
+        // Not a status that an earlier process left in the folder.
+        bool own = node->proc &&
+                   (node->proc->state == DP_PROC_ENDED || node->proc->pid == node->status.pid);
+        if (!own || strcmp(node->status.state, "done") != 0) return false;
+    }
+    return up->nodes > 0;
+}
+
+double dp_watch_progress(const struct dp_up *up)
+{
+    double done = (double)up->node[0].status.credited_tokens;
+    return fmin(1, done / (double)up->t->run->budget_tokens);
+}
+
+const struct dp_holding *dp_watch_shard(const struct dp_up *up, uint32_t shard,
+                                        const struct dp_node **server)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        const struct dp_node *node = &up->node[i];
+        for (unsigned h = 0; node->kind == DP_SERVER && h < node->status.shards; h++)
+            if (node->status.shard[h].shard == shard) {
+                if (server) *server = node;
+                return &node->status.shard[h];
+            }
+    }
+    return NULL;
+}
+
+uint64_t dp_watch_behind(const struct dp_up *up, const struct dp_node *worker)
+{
+    uint64_t most = 0;
+    const struct dp_status *s = &worker->status;
+    for (unsigned i = 0; i < s->behinds; i++) most = s->behind[i] > most ? s->behind[i] : most;
+    for (unsigned i = 0; i < s->shards; i++) {
+        const struct dp_holding *head = dp_watch_shard(up, s->shard[i].shard, NULL);
+        uint64_t behind =
+            head && head->version > s->shard[i].version ? head->version - s->shard[i].version : 0;
+        most = behind > most ? behind : most;
+    }
+    return most;
+}
+
+struct dp_counts dp_watch_region(const struct dp_up *up, unsigned region)
+{
+    struct dp_counts sum = {0};
+    for (unsigned i = 0; i < up->nodes; i++) {
+        struct dp_node node = up->node[i];
+        if (node.kind != DP_WORKER || node.region != region) continue;
+        for (size_t f = 0; f < FIELDS; f++) *field_of(&sum, f) += *field_of(&node.total, f);
+        sum.stall_s += node.total.stall_s;
+    }
+    return sum;
+}
+
+void dp_watch_free(struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->nodes; i++) free(up->node[i].point);
+}
+
+// ---------------------------------------------------------------- keeping
+
+static json_t *counts_json(struct dp_counts *c)
+{
+    json_t *list = json_array();
+    for (size_t f = 0; f < FIELDS; f++)
+        json_array_append_new(list, json_integer((json_int_t)*field_of(c, f)));
+    json_array_append_new(list, json_real(c->stall_s));
+    return list;
+}
+
+static void counts_read(const json_t *list, struct dp_counts *out)
+{
+    for (size_t f = 0; f < FIELDS; f++)
+        *field_of(out, f) = (uint64_t)json_integer_value(json_array_get(list, f));
+    out->stall_s = json_number_value(json_array_get(list, FIELDS));
+}
+
+static LH_MUST lh_err keep_totals(struct dp_up *up, const char *path)
+{
+    json_t *nodes = json_object();
+    for (unsigned i = 0; i < up->nodes; i++) {
+        struct dp_lives *lives = &up->node[i].lives;
+        if (up->node[i].kind == DP_WORKER)
+            json_object_set_new(nodes, up->node[i].name,
+                                json_pack("{s:I, s:o, s:o}", "pid", (json_int_t)lives->pid, "past",
+                                          counts_json(&lives->past), "last",
+                                          counts_json(&lives->last)));
+    }
+    json_t *o = json_pack("{s:f, s:f, s:o}", "seconds", dp_up_seconds(up), "trained", up->trained_s,
+                          "nodes", nodes);
+    char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
+    lh_err err = text ? dp_file_write(path, lh_span_str(text), 0666)
+                      : lh_fail(LH_ERR_NO_MEMORY, "no memory for %s", path);
+    free(text);
+    json_decref(o);
+    return err;
+}
+
+static LH_MUST lh_err keep_curves(const struct dp_up *up, const char *path)
+{
+    struct lh_buf text = lh_buf(KEPT_BYTES_MAX);
+    dp_put(&text, "node,seconds,loss\n");
+    for (unsigned i = 0; i < up->nodes; i++)
+        for (size_t p = 0; p < up->node[i].points; p++)
+            dp_put(&text, "%s,%.2f,%.5f\n", up->node[i].name, up->node[i].point[p].x,
+                   up->node[i].point[p].y);
+    lh_err err = lh_buf_err(&text);
+    if (!err) err = dp_file_write(path, lh_buf_span(&text), 0666);
+    lh_buf_free(&text);
+    return err;
+}
+
+lh_err dp_watch_keep(struct dp_up *up)
+{
+    char path[DP_PATH_SIZE];
+    LH_TRY(dp_path(path, "%s/totals.json", up->dir));
+    LH_TRY(keep_totals(up, path));
+    LH_TRY(dp_path(path, "%s/curves.csv", up->dir));
+    return keep_curves(up, path);
+}
+
+// ---------------------------------------------------------------- resuming
+
+static struct dp_node *find_node(struct dp_up *up, const char *name, size_t len)
+{
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (strlen(up->node[i].name) == len && !memcmp(up->node[i].name, name, len))
+            return &up->node[i];
+    return NULL;
+}
+
+static void resume_curves(struct dp_up *up, const char *text)
+{
+    for (const char *line = text; line; line = strchr(line, '\n'), line += line != NULL) {
+        size_t name = strcspn(line, ",\n");
+        struct dp_node *node = line[name] == ',' ? find_node(up, line, name) : NULL;
+        double x, y;
+        if (node && sscanf(line + name, ",%lf,%lf", &x, &y) == 2) add_point(node, x, y);
+    }
+}
+
+static void resume_totals(struct dp_up *up, const char *text)
+{
+    json_t *o = json_loads(text, 0, NULL), *nodes = json_object_get(o, "nodes"), *kept;
+    const char *name;
+    up->before_s = json_number_value(json_object_get(o, "seconds"));
+    up->trained_s = json_number_value(json_object_get(o, "trained"));
+    json_object_foreach(nodes, name, kept)
+    {
+        struct dp_node *node = find_node(up, name, strlen(name));
+        if (!node) continue;
+        node->lives.pid = json_integer_value(json_object_get(kept, "pid"));
+        counts_read(json_object_get(kept, "past"), &node->lives.past);
+        counts_read(json_object_get(kept, "last"), &node->lives.last);
+    }
+    json_decref(o);
+}
+
+lh_err dp_watch_resume(struct dp_up *up)
+{
+    static const struct {
+        const char *name;
+        void (*resume)(struct dp_up *, const char *);
+    } kept[] = {{"totals.json", resume_totals}, {"curves.csv", resume_curves}};
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+        char path[DP_PATH_SIZE];
+        struct lh_buf text = lh_buf(KEPT_BYTES_MAX);
+        LH_TRY(dp_path(path, "%s/%s", up->dir, kept[i].name));
+        lh_err err = dp_file_exists(path) ? dp_file_read(path, &text) : LH_OK;
+        lh_put_u8(&text, 0);
+        if (!err) err = lh_buf_err(&text);
+        if (!err && text.len > 1) kept[i].resume(up, (const char *)text.data);
+        lh_buf_free(&text);
+        LH_TRY(err);
+    }
+    dp_watch_poll(up); // what the last lives wrote after the last look
+    return LH_OK;
+}

@@ -1,0 +1,155 @@
+// Checkpoints of a shard's fold state, on servers' and workers' disks.
+//
+// File DIR/<shard, 4 hex>-<version, 16 hex>.ckpt, written whole, synced, renamed, directory synced:
+//   header (164 bytes): magic "LHCK" u32, version u16 (2), cipher u8, flags u8 (1: signed, 2:
+//     weights only), key id u32, shard u32, shards u32, ranges u32, job 16, manifest 32, epoch u64,
+//     version u64, chain 32, digest 32, state bytes u64, CRC-32C of all before u32
+//   per range: first byte u64, bytes u32, version of the range u64, nonce 24, sealed bytes + 16
+//   manifest: magic "LHCM" u32, ranges u32, BLAKE2b-256 of each range as it stands in the file,
+//     Ed25519 public key 32, signature 64 of "longhaul checkpoint 2", the header and the hashes
+//     (both zeros where it is not signed), CRC-32C of all of the manifest before u32
+// A range has 4 MiB of the state, the last one less. Version 1 has ranges of 16 MiB, no manifest
+// and no flags; it is read.
+//
+// The state are the bytes of lk_replica_save(), and its digest lk_replica_digest(). With "weights
+// only" (suffix .weights, for readers; no server starts from it) it is u64 count and the
+// parameters, and the digest that of these bytes. Ranges are sealed with the job key (purpose: at
+// rest), the header as associated data. All ranges of a file have its version: what is folded while
+// the state is copied is folded in the copy as well (server/docs/0000-protocol.md#rule-23 allows
+// more).
+//
+// The hashes tell damage without the job key, and where it is; who loads a file goes by its seals
+// and its digest. The signature tells who wrote it, which the job key
+// cannot: every worker holds it.
+#ifndef LK_CHECKPOINT_H
+#define LK_CHECKPOINT_H
+
+#include "common/env/env.h"
+#include "common/security/sign.h"
+#include "kernels/state/replica.h"
+
+struct lk_checkpoint_conf {
+    struct lh_env *env;
+    const char *dir;
+    struct lh_keyring *keys;
+    uint8_t cipher;
+    uint32_t key_id;
+    const struct lh_signer *signer;   // NULL: what is written is not signed
+    const struct lh_trusted *trusted; // not NULL: what is read must be signed by one of these
+};
+
+struct lk_checkpoint_name {
+    uint32_t shard;
+    uint64_t version;
+    bool weights;
+};
+
+// What a file says of itself; only its checksums were looked at.
+struct lk_checkpoint_info {
+    uint16_t format;
+    uint8_t cipher;
+    bool is_signed, weights;
+    uint32_t key_id, shard, shards, ranges;
+    uint8_t job[LH_JOB];
+    struct lh_hash manifest, chain, digest;
+    uint64_t epoch, version, bytes; // bytes of the state
+    struct lh_public signer;        // where it is signed
+};
+
+// ---------------------------------------------------------------- taking and writing
+
+// A state that is to be written: a copy of the replica, made on the loop, whole or in steps.
+struct lk_checkpoint {
+    struct lk_checkpoint_conf conf;
+    bool weights; // only the parameters are written
+    struct lk_replica copy;
+    struct lk_outer seen; // the replica's after the last record, without its arrays
+    uint64_t copied;      // values of each array
+    bool whole;
+    uint64_t epoch, version; // once it is whole
+    struct lh_hash chain;
+};
+
+// Copies all at once. LH_ERR_NO_MEMORY.
+LH_MUST lh_err lk_checkpoint_take(const struct lk_checkpoint_conf *conf, const struct lk_replica *r,
+                                  struct lk_checkpoint *out);
+// In steps, so that no step keeps the loop for long: begin, then copy until it is whole. Between
+// two steps `r` may fold on: each ADMIT and PLAN goes through lk_checkpoint_folded() after its
+// fold, which says what is to be repeated in the part that is copied. The version is that of the
+// last step. The optimizer's arrays are copied with the parameters, also for weights only: an outer
+// step needs them, and `weights` may become false before it is whole.
+LH_MUST lh_err lk_checkpoint_begin(const struct lk_checkpoint_conf *conf,
+                                   const struct lk_replica *r, struct lk_checkpoint *out);
+// Any lane, before the first step: has the system give the copy's memory, page by page, which takes
+// far longer than to copy into it. May be left out.
+void lk_checkpoint_touch(struct lk_checkpoint *c);
+LH_MUST lh_err lk_checkpoint_copy(struct lk_checkpoint *c, const struct lk_replica *r,
+                                  uint64_t bytes_max);
+struct lk_checkpoint_late {
+    struct lk_codec codec;
+    float scale;
+    struct lk_outer_late outer;
+    struct lk_outer arrays; // the copy's: the loop may change where it names them
+    uint64_t below;         // the values before it; 0: nothing is to be repeated
+};
+// LH_ERR_NO_MEMORY: the copy is to be given up.
+LH_MUST lh_err lk_checkpoint_folded(struct lk_checkpoint *c, const struct lk_replica *r,
+                                    const struct lh_record *record, struct lk_checkpoint_late *out);
+// Does it, with an ADMIT's payload: in the order of the records and before the write, at any time
+// and on any thread; steps of the copy may go on meanwhile, they touch other values.
+void lk_checkpoint_repeat(struct lk_checkpoint *c, const struct lk_checkpoint_late *late,
+                          struct lh_span plain);
+void lk_checkpoint_free(struct lk_checkpoint *c);
+// Any lane: digest, seals, hashes, signature; writes the file.
+LH_MUST lh_err lk_checkpoint_write(struct lk_checkpoint *c);
+
+// ---------------------------------------------------------------- reading (checkpoint_read.c)
+
+// Loads a shard's newest checkpoint that can be read and whose digest is right, else the next older
+// one (each that was passed over is logged by its error text in `skipped`, may be NULL).
+// LH_ERR_NOT_FOUND: there is none. After a failure the replica is to be thrown away.
+LH_MUST lh_err lk_checkpoint_load(const struct lk_checkpoint_conf *conf, struct lk_replica *r,
+                                  void (*skipped)(void *arg, const char *file, lh_err err),
+                                  void *arg);
+// Reads and checks one file without loading it into a replica in use: `r` is scratch. One of
+// weights only fills r->theta and no more. LH_ERR_CORRUPT, LH_ERR_UNSEAL: damage;
+// LH_ERR_UNAUTHENTICATED: not signed by whom it must be.
+LH_MUST lh_err lk_checkpoint_read(const struct lk_checkpoint_conf *conf, const char *path,
+                                  struct lk_replica *r);
+// Checks what needs no key: header, hashes of all ranges, signature; LH_ERR_UNSUPPORTED for version
+// 1, which has none of them but the header's.
+LH_MUST lh_err lk_checkpoint_check(const struct lk_checkpoint_conf *conf, const char *path,
+                                   struct lk_checkpoint_info *out);
+
+// "<shard, 4 hex>-<version, 16 hex>.ckpt" or .weights; false: no checkpoint has such a name.
+bool lk_checkpoint_name_parse(const char *file, struct lk_checkpoint_name *out);
+LH_MUST lh_err lk_checkpoint_path(const char *dir, const struct lk_checkpoint_name *name,
+                                  char out[LH_PATH_SIZE]);
+// The versions of a shard's checkpoints in conf->dir, ascending; free() them.
+LH_MUST lh_err lk_checkpoint_versions(const struct lk_checkpoint_conf *conf, uint32_t shard,
+                                      bool weights, uint64_t **version, size_t *count);
+// Reads a file's header and who signed it; needs no key, proves nothing. LH_ERR_CORRUPT,
+// LH_ERR_VERSION.
+LH_MUST lh_err lk_checkpoint_peek(struct lh_env *env, const char *path,
+                                  struct lk_checkpoint_info *out);
+// Of the files of a shard whose header can be read and is of this replica's run and shape,
+// ascending by version; what they hold is not looked at.
+typedef void (*lk_checkpoint_fn)(void *arg, const char *path, uint64_t epoch, uint64_t version,
+                                 const struct lh_hash *chain);
+LH_MUST lh_err lk_checkpoint_list(const struct lk_checkpoint_conf *conf, const struct lk_replica *r,
+                                  lk_checkpoint_fn each, void *arg);
+// Removes those of versions above: of a history that was given up.
+LH_MUST lh_err lk_checkpoint_drop_above(const struct lk_checkpoint_conf *conf, uint32_t shard,
+                                        uint64_t above);
+// Removes those of versions below the newest one that is at or below `below`.
+LH_MUST lh_err lk_checkpoint_drop_below(const struct lk_checkpoint_conf *conf, uint32_t shard,
+                                        uint64_t below, unsigned *left);
+// Removes what a process that ended in the middle of a write left of a shard's files. Only while
+// nobody writes there.
+LH_MUST lh_err lk_checkpoint_clean(const struct lk_checkpoint_conf *conf, uint32_t shard);
+// Removes all but the `keep` newest of a shard. `oldest` gets the lowest version kept, 0 while
+// there are fewer: then a start may still have to take the initial parameters.
+LH_MUST lh_err lk_checkpoint_prune(const struct lk_checkpoint_conf *conf, uint32_t shard,
+                                   bool weights, unsigned keep, uint64_t *oldest);
+
+#endif

@@ -1,0 +1,249 @@
+// Silence: how long a member may be silent before it is given up, and what operators see of it.
+//
+// Bound = the setting (coordinator.worker_timeout_s, take_over_ms) + what the member's path needs
+// by the round trip that it reports (common/net/trip.h), at most the setting's maximum. So whoever
+// makes a round trip up gains that maximum and no more. A member that reports none has the setting
+// alone.
+//
+// Store: trip/w/<worker, 16 hex>, trip/s/<shard, 4 hex> = mean u64, spread u64, in ns: the trips of
+// workers, and of the servers that have the shards. A coordinator that starts again needs them:
+// whom it has not heard yet is connecting, which takes long on a long path. A row is written when
+// the bound that follows from it is off by a quarter, so that a trip that wavers costs no commits.
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/format/manifest.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/coordinator.h"
+
+static const char OF_WORKERS[] = "trip/w/", OF_SHARDS[] = "trip/s/";
+static const int64_t STANDBY = 10 * LH_SECOND; // one that is there reports more often
+static const int64_t STANDBY_MAX = 120 * LH_SECOND;
+static const int64_t REPORTED = 2 * LH_SECOND, REPORTED_MAX = 60 * LH_SECOND;
+static const int64_t REST = 30 * LH_SECOND; // by then who was cut off has connected again
+
+// ---------------------------------------------------------------- bounds
+
+static int64_t of_worker(const struct ps_coordinator *c, const struct lh_trip *t)
+{
+    return lh_trip_patience_ns(t, c->conf.worker_timeout_ns, c->conf.worker_timeout_max_ns);
+}
+
+static int64_t of_owner(const struct ps_coordinator *c, const struct lh_trip *t)
+{
+    if (!c->conf.take_over_ns) return 0;
+    return lh_trip_patience_ns(t, c->conf.take_over_ns, c->conf.take_over_max_ns);
+}
+
+int64_t ps_co_worker_bound(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    return of_worker(c, &w->trip);
+}
+
+int64_t ps_co_owner_bound(const struct ps_coordinator *c, const struct ps_co_shard *s)
+{
+    return of_owner(c, &s->trip);
+}
+
+int64_t ps_co_standby_bound(const struct ps_co_standby *b)
+{
+    return lh_trip_patience_ns(&b->trip, STANDBY, STANDBY_MAX);
+}
+
+// Servers report twice a second, and the slowest path adds what it needs.
+int64_t ps_co_reported_within(const struct ps_coordinator *c)
+{
+    int64_t most = REPORTED;
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
+        int64_t ns = lh_trip_patience_ns(&c->shard[i].trip, REPORTED, REPORTED_MAX);
+        if (ns > most) most = ns;
+    }
+    return most;
+}
+
+// After a pause of this process everybody has the time to be heard: who has the longest path too.
+int64_t ps_co_rest(const struct ps_coordinator *c)
+{
+    int64_t most = REST;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        int64_t ns = c->worker[i].live ? ps_co_worker_bound(c, &c->worker[i]) : 0;
+        if (c->worker[i].trip.mean_ns && ns > most) most = ns;
+    }
+    return most;
+}
+
+const char *ps_co_bound_text(char out[80], int64_t bound_ns, const struct lh_trip *trip)
+{
+    int n = snprintf(out, 80, "bound %.1f s", (double)bound_ns / LH_SECOND);
+    if (trip->mean_ns && n > 0 && n < 80)
+        snprintf(out + n, 80 - (size_t)n, " at a round trip of %.3f s",
+                 (double)trip->mean_ns / LH_SECOND);
+    return out;
+}
+
+// ---------------------------------------------------------------- trips
+
+static struct lh_trip said(const Longhaul__V1__Trip *m)
+{
+    return m ? lh_trip_said(m->mean_us, m->spread_us) : (struct lh_trip){0};
+}
+
+// Is what is stored so far off that a start of the coordinator would judge by it wrongly?
+static bool is_off(int64_t bound, int64_t stored)
+{
+    int64_t off = bound > stored ? bound - stored : stored - bound;
+    return off > stored / 4;
+}
+
+static void put_trip(struct lh_buf *b, const struct lh_trip *t)
+{
+    lh_put_u64(b, (uint64_t)t->mean_ns);
+    lh_put_u64(b, (uint64_t)t->spread_ns);
+}
+
+// The store is bounded as a peer is: what is in it was said once.
+static struct lh_trip get_trip(struct lh_cursor *at)
+{
+    uint64_t mean = lh_get_u64(at), spread = lh_get_u64(at);
+    const uint64_t most = LH_TRIP_US_MAX * UINT64_C(1000);
+    if (at->failed || !mean) return (struct lh_trip){0};
+    return (struct lh_trip){(int64_t)(mean < most ? mean : most),
+                            (int64_t)(spread < most ? spread : most)};
+}
+
+lh_err ps_co_hear_worker_trip(struct ps_coordinator *c, struct ps_co_worker *w,
+                              const Longhaul__V1__Trip *m)
+{
+    w->trip = said(m);
+    if (!is_off(of_worker(c, &w->trip), of_worker(c, &w->stored_trip))) return LH_OK;
+    char key[32];
+    struct lh_buf b = lh_buf(16);
+    snprintf(key, sizeof key, "%s%016" PRIx64, OF_WORKERS, w->id);
+    put_trip(&b, &w->trip);
+    lh_err err = lh_buf_err(&b);
+    if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
+    lh_buf_free(&b);
+    if (!err) w->stored_trip = w->trip;
+    return err;
+}
+
+static lh_err hear_owner_trip(struct ps_coordinator *c, uint32_t shard, struct lh_trip trip)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    s->trip = trip;
+    if (!is_off(of_owner(c, &s->trip), of_owner(c, &s->stored_trip))) return LH_OK;
+    struct lh_buf b = lh_buf(16);
+    put_trip(&b, &s->trip);
+    LH_TRY(ps_co_put_row(c, OF_SHARDS, shard, &b));
+    s->stored_trip = trip;
+    return LH_OK;
+}
+
+lh_err ps_co_hear_server(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
+                         const struct lh_peer *peer, bool owns)
+{
+    for (size_t i = 0; i < m->n_shards; i++) {
+        uint32_t shard = m->shards[i]->head->shard;
+        struct ps_co_shard *s = &c->shard[shard];
+        if (!owns) {
+            ps_co_note_standby(c, m->standby, peer, said(m->trip), m->shards[i]);
+            continue;
+        }
+        snprintf(s->name, sizeof s->name, "%s", peer->name);
+        snprintf(s->region, sizeof s->region, "%s", peer->region);
+        LH_TRY(hear_owner_trip(c, shard, said(m->trip)));
+    }
+    return LH_OK;
+}
+
+// What is in memory is newer than any row.
+static lh_err read_trip(struct ps_co_shard *s, struct lh_cursor *at)
+{
+    s->stored_trip = at ? get_trip(at) : (struct lh_trip){0};
+    if (!s->trip.mean_ns) s->trip = s->stored_trip;
+    return LH_OK;
+}
+
+lh_err ps_co_load_trips(struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct ps_co_worker *w = &c->worker[i];
+        char key[32];
+        struct lh_span row;
+        snprintf(key, sizeof key, "%s%016" PRIx64, OF_WORKERS, w->id);
+        w->stored_trip = (struct lh_trip){0};
+        if (ps_store_get(c->store, key, &row)) {
+            struct lh_cursor at = lh_cursor(row);
+            w->stored_trip = get_trip(&at);
+        }
+        if (!w->trip.mean_ns) w->trip = w->stored_trip;
+    }
+    return ps_co_load_rows(c, OF_SHARDS, read_trip);
+}
+
+// ---------------------------------------------------------------- status
+
+void ps_co_tell_silence(json_t *row, int64_t silent_ns, int64_t bound_ns, const struct lh_trip *t)
+{
+    json_object_set_new(row, "silent_s", json_real((double)silent_ns / LH_SECOND));
+    json_object_set_new(row, "bound_s", json_real((double)bound_ns / LH_SECOND));
+    if (!t->mean_ns) return;
+    json_object_set_new(row, "trip_ms", json_real((double)t->mean_ns / LH_MS));
+    json_object_set_new(row, "spread_ms", json_real((double)t->spread_ns / LH_MS));
+}
+
+// The row of this server, made where it is the first of its shards; NULL: no memory.
+static json_t *server_row(json_t *rows, const char *name, const char *region, const char *role)
+{
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i);
+        if (!strcmp(json_string_value(json_object_get(row, "name")), name) &&
+            !strcmp(json_string_value(json_object_get(row, "role")), role))
+            return row;
+    }
+    json_t *row =
+        json_pack("{s:s s:s s:s s:[]}", "name", name, "region", region, "role", role, "shards");
+    return json_array_append_new(rows, row) ? NULL : row;
+}
+
+static void tell_owner(const struct ps_coordinator *c, uint32_t shard, json_t *rows)
+{
+    const struct ps_co_shard *s = &c->shard[shard];
+    char unheard[32];
+    bool known = s->name[0]; // else it was not heard of in this life
+    snprintf(unheard, sizeof unheard, "shard %u", shard);
+    json_t *row = server_row(rows, known ? s->name : unheard, known ? s->region : "-", "server");
+    if (!row) return;
+    int64_t silent = c->listener.ns - s->heard_ns, bound = ps_co_owner_bound(c, s);
+    bool away = c->conf.take_over_ns && silent >= bound;
+    json_array_append_new(json_object_get(row, "shards"), json_integer(shard));
+    json_object_set_new(row, "state", json_string(!known ? "unheard" : away ? "silent" : "live"));
+    ps_co_tell_silence(row, silent, bound, &s->trip);
+}
+
+static void tell_standbys(const struct ps_coordinator *c, uint32_t shard, json_t *rows)
+{
+    const struct ps_co_shard *s = &c->shard[shard];
+    for (const struct ps_co_standby *b = s->standing; b < s->standing + PS_CO_STANDBYS; b++) {
+        if (!b->identity || b->identity == s->owner) continue;
+        json_t *row = server_row(rows, b->name, b->region, "standby");
+        if (!row) return;
+        int64_t silent = c->listener.ns - b->heard_ns, bound = ps_co_standby_bound(b);
+        json_array_append_new(json_object_get(row, "shards"), json_integer(shard));
+        json_object_set_new(row, "state", json_string(silent >= bound ? "silent" : "live"));
+        ps_co_tell_silence(row, silent, bound, &b->trip);
+    }
+}
+
+json_t *ps_co_servers(const struct ps_coordinator *c)
+{
+    json_t *rows = json_array();
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
+        tell_owner(c, i, rows);
+        tell_standbys(c, i, rows);
+    }
+    return rows;
+}

@@ -1,0 +1,41 @@
+// Point: whether a point of a shard's history is in a log, or who is ahead
+// (server/docs/0000-protocol.md#rule-14, #rule-27).
+//
+// An owner asks it of its standby (insync.c, follow.c), of what the coordinator knows (rebuild.c)
+// and of workers' copies (vouch.c). What follows from the answer is theirs.
+#ifndef PS_POINT_H
+#define PS_POINT_H
+
+#include "common/base/buf.h"
+
+struct Longhaul__V1__Point;
+struct ps_shard;
+
+struct ps_point { // a version of the log, and the history it belongs to
+    uint64_t epoch, version;
+    struct lh_hash chain; // zeros: it is not named, as older peers do
+};
+
+enum ps_stand {
+    PS_POINT_EARLIER, // of an epoch before the log's last one: its end says nothing of it
+    PS_POINT_LATER,   // of an epoch that the log has not begun
+    PS_POINT_AHEAD,   // of the log's epoch, above its end
+    PS_POINT_OURS,    // the log has it
+    PS_POINT_OTHER,   // the log has another record there: they are two histories of one epoch
+    PS_POINT_CUT,     // its record is not in the log any more: nobody can tell
+};
+
+struct ps_log_answer {           // of a log that was asked for a point
+    uint64_t epoch, version;     // where it ends
+    const struct lh_hash *chain; // that it has at the point's version; NULL: no record is there
+};
+
+// Pure.
+enum ps_stand ps_point_stand(const struct ps_point *p, const struct ps_log_answer *log);
+// The same for a shard's durable log. LH_ERR_IO: it could not be read.
+LH_MUST lh_err ps_shard_stand(const struct ps_shard *s, const struct ps_point *p,
+                              enum ps_stand *out);
+// Version and epoch 0: m is NULL. A chain of another length than a hash's counts as not named.
+struct ps_point ps_point_of(const struct Longhaul__V1__Point *m);
+
+#endif

@@ -1,0 +1,551 @@
+// Follow and snapshot: the durable log, and the fold state, to whoever may have them
+// (DESIGN.md#section-5 step 12, #section-7 downlink; server/docs/0000-protocol.md#rule-14,
+// #rule-16).
+//
+// A follow stream is the bytes of records from a version on, header and body one after another, cut
+// into messages anywhere. Record bytes come from the log on disk as they were written; the payload
+// of a frame that the follower declared to hold is left out. A follower that names another history
+// or a version that was cut away is told to take a snapshot (LH_ERR_NOT_FOUND).
+//
+// Who does not read holds a few messages of memory, for LH_READ_SILENT_MS at most: then its call is
+// cancelled. A peer's oldest streams give way to its newer ones, and no peer has all snapshots.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/rpc.h"
+#include "longhaul/v1/shard.pb-c.h"
+#include "server/server.h"
+
+enum {
+    HELD_MAX = 64,
+    NEAR = 64, // versions that are not sent yet: a standby that is nearer soon has them
+    SNAPSHOTS_MAX = 4 * LH_SNAPSHOT_RANGES,
+    SNAPSHOTS_OF_A_PEER = 3 * LH_SNAPSHOT_RANGES,
+    // of a record, with all of the frame's head: what tells whether its payload is to be sent
+    FRAME_START = LH_RECORD_HEADER + LH_FRAME_HEADER + 8 * LH_CLAIMS_MAX,
+};
+
+struct held {
+    uint64_t worker, incarnation, first, last;
+};
+
+struct ps_follower {
+    struct ps_follower *previous, *next;
+    struct ps_follower *older, *newer; // of all of the server
+    struct ps_server *server;
+    struct lh_peer peer;
+    int64_t sent_ns; // when a message left last, or the oldest of those under way was handed over
+    struct ps_shard *shard; // NULL: nothing was asked yet
+    struct lh_call *call;
+    uint64_t next_version;
+    struct held held[HELD_MAX];
+    size_t helds;
+    struct lh_blob *bytes; // [at, end) of it is being sent now; NULL: the next is to be found
+    size_t at, end;
+    struct ps_place place; // of the record whose bytes from `taken` on come after that
+    size_t taken;
+    struct lh_blob *frame; // that record's body, when it is still in memory
+    size_t shared;         // bytes of it, until they were sent
+    int sending;
+    bool asked, snapshot, ended;
+    struct ps_giving giving; // a snapshot
+    bool server_calls;       // not a worker or an admin
+    uint64_t standby;        // not 0: it gets what is durable here before anybody hears of it
+};
+
+static void end(struct ps_follower *f, lh_err err)
+{
+    if (f->ended) return;
+    f->ended = true;
+    lh_call_finish(f->call, err, err ? lh_err_text(err) : "");
+}
+
+// ---------------------------------------------------------------- records
+
+static bool holds(const struct ps_follower *f, const struct lh_frame *frame)
+{
+    for (size_t i = 0; i < f->helds; i++) {
+        const struct held *h = &f->held[i];
+        if (LH_BUG("elide_own") && h->worker == frame->worker) return true;
+        if (h->worker == frame->worker && h->incarnation == frame->incarnation.number &&
+            frame->step >= h->first && (!h->last || frame->step <= h->last))
+            return true;
+    }
+    return false;
+}
+
+// The tag of a record's frame: the last bytes of what was read of it, or of what was not.
+static lh_err read_tag(struct ps_follower *f, struct lh_buf *out)
+{
+    size_t at = f->place.bytes - LH_SEAL_TAG;
+    if (f->end == f->place.bytes) {
+        lh_put(out, f->bytes->data + at, LH_SEAL_TAG);
+        return LH_OK;
+    }
+    struct lh_blob *tag;
+    LH_TRY(ps_wal_read(f->server->wal, f->place, at, LH_SEAL_TAG, &tag));
+    lh_put(out, tag->data, LH_SEAL_TAG);
+    lh_blob_release(tag);
+    return LH_OK;
+}
+
+static lh_err make_elided(struct ps_follower *f, struct lh_record *r, size_t head,
+                          struct lh_blob **small)
+{
+    struct lh_buf stub = lh_buf(LH_SMALL_BYTES), out = lh_buf(LH_SMALL_BYTES);
+    lh_put(&stub, f->bytes->data + LH_RECORD_HEADER, head);
+    lh_err err = read_tag(f, &stub);
+    r->flags = LH_RECORD_ELIDED;
+    r->body = lh_buf_span(&stub);
+    lh_record_write_header(r, &out);
+    lh_put(&out, stub.data, stub.len);
+    if (!err) err = stub.err ? stub.err : out.err;
+    *small = err ? NULL : lh_blob_copy(lh_buf_span(&out));
+    if (!err && !*small) err = LH_ERR_NO_MEMORY;
+    lh_buf_free(&stub);
+    lh_buf_free(&out);
+    return err;
+}
+
+// Replaces a record whose payload the follower holds by its elided form. Its payload is not read.
+static lh_err elide(struct ps_follower *f)
+{
+    struct lh_record r;
+    struct lh_frame frame;
+    struct lh_blob *small;
+    uint32_t body;
+    struct lh_span read = lh_span(f->bytes->data, f->end);
+    LH_TRY(lh_record_parse_header(read, &r, &body));
+    if (r.kind != LH_ADMIT || !f->helds) return LH_OK;
+    LH_TRY(lh_frame_parse_head(lh_span(read.data + LH_RECORD_HEADER, read.len - LH_RECORD_HEADER),
+                               &frame));
+    if (!holds(f, &frame)) return LH_OK;
+    LH_TRY(make_elided(f, &r, lh_frame_head_bytes(&frame), &small));
+    lh_blob_release(f->frame);
+    f->frame = NULL;
+    lh_blob_release(f->bytes);
+    f->bytes = small;
+    f->end = small->len;
+    f->taken = f->place.bytes;
+    return LH_OK;
+}
+
+// The record's next bytes: from memory all that is left, from the disk as much as a message takes.
+static lh_err next_bytes(struct ps_follower *f)
+{
+    size_t left = f->place.bytes - f->taken, n = left < LH_PART_BYTES ? left : LH_PART_BYTES;
+    f->at = 0;
+    if (f->frame && f->taken >= LH_RECORD_HEADER) {
+        f->bytes = f->frame;
+        f->frame = NULL;
+        f->at = f->taken - LH_RECORD_HEADER;
+        f->end = f->bytes->len;
+        f->taken = f->place.bytes;
+        return LH_OK;
+    }
+    if (f->frame && n > FRAME_START) n = FRAME_START;
+    LH_TRY(ps_wal_read(f->server->wal, f->place, f->taken, n, &f->bytes));
+    f->end = n;
+    f->taken += n;
+    if (f->taken < f->place.bytes) return LH_OK;
+    lh_blob_release(f->frame);
+    f->frame = NULL;
+    return LH_OK;
+}
+
+static void drop_shared(struct ps_follower *f)
+{
+    lh_blob_release(f->frame);
+    f->frame = NULL;
+    f->server->shared_bytes -= f->shared;
+    f->shared = 0;
+}
+
+static void share_newest(struct ps_follower *f)
+{
+    const struct ps_shard *s = f->shard;
+    if (s->newest.version != f->next_version || !s->newest.frame ||
+        f->server->shared_bytes + s->newest.frame->len > LH_SHARED_BYTES)
+        return;
+    f->frame = lh_blob_share(s->newest.frame);
+    f->shared = f->frame->len;
+    f->server->shared_bytes += f->shared;
+}
+
+static lh_err next_record(struct ps_follower *f)
+{
+    struct ps_shard *s = f->shard;
+    const struct ps_place *place = ps_shard_place(s, f->next_version);
+    if (!place)
+        return lh_fail(LH_ERR_NOT_FOUND, "version %llu was cut away; take a snapshot",
+                       (unsigned long long)f->next_version);
+    f->place = *place;
+    f->taken = 0;
+    drop_shared(f);
+    share_newest(f);
+    LH_TRY(next_bytes(f));
+    f->next_version++;
+    return elide(f);
+}
+
+static lh_err next_of_snapshot(struct ps_follower *f)
+{
+    LH_TRY(ps_snapshot_next(&f->giving, &f->bytes, &f->at, &f->end));
+    if (!f->bytes) end(f, LH_OK); // of few bytes a range may be empty
+    return LH_OK;
+}
+
+// Something to send, in f->bytes; NULL afterwards: there is nothing now.
+static lh_err refill(struct ps_follower *f)
+{
+    if (f->snapshot) return next_of_snapshot(f);
+    if (f->taken < f->place.bytes) return next_bytes(f);
+    uint64_t last = f->standby ? f->shard->replica.ledger.version : ps_visible(f->shard);
+    return f->next_version > last ? LH_OK : next_record(f);
+}
+
+static void sends(struct ps_follower *f)
+{
+    if (!f->sending++) f->sent_ns = lh_now(f->server->conf.env);
+}
+
+static lh_err send_part(struct ps_follower *f)
+{
+    size_t n = f->end - f->at;
+    if (n > LH_PART_BYTES) n = LH_PART_BYTES;
+    Longhaul__V1__PartHead head = LONGHAUL__V1__PART_HEAD__INIT;
+    head.process = f->server->process;
+    struct lh_state_head state;
+    if (f->snapshot) ps_snapshot_tell(&f->giving, &head, &state);
+    LH_TRY(lh_rpc_send_bulk(f->call, &head.base, f->bytes, f->at, n));
+    sends(f);
+    f->at += n;
+    f->server->count.bytes_out += n;
+    return LH_OK;
+}
+
+// Ranges come at the same time: together they hold as much memory as a whole one.
+static int sends_max(const struct ps_follower *f)
+{
+    return f->giving.range ? LH_CALL_SENDS_MAX / LH_SNAPSHOT_RANGES : LH_CALL_SENDS_MAX;
+}
+
+static void pump(struct ps_follower *f)
+{
+    while (!f->ended && f->asked && f->sending < sends_max(f)) {
+        lh_err err = f->bytes ? LH_OK : refill(f);
+        if (!err && !f->bytes) return;
+        if (!err) err = send_part(f);
+        if (err) {
+            end(f, err);
+            return;
+        }
+        if (f->at < f->end) continue;
+        lh_blob_release(f->bytes);
+        f->bytes = NULL;
+        if (f->taken == f->place.bytes) drop_shared(f);
+        if (f->snapshot && f->giving.at == f->giving.until) end(f, LH_OK);
+    }
+}
+
+void ps_follow_publish(struct ps_shard *s)
+{
+    for (struct ps_follower *f = s->followers, *next; f; f = next) {
+        next = f->next;
+        pump(f);
+    }
+}
+
+// ---------------------------------------------------------------- what is asked for
+
+static lh_err check_asked(struct ps_server *s, uint32_t shard, const ProtobufCBinaryData *job,
+                          const ProtobufCBinaryData *manifest)
+{
+    LH_TRY(ps_check_run(s, job, manifest, "follower"));
+    if (!ps_server_shard(s, shard))
+        return lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", shard);
+    return LH_OK;
+}
+
+// Is (version, chain) a point of our history, from which the log can go on?
+static lh_err check_point(struct ps_shard *s, const Longhaul__V1__Point *from)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    if (from->version > l->version)
+        return lh_fail(LH_ERR_NOT_FOUND, "version %llu is ahead of this log; take a snapshot",
+                       (unsigned long long)from->version);
+    if (from->version < l->version && !ps_shard_place(s, from->version + 1))
+        return lh_fail(LH_ERR_NOT_FOUND, "version %llu was cut away; take a snapshot",
+                       (unsigned long long)from->version);
+    struct lh_hash chain = l->chain; // version 0: the genesis chain is checked by the first record
+    lh_err err = from->version ? ps_shard_chain(s, from->version, &chain) : LH_OK;
+    if (err == LH_ERR_NOT_FOUND) return LH_OK; // its successor is there: that one's chain tells
+    LH_TRY(err);
+    if (from->version &&
+        !lh_span_equal(lh_span(from->chain.data, from->chain.len),
+                       lh_span(chain.b, LH_HASH_BYTES)) &&
+        !LH_BUG("no_chain"))
+        return lh_fail(LH_ERR_NOT_FOUND, "version %llu is of another history; take a snapshot",
+                       (unsigned long long)from->version);
+    return LH_OK;
+}
+
+// Nobody hears of a record before it is durable here, so a follower that is ahead of this log in
+// its own epoch says that the directory is an older copy (server/docs/0000-protocol.md#rule-27).
+static void tell_ahead(const struct ps_follower *f, const struct ps_shard *s,
+                       const struct ps_point *have)
+{
+    lh_log_peer(f->server->conf.log, LH_WARN, "follow.ahead",
+                "%s of %s holds version %llu of shard %u in epoch %llu, where this log ends at "
+                "%llu: either that is made up, or %s is an older copy of its directory",
+                f->peer.name, f->peer.region, (unsigned long long)have->version, s->id,
+                (unsigned long long)have->epoch, (unsigned long long)s->replica.ledger.version,
+                f->server->conf.dir);
+}
+
+// A directory that is an older copy may have as many records by now, and others: then a standby in
+// sync would give up what was acknowledged for this log's state. A worker may say anything: its
+// word is only told. The standby that the coordinator has noted is the run's own server. Until the
+// coordinator has said which that is, a standby of another history waits.
+static lh_err check_history(const struct ps_follower *f, const struct ps_shard *s,
+                            const struct ps_point *have, uint64_t standby)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    bool overtaken;
+    if (have->version > l->version && have->epoch == l->epoch) tell_ahead(f, s, have);
+    if (!f->server_calls || !standby) return LH_OK;
+    LH_TRY(ps_insync_overtaken(s, standby, have, &overtaken));
+    if (overtaken && ps_insync_is_open(s))
+        return lh_fail(LH_ERR_BUSY,
+                       "shard %u: the coordinator has not said yet which standby is in sync; try "
+                       "again",
+                       s->id);
+    if (!overtaken || !ps_insync_is_noted(s, standby)) return LH_OK;
+    lh_err err = ps_insync_older_copy(s, have);
+    ps_fatal(f->server, err);
+    return err;
+}
+
+static lh_err start_follow(struct ps_follower *f, const Longhaul__V1__FollowRequest *m)
+{
+    if (!m->from) return lh_fail(LH_ERR_MALFORMED, "a follow without its point");
+    LH_TRY(check_asked(f->server, m->from->shard, &m->job, &m->manifest));
+    struct ps_shard *s = ps_server_shard(f->server, m->from->shard);
+    if (s->follower_count >= LH_FOLLOWERS_MAX)
+        return lh_fail(LH_ERR_BUSY, "shard %u has %d followers already", s->id, LH_FOLLOWERS_MAX);
+    struct ps_point have = ps_point_of(m->from);
+    LH_TRY(check_history(f, s, &have, m->standby));
+    LH_TRY(check_point(s, m->from));
+    if (m->n_held > HELD_MAX) return lh_fail(LH_ERR_TOO_LARGE, "%zu held ranges", m->n_held);
+    for (size_t i = 0; i < m->n_held; i++)
+        f->held[f->helds++] = (struct held){m->held[i]->worker, m->held[i]->incarnation,
+                                            m->held[i]->first_step, m->held[i]->last_step};
+    f->shard = s;
+    f->standby = f->server_calls ? m->standby : 0;
+    f->next_version = m->from->version + 1;
+    f->next = s->followers;
+    if (f->next) f->next->previous = f;
+    s->followers = f;
+    s->follower_count++;
+    ps_group_commit_kick(f->server); // a move may have waited for it
+    return LH_OK;
+}
+
+bool ps_follow_near(const struct ps_shard *s, uint64_t standby)
+{
+    for (const struct ps_follower *f = s->followers; f; f = f->next) {
+        bool near = !f->ended && f->next_version + NEAR > s->replica.ledger.version;
+        if (f->standby && lh_same_directory(f->standby, standby) && near) return true;
+    }
+    return false;
+}
+
+// A standby gives its state to a server that asks for this directory's: to the owner of the shard,
+// which can't go on with its own log (held.c). What may lack what was confirmed is nobody's.
+static lh_err check_held(const struct ps_follower *f, const Longhaul__V1__SnapshotRequest *m)
+{
+    const struct ps_server *s = f->server;
+    bool stands = s->standby.standing && !s->standby.taking && f->shard->copy;
+    bool whole = !s->standby.lost && !s->standby.unwritten && !s->damaged;
+    if (!s->standby.standing && !m->standby) return LH_OK;
+    if (stands && whole && m->standby == s->standby.identity) return LH_OK;
+    return lh_fail(LH_ERR_NOT_OWNER, "no standby of that name holds shard %u here", m->shard);
+}
+
+static lh_err start_snapshot(struct ps_follower *f, const Longhaul__V1__SnapshotRequest *m)
+{
+    LH_TRY(check_asked(f->server, m->shard, &m->job, &m->manifest));
+    f->shard = ps_server_shard(f->server, m->shard);
+    LH_TRY(check_held(f, m));
+    struct ps_point have = ps_point_of(m->have);
+    LH_TRY(check_history(f, f->shard, &have, m->asker));
+    return ps_snapshot_begin(&f->giving, f->shard, m);
+}
+
+// An empty part, so that a follower learns at once which process it speaks with.
+static lh_err say_who(struct ps_follower *f)
+{
+    Longhaul__V1__PartHead head = LONGHAUL__V1__PART_HEAD__INIT;
+    head.process = f->server->process;
+    sends(f);
+    return lh_rpc_send_bulk(f->call, &head.base, NULL, 0, 0);
+}
+
+static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    (void)call;
+    struct ps_follower *f = self;
+    ProtobufCMessage *m;
+    if (f->asked || f->ended) return;
+    lh_err err = lh_rpc_parse(msg,
+                              f->snapshot ? &longhaul__v1__snapshot_request__descriptor
+                                          : &longhaul__v1__follow_request__descriptor,
+                              &m);
+    if (!err) {
+        err = f->snapshot ? start_snapshot(f, (Longhaul__V1__SnapshotRequest *)m)
+                          : start_follow(f, (Longhaul__V1__FollowRequest *)m);
+        protobuf_c_message_free_unpacked(m, NULL);
+    }
+    if (err) {
+        end(f, err);
+        return;
+    }
+    f->asked = true;
+    if (!f->snapshot && (err = say_who(f)))
+        end(f, err);
+    else
+        pump(f);
+}
+
+static void on_half_close(void *self, struct lh_call *call)
+{
+    (void)call;
+    struct ps_follower *f = self;
+    if (!f->asked) end(f, lh_fail(LH_ERR_MALFORMED, "a call without its request"));
+}
+
+static void on_sent(void *self, struct lh_call *call)
+{
+    (void)call;
+    struct ps_follower *f = self;
+    f->sending--;
+    f->sent_ns = lh_now(f->server->conf.env);
+    pump(f);
+}
+
+static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    (void)call;
+    (void)status;
+    (void)text;
+    struct ps_follower *f = self;
+    if (f->shard && !f->snapshot) {
+        if (f->previous)
+            f->previous->next = f->next;
+        else
+            f->shard->followers = f->next;
+        if (f->next) f->next->previous = f->previous;
+        f->shard->follower_count--;
+    }
+    if (f->newer)
+        f->newer->older = f->older;
+    else
+        f->server->readers = f->older;
+    if (f->older) f->older->newer = f->newer;
+    lh_blob_release(f->bytes);
+    drop_shared(f);
+    if (f->snapshot) f->server->snapshots--;
+    ps_snapshot_end(&f->giving);
+    free(f);
+}
+
+static const struct lh_call_ops follower_ops = {on_message, on_half_close, on_sent, on_close};
+
+// ---------------------------------------------------------------- those who do not read
+
+// At once: a status would wait behind what is not read.
+static void cut_off(struct ps_follower *f, const char *why)
+{
+    lh_log_peer(f->server->conf.log, LH_WARN, f->snapshot ? "snapshot.silent" : "follow.silent",
+                "%s %s of %s, shard %u: %s; its stream is cancelled, and it may come again",
+                lh_role_name(f->peer.role), f->peer.name, f->peer.region,
+                f->shard ? f->shard->id : 0, why);
+    f->ended = true;
+    lh_call_cancel(f->call);
+}
+
+bool ps_follow_look(struct ps_server *s)
+{
+    int64_t now = lh_now(s->conf.env);
+    for (struct ps_follower *f = s->readers, *older; f; f = older) {
+        older = f->older;
+        int64_t most = (f->snapshot ? LH_JOIN_SILENT_MS : LH_READ_SILENT_MS) * LH_MS;
+        bool waits = f->sending || !f->asked; // on its peer
+        if (waits && now - f->sent_ns >= most)
+            cut_off(f, f->asked ? "it has read nothing for too long" : "it asks for nothing");
+    }
+    return s->readers != NULL;
+}
+
+static bool same_peer(const struct ps_follower *f, const struct lh_peer *peer)
+{
+    return f->peer.role == peer->role && !strcmp(f->peer.name, peer->name) &&
+           !strcmp(f->peer.region, peer->region);
+}
+
+// How many streams of that kind a peer has; *oldest: the one that came first, not cut off yet. A
+// snapshot whose last messages nobody reads counts on: its place is taken until it is closed.
+static uint32_t streams_of(const struct ps_server *s, const struct lh_peer *peer, bool snapshot,
+                           struct ps_follower **oldest)
+{
+    uint32_t n = 0;
+    for (struct ps_follower *f = s->readers; f; f = f->older) {
+        if (f->snapshot != snapshot || (f->ended && !snapshot) || !same_peer(f, peer)) continue;
+        *oldest = f;
+        n++;
+    }
+    return n;
+}
+
+static lh_err accept(struct ps_server *server, bool snapshot, struct lh_call *call,
+                     const struct lh_peer *peer, const struct lh_call_ops **ops, void **self)
+{
+    struct ps_follower *f = calloc(1, sizeof *f);
+    if (!f) return LH_ERR_NO_MEMORY;
+    *f = (struct ps_follower){.server = server,
+                              .call = call,
+                              .snapshot = snapshot,
+                              .peer = *peer,
+                              .server_calls = peer->role == LH_S || peer->role == LH_C,
+                              .older = server->readers,
+                              .sent_ns = lh_now(server->conf.env)};
+    if (f->older) f->older->newer = f;
+    server->readers = f;
+    if (snapshot) server->snapshots++;
+    ps_receive_watch(server);
+    *ops = &follower_ops;
+    *self = f;
+    lh_call_read(call);
+    return LH_OK;
+}
+
+lh_err ps_follow_accept(struct ps_server *server, struct lh_call *call, const struct lh_peer *peer,
+                        const struct lh_call_ops **ops, void **self)
+{
+    struct ps_follower *oldest = NULL;
+    if (streams_of(server, peer, false, &oldest) >= LH_STREAMS_A_SHARD * server->conf.shard_count)
+        cut_off(oldest, "it has opened many later ones");
+    return accept(server, false, call, peer, ops, self);
+}
+
+lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call,
+                          const struct lh_peer *peer, const struct lh_call_ops **ops, void **self)
+{
+    struct ps_follower *oldest;
+    if (server->snapshots >= SNAPSHOTS_MAX)
+        return lh_fail(LH_ERR_BUSY, "%d snapshots are under way; try again", SNAPSHOTS_MAX);
+    if (streams_of(server, peer, true, &oldest) >= SNAPSHOTS_OF_A_PEER)
+        return lh_fail(LH_ERR_BUSY, "%d snapshots of this peer are under way; try again",
+                       SNAPSHOTS_OF_A_PEER);
+    return accept(server, true, call, peer, ops, self);
+}

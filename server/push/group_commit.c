@@ -1,0 +1,435 @@
+// Group commit: decide what is queued, append, one sync, then acknowledge, fold and publish
+// (DESIGN.md#section-5 steps 9-12; server/docs/0000-protocol.md#rule-2 to #rule-5).
+//
+// While a group is being made durable, arriving pushes queue up and make the next one, so the group
+// grows with the load by itself. Invariant: nothing is answered or published before its sync.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/rpc.h"
+#include "server/server.h"
+
+struct ps_item *ps_item_new(enum ps_item_kind kind, struct ps_shard *shard)
+{
+    struct ps_item *i = calloc(1, sizeof *i);
+    if (!i) return NULL;
+    i->kind = kind;
+    i->shard = shard;
+    i->body = lh_buf(LH_SMALL_BYTES);
+    return i;
+}
+
+void ps_item_free(struct ps_item *i)
+{
+    struct ps_server *s = i->shard->server;
+    lh_blob_release(i->payload);
+    ps_push_memory_give_payload(s, i->room);
+    ps_push_memory_give_frame(s, i->frame);
+    lh_buf_free(&i->body);
+    free(i);
+}
+
+void ps_queue(struct ps_server *s, struct ps_item *item)
+{
+    item->next = NULL;
+    *s->queue_end = item;
+    s->queue_end = &item->next;
+    s->queued++;
+    ps_group_commit_kick(s);
+}
+
+// ---------------------------------------------------------------- decide and append
+
+static lh_err append(struct ps_item *i, uint16_t kind, struct lh_span body)
+{
+    struct lh_record *r = &i->record;
+    r->kind = kind;
+    r->body = body;
+    lh_ledger_next(i->shard->head, r);
+    lh_err refused;
+    LH_TRY(ps_head_append(i, &refused));
+    return refused; // one of our own follows, or we are wrong
+}
+
+static lh_err open_and_decide(struct ps_server *s, struct ps_item *i)
+{
+    struct ps_shard *shard = i->shard;
+    if (!i->open_tried) ps_unseal_now(i);
+    lh_err err = i->open_result;
+    if (err) err = lh_fail(err, "%s", i->text);
+    bool ours = err == LH_ERR_NO_MEMORY;
+    if (err && (!i->opened || ours) && !LH_BUG("corrupt_burn")) { // damage on the way is not final
+        i->decision.verdict = PS_NOT_FINAL;
+        i->decision.error = ours ? LH_ERR_BUSY : err;
+        return LH_OK;
+    }
+    const struct lh_ledger *head = shard->head;
+    struct ps_gate gate = {s->conf.norm_gate,
+                           head->admitted ? (double)head->tokens / (double)head->admitted : 0};
+    ps_decide_value(shard, &gate, &i->head, err, &i->info, &i->decision);
+    i->record.scale = i->decision.scale;
+    i->record.reason = (uint32_t)i->decision.error;
+    if (i->decision.kind == LH_ADMIT) return append(i, LH_ADMIT, lh_blob_span(i->frame));
+    lh_log_peer(s->conf.log, LH_INFO, "push.refused", "shard %u, worker %016llx, step %llu: %s",
+                shard->id, (unsigned long long)i->worker, (unsigned long long)i->head.step,
+                lh_err_text(i->decision.error));
+    if (LH_BUG("unlogged_reject")) return LH_OK;
+    lh_frame_write_stub(lh_blob_span(i->frame), &i->head, &i->body);
+    LH_TRY(lh_buf_err(&i->body));
+    return append(i, LH_REFUSE, lh_buf_span(&i->body));
+}
+
+static void turn_away(struct ps_item *i, lh_err err)
+{
+    i->decision.verdict = PS_NOT_FINAL;
+    i->decision.error = err;
+    snprintf(i->text, sizeof i->text, "%s", lh_err_text(err));
+}
+
+static lh_err decide_fence(struct ps_server *s, struct ps_item *i)
+{
+    const struct lh_row *row = lh_ledger_row(i->shard->head, i->worker);
+    if (row && row->incarnation.number >= i->incarnation.number)
+        return LH_OK;                                             // by an earlier hello
+    if (i->shard->head->plan.phase == LH_PHASE_END) return LH_OK; // END is the last record
+    if (ps_frozen(i->shard)) {
+        turn_away(i, lh_fail(LH_ERR_BUSY, "shard %u goes to another server now", i->shard->id));
+        return LH_OK;
+    }
+    if (!row && i->shard->head->rows == LH_WORKERS_MAX) { // rows never expire
+        turn_away(i, lh_fail(LH_ERR_TOO_LARGE,
+                             "shard %u has had %d workers, and takes no other: start this one "
+                             "under the name and region of one that is gone",
+                             i->shard->id, LH_WORKERS_MAX));
+        lh_log_peer(s->conf.log, LH_WARN, "hello.refused", "worker %016llx: %s",
+                    (unsigned long long)i->worker, i->text);
+        return LH_OK;
+    }
+    lh_fence_write(i->worker, i->incarnation, &i->body);
+    LH_TRY(lh_buf_err(&i->body));
+    return append(i, LH_FENCE, lh_buf_span(&i->body));
+}
+
+// A record of our own. What it is made from stays as it is until the record is durable.
+static lh_err decide_own(struct ps_item *i)
+{
+    struct ps_shard *shard = i->shard;
+    uint16_t kind = LH_DIGEST_RECORD;
+    if (i->kind == PS_ITEM_PLAN) {
+        kind = LH_PLAN;
+        lh_plan_write(shard->plan, &i->body);
+    } else if (i->kind == PS_ITEM_MOVE) {
+        kind = LH_MOVE;
+        lh_move_write(&shard->wish, &i->body);
+        if (LH_BUG("freeze_mem")) shard->frozen = true;
+    } else {
+        struct lh_hash digest = ps_digest_now(shard);
+        lh_put(&i->body, digest.b, LH_HASH_BYTES);
+    }
+    LH_TRY(lh_buf_err(&i->body));
+    return append(i, kind, lh_buf_span(&i->body));
+}
+
+// A record as the shard's owner made it. One that does not follow ends its stream.
+static lh_err append_copy(struct ps_server *s, struct ps_item *i)
+{
+    lh_err refused = LH_ERR_CONFLICT;
+    if (s->standby.standing) LH_TRY(ps_head_append(i, &refused));
+    if (refused) ps_owner_stream_refused(i->shard, &i->record, refused);
+    return LH_OK;
+}
+
+static lh_err decide(struct ps_server *s, struct ps_item *i)
+{
+    if (i->kind == PS_ITEM_COPY) return append_copy(s, i);
+    if (i->kind == PS_ITEM_FENCE) return decide_fence(s, i);
+    if (i->kind != PS_ITEM_PUSH) return decide_own(i);
+    ps_decide_step(i->shard, &i->head, &i->digest, &i->decision);
+    return i->decision.verdict == PS_DECIDED_NOW ? open_and_decide(s, i) : LH_OK;
+}
+
+// ---------------------------------------------------------------- the group's end
+
+void ps_item_answer(struct ps_item *i)
+{
+    struct ps_server *s = i->shard->server;
+    if (i->kind == PS_ITEM_COPY) {
+        ps_owner_stream_gone(i, false);
+    } else if (i->kind == PS_ITEM_FENCE && i->decision.verdict == PS_NOT_FINAL) {
+        lh_reply_error(i->hello, i->decision.error, i->text);
+        i->hello = NULL;
+    } else if (i->kind == PS_ITEM_FENCE) {
+        ps_hello_answer(i);
+    } else if (i->kind == PS_ITEM_PUSH) {
+        if (i->decision.verdict == PS_NOT_FINAL) {
+            if (i->push) ps_push_error(i->push, i->decision.error);
+            return;
+        }
+        if (!i->appended)
+            s->count.repeated++;
+        else if (i->record.kind == LH_ADMIT)
+            s->count.admitted++;
+        else
+            s->count.refused++;
+        if (i->push) ps_push_answer(i->push, i);
+    }
+}
+
+static void note_staleness(struct ps_shard *shard, uint64_t staleness)
+{
+    size_t bins = LH_COUNT(shard->staleness_seen);
+    shard->staleness_seen[staleness < bins ? staleness : bins - 1]++;
+}
+
+// The disk is full: nothing of the group happened. Its pushes are told to come again.
+static void take_back(struct ps_server *s)
+{
+    lh_err err = ps_head_take_back(s);
+    if (err) {
+        ps_fatal(s, err);
+        return;
+    }
+    for (struct ps_item *i; (i = s->group);) {
+        s->group = i->next;
+        if (i->kind == PS_ITEM_FENCE)
+            lh_reply_error(i->hello, LH_ERR_BUSY, "the server's disk is full");
+        if (i->push) ps_push_error(i->push, lh_fail(LH_ERR_BUSY, "the server's disk is full"));
+        if (i->kind == PS_ITEM_COPY) ps_owner_stream_gone(i, true);
+        ps_item_free(i);
+    }
+    s->group_end = &s->group;
+    err = ps_disk_full_met(s);
+    if (err) ps_fatal(s, err);
+}
+
+static struct lh_span payload_of(const struct ps_item *i)
+{
+    return i->payload ? lh_blob_span(i->payload) : (struct lh_span){0};
+}
+
+// Followers that wait for this record get its frame from memory: it need not be read again.
+static void keep_newest(struct ps_item *i)
+{
+    struct ps_shard *shard = i->shard;
+    lh_blob_release(shard->newest.frame);
+    shard->newest.frame = lh_blob_share(i->frame);
+    shard->newest.version = i->record.version;
+}
+
+// What the record says is not wanted any more.
+static void forget_plan(struct ps_shard *shard)
+{
+    if (!shard->plan || shard->plan->number > shard->replica.ledger.plan.number) return;
+    free(shard->plan);
+    shard->plan = NULL;
+}
+
+static void finish_group(struct ps_server *s)
+{
+    ps_disk_full_committed(s);
+    s->count.groups++;
+    for (struct ps_item *i = s->group; i; i = i->next) {
+        if (!i->appended) continue;
+        bool ours = i->kind == PS_ITEM_PUSH && i->record.kind == LH_ADMIT;
+        if (ours) note_staleness(i->shard, i->decision.staleness);
+        lh_err err = ps_shard_fold(i->shard, &i->record, payload_of(i), i->decision.norm,
+                                   ps_wal_committed_place(s->wal, i->place));
+        if (err) {
+            ps_fatal(s, err);
+            return;
+        }
+        i->shard->replay_ns += i->open_ns;
+        if (i->kind == PS_ITEM_PLAN) forget_plan(i->shard);
+        ps_checkpointer_folded(i);
+        if (ours) keep_newest(i);
+    }
+    LH_FAILPOINT("group.folded");
+    ps_wal_group_done(s->wal);
+    ps_head_committed(s);
+    for (struct ps_item *i; (i = s->group);) {
+        s->group = i->next;
+        ps_answer(i);
+    }
+    s->group_end = &s->group;
+    LH_FAILPOINT("group.answered");
+    ps_standby_folded(s);
+    for (uint32_t k = 0; k < s->conf.shard_count; k++) {
+        ps_follow_publish(s->shard[k]);
+        lh_blob_release(s->shard[k]->newest.frame);
+        s->shard[k]->newest.frame = NULL;
+        ps_checkpointer_start(s->shard[k]);
+    }
+}
+
+static void on_mark(void *arg)
+{
+    struct ps_server *s = arg;
+    s->mark_timer = 0;
+    // While history is settled the log is the loop's, which writes EPOCH to it (recover.c): nothing
+    // may be on the lane. Where pushes come, a group follows, and a frame may be written ahead.
+    bool settles = !s->serving && !s->standby.standing;
+    if (settles || !s->wal || s->opening || s->received) {
+        s->mark_timer = lh_after(s->conf.env, s->conf.mark_ns, on_mark, s);
+        return;
+    }
+    if (!s->committing && !s->queue && ps_wal_mark(s->wal)) ps_group_commit_kick(s);
+}
+
+static void on_retry(void *arg)
+{
+    struct ps_server *s = arg;
+    s->retry_timer = 0;
+    ps_group_commit_kick(s);
+}
+
+static int64_t commit_job(void *arg)
+{
+    struct ps_server *s = arg;
+    s->commit_result = ps_wal_commit(s->wal);
+    if (s->commit_result == LH_ERR_DISK_FULL) s->commit_result = ps_disk_full_commit(s);
+    return 0;
+}
+
+static void commit_done(void *arg)
+{
+    struct ps_server *s = arg;
+    s->committing = false;
+    if (s->stopped) return;
+    lh_blob_release(s->ahead);
+    s->ahead = NULL;
+    if (s->commit_result == LH_ERR_DISK_FULL) {
+        take_back(s);
+        lh_cancel(s->conf.env, &s->retry_timer);
+        s->retry_timer = lh_after(s->conf.env, LH_SECOND, on_retry, s);
+        return;
+    }
+    if (s->commit_result) {
+        ps_fatal(s, s->commit_result); // a failed sync is never tried again
+        return;
+    }
+    lh_logf(s->conf.log, LH_DEBUG, "group.synced", "%llu bytes",
+            (unsigned long long)ps_wal_group_bytes(s->wal));
+    finish_group(s);
+    if (s->stopped) return;
+    lh_logf(s->conf.log, LH_DEBUG, "group.done", "folded and answered");
+    lh_cancel(s->conf.env, &s->mark_timer);
+    s->mark_timer = lh_after(s->conf.env, s->conf.mark_ns, on_mark, s);
+    ps_group_commit_kick(s);
+}
+
+// ---------------------------------------------------------------- the group's beginning
+
+static lh_err add_to_group(struct ps_server *s, struct ps_item *i)
+{
+    i->next = NULL;
+    *s->group_end = i;
+    s->group_end = &i->next;
+    return decide(s, i);
+}
+
+static bool digest_due(const struct ps_shard *shard)
+{
+    uint64_t every = shard->server->conf.digest_every;
+    if (shard->replica.ledger.plan.phase == LH_PHASE_END) return false; // END is the last record
+    bool due = every && shard->replica.ledger.version >= shard->digested + every;
+    return !ps_frozen(shard) && (due || ps_digest_holds(shard) || ps_disk_full_needs_record(shard));
+}
+
+static bool plan_due(const struct ps_shard *shard)
+{
+    return shard->plan && shard->plan->number > shard->head->plan.number && !ps_frozen(shard);
+}
+
+// The digest comes first: it is of the durable state, and of all that a move hands over.
+static lh_err add_own(struct ps_server *s, struct ps_shard *shard, bool moves)
+{
+    enum ps_item_kind kind[3] = {PS_ITEM_DIGEST, PS_ITEM_PLAN, PS_ITEM_MOVE};
+    bool due[3] = {moves || digest_due(shard), !moves && plan_due(shard), moves};
+    if (!moves && due[0]) due[0] = ps_digest_ready(shard, true);
+    if (ps_digest_holds(shard)) return LH_OK;
+    for (int k = 0; k < 3; k++) {
+        if (!due[k]) continue;
+        struct ps_item *i = ps_item_new(kind[k], shard);
+        if (!i) return LH_ERR_NO_MEMORY;
+        LH_TRY(add_to_group(s, i));
+    }
+    return LH_OK;
+}
+
+// The first whose shard does not wait for a digest.
+static struct ps_item *take_queued(struct ps_server *s)
+{
+    struct ps_item **at = &s->queue;
+    while (*at && ps_digest_holds((*at)->shard)) at = &(*at)->next;
+    struct ps_item *i = *at;
+    if (!i) return NULL;
+    *at = i->next;
+    if (!*at) s->queue_end = at;
+    s->queued--;
+    return i;
+}
+
+static lh_err build_group(struct ps_server *s)
+{
+    bool moves = ps_move_due(s);
+    if (moves && !ps_digest_all_ready(s)) return LH_OK; // their end calls again
+    uint64_t most = LH_GROUP_BYTES;
+    s->full.small_reserve = ps_disk_full_reserve(s);
+    for (uint32_t k = 0; k < s->conf.shard_count && s->serving; k++) {
+        bool needed = digest_due(s->shard[k]) && ps_disk_full_needs_record(s->shard[k]);
+        LH_TRY(add_own(s, s->shard[k], moves && !s->shard[k]->head->move.epoch));
+        if (!needed || !ps_wal_group_bytes(s->wal)) continue;
+        // that much there is for it, and for nothing else
+        s->full.small_reserve = ps_checkpointer_bytes(s);
+        most = 0;
+    }
+    for (struct ps_item *i; ps_wal_group_bytes(s->wal) < most && (i = take_queued(s));)
+        LH_TRY(add_to_group(s, i));
+    return LH_OK;
+}
+
+static void answer_early(struct ps_server *s) // planted bug: acknowledged before the sync
+{
+    for (struct ps_item *i = s->group; i; i = i->next)
+        if (i->kind == PS_ITEM_PUSH && i->push && i->appended) {
+            ps_push_answer(i->push, i);
+            i->push = NULL;
+        }
+}
+
+static void run_group(void *arg)
+{
+    struct ps_server *s = arg;
+    if (s->committing || s->stopped || !s->wal) return; // a new log had no room yet (recover.c)
+    int64_t start = lh_now(s->conf.env);
+    lh_err err = build_group(s);
+    ps_took(s, PS_LOOP_DECIDE, start);
+    if (err) {
+        ps_fatal(s, err);
+        return;
+    }
+    if (LH_BUG("ack_before_sync")) answer_early(s);
+    if (!ps_wal_group_bytes(s->wal)) { // nothing new: repeated pushes, greetings
+        for (struct ps_item *i; (i = s->group);) {
+            s->group = i->next;
+            ps_answer(i);
+        }
+        s->group_end = &s->group;
+        return;
+    }
+    s->committing = true;
+    ps_disk_full_before_commit(s);
+    lh_logf(s->conf.log, LH_DEBUG, "group.made", "%llu bytes",
+            (unsigned long long)ps_wal_group_bytes(s->wal));
+    s->conf.env->ops->work(s->conf.env, LH_LANE_DISK, commit_job, commit_done, s);
+}
+
+void ps_group_commit_kick(struct ps_server *s)
+{
+    if (!s->wal) return;
+    bool due = s->queue || ps_wal_group_bytes(s->wal) || ps_move_due(s);
+    for (uint32_t k = 0; k < s->conf.shard_count && !due && s->serving; k++)
+        due = digest_due(s->shard[k]) || plan_due(s->shard[k]);
+    if (due && !s->committing && !s->stopped) lh_post(s->conf.env, run_group, s);
+}

@@ -1,0 +1,423 @@
+// In sync: with acknowledge: replicated, what waits for the standby
+// (server/docs/0000-protocol.md#rule-21).
+//
+// alone     nobody stands by: what is durable here is answered and published.
+// catching  a standby is near: from here on answers wait for it too.
+// joining   it holds all that was ever answered: the coordinator is asked to note it.
+// in sync   noted: it may take over.
+// leaving   it was waited for too long: the coordinator is asked to strike it out; at a start of
+//           which nobody else can tell whether its log is the last, after standby.wait_ms.
+//
+// Invariant: while the coordinator may have a standby noted, nothing is answered, and no follower
+// but the standby hears of anything, that the standby does not hold durably. So a start that
+// replicated before begins in `leaving`, and `leaving` ends only when the coordinator says so: with
+// neither the standby nor the coordinator there, acknowledgements wait.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/head.h"
+#include "common/net/rpc.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "longhaul/v1/shard.pb-c.h"
+#include "server/server.h"
+
+enum { NEAR = 64 };     // versions behind: a standby that is nearer soon catches up
+enum { WAIT_GAPS = 4 }; // a pause of this part of wait_ns is not the standby's silence
+static const uint64_t ONLY_ASK = UINT64_MAX;
+
+static void look(struct ps_shard *s);
+
+uint64_t ps_visible(const struct ps_shard *s)
+{
+    uint64_t version = s->replica.ledger.version;
+    if (s->insync.state == PS_ALONE) return version;
+    return s->insync.confirmed < version ? s->insync.confirmed : version;
+}
+
+// ---------------------------------------------------------------- answers that wait
+
+static void wait_more(struct ps_item *i)
+{
+    struct ps_insync *n = &i->shard->insync;
+    i->wait_version = i->shard->replica.ledger.version;
+    i->next = NULL;
+    *n->waiting_end = i;
+    n->waiting_end = &i->next;
+}
+
+static struct ps_item *take_first(struct ps_insync *n)
+{
+    struct ps_item *i = n->waiting;
+    n->waiting = i->next;
+    if (!n->waiting) n->waiting_end = &n->waiting;
+    return i;
+}
+
+// The standby's silence is measured while an answer waits, and this server was there to hear it.
+static void start_waiting(struct ps_shard *s)
+{
+    struct ps_insync *n = &s->insync;
+    const struct ps_conf *conf = &s->server->conf;
+    lh_listener_start(&n->listener, lh_now(conf->env), conf->wait_ns / WAIT_GAPS, conf->wait_ns);
+    n->progress_ns = n->listener.ns;
+    lh_cancel(conf->env, &n->timer); // it may be longer than the listener's gap
+}
+
+static int64_t listened(struct ps_shard *s)
+{
+    return lh_listener_look(&s->insync.listener, lh_now(s->server->conf.env));
+}
+
+// How long the standby may be silent, by the round trip that it reports.
+static int64_t patience(const struct ps_shard *s)
+{
+    const struct ps_conf *conf = &s->server->conf;
+    return lh_trip_patience_ns(&s->insync.trip, conf->wait_ns, conf->wait_max_ns);
+}
+
+static void release(struct ps_shard *s)
+{
+    struct ps_insync *n = &s->insync;
+    while (n->waiting && n->waiting->wait_version <= ps_visible(s)) {
+        struct ps_item *i = take_first(n);
+        if (i->kind == PS_ITEM_FENCE && ps_visible(s) < s->replica.ledger.version) {
+            wait_more(i); // it tells what the row says by now
+            continue;
+        }
+        ps_item_answer(i);
+        ps_item_free(i);
+    }
+    ps_follow_publish(s);
+}
+
+void ps_answer(struct ps_item *i)
+{
+    struct ps_shard *s = i->shard;
+    if (s->insync.state == PS_ALONE) {
+        ps_item_answer(i);
+        ps_item_free(i);
+        return;
+    }
+    if (!s->insync.waiting) start_waiting(s);
+    wait_more(i);
+    release(s);
+    look(s);
+}
+
+// ---------------------------------------------------------------- the coordinator's note
+
+static uint64_t wanted(const struct ps_insync *n)
+{
+    return n->state == PS_JOINING || n->state == PS_IN_SYNC ? n->standby : 0;
+}
+
+// The standby that the coordinator noted, as far as its answers say; *changes 0: there was none.
+uint64_t ps_insync_noted(const struct ps_shard *s, uint64_t *changes)
+{
+    const struct ps_insync *n = &s->insync;
+    *changes = n->known ? n->changes : 0;
+    return n->state == PS_IN_SYNC || n->state == PS_LEAVING ? n->standby : 0;
+}
+
+static void become(struct ps_shard *s, enum ps_insync_state state)
+{
+    struct ps_insync *n = &s->insync;
+    n->state = state;
+    n->progress_ns = listened(s);
+    if (state == PS_IN_SYNC || (state == PS_ALONE && n->standby))
+        lh_logf(s->server->conf.log, state == PS_ALONE ? LH_WARN : LH_INFO,
+                state == PS_ALONE ? "standby.left" : "standby.in_sync",
+                "shard %u: standby %016" PRIx64 " %s", s->id, n->standby,
+                state == PS_ALONE ? "was waited for too long; acknowledged without it"
+                                  : "holds all that is acknowledged from here on");
+    if (state == PS_ALONE) n->standby = n->confirmed = 0;
+    release(s);
+}
+
+// All that a standby in sync holds in this epoch it has from the server that has the shard. Where
+// it holds more, or other records, this directory is an older copy of that server's, which may have
+// gone on by itself and have as many by now (server/docs/0000-protocol.md#rule-27). A record that
+// was cut off here shows nothing where the standby has confirmed it, or a later one, to this
+// process.
+lh_err ps_insync_overtaken(const struct ps_shard *s, uint64_t standby, const struct ps_point *held,
+                           bool *overtaken)
+{
+    const struct ps_insync *n = &s->insync;
+    enum ps_stand stand;
+    LH_TRY(ps_shard_stand(s, held, &stand));
+    bool heard = standby == n->standby && n->confirmed >= held->version;
+    bool another = stand == PS_POINT_AHEAD || stand == PS_POINT_OTHER;
+    *overtaken = held->version && (another || (stand == PS_POINT_CUT && !heard));
+    return LH_OK;
+}
+
+lh_err ps_insync_older_copy(const struct ps_shard *s, const struct ps_point *held)
+{
+    return lh_fail(LH_ERR_FENCED,
+                   "shard %u ends at version %" PRIu64 " here, and its standby in sync holds "
+                   "version %" PRIu64 " of the same epoch, with records that this log has not: %s "
+                   "is an older copy, and nothing more is served from it. Put the newer directory "
+                   "back, or start this server with role: standby and an empty directory: the "
+                   "standby takes over",
+                   s->id, s->replica.ledger.version, held->version, s->server->conf.dir);
+}
+
+// An owner on an older copy must not strike the standby out.
+static LH_MUST lh_err check_standby(const struct ps_shard *s, const Longhaul__V1__InSyncReply *m)
+{
+    struct ps_point held = ps_point_of(m->held);
+    bool overtaken;
+    LH_TRY(ps_insync_overtaken(s, m->standby, &held, &overtaken));
+    return overtaken ? ps_insync_older_copy(s, &held) : LH_OK;
+}
+
+static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
+{
+    struct ps_shard *s = self;
+    struct ps_insync *n = &s->insync;
+    struct ps_server *server = s->server;
+    n->ask = NULL;
+    if (server->stopped) return;
+    // Its standby has taken it over, or an operator gave it away. Or a later epoch is being opened
+    // here, which was not known when this was sent: then who asks for that one hears whose it is.
+    if (err == LH_ERR_FENCED && server->serving) {
+        ps_fatal(server, err);
+        return;
+    }
+    if (err == LH_ERR_UNSUPPORTED) { // an older coordinator notes nobody
+        lh_logf(server->conf.log, LH_WARN, "standby.unsupported",
+                "coordinator %s is of an older version: no standby can be in sync",
+                server->conf.coordinator);
+        n->settled = true;
+        become(s, PS_ALONE);
+        return;
+    }
+    const Longhaul__V1__InSyncReply *m = (const Longhaul__V1__InSyncReply *)answer;
+    if (!err) {
+        err = check_standby(s, m);
+        if (err == LH_ERR_FENCED) {
+            ps_fatal(server, err);
+            return;
+        }
+    }
+    if (!err) {
+        if (!n->known) n->least = m->changes + 1; // a late request of an earlier life has no effect
+        n->known = true;
+        n->noted = m->standby;
+        n->changes = m->changes;
+        n->checked = ps_point_of(m->held);
+        n->settled = m->standby == wanted(n) && m->changes >= n->least;
+        if (n->settled && n->state == PS_JOINING) become(s, PS_IN_SYNC);
+        if (n->settled && n->state == PS_LEAVING) become(s, PS_ALONE);
+    }
+    n->failed = err != LH_OK;
+    look(s);
+}
+
+static lh_err ask(struct ps_shard *s)
+{
+    struct ps_insync *n = &s->insync;
+    struct ps_server *server = s->server;
+    Longhaul__V1__InSyncRequest m = LONGHAUL__V1__IN_SYNC_REQUEST__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
+    const struct lh_ledger *l = &s->replica.ledger;
+    Longhaul__V1__Point head = lh_head_point(l->shard, l->epoch, l->version, &l->chain);
+    m.wire = &wire;
+    lh_head_run(server->conf.job, &server->conf.manifest->hash, &m.job, &m.manifest);
+    m.shard = s->id;
+    m.epoch = l->epoch;
+    m.standby = wanted(n);
+    m.expect = n->known ? n->changes : ONLY_ASK;
+    m.owner = server->standby.identity;
+    m.process = server->process;
+    m.head = &head;
+    const struct ps_point *p = &n->checked;
+    Longhaul__V1__Point checked = lh_head_point(l->shard, p->epoch, p->version, &p->chain);
+    m.checked = &checked;
+    if (n->known && n->least <= n->changes) n->least = n->changes + 1;
+    return lh_unary_start(server->coordinator, LH_RPC_INSYNC,
+                          ps_deadline(server, server->coordinator, PS_FIFTH_OF_DEADLINE), &m.base,
+                          &longhaul__v1__in_sync_reply__descriptor, on_asked, s, &n->ask);
+}
+
+static void on_timer(void *arg)
+{
+    struct ps_shard *s = arg;
+    s->insync.timer = 0;
+    s->insync.failed = false;
+    look(s);
+}
+
+// The standby has been waited for too long.
+static void give_up(struct ps_shard *s)
+{
+    struct ps_insync *n = &s->insync;
+    if (n->state == PS_CATCHING || LH_BUG("degrade_local")) {
+        become(s, PS_ALONE); // nobody noted it
+    } else if (n->state == PS_JOINING || n->state == PS_IN_SYNC) {
+        n->settled = false;
+        n->state = PS_LEAVING;
+    }
+}
+
+// What is to be done now: ask, give up, or look again later.
+static void look(struct ps_shard *s)
+{
+    struct ps_insync *n = &s->insync;
+    struct ps_server *server = s->server;
+    if (server->stopped || n->state == PS_ALONE) return;
+    if (n->state == PS_CATCHING && n->confirmed >= n->answered) {
+        n->settled = false;
+        n->state = PS_JOINING;
+    }
+    int64_t left = patience(s) - (listened(s) - n->progress_ns);
+    if (n->waiting && left <= 0) give_up(s);
+    if (n->state == PS_ALONE) return;
+    bool holds = n->state == PS_LEAVING && n->known && lh_now(server->conf.env) < n->hold_ns;
+    bool asks = n->state != PS_CATCHING && !n->settled && !n->ask && !n->failed && !holds;
+    if (asks && ask(s)) n->failed = true;
+    if (n->timer || (!n->failed && !n->waiting && !holds)) return;
+    int64_t again = server->conf.report_ns, listens = server->conf.wait_ns / (2 * WAIT_GAPS);
+    if (left > 0 && left < again) again = left;
+    if (n->waiting && listens && listens < again) again = listens;
+    n->timer = lh_after(server->conf.env, again, on_timer, s);
+}
+
+bool ps_insync_is_open(const struct ps_shard *s)
+{
+    return s->insync.state == PS_LEAVING && !s->insync.known;
+}
+
+bool ps_insync_is_noted(const struct ps_shard *s, uint64_t standby)
+{
+    return standby && s->insync.noted == standby;
+}
+
+// ---------------------------------------------------------------- the standby's word
+
+static lh_err take_confirm(struct ps_server *server, const Longhaul__V1__ConfirmRequest *m,
+                           struct ps_shard **out)
+{
+    LH_TRY(ps_check_run(server, &m->job, &m->manifest, "standby"));
+    struct ps_shard *s = m->have ? ps_server_shard(server, m->have->shard) : NULL;
+    if (!s || !m->standby)
+        return lh_fail(LH_ERR_NOT_OWNER, "a standby of a shard that is not owned here");
+    if (m->have->chain.len && m->have->chain.len != LH_HASH_BYTES)
+        return lh_fail(LH_ERR_MALFORMED, "a chain of %zu bytes", m->have->chain.len);
+    *out = s;
+    struct ps_insync *n = &s->insync;
+    const struct lh_ledger *l = &s->replica.ledger;
+    struct ps_point have = ps_point_of(m->have);
+    enum ps_stand stand;
+    if (!server->conf.replicated) return LH_OK;
+    LH_TRY(ps_shard_stand(s, &have, &stand));
+    // Who is of another history finds out, by the first record that does not follow.
+    if (stand != PS_POINT_OURS) return LH_OK;
+    bool near = n->state == PS_ALONE && m->have->version + NEAR >= l->version;
+    if (near) {
+        n->standby = m->standby;
+        n->confirmed = 0;
+        n->answered = l->version;
+        n->state = PS_CATCHING;
+    }
+    if (n->state == PS_ALONE || n->state == PS_LEAVING || m->standby != n->standby) return LH_OK;
+    n->trip = m->trip ? lh_trip_said(m->trip->mean_us, m->trip->spread_us) : (struct lh_trip){0};
+    if (m->have->version > n->confirmed || near) {
+        n->confirmed = m->have->version;
+        n->progress_ns = listened(s);
+    }
+    release(s);
+    look(s);
+    return LH_OK;
+}
+
+static void on_confirm(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct ps_server *server = self;
+    struct ps_shard *s = NULL;
+    const Longhaul__V1__ConfirmRequest *m = (const Longhaul__V1__ConfirmRequest *)message;
+    lh_err err = take_confirm(server, m, &s);
+    if (err) {
+        lh_log_peer(server->conf.log, LH_WARN, "standby.refused", "server %s: %s",
+                    lh_request_peer(rq)->name, lh_err_text(err));
+        lh_reply_error(rq, err, NULL);
+        return;
+    }
+    Longhaul__V1__ConfirmReply out = LONGHAUL__V1__CONFIRM_REPLY__INIT;
+    out.in_sync = s->insync.state == PS_IN_SYNC && s->insync.standby == m->standby;
+    lh_reply(rq, &out.base);
+}
+
+lh_err ps_confirm_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
+                         const struct lh_call_ops **ops, void **self)
+{
+    return lh_request_accept(call, peer, &longhaul__v1__confirm_request__descriptor, on_confirm, s,
+                             ops, self);
+}
+
+// ---------------------------------------------------------------- life
+
+static const char NOTE[] = "acknowledges with a standby\n";
+
+// The coordinator named a standby at this start: it is struck out before anything is acknowledged,
+// also where this directory does not know of it. An older copy may be of before that standby.
+static bool noted(const struct ps_server *s)
+{
+    for (uint32_t i = 0; i < s->conf.shard_count; i++)
+        if (ps_rebuild_noted(s->shard[i]->rebuild)) return true;
+    return false;
+}
+
+// DIR/replicated: this directory once acknowledged with a standby, so that there may be one noted,
+// whatever the settings say by now.
+lh_err ps_insync_start(struct ps_server *s)
+{
+    char path[LH_PATH_SIZE];
+    struct lh_buf b = lh_buf(64);
+    if (!s->conf.coordinator[0]) return LH_OK;
+    LH_TRY(lh_path(path, sizeof path, s->conf.dir, "replicated"));
+    lh_err err = lh_file_load(s->conf.env, path, &b);
+    lh_buf_free(&b);
+    bool before = !err;
+    if (err == LH_ERR_NOT_FOUND) err = LH_OK;
+    bool notes = s->conf.replicated || noted(s);
+    if (!err && !before && notes)
+        err = lh_file_replace(s->conf.env, path, lh_span(NOTE, sizeof NOTE - 1));
+    if (err || (!before && !notes)) return err;
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        struct ps_shard *shard = s->shard[i];
+        shard->insync.state = PS_LEAVING;
+        shard->insync.confirmed = 0;
+        shard->insync.settled = false; // where it was served before (move.c)
+        shard->insync.hold_ns = shard->unproved ? lh_now(s->conf.env) + s->conf.wait_ns : 0;
+        shard->unproved = false;
+        if (shard->insync.ask) lh_unary_cancel(shard->insync.ask); // of an earlier epoch (move.c)
+        shard->insync.ask = NULL;
+        look(shard);
+    }
+    return LH_OK;
+}
+
+void ps_insync_close(struct ps_shard *s)
+{
+    lh_cancel(s->server->conf.env, &s->insync.timer);
+}
+
+void ps_insync_free(struct ps_shard *s)
+{
+    ps_insync_close(s);
+    while (s->insync.waiting) {
+        struct ps_item *i = take_first(&s->insync);
+        if (i->hello) lh_reply_error(i->hello, LH_ERR_UNAVAILABLE, "the server is stopping");
+        ps_item_free(i);
+    }
+}
+
+json_t *ps_insync_status(const struct ps_shard *s)
+{
+    static const char *const name[] = {"alone", "catching up", "joining", "in sync", "leaving"};
+    const struct ps_insync *n = &s->insync;
+    return json_pack("{s:s s:I s:b}", "state", name[n->state], "confirmed",
+                     (json_int_t)n->confirmed, "waited_for", n->waiting != NULL);
+}

@@ -1,0 +1,162 @@
+// Push memory: how much memory the pushes under way may take, and who waits for it.
+//
+// A push takes room for its frame before its first part is kept, and for its payload when its seal
+// is opened; both are given back together (ps_item_free), or the frame when its stream breaks for
+// good. Who finds no room waits unread, in the order of arrival, so that the sender is slowed.
+//
+// Large frames come in one after another: sent at once they would all be there at the end, nothing
+// to open or to write before that and no room for more after it, the link idle. So the next one is
+// let in a trip before the one that arrives has nearly all of its bytes: the trip is the time that
+// its own first bytes took, so that a long link is never idle between two. Who has sent nothing
+// after LH_TURN_MS, or not nearly all so long after that, holds nobody up for longer.
+//
+// What they took is kept for the next ones where they arrive fast. Over a slow link it goes back to
+// the system at once: the next frame's memory then comes to be with its bytes, when the last one's
+// frame and payload are gone, and gRPC's read-ahead, which such a link fills, has their place.
+//
+// Invariants: 1. frames + the largest frame <= bytes_max, unless there is one frame only. So the
+// room for one payload is always left: what is received can be opened. 2. frames + payloads <=
+// bytes_max, unless there is one payload only.
+#include <stdlib.h>
+
+#include "common/base/limits.h"
+#include "server/server.h"
+
+lh_err ps_push_memory_open(struct ps_server *s)
+{
+    struct ps_push_memory *r = &s->room;
+    r->bytes_max = s->conf.push_bytes_max ? s->conf.push_bytes_max : LH_PUSH_BYTES;
+    r->last = &r->first;
+    r->pool = lh_pool_create((size_t)r->bytes_max);
+    return r->pool ? LH_OK : LH_ERR_NO_MEMORY;
+}
+
+// Whoever waits is looked at when what goes on now is over.
+static void wake(void *arg)
+{
+    struct ps_server *s = arg;
+    s->room.posted = false;
+    if (s->stopped) return;
+    ps_unseal_waiting(s);
+    ps_receive_waiting(s);
+}
+
+static void room_again(struct ps_server *s)
+{
+    if (s->stopped || s->room.posted || !(s->room.first || s->received)) return;
+    s->room.posted = true;
+    lh_post(s->conf.env, wake, s);
+}
+
+// ---------------------------------------------------------------- turns
+
+static bool is_large(const struct ps_push_memory *r, uint64_t bytes)
+{
+    return bytes > r->bytes_max / LH_TURN_SHARE;
+}
+
+bool ps_push_memory_turn(const struct ps_server *s, uint64_t bytes)
+{
+    return !s->room.arriving || !is_large(&s->room, bytes);
+}
+
+static void keep_memory(struct ps_push_memory *r, bool fast)
+{
+    lh_pool_keep(r->pool, fast ? (size_t)r->bytes_max : 0);
+}
+
+static void turn_over(void *arg)
+{
+    struct ps_server *s = arg;
+    s->room.turn_timer = 0;
+    keep_memory(&s->room, false);
+    ps_push_memory_arrived(s, s->room.arriving);
+}
+
+static void time_turn(struct ps_server *s)
+{
+    lh_cancel(s->conf.env, &s->room.turn_timer);
+    s->room.turn_timer = lh_after(s->conf.env, LH_TURN_MS * LH_MS, turn_over, s);
+}
+
+void ps_push_memory_arrives(struct ps_server *s, const struct ps_push *p, uint64_t bytes)
+{
+    struct ps_push_memory *r = &s->room;
+    if (!is_large(r, bytes)) return;
+    r->arriving = p;
+    r->let_in_at = lh_now(s->conf.env);
+    r->begun_at = -1;
+    time_turn(s);
+}
+
+void ps_push_memory_arriving(struct ps_server *s, const struct ps_push *p, uint64_t have,
+                             uint64_t left)
+{
+    struct ps_push_memory *r = &s->room;
+    if (r->arriving != p) return;
+    int64_t now = lh_now(s->conf.env);
+    if (r->begun_at < 0) {
+        r->begun_at = now;
+        r->begun_with = have;
+        time_turn(s);
+    }
+    int64_t trip = r->begun_at - r->let_in_at, since = now - r->begun_at;
+    uint64_t came = have - r->begun_with;
+    uint64_t in_a_trip = since > 0 ? came * (uint64_t)trip / (uint64_t)since : 0;
+    if (left > LH_ASK_BYTES + in_a_trip) return;
+    keep_memory(r, (double)came * LH_SECOND >= (double)since * LH_KEEP_RATE);
+    ps_push_memory_arrived(s, p);
+}
+
+void ps_push_memory_arrived(struct ps_server *s, const struct ps_push *p)
+{
+    struct ps_push_memory *r = &s->room;
+    if (!p || r->arriving != p) return;
+    r->arriving = NULL;
+    lh_cancel(s->conf.env, &r->turn_timer);
+    room_again(s);
+}
+
+// ---------------------------------------------------------------- room
+
+static bool frame_fits(const struct ps_push_memory *r, uint64_t bytes)
+{
+    uint64_t largest = bytes > r->largest ? bytes : r->largest;
+    return !r->frames || r->frames + bytes + largest <= r->bytes_max;
+}
+
+bool ps_push_memory_frame(struct ps_server *s, uint64_t bytes, struct lh_blob **out)
+{
+    struct ps_push_memory *r = &s->room;
+    if (!frame_fits(r, bytes)) return false;
+    *out = lh_pool_blob(r->pool, (size_t)bytes);
+    if (!*out) return true;
+    r->frames += bytes;
+    if (bytes > r->largest) r->largest = bytes;
+    return true;
+}
+
+void ps_push_memory_give_frame(struct ps_server *s, struct lh_blob *frame)
+{
+    struct ps_push_memory *r = &s->room;
+    if (!frame) return;
+    r->frames -= frame->len;
+    if (!r->frames) r->largest = 0;
+    lh_blob_release(frame);
+    room_again(s);
+}
+
+bool ps_push_memory_payload(struct ps_server *s, uint64_t bytes)
+{
+    struct ps_push_memory *r = &s->room;
+    if (r->payloads && r->frames + r->payloads + bytes > r->bytes_max) return false;
+    r->payloads += bytes;
+    return true;
+}
+
+void ps_push_memory_give_payload(struct ps_server *s, uint64_t bytes)
+{
+    if (!bytes) return;
+    s->room.payloads -= bytes;
+    room_again(s);
+}

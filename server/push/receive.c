@@ -1,0 +1,527 @@
+// Receive: hello, and the push stream (DESIGN.md#section-5 steps 8-9,
+// server/docs/0000-protocol.md#rule-6).
+//
+// A push arrives as messages of up to 1 MiB whose bulk is copied once, from the transport's slices
+// into the frame's blob. A stream that breaks leaves its part behind, one per worker and shard, and
+// the next attempt asks how much is there (probe). A complete frame is queued for the next group.
+//
+// Nobody keeps others out: who brings no full part for LH_PUSH_SILENT_MS is told to come again, a
+// worker's oldest streams give way to its newer ones, and parts to streams.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/head.h"
+#include "common/net/rpc.h"
+#include "longhaul/v1/shard.pb-c.h"
+#include "server/server.h"
+
+struct ps_push {
+    struct ps_push *previous, *next;
+    struct ps_server *server;
+    struct ps_shard *shard; // NULL until the first message
+    struct lh_call *call;
+    uint64_t peer_worker;
+    uint64_t bytes;        // of the frame
+    struct lh_blob *frame; // NULL: no room yet, or an item has it
+    size_t have;
+    bool taking;                  // bytes of it came on this call
+    struct ps_push *next_waiting; // for room
+    bool waiting, first_is_probe;
+    struct lh_buf first; // the first message's part, while it waits
+    struct lh_digest digest;
+    struct ps_item *item; // queued or in a group; it points back
+    bool parked;          // no call any more: a part that waits for its next attempt
+    bool over;            // answered: what else comes is not read
+    int64_t heard_ns;     // when its last full part came, or it was let in
+};
+
+// ---------------------------------------------------------------- hello
+
+static void reply_hello(struct ps_item *i)
+{
+    struct ps_shard *s = i->shard;
+    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, i->worker);
+    Longhaul__V1__HelloReply out = LONGHAUL__V1__HELLO_REPLY__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
+    out.wire = &wire;
+    out.process = s->server->process;
+    out.epoch = s->replica.ledger.epoch;
+    out.version = s->replica.ledger.version;
+    if (row) {
+        out.incarnation = row->incarnation.number;
+        out.incarnation_random = row->incarnation.random;
+        out.last_incarnation = row->last.number;
+        out.last_step = row->last_step;
+        out.last_digest.data = (uint8_t *)row->last_digest.b;
+        out.last_digest.len = row->last.number ? LH_DIGEST : 0;
+        out.last_admitted = row->last.number && !row->last_reason;
+        out.last_version = row->last_version;
+    }
+    // Rule 6: a row behind what the worker knows, or ahead of what it ever sent, is another
+    // history.
+    bool same = row && lh_incarnation_equal(row->incarnation, i->incarnation);
+    uint64_t last = lh_row_step(row);
+    out.session = same && ((last >= i->decided && last < i->next_step) || LH_BUG("no_hello"));
+    lh_err err = LH_OK;
+    if (out.session) err = ps_shard_open_session(s, i->worker, i->incarnation);
+    if (err)
+        lh_reply_error(i->hello, err, NULL);
+    else
+        lh_reply(i->hello, &out.base);
+    i->hello = NULL;
+}
+
+void ps_hello_answer(struct ps_item *fence)
+{
+    reply_hello(fence);
+}
+
+static lh_err check_hello(struct ps_server *s, const struct lh_peer *peer,
+                          const Longhaul__V1__HelloRequest *m)
+{
+    uint32_t version;
+    if (!m->wire) return lh_fail(LH_ERR_VERSION, "a hello without wire versions");
+    LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
+    LH_TRY(ps_check_run(s, &m->job, &m->manifest, "worker"));
+    if (m->worker != lh_worker_id(peer))
+        return lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
+    if (!ps_server_shard(s, m->shard))
+        return lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", m->shard);
+    return LH_OK;
+}
+
+// It raises its incarnation over and over: each would be a record that all followers get and keep.
+static void turn_away(struct ps_item *i)
+{
+    struct lh_request *rq = i->hello;
+    lh_err err =
+        lh_fail(LH_ERR_BUSY, "%d incarnations were raised in a short time; one more each %d s",
+                LH_FENCES_MAX, LH_FENCE_MS / 1000);
+    lh_log_peer(i->shard->server->conf.log, LH_WARN, "hello.refused", "worker %s of %s: %s",
+                lh_request_peer(rq)->name, lh_request_peer(rq)->region, lh_err_text(err));
+    lh_reply_error(rq, err, NULL);
+    ps_item_free(i);
+}
+
+static void on_hello(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct ps_server *s = self;
+    const Longhaul__V1__HelloRequest *m = (const Longhaul__V1__HelloRequest *)message;
+    lh_err err = check_hello(s, lh_request_peer(rq), m);
+    if (err) {
+        lh_log_peer(s->conf.log, LH_WARN, "hello.refused", "worker %s of %s: %s",
+                    lh_request_peer(rq)->name, lh_request_peer(rq)->region, lh_err_text(err));
+        lh_reply_error(rq, err, NULL);
+        return;
+    }
+    struct ps_item *i = ps_item_new(PS_ITEM_FENCE, ps_server_shard(s, m->shard));
+    if (!i) {
+        lh_reply_error(rq, LH_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    i->hello = rq;
+    i->worker = m->worker;
+    i->incarnation = (struct lh_incarnation){m->incarnation, m->incarnation_random};
+    i->decided = m->decided;
+    i->next_step = m->next;
+    const struct lh_row *row = lh_ledger_row(&i->shard->replica.ledger, i->worker);
+    if (row && row->incarnation.number >= i->incarnation.number)
+        ps_answer(i); // no fence needed
+    else if (ps_shard_may_raise(i->shard, i->worker))
+        ps_queue(s, i);
+    else
+        turn_away(i);
+}
+
+lh_err ps_hello_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
+                       const struct lh_call_ops **ops, void **self)
+{
+    return lh_request_accept(call, peer, &longhaul__v1__hello_request__descriptor, on_hello, s, ops,
+                             self);
+}
+
+// ---------------------------------------------------------------- push
+
+static void stop_waiting(struct ps_push *p)
+{
+    struct ps_push_memory *r = &p->server->room;
+    struct ps_push **at = &r->first;
+    if (!p->waiting) return;
+    while (*at != p) at = &(*at)->next_waiting;
+    *at = p->next_waiting;
+    if (!*at) r->last = at;
+    p->waiting = false;
+}
+
+static void unlist(struct ps_push *p)
+{
+    if (p->previous)
+        p->previous->next = p->next;
+    else
+        p->server->pushes = p->next;
+    if (p->next) p->next->previous = p->previous;
+    p->server->push_count--;
+    stop_waiting(p);
+    ps_push_memory_arrived(p->server, p);
+    ps_push_memory_give_frame(p->server, p->frame);
+    lh_buf_free(&p->first);
+    free(p);
+}
+
+static struct ps_push *parked_part(const struct ps_push *p)
+{
+    for (struct ps_push *k = p->server->pushes; k; k = k->next)
+        if (k->parked && k->shard == p->shard && k->peer_worker == p->peer_worker) return k;
+    return NULL;
+}
+
+// Takes over what an earlier attempt of the same frame left behind.
+static void resume(struct ps_push *p, uint64_t bytes)
+{
+    struct ps_push *part = parked_part(p);
+    if (!part) return;
+    if (part->bytes == bytes && lh_digest_equal(&part->digest, &p->digest)) {
+        p->frame = part->frame;
+        p->have = part->have;
+        part->frame = NULL;
+    }
+    unlist(part);
+}
+
+static lh_err begin(struct ps_push *p, const Longhaul__V1__PushHead *m)
+{
+    struct ps_server *s = p->server;
+    if (m->process != s->process && !LH_BUG("no_hello"))
+        return lh_fail(LH_ERR_NEED_HELLO, "another process than the one that was greeted");
+    if (m->worker != p->peer_worker)
+        return lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
+    p->shard = ps_server_shard(s, m->shard);
+    if (!p->shard)
+        return lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", m->shard);
+    size_t most = LH_FRAME_HEADER + 8 * LH_CLAIMS_MAX + LH_SEAL_TAG +
+                  lk_payload_most(p->shard->replica.layout);
+    if (m->frame_bytes > most || m->frame_bytes < LH_FRAME_HEADER + LH_SEAL_TAG)
+        return lh_fail(LH_ERR_TOO_LARGE, "a frame of %llu bytes; this shard takes %d to %zu",
+                       (unsigned long long)m->frame_bytes, LH_FRAME_HEADER + LH_SEAL_TAG, most);
+    if (m->digest.len != LH_DIGEST) return lh_fail(LH_ERR_MALFORMED, "a push without its digest");
+    memcpy(p->digest.b, m->digest.data, LH_DIGEST);
+    p->bytes = m->frame_bytes;
+    resume(p, m->frame_bytes);
+    lh_logf(s->conf.log, LH_DEBUG, "push.begun", "shard %u: %llu bytes", p->shard->id,
+            (unsigned long long)p->bytes);
+    return LH_OK;
+}
+
+static lh_err answer_probe(struct ps_push *p)
+{
+    Longhaul__V1__PushReply out = LONGHAUL__V1__PUSH_REPLY__INIT;
+    Longhaul__V1__PushResume have = LONGHAUL__V1__PUSH_RESUME__INIT;
+    have.have = p->have;
+    out.resume = &have;
+    out.process = p->server->process;
+    return lh_rpc_send(p->call, &out.base);
+}
+
+static lh_err complete(struct ps_push *p)
+{
+    struct lh_frame f;
+    struct lh_frame_parts parts;
+    LH_TRY(lh_frame_parse(lh_blob_span(p->frame), &f, &parts));
+    struct lh_digest digest = lh_frame_digest(lh_blob_span(p->frame), &f);
+    if (!lh_digest_equal(&digest, &p->digest))
+        return lh_fail(LH_ERR_MALFORMED, "the frame's digest is not the announced one");
+    if (f.worker != p->peer_worker || f.shard != p->shard->id)
+        return lh_fail(LH_ERR_DENIED, "a frame of another worker or shard than its push");
+    struct ps_item *i = ps_item_new(PS_ITEM_PUSH, p->shard);
+    if (!i) return lh_fail(LH_ERR_BUSY, "no memory for this push now");
+    i->push = p;
+    i->frame = p->frame;
+    p->frame = NULL;
+    i->head = f;
+    i->digest = digest;
+    i->worker = f.worker;
+    p->item = i;
+    lh_logf(p->server->conf.log, LH_DEBUG, "push.received", "shard %u: %llx/%llu", f.shard,
+            (unsigned long long)f.incarnation.number, (unsigned long long)f.step);
+    ps_unseal(p->server, i);
+    return LH_OK;
+}
+
+static lh_err take_bytes(struct ps_push *p, bool probe, uint64_t from, const struct lh_msg *msg,
+                         size_t at)
+{
+    if (probe) return answer_probe(p);
+    size_t n = msg->len - at;
+    if (from == 0 && !p->taking) p->have = 0; // an attempt from the start
+    p->taking = true;
+    if (from != p->have || n > p->frame->len - p->have)
+        return lh_fail(LH_ERR_MALFORMED, "bytes from %llu on where %zu were received",
+                       (unsigned long long)from, p->have);
+    if (!lh_msg_copy(msg, at, p->frame->data + p->have, n)) return LH_ERR_INTERNAL;
+    p->have += n;
+    p->server->count.bytes_in += n;
+    if (n == LH_PART_BYTES) p->heard_ns = lh_now(p->server->conf.env);
+    ps_push_memory_arriving(p->server, p, p->have, p->frame->len - p->have);
+    return p->have == p->frame->len ? complete(p) : LH_OK;
+}
+
+// A part that nobody has come back for yet gives way: its next attempt starts anew.
+static bool drop_a_part(struct ps_server *s)
+{
+    struct ps_push *oldest = NULL;
+    for (struct ps_push *p = s->pushes; p; p = p->next)
+        if (p->parked) oldest = p;
+    if (oldest) unlist(oldest);
+    return oldest != NULL;
+}
+
+// Its turn and room for the frame; true: there is an answer, and *err is it.
+static bool let_in(struct ps_push *p, lh_err *err)
+{
+    *err = LH_OK;
+    if (p->frame) return true;
+    if (!ps_push_memory_turn(p->server, p->bytes)) return false;
+    while (!ps_push_memory_frame(p->server, p->bytes, &p->frame))
+        if (!drop_a_part(p->server)) return false;
+    if (p->frame)
+        ps_push_memory_arrives(p->server, p, p->bytes);
+    else
+        *err = lh_fail(LH_ERR_BUSY, "no memory for this frame now");
+    return true;
+}
+
+// Keeps what the first message brought; nothing more is read meanwhile.
+static lh_err wait_for_room(struct ps_push *p, bool probe, const struct lh_msg *msg, size_t at)
+{
+    struct ps_push_memory *r = &p->server->room;
+    p->first_is_probe = probe;
+    p->first = lh_buf(LH_MESSAGE_BYTES);
+    size_t n = msg->len - at;
+    uint8_t *to = lh_buf_grow(&p->first, n);
+    if (n && (!to || !lh_msg_copy(msg, at, to, n))) return LH_ERR_BUSY;
+    p->waiting = true;
+    p->next_waiting = NULL;
+    *r->last = p;
+    r->last = &p->next_waiting;
+    return LH_OK;
+}
+
+static lh_err take_part(struct ps_push *p, const struct lh_msg *msg)
+{
+    ProtobufCMessage *head;
+    size_t at;
+    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__push_head__descriptor, &head, &at));
+    const Longhaul__V1__PushHead *m = (const Longhaul__V1__PushHead *)head;
+    bool probe = m->probe, first = !p->shard;
+    uint64_t from = m->from;
+    lh_err err = first ? begin(p, m) : LH_OK;
+    protobuf_c_message_free_unpacked(head, NULL);
+    if (err) return err;
+    if (first && !p->frame && !probe && from)
+        return lh_fail(LH_ERR_MALFORMED, "bytes from %llu on where none were received",
+                       (unsigned long long)from);
+    const struct ps_push_memory *r = &p->server->room;
+    // others wait already, and not only for the turn of a large one
+    bool behind = first && r->first && !p->frame &&
+                  (!r->arriving || !ps_push_memory_turn(p->server, p->bytes));
+    if (behind || !let_in(p, &err)) return wait_for_room(p, probe, msg, at);
+    return err ? err : take_bytes(p, probe, from, msg, at);
+}
+
+// Reads on, unless that was all or wrong.
+static void go_on(struct ps_push *p, lh_err err)
+{
+    if (err)
+        ps_push_error(p, err);
+    else if (!p->item && !p->waiting)
+        lh_call_read(p->call);
+}
+
+void ps_receive_waiting(struct ps_server *s)
+{
+    for (struct ps_push *p; (p = s->room.first);) {
+        lh_err err;
+        if (!let_in(p, &err)) return;
+        stop_waiting(p);
+        p->heard_ns = lh_now(s->conf.env);
+        struct lh_buf first = p->first;
+        p->first = (struct lh_buf){0};
+        struct lh_span part = lh_buf_span(&first);
+        struct lh_msg msg = {&part, 1, part.len};
+        go_on(p, err ? err : take_bytes(p, p->first_is_probe, 0, &msg, 0));
+        lh_buf_free(&first);
+    }
+}
+
+static void push_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    (void)call;
+    struct ps_push *p = self;
+    if (p->over) return;
+    bool over = p->item || (p->shard && !p->frame);
+    go_on(p,
+          over ? lh_fail(LH_ERR_MALFORMED, "bytes after the end of the frame") : take_part(p, msg));
+}
+
+static void push_half_close(void *self, struct lh_call *call)
+{
+    (void)call;
+    struct ps_push *p = self;
+    if (!p->item && !p->over)
+        ps_push_error(p, lh_fail(LH_ERR_MALFORMED, "the stream ended inside the frame"));
+}
+
+static void push_sent(void *self, struct lh_call *call)
+{
+    (void)self;
+    (void)call;
+}
+
+static void push_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    (void)call;
+    (void)status;
+    (void)text;
+    struct ps_push *p = self;
+    if (p->item) p->item->push = NULL;
+    bool park = p->frame && p->have && p->have < p->frame->len && !p->item && !p->server->stopped;
+    struct ps_push *older = park ? parked_part(p) : NULL;
+    if (older) unlist(older);
+    p->call = NULL;
+    p->item = NULL;
+    p->parked = park;
+    ps_push_memory_arrived(p->server, p);
+    if (!park) unlist(p);
+}
+
+static const struct lh_call_ops push_ops = {push_message, push_half_close, push_sent, push_close};
+
+// ---------------------------------------------------------------- streams that say nothing
+
+// Comes in: its messages, or the rest of its frame.
+static bool is_coming(const struct ps_push *p)
+{
+    return !p->parked && !p->over && !p->item;
+}
+
+static void look_for_silent(void *arg)
+{
+    struct ps_server *s = arg;
+    int64_t now = lh_now(s->conf.env);
+    s->silent_timer = 0;
+    if (ps_follow_look(s)) ps_receive_watch(s);
+    for (struct ps_push *p = s->pushes; p; p = p->next) {
+        if (!is_coming(p)) continue;
+        ps_receive_watch(s);
+        if (p->waiting || now - p->heard_ns < LH_PUSH_SILENT_MS * LH_MS) continue;
+        lh_log_peer(s->conf.log, LH_WARN, "push.silent",
+                    "shard %u, worker %016llx: no part of its push came for %d s; it is told to "
+                    "come again. Is its link slower than %d bytes in that time?",
+                    p->shard ? p->shard->id : 0, (unsigned long long)p->peer_worker,
+                    LH_PUSH_SILENT_MS / 1000, LH_PART_BYTES);
+        ps_push_error(p, lh_fail(LH_ERR_DEADLINE, "no part of this push came for too long"));
+    }
+}
+
+void ps_receive_watch(struct ps_server *s)
+{
+    if (!s->silent_timer && !s->stopped)
+        s->silent_timer = lh_after(s->conf.env, LH_PUSH_SILENT_MS * LH_MS / 4, look_for_silent, s);
+}
+
+// A worker pushes once a shard at a time; the streams of a connection that broke unseen linger, and
+// so does one whose answer nobody takes.
+static void make_way(struct ps_server *s, uint64_t worker)
+{
+    uint32_t later = 0;
+    for (struct ps_push *p = s->pushes; p; p = p->next) {
+        if (p->parked || p->peer_worker != worker) continue;
+        if (++later < LH_STREAMS_A_SHARD * s->conf.shard_count) continue;
+        if (p->over)
+            lh_call_cancel(p->call);
+        else
+            ps_push_error(p, lh_fail(LH_ERR_BUSY, "this worker has opened %u later pushes", later));
+    }
+    while (s->push_count >= LH_DECIDE_QUEUE_MAX && drop_a_part(s)) continue;
+}
+
+lh_err ps_push_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
+                      const struct lh_call_ops **ops, void **self)
+{
+    make_way(s, lh_worker_id(peer));
+    if (s->push_count >= LH_DECIDE_QUEUE_MAX)
+        return lh_fail(LH_ERR_BUSY, "%u pushes are under way; try again", s->push_count);
+    struct ps_push *p = calloc(1, sizeof *p);
+    if (!p) return LH_ERR_NO_MEMORY;
+    p->server = s;
+    p->call = call;
+    p->peer_worker = lh_worker_id(peer);
+    p->heard_ns = lh_now(s->conf.env);
+    p->next = s->pushes;
+    if (p->next) p->next->previous = p;
+    s->pushes = p;
+    s->push_count++;
+    ps_receive_watch(s);
+    *ops = &push_ops;
+    *self = p;
+    lh_call_read(call);
+    return LH_OK;
+}
+
+void ps_push_error(struct ps_push *p, lh_err err)
+{
+    struct ps_server *s = p->server;
+    s->count.not_final++;
+    if (lh_err_class(err) == LH_CLASS_REJECT)
+        lh_log_peer(s->conf.log, LH_WARN, "push.rejected", "shard %u, worker %016llx: %s",
+                    p->shard ? p->shard->id : 0, (unsigned long long)p->peer_worker,
+                    lh_err_text(err));
+    if (p->item) p->item->push = NULL;
+    p->item = NULL;
+    p->over = true;
+    stop_waiting(p);
+    lh_call_finish(p->call, err, lh_err_text(err));
+}
+
+void ps_push_answer(struct ps_push *p, const struct ps_item *item)
+{
+    const struct lh_row *row = lh_ledger_row(&p->shard->replica.ledger, item->worker);
+    Longhaul__V1__PushReply out = LONGHAUL__V1__PUSH_REPLY__INIT;
+    out.process = p->server->process;
+    out.incarnation = item->head.incarnation.number;
+    out.step = item->head.step;
+    out.digest.data = (uint8_t *)item->digest.b;
+    out.digest.len = LH_DIGEST;
+    if (item->appended) {
+        out.version = item->record.version;
+        out.admitted = item->record.kind == LH_ADMIT;
+        out.reason = item->record.reason;
+        out.scale = item->record.scale;
+        out.staleness = item->decision.staleness;
+    } else if (item->decision.verdict ==
+               PS_DECIDED_NOW) { // a planted bug: refused without a record
+        out.reason = (uint32_t)item->decision.error;
+    } else {
+        // A late copy may be decided in one group with the step after it, whose sender knew
+        // already.
+        if (!row || row->last_step != item->head.step ||
+            !lh_incarnation_equal(row->last, item->head.incarnation)) {
+            ps_push_error(p,
+                          lh_fail(LH_ERR_PROTOCOL, "step %llu is older than the last decided one",
+                                  (unsigned long long)item->head.step));
+            return;
+        }
+        out.version = row->last_version;
+        out.admitted = !row->last_reason;
+        out.reason = row->last_reason;
+    }
+    p->item = NULL;
+    p->over = true;
+    lh_err err = lh_rpc_send(p->call, &out.base);
+    lh_call_finish(p->call, err, err ? lh_err_text(err) : "");
+}
+
+void ps_receive_free(struct ps_server *s)
+{
+    while (s->pushes) unlist(s->pushes);
+}

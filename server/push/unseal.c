@@ -1,0 +1,109 @@
+// Unseal: the seal of a push is opened and its payload checked on the compute lane, before it is
+// queued (DESIGN.md#section-5 step 9), so that the loop and the disk go on meanwhile.
+//
+// Meanwhile the disk lane writes a large frame to the log, where its record will stand (wal.h):
+// bytes that mean nothing before the record's head and checksum are there.
+//
+// What the lane finds is about the frame's bytes alone; every decision is made afterwards, on the
+// loop, in the order of the queue. A push that could not be admitted now anyway is not opened;
+// should it turn out otherwise in its group, it is opened there.
+#include <stdio.h>
+
+#include "server/server.h"
+
+void ps_unseal_now(struct ps_item *i)
+{
+    struct lh_env *env = i->shard->server->conf.env;
+    int64_t start = lh_now(env);
+    i->open_tried = true;
+    i->payload = lh_pool_blob(i->shard->server->room.pool, i->head.plain_bytes);
+    if (i->payload) {
+        struct lh_buf plain = lh_buf_over(i->payload->data, i->payload->len);
+        i->open_result = lk_replica_open_into(&i->shard->replica, lh_blob_span(i->frame), &plain,
+                                              &i->opened, &i->info);
+    } else {
+        i->open_result = lh_fail(LH_ERR_NO_MEMORY, "no memory for this payload now");
+    }
+    i->open_ns = lh_now(env) - start;
+    if (i->open_result) snprintf(i->text, sizeof i->text, "%s", lh_err_text(i->open_result));
+}
+
+static int64_t open_job(void *arg)
+{
+    ps_unseal_now(arg);
+    return 0;
+}
+
+static void open_done(void *arg)
+{
+    struct ps_item *i = arg;
+    struct ps_server *s = i->shard->server;
+    if (s->stopped) return; // the list is freed by ps_server_stop
+    struct ps_item **at = &s->opening;
+    while (*at != i) at = &(*at)->next;
+    *at = i->next;
+    lh_logf(s->conf.log, LH_DEBUG, "push.opened", "shard %u: %llx/%llu", i->shard->id,
+            (unsigned long long)i->head.incarnation.number, (unsigned long long)i->head.step);
+    ps_queue(s, i);
+}
+
+// ---------------------------------------------------------------- ahead
+
+static int64_t ahead_job(void *arg)
+{
+    struct ps_server *s = arg;
+    ps_wal_write_ahead(s->wal, lh_blob_span(s->ahead));
+    return 0;
+}
+
+static void ahead_done(void *arg)
+{
+    (void)arg; // a commit comes after it on the same lane
+}
+
+// The disk has time while a seal is opened: a large frame goes to where its record will stand.
+// Shared until a commit used it or left it behind, so that its memory is nobody else's till then;
+// a frame that gets no record is held until another one's commit.
+static void write_ahead(struct ps_server *s, const struct ps_item *i)
+{
+    uint64_t least = s->conf.ahead_bytes_min ? s->conf.ahead_bytes_min : LH_AHEAD_BYTES;
+    if (s->ahead || s->committing || i->frame->len < least) return;
+    s->ahead = lh_blob_share(i->frame);
+    s->conf.env->ops->work(s->conf.env, LH_LANE_DISK, ahead_job, ahead_done, s);
+}
+
+// ---------------------------------------------------------------- one after another
+
+// False: there is no room for its payload now.
+static bool start(struct ps_server *s, struct ps_item *i)
+{
+    struct ps_decision now;
+    ps_decide_step(i->shard, &i->head, &i->digest, &now);
+    if (now.verdict == PS_DECIDED_NOW && !ps_push_memory_payload(s, i->head.plain_bytes))
+        return false;
+    s->received = i->next;
+    if (!s->received) s->received_end = &s->received;
+    if (now.verdict != PS_DECIDED_NOW) {
+        ps_queue(s, i);
+        return true;
+    }
+    i->room = i->head.plain_bytes;
+    i->next = s->opening;
+    s->opening = i;
+    write_ahead(s, i);
+    s->conf.env->ops->work(s->conf.env, LH_LANE_COMPUTE, open_job, open_done, i);
+    return true;
+}
+
+void ps_unseal_waiting(struct ps_server *s)
+{
+    while (s->received && start(s, s->received)) continue;
+}
+
+void ps_unseal(struct ps_server *s, struct ps_item *i)
+{
+    i->next = NULL;
+    *s->received_end = i;
+    s->received_end = &i->next;
+    ps_unseal_waiting(s);
+}

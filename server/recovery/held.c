@@ -1,0 +1,197 @@
+// Held: the owner of a shard fetches what its standby alone may hold
+// (server/docs/0000-protocol.md#rule-21; rebuild.c says when).
+//
+// The whole state comes as to anybody who joins (snapshot.c), from the directory that the
+// coordinator has noted as in sync and from no other. Nothing is believed but what its ledger says,
+// and, where it is sealed, the seal: which standby is asked, the coordinator said.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/head.h"
+#include "common/net/rpc.h"
+#include "longhaul/v1/shard.pb-c.h"
+#include "server/recovery/rebuild.h"
+
+struct ps_held {
+    struct ps_rebuild *rebuild;
+    uint64_t standby; // that is asked
+    struct lh_link *link;
+    struct lh_call *call;
+    bool begun, sealed;
+    struct lh_state_seal seal;
+    struct lh_buf bytes;
+    int64_t heard_ns; // when the call began, or its last bytes came
+};
+
+void ps_held_end(struct ps_rebuild *b)
+{
+    struct ps_held *h = b->held;
+    b->held = NULL;
+    if (!h) return;
+    struct lh_call *call = h->call;
+    h->call = NULL;
+    if (call) lh_call_cancel(call);
+    if (h->link) h->link->transport_ops->hangup(h->link);
+    lh_buf_free(&h->bytes);
+    free(h);
+}
+
+static lh_err begin(struct ps_held *h, const Longhaul__V1__PartHead *head)
+{
+    struct ps_shard *s = h->rebuild->shard;
+    h->begun = true;
+    h->sealed = head->seal != NULL;
+    if (head->total > lk_replica_bytes_max(s->replica.layout))
+        return lh_fail(LH_ERR_TOO_LARGE, "a state of %" PRIu64 " bytes", head->total);
+    LH_TRY(ps_state_asked(s->server, s->id, h->sealed, "the standby"));
+    if (h->sealed && s->server->conf.unsealed_states)
+        return lh_fail(LH_ERR_MALFORMED, "a sealed state where none was asked for");
+    if (h->sealed) LH_TRY(lh_state_open_begin(&h->seal, head->seal, head->total));
+    return head->total ? lh_buf_reserve(&h->bytes, (size_t)head->total) : LH_OK;
+}
+
+static lh_err take_message(struct ps_held *h, const struct lh_msg *msg)
+{
+    ProtobufCMessage *head;
+    size_t at;
+    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &head, &at));
+    lh_err err = h->begun ? LH_OK : begin(h, (const Longhaul__V1__PartHead *)head);
+    protobuf_c_message_free_unpacked(head, NULL);
+    if (err) return err;
+    if (h->sealed) return ps_state_open(&h->seal, msg, at, &h->bytes);
+    size_t n = msg->len - at;
+    uint8_t *to = lh_buf_grow(&h->bytes, n);
+    if (!to) return n ? lh_buf_err(&h->bytes) : LH_OK;
+    return lh_msg_copy(msg, at, to, n) ? LH_OK : LH_ERR_INTERNAL;
+}
+
+static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct ps_held *h = self;
+    if (h->call != call) return;
+    struct ps_server *s = h->rebuild->shard->server;
+    lh_err err = take_message(h, msg);
+    if (err) {
+        lh_log_peer(s->conf.log, LH_WARN, "held.refused", "shard %u of standby %016" PRIx64 ": %s",
+                    h->rebuild->shard->id, h->standby, lh_err_text(err));
+        ps_held_end(h->rebuild);
+        return;
+    }
+    h->heard_ns = lh_now(s->conf.env);
+    lh_call_read(call);
+}
+
+// The ledger is read before what is held here gives way to the state; *of: which state it is.
+static lh_err check_state(const struct ps_held *h, struct ps_point *of)
+{
+    const struct lh_ledger *have = &h->rebuild->shard->replica.ledger;
+    struct lh_ledger l = {.shard = have->shard, .shards = have->shards};
+    struct lh_cursor at = lh_cursor(lh_buf_span(&h->bytes));
+    lh_err err = lh_ledger_read(&l, &at);
+    bool named = l.epoch == h->seal.epoch && l.version == h->seal.version &&
+                 lh_hash_equal(&l.chain, &h->seal.chain);
+    if (!err && h->sealed && !named)
+        err = lh_fail(LH_ERR_MALFORMED, "sealed is another state than named");
+    *of = (struct ps_point){l.epoch, l.version, l.chain};
+    lh_ledger_free(&l);
+    return err;
+}
+
+// This log goes on from that state: it holds all that was acknowledged too, and perhaps more.
+static bool goes_on_from(const struct ps_rebuild *b, const struct ps_point *of)
+{
+    const struct lh_ledger *l = &b->shard->replica.ledger;
+    struct lh_hash chain;
+    if (b->unreliable || of->version > l->version) return false;
+    if (!ps_shard_chain(b->shard, of->version, &chain)) return lh_hash_equal(&chain, &of->chain);
+    for (size_t i = 0; i < b->epochs; i++) // the log was cut; its epoch may have begun there
+        if (b->begun[i].epoch == l->epoch && b->begun[i].version == of->version)
+            return lh_hash_equal(&b->begun[i].chain, &of->chain);
+    return false;
+}
+
+static lh_err take_state(struct ps_held *h)
+{
+    struct ps_rebuild *b = h->rebuild;
+    struct ps_shard *s = b->shard;
+    struct ps_point of;
+    LH_TRY(check_state(h, &of));
+    if (goes_on_from(b, &of)) {
+        b->from = h->standby;
+        return LH_OK;
+    }
+    ps_snapshot_part(s, false);
+    LH_TRY(lk_replica_load(&s->replica, lh_buf_span(&h->bytes)));
+    ps_rebuild_took(b, h->standby);
+    lh_logf(s->server->conf.log, LH_WARN, "shard.fetched",
+            "shard %u goes on from version %" PRIu64 " of epoch %" PRIu64 ", as its standby "
+            "%016" PRIx64 " holds it, which has all that was acknowledged",
+            s->id, s->replica.ledger.version, s->replica.ledger.epoch, h->standby);
+    return LH_OK;
+}
+
+static void nothing(void *self, struct lh_call *call)
+{
+    (void)self;
+    (void)call;
+}
+
+static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    struct ps_held *h = self;
+    if (h->call != call) return;
+    h->call = NULL;
+    struct ps_rebuild *b = h->rebuild;
+    struct ps_server *s = b->shard->server;
+    bool whole = !status && h->begun && !(h->sealed && lh_state_seal_next(&h->seal));
+    // Nobody who was replaced meanwhile is gone on from.
+    lh_err err = whole && h->standby == b->standby && !b->ready ? take_state(h) : status;
+    if (err)
+        lh_log_peer(s->conf.log, LH_WARN, "held.broken", "shard %u of standby %016" PRIx64 ": %s",
+                    b->shard->id, h->standby, status ? text : lh_err_text(err));
+    ps_held_end(b);
+    if (b->from) ps_rebuild_decide(b); // else it is fetched anew with the next look
+}
+
+static const struct lh_call_ops ops = {on_message, nothing, nothing, on_close};
+
+static lh_err ask(struct ps_held *h)
+{
+    struct ps_shard *shard = h->rebuild->shard;
+    struct ps_server *s = shard->server;
+    struct lh_transport *t = s->conf.transport;
+    Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
+    uint8_t challenge[LH_STATE_RANDOM];
+    m.shard = shard->id;
+    m.standby = h->standby;
+    lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
+    if (!s->conf.unsealed_states) {
+        lh_random(s->conf.env, challenge, sizeof challenge);
+        LH_TRY(lh_state_seal_init(&h->seal, LH_SEAL_SNAPSHOT, s->conf.keys, s->conf.job,
+                                  &s->conf.manifest->hash, shard->id,
+                                  lh_span(challenge, sizeof challenge)));
+        m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
+    }
+    h->bytes = lh_buf(lk_replica_bytes_max(shard->replica.layout));
+    LH_TRY(t->ops->dial(t, h->rebuild->held_at, LH_S, LH_LINE_FIRST, &h->link));
+    LH_TRY(lh_call_open(h->link, LH_RPC_SNAPSHOT, 0, &ops, h, &h->call));
+    LH_TRY(lh_rpc_send(h->call, &m.base));
+    lh_call_finish(h->call, LH_OK, NULL);
+    lh_call_read(h->call);
+    return LH_OK;
+}
+
+void ps_held_fetch(struct ps_rebuild *b)
+{
+    struct ps_server *s = b->shard->server;
+    if (b->held && b->held->standby == b->standby &&
+        lh_now(s->conf.env) - b->held->heard_ns < s->conf.grace_ns)
+        return;
+    ps_held_end(b);
+    struct ps_held *h = calloc(1, sizeof *h);
+    if (!h) return; // asked again with the coordinator's next answer
+    *h = (struct ps_held){.rebuild = b, .standby = b->standby, .heard_ns = lh_now(s->conf.env)};
+    b->held = h;
+    if (ask(h)) ps_held_end(b);
+}

@@ -1,0 +1,474 @@
+// Owner stream: one shard of another server's, followed record by record
+// (server/docs/0000-protocol.md#rule-21; standby.c says when).
+//
+// Its records go through the group like an owner's (group_commit.c): appended, one sync, folded;
+// then the owner is told what is durable here. Where the records don't go on from what is here, a
+// snapshot becomes all there is, unless it is of an older history: what was confirmed to an owner
+// is never given up for a state of an older epoch, or of the same epoch and a lower version
+// (server/docs/0000-protocol.md#rule-27).
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/head.h"
+#include "common/net/rpc.h"
+#include "longhaul/v1/shard.pb-c.h"
+#include "server/server.h"
+
+enum { AHEAD_BYTES = 16 << 20 }; // received and not yet folded: no more is read
+static const int64_t LOOK_AGAIN = 20 * LH_MS;
+
+struct ps_owner_stream { // of one shard
+    struct ps_shard *shard;
+    char address[LH_ADDRESS_SIZE]; // of its owner
+    struct lh_link *link;
+    struct lh_call *call; // NULL: not connected
+    bool snapshot, need_snapshot, whole;
+    bool fruitless;   // a snapshot was taken, and nothing followed from it yet
+    int64_t heard_ns; // of a snapshot: when its call began, or its last bytes came
+    bool paused;      // the next message is asked for when what is here is folded
+    uint64_t timer;
+    struct lh_record_stream stream;
+    bool begun, sealed; // of a snapshot: its first message came, its pieces are sealed
+    struct lh_state_seal seal;
+    size_t queued; // bytes of items on their way into the log
+    struct lh_buf
+        bytes; // of a snapshot; `whole`: all of them, to be taken when nothing is under way
+    struct lh_unary *confirm;
+    uint64_t told; // version that was confirmed last
+    bool in_sync;
+};
+
+static void again(struct ps_owner_stream *c, int64_t ns);
+static void confirm(struct ps_owner_stream *c);
+static void confirm_point(struct ps_owner_stream *c, uint64_t epoch, uint64_t version,
+                          const struct lh_hash *chain);
+
+// ---------------------------------------------------------------- the stream
+
+void ps_owner_stream_hang_up(struct ps_owner_stream *c)
+{
+    struct lh_call *call = c->call;
+    lh_cancel(c->shard->server->conf.env, &c->timer);
+    c->call = NULL;
+    c->paused = c->snapshot = false;
+    lh_record_stream_reset(&c->stream);
+    c->begun = false;
+    if (!c->whole) lh_buf_free(&c->bytes);
+    if (call) lh_call_cancel(call);
+}
+
+// The stream begins anew, from what is durable by then.
+static void restart(struct ps_owner_stream *c)
+{
+    ps_owner_stream_hang_up(c);
+    again(c, c->shard->server->conf.report_ns);
+}
+
+void ps_owner_stream_refused(struct ps_shard *s, const struct lh_record *r, lh_err err)
+{
+    struct ps_owner_stream *c = s->copy;
+    if (!c || !c->call) return; // its stream was given up already
+    bool gap = r->version != s->head->version + 1;
+    c->need_snapshot |= !gap;
+    lh_logf(s->server->conf.log, gap ? LH_DEBUG : LH_WARN, "standby.broken", "shard %u: %s", s->id,
+            lh_err_text(err));
+    restart(c);
+}
+
+// A whole record: into the log.
+static lh_err take_record(struct ps_owner_stream *c)
+{
+    struct lh_record_stream *t = &c->stream;
+    const struct lh_record *r = &t->record;
+    if (r->flags & LH_RECORD_ELIDED)
+        return lh_fail(LH_ERR_MALFORMED, "a record without its payload");
+    if (!c->shard->server->standby.standing) { // a former owner's: it is listened to no more
+        if (LH_BUG("old_epoch")) confirm_point(c, r->epoch, r->version, &r->chain);
+        return LH_OK;
+    }
+    struct ps_item *i = ps_item_new(PS_ITEM_COPY, c->shard);
+    if (!i) return LH_ERR_BUSY;
+    i->record = *r;
+    i->body = t->body;
+    t->body = (struct lh_buf){0};
+    if (LH_BUG("promote_unsynced") && !c->confirm) // planted: received is not durable
+        confirm_point(c, r->epoch, r->version, &r->chain);
+    if (LH_BUG("move_unsynced")) {
+        i->record.body = lh_buf_span(&i->body);
+        ps_move_received(c->shard, &i->record);
+    }
+    c->queued += i->body.len + 1;
+    ps_queue(c->shard->server, i);
+    return LH_OK;
+}
+
+static lh_err take_bytes(struct ps_owner_stream *c, struct lh_span bytes)
+{
+    while (bytes.len && c->call) {
+        LH_TRY(lh_record_stream_take(&c->stream, &bytes));
+        if (c->stream.whole) LH_TRY(take_record(c));
+    }
+    return LH_OK;
+}
+
+// What is here was confirmed, perhaps, and is what this standby would take over with.
+static lh_err check_age(const struct ps_owner_stream *c, uint64_t epoch, uint64_t version,
+                        const struct lh_hash *chain)
+{
+    const struct lh_ledger *l = &c->shard->replica.ledger;
+    bool same = version == l->version && lh_hash_equal(chain, &l->chain);
+    if (epoch > l->epoch || (epoch == l->epoch && (version > l->version || same))) return LH_OK;
+    return lh_fail(LH_ERR_CONFLICT,
+                   "its owner at %s gives version %" PRIu64 " of epoch %" PRIu64
+                   ", and version %" PRIu64 " of epoch %" PRIu64
+                   " is held here: the owner's directory is an older copy, or of another history. "
+                   "What is held stays",
+                   c->address, version, epoch, l->version, l->epoch);
+}
+
+static lh_err begin_snapshot(struct ps_owner_stream *c, const Longhaul__V1__PartHead *head)
+{
+    c->begun = true;
+    c->sealed = head->seal != NULL;
+    if (head->total > lk_replica_bytes_max(c->shard->replica.layout))
+        return lh_fail(LH_ERR_TOO_LARGE, "a snapshot of %" PRIu64 " bytes", head->total);
+    LH_TRY(ps_state_asked(c->shard->server, c->shard->id, c->sealed, "the owner"));
+    if (c->sealed && c->shard->server->conf.unsealed_states)
+        return lh_fail(LH_ERR_MALFORMED, "a sealed snapshot where none was asked for");
+    if (c->sealed) LH_TRY(lh_state_open_begin(&c->seal, head->seal, head->total));
+    if (c->sealed) LH_TRY(check_age(c, c->seal.epoch, c->seal.version, &c->seal.chain));
+    return head->total ? lh_buf_reserve(&c->bytes, (size_t)head->total) : LH_OK;
+}
+
+static lh_err take_message(struct ps_owner_stream *c, const struct lh_msg *msg)
+{
+    ProtobufCMessage *head;
+    size_t at;
+    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &head, &at));
+    bool first = c->snapshot && !c->begun;
+    lh_err err = first ? begin_snapshot(c, (const Longhaul__V1__PartHead *)head) : LH_OK;
+    protobuf_c_message_free_unpacked(head, NULL);
+    if (err) return err;
+    if (c->snapshot && c->sealed) return ps_state_open(&c->seal, msg, at, &c->bytes);
+    for (size_t i = 0; i < msg->parts; i++) {
+        struct lh_span part = msg->part[i];
+        size_t skip = at < part.len ? at : part.len;
+        at -= skip;
+        part = lh_span(part.data + skip, part.len - skip);
+        if (c->snapshot)
+            lh_put(&c->bytes, part.data, part.len);
+        else
+            LH_TRY(take_bytes(c, part));
+    }
+    return c->snapshot ? lh_buf_err(&c->bytes) : LH_OK;
+}
+
+static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct ps_owner_stream *c = self;
+    if (c->call != call) return;
+    size_t had = c->bytes.len;
+    lh_err err = take_message(c, msg);
+    if (c->call != call) return; // it was given up meanwhile
+    if (c->bytes.len > had) c->heard_ns = lh_now(c->shard->server->conf.env);
+    if (!c->snapshot) c->fruitless = false;
+    if (err) {
+        if (err == LH_ERR_CONFLICT)
+            c->need_snapshot = false; // what follows from ours is asked next
+        lh_logf(c->shard->server->conf.log, LH_WARN, "standby.broken", "shard %u: %s", c->shard->id,
+                lh_err_text(err));
+        restart(c);
+        return;
+    }
+    confirm(c); // also when nothing is new: the owner learns that somebody stands by
+    c->paused = c->queued >= AHEAD_BYTES;
+    if (!c->paused) lh_call_read(call);
+}
+
+static void nothing(void *self, struct lh_call *call)
+{
+    (void)self;
+    (void)call;
+}
+
+static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    struct ps_owner_stream *c = self;
+    if (c->call != call) return;
+    c->call = NULL;
+    c->whole = c->snapshot && c->begun && !status && !(c->sealed && lh_state_seal_next(&c->seal));
+    bool asks_snapshot = !c->snapshot && status == LH_ERR_NOT_FOUND;
+    c->need_snapshot |= asks_snapshot;
+    if (status && lh_err_class(status) == LH_CLASS_REJECT && status != LH_ERR_NOT_FOUND)
+        lh_log_peer(c->shard->server->conf.log, LH_ERROR, "standby.rejected", "shard %u at %s: %s",
+                    c->shard->id, c->address, text);
+    ps_owner_stream_hang_up(c);
+    bool at_once = c->whole || (asks_snapshot && !c->fruitless);
+    again(c, at_once ? 0 : c->shard->server->conf.report_ns);
+}
+
+static const struct lh_call_ops stream_ops = {on_message, nothing, nothing, on_close};
+
+// ---------------------------------------------------------------- connecting
+
+static lh_err ask_follow(struct ps_owner_stream *c)
+{
+    struct ps_server *s = c->shard->server;
+    const struct lh_ledger *l = &c->shard->replica.ledger;
+    Longhaul__V1__FollowRequest m = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
+    Longhaul__V1__Point from = lh_head_point(c->shard->id, l->epoch, l->version, &l->chain);
+    m.from = &from;
+    lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
+    m.standby = s->standby.identity;
+    LH_TRY(lh_call_open(c->link, LH_RPC_FOLLOW, 0, &stream_ops, c, &c->call));
+    return lh_rpc_send(c->call, &m.base);
+}
+
+static lh_err ask_snapshot(struct ps_owner_stream *c)
+{
+    struct ps_server *s = c->shard->server;
+    Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
+    const struct lh_ledger *l = &c->shard->replica.ledger;
+    Longhaul__V1__Point have = lh_head_point(c->shard->id, l->epoch, l->version, &l->chain);
+    m.shard = c->shard->id;
+    m.asker = s->standby.identity;
+    m.have = &have;
+    lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
+    c->snapshot = true;
+    c->begun = c->sealed = false;
+    uint8_t challenge[LH_STATE_RANDOM];
+    if (!s->conf.unsealed_states) {
+        lh_random(s->conf.env, challenge, sizeof challenge);
+        LH_TRY(lh_state_seal_init(&c->seal, LH_SEAL_SNAPSHOT, s->conf.keys, s->conf.job,
+                                  &s->conf.manifest->hash, c->shard->id,
+                                  lh_span(challenge, sizeof challenge)));
+        m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
+    }
+    c->bytes = lh_buf(lk_replica_bytes_max(c->shard->replica.layout));
+    LH_TRY(lh_call_open(c->link, LH_RPC_SNAPSHOT, 0, &stream_ops, c, &c->call));
+    return lh_rpc_send(c->call, &m.base);
+}
+
+// Which state came, is in its ledger: read before what is held here gives way to it.
+static lh_err check_whole(const struct ps_owner_stream *c)
+{
+    const struct lh_ledger *have = &c->shard->replica.ledger;
+    struct lh_ledger l = {.shard = have->shard, .shards = have->shards};
+    struct lh_cursor at = lh_cursor(lh_buf_span(&c->bytes));
+    lh_err err = lh_ledger_read(&l, &at);
+    bool named = l.epoch == c->seal.epoch && l.version == c->seal.version &&
+                 lh_hash_equal(&l.chain, &c->seal.chain);
+    if (!err && c->sealed && !named)
+        err = lh_fail(LH_ERR_MALFORMED, "sealed is another state than named");
+    if (!err) err = check_age(c, l.epoch, l.version, &l.chain);
+    lh_ledger_free(&l);
+    return err;
+}
+
+// The snapshot becomes what is held here, in memory; write_whole() makes it durable.
+static lh_err take_whole(struct ps_owner_stream *c)
+{
+    struct ps_shard *s = c->shard;
+    lh_err err = check_whole(c);
+    if (!err) ps_snapshot_part(s, false);
+    if (!err) err = lk_replica_load(&s->replica, lh_buf_span(&c->bytes));
+    lh_buf_free(&c->bytes);
+    c->whole = false;
+    c->need_snapshot = false; // where it was not taken, the owner is asked what follows from ours
+    if (err)
+        lh_logf(s->server->conf.log, LH_WARN, "standby.refused", "shard %u: %s", s->id,
+                lh_err_text(err));
+    LH_TRY(err);
+    s->server->standby.unwritten = c->fruitless = true;
+    c->told = 0;
+    return ps_head_settle(s);
+}
+
+// Checkpointed, under a log of its own. Until it is, nothing is followed from it and nothing is
+// confirmed.
+static lh_err write_whole(struct ps_owner_stream *c)
+{
+    struct ps_shard *s = c->shard;
+    LH_TRY(ps_standby_write(s->server));
+    lh_logf(s->server->conf.log, LH_INFO, "standby.snapshot",
+            "shard %u at version %" PRIu64 ", epoch %" PRIu64, s->id, s->replica.ledger.version,
+            s->replica.ledger.epoch);
+    ps_standby_moved(s->server);
+    return LH_OK;
+}
+
+// An owner whose host is gone brings no byte of its snapshot, and nothing says so
+// (server/docs/0000-protocol.md#rule-29). A stream of records may be silent for as long as nobody
+// pushes.
+static void watch(struct ps_owner_stream *c)
+{
+    const int64_t most = LH_JOIN_SILENT_MS * LH_MS;
+    if (!c->snapshot) return;
+    int64_t left = c->heard_ns + most - lh_now(c->shard->server->conf.env);
+    if (left > 0)
+        again(c, left);
+    else
+        restart(c);
+}
+
+static void connect_copy(void *arg)
+{
+    struct ps_owner_stream *c = arg;
+    struct ps_server *s = c->shard->server;
+    c->timer = 0;
+    if (s->stopped) return;
+    if (s->standby.taking) {
+        ps_standby_take_over(s);
+        return;
+    }
+    if (c->call) {
+        watch(c);
+        return;
+    }
+    bool anew = c->whole || c->need_snapshot || s->standby.unwritten;
+    if (c->queued || (anew && !ps_at_rest(s))) { // it follows from what was folded
+        again(c, LOOK_AGAIN);
+        return;
+    }
+    lh_err err = s->standby.unwritten ? write_whole(c) : LH_OK; // one at a time is in memory only
+    if (!err && c->whole) err = take_whole(c);
+    if (!err && s->standby.unwritten) err = write_whole(c);
+    if (err && lh_err_class(err) == LH_CLASS_STOP) {
+        ps_fatal(s, err);
+        return;
+    }
+    if (!err && !c->link) err = LH_ERR_UNAVAILABLE;
+    if (!err) err = c->need_snapshot ? ask_snapshot(c) : ask_follow(c);
+    if (err && !c->call) {
+        ps_owner_stream_hang_up(c);
+        again(c, s->conf.report_ns);
+    } else if (err) {
+        restart(c);
+    } else {
+        lh_call_finish(c->call, LH_OK, NULL);
+        lh_call_read(c->call);
+        c->heard_ns = lh_now(s->conf.env);
+        watch(c);
+    }
+}
+
+static void again(struct ps_owner_stream *c, int64_t ns)
+{
+    struct ps_server *s = c->shard->server;
+    if (!c->timer && !s->stopped) c->timer = lh_after(s->conf.env, ns, connect_copy, c);
+}
+
+// ---------------------------------------------------------------- confirming
+
+static void on_confirmed(void *self, lh_err err, const ProtobufCMessage *answer)
+{
+    struct ps_owner_stream *c = self;
+    c->confirm = NULL;
+    if (c->shard->server->stopped) return;
+    if (err) c->told = 0; // told again with the next message, or the next stream
+    c->in_sync = !err && ((const Longhaul__V1__ConfirmReply *)answer)->in_sync;
+    if (!err && c->shard->replica.ledger.version > c->told) confirm(c);
+}
+
+static void confirm_point(struct ps_owner_stream *c, uint64_t epoch, uint64_t version,
+                          const struct lh_hash *chain)
+{
+    struct ps_shard *shard = c->shard;
+    struct ps_server *s = shard->server;
+    Longhaul__V1__ConfirmRequest m = LONGHAUL__V1__CONFIRM_REQUEST__INIT;
+    Longhaul__V1__Point have = lh_head_point(shard->id, epoch, version, chain);
+    Longhaul__V1__Trip trip = lh_head_trip(lh_link_trip(c->link));
+    lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
+    m.standby = s->standby.identity;
+    m.have = &have;
+    if (trip.mean_us) m.trip = &trip;
+    c->told = version;
+    if (lh_unary_start(c->link, LH_RPC_CONFIRM, ps_deadline(s, c->link, PS_FIFTH_OF_DEADLINE),
+                       &m.base, &longhaul__v1__confirm_reply__descriptor, on_confirmed, c,
+                       &c->confirm))
+        c->told = 0;
+}
+
+// Tells the owner what is durable here, if it is new to it.
+static void confirm(struct ps_owner_stream *c)
+{
+    const struct ps_shard *s = c->shard;
+    const struct lh_ledger *l = &s->replica.ledger;
+    bool news = l->version > c->told || !c->told, stands = s->server->standby.standing;
+    if (c->call && !c->snapshot && !c->confirm && news && stands && !s->server->standby.taking)
+        confirm_point(c, l->epoch, l->version, &l->chain);
+}
+
+void ps_owner_stream_gone(struct ps_item *i, bool lost)
+{
+    struct ps_owner_stream *c = i->shard->copy;
+    if (!c) return;
+    c->queued -= i->body.len + 1;
+    if (lost && c->call) restart(c); // the disk is full: from what was folded, later
+}
+
+void ps_owner_stream_folded(struct ps_owner_stream *c)
+{
+    confirm(c);
+    if (!c->paused || c->queued >= AHEAD_BYTES || !c->call) return;
+    c->paused = false;
+    lh_call_read(c->call);
+}
+
+// ---------------------------------------------------------------- life
+
+lh_err ps_owner_stream_begin(struct ps_shard *shard)
+{
+    struct ps_owner_stream *c = calloc(1, sizeof *c);
+    if (!c) return LH_ERR_NO_MEMORY;
+    shard->copy = c;
+    c->shard = shard;
+    LH_TRY(ps_head_settle(shard));
+    again(c, 0);
+    return LH_OK;
+}
+
+void ps_owner_stream_look_again(struct ps_owner_stream *c)
+{
+    again(c, LOOK_AGAIN);
+}
+
+void ps_owner_stream_owner(struct ps_owner_stream *c, const char *address)
+{
+    struct lh_link *link;
+    struct lh_transport *t = c->shard->server->conf.transport;
+    if (!address[0] || strlen(address) >= sizeof c->address || !strcmp(address, c->address)) return;
+    if (t->ops->dial(t, address, LH_S, LH_LINE_FIRST, &link)) return;
+    ps_owner_stream_hang_up(c);
+    if (c->link) c->link->transport_ops->hangup(c->link);
+    c->link = link;
+    memcpy(c->address, address, strlen(address) + 1);
+    again(c, 0);
+}
+
+void ps_owner_stream_close(struct ps_owner_stream *c)
+{
+    if (!c) return;
+    lh_cancel(c->shard->server->conf.env, &c->timer);
+    ps_owner_stream_hang_up(c);
+    if (c->confirm) lh_unary_cancel(c->confirm);
+    c->confirm = NULL;
+    if (c->link) c->link->transport_ops->hangup(c->link);
+    c->link = NULL;
+}
+
+void ps_owner_stream_free(struct ps_owner_stream *c)
+{
+    if (!c) return;
+    lh_record_stream_reset(&c->stream);
+    lh_buf_free(&c->bytes);
+    free(c);
+}
+
+json_t *ps_owner_stream_status(const struct ps_shard *s)
+{
+    const struct ps_owner_stream *c = s->copy;
+    return json_pack("{s:s s:b s:b}", "owner", c ? c->address : "", "in_sync", c && c->in_sync,
+                     "following", c && c->call && !c->snapshot);
+}

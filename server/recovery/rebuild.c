@@ -1,0 +1,550 @@
+// Rebuild: a shard whose history is lost, or must begin anew, comes back
+// (server/docs/0000-protocol.md#rule-13, #rule-17, #rule-18).
+//
+// Before a shard is served the coordinator is asked what is registered and was reported of its
+// history. A log that is the last one is served as it is. One that ends before what is known of its
+// epoch is an older copy of the directory: it is not served (server/docs/0000-protocol.md#rule-27).
+// Where the coordinator was restarted and can't tell, or heard last of a process that this
+// directory does not know, a new epoch begins where the log ends, so that no version of the old one
+// can exist twice.
+//
+// Where the directory holds nothing, or its log had to be cut and nothing was lost, an epoch is
+// opened at once. Where the log is damaged below its durable position, or an older copy, followers,
+// who are refused with LH_ERR_REBUILDING, offer what they hold: when all that are there have
+// answered, or the grace time is over, the best state of the shard's own history is fetched, its
+// epoch registered by compare-and-swap, and only then is it installed: checkpoint, new log, EPOCH
+// record (recover.c).
+//
+// Which state counts: one at the stable point, or above it if no epoch that is later than its own
+// began below it. The one with the highest version is the best; the own one is preferred. Nobody
+// with a state at or above the stable point: the shard waits for one, or for an operator who sets
+// rebuild.below_stable.
+//
+// While a standby is in sync what was acknowledged is known to be in its state alone: it takes the
+// shards over. Where it is not in sync for all of them, it takes none, and the shards for which it
+// is go on here from its state (held.c), which it keeps until the shard is served.
+//
+// A crash anywhere before the installation starts over, under another epoch.
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/head.h"
+#include "common/net/rpc.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "server/recovery/rebuild.h"
+
+struct ps_point ps_rebuild_own(const struct ps_rebuild *b)
+{
+    const struct lh_ledger *l = &b->shard->replica.ledger;
+    return (struct ps_point){l->epoch, l->version, l->chain};
+}
+
+static bool run_ended(const struct ps_shard *s)
+{
+    return s->replica.ledger.plan.phase == LH_PHASE_END;
+}
+
+// ---------------------------------------------------------------- which state counts
+
+// Is it of the shard's history, as far as that is known above the stable point?
+static bool counts(const struct ps_rebuild *b, const struct ps_point *p)
+{
+    if (p->version == b->stable.version && b->stable.version)
+        return lh_hash_equal(&p->chain, &b->stable.chain);
+    if (LH_BUG("rebuild_any_branch")) return true; // planted: the longest one
+    if (p->version > b->stable.version && p->epoch < b->stable.epoch)
+        return false; // an epoch began below the stable point
+    for (size_t i = 0; i < b->epochs; i++)
+        if (b->begun[i].epoch > p->epoch && b->begun[i].version < p->version) return false;
+    return true;
+}
+
+static bool enough(const struct ps_rebuild *b, const struct ps_point *p)
+{
+    return b->shard->server->conf.below_stable || p->version >= b->stable.version ||
+           LH_BUG("take_no_stable"); // planted: whoever answers is good enough
+}
+
+static bool better(const struct ps_rebuild *b, const struct ps_point *p,
+                   const struct ps_point *best)
+{
+    return p->version > best->version && counts(b, p) && enough(b, p);
+}
+
+// The best state there is; *worker 0: our own. False: none that is enough. Who had a turn and let
+// it pass is asked again when nobody is left who had fewer (server/docs/0000-protocol.md#rule-29).
+static bool choose(const struct ps_rebuild *b, struct ps_point *best, uint64_t *worker)
+{
+    static const struct ps_point nothing;
+    struct ps_point own = ps_rebuild_own(b);
+    uint32_t turns = own.version ? 0 : UINT32_MAX; // of the best; anything is better than nothing
+    bool found = !b->unreliable && counts(b, &own) && enough(b, &own);
+    *worker = 0;
+    *best = found ? own : (struct ps_point){0};
+    for (uint32_t i = 0; i < b->offers; i++) {
+        const struct ps_offer *o = &b->offer[i];
+        for (uint32_t k = 0; k < o->haves && !o->lied; k++) {
+            bool sooner = found && o->turns < turns, later = found && o->turns > turns;
+            if (later || !better(b, &o->have[k], sooner ? &nothing : best)) continue;
+            *best = o->have[k];
+            *worker = o->worker;
+            turns = o->turns;
+            found = true;
+        }
+    }
+    return found;
+}
+
+struct ps_offer *ps_rebuild_offer(struct ps_rebuild *b, uint64_t worker)
+{
+    for (uint32_t i = 0; i < b->offers; i++)
+        if (b->offer[i].worker == worker) return &b->offer[i];
+    return NULL;
+}
+
+static bool all_answered(struct ps_rebuild *b)
+{
+    for (size_t i = 0; i < b->lives; i++)
+        if (!ps_rebuild_offer(b, b->live[i])) return false;
+    return true;
+}
+
+static bool waited(const struct ps_rebuild *b)
+{
+    const struct ps_conf *conf = &b->shard->server->conf;
+    return lh_now(conf->env) - b->since_ns >= conf->grace_ns;
+}
+
+// ---------------------------------------------------------------- the coordinator
+
+static bool take_points(struct ps_point **out, size_t *count, size_t n, Longhaul__V1__Point **list)
+{
+    struct ps_point *p = calloc(n + 1, sizeof *p);
+    if (!p) return false;
+    for (size_t i = 0; i < n; i++) p[i] = ps_point_of(list[i]);
+    free(*out);
+    *out = p;
+    *count = n;
+    return true;
+}
+
+static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
+{
+    uint64_t *live = malloc((m->n_live + 1) * sizeof *live);
+    if (!live || !take_points(&b->begun, &b->epochs, m->n_begun, m->begun)) {
+        free(live);
+        return false;
+    }
+    if (m->n_live) memcpy(live, m->live, m->n_live * sizeof *live);
+    free(b->live);
+    b->live = live;
+    b->lives = m->n_live;
+    b->epoch = b->epochs ? b->begun[b->epochs - 1].epoch : 0;
+    b->token = m->token;
+    b->standby = m->standby;
+    snprintf(b->held_at, sizeof b->held_at, "%s", m->held_at);
+    b->process = m->process;
+    b->stable = ps_point_of(m->stable);
+    b->head_known = m->head != NULL;
+    if (m->head) b->head = ps_point_of(m->head);
+    if (!b->asked) b->since_ns = lh_now(b->shard->server->conf.env);
+    b->asked = true;
+    return true;
+}
+
+// What is to be served is in the replica, and its epoch is registered.
+static void settled(struct ps_rebuild *b)
+{
+    struct ps_server *s = b->shard->server;
+    lh_cancel(s->conf.env, &b->timer);
+    b->ready = true;
+    for (uint32_t i = 0; i < s->conf.shard_count; i++)
+        if (s->shard[i]->rebuild && !s->shard[i]->rebuild->ready) return;
+    ps_server_serve(s);
+}
+
+static lh_err ask(struct ps_rebuild *b, bool open);
+static void later(struct ps_rebuild *b);
+
+static void on_timer(void *arg)
+{
+    struct ps_rebuild *b = arg;
+    b->timer = 0;
+    if (!b->ask && ask(b, false)) later(b);
+}
+
+static void later(struct ps_rebuild *b)
+{
+    struct ps_server *s = b->shard->server;
+    if (!b->timer && !b->ready && !s->stopped)
+        b->timer = lh_after(s->conf.env, s->conf.report_ns, on_timer, b);
+}
+
+static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
+{
+    struct ps_rebuild *b = self;
+    struct ps_server *s = b->shard->server;
+    b->ask = NULL;
+    if (s->stopped) return;
+    if (err == LH_ERR_UNSUPPORTED && !s->damaged) { // an older coordinator registers nothing
+        lh_logf(s->conf.log, LH_WARN, "epoch.unregistered",
+                "coordinator %s is of an older version: epochs are not registered",
+                s->conf.coordinator);
+        settled(b);
+        return;
+    }
+    if (err == LH_ERR_FENCED) { // the shard is another server's by now
+        ps_fatal(s, err);
+        return;
+    }
+    if (err && lh_err_class(err) == LH_CLASS_REJECT)
+        lh_log_peer(s->conf.log, LH_ERROR, "epoch.refused", "coordinator %s: %s",
+                    s->conf.coordinator, lh_err_text(err));
+    if (err && !b->unheard)
+        lh_logf(s->conf.log, LH_WARN, "start.waiting",
+                "shard %u waits for coordinator %s (%s): it is served when that one has said "
+                "whether this log is the last. Nothing is lost meanwhile. Start the coordinator, "
+                "or correct its address in the settings; this server goes on by itself then",
+                b->shard->id, s->conf.coordinator, lh_err_text(err));
+    b->unheard = err != LH_OK;
+    const Longhaul__V1__EpochReply *m = (const Longhaul__V1__EpochReply *)answer;
+    if (err || !take_reply(b, m) || (b->opening && !m->opened && b->standby))
+        later(b);
+    else
+        ps_rebuild_decide(b);
+}
+
+// Asks what is registered, or opens the epoch that the shard's file names from the replica's point.
+static lh_err ask(struct ps_rebuild *b, bool open)
+{
+    struct ps_shard *shard = b->shard;
+    struct ps_server *s = shard->server;
+    Longhaul__V1__EpochRequest m = LONGHAUL__V1__EPOCH_REQUEST__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
+    struct ps_point own = ps_rebuild_own(b);
+    Longhaul__V1__Point from = lh_head_point(shard->id, shard->begun, own.version, &own.chain);
+    m.wire = &wire;
+    lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
+    m.address = s->address;
+    m.shard = shard->id;
+    if (open) m.open = &from;
+    m.starts = !open && !b->anew;
+    m.expect = b->epoch;
+    m.from = b->from;
+    b->opening = open;
+    m.token = shard->token;
+    m.below_stable = s->conf.below_stable && !m.starts;
+    m.standby = s->standby.identity;
+    lh_cancel(s->conf.env, &b->timer);
+    return lh_unary_start(s->coordinator, LH_RPC_EPOCH,
+                          ps_deadline(s, s->coordinator, PS_HALF_OF_DEADLINE), &m.base,
+                          &longhaul__v1__epoch_reply__descriptor, on_asked, b, &b->ask);
+}
+
+// ---------------------------------------------------------------- is it the last history?
+
+// Something of this epoch, or a later one, is known above what the replica holds.
+static bool overtaken(const struct ps_rebuild *b, uint64_t epoch)
+{
+    uint64_t version = b->shard->replica.ledger.version;
+    return (b->stable.epoch >= epoch && b->stable.version > version) ||
+           (b->head.epoch >= epoch && b->head.version > version);
+}
+
+// What the log says of a point that is known; one that can't be read shows nothing.
+static enum ps_stand stand_of(const struct ps_rebuild *b, const struct ps_point *p)
+{
+    enum ps_stand stand;
+    return !p->version || ps_shard_stand(b->shard, p, &stand) ? PS_POINT_CUT : stand;
+}
+
+// The point that shows the directory to be an older copy, or of another history; NULL: none does.
+// A store that is older than this log (its epoch was never registered there) shows nothing.
+static const struct ps_point *newer(struct ps_rebuild *b)
+{
+    const struct lh_ledger *l = &b->shard->replica.ledger;
+    const struct ps_point *last = b->epochs ? &b->begun[b->epochs - 1] : NULL;
+    if (!last || l->epoch > b->epoch) return NULL;
+    if (l->epoch < b->epoch) return last;
+    // Of an earlier epoch the beginning of this one says all.
+    b->unreliable |= stand_of(b, &b->stable) == PS_POINT_OTHER;
+    b->unreliable |= stand_of(b, last) == PS_POINT_OTHER;
+    if (b->unreliable || b->stable.version > l->version) return &b->stable;
+    enum ps_stand head = stand_of(b, &b->head);
+    return head == PS_POINT_AHEAD || head == PS_POINT_OTHER ? &b->head : NULL;
+}
+
+// Nothing is served from an older copy. What it holds is one of the states that its shards may come
+// back from, under a new epoch, and where the settings forbid that it stops here.
+static lh_err give_up_log(struct ps_rebuild *b, const struct ps_point *known)
+{
+    struct ps_server *s = b->shard->server;
+    const struct lh_ledger *l = &b->shard->replica.ledger;
+    lh_err err =
+        lh_fail(LH_ERR_FENCED,
+                "%s is an older copy, or of another history: shard %u ends at version "
+                "%" PRIu64 " of epoch %" PRIu64 ", and the coordinator knows of version "
+                "%" PRIu64 " of epoch %" PRIu64,
+                s->conf.dir, b->shard->id, l->version, l->epoch, known->version, known->epoch);
+    if (!s->conf.rebuild_damaged && !s->conf.below_stable)
+        return lh_fail(err,
+                       "%s. Nothing is served from it. Start the server on the newer directory, or "
+                       "with rebuild.damaged: followers: then the shards come back from what their "
+                       "followers hold",
+                       lh_err_text(err));
+    lh_logf(s->conf.log, LH_ERROR, "log.older",
+            "%s; the shards are rebuilt from their followers (rebuild.damaged)", lh_err_text(err));
+    s->damaged = true;
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        struct ps_shard *shard = s->shard[i];
+        shard->token = 0; // what it opened before is not what is left
+        if (!shard->rebuild) LH_TRY(ps_rebuild_begin(shard));
+        shard->rebuild->ready = false;
+        shard->rebuild->anew = true;
+        if (shard->rebuild != b && !shard->rebuild->ask) later(shard->rebuild);
+    }
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- the decision
+
+// The last epoch registered is the one this directory asked for, from what the replica holds now.
+static bool registered(const struct ps_rebuild *b)
+{
+    const struct ps_shard *s = b->shard;
+    struct ps_point own = ps_rebuild_own(b);
+    const struct ps_point *last = b->epochs ? &b->begun[b->epochs - 1] : NULL;
+    return last && s->begun == last->epoch && s->token && s->token == b->token &&
+           own.version == last->version && lh_hash_equal(&own.chain, &last->chain) &&
+           !b->unreliable;
+}
+
+// The epoch was asked for by this very process, so nothing was ever served in it. One that an
+// earlier process asked for may have been served since: a directory of the moment between the
+// request and the EPOCH record can come back from an older copy, and a coordinator that was
+// restarted knows of no version that shows it (server/docs/0000-protocol.md#rule-18).
+static bool opened(const struct ps_rebuild *b)
+{
+    return registered(b) && b->shard->drawn && !overtaken(b, b->epoch);
+}
+
+static lh_err open_next(struct ps_rebuild *b)
+{
+    struct ps_shard *s = b->shard;
+    const struct lh_ledger *l = &s->replica.ledger;
+    bool first = !b->epoch && !l->version;
+    uint64_t least = first ? 1 : (b->epoch > l->epoch ? b->epoch : l->epoch) + 1;
+    if (least <= l->move.epoch) least = l->move.epoch + 1; // that one is another server's
+    if (s->begun < least || !s->token || !s->drawn)
+        LH_TRY(ps_epoch_store(s, s->begun < least ? least : s->begun));
+    return ask(b, true);
+}
+
+// What is known to have been acknowledged and is not in the state that was chosen.
+void ps_rebuild_name_lost(struct ps_rebuild *b, const struct ps_point *best, uint64_t worker)
+{
+    struct ps_shard *s = b->shard;
+    b->named = true;
+    s->lost.from = best->version + 1;
+    s->lost.to = b->head.version > best->version ? b->head.version : 0;
+    s->lost.worker = worker;
+    lh_logf(
+        s->server->conf.log, LH_WARN, "shard.rebuilt",
+        "shard %u goes on from version %" PRIu64 " of epoch %" PRIu64 ", as %s %016" PRIx64
+        " holds it; %s%" PRIu64 "; what workers still hold of it they push again, the rest is lost",
+        s->id, best->version, best->epoch, worker ? "follower" : "this directory", worker,
+        s->lost.to ? "lost: the versions after it, at least to " : "no later one is known, last ",
+        b->head.version);
+}
+
+void ps_rebuild_took(struct ps_rebuild *b, uint64_t standby)
+{
+    b->unreliable = false;
+    b->chosen = b->fetched = true;
+    b->from = standby;
+}
+
+static void tell_waiting(struct ps_rebuild *b, const char *what)
+{
+    struct ps_server *s = b->shard->server;
+    if (b->told) return;
+    b->told = true;
+    lh_logf(s->conf.log, LH_WARN, "shard.rebuilding",
+            "shard %u: %s; the stable point is version %" PRIu64 " of epoch %" PRIu64
+            ", %u of %zu workers have said what they hold",
+            b->shard->id, what, b->stable.version, b->stable.epoch, b->offers, b->lives);
+}
+
+// Nothing was ever stable, and nobody, here neither, holds anything of the shard's history: what is
+// left of it is its beginning.
+static lh_err begin_anew(struct ps_rebuild *b)
+{
+    struct ps_shard *s = b->shard;
+    LH_TRY(ps_shard_anew(s));
+    b->unreliable = false;
+    b->chosen = b->fetched = true; // what is on the disk is not gone on with
+    struct ps_point own = ps_rebuild_own(b);
+    ps_rebuild_name_lost(b, &own, 0);
+    return LH_OK;
+}
+
+// Followers are asked; sets `chosen` or what is wanted of whom.
+static void gather(struct ps_rebuild *b)
+{
+    struct ps_point best;
+    uint64_t worker;
+    if (ps_restore_coming(b)) return;
+    ps_restore_drop_silent(b);
+    ps_restore_pass_over(b);
+    b->wanted_of = 0;
+    if (!all_answered(b) && !waited(b)) {
+        tell_waiting(b, "its history is not whole here: waiting for its followers");
+    } else if (!choose(b, &best, &worker) && !b->stable.version) {
+        lh_err err = begin_anew(b);
+        if (err) ps_fatal(b->shard->server, err);
+    } else if (!choose(b, &best, &worker)) {
+        b->told &= b->stuck;
+        b->stuck = true;
+        tell_waiting(b, "no follower that answered holds the stable point: waiting for one that "
+                        "does (to give up what is missing, set rebuild.below_stable)");
+    } else if (worker) {
+        b->wanted = best;
+        b->wanted_of = worker;
+    } else {
+        b->chosen = true;
+        if (!b->named) ps_rebuild_name_lost(b, &best, 0);
+    }
+}
+
+// While a standby is in sync it holds what was acknowledged, and this log, of which something is
+// missing, does not: the standby takes the shards over. Where it can't, for it is not in sync for
+// another one of them, its state is what goes on here (server/docs/0000-protocol.md#rule-21).
+// False: that one is here.
+static bool waits_for_standby(struct ps_rebuild *b)
+{
+    if (!b->standby || b->from == b->standby || b->shard->server->conf.below_stable) return false;
+    if (b->held_at[0]) ps_held_fetch(b);
+    later(b);
+    return true;
+}
+
+// A log that needs no new epoch for its own sake. False: it is served, or never.
+static bool confirm(struct ps_rebuild *b)
+{
+    struct ps_server *s = b->shard->server;
+    const struct lh_ledger *l = &b->shard->replica.ledger;
+    const struct ps_point *known = newer(b);
+    b->anew = true;
+    if (known) {
+        lh_err err = give_up_log(b, known);
+        if (err) ps_fatal(s, err);
+        return !err;
+    }
+    bool ours = b->process && (b->process == s->former || b->process == s->process);
+    bool told = b->head_known && b->head.epoch == l->epoch && ours;
+    bool silent = run_ended(b->shard) || l->move.epoch; // nothing is decided here any more
+    // Without its standby in sync nothing is acknowledged here, and that one knows (follow.c).
+    b->shard->unproved = !told && b->standby;
+    if (!told && !silent && !b->standby) return true;
+    settled(b);
+    return false;
+}
+
+// It is to serve what it took over, or what was moved here, and a later epoch is known above its
+// log's end: an earlier process of this directory served it, and this is an older copy. A directory
+// that holds nothing is none: it took the place of one that was lost.
+static bool left_behind(const struct ps_rebuild *b)
+{
+    const struct ps_shard *s = b->shard;
+    const struct lh_ledger *l = &s->replica.ledger;
+    const struct ps_point *last = b->epochs ? &b->begun[b->epochs - 1] : NULL;
+    if (s->server->damaged || s->server->conf.below_stable || l->epoch >= s->least_epoch)
+        return false;
+    return l->version && last && last->epoch > l->epoch &&
+           (last->version > l->version || overtaken(b, last->epoch));
+}
+
+void ps_rebuild_decide(struct ps_rebuild *b)
+{
+    struct ps_server *s = b->shard->server;
+    const struct lh_ledger *l = &b->shard->replica.ledger;
+    struct ps_point own = ps_rebuild_own(b);
+    if (b->ready || b->ask || !b->asked || s->stopped) return;
+    bool served = l->version && registered(b) && overtaken(b, b->epoch);
+    if ((served || left_behind(b) || !b->anew) && !confirm(b)) return;
+    bool begins = !b->epoch && !l->version; // no history anywhere
+    bool cut = l->version && counts(b, &own) && own.version >= b->stable.version; // of its tail
+    // anew each time: the stable point may have moved, and what was asked for been refused
+    bool held = b->from && enough(b, &own); // else followers have it, and more (see above)
+    b->chosen = held || (!b->from && !s->damaged && (begins || cut));
+    if (!opened(b) && waits_for_standby(b)) return;
+    if (!b->chosen && !opened(b)) gather(b);
+    if (opened(b) || (b->chosen && run_ended(b->shard))) {
+        settled(b);
+        return;
+    }
+    lh_err err = b->chosen ? open_next(b) : LH_OK;
+    if (err && lh_err_class(err) == LH_CLASS_STOP)
+        ps_fatal(s, err);
+    else if (err || !b->chosen)
+        later(b);
+}
+
+// ---------------------------------------------------------------- life
+
+lh_err ps_rebuild_begin(struct ps_shard *shard)
+{
+    struct ps_server *s = shard->server;
+    struct ps_rebuild *b = calloc(1, sizeof *b);
+    if (!b) return LH_ERR_NO_MEMORY;
+    b->shard = shard;
+    b->unreliable = s->unreliable;
+    b->anew = ps_epoch_due(shard);
+    shard->rebuild = b;
+    if (ask(b, false)) later(b);
+    return LH_OK;
+}
+
+bool ps_rebuild_fetched(const struct ps_rebuild *b)
+{
+    return b && b->fetched;
+}
+
+bool ps_rebuild_noted(const struct ps_rebuild *b)
+{
+    return b && b->standby;
+}
+
+void ps_rebuild_close(struct ps_rebuild *b)
+{
+    if (!b) return;
+    lh_cancel(b->shard->server->conf.env, &b->timer);
+    ps_held_end(b);
+}
+
+static const char *waits_for(const struct ps_rebuild *b)
+{
+    if (b->ready) return "";
+    if (!b->asked || b->unheard) return "coordinator";
+    bool held = b->standby && b->from != b->standby && !b->shard->server->conf.below_stable;
+    return held ? "standby" : b->chosen ? "" : "followers";
+}
+
+json_t *ps_rebuild_status(const struct ps_rebuild *b)
+{
+    return json_pack("{s:s s:I s:I s:i s:i}", "waits_for", waits_for(b), "stable",
+                     (json_int_t)b->stable.version, "epoch", (json_int_t)b->epoch, "workers",
+                     (int)b->lives, "answered", (int)b->offers);
+}
+
+void ps_rebuild_free(struct ps_rebuild *b)
+{
+    if (!b) return;
+    ps_rebuild_close(b);
+    ps_restore_forget(b);
+    free(b->begun);
+    free(b->live);
+    free(b);
+}

@@ -1,0 +1,490 @@
+// Recover: checkpoint + log = state (DESIGN.md#section-8, server/docs/0000-protocol.md#rule-5,
+// #rule-17, #rule-18).
+//
+// Each shard loads its newest good checkpoint, the log is replayed above it, what survived is made
+// durable, and if bytes had to be cut that may have been acknowledged every shard opens a new epoch
+// before it serves. A shard without history, or with an epoch to open, is settled with the
+// coordinator first, and perhaps with its followers (rebuild.c); recovered() comes after that.
+//
+// No two histories of a shard have the same epoch, although the record that opens one can be lost
+// like any other: the coordinator registers each (server/docs/0000-protocol.md#rule-17), and
+// DIR/epoch-<shard 4 hex> holds the highest that this directory asked for, durable before the log
+// is written to again and before it is asked for. A log below it lost history, or its start crashed
+// before the record. It is a file of numbers (common/env/numbers.h), "LHEP": epoch, token (version
+// 1 had no token). DIR/process, "LHPR", is the random number of the process that served this
+// directory last: what the coordinator heard of another one is missing here. A log that is damaged
+// below its durable position is set aside (quarantine.c) once every shard has a checkpoint of what
+// it goes on from.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/env/numbers.h"
+#include "server/server.h"
+
+static void skipped(void *arg, const char *file, lh_err err)
+{
+    struct ps_shard *shard = arg;
+    shard->unread |= err == LH_ERR_IO;
+    shard->passed |= err != LH_ERR_CORRUPT && err != LH_ERR_UNSEAL;
+    lh_logf(shard->server->conf.log, LH_ERROR, "checkpoint.skipped",
+            "%s: %s; an older one is taken", file, lh_err_text(err));
+}
+
+// What a process that was killed before it removed the oldest left may be the room that is missing.
+// Where newer ones were passed over, those are not counted on: all stay.
+static lh_err prune(const struct ps_shard *shard, const struct lk_checkpoint_conf *conf)
+{
+    uint64_t *version, oldest;
+    size_t count;
+    LH_TRY(lk_checkpoint_versions(conf, shard->id, false, &version, &count));
+    bool newest = count && version[count - 1] == shard->checkpointed;
+    free(version);
+    if (!newest) return LH_OK;
+    return lk_checkpoint_prune(conf, shard->id, false, shard->server->conf.checkpoint_keep,
+                               &oldest);
+}
+
+static lh_err load(struct ps_server *s, struct ps_shard *shard)
+{
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
+    LH_TRY(lk_checkpoint_clean(&conf, shard->id));
+    lh_err err = lk_checkpoint_load(&conf, &shard->replica, skipped, shard);
+    bool none = err == LH_ERR_NOT_FOUND;
+    if (none) err = ps_shard_anew(shard);
+    if (err) return err;
+    uint64_t version = shard->replica.ledger.version;
+    lh_logf(s->conf.log, LH_INFO, "recover.loaded", "shard %u: %s of version %llu", shard->id,
+            none ? "the initial parameters" : "checkpoint", (unsigned long long)version);
+    if (none) return LH_OK;
+    shard->checkpointed = shard->digested = version;
+    LH_TRY(prune(shard, &conf));
+    // a process that was killed may have left its name in the page cache only
+    return s->conf.env->ops->files->sync_dir(s->conf.env, s->checkpoint_dir);
+}
+
+// Versions are missing that only a newer checkpoint holds: between the state and the log, or above
+// both. One that the disk did not give may be read at the next start; where followers bring the
+// state, nobody waits.
+static lh_err gap(const struct ps_shard *shard, uint64_t version)
+{
+    const struct ps_server *s = shard->server;
+    bool unread = shard->unread && !s->conf.rebuild_damaged;
+    return lh_fail(unread ? LH_ERR_IO : LH_ERR_CORRUPT,
+                   "%s: shard %u goes on at version %llu where %llu is expected: %s", s->conf.dir,
+                   shard->id, (unsigned long long)version,
+                   (unsigned long long)shard->replica.ledger.version + 1,
+                   unread ? "the disk failed to read a newer checkpoint. Start again; if it stays "
+                            "so, rebuild the server from its followers (rebuild.damaged: followers)"
+                          : "part of its log or its newer checkpoints are missing");
+}
+
+// The log was cut below a checkpoint that was passed over and may be whole: to go on from here
+// would begin another history, and the next start that can read it would take it for ours.
+static lh_err reaches(struct ps_shard *shard)
+{
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
+    uint64_t *version, newest = 0;
+    size_t count;
+    if (!shard->passed) return LH_OK;
+    LH_TRY(lk_checkpoint_versions(&conf, shard->id, false, &version, &count));
+    if (count) newest = version[count - 1];
+    free(version);
+    return newest > shard->replica.ledger.version ? gap(shard, newest + 1) : LH_OK;
+}
+
+// The checkpoint is of a history that was fetched, and the log was to be set aside after it.
+static bool of_another(const struct ps_shard *shard, const struct lh_record *r)
+{
+    const struct lh_ledger *l = &shard->replica.ledger;
+    if (r->version == l->version) return !lh_hash_equal(&r->chain, &l->chain);
+    return r->version > l->version && r->epoch < l->epoch;
+}
+
+static lh_err replay(void *arg, uint32_t id, const struct lh_record *r, struct ps_place place)
+{
+    struct ps_server *s = arg;
+    struct ps_shard *shard = ps_server_shard(s, id);
+    s->replayed = true;
+    if (!shard) // a shard that this server owned before: its records stay where they are
+        return LH_OK;
+    if (of_another(shard, r)) {
+        s->given_up = true;
+        return LH_OK;
+    }
+    if (r->version <= shard->replica.ledger.version) {
+        if (shard->indexed && shard->index[shard->indexed - 1].version + 1 != r->version)
+            shard->indexed = 0;
+        return ps_shard_indexed(shard, r->version, place);
+    }
+    if (r->version != shard->replica.ledger.version + 1) return gap(shard, r->version);
+    if (shard->indexed && shard->index[shard->indexed - 1].version + 1 != r->version)
+        shard->indexed = 0;
+    lh_err err = ps_shard_fold(shard, r, (struct lh_span){0}, 0, place);
+    s->replay.records++;
+    s->replay.bytes += place.bytes;
+    s->unreliable |= err != LH_OK;
+    return err;
+}
+
+// ---------------------------------------------------------------- epochs
+
+static const struct lh_numbers EPOCH = {.magic = 0x5045484c, // "LHEP"
+                                        .version = 2,
+                                        .count = {1, 2},
+                                        .remedy = "restore this file from a copy"};
+
+lh_err ps_epoch_read(struct lh_env *env, const char *dir, uint32_t shard, uint64_t *epoch,
+                     uint64_t *token)
+{
+    char path[LH_PATH_SIZE];
+    uint64_t number[2];
+    LH_TRY(lh_path(path, sizeof path, dir, "epoch-%04x", shard));
+    LH_TRY(lh_numbers_load(env, &EPOCH, path, number));
+    *epoch = number[0];
+    *token = number[1];
+    return LH_OK;
+}
+
+lh_err ps_epoch_write(struct lh_env *env, const char *dir, uint32_t shard, uint64_t epoch,
+                      uint64_t token)
+{
+    char path[LH_PATH_SIZE];
+    LH_TRY(lh_path(path, sizeof path, dir, "epoch-%04x", shard));
+    return lh_numbers_store(env, &EPOCH, path, (uint64_t[]){epoch, token});
+}
+
+static lh_err load_epoch(struct ps_shard *shard)
+{
+    const struct ps_conf *conf = &shard->server->conf;
+    lh_err err = ps_epoch_read(conf->env, conf->dir, shard->id, &shard->begun, &shard->token);
+    return err == LH_ERR_NOT_FOUND ? LH_OK : err;
+}
+
+lh_err ps_epoch_store(struct ps_shard *shard, uint64_t epoch)
+{
+    const struct ps_conf *conf = &shard->server->conf;
+    uint64_t token = lh_random_u64(conf->env);
+    LH_TRY(ps_epoch_write(conf->env, conf->dir, shard->id, epoch, token));
+    shard->begun = epoch;
+    shard->token = token;
+    shard->drawn = true;
+    return LH_OK;
+}
+
+static const struct lh_numbers PROCESS = {.magic = 0x5250484c, // "LHPR"
+                                          .version = 1,
+                                          .count = {1},
+                                          .remedy = "remove it, and a new epoch begins"};
+
+static lh_err load_process(struct ps_server *s)
+{
+    char path[LH_PATH_SIZE];
+    LH_TRY(lh_path(path, sizeof path, s->conf.dir, "process"));
+    lh_err err = lh_numbers_load(s->conf.env, &PROCESS, path, &s->former);
+    return err == LH_ERR_NOT_FOUND ? LH_OK : err;
+}
+
+// Durable before it serves. Where the disk has no room for it the next start finds another one's,
+// and begins a new epoch.
+static lh_err store_process(struct ps_server *s)
+{
+    char path[LH_PATH_SIZE];
+    if (!s->conf.coordinator[0] || s->former == s->process) return LH_OK;
+    LH_TRY(lh_path(path, sizeof path, s->conf.dir, "process"));
+    lh_err err = lh_numbers_store(s->conf.env, &PROCESS, path, &s->process);
+    if (!err) s->former = s->process;
+    return err == LH_ERR_DISK_FULL ? LH_OK : err;
+}
+
+static bool ended(const struct ps_shard *shard)
+{
+    return shard->replica.ledger.plan.phase == LH_PHASE_END;
+}
+
+// History was lost: says so on the disk before the log's next segment hides it.
+static lh_err scanned(void *arg, bool torn)
+{
+    struct ps_server *s = arg;
+    lh_logf(s->conf.log, LH_INFO, "recover.durable", "%llu records of %llu bytes replayed",
+            (unsigned long long)s->replay.records, (unsigned long long)s->replay.bytes);
+    for (uint32_t i = 0; i < s->conf.shard_count && torn && !LH_BUG("tail_silent"); i++) {
+        struct ps_shard *shard = s->shard[i];
+        uint64_t epoch = shard->replica.ledger.epoch;
+        if (ended(shard)) continue; // nothing was acknowledged after that record
+        LH_TRY(ps_epoch_store(shard, (epoch > shard->begun ? epoch : shard->begun) + 1));
+    }
+    if (torn) LH_TRY(ps_standby_torn(s));
+    LH_FAILPOINT("recover.scanned");
+    return LH_OK;
+}
+
+static bool asked_for(const struct ps_shard *shard)
+{
+    return shard->begun > shard->replica.ledger.epoch && !ended(shard);
+}
+
+// One EPOCH record into the group; its body is the item's.
+static lh_err add_epoch(struct ps_item *i)
+{
+    struct ps_shard *shard = i->shard;
+    const struct lh_ledger *l = &shard->replica.ledger;
+    lh_put_u64(&i->body, shard->begun);
+    lh_put_u64(&i->body, l->version);
+    LH_TRY(lh_buf_err(&i->body));
+    i->record =
+        (struct lh_record){.kind = LH_EPOCH, .epoch = shard->begun, .body = lh_buf_span(&i->body)};
+    lh_ledger_next(l, &i->record);
+    lh_err refused;
+    LH_TRY(ps_head_append(i, &refused));
+    return refused;
+}
+
+static lh_err commit_epochs(struct ps_server *s, struct ps_item **list)
+{
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        struct ps_shard *shard = s->shard[i];
+        if (!asked_for(shard)) continue;
+        struct ps_item *item = ps_item_new(PS_ITEM_EPOCH, shard);
+        if (!item) return LH_ERR_NO_MEMORY;
+        item->next = *list;
+        *list = item;
+        LH_TRY(add_epoch(item));
+    }
+    if (!*list) return LH_OK;
+    lh_err err = ps_wal_commit(s->wal);
+    if (err == LH_ERR_DISK_FULL) err = ps_wal_commit_small(s->wal, 0); // only a server makes room
+    if (err) return err;
+    for (struct ps_item *i = *list; i; i = i->next)
+        LH_TRY(ps_shard_fold(i->shard, &i->record, (struct lh_span){0}, 0,
+                             ps_wal_committed_place(s->wal, i->place)));
+    ps_wal_group_done(s->wal);
+    ps_head_committed(s);
+    return LH_OK;
+}
+
+// One group of EPOCH records, durable before the first greeting.
+static lh_err open_epochs(struct ps_server *s)
+{
+    struct ps_item *list = NULL;
+    lh_err err = commit_epochs(s, &list);
+    if (err == LH_ERR_DISK_FULL) { // tried again when there is room
+        lh_err lost = ps_head_take_back(s);
+        if (lost) err = lost;
+    }
+    for (struct ps_item *i; (i = list);) {
+        list = i->next;
+        ps_item_free(i);
+    }
+    return err;
+}
+
+static void forget_rows(struct lh_ledger *l) // planted bug: dedupe is not rebuilt
+{
+    l->rows = 0;
+}
+
+static lh_err open_log(struct ps_server *s, bool *torn)
+{
+    struct ps_wal_conf wal = {.env = s->conf.env,
+                              .log = s->conf.log,
+                              .dir = s->wal_dir,
+                              .segment_bytes = s->conf.segment_bytes,
+                              .reserve = ps_disk_full_reserve(s),
+                              .scanned = scanned};
+    memcpy(wal.job, s->conf.job, LH_JOB);
+    return ps_wal_open(&wal, replay, s, torn, &s->wal);
+}
+
+static lh_err read_disk(struct ps_server *s, bool *torn)
+{
+    LH_TRY(lh_path(s->wal_dir, sizeof s->wal_dir, s->conf.dir, "log"));
+    LH_TRY(s->conf.env->ops->files->make_dir(s->conf.env, s->checkpoint_dir));
+    LH_TRY(load_process(s));
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        LH_TRY(load(s, s->shard[i]));
+        LH_TRY(load_epoch(s->shard[i]));
+    }
+    LH_TRY(open_log(s, torn));
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(reaches(s->shard[i]));
+    return LH_OK;
+}
+
+// Damaged checkpoints, which are those above the one that was loaded, are not counted any more when
+// older ones and the log are cut.
+static lh_err set_checkpoints_aside(struct ps_shard *shard)
+{
+    struct ps_server *s = shard->server;
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
+    char from[LH_PATH_SIZE], to[LH_PATH_SIZE];
+    uint64_t *version;
+    size_t count;
+    if (shard->passed) return LH_OK;
+    lh_err err = lk_checkpoint_versions(&conf, shard->id, false, &version, &count);
+    if (err) return err;
+    for (size_t i = 0; i < count && !err; i++) {
+        if (version[i] <= shard->checkpointed) continue;
+        struct lk_checkpoint_name name = {shard->id, version[i], false};
+        err = lk_checkpoint_path(conf.dir, &name, from);
+        if (!err)
+            err = lh_path(to, sizeof to, conf.dir, "%04x-%016llx.damaged", shard->id,
+                          (unsigned long long)version[i]);
+        if (!err) err = s->conf.env->ops->files->rename(s->conf.env, from, to);
+    }
+    free(version);
+    return err;
+}
+
+// The disk is full: what was set aside goes, for the next start. This one says what it lacked.
+static lh_err fail_without_room(struct ps_server *s)
+{
+    char lacks[256];
+    bool removed;
+    snprintf(lacks, sizeof lacks, "%s", lh_err_text(LH_ERR_DISK_FULL));
+    LH_TRY(ps_quarantine_remove(s, &removed));
+    return lh_fail(LH_ERR_DISK_FULL, "%s%s", lacks,
+                   removed ? "; what was set aside is gone, so start it again" : "");
+}
+
+lh_err ps_recover(struct ps_server *s)
+{
+    bool torn = false;
+    lh_err err = read_disk(s, &torn);
+    if (err == LH_ERR_DISK_FULL) return fail_without_room(s);
+    bool mends = s->conf.rebuild_damaged || s->conf.standby; // a standby fetches it from its owner
+    s->torn = torn;
+    s->damaged = err == LH_ERR_CORRUPT && mends && s->conf.coordinator[0];
+    if (err && !s->damaged) return err;
+    if (s->damaged) snprintf(s->damage, sizeof s->damage, "%s", lh_err_text(err));
+    if (s->damaged && !s->conf.standby)
+        lh_logf(s->conf.log, LH_ERROR, "log.damaged",
+                "%s; the shards are rebuilt from their followers (rebuild.damaged)",
+                lh_err_text(err));
+    if (torn)
+        lh_logf(s->conf.log, LH_WARN, "log.torn",
+                "bytes at the log's end were cut that may have "
+                "been acknowledged: a new epoch begins");
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        struct ps_shard *shard = s->shard[i];
+        if (s->damaged) shard->token = 0; // what it opened before is not what is left
+        bool whole = shard->indexed &&
+                     shard->index[shard->indexed - 1].version == shard->replica.ledger.version;
+        if (!whole) shard->indexed = 0; // the log ends below the checkpoint: its tail was cut
+        if (LH_BUG("drop_dedupe")) forget_rows(&shard->replica.ledger);
+        LH_TRY(set_checkpoints_aside(shard));
+    }
+    if (!s->given_up || s->damaged) return LH_OK;
+    lh_logf(s->conf.log, LH_WARN, "log.given_up",
+            "the log is of a history that another one took the place of: it is set aside");
+    return ps_start_over(s);
+}
+
+bool ps_epoch_due(const struct ps_shard *shard)
+{
+    const struct ps_server *s = shard->server;
+    const struct lh_ledger *l = &shard->replica.ledger;
+    if (l->move.epoch && s->conf.below_stable) return true; // an operator takes it back
+    return s->damaged || !l->version || asked_for(shard) || l->epoch < shard->least_epoch;
+}
+
+// Whether a log is the last one of its shard only the coordinator can say
+// (server/docs/0000-protocol.md#rule-27): what is served was confirmed by it, but for what a move
+// hands over (server/docs/0000-protocol.md#rule-22).
+bool ps_unsettled(const struct ps_shard *shard)
+{
+    const struct lh_move *m = &shard->replica.ledger.move;
+    if (!shard->server->conf.coordinator[0]) return false; // nobody registers anything (tests)
+    return !ps_move_reserved(shard) || shard->begun != m->epoch;
+}
+
+// ---------------------------------------------------------------- after it is settled
+
+static lh_err checkpoint(struct ps_shard *shard)
+{
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
+    struct lk_checkpoint c;
+    LH_TRY(lk_checkpoint_take(&conf, &shard->replica, &c));
+    lh_err err = lk_checkpoint_write(&c);
+    lk_checkpoint_free(&c);
+    if (!err) err = lk_checkpoint_drop_above(&conf, shard->id, shard->replica.ledger.version);
+    if (err) return err; // the shard still stands on what it stood on
+    shard->checkpointed = shard->replica.ledger.version;
+    shard->weighed = 0;
+    shard->digested = 0; // the next DIGEST record comes soon: followers compare
+    shard->indexed = 0;
+    return LH_OK;
+}
+
+static lh_err set_log_aside(struct ps_server *s)
+{
+    bool torn;
+    if (!s->aside) {
+        ps_wal_close(s->wal);
+        s->wal = NULL;
+        LH_TRY(ps_quarantine_log(s));
+    }
+    s->aside = true; // and where there is no room for a new one, that much is done
+    LH_TRY(open_log(s, &torn));
+    s->aside = false;
+    return LH_OK;
+}
+
+static lh_err start_over(struct ps_server *s)
+{
+    for (uint32_t i = 0; i < s->conf.shard_count && !s->aside; i++) LH_TRY(checkpoint(s->shard[i]));
+    return set_log_aside(s);
+}
+
+lh_err ps_start_over(struct ps_server *s)
+{
+    bool room = false;
+    lh_err err = start_over(s);
+    if (err == LH_ERR_DISK_FULL) LH_TRY(ps_quarantine_remove(s, &room));
+    return room ? start_over(s) : err;
+}
+
+// What was fetched from followers becomes the history here: durable before anything follows it.
+static lh_err install(struct ps_server *s)
+{
+    bool fetched = s->damaged;
+    for (uint32_t i = 0; i < s->conf.shard_count; i++)
+        fetched |= ps_rebuild_fetched(s->shard[i]->rebuild);
+    if (!fetched || s->installed) return LH_OK;
+    for (uint32_t i = 0; i < s->conf.shard_count && !s->aside; i++) LH_TRY(checkpoint(s->shard[i]));
+    if (s->damaged || s->replayed) LH_TRY(set_log_aside(s));
+    s->installed = true; // the EPOCH record may have to wait for room
+    return LH_OK;
+}
+
+// After a cut tail or a rebuild the log goes on above one checkpoint, which a start would then
+// depend on: another is due.
+static lh_err look_for_another(struct ps_shard *shard)
+{
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
+    uint64_t first = shard->indexed ? shard->index[0].version : shard->replica.ledger.version + 1;
+    uint64_t *version;
+    size_t count, enough = 0;
+    LH_TRY(lk_checkpoint_versions(&conf, shard->id, false, &version, &count));
+    for (size_t i = 0; i < count; i++) enough += version[i] + 1 >= first;
+    free(version);
+    shard->alone = first > 1 && enough < shard->server->conf.checkpoint_keep;
+    return LH_OK;
+}
+
+lh_err ps_recovered(struct ps_server *s)
+{
+    LH_TRY(install(s));
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(ps_head_settle(s->shard[i]));
+    LH_TRY(open_epochs(s));
+    LH_TRY(store_process(s));
+    s->installed = s->damaged = s->unreliable = false;
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        struct ps_shard *shard = s->shard[i];
+        LH_TRY(look_for_another(shard));
+        lh_logf(s->conf.log, LH_INFO, "shard.ready", "shard %u at version %llu, epoch %llu",
+                shard->id, (unsigned long long)shard->head->version,
+                (unsigned long long)shard->head->epoch);
+    }
+    LH_FAILPOINT("recover.ready");
+    return LH_OK;
+}

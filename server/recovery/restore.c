@@ -1,0 +1,330 @@
+// Restore: what followers hold of a shard that lost its history, and bring
+// (server/docs/0000-protocol.md#rule-13, #rule-17; which of it counts, rebuild.c says).
+//
+// Patience has a bound that bytes renew, not words (server/docs/0000-protocol.md#rule-29): who was
+// told to bring its state and brings no full part of it for the grace time, or breaks its transfer
+// off BROKEN_MAX times, had its turn. It is asked again when all others had theirs.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/head.h"
+#include "common/net/rpc.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "longhaul/v1/shard.pb-c.h"
+#include "server/recovery/rebuild.h"
+
+enum { BROKEN_MAX = 3 };
+
+struct ps_restore { // a state that is being received
+    struct ps_server *server;
+    struct ps_rebuild *rebuild; // NULL: none is wanted any more
+    struct lh_call *call;
+    uint64_t worker;
+    struct lh_peer peer;
+    struct lh_buf bytes;
+    uint64_t total;
+    bool over; // answered: what else comes is not read
+    bool sealed;
+    struct lh_state_seal seal;
+};
+
+static bool same(const struct ps_point *a, const struct ps_point *b)
+{
+    return a->epoch == b->epoch && a->version == b->version && lh_hash_equal(&a->chain, &b->chain);
+}
+
+// Its transfer is over, brought or not.
+static void end(struct ps_restore *r)
+{
+    struct ps_offer *o = r->rebuild ? ps_rebuild_offer(r->rebuild, r->worker) : NULL;
+    if (o) o->broken++;
+    if (r->rebuild) r->rebuild->restore = NULL;
+    r->rebuild = NULL;
+    r->over = true;
+}
+
+bool ps_restore_coming(struct ps_rebuild *b)
+{
+    const struct ps_conf *conf = &b->shard->server->conf;
+    struct ps_restore *r = b->restore;
+    if (!r) return false;
+    const struct ps_offer *o = ps_rebuild_offer(b, r->worker);
+    if (o && lh_now(conf->env) - o->asked_ns < conf->grace_ns) return true;
+    end(r);
+    lh_call_finish(r->call, LH_ERR_DEADLINE, "no part of the state came for too long");
+    return false;
+}
+
+void ps_restore_drop_silent(struct ps_rebuild *b)
+{
+    const struct ps_conf *conf = &b->shard->server->conf;
+    int64_t now = lh_now(conf->env);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->offers; i++) {
+        struct ps_offer *o = &b->offer[i];
+        bool silent = now - o->heard_ns >= conf->grace_ns;
+        if (silent && !o->lied && !o->turns && !o->asked_ns) continue;
+        if (silent) o->haves = 0; // what is known of it stays: it may come back
+        b->offer[n++] = *o;
+    }
+    b->offers = n;
+}
+
+void ps_restore_pass_over(struct ps_rebuild *b)
+{
+    const struct ps_conf *conf = &b->shard->server->conf;
+    int64_t now = lh_now(conf->env);
+    for (uint32_t i = 0; i < b->offers; i++) {
+        struct ps_offer *o = &b->offer[i];
+        bool idle = now - o->asked_ns >= conf->grace_ns;
+        if (!o->asked_ns || (!idle && o->broken < BROKEN_MAX)) continue;
+        o->turns++;
+        o->asked_ns = 0;
+        o->broken = 0;
+        lh_log_peer(conf->log, LH_WARN, "restore.passed_over",
+                    "shard %u: worker %016" PRIx64
+                    " was told to bring its state and did not: others are asked first; if it goes "
+                    "on, stop that worker",
+                    b->shard->id, o->worker);
+    }
+}
+
+void ps_restore_forget(struct ps_rebuild *b)
+{
+    if (b->restore) b->restore->rebuild = NULL;
+}
+
+// ---------------------------------------------------------------- offers
+
+static struct ps_offer *note_worker(struct ps_rebuild *b, uint64_t worker)
+{
+    for (uint32_t i = 0; i < b->offers; i++)
+        if (b->offer[i].worker == worker) return &b->offer[i];
+    if (b->offers == LH_WORKERS_MAX) return NULL;
+    b->offer[b->offers] = (struct ps_offer){.worker = worker};
+    return &b->offer[b->offers++];
+}
+
+static lh_err take_offer(struct ps_rebuild *b, const Longhaul__V1__OfferRequest *m)
+{
+    struct ps_offer *o = note_worker(b, m->worker);
+    if (!o) return lh_fail(LH_ERR_BUSY, "%d workers have offered already", LH_WORKERS_MAX);
+    o->heard_ns = lh_now(b->shard->server->conf.env);
+    o->haves = 0;
+    for (size_t i = 0; i < m->n_have && o->haves < PS_OFFER_POINTS_MAX; i++) {
+        if (m->have[i]->chain.len != LH_HASH_BYTES || !m->have[i]->epoch) continue;
+        o->have[o->haves++] = ps_point_of(m->have[i]);
+    }
+    ps_rebuild_decide(b);
+    return LH_OK;
+}
+
+static void reply_offer(struct ps_server *s, struct lh_request *rq, struct ps_rebuild *b,
+                        uint64_t worker)
+{
+    Longhaul__V1__OfferReply out = LONGHAUL__V1__OFFER_REPLY__INIT;
+    Longhaul__V1__Point want;
+    out.process = s->process;
+    if (b && b->wanted_of == worker && !b->restore && !b->chosen) {
+        lh_random(s->conf.env, b->challenge, sizeof b->challenge);
+        struct ps_offer *o = ps_rebuild_offer(b, worker);
+        if (!o->asked_ns) o->asked_ns = lh_now(s->conf.env);
+        const struct ps_point *p = &b->wanted;
+        want = lh_head_point(b->shard->id, p->epoch, p->version, &p->chain);
+        out.want = &want;
+        out.challenge = (ProtobufCBinaryData){sizeof b->challenge, b->challenge};
+    }
+    lh_reply(rq, &out.base);
+}
+
+static void on_offer(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct ps_server *s = self;
+    const Longhaul__V1__OfferRequest *m = (const Longhaul__V1__OfferRequest *)message;
+    struct ps_shard *shard = ps_server_shard(s, m->shard);
+    lh_err err = ps_check_run(s, &m->job, &m->manifest, "follower");
+    if (!err && m->worker != lh_worker_id(lh_request_peer(rq)))
+        err = lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
+    if (!err && !shard)
+        err = lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", m->shard);
+    if (!err && shard->rebuild) err = take_offer(shard->rebuild, m);
+    if (err)
+        lh_reply_error(rq, err, NULL);
+    else
+        reply_offer(s, rq, shard->rebuild, m->worker);
+}
+
+lh_err ps_offer_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
+                       const struct lh_call_ops **ops, void **self)
+{
+    return lh_request_accept(call, peer, &longhaul__v1__offer_request__descriptor, on_offer, s, ops,
+                             self);
+}
+
+// ---------------------------------------------------------------- the state that is brought
+
+static lh_err open_begin(struct ps_restore *r, const struct ps_rebuild *b,
+                         const Longhaul__V1__RestoreHead *m)
+{
+    const struct ps_conf *conf = &r->server->conf;
+    LH_TRY(lh_state_seal_init(&r->seal, LH_SEAL_RESTORE, conf->keys, conf->job,
+                              &conf->manifest->hash, b->shard->id,
+                              lh_span(b->challenge, sizeof b->challenge)));
+    LH_TRY(lh_state_open_begin(&r->seal, m->seal, m->total));
+    struct ps_point of = ps_point_of(m->seal->of);
+    return same(&of, &b->wanted) ? LH_OK
+                                 : lh_fail(LH_ERR_MALFORMED, "sealed is another state than wanted");
+}
+
+// The first message says which state comes.
+static lh_err begin_restore(struct ps_restore *r, const Longhaul__V1__RestoreHead *m)
+{
+    struct ps_server *s = r->server;
+    struct ps_shard *shard = m->of ? ps_server_shard(s, m->of->shard) : NULL;
+    struct ps_rebuild *b = shard ? shard->rebuild : NULL;
+    struct ps_point of = ps_point_of(m->of);
+    if (!b || b->chosen || b->restore || m->process != s->process || b->wanted_of != r->worker ||
+        !same(&of, &b->wanted))
+        return lh_fail(LH_ERR_CONFLICT, "this state is not wanted any more");
+    if (!m->total || m->total > lk_replica_bytes_max(shard->replica.layout))
+        return lh_fail(LH_ERR_TOO_LARGE, "a fold state of %llu bytes",
+                       (unsigned long long)m->total);
+    r->sealed = m->seal != NULL;
+    LH_TRY(ps_state_asked(s, shard->id, r->sealed, "the follower"));
+    if (r->sealed) LH_TRY(open_begin(r, b, m));
+    struct ps_offer *o = ps_rebuild_offer(b, r->worker);
+    if (!o->asked_ns) o->asked_ns = lh_now(s->conf.env); // its turn went by meanwhile: another one
+    r->rebuild = b;
+    r->total = m->total;
+    r->bytes = lh_buf((size_t)m->total);
+    b->restore = r;
+    return LH_OK;
+}
+
+// Of which point it is, is in its ledger: read before what is held here gives way to it.
+static lh_err check_state(const struct ps_restore *r)
+{
+    const struct ps_rebuild *b = r->rebuild;
+    const struct lh_ledger *have = &b->shard->replica.ledger;
+    struct lh_ledger l = {.shard = have->shard, .shards = have->shards};
+    struct lh_cursor c = lh_cursor(lh_buf_span(&r->bytes));
+    lh_err err = lh_ledger_read(&l, &c);
+    struct ps_point is = {l.epoch, l.version, l.chain};
+    lh_ledger_free(&l);
+    if (err || same(&is, &b->wanted)) return err;
+    return lh_fail(LH_ERR_MALFORMED, "shard %u: the state that came is not the offered one",
+                   b->shard->id);
+}
+
+// Nothing is believed but what the point says: version, epoch and chain of what was loaded.
+static lh_err take_state(struct ps_restore *r)
+{
+    struct ps_rebuild *b = r->rebuild;
+    struct ps_shard *s = b->shard;
+    LH_TRY(check_state(r));
+    ps_snapshot_part(s, false);
+    LH_TRY(lk_replica_load(&s->replica, lh_buf_span(&r->bytes)));
+    struct ps_point own = ps_rebuild_own(b);
+    if (LH_BUG("rebuild_no_dedupe")) s->replica.ledger.rows = 0; // planted: weights only
+    ps_rebuild_took(b, b->from);
+    ps_rebuild_name_lost(b, &own, r->worker);
+    return LH_OK;
+}
+
+// A part that came is a sign of life where it is a full one, as all but the last are.
+static void note_part(struct ps_restore *r, size_t bytes)
+{
+    struct ps_offer *o = ps_rebuild_offer(r->rebuild, r->worker);
+    if (o && bytes == LH_PART_BYTES) o->asked_ns = lh_now(r->server->conf.env);
+}
+
+static lh_err take_part(struct ps_restore *r, const struct lh_msg *msg)
+{
+    ProtobufCMessage *head;
+    size_t at;
+    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__restore_head__descriptor, &head, &at));
+    lh_err err = r->rebuild ? LH_OK : begin_restore(r, (Longhaul__V1__RestoreHead *)head);
+    protobuf_c_message_free_unpacked(head, NULL);
+    if (err) return err;
+    size_t n = msg->len - at;
+    note_part(r, n);
+    if (r->sealed) return ps_state_open(&r->seal, msg, at, &r->bytes);
+    uint8_t *to = lh_buf_grow(&r->bytes, n);
+    if (!to) return n ? lh_buf_err(&r->bytes) : LH_OK;
+    return lh_msg_copy(msg, at, to, n) ? LH_OK : LH_ERR_INTERNAL;
+}
+
+// Who sends what can't be read may come again: the bytes are bound to the last answer. Who sends a
+// whole state that is another than the offered one is not asked again.
+static void tell_refused(const struct ps_restore *r, lh_err err, bool whole)
+{
+    struct ps_rebuild *b = r->rebuild;
+    if (lh_err_class(err) != LH_CLASS_REJECT) return;
+    lh_log_peer(r->server->conf.log, LH_ERROR, "restore.refused",
+                "worker %s of %s: %s%s; if it goes on, stop that worker", r->peer.name,
+                r->peer.region, lh_err_text(err), whole ? "; it is not asked again" : "");
+    for (uint32_t i = 0; whole && i < b->offers; i++)
+        b->offer[i].lied |= b->offer[i].worker == r->worker;
+}
+
+static void restore_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct ps_restore *r = self;
+    if (r->over) return;
+    lh_err err = take_part(r, msg);
+    bool whole = !err && r->bytes.len == r->total;
+    if (!err && !whole) {
+        lh_call_read(call);
+        return;
+    }
+    struct ps_rebuild *b = r->rebuild;
+    if (whole) err = take_state(r);
+    if (err) tell_refused(r, err, whole);
+    end(r);
+    Longhaul__V1__RestoreReply out = LONGHAUL__V1__RESTORE_REPLY__INIT;
+    if (!err) err = lh_rpc_send(call, &out.base);
+    lh_call_finish(call, err, err ? lh_err_text(err) : "");
+    if (whole && b->chosen) ps_rebuild_decide(b);
+}
+
+static void restore_half_close(void *self, struct lh_call *call)
+{
+    struct ps_restore *r = self;
+    if (!r->rebuild) return;
+    end(r);
+    lh_call_finish(call, LH_ERR_MALFORMED, "the stream ended inside the state");
+}
+
+static void restore_sent(void *self, struct lh_call *call)
+{
+    (void)self;
+    (void)call;
+}
+
+static void restore_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    (void)call;
+    (void)status;
+    (void)text;
+    struct ps_restore *r = self;
+    end(r);
+    lh_buf_free(&r->bytes);
+    free(r);
+}
+
+static const struct lh_call_ops restore_ops = {restore_message, restore_half_close, restore_sent,
+                                               restore_close};
+
+lh_err ps_restore_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
+                         const struct lh_call_ops **ops, void **self)
+{
+    struct ps_restore *r = calloc(1, sizeof *r);
+    if (!r) return LH_ERR_NO_MEMORY;
+    *r =
+        (struct ps_restore){.server = s, .call = call, .worker = lh_worker_id(peer), .peer = *peer};
+    *ops = &restore_ops;
+    *self = r;
+    lh_call_read(call);
+    return LH_OK;
+}

@@ -1,0 +1,353 @@
+// Checkpointer: checkpoints of the fold state, and the log cut below the older one
+// (DESIGN.md#section-8).
+//
+// The state is copied on the loop in slices, between which records are folded as ever, and written
+// on the copy lane; what is folded meanwhile is folded there in the part that was copied, too: on
+// the loop it would double what a fold takes. The copy's memory is touched there first: the system
+// clears pages ten times slower than they are copied. Two channels: the full state, from which a
+// server starts, and weights only, more often, for readers; a full one serves readers as well. A
+// full disk makes one due: it lets the log be cut, and with the room the log goes on. What is
+// promised holds all the same: two checkpoints, and the log from the older one on.
+#include <stdlib.h>
+
+#include "server/server.h"
+
+// A few milliseconds of the loop.
+enum { SLICE_BYTES = 8 << 20 };
+
+// A record that was folded while the state is copied: it is folded in the copy on the copy lane.
+// Its payload, with the room it takes, is held until then.
+struct late {
+    struct late *next;
+    struct ps_checkpointer *keep;
+    struct lk_checkpoint_late what;
+    struct lh_blob *plain; // NULL: a plan has none
+    uint64_t room;
+};
+
+struct ps_checkpointer {
+    struct ps_shard *shard;
+    struct lk_checkpoint checkpoint;
+    struct late *late;    // what is on the lane; what a stop leaves there is freed with this,
+    bool touching;        // and that its memory is touched there
+    bool given_up;        // it goes when nothing is
+    uint64_t timer;       // of the next slice; 0: none
+    int64_t replay_ns;    // the shard's when it began,
+    int64_t meanwhile_ns; // and what came to it until the state was whole
+    lh_err result;
+};
+
+static lh_err prune(struct ps_server *s, uint32_t shard, bool weights, uint64_t *oldest)
+{
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
+    unsigned keep = weights ? s->conf.weights_keep : s->conf.checkpoint_keep;
+    return lk_checkpoint_prune(&conf, shard, weights, keep, oldest);
+}
+
+// What takes long for its size alone is all here: writing it, its memory, older ones' removal.
+static int64_t write_job(void *arg)
+{
+    struct ps_checkpointer *k = arg;
+    uint64_t oldest;
+    LH_FAILPOINT("checkpoint.write");
+    k->result = lk_checkpoint_write(&k->checkpoint);
+    lk_checkpoint_free(&k->checkpoint);
+    if (k->result) return 0;
+    LH_FAILPOINT("checkpoint.written");
+    k->result = prune(k->shard->server, k->shard->id, k->checkpoint.weights, &oldest);
+    return 0;
+}
+
+// What only versions below every shard's older checkpoint need of the log.
+static lh_err release(struct ps_server *s, struct ps_segments *out)
+{
+    uint64_t needed = UINT64_MAX;
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        struct ps_shard *shard = s->shard[i];
+        uint64_t oldest;
+        LH_TRY(prune(s, shard->id, false, &oldest));
+        // the first that is there: a log may begin above its oldest checkpoint (recover.c)
+        const struct ps_place *place = ps_shard_place_from(shard, oldest + 1);
+        uint64_t segment = place ? place->segment : oldest ? UINT64_MAX : 0;
+        if (segment < needed) needed = segment;
+    }
+    if (needed > ps_wal_segment(s->wal)) needed = ps_wal_segment(s->wal);
+    *out = ps_wal_release(s->wal, needed);
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_shard_forget_before(s->shard[i], needed);
+    return LH_OK;
+}
+
+lh_err ps_checkpointer_trim(struct ps_server *s)
+{
+    struct ps_segments gone;
+    LH_TRY(release(s, &gone));
+    return ps_wal_remove(s->wal, gone);
+}
+
+static int64_t remove_job(void *arg)
+{
+    struct ps_server *s = arg;
+    s->removal.result = ps_wal_remove(s->wal, s->removal.segments);
+    if (!s->removal.result) LH_FAILPOINT("checkpoint.trimmed");
+    return 0;
+}
+
+static void remove_done(void *arg)
+{
+    struct ps_server *s = arg;
+    s->removal.busy = false;
+    if (s->removal.result && !s->stopped) ps_fatal(s, s->removal.result);
+}
+
+static lh_err written(struct ps_server *s, const struct ps_checkpointer *k)
+{
+    const struct lk_checkpoint *c = &k->checkpoint;
+    lh_logf(s->conf.log, c->weights ? LH_DEBUG : LH_INFO,
+            c->weights ? "checkpoint.weights" : "checkpoint.written", "shard %u version %llu",
+            k->shard->id, (unsigned long long)c->version);
+    k->shard->alone &= c->weights;
+    if (!c->weights) k->shard->room_at = 0;          // there was room: the next one need not wait
+    if (c->weights || s->removal.busy) return LH_OK; // the next one trims as well
+    LH_TRY(release(s, &s->removal.segments));
+    s->removal.busy = true;
+    s->conf.env->ops->work(s->conf.env, LH_LANE_COPY, remove_job, remove_done, s);
+    return LH_OK;
+}
+
+static void write_done(void *arg)
+{
+    struct ps_checkpointer *k = arg;
+    struct ps_shard *shard = k->shard;
+    struct ps_server *s = shard->server;
+    shard->keep = NULL;
+    lh_err err = k->result;
+    if (!k->checkpoint.weights) shard->meanwhile_ns = k->meanwhile_ns + shard->replay_ns;
+    if (!err && !s->stopped) err = written(s, k);
+    if (err == LH_ERR_DISK_FULL && !s->stopped)
+        err = ps_disk_full_unwritten(shard, k->checkpoint.weights);
+    if (err && !s->stopped) ps_fatal(s, err);
+    ps_checkpointer_free(k);
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_checkpointer_start(s->shard[i]);
+}
+
+static void late_free(struct late *l)
+{
+    struct late **at = &l->keep->late;
+    while (*at != l) at = &(*at)->next;
+    *at = l->next;
+    lh_blob_release(l->plain);
+    free(l);
+}
+
+void ps_checkpointer_free(struct ps_checkpointer *k)
+{
+    if (!k) return;
+    lh_cancel(k->shard->server->conf.env, &k->timer);
+    while (k->late) late_free(k->late);
+    lk_checkpoint_free(&k->checkpoint);
+    free(k);
+}
+
+// No memory for it now; the next record that is folded tries again.
+static void give_up(struct ps_shard *shard)
+{
+    struct ps_checkpointer *k = shard->keep;
+    k->given_up = true;
+    lh_cancel(shard->server->conf.env, &k->timer);
+    if (k->late || k->touching) return; // its end calls again
+    shard->keep = NULL;
+    ps_checkpointer_free(k);
+}
+
+static void slice(void *arg)
+{
+    struct ps_checkpointer *k = arg;
+    struct ps_shard *shard = k->shard;
+    struct ps_server *s = shard->server;
+    struct lk_checkpoint *c = &k->checkpoint;
+    int64_t start = lh_now(s->conf.env);
+    uint64_t bytes = s->conf.keep_slice_bytes ? s->conf.keep_slice_bytes : SLICE_BYTES;
+    k->timer = 0;
+    if (s->stopped) return; // freed with the shard
+    if (!c->whole && ps_checkpointer_due(shard))
+        c->weights = false; // a full one fell due meanwhile
+    if (lk_checkpoint_copy(c, &shard->replica, bytes)) {
+        give_up(shard);
+        return;
+    }
+    ps_took(s, PS_LOOP_COPY, start);
+    if (!c->whole) {
+        k->timer = lh_after(s->conf.env, 0, slice, k);
+        return;
+    }
+    *(c->weights ? &shard->weighed : &shard->checkpointed) = c->version;
+    k->meanwhile_ns = shard->replay_ns - k->replay_ns;
+    if (!c->weights) shard->replay_ns = 0;
+    if (!c->weights) shard->unwritten = false;
+    s->conf.env->ops->work(s->conf.env, LH_LANE_COPY, write_job, write_done, k);
+}
+
+static int64_t touch_job(void *arg)
+{
+    lk_checkpoint_touch(&((struct ps_checkpointer *)arg)->checkpoint);
+    return 0;
+}
+
+static void touch_done(void *arg)
+{
+    struct ps_checkpointer *k = arg;
+    k->touching = false;
+    if (k->given_up)
+        give_up(k->shard);
+    else
+        slice(k);
+}
+
+static bool copying(const struct ps_shard *shard)
+{
+    const struct ps_checkpointer *k = shard->keep;
+    return k && !k->given_up && !k->checkpoint.whole;
+}
+
+static int64_t late_job(void *arg)
+{
+    struct late *l = arg;
+    struct lh_span plain = l->plain ? lh_blob_span(l->plain) : (struct lh_span){0};
+    lk_checkpoint_repeat(&l->keep->checkpoint, &l->what, plain);
+    return 0;
+}
+
+static void late_done(void *arg)
+{
+    struct late *l = arg;
+    struct ps_checkpointer *k = l->keep;
+    struct ps_shard *shard = k->shard;
+    uint64_t room = l->room;
+    late_free(l);
+    ps_push_memory_give_payload(shard->server, room);
+    if (k->given_up) give_up(shard);
+}
+
+// The payload is the item's, or, of a standby's record, what the fold has just opened.
+static struct lh_blob *hold_payload(struct ps_item *i)
+{
+    if (i->payload) return lh_blob_share(i->payload);
+    return lh_blob_copy(lh_buf_span(&i->shard->replica.plain));
+}
+
+static lh_err fold_late(struct ps_checkpointer *k, struct ps_item *i,
+                        const struct lk_checkpoint_late *what)
+{
+    struct late *l = calloc(1, sizeof *l);
+    if (!l) return LH_ERR_NO_MEMORY;
+    *l = (struct late){.next = k->late, .keep = k, .what = *what};
+    bool pushed = i->record.kind == LH_ADMIT;
+    if (pushed) l->plain = hold_payload(i);
+    k->late = l;
+    if (pushed && !l->plain) {
+        late_free(l);
+        return LH_ERR_NO_MEMORY;
+    }
+    l->room = i->room;
+    i->room = 0;
+    struct lh_env *env = i->shard->server->conf.env;
+    env->ops->work(env, LH_LANE_COPY, late_job, late_done, l);
+    return LH_OK;
+}
+
+void ps_checkpointer_folded(struct ps_item *i)
+{
+    struct ps_shard *shard = i->shard;
+    struct lk_checkpoint_late what;
+    bool changes = i->record.kind == LH_ADMIT || i->record.kind == LH_PLAN;
+    if (!changes || !copying(shard)) return;
+    lh_err err = lk_checkpoint_folded(&shard->keep->checkpoint, &shard->replica, &i->record, &what);
+    if (!err && what.below) err = fold_late(shard->keep, i, &what);
+    if (err) give_up(shard);
+}
+
+// A start that comes before the new checkpoint is whole replays what is folded until then as well;
+// half of the time is room enough, or checkpoints would follow each other without an end.
+// `later_ns`: or it will be when so much more is folded.
+static bool replay_due(const struct ps_shard *shard, int64_t later_ns)
+{
+    int64_t most = shard->server->conf.replay_ns, room = shard->meanwhile_ns;
+    if (room > most / 2) room = most / 2;
+    return most && shard->replay_ns + later_ns >= most - room;
+}
+
+// Would a full one fall due while another is made, and wait for its end?
+static bool soon_due(const struct ps_server *s)
+{
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        int64_t most = s->conf.replay_ns / 4, meanwhile = s->shard[i]->meanwhile_ns;
+        if (replay_due(s->shard[i], meanwhile < most ? meanwhile : most)) return true;
+    }
+    return false;
+}
+
+bool ps_checkpointer_due(const struct ps_shard *shard)
+{
+    const struct ps_conf *conf = &shard->server->conf;
+    const struct lh_ledger *l = &shard->replica.ledger;
+    bool newer = l->version > shard->checkpointed;
+    if (shard->server->full.now && (newer || shard->unwritten) && !LH_BUG("no_relief"))
+        return lh_now(conf->env) >= shard->room_at;
+    if (!newer) return false;
+    if (l->plan.phase == LH_PHASE_END || shard->alone) return true;
+    if (replay_due(shard, 0)) return true;
+    return conf->checkpoint_every && l->version >= shard->checkpointed + conf->checkpoint_every;
+}
+
+// Not where it would hold back a full one, which serves readers as well.
+bool ps_checkpointer_weights_due(const struct ps_shard *shard)
+{
+    uint64_t every = shard->server->conf.weights_every;
+    uint64_t read = shard->weighed > shard->checkpointed ? shard->weighed : shard->checkpointed;
+    if (shard->server->full.now) return false; // it would take room and make none
+    return every && shard->replica.ledger.version >= read + every && !soon_due(shard->server);
+}
+
+uint64_t ps_checkpointer_bytes(const struct ps_server *s)
+{
+    uint64_t most = 0;
+    for (uint32_t k = 0; k < s->conf.shard_count; k++) {
+        const struct lk_replica *r = &s->shard[k]->replica;
+        uint64_t values = r->layout->values * (r->outer.kind == LH_OPT_SGD ? 1 : 3);
+        uint64_t bytes = values * sizeof(float) + 1024 + 256u * r->ledger.rows;
+        if (bytes + bytes / 256 > most) most = bytes + bytes / 256;
+    }
+    return most;
+}
+
+bool ps_checkpointer_busy(const struct ps_server *s)
+{
+    for (uint32_t i = 0; i < s->conf.shard_count; i++)
+        if (s->shard[i]->keep) return true;
+    return false;
+}
+
+void ps_checkpointer_start(struct ps_shard *shard)
+{
+    struct ps_server *s = shard->server;
+    bool full = ps_checkpointer_due(shard);
+    if (s->stopped || !(full || ps_checkpointer_weights_due(shard))) return;
+    if (ps_checkpointer_busy(s)) return; // one copy at a time; its end looks at all
+    struct ps_checkpointer *k = calloc(1, sizeof *k);
+    if (!k) return;
+    k->shard = shard;
+    k->replay_ns = shard->replay_ns;
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
+    if (lk_checkpoint_begin(&conf, &shard->replica, &k->checkpoint)) {
+        free(k);
+        return;
+    }
+    k->checkpoint.weights = !full;
+    shard->keep = k;
+    lh_logf(s->conf.log, LH_DEBUG, "checkpoint.begun", "shard %u version %llu, replay %lld ms",
+            shard->id, (unsigned long long)shard->replica.ledger.version,
+            (long long)(shard->replay_ns / LH_MS));
+    lh_pool_trim(s->room.pool);
+    k->touching = true;
+    s->conf.env->ops->work(s->conf.env, LH_LANE_COPY, touch_job, touch_done, k);
+}

@@ -1,0 +1,120 @@
+// Disk full: what a server does while its disk is full (deploy/docs/full-disk.md#a-server).
+//
+// Only the log's next segment and a checkpoint take room. A segment leaves what a checkpoint needs
+// (invariant 1), so a full disk is met by the log first: nothing of that group happened, its pushes
+// come again, and a checkpoint is made, which lets the log be cut. Where that has no room either,
+// what is not promised gives way: logs and checkpoints that were set aside (quarantine.c), then
+// older checkpoints of weights. Where no checkpoint is due or can be made, the next group squeezes
+// in: it gets a segment of its own size; and where not even that fits, a record of our own does, in
+// the few blocks that invariant 1 keeps for it, for it makes a checkpoint due.
+//
+// Invariants: 1. a whole segment leaves a full checkpoint of any shard, and RECORDS_BYTES. 2. A
+// small one leaves as much, unless it is that record's. 3. Two checkpoints and the log from the
+// older one on are never given up.
+#include <stdlib.h>
+
+#include "server/server.h"
+
+// A segment with a DIGEST record of each shard, in blocks of the file system's.
+enum { RECORDS_BYTES = 4096, RECORD_BYTES = 256 };
+
+// Between two checkpoints that find no room: each writes until there is none.
+static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
+
+uint64_t ps_disk_full_reserve(const struct ps_server *s)
+{
+    return ps_checkpointer_bytes(s) + RECORDS_BYTES + (uint64_t)RECORD_BYTES * s->conf.shard_count;
+}
+
+// What is left is that checkpoint's: small segments would use it up and make none.
+static bool checkpoint_lacks_room(const struct ps_server *s)
+{
+    for (uint32_t k = 0; k < s->conf.shard_count; k++)
+        if (s->shard[k]->unwritten) return true;
+    return false;
+}
+
+// ---------------------------------------------------------------- the log
+
+bool ps_disk_full_needs_record(const struct ps_shard *shard)
+{
+    const struct ps_server *s = shard->server;
+    const struct lh_ledger *l = &shard->replica.ledger;
+    bool could = s->full.stuck && l->version == shard->checkpointed && shard->indexed > 1;
+    return could && !ps_checkpointer_busy(s) && !checkpoint_lacks_room(s);
+}
+
+void ps_disk_full_before_commit(struct ps_server *s)
+{
+    ps_wal_reserve(s->wal, ps_disk_full_reserve(s));
+    s->full.may_squeeze = s->full.now && !ps_checkpointer_busy(s) && !checkpoint_lacks_room(s);
+    s->full.squeezed = false;
+}
+
+lh_err ps_disk_full_commit(struct ps_server *s)
+{
+    s->full.squeezed = s->full.may_squeeze;
+    return s->full.squeezed ? ps_wal_commit_small(s->wal, s->full.small_reserve) : LH_ERR_DISK_FULL;
+}
+
+static LH_MUST lh_err make_room(struct ps_server *s)
+{
+    bool gone;
+    for (uint32_t k = 0; k < s->conf.shard_count; k++) ps_checkpointer_start(s->shard[k]);
+    return ps_checkpointer_busy(s) ? LH_OK : ps_quarantine_remove(s, &gone);
+}
+
+lh_err ps_disk_full_met(struct ps_server *s)
+{
+    bool before = s->full.now;
+    s->full.now = true;
+    s->full.stuck = s->full.squeezed;
+    s->count.full++;
+    if (!before)
+        lh_logf(s->conf.log, LH_ERROR, "log.disk_full",
+                "no room for the log in %s: pushes wait, follows go on; a checkpoint lets the "
+                "log be cut, if there is room for it. Else free some space",
+                s->conf.dir);
+    if (!before && !ps_checkpointer_busy(s))
+        LH_TRY(ps_checkpointer_trim(s)); // a start may have left it to do
+    return make_room(s);
+}
+
+void ps_disk_full_committed(struct ps_server *s)
+{
+    s->full.stuck = false;
+    if (!s->full.now || s->full.squeezed) return;
+    s->full.now = false;
+    lh_logf(s->conf.log, LH_INFO, "log.room", "there is room for the log again");
+    for (uint32_t k = 0; k < s->conf.shard_count; k++) s->shard[k]->room_at = 0; // for those too
+}
+
+// ---------------------------------------------------------------- a checkpoint
+
+// Weights are for readers: of several, the older ones make room for what lets the log be cut.
+static lh_err drop_weights(struct ps_shard *shard, bool *dropped)
+{
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
+    uint64_t *version, oldest;
+    size_t count;
+    LH_TRY(lk_checkpoint_versions(&conf, shard->id, true, &version, &count));
+    free(version);
+    *dropped = count > 1;
+    return *dropped ? lk_checkpoint_prune(&conf, shard->id, true, 1, &oldest) : LH_OK;
+}
+
+lh_err ps_disk_full_unwritten(struct ps_shard *shard, bool weights)
+{
+    struct ps_server *s = shard->server;
+    bool dropped = false;
+    lh_logf(s->conf.log, LH_ERROR, "checkpoint.disk_full",
+            "shard %u: no room in %s; the log can't be cut until there is: free some space, it is "
+            "tried again every %lld s",
+            shard->id, s->conf.dir, (long long)(ROOM_AGAIN / LH_SECOND));
+    if (weights) return LH_OK;
+    shard->unwritten = true;
+    LH_TRY(ps_quarantine_remove(s, &dropped));
+    if (!dropped) LH_TRY(drop_weights(shard, &dropped));
+    shard->room_at = dropped ? 0 : lh_now(s->conf.env) + ROOM_AGAIN;
+    return LH_OK;
+}

@@ -1,0 +1,158 @@
+// Quarantine: logs that are not gone on with, kept for whoever looks at them while there is room.
+//
+// A log that a follower's state took the place of, or another history, moves to
+// DIR/damaged-<number, 16 hex>/. 1. The state that took its place is durable before it does:
+// nothing is ever read there again. 2. So it goes where the disk is full, before anything that is
+// promised has to wait: all of them at once, and the log says so. Numbers have no gaps, for a
+// directory is not listed by the environment: where there is no file, there is no later folder.
+// Damaged checkpoints, which a start passed over (checkpoints/*.damaged), go with them.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/server.h"
+
+struct segments {
+    char (*name)[64];
+    size_t count;
+    lh_err err;
+};
+
+static void note_segment(void *arg, const char *name)
+{
+    struct segments *s = arg;
+    if (s->err || strlen(name) >= sizeof *s->name) return;
+    char(*grown)[64] = realloc(s->name, (s->count + 1) * sizeof *grown);
+    if (!grown) {
+        s->err = LH_ERR_NO_MEMORY;
+        return;
+    }
+    s->name = grown;
+    memcpy(s->name[s->count++], name, strlen(name) + 1);
+}
+
+// The files of a folder, in their order; none where there is no folder. free(out->name).
+static lh_err list(struct ps_server *s, const char *folder, struct segments *out)
+{
+    *out = (struct segments){0};
+    lh_err err = s->conf.env->ops->files->list(s->conf.env, folder, note_segment, out);
+    if (err == LH_ERR_NOT_FOUND) err = LH_OK;
+    if (!err) err = out->err;
+    if (err) free(out->name);
+    return err;
+}
+
+static lh_err folder_path(const struct ps_server *s, uint64_t number, char out[LH_PATH_SIZE])
+{
+    return lh_path(out, LH_PATH_SIZE, s->conf.dir, "damaged-%016" PRIx64, number);
+}
+
+// How many folders there are.
+static lh_err count_folders(struct ps_server *s, uint64_t *out)
+{
+    char path[LH_PATH_SIZE];
+    struct segments found;
+    for (*out = 0;; ++*out) {
+        LH_TRY(folder_path(s, *out + 1, path));
+        LH_TRY(list(s, path, &found));
+        free(found.name);
+        if (!found.count) return LH_OK;
+    }
+}
+
+// The oldest first: what is left after a crash in between is the log's end, never a shorter log.
+static lh_err move_segments(struct ps_server *s, const char *to)
+{
+    const struct lh_files_ops *files = s->conf.env->ops->files;
+    struct segments found;
+    char from_path[LH_PATH_SIZE], to_path[LH_PATH_SIZE];
+    LH_TRY(list(s, s->wal_dir, &found));
+    lh_err err = LH_OK;
+    for (size_t i = 0; i < found.count && !err; i++) {
+        err = lh_path(from_path, sizeof from_path, s->wal_dir, "%s", found.name[i]);
+        if (!err) err = lh_path(to_path, sizeof to_path, to, "%s", found.name[i]);
+        if (!err) err = files->rename(s->conf.env, from_path, to_path);
+        if (!err) err = files->sync_dir(s->conf.env, s->wal_dir);
+    }
+    free(found.name);
+    if (!err) err = files->sync_dir(s->conf.env, to);
+    return err;
+}
+
+lh_err ps_quarantine_log(struct ps_server *s)
+{
+    const struct lh_files_ops *files = s->conf.env->ops->files;
+    char to[LH_PATH_SIZE];
+    uint64_t folders;
+    LH_TRY(count_folders(s, &folders));
+    LH_TRY(folder_path(s, folders + 1, to));
+    LH_TRY(files->make_dir(s->conf.env, to));
+    LH_TRY(files->sync_dir(s->conf.env, s->conf.dir));
+    LH_TRY(move_segments(s, to));
+    lh_logf(s->conf.log, LH_WARN, "log.set_aside",
+            "%s holds the log that is not gone on with, until the disk is full", to);
+    return LH_OK;
+}
+
+static lh_err remove_folder(struct ps_server *s, const char *folder)
+{
+    const struct lh_files_ops *files = s->conf.env->ops->files;
+    struct segments found;
+    char path[LH_PATH_SIZE];
+    LH_TRY(list(s, folder, &found));
+    lh_err err = LH_OK;
+    for (size_t i = 0; i < found.count && !err; i++) {
+        err = lh_path(path, sizeof path, folder, "%s", found.name[i]);
+        if (!err) err = files->remove(s->conf.env, path);
+    }
+    if (!err) err = files->sync_dir(s->conf.env, folder);
+    if (!err)
+        lh_logf(s->conf.log, LH_WARN, "log.aside_removed",
+                "the disk is full: %zu segments in %s of a log that another took the place of are "
+                "gone",
+                found.count, folder);
+    free(found.name);
+    return err;
+}
+
+static bool damaged(const char *name)
+{
+    const char *end = strrchr(name, '.');
+    return end && !strcmp(end, ".damaged");
+}
+
+static lh_err remove_damaged(struct ps_server *s, bool *any)
+{
+    const struct lh_files_ops *files = s->conf.env->ops->files;
+    struct segments found;
+    char path[LH_PATH_SIZE];
+    LH_TRY(list(s, s->checkpoint_dir, &found));
+    lh_err err = LH_OK;
+    *any = false;
+    for (size_t i = 0; i < found.count && !err; i++) {
+        if (!damaged(found.name[i])) continue;
+        *any = true;
+        err = lh_path(path, sizeof path, s->checkpoint_dir, "%s", found.name[i]);
+        if (!err) err = files->remove(s->conf.env, path);
+    }
+    if (!err && *any) err = files->sync_dir(s->conf.env, s->checkpoint_dir);
+    if (!err && *any)
+        lh_logf(s->conf.log, LH_WARN, "checkpoint.aside_removed",
+                "the disk is full: damaged checkpoints in %s are gone", s->checkpoint_dir);
+    free(found.name);
+    return err;
+}
+
+lh_err ps_quarantine_remove(struct ps_server *s, bool *room)
+{
+    char path[LH_PATH_SIZE];
+    uint64_t folders;
+    LH_TRY(remove_damaged(s, room));
+    LH_TRY(count_folders(s, &folders));
+    *room |= folders > 0;
+    for (; folders; folders--) { // the last first: a crash in between leaves no gap
+        LH_TRY(folder_path(s, folders, path));
+        LH_TRY(remove_folder(s, path));
+    }
+    return LH_OK;
+}

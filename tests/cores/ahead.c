@@ -1,0 +1,488 @@
+// Leases ahead (server/coordinator/grant.c): how many a worker gets, what is recalled and comes
+// back. What all of it is for: ride_out.c.
+#include <jansson.h>
+#include <string.h>
+
+#include "tests/cores/rig.h"
+#include "tests/sim/synthetic.h"
+#include "worker/worker.h"
+
+enum { TOKENS = 64, SLOTS = 1024 };
+
+// ---------------------------------------------------------------- by hand
+
+struct words { // what a worker by hand says
+    uint32_t want, ahead;
+    double units_per_s;
+    uint64_t holding[SLOTS], begun[8], returned[8], claimed[SLOTS];
+    size_t holds, begins, returns, claims;
+};
+
+struct heard {
+    uint64_t unit[SLOTS], recalled[SLOTS];
+    size_t units, recalls;
+};
+
+static struct heard say(struct rig *r, uint32_t w, const struct words *s)
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    ProtobufCMessage *answer;
+    m.worker = lh_worker_id(&r->w[w].self);
+    m.incarnation = UINT64_C(1) << 32;
+    m.want = s->want;
+    m.ahead = s->ahead;
+    m.tokens_per_s = s->units_per_s * TOKENS;
+    m.holding = (uint64_t *)(uintptr_t)s->holding; // all of these: only read
+    m.n_holding = s->holds;
+    m.begun = (uint64_t *)(uintptr_t)s->begun;
+    m.n_begun = s->begins;
+    m.returned = (uint64_t *)(uintptr_t)s->returned;
+    m.n_returned = s->returns;
+    m.claimed = (uint64_t *)(uintptr_t)s->claimed;
+    m.n_claimed = s->claims;
+    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer),
+                     LH_OK);
+    Longhaul__V1__LeaseReply *a = (Longhaul__V1__LeaseReply *)answer;
+    struct heard out = {.units = a->n_units, .recalls = a->n_recalled};
+    assert_true(out.units <= SLOTS && out.recalls <= SLOTS);
+    if (out.units) memcpy(out.unit, a->units, out.units * sizeof *out.unit);
+    if (out.recalls) memcpy(out.recalled, a->recalled, out.recalls * sizeof *out.recalled);
+    rig_free_message(answer);
+    return out;
+}
+
+static bool is_in(const uint64_t *list, size_t n, uint64_t unit)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == unit) return true;
+    return false;
+}
+
+static void start_coordinator(struct rig *r, int64_t ride_out_ns)
+{
+    rig_start_coordinator(r);
+    r->coordinator->conf.ride_out_ns = ride_out_ns;
+    r->coordinator->conf.worker_timeout_ns = 15 * LH_SECOND;
+}
+
+// A run of so many units of two regions, worker 0's and worker 1's, that has begun.
+static struct rig *begun(uint32_t units)
+{
+    struct rig *r = rig_new(1);
+    lh_units_free(&r->units);
+    setup_units(&r->units, units, TOKENS, RIG_WORKERS);
+    start_coordinator(r, 300 * LH_SECOND);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 1).granted, 1);
+    rig_run(r, 5 * LH_SECOND);
+    return r;
+}
+
+static void a_worker_gets_what_it_trains_in_that_time(void **state)
+{
+    (void)state;
+    struct rig *r = begun(1000);
+    struct words w = {.want = 16, .ahead = LH_LEASES_MAX};
+    assert_int_equal(say(r, 0, &w).units, 16); // its speed is not known
+    w.units_per_s = 0.5;
+    assert_int_equal(say(r, 0, &w).units, 150);
+    w.units_per_s = 0.1; // what it has it keeps
+    assert_int_equal(say(r, 0, &w).units, 150);
+    w.ahead = 160; // and no more than it can hold
+    w.units_per_s = 1;
+    assert_int_equal(say(r, 0, &w).units, 160);
+    rig_free(r);
+}
+
+static void it_has_half_of_what_is_left_at_most(void **state)
+{
+    (void)state;
+    struct rig *r = begun(400);
+    struct words w = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 1000};
+    struct heard first = say(r, 0, &w), second = say(r, 1, &w);
+    assert_int_equal(first.units, 200);
+    assert_int_equal(second.units, 100);
+    for (size_t i = 0; i < second.units; i++)
+        assert_false(is_in(first.unit, first.units, second.unit[i]));
+    r->units.unit[399].may_leave = false; // of region 1
+    assert_int_equal(say(r, 0, &w).units, 200);
+    rig_free(r);
+}
+
+static void of_a_budget_it_has_half_at_most_too(void **state)
+{
+    (void)state;
+    struct rig *r = begun(400);
+    struct words w = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 1000};
+    r->coordinator->conf.budget_tokens = 100 * TOKENS;
+    assert_int_equal(say(r, 0, &w).units, 50);
+    assert_int_equal(say(r, 1, &w).units, 25);
+    rig_free(r);
+}
+
+static void without_a_time_to_ride_out_it_gets_what_it_asks_for(void **state)
+{
+    (void)state;
+    struct rig *r = begun(400);
+    struct words w = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    r->coordinator->conf.ride_out_ns = 0;
+    assert_int_equal(say(r, 0, &w).units, 16);
+    r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
+    w.ahead = 0; // a worker of before
+    assert_int_equal(say(r, 0, &w).units, 16);
+    w.want = UINT32_MAX; // and its queue
+    assert_int_equal(say(r, 0, &w).units, 256);
+    rig_free(r);
+}
+
+// ---------------------------------------------------------------- recall
+
+// Worker 1, at a tenth of worker 0's speed, has all 40 units but those that 0 has.
+struct both {
+    struct words fast, slow;
+    struct heard has; // the slow one
+};
+
+static struct both busy_and_dry(struct rig *r)
+{
+    struct both b = {
+        .slow = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.1},
+        .fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1},
+    };
+    b.has = say(r, 1, &b.slow);
+    assert_int_equal(b.has.units, 40);
+    b.slow.begun[b.slow.begins++] = b.has.unit[0];
+    b.slow.begun[b.slow.begins++] = b.has.unit[39];
+    say(r, 1, &b.slow);
+    assert_int_equal(say(r, 0, &b.fast).units, 0); // and wants some
+    return b;
+}
+
+static void what_is_not_begun_comes_back_for_who_is_dry(void **state)
+{
+    (void)state;
+    struct rig *r = begun(40);
+    struct both b = busy_and_dry(r);
+    struct heard asked = say(r, 1, &b.slow);
+    assert_int_equal(asked.recalls, 36); // 36 s for one, 40 s for the other
+    assert_int_equal(asked.units, 4);
+    for (size_t i = 0; i < b.slow.begins; i++)
+        assert_false(is_in(asked.recalled, asked.recalls, b.slow.begun[i]));
+    for (int i = 0; i < 3; i++) { // until it gives, it is asked again, and nobody else has them
+        assert_int_equal(say(r, 0, &b.fast).units, 0);
+        assert_int_equal(say(r, 1, &b.slow).recalls, 36);
+    }
+    memcpy(b.slow.returned, asked.recalled, 8 * sizeof *asked.recalled);
+    b.slow.returns = 8;
+    asked = say(r, 1, &b.slow);
+    assert_int_equal(asked.recalls, 28); // those 8 are kept for the other
+    assert_int_equal(asked.units, 4);
+    struct heard got = say(r, 0, &b.fast);
+    assert_int_equal(got.units, 8);
+    for (size_t i = 0; i < 8; i++) assert_true(is_in(got.unit, 8, b.slow.returned[i]));
+    assert_int_equal(say(r, 1, &b.slow).recalls, 28); // said twice: the other one's now
+    assert_int_equal(say(r, 0, &b.fast).units, 8);
+    rig_free(r);
+}
+
+// As `longhaul get leases` tells it.
+static const char *lease_of(struct rig *r, uint64_t unit, json_t **page)
+{
+    Longhaul__V1__StatusRequest m = LONGHAUL__V1__STATUS_REQUEST__INIT;
+    struct lh_buf out = lh_buf(LH_SMALL_BYTES);
+    m.from = unit;
+    m.limit = 1;
+    assert_int_equal(ps_co_leases(r->coordinator, &m.base, &out), LH_OK);
+    json_decref(*page);
+    *page = json_loadb((const char *)out.data, out.len, 0, NULL);
+    lh_buf_free(&out);
+    const json_t *row = json_array_get(json_object_get(*page, "leases"), 0);
+    assert_int_equal(json_integer_value(json_object_get(row, "unit")), unit);
+    const char *word = json_string_value(json_object_get(row, "lease"));
+    return word ? word : "none";
+}
+
+static void a_lease_waits_or_is_begun_or_recalled(void **state)
+{
+    (void)state;
+    struct rig *r = begun(40);
+    struct both b = busy_and_dry(r);
+    json_t *page = NULL;
+    struct heard asked = say(r, 1, &b.slow);
+    assert_string_equal(lease_of(r, asked.recalled[7], &page), "recalled");
+    assert_string_equal(lease_of(r, b.slow.begun[1], &page), "begun");
+    b.slow.claimed[b.slow.claims++] = asked.recalled[7];
+    b.slow.returned[b.slow.returns++] = asked.recalled[8];
+    struct heard then = say(r, 1, &b.slow);
+    assert_string_equal(lease_of(r, asked.recalled[7], &page), "begun");
+    assert_string_equal(lease_of(r, asked.recalled[8], &page), "none");
+    for (size_t i = 0; i < then.units; i++)
+        if (!is_in(b.slow.begun, b.slow.begins, then.unit[i]))
+            assert_string_equal(lease_of(r, then.unit[i], &page), "waits");
+    json_decref(page);
+    rig_free(r);
+}
+
+static void what_was_begun_meanwhile_stays(void **state)
+{
+    (void)state;
+    struct rig *r = begun(40);
+    struct both b = busy_and_dry(r);
+    struct heard asked = say(r, 1, &b.slow);
+    uint64_t unit = asked.recalled[0];
+    b.slow.begun[b.slow.begins++] = unit;
+    b.slow.claimed[b.slow.claims++] = asked.recalled[1];
+    struct heard then = say(r, 1, &b.slow);
+    assert_int_equal(then.recalls, 34);
+    assert_true(is_in(then.unit, then.units, unit));
+    rig_free(r);
+}
+
+static void what_is_claimed_is_trained(void **state)
+{
+    (void)state;
+    struct rig *r = begun(40);
+    struct words slow = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.1};
+    struct words fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    struct heard has = say(r, 1, &slow);
+    memcpy(slow.claimed, has.unit, 30 * sizeof *has.unit);
+    slow.claims = 30;
+    assert_int_equal(say(r, 1, &slow).units, 10);
+    assert_int_equal(say(r, 0, &fast).units, 0);
+    assert_int_equal(say(r, 1, &slow).recalls, 9); // of ten, not of forty
+    rig_free(r);
+}
+
+static void what_is_kept_for_one_is_of_the_budget_for_all(void **state)
+{
+    (void)state;
+    struct rig *r = begun(80);
+    r->coordinator->conf.budget_tokens = 40 * TOKENS;
+    struct both b = busy_and_dry(r);
+    struct heard asked = say(r, 1, &b.slow);
+    memcpy(b.slow.returned, asked.recalled, 8 * sizeof *asked.recalled);
+    b.slow.returns = 8;
+    assert_int_equal(say(r, 1, &b.slow).units, 4); // others would be free, but for the budget
+    assert_int_equal(say(r, 0, &b.fast).units, 8);
+    rig_free(r);
+}
+
+static void a_worker_of_before_is_asked_for_nothing(void **state)
+{
+    (void)state;
+    struct rig *r = begun(40);
+    struct words old = {.want = 40, .units_per_s = 0.1};
+    struct words fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    assert_int_equal(say(r, 1, &old).units, 40);
+    assert_int_equal(say(r, 0, &fast).units, 0);
+    struct heard h = say(r, 1, &old);
+    assert_int_equal(h.recalls, 0);
+    assert_int_equal(h.units, 40);
+    rig_free(r);
+}
+
+static void who_is_gone_gets_nothing_kept(void **state)
+{
+    (void)state;
+    struct rig *r = begun(40);
+    struct both b = busy_and_dry(r);
+    struct heard asked = say(r, 1, &b.slow);
+    memcpy(b.slow.returned, asked.recalled, 8 * sizeof *asked.recalled);
+    b.slow.returns = 8;
+    assert_int_equal(say(r, 1, &b.slow).units, 4);
+    b.slow.returns = 0;
+    for (int i = 0; i < 20; i++) { // worker 0 is silent for too long
+        rig_run(r, LH_SECOND);
+        asked = say(r, 1, &b.slow);
+    }
+    assert_int_equal(asked.recalls, 0);
+    assert_int_equal(asked.units, 40);
+    rig_free(r);
+}
+
+static void who_leaves_gives_back_what_it_has_not_begun(void **state)
+{
+    (void)state;
+    struct rig *r = begun(40);
+    struct both b = busy_and_dry(r);
+    struct ps_co_worker *named;
+    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    m.worker = r->w[1].self.name;
+    assert_int_equal(ps_co_drain(r->coordinator, &m.base, &named), LH_OK);
+    struct heard asked = say(r, 1, &b.slow);
+    assert_int_equal(asked.recalls, 38);
+    memcpy(b.slow.returned, asked.recalled + 30, 8 * sizeof *asked.recalled);
+    b.slow.returns = 8;
+    say(r, 1, &b.slow);
+    assert_int_equal(say(r, 0, &b.fast).units, 8);
+    rig_free(r);
+}
+
+// The store has leases alone: what was recalled is asked for anew, and what a worker says it gives
+// back is taken back by a coordinator that never asked for it.
+static void a_recall_is_forgotten_with_its_coordinator_and_a_lease_is_not(void **state)
+{
+    (void)state;
+    struct rig *r = begun(40);
+    struct both b = busy_and_dry(r);
+    struct heard asked = say(r, 1, &b.slow);
+    assert_int_equal(asked.recalls, 36);
+    rig_kill_coordinator(r);
+    rig_run(r, 45 * LH_SECOND);
+    start_coordinator(r, 300 * LH_SECOND);
+    rig_run(r, 2 * LH_SECOND); // the server reports
+    struct heard h = say(r, 1, &b.slow);
+    assert_int_equal(h.recalls, 0);
+    assert_int_equal(h.units, 40);
+    memcpy(b.slow.returned, asked.recalled, 8 * sizeof *asked.recalled);
+    b.slow.returns = 8;
+    assert_int_equal(say(r, 0, &b.fast).units, 0);
+    h = say(r, 1, &b.slow);
+    assert_int_equal(h.units + h.recalls, 40 - 8);
+    assert_int_equal(say(r, 0, &b.fast).units, 8);
+    rig_free(r);
+}
+
+// ---------------------------------------------------------------- who could not be heard
+
+static void who_comes_back_after_its_leases_went_to_others_keeps_the_rest(void **state)
+{
+    (void)state;
+    struct rig *r = begun(100);
+    struct words w = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 0.1}, other = w;
+    struct heard had = say(r, 1, &w);
+    assert_int_equal(had.units, 30);
+    rig_run(r, 20 * LH_SECOND); // it is given up
+    other.want = 60;            // the fifty of its region, then ten of the one that is gone
+    struct heard took = say(r, 0, &other);
+    assert_int_equal(took.units, 60);
+    memcpy(w.holding, had.unit, had.units * sizeof *had.unit);
+    w.holds = had.units;
+    w.want = 0;
+    w.units_per_s = 0;
+    struct heard h = say(r, 1, &w);
+    assert_int_equal(h.recalls, 10);
+    assert_int_equal(h.units, 20);
+    for (size_t i = 0; i < h.recalls; i++) assert_true(is_in(took.unit, took.units, h.recalled[i]));
+    rig_free(r);
+}
+
+// ---------------------------------------------------------------- a core
+
+static uint64_t of_unit[SLOTS]; // tokens that a core trained
+
+static void stepped(void *arg, const struct wk_step_in *in)
+{
+    (void)arg;
+    for (uint32_t i = 0; i < in->pieces; i++) of_unit[in->piece[i].unit] += in->piece[i].tokens;
+}
+
+static bool coming[SLOTS];           // it was announced, and not read or withdrawn since
+static struct wk_trainer_ops noting; // a trainer's, that notes it
+
+static void note(struct wk_trainer *t, uint64_t unit, bool comes)
+{
+    (void)t;
+    assert_true(coming[unit] != comes);
+    coming[unit] = comes;
+}
+
+static void start_core_of(struct rig *r, struct rig_life *l, uint32_t queue_units)
+{
+    static const struct wk_observer observer = {.stepped = stepped};
+    rig_kill_worker(r, 1, false);
+    rig_boot_worker(r, 1);
+    memset(of_unit, 0, sizeof of_unit);
+    memset(coming, 0, sizeof coming);
+    struct wk_conf conf = rig_life_conf(r, l, 50); // a unit lasts a fifth of a second
+    noting = *l->trainer->ops;
+    noting.announce = note;
+    l->trainer->ops = &noting;
+    conf.observer = &observer;
+    conf.queue_units = queue_units;
+    rig_life_start(l, &conf);
+    for (int i = 0; i < 200 && !l->worker->count.steps; i++) rig_run(r, 100 * LH_MS);
+    assert_true(l->worker->count.steps > 0);
+}
+
+static void what_is_leased_is_not_read_ahead(void **state)
+{
+    (void)state;
+    struct rig *r = begun(400);
+    struct rig_life l;
+    start_core_of(r, &l, 6);
+    for (int i = 0; i < 30; i++) {
+        rig_run(r, 100 * LH_MS);
+        uint32_t ahead = 0;
+        for (uint64_t u = 0; u < SLOTS; u++) ahead += coming[u] && of_unit[u] < TOKENS;
+        assert_int_equal(ahead, 6);
+    }
+    assert_true(l.worker->queued > 150);
+    rig_life_end(r, &l, false);
+    rig_free(r);
+}
+
+static bool delay_leases(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                         struct lh_fate *fate)
+{
+    const struct rig *r = arg;
+    (void)to;
+    bool its = strcmp(from, r->w[1].self.name) == 0;
+    if (rpc == LH_RPC_LEASE && its) fate->delay_ns = 700 * LH_MS;
+    return true;
+}
+
+static void what_is_begun_while_an_answer_travels_stays(void **state)
+{
+    (void)state;
+    struct rig *r = begun(40);
+    struct rig_life l;
+    struct words fast = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1000};
+    lh_fabric_fates(r->fabric, delay_leases, r);
+    start_core_of(r, &l, 40);
+    uint32_t got = 0;
+    for (int i = 0; i < 60; i++) {
+        struct heard h = say(r, 0, &fast); // trains none of them
+        got = (uint32_t)h.units;
+        for (size_t k = 0; k < h.units; k++) {
+            assert_int_equal(of_unit[h.unit[k]], 0);
+            assert_false(coming[h.unit[k]]);
+        }
+        rig_run(r, 100 * LH_MS);
+    }
+    assert_true(got > 0);
+    uint64_t all = 0, units = 0;
+    for (uint64_t u = 0; u < SLOTS; u++) {
+        all += of_unit[u];
+        units += of_unit[u] > 0;
+    }
+    assert_int_equal(all, l.worker->count.tokens);
+    assert_true(units > 2); // it began others meanwhile
+    lh_fabric_fates(r->fabric, NULL, NULL);
+    rig_life_end(r, &l, false);
+    rig_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_worker_gets_what_it_trains_in_that_time),
+        cmocka_unit_test(it_has_half_of_what_is_left_at_most),
+        cmocka_unit_test(of_a_budget_it_has_half_at_most_too),
+        cmocka_unit_test(without_a_time_to_ride_out_it_gets_what_it_asks_for),
+        cmocka_unit_test(what_is_not_begun_comes_back_for_who_is_dry),
+        cmocka_unit_test(a_lease_waits_or_is_begun_or_recalled),
+        cmocka_unit_test(what_was_begun_meanwhile_stays),
+        cmocka_unit_test(what_is_claimed_is_trained),
+        cmocka_unit_test(what_is_kept_for_one_is_of_the_budget_for_all),
+        cmocka_unit_test(a_worker_of_before_is_asked_for_nothing),
+        cmocka_unit_test(who_is_gone_gets_nothing_kept),
+        cmocka_unit_test(who_leaves_gives_back_what_it_has_not_begun),
+        cmocka_unit_test(a_recall_is_forgotten_with_its_coordinator_and_a_lease_is_not),
+        cmocka_unit_test(who_comes_back_after_its_leases_went_to_others_keeps_the_rest),
+        cmocka_unit_test(what_is_leased_is_not_read_ahead),
+        cmocka_unit_test(what_is_begun_while_an_answer_travels_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

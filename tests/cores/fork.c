@@ -1,0 +1,239 @@
+// An owner on an older copy of its directory that went on by itself: it has as many records as its
+// standby in sync, and they are others. The standby is neither struck out nor made to give up what
+// it confirmed, whatever comes between a question and its answer
+// (server/docs/0000-protocol.md#rule-21, #rule-27).
+#include "common/net/head.h"
+#include "tests/cores/image.h"
+
+enum { OLD = 8, HEAD = 20, FAR = 80 };
+
+static struct ps_co_shard *row(struct rig *r)
+{
+    return &r->coordinator->shard[0];
+}
+
+static const struct lh_ledger *ledger(const struct ps_server *s)
+{
+    return &s->shard[0]->replica.ledger;
+}
+
+static struct ps_insync *insync(struct rig *r)
+{
+    return &r->server->shard[0]->insync;
+}
+
+static uint64_t fenced(const struct rig *r, const struct ps_server *s)
+{
+    const struct lh_row *row = lh_ledger_row(ledger(s), lh_worker_id(&r->w[0].self));
+    return row ? row->incarnation.number >> 32 : 0;
+}
+
+static void log_more(struct rig *r, uint64_t from, uint64_t to)
+{
+    for (uint64_t v = from; v <= to; v++) rig_hello(r, 0, v << 32, 0, 1);
+    rig_run(r, LH_SECOND);
+}
+
+static void start_coordinator(struct rig *r)
+{
+    rig_start_coordinator(r);
+    r->coordinator->conf.take_over_ns = 10 * LH_SECOND;
+}
+
+static void start_server(struct rig *r)
+{
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+}
+
+// The standby is in sync at HEAD, and down; so is the coordinator, which will know of nothing. The
+// server's directory is a copy of OLD that went on to FAR, in the same epoch.
+static struct ps_point begin(struct rig *r)
+{
+    struct image m;
+    r->replicated = true;
+    start_coordinator(r);
+    start_server(r);
+    rig_run(r, 3 * LH_SECOND);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    log_more(r, 1, OLD);
+    rig_kill_server(r, false);
+    image_take(&r->s, &m);
+    start_server(r);
+    rig_run(r, 3 * LH_SECOND);
+    log_more(r, OLD + 1, HEAD);
+    assert_int_equal(row(r)->standby, r->standby->standby.identity);
+    assert_int_equal(fenced(r, r->standby), HEAD);
+    const struct lh_ledger *l = ledger(r->standby);
+    struct ps_point held = {l->epoch, l->version, l->chain};
+    rig_settle(r);
+    rig_kill_standby(r, false);
+    rig_kill_server(r, false);
+    rig_kill_coordinator(r);
+    image_put(&r->s, &m);
+    image_free(&m);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    for (uint64_t v = 2 * HEAD; v < FAR; v++) rig_hello(r, 0, v << 32, 0, 1);
+    assert_true(ledger(r->server)->version > held.version);
+    assert_int_equal(ledger(r->server)->epoch, held.epoch);
+    rig_kill_server(r, false);
+    return held;
+}
+
+static void until_it_is_told(struct rig *r)
+{
+    start_coordinator(r);
+    start_server(r);
+    for (int i = 0; i < 5000 && !insync(r)->known; i++) rig_run(r, LH_MS);
+    assert_true(insync(r)->known);
+    assert_int_equal(insync(r)->state, PS_LEAVING);
+    assert_true(lh_now(r->s.env) < insync(r)->hold_ns);
+}
+
+static void the_standby_takes_over(struct rig *r)
+{
+    assert_int_equal(r->fatals, 1);
+    assert_true(r->server->stopped);
+    rig_kill_server(r, false);
+    if (!r->standby) assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 30 * LH_SECOND);
+    assert_true(r->standby->serving);
+    assert_int_equal(fenced(r, r->standby), HEAD);
+}
+
+// The owner was told of nothing that the standby holds. Then the standby reports, and does not
+// reach its owner.
+static void a_report_between_the_question_and_the_strike_out_counts(void **state)
+{
+    struct rig *r = *state;
+    struct ps_point held = begin(r);
+    until_it_is_told(r);
+    uint64_t standby = row(r)->standby;
+    Longhaul__V1__ShardReport report = LONGHAUL__V1__SHARD_REPORT__INIT;
+    Longhaul__V1__Point head = lh_head_point(0, held.epoch, held.version, &held.chain);
+    report.head = &head;
+    report.begun = held.epoch;
+    ps_co_note_standby(r->coordinator, standby, &r->t.self, (struct lh_trip){0}, &report);
+    rig_run(r, 5 * LH_SECOND);
+    assert_int_equal(row(r)->standby, standby);
+    the_standby_takes_over(r);
+}
+
+// Who compared what the standby said last may strike it out.
+static void a_standby_that_says_no_more_is_struck_out(void **state)
+{
+    struct rig *r = *state;
+    r->replicated = true;
+    start_coordinator(r);
+    start_server(r);
+    rig_run(r, 3 * LH_SECOND);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    log_more(r, 1, OLD);
+    assert_int_not_equal(row(r)->standby, 0);
+    rig_kill_standby(r, false);
+    log_more(r, OLD + 1, OLD + 1);
+    assert_int_equal(row(r)->standby, 0);
+    assert_int_equal(insync(r)->state, PS_ALONE);
+}
+
+// It follows while its owner knows who is in sync, and is no point of the owner's log.
+static void a_standby_that_its_owner_overtook_stops_it_and_gives_nothing_up(void **state)
+{
+    struct rig *r = *state;
+    (void)begin(r);
+    until_it_is_told(r);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    for (int i = 0; i < 5000 && !r->fatals; i++) {
+        rig_run(r, LH_MS);
+        assert_int_equal(fenced(r, r->standby), HEAD);
+    }
+    the_standby_takes_over(r);
+}
+
+// What a standby hears that follows from `held`, or wants a snapshot instead.
+static lh_err ask(struct rig *r, enum lh_rpc rpc, const struct ps_point *held, uint64_t standby)
+{
+    static const uint8_t challenge[LH_STATE_RANDOM];
+    Longhaul__V1__FollowRequest f = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
+    Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
+    Longhaul__V1__Point have = lh_head_point(0, held->epoch, held->version, &held->chain);
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &f.job, &f.manifest);
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    f.from = m.have = &have;
+    f.standby = m.asker = standby;
+    m.challenge = (ProtobufCBinaryData){sizeof challenge, (uint8_t *)(uintptr_t)challenge};
+    struct rig_call c = {0};
+    assert_int_equal(lh_call_open(r->t_to_s, rpc, 0, &rig_call_ops, &c, &c.call), LH_OK);
+    assert_int_equal(lh_rpc_send(c.call, rpc == LH_RPC_FOLLOW ? &f.base : &m.base), LH_OK);
+    lh_call_read(c.call);
+    rig_run(r, 200 * LH_MS);
+    if (c.over) return c.status;
+    lh_call_cancel(c.call);
+    rig_run(r, LH_MS);
+    return LH_OK;
+}
+
+// The coordinator is gone before it said to the owner, which serves, who is in sync.
+static void while_nobody_knows_who_is_in_sync_a_standby_of_another_history_waits(void **state)
+{
+    struct rig *r = *state;
+    struct ps_point held = begin(r);
+    until_it_is_told(r);
+    uint64_t standby = row(r)->standby;
+    insync(r)->known = false; // as before the answer came
+    insync(r)->noted = 0;
+    rig_kill_coordinator(r);
+    rig_boot_standby(r);
+    assert_int_equal(ask(r, LH_RPC_FOLLOW, &held, standby), LH_ERR_BUSY);
+    assert_int_equal(ask(r, LH_RPC_SNAPSHOT, &held, standby), LH_ERR_BUSY);
+    const struct lh_ledger *l = ledger(r->server);
+    struct ps_point ours = {l->epoch, l->version, l->chain};
+    assert_int_equal(ask(r, LH_RPC_FOLLOW, &ours, standby), LH_OK);
+    assert_int_equal(r->fatals, 0);
+    start_coordinator(r);
+    for (int i = 0; i < 5000 && !insync(r)->known; i++) rig_run(r, LH_MS);
+    assert_int_equal(ask(r, LH_RPC_FOLLOW, &held, standby + 1), LH_ERR_NOT_FOUND); // not that one
+    assert_int_equal(r->fatals, 0);
+    assert_int_equal(ask(r, LH_RPC_SNAPSHOT, &held, standby), LH_ERR_FENCED);
+    assert_int_equal(r->fatals, 1);
+}
+
+// The copy is of before the first standby, and the settings of today know of none either.
+static void
+a_directory_that_knows_of_no_standby_strikes_out_whom_the_coordinator_names(void **state)
+{
+    struct rig *r = *state;
+    struct image m;
+    start_coordinator(r);
+    start_server(r);
+    rig_run(r, 3 * LH_SECOND);
+    log_more(r, 1, OLD);
+    rig_kill_server(r, false);
+    image_take(&r->s, &m);
+    rig_kill_coordinator(r);
+    start_coordinator(r);
+    image_put(&r->s, &m);
+    image_free(&m);
+    row(r)->standby = 7;
+    row(r)->changes = 3;
+    start_server(r);
+    for (int i = 0; i < 5000 && !r->server->serving; i++) rig_run(r, LH_MS);
+    assert_true(r->server->serving);
+    assert_int_equal(insync(r)->state, PS_LEAVING);
+    rig_run(r, 5 * LH_SECOND);
+    assert_int_equal(insync(r)->state, PS_ALONE);
+    assert_int_equal(row(r)->standby, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(a_report_between_the_question_and_the_strike_out_counts),
+        RIG_TEST(a_standby_that_says_no_more_is_struck_out),
+        RIG_TEST(a_standby_that_its_owner_overtook_stops_it_and_gives_nothing_up),
+        RIG_TEST(while_nobody_knows_who_is_in_sync_a_standby_of_another_history_waits),
+        RIG_TEST(a_directory_that_knows_of_no_standby_strikes_out_whom_the_coordinator_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

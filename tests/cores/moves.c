@@ -1,0 +1,257 @@
+// A server's shards go to its standby together, or none does
+// (server/docs/0000-protocol.md#rule-22): while the standby has the records of some of them only,
+// their owner goes on bringing the others'; and a move of which one shard is given up is given up
+// whole.
+#include <string.h>
+
+#include "server/server.h"
+#include "tests/cores/rig.h"
+
+static int two_shards(void **state)
+{
+    struct rig *r = rig_new(1);
+    *state = r;
+    rig_two_shards(r);
+    return 0;
+}
+
+static struct ps_co_shard *row(struct rig *r, uint32_t shard)
+{
+    return &r->coordinator->shard[shard];
+}
+
+static const struct lh_ledger *ledger(const struct ps_server *s, uint32_t shard)
+{
+    return &s->shard[shard]->replica.ledger;
+}
+
+static bool decides(const struct ps_server *s, uint32_t shard)
+{
+    return s->serving && !s->stopped && !ps_frozen(s->shard[shard]);
+}
+
+static void ask(struct rig *r)
+{
+    uint32_t shards;
+    assert_int_equal(ps_co_move(r->coordinator, r->t.self.name, &shards), LH_OK);
+    assert_int_equal(shards, RIG_SHARDS);
+}
+
+static void begin(struct rig *r)
+{
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+}
+
+static unsigned streams; // that were asked for
+
+// The standby's copy of shard 0 asks first: nobody hears the other one.
+static bool one_stream(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                       struct lh_fate *fate)
+{
+    const struct rig *r = arg;
+    (void)to;
+    fate->delay_ns = LH_MS; // who asks at once again asks for ever where no time passes
+    bool follows = rpc == LH_RPC_FOLLOW && strcmp(from, r->t.self.name) == 0;
+    return !follows || streams++ == 0;
+}
+
+// The owner writes both records, and its standby, which died meanwhile, gets that of shard 0.
+static void begin_half(struct rig *r)
+{
+    begin(r);
+    ask(r);
+    while (!r->server->shard[1]->head->move.epoch) rig_run(r, LH_MS / 1000);
+    rig_kill_standby(r, true);
+    rig_run(r, LH_SECOND);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++)
+        assert_int_not_equal(ledger(r->server, k)->move.epoch, 0);
+    streams = 0;
+    lh_fabric_fates(r->fabric, one_stream, r);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    assert_true(streams > 1);
+    assert_int_not_equal(ledger(r->standby, 0)->move.epoch, 0);
+    assert_int_equal(ledger(r->standby, 1)->move.epoch, 0);
+    assert_true(r->standby->standby.standing);
+}
+
+static void assert_nothing_moved(struct rig *r)
+{
+    assert_int_equal(r->fatals, 0);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        assert_int_equal(row(r, k)->owner, 0);
+        assert_int_not_equal(row(r, k)->move.target, 0);
+    }
+}
+
+static void assert_moved(struct rig *r)
+{
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        assert_true(decides(r->standby, k));
+        assert_int_equal(row(r, k)->owner, r->standby->standby.identity);
+        assert_int_equal(row(r, k)->move.target, 0);
+    }
+    assert_true(r->server->stopped);
+    assert_int_equal(r->fatals, 1);
+}
+
+static void the_owner_of_both_brings_the_record_of_the_other(void **state)
+{
+    struct rig *r = *state;
+    begin_half(r);
+    assert_nothing_moved(r);
+    rig_kill_standby(r, false);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 5 * LH_SECOND);
+    assert_moved(r);
+}
+
+static void so_does_its_next_life(void **state)
+{
+    struct rig *r = *state;
+    begin_half(r);
+    rig_kill_server(r, false);
+    rig_kill_standby(r, false);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+    assert_nothing_moved(r);
+    assert_false(decides(r->server, 0) || decides(r->server, 1));
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 5 * LH_SECOND);
+    assert_moved(r);
+}
+
+// The target has the record of shard 0, and refuses that epoch as well: it can't serve shard 1.
+static void a_move_that_is_given_up_for_one_is_given_up_for_both(void **state)
+{
+    struct rig *r = *state;
+    begin_half(r);
+    row(r, 1)->unwanted = true; // as when the owner has to open an epoch of it
+    rig_run(r, 3 * LH_SECOND);
+    assert_int_equal(r->fatals, 0);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        assert_int_equal(row(r, k)->move.target, 0);
+        assert_int_equal(row(r, k)->owner, 0);
+        assert_true(decides(r->server, k));
+        assert_true(ledger(r->server, k)->epoch > 2);
+    }
+    rig_kill_standby(r, false);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    ask(r);
+    rig_run(r, 5 * LH_SECOND);
+    assert_moved(r);
+}
+
+// The owner has to open an epoch of shard 1 before it wrote a record.
+static void nor_is_an_epoch_kept_for_the_other_alone(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    ask(r);
+    row(r, 1)->unwanted = true;
+    rig_run(r, 3 * LH_SECOND);
+    assert_int_equal(r->fatals, 0);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        assert_int_equal(row(r, k)->move.target, 0);
+        assert_int_equal(r->standby->shard[k]->begun, 3);
+        assert_true(decides(r->server, k));
+    }
+}
+
+// As an answer of before says that comes late.
+static void told_to_refuse(struct rig *r, uint32_t shard)
+{
+    Longhaul__V1__ReportReply m = LONGHAUL__V1__REPORT_REPLY__INIT;
+    Longhaul__V1__ShardMove move = LONGHAUL__V1__SHARD_MOVE__INIT, *moves[] = {&move};
+    move.shard = shard;
+    move.epoch = 2;
+    m.n_moves = 1;
+    m.moves = moves;
+    ps_move_told(r->standby, &m);
+}
+
+// With both records it may serve, or have served: it says that it has them.
+static void a_target_that_has_both_records_refuses_nothing(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    ask(r);
+    for (int i = 0; i < 50000 && !ledger(r->standby, 1)->move.epoch; i++) rig_run(r, LH_MS / 10);
+    assert_int_not_equal(ledger(r->standby, 0)->move.epoch, 0);
+    rig_kill_standby(r, false);
+    rig_kill_coordinator(r);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    told_to_refuse(r, 0);
+    assert_in_range(r->standby->shard[0]->begun, 0, 2);
+    rig_start_coordinator(r);
+    rig_run(r, 5 * LH_SECOND);
+    assert_moved(r);
+}
+
+static bool late_words(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                       struct lh_fate *fate)
+{
+    const struct rig *r = arg;
+    bool words = rpc == LH_RPC_REPORT || rpc == LH_RPC_INSYNC;
+    (void)to;
+    if (words && strcmp(from, r->s.self.name) == 0) fate->delay_ns = 600 * LH_MS;
+    return true;
+}
+
+// What it said of the epoch that ends with the take-back is heard when the next one is open.
+static void an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words(void **state)
+{
+    struct rig *r = *state;
+    r->replicated = true;
+    begin(r);
+    ask(r);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) row(r, k)->unwanted = true;
+    rig_run(r, 2 * LH_SECOND);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(row(r, k)->move.target, 0);
+    lh_fabric_fates(r->fabric, late_words, r);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) { // told too late
+        struct ps_shard *s = r->server->shard[k];
+        assert_int_equal(s->insync.state, PS_IN_SYNC);
+        s->insync.settled = false; // it asks with its standby's next word
+        row(r, k)->standby = 0;    // as when the standby said that it lost something
+        row(r, k)->changes++;
+        assert_int_equal(ps_co_store_insync(r->coordinator, k), LH_OK);
+        s->wish = (struct lh_move){2, r->standby->standby.identity};
+    }
+    ps_group_commit_kick(r->server);
+    rig_run(r, 300 * LH_MS);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        assert_int_not_equal(ledger(r->server, k)->move.epoch, 0);
+        assert_non_null(r->server->shard[k]->insync.ask);
+    }
+    rig_run(r, 6 * LH_SECOND);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+    assert_int_equal(r->fatals, 0);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        assert_true(decides(r->server, k));
+        assert_int_equal(ledger(r->server, k)->epoch, 3);
+    }
+}
+
+#define TWO_SHARDS(f) cmocka_unit_test_setup_teardown(f, two_shards, rig_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TWO_SHARDS(the_owner_of_both_brings_the_record_of_the_other),
+        TWO_SHARDS(so_does_its_next_life),
+        TWO_SHARDS(a_move_that_is_given_up_for_one_is_given_up_for_both),
+        TWO_SHARDS(nor_is_an_epoch_kept_for_the_other_alone),
+        TWO_SHARDS(a_target_that_has_both_records_refuses_nothing),
+        TWO_SHARDS(an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

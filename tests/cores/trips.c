@@ -1,0 +1,280 @@
+// Long paths: how long somebody may be silent follows from the round trip that it reports
+// (common/net/trip.h), and so do the deadlines of calls. Nobody is given up before the bound that
+// is printed, and nobody talks himself out of ever being given up.
+#include <jansson.h>
+#include <string.h>
+
+#include "common/net/head.h"
+#include "tests/cores/rig.h"
+
+enum { MS = 1000 }; // in us
+
+static const int64_t TIMEOUT = 15 * LH_SECOND, TIMEOUT_MAX = 120 * LH_SECOND;
+
+static void begin(struct rig *r)
+{
+    rig_start_coordinator(r);
+    r->coordinator->conf.worker_timeout_ns = TIMEOUT;
+    r->coordinator->conf.worker_timeout_max_ns = TIMEOUT_MAX;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    assert_int_equal(rig_join(r, 0, 11, 1).granted, 1);
+    rig_run(r, 2 * LH_SECOND);
+}
+
+// Worker 0 is heard, and says this of its path; a mean of 0: nothing, as an older one does.
+static void speak(struct rig *r, uint32_t mean_us, uint32_t spread_us)
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    Longhaul__V1__Trip trip = LONGHAUL__V1__TRIP__INIT;
+    ProtobufCMessage *answer;
+    trip.mean_us = mean_us;
+    trip.spread_us = spread_us;
+    m.incarnation = UINT64_C(1) << 32;
+    m.want = 2;
+    if (mean_us || spread_us) m.trip = &trip;
+    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer),
+                     LH_OK);
+    rig_free_message(answer);
+}
+
+static unsigned held(const struct rig *r)
+{
+    unsigned n = 0;
+    for (uint64_t u = 0; u < r->coordinator->conf.units->count; u++)
+        n += r->coordinator->lease[u] == 1;
+    return n;
+}
+
+static double printed(struct rig *r, const char *list, const char *key)
+{
+    struct lh_buf out = lh_buf(1 << 20);
+    assert_int_equal(ps_coordinator_status(r->coordinator, &out), LH_OK);
+    json_t *all = json_loadb((const char *)out.data, out.len, 0, NULL);
+    const json_t *row = json_array_get(json_object_get(all, list), 0);
+    double value = json_number_value(json_object_get(row, key));
+    json_decref(all);
+    lh_buf_free(&out);
+    return value;
+}
+
+// It keeps its leases for as long as is printed, and no longer.
+static void assert_given_up_at(struct rig *r, int64_t bound)
+{
+    assert_true(printed(r, "workers", "bound_s") == (double)bound / LH_SECOND);
+    rig_run(r, bound - LH_SECOND);
+    assert_int_equal(held(r), 2);
+    assert_true(r->coordinator->worker[0].live);
+    assert_true(printed(r, "workers", "silent_s") < printed(r, "workers", "bound_s"));
+    rig_run(r, 2 * LH_SECOND);
+    assert_int_equal(held(r), 0);
+    assert_false(r->coordinator->worker[0].live);
+    assert_true(printed(r, "workers", "silent_s") >= printed(r, "workers", "bound_s"));
+}
+
+static void a_worker_far_away_is_given_up_as_much_later(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    speak(r, 2000 * MS, 250 * MS);
+    assert_given_up_at(r, TIMEOUT + 8 * 3 * LH_SECOND); // RTO: 2 s and four times 0.25 s
+}
+
+static void one_that_says_nothing_of_its_path_has_the_setting_alone(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    speak(r, 2000 * MS, 250 * MS);
+    speak(r, 0, 0); // an older process of it
+    assert_given_up_at(r, TIMEOUT);
+}
+
+static void a_trip_that_was_made_up_gains_the_maximum_and_no_more(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    speak(r, UINT32_MAX, UINT32_MAX);
+    assert_given_up_at(r, TIMEOUT_MAX);
+    speak(r, 0, UINT32_MAX); // no path
+    assert_given_up_at(r, TIMEOUT);
+}
+
+// The coordinator starts again while the worker connects, which takes it several round trips.
+static void a_start_knows_the_paths_of_before(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    speak(r, 2000 * MS, 250 * MS);
+    rig_settle(r);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    r->coordinator->conf.worker_timeout_ns = TIMEOUT;
+    r->coordinator->conf.worker_timeout_max_ns = TIMEOUT_MAX;
+    assert_given_up_at(r, TIMEOUT + 24 * LH_SECOND);
+}
+
+// A trip that wavers by less than what matters writes nothing.
+static void a_trip_that_wavers_costs_no_commit(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    speak(r, 2000 * MS, 250 * MS);
+    rig_settle(r);
+    struct lh_trip stored = r->coordinator->worker[0].stored_trip;
+    for (uint32_t i = 0; i < 20; i++) {
+        speak(r, (1900 + 10 * i) * MS, 250 * MS);
+        assert_memory_equal(&r->coordinator->worker[0].stored_trip, &stored, sizeof stored);
+    }
+    speak(r, 20 * MS, MS);
+    assert_int_equal(r->coordinator->worker[0].stored_trip.mean_ns, 20 * LH_MS);
+}
+
+// ---------------------------------------------------------------- a worker's core
+
+struct far {
+    int64_t delay_ns; // of each message: half a round trip
+    bool cut;
+};
+
+static bool far_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                     struct lh_fate *fate)
+{
+    const struct far *far = arg;
+    (void)from;
+    (void)to;
+    (void)rpc;
+    fate->delay_ns = far->delay_ns;
+    return !far->cut;
+}
+
+// Worker 1's core joins over the path of `far`, with a deadline of 3 s that a long path raises.
+static struct wk_conf core_conf(struct rig *r, struct rig_life *l, struct far *far)
+{
+    rig_start_coordinator(r);
+    r->coordinator->conf.worker_timeout_ns = TIMEOUT;
+    r->coordinator->conf.worker_timeout_max_ns = TIMEOUT_MAX;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    lh_fabric_fates(r->fabric, far_fate, far);
+    struct wk_conf conf = rig_life_conf(r, l, 50);
+    conf.deadline_ns = 3 * LH_SECOND;
+    conf.deadline_max_ns = 60 * LH_SECOND;
+    return conf;
+}
+
+static void a_region_at_two_seconds_keeps_its_leases_through_a_cut(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    struct far far = {.delay_ns = LH_SECOND};
+    struct wk_conf conf = core_conf(r, &l, &far);
+    rig_life_start(&l, &conf);
+    rig_run(r, 40 * LH_SECOND);
+    const struct ps_co_worker *w = &r->coordinator->worker[0];
+    assert_int_equal(r->coordinator->workers, 1);
+    assert_in_range(w->trip.mean_ns, 1990 * LH_MS, 2010 * LH_MS);
+    unsigned before = held(r);
+    assert_true(before > 0);
+    far.cut = true;
+    rig_run(r, 18 * LH_SECOND); // a cut of 8 s, and the connection's way back
+    assert_true(r->coordinator->listener.ns - w->seen_ns > TIMEOUT);
+    assert_true(w->live);
+    assert_true(held(r) >= 1);
+    far.cut = false;
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(r->coordinator->listener.ns - w->seen_ns < 5 * LH_SECOND);
+    rig_life_end(r, &l, false);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+}
+
+static void calls_have_the_time_that_their_path_takes(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    struct far far = {.delay_ns = 1700 * LH_MS}; // 3.4 s there and back; the deadline: 3 s
+    struct wk_conf conf = core_conf(r, &l, &far);
+    rig_life_start(&l, &conf);
+    rig_run(r, 60 * LH_SECOND);
+    assert_true(l.worker->joined);
+    assert_true(l.worker->count.tokens > 0);
+    assert_int_equal(l.worker->member_tries, 0);
+    rig_life_end(r, &l, false);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+}
+
+// ---------------------------------------------------------------- servers
+
+static void begin_in_sync(struct rig *r, struct far *far)
+{
+    r->replicated = true;
+    rig_start_coordinator(r);
+    r->coordinator->conf.take_over_max_ns = 30 * LH_SECOND;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+    rig_hello(r, 0, UINT64_C(1) << 32, 0, 1);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(r->server->shard[0]->insync.state, PS_IN_SYNC);
+    r->server->conf.deadline_max_ns = r->standby->conf.deadline_max_ns = 60 * LH_SECOND;
+    r->server->conf.wait_max_ns = 30 * LH_SECOND;
+    lh_fabric_fates(r->fabric, far_fate, far);
+    rig_run(r, 60 * LH_SECOND);
+}
+
+static void a_server_far_away_is_replaced_as_much_later(void **state)
+{
+    struct rig *r = *state;
+    struct far far = {.delay_ns = 600 * LH_MS};
+    begin_in_sync(r, &far);
+    const struct ps_co_shard *s = &r->coordinator->shard[0];
+    assert_int_equal(s->owner, 0);
+    int64_t bound = ps_co_owner_bound(r->coordinator, s);
+    assert_in_range(bound, 1500 * LH_MS + 8 * 1200 * LH_MS, 30 * LH_SECOND);
+    assert_true(printed(r, "servers", "bound_s") == (double)bound / LH_SECOND);
+    rig_kill_server(r, false);
+    rig_run(r, bound - 2500 * LH_MS);
+    assert_int_equal(s->owner, 0);
+    rig_run(r, 8 * LH_SECOND);
+    assert_int_equal(s->owner, r->standby->standby.identity);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+}
+
+// It confirms 1.1 s later, which is longer than standby.wait_ms. The first confirms measure the
+// path.
+static void a_standby_far_away_stays_in_sync(void **state)
+{
+    struct rig *r = *state;
+    struct far far = {.delay_ns = 1100 * LH_MS};
+    begin_in_sync(r, &far);
+    for (uint64_t i = 2; i <= 4; i++) {
+        rig_greet(r, 0, i << 32, 0, 1);
+        rig_run(r, 20 * LH_SECOND);
+    }
+    for (uint64_t i = 5; i <= 7; i++) {
+        rig_greet(r, 0, i << 32, 0, 1);
+        for (int k = 0; k < 100; k++) {
+            rig_run(r, 100 * LH_MS);
+            assert_int_equal(r->server->shard[0]->insync.state, PS_IN_SYNC);
+        }
+        assert_null(r->server->shard[0]->insync.waiting); // it was answered
+    }
+    assert_int_equal(r->server->shard[0]->replica.ledger.row[0].incarnation.number >> 32, 7);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(a_worker_far_away_is_given_up_as_much_later),
+        RIG_TEST(one_that_says_nothing_of_its_path_has_the_setting_alone),
+        RIG_TEST(a_trip_that_was_made_up_gains_the_maximum_and_no_more),
+        RIG_TEST(a_start_knows_the_paths_of_before),
+        RIG_TEST(a_trip_that_wavers_costs_no_commit),
+        RIG_TEST(a_region_at_two_seconds_keeps_its_leases_through_a_cut),
+        RIG_TEST(calls_have_the_time_that_their_path_takes),
+        RIG_TEST(a_server_far_away_is_replaced_as_much_later),
+        RIG_TEST(a_standby_far_away_stays_in_sync),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""The decoder over the runs of the tree and the examples of the payload's page: `decode_test.py`.
+
+The runs are tests/replay/demo and each folder of tests/fixtures/history, whose job is in history/.
+"""
+import re
+import struct
+import sys
+import unittest
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from decoder.job import Layout
+from decoder.ledger import Ledger
+from decoder.log import ADMIT, FENCE, REFUSE, read_record
+from decoder.payload import RICE, Payload
+from decoder.plain import Differs, keep
+from decoder.tamper import tamper
+from decoder.verify import Run
+
+HERE = Path(__file__).resolve().parent
+DEMO = HERE.parent / "replay" / "demo"
+HISTORY = HERE.parent / "fixtures" / "history"
+PAGE = (HERE.parents[1] / "kernels" / "docs" / "0001-payload.md").read_text(encoding="utf-8")
+
+TRIALS = 5
+LOG_KINDS = ("log", "record", "sealed", "plain", "parameter", "ledger")
+FILE_KINDS = LOG_KINDS + ("checkpoint", "state", "said")
+SIGNED_KINDS = FILE_KINDS + ("hashes", "signer", "signature", "signed")
+INDEX = {"dense": 0, "topk": 1, "threshold": 2}
+VALUE = {"sign": 1, "q2": 2, "q4": 3, "q8": 4, "fp16": 5, "fp32": 6}
+
+
+def history(name):
+    """One of the histories that were written by a build of their time."""
+    folder = HISTORY / name
+    return Run([folder], HERE / "history", "history", "longhaul.local", folder / "expect.txt")
+
+
+class Runs(unittest.TestCase):
+    def check(self, run, kinds, **counts):
+        """Everything agrees, so much was compared, and no flipped bit goes unnoticed."""
+        run.verify()
+        self.assertEqual({name: count for name, count in run.count.items() if count}, counts)
+        self.assertEqual(tamper(run, TRIALS), dict.fromkeys(kinds, TRIALS))
+
+    def test_the_demo_agrees(self):
+        run = Run([DEMO / "shard-0", DEMO / "shard-1"], DEMO, "demo", "e2e.test",
+                  digests=DEMO / "digests.json")
+        self.check(run, LOG_KINDS, records=95, frames=73, digests=7, expected=2)
+
+    def test_a_history_without_signatures_agrees(self):
+        self.check(history("1"), FILE_KINDS, records=25, frames=15, digests=3, expected=27,
+                   checkpoints=3)
+
+    def test_a_history_with_signatures_agrees(self):
+        self.check(history("2"), SIGNED_KINDS, records=25, frames=15, digests=3, expected=27,
+                   checkpoints=5, signatures=5)
+
+    def test_a_history_with_a_move_agrees(self):
+        self.check(history("3"), SIGNED_KINDS, records=31, frames=16, digests=5, expected=33,
+                   checkpoints=7, signatures=7)
+
+    def test_every_history_has_a_test(self):
+        self.assertEqual(sorted(path.name for path in HISTORY.iterdir()), ["1", "2", "3"])
+
+    def test_a_signer_that_is_not_trusted_differs(self):
+        run = history("2")
+        path, data, trusted = run.checkpoints[0]
+        run.checkpoints[0] = path, data, [bytes(32)]
+        self.assertRaisesRegex(Differs, "no trusted key", run.verify)
+        run.checkpoints[0] = path, data, [bytes(32), *trusted]
+        run.verify()
+
+    def test_a_segment_without_a_header_is_met_only_at_the_end(self):
+        run = history("1")
+        folder, files = run.logs.popitem()
+        empty = folder / "log" / "0000000000000004.seg", bytes(1 << 16)
+        run.logs[folder] = files + [empty]
+        run.verify()
+        run.logs[folder] = files[:1] + [empty] + files[1:]
+        self.assertRaisesRegex(Differs, "not a segment", run.verify)
+
+    def test_bytes_behind_the_last_entry_mean_nothing(self):
+        run = history("1")
+        folder, files = run.logs.popitem()
+        path, data = files[-1]
+        end = len(data.rstrip(b"\0"))
+        torn = data[:end + 16 - end % 8] + b"LHWR" + bytes(100)
+        run.logs[folder] = files[:-1] + [(path, torn)]
+        self.assertIn("1 torn tails", run.verify()[0])
+
+    def test_a_log_without_its_beginning_or_middle_is_refused(self):
+        run = history("1")
+        folder, files = run.logs.popitem()
+        run.logs[folder] = files[1:]
+        self.assertRaisesRegex(Differs, "only from its beginning", run.verify)
+        run.logs[folder] = files[:1] + files[2:]
+        self.assertRaisesRegex(Differs, "first sequence is", run.verify)
+
+
+class Rules(unittest.TestCase):
+    """What no valid log has, and no run of the tree either."""
+
+    def setUp(self):
+        job = SimpleNamespace(id=bytes(16), manifest=bytes(32), shards=1)
+        self.ledger = Ledger(job, 0)
+        self.fence(1)
+
+    def fence(self, number):
+        """Worker 7 gets an incarnation."""
+        body = struct.pack("<QQQ", 7, number, number + 100)
+        self.ledger.fence(SimpleNamespace(body=body, where="a fence"))
+
+    def push(self, number, step, worker=7):
+        """A push of a worker is admitted."""
+        frame = SimpleNamespace(worker=worker, number=number, noise=number + 100, step=step,
+                                tokens=1, claims=(), name="a push", digest=lambda: bytes(16))
+        self.ledger.push(frame, SimpleNamespace(kind=ADMIT, version=1, reason=0))
+
+    def test_steps_go_on_and_begin_again_with_an_incarnation(self):
+        for number in (1, 2):
+            self.assertRaisesRegex(Differs, "1 is the next", self.push, number, 2)
+            self.push(number, 1)
+            self.assertRaisesRegex(Differs, "2 is the next", self.push, number, 1)
+            self.assertRaisesRegex(Differs, "2 is the next", self.push, number, 3)
+            self.push(number, 2)
+            self.fence(number + 1)
+
+    def test_a_push_has_the_incarnation_of_its_row(self):
+        self.push(1, 1)
+        self.assertRaisesRegex(Differs, "not its worker's", self.push, 2, 1)
+        self.fence(2)
+        self.assertRaisesRegex(Differs, "not its worker's", self.push, 1, 2)
+        self.assertRaisesRegex(Differs, "without a FENCE", self.push, 2, 1, worker=9)
+
+    def test_a_fence_raises_the_incarnation(self):
+        self.assertRaisesRegex(Differs, "incarnation 1 after 1", self.fence, 1)
+
+    def test_flags_reason_and_scale_are_0_where_they_mean_nothing(self):
+        for why, *fields in (("flags", ADMIT, 1, 0, 1), ("reason", ADMIT, 0, 1, 1),
+                             ("scale", REFUSE, 0, 1, 1), ("reason", FENCE, 0, 1, 0),
+                             ("scale", FENCE, 0, 0, 1)):
+            data = struct.pack("<QQHHIfI32s", 1, 1, *fields, 0, bytes(32))
+            with self.subTest((why, fields)), self.assertRaisesRegex(Differs, why):
+                read_record((1, 0, data, 64), "log", keep)
+
+
+def half(text):
+    """The value of an IEEE binary16 that the page shows as two bytes."""
+    return struct.unpack("<e", bytes.fromhex(text))[0]
+
+
+TWO = np.array([.5, -3, 0, 2.5, -.25, 1, -1, 0, 2.5, -7, 7, .125], np.float32)
+TWO_LAYOUT = Layout(0, [(0, 9), (9, 3)], [(0, 1, 9), (1, 1, 3)], 12)
+TWO_CARRIED = [1, 3, 8, 9]
+LONG_LAYOUT = Layout(0, [(0, 4096), (4096, 4)], [(0, 2, 4100)], 4100)
+
+
+def levels(codes, first, second):
+    """Levels of the first tensor times its scale, then those of the second."""
+    count = len(codes) - (3 if len(codes) == 12 else 1)
+    return [level * half(first if at < count else second) for at, level in enumerate(codes)]
+
+
+def two_readings():
+    """What each form of the first example stands for, from the page's column of readings."""
+    sparse, dense = TWO[TWO_CARRIED], [1, -1, 1, 1, -1, 1, -1, 1, 1, -1, 1, 1]
+    lower, upper, least, most = half("5537"), half("5541"), half("0030"), half("0047")
+    return {
+        "topk-sign": levels([-1, 1, 1, -1], "5541", "0047"), "topk-q2": sparse,
+        "topk-q4": levels([-7, 6, 6, -7], "db36", "003c"),
+        "topk-q8": levels([-127, 106, 106, -127], "0c26", "0e2b"),
+        "topk-fp16": sparse, "topk-fp32": sparse,
+        "dense-sign": levels(dense, "c73c", "b544"),
+        "dense-q2": [lower, -upper, lower, upper, -lower, lower, -lower, lower, upper,
+                     -most, most, least],
+        "dense-q4": levels([1, -7, 0, 6, -1, 2, -2, 0, 6, -7, 7, 0], "db36", "003c"),
+        "dense-q8": levels([21, -127, 0, 106, -11, 42, -42, 0, 106, -127, 127, 2], "0c26", "0e2b"),
+        "dense-fp16": TWO, "dense-fp32": TWO}
+
+
+def page(pattern):
+    """The bytes that the page shows where the pattern's groups are."""
+    return bytes.fromhex("".join(re.search(pattern, PAGE).groups()))
+
+
+def shown(column):
+    """The bytes that a column of the page's table shows; "..." is left out."""
+    return bytes.fromhex("".join(re.findall(r"`([0-9a-f .]+)`", column)).replace(".", ""))
+
+
+def decode(codec, rice, density, body, layout, count):
+    """Indices and values of a payload's body, behind the header that belongs to it."""
+    index, value = codec.split("-")
+    index, value, density = INDEX[index], VALUE[value], float(np.float32(density))
+    plain = struct.pack("<BBBBIfIQ", 1, index, value, rice, 0, density, len(layout.chunks), count)
+    frame = SimpleNamespace(index=index, value=value, density=density, values=count, name=codec)
+    return Payload(plain + body, frame, layout).decode()
+
+
+class Examples(unittest.TestCase):
+    def check(self, want, *example):
+        """The example has this reading, and neither more nor fewer bytes have one."""
+        indices, values = decode(*example)
+        self.assertEqual((list(indices), list(values)), (list(want[0]), list(np.float32(want[1]))))
+        codec, rice, density, body, layout, count = example
+        for wrong in (body + b"\0", body[:-1]):
+            self.assertRaises(Differs, decode, codec, rice, density, wrong, layout, count)
+
+    def test_the_header_of_topk_q8(self):
+        head = struct.pack("<BBBBIfIQ", 1, INDEX["topk"], VALUE["q8"], 1, 0, .3, 2, 4)
+        self.assertEqual(head, page(r"here of topk-q8: `([0-9a-f ]+)`"))
+
+    def test_every_form_of_two_tensors(self):
+        rows = dict(re.findall(r"^\| ((?:topk|dense)-\w+) \| (.*?) \|", PAGE, re.M))
+        readings = two_readings()
+        topk = page(r"stands `(0100)`, the group's one byte")
+        threshold = page(r"behind the table `([0-9a-f ]+)`")
+        self.assertEqual(set(rows), set(readings))
+        for codec, column in rows.items():
+            with self.subTest(codec):
+                index, value = codec.split("-")
+                body, reading = shown(column), readings[codec]
+                if index == "dense":
+                    if value == "fp32":  # the page shows only how it begins
+                        self.assertTrue(TWO.tobytes().startswith(body) and body)
+                        body = TWO.tobytes()
+                    self.check((range(12), reading), codec, 0, 1, body, TWO_LAYOUT, 12)
+                    continue
+                want = TWO_CARRIED, reading
+                self.check(want, codec, 1, .3, topk + body, TWO_LAYOUT, 4)
+                self.check(want, f"threshold-{value}", 0, .3, threshold + body, TWO_LAYOUT, 4)
+
+    def test_a_chunk_that_carries_nothing(self):
+        body = page(r"`([0-9a-f ]+)` \(stream of .*, no record, `([0-9a-f ]+)` .* stream `(0f)`")
+        values = [half("803e") * sign for sign in (1, -1, 1, 1)]
+        self.check((range(4096, 4100), values), "threshold-sign", 0, .001, body, LONG_LAYOUT, 4)
+
+    def test_what_a_reader_refuses(self):
+        decode("topk-sign", 1, .3, bytes.fromhex("0100 554107 004702 33"), TWO_LAYOUT, 4)
+        for why, text in (("padding bit", "0100 554147 004702 33"),
+                          ("5 ones", "0100 554107 004702 73"),
+                          ("3 ones", "0100 554107 004702 13"),
+                          ("stream too long", "0200 554107 004702 33 00"),
+                          ("leaves chunk", "0200 554107 004702 03 03"),
+                          ("centroid", "0100 55c107 004702 33"),
+                          ("centroid", "0100 557e07 004702 33")):
+            with self.subTest(text), self.assertRaisesRegex(Differs, why):
+                decode("topk-sign", 1, .3, bytes.fromhex(text), TWO_LAYOUT, 4)
+
+    def test_the_densities_of_the_rice_parameter_are_the_pages(self):
+        text = PAGE[PAGE.index("a table of twelve densities"):]
+        self.assertEqual(tuple(map(float, re.findall(r"0\.\d{15,}", text))), RICE)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

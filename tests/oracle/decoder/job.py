@@ -1,0 +1,87 @@
+"""A run's names, keys and model: where each value lies, and what it is at version 0."""
+import json
+import math
+import struct
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .plain import digest_of, need
+
+CHUNK = 4096
+
+
+@dataclass
+class Layout:
+    """What of the model lies in one shard."""
+
+    first: int                                    # first value, in the model's flat order
+    chunks: list = field(default_factory=list)    # (offset in the shard, length)
+    extents: list = field(default_factory=list)   # (first chunk, number of chunks, length)
+    size: int = 0
+
+
+class Job:
+    """Names, keys, model and initial parameters of a run."""
+
+    def __init__(self, directory, run, domain):
+        model = json.loads((directory / "model.json").read_text())
+        need(model["chunk"] == CHUNK, "model.json: chunk is not 4096")
+        self.shards = model["shards"]
+        self.tensors = [(t["name"].encode(), t["shape"]) for t in model["tensors"]]
+        self.id = digest_of(f"longhaul job 1{domain}/{run}".encode())[:16]
+        self.manifest = self.manifest_hash()
+        self.layouts = [self.layout(shard) for shard in range(self.shards)]
+        self.keys = read_keys(directory / "job.keys")
+        self.weights = np.fromfile(directory / "weights.bin", dtype="<f4")
+        total = sum(math.prod(shape) for _, shape in self.tensors)
+        need(self.weights.size == total, f"weights.bin: {self.weights.size} values for {total}")
+
+    def manifest_hash(self):
+        """H of what determines the model's layout."""
+        parts = [b"longhaul manifest 1", struct.pack("<III", CHUNK, self.shards, len(self.tensors))]
+        for name, shape in self.tensors:
+            parts.append(struct.pack("<H", len(name)) + name)
+            parts.append(struct.pack(f"<B{len(shape)}Q", len(shape), *shape))
+        return digest_of(*parts)
+
+    def layout(self, shard):
+        """The chunks and extents of a shard."""
+        sizes = [math.prod(shape) for _, shape in self.tensors]
+        count = sum(-(-size // CHUNK) for size in sizes)
+        low, high = count * shard // self.shards, count * (shard + 1) // self.shards
+        result, number, flat = None, 0, 0
+        for size in sizes:
+            begin, length = len(result.chunks) if result else 0, 0
+            for at in range(0, size, CHUNK):
+                if low <= number < high:
+                    result = result or Layout(flat + at)
+                    part = min(CHUNK, size - at)
+                    result.chunks.append((result.size, part))
+                    result.size += part
+                    length += part
+                number += 1
+            if length:
+                result.extents.append((begin, len(result.chunks) - begin, length))
+            flat += size
+        return result or Layout(flat)
+
+    def initial(self, shard):
+        """Version 0 of a shard's parameters."""
+        layout = self.layouts[shard]
+        return self.weights[layout.first:layout.first + layout.size].copy()
+
+    def subkey(self, purpose, cipher, key_id, worker, number, noise, shard):
+        """The key of one context."""
+        need(key_id in self.keys, f"no key {key_id} in job.keys")
+        context = struct.pack("<BBIQQQI", purpose, cipher, key_id, worker, number, noise, shard)
+        return digest_of(b"longhaul seal 1", context, key=self.keys[key_id])
+
+
+def read_keys(path):
+    """The job's keys by id."""
+    keys = {}
+    for line in path.read_text().split():
+        number, _, digits = line.rpartition(":")
+        keys[int(number or 1)] = bytes.fromhex(digits)
+    return keys

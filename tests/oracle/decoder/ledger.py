@@ -1,0 +1,137 @@
+"""The plan in force and the ledger: everything of a shard's state but its parameters."""
+import struct
+from dataclasses import dataclass
+
+from .log import ADMIT, EPOCH
+from .plain import Cursor, digest_of, need
+
+NESTEROV, BUFFERED = 1, 2
+
+
+class Plan:
+    """The body of a PLAN; without a body the plan of zeros."""
+
+    def __init__(self, body=None, name="plan"):
+        self.body = body or struct.pack("<HQBBBffIII", 1, *[0] * 9)
+        cursor = Cursor(self.body, name)
+        version, self.number, self.phase, mode, weighting = cursor.read("HQBBB")
+        self.eta, damping, staleness = cursor.read("ffI")
+        need(version in (1, 2) and self.phase <= 4 and mode <= 1 and weighting <= 1,
+             f"{name}: version {version} phase {self.phase} mode {mode} weighting {weighting}")
+        self.live = cursor.array(cursor.read("I"))
+        self.ends = cursor.array(cursor.read("I"))
+        self.optimizer, self.momentum, self.pushes, self.bound = 0, 0.0, 0, 0.0
+        if version == 2:
+            self.optimizer, self.momentum, self.pushes, self.bound = cursor.read("BfIf")
+            need(self.optimizer in (NESTEROV, BUFFERED), f"{name}: optimizer {self.optimizer}")
+        cursor.end()
+        need(list(self.live) == sorted(set(self.live)), f"{name}: live workers do not ascend")
+
+    def interval(self):
+        """N: admitted pushes between outer steps."""
+        return max(1, self.pushes or len(self.live))
+
+
+@dataclass
+class Row:
+    """What the ledger keeps of a worker."""
+
+    number: int = 0
+    noise: int = 0
+    last_number: int = 0
+    last_noise: int = 0
+    last_step: int = 0
+    last_version: int = 0
+    last_digest: bytes = bytes(16)
+    last_reason: int = 0
+    admitted: int = 0
+    refused: int = 0
+    tokens: int = 0
+    round: int = 0
+
+    def pack(self):
+        """The row's bytes behind the worker."""
+        return struct.pack("<QQQQQQ16sIQQQQ", *self.__dict__.values())
+
+
+class Ledger:
+    """The ledger of one shard."""
+
+    def __init__(self, job, shard):
+        self.shard, self.shards = shard, job.shards
+        self.version, self.epoch, self.move = 0, 1, None
+        self.chain = digest_of(b"longhaul log 1", job.id, job.manifest,
+                               struct.pack("<II", shard, job.shards))
+        self.admitted = self.refused = self.tokens = 0
+        self.rows, self.credit, self.plan = {}, bytearray(), Plan()
+
+    def follow(self, record, identity):
+        """Checks and takes a record's version, epoch and chain."""
+        name = record.where
+        need(record.version == self.version + 1, f"{name}: version {record.version}")
+        need(record.kind == EPOCH or record.epoch == self.epoch, f"{name}: epoch {record.epoch}")
+        need(self.move is None or record.kind == EPOCH, f"{name}: only an EPOCH may follow a MOVE")
+        chain = digest_of(self.chain, struct.pack("<QQHIf", record.version, record.epoch,
+                                                  record.kind, record.reason, record.scale),
+                          identity)
+        need(chain == record.chain, f"{name}: chain of version {record.version} is "
+             f"{chain.hex()}, the record says {record.chain.hex()}")
+        self.version, self.chain = record.version, chain
+
+    def fence(self, record):
+        """Sets the incarnation of a worker, which a FENCE alone does."""
+        cursor = Cursor(record.body, record.where)
+        worker, number, noise = cursor.read("QQQ")
+        cursor.end()
+        row = self.rows.setdefault(worker, Row())
+        need(number > row.number, f"{record.where}: incarnation {number} after {row.number}")
+        row.number, row.noise = number, noise
+
+    def push(self, frame, record):
+        """Books an ADMIT or a REFUSE."""
+        need(frame.worker in self.rows, f"{frame.name}: a push without a FENCE before it")
+        row = self.rows[frame.worker]
+        incarnation = frame.number, frame.noise
+        need(incarnation == (row.number, row.noise), f"{frame.name}: a push of an incarnation "
+             f"that is not its worker's")
+        same = incarnation == (row.last_number, row.last_noise)
+        due = row.last_step + 1 if same else 1
+        need(frame.step == due, f"{frame.name}: step {frame.step} where {due} is the next one")
+        admitted = record.kind == ADMIT
+        row.last_number, row.last_noise = frame.number, frame.noise
+        row.last_step, row.last_version = frame.step, record.version
+        row.last_digest = frame.digest()
+        row.last_reason = 0 if admitted else record.reason
+        others = [self.rows[worker].round if worker in self.rows else 0
+                  for worker in self.plan.live if worker != frame.worker]
+        row.round = max(row.round + 1, min(others, default=0))
+        if not admitted:
+            row.refused += 1
+            self.refused += 1
+            return
+        row.admitted += 1
+        self.admitted += 1
+        row.tokens += frame.tokens
+        self.tokens += frame.tokens
+        for unit in frame.claims:
+            self.claim(unit)
+
+    def claim(self, unit):
+        """Credits a unit in the shard that keeps it."""
+        if unit % self.shards == self.shard:
+            self.credit.extend(bytes(max(0, unit // 8 + 1 - len(self.credit))))
+            self.credit[unit // 8] |= 1 << unit % 8
+
+    def pack(self):
+        """The ledger's bytes."""
+        parts = [struct.pack("<HIIQQ", 2 if self.move else 1, self.shard, self.shards, self.epoch,
+                             self.version), self.chain,
+                 struct.pack("<QQQ", self.admitted, self.refused, self.tokens)]
+        if self.move:
+            parts.append(struct.pack("<QQ", *self.move))
+        parts.append(struct.pack("<I", len(self.rows)))
+        for worker, row in sorted(self.rows.items()):
+            parts.append(struct.pack("<Q", worker) + row.pack())
+        for block in (self.credit, self.plan.body):
+            parts.append(struct.pack("<I", len(block)) + block)
+        return b"".join(parts)

@@ -1,0 +1,97 @@
+"""Bytes, hashes and seals: what every other file here uses."""
+import hashlib
+import struct
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from nacl import bindings
+from nacl.exceptions import CryptoError
+
+RANGE = 4 << 20
+
+
+class Differs(Exception):
+    """Something is not as the pages or the expectations say."""
+
+
+def need(ok, text):
+    """Raises Differs with the text unless ok."""
+    if not ok:
+        raise Differs(text)
+
+
+def keep(_what, _where, data):
+    """The hook of a plain verification: it changes nothing. tamper.py has one that does."""
+    return data
+
+
+def digest_of(*parts, key=b""):
+    """H of the joined parts: BLAKE2b with 32 bytes of output, keyed where a key is given."""
+    state = hashlib.blake2b(digest_size=32, key=key)
+    for part in parts:
+        state.update(part)
+    return state.digest()
+
+
+def range_digests(data):
+    """The joined H of each range of 4 MiB of the data."""
+    return b"".join(digest_of(data[at:at + RANGE]) for at in range(0, len(data), RANGE))
+
+
+def crc_table():
+    """The byte table of the reflected CRC-32C (Castagnoli)."""
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82f63b78 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+CRC_TABLE = crc_table()
+
+
+def crc32c(data):
+    """CRC-32C of the data."""
+    crc = 0xffffffff
+    for byte in data:
+        crc = CRC_TABLE[(crc ^ byte) & 255] ^ crc >> 8
+    return crc ^ 0xffffffff
+
+
+class Cursor:
+    """Reads fields one after another and refuses to read over the end."""
+
+    def __init__(self, data, name):
+        self.data, self.name, self.at = data, name, 0
+
+    def take(self, size):
+        """The next bytes."""
+        need(self.at + size <= len(self.data), f"{self.name}: ends at byte {len(self.data)}, "
+             f"{size} bytes are expected at {self.at}")
+        self.at += size
+        return self.data[self.at - size:self.at]
+
+    def read(self, form):
+        """The next fields as struct's form says, one alone as a plain value."""
+        values = struct.unpack("<" + form, self.take(struct.calcsize("<" + form)))
+        return values[0] if len(values) == 1 else values
+
+    def array(self, count):
+        """A tuple of count u64."""
+        return struct.unpack(f"<{count}Q", self.take(8 * count))
+
+    def end(self):
+        """Refuses bytes that are left over."""
+        need(self.at == len(self.data), f"{self.name}: {len(self.data) - self.at} bytes left over")
+
+
+def unseal(key, cipher, nonce, sealed, head, name):
+    """Opens ciphertext and tag with a subkey."""
+    need(cipher in (1, 2), f"{name}: unknown cipher {cipher}")
+    try:
+        if cipher == 1:
+            return bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(sealed, head, nonce, key)
+        return AESGCM(key).decrypt(nonce[:12], sealed, head)
+    except (CryptoError, InvalidTag):
+        raise Differs(f"{name}: the seal does not open") from None

@@ -1,0 +1,41 @@
+// Errors: a text says where what failed below, in place; input that it quotes is made harmless.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "common/base/err.h"
+
+static void a_text_takes_in_the_one_before(void **state)
+{
+    (void)state;
+    lh_err err = lh_fail(LH_ERR_CORRUPT, "byte %d", 7);
+    err = lh_fail(err, "segment %d: %s", 3, lh_err_text(err));
+    assert_int_equal(err, LH_ERR_CORRUPT);
+    assert_string_equal(lh_err_text(err), "segment 3: byte 7");
+    assert_int_equal(lh_fail(LH_ERR_CONFIG, "%s; a.yaml", lh_err_text(err)), LH_ERR_CONFIG);
+    assert_string_equal(lh_err_text(LH_ERR_CONFIG), "segment 3: byte 7; a.yaml");
+}
+
+static void what_is_quoted_is_harmless_and_cut(void **state)
+{
+    (void)state;
+    char longest[2000];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    assert_int_equal(lh_fail(LH_ERR_CONFIG, "no \x1b[2J\n\x7f"), LH_ERR_CONFIG);
+    assert_string_equal(lh_err_text(LH_ERR_CONFIG), "no ?[2J??");
+    assert_int_equal(lh_fail(LH_ERR_CONFIG, "%s", longest), LH_ERR_CONFIG);
+    assert_int_equal(strlen(lh_err_text(LH_ERR_CONFIG)), 511);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_text_takes_in_the_one_before),
+        cmocka_unit_test(what_is_quoted_is_harmless_and_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

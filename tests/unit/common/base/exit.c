@@ -1,0 +1,102 @@
+// Exit codes: one each, and what errors of the programs' starts become.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "common/base/exit.h"
+
+static void codes_differ_and_are_documented_in_order(void **state)
+{
+    (void)state;
+    static const int code[] = {
+#define CODE(id, number, name, meaning) LH_EXIT_##id,
+        LH_EXITS(CODE)
+#undef CODE
+    };
+    for (size_t i = 0; i < LH_COUNT(code); i++) assert_int_equal(code[i], i);
+}
+
+static void errors_have_their_codes(void **state)
+{
+    (void)state;
+    static const struct {
+        lh_err err;
+        enum lh_exit exit;
+    } row[] = {
+        {LH_OK, LH_EXIT_OK},
+        {LH_ERR_INVALID, LH_EXIT_USAGE},
+        {LH_ERR_CONFIG, LH_EXIT_CONFIG},
+        {LH_ERR_MANIFEST, LH_EXIT_CONFIG},
+        {LH_ERR_NOT_FOUND, LH_EXIT_MISSING},
+        {LH_ERR_CORRUPT, LH_EXIT_UNVERIFIED},
+        {LH_ERR_UNAUTHENTICATED, LH_EXIT_DENIED},
+        {LH_ERR_DENIED, LH_EXIT_DENIED},
+        {LH_ERR_EXISTS, LH_EXIT_FAILED},
+        {LH_ERR_BUSY, LH_EXIT_FAILED},
+        {LH_ERR_IO, LH_EXIT_FAILED},
+    };
+    for (size_t i = 0; i < LH_COUNT(row); i++)
+        assert_int_equal(lh_exit_of(row[i].err), row[i].exit);
+    for (int err = 1; err < LH_ERR_COUNT; err++) // no failure looks like success
+        assert_int_not_equal(lh_exit_of((lh_err)err), LH_EXIT_OK);
+}
+
+static void say_handler(void)
+{
+    fputs("handler\n", stdout);
+    fflush(stdout);
+}
+
+// What a child says that leaves with status 3 while exit handlers are registered.
+static int say_and_leave(char *out, size_t size)
+{
+    int ends[2], status;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        dup2(ends[1], STDOUT_FILENO);
+        atexit(say_handler);
+        fputs("said\n", stdout); // stays in the stream: a pipe is no terminal
+        lh_leave(3);
+    }
+    close(ends[1]);
+    size_t len = 0;
+    for (ssize_t n; len + 1 < size && (n = read(ends[0], out + len, size - 1 - len)) > 0;)
+        len += (size_t)n;
+    out[len] = 0;
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void leaving_writes_streams_and_runs_no_handlers(void **state)
+{
+    (void)state;
+    char said[64];
+    fflush(NULL); // what this process holds is not the child's to say
+    assert_int_equal(say_and_leave(said, sizeof said), 3);
+#ifdef LH_EXIT_HANDLERS
+    assert_string_equal(said, "said\nhandler\n");
+#else
+    assert_string_equal(said, "said\n");
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(codes_differ_and_are_documented_in_order),
+        cmocka_unit_test(errors_have_their_codes),
+        cmocka_unit_test(leaving_writes_streams_and_runs_no_handlers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,77 @@
+// Nearest match: distances, and which candidates are offered.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "common/base/nearest.h"
+
+static void distances(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *a, *b;
+        size_t d;
+    } row[] = {
+        {"", "", 0},
+        {"", "abc", 3},
+        {"abc", "", 3},
+        {"abc", "abc", 0},
+        {"abc", "abd", 1},
+        {"abc", "acb", 1},
+        {"abcd", "badc", 2},
+        {"kitten", "sitting", 3},
+        {"density", "denisty", 1},
+        {"wal.goup_ms", "wal.group_ms", 1},
+        {"ca", "abc", 3},
+    };
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        assert_int_equal(lh_edit_distance(row[i].a, row[i].b), row[i].d);
+        assert_int_equal(lh_edit_distance(row[i].b, row[i].a), row[i].d);
+    }
+}
+
+static void long_words_are_cut_not_overrun(void **state)
+{
+    (void)state;
+    char a[500], b[500];
+    memset(a, 'a', sizeof a);
+    memset(b, 'b', sizeof b);
+    a[499] = b[499] = 0;
+    assert_int_equal(lh_edit_distance(a, b), 63);
+}
+
+static const char *best(const char *word)
+{
+    static const char *const keys[] = {"codec.density", "codec.beta", "wal.group_ms",
+                                       "dir",           "listen",     "trainer.beta1"};
+    struct lh_nearest n = lh_nearest(word);
+    for (size_t i = 0; i < LH_COUNT(keys); i++) lh_nearest_try(&n, keys[i]);
+    return n.best ? n.best : "";
+}
+
+static void what_is_offered(void **state)
+{
+    (void)state;
+    assert_string_equal(best("codec.denisty"), "codec.density");
+    assert_string_equal(best("density"), "codec.density");  // the section forgotten
+    assert_string_equal(best("update.beta"), "codec.beta"); // the wrong section
+    assert_string_equal(best("lisen"), "listen");
+    assert_string_equal(best("dri"), "dir");
+    assert_string_equal(best("completely.else"), "");
+    assert_string_equal(best("x"), "");
+    assert_string_equal(best(""), "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(distances),
+        cmocka_unit_test(long_words_are_cut_not_overrun),
+        cmocka_unit_test(what_is_offered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

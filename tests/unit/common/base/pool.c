@@ -1,0 +1,172 @@
+// The pool of large blobs: what was released is given again, within its bounds, and outlives it.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "common/base/pool.h"
+
+enum { MIB = 1 << 20 };
+
+static void released_memory_is_given_again(void **state)
+{
+    (void)state;
+    struct lh_pool *p = lh_pool_create(8 * MIB);
+    struct lh_blob *a = lh_pool_blob(p, 3 * MIB + 5), *first = a;
+    assert_int_equal(a->len, 3 * MIB + 5);
+    struct lh_blob *other = lh_blob_share(a);
+    lh_blob_release(a);
+    struct lh_blob *b = lh_pool_blob(p, 3 * MIB);
+    assert_ptr_not_equal(b, first); // somebody still looks at it
+    lh_blob_release(other);
+    struct lh_blob *c = lh_pool_blob(p, 4 * MIB); // other length, same room
+    assert_ptr_equal(c, first);
+    assert_int_equal(c->len, 4 * MIB);
+    lh_blob_release(b);
+    lh_blob_release(c);
+    lh_pool_destroy(p);
+}
+
+static void a_much_smaller_blob_takes_no_large_one(void **state)
+{
+    (void)state;
+    struct lh_pool *p = lh_pool_create(64 * MIB);
+    struct lh_blob *large = lh_pool_blob(p, 32 * MIB), *first = large;
+    lh_blob_release(large);
+    struct lh_blob *small = lh_pool_blob(p, 2 * MIB);
+    assert_ptr_not_equal(small, first);
+    struct lh_blob *again = lh_pool_blob(p, 32 * MIB);
+    assert_ptr_equal(again, first);
+    lh_blob_release(small);
+    lh_blob_release(again);
+    lh_pool_destroy(p);
+}
+
+static void what_is_kept_has_a_bound(void **state)
+{
+    (void)state;
+    struct lh_pool *p = lh_pool_create(8 * MIB);
+    struct lh_blob *out[4];
+    for (size_t i = 0; i < 4; i++) out[i] = lh_pool_blob(p, 4 * MIB); // never refused
+    assert_int_equal(lh_pool_bytes(p), 16 * MIB);
+    for (size_t i = 0; i < 4; i++) lh_blob_release(out[i]);
+    assert_int_equal(lh_pool_bytes(p), 8 * MIB);  // the others were freed as they came back
+    struct lh_blob *b = lh_pool_blob(p, 7 * MIB); // none fits, and beside both there is no room
+    assert_int_equal(lh_pool_bytes(p), 7 * MIB);
+    lh_blob_release(b);
+    assert_int_equal(lh_pool_bytes(p), 7 * MIB);
+    lh_pool_keep(p, 7 * MIB);
+    assert_int_equal(lh_pool_bytes(p), 7 * MIB);
+    lh_pool_keep(p, 7 * MIB - 1);
+    assert_int_equal(lh_pool_bytes(p), 0);
+    lh_pool_keep(p, 8 * MIB);
+    lh_blob_release(lh_pool_blob(p, 7 * MIB));
+    assert_int_equal(lh_pool_bytes(p), 7 * MIB);
+    lh_pool_trim(p);
+    assert_int_equal(lh_pool_bytes(p), 0);
+    lh_pool_destroy(p);
+}
+
+// As many small ones as there are places: a large one that comes back is kept all the same.
+static void small_ones_give_way_to_a_large_one(void **state)
+{
+    (void)state;
+    struct lh_pool *p = lh_pool_create(64 * MIB);
+    struct lh_blob *small[32], *large = lh_pool_blob(p, 32 * MIB), *first = large;
+    for (size_t i = 0; i < 32; i++) small[i] = lh_pool_blob(p, MIB);
+    for (size_t i = 0; i < 32; i++) lh_blob_release(small[i]);
+    size_t places = lh_pool_bytes(p) / MIB - 32;
+    assert_in_range(places, 2, 31); // else 32 of them do not fill the pool
+    lh_blob_release(large);
+    assert_int_equal(lh_pool_bytes(p), (32 + places - 1) * MIB);
+    large = lh_pool_blob(p, 32 * MIB);
+    assert_ptr_equal(large, first);
+    struct lh_blob *over = lh_pool_blob(p, 33 * MIB), *kept = over; // more than the bound
+    lh_blob_release(large);
+    lh_blob_release(over);
+    assert_int_equal(lh_pool_bytes(p), kept->cap);
+    lh_pool_destroy(p);
+}
+
+static void small_ones_are_not_the_pools(void **state)
+{
+    (void)state;
+    struct lh_pool *p = lh_pool_create(8 * MIB);
+    struct lh_blob *b = lh_pool_blob(p, MIB - 1);
+    assert_int_equal(lh_pool_bytes(p), 0);
+    lh_pool_destroy(p);
+    lh_blob_release(b);
+}
+
+// Under ASan: nothing is used after it was freed, nothing is left.
+static void a_blob_may_outlive_its_pool(void **state)
+{
+    (void)state;
+    struct lh_pool *p = lh_pool_create(MIB);
+    struct lh_blob *out = lh_pool_blob(p, 2 * MIB), *over = lh_pool_blob(p, 3 * MIB);
+    lh_blob_release(over); // more than is kept: freed
+    lh_pool_destroy(p);
+    out->data[2 * MIB - 1] = 1;
+    lh_blob_release(out);
+}
+
+static size_t resident(void *page, size_t bytes)
+{
+    unsigned char there[16 * MIB / 4096] = {0};
+    size_t n = 0;
+    assert_int_equal(mincore(page, bytes, there), 0);
+    for (size_t i = 0; i < bytes / 4096; i++) n += there[i] & 1;
+    return n;
+}
+
+static void populated_memory_is_there_and_keeps_what_it_held(void **state)
+{
+    (void)state;
+    uint8_t *p = lh_zeros(16 * MIB, 1), *page = p + (4096 - (uintptr_t)p % 4096) % 4096;
+    assert_non_null(p);
+    page[5 * MIB] = 7;
+    assert_true(resident(page, 15 * MIB) < 15 * MIB / 4096);
+    assert_true(lh_populate(p, 16 * MIB));
+    assert_int_equal(resident(page, 15 * MIB), 15 * MIB / 4096);
+    assert_int_equal(page[5 * MIB], 7);
+    assert_int_equal(page[6 * MIB], 0);
+    assert_true(lh_populate(NULL, MIB));
+    free(p);
+}
+
+// So that a log takes them from where they are (server/wal/wal.c).
+static void large_ones_lie_as_a_logs_first_body(void **state)
+{
+    (void)state;
+    struct lh_pool *p = lh_pool_create(64 * MIB);
+    for (size_t len = MIB; len <= 40 * MIB; len += 13 * MIB + 5) {
+        struct lh_blob *a = lh_pool_blob(p, len), *b = lh_blob_new(len);
+        assert_true(a && b);
+        assert_int_equal((uintptr_t)a->data % LH_BLOCK, LH_BLOB_PHASE);
+        assert_int_equal((uintptr_t)b->data % LH_BLOCK, LH_BLOB_PHASE);
+        a->data[len - 1] = b->data[len - 1] = 1; // theirs to the end
+        lh_blob_release(a);
+        lh_blob_release(b);
+    }
+    lh_pool_destroy(p);
+    assert_null(lh_blob_new(SIZE_MAX - 8));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(released_memory_is_given_again),
+        cmocka_unit_test(a_much_smaller_blob_takes_no_large_one),
+        cmocka_unit_test(what_is_kept_has_a_bound),
+        cmocka_unit_test(populated_memory_is_there_and_keeps_what_it_held),
+        cmocka_unit_test(small_ones_give_way_to_a_large_one),
+        cmocka_unit_test(small_ones_are_not_the_pools),
+        cmocka_unit_test(large_ones_lie_as_a_logs_first_body),
+        cmocka_unit_test(a_blob_may_outlive_its_pool),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

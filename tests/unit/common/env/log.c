@@ -1,0 +1,223 @@
+// Log: line formats, levels, quoting, rate limit, a disk that refuses. Over an env of this file.
+// labels: tsan
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "common/env/log.h"
+
+struct lh_file {
+    char text[65536];
+    size_t len;
+    bool full;
+};
+struct world {
+    struct lh_env env;
+    struct lh_file file;
+    int64_t now_ns;
+};
+
+static int64_t world_now(struct lh_env *env)
+{
+    return ((struct world *)env)->now_ns;
+}
+static int64_t world_wall(struct lh_env *env)
+{
+    (void)env;
+    return 86400;
+}
+static lh_err world_open(struct lh_env *env, const char *path, unsigned flags, struct lh_file **out)
+{
+    if (!strcmp(path, "/nowhere/log")) return lh_fail(LH_ERR_NOT_FOUND, "%s: no such folder", path);
+    assert_int_equal(flags, LH_OPEN_WRITE | LH_OPEN_CREATE); // an old log is kept
+    *out = &((struct world *)env)->file;
+    return LH_OK;
+}
+static void world_close(struct lh_file *file)
+{
+    file->text[file->len] = 0;
+}
+static lh_err world_size(struct lh_file *file, uint64_t *out)
+{
+    *out = file->len;
+    return LH_OK;
+}
+static lh_err world_write(struct lh_file *file, uint64_t at, struct lh_span bytes)
+{
+    if (file->full) return lh_fail(LH_ERR_DISK_FULL, "disk full");
+    assert_int_equal(at, file->len);
+    assert_true(file->len + bytes.len < sizeof file->text);
+    memcpy(file->text + at, bytes.data, bytes.len);
+    file->len += bytes.len;
+    return LH_OK;
+}
+static const struct lh_files_ops files = {
+    .open = world_open, .close = world_close, .size = world_size, .write = world_write};
+static const struct lh_env_ops ops = {.now_ns = world_now, .wall_s = world_wall, .files = &files};
+
+static struct lh_log *open_log(struct world *w, bool json)
+{
+    *w = (struct world){.env = {&ops}};
+    struct lh_log *log;
+    assert_int_equal(lh_log_open(&log, &w->env, "server/eu/s1", LH_INFO, json, "log"), LH_OK);
+    return log;
+}
+
+static unsigned lines_with(const struct world *w, const char *what)
+{
+    unsigned n = 0;
+    for (const char *at = w->file.text; (at = strstr(at, what)); at += strlen(what)) n++;
+    return n;
+}
+
+static void text_line_is_exact(void **state)
+{
+    (void)state;
+    static struct world w;
+    struct lh_log *log = open_log(&w, false);
+    w.now_ns = 1234 * LH_MS;
+    lh_logf(log, LH_DEBUG, "push.seen", "below the level");
+    lh_logf(log, LH_WARN, "push.refused", "staleness %d\nforged line\x1b[2J", 14);
+    lh_log_close(log);
+    assert_string_equal(w.file.text, "1970-01-02T00:00:00Z +1.234 WARN server/eu/s1 push.refused "
+                                     "staleness 14?forged line?[2J\n");
+}
+
+static void json_line_is_exact(void **state)
+{
+    (void)state;
+    static struct world w;
+    struct lh_log *log = open_log(&w, true);
+    lh_logf(log, LH_ERROR, "disk.full", "say \"no\" \\ \n\xff");
+    lh_log_close(log);
+    assert_string_equal(
+        w.file.text,
+        "{\"time\":\"1970-01-02T00:00:00Z\",\"up_s\":0.000,\"mono_us\":0,\"level\":\"error\","
+        "\"who\":\"server/eu/s1\",\"event\":\"disk.full\","
+        "\"text\":\"say \\\"no\\\" \\\\ \\u000a\\u00ff\"}\n");
+}
+
+static void data_stays_an_object(void **state)
+{
+    (void)state;
+    for (int json = 0; json < 2; json++) {
+        static struct world w;
+        struct lh_log *log = open_log(&w, json);
+        lh_log_data(log, LH_DEBUG, "eval.loss", "{}"); // below the level
+        lh_log_data(log, LH_INFO, "eval.loss", "{\"loss\":1.5}");
+        lh_log_data(NULL, LH_INFO, "eval.loss", "{}");
+        lh_log_close(log);
+        assert_string_equal(
+            w.file.text,
+            json ? "{\"time\":\"1970-01-02T00:00:00Z\",\"up_s\":0.000,\"mono_us\":0,\"level\":"
+                   "\"info\","
+                   "\"who\":\"server/eu/s1\",\"event\":\"eval.loss\",\"data\":{\"loss\":1.5}}\n"
+                 : "1970-01-02T00:00:00Z +0.000 INFO server/eu/s1 eval.loss {\"loss\":1.5}\n");
+    }
+}
+
+static void peers_are_limited_per_event(void **state)
+{
+    (void)state;
+    static struct world w;
+    struct lh_log *log = open_log(&w, false);
+    for (int i = 0; i < 100; i++) lh_log_peer(log, LH_WARN, "tls.refused", "peer %d", i);
+    lh_log_peer(log, LH_WARN, "push.refused", "another event");
+    for (int i = 0; i < 7; i++) lh_logf(log, LH_WARN, "own", "not limited");
+    w.now_ns += LH_SECOND;
+    lh_log_peer(log, LH_WARN, "tls.refused", "peer again");
+    lh_log_close(log);
+    assert_int_equal(lines_with(&w, "tls.refused peer"), LH_LOG_PEER_RATE + 1);
+    assert_int_equal(lines_with(&w, "tls.refused 95 more lines of this event were left out\n"), 1);
+    assert_int_equal(lines_with(&w, "another event"), 1);
+    assert_int_equal(lines_with(&w, "not limited"), 7);
+}
+
+static void what_was_left_out_is_said_at_the_end(void **state)
+{
+    (void)state;
+    static struct world w;
+    struct lh_log *log = open_log(&w, false);
+    for (int i = 0; i < LH_LOG_PEER_RATE + 3; i++) lh_log_peer(log, LH_INFO, "tls.refused", "p");
+    lh_log_close(log);
+    assert_int_equal(lines_with(&w, " 3 more lines"), 1);
+}
+
+// A peer that can invent events shares one row with all others, and can't grow our memory.
+static void many_events_share_a_row(void **state)
+{
+    (void)state;
+    static struct world w;
+    struct lh_log *log = open_log(&w, false);
+    char event[16];
+    for (int i = 0; i < 500; i++) {
+        snprintf(event, sizeof event, "e%d", i);
+        lh_log_peer(log, LH_INFO, event, "x");
+    }
+    lh_log_close(log);
+    assert_int_equal(lines_with(&w, "\n"), 63 + LH_LOG_PEER_RATE + 1);
+    assert_int_equal(lines_with(&w, "log.other 432 more lines"), 1);
+}
+
+static void lost_lines_are_counted(void **state)
+{
+    (void)state;
+    static struct world w;
+    struct lh_log *log = open_log(&w, false);
+    w.file.full = true;
+    lh_logf(log, LH_INFO, "a", "lost");
+    lh_logf(log, LH_INFO, "a", "lost");
+    w.file.full = false;
+    lh_logf(log, LH_INFO, "a", "written");
+    lh_log_close(log);
+    assert_int_equal(lines_with(&w, " a lost"), 0);
+    assert_int_equal(lines_with(&w, " a written\n"), 1);
+    assert_int_equal(lines_with(&w, "log.lost 2 lines could not be written\n"), 1);
+}
+
+static void a_long_text_is_cut(void **state)
+{
+    (void)state;
+    static struct world w;
+    static char big[5000];
+    memset(big, 'x', sizeof big - 1);
+    struct lh_log *log = open_log(&w, false);
+    lh_logf(log, LH_INFO, "a", "%s", big);
+    lh_log_close(log);
+    assert_in_range(w.file.len, 2000, 2200);
+    assert_int_equal(w.file.text[w.file.len - 1], '\n');
+}
+
+static void a_bad_path_and_no_log(void **state)
+{
+    (void)state;
+    static struct world w;
+    w = (struct world){.env = {&ops}};
+    struct lh_log *log;
+    assert_int_equal(lh_log_open(&log, &w.env, "x", LH_INFO, false, "/nowhere/log"),
+                     LH_ERR_NOT_FOUND);
+    lh_logf(NULL, LH_ERROR, "a", "dropped");
+    lh_log_peer(NULL, LH_ERROR, "a", "dropped");
+    lh_log_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_line_is_exact),
+        cmocka_unit_test(json_line_is_exact),
+        cmocka_unit_test(data_stays_an_object),
+        cmocka_unit_test(peers_are_limited_per_event),
+        cmocka_unit_test(what_was_left_out_is_said_at_the_end),
+        cmocka_unit_test(many_events_share_a_row),
+        cmocka_unit_test(lost_lines_are_counted),
+        cmocka_unit_test(a_long_text_is_cut),
+        cmocka_unit_test(a_bad_path_and_no_log),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

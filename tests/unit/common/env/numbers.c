@@ -1,0 +1,140 @@
+// common/env/numbers.c: a small file is whole, of its kind and of a known version, or it is
+// damaged.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "common/env/env_fake.h"
+#include "common/env/numbers.h"
+
+static const struct lh_numbers KIND = {
+    .magic = 0x54534554, .version = 2, .count = {1, 2}, .remedy = "do this"};
+static const char PATH[] = "d/file";
+
+static struct lh_fake_world *world;
+static struct lh_env *env;
+
+static int set_up(void **state)
+{
+    (void)state;
+    world = lh_fake_world_create(1);
+    env = lh_fake_node(world, NULL, NULL);
+    lh_fake_boot(env);
+    return env->ops->files->make_dir(env, "d") ? -1 : 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    lh_fake_world_destroy(world);
+    return 0;
+}
+
+static void put(struct lh_span bytes)
+{
+    assert_int_equal(lh_file_replace(env, PATH, bytes), LH_OK);
+}
+
+static void damaged(void)
+{
+    uint64_t got[2] = {8, 9};
+    assert_int_equal(lh_numbers_load(env, &KIND, PATH, got), LH_ERR_CORRUPT);
+    assert_true(got[0] == 8 && got[1] == 9);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "d/file is damaged; do this"));
+}
+
+static void reads_what_was_written(void **state)
+{
+    (void)state;
+    uint64_t got[2] = {8, 9};
+    assert_int_equal(lh_numbers_load(env, &KIND, PATH, got), LH_ERR_NOT_FOUND);
+    assert_true(got[0] == 8 && got[1] == 9);
+    assert_int_equal(lh_numbers_store(env, &KIND, PATH, (uint64_t[]){1, UINT64_MAX}), LH_OK);
+    assert_int_equal(lh_numbers_load(env, &KIND, PATH, got), LH_OK);
+    assert_true(got[0] == 1 && got[1] == UINT64_MAX);
+}
+
+// The layout that earlier builds wrote: it must not change.
+static void an_older_version_lacks_numbers(void **state)
+{
+    (void)state;
+    struct lh_buf b = lh_buf(64);
+    uint64_t got[2] = {8, 9};
+    lh_put_u32(&b, KIND.magic);
+    lh_put_u16(&b, 1);
+    lh_put_u16(&b, 0);
+    lh_put_u64(&b, 7);
+    lh_put_u32(&b, lh_crc32c(0, b.data, b.len));
+    put(lh_buf_span(&b));
+    assert_int_equal(lh_numbers_load(env, &KIND, PATH, got), LH_OK);
+    assert_true(got[0] == 7 && got[1] == 0);
+    lh_buf_free(&b);
+}
+
+static void seal(struct lh_buf *b)
+{
+    b->len -= 4;
+    lh_put_u32(b, lh_crc32c(0, b->data, b->len));
+}
+
+static void every_byte_and_every_length(void **state)
+{
+    (void)state;
+    struct lh_buf b = lh_buf(64);
+    assert_int_equal(lh_numbers_store(env, &KIND, PATH, (uint64_t[]){1, 2}), LH_OK);
+    assert_int_equal(lh_file_load(env, PATH, &b), LH_OK);
+    assert_int_equal(b.len, 8 + 16 + 4);
+    for (size_t i = 0; i < b.len; i++) {
+        b.data[i] ^= 1;
+        put(lh_buf_span(&b));
+        damaged();
+        b.data[i] ^= 1;
+        put(lh_span(b.data, i));
+        damaged();
+    }
+    lh_put_u8(&b, 0); // a byte more
+    put(lh_buf_span(&b));
+    damaged();
+    lh_put_zeros(&b, 64 - b.len); // larger than any of them
+    put(lh_buf_span(&b));
+    damaged();
+    lh_buf_free(&b);
+}
+
+static void another_kind_or_a_later_version(void **state)
+{
+    (void)state;
+    struct lh_buf b = lh_buf(64);
+    assert_int_equal(lh_numbers_store(env, &KIND, PATH, (uint64_t[]){1, 2}), LH_OK);
+    assert_int_equal(lh_file_load(env, PATH, &b), LH_OK);
+    const struct {
+        size_t at;
+        uint8_t mask;
+    } change[] = {{0, 1}, {4, 1}, {4, 2}}; // the magic; version 3; version 0
+    for (size_t i = 0; i < sizeof change / sizeof *change; i++) {
+        b.data[change[i].at] ^= change[i].mask;
+        seal(&b);
+        put(lh_buf_span(&b));
+        damaged();
+        b.data[change[i].at] ^= change[i].mask;
+    }
+    seal(&b);
+    put(lh_buf_span(&b));
+    uint64_t got[2];
+    assert_int_equal(lh_numbers_load(env, &KIND, PATH, got), LH_OK);
+    lh_buf_free(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(reads_what_was_written, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_older_version_lacks_numbers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(every_byte_and_every_length, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(another_kind_or_a_later_version, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

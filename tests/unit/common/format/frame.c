@@ -1,0 +1,261 @@
+// The frame: its bytes are fixed, nothing half or unknown is read, and its digest binds all of it.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/format/frame.h"
+#include "tests/unit/common/format/frame_case.h"
+
+enum { CASE_HEAD = LH_FRAME_HEADER + 16, CASE_BYTES = CASE_HEAD + 12 + LH_SEAL_TAG };
+
+// Written out from the table in frame.h by hand, not by the code under test.
+static const char GOLDEN[] = "4c484631"         // magic
+                             "0100c000"         // wire version, header bytes
+                             "01020100"         // index code, value code, cipher, flags
+                             "0000803e"         // density 0.25
+                             "0700000003000000" // key, shard
+                             "000102030405060708090a0b0c0d0e0f"
+                             "8877665544332211" // worker
+                             "0500000002000000" // incarnation
+                             "1807f6e5d4c3b2a1"
+                             "0900000000000000" // step
+                             "2900000000000000" // base version
+                             "0200000000000000" // base epoch
+                             "2100000000000000" // base others
+                             "0010000000000000" // tokens
+                             "0a00000002000000" // local steps, claims
+                             "0600000000000000" // values
+                             "0c00000000000000" // plain bytes, 0
+                             "404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f"
+                             "808182838485868788898a8b8c8d8e8f9091929394959697"
+                             "0000000000000000"
+                             "0600000000000000" // claims
+                             "0900000000000000";
+
+static void the_head_has_its_golden_bytes(void **state)
+{
+    (void)state;
+    struct lh_frame f = case_frame();
+    struct lh_buf b = lh_buf(1 << 10);
+    lh_frame_write_head(&f, &b);
+    assert_int_equal(lh_buf_err(&b), LH_OK);
+    assert_int_equal(b.len, CASE_HEAD);
+    assert_int_equal(b.len, lh_frame_head_bytes(&f));
+    char hex[2 * CASE_HEAD + 1] = "";
+    for (size_t i = 0; i < b.len; i++) {
+        hex[2 * i] = "0123456789abcdef"[b.data[i] >> 4];
+        hex[2 * i + 1] = "0123456789abcdef"[b.data[i] & 15];
+    }
+    assert_string_equal(hex, GOLDEN);
+    lh_buf_free(&b);
+}
+
+static void a_frame_reads_back(void **state)
+{
+    (void)state;
+    struct lh_frame f = case_frame(), got;
+    struct lh_frame_parts parts;
+    struct lh_buf b = case_bytes(&f), again = lh_buf(1 << 10);
+    assert_int_equal(lh_frame_bytes(&f), CASE_BYTES);
+    assert_int_equal(lh_frame_parse(lh_buf_span(&b), &got, &parts), LH_OK);
+    assert_int_equal(got.worker, f.worker);
+    assert_true(lh_incarnation_equal(got.incarnation, f.incarnation));
+    assert_int_equal(got.claim[1], 9);
+    assert_ptr_equal(parts.head.data, b.data);
+    assert_int_equal(parts.head.len, CASE_HEAD);
+    assert_ptr_equal(parts.sealed.data, b.data + CASE_HEAD);
+    assert_int_equal(parts.sealed.len, 12 + LH_SEAL_TAG);
+    lh_frame_write_head(&got, &again); // every field came through
+    assert_true(lh_span_equal(lh_buf_span(&again), parts.head));
+    lh_buf_free(&b);
+    lh_buf_free(&again);
+}
+
+// Parses a copy of exactly `n` bytes, so that a sanitizer sees any read beyond them.
+static lh_err parse_copy(const uint8_t *bytes, size_t n, bool stub)
+{
+    struct lh_frame f;
+    struct lh_frame_parts parts;
+    uint8_t *copy = malloc(n + !n);
+    assert_non_null(copy);
+    if (n) memcpy(copy, bytes, n);
+    lh_err err = stub ? lh_frame_parse_stub(lh_span(copy, n), &f)
+                      : lh_frame_parse(lh_span(copy, n), &f, &parts);
+    free(copy);
+    return err;
+}
+
+static void another_length_is_refused(void **state)
+{
+    (void)state;
+    struct lh_frame f = case_frame();
+    struct lh_buf b = case_bytes(&f), stub = lh_buf(1 << 10);
+    lh_frame_write_stub(lh_buf_span(&b), &f, &stub);
+    lh_put_u8(&b, 0);
+    assert_int_equal(b.len, CASE_BYTES + 1);
+    for (size_t n = 0; n <= b.len; n++)
+        assert_int_equal(parse_copy(b.data, n, false), n == CASE_BYTES ? LH_OK : LH_ERR_MALFORMED);
+    lh_put_u8(&stub, 0);
+    assert_int_equal(stub.len, CASE_HEAD + LH_SEAL_TAG + 1);
+    for (size_t n = 0; n <= stub.len; n++)
+        assert_int_equal(parse_copy(stub.data, n, true),
+                         n == CASE_HEAD + LH_SEAL_TAG ? LH_OK : LH_ERR_MALFORMED);
+    lh_buf_free(&b);
+    lh_buf_free(&stub);
+}
+
+static void what_no_worker_writes_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *what;
+        size_t at;
+        uint32_t value;
+        lh_err err;
+    } bad[] = {
+        {"magic", 0, 0x3246484c, LH_ERR_MALFORMED},
+        {"older wire version", 4, 0x00c00000, LH_ERR_VERSION},
+        {"newer wire version", 4, 0x00c00002, LH_ERR_VERSION},
+        {"header size", 4, 0x00c80001, LH_ERR_MALFORMED},
+        {"flags", 8, 0x01010201, LH_ERR_MALFORMED},
+        {"density 0", 12, 0, LH_ERR_MALFORMED},
+        {"density -0.25", 12, 0xbe800000, LH_ERR_MALFORMED},
+        {"density over 1", 12, 0x3f800001, LH_ERR_MALFORMED},
+        {"density NaN", 12, 0x7fc00000, LH_ERR_MALFORMED},
+        {"step 0", 64, 0, LH_ERR_MALFORMED},
+        {"too many claims", 108, LH_CLAIMS_MAX + 1, LH_ERR_MALFORMED},
+        {"more claims than bytes", 108, LH_CLAIMS_MAX, LH_ERR_MALFORMED},
+        {"fewer claims than bytes", 108, 1, LH_ERR_MALFORMED},
+        {"plain bytes", 120, 13, LH_ERR_MALFORMED},
+        {"huge plain bytes", 120, UINT32_MAX, LH_ERR_MALFORMED},
+        {"first zero", 124, 1, LH_ERR_MALFORMED},
+        {"last zero", 188, 1, LH_ERR_MALFORMED},
+        {"unit beyond the last", 192, LH_UNITS_MAX, LH_ERR_MALFORMED},
+        {"huge unit", 204, 1, LH_ERR_MALFORMED},
+    };
+    for (size_t i = 0; i < LH_COUNT(bad); i++) {
+        struct lh_frame f = case_frame();
+        struct lh_buf b = case_bytes(&f);
+        lh_buf_patch_u32(&b, bad[i].at, bad[i].value);
+        lh_err err = parse_copy(b.data, b.len, false);
+        if (err != bad[i].err) fail_msg("%s: %s", bad[i].what, lh_err_name(err));
+        lh_buf_free(&b);
+    }
+}
+
+// A head alone has no length that would tell, and whoever parses it goes through its claims.
+static void a_head_alone_is_checked_as_well(void **state)
+{
+    (void)state;
+    struct lh_frame f = case_frame(), got;
+    struct lh_buf b = lh_buf(1 << 20);
+    lh_frame_write_head(&f, &b);
+    assert_int_equal(lh_frame_parse_head(lh_buf_span(&b), &got), LH_OK);
+    lh_put_zeros(&b, 8 * LH_CLAIMS_MAX); // enough for all that it says to have
+    lh_buf_patch_u32(&b, 108, LH_CLAIMS_MAX + 1);
+    assert_int_equal(lh_frame_parse_head(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    lh_buf_free(&b);
+}
+
+static void the_most_claims_and_the_last_unit_fit(void **state)
+{
+    (void)state;
+    struct lh_frame f = case_frame(), got;
+    struct lh_frame_parts parts;
+    f.claims = LH_CLAIMS_MAX;
+    f.claim[LH_CLAIMS_MAX - 1] = LH_UNITS_MAX - 1;
+    f.density = 1;
+    struct lh_buf b = case_bytes(&f);
+    assert_int_equal(lh_frame_parse(lh_buf_span(&b), &got, &parts), LH_OK);
+    assert_int_equal(got.claim[LH_CLAIMS_MAX - 1], LH_UNITS_MAX - 1);
+    lh_buf_free(&b);
+}
+
+// Its bytes are not touched, so the machine need not have them.
+static void the_largest_frame_fits_and_no_larger(void **state)
+{
+    (void)state;
+    struct lh_frame f = case_frame(), got;
+    struct lh_frame_parts parts;
+    uint8_t *bytes = calloc(LH_FRAME_BYTES_MAX + 1, 1);
+    assert_non_null(bytes);
+    for (uint32_t more = 0; more < 2; more++) {
+        struct lh_buf head = lh_buf(1 << 10);
+        f.plain_bytes = LH_FRAME_BYTES_MAX - CASE_HEAD - LH_SEAL_TAG + more;
+        lh_frame_write_head(&f, &head);
+        memcpy(bytes, head.data, head.len);
+        assert_int_equal(
+            lh_frame_parse(lh_span(bytes, LH_FRAME_BYTES_MAX + (size_t)more), &got, &parts),
+            more ? LH_ERR_MALFORMED : LH_OK);
+        lh_buf_free(&head);
+    }
+    free(bytes);
+}
+
+static void a_stub_is_head_and_tag_with_the_frames_digest(void **state)
+{
+    (void)state;
+    struct lh_frame f = case_frame(), got;
+    struct lh_buf b = case_bytes(&f), stub = lh_buf(1 << 10);
+    lh_frame_write_stub(lh_buf_span(&b), &f, &stub);
+    assert_int_equal(stub.len, CASE_HEAD + LH_SEAL_TAG);
+    assert_memory_equal(stub.data, b.data, CASE_HEAD);
+    assert_memory_equal(stub.data + CASE_HEAD, b.data + CASE_HEAD + 12, LH_SEAL_TAG);
+    assert_int_equal(lh_frame_parse_stub(lh_buf_span(&stub), &got), LH_OK);
+    struct lh_digest whole = lh_frame_digest(lh_buf_span(&b), &f);
+    struct lh_digest part = lh_frame_digest(lh_buf_span(&stub), &got);
+    assert_true(lh_digest_equal(&whole, &part));
+    lh_buf_free(&b);
+    lh_buf_free(&stub);
+}
+
+static void the_digest_binds_head_tag_and_job(void **state)
+{
+    (void)state;
+    struct lh_frame f = case_frame();
+    struct lh_buf b = case_bytes(&f);
+    struct lh_digest right = lh_frame_digest(lh_buf_span(&b), &f), d;
+    for (size_t i = 0; i < b.len; i++) {
+        bool payload = i >= CASE_HEAD && i < CASE_HEAD + 12; // bound by the tag
+        b.data[i] ^= 1;
+        d = lh_frame_digest(lh_buf_span(&b), &f);
+        assert_int_equal(lh_digest_equal(&d, &right), payload);
+        b.data[i] ^= 1;
+    }
+    f.job[0] ^= 1; // the same bytes under another key
+    d = lh_frame_digest(lh_buf_span(&b), &f);
+    assert_false(lh_digest_equal(&d, &right));
+    lh_buf_free(&b);
+}
+
+static void a_workers_id_is_its_names(void **state)
+{
+    (void)state;
+    struct lh_peer a = {LH_W, "example.org", "demo", "eu", "w1"}, b = a;
+    assert_int_equal(lh_worker_id(&a), lh_worker_id(&b));
+    assert_int_not_equal(lh_worker_id(&a), 0);
+    b.name[1] = '2';
+    assert_int_not_equal(lh_worker_id(&a), lh_worker_id(&b));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_head_has_its_golden_bytes),
+        cmocka_unit_test(a_frame_reads_back),
+        cmocka_unit_test(another_length_is_refused),
+        cmocka_unit_test(what_no_worker_writes_is_refused),
+        cmocka_unit_test(a_head_alone_is_checked_as_well),
+        cmocka_unit_test(the_most_claims_and_the_last_unit_fit),
+        cmocka_unit_test(the_largest_frame_fits_and_no_larger),
+        cmocka_unit_test(a_stub_is_head_and_tag_with_the_frames_digest),
+        cmocka_unit_test(the_digest_binds_head_tag_and_job),
+        cmocka_unit_test(a_workers_id_is_its_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

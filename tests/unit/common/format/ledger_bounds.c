@@ -1,0 +1,231 @@
+// common/format/ledger.c: bodies of the wrong length, more workers than fit, workers that the log
+// has not heard of. What a correct log says is ledger.c's.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/format/ledger.h"
+#include "tests/unit/common/format/frame_case.h"
+
+static const uint8_t JOB[LH_JOB] = {1, 2, 3};
+static const struct lh_hash MANIFEST = {{9, 8, 7}};
+static const struct lh_incarnation FIRST = {1, 77};
+
+static int make_ledger(void **state)
+{
+    struct lh_ledger *l = calloc(1, sizeof *l);
+    *state = l;
+    return l && lh_ledger_create(l, JOB, &MANIFEST, 0, 1) == LH_OK ? 0 : -1;
+}
+
+static int free_ledger(void **state)
+{
+    lh_ledger_free(*state);
+    free(*state);
+    return 0;
+}
+
+static lh_err apply(struct lh_ledger *l, uint16_t kind, struct lh_buf *body)
+{
+    struct lh_record r = {
+        .kind = kind, .epoch = kind == LH_EPOCH ? 2 : 0, .scale = 1, .body = lh_buf_span(body)};
+    lh_ledger_next(l, &r);
+    lh_err err = lh_ledger_apply(l, &r);
+    lh_buf_free(body);
+    return err;
+}
+
+static lh_err fence(struct lh_ledger *l, uint64_t worker)
+{
+    struct lh_buf b = lh_buf(64);
+    lh_fence_write(worker, FIRST, &b);
+    return apply(l, LH_FENCE, &b);
+}
+
+// A body that is right but for its last bytes: `more` of them, or fewer.
+static lh_err misshapen(struct lh_ledger *l, uint16_t kind, int more)
+{
+    struct lh_buf b = lh_buf(LH_SMALL_BYTES);
+    struct lh_plan plan = {.number = 1, .phase = LH_PHASE_RUN};
+    if (kind == LH_FENCE) lh_fence_write(5, FIRST, &b);
+    if (kind == LH_PLAN) lh_plan_write(&plan, &b);
+    if (kind == LH_EPOCH) lh_put_u64(&b, 2);
+    if (kind == LH_EPOCH) lh_put_u64(&b, l->version);
+    if (kind == LH_DIGEST_RECORD) lh_put_zeros(&b, LH_HASH_BYTES);
+    if (more > 0) lh_put_zeros(&b, (size_t)more);
+    if (more < 0) b.len -= (size_t)-more;
+    return apply(l, kind, &b);
+}
+
+// An epoch comes first, at version 0: there half a body names the base that it should.
+static void bodies_have_their_length(void **state)
+{
+    struct lh_ledger *l = *state;
+    static const uint16_t kinds[] = {LH_EPOCH, LH_FENCE, LH_PLAN, LH_DIGEST_RECORD};
+    for (size_t i = 0; i < LH_COUNT(kinds); i++) {
+        uint64_t version = l->version;
+        assert_int_not_equal(misshapen(l, kinds[i], -8), LH_OK);
+        assert_int_not_equal(misshapen(l, kinds[i], -1), LH_OK);
+        assert_int_not_equal(misshapen(l, kinds[i], 1), LH_OK);
+        assert_int_equal(l->version, version);
+        assert_int_equal(misshapen(l, kinds[i], 0), LH_OK);
+    }
+}
+
+static void more_workers_than_fit_are_refused(void **state)
+{
+    struct lh_ledger *l = *state;
+    for (uint64_t w = 1; w <= LH_WORKERS_MAX; w++) assert_int_equal(fence(l, 2 * w), LH_OK);
+    assert_int_equal(fence(l, 7), LH_ERR_TOO_LARGE);
+    assert_int_equal(l->rows, LH_WORKERS_MAX);
+    assert_null(lh_ledger_row(l, 7));
+    assert_int_equal(lh_row_step(NULL), 0);
+    assert_int_equal(lh_row_step(lh_ledger_row(l, 2)), 0); // let in, and nothing pushed yet
+    struct lh_ledger back = {.shards = 1};
+    struct lh_buf b = lh_buf(1 << 20);
+    lh_ledger_write(l, &b);
+    struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+    assert_int_equal(lh_ledger_read(&back, &c), LH_OK); // that many are no damage
+    assert_int_equal(back.rows, LH_WORKERS_MAX);
+    lh_ledger_free(&back);
+    lh_buf_free(&b);
+}
+
+static void the_last_unit_is_credited_and_reads_back(void **state)
+{
+    struct lh_ledger *l = *state, back = {.shards = 1};
+    struct lh_frame f = case_frame();
+    assert_int_equal(fence(l, 101), LH_OK);
+    f.shard = 0;
+    f.worker = 101;
+    f.incarnation = FIRST;
+    f.step = 1;
+    f.claims = 1;
+    f.claim[0] = LH_UNITS_MAX - 1;
+    struct lh_buf b = case_bytes(&f);
+    assert_int_equal(apply(l, LH_ADMIT, &b), LH_OK);
+    assert_int_equal(l->credit_bytes, LH_UNITS_MAX / 8);
+    b = lh_buf(1 << 20);
+    lh_ledger_write(l, &b);
+    assert_int_equal(lh_buf_err(&b), LH_OK);
+    struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+    assert_int_equal(lh_ledger_read(&back, &c), LH_OK);
+    assert_true(lh_ledger_credited(&back, LH_UNITS_MAX - 1));
+    lh_ledger_free(&back);
+    lh_buf_free(&b);
+}
+
+static void a_ledger_that_does_not_fit_says_so(void **state)
+{
+    struct lh_ledger *l = *state;
+    struct lh_buf b = lh_buf(100);
+    assert_int_equal(fence(l, 3), LH_OK);
+    lh_ledger_write(l, &b);
+    assert_int_not_equal(lh_buf_err(&b), LH_OK);
+    lh_buf_free(&b);
+}
+
+// The slowest other worker may be one that the plan names and no fence let in yet.
+static void a_live_worker_without_a_row_has_done_no_round(void **state)
+{
+    struct lh_ledger *l = *state;
+    struct lh_plan plan = {.number = 1, .phase = LH_PHASE_RUN, .live = 2, .worker = {101, 102}};
+    struct lh_buf b = lh_buf(LH_SMALL_BYTES);
+    lh_plan_write(&plan, &b);
+    assert_int_equal(apply(l, LH_PLAN, &b), LH_OK);
+    assert_int_equal(fence(l, 101), LH_OK);
+    struct lh_frame f = case_frame();
+    f.shard = 0;
+    f.worker = 101;
+    f.incarnation = FIRST;
+    f.step = 1;
+    b = case_bytes(&f);
+    assert_int_equal(apply(l, LH_ADMIT, &b), LH_OK);
+    assert_int_equal(lh_ledger_row(l, 101)->round, 1);
+}
+
+static void a_ledger_cut_short_is_none(void **state)
+{
+    struct lh_ledger *l = *state;
+    struct lh_buf b = lh_buf(1 << 20);
+    assert_int_equal(fence(l, 3), LH_OK);
+    lh_ledger_write(l, &b);
+    for (size_t cut = 0; cut < b.len; cut++) {
+        struct lh_ledger back = {.shards = 1};
+        struct lh_cursor c = lh_cursor(lh_span(b.data, cut));
+        assert_int_not_equal(lh_ledger_read(&back, &c), LH_OK);
+        lh_ledger_free(&back);
+    }
+    lh_buf_free(&b);
+}
+
+static void rows_are_read_in_their_order_and_each_once(void **state)
+{
+    struct lh_ledger *l = *state;
+    enum { FIRST_ROW = 82 + 4 }; // behind their count, which stands as below
+    assert_int_equal(fence(l, 3), LH_OK);
+    assert_int_equal(fence(l, 5), LH_OK);
+    for (uint32_t worker = 3; worker <= 7; worker++) {
+        struct lh_ledger back = {.shards = 1};
+        struct lh_buf b = lh_buf(1 << 20);
+        lh_ledger_write(l, &b);
+        lh_buf_patch_u32(&b, FIRST_ROW, worker);
+        struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+        assert_int_equal(lh_ledger_read(&back, &c), worker < 5 ? LH_OK : LH_ERR_MALFORMED);
+        lh_ledger_free(&back);
+        lh_buf_free(&b);
+    }
+}
+
+// Counts above the limits are refused before memory is asked for.
+static void counts_above_the_limits_are_refused(void **state)
+{
+    struct lh_ledger *l = *state;
+    enum { ROWS = 82 }; // behind version, shard, shards, epoch, version, chain and three counters
+    struct lh_buf b = lh_buf(1 << 20);
+    lh_ledger_write(l, &b); // no row: the credit's count comes next
+    static const struct {
+        size_t at;
+        uint32_t most;
+        lh_err beyond;
+    } count[] = {{ROWS, LH_WORKERS_MAX, LH_ERR_MALFORMED},
+                 {ROWS + 4, LH_UNITS_MAX / 8, LH_ERR_MALFORMED}};
+    for (size_t i = 0; i < LH_COUNT(count); i++) {
+        struct lh_ledger back = {.shards = 1};
+        struct lh_buf field = lh_buf_over(b.data + count[i].at, 4);
+        struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+        char text[32];
+        lh_put_u32(&field, count[i].most + 1);
+        assert_int_equal(lh_ledger_read(&back, &c), count[i].beyond);
+        snprintf(text, sizeof text, "%u", count[i].most + 1);
+        assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), text)); // that count, not its absence
+        lh_ledger_free(&back);
+        field = lh_buf_over(b.data + count[i].at, 4);
+        lh_put_u32(&field, 0);
+    }
+    struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+    assert_int_equal(lh_ledger_read(l, &c), LH_OK);
+    lh_buf_free(&b);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, make_ledger, free_ledger)
+    const struct CMUnitTest tests[] = {
+        TEST(bodies_have_their_length),
+        TEST(rows_are_read_in_their_order_and_each_once),
+        TEST(the_last_unit_is_credited_and_reads_back),
+        TEST(a_ledger_that_does_not_fit_says_so),
+        TEST(more_workers_than_fit_are_refused),
+        TEST(a_live_worker_without_a_row_has_done_no_round),
+        TEST(a_ledger_cut_short_is_none),
+        TEST(counts_above_the_limits_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,142 @@
+// common/format/plan.c: a plan reads back byte for byte, and nothing else is one.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+
+#include "common/base/check.h"
+#include "common/format/plan.h"
+
+enum { W1 = 101, W2 = 102, W3 = 103 };
+
+static void a_plan_reads_back_and_nothing_else(void **state)
+{
+    (void)state;
+    struct lh_plan p = {.number = 6,
+                        .phase = LH_PHASE_END,
+                        .mode = LH_MODE_BSP,
+                        .weighting = LH_WEIGHT_TOKENS,
+                        .eta = 0.7f,
+                        .damping = 0.5f,
+                        .staleness_per_live = 4,
+                        .live = 2,
+                        .worker = {W1, W3},
+                        .ends = 3,
+                        .end = {10, 11, 12}},
+                   got;
+    struct lh_buf b = lh_buf(1 << 10), again = lh_buf(1 << 10);
+    lh_plan_write(&p, &b);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    lh_plan_write(&got, &again);
+    assert_true(lh_span_equal(lh_buf_span(&b), lh_buf_span(&again)));
+    assert_true(lh_plan_has(&got, W3));
+    assert_false(lh_plan_has(&got, W2));
+    for (size_t n = 0; n < b.len; n++)
+        assert_int_equal(lh_plan_parse(lh_span(b.data, n), &got), LH_ERR_MALFORMED);
+    static const struct {
+        size_t at;
+        uint8_t value;
+    } bad[] = {{0, 0},  {0, 2},  {0, 3},  {10, LH_PHASE_END + 1},
+               {11, 2}, {12, 2}, {25, 3}, {26, 255}};
+    for (size_t i = 0; i < LH_COUNT(bad); i++) {
+        uint8_t old = b.data[bad[i].at];
+        b.data[bad[i].at] = bad[i].value;
+        assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+        b.data[bad[i].at] = old;
+    }
+    lh_put_u8(&b, 0);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    p.eta = NAN;
+    lh_buf_clear(&b);
+    lh_plan_write(&p, &b);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    lh_buf_free(&b);
+    lh_buf_free(&again);
+}
+
+static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
+{
+    (void)state;
+    struct lh_plan p = {.number = 1,
+                        .eta = 1,
+                        .live = 1,
+                        .worker = {W1},
+                        .optimizer = LH_OPT_BUFFERED,
+                        .momentum = 0.5f,
+                        .outer_every = 3,
+                        .effective_step_max = 1.5f},
+                   got;
+    struct lh_buf b = lh_buf(1 << 10), plain = lh_buf(1 << 10);
+    lh_plan_write(&p, &b);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    assert_int_equal(got.optimizer, LH_OPT_BUFFERED);
+    assert_true(got.momentum == 0.5f && got.effective_step_max == 1.5f);
+    assert_int_equal(lh_plan_outer_every(&got), 3);
+    p.outer_every = 0;
+    assert_int_equal(lh_plan_outer_every(&p), 1); // of the live
+    for (size_t n = 0; n < b.len; n++)
+        assert_int_equal(lh_plan_parse(lh_span(b.data, n), &got), LH_ERR_MALFORMED);
+    size_t at = b.len - 13; // the optimizer, then its three constants
+    static const uint8_t bad[] = {LH_OPT_SGD, LH_OPT_BUFFERED + 1};
+    for (size_t i = 0; i < LH_COUNT(bad); i++) {
+        b.data[at] = bad[i];
+        assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    }
+    b.data[at] = LH_OPT_BUFFERED;
+    lh_buf_patch_u32(&b, at + 1, 0); // a momentum of none
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    b.data[at + 4] = 0x40; // above 1
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    lh_buf_patch_u32(&b, at + 1, 0x3f800000); // 1: what came before would never fade
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    p.optimizer = LH_OPT_SGD; // a plan of before there were optimizers
+    lh_plan_write(&p, &plain);
+    assert_int_equal(plain.len + 13, b.len);
+    assert_int_equal(plain.data[0], 1);
+    lh_buf_free(&b);
+    lh_buf_free(&plain);
+}
+
+static void the_most_workers_and_shards_fit_and_no_more(void **state)
+{
+    (void)state;
+    struct lh_plan p = {.number = 1, .phase = LH_PHASE_RUN, .eta = 1, .live = LH_WORKERS_MAX}, got;
+    for (uint32_t i = 0; i < p.live; i++) p.worker[i] = W1 + i;
+    struct lh_buf b = lh_buf(1 << 20);
+    lh_plan_write(&p, &b);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    assert_int_equal(got.live, LH_WORKERS_MAX);
+    assert_true(lh_plan_has(&got, W1 + LH_WORKERS_MAX - 1));
+    lh_buf_patch_u32(&b, 25, LH_WORKERS_MAX + 1); // `live`
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    p.live = 0;
+    p.ends = LH_SHARDS_MAX;
+    lh_buf_clear(&b);
+    lh_plan_write(&p, &b);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    assert_int_equal(got.ends, LH_SHARDS_MAX);
+    lh_buf_patch_u32(&b, 29, LH_SHARDS_MAX + 1); // `ends`, where nobody is live
+    lh_put_u64(&b, 0);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    lh_buf_free(&b);
+}
+
+static void every_phase_has_its_name(void **state)
+{
+    (void)state;
+    assert_string_equal(lh_phase_name(LH_PHASE_END), "ended");
+    assert_string_equal(lh_phase_name(LH_PHASE_END + 1), "?");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_reads_back_and_nothing_else),
+        cmocka_unit_test(a_plans_optimizer_reads_back_and_sgd_has_one_form),
+        cmocka_unit_test(the_most_workers_and_shards_fit_and_no_more),
+        cmocka_unit_test(every_phase_has_its_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,182 @@
+// common/format/record.c: what of a record's header is refused, whoever sent it.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "common/format/record.h"
+
+static lh_err parse(const struct lh_record *r, struct lh_record *out)
+{
+    struct lh_buf bytes = lh_buf(LH_RECORD_HEADER);
+    uint32_t body;
+    lh_record_write_header(r, &bytes);
+    assert_int_equal(lh_buf_err(&bytes), LH_OK);
+    assert_int_equal(bytes.len, LH_RECORD_HEADER);
+    lh_err err = lh_record_parse_header(lh_buf_span(&bytes), out, &body);
+    if (!err) { // and nothing of it is left out
+        struct lh_buf again = lh_buf(LH_RECORD_HEADER);
+        assert_int_equal(body, r->body.len);
+        out->body = r->body;
+        lh_record_write_header(out, &again);
+        assert_true(lh_span_equal(lh_buf_span(&bytes), lh_buf_span(&again)));
+        lh_buf_free(&again);
+    }
+    lh_buf_free(&bytes);
+    return err;
+}
+
+static struct lh_record good(void)
+{
+    static uint8_t body[200]; // no two parts of it are alike
+    for (size_t i = 0; i < sizeof body; i++) body[i] = (uint8_t)(i + 1);
+    struct lh_record r = {.version = 7,
+                          .epoch = 2,
+                          .kind = LH_ADMIT,
+                          .flags = LH_RECORD_ELIDED,
+                          .reason = 11,
+                          .scale = 0.25f,
+                          .body = {body, sizeof body}};
+    memset(r.chain.b, 0x5a, LH_HASH_BYTES);
+    return r;
+}
+
+static void a_header_reads_as_it_was_written(void **state)
+{
+    (void)state;
+    struct lh_record r = good(), got;
+    assert_int_equal(parse(&r, &got), LH_OK);
+    assert_true(got.version == 7 && got.epoch == 2 && got.kind == LH_ADMIT);
+    assert_true(got.flags == LH_RECORD_ELIDED && got.scale == 0.25f);
+    assert_true(lh_hash_equal(&got.chain, &r.chain));
+}
+
+static void every_scale_that_a_fold_can_use(void **state)
+{
+    (void)state;
+    const float scale[] = {0, FLT_TRUE_MIN, FLT_MIN, 1, FLT_MAX};
+    for (size_t i = 0; i < LH_COUNT(scale); i++) {
+        struct lh_record r = good(), got;
+        r.scale = scale[i];
+        assert_int_equal(parse(&r, &got), LH_OK);
+    }
+}
+
+static void a_scale_that_would_ruin_every_replica(void **state)
+{
+    (void)state;
+    const float scale[] = {NAN, -NAN, INFINITY, -INFINITY, -1, -FLT_TRUE_MIN, -0.0f};
+    for (size_t i = 0; i < LH_COUNT(scale); i++)
+        for (uint16_t kind = LH_ADMIT; kind <= LH_MOVE; kind++) {
+            struct lh_record r = good(), got;
+            r.kind = kind;
+            r.flags = 0;
+            r.scale = scale[i];
+            assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);
+            assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), "scale"));
+            assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), "version 7"));
+        }
+}
+
+static void other_fields(void **state)
+{
+    (void)state;
+    struct lh_record r, got;
+    r = good(), r.version = 0;
+    assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);
+    r = good(), r.kind = 0;
+    assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);
+    r = good(), r.kind = LH_KEY_RETIRE; // reserved
+    assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);
+    r = good(), r.kind = LH_REFUSE; // elided: only what was admitted
+    assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);
+    r = good(), r.kind = LH_PLAN;
+    assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);
+    r = good(), r.flags = 2;
+    assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);
+
+    uint8_t bytes[LH_RECORD_HEADER] = {1, [16] = LH_ADMIT, [28] = 0xff, 0xff, 0xff, 0xff};
+    uint32_t body;
+    assert_int_equal(lh_record_parse_header(lh_span(bytes, sizeof bytes), &got, &body),
+                     LH_ERR_TOO_LARGE);
+    for (size_t n = 0; n < sizeof bytes; n++)
+        assert_int_equal(lh_record_parse_header(lh_span(bytes, n), &got, &body), LH_ERR_MALFORMED);
+}
+
+// Three records, the second without a body, arrive in pieces of every size.
+static void a_stream_wherever_it_is_cut(void **state)
+{
+    (void)state;
+    struct lh_buf all = lh_buf(4096);
+    struct lh_record sent[3] = {good(), good(), good()};
+    sent[1].body.len = 0;
+    sent[2].body.len = 3;
+    for (uint64_t i = 0; i < 3; i++) {
+        sent[i].version = i + 1;
+        lh_record_write_header(&sent[i], &all);
+        lh_put(&all, sent[i].body.data, sent[i].body.len);
+    }
+    for (size_t piece = 1; piece <= all.len; piece++) {
+        struct lh_record_stream t = {0};
+        size_t got = 0;
+        for (size_t at = 0; at < all.len; at += piece) {
+            size_t left = all.len - at;
+            struct lh_span part = lh_span(all.data + at, left < piece ? left : piece);
+            while (part.len) {
+                assert_int_equal(lh_record_stream_take(&t, &part), LH_OK);
+                if (!t.whole) continue;
+                assert_int_equal(t.record.version, sent[got].version);
+                assert_true(lh_span_equal(t.record.body, sent[got].body));
+                got++;
+            }
+        }
+        assert_int_equal(got, 3);
+        assert_true(t.whole);
+        lh_record_stream_reset(&t);
+    }
+    lh_buf_free(&all);
+}
+
+static void a_stream_that_is_none(void **state)
+{
+    (void)state;
+    struct lh_record_stream t = {0};
+    uint8_t bytes[LH_RECORD_HEADER] = {1, [16] = LH_KEY_RETIRE};
+    struct lh_span part = lh_span(bytes, sizeof bytes);
+    assert_int_equal(lh_record_stream_take(&t, &part), LH_ERR_MALFORMED);
+    assert_false(t.whole);
+    lh_record_stream_reset(&t);
+
+    struct lh_buf b = lh_buf(4096);
+    struct lh_record r = good();
+    lh_record_write_header(&r, &b);
+    lh_put(&b, r.body.data, r.body.len - 1);
+    part = lh_buf_span(&b);
+    assert_int_equal(lh_record_stream_take(&t, &part), LH_OK);
+    assert_true(!part.len && !t.whole);
+    lh_record_stream_reset(&t); // inside a body: it is freed, and a record may begin
+    part = lh_buf_span(&b);
+    assert_int_equal(lh_record_stream_take(&t, &part), LH_OK);
+    assert_int_equal(t.record.version, 7);
+    lh_record_stream_reset(&t);
+    lh_buf_free(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_header_reads_as_it_was_written),
+        cmocka_unit_test(every_scale_that_a_fold_can_use),
+        cmocka_unit_test(a_scale_that_would_ruin_every_replica),
+        cmocka_unit_test(other_fields),
+        cmocka_unit_test(a_stream_wherever_it_is_cut),
+        cmocka_unit_test(a_stream_that_is_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,477 @@
+// The gRPC transport: messages both ways, flow, statuses, servers that come and go.
+#include "tests/unit/common/net/grpc/transport_grpc.h"
+
+#include "common/net/grpc/transport_grpc_core.h"
+
+static struct lh_blob *noise(struct world *w, size_t n)
+{
+    struct lh_blob *b = lh_blob_new(n);
+    assert_non_null(b);
+    lh_random(w->env, b->data, n);
+    return b;
+}
+
+// A call that goes there and back: what was under way before it has had its time.
+static void round_trip(struct world *w)
+{
+    struct side s = {0};
+    struct side plan = w->plan;
+    w->plan = (struct side){.echo = true};
+    side_open(w, &s, LH_RPC_LEASE, 0);
+    side_say(&s, "ping");
+    lh_call_finish(s.call, LH_OK, NULL);
+    UNTIL(w, s.closes);
+    assert_int_equal(s.status, LH_OK);
+    assert_string_equal(s.last, "ping");
+    w->plan = plan;
+}
+
+// ---------------------------------------------------------------- messages
+
+static void small_messages_come_back(void **state)
+{
+    struct world *w = *state;
+    w->plan.echo = true;
+    struct side s = {0};
+    side_open(w, &s, LH_RPC_JOIN, 0);
+    side_say(&s, "one");
+    side_say(&s, "");
+    side_say(&s, "three");
+    UNTIL(w, s.messages == 3);
+    assert_string_equal(s.last, "three");
+    assert_int_equal(s.bytes, 8);
+    lh_call_finish(s.call, LH_OK, NULL);
+    UNTIL(w, s.closes && w->accepted[0].closes);
+    assert_int_equal(s.status, LH_OK);
+    assert_int_equal(s.sent, 3);
+    assert_int_equal(w->accepted[0].status, LH_OK);
+    assert_int_equal(w->accepted[0].half_closes, 1);
+    assert_int_equal(w->rpc[0], LH_RPC_JOIN);
+    assert_int_equal(w->peer[0].role, LH_W);
+    assert_string_equal(w->peer[0].name, "worker");
+    assert_string_equal(w->peer[0].run, "r1");
+    assert_string_equal(w->peer[0].region, "eu");
+}
+
+static uint32_t crc_of_parts(const struct lh_blob *b, int times)
+{
+    uint32_t crc = 0;
+    for (int i = 0; i < times; i++) {
+        crc = lh_crc32c(crc, "head", 4);
+        crc = lh_crc32c(crc, b->data, b->len);
+    }
+    return crc;
+}
+
+static void bulk_goes_up(void **state)
+{
+    struct world *w = *state;
+    struct lh_blob *b = noise(w, MIB);
+    struct side s = {.bulk = b, .to_send = 64, .finish_after = true};
+    side_open(w, &s, LH_RPC_PUSH, 0);
+    UNTIL(w, s.closes && w->accepted[0].closes);
+    assert_int_equal(s.status, LH_OK);
+    assert_int_equal(s.sent, 64);
+    assert_int_equal(w->accepted[0].messages, 64);
+    assert_int_equal(w->accepted[0].bytes, 64 * (MIB + 4));
+    assert_int_equal(w->accepted[0].crc, crc_of_parts(b, 64));
+    let_go(w, b);
+}
+
+static void bulk_comes_down(void **state)
+{
+    struct world *w = *state;
+    struct lh_blob *b = noise(w, MIB);
+    w->plan = (struct side){.bulk = b, .to_send = 64, .finish_after = true};
+    struct side s = {0};
+    side_open(w, &s, LH_RPC_SNAPSHOT, 0);
+    UNTIL(w, s.closes && w->accepted[0].closes);
+    assert_int_equal(s.status, LH_OK);
+    assert_string_equal(s.text, "all sent");
+    assert_int_equal(s.messages, 64);
+    assert_int_equal(s.crc, crc_of_parts(b, 64));
+    assert_int_equal(w->accepted[0].sent, 64);
+    let_go(w, b);
+}
+
+static void no_byte_of_a_bulk_is_copied(void **state)
+{
+    struct world *w = *state;
+    struct lh_blob *b = noise(w, MIB);
+    const struct lh_out out = {lh_span_str("head"), b, 100, MIB - 200};
+    grpc_byte_buffer *m = lh_grpc_message(&out);
+    struct lh_span part[2];
+    struct lh_msg msg;
+    assert_true(lh_grpc_parts(m, part, 2, &msg));
+    assert_int_equal(msg.parts, 2);
+    assert_int_equal(msg.len, 4 + MIB - 200);
+    assert_ptr_equal(part[1].data, b->data + 100); // out: the slice is the blob's memory
+    assert_int_equal(part[1].len, MIB - 200);
+    assert_int_equal(atomic_load(&b->owners), 2);
+    for (size_t i = 0; i < 2; i++) { // in: the parts are gRPC's own slices
+        const grpc_slice *slice = &m->data.raw.slice_buffer.slices[i];
+        assert_ptr_equal(part[i].data, GRPC_SLICE_START_PTR(*slice));
+    }
+    assert_false(lh_grpc_parts(m, part, 1, &msg)); // more pieces than there is room for
+    grpc_byte_buffer_destroy(m);
+    assert_int_equal(atomic_load(&b->owners), 1);
+    lh_blob_release(b);
+}
+
+static void messages_have_a_largest_size(void **state)
+{
+    struct world *w = *state;
+    struct lh_blob *b = noise(w, LH_GRPC_MESSAGE_MAX);
+    struct side s = {0};
+    w->plan.echo = false;
+    side_open(w, &s, LH_RPC_PUSH, 0);
+    struct lh_out out = {lh_span_str("x"), b, 0, b->len};
+    assert_int_equal(lh_call_send(s.call, &out), LH_ERR_TOO_LARGE);
+    out.head.len = 0;
+    assert_int_equal(lh_call_send(s.call, &out), LH_OK);
+    lh_call_finish(s.call, LH_OK, NULL);
+    UNTIL(w, s.closes);
+    assert_int_equal(s.status, LH_OK);
+    assert_int_equal(w->accepted[0].bytes, LH_GRPC_MESSAGE_MAX);
+    let_go(w, b);
+}
+
+// ---------------------------------------------------------------- flow
+
+static void a_server_that_does_not_read_stops_its_client(void **state)
+{
+    struct world *w = *state;
+    struct lh_blob *b = noise(w, MIB);
+    w->plan.lazy = true;
+    struct side s = {.bulk = b, .to_send = 32, .finish_after = true};
+    side_open(w, &s, LH_RPC_PUSH, 0);
+    UNTIL(w, w->accepts == 1);
+    for (int i = 0; i < 20; i++) round_trip(w);
+    struct side *server = &w->accepted[0];
+    assert_int_equal(server->messages, 0);
+    assert_true(s.to_send > 0); // some may lie in gRPC's windows and the kernel's buffers
+    assert_int_equal(lh_call_send(s.call, &(struct lh_out){.head = lh_span_str("one more")}),
+                     LH_ERR_BUSY);
+    lh_call_read(server->call);
+    UNTIL(w, server->messages == 1);
+    for (int i = 0; i < 5; i++) round_trip(w);
+    assert_int_equal(server->messages, 1); // one for each read
+    server->lazy = false;
+    lh_call_read(server->call);
+    UNTIL(w, s.closes);
+    assert_int_equal(s.status, LH_OK);
+    assert_int_equal(server->crc, crc_of_parts(b, 32));
+    let_go(w, b);
+}
+
+static void the_end_waits_for_what_was_sent_before_it(void **state)
+{
+    struct world *w = *state;
+    struct lh_blob *b = noise(w, 1000);
+    w->plan = (struct side){.bulk = b, .to_send = 3, .finish_after = true};
+    struct side s = {.lazy = true};
+    side_open(w, &s, LH_RPC_FOLLOW, 0);
+    UNTIL(w, w->accepts == 1);
+    for (int i = 1; i <= 3; i++) {
+        for (int k = 0; k < 5; k++) round_trip(w);
+        assert_int_equal(s.closes, 0);
+        lh_call_read(s.call);
+        UNTIL(w, s.messages == i);
+    }
+    UNTIL(w, s.closes);
+    assert_int_equal(s.status, LH_OK);
+    let_go(w, b);
+}
+
+static void many_calls_at_once(void **state)
+{
+    struct world *w = *state;
+    enum { N = LH_GRPC_CALLS_PER_CONNECTION + 100 }; // the rest waits in gRPC for a stream
+    struct side *s = test_calloc(N, sizeof *s);
+    w->plan.hold = false;
+    for (int i = 0; i < N; i++) {
+        side_open(w, &s[i], LH_RPC_HELLO, 0);
+        side_say(&s[i], "hello");
+        lh_call_finish(s[i].call, LH_OK, NULL);
+    }
+    for (int i = 0; i < N; i++) {
+        UNTIL(w, s[i].closes);
+        assert_int_equal(s[i].status, LH_OK);
+    }
+    assert_int_equal(w->accepts, N);
+    test_free(s);
+}
+
+static void too_many_calls_are_refused(void **state)
+{
+    struct world *w = *state;
+    struct side s = {0};
+    ((struct lh_grpc *)w->server)->served += LH_GRPC_CALLS_MAX;
+    side_open(w, &s, LH_RPC_HELLO, 0);
+    UNTIL(w, s.closes);
+    assert_int_equal(s.status, LH_ERR_BUSY);
+    assert_int_equal(w->asked, 0);
+    ((struct lh_grpc *)w->server)->served -= LH_GRPC_CALLS_MAX;
+    round_trip(w);
+}
+
+// ---------------------------------------------------------------- the end
+
+static void every_status_survives(void **state)
+{
+    struct world *w = *state;
+    for (int err = 0; err < LH_ERR_COUNT; err++) {
+        w->plan = (struct side){.end = (lh_err)err};
+        struct side s = {0};
+        side_open(w, &s, LH_RPC_LEASE, 0);
+        lh_call_finish(s.call, LH_OK, NULL);
+        UNTIL(w, s.closes);
+        assert_int_equal(s.status, err);
+        assert_string_equal(s.text, "as planned");
+    }
+}
+
+static void statuses_of_others_are_understood(void **state)
+{
+    (void)state;
+    const grpc_metadata_array none = {0};
+    assert_int_equal(lh_grpc_err(GRPC_STATUS_OK, &none, ""), LH_OK);
+    assert_int_equal(lh_grpc_err(GRPC_STATUS_UNAVAILABLE, &none, ""), LH_ERR_UNAVAILABLE);
+    assert_int_equal(lh_grpc_err(GRPC_STATUS_INTERNAL, &none, ""), LH_ERR_UNAVAILABLE);
+    assert_int_equal(lh_grpc_err(GRPC_STATUS_UNKNOWN, &none, ""), LH_ERR_UNAVAILABLE);
+    assert_int_equal(lh_grpc_err((grpc_status_code)77, &none, ""), LH_ERR_UNAVAILABLE);
+    assert_int_equal(lh_grpc_err(GRPC_STATUS_RESOURCE_EXHAUSTED, &none, ""), LH_ERR_BUSY);
+    assert_int_equal(lh_grpc_err(GRPC_STATUS_RESOURCE_EXHAUSTED, &none,
+                                 "Received message larger than max (5 vs. 4)"),
+                     LH_ERR_TOO_LARGE);
+    grpc_metadata m = {.key = grpc_slice_from_static_string("lh-err"),
+                       .value = grpc_slice_from_static_string("LH_ERR_STALE")};
+    const grpc_metadata_array one = {.count = 1, .metadata = &m};
+    assert_int_equal(lh_grpc_err(GRPC_STATUS_ABORTED, &one, ""), LH_ERR_STALE);
+    m.value = grpc_slice_from_static_string("LH_ERR_FROM_THE_FUTURE");
+    assert_int_equal(lh_grpc_err(GRPC_STATUS_ABORTED, &one, ""), LH_ERR_CONFLICT);
+    m.value = grpc_slice_from_static_string("LH_OK"); // a failure stays one
+    assert_int_equal(lh_grpc_err(GRPC_STATUS_ABORTED, &one, ""), LH_ERR_CONFLICT);
+}
+
+static void a_call_can_be_refused_at_the_door(void **state)
+{
+    struct world *w = *state;
+    w->refuse = LH_ERR_NOT_OWNER;
+    struct side s = {0};
+    side_open(w, &s, LH_RPC_PUSH, 0);
+    side_say(&s, "a frame");
+    UNTIL(w, s.closes);
+    assert_int_equal(s.status, LH_ERR_NOT_OWNER);
+    assert_string_equal(s.text, "refused by plan");
+    assert_int_equal(w->accepts, 0);
+}
+
+static void a_server_may_end_before_it_heard_all(void **state)
+{
+    struct world *w = *state;
+    struct lh_blob *b = noise(w, MIB);
+    w->plan.lazy = true;
+    struct side s = {.bulk = b, .to_send = 16};
+    side_open(w, &s, LH_RPC_PUSH, 0);
+    UNTIL(w, w->accepts == 1);
+    lh_call_finish(w->accepted[0].call, LH_ERR_FENCED, "a newer one exists");
+    lh_call_finish(w->accepted[0].call, LH_OK, "the first counts");
+    UNTIL(w, s.closes && w->accepted[0].closes);
+    assert_int_equal(s.status, LH_ERR_FENCED);
+    assert_string_equal(s.text, "a newer one exists");
+    let_go(w, b);
+}
+
+static void a_deadline_ends_a_call(void **state)
+{
+    struct world *w = *state;
+    w->plan.hold = true;
+    struct side s = {0};
+    round_trip(w); // connected, so that the call is there before its end
+    int64_t start = lh_now(w->env);
+    side_open(w, &s, LH_RPC_LEASE, 100 * LH_MS);
+    side_say(&s, "x");
+    UNTIL(w, s.closes);
+    assert_int_equal(s.status, LH_ERR_DEADLINE);
+    assert_true(lh_now(w->env) - start >= 90 * LH_MS); // gRPC rounds
+    UNTIL(w, w->accepted[1].closes);
+    assert_int_equal(w->accepted[1].status, LH_ERR_CANCELLED);
+    assert_int_equal(w->accepted[1].half_closes, 0); // a break is no half close
+}
+
+static void a_client_may_cancel(void **state)
+{
+    struct world *w = *state;
+    w->plan.hold = true;
+    struct side s = {0};
+    side_open(w, &s, LH_RPC_FOLLOW, 0);
+    side_say(&s, "x");
+    UNTIL(w, w->accepts == 1 && w->accepted[0].messages == 1);
+    lh_call_cancel(s.call);
+    assert_int_equal(s.closes, 0); // it follows
+    UNTIL(w, s.closes && w->accepted[0].closes);
+    assert_int_equal(s.status, LH_ERR_CANCELLED);
+    assert_int_equal(w->accepted[0].status, LH_ERR_CANCELLED);
+    assert_int_equal(w->accepted[0].half_closes, 0);
+}
+
+static void a_client_may_cancel_at_once(void **state)
+{
+    struct world *w = *state;
+    struct side s = {0};
+    side_open(w, &s, LH_RPC_FOLLOW, 0);
+    side_say(&s, "x");
+    lh_call_cancel(s.call);
+    lh_call_cancel(s.call);
+    assert_int_equal(lh_call_send(s.call, &(struct lh_out){.head = lh_span_str("y")}),
+                     LH_ERR_CANCELLED);
+    lh_call_finish(s.call, LH_OK, NULL);
+    UNTIL(w, s.closes);
+    assert_int_equal(s.status, LH_ERR_CANCELLED);
+    round_trip(w);
+    assert_int_equal(w->asked, 1); // the server never heard of the other one
+}
+
+static void a_server_may_cancel(void **state)
+{
+    struct world *w = *state;
+    struct side s = {0};
+    side_open(w, &s, LH_RPC_FOLLOW, 0);
+    UNTIL(w, w->accepts == 1);
+    lh_call_cancel(w->accepted[0].call);
+    UNTIL(w, s.closes && w->accepted[0].closes);
+    assert_int_equal(s.status, LH_ERR_CANCELLED);
+    assert_int_equal(w->accepted[0].status, LH_ERR_CANCELLED);
+}
+
+// ---------------------------------------------------------------- coming and going
+
+static void nobody_there(void **state)
+{
+    struct world *w = *state;
+    struct side s = {0};
+    lh_transport_grpc_destroy(w->server);
+    w->server = NULL;
+    side_open(w, &s, LH_RPC_JOIN, 0);
+    side_say(&s, "anybody?");
+    UNTIL(w, s.closes);
+    assert_int_equal(s.status, LH_ERR_UNAVAILABLE);
+    assert_non_null(strstr(s.text, w->bound)); // it says who
+    assert_non_null(strstr(s.text, "refused"));
+    assert_int_equal(s.sent, 0);
+    for (int i = 0; i < 3; i++) { // and at once, however often
+        struct side again = {0};
+        int64_t start = lh_now(w->env);
+        side_open(w, &again, LH_RPC_JOIN, 0);
+        UNTIL(w, again.closes);
+        assert_int_equal(again.status, LH_ERR_UNAVAILABLE);
+        assert_true(lh_now(w->env) - start < LH_GRPC_CONNECT_MS * LH_MS / 2);
+    }
+}
+
+static void a_server_that_comes_back_is_found(void **state)
+{
+    struct world *w = *state;
+    char address[128];
+    round_trip(w);
+    w->plan.hold = true;
+    struct side cut = {0};
+    side_open(w, &cut, LH_RPC_FOLLOW, 0);
+    UNTIL(w, w->accepts == 2);
+    lh_transport_grpc_destroy(w->server);
+    w->server = NULL;
+    assert_int_equal(w->accepted[1].status, LH_ERR_CANCELLED); // told before destroy returned
+    assert_int_equal(w->accepted[1].closes, 1);
+    UNTIL(w, cut.closes);
+    assert_int_not_equal(cut.status, LH_OK);
+    assert_int_equal(lh_err_class(cut.status), LH_CLASS_RETRY);
+    struct side gone = {0};
+    side_open(w, &gone, LH_RPC_JOIN, 0);
+    UNTIL(w, gone.closes);
+    assert_int_equal(gone.status, LH_ERR_UNAVAILABLE);
+
+    snprintf(address, sizeof address, "%s", w->bound);
+    assert_int_equal(create(w, "server", &w->server), LH_OK);
+    listen_at(w, address);
+    assert_string_equal(w->bound, address);
+    int64_t start = lh_now(w->env);
+    for (lh_err status = LH_ERR_UNAVAILABLE; status;) {
+        struct side s = {0};
+        w->plan = (struct side){0};
+        side_open(w, &s, LH_RPC_JOIN, 0);
+        lh_call_finish(s.call, LH_OK, NULL);
+        UNTIL(w, s.closes);
+        status = s.status;
+        assert_true(status == LH_OK || status == LH_ERR_UNAVAILABLE);
+        pass_ms(w, 20);
+    }
+    // Backoff is at most a second, jittered by a fifth; the rest is this machine's load.
+    assert_true(lh_now(w->env) - start < 6 * LH_GRPC_BACKOFF_MS * LH_MS);
+}
+
+static void names_are_resolved_and_proxies_ignored(void **state)
+{
+    struct world *w = *state;
+    char address[64];
+    snprintf(address, sizeof address, "localhost%s", strrchr(w->bound, ':'));
+    setenv("http_proxy", "http://127.0.0.1:1", 1); // a proxy for the web is none for us
+    setenv("https_proxy", "http://127.0.0.1:1", 1);
+    struct lh_link *usual = w->link;
+    assert_int_equal(w->client->ops->dial(w->client, address, LH_S, LH_LINE_FIRST, &w->link),
+                     LH_OK);
+    round_trip(w);
+    w->link = usual;
+    unsetenv("http_proxy");
+    unsetenv("https_proxy");
+}
+
+static void a_port_that_is_taken_is_said(void **state)
+{
+    struct world *w = *state;
+    struct lh_transport *second;
+    char bound[64];
+    assert_int_equal(create(w, "server", &second), LH_OK);
+    assert_int_equal(second->ops->listen(second, w->bound, &w->service, bound, sizeof bound),
+                     LH_ERR_EXISTS);
+    assert_non_null(strstr(lh_err_text(LH_ERR_EXISTS), w->bound));
+    assert_non_null(strstr(lh_err_text(LH_ERR_EXISTS), "another port"));
+    assert_int_equal(second->ops->listen(second, "nonsense", &w->service, bound, sizeof bound),
+                     LH_ERR_INVALID);
+    assert_int_equal(second->ops->listen(second, "203.0.113.7:0", &w->service, bound, sizeof bound),
+                     LH_ERR_IO); // no address of this machine (TEST-NET-3)
+    assert_int_equal(second->ops->listen(second, "127.0.0.1:0", &w->service, bound, sizeof bound),
+                     LH_OK); // a second try is allowed
+    assert_int_equal(second->ops->listen(second, "127.0.0.1:0", &w->service, bound, sizeof bound),
+                     LH_ERR_INVALID);
+    lh_transport_grpc_destroy(second);
+    round_trip(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_PAIR(small_messages_come_back),
+        IN_PAIR(bulk_goes_up),
+        IN_PAIR(bulk_comes_down),
+        IN_PAIR(no_byte_of_a_bulk_is_copied),
+        IN_PAIR(messages_have_a_largest_size),
+        IN_PAIR(a_server_that_does_not_read_stops_its_client),
+        IN_PAIR(the_end_waits_for_what_was_sent_before_it),
+        IN_PAIR(many_calls_at_once),
+        IN_PAIR(too_many_calls_are_refused),
+        IN_PAIR(every_status_survives),
+        cmocka_unit_test(statuses_of_others_are_understood),
+        IN_PAIR(a_call_can_be_refused_at_the_door),
+        IN_PAIR(a_server_may_end_before_it_heard_all),
+        IN_PAIR(a_deadline_ends_a_call),
+        IN_PAIR(a_client_may_cancel),
+        IN_PAIR(a_client_may_cancel_at_once),
+        IN_PAIR(a_server_may_cancel),
+        IN_PAIR(nobody_there),
+        IN_PAIR(a_server_that_comes_back_is_found),
+        IN_PAIR(names_are_resolved_and_proxies_ignored),
+        IN_PAIR(a_port_that_is_taken_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,189 @@
+// The gRPC transport's door: however many connections strangers open, whoever has a certificate
+// comes in afterwards, those who are in stay, and the process can open its files. What peers send
+// and nobody reads takes bounded memory.
+#include "tests/unit/common/net/grpc/transport_grpc.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "common/net/grpc/transport_grpc_core.h"
+
+enum { FILES = 200, STRANGERS = 2, EACH = 150 };
+
+// Whatever the machine allows, this process may open so many.
+static void limit_files(void)
+{
+    const struct rlimit few = {FILES, FILES};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+}
+
+static struct sockaddr_in address_of(const struct world *w)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    const char *colon = strrchr(w->bound, ':');
+    assert_non_null(colon);
+    to.sin_port = htons((uint16_t)strtoul(colon + 1, NULL, 10));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return to;
+}
+
+struct stranger { // another process, whose connections are no descriptors of ours
+    pid_t process;
+    int end; // closed: it ends
+};
+
+static void hold_connections(struct sockaddr_in to, in_addr_t from, int said, int end)
+{
+    const struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(from)};
+    char byte = 'x';
+    for (int fd = 3; fd < FILES; fd++)
+        if (fd != said && fd != end) close(fd);
+    for (int i = 0; i < EACH; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (fd < 0 || bind(fd, (const struct sockaddr *)&own, sizeof own)) _exit(1);
+        if (connect(fd, (const struct sockaddr *)&to, sizeof to)) _exit(1);
+    }
+    _exit(write(said, &byte, 1) == 1 && read(end, &byte, 1) == 0 ? 0 : 1);
+}
+
+static void stranger_comes(const struct world *w, in_addr_t from, struct stranger *out)
+{
+    int said[2], end[2];
+    char byte;
+    assert_int_equal(pipe(said), 0);
+    assert_int_equal(pipe(end), 0);
+    out->process = fork();
+    assert_true(out->process >= 0);
+    if (out->process == 0) {
+        close(end[1]); // or it would never see the end
+        hold_connections(address_of(w), from, said[1], end[0]);
+    }
+    close(said[1]);
+    close(end[0]);
+    out->end = end[1];
+    assert_int_equal(read(said[0], &byte, 1), 1);
+    close(said[0]);
+}
+
+static void stranger_goes(const struct stranger *s)
+{
+    int status;
+    close(s->end);
+    assert_int_equal(waitpid(s->process, &status, 0), s->process);
+    assert_int_equal(status, 0);
+}
+
+static void strangers_shut_no_door(void **state)
+{
+    struct world *w = *state;
+    struct stranger s[STRANGERS];
+    char last[64];
+    struct side in = {0};
+    side_open(w, &in, LH_RPC_FOLLOW, 0);
+    UNTIL(w, w->accepts == 1);
+    uint64_t before = lh_grpc_door_away(last, sizeof last);
+    for (int i = 0; i < STRANGERS; i++) stranger_comes(w, INADDR_LOOPBACK + (in_addr_t)i, &s[i]);
+    const uint64_t least = before + STRANGERS * EACH - FILES / 2;
+    for (int64_t start = lh_now(w->env); lh_grpc_door_away(last, sizeof last) < least;) {
+        assert_true(lh_now(w->env) - start < PATIENCE_S * LH_SECOND);
+        pass_ms(w, 10); // on gRPC's threads
+    }
+    assert_true(!strcmp(last, "127.0.0.1") || !strcmp(last, "127.0.0.2"));
+    int file = open("/dev/null", O_RDONLY); // a descriptor is left for the log
+    assert_true(file >= 0);
+    close(file);
+    assert_int_equal(w->accepted[0].closes, 0); // who was in is
+    for (int i = 0; i < STRANGERS; i++) stranger_goes(&s[i]);
+    struct lh_transport *late;
+    assert_int_equal(create(w, "worker", &late), LH_OK);
+    struct lh_link *link = dial(late, w->bound, LH_S);
+    struct side after = call_once(w, link, LH_RPC_JOIN);
+    for (int64_t start = lh_now(w->env); after.status == LH_ERR_UNAVAILABLE;) {
+        assert_true(lh_now(w->env) - start < PATIENCE_S * LH_SECOND);
+        after = call_once(w, link, LH_RPC_JOIN); // gRPC closes the strangers' a little later
+    }
+    assert_int_equal(after.status, LH_OK);
+    lh_transport_grpc_destroy(late);
+    lh_call_cancel(in.call);
+    UNTIL(w, in.closes);
+}
+
+// All of them are of one address, and stay.
+static void one_address_leaves_room_for_others(void **state)
+{
+    struct world *w = *state;
+    struct stranger s[STRANGERS];
+    char last[64];
+    uint64_t before = lh_grpc_door_away(last, sizeof last);
+    for (int i = 0; i < STRANGERS; i++) stranger_comes(w, INADDR_LOOPBACK + 1, &s[i]);
+    const uint64_t least = before + STRANGERS * EACH - FILES / 2;
+    for (int64_t start = lh_now(w->env); lh_grpc_door_away(last, sizeof last) < least;) {
+        assert_true(lh_now(w->env) - start < PATIENCE_S * LH_SECOND);
+        pass_ms(w, 10);
+    }
+    assert_string_equal(last, "127.0.0.2");
+    struct lh_transport *late;
+    assert_int_equal(create(w, "worker", &late), LH_OK);
+    struct lh_link *link = dial(late, w->bound, LH_S);
+    struct side in = call_once(w, link, LH_RPC_JOIN); // from 127.0.0.1
+    assert_int_equal(in.status, LH_OK);
+    lh_transport_grpc_destroy(late);
+    for (int i = 0; i < STRANGERS; i++) stranger_goes(&s[i]);
+}
+
+// Bytes of calls that are open still, and were taken from their sender.
+static uint64_t taken(const struct side *s, int n, size_t each)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < n; i++) sum += s[i].sent && !s[i].closes ? each : 0;
+    return sum;
+}
+
+static void what_nobody_reads_takes_bounded_memory(void **state)
+{
+    enum { CALLS = LH_GRPC_CALLS_PER_CONNECTION, EACH_BYTES = 2 * MIB, CALM = 20 };
+    struct world *w = *state;
+    static struct side s[CALLS];
+    struct lh_blob *b = lh_blob_new(EACH_BYTES);
+    uint64_t held = 1;
+    assert_non_null(b);
+    memset(b->data, 1, b->len);
+    w->plan = (struct side){.lazy = true};
+    for (int i = 0; i < CALLS; i++) {
+        s[i] = (struct side){.bulk = b, .to_send = 1};
+        side_open(w, &s[i], LH_RPC_PUSH, 0);
+    }
+    int64_t start = lh_now(w->env);
+    for (int calm = 0; calm < CALM && lh_now(w->env) - start < PATIENCE_S * LH_SECOND;) {
+        pass_ms(w, 100);
+        uint64_t now = taken(s, CALLS, EACH_BYTES);
+        calm = now == held ? calm + 1 : 0;
+        held = now;
+    }
+    assert_true(held <= LH_GRPC_MEMORY_MAX + 64 * MIB); // that, and what is on the way
+    for (int i = 0; i < CALLS; i++)
+        if (!s[i].closes) lh_call_cancel(s[i].call);
+    for (int i = 0; i < CALLS; i++) UNTIL(w, s[i].closes);
+    w->plan = (struct side){0};
+    struct side after = call_once(w, w->link, LH_RPC_JOIN); // who comes again gets in
+    for (start = lh_now(w->env); after.status;) {
+        assert_true(lh_now(w->env) - start < PATIENCE_S * LH_SECOND);
+        after = call_once(w, w->link, LH_RPC_JOIN);
+    }
+    let_go(w, b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(strangers_shut_no_door, make_pair, drop_world),
+        cmocka_unit_test_setup_teardown(one_address_leaves_room_for_others, make_pair, drop_world),
+        cmocka_unit_test_setup_teardown(what_nobody_reads_takes_bounded_memory, make_pair,
+                                        drop_world),
+    };
+    limit_files();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

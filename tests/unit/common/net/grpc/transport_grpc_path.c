@@ -1,0 +1,215 @@
+// Cuts and long round trips: what a socket waits before it sends again, when it is given up, and
+// what an attempt to connect gets.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "common/net/grpc/transport_grpc_core.h"
+
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44
+#endif
+
+enum { MS = 1000 }; // in us
+
+struct pair {
+    int near, far;
+};
+
+static int setup(void **state)
+{
+    static struct pair p;
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t n = sizeof at;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int door = socket(AF_INET, SOCK_STREAM, 0);
+    p.near = socket(AF_INET, SOCK_STREAM, 0);
+    if (door < 0 || p.near < 0 || bind(door, (struct sockaddr *)&at, n) || listen(door, 1) ||
+        getsockname(door, (struct sockaddr *)&at, &n) || connect(p.near, (struct sockaddr *)&at, n))
+        return -1;
+    p.far = accept(door, NULL, NULL);
+    close(door);
+    *state = &p;
+    return p.far < 0 ? -1 : 0;
+}
+
+static int teardown(void **state)
+{
+    struct pair *p = *state;
+    close(p->near);
+    close(p->far);
+    return 0;
+}
+
+static void the_cap_follows_the_round_trip_and_its_spread(void **state)
+{
+    (void)state;
+    assert_int_equal(lh_grpc_path_cap_ms(0, 0), 1000);
+    assert_int_equal(lh_grpc_path_cap_ms(200 * MS, 50 * MS), 1000);
+    assert_int_equal(lh_grpc_path_cap_ms(1200 * MS, 100 * MS), 1900);
+    assert_int_equal(lh_grpc_path_cap_ms(3000 * MS, 0), 3750);
+    assert_int_equal(lh_grpc_path_cap_ms(UINT32_MAX, UINT32_MAX), 120000);
+}
+
+static void an_attempt_gets_what_its_path_needs(void **state)
+{
+    (void)state;
+    assert_int_equal(lh_grpc_path_connect_ms(0, 0, false), LH_GRPC_CONNECT_MS);
+    assert_int_equal(lh_grpc_path_connect_ms(100 * MS, 0, false), LH_GRPC_CONNECT_MS);
+    assert_int_equal(lh_grpc_path_connect_ms(3000 * MS, 0, false), 24000);
+    // a path that nobody has measured yet: twice as long each time, and kept when a server refuses
+    assert_int_equal(lh_grpc_path_connect_ms(0, LH_GRPC_CONNECT_MS, true), 2 * LH_GRPC_CONNECT_MS);
+    assert_int_equal(lh_grpc_path_connect_ms(0, 2 * LH_GRPC_CONNECT_MS, false),
+                     2 * LH_GRPC_CONNECT_MS);
+    assert_int_equal(lh_grpc_path_connect_ms(0, LH_GRPC_CONNECT_MS_MAX, true),
+                     LH_GRPC_CONNECT_MS_MAX);
+    // once it is measured, what was given before does not count
+    assert_int_equal(lh_grpc_path_connect_ms(100 * MS, LH_GRPC_CONNECT_MS_MAX, false),
+                     LH_GRPC_CONNECT_MS);
+}
+
+static int option(int fd, int level, int name)
+{
+    int value = -1;
+    socklen_t n = sizeof value;
+    (void)getsockopt(fd, level, name, &value, &n);
+    return value;
+}
+
+// The kernel's spread of a short path is a constant of its own: none of it counts.
+static void a_trip_is_the_paths_and_not_the_kernels_caution(void **state)
+{
+    (void)state;
+    struct lh_trip t = lh_grpc_path_trip(0, 0);
+    assert_int_equal(t.mean_ns, 0);
+    t = lh_grpc_path_trip(40, 50 * MS);
+    assert_int_equal(t.mean_ns, 40 * 1000);
+    assert_int_equal(t.spread_ns, 10 * 1000);
+    t = lh_grpc_path_trip(1200 * MS, 50 * MS);
+    assert_int_equal(t.spread_ns, 50 * LH_MS);
+    t = lh_grpc_path_trip(1200 * MS, 300 * MS);
+    assert_int_equal(t.mean_ns, 1200 * LH_MS);
+    assert_int_equal(t.spread_ns, 300 * LH_MS);
+}
+
+static void what_is_not_acknowledged_ends_a_connection_later_on_a_long_path(void **state)
+{
+    struct pair *p = *state;
+    assert_int_equal(lh_grpc_path_patience_ms(0, 0), LH_GRPC_UNHEARD_MS);
+    assert_int_equal(lh_grpc_path_patience_ms(1200 * MS, 100 * MS), LH_GRPC_UNHEARD_MS + 8 * 1600);
+    assert_int_equal(lh_grpc_path_patience_ms(3000 * MS, 3000 * MS), LH_GRPC_KEEPALIVE_WAIT_MS);
+    struct lh_grpc_path path = {0};
+    struct tcp_info info = {.tcpi_rtt = 1200 * MS, .tcpi_rttvar = 100 * MS};
+    lh_grpc_path_tend(&path, p->near, false, &info);
+    assert_int_equal(option(p->near, IPPROTO_TCP, TCP_USER_TIMEOUT), 102800);
+}
+
+static bool kernel_caps(int fd)
+{
+    const int ms = 5000;
+    return setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &ms, sizeof ms) == 0;
+}
+
+static void a_socket_is_capped_and_follows_its_path(void **state)
+{
+    struct pair *p = *state;
+    struct lh_grpc_path path = {0};
+    struct tcp_info info = {.tcpi_rtt = 200 * MS, .tcpi_rttvar = 10 * MS};
+    bool caps = kernel_caps(p->near);
+    lh_grpc_path_tend(&path, p->near, true, &info);
+    assert_int_equal(path.uncapped, !caps);
+    if (caps) assert_int_equal(option(p->near, IPPROTO_TCP, TCP_RTO_MAX_MS), 1000);
+    assert_int_equal(option(p->near, SOL_SOCKET, SO_KEEPALIVE), !caps); // the other way
+    info.tcpi_rtt = 3200 * MS;
+    info.tcpi_backoff = 2; // a round trip that was measured before the cut says nothing
+    lh_grpc_path_tend(&path, p->near, true, &info);
+    assert_int_equal(path.cap_ms, 1000);
+    info.tcpi_backoff = 0;
+    path.now_ns += 15999 * LH_MS; // nor does one that has the cut in it
+    lh_grpc_path_tend(&path, p->near, true, &info);
+    assert_int_equal(path.cap_ms, 1000);
+    path.now_ns += LH_MS; // after sixteen of the old caps it is the path's
+    lh_grpc_path_tend(&path, p->near, true, &info);
+    assert_int_equal(path.cap_ms, 4040);
+    if (caps) assert_int_equal(option(p->near, IPPROTO_TCP, TCP_RTO_MAX_MS), 4040);
+}
+
+// A connection's first sample counts half of itself as its spread: what was set by that must not
+// stay.
+static void a_cap_comes_down_with_the_spread(void **state)
+{
+    struct pair *p = *state;
+    struct lh_grpc_path path = {0};
+    struct tcp_info info = {.tcpi_rtt = 3200 * MS, .tcpi_rttvar = 1500 * MS};
+    bool caps = kernel_caps(p->near);
+    lh_grpc_path_tend(&path, p->near, true, &info);
+    assert_int_equal(path.cap_ms, 10000);
+    info.tcpi_rttvar = 500 * MS; // a difference of a third
+    lh_grpc_path_tend(&path, p->near, true, &info);
+    assert_int_equal(path.cap_ms, 6000);
+    info.tcpi_rttvar = 450 * MS; // too little to ask the kernel for
+    lh_grpc_path_tend(&path, p->near, true, &info);
+    assert_int_equal(path.cap_ms, 6000);
+    if (caps) assert_int_equal(option(p->near, IPPROTO_TCP, TCP_RTO_MAX_MS), 6000);
+}
+
+static void a_stalled_socket_is_closed_where_the_kernel_has_no_cap(void **state)
+{
+    struct pair *p = *state;
+    struct lh_grpc_path path = {.cap_ms = 1000, .uncapped = true};
+    struct tcp_info info = {.tcpi_rtt = 200 * MS, .tcpi_backoff = 2, .tcpi_rto = 1600 * MS};
+    char byte;
+    lh_grpc_path_tend(&path, p->near, false, &info);
+    assert_int_equal(recv(p->far, &byte, 1, MSG_DONTWAIT), -1); // it sends again soon enough
+    assert_int_equal(errno, EAGAIN);
+    info.tcpi_rto = 3200 * MS;
+    lh_grpc_path_tend(&path, p->near, false, &info);
+    assert_int_equal(recv(p->far, &byte, 1, 0), 0);
+    assert_int_equal(recv(p->near, &byte, 1, 0), 0);
+}
+
+static void a_capped_socket_is_left_alone(void **state)
+{
+    struct pair *p = *state;
+    struct lh_grpc_path path = {.cap_ms = 1000};
+    struct tcp_info info = {.tcpi_rtt = 200 * MS, .tcpi_backoff = 9, .tcpi_rto = 90000 * MS};
+    char byte;
+    lh_grpc_path_tend(&path, p->near, true, &info);
+    assert_int_equal(recv(p->far, &byte, 1, MSG_DONTWAIT), -1);
+    assert_int_equal(errno, EAGAIN);
+}
+
+static void a_server_is_looked_for_with_few_syns(void **state)
+{
+    struct pair *p = *state;
+    int given = option(p->near, IPPROTO_TCP, TCP_SYNCNT);
+    assert_true(given == 4 || given == 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_cap_follows_the_round_trip_and_its_spread),
+        cmocka_unit_test(an_attempt_gets_what_its_path_needs),
+        cmocka_unit_test(a_trip_is_the_paths_and_not_the_kernels_caution),
+        cmocka_unit_test_setup_teardown(
+            what_is_not_acknowledged_ends_a_connection_later_on_a_long_path, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_socket_is_capped_and_follows_its_path, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_cap_comes_down_with_the_spread, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_stalled_socket_is_closed_where_the_kernel_has_no_cap,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(a_capped_socket_is_left_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_server_is_looked_for_with_few_syns, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

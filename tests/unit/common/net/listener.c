@@ -1,0 +1,98 @@
+// A listener's clock stands still for a pause of its owner, and for as long again after it.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "common/net/listener.h"
+
+enum { GAP = 100, REST = 1000, START = 5000 };
+
+static struct lh_listener begun(void)
+{
+    struct lh_listener l;
+    lh_listener_start(&l, START, GAP, REST);
+    return l;
+}
+
+static void while_it_looks_often_it_goes_with_the_time(void **state)
+{
+    (void)state;
+    struct lh_listener l = begun();
+    assert_int_equal(lh_listener_look(&l, START), START);
+    for (int64_t at = START; at <= START + 3000; at += GAP)
+        assert_int_equal(lh_listener_look(&l, at), at);
+    assert_false(lh_listener_rests(&l));
+}
+
+static void a_pause_does_not_count_nor_as_long_a_time_after_it(void **state)
+{
+    (void)state;
+    struct lh_listener l = begun();
+    int64_t at = START + 700; // a pause of 700
+    assert_int_equal(lh_listener_look(&l, at), START);
+    for (int i = 0; i < 7; i++) {
+        assert_true(lh_listener_rests(&l));
+        assert_int_equal(lh_listener_look(&l, at += GAP), START);
+    }
+    assert_false(lh_listener_rests(&l));
+    assert_int_equal(lh_listener_look(&l, at += 40), START + 40);
+    assert_int_equal(lh_listener_look(&l, at += GAP + 1), START + 40);
+}
+
+// The first look that is part of the rest and partly beyond it counts what is beyond.
+static void a_look_across_the_end_of_a_rest_counts_the_part_beyond_it(void **state)
+{
+    (void)state;
+    struct lh_listener l = begun();
+    assert_int_equal(lh_listener_look(&l, START + 130), START);
+    assert_int_equal(lh_listener_look(&l, START + 230), START);
+    assert_int_equal(lh_listener_look(&l, START + 330), START + 70);
+}
+
+static void a_long_pause_is_followed_by_a_rest_of_bounded_length(void **state)
+{
+    (void)state;
+    struct lh_listener l = begun();
+    int64_t at = START + 1000000;
+    assert_int_equal(lh_listener_look(&l, at), START);
+    for (int64_t rest = 0; rest < REST; rest += GAP)
+        assert_int_equal(lh_listener_look(&l, at += GAP), START);
+    assert_int_equal(lh_listener_look(&l, at += GAP), START + GAP);
+}
+
+// Pauses follow one another: each has its rest, and none shortens that of a longer one.
+static void a_pause_in_a_rest_does_not_shorten_it(void **state)
+{
+    (void)state;
+    struct lh_listener l = begun();
+    int64_t at = START + 900;
+    assert_int_equal(lh_listener_look(&l, at), START);
+    assert_int_equal(lh_listener_look(&l, at += GAP), START);     // 800 are left
+    assert_int_equal(lh_listener_look(&l, at += 2 * GAP), START); // and are, after this one
+    for (int i = 0; i < 8; i++) assert_int_equal(lh_listener_look(&l, at += GAP), START);
+    assert_int_equal(lh_listener_look(&l, at += GAP), START + GAP);
+}
+
+static void it_never_falls(void **state)
+{
+    (void)state;
+    struct lh_listener l = begun();
+    assert_int_equal(lh_listener_look(&l, START + 50), START + 50);
+    assert_int_equal(lh_listener_look(&l, START + 20), START + 50);
+    assert_int_equal(lh_listener_look(&l, START + 60), START + 60);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(while_it_looks_often_it_goes_with_the_time),
+        cmocka_unit_test(a_pause_does_not_count_nor_as_long_a_time_after_it),
+        cmocka_unit_test(a_look_across_the_end_of_a_rest_counts_the_part_beyond_it),
+        cmocka_unit_test(a_long_pause_is_followed_by_a_rest_of_bounded_length),
+        cmocka_unit_test(a_pause_in_a_rest_does_not_shorten_it),
+        cmocka_unit_test(it_never_falls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,93 @@
+// A path's round trip as RFC 6298 keeps it, and the patience that follows from it.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "common/env/env.h"
+#include "common/net/trip.h"
+
+static void the_first_round_trip_is_the_mean_and_half_of_it_the_spread(void **state)
+{
+    (void)state;
+    struct lh_trip t = {0};
+    assert_int_equal(lh_trip_rto_ns(&t), 0); // not known
+    lh_trip_take(&t, 1200 * LH_MS);
+    assert_int_equal(t.mean_ns, 1200 * LH_MS);
+    assert_int_equal(t.spread_ns, 600 * LH_MS);
+    assert_int_equal(lh_trip_rto_ns(&t), 3600 * LH_MS);
+}
+
+// RFC 6298, 2.3: RTTVAR by the mean before this sample.
+static void later_ones_move_it_by_an_eighth_and_a_quarter(void **state)
+{
+    (void)state;
+    struct lh_trip t = {800 * LH_MS, 100 * LH_MS};
+    lh_trip_take(&t, 1600 * LH_MS);
+    assert_int_equal(t.spread_ns, 275 * LH_MS);
+    assert_int_equal(t.mean_ns, 900 * LH_MS);
+    lh_trip_take(&t, 100 * LH_MS);
+    assert_true(t.spread_ns == (275 + (800 - 275) / 4.0) * LH_MS);
+    assert_int_equal(t.mean_ns, 800 * LH_MS);
+    for (int i = 0; i < 200; i++) lh_trip_take(&t, 600 * LH_MS);
+    assert_in_range(t.mean_ns, 600 * LH_MS, 600 * LH_MS + 100);
+    assert_in_range(t.spread_ns, 0, 100);
+}
+
+static void samples_that_make_no_sense_are_bounded(void **state)
+{
+    (void)state;
+    const int64_t most = LH_TRIP_US_MAX * 1000ll;
+    const int64_t bad[] = {INT64_MIN, -1, 0, INT64_MAX};
+    struct lh_trip t = {0};
+    for (int i = 0; i < 400; i++) {
+        lh_trip_take(&t, bad[i % 4]);
+        assert_in_range(t.mean_ns, 1, most);
+        assert_in_range(t.spread_ns, 0, most);
+    }
+}
+
+static void what_a_peer_says_is_bounded(void **state)
+{
+    (void)state;
+    struct lh_trip t = lh_trip_said(0, 7000);
+    assert_int_equal(t.mean_ns + t.spread_ns, 0); // an older peer's
+    t = lh_trip_said(1200000, 50000);
+    assert_int_equal(t.mean_ns, 1200 * LH_MS);
+    assert_int_equal(t.spread_ns, 50 * LH_MS);
+    t = lh_trip_said(UINT32_MAX, UINT32_MAX);
+    assert_int_equal(t.mean_ns, 60 * LH_SECOND);
+    assert_int_equal(t.spread_ns, 60 * LH_SECOND);
+    assert_int_equal(lh_trip_us(-5), 0);
+    assert_int_equal(lh_trip_us(1), 1); // one that is known stays so
+    assert_int_equal(lh_trip_us(1200 * LH_MS), 1200000);
+    assert_int_equal(lh_trip_us(INT64_MAX), LH_TRIP_US_MAX);
+}
+
+static void patience_is_the_setting_and_eight_timeouts_of_the_path(void **state)
+{
+    (void)state;
+    const struct lh_trip unknown = {0}, far = {1200 * LH_MS, 50 * LH_MS};
+    const struct lh_trip huge = lh_trip_said(UINT32_MAX, UINT32_MAX);
+    const int64_t least = 15 * LH_SECOND, most = 120 * LH_SECOND;
+    assert_int_equal(lh_trip_patience_ns(&unknown, least, most), least);
+    assert_int_equal(lh_trip_patience_ns(&far, least, most), least + 8 * 1400 * LH_MS);
+    assert_int_equal(lh_trip_patience_ns(&far, least, 20 * LH_SECOND), 20 * LH_SECOND);
+    assert_int_equal(lh_trip_patience_ns(&huge, least, most), most);
+    assert_int_equal(lh_trip_patience_ns(&huge, least, INT64_MAX), least + 8 * 300 * LH_SECOND);
+    assert_int_equal(lh_trip_patience_ns(&far, least, 0), least); // no bound: nothing is added
+    assert_int_equal(lh_trip_patience_ns(&far, least, least - 1), least);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_round_trip_is_the_mean_and_half_of_it_the_spread),
+        cmocka_unit_test(later_ones_move_it_by_an_eighth_and_a_quarter),
+        cmocka_unit_test(samples_that_make_no_sense_are_bounded),
+        cmocka_unit_test(what_a_peer_says_is_bounded),
+        cmocka_unit_test(patience_is_the_setting_and_eight_timeouts_of_the_path),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,142 @@
+// `longhaul drain`: whom it concerns, and when the wait for them is over.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "deploy/ask/drain.h"
+#include "deploy/tool/commands.h"
+
+static lh_err parse(const char *what, const char *name, struct dp_scope *out)
+{
+    const char *words[] = {what, name};
+    return dp_scope_parse(words, what ? name ? 2 : 1 : 0, out);
+}
+
+static void words_name_a_scope(void **state)
+{
+    (void)state;
+    struct dp_scope s;
+    char longest[LH_NAME_SIZE + 1] = "";
+    memset(longest, 'x', LH_NAME_SIZE);
+    assert_int_equal(parse("run", NULL, &s), LH_OK);
+    assert_string_equal(s.region, "");
+    assert_string_equal(s.worker, "");
+    assert_int_equal(parse("region", "eu", &s), LH_OK);
+    assert_string_equal(s.region, "eu");
+    assert_string_equal(s.worker, "");
+    assert_int_equal(parse("worker", "eu-0", &s), LH_OK);
+    assert_string_equal(s.region, "");
+    assert_string_equal(s.worker, "eu-0");
+    assert_int_equal(parse("worker", "eu/eu-0", &s), LH_OK);
+    assert_string_equal(s.region, "eu");
+    assert_string_equal(s.worker, "eu-0");
+    assert_int_equal(parse("region", longest + 1, &s), LH_OK);
+    assert_int_equal(parse("region", longest, &s), LH_ERR_INVALID);
+    assert_int_equal(parse("worker", "eu/", &s), LH_ERR_INVALID);
+    assert_int_equal(parse("worker", "/eu-0", &s), LH_ERR_INVALID);
+    assert_int_equal(parse("run", "eu", &s), LH_ERR_INVALID);
+    assert_int_equal(parse("region", NULL, &s), LH_ERR_INVALID);
+    assert_int_equal(parse(NULL, NULL, &s), LH_ERR_INVALID);
+}
+
+// Workers of a status: eu-0 drained, eu-1 silent, us-0 not drained; all done where `done`.
+static json_t *status_of(const char *phase, bool us_drained, bool done)
+{
+    json_t *o = json_pack(
+        "{s:s s:[] s:[{s:s s:s s:b s:b s:b} {s:s s:s s:b s:b s:b} {s:s s:s s:b s:b s:b}]}", "phase",
+        phase, "drained_regions", "workers", "name", "eu-0", "region", "eu", "live", 1, "drained",
+        1, "done", done, "name", "eu-1", "region", "eu", "live", 0, "drained", 0, "done", 0, "name",
+        "us-0", "region", "us", "live", 1, "drained", us_drained, "done", done);
+    assert_non_null(o);
+    return o;
+}
+
+static struct dp_drained judge(json_t *status, const char *region, const char *worker, bool end)
+{
+    struct dp_scope scope = {.region = ""};
+    struct dp_drained state;
+    strncpy(scope.region, region, LH_NAME_SIZE - 1);
+    strncpy(scope.worker, worker, LH_NAME_SIZE - 1);
+    json_t *rows = dp_drain_rows(status, &scope, end, &state);
+    assert_int_equal(json_array_size(rows), state.workers + state.silent);
+    json_decref(rows);
+    return state;
+}
+
+static void the_silent_are_not_waited_for(void **state)
+{
+    (void)state;
+    json_t *status = status_of("running", false, false);
+    struct dp_drained eu = judge(status, "eu", "", false), all = judge(status, "", "", false);
+    assert_true(eu.complete);
+    assert_int_equal(eu.workers, 1);
+    assert_int_equal(eu.silent, 1);
+    assert_false(all.complete);
+    assert_int_equal(all.workers, 2);
+    assert_int_equal(all.drained, 1);
+    assert_true(judge(status, "", "eu-0", false).complete);
+    assert_false(judge(status, "", "us-0", false).complete);
+    assert_true(judge(status, "us", "eu-0", false).workers == 0);
+    json_decref(status);
+}
+
+static void an_end_is_one_when_all_have_said_so(void **state)
+{
+    (void)state;
+    json_t *closing = status_of("closing", true, false), *told = status_of("ended", true, true);
+    json_t *ended = status_of("ended", true, false), *early = status_of("closing", true, true);
+    assert_true(judge(closing, "", "", false).complete);
+    assert_false(judge(closing, "", "", true).complete);
+    assert_false(judge(ended, "", "", true).complete);
+    assert_false(judge(early, "", "", true).complete);
+    assert_true(judge(told, "", "", true).complete);
+    json_decref(closing);
+    json_decref(told);
+    json_decref(ended);
+    json_decref(early);
+}
+
+static void an_old_coordinator_is_told_apart(void **state)
+{
+    (void)state;
+    json_t *now = status_of("running", false, false), *old = json_pack("{s:b}", "draining", 0);
+    assert_true(dp_drain_parts(now));
+    assert_false(dp_drain_parts(old));
+    json_decref(now);
+    json_decref(old);
+}
+
+static int drain(const char *a, const char *b, const char *c, const char *d)
+{
+    const char *argv[] = {"drain", a, b, c, d};
+    int argc = 1;
+    while (argc < 5 && argv[argc]) argc++;
+    return dp_cmd_drain(argc, (char **)argv);
+}
+
+static void wrong_lines(void **state)
+{
+    (void)state;
+    assert_int_equal(drain(NULL, NULL, NULL, NULL), DP_USAGE);
+    assert_int_equal(drain("run", NULL, NULL, NULL), DP_USAGE); // whose?
+    assert_int_equal(drain("run", "--end", "--undo", NULL), DP_USAGE);
+    assert_int_equal(drain("run", "--wait", "--undo", NULL), DP_USAGE);
+    assert_int_equal(drain("region", "eu", "--end", NULL), DP_USAGE);
+    assert_int_equal(drain("run", "-o", "yaml", NULL), DP_USAGE);
+    assert_int_equal(drain("run", "--dir", "/nonexistent", NULL), DP_MISSING);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_name_a_scope),
+        cmocka_unit_test(the_silent_are_not_waited_for),
+        cmocka_unit_test(an_end_is_one_when_all_have_said_so),
+        cmocka_unit_test(an_old_coordinator_is_told_apart),
+        cmocka_unit_test(wrong_lines),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,60 @@
+// Where a run's coordinator lives: nothing on loopback, and clear words when its links are down.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "deploy/ask/links.h"
+#include "deploy/tool/files.h"
+
+static void write_links(const char *dir, const char *text)
+{
+    char path[DP_PATH_SIZE];
+    assert_int_equal(dp_path(path, "%s/links.json", dir), LH_OK);
+    assert_int_equal(dp_file_write(path, lh_span_str(text), 0666), LH_OK);
+}
+
+static void a_folder_says_where(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/longhaul-links-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(dp_links_enter(dir), LH_OK); // loopback
+    assert_int_equal(dp_links_keep(dir, "lh-no-such", "eu"), LH_OK);
+    lh_err err = dp_links_enter(dir);
+    assert_int_equal(err, geteuid() ? LH_ERR_DENIED : LH_ERR_UNAVAILABLE);
+    assert_non_null(strstr(lh_err_text(err), geteuid() ? "as root" : "links of this run are down"));
+    dp_links_forget(dir);
+    assert_int_equal(dp_links_enter(dir), LH_OK);
+    dp_links_forget(dir);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+static void nonsense_is_refused(void **state)
+{
+    (void)state;
+    static const char *const nonsense[] = {
+        "", "{}", "{\"instance\": 7, \"region\": \"eu\"}",
+        "{\"instance\": \"lh-0123456789012345678901234567890\", \"region\": \"eu\"}"};
+    char dir[] = "/tmp/longhaul-links-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    for (size_t i = 0; i < sizeof nonsense / sizeof nonsense[0]; i++) {
+        write_links(dir, nonsense[i]);
+        assert_int_equal(dp_links_enter(dir), LH_ERR_MALFORMED);
+    }
+    dp_links_forget(dir);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_folder_says_where),
+        cmocka_unit_test(nonsense_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

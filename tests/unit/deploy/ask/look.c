@@ -1,0 +1,188 @@
+// A run in one object: what comes from which source, what sums say, what is missing.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "deploy/ask/describe.h"
+#include "deploy/ask/look.h"
+#include "deploy/tool/files.h"
+
+static const char STATUS[] =
+    "{\"role\":\"coordinator\",\"phase\":\"running\",\"draining\":false,\"units\":10,"
+    "\"credited_tokens\":400,\"budget_tokens\":1000,\"workers\":["
+    "{\"name\":\"eu-0\",\"region\":\"eu\",\"live\":true,\"tokens\":7,\"tokens_per_s\":2.5,\"h\":4,"
+    "\"draining\":true,\"drained\":true,\"silent_s\":0.5,\"incarnation\":4294967298},"
+    "{\"name\":\"eu-1\",\"region\":\"eu\",\"live\":true,\"tokens\":5,\"tokens_per_s\":1.5,\"h\":8,"
+    "\"silent_s\":0.1},"
+    "{\"name\":\"0\",\"region\":\"us\",\"live\":true,\"tokens\":1,\"tokens_per_s\":1.0},"
+    "{\"name\":\"0\",\"region\":\"as\",\"live\":false,\"tokens\":1,\"tokens_per_s\":9.0}],"
+    "\"shards\":[{\"shard\":0,\"address\":\"a:1\",\"version\":12},"
+    "{\"shard\":1,\"address\":\"b:1\",\"version\":13}]}";
+static const char SERVERS[] =
+    "{\"a:1\":{\"name\":\"s0\",\"region\":\"eu\",\"shards\":[{\"shard\":5,\"admitted\":1},"
+    "{\"shard\":0,\"admitted\":11,\"refused\":2,\"optimizer\":{\"name\":\"sgd\"},\"staleness\":{"
+    "\"p50\":1,\"p99\":3,\"max\":4,"
+    "\"bound\":12}}]},\"b:1\":null}";
+static const char FILES[] =
+    "{\"eu-0\":{\"loss\":2.0,\"state\":\"draining\",\"payload_up_bytes\":100,"
+    "\"payload_down_bytes\":10},\"eu-1\":{\"loss\":3.0,\"payload_up_bytes\":50,"
+    "\"payload_down_bytes\":5}}";
+
+static json_t *parsed(const char *text)
+{
+    json_t *o = json_loads(text, 0, NULL);
+    assert_non_null(o);
+    return o;
+}
+
+static json_t *look(void)
+{
+    json_t *status = parsed(STATUS), *servers = parsed(SERVERS), *files = parsed(FILES);
+    json_t *all = dp_look_merge(status, servers, files);
+    assert_non_null(all);
+    json_decref(status);
+    json_decref(servers);
+    json_decref(files);
+    return all;
+}
+
+static const json_t *at(const json_t *all, const char *list, size_t row)
+{
+    return json_array_get(json_object_get(all, list), row);
+}
+
+static double number(const json_t *o, const char *key)
+{
+    assert_true(json_is_number(json_object_get(o, key)));
+    return json_number_value(json_object_get(o, key));
+}
+
+static void regions_add_up(void **state)
+{
+    (void)state;
+    json_t *all = look();
+    const json_t *eu = at(all, "regions", 0), *us = at(all, "regions", 1);
+    assert_true(number(eu, "loss") == 2.5);
+    assert_true(number(eu, "sent_bytes") == 150);
+    assert_true(number(eu, "received_bytes") == 15);
+    assert_true(number(eu, "drained") == 1);
+    assert_true(number(eu, "h") == 8);
+    assert_true(number(eu, "silent_s") == 0.5);
+    assert_null(json_object_get(us, "loss")); // no file says it
+    json_decref(all);
+}
+
+static void shards_say_who_answered(void **state)
+{
+    (void)state;
+    json_t *all = look();
+    const json_t *first = at(all, "shards", 0), *second = at(all, "shards", 1);
+    assert_true(json_is_true(json_object_get(first, "answers")));
+    assert_true(number(first, "admitted") == 11);
+    assert_true(number(first, "staleness_p99") == 3);
+    assert_true(number(first, "version") == 12);
+    assert_non_null(json_object_get(json_object_get(first, "optimizer"), "name"));
+    assert_string_equal(json_string_value(json_object_get(first, "server")), "s0");
+    assert_true(json_is_false(json_object_get(second, "answers")));
+    assert_null(json_object_get(second, "admitted"));
+    assert_true(number(second, "version") == 13);
+    json_decref(all);
+}
+
+static void the_run_has_an_end_in_sight(void **state)
+{
+    (void)state;
+    json_t *all = look(), *run = json_object_get(all, "run");
+    assert_true(number(run, "percent") == 40);
+    assert_true(number(run, "tokens_per_s") == 5); // of those that live
+    assert_true(number(run, "eta_s") == 120);
+    assert_true(number(run, "live") == 3);
+    json_decref(all);
+    json_t *still = parsed(STATUS);
+    json_object_set_new(still, "draining", json_true());
+    all = dp_look_merge(still, NULL, NULL);
+    assert_null(json_object_get(json_object_get(all, "run"), "eta_s"));
+    json_decref(all);
+    json_decref(still);
+}
+
+static lh_err find(const json_t *all, const char *kind, const char *name, json_t **out)
+{
+    const char *words[] = {kind, name};
+    return dp_describe_find(all, words, name ? 2 : 1, out);
+}
+
+static void things_have_names(void **state)
+{
+    (void)state;
+    json_t *all = look(), *thing;
+    assert_int_equal(find(all, "worker", "eu-1", &thing), LH_OK);
+    assert_true(number(thing, "loss") == 3);
+    json_decref(thing);
+    assert_int_equal(find(all, "worker", "eu-0", &thing), LH_OK);
+    assert_string_equal(json_string_value(json_object_get(thing, "incarnation")), "1.2");
+    json_decref(thing);
+    assert_int_equal(find(all, "worker", "0", &thing), LH_ERR_INVALID);
+    assert_non_null(strstr(lh_err_text(LH_ERR_INVALID), "write REGION/NAME"));
+    assert_int_equal(find(all, "worker", "as/0", &thing), LH_OK);
+    assert_false(json_is_true(json_object_get(thing, "live")));
+    json_decref(thing);
+    assert_int_equal(find(all, "region", "eu", &thing), LH_OK);
+    assert_int_equal(json_array_size(json_object_get(thing, "workers")), 2);
+    json_decref(thing);
+    assert_int_equal(find(all, "shard", "1", &thing), LH_OK);
+    assert_true(number(thing, "version") == 13);
+    json_decref(thing);
+    assert_int_equal(find(all, "run", NULL, &thing), LH_OK);
+    assert_int_equal(json_array_size(json_object_get(thing, "shards")), 2);
+    json_decref(thing);
+    assert_int_equal(find(all, "shard", "1x", &thing), LH_ERR_INVALID);
+    assert_int_equal(find(all, "shard", "2", &thing), LH_ERR_NOT_FOUND);
+    assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "there are: 0 1"));
+    assert_int_equal(find(all, "worker", "as/eu-1", &thing), LH_ERR_NOT_FOUND);
+    assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "no worker as/eu-1 in this run"));
+    assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), " as/0"));
+    assert_int_equal(find(all, "region", "atlantis", &thing), LH_ERR_NOT_FOUND);
+    assert_int_equal(find(all, "planet", "earth", &thing), LH_ERR_INVALID);
+    json_decref(all);
+}
+
+static void units_are_counted(void **state)
+{
+    (void)state;
+    json_t *thing = parsed("{\"name\":\"a\\u001bb\",\"gone\":null}");
+    json_t *rows = json_array();
+    struct lh_buf out = lh_buf(1 << 16);
+    for (int i = 0; i < 50; i++)
+        json_array_append_new(
+            rows, json_pack("{s:i s:s}", "unit", i, "state", i < 40 ? "leased" : "credited"));
+    dp_describe_leases(thing, rows);
+    const json_t *units = json_object_get(thing, "units");
+    assert_true(number(units, "leased") == 40);
+    assert_true(number(units, "credited") == 10);
+    assert_int_equal(json_array_size(json_object_get(thing, "leased_units")), 32);
+    dp_describe_put(thing, &out);
+    lh_put_u8(&out, 0);
+    assert_non_null(strstr((const char *)out.data, "name                 a?b\n"));
+    assert_non_null(strstr((const char *)out.data, "gone                 -\n"));
+    assert_non_null(strstr((const char *)out.data, "  leased             40\n"));
+    assert_non_null(strstr((const char *)out.data, "leased_units         0 1 2 3 "));
+    lh_buf_free(&out);
+    json_decref(rows);
+    json_decref(thing);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(regions_add_up),
+        cmocka_unit_test(shards_say_who_answered),
+        cmocka_unit_test(the_run_has_an_end_in_sight),
+        cmocka_unit_test(things_have_names),
+        cmocka_unit_test(units_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,123 @@
+// status.json of every role; absent fields; refusals; counts over several lives.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "deploy/ask/up_status.h"
+
+static struct dp_status parse(const char *json)
+{
+    struct dp_status s;
+    lh_err err = dp_status_parse(lh_span_str(json), &s);
+    if (err) fail_msg("%s", lh_err_text(err));
+    return s;
+}
+
+static void a_worker(void **state)
+{
+    (void)state;
+    struct dp_status s = parse(
+        "{\"role\": \"worker\", \"region\": \"asia\", \"name\": \"asia-0\", \"pid\": 42, "
+        "\"state\": "
+        "\"training\", \"step\": 120, \"loss\": 2.5, \"tokens\": 61440, \"tokens_per_s\": 4800.5, "
+        "\"h\": 8, \"rounds\": 15, \"behind\": [1, 0], \"payload_up_bytes\": 1000, "
+        "\"payload_down_bytes\": 2000, \"wire_up_bytes\": 1100, \"wire_down_bytes\": 2200, "
+        "\"accepted\": 28, \"damped\": 3, \"returned\": 2, \"stall_s\": 0.25, \"lost_units\": 1, "
+        "\"digests\": [{\"shard\": 0, \"version\": 50, \"digest\": \"ab\"}, {\"shard\": 1, "
+        "\"version\": 100, \"digest\": \"cd\"}], \"later\": {}}");
+    assert_true(s.seen);
+    assert_string_equal(s.region, "asia");
+    assert_string_equal(s.state, "training");
+    assert_int_equal(s.pid, 42);
+    assert_int_equal(s.h, 8);
+    assert_int_equal(s.behinds, 2);
+    assert_int_equal(s.behind[0], 1);
+    assert_int_equal(s.counts.steps, 120);
+    assert_int_equal(s.counts.payload_down, 2000);
+    assert_int_equal(s.counts.returned, 2);
+    assert_true(s.loss == 2.5 && s.counts.stall_s == 0.25);
+    assert_int_equal(s.shards, 2);
+    assert_int_equal(s.shard[1].version, 100);
+    assert_string_equal(s.shard[1].digest, "cd");
+}
+
+static void a_server_and_a_coordinator(void **state)
+{
+    (void)state;
+    struct dp_status s = parse(
+        "{\"role\": \"server\", \"name\": \"s0\", \"shards\": [{\"shard\": 3, \"version\": 9, "
+        "\"epoch\": 1, \"digest\": \"ff\", \"parameters\": 215000, \"admitted\": 8, \"refused\": "
+        "1, \"staleness\": {\"p50\": 1, \"p99\": 4, \"max\": 5, \"bound\": 12}}]}");
+    assert_int_equal(s.shards, 1);
+    assert_int_equal(s.shard[0].shard, 3);
+    assert_int_equal(s.shard[0].parameters, 215000);
+    assert_true(s.shard[0].staleness_p99 == 4 && s.shard[0].staleness_bound == 12);
+    s = parse("{\"role\": \"coordinator\", \"phase\": \"end\", \"credited_tokens\": 3000000, "
+              "\"budget_tokens\": 3000000, \"units\": 900, \"credited\": 700}");
+    assert_string_equal(s.state, "end");
+    assert_int_equal(s.credited_tokens, 3000000);
+    assert_int_equal(s.credited, 700);
+}
+
+static void what_is_absent_or_odd_is_zero(void **state)
+{
+    (void)state;
+    struct dp_status s = parse("{\"step\": -5, \"loss\": \"x\", \"behind\": 3, \"digests\": [1], "
+                               "\"name\": \"a\\u001b[2J\"}");
+    assert_int_equal(s.counts.steps, 0);
+    assert_int_equal(s.behinds, 0);
+    assert_true(s.loss == 0);
+    assert_int_equal(s.shards, 1);
+    assert_string_equal(s.name, "a?[2J");
+}
+
+static void refusals_change_nothing(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"", "{", "[]", "3", "{\"a\": 1} x", "{\"a\": 1, \"a\": 2}"};
+    struct dp_status s = {.pid = 7};
+    for (size_t i = 0; i < LH_COUNT(bad); i++)
+        assert_int_equal(dp_status_parse(lh_span_str(bad[i]), &s), LH_ERR_MALFORMED);
+    assert_int_equal(s.pid, 7);
+    assert_int_equal(dp_status_read("/nowhere", &s), LH_ERR_NOT_FOUND);
+}
+
+static void counts_over_lives(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t pid;
+        uint64_t up, steps, up_total, steps_total;
+    } row[] = {
+        {1, 100, 10, 100, 10}, {1, 250, 20, 250, 20},
+        {2, 30, 25, 280, 25}, // bytes began again, the step count was kept
+        {2, 40, 30, 290, 30},  {3, 5, 31, 295, 31},
+    };
+    struct dp_lives lives = {0};
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct dp_status s = {
+            .pid = row[i].pid,
+            .counts = {.payload_up = row[i].up, .steps = row[i].steps, .accepted = row[i].up}};
+        struct dp_counts total;
+        dp_lives_see(&lives, &s, &total);
+        assert_int_equal(total.payload_up, row[i].up_total);
+        assert_int_equal(total.steps, row[i].steps_total);
+        assert_int_equal(total.accepted, row[i].up); // names all lives' itself
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_worker),
+        cmocka_unit_test(a_server_and_a_coordinator),
+        cmocka_unit_test(what_is_absent_or_odd_is_zero),
+        cmocka_unit_test(refusals_change_nothing),
+        cmocka_unit_test(counts_over_lives),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,268 @@
+// deploy/stored/checkpoint_command.c, checkpoint_restore.c: a good file is ok, and one flipped
+// byte, another name, another run or another key is not; shards come back on another number of
+// servers with the same state; pruning leaves a start.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "common/app/node.h"
+#include "common/base/check.h"
+#include "common/env/env_fake.h"
+#include "deploy/tool/commands.h"
+#include "deploy/tool/files.h"
+#include "server/server.h"
+#include "tests/history/files.h"
+#include "tests/history/rig.h"
+
+static int run(struct history_rig *r, const char *line)
+{
+    return history_command(r, "checkpoint", dp_cmd_checkpoint, line);
+}
+
+static void load(const struct history_rig *r, const char *name, struct lh_buf *out)
+{
+    *out = lh_buf(1 << 20);
+    assert_int_equal(dp_file_read(history_in_root(r, name), out), LH_OK);
+}
+
+static void store(const struct history_rig *r, const char *name, struct lh_span bytes)
+{
+    assert_int_equal(dp_file_write(history_in_root(r, name), bytes, 0600), LH_OK);
+}
+
+// ---------------------------------------------------------------- ls, verify
+
+static void a_workers_folder_lists_its_durable_copies(void **state)
+{
+    struct history_rig *r = *state;
+    struct lh_buf bytes;
+    load(r, "server/checkpoints/0000-0000000000000005.ckpt", &bytes);
+    assert_int_equal(dp_make_dirs(history_in_root(r, "worker/replica")), LH_OK);
+    store(r, "worker/replica/0000-0000000000000005.ckpt", lh_buf_span(&bytes));
+    store(r, "worker/final.weights", lh_span("parameters", 10)); // what a run's end leaves
+    lh_buf_free(&bytes);
+    assert_int_equal(run(r, "ls @worker"), DP_OK);
+    assert_true(history_says(r, "0000-0000000000000005.ckpt"));
+    assert_false(history_says(r, "final.weights"));
+    assert_int_equal(run(r, "verify @worker"), DP_OK);
+}
+
+static void a_listing_says_what_headers_say(void **state)
+{
+    struct history_rig *r = *state;
+    assert_int_equal(run(r, "ls @server"), DP_OK);
+    assert_true(history_says(r, "0000-0000000000000005.ckpt"));
+    assert_int_equal(run(r, "ls @server/checkpoints -o json"), DP_OK);
+    assert_true(history_says(r, "\"channel\": \"full\""));
+    assert_true(history_says(r, "\"version\": 11"));
+    assert_true(history_says(r, "\"epoch\": 1"));
+    assert_true(history_says(r, "\"signer\": \"-\""));
+    store(r, "server/checkpoints/0000-0000000000000007.weights", lh_span("none", 4));
+    assert_int_equal(run(r, "ls @server"), DP_UNVERIFIED); // no header to believe
+    assert_int_equal(run(r, "ls"), DP_USAGE);
+    assert_int_equal(run(r, "ls @server -o xml"), DP_USAGE);
+    assert_int_equal(run(r, "ls @nothing"), DP_MISSING);
+    assert_int_equal(run(r, "nothing"), DP_USAGE);
+    assert_int_equal(run(r, "--help"), DP_OK);
+}
+
+static void a_good_one_is_ok(void **state)
+{
+    struct history_rig *r = *state;
+    assert_int_equal(run(r, "verify @server"), DP_OK); // hashes
+    assert_int_equal(run(r, "verify @server JOB"), DP_OK);
+    assert_int_equal(run(r, "verify @server JOB --run other"), DP_UNVERIFIED);
+    assert_int_equal(run(r, "verify @nothing JOB"), DP_MISSING);
+    assert_int_equal(run(r, "verify @server --keys @job.keys"), DP_USAGE);
+    assert_int_equal(lh_key_generate(history_in_root(r, "other.keys")), LH_OK);
+    assert_int_equal(run(r, "verify @server JOB --keys @other.keys"), DP_MISSING); // key 7
+    assert_int_equal(dp_make_dirs(history_in_root(r, "empty")), LH_OK);
+    assert_int_equal(run(r, "verify @empty"), DP_MISSING);
+}
+
+static void damaged_ones_are_not(void **state)
+{
+    struct history_rig *r = *state;
+    struct lh_buf b;
+    load(r, "server/checkpoints/0000-0000000000000005.ckpt", &b);
+    assert_int_equal(dp_make_dirs(history_in_root(r, "d")), LH_OK);
+    for (size_t at = 0; at < b.len; at += 31) { // header, range and manifest
+        b.data[at] ^= 1;
+        store(r, "d/0000-0000000000000005.ckpt", lh_buf_span(&b));
+        b.data[at] ^= 1;
+        if (run(r, "verify @d JOB") != DP_UNVERIFIED || run(r, "verify @d") != DP_UNVERIFIED)
+            fail_msg("byte %zu", at);
+    }
+    store(r, "d/0000-0000000000000005.ckpt", lh_buf_span(&b));
+    assert_int_equal(run(r, "verify @d"), DP_OK);
+    store(r, "d/0000-0000000000000006.ckpt", lh_buf_span(&b)); // says another version
+    assert_int_equal(run(r, "verify @d"), DP_UNVERIFIED);
+    assert_int_equal(run(r, "verify @d JOB"), DP_UNVERIFIED);
+    assert_int_equal(remove(history_in_root(r, "d/0000-0000000000000006.ckpt")), 0);
+    store(r, "d/notes.ckpt", lh_buf_span(&b));
+    assert_int_equal(run(r, "ls @d"), DP_UNVERIFIED);
+    lh_buf_free(&b);
+}
+
+// ---------------------------------------------------------------- restore
+
+// The state that a server would start from in this directory.
+static void check_start(struct history_rig *r, const char *dir, uint32_t shard, uint64_t version,
+                        uint64_t epoch)
+{
+    char checkpoints[DP_PATH_SIZE];
+    struct lk_replica replica;
+    struct lk_checkpoint_conf conf = r->h.conf;
+    assert_int_equal(dp_path(checkpoints, "%s/checkpoints", history_in_root(r, dir)), LH_OK);
+    struct lh_env *real;
+    assert_int_equal(lh_env_real_create(&real), LH_OK);
+    conf.env = real;
+    conf.dir = checkpoints;
+    assert_int_equal(lk_replica_create(&replica, r->h.job, &r->h.manifest, shard, conf.keys), 0);
+    assert_int_equal(lk_checkpoint_load(&conf, &replica, NULL, NULL), LH_OK);
+    assert_int_equal(replica.ledger.version, version);
+    struct lh_hash digest = lk_replica_digest(&replica);
+    assert_true(lh_hash_equal(&digest, &r->h.digest[shard][version]));
+    lk_replica_free(&replica);
+    uint64_t begun = 0, token = 0;
+    lh_err err = ps_epoch_read(real, history_in_root(r, dir), shard, &begun, &token);
+    assert_int_equal(err, epoch ? LH_OK : LH_ERR_NOT_FOUND);
+    assert_int_equal(begun, epoch);
+    assert_int_equal(token, 0); // the server asks for it under one of its own
+    lh_env_real_destroy(real);
+}
+
+static void shards_go_onto_other_servers_without_loss(void **state)
+{
+    struct history_rig *r = *state;
+    assert_int_equal(run(r, "restore @server JOB --into @a --shards 0"), DP_OK);
+    assert_int_equal(run(r, "restore @server JOB --into @b --shards 1"), DP_OK);
+    check_start(r, "a", 0, 16, 0); // to the end of the log, and no history is lost
+    check_start(r, "b", 1, 9, 0);
+    assert_false(dp_file_exists(history_in_root(r, "a/checkpoints/0001-0000000000000009.ckpt")));
+    assert_int_equal(run(r, "restore @a/checkpoints @b/checkpoints JOB --into @c"), DP_OK);
+    check_start(r, "c", 0, 16, 3); // whoever has checkpoints alone does not know what came after
+    check_start(r, "c", 1, 9, 3);
+    assert_int_equal(run(r, "restore @a @b JOB --export @x.safetensors"), DP_OK);
+    assert_true(dp_file_exists(history_in_root(r, "x.safetensors")));
+}
+
+static void what_is_not_all_opens_an_epoch(void **state)
+{
+    struct history_rig *r = *state;
+    assert_int_equal(run(r, "restore @server/checkpoints JOB --into @a"), DP_OK);
+    check_start(r, "a", 0, 11, 2);
+    check_start(r, "a", 1, 4, 2);
+    assert_int_equal(run(r, "restore @server JOB --into @b --to 0:14 --shards 0"), DP_OK);
+    check_start(r, "b", 0, 14, 3); // its log has epoch 2
+    assert_int_equal(run(r, "restore @server JOB --into @c --epoch 9"), DP_OK);
+    check_start(r, "c", 0, 16, 9);
+    // an epoch that was begun and has no record yet
+    struct lh_buf b;
+    load(r, "c/epoch-0000", &b);
+    store(r, "server/epoch-0000", lh_buf_span(&b));
+    assert_int_equal(run(r, "restore @server JOB --into @d"), DP_OK);
+    check_start(r, "d", 0, 16, 9);
+    assert_int_equal(run(r, "restore @server JOB --into @e --to 0:12 --shards 0"), DP_OK);
+    check_start(r, "e", 0, 12, 10);
+    store(r, "server/epoch-0000", lh_span(b.data, 9));
+    assert_int_equal(run(r, "restore @server JOB --into @f"), DP_UNVERIFIED);
+    lh_buf_free(&b);
+}
+
+static void restores_that_must_not_be(void **state)
+{
+    struct history_rig *r = *state;
+    assert_int_equal(run(r, "restore @server JOB"), DP_USAGE);
+    assert_int_equal(run(r, "restore @server JOB --into @a --export @b"), DP_USAGE);
+    assert_int_equal(run(r, "restore @server --into @a"), DP_USAGE);
+    assert_int_equal(run(r, "restore @server JOB --into @server"), DP_FAILED); // not empty
+    assert_int_equal(run(r, "restore @server JOB --into @a --shards 2"), DP_USAGE);
+    assert_int_equal(run(r, "restore @server JOB --into @a --shards x"), DP_USAGE);
+    assert_int_equal(run(r, "restore @server JOB --into @a --to 0:77"), DP_MISSING);
+    assert_int_equal(run(r, "restore @server JOB --into @a --sign-key @none"), DP_MISSING);
+    assert_int_equal(run(r, "restore @server JOB --into @one --shards 1"), DP_OK);
+    assert_int_equal(run(r, "restore @one JOB --into @b --shards 0"), DP_MISSING);
+    store(r, "server/lock", lh_span("", 0));
+    FILE *held = fopen(history_in_root(r, "server/lock"), "r+");
+    assert_int_equal(flock(fileno(held), LOCK_EX | LOCK_NB), 0);
+    assert_int_equal(run(r, "restore @server JOB --into @b"), DP_FAILED); // a server runs there
+    assert_int_equal(run(r, "prune @server JOB"), DP_FAILED);
+    assert_int_equal(run(r, "restore @server/checkpoints JOB --into @b"), DP_OK);
+    fclose(held);
+}
+
+static void what_is_restored_can_be_signed(void **state)
+{
+    struct history_rig *r = *state;
+    char line[256];
+    assert_int_equal(lh_sign_generate(history_in_root(r, "signer"), "test"), LH_OK);
+    assert_int_equal(run(r, "verify @server --signers @signer.pub"), DP_UNVERIFIED);
+    assert_int_equal(run(r, "restore @server JOB --into @a --sign-key @signer"), DP_OK);
+    assert_int_equal(run(r, "verify @a --signers @signer.pub"), DP_OK);
+    assert_int_equal(run(r, "verify @a JOB --signers @signer.pub -o json"), DP_OK);
+    struct lh_buf b;
+    load(r, "signer.pub", &b);
+    snprintf(line, sizeof line, "\"signer\": \"%.64s\"", (const char *)b.data);
+    assert_true(history_says(r, line));
+    assert_int_equal(run(r, "verify @a --signers @none"), DP_MISSING);
+    lh_buf_free(&b);
+}
+
+// ---------------------------------------------------------------- prune
+
+static void pruning_leaves_a_start(void **state)
+{
+    struct history_rig *r = *state;
+    struct lh_buf b;
+    history_write(&r->h, 0, false); // 16, beside 5 and 11
+    history_copy_out(&r->h, history_in_root(r, "server"));
+    load(r, "server/checkpoints/0000-000000000000000b.ckpt", &b);
+    b.data[200] ^= 1;
+    store(r, "server/checkpoints/0000-000000000000000b.ckpt", lh_buf_span(&b));
+    assert_int_equal(run(r, "prune @server JOB"), DP_OK);
+    assert_true(history_says(r, "000b.ckpt: stays"));
+    assert_true(
+        dp_file_exists(history_in_root(r, "server/checkpoints/0000-0000000000000005.ckpt")));
+    b.data[200] ^= 1;
+    store(r, "server/checkpoints/0000-000000000000000b.ckpt", lh_buf_span(&b));
+    assert_int_equal(run(r, "prune @server JOB --keep 3"), DP_OK);
+    assert_true(
+        dp_file_exists(history_in_root(r, "server/checkpoints/0000-0000000000000005.ckpt")));
+    assert_int_equal(run(r, "prune @server JOB --keep 2"), DP_OK);
+    assert_true(history_says(r, "0005.ckpt: removed"));
+    assert_false(
+        dp_file_exists(history_in_root(r, "server/checkpoints/0000-0000000000000005.ckpt")));
+    assert_true(
+        dp_file_exists(history_in_root(r, "server/checkpoints/0000-000000000000000b.ckpt")));
+    assert_true(
+        dp_file_exists(history_in_root(r, "server/checkpoints/0001-0000000000000004.ckpt")));
+    assert_int_equal(run(r, "prune @server JOB --keep 1"), DP_USAGE);
+    assert_int_equal(run(r, "prune JOB"), DP_USAGE);
+    assert_int_equal(run(r, "prune @server"), DP_USAGE);
+    lh_buf_free(&b);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, history_set_up_files, history_tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_workers_folder_lists_its_durable_copies),
+        TEST(a_listing_says_what_headers_say),
+        TEST(a_good_one_is_ok),
+        TEST(damaged_ones_are_not),
+        TEST(shards_go_onto_other_servers_without_loss),
+        TEST(what_is_not_all_opens_an_epoch),
+        TEST(restores_that_must_not_be),
+        TEST(what_is_restored_can_be_signed),
+        TEST(pruning_leaves_a_start),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,287 @@
+// deploy/text/data.c: units are the text and nothing else, in both widths; languages alternate in
+// proportion; what is dropped is said; folders that are not right are refused with their reason.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/format/units.h"
+#include "deploy/text/data.h"
+#include "deploy/tool/commands.h"
+#include "deploy/tool/files.h"
+#include "worker/data/loader.h"
+
+struct fixture {
+    char dir[64], text[80], out[80], units[96];
+    struct dp_data_prepare_conf conf;
+};
+
+static void open_fixture(struct fixture *f)
+{
+    snprintf(f->dir, sizeof f->dir, "/tmp/lh-data-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    snprintf(f->text, sizeof f->text, "%s/text", f->dir);
+    snprintf(f->out, sizeof f->out, "%s/out/deep", f->dir);
+    snprintf(f->units, sizeof f->units, "%s/units.json", f->out);
+    f->conf = (struct dp_data_prepare_conf){.text = f->text,
+                                            .out = f->out,
+                                            .unit_tokens = 64,
+                                            .sequence = 16,
+                                            .file_tokens = 200,
+                                            .token_bytes = 2};
+}
+
+static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
+{
+    (void)is;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+static void close_fixture(struct fixture *f)
+{
+    assert_int_equal(nftw(f->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+// Byte i of a language's text; lines of 10 bytes.
+static char byte_at(char language, uint64_t i)
+{
+    return (char)(i % 10 == 9 ? '\n' : language + (char)(i / 10 % 20));
+}
+
+static void put_text(const struct fixture *f, const char *name, char language, size_t bytes)
+{
+    char path[DP_PATH_SIZE];
+    struct lh_buf b = lh_buf(1 << 20);
+    for (size_t i = 0; i < bytes; i++) lh_put_u8(&b, (uint8_t)byte_at(language, i));
+    assert_int_equal(dp_path(path, "%s/%s", f->text, name), LH_OK);
+    *strrchr(path, '/') = 0;
+    assert_int_equal(dp_make_dirs(path), LH_OK);
+    assert_int_equal(dp_path(path, "%s/%s", f->text, name), LH_OK);
+    assert_int_equal(dp_file_write(path, lh_buf_span(&b), 0666), LH_OK);
+    lh_buf_free(&b);
+}
+
+static void put_sample(const struct fixture *f)
+{
+    put_text(f, "asia/ja/a.txt", 'A', 1000);
+    put_text(f, "asia/zh/a.txt", 'a', 64 * 5);
+    put_text(f, "asia/ko/short.txt", '0', 62);
+    put_text(f, "europe/de/1.txt", 'A', 100);
+    put_text(f, "europe/de/2.txt", 'A', 100);
+    put_text(f, "europe/de/notes.md", 'x', 5000); // no .txt: passed over
+    put_text(f, "heldout/ja.txt", 'A', 77);
+    put_text(f, "heldout/de.txt", 'A', 33);
+}
+
+static void load(const struct fixture *f, struct lh_units *u)
+{
+    struct lh_buf json = lh_buf(1 << 20);
+    assert_int_equal(dp_file_read(f->units, &json), LH_OK);
+    assert_int_equal(lh_units_parse(u, lh_buf_span(&json)), LH_OK);
+    lh_buf_free(&json);
+}
+
+static uint64_t count_of(const struct lh_units *u, const char *language, uint64_t from, uint64_t to)
+{
+    uint64_t n = 0;
+    for (uint64_t i = from; i < to; i++) n += !strcmp(u->unit[i].language, language);
+    return n;
+}
+
+// The k-th unit of a language, in the order of ids, holds bytes [64 k, 64 k + 64) of its text.
+static void expect_text(const struct fixture *f, const struct lh_units *u, const char *language,
+                        char letter)
+{
+    struct wk_loader_conf conf = {.units = u, .dir = f->out, .depth = 2};
+    struct wk_loader *l;
+    uint32_t ids[65];
+    uint64_t k = 0;
+    assert_int_equal(wk_loader_open(&conf, &l), LH_OK);
+    for (uint64_t i = 0; i < u->count; i++) {
+        if (strcmp(u->unit[i].language, language) != 0) continue;
+        assert_int_equal(wk_loader_read(l, i, 0, 64, ids), LH_OK);
+        for (uint64_t t = 0; t < 64; t++)
+            assert_int_equal(ids[t], (unsigned char)byte_at(letter, 64 * k + t));
+        k++;
+    }
+    assert_true(k > 0);
+    wk_loader_close(l);
+}
+
+static void units_are_the_text(void **state)
+{
+    (void)state;
+    for (uint32_t width = 2; width <= 4; width += 2) {
+        struct fixture f;
+        struct lh_units u;
+        open_fixture(&f);
+        put_sample(&f);
+        f.conf.token_bytes = width;
+        lh_err err = dp_data_prepare(&f.conf);
+        if (err) fail_msg("%s", lh_err_text(err));
+        load(&f, &u);
+        // ja 1000 / 64 = 15, zh 5, ko 0, de (100 + 100) / 64 = 3
+        assert_int_equal(u.count, 23);
+        assert_int_equal(u.token_bytes, width);
+        assert_int_equal(u.vocabulary, 256);
+        expect_text(&f, &u, "ja", 'A');
+        expect_text(&f, &u, "zh", 'a');
+        assert_int_equal(count_of(&u, "de", 20, 23), 3); // regions one after another
+        assert_string_equal(u.unit[22].home, "europe");
+        assert_string_equal(u.unit[22].file, "europe-de-000.bin");
+        assert_int_equal(count_of(&u, "ko", 0, 23), 0);
+        // 200 tokens a file: three units of 64
+        assert_string_equal(u.unit[0].file, "asia-ja-000.bin");
+        assert_int_equal(u.heldouts, 2);
+        assert_string_equal(u.heldout[0].language, "de");
+        assert_int_equal(u.heldout[0].tokens, 33);
+        assert_int_equal(u.heldout[1].bytes, 77);
+        lh_units_free(&u);
+        close_fixture(&f);
+    }
+}
+
+static void languages_alternate_in_proportion(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct lh_units u;
+    open_fixture(&f);
+    put_sample(&f);
+    assert_int_equal(dp_data_prepare(&f.conf), LH_OK);
+    load(&f, &u);
+    // 15 ja to 5 zh: every 4 units in a row hold one zh
+    for (uint64_t i = 0; i < 20; i += 4) assert_int_equal(count_of(&u, "zh", i, i + 4), 1);
+    for (uint64_t i = 0; i < u.count; i++) assert_true(u.unit[i].may_leave);
+    lh_units_free(&u);
+    close_fixture(&f);
+}
+
+static void same_text_gives_same_manifest(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct lh_units a, b;
+    struct dp_texts staying = {.at = {"asia"}, .count = 1};
+    open_fixture(&f);
+    put_sample(&f);
+    assert_int_equal(dp_data_prepare(&f.conf), LH_OK);
+    load(&f, &a);
+    assert_int_equal(dp_data_prepare(&f.conf), LH_OK);
+    load(&f, &b);
+    assert_true(lh_hash_equal(&a.hash, &b.hash));
+    lh_units_free(&b);
+    f.conf.staying = &staying;
+    f.conf.limit_bytes = 300; // 4 units of each of ja and zh
+    assert_int_equal(dp_data_prepare(&f.conf), LH_OK);
+    load(&f, &b);
+    assert_false(lh_hash_equal(&a.hash, &b.hash));
+    assert_int_equal(b.count, 4 + 4 + 3);
+    assert_false(b.unit[0].may_leave);
+    assert_true(b.unit[10].may_leave);
+    lh_units_free(&a);
+    lh_units_free(&b);
+    close_fixture(&f);
+}
+
+static void expect_refused(struct fixture *f, lh_err code, const char *says)
+{
+    lh_err err = dp_data_prepare(&f->conf);
+    if (err != code || !strstr(lh_err_text(err), says))
+        fail_msg("%s: %s", lh_err_name(err), lh_err_text(err));
+    assert_false(dp_file_exists(f->units)); // no half-made manifest
+}
+
+static void bad_folders_are_refused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f);
+    expect_refused(&f, LH_ERR_NOT_FOUND, "no text in");
+    put_text(&f, "asia/ja/a.txt", 'A', 62);
+    expect_refused(&f, LH_ERR_NOT_FOUND, "whole unit");
+    put_text(&f, "asia/ja/a.txt", 'A', 640);
+    put_text(&f, "europe/ja/a.txt", 'A', 640);
+    expect_refused(&f, LH_ERR_MALFORMED, "one home region");
+    close_fixture(&f);
+    open_fixture(&f);
+    put_text(&f, "asia/j a/a.txt", 'A', 640);
+    expect_refused(&f, LH_ERR_MALFORMED, "rename it");
+    close_fixture(&f);
+    open_fixture(&f);
+    put_text(&f, "asia/ja/a.txt", 'A', 640);
+    put_text(&f, "heldout/ja.txt", 'A', 0);
+    expect_refused(&f, LH_ERR_MALFORMED, "is empty");
+    put_text(&f, "heldout/ja.txt", 'A', 10);
+    f.conf.sequence = 10;
+    expect_refused(&f, LH_ERR_INVALID, "multiple");
+    f.conf.sequence = 16;
+    f.conf.file_tokens = 63;
+    expect_refused(&f, LH_ERR_INVALID, "must hold a unit");
+    f.conf.file_tokens = 64;
+    assert_int_equal(dp_data_prepare(&f.conf), LH_OK);
+    assert_true(dp_file_exists(f.units));
+    // a later run that fails leaves no manifest of an earlier one
+    put_text(&f, "heldout/ja.txt", 'A', 0);
+    expect_refused(&f, LH_ERR_MALFORMED, "is empty");
+    close_fixture(&f);
+}
+
+static void the_command_takes_its_flags(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct lh_units u;
+    open_fixture(&f);
+    put_sample(&f);
+    // stdout to /dev/null for the table
+    int keep = dup(STDOUT_FILENO), null = open("/dev/null", O_WRONLY);
+    fflush(stdout);
+    dup2(null, STDOUT_FILENO);
+    char *good[] = {"data",          "prepare", "--text", f.text, "--out",   f.out,
+                    "--sequence",    "32",      "--bits", "32",   "--stays", "asia",
+                    "--unit-tokens", "64",      NULL};
+    char *none[] = {"data", "prepare", "--text", f.text, NULL};
+    char *number[] = {"data", "prepare",       "--text", f.text, "--out",
+                      f.out,  "--unit-tokens", "6x",     NULL};
+    char *region[] = {"data", "prepare", "--text", f.text, "--out", f.out, "--stays", "mars", NULL};
+    char *empty[] = {"data", "prepare", "--text", f.out, "--out", f.out, NULL};
+    int is[] = {dp_cmd_data(14, good), dp_cmd_data(4, none), dp_cmd_data(8, number),
+                dp_cmd_data(8, region)};
+    load(&f, &u);
+    int missing = dp_cmd_data(6, empty);
+    fflush(stdout);
+    dup2(keep, STDOUT_FILENO);
+    close(keep);
+    close(null);
+    assert_int_equal(is[0], DP_OK);
+    assert_int_equal(is[1], DP_USAGE);
+    assert_int_equal(is[2], DP_USAGE);
+    assert_int_equal(is[3], DP_USAGE);
+    assert_int_equal(missing, DP_MISSING);
+    assert_int_equal(u.token_bytes, 4);
+    assert_int_equal(u.count, 23);
+    lh_units_free(&u);
+    close_fixture(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(units_are_the_text),
+        cmocka_unit_test(languages_alternate_in_proportion),
+        cmocka_unit_test(same_text_gives_same_manifest),
+        cmocka_unit_test(bad_folders_are_refused),
+        cmocka_unit_test(the_command_takes_its_flags),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,152 @@
+// Held-out evaluation on a tiny model: against wk_eval directly, the bigram entropy against theory,
+// and files that are not what they should be.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "deploy/text/eval.h"
+#include "deploy/tool/files.h"
+
+enum { TOKENS = 5000 };
+static char dir[] = "/tmp/longhaul-eval-XXXXXX";
+static uint32_t ids[TOKENS];
+static const struct wk_shape shape = {.vocab = 16,
+                                      .dim = 8,
+                                      .layers = 1,
+                                      .heads = 2,
+                                      .kv_heads = 2,
+                                      .ffn = 16,
+                                      .context = 32,
+                                      .rope_theta = 10000,
+                                      .rms_eps = 1e-6,
+                                      .tied = true};
+static float *parameters;
+static struct lh_heldout held[2];
+static struct lh_units units = {.heldout = held, .heldouts = 2, .vocabulary = 16, .token_bytes = 2};
+
+static void write_tokens(const char *name, uint32_t count_said)
+{
+    char path[DP_PATH_SIZE];
+    struct lh_buf out = lh_buf(1 << 20);
+    lh_put_u32(&out, 20240520);
+    lh_put_u32(&out, 1);
+    lh_put_u32(&out, count_said);
+    lh_put_zeros(&out, 1024 - 12);
+    for (int i = 0; i < TOKENS; i++) lh_put_u16(&out, (uint16_t)ids[i]);
+    assert_int_equal(dp_path(path, "%s/%s", dir, name), LH_OK);
+    assert_int_equal(dp_file_write(path, lh_buf_span(&out), 0600), LH_OK);
+    lh_buf_free(&out);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    struct wk_params list;
+    if (!mkdtemp(dir) || wk_params_list(&shape, &list)) return 1;
+    parameters = malloc(list.values * sizeof *parameters);
+    if (!parameters || wk_model_init(&shape, 3, parameters)) return 1;
+    wk_params_free(&list);
+    uint64_t x = 1;
+    for (int i = 0; i < TOKENS; i++) { // each token is one of two that follow the last
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        ids[i] = i ? (ids[i - 1] * 3 + (uint32_t)(x >> 63)) % 16 : 0;
+    }
+    snprintf(held[0].language, sizeof held[0].language, "aa");
+    snprintf(held[0].file, sizeof held[0].file, "a.bin");
+    held[0].tokens = held[0].bytes = TOKENS;
+    held[1] = held[0];
+    snprintf(held[1].language, sizeof held[1].language, "bb");
+    held[1].bytes = 2 * TOKENS; // two bytes a token
+    write_tokens("a.bin", TOKENS);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char path[DP_PATH_SIZE];
+    free(parameters);
+    if (dp_path(path, "%s/a.bin", dir)) return 1;
+    unlink(path);
+    return rmdir(dir);
+}
+
+static void the_whole_text(void **state)
+{
+    (void)state;
+    struct dp_eval_row row[2];
+    double nll;
+    uint64_t tokens;
+    assert_int_equal(dp_eval(&units, dir, &shape, parameters, 0, row), LH_OK);
+    assert_int_equal(wk_eval(&shape, parameters, ids, TOKENS, 32, &nll, &tokens), LH_OK);
+    assert_string_equal(row[0].language, "aa");
+    assert_true(fabs(row[0].nats - nll / (double)tokens) < 1e-12);
+    assert_true(fabs(row[0].nats - log(16)) < 0.3); // untrained: near uniform
+    assert_true(fabs(row[1].nats - row[0].nats / 2) < 1e-12);
+    assert_int_equal(row[0].bytes, TOKENS - 1);
+    assert_true(fabs(row[0].bigram - log(2)) < 0.01); // two equally likely successors
+    assert_true(fabs(row[1].bigram - log(2) / 2) < 0.01);
+}
+
+static void a_sample_is_spread(void **state)
+{
+    (void)state;
+    struct dp_eval_row row[2], all[2];
+    assert_int_equal(dp_eval(&units, dir, &shape, parameters, 800, row), LH_OK);
+    assert_int_equal(dp_eval(&units, dir, &shape, parameters, 0, all), LH_OK);
+    assert_int_equal(row[0].bytes, 8 * 99);
+    assert_int_equal(row[1].bytes, 2 * 8 * 49);
+    assert_true(row[0].nats != all[0].nats && fabs(row[0].nats - all[0].nats) < 0.1);
+    assert_true(row[0].bigram == all[0].bigram); // of the whole text in both
+}
+
+static void files_that_are_refused(void **state)
+{
+    (void)state;
+    struct dp_eval_row row[2];
+    struct lh_units other = units;
+    struct lh_heldout wrong[1] = {held[0]};
+    other.vocabulary = 17;
+    assert_int_equal(dp_eval(&other, dir, &shape, parameters, 0, row), LH_ERR_CONFIG);
+    other = units;
+    other.heldout = wrong;
+    other.heldouts = 1;
+    wrong[0].tokens--;
+    assert_int_equal(dp_eval(&other, dir, &shape, parameters, 0, row), LH_ERR_TOO_LARGE);
+    wrong[0].tokens += 2;
+    assert_int_equal(dp_eval(&other, dir, &shape, parameters, 0, row), LH_ERR_MALFORMED);
+    wrong[0].tokens = TOKENS;
+    other.token_bytes = 4;
+    assert_int_equal(dp_eval(&other, dir, &shape, parameters, 0, row), LH_ERR_MALFORMED);
+    other.token_bytes = 2;
+    snprintf(wrong[0].file, sizeof wrong[0].file, "b.bin");
+    assert_int_equal(dp_eval(&other, dir, &shape, parameters, 0, row), LH_ERR_NOT_FOUND);
+    assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "b.bin"));
+    struct lh_units none;
+    assert_int_equal(dp_units_load(dir, &none), LH_ERR_NOT_FOUND);
+    assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "longhaul data prepare"));
+    float *f;
+    char path[DP_PATH_SIZE];
+    assert_int_equal(dp_path(path, "%s/a.bin", dir), LH_OK);
+    assert_int_equal(dp_floats_load(path, 3000, &f), LH_ERR_MALFORMED);
+    assert_int_equal(dp_floats_load(path, (1024 + 2 * TOKENS) / 4, &f), LH_OK);
+    free(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_whole_text),
+        cmocka_unit_test(a_sample_is_spread),
+        cmocka_unit_test(files_that_are_refused),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,188 @@
+// The tool's frame: exit codes, unknown commands and flags, `config check` on files.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "deploy/tool/cli.h"
+#include "deploy/tool/files.h"
+
+// Runs the tool with words split at spaces; what it prints is in `printed`.
+static char printed[1 << 16];
+
+static int tool(const char *line)
+{
+    char words[512], *argv[32], *save = NULL;
+    int argc = 0;
+    snprintf(words, sizeof words, "longhaul %s", line);
+    for (char *at = strtok_r(words, " ", &save); at; at = strtok_r(NULL, " ", &save))
+        argv[argc++] = at;
+    argv[argc] = NULL;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    fflush(stdout);
+    fflush(stderr);
+    int out = dup(1), err = dup(2);
+    dup2(fileno(file), 1);
+    dup2(fileno(file), 2);
+    int code = dp_main(argc, argv);
+    fflush(stdout);
+    fflush(stderr);
+    dup2(out, 1);
+    dup2(err, 2);
+    close(out);
+    close(err);
+    rewind(file);
+    size_t n = fread(printed, 1, sizeof printed - 1, file);
+    printed[n] = 0;
+    fclose(file);
+    return code;
+}
+
+static void prints(const char *text)
+{
+    if (!strstr(printed, text)) fail_msg("\"%s\" is not in:\n%s", text, printed);
+}
+
+static void help_and_version(void **state)
+{
+    (void)state;
+    assert_int_equal(tool(""), DP_USAGE);
+    prints("usage: longhaul COMMAND");
+    assert_int_equal(tool("help"), DP_OK);
+    for (const struct dp_command *c = dp_commands; c->name; c++) prints(c->help);
+    assert_int_equal(tool("version"), DP_OK);
+    prints("longhaul " LH_VERSION "\n");
+    assert_int_equal(tool("help config"), DP_OK);
+    prints("usage: longhaul config check FILE");
+    assert_int_equal(tool("help exit-codes"), DP_OK);
+    prints("0  ok ");
+    prints("5  unverified   a check failed");
+}
+
+static void every_command_has_help_and_refuses_nonsense(void **state)
+{
+    (void)state;
+    char line[64];
+    for (const struct dp_command *c = dp_commands; c->name; c++) {
+        snprintf(line, sizeof line, "%s --help", c->name);
+        assert_int_equal(tool(line), DP_OK);
+        prints("usage: longhaul ");
+        snprintf(line, sizeof line, "%s --no-such-flag", c->name);
+        assert_int_equal(tool(line), DP_USAGE);
+        prints("no-such-flag");
+    }
+}
+
+static void unknown_words_name_the_nearest(void **state)
+{
+    (void)state;
+    assert_int_equal(tool("confg"), DP_USAGE);
+    prints("no command confg; did you mean config?");
+    assert_int_equal(tool("zzzzzzzz"), DP_USAGE);
+    prints("`longhaul help` lists all");
+    assert_int_equal(tool("config check x --knd server"), DP_USAGE);
+    prints("no flag --knd; did you mean --kind?");
+    assert_int_equal(tool("config check x --kind sever"), DP_USAGE);
+    prints("did you mean server");
+    assert_int_equal(tool("config check x --kind"), DP_USAGE);
+    prints("--kind needs a value");
+    assert_int_equal(tool("config chekc x --kind server"), DP_USAGE);
+    prints("longhaul config: no chekc; did you mean check?");
+    assert_int_equal(tool("get nothing --dir x"), DP_USAGE);
+    prints("longhaul get: no nothing (one of: members workers shards regions leases)");
+}
+
+static void exit_codes_of_errors(void **state)
+{
+    (void)state;
+    assert_int_equal(lh_exit_of(LH_OK), 0);
+    assert_int_equal(lh_exit_of(LH_ERR_INVALID), 2);
+    assert_int_equal(lh_exit_of(LH_ERR_NOT_FOUND), 3);
+    assert_int_equal(lh_exit_of(LH_ERR_UNAVAILABLE), 4);
+    assert_int_equal(lh_exit_of(LH_ERR_CORRUPT), 5);
+    assert_int_equal(lh_exit_of(LH_ERR_CONFIG), 6);
+    assert_int_equal(lh_exit_of(LH_ERR_DENIED), 7);
+    for (int err = 1; err < LH_ERR_COUNT; err++) assert_true(lh_exit_of((lh_err)err) != 0);
+}
+
+static void config_check(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/longhaul-cli-XXXXXX", line[128];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    const char *good = "run.name: demo\nnode: {region: eu, name: s0}\n"
+                       "tls: {ca: a, cert: b, key: c}\nmodel: {manifest: m, weights: w}\ndir: d\n"
+                       "listen: 127.0.0.1:0\ncoordinator: c:1\nshards: [0]\nseal.keys: k\n";
+    assert_int_equal(write(fd, good, strlen(good)), strlen(good));
+    close(fd);
+    snprintf(line, sizeof line, "config check %s --kind server", path);
+    assert_int_equal(tool(line), DP_OK);
+    prints("a good server");
+    snprintf(line, sizeof line, "config check %s --kind server --set shards=", path);
+    assert_int_equal(tool(line), DP_CONFIG);
+    prints("shards is empty");
+    snprintf(line, sizeof line, "config check %s --kind worker", path);
+    assert_int_equal(tool(line), DP_CONFIG);
+    prints(":4: no setting model.weights of a worker (");
+    snprintf(line, sizeof line, "config explain shards --kind=server --file %s", path);
+    assert_int_equal(tool(line), DP_OK);
+    prints("value    0   (");
+    unlink(path);
+    assert_int_equal(tool("config check /nowhere/x --kind server"), DP_MISSING);
+    prints("/nowhere/x: no such file");
+    assert_int_equal(tool("config explain wal --kind server"), DP_OK);
+    prints("wal.segment_bytes\n");
+    assert_int_equal(tool("config explain wla.segment_bytes --kind server"), DP_MISSING);
+    prints("did you mean wal.segment_bytes?");
+}
+
+static void files_are_read_and_written_whole(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/longhaul-files-XXXXXX", path[DP_PATH_SIZE];
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(dp_path(path, "%s/a/b/c", dir), LH_OK);
+    assert_int_equal(dp_make_dirs(path), LH_OK);
+    assert_int_equal(dp_make_dirs(path), LH_OK);
+    assert_int_equal(dp_path(path, "%s/a/b/c/file", dir), LH_OK);
+    struct lh_buf big = lh_buf(1 << 20), back = lh_buf(1 << 20);
+    for (uint32_t i = 0; i < 200000 / 4; i++) lh_put_u32(&big, i * 2654435761u);
+    assert_int_equal(dp_file_write(path, lh_buf_span(&big), 0600), LH_OK);
+    assert_int_equal(dp_make_dirs(path), LH_ERR_EXISTS); // a file stands there
+    assert_int_equal(dp_file_read(path, &back), LH_OK);
+    assert_true(lh_span_equal(lh_buf_span(&big), lh_buf_span(&back)));
+    struct lh_buf exact = lh_buf(200000), small = lh_buf(199999);
+    assert_int_equal(dp_file_read(path, &exact), LH_OK);
+    assert_int_equal(exact.len, 200000);
+    assert_int_equal(dp_file_read(path, &small), LH_ERR_TOO_LARGE);
+    lh_buf_free(&big);
+    lh_buf_free(&back);
+    lh_buf_free(&exact);
+    lh_buf_free(&small);
+    unlink(path);
+    for (int cut = 0; cut < 4; cut++) {
+        *strrchr(path, '/') = 0;
+        assert_int_equal(rmdir(path), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(help_and_version),
+        cmocka_unit_test(every_command_has_help_and_refuses_nonsense),
+        cmocka_unit_test(unknown_words_name_the_nearest),
+        cmocka_unit_test(exit_codes_of_errors),
+        cmocka_unit_test(config_check),
+        cmocka_unit_test(files_are_read_and_written_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,140 @@
+// Topologies: the example, lists and their owners, every refusal with its line.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "deploy/up/topology.h"
+
+#define TOP "run: demo\nbudget_tokens: 1000\ncoordinator: {region: eu}\n"
+#define SERVERS                                                                                    \
+    "servers:\n  - {name: s0, region: eu, shards: [0, 2]}\n  - {name: s1, region: us, shards: "    \
+    "[1]}\n"
+#define REGIONS "regions:\n  eu: {speed: 2, workers: 3}\n  us:\n  ap: {h: 5}\n"
+
+static void the_example(void **state)
+{
+    (void)state;
+    struct dp_topology *t;
+    assert_int_equal(dp_topology_load("deploy/examples/three-regions.yaml", &t), LH_OK);
+    assert_string_equal(t->run->run, "three-regions");
+    assert_int_equal(t->run->budget_tokens, 4000000);
+    assert_int_equal(t->regions, 3);
+    assert_int_equal(t->workers, 3);
+    assert_int_equal(t->shards, 2);
+    assert_int_equal(t->links, 3);
+    assert_string_equal(t->region[t->coordinator].name, "europe");
+    for (unsigned i = 0; i < 3; i++) {
+        assert_true(t->link[i].shape.rtt_ms >= 150 && t->link[i].shape.rtt_ms <= 200);
+        assert_true(t->link[i].shape.mbit == 100);
+    }
+    assert_true(t->region[0].speed == 4 && t->region[0].h == 8);
+    assert_true(t->server_base->eta == 2 && t->worker_base->codec.kappa == 0.25);
+    dp_topology_free(t);
+}
+
+static void defaults_and_default_links(void **state)
+{
+    (void)state;
+    struct dp_topology *t;
+    const char *text = TOP "link: {rtt_ms: 90}\n" SERVERS REGIONS
+                           "links:\n  - {from: us, to: eu, rtt_ms: 10, mbit: unlimited}\n";
+    assert_int_equal(dp_topology_parse("t", lh_span_str(text), &t), LH_OK);
+    assert_int_equal(t->workers, 5);
+    assert_int_equal(t->shards, 3);
+    assert_int_equal(t->links, 3);
+    for (unsigned i = 0; i < t->links; i++) {
+        const struct dp_link *l = &t->link[i];
+        assert_true(l->a < l->b);
+        bool named = l->a == 0 && l->b == 1;
+        assert_true(l->shape.rtt_ms == (named ? 10 : 90) && l->shape.mbit == (named ? 0 : 100));
+    }
+    assert_true(t->region[1].speed == 1 && t->region[1].workers == 1 && t->region[1].h == 0);
+    assert_int_equal(t->region[2].h, 5);
+    assert_int_equal(t->server[1].region, 1);
+    dp_topology_free(t);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } row[] = {
+        {SERVERS REGIONS, "f:1: run is missing"},
+        {TOP SERVERS, "f: regions is missing"},
+        {TOP REGIONS, "f: servers is missing"},
+        {TOP "regions: [eu]\n" SERVERS, "f:4: regions: expected a map by name"},
+        {TOP "servers: {}\n" REGIONS, "f:4: servers: expected a list of maps"},
+        {TOP "regions: {EU: }\n", "f:4: \"EU\" is no name"},
+        {"budget_tokens: 1\nrun: A b\ncoordinator: {region: eu}\n" SERVERS REGIONS,
+         "f:2: \"A b\" is no name"},
+        {TOP "domain: a/b\n" SERVERS REGIONS, "f:4: \"a/b\" is no name"},
+        {TOP "regions: {eu: {sped: 1}}\n", "f:4: no setting sped of a region; did you mean speed?"},
+        {TOP SERVERS "region: {eu: }\n", "no setting region of a topology; did you mean regions?"},
+        {TOP "regions: {eu: {utterly: 1}}\n", "f:4: no setting utterly of a region (`longhaul "
+                                              "config explain --kind topology` lists all)"},
+        {TOP "regions: {eu: {speed: -1}}\n", "f:4: speed: \"-1\" is not valid"},
+        {TOP "regions: {eu: {workers: 40}, us: {workers: 40}}\n", "more than 64 workers"},
+        {TOP REGIONS "servers:\n  - {name: s, region: ue, shards: [0]}\n",
+         "f:9: no region ue; did you mean eu?"},
+        {TOP REGIONS "servers:\n  - {name: eu, region: eu, shards: [0]}\n",
+         "f:9: the name eu is taken by a region"},
+        {TOP REGIONS "servers:\n  - {name: coordinator, region: eu, shards: [0]}\n",
+         "coordinator is no server's name"},
+        {TOP REGIONS "servers:\n  - {name: s, region: eu}\n", "f:9: server s owns no shards"},
+        {TOP REGIONS "servers:\n  - {region: eu, shards: [0]}\n", "f:9: name is missing"},
+        {TOP REGIONS "servers:\n  - {name: s, region: eu, shards: [1]}\n", "there are 1 shards"},
+        {TOP REGIONS "servers:\n  - {name: s, region: eu, shards: [0]}\n"
+                     "  - {name: s2, region: eu, shards: [0]}\n",
+         "server s2: shard 0 has an owner already"},
+        {TOP SERVERS REGIONS "links:\n  - {from: eu, to: eu}\n", "f:12: a link from eu to itself"},
+        {TOP SERVERS REGIONS "links:\n  - {from: eu, to: us}\n  - {from: us, to: eu}\n",
+         "f:13: the link of us and eu is given twice"},
+        {TOP SERVERS REGIONS "server: {update: {eta: 99}}\n",
+         "f:11: update.eta: \"99\" is not valid, expected a number from 0 to 10"},
+        {TOP SERVERS REGIONS "worker:\n  codec.denisty: 1\n",
+         "f:12: no setting codec.denisty of a worker; did you mean codec.density?"},
+        {"run: d\nbudget_tokens: 1\ncoordinator.region: as\n" SERVERS REGIONS, "no region as"},
+        {TOP "modle: {dim: 3}\n" SERVERS REGIONS, "f:4: no setting modle"},
+    };
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct dp_topology *t;
+        lh_err err = dp_topology_parse("f", lh_span_str(row[i].text), &t);
+        assert_int_equal(err, LH_ERR_CONFIG);
+        if (!strstr(lh_err_text(err), row[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", lh_err_text(err), row[i].says);
+    }
+}
+
+static void explain_tells_of_every_table(void **state)
+{
+    (void)state;
+    FILE *file = tmpfile();
+    char text[1 << 16];
+    assert_non_null(file);
+    assert_int_equal(dp_topology_explain(NULL, file), LH_OK);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    assert_non_null(strstr(text, "budget_tokens\n"));
+    assert_non_null(strstr(text, "regions.NAME"));
+    assert_non_null(strstr(text, "loss_percent\n"));
+    assert_int_equal(dp_topology_explain("model.dmi", file), LH_ERR_NOT_FOUND);
+    assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "did you mean model.dim?"));
+    fclose(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_example),
+        cmocka_unit_test(defaults_and_default_links),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(explain_tells_of_every_table),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

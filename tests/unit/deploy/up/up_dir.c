@@ -1,0 +1,334 @@
+// The folder of a run: what is made, what a second `up` keeps, what it refuses; and that every
+// node's settings pass the tables they were written from.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "common/security/certs.h"
+#include "common/security/sign.h"
+#include "common/base/check.h"
+#include "deploy/up/up.h"
+
+static char root[] = "/tmp/longhaul-dir-XXXXXX";
+static char run_dir[DP_PATH_SIZE], topology[DP_PATH_SIZE];
+
+static const char text[] =
+    "run: tiny\nbudget_tokens: 100000\ntokens_per_s: 1000\nseed: 7\n"
+    "model: {vocabulary: 32, dim: 8, layers: 1, heads: 2, kv_heads: 2, ffn: 16, context: 16}\n"
+    "coordinator: {region: eu}\n"
+    "servers:\n  - {name: s0, region: eu, shards: [0, 2]}\n  - {name: s1, region: us, shards: "
+    "[1]}\n"
+    "regions:\n  eu: {speed: 3, h: 6}\n  us: {workers: 2}\n";
+
+static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
+{
+    (void)is, (void)kind, (void)at;
+    return remove(path);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!mkdtemp(root)) return 1;
+    return dp_path(run_dir, "%s/run", root) || dp_path(topology, "%s/t.yaml", root);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+// A fresh `up` over this topology text.
+static struct dp_up *open_up(const char *yaml)
+{
+    struct dp_up *up = calloc(1, sizeof *up);
+    assert_non_null(up);
+    assert_int_equal(dp_file_write(topology, lh_span_str(yaml), 0600), LH_OK);
+    up->flags = (struct dp_up_flags){.topology = topology, .dir = run_dir, .no_wan = true};
+    assert_int_equal(dp_path(up->data, "/data/tokens"), LH_OK);
+    lh_err err = dp_topology_load(topology, &up->t);
+    if (err) fail_msg("%s", lh_err_text(err));
+    assert_int_equal(dp_dir_model(up), LH_OK);
+    return up;
+}
+
+static void close_up(struct dp_up *up)
+{
+    dp_dir_close(up);
+    dp_watch_free(up);
+    lh_manifest_free(&up->manifest);
+    dp_topology_free(up->t);
+    free(up);
+}
+
+static void all(struct dp_up *up)
+{
+    assert_int_equal(dp_dir_open(up), LH_OK);
+    assert_int_equal(dp_dir_prepare(up), LH_OK);
+    assert_int_equal(dp_net_up(up), LH_OK);
+    lh_err err = dp_dir_settings(up);
+    if (err) fail_msg("%s", lh_err_text(err));
+}
+
+static struct lh_config *settings_of(const struct dp_node *node)
+{
+    struct lh_config *c;
+    struct lh_buf yaml = lh_buf(1 << 20);
+    assert_int_equal(
+        lh_config_create(node->kind >= DP_WORKER ? &wk_settings_table : &ps_settings_table, &c),
+        LH_OK);
+    assert_int_equal(dp_file_read(node->config, &yaml), LH_OK);
+    assert_int_equal(lh_config_text(c, node->config, lh_buf_span(&yaml)), LH_OK);
+    assert_int_equal(lh_config_finish(c), LH_OK);
+    lh_buf_free(&yaml);
+    return c;
+}
+
+static void what_is_made(void **state)
+{
+    (void)state;
+    struct dp_up *up = open_up(text);
+    all(up);
+    assert_int_equal(up->nodes, 1 + 2 + 3);
+    struct lh_config *c = settings_of(&up->node[0]);
+    const struct ps_settings *s = lh_config_settings(c);
+    assert_true(ps_is_coordinator(s) && !ps_is_shard(s));
+    assert_int_equal(s->coordinator.workers, 3);
+    assert_int_equal(s->coordinator.budget_tokens, 100000);
+    assert_int_equal(ps_settings_h(s, "eu"), 6);
+    assert_int_equal(ps_settings_h(s, "us"), 0);
+    lh_config_destroy(c);
+
+    c = settings_of(&up->node[1]);
+    s = lh_config_settings(c);
+    assert_string_equal(s->node.name, "s0");
+    assert_string_equal(s->node.coordinator, up->node[0].address);
+    assert_string_equal(s->advertise, up->node[1].address);
+    assert_int_equal(s->shards.count, 2);
+    assert_int_equal(s->shards.value[1], 2);
+    assert_true(s->eta == 1); // density 1/6: not under 10 %
+    lh_config_destroy(c);
+
+    assert_string_equal(up->node[5].name, "us-1");
+    c = settings_of(&up->node[5]);
+    const struct wk_settings *w = lh_config_settings(c);
+    assert_true(w->codec.density > 0.16 && w->trainer.tokens_per_s == 200);
+    assert_string_equal(w->data.units, "/data/tokens/units.json");
+    lh_config_destroy(c);
+    close_up(up);
+}
+
+static void secrets_and_identities(void **state)
+{
+    (void)state;
+    struct dp_up *up = open_up(text);
+    struct lh_certs_info info;
+    struct stat is;
+    char path[DP_PATH_SIZE];
+    all(up);
+    for (unsigned i = 0; i < up->nodes; i++) {
+        static const enum lh_role roles[] = {LH_C, LH_S, LH_W};
+        const struct dp_node *node = &up->node[i];
+        assert_int_equal(dp_path(path, "%s/secrets/%s.pem", up->dir, node->name), LH_OK);
+        assert_int_equal(lh_certs_inspect(path, &info), LH_OK);
+        assert_int_equal(info.peer.role, roles[node->kind]);
+        assert_string_equal(info.peer.run, "tiny");
+        assert_string_equal(info.peer.name, node->name);
+        assert_string_equal(info.peer.region, up->t->region[node->region].name);
+        assert_int_equal(dp_path(path, "%s/secrets/%s.key", up->dir, node->name), LH_OK);
+        assert_int_equal(stat(path, &is), 0);
+        assert_int_equal(is.st_mode & 077, 0);
+    }
+    assert_int_equal(dp_path(path, "%s/secrets/admin.pem", up->dir), LH_OK); // the operator's
+    assert_int_equal(lh_certs_inspect(path, &info), LH_OK);
+    assert_int_equal(info.peer.role, LH_A);
+    assert_string_equal(info.peer.run, "tiny");
+    close_up(up);
+}
+
+// A server signs with a key that is in the list of those it trusts; a folder from before there were
+// such keys stays without.
+static void checkpoints_are_signed_in_a_new_folder(void **state)
+{
+    (void)state;
+    struct dp_up *up = open_up(text);
+    struct lh_signer *signer;
+    struct lh_trusted trusted;
+    char path[DP_PATH_SIZE];
+    all(up);
+    struct lh_config *c = settings_of(&up->node[1]);
+    const struct ps_settings *s = lh_config_settings(c);
+    assert_int_equal(lh_signer_load(s->checkpoint_sign_key, &signer), LH_OK);
+    assert_int_equal(lh_trusted_load(s->checkpoint_signers, &trusted), LH_OK);
+    struct lh_public own = lh_signer_public(signer);
+    assert_true(lh_trusts(&trusted, &own));
+    lh_signer_destroy(signer);
+    lh_config_destroy(c);
+
+    assert_int_equal(dp_path(path, "%s/secrets/signers", up->dir), LH_OK);
+    assert_int_equal(remove(path), 0);
+    all(up);
+    c = settings_of(&up->node[1]);
+    s = lh_config_settings(c);
+    assert_string_equal(s->checkpoint_sign_key, "");
+    assert_string_equal(s->checkpoint_signers, "");
+    lh_config_destroy(c);
+    close_up(up);
+}
+
+static struct lh_hash hash_file(const struct dp_up *up, const char *name)
+{
+    char path[DP_PATH_SIZE];
+    struct lh_buf bytes = lh_buf(1 << 20);
+    assert_int_equal(dp_path(path, "%s/%s", up->dir, name), LH_OK);
+    assert_int_equal(dp_file_read(path, &bytes), LH_OK);
+    struct lh_span span = lh_buf_span(&bytes);
+    struct lh_hash hash = lh_hash_of(lh_span(NULL, 0), &span, 1);
+    lh_buf_free(&bytes);
+    return hash;
+}
+
+static void a_second_up_keeps_it(void **state)
+{
+    (void)state;
+    static const char *const kept[] = {"secrets/ca.key", "secrets/job.keys", "secrets/s0.key",
+                                       "weights.bin",    "model.json",       "s0.yaml"};
+    struct dp_up *a = open_up(text), *b = open_up(text);
+    all(a);
+    struct lh_hash before[LH_COUNT(kept)];
+    for (size_t i = 0; i < LH_COUNT(kept); i++) before[i] = hash_file(a, kept[i]);
+    assert_int_equal(dp_dir_open(b), LH_ERR_EXISTS); // not while the first one works in it
+    assert_non_null(strstr(lh_err_text(LH_ERR_EXISTS), "a run goes on in"));
+    dp_dir_close(a);
+    all(b);
+    for (size_t i = 0; i < LH_COUNT(kept); i++) { // the ports in s0.yaml, too
+        struct lh_hash after = hash_file(b, kept[i]);
+        if (!lh_hash_equal(&before[i], &after)) fail_msg("%s changed", kept[i]);
+    }
+    close_up(a);
+    close_up(b);
+}
+
+static void another_topology_is_refused(void **state)
+{
+    (void)state;
+    char other[1024];
+    struct dp_up *up = open_up(text);
+    all(up);
+    close_up(up);
+    snprintf(other, sizeof other, "%s# changed\n", text);
+    up = open_up(other);
+    assert_int_equal(dp_dir_open(up), LH_ERR_CONFIG);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "is the folder of another topology"));
+    close_up(up);
+    up = open_up(text);
+    assert_int_equal(dp_dir_open(up), LH_OK);
+    close_up(up);
+}
+
+static void what_up_sets_itself_is_refused(void **state)
+{
+    (void)state;
+    char other[1024];
+    snprintf(other, sizeof other, "%sserver:\n  listen: 1.2.3.4:5\n", text);
+    struct dp_up *up = open_up(other);
+    snprintf(run_dir + strlen(run_dir), 3, "-2");
+    assert_int_equal(dp_dir_open(up), LH_OK);
+    assert_int_equal(dp_dir_prepare(up), LH_OK);
+    assert_int_equal(dp_net_up(up), LH_OK);
+    assert_int_equal(dp_dir_settings(up), LH_ERR_CONFIG);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "t.yaml:14: listen is not yours to set"));
+    run_dir[strlen(run_dir) - 2] = 0;
+    close_up(up);
+}
+
+// Ranks have their worker's name, certificate and shared memory, and a directory of their own.
+static void ranks_belong_to_their_worker(void **state)
+{
+    (void)state;
+    char other[1024];
+    snprintf(other, sizeof other, "%.*s  us: {workers: 2, ranks: 3}\n",
+             (int)(strstr(text, "  us: {workers: 2}") - text), text);
+    struct dp_up *up = open_up(other);
+    snprintf(run_dir + strlen(run_dir), 3, "-3");
+    all(up);
+    assert_int_equal(up->nodes, 1 + 2 + 3 + 2 * 2);
+    const struct dp_node *node = &up->node[9], *worker = &up->node[5];
+    assert_string_equal(node->name, "us-1.2");
+    assert_int_equal(node->kind, DP_RANK);
+    struct lh_config *c = settings_of(node), *of = settings_of(worker);
+    const struct wk_settings *s = lh_config_settings(c), *w = lh_config_settings(of);
+    assert_int_equal(s->ranks.count, 3);
+    assert_int_equal(s->ranks.rank, 2);
+    assert_int_equal(w->ranks.rank, 0);
+    assert_string_equal(s->ranks.name, w->ranks.name);
+    assert_string_equal(s->node.name, "us-1");
+    assert_string_equal(s->node.tls_cert, w->node.tls_cert);
+    assert_string_equal(s->node.dir, node->dir);
+    assert_true(strcmp(s->node.dir, w->node.dir) != 0);
+    lh_config_destroy(c);
+    lh_config_destroy(of);
+    run_dir[strlen(run_dir) - 2] = 0;
+    close_up(up);
+}
+
+// Counts and curves of an interrupted `up` are there in the next one.
+static void totals_are_kept(void **state)
+{
+    (void)state;
+    static const char first[] = "{\"role\": \"worker\", \"pid\": 10, \"step\": 5, "
+                                "\"payload_up_bytes\": 1000, \"stall_s\": 0.5, \"loss\": 3}";
+    static const char second[] = "{\"role\": \"worker\", \"pid\": 11, \"step\": 7, "
+                                 "\"payload_up_bytes\": 30, \"stall_s\": 0.25, \"loss\": 2}";
+    struct dp_up *a = open_up(text), *b = open_up(text);
+    char path[DP_PATH_SIZE];
+    all(a);
+    assert_int_equal(dp_path(path, "%s/status.json", a->node[3].dir), LH_OK);
+    assert_int_equal(dp_file_write(path, lh_span_str(first), 0600), LH_OK);
+    dp_watch_poll(a);
+    a->node[3].point = calloc(2, sizeof *a->node[3].point);
+    a->node[3].points = a->node[3].points_room = 2;
+    a->node[3].point[1] = (struct dp_point){12.5, 2.75};
+    a->started_ns = dp_now_ns() - 60 * INT64_C(1000000000);
+    assert_int_equal(dp_watch_keep(a), LH_OK);
+    dp_dir_close(a);
+    all(b);
+    b->started_ns = dp_now_ns();
+    assert_int_equal(dp_watch_resume(b), LH_OK);
+    assert_true(dp_up_seconds(b) >= 60 && dp_up_seconds(b) < 120);
+    assert_int_equal(b->node[3].points, 2);
+    assert_true(b->node[3].point[1].y == 2.75);
+    assert_int_equal(b->node[3].total.payload_up, 1000);
+    assert_int_equal(dp_file_write(path, lh_span_str(second), 0600), LH_OK);
+    dp_watch_poll(b);
+    struct dp_counts eu = dp_watch_region(b, 0);
+    assert_int_equal(eu.payload_up, 1030);
+    assert_int_equal(eu.steps, 7); // went on
+    assert_true(eu.stall_s == 0.75);
+    close_up(a);
+    close_up(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_made),
+        cmocka_unit_test(secrets_and_identities),
+        cmocka_unit_test(checkpoints_are_signed_in_a_new_folder),
+        cmocka_unit_test(a_second_up_keeps_it),
+        cmocka_unit_test(another_topology_is_refused),
+        cmocka_unit_test(what_up_sets_itself_is_refused),
+        cmocka_unit_test(ranks_belong_to_their_worker),
+        cmocka_unit_test(totals_are_kept),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,294 @@
+// What a run will cost: figures of the example against hand calculation and DESIGN.md#section-6 to
+// #section-7.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "common/base/check.h"
+#include "deploy/up/up_plan.h"
+
+static struct dp_topology *parse(const char *rest)
+{
+    char text[2048];
+    struct dp_topology *t;
+    snprintf(text, sizeof text,
+             "run: demo\ncoordinator: {region: asia}\n"
+             "servers: [{name: s0, region: asia, shards: [0, 1, 2]}, "
+             "{name: s1, region: asia, shards: [3]}]\n%s",
+             rest);
+    lh_err err = dp_topology_parse("t", lh_span_str(text), &t);
+    if (err) fail_msg("%s", lh_err_text(err));
+    return t;
+}
+
+static void near(double is, double expected, double relative)
+{
+    if (!(fabs(is - expected) <= relative * fabs(expected))) fail_msg("%g is not %g", is, expected);
+}
+
+static void the_example(void **state)
+{
+    (void)state;
+    struct dp_topology *t;
+    struct dp_plan plan;
+    assert_int_equal(dp_topology_load("deploy/examples/three-regions.yaml", &t), LH_OK);
+    dp_plan_make(t, 430000, &plan);
+    near(plan.rounds, 4e6 / ((8 + 4 + 2) * 512), 1e-12); // 558
+    near(plan.density, 0.072, 1e-12);
+    near(plan.density_rounds, 0.072 * plan.rounds, 1e-12);
+    assert_null(plan.gap); // 558 rounds: nobody measured that
+    near(plan.region[0].tokens_per_s, t->run->tokens_per_s * 4 / 7, 1e-12);
+    near(plan.region[2].up_bytes_round, plan.payload_bytes, 1e-12);
+    near(plan.region[2].down_bytes_round, 2 * plan.payload_bytes, 1e-12);
+    assert_true(plan.train_s > 60 && plan.train_s < 8 * 60); // the demo's eight minutes
+    dp_topology_free(t);
+}
+
+// DESIGN.md#section-7: 64 of 4096 with one sign: entropy 0.132, at most 0.140 bit per parameter.
+static void bits_of_64_in_4096(void **state)
+{
+    (void)state;
+    struct dp_topology *t = parse("budget_tokens: 1000\nregions: {asia: }\n"
+                                  "worker: {codec: {density: 0.015625}}\n");
+    struct dp_plan plan;
+    dp_plan_make(t, 16000000, &plan);
+    assert_true(plan.bits > 0.132 && plan.bits < 0.140);
+    dp_topology_free(t);
+}
+
+static double bits_with(const char *codec)
+{
+    char text[128];
+    snprintf(text, sizeof text,
+             "budget_tokens: 1000\nregions: {asia: }\nworker: {codec: {name: %s, density: %s}}\n",
+             codec, strncmp(codec, "dense", 5) ? "0.015625" : "1");
+    struct dp_topology *t = parse(text);
+    struct dp_plan plan;
+    dp_plan_make(t, 16000000, &plan);
+    dp_topology_free(t);
+    return plan.bits;
+}
+
+static double eta_with(const char *density, const char *regions, const char *server)
+{
+    char text[256];
+    snprintf(text, sizeof text,
+             "budget_tokens: 1000\nregions: {asia: %s}\n%sworker: {codec: {density: %s}}\n",
+             regions, server, density);
+    struct dp_topology *t = parse(text);
+    struct dp_plan plan;
+    dp_plan_make(t, 16000000, &plan);
+    dp_topology_free(t);
+    return plan.eta;
+}
+
+// A topology such as bench/learning's; what is in `more` comes on top.
+static const struct dp_gap *gap_with(const char *third, const char *worker, const char *more,
+                                     uint64_t parameters, unsigned rounds)
+{
+    char text[512];
+    struct dp_plan plan;
+    snprintf(text, sizeof text,
+             "budget_tokens: %u\nregions: {asia: {h: 8}, europe: {h: 4}, america: {%s}}\n%s"
+             "worker: {trainer: {batch: 4}%s}\n",
+             rounds * 14 * 512, third, more, worker);
+    struct dp_topology *t = parse(text);
+    dp_plan_make(t, parameters, &plan);
+    const struct dp_gap *gap = plan.gap;
+    dp_topology_free(t);
+    return gap;
+}
+
+static const char ALIKE[] = "h: 2", P64[] = ", codec: {density: 0.015625}";
+
+// The table of up_plan.c says what bench/results/learning.json says, to its last digit.
+static void gaps_are_those_that_were_measured(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *worker, *row;
+    } of[] = {{"", "learning.gap_to_sync_dense_percent"},
+              {", codec: {density: 0.03125}", "learning.gap_to_sync_dense_percent.ours:p=0.03125"},
+              {P64, "learning.gap_to_sync_dense_percent.p64"}};
+    json_t *all = json_load_file("bench/results/learning.json", 0, NULL), *row;
+    size_t found = 0, i;
+    json_array_foreach(json_object_get(all, "rows"), i, row)
+    {
+        const char *name = json_string_value(json_object_get(row, "name"));
+        for (size_t k = 0; k < LH_COUNT(of); k++) {
+            if (strcmp(name, of[k].row)) continue;
+            const struct dp_gap *gap = gap_with(ALIKE, of[k].worker, "", 430000, 400);
+            assert_non_null(gap);
+            double mean = json_number_value(json_object_get(row, "value"));
+            assert_true(fabs(gap->low_percent - json_number_value(json_object_get(row, "min"))) <
+                        0.0051);
+            assert_true(fabs(gap->high_percent - json_number_value(json_object_get(row, "max"))) <
+                        0.0051);
+            near(gap->mean_nat, mean / 100 * 1.942, 0.05); // of the baseline's loss
+            found++;
+        }
+    }
+    json_decref(all);
+    assert_int_equal(found, LH_COUNT(of));
+}
+
+static void nothing_is_expected_of_what_was_not_measured(void **state)
+{
+    (void)state;
+    assert_non_null(gap_with(ALIKE, "", "", 430000, 400));
+    assert_null(gap_with(ALIKE, "", "", 1700000, 400)); // another size
+    assert_null(gap_with(ALIKE, "", "", 430000, 4000)); // length, and so density
+    assert_null(gap_with(ALIKE, ", codec: {density: 0.075}", "", 430000, 800)); // length alone
+    assert_null(gap_with("h: 16", "", "", 430000, 400));                        // cadence
+    assert_null(gap_with("h: 2, workers: 2", "", "", 430000, 400));
+    assert_null(gap_with(ALIKE, ", codec: {density: 0.1}", "", 430000, 400));
+    assert_null(gap_with(ALIKE, ", codec: {kappa: 0}", "", 430000, 400));
+    assert_null(gap_with(ALIKE, ", codec: {name: topk-q2}", "", 430000, 400));
+    assert_null(gap_with(ALIKE, "", "server: {update: {eta: 1}}\n", 430000, 400));
+    assert_null(gap_with(ALIKE, "", "server: {update: {mode: bsp}}\n", 430000, 400));
+    char text[200];
+    assert_non_null(strstr(dp_gap_text(NULL, text), "not measured"));
+    assert_non_null(
+        strstr(dp_gap_text(gap_with(ALIKE, "", "", 430000, 400), text), "-1.0 to -0.3 %"));
+}
+
+// bench/learning/README.md says why.
+static void eta_by_density_and_workers(void **state)
+{
+    (void)state;
+    near(eta_with("0.05", "", ""), 1, 1e-12); // alone: its push is all there is to do
+    near(eta_with("0.05", "{workers: 2}", ""), 1.4, 1e-12);
+    near(eta_with("0.05", "{workers: 3}", ""), 2, 1e-12);
+    near(eta_with("0.05", "{workers: 9}", ""), 2, 1e-12);
+    near(eta_with("0.1", "{workers: 3}", ""), 1, 1e-12);
+    near(eta_with("0.015625", "{workers: 2}", ""), 2, 1e-12);
+    near(eta_with("0.015625", "{workers: 9}", ""), 3, 1e-12);
+    near(eta_with("0.03", "{workers: 9}", ""), 2, 1e-12);
+    near(eta_with("0.05", "{workers: 3}", "server: {update: {eta: 1.2}}\n"), 1.2, 1e-12);
+    near(eta_with("0.05", "{workers: 3}", "server: {update: {optimizer: delayed-nesterov}}\n"), 1.4,
+         1e-12); // not above update.effective_step_max
+}
+
+// A sign's gap costs the same whatever value it leads to.
+static void bits_of_every_codec(void **state)
+{
+    (void)state;
+    double p = 1.0 / 64, half = 16.0 / 4096, gap = bits_with("topk-fp32") - 32 * p;
+    near(bits_with("topk-sign"), gap + p + half, 1e-12);
+    near(bits_with("topk-q2"), gap + 2 * p + 2 * half, 1e-12);
+    near(bits_with("topk-q8"), gap + 8 * p + half, 1e-12);
+    near(bits_with("topk-fp16"), gap + 16 * p, 1e-12);
+    near(bits_with("threshold-q4"), gap + 4 * p + 2 * half, 1e-12);
+    near(bits_with("dense-q2"), 2 + 2 * half, 1e-12);
+    near(bits_with("dense-fp16"), 16, 1e-12);
+}
+
+static void h_by_speed_and_dense_codecs(void **state)
+{
+    (void)state;
+    struct dp_topology *t =
+        parse("budget_tokens: 10000000\nregions: {asia: {speed: 8, workers: 2}, eu: {speed: 4}, "
+              "us: {speed: 0.1}, au: {speed: 8, h: 3}}\n"
+              "server: {coordinator.h_base: 20, checkpoint: {every_versions: 10}}\n"
+              "worker: {codec.name: dense-sign, trainer: {batch: 2, accumulate: 3}}\n");
+    struct dp_plan plan;
+    dp_plan_make(t, 1000000, &plan);
+    assert_int_equal(plan.region[0].h, 20);
+    assert_int_equal(plan.region[1].h, 10);
+    assert_int_equal(plan.region[2].h, 1);
+    assert_int_equal(plan.region[3].h, 3);
+    assert_int_equal(plan.region[0].step_tokens, 2 * 3 * 128);
+    near(plan.rounds, 1e7 / ((40 + 10 + 1 + 3) * 768.0), 1e-12);
+    assert_true(plan.density == 1 && !plan.gap && plan.train_s == 0);
+    near(plan.bits, 1 + 16.0 / 4096, 1e-12);
+    near(plan.region[0].up_bytes_round, 2 * plan.payload_bytes, 1e-12);
+    near(plan.region[0].down_bytes_round, 2 * 4 * plan.payload_bytes, 1e-12);
+    // three quarters of the model: two checkpoints, 20 versions of log, two segments
+    near(plan.server_disk_bytes, 0.75 * (2 * 4e6 + 20 * plan.payload_bytes) + 2 * 67108864.0, 1e-9);
+    dp_topology_free(t);
+}
+
+static void density_is_clamped(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *rest;
+        double density;
+    } row[] = {
+        {"budget_tokens: 4096\nregions: {asia: {h: 1}}\n", 1.0 / 6},        // 8 rounds
+        {"budget_tokens: 512000000\nregions: {asia: {h: 1}}\n", 1.0 / 256}, // a million
+        {"budget_tokens: 256000\nregions: {asia: {h: 1}}\n", 0.06},
+    };
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct dp_topology *t = parse(row[i].rest);
+        struct dp_plan plan;
+        dp_plan_make(t, 1000, &plan);
+        near(plan.density, row[i].density, 1e-9);
+        dp_topology_free(t);
+    }
+}
+
+// u and m of the outer optimizer, on the largest server (3 of 4 shards) and on every worker.
+static void an_outer_optimizer_takes_memory(void **state)
+{
+    (void)state;
+    struct dp_plan plain, outer;
+    struct dp_topology *t = parse("budget_tokens: 1000\nregions: {asia: }\n");
+    dp_plan_make(t, 1000000, &plain);
+    dp_topology_free(t);
+    t = parse("budget_tokens: 1000\nregions: {asia: }\n"
+              "server: {update: {optimizer: buffered}}\n");
+    dp_plan_make(t, 1000000, &outer);
+    dp_topology_free(t);
+    near(plain.server_memory_bytes, 2 * 0.75 * 4e6, 1e-12);
+    near(outer.server_memory_bytes, 2 * 0.75 * 12e6, 1e-12); // and a checkpoint of all of it
+    near(outer.worker_memory_bytes - plain.worker_memory_bytes, 8e6, 1e-12);
+}
+
+static void what_is_printed(void **state)
+{
+    (void)state;
+    struct dp_topology *t;
+    struct dp_plan plan;
+    char text[8192];
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    assert_int_equal(dp_topology_load("deploy/examples/three-regions.yaml", &t), LH_OK);
+    dp_plan_make(t, 430000, &plan);
+    dp_plan_print(t, &plan, file);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    static const char *const says[] = {"rounds N          558",
+                                       "p*N = 40.2",
+                                       "asia - europe",
+                                       "200 ms",
+                                       "100 Mbit/s",
+                                       "expected gap      not measured for such a run",
+                                       "up a day"};
+    for (size_t i = 0; i < LH_COUNT(says); i++)
+        if (!strstr(text, says[i])) fail_msg("\"%s\" is not in:\n%s", says[i], text);
+    fclose(file);
+    dp_topology_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_example),
+        cmocka_unit_test(gaps_are_those_that_were_measured),
+        cmocka_unit_test(nothing_is_expected_of_what_was_not_measured),
+        cmocka_unit_test(eta_by_density_and_workers),
+        cmocka_unit_test(bits_of_64_in_4096),
+        cmocka_unit_test(bits_of_every_codec),
+        cmocka_unit_test(h_by_speed_and_dense_codecs),
+        cmocka_unit_test(density_is_clamped),
+        cmocka_unit_test(what_is_printed),
+        cmocka_unit_test(an_outer_optimizer_takes_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

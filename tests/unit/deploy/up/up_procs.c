@@ -1,0 +1,208 @@
+// Child processes: restart with back-off, giving up, stopping, and that none outlives its parent.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "common/env/env.h"
+#include "deploy/up/up_procs.h"
+
+static char dir[] = "/tmp/longhaul-procs-XXXXXX";
+
+static struct dp_proc *shell(struct dp_procs *p, const char *script)
+{
+    struct dp_proc *proc = dp_procs_add(p, "child");
+    assert_non_null(proc);
+    snprintf(proc->log, sizeof proc->log, "%s/log", dir);
+    unlink(proc->log);
+    proc->argv[0] = "/bin/sh";
+    proc->argv[1] = "-c";
+    proc->argv[2] = script;
+    return proc;
+}
+
+// Ticks until the state is reached; events (SIGCHLD), not sleep.
+static lh_err tick_until(struct dp_procs *p, struct dp_proc *proc, enum dp_proc_state state)
+{
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    for (int i = 0; i < 2000; i++) {
+        lh_err err = dp_procs_tick(p, dp_now_ns());
+        if (proc->state == state || err) return err;
+        sigtimedwait(&child, NULL, &(struct timespec){0, 10 * LH_MS});
+    }
+    fail_msg("state %d never came, it is %d", state, proc->state);
+    return LH_ERR_INTERNAL;
+}
+
+static void a_clean_end_is_no_crash(void **state)
+{
+    (void)state;
+    static struct dp_procs p;
+    struct dp_proc *proc = shell(&p, "echo out; echo err >&2; exit 0");
+    char tail[64], how[64];
+    assert_int_equal(dp_proc_start(proc), LH_OK);
+    assert_int_equal(tick_until(&p, proc, DP_PROC_ENDED), LH_OK);
+    assert_int_equal(proc->restarts, 0);
+    dp_proc_ending(proc, how, sizeof how);
+    assert_string_equal(how, "exit 0");
+    dp_proc_log_tail(proc, tail, sizeof tail);
+    assert_string_equal(tail, "out\nerr\n");
+    dp_proc_log_tail(proc, tail, 8); // the last whole line that fits
+    assert_string_equal(tail, "err\n");
+}
+
+static void a_crash_is_started_again(void **state)
+{
+    (void)state;
+    static struct dp_procs p;
+    struct dp_proc *proc = shell(&p, "exec sleep 1000");
+    char how[64];
+    assert_int_equal(dp_proc_start(proc), LH_OK);
+    pid_t first = proc->pid;
+    assert_int_equal(kill(first, SIGKILL), 0);
+    assert_int_equal(tick_until(&p, proc, DP_PROC_WAITING), LH_OK);
+    dp_proc_ending(proc, how, sizeof how);
+    assert_string_equal(how, "signal 9 (Killed)");
+    assert_true(proc->retry_ns > dp_now_ns() - LH_SECOND);
+    assert_int_equal(dp_procs_tick(&p, proc->retry_ns - 1), LH_OK);
+    assert_int_equal(proc->state, DP_PROC_WAITING); // not too early
+    assert_int_equal(dp_procs_tick(&p, proc->retry_ns), LH_OK);
+    assert_int_equal(proc->state, DP_PROC_RUNNING);
+    assert_true(proc->pid != first && proc->restarts == 1);
+    dp_procs_end(&p, 5000);
+    assert_int_equal(proc->state, DP_PROC_ENDED);
+    assert_int_equal(dp_procs_running(&p), 0);
+    dp_proc_ending(proc, how, sizeof how);
+    assert_string_equal(how, "signal 15 (Terminated)"); // SIGTERM was enough
+}
+
+static void it_gives_up_and_says_so(void **state)
+{
+    (void)state;
+    static struct dp_procs p;
+    struct dp_proc *proc = shell(&p, "exit 6");
+    assert_int_equal(dp_proc_start(proc), LH_OK);
+    lh_err err = LH_OK;
+    int64_t waited = 0;
+    for (int i = 0; i < 20 && !err && proc->state != DP_PROC_GIVEN_UP; i++) {
+        err = tick_until(&p, proc, DP_PROC_WAITING);
+        if (err) break;
+        assert_true(proc->retry_ns - dp_now_ns() > waited / 2); // grows
+        waited = proc->retry_ns - dp_now_ns();
+        err = dp_procs_tick(&p, proc->retry_ns); // virtual: no need to sit it out
+    }
+    assert_int_equal(err, LH_ERR_INTERNAL);
+    assert_non_null(strstr(lh_err_text(err), "child ended 6 times in a row, last with exit 6"));
+    assert_int_equal(proc->state, DP_PROC_GIVEN_UP);
+    assert_int_equal(dp_procs_tick(&p, INT64_MAX), LH_OK); // said once
+    dp_procs_end(&p, 1000);
+    assert_int_equal(proc->state, DP_PROC_GIVEN_UP);
+}
+
+static void a_missing_program_is_127(void **state)
+{
+    (void)state;
+    static struct dp_procs p;
+    struct dp_proc *proc = shell(&p, "");
+    char tail[256];
+    proc->argv[0] = "/nowhere/program";
+    assert_int_equal(dp_proc_start(proc), LH_OK);
+    assert_int_equal(tick_until(&p, proc, DP_PROC_WAITING), LH_OK);
+    assert_int_equal(WEXITSTATUS(proc->last_status), 127);
+    dp_proc_log_tail(proc, tail, sizeof tail);
+    assert_non_null(strstr(tail, "child: /nowhere/program: No such file"));
+    dp_procs_end(&p, 1000);
+}
+
+static void one_that_will_not_end_is_killed(void **state)
+{
+    (void)state;
+    static struct dp_procs p;
+    char mark[256], script[512];
+    snprintf(mark, sizeof mark, "%s/fifo", dir);
+    assert_int_equal(mkfifo(mark, 0600), 0);
+    snprintf(script, sizeof script, "trap '' TERM; echo > %s; while :; do sleep 1000; done", mark);
+    struct dp_proc *proc = shell(&p, script);
+    char how[64];
+    assert_int_equal(dp_proc_start(proc), LH_OK);
+    int fd = open(mark, O_RDONLY); // until the trap is set
+    assert_true(fd >= 0);
+    assert_int_equal(read(fd, how, 1), 1); // closed earlier, the writer would die of SIGPIPE
+    close(fd);
+    dp_procs_end(&p, 50);
+    dp_proc_ending(proc, how, sizeof how);
+    assert_string_equal(how, "signal 9 (Killed)");
+}
+
+// A parent killed with -9 takes its child along: the pipe that only the child holds is closed.
+static void no_child_outlives_its_parent(void **state)
+{
+    (void)state;
+    int ready[2], alive[2];
+    char c;
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(alive), 0);
+    pid_t parent = fork();
+    if (parent == 0) {
+        static struct dp_procs p;
+        char script[128];
+        snprintf(script, sizeof script, "echo >&%d; exec sleep 1000", ready[1]);
+        if (dp_proc_start(shell(&p, script))) _exit(1);
+        close(alive[1]); // only the child keeps it
+        pause();
+        _exit(1);
+    }
+    close(ready[1]);
+    close(alive[1]);
+    assert_int_equal(read(ready[0], &c, 1), 1); // the child runs
+    assert_int_equal(kill(parent, SIGKILL), 0);
+    assert_int_equal(waitpid(parent, NULL, 0), parent);
+    assert_int_equal(read(alive[0], &c, 1), 0); // end of file: the child is gone, or this hangs
+    close(ready[0]);
+    close(alive[0]);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &child, NULL);
+    return mkdtemp(dir) ? 0 : 1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char path[256];
+    snprintf(path, sizeof path, "%s/log", dir);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/fifo", dir);
+    unlink(path);
+    return rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_clean_end_is_no_crash),
+        cmocka_unit_test(a_crash_is_started_again),
+        cmocka_unit_test(it_gives_up_and_says_so),
+        cmocka_unit_test(a_missing_program_is_127),
+        cmocka_unit_test(one_that_will_not_end_is_killed),
+        cmocka_unit_test(no_child_outlives_its_parent),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

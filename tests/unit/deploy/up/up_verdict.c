@@ -1,0 +1,183 @@
+// The verdict on a run, each of its parts failing alone; and that summary.json holds its contract.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "deploy/up/up_summary.h"
+
+// A run that ended well: the example's nodes, all telling the same.
+static struct dp_up *good_run(void)
+{
+    struct dp_up *up = calloc(1, sizeof *up);
+    assert_non_null(up);
+    assert_int_equal(dp_topology_load("deploy/examples/three-regions.yaml", &up->t), LH_OK);
+    assert_int_equal(dp_dir_model(up), LH_OK);
+    up->flags.with_faults = true;
+    up->started_ns = dp_now_ns() - INT64_C(5000000000);
+    up->trained_s = 4;
+    up->nodes = 6;
+    up->node[0] = (struct dp_node){.kind = DP_COORDINATOR, .name = "coordinator"};
+    up->node[0].status = (struct dp_status){.seen = true, .credited = 30, .units = 40};
+    up->units.count = 40;
+    up->units.heldouts = 2;
+    for (unsigned i = 1; i < up->nodes; i++) {
+        struct dp_node *n = &up->node[i];
+        *n = (struct dp_node){.kind = i < 3 ? DP_SERVER : DP_WORKER, .region = i < 3 ? i : i - 3};
+        snprintf(n->name, sizeof n->name, "n%u", i);
+        n->total = (struct dp_counts){.steps = 100, .rounds = 10, .payload_up = 10000};
+        for (uint32_t shard = 0; shard < 2; shard++) {
+            if (i < 3 && shard != i - 1) continue;
+            struct dp_holding *h = &n->status.shard[n->status.shards++];
+            *h = (struct dp_holding){
+                .shard = shard, .version = 50 + shard, .credited = 15, .staleness_p99 = shard};
+            snprintf(h->digest, sizeof h->digest, "digest%u", shard);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        up->heldout[i].before = (struct dp_eval_row){.language = "aa", .nats = 5.5, .bigram = 2.5};
+        up->heldout[i].after = (struct dp_eval_row){.language = "aa", .nats = 2.1, .bigram = 2.5};
+        up->heldout[i].after.language[1] = (char)('a' + i);
+    }
+    up->faults = dp_faults_planned();
+    for (unsigned i = 0; i < up->faults; i++)
+        up->fault[i] = (struct dp_fault){.what = "x", .target = "y", .t_s = i, .recovered_s = 1};
+    return up;
+}
+
+static struct dp_verdict judge(struct dp_up *up)
+{
+    struct dp_verdict v;
+    dp_verdict_of(up, &v);
+    lh_manifest_free(&up->manifest);
+    dp_topology_free(up->t);
+    free(up);
+    return v;
+}
+
+static void a_good_run(void **state)
+{
+    (void)state;
+    struct dp_verdict v = judge(good_run());
+    assert_true(dp_verdict_ok(&v) && v.below_bigram);
+    assert_int_equal(v.compared, 4); // a server and three workers
+}
+
+static void replicas(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 6; what++) {
+        struct dp_up *up = good_run();
+        struct dp_holding *h = &up->node[4].status.shard[1];
+        if (what == 0) h->digest[0] = 'x';
+        if (what == 1) h->version--;
+        if (what == 2) up->node[4].status.shards = 1; // says nothing of one shard
+        if (what == 3) h->digest[0] = up->node[2].status.shard[0].digest[0] = 0; // nobody knows
+        if (what == 4) up->node[1].status.shards = 0; // the server is silent
+        if (what == 5) h->epoch = 1;
+        struct dp_verdict v = judge(up);
+        assert_false(v.replicas_equal);
+        assert_false(dp_verdict_ok(&v));
+        assert_true(v.learned && v.drill && v.credited_once == (what != 4));
+    }
+}
+
+static void credits(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 4; what++) {
+        struct dp_up *up = good_run();
+        if (what == 0) up->node[1].status.shard[0].credited++; // one unit in two logs
+        if (what == 1) up->node[0].status.credited = 0;
+        if (what == 2) up->units.count = 29;
+        if (what == 3) up->node[0].status.seen = false;
+        struct dp_verdict v = judge(up);
+        assert_false(v.credited_once);
+        assert_true(!dp_verdict_ok(&v) && v.replicas_equal);
+    }
+}
+
+static void learning(void **state)
+{
+    (void)state;
+    static const double after[] = {5.5, 5.45, NAN, INFINITY};
+    for (size_t i = 0; i < LH_COUNT(after); i++) {
+        struct dp_up *up = good_run();
+        up->heldout[1].after.nats = after[i];
+        struct dp_verdict v = judge(up);
+        assert_true(!v.learned && !v.below_bigram && !dp_verdict_ok(&v));
+    }
+    struct dp_up *up = good_run();
+    up->heldout[0].after.nats = 2.6; // learned, but not past pairs of bytes: said, no failure
+    struct dp_verdict v = judge(up);
+    assert_true(v.learned && !v.below_bigram && dp_verdict_ok(&v));
+    up = good_run();
+    up->units.heldouts = 0;
+    v = judge(up);
+    assert_false(v.learned);
+}
+
+static void the_drill(void **state)
+{
+    (void)state;
+    struct dp_up *up = good_run();
+    up->fault[1].recovered_s = -1;
+    assert_false(judge(up).drill);
+    up = good_run();
+    up->faults--; // one never came
+    assert_false(judge(up).drill);
+    up = good_run();
+    up->faults = 0;
+    up->flags.with_faults = false;
+    assert_true(judge(up).drill);
+}
+
+static void measured_bits(void **state)
+{
+    (void)state;
+    struct dp_up *up = good_run();
+    struct dp_learning l = dp_learning_of(up);
+    assert_true(l.rounds == 10);
+    assert_true(fabs(l.bits - 30000 * 8 / (30.0 * (double)up->manifest.values)) < 1e-12);
+    assert_true(fabs(l.density_rounds - 10 * up->plan.density) < 1e-12);
+    judge(up);
+}
+
+static void the_summary_holds_its_contract(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/longhaul-summary-XXXXXX", command[256];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    struct dp_up *up = good_run();
+    struct dp_verdict v;
+    dp_verdict_of(up, &v);
+    up->fault[2].recovered_s = -1;
+    assert_int_equal(dp_summary_write(up, &v, "final.bin", path), LH_OK);
+    judge(up);
+    snprintf(command, sizeof command, "python3 tests/contracts/validate.py summary %s", path);
+    assert_int_equal(system(command), 0);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_good_run),
+        cmocka_unit_test(replicas),
+        cmocka_unit_test(credits),
+        cmocka_unit_test(learning),
+        cmocka_unit_test(the_drill),
+        cmocka_unit_test(measured_bits),
+        cmocka_unit_test(the_summary_holds_its_contract),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,306 @@
+// Payloads from a peer that is wrong: each fault is refused by name, no bit turned anywhere makes
+// a reader leave its bounds, and what is accepted reads as the naive reader reads it.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/unit/kernels/codec_case.h"
+
+#include "common/base/check.h"
+
+static const uint64_t small[] = {300, 21, 0};
+
+struct made {
+    struct layout_case c;
+    struct lk_codec codec;
+    struct lh_buf payload;
+};
+
+static void make(struct made *m, const char *name, const uint64_t *lens)
+{
+    case_layout(&m->c, lens);
+    m->codec.density = 0.05f;
+    assert_int_equal(lk_codec_parse(name, &m->codec), LH_OK);
+    m->payload = lh_buf(lk_payload_max(&m->codec, &m->c.layout));
+    float *e = case_fill(CASE_GAUSSIAN, m->c.layout.values, 9);
+    assert_int_equal(lk_encode(&m->codec, &m->c.layout, 1, NULL, e, &m->payload, NULL), LH_OK);
+    if (!m->payload.data) abort(); // cannot be, and the analyzer wants to know
+    free(e);
+}
+
+static lh_err check_bytes(const struct made *m, const uint8_t *data, size_t n)
+{
+    uint8_t *exact = malloc(n ? n : 1); // so that a sanitizer sees a read past the end
+    assert_non_null(exact);
+    if (n) memcpy(exact, data, n);
+    struct lk_payload_info info;
+    lh_err err = lk_payload_check(&m->codec, &m->c.layout, lh_span(exact, n), &info);
+    free(exact);
+    return err;
+}
+
+// Turns bits of one byte and expects this code and a text that holds `why`.
+static void expect(const struct made *m, size_t at, uint8_t turn, lh_err code, const char *why)
+{
+    assert_true(at < m->payload.len);
+    m->payload.data[at] ^= turn;
+    assert_int_equal(check_bytes(m, m->payload.data, m->payload.len), code);
+    if (!strstr(lh_err_text(code), why)) fail_msg("\"%s\" has no \"%s\"", lh_err_text(code), why);
+    m->payload.data[at] ^= turn;
+    assert_int_equal(check_bytes(m, m->payload.data, m->payload.len), LH_OK);
+}
+
+static void headers(void **state)
+{
+    (void)state;
+    for (size_t n = 0; lk_codec_word(n); n++) {
+        struct made m;
+        make(&m, lk_codec_word(n), small);
+        expect(&m, 0, 2, LH_ERR_MALFORMED, "version");
+        expect(&m, 1, 1, LH_ERR_MALFORMED, "codec");
+        expect(&m, 2, 8, LH_ERR_MALFORMED, "codec");
+        expect(&m, 3, 16, LH_ERR_MALFORMED, "Rice parameter");
+        expect(&m, 4, 1, LH_ERR_MALFORMED, "flags");
+        expect(&m, 7, 128, LH_ERR_MALFORMED, "flags");
+        expect(&m, 8, 1, LH_ERR_MALFORMED, "density");
+        expect(&m, 12, 1, LH_ERR_MALFORMED, "chunks");
+        expect(&m, 23, 1, LH_ERR_MALFORMED, "values");
+        lh_buf_free(&m.payload);
+    }
+}
+
+static void values(void **state)
+{
+    (void)state;
+    struct made m;
+    make(&m, "topk-sign", small); // k = 15 and 1; b = 4: records of 2+10 and 2+1 bytes at 26, 38
+    expect(&m, 27, 0x80, LH_ERR_MALFORMED, "negative");
+    uint8_t high = m.payload.data[27];
+    expect(&m, 27, (uint8_t)(high ^ 0x7c), LH_ERR_NON_FINITE, "chunk 0: centroid");
+    expect(&m, 37, 0x80, LH_ERR_MALFORMED, "padding"); // 75 bits in 10 bytes
+    expect(&m, 24, 1, LH_ERR_MALFORMED, "");           // length of the group
+    expect(&m, 41, m.payload.data[41], LH_ERR_MALFORMED, "index");
+    lh_buf_free(&m.payload);
+
+    make(&m, "topk-fp32", small); // 15 fields of 4 bits: 8 bytes, then values at 26 + 8
+    uint8_t top = m.payload.data[37], next = m.payload.data[36];
+    m.payload.data[36] |= 0x80;
+    assert_int_equal(check_bytes(&m, m.payload.data, m.payload.len), LH_OK);
+    expect(&m, 37, (uint8_t)((top ^ 0x7f) & 0x7f), LH_ERR_NON_FINITE, "chunk 0: a value");
+    m.payload.data[36] = next;
+    expect(&m, 33, 0xf0, LH_ERR_MALFORMED, "padding");
+    lh_buf_free(&m.payload);
+
+    make(&m, "dense-sign", small); // 2 + 38 bytes at 24, 300 = 8*37 + 4
+    expect(&m, 24 + 39, 0x10, LH_ERR_MALFORMED, "padding");
+    lh_buf_free(&m.payload);
+
+    make(&m, "dense-q4", small); // 2 + 150 bytes, then 2 + 11 with half a byte empty
+    expect(&m, 24 + 152 + 12, 0x10, LH_ERR_MALFORMED, "padding");
+    uint8_t level = m.payload.data[30];
+    expect(&m, 30, (uint8_t)(level ^ ((level & 0xf0) | 8)), LH_ERR_MALFORMED, "-8");
+    lh_buf_free(&m.payload);
+}
+
+// Puts a code of 4, 8 or 16 bits into the first field, above its gap's 4 bits, or without a gap.
+static void put_code(uint8_t *field, unsigned bits, unsigned code, bool gap)
+{
+    for (unsigned i = 0, at = gap ? 4 : 0; i < bits; i++, at++) {
+        field[at / 8] &= (uint8_t) ~(1u << at % 8);
+        field[at / 8] |= (uint8_t)((code >> i & 1) << at % 8);
+    }
+}
+
+// Codes that no encoder writes, beside an index (b is 4 for 15 of 300) and without one.
+static void codes_that_are_none(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t field; // where the first one starts
+        unsigned bits, code;
+        lh_err wanted;
+    } cases[] = {
+        {"topk-q4", 28, 4, 8, LH_ERR_MALFORMED},
+        {"topk-q8", 28, 8, 128, LH_ERR_MALFORMED},
+        {"topk-fp16", 26, 16, 0x7c00, LH_ERR_NON_FINITE},
+        {"topk-fp16", 26, 16, 0xfe01, LH_ERR_NON_FINITE},
+        {"threshold-q4", 32, 4, 8, LH_ERR_MALFORMED},
+        {"threshold-q8", 32, 8, 128, LH_ERR_MALFORMED},
+        {"threshold-fp16", 30, 16, 0xfc00, LH_ERR_NON_FINITE},
+        {"dense-q4", 26, 4, 8, LH_ERR_MALFORMED},
+        {"dense-q8", 26, 8, 128, LH_ERR_MALFORMED},
+        {"dense-fp16", 24, 16, 0x7c00, LH_ERR_NON_FINITE},
+    };
+    for (size_t i = 0; i < LH_COUNT(cases); i++) {
+        struct made m;
+        make(&m, cases[i].name, small);
+        bool gap = m.codec.index != LK_INDEX_DENSE;
+        uint8_t *field = m.payload.data + cases[i].field;
+        put_code(field, cases[i].bits, 5, gap);
+        assert_int_equal(check_bytes(&m, m.payload.data, m.payload.len), LH_OK);
+        put_code(field, cases[i].bits, cases[i].code, gap);
+        assert_int_equal(check_bytes(&m, m.payload.data, m.payload.len), cases[i].wanted);
+        const char *why = cases[i].wanted == LH_ERR_MALFORMED ? "level" : "not finite";
+        assert_non_null(strstr(lh_err_text(cases[i].wanted), why));
+        lh_buf_free(&m.payload);
+    }
+}
+
+static void counts(void **state)
+{
+    (void)state;
+    struct made m;
+    make(&m, "threshold-sign", small); // table: bytes of the stream, then 15 of 300 and 1 of 21
+    expect(&m, 26, 15 ^ 16, LH_ERR_MALFORMED, "count");
+    expect(&m, 26, 15 ^ 14, LH_ERR_MALFORMED, "lacks values");
+    expect(&m, 27, 0x80, LH_ERR_MALFORMED, "count");
+    expect(&m, 28, 1, LH_ERR_MALFORMED, "lacks values");
+    expect(&m, 28, 1 ^ 2, LH_ERR_MALFORMED, "count");
+    lh_buf_free(&m.payload);
+    static const uint64_t two[] = {4096 + 10, 0}; // k = 205 over two chunks: a chunk's own length
+    make(&m, "threshold-sign", two);
+    m.payload.data[26] = 205 - 11; // claims 11 of 10; as many in all
+    m.payload.data[27] = 0;
+    m.payload.data[28] = 11;
+    assert_int_equal(check_bytes(&m, m.payload.data, m.payload.len), LH_ERR_MALFORMED);
+    assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), "count"));
+    lh_buf_free(&m.payload);
+}
+
+static void every_cut_and_every_longer_one(void **state)
+{
+    (void)state;
+    for (size_t n = 0; lk_codec_word(n); n++) {
+        struct made m;
+        make(&m, lk_codec_word(n), small);
+        size_t len = m.payload.len;
+        uint8_t *longer = calloc(len + 9, 1);
+        assert_non_null(longer);
+        memcpy(longer, m.payload.data, len);
+        for (size_t cut = 0; cut < len; cut++)
+            assert_int_equal(check_bytes(&m, longer, cut), LH_ERR_MALFORMED);
+        assert_int_equal(check_bytes(&m, longer, len), LH_OK);
+        for (size_t more = 1; more < 10; more++)
+            assert_int_equal(check_bytes(&m, longer, len + more), LH_ERR_MALFORMED);
+        free(longer);
+        lh_buf_free(&m.payload);
+    }
+}
+
+// A byte more in the stream, owned up to in the table: not the one reading of these indices.
+static void a_stream_longer_than_needed(void **state)
+{
+    (void)state;
+    struct made m;
+    make(&m, "topk-sign", small);
+    size_t len = m.payload.len;
+    uint8_t longer[512] = {0};
+    assert_true(len < sizeof longer);
+    memcpy(longer, m.payload.data, len);
+    longer[24]++;
+    assert_int_equal(check_bytes(&m, longer, len + 1), LH_ERR_MALFORMED);
+    assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), "left over"));
+    longer[len] = 1; // and a one in it that nobody reads
+    assert_int_equal(check_bytes(&m, longer, len + 1), LH_ERR_MALFORMED);
+    lh_buf_free(&m.payload);
+}
+
+// What was accepted is read again, naively and by fold, into an array without a value to spare.
+static void expect_agreement(const struct made *m)
+{
+    struct naive got;
+    naive_read(&got, &m->codec, &m->c.layout, m->payload.data);
+    assert_false(got.bad);
+    assert_int_equal(got.bytes, m->payload.len);
+    float *theta = calloc(m->c.layout.values, sizeof *theta);
+    assert_non_null(theta);
+    assert_int_equal(lk_fold(&m->codec, &m->c.layout, lh_buf_span(&m->payload), -1, theta), LH_OK);
+    for (uint64_t i = 0; i < m->c.layout.values; i++) assert_true(theta[i] == got.q[i]);
+    free(theta);
+    naive_free(&got);
+}
+
+static void every_bit_turned(void **state)
+{
+    (void)state;
+    for (size_t n = 0; lk_codec_word(n); n++) {
+        struct made m;
+        make(&m, lk_codec_word(n), small);
+        size_t accepted = 0;
+        for (size_t bit = 0; bit < 8 * m.payload.len; bit++) {
+            m.payload.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+            lh_err err = check_bytes(&m, m.payload.data, m.payload.len);
+            assert_true(err == LH_OK || err == LH_ERR_MALFORMED || err == LH_ERR_NON_FINITE);
+            if (bit < 24 * 8) assert_int_not_equal(err, LH_OK);
+            accepted += err == LH_OK;
+            if (err == LH_OK) expect_agreement(&m);
+            m.payload.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        }
+        assert_true(accepted > 0); // another value, another sign: a payload all the same
+        lh_buf_free(&m.payload);
+    }
+}
+
+// Noise in place of the group: many groups and chunks, so that streams run dry and over.
+static void noise(void **state)
+{
+    (void)state;
+    static const uint64_t lens[] = {4096 * 20, 100, 0};
+    uint64_t seed = 11;
+    struct made m;
+    make(&m, "topk-sign", lens);
+    uint8_t *good = malloc(m.payload.len + 1);
+    assert_non_null(good);
+    memcpy(good, m.payload.data, m.payload.len);
+    for (int round = 0; round < 300; round++) {
+        for (int i = 0; i < 1 + round % 20; i++)
+            m.payload.data[case_random(&seed) % m.payload.len] = (uint8_t)case_random(&seed);
+        if (check_bytes(&m, m.payload.data, m.payload.len) == LH_OK) expect_agreement(&m);
+        memcpy(m.payload.data, good, m.payload.len);
+    }
+    expect_agreement(&m);
+    free(good);
+    lh_buf_free(&m.payload);
+}
+
+// Another shard's payload, another density's, another codec's.
+static void payloads_of_others(void **state)
+{
+    (void)state;
+    static const uint64_t other[] = {400, 21, 0};
+    for (size_t n = 0; lk_codec_word(n); n++) {
+        struct made m;
+        make(&m, lk_codec_word(n), other);
+        case_layout(&m.c, small);
+        assert_int_equal(check_bytes(&m, m.payload.data, m.payload.len), LH_ERR_MALFORMED);
+        case_layout(&m.c, other);
+        assert_int_equal(check_bytes(&m, m.payload.data, m.payload.len), LH_OK);
+        m.codec.density = 0.051f;
+        bool dense = m.codec.index == LK_INDEX_DENSE; // these have none
+        assert_int_equal(check_bytes(&m, m.payload.data, m.payload.len),
+                         dense ? LH_OK : LH_ERR_MALFORMED);
+        const char *next = lk_codec_word(n + 1) ? lk_codec_word(n + 1) : lk_codec_word(0);
+        assert_int_equal(lk_codec_parse(next, &m.codec), LH_OK);
+        assert_int_equal(check_bytes(&m, m.payload.data, m.payload.len), LH_ERR_MALFORMED);
+        lh_buf_free(&m.payload);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(headers),
+        cmocka_unit_test(values),
+        cmocka_unit_test(codes_that_are_none),
+        cmocka_unit_test(counts),
+        cmocka_unit_test(every_cut_and_every_longer_one),
+        cmocka_unit_test(a_stream_longer_than_needed),
+        cmocka_unit_test(every_bit_turned),
+        cmocka_unit_test(noise),
+        cmocka_unit_test(payloads_of_others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,252 @@
+// Cases for the codec tests: shards cut in awkward places, filled in awkward ways, and a reader of
+// payloads written from the page (kernels/docs/0001-payload.md) alone, one bit at a time.
+#ifndef LH_TESTS_UNIT_CODEC_CASE_H
+#define LH_TESTS_UNIT_CODEC_CASE_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/format/manifest.h"
+#include "kernels/codec.h"
+
+enum { CASE_EXTENTS_MAX = 40 };
+
+struct layout_case {
+    struct lh_extent extent[CASE_EXTENTS_MAX];
+    struct lh_shard_layout layout;
+};
+
+// Tensors 7, 8, 9, ... of the given lengths, which end with 0.
+static inline void case_layout(struct layout_case *c, const uint64_t *lens)
+{
+    memset(c, 0, sizeof *c);
+    struct lh_shard_layout *l = &c->layout;
+    l->shard = 3;
+    l->extent = c->extent;
+    for (; *lens; lens++, l->extents++) {
+        c->extent[l->extents] =
+            (struct lh_extent){.tensor = 7 + l->extents, .offset = l->values, .len = *lens};
+        l->values += *lens;
+        l->chunks += (*lens + LH_CHUNK - 1) / LH_CHUNK;
+    }
+}
+
+// Knuth's MMIX generator; the high half is good enough here.
+static inline uint32_t case_random(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*seed >> 32);
+}
+
+static inline double case_uniform(uint64_t *seed) // (0, 1)
+{
+    return ((double)case_random(seed) + 0.5) * 0x1p-32;
+}
+
+static inline float case_gaussian(uint64_t *seed)
+{
+    double radius = sqrt(-2 * log(case_uniform(seed)));
+    return (float)(radius * cos(6.283185307179586 * case_uniform(seed)));
+}
+
+static inline float case_from_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+// How arrays are filled. Huge ones stay finite when two of them are added.
+enum case_kind {
+    CASE_GAUSSIAN,
+    CASE_SMALL,  // around 1e-6, where fp16 is coarse
+    CASE_TIES,   // a handful of magnitudes
+    CASE_EQUAL,  // one magnitude, both signs
+    CASE_ZEROS,  // zeros of both signs
+    CASE_SPARSE, // zeros and a few others
+    CASE_DENORMAL,
+    CASE_HUGE,
+    CASE_WILD,  // every exponent
+    CASE_STEPS, // scales that jump from chunk to chunk
+    CASE_FIXED, // multiples of 2^-10 below 2^7
+    CASE_KINDS
+};
+
+static inline float case_value(enum case_kind kind, uint64_t i, uint64_t *seed)
+{
+    uint32_t r = case_random(seed);
+    float sign = r & 1 ? -1.0f : 1.0f;
+    switch (kind) {
+    case CASE_GAUSSIAN: return case_gaussian(seed);
+    case CASE_SMALL: return 1e-6f * case_gaussian(seed);
+    case CASE_TIES: return sign * (float)(r >> 8 & 3) * 0.25f;
+    case CASE_EQUAL: return sign * 0.3f;
+    case CASE_ZEROS: return sign * 0.0f;
+    case CASE_SPARSE: return r % 131 ? 0.0f : case_gaussian(seed);
+    case CASE_DENORMAL: return case_from_bits((r & 0x80000fffu));
+    case CASE_HUGE: return sign * 1e38f * (float)case_uniform(seed);
+    case CASE_WILD: return case_from_bits(r % 0x7e800000u | (r & 0x80000000u));
+    case CASE_STEPS: return powf(10.0f, (float)(i / LH_CHUNK * 7 % 13) - 6) * case_gaussian(seed);
+    default: return sign * (float)(r >> 8 & 0x1ffff) * 0x1p-10f;
+    }
+}
+
+static inline float *case_fill(enum case_kind kind, uint64_t n, uint64_t seed)
+{
+    float *x = malloc((n ? n : 1) * sizeof *x);
+    for (uint64_t i = 0; x && i < n; i++) x[i] = case_value(kind, i, &seed);
+    return x;
+}
+
+// ---- the naive reader
+struct naive {
+    float *q;         // decoded, one per value of the shard; 0 where not carried
+    uint8_t *carried; // 1 where carried
+    size_t bytes;     // how many it read
+    bool bad;         // an index out of range
+};
+
+static inline uint32_t naive_bits(const uint8_t *data, size_t at, unsigned n)
+{
+    uint32_t v = 0;
+    for (unsigned i = 0; i < n; i++) v |= (uint32_t)(data[(at + i) / 8] >> (at + i) % 8 & 1) << i;
+    return v;
+}
+
+static inline float naive_half(uint32_t h)
+{
+    uint32_t exponent = h >> 10 & 31, fraction = h & 1023;
+    return (float)(exponent ? ldexp(1024.0 + fraction, (int)exponent - 25) : ldexp(fraction, -24));
+}
+
+static inline uint32_t naive_k(const struct lk_codec *codec, uint64_t len) // of a chunk or tensor
+{
+    if (codec->index == LK_INDEX_DENSE) return (uint32_t)len;
+    double k = rint((double)codec->density * (double)len); // the default mode: ties to even
+    return k < 1 ? 1 : (uint32_t)k;
+}
+
+static inline unsigned naive_code_bits(uint8_t value)
+{
+    return (unsigned[]){0, 1, 2, 4, 8, 16, 32}[value];
+}
+
+static inline unsigned naive_halves(uint8_t value)
+{
+    return (unsigned[]){0, 1, 2, 1, 1, 0, 0}[value];
+}
+
+static inline float naive_value(uint8_t value, uint32_t code, const float half[2])
+{
+    float size;
+    switch (value) {
+    case LK_VALUE_SIGN: return code ? -half[0] : half[0];
+    case LK_VALUE_Q2: size = half[code & 1]; return code >> 1 ? -size : size;
+    case LK_VALUE_Q4: return (float)(code > 7 ? (int)code - 16 : (int)code) * half[0];
+    case LK_VALUE_Q8: return (float)(code > 127 ? (int)code - 256 : (int)code) * half[0];
+    case LK_VALUE_FP16: size = naive_half(code & 0x7fff); return code >> 15 ? -size : size;
+    default: return case_from_bits(code);
+    }
+}
+
+static inline unsigned naive_b(double p)
+{
+    double b = p >= 1 ? 0 : 1 + floor(log2(0.4812 / -log1p(-p)));
+    return b < 0 ? 0 : b > 12 ? 12 : (unsigned)b;
+}
+
+// A chunk's place and density, as header and table say.
+struct naive_chunk {
+    uint64_t first, len;
+    uint32_t k;
+    unsigned b;
+};
+
+// Reads one chunk whose record starts at byte `record`; its unary bits at *unary. Returns the byte
+// after the record.
+static inline size_t naive_chunk(struct naive *n, const struct lk_codec *codec, const uint8_t *data,
+                                 size_t record, size_t *unary, const struct naive_chunk *c)
+{
+    bool dense = codec->index == LK_INDEX_DENSE, apart = !dense && codec->value == LK_VALUE_FP32;
+    unsigned bits = naive_code_bits(codec->value), width = c->b + (apart ? 0 : bits);
+    float half[2] = {0, 0};
+    if (c->k == 0) return record;
+    for (unsigned i = 0; i < naive_halves(codec->value); i++, record += 2)
+        half[i] = naive_half(naive_bits(data, 8 * record, 16));
+    size_t values = record + ((size_t)c->k * width + 7) / 8;
+    uint64_t index = 0;
+    for (uint32_t i = 0; i < c->k; i++, index++) {
+        size_t field = 8 * record + (size_t)i * width;
+        if (!dense) {
+            uint64_t high = 0;
+            while (!naive_bits(data, (*unary)++, 1)) high++;
+            index += (high << c->b) + naive_bits(data, field, c->b);
+        }
+        if (index >= c->len) {
+            n->bad = true;
+            return values;
+        }
+        uint32_t code = naive_bits(data, apart ? 8 * values + 32 * i : field + c->b, bits);
+        n->q[c->first + index] = naive_value(codec->value, code, half);
+        n->carried[c->first + index] = 1;
+    }
+    return values + (apart ? 4 * (size_t)c->k : 0);
+}
+
+static inline size_t naive_record(const struct lk_codec *codec, const struct naive_chunk *c)
+{
+    bool apart = codec->index != LK_INDEX_DENSE && codec->value == LK_VALUE_FP32;
+    size_t bits = (size_t)c->k * (c->b + (apart ? 0 : naive_code_bits(codec->value)));
+    if (c->k == 0) return 0;
+    return 2 * naive_halves(codec->value) + (bits + 7) / 8 + (apart ? 4 * (size_t)c->k : 0);
+}
+
+// Chunk number c of a layout: first value and length.
+static inline void naive_cut(const struct lh_shard_layout *l, uint64_t c, uint64_t *first,
+                             uint64_t *len)
+{
+    const struct lh_extent *x = l->extent;
+    for (uint64_t n; n = (x->len + LH_CHUNK - 1) / LH_CHUNK, c >= n; x++) c -= n;
+    uint64_t left = x->len - c * LH_CHUNK;
+    *first = x->offset + c * LH_CHUNK;
+    *len = left < LH_CHUNK ? left : LH_CHUNK;
+}
+
+static inline void naive_read(struct naive *n, const struct lk_codec *codec,
+                              const struct lh_shard_layout *l, const uint8_t *data)
+{
+    n->q = calloc(l->values + 1, sizeof *n->q);
+    n->carried = calloc(l->values + 1, 1);
+    n->bad = false;
+    bool dense = codec->index == LK_INDEX_DENSE, counts = codec->index == LK_INDEX_TENSOR;
+    size_t groups = (size_t)((l->chunks + 15) / 16), table = 24;
+    size_t at = 24 + (dense ? 0 : 2 * groups) + (counts ? 2 * (size_t)l->chunks : 0);
+    for (size_t g = 0; g < groups; g++) {
+        uint64_t from = 16 * g, to = from + 16 < l->chunks ? from + 16 : l->chunks;
+        struct naive_chunk chunk[16], *end = chunk;
+        size_t records = 0, unary_bytes = dense ? 0 : naive_bits(data, 8 * table, 16);
+        table += dense ? 0 : 2;
+        for (uint64_t c = from; c < to; c++, end++) {
+            naive_cut(l, c, &end->first, &end->len);
+            end->k = counts ? naive_bits(data, 8 * table, 16) : naive_k(codec, end->len);
+            end->b = counts ? naive_b((double)end->k / (double)end->len) : data[3];
+            if (counts && end->k == 0) end->b = 0;
+            table += counts ? 2 : 0;
+            records += naive_record(codec, end);
+        }
+        size_t unary = 8 * (at + records);
+        for (struct naive_chunk *c = chunk; c < end && !n->bad; c++)
+            at = naive_chunk(n, codec, data, at, &unary, c);
+        at += unary_bytes;
+    }
+    n->bytes = at;
+}
+
+static inline void naive_free(struct naive *n)
+{
+    free(n->q);
+    free(n->carried);
+}
+
+#endif

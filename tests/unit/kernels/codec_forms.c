@@ -1,0 +1,384 @@
+// The vector forms of the codecs give the scalar form's bytes: function by function on awkward
+// lengths and alignments, and payload by payload. Every form that this processor can run is
+// compared in its turn; where there is none, the program says so and compares the scalar form with
+// itself.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/unit/kernels/codec_case.h"
+
+#include "common/base/check.h"
+#include "kernels/cpu/codec_ops.h"
+
+static const struct lk_codec_ops *const scalar = &lk_codec_ops_scalar;
+static const uint32_t lens[] = {1, 2, 7, 8, 9, 15, 16, 63, 64, 65, 127, 500, 4033, 4095, 4096};
+
+static const struct lk_codec_ops *tested; // set by main
+
+static const struct lk_codec_ops *vector(void)
+{
+    return tested;
+}
+
+struct run { // one chunk of one kind at an odd address
+    float *memory, *e;
+    uint32_t n;
+};
+
+static struct run run_of(int kind, uint32_t n, uint64_t seed)
+{
+    float *memory = case_fill((enum case_kind)kind, n + 1, seed * 1000 + (uint64_t)kind);
+    assert_non_null(memory);
+    return (struct run){memory, memory + 1, n};
+}
+
+static void each_run(void (*check)(const struct run *))
+{
+    for (uint64_t seed = 0; seed < 3; seed++)
+        for (int kind = 0; kind < CASE_KINDS; kind++)
+            for (size_t i = 0; i < LH_COUNT(lens); i++) {
+                struct run r = run_of(kind, lens[i], seed);
+                check(&r);
+                free(r.memory);
+            }
+}
+
+static void check_elementwise(const struct run *r)
+{
+    float a[LH_CHUNK + LK_INDEX_SLACK], b[LH_CHUNK + LK_INDEX_SLACK];
+    struct run d = run_of(CASE_WILD, r->n, 7);
+    for (int with_d = 0; with_d < 2; with_d++) {
+        memcpy(a, r->e, r->n * sizeof *a);
+        memcpy(b, r->e, r->n * sizeof *b);
+        scalar->feedback(0.95f, with_d ? d.e : NULL, a, r->n);
+        vector()->feedback(0.95f, with_d ? d.e : NULL, b, r->n);
+        assert_memory_equal(a, b, r->n * sizeof *a);
+        scalar->subtract(0.3f, d.e, a, r->n);
+        vector()->subtract(0.3f, d.e, b, r->n);
+        assert_memory_equal(a, b, r->n * sizeof *a);
+    }
+    uint16_t i[LH_CHUNK + LK_INDEX_SLACK], j[LH_CHUNK + LK_INDEX_SLACK];
+    for (uint32_t n = 0; n < r->n; n += 1 + n) {
+        uint32_t low = lk_key(r->e[n]), k = scalar->collect(r->e, r->n, low, i, a);
+        assert_true(k >= 1);
+        assert_int_equal(k, vector()->collect(r->e, r->n, low, j, b));
+        assert_memory_equal(i, j, k * sizeof *i);
+        assert_memory_equal(a, b, k * sizeof *a);
+    }
+    assert_int_equal(scalar->key_max(r->e, r->n), vector()->key_max(r->e, r->n));
+    free(d.memory);
+}
+
+static void elementwise(void **state)
+{
+    (void)state;
+    each_run(check_elementwise);
+}
+
+static void check_codes(const struct run *r, uint8_t value, const struct lk_levels *l)
+{
+    uint8_t a[4 * LH_CHUNK], b[4 * LH_CHUNK];
+    float x[LH_CHUNK], y[LH_CHUNK];
+    size_t bytes = (r->n * lk_code_bits(value) + 7) / 8;
+    scalar->pack(value, l, r->e, r->n, a);
+    vector()->pack(value, l, r->e, r->n, b);
+    assert_memory_equal(a, b, bytes);
+    scalar->unpack(value, l, a, r->n, x);
+    vector()->unpack(value, l, a, r->n, y);
+    assert_memory_equal(x, y, r->n * sizeof *x);
+    if (value != LK_VALUE_FP32) {
+        uint16_t one[LH_CHUNK], two[LH_CHUNK];
+        scalar->codes(value, l, r->e, r->n, one);
+        vector()->codes(value, l, r->e, r->n, two);
+        assert_memory_equal(one, two, r->n * sizeof *one);
+        scalar->values(value, l, one, r->n, x);
+        vector()->values(value, l, one, r->n, y);
+        assert_memory_equal(x, y, r->n * sizeof *x);
+    }
+    if (value == LK_VALUE_FP16) return; // among any bytes are some that are not finite
+    uint64_t seed = r->n;
+    for (size_t i = 0; i < bytes; i++) a[i] = (uint8_t)case_random(&seed);
+    scalar->unpack(value, l, a, r->n, x);
+    vector()->unpack(value, l, a, r->n, y);
+    assert_memory_equal(x, y, r->n * sizeof *x);
+}
+
+static void check_packing(const struct run *r)
+{
+    static const float scales[] = {0, 0x1p-24f, 0.1f, 1, 65504};
+    for (uint8_t value = LK_VALUE_SIGN; value <= LK_VALUE_FP32; value++)
+        for (size_t i = 0; i < LH_COUNT(scales); i++) {
+            struct lk_levels l = {{scales[i], scales[(i + 1) % 5]}, scales[(i + 2) % 5]};
+            check_codes(r, value, &l);
+        }
+}
+
+static void check_sums(const struct run *r)
+{
+    static const float splits[] = {0, 0.3f, 0.5f, 1e-6f, 3e38f};
+    for (size_t i = 0; i < LH_COUNT(splits); i++) {
+        struct lk_sums a = scalar->sums(r->e, r->n, splits[i]);
+        struct lk_sums b = vector()->sums(r->e, r->n, splits[i]);
+        assert_memory_equal(&a, &b, sizeof a);
+        assert_int_equal(a.count[0] + a.count[1], r->n);
+    }
+    double a = scalar->sum_squares(r->e, r->n), b = vector()->sum_squares(r->e, r->n);
+    assert_memory_equal(&a, &b, sizeof a);
+}
+
+static void sums(void **state)
+{
+    (void)state;
+    each_run(check_sums);
+}
+
+static void check_counts(const struct run *r)
+{
+    uint32_t keys[] = {0, 1, lk_key(r->e[0]), lk_key(r->e[r->n / 2]) + 1, 0x3e99999a, 0x7f7fffff};
+    static const uint32_t shifts[] = {20, 11, 9, 0};
+    for (size_t i = 0; i < LH_COUNT(keys); i++) {
+        assert_int_equal(scalar->count(r->e, r->n, keys[i]), vector()->count(r->e, r->n, keys[i]));
+        for (size_t j = 0; j < LH_COUNT(shifts); j++) {
+            uint64_t a[LK_BINS + 1] = {0}, b[LK_BINS + 1] = {0}, total = 0;
+            scalar->histogram(r->e, r->n, keys[i], shifts[j], a);
+            vector()->histogram(r->e, r->n, keys[i], shifts[j], b);
+            assert_memory_equal(a, b, sizeof a);
+            for (size_t bin = 0; bin <= LK_BINS; bin++) total += a[bin];
+            assert_int_equal(total, scalar->count(r->e, r->n, keys[i]));
+        }
+    }
+}
+
+static void counts(void **state)
+{
+    (void)state;
+    each_run(check_counts);
+}
+
+static void packing(void **state)
+{
+    (void)state;
+    each_run(check_packing);
+}
+
+// A hint of any kind, good or absurd, changes nothing.
+static void check_selection(const struct run *r)
+{
+    uint16_t a[LH_CHUNK + LK_INDEX_SLACK], b[LH_CHUNK + LK_INDEX_SLACK];
+    uint32_t ks[] = {1, 2, r->n / 64, r->n / 13, r->n / 2, r->n - 1, r->n};
+    static const struct lk_hint hints[] = {{0, 0},         {2.3f, 0.05f}, {1e38f, 0.001f},
+                                           {1e-40f, 0.5f}, {0.3f, 0},     {0.5f, 0.001f}};
+    for (size_t i = 0; i < LH_COUNT(ks); i++) {
+        uint32_t k = ks[i] < 1 ? 1 : ks[i] > r->n ? r->n : ks[i];
+        struct lk_hint carried = {0};
+        scalar->select(r->e, r->n, k, &carried, a);
+        for (size_t h = 0; h < LH_COUNT(hints); h++) {
+            struct lk_hint hint = hints[h];
+            for (int again = 0; again < 3; again++) {
+                vector()->select(r->e, r->n, k, &hint, b);
+                assert_memory_equal(a, b, k * sizeof *a);
+            }
+        }
+    }
+}
+
+static void selection(void **state)
+{
+    (void)state;
+    each_run(check_selection);
+}
+
+static void finiteness(void **state)
+{
+    (void)state;
+    static const uint32_t bits[] = {0x7f800000, 0xff800000, 0x7fc00000, 0xffffffff, 0x7f7fffff};
+    for (size_t i = 0; i < LH_COUNT(lens); i++)
+        for (uint32_t at = 0; at < lens[i]; at += 1 + lens[i] / 40)
+            for (size_t j = 0; j < LH_COUNT(bits); j++) {
+                struct run e = run_of(CASE_HUGE, lens[i], 1), d = run_of(CASE_HUGE, lens[i], 2);
+                assert_true(vector()->finite(1, d.e, e.e, lens[i]));
+                assert_true(vector()->finite(1, NULL, e.e, lens[i]));
+                e.e[at] = case_from_bits(bits[j]);
+                bool alone = j == 4;
+                assert_int_equal(vector()->finite(1, NULL, e.e, lens[i]), alone);
+                assert_int_equal(scalar->finite(1, NULL, e.e, lens[i]), alone);
+                d.e[at] = 0x1p127f;
+                assert_false(vector()->finite(1, d.e, e.e, lens[i]));
+                assert_false(scalar->finite(1, d.e, e.e, lens[i]));
+                free(e.memory);
+                free(d.memory);
+            }
+}
+
+// ---- indices: what is read, where the stream stands then, and what is refused
+struct stream {
+    uint8_t fields[LH_CHUNK * 4], unary[LH_CHUNK * 4];
+    size_t field_bytes, unary_bytes;
+};
+
+static void expect_same_indices(const struct lk_rice *rice, const struct stream *s, uint32_t len,
+                                uint32_t k, size_t slack)
+{
+    uint16_t a[LH_CHUNK], b[LH_CHUNK], codes_a[LH_CHUNK], codes_b[LH_CHUNK];
+    uint8_t *exact = malloc(s->field_bytes + slack + 1); // its end is where a sanitizer looks
+    assert_non_null(exact);
+    memcpy(exact, s->fields, s->field_bytes + slack);
+    struct lh_span fields = lh_span(exact, s->field_bytes);
+    struct lk_unary u = lk_unary(lh_span(s->unary, s->unary_bytes)), v = u;
+    bool good = scalar->indices(rice, fields, slack, &u, len, k, a, codes_a);
+    assert_int_equal(vector()->indices(rice, fields, slack, &v, len, k, b, codes_b), good);
+    if (good) {
+        assert_memory_equal(a, b, k * sizeof *a);
+        if (rice->field_bits > rice->low_bits)
+            assert_memory_equal(codes_a, codes_b, k * sizeof *codes_a);
+        assert_int_equal(u.next, v.next);
+        assert_int_equal(lk_unary_ended(&u), lk_unary_ended(&v));
+    }
+    free(exact);
+}
+
+static void make_stream(const struct lk_rice *rice, uint32_t len, uint32_t k, uint64_t seed,
+                        struct stream *s)
+{
+    uint16_t index[LH_CHUNK], code[LH_CHUNK];
+    uint32_t n = 0, code_bits = rice->field_bits - rice->low_bits;
+    memset(s, 0, sizeof *s);
+    for (uint32_t i = 0; i < len && n < k; i++) // k of len, each set as likely
+        if (case_random(&seed) % (len - i) < k - n) index[n++] = (uint16_t)i;
+    for (uint32_t i = 0; i < k; i++) code[i] = (uint16_t)(case_random(&seed) % (1u << code_bits));
+    size_t bits = lk_rice_put(rice, index, code_bits ? code : NULL, k, s->fields, s->unary, 0);
+    s->field_bytes = ((size_t)k * rice->field_bits + 7) / 8;
+    s->unary_bytes = (bits + 7) / 8;
+}
+
+static void indices(void **state)
+{
+    (void)state;
+    print_message("comparing scalar with %s\n", vector()->name);
+    static struct stream s;
+    static const uint32_t ks[] = {1, 7, 8, 15, 16, 17, 31, 64, 100, 683, 2047, 4000};
+    for (uint32_t b = 0; b <= 12; b++)
+        for (uint32_t code = 0; code <= 16; code = 2 * code + !code)
+            for (size_t i = 0; i < LH_COUNT(ks); i++) {
+                struct lk_rice rice = {b, b + code};
+                make_stream(&rice, LH_CHUNK, ks[i], 100 * b + code, &s);
+                uint64_t seed = i;
+                for (size_t slack = 0; slack <= 64; slack += 16)
+                    expect_same_indices(&rice, &s, LH_CHUNK, ks[i], slack);
+                s.field_bytes = ((ks[i] + 1) * (size_t)rice.field_bits + 7) / 8;
+                expect_same_indices(&rice, &s, LH_CHUNK, ks[i] + 1, 64); // one too many
+                s.field_bytes = (ks[i] * (size_t)rice.field_bits + 7) / 8;
+                for (uint32_t len = LH_CHUNK; len > 4000; len -= 19) // out of range
+                    expect_same_indices(&rice, &s, len, ks[i], 64);
+                for (int turn = 0; turn < 8; turn++) { // bits turned anywhere
+                    s.unary[case_random(&seed) % s.unary_bytes] ^= (uint8_t)(1 << turn);
+                    if (s.field_bytes)
+                        s.fields[case_random(&seed) % s.field_bytes] ^= (uint8_t)(1 << turn);
+                    expect_same_indices(&rice, &s, LH_CHUNK, ks[i], 64);
+                }
+            }
+}
+
+// ---- whole payloads
+struct encoded {
+    struct lh_buf payload;
+    float *e;
+    struct lk_payload_info info;
+};
+
+static struct encoded encode_as(const char *form, const struct lk_codec *codec,
+                                const struct lh_shard_layout *l, enum case_kind kind)
+{
+    struct encoded r = {.payload = lh_buf(lk_payload_max(codec, l))};
+    r.e = case_fill(kind, l->values, 3);
+    float *d = case_fill(kind, l->values, 4);
+    lk_codec_force(form);
+    assert_int_equal(lk_encode(codec, l, 0.95f, d, r.e, &r.payload, &r.info), LH_OK);
+    free(d);
+    return r;
+}
+
+static void expect_same_payload(const struct lk_codec *codec, const struct lh_shard_layout *l,
+                                enum case_kind kind)
+{
+    struct encoded a = encode_as("scalar", codec, l, kind);
+    struct encoded b = encode_as(vector()->name, codec, l, kind);
+    assert_int_equal(a.payload.len, b.payload.len);
+    assert_memory_equal(a.payload.data, b.payload.data, a.payload.len);
+    assert_memory_equal(a.e, b.e, l->values * sizeof *a.e);
+    assert_memory_equal(&a.info.sum_squares, &b.info.sum_squares, sizeof a.info.sum_squares);
+    lk_codec_force("scalar");
+    assert_int_equal(lk_fold(codec, l, lh_buf_span(&a.payload), 0.7f, a.e), LH_OK);
+    lk_codec_force(vector()->name);
+    uint8_t *odd = malloc(b.payload.len + 1); // values need not lie where floats do
+    assert_non_null(odd);
+    memcpy(odd + 1, b.payload.data, b.payload.len);
+    assert_int_equal(lk_fold(codec, l, lh_span(odd + 1, b.payload.len), 0.7f, b.e), LH_OK);
+    assert_memory_equal(a.e, b.e, l->values * sizeof *a.e);
+    free(odd);
+    lh_buf_free(&a.payload);
+    lh_buf_free(&b.payload);
+    free(a.e);
+    free(b.e);
+}
+
+static void payloads(void **state)
+{
+    (void)state;
+    static const uint64_t shard[] = {4096 * 17 + 5, 1, 300, 4096 * 4, 31, 0};
+    struct layout_case c;
+    case_layout(&c, shard);
+    assert_string_equal(lk_codec_force("scalar"), "scalar");
+    assert_string_equal(lk_codec_force(vector()->name), vector()->name);
+    assert_string_equal(lk_codec_force(NULL), lk_codec_form(0)->name);
+    assert_string_equal(lk_codec_force("none"), lk_codec_form(0)->name);
+    for (size_t n = 0; lk_codec_word(n); n++)
+        for (int kind = 0; kind < CASE_KINDS; kind++) {
+            static const float densities[] = {64.0f / 4096, 0.075f, 0.4f};
+            struct lk_codec codec = {.density = densities[(n + (size_t)kind) % 3]};
+            assert_int_equal(lk_codec_parse(lk_codec_word(n), &codec), LH_OK);
+            expect_same_payload(&codec, &c.layout, (enum case_kind)kind);
+        }
+}
+
+static void a_large_payload(void **state)
+{
+    (void)state;
+    static const uint64_t shard[] = {(1 << 20) + 77, 1 << 18, 0};
+    struct layout_case c;
+    case_layout(&c, shard);
+    for (uint8_t index = LK_INDEX_RICE; index <= LK_INDEX_TENSOR; index++) {
+        struct lk_codec codec = {index, LK_VALUE_SIGN, 64.0f / 4096};
+        expect_same_payload(&codec, &c.layout, CASE_GAUSSIAN);
+        expect_same_payload(&codec, &c.layout, CASE_STEPS);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(elementwise),
+        cmocka_unit_test(packing),
+        cmocka_unit_test(sums),
+        cmocka_unit_test(counts),
+        cmocka_unit_test(indices),
+        cmocka_unit_test(selection),
+        cmocka_unit_test(finiteness),
+        cmocka_unit_test(payloads),
+        cmocka_unit_test(a_large_payload),
+    };
+    // What AVX-512 adds to AVX2's loops is the reading of indices.
+    const struct CMUnitTest added[] = {cmocka_unit_test(indices), cmocka_unit_test(payloads)};
+    int failed = 0;
+    for (size_t i = 0; (tested = lk_codec_form(i)) != NULL; i++) {
+        if (i > 0 && tested == scalar) continue;
+        if (strcmp(tested->name, "avx512") == 0)
+            failed += cmocka_run_group_tests(added, NULL, NULL);
+        else
+            failed += cmocka_run_group_tests(tests, NULL, NULL);
+    }
+    return failed;
+}

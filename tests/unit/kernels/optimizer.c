@@ -1,0 +1,158 @@
+// AdamW, clipping and the schedule against PyTorch's (tests/fixtures/trainer); the exponential and
+// the generator of initial values.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cpu/expf.h"
+#include "kernels/optimizer.h"
+#include "worker/train/schedule.h"
+
+static float fixture_value(int i, int step)
+{
+    return (float)(((i * 7919 + step * 104729) % 2003 - 1001) / 1001.0);
+}
+
+static void adamw_agrees_with_torch(void **state)
+{
+    (void)state;
+    enum { N = 24 };
+    int n, matrix, steps;
+    double beta1, beta2, eps, decay, limit;
+    FILE *f = fopen("tests/fixtures/trainer/adamw.txt", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%d %d %d %lf %lf %lf %lf %lf", &n, &matrix, &steps, &beta1, &beta2,
+                            &eps, &decay, &limit),
+                     8);
+    assert_true(n == N);
+    float p[N], g[N], m[N] = {0}, v[N] = {0};
+    for (int i = 0; i < N; i++) p[i] = fixture_value(i, 0);
+    for (int step = 1; step <= steps; step++) {
+        double norm, want_norm;
+        for (int i = 0; i < N; i++) g[i] = fixture_value(i, step) * (step % 3 ? 1.0f : 0.1f);
+        norm = sqrt(lk_sum_squares(N, g));
+        struct lk_adamw c = {0.01 / (1.0 + 0.1 * step), beta1, beta2, eps, (uint64_t)step,
+                             lk_clip_scale(norm, limit)};
+        size_t first = (size_t)matrix, rest = (size_t)(N - matrix);
+        lk_adamw(&c, decay, first, g, m, v, p);
+        lk_adamw(&c, 0.0, rest, g + first, m + first, v + first, p + first);
+        assert_int_equal(fscanf(f, "%lf", &want_norm), 1);
+        assert_true(fabs(norm / want_norm - 1.0) < 1e-6);
+        for (int i = 0; i < N; i++) {
+            double want;
+            assert_int_equal(fscanf(f, "%lf", &want), 1);
+            assert_true(fabs((double)p[i] - want) < 1e-6 + 1e-6 * fabs(want));
+        }
+    }
+    fclose(f);
+}
+
+static void clipping_is_torchs(void **state)
+{
+    (void)state;
+    assert_true(lk_clip_scale(0.5, 1.0) == 1.0f);
+    assert_true(lk_clip_scale(8.0, 0.0) == 1.0f);
+    assert_true(lk_clip_scale(4.0, 1.0) == (float)(1.0 / (4.0 + 1e-6)));
+    float bad[3] = {1.0f, NAN, 2.0f}, large[2] = {3e38f, 3e38f};
+    assert_true(!isfinite(lk_sum_squares(3, bad)));
+    assert_true(isfinite(lk_sum_squares(2, large)) != 0);
+}
+
+// Lanes start at the first value, not at an aligned address.
+static void norms_do_not_depend_on_addresses(void **state)
+{
+    (void)state;
+    enum { N = 1003 };
+    static float room[N + 16];
+    double first = 0.0;
+    for (size_t shift = 0; shift < 16; shift++) {
+        for (int i = 0; i < N; i++) room[shift + (size_t)i] = fixture_value(i, 4);
+        double sum = lk_sum_squares(N, room + shift);
+        if (shift == 0) first = sum;
+        assert_true(sum == first);
+    }
+}
+
+static void schedule_agrees_with_torch(void **state)
+{
+    (void)state;
+    FILE *f = fopen("tests/fixtures/trainer/schedule.txt", "r");
+    assert_non_null(f);
+    unsigned long long budget, credited;
+    double warmup, peak, min_ratio, want;
+    int lines = 0;
+    while (fscanf(f, "%llu %lf %lf %lf %llu %lf", &budget, &warmup, &peak, &min_ratio, &credited,
+                  &want) == 6) {
+        struct wk_schedule s = {budget, warmup, peak, min_ratio};
+        double rate = wk_schedule_rate(&s, credited);
+        assert_true(fabs(rate - want) < 1e-9 * peak);
+        lines++;
+    }
+    fclose(f);
+    assert_true(lines > 40);
+}
+
+static void schedule_holds_at_its_ends(void **state)
+{
+    (void)state;
+    struct wk_schedule s = {1000, 0.1, 2.0, 0.25};
+    assert_true(wk_schedule_rate(&s, 0) == 0.5);
+    assert_true(wk_schedule_rate(&s, 100) == 2.0);
+    assert_true(wk_schedule_rate(&s, 1000) == 0.5);
+    assert_true(wk_schedule_rate(&s, UINT64_MAX) == 0.5);
+    for (uint64_t at = 100; at < 1000; at++)
+        assert_true(wk_schedule_rate(&s, at) > wk_schedule_rate(&s, at + 1));
+    s = (struct wk_schedule){0, 0.1, 2.0, 0.25};
+    assert_true(wk_schedule_rate(&s, 0) == 0.5);
+    s = (struct wk_schedule){10, 1.0, 2.0, 0.25};
+    assert_true(wk_schedule_rate(&s, 10) == 0.5);
+    assert_true(wk_schedule_rate(&s, 9) > 1.8);
+}
+
+static void exponential_keeps_its_bound(void **state)
+{
+    (void)state;
+    double worst = 0.0;
+    for (double x = -87.0; x <= 88.0; x += 1.37e-4) {
+        float at = (float)x;
+        double error = fabs((double)lk_expf(at) / exp((double)at) - 1.0);
+        worst = error > worst ? error : worst;
+    }
+    print_message("lk_expf: worst relative error %.3e\n", worst);
+    assert_true(worst < 1e-7);
+    assert_true(lk_expf(0.0f) == 1.0f);
+    assert_true(lk_expf(-1e30f) == lk_expf(-87.0f) && lk_expf(-INFINITY) < 2e-38f);
+    assert_true(isnan(lk_expf(NAN)) != 0);
+}
+
+static void normal_is_counter_based(void **state)
+{
+    (void)state;
+    float whole[9], part[4];
+    lk_normal_fill(5, 3, 2.0, 9, whole);
+    lk_normal_fill(5, 3, 2.0, 4, part);
+    assert_memory_equal(whole, part, sizeof part);
+    lk_normal_fill(5, 4, 2.0, 4, part);
+    assert_memory_not_equal(whole, part, sizeof part);
+    lk_normal_fill(6, 3, 2.0, 4, part);
+    assert_memory_not_equal(whole, part, sizeof part);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(adamw_agrees_with_torch),
+        cmocka_unit_test(clipping_is_torchs),
+        cmocka_unit_test(norms_do_not_depend_on_addresses),
+        cmocka_unit_test(schedule_agrees_with_torch),
+        cmocka_unit_test(schedule_holds_at_its_ends),
+        cmocka_unit_test(exponential_keeps_its_bound),
+        cmocka_unit_test(normal_is_counter_based),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,458 @@
+// The outer optimizers: each rule against a second form of it, the guard, and state that survives.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "kernels/state/incoming.h"
+
+enum { N = 600, PUSHES = 14 }; // values of the one shard
+static const uint8_t JOB[LH_JOB] = {1, 2, 3};
+static const struct lk_codec EXACT = {
+    .index = LK_INDEX_DENSE, .value = LK_VALUE_FP32, .density = 1};
+
+struct fixture {
+    struct lh_manifest manifest;
+    struct lk_replica replica;
+};
+
+static int make(void **state)
+{
+    static const uint64_t shape[1][5] = {{N}};
+    static const char *const name[1] = {"a.weight"};
+    struct fixture *f = calloc(1, sizeof *f);
+    if (!f || lh_manifest_build(&f->manifest, 1, name, shape, 1, NULL)) return -1;
+    if (lk_replica_create(&f->replica, JOB, &f->manifest, 0, NULL)) return -1;
+    for (int i = 0; i < N; i++) f->replica.theta[i] = 0.01f * (float)i;
+    *state = f;
+    return 0;
+}
+
+static int unmake(void **state)
+{
+    struct fixture *f = *state;
+    lk_replica_free(&f->replica);
+    lh_manifest_free(&f->manifest);
+    free(f);
+    return 0;
+}
+
+static struct lh_plan plan_of(uint64_t number, uint8_t optimizer, float momentum, uint32_t every)
+{
+    return (struct lh_plan){.number = number,
+                            .phase = LH_PHASE_RUN,
+                            .eta = 1,
+                            .live = 2,
+                            .worker = {3, 4},
+                            .optimizer = optimizer,
+                            .momentum = momentum,
+                            .outer_every = every};
+}
+
+static lh_err put_plan(struct lk_replica *r, const struct lh_plan *plan)
+{
+    struct lh_buf b = lh_buf(1 << 16);
+    lh_plan_write(plan, &b);
+    struct lh_record record = {.kind = LH_PLAN, .body = lh_buf_span(&b)};
+    lh_ledger_next(&r->ledger, &record);
+    lh_err err = lk_replica_apply(r, &record);
+    lh_buf_free(&b);
+    return err;
+}
+
+// Push number k: mostly one direction, and something of its own.
+static float value(int k, int i)
+{
+    return 0.5f + 0.25f * (float)((k * 7 + i * 3) % 11 - 5);
+}
+
+static void push_values(struct lk_replica *r, const float *q, float scale)
+{
+    float e[N] = {0};
+    struct lh_buf b = lh_buf(1 << 20);
+    struct lk_payload_info info;
+    assert_int_equal(lk_encode(&EXACT, r->layout, 1, q, e, &b, &info), LH_OK);
+    assert_int_equal(lk_outer_fold(&r->outer, &r->ledger.plan, &EXACT, r->layout, lh_buf_span(&b),
+                                   scale, r->theta),
+                     LH_OK);
+    lh_buf_free(&b);
+}
+
+static void push(struct lk_replica *r, int k)
+{
+    float q[N];
+    for (int i = 0; i < N; i++) q[i] = value(k, i);
+    push_values(r, q, 0.25f);
+}
+
+// ---------------------------------------------------------------- the rules
+
+static void sgd_is_the_plain_fold_and_keeps_nothing(void **state)
+{
+    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    float want[N];
+    for (int i = 0; i < N; i++) {
+        want[i] = r->theta[i];
+        for (int k = 0; k < 3; k++) want[i] -= 0.25f * value(k, i);
+    }
+    for (int k = 0; k < 3; k++) push(r, k);
+    assert_memory_equal(r->theta, want, sizeof want);
+    struct lh_buf b = lh_buf(1 << 10);
+    lk_outer_write(&r->outer, &b);
+    assert_int_equal(b.len, 0);
+    lh_buf_free(&b);
+}
+
+// A step of many values is made in parts, on several threads: each value is as it would be alone.
+static void parts_of_a_step_leave_no_value_out(void **state)
+{
+    enum { MANY = (2 << 20) + 5 };
+    struct fixture *f = *state;
+    const float q[N] = {0}, mu = 0.9f;
+    float e[N] = {0};
+    struct lh_buf b = lh_buf(1 << 20);
+    struct lk_payload_info info;
+    assert_int_equal(lk_encode(&EXACT, f->replica.layout, 1, q, e, &b, &info), LH_OK);
+    float *u = malloc(MANY * sizeof *u), *m = malloc(MANY * sizeof *m);
+    float *theta = malloc(MANY * sizeof *theta);
+    assert_true(u && m && theta);
+    for (uint8_t kind = LH_OPT_DELAYED_NESTEROV; kind <= LH_OPT_BUFFERED; kind++) {
+        for (int i = 0; i < MANY; i++) {
+            u[i] = value(1, i);
+            m[i] = value(2, i);
+            theta[i] = value(3, i);
+        }
+        const struct lk_outer_late late = {kind, kind, false, true, false, mu};
+        const struct lk_outer arrays = {.kind = kind, .values = MANY, .u = u, .m = m};
+        lk_outer_repeat(&late, &EXACT, f->replica.layout, lh_buf_span(&b), 1, MANY, &arrays, theta);
+        uint64_t wrong = 0;
+        for (int i = 0; i < MANY; i++) {
+            float next = mu * value(2, i) + value(1, i), ahead = mu * next;
+            float by = kind == LH_OPT_BUFFERED ? value(1, i) + ahead : ahead;
+            wrong += u[i] != 0 || m[i] != next || theta[i] != value(3, i) - by;
+        }
+        assert_int_equal(wrong, 0);
+    }
+    free(u);
+    free(m);
+    free(theta);
+    lh_buf_free(&b);
+}
+
+// The rule of outer.h, in doubles, one value at a time.
+static double reference(uint8_t kind, float mu, uint32_t every, int pushes, int i)
+{
+    double theta = (double)(0.01f * (float)i), u = 0, m = 0;
+    uint32_t held = 0;
+    for (int k = 0; k < pushes; k++) {
+        double g = 0.25 * (double)value(k, i);
+        if (kind == LH_OPT_DELAYED_NESTEROV) theta -= g;
+        u += g;
+        if (++held < every) continue;
+        m = (double)mu * m + u;
+        theta -= (kind == LH_OPT_BUFFERED ? u : 0) + (double)mu * m;
+        u = held = 0;
+    }
+    return theta;
+}
+
+static void each_rule_is_what_its_page_says(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        uint8_t kind;
+        float mu;
+        uint32_t every, means; // 0 means: one of each live worker
+    } rules[] = {{LH_OPT_DELAYED_NESTEROV, 0.5f, 0, 2},
+                 {LH_OPT_DELAYED_NESTEROV, 0.9f, 1, 1},
+                 {LH_OPT_BUFFERED, 0, 4, 4},
+                 {LH_OPT_BUFFERED, 0.75f, 3, 3}};
+    for (size_t c = 0; c < LH_COUNT(rules); c++) {
+        struct lk_replica r;
+        assert_int_equal(lk_replica_create(&r, JOB, &f->manifest, 0, NULL), LH_OK);
+        memcpy(r.theta, f->replica.theta, N * sizeof(float));
+        struct lh_plan plan = plan_of(1, rules[c].kind, rules[c].mu, rules[c].every);
+        assert_int_equal(put_plan(&r, &plan), LH_OK);
+        for (int k = 0; k < PUSHES; k++) {
+            push(&r, k);
+            for (int i = 0; i < N; i += 97) {
+                double want = reference(rules[c].kind, rules[c].mu, rules[c].means, k + 1, i);
+                assert_true(fabs((double)r.theta[i] - want) < 1e-4);
+            }
+        }
+        assert_int_equal(r.outer.steps, PUSHES / rules[c].means);
+        lk_replica_free(&r);
+    }
+}
+
+static void what_is_buffered_is_applied_when_the_run_closes(void **state)
+{
+    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    struct lh_plan plan = plan_of(1, LH_OPT_BUFFERED, 0, 100);
+    assert_int_equal(put_plan(r, &plan), LH_OK);
+    float before = r->theta[5];
+    push(r, 0);
+    push(r, 1);
+    assert_true(r->theta[5] == before);
+    plan.number = 2;
+    plan.phase = LH_PHASE_CLOSE;
+    assert_int_equal(put_plan(r, &plan), LH_OK);
+    assert_true(r->theta[5] == before - (0.25f * value(0, 5) + 0.25f * value(1, 5)));
+    plan.number = 3; // once
+    plan.phase = LH_PHASE_END;
+    float closed = r->theta[5];
+    assert_int_equal(put_plan(r, &plan), LH_OK);
+    assert_true(r->theta[5] == closed);
+}
+
+static void another_optimizer_takes_over_what_the_first_held(void **state)
+{
+    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    struct lh_plan plan = plan_of(1, LH_OPT_BUFFERED, 0.5f, 3);
+    assert_int_equal(put_plan(r, &plan), LH_OK);
+    float before = r->theta[5];
+    for (int k = 0; k < 2; k++) push(r, k);
+    plan = plan_of(2, LH_OPT_SGD, 0, 0);
+    assert_int_equal(put_plan(r, &plan), LH_OK);
+    assert_true(r->theta[5] == before - (0.25f * value(0, 5) + 0.25f * value(1, 5)));
+    assert_null(r->outer.u);
+    assert_null(r->outer.m);
+    plan = plan_of(3, LH_OPT_DELAYED_NESTEROV, 0.5f, 1);
+    assert_int_equal(put_plan(r, &plan), LH_OK);
+    assert_int_equal(r->outer.steps, 0);
+    assert_true(r->outer.m[5] == 0);
+}
+
+// ---------------------------------------------------------------- the guard
+
+static void run_guarded(struct lk_replica *r, bool turning, float bound)
+{
+    struct lh_plan plan = plan_of(1, LH_OPT_DELAYED_NESTEROV, 0.9f, 1);
+    plan.effective_step_max = bound;
+    assert_int_equal(put_plan(r, &plan), LH_OK);
+    for (int k = 0; k < 30; k++) {
+        float q[N];
+        for (int i = 0; i < N; i++) q[i] = turning && k % 2 ? -value(0, i) : value(0, i);
+        push_values(r, q, 0.5f);
+    }
+}
+
+static void a_lasting_direction_lowers_the_momentum(void **state)
+{
+    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    run_guarded(r, false, 1.5f);
+    assert_true(r->outer.rho > 0.99);
+    assert_true(fabs((double)r->outer.momentum - 1.0 / 3) < 0.01);
+    assert_true(1 / (1 - (double)r->outer.momentum * r->outer.rho) < 1.5 + 1e-6);
+}
+
+static void a_turning_one_leaves_it(void **state)
+{
+    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    run_guarded(r, true, 1.5f);
+    assert_true(r->outer.rho < 0);
+    assert_true(r->outer.momentum == 0.9f);
+}
+
+static void no_bound_no_guard(void **state)
+{
+    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    run_guarded(r, false, 0);
+    assert_true(r->outer.momentum == 0.9f);
+}
+
+static void a_rate_above_the_bound_leaves_no_momentum(void **state)
+{
+    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    struct lh_plan plan = plan_of(1, LH_OPT_BUFFERED, 0.9f, 1);
+    plan.effective_step_max = 0.5f;
+    assert_int_equal(put_plan(r, &plan), LH_OK);
+    for (int k = 0; k < 3; k++) push(r, 0);
+    assert_true(r->outer.momentum == 0);
+}
+
+// ---------------------------------------------------------------- state
+
+static void state_goes_on_bit_for_bit_from_a_saved_copy(void **state)
+{
+    struct fixture *f = *state;
+    struct lk_replica *r = &f->replica, other;
+    struct lh_plan plan = plan_of(1, LH_OPT_BUFFERED, 0.5f, 3);
+    plan.effective_step_max = 1.5f;
+    assert_int_equal(put_plan(r, &plan), LH_OK);
+    for (int k = 0; k < 8; k++) push(r, k); // in the middle of a buffer
+    struct lh_buf b = lh_buf(1 << 20);
+    assert_int_equal(lk_replica_save(r, &b), LH_OK);
+    assert_true(b.len <= lk_replica_bytes_max(r->layout));
+    assert_int_equal(lk_replica_create(&other, JOB, &f->manifest, 0, NULL), LH_OK);
+    for (size_t cut = 1; cut < 4 * N * sizeof(float) && cut < b.len; cut += 61)
+        assert_int_equal(lk_replica_load(&other, lh_span(b.data, b.len - cut)), LH_ERR_MALFORMED);
+    assert_int_equal(other.outer.kind, LH_OPT_SGD);
+    assert_int_equal(lk_replica_load(&other, lh_buf_span(&b)), LH_OK);
+    for (int k = 8; k < PUSHES; k++) {
+        push(r, k);
+        push(&other, k);
+        struct lh_hash mine = lk_replica_digest(r), theirs = lk_replica_digest(&other);
+        assert_true(lh_hash_equal(&mine, &theirs));
+    }
+    lk_replica_free(&other);
+    lh_buf_free(&b);
+}
+
+// `each` bytes at a time: in order until the parameters' place is known, then from the end on.
+static lh_err arrive_backwards(struct lk_replica *r, struct lh_span state, size_t each)
+{
+    struct lk_incoming in = {0};
+    size_t first = 0;
+    lh_err err = lk_incoming_begin(&in, r, state.len);
+    assert_int_equal(lk_incoming_put(&in, r, 8, lh_span(state.data + 8, 8)), LH_ERR_MALFORMED);
+    for (; !err && !in.theta; first += each)
+        err = lk_incoming_put(&in, r, first, lh_span(state.data + first, each));
+    for (size_t at = state.len; !err && at > first;) {
+        size_t n = at - first < each ? at - first : each;
+        at -= n;
+        err = lk_incoming_put(&in, r, at, lh_span(state.data + at, n));
+        assert_int_equal(in.have, first + state.len - at);
+    }
+    assert_int_equal(lk_incoming_put(&in, r, state.len, lh_span(state.data, 1)), LH_ERR_MALFORMED);
+    if (!err) err = lk_incoming_take(&in, r);
+    lk_incoming_free(&in);
+    return err;
+}
+
+// All but the last `cut` bytes, in pieces of `piece`.
+static lh_err arrive(struct lk_replica *r, struct lh_span state, size_t cut, size_t piece)
+{
+    struct lk_incoming in = {0};
+    lh_err err = LH_OK;
+    err = lk_incoming_begin(&in, r, state.len);
+    state.len -= cut;
+    for (size_t at = 0; at < state.len && !err; at += piece) {
+        size_t n = state.len - at < piece ? state.len - at : piece;
+        err = lk_incoming_put(&in, r, at, lh_span(state.data + at, n));
+    }
+    if (!err) err = lk_incoming_take(&in, r);
+    lk_incoming_free(&in);
+    return err;
+}
+
+static void state_arrives_in_pieces_cut_anywhere(void **state)
+{
+    struct fixture *f = *state;
+    struct lk_replica *r = &f->replica, other;
+    struct lh_plan plan = plan_of(1, LH_OPT_BUFFERED, 0.5f, 3);
+    struct lh_hash is, before, whole;
+    for (int k = 0; k < 2; k++) { // with an optimizer's state behind the parameters, and without
+        if (k) assert_int_equal(put_plan(r, &plan), LH_OK);
+        for (int i = 0; i < 8; i++) push(r, i);
+        struct lh_buf b = lh_buf(1 << 20);
+        assert_int_equal(lk_replica_save(r, &b), LH_OK);
+        whole = lk_replica_digest(r);
+        for (size_t piece = 1; piece < b.len + 300; piece += 1 + piece / 2) {
+            assert_int_equal(lk_replica_create(&other, JOB, &f->manifest, 0, NULL), LH_OK);
+            before = lk_replica_digest(&other);
+            for (size_t cut = 1; cut < b.len; cut += 997)
+                assert_int_equal(arrive(&other, lh_buf_span(&b), cut, piece), LH_ERR_MALFORMED);
+            is = lk_replica_digest(&other);
+            assert_true(lh_hash_equal(&is, &before)); // a state that is cut short changed nothing
+            assert_int_equal(arrive(&other, lh_buf_span(&b), 0, piece), LH_OK);
+            is = lk_replica_digest(&other);
+            assert_true(lh_hash_equal(&is, &whole));
+            if (piece <= b.len / 4)
+                assert_int_equal(arrive_backwards(&other, lh_buf_span(&b), piece), LH_OK);
+            is = lk_replica_digest(&other);
+            assert_true(lh_hash_equal(&is, &whole));
+            lk_replica_free(&other);
+        }
+        lh_put_u8(&b, 0);
+        assert_int_equal(arrive(r, lh_buf_span(&b), 0, 64), LH_ERR_MALFORMED);
+        lh_buf_free(&b);
+    }
+}
+
+static void what_is_no_state_is_not_gathered_for_ever(void **state)
+{
+    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    struct lk_incoming in = {0};
+    static uint8_t noise[1 << 16];
+    memset(noise, 0xa5, sizeof noise);
+    lh_err err = LH_OK;
+    size_t put = 0, most = lk_replica_bytes_max(r->layout);
+    assert_int_equal(lk_incoming_begin(&in, r, most + 1), LH_ERR_TOO_LARGE);
+    assert_int_equal(lk_incoming_begin(&in, r, most), LH_OK);
+    for (; !err && put < most; put += sizeof noise) {
+        size_t n = most - put < sizeof noise ? most - put : sizeof noise;
+        err = lk_incoming_put(&in, r, put, lh_span(noise, n));
+    }
+    assert_int_equal(err, LH_ERR_MALFORMED);
+    assert_null(in.theta);
+    lk_incoming_free(&in);
+}
+
+static void the_digest_sees_every_part_of_it(void **state)
+{
+    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    struct lh_plan plan = plan_of(1, LH_OPT_BUFFERED, 0.5f, 3);
+    assert_int_equal(put_plan(r, &plan), LH_OK);
+    for (int k = 0; k < 4; k++) push(r, k);
+    struct lh_hash was = lk_replica_digest(r), is;
+    float *const part[] = {&r->outer.u[N - 1], &r->outer.m[0], &r->outer.momentum};
+    for (size_t i = 0; i < LH_COUNT(part); i++) {
+        float old = *part[i];
+        *part[i] = old + 1;
+        is = lk_replica_digest(r);
+        assert_false(lh_hash_equal(&was, &is));
+        *part[i] = old;
+    }
+    r->outer.pending++;
+    is = lk_replica_digest(r);
+    assert_false(lh_hash_equal(&was, &is));
+}
+
+static void bytes_that_are_no_state_are_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct lk_replica *r = &f->replica;
+    struct lh_plan plan = plan_of(1, LH_OPT_DELAYED_NESTEROV, 0.5f, 3);
+    assert_int_equal(put_plan(r, &plan), LH_OK);
+    push(r, 0);
+    struct lh_buf b = lh_buf(1 << 20);
+    assert_int_equal(lk_replica_save(r, &b), LH_OK);
+    size_t at = b.len - 2 * N * sizeof(float) - 33; // its kind
+    assert_int_equal(b.data[at], LH_OPT_DELAYED_NESTEROV);
+    b.data[at] = LH_OPT_BUFFERED;
+    assert_int_equal(lk_replica_load(r, lh_buf_span(&b)), LH_ERR_MALFORMED);
+    assert_int_equal(r->outer.pending, 1); // as it was
+    b.data[at] = LH_OPT_DELAYED_NESTEROV;
+    memset(b.data + at + 21, 255, 8); // rho: not a number
+    assert_int_equal(lk_replica_load(r, lh_buf_span(&b)), LH_ERR_MALFORMED);
+    lh_buf_free(&b);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, make, unmake)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(sgd_is_the_plain_fold_and_keeps_nothing),
+        CASE(parts_of_a_step_leave_no_value_out),
+        CASE(each_rule_is_what_its_page_says),
+        CASE(what_is_buffered_is_applied_when_the_run_closes),
+        CASE(another_optimizer_takes_over_what_the_first_held),
+        CASE(a_lasting_direction_lowers_the_momentum),
+        CASE(a_turning_one_leaves_it),
+        CASE(no_bound_no_guard),
+        CASE(a_rate_above_the_bound_leaves_no_momentum),
+        CASE(state_goes_on_bit_for_bit_from_a_saved_copy),
+        CASE(state_arrives_in_pieces_cut_anywhere),
+        CASE(what_is_no_state_is_not_gathered_for_ever),
+        CASE(the_digest_sees_every_part_of_it),
+        CASE(bytes_that_are_no_state_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

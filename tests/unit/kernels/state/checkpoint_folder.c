@@ -1,0 +1,371 @@
+// kernels/state/checkpoint_read.c: folders of checkpoints: the newest good one is loaded, whatever
+// else lies there; the oldest go, and those of a history that was given up. What one file says is
+// checkpoint.c's.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/env/env_fake.h"
+#include "tests/history/rig.h"
+
+static void passed_over(void *arg, const char *file, lh_err err)
+{
+    (void)file, (void)err;
+    ++*(unsigned *)arg;
+}
+
+static void offered(void *arg, const char *path, uint64_t epoch, uint64_t version,
+                    const struct lh_hash *chain)
+{
+    (void)path, (void)epoch, (void)version, (void)chain;
+    ++*(unsigned *)arg;
+}
+
+// Shard 0's file of version `from` under the name of another version.
+static void put_copy(struct history_rig *r, uint64_t from, uint64_t to)
+{
+    char path[2][LH_PATH_SIZE];
+    struct lh_buf b = lh_buf(1 << 20);
+    for (int i = 0; i < 2; i++) {
+        struct lk_checkpoint_name name = {0, i ? to : from, false};
+        assert_int_equal(lk_checkpoint_path(r->h.checkpoints, &name, path[i]), LH_OK);
+    }
+    assert_int_equal(lh_file_load(r->env, path[0], &b), LH_OK);
+    assert_int_equal(lh_file_replace(r->env, path[1], lh_buf_span(&b)), LH_OK);
+    lh_buf_free(&b);
+}
+
+static void a_start_without_its_keys_stops_at_once(void **state)
+{
+    struct history_rig *r = *state;
+    struct lk_checkpoint_conf conf = r->h.conf;
+    struct lk_replica got = history_scratch(&r->h, 0);
+    unsigned skipped = 0;
+    history_write(&r->h, 0, false);
+    assert_int_equal(lh_keyring_create(&conf.keys), LH_OK);
+    assert_int_equal(lk_checkpoint_load(&conf, &got, passed_over, &skipped), LH_ERR_KEY_MISSING);
+    lh_keyring_destroy(conf.keys);
+    assert_int_equal(skipped, 0);
+    lk_replica_free(&got);
+}
+
+static void the_newest_good_one_is_loaded(void **state)
+{
+    struct history_rig *r = *state;
+    char path[LH_PATH_SIZE];
+    unsigned skipped = 0;
+    struct lk_replica got = history_scratch(&r->h, 0);
+    assert_int_equal(lk_checkpoint_load(&r->h.conf, &got, passed_over, &skipped), LH_ERR_NOT_FOUND);
+    history_write(&r->h, 0, false);
+    for (int i = 0; i < 2; i++) {
+        history_add(&r->h, 0, LH_ADMIT);
+        history_write(&r->h, 0, false);
+    }
+    history_write(&r->h, 0, true); // no start
+    history_add(&r->h, 0, LH_ADMIT);
+    history_write(&r->h, 0, true);
+    struct lk_checkpoint_name name = {0, 4, false};
+    assert_int_equal(lk_checkpoint_path(r->h.checkpoints, &name, path), LH_OK);
+    assert_int_equal(lh_fake_flip(r->env, path, 300, 1), LH_OK);
+    assert_int_equal(lk_checkpoint_load(&r->h.conf, &got, passed_over, &skipped), LH_OK);
+    assert_int_equal(skipped, 1);
+    assert_int_equal(got.ledger.version, 3);
+    lk_replica_free(&got);
+
+    got = history_scratch(&r->h, 0);
+    name = (struct lk_checkpoint_name){0, 5, true};
+    assert_int_equal(lk_checkpoint_path(r->h.checkpoints, &name, path), LH_OK);
+    assert_int_equal(lk_checkpoint_read(&r->h.conf, path, &got), LH_OK);
+    assert_memory_equal(got.theta, r->h.replica[0].theta, 80 * sizeof(float));
+    got.job[0] ^= 1;
+    assert_int_equal(lk_checkpoint_load(&r->h.conf, &got, passed_over, &skipped), LH_ERR_CONFIG);
+    got.job[0] ^= 1;
+    got.manifest.b[0] ^= 1;
+    assert_int_equal(lk_checkpoint_load(&r->h.conf, &got, NULL, NULL), LH_ERR_MANIFEST);
+    got.manifest.b[0] ^= 1;
+    got.ledger.shards = 3;
+    assert_int_equal(lk_checkpoint_read(&r->h.conf, path, &got), LH_ERR_CORRUPT);
+    lk_replica_free(&got);
+}
+
+static void all_of_many_are_seen_and_the_oldest_go(void **state)
+{
+    struct history_rig *r = *state;
+    uint64_t *version, oldest;
+    size_t count;
+    struct lk_checkpoint_name name = {0, 2, false};
+    history_write(&r->h, 0, false);
+    for (uint64_t v = 3; v <= 101; v++) put_copy(r, 2, v);
+    history_write(&r->h, 1, false);
+    assert_int_equal(lk_checkpoint_versions(&r->h.conf, 0, false, &version, &count), LH_OK);
+    assert_int_equal(count, 100);
+    assert_int_equal(version[99], 101);
+    free(version);
+    assert_int_equal(lk_checkpoint_prune(&r->h.conf, 0, false, 80, &oldest), LH_OK);
+    assert_int_equal(oldest, 22);
+    assert_int_equal(lk_checkpoint_prune(&r->h.conf, 0, true, 2, &oldest), LH_OK);
+    assert_int_equal(oldest, 0); // there is none
+    assert_int_equal(lk_checkpoint_prune(&r->h.conf, 1, false, 2, &oldest), LH_OK);
+    assert_int_equal(oldest, 0); // one alone is not enough to cut the log
+    assert_int_equal(lk_checkpoint_prune(&r->h.conf, 1, false, 1, &oldest), LH_OK);
+    assert_int_equal(oldest, 2);
+    assert_false(lk_checkpoint_name_parse("0000-0000000000000002.ckpt.tmp", &name));
+    assert_false(lk_checkpoint_name_parse("000-0000000000000002.ckpt", &name));
+    assert_false(lk_checkpoint_name_parse("nothing", &name));
+}
+
+// What list() of an env calls found, whatever is there.
+static lh_err list_one(struct lh_env *env, const char *path,
+                       void (*each)(void *arg, const char *name), void *arg)
+{
+    (void)env, (void)path;
+    each(arg, "0000-0000000000000002.ckpt");
+    return LH_OK;
+}
+
+static lh_err list_unfinished(struct lh_env *env, const char *path,
+                              void (*each)(void *arg, const char *name), void *arg)
+{
+    (void)env, (void)path;
+    each(arg, "0000-0000000000000002.ckpt.tmp");
+    return LH_OK;
+}
+
+static lh_err list_fails(struct lh_env *env, const char *path,
+                         void (*each)(void *arg, const char *name), void *arg)
+{
+    (void)env, (void)path, (void)each, (void)arg;
+    return LH_ERR_IO;
+}
+
+// A folder whose own path is just short enough, as a server started elsewhere
+// may have made it.
+static void files_whose_path_is_too_long_are_said(void **state)
+{
+    struct history_rig *r = *state;
+    struct lk_checkpoint_conf conf = r->h.conf;
+    struct lh_files_ops files = *r->env->ops->files;
+    struct lh_env_ops ops = {.files = &files};
+    struct lh_env env = {&ops};
+    char dir[LH_PATH_SIZE - 8];
+    struct lk_replica got = history_scratch(&r->h, 0);
+    unsigned seen = 0;
+    uint64_t oldest;
+    files.list = list_one;
+    memset(dir, 'd', sizeof dir - 1);
+    dir[sizeof dir - 1] = 0;
+    conf.env = &env;
+    conf.dir = dir;
+    assert_int_equal(lk_checkpoint_load(&conf, &got, passed_over, &seen), LH_ERR_TOO_LARGE);
+    assert_int_equal(lk_checkpoint_prune(&conf, 0, false, 0, &oldest), LH_ERR_TOO_LARGE);
+    assert_int_equal(lk_checkpoint_list(&conf, &got, offered, &seen), LH_OK);
+    assert_int_equal(seen, 0);
+    files.list = list_fails; // and one that cannot be read is not an empty one
+    unsigned left;
+    assert_int_equal(lk_checkpoint_load(&conf, &got, passed_over, &seen), LH_ERR_IO);
+    assert_int_equal(lk_checkpoint_list(&conf, &got, offered, &seen), LH_ERR_IO);
+    assert_int_equal(lk_checkpoint_drop_above(&conf, 0, 0), LH_ERR_IO);
+    assert_int_equal(lk_checkpoint_drop_below(&conf, 0, 9, &left), LH_ERR_IO);
+    assert_int_equal(lk_checkpoint_prune(&conf, 0, false, 0, &oldest), LH_ERR_IO);
+    assert_int_equal(lk_checkpoint_clean(&conf, 0), LH_ERR_IO);
+    files.list = list_unfinished;
+    assert_int_equal(lk_checkpoint_clean(&conf, 0), LH_ERR_TOO_LARGE);
+    lk_replica_free(&got);
+}
+
+// What a follower offers to a server that lost its disk: files of this run and
+// shape only.
+static void only_what_is_of_this_run_is_listed(void **state)
+{
+    struct history_rig *r = *state;
+    struct lk_replica got = history_scratch(&r->h, 0);
+    unsigned seen = 0;
+    assert_int_equal(lk_checkpoint_list(&r->h.conf, &got, offered, &seen), LH_OK);
+    assert_int_equal(seen, 0);
+    history_write(&r->h, 0, false);
+    history_add(&r->h, 0, LH_ADMIT);
+    history_write(&r->h, 0, false);
+    history_write(&r->h, 1, false); // of another shard
+    assert_int_equal(lk_checkpoint_list(&r->h.conf, &got, offered, &seen), LH_OK);
+    assert_int_equal(seen, 2);
+    put_copy(r, 2, 7);
+    char path[LH_PATH_SIZE];
+    struct lk_checkpoint_name name = {0, 7, false};
+    assert_int_equal(lk_checkpoint_path(r->h.checkpoints, &name, path), LH_OK);
+    assert_int_equal(lh_fake_flip(r->env, path, 5, 1), LH_OK); // its header
+    assert_int_equal(lk_checkpoint_list(&r->h.conf, &got, offered, &seen), LH_OK);
+    assert_int_equal(seen, 4);
+    assert_int_equal(lk_checkpoint_read(&r->h.conf, path, &got), LH_ERR_CORRUPT);
+    got.ledger.shard = 1; // files of shard 1 under shard 0's manifest
+    got.job[0] ^= 1;
+    assert_int_equal(lk_checkpoint_list(&r->h.conf, &got, offered, &seen), LH_OK);
+    assert_int_equal(seen, 4);
+    lk_replica_free(&got);
+}
+
+static size_t count(struct history_rig *r, bool weights, uint64_t *first, uint64_t *last)
+{
+    uint64_t *version;
+    size_t n;
+    assert_int_equal(lk_checkpoint_versions(&r->h.conf, 0, weights, &version, &n), LH_OK);
+    *first = n ? version[0] : 0;
+    *last = n ? version[n - 1] : 0;
+    free(version);
+    return n;
+}
+
+static void what_is_above_or_below_goes(void **state)
+{
+    struct history_rig *r = *state;
+    uint64_t first, last;
+    unsigned left;
+    assert_int_equal(lk_checkpoint_drop_above(&r->h.conf, 0, 5),
+                     LH_OK); // none is there
+    assert_int_equal(lk_checkpoint_drop_below(&r->h.conf, 0, 5, &left), LH_OK);
+    assert_int_equal(left, 0);
+    history_write(&r->h, 0, false);
+    for (uint64_t v = 3; v <= 9; v++) put_copy(r, 2, v);
+    history_write(&r->h, 0, true);
+    history_add(&r->h, 0, LH_ADMIT);
+    history_write(&r->h, 0, true);
+    assert_int_equal(lk_checkpoint_drop_above(&r->h.conf, 0, 2), LH_OK);
+    assert_int_equal(count(r, true, &first, &last), 1);
+    assert_int_equal(count(r, false, &first, &last), 1);
+    assert_int_equal(last, 2);
+    for (uint64_t v = 3; v <= 9; v += 2) put_copy(r, 2, v);
+    assert_int_equal(lk_checkpoint_drop_above(&r->h.conf, 0, 9), LH_OK);
+    assert_int_equal(count(r, false, &first, &last), 5);
+    assert_int_equal(lk_checkpoint_drop_below(&r->h.conf, 0, 6, &left), LH_OK);
+    assert_int_equal(left, 3); // 5, the newest at or below 6, stays
+    assert_int_equal(count(r, false, &first, &last), 3);
+    assert_int_equal(first, 5);
+    assert_int_equal(lk_checkpoint_drop_below(&r->h.conf, 0, 100, &left), LH_OK);
+    assert_int_equal(left, 1);
+}
+
+// The process ends at every file operation in turn: whoever comes next finds
+// what was to stay, and no caller takes an end for damage or for a folder
+// without files.
+static void an_end_in_the_middle_is_no_answer(void **state)
+{
+    struct history_rig *r = *state;
+    struct lk_replica got = history_scratch(&r->h, 0);
+    history_write(&r->h, 0, false);
+    for (int what = 0; what < 4; what++) {
+        lh_err err = LH_ERR_KILLED;
+        for (int64_t when = 0; err; when++) {
+            unsigned seen = 0, left;
+            uint64_t first, last;
+            for (uint64_t v = 3; v <= 5; v++) put_copy(r, 2, v);
+            history_write(&r->h, 0, true);
+            lh_fake_crash_at(r->env, when, false);
+            if (what == 0) err = lk_checkpoint_load(&r->h.conf, &got, passed_over, &seen);
+            if (what == 1) err = lk_checkpoint_list(&r->h.conf, &got, offered, &seen);
+            if (what == 2) err = lk_checkpoint_drop_above(&r->h.conf, 0, 1);
+            if (what == 3) err = lk_checkpoint_drop_below(&r->h.conf, 0, 4, &left);
+            lh_fake_crash_at(r->env, -1, false);
+            if (!lh_fake_alive(r->env)) lh_fake_boot(r->env);
+            if (err) assert_int_equal(err, LH_ERR_KILLED);
+            assert_true(when < 40);
+            if (what == 3) assert_in_range(count(r, false, &first, &last), 2, 4);
+            if (what == 3) assert_int_equal(last, 5);
+            if (what == 0 && err) assert_int_equal(seen, 0); // not passed over for an older one
+            if (what >= 2) history_write(&r->h, 0, false);
+        }
+    }
+    lk_replica_free(&got);
+}
+
+static void what_a_crash_left_unfinished_goes(void **state)
+{
+    struct history_rig *r = *state;
+    struct lk_checkpoint c;
+    static const char *const others[] = {
+        "x",
+        "x.tmp",
+        ".tmp",
+        "a-longer-name-than-this-program-gives-to-any-file-of-its-own-files.tmp",
+        "0000-0000000000000009.ckpt.tmp",
+        "0001-0000000000000009.ckpt.tmp",
+        "0000-0000000000000009.weights.tmp"};
+    char path[LH_PATH_SIZE];
+    struct lh_buf b = lh_buf(64);
+    assert_int_equal(lk_checkpoint_clean(&r->h.conf, 0), LH_OK);
+    history_write(&r->h, 0, false);
+    history_add(&r->h, 0, LH_ADMIT);
+    uint64_t whole = lh_fake_disk_used(r->env);
+    assert_int_equal(lk_checkpoint_take(&r->h.conf, &r->h.replica[0], &c), LH_OK);
+    lh_fake_crash_at(r->env, 2, false); // its sync
+    assert_int_not_equal(lk_checkpoint_write(&c), LH_OK);
+    lk_checkpoint_free(&c);
+    lh_fake_boot(r->env);
+    assert_true(lh_fake_disk_used(r->env) > whole);
+    for (size_t i = 0; i < LH_COUNT(others); i++) {
+        assert_int_equal(lh_path(path, sizeof path, r->h.checkpoints, "%s", others[i]), LH_OK);
+        assert_int_equal(lh_file_replace(r->env, path, lh_span("left", 4)), LH_OK);
+    }
+    for (int64_t when = 0; when < 2; when++) { // nothing else happens where that ends, too
+        lh_fake_crash_at(r->env, when, false);
+        assert_int_equal(lk_checkpoint_clean(&r->h.conf, 0), LH_ERR_KILLED);
+        lh_fake_boot(r->env);
+    }
+    assert_int_equal(lk_checkpoint_clean(&r->h.conf, 0), LH_OK);
+    assert_int_equal(lh_fake_disk_used(r->env),
+                     whole + 5 * 4); // what is not of this shard stays
+    for (size_t i = 4; i < LH_COUNT(others); i++) {
+        assert_int_equal(lh_path(path, sizeof path, r->h.checkpoints, "%s", others[i]), LH_OK);
+        assert_int_equal(lh_file_load(r->env, path, &b), i == 5 ? LH_OK : LH_ERR_NOT_FOUND);
+        lh_buf_clear(&b);
+    }
+    lh_buf_free(&b);
+}
+
+// Of 17 million parameters: 17 ranges of 4 MiB, more than are left unsynced
+// while it is written.
+static void a_large_one_is_synced_while_it_is_written(void **state)
+{
+    static const char *const names[] = {"w"};
+    static const uint64_t shapes[][5] = {{4096, 4200}};
+    enum { BEFORE = 14, AFTER = 20 }; // file operations: the sync behind 16 ranges lies between
+    struct history_rig *r = *state;
+    struct lk_checkpoint_conf conf = r->h.conf;
+    struct lh_manifest m = {0};
+    struct lk_replica large;
+    struct lk_checkpoint c;
+    assert_int_equal(lh_manifest_build(&m, 1, names, shapes, 1, NULL), LH_OK);
+    assert_int_equal(lk_replica_create(&large, r->h.job, &m, 0, conf.keys), LH_OK);
+    conf.dir = "large";
+    assert_int_equal(r->env->ops->files->make_dir(r->env, conf.dir), LH_OK);
+    assert_int_equal(lk_checkpoint_take(&conf, &large, &c), LH_OK);
+    for (int n = BEFORE; n < AFTER; n++) {
+        lh_fake_fail_at(r->env, n, LH_ERR_IO);
+        assert_int_equal(lk_checkpoint_write(&c), LH_ERR_IO);
+        assert_true(lh_fake_failed(r->env));
+    }
+    assert_int_equal(lk_checkpoint_write(&c), LH_OK);
+    lk_checkpoint_free(&c);
+    lk_replica_free(&large);
+    lh_manifest_free(&m);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, history_set_up_shards, history_tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_start_without_its_keys_stops_at_once),
+        TEST(the_newest_good_one_is_loaded),
+        TEST(all_of_many_are_seen_and_the_oldest_go),
+        TEST(files_whose_path_is_too_long_are_said),
+        TEST(only_what_is_of_this_run_is_listed),
+        TEST(what_is_above_or_below_goes),
+        TEST(a_large_one_is_synced_while_it_is_written),
+        TEST(an_end_in_the_middle_is_no_answer),
+        TEST(what_a_crash_left_unfinished_goes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

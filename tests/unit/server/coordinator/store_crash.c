@@ -1,0 +1,303 @@
+// server/coordinator/store.c: commits are whole and survive every crash; what is damaged is
+// refused.
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/unit/server/coordinator/store_rig.h"
+
+// ---------------------------------------------------------------- crashes and damage
+
+static void a_power_cut_takes_nothing_that_was_committed(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 30; seed++) {
+        struct rig r = start(seed);
+        put(&r, "a", "one");
+        put(&r, "b", "two");
+        commit(&r);
+        drop(&r, "b");
+        commit(&r);
+        put(&r, "a", "lost");
+        crash(&r, true);
+        assert_true(holds(&r, "a", "one"));
+        assert_true(holds(&r, "b", NULL));
+        finish(&r);
+    }
+}
+
+// Two keys that each commit sets to the same value: no crash shows one without the other.
+static void a_crash_inside_a_commit_leaves_it_whole_or_absent(void **state)
+{
+    (void)state;
+    for (int64_t when = 0; when < 12; when++) {
+        struct rig r = start((uint64_t)when + 50);
+        char value[16];
+        int done = 0;
+        lh_fake_crash_at(r.env, when, when % 2 == 1);
+        for (int i = 1; i <= 4; i++) {
+            snprintf(value, sizeof value, "v%d", i);
+            put(&r, "left", value);
+            put(&r, "right", value);
+            if (try_to_commit(r.store)) break;
+            done = i;
+        }
+        crash(&r, true);
+        int found = -1;
+        for (int i = done; i <= done + 1; i++) {
+            snprintf(value, sizeof value, "v%d", i);
+            const char *want = i ? value : NULL;
+            if (holds(&r, "left", want) && holds(&r, "right", want)) found = i;
+        }
+        assert_in_range(found, done, done + 1);
+        finish(&r);
+    }
+}
+
+static void the_last_commit_is_cut_where_it_is_torn(void **state)
+{
+    (void)state;
+    struct rig r = start(6);
+    put(&r, "a", "one");
+    commit(&r);
+    size_t first = file_bytes(&r);
+    put(&r, "a", "two");
+    put(&r, "b", "two");
+    commit(&r);
+    struct lh_buf whole = lh_buf(1 << 16);
+    assert_int_equal(lh_file_load(r.env, file_path, &whole), LH_OK);
+    for (size_t cut = first; cut <= whole.len; cut++) {
+        ps_store_close(r.store);
+        r.store = NULL;
+        assert_int_equal(lh_file_replace(r.env, file_path, lh_span(whole.data, cut)), LH_OK);
+        assert_int_equal(open_store(&r), LH_OK);
+        bool all = cut == whole.len;
+        assert_true(holds(&r, "a", all ? "two" : "one"));
+        assert_true(holds(&r, "b", all ? "two" : NULL));
+        put(&r, "c", "after"); // goes on behind what was kept
+        commit(&r);
+        assert_int_equal(open_store(&r), LH_OK);
+        assert_true(holds(&r, "c", "after"));
+        assert_true(holds(&r, "b", all ? "two" : NULL));
+    }
+    lh_buf_free(&whole);
+    finish(&r);
+}
+
+static void a_flipped_byte_of_the_last_commit_cuts_it_whole(void **state)
+{
+    (void)state;
+    struct rig r = start(7);
+    put(&r, "a", "one");
+    commit(&r);
+    size_t first = file_bytes(&r);
+    put(&r, "a", "two");
+    put(&r, "b", "two");
+    commit(&r);
+    struct lh_buf whole = lh_buf(1 << 16);
+    assert_int_equal(lh_file_load(r.env, file_path, &whole), LH_OK);
+    for (size_t at = first; at < whole.len; at++) {
+        ps_store_close(r.store);
+        r.store = NULL;
+        assert_int_equal(lh_file_replace(r.env, file_path, lh_buf_span(&whole)), LH_OK);
+        assert_int_equal(lh_fake_flip(r.env, file_path, at, 0x40), LH_OK);
+        assert_int_equal(open_store(&r), LH_OK);
+        assert_true(holds(&r, "a", "one"));
+        assert_true(holds(&r, "b", NULL));
+    }
+    lh_buf_free(&whole);
+    finish(&r);
+}
+
+static void write_file(struct rig *r, struct lh_span bytes)
+{
+    ps_store_close(r->store);
+    r->store = NULL;
+    assert_int_equal(lh_file_replace(r->env, file_path, bytes), LH_OK);
+}
+
+// Refused with the file's name and the place of the damage, and the file is left as it was.
+static void refused_at(struct rig *r, struct lh_span bytes, size_t entry)
+{
+    char place[40];
+    struct lh_buf after = lh_buf(1 << 16);
+    write_file(r, bytes);
+    assert_int_equal(open_store(r), LH_ERR_CORRUPT);
+    snprintf(place, sizeof place, "store: damaged at byte %zu,", entry);
+    if (!strstr(lh_err_text(LH_ERR_CORRUPT), place))
+        fail_msg("\"%s\" does not say \"%s\"", lh_err_text(LH_ERR_CORRUPT), place);
+    assert_int_equal(lh_file_load(r->env, file_path, &after), LH_OK);
+    assert_true(lh_span_equal(lh_buf_span(&after), bytes));
+    lh_buf_free(&after);
+}
+
+// Four commits of two entries each, behind the one of an empty store. Gives where commits end.
+static struct lh_buf four_commits(struct rig *r, size_t end[5])
+{
+    char value[8];
+    struct lh_buf whole = lh_buf(1 << 16);
+    end[0] = file_bytes(r);
+    for (int i = 1; i <= 4; i++) {
+        snprintf(value, sizeof value, "v%d", i);
+        put(r, "left", value);
+        put(r, "right", value);
+        commit(r);
+        end[i] = file_bytes(r);
+    }
+    assert_int_equal(lh_file_load(r->env, file_path, &whole), LH_OK);
+    return whole;
+}
+
+static void a_flipped_byte_below_a_later_commit_is_refused(void **state)
+{
+    (void)state;
+    struct rig r = start(10);
+    size_t end[5];
+    struct lh_buf whole = four_commits(&r, end);
+    assert_int_equal((end[1] - end[0] - 22) % 2, 1); // an end has 22 bytes, "right" one more
+    for (size_t at = 8; at < end[3]; at++) {
+        size_t k = 0;
+        while (at >= end[k]) k++;
+        size_t left = k ? end[k - 1] : 8, right = left + (end[k] - left - 22) / 2,
+               last = end[k] - 22,
+               entry = at >= last         ? last
+                       : k && at >= right ? right
+                                          : left;
+        whole.data[at] ^= 0x40;
+        refused_at(&r, lh_buf_span(&whole), entry);
+        whole.data[at] ^= 0x40;
+    }
+    write_file(&r, lh_buf_span(&whole));
+    assert_int_equal(open_store(&r), LH_OK); // the copy that the message asks for
+    assert_true(holds(&r, "left", "v4"));
+    lh_buf_free(&whole);
+    finish(&r);
+}
+
+// A power cut may leave any pages of the commit that was not synced, also its end alone.
+static void a_torn_commit_whose_end_is_there_is_cut(void **state)
+{
+    (void)state;
+    struct rig r = start(11);
+    size_t end[5];
+    struct lh_buf whole = four_commits(&r, end);
+    for (size_t hole = 1; hole <= end[4] - end[3]; hole++) {
+        struct lh_buf torn = lh_buf(1 << 16);
+        lh_put(&torn, whole.data, end[3]);
+        lh_put_zeros(&torn, hole);
+        lh_put(&torn, whole.data + end[3] + hole, end[4] - end[3] - hole);
+        write_file(&r, lh_buf_span(&torn));
+        assert_int_equal(open_store(&r), LH_OK);
+        assert_true(holds(&r, "left", "v3") && holds(&r, "right", "v3"));
+        lh_buf_free(&torn);
+    }
+    lh_buf_free(&whole);
+    finish(&r);
+}
+
+static void a_file_without_a_whole_commit_is_refused(void **state)
+{
+    (void)state;
+    struct rig r = start(12);
+    struct lh_buf whole = lh_buf(1 << 16);
+    assert_int_equal(lh_file_load(r.env, file_path, &whole), LH_OK);
+    for (size_t cut = 8; cut < whole.len; cut++) refused_at(&r, lh_span(whole.data, cut), 8);
+    lh_buf_free(&whole);
+    finish(&r);
+}
+
+static void a_commit_is_not_taken_out_of_the_middle(void **state)
+{
+    (void)state;
+    struct rig r = start(13);
+    size_t end[5];
+    struct lh_buf whole = four_commits(&r, end), less = lh_buf(1 << 16);
+    lh_put(&less, whole.data, end[1]);
+    lh_put(&less, whole.data + end[2], end[4] - end[2]);
+    write_file(&r, lh_buf_span(&less));
+    assert_int_equal(open_store(&r), LH_ERR_CORRUPT);
+    lh_buf_free(&whole);
+    lh_buf_free(&less);
+    finish(&r);
+}
+
+static void a_second_process_is_told_and_changes_nothing(void **state)
+{
+    (void)state;
+    struct rig r = start(14);
+    struct ps_store *second = NULL;
+    put(&r, "a", "one");
+    commit(&r);
+    struct lh_buf before = lh_buf(1 << 16), after = lh_buf(1 << 16);
+    drop(&r, "a"); // so that a rewrite would show
+    commit(&r);
+    assert_int_equal(lh_file_load(r.env, file_path, &before), LH_OK);
+    assert_int_equal(ps_store_open(r.env, "state", &second), LH_ERR_BUSY);
+    assert_int_equal(lh_file_load(r.env, file_path, &after), LH_OK);
+    assert_true(lh_span_equal(lh_buf_span(&before), lh_buf_span(&after)));
+    lh_buf_free(&before);
+    lh_buf_free(&after);
+    put(&r, "b", "two");
+    commit(&r);
+    assert_int_equal(open_store(&r), LH_OK); // its own lock is gone with it
+    assert_true(holds(&r, "b", "two") && holds(&r, "a", NULL));
+    finish(&r);
+}
+
+static void a_file_that_is_no_store_is_refused(void **state)
+{
+    (void)state;
+    struct rig r = start(8);
+    for (uint64_t at = 0; at < 6; at++) { // magic and version
+        lh_err want = at < 4 ? LH_ERR_CORRUPT : LH_ERR_VERSION;
+        assert_int_equal(lh_fake_flip(r.env, file_path, at, 0x04), LH_OK);
+        assert_int_equal(open_store(&r), want);
+        assert_non_null(strstr(lh_err_text(want), file_path));
+        assert_int_equal(lh_fake_flip(r.env, file_path, at, 0x04), LH_OK);
+    }
+    assert_int_equal(open_store(&r), LH_OK);
+    finish(&r);
+}
+
+// The disk takes the whole of a commit and says only at the sync that it has no room for it, as
+// some file systems do. A shorter one follows in its place, and its end is torn off.
+static void what_a_failed_commit_left_is_not_read_as_part_of_the_next(void **state)
+{
+    (void)state;
+    struct rig r = start(16);
+    put(&r, "a", "one");
+    commit(&r);
+    put(&r, "a", "two");
+    put(&r, "b", "two");
+    lh_fake_fail_at(r.env, 1, LH_ERR_DISK_FULL); // the write is done, the sync is not
+    assert_int_equal(try_to_commit(r.store), LH_ERR_DISK_FULL);
+    assert_true(lh_fake_failed(r.env));
+    size_t before = file_bytes(&r);
+    put(&r, "a", "six"); // as long as what failed
+    commit(&r);
+    assert_true(file_bytes(&r) < before);
+    struct lh_buf whole = lh_buf(1 << 16);
+    assert_int_equal(lh_file_load(r.env, file_path, &whole), LH_OK);
+    write_file(&r, lh_span(whole.data, whole.len - 22)); // all but its end
+    assert_int_equal(open_store(&r), LH_OK);
+    assert_true(holds(&r, "a", "one") && holds(&r, "b", NULL));
+    lh_buf_free(&whole);
+    finish(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_power_cut_takes_nothing_that_was_committed),
+        cmocka_unit_test(a_crash_inside_a_commit_leaves_it_whole_or_absent),
+        cmocka_unit_test(the_last_commit_is_cut_where_it_is_torn),
+        cmocka_unit_test(a_flipped_byte_of_the_last_commit_cuts_it_whole),
+        cmocka_unit_test(a_flipped_byte_below_a_later_commit_is_refused),
+        cmocka_unit_test(a_torn_commit_whose_end_is_there_is_cut),
+        cmocka_unit_test(a_file_without_a_whole_commit_is_refused),
+        cmocka_unit_test(a_commit_is_not_taken_out_of_the_middle),
+        cmocka_unit_test(a_second_process_is_told_and_changes_nothing),
+        cmocka_unit_test(a_file_that_is_no_store_is_refused),
+        cmocka_unit_test(what_a_failed_commit_left_is_not_read_as_part_of_the_next),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

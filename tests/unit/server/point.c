@@ -1,0 +1,88 @@
+// What a log says of a point: every case of epoch, version and chain.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "server/point.h"
+
+enum { EPOCH = 5, END = 20 };
+enum chain { NONE, A, B }; // of a point: none is named; of a log: no record is there
+
+static const struct lh_hash *hash(enum chain c)
+{
+    static const struct lh_hash of[] = {{{0}}, {{1}}, {{2}}};
+    return &of[c];
+}
+
+static const struct {
+    uint64_t epoch, version;
+    enum chain named, in_log;
+    enum ps_stand stand;
+} cases[] = {
+    // Of an earlier epoch nothing else counts, nor of a later one.
+    {EPOCH - 1, END - 1, A, A, PS_POINT_EARLIER},
+    {EPOCH - 1, END + 1, A, NONE, PS_POINT_EARLIER},
+    {EPOCH - 1, END, NONE, B, PS_POINT_EARLIER},
+    {0, 0, NONE, NONE, PS_POINT_EARLIER},
+    {EPOCH + 1, END - 1, A, A, PS_POINT_LATER},
+    {EPOCH + 1, END + 1, A, NONE, PS_POINT_LATER},
+    {EPOCH + 1, 0, NONE, NONE, PS_POINT_LATER},
+    // Above the end a chain can't be compared.
+    {EPOCH, END + 1, A, NONE, PS_POINT_AHEAD},
+    {EPOCH, END + 1, NONE, NONE, PS_POINT_AHEAD},
+    {EPOCH, UINT64_MAX, B, A, PS_POINT_AHEAD},
+    // At the end and below it the chain says all.
+    {EPOCH, END, A, A, PS_POINT_OURS},
+    {EPOCH, END - 1, B, B, PS_POINT_OURS},
+    {EPOCH, END, A, B, PS_POINT_OTHER},
+    {EPOCH, END - 1, B, A, PS_POINT_OTHER},
+    {EPOCH, 0, A, A, PS_POINT_OURS},
+    {EPOCH, 0, A, B, PS_POINT_OTHER},
+    // Without a record there nobody can tell; without a chain the version is believed.
+    {EPOCH, END - 1, A, NONE, PS_POINT_CUT},
+    {EPOCH, 0, A, NONE, PS_POINT_CUT},
+    {EPOCH, END, NONE, A, PS_POINT_OURS},
+    {EPOCH, END - 1, NONE, NONE, PS_POINT_OURS},
+};
+
+static void each_case_has_its_answer(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < LH_COUNT(cases); i++) {
+        struct ps_point p = {cases[i].epoch, cases[i].version, *hash(cases[i].named)};
+        enum chain in_log = cases[i].in_log;
+        struct ps_log_answer log = {EPOCH, END, in_log == NONE ? NULL : hash(in_log)};
+        if (ps_point_stand(&p, &log) != cases[i].stand) fail_msg("case %zu", i);
+    }
+}
+
+// A message that says less than a point does is one of no version, or one that names no chain.
+static void a_message_gives_a_point(void **state)
+{
+    (void)state;
+    struct ps_point nothing = ps_point_of(NULL);
+    assert_true(!nothing.epoch && !nothing.version && lh_hash_equal(&nothing.chain, hash(NONE)));
+    Longhaul__V1__Point m = LONGHAUL__V1__POINT__INIT;
+    uint8_t bytes[LH_HASH_BYTES] = {2};
+    m.epoch = EPOCH;
+    m.version = END;
+    for (size_t n = 0; n <= LH_HASH_BYTES; n += LH_HASH_BYTES / 2) {
+        m.chain = (ProtobufCBinaryData){n, bytes};
+        struct ps_point p = ps_point_of(&m);
+        assert_true(p.epoch == EPOCH && p.version == END);
+        assert_true(lh_hash_equal(&p.chain, hash(n == LH_HASH_BYTES ? B : NONE)));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_case_has_its_answer),
+        cmocka_unit_test(a_message_gives_a_point),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,420 @@
+// Decide: every branch. What may not consume a step is not final, what does is a record, and a norm
+// above the gate is scaled down to it: a refusal would come back no smaller, for ever.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "server/shard.h"
+#include "tests/unit/common/format/frame_case.h"
+
+enum { SHARD = 1, SHARDS = 4, ME = 101, OTHER = 102 };
+static const uint8_t JOB[LH_JOB] = {1, 2, 3};
+static const struct lh_hash MANIFEST = {{9, 8, 7}};
+static const struct lh_incarnation FIRST = {UINT64_C(1) << 32, 77};
+static const struct lh_incarnation NEXT = {(UINT64_C(1) << 32) + 1, 78};
+static const struct ps_gate OPEN_GATE = {0, 0};
+
+// ---------------------------------------------------------------- a shard whose head is given
+
+static struct lh_ledger given;
+
+static void apply(struct ps_shard *s, struct lh_record r)
+{
+    lh_ledger_next(s->head, &r);
+    assert_int_equal(lh_ledger_apply(&given, &r), LH_OK);
+}
+
+static void fence(struct ps_shard *s, uint64_t worker, struct lh_incarnation i)
+{
+    struct lh_buf b = lh_buf(64);
+    lh_fence_write(worker, i, &b);
+    apply(s, (struct lh_record){.kind = LH_FENCE, .body = lh_buf_span(&b)});
+    lh_buf_free(&b);
+}
+
+static struct lh_frame push_of(uint64_t worker, uint64_t step)
+{
+    struct lh_frame f = case_frame();
+    f.shard = SHARD;
+    f.worker = worker;
+    f.incarnation = FIRST;
+    f.step = step;
+    f.base_others = 0;
+    f.claims = 0;
+    return f;
+}
+
+static void admit(struct ps_shard *s, uint64_t worker, uint64_t step)
+{
+    struct lh_frame f = push_of(worker, step);
+    struct lh_buf b = case_bytes(&f);
+    apply(s, (struct lh_record){.kind = LH_ADMIT, .scale = 0.5f, .body = lh_buf_span(&b)});
+    lh_buf_free(&b);
+}
+
+static struct lh_digest digest_of(const struct lh_frame *f)
+{
+    struct lh_buf b = case_bytes(f);
+    struct lh_digest d = lh_frame_digest(lh_buf_span(&b), f);
+    lh_buf_free(&b);
+    return d;
+}
+
+// ME and OTHER were fenced in, ME has a session; eta 1, two are live, damping 0.5, bound 4 of each.
+static int make_shard(void **state)
+{
+    struct ps_shard *s = calloc(1, sizeof *s);
+    if (!s || lh_ledger_create(&given, JOB, &MANIFEST, SHARD, SHARDS)) return -1;
+    s->id = SHARD;
+    s->head = &given;
+    given.plan = (struct lh_plan){.phase = LH_PHASE_RUN,
+                                  .eta = 1,
+                                  .damping = 0.5f,
+                                  .staleness_per_live = 4,
+                                  .live = 2,
+                                  .worker = {ME, OTHER}};
+    fence(s, ME, FIRST);
+    fence(s, OTHER, FIRST);
+    *state = s;
+    return ps_shard_open_session(s, ME, FIRST) == LH_OK ? 0 : -1;
+}
+
+static int free_shard(void **state)
+{
+    struct ps_shard *s = *state;
+    lh_ledger_free(&given);
+    free(s);
+    return 0;
+}
+
+// ---------------------------------------------------------------- before the seal is opened
+
+static struct ps_decision step_of(const struct ps_shard *s, const struct lh_frame *f)
+{
+    struct ps_decision d;
+    struct lh_digest digest = digest_of(f);
+    ps_decide_step(s, f, &digest, &d);
+    return d;
+}
+
+static void assert_not_final(const struct ps_shard *s, const struct lh_frame *f, lh_err error)
+{
+    struct ps_decision d = step_of(s, f);
+    assert_int_equal(d.verdict, PS_NOT_FINAL);
+    assert_int_equal(d.error, error);
+}
+
+static void assert_now(const struct ps_shard *s, const struct lh_frame *f)
+{
+    struct ps_decision d = step_of(s, f);
+    assert_int_equal(d.verdict, PS_DECIDED_NOW);
+    assert_int_equal(d.error, LH_OK);
+}
+
+static void a_push_needs_a_hello_of_its_incarnation(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    assert_now(s, &f);
+    f.incarnation = NEXT; // another one was greeted
+    assert_not_final(s, &f, LH_ERR_NEED_HELLO);
+    f = push_of(OTHER, 1); // known to the log, not to this process
+    assert_not_final(s, &f, LH_ERR_NEED_HELLO);
+    f = push_of(303, 1);
+    assert_not_final(s, &f, LH_ERR_NEED_HELLO);
+}
+
+static void the_row_says_which_incarnation_may_push(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(303, 1);
+    assert_int_equal(ps_shard_open_session(s, 303, FIRST), LH_OK); // greeted, no row
+    assert_not_final(s, &f, LH_ERR_NEED_HELLO);
+    f = push_of(ME, 1);
+    f.incarnation = NEXT; // greeted, the row is of the one before
+    assert_int_equal(ps_shard_open_session(s, ME, NEXT), LH_OK);
+    assert_not_final(s, &f, LH_ERR_NEED_HELLO);
+    fence(s, ME, NEXT);
+    assert_now(s, &f);
+    f = push_of(ME, 1); // the old one, whatever session it had
+    assert_int_equal(ps_shard_open_session(s, ME, FIRST), LH_OK);
+    assert_not_final(s, &f, LH_ERR_FENCED);
+    f.incarnation = (struct lh_incarnation){NEXT.number, 5}; // a number that was issued twice
+    assert_int_equal(ps_shard_open_session(s, ME, f.incarnation), LH_OK);
+    assert_not_final(s, &f, LH_ERR_FENCED);
+}
+
+static void a_step_is_decided_once(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    admit(s, ME, 1);
+    assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE);
+    f.tokens++; // the same step, other bytes
+    assert_not_final(s, &f, LH_ERR_PROTOCOL);
+    f = push_of(ME, 3);
+    assert_not_final(s, &f, LH_ERR_BEHIND);
+    f = push_of(ME, 2);
+    assert_now(s, &f);
+    admit(s, ME, 2);
+    f = push_of(ME, 1);
+    assert_not_final(s, &f, LH_ERR_PROTOCOL);
+}
+
+// They move the clock of every schedule, and the mean that pushes are weighed by. What a log has
+// already is answered as it was decided.
+static void the_tokens_of_a_push_are_bounded(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    f.tokens = LH_PUSH_TOKENS_MAX;
+    assert_now(s, &f);
+    f.tokens++;
+    assert_not_final(s, &f, LH_ERR_MALFORMED);
+    assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), "tokens"));
+    f.tokens = UINT64_MAX;
+    assert_not_final(s, &f, LH_ERR_MALFORMED);
+    struct lh_buf b = case_bytes(&f);
+    apply(s, (struct lh_record){.kind = LH_ADMIT, .scale = 1, .body = lh_buf_span(&b)});
+    lh_buf_free(&b);
+    assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE);
+}
+
+static void a_new_incarnation_begins_at_step_one(void **state)
+{
+    struct ps_shard *s = *state;
+    admit(s, ME, 1);
+    admit(s, ME, 2);
+    fence(s, ME, NEXT);
+    assert_int_equal(ps_shard_open_session(s, ME, NEXT), LH_OK);
+    struct lh_frame f = push_of(ME, 3);
+    f.incarnation = NEXT;
+    assert_not_final(s, &f, LH_ERR_BEHIND);
+    f.step = 1;
+    assert_now(s, &f);
+}
+
+static void pushes_are_taken_while_the_run_goes_on(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    static const struct {
+        uint8_t phase;
+        bool taken;
+    } phases[] = {{LH_PHASE_WAIT, false},
+                  {LH_PHASE_RUN, true},
+                  {LH_PHASE_DRAIN, true},
+                  {LH_PHASE_CLOSE, false},
+                  {LH_PHASE_END, false}};
+    for (size_t i = 0; i < LH_COUNT(phases); i++) {
+        given.plan.phase = phases[i].phase;
+        if (phases[i].taken)
+            assert_now(s, &f);
+        else
+            assert_not_final(s, &f, LH_ERR_BUSY);
+    }
+    admit(s, ME, 1); // what was decided is told in any phase
+    assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE);
+}
+
+static void nothing_is_decided_once_the_shard_has_moved(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    admit(s, ME, 1);
+    given.move = (struct lh_move){2, 7};
+    assert_true(ps_frozen(s));
+    assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE); // what was decided is told
+    f = push_of(ME, 2);
+    assert_not_final(s, &f, LH_ERR_BUSY);
+    given.move = (struct lh_move){0};
+    assert_now(s, &f);
+}
+
+// ---------------------------------------------------------------- after it is open
+
+static struct ps_decision value_of(const struct ps_shard *s, struct ps_gate gate,
+                                   const struct lh_frame *f, lh_err opened, double norm)
+{
+    struct ps_decision d = {.verdict = PS_DECIDED_NOW};
+    struct lk_payload_info info = {.sum_squares = norm * norm};
+    ps_decide_value(s, &gate, f, opened, &info, &d);
+    assert_int_equal(d.verdict, PS_DECIDED_NOW);
+    return d;
+}
+
+static void assert_scale(const struct ps_decision *d, double scale)
+{
+    assert_int_equal(d->kind, LH_ADMIT);
+    assert_int_equal(d->error, LH_OK);
+    assert_true(fabs((double)d->scale - scale) <= 1e-6 * scale);
+}
+
+static void assert_refused(const struct ps_decision *d, lh_err reason)
+{
+    assert_int_equal(d->kind, LH_REFUSE);
+    assert_int_equal(d->error, reason);
+    assert_true(d->scale == 0);
+}
+
+static void note_norms(struct ps_shard *s, size_t n, const double *norm)
+{
+    for (size_t i = 0; i < n; i++) s->norm[s->norms++ % LH_NORM_WINDOW] = norm[i];
+}
+
+static void what_can_not_be_opened_is_refused(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    static const lh_err why[] = {LH_ERR_MALFORMED, LH_ERR_NON_FINITE, LH_ERR_MANIFEST};
+    for (size_t i = 0; i < LH_COUNT(why); i++) {
+        struct ps_decision d = value_of(s, OPEN_GATE, &f, why[i], 1);
+        assert_refused(&d, why[i]);
+    }
+    for (uint64_t k = 1; k <= 5; k++) admit(s, OTHER, k);
+    struct ps_decision d = value_of(s, OPEN_GATE, &f, LH_ERR_NON_FINITE, 1);
+    assert_refused(&d, LH_ERR_NON_FINITE);
+    assert_int_equal(d.staleness, 4); // told all the same
+}
+
+static void a_push_staler_than_the_bound_is_refused(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    // one turn of the one other live worker is not stale; the bound is 4 for each of two
+    for (uint64_t k = 1; k <= 9; k++) admit(s, OTHER, k);
+    struct ps_decision d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
+    assert_int_equal(d.staleness, 8);
+    assert_scale(&d, 0.5 * pow(1 + 8, -0.5)); // eta / live * w
+    admit(s, OTHER, 10);
+    d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
+    assert_int_equal(d.staleness, 9);
+    assert_refused(&d, LH_ERR_STALE);
+    f.base_others = 1; // a fresher base
+    d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
+    assert_int_equal(d.kind, LH_ADMIT);
+    f.base_others = 0; // in rounds nobody is stale, and everybody weighs the same
+    given.plan.mode = LH_MODE_BSP;
+    d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
+    assert_scale(&d, 0.5);
+}
+
+static void a_plan_without_live_workers_counts_one(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    given.plan.live = 0;
+    struct ps_decision d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
+    assert_scale(&d, 1);
+    for (uint64_t k = 1; k <= 4; k++) admit(s, OTHER, k);
+    d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
+    assert_scale(&d, pow(1 + 4, -0.5));
+    admit(s, OTHER, 5);
+    d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
+    assert_refused(&d, LH_ERR_STALE);
+}
+
+static void weights(void **state)
+{
+    struct ps_shard *s = *state;
+    struct ps_gate gate = {0, 1000};
+    static const struct {
+        uint64_t tokens;
+        double weight;
+    } by_tokens[] = {{1000, 1}, {500, 0.5}, {3000, 3}, {249, 0.25}, {0, 0.25}, {4001, 4}};
+    for (size_t i = 0; i < LH_COUNT(by_tokens); i++) {
+        struct lh_frame f = push_of(ME, 1);
+        f.tokens = by_tokens[i].tokens;
+        given.plan.weighting = LH_WEIGHT_EQUAL;
+        struct ps_decision d = value_of(s, gate, &f, LH_OK, 1);
+        assert_scale(&d, 0.5);
+        given.plan.weighting = LH_WEIGHT_TOKENS;
+        d = value_of(s, gate, &f, LH_OK, 1);
+        assert_scale(&d, 0.5 * by_tokens[i].weight);
+        d = value_of(s, OPEN_GATE, &f, LH_OK, 1); // nothing admitted yet: no mean to compare with
+        assert_scale(&d, 0.5);
+    }
+    given.plan.mode = LH_MODE_BSP;
+    struct lh_frame f = push_of(ME, 1);
+    f.tokens = 4000;
+    struct ps_decision d = value_of(s, gate, &f, LH_OK, 1);
+    assert_scale(&d, 0.5);
+}
+
+static void the_median_is_of_the_last_admitted(void **state)
+{
+    struct ps_shard *s = *state;
+    double low[] = {3, 1, 2, 5, 4, 7, 6}, high[LH_NORM_WINDOW];
+    note_norms(s, LH_COUNT(low), low);
+    assert_true(ps_median_norm(s) == 0); // seven are too few to tell
+    note_norms(s, 1, (double[]){8});
+    assert_true(ps_median_norm(s) == 5);
+    for (size_t i = 0; i < LH_NORM_WINDOW; i++) high[i] = 100;
+    note_norms(s, LH_NORM_WINDOW, high); // the older ones left the window
+    assert_true(ps_median_norm(s) == 100);
+}
+
+static void a_norm_above_the_gate_is_scaled_down_to_it(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    struct ps_gate gate = {10, 0};
+    double norm[] = {2, 2, 2, 2, 2, 2, 2};
+    note_norms(s, LH_COUNT(norm), norm);
+    struct ps_decision d = value_of(s, gate, &f, LH_OK, 1e6);
+    assert_scale(&d, 0.5); // no median yet
+    note_norms(s, 1, norm);
+    d = value_of(s, gate, &f, LH_OK, 20); // at the gate
+    assert_scale(&d, 0.5);
+    assert_true(d.norm == 20);
+    d = value_of(s, gate, &f, LH_OK, 80);
+    assert_scale(&d, 0.5 * 20 / 80);
+    assert_true(d.norm == 80); // what the window notes is the norm as it came
+    d = value_of(s, OPEN_GATE, &f, LH_OK, 1e6);
+    assert_scale(&d, 0.5); // off
+    for (uint64_t k = 1; k <= 4; k++) admit(s, OTHER, k);
+    d = value_of(s, gate, &f, LH_OK, 80); // on top of the damping
+    assert_scale(&d, 0.5 * pow(1 + 3, -0.5) * 20 / 80);
+}
+
+// A worker whose push was too large sends it again with what it made meanwhile: it must get in.
+static void no_norm_is_refused(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    double norm[] = {1, 1, 1, 1, 1, 1, 1, 1};
+    note_norms(s, LH_COUNT(norm), norm);
+    for (double n = 1; n < 1e12; n *= 3) {
+        struct ps_decision d = value_of(s, (struct ps_gate){2, 0}, &f, LH_OK, n);
+        assert_int_equal(d.kind, LH_ADMIT);
+        assert_true((double)d.scale * n <= 0.5 * 2 * (1 + 1e-6));
+    }
+}
+
+int main(void)
+{
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, make_shard, free_shard)
+    const struct CMUnitTest tests[] = {
+        TEST(a_push_needs_a_hello_of_its_incarnation),
+        TEST(the_row_says_which_incarnation_may_push),
+        TEST(a_step_is_decided_once),
+        TEST(the_tokens_of_a_push_are_bounded),
+        TEST(a_new_incarnation_begins_at_step_one),
+        TEST(pushes_are_taken_while_the_run_goes_on),
+        TEST(nothing_is_decided_once_the_shard_has_moved),
+        TEST(what_can_not_be_opened_is_refused),
+        TEST(a_push_staler_than_the_bound_is_refused),
+        TEST(a_plan_without_live_workers_counts_one),
+        TEST(weights),
+        TEST(the_median_is_of_the_last_admitted),
+        TEST(a_norm_above_the_gate_is_scaled_down_to_it),
+        TEST(no_norm_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,252 @@
+// Room: what the pushes under way take stays within its bounds, and what is received can be opened.
+// ctest: room
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "common/base/limits.h"
+#include "common/env/env_fake.h"
+#include "server/server.h"
+
+static struct ps_server *server(uint64_t bytes_max)
+{
+    static struct ps_server s;
+    s = (struct ps_server){.conf = {.push_bytes_max = bytes_max}};
+    assert_int_equal(ps_push_memory_open(&s), LH_OK);
+    return &s;
+}
+
+static struct lh_blob *frame(struct ps_server *s, uint64_t bytes) // NULL: no room
+{
+    struct lh_blob *b = NULL;
+    if (!ps_push_memory_frame(s, bytes, &b)) return NULL;
+    assert_non_null(b);
+    assert_int_equal(b->len, bytes);
+    return b;
+}
+
+static void a_payload_always_finds_room_beside_the_frames(void **state)
+{
+    (void)state;
+    struct ps_server *s = server(300);
+    struct lh_blob *a = frame(s, 100), *b = frame(s, 100);
+    assert_true(a && b);
+    assert_null(frame(s, 100)); // the third payload's room is the first two's
+    assert_null(frame(s, 1));
+    assert_true(ps_push_memory_payload(s, 100));
+    assert_false(ps_push_memory_payload(s, 100)); // one after the other
+    ps_push_memory_give_payload(s, 100);
+    assert_true(ps_push_memory_payload(s, 100));
+    ps_push_memory_give_payload(s, 100);
+    ps_push_memory_give_frame(s, a);
+    assert_non_null(a = frame(s, 100));
+    ps_push_memory_give_frame(s, a);
+    ps_push_memory_give_frame(s, b);
+    lh_pool_destroy(s->room.pool);
+}
+
+static void one_larger_than_all_room_comes_alone(void **state)
+{
+    (void)state;
+    struct ps_server *s = server(300);
+    struct lh_blob *large = frame(s, 1000);
+    assert_non_null(large);
+    assert_null(frame(s, 10));
+    assert_true(ps_push_memory_payload(s, 1000));
+    ps_push_memory_give_payload(s, 1000);
+    ps_push_memory_give_frame(s, large);
+    large = frame(s, 10); // gone, it takes no room from those that come after it
+    struct lh_blob *next = frame(s, 10);
+    assert_true(large && next);
+    ps_push_memory_give_frame(s, large);
+    ps_push_memory_give_frame(s, next);
+    lh_pool_destroy(s->room.pool);
+}
+
+static void small_ones_are_under_way_together(void **state)
+{
+    (void)state;
+    struct ps_server *s = server(300);
+    struct lh_blob *b[14];
+    for (int i = 0; i < 14; i++) {
+        assert_non_null(b[i] = frame(s, 10));
+        assert_true(ps_push_memory_payload(s, 10));
+    }
+    assert_int_equal(s->room.frames + s->room.payloads, 280);
+    for (int i = 0; i < 14; i++) {
+        ps_push_memory_give_payload(s, 10);
+        ps_push_memory_give_frame(s, b[i]);
+    }
+    assert_int_equal(s->room.frames + s->room.payloads, 0);
+    lh_pool_destroy(s->room.pool);
+}
+
+// Whoever waits unread is looked at again, once, when room comes back.
+static void who_waits_is_woken(void **state)
+{
+    (void)state;
+    struct lh_fake_world *w = lh_fake_world_create(1);
+    struct ps_server *s = server(300);
+    struct ps_item waits = {0};
+    s->conf.env = lh_fake_node(w, NULL, NULL);
+    lh_fake_boot(s->conf.env);
+    for (int payload = 0; payload < 2; payload++) {
+        struct lh_blob *b = frame(s, 10);
+        assert_true(b && ps_push_memory_payload(s, 10));
+        s->received = payload ? &waits : NULL;
+        ps_push_memory_give_payload(s, 10);
+        assert_int_equal(s->room.posted, payload); // nobody waits: nobody is woken
+        s->room.posted = false;
+        s->received = payload ? NULL : &waits;
+        ps_push_memory_give_frame(s, b);
+        assert_int_equal(s->room.posted, !payload);
+        s->received = NULL;
+        s->stopped = true; // what is woken looks at nothing, for there is no server
+        assert_false(lh_fake_run(w, lh_fake_now(w) + LH_MS)); // to its end
+        assert_false(s->room.posted);
+        s->stopped = false;
+    }
+    lh_pool_destroy(s->room.pool);
+    lh_fake_world_destroy(w);
+}
+
+// With a clock; nobody who waits is woken.
+static struct ps_server *clocked(struct lh_fake_world *w, uint64_t bytes_max)
+{
+    struct ps_server *s = server(bytes_max);
+    s->conf.env = lh_fake_node(w, NULL, NULL);
+    lh_fake_boot(s->conf.env);
+    s->stopped = true;
+    return s;
+}
+
+static void turn_in(struct lh_fake_world *w, int64_t ms)
+{
+    (void)lh_fake_run(w, lh_fake_now(w) + ms * LH_MS);
+}
+
+// Large frames arrive one after another, small ones beside them; who is slow loses its turn.
+static void large_ones_arrive_in_turn(void **state)
+{
+    (void)state;
+    struct lh_fake_world *w = lh_fake_world_create(1);
+    struct ps_server *s = clocked(w, 800);
+    char push[2];
+    const struct ps_push *a = (void *)&push[0], *b = (void *)&push[1];
+    assert_true(ps_push_memory_turn(s, 101));
+    ps_push_memory_arrives(s, a, 100); // a small one: no turn of its own
+    assert_true(ps_push_memory_turn(s, 101));
+    ps_push_memory_arrives(s, a, 101);
+    assert_false(ps_push_memory_turn(s, 101));
+    assert_true(ps_push_memory_turn(s, 100));
+    ps_push_memory_arrived(s, b); // has no turn to give up
+    assert_false(ps_push_memory_turn(s, 101));
+    ps_push_memory_arrived(s, a);
+    assert_true(ps_push_memory_turn(s, 101));
+    ps_push_memory_arrives(s, b, 101);
+    turn_in(w, LH_TURN_MS - 1);
+    assert_false(ps_push_memory_turn(s, 101));
+    ps_push_memory_arrives(s, a, 101); // the time is each one's own
+    turn_in(w, LH_TURN_MS - 1);
+    assert_false(ps_push_memory_turn(s, 101));
+    turn_in(w, 1);
+    assert_true(ps_push_memory_turn(s, 101));
+    lh_pool_destroy(s->room.pool);
+    lh_fake_world_destroy(w);
+}
+
+// 64 MiB at 128 MiB/s over a link of `trip_ms`: what is left of it when the next one is let in.
+static uint64_t left_at_the_next(struct lh_fake_world *w, struct ps_server *s, int64_t trip_ms)
+{
+    const uint64_t all = 64 << 20, step = 1 << 20;
+    const struct ps_push *p = (void *)&all;
+    ps_push_memory_arrives(s, p, all);
+    turn_in(w, trip_ms);
+    for (uint64_t have = step; have < all; have += step) {
+        ps_push_memory_arriving(s, p, have, all - have);
+        if (ps_push_memory_turn(s, all)) return all - have;
+        (void)lh_fake_run(w, lh_fake_now(w) + LH_SECOND / 128);
+    }
+    return 0;
+}
+
+// The next large one is let in a trip before the end, so that its bytes come right behind.
+static void a_long_link_is_not_idle_between_two(void **state)
+{
+    (void)state;
+    struct lh_fake_world *w = lh_fake_world_create(1);
+    struct ps_server *s = clocked(w, LH_PUSH_BYTES);
+    assert_int_equal(left_at_the_next(w, s, 0), LH_ASK_BYTES);
+    assert_int_equal(left_at_the_next(w, s, 125), LH_ASK_BYTES + (16 << 20));
+    assert_int_equal(left_at_the_next(w, s, 250), LH_ASK_BYTES + (32 << 20));
+    lh_pool_destroy(s->room.pool);
+    lh_fake_world_destroy(w);
+}
+
+// Bytes that are kept of a frame of 64 MiB after it came at this many MiB/s.
+static size_t kept_at(struct lh_fake_world *w, struct ps_server *s, unsigned mib_a_s)
+{
+    const uint64_t all = 64 << 20, step = 1 << 20;
+    struct lh_blob *b = frame(s, all);
+    const struct ps_push *p = (void *)&all;
+    assert_non_null(b);
+    ps_push_memory_arrives(s, p, all);
+    for (uint64_t have = step; have < all; have += step) {
+        ps_push_memory_arriving(s, p, have, all - have);
+        (void)lh_fake_run(w, lh_fake_now(w) + LH_SECOND / mib_a_s);
+    }
+    assert_true(ps_push_memory_turn(s, all)); // it is over, by its bytes or by its time
+    ps_push_memory_give_frame(s, b);
+    return lh_pool_bytes(s->room.pool);
+}
+
+// A slow link's frames give their memory back to the system, a fast one's keep it.
+static void memory_is_kept_where_frames_come_fast(void **state)
+{
+    (void)state;
+    struct lh_fake_world *w = lh_fake_world_create(1);
+    struct ps_server *s = clocked(w, LH_PUSH_BYTES);
+    assert_in_range(kept_at(w, s, 1000), 64 << 20, 72 << 20);
+    assert_int_equal(kept_at(w, s, 128), 0); // by its bytes
+    assert_in_range(kept_at(w, s, 160), 64 << 20, 72 << 20);
+    assert_int_equal(kept_at(w, s, 20), 0); // by its time
+    lh_pool_destroy(s->room.pool);
+    lh_fake_world_destroy(w);
+}
+
+// Who sends, but slowly, loses its turn as well: nobody waits longer for it than twice the time.
+static void who_sends_slowly_loses_its_turn(void **state)
+{
+    (void)state;
+    struct lh_fake_world *w = lh_fake_world_create(1);
+    struct ps_server *s = clocked(w, LH_PUSH_BYTES);
+    const uint64_t all = 64 << 20;
+    const struct ps_push *p = (void *)&all;
+    ps_push_memory_arrives(s, p, all);
+    turn_in(w, LH_TURN_MS - 1);
+    ps_push_memory_arriving(s, p, 1, all - 1);
+    turn_in(w, LH_TURN_MS - 1);
+    ps_push_memory_arriving(s, p, 2, all - 2);
+    assert_false(ps_push_memory_turn(s, all));
+    turn_in(w, 1);
+    assert_true(ps_push_memory_turn(s, all));
+    lh_pool_destroy(s->room.pool);
+    lh_fake_world_destroy(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_payload_always_finds_room_beside_the_frames),
+        cmocka_unit_test(one_larger_than_all_room_comes_alone),
+        cmocka_unit_test(small_ones_are_under_way_together),
+        cmocka_unit_test(who_waits_is_woken),
+        cmocka_unit_test(large_ones_arrive_in_turn),
+        cmocka_unit_test(a_long_link_is_not_idle_between_two),
+        cmocka_unit_test(memory_is_kept_where_frames_come_fast),
+        cmocka_unit_test(who_sends_slowly_loses_its_turn),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

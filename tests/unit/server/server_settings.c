@@ -1,0 +1,186 @@
+// server.yaml: a good file of each role, and what its rows must satisfy together.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "common/format/plan.h"
+#include "server/settings.h"
+
+static const char node[] =
+    "run.name: demo\nnode: {region: eu, name: s0}\ntls: {ca: a, cert: b, key: c}\n"
+    "model.manifest: m.json\ndir: d\nlisten: 127.0.0.1:0\n";
+static const char shard[] = "role: shard\ncoordinator: c.example:7000\nshards: [0, 1]\n"
+                            "seal.keys: k\nmodel.weights: w\n";
+static const char standby[] = "role: standby\ncoordinator: c.example:7000\nshards: [0]\n"
+                              "seal.keys: k\nmodel.weights: w\n";
+static const char coordinator[] = "role: coordinator\ncoordinator.units: u.json\n"
+                                  "coordinator.budget_tokens: 3_000_000\n";
+
+// Finishes a file of two parts and assignments, NULL at the end.
+static lh_err finish(const char *part, const char *const *set, struct lh_config **out)
+{
+    struct lh_config *c;
+    assert_int_equal(lh_config_create(&ps_settings_table, &c), LH_OK);
+    assert_int_equal(lh_config_text(c, "node", lh_span_str(node)), LH_OK);
+    assert_int_equal(lh_config_text(c, "part", lh_span_str(part)), LH_OK);
+    for (; *set; set++) assert_int_equal(lh_config_set(c, *set), LH_OK);
+    lh_err err = lh_config_finish(c);
+    if (out)
+        *out = c;
+    else
+        lh_config_destroy(c);
+    return err;
+}
+
+static void good_files(void **state)
+{
+    (void)state;
+    const char *const none[] = {NULL};
+    struct lh_config *c;
+    assert_int_equal(finish(shard, none, &c), LH_OK);
+    const struct ps_settings *s = lh_config_settings(c);
+    assert_true(ps_is_shard(s) && !ps_is_coordinator(s));
+    assert_int_equal(s->shards.count, 2);
+    assert_string_equal(s->node.coordinator, "c.example:7000");
+    assert_int_equal(s->wal_segment_bytes, 64 << 20);
+    assert_int_equal(s->checkpoint_every_versions, 500);
+    assert_int_equal(s->checkpoint_replay_ms, 2000);
+    assert_true(s->eta == 0 && s->damping == 0.5 && s->norm_gate == 10);
+    lh_config_destroy(c);
+    assert_int_equal(finish(coordinator, none, &c), LH_OK);
+    s = lh_config_settings(c);
+    assert_true(!ps_is_shard(s) && ps_is_coordinator(s));
+    assert_int_equal(s->coordinator.budget_tokens, 3000000);
+    lh_config_destroy(c);
+    const char *const both[] = {"role=both", "coordinator.units=u", "coordinator.budget_tokens=1",
+                                "coordinator=", NULL};
+    assert_int_equal(finish(shard, both, NULL), LH_OK);
+}
+
+static void an_outer_optimizer_and_its_momentum(void **state)
+{
+    (void)state;
+    const char *const delayed[] = {"update.optimizer=delayed-nesterov", NULL};
+    const char *const buffered[] = {"update.optimizer=buffered", "update.eta=2", NULL};
+    const char *const hot[] = {"update.optimizer=buffered", "update.eta=2", "update.momentum=0.3",
+                               NULL};
+    const char *const off[] = {"update.optimizer=buffered", "update.eta=2", "update.momentum=0.3",
+                               "update.effective_step_max=off", NULL};
+    struct lh_config *c;
+    assert_int_equal(finish(shard, delayed, &c), LH_OK);
+    const struct ps_settings *s = lh_config_settings(c);
+    assert_int_equal(s->optimizer, LH_OPT_DELAYED_NESTEROV);
+    assert_true(ps_momentum(s) == 0.6 && s->outer_every == 0 && s->effective_step_max == 1.5);
+    lh_config_destroy(c);
+    assert_int_equal(finish(shard, buffered, &c), LH_OK);
+    assert_true(ps_momentum(lh_config_settings(c)) == 0);
+    lh_config_destroy(c);
+    assert_int_equal(finish(shard, hot, NULL), LH_ERR_CONFIG);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "update.effective_step_max (1.5)"));
+    assert_int_equal(finish(shard, off, NULL), LH_OK);
+}
+
+static void refused_together(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *part, *set, *says;
+    } row[] = {
+        {shard, "shards=", "shards is empty"},
+        {shard, "shards=1,2,1", "shards: 1 is given twice"},
+        {shard, "seal.keys=", "seal.keys is missing: a server of shards needs it"},
+        {shard, "model.weights=", "model.weights is missing"},
+        {shard, "coordinator=", "coordinator is missing: a server of role shard needs it"},
+        {standby, "coordinator=", "coordinator is missing: a standby needs it"},
+        {shard, "coordinator=nowhere", "coordinator: \"nowhere\" is not valid, expected host:port"},
+        {shard, "coordinator=host:0", "expected host:port"},
+        {shard, "coordinator=host:70000", "expected host:port"},
+        {shard, "coordinator=a:b:1", "expected host:port"},
+        {shard, "listen=:1", "listen: \":1\""},
+        {shard, "advertise=host:0", "advertise"},
+        {shard, "tls.key=", "tls.key is missing: every node needs it"},
+        {shard, "run.name=Has Space", "run.name: \"Has Space\" is not valid"},
+        {shard, "node.name=a/b", "node.name"},
+        {shard, "node.region=", "node.region is missing"},
+        {coordinator, "coordinator.units=", "coordinator.units is missing: a coordinator needs it"},
+        {coordinator, "coordinator.budget_tokens=0", "coordinator.budget_tokens is missing"},
+        {coordinator, "coordinator.plan_h=asia", "coordinator.plan_h: \"asia\" is not valid"},
+        {coordinator, "coordinator.plan_h=asia=8,eu=0", "coordinator.plan_h"},
+        {coordinator, "coordinator.plan_h=asia=8,=4", "coordinator.plan_h"},
+        {shard, "update.momentum=0.5", "update.momentum needs update.optimizer"},
+        {shard, "update.outer_every=3", "update.outer_every needs update.optimizer"},
+    };
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        const char *const set[] = {row[i].set, NULL};
+        assert_int_equal(finish(row[i].part, set, NULL), LH_ERR_CONFIG);
+        if (!strstr(lh_err_text(LH_ERR_CONFIG), row[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", lh_err_text(LH_ERR_CONFIG), row[i].says);
+    }
+}
+
+static void ipv6_and_any_port(void **state)
+{
+    (void)state;
+    const char *const set[] = {"listen=[::1]:0", "advertise=[2001:db8::1]:443", NULL};
+    assert_int_equal(finish(shard, set, NULL), LH_OK);
+}
+
+static void the_plan_of_named_regions(void **state)
+{
+    (void)state;
+    const char *const set[] = {"coordinator.plan_h=asia=8, europe=4,america=300", NULL};
+    struct lh_config *c;
+    assert_int_equal(finish(coordinator, set, &c), LH_OK);
+    const struct ps_settings *s = lh_config_settings(c);
+    assert_int_equal(ps_settings_h(s, "asia"), 8);
+    assert_int_equal(ps_settings_h(s, "europe"), 4);
+    assert_int_equal(ps_settings_h(s, "america"), 300);
+    assert_int_equal(ps_settings_h(s, "africa"), 0);
+    lh_config_destroy(c);
+}
+
+// `coordinator` is an address and the name of a section: a file may use either, or both at once.
+static void a_section_may_bear_a_settings_name(void **state)
+{
+    (void)state;
+    const char *const none[] = {NULL};
+    struct lh_config *c;
+    static const char sections[] = "role: both\nshards: [0]\nseal.keys: k\nmodel.weights: w\n"
+                                   "coordinator: {workers: 7, units: u, budget_tokens: 1}\n";
+    assert_int_equal(finish(sections, none, &c), LH_OK);
+    const struct ps_settings *s = lh_config_settings(c);
+    assert_int_equal(s->coordinator.workers, 7);
+    assert_string_equal(s->node.coordinator, "");
+    lh_config_destroy(c);
+}
+
+static void a_job_is_its_domain_and_run(void **state)
+{
+    (void)state;
+    uint8_t a[LH_JOB], b[LH_JOB];
+    lh_job_id("d", "run", a);
+    lh_job_id("d", "run", b);
+    assert_memory_equal(a, b, LH_JOB);
+    lh_job_id("d", "run2", b);
+    assert_memory_not_equal(a, b, LH_JOB);
+    lh_job_id("e", "run", b);
+    assert_memory_not_equal(a, b, LH_JOB);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(good_files),
+        cmocka_unit_test(an_outer_optimizer_and_its_momentum),
+        cmocka_unit_test(refused_together),
+        cmocka_unit_test(ipv6_and_any_port),
+        cmocka_unit_test(the_plan_of_named_regions),
+        cmocka_unit_test(a_section_may_bear_a_settings_name),
+        cmocka_unit_test(a_job_is_its_domain_and_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

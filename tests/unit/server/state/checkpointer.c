@@ -1,0 +1,129 @@
+// When a checkpoint is due: by versions, by what a start would have to fold again, at the end.
+// ctest: keep
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "common/env/env_fake.h"
+#include "server/server.h"
+
+static struct ps_server server;
+static struct ps_shard shard, other, *both[] = {&shard, &other};
+
+static int fresh(void **state)
+{
+    (void)state;
+    server = (struct ps_server){.conf = {.checkpoint_every = 100, .replay_ns = LH_SECOND}};
+    shard = (struct ps_shard){.server = &server, .checkpointed = 50};
+    shard.replica.ledger.version = 60;
+    other = (struct ps_shard){.server = &server};
+    return 0;
+}
+
+static void is_due_after_so_many_versions(void **state)
+{
+    (void)state;
+    assert_false(ps_checkpointer_due(&shard));
+    shard.replica.ledger.version = 149;
+    assert_false(ps_checkpointer_due(&shard));
+    shard.replica.ledger.version = 150;
+    assert_true(ps_checkpointer_due(&shard));
+    server.conf.checkpoint_every = 0;
+    assert_false(ps_checkpointer_due(&shard));
+}
+
+static void is_due_when_replay_would_take_long(void **state)
+{
+    (void)state;
+    shard.replay_ns = LH_SECOND - 1;
+    assert_false(ps_checkpointer_due(&shard));
+    shard.replay_ns = LH_SECOND;
+    assert_true(ps_checkpointer_due(&shard));
+    server.conf.replay_ns = 0;
+    assert_false(ps_checkpointer_due(&shard));
+}
+
+// What was folded while the last one was made will be while the next one is.
+static void is_due_earlier_by_what_comes_meanwhile(void **state)
+{
+    (void)state;
+    shard.meanwhile_ns = 300 * LH_MS;
+    shard.replay_ns = 700 * LH_MS - 1;
+    assert_false(ps_checkpointer_due(&shard));
+    shard.replay_ns++;
+    assert_true(ps_checkpointer_due(&shard));
+    shard.meanwhile_ns = INT64_MAX; // more than there is room for, or not known: half
+    shard.replay_ns = LH_SECOND / 2 - 1;
+    assert_false(ps_checkpointer_due(&shard));
+    shard.replay_ns++;
+    assert_true(ps_checkpointer_due(&shard));
+}
+
+static void is_due_once_when_the_log_has_ended(void **state)
+{
+    (void)state;
+    shard.replica.ledger.plan.phase = LH_PHASE_END;
+    assert_true(ps_checkpointer_due(&shard));
+    shard.checkpointed = 60;
+    shard.replay_ns = LH_SECOND;
+    assert_false(ps_checkpointer_due(&shard));
+}
+
+// A full disk makes one due, which lets the log be cut; one that found no room waits.
+static void is_due_when_the_disk_is_full(void **state)
+{
+    struct lh_fake_world *world = lh_fake_world_create(1);
+    (void)state;
+    server.conf.env = lh_fake_node(world, NULL, NULL);
+    lh_fake_boot(server.conf.env);
+    server.full.now = true;
+    assert_true(ps_checkpointer_due(&shard));
+    shard.room_at = lh_now(server.conf.env) + 1;
+    assert_false(ps_checkpointer_due(&shard));
+    shard.room_at = 0;
+    shard.checkpointed = 60; // nothing above it
+    assert_false(ps_checkpointer_due(&shard));
+    shard.unwritten = true; // but that one was not written
+    assert_true(ps_checkpointer_due(&shard));
+    server.full.now = false; // then the next one will do
+    assert_false(ps_checkpointer_due(&shard));
+    lh_fake_world_destroy(world);
+}
+
+// One that is written holds the others back: none of weights only is begun that a full one, of any
+// shard, would have to wait for.
+static void weights_wait_for_a_full_one_that_falls_due_soon(void **state)
+{
+    (void)state;
+    server.shard = both;
+    server.conf.shard_count = 2;
+    server.conf.weights_every = 10;
+    assert_true(ps_checkpointer_weights_due(&shard));
+    other.meanwhile_ns = 200 * LH_MS;
+    other.replay_ns = 600 * LH_MS - 1;
+    assert_true(ps_checkpointer_weights_due(&shard));
+    other.replay_ns++;
+    assert_false(ps_checkpointer_weights_due(&shard));
+    other.replay_ns = 0;
+    other.meanwhile_ns = INT64_MAX; // not known yet: a quarter of the time
+    assert_true(ps_checkpointer_weights_due(&shard));
+    other.replay_ns = 250 * LH_MS;
+    assert_false(ps_checkpointer_weights_due(&shard));
+    server.conf.replay_ns = 0;
+    assert_true(ps_checkpointer_weights_due(&shard));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(is_due_after_so_many_versions, fresh),
+        cmocka_unit_test_setup(is_due_when_replay_would_take_long, fresh),
+        cmocka_unit_test_setup(is_due_earlier_by_what_comes_meanwhile, fresh),
+        cmocka_unit_test_setup(is_due_once_when_the_log_has_ended, fresh),
+        cmocka_unit_test_setup(is_due_when_the_disk_is_full, fresh),
+        cmocka_unit_test_setup(weights_wait_for_a_full_one_that_falls_due_soon, fresh),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

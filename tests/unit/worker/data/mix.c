@@ -1,0 +1,130 @@
+// The mix of a batch: which unit of the window gives the next sequence.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "worker/data/mix.h"
+#include "worker/worker.h"
+
+enum { UNITS = 32, SEQUENCES = 16, LENGTH = 128 };
+
+static void fill(struct wk_queued *unit)
+{
+    for (uint32_t i = 0; i < UNITS; i++)
+        unit[i] = (struct wk_queued){.unit = i, .done = 0, .tokens = SEQUENCES * LENGTH};
+}
+
+// What a window of equal units gives, draw by draw; every unit's last draw in end.
+static void train(uint64_t from, int *given, uint32_t *end)
+{
+    struct wk_queued unit[UNITS];
+    uint64_t taken[UNITS] = {0};
+    fill(unit);
+    for (uint32_t n = 0; n < UNITS * SEQUENCES; n++) {
+        int at = wk_mix_draw(unit, UNITS, taken, from + (uint64_t)n * LENGTH);
+        assert_in_range(at, 0, UNITS - 1);
+        unit[at].done += LENGTH;
+        assert_true(unit[at].done <= unit[at].tokens);
+        given[n] = at;
+        end[at] = n;
+    }
+    assert_int_equal(wk_mix_draw(unit, UNITS, taken, 1), -1);
+}
+
+static void every_sequence_is_given_once(void **state)
+{
+    (void)state;
+    int given[UNITS * SEQUENCES];
+    uint32_t end[UNITS];
+    train(77, given, end);
+}
+
+// Units that all end together are credited together: the learning rate would move in jumps.
+static void units_end_one_by_one(void **state)
+{
+    (void)state;
+    int given[UNITS * SEQUENCES];
+    uint32_t end[UNITS], first = UINT32_MAX, late = 0;
+    train(77, given, end);
+    for (uint32_t i = 0; i < UNITS; i++) {
+        if (end[i] < first) first = end[i];
+        late += end[i] >= (UNITS - 1) * SEQUENCES;
+    }
+    assert_true(first < UNITS * SEQUENCES * 3 / 4);
+    assert_true(late < UNITS / 2);
+}
+
+// In turn, a unit's next sequence would come after UNITS draws each time.
+static void what_follows_in_a_text_does_not_follow_in_training(void **state)
+{
+    (void)state;
+    int given[UNITS * SEQUENCES];
+    uint32_t end[UNITS], last[UNITS] = {0}, same = 0, draws = UNITS * SEQUENCES / 2;
+    train(77, given, end);
+    for (uint32_t n = 0; n < draws; n++) {
+        same += last[given[n]] && n + 1 - last[given[n]] == UNITS;
+        last[given[n]] = n + 1;
+    }
+    assert_true(same < draws / 8);
+}
+
+static void the_same_number_draws_the_same(void **state)
+{
+    (void)state;
+    int a[UNITS * SEQUENCES], b[UNITS * SEQUENCES];
+    uint32_t end[UNITS], equal = 0;
+    train(77, a, end);
+    train(77, b, end);
+    for (uint32_t n = 0; n < UNITS * SEQUENCES; n++) assert_int_equal(a[n], b[n]);
+    train(78, b, end); // another worker
+    for (uint32_t n = 0; n < UNITS * SEQUENCES; n++) equal += a[n] == b[n];
+    assert_true(equal < UNITS * SEQUENCES / 4);
+}
+
+static void what_this_step_has_already_counts(void **state)
+{
+    (void)state;
+    struct wk_queued unit[2] = {{.unit = 5, .tokens = 256}, {.unit = 6, .tokens = 128}};
+    uint64_t taken[2] = {128, 128};
+    for (uint64_t draw = 0; draw < 100; draw++)
+        assert_int_equal(wk_mix_draw(unit, 2, taken, draw), 0);
+    taken[0] = 256;
+    assert_int_equal(wk_mix_draw(unit, 2, taken, 1), -1);
+}
+
+static void the_window_follows_the_run(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t units, budget;
+        uint32_t window;
+    } row[] = {
+        {10, 0, 8},     {160, 0, 8},       {1000, 0, 50},      {100000, 0, 64},
+        {1000, 600, 8}, {1000, 64000, 25}, {1000, 128000, 50}, {1000, 1u << 30, 50},
+    };
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct lh_units u = {.count = row[i].units};
+        u.unit = calloc(row[i].units, sizeof *u.unit);
+        assert_non_null(u.unit);
+        for (uint64_t k = 0; k < u.count; k++) u.unit[k].tokens = 128;
+        assert_int_equal(wk_mix_window(&u, row[i].budget), row[i].window);
+        free(u.unit);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_sequence_is_given_once),
+        cmocka_unit_test(units_end_one_by_one),
+        cmocka_unit_test(what_follows_in_a_text_does_not_follow_in_training),
+        cmocka_unit_test(the_same_number_draws_the_same),
+        cmocka_unit_test(what_this_step_has_already_counts),
+        cmocka_unit_test(the_window_follows_the_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,198 @@
+// The built-in trainer of a region with several ranks: real processes that compute their parts make
+// the same training as one process at the same global batch, also when one of them is killed.
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/env/env.h"
+#include "tests/unit/worker/train/trainer_case.h"
+#include "worker/ranks/rank.h"
+
+enum { RANKS = 3, ACCUMULATE = 2, STEPS = 12, KILLED_AT = 5 };
+
+struct region {
+    struct wk_shm_conf conf;
+    struct wk_reduce *reduce;
+    pid_t pid[RANKS];
+};
+
+static void ended(void *arg, lh_err err, const char *text)
+{
+    if (err) fprintf(stderr, "rank: %s\n", text);
+    *(int *)arg = err ? 3 : 0;
+}
+
+struct checked {
+    struct lh_env *env;
+    int result; // -1: goes on
+};
+
+static void look(void *arg)
+{
+    struct checked *c = arg;
+    if (c->result >= 0)
+        lh_env_real_stop(c->env);
+    else
+        (void)lh_after(c->env, 20 * LH_MS, look, c);
+}
+
+static _Noreturn void be_rank(struct fixture *f, const struct region *r, uint32_t number)
+{
+    struct checked c = {.result = -1};
+    struct wk_rank *rank;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (lh_env_real_create(&c.env)) _exit(4);
+    struct wk_rank_conf conf = {.env = c.env,
+                                .shm = r->conf,
+                                .rank = number,
+                                .shape = f->shape,
+                                .batch = BATCH,
+                                .ended = ended,
+                                .arg = &c.result};
+    if (wk_rank_start(&conf, &rank)) _exit(5);
+    look(&c);
+    lh_env_real_run(c.env);
+    _exit(c.result);
+}
+
+static void start_rank(struct fixture *f, struct region *r, uint32_t number)
+{
+    r->pid[number] = fork();
+    assert_true(r->pid[number] >= 0);
+    if (r->pid[number] == 0) be_rank(f, r, number);
+}
+
+static void wait_for_ranks(const struct region *r, uint32_t here)
+{
+    for (int i = 0; r->reduce->ops->watch(r->reduce, NULL) != here; i++) {
+        if (i > 20000) fail_msg("%u ranks never came", here);
+        usleep(2000);
+    }
+}
+
+static void open_region(struct fixture *f, struct region *r)
+{
+    char place[64];
+    snprintf(place, sizeof place, "ranks of test %d", (int)getpid());
+    *r = (struct region){.conf = {.manifest = f->manifest.hash,
+                                  .values = f->manifest.values,
+                                  .ranks = RANKS,
+                                  .sequences = BATCH * ACCUMULATE,
+                                  .length = SEQUENCE,
+                                  .patience_ms = 600000}};
+    wk_shm_name(place, r->conf.name);
+    assert_int_equal(wk_shm_lead(&r->conf, &r->reduce), LH_OK);
+    for (uint32_t i = 1; i < RANKS; i++) start_rank(f, r, i);
+    wait_for_ranks(r, RANKS);
+}
+
+static void close_region(struct region *r)
+{
+    r->reduce->ops->close(r->reduce, true);
+    for (uint32_t i = 1; i < RANKS; i++) {
+        int status = 0;
+        assert_int_equal(waitpid(r->pid[i], &status, 0), r->pid[i]);
+        assert_int_equal(status, 0); // it heard that the run is over
+    }
+}
+
+// Norm of the difference over the norm.
+static double apart(size_t n, const float *a, const float *b)
+{
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < n; i++) {
+        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        norm += (double)b[i] * (double)b[i];
+    }
+    return sqrt(difference / norm);
+}
+
+// Optimizer states as saved: a header of 96 bytes, then first moments: sums of gradients.
+static double moments_apart(const struct lh_buf *a, const struct lh_buf *b, size_t values)
+{
+    return apart(values, (const float *)(const void *)(a->data + 96),
+                 (const float *)(const void *)(b->data + 96));
+}
+
+// One step of both from the same state, so that each step is compared on its own.
+static void compare_a_step(struct wk_trainer *ranks, struct wk_trainer *one, uint64_t number,
+                           size_t values)
+{
+    struct lh_buf a = lh_buf(1 << 24), b = lh_buf(1 << 24);
+    assert_int_equal(ranks->ops->save(ranks, &a), LH_OK);
+    assert_int_equal(one->ops->load(one, lh_buf_span(&a)), LH_OK);
+    memcpy(one->ops->parameters(one), ranks->ops->parameters(ranks), values * sizeof(float));
+    struct wk_step_out x = take_step(ranks, number), y = take_step(one, number);
+    assert_true(fabs(x.loss / y.loss - 1) < 1e-6);
+    assert_true(fabs(x.grad_norm / y.grad_norm - 1) < 1e-6);
+    assert_true(apart(values, ranks->ops->parameters(ranks), one->ops->parameters(one)) < 1e-6);
+    lh_buf_clear(&a);
+    assert_int_equal(ranks->ops->save(ranks, &a), LH_OK);
+    assert_int_equal(one->ops->save(one, &b), LH_OK);
+    assert_true(moments_apart(&a, &b, values) < 1e-6);
+    lh_buf_free(&a);
+    lh_buf_free(&b);
+}
+
+static struct wk_builtin_conf conf_with(struct fixture *f, struct wk_reduce *reduce)
+{
+    struct wk_builtin_conf c = conf_of(f);
+    c.accumulate = ACCUMULATE;
+    c.clip = 0;
+    c.reduce = reduce;
+    return c;
+}
+
+static void ranks_train_as_one_process(void **state)
+{
+    struct fixture *f = *state;
+    struct region r;
+    open_region(f, &r);
+    struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
+    struct wk_trainer *a = trainer_of(f, &many), *b = trainer_of(f, &one);
+    for (uint64_t i = 0; i < STEPS; i++) {
+        if (i == KILLED_AT) kill(r.pid[1], SIGKILL);
+        compare_a_step(a, b, i, f->manifest.values);
+        if (i != KILLED_AT) continue;
+        wait_for_ranks(&r, RANKS - 1);
+        assert_int_equal(waitpid(r.pid[1], NULL, 0), r.pid[1]);
+        start_rank(f, &r, 1);
+    }
+    wait_for_ranks(&r, RANKS);
+    b->ops->destroy(b);
+    a->ops->destroy(a);
+    close_region(&r);
+}
+
+static void the_same_ranks_give_the_same_bytes(void **state)
+{
+    struct fixture *f = *state;
+    struct region r;
+    size_t bytes = f->manifest.values * sizeof(float);
+    float *first = malloc(bytes);
+    assert_non_null(first);
+    for (int run = 0; run < 2; run++) {
+        open_region(f, &r);
+        struct wk_builtin_conf c = conf_with(f, r.reduce);
+        struct wk_trainer *t = trainer_of(f, &c);
+        for (uint64_t i = 0; i < STEPS; i++) take_step(t, i);
+        if (run == 0)
+            memcpy(first, t->ops->parameters(t), bytes);
+        else
+            assert_memory_equal(first, t->ops->parameters(t), bytes);
+        t->ops->destroy(t);
+        close_region(&r);
+    }
+    free(first);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(ranks_train_as_one_process, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_same_ranks_give_the_same_bytes, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

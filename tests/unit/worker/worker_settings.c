@@ -1,0 +1,156 @@
+// worker.yaml: a good file, and what its rows must satisfy together.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "kernels/codec.h"
+#include "worker/settings.h"
+
+static const char good[] =
+    "run.name: demo\nnode: {region: asia, name: w0}\ntls: {ca: a, cert: b, key: c}\n"
+    "coordinator: 10.0.0.1:7000\nseal.keys: k\nmodel.manifest: m.json\ndir: d\n"
+    "data: {units: u.json, dir: tokens}\ncodec: {density: 0.075}\n";
+
+static struct lh_config *load(const char *set)
+{
+    struct lh_config *c;
+    assert_int_equal(lh_config_create(&wk_settings_table, &c), LH_OK);
+    assert_int_equal(lh_config_text(c, "good", lh_span_str(good)), LH_OK);
+    if (set) assert_int_equal(lh_config_set(c, set), LH_OK);
+    return c;
+}
+
+static void a_good_file(void **state)
+{
+    (void)state;
+    struct lh_config *c = load(NULL);
+    assert_int_equal(lh_config_finish(c), LH_OK);
+    const struct wk_settings *s = lh_config_settings(c);
+    assert_true(s->codec.density == 0.075 && s->codec.beta == 0 && s->codec.kappa == -1);
+    assert_string_equal(wk_codec_name(s), "topk-sign");
+    assert_int_equal(s->trainer.batch, 4);
+    assert_true(s->trainer.tokens_per_s == 0);
+    assert_int_equal(s->retry_max_ms, 30000);
+    assert_int_equal(s->reconnect_max_ms, 1000);
+    assert_true(s->data.warmup == 0.1 && s->data.prefetch == 0 && s->eval.share == 0.02);
+    assert_true(s->trainer.noise_threshold == 0 && s->trainer.noise_cap == 0.1);
+    lh_config_destroy(c);
+}
+
+static void every_codec_word_is_its_name(void **state)
+{
+    (void)state;
+    size_t i = 0;
+    for (const char *name; (name = lk_codec_word(i)) != NULL; i++) {
+        struct lh_config *c = load("codec.density=1");
+        char set[64] = "codec.name=";
+        strncat(set, name, 20);
+        assert_int_equal(lh_config_set(c, set), LH_OK);
+        assert_int_equal(lh_config_finish(c), LH_OK);
+        assert_string_equal(wk_codec_name(lh_config_settings(c)), name);
+        assert_int_equal(wk_codec_is_dense(lh_config_settings(c)), !strncmp(name, "dense-", 6));
+        lh_config_destroy(c);
+    }
+    assert_int_equal(i, 18);
+    struct lh_config *c = load(NULL);
+    assert_int_equal(lh_config_set(c, "codec.name=topk"), LH_ERR_CONFIG);
+    assert_int_equal(lh_config_set(c, "codec.name=dense-f16"), LH_ERR_CONFIG);
+    const char *text = lh_err_text(LH_ERR_CONFIG);
+    assert_non_null(strstr(text, "did you mean dense-fp16?"));
+    assert_non_null(strstr(text, "one of topk-sign, topk-q2, "));
+    assert_non_null(strstr(text, ", dense-fp16, dense-fp32")); // not cut off
+    lh_config_destroy(c);
+}
+
+static void refused_together(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set, *says;
+    } row[] = {
+        {"codec.name=dense-q4", "codec.density is 0.075, but dense-q4 carries every value"},
+        {"push.retry_base_ms=31 s", "push.retry_base_ms (31000) must not exceed"},
+        {"coordinator=", "coordinator is missing: a worker needs it"},
+        {"seal.keys=", "seal.keys is missing: a worker needs it"},
+        {"data.units=", "data.units is missing"},
+    };
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct lh_config *c = load(row[i].set);
+        assert_int_equal(lh_config_finish(c), LH_ERR_CONFIG);
+        if (!strstr(lh_err_text(LH_ERR_CONFIG), row[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", lh_err_text(LH_ERR_CONFIG), row[i].says);
+        lh_config_destroy(c);
+    }
+}
+
+static void settings_that_would_do_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set[3], *says;
+    } row[] = {
+        {{"trainer.noise_threshold=2", "trainer.kind=synthetic"}, "trainer.noise_threshold is set"},
+        {{"eval.every_tokens=4096", "trainer.kind=synthetic"}, "eval.every_tokens is set"},
+        {{"trainer.norms_every_rounds=1", "trainer.kind=synthetic"}, "but trainer.kind synthetic"},
+        {{"ranks.count=2", "trainer.kind=synthetic"}, "only trainer.kind builtin has ranks"},
+        {{"trainer.noise_threshold=2", "trainer.batch=1"}, "a step is one sequence"},
+        {{"trainer.noise_threshold=2", "trainer.batch=1", "trainer.accumulate=2"}, NULL},
+        {{"trainer.noise_threshold=2", "trainer.batch=2"}, NULL},
+    };
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct lh_config *c = load(NULL);
+        for (size_t k = 0; k < 3 && row[i].set[k]; k++)
+            assert_int_equal(lh_config_set(c, row[i].set[k]), LH_OK);
+        assert_int_equal(lh_config_finish(c), row[i].says ? LH_ERR_CONFIG : LH_OK);
+        if (row[i].says && !strstr(lh_err_text(LH_ERR_CONFIG), row[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", lh_err_text(LH_ERR_CONFIG), row[i].says);
+        lh_config_destroy(c);
+    }
+}
+
+static struct wk_codec_plan plan_of(const char *a, const char *b)
+{
+    struct lh_config *c = load(a);
+    struct wk_codec_plan plan;
+    if (b) assert_int_equal(lh_config_set(c, b), LH_OK);
+    assert_int_equal(lh_config_finish(c), LH_OK);
+    assert_int_equal(wk_codec_plan(lh_config_settings(c), &plan), LH_OK);
+    lh_config_destroy(c);
+    return plan;
+}
+
+static void assert_plan(struct wk_codec_plan p, double density, double beta, double kappa)
+{
+    assert_true(p.density == (float)density && p.beta == (float)beta && p.kappa == (float)kappa);
+}
+
+// beta 1 from 6 % on, else 0.95; kappa 0.25 (worker/README.md says why); dense codecs keep nothing.
+static void what_auto_means(void **state)
+{
+    (void)state;
+    assert_plan(plan_of(NULL, NULL), 0.075, 1, 0.25);
+    assert_plan(plan_of("codec.density=0.06", NULL), 0.06, 1, 0.25);
+    assert_plan(plan_of("codec.density=0.02", NULL), 0.02, 0.95, 0.25);
+    assert_plan(plan_of("codec.density=0.02", "codec.beta=1"), 0.02, 1, 0.25);
+    assert_plan(plan_of("codec.kappa=0", NULL), 0.075, 1, 0);
+    assert_plan(plan_of("codec.density=auto", "codec.name=dense-q4"), 1, 1, 0);
+    struct lh_config *c = load("codec.density=auto");
+    struct wk_codec_plan plan;
+    assert_int_equal(lh_config_finish(c), LH_OK);
+    assert_int_equal(wk_codec_plan(lh_config_settings(c), &plan), LH_ERR_CONFIG);
+    lh_config_destroy(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_good_file),      cmocka_unit_test(every_codec_word_is_its_name),
+        cmocka_unit_test(refused_together), cmocka_unit_test(settings_that_would_do_nothing),
+        cmocka_unit_test(what_auto_means),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

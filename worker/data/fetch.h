@@ -1,0 +1,29 @@
+// One data unit, whole and checked: from the cache, or from the source and then into the cache.
+//
+// What it gives was checked, wherever it came from: the unit's sha256, every id below the
+// vocabulary; from the source also the token file's header. Any thread, several at once.
+#ifndef WK_FETCH_H
+#define WK_FETCH_H
+
+#include "common/format/units.h"
+#include "worker/data/cache.h"
+#include "worker/data/source.h"
+
+struct wk_fetch_counts {
+    uint64_t fetched, cached; // units from the source, from the cache
+    uint64_t bytes;           // from the source
+};
+
+struct wk_fetch;
+LH_MUST lh_err wk_fetch_open(const struct lh_units *units, struct wk_source *source,
+                             struct wk_cache *cache, struct wk_fetch **out); // borrows all
+void wk_fetch_close(struct wk_fetch *f);                                     // NULL is allowed
+
+size_t wk_fetch_bytes(const struct wk_fetch *f, uint64_t unit); // of the unit and one token more
+// The unit's tokens and the one after them, or at the file's end its last token again. Errors name
+// unit and file and say what to do: LH_ERR_NOT_FOUND, LH_ERR_CORRUPT, the source's.
+LH_MUST lh_err wk_fetch_unit(struct wk_fetch *f, uint64_t unit, uint8_t *bytes);
+bool wk_fetch_is_cached(struct wk_fetch *f, uint64_t unit);
+struct wk_fetch_counts wk_fetch_counted(const struct wk_fetch *f);
+
+#endif

@@ -1,0 +1,227 @@
+// What is committed, in memory. See commit.h.
+//
+// Invariants: 1. `committed` and `residual` are what the newest slot file says, or follow from it
+// and from DIR/identity. 2. Nothing assigns them but a change that was written (wk_change_apply
+// asserts it), a start, and the three exceptions that commit.h names. 3. Of a shard there is one
+// change at a time, because there is one spare.
+#include "worker/push/commit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/env/numbers.h"
+#include "worker/worker.h"
+
+static const struct lh_numbers IDENTITY = {
+    .magic = 0x4449484c, // "LHID"
+    .version = 1,
+    .count = {2},
+    .remedy = "remove its directory to join anew (what was not pushed is lost then)"};
+
+// ---------------------------------------------------------------- memory
+
+struct wk_committed { // what the shard's pointers to const point to
+    struct wk_slot slot;
+    float *residual;
+};
+
+static lh_err lists_open(struct wk_slot *slot)
+{
+    slot->claim = calloc(WK_CLAIMS_HELD_MAX, sizeof *slot->claim);
+    slot->place = calloc(WK_PLACES_MAX, sizeof *slot->place);
+    if (slot->claim && slot->place) return LH_OK;
+    wk_slot_free(slot);
+    return LH_ERR_NO_MEMORY;
+}
+
+// The lists of `to` have room for as much as any slot holds, and stay its own.
+static void copy_slot(struct wk_slot *to, const struct wk_slot *from)
+{
+    uint64_t *claim = to->claim;
+    struct wk_place *place = to->place;
+    *to = *from;
+    to->claim = claim;
+    to->place = place;
+    if (from->claims) memcpy(claim, from->claim, from->claims * sizeof *claim);
+    if (from->places) memcpy(place, from->place, from->places * sizeof *place);
+}
+
+lh_err wk_committed_open(struct wk_shard *s)
+{
+    struct wk_committed *m = calloc(1, sizeof *m);
+    if (!m) return LH_ERR_NO_MEMORY;
+    s->commits = m;
+    LH_TRY(lists_open(&m->slot));
+    m->slot.next = 1;
+    m->residual = lh_zeros(s->layout->values, sizeof(float));
+    s->spare = lh_zeros(s->layout->values, sizeof(float));
+    if (!m->residual || !s->spare) return LH_ERR_NO_MEMORY;
+    s->committed = &m->slot;
+    s->residual = m->residual;
+    return LH_OK;
+}
+
+void wk_committed_close(struct wk_shard *s)
+{
+    if (s->commits) {
+        wk_slot_free(&s->commits->slot);
+        free(s->commits->residual);
+    }
+    free(s->commits);
+    free(s->spare);
+    s->commits = NULL;
+    s->spare = NULL;
+}
+
+static void swap_residual(struct wk_shard *s)
+{
+    float *before = s->commits->residual;
+    s->commits->residual = s->spare;
+    s->residual = s->commits->residual;
+    s->spare = before;
+}
+
+void wk_committed_resume(struct wk_shard *s, const struct wk_slot *slot)
+{
+    copy_slot(&s->commits->slot, slot);
+    swap_residual(s);
+}
+
+void wk_committed_hear(struct wk_shard *s, uint64_t step)
+{
+    struct wk_slot *slot = &s->commits->slot;
+    if (step <= slot->decided) return;
+    slot->decided = step;
+    slot->decided_admitted = true;
+}
+
+void wk_committed_plant(struct wk_shard *s, uint64_t next, uint64_t decided)
+{
+    s->commits->slot.next = next;
+    s->commits->slot.decided = decided;
+}
+
+// ---------------------------------------------------------------- changes
+
+lh_err wk_change_begin(struct wk_shard *s, struct wk_change *c)
+{
+    *c = (struct wk_change){.shard = s};
+    LH_TRY(lists_open(&c->slot));
+    copy_slot(&c->slot, s->committed);
+    c->slot.incarnation = s->worker->incarnation;
+    c->slot.decided_epoch = s->decided_epoch;
+    return LH_OK;
+}
+
+lh_err wk_change_write(struct wk_change *c, bool sync)
+{
+    struct wk_shard *s = c->shard;
+    LH_TRY(wk_slot_flip(&s->slots, &c->slot, c->moves ? s->spare : s->residual, sync));
+    c->written = true;
+    return LH_OK;
+}
+
+void wk_change_apply(struct wk_change *c)
+{
+    struct wk_shard *s = c->shard;
+    const struct wk_slot was = s->commits->slot;
+    LH_ASSERT(c->written);
+    copy_slot(&s->commits->slot, &c->slot);
+    bool same = lh_incarnation_equal(was.incarnation, c->slot.incarnation);
+    if (same && was.decided_admitted) wk_committed_hear(s, was.decided); // since it was begun
+    if (c->moves) swap_residual(s);
+    c->moves = c->written = false;
+}
+
+void wk_change_free(struct wk_change *c)
+{
+    wk_slot_free(&c->slot);
+}
+
+lh_err wk_commit(struct wk_change *c, bool sync)
+{
+    LH_ASSERT(!c->shard->cut || LH_BUG("base_delta")); // its slot and the spare are the cut's
+    LH_TRY(wk_change_write(c, sync));
+    wk_change_apply(c);
+    return LH_OK;
+}
+
+lh_err wk_change_snapshot(const struct wk_change *c)
+{
+    struct wk_shard *s = c->shard;
+    struct wk_slot slot = c->slot;
+    slot.claims = slot.places = 0;
+    return wk_snapshot_write(&s->slots, &slot, s->spare);
+}
+
+lh_err wk_committed_write(struct wk_shard *s, bool sync)
+{
+    struct wk_slot slot = *s->committed; // its lists are borrowed
+    LH_ASSERT(!s->cut);
+    slot.decided_epoch = s->decided_epoch;
+    return wk_slot_flip(&s->slots, &slot, s->residual, sync);
+}
+
+lh_err wk_committed_begin(struct wk_shard *s)
+{
+    return wk_slot_begin(&s->slots, s->committed);
+}
+
+// ---------------------------------------------------------------- the incarnation
+
+static lh_err identity_store(const struct wk_worker *w, struct lh_incarnation i)
+{
+    char path[LH_PATH_SIZE];
+    LH_TRY(lh_path(path, sizeof path, w->conf.dir, "identity"));
+    return lh_numbers_store(w->conf.env, &IDENTITY, path, (uint64_t[]){i.number, i.random});
+}
+
+lh_err wk_incarnation_load(struct wk_worker *w)
+{
+    char path[LH_PATH_SIZE];
+    uint64_t number[2];
+    LH_TRY(lh_path(path, sizeof path, w->conf.dir, "identity"));
+    lh_err err = lh_numbers_load(w->conf.env, &IDENTITY, path, number);
+    w->fresh = err == LH_ERR_NOT_FOUND;
+    if (!err) w->incarnation = (struct lh_incarnation){number[0], number[1]};
+    return w->fresh ? LH_OK : err;
+}
+
+static void begin_anew(struct wk_shard *s, struct lh_incarnation i)
+{
+    struct wk_slot *slot = &s->commits->slot;
+    slot->incarnation = i;
+    slot->next = 1;
+    slot->decided = 0;
+    slot->decided_admitted = false;
+}
+
+lh_err wk_incarnation_grant(struct wk_worker *w, uint32_t granted)
+{
+    struct lh_incarnation i = {(uint64_t)granted << 32, lh_random_u64(w->conf.env)};
+    LH_TRY(identity_store(w, i));
+    for (uint32_t k = 0; k < w->shards; k++) {
+        struct wk_slot first = *w->shard[k].committed; // its lists are borrowed
+        first.incarnation = i;
+        LH_TRY(wk_slot_begin(&w->shard[k].slots, &first));
+    }
+    w->incarnation = i;
+    w->fresh = false;
+    for (uint32_t k = 0; k < w->shards; k++) begin_anew(&w->shard[k], i);
+    return LH_OK;
+}
+
+lh_err wk_incarnation_raise(struct wk_worker *w, uint64_t above)
+{
+    uint64_t number = w->incarnation.number > above ? w->incarnation.number : above;
+    struct lh_incarnation i = {number + 1, lh_random_u64(w->conf.env)};
+    LH_TRY(identity_store(w, i)); // the commit: from here a start goes on as this one
+    w->incarnation = i;
+    for (uint32_t k = 0; k < w->shards; k++) begin_anew(&w->shard[k], i);
+    for (uint32_t k = 0; k < w->shards; k++) {
+        lh_err err = wk_committed_write(&w->shard[k], false);
+        if (err && err != LH_ERR_DISK_FULL) return err;
+    }
+    return LH_OK;
+}

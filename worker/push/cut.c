@@ -1,0 +1,389 @@
+// Cut: progress becomes a sealed, durable push (DESIGN.md#section-5 steps 2-7,
+// server/docs/0000-protocol.md#rule-1, #rule-9).
+//
+// Order of a cut: delta at the boundary; then, on the disk lane while training goes on, feedback +
+// encode into a spare residual, seal, outbox entry synced, slot flipped; then it may be sent. Until
+// the flip everything can be thrown away, after it nothing.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/worker.h"
+
+bool wk_may_cut(const struct wk_shard *s)
+{
+    if (s->cut || s->room_timer) return false;
+    if (LH_BUG("base_delta")) { // planted: a second push while one is in flight
+        size_t undecided = 0;
+        for (struct wk_entry *e = s->outbox.first; e; e = e->next)
+            undecided += e->status == WK_UNDECIDED;
+        return undecided < 2;
+    }
+    return s->ready && !wk_outbox_undecided(&s->outbox) && wk_own_folded(s);
+}
+
+uint32_t wk_claimable(const struct wk_shard *s)
+{
+    const struct wk_worker *w = s->worker;
+    uint64_t held = UINT64_MAX;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < w->shards; k++)
+        if (k != s->id && w->shard[k].cut_at < held) held = w->shard[k].cut_at;
+    while (n < s->freshes && s->fresh_at[n] <= held) n++;
+    return n;
+}
+
+// ---------------------------------------------------------------- the cut
+
+// One cut on its way: taken at a boundary, made on the disk lane while training goes on, committed
+// on the loop. Until it is committed the shard's residual, slot and anchor are left alone.
+struct wk_cut {
+    struct wk_shard *shard;
+    struct lh_buf plain;  // the payload
+    struct lh_frame head; // without what the encoding tells
+    struct wk_change change;
+    uint64_t tokens, steps, at; // at: steps of this process
+    uint32_t returned;          // how many of the head's claims came back with refused frames
+    bool snapshot;              // a synced copy of the residual is due, and
+    struct lh_buf trainer;      // of the optimizer's state
+    double *residual_square;    // wanted for the statistics; NULL: not now
+    struct wk_entry *entry;
+    lh_err result, snapshot_result;
+    char text[256]; // an error's text belongs to its thread
+};
+
+void wk_cut_free(struct wk_cut *c)
+{
+    if (!c) return;
+    lh_buf_free(&c->plain);
+    wk_change_free(&c->change);
+    lh_buf_free(&c->trainer);
+    free(c->residual_square);
+    if (c->entry) wk_entry_free(c->entry);
+    free(c);
+}
+
+static void fill_head(const struct wk_shard *s, struct wk_cut *c)
+{
+    const struct wk_worker *w = s->worker;
+    struct lh_frame *f = &c->head;
+    *f = (struct lh_frame){.index_code = w->conf.codec.index,
+                           .value_code = w->conf.codec.value,
+                           .cipher = w->conf.cipher,
+                           .density = w->conf.codec.density,
+                           .key_id = w->conf.key_id,
+                           .shard = s->id,
+                           .worker = w->id,
+                           .incarnation = w->incarnation,
+                           .step = s->committed->next,
+                           .base_version = s->viewed,
+                           .base_epoch = s->base_epoch,
+                           .base_others = s->base_others,
+                           .tokens = s->tokens + s->committed->tokens,
+                           .steps = (uint32_t)s->steps,
+                           .manifest = w->conf.manifest->hash};
+    memcpy(f->job, w->conf.job, LH_JOB);
+    for (uint32_t i = 0; i < s->committed->claims && f->claims < LH_CLAIMS_MAX; i++)
+        f->claim[f->claims++] = s->committed->claim[i];
+    c->returned = f->claims;
+    for (uint32_t i = 0, n = wk_claimable(s); i < n && f->claims < LH_CLAIMS_MAX; i++)
+        f->claim[f->claims++] = s->fresh[i];
+    lh_random(w->conf.env, f->nonce, LH_NONCE);
+}
+
+static void add_place(struct wk_slot *slot, uint64_t unit, uint64_t tokens)
+{
+    if (tokens && slot->places < WK_PLACES_MAX) // one that finds no room is trained from its start
+        slot->place[slot->places++] = (struct wk_place){unit, tokens};
+}
+
+// How far each unit was trained that no frame claims yet: those of the queue, those whose claim
+// waits, and those of an earlier life that were not leased again yet. The frame that is being cut
+// claims the first so many of its shard.
+static void fill_places(const struct wk_shard *s, uint32_t claimed, struct wk_slot *slot)
+{
+    const struct wk_worker *w = s->worker;
+    slot->places = 0;
+    for (uint32_t i = 0; i < w->queued; i++) add_place(slot, w->queue[i].unit, w->queue[i].done);
+    for (uint32_t k = 0; k < w->shards; k++)
+        for (uint32_t i = k == s->id ? claimed : 0; i < w->shard[k].freshes; i++) {
+            uint64_t unit = w->shard[k].fresh[i];
+            add_place(slot, unit, w->conf.units->unit[unit].tokens);
+        }
+    for (uint32_t i = 0; i < w->resumes; i++)
+        add_place(slot, w->resume[i].unit, w->resume[i].tokens);
+}
+
+// The slot as it will be, without the returned claims and tokens that the frame carries.
+static lh_err fill_slot(struct wk_shard *s, struct wk_cut *c)
+{
+    LH_TRY(wk_change_begin(s, &c->change));
+    struct wk_slot *slot = &c->change.slot;
+    slot->claims -= c->returned;
+    memmove(slot->claim, slot->claim + c->returned, slot->claims * sizeof *slot->claim);
+    slot->next++;
+    slot->tokens = 0;
+    fill_places(s, c->head.claims - c->returned, slot);
+    c->change.moves = true;
+    return LH_OK;
+}
+
+static lh_err show_delta(struct wk_shard *s, const float *y)
+{
+    const struct wk_observer *o = s->worker->conf.observer;
+    uint64_t n = s->layout->values;
+    if (!o || !o->kept) return LH_OK;
+    float *delta = malloc(n * sizeof *delta);
+    if (!delta) return LH_ERR_NO_MEMORY;
+    for (uint64_t i = 0; i < n; i++) delta[i] = s->anchor[i] - y[i];
+    o->kept(o->arg, s->id, s->worker->incarnation, s->committed->next, delta, n);
+    free(delta);
+    return LH_OK;
+}
+
+// Delta and error feedback: leaves beta*E + delta in s->spare, and a new anchor.
+static lh_err take_delta(struct wk_shard *s)
+{
+    struct wk_trainer *t = s->worker->conf.trainer;
+    const float *y = t->ops->parameters(t) + s->layout->first;
+    float beta = s->worker->conf.beta;
+    LH_TRY(show_delta(s, y));
+    lk_view_cut(beta, s->residual, y, s->anchor, s->spare, s->layout->values);
+    return LH_OK;
+}
+
+// ---- on the lane
+
+static lh_err seal_frame(struct wk_cut *c, struct lh_span plain, struct lh_blob **out)
+{
+    const struct lh_frame *f = &c->head;
+    struct lh_buf head = lh_buf(LH_FRAME_HEADER + 8 * LH_CLAIMS_MAX);
+    lh_frame_write_head(f, &head);
+    lh_err err = lh_buf_err(&head);
+    struct lh_blob *b = err ? NULL : lh_blob_new(lh_frame_bytes(f));
+    if (!err && !b) err = LH_ERR_NO_MEMORY;
+    if (!err) {
+        struct lh_seal_context context = {f->worker, f->incarnation.number, f->incarnation.random,
+                                          f->shard, LH_SEAL_FRAME};
+        memcpy(b->data, head.data, head.len);
+        err = lh_seal(c->shard->worker->conf.keys, f->cipher, f->key_id, &context,
+                      lh_buf_span(&head), f->nonce, plain, b->data + head.len);
+    }
+    lh_buf_free(&head);
+    if (err)
+        lh_blob_release(b);
+    else
+        *out = b;
+    return err;
+}
+
+// Encode, seal. Leaves the residual after the push in s->spare.
+static lh_err make_frame(struct wk_cut *c, struct lh_blob **out)
+{
+    struct wk_shard *s = c->shard;
+    const struct lk_codec *codec = &s->worker->conf.codec;
+    struct lk_payload_info info;
+    LH_TRY(lk_encode(codec, s->layout, 1, NULL, s->spare, &c->plain, &info));
+    c->head.values = info.values;
+    c->head.plain_bytes = (uint32_t)c->plain.len;
+    return seal_frame(c, lh_buf_span(&c->plain), out);
+}
+
+// Synced copies of the residual as of this cut (server/docs/0000-protocol.md#rule-11) and of the
+// optimizer's state.
+static lh_err write_snapshot(struct wk_cut *c)
+{
+    const struct wk_conf *conf = &c->shard->worker->conf;
+    LH_TRY(wk_change_snapshot(&c->change));
+    if (!c->trainer.len) return LH_OK;
+    char path[LH_PATH_SIZE];
+    LH_TRY(lh_path(path, sizeof path, conf->dir, "trainer"));
+    return lh_file_replace(conf->env, path, lh_buf_span(&c->trainer));
+}
+
+// Everything up to the commit point: a failure before it leaves nothing but a file above the slot.
+static lh_err commit(struct wk_cut *c)
+{
+    struct wk_shard *s = c->shard;
+    const struct wk_observer *o = s->worker->conf.observer;
+    struct lh_blob *frame = NULL;
+    LH_TRY(make_frame(c, &frame));
+    bool first = LH_BUG("flip_first"); // planted: the residual before the entry it was cut for
+    lh_err err = first ? wk_change_write(&c->change, false) : LH_OK;
+    if (!err) err = wk_outbox_write(&s->outbox, frame, &c->entry);
+    lh_blob_release(frame);
+    if (err) return err;
+    LH_FAILPOINT("cut.kept");
+    if (!first) err = wk_change_write(&c->change, false); // the commit point
+    if (err) {
+        // After any other failure the slot may be there all the same (commit.h).
+        bool undone = err == LH_ERR_DISK_FULL || LH_BUG("erase_unknown");
+        if (undone && wk_outbox_erase(&s->outbox, c->entry)) err = LH_ERR_IO;
+        return err;
+    }
+    LH_FAILPOINT("cut.flipped");
+    if (o && o->cut) o->cut(o->arg, s->id, c->head.incarnation, c->head.step);
+    return LH_OK;
+}
+
+static int64_t cut_job(void *arg)
+{
+    struct wk_cut *c = arg;
+    c->result = commit(c);
+    if (!c->result && c->residual_square)
+        wk_stats_residual(c->shard, c->shard->spare, c->residual_square);
+    if (!c->result && c->snapshot) c->snapshot_result = write_snapshot(c);
+    lh_err err = c->result ? c->result : c->snapshot_result;
+    if (err) snprintf(c->text, sizeof c->text, "%s", lh_err_text(err));
+    return 0;
+}
+
+// ---- back on the loop
+
+static void drop_first(uint64_t *list, uint32_t *count, uint32_t n)
+{
+    memmove(list, list + n, (*count - n) * sizeof *list);
+    *count -= n;
+}
+
+static void committed(struct wk_shard *s, struct wk_cut *c)
+{
+    wk_change_apply(&c->change);
+    uint32_t freshes = s->freshes;
+    drop_first(s->fresh_at, &freshes, c->head.claims - c->returned);
+    drop_first(s->fresh, &s->freshes, c->head.claims - c->returned);
+    s->cut_at = c->at;
+    s->cuts++;
+    s->worker->count.rounds += s->id == 0;
+    c->entry->plain = c->plain; // so that the own fold need not open the frame again
+    c->plain = (struct lh_buf){0};
+    wk_outbox_insert(&s->outbox, c->entry);
+    c->entry = NULL;
+    if (!c->residual_square) return;
+    free(s->residual_square);
+    s->residual_square = c->residual_square;
+    c->residual_square = NULL;
+}
+
+// Nothing was cut: the progress goes back to where it was.
+static lh_err taken_back(struct wk_shard *s, const struct wk_cut *c)
+{
+    const struct wk_conf *conf = &s->worker->conf;
+    LH_TRY(lk_payload_add(&conf->codec, s->layout, lh_buf_span(&c->plain), s->spare));
+    lk_view_uncut(conf->beta, s->residual, s->spare, s->anchor, s->layout->values);
+    s->tokens += c->tokens;
+    s->steps += c->steps;
+    uint32_t half = s->worker->local_steps / 2;
+    if (s->steps > half) s->steps = half; // later again
+    return LH_OK;
+}
+
+static lh_err note_snapshot(struct wk_shard *s, const struct wk_cut *c)
+{
+    struct wk_worker *w = s->worker;
+    if (c->snapshot_result == LH_ERR_DISK_FULL) {
+        wk_disk_full_say(w, WK_DISK_FULL_SNAPSHOT, c->text);
+        return LH_OK; // the older one still serves
+    }
+    if (c->snapshot_result || !c->snapshot) return c->snapshot_result;
+    wk_disk_full_over(w, WK_DISK_FULL_SNAPSHOT);
+    s->snapshot.present = true;
+    s->snapshot.incarnation = c->head.incarnation;
+    s->snapshot.step = c->head.step;
+    s->snapshot.decided = c->change.slot.decided;
+    s->snapshot.decided_admitted = c->change.slot.decided_admitted;
+    return LH_OK;
+}
+
+// Training goes on; the progress is cut again later.
+static lh_err found_no_room(struct wk_shard *s, const struct wk_cut *c)
+{
+    char text[512];
+    snprintf(text, sizeof text, "shard %u: %s; training goes on, the push waits", s->id, c->text);
+    wk_disk_full_say(s->worker, WK_DISK_FULL_OUTBOX, text);
+    LH_TRY(taken_back(s, c));
+    wk_disk_full_wait(s);
+    return LH_OK;
+}
+
+static lh_err take_over(struct wk_shard *s, struct wk_cut *c)
+{
+    struct wk_worker *w = s->worker;
+    if (c->result == LH_ERR_DISK_FULL) return found_no_room(s, c);
+    if (c->result) return c->result;
+    committed(s, c);
+    s->room_tries = 0;
+    wk_disk_full_over(w, WK_DISK_FULL_OUTBOX);
+    lh_logf(w->conf.log, LH_DEBUG, "push.made", "shard %u: %llx/%llu", s->id,
+            (unsigned long long)c->head.incarnation.number, (unsigned long long)c->head.step);
+    return note_snapshot(s, c);
+}
+
+static void cut_done(void *arg)
+{
+    struct wk_cut *c = arg;
+    struct wk_shard *s = c->shard;
+    struct wk_worker *w = s->worker;
+    s->cut = NULL;
+    lh_err err = take_over(s, c);
+    if (err && c->text[0]) err = lh_fail(err, "%s", c->text);
+    if (!err && s->ended) err = wk_settle_end(s);
+    wk_cut_free(c);
+    if (w->stopped) return;
+    if (err) {
+        wk_fatal(w, err);
+        return;
+    }
+    wk_session_cut(w);
+    wk_push_soon(s);
+    wk_boundary_soon(w);
+}
+
+static lh_err take(struct wk_shard *s, struct wk_cut *c)
+{
+    struct wk_worker *w = s->worker;
+    struct wk_trainer *t = w->conf.trainer;
+    c->shard = s;
+    c->trainer = lh_buf((size_t)1 << 40);
+    c->plain = s->plain;
+    c->plain.max = lk_payload_max(&w->conf.codec, s->layout);
+    lh_buf_clear(&c->plain);
+    s->plain = (struct lh_buf){0};
+    c->tokens = s->tokens;
+    c->steps = s->steps;
+    c->at = w->count.steps;
+    c->snapshot = w->conf.snapshot_rounds && (s->cuts + 1) % w->conf.snapshot_rounds == 0;
+    if (c->snapshot && s->id == 0) LH_TRY(t->ops->save(t, &c->trainer));
+    if (w->conf.norms_rounds && s->cuts % w->conf.norms_rounds == 0) {
+        c->residual_square = calloc(s->layout->extents, sizeof *c->residual_square);
+        if (!c->residual_square) return LH_ERR_NO_MEMORY;
+    }
+    fill_head(s, c);
+    LH_TRY(fill_slot(s, c));
+    return take_delta(s);
+}
+
+lh_err wk_cut(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    struct wk_cut *c = calloc(1, sizeof *c);
+    if (!c) return LH_ERR_NO_MEMORY;
+    lh_err err = take(s, c);
+    if (err) {
+        wk_cut_free(c);
+        return err;
+    }
+    lh_logf(w->conf.log, LH_DEBUG, "push.cut", "shard %u: %llx/%llu", s->id,
+            (unsigned long long)w->incarnation.number, (unsigned long long)s->committed->next);
+    s->tokens = s->steps = 0;
+    s->cut = c;
+    w->conf.env->ops->work(w->conf.env, LH_LANE_DISK, cut_job, cut_done, c);
+    return LH_OK;
+}
+
+bool wk_cutting(const struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (w->shard[i].cut) return true;
+    return false;
+}

@@ -1,0 +1,251 @@
+// The round: local steps, and what happens between two of them (DESIGN.md#section-5, #section-6).
+//
+// At a boundary: records that were folded enter the view, shards whose H steps are over are cut
+// (staggered over the shards), and the next step starts. Nothing here waits for the network except
+// where the mode says so (BSP) or there is nothing left to train on.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/data/mix.h"
+#include "worker/worker.h"
+
+static void boundary(void *arg);
+
+void wk_boundary_soon(struct wk_worker *w)
+{
+    if (w->boundary_posted || w->stepping || w->stopped) return;
+    w->boundary_posted = true;
+    lh_post(w->conf.env, boundary, w);
+}
+
+// ---------------------------------------------------------------- data
+
+// Takes the next step's sequences from the first units of the queue, drawn by what was trained so
+// far: a life that is resumed needs no memory of its draws.
+static uint64_t plan_step(struct wk_worker *w)
+{
+    struct wk_trainer *t = w->conf.trainer;
+    uint64_t want = t->ops->step_tokens(t), sequence = t->ops->sequence_tokens(t), sum = 0;
+    uint64_t taken[LH_WINDOW_MAX] = {0};
+    uint32_t most = w->conf.window_units < LH_WINDOW_MAX ? w->conf.window_units : LH_WINDOW_MAX;
+    w->in.pieces = 0;
+    w->in.piece = w->piece;
+    while (sum < want && w->in.pieces < WK_PIECES_MAX) {
+        uint32_t window = w->queued < most ? w->queued : most;
+        int drawn = wk_mix_draw(w->queue, window, taken, w->id + w->count.tokens + sum);
+        if (drawn < 0) break;
+        const struct wk_queued *q = &w->queue[drawn];
+        uint64_t *mine = &taken[drawn], n = q->tokens - q->done - *mine;
+        if (n > sequence) n = sequence;
+        if (n > want - sum) n = want - sum;
+        w->piece[w->in.pieces++] = (struct wk_piece){q->unit, q->done + *mine, n};
+        *mine += n;
+        sum += n;
+    }
+    return sum;
+}
+
+// Its claim waits for a cut of its shard.
+void wk_unit_finished(struct wk_worker *w, uint64_t unit, uint64_t steps)
+{
+    for (uint32_t i = 0; i < w->shards; i++) {
+        struct wk_shard *s = &w->shard[i];
+        bool here = unit % w->shards == s->id || LH_BUG("credit_each");
+        if (LH_BUG("credit_any")) here = (unit + w->id) % w->shards == s->id;
+        if (!here) continue;
+        if (s->freshes < WK_CLAIMS_HELD_MAX) {
+            s->fresh_at[s->freshes] = steps;
+            s->fresh[s->freshes++] = unit;
+        } else {
+            lh_logf(w->conf.log, LH_ERROR, "claims.full", "unit %llu will be trained again",
+                    (unsigned long long)unit);
+        }
+    }
+}
+
+static void consume(struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->in.pieces; i++) {
+        const struct wk_piece *p = &w->piece[i];
+        for (uint32_t k = 0; k < w->queued; k++)
+            if (w->queue[k].unit == p->unit && w->queue[k].done == p->offset)
+                w->queue[k].done += p->tokens;
+    }
+    uint32_t kept = 0;
+    for (uint32_t k = 0; k < w->queued; k++) {
+        if (w->queue[k].done >= w->queue[k].tokens)
+            wk_unit_finished(w, w->queue[k].unit, w->count.steps);
+        else
+            w->queue[kept++] = w->queue[k];
+    }
+    w->queued = kept;
+    wk_announce_units(w);
+}
+
+// ---------------------------------------------------------------- cuts
+
+static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
+{
+    bool bsp = s->replica.ledger.plan.mode == LH_MODE_BSP;
+    if (bsp && wk_round_pushed(s)) return false; // one push a round
+    if (s->steps >= w->local_steps) return true;
+    // the first cuts are staggered, so that shards are pushed at different times
+    if (!bsp && s->cuts == 0 && s->steps && s->id &&
+        s->steps >= (w->local_steps * s->id + w->shards - 1) / w->shards)
+        return true;
+    bool idle = !w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN);
+    if (idle && bsp && wk_round_awaited(s)) return true; // nothing to add, but others wait
+    return idle && (s->steps || s->tokens || wk_claimable(s) || s->committed->claims);
+}
+
+// BSP: all shards are pushed at one boundary, or the rounds of two shards could wait for each
+// other.
+static bool cut_together(const struct wk_worker *w)
+{
+    bool due = false;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        const struct wk_shard *s = &w->shard[i];
+        if (s->replica.ledger.plan.mode != LH_MODE_BSP || s->ended || !wk_may_cut(s) ||
+            wk_round_pushed(s))
+            return false;
+        due |= cut_due(w, s);
+    }
+    return due;
+}
+
+// BSP: this shard's round lags behind another's, as after a crash between two cuts, and others
+// wait.
+static bool lags(const struct wk_worker *w, const struct wk_shard *s)
+{
+    if (wk_round_pushed(s) || !wk_round_awaited(s)) return false;
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (wk_round_pushed(&w->shard[i])) return true;
+    return false;
+}
+
+static lh_err cut_all(struct wk_worker *w)
+{
+    bool together = cut_together(w);
+    for (uint32_t i = 0; i < w->shards; i++) {
+        struct wk_shard *s = &w->shard[i];
+        bool bsp = s->replica.ledger.plan.mode == LH_MODE_BSP;
+        if (s->ended || !wk_may_cut(s) || !(bsp ? together || lags(w, s) : cut_due(w, s))) continue;
+        LH_TRY(wk_cut(s));
+    }
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- steps
+
+// Every shard has a state and says that the run began, and how (mode, weights).
+static bool everything_ready(const struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (!w->shard[i].ready || w->shard[i].replica.ledger.plan.phase < LH_PHASE_RUN)
+            return false;
+    return true;
+}
+
+static bool must_wait(const struct wk_worker *w) // BSP: until this round is complete
+{
+    for (uint32_t i = 0; i < w->shards; i++) {
+        const struct wk_shard *s = &w->shard[i];
+        if (s->replica.ledger.plan.mode != LH_MODE_BSP || s->ended) continue;
+        if (s->cut || wk_outbox_undecided(&s->outbox) || !wk_own_folded(s) || wk_round_pushed(s) ||
+            s->steps >= w->local_steps)
+            return true;
+    }
+    return false;
+}
+
+// What passed since the last step went to the boundary; what passes now, to nothing.
+static void note_idle(struct wk_worker *w, bool stalled)
+{
+    int64_t now = lh_now(w->conf.env);
+    if (w->step_ended) w->count.between_ns += now - w->step_ended;
+    w->step_ended = 0;
+    if (w->idle_since) w->count.stall_ns += now - w->idle_since;
+    w->idle_since = stalled ? now : 0;
+}
+
+static int64_t step_job(void *arg)
+{
+    struct wk_worker *w = arg;
+    struct wk_trainer *t = w->conf.trainer;
+    w->out = (struct wk_step_out){0};
+    w->step_error = t->ops->step(t, &w->in, &w->out);
+    int64_t now = lh_now(w->conf.env), least = w->step_started + w->out.least_ns;
+    w->step_ended = now > least ? now : least;
+    return w->out.least_ns;
+}
+
+static void step_done(void *arg)
+{
+    struct wk_worker *w = arg;
+    w->stepping = false;
+    if (w->stopped) return;
+    if (w->step_error) {
+        wk_fatal(w, w->step_error);
+        return;
+    }
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < w->in.pieces; i++) tokens += w->piece[i].tokens;
+    int64_t took = lh_now(w->conf.env) - w->step_started;
+    double speed = took > 0 ? (double)tokens * 1e9 / (double)took : 0;
+    w->tokens_per_s = w->tokens_per_s > 0 ? 0.9 * w->tokens_per_s + 0.1 * speed : speed;
+    w->count.loss = w->count.steps ? 0.95 * w->count.loss + 0.05 * w->out.loss : w->out.loss;
+    w->count.tokens += tokens;
+    w->count.steps++;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        w->shard[i].tokens += tokens;
+        w->shard[i].steps++;
+    }
+    const struct wk_observer *o = w->conf.observer;
+    if (o && o->stepped) o->stepped(o->arg, &w->in);
+    consume(w);
+    if (w->phase >= LH_PHASE_DRAIN) wk_park_units(w);
+    wk_stats_tell(w);
+    boundary(w);
+}
+
+static void start_step(struct wk_worker *w)
+{
+    w->in.credited = w->shard[0].replica.ledger.tokens; // the one clock: a fold of shard 0's log
+    w->in.learning_rate = w->conf.rate ? w->conf.rate(w->conf.rate_arg, w->in.credited) : 0;
+    wk_stats_ask(w);
+    w->stepping = true;
+    w->step_started = lh_now(w->conf.env);
+    w->conf.env->ops->work(w->conf.env, LH_LANE_COMPUTE, step_job, step_done, w);
+}
+
+// BSP: the next round's records may come once this one is the view; or when it is no longer over,
+// because what came with its last record (a worker that joined, a lost history) opened it again.
+static void renew_view(struct wk_shard *s)
+{
+    bool renewed = wk_view_renew(s);
+    if (renewed || !wk_view_may_renew(s) || !wk_round_over(s)) wk_follow_resume(s);
+}
+
+static void boundary(void *arg)
+{
+    struct wk_worker *w = arg;
+    w->boundary_posted = false;
+    if (w->stopped || w->stepping || !everything_ready(w)) return;
+    for (uint32_t i = 0; i < w->shards; i++) renew_view(&w->shard[i]);
+    lh_err err = cut_all(w);
+    if (err) {
+        wk_fatal(w, err);
+        return;
+    }
+    bool may = w->started && w->phase == LH_PHASE_RUN && w->local_steps;
+    if (w->queued < w->conf.queue_units && may && !w->leased_out) wk_lease_soon(w);
+    bool stuck = must_wait(w);
+    if (!may || stuck || !plan_step(w)) {
+        if (wk_drained(w) && !w->told_drained) wk_lease_soon(w); // else at the usual pace
+        note_idle(w, may && (stuck || !w->leased_out) && w->count.steps > 0);
+        return;
+    }
+    note_idle(w, false);
+    start_step(w);
+}

@@ -1,0 +1,346 @@
+// The slot's bytes. See slot.h.
+#include "worker/push/slot.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/limits.h"
+
+static const uint32_t MAGIC = 0x4c53484c; // "LHSL"
+enum { VERSION = 2, SYNCED = 1, FIXED = 4 + 2 + 2 + 8 + 16 + 16 + 16 + 8 + 8 + 4 + 4 + 8 + 16 };
+
+struct header {
+    uint16_t flags;
+    uint64_t generation, values;
+    uint8_t boot[16];
+    uint32_t residual_crc;
+};
+
+static size_t head_bytes(uint32_t claims, uint32_t places)
+{
+    return FIXED + 8u * claims + 16u * places + 8u;
+}
+
+void wk_slot_free(struct wk_slot *slot)
+{
+    free(slot->claim);
+    free(slot->place);
+    slot->claim = NULL;
+    slot->place = NULL;
+}
+
+static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uint64_t generation,
+                       bool synced, uint32_t residual_crc, struct lh_buf *b)
+{
+    lh_put_u32(b, MAGIC);
+    lh_put_u16(b, VERSION);
+    lh_put_u16(b, synced ? SYNCED : 0);
+    lh_put_u64(b, generation);
+    lh_put(b, s->boot, sizeof s->boot);
+    lh_put_u64(b, slot->incarnation.number);
+    lh_put_u64(b, slot->incarnation.random);
+    lh_put_u64(b, slot->gone_incarnation);
+    lh_put_u64(b, slot->gone_step);
+    lh_put_u64(b, slot->next);
+    lh_put_u64(b, slot->decided);
+    lh_put_u8(b, slot->decided_admitted);
+    lh_put_u8(b, 0);
+    lh_put_u16(b, 0);
+    lh_put_u32(b, slot->claims);
+    lh_put_u64(b, s->values);
+    lh_put_u32(b, slot->places);
+    lh_put_u32(b, slot->decided_epoch <= UINT32_MAX ? (uint32_t)slot->decided_epoch : 0);
+    lh_put_u64(b, slot->tokens);
+    for (uint32_t i = 0; i < slot->claims; i++) lh_put_u64(b, slot->claim[i]);
+    for (uint32_t i = 0; i < slot->places; i++) {
+        lh_put_u64(b, slot->place[i].unit);
+        lh_put_u64(b, slot->place[i].tokens);
+    }
+    lh_put_u32(b, residual_crc);
+    if (!b->err) lh_put_u32(b, lh_crc32c(0, b->data, b->len));
+}
+
+// Claims and places, from where they stand in a header that is whole. `first` is the one place of
+// version 1.
+static lh_err read_lists(struct lh_span claims, struct lh_span places, const struct wk_place *first,
+                         struct wk_slot *out)
+{
+    out->claim = calloc(out->claims + 1, sizeof *out->claim);
+    out->place = calloc(out->places + 1, sizeof *out->place);
+    if (!out->claim || !out->place) {
+        wk_slot_free(out);
+        return LH_ERR_NO_MEMORY;
+    }
+    struct lh_cursor c = lh_cursor(claims), p = lh_cursor(places);
+    for (uint32_t i = 0; i < out->claims; i++) out->claim[i] = lh_get_u64(&c);
+    for (uint32_t i = 0; i < out->places; i++) {
+        out->place[i].unit = first ? first->unit : lh_get_u64(&p);
+        out->place[i].tokens = first ? first->tokens : lh_get_u64(&p);
+    }
+    return LH_OK;
+}
+
+static lh_err read_head(struct lh_cursor *c, struct header *h, struct wk_slot *out)
+{
+    const uint8_t *start = c->at;
+    memset(out, 0, sizeof *out);
+    uint32_t magic = lh_get_u32(c);
+    uint16_t version = lh_get_u16(c);
+    h->flags = lh_get_u16(c);
+    h->generation = lh_get_u64(c);
+    lh_get_into(c, h->boot, sizeof h->boot);
+    out->incarnation.number = lh_get_u64(c);
+    out->incarnation.random = lh_get_u64(c);
+    out->gone_incarnation = lh_get_u64(c);
+    out->gone_step = lh_get_u64(c);
+    out->next = lh_get_u64(c);
+    out->decided = lh_get_u64(c);
+    out->decided_admitted = lh_get_u8(c) != 0;
+    (void)lh_get(c, 3);
+    out->claims = lh_get_u32(c);
+    h->values = lh_get_u64(c);
+    bool old = version == 1;
+    uint64_t number = lh_get_u64(c), tokens = lh_get_u64(c);
+    struct wk_place first = {number, tokens};
+    out->places = old ? number != UINT64_MAX : (uint32_t)number;
+    out->decided_epoch = old ? 0 : number >> 32;
+    out->tokens = old ? 0 : tokens;
+    if (c->failed || magic != MAGIC || (version != VERSION && !old) ||
+        out->claims > WK_CLAIMS_HELD_MAX || out->places > WK_PLACES_MAX)
+        return lh_fail(LH_ERR_CORRUPT, "not a slot");
+    struct lh_span claims = lh_get(c, 8u * out->claims);
+    struct lh_span places = lh_get(c, old ? 0 : 16u * out->places);
+    h->residual_crc = lh_get_u32(c);
+    size_t head = (size_t)(c->at - start);
+    uint32_t crc = lh_get_u32(c);
+    if (c->failed || crc != lh_crc32c(0, start, head)) return lh_fail(LH_ERR_CORRUPT, "not a slot");
+    return read_lists(claims, places, old ? &first : NULL, out);
+}
+
+// Reads one file; LH_ERR_CORRUPT or LH_ERR_NOT_FOUND when it does not count. The residual's bytes
+// follow the cursor in `file`.
+static lh_err read_file(struct wk_slots *s, const char *path, struct lh_buf *file, struct header *h,
+                        struct wk_slot *out, struct lh_span *residual)
+{
+    lh_buf_clear(file);
+    LH_TRY(lh_file_load(s->env, path, file));
+    struct lh_cursor c = lh_cursor(lh_buf_span(file));
+    LH_TRY(read_head(&c, h, out));
+    *residual = lh_get(&c, lh_left(&c));
+    if (h->values == s->values && residual->len == s->values * sizeof(float) &&
+        h->residual_crc == lh_crc32c(0, residual->data, residual->len))
+        return LH_OK;
+    wk_slot_free(out);
+    return lh_fail(LH_ERR_CORRUPT, "%s: not a whole slot", path);
+}
+
+static struct lh_buf file_buf(const struct wk_slots *s)
+{
+    return lh_buf(head_bytes(WK_CLAIMS_HELD_MAX, WK_PLACES_MAX) + s->values * sizeof(float));
+}
+
+static lh_err slot_path(const struct wk_slots *s, uint64_t generation, const char *more, char *out)
+{
+    return lh_path(out, LH_PATH_SIZE, s->dir, "slot-%04x-%c%s", s->shard,
+                   'a' + (int)(generation % 2), more);
+}
+
+// A process that was killed may have left the newest in the page cache only. It counts from now on,
+// so no power cut may bring an older one back that says it was synced: the other file's, or the one
+// that the disk still has in this one's place when the next flip is torn in the other. Written once
+// more: where it was a sync that failed, the cache takes the pages for clean, and another would do
+// nothing.
+static lh_err sync_newest(struct wk_slots *s, int k, struct lh_buf *bytes)
+{
+    const struct lh_files_ops *files = s->env->ops->files;
+    char path[LH_PATH_SIZE];
+    struct lh_file *file;
+    LH_TRY(slot_path(s, (uint64_t)k, "", path));
+    lh_buf_clear(bytes);
+    LH_TRY(lh_file_load(s->env, path, bytes));
+    LH_TRY(files->open(s->env, path, LH_OPEN_WRITE, &file));
+    lh_err err = files->write(file, 0, lh_buf_span(bytes));
+    if (!err) err = files->sync(file);
+    files->close(file);
+    return err ? err : files->sync_dir(s->env, s->dir);
+}
+
+lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
+                    enum wk_slot_state *state)
+{
+    struct lh_buf file = file_buf(s);
+    lh_err err = LH_OK;
+    int newest = 0; // not by its generation: a damaged disk may hold any there
+    *state = WK_SLOT_ABSENT;
+    s->settle = 2;
+    memset(out, 0, sizeof *out);
+    for (int k = 0; k < 2; k++) {
+        char path[LH_PATH_SIZE];
+        struct header h;
+        struct wk_slot slot;
+        struct lh_span bytes;
+        LH_TRY_TO(out, err, lh_path(path, sizeof path, s->dir, "slot-%04x-%c", s->shard, 'a' + k));
+        err = read_file(s, path, &file, &h, &slot, &bytes);
+        if (err == LH_ERR_NOT_FOUND || err == LH_ERR_CORRUPT) {
+            if (err == LH_ERR_CORRUPT && *state == WK_SLOT_ABSENT) *state = WK_SLOT_LOST;
+            err = LH_OK;
+            continue;
+        }
+        if (err) goto out;
+        if (h.generation <= s->generation) {
+            wk_slot_free(&slot);
+            continue;
+        }
+        wk_slot_free(out);
+        *out = slot;
+        s->generation = h.generation;
+        newest = k;
+        bool same_boot = memcmp(h.boot, s->boot, sizeof h.boot) == 0;
+        *state = same_boot || h.flags & SYNCED ? WK_SLOT_INTACT : WK_SLOT_LOST;
+        memcpy(residual, bytes.data, bytes.len);
+    }
+    if (*state == WK_SLOT_INTACT) err = sync_newest(s, newest, &file);
+out:
+    if (err) wk_slot_free(out); // the first file was read, the second could not be
+    lh_buf_free(&file);
+    return err;
+}
+
+static lh_err fill_head(struct wk_slots *s, const struct wk_slot *slot, uint32_t residual_crc,
+                        uint64_t generation, bool sync, struct lh_buf *b)
+{
+    write_head(s, slot, generation, sync, residual_crc, b);
+    return lh_buf_err(b);
+}
+
+static uint32_t crc_of_zeros(uint64_t bytes)
+{
+    static const uint8_t zero[4096];
+    uint32_t crc = 0;
+    for (size_t n; bytes; bytes -= n) {
+        n = bytes < sizeof zero ? (size_t)bytes : sizeof zero;
+        crc = lh_crc32c(crc, zero, n);
+    }
+    return crc;
+}
+
+static lh_err write_values(struct lh_file *file, const struct lh_files_ops *files,
+                           struct lh_span head, struct lh_span values, bool durably)
+{
+    lh_err err = values.data ? LH_OK : files->resize(file, 0); // zeros: a hole
+    if (!err) err = files->write(file, 0, head);
+    if (!err && values.data) err = files->write(file, head.len, values); // torn in between: CRC
+    if (!err) err = files->resize(file, head.len + values.len);
+    if (!err && durably) err = files->sync(file);
+    return err;
+}
+
+static lh_err forget(struct wk_slots *s, const char *path)
+{
+    static const uint8_t none[sizeof MAGIC];
+    const struct lh_files_ops *files = s->env->ops->files;
+    struct lh_file *file;
+    uint64_t size = 0;
+    LH_TRY(files->open(s->env, path, LH_OPEN_WRITE, &file));
+    lh_err err = files->size(file, &size);
+    if (size > sizeof none) size = sizeof none; // no more than is there: more would want room
+    if (!err && size) err = files->write(file, 0, lh_span(none, (size_t)size));
+    files->close(file);
+    return err;
+}
+
+// What found no room is not there, however much of it was written. A first slot's file goes; of
+// another one the magic number does, because removing it would give its room away. Where that fails
+// too, nobody knows what is there.
+static lh_err undo(struct wk_slots *s, const char *path, bool first, lh_err why)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%s", lh_err_text(why));
+    lh_err err = first ? s->env->ops->files->remove(s->env, path) : forget(s, path);
+    if (err == LH_ERR_DISK_FULL) err = lh_fail(LH_ERR_IO, "%s; nor can it be undone", text);
+    return err && err != LH_ERR_NOT_FOUND ? err : lh_fail(why, "%s", text);
+}
+
+// The residual's bytes in place, the other file is whole; or without any the same number of zeros,
+// under another name first, for then there is no other file.
+static lh_err write_file(struct wk_slots *s, uint64_t generation, struct lh_span head,
+                         const float *residual, bool durably)
+{
+    const struct lh_files_ops *files = s->env->ops->files;
+    struct lh_span values = {(const uint8_t *)residual, s->values * sizeof(float)};
+    struct lh_file *file;
+    char path[LH_PATH_SIZE], first[LH_PATH_SIZE];
+    LH_TRY(slot_path(s, generation, "", path));
+    LH_TRY(slot_path(s, generation, residual ? "" : ".tmp", first));
+    LH_TRY(files->open(s->env, first, LH_OPEN_WRITE | LH_OPEN_CREATE, &file));
+    lh_err err = write_values(file, files, head, values, durably);
+    files->close(file);
+    if (!err && !residual) err = files->rename(s->env, first, path);
+    if (!err && durably) err = files->sync_dir(s->env, s->dir);
+    return err == LH_ERR_DISK_FULL ? undo(s, path, !residual, err) : err;
+}
+
+static lh_err flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual, bool sync)
+{
+    struct lh_buf b = lh_buf(head_bytes(WK_CLAIMS_HELD_MAX, WK_PLACES_MAX));
+    uint64_t bytes = s->values * sizeof(float), generation = s->generation + 1;
+    uint32_t crc = residual ? lh_crc32c(0, residual, bytes) : crc_of_zeros(bytes);
+    bool durably = sync || s->settle;
+    lh_err err = fill_head(s, slot, crc, generation, sync, &b);
+    if (!err) err = write_file(s, generation, lh_buf_span(&b), residual, durably);
+    if (!err) s->generation = generation;
+    if (!err && durably) s->settle = sync ? 2 : s->settle - 1;
+    lh_buf_free(&b);
+    return err;
+}
+
+lh_err wk_slot_flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual,
+                    bool sync)
+{
+    LH_ASSERT(residual);
+    return flip(s, slot, residual, sync);
+}
+
+lh_err wk_slot_begin(struct wk_slots *s, const struct wk_slot *slot)
+{
+    return flip(s, slot, NULL, true);
+}
+
+lh_err wk_snapshot_write(struct wk_slots *s, const struct wk_slot *slot, const float *residual)
+{
+    struct lh_buf b = file_buf(s);
+    char path[LH_PATH_SIZE];
+    uint32_t crc = lh_crc32c(0, residual, s->values * sizeof(float));
+    lh_err err = fill_head(s, slot, crc, s->generation, true, &b);
+    lh_put(&b, residual, s->values * sizeof(float));
+    if (!err) err = lh_buf_err(&b);
+    if (!err) err = lh_path(path, sizeof path, s->dir, "residual-%04x", s->shard);
+    if (!err) err = lh_file_replace(s->env, path, lh_buf_span(&b));
+    lh_buf_free(&b);
+    return err;
+}
+
+lh_err wk_snapshot_load(struct wk_slots *s, struct wk_slot *out, float *residual)
+{
+    struct lh_buf file = file_buf(s);
+    char path[LH_PATH_SIZE];
+    struct header h;
+    struct lh_span bytes;
+    lh_err err = lh_path(path, sizeof path, s->dir, "residual-%04x", s->shard);
+    if (!err) err = read_file(s, path, &file, &h, out, &bytes);
+    if (err == LH_ERR_CORRUPT) err = LH_ERR_NOT_FOUND;
+    if (!err && residual) memcpy(residual, bytes.data, bytes.len);
+    lh_buf_free(&file);
+    return err;
+}
+
+lh_err wk_snapshot_remove(struct wk_slots *s)
+{
+    const struct lh_files_ops *files = s->env->ops->files;
+    char path[LH_PATH_SIZE];
+    LH_TRY(lh_path(path, sizeof path, s->dir, "residual-%04x", s->shard));
+    lh_err err = files->remove(s->env, path);
+    return err && err != LH_ERR_NOT_FOUND ? err : files->sync_dir(s->env, s->dir);
+}

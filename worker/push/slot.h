@@ -1,0 +1,77 @@
+// The slot: a worker's commit point for one shard (server/docs/0000-protocol.md#rule-9, #rule-10),
+// and the residual snapshot.
+//
+// Two files, DIR/slot-<shard>-a and -b, written in turn, each whole:
+//   magic "LHSL" u32, version u16 (2), flags u16 (1: synced), generation u64, boot id 16,
+//   incarnation u64 u64, gone u64 u64, next step u64, decided step u64, decided was admitted u8, 0
+//   u8 u16, claims u32, values u64, places u32, epoch of decided u32, tokens u64, claims u64 each,
+//   places (unit u64, tokens of it u64) each, CRC-32C of the residual u32, CRC-32C of all before
+//   u32, then the residual, fp32
+// Version 1 is read too: it has one place, unit u64 (~0: none) and offset u64, where version 2 has
+// the number of places and the tokens, which are 0 then. The epoch is 0 where it is not known: of
+// version 1, of those who wrote version 2 before it had the field (they read past it), or above
+// 2^32 - 1.
+// The valid file of the highest generation counts. It is written without a sync: kill -9 keeps it;
+// after a power cut (another boot id) it does not count, unless it says that it was synced. The two
+// flips after a start or a synced flip reach the disk too, and so does what a start reads: a power
+// cut brings no synced slot back after a later one was committed.
+//
+// The snapshot, DIR/residual-<shard>, has the same layout, is synced every few rounds, and is what
+// a residual is rebuilt from when the slot is lost (server/docs/0000-protocol.md#rule-11).
+#ifndef WK_SLOT_H
+#define WK_SLOT_H
+
+#include "common/env/env.h"
+#include "common/format/frame.h"
+
+enum { WK_CLAIMS_HELD_MAX = 4096, WK_PLACES_MAX = 512 };
+
+struct wk_place { // how far a data unit was trained
+    uint64_t unit, tokens;
+};
+
+struct wk_slot {
+    struct lh_incarnation incarnation;
+    // The entry (incarnation, step) whose mass this residual took back last: if its file is still
+    // there, it is a leftover. 0: none.
+    uint64_t gone_incarnation, gone_step;
+    uint64_t next;    // first step that was never committed
+    uint64_t decided; // highest step known to be decided
+    bool decided_admitted;
+    uint64_t decided_epoch; // of the shard, whose history has that decision; 0: not known
+    uint64_t tokens;        // trained, of frames that came back: the next frame names them again
+    uint64_t *claim;        // claims that came back with refused frames; borrows when written
+    struct wk_place *place; // of the units in work when the shard was cut last; borrows likewise
+    uint32_t claims, places;
+};
+void wk_slot_free(struct wk_slot *slot); // what a load gave
+
+struct wk_slots {
+    struct lh_env *env;
+    const char *dir;
+    uint32_t shard;
+    uint64_t values;
+    uint64_t generation; // of the newest valid file
+    uint8_t boot[16];
+    unsigned settle; // flips still to sync: a file on the disk may say that it was synced
+};
+
+enum wk_slot_state { WK_SLOT_ABSENT, WK_SLOT_INTACT, WK_SLOT_LOST };
+
+// Loads the newest valid slot into `out` (to be freed by wk_slot_free) and `residual`.
+LH_MUST lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
+                            enum wk_slot_state *state);
+// The atomic flip. `sync` makes it survive a power cut too (an orderly end). LH_ERR_DISK_FULL: the
+// file that was being written does not count; after any other error it may.
+LH_MUST lh_err wk_slot_flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual,
+                            bool sync);
+// The first slot, before any cut: a residual of zeros, durable. A kill in the middle of the first
+// cut then finds what it finds in every later one: a slot below the entry, which was never sent.
+LH_MUST lh_err wk_slot_begin(struct wk_slots *s, const struct wk_slot *slot);
+LH_MUST lh_err wk_snapshot_write(struct wk_slots *s, const struct wk_slot *slot,
+                                 const float *residual);
+// LH_ERR_NOT_FOUND when there is none that can be read. `residual` NULL: only what it is of.
+LH_MUST lh_err wk_snapshot_load(struct wk_slots *s, struct wk_slot *out, float *residual);
+LH_MUST lh_err wk_snapshot_remove(struct wk_slots *s); // durably; LH_OK where there is none
+
+#endif

@@ -1,0 +1,96 @@
+// The local view: what training runs on between folds (DESIGN.md#section-6).
+//
+// view = theta - kappa * E, local = view + progress since the last cut. The anchor holds
+// local - progress, so progress is never computed against a base that moved. The view is renewed
+// only while no push of the shard is undecided or unfolded: what is in flight stays in the local
+// values until its own record is folded. The next cut waits for that too, so every push has a base
+// as fresh as its predecessor's answer.
+#include <string.h>
+
+#include "worker/worker.h"
+
+static float *local(const struct wk_shard *s)
+{
+    struct wk_trainer *t = s->worker->conf.trainer;
+    return t->ops->parameters(t) + s->layout->first;
+}
+
+static uint64_t round_of(const struct lh_ledger *l, uint64_t worker)
+{
+    const struct lh_row *row = lh_ledger_row(l, worker);
+    return row ? row->round : 0;
+}
+
+static void take_base(struct wk_shard *s)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    s->viewed = l->version;
+    s->base_epoch = l->epoch;
+    s->base_others = lh_ledger_others(l, s->worker->id);
+    s->viewed_round = round_of(l, s->worker->id);
+}
+
+void wk_view_start(struct wk_shard *s)
+{
+    float *y = local(s), kappa = s->worker->conf.kappa;
+    lk_view_start(s->replica.theta, kappa, s->residual, y, s->anchor, s->layout->values);
+    take_base(s);
+}
+
+static bool bsp(const struct wk_shard *s)
+{
+    return s->replica.ledger.plan.mode == LH_MODE_BSP;
+}
+
+// Nobody live is behind our round.
+static bool round_complete(const struct wk_shard *s)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    uint64_t own = round_of(l, s->worker->id);
+    for (uint32_t i = 0; i < l->plan.live; i++)
+        if (round_of(l, l->plan.worker[i]) < own) return false;
+    return true;
+}
+
+bool wk_round_pushed(const struct wk_shard *s)
+{
+    return round_of(&s->replica.ledger, s->worker->id) > s->viewed_round;
+}
+
+bool wk_round_over(const struct wk_shard *s)
+{
+    return wk_round_pushed(s) && round_complete(s);
+}
+
+bool wk_round_awaited(const struct wk_shard *s)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    uint64_t own = round_of(l, s->worker->id);
+    for (uint32_t i = 0; i < l->plan.live; i++)
+        if (round_of(l, l->plan.worker[i]) > own) return true;
+    return false;
+}
+
+bool wk_own_folded(const struct wk_shard *s)
+{
+    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
+    bool same = row && lh_incarnation_equal(row->incarnation, s->worker->incarnation);
+    return (same ? lh_row_step(row) : 0) >= s->committed->decided;
+}
+
+bool wk_view_may_renew(const struct wk_shard *s)
+{
+    return !s->cut && !wk_outbox_undecided(&s->outbox) && wk_own_folded(s);
+}
+
+bool wk_view_renew(struct wk_shard *s)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    bool same = s->viewed == l->version && s->base_epoch == l->epoch;
+    if (same || !wk_view_may_renew(s)) return false;
+    if (bsp(s) && !wk_round_over(s)) return false;
+    float *y = local(s), kappa = s->worker->conf.kappa;
+    lk_view_renew(s->replica.theta, kappa, s->residual, y, s->anchor, s->layout->values);
+    take_base(s);
+    return true;
+}

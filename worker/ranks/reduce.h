@@ -1,0 +1,80 @@
+// Reduce: the processes of one region ("ranks") share every local step's gradient
+// (DESIGN.md#section-5).
+//
+// Rank 0, the leader, is the region's worker: it alone leases, reads data, optimizes, pushes and
+// follows. The others hold nothing that would be missed: they read the leader's parameters, compute
+// the gradient of their part of a step's sequences, and give it. So the mean is over the same
+// sequences whoever computes them, a step of N ranks is the step of one process at the same batch
+// (to the rounding of a sum taken in another order), and a lost rank costs the others its share of
+// the work and nothing else.
+//
+// A step, on the leader's compute lane:
+//
+//   deal(step, &part);                           the sequences are dealt among who is there
+//   do {
+//       ... the gradient of `part` ...
+//       gather(gradient, &share, &part);         adds what the others computed, in rank's order
+//   } while (part.count);                        a lost rank's part is dealt anew
+//
+// Implementations: none (one process), shm (one host: reduce_shm.c).
+#ifndef WK_REDUCE_H
+#define WK_REDUCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/env/log.h"
+
+enum { WK_RANKS_MAX = 64 }; // GPUs or sockets of one host
+
+struct wk_part { // sequences [from, from + count) of a step
+    uint32_t from, count;
+};
+
+struct wk_reduce_step {
+    const uint32_t *ids; // [sequences][length + 1]
+    uint32_t sequences, length;
+    uint64_t values; // parameters
+    float scale;     // of the gradient: 1 / tokens of the whole step
+    bool measure;    // also take the `first` figures
+};
+
+// What ranks tell of their parts, summed.
+struct wk_share {
+    double nll; // negative log likelihoods, nats
+    // Of one rank: sequences of its first pass, and the squared norm of that pass's gradient alone.
+    uint32_t first;
+    double first_square;
+};
+enum { WK_SAMPLES_MAX = WK_RANKS_MAX };
+struct wk_gathered {
+    double nll;
+    uint32_t samples; // first figures, one a rank
+    struct wk_share sample[WK_SAMPLES_MAX];
+};
+
+struct wk_reduce;
+struct wk_reduce_ops {
+    const char *name;
+    // Where the parameters must lie so that all ranks see them, zeros; NULL: wherever.
+    float *(*parameters)(struct wk_reduce *r);
+    // Compute lane. `own` is the caller's part; it may be empty.
+    void (*deal)(struct wk_reduce *r, const struct wk_reduce_step *step, struct wk_part *own);
+    // Compute lane; blocks until every rank that was dealt to has given or is lost. `missing` is
+    // what the caller shall compute and gather again; empty: the gradient is whole.
+    void (*gather)(struct wk_reduce *r, float *gradient, struct wk_gathered *sum,
+                   struct wk_part *missing);
+    // Loop thread, about once a second: looks who is there, logs who came and went. Their number,
+    // the leader included.
+    uint32_t (*watch)(struct wk_reduce *r, struct lh_log *log);
+    // Loop thread, the compute lane at rest. `done`: the run is over, the other ranks may end.
+    void (*close)(struct wk_reduce *r, bool done);
+};
+struct wk_reduce {
+    const struct wk_reduce_ops *ops;
+};
+
+struct wk_reduce *wk_reduce_none(void); // one process; close() does nothing
+
+#endif

@@ -1,0 +1,148 @@
+// Durable copies of the replica's fold state (server/docs/0000-protocol.md#rule-13).
+//
+// A copy is what a worker starts from, what makes a point stable once the coordinator heard of it
+// (member.c), and what a server that lost its disk comes back from (offer.c). Its state is taken on
+// the loop; it is written, and older ones are removed, on the copy lane, one at a time.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "worker/worker.h"
+
+enum { COPIES_MAX = 4 };
+
+// Between two copies that find no room: each writes until there is none.
+static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
+
+struct wk_durable_copy {
+    struct wk_shard *shard;
+    struct lk_checkpoint checkpoint;
+    uint64_t stable; // when it was begun
+    unsigned copies; // that are left
+    lh_err result, tidied;
+};
+
+static bool closing(const struct wk_shard *s)
+{
+    return s->replica.ledger.plan.phase >= LH_PHASE_CLOSE;
+}
+
+// The newest copy is registered, or overtaken by one that is: the next one takes its elders away.
+static bool registered(const struct wk_shard *s)
+{
+    if (s->stable.epoch != s->durable.epoch) return s->stable.epoch > s->durable.epoch;
+    return s->stable.version >= s->durable.version;
+}
+
+// Every so many versions; more than COPIES_MAX are not made while none of them is registered. The
+// run ends only when what a shard closed with is stable: of that there is a copy at once.
+bool wk_durable_copy_due(const struct wk_shard *s)
+{
+    uint64_t every = s->worker->conf.durable_every;
+    if (closing(s)) return true;
+    return every && s->replica.ledger.version >= s->durable.version + every &&
+           (s->copies < COPIES_MAX || registered(s));
+}
+
+struct lk_checkpoint_conf wk_durable_copy_conf(const struct wk_worker *w)
+{
+    return (struct lk_checkpoint_conf){.env = w->conf.env,
+                                       .dir = w->replica_dir,
+                                       .keys = w->conf.keys,
+                                       .cipher = w->conf.cipher,
+                                       .key_id = w->conf.key_id};
+}
+
+// Copies of a history that was given up go, and those that the stable point has overtaken. One that
+// was registered, or may have been, stays: a server that loses its disk comes back from it
+// (server/docs/0000-protocol.md#rule-13). On the lane: to remove large files may take long.
+static lh_err tidy_copies(struct wk_durable_copy *k)
+{
+    const struct wk_shard *s = k->shard;
+    struct lk_checkpoint_conf conf = wk_durable_copy_conf(s->worker);
+    LH_TRY(lk_checkpoint_drop_above(&conf, s->id, k->checkpoint.version));
+    uint64_t kept = LH_BUG("copy_replaced") ? k->checkpoint.version : k->stable;
+    return lk_checkpoint_drop_below(&conf, s->id, kept, &k->copies);
+}
+
+static int64_t write_job(void *arg)
+{
+    struct wk_durable_copy *k = arg;
+    k->result = lk_checkpoint_write(&k->checkpoint);
+    if (k->result) return 0;
+    LH_FAILPOINT("replica.written");
+    k->tidied = tidy_copies(k);
+    return 0;
+}
+
+static void look_again(void *arg)
+{
+    struct wk_shard *s = arg;
+    s->keep_timer = 0;
+    const struct lh_ledger *l = &s->replica.ledger;
+    bool kept = s->durable.epoch == l->epoch && s->durable.version >= l->version;
+    lh_err err = kept || !wk_durable_copy_due(s) ? LH_OK : wk_durable_copy_start(s);
+    if (err) wk_fatal(s->worker, err);
+}
+
+// No record may come any more that would ask for another copy.
+static void found_no_room(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    char text[512];
+    snprintf(text, sizeof text,
+             "shard %u: no room in %.300s; outboxes and logs can't be cut until there is: free "
+             "some space, it is tried again every %lld s",
+             s->id, w->replica_dir, (long long)(ROOM_AGAIN / LH_SECOND));
+    wk_disk_full_say(w, WK_DISK_FULL_REPLICA, text);
+    lh_cancel(w->conf.env, &s->keep_timer);
+    if (!w->stopped) s->keep_timer = lh_after(w->conf.env, ROOM_AGAIN, look_again, s);
+}
+
+static void write_done(void *arg)
+{
+    struct wk_durable_copy *k = arg;
+    struct wk_shard *s = k->shard;
+    s->keep = NULL;
+    lh_err err = k->result;
+    if (!err && !s->worker->stopped) {
+        s->durable.epoch = k->checkpoint.epoch;
+        s->durable.version = k->checkpoint.version;
+        s->durable.chain = k->checkpoint.chain;
+        s->copies = k->copies;
+        err = k->tidied;
+    }
+    if (!err) wk_disk_full_over(s->worker, WK_DISK_FULL_REPLICA);
+    if (err == LH_ERR_DISK_FULL)
+        found_no_room(s);
+    else if (err && !s->worker->stopped)
+        wk_fatal(s->worker, err);
+    bool again = !k->result && closing(s) && s->durable.version < s->replica.ledger.version;
+    wk_durable_copy_free(k);
+    if (again && !s->worker->stopped && (err = wk_durable_copy_start(s))) wk_fatal(s->worker, err);
+}
+
+void wk_durable_copy_free(struct wk_durable_copy *k)
+{
+    if (!k) return;
+    lk_checkpoint_free(&k->checkpoint);
+    free(k);
+}
+
+lh_err wk_durable_copy_start(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    if (s->keep) return LH_OK;
+    struct wk_durable_copy *k = calloc(1, sizeof *k);
+    if (!k) return LH_ERR_NO_MEMORY;
+    k->shard = s;
+    k->stable = s->stable.version;
+    struct lk_checkpoint_conf conf = wk_durable_copy_conf(w);
+    lh_err err = lk_checkpoint_take(&conf, &s->replica, &k->checkpoint);
+    if (err) {
+        free(k);
+        return err;
+    }
+    s->keep = k;
+    w->conf.env->ops->work(w->conf.env, LH_LANE_COPY, write_job, write_done, k);
+    return LH_OK;
+}

@@ -1,0 +1,367 @@
+// Follow: the other regions' records, folded into the replica (DESIGN.md#section-5 step 12,
+// #section-7; server/docs/0000-protocol.md#rule-14 to #rule-16); a snapshot when there is no other
+// way (snapshot.c).
+//
+// The stream is parsed wherever its messages were cut. A record whose payload was left out is
+// filled from the outbox: only what the follow request declared as held can be left out.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/head.h"
+#include "longhaul/v1/shard.pb-c.h"
+#include "worker/worker.h"
+
+enum { HELD_MAX = 64 };
+
+static void connect_stream(void *arg);
+
+static void again(struct wk_shard *s, lh_err why)
+{
+    struct wk_worker *w = s->worker;
+    if (w->stopped || s->stream_timer || s->ended) return;
+    s->stream_timer =
+        lh_after(w->conf.env, wk_backoff(w, &s->stream_tries, why), connect_stream, s);
+}
+
+static void reset(struct wk_shard *s)
+{
+    struct wk_stream *t = &s->stream;
+    lh_record_stream_reset(&t->records);
+    *t = (struct wk_stream){0};
+    wk_snapshot_stop(s);
+}
+
+bool wk_following(const struct wk_shard *s)
+{
+    return s->stream.call || s->arrival.ranges;
+}
+
+void wk_follow_stop(struct wk_shard *s)
+{
+    struct lh_call *call = s->stream.call;
+    reset(s);
+    if (call) lh_call_cancel(call);
+    again(s, LH_ERR_UNAVAILABLE);
+}
+
+// ---------------------------------------------------------------- a record
+
+// Gives the frame, which the record's body borrows from then on. One whose file is damaged or gone
+// is as one that is not held: the next request says so, and the server sends all of it.
+static lh_err fill_elided(struct wk_shard *s, struct lh_record *r, struct wk_entry **own,
+                          struct lh_blob **frame)
+{
+    struct lh_frame f;
+    LH_TRY(lh_frame_parse_stub(r->body, &f));
+    struct wk_entry *e = wk_outbox_find(&s->outbox, f.incarnation.number, f.step);
+    struct lh_digest digest = lh_frame_digest(r->body, &f);
+    if (f.worker != s->worker->id || !e || !lh_digest_equal(&digest, &e->digest)) {
+        s->elided_unknown++;
+        return lh_fail(LH_ERR_NOT_FOUND,
+                       "shard %u version %" PRIu64 ": the payload was left out, "
+                       "and this outbox does not hold it",
+                       s->id, r->version);
+    }
+    lh_err err = wk_outbox_frame(&s->outbox, e, frame);
+    if (err == LH_ERR_CORRUPT)
+        return lh_fail(LH_ERR_NOT_FOUND, "shard %u version %" PRIu64 ": %s; it is asked for again",
+                       s->id, r->version, lh_err_text(err));
+    if (err) return err;
+    r->body = lh_blob_span(*frame);
+    r->flags = 0;
+    *own = e;
+    return LH_OK;
+}
+
+static struct wk_entry *own_entry(struct wk_shard *s, const struct lh_record *r)
+{
+    struct lh_frame f;
+    struct lh_frame_parts parts;
+    if (r->kind != LH_ADMIT || lh_frame_parse(r->body, &f, &parts) || f.worker != s->worker->id)
+        return NULL;
+    return wk_outbox_find(&s->outbox, f.incarnation.number, f.step);
+}
+
+lh_err wk_follow_ended(struct wk_shard *s)
+{
+    s->ended = true;
+    s->final_digest = lk_replica_digest(&s->replica);
+    lh_logf(s->worker->conf.log, LH_INFO, "shard.ended", "shard %u at version %" PRIu64, s->id,
+            s->replica.ledger.version);
+    if (!s->cut) LH_TRY(wk_settle_end(s)); // else when it is committed
+    wk_lease_soon(s->worker);
+    return wk_durable_copy_start(s);
+}
+
+// `own`: the outbox holds these very bytes, and maybe still the payload they were sealed from.
+static lh_err fold(struct wk_shard *s, const struct lh_record *r, struct wk_entry *own)
+{
+    if (!own || !own->plain.len) return lk_replica_apply(&s->replica, r);
+    LH_TRY(lk_replica_apply_plain(&s->replica, r, lh_buf_span(&own->plain)));
+    lh_buf_free(&s->plain);
+    s->plain = own->plain;
+    own->plain = (struct lh_buf){0};
+    return LH_OK;
+}
+
+// *own: the entry that the record is of, NULL: none.
+static lh_err fold_record(struct wk_shard *s, struct lh_record *r, struct wk_entry **own)
+{
+    struct lh_blob *frame = NULL;
+    if (!(r->flags & LH_RECORD_ELIDED)) {
+        *own = own_entry(s, r);
+        return fold(s, r, NULL);
+    }
+    LH_TRY(fill_elided(s, r, own, &frame));
+    lh_err err = fold(s, r, *own);
+    r->body = (struct lh_span){0};
+    lh_blob_release(frame);
+    return err;
+}
+
+static lh_err take_record(struct wk_shard *s, struct lh_record *r)
+{
+    struct wk_worker *w = s->worker;
+    struct wk_entry *own = NULL;
+    LH_TRY(fold_record(s, r, &own));
+    s->stream_tries = 0;
+    lh_logf(w->conf.log, LH_DEBUG, "record.folded", "shard %u: version %" PRIu64 " kind %u", s->id,
+            r->version, r->kind);
+    if (own) wk_outbox_folded(&s->outbox, own, r->version, r->epoch);
+    const struct lh_ledger *l = &s->replica.ledger;
+    if (r->kind == LH_PLAN && l->plan.phase == LH_PHASE_END) return wk_follow_ended(s);
+    if (wk_durable_copy_due(s)) LH_TRY(wk_durable_copy_start(s));
+    wk_trim(s);
+    if (l->plan.mode == LH_MODE_BSP && wk_round_over(s) && wk_view_may_renew(s))
+        s->held = true; // the next round's records wait until this one is the view
+    wk_boundary_soon(w);
+    return LH_OK;
+}
+
+// What a record that can't be folded means for the stream.
+static lh_err judge(struct wk_shard *s, lh_err err)
+{
+    struct wk_worker *w = s->worker;
+    if (err == LH_ERR_CONFLICT || err == LH_ERR_NOT_FOUND || err == LH_ERR_MALFORMED) {
+        s->need_snapshot = err == LH_ERR_CONFLICT;
+        s->hold_none = err == LH_ERR_NOT_FOUND;
+        return err;
+    }
+    if (err == LH_ERR_CORRUPT) { // a DIGEST record says that this replica differs
+        s->digest_mismatches++;
+        s->need_snapshot = true;
+        lh_logf(w->conf.log, LH_ERROR, "replica.differs", "%s", lh_err_text(err));
+        return err;
+    }
+    return err;
+}
+
+// ---------------------------------------------------------------- the bytes
+
+static lh_err take_follow_bytes(struct wk_shard *s, struct lh_span bytes)
+{
+    struct wk_stream *t = &s->stream;
+    while (bytes.len) {
+        LH_TRY(lh_record_stream_take(&t->records, &bytes));
+        if (!t->records.whole) return LH_OK;
+        s->worker->count.payload_down += LH_RECORD_HEADER + t->records.body.len;
+        lh_err err = take_record(s, &t->records.record);
+        if (!t->call) return LH_OK; // it was stopped meanwhile
+        if (err) return judge(s, err);
+    }
+    return LH_OK;
+}
+
+// Where the own pushes stand in a state that came as a whole.
+void wk_place_entries(struct wk_shard *s)
+{
+    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
+    for (struct wk_entry *e = s->outbox.first; e; e = e->next) {
+        bool in =
+            row && row->last.number && wk_entry_compare(e, row->last.number, row->last_step) <= 0;
+        wk_outbox_folded(&s->outbox, e, in ? row->last_version : 0, s->replica.ledger.epoch);
+    }
+}
+
+// ---------------------------------------------------------------- the stream
+
+static lh_err take_bulk(struct wk_shard *s, const struct lh_msg *msg, size_t at)
+{
+    const struct lh_call *call = s->stream.call;
+    lh_err err = LH_OK;
+    for (size_t i = 0; i < msg->parts && !err && s->stream.call == call; i++) {
+        struct lh_span part = msg->part[i];
+        size_t skip = at < part.len ? at : part.len;
+        at -= skip;
+        part = lh_span(part.data + skip, part.len - skip);
+        err = take_follow_bytes(s, part);
+    }
+    return err;
+}
+
+static lh_err take_message(struct wk_shard *s, const struct lh_msg *msg)
+{
+    ProtobufCMessage *head;
+    size_t at;
+    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &head, &at));
+    const Longhaul__V1__PartHead *part = (const Longhaul__V1__PartHead *)head;
+    if (s->process && part->process != s->process) wk_session_lost(s); // greet the new one
+    protobuf_c_message_free_unpacked(head, NULL);
+    return take_bulk(s, msg, at);
+}
+
+// This process can't go on. (A replica that differs can: it comes anew.)
+bool wk_follow_fatal(struct wk_shard *s, lh_err err)
+{
+    if (lh_err_class(err) != LH_CLASS_STOP || err == LH_ERR_CORRUPT) return false;
+    wk_fatal(s->worker, err);
+    return true;
+}
+
+static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct wk_shard *s = self;
+    if (s->stream.call != call) return;
+    lh_err err = take_message(s, msg);
+    if (err && wk_follow_fatal(s, err)) return;
+    if (s->stream.call != call) return;
+    if (err) {
+        lh_logf(s->worker->conf.log, LH_WARN, "follow.broken", "shard %u: %s", s->id,
+                lh_err_text(err));
+        lh_call_cancel(call);
+    } else if (!s->held && !s->ended) {
+        lh_call_read(call);
+    } else if (s->ended) {
+        lh_call_cancel(call);
+    }
+}
+
+void wk_follow_resume(struct wk_shard *s)
+{
+    if (!s->held) return;
+    s->held = false;
+    if (s->stream.call) lh_call_read(s->stream.call);
+}
+
+static void nothing(void *self, struct lh_call *call)
+{
+    (void)self;
+    (void)call;
+}
+
+void wk_follow_over(struct wk_shard *s, lh_err status, const char *text, lh_err taken)
+{
+    struct wk_worker *w = s->worker;
+    if (status && lh_err_class(status) == LH_CLASS_REJECT && status != LH_ERR_NOT_FOUND)
+        lh_logf(w->conf.log, LH_ERROR, "follow.refused", "shard %u at %s: %s", s->id, s->address,
+                text);
+    if (lh_err_class(status) == LH_CLASS_RETRY && !w->stopped && !s->ended &&
+        wk_worth_saying(s->stream_tries))
+        lh_logf(w->conf.log, LH_WARN, "server.unreachable",
+                "shard %u at %s, attempt %u: %s; trying again", s->id, s->address,
+                s->stream_tries + 1, text);
+    reset(s);
+    if (w->stopped || (taken && wk_follow_fatal(s, taken))) return;
+    if (taken) {
+        if (taken != LH_ERR_CONFLICT || wk_worth_saying(s->stream_tries)) // an older history stays
+            lh_logf(w->conf.log, LH_ERROR, "snapshot.refused", "%s", lh_err_text(taken));
+        status = taken; // not at once again
+    }
+    if (status == LH_ERR_REBUILDING) {
+        if (s->stream_tries > 3) s->stream_tries = 3; // it waits for what we hold
+        wk_offer(s);
+    }
+    if (status && !s->ended) {
+        wk_session_lost(s); // it may be another process now: greet it again
+        wk_lease_soon(w);   // or another server: the coordinator knows
+    }
+    if (s->need_snapshot || !s->ready || status)
+        again(s, status);
+    else
+        connect_stream(s);
+}
+
+static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    struct wk_shard *s = self;
+    if (s->stream.call != call) return;
+    if (!s->worker->stopped && status == LH_ERR_NOT_FOUND) s->need_snapshot = true;
+    wk_follow_over(s, status, text, LH_OK);
+}
+
+static const struct lh_call_ops stream_ops = {on_message, nothing, nothing, on_close};
+
+// Which frames the server may leave out: per incarnation the range of steps that the outbox holds;
+// the current one's goes on, because what will be pushed comes from the outbox too.
+static size_t list_held(const struct wk_shard *s, Longhaul__V1__Held *item,
+                        Longhaul__V1__Held **list)
+{
+    size_t n = 0;
+    const struct wk_worker *w = s->worker;
+    if (s->hold_none) return 0;
+    for (struct wk_entry *e = s->outbox.first; e && n + 1 < HELD_MAX; e = e->next) {
+        if (e->head.incarnation.number == w->incarnation.number) break;
+        if (n && item[n - 1].incarnation == e->head.incarnation.number &&
+            item[n - 1].last_step + 1 == e->head.step) {
+            item[n - 1].last_step = e->head.step;
+            continue;
+        }
+        longhaul__v1__held__init(&item[n]);
+        item[n].worker = w->id;
+        item[n].incarnation = e->head.incarnation.number;
+        item[n].first_step = item[n].last_step = e->head.step;
+        list[n] = &item[n];
+        n++;
+    }
+    const struct wk_entry *first = s->outbox.first;
+    while (first && first->head.incarnation.number != w->incarnation.number) first = first->next;
+    longhaul__v1__held__init(&item[n]);
+    item[n].worker = w->id;
+    item[n].incarnation = w->incarnation.number;
+    item[n].first_step = first ? first->head.step : s->committed->next;
+    list[n] = &item[n];
+    return n + 1;
+}
+
+static lh_err ask_follow(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    const struct lh_ledger *l = &s->replica.ledger;
+    Longhaul__V1__FollowRequest m = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
+    Longhaul__V1__Point from = lh_head_point(s->id, l->epoch, l->version, &l->chain);
+    Longhaul__V1__Held item[HELD_MAX], *list[HELD_MAX];
+    m.from = &from;
+    m.n_held = list_held(s, item, list);
+    m.held = list;
+    lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
+    s->hold_none = false;
+    LH_TRY(lh_call_open(s->link, LH_RPC_FOLLOW, 0, &stream_ops, s, &s->stream.call));
+    LH_TRY(lh_rpc_send(s->stream.call, &m.base));
+    lh_call_finish(s->stream.call, LH_OK, NULL);
+    lh_call_read(s->stream.call);
+    return LH_OK;
+}
+
+static void connect_stream(void *arg)
+{
+    struct wk_shard *s = arg;
+    struct wk_worker *w = s->worker;
+    lh_cancel(w->conf.env, &s->stream_timer);
+    if (w->stopped || wk_following(s) || s->ended) return;
+    if (!s->link) {
+        again(s, LH_ERR_UNAVAILABLE);
+        return;
+    }
+    lh_err err = s->ready && !s->need_snapshot ? ask_follow(s) : wk_snapshot_ask(s);
+    if (!err) return;
+    struct lh_call *call = s->stream.call;
+    reset(s);
+    if (call) lh_call_cancel(call);
+    again(s, err);
+}
+
+void wk_follow_start(struct wk_shard *s)
+{
+    connect_stream(s);
+}

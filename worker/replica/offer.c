@@ -1,0 +1,270 @@
+// Offer: what this worker holds of a shard, for a server that lost it
+// (server/docs/0000-protocol.md#rule-13, #rule-15, #rule-17).
+//
+// A follower keeps the whole fold state: in memory as far as it followed, and durable copies. While
+// the server rebuilds the shard (LH_ERR_REBUILDING) each of them is offered as a point of a
+// history; the one that the server wants is brought as a whole. Which of them are of the shard's
+// own history is the server's to judge.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/head.h"
+#include "longhaul/v1/shard.pb-c.h"
+#include "worker/worker.h"
+
+enum { POINTS_MAX = 16 };
+
+struct points { // what is held, the state in memory first
+    const struct wk_shard *shard;
+    Longhaul__V1__Point item[POINTS_MAX], *list[POINTS_MAX];
+    struct lh_hash chain[POINTS_MAX];
+    size_t n;
+};
+
+static void add_point(void *arg, const char *path, uint64_t epoch, uint64_t version,
+                      const struct lh_hash *chain)
+{
+    struct points *p = arg;
+    (void)path;
+    if (p->n == POINTS_MAX || (path && version == p->shard->restore.unreadable)) return;
+    p->chain[p->n] = *chain;
+    p->item[p->n] = lh_head_point(p->shard->id, epoch, version, &p->chain[p->n]);
+    p->list[p->n] = &p->item[p->n];
+    p->n++;
+}
+
+static lh_err list_points(const struct wk_shard *s, struct points *p)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    struct lk_checkpoint_conf conf = wk_durable_copy_conf(s->worker);
+    p->shard = s;
+    p->n = 0;
+    if (s->ready) add_point(p, NULL, l->epoch, l->version, &l->chain);
+    return lk_checkpoint_list(&conf, &s->replica, add_point, p);
+}
+
+// ---------------------------------------------------------------- the state that is wanted
+
+struct finding {
+    const struct wk_restore *want;
+    char path[LH_PATH_SIZE];
+};
+
+static void find_copy(void *arg, const char *path, uint64_t epoch, uint64_t version,
+                      const struct lh_hash *chain)
+{
+    struct finding *f = arg;
+    if (epoch == f->want->epoch && version == f->want->version &&
+        lh_hash_equal(chain, &f->want->chain))
+        memcpy(f->path, path, strlen(path) + 1);
+}
+
+static lh_err blob_of(const struct lk_replica *r, struct lh_blob **out)
+{
+    struct lh_buf bytes = lh_buf(lk_replica_bytes_max(r->layout));
+    lh_err err = lk_replica_save(r, &bytes);
+    *out = err ? NULL : lh_blob_copy(lh_buf_span(&bytes));
+    lh_buf_free(&bytes);
+    return err || *out ? err : LH_ERR_NO_MEMORY;
+}
+
+// A durable copy, read and checked beside the replica that is in use.
+static lh_err copy_blob(struct wk_shard *s, struct lh_blob **out)
+{
+    struct wk_worker *w = s->worker;
+    struct lk_checkpoint_conf conf = wk_durable_copy_conf(w);
+    struct finding f = {.want = &s->restore};
+    struct lk_replica scratch;
+    LH_TRY(lk_checkpoint_list(&conf, &s->replica, find_copy, &f));
+    if (!f.path[0]) return lh_fail(LH_ERR_NOT_FOUND, "this copy is not kept any more");
+    lh_err err = lk_replica_create(&scratch, w->conf.job, w->conf.manifest, s->id, w->conf.keys);
+    if (!err) err = lk_checkpoint_read(&conf, f.path, &scratch);
+    if (!err) err = blob_of(&scratch, out);
+    lk_replica_free(&scratch);
+    if (err) s->restore.unreadable = s->restore.version;
+    return err;
+}
+
+static lh_err state_blob(struct wk_shard *s, struct lh_blob **out)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    const struct wk_restore *r = &s->restore;
+    bool here = s->ready && l->epoch == r->epoch && l->version == r->version &&
+                lh_hash_equal(&l->chain, &r->chain);
+    return here ? blob_of(&s->replica, out) : copy_blob(s, out);
+}
+
+// ---------------------------------------------------------------- bringing it
+
+// As the server asked for it, and never unsealed but where the settings say so: it would show the
+// state to whoever has a server's certificate.
+static lh_err begin(struct wk_shard *s, const ProtobufCBinaryData *challenge)
+{
+    const struct wk_conf *conf = &s->worker->conf;
+    struct wk_restore *r = &s->restore;
+    r->sealed = challenge->len > 0;
+    if (!r->sealed && conf->unsealed_states) return LH_OK;
+    if (!r->sealed)
+        return lh_fail(LH_ERR_DENIED,
+                       "the server at %s asks for an unsealed state, and this worker gives sealed "
+                       "ones only: upgrade the server, or set seal.snapshots: false here",
+                       s->address);
+    LH_TRY(lh_state_seal_init(&r->seal, LH_SEAL_RESTORE, conf->keys, conf->job,
+                              &conf->manifest->hash, s->id,
+                              lh_span(challenge->data, challenge->len)));
+    lh_state_seal_begin(&r->seal, conf->env, conf->cipher, conf->key_id, r->epoch, r->version,
+                        &r->chain, r->bytes->len);
+    return LH_OK;
+}
+
+// The next piece, sealed, under the head that is sent with it.
+static lh_err send_sealed(struct wk_restore *r, Longhaul__V1__RestoreHead *head)
+{
+    struct lh_state_head state;
+    size_t n = lh_state_seal_next(&r->seal);
+    struct lh_span plain = lh_span(r->bytes->data + r->at, n);
+    struct lh_blob *piece = lh_blob_new(n + LH_SEAL_TAG_BYTES);
+    if (!piece) return LH_ERR_NO_MEMORY;
+    lh_state_seal_head(&r->seal, &state);
+    if (!r->at) head->seal = &state.seal;
+    lh_err err = lh_state_seal_piece(&r->seal, &plain, 1, piece->data);
+    if (!err) err = lh_rpc_send_bulk(r->call, &head->base, piece, 0, piece->len);
+    lh_blob_release(piece);
+    r->at += n;
+    return err;
+}
+
+static lh_err send_plain(struct wk_restore *r, const Longhaul__V1__RestoreHead *head)
+{
+    size_t n = r->bytes->len - r->at;
+    if (n > LH_PART_BYTES) n = LH_PART_BYTES;
+    LH_TRY(lh_rpc_send_bulk(r->call, &head->base, r->bytes, r->at, n));
+    r->at += n;
+    return LH_OK;
+}
+
+static lh_err send_parts(struct wk_shard *s)
+{
+    struct wk_restore *r = &s->restore;
+    while (r->sending < LH_CALL_SENDS_MAX && r->at < r->bytes->len) {
+        Longhaul__V1__RestoreHead head = LONGHAUL__V1__RESTORE_HEAD__INIT;
+        Longhaul__V1__Point of = lh_head_point(s->id, r->epoch, r->version, &r->chain);
+        head.of = &of;
+        head.worker = s->worker->id;
+        head.process = r->process;
+        head.total = r->bytes->len;
+        LH_TRY(r->sealed ? send_sealed(r, &head) : send_plain(r, &head));
+        r->sending++;
+    }
+    if (!r->finished && r->at == r->bytes->len) {
+        r->finished = true;
+        lh_call_finish(r->call, LH_OK, NULL);
+    }
+    return LH_OK;
+}
+
+static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    (void)self;
+    (void)msg;
+    lh_call_read(call); // taken; the status follows
+}
+
+static void on_half_close(void *self, struct lh_call *call)
+{
+    (void)self;
+    (void)call;
+}
+
+static void on_sent(void *self, struct lh_call *call)
+{
+    struct wk_shard *s = self;
+    if (s->restore.call != call) return;
+    s->restore.sending--;
+    s->restore.moved_ns = lh_now(s->worker->conf.env);
+    if (send_parts(s)) lh_call_cancel(call);
+}
+
+static void drop(struct wk_shard *s)
+{
+    lh_blob_release(s->restore.bytes);
+    s->restore.bytes = NULL;
+    s->restore.call = NULL;
+}
+
+static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    struct wk_shard *s = self;
+    if (s->restore.call != call) return;
+    lh_logf(s->worker->conf.log, status ? LH_WARN : LH_INFO,
+            status ? "restore.broken" : "restore.brought",
+            "shard %u: version %" PRIu64 " of epoch %" PRIu64 " to %s%s%s", s->id,
+            s->restore.version, s->restore.epoch, s->address, status ? ": " : "",
+            status ? text : "");
+    drop(s);
+}
+
+static const struct lh_call_ops restore_ops = {on_message, on_half_close, on_sent, on_close};
+
+static void bring(struct wk_shard *s, const Longhaul__V1__OfferReply *m)
+{
+    struct wk_restore *r = &s->restore;
+    struct wk_worker *w = s->worker;
+    r->epoch = m->want->epoch;
+    r->version = m->want->version;
+    r->process = m->process;
+    memcpy(r->chain.b, m->want->chain.data, LH_HASH_BYTES);
+    r->at = 0;
+    r->sending = 0;
+    r->finished = false;
+    r->moved_ns = lh_now(w->conf.env);
+    lh_err err = state_blob(s, &r->bytes);
+    if (!err) err = begin(s, &m->challenge);
+    if (!err) err = lh_call_open(s->link, LH_RPC_RESTORE, 0, &restore_ops, s, &r->call);
+    if (!err) {
+        lh_call_read(r->call);
+        if (send_parts(s)) lh_call_cancel(r->call);
+        return;
+    }
+    lh_logf(w->conf.log, LH_WARN, "restore.failed", "shard %u: %s", s->id, lh_err_text(err));
+    drop(s);
+    if (err == LH_ERR_NO_MEMORY) wk_fatal(w, err);
+}
+
+static void on_offered(void *self, lh_err err, const ProtobufCMessage *answer)
+{
+    struct wk_shard *s = self;
+    s->restore.offer = NULL;
+    if (s->worker->stopped || err) return; // the next refusal offers again
+    const Longhaul__V1__OfferReply *m = (const Longhaul__V1__OfferReply *)answer;
+    if (m->want && m->want->chain.len == LH_HASH_BYTES && !s->restore.call && s->link) bring(s, m);
+}
+
+void wk_offer(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    Longhaul__V1__OfferRequest m = LONGHAUL__V1__OFFER_REQUEST__INIT;
+    struct points p;
+    // a server that died without a word takes nothing any more
+    bool stuck = lh_now(w->conf.env) - s->restore.moved_ns > 2 * wk_deadline(w, s->link);
+    if (s->restore.call && stuck) lh_call_cancel(s->restore.call);
+    if (s->restore.offer || s->restore.call || !s->link) return;
+    lh_err err = list_points(s, &p);
+    if (!err) {
+        lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
+        m.shard = s->id;
+        m.worker = w->id;
+        m.n_have = p.n;
+        m.have = p.list;
+        err = lh_unary_start(s->link, LH_RPC_OFFER, wk_deadline(w, s->link), &m.base,
+                             &longhaul__v1__offer_reply__descriptor, on_offered, s,
+                             &s->restore.offer);
+    }
+    if (err && lh_err_class(err) == LH_CLASS_STOP) wk_fatal(w, err);
+}
+
+void wk_offer_free(struct wk_shard *s)
+{
+    drop(s);
+}

@@ -1,0 +1,345 @@
+// Snapshot: a shard's whole state, for who has none or one of another history (DESIGN.md#section-7;
+// server/docs/0000-protocol.md#rule-14, #rule-16).
+//
+// 1. A large one comes in two ranges, each on a call and a connection of its own: one connection's
+//    TLS is one thread's work at either end (bench/notes/2026-11-23-push.md#a-snapshot). After a
+//    failure, and from a server that knows no ranges, it comes as one.
+// 2. Both are of one state, with one epoch, version and chain; else it is asked for again.
+// 3. The second range is not read before the first one has told where the parameters begin.
+// 4. The replica changes when every byte came, and is what the seal names.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/head.h"
+#include "longhaul/v1/shard.pb-c.h"
+#include "worker/worker.h"
+
+static struct wk_range *range_of(struct wk_arrival *a, const struct lh_call *call)
+{
+    for (uint32_t i = 0; i < a->ranges; i++)
+        if (a->range[i].call == call) return &a->range[i];
+    return NULL;
+}
+
+static void drop_range(struct wk_range *r)
+{
+    struct lh_call *call = r->call;
+    r->call = NULL;
+    if (call) lh_call_cancel(call);
+}
+
+static void hang_up(struct wk_arrival *a)
+{
+    struct lh_link *link = a->second;
+    a->second = NULL;
+    if (link) link->transport_ops->hangup(link);
+}
+
+void wk_snapshot_stop(struct wk_shard *s)
+{
+    struct wk_arrival *a = &s->arrival;
+    if (!s->ready && !s->room) { // the next attempt finds it warm
+        float **from = a->incoming.theta ? &a->incoming.theta : &a->incoming.room;
+        s->room = *from;
+        *from = NULL;
+    }
+    lk_incoming_free(&a->incoming);
+    for (uint32_t i = 0; i < a->ranges; i++) drop_range(&a->range[i]);
+    hang_up(a);
+    *a = (struct wk_arrival){0};
+}
+
+// ---------------------------------------------------------------- what the first messages say
+
+// Who has a server's certificate and no job key could make up an unsealed state.
+static lh_err check_seal(const struct wk_shard *s, bool sealed)
+{
+    bool wanted = !s->worker->conf.unsealed_states;
+    if (sealed == wanted) return LH_OK;
+    if (sealed) return lh_fail(LH_ERR_MALFORMED, "a sealed snapshot where none was asked for");
+    return lh_fail(LH_ERR_UNSEAL,
+                   "shard %u: the server at %s sends its state without the job key's seal, and "
+                   "this worker takes sealed ones only: upgrade the server, or set seal.snapshots: "
+                   "false at both (then mutual TLS alone protects it)",
+                   s->id, s->address);
+}
+
+static lh_err begin_first(struct wk_shard *s, struct wk_range *r)
+{
+    struct wk_arrival *a = &s->arrival;
+    LH_TRY(lk_incoming_begin(&a->incoming, &s->replica, a->total));
+    if (a->ranges > 1 && r->until == a->total) { // it is all there is
+        drop_range(&a->range[1]);
+        hang_up(a);
+        a->ranges = 1;
+    }
+    return LH_OK;
+}
+
+// The state that it is of is that of the other range, where the server says which.
+static lh_err check_same(const struct wk_shard *s, const Longhaul__V1__Point *of)
+{
+    const struct wk_arrival *a = &s->arrival;
+    struct lh_span chain = lh_span(a->chain.b, LH_HASH_BYTES);
+    bool same = of && of->epoch == a->epoch && of->version == a->version &&
+                lh_span_equal(lh_span(of->chain.data, of->chain.len), chain);
+    if (same) return LH_OK;
+    return lh_fail(LH_ERR_BUSY, "shard %u: the ranges of a snapshot are of two states", s->id);
+}
+
+// Versions go back under a new epoch only. A server whose epoch is older, or that is behind in the
+// same one, holds a history that was given up or an old copy of its disk
+// (server/docs/0000-protocol.md#rule-27).
+static lh_err check_forward(const struct wk_shard *s, uint64_t epoch, uint64_t version)
+{
+    const struct lh_ledger *have = &s->replica.ledger;
+    bool back =
+        s->ready && (epoch < have->epoch || (epoch == have->epoch && version < have->version));
+    if (wk_epoch_over(s, epoch))
+        return lh_fail(LH_ERR_CONFLICT,
+                       "shard %u: the server at %s is in epoch %" PRIu64
+                       ", and a later one was heard of",
+                       s->id, s->address, epoch);
+    if (!back) return LH_OK;
+    return lh_fail(LH_ERR_CONFLICT,
+                   "shard %u: the server is at version %" PRIu64 " of epoch %" PRIu64
+                   ", here it is %" PRIu64 " of %" PRIu64,
+                   s->id, version, epoch, have->version, have->epoch);
+}
+
+// One that is not wanted is refused before its bytes come.
+static lh_err note_state(struct wk_shard *s, const Longhaul__V1__Point *of)
+{
+    struct wk_arrival *a = &s->arrival;
+    if (!of) return LH_OK; // unsealed and whole: the ledger says it all
+    if (of->chain.len != LH_HASH_BYTES)
+        return lh_fail(LH_ERR_MALFORMED, "a snapshot of a state without its chain");
+    a->epoch = of->epoch;
+    a->version = of->version;
+    memcpy(a->chain.b, of->chain.data, LH_HASH_BYTES);
+    a->named = true;
+    return check_forward(s, a->epoch, a->version);
+}
+
+static lh_err begin_range(struct wk_shard *s, struct wk_range *r,
+                          const Longhaul__V1__PartHead *head)
+{
+    struct wk_arrival *a = &s->arrival;
+    const Longhaul__V1__Point *of = head->seal ? head->seal->of : head->of;
+    bool first = r == a->range;
+    LH_TRY(check_seal(s, head->seal != NULL));
+    if (head->seal) LH_TRY(lh_state_open_begin(&r->seal, head->seal, head->total));
+    if (head->seal) LH_TRY(lh_state_seal_from(&r->seal, head->from));
+    r->at = head->from;
+    r->until = head->bytes ? head->from + head->bytes : head->total;
+    r->begun = true;
+    if (first) a->total = head->total;
+    uint64_t from = first ? 0 : a->range[0].until;
+    bool fits = r->at == from && r->at < r->until && r->until <= a->total &&
+                (r->until == a->total || (first && a->ranges > 1));
+    if (!fits || head->total != a->total)
+        return lh_fail(LH_ERR_MALFORMED,
+                       "shard %u: bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64
+                       " of a snapshot, which were not asked for",
+                       s->id, r->at, r->until, head->total);
+    if (!first) return check_same(s, of);
+    LH_TRY(note_state(s, of));
+    return begin_first(s, r);
+}
+
+// ---------------------------------------------------------------- the bytes
+
+// One piece: opened to where it stays, all but the first and the last.
+static lh_err take_piece(struct wk_shard *s, struct wk_range *r, const struct lh_msg *msg,
+                         size_t at)
+{
+    struct lk_incoming *in = &s->arrival.incoming;
+    size_t n = lh_state_seal_next(&r->seal);
+    uint8_t *to = lk_incoming_place(in, &s->replica, r->at, n);
+    if (to) {
+        LH_TRY(lh_state_open_piece(&r->seal, msg, at, to));
+        lk_incoming_placed(in, n);
+        r->at += n;
+        return LH_OK;
+    }
+    uint8_t *piece = malloc(n + 1);
+    if (!piece) return LH_ERR_NO_MEMORY;
+    lh_err err = lh_state_open_piece(&r->seal, msg, at, piece);
+    if (!err) err = lk_incoming_put(in, &s->replica, r->at, lh_span(piece, n));
+    free(piece);
+    r->at += n;
+    return err;
+}
+
+static lh_err take_bytes(struct wk_shard *s, struct wk_range *r, const struct lh_msg *msg,
+                         size_t at)
+{
+    size_t n = r->seal.keys ? lh_state_seal_next(&r->seal) : msg->len - at;
+    if (n > r->until - r->at)
+        return lh_fail(LH_ERR_MALFORMED, "shard %u: more bytes of a snapshot than were announced",
+                       s->id);
+    if (r->seal.keys) return take_piece(s, r, msg, at);
+    for (size_t i = 0; i < msg->parts; i++) {
+        struct lh_span part = msg->part[i];
+        size_t skip = at < part.len ? at : part.len;
+        at -= skip;
+        part = lh_span(part.data + skip, part.len - skip);
+        LH_TRY(lk_incoming_put(&s->arrival.incoming, &s->replica, r->at, part));
+        r->at += part.len;
+    }
+    return LH_OK;
+}
+
+static lh_err take_message(struct wk_shard *s, struct wk_range *r, const struct lh_msg *msg)
+{
+    ProtobufCMessage *head;
+    size_t at;
+    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &head, &at));
+    const Longhaul__V1__PartHead *part = (const Longhaul__V1__PartHead *)head;
+    if (s->process && part->process != s->process) wk_session_lost(s); // greet the new one
+    lh_err err = r->begun ? LH_OK : begin_range(s, r, part);
+    protobuf_c_message_free_unpacked(head, NULL);
+    return err ? err : take_bytes(s, r, msg, at);
+}
+
+// The second range waits for the place of its parameters, which the ledger before them tells: or,
+// where all of the first range is ledger, until that has come.
+static void read_second(struct wk_arrival *a)
+{
+    bool first = a->range[0].begun && a->range[0].at == a->range[0].until;
+    if (a->ranges < 2 || a->reading || !(a->incoming.theta || first) || !a->range[1].call) return;
+    a->reading = true;
+    lh_call_read(a->range[1].call);
+}
+
+static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct wk_shard *s = self;
+    struct wk_range *r = range_of(&s->arrival, call);
+    if (!r) return;
+    lh_err err = take_message(s, r, msg);
+    if (err && wk_follow_fatal(s, err)) return;
+    if (r->call != call) return; // a new session may have stopped it
+    if (err == LH_ERR_CONFLICT) {
+        wk_follow_over(s, LH_OK, "", err);
+        return;
+    }
+    if (err) {
+        bool refused = lh_err_class(err) == LH_CLASS_REJECT;
+        lh_logf(s->worker->conf.log, refused ? LH_ERROR : LH_WARN,
+                refused ? "snapshot.refused" : "follow.broken", "shard %u: %s", s->id,
+                lh_err_text(err));
+        lh_call_cancel(call);
+        return;
+    }
+    lh_call_read(call);
+    read_second(&s->arrival);
+}
+
+// ---------------------------------------------------------------- the state
+
+static lh_err check_whole(const struct wk_shard *s)
+{
+    const struct wk_arrival *a = &s->arrival;
+    const struct lh_ledger *got = &a->incoming.ledger;
+    if (!a->range[0].begun) return lh_fail(LH_ERR_MALFORMED, "shard %u: an empty snapshot", s->id);
+    for (uint32_t i = 0; i < a->ranges; i++)
+        if (!a->range[i].begun || a->range[i].at < a->range[i].until)
+            return lh_fail(LH_ERR_MALFORMED, "shard %u: a snapshot that is cut short", s->id);
+    bool is = a->incoming.theta && got->epoch == a->epoch && got->version == a->version &&
+              lh_hash_equal(&got->chain, &a->chain);
+    if (a->named && !is)
+        return lh_fail(LH_ERR_MALFORMED, "shard %u: a snapshot of another state than named", s->id);
+    return a->incoming.theta ? check_forward(s, got->epoch, got->version) : LH_OK;
+}
+
+static lh_err take_whole(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    bool first = !s->ready;
+    LH_TRY(check_whole(s));
+    LH_TRY(lk_incoming_take(&s->arrival.incoming, &s->replica));
+    w->count.snapshots++;
+    s->need_snapshot = false;
+    s->ready = true;
+    s->stream_tries = 0;
+    wk_place_entries(s);
+    lh_logf(w->conf.log, LH_INFO, "replica.snapshot",
+            "shard %u at version %" PRIu64 ", epoch %" PRIu64, s->id, s->replica.ledger.version,
+            s->replica.ledger.epoch);
+    if (first) wk_view_start(s);
+    wk_boundary_soon(w);
+    wk_session_start(s);
+    if (s->replica.ledger.plan.phase == LH_PHASE_END) return wk_follow_ended(s);
+    return wk_durable_copy_start(s);
+}
+
+static void nothing(void *self, struct lh_call *call)
+{
+    (void)self;
+    (void)call;
+}
+
+static bool others_come(const struct wk_arrival *a)
+{
+    for (uint32_t i = 0; i < a->ranges; i++)
+        if (a->range[i].call) return true;
+    return false;
+}
+
+static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    struct wk_shard *s = self;
+    struct wk_arrival *a = &s->arrival;
+    struct wk_range *r = range_of(a, call);
+    if (!r) return;
+    r->call = NULL;
+    bool well = !s->worker->stopped && status == LH_OK;
+    if (well && r->begun && r->at == r->until && others_come(a)) return;
+    wk_follow_over(s, status, text, well ? take_whole(s) : LH_OK);
+}
+
+static const struct lh_call_ops range_ops = {on_message, nothing, nothing, on_close};
+
+// ---------------------------------------------------------------- asking
+
+static lh_err ask_range(struct wk_shard *s, uint32_t i)
+{
+    struct wk_worker *w = s->worker;
+    struct wk_arrival *a = &s->arrival;
+    struct wk_range *r = &a->range[i];
+    Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
+    uint8_t challenge[LH_STATE_RANDOM];
+    m.shard = s->id;
+    m.ranges = a->ranges;
+    m.range = i;
+    if (!w->conf.unsealed_states) {
+        lh_random(w->conf.env, challenge, sizeof challenge);
+        LH_TRY(lh_state_seal_init(&r->seal, LH_SEAL_SNAPSHOT, w->conf.keys, w->conf.job,
+                                  &w->conf.manifest->hash, s->id,
+                                  lh_span(challenge, sizeof challenge)));
+        m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
+    }
+    lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
+    LH_TRY(lh_call_open(i ? a->second : s->link, LH_RPC_SNAPSHOT, 0, &range_ops, s, &r->call));
+    LH_TRY(lh_rpc_send(r->call, &m.base));
+    lh_call_finish(r->call, LH_OK, NULL);
+    return LH_OK;
+}
+
+lh_err wk_snapshot_ask(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    struct wk_arrival *a = &s->arrival;
+    struct lh_transport *t = w->conf.transport;
+    bool large = s->layout->values * sizeof(float) >= w->conf.cut_bytes;
+    a->ranges = large && !s->stream_tries ? LH_SNAPSHOT_RANGES : 1;
+    a->incoming.room = s->room;
+    s->room = NULL;
+    lh_logf(w->conf.log, LH_DEBUG, "snapshot.asked", "shard %u at %s", s->id, s->address);
+    if (a->ranges > 1) LH_TRY(t->ops->dial(t, s->address, LH_S, LH_LINE_SECOND, &a->second));
+    for (uint32_t i = 0; i < a->ranges; i++) LH_TRY(ask_range(s, i));
+    lh_call_read(a->range[0].call);
+    return LH_OK;
+}

@@ -1,0 +1,21 @@
+// Passes: the gradient of some of a step's sequences, in passes of at most `batch` of them.
+//
+// What the worker and every other rank of its region (reduce.h) do with their part of a step.
+#ifndef WK_PASSES_H
+#define WK_PASSES_H
+
+#include "worker/ranks/reduce.h"
+#include "worker/train/transformer.h"
+
+struct wk_passes {
+    struct wk_transformer *transformer; // rows_max: batch sequences
+    uint32_t batch;                     // sequences of one forward and backward pass
+};
+
+// gradient[values] += scale * d(sum of the part's negative log likelihoods). Adds to `share`; its
+// `first` figures are taken when step->measure and the gradient was zero, which `fresh` says.
+LH_MUST lh_err wk_passes_run(const struct wk_passes *p, const float *params,
+                             const struct wk_reduce_step *step, struct wk_part part, bool fresh,
+                             float *gradient, struct wk_share *share);
+
+#endif

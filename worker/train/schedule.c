@@ -1,0 +1,20 @@
+// Cosine schedule with linear warm-up (Loshchilov and Hutter 2017, without restarts).
+#include "worker/train/schedule.h"
+
+#include <math.h>
+
+static const double start_ratio_min = 0.01;
+
+double wk_schedule_rate(const struct wk_schedule *s, uint64_t credited_tokens)
+{
+    double budget = (double)s->budget_tokens, at = (double)credited_tokens;
+    double warm = s->warmup * budget;
+    if (at < warm) {
+        double start = fmax(s->min_ratio, start_ratio_min);
+        return s->peak * (start + (1.0 - start) * (at / warm));
+    }
+    if (at >= budget) return s->peak * s->min_ratio;
+    double x = (at - warm) / (budget - warm);
+    return s->peak *
+           (s->min_ratio + (1.0 - s->min_ratio) * 0.5 * (1.0 + cos(3.14159265358979324 * x)));
+}

@@ -1,0 +1,393 @@
+// The built-in trainer: pieces -> sequences -> gradient -> clipped AdamW step.
+//
+// 1. A step either happens wholly or changes neither parameters nor optimizer state.
+// 2. Optimizer state is a function of the steps taken: save and load continue bit for bit.
+//
+// Saved bytes, little endian:
+//   0  u32  magic "WKOP"          4  u32  version, 2
+//   8  32   the manifest's hash  40  u64  steps taken      48  u64  values n
+//  56  u64  rate released (0, 1) 64  u64  at credited tokens
+//  72  u64  steps of the noise   80  f64  its signal          88  f64  its variance
+//  96  4n   first moments        then 4n  second moments   then u32 CRC32C of all before it
+#include "worker/train/trainer_builtin.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "kernels/optimizer.h"
+#include "worker/train/passes.h"
+
+LH_STATIC_ASSERT(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "saved floats are copied as they lie");
+
+static const uint32_t save_magic = 0x504f4b57, save_version = 2;
+enum { WARMUP_AT = 56, SAVE_HEADER = 96, SAVE_CRC = 4 };
+
+struct builtin {
+    struct wk_trainer base; // first: the caller's handle
+    struct wk_builtin_conf conf;
+    struct wk_params params;
+    struct wk_passes passes;
+    struct lh_hash manifest;
+    float *value, *gradient, *m, *v; // [params.values] each
+    bool shared;                     // value is the reduce's, who frees it
+    float *before;                   // a tensor before the step, while its norms are asked for
+    uint32_t *ids;                   // [batch * accumulate][sequence + 1]
+    struct wk_warmup warmup;
+    uint64_t steps;
+};
+
+static struct builtin *builtin_of(struct wk_trainer *t)
+{
+    return (struct builtin *)t;
+}
+
+static float *parameters(struct wk_trainer *t)
+{
+    return builtin_of(t)->value;
+}
+
+static uint64_t step_tokens(const struct wk_trainer *t)
+{
+    const struct wk_builtin_conf *c = &((const struct builtin *)t)->conf;
+    return (uint64_t)c->sequence * c->batch * c->accumulate;
+}
+
+static uint64_t sequence_tokens(const struct wk_trainer *t)
+{
+    return ((const struct builtin *)t)->conf.sequence;
+}
+
+// ---- step ---------------------------------------------------------------------------------------
+
+// The pieces' tokens as sequences, each with the id after it, in ids.
+static lh_err read_pieces(struct builtin *b, const struct wk_step_in *in, size_t *sequences)
+{
+    size_t length = b->conf.sequence, room = (size_t)b->conf.batch * b->conf.accumulate, n = 0;
+    for (uint32_t p = 0; p < in->pieces; p++) {
+        const struct wk_piece *piece = &in->piece[p];
+        if (piece->tokens % length != 0 || piece->tokens / length > room - n)
+            return lh_fail(LH_ERR_INVALID,
+                           "piece of %" PRIu64 " tokens of unit %" PRIu64
+                           ": whole sequences of %zu, %zu of them left in this step",
+                           piece->tokens, piece->unit, length, room - n);
+        for (uint64_t at = 0; at < piece->tokens; at += length, n++)
+            LH_TRY(wk_loader_read(b->conf.loader, piece->unit, piece->offset + at, length,
+                                  b->ids + n * (length + 1)));
+    }
+    if (n == 0) return lh_fail(LH_ERR_INVALID, "a step without tokens");
+    *sequences = n;
+    return LH_OK;
+}
+
+// gradient = d(mean loss), by all ranks of the region together; loss = the mean.
+static lh_err accumulate(struct builtin *b, size_t sequences, struct wk_gathered *sum)
+{
+    struct wk_reduce *r = b->conf.reduce;
+    double tokens = (double)(sequences * b->conf.sequence);
+    bool fresh = true; // nothing is in the gradient yet
+    const struct wk_reduce_step step = {
+        .ids = b->ids,
+        .sequences = (uint32_t)sequences,
+        .length = b->conf.sequence,
+        .values = b->params.values,
+        .scale = (float)(1.0 / tokens),
+        .measure = b->conf.warmup.threshold > 0 && !b->warmup.released,
+    };
+    *sum = (struct wk_gathered){0};
+    struct wk_part part;
+    memset(b->gradient, 0, b->params.values * sizeof *b->gradient);
+    r->ops->deal(r, &step, &part);
+    lh_err err = LH_OK;
+    do {
+        struct wk_share share = {0};
+        if (!err)
+            err = wk_passes_run(&b->passes, b->value, &step, part, fresh, b->gradient, &share);
+        sum->nll += share.nll;
+        if (share.first) sum->sample[sum->samples++] = share;
+        fresh = false;
+        r->ops->gather(r, b->gradient, sum, &part);
+    } while (part.count);
+    return err;
+}
+
+static lh_err gradient_norm(const struct builtin *b, struct wk_tensor_norms *norms, double *norm)
+{
+    double sum = 0.0;
+    for (uint32_t i = 0; i < b->params.count; i++) {
+        const struct wk_param *p = &b->params.at[i];
+        double part = lk_sum_squares(p->len, b->gradient + p->offset);
+        if (!isfinite(part))
+            return lh_fail(LH_ERR_NON_FINITE, "gradient of %s at step %" PRIu64, p->name,
+                           b->steps + 1);
+        if (norms) norms[i].gradient = sqrt(part);
+        sum += part;
+    }
+    *norm = sqrt(sum);
+    return LH_OK;
+}
+
+static double distance(size_t n, const float *a, const float *b)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        double d = (double)a[i] - (double)b[i];
+        sum += d * d;
+    }
+    return sqrt(sum);
+}
+
+static void optimize(struct builtin *b, double rate, double norm, struct wk_tensor_norms *norms)
+{
+    struct lk_adamw c = {
+        .rate = rate,
+        .beta1 = b->conf.beta1,
+        .beta2 = b->conf.beta2,
+        .eps = b->conf.eps,
+        .step = ++b->steps,
+        .grad_scale = lk_clip_scale(norm, b->conf.clip),
+    };
+    for (uint32_t i = 0; i < b->params.count; i++) {
+        const struct wk_param *p = &b->params.at[i];
+        double decay = wk_param_decays(p) ? b->conf.weight_decay : 0.0;
+        if (norms) memcpy(b->before, b->value + p->offset, p->len * sizeof *b->before);
+        lk_adamw(&c, decay, p->len, b->gradient + p->offset, b->m + p->offset, b->v + p->offset,
+                 b->value + p->offset);
+        if (!norms) continue;
+        norms[i].weight = sqrt(lk_sum_squares(p->len, b->value + p->offset));
+        norms[i].update = distance(p->len, b->value + p->offset, b->before);
+    }
+}
+
+// Room for the largest tensor, from the first time that norms are asked for.
+static lh_err prepare_norms(struct builtin *b)
+{
+    size_t most = 0;
+    if (b->before) return LH_OK;
+    for (uint32_t i = 0; i < b->params.count; i++)
+        if (b->params.at[i].len > most) most = b->params.at[i].len;
+    b->before = malloc(most * sizeof *b->before);
+    return b->before ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "norms of tensors");
+}
+
+// The rate of this step; then the noise is looked at, for the next one.
+static double warm_up(struct builtin *b, const struct wk_step_in *in, const struct wk_step_out *out,
+                      uint32_t sequences, const struct wk_gathered *sum)
+{
+    const struct wk_warmup_conf *c = &b->conf.warmup;
+    double factor = wk_warmup_factor(&b->warmup, c, in->credited);
+    if (c->threshold > 0 && !b->warmup.released) {
+        wk_noise_add(&b->warmup.noise, out->grad_norm * out->grad_norm, sequences, sum);
+        wk_warmup_step(&b->warmup, c, sequences, in->credited);
+    }
+    return (double)in->learning_rate * factor;
+}
+
+static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_step_out *out)
+{
+    struct builtin *b = builtin_of(t);
+    size_t sequences = 0;
+    struct wk_gathered sum;
+    *out = (struct wk_step_out){0};
+    if (in->norms) LH_TRY(prepare_norms(b));
+    LH_TRY(read_pieces(b, in, &sequences));
+    LH_TRY(accumulate(b, sequences, &sum));
+    LH_TRY(gradient_norm(b, in->norms, &out->grad_norm));
+    uint64_t tokens = sequences * b->conf.sequence;
+    out->loss = sum.nll / (double)tokens;
+    out->rate = warm_up(b, in, out, (uint32_t)sequences, &sum);
+    if (b->conf.warmup.threshold > 0 && !b->warmup.released)
+        out->noise = wk_noise_ratio(&b->warmup.noise, (uint32_t)sequences);
+    optimize(b, out->rate, out->grad_norm, in->norms);
+    if (b->conf.tokens_per_s > 0.0)
+        out->least_ns = (int64_t)((double)tokens * 1e9 / b->conf.tokens_per_s);
+    if (!b->conf.evaluation) return LH_OK;
+    return wk_evaluation_step(b->conf.evaluation, b->passes.transformer, b->value, tokens,
+                              &out->evaluated);
+}
+
+static void announce(struct wk_trainer *t, uint64_t unit, bool comes)
+{
+    if (comes)
+        wk_loader_announce(builtin_of(t)->conf.loader, unit);
+    else
+        wk_loader_withdraw(builtin_of(t)->conf.loader, unit);
+}
+
+// ---- saved state --------------------------------------------------------------------------------
+
+static lh_err save(struct wk_trainer *t, struct lh_buf *out)
+{
+    struct builtin *b = builtin_of(t);
+    size_t start = out->len, bytes = b->params.values * sizeof(float);
+    LH_TRY(lh_buf_reserve(out, start + SAVE_HEADER + 2 * bytes + SAVE_CRC));
+    lh_put_u32(out, save_magic);
+    lh_put_u32(out, save_version);
+    lh_put(out, b->manifest.b, sizeof b->manifest.b);
+    lh_put_u64(out, b->steps);
+    lh_put_u64(out, b->params.values);
+    lh_put_u64(out, b->warmup.released);
+    lh_put_u64(out, b->warmup.released_at);
+    lh_put_u64(out, b->warmup.noise.steps);
+    lh_put_f64(out, b->warmup.noise.signal);
+    lh_put_f64(out, b->warmup.noise.variance);
+    lh_put(out, b->m, bytes);
+    lh_put(out, b->v, bytes);
+    LH_TRY(lh_buf_err(out));
+    lh_put_u32(out, lh_crc32c(0, out->data + start, out->len - start));
+    return lh_buf_err(out);
+}
+
+static lh_err check_saved(const struct builtin *b, struct lh_span bytes, uint64_t *steps)
+{
+    size_t want = SAVE_HEADER + 2 * b->params.values * sizeof(float) + SAVE_CRC;
+    if (bytes.len != want)
+        return lh_fail(LH_ERR_MALFORMED, "optimizer state of %zu bytes: %zu wanted", bytes.len,
+                       want);
+    struct lh_cursor c = lh_cursor(bytes);
+    struct lh_hash hash;
+    uint32_t magic = lh_get_u32(&c), version = lh_get_u32(&c);
+    lh_get_into(&c, hash.b, sizeof hash.b);
+    *steps = lh_get_u64(&c);
+    uint64_t values = lh_get_u64(&c);
+    struct lh_cursor tail = lh_cursor(lh_span(bytes.data + bytes.len - SAVE_CRC, SAVE_CRC));
+    if (magic != save_magic || version != save_version)
+        return lh_fail(LH_ERR_MALFORMED, "optimizer state: not of version %" PRIu32, save_version);
+    if (!lh_hash_equal(&hash, &b->manifest) || values != b->params.values)
+        return lh_fail(LH_ERR_MALFORMED, "optimizer state of another model");
+    if (lh_get_u32(&tail) != lh_crc32c(0, bytes.data, bytes.len - SAVE_CRC))
+        return lh_fail(LH_ERR_MALFORMED, "optimizer state: its checksum does not match");
+    return LH_OK;
+}
+
+static lh_err load(struct wk_trainer *t, struct lh_span bytes)
+{
+    struct builtin *b = builtin_of(t);
+    uint64_t steps = 0;
+    LH_TRY(check_saved(b, bytes, &steps));
+    struct lh_cursor c = lh_cursor(bytes);
+    (void)lh_get(&c, WARMUP_AT);
+    b->warmup.released = lh_get_u64(&c) != 0;
+    b->warmup.released_at = lh_get_u64(&c);
+    b->warmup.noise.steps = lh_get_u64(&c);
+    b->warmup.noise.signal = lh_get_f64(&c);
+    b->warmup.noise.variance = lh_get_f64(&c);
+    lh_get_into(&c, b->m, b->params.values * sizeof(float));
+    lh_get_into(&c, b->v, b->params.values * sizeof(float));
+    b->steps = steps;
+    return LH_OK;
+}
+
+// ---- life ---------------------------------------------------------------------------------------
+
+static void destroy(struct wk_trainer *t)
+{
+    struct builtin *b = builtin_of(t);
+    wk_transformer_destroy(b->passes.transformer);
+    wk_params_free(&b->params);
+    if (!b->shared) free(b->value);
+    free(b->gradient);
+    free(b->m);
+    free(b->v);
+    free(b->before);
+    free(b->ids);
+    free(b);
+}
+
+static const struct wk_trainer_ops ops = {
+    .parameters = parameters,
+    .step_tokens = step_tokens,
+    .sequence_tokens = sequence_tokens,
+    .step = step,
+    .announce = announce,
+    .save = save,
+    .load = load,
+    .destroy = destroy,
+};
+
+struct wk_builtin_conf wk_builtin_defaults(void)
+{
+    return (struct wk_builtin_conf){
+        .sequence = 128,
+        .batch = 4,
+        .accumulate = 1,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .eps = 1e-8,
+        .weight_decay = 0.1,
+        .clip = 1.0,
+        .reduce = wk_reduce_none(),
+    };
+}
+
+static lh_err check_conf(const struct wk_builtin_conf *c)
+{
+    if (c->batch < 1 || c->accumulate < 1 || c->sequence < 1 ||
+        (uint64_t)c->batch * c->accumulate > (1u << 24) / c->sequence)
+        return lh_fail(LH_ERR_CONFIG,
+                       "a step of %" PRIu32 " x %" PRIu32 " sequences of %" PRIu32
+                       " tokens: from 1 to 2^24 tokens wanted",
+                       c->accumulate, c->batch, c->sequence);
+    if (!(c->beta1 >= 0.0 && c->beta1 < 1.0) || !(c->beta2 >= 0.0 && c->beta2 < 1.0))
+        return lh_fail(LH_ERR_CONFIG, "betas of AdamW: from 0 to below 1");
+    if (!(c->eps > 0.0) || !(c->weight_decay >= 0.0) || !(c->clip >= 0.0) ||
+        !(c->tokens_per_s >= 0.0))
+        return lh_fail(LH_ERR_CONFIG, "eps above 0; weight decay, clip, tokens/s not below 0");
+    return LH_OK;
+}
+
+// The flat order that both sides know must be the one that the passes use.
+static lh_err check_manifest(const struct lh_manifest *m, const struct wk_params *p)
+{
+    bool same = m->tensors == p->count && m->values == p->values;
+    for (uint32_t i = 0; same && i < p->count; i++) {
+        const struct lh_tensor *a = &m->tensor[i];
+        const struct wk_param *b = &p->at[i];
+        same = strcmp(a->name, b->name) == 0 && a->offset == b->offset && a->len == b->len &&
+               a->dims == (b->cols == 0 ? 1 : 2) && a->shape[0] == b->rows;
+    }
+    return same ? LH_OK : lh_fail(LH_ERR_MANIFEST, "its tensors are not those of its \"model\"");
+}
+
+static lh_err allocate(struct builtin *b, const struct wk_shape *shape)
+{
+    const struct wk_builtin_conf *c = &b->conf;
+    size_t values = b->params.values, sequences = (size_t)c->batch * c->accumulate;
+    b->value = c->reduce->ops->parameters(c->reduce);
+    b->shared = b->value != NULL;
+    if (!b->shared) b->value = lh_zeros(values, sizeof *b->value);
+    b->gradient = lh_zeros(values, sizeof *b->gradient);
+    b->m = lh_zeros(values, sizeof *b->m);
+    b->v = lh_zeros(values, sizeof *b->v);
+    b->ids = calloc(sequences * ((size_t)c->sequence + 1), sizeof *b->ids);
+    if (b->value == NULL || b->gradient == NULL || b->m == NULL || b->v == NULL || b->ids == NULL)
+        return lh_fail(LH_ERR_NO_MEMORY, "trainer of %zu parameters", values);
+    struct wk_transformer_conf t = {*shape, c->sequence, (size_t)c->batch * c->sequence, true};
+    b->passes.batch = c->batch;
+    return wk_transformer_create(&t, &b->passes.transformer);
+}
+
+lh_err wk_builtin_create(const struct wk_builtin_conf *conf, struct wk_trainer **out)
+{
+    struct wk_shape shape;
+    LH_TRY(check_conf(conf));
+    LH_TRY(wk_shape_parse(conf->manifest->model_json, &shape));
+    struct builtin *b = calloc(1, sizeof *b);
+    if (b == NULL) return lh_fail(LH_ERR_NO_MEMORY, "trainer");
+    b->base.ops = &ops;
+    b->conf = *conf;
+    b->conf.manifest = NULL;
+    b->manifest = conf->manifest->hash;
+
+    lh_err err;
+    LH_TRY_TO(out_destroy, err, wk_params_list(&shape, &b->params));
+    LH_TRY_TO(out_destroy, err, check_manifest(conf->manifest, &b->params));
+    LH_TRY_TO(out_destroy, err, allocate(b, &shape));
+    *out = &b->base;
+    return LH_OK;
+out_destroy:
+    destroy(&b->base);
+    return err;
+}

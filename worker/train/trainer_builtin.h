@@ -1,0 +1,39 @@
+// The built-in trainer: the transformer of worker/train/model.h, AdamW, tokens from a loader.
+#ifndef WK_TRAINER_BUILTIN_H
+#define WK_TRAINER_BUILTIN_H
+
+#include "common/format/manifest.h"
+#include "worker/data/loader.h"
+#include "worker/ranks/reduce.h"
+#include "worker/train/evaluation.h"
+#include "worker/train/noise.h"
+#include "worker/train/trainer.h"
+
+struct wk_builtin_conf {
+    const struct lh_manifest *manifest; // its "model" object and hash; not kept
+    struct wk_loader *loader;           // borrows, for the trainer's life
+    uint32_t sequence;                  // tokens of a sequence, at most the model's context
+    uint32_t batch;                     // sequences of one forward and backward pass
+    uint32_t accumulate;                // passes a step; step_tokens = sequence * batch * this
+    double beta1, beta2, eps, weight_decay;
+    double clip;                  // limit of the global gradient norm; 0: none
+    double tokens_per_s;          // throttle: fills wk_step_out.least_ns; 0: none
+    struct wk_reduce *reduce;     // borrows: shares the gradient's work, may hold the parameters
+    struct wk_warmup_conf warmup; // zeros: the rate is the schedule's
+    struct wk_evaluation *evaluation; // borrows; NULL: none
+};
+
+// sequence 128, batch 4, accumulate 1, betas 0.9 and 0.95, eps 1e-8, weight decay 0.1, clip 1, no
+// other ranks.
+struct wk_builtin_conf wk_builtin_defaults(void);
+
+// LH_ERR_CONFIG; LH_ERR_MANIFEST when the tensors are not those of the "model" object. Parameters
+// start as zeros: the caller writes its base into parameters() before the first step.
+//
+// step(): the pieces' tokens are cut into sequences, so each piece is a multiple of `sequence`;
+// together at most step_tokens (less at a unit's end). The gradient is of the mean over the tokens
+// that came. LH_ERR_INVALID for other pieces; the loader's errors; LH_ERR_NON_FINITE, with the
+// tensor's name, before parameters or optimizer state changed.
+LH_MUST lh_err wk_builtin_create(const struct wk_builtin_conf *conf, struct wk_trainer **out);
+
+#endif

@@ -1,0 +1,57 @@
+// The transformer's forward and backward passes over the flat array of parameters
+// (worker/train/model.h).
+//
+// A wk_transformer is scratch memory for one shape and a largest batch; parameters and gradients
+// are the caller's. One thread at a time.
+#ifndef WK_TRANSFORMER_H
+#define WK_TRANSFORMER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "worker/train/model.h"
+
+struct wk_transformer;
+
+// Sequence s reads ids[s*stride .. s*stride + length]: `length` inputs, each predicting the next.
+struct wk_batch {
+    const uint32_t *ids;
+    size_t sequences, length, stride;
+};
+
+struct wk_transformer_conf {
+    struct wk_shape shape;
+    size_t length_max; // of a sequence; at most shape.context
+    size_t rows_max;   // sequences * length of one call
+    bool backward;     // keep activations; else one layer's are reused and gradient() is refused
+};
+
+LH_MUST lh_err wk_transformer_create(const struct wk_transformer_conf *conf,
+                                     struct wk_transformer **out);
+void wk_transformer_destroy(struct wk_transformer *t);       // NULL is allowed
+size_t wk_transformer_bytes(const struct wk_transformer *t); // of scratch
+
+// All three: LH_ERR_INVALID when the batch is empty or too large, or an id is no token.
+// Sum of negative log likelihoods over all rows, nats.
+LH_MUST lh_err wk_transformer_loss(struct wk_transformer *t, const float *params,
+                                   const struct wk_batch *batch, double *nll_sum);
+// Also gradient[values] += scale * d(nll_sum)/d(params).
+LH_MUST lh_err wk_transformer_gradient(struct wk_transformer *t, const float *params,
+                                       const struct wk_batch *batch, float scale, float *gradient,
+                                       double *nll_sum);
+// logits[rows][vocab]; the id after a sequence's last input is not read.
+LH_MUST lh_err wk_transformer_logits(struct wk_transformer *t, const float *params,
+                                     const struct wk_batch *batch, float *logits);
+
+// The same over a text of `count` >= 2 ids, in windows of length_max as below.
+LH_MUST lh_err wk_transformer_text(struct wk_transformer *t, const float *params,
+                                   const uint32_t *ids, size_t count, double *nll_sum);
+
+// Mean loss of a text is nll_sum / tokens: non-overlapping windows of `sequence` inputs, each token
+// but the first predicted once (so tokens = count - 1); the last window may be short.
+LH_MUST lh_err wk_eval(const struct wk_shape *shape, const float *params, const uint32_t *ids,
+                       size_t count, size_t sequence, double *nll_sum, uint64_t *tokens);
+
+#endif
