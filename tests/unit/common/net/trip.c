@@ -28,7 +28,7 @@ static void later_ones_move_it_by_an_eighth_and_a_quarter(void **state)
     assert_int_equal(t.spread_ns, 275 * LH_MS);
     assert_int_equal(t.mean_ns, 900 * LH_MS);
     lh_trip_take(&t, 100 * LH_MS);
-    assert_true(t.spread_ns == (275 + (800 - 275) / 4.0) * LH_MS);
+    assert_int_equal(t.spread_ns, 275 * LH_MS + (800 - 275) * LH_MS / 4);
     assert_int_equal(t.mean_ns, 800 * LH_MS);
     for (int i = 0; i < 200; i++) lh_trip_take(&t, 600 * LH_MS);
     assert_in_range(t.mean_ns, 600 * LH_MS, 600 * LH_MS + 100);
