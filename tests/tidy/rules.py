@@ -154,6 +154,74 @@ def circle(tree: Tree) -> Iterator[Finding]:
         yield from walk(path, [])
 
 
+# How many files of a room call each other in a circle, at most: a ratchet that only goes down. Each
+# of them can be read only with all others in mind. Rooms that are not named have no such circle.
+CIRCLE_FILES = {"server": 24, "server/coordinator": 13, "worker": 12, "kernels": 4,
+                "common/net": 4, "common/base": 2, "common/env": 2}
+
+
+def _calling_room(path: str) -> str:
+    folders = path.split("/")[:-1]
+    if folders[0] == "common" or folders[:2] == ["server", "coordinator"]:
+        return "/".join(folders[:2])
+    return folders[0]
+
+
+def calls(tree: Tree) -> Iterator[Finding]:
+    """Within a room calls run one way; CIRCLE_FILES says how far it is from that."""
+    sources = {path: scan.scrub(text) for path, text in tree.items()
+               if path.endswith(".c") and room_of(path) in PREFIX}
+    defined = {head.name: path for path in sources for head in scan.declarations(tree[path])
+               if head.defined and head.name and not head.text.startswith("static")}
+    graph: dict[str, dict[str, str]] = {path: {} for path in sources}
+    for path, text in sources.items():
+        for name in re.findall(r"\b[a-z]\w+", text):
+            other = defined.get(name, path)
+            if other != path and _calling_room(other) == _calling_room(path):
+                graph[path].setdefault(other, name)
+    largest: dict[str, list[str]] = {}
+    for files in scan.circles(graph):
+        room = _calling_room(files[0])
+        largest[room] = max(largest.get(room, []), files, key=len)
+    for room, files in largest.items():
+        most = CIRCLE_FILES.get(room, 1)
+        if len(files) > most:
+            names = ", ".join(sorted(posixpath.basename(path) for path in files))
+            yield Finding(files[0], 0, "calls",
+                          f"{len(files)} files of {room} call each other (at most {most}): {names}")
+        elif len(files) < most:
+            yield Finding("tests/tidy/rules.py", 0, "calls",
+                          f"CIRCLE_FILES: {room} has {len(files)} now; write it down")
+
+
+# Trailing comments that begin as fragments, in percent of a room's: a ratchet as well.
+FRAGMENT_PERCENT = {"common": 15.8, "kernels": 20.2, "server": 20.1, "worker": 13.6,
+                    "deploy": 17.7, "tests": 17.8, "bench": 21.9}
+_FRAGMENT = re.compile(r"(?:of|and|that|which|who|in|up to|at|by|for|to|with|else|or|also|where|so"
+                       r"|but)\b")
+_TRAILING = re.compile(r"\s*\S.*?\s//\s*(.*)")
+
+
+def fragment(tree: Tree) -> Iterator[Finding]:
+    """A trailing comment names its subject; it does not go on from somewhere else."""
+    seen: dict[str, int] = {}
+    begun: dict[str, list[tuple[str, int, str]]] = {}
+    for path, text in c_files(tree):
+        for number, line in enumerate(text.split("\n"), 1):
+            comment = _TRAILING.match(line)
+            if comment and not line.lstrip().startswith("//"):
+                room = room_of(path)
+                seen[room] = seen.get(room, 0) + 1
+                if _FRAGMENT.match(comment.group(1)):
+                    begun.setdefault(room, []).append((path, number, comment.group(1)))
+    for room, found in begun.items():
+        if 100 * len(found) > FRAGMENT_PERCENT.get(room, 0) * seen[room]:
+            path, number, text = found[0]
+            yield Finding(path, number, "fragment",
+                          f"{len(found)} of {room}'s {seen[room]} trailing comments begin as "
+                          f"fragments, at most {FRAGMENT_PERCENT.get(room, 0)} %: {text}")
+
+
 def unused_header(tree: Tree) -> Iterator[Finding]:
     """A header that nobody includes is dead, or waits for a user that never came."""
     used = {target for _, text in c_files(tree) for _, target in scan.includes(text)}
@@ -312,6 +380,17 @@ def machine_path(tree: Tree) -> Iterator[Finding]:
                 yield Finding(path, number, "machine-path", f"one machine's path: {line.strip()}")
 
 
+_CONFLICT = re.compile(r"(?:<{7}|>{7}|\|{7})(?: |$)")
+
+
+def conflict(tree: Tree) -> Iterator[Finding]:
+    """No mark that a merge left."""
+    for path, text in tree.items():
+        for number, line in enumerate(text.split("\n"), 1):
+            if _CONFLICT.match(line):
+                yield Finding(path, number, "conflict", "a merge's mark")
+
+
 def columns(tree: Tree) -> Iterator[Finding]:
     for path, text in tree.items():
         if is_c(path) or path.endswith((".py", ".sh", ".proto")):
@@ -327,6 +406,6 @@ def reference(tree: Tree) -> Iterator[Finding]:
 
 
 RULES: tuple[Callable[[Tree], Iterator[Finding]], ...] = (
-    direction, circle, unused_header, length, banned, commit, must_check, readme, opening, prefix,
-    mutable_global, white_space, machine_path, columns, reference,
+    direction, circle, calls, fragment, unused_header, length, banned, commit, must_check, readme,
+    opening, prefix, mutable_global, white_space, machine_path, conflict, columns, reference,
 )

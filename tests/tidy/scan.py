@@ -73,3 +73,28 @@ def declarations(source: str) -> Iterator[Head]:
             start = at + 1
         if depth == 0 and not text[start:at + 1].strip():
             first = line
+
+
+def circles(graph: dict[str, dict[str, str]]) -> Iterator[list[str]]:
+    """The sets of two and more nodes that each reach all others of their set (Tarjan 1972)."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+
+    def visit(node: str) -> Iterator[list[str]]:
+        order[node] = lowest[node] = len(order)
+        stack.append(node)
+        for other in graph[node]:
+            if other not in order:
+                yield from visit(other)
+            if other in stack:
+                lowest[node] = min(lowest[node], lowest[other])
+        if lowest[node] == order[node]:
+            at = stack.index(node)
+            if len(stack) - at > 1:
+                yield stack[at:]
+            del stack[at:]
+
+    for node in graph:
+        if node not in order:
+            yield from visit(node)

@@ -20,6 +20,15 @@ PLANTED = {
          "common/b.h": '// b\n#include "common/a.h"\n'},
         "common/a.h",
         {"common/a.h": '// a\n#include "common/b.h"\n', "common/b.h": "// b\n"}),
+    "calls": (
+        {"deploy/a.c": "// a\nint dp_a(void)\n{\n    return dp_b();\n}\n",
+         "deploy/b.c": "// b\nint dp_b(void)\n{\n    return dp_a();\n}\n"}, "deploy/a.c",
+        {"deploy/a.c": "// a\nint dp_a(void)\n{\n    return dp_b();\n}\n",
+         "deploy/b.c": "// dp_a()\nint dp_b(void)\n{\n    return dp_c();\n}\n",
+         "deploy/c.c": "// c\nint dp_c(void)\n{\n    return 1;\n}\n"}),
+    "fragment": (
+        {"server/a.c": "// a\nint x; // of a\n"}, "server/a.c",
+        {"server/a.c": "// a\n// of a\nint x; // a's offer\n"}),
     "unused-header": (
         {"common/a.h": "// a\n"}, "common/a.h",
         {"common/a.h": "// a\n", "common/a.c": '// a\n#include "common/a.h"\n'}),
@@ -60,6 +69,9 @@ PLANTED = {
         {"server/README.md": "words \n"}, "server/README.md", {"server/README.md": "words\n"}),
     "machine-path": (
         {"tests/run.sh": "cd /ro" + "ot/x\n"}, "tests/run.sh", {"tests/run.sh": "cd a/work/x\n"}),
+    "conflict": (
+        {"server/README.md": "a\n" + "<" * 7 + " HEAD\n"}, "server/README.md",
+        {"server/README.md": "a\n====\n<<<\n"}),
     "columns": (
         {"server/a.c": "//" + "x" * 99 + "\n"}, "server/a.c",
         {"server/a.c": "//" + "x" * 98 + "\n"}),
