@@ -1,27 +1,18 @@
 // Point. See point.h.
 #include "server/point.h"
 
-#include <string.h>
-
-#include "longhaul/v1/member.pb-c.h"
 #include "server/shard.h"
 
-static bool named(const struct lh_hash *chain)
-{
-    static const struct lh_hash unknown;
-    return !lh_hash_equal(chain, &unknown);
-}
-
-enum ps_stand ps_point_stand(const struct ps_point *p, const struct ps_log_answer *log)
+enum ps_stand ps_point_stand(const struct lh_point *p, const struct ps_log_answer *log)
 {
     if (p->epoch != log->epoch) return p->epoch < log->epoch ? PS_POINT_EARLIER : PS_POINT_LATER;
     if (p->version > log->version) return PS_POINT_AHEAD;
-    if (!named(&p->chain)) return PS_POINT_OURS;
+    if (!lh_point_named(&p->chain)) return PS_POINT_OURS;
     if (!log->chain) return PS_POINT_CUT;
     return lh_hash_equal(&p->chain, log->chain) ? PS_POINT_OURS : PS_POINT_OTHER;
 }
 
-lh_err ps_shard_stand(const struct ps_shard *s, const struct ps_point *p, enum ps_stand *out)
+lh_err ps_shard_stand(const struct ps_shard *s, const struct lh_point *p, enum ps_stand *out)
 {
     const struct lh_ledger *l = &s->replica.ledger;
     struct ps_log_answer log = {l->epoch, l->version, NULL};
@@ -33,14 +24,4 @@ lh_err ps_shard_stand(const struct ps_shard *s, const struct ps_point *p, enum p
     }
     *out = ps_point_stand(p, &log);
     return LH_OK;
-}
-
-struct ps_point ps_point_of(const Longhaul__V1__Point *m)
-{
-    struct ps_point p = {0};
-    if (!m) return p;
-    p.epoch = m->epoch;
-    p.version = m->version;
-    if (m->chain.len == LH_HASH_BYTES) memcpy(p.chain.b, m->chain.data, LH_HASH_BYTES);
-    return p;
 }

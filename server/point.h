@@ -6,15 +6,11 @@
 #ifndef PS_POINT_H
 #define PS_POINT_H
 
-#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/format/point.h"
 
 struct Longhaul__V1__Point;
 struct ps_shard;
-
-struct ps_point { // a version of the log, and the history it belongs to
-    uint64_t epoch, version;
-    struct lh_hash chain; // zeros: it is not named, as older peers do
-};
 
 enum ps_stand {
     PS_POINT_EARLIER, // of an epoch before the log's last one: its end says nothing of it
@@ -31,11 +27,8 @@ struct ps_log_answer {           // of a log that was asked for a point
 };
 
 // Pure.
-enum ps_stand ps_point_stand(const struct ps_point *p, const struct ps_log_answer *log);
+enum ps_stand ps_point_stand(const struct lh_point *p, const struct ps_log_answer *log);
 // The same for a shard's durable log. LH_ERR_IO: it could not be read.
-LH_MUST lh_err ps_shard_stand(const struct ps_shard *s, const struct ps_point *p,
+LH_MUST lh_err ps_shard_stand(const struct ps_shard *s, const struct lh_point *p,
                               enum ps_stand *out);
-// Version and epoch 0: m is NULL. A chain of another length than a hash's counts as not named.
-struct ps_point ps_point_of(const struct Longhaul__V1__Point *m);
-
 #endif

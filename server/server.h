@@ -312,8 +312,8 @@ bool ps_insync_is_open(const struct ps_shard *s);
 // Does what a standby in sync holds show this directory to be an older copy? Then the error says
 // so.
 LH_MUST lh_err ps_insync_overtaken(const struct ps_shard *s, uint64_t standby,
-                                   const struct ps_point *held, bool *overtaken);
-LH_MUST lh_err ps_insync_older_copy(const struct ps_shard *s, const struct ps_point *held);
+                                   const struct lh_point *held, bool *overtaken);
+LH_MUST lh_err ps_insync_older_copy(const struct ps_shard *s, const struct lh_point *held);
 void ps_answer(struct ps_item *i); // takes it: answers and frees it, now or when a standby holds it
 uint64_t ps_visible(const struct ps_shard *s); // version up to which anybody may know the log
 LH_MUST lh_err ps_confirm_accept(struct ps_server *s, struct lh_call *call,

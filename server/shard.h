@@ -69,7 +69,7 @@ struct ps_insync { // who must hold a record before it is acknowledged (insync.c
     uint64_t answered;           // catching: what it must hold to join
     bool known, settled, failed; // the number of changes; the coordinator's answer
     uint64_t changes, least;     // so far; at which what is wanted is done
-    struct ps_point checked; // what the coordinator said that the standby holds; all of it is ours
+    struct lh_point checked; // what the coordinator said that the standby holds; all of it is ours
     struct ps_item *waiting, **waiting_end; // answers, by the version that they wait for
     struct lh_listener listener;            // since the first of them waits
     int64_t progress_ns;                    // of the standby, by the listener's clock
@@ -90,7 +90,7 @@ struct ps_digest { // digest.c
 };
 
 struct ps_asked { // whether the log has these (vouch.c)
-    struct ps_point *point;
+    struct lh_point *point;
     size_t count, room;
     Longhaul__V1__Point *item, **list; // of the answer
 };

@@ -23,13 +23,13 @@ static void note(struct ps_asked *a, const Longhaul__V1__Point *p)
 {
     if (a->count == a->room) {
         size_t room = a->room ? 2 * a->room : 8;
-        struct ps_point *grown = realloc(a->point, room * sizeof *grown);
+        struct lh_point *grown = realloc(a->point, room * sizeof *grown);
         if (!grown) return;
         a->point = grown;
         a->room = room;
     }
-    struct ps_point *to = &a->point[a->count++];
-    *to = ps_point_of(p);
+    struct lh_point *to = &a->point[a->count++];
+    *to = lh_point_of(p);
 }
 
 void ps_vouch_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
@@ -43,7 +43,7 @@ void ps_vouch_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
 
 // A record that was cut off here is one that no log can be compared with any more, at a start
 // neither, so the worker is believed: one whose copies are all older would make no other.
-static bool look_up(const struct ps_shard *s, const struct ps_point *p, bool *held)
+static bool look_up(const struct ps_shard *s, const struct lh_point *p, bool *held)
 {
     enum ps_stand stand;
     if (ps_shard_stand(s, p, &stand)) return false;
@@ -61,7 +61,7 @@ void ps_vouch_answer(struct ps_shard *s, Longhaul__V1__ShardReport *out)
     out->held = a->list;
     out->foreign = a->list + a->count;
     for (size_t i = 0; i < a->count; i++) {
-        const struct ps_point *p = &a->point[i];
+        const struct lh_point *p = &a->point[i];
         bool held;
         if (!look_up(s, p, &held)) continue;
         a->item[i] = lh_head_point(s->id, p->epoch, p->version, &p->chain);

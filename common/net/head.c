@@ -1,6 +1,8 @@
 // What requests and answers share. See head.h.
 #include "common/net/head.h"
 
+#include <string.h>
+
 #include "common/base/limits.h"
 
 static ProtobufCBinaryData borrow(const uint8_t *bytes, size_t n)
@@ -51,6 +53,16 @@ Longhaul__V1__Point lh_head_point(uint32_t shard, uint64_t epoch, uint64_t versi
     point.version = version;
     point.chain = borrow(chain->b, LH_HASH_BYTES);
     return point;
+}
+
+struct lh_point lh_point_of(const Longhaul__V1__Point *m)
+{
+    struct lh_point p = {0};
+    if (!m) return p;
+    p.epoch = m->epoch;
+    p.version = m->version;
+    if (m->chain.len == LH_HASH_BYTES) memcpy(p.chain.b, m->chain.data, LH_HASH_BYTES);
+    return p;
 }
 
 Longhaul__V1__Trip lh_head_trip(struct lh_trip trip)

@@ -5,6 +5,7 @@
 
 #include "common/base/buf.h"
 #include "common/format/frame.h"
+#include "common/format/point.h"
 #include "common/net/trip.h"
 #include "longhaul/v1/member.pb-c.h"
 
@@ -20,6 +21,8 @@ LH_MUST lh_err lh_head_check_run(const uint8_t *job, const struct lh_hash *model
 
 Longhaul__V1__Point lh_head_point(uint32_t shard, uint64_t epoch, uint64_t version,
                                   const struct lh_hash *chain); // borrows the chain
+// Version and epoch 0: `m` is NULL. A chain of another length than a hash's counts as not named.
+struct lh_point lh_point_of(const Longhaul__V1__Point *m);
 
 Longhaul__V1__Trip lh_head_trip(struct lh_trip trip); // a mean of 0 where it is not known
 

@@ -182,7 +182,7 @@ static const char POINTS[] = "stable/";
 
 lh_err ps_co_store_point(struct ps_coordinator *c, uint32_t shard)
 {
-    const struct ps_co_point *p = &c->shard[shard].stable;
+    const struct lh_point *p = &c->shard[shard].stable;
     struct lh_buf b = lh_buf(64);
     lh_put_u64(&b, p->epoch);
     lh_put_u64(&b, p->version);
@@ -192,7 +192,7 @@ lh_err ps_co_store_point(struct ps_coordinator *c, uint32_t shard)
 
 static lh_err read_point(struct ps_co_shard *s, struct lh_cursor *at)
 {
-    s->stable = (struct ps_co_point){0};
+    s->stable = (struct lh_point){0};
     if (!at) return LH_OK;
     s->stable.epoch = lh_get_u64(at);
     s->stable.version = lh_get_u64(at);
@@ -235,10 +235,10 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
         r->credited.len > LH_UNITS_MAX / 8)
         return lh_fail(LH_ERR_MALFORMED, "a report of a shard that does not exist");
     struct ps_co_shard *s = &c->shard[r->head->shard];
-    struct ps_co_point head = ps_co_point_of(r->head);
+    struct lh_point head = lh_point_of(r->head);
     LH_TRY(ps_co_heard_owner(c, r->head->shard, m->standby, server, m->process, &head));
     LH_TRY(ps_co_believe_owner(c, r->head->shard, r->in_sync, r->changes));
-    struct ps_co_point told = {.epoch = r->head->epoch};
+    struct lh_point told = {.epoch = r->head->epoch};
     LH_TRY(ps_co_adopt_epoch(c, r->head->shard, &told));
     // Within an epoch versions only rise: this one was overtaken, or comes a second time.
     if (s->reported && r->head->epoch == s->head.epoch && r->head->version < s->head.version)

@@ -24,6 +24,7 @@
 #include "common/env/log.h"
 #include "common/format/ledger.h"
 #include "common/format/plan.h"
+#include "common/format/point.h"
 #include "common/format/units.h"
 #include "common/net/listener.h"
 #include "common/net/rpc.h"
@@ -64,13 +65,8 @@ struct ps_co_conf {
     void *fatal_arg;
 };
 
-struct ps_co_point {
-    uint64_t epoch, version;
-    struct lh_hash chain;
-};
-
-struct ps_co_claim {                // a durable copy on a worker's disk; version 0: none (stable.c)
-    struct ps_co_point said, asked; // as the worker said last; what the server was asked about
+struct ps_co_claim {             // a durable copy on a worker's disk; version 0: none (stable.c)
+    struct lh_point said, asked; // as the worker said last; what the server was asked about
 };
 
 enum { PS_ATTEMPTS = 16, PS_DRAINED_REGIONS_MAX = 64 };
@@ -95,7 +91,7 @@ struct ps_co_worker {
     // Tokens of its leases that are not trained, and those of them that may be recalled for another
     // worker: valid within level() of grant.c alone.
     uint64_t left_tokens, spare_tokens;
-    struct ps_co_point *final; // manifest->shards of them, when done
+    struct lh_point *final;    // manifest->shards of them, when done
     struct ps_co_claim *claim; // as many; NULL: it said nothing yet
 };
 
@@ -104,7 +100,7 @@ struct ps_co_standby { // as it last reported
     uint64_t begun; // it opens no epoch up to that one
     char name[LH_NAME_SIZE], region[LH_NAME_SIZE];
     struct lh_trip trip;
-    struct ps_co_point head; // it confirmed no more than that, as far as is known
+    struct lh_point head; // it confirmed no more than that, as far as is known
     int64_t heard_ns;
 };
 
@@ -114,9 +110,9 @@ enum ps_co_begun { CO_WAITS, CO_BEGUN, CO_CLAIMED }; // a leased unit, as its ho
 struct ps_co_shard {
     char address[LH_ADDRESS_SIZE];
     uint64_t process, heard_of; // of its server: its life, and the id of its certificate
-    struct ps_co_point head;    // as `process` last reported it
-    struct ps_co_point stable;
-    struct ps_co_point *begun; // its epochs, ascending, and where each began (epochs.c)
+    struct lh_point head;       // as `process` last reported it
+    struct lh_point stable;
+    struct lh_point *begun; // its epochs, ascending, and where each began (epochs.c)
     size_t epochs;
     uint64_t token;                                        // of the last one
     uint64_t owner, standby, changes, least, server, gone; // insync.c
@@ -247,16 +243,15 @@ uint64_t ps_co_epoch(const struct ps_co_shard *s); // the highest registered; 0:
 // again. `from`: the standby whose whole state it begins from; 0: none. While a standby is in sync
 // an epoch begins from its state or not at all.
 LH_MUST lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expect,
-                                const struct ps_co_point *open, uint64_t token, uint64_t from,
+                                const struct lh_point *open, uint64_t token, uint64_t from,
                                 bool below_stable, bool *opened);
 LH_MUST lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard,
-                                 const struct ps_co_point *begins); // version 0: not known where
+                                 const struct lh_point *begins); // version 0: not known where
 // Refuses what a server says of a history that is known to be an old copy's: below the stable point
 // of its epoch, or below what another process reported in it
 // (server/docs/0000-protocol.md#rule-27). The latter is known from this process's life alone.
 LH_MUST lh_err ps_co_check_history(const struct ps_coordinator *c, uint32_t shard, uint64_t process,
-                                   const struct ps_co_point *head);
-struct ps_co_point ps_co_point_of(const struct Longhaul__V1__Point *m); // NULL: of zeros
+                                   const struct lh_point *head);
 void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 // insync.c
 LH_MUST lh_err ps_co_load_insync(struct ps_coordinator *c);
@@ -270,14 +265,14 @@ LH_MUST lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uin
                                    uint64_t server);
 // A server speaks as the shard's owner, and is heard. LH_ERR_FENCED: it is not, or may not go on.
 LH_MUST lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
-                                 uint64_t server, uint64_t process, const struct ps_co_point *head);
+                                 uint64_t server, uint64_t process, const struct lh_point *head);
 // Takes what the owner knows of its standby. Where it knows of more changes than this store has,
 // the store is an old copy, and the owner's word counts.
 LH_MUST lh_err ps_co_believe_owner(struct ps_coordinator *c, uint32_t shard, uint64_t standby,
                                    uint64_t changes);
 // The most that the standby in sync said it holds durably; NULL: none is, or it was not heard of in
 // this life.
-const struct ps_co_point *ps_co_held(const struct ps_co_shard *s);
+const struct lh_point *ps_co_held(const struct ps_co_shard *s);
 void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 // A standby reports. *serves: all of its shards are its own, since now or before.
 LH_MUST lh_err ps_co_turns(struct ps_coordinator *c, const struct Longhaul__V1__ReportRequest *m,

@@ -39,9 +39,9 @@ static lh_err store_epochs(struct ps_coordinator *c, uint32_t shard)
     return ps_co_put_row(c, KEY, shard, &b);
 }
 
-static lh_err add(struct ps_co_shard *s, const struct ps_co_point *p)
+static lh_err add(struct ps_co_shard *s, const struct lh_point *p)
 {
-    struct ps_co_point *grown = realloc(s->begun, (s->epochs + 1) * sizeof *grown);
+    struct lh_point *grown = realloc(s->begun, (s->epochs + 1) * sizeof *grown);
     if (!grown) return LH_ERR_NO_MEMORY;
     s->begun = grown;
     s->begun[s->epochs++] = *p;
@@ -53,7 +53,7 @@ static lh_err read_epochs(struct ps_co_shard *s, struct lh_cursor *at)
     s->epochs = 0;
     s->token = at ? lh_get_u64(at) : 0;
     while (at && lh_left(at)) {
-        struct ps_co_point p = {.epoch = lh_get_u64(at)};
+        struct lh_point p = {.epoch = lh_get_u64(at)};
         p.version = lh_get_u64(at);
         lh_get_into(at, p.chain.b, LH_HASH_BYTES);
         if (at->failed) return LH_OK; // what that means says who called
@@ -74,12 +74,12 @@ uint64_t ps_co_epoch(const struct ps_co_shard *s)
 
 // ---------------------------------------------------------------- the compare-and-swap
 
-static bool same_point(const struct ps_co_point *a, const struct ps_co_point *b)
+static bool same_point(const struct lh_point *a, const struct lh_point *b)
 {
     return a->epoch == b->epoch && a->version == b->version && lh_hash_equal(&a->chain, &b->chain);
 }
 
-static bool keeps_stable(const struct ps_co_shard *s, const struct ps_co_point *p)
+static bool keeps_stable(const struct ps_co_shard *s, const struct lh_point *p)
 {
     if (LH_BUG("take_no_stable")) return true; // planted
     if (p->version != s->stable.version) return p->version > s->stable.version;
@@ -103,7 +103,7 @@ static size_t rows_below(const struct ps_co_shard *s, uint64_t version)
     return n;
 }
 
-static lh_err begin(struct ps_co_shard *s, const struct ps_co_point *p)
+static lh_err begin(struct ps_co_shard *s, const struct lh_point *p)
 {
     size_t stay = rows_below(s, p->version);
     LH_TRY(add(s, p));
@@ -115,16 +115,16 @@ static lh_err begin(struct ps_co_shard *s, const struct ps_co_point *p)
 // With a standby in sync its state alone is known to hold all that was acknowledged: it takes the
 // shard over, or, where it can't, the owner goes on from that state. The row stays: until the owner
 // serves, and strikes the standby out as at every start, only the standby's disk holds it.
-static bool holds_acknowledged(const struct ps_co_shard *s, const struct ps_co_point *open,
+static bool holds_acknowledged(const struct ps_co_shard *s, const struct lh_point *open,
                                uint64_t from)
 {
-    const struct ps_co_point *held = ps_co_held(s);
+    const struct lh_point *held = ps_co_held(s);
     if (!s->standby) return true;
     return from == s->standby && (!held || held->version <= open->version);
 }
 
 lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expect,
-                        const struct ps_co_point *open, uint64_t token, uint64_t from,
+                        const struct lh_point *open, uint64_t token, uint64_t from,
                         bool below_stable, bool *opened)
 {
     struct ps_co_shard *s = &c->shard[shard];
@@ -140,7 +140,7 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
                        shard, EPOCHS_MAX);
     if (!keeps_stable(s, open)) {
         uint64_t given_up = s->stable.version;
-        s->stable = (struct ps_co_point){0};
+        s->stable = (struct lh_point){0};
         LH_TRY(ps_co_store_point(c, shard));
         ps_co_say(c, LH_ERROR, "stable.given_up",
                   "shard %u: an operator lets epoch %" PRIu64 " begin at version %" PRIu64
@@ -160,7 +160,7 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
 
 // An epoch that is told of and not registered: this store is older than that history. Where it
 // began is not known, so nothing of the epochs before it counts above the stable point.
-lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard, const struct ps_co_point *begins)
+lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard, const struct lh_point *begins)
 {
     struct ps_co_shard *s = &c->shard[shard];
     if (begins->epoch <= ps_co_epoch(s)) return LH_OK;
@@ -171,26 +171,15 @@ lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard, const struct 
 
 // ---------------------------------------------------------------- histories that are over
 
-struct ps_co_point ps_co_point_of(const Longhaul__V1__Point *m)
-{
-    struct ps_co_point p = {0};
-    if (!m) return p;
-    p.epoch = m->epoch;
-    p.version = m->version;
-    if (m->chain.len == LH_HASH_BYTES) memcpy(p.chain.b, m->chain.data, LH_HASH_BYTES);
-    return p;
-}
-
 static bool known_to_differ(const struct lh_hash *a, const struct lh_hash *b)
 {
-    static const struct lh_hash unknown;
-    return !lh_hash_equal(a, &unknown) && !lh_hash_equal(b, &unknown) && !lh_hash_equal(a, b);
+    return lh_point_named(a) && lh_point_named(b) && !lh_hash_equal(a, b);
 }
 
 // A server that starts again has made durable what an earlier life of it reported, and more than
 // what became stable. Words of the life that is known already may be overtaken by its later ones.
 lh_err ps_co_check_history(const struct ps_coordinator *c, uint32_t shard, uint64_t process,
-                           const struct ps_co_point *head)
+                           const struct lh_point *head)
 {
     const struct ps_co_shard *s = &c->shard[shard];
     const char *way_out = "its directory is an old copy; start it with an empty one, and it comes "
@@ -243,12 +232,12 @@ static lh_err take(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m
     snprintf(s->address, sizeof s->address, "%s", m->address);
     s->unwanted |= s->move.target != 0;
     if (!m->open) return LH_OK;
-    struct ps_co_point p = {m->open->epoch, m->open->version, {{0}}};
+    struct lh_point p = {m->open->epoch, m->open->version, {{0}}};
     memcpy(p.chain.b, m->open->chain.data, LH_HASH_BYTES);
     return ps_co_open_epoch(c, m->shard, m->expect, &p, m->token, m->from, m->below_stable, opened);
 }
 
-static Longhaul__V1__Point point_of(uint32_t shard, const struct ps_co_point *p)
+static Longhaul__V1__Point point_of(uint32_t shard, const struct lh_point *p)
 {
     return lh_head_point(shard, p->epoch, p->version, &p->chain);
 }

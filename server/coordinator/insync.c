@@ -99,7 +99,7 @@ lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t id
 }
 
 lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
-                         uint64_t server, uint64_t process, const struct ps_co_point *head)
+                         uint64_t server, uint64_t process, const struct lh_point *head)
 {
     struct ps_co_shard *s = &c->shard[shard];
     LH_TRY(ps_co_moved(c, shard, identity, server, head->epoch));
@@ -142,7 +142,7 @@ lh_err ps_co_believe_owner(struct ps_coordinator *c, uint32_t shard, uint64_t st
 
 // ---------------------------------------------------------------- an owner's change
 
-const struct ps_co_point *ps_co_held(const struct ps_co_shard *s)
+const struct lh_point *ps_co_held(const struct ps_co_shard *s)
 {
     for (const struct ps_co_standby *b = s->standing; b < s->standing + PS_CO_STANDBYS; b++)
         if (s->standby && b->identity == s->standby && b->head.epoch) return &b->head;
@@ -151,10 +151,10 @@ const struct ps_co_point *ps_co_held(const struct ps_co_shard *s)
 
 // Has the standby said since what the owner did not compare with its log yet? By its version alone
 // an owner on an older copy, which went on by itself, is not told apart.
-static bool said_more(const struct ps_co_point *held, const Longhaul__V1__InSyncRequest *m)
+static bool said_more(const struct lh_point *held, const Longhaul__V1__InSyncRequest *m)
 {
     if (!held || !m->checked) return false;
-    struct ps_co_point checked = ps_co_point_of(m->checked);
+    struct lh_point checked = lh_point_of(m->checked);
     return checked.epoch != held->epoch || checked.version != held->version ||
            !lh_hash_equal(&checked.chain, &held->chain);
 }
@@ -169,8 +169,8 @@ static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest
     if (m->shard >= c->conf.manifest->shards)
         return lh_fail(LH_ERR_MALFORMED, "a standby of a shard that does not exist");
     struct ps_co_shard *s = &c->shard[m->shard];
-    struct ps_co_point head = ps_co_point_of(m->head);
-    if (!m->head) head = (struct ps_co_point){m->epoch, UINT64_MAX, {{0}}}; // it does not say
+    struct lh_point head = lh_point_of(m->head);
+    if (!m->head) head = (struct lh_point){m->epoch, UINT64_MAX, {{0}}}; // it does not say
     LH_TRY(ps_co_heard_owner(c, m->shard, m->owner, server, m->process, &head));
     if (m->expect != s->changes) return LH_OK; // it only asks, or is late
     if (s->move.target && m->standby && !lh_same_directory(m->standby, s->move.target))
@@ -181,7 +181,7 @@ static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest
                        "shard %u: the directory of standby %016" PRIx64 " may lack what it "
                        "confirmed, and has another name by now",
                        m->shard, m->standby);
-    const struct ps_co_point *held = ps_co_held(s);
+    const struct lh_point *held = ps_co_held(s);
     if (s->standby != m->standby && held && held->epoch == head.epoch &&
         held->version > head.version)
         return lh_fail(LH_ERR_BUSY,
@@ -212,7 +212,7 @@ void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *
         return;
     }
     const struct ps_co_shard *s = &c->shard[m->shard];
-    const struct ps_co_point *held = ps_co_held(s);
+    const struct lh_point *held = ps_co_held(s);
     Longhaul__V1__Point point;
     Longhaul__V1__InSyncReply out = LONGHAUL__V1__IN_SYNC_REPLY__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();

@@ -229,7 +229,7 @@ static void take_final(struct ps_coordinator *c, struct ps_co_worker *w,
     for (size_t i = 0; w->final && i < m->n_final; i++) {
         const Longhaul__V1__Point *p = m->final[i];
         if (p->shard >= shards || p->chain.len != LH_HASH_BYTES) continue;
-        w->final[p->shard] = (struct ps_co_point){p->epoch, p->version, {{0}}};
+        w->final[p->shard] = (struct lh_point){p->epoch, p->version, {{0}}};
         memcpy(w->final[p->shard].chain.b, p->chain.data, LH_HASH_BYTES);
     }
 }
@@ -257,7 +257,7 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
         out.n_shards = addresses(c, item, list);
         out.shards = list;
         for (uint32_t i = 0; i < shards; i++) {
-            const struct ps_co_point *p = &c->shard[i].stable;
+            const struct lh_point *p = &c->shard[i].stable;
             point[i] = lh_head_point(i, p->epoch, p->version, &p->chain);
             if (p->version) points[out.n_stable++] = &point[i];
         }

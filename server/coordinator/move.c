@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/format/manifest.h"
+#include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
 
@@ -61,7 +62,7 @@ static bool is_target(const struct ps_co_shard *s, uint64_t identity)
 
 // `begins`: the reserved epoch, and where, if it is known.
 static lh_err change_hands(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
-                           uint64_t server, const struct ps_co_point *begins)
+                           uint64_t server, const struct lh_point *begins)
 {
     struct ps_co_shard *s = &c->shard[shard];
     s->owner = identity;
@@ -85,7 +86,7 @@ lh_err ps_co_moved(struct ps_coordinator *c, uint32_t shard, uint64_t identity, 
                    uint64_t epoch)
 {
     const struct ps_co_shard *s = &c->shard[shard];
-    struct ps_co_point begins = {.epoch = s->move.epoch};
+    struct lh_point begins = {.epoch = s->move.epoch};
     if (!is_target(s, identity) || epoch < s->move.epoch) return LH_OK;
     return change_hands(c, shard, identity, server, &begins);
 }
@@ -104,8 +105,8 @@ static lh_err hear_of_shard(struct ps_coordinator *c, uint64_t identity, uint64_
     if (!is_target(s, identity)) return LH_OK;
     bool early = LH_BUG("flip_early") && s->reported && r->head->version >= s->head.version;
     if (whole || early) {
-        struct ps_co_point begins = {.epoch = s->move.epoch};
-        if (r->moving == s->move.epoch || early) begins = ps_co_point_of(r->head);
+        struct lh_point begins = {.epoch = s->move.epoch};
+        if (r->moving == s->move.epoch || early) begins = lh_point_of(r->head);
         begins.epoch = s->move.epoch;
         return change_hands(c, shard, identity, server, &begins);
     }
@@ -171,7 +172,7 @@ void ps_co_note_standby(struct ps_coordinator *c, uint64_t identity, const struc
     }
     at->identity = identity;
     at->begun = r->begun;
-    at->head = ps_co_point_of(r->head);
+    at->head = lh_point_of(r->head);
     at->heard_ns = ps_co_now(c);
     at->trip = trip;
     snprintf(at->name, sizeof at->name, "%s", peer->name);

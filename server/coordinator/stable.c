@@ -17,43 +17,42 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
 
-static bool same(const struct ps_co_point *a, const struct ps_co_point *b)
+static bool same(const struct lh_point *a, const struct lh_point *b)
 {
     return a->epoch == b->epoch && a->version == b->version && lh_hash_equal(&a->chain, &b->chain);
 }
 
 // Of what the server reported, and above what is stable.
-static bool in_reach(const struct ps_co_shard *s, const struct ps_co_point *p)
+static bool in_reach(const struct ps_co_shard *s, const struct lh_point *p)
 {
     return s->reported && p->version <= s->head.version && p->version > s->stable.version;
 }
 
-static bool present(const struct ps_co_shard *s, const struct ps_co_point *p)
+static bool present(const struct ps_co_shard *s, const struct lh_point *p)
 {
     return p->epoch == s->head.epoch && p->epoch == ps_co_epoch(s);
 }
 
 // Of the version that the server reported last it is known which history it is of.
-static bool is_head(const struct ps_co_shard *s, const struct ps_co_point *p)
+static bool is_head(const struct ps_co_shard *s, const struct lh_point *p)
 {
-    static const struct lh_hash unknown;
-    return p->version == s->head.version && !lh_hash_equal(&s->head.chain, &unknown);
+    return p->version == s->head.version && lh_point_named(&s->head.chain);
 }
 
-static bool is_of_history(const struct ps_co_shard *s, const struct ps_co_point *p)
+static bool is_of_history(const struct ps_co_shard *s, const struct lh_point *p)
 {
     return !is_head(s, p) || lh_hash_equal(&p->chain, &s->head.chain);
 }
 
 // A compare-and-swap on (shard, epoch): the caller has compared.
-static lh_err make_stable(struct ps_coordinator *c, uint32_t shard, const struct ps_co_point *p)
+static lh_err make_stable(struct ps_coordinator *c, uint32_t shard, const struct lh_point *p)
 {
     c->shard[shard].stable = *p;
     return ps_co_store_point(c, shard);
 }
 
 static void refuse(struct ps_coordinator *c, struct ps_co_worker *w, uint32_t shard,
-                   const struct ps_co_point *p)
+                   const struct lh_point *p)
 {
     lh_log_peer(c->conf.log, LH_WARN, "durable.refused",
                 "worker %s of %s: its durable copy of shard %u version %" PRIu64
@@ -64,7 +63,7 @@ static void refuse(struct ps_coordinator *c, struct ps_co_worker *w, uint32_t sh
 // ---------------------------------------------------------------- what workers say
 
 static lh_err take(struct ps_coordinator *c, struct ps_co_worker *w, uint32_t shard,
-                   const struct ps_co_point *p)
+                   const struct lh_point *p)
 {
     struct ps_co_shard *s = &c->shard[shard];
     w->claim[shard].said = *p;
@@ -73,7 +72,7 @@ static lh_err take(struct ps_coordinator *c, struct ps_co_worker *w, uint32_t sh
     bool asks = present(s, p) && s->vouches && !is_head(s, p);
     if (!known || asks) return LH_OK;
     if (is_of_history(s, p)) return make_stable(c, shard, p);
-    w->claim[shard].said = (struct ps_co_point){0};
+    w->claim[shard].said = (struct lh_point){0};
     refuse(c, w, shard, p);
     return LH_OK;
 }
@@ -84,9 +83,9 @@ lh_err ps_co_take_durable(struct ps_coordinator *c, struct ps_co_worker *w,
     uint32_t shards = c->conf.manifest->shards;
     if (!w->claim) w->claim = calloc(shards, sizeof *w->claim);
     if (!w->claim) return lh_fail(LH_ERR_BUSY, "no memory for a worker's copies now");
-    for (uint32_t i = 0; i < shards; i++) w->claim[i].said = (struct ps_co_point){0};
+    for (uint32_t i = 0; i < shards; i++) w->claim[i].said = (struct lh_point){0};
     for (size_t i = 0; i < m->n_durable; i++) {
-        struct ps_co_point p = ps_co_point_of(m->durable[i]);
+        struct lh_point p = lh_point_of(m->durable[i]);
         if (m->durable[i]->shard < shards && m->durable[i]->chain.len == LH_HASH_BYTES)
             LH_TRY(take(c, w, m->durable[i]->shard, &p));
     }
@@ -101,10 +100,10 @@ void ps_co_forget_copies(struct ps_co_worker *w)
 
 // ---------------------------------------------------------------- what the server says of it
 
-static bool listed(const struct ps_co_point *p, size_t n, Longhaul__V1__Point **list)
+static bool listed(const struct lh_point *p, size_t n, Longhaul__V1__Point **list)
 {
     for (size_t i = 0; i < n; i++) {
-        struct ps_co_point of = ps_co_point_of(list[i]);
+        struct lh_point of = lh_point_of(list[i]);
         if (same(p, &of)) return true;
     }
     return false;
@@ -120,7 +119,7 @@ size_t ps_co_ask_copies(struct ps_coordinator *c, uint32_t shard, size_t max,
         struct ps_co_worker *w = &c->worker[(s->asked_up_to + seen) % c->workers];
         struct ps_co_claim *claim = w->claim ? &w->claim[shard] : NULL;
         if (!claim || !in_reach(s, &claim->said) || !present(s, &claim->said)) continue;
-        struct ps_co_point *p = &claim->asked;
+        struct lh_point *p = &claim->asked;
         *p = claim->said;
         Longhaul__V1__Point point = lh_head_point(shard, p->epoch, p->version, &p->chain);
         bool again = false;
@@ -137,14 +136,14 @@ lh_err ps_co_take_answers(struct ps_coordinator *c, uint32_t shard,
                           const Longhaul__V1__ShardReport *r)
 {
     struct ps_co_shard *s = &c->shard[shard];
-    struct ps_co_point best = {0};
+    struct lh_point best = {0};
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_claim *claim = c->worker[i].claim ? &c->worker[i].claim[shard] : NULL;
         if (!claim || !claim->asked.version) continue;
-        const struct ps_co_point p = claim->asked;
-        claim->asked = (struct ps_co_point){0};
+        const struct lh_point p = claim->asked;
+        claim->asked = (struct lh_point){0};
         if (listed(&p, r->n_foreign, r->foreign)) {
-            if (same(&p, &claim->said)) claim->said = (struct ps_co_point){0};
+            if (same(&p, &claim->said)) claim->said = (struct lh_point){0};
             refuse(c, &c->worker[i], shard, &p);
         } else if (p.version > best.version && in_reach(s, &p) && present(s, &p) &&
                    listed(&p, r->n_held, r->held)) {

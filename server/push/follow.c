@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/server.h"
@@ -293,7 +294,7 @@ static lh_err check_point(struct ps_shard *s, const Longhaul__V1__Point *from)
 // Nobody hears of a record before it is durable here, so a follower that is ahead of this log in
 // its own epoch says that the directory is an older copy (server/docs/0000-protocol.md#rule-27).
 static void tell_ahead(const struct ps_follower *f, const struct ps_shard *s,
-                       const struct ps_point *have)
+                       const struct lh_point *have)
 {
     lh_log_peer(f->server->conf.log, LH_WARN, "follow.ahead",
                 "%s of %s holds version %llu of shard %u in epoch %llu, where this log ends at "
@@ -308,7 +309,7 @@ static void tell_ahead(const struct ps_follower *f, const struct ps_shard *s,
 // word is only told. The standby that the coordinator has noted is the run's own server. Until the
 // coordinator has said which that is, a standby of another history waits.
 static lh_err check_history(const struct ps_follower *f, const struct ps_shard *s,
-                            const struct ps_point *have, uint64_t standby)
+                            const struct lh_point *have, uint64_t standby)
 {
     const struct lh_ledger *l = &s->replica.ledger;
     bool overtaken;
@@ -333,7 +334,7 @@ static lh_err start_follow(struct ps_follower *f, const Longhaul__V1__FollowRequ
     struct ps_shard *s = ps_server_shard(f->server, m->from->shard);
     if (s->follower_count >= LH_FOLLOWERS_MAX)
         return lh_fail(LH_ERR_BUSY, "shard %u has %d followers already", s->id, LH_FOLLOWERS_MAX);
-    struct ps_point have = ps_point_of(m->from);
+    struct lh_point have = lh_point_of(m->from);
     LH_TRY(check_history(f, s, &have, m->standby));
     LH_TRY(check_point(s, m->from));
     if (m->n_held > HELD_MAX) return lh_fail(LH_ERR_TOO_LARGE, "%zu held ranges", m->n_held);
@@ -377,7 +378,7 @@ static lh_err start_snapshot(struct ps_follower *f, const Longhaul__V1__Snapshot
     LH_TRY(check_asked(f->server, m->shard, &m->job, &m->manifest));
     f->shard = ps_server_shard(f->server, m->shard);
     LH_TRY(check_held(f, m));
-    struct ps_point have = ps_point_of(m->have);
+    struct lh_point have = lh_point_of(m->have);
     LH_TRY(check_history(f, f->shard, &have, m->asker));
     return ps_snapshot_begin(&f->giving, f->shard, m);
 }

@@ -140,7 +140,7 @@ static void become(struct ps_shard *s, enum ps_insync_state state)
 // gone on by itself and have as many by now (server/docs/0000-protocol.md#rule-27). A record that
 // was cut off here shows nothing where the standby has confirmed it, or a later one, to this
 // process.
-lh_err ps_insync_overtaken(const struct ps_shard *s, uint64_t standby, const struct ps_point *held,
+lh_err ps_insync_overtaken(const struct ps_shard *s, uint64_t standby, const struct lh_point *held,
                            bool *overtaken)
 {
     const struct ps_insync *n = &s->insync;
@@ -152,7 +152,7 @@ lh_err ps_insync_overtaken(const struct ps_shard *s, uint64_t standby, const str
     return LH_OK;
 }
 
-lh_err ps_insync_older_copy(const struct ps_shard *s, const struct ps_point *held)
+lh_err ps_insync_older_copy(const struct ps_shard *s, const struct lh_point *held)
 {
     return lh_fail(LH_ERR_FENCED,
                    "shard %u ends at version %" PRIu64 " here, and its standby in sync holds "
@@ -166,7 +166,7 @@ lh_err ps_insync_older_copy(const struct ps_shard *s, const struct ps_point *hel
 // An owner on an older copy must not strike the standby out.
 static LH_MUST lh_err check_standby(const struct ps_shard *s, const Longhaul__V1__InSyncReply *m)
 {
-    struct ps_point held = ps_point_of(m->held);
+    struct lh_point held = lh_point_of(m->held);
     bool overtaken;
     LH_TRY(ps_insync_overtaken(s, m->standby, &held, &overtaken));
     return overtaken ? ps_insync_older_copy(s, &held) : LH_OK;
@@ -206,7 +206,7 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
         n->known = true;
         n->noted = m->standby;
         n->changes = m->changes;
-        n->checked = ps_point_of(m->held);
+        n->checked = lh_point_of(m->held);
         n->settled = m->standby == wanted(n) && m->changes >= n->least;
         if (n->settled && n->state == PS_JOINING) become(s, PS_IN_SYNC);
         if (n->settled && n->state == PS_LEAVING) become(s, PS_ALONE);
@@ -232,7 +232,7 @@ static lh_err ask(struct ps_shard *s)
     m.owner = server->standby.identity;
     m.process = server->process;
     m.head = &head;
-    const struct ps_point *p = &n->checked;
+    const struct lh_point *p = &n->checked;
     Longhaul__V1__Point checked = lh_head_point(l->shard, p->epoch, p->version, &p->chain);
     m.checked = &checked;
     if (n->known && n->least <= n->changes) n->least = n->changes + 1;
@@ -308,7 +308,7 @@ static lh_err take_confirm(struct ps_server *server, const Longhaul__V1__Confirm
     *out = s;
     struct ps_insync *n = &s->insync;
     const struct lh_ledger *l = &s->replica.ledger;
-    struct ps_point have = ps_point_of(m->have);
+    struct lh_point have = lh_point_of(m->have);
     enum ps_stand stand;
     if (!server->conf.replicated) return LH_OK;
     LH_TRY(ps_shard_stand(s, &have, &stand));

@@ -83,7 +83,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
 }
 
 // The ledger is read before what is held here gives way to the state; *of: which state it is.
-static lh_err check_state(const struct ps_held *h, struct ps_point *of)
+static lh_err check_state(const struct ps_held *h, struct lh_point *of)
 {
     const struct lh_ledger *have = &h->rebuild->shard->replica.ledger;
     struct lh_ledger l = {.shard = have->shard, .shards = have->shards};
@@ -93,13 +93,13 @@ static lh_err check_state(const struct ps_held *h, struct ps_point *of)
                  lh_hash_equal(&l.chain, &h->seal.chain);
     if (!err && h->sealed && !named)
         err = lh_fail(LH_ERR_MALFORMED, "sealed is another state than named");
-    *of = (struct ps_point){l.epoch, l.version, l.chain};
+    *of = (struct lh_point){l.epoch, l.version, l.chain};
     lh_ledger_free(&l);
     return err;
 }
 
 // This log goes on from that state: it holds all that was acknowledged too, and perhaps more.
-static bool goes_on_from(const struct ps_rebuild *b, const struct ps_point *of)
+static bool goes_on_from(const struct ps_rebuild *b, const struct lh_point *of)
 {
     const struct lh_ledger *l = &b->shard->replica.ledger;
     struct lh_hash chain;
@@ -115,7 +115,7 @@ static lh_err take_state(struct ps_held *h)
 {
     struct ps_rebuild *b = h->rebuild;
     struct ps_shard *s = b->shard;
-    struct ps_point of;
+    struct lh_point of;
     LH_TRY(check_state(h, &of));
     if (goes_on_from(b, &of)) {
         b->from = h->standby;

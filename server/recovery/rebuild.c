@@ -35,10 +35,10 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/recovery/rebuild.h"
 
-struct ps_point ps_rebuild_own(const struct ps_rebuild *b)
+struct lh_point ps_rebuild_own(const struct ps_rebuild *b)
 {
     const struct lh_ledger *l = &b->shard->replica.ledger;
-    return (struct ps_point){l->epoch, l->version, l->chain};
+    return (struct lh_point){l->epoch, l->version, l->chain};
 }
 
 static bool run_ended(const struct ps_shard *s)
@@ -49,7 +49,7 @@ static bool run_ended(const struct ps_shard *s)
 // ---------------------------------------------------------------- which state counts
 
 // Is it of the shard's history, as far as that is known above the stable point?
-static bool counts(const struct ps_rebuild *b, const struct ps_point *p)
+static bool counts(const struct ps_rebuild *b, const struct lh_point *p)
 {
     if (p->version == b->stable.version && b->stable.version)
         return lh_hash_equal(&p->chain, &b->stable.chain);
@@ -61,28 +61,28 @@ static bool counts(const struct ps_rebuild *b, const struct ps_point *p)
     return true;
 }
 
-static bool enough(const struct ps_rebuild *b, const struct ps_point *p)
+static bool enough(const struct ps_rebuild *b, const struct lh_point *p)
 {
     return b->shard->server->conf.below_stable || p->version >= b->stable.version ||
            LH_BUG("take_no_stable"); // planted: whoever answers is good enough
 }
 
-static bool better(const struct ps_rebuild *b, const struct ps_point *p,
-                   const struct ps_point *best)
+static bool better(const struct ps_rebuild *b, const struct lh_point *p,
+                   const struct lh_point *best)
 {
     return p->version > best->version && counts(b, p) && enough(b, p);
 }
 
 // The best state there is; *worker 0: our own. False: none that is enough. Who had a turn and let
 // it pass is asked again when nobody is left who had fewer (server/docs/0000-protocol.md#rule-29).
-static bool choose(const struct ps_rebuild *b, struct ps_point *best, uint64_t *worker)
+static bool choose(const struct ps_rebuild *b, struct lh_point *best, uint64_t *worker)
 {
-    static const struct ps_point nothing;
-    struct ps_point own = ps_rebuild_own(b);
+    static const struct lh_point nothing;
+    struct lh_point own = ps_rebuild_own(b);
     uint32_t turns = own.version ? 0 : UINT32_MAX; // of the best; anything is better than nothing
     bool found = !b->unreliable && counts(b, &own) && enough(b, &own);
     *worker = 0;
-    *best = found ? own : (struct ps_point){0};
+    *best = found ? own : (struct lh_point){0};
     for (uint32_t i = 0; i < b->offers; i++) {
         const struct ps_offer *o = &b->offer[i];
         for (uint32_t k = 0; k < o->haves && !o->lied; k++) {
@@ -119,11 +119,11 @@ static bool waited(const struct ps_rebuild *b)
 
 // ---------------------------------------------------------------- the coordinator
 
-static bool take_points(struct ps_point **out, size_t *count, size_t n, Longhaul__V1__Point **list)
+static bool take_points(struct lh_point **out, size_t *count, size_t n, Longhaul__V1__Point **list)
 {
-    struct ps_point *p = calloc(n + 1, sizeof *p);
+    struct lh_point *p = calloc(n + 1, sizeof *p);
     if (!p) return false;
-    for (size_t i = 0; i < n; i++) p[i] = ps_point_of(list[i]);
+    for (size_t i = 0; i < n; i++) p[i] = lh_point_of(list[i]);
     free(*out);
     *out = p;
     *count = n;
@@ -146,9 +146,9 @@ static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
     b->standby = m->standby;
     snprintf(b->held_at, sizeof b->held_at, "%s", m->held_at);
     b->process = m->process;
-    b->stable = ps_point_of(m->stable);
+    b->stable = lh_point_of(m->stable);
     b->head_known = m->head != NULL;
-    if (m->head) b->head = ps_point_of(m->head);
+    if (m->head) b->head = lh_point_of(m->head);
     if (!b->asked) b->since_ns = lh_now(b->shard->server->conf.env);
     b->asked = true;
     return true;
@@ -223,7 +223,7 @@ static lh_err ask(struct ps_rebuild *b, bool open)
     struct ps_server *s = shard->server;
     Longhaul__V1__EpochRequest m = LONGHAUL__V1__EPOCH_REQUEST__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();
-    struct ps_point own = ps_rebuild_own(b);
+    struct lh_point own = ps_rebuild_own(b);
     Longhaul__V1__Point from = lh_head_point(shard->id, shard->begun, own.version, &own.chain);
     m.wire = &wire;
     lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
@@ -254,7 +254,7 @@ static bool overtaken(const struct ps_rebuild *b, uint64_t epoch)
 }
 
 // What the log says of a point that is known; one that can't be read shows nothing.
-static enum ps_stand stand_of(const struct ps_rebuild *b, const struct ps_point *p)
+static enum ps_stand stand_of(const struct ps_rebuild *b, const struct lh_point *p)
 {
     enum ps_stand stand;
     return !p->version || ps_shard_stand(b->shard, p, &stand) ? PS_POINT_CUT : stand;
@@ -262,10 +262,10 @@ static enum ps_stand stand_of(const struct ps_rebuild *b, const struct ps_point 
 
 // The point that shows the directory to be an older copy, or of another history; NULL: none does.
 // A store that is older than this log (its epoch was never registered there) shows nothing.
-static const struct ps_point *newer(struct ps_rebuild *b)
+static const struct lh_point *newer(struct ps_rebuild *b)
 {
     const struct lh_ledger *l = &b->shard->replica.ledger;
-    const struct ps_point *last = b->epochs ? &b->begun[b->epochs - 1] : NULL;
+    const struct lh_point *last = b->epochs ? &b->begun[b->epochs - 1] : NULL;
     if (!last || l->epoch > b->epoch) return NULL;
     if (l->epoch < b->epoch) return last;
     // Of an earlier epoch the beginning of this one says all.
@@ -278,7 +278,7 @@ static const struct ps_point *newer(struct ps_rebuild *b)
 
 // Nothing is served from an older copy. What it holds is one of the states that its shards may come
 // back from, under a new epoch, and where the settings forbid that it stops here.
-static lh_err give_up_log(struct ps_rebuild *b, const struct ps_point *known)
+static lh_err give_up_log(struct ps_rebuild *b, const struct lh_point *known)
 {
     struct ps_server *s = b->shard->server;
     const struct lh_ledger *l = &b->shard->replica.ledger;
@@ -314,8 +314,8 @@ static lh_err give_up_log(struct ps_rebuild *b, const struct ps_point *known)
 static bool registered(const struct ps_rebuild *b)
 {
     const struct ps_shard *s = b->shard;
-    struct ps_point own = ps_rebuild_own(b);
-    const struct ps_point *last = b->epochs ? &b->begun[b->epochs - 1] : NULL;
+    struct lh_point own = ps_rebuild_own(b);
+    const struct lh_point *last = b->epochs ? &b->begun[b->epochs - 1] : NULL;
     return last && s->begun == last->epoch && s->token && s->token == b->token &&
            own.version == last->version && lh_hash_equal(&own.chain, &last->chain) &&
            !b->unreliable;
@@ -343,7 +343,7 @@ static lh_err open_next(struct ps_rebuild *b)
 }
 
 // What is known to have been acknowledged and is not in the state that was chosen.
-void ps_rebuild_name_lost(struct ps_rebuild *b, const struct ps_point *best, uint64_t worker)
+void ps_rebuild_name_lost(struct ps_rebuild *b, const struct lh_point *best, uint64_t worker)
 {
     struct ps_shard *s = b->shard;
     b->named = true;
@@ -385,7 +385,7 @@ static lh_err begin_anew(struct ps_rebuild *b)
     LH_TRY(ps_shard_anew(s));
     b->unreliable = false;
     b->chosen = b->fetched = true; // what is on the disk is not gone on with
-    struct ps_point own = ps_rebuild_own(b);
+    struct lh_point own = ps_rebuild_own(b);
     ps_rebuild_name_lost(b, &own, 0);
     return LH_OK;
 }
@@ -393,7 +393,7 @@ static lh_err begin_anew(struct ps_rebuild *b)
 // Followers are asked; sets `chosen` or what is wanted of whom.
 static void gather(struct ps_rebuild *b)
 {
-    struct ps_point best;
+    struct lh_point best;
     uint64_t worker;
     if (ps_restore_coming(b)) return;
     ps_restore_drop_silent(b);
@@ -435,7 +435,7 @@ static bool confirm(struct ps_rebuild *b)
 {
     struct ps_server *s = b->shard->server;
     const struct lh_ledger *l = &b->shard->replica.ledger;
-    const struct ps_point *known = newer(b);
+    const struct lh_point *known = newer(b);
     b->anew = true;
     if (known) {
         lh_err err = give_up_log(b, known);
@@ -459,7 +459,7 @@ static bool left_behind(const struct ps_rebuild *b)
 {
     const struct ps_shard *s = b->shard;
     const struct lh_ledger *l = &s->replica.ledger;
-    const struct ps_point *last = b->epochs ? &b->begun[b->epochs - 1] : NULL;
+    const struct lh_point *last = b->epochs ? &b->begun[b->epochs - 1] : NULL;
     if (s->server->damaged || s->server->conf.below_stable || l->epoch >= s->least_epoch)
         return false;
     return l->version && last && last->epoch > l->epoch &&
@@ -470,7 +470,7 @@ void ps_rebuild_decide(struct ps_rebuild *b)
 {
     struct ps_server *s = b->shard->server;
     const struct lh_ledger *l = &b->shard->replica.ledger;
-    struct ps_point own = ps_rebuild_own(b);
+    struct lh_point own = ps_rebuild_own(b);
     if (b->ready || b->ask || !b->asked || s->stopped) return;
     bool served = l->version && registered(b) && overtaken(b, b->epoch);
     if ((served || left_behind(b) || !b->anew) && !confirm(b)) return;

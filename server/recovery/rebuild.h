@@ -12,7 +12,7 @@ enum { PS_OFFER_POINTS_MAX = 16 };
 struct ps_offer {
     uint64_t worker;
     int64_t heard_ns;
-    struct ps_point have[PS_OFFER_POINTS_MAX];
+    struct lh_point have[PS_OFFER_POINTS_MAX];
     uint32_t haves;
     bool lied;        // brought a whole state that was not the one it had offered: not asked again
     int64_t asked_ns; // when it was told to bring its state, or the last full part came; 0: not yet
@@ -32,9 +32,9 @@ struct ps_rebuild {
     uint64_t epoch, token;         // the last one
     uint64_t standby;              // in sync with the owner, as far as is known; else 0
     char held_at[LH_ADDRESS_SIZE]; // where it gives its state, since it can't take over; else ""
-    struct ps_point *begun;
+    struct lh_point *begun;
     size_t epochs;
-    struct ps_point stable, head;
+    struct lh_point stable, head;
     bool head_known;  // now: a coordinator that was restarted does not know it
     uint64_t process; // that reported it
     uint64_t *live;
@@ -42,7 +42,7 @@ struct ps_rebuild {
     // from followers
     struct ps_offer offer[LH_WORKERS_MAX];
     uint32_t offers;
-    struct ps_point wanted; // version and epoch 0: nothing
+    struct lh_point wanted; // version and epoch 0: nothing
     uint64_t wanted_of;
     uint8_t
         challenge[LH_STATE_RANDOM]; // of the last answer that named it: its bytes are bound to it
@@ -58,13 +58,13 @@ struct ps_rebuild {
 };
 
 // ---- rebuild.c
-struct ps_point ps_rebuild_own(const struct ps_rebuild *b);               // what the replica holds
+struct lh_point ps_rebuild_own(const struct ps_rebuild *b);               // what the replica holds
 struct ps_offer *ps_rebuild_offer(struct ps_rebuild *b, uint64_t worker); // NULL: none
 // Goes on with what is known by now.
 void ps_rebuild_decide(struct ps_rebuild *b);
 // Says what is known to have been acknowledged and is not in the state that was chosen. `worker` 0:
 // this directory's own.
-void ps_rebuild_name_lost(struct ps_rebuild *b, const struct ps_point *best, uint64_t worker);
+void ps_rebuild_name_lost(struct ps_rebuild *b, const struct lh_point *best, uint64_t worker);
 // The replica holds what is to be served. `standby` 0: a follower's state, or nobody's.
 void ps_rebuild_took(struct ps_rebuild *b, uint64_t standby);
 // ---- held.c

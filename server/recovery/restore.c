@@ -29,7 +29,7 @@ struct ps_restore { // a state that is being received
     struct lh_state_seal seal;
 };
 
-static bool same(const struct ps_point *a, const struct ps_point *b)
+static bool same(const struct lh_point *a, const struct lh_point *b)
 {
     return a->epoch == b->epoch && a->version == b->version && lh_hash_equal(&a->chain, &b->chain);
 }
@@ -114,7 +114,7 @@ static lh_err take_offer(struct ps_rebuild *b, const Longhaul__V1__OfferRequest 
     o->haves = 0;
     for (size_t i = 0; i < m->n_have && o->haves < PS_OFFER_POINTS_MAX; i++) {
         if (m->have[i]->chain.len != LH_HASH_BYTES || !m->have[i]->epoch) continue;
-        o->have[o->haves++] = ps_point_of(m->have[i]);
+        o->have[o->haves++] = lh_point_of(m->have[i]);
     }
     ps_rebuild_decide(b);
     return LH_OK;
@@ -130,7 +130,7 @@ static void reply_offer(struct ps_server *s, struct lh_request *rq, struct ps_re
         lh_random(s->conf.env, b->challenge, sizeof b->challenge);
         struct ps_offer *o = ps_rebuild_offer(b, worker);
         if (!o->asked_ns) o->asked_ns = lh_now(s->conf.env);
-        const struct ps_point *p = &b->wanted;
+        const struct lh_point *p = &b->wanted;
         want = lh_head_point(b->shard->id, p->epoch, p->version, &p->chain);
         out.want = &want;
         out.challenge = (ProtobufCBinaryData){sizeof b->challenge, b->challenge};
@@ -172,7 +172,7 @@ static lh_err open_begin(struct ps_restore *r, const struct ps_rebuild *b,
                               &conf->manifest->hash, b->shard->id,
                               lh_span(b->challenge, sizeof b->challenge)));
     LH_TRY(lh_state_open_begin(&r->seal, m->seal, m->total));
-    struct ps_point of = ps_point_of(m->seal->of);
+    struct lh_point of = lh_point_of(m->seal->of);
     return same(&of, &b->wanted) ? LH_OK
                                  : lh_fail(LH_ERR_MALFORMED, "sealed is another state than wanted");
 }
@@ -183,7 +183,7 @@ static lh_err begin_restore(struct ps_restore *r, const Longhaul__V1__RestoreHea
     struct ps_server *s = r->server;
     struct ps_shard *shard = m->of ? ps_server_shard(s, m->of->shard) : NULL;
     struct ps_rebuild *b = shard ? shard->rebuild : NULL;
-    struct ps_point of = ps_point_of(m->of);
+    struct lh_point of = lh_point_of(m->of);
     if (!b || b->chosen || b->restore || m->process != s->process || b->wanted_of != r->worker ||
         !same(&of, &b->wanted))
         return lh_fail(LH_ERR_CONFLICT, "this state is not wanted any more");
@@ -210,7 +210,7 @@ static lh_err check_state(const struct ps_restore *r)
     struct lh_ledger l = {.shard = have->shard, .shards = have->shards};
     struct lh_cursor c = lh_cursor(lh_buf_span(&r->bytes));
     lh_err err = lh_ledger_read(&l, &c);
-    struct ps_point is = {l.epoch, l.version, l.chain};
+    struct lh_point is = {l.epoch, l.version, l.chain};
     lh_ledger_free(&l);
     if (err || same(&is, &b->wanted)) return err;
     return lh_fail(LH_ERR_MALFORMED, "shard %u: the state that came is not the offered one",
@@ -225,7 +225,7 @@ static lh_err take_state(struct ps_restore *r)
     LH_TRY(check_state(r));
     ps_snapshot_part(s, false);
     LH_TRY(lk_replica_load(&s->replica, lh_buf_span(&r->bytes)));
-    struct ps_point own = ps_rebuild_own(b);
+    struct lh_point own = ps_rebuild_own(b);
     if (LH_BUG("rebuild_no_dedupe")) s->replica.ledger.rows = 0; // planted: weights only
     ps_rebuild_took(b, b->from);
     ps_rebuild_name_lost(b, &own, r->worker);

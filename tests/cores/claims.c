@@ -45,17 +45,17 @@ static struct rig *begun(uint32_t shards, uint64_t segment_bytes)
     return r;
 }
 
-static struct ps_co_point of_log(const struct rig *r, uint32_t shard, uint64_t back)
+static struct lh_point of_log(const struct rig *r, uint32_t shard, uint64_t back)
 {
     const struct lh_ledger *l = ledger(r, shard);
-    struct ps_co_point p = {l->epoch, l->version - back, {{0}}};
+    struct lh_point p = {l->epoch, l->version - back, {{0}}};
     assert_int_equal(ps_shard_chain(r->server->shard[shard], p.version, &p.chain), LH_OK);
     return p;
 }
 
-static struct ps_co_point made_up(const struct rig *r, uint32_t shard, uint64_t back)
+static struct lh_point made_up(const struct rig *r, uint32_t shard, uint64_t back)
 {
-    struct ps_co_point p = of_log(r, shard, back);
+    struct lh_point p = of_log(r, shard, back);
     p.chain.b[0] ^= 1;
     return p;
 }
@@ -70,7 +70,7 @@ static struct ps_co_worker *worker_of(const struct rig *r, uint32_t w)
 }
 
 // Worker w says that it holds this of each shard.
-static void say(struct rig *r, uint32_t w, const struct ps_co_point *p)
+static void say(struct rig *r, uint32_t w, const struct lh_point *p)
 {
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
     Longhaul__V1__Point item[RIG_SHARDS], *list[RIG_SHARDS];
@@ -89,9 +89,9 @@ static void say(struct rig *r, uint32_t w, const struct ps_co_point *p)
     rig_free_message(answer);
 }
 
-static bool is_stable(const struct rig *r, uint32_t shard, const struct ps_co_point *p)
+static bool is_stable(const struct rig *r, uint32_t shard, const struct lh_point *p)
 {
-    const struct ps_co_point *s = &row(r, shard)->stable;
+    const struct lh_point *s = &row(r, shard)->stable;
     return s->epoch == p->epoch && s->version == p->version && lh_hash_equal(&s->chain, &p->chain);
 }
 
@@ -113,7 +113,7 @@ static void a_made_up_history_below_the_head_is_not_stable(void **state)
     (void)state;
     for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) {
         struct rig *r = begun(shards, 0);
-        struct ps_co_point lie[RIG_SHARDS], honest[RIG_SHARDS];
+        struct lh_point lie[RIG_SHARDS], honest[RIG_SHARDS];
         for (uint32_t k = 0; k < shards; k++) {
             lie[k] = made_up(r, k, 1);
             honest[k] = of_log(r, k, 3);
@@ -142,7 +142,7 @@ static void the_latest_copy_of_the_log_is_stable(void **state)
 {
     (void)state;
     struct rig *r = begun(1, 0);
-    struct ps_co_point older = of_log(r, 0, 5), later = of_log(r, 0, 2), head = of_log(r, 0, 0);
+    struct lh_point older = of_log(r, 0, 5), later = of_log(r, 0, 2), head = of_log(r, 0, 0);
     say(r, 0, &later);
     say(r, 1, &older);
     assert_int_equal(row(r, 0)->stable.version, 0);
@@ -161,7 +161,7 @@ static void a_worker_that_goes_on_is_not_passed_over(void **state)
     struct rig *r = begun(1, 0);
     uint64_t head = ledger(r, 0)->version;
     for (uint64_t back = 12; back > 0; back--) {
-        struct ps_co_point p = of_log(r, 0, back);
+        struct lh_point p = of_log(r, 0, back);
         say(r, 1, &p);
         rig_run(r, 170 * LH_MS); // of a report's 500
     }
@@ -173,7 +173,7 @@ static void a_copy_that_is_gone_is_not_stable(void **state)
 {
     (void)state;
     struct rig *r = begun(1, 0);
-    struct ps_co_point p = of_log(r, 0, 2);
+    struct lh_point p = of_log(r, 0, 2);
     say(r, 1, &p);
     assert_int_equal(rig_join(r, 1, 22, 2).granted, 2); // without its directory
     rig_run(r, 3 * LH_SECOND);
@@ -186,7 +186,7 @@ static void a_copy_below_what_the_log_begins_with_is_believed(void **state)
 {
     (void)state;
     struct rig *r = begun(1, 4096);
-    struct ps_co_point p = of_log(r, 0, 2);
+    struct lh_point p = of_log(r, 0, 2);
     for (uint64_t i = HEAD + 1; i < 300 && ps_shard_place(r->server->shard[0], p.version); i++) {
         rig_hello(r, 0, i << 32, 0, 1);
         rig_run(r, 100 * LH_MS);
@@ -204,7 +204,7 @@ static void a_server_that_does_not_vouch_is_not_asked(void **state)
 {
     (void)state;
     struct rig *r = begun(1, 0);
-    struct ps_co_point p = of_log(r, 0, 2);
+    struct lh_point p = of_log(r, 0, 2);
     row(r, 0)->vouches = false; // as an older server's report says
     say(r, 1, &p);
     assert_true(is_stable(r, 0, &p));
@@ -224,7 +224,7 @@ static void a_copy_of_a_shard_that_does_not_exist_is_no_claim(void **state)
     w->claim = calloc(RIG_SHARDS + 1, sizeof *w->claim);
     assert_non_null(w->claim);
     w->claim[RIG_SHARDS] = untouched;
-    struct ps_co_point p = of_log(r, 0, 0);
+    struct lh_point p = of_log(r, 0, 0);
     Longhaul__V1__Point item = lh_head_point(RIG_SHARDS, p.epoch, p.version, &p.chain);
     Longhaul__V1__Point *list = &item;
     m.worker = lh_worker_id(&r->w[0].self);

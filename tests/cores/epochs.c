@@ -6,12 +6,12 @@
 #include "common/net/head.h"
 #include "tests/cores/rig.h"
 
-static struct ps_co_point point(uint64_t epoch, uint64_t version, uint8_t history)
+static struct lh_point point(uint64_t epoch, uint64_t version, uint8_t history)
 {
-    return (struct ps_co_point){epoch, version, {{history}}};
+    return (struct lh_point){epoch, version, {{history}}};
 }
 
-static bool open(struct rig *r, uint64_t expect, struct ps_co_point p, uint64_t token, bool below)
+static bool open(struct rig *r, uint64_t expect, struct lh_point p, uint64_t token, bool below)
 {
     bool opened;
     assert_int_equal(ps_co_open_epoch(r->coordinator, 0, expect, &p, token, 0, below, &opened),
@@ -26,7 +26,7 @@ static struct ps_co_shard *shard(struct rig *r)
 
 static lh_err adopt(struct rig *r, uint64_t epoch)
 {
-    struct ps_co_point begins = {.epoch = epoch};
+    struct lh_point begins = {.epoch = epoch};
     return ps_co_adopt_epoch(r->coordinator, 0, &begins);
 }
 
@@ -96,7 +96,7 @@ static void what_the_stable_point_has_overtaken_is_forgotten(void **state)
 }
 
 // Is a state of this epoch and version of the history, by what these epochs say?
-static bool counts(const struct ps_co_point *begun, size_t n, uint64_t epoch, uint64_t version)
+static bool counts(const struct lh_point *begun, size_t n, uint64_t epoch, uint64_t version)
 {
     for (size_t i = 0; i < n; i++)
         if (begun[i].epoch > epoch && begun[i].version < version) return false;
@@ -110,7 +110,7 @@ static void what_a_later_epoch_says_as_well_is_forgotten(void **state)
     struct rig *r = *state;
     static const uint8_t at[] = {3, 7, 7, 9, 9, 8, 12, 12, 12, 7, 8, 11, 20, 11, 11};
     enum { EPOCHS = LH_COUNT(at) };
-    struct ps_co_point all[EPOCHS];
+    struct lh_point all[EPOCHS];
     rig_start_coordinator(r);
     for (uint64_t e = 1; e <= EPOCHS; e++) {
         all[e - 1] = point(e, at[e - 1], (uint8_t)e);

@@ -47,7 +47,7 @@ static void start_server(struct rig *r)
 
 // The standby is in sync at HEAD, and down; so is the coordinator, which will know of nothing. The
 // server's directory is a copy of OLD that went on to FAR, in the same epoch.
-static struct ps_point begin(struct rig *r)
+static struct lh_point begin(struct rig *r)
 {
     struct image m;
     r->replicated = true;
@@ -65,7 +65,7 @@ static struct ps_point begin(struct rig *r)
     assert_int_equal(row(r)->standby, r->standby->standby.identity);
     assert_int_equal(fenced(r, r->standby), HEAD);
     const struct lh_ledger *l = ledger(r->standby);
-    struct ps_point held = {l->epoch, l->version, l->chain};
+    struct lh_point held = {l->epoch, l->version, l->chain};
     rig_settle(r);
     rig_kill_standby(r, false);
     rig_kill_server(r, false);
@@ -106,7 +106,7 @@ static void the_standby_takes_over(struct rig *r)
 static void a_report_between_the_question_and_the_strike_out_counts(void **state)
 {
     struct rig *r = *state;
-    struct ps_point held = begin(r);
+    struct lh_point held = begin(r);
     until_it_is_told(r);
     uint64_t standby = row(r)->standby;
     Longhaul__V1__ShardReport report = LONGHAUL__V1__SHARD_REPORT__INIT;
@@ -152,7 +152,7 @@ static void a_standby_that_its_owner_overtook_stops_it_and_gives_nothing_up(void
 }
 
 // What a standby hears that follows from `held`, or wants a snapshot instead.
-static lh_err ask(struct rig *r, enum lh_rpc rpc, const struct ps_point *held, uint64_t standby)
+static lh_err ask(struct rig *r, enum lh_rpc rpc, const struct lh_point *held, uint64_t standby)
 {
     static const uint8_t challenge[LH_STATE_RANDOM];
     Longhaul__V1__FollowRequest f = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
@@ -178,7 +178,7 @@ static lh_err ask(struct rig *r, enum lh_rpc rpc, const struct ps_point *held, u
 static void while_nobody_knows_who_is_in_sync_a_standby_of_another_history_waits(void **state)
 {
     struct rig *r = *state;
-    struct ps_point held = begin(r);
+    struct lh_point held = begin(r);
     until_it_is_told(r);
     uint64_t standby = row(r)->standby;
     insync(r)->known = false; // as before the answer came
@@ -188,7 +188,7 @@ static void while_nobody_knows_who_is_in_sync_a_standby_of_another_history_waits
     assert_int_equal(ask(r, LH_RPC_FOLLOW, &held, standby), LH_ERR_BUSY);
     assert_int_equal(ask(r, LH_RPC_SNAPSHOT, &held, standby), LH_ERR_BUSY);
     const struct lh_ledger *l = ledger(r->server);
-    struct ps_point ours = {l->epoch, l->version, l->chain};
+    struct lh_point ours = {l->epoch, l->version, l->chain};
     assert_int_equal(ask(r, LH_RPC_FOLLOW, &ours, standby), LH_OK);
     assert_int_equal(r->fatals, 0);
     start_coordinator(r);

@@ -166,7 +166,7 @@ static void nor_is_a_log_given_up_whose_epoch_began_there(void **state)
     start(r);
     assert_true(r->server->torn);
     struct lh_hash chain;
-    struct ps_co_point *base = &row(r, 0)->begun[row(r, 0)->epochs - 1];
+    struct lh_point *base = &row(r, 0)->begun[row(r, 0)->epochs - 1];
     assert_int_equal(ps_shard_chain(r->server->shard[0], base->version, &chain), LH_ERR_NOT_FOUND);
     for (int i = 0; i < 20000 && !r->server->serving; i++) rig_run(r, LH_MS);
     assert_true(r->server->serving);
@@ -194,7 +194,7 @@ static void where_more_is_stable_it_comes_from_followers(void **state)
     assert_int_equal(lk_replica_save(replica, &bytes), LH_OK);
     struct lh_blob *held = lh_blob_copy(lh_buf_span(&bytes));
     lh_buf_free(&bytes);
-    row(r, 0)->stable = (struct ps_co_point){l->epoch, l->version, l->chain};
+    row(r, 0)->stable = (struct lh_point){l->epoch, l->version, l->chain};
     assert_int_equal(ps_co_store_point(r->coordinator, 0), LH_OK);
     part(r);
     lh_fake_disk_wipe(r->s.env);

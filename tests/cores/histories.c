@@ -431,7 +431,7 @@ static void told_with_a_lease(bool says)
 {
     struct life *l = life_begin(15, 1);
     struct wk_shard *s = shard(l);
-    struct ps_co_point begins = {.epoch = says ? 2 : 0, .version = 1};
+    struct lh_point begins = {.epoch = says ? 2 : 0, .version = 1};
     life_rest(l);
     rig_kill_server(l->rig, false);
     assert_int_equal(ps_co_adopt_epoch(l->rig->coordinator, 0, &begins), LH_OK);
@@ -463,7 +463,7 @@ static void a_first_state_is_of_the_newest_epoch(void **state)
     rig_kill_server(l->rig, false);
     life_kill(l);
     lh_fake_disk_wipe(l->rig->w[1].env);
-    struct ps_co_point begins = {.epoch = 2, .version = 1};
+    struct lh_point begins = {.epoch = 2, .version = 1};
     assert_int_equal(ps_co_adopt_epoch(l->rig->coordinator, 0, &begins), LH_OK);
     assert_int_equal(rig_start_server(l->rig, true), LH_OK);
     life_start(l);

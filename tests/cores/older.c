@@ -287,7 +287,7 @@ static void only_a_stable_point_of_its_own_epoch_contradicts_a_log(void **state)
     struct lh_hash chain;
     assert_int_equal(ps_shard_chain(r->server->shard[0], OLD - 1, &chain), LH_OK); // it is known
     for (uint64_t epoch = 1; epoch <= 2; epoch++) {
-        row(r, 0)->stable = (struct ps_co_point){epoch, OLD - 1, {{1}}};
+        row(r, 0)->stable = (struct lh_point){epoch, OLD - 1, {{1}}};
         rig_kill_server(r, false);
         start(r);
         assert_int_equal(r->server->serving, epoch == 1);

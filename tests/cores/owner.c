@@ -25,7 +25,7 @@ static void again(struct rig *r)
 static void begin(struct rig *r, uint64_t server)
 {
     bool opened;
-    struct ps_co_point p = {.epoch = EPOCH};
+    struct lh_point p = {.epoch = EPOCH};
     rig_start_coordinator(r);
     r->coordinator->conf.take_over_ns = LH_SECOND;
     assert_int_equal(ps_co_open_epoch(r->coordinator, 0, 0, &p, 1, 0, false, &opened), LH_OK);
@@ -64,7 +64,7 @@ static void nobody_else_is_nor_while_it_lives(void **state)
         rig_serves(r, Y, SERVER, false)); // X was heard of, as far as this coordinator knows
     rig_run(r, LH_SECOND);
     assert_false(rig_serves(r, Y, OTHER, false));
-    struct ps_co_point head = {.epoch = EPOCH};
+    struct lh_point head = {.epoch = EPOCH};
     assert_int_equal(ps_co_heard_owner(r->coordinator, 0, X, SERVER, 1, &head), LH_OK);
     assert_false(rig_serves(r, Y, SERVER, false));
     rig_run(r, LH_SECOND);

@@ -36,7 +36,7 @@ static bool takes_over(struct rig *r)
 static void a_server_that_asked_for_its_epochs_is_not_silent(void **state)
 {
     struct rig *r = *state;
-    struct ps_co_point begins = {.epoch = 1};
+    struct lh_point begins = {.epoch = 1};
     struct lh_link *link;
     bool opened;
     rig_start_coordinator(r);

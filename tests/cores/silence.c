@@ -317,7 +317,7 @@ static void a_late_word_of_the_same_life_is_only_late(void **state)
 {
     struct rig *r = *state;
     begin_with_log(r);
-    struct ps_co_point late = {row(r)->head.epoch, row(r)->head.version - 1, {{0}}};
+    struct lh_point late = {row(r)->head.epoch, row(r)->head.version - 1, {{0}}};
     row(r)->stable = row(r)->head;
     assert_int_equal(ps_co_check_history(r->coordinator, 0, row(r)->process, &late), LH_OK);
     assert_int_equal(ps_co_check_history(r->coordinator, 0, row(r)->process + 1, &late),

@@ -244,7 +244,7 @@ struct sim {
     struct sim_judging *judging;
     struct lh_blob *kept[SIM_SHARDS_MAX][SIM_VERSIONS_MAX]; // every durable record, by version
     uint64_t durable[SIM_SHARDS_MAX]; // highest version that a worker made a durable copy of
-    struct ps_co_point stable[SIM_SHARDS_MAX][SIM_POINTS_MAX]; // registered, as they were seen
+    struct lh_point stable[SIM_SHARDS_MAX][SIM_POINTS_MAX]; // registered, as they were seen
     uint32_t stables[SIM_SHARDS_MAX];
     struct sim_state state[SIM_SHARDS_MAX][SIM_VERSIONS_MAX]; // what a replica held at a version
     bool faulty;                                              // faults are on

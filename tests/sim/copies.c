@@ -25,8 +25,8 @@ struct one_file {
 
 struct sim_image {
     struct one_file *first;
-    int64_t taken;                           // when
-    struct ps_co_point head[SIM_SHARDS_MAX]; // a server's shards, in its order
+    int64_t taken;                        // when
+    struct lh_point head[SIM_SHARDS_MAX]; // a server's shards, in its order
     struct lh_env *env;
 };
 
@@ -72,7 +72,7 @@ static void take(struct sim_node *n, struct sim_image **out)
     c->env = n->env;
     for (uint32_t i = 0; n->server && i < n->shards; i++) {
         const struct lh_ledger *l = &n->server->shard[i]->replica.ledger;
-        c->head[i] = (struct ps_co_point){l->epoch, l->version, l->chain};
+        c->head[i] = (struct lh_point){l->epoch, l->version, l->chain};
     }
     lh_fake_look(n->env, true);
     lh_fake_disk_each(n->env, take_file, c);
@@ -150,7 +150,7 @@ static bool older(struct sim_node *n, const struct sim_image *copy)
     const struct sim_stored *stored = &s->judging->stored;
     sim_read_store(s);
     for (uint32_t i = 0; c && !c->stopped && i < n->shards; i++) {
-        const struct ps_co_point *h = &copy->head[i];
+        const struct lh_point *h = &copy->head[i];
         uint32_t k = n->shard[i];
         if (h->epoch < sim_stored_epoch(stored, k) || h->version < stored->shard[k].stable.version)
             return true;

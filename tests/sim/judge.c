@@ -269,11 +269,11 @@ static void look_at_stable(struct sim *s, uint32_t shard)
     if (n == SIM_POINTS_MAX || !now->version) return;
     if (!n || now->version != s->stable[shard][n - 1].version)
         s->stable[shard][s->stables[shard]++] =
-            (struct ps_co_point){now->epoch, now->version, now->chain};
+            (struct lh_point){now->epoch, now->version, now->chain};
 }
 
 struct held {
-    const struct ps_co_point *point;
+    const struct lh_point *point;
     bool found;
 };
 
@@ -366,7 +366,7 @@ void sim_look(struct sim *s)
 static void judge_stable(struct sim *s, uint32_t shard)
 {
     for (uint32_t i = 0; i < s->stables[shard]; i++) {
-        const struct ps_co_point *p = &s->stable[shard][i];
+        const struct lh_point *p = &s->stable[shard][i];
         const struct lh_blob *kept = p->version < SIM_VERSIONS_MAX ? s->kept[shard][p->version] : 0;
         struct sim_record r;
         if (!kept || !sim_read_record(lh_blob_span(kept), &r) ||

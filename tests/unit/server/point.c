@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "common/base/check.h"
+#include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/point.h"
 
@@ -53,7 +54,7 @@ static void each_case_has_its_answer(void **state)
 {
     (void)state;
     for (size_t i = 0; i < LH_COUNT(cases); i++) {
-        struct ps_point p = {cases[i].epoch, cases[i].version, *hash(cases[i].named)};
+        struct lh_point p = {cases[i].epoch, cases[i].version, *hash(cases[i].named)};
         enum chain in_log = cases[i].in_log;
         struct ps_log_answer log = {EPOCH, END, in_log == NONE ? NULL : hash(in_log)};
         if (ps_point_stand(&p, &log) != cases[i].stand) fail_msg("case %zu", i);
@@ -64,7 +65,7 @@ static void each_case_has_its_answer(void **state)
 static void a_message_gives_a_point(void **state)
 {
     (void)state;
-    struct ps_point nothing = ps_point_of(NULL);
+    struct lh_point nothing = lh_point_of(NULL);
     assert_true(!nothing.epoch && !nothing.version && lh_hash_equal(&nothing.chain, hash(NONE)));
     Longhaul__V1__Point m = LONGHAUL__V1__POINT__INIT;
     uint8_t bytes[LH_HASH_BYTES] = {2};
@@ -72,7 +73,7 @@ static void a_message_gives_a_point(void **state)
     m.version = END;
     for (size_t n = 0; n <= LH_HASH_BYTES; n += LH_HASH_BYTES / 2) {
         m.chain = (ProtobufCBinaryData){n, bytes};
-        struct ps_point p = ps_point_of(&m);
+        struct lh_point p = lh_point_of(&m);
         assert_true(p.epoch == EPOCH && p.version == END);
         assert_true(lh_hash_equal(&p.chain, hash(n == LH_HASH_BYTES ? B : NONE)));
     }
