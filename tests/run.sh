@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Proves everything, from a fresh clone: ./tests/run.sh [--quick] [--stage NAME]... [--list]
 #
-# Installs what is missing, then runs the stages below one after the other, each with a line
-# `ok|FAILED stage (seconds, tests)` and a log in build/logs; the tail of a failing one is printed.
+# Installs what is missing, then runs the stages below one after the other, but e2e, which mostly
+# waits, beside asan. Each has a line `ok|FAILED stage (seconds, tests)` and a log in build/logs; a
+# failing one's tail is printed.
 # The last line is `N passed, N failed`, summed over all of them. The exit status is 0 only when
 # nothing failed and every stage ran at least one test. Three stages may be `not run`, and say so:
 # oracle, where pip cannot install PyTorch; links, without root and /dev/net/tun; arm, without a
@@ -61,7 +62,8 @@ stage_oracle() { # its tests exist once .venv does
     build release && run_ctest release -L '^oracle$'
 }
 
-ALL=(deps gcc tree clang asan ubsan tsan coverage fuzz arm sim bugs links e2e oracle)
+ALL=(deps gcc tree clang e2e asan ubsan tsan coverage fuzz arm sim bugs links oracle)
+BESIDE='e2e asan' # the first of them mostly waits, so it runs beside the second
 QUICK=(deps gcc tree sim)
 
 # ---- their parts
@@ -148,14 +150,17 @@ fi
 [ -c /dev/net/tun ] && [ "$(id -u)" = 0 ] || export LH_NO_WAN=1
 
 passed=0 failed=0 skipped=0
-for stage in "${chosen[@]}"; do
-    start=$SECONDS ran=0 bad=0 left=0
+
+# One stage: its line on the screen; what passed, failed and was skipped goes to its .sum file.
+run_stage() {
+    local stage=$1 start=$SECONDS ran=0 bad=0 left=0 status word=ok
     rm -f "$logs/$stage.count"
     ("stage_$stage") >"$logs/$stage.log" 2>&1 </dev/null
     status=$?
     if [ $status = 77 ]; then
         printf 'not run %s (%s)\n' "$stage" "$(tail -n 1 "$logs/$stage.log")"
-        continue
+        echo 0 0 0 >"$logs/$stage.sum"
+        return
     fi
     if [ -e "$logs/$stage.count" ]; then
         read -r ran bad left < <(awk '{p += $1; f += $2; s += $3} END {print p, f, s}' \
@@ -164,7 +169,6 @@ for stage in "${chosen[@]}"; do
     [ $((ran + bad)) -gt 0 ] || status=1
     [ $status = 0 ] || [ "$bad" -gt 0 ] || bad=1 # the stage itself: no build, or no test
     [ "$bad" = 0 ] || status=1
-    word=ok
     if [ $status != 0 ]; then
         word=FAILED
         echo "---- the end of ${logs#"$root"/}/$stage.log"
@@ -172,6 +176,23 @@ for stage in "${chosen[@]}"; do
         echo "----"
     fi
     printf '%-6s %s (%d s, %d tests)\n' $word "$stage" $((SECONDS - start)) $((ran + bad))
+    echo "$ran $bad $left" >"$logs/$stage.sum"
+}
+
+rm -f "$logs"/*.sum
+beside='' # the process of a stage that runs beside the next one
+for i in "${!chosen[@]}"; do
+    stage=${chosen[i]}
+    if [ "$stage ${chosen[i + 1]:-}" = "$BESIDE" ]; then
+        run_stage "$stage" >"$logs/beside.log" &
+        beside=$!
+        continue
+    fi
+    run_stage "$stage"
+    [ -z "$beside" ] || { wait "$beside"; cat "$logs/beside.log"; beside=''; }
+done
+for stage in "${chosen[@]}"; do # one that left no sum died
+    read -r ran bad left < <(cat "$logs/$stage.sum" 2>/dev/null || echo 0 1 0)
     passed=$((passed + ran)) failed=$((failed + bad)) skipped=$((skipped + left))
 done
 
