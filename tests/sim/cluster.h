@@ -297,6 +297,9 @@ void sim_place_far(struct sim *s); // which nodes have long paths, of all but th
 bool sim_may_lose(struct sim_node *n);
 // Does a worker that runs hold a copy of the point that is registered as stable? False: not known.
 bool sim_stable_held(struct sim *s, uint32_t shard);
+// The same of all points that the coordinator may register next: what workers said, and what it
+// asked the shard's server about. A worker that lost its disk may have said one before.
+bool sim_claims_held(struct sim *s, uint32_t shard);
 bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *fate);
 void sim_judge(struct sim *s);
 // Streams (streams.c): a fault's own random numbers, from the seed and its name; then the faults

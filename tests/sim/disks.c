@@ -142,8 +142,9 @@ bool sim_may_lose(struct sim_node *n)
 {
     if (!n->server || !n->server->serving) return false;
     for (uint32_t i = 0; i < n->shards; i++) {
-        bool held = sim_stable_held(n->sim, n->shard[i]) ||
-                    LH_BUG("local_stable"); // that it is, is the bug
+        bool held =
+            (sim_stable_held(n->sim, n->shard[i]) && sim_claims_held(n->sim, n->shard[i])) ||
+            LH_BUG("local_stable"); // that it is, is the bug
         if (!held || n->server->shard[i]->replica.ledger.plan.phase >= LH_PHASE_END) return false;
     }
     return true;

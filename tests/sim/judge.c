@@ -286,11 +286,10 @@ static void is_held(void *arg, const char *path, uint64_t epoch, uint64_t versio
                 lh_hash_equal(chain, &h->point->chain);
 }
 
-bool sim_stable_held(struct sim *s, uint32_t shard)
+// Does a worker that runs have a copy of this point?
+static bool on_a_disk(struct sim *s, uint32_t shard, const struct lh_point *point)
 {
-    struct ps_coordinator *c = s->node[0].coordinator;
-    if (!c || c->stopped) return false; // what it registered last is not known
-    struct held h = {&c->shard[shard].stable, c->shard[shard].stable.version == 0};
+    struct held h = {point, point->version == 0};
     for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++) {
         struct wk_worker *worker = s->node[w].worker;
         if (!worker) continue;
@@ -301,6 +300,25 @@ bool sim_stable_held(struct sim *s, uint32_t shard)
         if (err) continue;
     }
     return h.found;
+}
+
+bool sim_stable_held(struct sim *s, uint32_t shard)
+{
+    struct ps_coordinator *c = s->node[0].coordinator;
+    if (!c || c->stopped) return false; // what it registered last is not known
+    return on_a_disk(s, shard, &c->shard[shard].stable);
+}
+
+bool sim_claims_held(struct sim *s, uint32_t shard)
+{
+    const struct ps_coordinator *c = s->node[0].coordinator;
+    if (!c || c->stopped) return false;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_claim *claim = c->worker[i].claim ? &c->worker[i].claim[shard] : NULL;
+        if (claim && (!on_a_disk(s, shard, &claim->said) || !on_a_disk(s, shard, &claim->asked)))
+            return false;
+    }
+    return true;
 }
 
 // Invariant 8: what is registered as stable is on some worker's disk, where none of them is lost.
