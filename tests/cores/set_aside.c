@@ -23,7 +23,7 @@ static struct rig *begin(uint64_t seed)
     const struct lh_ledger *owned = &shard_of(r->server)->replica.ledger;
     const struct lh_ledger *copied = &shard_of(r->standby)->replica.ledger;
     for (int i = 0; i < 50 && copied->version < owned->version; i++) rig_run(r, LH_MS);
-    assert_int_equal(copied->version, owned->version); // and the log's last entry is that record
+    assert_int_equal(copied->version, owned->version); // its log ends with that record
     struct lh_hash held = shard_of(r->standby)->replica.ledger.chain;
     uint64_t version = shard_of(r->standby)->replica.ledger.version;
     rig_kill_standby(r, false);
