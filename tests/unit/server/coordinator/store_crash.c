@@ -303,7 +303,8 @@ static void write_back(struct rig *r)
 static void nor_as_what_follows_it_after_a_power_cut(void **state)
 {
     (void)state;
-    enum { SECTOR = 512, ENTRY = 15 }; // of the fake disk; an entry's bytes beside its value
+    // The fake disk has such sectors; an entry has so many bytes beside its value.
+    enum { SECTOR = 512, ENTRY = 15 };
     static char two[SECTOR], six[SECTOR];
     memset(two, '2', SECTOR - ENTRY);
     memset(six, '6', SECTOR - ENTRY);
@@ -319,7 +320,7 @@ static void nor_as_what_follows_it_after_a_power_cut(void **state)
         put(&r, "a", six); // a sector, as what failed begins with
         lh_fake_crash_at(r.env, (int64_t)(seed % 5), true);
         bool done = !try_to_commit(r.store);
-        crash(&r, true); // and opens it
+        crash(&r, true);
         bool alone = holds(&r, "b", NULL), failed = holds(&r, "a", two) && holds(&r, "b", "two");
         assert_true((alone && holds(&r, "a", six)) ||
                     (!done && (failed || (alone && holds(&r, "a", "one")))));
