@@ -318,8 +318,9 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     if (w->stopped) return;
     w->want_lease = false;
     // It asked for that many, claims left out; or what came is known to be credited here, and is
-    // not there yet.
-    w->leased_out = m->n_units < w->asked || w->queued == queued_before;
+    // not there yet. An answer to a full queue brings nothing, and says nothing of what is left.
+    bool full = queued_before >= w->conf.queue_units;
+    w->leased_out = m->n_units < w->asked || (w->queued == queued_before && !full);
     again(w, w->returns ? 0 : w->conf.lease_ns); // somebody waits for them
     wk_boundary_soon(w);
 }

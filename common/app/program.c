@@ -241,7 +241,8 @@ static LH_MUST lh_err open_parts(struct lh_program *p)
                                      .cert = p->node->tls_cert,
                                      .key = p->node->tls_key,
                                      .run = p->node->run,
-                                     .domain = p->node->domain};
+                                     .domain = p->node->domain,
+                                     .connect_ms = LH_GRPC_CONNECT_FAR_MS};
     return lh_transport_grpc_create(&net, &p->transport);
 }
 

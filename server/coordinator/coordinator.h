@@ -280,9 +280,9 @@ LH_MUST lh_err ps_co_turns(struct ps_coordinator *c, const struct Longhaul__V1__
 // move.c
 LH_MUST lh_err ps_co_load_moves(struct ps_coordinator *c);
 LH_MUST lh_err ps_co_end_move(struct ps_coordinator *c, uint32_t shard);
-// The target serves in the reserved epoch: the shard is its own.
+// The target serves in the reserved epoch, and has records up to `head`: the shard is its own.
 LH_MUST lh_err ps_co_moved(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
-                           uint64_t server, uint64_t epoch);
+                           uint64_t server, const struct lh_point *head);
 // What a standby reports of a shard: that it has it, or refused it.
 LH_MUST lh_err ps_co_hear_target(struct ps_coordinator *c,
                                  const struct Longhaul__V1__ReportRequest *m, uint64_t server);

@@ -102,7 +102,7 @@ lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t iden
                          uint64_t server, uint64_t process, const struct lh_point *head)
 {
     struct ps_co_shard *s = &c->shard[shard];
-    LH_TRY(ps_co_moved(c, shard, identity, server, head->epoch));
+    LH_TRY(ps_co_moved(c, shard, identity, server, head));
     if (identity != s->owner &&
         head->epoch > ps_co_epoch(s)) { // this store is older than that history
         s->owner = identity;

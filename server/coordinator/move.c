@@ -82,12 +82,15 @@ static lh_err change_hands(struct ps_coordinator *c, uint32_t shard, uint64_t id
     return LH_OK;
 }
 
+// Where the epoch began is not told. Records of earlier epochs all lie below the target's head, so
+// that says enough: with nothing a target that loses its log's end would have to give up all that
+// was not stable.
 lh_err ps_co_moved(struct ps_coordinator *c, uint32_t shard, uint64_t identity, uint64_t server,
-                   uint64_t epoch)
+                   const struct lh_point *head)
 {
     const struct ps_co_shard *s = &c->shard[shard];
-    struct lh_point begins = {.epoch = s->move.epoch};
-    if (!is_target(s, identity) || epoch < s->move.epoch) return LH_OK;
+    struct lh_point begins = {s->move.epoch, head->version, head->chain};
+    if (!is_target(s, identity) || head->epoch < s->move.epoch) return LH_OK;
     return change_hands(c, shard, identity, server, &begins);
 }
 

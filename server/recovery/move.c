@@ -140,11 +140,12 @@ static bool all_here(const struct ps_server *s)
 }
 
 // The coordinator wants the move given up. Too late once the records of all shards are here: then
-// it says so.
+// it says so. Where one of them was here, and is lost again with the log's end, so is all that may
+// have been served: these records come before it.
 static lh_err refuse(struct ps_shard *s, uint64_t epoch)
 {
     bool here = to_us(s) && s->replica.ledger.move.epoch == epoch;
-    bool late = here && (all_here(s->server) || s->begun == epoch);
+    bool late = here && all_here(s->server);
     if (late || s->begun > epoch) return LH_OK;
     return ps_epoch_store(s, epoch + 1);
 }

@@ -454,7 +454,8 @@ static bool confirm(struct ps_rebuild *b)
 
 // It is to serve what it took over, or what was moved here, and a later epoch is known above its
 // log's end: an earlier process of this directory served it, and this is an older copy. A directory
-// that holds nothing is none: it took the place of one that was lost.
+// that holds nothing is none: it took the place of one that was lost. Nor is what followers
+// brought.
 static bool left_behind(const struct ps_rebuild *b)
 {
     const struct ps_shard *s = b->shard;
@@ -462,6 +463,7 @@ static bool left_behind(const struct ps_rebuild *b)
     const struct lh_point *last = b->epochs ? &b->begun[b->epochs - 1] : NULL;
     if (s->server->damaged || s->server->conf.below_stable || l->epoch >= s->least_epoch)
         return false;
+    if (b->fetched) return false;
     return l->version && last && last->epoch > l->epoch &&
            (last->version > l->version || overtaken(b, last->epoch));
 }

@@ -166,6 +166,70 @@ static void an_undecided_one_takes_the_snapshot_with_it(void **state)
     go_on(l);
 }
 
+// With the server away, a push that no process has in memory any more, and a file of it that can't
+// be read.
+static struct wk_entry *undecided_and_damaged(struct life *l)
+{
+    char path[160];
+    rig_kill_server(l->rig, false);
+    for (int i = 0; i < 20000 && !undecided(l); i++) life_run(l, LH_MS);
+    kill_and_start(l, false);
+    struct wk_entry *e = undecided(l);
+    assert_non_null(e);
+    file_of(&l->worker->shard[HURT], e, path);
+    assert_int_equal(lh_fake_flip(l->rig->w[1].env, path, e->bytes / 2, 1), LH_OK);
+    return e;
+}
+
+// It is lost once, and only when it is durable that it was decided: each file operation in turn
+// finds no room.
+static void a_refused_one_is_lost_once_its_decision_is_durable(void **state)
+{
+    (void)state;
+    struct life *l = life_with_snapshots(41);
+    struct wk_entry *e = undecided_and_damaged(l);
+    struct wk_shard *s = &l->worker->shard[HURT];
+    uint64_t step = e->head.step;
+    uint32_t lost = l->lost;
+    lh_err err = LH_ERR_DISK_FULL;
+    int tries = 0;
+    for (; err && tries < 40; tries++) {
+        lh_fake_fail_at(l->rig->w[1].env, tries, LH_ERR_DISK_FULL);
+        err = wk_entry_decided(s, wk_outbox_undecided(&s->outbox), false);
+        bool decided = s->committed->decided == step;
+        assert_int_equal(l->lost, lost + decided);
+        if (!err) assert_true(decided);
+    }
+    lh_fake_fail_at(l->rig->w[1].env, -1, LH_OK);
+    assert_int_equal(err, LH_OK);
+    assert_true(tries > 4);
+    assert_int_equal(l->lost, lost + 1);
+    kill_and_start(l, false);
+    s = &l->worker->shard[HURT];
+    assert_int_equal(s->committed->decided, step);
+    assert_int_equal(l->lost, lost + 1);
+    life_end(l);
+}
+
+// A push that is to be sent, and can't be read: where its end finds no room it is tried again.
+static void its_end_waits_for_room(void **state)
+{
+    (void)state;
+    for (int operation = 0; operation < 24; operation++) {
+        struct life *l = life_with_snapshots(42);
+        undecided_and_damaged(l);
+        uint32_t lost = l->lost;
+        assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+        for (int i = 0; i < 20000 && !l->worker->shard[HURT].session_timer; i++)
+            life_run(l, LH_MS / 10);
+        lh_fake_fail_at(l->rig->w[1].env, operation, LH_ERR_DISK_FULL);
+        for (int i = 0; i < 20000 && l->lost == lost; i++) life_run(l, LH_MS);
+        lh_fake_fail_at(l->rig->w[1].env, -1, LH_OK);
+        assert_int_equal(l->lost, lost + 1);
+        life_end(l);
+    }
+}
+
 // The entry of a cut that was not committed yet may be whole: then that mass is there too.
 static void count_unfinished(struct life *l)
 {
@@ -207,6 +271,8 @@ int main(void)
         cmocka_unit_test(one_that_the_snapshot_knows_costs_no_residual),
         cmocka_unit_test(one_that_was_being_written_costs_no_residual),
         cmocka_unit_test(an_undecided_one_takes_the_snapshot_with_it),
+        cmocka_unit_test(a_refused_one_is_lost_once_its_decision_is_durable),
+        cmocka_unit_test(its_end_waits_for_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

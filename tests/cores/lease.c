@@ -302,6 +302,40 @@ static void status_names_all_workers(void **state)
     rig_free(r);
 }
 
+static bool some_ms(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                    struct lh_fate *fate)
+{
+    (void)arg;
+    (void)from;
+    (void)to;
+    (void)rpc;
+    fate->delay_ns = 5 * LH_MS;
+    return true;
+}
+
+// The answer to a full queue brings nothing, and there are units all the same: the worker need not
+// wait for its usual pace before it asks again.
+static void an_answer_to_a_full_queue_is_not_taken_for_the_last(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(7, 1);
+    struct wk_worker *w = l->worker;
+    unsigned answered = 0;
+    bool asked = false;
+    lh_fabric_fates(l->rig->fabric, some_ms, NULL);
+    w->conf.lease_ns = 20 * LH_MS; // less than a step
+    for (int i = 0; i < 20000; i++) {
+        bool full = w->queued >= w->conf.queue_units;
+        life_run(l, LH_MS);
+        bool now = full && asked && !w->lease && w->queued >= w->conf.queue_units;
+        asked = w->lease != NULL;
+        if (now) assert_false(w->leased_out);
+        answered += now;
+    }
+    assert_true(answered > 3);
+    life_end(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +349,7 @@ int main(void)
         cmocka_unit_test(who_has_drained_leaves_its_units),
         cmocka_unit_test(units_that_are_known_to_be_credited_are_not_asked_for_in_a_row),
         cmocka_unit_test(a_stable_point_is_told_and_survives_a_power_cut),
+        cmocka_unit_test(an_answer_to_a_full_queue_is_not_taken_for_the_last),
         cmocka_unit_test(a_worker_whose_server_is_not_heard_asks_at_the_usual_pace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

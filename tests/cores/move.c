@@ -250,6 +250,29 @@ static void nor_is_an_epoch_served_twice_where_nobody_knows(void **state)
     comes_back_old(*state, true);
 }
 
+// The new owner loses its log's end, and with it the record that its epoch begins with. What is
+// left is of the epoch before, and no worker has a copy of it: it still counts.
+static void what_is_left_of_a_torn_log_is_gone_on_with(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    ask(r);
+    int64_t start = lh_fake_now(r->world);
+    for (int64_t at = 0; at < 5 * LH_SECOND && !row(r)->owner; at += LH_MS / 10)
+        lh_fake_run(r->world, start + at);
+    assert_int_equal(row(r)->owner, r->standby->standby.identity);
+    rig_settle(r);
+    assert_int_equal(ledger(r->standby)->epoch, 2);
+    rig_kill_standby(r, false);
+    rig_damage_tail(&r->t);
+    r->rebuild_damaged = true;
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    assert_int_equal(ledger(r->standby)->epoch, 1); // it is lost
+    run(r, 10 * LH_SECOND);
+    assert_true(ledger(r->standby)->version > FENCES);
+    has_it_all(r, 3);
+}
+
 // Each report's answer names all moves that are asked for: one that is not named is not wanted.
 static void a_wish_that_is_not_named_any_more_is_forgotten(void **state)
 {
@@ -295,6 +318,7 @@ int main(void)
         RIG_TEST(a_target_that_dies_with_the_record_asks_before_it_serves),
         RIG_TEST(a_copy_from_before_it_served_is_not_served),
         RIG_TEST(nor_is_an_epoch_served_twice_where_nobody_knows),
+        RIG_TEST(what_is_left_of_a_torn_log_is_gone_on_with),
         RIG_TEST(a_wish_that_is_not_named_any_more_is_forgotten),
         RIG_TEST(what_cannot_be_moved_is_said),
     };

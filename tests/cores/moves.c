@@ -127,11 +127,8 @@ static void so_does_its_next_life(void **state)
     assert_moved(r);
 }
 
-// The target has the record of shard 0, and refuses that epoch as well: it can't serve shard 1.
-static void a_move_that_is_given_up_for_one_is_given_up_for_both(void **state)
+static void assert_given_up(struct rig *r)
 {
-    struct rig *r = *state;
-    begin_half(r);
     row(r, 1)->unwanted = true; // as when the owner has to open an epoch of it
     rig_run(r, 3 * LH_SECOND);
     assert_int_equal(r->fatals, 0);
@@ -148,6 +145,33 @@ static void a_move_that_is_given_up_for_one_is_given_up_for_both(void **state)
     ask(r);
     rig_run(r, 5 * LH_SECOND);
     assert_moved(r);
+}
+
+// The target has the record of shard 0, and refuses that epoch as well: it can't serve shard 1.
+static void a_move_that_is_given_up_for_one_is_given_up_for_both(void **state)
+{
+    struct rig *r = *state;
+    begin_half(r);
+    assert_given_up(r);
+}
+
+// It had both, and its file says that it began the reserved epochs; the log's end was lost since,
+// and with it the record of shard 1 and whatever came after that.
+static void so_it_is_where_the_target_lost_the_record_of_one(void **state)
+{
+    struct rig *r = *state;
+    begin_half(r);
+    rig_kill_standby(r, false);
+    lh_fake_boot(r->t.env);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++)
+        assert_int_equal(ps_epoch_write(r->t.env, r->t.dir, k, 2, 77), LH_OK);
+    lh_fake_kill(r->t.env, false);
+    streams = 1; // the record of shard 1 does not come again
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, LH_SECOND);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(r->standby->shard[k]->begun, 2);
+    assert_int_not_equal(ledger(r->standby, 0)->move.epoch, 0);
+    assert_given_up(r);
 }
 
 // The owner has to open an epoch of shard 1 before it wrote a record.
@@ -249,6 +273,7 @@ int main(void)
         TWO_SHARDS(the_owner_of_both_brings_the_record_of_the_other),
         TWO_SHARDS(so_does_its_next_life),
         TWO_SHARDS(a_move_that_is_given_up_for_one_is_given_up_for_both),
+        TWO_SHARDS(so_it_is_where_the_target_lost_the_record_of_one),
         TWO_SHARDS(nor_is_an_epoch_kept_for_the_other_alone),
         TWO_SHARDS(a_target_that_has_both_records_refuses_nothing),
         TWO_SHARDS(an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words),

@@ -159,6 +159,7 @@ lh_err sim_server_start(struct sim_node *n)
     conf.report_ns = 500 * LH_MS;
     conf.mark_ns = 100 * LH_MS;
     conf.norm_gate = n->sim->norm_gate;
+    conf.below_stable = n->gives_up;
     conf.rebuild_damaged = n->sim->conf.faults.damage || n->sim->conf.faults.rollback;
     conf.grace_ns = 6 * LH_SECOND;
     conf.replicated = n->sim->conf.faults.standby;
@@ -424,6 +425,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     sim_judging_begin(s);
     for (uint32_t i = 0; i < s->nodes; i++)
         if (!sim_absent(&s->node[i])) sim_node_start(&s->node[i]);
+    if (conf->faults.move) sim_operator_start(s);
 }
 
 static void teardown(struct sim *s)

@@ -89,6 +89,9 @@ struct sim_node {
     bool stands_by;                         // its settings say so: the shard was taken over from it
     bool put_back;                          // it has an old copy of its directory
     bool emptied;                           // and is to start without one: its words said so
+    // Its settings give up what a server held that is gone for good (rebuild.below_stable): an
+    // operator's word, until it serves again.
+    bool gives_up;
     bool zombie;         // it has another one's directory, and does not reach the coordinator
     uint64_t disk_bytes; // that its disk holds; 0: whatever comes
     bool cut_off;
@@ -248,7 +251,8 @@ struct sim {
     uint32_t stables[SIM_SHARDS_MAX];
     struct sim_state state[SIM_SHARDS_MAX][SIM_VERSIONS_MAX]; // what a replica held at a version
     bool faulty;                                              // faults are on
-    const struct sim_node *unheard; // this one and the coordinator don't reach each other
+    uint64_t unreached[SIM_SHARDS_MAX]; // epoch of a move whose target an operator found to be gone
+    const struct sim_node *unheard;     // this one and the coordinator don't reach each other
     int64_t faults_until;
     char bad[512]; // the first violation
     struct sim_tally met;
@@ -289,6 +293,8 @@ void sim_saw_trouble(struct sim_node *n); // what keeps it from answering in tim
 // With conf.tight_disks: a server that has two checkpoints and some log above them gets a disk that
 // holds another one, but no other segment, to the end of the run; only a cut of the log makes room.
 void sim_tighten(struct sim *s);
+// With conf.faults.move: an operator looks whether the target of a move is gone for good.
+void sim_operator_start(struct sim *s);
 void sim_disk_limit(struct sim_node *n); // its disk's bytes hold from here on
 void sim_faults_start(struct sim *s);
 void sim_place_far(struct sim *s); // which nodes have long paths, of all but the coordinator

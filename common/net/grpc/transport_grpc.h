@@ -41,8 +41,12 @@ enum {
     // follows the round trip, and where it was not enough, the next attempt gets twice as long.
     LH_GRPC_CONNECT_MS = 5000,
     LH_GRPC_CONNECT_MS_MAX = 40000, // 4 round trips of 3 s, where packets are lost
-    LH_GRPC_BACKOFF_MS = 1000,      // most between two attempts: a restarted server is found soon
-    LH_GRPC_KEEPALIVE_MS = 20000,   // a silent wire is probed after this ...
+    // What servers and workers give an attempt instead, as long as the round trip is not known: 4
+    // of 3 s, and room. Nobody who is there waits longer for it: a server that is not there is
+    // noticed by its SYNs, and one that refuses says so.
+    LH_GRPC_CONNECT_FAR_MS = 15000,
+    LH_GRPC_BACKOFF_MS = 1000,    // most between two attempts: a restarted server is found soon
+    LH_GRPC_KEEPALIVE_MS = 20000, // a silent wire is probed after this ...
     // ... and given up where the peer's kernel does not acknowledge it for this long, and what the
     // path needs on top: 8 retransmission timeouts (trip.h). An outage of a minute and a half ends
     // no
@@ -60,6 +64,7 @@ struct lh_grpc_conf {
     struct lh_log *log;          // borrows; may be NULL
     const char *ca, *cert, *key; // PEM files
     const char *run, *domain; // of this transport; the own certificate and every peer's must match
+    int connect_ms;           // an attempt on an unknown path; 0: LH_GRPC_CONNECT_MS
 };
 
 // Reads and checks the certificates: LH_ERR_NOT_FOUND, LH_ERR_MALFORMED, or LH_ERR_UNAUTHENTICATED

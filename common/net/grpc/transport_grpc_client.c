@@ -73,7 +73,8 @@ static lh_err new_line(struct lh_grpc *t, const char *address, enum lh_role role
         free(line);
         return LH_ERR_NO_MEMORY;
     }
-    line->connect_ms = lh_grpc_path_connect_ms(lh_grpc_wire_rtt_us(t->wire, address), 0, false);
+    uint32_t rtt_us = lh_grpc_wire_rtt_us(t->wire, address);
+    line->connect_ms = lh_grpc_path_connect_ms(rtt_us, t->connect_ms, false);
     line->channel = make_channel(t, line);
     lh_grpc_wire_watch(t->wire, address, false);
     *out = line;

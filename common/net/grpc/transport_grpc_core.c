@@ -291,6 +291,7 @@ lh_err lh_transport_grpc_create(const struct lh_grpc_conf *conf, struct lh_trans
     t->base.ops = &lh_grpc_ops;
     t->env = conf->env;
     t->log = conf->log;
+    t->connect_ms = conf->connect_ms;
     lh_err err = make_parts(t, conf);
     if (!err) {
         prepare_grpc();

@@ -77,6 +77,7 @@ struct lh_grpc {
     struct lh_transport base;
     struct lh_env *env;
     struct lh_log *log;
+    int connect_ms; // as configured
     struct lh_grpc_certs *certs;
     struct lh_grpc_mail *mail;
     struct lh_grpc_wire *wire;

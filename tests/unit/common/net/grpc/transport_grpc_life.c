@@ -328,6 +328,27 @@ static void after_a_connection_an_attempt_gets_what_its_path_needs(void **state)
     UNTIL(w, again.closes);
 }
 
+// Nobody has measured that path, so what is configured counts.
+static void a_first_attempt_gets_what_its_transport_gives(void **state)
+{
+    struct world *w = *state;
+    struct paths p = paths_of(w, "worker");
+    struct lh_grpc_conf conf = {.env = w->env,
+                                .ca = p.ca,
+                                .cert = p.cert,
+                                .key = p.key,
+                                .run = "r1",
+                                .domain = "test.local"};
+    for (int far = 0; far < 2; far++) {
+        struct lh_transport *t;
+        conf.connect_ms = far ? LH_GRPC_CONNECT_FAR_MS : 0;
+        assert_int_equal(lh_transport_grpc_create(&conf, &t), LH_OK);
+        const struct lh_grpc_link *l = (struct lh_grpc_link *)dial(t, "127.0.0.1:1", LH_S);
+        assert_int_equal(l->line->connect_ms, far ? LH_GRPC_CONNECT_FAR_MS : LH_GRPC_CONNECT_MS);
+        lh_transport_grpc_destroy(t);
+    }
+}
+
 // How many sockets of this process are connected to or from that port, and the least
 // TCP_USER_TIMEOUT of them in ms.
 static int least_patience_ms(const char *bound, int *least)
@@ -483,6 +504,7 @@ int main(void)
         IN_PAIR(a_second_line_is_a_connection_of_its_own),
         IN_PAIR(so_many_links_share_a_connection),
         IN_PAIR(after_a_connection_an_attempt_gets_what_its_path_needs),
+        IN_PAIR(a_first_attempt_gets_what_its_transport_gives),
         IN_PAIR(an_outage_of_a_minute_and_a_half_ends_no_connection),
         IN_PAIR(destroy_with_everything_open),
         IN_PAIR(destroy_with_nothing_done),

@@ -73,6 +73,12 @@ static void an_attempt_gets_what_its_path_needs(void **state)
                      2 * LH_GRPC_CONNECT_MS);
     assert_int_equal(lh_grpc_path_connect_ms(0, LH_GRPC_CONNECT_MS_MAX, true),
                      LH_GRPC_CONNECT_MS_MAX);
+    // what a program's first attempt gets does for TCP, TLS and settings at 3 s a trip
+    assert_int_equal(lh_grpc_path_connect_ms(0, LH_GRPC_CONNECT_FAR_MS, false),
+                     LH_GRPC_CONNECT_FAR_MS);
+    assert_true(LH_GRPC_CONNECT_FAR_MS > 4 * 3000);
+    assert_int_equal(lh_grpc_path_connect_ms(100 * MS, LH_GRPC_CONNECT_FAR_MS, false),
+                     LH_GRPC_CONNECT_MS);
     // once it is measured, what was given before does not count
     assert_int_equal(lh_grpc_path_connect_ms(100 * MS, LH_GRPC_CONNECT_MS_MAX, false),
                      LH_GRPC_CONNECT_MS);

@@ -1,0 +1,71 @@
+// Operator: does what server/docs/0000-protocol.md#rule-22 and server/README.md ask for where the
+// target of a move is gone for good.
+//
+// The former owner stays frozen until its target speaks. A target that lost its directory comes
+// back as another one, which can't: the operator sees that every server of the shard is up, that
+// none of them has the directory that the coordinator names as the target, and that it is the same
+// five seconds later; then it starts the former owner again with rebuild.below_stable: true. What
+// the target alone held is lost by name: it is the loss of that target's disk.
+#include "common/net/head.h"
+#include "tests/sim/cluster.h"
+
+static const int64_t LOOK_EVERY = 5 * LH_SECOND;
+
+// Nobody can tell while one of them is down: that may be the one.
+static bool is_gone(const struct sim *s, uint32_t shard, uint64_t directory)
+{
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        const struct sim_node *n = &s->node[i];
+        if (!sim_has(n, shard)) continue;
+        if (!n->server || lh_same_directory(directory, n->server->standby.identity)) return false;
+    }
+    return true;
+}
+
+// Whom the coordinator names as the shard's owner; who had it from the beginning is not named.
+static struct sim_node *former_owner(struct sim *s, uint32_t shard, uint64_t owner)
+{
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        struct sim_node *n = &s->node[i];
+        bool its = n->server && lh_same_directory(owner, n->server->standby.identity);
+        if (sim_has(n, shard) && (owner ? its : n->kind == SIM_SERVER)) return n;
+    }
+    return NULL;
+}
+
+static void give_up_target(struct sim *s, uint32_t shard, const struct ps_co_shard *row)
+{
+    struct sim_node *n = former_owner(s, shard, row->owner);
+    if (!n || !n->server || n->gives_up || lh_fake_stalled(n->env)) return;
+    sim_trace(s, "operator: the target of shard %u is gone: %s goes on without it", shard, n->name);
+    sim_saw_loss(n, SIM_LOSS_DISK, NULL);
+    n->gives_up = true;
+    sim_node_die(n, false);
+}
+
+// It goes on: the setting goes back to what it was, for the next start.
+static void end_giving_up(struct sim_node *n)
+{
+    bool over = n->gives_up && n->server && n->server->serving;
+    for (uint32_t i = 0; over && i < n->shards; i++) over = !ps_frozen(n->server->shard[i]);
+    if (over) n->gives_up = false;
+}
+
+static void look(void *arg)
+{
+    struct sim *s = arg;
+    const struct ps_coordinator *c = s->node[0].coordinator;
+    for (uint32_t i = 0; i < s->nodes; i++) end_giving_up(&s->node[i]);
+    for (uint32_t k = 0; c && !c->stopped && k < s->shards; k++) {
+        const struct ps_co_shard *row = &c->shard[k];
+        bool gone = row->move.target && is_gone(s, k, row->move.target);
+        if (gone && s->unreached[k] == row->move.epoch) give_up_target(s, k, row);
+        s->unreached[k] = gone ? row->move.epoch : 0;
+    }
+    lh_fake_at(s->world, LOOK_EVERY, look, s);
+}
+
+void sim_operator_start(struct sim *s)
+{
+    lh_fake_at(s->world, LOOK_EVERY, look, s);
+}
