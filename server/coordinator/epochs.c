@@ -67,11 +67,6 @@ lh_err ps_co_load_epochs(struct ps_coordinator *c)
     return ps_co_load_rows(c, KEY, read_epochs);
 }
 
-uint64_t ps_co_epoch(const struct ps_co_shard *s)
-{
-    return s->epochs ? s->begun[s->epochs - 1].epoch : 0;
-}
-
 // ---------------------------------------------------------------- the compare-and-swap
 
 static bool same_point(const struct lh_point *a, const struct lh_point *b)

@@ -142,13 +142,6 @@ lh_err ps_co_believe_owner(struct ps_coordinator *c, uint32_t shard, uint64_t st
 
 // ---------------------------------------------------------------- an owner's change
 
-const struct lh_point *ps_co_held(const struct ps_co_shard *s)
-{
-    for (const struct ps_co_standby *b = s->standing; b < s->standing + PS_CO_STANDBYS; b++)
-        if (s->standby && b->identity == s->standby && b->head.epoch) return &b->head;
-    return NULL;
-}
-
 // Has the standby said since what the owner did not compare with its log yet? By its version alone
 // an owner on an older copy, which went on by itself, is not told apart.
 static bool said_more(const struct lh_point *held, const Longhaul__V1__InSyncRequest *m)

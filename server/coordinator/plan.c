@@ -24,7 +24,14 @@ static lh_err store_plan(struct ps_coordinator *c)
     return err;
 }
 
-lh_err ps_co_load_plan(struct ps_coordinator *c)
+static bool in_plan(const struct ps_coordinator *c, uint64_t worker)
+{
+    for (uint32_t i = 0; i < c->plan.live; i++)
+        if (c->plan.worker[i] == worker) return true;
+    return false;
+}
+
+static LH_MUST lh_err load_plan(struct ps_coordinator *c)
 {
     struct lh_span bytes;
     c->plan = c->conf.plan;
@@ -44,6 +51,15 @@ lh_err ps_co_load_plan(struct ps_coordinator *c)
     }
     free(stored);
     return err;
+}
+
+// Leases that went to others may be back with whom they were: a worker of the plan that is gone is
+// given up once more.
+lh_err ps_co_load_plan(struct ps_coordinator *c)
+{
+    LH_TRY(load_plan(c));
+    for (uint32_t i = 0; i < c->workers; i++) c->worker[i].live |= in_plan(c, c->worker[i].id);
+    return LH_OK;
 }
 
 // ---------------------------------------------------------------- live workers

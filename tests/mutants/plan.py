@@ -93,7 +93,7 @@ DEEP = {"base_deep": "--from 301 --seeds 1200", "bsp": "--bsp --seeds 150",
 COPIES = ("standby", "slow_standby", "move_standby", "base_more", "rebuild")
 MATCHING = (
     ("server/coordinator/drain.c", ("drain", "leases", "base_more")),
-    ("server/coordinator/leases.c", ("leases", "drain", "base_more")),
+    ("server/coordinator/status.c", ("leases", "drain", "base_more")),
     ("server/coordinator/grant.c", ("ahead", "leases", "drain", "base_more")),
     ("worker/member.c", ("ahead", "resume", "drain", "base_more")),
     ("server/coordinator/store.c", ("leases", "io", "standby", "move", "base_more")),
