@@ -14,11 +14,13 @@
 // 5. A peer that waits for its answer is not silent: its silence counts from the answer on.
 //
 // No other file of the coordinator answers a request or changes the store (tests/tidy).
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/format/manifest.h"
 #include "server/coordinator/coordinator.h"
 
 enum {
@@ -238,6 +240,32 @@ lh_err ps_co_remove(struct ps_coordinator *c, const char *key)
     if (!ps_store_get(c->store, key, &old)) return LH_OK;
     changed(c);
     return ps_store_remove(c->store, key);
+}
+
+// ---------------------------------------------------------------- rows of which each shard has one
+
+lh_err ps_co_put_row(struct ps_coordinator *c, const char *kind, uint32_t shard, struct lh_buf *row)
+{
+    char key[32];
+    snprintf(key, sizeof key, "%s%04" PRIx32, kind, shard);
+    lh_err err = lh_buf_err(row);
+    if (!err) err = ps_co_put(c, key, lh_buf_span(row));
+    lh_buf_free(row);
+    return err;
+}
+
+lh_err ps_co_load_rows(struct ps_coordinator *c, const char *kind, ps_co_read_row *read)
+{
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
+        char key[32];
+        struct lh_span row = {0};
+        snprintf(key, sizeof key, "%s%04" PRIx32, kind, i);
+        bool there = ps_store_get(c->store, key, &row);
+        struct lh_cursor at = lh_cursor(row);
+        LH_TRY(read(&c->shard[i], there ? &at : NULL));
+        if (at.failed) return lh_fail(LH_ERR_CORRUPT, "%s of the store can't be read", key);
+    }
+    return LH_OK;
 }
 
 // ---------------------------------------------------------------- what is said

@@ -257,7 +257,25 @@ LH_MUST lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard,
 // (server/docs/0000-protocol.md#rule-27). The latter is known from this process's life alone.
 LH_MUST lh_err ps_co_check_history(const struct ps_coordinator *c, uint32_t shard, uint64_t process,
                                    const struct lh_point *head);
+// servers.c
+void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+// owner.c
+struct ps_co_owner {
+    uint64_t identity, server; // of its directory; of its certificate
+    uint64_t standby;          // in sync with it; 0: none
+    uint64_t least;            // the lowest epoch in which it may serve
+};
+// The shard belongs to that server. Nothing is asked: the caller has.
+LH_MUST lh_err ps_co_set_owner(struct ps_coordinator *c, uint32_t shard,
+                               const struct ps_co_owner *to);
+// The same while the run goes on: the new owner is heard from now on, and the former one's report
+// no longer counts.
+LH_MUST lh_err ps_co_hand_over(struct ps_coordinator *c, uint32_t shard,
+                               const struct ps_co_owner *to);
+LH_MUST lh_err ps_co_set_standby(struct ps_coordinator *c, uint32_t shard, uint64_t standby);
+LH_MUST lh_err ps_co_strike_out(struct ps_coordinator *c, uint32_t shard, uint64_t identity);
+LH_MUST lh_err ps_co_note_gone(struct ps_coordinator *c, uint32_t shard, uint64_t identity);
 // insync.c
 LH_MUST lh_err ps_co_load_insync(struct ps_coordinator *c);
 LH_MUST lh_err ps_co_store_insync(struct ps_coordinator *c, uint32_t shard);
@@ -311,13 +329,12 @@ int64_t ps_co_reported_within(const struct ps_coordinator *c);
 int64_t ps_co_rest(const struct ps_coordinator *c); // most that the listener rests after a pause
 // "bound 21.0 s at a round trip of 1.200 s", in `out`.
 const char *ps_co_bound_text(char out[80], int64_t bound_ns, const struct lh_trip *trip);
+struct lh_trip ps_co_said_trip(const struct Longhaul__V1__Trip *m); // NULL: none was said
 // Takes a trip as a worker says it; NULL: it says none.
 LH_MUST lh_err ps_co_hear_worker_trip(struct ps_coordinator *c, struct ps_co_worker *w,
                                       const struct Longhaul__V1__Trip *m);
-// A report that was believed tells who has its shards (`owns`), or stands by for them.
-LH_MUST lh_err ps_co_hear_server(struct ps_coordinator *c,
-                                 const struct Longhaul__V1__ReportRequest *m,
-                                 const struct lh_peer *peer, bool owns);
+// The same of the server that has the shard.
+LH_MUST lh_err ps_co_hear_owner_trip(struct ps_coordinator *c, uint32_t shard, struct lh_trip trip);
 LH_MUST lh_err ps_co_load_trips(struct ps_coordinator *c); // after the members
 // status.c: a page of units as JSON.
 LH_MUST lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *request,
@@ -336,11 +353,12 @@ uint32_t ps_co_drained_place(const struct ps_coordinator *c, const char *region)
 bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // The same, or with the whole run.
 bool ps_co_draining(const struct ps_coordinator *c, const struct ps_co_worker *w);
-// Lets workers that drained go: out of the plan, and a little later their leases.
-LH_MUST lh_err ps_co_let_go(struct ps_coordinator *c);
 LH_MUST lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker); // of one that is gone
 LH_MUST lh_err ps_co_load_members(struct ps_coordinator *c);
 LH_MUST lh_err ps_co_load_plan(struct ps_coordinator *c);
+// Leases that went to others may be back with whom they were: a worker of the plan that is gone
+// lives again, and is given up once more.
+LH_MUST lh_err ps_co_load_live(struct ps_coordinator *c);
 LH_MUST lh_err ps_co_store_point(struct ps_coordinator *c, uint32_t shard);
 LH_MUST lh_err ps_co_load_points(struct ps_coordinator *c);
 void ps_co_tick(struct ps_coordinator *c); // liveness, phases; a changed plan is stored

@@ -173,24 +173,3 @@ void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m
     ps_co_answer(c, rq, &out.base);
     ps_co_tick(c);
 }
-
-// ---------------------------------------------------------------- who has drained
-
-lh_err ps_co_let_go(struct ps_coordinator *c)
-{
-    int64_t now = ps_co_now(c);
-    for (uint32_t i = 0; i < c->workers; i++) {
-        struct ps_co_worker *w = &c->worker[i];
-        if (!ps_co_leaving(c, w)) {
-            w->left = false;
-        } else if (!w->left && w->drained) {
-            w->left = true;
-            w->left_ns = now;
-            lh_logf(c->conf.log, LH_INFO, "worker.drained", "%s of %s", w->name, w->region);
-        } else if (w->left && w->left_ns && now - w->left_ns >= ps_co_reported_within(c)) {
-            w->left_ns = 0;
-            LH_TRY(ps_co_free_leases(c, i));
-        }
-    }
-    return LH_OK;
-}

@@ -85,7 +85,7 @@ const char *ps_co_bound_text(char out[80], int64_t bound_ns, const struct lh_tri
 
 // ---------------------------------------------------------------- trips
 
-static struct lh_trip said(const Longhaul__V1__Trip *m)
+struct lh_trip ps_co_said_trip(const Longhaul__V1__Trip *m)
 {
     return m ? lh_trip_said(m->mean_us, m->spread_us) : (struct lh_trip){0};
 }
@@ -116,7 +116,7 @@ static struct lh_trip get_trip(struct lh_cursor *at)
 lh_err ps_co_hear_worker_trip(struct ps_coordinator *c, struct ps_co_worker *w,
                               const Longhaul__V1__Trip *m)
 {
-    w->trip = said(m);
+    w->trip = ps_co_said_trip(m);
     if (!is_off(of_worker(c, &w->trip), of_worker(c, &w->stored_trip))) return LH_OK;
     char key[32];
     struct lh_buf b = lh_buf(16);
@@ -129,7 +129,7 @@ lh_err ps_co_hear_worker_trip(struct ps_coordinator *c, struct ps_co_worker *w,
     return err;
 }
 
-static lh_err hear_owner_trip(struct ps_coordinator *c, uint32_t shard, struct lh_trip trip)
+lh_err ps_co_hear_owner_trip(struct ps_coordinator *c, uint32_t shard, struct lh_trip trip)
 {
     struct ps_co_shard *s = &c->shard[shard];
     s->trip = trip;
@@ -138,23 +138,6 @@ static lh_err hear_owner_trip(struct ps_coordinator *c, uint32_t shard, struct l
     put_trip(&b, &s->trip);
     LH_TRY(ps_co_put_row(c, OF_SHARDS, shard, &b));
     s->stored_trip = trip;
-    return LH_OK;
-}
-
-lh_err ps_co_hear_server(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
-                         const struct lh_peer *peer, bool owns)
-{
-    for (size_t i = 0; i < m->n_shards; i++) {
-        uint32_t shard = m->shards[i]->head->shard;
-        struct ps_co_shard *s = &c->shard[shard];
-        if (!owns) {
-            ps_co_note_standby(c, m->standby, peer, said(m->trip), m->shards[i]);
-            continue;
-        }
-        snprintf(s->name, sizeof s->name, "%s", peer->name);
-        snprintf(s->region, sizeof s->region, "%s", peer->region);
-        LH_TRY(hear_owner_trip(c, shard, said(m->trip)));
-    }
     return LH_OK;
 }
 
