@@ -14,11 +14,13 @@
 // 5. A peer that waits for its answer is not silent: its silence counts from the answer on.
 //
 // No other file of the coordinator answers a request or changes the store (tests/tidy).
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/format/manifest.h"
 #include "server/coordinator/coordinator.h"
 
 enum {
@@ -47,17 +49,16 @@ struct ps_co_commit {
     bool posted, under_way, full;
     uint64_t timer; // of the pause
     lh_err result;
-    char text[256];              // of it, from the lane's thread
-    struct lh_buf durable, made; // statuses: the newest whose changes are durable; the next one,
-    uint64_t made_change;        // which is when this change is. Empty: there is none
+    char text[256];             // of it, from the lane's thread
+    ps_co_load_fn *const *load; // what is to be read again after a commit that failed
 };
 
-lh_err ps_co_commit_open(struct ps_coordinator *c)
+lh_err ps_co_commit_open(struct ps_coordinator *c, ps_co_load_fn *const *load)
 {
     c->commit = calloc(1, sizeof *c->commit);
     if (!c->commit) return LH_ERR_NO_MEMORY;
     c->commit->end = &c->commit->first;
-    c->commit->durable = c->commit->made = lh_buf(PS_CO_STATUS_BYTES);
+    c->commit->load = load;
     return LH_OK;
 }
 
@@ -118,8 +119,6 @@ void ps_co_commit_free(struct ps_coordinator *c)
 {
     if (!c->commit) return;
     turn_away(c, LH_ERR_UNAVAILABLE, "the coordinator is stopping");
-    lh_buf_free(&c->commit->durable);
-    lh_buf_free(&c->commit->made);
     free(c->commit);
     c->commit = NULL;
 }
@@ -156,11 +155,16 @@ static int64_t job(void *arg)
     return 0;
 }
 
+lh_err ps_co_load(struct ps_coordinator *c)
+{
+    for (ps_co_load_fn *const *load = c->commit->load; *load; load++) LH_TRY((*load)(c));
+    return LH_OK;
+}
+
 static void met_full_disk(struct ps_coordinator *c)
 {
     struct ps_co_commit *m = c->commit;
-    lh_buf_clear(&m->made); // it tells of what did not happen
-    lh_err err = ps_co_take_back(c);
+    lh_err err = ps_co_load(c);
     if (err) {
         ps_co_fatal(c, err);
         return;
@@ -236,6 +240,32 @@ lh_err ps_co_remove(struct ps_coordinator *c, const char *key)
     if (!ps_store_get(c->store, key, &old)) return LH_OK;
     changed(c);
     return ps_store_remove(c->store, key);
+}
+
+// ---------------------------------------------------------------- rows of which each shard has one
+
+lh_err ps_co_put_row(struct ps_coordinator *c, const char *kind, uint32_t shard, struct lh_buf *row)
+{
+    char key[32];
+    snprintf(key, sizeof key, "%s%04" PRIx32, kind, shard);
+    lh_err err = lh_buf_err(row);
+    if (!err) err = ps_co_put(c, key, lh_buf_span(row));
+    lh_buf_free(row);
+    return err;
+}
+
+lh_err ps_co_load_rows(struct ps_coordinator *c, const char *kind, ps_co_read_row *read)
+{
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
+        char key[32];
+        struct lh_span row = {0};
+        snprintf(key, sizeof key, "%s%04" PRIx32, kind, i);
+        bool there = ps_store_get(c->store, key, &row);
+        struct lh_cursor at = lh_cursor(row);
+        LH_TRY(read(&c->shard[i], there ? &at : NULL));
+        if (at.failed) return lh_fail(LH_ERR_CORRUPT, "%s of the store can't be read", key);
+    }
+    return LH_OK;
 }
 
 // ---------------------------------------------------------------- what is said
@@ -326,29 +356,4 @@ void ps_co_say(struct ps_coordinator *c, enum lh_level level, const char *event,
     w->event = event;
     memcpy(w->text, text, sizeof text);
     hold(c, w);
-}
-
-static void swap(struct lh_buf *a, struct lh_buf *b)
-{
-    struct lh_buf was = *a;
-    *a = *b;
-    *b = was;
-}
-
-lh_err ps_coordinator_durable_status(struct ps_coordinator *c, struct lh_buf *out)
-{
-    struct ps_co_commit *m = c->commit;
-    if (m->made.len && m->made_change <= ps_store_durable(c->store)) {
-        swap(&m->durable, &m->made);
-        lh_buf_clear(&m->made);
-    }
-    struct lh_buf *to = ps_co_settled(c) ? &m->durable : m->made.len ? NULL : &m->made;
-    if (to) {
-        lh_buf_clear(to);
-        LH_TRY(ps_coordinator_status(c, to));
-    }
-    if (to == &m->made) m->made_change = ps_store_changed(c->store);
-    if (!m->durable.len) return lh_fail(LH_ERR_BUSY, "the disk has nothing yet");
-    lh_put(out, m->durable.data, m->durable.len);
-    return lh_buf_err(out);
 }

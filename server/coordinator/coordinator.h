@@ -18,8 +18,6 @@
 #ifndef PS_COORDINATOR_H
 #define PS_COORDINATOR_H
 
-#include <jansson.h>
-
 #include "common/base/limits.h"
 #include "common/env/log.h"
 #include "common/format/ledger.h"
@@ -136,6 +134,12 @@ struct ps_co_shard {
     size_t credit_bytes;
 };
 
+struct ps_co_status {      // status.json's. Empty: there is none
+    struct lh_buf durable; // the newest whose changes are durable
+    struct lh_buf made;    // the next one, when this change is
+    uint64_t made_change;
+};
+
 struct ps_coordinator {
     struct ps_co_conf conf;
     char address[LH_ADDRESS_SIZE];
@@ -152,6 +156,7 @@ struct ps_coordinator {
     struct lh_plan plan;
     struct lh_service service;
     struct ps_co_commit *commit;
+    struct ps_co_status status;
     struct lh_listener listener;
     uint64_t speaker; // whose silence ended with the request that is being handled; 0: nobody's
     uint64_t timer, listen_timer;
@@ -180,16 +185,16 @@ LH_MUST lh_err ps_coordinator_durable_status(struct ps_coordinator *c, struct lh
 void ps_co_fatal(struct ps_coordinator *c, lh_err err);
 // The listener's time: what silence is measured by. Every look at it is one of the listener's.
 int64_t ps_co_now(struct ps_coordinator *c);
-// Reads all that has rows in the store, and leaves what has none as it is.
-LH_MUST lh_err ps_co_load(struct ps_coordinator *c);
-// After a commit that failed: memory is as the store is again, and what was concluded from the rest
-// is concluded anew.
-LH_MUST lh_err ps_co_take_back(struct ps_coordinator *c);
 // The answer to this peer took a while: it was not silent meanwhile.
 void ps_co_kept_waiting(struct ps_coordinator *c, uint64_t peer);
 // commit.c: the only way to change the store, and the only way out. A change is durable soon; what
 // is said after it is heard after it, or, where that can't be had, "busy" instead.
-LH_MUST lh_err ps_co_commit_open(struct ps_coordinator *c);
+typedef lh_err ps_co_load_fn(struct ps_coordinator *c);
+// Borrows `load`: who reads rows, in their order; NULL ends it.
+LH_MUST lh_err ps_co_commit_open(struct ps_coordinator *c, ps_co_load_fn *const *load);
+// Reads all that has rows in the store, and leaves what has none as it is. After a commit that
+// failed memory is as the store is again, and what was concluded from the rest is concluded anew.
+LH_MUST lh_err ps_co_load(struct ps_coordinator *c);
 void ps_co_commit_close(struct ps_coordinator *c);
 void ps_co_commit_free(struct ps_coordinator *c);
 LH_MUST lh_err ps_co_put(struct ps_coordinator *c, const char *key, struct lh_span value);
@@ -215,7 +220,7 @@ struct ps_co_leased { // what a worker is told
 // Takes back what the worker at this place returns, and leases to it.
 LH_MUST lh_err ps_co_grant(struct ps_coordinator *c, uint32_t worker,
                            const struct Longhaul__V1__LeaseRequest *m, struct ps_co_leased *out);
-void ps_co_load_leases(struct ps_coordinator *c);                  // after the workers
+LH_MUST lh_err ps_co_load_leases(struct ps_coordinator *c);        // after the workers
 uint32_t ps_co_place(const struct ps_coordinator *c, uint64_t id); // c->workers: unknown
 // stable.c: durable copies on workers' disks. A worker says which it holds: all of them, each time.
 LH_MUST lh_err ps_co_take_durable(struct ps_coordinator *c, struct ps_co_worker *w,
@@ -252,7 +257,25 @@ LH_MUST lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard,
 // (server/docs/0000-protocol.md#rule-27). The latter is known from this process's life alone.
 LH_MUST lh_err ps_co_check_history(const struct ps_coordinator *c, uint32_t shard, uint64_t process,
                                    const struct lh_point *head);
+// servers.c
+void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+// owner.c
+struct ps_co_owner {
+    uint64_t identity, server; // of its directory; of its certificate
+    uint64_t standby;          // in sync with it; 0: none
+    uint64_t least;            // the lowest epoch in which it may serve
+};
+// The shard belongs to that server. Nothing is asked: the caller has.
+LH_MUST lh_err ps_co_set_owner(struct ps_coordinator *c, uint32_t shard,
+                               const struct ps_co_owner *to);
+// The same while the run goes on: the new owner is heard from now on, and the former one's report
+// no longer counts.
+LH_MUST lh_err ps_co_hand_over(struct ps_coordinator *c, uint32_t shard,
+                               const struct ps_co_owner *to);
+LH_MUST lh_err ps_co_set_standby(struct ps_coordinator *c, uint32_t shard, uint64_t standby);
+LH_MUST lh_err ps_co_strike_out(struct ps_coordinator *c, uint32_t shard, uint64_t identity);
+LH_MUST lh_err ps_co_note_gone(struct ps_coordinator *c, uint32_t shard, uint64_t identity);
 // insync.c
 LH_MUST lh_err ps_co_load_insync(struct ps_coordinator *c);
 LH_MUST lh_err ps_co_store_insync(struct ps_coordinator *c, uint32_t shard);
@@ -306,37 +329,36 @@ int64_t ps_co_reported_within(const struct ps_coordinator *c);
 int64_t ps_co_rest(const struct ps_coordinator *c); // most that the listener rests after a pause
 // "bound 21.0 s at a round trip of 1.200 s", in `out`.
 const char *ps_co_bound_text(char out[80], int64_t bound_ns, const struct lh_trip *trip);
+struct lh_trip ps_co_said_trip(const struct Longhaul__V1__Trip *m); // NULL: none was said
 // Takes a trip as a worker says it; NULL: it says none.
 LH_MUST lh_err ps_co_hear_worker_trip(struct ps_coordinator *c, struct ps_co_worker *w,
                                       const struct Longhaul__V1__Trip *m);
-// A report that was believed tells who has its shards (`owns`), or stands by for them.
-LH_MUST lh_err ps_co_hear_server(struct ps_coordinator *c,
-                                 const struct Longhaul__V1__ReportRequest *m,
-                                 const struct lh_peer *peer, bool owns);
+// The same of the server that has the shard.
+LH_MUST lh_err ps_co_hear_owner_trip(struct ps_coordinator *c, uint32_t shard, struct lh_trip trip);
 LH_MUST lh_err ps_co_load_trips(struct ps_coordinator *c); // after the members
-// Adds "silent_s", "bound_s" and, where it is known, "trip_ms" and "spread_ms".
-void ps_co_tell_silence(json_t *row, int64_t silent_ns, int64_t bound_ns, const struct lh_trip *t);
-json_t *ps_co_servers(const struct ps_coordinator *c); // a row of each that was heard of
-// leases.c: what a leased unit is, "waits", "begun" or "recalled"; NULL: not leased, or credited.
-const char *ps_co_lease_name(const struct ps_coordinator *c, uint64_t unit);
-// A page of units as JSON.
+// status.c: a page of units as JSON.
 LH_MUST lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *request,
                             struct lh_buf *out);
+LH_MUST lh_err ps_co_load_status(struct ps_coordinator *c); // drops what could be taken back
+void ps_co_on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 // drain.c
 void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 // Takes a DrainRequest. *worker: the one it names, or NULL.
 LH_MUST lh_err ps_co_drain(struct ps_coordinator *c, const ProtobufCMessage *request,
                            struct ps_co_worker **worker);
 LH_MUST lh_err ps_co_load_drains(struct ps_coordinator *c); // after the members
+// Where the region stands in drained_region; c->drained_regions: it is not drained.
+uint32_t ps_co_drained_place(const struct ps_coordinator *c, const char *region);
 // Was this worker asked to drain: by itself or with its region.
 bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // The same, or with the whole run.
 bool ps_co_draining(const struct ps_coordinator *c, const struct ps_co_worker *w);
-// Lets workers that drained go: out of the plan, and a little later their leases.
-LH_MUST lh_err ps_co_let_go(struct ps_coordinator *c);
 LH_MUST lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker); // of one that is gone
 LH_MUST lh_err ps_co_load_members(struct ps_coordinator *c);
 LH_MUST lh_err ps_co_load_plan(struct ps_coordinator *c);
+// Leases that went to others may be back with whom they were: a worker of the plan that is gone
+// lives again, and is given up once more.
+LH_MUST lh_err ps_co_load_live(struct ps_coordinator *c);
 LH_MUST lh_err ps_co_store_point(struct ps_coordinator *c, uint32_t shard);
 LH_MUST lh_err ps_co_load_points(struct ps_coordinator *c);
 void ps_co_tick(struct ps_coordinator *c); // liveness, phases; a changed plan is stored

@@ -17,25 +17,6 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
 
-// ---------------------------------------------------------------- who
-
-static uint32_t region_place(const struct ps_coordinator *c, const char *region)
-{
-    uint32_t i = 0;
-    while (i < c->drained_regions && strcmp(c->drained_region[i], region) != 0) i++;
-    return i;
-}
-
-bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w)
-{
-    return w->asked || region_place(c, w->region) < c->drained_regions;
-}
-
-bool ps_co_draining(const struct ps_coordinator *c, const struct ps_co_worker *w)
-{
-    return c->draining || ps_co_leaving(c, w);
-}
-
 // The only worker of that name, in `region` if one is given.
 static LH_MUST lh_err find_worker(struct ps_coordinator *c, const char *region, const char *name,
                                   struct ps_co_worker **out)
@@ -87,6 +68,9 @@ lh_err ps_co_load_drains(struct ps_coordinator *c)
     ps_store_each(c->store, "drain/region/", load_region, c);
     c->draining = ps_store_get(c->store, "drain/run", &run);
     c->ending = c->draining && run.len == 1 && run.data[0] == 1;
+    // Leases that went to others may be back with whom they were: that one is given up once more.
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (c->worker[i].left) c->worker[i].left_ns = ps_co_now(c);
     return LH_OK;
 }
 
@@ -117,7 +101,7 @@ static LH_MUST lh_err drain_region(struct ps_coordinator *c, const char *region,
     char key[32 + LH_NAME_SIZE];
     bool known = false;
     for (uint32_t i = 0; i < c->workers; i++) known |= !strcmp(c->worker[i].region, region);
-    uint32_t place = region_place(c, region);
+    uint32_t place = ps_co_drained_place(c, region);
     bool drained = place < c->drained_regions;
     if (!known && !drained)
         return lh_fail(LH_ERR_NOT_FOUND, "no worker of a region %.64s in this run", region);
@@ -188,25 +172,4 @@ void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m
               out.workers);
     ps_co_answer(c, rq, &out.base);
     ps_co_tick(c);
-}
-
-// ---------------------------------------------------------------- who has drained
-
-lh_err ps_co_let_go(struct ps_coordinator *c)
-{
-    int64_t now = ps_co_now(c);
-    for (uint32_t i = 0; i < c->workers; i++) {
-        struct ps_co_worker *w = &c->worker[i];
-        if (!ps_co_leaving(c, w)) {
-            w->left = false;
-        } else if (!w->left && w->drained) {
-            w->left = true;
-            w->left_ns = now;
-            lh_logf(c->conf.log, LH_INFO, "worker.drained", "%s of %s", w->name, w->region);
-        } else if (w->left && w->left_ns && now - w->left_ns >= ps_co_reported_within(c)) {
-            w->left_ns = 0;
-            LH_TRY(ps_co_free_leases(c, i));
-        }
-    }
-    return LH_OK;
 }

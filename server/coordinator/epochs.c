@@ -67,11 +67,6 @@ lh_err ps_co_load_epochs(struct ps_coordinator *c)
     return ps_co_load_rows(c, KEY, read_epochs);
 }
 
-uint64_t ps_co_epoch(const struct ps_co_shard *s)
-{
-    return s->epochs ? s->begun[s->epochs - 1].epoch : 0;
-}
-
 // ---------------------------------------------------------------- the compare-and-swap
 
 static bool same_point(const struct lh_point *a, const struct lh_point *b)
@@ -203,93 +198,4 @@ lh_err ps_co_check_history(const struct ps_coordinator *c, uint32_t shard, uint6
                        " when its server last reported, and it comes back with %" PRIu64 ": %s",
                        shard, s->head.version, head->epoch, head->version, way_out);
     return LH_OK;
-}
-
-// ---------------------------------------------------------------- the call
-
-static lh_err check(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m)
-{
-    uint32_t version;
-    if (!m->wire) return lh_fail(LH_ERR_VERSION, "an epoch's request without wire versions");
-    LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
-    LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
-    if (m->shard >= c->conf.manifest->shards || strlen(m->address) >= LH_ADDRESS_SIZE)
-        return lh_fail(LH_ERR_MALFORMED, "an epoch of a shard that does not exist");
-    if (m->open && (m->open->chain.len != LH_HASH_BYTES || !m->open->epoch))
-        return lh_fail(LH_ERR_MALFORMED, "an epoch without the history that it begins from");
-    return LH_OK;
-}
-
-static lh_err take(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m, uint64_t server,
-                   bool *opened)
-{
-    *opened = false;
-    LH_TRY(check(c, m));
-    struct ps_co_shard *s = &c->shard[m->shard];
-    if (m->below_stable && m->open) LH_TRY(ps_co_give_up_owner(c, m->shard, m->standby, server));
-    if (!m->below_stable) LH_TRY(ps_co_check_owner(c, m->shard, m->standby));
-    if (m->starts && !m->open) return LH_OK; // it serves at once, or asks again without
-    snprintf(s->address, sizeof s->address, "%s", m->address);
-    s->unwanted |= s->move.target != 0;
-    if (!m->open) return LH_OK;
-    struct lh_point p = {m->open->epoch, m->open->version, {{0}}};
-    memcpy(p.chain.b, m->open->chain.data, LH_HASH_BYTES);
-    return ps_co_open_epoch(c, m->shard, m->expect, &p, m->token, m->from, m->below_stable, opened);
-}
-
-static Longhaul__V1__Point point_of(uint32_t shard, const struct lh_point *p)
-{
-    return lh_head_point(shard, p->epoch, p->version, &p->chain);
-}
-
-static void reply(struct ps_coordinator *c, struct lh_request *rq, uint32_t shard, bool opened)
-{
-    struct ps_co_shard *s = &c->shard[shard];
-    Longhaul__V1__EpochReply out = LONGHAUL__V1__EPOCH_REPLY__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
-    Longhaul__V1__Point stable, head;
-    Longhaul__V1__Point *point = calloc(s->epochs + 1, sizeof *point),
-                        **list = calloc(s->epochs + 1, sizeof *list);
-    uint64_t *live = calloc(c->workers + 1, sizeof *live);
-    out.wire = &wire;
-    out.opened = opened;
-    out.token = s->token;
-    out.standby = s->standby;
-    if (s->standby && s->held_by == s->standby) out.held_at = s->held_at;
-    out.process = s->reported ? s->process : 0;
-    out.begun = list;
-    out.live = live;
-    stable = point_of(shard, &s->stable);
-    head = point_of(shard, &s->head);
-    if (s->stable.version) out.stable = &stable;
-    if (s->head.version) out.head = &head;
-    if (!point || !list || !live) {
-        ps_co_refuse(c, rq, lh_fail(LH_ERR_BUSY, "out of memory"));
-    } else {
-        for (; out.n_begun < s->epochs; out.n_begun++) {
-            point[out.n_begun] = point_of(shard, &s->begun[out.n_begun]);
-            list[out.n_begun] = &point[out.n_begun];
-        }
-        for (uint32_t i = 0; i < c->workers; i++)
-            if (c->worker[i].live) live[out.n_live++] = c->worker[i].id;
-        ps_co_answer(c, rq, &out.base);
-    }
-    free(point);
-    free(list);
-    free(live);
-}
-
-void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *message)
-{
-    struct ps_coordinator *c = self;
-    const Longhaul__V1__EpochRequest *m = (const Longhaul__V1__EpochRequest *)message;
-    bool opened;
-    lh_err err = take(c, m, lh_worker_id(lh_request_peer(rq)), &opened);
-    if (!err) {
-        reply(c, rq, m->shard, opened);
-        return;
-    }
-    lh_log_peer(c->conf.log, LH_WARN, "epoch.refused", "server %s: %s", lh_request_peer(rq)->name,
-                lh_err_text(err));
-    ps_co_refuse(c, rq, err);
 }

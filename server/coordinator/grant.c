@@ -79,7 +79,7 @@ static void load_lease(void *arg, const char *key, struct lh_span value)
     c->leased_s[unit] = at.failed ? 0 : (uint32_t)since;
 }
 
-void ps_co_load_leases(struct ps_coordinator *c)
+lh_err ps_co_load_leases(struct ps_coordinator *c)
 {
     uint64_t n = c->conf.units->count;
     memset(c->lease, 0, n * sizeof *c->lease);
@@ -87,6 +87,7 @@ void ps_co_load_leases(struct ps_coordinator *c)
     memset(c->begun, 0, n * sizeof *c->begun);
     memset(c->wanted_by, 0, n * sizeof *c->wanted_by);
     ps_store_each(c->store, "lease/", load_lease, c);
+    return LH_OK;
 }
 
 lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker)

@@ -1,15 +1,6 @@
 // In sync: which standby must hold a shard's records before they are acknowledged, and whom the
 // shard belongs to since one took over (server/docs/0000-protocol.md#rule-21).
 //
-// Store: insync/<shard 4 hex> = owner, standby, changes, least, server, gone, u64 each. `owner`
-// is the identity of the standby that took the shard over last; 0: it is the server whose settings
-// name it. `changes` counts what became of this row: an owner changes it by compare-and-swap, so
-// that a delayed request changes nothing. `least` is the lowest epoch in which that owner may
-// serve. `server` is the id of the owner's certificate; 0, or missing: not known. `gone` is the
-// name that a standby gave up last, because its directory may lack what it confirmed under it: an
-// owner that has not heard of that yet does not join it again, for nobody would ever take over
-// under it.
-//
 // A take-over is one change of this row, durable before anybody hears of it. From then on the
 // former owner can't remove its standby, and without that it acknowledges nothing that the new
 // owner lacks. The clock says only when it is tried.
@@ -29,68 +20,15 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
 
-static const char KEY[] = "insync/";
-
-lh_err ps_co_store_insync(struct ps_coordinator *c, uint32_t shard)
-{
-    const struct ps_co_shard *s = &c->shard[shard];
-    struct lh_buf b = lh_buf(64);
-    lh_put_u64(&b, s->owner);
-    lh_put_u64(&b, s->standby);
-    lh_put_u64(&b, s->changes);
-    lh_put_u64(&b, s->least);
-    lh_put_u64(&b, s->server);
-    lh_put_u64(&b, s->gone);
-    return ps_co_put_row(c, KEY, shard, &b);
-}
-
-static lh_err read_insync(struct ps_co_shard *s, struct lh_cursor *at)
-{
-    s->owner = s->standby = s->changes = s->least = s->server = s->gone = 0;
-    if (!at) return LH_OK;
-    s->owner = lh_get_u64(at);
-    s->standby = lh_get_u64(at);
-    s->changes = lh_get_u64(at);
-    s->least = lh_get_u64(at);
-    s->server = lh_left(at) ? lh_get_u64(at) : 0; // older rows have none
-    s->gone = lh_left(at) ? lh_get_u64(at) : 0;   // nor that
-    return LH_OK;
-}
-
-lh_err ps_co_load_insync(struct ps_coordinator *c)
-{
-    return ps_co_load_rows(c, KEY, read_insync);
-}
-
 // ---------------------------------------------------------------- whose it is
-
-lh_err ps_co_check_owner(const struct ps_coordinator *c, uint32_t shard, uint64_t identity)
-{
-    const struct ps_co_shard *s = &c->shard[shard];
-    if (identity == s->owner) return LH_OK;
-    if (identity)
-        return lh_fail(LH_ERR_FENCED, "shard %u is not this standby's: another server has it",
-                       shard);
-    return lh_fail(LH_ERR_FENCED,
-                   "shard %u was taken over by its standby, or moved to it; start this server with "
-                   "role: standby "
-                   "(it becomes the new owner's), or, if the new owner is gone for good, with an "
-                   "empty directory and rebuild.below_stable: true",
-                   shard);
-}
 
 lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
                            uint64_t server)
 {
     struct ps_co_shard *s = &c->shard[shard];
     if (identity == s->owner && !s->standby && !s->move.target) return LH_OK;
-    s->owner = identity;
-    s->server = server;
-    s->standby = 0;
-    s->changes++;
-    s->least = 0;
     LH_TRY(ps_co_end_move(c, shard));
-    LH_TRY(ps_co_store_insync(c, shard));
+    LH_TRY(ps_co_set_owner(c, shard, &(struct ps_co_owner){identity, server, 0, 0}));
     ps_co_say(c, LH_ERROR, "owner.given_up",
               "shard %u: an operator gives it to another server than the one that has it; what "
               "only that one, or its standby, held is lost",
@@ -103,14 +41,8 @@ lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t iden
 {
     struct ps_co_shard *s = &c->shard[shard];
     LH_TRY(ps_co_moved(c, shard, identity, server, head));
-    if (identity != s->owner &&
-        head->epoch > ps_co_epoch(s)) { // this store is older than that history
-        s->owner = identity;
-        s->server = server;
-        s->standby = 0;
-        s->changes++;
-        LH_TRY(ps_co_store_insync(c, shard));
-    }
+    if (identity != s->owner && head->epoch > ps_co_epoch(s)) // this store is older than that
+        LH_TRY(ps_co_set_owner(c, shard, &(struct ps_co_owner){identity, server, 0, s->least}));
     LH_TRY(ps_co_check_owner(c, shard, identity));
     if (head->epoch < ps_co_epoch(s))
         return lh_fail(LH_ERR_FENCED,
@@ -125,29 +57,7 @@ lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t iden
     return LH_OK;
 }
 
-lh_err ps_co_believe_owner(struct ps_coordinator *c, uint32_t shard, uint64_t standby,
-                           uint64_t changes)
-{
-    struct ps_co_shard *s = &c->shard[shard];
-    if (changes <= s->changes) return LH_OK;
-    s->standby = standby;
-    s->changes = changes;
-    LH_TRY(ps_co_store_insync(c, shard));
-    ps_co_say(c, LH_WARN, "store.old",
-              "shard %u: its server knows of changes of its standby that this store does not: the "
-              "store is an old copy; %s",
-              shard, standby ? "the server's standby is in sync" : "no standby is in sync");
-    return LH_OK;
-}
-
 // ---------------------------------------------------------------- an owner's change
-
-const struct lh_point *ps_co_held(const struct ps_co_shard *s)
-{
-    for (const struct ps_co_standby *b = s->standing; b < s->standing + PS_CO_STANDBYS; b++)
-        if (s->standby && b->identity == s->standby && b->head.epoch) return &b->head;
-    return NULL;
-}
 
 // Has the standby said since what the owner did not compare with its log yet? By its version alone
 // an owner on an older copy, which went on by itself, is not told apart.
@@ -190,9 +100,7 @@ static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest
                        "has less",
                        m->shard, held->version, head.version);
     if (s->standby != m->standby && said_more(held, m)) return LH_OK; // it is told, and looks
-    s->standby = m->standby;
-    s->changes++;
-    LH_TRY(ps_co_store_insync(c, m->shard));
+    LH_TRY(ps_co_set_standby(c, m->shard, m->standby));
     ps_co_say(c, LH_INFO, m->standby ? "standby.in_sync" : "standby.none",
               "shard %u: %s %016" PRIx64, m->shard,
               m->standby ? "what is acknowledged is also held by standby" : "no standby is in sync",
@@ -263,18 +171,13 @@ static lh_err take_over(struct ps_coordinator *c, uint32_t shard, uint64_t ident
     char bound[80];
     double silent_s = (double)(ps_co_now(c) - s->heard_ns) / LH_SECOND;
     (void)ps_co_bound_text(bound, ps_co_owner_bound(c, s), &s->trip);
-    s->owner = identity;
-    s->server = server;
     if (s->gone == identity) s->gone = 0; // it did not hear that
-    if (took) s->standby = 0; // else it alone holds what was acknowledged until the owner serves
-    s->changes++;
-    s->least = (s->head.epoch > ps_co_epoch(s) ? s->head.epoch : ps_co_epoch(s)) + 1;
-    if (s->move.target && s->least <= s->move.epoch) s->least = s->move.epoch + 1;
+    // One that came back leaves it noted: that alone holds what was acknowledged until it serves.
+    struct ps_co_owner to = {identity, server, took ? 0 : s->standby, 0};
+    to.least = (s->head.epoch > ps_co_epoch(s) ? s->head.epoch : ps_co_epoch(s)) + 1;
+    if (s->move.target && to.least <= s->move.epoch) to.least = s->move.epoch + 1;
     LH_TRY(ps_co_end_move(c, shard));
-    s->reported = false;
-    s->heard_ns = ps_co_now(c);
-    s->heard_of = server;
-    LH_TRY(ps_co_store_insync(c, shard));
+    LH_TRY(ps_co_hand_over(c, shard, &to));
     if (took)
         ps_co_say(c, LH_WARN, "shard.taken_over",
                   "shard %u: its server has been silent for %.1f s, %s; its standby %016" PRIx64
@@ -286,26 +189,6 @@ static lh_err take_over(struct ps_coordinator *c, uint32_t shard, uint64_t ident
                   "); it rebuilds the shard from %s",
                   shard, identity, s->standby ? "what its standby holds" : "its followers");
     return LH_OK;
-}
-
-// The standby may lack what it confirmed: it can't take over any more, and whoever has the rest of
-// the shard need not wait for it.
-static lh_err strike_out(struct ps_coordinator *c, uint32_t shard, uint64_t identity)
-{
-    struct ps_co_shard *s = &c->shard[shard];
-    if (s->standby != identity) return LH_OK;
-    s->standby = 0;
-    s->changes++;
-    return ps_co_store_insync(c, shard);
-}
-
-// It stands by under another name when it hears this report's answer.
-static lh_err note_gone(struct ps_coordinator *c, uint32_t shard, uint64_t identity)
-{
-    struct ps_co_shard *s = &c->shard[shard];
-    if (s->gone == identity) return LH_OK;
-    s->gone = identity;
-    return ps_co_store_insync(c, shard);
 }
 
 // It came back without its directory while the shard is on its way to another server: whether that
@@ -343,7 +226,7 @@ lh_err ps_co_turns(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *
         const Longhaul__V1__Point *head = m->shards[i]->head;
         if (!head || head->shard >= c->conf.manifest->shards || !m->standby)
             return lh_fail(LH_ERR_MALFORMED, "a standby of a shard that does not exist");
-        if (m->lost) LH_TRY(strike_out(c, head->shard, m->standby));
+        if (m->lost) LH_TRY(ps_co_strike_out(c, head->shard, m->standby));
     }
     LH_TRY(ps_co_hear_target(c, m, server));
     for (size_t i = 0; i < m->n_shards; i++) {
@@ -353,7 +236,7 @@ lh_err ps_co_turns(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *
     }
     note_held(c, m);
     for (size_t i = 0; i < m->n_shards && m->lost && !*serves; i++)
-        LH_TRY(note_gone(c, m->shards[i]->head->shard, m->standby));
+        LH_TRY(ps_co_note_gone(c, m->shards[i]->head->shard, m->standby));
     for (size_t i = 0; i < m->n_shards && *serves; i++)
         LH_TRY(take_over(c, m->shards[i]->head->shard, m->standby, server));
     return LH_OK;

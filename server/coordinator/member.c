@@ -30,13 +30,6 @@ static lh_err store_worker(struct ps_coordinator *c, const struct ps_co_worker *
     return err;
 }
 
-uint32_t ps_co_place(const struct ps_coordinator *c, uint64_t id)
-{
-    uint32_t i = 0;
-    while (i < c->workers && c->worker[i].id != id) i++;
-    return i;
-}
-
 // Reads a row. A worker that is known already keeps all that the store does not have.
 static void load_worker(void *arg, const char *key, struct lh_span value)
 {
@@ -66,7 +59,6 @@ lh_err ps_co_load_members(struct ps_coordinator *c)
         free(c->worker[--c->workers].final);
         ps_co_forget_copies(&c->worker[c->workers]);
     }
-    ps_co_load_leases(c);
     return LH_OK;
 }
 

@@ -64,17 +64,9 @@ static bool is_target(const struct ps_co_shard *s, uint64_t identity)
 static lh_err change_hands(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
                            uint64_t server, const struct lh_point *begins)
 {
-    struct ps_co_shard *s = &c->shard[shard];
-    s->owner = identity;
-    s->server = server;
-    s->standby = 0;
-    s->changes++;
-    s->least = begins->epoch;
-    s->reported = false;
-    s->heard_ns = ps_co_now(c);
-    s->heard_of = server;
+    struct ps_co_owner to = {identity, server, 0, begins->epoch};
     LH_TRY(ps_co_end_move(c, shard));
-    LH_TRY(ps_co_store_insync(c, shard));
+    LH_TRY(ps_co_hand_over(c, shard, &to));
     LH_TRY(ps_co_adopt_epoch(c, shard, begins));
     ps_co_say(c, LH_INFO, "shard.moved",
               "shard %u: it is server %016" PRIx64 "'s from epoch %" PRIu64 " on", shard, identity,

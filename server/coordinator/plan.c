@@ -46,12 +46,46 @@ lh_err ps_co_load_plan(struct ps_coordinator *c)
     return err;
 }
 
+static bool in_plan(const struct ps_coordinator *c, uint64_t worker)
+{
+    for (uint32_t i = 0; i < c->plan.live; i++)
+        if (c->plan.worker[i] == worker) return true;
+    return false;
+}
+
+lh_err ps_co_load_live(struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++) c->worker[i].live |= in_plan(c, c->worker[i].id);
+    return LH_OK;
+}
+
 // ---------------------------------------------------------------- live workers
 
 static int ascending(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return x < y ? -1 : x > y;
+}
+
+// Workers that drained leave the plan, and a little later their leases go to others: by then the
+// servers' reports have told which of those their last pushes credited.
+static LH_MUST lh_err let_go(struct ps_coordinator *c)
+{
+    int64_t now = ps_co_now(c);
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct ps_co_worker *w = &c->worker[i];
+        if (!ps_co_leaving(c, w)) {
+            w->left = false;
+        } else if (!w->left && w->drained) {
+            w->left = true;
+            w->left_ns = now;
+            lh_logf(c->conf.log, LH_INFO, "worker.drained", "%s of %s", w->name, w->region);
+        } else if (w->left && w->left_ns && now - w->left_ns >= ps_co_reported_within(c)) {
+            w->left_ns = 0;
+            LH_TRY(ps_co_free_leases(c, i));
+        }
+    }
+    return LH_OK;
 }
 
 // Lists the workers that were heard of lately. *changed: the list did.
@@ -196,7 +230,7 @@ static void name_end(struct ps_coordinator *c)
 static LH_MUST lh_err tick(struct ps_coordinator *c)
 {
     bool changed;
-    LH_TRY(ps_co_let_go(c));
+    LH_TRY(let_go(c));
     LH_TRY(update_live(c, &changed));
     c->listener.rest_max_ns = ps_co_rest(c);
     uint8_t phase = next_phase(c), before = c->plan.phase;

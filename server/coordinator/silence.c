@@ -10,7 +10,6 @@
 // whom it has not heard yet is connecting, which takes long on a long path. A row is written when
 // the bound that follows from it is off by a quarter, so that a trip that wavers costs no commits.
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +85,7 @@ const char *ps_co_bound_text(char out[80], int64_t bound_ns, const struct lh_tri
 
 // ---------------------------------------------------------------- trips
 
-static struct lh_trip said(const Longhaul__V1__Trip *m)
+struct lh_trip ps_co_said_trip(const Longhaul__V1__Trip *m)
 {
     return m ? lh_trip_said(m->mean_us, m->spread_us) : (struct lh_trip){0};
 }
@@ -117,7 +116,7 @@ static struct lh_trip get_trip(struct lh_cursor *at)
 lh_err ps_co_hear_worker_trip(struct ps_coordinator *c, struct ps_co_worker *w,
                               const Longhaul__V1__Trip *m)
 {
-    w->trip = said(m);
+    w->trip = ps_co_said_trip(m);
     if (!is_off(of_worker(c, &w->trip), of_worker(c, &w->stored_trip))) return LH_OK;
     char key[32];
     struct lh_buf b = lh_buf(16);
@@ -130,7 +129,7 @@ lh_err ps_co_hear_worker_trip(struct ps_coordinator *c, struct ps_co_worker *w,
     return err;
 }
 
-static lh_err hear_owner_trip(struct ps_coordinator *c, uint32_t shard, struct lh_trip trip)
+lh_err ps_co_hear_owner_trip(struct ps_coordinator *c, uint32_t shard, struct lh_trip trip)
 {
     struct ps_co_shard *s = &c->shard[shard];
     s->trip = trip;
@@ -139,23 +138,6 @@ static lh_err hear_owner_trip(struct ps_coordinator *c, uint32_t shard, struct l
     put_trip(&b, &s->trip);
     LH_TRY(ps_co_put_row(c, OF_SHARDS, shard, &b));
     s->stored_trip = trip;
-    return LH_OK;
-}
-
-lh_err ps_co_hear_server(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
-                         const struct lh_peer *peer, bool owns)
-{
-    for (size_t i = 0; i < m->n_shards; i++) {
-        uint32_t shard = m->shards[i]->head->shard;
-        struct ps_co_shard *s = &c->shard[shard];
-        if (!owns) {
-            ps_co_note_standby(c, m->standby, peer, said(m->trip), m->shards[i]);
-            continue;
-        }
-        snprintf(s->name, sizeof s->name, "%s", peer->name);
-        snprintf(s->region, sizeof s->region, "%s", peer->region);
-        LH_TRY(hear_owner_trip(c, shard, said(m->trip)));
-    }
     return LH_OK;
 }
 
@@ -182,68 +164,4 @@ lh_err ps_co_load_trips(struct ps_coordinator *c)
         if (!w->trip.mean_ns) w->trip = w->stored_trip;
     }
     return ps_co_load_rows(c, OF_SHARDS, read_trip);
-}
-
-// ---------------------------------------------------------------- status
-
-void ps_co_tell_silence(json_t *row, int64_t silent_ns, int64_t bound_ns, const struct lh_trip *t)
-{
-    json_object_set_new(row, "silent_s", json_real((double)silent_ns / LH_SECOND));
-    json_object_set_new(row, "bound_s", json_real((double)bound_ns / LH_SECOND));
-    if (!t->mean_ns) return;
-    json_object_set_new(row, "trip_ms", json_real((double)t->mean_ns / LH_MS));
-    json_object_set_new(row, "spread_ms", json_real((double)t->spread_ns / LH_MS));
-}
-
-// The row of this server, made where it is the first of its shards; NULL: no memory.
-static json_t *server_row(json_t *rows, const char *name, const char *region, const char *role)
-{
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        json_t *row = json_array_get(rows, i);
-        if (!strcmp(json_string_value(json_object_get(row, "name")), name) &&
-            !strcmp(json_string_value(json_object_get(row, "role")), role))
-            return row;
-    }
-    json_t *row =
-        json_pack("{s:s s:s s:s s:[]}", "name", name, "region", region, "role", role, "shards");
-    return json_array_append_new(rows, row) ? NULL : row;
-}
-
-static void tell_owner(const struct ps_coordinator *c, uint32_t shard, json_t *rows)
-{
-    const struct ps_co_shard *s = &c->shard[shard];
-    char unheard[32];
-    bool known = s->name[0]; // else it was not heard of in this life
-    snprintf(unheard, sizeof unheard, "shard %u", shard);
-    json_t *row = server_row(rows, known ? s->name : unheard, known ? s->region : "-", "server");
-    if (!row) return;
-    int64_t silent = c->listener.ns - s->heard_ns, bound = ps_co_owner_bound(c, s);
-    bool away = c->conf.take_over_ns && silent >= bound;
-    json_array_append_new(json_object_get(row, "shards"), json_integer(shard));
-    json_object_set_new(row, "state", json_string(!known ? "unheard" : away ? "silent" : "live"));
-    ps_co_tell_silence(row, silent, bound, &s->trip);
-}
-
-static void tell_standbys(const struct ps_coordinator *c, uint32_t shard, json_t *rows)
-{
-    const struct ps_co_shard *s = &c->shard[shard];
-    for (const struct ps_co_standby *b = s->standing; b < s->standing + PS_CO_STANDBYS; b++) {
-        if (!b->identity || b->identity == s->owner) continue;
-        json_t *row = server_row(rows, b->name, b->region, "standby");
-        if (!row) return;
-        int64_t silent = c->listener.ns - b->heard_ns, bound = ps_co_standby_bound(b);
-        json_array_append_new(json_object_get(row, "shards"), json_integer(shard));
-        json_object_set_new(row, "state", json_string(silent >= bound ? "silent" : "live"));
-        ps_co_tell_silence(row, silent, bound, &b->trip);
-    }
-}
-
-json_t *ps_co_servers(const struct ps_coordinator *c)
-{
-    json_t *rows = json_array();
-    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
-        tell_owner(c, i, rows);
-        tell_standbys(c, i, rows);
-    }
-    return rows;
 }

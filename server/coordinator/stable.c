@@ -6,6 +6,8 @@
 // report, and says with the next one whether its log has that version with exactly this chain. A
 // server of before that question is not asked: its workers are believed.
 //
+// Store: stable/<shard 4 hex> = epoch u64, version u64 and chain 32 of the stable point.
+//
 // Claims are lost with the process, and said again with every lease. Each worker has its own, so
 // that a false one takes no other's place, and they are asked about in turn.
 #include <inttypes.h>
@@ -16,6 +18,37 @@
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/coordinator.h"
+
+static const char POINTS[] = "stable/";
+
+// ---------------------------------------------------------------- what is stored
+
+lh_err ps_co_store_point(struct ps_coordinator *c, uint32_t shard)
+{
+    const struct lh_point *p = &c->shard[shard].stable;
+    struct lh_buf b = lh_buf(64);
+    lh_put_u64(&b, p->epoch);
+    lh_put_u64(&b, p->version);
+    lh_put(&b, p->chain.b, LH_HASH_BYTES);
+    return ps_co_put_row(c, POINTS, shard, &b);
+}
+
+static lh_err read_point(struct ps_co_shard *s, struct lh_cursor *at)
+{
+    s->stable = (struct lh_point){0};
+    if (!at) return LH_OK;
+    s->stable.epoch = lh_get_u64(at);
+    s->stable.version = lh_get_u64(at);
+    lh_get_into(at, s->stable.chain.b, LH_HASH_BYTES);
+    return LH_OK;
+}
+
+lh_err ps_co_load_points(struct ps_coordinator *c)
+{
+    return ps_co_load_rows(c, POINTS, read_point);
+}
+
+// ---------------------------------------------------------------- which histories are known
 
 static bool same(const struct lh_point *a, const struct lh_point *b)
 {

@@ -46,7 +46,7 @@ class Mutant:
         self.function, self.file = function, function.file
         self.kind, self.rule, self.start, self.end, self.new = edit
         self.old = function.source[self.start:self.end]
-        said = (source.FORMER["files"].get(self.file, self.file), source.former(function.name),
+        said = (source.former_file(function), source.former(function.name),
                 self.rule, source.former(source.squeeze(self.old)),
                 source.former(source.squeeze(self.new)), str(nth))
         self.id = hashlib.sha256("\0".join(said).encode()).hexdigest()[:12]

@@ -252,13 +252,29 @@ class Names(unittest.TestCase):
         self.assertLessEqual(self.ids(text), self.ids(function(self.BODY + "\ny(s);")))
 
     def test_they_outlive_a_rename_of_file_and_function(self):
-        former = {"files": {"common/base/x.c": "common/x.c"}, "words": {"new_name": "b"}}
+        former = {"files": {"common/base/x.c": "common/x.c"}, "moved": {},
+                  "words": {"new_name": "b"}}
         was = self.ids(function(self.BODY))
         with mock.patch.object(source, "FORMER", former):
             text = function(self.BODY).replace("b->", "new_name->")
             now = {m.id for m in mutants.mutants_of("common/base/x.c", text)}
             self.assertEqual(now, was)
         self.assertNotEqual({m.id for m in mutants.mutants_of("common/base/x.c", text)}, was)
+
+    def test_they_outlive_a_function_s_way_into_another_file(self):
+        text = function(self.BODY)
+        name = next(source.functions("common/x.c", text)).name
+        former = {"files": {}, "moved": {f"common/y.c:{name}": "common/x.c"}, "words": {}}
+        was = self.ids(text)
+        self.assertNotEqual({m.id for m in mutants.mutants_of("common/y.c", text)}, was)
+        with mock.patch.object(source, "FORMER", former):
+            self.assertEqual({m.id for m in mutants.mutants_of("common/y.c", text)}, was)
+
+    def test_what_was_moved_is_there(self):
+        for moved in source.FORMER["moved"]:
+            file, name = moved.split(":")
+            text = read(os.path.join(mutants.ROOT, file))
+            self.assertIn(name, [f.name for f in source.functions(file, text)], moved)
 
     def test_what_was_renamed_is_there_and_its_former_name_is_not(self):
         files, words = source.FORMER["files"], set(source.FORMER["words"])

@@ -102,6 +102,12 @@ def former(text):
     return re.sub(r"[A-Za-z_]\w*", lambda n: FORMER["words"].get(n.group(), n.group()), text)
 
 
+def former_file(function):
+    """The file in which a function stood when its mutants were first tried."""
+    moved = FORMER["moved"].get(f"{function.file}:{function.name}")
+    return moved or FORMER["files"].get(function.file, function.file)
+
+
 def blank(text):
     """Comments and directives become spaces."""
     def spaces(found):

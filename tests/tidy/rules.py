@@ -79,7 +79,8 @@ BANNED = (
      ("server/coordinator/*",), ("server/coordinator/commit.c", "server/coordinator/store.*"),
      "ps_co_answer(), ps_co_refuse() and ps_co_put(): nothing is said before it is durable"),
     (("lh_now",), ("server/coordinator/*",),
-     ("server/coordinator/commit.c", "server/coordinator/coordinator.c"),
+     ("server/coordinator/commit.c", "server/coordinator/coordinator.c",
+      "server/coordinator/core.c"),
      "ps_co_now(): silence is measured by a listener that ran"),
 )
 # Exceptions to BANNED with their reasons: path pattern -> (calls, why).
@@ -156,7 +157,7 @@ def circle(tree: Tree) -> Iterator[Finding]:
 
 # How many files of a room call each other in a circle, at most: a ratchet that only goes down. Each
 # of them can be read only with all others in mind. Rooms that are not named have no such circle.
-CIRCLE_FILES = {"server": 24, "server/coordinator": 13, "worker": 12, "kernels": 4,
+CIRCLE_FILES = {"server": 24, "worker": 12, "kernels": 4,
                 "common/net": 4, "common/base": 2, "common/env": 2}
 
 

@@ -1,0 +1,92 @@
+// What every file of the coordinator stands on: the end after a fatal error, the listener's clock,
+// the check of a request's run, and look-ups in memory. It calls no other file of this folder.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/format/manifest.h"
+#include "common/net/head.h"
+#include "server/coordinator/coordinator.h"
+
+void ps_co_fatal(struct ps_coordinator *c, lh_err err)
+{
+    if (c->stopped) return;
+    c->stopped = true;
+    lh_logf(c->conf.log, LH_ERROR, "coordinator.stop", "%s", lh_err_text(err));
+    if (c->conf.fatal) c->conf.fatal(c->conf.fatal_arg, err, lh_err_text(err));
+}
+
+lh_err ps_co_check_run(const struct ps_coordinator *c, const ProtobufCBinaryData *job,
+                       const ProtobufCBinaryData *manifest)
+{
+    return lh_head_check_run(c->conf.job, &c->conf.manifest->hash, job, manifest, "member");
+}
+
+// ---------------------------------------------------------------- the clock
+
+int64_t ps_co_now(struct ps_coordinator *c)
+{
+    return lh_listener_look(&c->listener, lh_now(c->conf.env));
+}
+
+void ps_co_kept_waiting(struct ps_coordinator *c, uint64_t peer)
+{
+    int64_t now = ps_co_now(c);
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
+        if (c->shard[i].heard_of == peer) c->shard[i].heard_ns = now;
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (c->worker[i].id == peer) c->worker[i].seen_ns = now;
+}
+
+// ---------------------------------------------------------------- look-ups: workers
+
+uint32_t ps_co_place(const struct ps_coordinator *c, uint64_t id)
+{
+    uint32_t i = 0;
+    while (i < c->workers && c->worker[i].id != id) i++;
+    return i;
+}
+
+uint32_t ps_co_drained_place(const struct ps_coordinator *c, const char *region)
+{
+    uint32_t i = 0;
+    while (i < c->drained_regions && strcmp(c->drained_region[i], region) != 0) i++;
+    return i;
+}
+
+bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    return w->asked || ps_co_drained_place(c, w->region) < c->drained_regions;
+}
+
+bool ps_co_draining(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    return c->draining || ps_co_leaving(c, w);
+}
+
+// ---------------------------------------------------------------- look-ups: shards and units
+
+uint64_t ps_co_epoch(const struct ps_co_shard *s)
+{
+    return s->epochs ? s->begun[s->epochs - 1].epoch : 0;
+}
+
+const struct lh_point *ps_co_held(const struct ps_co_shard *s)
+{
+    for (const struct ps_co_standby *b = s->standing; b < s->standing + PS_CO_STANDBYS; b++)
+        if (s->standby && b->identity == s->standby && b->head.epoch) return &b->head;
+    return NULL;
+}
+
+bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit)
+{
+    const struct ps_co_shard *s = &c->shard[unit % c->conf.manifest->shards];
+    return unit / 8 < s->credit_bytes && (s->credit[unit / 8] >> (unit % 8) & 1);
+}
+
+uint64_t ps_co_credited_tokens(const struct ps_coordinator *c)
+{
+    uint64_t sum = 0;
+    for (uint64_t u = 0; u < c->conf.units->count; u++)
+        if (ps_co_credited(c, u)) sum += c->conf.units->unit[u].tokens;
+    return sum;
+}

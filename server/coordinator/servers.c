@@ -1,0 +1,282 @@
+// Servers: what they report, and the epochs that they ask for.
+//
+// A report of an owner is its word on its shards: their heads, their credits, whose copies are of
+// its log. A report of a standby may make it the owner (insync.c, move.c). A server asks for the
+// epochs of a shard before it serves it, and opens the next one (epochs.c).
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/format/frame.h"
+#include "common/format/manifest.h"
+#include "common/net/head.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/coordinator.h"
+
+enum { COPIES_ASKED = 256 }; // about: workers' copies that one answer asks the server for
+
+// ---------------------------------------------------------------- an owner's report
+
+// The shard's own word replaces what was known: also when an epoch lost credited units (rule 20).
+static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
+                         const Longhaul__V1__ShardReport *r, uint64_t server)
+{
+    if (!r->head || r->head->shard >= c->conf.manifest->shards ||
+        r->credited.len > LH_UNITS_MAX / 8)
+        return lh_fail(LH_ERR_MALFORMED, "a report of a shard that does not exist");
+    struct ps_co_shard *s = &c->shard[r->head->shard];
+    struct lh_point head = lh_point_of(r->head);
+    LH_TRY(ps_co_heard_owner(c, r->head->shard, m->standby, server, m->process, &head));
+    LH_TRY(ps_co_believe_owner(c, r->head->shard, r->in_sync, r->changes));
+    struct lh_point told = {.epoch = r->head->epoch};
+    LH_TRY(ps_co_adopt_epoch(c, r->head->shard, &told));
+    // Within an epoch versions only rise: this one was overtaken, or comes a second time.
+    if (s->reported && r->head->epoch == s->head.epoch && r->head->version < s->head.version)
+        return LH_OK;
+    uint8_t *credit = malloc(r->credited.len + 1);
+    if (!credit) return LH_ERR_NO_MEMORY;
+    if (r->credited.len) memcpy(credit, r->credited.data, r->credited.len);
+    for (size_t i = 0; i < s->credit_bytes && i < r->credited.len; i++)
+        if (LH_BUG("ledger_sticky")) credit[i] |= s->credit[i]; // planted: done stays done
+    free(s->credit);
+    s->credit = credit;
+    s->credit_bytes = r->credited.len;
+    s->head = head;
+    if (LH_BUG("local_stable")) s->stable = s->head; // planted: durable, but on its own disk only
+    s->tokens = r->tokens;
+    s->plan = r->plan;
+    s->phase = r->phase;
+    s->process = m->process;
+    s->reported = true;
+    s->vouches = m->vouches;
+    snprintf(s->address, sizeof s->address, "%s", m->address);
+    return ps_co_take_answers(c, r->head->shard, r);
+}
+
+static lh_err take_report(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
+                          uint64_t server, bool *serves)
+{
+    *serves = false;
+    uint32_t version;
+    if (!m->wire) return lh_fail(LH_ERR_VERSION, "a report without wire versions");
+    LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
+    LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
+    if (m->standing) return ps_co_turns(c, m, server, serves);
+    for (size_t i = 0; i < m->n_shards; i++) LH_TRY(take_shard(c, m, m->shards[i], server));
+    return LH_OK;
+}
+
+// A report that was believed tells who has its shards (`owns`), or stands by for them.
+static lh_err hear_server(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
+                          const struct lh_peer *peer, bool owns)
+{
+    for (size_t i = 0; i < m->n_shards; i++) {
+        uint32_t shard = m->shards[i]->head->shard;
+        struct ps_co_shard *s = &c->shard[shard];
+        if (!owns) {
+            ps_co_note_standby(c, m->standby, peer, ps_co_said_trip(m->trip), m->shards[i]);
+            continue;
+        }
+        snprintf(s->name, sizeof s->name, "%s", peer->name);
+        snprintf(s->region, sizeof s->region, "%s", peer->region);
+        LH_TRY(ps_co_hear_owner_trip(c, shard, ps_co_said_trip(m->trip)));
+    }
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- its answer
+
+// To a standby: whom it follows, or what it is to serve.
+static void reply_standby(struct ps_coordinator *c, struct lh_request *rq,
+                          const Longhaul__V1__ReportRequest *m, bool serves,
+                          Longhaul__V1__ReportReply *out)
+{
+    size_t n = m->n_shards;
+    Longhaul__V1__ShardTurn *turn = calloc(n + 1, sizeof *turn),
+                            **turns = calloc(n + 1, sizeof *turns);
+    Longhaul__V1__ShardAddress *owner = calloc(n + 1, sizeof *owner),
+                               **owners = calloc(n + 1, sizeof *owners);
+    bool ok = turn && turns && owner && owners;
+    for (size_t i = 0; i < n && ok; i++) {
+        uint32_t id = m->shards[i]->head->shard;
+        const struct ps_co_shard *s = &c->shard[id];
+        uint64_t last = ps_co_epoch(s);
+        longhaul__v1__shard_turn__init(turns[i] = &turn[i]);
+        turn[i].shard = id;
+        turn[i].epoch = s->least > last ? s->least : last;
+        longhaul__v1__shard_address__init(owners[i] = &owner[i]);
+        owner[i].shard = id;
+        owner[i].address = (char *)(uintptr_t)s->address; // not changed
+    }
+    out->n_turns = serves ? n : 0;
+    out->turns = turns;
+    out->n_owners = serves ? 0 : n;
+    out->owners = owners;
+    if (ok)
+        ps_co_answer(c, rq, &out->base);
+    else
+        ps_co_refuse(c, rq, lh_fail(LH_ERR_BUSY, "out of memory"));
+    free(turn);
+    free(turns);
+    free(owner);
+    free(owners);
+}
+
+// Of every shard it asks about one copy at least. Without memory the next answer asks.
+static void reply_owner(struct ps_coordinator *c, struct lh_request *rq,
+                        const Longhaul__V1__ReportRequest *m, Longhaul__V1__ReportReply *out)
+{
+    struct lh_buf plan = lh_buf(LH_SMALL_BYTES);
+    size_t n = m->n_shards, each = n < COPIES_ASKED ? COPIES_ASKED / (n + 1) + 1 : 1;
+    Longhaul__V1__Point *item = calloc(n * each + 1, sizeof *item),
+                        **list = calloc(n * each + 1, sizeof *list);
+    for (size_t i = 0; i < n && item && list; i++)
+        out->n_copies += ps_co_ask_copies(c, m->shards[i]->head->shard, each, item + out->n_copies);
+    for (size_t i = 0; i < out->n_copies; i++) list[i] = &item[i];
+    out->copies = list;
+    if (c->plan.number && !c->stopped) lh_plan_write(&c->plan, &plan);
+    out->plan = (ProtobufCBinaryData){plan.len, plan.data};
+    if (lh_buf_err(&plan))
+        ps_co_refuse(c, rq, lh_fail(LH_ERR_BUSY, "out of memory"));
+    else
+        ps_co_answer(c, rq, &out->base);
+    lh_buf_free(&plan);
+    free(item);
+    free(list);
+}
+
+struct told {
+    Longhaul__V1__ShardMove *move, **list;
+    size_t count;
+};
+
+// What the server is to know of moves; without memory it is told with the next report.
+static struct told tell_moves(const struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m)
+{
+    struct told t = {calloc(m->n_shards + 1, sizeof *t.move),
+                     calloc(m->n_shards + 1, sizeof *t.list), 0};
+    for (size_t i = 0; i < m->n_shards && t.move && t.list; i++) {
+        const Longhaul__V1__ShardReport *r = m->shards[i];
+        t.list[t.count] = &t.move[t.count];
+        t.count += ps_co_tell_move(&c->shard[r->head->shard], m, r, &t.move[t.count]);
+    }
+    return t;
+}
+
+void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct ps_coordinator *c = self;
+    const Longhaul__V1__ReportRequest *m = (const Longhaul__V1__ReportRequest *)message;
+    bool serves;
+    lh_err err = take_report(c, m, lh_worker_id(lh_request_peer(rq)), &serves);
+    if (!err) err = hear_server(c, m, lh_request_peer(rq), serves || !m->standing);
+    if (err) {
+        lh_log_peer(c->conf.log, LH_WARN, "report.refused", "server %s: %s",
+                    lh_request_peer(rq)->name, lh_err_text(err));
+        ps_co_refuse(c, rq, err);
+        return;
+    }
+    ps_co_tick(c);
+    Longhaul__V1__ReportReply out = LONGHAUL__V1__REPORT_REPLY__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
+    out.wire = &wire;
+    struct told told = tell_moves(c, m);
+    out.moves = told.list;
+    out.n_moves = told.count;
+    if (m->standing)
+        reply_standby(c, rq, m, serves, &out);
+    else
+        reply_owner(c, rq, m, &out);
+    free(told.list);
+    free(told.move);
+}
+
+// ---------------------------------------------------------------- epochs
+
+static lh_err check_epoch(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m)
+{
+    uint32_t version;
+    if (!m->wire) return lh_fail(LH_ERR_VERSION, "an epoch's request without wire versions");
+    LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
+    LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
+    if (m->shard >= c->conf.manifest->shards || strlen(m->address) >= LH_ADDRESS_SIZE)
+        return lh_fail(LH_ERR_MALFORMED, "an epoch of a shard that does not exist");
+    if (m->open && (m->open->chain.len != LH_HASH_BYTES || !m->open->epoch))
+        return lh_fail(LH_ERR_MALFORMED, "an epoch without the history that it begins from");
+    return LH_OK;
+}
+
+static lh_err take_epoch(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m,
+                         uint64_t server, bool *opened)
+{
+    *opened = false;
+    LH_TRY(check_epoch(c, m));
+    struct ps_co_shard *s = &c->shard[m->shard];
+    if (m->below_stable && m->open) LH_TRY(ps_co_give_up_owner(c, m->shard, m->standby, server));
+    if (!m->below_stable) LH_TRY(ps_co_check_owner(c, m->shard, m->standby));
+    if (m->starts && !m->open) return LH_OK; // it serves at once, or asks again without
+    snprintf(s->address, sizeof s->address, "%s", m->address);
+    s->unwanted |= s->move.target != 0;
+    if (!m->open) return LH_OK;
+    struct lh_point p = {m->open->epoch, m->open->version, {{0}}};
+    memcpy(p.chain.b, m->open->chain.data, LH_HASH_BYTES);
+    return ps_co_open_epoch(c, m->shard, m->expect, &p, m->token, m->from, m->below_stable, opened);
+}
+
+static Longhaul__V1__Point point_of(uint32_t shard, const struct lh_point *p)
+{
+    return lh_head_point(shard, p->epoch, p->version, &p->chain);
+}
+
+static void reply_epoch(struct ps_coordinator *c, struct lh_request *rq, uint32_t shard,
+                        bool opened)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    Longhaul__V1__EpochReply out = LONGHAUL__V1__EPOCH_REPLY__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
+    Longhaul__V1__Point stable, head;
+    Longhaul__V1__Point *point = calloc(s->epochs + 1, sizeof *point),
+                        **list = calloc(s->epochs + 1, sizeof *list);
+    uint64_t *live = calloc(c->workers + 1, sizeof *live);
+    out.wire = &wire;
+    out.opened = opened;
+    out.token = s->token;
+    out.standby = s->standby;
+    if (s->standby && s->held_by == s->standby) out.held_at = s->held_at;
+    out.process = s->reported ? s->process : 0;
+    out.begun = list;
+    out.live = live;
+    stable = point_of(shard, &s->stable);
+    head = point_of(shard, &s->head);
+    if (s->stable.version) out.stable = &stable;
+    if (s->head.version) out.head = &head;
+    if (!point || !list || !live) {
+        ps_co_refuse(c, rq, lh_fail(LH_ERR_BUSY, "out of memory"));
+    } else {
+        for (; out.n_begun < s->epochs; out.n_begun++) {
+            point[out.n_begun] = point_of(shard, &s->begun[out.n_begun]);
+            list[out.n_begun] = &point[out.n_begun];
+        }
+        for (uint32_t i = 0; i < c->workers; i++)
+            if (c->worker[i].live) live[out.n_live++] = c->worker[i].id;
+        ps_co_answer(c, rq, &out.base);
+    }
+    free(point);
+    free(list);
+    free(live);
+}
+
+void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct ps_coordinator *c = self;
+    const Longhaul__V1__EpochRequest *m = (const Longhaul__V1__EpochRequest *)message;
+    bool opened;
+    lh_err err = take_epoch(c, m, lh_worker_id(lh_request_peer(rq)), &opened);
+    if (!err) {
+        reply_epoch(c, rq, m->shard, opened);
+        return;
+    }
+    lh_log_peer(c->conf.log, LH_WARN, "epoch.refused", "server %s: %s", lh_request_peer(rq)->name,
+                lh_err_text(err));
+    ps_co_refuse(c, rq, err);
+}

@@ -1,0 +1,283 @@
+// Status: what the coordinator tells operators as JSON.
+//
+// Its state as a whole: an object of the members, the shards, the servers and the plan. For an
+// answer it is as memory is, since the answer is held until that is durable. status.json says
+// nothing that a commit could still take back: it is of the last durable state.
+//
+// The lease of every data unit, a page at a time:
+// {"leases": [{"unit", "language", "home", "tokens", "state": "free|leased|credited", "lease":
+//   "waits|begun|recalled" | null, "holder", "holder_region", "token", "age_s", "expires_s",
+//   "credited_tokens"}], "next": unit | null}
+//
+// `lease` of a leased unit: it is leased ahead, trained in part (or whole, and its claim is on its
+// way), or asked back from its holder, as that said last. `holder` of a credited unit: who held it
+// last. `token` is the holder's granted incarnation: what it says under an older one is not heard.
+// A lease is renewed by every word of its holder, about once a second; `expires_s` is what is left
+// if it falls silent. A page is what is true now; over several pages a unit may move on in between.
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/format/json.h"
+#include "common/format/manifest.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/coordinator.h"
+
+enum { PAGE_MAX = 512, ROW_BYTES = 1000 }; // names of 63 bytes, escaped at worst
+LH_STATIC_ASSERT(PAGE_MAX *ROW_BYTES <= LH_SMALL_BYTES, "a page fits a message");
+
+// ---------------------------------------------------------------- how long each is silent
+
+static void tell_silence(json_t *row, int64_t silent_ns, int64_t bound_ns, const struct lh_trip *t)
+{
+    json_object_set_new(row, "silent_s", json_real((double)silent_ns / LH_SECOND));
+    json_object_set_new(row, "bound_s", json_real((double)bound_ns / LH_SECOND));
+    if (!t->mean_ns) return;
+    json_object_set_new(row, "trip_ms", json_real((double)t->mean_ns / LH_MS));
+    json_object_set_new(row, "spread_ms", json_real((double)t->spread_ns / LH_MS));
+}
+
+// The row of this server, made where it is the first of its shards; NULL: no memory.
+static json_t *server_row(json_t *rows, const char *name, const char *region, const char *role)
+{
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i);
+        if (!strcmp(json_string_value(json_object_get(row, "name")), name) &&
+            !strcmp(json_string_value(json_object_get(row, "role")), role))
+            return row;
+    }
+    json_t *row =
+        json_pack("{s:s s:s s:s s:[]}", "name", name, "region", region, "role", role, "shards");
+    return json_array_append_new(rows, row) ? NULL : row;
+}
+
+static void tell_owner(const struct ps_coordinator *c, uint32_t shard, json_t *rows)
+{
+    const struct ps_co_shard *s = &c->shard[shard];
+    char unheard[32];
+    bool known = s->name[0]; // else it was not heard of in this life
+    snprintf(unheard, sizeof unheard, "shard %u", shard);
+    json_t *row = server_row(rows, known ? s->name : unheard, known ? s->region : "-", "server");
+    if (!row) return;
+    int64_t silent = c->listener.ns - s->heard_ns, bound = ps_co_owner_bound(c, s);
+    bool away = c->conf.take_over_ns && silent >= bound;
+    json_array_append_new(json_object_get(row, "shards"), json_integer(shard));
+    json_object_set_new(row, "state", json_string(!known ? "unheard" : away ? "silent" : "live"));
+    tell_silence(row, silent, bound, &s->trip);
+}
+
+static void tell_standbys(const struct ps_coordinator *c, uint32_t shard, json_t *rows)
+{
+    const struct ps_co_shard *s = &c->shard[shard];
+    for (const struct ps_co_standby *b = s->standing; b < s->standing + PS_CO_STANDBYS; b++) {
+        if (!b->identity || b->identity == s->owner) continue;
+        json_t *row = server_row(rows, b->name, b->region, "standby");
+        if (!row) return;
+        int64_t silent = c->listener.ns - b->heard_ns, bound = ps_co_standby_bound(b);
+        json_array_append_new(json_object_get(row, "shards"), json_integer(shard));
+        json_object_set_new(row, "state", json_string(silent >= bound ? "silent" : "live"));
+        tell_silence(row, silent, bound, &b->trip);
+    }
+}
+
+static json_t *servers_status(const struct ps_coordinator *c)
+{
+    json_t *rows = json_array();
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
+        tell_owner(c, i, rows);
+        tell_standbys(c, i, rows);
+    }
+    return rows;
+}
+
+// ---------------------------------------------------------------- the leases of units
+
+static const char *state_of(const struct ps_coordinator *c, uint64_t unit)
+{
+    if (ps_co_credited(c, unit)) return "credited";
+    return c->lease[unit] == CO_FREE ? "free" : "leased";
+}
+
+// What a leased unit is, "waits", "begun" or "recalled"; NULL: it is not leased, or is credited.
+static const char *lease_name(const struct ps_coordinator *c, uint64_t unit)
+{
+    if (c->lease[unit] == CO_FREE || ps_co_credited(c, unit)) return NULL;
+    return c->begun[unit] != CO_WAITS ? "begun" : c->wanted_by[unit] ? "recalled" : "waits";
+}
+
+static const struct ps_co_worker *holder_of(const struct ps_coordinator *c, uint64_t unit)
+{
+    return c->lease[unit] == CO_FREE ? NULL : &c->worker[c->lease[unit] - 1];
+}
+
+static bool matches(const char *wanted, const char *value)
+{
+    return !wanted[0] || strcmp(wanted, value) == 0;
+}
+
+static bool wanted(const struct ps_coordinator *c, const Longhaul__V1__StatusRequest *q,
+                   uint64_t unit)
+{
+    const struct lh_unit *u = &c->conf.units->unit[unit];
+    const struct ps_co_worker *w = holder_of(c, unit);
+    return matches(q->state, state_of(c, unit)) && matches(q->home, u->home) &&
+           matches(q->language, u->language) && matches(q->worker, w ? w->name : "");
+}
+
+static json_t *row_of(const struct ps_coordinator *c, uint64_t unit)
+{
+    const struct lh_unit *u = &c->conf.units->unit[unit];
+    const struct ps_co_worker *w = holder_of(c, unit);
+    bool credited = ps_co_credited(c, unit);
+    json_t *row = json_pack(
+        "{s:I s:s s:s s:I s:s s:s? s:s? s:s? s:I}", "unit", (json_int_t)unit, "language",
+        u->language, "home", u->home, "tokens", (json_int_t)u->tokens, "state", state_of(c, unit),
+        "lease", lease_name(c, unit), "holder", w ? w->name : NULL, "holder_region",
+        w ? w->region : NULL, "credited_tokens", (json_int_t)(credited ? u->tokens : 0));
+    if (!w) return row;
+    json_object_set_new(row, "token", json_integer(w->granted));
+    if (credited) return row;
+    int64_t age = c->conf.env->ops->wall_s(c->conf.env) - c->leased_s[unit];
+    int64_t left = ps_co_worker_bound(c, w) - (c->listener.ns - w->seen_ns);
+    if (c->leased_s[unit]) json_object_set_new(row, "age_s", json_integer(age > 0 ? age : 0));
+    json_object_set_new(row, "expires_s", json_real(left > 0 ? (double)left / LH_SECOND : 0));
+    return row;
+}
+
+lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *request,
+                    struct lh_buf *out)
+{
+    const Longhaul__V1__StatusRequest *q = (const Longhaul__V1__StatusRequest *)request;
+    uint32_t limit = q->limit && q->limit < PAGE_MAX ? q->limit : PAGE_MAX;
+    json_t *rows = json_array();
+    uint64_t u = q->from;
+    for (; u < c->conf.units->count && json_array_size(rows) < limit; u++)
+        if (wanted(c, q, u)) json_array_append_new(rows, row_of(c, u));
+    json_t *next = u < c->conf.units->count ? json_integer((json_int_t)u) : json_null();
+    json_t *root = json_pack("{s:o s:o}", "leases", rows, "next", next);
+    return lh_json_give(root, out);
+}
+
+// ---------------------------------------------------------------- the whole
+
+static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    json_t *final = json_array();
+    for (uint32_t i = 0; w->done && w->final && i < c->conf.manifest->shards; i++) {
+        char hex[2 * LH_HASH_BYTES + 1];
+        lh_hash_hex(&w->final[i].chain, hex);
+        json_array_append_new(final, json_pack("{s:i s:I s:s}", "shard", (int)i, "version",
+                                               (json_int_t)w->final[i].version, "digest", hex));
+    }
+    json_t *row =
+        json_pack("{s:s s:s s:I s:I s:b s:b s:b s:b s:f s:I s:i s:o}", "name", w->name, "region",
+                  w->region, "granted", (json_int_t)w->granted, "incarnation",
+                  (json_int_t)w->incarnation, "live", w->live, "draining", ps_co_draining(c, w),
+                  "drained", w->drained, "done", w->done, "tokens_per_s", w->tokens_per_s, "tokens",
+                  (json_int_t)w->tokens, "h", (int)ps_co_local_steps(c, w), "final", final);
+    tell_silence(row, c->listener.ns - w->seen_ns, ps_co_worker_bound(c, w), &w->trip);
+    return row;
+}
+
+static json_t *shard_status(const struct ps_coordinator *c, uint32_t i)
+{
+    const struct ps_co_shard *s = &c->shard[i];
+    return json_pack("{s:i s:s s:I s:I s:I s:I s:s s:b s:b s:b}", "shard", (int)i, "address",
+                     s->address, "epoch", (json_int_t)s->head.epoch, "version",
+                     (json_int_t)s->head.version, "stable", (json_int_t)s->stable.version, "plan",
+                     (json_int_t)s->plan, "phase", lh_phase_name((uint8_t)s->phase),
+                     "standby_in_sync", s->standby != 0, "moving", s->move.target != 0,
+                     "taken_over", s->owner != 0);
+}
+
+bool ps_coordinator_over(const struct ps_coordinator *c)
+{
+    return c->plan.phase == LH_PHASE_END && ps_co_settled(c);
+}
+
+lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
+{
+    json_t *workers = json_array(), *shards = json_array(), *drained = json_array();
+    uint64_t credited = 0, leased = 0, begun = 0, recalled = 0;
+    for (uint32_t i = 0; i < c->workers; i++)
+        json_array_append_new(workers, worker_status(c, &c->worker[i]));
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
+        json_array_append_new(shards, shard_status(c, i));
+    for (uint64_t u = 0; u < c->conf.units->count; u++) {
+        credited += ps_co_credited(c, u);
+        const char *lease = lease_name(c, u);
+        leased += lease != NULL;
+        begun += lease && *lease == 'b';
+        recalled += lease && *lease == 'r';
+    }
+    for (uint32_t i = 0; i < c->drained_regions; i++)
+        json_array_append_new(drained, json_string(c->drained_region[i]));
+    json_t *root = json_pack(
+        "{s:s s:s s:s s:b s:b s:o s:I s:I s:I s:I s:I s:I s:I s:I s:o s:o s:o}", "role",
+        "coordinator", "address", c->address, "phase", lh_phase_name(c->plan.phase), "draining",
+        c->draining, "ending", c->ending, "drained_regions", drained, "credited_tokens",
+        (json_int_t)ps_co_credited_tokens(c), "budget_tokens", (json_int_t)c->conf.budget_tokens,
+        "units", (json_int_t)c->conf.units->count, "credited", (json_int_t)credited, "leased",
+        (json_int_t)leased, "begun", (json_int_t)begun, "recalled", (json_int_t)recalled, "plan",
+        (json_int_t)c->plan.number, "workers", workers, "shards", shards, "servers",
+        servers_status(c));
+    return lh_json_give(root, out);
+}
+
+// ---------------------------------------------------------------- what is durable of it
+
+lh_err ps_co_load_status(struct ps_coordinator *c)
+{
+    lh_buf_clear(&c->status.made);
+    return LH_OK;
+}
+
+static void swap(struct lh_buf *a, struct lh_buf *b)
+{
+    struct lh_buf was = *a;
+    *a = *b;
+    *b = was;
+}
+
+lh_err ps_coordinator_durable_status(struct ps_coordinator *c, struct lh_buf *out)
+{
+    struct ps_co_status *m = &c->status;
+    if (m->made.len && m->made_change <= ps_store_durable(c->store)) {
+        swap(&m->durable, &m->made);
+        lh_buf_clear(&m->made);
+    }
+    struct lh_buf *to = ps_co_settled(c) ? &m->durable : m->made.len ? NULL : &m->made;
+    if (to) {
+        lh_buf_clear(to);
+        LH_TRY(ps_coordinator_status(c, to));
+    }
+    if (to == &m->made) m->made_change = ps_store_changed(c->store);
+    if (!m->durable.len) return lh_fail(LH_ERR_BUSY, "the disk has nothing yet");
+    lh_put(out, m->durable.data, m->durable.len);
+    return lh_buf_err(out);
+}
+
+// ---------------------------------------------------------------- the call
+
+void ps_co_on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m)
+{
+    const Longhaul__V1__StatusRequest *q = (const Longhaul__V1__StatusRequest *)m;
+    Longhaul__V1__StatusReply out = LONGHAUL__V1__STATUS_REPLY__INIT;
+    struct lh_buf json = lh_buf(LH_SMALL_BYTES);
+    lh_err err = LH_OK;
+    if (!q->part[0])
+        err = ps_coordinator_status(self, &json);
+    else if (!strcmp(q->part, "leases"))
+        err = ps_co_leases(self, m, &json);
+    else
+        err = lh_fail(LH_ERR_UNSUPPORTED, "no part %.40s of a coordinator's status", q->part);
+    lh_put_u8(&json, 0);
+    out.json = (char *)json.data;
+    if (!err) err = lh_buf_err(&json);
+    if (err)
+        ps_co_refuse(self, rq, err);
+    else
+        ps_co_answer(self, rq, &out.base);
+    lh_buf_free(&json);
+}
