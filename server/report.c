@@ -12,7 +12,9 @@
 #include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "server/server.h"
+#include "server/core.h"
+#include "server/push/insync.h"
+#include "server/report.h"
 
 static void take_plan(struct ps_server *s, struct lh_span bytes)
 {
@@ -27,14 +29,13 @@ static void take_plan(struct ps_server *s, struct lh_span bytes)
         if (shard->plan) *shard->plan = *plan;
     }
     free(plan);
-    ps_group_commit_kick(s);
+    ps_raise(s, PS_WISHED);
 }
 
 static void take_answer(struct ps_server *s, const Longhaul__V1__ReportReply *m)
 {
-    ps_move_told(s, m);
     ps_vouch_told(s, m);
-    if (s->standby.standing) ps_standby_told(s, m);
+    s->events.answered(s, m);
     if (s->serving && m->plan.len) take_plan(s, lh_span(m->plan.data, m->plan.len));
 }
 
@@ -89,7 +90,7 @@ static void send(struct ps_server *s)
         report[i].credited = (ProtobufCBinaryData){l->credit_bytes, l->credit};
         report[i].plan = l->plan.number;
         report[i].phase = l->plan.phase;
-        report[i].moving = ps_moving(s->shard[i]);
+        report[i].moving = ps_shard_moving(s->shard[i]);
         report[i].begun = s->shard[i]->begun;
         report[i].in_sync = ps_insync_noted(s->shard[i], &report[i].changes);
         ps_vouch_answer(s->shard[i], &report[i]);

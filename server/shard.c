@@ -1,10 +1,10 @@
 // A shard's state: index, sessions, fold. See shard.h.
 #include "server/shard.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/bugs.h"
 #include "server/server.h"
 
 lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **out)
@@ -18,7 +18,6 @@ lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **
     const struct ps_conf *conf = &server->conf;
     lh_err err;
     LH_TRY_TO(fail, err, lk_replica_create(&s->replica, conf->job, conf->manifest, id, conf->keys));
-    LH_TRY_TO(fail, err, ps_head_create(s));
     *out = s;
     return LH_OK;
 fail:
@@ -26,39 +25,11 @@ fail:
     return err;
 }
 
-lh_err ps_shard_anew(struct ps_shard *s)
-{
-    const struct ps_conf *conf = &s->server->conf;
-    struct lk_replica first;
-    lh_err err = lk_replica_create(&first, conf->job, conf->manifest, s->id, conf->keys);
-    if (!err)
-        err = conf->initial(conf->initial_arg, first.layout->first, first.layout->values,
-                            first.theta);
-    if (err) {
-        lk_replica_free(&first);
-        return err;
-    }
-    ps_snapshot_part(s, true);
-    lk_replica_free(&s->replica);
-    s->replica = first;
-    return LH_OK;
-}
-
 void ps_shard_destroy(struct ps_shard *s)
 {
     if (!s) return;
-    ps_checkpointer_free(s->keep);
-    ps_rebuild_free(s->rebuild);
-    ps_owner_stream_free(s->copy);
-    ps_vouch_free(s);
-    ps_digest_free(s);
     lh_blob_release(s->newest.frame);
-    lh_blob_release(s->snapshot.theta);
-    ps_snapshot_part(s, true);
-    lh_blob_release(s->snapshot.copy);
-    lh_buf_free(&s->snapshot.heads);
     lk_replica_free(&s->replica);
-    ps_head_free(s);
     free(s->index);
     free(s->plan);
     free(s);
@@ -155,34 +126,36 @@ bool ps_shard_may_raise(struct ps_shard *s, uint64_t worker)
     return true;
 }
 
-static void note_norm(struct ps_shard *s, double norm)
+uint64_t ps_shard_visible(const struct ps_shard *s)
 {
-    s->norm[s->norms++ % LH_NORM_WINDOW] = norm;
+    uint64_t version = s->replica.ledger.version;
+    if (s->insync.state == PS_ALONE) return version;
+    return s->insync.confirmed < version ? s->insync.confirmed : version;
 }
 
-lh_err ps_shard_fold(struct ps_shard *s, const struct lh_record *r, struct lh_span plain,
-                     double norm, struct ps_place place)
+// ---------------------------------------------------------------- a move
+
+bool ps_shard_frozen(const struct ps_shard *s)
 {
-    int64_t start = lh_now(s->server->conf.env);
-    ps_snapshot_keep(s, r);
-    ps_took(s->server, PS_LOOP_SNAPSHOT, start);
-    int64_t fold = lh_now(s->server->conf.env);
-    if (r->kind == LH_ADMIT && plain.data) {
-        LH_TRY(lk_replica_apply_plain(&s->replica, r, plain));
-    } else if (r->kind == LH_ADMIT) { // at start: open it again
-        struct lk_payload_info info;
-        bool opened;
-        LH_TRY(lk_replica_open(&s->replica, r->body, &plain, &opened, &info));
-        LH_TRY(lk_replica_apply_plain(&s->replica, r, plain));
-        norm = sqrt(info.sum_squares);
-    } else {
-        LH_TRY(r->kind == LH_DIGEST_RECORD ? ps_digest_fold(s, r)
-                                           : lk_replica_apply(&s->replica, r));
-    }
-    if (r->kind == LH_ADMIT) note_norm(s, norm);
-    ps_took(s->server, PS_LOOP_FOLD, fold);
-    if (s->server->conf.folded) s->server->conf.folded(s->server->conf.folded_arg, s->id, r);
-    if (r->kind == LH_DIGEST_RECORD) s->digested = r->version;
-    s->replay_ns += lh_now(s->server->conf.env) - start;
-    return ps_shard_indexed(s, r->version, place);
+    return LH_BUG("freeze_mem") ? ps_bug_frozen(s) : s->head->move.epoch != 0;
+}
+
+bool ps_shard_moved_here(const struct ps_shard *s)
+{
+    const struct ps_server *server = s->server;
+    const struct lh_move *m = &s->replica.ledger.move;
+    return m->epoch && lh_same_directory(m->target, server->standby.identity) && !server->damaged;
+}
+
+bool ps_shard_reserved(const struct ps_shard *s)
+{
+    uint64_t epoch = s->replica.ledger.move.epoch;
+    return ps_shard_moved_here(s) && s->begun <= epoch && s->least_epoch <= epoch;
+}
+
+uint64_t ps_shard_moving(const struct ps_shard *s)
+{
+    if (LH_BUG("move_unsynced") && ps_bug_claimed(s)) return ps_bug_claimed(s);
+    bool ours = !s->server->standby.standing || ps_shard_moved_here(s);
+    return ours ? s->replica.ledger.move.epoch : 0;
 }

@@ -52,13 +52,6 @@ struct ps_lent {           // the replica's parameters, sent from where they lie
     float *spare;          // the replica's from then on, should they have to stay as they are
 };
 
-struct ps_giving {            // a snapshot, or a range of one, on its way to one follower
-    struct ps_shard *shard;   // NULL: it has not begun
-    uint64_t from, at, until; // bytes of the state; those from `at` on are to be sent
-    bool range, sealed, told; // not the whole; by the job key; its first message is made
-    struct lh_state_seal seal;
-};
-
 enum ps_insync_state { PS_ALONE, PS_CATCHING, PS_JOINING, PS_IN_SYNC, PS_LEAVING };
 
 struct ps_insync { // who must hold a record before it is acknowledged (insync.c)
@@ -140,8 +133,6 @@ struct ps_shard {
     uint64_t staleness_seen[64];  // histogram of admitted staleness, the last bin: and above
     struct lh_plan *plan;         // wanted by the coordinator, not yet durable; NULL: none
     struct lh_move wish;          // the same; epoch 0: the shard stays here
-    bool frozen;                  // planted: what only this process knows
-    uint64_t claimed;             // planted: epoch of a MOVE that is not durable here
     struct ps_insync insync;
     struct ps_asked asked; // by the coordinator, of copies that workers say they hold
     // of another server's shard (owner_stream.c); NULL: it never was one
@@ -150,43 +141,12 @@ struct ps_shard {
     uint64_t least_epoch; // taken over: it is served in this one or a later one
 };
 
-// ---- decide.c: pure functions of the head, no I/O
-
-enum ps_verdict {
-    PS_DECIDED_NOW,    // `record` is to be appended
-    PS_DECIDED_BEFORE, // the row's recorded outcome, when it is durable
-    PS_NOT_FINAL,      // `error`: no record, the step is not consumed
-};
-
-struct ps_decision {
-    enum ps_verdict verdict;
-    uint16_t kind; // LH_ADMIT or LH_REFUSE
-    float scale;
-    lh_err error; // the reason of a refusal, or why it is not final
-    uint64_t staleness;
-    double norm;
-};
-
-struct ps_gate {
-    double norm_gate;   // clip above this times the median, 0: off
-    double mean_tokens; // of a push, for weighting by tokens
-};
-
-// Everything about a received frame that is known before its seal is opened: session, incarnation,
-// step, closing. `d->verdict` is PS_DECIDED_NOW when the seal is to be opened next.
-void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
-                    const struct lh_digest *digest, struct ps_decision *d);
-// After opening: `opened` is the result of lk_replica_open. Sets kind, scale, reason.
-void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f,
-                     lh_err opened, const struct lk_payload_info *info, struct ps_decision *d);
-double ps_median_norm(const struct ps_shard *s); // 0: too few to tell
-bool ps_frozen(const struct ps_shard *s);        // moved away: nothing is decided here any more
-
 // ---- shard.c
-// Its fold state has no values yet: a checkpoint or ps_shard_anew() gives them (recover.c).
+// Its fold state has no values yet, and it has no head: a checkpoint or ps_fold_anew() gives the
+// one, ps_head_create() the other.
 LH_MUST lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **out);
+// Frees what is the shard's own; whatever else is about it (server.c) is gone by then.
 void ps_shard_destroy(struct ps_shard *s);
-LH_MUST lh_err ps_shard_anew(struct ps_shard *s); // as at the run's beginning, in memory
 LH_MUST lh_err ps_shard_indexed(struct ps_shard *s, uint64_t version, struct ps_place place);
 const struct ps_place *ps_shard_place(const struct ps_shard *s, uint64_t version); // NULL: cut away
 // Of the first record that is there from this version on. NULL: none.
@@ -198,47 +158,11 @@ bool ps_shard_session(const struct ps_shard *s, uint64_t worker, struct lh_incar
 // May the worker raise its incarnation now? Then that is counted.
 bool ps_shard_may_raise(struct ps_shard *s, uint64_t worker);
 LH_MUST lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
-// One durable record, in order: folds it, indexes it. `plain` and `norm` of an ADMIT that was
-// opened to decide it; empty when it was not (at start).
-LH_MUST lh_err ps_shard_fold(struct ps_shard *s, const struct lh_record *r, struct lh_span plain,
-                             double norm, struct ps_place place);
-
-void ps_checkpointer_free(struct ps_checkpointer *k); // checkpointer.c; NULL is allowed
-
-// ---- follow.c
-LH_MUST lh_err ps_follow_accept(struct ps_server *server, struct lh_call *call,
-                                const struct lh_peer *peer, const struct lh_call_ops **ops,
-                                void **self);
-LH_MUST lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call,
-                                  const struct lh_peer *peer, const struct lh_call_ops **ops,
-                                  void **self);
-// Cuts off those who do not read. Whether there is anybody to be looked at again.
-bool ps_follow_look(struct ps_server *server);
-// ---- snapshot.c
-// What is asked for, of the state as it is now, or as it is being sent to others. ps_snapshot_end()
-// follows, whatever comes of it. LH_ERR_BUSY: later; LH_ERR_DENIED: it is not given unsealed;
-// LH_ERR_MALFORMED.
-LH_MUST lh_err ps_snapshot_begin(struct ps_giving *g, struct ps_shard *s,
-                                 const Longhaul__V1__SnapshotRequest *m);
-// What its first message says of it; later ones say nothing. `head` borrows from `out` and `g`.
-void ps_snapshot_tell(struct ps_giving *g, Longhaul__V1__PartHead *head, struct lh_state_head *out);
-// The next bytes: [*at, *end) of *out, sealed where it is; NULL: all were given. LH_ERR_BUSY: no
-// memory.
-LH_MUST lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out, size_t *at, size_t *end);
-void ps_snapshot_end(struct ps_giving *g);                            // all zeros: it has not begun
-void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r); // it is about to be folded
-// The replica's state is about to change or to go: who still reads it keeps it as it was. With
-// `gone` the replica has no parameters afterwards, if somebody does.
-void ps_snapshot_part(struct ps_shard *s, bool gone);
-// A state that comes to this server: refused where its sender (`who`) did not seal it and should.
-LH_MUST lh_err ps_state_asked(const struct ps_server *server, uint32_t shard, bool sealed,
-                              const char *who);
-// Appends its next piece, the bytes of `msg` from `at` on.
-LH_MUST lh_err ps_state_open(struct lh_state_seal *seal, const struct lh_msg *msg, size_t at,
-                             struct lh_buf *out);
-
-void ps_follow_publish(struct ps_shard *s); // new durable versions: wake the followers
-// Does the standby of this directory follow, and has nearly everything been sent to it?
-bool ps_follow_near(const struct ps_shard *s, uint64_t standby);
+uint64_t ps_shard_visible(const struct ps_shard *s); // version up to which anybody may know the log
+// ---- a move (server/docs/0000-protocol.md#rule-22)
+bool ps_shard_frozen(const struct ps_shard *s);     // moved away: nothing is decided here any more
+bool ps_shard_moved_here(const struct ps_shard *s); // its log gives it to this directory,
+bool ps_shard_reserved(const struct ps_shard *s);   // in an epoch not refused or left behind here
+uint64_t ps_shard_moving(const struct ps_shard *s); // the epoch that a report names; 0: it stays
 
 #endif

@@ -8,7 +8,8 @@
 
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "server/server.h"
+#include "server/core.h"
+#include "server/report.h"
 
 void ps_vouch_free(struct ps_shard *s)
 {

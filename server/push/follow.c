@@ -15,7 +15,9 @@
 #include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "server/server.h"
+#include "server/core.h"
+#include "server/push/follow.h"
+#include "server/push/older_copy.h"
 
 enum {
     HELD_MAX = 64,
@@ -201,7 +203,7 @@ static lh_err refill(struct ps_follower *f)
 {
     if (f->snapshot) return next_of_snapshot(f);
     if (f->taken < f->place.bytes) return next_bytes(f);
-    uint64_t last = f->standby ? f->shard->replica.ledger.version : ps_visible(f->shard);
+    uint64_t last = f->standby ? f->shard->replica.ledger.version : ps_shard_visible(f->shard);
     return f->next_version > last ? LH_OK : next_record(f);
 }
 
@@ -305,25 +307,15 @@ static void tell_ahead(const struct ps_follower *f, const struct ps_shard *s,
 }
 
 // A directory that is an older copy may have as many records by now, and others: then a standby in
-// sync would give up what was acknowledged for this log's state. A worker may say anything: its
-// word is only told. The standby that the coordinator has noted is the run's own server. Until the
-// coordinator has said which that is, a standby of another history waits.
+// sync would give up what was acknowledged for this log's state.
 static lh_err check_history(const struct ps_follower *f, const struct ps_shard *s,
                             const struct lh_point *have, uint64_t standby)
 {
     const struct lh_ledger *l = &s->replica.ledger;
-    bool overtaken;
     if (have->version > l->version && have->epoch == l->epoch) tell_ahead(f, s, have);
     if (!f->server_calls || !standby) return LH_OK;
-    LH_TRY(ps_insync_overtaken(s, standby, have, &overtaken));
-    if (overtaken && ps_insync_is_open(s))
-        return lh_fail(LH_ERR_BUSY,
-                       "shard %u: the coordinator has not said yet which standby is in sync; try "
-                       "again",
-                       s->id);
-    if (!overtaken || !ps_insync_is_noted(s, standby)) return LH_OK;
-    lh_err err = ps_insync_older_copy(s, have);
-    ps_fatal(f->server, err);
+    lh_err err = ps_older_copy_check(s, standby, have);
+    if (err == LH_ERR_FENCED) ps_fatal(f->server, err);
     return err;
 }
 
@@ -348,7 +340,7 @@ static lh_err start_follow(struct ps_follower *f, const Longhaul__V1__FollowRequ
     if (f->next) f->next->previous = f;
     s->followers = f;
     s->follower_count++;
-    ps_group_commit_kick(f->server); // a move may have waited for it
+    ps_raise(f->server, PS_WISHED); // a move may have waited for it
     return LH_OK;
 }
 
@@ -523,7 +515,6 @@ static lh_err accept(struct ps_server *server, bool snapshot, struct lh_call *ca
     if (f->older) f->older->newer = f;
     server->readers = f;
     if (snapshot) server->snapshots++;
-    ps_receive_watch(server);
     *ops = &follower_ops;
     *self = f;
     lh_call_read(call);

@@ -11,6 +11,7 @@
 // Nobody is answered, and nothing is published, from a head.
 #include <stdlib.h>
 
+#include "server/push/group_commit.h"
 #include "server/server.h"
 
 struct ps_head {

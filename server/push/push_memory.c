@@ -17,10 +17,10 @@
 // Invariants: 1. frames + the largest frame <= bytes_max, unless there is one frame only. So the
 // room for one payload is always left: what is received can be opened. 2. frames + payloads <=
 // bytes_max, unless there is one payload only.
-#include <stdlib.h>
+#include "server/push/push_memory.h"
 
 #include "common/base/limits.h"
-#include "server/server.h"
+#include "server/core.h"
 
 lh_err ps_push_memory_open(struct ps_server *s)
 {
@@ -31,21 +31,9 @@ lh_err ps_push_memory_open(struct ps_server *s)
     return r->pool ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
-// Whoever waits is looked at when what goes on now is over.
-static void wake(void *arg)
-{
-    struct ps_server *s = arg;
-    s->room.posted = false;
-    if (s->stopped) return;
-    ps_unseal_waiting(s);
-    ps_receive_waiting(s);
-}
-
 static void room_again(struct ps_server *s)
 {
-    if (s->stopped || s->room.posted || !(s->room.first || s->received)) return;
-    s->room.posted = true;
-    lh_post(s->conf.env, wake, s);
+    if (s->room.first || s->received) ps_raise(s, PS_FREED);
 }
 
 // ---------------------------------------------------------------- turns

@@ -12,6 +12,7 @@
 
 #include "common/base/parallel.h"
 #include "common/net/head.h"
+#include "server/push/follow.h"
 #include "server/server.h"
 
 // The parameters may be sent from where they lie. Without memory they are copied, a message at a
@@ -251,6 +252,14 @@ void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r)
     bool changes = // the arrays; the rest was copied
         r->kind == LH_ADMIT || (r->kind == LH_PLAN && s->replica.outer.kind != LH_OPT_SGD);
     if (changes) ps_snapshot_part(s, false);
+}
+
+void ps_snapshot_free(struct ps_shard *s)
+{
+    lh_blob_release(s->snapshot.theta);
+    ps_snapshot_part(s, true);
+    lh_blob_release(s->snapshot.copy);
+    lh_buf_free(&s->snapshot.heads);
 }
 
 // ---------------------------------------------------------------- a state that comes here

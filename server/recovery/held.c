@@ -11,7 +11,9 @@
 #include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "server/recovery/rebuild.h"
+#include "server/push/follow.h"
+#include "server/recovery/rebuilding.h"
+#include "server/state/fold.h"
 
 struct ps_held {
     struct ps_rebuild *rebuild;
@@ -121,8 +123,7 @@ static lh_err take_state(struct ps_held *h)
         b->from = h->standby;
         return LH_OK;
     }
-    ps_snapshot_part(s, false);
-    LH_TRY(lk_replica_load(&s->replica, lh_buf_span(&h->bytes)));
+    LH_TRY(ps_fold_load(s, lh_buf_span(&h->bytes)));
     ps_rebuild_took(b, h->standby);
     lh_logf(s->server->conf.log, LH_WARN, "shard.fetched",
             "shard %u goes on from version %" PRIu64 " of epoch %" PRIu64 ", as its standby "

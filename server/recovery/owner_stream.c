@@ -13,7 +13,13 @@
 #include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "server/server.h"
+#include "server/bugs.h"
+#include "server/core.h"
+#include "server/push/follow.h"
+#include "server/push/group_commit.h"
+#include "server/recovery/recover.h"
+#include "server/recovery/standby.h"
+#include "server/state/fold.h"
 
 enum { AHEAD_BYTES = 16 << 20 }; // received and not yet folded: no more is read
 static const int64_t LOOK_AGAIN = 20 * LH_MS;
@@ -65,15 +71,29 @@ static void restart(struct ps_owner_stream *c)
     again(c, c->shard->server->conf.report_ns);
 }
 
-void ps_owner_stream_refused(struct ps_shard *s, const struct lh_record *r, lh_err err)
+// A record does not follow: where none is missing before it, only a snapshot does.
+static void refused(struct ps_owner_stream *c, const struct lh_record *r, lh_err err)
 {
-    struct ps_owner_stream *c = s->copy;
-    if (!c || !c->call) return; // its stream was given up already
+    struct ps_shard *s = c->shard;
+    if (!c->call) return; // its stream was given up already
     bool gap = r->version != s->head->version + 1;
     c->need_snapshot |= !gap;
     lh_logf(s->server->conf.log, gap ? LH_DEBUG : LH_WARN, "standby.broken", "shard %u: %s", s->id,
             lh_err_text(err));
     restart(c);
+}
+
+static void record_done(struct ps_item *i, enum ps_outcome outcome)
+{
+    struct ps_owner_stream *c = i->shard->copy;
+    if (outcome == PS_STOPPING) return;
+    if (outcome == PS_REFUSED) {
+        refused(c, &i->record, i->decision.error);
+        return;
+    }
+    c->queued -= i->body.len + 1;
+    bool lost = outcome == PS_TAKEN_BACK; // it comes again from what was folded, later
+    if (lost && c->call) restart(c);
 }
 
 // A whole record: into the log.
@@ -89,17 +109,15 @@ static lh_err take_record(struct ps_owner_stream *c)
     }
     struct ps_item *i = ps_item_new(PS_ITEM_COPY, c->shard);
     if (!i) return LH_ERR_BUSY;
+    i->done = record_done;
     i->record = *r;
     i->body = t->body;
     t->body = (struct lh_buf){0};
     if (LH_BUG("promote_unsynced") && !c->confirm) // planted: received is not durable
         confirm_point(c, r->epoch, r->version, &r->chain);
-    if (LH_BUG("move_unsynced")) {
-        i->record.body = lh_buf_span(&i->body);
-        ps_move_received(c->shard, &i->record);
-    }
+    if (LH_BUG("move_unsynced")) ps_bug_move_received(c->shard, r, lh_buf_span(&i->body));
     c->queued += i->body.len + 1;
-    ps_queue(c->shard->server, i);
+    ps_item_queue(i);
     return LH_OK;
 }
 
@@ -271,8 +289,7 @@ static lh_err take_whole(struct ps_owner_stream *c)
 {
     struct ps_shard *s = c->shard;
     lh_err err = check_whole(c);
-    if (!err) ps_snapshot_part(s, false);
-    if (!err) err = lk_replica_load(&s->replica, lh_buf_span(&c->bytes));
+    if (!err) err = ps_fold_load(s, lh_buf_span(&c->bytes));
     lh_buf_free(&c->bytes);
     c->whole = false;
     c->need_snapshot = false; // where it was not taken, the owner is asked what follows from ours
@@ -285,16 +302,24 @@ static lh_err take_whole(struct ps_owner_stream *c)
     return ps_head_settle(s);
 }
 
+lh_err ps_owner_stream_write(struct ps_server *s)
+{
+    if (s->standby.unwritten) LH_TRY(ps_start_over(s));
+    s->standby.unwritten = false;
+    ps_raise(s, PS_WISHED); // records of other shards may have waited for the log
+    return LH_OK;
+}
+
 // Checkpointed, under a log of its own. Until it is, nothing is followed from it and nothing is
 // confirmed.
 static lh_err write_whole(struct ps_owner_stream *c)
 {
     struct ps_shard *s = c->shard;
-    LH_TRY(ps_standby_write(s->server));
+    LH_TRY(ps_owner_stream_write(s->server));
     lh_logf(s->server->conf.log, LH_INFO, "standby.snapshot",
             "shard %u at version %" PRIu64 ", epoch %" PRIu64, s->id, s->replica.ledger.version,
             s->replica.ledger.epoch);
-    ps_standby_moved(s->server);
+    ps_raise(s->server, PS_DURABLE);
     return LH_OK;
 }
 
@@ -317,11 +342,7 @@ static void connect_copy(void *arg)
     struct ps_owner_stream *c = arg;
     struct ps_server *s = c->shard->server;
     c->timer = 0;
-    if (s->stopped) return;
-    if (s->standby.taking) {
-        ps_standby_take_over(s);
-        return;
-    }
+    if (s->stopped || s->standby.taking) return;
     if (c->call) {
         watch(c);
         return;
@@ -400,15 +421,7 @@ static void confirm(struct ps_owner_stream *c)
         confirm_point(c, l->epoch, l->version, &l->chain);
 }
 
-void ps_owner_stream_gone(struct ps_item *i, bool lost)
-{
-    struct ps_owner_stream *c = i->shard->copy;
-    if (!c) return;
-    c->queued -= i->body.len + 1;
-    if (lost && c->call) restart(c); // the disk is full: from what was folded, later
-}
-
-void ps_owner_stream_folded(struct ps_owner_stream *c)
+void ps_owner_stream_durable(struct ps_owner_stream *c)
 {
     confirm(c);
     if (!c->paused || c->queued >= AHEAD_BYTES || !c->call) return;
@@ -427,11 +440,6 @@ lh_err ps_owner_stream_begin(struct ps_shard *shard)
     LH_TRY(ps_head_settle(shard));
     again(c, 0);
     return LH_OK;
-}
-
-void ps_owner_stream_look_again(struct ps_owner_stream *c)
-{
-    again(c, LOOK_AGAIN);
 }
 
 void ps_owner_stream_owner(struct ps_owner_stream *c, const char *address)

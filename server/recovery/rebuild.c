@@ -33,7 +33,10 @@
 #include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "server/recovery/rebuild.h"
+#include "server/core.h"
+#include "server/recovery/rebuilding.h"
+#include "server/recovery/recover.h"
+#include "server/state/fold.h"
 
 struct lh_point ps_rebuild_own(const struct ps_rebuild *b)
 {
@@ -162,7 +165,7 @@ static void settled(struct ps_rebuild *b)
     b->ready = true;
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
         if (s->shard[i]->rebuild && !s->shard[i]->rebuild->ready) return;
-    ps_server_serve(s);
+    ps_raise(s, PS_SETTLED);
 }
 
 static lh_err ask(struct ps_rebuild *b, bool open);
@@ -382,7 +385,7 @@ static void tell_waiting(struct ps_rebuild *b, const char *what)
 static lh_err begin_anew(struct ps_rebuild *b)
 {
     struct ps_shard *s = b->shard;
-    LH_TRY(ps_shard_anew(s));
+    LH_TRY(ps_fold_anew(s));
     b->unreliable = false;
     b->chosen = b->fetched = true; // what is on the disk is not gone on with
     struct lh_point own = ps_rebuild_own(b);

@@ -12,7 +12,10 @@
 #include "common/net/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "server/recovery/rebuild.h"
+#include "server/core.h"
+#include "server/push/follow.h"
+#include "server/recovery/rebuilding.h"
+#include "server/state/fold.h"
 
 enum { BROKEN_MAX = 3 };
 
@@ -223,8 +226,7 @@ static lh_err take_state(struct ps_restore *r)
     struct ps_rebuild *b = r->rebuild;
     struct ps_shard *s = b->shard;
     LH_TRY(check_state(r));
-    ps_snapshot_part(s, false);
-    LH_TRY(lk_replica_load(&s->replica, lh_buf_span(&r->bytes)));
+    LH_TRY(ps_fold_load(s, lh_buf_span(&r->bytes)));
     struct lh_point own = ps_rebuild_own(b);
     if (LH_BUG("rebuild_no_dedupe")) s->replica.ledger.rows = 0; // planted: weights only
     ps_rebuild_took(b, b->from);

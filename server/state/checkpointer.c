@@ -10,10 +10,15 @@
 // promised holds all the same: two checkpoints, and the log from the older one on.
 #include <stdlib.h>
 
-#include "server/server.h"
+#include "server/core.h"
+#include "server/push/push_memory.h"
+#include "server/state/checkpointer.h"
+#include "server/wal/quarantine.h"
 
 // A few milliseconds of the loop.
 enum { SLICE_BYTES = 8 << 20 };
+// Between two checkpoints that find no room: each writes until there is none.
+static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
 
 // A record that was folded while the state is copied: it is folded in the copy on the copy lane.
 // Its payload, with the room it takes, is held until then.
@@ -22,7 +27,7 @@ struct late {
     struct ps_checkpointer *keep;
     struct lk_checkpoint_late what;
     struct lh_blob *plain; // NULL: a plan has none
-    uint64_t room;
+    uint64_t reserved;
 };
 
 struct ps_checkpointer {
@@ -114,6 +119,35 @@ static lh_err written(struct ps_server *s, const struct ps_checkpointer *k)
     return LH_OK;
 }
 
+// Weights are for readers: of several, the older ones make room for what lets the log be cut.
+static LH_MUST lh_err drop_weights(struct ps_shard *shard, bool *dropped)
+{
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
+    uint64_t *version, oldest;
+    size_t count;
+    LH_TRY(lk_checkpoint_versions(&conf, shard->id, true, &version, &count));
+    free(version);
+    *dropped = count > 1;
+    return *dropped ? lk_checkpoint_prune(&conf, shard->id, true, 1, &oldest) : LH_OK;
+}
+
+// A checkpoint found no room: what is not promised gives way to the next full one.
+static LH_MUST lh_err unwritten(struct ps_shard *shard, bool weights)
+{
+    struct ps_server *s = shard->server;
+    bool dropped = false;
+    lh_logf(s->conf.log, LH_ERROR, "checkpoint.disk_full",
+            "shard %u: no room in %s; the log can't be cut until there is: free some space, it is "
+            "tried again every %lld s",
+            shard->id, s->conf.dir, (long long)(ROOM_AGAIN / LH_SECOND));
+    if (weights) return LH_OK;
+    shard->unwritten = true;
+    LH_TRY(ps_quarantine_remove(s, &dropped));
+    if (!dropped) LH_TRY(drop_weights(shard, &dropped));
+    shard->room_at = dropped ? 0 : lh_now(s->conf.env) + ROOM_AGAIN;
+    return LH_OK;
+}
+
 static void write_done(void *arg)
 {
     struct ps_checkpointer *k = arg;
@@ -123,8 +157,7 @@ static void write_done(void *arg)
     lh_err err = k->result;
     if (!k->checkpoint.weights) shard->meanwhile_ns = k->meanwhile_ns + shard->replay_ns;
     if (!err && !s->stopped) err = written(s, k);
-    if (err == LH_ERR_DISK_FULL && !s->stopped)
-        err = ps_disk_full_unwritten(shard, k->checkpoint.weights);
+    if (err == LH_ERR_DISK_FULL && !s->stopped) err = unwritten(shard, k->checkpoint.weights);
     if (err && !s->stopped) ps_fatal(s, err);
     ps_checkpointer_free(k);
     for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_checkpointer_start(s->shard[i]);
@@ -222,9 +255,9 @@ static void late_done(void *arg)
     struct late *l = arg;
     struct ps_checkpointer *k = l->keep;
     struct ps_shard *shard = k->shard;
-    uint64_t room = l->room;
+    uint64_t reserved = l->reserved;
     late_free(l);
-    ps_push_memory_give_payload(shard->server, room);
+    ps_push_memory_give_payload(shard->server, reserved);
     if (k->given_up) give_up(shard);
 }
 
@@ -248,8 +281,8 @@ static lh_err fold_late(struct ps_checkpointer *k, struct ps_item *i,
         late_free(l);
         return LH_ERR_NO_MEMORY;
     }
-    l->room = i->room;
-    i->room = 0;
+    l->reserved = i->payload_reserved;
+    i->payload_reserved = 0;
     struct lh_env *env = i->shard->server->conf.env;
     env->ops->work(env, LH_LANE_COPY, late_job, late_done, l);
     return LH_OK;

@@ -9,7 +9,8 @@
 // shard is decided. One that nobody would wait for is made at once.
 #include <string.h>
 
-#include "server/server.h"
+#include "server/core.h"
+#include "server/state/fold.h"
 
 enum { AT_ONCE_BYTES = 16 << 20, STEP_BYTES = 64 << 20 }; // about 20 ms each, 60 ms on one core
 
@@ -47,7 +48,7 @@ static void step_done(void *arg)
     d->known = !d->result && d->making.done;
     d->held &= d->known; // without memory for it, there is none for now
     lk_digest_end(&d->making, &d->hash);
-    if (!s->stopped) ps_group_commit_kick(s);
+    ps_raise(s, PS_WISHED);
 }
 
 static void start(struct ps_shard *shard)
@@ -101,12 +102,12 @@ bool ps_digest_all_ready(struct ps_server *s)
 {
     bool busy = false;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
-        if (ps_frozen(s->shard[i])) continue;
+        if (ps_shard_frozen(s->shard[i])) continue;
         (void)ps_digest_ready(s->shard[i], true);
         busy |= s->shard[i]->digest.busy; // without memory for one it is made at once
     }
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
-        s->shard[i]->digest.held = busy && !ps_frozen(s->shard[i]);
+        s->shard[i]->digest.held = busy && !ps_shard_frozen(s->shard[i]);
     return !busy;
 }
 

@@ -14,12 +14,11 @@
 #include <stdlib.h>
 
 #include "server/server.h"
+#include "server/state/checkpointer.h"
+#include "server/wal/quarantine.h"
 
 // A segment with a DIGEST record of each shard, in blocks of the file system's.
 enum { RECORDS_BYTES = 4096, RECORD_BYTES = 256 };
-
-// Between two checkpoints that find no room: each writes until there is none.
-static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
 
 uint64_t ps_disk_full_reserve(const struct ps_server *s)
 {
@@ -87,34 +86,4 @@ void ps_disk_full_committed(struct ps_server *s)
     s->full.now = false;
     lh_logf(s->conf.log, LH_INFO, "log.room", "there is room for the log again");
     for (uint32_t k = 0; k < s->conf.shard_count; k++) s->shard[k]->room_at = 0; // for those too
-}
-
-// ---------------------------------------------------------------- a checkpoint
-
-// Weights are for readers: of several, the older ones make room for what lets the log be cut.
-static lh_err drop_weights(struct ps_shard *shard, bool *dropped)
-{
-    struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
-    uint64_t *version, oldest;
-    size_t count;
-    LH_TRY(lk_checkpoint_versions(&conf, shard->id, true, &version, &count));
-    free(version);
-    *dropped = count > 1;
-    return *dropped ? lk_checkpoint_prune(&conf, shard->id, true, 1, &oldest) : LH_OK;
-}
-
-lh_err ps_disk_full_unwritten(struct ps_shard *shard, bool weights)
-{
-    struct ps_server *s = shard->server;
-    bool dropped = false;
-    lh_logf(s->conf.log, LH_ERROR, "checkpoint.disk_full",
-            "shard %u: no room in %s; the log can't be cut until there is: free some space, it is "
-            "tried again every %lld s",
-            shard->id, s->conf.dir, (long long)(ROOM_AGAIN / LH_SECOND));
-    if (weights) return LH_OK;
-    shard->unwritten = true;
-    LH_TRY(ps_quarantine_remove(s, &dropped));
-    if (!dropped) LH_TRY(drop_weights(shard, &dropped));
-    shard->room_at = dropped ? 0 : lh_now(s->conf.env) + ROOM_AGAIN;
-    return LH_OK;
 }

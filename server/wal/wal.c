@@ -14,12 +14,6 @@ LH_STATIC_ASSERT((PS_SEGMENT_HEADER + PS_ENTRY_HEADER + LH_RECORD_HEADER) % LH_B
                      LH_BLOB_PHASE,
                  "the first body of a segment goes to the disk from where it is");
 
-void ps_wal_segment_path(const struct ps_wal *w, uint64_t number, char out[LH_PATH_SIZE])
-{
-    lh_err err = lh_path(out, LH_PATH_SIZE, w->conf.dir, "%016llx.seg", (unsigned long long)number);
-    LH_ASSERT(err == LH_OK); // scan() looked whether paths fit
-}
-
 static void write_segment_header(const struct ps_wal *w, struct lh_buf *out)
 {
     lh_put_u32(out, PS_SEGMENT_MAGIC);

@@ -21,6 +21,12 @@ struct scan {
     struct lh_buf bytes, ahead; // the segment that is being read, and the next
 };
 
+void ps_wal_segment_path(const struct ps_wal *w, uint64_t number, char out[LH_PATH_SIZE])
+{
+    lh_err err = lh_path(out, LH_PATH_SIZE, w->conf.dir, "%016llx.seg", (unsigned long long)number);
+    LH_ASSERT(err == LH_OK); // scan() looked whether paths fit
+}
+
 static void note_name(void *arg, const char *name)
 {
     struct scan *s = arg;

@@ -243,7 +243,7 @@ static void a_move_that_found_no_room_is_not_begun(void **state)
     assert_int_equal(ps_co_move(r->coordinator, r->t.self.name, &shards), LH_OK);
     rig_run(r, 3 * LH_SECOND);
     assert_int_equal(row(r)->move.target, 0);
-    assert_true(r->server->serving && !ps_frozen(r->server->shard[0]));
+    assert_true(r->server->serving && !ps_shard_frozen(r->server->shard[0]));
     empty(r);
     rig_run(r, 2 * LH_SECOND);
     assert_int_equal(ps_co_move(r->coordinator, r->t.self.name, &shards), LH_OK);

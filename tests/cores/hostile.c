@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "common/net/head.h"
+#include "server/push/group_commit.h"
+#include "server/push/receive.h"
 #include "tests/cores/offer.h"
 
 enum { FLOOD = 2 * LH_DECIDE_QUEUE_MAX };

@@ -18,7 +18,7 @@ static const struct lh_ledger *ledger(const struct ps_server *s)
 
 static bool decides(const struct ps_server *s)
 {
-    return s && s->serving && !s->stopped && !ps_frozen(s->shard[0]);
+    return s && s->serving && !s->stopped && !ps_shard_frozen(s->shard[0]);
 }
 
 // Lets time pass; two never decide.

@@ -4,6 +4,8 @@
 // whole.
 #include <string.h>
 
+#include "server/core.h"
+#include "server/recovery/move.h"
 #include "server/server.h"
 #include "tests/cores/rig.h"
 
@@ -27,7 +29,7 @@ static const struct lh_ledger *ledger(const struct ps_server *s, uint32_t shard)
 
 static bool decides(const struct ps_server *s, uint32_t shard)
 {
-    return s->serving && !s->stopped && !ps_frozen(s->shard[shard]);
+    return s->serving && !s->stopped && !ps_shard_frozen(s->shard[shard]);
 }
 
 static void ask(struct rig *r)
@@ -226,7 +228,7 @@ static void an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words(
         assert_int_equal(ps_co_store_insync(r->coordinator, k), LH_OK);
         s->wish = (struct lh_move){2, r->standby->standby.identity};
     }
-    ps_group_commit_kick(r->server);
+    ps_raise(r->server, PS_WISHED);
     rig_run(r, 300 * LH_MS);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         assert_int_not_equal(ledger(r->server, k)->move.epoch, 0);

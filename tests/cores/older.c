@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/net/head.h"
+#include "server/recovery/recover.h"
 #include "tests/cores/image.h"
 
 enum { OLD = 8, HEAD = 20 };

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/recovery/rebuild.h"
+#include "server/recovery/rebuilding.h"
 #include "tests/cores/offer.h"
 
 enum { BAD, GOOD }; // workers; the bad one offers the higher version

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/state/checkpointer.h"
+#include "server/wal/quarantine.h"
 #include "tests/cores/rig.h"
 
 enum { RECORDS = 12, CUT = 9, CHECKPOINT = 10, CALLS_MAX = 400 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/recovery/rebuild.h"
+#include "server/recovery/rebuilding.h"
 #include "tests/cores/life.h"
 
 static struct wk_shard *shard(struct life *l)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/wal/quarantine.h"
 #include "tests/cores/rig.h"
 
 static int two_shards(void **state)

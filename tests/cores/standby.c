@@ -2,6 +2,9 @@
 // asks with a pause (server/docs/0000-protocol.md#rule-26, #rule-27, #rule-29).
 #include <string.h>
 
+#include "server/core.h"
+#include "server/push/group_commit.h"
+#include "server/recovery/standby.h"
 #include "tests/cores/rig.h"
 
 enum { OLD = 4, HEAD = 9 };
@@ -336,9 +339,9 @@ static void one_without_a_log_waits_for_it(void **state)
     for (int i = 0; i < 1000 && (!ps_at_rest(s) || !s->mark_timer); i++) rig_run(r, LH_MS);
     struct ps_wal *log = s->wal;
     assert_true(log && s->mark_timer && ps_wal_mark(log));
-    ps_group_commit_kick(s);
+    ps_raise(s, PS_WISHED);
     s->wal = NULL;
-    ps_group_commit_kick(s);
+    ps_raise(s, PS_WISHED);
     rig_run(r, 3 * s->conf.mark_ns);
     assert_true(s->mark_timer && !s->stopped && !s->committing);
     s->wal = log;

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/core.h"
 #include "tests/sim/judge.h"
 
 enum { PUT_BACK, SERVED };

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/core.h"
 #include "server/wal/wal_format.h"
 #include "tests/sim/cluster.h"
 

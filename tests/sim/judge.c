@@ -321,7 +321,7 @@ static void look_at_owners(struct sim *s, uint32_t shard)
         const struct sim_node *n = &s->node[i];
         bool serves =
             n->server && n->server->serving && !n->server->stopped && sim_serves(n, shard);
-        owners += serves && !ps_frozen(sim_shard_at(n, shard));
+        owners += serves && !ps_shard_frozen(sim_shard_at(n, shard));
     }
     if (owners > 1 && !s->conf.faults.standby)
         sim_fail(s, "shard %u: %u servers decide its pushes", shard, owners);

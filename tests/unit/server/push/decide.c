@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "server/shard.h"
+#include "server/push/decide.h"
 #include "tests/unit/common/format/frame_case.h"
 
 enum { SHARD = 1, SHARDS = 4, ME = 101, OTHER = 102 };
@@ -229,7 +229,7 @@ static void nothing_is_decided_once_the_shard_has_moved(void **state)
     struct lh_frame f = push_of(ME, 1);
     admit(s, ME, 1);
     given.move = (struct lh_move){2, 7};
-    assert_true(ps_frozen(s));
+    assert_true(ps_shard_frozen(s));
     assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE); // what was decided is told
     f = push_of(ME, 2);
     assert_not_final(s, &f, LH_ERR_BUSY);

@@ -8,7 +8,8 @@
 
 #include "common/base/limits.h"
 #include "common/env/env_fake.h"
-#include "server/server.h"
+#include "server/push/item.h"
+#include "server/push/push_memory.h"
 
 static struct ps_server *server(uint64_t bytes_max)
 {
@@ -97,15 +98,15 @@ static void who_waits_is_woken(void **state)
         assert_true(b && ps_push_memory_payload(s, 10));
         s->received = payload ? &waits : NULL;
         ps_push_memory_give_payload(s, 10);
-        assert_int_equal(s->room.posted, payload); // nobody waits: nobody is woken
-        s->room.posted = false;
+        assert_int_equal(s->events.posted, payload); // nobody waits: nobody is woken
+        s->events.posted = false;
         s->received = payload ? NULL : &waits;
         ps_push_memory_give_frame(s, b);
-        assert_int_equal(s->room.posted, !payload);
+        assert_int_equal(s->events.posted, !payload);
         s->received = NULL;
         s->stopped = true; // what is woken looks at nothing, for there is no server
         assert_false(lh_fake_run(w, lh_fake_now(w) + LH_MS)); // to its end
-        assert_false(s->room.posted);
+        assert_false(s->events.posted);
         s->stopped = false;
     }
     lh_pool_destroy(s->room.pool);

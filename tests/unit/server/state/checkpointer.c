@@ -8,6 +8,7 @@
 
 #include "common/env/env_fake.h"
 #include "server/server.h"
+#include "server/state/checkpointer.h"
 
 static struct ps_server server;
 static struct ps_shard shard, other, *both[] = {&shard, &other};
