@@ -12,8 +12,8 @@ struct ps_shard *ps_server_shard(struct ps_server *s, uint32_t id)
 
 void ps_fatal(struct ps_server *s, lh_err err)
 {
-    if (s->stopped) return;
-    s->stopped = true;
+    if (s->phase == PS_STOPPED) return;
+    s->phase = PS_STOPPED;
     lh_logf(s->conf.log, LH_ERROR, "server.stop", "%s", lh_err_text(err));
     if (s->conf.fatal) s->conf.fatal(s->conf.fatal_arg, err, lh_err_text(err));
 }
@@ -28,6 +28,11 @@ lh_err ps_check_run(const struct ps_server *s, const ProtobufCBinaryData *job,
                     const ProtobufCBinaryData *manifest, const char *who)
 {
     return lh_head_check_run(s->conf.job, &s->conf.manifest->hash, job, manifest, who);
+}
+
+void ps_become(struct ps_server *s, enum ps_phase phase)
+{
+    if (s->phase != PS_STOPPED) s->phase = phase;
 }
 
 int64_t ps_deadline(const struct ps_server *s, struct lh_link *link, int part)
@@ -53,20 +58,21 @@ static void deliver(void *arg)
 {
     struct ps_server *s = arg;
     struct ps_events *e = &s->events;
-    for (enum ps_event what = 0; what < PS_EVENTS && !s->stopped; what++) {
+    for (enum ps_event what = 0; what < PS_EVENTS && s->phase != PS_STOPPED; what++) {
         if (!(e->raised & 1u << what)) continue;
         e->raised &= ~(1u << what);
         for (size_t i = 0; i < PS_HEARERS_MAX && e->hearer[what][i]; i++) e->hearer[what][i](s);
     }
     e->posted =
-        e->raised && !s->stopped; // a hearer raised what was delivered before: the next turn's
+        e->raised &&
+        s->phase != PS_STOPPED; // a hearer raised what was delivered before: the next turn's
     if (e->posted) lh_post(s->conf.env, deliver, s);
 }
 
 void ps_raise(struct ps_server *s, enum ps_event what)
 {
     struct ps_events *e = &s->events;
-    if (s->stopped) return;
+    if (s->phase == PS_STOPPED) return;
     e->raised |= 1u << what;
     if (e->posted) return;
     e->posted = true;

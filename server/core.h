@@ -8,6 +8,8 @@
 struct ps_shard *ps_server_shard(struct ps_server *s, uint32_t id); // NULL: another server's
 // This process can't go on. Nothing happens in it any more; the first error is the one that counts.
 void ps_fatal(struct ps_server *s, lh_err err);
+// The server's next phase; one that has stopped stays so.
+void ps_become(struct ps_server *s, enum ps_phase phase);
 // The loop was kept by this from start_ns until now.
 void ps_took(struct ps_server *s, enum ps_loop what, int64_t start_ns);
 // Does a request of `who` name this server's run? LH_ERR_DENIED or LH_ERR_MANIFEST: it does not.

@@ -36,7 +36,7 @@ static void take_answer(struct ps_server *s, const Longhaul__V1__ReportReply *m)
 {
     ps_vouch_told(s, m);
     s->events.answered(s, m);
-    if (s->serving && m->plan.len) take_plan(s, lh_span(m->plan.data, m->plan.len));
+    if (s->phase == PS_SERVING && m->plan.len) take_plan(s, lh_span(m->plan.data, m->plan.len));
 }
 
 static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
@@ -44,7 +44,7 @@ static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
     struct ps_report *report = self;
     struct ps_server *s = report->server;
     report->call = NULL;
-    if (s->stopped) return;
+    if (s->phase == PS_STOPPED) return;
     bool late = report->number < s->report_heard; // a later report was answered before
     if (!err && !late) {
         s->report_heard = report->number;
@@ -62,7 +62,7 @@ static struct ps_report *free_place(struct ps_server *s)
 {
     struct ps_report *place = NULL;
     for (struct ps_report *r = s->report; r < s->report + PS_REPORTS_MAX; r++) {
-        if (r->call && s->standby.standing) return NULL;
+        if (r->call && s->phase == PS_STANDBY) return NULL;
         if (!r->call) place = r;
     }
     return place;
@@ -101,7 +101,7 @@ static void send(struct ps_server *s)
     m.address = s->address;
     m.process = s->process;
     m.standby = s->standby.identity;
-    m.standing = s->standby.standing;
+    m.standing = s->phase == PS_STANDBY;
     m.lost = s->standby.lost;
     m.vouches = true;
     if (trip.mean_us) m.trip = &trip;
@@ -131,9 +131,10 @@ static void tick(void *arg)
 {
     struct ps_server *s = arg;
     s->report_timer = 0;
-    if (s->stopped) return;
+    if (s->phase == PS_STOPPED) return;
     s->report_timer = lh_after(s->conf.env, interval(s), tick, s);
-    bool settles = !s->serving && !s->standby.standing; // of a history that may not last
+    // A history that is being settled may not last: nothing is said of it.
+    bool settles = s->phase <= PS_SETTLING;
     if (!settles) send(s);
 }
 

@@ -29,7 +29,7 @@ static void silence(void *arg);
 
 static void watch(struct ps_server *s)
 {
-    if (!s->silent_timer && !s->stopped)
+    if (!s->silent_timer && s->phase != PS_STOPPED)
         s->silent_timer = lh_after(s->conf.env, LH_PUSH_SILENT_MS * LH_MS / 4, silence, s);
 }
 
@@ -46,7 +46,7 @@ static void silence(void *arg)
 static void answered(struct ps_server *s, const struct Longhaul__V1__ReportReply *m)
 {
     ps_move_told(s, m);
-    if (s->standby.standing) ps_standby_told(s, m);
+    if (s->phase == PS_STANDBY) ps_standby_told(s, m);
 }
 
 static const ps_hearer hearers[PS_EVENTS][PS_HEARERS_MAX] = {
@@ -67,9 +67,9 @@ static LH_MUST lh_err create_shard(struct ps_server *s, uint32_t i)
 static void destroy_shard(struct ps_shard *s)
 {
     if (!s) return;
-    ps_checkpointer_free(s->keep);
+    ps_checkpointer_free(s->checkpointer);
     ps_rebuild_free(s->rebuild);
-    ps_owner_stream_free(s->copy);
+    ps_owner_stream_free(s->owner_stream);
     ps_vouch_free(s);
     ps_digest_free(s);
     ps_snapshot_free(s);
@@ -97,7 +97,7 @@ lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out)
     // Before the history is read: who looks for this server connects meanwhile, and its call waits
     // for the loop, which answers nothing until the state is there and its digest right.
     s->service = (struct lh_service){s, ps_server_on_call};
-    if (conf->listen[0]) // else somebody else opens the door (node.c, a server with two roles)
+    if (conf->listen[0]) // "": node.c opens the door, for a server with two roles
         LH_TRY_TO(fail, err,
                   conf->transport->ops->listen(conf->transport, conf->listen, &s->service,
                                                s->address, sizeof s->address));
@@ -117,13 +117,13 @@ fail:
 
 void ps_server_close(struct ps_server *s)
 {
-    s->stopped = true;
+    s->phase = PS_STOPPED;
     lh_cancel(s->conf.env, &s->mark_timer);
     lh_cancel(s->conf.env, &s->report_timer);
     lh_cancel(s->conf.env, &s->retry_timer);
     lh_cancel(s->conf.env, &s->move_timer);
     lh_cancel(s->conf.env, &s->take_over_timer);
-    lh_cancel(s->conf.env, &s->room.turn_timer);
+    lh_cancel(s->conf.env, &s->push_memory.turn_timer);
     lh_cancel(s->conf.env, &s->silent_timer);
     if (s->coordinator) s->coordinator->transport_ops->hangup(s->coordinator);
     s->coordinator = NULL;
@@ -131,7 +131,7 @@ void ps_server_close(struct ps_server *s)
         if (!s->shard[i]) continue;
         ps_rebuild_close(s->shard[i]->rebuild);
         ps_insync_close(s->shard[i]);
-        ps_owner_stream_close(s->shard[i]->copy);
+        ps_owner_stream_close(s->shard[i]->owner_stream);
     }
 }
 
@@ -149,7 +149,7 @@ void ps_server_stop(struct ps_server *s)
     ps_receive_free(s);
     for (uint32_t i = 0; s->shard && i < s->conf.shard_count; i++) destroy_shard(s->shard[i]);
     ps_wal_close(s->wal);
-    lh_pool_destroy(s->room.pool);
+    lh_pool_destroy(s->push_memory.pool);
     free(s->shard);
     free(s);
 }
@@ -160,7 +160,7 @@ static void on_health(void *self, struct lh_request *rq, const ProtobufCMessage 
 {
     (void)m;
     struct ps_server *s = self;
-    ps_answer_health(rq, !s->stopped && (s->serving || s->standby.standing));
+    ps_answer_health(rq, s->phase == PS_SERVING || s->phase == PS_STANDBY);
 }
 
 static void on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m)
@@ -176,17 +176,17 @@ lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
                          void **call_self)
 {
     struct ps_server *s = self;
-    if (s->stopped) return lh_fail(LH_ERR_UNAVAILABLE, "the server is stopping");
+    if (s->phase == PS_STOPPED) return lh_fail(LH_ERR_UNAVAILABLE, "the server is stopping");
     bool data =
         rpc == LH_RPC_HELLO || rpc == LH_RPC_PUSH || rpc == LH_RPC_FOLLOW || rpc == LH_RPC_SNAPSHOT;
     // An owner fetches what its standby alone may hold; for whom, the request says (follow.c).
-    if (rpc == LH_RPC_SNAPSHOT && s->standby.standing && peer->role != LH_W) {
+    if (rpc == LH_RPC_SNAPSHOT && s->phase == PS_STANDBY && peer->role != LH_W) {
         watch(s);
         return ps_snapshot_accept(s, call, peer, ops, call_self);
     }
-    if ((data || rpc == LH_RPC_CONFIRM) && s->standby.standing)
+    if ((data || rpc == LH_RPC_CONFIRM) && s->phase == PS_STANDBY)
         return lh_fail(LH_ERR_NOT_OWNER, "this server stands by for another one");
-    if ((data || rpc == LH_RPC_CONFIRM) && !s->serving)
+    if ((data || rpc == LH_RPC_CONFIRM) && s->phase != PS_SERVING)
         return lh_fail(LH_ERR_REBUILDING, "the server settles its shards' history");
     if (data && rpc != LH_RPC_HELLO) watch(s);
     switch (rpc) {

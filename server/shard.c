@@ -37,28 +37,28 @@ void ps_shard_destroy(struct ps_shard *s)
 
 lh_err ps_shard_indexed(struct ps_shard *s, uint64_t version, struct ps_place place)
 {
-    if (s->indexed == s->index_cap) {
+    if (s->index_count == s->index_cap) {
         size_t cap = s->index_cap ? 2 * s->index_cap : 64;
         struct ps_index *index = realloc(s->index, cap * sizeof *index);
         if (!index) return LH_ERR_NO_MEMORY;
         s->index = index;
         s->index_cap = cap;
     }
-    LH_ASSERT(!s->indexed || s->index[s->indexed - 1].version + 1 == version);
-    s->index[s->indexed++] = (struct ps_index){version, place};
+    LH_ASSERT(!s->index_count || s->index[s->index_count - 1].version + 1 == version);
+    s->index[s->index_count++] = (struct ps_index){version, place};
     return LH_OK;
 }
 
 const struct ps_place *ps_shard_place(const struct ps_shard *s, uint64_t version)
 {
-    if (!s->indexed || version < s->index[0].version) return NULL;
+    if (!s->index_count || version < s->index[0].version) return NULL;
     size_t i = (size_t)(version - s->index[0].version);
-    return i < s->indexed ? &s->index[i].place : NULL;
+    return i < s->index_count ? &s->index[i].place : NULL;
 }
 
 const struct ps_place *ps_shard_place_from(const struct ps_shard *s, uint64_t version)
 {
-    bool below = s->indexed && version < s->index[0].version;
+    bool below = s->index_count && version < s->index[0].version;
     return ps_shard_place(s, below ? s->index[0].version : version);
 }
 
@@ -86,15 +86,15 @@ lh_err ps_shard_chain(const struct ps_shard *s, uint64_t version, struct lh_hash
 void ps_shard_forget_before(struct ps_shard *s, uint64_t segment)
 {
     size_t n = 0;
-    while (n < s->indexed && s->index[n].place.segment < segment) n++;
+    while (n < s->index_count && s->index[n].place.segment < segment) n++;
     if (!n) return; // without an index there is nothing to move, nor where to
-    memmove(s->index, s->index + n, (s->indexed - n) * sizeof *s->index);
-    s->indexed -= n;
+    memmove(s->index, s->index + n, (s->index_count - n) * sizeof *s->index);
+    s->index_count -= n;
 }
 
 bool ps_shard_session(const struct ps_shard *s, uint64_t worker, struct lh_incarnation i)
 {
-    for (uint32_t k = 0; k < s->sessions; k++)
+    for (uint32_t k = 0; k < s->session_count; k++)
         if (s->session[k].worker == worker)
             return lh_incarnation_equal(s->session[k].incarnation, i);
     return false;
@@ -103,10 +103,10 @@ bool ps_shard_session(const struct ps_shard *s, uint64_t worker, struct lh_incar
 lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct lh_incarnation i)
 {
     uint32_t k = 0;
-    while (k < s->sessions && s->session[k].worker != worker) k++;
+    while (k < s->session_count && s->session[k].worker != worker) k++;
     if (k == LH_WORKERS_MAX)
         return lh_fail(LH_ERR_BUSY, "shard %u has %d workers already", s->id, LH_WORKERS_MAX);
-    if (k == s->sessions) s->sessions++;
+    if (k == s->session_count) s->session_count++;
     s->session[k] = (struct ps_session){worker, i};
     return LH_OK;
 }
@@ -116,9 +116,9 @@ bool ps_shard_may_raise(struct ps_shard *s, uint64_t worker)
     const int64_t each = LH_FENCE_MS * LH_MS;
     int64_t now = lh_now(s->server->conf.env), full = now - LH_FENCES_MAX * each;
     uint32_t k = 0;
-    while (k < s->raiseds && s->raised[k].worker != worker) k++;
+    while (k < s->raised_count && s->raised[k].worker != worker) k++;
     if (k == LH_WORKERS_MAX) return true; // its row finds no room either
-    if (k == s->raiseds) s->raised[s->raiseds++] = (struct ps_raised){worker, full};
+    if (k == s->raised_count) s->raised[s->raised_count++] = (struct ps_raised){worker, full};
     int64_t *since = &s->raised[k].since_ns;
     if (*since < full) *since = full;
     if (*since + each > now) return false;
@@ -144,7 +144,8 @@ bool ps_shard_moved_here(const struct ps_shard *s)
 {
     const struct ps_server *server = s->server;
     const struct lh_move *m = &s->replica.ledger.move;
-    return m->epoch && lh_same_directory(m->target, server->standby.identity) && !server->damaged;
+    return m->epoch && lh_same_directory(m->target, server->standby.identity) &&
+           !server->log.damaged;
 }
 
 bool ps_shard_reserved(const struct ps_shard *s)
@@ -156,6 +157,6 @@ bool ps_shard_reserved(const struct ps_shard *s)
 uint64_t ps_shard_moving(const struct ps_shard *s)
 {
     if (LH_BUG("move_unsynced") && ps_bug_claimed(s)) return ps_bug_claimed(s);
-    bool ours = !s->server->standby.standing || ps_shard_moved_here(s);
+    bool ours = s->server->phase != PS_STANDBY || ps_shard_moved_here(s);
     return ours ? s->replica.ledger.move.epoch : 0;
 }

@@ -69,7 +69,7 @@ static int compare(const void *a, const void *b)
 double ps_median_norm(const struct ps_shard *s)
 {
     double sorted[LH_NORM_WINDOW];
-    size_t n = s->norms < LH_NORM_WINDOW ? (size_t)s->norms : LH_NORM_WINDOW;
+    size_t n = s->norm_count < LH_NORM_WINDOW ? (size_t)s->norm_count : LH_NORM_WINDOW;
     if (n < 8) return 0;
     memcpy(sorted, s->norm, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, compare);

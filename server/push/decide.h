@@ -21,7 +21,7 @@ struct ps_decision {
 
 struct ps_gate {
     double norm_gate;   // clip above this times the median, 0: off
-    double mean_tokens; // of a push, for weighting by tokens
+    double mean_tokens; // mean tokens of a push, for weighting by tokens
 };
 
 // Everything about a received frame that is known before its seal is opened: session, incarnation,

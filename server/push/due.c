@@ -29,7 +29,7 @@ static bool wished(const struct ps_shard *s)
 bool ps_due_move(const struct ps_server *s)
 {
     bool any = false;
-    for (uint32_t i = 0; i < s->conf.shard_count && s->serving; i++) {
+    for (uint32_t i = 0; i < s->conf.shard_count && s->phase == PS_SERVING; i++) {
         const struct ps_shard *shard = s->shard[i];
         if (shard->head->move.epoch) continue;
         if (!wished(shard) || !ps_follow_near(shard, shard->wish.target)) return false;

@@ -29,7 +29,7 @@ bool ps_follow_look(struct ps_server *server);
 // LH_ERR_MALFORMED.
 LH_MUST lh_err ps_snapshot_begin(struct ps_giving *g, struct ps_shard *s,
                                  const Longhaul__V1__SnapshotRequest *m);
-// What its first message says of it; later ones say nothing. `head` borrows from `out` and `g`.
+// The head of its first message; later ones say nothing. `head` borrows from `out` and `g`.
 void ps_snapshot_tell(struct ps_giving *g, Longhaul__V1__PartHead *head, struct lh_state_head *out);
 // The next bytes: [*at, *end) of *out, sealed where it is; NULL: all were given. LH_ERR_BUSY: no
 // memory.

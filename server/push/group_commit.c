@@ -70,7 +70,7 @@ static lh_err decide_fence(struct ps_server *s, struct ps_item *i)
 {
     const struct lh_row *row = lh_ledger_row(i->shard->head, i->worker);
     if (row && row->incarnation.number >= i->incarnation.number)
-        return LH_OK;                                             // by an earlier hello
+        return LH_OK;                                             // an earlier hello raised it
     if (i->shard->head->plan.phase == LH_PHASE_END) return LH_OK; // END is the last record
     if (ps_shard_frozen(i->shard)) {
         turn_away(i, lh_fail(LH_ERR_BUSY, "shard %u goes to another server now", i->shard->id));
@@ -114,7 +114,7 @@ static lh_err decide_own(struct ps_item *i)
 static lh_err append_copy(struct ps_server *s, struct ps_item *i)
 {
     lh_err refused = LH_ERR_CONFLICT;
-    if (s->standby.standing) LH_TRY(ps_head_append(i, &refused));
+    if (s->phase == PS_STANDBY) LH_TRY(ps_head_append(i, &refused));
     if (!refused) return LH_OK;
     i->decision.error = refused;
     i->done(i, PS_REFUSED);
@@ -170,7 +170,7 @@ static void keep_newest(struct ps_item *i)
     shard->newest.version = i->record.version;
 }
 
-// What the record says is not wanted any more.
+// The plan is not wanted any more once the record is durable.
 static void forget_plan(struct ps_shard *shard)
 {
     if (!shard->plan || shard->plan->number > shard->replica.ledger.plan.number) return;
@@ -221,7 +221,7 @@ static void on_mark(void *arg)
     s->mark_timer = 0;
     // While history is settled the log is the loop's, which writes EPOCH to it (recover.c): nothing
     // may be on the lane. Where pushes come, a group follows, and a frame may be written ahead.
-    bool settles = !s->serving && !s->standby.standing;
+    bool settles = s->phase <= PS_SETTLING;
     if (settles || !s->wal || s->opening || s->received) {
         s->mark_timer = lh_after(s->conf.env, s->conf.mark_ns, on_mark, s);
         return;
@@ -248,7 +248,7 @@ static void commit_done(void *arg)
 {
     struct ps_server *s = arg;
     s->committing = false;
-    if (s->stopped) return;
+    if (s->phase == PS_STOPPED) return;
     lh_blob_release(s->ahead);
     s->ahead = NULL;
     if (s->commit_result == LH_ERR_DISK_FULL) {
@@ -264,7 +264,7 @@ static void commit_done(void *arg)
     lh_logf(s->conf.log, LH_DEBUG, "group.synced", "%llu bytes",
             (unsigned long long)ps_wal_group_bytes(s->wal));
     finish_group(s);
-    if (s->stopped) return;
+    if (s->phase == PS_STOPPED) return;
     lh_logf(s->conf.log, LH_DEBUG, "group.done", "folded and answered");
     lh_cancel(s->conf.env, &s->mark_timer);
     s->mark_timer = lh_after(s->conf.env, s->conf.mark_ns, on_mark, s);
@@ -314,13 +314,13 @@ static lh_err build_group(struct ps_server *s)
     bool moves = ps_due_move(s);
     if (moves && !ps_digest_all_ready(s)) return LH_OK; // their end calls again
     uint64_t most = LH_GROUP_BYTES;
-    s->full.small_reserve = ps_disk_full_reserve(s);
-    for (uint32_t k = 0; k < s->conf.shard_count && s->serving; k++) {
+    s->disk_full.small_reserve = ps_disk_full_reserve(s);
+    for (uint32_t k = 0; k < s->conf.shard_count && s->phase == PS_SERVING; k++) {
         bool needed = ps_due_digest(s->shard[k]) && ps_disk_full_needs_record(s->shard[k]);
         LH_TRY(add_own(s, s->shard[k], moves && !s->shard[k]->head->move.epoch));
         if (!needed || !ps_wal_group_bytes(s->wal)) continue;
-        // that much there is for it, and for nothing else
-        s->full.small_reserve = ps_checkpointer_bytes(s);
+        // There is room for that record, and for nothing else.
+        s->disk_full.small_reserve = ps_checkpointer_bytes(s);
         most = 0;
     }
     for (struct ps_item *i; ps_wal_group_bytes(s->wal) < most && (i = take_queued(s));)
@@ -331,7 +331,7 @@ static lh_err build_group(struct ps_server *s)
 static bool due(const struct ps_server *s)
 {
     bool any = s->queue || ps_wal_group_bytes(s->wal) || ps_due_move(s);
-    for (uint32_t k = 0; k < s->conf.shard_count && !any && s->serving; k++)
+    for (uint32_t k = 0; k < s->conf.shard_count && !any && s->phase == PS_SERVING; k++)
         any = ps_due_digest(s->shard[k]) || ps_due_plan(s->shard[k]);
     return any;
 }
@@ -339,7 +339,7 @@ static bool due(const struct ps_server *s)
 void ps_group_commit_run(struct ps_server *s)
 {
     // without a log: a new one had no room yet (recover.c)
-    if (s->committing || s->stopped || !s->wal || !due(s)) return;
+    if (s->committing || s->phase == PS_STOPPED || !s->wal || !due(s)) return;
     int64_t start = lh_now(s->conf.env);
     lh_err err = build_group(s);
     ps_took(s, PS_LOOP_DECIDE, start);
@@ -369,6 +369,6 @@ bool ps_at_rest(const struct ps_server *s)
     bool rest = !s->committing && (!s->queue || !s->wal) && !s->group;
     if (s->wal) rest &= !ps_wal_group_bytes(s->wal);
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
-        rest &= !s->shard[i]->keep && !ps_digest_busy(s->shard[i]);
+        rest &= !s->shard[i]->checkpointer && !ps_digest_busy(s->shard[i]);
     return rest;
 }

@@ -16,7 +16,7 @@
 
 struct ps_head {
     struct lh_ledger ledger;
-    bool ahead; // of the replica: records of the group under way are in it
+    bool ahead; // records of the group under way are in it: it is ahead of the replica
 };
 
 static bool settled(const struct ps_shard *s)

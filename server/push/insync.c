@@ -144,10 +144,10 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
     struct ps_insync *n = &s->insync;
     struct ps_server *server = s->server;
     n->ask = NULL;
-    if (server->stopped) return;
+    if (server->phase == PS_STOPPED) return;
     // Its standby has taken it over, or an operator gave it away. Or a later epoch is being opened
     // here, which was not known when this was sent: then who asks for that one hears whose it is.
-    if (err == LH_ERR_FENCED && server->serving) {
+    if (err == LH_ERR_FENCED && server->phase == PS_SERVING) {
         ps_fatal(server, err);
         return;
     }
@@ -227,12 +227,12 @@ static void give_up(struct ps_shard *s)
     }
 }
 
-// What is to be done now: ask, give up, or look again later.
+// Does what is to be done now: asks, gives up, or looks again later.
 static void look(struct ps_shard *s)
 {
     struct ps_insync *n = &s->insync;
     struct ps_server *server = s->server;
-    if (server->stopped || n->state == PS_ALONE) return;
+    if (server->phase == PS_STOPPED || n->state == PS_ALONE) return;
     if (n->state == PS_CATCHING && n->confirmed >= n->answered) {
         n->settled = false;
         n->state = PS_JOINING;
@@ -268,7 +268,7 @@ static lh_err take_confirm(struct ps_server *server, const Longhaul__V1__Confirm
     enum ps_stand stand;
     if (!server->conf.replicated) return LH_OK;
     LH_TRY(ps_shard_stand(s, &have, &stand));
-    // Who is of another history finds out, by the first record that does not follow.
+    // A standby of another history finds out, by the first record that does not follow.
     if (stand != PS_POINT_OURS) return LH_OK;
     bool near = n->state == PS_ALONE && m->have->version + NEAR >= l->version;
     if (near) {
@@ -338,10 +338,11 @@ lh_err ps_insync_start(struct ps_server *s, bool noted)
         struct ps_shard *shard = s->shard[i];
         shard->insync.state = PS_LEAVING;
         shard->insync.confirmed = 0;
-        shard->insync.settled = false; // where it was served before (move.c)
+        shard->insync.settled = false; // it may have been served before (move.c)
         shard->insync.hold_ns = shard->unproved ? lh_now(s->conf.env) + s->conf.wait_ns : 0;
         shard->unproved = false;
-        if (shard->insync.ask) lh_unary_cancel(shard->insync.ask); // of an earlier epoch (move.c)
+        if (shard->insync.ask)
+            lh_unary_cancel(shard->insync.ask); // the request may be of an earlier epoch (move.c)
         shard->insync.ask = NULL;
         look(shard);
     }

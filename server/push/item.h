@@ -9,7 +9,7 @@
 struct lh_request;
 struct ps_push;
 
-// What the wish is for; group_commit.c decides by it.
+// The kinds of wishes; group_commit.c decides by them.
 enum ps_item_kind {
     PS_ITEM_PUSH,
     PS_ITEM_FENCE,

@@ -5,7 +5,7 @@
 
 #include "server/shard.h"
 
-// What the standby `held` shows, believed or not.
+// Does what a standby holds show it, whether it is believed or not?
 LH_MUST lh_err ps_older_copy_shown(const struct ps_shard *s, uint64_t standby,
                                    const struct lh_point *held, bool *shown);
 // LH_ERR_FENCED, with a text for the operator.

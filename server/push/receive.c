@@ -25,11 +25,11 @@ struct ps_push {
     struct ps_shard *shard; // NULL until the first message
     struct lh_call *call;
     uint64_t peer_worker;
-    uint64_t bytes;        // of the frame
+    uint64_t bytes;        // bytes of the frame
     struct lh_blob *frame; // NULL: no room yet, or an item has it
     size_t have;
     bool taking;                  // bytes of it came on this call
-    struct ps_push *next_waiting; // for room
+    struct ps_push *next_waiting; // the next one that waits for memory
     bool waiting, first_is_probe;
     struct lh_buf first; // the first message's part, while it waits
     struct lh_digest digest;
@@ -155,7 +155,7 @@ lh_err ps_hello_accept(struct ps_server *s, struct lh_call *call, const struct l
 
 static void stop_waiting(struct ps_push *p)
 {
-    struct ps_push_memory *r = &p->server->room;
+    struct ps_push_memory *r = &p->server->push_memory;
     struct ps_push **at = &r->first;
     if (!p->waiting) return;
     while (*at != p) at = &(*at)->next_waiting;
@@ -376,7 +376,7 @@ static bool let_in(struct ps_push *p, lh_err *err)
 // Keeps what the first message brought; nothing more is read meanwhile.
 static lh_err wait_for_room(struct ps_push *p, bool probe, const struct lh_msg *msg, size_t at)
 {
-    struct ps_push_memory *r = &p->server->room;
+    struct ps_push_memory *r = &p->server->push_memory;
     p->first_is_probe = probe;
     p->first = lh_buf(LH_MESSAGE_BYTES);
     size_t n = msg->len - at;
@@ -403,7 +403,7 @@ static lh_err take_part(struct ps_push *p, const struct lh_msg *msg)
     if (first && !p->frame && !probe && from)
         return lh_fail(LH_ERR_MALFORMED, "bytes from %llu on where none were received",
                        (unsigned long long)from);
-    const struct ps_push_memory *r = &p->server->room;
+    const struct ps_push_memory *r = &p->server->push_memory;
     // others wait already, and not only for the turn of a large one
     bool behind = first && r->first && !p->frame &&
                   (!r->arriving || !ps_push_memory_turn(p->server, p->bytes));
@@ -422,7 +422,7 @@ static void go_on(struct ps_push *p, lh_err err)
 
 void ps_receive_waiting(struct ps_server *s)
 {
-    for (struct ps_push *p; (p = s->room.first);) {
+    for (struct ps_push *p; (p = s->push_memory.first);) {
         lh_err err;
         if (!let_in(p, &err)) return;
         stop_waiting(p);
@@ -467,7 +467,8 @@ static void push_close(void *self, struct lh_call *call, lh_err status, const ch
     (void)text;
     struct ps_push *p = self;
     if (p->item) p->item->push = NULL;
-    bool park = p->frame && p->have && p->have < p->frame->len && !p->item && !p->server->stopped;
+    bool park = p->frame && p->have && p->have < p->frame->len && !p->item &&
+                p->server->phase != PS_STOPPED;
     struct ps_push *older = park ? parked_part(p) : NULL;
     if (older) unlist(older);
     p->call = NULL;

@@ -69,8 +69,8 @@ void ps_snapshot_end(struct ps_giving *g)
     *n = (struct ps_snapshot){0};
 }
 
-// Which bytes of the state are asked for: of all its pieces, or bytes where it comes unsealed, the
-// `range`th of `ranges` shares. The first one is never empty.
+// Chooses the bytes of the state that are asked for: of all its pieces, or bytes where it comes
+// unsealed, the `range`th of `ranges` shares. The first one is never empty.
 static lh_err choose_range(struct ps_giving *g, const Longhaul__V1__SnapshotRequest *m)
 {
     uint64_t bytes = g->shard->snapshot.bytes, each = m->challenge.len ? LH_STATE_PIECE : 1;
@@ -200,7 +200,7 @@ lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out, size_t *at, s
     *out = NULL;
     if (!n || next_lent(g, out, at, end)) return LH_OK;
     if (from->lost) return lh_fail(LH_ERR_BUSY, "no memory for this snapshot any more; try again");
-    struct lh_pool *pool = g->shard->server->room.pool;
+    struct lh_pool *pool = g->shard->server->push_memory.pool;
     struct lh_blob *b = lh_pool_blob(pool, g->sealed ? n + LH_SEAL_TAG_BYTES : n);
     if (!b) return lh_fail(LH_ERR_BUSY, "no memory for a part of this snapshot now");
     lh_err err = LH_OK;

@@ -20,7 +20,7 @@ void ps_unseal_now(struct ps_item *i)
     struct lh_env *env = i->shard->server->conf.env;
     int64_t start = lh_now(env);
     i->open_tried = true;
-    i->payload = lh_pool_blob(i->shard->server->room.pool, i->head.plain_bytes);
+    i->payload = lh_pool_blob(i->shard->server->push_memory.pool, i->head.plain_bytes);
     if (i->payload) {
         struct lh_buf plain = lh_buf_over(i->payload->data, i->payload->len);
         i->open_result = lk_replica_open_into(&i->shard->replica, lh_blob_span(i->frame), &plain,
@@ -42,7 +42,7 @@ static void open_done(void *arg)
 {
     struct ps_item *i = arg;
     struct ps_server *s = i->shard->server;
-    if (s->stopped) return; // the list is freed by ps_server_stop
+    if (s->phase == PS_STOPPED) return; // the list is freed by ps_server_stop
     struct ps_item **at = &s->opening;
     while (*at != i) at = &(*at)->next;
     *at = i->next;

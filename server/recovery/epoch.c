@@ -62,5 +62,6 @@ bool ps_epoch_due(const struct ps_shard *shard)
     const struct ps_server *s = shard->server;
     const struct lh_ledger *l = &shard->replica.ledger;
     if (l->move.epoch && s->conf.below_stable) return true; // an operator takes it back
-    return s->damaged || !l->version || ps_epoch_asked_for(shard) || l->epoch < shard->least_epoch;
+    return s->log.damaged || !l->version || ps_epoch_asked_for(shard) ||
+           l->epoch < shard->least_epoch;
 }

@@ -50,7 +50,7 @@ lh_err ps_identity_load(struct ps_server *s)
     LH_TRY(identity_path(s, path));
     lh_err err = lh_numbers_load(s->conf.env, &IDENTITY, path, number);
     s->standby.identity = number[0];
-    s->standby.lost = number[1] || s->torn || s->damaged;
+    s->standby.lost = number[1] || s->log.torn || s->log.damaged;
     if (!err && !s->standby.identity)
         err = lh_fail(LH_ERR_CORRUPT, "%s names nobody; %s", path, IDENTITY.remedy);
     return err == LH_ERR_NOT_FOUND ? ps_identity_renew(s) : err;

@@ -33,12 +33,11 @@ static void take_back(void *arg)
 {
     struct ps_server *s = arg;
     s->move_timer = 0;
-    if (s->stopped || !s->serving) return;
+    if (s->phase != PS_SERVING) return;
     if (!ps_at_rest(s)) {
         s->move_timer = lh_after(s->conf.env, LOOK_AGAIN, take_back, s);
         return;
     }
-    s->serving = false;
     ps_report_forget(s); // said of the epoch that ends here: refused, once the next one is opened
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
@@ -69,7 +68,7 @@ bool ps_moved_here(const struct ps_server *s)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
         if (!ps_shard_reserved(s->shard[i])) return false;
-    return s->standby.standing;
+    return s->phase == PS_STANDBY;
 }
 
 void ps_move_found(struct ps_server *s)
@@ -128,10 +127,10 @@ void ps_move_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
     for (uint32_t i = 0; i < s->conf.shard_count; i++) s->shard[i]->wish = (struct lh_move){0};
     for (size_t i = 0; i < m->n_moves && !err; i++) {
         struct ps_shard *shard = ps_server_shard(s, m->moves[i]->shard);
-        if (shard && s->serving) told_owner(s, shard, m->moves[i]);
-        if (shard && s->standby.standing && !m->moves[i]->target)
+        if (shard && s->phase == PS_SERVING) told_owner(s, shard, m->moves[i]);
+        if (shard && s->phase == PS_STANDBY && !m->moves[i]->target)
             err = refuse(shard, m->moves[i]->epoch);
     }
     if (err && err != LH_ERR_DISK_FULL) ps_fatal(s, err);
-    if (s->serving) ps_raise(s, PS_WISHED);
+    if (s->phase == PS_SERVING) ps_raise(s, PS_WISHED);
 }

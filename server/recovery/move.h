@@ -8,6 +8,7 @@
 void ps_move_told(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);
 bool ps_moved_here(const struct ps_server *s);    // the log gives this standby every shard
 LH_MUST lh_err ps_move_take(struct ps_server *s); // their epochs begin here; durable
-void ps_move_found(struct ps_server *s); // at a start: what its log gives it is not begun again
+// At a start: what the log gives this directory is not begun again.
+void ps_move_found(struct ps_server *s);
 
 #endif

@@ -24,22 +24,23 @@
 enum { AHEAD_BYTES = 16 << 20 }; // received and not yet folded: no more is read
 static const int64_t LOOK_AGAIN = 20 * LH_MS;
 
-struct ps_owner_stream { // of one shard
+struct ps_owner_stream { // follows the owner of one shard
     struct ps_shard *shard;
-    char address[LH_ADDRESS_SIZE]; // of its owner
+    char address[LH_ADDRESS_SIZE]; // the owner's
     struct lh_link *link;
     struct lh_call *call; // NULL: not connected
     bool snapshot, need_snapshot, whole;
-    bool fruitless;   // a snapshot was taken, and nothing followed from it yet
-    int64_t heard_ns; // of a snapshot: when its call began, or its last bytes came
-    bool paused;      // the next message is asked for when what is here is folded
+    bool fruitless; // a snapshot was taken, and nothing followed from it yet
+    // The time when the call of a snapshot began, or its last bytes came.
+    int64_t heard_ns;
+    bool paused; // the next message is asked for when what is here is folded
     uint64_t timer;
     struct lh_record_stream stream;
-    bool begun, sealed; // of a snapshot: its first message came, its pieces are sealed
+    bool begun, sealed; // a snapshot's first message came; its pieces are sealed
     struct lh_state_seal seal;
     size_t queued; // bytes of items on their way into the log
-    struct lh_buf
-        bytes; // of a snapshot; `whole`: all of them, to be taken when nothing is under way
+    // A snapshot's; `whole`: all of them are here, and are taken when nothing is under way.
+    struct lh_buf bytes;
     struct lh_unary *confirm;
     uint64_t told; // version that was confirmed last
     bool in_sync;
@@ -85,7 +86,7 @@ static void refused(struct ps_owner_stream *c, const struct lh_record *r, lh_err
 
 static void record_done(struct ps_item *i, enum ps_outcome outcome)
 {
-    struct ps_owner_stream *c = i->shard->copy;
+    struct ps_owner_stream *c = i->shard->owner_stream;
     if (outcome == PS_STOPPING) return;
     if (outcome == PS_REFUSED) {
         refused(c, &i->record, i->decision.error);
@@ -103,7 +104,7 @@ static lh_err take_record(struct ps_owner_stream *c)
     const struct lh_record *r = &t->record;
     if (r->flags & LH_RECORD_ELIDED)
         return lh_fail(LH_ERR_MALFORMED, "a record without its payload");
-    if (!c->shard->server->standby.standing) { // a former owner's: it is listened to no more
+    if (c->shard->server->phase != PS_STANDBY) { // a former owner's: it is listened to no more
         if (LH_BUG("old_epoch")) confirm_point(c, r->epoch, r->version, &r->chain);
         return LH_OK;
     }
@@ -130,7 +131,7 @@ static lh_err take_bytes(struct ps_owner_stream *c, struct lh_span bytes)
     return LH_OK;
 }
 
-// What is here was confirmed, perhaps, and is what this standby would take over with.
+// The state here was confirmed, perhaps, and is what this standby would take over with.
 static lh_err check_age(const struct ps_owner_stream *c, uint64_t epoch, uint64_t version,
                         const struct lh_hash *chain)
 {
@@ -199,7 +200,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
         restart(c);
         return;
     }
-    confirm(c); // also when nothing is new: the owner learns that somebody stands by
+    confirm(c); // when nothing is new, the owner still learns that somebody stands by
     c->paused = c->queued >= AHEAD_BYTES;
     if (!c->paused) lh_call_read(call);
 }
@@ -268,7 +269,7 @@ static lh_err ask_snapshot(struct ps_owner_stream *c)
     return lh_rpc_send(c->call, &m.base);
 }
 
-// Which state came, is in its ledger: read before what is held here gives way to it.
+// The ledger says which state came. It is read before what is held here gives way to it.
 static lh_err check_whole(const struct ps_owner_stream *c)
 {
     const struct lh_ledger *have = &c->shard->replica.ledger;
@@ -292,7 +293,7 @@ static lh_err take_whole(struct ps_owner_stream *c)
     if (!err) err = ps_fold_load(s, lh_buf_span(&c->bytes));
     lh_buf_free(&c->bytes);
     c->whole = false;
-    c->need_snapshot = false; // where it was not taken, the owner is asked what follows from ours
+    c->need_snapshot = false; // if it was not taken, the owner is asked what follows from ours
     if (err)
         lh_logf(s->server->conf.log, LH_WARN, "standby.refused", "shard %u: %s", s->id,
                 lh_err_text(err));
@@ -342,7 +343,7 @@ static void connect_copy(void *arg)
     struct ps_owner_stream *c = arg;
     struct ps_server *s = c->shard->server;
     c->timer = 0;
-    if (s->stopped || s->standby.taking) return;
+    if (s->phase == PS_STOPPED || s->standby.taking) return;
     if (c->call) {
         watch(c);
         return;
@@ -377,7 +378,7 @@ static void connect_copy(void *arg)
 static void again(struct ps_owner_stream *c, int64_t ns)
 {
     struct ps_server *s = c->shard->server;
-    if (!c->timer && !s->stopped) c->timer = lh_after(s->conf.env, ns, connect_copy, c);
+    if (!c->timer && s->phase != PS_STOPPED) c->timer = lh_after(s->conf.env, ns, connect_copy, c);
 }
 
 // ---------------------------------------------------------------- confirming
@@ -386,7 +387,7 @@ static void on_confirmed(void *self, lh_err err, const ProtobufCMessage *answer)
 {
     struct ps_owner_stream *c = self;
     c->confirm = NULL;
-    if (c->shard->server->stopped) return;
+    if (c->shard->server->phase == PS_STOPPED) return;
     if (err) c->told = 0; // told again with the next message, or the next stream
     c->in_sync = !err && ((const Longhaul__V1__ConfirmReply *)answer)->in_sync;
     if (!err && c->shard->replica.ledger.version > c->told) confirm(c);
@@ -416,7 +417,7 @@ static void confirm(struct ps_owner_stream *c)
 {
     const struct ps_shard *s = c->shard;
     const struct lh_ledger *l = &s->replica.ledger;
-    bool news = l->version > c->told || !c->told, stands = s->server->standby.standing;
+    bool news = l->version > c->told || !c->told, stands = s->server->phase == PS_STANDBY;
     if (c->call && !c->snapshot && !c->confirm && news && stands && !s->server->standby.taking)
         confirm_point(c, l->epoch, l->version, &l->chain);
 }
@@ -435,7 +436,7 @@ lh_err ps_owner_stream_begin(struct ps_shard *shard)
 {
     struct ps_owner_stream *c = calloc(1, sizeof *c);
     if (!c) return LH_ERR_NO_MEMORY;
-    shard->copy = c;
+    shard->owner_stream = c;
     c->shard = shard;
     LH_TRY(ps_head_settle(shard));
     again(c, 0);
@@ -476,7 +477,7 @@ void ps_owner_stream_free(struct ps_owner_stream *c)
 
 json_t *ps_owner_stream_status(const struct ps_shard *s)
 {
-    const struct ps_owner_stream *c = s->copy;
+    const struct ps_owner_stream *c = s->owner_stream;
     return json_pack("{s:s s:b s:b}", "owner", c ? c->address : "", "in_sync", c && c->in_sync,
                      "following", c && c->call && !c->snapshot);
 }

@@ -13,46 +13,47 @@ struct ps_offer {
     uint64_t worker;
     int64_t heard_ns;
     struct lh_point have[PS_OFFER_POINTS_MAX];
-    uint32_t haves;
+    uint32_t have_count;
     bool lied;        // brought a whole state that was not the one it had offered: not asked again
     int64_t asked_ns; // when it was told to bring its state, or the last full part came; 0: not yet
-    uint32_t broken;  // transfers that it began meanwhile and did not end
-    uint32_t turns;   // that it had and let pass: those who had fewer are asked first
+    uint32_t broken;  // transfers that it began in this turn and did not end
+    uint32_t turns;   // turns that it had and let pass: those who had fewer are asked first
 };
 
 struct ps_rebuild {
     struct ps_shard *shard;
     bool unreliable; // the directory's own state can't be believed
     bool anew;       // an epoch is to be opened, whatever the replica holds by then
-    bool unheard;    // that the coordinator does not answer was told
+    bool unheard;    // the log says already that the coordinator does not answer
     bool ready, told, stuck;
     bool named; // what the own state lacks was told
     // as the coordinator says
     bool asked;
-    uint64_t epoch, token;         // the last one
-    uint64_t standby;              // in sync with the owner, as far as is known; else 0
-    char held_at[LH_ADDRESS_SIZE]; // where it gives its state, since it can't take over; else ""
+    uint64_t epoch, token; // the last one
+    uint64_t standby;      // the standby in sync with the owner, as far as is known; else 0
+    // The address where it gives its state, since it can't take over; else "".
+    char held_at[LH_ADDRESS_SIZE];
     struct lh_point *begun;
-    size_t epochs;
+    size_t begun_count;
     struct lh_point stable, head;
     bool head_known;  // now: a coordinator that was restarted does not know it
-    uint64_t process; // that reported it
+    uint64_t process; // the process that reported the head
     uint64_t *live;
-    size_t lives;
+    size_t live_count;
     // from followers
     struct ps_offer offer[LH_WORKERS_MAX];
-    uint32_t offers;
+    uint32_t offer_count;
     struct lh_point wanted; // version and epoch 0: nothing
     uint64_t wanted_of;
-    uint8_t
-        challenge[LH_STATE_RANDOM]; // of the last answer that named it: its bytes are bound to it
+    uint8_t challenge[LH_STATE_RANDOM]; // the last answer's that named `wanted`: its bytes are
+                                        // bound to it
     bool chosen; // the replica holds what is to be served; fetched: from a follower
     bool fetched;
     struct ps_restore *restore;
-    uint64_t from;        // the standby whose state the replica holds; 0: none
-    struct ps_held *held; // that state is being fetched
+    uint64_t from;        // the standby that had the state in the replica; 0: none
+    struct ps_held *held; // the transfer of that state; NULL: none
     bool opening;         // the request under way wants an epoch opened
-    int64_t since_ns;     // of the coordinator's first answer
+    int64_t since_ns;     // the time of the coordinator's first answer
     struct lh_unary *ask;
     uint64_t timer;
 };

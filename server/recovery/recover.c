@@ -36,7 +36,7 @@ static void skipped(void *arg, const char *file, lh_err err)
             "%s: %s; an older one is taken", file, lh_err_text(err));
 }
 
-// What a process that was killed before it removed the oldest left may be the room that is missing.
+// A checkpoint that a killed process did not get to remove may be the room that is missing.
 // Where newer ones were passed over, those are not counted on: all stay.
 static lh_err prune(const struct ps_shard *shard, const struct lk_checkpoint_conf *conf)
 {
@@ -110,25 +110,25 @@ static lh_err replay(void *arg, uint32_t id, const struct lh_record *r, struct p
 {
     struct ps_server *s = arg;
     struct ps_shard *shard = ps_server_shard(s, id);
-    s->replayed = true;
+    s->log.replayed = true;
     if (!shard) // a shard that this server owned before: its records stay where they are
         return LH_OK;
     if (of_another(shard, r)) {
-        s->given_up = true;
+        s->log.given_up = true;
         return LH_OK;
     }
     if (r->version <= shard->replica.ledger.version) {
-        if (shard->indexed && shard->index[shard->indexed - 1].version + 1 != r->version)
-            shard->indexed = 0;
+        if (shard->index_count && shard->index[shard->index_count - 1].version + 1 != r->version)
+            shard->index_count = 0;
         return ps_shard_indexed(shard, r->version, place);
     }
     if (r->version != shard->replica.ledger.version + 1) return gap(shard, r->version);
-    if (shard->indexed && shard->index[shard->indexed - 1].version + 1 != r->version)
-        shard->indexed = 0;
+    if (shard->index_count && shard->index[shard->index_count - 1].version + 1 != r->version)
+        shard->index_count = 0;
     lh_err err = ps_fold_record(shard, r, (struct lh_span){0}, 0, place);
     s->replay.records++;
     s->replay.bytes += place.bytes;
-    s->unreliable |= err != LH_OK;
+    s->log.unreliable |= err != LH_OK;
     return err;
 }
 
@@ -304,11 +304,11 @@ lh_err ps_recover(struct ps_server *s)
     lh_err err = read_disk(s, &torn);
     if (err == LH_ERR_DISK_FULL) return fail_without_room(s);
     bool mends = s->conf.rebuild_damaged || s->conf.standby; // a standby fetches it from its owner
-    s->torn = torn;
-    s->damaged = err == LH_ERR_CORRUPT && mends && s->conf.coordinator[0];
-    if (err && !s->damaged) return err;
-    if (s->damaged) snprintf(s->damage, sizeof s->damage, "%s", lh_err_text(err));
-    if (s->damaged && !s->conf.standby)
+    s->log.torn = torn;
+    s->log.damaged = err == LH_ERR_CORRUPT && mends && s->conf.coordinator[0];
+    if (err && !s->log.damaged) return err;
+    if (s->log.damaged) snprintf(s->log.damage, sizeof s->log.damage, "%s", lh_err_text(err));
+    if (s->log.damaged && !s->conf.standby)
         lh_logf(s->conf.log, LH_ERROR, "log.damaged",
                 "%s; the shards are rebuilt from their followers (rebuild.damaged)",
                 lh_err_text(err));
@@ -318,14 +318,14 @@ lh_err ps_recover(struct ps_server *s)
                 "been acknowledged: a new epoch begins");
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
-        if (s->damaged) shard->token = 0; // what it opened before is not what is left
-        bool whole = shard->indexed &&
-                     shard->index[shard->indexed - 1].version == shard->replica.ledger.version;
-        if (!whole) shard->indexed = 0; // the log ends below the checkpoint: its tail was cut
+        if (s->log.damaged) shard->token = 0; // what it opened before is not what is left
+        bool whole = shard->index_count &&
+                     shard->index[shard->index_count - 1].version == shard->replica.ledger.version;
+        if (!whole) shard->index_count = 0; // the log ends below the checkpoint: its tail was cut
         if (LH_BUG("drop_dedupe")) shard->replica.ledger.rows = 0;
         LH_TRY(set_checkpoints_aside(shard));
     }
-    if (!s->given_up || s->damaged) return LH_OK;
+    if (!s->log.given_up || s->log.damaged) return LH_OK;
     lh_logf(s->conf.log, LH_WARN, "log.given_up",
             "the log is of a history that another one took the place of: it is set aside");
     return ps_start_over(s);
@@ -345,27 +345,28 @@ static lh_err checkpoint(struct ps_shard *shard)
     shard->checkpointed = shard->replica.ledger.version;
     shard->weighed = 0;
     shard->digested = 0; // the next DIGEST record comes soon: followers compare
-    shard->indexed = 0;
+    shard->index_count = 0;
     return LH_OK;
 }
 
 static lh_err set_log_aside(struct ps_server *s)
 {
     bool torn;
-    if (!s->aside) {
+    if (!s->log.aside) {
         ps_wal_close(s->wal);
         s->wal = NULL;
         LH_TRY(ps_quarantine_log(s));
     }
-    s->aside = true; // and where there is no room for a new one, that much is done
+    s->log.aside = true; // that much is done, also where there is no room for a new one
     LH_TRY(open_log(s, &torn));
-    s->aside = false;
+    s->log.aside = false;
     return LH_OK;
 }
 
 static lh_err start_over(struct ps_server *s)
 {
-    for (uint32_t i = 0; i < s->conf.shard_count && !s->aside; i++) LH_TRY(checkpoint(s->shard[i]));
+    for (uint32_t i = 0; i < s->conf.shard_count && !s->log.aside; i++)
+        LH_TRY(checkpoint(s->shard[i]));
     return set_log_aside(s);
 }
 
@@ -377,13 +378,15 @@ lh_err ps_start_over(struct ps_server *s)
     return room ? start_over(s) : err;
 }
 
-// What was fetched from followers becomes the history here: durable before anything follows it.
+// The state that was fetched from followers becomes the history here: durable before anything
+// follows it.
 static lh_err install(struct ps_server *s, bool fetched)
 {
-    if ((!fetched && !s->damaged) || s->installed) return LH_OK;
-    for (uint32_t i = 0; i < s->conf.shard_count && !s->aside; i++) LH_TRY(checkpoint(s->shard[i]));
-    if (s->damaged || s->replayed) LH_TRY(set_log_aside(s));
-    s->installed = true; // the EPOCH record may have to wait for room
+    if ((!fetched && !s->log.damaged) || s->log.installed) return LH_OK;
+    for (uint32_t i = 0; i < s->conf.shard_count && !s->log.aside; i++)
+        LH_TRY(checkpoint(s->shard[i]));
+    if (s->log.damaged || s->log.replayed) LH_TRY(set_log_aside(s));
+    s->log.installed = true; // the EPOCH record may have to wait for room
     return LH_OK;
 }
 
@@ -392,7 +395,8 @@ static lh_err install(struct ps_server *s, bool fetched)
 static lh_err look_for_another(struct ps_shard *shard)
 {
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
-    uint64_t first = shard->indexed ? shard->index[0].version : shard->replica.ledger.version + 1;
+    uint64_t first =
+        shard->index_count ? shard->index[0].version : shard->replica.ledger.version + 1;
     uint64_t *version;
     size_t count, enough = 0;
     LH_TRY(lk_checkpoint_versions(&conf, shard->id, false, &version, &count));
@@ -408,7 +412,7 @@ lh_err ps_recovered(struct ps_server *s, bool fetched)
     for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(ps_head_settle(s->shard[i]));
     LH_TRY(open_epochs(s));
     LH_TRY(store_process(s));
-    s->installed = s->damaged = s->unreliable = false;
+    s->log.installed = s->log.damaged = s->log.unreliable = false;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
         LH_TRY(look_for_another(shard));

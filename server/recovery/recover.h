@@ -12,7 +12,7 @@ LH_MUST lh_err ps_recover(struct ps_server *s);
 // Every shard's history is settled: makes what is to be served durable. `fetched`: some replica
 // holds a state that is not this directory's. LH_ERR_DISK_FULL: to be tried again.
 LH_MUST lh_err ps_recovered(struct ps_server *s, bool fetched);
-// What the replicas hold becomes all there is: checkpoints of it, and a new log. LH_ERR_DISK_FULL:
+// The replicas' states become all there is: checkpoints of it, and a new log. LH_ERR_DISK_FULL:
 // to be tried again.
 LH_MUST lh_err ps_start_over(struct ps_server *s);
 

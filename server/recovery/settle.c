@@ -24,7 +24,7 @@ static LH_MUST lh_err begin_serving(struct ps_server *s)
         ps_rebuild_free(s->shard[i]->rebuild);
         s->shard[i]->rebuild = NULL;
     }
-    s->serving = true;
+    ps_become(s, PS_SERVING);
     lh_logf(s->conf.log, LH_INFO, "server.serving", "at %s", s->address);
     for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_checkpointer_start(s->shard[i]);
     ps_report_start(s);
@@ -53,7 +53,7 @@ static LH_MUST lh_err wait_for_room(struct ps_server *s)
 void ps_settle_serve(struct ps_server *s)
 {
     s->retry_timer = 0;
-    if (s->stopped || s->serving) return;
+    if (s->phase != PS_SETTLING) return;
     lh_err err = begin_serving(s);
     if (err == LH_ERR_DISK_FULL) err = wait_for_room(s);
     if (err) ps_fatal(s, err);
@@ -71,6 +71,7 @@ static bool unsettled(const struct ps_shard *shard)
 lh_err ps_settle(struct ps_server *s)
 {
     bool waits = false;
+    ps_become(s, PS_SETTLING);
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         if (!unsettled(s->shard[i])) continue;
         LH_TRY(ps_rebuild_begin(s->shard[i]));

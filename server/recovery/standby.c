@@ -21,13 +21,14 @@ static const int64_t LOOK_AGAIN = 20 * LH_MS;
 
 // ---------------------------------------------------------------- the coordinator's word
 
-// What is here is served, when its history is settled.
+// The shards are served as they are here, when their history is settled.
 static lh_err own(struct ps_server *s)
 {
-    if (s->damaged && !s->conf.rebuild_damaged) return lh_fail(LH_ERR_CORRUPT, "%s", s->damage);
+    if (s->log.damaged && !s->conf.rebuild_damaged)
+        return lh_fail(LH_ERR_CORRUPT, "%s", s->log.damage);
     LH_TRY(ps_owner_stream_write(s));
     LH_TRY(ps_move_take(s));
-    s->standby.standing = s->standby.taking = false;
+    s->standby.taking = false;
     return ps_settle_in_room(s);
 }
 
@@ -37,7 +38,7 @@ static void on_take_over(void *arg)
 {
     struct ps_server *s = arg;
     s->take_over_timer = 0;
-    if (!s->stopped && s->standby.taking) take_over(s);
+    if (s->phase != PS_STOPPED && s->standby.taking) take_over(s);
 }
 
 static void look_again(struct ps_server *s)
@@ -51,19 +52,19 @@ static void look_again(struct ps_server *s)
 static void take_over(struct ps_server *s)
 {
     for (uint32_t i = 0; i < s->conf.shard_count && !LH_BUG("old_epoch"); i++)
-        if (s->shard[i]->copy) ps_owner_stream_hang_up(s->shard[i]->copy);
+        if (s->shard[i]->owner_stream) ps_owner_stream_hang_up(s->shard[i]->owner_stream);
     if (!ps_at_rest(s)) {
         look_again(s);
         return;
     }
     for (uint32_t i = 0; i < s->conf.shard_count && !LH_BUG("old_epoch"); i++)
-        ps_owner_stream_close(s->shard[i]->copy);
+        ps_owner_stream_close(s->shard[i]->owner_stream);
     lh_err err = own(s);
     if (err == LH_ERR_DISK_FULL)
         look_again(s);
     else if (err)
         ps_fatal(s, err);
-    else if (s->serving)
+    else if (s->phase == PS_SERVING)
         ps_report_now(s); // the shards were moved, and nobody knows yet
 }
 
@@ -75,10 +76,10 @@ void ps_standby_durable(struct ps_server *s)
         look_again(s);
     }
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
-        if (s->shard[i]->copy) ps_owner_stream_durable(s->shard[i]->copy);
+        if (s->shard[i]->owner_stream) ps_owner_stream_durable(s->shard[i]->owner_stream);
 }
 
-// What is here can't be believed: everything is fetched anew.
+// The state here can't be believed: everything is fetched anew.
 static lh_err begin_anew(struct ps_server *s)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
@@ -88,7 +89,7 @@ static lh_err begin_anew(struct ps_server *s)
         LH_TRY(ps_fold_anew(shard));
     }
     LH_TRY(ps_start_over(s));
-    s->damaged = s->unreliable = false;
+    s->log.damaged = s->log.unreliable = false;
     return LH_OK;
 }
 
@@ -96,7 +97,7 @@ static lh_err stand_by(struct ps_server *s)
 {
     if (s->standby.lost) LH_TRY(ps_identity_renew(s));
     s->standby.lost = false;
-    if (s->damaged) LH_TRY(begin_anew(s));
+    if (s->log.damaged) LH_TRY(begin_anew(s));
     for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(ps_owner_stream_begin(s->shard[i]));
     lh_logf(s->conf.log, LH_INFO, "standby.begun", "stands by as %016" PRIx64, s->standby.identity);
     return LH_OK;
@@ -105,8 +106,8 @@ static lh_err stand_by(struct ps_server *s)
 static void take_owner(struct ps_server *s, const Longhaul__V1__ShardAddress *m)
 {
     struct ps_shard *shard = ps_server_shard(s, m->shard);
-    if (shard && shard->copy && strcmp(m->address, s->address))
-        ps_owner_stream_owner(shard->copy, m->address);
+    if (shard && shard->owner_stream && strcmp(m->address, s->address))
+        ps_owner_stream_owner(shard->owner_stream, m->address);
 }
 
 void ps_standby_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
@@ -121,7 +122,7 @@ void ps_standby_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
         take_over(s);
         return;
     }
-    lh_err err = s->shard[0]->copy ? LH_OK : stand_by(s);
+    lh_err err = s->shard[0]->owner_stream ? LH_OK : stand_by(s);
     for (size_t i = 0; i < m->n_owners && !err; i++) take_owner(s, m->owners[i]);
     if (err == LH_ERR_DISK_FULL)
         lh_logf(s->conf.log, LH_ERROR, "standby.disk_full", "%s; it stands by when there is room",
@@ -133,7 +134,7 @@ void ps_standby_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
 lh_err ps_standby_begin(struct ps_server *s)
 {
     LH_TRY(ps_identity_load(s));
-    s->standby.standing = true;
+    ps_become(s, PS_STANDBY);
     ps_move_found(s);
     ps_report_start(s);
     return LH_OK;

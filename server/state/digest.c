@@ -40,7 +40,7 @@ static void step_done(void *arg)
 {
     struct ps_digest *d = arg;
     struct ps_server *s = d->shard->server;
-    if (!d->result && !d->making.done && !s->stopped) {
+    if (!d->result && !d->making.done && s->phase != PS_STOPPED) {
         s->conf.env->ops->work(s->conf.env, LH_LANE_COMPUTE, step_job, step_done, d);
         return;
     }
@@ -86,7 +86,8 @@ static bool at_once(const struct ps_shard *s)
 bool ps_digest_ready(struct ps_shard *s, bool holds)
 {
     struct ps_digest *d = &s->digest;
-    bool beside = s->server->serving || s->server->standby.standing; // else all may be replaced
+    // while a history is settled all may be replaced
+    bool beside = s->server->phase == PS_SERVING || s->server->phase == PS_STANDBY;
     if (!d->busy && !known(s)) {
         if (!beside || s->server->ending || at_once(s))
             (void)ps_digest_now(s);

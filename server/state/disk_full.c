@@ -25,7 +25,7 @@ uint64_t ps_disk_full_reserve(const struct ps_server *s)
     return ps_checkpointer_bytes(s) + RECORDS_BYTES + (uint64_t)RECORD_BYTES * s->conf.shard_count;
 }
 
-// What is left is that checkpoint's: small segments would use it up and make none.
+// The room that is left is that checkpoint's: small segments would use it up and make none.
 static bool checkpoint_lacks_room(const struct ps_server *s)
 {
     for (uint32_t k = 0; k < s->conf.shard_count; k++)
@@ -39,21 +39,23 @@ bool ps_disk_full_needs_record(const struct ps_shard *shard)
 {
     const struct ps_server *s = shard->server;
     const struct lh_ledger *l = &shard->replica.ledger;
-    bool could = s->full.stuck && l->version == shard->checkpointed && shard->indexed > 1;
+    bool could = s->disk_full.stuck && l->version == shard->checkpointed && shard->index_count > 1;
     return could && !ps_checkpointer_busy(s) && !checkpoint_lacks_room(s);
 }
 
 void ps_disk_full_before_commit(struct ps_server *s)
 {
     ps_wal_reserve(s->wal, ps_disk_full_reserve(s));
-    s->full.may_squeeze = s->full.now && !ps_checkpointer_busy(s) && !checkpoint_lacks_room(s);
-    s->full.squeezed = false;
+    s->disk_full.may_squeeze =
+        s->disk_full.now && !ps_checkpointer_busy(s) && !checkpoint_lacks_room(s);
+    s->disk_full.squeezed = false;
 }
 
 lh_err ps_disk_full_commit(struct ps_server *s)
 {
-    s->full.squeezed = s->full.may_squeeze;
-    return s->full.squeezed ? ps_wal_commit_small(s->wal, s->full.small_reserve) : LH_ERR_DISK_FULL;
+    s->disk_full.squeezed = s->disk_full.may_squeeze;
+    return s->disk_full.squeezed ? ps_wal_commit_small(s->wal, s->disk_full.small_reserve)
+                                 : LH_ERR_DISK_FULL;
 }
 
 static LH_MUST lh_err make_room(struct ps_server *s)
@@ -65,9 +67,9 @@ static LH_MUST lh_err make_room(struct ps_server *s)
 
 lh_err ps_disk_full_met(struct ps_server *s)
 {
-    bool before = s->full.now;
-    s->full.now = true;
-    s->full.stuck = s->full.squeezed;
+    bool before = s->disk_full.now;
+    s->disk_full.now = true;
+    s->disk_full.stuck = s->disk_full.squeezed;
     s->count.full++;
     if (!before)
         lh_logf(s->conf.log, LH_ERROR, "log.disk_full",
@@ -81,9 +83,10 @@ lh_err ps_disk_full_met(struct ps_server *s)
 
 void ps_disk_full_committed(struct ps_server *s)
 {
-    s->full.stuck = false;
-    if (!s->full.now || s->full.squeezed) return;
-    s->full.now = false;
+    s->disk_full.stuck = false;
+    if (!s->disk_full.now || s->disk_full.squeezed) return;
+    s->disk_full.now = false;
     lh_logf(s->conf.log, LH_INFO, "log.room", "there is room for the log again");
-    for (uint32_t k = 0; k < s->conf.shard_count; k++) s->shard[k]->room_at = 0; // for those too
+    for (uint32_t k = 0; k < s->conf.shard_count; k++)
+        s->shard[k]->disk_retry_at_ns = 0; // checkpoints are tried again at once, too
 }

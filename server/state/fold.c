@@ -10,7 +10,7 @@
 
 static void note_norm(struct ps_shard *s, double norm)
 {
-    s->norm[s->norms++ % LH_NORM_WINDOW] = norm;
+    s->norm[s->norm_count++ % LH_NORM_WINDOW] = norm;
 }
 
 // An ADMIT whose payload is not here is unsealed again.

@@ -22,7 +22,7 @@ bool ps_digest_ready(struct ps_shard *s, bool holds);
 bool ps_digest_all_ready(struct ps_server *s);
 bool ps_digest_holds(const struct ps_shard *s);
 bool ps_digest_busy(const struct ps_shard *s);    // one is made, or its record is not decided yet
-struct lh_hash ps_digest_now(struct ps_shard *s); // at once, however long it takes
+struct lh_hash ps_digest_now(struct ps_shard *s); // made at once, however long it takes
 // A DIGEST record: checked against the digest that is there, or against one that is made now.
 LH_MUST lh_err ps_digest_fold(struct ps_shard *s, const struct lh_record *r);
 void ps_digest_free(struct ps_shard *s);

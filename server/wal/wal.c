@@ -34,8 +34,8 @@ void ps_wal_reserve(struct ps_wal *w, uint64_t bytes)
     atomic_store(&w->reserve, bytes);
 }
 
-// What failed to become durable may be there all the same: nobody may go on as if it were not, not
-// even where the disk had no room for it.
+// Bytes that failed to become durable may be there all the same: nobody may go on as if they were
+// not, not even where the disk had no room for it.
 static lh_err final(lh_err err)
 {
     char text[256];
@@ -268,7 +268,7 @@ static lh_err write_group(struct ps_wal *w, bool ahead)
 {
     const struct lh_files_ops *files = w->conf.env->ops->files;
     uint64_t at = w->at;
-    size_t done = 0; // of our own bytes
+    size_t done = 0; // bytes that are our own
     for (size_t i = 0; i < w->pieces; i++) {
         const struct ps_piece *p = &w->piece[i];
         if (!p->body.len) continue; // goes with its neighbours'

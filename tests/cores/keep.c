@@ -46,7 +46,7 @@ static bool comes_after(int64_t delay_ns)
     assert_int_equal(rig_start_server(r, true), LH_OK);
     struct ps_shard *shard = r->server->shard[0];
     r->server->conf.checkpoint_every = 0;
-    r->server->conf.keep_slice_bytes = SLICE_BYTES;
+    r->server->conf.checkpoint_slice_bytes = SLICE_BYTES;
     plan(r, LH_PHASE_RUN);
     rig_run(r, LH_SECOND);
     assert_int_equal(shard->replica.ledger.version, 1);

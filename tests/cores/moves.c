@@ -29,7 +29,7 @@ static const struct lh_ledger *ledger(const struct ps_server *s, uint32_t shard)
 
 static bool decides(const struct ps_server *s, uint32_t shard)
 {
-    return s->serving && !s->stopped && !ps_shard_frozen(s->shard[shard]);
+    return s->phase == PS_SERVING && !ps_shard_frozen(s->shard[shard]);
 }
 
 static void ask(struct rig *r)
@@ -78,7 +78,7 @@ static void begin_half(struct rig *r)
     assert_true(streams > 1);
     assert_int_not_equal(ledger(r->standby, 0)->move.epoch, 0);
     assert_int_equal(ledger(r->standby, 1)->move.epoch, 0);
-    assert_true(r->standby->standby.standing);
+    assert_true(r->standby->phase == PS_STANDBY);
 }
 
 static void assert_nothing_moved(struct rig *r)
@@ -97,7 +97,7 @@ static void assert_moved(struct rig *r)
         assert_int_equal(row(r, k)->owner, r->standby->standby.identity);
         assert_int_equal(row(r, k)->move.target, 0);
     }
-    assert_true(r->server->stopped);
+    assert_true(r->server->phase == PS_STOPPED);
     assert_int_equal(r->fatals, 1);
 }
 
