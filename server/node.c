@@ -20,11 +20,11 @@ struct ps_node {
     struct ps_server *server;           // NULL: not this role
     struct ps_coordinator *coordinator; // NULL: not this role
     struct lh_units units;
-    struct lh_signer *signer; // of checkpoints; NULL: none
+    struct lh_signer *signer; // signs checkpoints; NULL: they are not signed
     struct lh_trusted trusted;
     uint32_t shard[LH_CONFIG_INTS_MAX];
     char address[LH_ADDRESS_SIZE];
-    struct lh_service door; // of both roles
+    struct lh_service door; // the door of both roles
 };
 
 lh_err ps_node_create(struct ps_node **out)

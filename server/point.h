@@ -13,17 +13,17 @@ struct Longhaul__V1__Point;
 struct ps_shard;
 
 enum ps_stand {
-    PS_POINT_EARLIER, // of an epoch before the log's last one: its end says nothing of it
-    PS_POINT_LATER,   // of an epoch that the log has not begun
-    PS_POINT_AHEAD,   // of the log's epoch, above its end
+    PS_POINT_EARLIER, // its epoch is before the log's last one: the log's end says nothing of it
+    PS_POINT_LATER,   // its epoch is one that the log has not begun
+    PS_POINT_AHEAD,   // it is above the log's end, in the log's epoch
     PS_POINT_OURS,    // the log has it
     PS_POINT_OTHER,   // the log has another record there: they are two histories of one epoch
     PS_POINT_CUT,     // its record is not in the log any more: nobody can tell
 };
 
-struct ps_log_answer {           // of a log that was asked for a point
-    uint64_t epoch, version;     // where it ends
-    const struct lh_hash *chain; // that it has at the point's version; NULL: no record is there
+struct ps_log_answer {           // what a log says that was asked for a point
+    uint64_t epoch, version;     // the log's end
+    const struct lh_hash *chain; // the log's chain at the point's version; NULL: no record is there
 };
 
 // Pure.

@@ -12,7 +12,9 @@
 #include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "server/server.h"
+#include "server/core.h"
+#include "server/push/insync.h"
+#include "server/report.h"
 
 static void take_plan(struct ps_server *s, struct lh_span bytes)
 {
@@ -27,15 +29,14 @@ static void take_plan(struct ps_server *s, struct lh_span bytes)
         if (shard->plan) *shard->plan = *plan;
     }
     free(plan);
-    ps_group_commit_kick(s);
+    ps_raise(s, PS_WISHED);
 }
 
 static void take_answer(struct ps_server *s, const Longhaul__V1__ReportReply *m)
 {
-    ps_move_told(s, m);
     ps_vouch_told(s, m);
-    if (s->standby.standing) ps_standby_told(s, m);
-    if (s->serving && m->plan.len) take_plan(s, lh_span(m->plan.data, m->plan.len));
+    s->events.answered(s, m);
+    if (s->phase == PS_SERVING && m->plan.len) take_plan(s, lh_span(m->plan.data, m->plan.len));
 }
 
 static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
@@ -43,7 +44,7 @@ static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
     struct ps_report *report = self;
     struct ps_server *s = report->server;
     report->call = NULL;
-    if (s->stopped) return;
+    if (s->phase == PS_STOPPED) return;
     bool late = report->number < s->report_heard; // a later report was answered before
     if (!err && !late) {
         s->report_heard = report->number;
@@ -61,7 +62,7 @@ static struct ps_report *free_place(struct ps_server *s)
 {
     struct ps_report *place = NULL;
     for (struct ps_report *r = s->report; r < s->report + PS_REPORTS_MAX; r++) {
-        if (r->call && s->standby.standing) return NULL;
+        if (r->call && s->phase == PS_STANDBY) return NULL;
         if (!r->call) place = r;
     }
     return place;
@@ -89,7 +90,7 @@ static void send(struct ps_server *s)
         report[i].credited = (ProtobufCBinaryData){l->credit_bytes, l->credit};
         report[i].plan = l->plan.number;
         report[i].phase = l->plan.phase;
-        report[i].moving = ps_moving(s->shard[i]);
+        report[i].moving = ps_shard_moving(s->shard[i]);
         report[i].begun = s->shard[i]->begun;
         report[i].in_sync = ps_insync_noted(s->shard[i], &report[i].changes);
         ps_vouch_answer(s->shard[i], &report[i]);
@@ -100,7 +101,7 @@ static void send(struct ps_server *s)
     m.address = s->address;
     m.process = s->process;
     m.standby = s->standby.identity;
-    m.standing = s->standby.standing;
+    m.standing = s->phase == PS_STANDBY;
     m.lost = s->standby.lost;
     m.vouches = true;
     if (trip.mean_us) m.trip = &trip;
@@ -130,9 +131,10 @@ static void tick(void *arg)
 {
     struct ps_server *s = arg;
     s->report_timer = 0;
-    if (s->stopped) return;
+    if (s->phase == PS_STOPPED) return;
     s->report_timer = lh_after(s->conf.env, interval(s), tick, s);
-    bool settles = !s->serving && !s->standby.standing; // of a history that may not last
+    // A history that is being settled may not last: nothing is said of it.
+    bool settles = s->phase <= PS_SETTLING;
     if (!settles) send(s);
 }
 

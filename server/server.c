@@ -4,113 +4,77 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/answer.h"
+#include "server/push/follow.h"
+#include "server/push/group_commit.h"
+#include "server/push/insync.h"
+#include "server/push/push_memory.h"
+#include "server/push/receive.h"
+#include "server/push/unseal.h"
+#include "server/recovery/move.h"
+#include "server/recovery/rebuild.h"
+#include "server/recovery/recover.h"
+#include "server/recovery/settle.h"
+#include "server/recovery/standby.h"
+#include "server/report.h"
+#include "server/state/checkpointer.h"
+#include "server/state/fold.h"
 
-struct lk_checkpoint_conf ps_checkpoint_conf(struct ps_server *s)
+// ---------------------------------------------------------------- who hears what
+
+static void silence(void *arg);
+
+static void watch(struct ps_server *s)
 {
-    return (struct lk_checkpoint_conf){.env = s->conf.env,
-                                       .dir = s->checkpoint_dir,
-                                       .keys = s->conf.keys,
-                                       .cipher = s->conf.cipher,
-                                       .key_id = s->conf.key_id,
-                                       .signer = s->conf.signer,
-                                       .trusted = s->conf.trusted};
+    if (!s->silent_timer && s->phase != PS_STOPPED)
+        s->silent_timer = lh_after(s->conf.env, LH_PUSH_SILENT_MS * LH_MS / 4, silence, s);
 }
 
-struct ps_shard *ps_server_shard(struct ps_server *s, uint32_t id)
-{
-    for (uint32_t i = 0; i < s->conf.shard_count; i++)
-        if (s->shard[i] && s->shard[i]->id == id) return s->shard[i];
-    return NULL;
-}
-
-void ps_fatal(struct ps_server *s, lh_err err)
-{
-    if (s->stopped) return;
-    s->stopped = true;
-    lh_logf(s->conf.log, LH_ERROR, "server.stop", "%s", lh_err_text(err));
-    if (s->conf.fatal) s->conf.fatal(s->conf.fatal_arg, err, lh_err_text(err));
-}
-
-void ps_took(struct ps_server *s, enum ps_loop what, int64_t start_ns)
-{
-    int64_t ns = lh_now(s->conf.env) - start_ns;
-    if (ns > s->longest_ns[what]) s->longest_ns[what] = ns;
-}
-
-lh_err ps_check_run(const struct ps_server *s, const ProtobufCBinaryData *job,
-                    const ProtobufCBinaryData *manifest, const char *who)
-{
-    return lh_head_check_run(s->conf.job, &s->conf.manifest->hash, job, manifest, who);
-}
-
-int64_t ps_deadline(const struct ps_server *s, struct lh_link *link, int part)
-{
-    int64_t whole = s->conf.deadline_ns ? s->conf.deadline_ns : 10 * LH_SECOND;
-    return link ? lh_link_deadline(link, whole / part, s->conf.deadline_max_ns) : whole / part;
-}
-
-static LH_MUST lh_err begin_serving(struct ps_server *s)
-{
-    LH_TRY(ps_recovered(s));
-    LH_TRY(ps_insync_start(s));
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
-        ps_rebuild_free(s->shard[i]->rebuild);
-        s->shard[i]->rebuild = NULL;
-    }
-    s->serving = true;
-    lh_logf(s->conf.log, LH_INFO, "server.serving", "at %s", s->address);
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_checkpointer_start(s->shard[i]);
-    ps_report_start(s);
-    return LH_OK;
-}
-
-static void serve(void *arg);
-
-// Tries again at once where something could go.
-static LH_MUST lh_err wait_for_room(struct ps_server *s)
-{
-    char text[256];
-    bool room;
-    snprintf(text, sizeof text, "%s", lh_err_text(LH_ERR_DISK_FULL));
-    LH_TRY(ps_quarantine_remove(s, &room));
-    if (!room)
-        lh_logf(s->conf.log, LH_ERROR, "rebuild.disk_full",
-                "%s; the shards come back when there is room: free some in %s", text, s->conf.dir);
-    s->retry_timer = lh_after(s->conf.env, room ? 0 : LH_SECOND, serve, s);
-    return LH_OK;
-}
-
-static void serve(void *arg)
+// Streams that do not get on are looked for while there are any.
+static void silence(void *arg)
 {
     struct ps_server *s = arg;
-    s->retry_timer = 0;
-    if (s->stopped || s->serving) return;
-    lh_err err = begin_serving(s);
-    if (err == LH_ERR_DISK_FULL) err = wait_for_room(s);
-    if (err) ps_fatal(s, err);
+    s->silent_timer = 0;
+    bool follows = ps_follow_look(s), pushes = ps_receive_look(s);
+    if (follows || pushes) watch(s);
 }
 
-void ps_server_serve(struct ps_server *s)
+// The coordinator's answer to a report. What it says of copies and the plan report.c takes itself.
+static void answered(struct ps_server *s, const struct Longhaul__V1__ReportReply *m)
 {
-    lh_post(s->conf.env, serve, s); // not from inside what it frees
+    ps_move_told(s, m);
+    if (s->phase == PS_STANDBY) ps_standby_told(s, m);
 }
 
-// Serves at once, unless a shard's history has to be settled with others.
-lh_err ps_settle(struct ps_server *s)
+static const ps_hearer hearers[PS_EVENTS][PS_HEARERS_MAX] = {
+    [PS_WISHED] = {ps_group_commit_run},
+    [PS_FREED] = {ps_unseal_waiting, ps_receive_waiting},
+    [PS_SETTLED] = {ps_settle_serve},
+    [PS_DURABLE] = {ps_standby_durable},
+};
+
+// ---------------------------------------------------------------- start and end
+
+static LH_MUST lh_err create_shard(struct ps_server *s, uint32_t i)
 {
-    bool unsettled = false;
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
-        if (!ps_unsettled(s->shard[i])) continue;
-        LH_TRY(ps_rebuild_begin(s->shard[i]));
-        unsettled = true;
-    }
-    if (unsettled) return LH_OK;
-    return begin_serving(s);
+    LH_TRY(ps_shard_create(s, s->conf.shards[i], &s->shard[i]));
+    return ps_head_create(s->shard[i]);
+}
+
+static void destroy_shard(struct ps_shard *s)
+{
+    if (!s) return;
+    ps_checkpointer_free(s->checkpointer);
+    ps_rebuild_free(s->rebuild);
+    ps_owner_stream_free(s->owner_stream);
+    ps_vouch_free(s);
+    ps_digest_free(s);
+    ps_snapshot_free(s);
+    ps_head_free(s);
+    ps_shard_destroy(s);
 }
 
 lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out)
@@ -122,18 +86,18 @@ lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out)
     s->queue_end = &s->queue;
     s->group_end = &s->group;
     s->process = lh_random_u64(conf->env);
+    s->events = (struct ps_events){.hearer = hearers, .answered = answered};
     lh_err err = LH_ERR_NO_MEMORY;
     s->shard = calloc(conf->shard_count + 1, sizeof *s->shard);
     if (!s->shard) goto fail;
     LH_TRY_TO(fail, err, ps_push_memory_open(s));
     LH_TRY_TO(fail, err,
               lh_path(s->checkpoint_dir, sizeof s->checkpoint_dir, conf->dir, "checkpoints"));
-    for (uint32_t i = 0; i < conf->shard_count; i++)
-        LH_TRY_TO(fail, err, ps_shard_create(s, conf->shards[i], &s->shard[i]));
+    for (uint32_t i = 0; i < conf->shard_count; i++) LH_TRY_TO(fail, err, create_shard(s, i));
     // Before the history is read: who looks for this server connects meanwhile, and its call waits
     // for the loop, which answers nothing until the state is there and its digest right.
     s->service = (struct lh_service){s, ps_server_on_call};
-    if (conf->listen[0]) // else somebody else opens the door (node.c, a server with two roles)
+    if (conf->listen[0]) // "": node.c opens the door, for a server with two roles
         LH_TRY_TO(fail, err,
                   conf->transport->ops->listen(conf->transport, conf->listen, &s->service,
                                                s->address, sizeof s->address));
@@ -151,24 +115,15 @@ fail:
     return err;
 }
 
-static void free_items(struct ps_item *i)
-{
-    while (i) {
-        struct ps_item *next = i->next;
-        if (i->hello) lh_reply_error(i->hello, LH_ERR_UNAVAILABLE, "the server is stopping");
-        ps_item_free(i);
-        i = next;
-    }
-}
-
 void ps_server_close(struct ps_server *s)
 {
-    s->stopped = true;
+    s->phase = PS_STOPPED;
     lh_cancel(s->conf.env, &s->mark_timer);
     lh_cancel(s->conf.env, &s->report_timer);
     lh_cancel(s->conf.env, &s->retry_timer);
     lh_cancel(s->conf.env, &s->move_timer);
-    lh_cancel(s->conf.env, &s->room.turn_timer);
+    lh_cancel(s->conf.env, &s->take_over_timer);
+    lh_cancel(s->conf.env, &s->push_memory.turn_timer);
     lh_cancel(s->conf.env, &s->silent_timer);
     if (s->coordinator) s->coordinator->transport_ops->hangup(s->coordinator);
     s->coordinator = NULL;
@@ -176,7 +131,7 @@ void ps_server_close(struct ps_server *s)
         if (!s->shard[i]) continue;
         ps_rebuild_close(s->shard[i]->rebuild);
         ps_insync_close(s->shard[i]);
-        ps_owner_stream_close(s->shard[i]->copy);
+        ps_owner_stream_close(s->shard[i]->owner_stream);
     }
 }
 
@@ -184,17 +139,17 @@ void ps_server_stop(struct ps_server *s)
 {
     if (!s) return;
     ps_server_close(s);
-    free_items(s->received);
-    free_items(s->opening);
-    free_items(s->queue);
-    free_items(s->group);
+    ps_items_stop(s->received);
+    ps_items_stop(s->opening);
+    ps_items_stop(s->queue);
+    ps_items_stop(s->group);
     for (uint32_t i = 0; s->shard && i < s->conf.shard_count; i++)
         if (s->shard[i]) ps_insync_free(s->shard[i]);
     lh_blob_release(s->ahead);
     ps_receive_free(s);
-    for (uint32_t i = 0; s->shard && i < s->conf.shard_count; i++) ps_shard_destroy(s->shard[i]);
+    for (uint32_t i = 0; s->shard && i < s->conf.shard_count; i++) destroy_shard(s->shard[i]);
     ps_wal_close(s->wal);
-    lh_pool_destroy(s->room.pool);
+    lh_pool_destroy(s->push_memory.pool);
     free(s->shard);
     free(s);
 }
@@ -205,7 +160,7 @@ static void on_health(void *self, struct lh_request *rq, const ProtobufCMessage 
 {
     (void)m;
     struct ps_server *s = self;
-    ps_answer_health(rq, !s->stopped && (s->serving || s->standby.standing));
+    ps_answer_health(rq, s->phase == PS_SERVING || s->phase == PS_STANDBY);
 }
 
 static void on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m)
@@ -221,16 +176,19 @@ lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
                          void **call_self)
 {
     struct ps_server *s = self;
-    if (s->stopped) return lh_fail(LH_ERR_UNAVAILABLE, "the server is stopping");
+    if (s->phase == PS_STOPPED) return lh_fail(LH_ERR_UNAVAILABLE, "the server is stopping");
     bool data =
         rpc == LH_RPC_HELLO || rpc == LH_RPC_PUSH || rpc == LH_RPC_FOLLOW || rpc == LH_RPC_SNAPSHOT;
     // An owner fetches what its standby alone may hold; for whom, the request says (follow.c).
-    if (rpc == LH_RPC_SNAPSHOT && s->standby.standing && peer->role != LH_W)
+    if (rpc == LH_RPC_SNAPSHOT && s->phase == PS_STANDBY && peer->role != LH_W) {
+        watch(s);
         return ps_snapshot_accept(s, call, peer, ops, call_self);
-    if ((data || rpc == LH_RPC_CONFIRM) && s->standby.standing)
+    }
+    if ((data || rpc == LH_RPC_CONFIRM) && s->phase == PS_STANDBY)
         return lh_fail(LH_ERR_NOT_OWNER, "this server stands by for another one");
-    if ((data || rpc == LH_RPC_CONFIRM) && !s->serving)
+    if ((data || rpc == LH_RPC_CONFIRM) && s->phase != PS_SERVING)
         return lh_fail(LH_ERR_REBUILDING, "the server settles its shards' history");
+    if (data && rpc != LH_RPC_HELLO) watch(s);
     switch (rpc) {
     case LH_RPC_OFFER: return ps_offer_accept(s, call, peer, ops, call_self);
     case LH_RPC_RESTORE: return ps_restore_accept(s, call, peer, ops, call_self);

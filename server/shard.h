@@ -13,7 +13,7 @@
 
 struct ps_server;
 
-struct ps_index { // where a durable version's record stands
+struct ps_index { // the place of a durable version's record
     uint64_t version;
     struct ps_place place;
 };
@@ -36,11 +36,12 @@ struct ps_owner_stream;
 struct ps_item;
 struct lh_unary;
 
-struct ps_snapshot { // of a version, being sent to `users` followers
+struct ps_snapshot { // a version's state, as it is sent to `users` followers
     struct lh_buf heads;
-    struct lh_span part[LK_REPLICA_PARTS]; // where the state lies,
-    struct lh_blob *theta;                 // part[1], when it is sent uncopied; else NULL
-    struct lh_blob *copy;                  // or, once a record changed it, what it was
+    struct lh_span
+        part[LK_REPLICA_PARTS]; // the places of the state, while no record has changed it
+    struct lh_blob *theta;      // part[1], when it is sent uncopied; else NULL
+    struct lh_blob *copy;       // the state as it was, once a record changed it; else NULL
     uint64_t epoch, version, bytes;
     struct lh_hash chain;
     uint32_t users;
@@ -52,34 +53,29 @@ struct ps_lent {           // the replica's parameters, sent from where they lie
     float *spare;          // the replica's from then on, should they have to stay as they are
 };
 
-struct ps_giving {            // a snapshot, or a range of one, on its way to one follower
-    struct ps_shard *shard;   // NULL: it has not begun
-    uint64_t from, at, until; // bytes of the state; those from `at` on are to be sent
-    bool range, sealed, told; // not the whole; by the job key; its first message is made
-    struct lh_state_seal seal;
-};
-
 enum ps_insync_state { PS_ALONE, PS_CATCHING, PS_JOINING, PS_IN_SYNC, PS_LEAVING };
 
-struct ps_insync { // who must hold a record before it is acknowledged (insync.c)
+struct ps_insync { // the standby that must hold a record before it is acknowledged (insync.c)
     enum ps_insync_state state;
-    uint64_t standby;            // 0: none
-    uint64_t noted;              // as the coordinator answered last; 0: none
-    uint64_t confirmed;          // version up to which it holds the log durably
-    uint64_t answered;           // catching: what it must hold to join
-    bool known, settled, failed; // the number of changes; the coordinator's answer
-    uint64_t changes, least;     // so far; at which what is wanted is done
+    uint64_t standby;   // the number of its directory; 0: none
+    uint64_t noted;     // the standby that the coordinator's last answer named; 0: none
+    uint64_t confirmed; // version up to which the standby holds the log durably
+    uint64_t answered;  // version that it must hold to join, while it is catching up
+    bool known, settled,
+        failed; // `changes` is known; what is wanted is noted; the last request failed
+    uint64_t changes,
+        least; // changes of the note so far; how many there are once what is wanted is noted
     struct lh_point checked; // what the coordinator said that the standby holds; all of it is ours
     struct ps_item *waiting, **waiting_end; // answers, by the version that they wait for
-    struct lh_listener listener;            // since the first of them waits
-    int64_t progress_ns;                    // of the standby, by the listener's clock
-    struct lh_trip trip;                    // of its path to us, as it says
+    struct lh_listener listener;            // listens since the first of them waits
+    int64_t progress_ns;                    // the standby's last progress, by the listener's clock
+    struct lh_trip trip;                    // the round trip of its path to us, as it says
     int64_t hold_ns; // until then the noted standby may still show that this log is an older copy
     struct lh_unary *ask;
     uint64_t timer;
 };
 
-struct ps_digest { // digest.c
+struct ps_digest { // the digest of a shard's state (digest.c)
     struct ps_shard *shard;
     struct lk_digest making; // on the compute lane, while `busy`
     lh_err result;
@@ -89,24 +85,24 @@ struct ps_digest { // digest.c
     struct lh_hash chain, hash;
 };
 
-struct ps_asked { // whether the log has these (vouch.c)
+struct ps_asked { // points that the coordinator asks for: does the log have them (vouch.c)?
     struct lh_point *point;
-    size_t count, room;
-    Longhaul__V1__Point *item, **list; // of the answer
+    size_t count, cap;
+    Longhaul__V1__Point *item, **list; // the answer's
 };
 
 struct ps_shard {
     uint32_t id;
     struct ps_server *server; // borrows
     struct lk_replica replica;
-    const struct lh_ledger *head; // head.c alone changes what it points to,
-    struct ps_head *speculative;  // which is in here
+    const struct lh_ledger *head; // borrows from `speculative`; head.c alone changes it
+    struct ps_head *speculative;  // the durable state and the group under way (head.c)
     struct ps_index *index;       // ascending, without gaps; the first may be above 1 after a trim
-    size_t indexed, index_cap;
+    size_t index_count, index_cap;
     struct ps_session session[LH_WORKERS_MAX];
-    uint32_t sessions;
+    uint32_t session_count;
     struct ps_raised raised[LH_WORKERS_MAX];
-    uint32_t raiseds;
+    uint32_t raised_count;
     struct ps_follower *followers;
     uint32_t follower_count;
     struct ps_snapshot snapshot;
@@ -115,81 +111,50 @@ struct ps_shard {
         struct lh_blob *frame;
         uint64_t version;
     } newest;
-    double norm[LH_NORM_WINDOW]; // of the last admitted pushes, L2, before the scale
-    uint64_t norms;
-    uint64_t checkpointed;      // version of the newest checkpoint
-    bool unread;                // the disk failed to read a newer one at the start
-    bool passed;                // a newer one was passed over there that may be whole
-    bool alone;                 // too few checkpoints from which the log goes on: one is due
-    bool unwritten;             // that one found no room on the disk
-    int64_t room_at;            // a disk that is full is not tried again before
-    int64_t replay_ns;          // what opening and folding the records above it took here
-    int64_t meanwhile_ns;       // the same of those that came while the last one was made
-    uint64_t weighed;           // of the newest of weights only
-    uint64_t digested;          // version of the newest DIGEST record
-    uint64_t begun;             // highest epoch that this directory ever asked for; 0: none
-    uint64_t token;             // random, under which it asked
-    bool drawn;                 // by this process: no copy of the directory was served under it
-    struct ps_rebuild *rebuild; // while the shard is not served: its history is being settled
+    double norm[LH_NORM_WINDOW]; // L2 norms of the last admitted pushes, before the scale
+    uint64_t norm_count;
+    uint64_t checkpointed; // version of the newest checkpoint
+    bool unread;           // the disk failed to read a newer checkpoint at the start
+    bool passed;           // a newer checkpoint, which may be whole, was passed over at the start
+    bool alone;            // there are too few checkpoints from which the log goes on: one is due
+    bool unwritten;        // the last checkpoint found no room on the disk
+    int64_t disk_retry_at_ns; // a checkpoint is not tried again before, while the disk is full
+    int64_t replay_ns;    // time that unsealing and folding the records above the newest checkpoint
+                          // took here
+    int64_t meanwhile_ns; // the same of the records that came while the last checkpoint was made
+    uint64_t weighed;     // version of the newest checkpoint of weights only
+    uint64_t digested;    // version of the newest DIGEST record
+    uint64_t begun;       // highest epoch that this directory ever asked for; 0: none
+    uint64_t token;       // the random number under which it asked
+    bool drawn; // this process drew the token: no copy of the directory was served under it
+    struct ps_rebuild *rebuild; // its history is being settled, and it is not served; else NULL
     struct {                    // what the last rebuild gave up; to 0: nothing is known to be lost
         uint64_t from, to;
         uint64_t worker; // whose state it was; 0: our own
     } lost;
-    struct ps_checkpointer *keep; // a checkpoint that is being written; NULL: none
-    struct ps_digest digest;      // of the last version that one was asked for
-    uint64_t staleness_seen[64];  // histogram of admitted staleness, the last bin: and above
-    struct lh_plan *plan;         // wanted by the coordinator, not yet durable; NULL: none
-    struct lh_move wish;          // the same; epoch 0: the shard stays here
-    bool frozen;                  // planted: what only this process knows
-    uint64_t claimed;             // planted: epoch of a MOVE that is not durable here
+    struct ps_checkpointer *checkpointer; // a checkpoint that is being written; NULL: none
+    struct ps_digest digest;              // the digest of the last version that one was wanted of
+    uint64_t staleness_seen[64]; // histogram of admitted staleness, the last bin: and above
+    struct lh_plan
+        *plan; // a plan that the coordinator wants and that is not durable yet; NULL: none
+    struct lh_move wish; // a move that it wants and that is not durable yet; epoch 0: none
     struct ps_insync insync;
-    struct ps_asked asked; // by the coordinator, of copies that workers say they hold
-    // of another server's shard (owner_stream.c); NULL: it never was one
-    struct ps_owner_stream *copy;
+    struct ps_asked asked; // copies that workers say they hold, of which the coordinator asks
+    // Follows the server that has the shard (owner_stream.c); NULL: no other server ever had it.
+    struct ps_owner_stream *owner_stream;
     bool unproved;        // nobody but a standby in sync can tell whether this log is the last
     uint64_t least_epoch; // taken over: it is served in this one or a later one
 };
 
-// ---- decide.c: pure functions of the head, no I/O
-
-enum ps_verdict {
-    PS_DECIDED_NOW,    // `record` is to be appended
-    PS_DECIDED_BEFORE, // the row's recorded outcome, when it is durable
-    PS_NOT_FINAL,      // `error`: no record, the step is not consumed
-};
-
-struct ps_decision {
-    enum ps_verdict verdict;
-    uint16_t kind; // LH_ADMIT or LH_REFUSE
-    float scale;
-    lh_err error; // the reason of a refusal, or why it is not final
-    uint64_t staleness;
-    double norm;
-};
-
-struct ps_gate {
-    double norm_gate;   // clip above this times the median, 0: off
-    double mean_tokens; // of a push, for weighting by tokens
-};
-
-// Everything about a received frame that is known before its seal is opened: session, incarnation,
-// step, closing. `d->verdict` is PS_DECIDED_NOW when the seal is to be opened next.
-void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
-                    const struct lh_digest *digest, struct ps_decision *d);
-// After opening: `opened` is the result of lk_replica_open. Sets kind, scale, reason.
-void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f,
-                     lh_err opened, const struct lk_payload_info *info, struct ps_decision *d);
-double ps_median_norm(const struct ps_shard *s); // 0: too few to tell
-bool ps_frozen(const struct ps_shard *s);        // moved away: nothing is decided here any more
-
 // ---- shard.c
-// Its fold state has no values yet: a checkpoint or ps_shard_anew() gives them (recover.c).
+// Its fold state has no values yet, and it has no head: a checkpoint or ps_fold_anew() gives the
+// one, ps_head_create() the other.
 LH_MUST lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **out);
+// Frees what is the shard's own; whatever else is about it (server.c) is gone by then.
 void ps_shard_destroy(struct ps_shard *s);
-LH_MUST lh_err ps_shard_anew(struct ps_shard *s); // as at the run's beginning, in memory
 LH_MUST lh_err ps_shard_indexed(struct ps_shard *s, uint64_t version, struct ps_place place);
 const struct ps_place *ps_shard_place(const struct ps_shard *s, uint64_t version); // NULL: cut away
-// Of the first record that is there from this version on. NULL: none.
+// The place of the first record that is there from this version on. NULL: there is none.
 const struct ps_place *ps_shard_place_from(const struct ps_shard *s, uint64_t version);
 // The chain that the shard's log has at a version. LH_ERR_NOT_FOUND: that record is not in the log.
 LH_MUST lh_err ps_shard_chain(const struct ps_shard *s, uint64_t version, struct lh_hash *out);
@@ -198,47 +163,13 @@ bool ps_shard_session(const struct ps_shard *s, uint64_t worker, struct lh_incar
 // May the worker raise its incarnation now? Then that is counted.
 bool ps_shard_may_raise(struct ps_shard *s, uint64_t worker);
 LH_MUST lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
-// One durable record, in order: folds it, indexes it. `plain` and `norm` of an ADMIT that was
-// opened to decide it; empty when it was not (at start).
-LH_MUST lh_err ps_shard_fold(struct ps_shard *s, const struct lh_record *r, struct lh_span plain,
-                             double norm, struct ps_place place);
-
-void ps_checkpointer_free(struct ps_checkpointer *k); // checkpointer.c; NULL is allowed
-
-// ---- follow.c
-LH_MUST lh_err ps_follow_accept(struct ps_server *server, struct lh_call *call,
-                                const struct lh_peer *peer, const struct lh_call_ops **ops,
-                                void **self);
-LH_MUST lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call,
-                                  const struct lh_peer *peer, const struct lh_call_ops **ops,
-                                  void **self);
-// Cuts off those who do not read. Whether there is anybody to be looked at again.
-bool ps_follow_look(struct ps_server *server);
-// ---- snapshot.c
-// What is asked for, of the state as it is now, or as it is being sent to others. ps_snapshot_end()
-// follows, whatever comes of it. LH_ERR_BUSY: later; LH_ERR_DENIED: it is not given unsealed;
-// LH_ERR_MALFORMED.
-LH_MUST lh_err ps_snapshot_begin(struct ps_giving *g, struct ps_shard *s,
-                                 const Longhaul__V1__SnapshotRequest *m);
-// What its first message says of it; later ones say nothing. `head` borrows from `out` and `g`.
-void ps_snapshot_tell(struct ps_giving *g, Longhaul__V1__PartHead *head, struct lh_state_head *out);
-// The next bytes: [*at, *end) of *out, sealed where it is; NULL: all were given. LH_ERR_BUSY: no
-// memory.
-LH_MUST lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out, size_t *at, size_t *end);
-void ps_snapshot_end(struct ps_giving *g);                            // all zeros: it has not begun
-void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r); // it is about to be folded
-// The replica's state is about to change or to go: who still reads it keeps it as it was. With
-// `gone` the replica has no parameters afterwards, if somebody does.
-void ps_snapshot_part(struct ps_shard *s, bool gone);
-// A state that comes to this server: refused where its sender (`who`) did not seal it and should.
-LH_MUST lh_err ps_state_asked(const struct ps_server *server, uint32_t shard, bool sealed,
-                              const char *who);
-// Appends its next piece, the bytes of `msg` from `at` on.
-LH_MUST lh_err ps_state_open(struct lh_state_seal *seal, const struct lh_msg *msg, size_t at,
-                             struct lh_buf *out);
-
-void ps_follow_publish(struct ps_shard *s); // new durable versions: wake the followers
-// Does the standby of this directory follow, and has nearly everything been sent to it?
-bool ps_follow_near(const struct ps_shard *s, uint64_t standby);
+uint64_t ps_shard_visible(const struct ps_shard *s); // version up to which anybody may know the log
+// ---- a move (server/docs/0000-protocol.md#rule-22)
+bool ps_shard_frozen(
+    const struct ps_shard *s); // it was moved away: nothing is decided here any more
+bool ps_shard_moved_here(const struct ps_shard *s); // its log gives it to this directory
+bool ps_shard_reserved(
+    const struct ps_shard *s); // the same, in an epoch that was not refused or left behind here
+uint64_t ps_shard_moving(const struct ps_shard *s); // the epoch that a report names; 0: it stays
 
 #endif

@@ -1,6 +1,10 @@
 // Status: what a server says of itself, as JSON (status.json, `longhaul get`, LH_RPC_SHARD_STATUS).
 #include "common/format/json.h"
+#include "server/push/insync.h"
+#include "server/recovery/rebuild.h"
+#include "server/recovery/standby.h"
 #include "server/server.h"
+#include "server/state/fold.h"
 
 static uint64_t quantile(const struct ps_shard *s, double q)
 {
@@ -56,10 +60,10 @@ static json_t *shard_status(struct ps_shard *s)
         "max", (json_int_t)quantile(s, 1), "bound",
         (json_int_t)((uint64_t)l->plan.staleness_per_live * live));
     if (out && s->server->conf.replicated) json_object_set_new(out, "in_sync", ps_insync_status(s));
-    if (out && s->server->standby.standing)
+    if (out && s->server->phase == PS_STANDBY)
         json_object_set_new(out, "standby", ps_owner_stream_status(s));
     if (out && s->rebuild) json_object_set_new(out, "rebuilding", ps_rebuild_status(s->rebuild));
-    if (out && s->lost.from) // of the last rebuild; to 0: no later version is known
+    if (out && s->lost.from) // the last rebuild gave something up; to 0: no later version is known
         json_object_set_new(out, "rebuilt",
                             json_pack("{s:I s:I}", "from", (json_int_t)s->lost.from - 1, "lost_to",
                                       (json_int_t)s->lost.to));

@@ -8,7 +8,8 @@
 
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "server/server.h"
+#include "server/core.h"
+#include "server/report.h"
 
 void ps_vouch_free(struct ps_shard *s)
 {
@@ -21,12 +22,12 @@ void ps_vouch_free(struct ps_shard *s)
 // Without memory it is not answered.
 static void note(struct ps_asked *a, const Longhaul__V1__Point *p)
 {
-    if (a->count == a->room) {
-        size_t room = a->room ? 2 * a->room : 8;
-        struct lh_point *grown = realloc(a->point, room * sizeof *grown);
+    if (a->count == a->cap) {
+        size_t cap = a->cap ? 2 * a->cap : 8;
+        struct lh_point *grown = realloc(a->point, cap * sizeof *grown);
         if (!grown) return;
         a->point = grown;
-        a->room = room;
+        a->cap = cap;
     }
     struct lh_point *to = &a->point[a->count++];
     *to = lh_point_of(p);

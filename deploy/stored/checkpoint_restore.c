@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "deploy/stored/replay.h"
-#include "server/server.h"
+#include "server/recovery/recover.h"
 #include "server/wal/wal.h"
 
 // ---------------------------------------------------------------- restore

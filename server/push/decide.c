@@ -7,17 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/shard.h"
+#include "server/push/decide.h"
 
 static void not_final(struct ps_decision *d, lh_err error)
 {
     d->verdict = PS_NOT_FINAL;
     d->error = error;
-}
-
-bool ps_frozen(const struct ps_shard *s)
-{
-    return LH_BUG("freeze_mem") ? s->frozen : s->head->move.epoch != 0;
 }
 
 void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
@@ -54,7 +49,7 @@ void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
                           "a push that says it stands for %llu tokens: one stands for %llu at "
                           "most",
                           (unsigned long long)f->tokens, (unsigned long long)LH_PUSH_TOKENS_MAX));
-    } else if (ps_frozen(s)) {
+    } else if (ps_shard_frozen(s)) {
         not_final(d, lh_fail(LH_ERR_BUSY, "shard %u goes to another server now", s->id));
     } else if (s->head->plan.phase < LH_PHASE_RUN) {
         not_final(d, lh_fail(LH_ERR_BUSY, "the run has not begun"));
@@ -74,7 +69,7 @@ static int compare(const void *a, const void *b)
 double ps_median_norm(const struct ps_shard *s)
 {
     double sorted[LH_NORM_WINDOW];
-    size_t n = s->norms < LH_NORM_WINDOW ? (size_t)s->norms : LH_NORM_WINDOW;
+    size_t n = s->norm_count < LH_NORM_WINDOW ? (size_t)s->norm_count : LH_NORM_WINDOW;
     if (n < 8) return 0;
     memcpy(sorted, s->norm, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, compare);

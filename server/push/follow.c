@@ -15,14 +15,17 @@
 #include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "server/server.h"
+#include "server/core.h"
+#include "server/push/follow.h"
+#include "server/push/older_copy.h"
 
 enum {
     HELD_MAX = 64,
     NEAR = 64, // versions that are not sent yet: a standby that is nearer soon has them
     SNAPSHOTS_MAX = 4 * LH_SNAPSHOT_RANGES,
     SNAPSHOTS_OF_A_PEER = 3 * LH_SNAPSHOT_RANGES,
-    // of a record, with all of the frame's head: what tells whether its payload is to be sent
+    // The first bytes of a record, with all of the frame's head: they tell whether its payload is
+    // to be sent.
     FRAME_START = LH_RECORD_HEADER + LH_FRAME_HEADER + 8 * LH_CLAIMS_MAX,
 };
 
@@ -32,7 +35,7 @@ struct held {
 
 struct ps_follower {
     struct ps_follower *previous, *next;
-    struct ps_follower *older, *newer; // of all of the server
+    struct ps_follower *older, *newer; // the server's list of all
     struct ps_server *server;
     struct lh_peer peer;
     int64_t sent_ns; // when a message left last, or the oldest of those under way was handed over
@@ -40,13 +43,13 @@ struct ps_follower {
     struct lh_call *call;
     uint64_t next_version;
     struct held held[HELD_MAX];
-    size_t helds;
+    size_t held_count;
     struct lh_blob *bytes; // [at, end) of it is being sent now; NULL: the next is to be found
     size_t at, end;
-    struct ps_place place; // of the record whose bytes from `taken` on come after that
+    struct ps_place place; // the record whose bytes from `taken` on come after that
     size_t taken;
-    struct lh_blob *frame; // that record's body, when it is still in memory
-    size_t shared;         // bytes of it, until they were sent
+    struct lh_blob *frame; // the record's body, while it is still in memory
+    size_t shared;         // bytes of it that are counted as shared, until they were sent
     int sending;
     bool asked, snapshot, ended;
     struct ps_giving giving; // a snapshot
@@ -65,7 +68,7 @@ static void end(struct ps_follower *f, lh_err err)
 
 static bool holds(const struct ps_follower *f, const struct lh_frame *frame)
 {
-    for (size_t i = 0; i < f->helds; i++) {
+    for (size_t i = 0; i < f->held_count; i++) {
         const struct held *h = &f->held[i];
         if (LH_BUG("elide_own") && h->worker == frame->worker) return true;
         if (h->worker == frame->worker && h->incarnation == frame->incarnation.number &&
@@ -117,7 +120,7 @@ static lh_err elide(struct ps_follower *f)
     uint32_t body;
     struct lh_span read = lh_span(f->bytes->data, f->end);
     LH_TRY(lh_record_parse_header(read, &r, &body));
-    if (r.kind != LH_ADMIT || !f->helds) return LH_OK;
+    if (r.kind != LH_ADMIT || !f->held_count) return LH_OK;
     LH_TRY(lh_frame_parse_head(lh_span(read.data + LH_RECORD_HEADER, read.len - LH_RECORD_HEADER),
                                &frame));
     if (!holds(f, &frame)) return LH_OK;
@@ -192,7 +195,7 @@ static lh_err next_record(struct ps_follower *f)
 static lh_err next_of_snapshot(struct ps_follower *f)
 {
     LH_TRY(ps_snapshot_next(&f->giving, &f->bytes, &f->at, &f->end));
-    if (!f->bytes) end(f, LH_OK); // of few bytes a range may be empty
+    if (!f->bytes) end(f, LH_OK); // a range of few bytes may be empty
     return LH_OK;
 }
 
@@ -201,7 +204,7 @@ static lh_err refill(struct ps_follower *f)
 {
     if (f->snapshot) return next_of_snapshot(f);
     if (f->taken < f->place.bytes) return next_bytes(f);
-    uint64_t last = f->standby ? f->shard->replica.ledger.version : ps_visible(f->shard);
+    uint64_t last = f->standby ? f->shard->replica.ledger.version : ps_shard_visible(f->shard);
     return f->next_version > last ? LH_OK : next_record(f);
 }
 
@@ -305,25 +308,15 @@ static void tell_ahead(const struct ps_follower *f, const struct ps_shard *s,
 }
 
 // A directory that is an older copy may have as many records by now, and others: then a standby in
-// sync would give up what was acknowledged for this log's state. A worker may say anything: its
-// word is only told. The standby that the coordinator has noted is the run's own server. Until the
-// coordinator has said which that is, a standby of another history waits.
+// sync would give up what was acknowledged for this log's state.
 static lh_err check_history(const struct ps_follower *f, const struct ps_shard *s,
                             const struct lh_point *have, uint64_t standby)
 {
     const struct lh_ledger *l = &s->replica.ledger;
-    bool overtaken;
     if (have->version > l->version && have->epoch == l->epoch) tell_ahead(f, s, have);
     if (!f->server_calls || !standby) return LH_OK;
-    LH_TRY(ps_insync_overtaken(s, standby, have, &overtaken));
-    if (overtaken && ps_insync_is_open(s))
-        return lh_fail(LH_ERR_BUSY,
-                       "shard %u: the coordinator has not said yet which standby is in sync; try "
-                       "again",
-                       s->id);
-    if (!overtaken || !ps_insync_is_noted(s, standby)) return LH_OK;
-    lh_err err = ps_insync_older_copy(s, have);
-    ps_fatal(f->server, err);
+    lh_err err = ps_older_copy_check(s, standby, have);
+    if (err == LH_ERR_FENCED) ps_fatal(f->server, err);
     return err;
 }
 
@@ -339,8 +332,8 @@ static lh_err start_follow(struct ps_follower *f, const Longhaul__V1__FollowRequ
     LH_TRY(check_point(s, m->from));
     if (m->n_held > HELD_MAX) return lh_fail(LH_ERR_TOO_LARGE, "%zu held ranges", m->n_held);
     for (size_t i = 0; i < m->n_held; i++)
-        f->held[f->helds++] = (struct held){m->held[i]->worker, m->held[i]->incarnation,
-                                            m->held[i]->first_step, m->held[i]->last_step};
+        f->held[f->held_count++] = (struct held){m->held[i]->worker, m->held[i]->incarnation,
+                                                 m->held[i]->first_step, m->held[i]->last_step};
     f->shard = s;
     f->standby = f->server_calls ? m->standby : 0;
     f->next_version = m->from->version + 1;
@@ -348,7 +341,7 @@ static lh_err start_follow(struct ps_follower *f, const Longhaul__V1__FollowRequ
     if (f->next) f->next->previous = f;
     s->followers = f;
     s->follower_count++;
-    ps_group_commit_kick(f->server); // a move may have waited for it
+    ps_raise(f->server, PS_WISHED); // a move may have waited for it
     return LH_OK;
 }
 
@@ -366,9 +359,9 @@ bool ps_follow_near(const struct ps_shard *s, uint64_t standby)
 static lh_err check_held(const struct ps_follower *f, const Longhaul__V1__SnapshotRequest *m)
 {
     const struct ps_server *s = f->server;
-    bool stands = s->standby.standing && !s->standby.taking && f->shard->copy;
-    bool whole = !s->standby.lost && !s->standby.unwritten && !s->damaged;
-    if (!s->standby.standing && !m->standby) return LH_OK;
+    bool stands = s->phase == PS_STANDBY && !s->standby.taking && f->shard->owner_stream;
+    bool whole = !s->standby.lost && !s->standby.unwritten && !s->log.damaged;
+    if (s->phase != PS_STANDBY && !m->standby) return LH_OK;
     if (stands && whole && m->standby == s->standby.identity) return LH_OK;
     return lh_fail(LH_ERR_NOT_OWNER, "no standby of that name holds shard %u here", m->shard);
 }
@@ -523,7 +516,6 @@ static lh_err accept(struct ps_server *server, bool snapshot, struct lh_call *ca
     if (f->older) f->older->newer = f;
     server->readers = f;
     if (snapshot) server->snapshots++;
-    ps_receive_watch(server);
     *ops = &follower_ops;
     *self = f;
     lh_call_read(call);

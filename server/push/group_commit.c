@@ -8,36 +8,15 @@
 #include <string.h>
 
 #include "common/net/rpc.h"
-#include "server/server.h"
-
-struct ps_item *ps_item_new(enum ps_item_kind kind, struct ps_shard *shard)
-{
-    struct ps_item *i = calloc(1, sizeof *i);
-    if (!i) return NULL;
-    i->kind = kind;
-    i->shard = shard;
-    i->body = lh_buf(LH_SMALL_BYTES);
-    return i;
-}
-
-void ps_item_free(struct ps_item *i)
-{
-    struct ps_server *s = i->shard->server;
-    lh_blob_release(i->payload);
-    ps_push_memory_give_payload(s, i->room);
-    ps_push_memory_give_frame(s, i->frame);
-    lh_buf_free(&i->body);
-    free(i);
-}
-
-void ps_queue(struct ps_server *s, struct ps_item *item)
-{
-    item->next = NULL;
-    *s->queue_end = item;
-    s->queue_end = &item->next;
-    s->queued++;
-    ps_group_commit_kick(s);
-}
+#include "server/bugs.h"
+#include "server/core.h"
+#include "server/push/decide.h"
+#include "server/push/follow.h"
+#include "server/push/group_commit.h"
+#include "server/push/insync.h"
+#include "server/push/unseal.h"
+#include "server/state/checkpointer.h"
+#include "server/state/fold.h"
 
 // ---------------------------------------------------------------- decide and append
 
@@ -91,9 +70,9 @@ static lh_err decide_fence(struct ps_server *s, struct ps_item *i)
 {
     const struct lh_row *row = lh_ledger_row(i->shard->head, i->worker);
     if (row && row->incarnation.number >= i->incarnation.number)
-        return LH_OK;                                             // by an earlier hello
+        return LH_OK;                                             // an earlier hello raised it
     if (i->shard->head->plan.phase == LH_PHASE_END) return LH_OK; // END is the last record
-    if (ps_frozen(i->shard)) {
+    if (ps_shard_frozen(i->shard)) {
         turn_away(i, lh_fail(LH_ERR_BUSY, "shard %u goes to another server now", i->shard->id));
         return LH_OK;
     }
@@ -122,7 +101,7 @@ static lh_err decide_own(struct ps_item *i)
     } else if (i->kind == PS_ITEM_MOVE) {
         kind = LH_MOVE;
         lh_move_write(&shard->wish, &i->body);
-        if (LH_BUG("freeze_mem")) shard->frozen = true;
+        if (LH_BUG("freeze_mem")) ps_bug_freeze(shard);
     } else {
         struct lh_hash digest = ps_digest_now(shard);
         lh_put(&i->body, digest.b, LH_HASH_BYTES);
@@ -135,8 +114,10 @@ static lh_err decide_own(struct ps_item *i)
 static lh_err append_copy(struct ps_server *s, struct ps_item *i)
 {
     lh_err refused = LH_ERR_CONFLICT;
-    if (s->standby.standing) LH_TRY(ps_head_append(i, &refused));
-    if (refused) ps_owner_stream_refused(i->shard, &i->record, refused);
+    if (s->phase == PS_STANDBY) LH_TRY(ps_head_append(i, &refused));
+    if (!refused) return LH_OK;
+    i->decision.error = refused;
+    i->done(i, PS_REFUSED);
     return LH_OK;
 }
 
@@ -150,31 +131,6 @@ static lh_err decide(struct ps_server *s, struct ps_item *i)
 }
 
 // ---------------------------------------------------------------- the group's end
-
-void ps_item_answer(struct ps_item *i)
-{
-    struct ps_server *s = i->shard->server;
-    if (i->kind == PS_ITEM_COPY) {
-        ps_owner_stream_gone(i, false);
-    } else if (i->kind == PS_ITEM_FENCE && i->decision.verdict == PS_NOT_FINAL) {
-        lh_reply_error(i->hello, i->decision.error, i->text);
-        i->hello = NULL;
-    } else if (i->kind == PS_ITEM_FENCE) {
-        ps_hello_answer(i);
-    } else if (i->kind == PS_ITEM_PUSH) {
-        if (i->decision.verdict == PS_NOT_FINAL) {
-            if (i->push) ps_push_error(i->push, i->decision.error);
-            return;
-        }
-        if (!i->appended)
-            s->count.repeated++;
-        else if (i->record.kind == LH_ADMIT)
-            s->count.admitted++;
-        else
-            s->count.refused++;
-        if (i->push) ps_push_answer(i->push, i);
-    }
-}
 
 static void note_staleness(struct ps_shard *shard, uint64_t staleness)
 {
@@ -192,10 +148,7 @@ static void take_back(struct ps_server *s)
     }
     for (struct ps_item *i; (i = s->group);) {
         s->group = i->next;
-        if (i->kind == PS_ITEM_FENCE)
-            lh_reply_error(i->hello, LH_ERR_BUSY, "the server's disk is full");
-        if (i->push) ps_push_error(i->push, lh_fail(LH_ERR_BUSY, "the server's disk is full"));
-        if (i->kind == PS_ITEM_COPY) ps_owner_stream_gone(i, true);
+        if (i->done) i->done(i, PS_TAKEN_BACK);
         ps_item_free(i);
     }
     s->group_end = &s->group;
@@ -217,7 +170,7 @@ static void keep_newest(struct ps_item *i)
     shard->newest.version = i->record.version;
 }
 
-// What the record says is not wanted any more.
+// The plan is not wanted any more once the record is durable.
 static void forget_plan(struct ps_shard *shard)
 {
     if (!shard->plan || shard->plan->number > shard->replica.ledger.plan.number) return;
@@ -233,8 +186,8 @@ static void finish_group(struct ps_server *s)
         if (!i->appended) continue;
         bool ours = i->kind == PS_ITEM_PUSH && i->record.kind == LH_ADMIT;
         if (ours) note_staleness(i->shard, i->decision.staleness);
-        lh_err err = ps_shard_fold(i->shard, &i->record, payload_of(i), i->decision.norm,
-                                   ps_wal_committed_place(s->wal, i->place));
+        lh_err err = ps_fold_record(i->shard, &i->record, payload_of(i), i->decision.norm,
+                                    ps_wal_committed_place(s->wal, i->place));
         if (err) {
             ps_fatal(s, err);
             return;
@@ -249,11 +202,11 @@ static void finish_group(struct ps_server *s)
     ps_head_committed(s);
     for (struct ps_item *i; (i = s->group);) {
         s->group = i->next;
-        ps_answer(i);
+        ps_insync_answer(i);
     }
     s->group_end = &s->group;
     LH_FAILPOINT("group.answered");
-    ps_standby_folded(s);
+    ps_raise(s, PS_DURABLE);
     for (uint32_t k = 0; k < s->conf.shard_count; k++) {
         ps_follow_publish(s->shard[k]);
         lh_blob_release(s->shard[k]->newest.frame);
@@ -268,19 +221,19 @@ static void on_mark(void *arg)
     s->mark_timer = 0;
     // While history is settled the log is the loop's, which writes EPOCH to it (recover.c): nothing
     // may be on the lane. Where pushes come, a group follows, and a frame may be written ahead.
-    bool settles = !s->serving && !s->standby.standing;
+    bool settles = s->phase <= PS_SETTLING;
     if (settles || !s->wal || s->opening || s->received) {
         s->mark_timer = lh_after(s->conf.env, s->conf.mark_ns, on_mark, s);
         return;
     }
-    if (!s->committing && !s->queue && ps_wal_mark(s->wal)) ps_group_commit_kick(s);
+    if (!s->committing && !s->queue && ps_wal_mark(s->wal)) ps_raise(s, PS_WISHED);
 }
 
 static void on_retry(void *arg)
 {
     struct ps_server *s = arg;
     s->retry_timer = 0;
-    ps_group_commit_kick(s);
+    ps_raise(s, PS_WISHED);
 }
 
 static int64_t commit_job(void *arg)
@@ -295,7 +248,7 @@ static void commit_done(void *arg)
 {
     struct ps_server *s = arg;
     s->committing = false;
-    if (s->stopped) return;
+    if (s->phase == PS_STOPPED) return;
     lh_blob_release(s->ahead);
     s->ahead = NULL;
     if (s->commit_result == LH_ERR_DISK_FULL) {
@@ -311,11 +264,11 @@ static void commit_done(void *arg)
     lh_logf(s->conf.log, LH_DEBUG, "group.synced", "%llu bytes",
             (unsigned long long)ps_wal_group_bytes(s->wal));
     finish_group(s);
-    if (s->stopped) return;
+    if (s->phase == PS_STOPPED) return;
     lh_logf(s->conf.log, LH_DEBUG, "group.done", "folded and answered");
     lh_cancel(s->conf.env, &s->mark_timer);
     s->mark_timer = lh_after(s->conf.env, s->conf.mark_ns, on_mark, s);
-    ps_group_commit_kick(s);
+    ps_raise(s, PS_WISHED);
 }
 
 // ---------------------------------------------------------------- the group's beginning
@@ -328,24 +281,11 @@ static lh_err add_to_group(struct ps_server *s, struct ps_item *i)
     return decide(s, i);
 }
 
-static bool digest_due(const struct ps_shard *shard)
-{
-    uint64_t every = shard->server->conf.digest_every;
-    if (shard->replica.ledger.plan.phase == LH_PHASE_END) return false; // END is the last record
-    bool due = every && shard->replica.ledger.version >= shard->digested + every;
-    return !ps_frozen(shard) && (due || ps_digest_holds(shard) || ps_disk_full_needs_record(shard));
-}
-
-static bool plan_due(const struct ps_shard *shard)
-{
-    return shard->plan && shard->plan->number > shard->head->plan.number && !ps_frozen(shard);
-}
-
 // The digest comes first: it is of the durable state, and of all that a move hands over.
 static lh_err add_own(struct ps_server *s, struct ps_shard *shard, bool moves)
 {
     enum ps_item_kind kind[3] = {PS_ITEM_DIGEST, PS_ITEM_PLAN, PS_ITEM_MOVE};
-    bool due[3] = {moves || digest_due(shard), !moves && plan_due(shard), moves};
+    bool due[3] = {moves || ps_due_digest(shard), !moves && ps_due_plan(shard), moves};
     if (!moves && due[0]) due[0] = ps_digest_ready(shard, true);
     if (ps_digest_holds(shard)) return LH_OK;
     for (int k = 0; k < 3; k++) {
@@ -366,22 +306,21 @@ static struct ps_item *take_queued(struct ps_server *s)
     if (!i) return NULL;
     *at = i->next;
     if (!*at) s->queue_end = at;
-    s->queued--;
     return i;
 }
 
 static lh_err build_group(struct ps_server *s)
 {
-    bool moves = ps_move_due(s);
+    bool moves = ps_due_move(s);
     if (moves && !ps_digest_all_ready(s)) return LH_OK; // their end calls again
     uint64_t most = LH_GROUP_BYTES;
-    s->full.small_reserve = ps_disk_full_reserve(s);
-    for (uint32_t k = 0; k < s->conf.shard_count && s->serving; k++) {
-        bool needed = digest_due(s->shard[k]) && ps_disk_full_needs_record(s->shard[k]);
+    s->disk_full.small_reserve = ps_disk_full_reserve(s);
+    for (uint32_t k = 0; k < s->conf.shard_count && s->phase == PS_SERVING; k++) {
+        bool needed = ps_due_digest(s->shard[k]) && ps_disk_full_needs_record(s->shard[k]);
         LH_TRY(add_own(s, s->shard[k], moves && !s->shard[k]->head->move.epoch));
         if (!needed || !ps_wal_group_bytes(s->wal)) continue;
-        // that much there is for it, and for nothing else
-        s->full.small_reserve = ps_checkpointer_bytes(s);
+        // There is room for that record, and for nothing else.
+        s->disk_full.small_reserve = ps_checkpointer_bytes(s);
         most = 0;
     }
     for (struct ps_item *i; ps_wal_group_bytes(s->wal) < most && (i = take_queued(s));)
@@ -389,19 +328,18 @@ static lh_err build_group(struct ps_server *s)
     return LH_OK;
 }
 
-static void answer_early(struct ps_server *s) // planted bug: acknowledged before the sync
+static bool due(const struct ps_server *s)
 {
-    for (struct ps_item *i = s->group; i; i = i->next)
-        if (i->kind == PS_ITEM_PUSH && i->push && i->appended) {
-            ps_push_answer(i->push, i);
-            i->push = NULL;
-        }
+    bool any = s->queue || ps_wal_group_bytes(s->wal) || ps_due_move(s);
+    for (uint32_t k = 0; k < s->conf.shard_count && !any && s->phase == PS_SERVING; k++)
+        any = ps_due_digest(s->shard[k]) || ps_due_plan(s->shard[k]);
+    return any;
 }
 
-static void run_group(void *arg)
+void ps_group_commit_run(struct ps_server *s)
 {
-    struct ps_server *s = arg;
-    if (s->committing || s->stopped || !s->wal) return; // a new log had no room yet (recover.c)
+    // without a log: a new one had no room yet (recover.c)
+    if (s->committing || s->phase == PS_STOPPED || !s->wal || !due(s)) return;
     int64_t start = lh_now(s->conf.env);
     lh_err err = build_group(s);
     ps_took(s, PS_LOOP_DECIDE, start);
@@ -409,11 +347,11 @@ static void run_group(void *arg)
         ps_fatal(s, err);
         return;
     }
-    if (LH_BUG("ack_before_sync")) answer_early(s);
+    if (LH_BUG("ack_before_sync")) ps_bug_answer_early(s);
     if (!ps_wal_group_bytes(s->wal)) { // nothing new: repeated pushes, greetings
         for (struct ps_item *i; (i = s->group);) {
             s->group = i->next;
-            ps_answer(i);
+            ps_insync_answer(i);
         }
         s->group_end = &s->group;
         return;
@@ -425,11 +363,12 @@ static void run_group(void *arg)
     s->conf.env->ops->work(s->conf.env, LH_LANE_DISK, commit_job, commit_done, s);
 }
 
-void ps_group_commit_kick(struct ps_server *s)
+bool ps_at_rest(const struct ps_server *s)
 {
-    if (!s->wal) return;
-    bool due = s->queue || ps_wal_group_bytes(s->wal) || ps_move_due(s);
-    for (uint32_t k = 0; k < s->conf.shard_count && !due && s->serving; k++)
-        due = digest_due(s->shard[k]) || plan_due(s->shard[k]);
-    if (due && !s->committing && !s->stopped) lh_post(s->conf.env, run_group, s);
+    // A mark is in no list; what is queued while there is no log (its disk is full) waits for one.
+    bool rest = !s->committing && (!s->queue || !s->wal) && !s->group;
+    if (s->wal) rest &= !ps_wal_group_bytes(s->wal);
+    for (uint32_t i = 0; i < s->conf.shard_count; i++)
+        rest &= !s->shard[i]->checkpointer && !ps_digest_busy(s->shard[i]);
+    return rest;
 }

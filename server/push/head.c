@@ -11,11 +11,12 @@
 // Nobody is answered, and nothing is published, from a head.
 #include <stdlib.h>
 
+#include "server/push/group_commit.h"
 #include "server/server.h"
 
 struct ps_head {
     struct lh_ledger ledger;
-    bool ahead; // of the replica: records of the group under way are in it
+    bool ahead; // records of the group under way are in it: it is ahead of the replica
 };
 
 static bool settled(const struct ps_shard *s)

@@ -20,20 +20,16 @@
 #include "common/net/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "server/server.h"
+#include "server/core.h"
+#include "server/push/follow.h"
+#include "server/push/insync.h"
+#include "server/push/older_copy.h"
 
 enum { NEAR = 64 };     // versions behind: a standby that is nearer soon catches up
 enum { WAIT_GAPS = 4 }; // a pause of this part of wait_ns is not the standby's silence
 static const uint64_t ONLY_ASK = UINT64_MAX;
 
 static void look(struct ps_shard *s);
-
-uint64_t ps_visible(const struct ps_shard *s)
-{
-    uint64_t version = s->replica.ledger.version;
-    if (s->insync.state == PS_ALONE) return version;
-    return s->insync.confirmed < version ? s->insync.confirmed : version;
-}
 
 // ---------------------------------------------------------------- answers that wait
 
@@ -79,24 +75,22 @@ static int64_t patience(const struct ps_shard *s)
 static void release(struct ps_shard *s)
 {
     struct ps_insync *n = &s->insync;
-    while (n->waiting && n->waiting->wait_version <= ps_visible(s)) {
+    while (n->waiting && n->waiting->wait_version <= ps_shard_visible(s)) {
         struct ps_item *i = take_first(n);
-        if (i->kind == PS_ITEM_FENCE && ps_visible(s) < s->replica.ledger.version) {
+        if (i->kind == PS_ITEM_FENCE && ps_shard_visible(s) < s->replica.ledger.version) {
             wait_more(i); // it tells what the row says by now
             continue;
         }
-        ps_item_answer(i);
-        ps_item_free(i);
+        ps_item_done(i);
     }
     ps_follow_publish(s);
 }
 
-void ps_answer(struct ps_item *i)
+void ps_insync_answer(struct ps_item *i)
 {
     struct ps_shard *s = i->shard;
     if (s->insync.state == PS_ALONE) {
-        ps_item_answer(i);
-        ps_item_free(i);
+        ps_item_done(i);
         return;
     }
     if (!s->insync.waiting) start_waiting(s);
@@ -135,41 +129,13 @@ static void become(struct ps_shard *s, enum ps_insync_state state)
     release(s);
 }
 
-// All that a standby in sync holds in this epoch it has from the server that has the shard. Where
-// it holds more, or other records, this directory is an older copy of that server's, which may have
-// gone on by itself and have as many by now (server/docs/0000-protocol.md#rule-27). A record that
-// was cut off here shows nothing where the standby has confirmed it, or a later one, to this
-// process.
-lh_err ps_insync_overtaken(const struct ps_shard *s, uint64_t standby, const struct lh_point *held,
-                           bool *overtaken)
-{
-    const struct ps_insync *n = &s->insync;
-    enum ps_stand stand;
-    LH_TRY(ps_shard_stand(s, held, &stand));
-    bool heard = standby == n->standby && n->confirmed >= held->version;
-    bool another = stand == PS_POINT_AHEAD || stand == PS_POINT_OTHER;
-    *overtaken = held->version && (another || (stand == PS_POINT_CUT && !heard));
-    return LH_OK;
-}
-
-lh_err ps_insync_older_copy(const struct ps_shard *s, const struct lh_point *held)
-{
-    return lh_fail(LH_ERR_FENCED,
-                   "shard %u ends at version %" PRIu64 " here, and its standby in sync holds "
-                   "version %" PRIu64 " of the same epoch, with records that this log has not: %s "
-                   "is an older copy, and nothing more is served from it. Put the newer directory "
-                   "back, or start this server with role: standby and an empty directory: the "
-                   "standby takes over",
-                   s->id, s->replica.ledger.version, held->version, s->server->conf.dir);
-}
-
 // An owner on an older copy must not strike the standby out.
 static LH_MUST lh_err check_standby(const struct ps_shard *s, const Longhaul__V1__InSyncReply *m)
 {
     struct lh_point held = lh_point_of(m->held);
-    bool overtaken;
-    LH_TRY(ps_insync_overtaken(s, m->standby, &held, &overtaken));
-    return overtaken ? ps_insync_older_copy(s, &held) : LH_OK;
+    bool shown;
+    LH_TRY(ps_older_copy_shown(s, m->standby, &held, &shown));
+    return shown ? ps_older_copy_error(s, &held) : LH_OK;
 }
 
 static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
@@ -178,10 +144,10 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
     struct ps_insync *n = &s->insync;
     struct ps_server *server = s->server;
     n->ask = NULL;
-    if (server->stopped) return;
+    if (server->phase == PS_STOPPED) return;
     // Its standby has taken it over, or an operator gave it away. Or a later epoch is being opened
     // here, which was not known when this was sent: then who asks for that one hears whose it is.
-    if (err == LH_ERR_FENCED && server->serving) {
+    if (err == LH_ERR_FENCED && server->phase == PS_SERVING) {
         ps_fatal(server, err);
         return;
     }
@@ -261,12 +227,12 @@ static void give_up(struct ps_shard *s)
     }
 }
 
-// What is to be done now: ask, give up, or look again later.
+// Does what is to be done now: asks, gives up, or looks again later.
 static void look(struct ps_shard *s)
 {
     struct ps_insync *n = &s->insync;
     struct ps_server *server = s->server;
-    if (server->stopped || n->state == PS_ALONE) return;
+    if (server->phase == PS_STOPPED || n->state == PS_ALONE) return;
     if (n->state == PS_CATCHING && n->confirmed >= n->answered) {
         n->settled = false;
         n->state = PS_JOINING;
@@ -282,16 +248,6 @@ static void look(struct ps_shard *s)
     if (left > 0 && left < again) again = left;
     if (n->waiting && listens && listens < again) again = listens;
     n->timer = lh_after(server->conf.env, again, on_timer, s);
-}
-
-bool ps_insync_is_open(const struct ps_shard *s)
-{
-    return s->insync.state == PS_LEAVING && !s->insync.known;
-}
-
-bool ps_insync_is_noted(const struct ps_shard *s, uint64_t standby)
-{
-    return standby && s->insync.noted == standby;
 }
 
 // ---------------------------------------------------------------- the standby's word
@@ -312,7 +268,7 @@ static lh_err take_confirm(struct ps_server *server, const Longhaul__V1__Confirm
     enum ps_stand stand;
     if (!server->conf.replicated) return LH_OK;
     LH_TRY(ps_shard_stand(s, &have, &stand));
-    // Who is of another history finds out, by the first record that does not follow.
+    // A standby of another history finds out, by the first record that does not follow.
     if (stand != PS_POINT_OURS) return LH_OK;
     bool near = n->state == PS_ALONE && m->have->version + NEAR >= l->version;
     if (near) {
@@ -360,18 +316,11 @@ lh_err ps_confirm_accept(struct ps_server *s, struct lh_call *call, const struct
 
 static const char NOTE[] = "acknowledges with a standby\n";
 
-// The coordinator named a standby at this start: it is struck out before anything is acknowledged,
-// also where this directory does not know of it. An older copy may be of before that standby.
-static bool noted(const struct ps_server *s)
-{
-    for (uint32_t i = 0; i < s->conf.shard_count; i++)
-        if (ps_rebuild_noted(s->shard[i]->rebuild)) return true;
-    return false;
-}
-
 // DIR/replicated: this directory once acknowledged with a standby, so that there may be one noted,
-// whatever the settings say by now.
-lh_err ps_insync_start(struct ps_server *s)
+// whatever the settings say by now. One that the coordinator named at this start is struck out
+// before anything is acknowledged, also where this directory does not know of it: an older copy may
+// be of before that standby.
+lh_err ps_insync_start(struct ps_server *s, bool noted)
 {
     char path[LH_PATH_SIZE];
     struct lh_buf b = lh_buf(64);
@@ -381,7 +330,7 @@ lh_err ps_insync_start(struct ps_server *s)
     lh_buf_free(&b);
     bool before = !err;
     if (err == LH_ERR_NOT_FOUND) err = LH_OK;
-    bool notes = s->conf.replicated || noted(s);
+    bool notes = s->conf.replicated || noted;
     if (!err && !before && notes)
         err = lh_file_replace(s->conf.env, path, lh_span(NOTE, sizeof NOTE - 1));
     if (err || (!before && !notes)) return err;
@@ -389,10 +338,11 @@ lh_err ps_insync_start(struct ps_server *s)
         struct ps_shard *shard = s->shard[i];
         shard->insync.state = PS_LEAVING;
         shard->insync.confirmed = 0;
-        shard->insync.settled = false; // where it was served before (move.c)
+        shard->insync.settled = false; // it may have been served before (move.c)
         shard->insync.hold_ns = shard->unproved ? lh_now(s->conf.env) + s->conf.wait_ns : 0;
         shard->unproved = false;
-        if (shard->insync.ask) lh_unary_cancel(shard->insync.ask); // of an earlier epoch (move.c)
+        if (shard->insync.ask)
+            lh_unary_cancel(shard->insync.ask); // the request may be of an earlier epoch (move.c)
         shard->insync.ask = NULL;
         look(shard);
     }
@@ -407,11 +357,8 @@ void ps_insync_close(struct ps_shard *s)
 void ps_insync_free(struct ps_shard *s)
 {
     ps_insync_close(s);
-    while (s->insync.waiting) {
-        struct ps_item *i = take_first(&s->insync);
-        if (i->hello) lh_reply_error(i->hello, LH_ERR_UNAVAILABLE, "the server is stopping");
-        ps_item_free(i);
-    }
+    ps_items_stop(s->insync.waiting);
+    s->insync.waiting = NULL;
 }
 
 json_t *ps_insync_status(const struct ps_shard *s)

@@ -17,35 +17,23 @@
 // Invariants: 1. frames + the largest frame <= bytes_max, unless there is one frame only. So the
 // room for one payload is always left: what is received can be opened. 2. frames + payloads <=
 // bytes_max, unless there is one payload only.
-#include <stdlib.h>
+#include "server/push/push_memory.h"
 
 #include "common/base/limits.h"
-#include "server/server.h"
+#include "server/core.h"
 
 lh_err ps_push_memory_open(struct ps_server *s)
 {
-    struct ps_push_memory *r = &s->room;
+    struct ps_push_memory *r = &s->push_memory;
     r->bytes_max = s->conf.push_bytes_max ? s->conf.push_bytes_max : LH_PUSH_BYTES;
     r->last = &r->first;
     r->pool = lh_pool_create((size_t)r->bytes_max);
     return r->pool ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
-// Whoever waits is looked at when what goes on now is over.
-static void wake(void *arg)
-{
-    struct ps_server *s = arg;
-    s->room.posted = false;
-    if (s->stopped) return;
-    ps_unseal_waiting(s);
-    ps_receive_waiting(s);
-}
-
 static void room_again(struct ps_server *s)
 {
-    if (s->stopped || s->room.posted || !(s->room.first || s->received)) return;
-    s->room.posted = true;
-    lh_post(s->conf.env, wake, s);
+    if (s->push_memory.first || s->received) ps_raise(s, PS_FREED);
 }
 
 // ---------------------------------------------------------------- turns
@@ -57,7 +45,7 @@ static bool is_large(const struct ps_push_memory *r, uint64_t bytes)
 
 bool ps_push_memory_turn(const struct ps_server *s, uint64_t bytes)
 {
-    return !s->room.arriving || !is_large(&s->room, bytes);
+    return !s->push_memory.arriving || !is_large(&s->push_memory, bytes);
 }
 
 static void keep_memory(struct ps_push_memory *r, bool fast)
@@ -68,20 +56,20 @@ static void keep_memory(struct ps_push_memory *r, bool fast)
 static void turn_over(void *arg)
 {
     struct ps_server *s = arg;
-    s->room.turn_timer = 0;
-    keep_memory(&s->room, false);
-    ps_push_memory_arrived(s, s->room.arriving);
+    s->push_memory.turn_timer = 0;
+    keep_memory(&s->push_memory, false);
+    ps_push_memory_arrived(s, s->push_memory.arriving);
 }
 
 static void time_turn(struct ps_server *s)
 {
-    lh_cancel(s->conf.env, &s->room.turn_timer);
-    s->room.turn_timer = lh_after(s->conf.env, LH_TURN_MS * LH_MS, turn_over, s);
+    lh_cancel(s->conf.env, &s->push_memory.turn_timer);
+    s->push_memory.turn_timer = lh_after(s->conf.env, LH_TURN_MS * LH_MS, turn_over, s);
 }
 
 void ps_push_memory_arrives(struct ps_server *s, const struct ps_push *p, uint64_t bytes)
 {
-    struct ps_push_memory *r = &s->room;
+    struct ps_push_memory *r = &s->push_memory;
     if (!is_large(r, bytes)) return;
     r->arriving = p;
     r->let_in_at = lh_now(s->conf.env);
@@ -92,7 +80,7 @@ void ps_push_memory_arrives(struct ps_server *s, const struct ps_push *p, uint64
 void ps_push_memory_arriving(struct ps_server *s, const struct ps_push *p, uint64_t have,
                              uint64_t left)
 {
-    struct ps_push_memory *r = &s->room;
+    struct ps_push_memory *r = &s->push_memory;
     if (r->arriving != p) return;
     int64_t now = lh_now(s->conf.env);
     if (r->begun_at < 0) {
@@ -110,7 +98,7 @@ void ps_push_memory_arriving(struct ps_server *s, const struct ps_push *p, uint6
 
 void ps_push_memory_arrived(struct ps_server *s, const struct ps_push *p)
 {
-    struct ps_push_memory *r = &s->room;
+    struct ps_push_memory *r = &s->push_memory;
     if (!p || r->arriving != p) return;
     r->arriving = NULL;
     lh_cancel(s->conf.env, &r->turn_timer);
@@ -127,7 +115,7 @@ static bool frame_fits(const struct ps_push_memory *r, uint64_t bytes)
 
 bool ps_push_memory_frame(struct ps_server *s, uint64_t bytes, struct lh_blob **out)
 {
-    struct ps_push_memory *r = &s->room;
+    struct ps_push_memory *r = &s->push_memory;
     if (!frame_fits(r, bytes)) return false;
     *out = lh_pool_blob(r->pool, (size_t)bytes);
     if (!*out) return true;
@@ -138,7 +126,7 @@ bool ps_push_memory_frame(struct ps_server *s, uint64_t bytes, struct lh_blob **
 
 void ps_push_memory_give_frame(struct ps_server *s, struct lh_blob *frame)
 {
-    struct ps_push_memory *r = &s->room;
+    struct ps_push_memory *r = &s->push_memory;
     if (!frame) return;
     r->frames -= frame->len;
     if (!r->frames) r->largest = 0;
@@ -148,7 +136,7 @@ void ps_push_memory_give_frame(struct ps_server *s, struct lh_blob *frame)
 
 bool ps_push_memory_payload(struct ps_server *s, uint64_t bytes)
 {
-    struct ps_push_memory *r = &s->room;
+    struct ps_push_memory *r = &s->push_memory;
     if (r->payloads && r->frames + r->payloads + bytes > r->bytes_max) return false;
     r->payloads += bytes;
     return true;
@@ -157,6 +145,6 @@ bool ps_push_memory_payload(struct ps_server *s, uint64_t bytes)
 void ps_push_memory_give_payload(struct ps_server *s, uint64_t bytes)
 {
     if (!bytes) return;
-    s->room.payloads -= bytes;
+    s->push_memory.payloads -= bytes;
     room_again(s);
 }

@@ -13,7 +13,11 @@
 #include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "server/server.h"
+#include "server/core.h"
+#include "server/push/insync.h"
+#include "server/push/push_memory.h"
+#include "server/push/receive.h"
+#include "server/push/unseal.h"
 
 struct ps_push {
     struct ps_push *previous, *next;
@@ -21,11 +25,11 @@ struct ps_push {
     struct ps_shard *shard; // NULL until the first message
     struct lh_call *call;
     uint64_t peer_worker;
-    uint64_t bytes;        // of the frame
+    uint64_t bytes;        // bytes of the frame
     struct lh_blob *frame; // NULL: no room yet, or an item has it
     size_t have;
     bool taking;                  // bytes of it came on this call
-    struct ps_push *next_waiting; // for room
+    struct ps_push *next_waiting; // the next one that waits for memory
     bool waiting, first_is_probe;
     struct lh_buf first; // the first message's part, while it waits
     struct lh_digest digest;
@@ -68,12 +72,18 @@ static void reply_hello(struct ps_item *i)
         lh_reply_error(i->hello, err, NULL);
     else
         lh_reply(i->hello, &out.base);
-    i->hello = NULL;
 }
 
-void ps_hello_answer(struct ps_item *fence)
+static void hello_done(struct ps_item *i, enum ps_outcome outcome)
 {
-    reply_hello(fence);
+    if (outcome == PS_TAKEN_BACK)
+        lh_reply_error(i->hello, LH_ERR_BUSY, "the server's disk is full");
+    else if (outcome == PS_STOPPING)
+        lh_reply_error(i->hello, LH_ERR_UNAVAILABLE, "the server is stopping");
+    else if (i->decision.verdict == PS_NOT_FINAL)
+        lh_reply_error(i->hello, i->decision.error, i->text);
+    else
+        reply_hello(i);
 }
 
 static lh_err check_hello(struct ps_server *s, const struct lh_peer *peer,
@@ -120,15 +130,16 @@ static void on_hello(void *self, struct lh_request *rq, const ProtobufCMessage *
         return;
     }
     i->hello = rq;
+    i->done = hello_done;
     i->worker = m->worker;
     i->incarnation = (struct lh_incarnation){m->incarnation, m->incarnation_random};
     i->decided = m->decided;
     i->next_step = m->next;
     const struct lh_row *row = lh_ledger_row(&i->shard->replica.ledger, i->worker);
     if (row && row->incarnation.number >= i->incarnation.number)
-        ps_answer(i); // no fence needed
+        ps_insync_answer(i); // no fence needed
     else if (ps_shard_may_raise(i->shard, i->worker))
-        ps_queue(s, i);
+        ps_item_queue(i);
     else
         turn_away(i);
 }
@@ -144,7 +155,7 @@ lh_err ps_hello_accept(struct ps_server *s, struct lh_call *call, const struct l
 
 static void stop_waiting(struct ps_push *p)
 {
-    struct ps_push_memory *r = &p->server->room;
+    struct ps_push_memory *r = &p->server->push_memory;
     struct ps_push **at = &r->first;
     if (!p->waiting) return;
     while (*at != p) at = &(*at)->next_waiting;
@@ -166,6 +177,77 @@ static void unlist(struct ps_push *p)
     ps_push_memory_give_frame(p->server, p->frame);
     lh_buf_free(&p->first);
     free(p);
+}
+
+static void fail_push(struct ps_push *p, lh_err err)
+{
+    struct ps_server *s = p->server;
+    s->count.not_final++;
+    if (lh_err_class(err) == LH_CLASS_REJECT)
+        lh_log_peer(s->conf.log, LH_WARN, "push.rejected", "shard %u, worker %016llx: %s",
+                    p->shard ? p->shard->id : 0, (unsigned long long)p->peer_worker,
+                    lh_err_text(err));
+    if (p->item) p->item->push = NULL;
+    p->item = NULL;
+    p->over = true;
+    stop_waiting(p);
+    lh_call_finish(p->call, err, lh_err_text(err));
+}
+
+static void answer_push(struct ps_push *p, const struct ps_item *item)
+{
+    const struct lh_row *row = lh_ledger_row(&p->shard->replica.ledger, item->worker);
+    Longhaul__V1__PushReply out = LONGHAUL__V1__PUSH_REPLY__INIT;
+    out.process = p->server->process;
+    out.incarnation = item->head.incarnation.number;
+    out.step = item->head.step;
+    out.digest.data = (uint8_t *)item->digest.b;
+    out.digest.len = LH_DIGEST;
+    if (item->appended) {
+        out.version = item->record.version;
+        out.admitted = item->record.kind == LH_ADMIT;
+        out.reason = item->record.reason;
+        out.scale = item->record.scale;
+        out.staleness = item->decision.staleness;
+    } else if (item->decision.verdict ==
+               PS_DECIDED_NOW) { // a planted bug: refused without a record
+        out.reason = (uint32_t)item->decision.error;
+    } else {
+        // A late copy may be decided in one group with the step after it, whose sender knew
+        // already.
+        if (!row || row->last_step != item->head.step ||
+            !lh_incarnation_equal(row->last, item->head.incarnation)) {
+            fail_push(p, lh_fail(LH_ERR_PROTOCOL, "step %llu is older than the last decided one",
+                                 (unsigned long long)item->head.step));
+            return;
+        }
+        out.version = row->last_version;
+        out.admitted = !row->last_reason;
+        out.reason = row->last_reason;
+    }
+    p->item = NULL;
+    p->over = true;
+    lh_err err = lh_rpc_send(p->call, &out.base);
+    lh_call_finish(p->call, err, err ? lh_err_text(err) : "");
+}
+
+static void push_done(struct ps_item *i, enum ps_outcome outcome)
+{
+    struct ps_server *s = i->shard->server;
+    if (outcome == PS_STOPPING) return;
+    if (outcome == PS_TAKEN_BACK || i->decision.verdict == PS_NOT_FINAL) {
+        lh_err err = i->decision.error;
+        if (outcome == PS_TAKEN_BACK) err = lh_fail(LH_ERR_BUSY, "the server's disk is full");
+        if (i->push) fail_push(i->push, err);
+        return;
+    }
+    if (!i->appended)
+        s->count.repeated++;
+    else if (i->record.kind == LH_ADMIT)
+        s->count.admitted++;
+    else
+        s->count.refused++;
+    if (i->push) answer_push(i->push, i);
 }
 
 static struct ps_push *parked_part(const struct ps_push *p)
@@ -235,6 +317,7 @@ static lh_err complete(struct ps_push *p)
     struct ps_item *i = ps_item_new(PS_ITEM_PUSH, p->shard);
     if (!i) return lh_fail(LH_ERR_BUSY, "no memory for this push now");
     i->push = p;
+    i->done = push_done;
     i->frame = p->frame;
     p->frame = NULL;
     i->head = f;
@@ -243,7 +326,7 @@ static lh_err complete(struct ps_push *p)
     p->item = i;
     lh_logf(p->server->conf.log, LH_DEBUG, "push.received", "shard %u: %llx/%llu", f.shard,
             (unsigned long long)f.incarnation.number, (unsigned long long)f.step);
-    ps_unseal(p->server, i);
+    ps_unseal(i);
     return LH_OK;
 }
 
@@ -293,7 +376,7 @@ static bool let_in(struct ps_push *p, lh_err *err)
 // Keeps what the first message brought; nothing more is read meanwhile.
 static lh_err wait_for_room(struct ps_push *p, bool probe, const struct lh_msg *msg, size_t at)
 {
-    struct ps_push_memory *r = &p->server->room;
+    struct ps_push_memory *r = &p->server->push_memory;
     p->first_is_probe = probe;
     p->first = lh_buf(LH_MESSAGE_BYTES);
     size_t n = msg->len - at;
@@ -320,7 +403,7 @@ static lh_err take_part(struct ps_push *p, const struct lh_msg *msg)
     if (first && !p->frame && !probe && from)
         return lh_fail(LH_ERR_MALFORMED, "bytes from %llu on where none were received",
                        (unsigned long long)from);
-    const struct ps_push_memory *r = &p->server->room;
+    const struct ps_push_memory *r = &p->server->push_memory;
     // others wait already, and not only for the turn of a large one
     bool behind = first && r->first && !p->frame &&
                   (!r->arriving || !ps_push_memory_turn(p->server, p->bytes));
@@ -332,14 +415,14 @@ static lh_err take_part(struct ps_push *p, const struct lh_msg *msg)
 static void go_on(struct ps_push *p, lh_err err)
 {
     if (err)
-        ps_push_error(p, err);
+        fail_push(p, err);
     else if (!p->item && !p->waiting)
         lh_call_read(p->call);
 }
 
 void ps_receive_waiting(struct ps_server *s)
 {
-    for (struct ps_push *p; (p = s->room.first);) {
+    for (struct ps_push *p; (p = s->push_memory.first);) {
         lh_err err;
         if (!let_in(p, &err)) return;
         stop_waiting(p);
@@ -368,7 +451,7 @@ static void push_half_close(void *self, struct lh_call *call)
     (void)call;
     struct ps_push *p = self;
     if (!p->item && !p->over)
-        ps_push_error(p, lh_fail(LH_ERR_MALFORMED, "the stream ended inside the frame"));
+        fail_push(p, lh_fail(LH_ERR_MALFORMED, "the stream ended inside the frame"));
 }
 
 static void push_sent(void *self, struct lh_call *call)
@@ -384,7 +467,8 @@ static void push_close(void *self, struct lh_call *call, lh_err status, const ch
     (void)text;
     struct ps_push *p = self;
     if (p->item) p->item->push = NULL;
-    bool park = p->frame && p->have && p->have < p->frame->len && !p->item && !p->server->stopped;
+    bool park = p->frame && p->have && p->have < p->frame->len && !p->item &&
+                p->server->phase != PS_STOPPED;
     struct ps_push *older = park ? parked_part(p) : NULL;
     if (older) unlist(older);
     p->call = NULL;
@@ -404,29 +488,22 @@ static bool is_coming(const struct ps_push *p)
     return !p->parked && !p->over && !p->item;
 }
 
-static void look_for_silent(void *arg)
+bool ps_receive_look(struct ps_server *s)
 {
-    struct ps_server *s = arg;
     int64_t now = lh_now(s->conf.env);
-    s->silent_timer = 0;
-    if (ps_follow_look(s)) ps_receive_watch(s);
+    bool again = false;
     for (struct ps_push *p = s->pushes; p; p = p->next) {
         if (!is_coming(p)) continue;
-        ps_receive_watch(s);
+        again = true;
         if (p->waiting || now - p->heard_ns < LH_PUSH_SILENT_MS * LH_MS) continue;
         lh_log_peer(s->conf.log, LH_WARN, "push.silent",
                     "shard %u, worker %016llx: no part of its push came for %d s; it is told to "
                     "come again. Is its link slower than %d bytes in that time?",
                     p->shard ? p->shard->id : 0, (unsigned long long)p->peer_worker,
                     LH_PUSH_SILENT_MS / 1000, LH_PART_BYTES);
-        ps_push_error(p, lh_fail(LH_ERR_DEADLINE, "no part of this push came for too long"));
+        fail_push(p, lh_fail(LH_ERR_DEADLINE, "no part of this push came for too long"));
     }
-}
-
-void ps_receive_watch(struct ps_server *s)
-{
-    if (!s->silent_timer && !s->stopped)
-        s->silent_timer = lh_after(s->conf.env, LH_PUSH_SILENT_MS * LH_MS / 4, look_for_silent, s);
+    return again;
 }
 
 // A worker pushes once a shard at a time; the streams of a connection that broke unseen linger, and
@@ -440,7 +517,7 @@ static void make_way(struct ps_server *s, uint64_t worker)
         if (p->over)
             lh_call_cancel(p->call);
         else
-            ps_push_error(p, lh_fail(LH_ERR_BUSY, "this worker has opened %u later pushes", later));
+            fail_push(p, lh_fail(LH_ERR_BUSY, "this worker has opened %u later pushes", later));
     }
     while (s->push_count >= LH_DECIDE_QUEUE_MAX && drop_a_part(s)) continue;
 }
@@ -461,64 +538,10 @@ lh_err ps_push_accept(struct ps_server *s, struct lh_call *call, const struct lh
     if (p->next) p->next->previous = p;
     s->pushes = p;
     s->push_count++;
-    ps_receive_watch(s);
     *ops = &push_ops;
     *self = p;
     lh_call_read(call);
     return LH_OK;
-}
-
-void ps_push_error(struct ps_push *p, lh_err err)
-{
-    struct ps_server *s = p->server;
-    s->count.not_final++;
-    if (lh_err_class(err) == LH_CLASS_REJECT)
-        lh_log_peer(s->conf.log, LH_WARN, "push.rejected", "shard %u, worker %016llx: %s",
-                    p->shard ? p->shard->id : 0, (unsigned long long)p->peer_worker,
-                    lh_err_text(err));
-    if (p->item) p->item->push = NULL;
-    p->item = NULL;
-    p->over = true;
-    stop_waiting(p);
-    lh_call_finish(p->call, err, lh_err_text(err));
-}
-
-void ps_push_answer(struct ps_push *p, const struct ps_item *item)
-{
-    const struct lh_row *row = lh_ledger_row(&p->shard->replica.ledger, item->worker);
-    Longhaul__V1__PushReply out = LONGHAUL__V1__PUSH_REPLY__INIT;
-    out.process = p->server->process;
-    out.incarnation = item->head.incarnation.number;
-    out.step = item->head.step;
-    out.digest.data = (uint8_t *)item->digest.b;
-    out.digest.len = LH_DIGEST;
-    if (item->appended) {
-        out.version = item->record.version;
-        out.admitted = item->record.kind == LH_ADMIT;
-        out.reason = item->record.reason;
-        out.scale = item->record.scale;
-        out.staleness = item->decision.staleness;
-    } else if (item->decision.verdict ==
-               PS_DECIDED_NOW) { // a planted bug: refused without a record
-        out.reason = (uint32_t)item->decision.error;
-    } else {
-        // A late copy may be decided in one group with the step after it, whose sender knew
-        // already.
-        if (!row || row->last_step != item->head.step ||
-            !lh_incarnation_equal(row->last, item->head.incarnation)) {
-            ps_push_error(p,
-                          lh_fail(LH_ERR_PROTOCOL, "step %llu is older than the last decided one",
-                                  (unsigned long long)item->head.step));
-            return;
-        }
-        out.version = row->last_version;
-        out.admitted = !row->last_reason;
-        out.reason = row->last_reason;
-    }
-    p->item = NULL;
-    p->over = true;
-    lh_err err = lh_rpc_send(p->call, &out.base);
-    lh_call_finish(p->call, err, err ? lh_err_text(err) : "");
 }
 
 void ps_receive_free(struct ps_server *s)

@@ -12,6 +12,7 @@
 
 #include "common/base/parallel.h"
 #include "common/net/head.h"
+#include "server/push/follow.h"
 #include "server/server.h"
 
 // The parameters may be sent from where they lie. Without memory they are copied, a message at a
@@ -68,8 +69,8 @@ void ps_snapshot_end(struct ps_giving *g)
     *n = (struct ps_snapshot){0};
 }
 
-// Which bytes of the state are asked for: of all its pieces, or bytes where it comes unsealed, the
-// `range`th of `ranges` shares. The first one is never empty.
+// Chooses the bytes of the state that are asked for: of all its pieces, or bytes where it comes
+// unsealed, the `range`th of `ranges` shares. The first one is never empty.
 static lh_err choose_range(struct ps_giving *g, const Longhaul__V1__SnapshotRequest *m)
 {
     uint64_t bytes = g->shard->snapshot.bytes, each = m->challenge.len ? LH_STATE_PIECE : 1;
@@ -199,7 +200,7 @@ lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out, size_t *at, s
     *out = NULL;
     if (!n || next_lent(g, out, at, end)) return LH_OK;
     if (from->lost) return lh_fail(LH_ERR_BUSY, "no memory for this snapshot any more; try again");
-    struct lh_pool *pool = g->shard->server->room.pool;
+    struct lh_pool *pool = g->shard->server->push_memory.pool;
     struct lh_blob *b = lh_pool_blob(pool, g->sealed ? n + LH_SEAL_TAG_BYTES : n);
     if (!b) return lh_fail(LH_ERR_BUSY, "no memory for a part of this snapshot now");
     lh_err err = LH_OK;
@@ -251,6 +252,14 @@ void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r)
     bool changes = // the arrays; the rest was copied
         r->kind == LH_ADMIT || (r->kind == LH_PLAN && s->replica.outer.kind != LH_OPT_SGD);
     if (changes) ps_snapshot_part(s, false);
+}
+
+void ps_snapshot_free(struct ps_shard *s)
+{
+    lh_blob_release(s->snapshot.theta);
+    ps_snapshot_part(s, true);
+    lh_blob_release(s->snapshot.copy);
+    lh_buf_free(&s->snapshot.heads);
 }
 
 // ---------------------------------------------------------------- a state that comes here

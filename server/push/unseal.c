@@ -7,8 +7,12 @@
 // What the lane finds is about the frame's bytes alone; every decision is made afterwards, on the
 // loop, in the order of the queue. A push that could not be admitted now anyway is not opened;
 // should it turn out otherwise in its group, it is opened there.
+#include "server/push/unseal.h"
+
 #include <stdio.h>
 
+#include "server/push/decide.h"
+#include "server/push/push_memory.h"
 #include "server/server.h"
 
 void ps_unseal_now(struct ps_item *i)
@@ -16,7 +20,7 @@ void ps_unseal_now(struct ps_item *i)
     struct lh_env *env = i->shard->server->conf.env;
     int64_t start = lh_now(env);
     i->open_tried = true;
-    i->payload = lh_pool_blob(i->shard->server->room.pool, i->head.plain_bytes);
+    i->payload = lh_pool_blob(i->shard->server->push_memory.pool, i->head.plain_bytes);
     if (i->payload) {
         struct lh_buf plain = lh_buf_over(i->payload->data, i->payload->len);
         i->open_result = lk_replica_open_into(&i->shard->replica, lh_blob_span(i->frame), &plain,
@@ -38,13 +42,13 @@ static void open_done(void *arg)
 {
     struct ps_item *i = arg;
     struct ps_server *s = i->shard->server;
-    if (s->stopped) return; // the list is freed by ps_server_stop
+    if (s->phase == PS_STOPPED) return; // the list is freed by ps_server_stop
     struct ps_item **at = &s->opening;
     while (*at != i) at = &(*at)->next;
     *at = i->next;
     lh_logf(s->conf.log, LH_DEBUG, "push.opened", "shard %u: %llx/%llu", i->shard->id,
             (unsigned long long)i->head.incarnation.number, (unsigned long long)i->head.step);
-    ps_queue(s, i);
+    ps_item_queue(i);
 }
 
 // ---------------------------------------------------------------- ahead
@@ -84,10 +88,10 @@ static bool start(struct ps_server *s, struct ps_item *i)
     s->received = i->next;
     if (!s->received) s->received_end = &s->received;
     if (now.verdict != PS_DECIDED_NOW) {
-        ps_queue(s, i);
+        ps_item_queue(i);
         return true;
     }
-    i->room = i->head.plain_bytes;
+    i->payload_reserved = i->head.plain_bytes;
     i->next = s->opening;
     s->opening = i;
     write_ahead(s, i);
@@ -100,8 +104,9 @@ void ps_unseal_waiting(struct ps_server *s)
     while (s->received && start(s, s->received)) continue;
 }
 
-void ps_unseal(struct ps_server *s, struct ps_item *i)
+void ps_unseal(struct ps_item *i)
 {
+    struct ps_server *s = i->shard->server;
     i->next = NULL;
     *s->received_end = i;
     s->received_end = &i->next;

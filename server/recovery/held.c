@@ -11,11 +11,13 @@
 #include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "server/recovery/rebuild.h"
+#include "server/push/follow.h"
+#include "server/recovery/rebuilding.h"
+#include "server/state/fold.h"
 
 struct ps_held {
     struct ps_rebuild *rebuild;
-    uint64_t standby; // that is asked
+    uint64_t standby; // the standby that is asked
     struct lh_link *link;
     struct lh_call *call;
     bool begun, sealed;
@@ -105,7 +107,7 @@ static bool goes_on_from(const struct ps_rebuild *b, const struct lh_point *of)
     struct lh_hash chain;
     if (b->unreliable || of->version > l->version) return false;
     if (!ps_shard_chain(b->shard, of->version, &chain)) return lh_hash_equal(&chain, &of->chain);
-    for (size_t i = 0; i < b->epochs; i++) // the log was cut; its epoch may have begun there
+    for (size_t i = 0; i < b->begun_count; i++) // the log was cut; its epoch may have begun there
         if (b->begun[i].epoch == l->epoch && b->begun[i].version == of->version)
             return lh_hash_equal(&b->begun[i].chain, &of->chain);
     return false;
@@ -121,8 +123,7 @@ static lh_err take_state(struct ps_held *h)
         b->from = h->standby;
         return LH_OK;
     }
-    ps_snapshot_part(s, false);
-    LH_TRY(lk_replica_load(&s->replica, lh_buf_span(&h->bytes)));
+    LH_TRY(ps_fold_load(s, lh_buf_span(&h->bytes)));
     ps_rebuild_took(b, h->standby);
     lh_logf(s->server->conf.log, LH_WARN, "shard.fetched",
             "shard %u goes on from version %" PRIu64 " of epoch %" PRIu64 ", as its standby "
@@ -151,7 +152,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
         lh_log_peer(s->conf.log, LH_WARN, "held.broken", "shard %u of standby %016" PRIx64 ": %s",
                     b->shard->id, h->standby, status ? text : lh_err_text(err));
     ps_held_end(b);
-    if (b->from) ps_rebuild_decide(b); // else it is fetched anew with the next look
+    if (b->from) ps_rebuild_decide(b); // if not, the next look fetches it anew
 }
 
 static const struct lh_call_ops ops = {on_message, nothing, nothing, on_close};

@@ -3,7 +3,7 @@
 // The coordinator reserves an epoch for the target, durably, and tells the owner with the answer to
 // its report. When the target is near the owner's log gets its last records, in one group: DIGEST,
 // so that the target holds the same state or stops, and MOVE(epoch, target). From then on the owner
-// decides nothing (ps_frozen: the log says so, also to its next life), but goes on to serve
+// decides nothing (ps_shard_frozen: the log says so, also to its next life), but goes on to serve
 // followers. The target gets the record by its stream; when its own log holds it durably, for every
 // one of its shards, it opens the reserved epoch and serves. The coordinator hears of it
 // afterwards.
@@ -17,53 +17,35 @@
 // says so; then the owner opens a later one. That is asked of it where the owner has to open an
 // epoch anyway (a torn tail). Until the target has answered nobody else opens one.
 #include "longhaul/v1/member.pb-c.h"
-#include "server/server.h"
+#include "server/core.h"
+#include "server/push/group_commit.h"
+#include "server/recovery/move.h"
+#include "server/recovery/recover.h"
+#include "server/recovery/settle.h"
+#include "server/report.h"
 
 static const int64_t LOOK_AGAIN = 20 * LH_MS;
 
 // ---------------------------------------------------------------- the owner
-
-static bool wished(const struct ps_shard *s)
-{
-    bool over = s->head->plan.phase == LH_PHASE_END; // END is the last record
-    return s->wish.epoch > s->head->epoch && !s->head->move.epoch && !over;
-}
-
-// They go together: one target serves them all, or none.
-bool ps_move_due(const struct ps_server *s)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < s->conf.shard_count && s->serving; i++) {
-        const struct ps_shard *shard = s->shard[i];
-        if (shard->head->move.epoch) continue;
-        if (!wished(shard) || !ps_follow_near(shard, shard->wish.target)) return false;
-        any = true;
-    }
-    return any;
-}
 
 // The move is given up: the shard goes on here, in a later epoch than the one that it reserved.
 static void take_back(void *arg)
 {
     struct ps_server *s = arg;
     s->move_timer = 0;
-    if (s->stopped || !s->serving) return;
+    if (s->phase != PS_SERVING) return;
     if (!ps_at_rest(s)) {
         s->move_timer = lh_after(s->conf.env, LOOK_AGAIN, take_back, s);
         return;
     }
-    s->serving = false;
     ps_report_forget(s); // said of the epoch that ends here: refused, once the next one is opened
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
         uint64_t given_up = shard->replica.ledger.move.epoch;
         if (given_up) shard->least_epoch = given_up + 1;
     }
-    lh_err err = ps_settle(s);
-    if (err == LH_ERR_DISK_FULL)
-        ps_server_serve(s); // when there is room
-    else if (err)
-        ps_fatal(s, err);
+    lh_err err = ps_settle_in_room(s);
+    if (err) ps_fatal(s, err);
 }
 
 static void told_owner(struct ps_server *s, struct ps_shard *shard,
@@ -82,31 +64,18 @@ static void told_owner(struct ps_server *s, struct ps_shard *shard,
 
 // ---------------------------------------------------------------- the target
 
-static bool to_us(const struct ps_shard *s)
-{
-    const struct ps_server *server = s->server;
-    const struct lh_move *m = &s->replica.ledger.move;
-    return m->epoch && lh_same_directory(m->target, server->standby.identity) && !server->damaged;
-}
-
-bool ps_move_reserved(const struct ps_shard *s)
-{
-    uint64_t epoch = s->replica.ledger.move.epoch;
-    return to_us(s) && s->begun <= epoch && s->least_epoch <= epoch;
-}
-
 bool ps_moved_here(const struct ps_server *s)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
-        if (!ps_move_reserved(s->shard[i])) return false;
-    return s->standby.standing;
+        if (!ps_shard_reserved(s->shard[i])) return false;
+    return s->phase == PS_STANDBY;
 }
 
 void ps_move_found(struct ps_server *s)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
-        if (!to_us(shard)) continue;
+        if (!ps_shard_moved_here(shard)) continue;
         uint64_t epoch = shard->replica.ledger.move.epoch;
         if (shard->least_epoch <= epoch) shard->least_epoch = epoch + 1;
         lh_logf(s->conf.log, LH_WARN, "move.found",
@@ -120,7 +89,7 @@ lh_err ps_move_take(struct ps_server *s)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
-        if (!ps_move_reserved(shard)) continue;
+        if (!ps_shard_reserved(shard)) continue;
         lh_logf(s->conf.log, LH_INFO, "shard.moved",
                 "shard %u was moved here, from version %llu on in epoch %llu", shard->id,
                 (unsigned long long)shard->replica.ledger.version,
@@ -134,7 +103,8 @@ lh_err ps_move_take(struct ps_server *s)
 static bool all_here(const struct ps_server *s)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
-        if (!to_us(s->shard[i]) || s->shard[i]->begun > s->shard[i]->replica.ledger.move.epoch)
+        if (!ps_shard_moved_here(s->shard[i]) ||
+            s->shard[i]->begun > s->shard[i]->replica.ledger.move.epoch)
             return false;
     return true;
 }
@@ -144,29 +114,13 @@ static bool all_here(const struct ps_server *s)
 // have been served: these records come before it.
 static lh_err refuse(struct ps_shard *s, uint64_t epoch)
 {
-    bool here = to_us(s) && s->replica.ledger.move.epoch == epoch;
+    bool here = ps_shard_moved_here(s) && s->replica.ledger.move.epoch == epoch;
     bool late = here && all_here(s->server);
     if (late || s->begun > epoch) return LH_OK;
     return ps_epoch_store(s, epoch + 1);
 }
 
-void ps_move_received(struct ps_shard *s, const struct lh_record *r)
-{
-    struct lh_move m;
-    if (r->kind != LH_MOVE || lh_move_parse(r->body, &m) ||
-        !lh_same_directory(m.target, s->server->standby.identity))
-        return;
-    s->claimed = m.epoch;
-    ps_report_now(s->server);
-}
-
 // ---------------------------------------------------------------- the coordinator's word
-
-uint64_t ps_moving(const struct ps_shard *s)
-{
-    if (s->claimed) return s->claimed;
-    return !s->server->standby.standing || to_us(s) ? s->replica.ledger.move.epoch : 0;
-}
 
 void ps_move_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
 {
@@ -174,10 +128,10 @@ void ps_move_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
     for (uint32_t i = 0; i < s->conf.shard_count; i++) s->shard[i]->wish = (struct lh_move){0};
     for (size_t i = 0; i < m->n_moves && !err; i++) {
         struct ps_shard *shard = ps_server_shard(s, m->moves[i]->shard);
-        if (shard && s->serving) told_owner(s, shard, m->moves[i]);
-        if (shard && s->standby.standing && !m->moves[i]->target)
+        if (shard && s->phase == PS_SERVING) told_owner(s, shard, m->moves[i]);
+        if (shard && s->phase == PS_STANDBY && !m->moves[i]->target)
             err = refuse(shard, m->moves[i]->epoch);
     }
     if (err && err != LH_ERR_DISK_FULL) ps_fatal(s, err);
-    if (s->serving) ps_group_commit_kick(s);
+    if (s->phase == PS_SERVING) ps_raise(s, PS_WISHED);
 }

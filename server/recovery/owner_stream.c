@@ -13,27 +13,34 @@
 #include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "server/server.h"
+#include "server/bugs.h"
+#include "server/core.h"
+#include "server/push/follow.h"
+#include "server/push/group_commit.h"
+#include "server/recovery/recover.h"
+#include "server/recovery/standby.h"
+#include "server/state/fold.h"
 
 enum { AHEAD_BYTES = 16 << 20 }; // received and not yet folded: no more is read
 static const int64_t LOOK_AGAIN = 20 * LH_MS;
 
-struct ps_owner_stream { // of one shard
+struct ps_owner_stream { // follows the owner of one shard
     struct ps_shard *shard;
-    char address[LH_ADDRESS_SIZE]; // of its owner
+    char address[LH_ADDRESS_SIZE]; // the owner's
     struct lh_link *link;
     struct lh_call *call; // NULL: not connected
     bool snapshot, need_snapshot, whole;
-    bool fruitless;   // a snapshot was taken, and nothing followed from it yet
-    int64_t heard_ns; // of a snapshot: when its call began, or its last bytes came
-    bool paused;      // the next message is asked for when what is here is folded
+    bool fruitless; // a snapshot was taken, and nothing followed from it yet
+    // The time when the call of a snapshot began, or its last bytes came.
+    int64_t heard_ns;
+    bool paused; // the next message is asked for when what is here is folded
     uint64_t timer;
     struct lh_record_stream stream;
-    bool begun, sealed; // of a snapshot: its first message came, its pieces are sealed
+    bool begun, sealed; // a snapshot's first message came; its pieces are sealed
     struct lh_state_seal seal;
     size_t queued; // bytes of items on their way into the log
-    struct lh_buf
-        bytes; // of a snapshot; `whole`: all of them, to be taken when nothing is under way
+    // A snapshot's; `whole`: all of them are here, and are taken when nothing is under way.
+    struct lh_buf bytes;
     struct lh_unary *confirm;
     uint64_t told; // version that was confirmed last
     bool in_sync;
@@ -65,15 +72,29 @@ static void restart(struct ps_owner_stream *c)
     again(c, c->shard->server->conf.report_ns);
 }
 
-void ps_owner_stream_refused(struct ps_shard *s, const struct lh_record *r, lh_err err)
+// A record does not follow: where none is missing before it, only a snapshot does.
+static void refused(struct ps_owner_stream *c, const struct lh_record *r, lh_err err)
 {
-    struct ps_owner_stream *c = s->copy;
-    if (!c || !c->call) return; // its stream was given up already
+    struct ps_shard *s = c->shard;
+    if (!c->call) return; // its stream was given up already
     bool gap = r->version != s->head->version + 1;
     c->need_snapshot |= !gap;
     lh_logf(s->server->conf.log, gap ? LH_DEBUG : LH_WARN, "standby.broken", "shard %u: %s", s->id,
             lh_err_text(err));
     restart(c);
+}
+
+static void record_done(struct ps_item *i, enum ps_outcome outcome)
+{
+    struct ps_owner_stream *c = i->shard->owner_stream;
+    if (outcome == PS_STOPPING) return;
+    if (outcome == PS_REFUSED) {
+        refused(c, &i->record, i->decision.error);
+        return;
+    }
+    c->queued -= i->body.len + 1;
+    bool lost = outcome == PS_TAKEN_BACK; // it comes again from what was folded, later
+    if (lost && c->call) restart(c);
 }
 
 // A whole record: into the log.
@@ -83,23 +104,21 @@ static lh_err take_record(struct ps_owner_stream *c)
     const struct lh_record *r = &t->record;
     if (r->flags & LH_RECORD_ELIDED)
         return lh_fail(LH_ERR_MALFORMED, "a record without its payload");
-    if (!c->shard->server->standby.standing) { // a former owner's: it is listened to no more
+    if (c->shard->server->phase != PS_STANDBY) { // a former owner's: it is listened to no more
         if (LH_BUG("old_epoch")) confirm_point(c, r->epoch, r->version, &r->chain);
         return LH_OK;
     }
     struct ps_item *i = ps_item_new(PS_ITEM_COPY, c->shard);
     if (!i) return LH_ERR_BUSY;
+    i->done = record_done;
     i->record = *r;
     i->body = t->body;
     t->body = (struct lh_buf){0};
     if (LH_BUG("promote_unsynced") && !c->confirm) // planted: received is not durable
         confirm_point(c, r->epoch, r->version, &r->chain);
-    if (LH_BUG("move_unsynced")) {
-        i->record.body = lh_buf_span(&i->body);
-        ps_move_received(c->shard, &i->record);
-    }
+    if (LH_BUG("move_unsynced")) ps_bug_move_received(c->shard, r, lh_buf_span(&i->body));
     c->queued += i->body.len + 1;
-    ps_queue(c->shard->server, i);
+    ps_item_queue(i);
     return LH_OK;
 }
 
@@ -112,7 +131,7 @@ static lh_err take_bytes(struct ps_owner_stream *c, struct lh_span bytes)
     return LH_OK;
 }
 
-// What is here was confirmed, perhaps, and is what this standby would take over with.
+// The state here was confirmed, perhaps, and is what this standby would take over with.
 static lh_err check_age(const struct ps_owner_stream *c, uint64_t epoch, uint64_t version,
                         const struct lh_hash *chain)
 {
@@ -181,7 +200,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
         restart(c);
         return;
     }
-    confirm(c); // also when nothing is new: the owner learns that somebody stands by
+    confirm(c); // when nothing is new, the owner still learns that somebody stands by
     c->paused = c->queued >= AHEAD_BYTES;
     if (!c->paused) lh_call_read(call);
 }
@@ -250,7 +269,7 @@ static lh_err ask_snapshot(struct ps_owner_stream *c)
     return lh_rpc_send(c->call, &m.base);
 }
 
-// Which state came, is in its ledger: read before what is held here gives way to it.
+// The ledger says which state came. It is read before what is held here gives way to it.
 static lh_err check_whole(const struct ps_owner_stream *c)
 {
     const struct lh_ledger *have = &c->shard->replica.ledger;
@@ -271,11 +290,10 @@ static lh_err take_whole(struct ps_owner_stream *c)
 {
     struct ps_shard *s = c->shard;
     lh_err err = check_whole(c);
-    if (!err) ps_snapshot_part(s, false);
-    if (!err) err = lk_replica_load(&s->replica, lh_buf_span(&c->bytes));
+    if (!err) err = ps_fold_load(s, lh_buf_span(&c->bytes));
     lh_buf_free(&c->bytes);
     c->whole = false;
-    c->need_snapshot = false; // where it was not taken, the owner is asked what follows from ours
+    c->need_snapshot = false; // if it was not taken, the owner is asked what follows from ours
     if (err)
         lh_logf(s->server->conf.log, LH_WARN, "standby.refused", "shard %u: %s", s->id,
                 lh_err_text(err));
@@ -285,16 +303,24 @@ static lh_err take_whole(struct ps_owner_stream *c)
     return ps_head_settle(s);
 }
 
+lh_err ps_owner_stream_write(struct ps_server *s)
+{
+    if (s->standby.unwritten) LH_TRY(ps_start_over(s));
+    s->standby.unwritten = false;
+    ps_raise(s, PS_WISHED); // records of other shards may have waited for the log
+    return LH_OK;
+}
+
 // Checkpointed, under a log of its own. Until it is, nothing is followed from it and nothing is
 // confirmed.
 static lh_err write_whole(struct ps_owner_stream *c)
 {
     struct ps_shard *s = c->shard;
-    LH_TRY(ps_standby_write(s->server));
+    LH_TRY(ps_owner_stream_write(s->server));
     lh_logf(s->server->conf.log, LH_INFO, "standby.snapshot",
             "shard %u at version %" PRIu64 ", epoch %" PRIu64, s->id, s->replica.ledger.version,
             s->replica.ledger.epoch);
-    ps_standby_moved(s->server);
+    ps_raise(s->server, PS_DURABLE);
     return LH_OK;
 }
 
@@ -317,11 +343,7 @@ static void connect_copy(void *arg)
     struct ps_owner_stream *c = arg;
     struct ps_server *s = c->shard->server;
     c->timer = 0;
-    if (s->stopped) return;
-    if (s->standby.taking) {
-        ps_standby_take_over(s);
-        return;
-    }
+    if (s->phase == PS_STOPPED || s->standby.taking) return;
     if (c->call) {
         watch(c);
         return;
@@ -356,7 +378,7 @@ static void connect_copy(void *arg)
 static void again(struct ps_owner_stream *c, int64_t ns)
 {
     struct ps_server *s = c->shard->server;
-    if (!c->timer && !s->stopped) c->timer = lh_after(s->conf.env, ns, connect_copy, c);
+    if (!c->timer && s->phase != PS_STOPPED) c->timer = lh_after(s->conf.env, ns, connect_copy, c);
 }
 
 // ---------------------------------------------------------------- confirming
@@ -365,7 +387,7 @@ static void on_confirmed(void *self, lh_err err, const ProtobufCMessage *answer)
 {
     struct ps_owner_stream *c = self;
     c->confirm = NULL;
-    if (c->shard->server->stopped) return;
+    if (c->shard->server->phase == PS_STOPPED) return;
     if (err) c->told = 0; // told again with the next message, or the next stream
     c->in_sync = !err && ((const Longhaul__V1__ConfirmReply *)answer)->in_sync;
     if (!err && c->shard->replica.ledger.version > c->told) confirm(c);
@@ -395,20 +417,12 @@ static void confirm(struct ps_owner_stream *c)
 {
     const struct ps_shard *s = c->shard;
     const struct lh_ledger *l = &s->replica.ledger;
-    bool news = l->version > c->told || !c->told, stands = s->server->standby.standing;
+    bool news = l->version > c->told || !c->told, stands = s->server->phase == PS_STANDBY;
     if (c->call && !c->snapshot && !c->confirm && news && stands && !s->server->standby.taking)
         confirm_point(c, l->epoch, l->version, &l->chain);
 }
 
-void ps_owner_stream_gone(struct ps_item *i, bool lost)
-{
-    struct ps_owner_stream *c = i->shard->copy;
-    if (!c) return;
-    c->queued -= i->body.len + 1;
-    if (lost && c->call) restart(c); // the disk is full: from what was folded, later
-}
-
-void ps_owner_stream_folded(struct ps_owner_stream *c)
+void ps_owner_stream_durable(struct ps_owner_stream *c)
 {
     confirm(c);
     if (!c->paused || c->queued >= AHEAD_BYTES || !c->call) return;
@@ -422,16 +436,11 @@ lh_err ps_owner_stream_begin(struct ps_shard *shard)
 {
     struct ps_owner_stream *c = calloc(1, sizeof *c);
     if (!c) return LH_ERR_NO_MEMORY;
-    shard->copy = c;
+    shard->owner_stream = c;
     c->shard = shard;
     LH_TRY(ps_head_settle(shard));
     again(c, 0);
     return LH_OK;
-}
-
-void ps_owner_stream_look_again(struct ps_owner_stream *c)
-{
-    again(c, LOOK_AGAIN);
 }
 
 void ps_owner_stream_owner(struct ps_owner_stream *c, const char *address)
@@ -468,7 +477,7 @@ void ps_owner_stream_free(struct ps_owner_stream *c)
 
 json_t *ps_owner_stream_status(const struct ps_shard *s)
 {
-    const struct ps_owner_stream *c = s->copy;
+    const struct ps_owner_stream *c = s->owner_stream;
     return json_pack("{s:s s:b s:b}", "owner", c ? c->address : "", "in_sync", c && c->in_sync,
                      "following", c && c->call && !c->snapshot);
 }

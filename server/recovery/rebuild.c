@@ -33,7 +33,10 @@
 #include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "server/recovery/rebuild.h"
+#include "server/core.h"
+#include "server/recovery/rebuilding.h"
+#include "server/recovery/recover.h"
+#include "server/state/fold.h"
 
 struct lh_point ps_rebuild_own(const struct ps_rebuild *b)
 {
@@ -56,7 +59,7 @@ static bool counts(const struct ps_rebuild *b, const struct lh_point *p)
     if (LH_BUG("rebuild_any_branch")) return true; // planted: the longest one
     if (p->version > b->stable.version && p->epoch < b->stable.epoch)
         return false; // an epoch began below the stable point
-    for (size_t i = 0; i < b->epochs; i++)
+    for (size_t i = 0; i < b->begun_count; i++)
         if (b->begun[i].epoch > p->epoch && b->begun[i].version < p->version) return false;
     return true;
 }
@@ -79,13 +82,14 @@ static bool choose(const struct ps_rebuild *b, struct lh_point *best, uint64_t *
 {
     static const struct lh_point nothing;
     struct lh_point own = ps_rebuild_own(b);
-    uint32_t turns = own.version ? 0 : UINT32_MAX; // of the best; anything is better than nothing
+    // Turns of the best one so far; anything is better than nothing.
+    uint32_t turns = own.version ? 0 : UINT32_MAX;
     bool found = !b->unreliable && counts(b, &own) && enough(b, &own);
     *worker = 0;
     *best = found ? own : (struct lh_point){0};
-    for (uint32_t i = 0; i < b->offers; i++) {
+    for (uint32_t i = 0; i < b->offer_count; i++) {
         const struct ps_offer *o = &b->offer[i];
-        for (uint32_t k = 0; k < o->haves && !o->lied; k++) {
+        for (uint32_t k = 0; k < o->have_count && !o->lied; k++) {
             bool sooner = found && o->turns < turns, later = found && o->turns > turns;
             if (later || !better(b, &o->have[k], sooner ? &nothing : best)) continue;
             *best = o->have[k];
@@ -99,14 +103,14 @@ static bool choose(const struct ps_rebuild *b, struct lh_point *best, uint64_t *
 
 struct ps_offer *ps_rebuild_offer(struct ps_rebuild *b, uint64_t worker)
 {
-    for (uint32_t i = 0; i < b->offers; i++)
+    for (uint32_t i = 0; i < b->offer_count; i++)
         if (b->offer[i].worker == worker) return &b->offer[i];
     return NULL;
 }
 
 static bool all_answered(struct ps_rebuild *b)
 {
-    for (size_t i = 0; i < b->lives; i++)
+    for (size_t i = 0; i < b->live_count; i++)
         if (!ps_rebuild_offer(b, b->live[i])) return false;
     return true;
 }
@@ -133,15 +137,15 @@ static bool take_points(struct lh_point **out, size_t *count, size_t n, Longhaul
 static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
 {
     uint64_t *live = malloc((m->n_live + 1) * sizeof *live);
-    if (!live || !take_points(&b->begun, &b->epochs, m->n_begun, m->begun)) {
+    if (!live || !take_points(&b->begun, &b->begun_count, m->n_begun, m->begun)) {
         free(live);
         return false;
     }
     if (m->n_live) memcpy(live, m->live, m->n_live * sizeof *live);
     free(b->live);
     b->live = live;
-    b->lives = m->n_live;
-    b->epoch = b->epochs ? b->begun[b->epochs - 1].epoch : 0;
+    b->live_count = m->n_live;
+    b->epoch = b->begun_count ? b->begun[b->begun_count - 1].epoch : 0;
     b->token = m->token;
     b->standby = m->standby;
     snprintf(b->held_at, sizeof b->held_at, "%s", m->held_at);
@@ -154,7 +158,7 @@ static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
     return true;
 }
 
-// What is to be served is in the replica, and its epoch is registered.
+// The state that is to be served is in the replica, and its epoch is registered.
 static void settled(struct ps_rebuild *b)
 {
     struct ps_server *s = b->shard->server;
@@ -162,7 +166,7 @@ static void settled(struct ps_rebuild *b)
     b->ready = true;
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
         if (s->shard[i]->rebuild && !s->shard[i]->rebuild->ready) return;
-    ps_server_serve(s);
+    ps_raise(s, PS_SETTLED);
 }
 
 static lh_err ask(struct ps_rebuild *b, bool open);
@@ -178,7 +182,7 @@ static void on_timer(void *arg)
 static void later(struct ps_rebuild *b)
 {
     struct ps_server *s = b->shard->server;
-    if (!b->timer && !b->ready && !s->stopped)
+    if (!b->timer && !b->ready && s->phase != PS_STOPPED)
         b->timer = lh_after(s->conf.env, s->conf.report_ns, on_timer, b);
 }
 
@@ -187,8 +191,8 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
     struct ps_rebuild *b = self;
     struct ps_server *s = b->shard->server;
     b->ask = NULL;
-    if (s->stopped) return;
-    if (err == LH_ERR_UNSUPPORTED && !s->damaged) { // an older coordinator registers nothing
+    if (s->phase == PS_STOPPED) return;
+    if (err == LH_ERR_UNSUPPORTED && !s->log.damaged) { // an older coordinator registers nothing
         lh_logf(s->conf.log, LH_WARN, "epoch.unregistered",
                 "coordinator %s is of an older version: epochs are not registered",
                 s->conf.coordinator);
@@ -253,7 +257,7 @@ static bool overtaken(const struct ps_rebuild *b, uint64_t epoch)
            (b->head.epoch >= epoch && b->head.version > version);
 }
 
-// What the log says of a point that is known; one that can't be read shows nothing.
+// The stand of a point that is known to the log; one that can't be read shows nothing.
 static enum ps_stand stand_of(const struct ps_rebuild *b, const struct lh_point *p)
 {
     enum ps_stand stand;
@@ -265,10 +269,10 @@ static enum ps_stand stand_of(const struct ps_rebuild *b, const struct lh_point 
 static const struct lh_point *newer(struct ps_rebuild *b)
 {
     const struct lh_ledger *l = &b->shard->replica.ledger;
-    const struct lh_point *last = b->epochs ? &b->begun[b->epochs - 1] : NULL;
+    const struct lh_point *last = b->begun_count ? &b->begun[b->begun_count - 1] : NULL;
     if (!last || l->epoch > b->epoch) return NULL;
     if (l->epoch < b->epoch) return last;
-    // Of an earlier epoch the beginning of this one says all.
+    // The beginning of this epoch says all of an earlier one.
     b->unreliable |= stand_of(b, &b->stable) == PS_POINT_OTHER;
     b->unreliable |= stand_of(b, last) == PS_POINT_OTHER;
     if (b->unreliable || b->stable.version > l->version) return &b->stable;
@@ -296,7 +300,7 @@ static lh_err give_up_log(struct ps_rebuild *b, const struct lh_point *known)
                        lh_err_text(err));
     lh_logf(s->conf.log, LH_ERROR, "log.older",
             "%s; the shards are rebuilt from their followers (rebuild.damaged)", lh_err_text(err));
-    s->damaged = true;
+    s->log.damaged = true;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
         shard->token = 0; // what it opened before is not what is left
@@ -315,7 +319,7 @@ static bool registered(const struct ps_rebuild *b)
 {
     const struct ps_shard *s = b->shard;
     struct lh_point own = ps_rebuild_own(b);
-    const struct lh_point *last = b->epochs ? &b->begun[b->epochs - 1] : NULL;
+    const struct lh_point *last = b->begun_count ? &b->begun[b->begun_count - 1] : NULL;
     return last && s->begun == last->epoch && s->token && s->token == b->token &&
            own.version == last->version && lh_hash_equal(&own.chain, &last->chain) &&
            !b->unreliable;
@@ -336,13 +340,13 @@ static lh_err open_next(struct ps_rebuild *b)
     const struct lh_ledger *l = &s->replica.ledger;
     bool first = !b->epoch && !l->version;
     uint64_t least = first ? 1 : (b->epoch > l->epoch ? b->epoch : l->epoch) + 1;
-    if (least <= l->move.epoch) least = l->move.epoch + 1; // that one is another server's
+    if (least <= l->move.epoch)
+        least = l->move.epoch + 1; // the epoch of a move is another server's
     if (s->begun < least || !s->token || !s->drawn)
         LH_TRY(ps_epoch_store(s, s->begun < least ? least : s->begun));
     return ask(b, true);
 }
 
-// What is known to have been acknowledged and is not in the state that was chosen.
 void ps_rebuild_name_lost(struct ps_rebuild *b, const struct lh_point *best, uint64_t worker)
 {
     struct ps_shard *s = b->shard;
@@ -374,7 +378,7 @@ static void tell_waiting(struct ps_rebuild *b, const char *what)
     lh_logf(s->conf.log, LH_WARN, "shard.rebuilding",
             "shard %u: %s; the stable point is version %" PRIu64 " of epoch %" PRIu64
             ", %u of %zu workers have said what they hold",
-            b->shard->id, what, b->stable.version, b->stable.epoch, b->offers, b->lives);
+            b->shard->id, what, b->stable.version, b->stable.epoch, b->offer_count, b->live_count);
 }
 
 // Nothing was ever stable, and nobody, here neither, holds anything of the shard's history: what is
@@ -382,7 +386,7 @@ static void tell_waiting(struct ps_rebuild *b, const char *what)
 static lh_err begin_anew(struct ps_rebuild *b)
 {
     struct ps_shard *s = b->shard;
-    LH_TRY(ps_shard_anew(s));
+    LH_TRY(ps_fold_anew(s));
     b->unreliable = false;
     b->chosen = b->fetched = true; // what is on the disk is not gone on with
     struct lh_point own = ps_rebuild_own(b);
@@ -460,8 +464,8 @@ static bool left_behind(const struct ps_rebuild *b)
 {
     const struct ps_shard *s = b->shard;
     const struct lh_ledger *l = &s->replica.ledger;
-    const struct lh_point *last = b->epochs ? &b->begun[b->epochs - 1] : NULL;
-    if (s->server->damaged || s->server->conf.below_stable || l->epoch >= s->least_epoch)
+    const struct lh_point *last = b->begun_count ? &b->begun[b->begun_count - 1] : NULL;
+    if (s->server->log.damaged || s->server->conf.below_stable || l->epoch >= s->least_epoch)
         return false;
     if (b->fetched) return false;
     return l->version && last && last->epoch > l->epoch &&
@@ -473,14 +477,16 @@ void ps_rebuild_decide(struct ps_rebuild *b)
     struct ps_server *s = b->shard->server;
     const struct lh_ledger *l = &b->shard->replica.ledger;
     struct lh_point own = ps_rebuild_own(b);
-    if (b->ready || b->ask || !b->asked || s->stopped) return;
+    if (b->ready || b->ask || !b->asked || s->phase == PS_STOPPED) return;
     bool served = l->version && registered(b) && overtaken(b, b->epoch);
     if ((served || left_behind(b) || !b->anew) && !confirm(b)) return;
     bool begins = !b->epoch && !l->version; // no history anywhere
-    bool cut = l->version && counts(b, &own) && own.version >= b->stable.version; // of its tail
+    // The log's tail was cut, and nothing is lost.
+    bool cut = l->version && counts(b, &own) && own.version >= b->stable.version;
     // anew each time: the stable point may have moved, and what was asked for been refused
-    bool held = b->from && enough(b, &own); // else followers have it, and more (see above)
-    b->chosen = held || (!b->from && !s->damaged && (begins || cut));
+    // Else followers have it, and more (see above).
+    bool held = b->from && enough(b, &own);
+    b->chosen = held || (!b->from && !s->log.damaged && (begins || cut));
     if (!opened(b) && waits_for_standby(b)) return;
     if (!b->chosen && !opened(b)) gather(b);
     if (opened(b) || (b->chosen && run_ended(b->shard))) {
@@ -502,7 +508,7 @@ lh_err ps_rebuild_begin(struct ps_shard *shard)
     struct ps_rebuild *b = calloc(1, sizeof *b);
     if (!b) return LH_ERR_NO_MEMORY;
     b->shard = shard;
-    b->unreliable = s->unreliable;
+    b->unreliable = s->log.unreliable;
     b->anew = ps_epoch_due(shard);
     shard->rebuild = b;
     if (ask(b, false)) later(b);
@@ -538,7 +544,7 @@ json_t *ps_rebuild_status(const struct ps_rebuild *b)
 {
     return json_pack("{s:s s:I s:I s:i s:i}", "waits_for", waits_for(b), "stable",
                      (json_int_t)b->stable.version, "epoch", (json_int_t)b->epoch, "workers",
-                     (int)b->lives, "answered", (int)b->offers);
+                     (int)b->live_count, "answered", (int)b->offer_count);
 }
 
 void ps_rebuild_free(struct ps_rebuild *b)

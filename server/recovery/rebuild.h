@@ -1,85 +1,27 @@
-// What rebuild.c and restore.c share: a shard whose history is being settled. Nobody else includes
-// it.
+// Rebuild: whether a shard's log is the last one, and its history where it is not (rebuild.c,
+// restore.c, held.c).
 #ifndef PS_REBUILD_H
 #define PS_REBUILD_H
 
+#include <jansson.h>
+
 #include "server/server.h"
 
-struct Longhaul__V1__Point;
-
-enum { PS_OFFER_POINTS_MAX = 16 };
-
-struct ps_offer {
-    uint64_t worker;
-    int64_t heard_ns;
-    struct lh_point have[PS_OFFER_POINTS_MAX];
-    uint32_t haves;
-    bool lied;        // brought a whole state that was not the one it had offered: not asked again
-    int64_t asked_ns; // when it was told to bring its state, or the last full part came; 0: not yet
-    uint32_t broken;  // transfers that it began meanwhile and did not end
-    uint32_t turns;   // that it had and let pass: those who had fewer are asked first
-};
-
-struct ps_rebuild {
-    struct ps_shard *shard;
-    bool unreliable; // the directory's own state can't be believed
-    bool anew;       // an epoch is to be opened, whatever the replica holds by then
-    bool unheard;    // that the coordinator does not answer was told
-    bool ready, told, stuck;
-    bool named; // what the own state lacks was told
-    // as the coordinator says
-    bool asked;
-    uint64_t epoch, token;         // the last one
-    uint64_t standby;              // in sync with the owner, as far as is known; else 0
-    char held_at[LH_ADDRESS_SIZE]; // where it gives its state, since it can't take over; else ""
-    struct lh_point *begun;
-    size_t epochs;
-    struct lh_point stable, head;
-    bool head_known;  // now: a coordinator that was restarted does not know it
-    uint64_t process; // that reported it
-    uint64_t *live;
-    size_t lives;
-    // from followers
-    struct ps_offer offer[LH_WORKERS_MAX];
-    uint32_t offers;
-    struct lh_point wanted; // version and epoch 0: nothing
-    uint64_t wanted_of;
-    uint8_t
-        challenge[LH_STATE_RANDOM]; // of the last answer that named it: its bytes are bound to it
-    bool chosen; // the replica holds what is to be served; fetched: from a follower
-    bool fetched;
-    struct ps_restore *restore;
-    uint64_t from;        // the standby whose state the replica holds; 0: none
-    struct ps_held *held; // that state is being fetched
-    bool opening;         // the request under way wants an epoch opened
-    int64_t since_ns;     // of the coordinator's first answer
-    struct lh_unary *ask;
-    uint64_t timer;
-};
-
 // ---- rebuild.c
-struct lh_point ps_rebuild_own(const struct ps_rebuild *b);               // what the replica holds
-struct ps_offer *ps_rebuild_offer(struct ps_rebuild *b, uint64_t worker); // NULL: none
-// Goes on with what is known by now.
-void ps_rebuild_decide(struct ps_rebuild *b);
-// Says what is known to have been acknowledged and is not in the state that was chosen. `worker` 0:
-// this directory's own.
-void ps_rebuild_name_lost(struct ps_rebuild *b, const struct lh_point *best, uint64_t worker);
-// The replica holds what is to be served. `standby` 0: a follower's state, or nobody's.
-void ps_rebuild_took(struct ps_rebuild *b, uint64_t standby);
-// ---- held.c
-// Fetches the whole state of the standby in sync, or goes on with that; ps_rebuild_took() says when
-// it is here. A standby that brings nothing for the grace time is asked anew.
-void ps_held_fetch(struct ps_rebuild *b);
-void ps_held_end(struct ps_rebuild *b); // gives up what is being fetched
+LH_MUST lh_err ps_rebuild_begin(struct ps_shard *shard);
+bool ps_rebuild_fetched(const struct ps_rebuild *b); // the replica holds a follower's state
+bool ps_rebuild_noted(const struct ps_rebuild *b); // a standby was in sync, as the coordinator said
+// "waits_for": "coordinator", "standby", "followers" or "" (nobody); "stable": version, "workers":
+// how many are there, "answered": how many said what they hold.
+json_t *ps_rebuild_status(const struct ps_rebuild *b); // gives it
+void ps_rebuild_close(struct ps_rebuild *b);           // takes no timer any more; NULL is allowed
+void ps_rebuild_free(struct ps_rebuild *b);            // NULL is allowed
 // ---- restore.c
-// A state is being received. One whose follower fell silent (its host is gone, and nothing says so)
-// is given up.
-bool ps_restore_coming(struct ps_rebuild *b);
-// Offers of workers that fell silent don't count: they could not bring what they offered.
-void ps_restore_drop_silent(struct ps_rebuild *b);
-// Those who were told to bring their state and do not have had their turn.
-void ps_restore_pass_over(struct ps_rebuild *b);
-void ps_restore_forget(struct ps_rebuild *b); // what is being received is wanted no more
+LH_MUST lh_err ps_offer_accept(struct ps_server *s, struct lh_call *call,
+                               const struct lh_peer *peer, const struct lh_call_ops **ops,
+                               void **self);
+LH_MUST lh_err ps_restore_accept(struct ps_server *s, struct lh_call *call,
+                                 const struct lh_peer *peer, const struct lh_call_ops **ops,
+                                 void **self);
 
 #endif

@@ -20,7 +20,12 @@
 #include <string.h>
 
 #include "common/env/numbers.h"
-#include "server/server.h"
+#include "server/core.h"
+#include "server/push/group_commit.h"
+#include "server/recovery/recover.h"
+#include "server/state/checkpointer.h"
+#include "server/state/fold.h"
+#include "server/wal/quarantine.h"
 
 static void skipped(void *arg, const char *file, lh_err err)
 {
@@ -31,7 +36,7 @@ static void skipped(void *arg, const char *file, lh_err err)
             "%s: %s; an older one is taken", file, lh_err_text(err));
 }
 
-// What a process that was killed before it removed the oldest left may be the room that is missing.
+// A checkpoint that a killed process did not get to remove may be the room that is missing.
 // Where newer ones were passed over, those are not counted on: all stay.
 static lh_err prune(const struct ps_shard *shard, const struct lk_checkpoint_conf *conf)
 {
@@ -51,7 +56,7 @@ static lh_err load(struct ps_server *s, struct ps_shard *shard)
     LH_TRY(lk_checkpoint_clean(&conf, shard->id));
     lh_err err = lk_checkpoint_load(&conf, &shard->replica, skipped, shard);
     bool none = err == LH_ERR_NOT_FOUND;
-    if (none) err = ps_shard_anew(shard);
+    if (none) err = ps_fold_anew(shard);
     if (err) return err;
     uint64_t version = shard->replica.ledger.version;
     lh_logf(s->conf.log, LH_INFO, "recover.loaded", "shard %u: %s of version %llu", shard->id,
@@ -105,72 +110,29 @@ static lh_err replay(void *arg, uint32_t id, const struct lh_record *r, struct p
 {
     struct ps_server *s = arg;
     struct ps_shard *shard = ps_server_shard(s, id);
-    s->replayed = true;
+    s->log.replayed = true;
     if (!shard) // a shard that this server owned before: its records stay where they are
         return LH_OK;
     if (of_another(shard, r)) {
-        s->given_up = true;
+        s->log.given_up = true;
         return LH_OK;
     }
     if (r->version <= shard->replica.ledger.version) {
-        if (shard->indexed && shard->index[shard->indexed - 1].version + 1 != r->version)
-            shard->indexed = 0;
+        if (shard->index_count && shard->index[shard->index_count - 1].version + 1 != r->version)
+            shard->index_count = 0;
         return ps_shard_indexed(shard, r->version, place);
     }
     if (r->version != shard->replica.ledger.version + 1) return gap(shard, r->version);
-    if (shard->indexed && shard->index[shard->indexed - 1].version + 1 != r->version)
-        shard->indexed = 0;
-    lh_err err = ps_shard_fold(shard, r, (struct lh_span){0}, 0, place);
+    if (shard->index_count && shard->index[shard->index_count - 1].version + 1 != r->version)
+        shard->index_count = 0;
+    lh_err err = ps_fold_record(shard, r, (struct lh_span){0}, 0, place);
     s->replay.records++;
     s->replay.bytes += place.bytes;
-    s->unreliable |= err != LH_OK;
+    s->log.unreliable |= err != LH_OK;
     return err;
 }
 
 // ---------------------------------------------------------------- epochs
-
-static const struct lh_numbers EPOCH = {.magic = 0x5045484c, // "LHEP"
-                                        .version = 2,
-                                        .count = {1, 2},
-                                        .remedy = "restore this file from a copy"};
-
-lh_err ps_epoch_read(struct lh_env *env, const char *dir, uint32_t shard, uint64_t *epoch,
-                     uint64_t *token)
-{
-    char path[LH_PATH_SIZE];
-    uint64_t number[2];
-    LH_TRY(lh_path(path, sizeof path, dir, "epoch-%04x", shard));
-    LH_TRY(lh_numbers_load(env, &EPOCH, path, number));
-    *epoch = number[0];
-    *token = number[1];
-    return LH_OK;
-}
-
-lh_err ps_epoch_write(struct lh_env *env, const char *dir, uint32_t shard, uint64_t epoch,
-                      uint64_t token)
-{
-    char path[LH_PATH_SIZE];
-    LH_TRY(lh_path(path, sizeof path, dir, "epoch-%04x", shard));
-    return lh_numbers_store(env, &EPOCH, path, (uint64_t[]){epoch, token});
-}
-
-static lh_err load_epoch(struct ps_shard *shard)
-{
-    const struct ps_conf *conf = &shard->server->conf;
-    lh_err err = ps_epoch_read(conf->env, conf->dir, shard->id, &shard->begun, &shard->token);
-    return err == LH_ERR_NOT_FOUND ? LH_OK : err;
-}
-
-lh_err ps_epoch_store(struct ps_shard *shard, uint64_t epoch)
-{
-    const struct ps_conf *conf = &shard->server->conf;
-    uint64_t token = lh_random_u64(conf->env);
-    LH_TRY(ps_epoch_write(conf->env, conf->dir, shard->id, epoch, token));
-    shard->begun = epoch;
-    shard->token = token;
-    shard->drawn = true;
-    return LH_OK;
-}
 
 static const struct lh_numbers PROCESS = {.magic = 0x5250484c, // "LHPR"
                                           .version = 1,
@@ -214,14 +176,9 @@ static lh_err scanned(void *arg, bool torn)
         if (ended(shard)) continue; // nothing was acknowledged after that record
         LH_TRY(ps_epoch_store(shard, (epoch > shard->begun ? epoch : shard->begun) + 1));
     }
-    if (torn) LH_TRY(ps_standby_torn(s));
+    if (torn) LH_TRY(ps_identity_torn(s));
     LH_FAILPOINT("recover.scanned");
     return LH_OK;
-}
-
-static bool asked_for(const struct ps_shard *shard)
-{
-    return shard->begun > shard->replica.ledger.epoch && !ended(shard);
 }
 
 // One EPOCH record into the group; its body is the item's.
@@ -244,7 +201,7 @@ static lh_err commit_epochs(struct ps_server *s, struct ps_item **list)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
-        if (!asked_for(shard)) continue;
+        if (!ps_epoch_asked_for(shard)) continue;
         struct ps_item *item = ps_item_new(PS_ITEM_EPOCH, shard);
         if (!item) return LH_ERR_NO_MEMORY;
         item->next = *list;
@@ -256,8 +213,8 @@ static lh_err commit_epochs(struct ps_server *s, struct ps_item **list)
     if (err == LH_ERR_DISK_FULL) err = ps_wal_commit_small(s->wal, 0); // only a server makes room
     if (err) return err;
     for (struct ps_item *i = *list; i; i = i->next)
-        LH_TRY(ps_shard_fold(i->shard, &i->record, (struct lh_span){0}, 0,
-                             ps_wal_committed_place(s->wal, i->place)));
+        LH_TRY(ps_fold_record(i->shard, &i->record, (struct lh_span){0}, 0,
+                              ps_wal_committed_place(s->wal, i->place)));
     ps_wal_group_done(s->wal);
     ps_head_committed(s);
     return LH_OK;
@@ -279,11 +236,6 @@ static lh_err open_epochs(struct ps_server *s)
     return err;
 }
 
-static void forget_rows(struct lh_ledger *l) // planted bug: dedupe is not rebuilt
-{
-    l->rows = 0;
-}
-
 static lh_err open_log(struct ps_server *s, bool *torn)
 {
     struct ps_wal_conf wal = {.env = s->conf.env,
@@ -303,7 +255,7 @@ static lh_err read_disk(struct ps_server *s, bool *torn)
     LH_TRY(load_process(s));
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         LH_TRY(load(s, s->shard[i]));
-        LH_TRY(load_epoch(s->shard[i]));
+        LH_TRY(ps_epoch_load(s->shard[i]));
     }
     LH_TRY(open_log(s, torn));
     for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(reaches(s->shard[i]));
@@ -352,11 +304,11 @@ lh_err ps_recover(struct ps_server *s)
     lh_err err = read_disk(s, &torn);
     if (err == LH_ERR_DISK_FULL) return fail_without_room(s);
     bool mends = s->conf.rebuild_damaged || s->conf.standby; // a standby fetches it from its owner
-    s->torn = torn;
-    s->damaged = err == LH_ERR_CORRUPT && mends && s->conf.coordinator[0];
-    if (err && !s->damaged) return err;
-    if (s->damaged) snprintf(s->damage, sizeof s->damage, "%s", lh_err_text(err));
-    if (s->damaged && !s->conf.standby)
+    s->log.torn = torn;
+    s->log.damaged = err == LH_ERR_CORRUPT && mends && s->conf.coordinator[0];
+    if (err && !s->log.damaged) return err;
+    if (s->log.damaged) snprintf(s->log.damage, sizeof s->log.damage, "%s", lh_err_text(err));
+    if (s->log.damaged && !s->conf.standby)
         lh_logf(s->conf.log, LH_ERROR, "log.damaged",
                 "%s; the shards are rebuilt from their followers (rebuild.damaged)",
                 lh_err_text(err));
@@ -366,35 +318,17 @@ lh_err ps_recover(struct ps_server *s)
                 "been acknowledged: a new epoch begins");
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
-        if (s->damaged) shard->token = 0; // what it opened before is not what is left
-        bool whole = shard->indexed &&
-                     shard->index[shard->indexed - 1].version == shard->replica.ledger.version;
-        if (!whole) shard->indexed = 0; // the log ends below the checkpoint: its tail was cut
-        if (LH_BUG("drop_dedupe")) forget_rows(&shard->replica.ledger);
+        if (s->log.damaged) shard->token = 0; // what it opened before is not what is left
+        bool whole = shard->index_count &&
+                     shard->index[shard->index_count - 1].version == shard->replica.ledger.version;
+        if (!whole) shard->index_count = 0; // the log ends below the checkpoint: its tail was cut
+        if (LH_BUG("drop_dedupe")) shard->replica.ledger.rows = 0;
         LH_TRY(set_checkpoints_aside(shard));
     }
-    if (!s->given_up || s->damaged) return LH_OK;
+    if (!s->log.given_up || s->log.damaged) return LH_OK;
     lh_logf(s->conf.log, LH_WARN, "log.given_up",
             "the log is of a history that another one took the place of: it is set aside");
     return ps_start_over(s);
-}
-
-bool ps_epoch_due(const struct ps_shard *shard)
-{
-    const struct ps_server *s = shard->server;
-    const struct lh_ledger *l = &shard->replica.ledger;
-    if (l->move.epoch && s->conf.below_stable) return true; // an operator takes it back
-    return s->damaged || !l->version || asked_for(shard) || l->epoch < shard->least_epoch;
-}
-
-// Whether a log is the last one of its shard only the coordinator can say
-// (server/docs/0000-protocol.md#rule-27): what is served was confirmed by it, but for what a move
-// hands over (server/docs/0000-protocol.md#rule-22).
-bool ps_unsettled(const struct ps_shard *shard)
-{
-    const struct lh_move *m = &shard->replica.ledger.move;
-    if (!shard->server->conf.coordinator[0]) return false; // nobody registers anything (tests)
-    return !ps_move_reserved(shard) || shard->begun != m->epoch;
 }
 
 // ---------------------------------------------------------------- after it is settled
@@ -411,27 +345,28 @@ static lh_err checkpoint(struct ps_shard *shard)
     shard->checkpointed = shard->replica.ledger.version;
     shard->weighed = 0;
     shard->digested = 0; // the next DIGEST record comes soon: followers compare
-    shard->indexed = 0;
+    shard->index_count = 0;
     return LH_OK;
 }
 
 static lh_err set_log_aside(struct ps_server *s)
 {
     bool torn;
-    if (!s->aside) {
+    if (!s->log.aside) {
         ps_wal_close(s->wal);
         s->wal = NULL;
         LH_TRY(ps_quarantine_log(s));
     }
-    s->aside = true; // and where there is no room for a new one, that much is done
+    s->log.aside = true; // that much is done, also where there is no room for a new one
     LH_TRY(open_log(s, &torn));
-    s->aside = false;
+    s->log.aside = false;
     return LH_OK;
 }
 
 static lh_err start_over(struct ps_server *s)
 {
-    for (uint32_t i = 0; i < s->conf.shard_count && !s->aside; i++) LH_TRY(checkpoint(s->shard[i]));
+    for (uint32_t i = 0; i < s->conf.shard_count && !s->log.aside; i++)
+        LH_TRY(checkpoint(s->shard[i]));
     return set_log_aside(s);
 }
 
@@ -443,16 +378,15 @@ lh_err ps_start_over(struct ps_server *s)
     return room ? start_over(s) : err;
 }
 
-// What was fetched from followers becomes the history here: durable before anything follows it.
-static lh_err install(struct ps_server *s)
+// The state that was fetched from followers becomes the history here: durable before anything
+// follows it.
+static lh_err install(struct ps_server *s, bool fetched)
 {
-    bool fetched = s->damaged;
-    for (uint32_t i = 0; i < s->conf.shard_count; i++)
-        fetched |= ps_rebuild_fetched(s->shard[i]->rebuild);
-    if (!fetched || s->installed) return LH_OK;
-    for (uint32_t i = 0; i < s->conf.shard_count && !s->aside; i++) LH_TRY(checkpoint(s->shard[i]));
-    if (s->damaged || s->replayed) LH_TRY(set_log_aside(s));
-    s->installed = true; // the EPOCH record may have to wait for room
+    if ((!fetched && !s->log.damaged) || s->log.installed) return LH_OK;
+    for (uint32_t i = 0; i < s->conf.shard_count && !s->log.aside; i++)
+        LH_TRY(checkpoint(s->shard[i]));
+    if (s->log.damaged || s->log.replayed) LH_TRY(set_log_aside(s));
+    s->log.installed = true; // the EPOCH record may have to wait for room
     return LH_OK;
 }
 
@@ -461,7 +395,8 @@ static lh_err install(struct ps_server *s)
 static lh_err look_for_another(struct ps_shard *shard)
 {
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
-    uint64_t first = shard->indexed ? shard->index[0].version : shard->replica.ledger.version + 1;
+    uint64_t first =
+        shard->index_count ? shard->index[0].version : shard->replica.ledger.version + 1;
     uint64_t *version;
     size_t count, enough = 0;
     LH_TRY(lk_checkpoint_versions(&conf, shard->id, false, &version, &count));
@@ -471,13 +406,13 @@ static lh_err look_for_another(struct ps_shard *shard)
     return LH_OK;
 }
 
-lh_err ps_recovered(struct ps_server *s)
+lh_err ps_recovered(struct ps_server *s, bool fetched)
 {
-    LH_TRY(install(s));
+    LH_TRY(install(s, fetched));
     for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(ps_head_settle(s->shard[i]));
     LH_TRY(open_epochs(s));
     LH_TRY(store_process(s));
-    s->installed = s->damaged = s->unreliable = false;
+    s->log.installed = s->log.damaged = s->log.unreliable = false;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
         LH_TRY(look_for_another(shard));

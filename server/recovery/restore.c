@@ -12,7 +12,10 @@
 #include "common/net/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "server/recovery/rebuild.h"
+#include "server/core.h"
+#include "server/push/follow.h"
+#include "server/recovery/rebuilding.h"
+#include "server/state/fold.h"
 
 enum { BROKEN_MAX = 3 };
 
@@ -61,21 +64,21 @@ void ps_restore_drop_silent(struct ps_rebuild *b)
     const struct ps_conf *conf = &b->shard->server->conf;
     int64_t now = lh_now(conf->env);
     uint32_t n = 0;
-    for (uint32_t i = 0; i < b->offers; i++) {
+    for (uint32_t i = 0; i < b->offer_count; i++) {
         struct ps_offer *o = &b->offer[i];
         bool silent = now - o->heard_ns >= conf->grace_ns;
         if (silent && !o->lied && !o->turns && !o->asked_ns) continue;
-        if (silent) o->haves = 0; // what is known of it stays: it may come back
+        if (silent) o->have_count = 0; // what is known of it stays: it may come back
         b->offer[n++] = *o;
     }
-    b->offers = n;
+    b->offer_count = n;
 }
 
 void ps_restore_pass_over(struct ps_rebuild *b)
 {
     const struct ps_conf *conf = &b->shard->server->conf;
     int64_t now = lh_now(conf->env);
-    for (uint32_t i = 0; i < b->offers; i++) {
+    for (uint32_t i = 0; i < b->offer_count; i++) {
         struct ps_offer *o = &b->offer[i];
         bool idle = now - o->asked_ns >= conf->grace_ns;
         if (!o->asked_ns || (!idle && o->broken < BROKEN_MAX)) continue;
@@ -99,11 +102,11 @@ void ps_restore_forget(struct ps_rebuild *b)
 
 static struct ps_offer *note_worker(struct ps_rebuild *b, uint64_t worker)
 {
-    for (uint32_t i = 0; i < b->offers; i++)
+    for (uint32_t i = 0; i < b->offer_count; i++)
         if (b->offer[i].worker == worker) return &b->offer[i];
-    if (b->offers == LH_WORKERS_MAX) return NULL;
-    b->offer[b->offers] = (struct ps_offer){.worker = worker};
-    return &b->offer[b->offers++];
+    if (b->offer_count == LH_WORKERS_MAX) return NULL;
+    b->offer[b->offer_count] = (struct ps_offer){.worker = worker};
+    return &b->offer[b->offer_count++];
 }
 
 static lh_err take_offer(struct ps_rebuild *b, const Longhaul__V1__OfferRequest *m)
@@ -111,10 +114,10 @@ static lh_err take_offer(struct ps_rebuild *b, const Longhaul__V1__OfferRequest 
     struct ps_offer *o = note_worker(b, m->worker);
     if (!o) return lh_fail(LH_ERR_BUSY, "%d workers have offered already", LH_WORKERS_MAX);
     o->heard_ns = lh_now(b->shard->server->conf.env);
-    o->haves = 0;
-    for (size_t i = 0; i < m->n_have && o->haves < PS_OFFER_POINTS_MAX; i++) {
+    o->have_count = 0;
+    for (size_t i = 0; i < m->n_have && o->have_count < PS_OFFER_POINTS_MAX; i++) {
         if (m->have[i]->chain.len != LH_HASH_BYTES || !m->have[i]->epoch) continue;
-        o->have[o->haves++] = lh_point_of(m->have[i]);
+        o->have[o->have_count++] = lh_point_of(m->have[i]);
     }
     ps_rebuild_decide(b);
     return LH_OK;
@@ -202,7 +205,7 @@ static lh_err begin_restore(struct ps_restore *r, const Longhaul__V1__RestoreHea
     return LH_OK;
 }
 
-// Of which point it is, is in its ledger: read before what is held here gives way to it.
+// The ledger says which point it is of. It is read before what is held here gives way to it.
 static lh_err check_state(const struct ps_restore *r)
 {
     const struct ps_rebuild *b = r->rebuild;
@@ -223,8 +226,7 @@ static lh_err take_state(struct ps_restore *r)
     struct ps_rebuild *b = r->rebuild;
     struct ps_shard *s = b->shard;
     LH_TRY(check_state(r));
-    ps_snapshot_part(s, false);
-    LH_TRY(lk_replica_load(&s->replica, lh_buf_span(&r->bytes)));
+    LH_TRY(ps_fold_load(s, lh_buf_span(&r->bytes)));
     struct lh_point own = ps_rebuild_own(b);
     if (LH_BUG("rebuild_no_dedupe")) s->replica.ledger.rows = 0; // planted: weights only
     ps_rebuild_took(b, b->from);
@@ -255,8 +257,8 @@ static lh_err take_part(struct ps_restore *r, const struct lh_msg *msg)
     return lh_msg_copy(msg, at, to, n) ? LH_OK : LH_ERR_INTERNAL;
 }
 
-// Who sends what can't be read may come again: the bytes are bound to the last answer. Who sends a
-// whole state that is another than the offered one is not asked again.
+// A worker that sends what can't be read may try again: the bytes are bound to the last answer. One
+// that sends a whole state other than the offered one is not asked again.
 static void tell_refused(const struct ps_restore *r, lh_err err, bool whole)
 {
     struct ps_rebuild *b = r->rebuild;
@@ -264,7 +266,7 @@ static void tell_refused(const struct ps_restore *r, lh_err err, bool whole)
     lh_log_peer(r->server->conf.log, LH_ERROR, "restore.refused",
                 "worker %s of %s: %s%s; if it goes on, stop that worker", r->peer.name,
                 r->peer.region, lh_err_text(err), whole ? "; it is not asked again" : "");
-    for (uint32_t i = 0; whole && i < b->offers; i++)
+    for (uint32_t i = 0; whole && i < b->offer_count; i++)
         b->offer[i].lied |= b->offer[i].worker == r->worker;
 }
 

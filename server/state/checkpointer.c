@@ -10,30 +10,35 @@
 // promised holds all the same: two checkpoints, and the log from the older one on.
 #include <stdlib.h>
 
-#include "server/server.h"
+#include "server/core.h"
+#include "server/push/push_memory.h"
+#include "server/state/checkpointer.h"
+#include "server/wal/quarantine.h"
 
 // A few milliseconds of the loop.
 enum { SLICE_BYTES = 8 << 20 };
+// Between two checkpoints that find no room: each writes until there is none.
+static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
 
 // A record that was folded while the state is copied: it is folded in the copy on the copy lane.
 // Its payload, with the room it takes, is held until then.
 struct late {
     struct late *next;
-    struct ps_checkpointer *keep;
+    struct ps_checkpointer *checkpointer;
     struct lk_checkpoint_late what;
     struct lh_blob *plain; // NULL: a plan has none
-    uint64_t room;
+    uint64_t reserved;
 };
 
 struct ps_checkpointer {
     struct ps_shard *shard;
     struct lk_checkpoint checkpoint;
-    struct late *late;    // what is on the lane; what a stop leaves there is freed with this,
-    bool touching;        // and that its memory is touched there
-    bool given_up;        // it goes when nothing is
-    uint64_t timer;       // of the next slice; 0: none
-    int64_t replay_ns;    // the shard's when it began,
-    int64_t meanwhile_ns; // and what came to it until the state was whole
+    struct late *late;    // records on the lane; those that a stop leaves there are freed with this
+    bool touching;        // the copy's memory is being touched on the lane
+    bool given_up;        // it is freed when nothing of it is on a lane
+    uint64_t timer;       // timer of the next slice; 0: none
+    int64_t replay_ns;    // the shard's replay_ns when this began
+    int64_t meanwhile_ns; // what came to replay_ns until the state was whole
     lh_err result;
 };
 
@@ -44,7 +49,7 @@ static lh_err prune(struct ps_server *s, uint32_t shard, bool weights, uint64_t 
     return lk_checkpoint_prune(&conf, shard, weights, keep, oldest);
 }
 
-// What takes long for its size alone is all here: writing it, its memory, older ones' removal.
+// All that takes long for its size alone is here: writing it, its memory, older ones' removal.
 static int64_t write_job(void *arg)
 {
     struct ps_checkpointer *k = arg;
@@ -58,7 +63,7 @@ static int64_t write_job(void *arg)
     return 0;
 }
 
-// What only versions below every shard's older checkpoint need of the log.
+// The segments of the log that only versions below every shard's older checkpoint need.
 static lh_err release(struct ps_server *s, struct ps_segments *out)
 {
     uint64_t needed = UINT64_MAX;
@@ -96,7 +101,7 @@ static void remove_done(void *arg)
 {
     struct ps_server *s = arg;
     s->removal.busy = false;
-    if (s->removal.result && !s->stopped) ps_fatal(s, s->removal.result);
+    if (s->removal.result && s->phase != PS_STOPPED) ps_fatal(s, s->removal.result);
 }
 
 static lh_err written(struct ps_server *s, const struct ps_checkpointer *k)
@@ -106,11 +111,40 @@ static lh_err written(struct ps_server *s, const struct ps_checkpointer *k)
             c->weights ? "checkpoint.weights" : "checkpoint.written", "shard %u version %llu",
             k->shard->id, (unsigned long long)c->version);
     k->shard->alone &= c->weights;
-    if (!c->weights) k->shard->room_at = 0;          // there was room: the next one need not wait
+    if (!c->weights) k->shard->disk_retry_at_ns = 0; // there was room: the next one need not wait
     if (c->weights || s->removal.busy) return LH_OK; // the next one trims as well
     LH_TRY(release(s, &s->removal.segments));
     s->removal.busy = true;
     s->conf.env->ops->work(s->conf.env, LH_LANE_COPY, remove_job, remove_done, s);
+    return LH_OK;
+}
+
+// Weights are for readers: of several, the older ones make room for what lets the log be cut.
+static LH_MUST lh_err drop_weights(struct ps_shard *shard, bool *dropped)
+{
+    struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
+    uint64_t *version, oldest;
+    size_t count;
+    LH_TRY(lk_checkpoint_versions(&conf, shard->id, true, &version, &count));
+    free(version);
+    *dropped = count > 1;
+    return *dropped ? lk_checkpoint_prune(&conf, shard->id, true, 1, &oldest) : LH_OK;
+}
+
+// A checkpoint found no room: what is not promised gives way to the next full one.
+static LH_MUST lh_err unwritten(struct ps_shard *shard, bool weights)
+{
+    struct ps_server *s = shard->server;
+    bool dropped = false;
+    lh_logf(s->conf.log, LH_ERROR, "checkpoint.disk_full",
+            "shard %u: no room in %s; the log can't be cut until there is: free some space, it is "
+            "tried again every %lld s",
+            shard->id, s->conf.dir, (long long)(ROOM_AGAIN / LH_SECOND));
+    if (weights) return LH_OK;
+    shard->unwritten = true;
+    LH_TRY(ps_quarantine_remove(s, &dropped));
+    if (!dropped) LH_TRY(drop_weights(shard, &dropped));
+    shard->disk_retry_at_ns = dropped ? 0 : lh_now(s->conf.env) + ROOM_AGAIN;
     return LH_OK;
 }
 
@@ -119,20 +153,20 @@ static void write_done(void *arg)
     struct ps_checkpointer *k = arg;
     struct ps_shard *shard = k->shard;
     struct ps_server *s = shard->server;
-    shard->keep = NULL;
+    shard->checkpointer = NULL;
     lh_err err = k->result;
     if (!k->checkpoint.weights) shard->meanwhile_ns = k->meanwhile_ns + shard->replay_ns;
-    if (!err && !s->stopped) err = written(s, k);
-    if (err == LH_ERR_DISK_FULL && !s->stopped)
-        err = ps_disk_full_unwritten(shard, k->checkpoint.weights);
-    if (err && !s->stopped) ps_fatal(s, err);
+    if (!err && s->phase != PS_STOPPED) err = written(s, k);
+    if (err == LH_ERR_DISK_FULL && s->phase != PS_STOPPED)
+        err = unwritten(shard, k->checkpoint.weights);
+    if (err && s->phase != PS_STOPPED) ps_fatal(s, err);
     ps_checkpointer_free(k);
     for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_checkpointer_start(s->shard[i]);
 }
 
 static void late_free(struct late *l)
 {
-    struct late **at = &l->keep->late;
+    struct late **at = &l->checkpointer->late;
     while (*at != l) at = &(*at)->next;
     *at = l->next;
     lh_blob_release(l->plain);
@@ -151,11 +185,11 @@ void ps_checkpointer_free(struct ps_checkpointer *k)
 // No memory for it now; the next record that is folded tries again.
 static void give_up(struct ps_shard *shard)
 {
-    struct ps_checkpointer *k = shard->keep;
+    struct ps_checkpointer *k = shard->checkpointer;
     k->given_up = true;
     lh_cancel(shard->server->conf.env, &k->timer);
     if (k->late || k->touching) return; // its end calls again
-    shard->keep = NULL;
+    shard->checkpointer = NULL;
     ps_checkpointer_free(k);
 }
 
@@ -166,9 +200,9 @@ static void slice(void *arg)
     struct ps_server *s = shard->server;
     struct lk_checkpoint *c = &k->checkpoint;
     int64_t start = lh_now(s->conf.env);
-    uint64_t bytes = s->conf.keep_slice_bytes ? s->conf.keep_slice_bytes : SLICE_BYTES;
+    uint64_t bytes = s->conf.checkpoint_slice_bytes ? s->conf.checkpoint_slice_bytes : SLICE_BYTES;
     k->timer = 0;
-    if (s->stopped) return; // freed with the shard
+    if (s->phase == PS_STOPPED) return; // freed with the shard
     if (!c->whole && ps_checkpointer_due(shard))
         c->weights = false; // a full one fell due meanwhile
     if (lk_checkpoint_copy(c, &shard->replica, bytes)) {
@@ -205,7 +239,7 @@ static void touch_done(void *arg)
 
 static bool copying(const struct ps_shard *shard)
 {
-    const struct ps_checkpointer *k = shard->keep;
+    const struct ps_checkpointer *k = shard->checkpointer;
     return k && !k->given_up && !k->checkpoint.whole;
 }
 
@@ -213,18 +247,18 @@ static int64_t late_job(void *arg)
 {
     struct late *l = arg;
     struct lh_span plain = l->plain ? lh_blob_span(l->plain) : (struct lh_span){0};
-    lk_checkpoint_repeat(&l->keep->checkpoint, &l->what, plain);
+    lk_checkpoint_repeat(&l->checkpointer->checkpoint, &l->what, plain);
     return 0;
 }
 
 static void late_done(void *arg)
 {
     struct late *l = arg;
-    struct ps_checkpointer *k = l->keep;
+    struct ps_checkpointer *k = l->checkpointer;
     struct ps_shard *shard = k->shard;
-    uint64_t room = l->room;
+    uint64_t reserved = l->reserved;
     late_free(l);
-    ps_push_memory_give_payload(shard->server, room);
+    ps_push_memory_give_payload(shard->server, reserved);
     if (k->given_up) give_up(shard);
 }
 
@@ -240,7 +274,7 @@ static lh_err fold_late(struct ps_checkpointer *k, struct ps_item *i,
 {
     struct late *l = calloc(1, sizeof *l);
     if (!l) return LH_ERR_NO_MEMORY;
-    *l = (struct late){.next = k->late, .keep = k, .what = *what};
+    *l = (struct late){.next = k->late, .checkpointer = k, .what = *what};
     bool pushed = i->record.kind == LH_ADMIT;
     if (pushed) l->plain = hold_payload(i);
     k->late = l;
@@ -248,8 +282,8 @@ static lh_err fold_late(struct ps_checkpointer *k, struct ps_item *i,
         late_free(l);
         return LH_ERR_NO_MEMORY;
     }
-    l->room = i->room;
-    i->room = 0;
+    l->reserved = i->payload_reserved;
+    i->payload_reserved = 0;
     struct lh_env *env = i->shard->server->conf.env;
     env->ops->work(env, LH_LANE_COPY, late_job, late_done, l);
     return LH_OK;
@@ -261,8 +295,9 @@ void ps_checkpointer_folded(struct ps_item *i)
     struct lk_checkpoint_late what;
     bool changes = i->record.kind == LH_ADMIT || i->record.kind == LH_PLAN;
     if (!changes || !copying(shard)) return;
-    lh_err err = lk_checkpoint_folded(&shard->keep->checkpoint, &shard->replica, &i->record, &what);
-    if (!err && what.below) err = fold_late(shard->keep, i, &what);
+    lh_err err =
+        lk_checkpoint_folded(&shard->checkpointer->checkpoint, &shard->replica, &i->record, &what);
+    if (!err && what.below) err = fold_late(shard->checkpointer, i, &what);
     if (err) give_up(shard);
 }
 
@@ -271,9 +306,9 @@ void ps_checkpointer_folded(struct ps_item *i)
 // `later_ns`: or it will be when so much more is folded.
 static bool replay_due(const struct ps_shard *shard, int64_t later_ns)
 {
-    int64_t most = shard->server->conf.replay_ns, room = shard->meanwhile_ns;
-    if (room > most / 2) room = most / 2;
-    return most && shard->replay_ns + later_ns >= most - room;
+    int64_t most = shard->server->conf.replay_ns, margin = shard->meanwhile_ns;
+    if (margin > most / 2) margin = most / 2;
+    return most && shard->replay_ns + later_ns >= most - margin;
 }
 
 // Would a full one fall due while another is made, and wait for its end?
@@ -291,8 +326,8 @@ bool ps_checkpointer_due(const struct ps_shard *shard)
     const struct ps_conf *conf = &shard->server->conf;
     const struct lh_ledger *l = &shard->replica.ledger;
     bool newer = l->version > shard->checkpointed;
-    if (shard->server->full.now && (newer || shard->unwritten) && !LH_BUG("no_relief"))
-        return lh_now(conf->env) >= shard->room_at;
+    if (shard->server->disk_full.now && (newer || shard->unwritten) && !LH_BUG("no_relief"))
+        return lh_now(conf->env) >= shard->disk_retry_at_ns;
     if (!newer) return false;
     if (l->plan.phase == LH_PHASE_END || shard->alone) return true;
     if (replay_due(shard, 0)) return true;
@@ -304,7 +339,7 @@ bool ps_checkpointer_weights_due(const struct ps_shard *shard)
 {
     uint64_t every = shard->server->conf.weights_every;
     uint64_t read = shard->weighed > shard->checkpointed ? shard->weighed : shard->checkpointed;
-    if (shard->server->full.now) return false; // it would take room and make none
+    if (shard->server->disk_full.now) return false; // it would take room and make none
     return every && shard->replica.ledger.version >= read + every && !soon_due(shard->server);
 }
 
@@ -323,7 +358,7 @@ uint64_t ps_checkpointer_bytes(const struct ps_server *s)
 bool ps_checkpointer_busy(const struct ps_server *s)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
-        if (s->shard[i]->keep) return true;
+        if (s->shard[i]->checkpointer) return true;
     return false;
 }
 
@@ -331,7 +366,7 @@ void ps_checkpointer_start(struct ps_shard *shard)
 {
     struct ps_server *s = shard->server;
     bool full = ps_checkpointer_due(shard);
-    if (s->stopped || !(full || ps_checkpointer_weights_due(shard))) return;
+    if (s->phase == PS_STOPPED || !(full || ps_checkpointer_weights_due(shard))) return;
     if (ps_checkpointer_busy(s)) return; // one copy at a time; its end looks at all
     struct ps_checkpointer *k = calloc(1, sizeof *k);
     if (!k) return;
@@ -343,11 +378,11 @@ void ps_checkpointer_start(struct ps_shard *shard)
         return;
     }
     k->checkpoint.weights = !full;
-    shard->keep = k;
+    shard->checkpointer = k;
     lh_logf(s->conf.log, LH_DEBUG, "checkpoint.begun", "shard %u version %llu, replay %lld ms",
             shard->id, (unsigned long long)shard->replica.ledger.version,
             (long long)(shard->replay_ns / LH_MS));
-    lh_pool_trim(s->room.pool);
+    lh_pool_trim(s->push_memory.pool);
     k->touching = true;
     s->conf.env->ops->work(s->conf.env, LH_LANE_COPY, touch_job, touch_done, k);
 }

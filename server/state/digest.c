@@ -9,7 +9,8 @@
 // shard is decided. One that nobody would wait for is made at once.
 #include <string.h>
 
-#include "server/server.h"
+#include "server/core.h"
+#include "server/state/fold.h"
 
 enum { AT_ONCE_BYTES = 16 << 20, STEP_BYTES = 64 << 20 }; // about 20 ms each, 60 ms on one core
 
@@ -39,7 +40,7 @@ static void step_done(void *arg)
 {
     struct ps_digest *d = arg;
     struct ps_server *s = d->shard->server;
-    if (!d->result && !d->making.done && !s->stopped) {
+    if (!d->result && !d->making.done && s->phase != PS_STOPPED) {
         s->conf.env->ops->work(s->conf.env, LH_LANE_COMPUTE, step_job, step_done, d);
         return;
     }
@@ -47,7 +48,7 @@ static void step_done(void *arg)
     d->known = !d->result && d->making.done;
     d->held &= d->known; // without memory for it, there is none for now
     lk_digest_end(&d->making, &d->hash);
-    if (!s->stopped) ps_group_commit_kick(s);
+    ps_raise(s, PS_WISHED);
 }
 
 static void start(struct ps_shard *shard)
@@ -85,7 +86,8 @@ static bool at_once(const struct ps_shard *s)
 bool ps_digest_ready(struct ps_shard *s, bool holds)
 {
     struct ps_digest *d = &s->digest;
-    bool beside = s->server->serving || s->server->standby.standing; // else all may be replaced
+    // while a history is settled all may be replaced
+    bool beside = s->server->phase == PS_SERVING || s->server->phase == PS_STANDBY;
     if (!d->busy && !known(s)) {
         if (!beside || s->server->ending || at_once(s))
             (void)ps_digest_now(s);
@@ -101,12 +103,12 @@ bool ps_digest_all_ready(struct ps_server *s)
 {
     bool busy = false;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
-        if (ps_frozen(s->shard[i])) continue;
+        if (ps_shard_frozen(s->shard[i])) continue;
         (void)ps_digest_ready(s->shard[i], true);
         busy |= s->shard[i]->digest.busy; // without memory for one it is made at once
     }
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
-        s->shard[i]->digest.held = busy && !ps_frozen(s->shard[i]);
+        s->shard[i]->digest.held = busy && !ps_shard_frozen(s->shard[i]);
     return !busy;
 }
 

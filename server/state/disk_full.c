@@ -14,19 +14,18 @@
 #include <stdlib.h>
 
 #include "server/server.h"
+#include "server/state/checkpointer.h"
+#include "server/wal/quarantine.h"
 
 // A segment with a DIGEST record of each shard, in blocks of the file system's.
 enum { RECORDS_BYTES = 4096, RECORD_BYTES = 256 };
-
-// Between two checkpoints that find no room: each writes until there is none.
-static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
 
 uint64_t ps_disk_full_reserve(const struct ps_server *s)
 {
     return ps_checkpointer_bytes(s) + RECORDS_BYTES + (uint64_t)RECORD_BYTES * s->conf.shard_count;
 }
 
-// What is left is that checkpoint's: small segments would use it up and make none.
+// The room that is left is that checkpoint's: small segments would use it up and make none.
 static bool checkpoint_lacks_room(const struct ps_server *s)
 {
     for (uint32_t k = 0; k < s->conf.shard_count; k++)
@@ -40,21 +39,23 @@ bool ps_disk_full_needs_record(const struct ps_shard *shard)
 {
     const struct ps_server *s = shard->server;
     const struct lh_ledger *l = &shard->replica.ledger;
-    bool could = s->full.stuck && l->version == shard->checkpointed && shard->indexed > 1;
+    bool could = s->disk_full.stuck && l->version == shard->checkpointed && shard->index_count > 1;
     return could && !ps_checkpointer_busy(s) && !checkpoint_lacks_room(s);
 }
 
 void ps_disk_full_before_commit(struct ps_server *s)
 {
     ps_wal_reserve(s->wal, ps_disk_full_reserve(s));
-    s->full.may_squeeze = s->full.now && !ps_checkpointer_busy(s) && !checkpoint_lacks_room(s);
-    s->full.squeezed = false;
+    s->disk_full.may_squeeze =
+        s->disk_full.now && !ps_checkpointer_busy(s) && !checkpoint_lacks_room(s);
+    s->disk_full.squeezed = false;
 }
 
 lh_err ps_disk_full_commit(struct ps_server *s)
 {
-    s->full.squeezed = s->full.may_squeeze;
-    return s->full.squeezed ? ps_wal_commit_small(s->wal, s->full.small_reserve) : LH_ERR_DISK_FULL;
+    s->disk_full.squeezed = s->disk_full.may_squeeze;
+    return s->disk_full.squeezed ? ps_wal_commit_small(s->wal, s->disk_full.small_reserve)
+                                 : LH_ERR_DISK_FULL;
 }
 
 static LH_MUST lh_err make_room(struct ps_server *s)
@@ -66,9 +67,9 @@ static LH_MUST lh_err make_room(struct ps_server *s)
 
 lh_err ps_disk_full_met(struct ps_server *s)
 {
-    bool before = s->full.now;
-    s->full.now = true;
-    s->full.stuck = s->full.squeezed;
+    bool before = s->disk_full.now;
+    s->disk_full.now = true;
+    s->disk_full.stuck = s->disk_full.squeezed;
     s->count.full++;
     if (!before)
         lh_logf(s->conf.log, LH_ERROR, "log.disk_full",
@@ -82,39 +83,10 @@ lh_err ps_disk_full_met(struct ps_server *s)
 
 void ps_disk_full_committed(struct ps_server *s)
 {
-    s->full.stuck = false;
-    if (!s->full.now || s->full.squeezed) return;
-    s->full.now = false;
+    s->disk_full.stuck = false;
+    if (!s->disk_full.now || s->disk_full.squeezed) return;
+    s->disk_full.now = false;
     lh_logf(s->conf.log, LH_INFO, "log.room", "there is room for the log again");
-    for (uint32_t k = 0; k < s->conf.shard_count; k++) s->shard[k]->room_at = 0; // for those too
-}
-
-// ---------------------------------------------------------------- a checkpoint
-
-// Weights are for readers: of several, the older ones make room for what lets the log be cut.
-static lh_err drop_weights(struct ps_shard *shard, bool *dropped)
-{
-    struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
-    uint64_t *version, oldest;
-    size_t count;
-    LH_TRY(lk_checkpoint_versions(&conf, shard->id, true, &version, &count));
-    free(version);
-    *dropped = count > 1;
-    return *dropped ? lk_checkpoint_prune(&conf, shard->id, true, 1, &oldest) : LH_OK;
-}
-
-lh_err ps_disk_full_unwritten(struct ps_shard *shard, bool weights)
-{
-    struct ps_server *s = shard->server;
-    bool dropped = false;
-    lh_logf(s->conf.log, LH_ERROR, "checkpoint.disk_full",
-            "shard %u: no room in %s; the log can't be cut until there is: free some space, it is "
-            "tried again every %lld s",
-            shard->id, s->conf.dir, (long long)(ROOM_AGAIN / LH_SECOND));
-    if (weights) return LH_OK;
-    shard->unwritten = true;
-    LH_TRY(ps_quarantine_remove(s, &dropped));
-    if (!dropped) LH_TRY(drop_weights(shard, &dropped));
-    shard->room_at = dropped ? 0 : lh_now(s->conf.env) + ROOM_AGAIN;
-    return LH_OK;
+    for (uint32_t k = 0; k < s->conf.shard_count; k++)
+        s->shard[k]->disk_retry_at_ns = 0; // checkpoints are tried again at once, too
 }

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/server.h"
+#include "server/wal/quarantine.h"
 
 struct segments {
     char (*name)[64];
@@ -143,13 +143,13 @@ static lh_err remove_damaged(struct ps_server *s, bool *any)
     return err;
 }
 
-lh_err ps_quarantine_remove(struct ps_server *s, bool *room)
+lh_err ps_quarantine_remove(struct ps_server *s, bool *any)
 {
     char path[LH_PATH_SIZE];
     uint64_t folders;
-    LH_TRY(remove_damaged(s, room));
+    LH_TRY(remove_damaged(s, any));
     LH_TRY(count_folders(s, &folders));
-    *room |= folders > 0;
+    *any |= folders > 0;
     for (; folders; folders--) { // the last first: a crash in between leaves no gap
         LH_TRY(folder_path(s, folders, path));
         LH_TRY(remove_folder(s, path));

@@ -14,12 +14,6 @@ LH_STATIC_ASSERT((PS_SEGMENT_HEADER + PS_ENTRY_HEADER + LH_RECORD_HEADER) % LH_B
                      LH_BLOB_PHASE,
                  "the first body of a segment goes to the disk from where it is");
 
-void ps_wal_segment_path(const struct ps_wal *w, uint64_t number, char out[LH_PATH_SIZE])
-{
-    lh_err err = lh_path(out, LH_PATH_SIZE, w->conf.dir, "%016llx.seg", (unsigned long long)number);
-    LH_ASSERT(err == LH_OK); // scan() looked whether paths fit
-}
-
 static void write_segment_header(const struct ps_wal *w, struct lh_buf *out)
 {
     lh_put_u32(out, PS_SEGMENT_MAGIC);
@@ -40,8 +34,8 @@ void ps_wal_reserve(struct ps_wal *w, uint64_t bytes)
     atomic_store(&w->reserve, bytes);
 }
 
-// What failed to become durable may be there all the same: nobody may go on as if it were not, not
-// even where the disk had no room for it.
+// Bytes that failed to become durable may be there all the same: nobody may go on as if they were
+// not, not even where the disk had no room for it.
 static lh_err final(lh_err err)
 {
     char text[256];
@@ -274,7 +268,7 @@ static lh_err write_group(struct ps_wal *w, bool ahead)
 {
     const struct lh_files_ops *files = w->conf.env->ops->files;
     uint64_t at = w->at;
-    size_t done = 0; // of our own bytes
+    size_t done = 0; // bytes that are our own
     for (size_t i = 0; i < w->pieces; i++) {
         const struct ps_piece *p = &w->piece[i];
         if (!p->body.len) continue; // goes with its neighbours'

@@ -41,7 +41,8 @@ struct ps_wal_conf {
     struct lh_log *log;
     const char *dir;
     uint64_t segment_bytes;
-    uint64_t reserve; // that the start's whole segment has to leave, see ps_wal_reserve(); 0: none
+    // Bytes that the start's whole segment has to leave, see ps_wal_reserve(); 0: none.
+    uint64_t reserve;
     uint8_t job[LH_JOB];
     // After the last replay and before a new segment is opened, which hides that bytes were cut:
     // the place to note it durably. NULL: nobody does. An error stops the start.
@@ -56,13 +57,13 @@ struct ps_place {
 };
 
 struct ps_segments {
-    uint64_t from, to; // up to it, without it
+    uint64_t from, to; // the first one, and the first that is not of them
 };
 
 // An entry, as somebody sees it who looks at the log.
 struct ps_wal_entry {
-    uint64_t segment, at; // where it begins, in bytes of the file
-    uint32_t bytes;       // of the whole entry
+    uint64_t segment, at; // the place where it begins, in bytes of the file
+    uint32_t bytes;       // bytes of the whole entry
     uint64_t generation, sequence, durable;
     uint32_t shard;
     const struct lh_record *record; // NULL: a mark, which is of no shard
@@ -72,7 +73,7 @@ struct ps_wal_found {
     uint8_t job[LH_JOB];
     uint64_t segments, entries, records;
     uint64_t durable;    // highest position that an entry names
-    uint64_t generation; // of the newest segment
+    uint64_t generation; // the newest segment's
     bool torn;           // bytes stand behind the last whole entry of a segment: at this place
     uint64_t torn_segment, torn_at;
 };

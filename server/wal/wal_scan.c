@@ -21,6 +21,12 @@ struct scan {
     struct lh_buf bytes, ahead; // the segment that is being read, and the next
 };
 
+void ps_wal_segment_path(const struct ps_wal *w, uint64_t number, char out[LH_PATH_SIZE])
+{
+    lh_err err = lh_path(out, LH_PATH_SIZE, w->conf.dir, "%016llx.seg", (unsigned long long)number);
+    LH_ASSERT(err == LH_OK); // scan() looked whether paths fit
+}
+
 static void note_name(void *arg, const char *name)
 {
     struct scan *s = arg;
@@ -42,7 +48,7 @@ struct entry {
     struct lh_record record;
 };
 
-// Of a segment whose header was found whole.
+// The generation of a segment whose header was found whole.
 static uint64_t generation_of(struct lh_span segment)
 {
     struct lh_cursor c = lh_cursor(lh_span(segment.data + 16, 8));
@@ -304,7 +310,7 @@ static lh_err scan_all(struct scan *s)
     LH_TRY(load_or_remove(s, 0, &s->bytes, &first));
     s->w->next = first ? first : s->w->next;
     for (size_t i = 0; i < s->segments; i++) {
-        LH_ASSERT(first == s->w->next); // or the one before was not read to its end
+        LH_ASSERT(first == s->w->next); // the one before was read to its end
         // where the next segment goes on, this one ended, whatever stands behind
         LH_TRY(load_or_remove(s, i + 1, &s->ahead, &following));
         LH_TRY(scan_entries(s, i, following));

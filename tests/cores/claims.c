@@ -104,7 +104,7 @@ static void starts_again(struct rig *r)
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, 3 * LH_SECOND);
     assert_int_equal(r->fatals, 0);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(ledger(r, 0)->epoch, epoch);
 }
 

@@ -243,12 +243,12 @@ static void a_move_that_found_no_room_is_not_begun(void **state)
     assert_int_equal(ps_co_move(r->coordinator, r->t.self.name, &shards), LH_OK);
     rig_run(r, 3 * LH_SECOND);
     assert_int_equal(row(r)->move.target, 0);
-    assert_true(r->server->serving && !ps_frozen(r->server->shard[0]));
+    assert_true(r->server->phase == PS_SERVING && !ps_shard_frozen(r->server->shard[0]));
     empty(r);
     rig_run(r, 2 * LH_SECOND);
     assert_int_equal(ps_co_move(r->coordinator, r->t.self.name, &shards), LH_OK);
     rig_run(r, 3 * LH_SECOND);
-    assert_true(r->standby->serving);
+    assert_true(r->standby->phase == PS_SERVING);
     again(r);
     assert_int_equal(row(r)->owner, r->standby->standby.identity);
     assert_int_equal(ps_co_epoch(row(r)), 2);
@@ -262,11 +262,11 @@ static void a_take_over_that_found_no_room_takes_place_later(void **state)
     rig_kill_server(r, false);
     fill(r);
     rig_run(r, 10 * LH_SECOND);
-    assert_false(r->standby->serving);
+    assert_false(r->standby->phase == PS_SERVING);
     assert_int_equal(row(r)->owner, 0);
     empty(r);
     rig_run(r, 6 * LH_SECOND);
-    assert_true(r->standby->serving);
+    assert_true(r->standby->phase == PS_SERVING);
     assert_int_equal(fenced(r->standby), 6);
     again(r);
     assert_int_equal(row(r)->owner, r->standby->standby.identity);
@@ -304,10 +304,10 @@ static void a_slow_disk_deposes_nobody(void **state)
         assert_int_equal(row(r)->owner, 0);
     }
     assert_int_equal(r->fatals, 0);
-    assert_true(r->server->serving && !r->standby->serving);
+    assert_true(r->server->phase == PS_SERVING && r->standby->phase != PS_SERVING);
     rig_kill_server(r, false); // it does see who is gone
     rig_run(r, 30 * LH_SECOND);
-    assert_true(r->standby->serving);
+    assert_true(r->standby->phase == PS_SERVING);
 }
 
 // As a standby that reports just then finds it.

@@ -1,5 +1,6 @@
 // A DIGEST record whose digest is made beside the loop: it follows the version that it is of, and
 // what comes meanwhile follows it.
+#include "server/state/fold.h"
 #include "tests/cores/rig.h"
 
 enum { EVERY = 4, RECORDS_MAX = 64 };
@@ -98,7 +99,7 @@ static void a_move_waits_for_the_digests_of_all_shards(void **state)
     uint32_t shards;
     assert_int_equal(ps_co_move(r->coordinator, r->t.self.name, &shards), LH_OK);
     rig_run(r, 3 * LH_SECOND);
-    assert_true(r->standby->serving);
+    assert_true(r->standby->phase == PS_SERVING);
     for (uint32_t i = 0; i < RIG_SHARDS; i++) {
         assert_ptr_equal(shard[i]->digest.shard, shard[i]); // it was made beside the loop
         assert_int_equal(r->standby->shard[i]->replica.ledger.epoch, 2);

@@ -93,11 +93,11 @@ static void until_it_is_told(struct rig *r)
 static void the_standby_takes_over(struct rig *r)
 {
     assert_int_equal(r->fatals, 1);
-    assert_true(r->server->stopped);
+    assert_true(r->server->phase == PS_STOPPED);
     rig_kill_server(r, false);
     if (!r->standby) assert_int_equal(rig_start_standby(r), LH_OK);
     rig_run(r, 30 * LH_SECOND);
-    assert_true(r->standby->serving);
+    assert_true(r->standby->phase == PS_SERVING);
     assert_int_equal(fenced(r, r->standby), HEAD);
 }
 
@@ -218,8 +218,8 @@ a_directory_that_knows_of_no_standby_strikes_out_whom_the_coordinator_names(void
     row(r)->standby = 7;
     row(r)->changes = 3;
     start_server(r);
-    for (int i = 0; i < 5000 && !r->server->serving; i++) rig_run(r, LH_MS);
-    assert_true(r->server->serving);
+    for (int i = 0; i < 5000 && r->server->phase != PS_SERVING; i++) rig_run(r, LH_MS);
+    assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(insync(r)->state, PS_LEAVING);
     rig_run(r, 5 * LH_SECOND);
     assert_int_equal(insync(r)->state, PS_ALONE);

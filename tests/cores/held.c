@@ -71,7 +71,7 @@ static void begin_apart(struct rig *r)
 static void assert_gone_on(struct rig *r, uint64_t epoch)
 {
     rig_run(r, 20 * LH_SECOND);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(r->fatals, 0);
     assert_int_equal(fenced(r, 0), ACKNOWLEDGED);
     assert_in_range(fenced(r, 1), ACKNOWLEDGED - 1, ACKNOWLEDGED);
@@ -89,7 +89,7 @@ static void the_owner_goes_on_with_what_its_standby_holds(void **state)
     struct rig *r = *state;
     begin_apart(r);
     start(r);
-    assert_true(r->server->torn);
+    assert_true(r->server->log.torn);
     assert_gone_on(r, 2);
 }
 
@@ -102,7 +102,7 @@ static void so_it_does_when_it_dies_before_it_serves(void **state)
     start(r);
     for (int i = 0; i < 20000 && ps_co_epoch(row(r, 0)) < 2; i++) rig_run(r, LH_MS / 10);
     assert_int_equal(ps_co_epoch(row(r, 0)), 2);
-    assert_false(r->server->serving);
+    assert_false(r->server->phase == PS_SERVING);
     rig_kill_server(r, false);
     rig_settle(r);
     assert_int_equal(row(r, 0)->standby, r->standby->standby.identity);
@@ -126,7 +126,7 @@ static void a_log_that_goes_on_from_that_state_stays(void **state)
     assert_int_equal(rig_start_standby(r), LH_OK);
     start(r);
     rig_run(r, 20 * LH_SECOND);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(fenced(r, 0), ACKNOWLEDGED + 1);
     assert_int_equal(r->server->shard[0]->replica.ledger.epoch, 2);
 }
@@ -150,8 +150,8 @@ static void nor_is_a_log_given_up_whose_epoch_began_there(void **state)
     begin_apart(r);
     lh_fabric_fates(r->fabric, neither_struck_out_nor_followed, NULL);
     start(r);
-    for (int i = 0; i < 20000 && !r->server->serving; i++) rig_run(r, LH_MS);
-    assert_true(r->server->serving);
+    for (int i = 0; i < 20000 && r->server->phase != PS_SERVING; i++) rig_run(r, LH_MS);
+    assert_true(r->server->phase == PS_SERVING);
     rig_kill_standby(r, false);
     for (uint64_t i = 1; i <= MORE; i++) {
         r->shard = 0;
@@ -164,12 +164,12 @@ static void nor_is_a_log_given_up_whose_epoch_began_there(void **state)
     rig_damage_tail(&r->s);
     assert_int_equal(rig_start_standby(r), LH_OK);
     start(r);
-    assert_true(r->server->torn);
+    assert_true(r->server->log.torn);
     struct lh_hash chain;
     struct lh_point *base = &row(r, 0)->begun[row(r, 0)->epochs - 1];
     assert_int_equal(ps_shard_chain(r->server->shard[0], base->version, &chain), LH_ERR_NOT_FOUND);
-    for (int i = 0; i < 20000 && !r->server->serving; i++) rig_run(r, LH_MS);
-    assert_true(r->server->serving);
+    for (int i = 0; i < 20000 && r->server->phase != PS_SERVING; i++) rig_run(r, LH_MS);
+    assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(fenced(r, 0), ACKNOWLEDGED + MORE - 1);
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
@@ -209,7 +209,7 @@ static void where_more_is_stable_it_comes_from_followers(void **state)
     assert_int_equal(offer_bring(r, 0, &at, held), LH_OK);
     lh_blob_release(held);
     rig_run(r, 10 * LH_SECOND);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(fenced(r, 0), ACKNOWLEDGED + 1);
     assert_int_equal(r->fatals, 0);
 }
@@ -226,7 +226,7 @@ static void nothing_is_fetched_from_a_directory_of_another_name(void **state)
         row(r, 0)->held_by = row(r, 0)->standby;
         snprintf(row(r, 0)->held_at, sizeof row(r, 0)->held_at, "%s", r->standby->address);
     }
-    assert_false(r->server->serving);
+    assert_false(r->server->phase == PS_SERVING);
     assert_int_equal(ps_co_epoch(row(r, 0)), 1);
     assert_int_equal(r->fatals, 0);
 }
@@ -237,8 +237,8 @@ static void lose_the_new_owner(struct rig *r)
 {
     begin_in_sync(r);
     rig_kill_server(r, false);
-    for (int i = 0; i < 10000 && !r->standby->serving; i++) rig_run(r, LH_MS);
-    assert_true(r->standby->serving);
+    for (int i = 0; i < 10000 && r->standby->phase != PS_SERVING; i++) rig_run(r, LH_MS);
+    assert_true(r->standby->phase == PS_SERVING);
     r->stands_by = true;
     start(r);
     rig_run(r, 5 * LH_SECOND);
@@ -263,7 +263,7 @@ static void an_owner_without_its_directory_goes_on_with_what_its_standby_holds(v
     assert_int_equal(row(r, 1)->owner, r->standby->standby.identity);
     assert_int_equal(row(r, 0)->standby, held); // nobody else has what was acknowledged
     rig_run(r, 10 * LH_SECOND);
-    assert_true(r->standby->serving);
+    assert_true(r->standby->phase == PS_SERVING);
     assert_int_equal(r->fatals, 0);
     const struct lh_ledger *l = &r->standby->shard[0]->replica.ledger;
     const struct lh_row *last = lh_ledger_row(l, lh_worker_id(&r->w[0].self));
@@ -280,8 +280,8 @@ static void nor_does_it_where_its_standby_takes_over(void **state)
     row(r, 1)->standby = row(r, 0)->standby;
     assert_int_equal(rig_start_standby(r), LH_OK);
     rig_run(r, 10 * LH_SECOND);
-    assert_true(r->server->serving);
-    assert_false(r->standby->serving);
+    assert_true(r->server->phase == PS_SERVING);
+    assert_false(r->standby->phase == PS_SERVING);
     for (uint32_t k = 0; k < RIG_SHARDS; k++)
         assert_int_equal(row(r, k)->owner, r->server->standby.identity);
     assert_int_equal(fenced(r, 0), ACKNOWLEDGED);
@@ -293,12 +293,12 @@ static void nothing_is_fetched_from_a_damaged_log(void **state)
 {
     struct rig *r = *state;
     begin_apart(r);
-    r->standby->damaged = true;
+    r->standby->log.damaged = true;
     start(r);
     rig_run(r, 10 * LH_SECOND);
-    assert_false(r->server->serving);
+    assert_false(r->server->phase == PS_SERVING);
     assert_int_equal(r->fatals, 0);
-    r->standby->damaged = false;
+    r->standby->log.damaged = false;
     assert_gone_on(r, 2);
 }
 
@@ -358,7 +358,7 @@ static void an_unsealed_state_is_not_taken_however_large_it_says_it_is(void **st
             snprintf(row(r, 0)->held_at, sizeof row(r, 0)->held_at, "%s", r->t.address);
         }
         assert_true(g.asked > 0);
-        assert_false(r->server->serving);
+        assert_false(r->server->phase == PS_SERVING);
         assert_int_equal(ps_co_epoch(row(r, 0)), 1);
     }
     assert_int_equal(r->fatals, 0);

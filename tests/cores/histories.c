@@ -331,7 +331,7 @@ static bool keep_records(struct life *l, enum lh_rpc rpc, struct lh_call *call,
                          const struct lh_call_ops **ops, void **self)
 {
     bool follows = rpc == LH_RPC_FOLLOW, records = follows || rpc == LH_RPC_SNAPSHOT;
-    if (!records || !l->rig->server->serving) return false;
+    if (!records || l->rig->server->phase != PS_SERVING) return false;
     const ProtobufCMessageDescriptor *type = follows ? &longhaul__v1__follow_request__descriptor
                                                      : &longhaul__v1__snapshot_request__descriptor;
     return !lh_request_accept(call, &l->rig->w[1].self, type, wait, l, ops, self);

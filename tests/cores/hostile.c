@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "common/net/head.h"
+#include "server/push/group_commit.h"
+#include "server/push/receive.h"
 #include "tests/cores/offer.h"
 
 enum { FLOOD = 2 * LH_DECIDE_QUEUE_MAX };
@@ -200,10 +202,10 @@ static void a_push_that_stops_holds_no_room(void **state)
     struct rig *r = *state;
     struct rig_call h;
     come_to_a_stop(r, 0, &h);
-    assert_int_equal(r->server->room.frames, 400);
+    assert_int_equal(r->server->push_memory.frames, 400);
     rig_run(r, 2 * LH_PUSH_SILENT_MS * LH_MS);
     assert_int_equal(h.status, LH_ERR_DEADLINE);
-    assert_int_equal(r->server->room.frames, 0);
+    assert_int_equal(r->server->push_memory.frames, 0);
 }
 
 // Who sends the beginning of a push again and again would hold its room for ever.
@@ -229,7 +231,7 @@ static void a_push_that_finds_no_room_waits_with_what_it_brought(void **state)
     struct rig *r = *state;
     struct rig_call h;
     assert_int_equal(rig_start_server(r, true), LH_OK);
-    struct ps_push_memory *room = &r->server->room;
+    struct ps_push_memory *room = &r->server->push_memory;
     room->frames += room->bytes_max; // others' frames
     begin_push(r, 0, r->server->process, 400, 100, &h);
     rig_run(r, LH_SECOND);
@@ -385,8 +387,8 @@ static void a_state_that_is_not_the_offered_one_is_not_asked_for_again(void **st
     }
     assert_true(wanted);
     assert_int_equal(offer_bring(r, 1, &h.at, h.state), LH_OK);
-    for (int i = 0; i < 100 && !r->server->serving; i++) rig_run(r, 100 * LH_MS);
-    assert_true(r->server->serving);
+    for (int i = 0; i < 100 && r->server->phase != PS_SERVING; i++) rig_run(r, 100 * LH_MS);
+    assert_true(r->server->phase == PS_SERVING);
     assert_true(r->server->shard[0]->replica.ledger.version >= h.at.version);
     lh_blob_release(h.state);
 }
@@ -404,7 +406,7 @@ static void a_state_without_the_seal_is_not_taken(void **state)
     }
     assert_true(wanted);
     assert_int_equal(offer_bring(r, 1, &h.at, h.state), LH_ERR_UNSEAL);
-    assert_false(r->server->serving);
+    assert_false(r->server->phase == PS_SERVING);
     lh_blob_release(h.state);
 }
 

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/core.h"
+#include "server/state/checkpointer.h"
 #include "tests/cores/rig.h"
 
 enum { SLICE_BYTES = 8, TRIES = 24, STEP_NS = 400000 };
@@ -28,7 +30,7 @@ static void plan(struct rig *r, uint8_t phase)
     p->momentum = 0.5f;
     p->outer_every = 1000;
     shard->plan = p;
-    ps_group_commit_kick(r->server);
+    ps_raise(r->server, PS_WISHED);
 }
 
 static void remember_pushes(struct lk_replica *r)
@@ -44,7 +46,7 @@ static bool comes_after(int64_t delay_ns)
     assert_int_equal(rig_start_server(r, true), LH_OK);
     struct ps_shard *shard = r->server->shard[0];
     r->server->conf.checkpoint_every = 0;
-    r->server->conf.keep_slice_bytes = SLICE_BYTES;
+    r->server->conf.checkpoint_slice_bytes = SLICE_BYTES;
     plan(r, LH_PHASE_RUN);
     rig_run(r, LH_SECOND);
     assert_int_equal(shard->replica.ledger.version, 1);

@@ -18,7 +18,7 @@ static const struct lh_ledger *ledger(const struct ps_server *s)
 
 static bool decides(const struct ps_server *s)
 {
-    return s && s->serving && !s->stopped && !ps_frozen(s->shard[0]);
+    return s && s->phase == PS_SERVING && !ps_shard_frozen(s->shard[0]);
 }
 
 // Lets time pass; two never decide.
@@ -86,7 +86,7 @@ static void a_shard_goes_with_all_that_was_acknowledged(void **state)
     assert_int_equal(row(r)->move.target, 0);
     assert_string_equal(row(r)->address, r->t.address);
     assert_int_equal(r->fatals, 1); // the former owner was told, and stopped
-    assert_true(r->server->stopped);
+    assert_true(r->server->phase == PS_STOPPED);
 }
 
 static void the_coordinator_may_be_away_once_it_has_told_the_owner(void **state)
@@ -104,7 +104,7 @@ static void the_coordinator_may_be_away_once_it_has_told_the_owner(void **state)
     rig_kill_server(r, true);
     assert_int_equal(rig_start_server(r, false), LH_OK);       // it finds the record in its log,
     assert_int_equal(fence(r, FENCES + 1), LH_ERR_REBUILDING); // and waits for the coordinator
-    assert_false(r->server->serving);
+    assert_false(r->server->phase == PS_SERVING);
     rig_start_coordinator(r);
     run(r, 5 * LH_SECOND);
     assert_int_equal(row(r)->owner, r->standby->standby.identity);
@@ -153,7 +153,7 @@ static void the_former_owner_takes_it_back_where_an_operator_says_so(void **stat
     assert_int_equal(rig_start_standby(r), LH_OK);
     run(r, 5 * LH_SECOND);
     assert_int_equal(r->fatals, 0);
-    assert_true(r->standby->standby.standing && !r->standby->standby.taking);
+    assert_true(r->standby->phase == PS_STANDBY && !r->standby->standby.taking);
     assert_int_equal(ledger(r->standby)->version, ledger(r->server)->version);
     assert_true(decides(r->server) && row(r)->owner == 0);
 }
@@ -171,7 +171,7 @@ static void a_target_that_refused_the_epoch_never_serves_in_it(void **state)
     r->server->shard[0]->wish = (struct lh_move){2, r->standby->standby.identity}; // told too late
     assert_int_equal(fence(r, FENCES + 1), LH_ERR_BUSY); // with MOVE ahead
     run(r, 3 * LH_SECOND);
-    assert_true(r->standby->standby.standing && decides(r->server)); // it was taken back
+    assert_true(r->standby->phase == PS_STANDBY && decides(r->server)); // it was taken back
     assert_int_equal(ledger(r->server)->epoch, 3);
     ask(r);
     run(r, 3 * LH_SECOND);
@@ -236,7 +236,7 @@ static void comes_back_old(struct rig *r, bool forgets)
     assert_int_equal(rig_start_standby(r), LH_OK);
     run(r, 5 * LH_SECOND);
     assert_int_equal(r->fatals, !forgets);
-    assert_int_equal(r->standby->serving, forgets);
+    assert_int_equal(r->standby->phase == PS_SERVING, forgets);
     if (forgets) assert_true(ledger(r->standby)->epoch > served);
 }
 

@@ -4,6 +4,8 @@
 // whole.
 #include <string.h>
 
+#include "server/core.h"
+#include "server/recovery/move.h"
 #include "server/server.h"
 #include "tests/cores/rig.h"
 
@@ -27,7 +29,7 @@ static const struct lh_ledger *ledger(const struct ps_server *s, uint32_t shard)
 
 static bool decides(const struct ps_server *s, uint32_t shard)
 {
-    return s->serving && !s->stopped && !ps_frozen(s->shard[shard]);
+    return s->phase == PS_SERVING && !ps_shard_frozen(s->shard[shard]);
 }
 
 static void ask(struct rig *r)
@@ -76,7 +78,7 @@ static void begin_half(struct rig *r)
     assert_true(streams > 1);
     assert_int_not_equal(ledger(r->standby, 0)->move.epoch, 0);
     assert_int_equal(ledger(r->standby, 1)->move.epoch, 0);
-    assert_true(r->standby->standby.standing);
+    assert_true(r->standby->phase == PS_STANDBY);
 }
 
 static void assert_nothing_moved(struct rig *r)
@@ -95,7 +97,7 @@ static void assert_moved(struct rig *r)
         assert_int_equal(row(r, k)->owner, r->standby->standby.identity);
         assert_int_equal(row(r, k)->move.target, 0);
     }
-    assert_true(r->server->stopped);
+    assert_true(r->server->phase == PS_STOPPED);
     assert_int_equal(r->fatals, 1);
 }
 
@@ -250,7 +252,7 @@ static void an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words(
         assert_int_equal(ps_co_store_insync(r->coordinator, k), LH_OK);
         s->wish = (struct lh_move){2, r->standby->standby.identity};
     }
-    ps_group_commit_kick(r->server);
+    ps_raise(r->server, PS_WISHED);
     rig_run(r, 300 * LH_MS);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         assert_int_not_equal(ledger(r->server, k)->move.epoch, 0);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/net/head.h"
+#include "server/recovery/recover.h"
 #include "tests/cores/image.h"
 
 enum { OLD = 8, HEAD = 20 };
@@ -78,7 +79,7 @@ static void a_start_that_lost_nothing_goes_on_in_its_epoch(void **state)
     uint64_t version = ledger(r->server, 0)->version;
     rig_kill_server(r, true);
     start(r);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(ledger(r->server, 0)->epoch, 1);
     assert_int_equal(ledger(r->server, 0)->version, version);
     log_more(r, HEAD + 1, HEAD + 1);
@@ -108,11 +109,11 @@ static void nothing_is_answered_before_the_coordinator_was_asked(void **state)
     start(r);
     assert_int_equal(rig_fence(r, 0, (uint64_t)(OLD + 1) << 32), LH_ERR_REBUILDING);
     rig_run(r, 20 * LH_SECOND);
-    assert_false(r->server->serving);
+    assert_false(r->server->phase == PS_SERVING);
     assert_true(status_has(r, "\"waits_for\":\"coordinator\""));
     rig_start_coordinator(r);
     rig_run(r, 3 * LH_SECOND);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
     assert_false(status_has(r, "\"rebuilding\""));
     assert_int_equal(fenced(r, 0), OLD);
 }
@@ -125,7 +126,8 @@ static void an_older_copy_is_not_served(void **state)
     go_back(r, &m);
     start(r);
     assert_int_equal(r->fatals, 1);
-    assert_true(r->server->stopped && !r->server->serving);
+    assert_true(r->server->phase == PS_STOPPED);
+    assert_int_equal(r->server->reports_sent, 0); // it never served
     assert_int_equal(rig_fence(r, 0, (uint64_t)HEAD << 32), LH_ERR_UNAVAILABLE);
     assert_int_equal(row(r, 0)->head.version, HEAD);
 }
@@ -143,7 +145,7 @@ static void the_newer_directory_is_served_after_it(void **state)
     assert_int_equal(r->fatals, 1);
     go_back(r, &now);
     start(r);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(ledger(r->server, 0)->epoch, 1);
     assert_int_equal(fenced(r, 0), HEAD);
 }
@@ -161,7 +163,7 @@ static void nor_is_a_longer_log_of_another_history(void **state)
     rig_kill_server(r, false);
     start(r);
     assert_int_equal(r->fatals, 1);
-    assert_false(r->server->serving);
+    assert_false(r->server->phase == PS_SERVING);
 }
 
 // A run that a worker's core does not bring to its end meanwhile, and that core.
@@ -208,7 +210,7 @@ static void a_copy_from_below_the_stable_point_is_not_served(void **state)
     restart_coordinator(r);
     start(r);
     assert_int_equal(r->fatals, 1);
-    assert_false(r->server->serving);
+    assert_false(r->server->phase == PS_SERVING);
     rig_life_end(r, &l, false);
 }
 
@@ -233,7 +235,7 @@ static void comes_back(struct rig *r, bool forgets)
     if (forgets) restart_coordinator(r);
     start(r);
     rig_run(r, 10 * LH_SECOND);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(ledger(r->server, 0)->epoch, 2);
     assert_int_equal(fenced(r, 0), HEAD);
     assert_true(ledger(r->server, 0)->version > at);
@@ -263,7 +265,7 @@ static void where_nobody_can_tell_a_new_epoch_begins(void **state)
     go_back(r, &m);
     restart_coordinator(r);
     start(r);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(ledger(r->server, 0)->epoch, 2);
     assert_int_equal(ps_co_epoch(row(r, 0)), 2);
     assert_int_equal(fenced(r, 0), OLD);
@@ -290,7 +292,7 @@ static void only_a_stable_point_of_its_own_epoch_contradicts_a_log(void **state)
         row(r, 0)->stable = (struct lh_point){epoch, OLD - 1, {{1}}};
         rig_kill_server(r, false);
         start(r);
-        assert_int_equal(r->server->serving, epoch == 1);
+        assert_int_equal(r->server->phase == PS_SERVING, epoch == 1);
         assert_int_equal(r->fatals, epoch == 2);
     }
 }
@@ -310,7 +312,7 @@ static void what_was_not_reported_is_in_no_version_that_exists_twice(void **stat
     assert_int_equal(row(r, 0)->head.version, OLD);
     go_back(r, &m);
     start(r);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(ledger(r->server, 0)->epoch, 2);
     assert_int_equal(fenced(r, 0), OLD);
 }
@@ -343,7 +345,7 @@ static void an_epoch_that_was_served_is_not_begun_a_second_time(void **state)
     go_back_to_before_its_record(r);
     start(r);
     assert_int_equal(r->fatals, 1);
-    assert_false(r->server->serving);
+    assert_false(r->server->phase == PS_SERVING);
 }
 
 // The token of the copy is the one that is registered, and nothing is known above its log's end.
@@ -353,7 +355,7 @@ static void nor_where_the_coordinator_does_not_know_that_it_was(void **state)
     go_back_to_before_its_record(r);
     restart_coordinator(r);
     start(r);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(ledger(r->server, 0)->epoch, 3);
     assert_int_equal(ps_co_epoch(row(r, 0)), 3);
     assert_int_equal(fenced(r, 0), OLD);
@@ -378,7 +380,7 @@ static void both_shards_are_old_where_one_is(void **state)
     go_back(r, &m);
     start(r);
     rig_run(r, 10 * LH_SECOND);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
     for (uint32_t i = 0; i < 2; i++) assert_true(ledger(r->server, i)->epoch > 1);
     assert_int_equal(fenced(r, 0), OLD);
     assert_int_equal(fenced(r, 1), HEAD);
@@ -406,7 +408,7 @@ static void both_begin_a_new_epoch_where_one_is_old(void **state)
     for (uint32_t i = 0; i < 2; i++) row(r, i)->process = process;
     start(r);
     rig_run(r, 10 * LH_SECOND);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
     for (uint32_t i = 0; i < 2; i++) {
         assert_true(ledger(r->server, i)->epoch > 1);
         assert_int_equal(fenced(r, i), OLD);
@@ -445,7 +447,7 @@ static void a_start_is_no_silence(void **state)
     start(r);
     assert_false(row(r, 0)->unwanted);
     row(r, 0)->move = (struct lh_move){0};
-    assert_true(r->server->serving && r->standby->standby.standing);
+    assert_true(r->server->phase == PS_SERVING && r->standby->phase == PS_STANDBY);
     assert_int_equal(row(r, 0)->owner, 0);
     log_more(r, HEAD + 1, HEAD + 1);
 }
@@ -465,11 +467,11 @@ static void a_standby_that_is_ahead_of_its_owner_stops_it(void **state)
         assert_true(ledger(r->standby, 0)->version >= version);
     }
     assert_int_equal(r->fatals, 1);
-    assert_true(r->server->stopped);
+    assert_true(r->server->phase == PS_STOPPED);
     assert_int_equal(fenced(r, 0), OLD); // it acknowledged nothing
     rig_kill_server(r, false);
     rig_run(r, 30 * LH_SECOND);
-    assert_true(r->standby->serving);
+    assert_true(r->standby->phase == PS_SERVING);
     const struct lh_row *last = lh_ledger_row(ledger(r->standby, 0), lh_worker_id(&r->w[0].self));
     assert_int_equal(last->incarnation.number >> 32, HEAD);
 }
@@ -499,10 +501,10 @@ static void overtakes(struct rig *r, bool cut)
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, 5 * LH_SECOND);
     assert_int_equal(r->fatals, 1);
-    assert_true(r->server->stopped);
+    assert_true(r->server->phase == PS_STOPPED);
     rig_kill_server(r, false);
     rig_run(r, 30 * LH_SECOND);
-    assert_true(r->standby->serving);
+    assert_true(r->standby->phase == PS_SERVING);
     const struct lh_row *last = lh_ledger_row(ledger(r->standby, 0), lh_worker_id(&r->w[0].self));
     assert_int_equal(last->incarnation.number >> 32, HEAD);
 }

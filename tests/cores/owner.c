@@ -130,7 +130,7 @@ static void a_server_that_had_no_standby_notes_none(void **state)
         r->replicated = with;
         assert_int_equal(rig_start_server(r, false), LH_OK);
         rig_run(r, 3 * LH_SECOND);
-        assert_true(r->server->serving);
+        assert_true(r->server->phase == PS_SERVING);
         assert_int_equal(lh_file_load(r->s.env, path, &b), with ? LH_OK : LH_ERR_NOT_FOUND);
         rig_kill_server(r, false);
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/recovery/rebuild.h"
+#include "server/recovery/rebuilding.h"
 #include "tests/cores/offer.h"
 
 enum { BAD, GOOD }; // workers; the bad one offers the higher version
@@ -41,8 +42,8 @@ static bool say(struct rig *r, struct waiting *w)
 static void comes_back(struct rig *r, struct waiting *w)
 {
     assert_int_equal(offer_bring(r, GOOD, &w->held.at, w->held.state), LH_OK);
-    for (int i = 0; i < STEPS && !r->server->serving; i++) rig_run(r, STEP);
-    assert_true(r->server->serving);
+    for (int i = 0; i < STEPS && r->server->phase != PS_SERVING; i++) rig_run(r, STEP);
+    assert_true(r->server->phase == PS_SERVING);
     const struct lh_ledger *l = &r->server->shard[r->shard]->replica.ledger;
     assert_true(l->version > w->held.at.version);
     assert_int_equal(l->row[0].incarnation.number >> 32, 3);
@@ -188,7 +189,7 @@ static void a_transfer_that_gets_on_is_not_passed_over(void **state)
     rig_call_wait(r, &h);
     assert_int_equal(h.status, LH_OK);
     rig_run(r, 3 * LH_SECOND);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
     lh_blob_release(w.held.state);
 }
 

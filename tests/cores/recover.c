@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/state/checkpointer.h"
+#include "server/wal/quarantine.h"
 #include "tests/cores/rig.h"
 
 enum { RECORDS = 12, CUT = 9, CHECKPOINT = 10, CALLS_MAX = 400 };
@@ -71,7 +73,7 @@ static void a_second_checkpoint_that_was_not_written_stays_due(void **state)
     rig_run(r, LH_SECOND);
     assert_int_equal(shard->checkpointed, RECORDS + 1);
     assert_false(shard->unwritten || shard->alone);
-    assert_int_equal(shard->room_at,
+    assert_int_equal(shard->disk_retry_at_ns,
                      0); // where the disk is full again, the next one waits for nobody
 }
 
@@ -202,7 +204,7 @@ static void a_full_disk_cuts_what_was_left(void **state)
     rig_run(r, LH_SECOND);
     assert_int_equal(r->server->count.full, 1);
     assert_int_equal(r->server->shard[0]->replica.ledger.version, CHECKPOINT + 1);
-    assert_false(r->server->full.now);
+    assert_false(r->server->disk_full.now);
     assert_int_equal(r->server->shard[0]->checkpointed, CHECKPOINT); // nor was another one written
     rig_free(r);
 }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/state/checkpointer.h"
 #include "tests/cores/rig.h"
 
 enum { SEGMENT = 1024, RECORDS = 60, CHECKPOINT = 5 };

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/wal/quarantine.h"
 #include "tests/cores/rig.h"
 
 static int two_shards(void **state)
@@ -95,7 +96,7 @@ static bool full_at(int n, bool smaller, bool power)
     for (uint32_t k = 0; k < RIG_SHARDS; k++) version[k] = ledger(r, k)->version;
     rig_kill_server(r, power);
     assert_int_equal(rig_start_server(r, true), LH_OK);
-    bool torn = r->server->torn; // then a record of its own opens an epoch
+    bool torn = r->server->log.torn; // then a record of its own opens an epoch
     assert_true(!torn || (power && !smaller));
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         if (!ended) assert_int_equal(ledger(r, k)->version, version[k] + torn);
@@ -160,9 +161,9 @@ static void a_torn_tail_begins_a_new_epoch_of_both_shards(void **state)
     rig_kill_server(r, false);
     rig_damage_tail(&r->s);
     assert_int_equal(rig_start_server(r, false), LH_OK);
-    assert_true(r->server->torn);
+    assert_true(r->server->log.torn);
     rig_run(r, 10 * LH_SECOND);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(ledger(r, k)->epoch, epoch[k] + 1);
     assert_int_equal(r->fatals, 0);
 }

@@ -46,7 +46,7 @@ static void a_pause_of_the_coordinator_deposes_nobody_and_gives_nobody_up(void *
         assert_false(lh_listener_rests(&c->listener));
     }
     assert_int_equal(r->fatals, 0);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
 }
 
 static void who_is_gone_is_given_up_after_a_pause_too(void **state)
@@ -56,9 +56,9 @@ static void who_is_gone_is_given_up_after_a_pause_too(void **state)
     rig_kill_server(r, false);
     away(&r->coordinator->listener, 5 * LH_SECOND);
     rig_run(r, 5 * LH_SECOND); // the rest
-    assert_false(r->standby->serving);
+    assert_false(r->standby->phase == PS_SERVING);
     rig_run(r, 3 * LH_SECOND);
-    assert_true(r->standby->serving);
+    assert_true(r->standby->phase == PS_SERVING);
     assert_int_equal(row(r)->owner, r->standby->standby.identity);
 }
 
@@ -93,7 +93,7 @@ static void nor_is_anybody_by_silence_of_before_it_while_words_are_unread(void *
     lh_fabric_fates(r->fabric, NULL, NULL); // the owner's are read, too
     rig_run(r, 10 * LH_SECOND);
     assert_int_equal(row(r)->owner, 0);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
 }
 
 static size_t units_for(struct rig *r, uint32_t want)
@@ -183,7 +183,7 @@ static void a_report_that_nobody_answers_does_not_silence_its_owner(void **state
     rig_run(r, 8 * LH_SECOND);
     assert_int_equal(p.hangs, 0);
     assert_int_equal(row(r)->owner, 0);
-    assert_false(r->standby->serving);
+    assert_false(r->standby->phase == PS_SERVING);
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
@@ -287,7 +287,7 @@ static void a_server_below_the_stable_point_of_its_epoch_stops(void **state)
     rig_kill_coordinator(r); // the stable point is durable, and known in every life
     rig_start_coordinator(r);
     start_anew(r);
-    assert_true(r->server->stopped);
+    assert_true(r->server->phase == PS_STOPPED);
     assert_false(row(r)->reported);
 }
 
@@ -299,7 +299,7 @@ static void a_server_with_another_history_at_the_stable_point_stops(void **state
     row(r)->stable.chain.b[0] ^= 1;
     start_anew(r);
     assert_int_equal(r->fatals, 1);
-    assert_true(r->server->stopped);
+    assert_true(r->server->phase == PS_STOPPED);
 }
 
 static void a_server_below_what_its_earlier_life_reported_stops(void **state)
@@ -309,7 +309,7 @@ static void a_server_below_what_its_earlier_life_reported_stops(void **state)
     row(r)->head.version++; // as the life before said
     start_anew(r);
     assert_int_equal(r->fatals, 1);
-    assert_true(r->server->stopped);
+    assert_true(r->server->phase == PS_STOPPED);
 }
 
 // It may be overtaken on the way: nobody is accused for that.
@@ -347,7 +347,7 @@ static void an_owner_that_is_behind_its_standby_stops_and_does_not_strike_it_out
     row(r)->head.version -= 1; // nor is it known better from the owner
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, LH_SECOND);
-    assert_true(r->server->stopped);
+    assert_true(r->server->phase == PS_STOPPED);
     assert_int_equal(row(r)->standby, standby);
 }
 
@@ -428,10 +428,10 @@ static void an_old_store_takes_the_owners_word_for_its_standby(void **state)
     assert_int_equal(row(r)->standby, 0); // the next life knows it without the owner
     assert_int_equal(rig_start_standby(r), LH_OK);
     rig_run(r, 10 * LH_SECOND);
-    assert_false(r->standby->serving);
+    assert_false(r->standby->phase == PS_SERVING);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, 3 * LH_SECOND);
-    assert_true(r->server->serving);
+    assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(ledger(r->server)->row[0].incarnation.number >> 32, 7);
     lh_buf_free(&copy);
 }

@@ -2,6 +2,9 @@
 // asks with a pause (server/docs/0000-protocol.md#rule-26, #rule-27, #rule-29).
 #include <string.h>
 
+#include "server/core.h"
+#include "server/push/group_commit.h"
+#include "server/recovery/standby.h"
 #include "tests/cores/rig.h"
 
 enum { OLD = 4, HEAD = 9 };
@@ -149,7 +152,7 @@ static void keeps(struct rig *r)
     assert_in_range(o.asked, 2, 10 * LH_SECOND / r->standby->conf.report_ns + 1);
     r->coordinator->conf.take_over_ns = LH_SECOND;
     rig_run(r, 10 * LH_SECOND);
-    assert_true(r->standby->serving && has_it_all(r));
+    assert_true(r->standby->phase == PS_SERVING && has_it_all(r));
     assert_int_equal(held(r)->epoch, 2);
     assert_int_equal(r->fatals, 0);
     end(&o);
@@ -263,7 +266,7 @@ static void an_owner_whose_address_is_too_long_is_not_called(void **state)
     for (size_t len = LH_ADDRESS_SIZE; len >= LH_ADDRESS_SIZE - 1; len--) {
         address[len] = 0;
         dialled = 0;
-        ps_owner_stream_owner(r->standby->shard[0]->copy, address);
+        ps_owner_stream_owner(r->standby->shard[0]->owner_stream, address);
         assert_int_equal(dialled, len < LH_ADDRESS_SIZE);
     }
     r->t.transport->ops = real;
@@ -281,14 +284,14 @@ static void fill(struct rig *r, struct owner *o)
     assert_int_equal(rig_start_standby(r), LH_OK);
     const struct ps_shard *s = r->standby->shard[0];
     uint64_t checkpointed = s->checkpointed, digested = s->digested;
-    size_t indexed = s->indexed;
+    size_t indexed = s->index_count;
     assert_true(indexed > 0);
     lh_fake_disk_limit(r->t.env, lh_fake_disk_used(r->t.env) + 64);
     rig_run(r, 10 * LH_SECOND);
     assert_true(r->standby->standby.unwritten);
     assert_int_equal(s->checkpointed, checkpointed); // it stands on what the disk has
     assert_int_equal(s->digested, digested);
-    assert_int_equal(s->indexed, indexed);
+    assert_int_equal(s->index_count, indexed);
 }
 
 // What a full disk did not take is written when there is room, and before it is relied on.
@@ -300,10 +303,10 @@ static void what_was_not_written_is_written_before_it_is_served(void **state)
     r->coordinator->shard[0].standby = r->standby->standby.identity; // it is the only one left
     r->coordinator->conf.take_over_ns = LH_MS;
     rig_run(r, 2 * LH_SECOND);
-    assert_true(r->standby->standby.taking && !r->standby->serving);
+    assert_true(r->standby->standby.taking && r->standby->phase != PS_SERVING);
     lh_fake_disk_limit(r->t.env, 0);
-    for (int i = 0; i < 10000 && !r->standby->serving; i++) rig_run(r, LH_MS);
-    assert_true(r->standby->serving && has_it_all(r));
+    for (int i = 0; i < 10000 && r->standby->phase != PS_SERVING; i++) rig_run(r, LH_MS);
+    assert_true(r->standby->phase == PS_SERVING && has_it_all(r));
     rig_kill_standby(r, true);
     assert_int_equal(rig_start_standby(r), LH_OK);
     assert_true(has_it_all(r));
@@ -336,11 +339,11 @@ static void one_without_a_log_waits_for_it(void **state)
     for (int i = 0; i < 1000 && (!ps_at_rest(s) || !s->mark_timer); i++) rig_run(r, LH_MS);
     struct ps_wal *log = s->wal;
     assert_true(log && s->mark_timer && ps_wal_mark(log));
-    ps_group_commit_kick(s);
+    ps_raise(s, PS_WISHED);
     s->wal = NULL;
-    ps_group_commit_kick(s);
+    ps_raise(s, PS_WISHED);
     rig_run(r, 3 * s->conf.mark_ns);
-    assert_true(s->mark_timer && !s->stopped && !s->committing);
+    assert_true(s->mark_timer && s->phase != PS_STOPPED && !s->committing);
     s->wal = log;
     for (uint64_t i = OLD + 2; i <= HEAD; i++) rig_hello(r, 0, i << 32, 0, 1);
     rig_run(r, LH_SECOND);
@@ -375,18 +378,18 @@ static void a_torn_tail_is_told_of_by_a_later_start(void **state)
     rig_damage_tail(&r->t);
     lh_fabric_fates(r->fabric, unheard, r);
     assert_int_equal(rig_start_standby(r), LH_OK);
-    assert_true(r->standby->torn);
+    assert_true(r->standby->log.torn);
     rig_run(r, LH_SECOND);
     assert_int_equal(r->standby->standby.identity, name);
     rig_kill_standby(r, false);
     lh_fabric_fates(r->fabric, NULL, NULL);
     r->coordinator->conf.take_over_ns = LH_SECOND;
     assert_int_equal(rig_start_standby(r), LH_OK);
-    assert_false(r->standby->torn);
+    assert_false(r->standby->log.torn);
     rig_run(r, 10 * LH_SECOND);
     assert_int_not_equal(r->standby->standby.identity, name);
     assert_int_equal(r->coordinator->shard[0].standby, 0);
-    assert_false(r->standby->serving);
+    assert_false(r->standby->phase == PS_SERVING);
     name = r->standby->standby.identity; // which it keeps
     rig_kill_standby(r, false);
     assert_int_equal(rig_start_standby(r), LH_OK);

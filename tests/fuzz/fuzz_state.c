@@ -39,7 +39,7 @@ static lh_err start(struct fuzz_disk *disk, const struct lh_manifest *m, bool st
     struct ps_server *s;
     LH_TRY(lh_keyring_create(&conf.keys));
     lh_err err = ps_server_start(&conf, &s);
-    if (!err && standby) LH_ASSERT(s->standby.standing && s->standby.identity);
+    if (!err && standby) LH_ASSERT(s->phase == PS_STANDBY && s->standby.identity);
     if (!err) ps_server_stop(s);
     lh_keyring_destroy(conf.keys);
     return err;

@@ -1,4 +1,5 @@
 // The cluster: nodes, their lives, one run. See cluster.h.
+#include "server/core.h"
 #include "tests/sim/judge.h"
 
 #include <stdarg.h>
@@ -212,7 +213,7 @@ struct sim_node *sim_owner(struct sim *s, uint32_t shard)
     while (!sim_has(owner, shard)) owner++;
     for (uint32_t i = 0; i < s->nodes; i++) {
         struct sim_node *n = &s->node[i];
-        if (!n->server || !sim_has(n, shard) || !n->server->serving) continue;
+        if (!n->server || !sim_has(n, shard) || n->server->phase != PS_SERVING) continue;
         uint64_t epoch = ps_server_shard(n->server, shard)->replica.ledger.epoch;
         if (epoch > newest) owner = n;
         if (epoch > newest) newest = epoch;
@@ -503,7 +504,8 @@ static bool finished(struct sim *s)
     // a shard that was taken over is judged by the server that holds its end
     for (uint32_t k = 0; sim_standbys(s) && k < s->shards; k++) {
         struct ps_server *owner = sim_owner(s, k)->server;
-        if (!owner->serving || ps_server_shard(owner, k)->replica.ledger.plan.phase != LH_PHASE_END)
+        if (owner->phase != PS_SERVING ||
+            ps_server_shard(owner, k)->replica.ledger.plan.phase != LH_PHASE_END)
             return false;
     }
     return s->node[0].coordinator->plan.phase == LH_PHASE_END;

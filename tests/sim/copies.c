@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/core.h"
 #include "tests/sim/judge.h"
 
 enum { PUT_BACK, SERVED };
@@ -136,7 +137,7 @@ static bool may_roll_back(struct sim_node *n)
 {
     if (!lh_fake_alive(n->env)) return false;
     bool serves = n->kind == SIM_SERVER || n->kind == SIM_STANDBY;
-    if (serves && n->server && n->server->standby.standing) return !counted_on(n);
+    if (serves && n->server && n->server->phase == PS_STANDBY) return !counted_on(n);
     return !serves || sim_may_lose(n);
 }
 

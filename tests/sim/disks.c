@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/core.h"
 #include "server/wal/wal_format.h"
 #include "tests/sim/cluster.h"
 
@@ -34,7 +35,7 @@ static bool may_tighten(const struct sim_node *n, size_t *state)
         struct lk_checkpoint_conf conf = {.env = n->env, .dir = n->server->checkpoint_dir};
         uint64_t *version;
         size_t count;
-        if (shard->keep) return false;
+        if (shard->checkpointer) return false;
         if (shard->replica.ledger.version < shard->checkpointed + TIGHTEN_ABOVE) return false;
         if (lk_checkpoint_versions(&conf, shard->id, false, &version, &count)) return false;
         bool early = count < 2 || version[0] < TIGHTEN_ABOVE; // a plan's optimizer makes it grow
@@ -51,7 +52,9 @@ void sim_tighten(struct sim *s)
     for (uint32_t i = 1; i <= SIM_SERVERS; i++) {
         struct sim_node *n = &s->node[i];
         size_t state = 0;
-        if (!n->server || !n->server->serving || n->disk_bytes || !may_tighten(n, &state)) continue;
+        if (!n->server || n->server->phase != PS_SERVING || n->disk_bytes ||
+            !may_tighten(n, &state))
+            continue;
         n->disk_bytes = lh_fake_disk_used(n->env) + state + 12288;
         sim_disk_back(n);
         sim_trace(s, "%s has %llu bytes of disk", n->name, (unsigned long long)n->disk_bytes);
@@ -140,7 +143,7 @@ static void damage_tail(struct sim_node *n, struct ps_place from)
 // about one or the other.
 bool sim_may_lose(struct sim_node *n)
 {
-    if (!n->server || !n->server->serving) return false;
+    if (!n->server || n->server->phase != PS_SERVING) return false;
     for (uint32_t i = 0; i < n->shards; i++) {
         bool held =
             (sim_stable_held(n->sim, n->shard[i]) && sim_claims_held(n->sim, n->shard[i])) ||
@@ -258,7 +261,7 @@ void sim_damage_disk(struct sim_node *n)
     uint32_t id = shard->id;
     char path[160], dir[80];
     struct ps_place place = {0};
-    if (shard->indexed > 1) place = shard->index[sim_below(s, shard->indexed - 1)].place;
+    if (shard->index_count > 1) place = shard->index[sim_below(s, shard->index_count - 1)].place;
     sim_saw_loss(n, SIM_LOSS_DAMAGE, NULL);
     sim_node_die(n, false);
     lh_fake_boot(n->env);
@@ -297,14 +300,14 @@ void sim_rot(struct sim_node *n)
     uint64_t bytes = 0, *version;
     size_t count;
     struct lh_file *file;
-    if (!n->server || !n->server->serving) return;
+    if (!n->server || n->server->phase != PS_SERVING) return;
     const struct ps_shard *shard = n->server->shard[some_shard(n)];
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(n->server);
     lh_fake_look(n->env, true);
     lh_err err = lk_checkpoint_versions(&conf, shard->id, false, &version, &count);
     lh_fake_look(n->env, false);
     free(version);
-    bool whole = shard->indexed && shard->index[0].version == 1;
+    bool whole = shard->index_count && shard->index[0].version == 1;
     if (err || (count < 2 && !whole && !LH_BUG("one_is_enough"))) return;
     last.shard = shard->id;
     sim_happened(n->sim, rot);

@@ -137,7 +137,7 @@ static void lose_host(struct sim_node *n)
     if (!lh_fake_alive(n->env)) return;
     for (uint32_t k = 1; k <= SIM_SERVERS; k++)
         if (!sim_absent(&n->sim->node[k]) &&
-            (!n->sim->node[k].server || !n->sim->node[k].server->serving))
+            (!n->sim->node[k].server || n->sim->node[k].server->phase != PS_SERVING))
             return;
     sim_node_die(n, true);
     lh_fake_disk_wipe(n->env);
@@ -202,7 +202,7 @@ static void some_move(struct sim *s)
     struct ps_coordinator *c = s->node[0].coordinator;
     uint32_t shards;
     if (!c || c->stopped || lh_fake_stalled(s->node[0].env) || !n->server ||
-        !n->server->standby.standing)
+        n->server->phase != PS_STANDBY)
         return;
     lh_err err = ps_co_move(c, n->name, &shards);
     if (!err) sim_happened(s, move);

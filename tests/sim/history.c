@@ -121,7 +121,7 @@ static uint64_t floor_of_tail(const struct ps_shard *shard, const struct ps_plac
 {
     uint64_t head = shard->replica.ledger.version;
     if (!from || !from->at) return head ? head - 1 : 0;
-    for (size_t i = 0; i < shard->indexed; i++)
+    for (size_t i = 0; i < shard->index_count; i++)
         if (at_or_behind(&shard->index[i].place, from)) return shard->index[i].version - 1;
     return head;
 }

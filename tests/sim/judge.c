@@ -337,9 +337,8 @@ static void look_at_owners(struct sim *s, uint32_t shard)
     uint32_t owners = 0;
     for (uint32_t i = 0; i < s->nodes; i++) {
         const struct sim_node *n = &s->node[i];
-        bool serves =
-            n->server && n->server->serving && !n->server->stopped && sim_serves(n, shard);
-        owners += serves && !ps_frozen(sim_shard_at(n, shard));
+        bool serves = n->server && n->server->phase == PS_SERVING && sim_serves(n, shard);
+        owners += serves && !ps_shard_frozen(sim_shard_at(n, shard));
     }
     if (owners > 1 && !s->conf.faults.standby)
         sim_fail(s, "shard %u: %u servers decide its pushes", shard, owners);
@@ -368,7 +367,7 @@ void sim_look(struct sim *s)
         look_at_copies(s, k);
         for (uint32_t i = 0; i < s->nodes; i++) {
             const struct ps_server *server = s->node[i].server;
-            bool holds = server && (server->serving || server->standby.standing);
+            bool holds = server && (server->phase == PS_SERVING || server->phase == PS_STANDBY);
             if (holds && sim_serves(&s->node[i], k))
                 look_at_state(s, k, &sim_shard_at(&s->node[i], k)->replica);
         }

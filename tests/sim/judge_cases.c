@@ -408,7 +408,7 @@ static void serves(struct made *m, uint64_t epoch, uint64_t version)
 {
     struct ps_shard shard = {.replica.ledger = {.epoch = epoch, .version = version}};
     struct ps_shard *shards[] = {&shard};
-    struct ps_server server = {.conf.shard_count = 1, .shard = shards, .serving = true};
+    struct ps_server server = {.conf.shard_count = 1, .shard = shards, .phase = PS_SERVING};
     m->sim->node[SERVER].server = &server;
     sim_look_often(m->sim);
     m->sim->node[SERVER].server = NULL;

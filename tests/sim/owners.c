@@ -35,7 +35,7 @@ const struct ps_shard *sim_shard_at(const struct sim_node *n, uint32_t shard)
 
 bool sim_serves(const struct sim_node *n, uint32_t shard)
 {
-    return sim_shard_at(n, shard) && n->server->serving && !n->server->stopped;
+    return sim_shard_at(n, shard) && n->server->phase == PS_SERVING;
 }
 
 // ---------------------------------------------------------------- trouble
@@ -56,7 +56,8 @@ static bool in_trouble(const struct sim_node *n)
     const struct sim *s = n->sim;
     bool runs = lh_fake_alive(n->env) && n->transport;
     if (n->kind == SIM_COORDINATOR) runs &= n->coordinator && !n->coordinator->stopped;
-    if (n->kind == SIM_SERVER || n->kind == SIM_STANDBY) runs &= n->server && !n->server->stopped;
+    if (n->kind == SIM_SERVER || n->kind == SIM_STANDBY)
+        runs &= n->server && n->server->phase != PS_STOPPED;
     uint64_t room = 0;
     bool full = runs && (n->env->ops->files->room(n->env, n->dir, &room) || room < ROOM_MIN);
     bool still = n->kind != SIM_COORDINATOR && lh_fake_stalled(n->env);

@@ -176,8 +176,8 @@ static lh_err start_server(struct node *n)
     conf.checkpoint_every = 20;
     conf.weights_every = 7;
     conf.weights_keep = 2;
-    conf.digest_now_bytes = 1;  // beside the loop
-    conf.keep_slice_bytes = 64; // many slices, between which records are folded
+    conf.digest_now_bytes = 1;        // beside the loop
+    conf.checkpoint_slice_bytes = 64; // many slices, between which records are folded
     conf.report_ns = 20 * LH_MS;
     conf.mark_ns = 20 * LH_MS;
     conf.norm_gate = 2;

@@ -17,6 +17,7 @@
 #include "common/env/env_fake.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/files.h"
+#include "server/recovery/recover.h"
 #include "server/server.h"
 #include "tests/history/files.h"
 #include "tests/history/rig.h"

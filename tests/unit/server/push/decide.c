@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "server/shard.h"
+#include "server/push/decide.h"
 #include "tests/unit/common/format/frame_case.h"
 
 enum { SHARD = 1, SHARDS = 4, ME = 101, OTHER = 102 };
@@ -229,7 +229,7 @@ static void nothing_is_decided_once_the_shard_has_moved(void **state)
     struct lh_frame f = push_of(ME, 1);
     admit(s, ME, 1);
     given.move = (struct lh_move){2, 7};
-    assert_true(ps_frozen(s));
+    assert_true(ps_shard_frozen(s));
     assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE); // what was decided is told
     f = push_of(ME, 2);
     assert_not_final(s, &f, LH_ERR_BUSY);
@@ -263,9 +263,9 @@ static void assert_refused(const struct ps_decision *d, lh_err reason)
     assert_true(d->scale == 0);
 }
 
-static void note_norms(struct ps_shard *s, size_t n, const double *norm)
+static void note_norm_count(struct ps_shard *s, size_t n, const double *norm)
 {
-    for (size_t i = 0; i < n; i++) s->norm[s->norms++ % LH_NORM_WINDOW] = norm[i];
+    for (size_t i = 0; i < n; i++) s->norm[s->norm_count++ % LH_NORM_WINDOW] = norm[i];
 }
 
 static void what_can_not_be_opened_is_refused(void **state)
@@ -351,12 +351,12 @@ static void the_median_is_of_the_last_admitted(void **state)
 {
     struct ps_shard *s = *state;
     double low[] = {3, 1, 2, 5, 4, 7, 6}, high[LH_NORM_WINDOW];
-    note_norms(s, LH_COUNT(low), low);
+    note_norm_count(s, LH_COUNT(low), low);
     assert_true(ps_median_norm(s) == 0); // seven are too few to tell
-    note_norms(s, 1, (double[]){8});
+    note_norm_count(s, 1, (double[]){8});
     assert_true(ps_median_norm(s) == 5);
     for (size_t i = 0; i < LH_NORM_WINDOW; i++) high[i] = 100;
-    note_norms(s, LH_NORM_WINDOW, high); // the older ones left the window
+    note_norm_count(s, LH_NORM_WINDOW, high); // the older ones left the window
     assert_true(ps_median_norm(s) == 100);
 }
 
@@ -366,10 +366,10 @@ static void a_norm_above_the_gate_is_scaled_down_to_it(void **state)
     struct lh_frame f = push_of(ME, 1);
     struct ps_gate gate = {10, 0};
     double norm[] = {2, 2, 2, 2, 2, 2, 2};
-    note_norms(s, LH_COUNT(norm), norm);
+    note_norm_count(s, LH_COUNT(norm), norm);
     struct ps_decision d = value_of(s, gate, &f, LH_OK, 1e6);
     assert_scale(&d, 0.5); // no median yet
-    note_norms(s, 1, norm);
+    note_norm_count(s, 1, norm);
     d = value_of(s, gate, &f, LH_OK, 20); // at the gate
     assert_scale(&d, 0.5);
     assert_true(d.norm == 20);
@@ -389,7 +389,7 @@ static void no_norm_is_refused(void **state)
     struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     double norm[] = {1, 1, 1, 1, 1, 1, 1, 1};
-    note_norms(s, LH_COUNT(norm), norm);
+    note_norm_count(s, LH_COUNT(norm), norm);
     for (double n = 1; n < 1e12; n *= 3) {
         struct ps_decision d = value_of(s, (struct ps_gate){2, 0}, &f, LH_OK, n);
         assert_int_equal(d.kind, LH_ADMIT);

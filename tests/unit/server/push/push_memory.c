@@ -8,7 +8,8 @@
 
 #include "common/base/limits.h"
 #include "common/env/env_fake.h"
-#include "server/server.h"
+#include "server/push/item.h"
+#include "server/push/push_memory.h"
 
 static struct ps_server *server(uint64_t bytes_max)
 {
@@ -44,7 +45,7 @@ static void a_payload_always_finds_room_beside_the_frames(void **state)
     assert_non_null(a = frame(s, 100));
     ps_push_memory_give_frame(s, a);
     ps_push_memory_give_frame(s, b);
-    lh_pool_destroy(s->room.pool);
+    lh_pool_destroy(s->push_memory.pool);
 }
 
 static void one_larger_than_all_room_comes_alone(void **state)
@@ -62,7 +63,7 @@ static void one_larger_than_all_room_comes_alone(void **state)
     assert_true(large && next);
     ps_push_memory_give_frame(s, large);
     ps_push_memory_give_frame(s, next);
-    lh_pool_destroy(s->room.pool);
+    lh_pool_destroy(s->push_memory.pool);
 }
 
 static void small_ones_are_under_way_together(void **state)
@@ -74,13 +75,13 @@ static void small_ones_are_under_way_together(void **state)
         assert_non_null(b[i] = frame(s, 10));
         assert_true(ps_push_memory_payload(s, 10));
     }
-    assert_int_equal(s->room.frames + s->room.payloads, 280);
+    assert_int_equal(s->push_memory.frames + s->push_memory.payloads, 280);
     for (int i = 0; i < 14; i++) {
         ps_push_memory_give_payload(s, 10);
         ps_push_memory_give_frame(s, b[i]);
     }
-    assert_int_equal(s->room.frames + s->room.payloads, 0);
-    lh_pool_destroy(s->room.pool);
+    assert_int_equal(s->push_memory.frames + s->push_memory.payloads, 0);
+    lh_pool_destroy(s->push_memory.pool);
 }
 
 // Whoever waits unread is looked at again, once, when room comes back.
@@ -97,18 +98,18 @@ static void who_waits_is_woken(void **state)
         assert_true(b && ps_push_memory_payload(s, 10));
         s->received = payload ? &waits : NULL;
         ps_push_memory_give_payload(s, 10);
-        assert_int_equal(s->room.posted, payload); // nobody waits: nobody is woken
-        s->room.posted = false;
+        assert_int_equal(s->events.posted, payload); // nobody waits: nobody is woken
+        s->events.posted = false;
         s->received = payload ? NULL : &waits;
         ps_push_memory_give_frame(s, b);
-        assert_int_equal(s->room.posted, !payload);
+        assert_int_equal(s->events.posted, !payload);
         s->received = NULL;
-        s->stopped = true; // what is woken looks at nothing, for there is no server
+        s->phase = PS_STOPPED; // what is woken looks at nothing, for there is no server
         assert_false(lh_fake_run(w, lh_fake_now(w) + LH_MS)); // to its end
-        assert_false(s->room.posted);
-        s->stopped = false;
+        assert_false(s->events.posted);
+        s->phase = PS_SERVING;
     }
-    lh_pool_destroy(s->room.pool);
+    lh_pool_destroy(s->push_memory.pool);
     lh_fake_world_destroy(w);
 }
 
@@ -118,7 +119,7 @@ static struct ps_server *clocked(struct lh_fake_world *w, uint64_t bytes_max)
     struct ps_server *s = server(bytes_max);
     s->conf.env = lh_fake_node(w, NULL, NULL);
     lh_fake_boot(s->conf.env);
-    s->stopped = true;
+    s->phase = PS_STOPPED;
     return s;
 }
 
@@ -153,7 +154,7 @@ static void large_ones_arrive_in_turn(void **state)
     assert_false(ps_push_memory_turn(s, 101));
     turn_in(w, 1);
     assert_true(ps_push_memory_turn(s, 101));
-    lh_pool_destroy(s->room.pool);
+    lh_pool_destroy(s->push_memory.pool);
     lh_fake_world_destroy(w);
 }
 
@@ -181,7 +182,7 @@ static void a_long_link_is_not_idle_between_two(void **state)
     assert_int_equal(left_at_the_next(w, s, 0), LH_ASK_BYTES);
     assert_int_equal(left_at_the_next(w, s, 125), LH_ASK_BYTES + (16 << 20));
     assert_int_equal(left_at_the_next(w, s, 250), LH_ASK_BYTES + (32 << 20));
-    lh_pool_destroy(s->room.pool);
+    lh_pool_destroy(s->push_memory.pool);
     lh_fake_world_destroy(w);
 }
 
@@ -199,7 +200,7 @@ static size_t kept_at(struct lh_fake_world *w, struct ps_server *s, unsigned mib
     }
     assert_true(ps_push_memory_turn(s, all)); // it is over, by its bytes or by its time
     ps_push_memory_give_frame(s, b);
-    return lh_pool_bytes(s->room.pool);
+    return lh_pool_bytes(s->push_memory.pool);
 }
 
 // A slow link's frames give their memory back to the system, a fast one's keep it.
@@ -212,7 +213,7 @@ static void memory_is_kept_where_frames_come_fast(void **state)
     assert_int_equal(kept_at(w, s, 128), 0); // by its bytes
     assert_in_range(kept_at(w, s, 160), 64 << 20, 72 << 20);
     assert_int_equal(kept_at(w, s, 20), 0); // by its time
-    lh_pool_destroy(s->room.pool);
+    lh_pool_destroy(s->push_memory.pool);
     lh_fake_world_destroy(w);
 }
 
@@ -232,7 +233,7 @@ static void who_sends_slowly_loses_its_turn(void **state)
     assert_false(ps_push_memory_turn(s, all));
     turn_in(w, 1);
     assert_true(ps_push_memory_turn(s, all));
-    lh_pool_destroy(s->room.pool);
+    lh_pool_destroy(s->push_memory.pool);
     lh_fake_world_destroy(w);
 }
 

@@ -8,6 +8,7 @@
 
 #include "common/env/env_fake.h"
 #include "server/server.h"
+#include "server/state/checkpointer.h"
 
 static struct ps_server server;
 static struct ps_shard shard, other, *both[] = {&shard, &other};
@@ -78,16 +79,16 @@ static void is_due_when_the_disk_is_full(void **state)
     (void)state;
     server.conf.env = lh_fake_node(world, NULL, NULL);
     lh_fake_boot(server.conf.env);
-    server.full.now = true;
+    server.disk_full.now = true;
     assert_true(ps_checkpointer_due(&shard));
-    shard.room_at = lh_now(server.conf.env) + 1;
+    shard.disk_retry_at_ns = lh_now(server.conf.env) + 1;
     assert_false(ps_checkpointer_due(&shard));
-    shard.room_at = 0;
+    shard.disk_retry_at_ns = 0;
     shard.checkpointed = 60; // nothing above it
     assert_false(ps_checkpointer_due(&shard));
     shard.unwritten = true; // but that one was not written
     assert_true(ps_checkpointer_due(&shard));
-    server.full.now = false; // then the next one will do
+    server.disk_full.now = false; // then the next one will do
     assert_false(ps_checkpointer_due(&shard));
     lh_fake_world_destroy(world);
 }

@@ -1,0 +1,80 @@
+// Core: what every file of the server may call, and what calls none of them. See core.h.
+#include "server/core.h"
+
+#include "common/net/head.h"
+
+struct ps_shard *ps_server_shard(struct ps_server *s, uint32_t id)
+{
+    for (uint32_t i = 0; i < s->conf.shard_count; i++)
+        if (s->shard[i] && s->shard[i]->id == id) return s->shard[i];
+    return NULL;
+}
+
+void ps_fatal(struct ps_server *s, lh_err err)
+{
+    if (s->phase == PS_STOPPED) return;
+    s->phase = PS_STOPPED;
+    lh_logf(s->conf.log, LH_ERROR, "server.stop", "%s", lh_err_text(err));
+    if (s->conf.fatal) s->conf.fatal(s->conf.fatal_arg, err, lh_err_text(err));
+}
+
+void ps_took(struct ps_server *s, enum ps_loop what, int64_t start_ns)
+{
+    int64_t ns = lh_now(s->conf.env) - start_ns;
+    if (ns > s->longest_ns[what]) s->longest_ns[what] = ns;
+}
+
+lh_err ps_check_run(const struct ps_server *s, const ProtobufCBinaryData *job,
+                    const ProtobufCBinaryData *manifest, const char *who)
+{
+    return lh_head_check_run(s->conf.job, &s->conf.manifest->hash, job, manifest, who);
+}
+
+void ps_become(struct ps_server *s, enum ps_phase phase)
+{
+    if (s->phase != PS_STOPPED) s->phase = phase;
+}
+
+int64_t ps_deadline(const struct ps_server *s, struct lh_link *link, int part)
+{
+    int64_t whole = s->conf.deadline_ns ? s->conf.deadline_ns : 10 * LH_SECOND;
+    return link ? lh_link_deadline(link, whole / part, s->conf.deadline_max_ns) : whole / part;
+}
+
+struct lk_checkpoint_conf ps_checkpoint_conf(struct ps_server *s)
+{
+    return (struct lk_checkpoint_conf){.env = s->conf.env,
+                                       .dir = s->checkpoint_dir,
+                                       .keys = s->conf.keys,
+                                       .cipher = s->conf.cipher,
+                                       .key_id = s->conf.key_id,
+                                       .signer = s->conf.signer,
+                                       .trusted = s->conf.trusted};
+}
+
+// ---------------------------------------------------------------- events
+
+static void deliver(void *arg)
+{
+    struct ps_server *s = arg;
+    struct ps_events *e = &s->events;
+    for (enum ps_event what = 0; what < PS_EVENTS && s->phase != PS_STOPPED; what++) {
+        if (!(e->raised & 1u << what)) continue;
+        e->raised &= ~(1u << what);
+        for (size_t i = 0; i < PS_HEARERS_MAX && e->hearer[what][i]; i++) e->hearer[what][i](s);
+    }
+    e->posted =
+        e->raised &&
+        s->phase != PS_STOPPED; // a hearer raised what was delivered before: the next turn's
+    if (e->posted) lh_post(s->conf.env, deliver, s);
+}
+
+void ps_raise(struct ps_server *s, enum ps_event what)
+{
+    struct ps_events *e = &s->events;
+    if (s->phase == PS_STOPPED) return;
+    e->raised |= 1u << what;
+    if (e->posted) return;
+    e->posted = true;
+    lh_post(s->conf.env, deliver, s);
+}

@@ -1,0 +1,36 @@
+// Decide: what becomes of a push. Pure functions of a shard's head; no I/O.
+#ifndef PS_DECIDE_H
+#define PS_DECIDE_H
+
+#include "server/shard.h"
+
+enum ps_verdict {
+    PS_DECIDED_NOW,    // `record` is to be appended
+    PS_DECIDED_BEFORE, // the row's recorded outcome, when it is durable
+    PS_NOT_FINAL,      // `error`: no record, the step is not consumed
+};
+
+struct ps_decision {
+    enum ps_verdict verdict;
+    uint16_t kind; // LH_ADMIT or LH_REFUSE
+    float scale;
+    lh_err error; // the reason of a refusal, or why it is not final
+    uint64_t staleness;
+    double norm;
+};
+
+struct ps_gate {
+    double norm_gate;   // clip above this times the median, 0: off
+    double mean_tokens; // mean tokens of a push, for weighting by tokens
+};
+
+// Everything about a received frame that is known before its seal is opened: session, incarnation,
+// step, closing. `d->verdict` is PS_DECIDED_NOW when the seal is to be opened next.
+void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
+                    const struct lh_digest *digest, struct ps_decision *d);
+// After opening: `opened` is the result of lk_replica_open. Sets kind, scale, reason.
+void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f,
+                     lh_err opened, const struct lk_payload_info *info, struct ps_decision *d);
+double ps_median_norm(const struct ps_shard *s); // 0: too few to tell
+
+#endif

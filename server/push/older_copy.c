@@ -1,0 +1,51 @@
+// Older copy. See older_copy.h.
+//
+// All that a standby in sync holds in this epoch it has from the server that has the shard. Where
+// it holds more, or other records, this directory is an older copy of that server's, which may have
+// gone on by itself and have as many by now. A record that was cut off here shows nothing where the
+// standby has confirmed it, or a later one, to this process.
+//
+// A worker may say anything, so its word counts for nothing here. The standby that the coordinator
+// has noted is the run's own server.
+#include "server/push/older_copy.h"
+
+#include <inttypes.h>
+
+#include "server/server.h"
+
+lh_err ps_older_copy_shown(const struct ps_shard *s, uint64_t standby, const struct lh_point *held,
+                           bool *shown)
+{
+    const struct ps_insync *n = &s->insync;
+    enum ps_stand stand;
+    LH_TRY(ps_shard_stand(s, held, &stand));
+    bool heard = standby == n->standby && n->confirmed >= held->version;
+    bool another = stand == PS_POINT_AHEAD || stand == PS_POINT_OTHER;
+    *shown = held->version && (another || (stand == PS_POINT_CUT && !heard));
+    return LH_OK;
+}
+
+lh_err ps_older_copy_error(const struct ps_shard *s, const struct lh_point *held)
+{
+    return lh_fail(LH_ERR_FENCED,
+                   "shard %u ends at version %" PRIu64 " here, and its standby in sync holds "
+                   "version %" PRIu64 " of the same epoch, with records that this log has not: %s "
+                   "is an older copy, and nothing more is served from it. Put the newer directory "
+                   "back, or start this server with role: standby and an empty directory: the "
+                   "standby takes over",
+                   s->id, s->replica.ledger.version, held->version, s->server->conf.dir);
+}
+
+lh_err ps_older_copy_check(const struct ps_shard *s, uint64_t standby, const struct lh_point *held)
+{
+    const struct ps_insync *n = &s->insync;
+    bool shown;
+    LH_TRY(ps_older_copy_shown(s, standby, held, &shown));
+    if (!shown) return LH_OK;
+    if (n->state == PS_LEAVING && !n->known)
+        return lh_fail(LH_ERR_BUSY,
+                       "shard %u: the coordinator has not said yet which standby is in sync; try "
+                       "again",
+                       s->id);
+    return standby && n->noted == standby ? ps_older_copy_error(s, held) : LH_OK;
+}

@@ -1,0 +1,17 @@
+// Receive: hello, and the push stream.
+#ifndef PS_RECEIVE_H
+#define PS_RECEIVE_H
+
+#include "server/server.h"
+
+LH_MUST lh_err ps_hello_accept(struct ps_server *s, struct lh_call *call,
+                               const struct lh_peer *peer, const struct lh_call_ops **ops,
+                               void **self);
+LH_MUST lh_err ps_push_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
+                              const struct lh_call_ops **ops, void **self);
+void ps_receive_waiting(struct ps_server *s); // hears PS_FREED
+// Ends pushes that say nothing. Whether there is any to be looked at again.
+bool ps_receive_look(struct ps_server *s);
+void ps_receive_free(struct ps_server *s);
+
+#endif

@@ -1,0 +1,67 @@
+// Epoch: the epochs that this directory asks for (server/docs/0000-protocol.md#rule-17). See
+// recover.h.
+//
+// DIR/epoch-<shard 4 hex> holds the highest one, durable before the log is written to again and
+// before it is asked for. It is a file of numbers (common/env/numbers.h), "LHEP": epoch, token
+// (version 1 had no token).
+#include "common/env/numbers.h"
+#include "server/recovery/recover.h"
+#include "server/server.h"
+
+static const struct lh_numbers EPOCH = {.magic = 0x5045484c, // "LHEP"
+                                        .version = 2,
+                                        .count = {1, 2},
+                                        .remedy = "restore this file from a copy"};
+
+lh_err ps_epoch_read(struct lh_env *env, const char *dir, uint32_t shard, uint64_t *epoch,
+                     uint64_t *token)
+{
+    char path[LH_PATH_SIZE];
+    uint64_t number[2];
+    LH_TRY(lh_path(path, sizeof path, dir, "epoch-%04x", shard));
+    LH_TRY(lh_numbers_load(env, &EPOCH, path, number));
+    *epoch = number[0];
+    *token = number[1];
+    return LH_OK;
+}
+
+lh_err ps_epoch_write(struct lh_env *env, const char *dir, uint32_t shard, uint64_t epoch,
+                      uint64_t token)
+{
+    char path[LH_PATH_SIZE];
+    LH_TRY(lh_path(path, sizeof path, dir, "epoch-%04x", shard));
+    return lh_numbers_store(env, &EPOCH, path, (uint64_t[]){epoch, token});
+}
+
+lh_err ps_epoch_load(struct ps_shard *shard)
+{
+    const struct ps_conf *conf = &shard->server->conf;
+    lh_err err = ps_epoch_read(conf->env, conf->dir, shard->id, &shard->begun, &shard->token);
+    return err == LH_ERR_NOT_FOUND ? LH_OK : err;
+}
+
+lh_err ps_epoch_store(struct ps_shard *shard, uint64_t epoch)
+{
+    const struct ps_conf *conf = &shard->server->conf;
+    uint64_t token = lh_random_u64(conf->env);
+    LH_TRY(ps_epoch_write(conf->env, conf->dir, shard->id, epoch, token));
+    shard->begun = epoch;
+    shard->token = token;
+    shard->drawn = true;
+    return LH_OK;
+}
+
+bool ps_epoch_asked_for(const struct ps_shard *shard)
+{
+    const struct lh_ledger *l = &shard->replica.ledger;
+    return shard->begun > l->epoch && l->plan.phase != LH_PHASE_END;
+}
+
+bool ps_epoch_due(const struct ps_shard *shard)
+{
+    const struct ps_server *s = shard->server;
+    const struct lh_ledger *l = &shard->replica.ledger;
+    if (l->move.epoch && s->conf.below_stable) return true; // an operator takes it back
+    return s->log.damaged || !l->version || ps_epoch_asked_for(shard) ||
+           l->epoch < shard->least_epoch;
+}

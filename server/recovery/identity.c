@@ -1,0 +1,57 @@
+// Identity: the number that names a directory that may stand by. See recover.h.
+//
+// DIR/standby (common/env/numbers.h) holds it. It changes when the directory may lack what it
+// confirmed under that name, but for its upper half: that stays, and is what a MOVE record means
+// (common/format/ledger.h). A second number (version 1 had none) is 1 from the moment such a loss
+// is found until the name has changed: the coordinator hears of it first, under the old name, and a
+// start that is killed before finds a log without the torn tail.
+#include "common/env/numbers.h"
+#include "server/recovery/recover.h"
+#include "server/server.h"
+
+static const struct lh_numbers IDENTITY = {.magic = 0x4253484c, // "LHSB"
+                                           .version = 2,
+                                           .count = {1, 2},
+                                           .remedy =
+                                               "remove it, and this directory is a new standby's"};
+
+static lh_err identity_path(struct ps_server *s, char out[LH_PATH_SIZE])
+{
+    return lh_path(out, LH_PATH_SIZE, s->conf.dir, "standby");
+}
+
+lh_err ps_identity_renew(struct ps_server *s)
+{
+    char path[LH_PATH_SIZE];
+    uint64_t old = s->standby.identity, fresh = lh_random_u64(s->conf.env) | 1;
+    uint64_t identity = old ? (old & ~(uint64_t)UINT32_MAX) | (fresh & UINT32_MAX) : fresh;
+    LH_TRY(identity_path(s, path));
+    LH_TRY(lh_numbers_store(s->conf.env, &IDENTITY, path, (uint64_t[]){identity, 0}));
+    s->standby.identity = identity;
+    return LH_OK;
+}
+
+lh_err ps_identity_torn(struct ps_server *s)
+{
+    char path[LH_PATH_SIZE];
+    uint64_t number[2];
+    if (!s->conf.standby) return LH_OK;
+    LH_TRY(identity_path(s, path));
+    lh_err err = lh_numbers_load(s->conf.env, &IDENTITY, path, number);
+    if (err == LH_ERR_NOT_FOUND) return LH_OK;
+    number[1] = 1;
+    return err ? err : lh_numbers_store(s->conf.env, &IDENTITY, path, number);
+}
+
+lh_err ps_identity_load(struct ps_server *s)
+{
+    char path[LH_PATH_SIZE];
+    uint64_t number[2] = {0};
+    LH_TRY(identity_path(s, path));
+    lh_err err = lh_numbers_load(s->conf.env, &IDENTITY, path, number);
+    s->standby.identity = number[0];
+    s->standby.lost = number[1] || s->log.torn || s->log.damaged;
+    if (!err && !s->standby.identity)
+        err = lh_fail(LH_ERR_CORRUPT, "%s names nobody; %s", path, IDENTITY.remedy);
+    return err == LH_ERR_NOT_FOUND ? ps_identity_renew(s) : err;
+}
