@@ -3,7 +3,7 @@
 //
 // A commit that finds no room leaves everything as it was (commit.h), so all there is to do is to
 // try again: training goes on, pushes wait.
-#include "worker/worker.h"
+#include "worker/disk_full.h"
 
 static const struct {
     const char *full, *room;
@@ -30,15 +30,8 @@ void wk_disk_full_over(struct wk_worker *w, enum wk_disk_full of)
 static void try_again(void *arg)
 {
     struct wk_shard *s = arg;
-    struct wk_worker *w = s->worker;
     s->room_timer = 0;
-    lh_err err = s->ended && !s->cut ? wk_settle_end(s) : LH_OK;
-    if (err) {
-        wk_fatal(w, err);
-        return;
-    }
-    wk_trim(s); // whose removals may have waited
-    wk_boundary_soon(w);
+    s->worker->hooks->room(s);
 }
 
 void wk_disk_full_wait(struct wk_shard *s)

@@ -1,12 +1,17 @@
 // Member: join, lease units, report (DESIGN.md#section-10). A coordinator that can't be reached
 // stops nothing but new units.
+#include "worker/member.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "worker/worker.h"
+#include "worker/disk_full.h"
+#include "worker/push/history.h"
+#include "worker/push/outcome.h"
+#include "worker/units.h"
 
 // Roles start in any order: a coordinator that is not there yet is no warning for some ten seconds.
 enum { EARLY_TRIES = 8 };
@@ -50,7 +55,7 @@ static void take_addresses(struct wk_worker *w, size_t n, Longhaul__V1__ShardAdd
         if (list[i]->shard >= w->shards || strlen(list[i]->address) >= LH_ADDRESS_SIZE) continue;
         struct wk_shard *s = &w->shard[list[i]->shard];
         // Before whoever is at the address is greeted.
-        wk_session_told(s, list[i]->epoch, list[i]->version);
+        wk_history_told(s, list[i]->epoch, list[i]->version);
         if (strcmp(s->address, list[i]->address) == 0) continue;
         struct lh_link *link;
         struct lh_transport *t = w->conf.transport;
@@ -60,8 +65,7 @@ static void take_addresses(struct wk_worker *w, size_t n, Longhaul__V1__ShardAdd
         memcpy(s->address, list[i]->address, strlen(list[i]->address) + 1);
         s->process = 0;
         s->stream_tries = s->session_tries = 0;
-        if (!wk_following(s)) wk_follow_start(s);
-        if (s->ready) wk_session_start(s);
+        w->hooks->address(s);
     }
 }
 
@@ -145,134 +149,7 @@ static lh_err send_join(struct wk_worker *w)
 
 // ---------------------------------------------------------------- lease
 
-// Its place in the queue, or w->queued. Looks from *at on and leaves it behind what it found: lists
-// of units mostly stand in the queue's order.
-static uint32_t place_of(const struct wk_worker *w, uint64_t unit, uint32_t *at)
-{
-    for (uint32_t i = 0; i < w->queued; i++) {
-        uint32_t k = *at + i < w->queued ? *at + i : *at + i - w->queued;
-        if (w->queue[k].unit != unit) continue;
-        *at = k + 1 < w->queued ? k + 1 : 0;
-        return k;
-    }
-    return w->queued;
-}
-
-static bool in_list(const uint64_t *list, uint32_t n, uint64_t unit)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (list[i] == unit) return true;
-    return false;
-}
-
-// Trained, and its claim is on its way: waiting in a shard, or in a frame of the outbox.
-static bool claimed(const struct wk_worker *w, uint64_t unit)
-{
-    const struct wk_shard *s = &w->shard[unit % w->shards];
-    if (in_list(s->fresh, s->freshes, unit) ||
-        in_list(s->committed->claim, s->committed->claims, unit))
-        return true;
-    for (struct wk_entry *e = s->outbox.first; e; e = e->next)
-        if (in_list(e->head.claim, e->head.claims, unit) &&
-            !lh_ledger_credited(&s->replica.ledger, unit))
-            return true;
-    return false;
-}
-
-// How far this unit was trained, in an earlier life or before we stood still; the queue knows from
-// here on.
-static uint64_t resumed(struct wk_worker *w, uint64_t unit)
-{
-    for (uint32_t i = 0; i < w->resumes; i++)
-        if (w->resume[i].unit == unit) {
-            uint64_t tokens = w->resume[i].tokens;
-            w->resume[i] = w->resume[--w->resumes];
-            return tokens;
-        }
-    return 0;
-}
-
-void wk_park_units(struct wk_worker *w)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < w->resumes; i++) { // others may have had them credited since
-        uint64_t u = w->resume[i].unit;
-        if (!lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u))
-            w->resume[kept++] = w->resume[i];
-    }
-    w->resumes = kept;
-    for (uint32_t i = 0; i < w->queued; i++)
-        if (w->queue[i].done && w->resumes < WK_PLACES_MAX) // no room: from its start again
-            w->resume[w->resumes++] = (struct wk_place){w->queue[i].unit, w->queue[i].done};
-    w->queued = 0;
-}
-
-void wk_announce_units(struct wk_worker *w)
-{
-    struct wk_trainer *t = w->conf.trainer;
-    for (uint32_t i = 0; i < w->queued && i < w->conf.queue_units && t->ops->announce; i++) {
-        if (!w->queue[i].announced) t->ops->announce(t, w->queue[i].unit, true);
-        w->queue[i].announced = true;
-    }
-}
-
-static void take_units(struct wk_worker *w, size_t n, const uint64_t *units)
-{
-    uint32_t at = 0;
-    for (size_t i = 0; i < n && w->queued < LH_LEASES_MAX; i++) {
-        uint64_t u = units[i];
-        if (u >= w->conf.units->count || place_of(w, u, &at) < w->queued || claimed(w, u)) continue;
-        if (lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u)) continue;
-        struct wk_queued q = {.unit = u, .tokens = w->conf.units->unit[u].tokens};
-        q.done = resumed(w, u);
-        if (q.done >= q.tokens) { // every shard's pushes hold it, only its claim was lost
-            wk_unit_finished(w, u, 0);
-            continue;
-        }
-        w->queue[w->queued++] = q;
-    }
-    wk_announce_units(w);
-}
-
 // ---------------------------------------------------------------- recall
-
-// Is it trained in part: in a push, since the last cut, or in the step under way?
-static bool begun(const struct wk_worker *w, const struct wk_queued *q)
-{
-    if (q->done) return true;
-    for (uint32_t i = 0; w->stepping && i < w->in.pieces; i++)
-        if (w->piece[i].unit == q->unit) return true;
-    return false;
-}
-
-static bool kept_for_later(const struct wk_worker *w, uint64_t unit)
-{
-    for (uint32_t i = 0; i < w->resumes; i++)
-        if (w->resume[i].unit == unit) return true;
-    return false;
-}
-
-// Gives back what is recalled, but what is begun. What is not here at all was given back before, by
-// this life or an earlier one: it is said again.
-static void give_back(struct wk_worker *w, size_t n, const uint64_t *units)
-{
-    struct wk_trainer *t = w->conf.trainer;
-    uint32_t at = 0;
-    w->returns = 0;
-    for (size_t i = 0; i < n && w->returns < LH_RECALLS_MAX; i++) {
-        uint64_t u = units[i];
-        if (u >= w->conf.units->count || kept_for_later(w, u) || claimed(w, u)) continue;
-        uint32_t k = place_of(w, u, &at);
-        if (k < w->queued) {
-            if (begun(w, &w->queue[k])) continue;
-            if (w->queue[k].announced && t->ops->announce) t->ops->announce(t, u, false);
-            memmove(w->queue + k, w->queue + k + 1, (w->queued - k - 1) * sizeof *w->queue);
-            w->queued--;
-            at = 0;
-        }
-        w->returned[w->returns++] = u;
-    }
-}
 
 static void take_stable(struct wk_worker *w, size_t n, Longhaul__V1__Point **list)
 {
@@ -311,37 +188,17 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     if (w->stopped) return;
     take_addresses(w, m->n_shards, m->shards);
     look_for_servers(w);
-    give_back(w, m->n_recalled, m->recalled);
+    wk_units_give_back(w, m->n_recalled, m->recalled);
     uint32_t queued_before = w->queued;
-    if (w->phase == LH_PHASE_RUN) take_units(w, m->n_units, m->units);
-    if (w->phase >= LH_PHASE_DRAIN && !w->stepping) wk_park_units(w); // else after the step
+    if (w->phase == LH_PHASE_RUN) wk_units_take(w, m->n_units, m->units);
+    if (w->phase >= LH_PHASE_DRAIN && !w->stepping) wk_units_park(w); // else after the step
     if (w->stopped) return;
     w->want_lease = false;
     // It asked for that many, claims left out; or what came is known to be credited here, and is
     // not there yet.
     w->leased_out = m->n_units < w->asked || w->queued == queued_before;
     again(w, w->returns ? 0 : w->conf.lease_ns); // somebody waits for them
-    wk_boundary_soon(w);
-}
-
-json_t *wk_leases_status(const struct wk_worker *w)
-{
-    uint64_t left = 0;
-    for (uint32_t i = 0; i < w->queued; i++) left += w->queue[i].tokens - w->queue[i].done;
-    return json_pack("{s:i s:f}", "units", (int)w->queued, "seconds",
-                     w->tokens_per_s > 0 ? (double)left / w->tokens_per_s : 0.0);
-}
-
-bool wk_drained(const struct wk_worker *w)
-{
-    if (w->phase < LH_PHASE_DRAIN || w->queued || w->stepping) return false;
-    for (uint32_t i = 0; i < w->shards; i++) {
-        const struct wk_shard *s = &w->shard[i];
-        if (s->cut || wk_outbox_undecided(&s->outbox) || s->steps || s->tokens || s->freshes ||
-            s->committed->claims)
-            return false;
-    }
-    return true;
+    wk_changed(w);
 }
 
 static bool all_ended(const struct wk_worker *w)
@@ -349,28 +206,6 @@ static bool all_ended(const struct wk_worker *w)
     for (uint32_t i = 0; i < w->shards; i++)
         if (!w->shard[i].ended) return false;
     return true;
-}
-
-static uint64_t *list_claimed(const struct wk_worker *w, size_t *count)
-{
-    size_t cap = 0, n = 0;
-    for (uint32_t i = 0; i < w->shards; i++) {
-        const struct wk_shard *s = &w->shard[i];
-        cap += s->freshes + s->committed->claims;
-        for (struct wk_entry *e = s->outbox.first; e; e = e->next) cap += e->head.claims;
-    }
-    uint64_t *out = malloc((cap + 1) * sizeof *out);
-    for (uint32_t i = 0; out && i < w->shards; i++) {
-        const struct wk_shard *s = &w->shard[i];
-        for (uint32_t k = 0; k < s->freshes; k++) out[n++] = s->fresh[k];
-        for (uint32_t k = 0; k < s->committed->claims; k++) out[n++] = s->committed->claim[k];
-        for (struct wk_entry *e = s->outbox.first; e; e = e->next)
-            for (uint32_t k = 0; k < e->head.claims; k++)
-                if (!lh_ledger_credited(&s->replica.ledger, e->head.claim[k]))
-                    out[n++] = e->head.claim[k];
-    }
-    *count = n;
-    return out;
 }
 
 static size_t list_points(struct wk_worker *w, bool final, Longhaul__V1__Point *item,
@@ -399,7 +234,7 @@ static uint64_t *list_units(const struct wk_worker *w, Longhaul__V1__LeaseReques
     m->n_holding = w->queued;
     for (uint32_t i = 0; out && i < w->queued; i++) {
         out[i] = w->queue[i].unit;
-        if (begun(w, &w->queue[i])) m->begun[m->n_begun++] = w->queue[i].unit;
+        if (wk_units_begun(w, &w->queue[i])) m->begun[m->n_begun++] = w->queue[i].unit;
     }
     for (uint32_t i = 0; out && i < w->resumes; i++) m->begun[m->n_begun++] = w->resume[i].unit;
     return out;
@@ -411,7 +246,7 @@ static lh_err send_lease(struct wk_worker *w)
     Longhaul__V1__Trip trip = lh_head_trip(lh_link_trip(w->coordinator));
     Longhaul__V1__Point *item = calloc(2u * w->shards, sizeof *item);
     Longhaul__V1__Point **list = calloc(2u * w->shards, sizeof *list);
-    uint64_t *claims = list_claimed(w, &m.n_claimed), *units = list_units(w, &m);
+    uint64_t *claims = wk_units_claimed(w, &m.n_claimed), *units = list_units(w, &m);
     lh_err err = item && list && claims && units ? LH_OK : LH_ERR_NO_MEMORY;
     m.worker = w->id;
     m.incarnation = w->incarnation.number;
@@ -422,7 +257,7 @@ static lh_err send_lease(struct wk_worker *w)
     m.returned = w->returned;
     m.tokens_per_s = w->tokens_per_s;
     m.tokens = w->count.tokens;
-    m.drained = w->telling_drained = wk_drained(w);
+    m.drained = w->telling_drained = wk_units_drained(w);
     m.done = w->telling_done = all_ended(w);
     if (trip.mean_us) m.trip = &trip;
     if (!err) {

@@ -12,12 +12,14 @@
 // again. A slot that was lost with the power: the incarnation is raised, the residual is rebuilt
 // from the snapshot and the outbox, and what is missing is counted. No identity: the coordinator
 // grants one.
+#include "worker/start.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/worker.h"
+#include "worker/push/outcome.h"
 
 // ---------------------------------------------------------------- one shard
 
@@ -305,7 +307,7 @@ static void room_done(void *arg)
 
 // Clearing pages took a sixth of a join's processor time while its sender waited; the time until
 // the coordinator and the server have answered is free.
-lh_err wk_start_room(struct wk_shard *s)
+lh_err wk_start_reserve(struct wk_shard *s)
 {
     struct lh_env *env = s->worker->conf.env;
     size_t bytes = s->layout->values * sizeof *s->room;
@@ -321,7 +323,7 @@ lh_err wk_start_room(struct wk_shard *s)
     return LH_OK;
 }
 
-lh_err wk_resume(struct wk_worker *w)
+lh_err wk_start_resume(struct wk_worker *w)
 {
     bool lost = false;
     LH_TRY(wk_incarnation_load(w));

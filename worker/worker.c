@@ -9,37 +9,14 @@
 #include <string.h>
 
 #include "common/format/json.h"
-
-int64_t wk_deadline(const struct wk_worker *w, struct lh_link *link)
-{
-    return lh_link_deadline(link, w->conf.deadline_ns, w->conf.deadline_max_ns);
-}
-
-int64_t wk_backoff(struct wk_worker *w, uint32_t *tries, lh_err why)
-{
-    int64_t cap = w->conf.retry_base_ns, most = w->conf.retry_max_ns;
-    bool nobody = why == LH_ERR_UNAVAILABLE || why == LH_ERR_DEADLINE; // or it reads its log
-    if (nobody && most > w->conf.reconnect_max_ns) most = w->conf.reconnect_max_ns;
-    // it answers, and serves as soon as its history is settled, which may take no time at all
-    if (why == LH_ERR_REBUILDING && most > 2 * cap) most = 2 * cap;
-    for (uint32_t i = 0; i < *tries && cap < most; i++) cap *= 2;
-    if (cap > most) cap = most;
-    ++*tries;
-    return 1 + lh_random_below(w->conf.env, cap); // full jitter
-}
-
-bool wk_worth_saying(uint32_t tries)
-{
-    return (tries & (tries + 1)) == 0;
-}
-
-void wk_fatal(struct wk_worker *w, lh_err err)
-{
-    if (w->stopped) return;
-    w->stopped = w->failed = true;
-    lh_logf(w->conf.log, LH_ERROR, "worker.stop", "%s", lh_err_text(err));
-    if (w->conf.fatal) w->conf.fatal(w->conf.fatal_arg, err, lh_err_text(err));
-}
+#include "worker/member.h"
+#include "worker/push/cut.h"
+#include "worker/push/view.h"
+#include "worker/replica/durable_copy.h"
+#include "worker/replica/offer.h"
+#include "worker/start.h"
+#include "worker/train/stats.h"
+#include "worker/units.h"
 
 static lh_err open_shard(struct wk_worker *w, uint32_t id)
 {
@@ -86,16 +63,17 @@ lh_err wk_worker_start(const struct wk_conf *conf, struct wk_worker **out)
     w->shards = conf->manifest->shards;
     w->attempt = lh_random_u64(conf->env);
     w->ranks = 1;
+    w->hooks = &wk_wiring;
     lh_err err = LH_ERR_NO_MEMORY;
     w->shard = calloc(w->shards, sizeof *w->shard);
     if (!w->shard) goto fail;
     LH_TRY_TO(fail, err, open_dir(w));
     for (uint32_t i = 0; i < w->shards; i++) LH_TRY_TO(fail, err, open_shard(w, i));
     LH_TRY_TO(fail, err, wk_stats_open(w));
-    LH_TRY_TO(fail, err, wk_resume(w));
+    LH_TRY_TO(fail, err, wk_start_resume(w));
     for (uint32_t i = 0; i < w->shards; i++)
         if (w->shard[i].ready) wk_view_start(&w->shard[i]);
-    for (uint32_t i = 0; i < w->shards; i++) LH_TRY_TO(fail, err, wk_start_room(&w->shard[i]));
+    for (uint32_t i = 0; i < w->shards; i++) LH_TRY_TO(fail, err, wk_start_reserve(&w->shard[i]));
     LH_TRY_TO(fail, err,
               conf->transport->ops->dial(conf->transport, conf->coordinator, LH_C, LH_LINE_FIRST,
                                          &w->coordinator));
@@ -227,7 +205,7 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
                   (json_int_t)w->count.lost, "stall_s", (double)stall / 1e9, "between_s",
                   (double)w->count.between_ns / 1e9, "snapshots", (json_int_t)w->count.snapshots,
                   "incarnation", (json_int_t)w->incarnation.number, "shards", shards);
-    json_object_set_new(root, "leases", wk_leases_status(w));
+    json_object_set_new(root, "leases", wk_units_status(w));
     if (w->out.noise > 0) // while it holds the learning rate back
         json_object_set_new(root, "gradient_noise", json_real(fmin(w->out.noise, 1e9)));
     json_object_set_new(root, "learning_rate", json_real(w->out.rate));

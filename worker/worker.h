@@ -217,6 +217,16 @@ enum wk_disk_full {
     WK_DISK_FULL_COUNT
 };
 
+// Events: what a lower file tells the upper ones without naming them; wiring.c says who hears it
+// (README.md, "Who calls whom"). On the loop.
+struct wk_hooks {
+    void (*changed)(struct wk_worker *w); // something that others wait for is as it was not before
+    void (*room)(struct wk_shard *s);     // the full disk may be tried again
+    void (*address)(struct wk_shard *s);  // the shard has another address, and no session there
+    void (*raised)(struct wk_worker *w);  // a new incarnation is in force
+};
+extern const struct wk_hooks wk_wiring;
+
 enum wk_state { WK_JOINING, WK_WAITING, WK_TRAINING, WK_DRAINING, WK_DONE };
 
 struct wk_queued { // a leased unit
@@ -227,6 +237,7 @@ enum { WK_PIECES_MAX = 64 };
 
 struct wk_worker {
     struct wk_conf conf;
+    const struct wk_hooks *hooks;
     uint64_t id;
     struct lh_incarnation incarnation;
     bool fresh;       // no usable directory: a new number must be granted
@@ -257,7 +268,7 @@ struct wk_worker {
     // of an earlier life, and those that were begun when we were asked to stand still.
     struct wk_place resume[WK_PLACES_MAX];
     uint32_t resumes;
-    bool stepping, stopped, failed, boundary_posted;
+    bool stepping, stopped, failed, change_posted;
     struct wk_piece piece[WK_PIECES_MAX];
     struct wk_step_in in;
     struct wk_step_out out;
@@ -290,110 +301,19 @@ LH_MUST lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out); // JSO
 // An orderly end: what is committed is made to survive a power cut too.
 LH_MUST lh_err wk_worker_settle(struct wk_worker *w);
 
-// ---- between the files of the worker
+// ---- what every file needs (core.c). On the loop, all of it.
+// The process can't go on: tells whoever started the worker, once, and stops.
 void wk_fatal(struct wk_worker *w, lh_err err);
-// Full jitter below a bound that doubles. LH_ERR_UNAVAILABLE: nobody was there to be burdened, so
-// the bound stays low and a server that comes back is found soon.
+// Nanoseconds until the next try: full jitter below a bound that doubles with each of *tries, which
+// it counts. LH_ERR_UNAVAILABLE: nobody was there to be burdened, so the bound stays low and a
+// server that comes back is found soon.
 int64_t wk_backoff(struct wk_worker *w, uint32_t *tries, lh_err why);
 // Deadline of a call with one answer on this link, by its round trip.
 int64_t wk_deadline(const struct wk_worker *w, struct lh_link *link);
-bool wk_worth_saying(uint32_t tries); // of failures in a row: the first, and ever fewer
-void wk_boundary_soon(struct wk_worker *w);
-// start.c
-// Memory for the parameters of a first snapshot, asked of the system before it comes.
-LH_MUST lh_err wk_start_room(struct wk_shard *s);
-LH_MUST lh_err wk_resume(struct wk_worker *w);
-// stats.c
-LH_MUST lh_err wk_stats_open(struct wk_worker *w);
-void wk_stats_ask(struct wk_worker *w);           // before a step: are norms due?
-void wk_stats_tell(struct wk_worker *w);          // after it
-json_t *wk_stats_eval(const struct wk_worker *w); // gives a JSON object; NULL: no memory
-// square[i]: of the residual over the i-th extent of the shard's layout. Any lane.
-void wk_stats_residual(const struct wk_shard *s, const float *residual, double *square);
-void wk_stats_close(struct wk_worker *w);
-// cut.c
-bool wk_may_cut(const struct wk_shard *s);
-// How many fresh units may be claimed now, the first ones: those that every other shard's committed
-// cuts hold, so that what is credited is missing in no shard's pushes
-// (server/docs/0000-protocol.md#rule-19).
-uint32_t wk_claimable(const struct wk_shard *s);
-// Takes the progress since the last cut; the push is made on the disk lane and then sent.
-LH_MUST lh_err wk_cut(struct wk_shard *s);
+// True for the first of some failures in a row, and then ever more rarely.
+bool wk_worth_saying(uint32_t tries);
 bool wk_cutting(const struct wk_worker *w); // some shard's cut is on its way
-void wk_cut_free(struct wk_cut *c);         // NULL is allowed
-// outcome.c
-LH_MUST lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e);
-LH_MUST lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted);
-// A new incarnation, raised by the worker itself above its own and `above`.
-LH_MUST lh_err wk_bump(struct wk_worker *w, uint64_t above);
-void wk_trim(struct wk_shard *s);
-// The whole log is folded, nothing follows: what it holds is what was admitted, the rest returns.
-LH_MUST lh_err wk_settle_end(struct wk_shard *s);
-// Tells and counts that a push is lost: its file is damaged or gone. `why` names it.
-void wk_entry_lost(struct wk_shard *s, const char *why);
-// The push can't be read, and may have been admitted: a residual snapshot that was made before it
-// goes. To be called before its file goes, by whatever name.
-LH_MUST lh_err wk_snapshot_distrust(struct wk_shard *s, uint64_t incarnation, uint64_t step);
-// Removes an entry; whatever sends it stops.
-LH_MUST lh_err wk_entry_drop(struct wk_shard *s, struct wk_entry *e);
-// disk_full.c: a full disk. Each kind is told of once, until one of it was written again.
-void wk_disk_full_say(struct wk_worker *w, enum wk_disk_full of, const char *text);
-void wk_disk_full_over(struct wk_worker *w, enum wk_disk_full of);
-// Nothing is cut for a while; then what waits for room is tried again.
-void wk_disk_full_wait(struct wk_shard *s);
-// session.c
-void wk_sender_stop(struct wk_shard *s);
-void wk_session_start(struct wk_shard *s);
-void wk_session_cut(struct wk_worker *w); // a cut is over: greetings that waited for it
-void wk_session_lost(struct wk_shard *s);
-// The coordinator names this epoch of the shard: from here on no server of an older one is heard.
-void wk_session_told(struct wk_shard *s, uint64_t epoch, uint64_t version);
-// A server of this epoch holds a history that is over: a later epoch was heard of.
-bool wk_epoch_over(const struct wk_shard *s, uint64_t epoch);
-void wk_push_soon(struct wk_shard *s);
-// follow.c
-void wk_follow_start(struct wk_shard *s);
-void wk_follow_resume(struct wk_shard *s); // after a BSP hold
-void wk_follow_stop(struct wk_shard *s);
-bool wk_following(const struct wk_shard *s); // a stream is open, or a snapshot comes
-// What came last ended with this status, or could not be taken: reports it and goes on.
-void wk_follow_over(struct wk_shard *s, lh_err status, const char *text, lh_err taken);
-bool wk_follow_fatal(struct wk_shard *s, lh_err err); // true: it is, and was told
-LH_MUST lh_err wk_follow_ended(struct wk_shard *s);   // the END record is folded
-void wk_place_entries(struct wk_shard *s); // where the own pushes stand in a state that was loaded
-// snapshot.c
-LH_MUST lh_err wk_snapshot_ask(struct wk_shard *s); // after an error wk_snapshot_stop() follows
-void wk_snapshot_stop(struct wk_shard *s);          // also when none comes
-// durable_copy.c: durable copies of the replica
-bool wk_durable_copy_due(const struct wk_shard *s);
-// as it stands now, unless one is being written
-LH_MUST lh_err wk_durable_copy_start(struct wk_shard *s);
-void wk_durable_copy_free(struct wk_durable_copy *k); // NULL is allowed
-struct lk_checkpoint_conf wk_durable_copy_conf(const struct wk_worker *w);
-// offer.c: the server rebuilds this shard: tells it what is held here, and brings it what it wants.
-void wk_offer(struct wk_shard *s);
-void wk_offer_free(struct wk_shard *s);
-// round.c: a unit is trained, and every cut of after so many steps holds all of it.
-void wk_unit_finished(struct wk_worker *w, uint64_t unit, uint64_t steps);
-// view.c
-void wk_view_start(struct wk_shard *s); // the first view of a replica
-bool wk_view_renew(struct wk_shard *s); // at a boundary; true: it changed
-// BSP: our push of this round is folded, not in the view yet; that, and nobody live is behind our
-// round; somebody live is ahead of us and waits.
-bool wk_round_pushed(const struct wk_shard *s);
-bool wk_round_over(const struct wk_shard *s);
-bool wk_round_awaited(const struct wk_shard *s);
-// The own record of the last decided push has been folded: the view can hold all that was sent.
-bool wk_own_folded(const struct wk_shard *s);
-bool wk_view_may_renew(const struct wk_shard *s); // so far as our own pushes go
-// member.c
-void wk_member_start(struct wk_worker *w);
-void wk_lease_soon(struct wk_worker *w);
-bool wk_drained(const struct wk_worker *w);
-void wk_park_units(struct wk_worker *w); // the queue goes back; what was begun is not forgotten
-// {"units", "seconds"}: what is leased and not trained, and how long it lasts. Gives.
-json_t *wk_leases_status(const struct wk_worker *w);
-// Tells the trainer which of the queue's first units come soon.
-void wk_announce_units(struct wk_worker *w);
+// Raises the event `changed` at the next turn of the loop, once for however many calls.
+void wk_changed(struct wk_worker *w);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "tests/cores/rig.h"
+#include "worker/replica/durable_copy.h"
 
 enum { RECORDS = 16, CALLS_MAX = 400, SEEDS = 4 };
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/cores/life.h"
+#include "worker/push/outcome.h"
 
 enum { OPERATIONS = 24, CRASHES = 16 }; // more than any commit has on the disk, than a first cut
 

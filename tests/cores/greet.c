@@ -1,6 +1,7 @@
 // A server that was killed is found again at once: its door opens before it reads its log, and a
 // greeting whose answer came at the wrong moment is said again when that is over, not at random.
 #include "tests/cores/rig.h"
+#include "worker/push/session.h"
 
 enum { TRIES = 20, RECORDS = 3 }; // tries after which a worker waits half a minute
 
@@ -68,7 +69,7 @@ static void a_greeting_that_met_a_cut_is_said_again_after_it(void **state)
     rig_run(r, 5 * LH_SECOND);
     assert_true(s->greet_after_cut && !s->process && !s->session_timer); // however long it takes
     s->cut = NULL;
-    wk_session_cut(w);
+    wk_session_changed(w);
     rig_run(r, 100 * LH_MS);
     assert_true(s->process != 0);
     rig_life_end(r, &l, false);

@@ -9,6 +9,7 @@
 #include "common/net/head.h"
 #include "tests/cores/image.h"
 #include "tests/cores/life.h"
+#include "worker/push/session.h"
 
 enum answer { SERVED, IGNORED, RAISED };
 enum { NONE = -1000 };

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/push/view.h"
+
 static const char LOG[] = "log"; // on a disk of its own: the standby's node
 enum { UNITS = 2000, CUTS = 3, STEP_MS = 50 };
 

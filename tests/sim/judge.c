@@ -15,6 +15,8 @@
 
 #include "tests/sim/judge.h"
 
+#include "worker/replica/durable_copy.h"
+
 struct found { // the judge's fold of a shard's whole log
     struct sim *sim;
     struct sim_fold fold;

@@ -4,11 +4,16 @@
 // Order of a cut: delta at the boundary; then, on the disk lane while training goes on, feedback +
 // encode into a spare residual, seal, outbox entry synced, slot flipped; then it may be sent. Until
 // the flip everything can be thrown away, after it nothing.
+#include "worker/push/cut.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/worker.h"
+#include "worker/disk_full.h"
+#include "worker/push/outcome.h"
+#include "worker/push/view.h"
+#include "worker/train/stats.h"
 
 bool wk_may_cut(const struct wk_shard *s)
 {
@@ -334,9 +339,7 @@ static void cut_done(void *arg)
         wk_fatal(w, err);
         return;
     }
-    wk_session_cut(w);
-    wk_push_soon(s);
-    wk_boundary_soon(w);
+    wk_changed(w);
 }
 
 static lh_err take(struct wk_shard *s, struct wk_cut *c)
@@ -379,11 +382,4 @@ lh_err wk_cut(struct wk_shard *s)
     s->cut = c;
     w->conf.env->ops->work(w->conf.env, LH_LANE_DISK, cut_job, cut_done, c);
     return LH_OK;
-}
-
-bool wk_cutting(const struct wk_worker *w)
-{
-    for (uint32_t i = 0; i < w->shards; i++)
-        if (w->shard[i].cut) return true;
-    return false;
 }

@@ -1,11 +1,14 @@
 // Outcome of a cut: its decision, taking back what was refused, a new incarnation, and when an
 // entry of the outbox may go (server/docs/0000-protocol.md#rule-6, #rule-7, #rule-10, #rule-12).
+#include "worker/push/outcome.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "worker/worker.h"
+#include "worker/disk_full.h"
+#include "worker/push/sender.h"
 
 // ---------------------------------------------------------------- decisions
 
@@ -169,7 +172,7 @@ lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted)
     }
     s->decided_epoch = s->heard_epoch;
     tell_decided(w, s->id, i, step, admitted);
-    wk_boundary_soon(w);
+    wk_changed(w);
     return LH_OK;
 }
 
@@ -200,6 +203,17 @@ lh_err wk_settle_end(struct wk_shard *s)
     return LH_OK;
 }
 
+// Where the own pushes stand in a state that came as a whole.
+void wk_place_entries(struct wk_shard *s)
+{
+    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
+    for (struct wk_entry *e = s->outbox.first; e; e = e->next) {
+        bool in =
+            row && row->last.number && wk_entry_compare(e, row->last.number, row->last_step) <= 0;
+        wk_outbox_folded(&s->outbox, e, in ? row->last_version : 0, s->replica.ledger.epoch);
+    }
+}
+
 // ---------------------------------------------------------------- incarnation
 
 lh_err wk_bump(struct wk_worker *w, uint64_t above)
@@ -211,10 +225,7 @@ lh_err wk_bump(struct wk_worker *w, uint64_t above)
         if (e) LH_TRY(wk_entry_return(&w->shard[i], e));
     }
     LH_TRY(wk_incarnation_raise(w, above));
-    for (uint32_t i = 0; i < w->shards; i++) {
-        wk_session_lost(&w->shard[i]);
-        wk_follow_stop(&w->shard[i]);
-    }
+    w->hooks->raised(w);
     lh_logf(w->conf.log, LH_WARN, "incarnation.raised",
             "now %llx: what the servers hold decides "
             "about pushes in flight",
@@ -273,4 +284,11 @@ void wk_trim(struct wk_shard *s)
         wk_outbox_leave(&s->outbox, e);
     }
     remove_soon(s);
+}
+
+lh_err wk_outcome_room(struct wk_shard *s)
+{
+    if (s->ended && !s->cut) LH_TRY(wk_settle_end(s));
+    wk_trim(s);
+    return LH_OK;
 }

@@ -3,16 +3,22 @@
 //
 // This is the only retry loop: every failure that is not a decision ends the session or the stream,
 // waits (full jitter), and says hello again. The same sealed bytes are sent until they are decided.
+#include "worker/push/session.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/net/head.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "worker/worker.h"
+#include "worker/disk_full.h"
+#include "worker/member.h"
+#include "worker/push/history.h"
+#include "worker/push/outcome.h"
+#include "worker/push/sender.h"
 
 static void say_hello(void *arg);
-static void push(void *arg);
+static void push_soon(struct wk_shard *s);
 
 static void again(struct wk_shard *s, lh_err why)
 {
@@ -23,14 +29,6 @@ static void again(struct wk_shard *s, lh_err why)
     lh_logf(w->conf.log, LH_DEBUG, "hello.again", "shard %u: in %lld ms, %s", s->id,
             (long long)(wait / LH_MS), lh_err_name(why));
     s->session_timer = lh_after(w->conf.env, wait, say_hello, s);
-}
-
-void wk_sender_stop(struct wk_shard *s)
-{
-    struct lh_call *call = s->sender.call;
-    lh_blob_release(s->sender.frame);
-    s->sender = (struct wk_sender){0};
-    if (call) lh_call_cancel(call);
 }
 
 void wk_session_lost(struct wk_shard *s)
@@ -87,71 +85,6 @@ static bool other_history(const struct wk_shard *s, const Longhaul__V1__HelloRep
            !wk_outbox_find(&s->outbox, s->worker->incarnation.number, last + 1);
 }
 
-static void raise_known(struct wk_shard *s, uint64_t epoch, uint64_t version)
-{
-    bool more = epoch > s->asked.epoch || (epoch == s->asked.epoch && version > s->asked.version);
-    if (!more) return;
-    s->asked.epoch = epoch;
-    s->asked.version = version;
-}
-
-// Also what is under way: the answer to it is of a server that has begun the epoch, or is not
-// heard. The version binds the next greeting only: the server may have answered this one before.
-void wk_session_told(struct wk_shard *s, uint64_t epoch, uint64_t version)
-{
-    if (epoch > s->told_epoch) s->told_version = 0;
-    if (epoch > s->told_epoch) s->told_epoch = epoch;
-    if (epoch == s->told_epoch && version > s->told_version) s->told_version = version;
-    raise_known(s, epoch, 0);
-}
-
-bool wk_epoch_over(const struct wk_shard *s, uint64_t epoch)
-{
-    return epoch < s->heard_epoch || epoch < s->told_epoch;
-}
-
-// What is known here of the shard's history when a hello is sent: of the replica, of the last
-// server that was believed, of the slot: the epoch of the last decision that it notes, of the
-// coordinator: the newest epoch, what was reported or is stable of it, and the stable point. After
-// a restart the coordinator is the only one that knows an epoch of which nothing was folded here,
-// or what was folded after the replica's durable copy.
-static void note_known(struct wk_shard *s)
-{
-    const struct lh_ledger *l = &s->replica.ledger;
-    const struct lh_row *row = s->ready ? lh_ledger_row(l, s->worker->id) : NULL;
-    s->asked.epoch = s->heard_epoch;
-    s->asked.version = 0;
-    raise_known(s, s->decided_epoch, 0);
-    raise_known(s, s->told_epoch, s->told_version);
-    raise_known(s, s->stable.epoch, s->stable.version);
-    if (s->ready) raise_known(s, l->epoch, l->version);
-    s->asked.replica_epoch = s->ready ? l->epoch : 0;
-    s->asked.last = row ? row->last.number : 0;
-    s->asked.last_step = row ? row->last_step : 0;
-}
-
-static bool row_below(const Longhaul__V1__HelloReply *m, uint64_t incarnation, uint64_t step)
-{
-    if (m->last_incarnation != incarnation) return m->last_incarnation < incarnation;
-    return m->last_step < step;
-}
-
-// Whoever answers for an epoch below the one that is known here, or in that epoch for less than was
-// known when it was asked, is an old copy, or an owner that does not know of its successor
-// (server/docs/0000-protocol.md#rule-27): what it lacks is not lost, and nothing of it may be taken
-// back. Within an epoch history never goes back: what was folded, stable or heard decided in it is
-// still there. A server of before the field `version` names none, then its row tells; each names
-// its epoch, from 1 on.
-static bool older_history(const struct wk_shard *s, const Longhaul__V1__HelloReply *m)
-{
-    if (!m->epoch || m->epoch < s->asked.epoch) return true;
-    uint64_t decided = s->committed->decided, number = s->worker->incarnation.number;
-    if (m->epoch == s->decided_epoch && decided && row_below(m, number, decided)) return true;
-    if (m->epoch > s->asked.epoch) return false;
-    if (m->version) return m->version < s->asked.version;
-    return m->epoch == s->asked.replica_epoch && row_below(m, s->asked.last, s->asked.last_step);
-}
-
 // Said once for each process that answers so. It may be in the way of another server, which the
 // coordinator knows.
 static lh_err ignore(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
@@ -195,7 +128,7 @@ static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
             s->id, m->incarnation, m->last_incarnation, m->last_step,
             m->last_admitted ? "admitted" : "refused", m->session, w->incarnation.number,
             s->committed->decided, s->committed->next);
-    if (older_history(s, m)) return ignore(s, m);
+    if (wk_history_older(s, m)) return ignore(s, m);
     s->heard_epoch = m->epoch;
     if (m->incarnation != w->incarnation.number || m->incarnation_random != w->incarnation.random) {
         if (m->incarnation < w->incarnation.number) return LH_ERR_UNAVAILABLE;
@@ -212,8 +145,8 @@ static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
     if (!m->session) return LH_ERR_UNAVAILABLE;
     s->decided_epoch = m->epoch;
     s->process = m->process; // waits grow until a push is decided: one may be refused each time
-    wk_push_soon(s);
-    wk_boundary_soon(w);
+    push_soon(s);
+    wk_changed(w);
     return LH_OK;
 }
 
@@ -263,7 +196,7 @@ static void say_hello(void *arg)
     m.incarnation_random = w->incarnation.random;
     m.decided = s->committed->decided;
     m.next = s->committed->next;
-    note_known(s);
+    wk_history_ask(s);
     lh_err err = lh_unary_start(s->link, LH_RPC_HELLO, wk_deadline(w, s->link), &m.base,
                                 &longhaul__v1__hello_reply__descriptor, on_hello, s, &s->hello);
     if (err) again(s, err);
@@ -276,53 +209,7 @@ void wk_session_start(struct wk_shard *s)
     say_hello(s);
 }
 
-void wk_session_cut(struct wk_worker *w)
-{
-    for (uint32_t i = 0; i < w->shards && !wk_cutting(w); i++) {
-        if (w->shard[i].greet_after_cut) wk_session_start(&w->shard[i]);
-        w->shard[i].greet_after_cut = false;
-    }
-}
-
 // ---------------------------------------------------------------- the push stream
-
-static lh_err send_parts(struct wk_shard *s)
-{
-    struct wk_sender *p = &s->sender;
-    while (p->call && !p->probing && p->sending < LH_CALL_SENDS_MAX && p->at < p->frame->len) {
-        size_t n = p->frame->len - p->at;
-        if (n > LH_PART_BYTES) n = LH_PART_BYTES;
-        Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
-        head.shard = s->id;
-        head.worker = s->worker->id;
-        head.process = s->process;
-        head.frame_bytes = p->frame->len;
-        head.from = p->at;
-        head.digest = (ProtobufCBinaryData){LH_DIGEST, p->entry->digest.b};
-        LH_TRY(lh_rpc_send_bulk(p->call, &head.base, p->frame, p->at, n));
-        p->at += n;
-        p->sending++;
-    }
-    if (p->call && !p->finished && p->at == p->frame->len) {
-        p->finished = true;
-        lh_call_finish(p->call, LH_OK, NULL);
-    }
-    return LH_OK;
-}
-
-static lh_err send_probe(struct wk_shard *s)
-{
-    struct wk_sender *p = &s->sender;
-    Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
-    head.shard = s->id;
-    head.worker = s->worker->id;
-    head.process = s->process;
-    head.frame_bytes = p->frame->len;
-    head.probe = true;
-    head.digest = (ProtobufCBinaryData){LH_DIGEST, p->entry->digest.b};
-    p->sending++;
-    return lh_rpc_send_bulk(p->call, &head.base, p->frame, 0, 0);
-}
 
 static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m)
 {
@@ -351,7 +238,7 @@ static lh_err take_resume(struct wk_shard *s, const Longhaul__V1__PushResume *m)
                        s->id, s->address);
     p->probing = false;
     p->at = m->have < p->frame->len ? (size_t)m->have : 0;
-    return send_parts(s);
+    return wk_sender_parts(s);
 }
 
 // An answer that can't be taken ends the session, whatever status its call ends with: the next
@@ -400,7 +287,7 @@ static void on_sent(void *self, struct lh_call *call)
     struct wk_shard *s = self;
     if (s->sender.call != call) return;
     s->sender.sending--;
-    if (send_parts(s)) lh_call_cancel(call);
+    if (wk_sender_parts(s)) lh_call_cancel(call);
 }
 
 static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
@@ -414,7 +301,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     if (w->stopped) return;
     if (status == LH_OK) {
         s->sender.entry = NULL;
-        wk_push_soon(s); // the next one, if there is one already
+        push_soon(s); // the next one, if there is one already
         return;
     }
     w->count.resent++;
@@ -449,9 +336,8 @@ static void cant_read(struct wk_shard *s, struct wk_entry *e, lh_err err)
     if (!s->worker->stopped) wk_session_lost(s);
 }
 
-static void push(void *arg)
+static void push(struct wk_shard *s)
 {
-    struct wk_shard *s = arg;
     struct wk_worker *w = s->worker;
     struct wk_entry *e = wk_outbox_undecided(&s->outbox);
     bool mine = e && (lh_incarnation_equal(e->head.incarnation, w->incarnation));
@@ -470,7 +356,7 @@ static void push(void *arg)
         lh_logf(w->conf.log, LH_DEBUG, "push.sent", "shard %u: %llx/%llu", s->id,
                 (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
         lh_call_read(s->sender.call);
-        err = s->sender.probing ? send_probe(s) : send_parts(s);
+        err = s->sender.probing ? wk_sender_probe(s) : wk_sender_parts(s);
         if (err) lh_call_cancel(s->sender.call);
     } else {
         wk_sender_stop(s);
@@ -479,7 +365,19 @@ static void push(void *arg)
     }
 }
 
-void wk_push_soon(struct wk_shard *s)
+static void push_soon(struct wk_shard *s)
 {
     if (s->process && !s->sender.call) push(s);
+}
+
+void wk_session_changed(struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++) {
+        struct wk_shard *s = &w->shard[i];
+        if (s->greet_after_cut && !wk_cutting(w)) {
+            s->greet_after_cut = false;
+            wk_session_start(s);
+        }
+        push_soon(s);
+    }
 }

@@ -5,9 +5,9 @@
 // only while no push of the shard is undecided or unfolded: what is in flight stays in the local
 // values until its own record is folded. The next cut waits for that too, so every push has a base
 // as fresh as its predecessor's answer.
-#include <string.h>
+#include "worker/push/view.h"
 
-#include "worker/worker.h"
+#include <string.h>
 
 static float *local(const struct wk_shard *s)
 {

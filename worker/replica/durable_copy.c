@@ -3,10 +3,12 @@
 // A copy is what a worker starts from, what makes a point stable once the coordinator heard of it
 // (member.c), and what a server that lost its disk comes back from (offer.c). Its state is taken on
 // the loop; it is written, and older ones are removed, on the copy lane, one at a time.
+#include "worker/replica/durable_copy.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "worker/worker.h"
+#include "worker/disk_full.h"
 
 enum { COPIES_MAX = 4 };
 

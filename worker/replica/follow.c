@@ -4,13 +4,20 @@
 //
 // The stream is parsed wherever its messages were cut. A record whose payload was left out is
 // filled from the outbox: only what the follow request declared as held can be left out.
+#include "worker/replica/follow.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/net/head.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "worker/worker.h"
+#include "worker/member.h"
+#include "worker/push/outcome.h"
+#include "worker/push/session.h"
+#include "worker/push/view.h"
+#include "worker/replica/durable_copy.h"
+#include "worker/replica/offer.h"
 
 enum { HELD_MAX = 64 };
 
@@ -135,7 +142,7 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
     wk_trim(s);
     if (l->plan.mode == LH_MODE_BSP && wk_round_over(s) && wk_view_may_renew(s))
         s->held = true; // the next round's records wait until this one is the view
-    wk_boundary_soon(w);
+    wk_changed(w);
     return LH_OK;
 }
 
@@ -171,17 +178,6 @@ static lh_err take_follow_bytes(struct wk_shard *s, struct lh_span bytes)
         if (err) return judge(s, err);
     }
     return LH_OK;
-}
-
-// Where the own pushes stand in a state that came as a whole.
-void wk_place_entries(struct wk_shard *s)
-{
-    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
-    for (struct wk_entry *e = s->outbox.first; e; e = e->next) {
-        bool in =
-            row && row->last.number && wk_entry_compare(e, row->last.number, row->last_step) <= 0;
-        wk_outbox_folded(&s->outbox, e, in ? row->last_version : 0, s->replica.ledger.epoch);
-    }
 }
 
 // ---------------------------------------------------------------- the stream

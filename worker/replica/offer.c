@@ -5,13 +5,15 @@
 // the server rebuilds the shard (LH_ERR_REBUILDING) each of them is offered as a point of a
 // history; the one that the server wants is brought as a whole. Which of them are of the shard's
 // own history is the server's to judge.
+#include "worker/replica/offer.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/net/head.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "worker/worker.h"
+#include "worker/replica/durable_copy.h"
 
 enum { POINTS_MAX = 16 };
 

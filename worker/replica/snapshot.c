@@ -13,6 +13,12 @@
 
 #include "common/net/head.h"
 #include "longhaul/v1/shard.pb-c.h"
+#include "worker/push/history.h"
+#include "worker/push/outcome.h"
+#include "worker/push/session.h"
+#include "worker/push/view.h"
+#include "worker/replica/durable_copy.h"
+#include "worker/replica/follow.h"
 #include "worker/worker.h"
 
 static struct wk_range *range_of(struct wk_arrival *a, const struct lh_call *call)
@@ -96,7 +102,7 @@ static lh_err check_forward(const struct wk_shard *s, uint64_t epoch, uint64_t v
     const struct lh_ledger *have = &s->replica.ledger;
     bool back =
         s->ready && (epoch < have->epoch || (epoch == have->epoch && version < have->version));
-    if (wk_epoch_over(s, epoch))
+    if (wk_history_over(s, epoch))
         return lh_fail(LH_ERR_CONFLICT,
                        "shard %u: the server at %s is in epoch %" PRIu64
                        ", and a later one was heard of",
@@ -269,7 +275,7 @@ static lh_err take_whole(struct wk_shard *s)
             "shard %u at version %" PRIu64 ", epoch %" PRIu64, s->id, s->replica.ledger.version,
             s->replica.ledger.epoch);
     if (first) wk_view_start(s);
-    wk_boundary_soon(w);
+    wk_changed(w);
     wk_session_start(s);
     if (s->replica.ledger.plan.phase == LH_PHASE_END) return wk_follow_ended(s);
     return wk_durable_copy_start(s);

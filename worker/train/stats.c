@@ -5,13 +5,14 @@
 // Euclidean norms of the tensor's parameters, of one step's gradient before clipping, of what that
 // step changed, and of the residual as of the last cuts that were looked at (the disk lane takes it
 // there, so training does not wait). Held-out losses: event eval.loss, and "eval" in the status.
+#include "worker/train/stats.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/optimizer.h"
-#include "worker/worker.h"
 
 lh_err wk_stats_open(struct wk_worker *w)
 {
