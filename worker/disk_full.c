@@ -30,14 +30,14 @@ void wk_disk_full_over(struct wk_worker *w, enum wk_disk_full of)
 static void try_again(void *arg)
 {
     struct wk_shard *s = arg;
-    s->room_timer = 0;
+    s->disk.timer = 0;
     s->worker->hooks->room(s);
 }
 
 void wk_disk_full_wait(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
-    if (w->stopped || s->room_timer) return;
-    s->room_timer =
-        lh_after(w->conf.env, wk_backoff(w, &s->room_tries, LH_ERR_DISK_FULL), try_again, s);
+    if (w->stopped || s->disk.timer) return;
+    s->disk.timer =
+        lh_after(w->conf.env, wk_backoff(w, &s->disk.tries, LH_ERR_DISK_FULL), try_again, s);
 }

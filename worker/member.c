@@ -56,15 +56,15 @@ static void take_addresses(struct wk_worker *w, size_t n, Longhaul__V1__ShardAdd
         struct wk_shard *s = &w->shard[list[i]->shard];
         // Before whoever is at the address is greeted.
         wk_history_told(s, list[i]->epoch, list[i]->version);
-        if (strcmp(s->address, list[i]->address) == 0) continue;
+        if (strcmp(s->session.address, list[i]->address) == 0) continue;
         struct lh_link *link;
         struct lh_transport *t = w->conf.transport;
         if (t->ops->dial(t, list[i]->address, LH_S, LH_LINE_FIRST, &link)) continue;
-        if (s->link) s->link->transport_ops->hangup(s->link);
-        s->link = link;
-        memcpy(s->address, list[i]->address, strlen(list[i]->address) + 1);
-        s->process = 0;
-        s->stream_tries = s->session_tries = 0;
+        if (s->session.link) s->session.link->transport_ops->hangup(s->session.link);
+        s->session.link = link;
+        memcpy(s->session.address, list[i]->address, strlen(list[i]->address) + 1);
+        s->session.process = 0;
+        s->stream.tries = s->session.tries = 0;
         w->hooks->address(s);
     }
 }
@@ -74,7 +74,7 @@ static void look_for_servers(struct wk_worker *w)
 {
     uint32_t missing = 0, shard = 0;
     for (uint32_t i = w->shards; i-- > 0;) {
-        if (w->shard[i].link) continue;
+        if (w->shard[i].session.link) continue;
         missing++;
         shard = i;
     }
@@ -208,16 +208,40 @@ static bool all_ended(const struct wk_worker *w)
     return true;
 }
 
+static uint64_t *list_claimed(const struct wk_worker *w, size_t *count)
+{
+    size_t cap = 0, n = 0;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        const struct wk_shard *s = &w->shard[i];
+        cap += s->finished.count + s->slot.committed->claims;
+        for (struct wk_entry *e = s->outbox.first; e; e = e->next) cap += e->head.claims;
+    }
+    uint64_t *out = malloc((cap + 1) * sizeof *out);
+    for (uint32_t i = 0; out && i < w->shards; i++) {
+        const struct wk_shard *s = &w->shard[i];
+        for (uint32_t k = 0; k < s->finished.count; k++) out[n++] = s->finished.unit[k];
+        for (uint32_t k = 0; k < s->slot.committed->claims; k++)
+            out[n++] = s->slot.committed->claim[k];
+        for (struct wk_entry *e = s->outbox.first; e; e = e->next)
+            for (uint32_t k = 0; k < e->head.claims; k++)
+                if (!lh_ledger_credited(&s->replica.ledger, e->head.claim[k]))
+                    out[n++] = e->head.claim[k];
+    }
+    *count = n;
+    return out;
+}
+
 static size_t list_points(struct wk_worker *w, bool final, Longhaul__V1__Point *item,
                           Longhaul__V1__Point **list)
 {
     size_t n = 0;
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
-        if (final ? !s->ended : !s->durable.version) continue;
+        if (final ? !s->ended : !s->copies.durable.version) continue;
         const struct lh_ledger *l = &s->replica.ledger;
         item[n] = final ? lh_head_point(i, l->epoch, l->version, &s->final_digest)
-                        : lh_head_point(i, s->durable.epoch, s->durable.version, &s->durable.chain);
+                        : lh_head_point(i, s->copies.durable.epoch, s->copies.durable.version,
+                                        &s->copies.durable.chain);
         list[n] = &item[n];
         n++;
     }
@@ -246,7 +270,7 @@ static lh_err send_lease(struct wk_worker *w)
     Longhaul__V1__Trip trip = lh_head_trip(lh_link_trip(w->coordinator));
     Longhaul__V1__Point *item = calloc(2u * w->shards, sizeof *item);
     Longhaul__V1__Point **list = calloc(2u * w->shards, sizeof *list);
-    uint64_t *claims = wk_units_claimed(w, &m.n_claimed), *units = list_units(w, &m);
+    uint64_t *claims = list_claimed(w, &m.n_claimed), *units = list_units(w, &m);
     lh_err err = item && list && claims && units ? LH_OK : LH_ERR_NO_MEMORY;
     m.worker = w->id;
     m.incarnation = w->incarnation.number;

@@ -29,8 +29,8 @@ static bool in_list(const uint64_t *list, uint32_t n, uint64_t unit)
 static bool claimed(const struct wk_worker *w, uint64_t unit)
 {
     const struct wk_shard *s = &w->shard[unit % w->shards];
-    if (in_list(s->fresh, s->freshes, unit) ||
-        in_list(s->committed->claim, s->committed->claims, unit))
+    if (in_list(s->finished.unit, s->finished.count, unit) ||
+        in_list(s->slot.committed->claim, s->slot.committed->claims, unit))
         return true;
     for (struct wk_entry *e = s->outbox.first; e; e = e->next)
         if (in_list(e->head.claim, e->head.claims, unit) &&
@@ -84,9 +84,9 @@ void wk_units_finished(struct wk_worker *w, uint64_t unit, uint64_t steps)
         bool here = unit % w->shards == s->id || LH_BUG("credit_each");
         if (LH_BUG("credit_any")) here = (unit + w->id) % w->shards == s->id;
         if (!here) continue;
-        if (s->freshes < WK_CLAIMS_HELD_MAX) {
-            s->fresh_at[s->freshes] = steps;
-            s->fresh[s->freshes++] = unit;
+        if (s->finished.count < WK_CLAIMS_HELD_MAX) {
+            s->finished.steps[s->finished.count] = steps;
+            s->finished.unit[s->finished.count++] = unit;
         } else {
             lh_logf(w->conf.log, LH_ERROR, "claims.full", "unit %llu will be trained again",
                     (unsigned long long)unit);
@@ -167,31 +167,9 @@ bool wk_units_drained(const struct wk_worker *w)
     if (w->phase < LH_PHASE_DRAIN || w->queued || w->stepping) return false;
     for (uint32_t i = 0; i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
-        if (s->cut || wk_outbox_undecided(&s->outbox) || s->steps || s->tokens || s->freshes ||
-            s->committed->claims)
+        if (s->cut || wk_outbox_undecided(&s->outbox) || s->progress.steps || s->progress.tokens ||
+            s->finished.count || s->slot.committed->claims)
             return false;
     }
     return true;
-}
-
-uint64_t *wk_units_claimed(const struct wk_worker *w, size_t *count)
-{
-    size_t cap = 0, n = 0;
-    for (uint32_t i = 0; i < w->shards; i++) {
-        const struct wk_shard *s = &w->shard[i];
-        cap += s->freshes + s->committed->claims;
-        for (struct wk_entry *e = s->outbox.first; e; e = e->next) cap += e->head.claims;
-    }
-    uint64_t *out = malloc((cap + 1) * sizeof *out);
-    for (uint32_t i = 0; out && i < w->shards; i++) {
-        const struct wk_shard *s = &w->shard[i];
-        for (uint32_t k = 0; k < s->freshes; k++) out[n++] = s->fresh[k];
-        for (uint32_t k = 0; k < s->committed->claims; k++) out[n++] = s->committed->claim[k];
-        for (struct wk_entry *e = s->outbox.first; e; e = e->next)
-            for (uint32_t k = 0; k < e->head.claims; k++)
-                if (!lh_ledger_credited(&s->replica.ledger, e->head.claim[k]))
-                    out[n++] = e->head.claim[k];
-    }
-    *count = n;
-    return out;
 }

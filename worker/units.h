@@ -20,8 +20,6 @@ void wk_units_finished(struct wk_worker *w, uint64_t unit, uint64_t steps);
 bool wk_units_begun(const struct wk_worker *w, const struct wk_queued *q);
 // True: the run drains, and nothing of this worker is untold: no unit, no progress, no open push.
 bool wk_units_drained(const struct wk_worker *w);
-// Gives the units whose claims are on their way, in memory to be freed; NULL: no memory.
-uint64_t *wk_units_claimed(const struct wk_worker *w, size_t *count);
 // Gives {"units", "seconds"}: what is leased and not trained, and how long it lasts.
 json_t *wk_units_status(const struct wk_worker *w);
 

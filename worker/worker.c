@@ -27,10 +27,10 @@ static lh_err open_shard(struct wk_worker *w, uint32_t id)
     LH_TRY(lk_replica_create(&s->replica, c->job, c->manifest, id, c->keys));
     s->layout = s->replica.layout;
     LH_TRY(wk_committed_open(s));
-    s->anchor = lh_zeros(s->layout->values, sizeof(float));
-    if (!s->anchor) return LH_ERR_NO_MEMORY;
-    s->slots = (struct wk_slots){c->env, c->dir, id, s->layout->values, 0, {0}, 0};
-    c->env->ops->boot_id(c->env, s->slots.boot);
+    s->view.anchor = lh_zeros(s->layout->values, sizeof(float));
+    if (!s->view.anchor) return LH_ERR_NO_MEMORY;
+    s->slot.files = (struct wk_slots){c->env, c->dir, id, s->layout->values, 0, {0}, 0};
+    c->env->ops->boot_id(c->env, s->slot.files.boot);
     s->outbox = (struct wk_outbox){.env = c->env, .dir = w->outbox_dir, .shard = id};
     return LH_OK;
 }
@@ -87,18 +87,18 @@ fail:
 
 static void free_shard(struct wk_shard *s)
 {
-    wk_durable_copy_free(s->keep);
+    wk_durable_copy_free(s->copies.writing);
     wk_cut_free(s->cut);
     lh_record_stream_reset(&s->stream.records);
     lk_incoming_free(&s->arrival.incoming);
-    free(s->room);
+    free(s->arrival.reserved);
     wk_offer_free(s);
-    lh_blob_release(s->sender.frame);
+    lh_blob_release(s->session.sender.frame);
     wk_outbox_free(&s->outbox);
     lk_replica_free(&s->replica);
     wk_committed_close(s);
-    free(s->anchor);
-    lh_buf_free(&s->plain);
+    free(s->view.anchor);
+    lh_buf_free(&s->payload_memory);
 }
 
 static void hang_up(struct lh_link **link)
@@ -114,11 +114,11 @@ void wk_worker_close(struct wk_worker *w)
     lh_cancel(env, &w->member_timer);
     hang_up(&w->coordinator);
     for (uint32_t i = 0; w->shard && i < w->shards; i++) {
-        lh_cancel(env, &w->shard[i].session_timer);
-        lh_cancel(env, &w->shard[i].keep_timer);
-        lh_cancel(env, &w->shard[i].room_timer);
-        lh_cancel(env, &w->shard[i].stream_timer);
-        hang_up(&w->shard[i].link);
+        lh_cancel(env, &w->shard[i].session.timer);
+        lh_cancel(env, &w->shard[i].copies.timer);
+        lh_cancel(env, &w->shard[i].disk.timer);
+        lh_cancel(env, &w->shard[i].stream.timer);
+        hang_up(&w->shard[i].session.link);
     }
 }
 
@@ -164,13 +164,14 @@ static json_t *shard_status(const struct wk_shard *s)
 {
     char hex[2 * LH_HASH_BYTES + 1] = "";
     if (s->ended) lh_hash_hex(&s->final_digest, hex);
-    return json_pack(
-        "{s:i s:I s:I s:I s:I s:I s:I s:b s:b s:s s:I s:I}", "shard", (int)s->id, "version",
-        (json_int_t)s->replica.ledger.version, "epoch", (json_int_t)s->replica.ledger.epoch,
-        "viewed", (json_int_t)s->viewed, "outbox", (json_int_t)s->outbox.entries, "outbox_bytes",
-        (json_int_t)s->outbox.bytes, "outbox_held_bytes", (json_int_t)s->outbox.held, "session",
-        s->process != 0, "ended", s->ended, "digest", hex, "mismatches",
-        (json_int_t)s->digest_mismatches, "step", (json_int_t)(s->committed->next - 1));
+    return json_pack("{s:i s:I s:I s:I s:I s:I s:I s:b s:b s:s s:I s:I}", "shard", (int)s->id,
+                     "version", (json_int_t)s->replica.ledger.version, "epoch",
+                     (json_int_t)s->replica.ledger.epoch, "viewed", (json_int_t)s->view.version,
+                     "outbox", (json_int_t)s->outbox.entries, "outbox_bytes",
+                     (json_int_t)s->outbox.bytes, "outbox_held_bytes", (json_int_t)s->outbox.held,
+                     "session", s->session.process != 0, "ended", s->ended, "digest", hex,
+                     "mismatches", (json_int_t)s->stream.digest_mismatches, "step",
+                     (json_int_t)(s->slot.committed->next - 1));
 }
 
 // Pushes of this worker that are in the logs, as far as they are folded here. Decisions that this

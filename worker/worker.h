@@ -20,15 +20,8 @@
 
 #include "common/env/log.h"
 #include "common/format/units.h"
-#include "common/net/rpc.h"
-#include "common/net/state_seal.h"
-#include "common/net/transport.h"
-#include "kernels/state/checkpoint.h"
-#include "kernels/state/incoming.h"
 #include "kernels/view.h"
-#include "worker/push/commit.h"
-#include "worker/push/outbox.h"
-#include "worker/push/slot.h"
+#include "worker/shard.h"
 #include "worker/train/trainer.h"
 
 // Tests look on: everything that moves mass or credit. All may be NULL.
@@ -82,130 +75,6 @@ struct wk_conf {
     // The process can't go on (its disk, its state) or shall not (fenced, denied): stop it.
     void (*fatal)(void *arg, lh_err err, const char *text);
     void *fatal_arg;
-};
-
-struct wk_worker;
-struct wk_durable_copy;
-struct wk_cut;
-struct wk_committed;
-
-struct wk_sender { // one push stream
-    struct lh_call *call;
-    struct wk_entry *entry;
-    struct lh_blob *frame; // the entry's while there is a call
-    size_t at;
-    int sending;
-    bool probing, finished;
-};
-
-struct wk_stream { // the follow stream
-    struct lh_call *call;
-    struct lh_record_stream records;
-};
-
-struct wk_range { // of a snapshot, on a call of its own
-    struct lh_call *call;
-    bool begun;                // its first message came
-    uint64_t at, until;        // bytes of the state: what comes next, and where it ends
-    struct lh_state_seal seal; // all zeros: it comes unsealed
-};
-
-struct wk_arrival { // a snapshot that comes (snapshot.c)
-    struct wk_range range[LH_SNAPSHOT_RANGES];
-    uint32_t ranges;     // 0: none comes
-    bool reading, named; // the second range is read; it was said of which state it is:
-    uint64_t epoch, version, total;
-    struct lh_hash chain;
-    struct lh_link *second; // the second range's connection
-    struct lk_incoming incoming;
-};
-
-// A fold state that is brought to a server that lost its own (offer.c).
-struct wk_restore {
-    struct lh_unary *offer; // asked whether it wants any
-    struct lh_call *call;
-    struct lh_blob *bytes;
-    size_t at;
-    int sending;
-    bool finished;
-    int64_t moved_ns; // when a part last left
-    uint64_t epoch, version, process;
-    struct lh_hash chain;
-    bool sealed;
-    struct lh_state_seal seal;
-    uint64_t unreadable; // version of a durable copy that turned out to be damaged; 0: none
-};
-
-struct wk_shard {
-    uint32_t id;
-    struct wk_worker *worker;
-    const struct lh_shard_layout *layout;
-    struct lk_replica replica;
-    bool ready;            // the replica holds a state
-    const float *residual; // E: changed by commit.c alone
-    float *spare;          // where the next E is made
-    float *anchor;         // local value - progress since the last cut
-    struct lh_buf plain;   // memory of the last payload that was folded, for the next one
-    uint64_t viewed;       // version that the local view is based on
-    uint64_t base_epoch, base_others, viewed_round;
-    uint64_t tokens, steps; // since the last cut
-    uint64_t cuts;
-    // What the slot says: next and decided steps, claims and tokens that came back with refused
-    // frames, what this shard's pushes hold of the units in work. Changed by commit.c alone.
-    const struct wk_slot *committed;
-    struct wk_committed *commits; // the same for commit.c
-    struct wk_slots slots;
-    struct wk_outbox outbox;
-    lh_err remove_result;                  // of its removal under way
-    uint64_t fresh[WK_CLAIMS_HELD_MAX];    // units that were finished and are not claimed yet
-    uint64_t fresh_at[WK_CLAIMS_HELD_MAX]; // and after how many steps of this process
-    uint64_t cut_at;                       // steps of this process that committed cuts hold
-    uint32_t freshes;
-    uint64_t room_timer; // until the disk is tried again, nothing is cut; 0: none runs
-    uint32_t room_tries;
-    struct {
-        struct lh_incarnation incarnation;
-        uint64_t step, decided;
-        bool decided_admitted, present;
-    } snapshot; // the newest synced residual
-    // session
-    char address[LH_ADDRESS_SIZE];
-    struct lh_link *link;
-    uint64_t process; // 0: no session
-    // History within an epoch never goes back (session.c, older_history): the epoch of the last
-    // server that was believed in this life, 0: none; that in which `decided` was heard, by this
-    // life or an earlier one (slot.h), 0: not known; and the newest one that the coordinator named,
-    // 0: none, with the newest version of it that it knows of.
-    uint64_t heard_epoch, decided_epoch, told_epoch, told_version;
-    struct { // what was known here of the shard's history when the last hello was sent
-        uint64_t epoch, version;
-        uint64_t replica_epoch, last, last_step; // and our row in the replica
-    } asked;
-    uint64_t ignored; // the process that was told of last because it is behind that
-    struct lh_unary *hello;
-    struct wk_sender sender;
-    struct wk_stream stream;
-    struct wk_arrival arrival;
-    float *room; // for the parameters of a first snapshot, its pages there before it comes; or NULL
-    uint64_t session_timer, stream_timer;
-    uint32_t session_tries, stream_tries;
-    bool greet_after_cut; // a greeting's answer came while something was cut
-    struct wk_restore restore;
-    bool need_snapshot, hold_none, held; // held: BSP waits at the end of a round
-    // stable point and own durable copies
-    struct {
-        uint64_t epoch, version;
-        struct lh_hash chain;
-    } stable, durable;
-    double *residual_square; // [layout->extents], as of the last cut that was looked at; or NULL
-    struct wk_cut *cut;      // a push that is being made; NULL: none
-    struct wk_durable_copy *keep; // a durable copy that is being written; NULL: none
-    uint64_t keep_timer;          // another try of one that found no room
-    unsigned copies;              // durable copies that are kept
-    bool ended;                   // folded to the END record
-    struct lh_hash final_digest;
-    uint64_t digest_mismatches, elided_unknown; // neither may ever happen
-    bool cut_early;                             // a final cut: nothing left to train on
 };
 
 // What finds no room on a full disk: the outbox and the slot, durable copies of the replica,

@@ -252,13 +252,22 @@ class Names(unittest.TestCase):
         self.assertLessEqual(self.ids(text), self.ids(function(self.BODY + "\ny(s);")))
 
     def test_they_outlive_a_rename_of_file_and_function(self):
-        former = {"files": {"common/base/x.c": "common/x.c"}, "words": {"new_name": "b"}}
+        former = {"files": {"common/base/x.c": "common/x.c"}, "words": {"new_name": "b"},
+                  "members": {}}
         was = self.ids(function(self.BODY))
         with mock.patch.object(source, "FORMER", former):
             text = function(self.BODY).replace("b->", "new_name->")
             now = {m.id for m in mutants.mutants_of("common/base/x.c", text)}
             self.assertEqual(now, was)
         self.assertNotEqual({m.id for m in mutants.mutants_of("common/base/x.c", text)}, was)
+
+    def test_they_outlive_a_member_that_is_a_part_s_now(self):
+        was = self.ids(function("s->tries = 1;"))
+        former = {"files": {}, "words": {}, "members": {"session.timer": "tries"}}
+        text = function("s->session.timer = 1;")
+        with mock.patch.object(source, "FORMER", former):
+            self.assertEqual(self.ids(text), was)
+        self.assertNotEqual(self.ids(text), was)
 
     def test_what_was_renamed_is_there_and_its_former_name_is_not(self):
         files, words = source.FORMER["files"], set(source.FORMER["words"])

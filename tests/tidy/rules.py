@@ -285,7 +285,8 @@ def commit(tree: Tree) -> Iterator[Finding]:
         owners, names = COMMITTED.get(room_of(path), ((path,), ()))
         if path in owners:
             continue
-        assigned = re.compile(r"->(%s)\b[\w.]*\s*(?:[-+|&^]?=(?!=)|\+\+|--)" % "|".join(names))
+        assigned = re.compile(r"->(?:\w+\.)*(%s)\b[\w.]*\s*(?:[-+|&^]?=(?!=)|\+\+|--)"
+                              % "|".join(names))
         for number, line in enumerate(scan.scrub(text).split("\n"), 1):
             for match in assigned.finditer(line):
                 yield Finding(path, number, "commit",

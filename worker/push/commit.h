@@ -49,8 +49,6 @@ LH_MUST lh_err wk_committed_begin(struct wk_shard *s); // the first slot, of one
 // This step of the incarnation in force was admitted: the server's log holds that, and repeats it
 // to a process that does not know. The next flip notes it here.
 void wk_committed_hear(struct wk_shard *s, uint64_t step);
-// Of bugs that tests plant: both as if they had been committed.
-void wk_committed_plant(struct wk_shard *s, uint64_t next, uint64_t decided);
 
 // The worker's incarnation: DIR/identity, which is durable before it is used.
 LH_MUST lh_err wk_incarnation_load(struct wk_worker *w); // sets `fresh` where there is none

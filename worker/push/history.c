@@ -4,25 +4,27 @@
 
 static void raise_known(struct wk_shard *s, uint64_t epoch, uint64_t version)
 {
-    bool more = epoch > s->asked.epoch || (epoch == s->asked.epoch && version > s->asked.version);
+    bool more = epoch > s->history.asked.epoch ||
+                (epoch == s->history.asked.epoch && version > s->history.asked.version);
     if (!more) return;
-    s->asked.epoch = epoch;
-    s->asked.version = version;
+    s->history.asked.epoch = epoch;
+    s->history.asked.version = version;
 }
 
 // Also what is under way: the answer to it is of a server that has begun the epoch, or is not
 // heard. The version binds the next greeting only: the server may have answered this one before.
 void wk_history_told(struct wk_shard *s, uint64_t epoch, uint64_t version)
 {
-    if (epoch > s->told_epoch) s->told_version = 0;
-    if (epoch > s->told_epoch) s->told_epoch = epoch;
-    if (epoch == s->told_epoch && version > s->told_version) s->told_version = version;
+    if (epoch > s->history.told_epoch) s->history.told_version = 0;
+    if (epoch > s->history.told_epoch) s->history.told_epoch = epoch;
+    if (epoch == s->history.told_epoch && version > s->history.told_version)
+        s->history.told_version = version;
     raise_known(s, epoch, 0);
 }
 
 bool wk_history_over(const struct wk_shard *s, uint64_t epoch)
 {
-    return epoch < s->heard_epoch || epoch < s->told_epoch;
+    return epoch < s->history.heard_epoch || epoch < s->history.told_epoch;
 }
 
 // What is known here of the shard's history when a hello is sent: of the replica, of the last
@@ -34,15 +36,15 @@ void wk_history_ask(struct wk_shard *s)
 {
     const struct lh_ledger *l = &s->replica.ledger;
     const struct lh_row *row = s->ready ? lh_ledger_row(l, s->worker->id) : NULL;
-    s->asked.epoch = s->heard_epoch;
-    s->asked.version = 0;
-    raise_known(s, s->decided_epoch, 0);
-    raise_known(s, s->told_epoch, s->told_version);
+    s->history.asked.epoch = s->history.heard_epoch;
+    s->history.asked.version = 0;
+    raise_known(s, s->history.decided_epoch, 0);
+    raise_known(s, s->history.told_epoch, s->history.told_version);
     raise_known(s, s->stable.epoch, s->stable.version);
     if (s->ready) raise_known(s, l->epoch, l->version);
-    s->asked.replica_epoch = s->ready ? l->epoch : 0;
-    s->asked.last = row ? row->last.number : 0;
-    s->asked.last_step = row ? row->last_step : 0;
+    s->history.asked.replica_epoch = s->ready ? l->epoch : 0;
+    s->history.asked.last = row ? row->last.number : 0;
+    s->history.asked.last_step = row ? row->last_step : 0;
 }
 
 static bool row_below(const Longhaul__V1__HelloReply *m, uint64_t incarnation, uint64_t step)
@@ -59,10 +61,12 @@ static bool row_below(const Longhaul__V1__HelloReply *m, uint64_t incarnation, u
 // its epoch, from 1 on.
 bool wk_history_older(const struct wk_shard *s, const Longhaul__V1__HelloReply *m)
 {
-    if (!m->epoch || m->epoch < s->asked.epoch) return true;
-    uint64_t decided = s->committed->decided, number = s->worker->incarnation.number;
-    if (m->epoch == s->decided_epoch && decided && row_below(m, number, decided)) return true;
-    if (m->epoch > s->asked.epoch) return false;
-    if (m->version) return m->version < s->asked.version;
-    return m->epoch == s->asked.replica_epoch && row_below(m, s->asked.last, s->asked.last_step);
+    if (!m->epoch || m->epoch < s->history.asked.epoch) return true;
+    uint64_t decided = s->slot.committed->decided, number = s->worker->incarnation.number;
+    if (m->epoch == s->history.decided_epoch && decided && row_below(m, number, decided))
+        return true;
+    if (m->epoch > s->history.asked.epoch) return false;
+    if (m->version) return m->version < s->history.asked.version;
+    return m->epoch == s->history.asked.replica_epoch &&
+           row_below(m, s->history.asked.last, s->history.asked.last_step);
 }

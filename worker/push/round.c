@@ -69,14 +69,15 @@ static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
 {
     bool bsp = s->replica.ledger.plan.mode == LH_MODE_BSP;
     if (bsp && wk_round_pushed(s)) return false; // one push a round
-    if (s->steps >= w->local_steps) return true;
+    if (s->progress.steps >= w->local_steps) return true;
     // the first cuts are staggered, so that shards are pushed at different times
-    if (!bsp && s->cuts == 0 && s->steps && s->id &&
-        s->steps >= (w->local_steps * s->id + w->shards - 1) / w->shards)
+    if (!bsp && s->progress.cut_count == 0 && s->progress.steps && s->id &&
+        s->progress.steps >= (w->local_steps * s->id + w->shards - 1) / w->shards)
         return true;
     bool idle = !w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN);
     if (idle && bsp && wk_round_awaited(s)) return true; // nothing to add, but others wait
-    return idle && (s->steps || s->tokens || wk_claimable(s) || s->committed->claims);
+    return idle && (s->progress.steps || s->progress.tokens || wk_claimable(s) ||
+                    s->slot.committed->claims);
 }
 
 // BSP: all shards are pushed at one boundary, or the rounds of two shards could wait for each
@@ -133,7 +134,7 @@ static bool must_wait(const struct wk_worker *w) // BSP: until this round is com
         const struct wk_shard *s = &w->shard[i];
         if (s->replica.ledger.plan.mode != LH_MODE_BSP || s->ended) continue;
         if (s->cut || wk_outbox_undecided(&s->outbox) || !wk_own_folded(s) || wk_round_pushed(s) ||
-            s->steps >= w->local_steps)
+            s->progress.steps >= w->local_steps)
             return true;
     }
     return false;
@@ -178,8 +179,8 @@ static void step_done(void *arg)
     w->count.tokens += tokens;
     w->count.steps++;
     for (uint32_t i = 0; i < w->shards; i++) {
-        w->shard[i].tokens += tokens;
-        w->shard[i].steps++;
+        w->shard[i].progress.tokens += tokens;
+        w->shard[i].progress.steps++;
     }
     const struct wk_observer *o = w->conf.observer;
     if (o && o->stepped) o->stepped(o->arg, &w->in);
