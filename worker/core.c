@@ -10,7 +10,8 @@ int64_t wk_deadline(const struct wk_worker *w, struct lh_link *link)
 int64_t wk_backoff(struct wk_worker *w, uint32_t *tries, lh_err why)
 {
     int64_t cap = w->conf.retry_base_ns, most = w->conf.retry_max_ns;
-    bool nobody = why == LH_ERR_UNAVAILABLE || why == LH_ERR_DEADLINE; // or it reads its log
+    bool nobody = why == LH_ERR_UNAVAILABLE ||
+                  why == LH_ERR_DEADLINE; // a server that reads its log misses deadlines
     if (nobody && most > w->conf.reconnect_max_ns) most = w->conf.reconnect_max_ns;
     // it answers, and serves as soon as its history is settled, which may take no time at all
     if (why == LH_ERR_REBUILDING && most > 2 * cap) most = 2 * cap;

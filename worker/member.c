@@ -191,13 +191,13 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     wk_units_give_back(w, m->n_recalled, m->recalled);
     uint32_t queued_before = w->queued;
     if (w->phase == LH_PHASE_RUN) wk_units_take(w, m->n_units, m->units);
-    if (w->phase >= LH_PHASE_DRAIN && !w->stepping) wk_units_park(w); // else after the step
+    if (w->phase >= LH_PHASE_DRAIN && !w->stepping) wk_units_park(w); // during a step: after it
     if (w->stopped) return;
     w->want_lease = false;
     // It asked for that many, claims left out; or what came is known to be credited here, and is
     // not there yet.
     w->leased_out = m->n_units < w->asked || w->queued == queued_before;
-    again(w, w->returns ? 0 : w->conf.lease_ns); // somebody waits for them
+    again(w, w->returned_count ? 0 : w->conf.lease_ns); // somebody waits for them
     wk_changed(w);
 }
 
@@ -213,14 +213,14 @@ static uint64_t *list_claimed(const struct wk_worker *w, size_t *count)
     size_t cap = 0, n = 0;
     for (uint32_t i = 0; i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
-        cap += s->finished.count + s->slot.committed->claims;
+        cap += s->finished.count + s->slot.committed->claim_count;
         for (struct wk_entry *e = s->outbox.first; e; e = e->next) cap += e->head.claims;
     }
     uint64_t *out = malloc((cap + 1) * sizeof *out);
     for (uint32_t i = 0; out && i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
         for (uint32_t k = 0; k < s->finished.count; k++) out[n++] = s->finished.unit[k];
-        for (uint32_t k = 0; k < s->slot.committed->claims; k++)
+        for (uint32_t k = 0; k < s->slot.committed->claim_count; k++)
             out[n++] = s->slot.committed->claim[k];
         for (struct wk_entry *e = s->outbox.first; e; e = e->next)
             for (uint32_t k = 0; k < e->head.claims; k++)
@@ -252,7 +252,7 @@ static size_t list_points(struct wk_worker *w, bool final, Longhaul__V1__Point *
 // second behind the first.
 static uint64_t *list_units(const struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
 {
-    uint64_t *out = malloc((2u * w->queued + w->resumes + 1) * sizeof *out);
+    uint64_t *out = malloc((2u * w->queued + w->resume_count + 1) * sizeof *out);
     m->holding = out;
     m->begun = out ? out + w->queued : NULL;
     m->n_holding = w->queued;
@@ -260,7 +260,8 @@ static uint64_t *list_units(const struct wk_worker *w, Longhaul__V1__LeaseReques
         out[i] = w->queue[i].unit;
         if (wk_units_begun(w, &w->queue[i])) m->begun[m->n_begun++] = w->queue[i].unit;
     }
-    for (uint32_t i = 0; out && i < w->resumes; i++) m->begun[m->n_begun++] = w->resume[i].unit;
+    for (uint32_t i = 0; out && i < w->resume_count; i++)
+        m->begun[m->n_begun++] = w->resume[i].unit;
     return out;
 }
 
@@ -277,7 +278,7 @@ static lh_err send_lease(struct wk_worker *w)
     m.want = w->asked = w->conf.queue_units;
     m.ahead = LH_LEASES_MAX;
     m.claimed = claims;
-    m.n_returned = w->returns;
+    m.n_returned = w->returned_count;
     m.returned = w->returned;
     m.tokens_per_s = w->tokens_per_s;
     m.tokens = w->count.tokens;

@@ -66,7 +66,8 @@ static void bad_entry(void *arg, const char *file, lh_err err)
         return;
     }
     wk_entry_lost(s, why);
-    lh_err aside = wk_outbox_set_aside(&s->outbox, file); // or the next start tells of it again
+    lh_err aside =
+        wk_outbox_set_aside(&s->outbox, file); // the next start need not tell of it again
     if (aside && aside != LH_ERR_DISK_FULL && !r->err) r->err = aside;
 }
 
@@ -238,13 +239,13 @@ static lh_err resume_shard(struct wk_shard *s, bool *lost)
         wk_committed_resume(s, &first);
     }
     wk_slot_free(&slot);
-    if (s->ready) wk_place_entries(s);
+    if (s->ready) wk_entries_locate(s);
     return err;
 }
 
 static uint64_t trained_in(const struct wk_shard *s, uint64_t unit)
 {
-    for (uint32_t i = 0; i < s->slot.committed->places; i++)
+    for (uint32_t i = 0; i < s->slot.committed->place_count; i++)
         if (s->slot.committed->place[i].unit == unit) return s->slot.committed->place[i].tokens;
     return 0;
 }
@@ -254,13 +255,13 @@ static uint64_t trained_in(const struct wk_shard *s, uint64_t unit)
 static void resume_places(struct wk_worker *w)
 {
     const struct wk_slot *first = w->shard[0].slot.committed;
-    for (uint32_t i = 0; i < first->places; i++) {
+    for (uint32_t i = 0; i < first->place_count; i++) {
         struct wk_place least = first->place[i];
         for (uint32_t k = 1; k < w->shards; k++) {
             uint64_t tokens = trained_in(&w->shard[k], least.unit);
             if (tokens < least.tokens) least.tokens = tokens;
         }
-        if (least.tokens) w->resume[w->resumes++] = least;
+        if (least.tokens) w->resume[w->resume_count++] = least;
     }
 }
 
@@ -331,7 +332,8 @@ lh_err wk_start_resume(struct wk_worker *w)
     if (lost) LH_TRY(wk_bump(w, 0));
     for (uint32_t i = 0; i < w->shards; i++)
         if (w->shard[i].ended) LH_TRY(wk_settle_end(&w->shard[i]));
-    w->count.admitted = w->count.refused = w->count.returned = 0; // by the life that heard the end
+    // The life that heard the end has counted these.
+    w->count.admitted = w->count.refused = w->count.returned = 0;
     if (lost) return LH_OK;
     // No slot, or one of an older incarnation: a crash in the middle of joining or of raising it.
     for (uint32_t i = 0; i < w->shards; i++) {

@@ -30,7 +30,7 @@ static bool claimed(const struct wk_worker *w, uint64_t unit)
 {
     const struct wk_shard *s = &w->shard[unit % w->shards];
     if (in_list(s->finished.unit, s->finished.count, unit) ||
-        in_list(s->slot.committed->claim, s->slot.committed->claims, unit))
+        in_list(s->slot.committed->claim, s->slot.committed->claim_count, unit))
         return true;
     for (struct wk_entry *e = s->outbox.first; e; e = e->next)
         if (in_list(e->head.claim, e->head.claims, unit) &&
@@ -43,10 +43,10 @@ static bool claimed(const struct wk_worker *w, uint64_t unit)
 // here on.
 static uint64_t resumed(struct wk_worker *w, uint64_t unit)
 {
-    for (uint32_t i = 0; i < w->resumes; i++)
+    for (uint32_t i = 0; i < w->resume_count; i++)
         if (w->resume[i].unit == unit) {
             uint64_t tokens = w->resume[i].tokens;
-            w->resume[i] = w->resume[--w->resumes];
+            w->resume[i] = w->resume[--w->resume_count];
             return tokens;
         }
     return 0;
@@ -55,15 +55,15 @@ static uint64_t resumed(struct wk_worker *w, uint64_t unit)
 void wk_units_park(struct wk_worker *w)
 {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < w->resumes; i++) { // others may have had them credited since
+    for (uint32_t i = 0; i < w->resume_count; i++) { // others may have had them credited since
         uint64_t u = w->resume[i].unit;
         if (!lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u))
             w->resume[kept++] = w->resume[i];
     }
-    w->resumes = kept;
+    w->resume_count = kept;
     for (uint32_t i = 0; i < w->queued; i++)
-        if (w->queue[i].done && w->resumes < WK_PLACES_MAX) // no room: from its start again
-            w->resume[w->resumes++] = (struct wk_place){w->queue[i].unit, w->queue[i].done};
+        if (w->queue[i].done && w->resume_count < WK_PLACES_MAX) // no room: from its start again
+            w->resume[w->resume_count++] = (struct wk_place){w->queue[i].unit, w->queue[i].done};
     w->queued = 0;
 }
 
@@ -125,7 +125,7 @@ bool wk_units_begun(const struct wk_worker *w, const struct wk_queued *q)
 
 static bool kept_for_later(const struct wk_worker *w, uint64_t unit)
 {
-    for (uint32_t i = 0; i < w->resumes; i++)
+    for (uint32_t i = 0; i < w->resume_count; i++)
         if (w->resume[i].unit == unit) return true;
     return false;
 }
@@ -136,8 +136,8 @@ void wk_units_give_back(struct wk_worker *w, size_t n, const uint64_t *units)
 {
     struct wk_trainer *t = w->conf.trainer;
     uint32_t at = 0;
-    w->returns = 0;
-    for (size_t i = 0; i < n && w->returns < LH_RECALLS_MAX; i++) {
+    w->returned_count = 0;
+    for (size_t i = 0; i < n && w->returned_count < LH_RECALLS_MAX; i++) {
         uint64_t u = units[i];
         if (u >= w->conf.units->count || kept_for_later(w, u) || claimed(w, u)) continue;
         uint32_t k = place_of(w, u, &at);
@@ -148,7 +148,7 @@ void wk_units_give_back(struct wk_worker *w, size_t n, const uint64_t *units)
             w->queued--;
             at = 0;
         }
-        w->returned[w->returns++] = u;
+        w->returned[w->returned_count++] = u;
     }
 }
 
@@ -168,7 +168,7 @@ bool wk_units_drained(const struct wk_worker *w)
     for (uint32_t i = 0; i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
         if (s->cut || wk_outbox_undecided(&s->outbox) || s->progress.steps || s->progress.tokens ||
-            s->finished.count || s->slot.committed->claims)
+            s->finished.count || s->slot.committed->claim_count)
             return false;
     }
     return true;

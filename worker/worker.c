@@ -168,10 +168,10 @@ static json_t *shard_status(const struct wk_shard *s)
                      "version", (json_int_t)s->replica.ledger.version, "epoch",
                      (json_int_t)s->replica.ledger.epoch, "viewed", (json_int_t)s->view.version,
                      "outbox", (json_int_t)s->outbox.entries, "outbox_bytes",
-                     (json_int_t)s->outbox.bytes, "outbox_held_bytes", (json_int_t)s->outbox.held,
-                     "session", s->session.process != 0, "ended", s->ended, "digest", hex,
-                     "mismatches", (json_int_t)s->stream.digest_mismatches, "step",
-                     (json_int_t)(s->slot.committed->next - 1));
+                     (json_int_t)s->outbox.bytes, "outbox_held_bytes",
+                     (json_int_t)s->outbox.held_bytes, "session", s->session.process != 0, "ended",
+                     s->ended, "digest", hex, "mismatches", (json_int_t)s->stream.digest_mismatches,
+                     "step", (json_int_t)(s->slot.committed->next - 1));
 }
 
 // Pushes of this worker that are in the logs, as far as they are folded here. Decisions that this

@@ -4,10 +4,8 @@
 // "boundary") the parameters belong to the loop: that is where deltas are taken and folded records
 // enter the local view. Training goes on while pushes are made and travel.
 //
-// A push is walked through the files in this order: round.c (steps, when to cut), cut.c (delta,
-// feedback, encode, seal, outbox, slot), session.c (hello, send, decision), follow.c (records),
-// snapshot.c, view.c (the local view). durable_copy.c writes durable copies, start.c resumes from
-// the directory, member.c talks with the coordinator, worker.c tells.
+// README.md has the files in the order in which a push meets them, and who calls whom; shard.h has
+// a shard's state. Each module has a header of its own; this one has what every file needs.
 //
 // Memory: 4 bytes a parameter each for replica, residual, its spare and anchor (16), and what the
 // trainer holds (the built-in one: parameters, gradient, two moments: 16). On top comes a push, as
@@ -24,19 +22,18 @@
 #include "worker/shard.h"
 #include "worker/train/trainer.h"
 
-// Tests look on: everything that moves mass or credit. All may be NULL.
+// Tests look on at everything that moves mass or credit. Each may be NULL.
 struct wk_observer {
     void *arg;
-    // a step is done: what it was trained on
+    // A step is done; `in` says what it was trained on.
     void (*stepped)(void *arg, const struct wk_step_in *in);
-    // a delta of the shard's `values` is taken for a push; then its cut is committed (on the disk
-    // lane)
+    // The shard's delta[values] is taken for a push; later, on the disk lane, its cut is committed.
     void (*kept)(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step,
                  const float *delta, uint64_t values);
     void (*cut)(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step);
     void (*decided)(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step,
                     bool admitted);
-    void (*lost)(void *arg, uint32_t shard, const char *what); // declared: counted as lost
+    void (*lost)(void *arg, uint32_t shard, const char *what); // mass that is given up for lost
 };
 
 struct wk_conf {
@@ -51,24 +48,25 @@ struct wk_conf {
     struct lh_keyring *keys;
     uint8_t cipher;
     uint32_t key_id;
-    bool unsealed_states; // given and taken without the job key's seal too (seal.snapshots: false)
+    bool unsealed_states; // seal.snapshots: false: states come and go without the job key's seal
     struct wk_trainer *trainer; // borrows
     struct lk_codec codec;
-    float beta, kappa;
+    float beta, kappa; // error feedback: how much of the residual is sent, how much is trained on
     // Learning rate as a function of the run's credited tokens (DESIGN.md#section-6, one clock).
     float (*rate)(void *arg, uint64_t tokens);
     void *rate_arg;
-    uint32_t queue_units;     // units in work and read ahead: so many are leased at least
-    uint32_t window_units;    // of them, how many a batch is mixed from
-    uint32_t norms_rounds;    // the tensors' norms are logged every so many rounds; 0: never
-    uint64_t cut_bytes;       // parameters of a shard from which on a snapshot comes in ranges
-    uint32_t snapshot_rounds; // a synced residual snapshot every so many cuts
-    uint64_t durable_every;   // versions between durable copies of the fold state
-    int64_t lease_ns, retry_base_ns, retry_max_ns, reconnect_max_ns;
-    // Of a call with one answer on a short path, and the most that a long one makes of it; the
-    // latter 0: no more. wk_deadline() tells.
-    int64_t deadline_ns, deadline_max_ns;
-    const struct wk_observer *observer;
+    uint32_t queue_units;     // units in work and read ahead: as many are leased at least
+    uint32_t window_units;    // units that a batch is mixed from, the queue's first ones
+    uint32_t norms_rounds;    // rounds between two logs of the tensors' norms; 0: never
+    uint64_t ranges_bytes;    // shards of as many bytes of parameters come in ranges
+    uint32_t snapshot_rounds; // cuts between two synced residual snapshots; 0: none
+    uint64_t durable_every;   // versions between two durable copies of the replica; 0: none
+    int64_t lease_ns;         // time between two requests to the coordinator
+    int64_t retry_base_ns, retry_max_ns; // bounds of the waits before another try
+    int64_t reconnect_max_ns;            // the upper bound where nobody answered
+    int64_t deadline_ns;                 // time of a call with one answer on a short path
+    int64_t deadline_max_ns;             // time that a long path may make of it; 0: deadline_ns
+    const struct wk_observer *observer;  // NULL: none
     // Adds to the status what others know: the loader. May be NULL.
     void (*tell)(void *arg, json_t *status);
     void *tell_arg;
@@ -99,8 +97,9 @@ extern const struct wk_hooks wk_wiring;
 enum wk_state { WK_JOINING, WK_WAITING, WK_TRAINING, WK_DRAINING, WK_DONE };
 
 struct wk_queued { // a leased unit
-    uint64_t unit, done, tokens;
-    bool announced; // to the trainer: it is read ahead
+    uint64_t unit;
+    uint64_t done, tokens; // tokens that were trained; tokens that it has
+    bool announced;        // the trainer reads it ahead
 };
 enum { WK_PIECES_MAX = 64 };
 
@@ -108,66 +107,76 @@ struct wk_worker {
     struct wk_conf conf;
     const struct wk_hooks *hooks;
     uint64_t id;
-    struct lh_incarnation incarnation;
-    bool fresh;       // no usable directory: a new number must be granted
+    struct lh_incarnation incarnation; // changed by push/commit.c alone
+    bool fresh;       // the directory holds no identity: a new number must be granted
     uint64_t attempt; // names this fresh start to the coordinator
-    uint32_t over;    // and the number that it replaces, as far as it was told; 0: none
+    uint32_t over;    // the granted number that this start replaces, as far as it was told; 0: none
     char outbox_dir[LH_PATH_SIZE], replica_dir[LH_PATH_SIZE];
-    struct lh_file *lock;
-    bool full_said[WK_DISK_FULL_COUNT];
+    struct lh_file *lock;               // held: one process uses the directory
+    bool full_said[WK_DISK_FULL_COUNT]; // disk_full.c: this kind was told of
     struct wk_shard *shard;
     uint32_t shards;
-    // coordinator
+    // The coordinator (member.c).
     struct lh_link *coordinator;
-    struct lh_unary *join, *lease;
+    struct lh_unary *join, *lease; // calls under way; NULL: none
     uint64_t member_timer;
-    uint32_t member_tries, unserved_tries;
-    bool joined, started, want_lease;
-    bool telling_done, told_done;       // the coordinator is being told of the end, has been
-    bool telling_drained, told_drained; // the same, of having drained
+    uint32_t member_tries;              // calls in a row that failed
+    uint32_t unserved_tries;            // answers in a row that left a shard without an address
+    bool joined;                        // the coordinator knows this incarnation
+    bool started;                       // the run has begun
+    bool want_lease;                    // a request is due at once
+    bool telling_done, told_done;       // all shards are folded to their end: is told, was told
+    bool telling_drained, told_drained; // nothing is left to train or to push: likewise
     bool leased_out;                    // the last answer had nothing more
-    uint8_t phase;
-    uint32_t local_steps;
-    // training
-    struct wk_queued queue[LH_LEASES_MAX];
-    uint32_t queued, asked;            // asked: units that the last lease wanted in all
-    uint64_t returned[LH_RECALLS_MAX]; // given back, and the coordinator did not confirm it yet
-    uint32_t returns;
-    // How far units were trained that are not in the queue: what every shard's pushes hold of those
-    // of an earlier life, and those that were begun when we were asked to stand still.
+    uint8_t phase;                      // enum lh_phase, as the last answer says
+    uint32_t local_steps;               // steps between two cuts of a shard (H)
+    // Units (units.c).
+    struct wk_queued queue[LH_LEASES_MAX]; // leased, in the order in which they came
+    uint32_t queued;
+    uint32_t asked;                    // units that the last request wanted in all
+    uint64_t returned[LH_RECALLS_MAX]; // given back; the coordinator has not confirmed it yet
+    uint32_t returned_count;
+    // How far units were trained that are not in the queue: those of an earlier life that every
+    // shard's pushes hold, and those that were begun when the worker was told to stand still.
     struct wk_place resume[WK_PLACES_MAX];
-    uint32_t resumes;
-    bool stepping, stopped, failed, change_posted;
+    uint32_t resume_count;
+    // Steps (push/round.c). During a step `in`, `out` and `piece` are the compute lane's.
+    bool stepping;
+    bool stopped, failed; // no call is made any more; an error was the cause (core.c)
+    bool change_posted;   // core.c: the event `changed` is on its way
     struct wk_piece piece[WK_PIECES_MAX];
     struct wk_step_in in;
     struct wk_step_out out;
     lh_err step_error;
-    int64_t step_started, step_ended; // step_ended 0: accounted for
-    int64_t idle_since;               // since when training waits for others; 0: it does not
-    double tokens_per_s;
-    struct wk_tensor_norms *norms; // [tensors], NULL: never asked for
-    uint64_t norms_round;          // when they are due
-    struct wk_evaluated evaluated; // the last one; languages 0: none yet
-    uint64_t evaluated_credited;
-    uint32_t ranks; // processes that share its steps' work; whoever starts it says so
+    int64_t step_started;
+    int64_t step_ended;            // 0: the time since then is accounted for
+    int64_t idle_since;            // training waits for others since then; 0: it does not
+    double tokens_per_s;           // smoothed
+    struct wk_tensor_norms *norms; // stats.c: [tensors]; NULL: never asked for
+    uint64_t norms_round;          // the round in which norms are due
+    struct wk_evaluated evaluated; // the last evaluation; languages 0: none yet
+    uint64_t evaluated_credited;   // the run's credited tokens when it was made
+    uint32_t ranks;                // processes that share the steps' work; node.c sets it
     struct {
         uint64_t tokens, steps, rounds, admitted, damped, refused, returned, lost;
         uint64_t payload_up, payload_down, resent, snapshots;
-        int64_t stall_ns;   // waited for the network, a server, the coordinator
-        int64_t between_ns; // from a step's end to what follows: views, deltas, hand-over
+        int64_t stall_ns;   // time in which training waited for the network or for others
+        int64_t between_ns; // time between a step's end and what follows: views, deltas, hand-over
         double loss;        // smoothed
-    } count;
+    } count;                // this life's
 };
 
-// Resumes from its directory, or begins. LH_ERR_BUSY: another process uses the directory.
+// Resumes from its directory, or begins in it. Copies `conf`, borrows what it points to until
+// stop(). LH_ERR_BUSY: another process uses the directory. All functions here are the loop's.
 LH_MUST lh_err wk_worker_start(const struct wk_conf *conf, struct wk_worker **out);
-// Makes no calls any more; what its lanes do comes back to nothing. Then the transport may go, and
-// then stop().
+// Ends all calls; jobs on lanes come back to nothing. The transport is closed next, then stop().
 void wk_worker_close(struct wk_worker *w);
-void wk_worker_stop(struct wk_worker *w); // frees it; its transport must be gone or dead already
+// Frees the worker, whose transport is closed already. NULL is allowed.
+void wk_worker_stop(struct wk_worker *w);
 enum wk_state wk_worker_state(const struct wk_worker *w);
-LH_MUST lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out); // JSON
-// An orderly end: what is committed is made to survive a power cut too.
+// Appends the status to `out`, one JSON object.
+LH_MUST lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out);
+// An orderly end: syncs what is committed, which then survives a power cut.
 LH_MUST lh_err wk_worker_settle(struct wk_worker *w);
 
 // ---- what every file needs (core.c). On the loop, all of it.

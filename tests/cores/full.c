@@ -26,7 +26,7 @@ static void look(const struct wk_shard *s, struct memory *m)
 {
     memset(m, 0, sizeof *m);
     m->slot = *s->slot.committed;
-    memcpy(m->claim, s->slot.committed->claim, s->slot.committed->claims * sizeof *m->claim);
+    memcpy(m->claim, s->slot.committed->claim, s->slot.committed->claim_count * sizeof *m->claim);
     memcpy(m->residual, s->slot.residual, s->layout->values * sizeof *m->residual);
     m->entries = s->outbox.entries;
 }
@@ -124,7 +124,8 @@ static void refused_and_killed(uint32_t shards)
         assert_int_equal(s->slot.committed->decided == step, returned);
         assert_int_equal(wk_outbox_undecided(&s->outbox) != NULL, !returned);
         assert_memory_equal(s->slot.residual, after, s->layout->values * sizeof *after);
-        assert_int_equal(s->slot.committed->claims, before.slot.claims + (returned ? claims : 0));
+        assert_int_equal(s->slot.committed->claim_count,
+                         before.slot.claim_count + (returned ? claims : 0));
         kept += !returned;
         back += returned;
         free(after);

@@ -57,7 +57,7 @@ static void start_again(struct life *l)
     end(l);
     rig_boot_worker(l->rig, 1);
     live(l->rig, l);
-    assert_int_equal(l->shard->outbox.held, 0); // it read them all and kept none
+    assert_int_equal(l->shard->outbox.held_bytes, 0); // it read them all and kept none
 }
 
 static uint64_t in_memory(const struct wk_outbox *o)
@@ -68,7 +68,7 @@ static uint64_t in_memory(const struct wk_outbox *o)
             n++;
             bytes += e->bytes;
         }
-    assert_int_equal(bytes, o->held);
+    assert_int_equal(bytes, o->held_bytes);
     return n;
 }
 

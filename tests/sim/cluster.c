@@ -179,7 +179,7 @@ static lh_err start_worker(struct sim_node *n)
     struct setup all = common(n);
     struct wk_conf conf = setup_worker(&all, n->trainer);
     conf.unsealed_states = n->sim->conf.seed % 4 == 0;
-    conf.cut_bytes = n->sim->conf.seed % 3 ? 0 : UINT64_MAX; // snapshots in ranges, or whole
+    conf.ranges_bytes = n->sim->conf.seed % 3 ? 0 : UINT64_MAX; // snapshots in ranges, or whole
     conf.codec = n->sim->codec;
     conf.lease_ns = 500 * LH_MS;
     conf.retry_base_ns = 100 * LH_MS;
@@ -463,7 +463,7 @@ static void tell_outbox(const struct sim_node *n, uint32_t shard)
                   (unsigned long long)e->head.step, e->status ? "admitted" : "undecided",
                   (unsigned long long)e->version, e->head.claims,
                   (unsigned long long)e->head.claim[0]);
-    for (uint32_t i = 0; i < ws->slot.committed->claims; i++)
+    for (uint32_t i = 0; i < ws->slot.committed->claim_count; i++)
         sim_trace(n->sim, "%s returned claim %llu", n->name,
                   (unsigned long long)ws->slot.committed->claim[i]);
     for (uint32_t i = 0; i < ws->finished.count; i++)

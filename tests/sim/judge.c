@@ -338,7 +338,7 @@ static void look_at_outbox(struct sim *s, const struct wk_shard *ws)
         held += e->frame ? e->frame->len : 0;
         settled |= e->frame && e->status == WK_ADMITTED && e->version;
     }
-    if (settled || held != ws->outbox.held)
+    if (settled || held != ws->outbox.held_bytes)
         sim_fail(s, "shard %u: an outbox holds %" PRIu64 " bytes of frames in memory", ws->id,
                  held);
 }

@@ -43,8 +43,8 @@ static void copy_slot(struct wk_slot *to, const struct wk_slot *from)
     *to = *from;
     to->claim = claim;
     to->place = place;
-    if (from->claims) memcpy(claim, from->claim, from->claims * sizeof *claim);
-    if (from->places) memcpy(place, from->place, from->places * sizeof *place);
+    if (from->claim_count) memcpy(claim, from->claim, from->claim_count * sizeof *claim);
+    if (from->place_count) memcpy(place, from->place, from->place_count * sizeof *place);
 }
 
 lh_err wk_committed_open(struct wk_shard *s)
@@ -146,7 +146,7 @@ lh_err wk_change_snapshot(const struct wk_change *c)
 {
     struct wk_shard *s = c->shard;
     struct wk_slot slot = c->slot;
-    slot.claims = slot.places = 0;
+    slot.claim_count = slot.place_count = 0;
     return wk_snapshot_write(&s->slot.files, &slot, s->slot.spare);
 }
 

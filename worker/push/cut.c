@@ -13,6 +13,7 @@
 #include "worker/bugs.h"
 #include "worker/disk_full.h"
 #include "worker/push/outcome.h"
+#include "worker/push/session.h"
 #include "worker/push/view.h"
 #include "worker/train/stats.h"
 
@@ -44,11 +45,12 @@ struct wk_cut {
     struct lh_buf plain;  // the payload
     struct lh_frame head; // without what the encoding tells
     struct wk_change change;
-    uint64_t tokens, steps, at; // at: steps of this process
-    uint32_t returned;          // how many of the head's claims came back with refused frames
-    bool snapshot;              // a synced copy of the residual is due, and
-    struct lh_buf trainer;      // of the optimizer's state
-    double *residual_square;    // wanted for the statistics; NULL: not now
+    uint64_t tokens, steps;  // progress that it holds
+    uint64_t at;             // steps of this process when it was taken
+    uint32_t returned;       // how many of the head's claims came back with refused frames
+    bool snapshot;           // a synced residual snapshot is due
+    struct lh_buf trainer;   // the optimizer's state, where a snapshot is due
+    double *residual_square; // wanted for the statistics; NULL: not now
     struct wk_entry *entry;
     lh_err result, snapshot_result;
     char text[256]; // an error's text belongs to its thread
@@ -85,7 +87,7 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
                            .steps = (uint32_t)s->progress.steps,
                            .manifest = w->conf.manifest->hash};
     memcpy(f->job, w->conf.job, LH_JOB);
-    for (uint32_t i = 0; i < s->slot.committed->claims && f->claims < LH_CLAIMS_MAX; i++)
+    for (uint32_t i = 0; i < s->slot.committed->claim_count && f->claims < LH_CLAIMS_MAX; i++)
         f->claim[f->claims++] = s->slot.committed->claim[i];
     c->returned = f->claims;
     for (uint32_t i = 0, n = wk_claimable(s); i < n && f->claims < LH_CLAIMS_MAX; i++)
@@ -95,8 +97,9 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
 
 static void add_place(struct wk_slot *slot, uint64_t unit, uint64_t tokens)
 {
-    if (tokens && slot->places < WK_PLACES_MAX) // one that finds no room is trained from its start
-        slot->place[slot->places++] = (struct wk_place){unit, tokens};
+    if (tokens &&
+        slot->place_count < WK_PLACES_MAX) // one that finds no room is trained from its start
+        slot->place[slot->place_count++] = (struct wk_place){unit, tokens};
 }
 
 // How far each unit was trained that no frame claims yet: those of the queue, those whose claim
@@ -105,14 +108,14 @@ static void add_place(struct wk_slot *slot, uint64_t unit, uint64_t tokens)
 static void fill_places(const struct wk_shard *s, uint32_t claimed, struct wk_slot *slot)
 {
     const struct wk_worker *w = s->worker;
-    slot->places = 0;
+    slot->place_count = 0;
     for (uint32_t i = 0; i < w->queued; i++) add_place(slot, w->queue[i].unit, w->queue[i].done);
     for (uint32_t k = 0; k < w->shards; k++)
         for (uint32_t i = k == s->id ? claimed : 0; i < w->shard[k].finished.count; i++) {
             uint64_t unit = w->shard[k].finished.unit[i];
             add_place(slot, unit, w->conf.units->unit[unit].tokens);
         }
-    for (uint32_t i = 0; i < w->resumes; i++)
+    for (uint32_t i = 0; i < w->resume_count; i++)
         add_place(slot, w->resume[i].unit, w->resume[i].tokens);
 }
 
@@ -121,8 +124,8 @@ static lh_err fill_slot(struct wk_shard *s, struct wk_cut *c)
 {
     LH_TRY(wk_change_begin(s, &c->change));
     struct wk_slot *slot = &c->change.slot;
-    slot->claims -= c->returned;
-    memmove(slot->claim, slot->claim + c->returned, slot->claims * sizeof *slot->claim);
+    slot->claim_count -= c->returned;
+    memmove(slot->claim, slot->claim + c->returned, slot->claim_count * sizeof *slot->claim);
     slot->next++;
     slot->tokens = 0;
     fill_places(s, c->head.claims - c->returned, slot);
@@ -256,7 +259,7 @@ static void committed(struct wk_shard *s, struct wk_cut *c)
     s->progress.held_steps = c->at;
     s->progress.cut_count++;
     s->worker->count.rounds += s->id == 0;
-    c->entry->plain = c->plain; // so that the own fold need not open the frame again
+    c->entry->plain = c->plain; // the own fold need not unseal the frame
     c->plain = (struct lh_buf){0};
     wk_outbox_insert(&s->outbox, c->entry);
     c->entry = NULL;
@@ -336,6 +339,7 @@ static void cut_done(void *arg)
         wk_fatal(w, err);
         return;
     }
+    wk_push_soon(s);
     wk_changed(w);
 }
 

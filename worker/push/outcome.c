@@ -74,8 +74,8 @@ static lh_err take_back(struct wk_change *c, const struct wk_entry *e, const str
     struct wk_shard *s = c->shard;
     LH_TRY(add_back(s, e, frame));
     if (LH_BUG("return_rounds")) wk_bug_round(s);
-    for (uint32_t i = 0; i < e->head.claims && c->slot.claims < WK_CLAIMS_HELD_MAX; i++)
-        c->slot.claim[c->slot.claims++] = e->head.claim[i];
+    for (uint32_t i = 0; i < e->head.claims && c->slot.claim_count < WK_CLAIMS_HELD_MAX; i++)
+        c->slot.claim[c->slot.claim_count++] = e->head.claim[i];
     c->slot.tokens += e->head.tokens;
     c->moves = true;
     return LH_OK;
@@ -204,7 +204,7 @@ lh_err wk_settle_end(struct wk_shard *s)
 }
 
 // Where the own pushes stand in a state that came as a whole.
-void wk_place_entries(struct wk_shard *s)
+void wk_entries_locate(struct wk_shard *s)
 {
     const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
     for (struct wk_entry *e = s->outbox.first; e; e = e->next) {

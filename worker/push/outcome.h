@@ -20,7 +20,7 @@ LH_MUST lh_err wk_snapshot_distrust(struct wk_shard *s, uint64_t incarnation, ui
 // A new incarnation, raised by the worker itself above its own and `above`; the event `raised`.
 LH_MUST lh_err wk_bump(struct wk_worker *w, uint64_t above);
 // Notes where the own pushes stand in a state that was loaded as a whole.
-void wk_place_entries(struct wk_shard *s);
+void wk_entries_locate(struct wk_shard *s);
 // Entries that a stable point and a residual snapshot cover go; their files go on the status lane.
 void wk_trim(struct wk_shard *s);
 // The whole log is folded: what it holds was admitted, everything else is taken back.

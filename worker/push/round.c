@@ -77,7 +77,7 @@ static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
     bool idle = !w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN);
     if (idle && bsp && wk_round_awaited(s)) return true; // nothing to add, but others wait
     return idle && (s->progress.steps || s->progress.tokens || wk_claimable(s) ||
-                    s->slot.committed->claims);
+                    s->slot.committed->claim_count);
 }
 
 // BSP: all shards are pushed at one boundary, or the rounds of two shards could wait for each
@@ -221,7 +221,8 @@ void wk_round_boundary(struct wk_worker *w)
     if (w->queued < w->conf.queue_units && may && !w->leased_out) wk_lease_soon(w);
     bool stuck = must_wait(w);
     if (!may || stuck || !plan_step(w)) {
-        if (wk_units_drained(w) && !w->told_drained) wk_lease_soon(w); // else at the usual pace
+        if (wk_units_drained(w) && !w->told_drained)
+            wk_lease_soon(w); // otherwise at the usual pace
         note_idle(w, may && (stuck || !w->leased_out) && w->count.steps > 0);
         return;
     }

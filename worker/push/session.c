@@ -19,7 +19,6 @@
 #include "worker/push/sender.h"
 
 static void say_hello(void *arg);
-static void push_soon(struct wk_shard *s);
 
 static void again(struct wk_shard *s, lh_err why)
 {
@@ -135,7 +134,7 @@ static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
     s->history.decided_epoch = m->epoch;
     s->session.process =
         m->process; // waits grow until a push is decided: one may be refused each time
-    push_soon(s);
+    wk_push_soon(s);
     wk_changed(w);
     return LH_OK;
 }
@@ -292,7 +291,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     if (w->stopped) return;
     if (status == LH_OK) {
         s->session.sender.entry = NULL;
-        push_soon(s); // the next one, if there is one already
+        wk_push_soon(s); // the next one, if there is one already
         return;
     }
     w->count.resent++;
@@ -354,7 +353,7 @@ static void push(struct wk_shard *s)
     }
 }
 
-static void push_soon(struct wk_shard *s)
+void wk_push_soon(struct wk_shard *s)
 {
     if (s->session.process && !s->session.sender.call) push(s);
 }
@@ -367,6 +366,5 @@ void wk_session_changed(struct wk_worker *w)
             s->session.after_cut = false;
             wk_session_start(s);
         }
-        push_soon(s);
     }
 }

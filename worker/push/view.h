@@ -5,7 +5,7 @@
 #include "worker/worker.h"
 
 void wk_view_start(struct wk_shard *s); // the first view of a replica
-bool wk_view_renew(struct wk_shard *s); // at a boundary; true: it changed
+bool wk_view_renew(struct wk_shard *s); // call it at a boundary; true: the view changed
 // True: as far as the own pushes go, the view may be renewed: none is on its way or not folded.
 bool wk_view_may_renew(const struct wk_shard *s);
 // True: the own record of the last decided push is folded, so the view can hold all that was sent.

@@ -19,7 +19,7 @@ struct wk_durable_copy {
     struct wk_shard *shard;
     struct lk_checkpoint checkpoint;
     uint64_t stable; // when it was begun
-    unsigned copies; // that are left
+    unsigned copies; // copies that are left
     lh_err result, tidied;
 };
 

@@ -96,7 +96,7 @@ lh_err wk_follow_ended(struct wk_shard *s)
     s->final_digest = lk_replica_digest(&s->replica);
     lh_logf(s->worker->conf.log, LH_INFO, "shard.ended", "shard %u at version %" PRIu64, s->id,
             s->replica.ledger.version);
-    if (!s->cut) LH_TRY(wk_settle_end(s)); // else when it is committed
+    if (!s->cut) LH_TRY(wk_settle_end(s)); // during a cut: when it is committed
     wk_lease_soon(s->worker);
     return wk_durable_copy_start(s);
 }
@@ -271,7 +271,7 @@ void wk_follow_over(struct wk_shard *s, lh_err status, const char *text, lh_err 
     }
     if (status && !s->ended) {
         wk_session_lost(s); // it may be another process now: greet it again
-        wk_lease_soon(w);   // or another server: the coordinator knows
+        wk_lease_soon(w);   // another server may have it now: the coordinator knows
     }
     if (s->stream.need_snapshot || !s->ready || status)
         again(s, status);

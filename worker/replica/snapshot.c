@@ -271,7 +271,7 @@ static lh_err take_whole(struct wk_shard *s)
     s->stream.need_snapshot = false;
     s->ready = true;
     s->stream.tries = 0;
-    wk_place_entries(s);
+    wk_entries_locate(s);
     lh_logf(w->conf.log, LH_INFO, "replica.snapshot",
             "shard %u at version %" PRIu64 ", epoch %" PRIu64, s->id, s->replica.ledger.version,
             s->replica.ledger.epoch);
@@ -341,7 +341,7 @@ lh_err wk_snapshot_ask(struct wk_shard *s)
     struct wk_worker *w = s->worker;
     struct wk_arrival *a = &s->arrival;
     struct lh_transport *t = w->conf.transport;
-    bool large = s->layout->values * sizeof(float) >= w->conf.cut_bytes;
+    bool large = s->layout->values * sizeof(float) >= w->conf.ranges_bytes;
     a->ranges = large && !s->stream.tries ? LH_SNAPSHOT_RANGES : 1;
     a->incoming.room = s->arrival.reserved;
     s->arrival.reserved = NULL;
