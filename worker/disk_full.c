@@ -3,7 +3,7 @@
 //
 // A commit that finds no room leaves everything as it was (commit.h), so all there is to do is to
 // try again: training goes on, pushes wait.
-#include "worker/worker.h"
+#include "worker/disk_full.h"
 
 static const struct {
     const char *full, *room;
@@ -30,21 +30,14 @@ void wk_disk_full_over(struct wk_worker *w, enum wk_disk_full of)
 static void try_again(void *arg)
 {
     struct wk_shard *s = arg;
-    struct wk_worker *w = s->worker;
-    s->room_timer = 0;
-    lh_err err = s->ended && !s->cut ? wk_settle_end(s) : LH_OK;
-    if (err) {
-        wk_fatal(w, err);
-        return;
-    }
-    wk_trim(s); // whose removals may have waited
-    wk_boundary_soon(w);
+    s->disk.timer = 0;
+    s->worker->hooks->room(s);
 }
 
 void wk_disk_full_wait(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
-    if (w->stopped || s->room_timer) return;
-    s->room_timer =
-        lh_after(w->conf.env, wk_backoff(w, &s->room_tries, LH_ERR_DISK_FULL), try_again, s);
+    if (w->stopped || s->disk.timer) return;
+    s->disk.timer =
+        lh_after(w->conf.env, wk_backoff(w, &s->disk.tries, LH_ERR_DISK_FULL), try_again, s);
 }

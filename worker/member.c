@@ -1,12 +1,17 @@
 // Member: join, lease units, report (DESIGN.md#section-10). A coordinator that can't be reached
 // stops nothing but new units.
+#include "worker/member.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "worker/worker.h"
+#include "worker/disk_full.h"
+#include "worker/push/history.h"
+#include "worker/push/outcome.h"
+#include "worker/units.h"
 
 // Roles start in any order: a coordinator that is not there yet is no warning for some ten seconds.
 enum { EARLY_TRIES = 8 };
@@ -50,18 +55,17 @@ static void take_addresses(struct wk_worker *w, size_t n, Longhaul__V1__ShardAdd
         if (list[i]->shard >= w->shards || strlen(list[i]->address) >= LH_ADDRESS_SIZE) continue;
         struct wk_shard *s = &w->shard[list[i]->shard];
         // Before whoever is at the address is greeted.
-        wk_session_told(s, list[i]->epoch, list[i]->version);
-        if (strcmp(s->address, list[i]->address) == 0) continue;
+        wk_history_told(s, list[i]->epoch, list[i]->version);
+        if (strcmp(s->session.address, list[i]->address) == 0) continue;
         struct lh_link *link;
         struct lh_transport *t = w->conf.transport;
         if (t->ops->dial(t, list[i]->address, LH_S, LH_LINE_FIRST, &link)) continue;
-        if (s->link) s->link->transport_ops->hangup(s->link);
-        s->link = link;
-        memcpy(s->address, list[i]->address, strlen(list[i]->address) + 1);
-        s->process = 0;
-        s->stream_tries = s->session_tries = 0;
-        if (!wk_following(s)) wk_follow_start(s);
-        if (s->ready) wk_session_start(s);
+        if (s->session.link) s->session.link->transport_ops->hangup(s->session.link);
+        s->session.link = link;
+        memcpy(s->session.address, list[i]->address, strlen(list[i]->address) + 1);
+        s->session.process = 0;
+        s->stream.tries = s->session.tries = 0;
+        w->hooks->address(s);
     }
 }
 
@@ -70,7 +74,7 @@ static void look_for_servers(struct wk_worker *w)
 {
     uint32_t missing = 0, shard = 0;
     for (uint32_t i = w->shards; i-- > 0;) {
-        if (w->shard[i].link) continue;
+        if (w->shard[i].session.link) continue;
         missing++;
         shard = i;
     }
@@ -145,134 +149,7 @@ static lh_err send_join(struct wk_worker *w)
 
 // ---------------------------------------------------------------- lease
 
-// Its place in the queue, or w->queued. Looks from *at on and leaves it behind what it found: lists
-// of units mostly stand in the queue's order.
-static uint32_t place_of(const struct wk_worker *w, uint64_t unit, uint32_t *at)
-{
-    for (uint32_t i = 0; i < w->queued; i++) {
-        uint32_t k = *at + i < w->queued ? *at + i : *at + i - w->queued;
-        if (w->queue[k].unit != unit) continue;
-        *at = k + 1 < w->queued ? k + 1 : 0;
-        return k;
-    }
-    return w->queued;
-}
-
-static bool in_list(const uint64_t *list, uint32_t n, uint64_t unit)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (list[i] == unit) return true;
-    return false;
-}
-
-// Trained, and its claim is on its way: waiting in a shard, or in a frame of the outbox.
-static bool claimed(const struct wk_worker *w, uint64_t unit)
-{
-    const struct wk_shard *s = &w->shard[unit % w->shards];
-    if (in_list(s->fresh, s->freshes, unit) ||
-        in_list(s->committed->claim, s->committed->claims, unit))
-        return true;
-    for (struct wk_entry *e = s->outbox.first; e; e = e->next)
-        if (in_list(e->head.claim, e->head.claims, unit) &&
-            !lh_ledger_credited(&s->replica.ledger, unit))
-            return true;
-    return false;
-}
-
-// How far this unit was trained, in an earlier life or before we stood still; the queue knows from
-// here on.
-static uint64_t resumed(struct wk_worker *w, uint64_t unit)
-{
-    for (uint32_t i = 0; i < w->resumes; i++)
-        if (w->resume[i].unit == unit) {
-            uint64_t tokens = w->resume[i].tokens;
-            w->resume[i] = w->resume[--w->resumes];
-            return tokens;
-        }
-    return 0;
-}
-
-void wk_park_units(struct wk_worker *w)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < w->resumes; i++) { // others may have had them credited since
-        uint64_t u = w->resume[i].unit;
-        if (!lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u))
-            w->resume[kept++] = w->resume[i];
-    }
-    w->resumes = kept;
-    for (uint32_t i = 0; i < w->queued; i++)
-        if (w->queue[i].done && w->resumes < WK_PLACES_MAX) // no room: from its start again
-            w->resume[w->resumes++] = (struct wk_place){w->queue[i].unit, w->queue[i].done};
-    w->queued = 0;
-}
-
-void wk_announce_units(struct wk_worker *w)
-{
-    struct wk_trainer *t = w->conf.trainer;
-    for (uint32_t i = 0; i < w->queued && i < w->conf.queue_units && t->ops->announce; i++) {
-        if (!w->queue[i].announced) t->ops->announce(t, w->queue[i].unit, true);
-        w->queue[i].announced = true;
-    }
-}
-
-static void take_units(struct wk_worker *w, size_t n, const uint64_t *units)
-{
-    uint32_t at = 0;
-    for (size_t i = 0; i < n && w->queued < LH_LEASES_MAX; i++) {
-        uint64_t u = units[i];
-        if (u >= w->conf.units->count || place_of(w, u, &at) < w->queued || claimed(w, u)) continue;
-        if (lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u)) continue;
-        struct wk_queued q = {.unit = u, .tokens = w->conf.units->unit[u].tokens};
-        q.done = resumed(w, u);
-        if (q.done >= q.tokens) { // every shard's pushes hold it, only its claim was lost
-            wk_unit_finished(w, u, 0);
-            continue;
-        }
-        w->queue[w->queued++] = q;
-    }
-    wk_announce_units(w);
-}
-
 // ---------------------------------------------------------------- recall
-
-// Is it trained in part: in a push, since the last cut, or in the step under way?
-static bool begun(const struct wk_worker *w, const struct wk_queued *q)
-{
-    if (q->done) return true;
-    for (uint32_t i = 0; w->stepping && i < w->in.pieces; i++)
-        if (w->piece[i].unit == q->unit) return true;
-    return false;
-}
-
-static bool kept_for_later(const struct wk_worker *w, uint64_t unit)
-{
-    for (uint32_t i = 0; i < w->resumes; i++)
-        if (w->resume[i].unit == unit) return true;
-    return false;
-}
-
-// Gives back what is recalled, but what is begun. What is not here at all was given back before, by
-// this life or an earlier one: it is said again.
-static void give_back(struct wk_worker *w, size_t n, const uint64_t *units)
-{
-    struct wk_trainer *t = w->conf.trainer;
-    uint32_t at = 0;
-    w->returns = 0;
-    for (size_t i = 0; i < n && w->returns < LH_RECALLS_MAX; i++) {
-        uint64_t u = units[i];
-        if (u >= w->conf.units->count || kept_for_later(w, u) || claimed(w, u)) continue;
-        uint32_t k = place_of(w, u, &at);
-        if (k < w->queued) {
-            if (begun(w, &w->queue[k])) continue;
-            if (w->queue[k].announced && t->ops->announce) t->ops->announce(t, u, false);
-            memmove(w->queue + k, w->queue + k + 1, (w->queued - k - 1) * sizeof *w->queue);
-            w->queued--;
-            at = 0;
-        }
-        w->returned[w->returns++] = u;
-    }
-}
 
 static void take_stable(struct wk_worker *w, size_t n, Longhaul__V1__Point **list)
 {
@@ -311,38 +188,18 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     if (w->stopped) return;
     take_addresses(w, m->n_shards, m->shards);
     look_for_servers(w);
-    give_back(w, m->n_recalled, m->recalled);
+    wk_units_give_back(w, m->n_recalled, m->recalled);
     uint32_t queued_before = w->queued;
-    if (w->phase == LH_PHASE_RUN) take_units(w, m->n_units, m->units);
-    if (w->phase >= LH_PHASE_DRAIN && !w->stepping) wk_park_units(w); // else after the step
+    if (w->phase == LH_PHASE_RUN) wk_units_take(w, m->n_units, m->units);
+    if (w->phase >= LH_PHASE_DRAIN && !w->stepping) wk_units_park(w); // during a step: after it
     if (w->stopped) return;
     w->want_lease = false;
     // It asked for that many, claims left out; or what came is known to be credited here, and is
     // not there yet. An answer to a full queue brings nothing, and says nothing of what is left.
     bool full = queued_before >= w->conf.queue_units;
     w->leased_out = m->n_units < w->asked || (w->queued == queued_before && !full);
-    again(w, w->returns ? 0 : w->conf.lease_ns); // somebody waits for them
-    wk_boundary_soon(w);
-}
-
-json_t *wk_leases_status(const struct wk_worker *w)
-{
-    uint64_t left = 0;
-    for (uint32_t i = 0; i < w->queued; i++) left += w->queue[i].tokens - w->queue[i].done;
-    return json_pack("{s:i s:f}", "units", (int)w->queued, "seconds",
-                     w->tokens_per_s > 0 ? (double)left / w->tokens_per_s : 0.0);
-}
-
-bool wk_drained(const struct wk_worker *w)
-{
-    if (w->phase < LH_PHASE_DRAIN || w->queued || w->stepping) return false;
-    for (uint32_t i = 0; i < w->shards; i++) {
-        const struct wk_shard *s = &w->shard[i];
-        if (s->cut || wk_outbox_undecided(&s->outbox) || s->steps || s->tokens || s->freshes ||
-            s->committed->claims)
-            return false;
-    }
-    return true;
+    again(w, w->returned_count ? 0 : w->conf.lease_ns); // somebody waits for them
+    wk_changed(w);
 }
 
 static bool all_ended(const struct wk_worker *w)
@@ -357,14 +214,15 @@ static uint64_t *list_claimed(const struct wk_worker *w, size_t *count)
     size_t cap = 0, n = 0;
     for (uint32_t i = 0; i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
-        cap += s->freshes + s->committed->claims;
+        cap += s->finished.count + s->slot.committed->claim_count;
         for (struct wk_entry *e = s->outbox.first; e; e = e->next) cap += e->head.claims;
     }
     uint64_t *out = malloc((cap + 1) * sizeof *out);
     for (uint32_t i = 0; out && i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
-        for (uint32_t k = 0; k < s->freshes; k++) out[n++] = s->fresh[k];
-        for (uint32_t k = 0; k < s->committed->claims; k++) out[n++] = s->committed->claim[k];
+        for (uint32_t k = 0; k < s->finished.count; k++) out[n++] = s->finished.unit[k];
+        for (uint32_t k = 0; k < s->slot.committed->claim_count; k++)
+            out[n++] = s->slot.committed->claim[k];
         for (struct wk_entry *e = s->outbox.first; e; e = e->next)
             for (uint32_t k = 0; k < e->head.claims; k++)
                 if (!lh_ledger_credited(&s->replica.ledger, e->head.claim[k]))
@@ -380,10 +238,11 @@ static size_t list_points(struct wk_worker *w, bool final, Longhaul__V1__Point *
     size_t n = 0;
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
-        if (final ? !s->ended : !s->durable.version) continue;
+        if (final ? !s->ended : !s->copies.durable.version) continue;
         const struct lh_ledger *l = &s->replica.ledger;
         item[n] = final ? lh_head_point(i, l->epoch, l->version, &s->final_digest)
-                        : lh_head_point(i, s->durable.epoch, s->durable.version, &s->durable.chain);
+                        : lh_head_point(i, s->copies.durable.epoch, s->copies.durable.version,
+                                        &s->copies.durable.chain);
         list[n] = &item[n];
         n++;
     }
@@ -394,15 +253,16 @@ static size_t list_points(struct wk_worker *w, bool final, Longhaul__V1__Point *
 // second behind the first.
 static uint64_t *list_units(const struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
 {
-    uint64_t *out = malloc((2u * w->queued + w->resumes + 1) * sizeof *out);
+    uint64_t *out = malloc((2u * w->queued + w->resume_count + 1) * sizeof *out);
     m->holding = out;
     m->begun = out ? out + w->queued : NULL;
     m->n_holding = w->queued;
     for (uint32_t i = 0; out && i < w->queued; i++) {
         out[i] = w->queue[i].unit;
-        if (begun(w, &w->queue[i])) m->begun[m->n_begun++] = w->queue[i].unit;
+        if (wk_units_begun(w, &w->queue[i])) m->begun[m->n_begun++] = w->queue[i].unit;
     }
-    for (uint32_t i = 0; out && i < w->resumes; i++) m->begun[m->n_begun++] = w->resume[i].unit;
+    for (uint32_t i = 0; out && i < w->resume_count; i++)
+        m->begun[m->n_begun++] = w->resume[i].unit;
     return out;
 }
 
@@ -419,11 +279,11 @@ static lh_err send_lease(struct wk_worker *w)
     m.want = w->asked = w->conf.queue_units;
     m.ahead = LH_LEASES_MAX;
     m.claimed = claims;
-    m.n_returned = w->returns;
+    m.n_returned = w->returned_count;
     m.returned = w->returned;
     m.tokens_per_s = w->tokens_per_s;
     m.tokens = w->count.tokens;
-    m.drained = w->telling_drained = wk_drained(w);
+    m.drained = w->telling_drained = wk_units_drained(w);
     m.done = w->telling_done = all_ended(w);
     if (trip.mean_us) m.trip = &trip;
     if (!err) {

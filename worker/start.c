@@ -12,12 +12,15 @@
 // again. A slot that was lost with the power: the incarnation is raised, the residual is rebuilt
 // from the snapshot and the outbox, and what is missing is counted. No identity: the coordinator
 // grants one.
+#include "worker/start.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/worker.h"
+#include "worker/bugs.h"
+#include "worker/push/outcome.h"
 
 // ---------------------------------------------------------------- one shard
 
@@ -63,7 +66,8 @@ static void bad_entry(void *arg, const char *file, lh_err err)
         return;
     }
     wk_entry_lost(s, why);
-    lh_err aside = wk_outbox_set_aside(&s->outbox, file); // or the next start tells of it again
+    lh_err aside =
+        wk_outbox_set_aside(&s->outbox, file); // the next start need not tell of it again
     if (aside && aside != LH_ERR_DISK_FULL && !r->err) r->err = aside;
 }
 
@@ -88,7 +92,7 @@ static lh_err clear_sent(struct wk_shard *s, struct wk_entry *e)
     LH_TRY(wk_outbox_frame(&s->outbox, e, &frame));
     lh_err err = lk_replica_open(&s->replica, lh_blob_span(frame), &plain, &opened, &info);
     if (!err) err = lk_frame_codec(&e->head, &codec);
-    if (!err) err = lk_payload_clear(&codec, s->layout, plain, s->spare);
+    if (!err) err = lk_payload_clear(&codec, s->layout, plain, s->slot.spare);
     lh_blob_release(frame);
     return err;
 }
@@ -98,9 +102,10 @@ static lh_err clear_sent(struct wk_shard *s, struct wk_entry *e)
 static lh_err rebuild_residual(struct wk_shard *s, bool have)
 {
     const struct wk_observer *o = s->worker->conf.observer;
-    if (!have) memset(s->spare, 0, s->layout->values * sizeof *s->spare);
+    if (!have) memset(s->slot.spare, 0, s->layout->values * sizeof *s->slot.spare);
     for (struct wk_entry *e = s->outbox.first; have && e; e = e->next) {
-        if (wk_entry_compare(e, s->snapshot.incarnation.number, s->snapshot.step) <= 0) continue;
+        if (wk_entry_compare(e, s->slot.snapshot.incarnation.number, s->slot.snapshot.step) <= 0)
+            continue;
         if (LH_BUG("esnap_rollback")) continue;
         LH_TRY(clear_sent(s, e));
     }
@@ -117,36 +122,32 @@ static lh_err rebuild_residual(struct wk_shard *s, bool have)
 static void judge_entries(struct wk_shard *s)
 {
     for (struct wk_entry *e = s->outbox.first; e; e = e->next) {
-        bool accounted = s->snapshot.present && wk_entry_compare(e, s->snapshot.incarnation.number,
-                                                                 s->snapshot.decided) <= 0;
+        bool accounted =
+            s->slot.snapshot.present &&
+            wk_entry_compare(e, s->slot.snapshot.incarnation.number, s->slot.snapshot.decided) <= 0;
         e->status = e->next ? WK_ADMITTED : WK_UNDECIDED;
-        e->accounted_refused = accounted && !s->snapshot.decided_admitted && !e->next;
-        if (accounted && s->snapshot.decided_admitted) e->status = WK_ADMITTED;
+        e->accounted_refused = accounted && !s->slot.snapshot.decided_admitted && !e->next;
+        if (accounted && s->slot.snapshot.decided_admitted) e->status = WK_ADMITTED;
     }
 }
 
 static lh_err resume_lost(struct wk_shard *s)
 {
     struct wk_slot snap = {0};
-    lh_err err = wk_snapshot_load(&s->slots, &snap, s->spare);
+    lh_err err = wk_snapshot_load(&s->slot.files, &snap, s->slot.spare);
     bool have = err == LH_OK;
     if (err && err != LH_ERR_NOT_FOUND) return err;
-    s->snapshot.present = have;
-    s->snapshot.incarnation = snap.incarnation;
-    s->snapshot.step = have ? snap.next - 1 : 0;
-    s->snapshot.decided = snap.decided;
-    s->snapshot.decided_admitted = snap.decided_admitted;
+    struct wk_snapshot_mark mark = {.present = have,
+                                    .incarnation = snap.incarnation,
+                                    .decided = snap.decided,
+                                    .decided_admitted = snap.decided_admitted};
+    mark.step = have ? snap.next - 1 : 0;
+    s->slot.snapshot = mark;
     wk_slot_free(&snap);
     judge_entries(s);
     LH_TRY(rebuild_residual(s, have));
     struct wk_slot slot = {.incarnation = s->worker->incarnation, .next = 1};
-    if (LH_BUG("same_inc_power")) {
-        slot.next = s->snapshot.step + 1;
-        for (struct wk_entry *e = s->outbox.first, *next; e; e = next) {
-            next = e->next;
-            if (e->head.step >= slot.next) LH_TRY(wk_outbox_drop(&s->outbox, e));
-        }
-    }
+    if (LH_BUG("same_inc_power")) LH_TRY(wk_bug_keep_steps(s, &slot));
     wk_committed_resume(s, &slot);
     return LH_OK;
 }
@@ -183,7 +184,7 @@ static lh_err resume_intact(struct wk_shard *s, const struct wk_slot *slot)
         now.decided = 0;
         now.decided_admitted = false;
     } else {
-        s->decided_epoch = slot->decided_epoch;
+        s->history.decided_epoch = slot->decided_epoch;
         if (slot->next > now.next) now.next = slot->next;
     }
     wk_committed_resume(s, &now);
@@ -212,9 +213,8 @@ static lh_err load_replica(struct wk_shard *s)
     // durable, and older ones go.
     LH_TRY(w->conf.env->ops->files->sync_dir(w->conf.env, w->replica_dir));
     s->ready = true;
-    s->durable.epoch = s->replica.ledger.epoch;
-    s->durable.version = s->replica.ledger.version;
-    s->durable.chain = s->replica.ledger.chain;
+    s->copies.durable = (struct lh_point){s->replica.ledger.epoch, s->replica.ledger.version,
+                                          s->replica.ledger.chain};
     if (s->replica.ledger.plan.phase == LH_PHASE_END) {
         s->ended = true;
         s->final_digest = lk_replica_digest(&s->replica);
@@ -227,7 +227,7 @@ static lh_err resume_shard(struct wk_shard *s, bool *lost)
     struct wk_slot slot = {0};
     enum wk_slot_state state;
     LH_TRY(load_replica(s));
-    LH_TRY(wk_slot_load(&s->slots, &slot, s->spare, &state));
+    LH_TRY(wk_slot_load(&s->slot.files, &slot, s->slot.spare, &state));
     lh_err err = load_outbox(s, state == WK_SLOT_INTACT ? &slot : NULL);
     if (!err && state == WK_SLOT_INTACT)
         err = resume_intact(s, &slot);
@@ -239,14 +239,14 @@ static lh_err resume_shard(struct wk_shard *s, bool *lost)
         wk_committed_resume(s, &first);
     }
     wk_slot_free(&slot);
-    if (s->ready) wk_place_entries(s);
+    if (s->ready) wk_entries_locate(s);
     return err;
 }
 
 static uint64_t trained_in(const struct wk_shard *s, uint64_t unit)
 {
-    for (uint32_t i = 0; i < s->committed->places; i++)
-        if (s->committed->place[i].unit == unit) return s->committed->place[i].tokens;
+    for (uint32_t i = 0; i < s->slot.committed->place_count; i++)
+        if (s->slot.committed->place[i].unit == unit) return s->slot.committed->place[i].tokens;
     return 0;
 }
 
@@ -254,14 +254,14 @@ static uint64_t trained_in(const struct wk_shard *s, uint64_t unit)
 // beyond it is trained twice, but nothing that is credited is missing anywhere.
 static void resume_places(struct wk_worker *w)
 {
-    const struct wk_slot *first = w->shard[0].committed;
-    for (uint32_t i = 0; i < first->places; i++) {
+    const struct wk_slot *first = w->shard[0].slot.committed;
+    for (uint32_t i = 0; i < first->place_count; i++) {
         struct wk_place least = first->place[i];
         for (uint32_t k = 1; k < w->shards; k++) {
             uint64_t tokens = trained_in(&w->shard[k], least.unit);
             if (tokens < least.tokens) least.tokens = tokens;
         }
-        if (least.tokens) w->resume[w->resumes++] = least;
+        if (least.tokens) w->resume[w->resume_count++] = least;
     }
 }
 
@@ -305,23 +305,23 @@ static void room_done(void *arg)
 
 // Clearing pages took a sixth of a join's processor time while its sender waited; the time until
 // the coordinator and the server have answered is free.
-lh_err wk_start_room(struct wk_shard *s)
+lh_err wk_start_reserve(struct wk_shard *s)
 {
     struct lh_env *env = s->worker->conf.env;
-    size_t bytes = s->layout->values * sizeof *s->room;
+    size_t bytes = s->layout->values * sizeof *s->arrival.reserved;
     if (s->ready || bytes < ROOM_BYTES_MIN) return LH_OK;
     struct room *r = malloc(sizeof *r);
-    s->room = r ? lh_zeros(s->layout->values, sizeof *s->room) : NULL;
-    if (!s->room) {
+    s->arrival.reserved = r ? lh_zeros(s->layout->values, sizeof *s->arrival.reserved) : NULL;
+    if (!s->arrival.reserved) {
         free(r);
         return LH_ERR_NO_MEMORY;
     }
-    *r = (struct room){s->room, bytes};
+    *r = (struct room){s->arrival.reserved, bytes};
     env->ops->work(env, LH_LANE_COMPUTE, room_job, room_done, r);
     return LH_OK;
 }
 
-lh_err wk_resume(struct wk_worker *w)
+lh_err wk_start_resume(struct wk_worker *w)
 {
     bool lost = false;
     LH_TRY(wk_incarnation_load(w));
@@ -332,13 +332,14 @@ lh_err wk_resume(struct wk_worker *w)
     if (lost) LH_TRY(wk_bump(w, 0));
     for (uint32_t i = 0; i < w->shards; i++)
         if (w->shard[i].ended) LH_TRY(wk_settle_end(&w->shard[i]));
-    w->count.admitted = w->count.refused = w->count.returned = 0; // by the life that heard the end
+    // The life that heard the end has counted these.
+    w->count.admitted = w->count.refused = w->count.returned = 0;
     if (lost) return LH_OK;
     // No slot, or one of an older incarnation: a crash in the middle of joining or of raising it.
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
-        if (s->committed->next > 1) continue;
-        LH_TRY(s->slots.generation ? wk_committed_write(s, false) : wk_committed_begin(s));
+        if (s->slot.committed->next > 1) continue;
+        LH_TRY(s->slot.files.generation ? wk_committed_write(s, false) : wk_committed_begin(s));
     }
     return LH_OK;
 }

@@ -9,37 +9,14 @@
 #include <string.h>
 
 #include "common/format/json.h"
-
-int64_t wk_deadline(const struct wk_worker *w, struct lh_link *link)
-{
-    return lh_link_deadline(link, w->conf.deadline_ns, w->conf.deadline_max_ns);
-}
-
-int64_t wk_backoff(struct wk_worker *w, uint32_t *tries, lh_err why)
-{
-    int64_t cap = w->conf.retry_base_ns, most = w->conf.retry_max_ns;
-    bool nobody = why == LH_ERR_UNAVAILABLE || why == LH_ERR_DEADLINE; // or it reads its log
-    if (nobody && most > w->conf.reconnect_max_ns) most = w->conf.reconnect_max_ns;
-    // it answers, and serves as soon as its history is settled, which may take no time at all
-    if (why == LH_ERR_REBUILDING && most > 2 * cap) most = 2 * cap;
-    for (uint32_t i = 0; i < *tries && cap < most; i++) cap *= 2;
-    if (cap > most) cap = most;
-    ++*tries;
-    return 1 + lh_random_below(w->conf.env, cap); // full jitter
-}
-
-bool wk_worth_saying(uint32_t tries)
-{
-    return (tries & (tries + 1)) == 0;
-}
-
-void wk_fatal(struct wk_worker *w, lh_err err)
-{
-    if (w->stopped) return;
-    w->stopped = w->failed = true;
-    lh_logf(w->conf.log, LH_ERROR, "worker.stop", "%s", lh_err_text(err));
-    if (w->conf.fatal) w->conf.fatal(w->conf.fatal_arg, err, lh_err_text(err));
-}
+#include "worker/member.h"
+#include "worker/push/cut.h"
+#include "worker/push/view.h"
+#include "worker/replica/durable_copy.h"
+#include "worker/replica/offer.h"
+#include "worker/start.h"
+#include "worker/train/stats.h"
+#include "worker/units.h"
 
 static lh_err open_shard(struct wk_worker *w, uint32_t id)
 {
@@ -50,10 +27,10 @@ static lh_err open_shard(struct wk_worker *w, uint32_t id)
     LH_TRY(lk_replica_create(&s->replica, c->job, c->manifest, id, c->keys));
     s->layout = s->replica.layout;
     LH_TRY(wk_committed_open(s));
-    s->anchor = lh_zeros(s->layout->values, sizeof(float));
-    if (!s->anchor) return LH_ERR_NO_MEMORY;
-    s->slots = (struct wk_slots){c->env, c->dir, id, s->layout->values, 0, {0}, 0};
-    c->env->ops->boot_id(c->env, s->slots.boot);
+    s->view.anchor = lh_zeros(s->layout->values, sizeof(float));
+    if (!s->view.anchor) return LH_ERR_NO_MEMORY;
+    s->slot.files = (struct wk_slots){c->env, c->dir, id, s->layout->values, 0, {0}, 0};
+    c->env->ops->boot_id(c->env, s->slot.files.boot);
     s->outbox = (struct wk_outbox){.env = c->env, .dir = w->outbox_dir, .shard = id};
     return LH_OK;
 }
@@ -86,16 +63,17 @@ lh_err wk_worker_start(const struct wk_conf *conf, struct wk_worker **out)
     w->shards = conf->manifest->shards;
     w->attempt = lh_random_u64(conf->env);
     w->ranks = 1;
+    w->hooks = &wk_wiring;
     lh_err err = LH_ERR_NO_MEMORY;
     w->shard = calloc(w->shards, sizeof *w->shard);
     if (!w->shard) goto fail;
     LH_TRY_TO(fail, err, open_dir(w));
     for (uint32_t i = 0; i < w->shards; i++) LH_TRY_TO(fail, err, open_shard(w, i));
     LH_TRY_TO(fail, err, wk_stats_open(w));
-    LH_TRY_TO(fail, err, wk_resume(w));
+    LH_TRY_TO(fail, err, wk_start_resume(w));
     for (uint32_t i = 0; i < w->shards; i++)
         if (w->shard[i].ready) wk_view_start(&w->shard[i]);
-    for (uint32_t i = 0; i < w->shards; i++) LH_TRY_TO(fail, err, wk_start_room(&w->shard[i]));
+    for (uint32_t i = 0; i < w->shards; i++) LH_TRY_TO(fail, err, wk_start_reserve(&w->shard[i]));
     LH_TRY_TO(fail, err,
               conf->transport->ops->dial(conf->transport, conf->coordinator, LH_C, LH_LINE_FIRST,
                                          &w->coordinator));
@@ -109,18 +87,18 @@ fail:
 
 static void free_shard(struct wk_shard *s)
 {
-    wk_durable_copy_free(s->keep);
+    wk_durable_copy_free(s->copies.writing);
     wk_cut_free(s->cut);
     lh_record_stream_reset(&s->stream.records);
     lk_incoming_free(&s->arrival.incoming);
-    free(s->room);
+    free(s->arrival.reserved);
     wk_offer_free(s);
-    lh_blob_release(s->sender.frame);
+    lh_blob_release(s->session.sender.frame);
     wk_outbox_free(&s->outbox);
     lk_replica_free(&s->replica);
     wk_committed_close(s);
-    free(s->anchor);
-    lh_buf_free(&s->plain);
+    free(s->view.anchor);
+    lh_buf_free(&s->payload_memory);
 }
 
 static void hang_up(struct lh_link **link)
@@ -136,11 +114,11 @@ void wk_worker_close(struct wk_worker *w)
     lh_cancel(env, &w->member_timer);
     hang_up(&w->coordinator);
     for (uint32_t i = 0; w->shard && i < w->shards; i++) {
-        lh_cancel(env, &w->shard[i].session_timer);
-        lh_cancel(env, &w->shard[i].keep_timer);
-        lh_cancel(env, &w->shard[i].room_timer);
-        lh_cancel(env, &w->shard[i].stream_timer);
-        hang_up(&w->shard[i].link);
+        lh_cancel(env, &w->shard[i].session.timer);
+        lh_cancel(env, &w->shard[i].copies.timer);
+        lh_cancel(env, &w->shard[i].disk.timer);
+        lh_cancel(env, &w->shard[i].stream.timer);
+        hang_up(&w->shard[i].session.link);
     }
 }
 
@@ -186,13 +164,14 @@ static json_t *shard_status(const struct wk_shard *s)
 {
     char hex[2 * LH_HASH_BYTES + 1] = "";
     if (s->ended) lh_hash_hex(&s->final_digest, hex);
-    return json_pack(
-        "{s:i s:I s:I s:I s:I s:I s:I s:b s:b s:s s:I s:I}", "shard", (int)s->id, "version",
-        (json_int_t)s->replica.ledger.version, "epoch", (json_int_t)s->replica.ledger.epoch,
-        "viewed", (json_int_t)s->viewed, "outbox", (json_int_t)s->outbox.entries, "outbox_bytes",
-        (json_int_t)s->outbox.bytes, "outbox_held_bytes", (json_int_t)s->outbox.held, "session",
-        s->process != 0, "ended", s->ended, "digest", hex, "mismatches",
-        (json_int_t)s->digest_mismatches, "step", (json_int_t)(s->committed->next - 1));
+    return json_pack("{s:i s:I s:I s:I s:I s:I s:I s:b s:b s:s s:I s:I}", "shard", (int)s->id,
+                     "version", (json_int_t)s->replica.ledger.version, "epoch",
+                     (json_int_t)s->replica.ledger.epoch, "viewed", (json_int_t)s->view.version,
+                     "outbox", (json_int_t)s->outbox.entries, "outbox_bytes",
+                     (json_int_t)s->outbox.bytes, "outbox_held_bytes",
+                     (json_int_t)s->outbox.held_bytes, "session", s->session.process != 0, "ended",
+                     s->ended, "digest", hex, "mismatches", (json_int_t)s->stream.digest_mismatches,
+                     "step", (json_int_t)(s->slot.committed->next - 1));
 }
 
 // Pushes of this worker that are in the logs, as far as they are folded here. Decisions that this
@@ -227,7 +206,7 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
                   (json_int_t)w->count.lost, "stall_s", (double)stall / 1e9, "between_s",
                   (double)w->count.between_ns / 1e9, "snapshots", (json_int_t)w->count.snapshots,
                   "incarnation", (json_int_t)w->incarnation.number, "shards", shards);
-    json_object_set_new(root, "leases", wk_leases_status(w));
+    json_object_set_new(root, "leases", wk_units_status(w));
     if (w->out.noise > 0) // while it holds the learning rate back
         json_object_set_new(root, "gradient_noise", json_real(fmin(w->out.noise, 1e9)));
     json_object_set_new(root, "learning_rate", json_real(w->out.rate));

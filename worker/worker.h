@@ -4,10 +4,8 @@
 // "boundary") the parameters belong to the loop: that is where deltas are taken and folded records
 // enter the local view. Training goes on while pushes are made and travel.
 //
-// A push is walked through the files in this order: round.c (steps, when to cut), cut.c (delta,
-// feedback, encode, seal, outbox, slot), session.c (hello, send, decision), follow.c (records),
-// snapshot.c, view.c (the local view). durable_copy.c writes durable copies, start.c resumes from
-// the directory, member.c talks with the coordinator, worker.c tells.
+// README.md has the files in the order in which a push meets them, and who calls whom; shard.h has
+// a shard's state. Each module has a header of its own; this one has what every file needs.
 //
 // Memory: 4 bytes a parameter each for replica, residual, its spare and anchor (16), and what the
 // trainer holds (the built-in one: parameters, gradient, two moments: 16). On top comes a push, as
@@ -20,30 +18,22 @@
 
 #include "common/env/log.h"
 #include "common/format/units.h"
-#include "common/net/rpc.h"
-#include "common/net/state_seal.h"
-#include "common/net/transport.h"
-#include "kernels/state/checkpoint.h"
-#include "kernels/state/incoming.h"
 #include "kernels/view.h"
-#include "worker/push/commit.h"
-#include "worker/push/outbox.h"
-#include "worker/push/slot.h"
+#include "worker/shard.h"
 #include "worker/train/trainer.h"
 
-// Tests look on: everything that moves mass or credit. All may be NULL.
+// Tests look on at everything that moves mass or credit. Each may be NULL.
 struct wk_observer {
     void *arg;
-    // a step is done: what it was trained on
+    // A step is done; `in` says what it was trained on.
     void (*stepped)(void *arg, const struct wk_step_in *in);
-    // a delta of the shard's `values` is taken for a push; then its cut is committed (on the disk
-    // lane)
+    // The shard's delta[values] is taken for a push; later, on the disk lane, its cut is committed.
     void (*kept)(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step,
                  const float *delta, uint64_t values);
     void (*cut)(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step);
     void (*decided)(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step,
                     bool admitted);
-    void (*lost)(void *arg, uint32_t shard, const char *what); // declared: counted as lost
+    void (*lost)(void *arg, uint32_t shard, const char *what); // mass that is given up for lost
 };
 
 struct wk_conf {
@@ -58,154 +48,31 @@ struct wk_conf {
     struct lh_keyring *keys;
     uint8_t cipher;
     uint32_t key_id;
-    bool unsealed_states; // given and taken without the job key's seal too (seal.snapshots: false)
+    bool unsealed_states; // seal.snapshots: false: states come and go without the job key's seal
     struct wk_trainer *trainer; // borrows
     struct lk_codec codec;
-    float beta, kappa;
+    float beta, kappa; // error feedback: how much of the residual is sent, how much is trained on
     // Learning rate as a function of the run's credited tokens (DESIGN.md#section-6, one clock).
     float (*rate)(void *arg, uint64_t tokens);
     void *rate_arg;
-    uint32_t queue_units;     // units in work and read ahead: so many are leased at least
-    uint32_t window_units;    // of them, how many a batch is mixed from
-    uint32_t norms_rounds;    // the tensors' norms are logged every so many rounds; 0: never
-    uint64_t cut_bytes;       // parameters of a shard from which on a snapshot comes in ranges
-    uint32_t snapshot_rounds; // a synced residual snapshot every so many cuts
-    uint64_t durable_every;   // versions between durable copies of the fold state
-    int64_t lease_ns, retry_base_ns, retry_max_ns, reconnect_max_ns;
-    // Of a call with one answer on a short path, and the most that a long one makes of it; the
-    // latter 0: no more. wk_deadline() tells.
-    int64_t deadline_ns, deadline_max_ns;
-    const struct wk_observer *observer;
+    uint32_t queue_units;     // units in work and read ahead: as many are leased at least
+    uint32_t window_units;    // units that a batch is mixed from, the queue's first ones
+    uint32_t norms_rounds;    // rounds between two logs of the tensors' norms; 0: never
+    uint64_t ranges_bytes;    // shards of as many bytes of parameters come in ranges
+    uint32_t snapshot_rounds; // cuts between two synced residual snapshots; 0: none
+    uint64_t durable_every;   // versions between two durable copies of the replica; 0: none
+    int64_t lease_ns;         // time between two requests to the coordinator
+    int64_t retry_base_ns, retry_max_ns; // bounds of the waits before another try
+    int64_t reconnect_max_ns;            // the upper bound where nobody answered
+    int64_t deadline_ns;                 // time of a call with one answer on a short path
+    int64_t deadline_max_ns;             // time that a long path may make of it; 0: deadline_ns
+    const struct wk_observer *observer;  // NULL: none
     // Adds to the status what others know: the loader. May be NULL.
     void (*tell)(void *arg, json_t *status);
     void *tell_arg;
     // The process can't go on (its disk, its state) or shall not (fenced, denied): stop it.
     void (*fatal)(void *arg, lh_err err, const char *text);
     void *fatal_arg;
-};
-
-struct wk_worker;
-struct wk_durable_copy;
-struct wk_cut;
-struct wk_committed;
-
-struct wk_sender { // one push stream
-    struct lh_call *call;
-    struct wk_entry *entry;
-    struct lh_blob *frame; // the entry's while there is a call
-    size_t at;
-    int sending;
-    bool probing, finished;
-};
-
-struct wk_stream { // the follow stream
-    struct lh_call *call;
-    struct lh_record_stream records;
-};
-
-struct wk_range { // of a snapshot, on a call of its own
-    struct lh_call *call;
-    bool begun;                // its first message came
-    uint64_t at, until;        // bytes of the state: what comes next, and where it ends
-    struct lh_state_seal seal; // all zeros: it comes unsealed
-};
-
-struct wk_arrival { // a snapshot that comes (snapshot.c)
-    struct wk_range range[LH_SNAPSHOT_RANGES];
-    uint32_t ranges;     // 0: none comes
-    bool reading, named; // the second range is read; it was said of which state it is:
-    uint64_t epoch, version, total;
-    struct lh_hash chain;
-    struct lh_link *second; // the second range's connection
-    struct lk_incoming incoming;
-};
-
-// A fold state that is brought to a server that lost its own (offer.c).
-struct wk_restore {
-    struct lh_unary *offer; // asked whether it wants any
-    struct lh_call *call;
-    struct lh_blob *bytes;
-    size_t at;
-    int sending;
-    bool finished;
-    int64_t moved_ns; // when a part last left
-    uint64_t epoch, version, process;
-    struct lh_hash chain;
-    bool sealed;
-    struct lh_state_seal seal;
-    uint64_t unreadable; // version of a durable copy that turned out to be damaged; 0: none
-};
-
-struct wk_shard {
-    uint32_t id;
-    struct wk_worker *worker;
-    const struct lh_shard_layout *layout;
-    struct lk_replica replica;
-    bool ready;            // the replica holds a state
-    const float *residual; // E: changed by commit.c alone
-    float *spare;          // where the next E is made
-    float *anchor;         // local value - progress since the last cut
-    struct lh_buf plain;   // memory of the last payload that was folded, for the next one
-    uint64_t viewed;       // version that the local view is based on
-    uint64_t base_epoch, base_others, viewed_round;
-    uint64_t tokens, steps; // since the last cut
-    uint64_t cuts;
-    // What the slot says: next and decided steps, claims and tokens that came back with refused
-    // frames, what this shard's pushes hold of the units in work. Changed by commit.c alone.
-    const struct wk_slot *committed;
-    struct wk_committed *commits; // the same for commit.c
-    struct wk_slots slots;
-    struct wk_outbox outbox;
-    lh_err remove_result;                  // of its removal under way
-    uint64_t fresh[WK_CLAIMS_HELD_MAX];    // units that were finished and are not claimed yet
-    uint64_t fresh_at[WK_CLAIMS_HELD_MAX]; // and after how many steps of this process
-    uint64_t cut_at;                       // steps of this process that committed cuts hold
-    uint32_t freshes;
-    uint64_t room_timer; // until the disk is tried again, nothing is cut; 0: none runs
-    uint32_t room_tries;
-    struct {
-        struct lh_incarnation incarnation;
-        uint64_t step, decided;
-        bool decided_admitted, present;
-    } snapshot; // the newest synced residual
-    // session
-    char address[LH_ADDRESS_SIZE];
-    struct lh_link *link;
-    uint64_t process; // 0: no session
-    // History within an epoch never goes back (session.c, older_history): the epoch of the last
-    // server that was believed in this life, 0: none; that in which `decided` was heard, by this
-    // life or an earlier one (slot.h), 0: not known; and the newest one that the coordinator named,
-    // 0: none, with the newest version of it that it knows of.
-    uint64_t heard_epoch, decided_epoch, told_epoch, told_version;
-    struct { // what was known here of the shard's history when the last hello was sent
-        uint64_t epoch, version;
-        uint64_t replica_epoch, last, last_step; // and our row in the replica
-    } asked;
-    uint64_t ignored; // the process that was told of last because it is behind that
-    struct lh_unary *hello;
-    struct wk_sender sender;
-    struct wk_stream stream;
-    struct wk_arrival arrival;
-    float *room; // for the parameters of a first snapshot, its pages there before it comes; or NULL
-    uint64_t session_timer, stream_timer;
-    uint32_t session_tries, stream_tries;
-    bool greet_after_cut; // a greeting's answer came while something was cut
-    struct wk_restore restore;
-    bool need_snapshot, hold_none, held; // held: BSP waits at the end of a round
-    // stable point and own durable copies
-    struct {
-        uint64_t epoch, version;
-        struct lh_hash chain;
-    } stable, durable;
-    double *residual_square; // [layout->extents], as of the last cut that was looked at; or NULL
-    struct wk_cut *cut;      // a push that is being made; NULL: none
-    struct wk_durable_copy *keep; // a durable copy that is being written; NULL: none
-    uint64_t keep_timer;          // another try of one that found no room
-    unsigned copies;              // durable copies that are kept
-    bool ended;                   // folded to the END record
-    struct lh_hash final_digest;
-    uint64_t digest_mismatches, elided_unknown; // neither may ever happen
-    bool cut_early;                             // a final cut: nothing left to train on
 };
 
 // What finds no room on a full disk: the outbox and the slot, durable copies of the replica,
@@ -217,183 +84,114 @@ enum wk_disk_full {
     WK_DISK_FULL_COUNT
 };
 
+// Events: what a lower file tells the upper ones without naming them; wiring.c says who hears it
+// (README.md, "Who calls whom"). On the loop.
+struct wk_hooks {
+    void (*changed)(struct wk_worker *w); // something that others wait for is as it was not before
+    void (*room)(struct wk_shard *s);     // the full disk may be tried again
+    void (*address)(struct wk_shard *s);  // the shard has another address, and no session there
+    void (*raised)(struct wk_worker *w);  // a new incarnation is in force
+};
+extern const struct wk_hooks wk_wiring;
+
 enum wk_state { WK_JOINING, WK_WAITING, WK_TRAINING, WK_DRAINING, WK_DONE };
 
 struct wk_queued { // a leased unit
-    uint64_t unit, done, tokens;
-    bool announced; // to the trainer: it is read ahead
+    uint64_t unit;
+    uint64_t done, tokens; // tokens that were trained; tokens that it has
+    bool announced;        // the trainer reads it ahead
 };
 enum { WK_PIECES_MAX = 64 };
 
 struct wk_worker {
     struct wk_conf conf;
+    const struct wk_hooks *hooks;
     uint64_t id;
-    struct lh_incarnation incarnation;
-    bool fresh;       // no usable directory: a new number must be granted
+    struct lh_incarnation incarnation; // changed by push/commit.c alone
+    bool fresh;       // the directory holds no identity: a new number must be granted
     uint64_t attempt; // names this fresh start to the coordinator
-    uint32_t over;    // and the number that it replaces, as far as it was told; 0: none
+    uint32_t over;    // the granted number that this start replaces, as far as it was told; 0: none
     char outbox_dir[LH_PATH_SIZE], replica_dir[LH_PATH_SIZE];
-    struct lh_file *lock;
-    bool full_said[WK_DISK_FULL_COUNT];
+    struct lh_file *lock;               // held: one process uses the directory
+    bool full_said[WK_DISK_FULL_COUNT]; // disk_full.c: this kind was told of
     struct wk_shard *shard;
     uint32_t shards;
-    // coordinator
+    // The coordinator (member.c).
     struct lh_link *coordinator;
-    struct lh_unary *join, *lease;
+    struct lh_unary *join, *lease; // calls under way; NULL: none
     uint64_t member_timer;
-    uint32_t member_tries, unserved_tries;
-    bool joined, started, want_lease;
-    bool telling_done, told_done;       // the coordinator is being told of the end, has been
-    bool telling_drained, told_drained; // the same, of having drained
+    uint32_t member_tries;              // calls in a row that failed
+    uint32_t unserved_tries;            // answers in a row that left a shard without an address
+    bool joined;                        // the coordinator knows this incarnation
+    bool started;                       // the run has begun
+    bool want_lease;                    // a request is due at once
+    bool telling_done, told_done;       // all shards are folded to their end: is told, was told
+    bool telling_drained, told_drained; // nothing is left to train or to push: likewise
     bool leased_out;                    // the last answer had nothing more
-    uint8_t phase;
-    uint32_t local_steps;
-    // training
-    struct wk_queued queue[LH_LEASES_MAX];
-    uint32_t queued, asked;            // asked: units that the last lease wanted in all
-    uint64_t returned[LH_RECALLS_MAX]; // given back, and the coordinator did not confirm it yet
-    uint32_t returns;
-    // How far units were trained that are not in the queue: what every shard's pushes hold of those
-    // of an earlier life, and those that were begun when we were asked to stand still.
+    uint8_t phase;                      // enum lh_phase, as the last answer says
+    uint32_t local_steps;               // steps between two cuts of a shard (H)
+    // Units (units.c).
+    struct wk_queued queue[LH_LEASES_MAX]; // leased, in the order in which they came
+    uint32_t queued;
+    uint32_t asked;                    // units that the last request wanted in all
+    uint64_t returned[LH_RECALLS_MAX]; // given back; the coordinator has not confirmed it yet
+    uint32_t returned_count;
+    // How far units were trained that are not in the queue: those of an earlier life that every
+    // shard's pushes hold, and those that were begun when the worker was told to stand still.
     struct wk_place resume[WK_PLACES_MAX];
-    uint32_t resumes;
-    bool stepping, stopped, failed, boundary_posted;
+    uint32_t resume_count;
+    // Steps (push/round.c). During a step `in`, `out` and `piece` are the compute lane's.
+    bool stepping;
+    bool stopped, failed; // no call is made any more; an error was the cause (core.c)
+    bool change_posted;   // core.c: the event `changed` is on its way
     struct wk_piece piece[WK_PIECES_MAX];
     struct wk_step_in in;
     struct wk_step_out out;
     lh_err step_error;
-    int64_t step_started, step_ended; // step_ended 0: accounted for
-    int64_t idle_since;               // since when training waits for others; 0: it does not
-    double tokens_per_s;
-    struct wk_tensor_norms *norms; // [tensors], NULL: never asked for
-    uint64_t norms_round;          // when they are due
-    struct wk_evaluated evaluated; // the last one; languages 0: none yet
-    uint64_t evaluated_credited;
-    uint32_t ranks; // processes that share its steps' work; whoever starts it says so
+    int64_t step_started;
+    int64_t step_ended;            // 0: the time since then is accounted for
+    int64_t idle_since;            // training waits for others since then; 0: it does not
+    double tokens_per_s;           // smoothed
+    struct wk_tensor_norms *norms; // stats.c: [tensors]; NULL: never asked for
+    uint64_t norms_round;          // the round in which norms are due
+    struct wk_evaluated evaluated; // the last evaluation; languages 0: none yet
+    uint64_t evaluated_credited;   // the run's credited tokens when it was made
+    uint32_t ranks;                // processes that share the steps' work; node.c sets it
     struct {
         uint64_t tokens, steps, rounds, admitted, damped, refused, returned, lost;
         uint64_t payload_up, payload_down, resent, snapshots;
-        int64_t stall_ns;   // waited for the network, a server, the coordinator
-        int64_t between_ns; // from a step's end to what follows: views, deltas, hand-over
+        int64_t stall_ns;   // time in which training waited for the network or for others
+        int64_t between_ns; // time between a step's end and what follows: views, deltas, hand-over
         double loss;        // smoothed
-    } count;
+    } count;                // this life's
 };
 
-// Resumes from its directory, or begins. LH_ERR_BUSY: another process uses the directory.
+// Resumes from its directory, or begins in it. Copies `conf`, borrows what it points to until
+// stop(). LH_ERR_BUSY: another process uses the directory. All functions here are the loop's.
 LH_MUST lh_err wk_worker_start(const struct wk_conf *conf, struct wk_worker **out);
-// Makes no calls any more; what its lanes do comes back to nothing. Then the transport may go, and
-// then stop().
+// Ends all calls; jobs on lanes come back to nothing. The transport is closed next, then stop().
 void wk_worker_close(struct wk_worker *w);
-void wk_worker_stop(struct wk_worker *w); // frees it; its transport must be gone or dead already
+// Frees the worker, whose transport is closed already. NULL is allowed.
+void wk_worker_stop(struct wk_worker *w);
 enum wk_state wk_worker_state(const struct wk_worker *w);
-LH_MUST lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out); // JSON
-// An orderly end: what is committed is made to survive a power cut too.
+// Appends the status to `out`, one JSON object.
+LH_MUST lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out);
+// An orderly end: syncs what is committed, which then survives a power cut.
 LH_MUST lh_err wk_worker_settle(struct wk_worker *w);
 
-// ---- between the files of the worker
+// ---- what every file needs (core.c). On the loop, all of it.
+// The process can't go on: tells whoever started the worker, once, and stops.
 void wk_fatal(struct wk_worker *w, lh_err err);
-// Full jitter below a bound that doubles. LH_ERR_UNAVAILABLE: nobody was there to be burdened, so
-// the bound stays low and a server that comes back is found soon.
+// Nanoseconds until the next try: full jitter below a bound that doubles with each of *tries, which
+// it counts. LH_ERR_UNAVAILABLE: nobody was there to be burdened, so the bound stays low and a
+// server that comes back is found soon.
 int64_t wk_backoff(struct wk_worker *w, uint32_t *tries, lh_err why);
 // Deadline of a call with one answer on this link, by its round trip.
 int64_t wk_deadline(const struct wk_worker *w, struct lh_link *link);
-bool wk_worth_saying(uint32_t tries); // of failures in a row: the first, and ever fewer
-void wk_boundary_soon(struct wk_worker *w);
-// start.c
-// Memory for the parameters of a first snapshot, asked of the system before it comes.
-LH_MUST lh_err wk_start_room(struct wk_shard *s);
-LH_MUST lh_err wk_resume(struct wk_worker *w);
-// stats.c
-LH_MUST lh_err wk_stats_open(struct wk_worker *w);
-void wk_stats_ask(struct wk_worker *w);           // before a step: are norms due?
-void wk_stats_tell(struct wk_worker *w);          // after it
-json_t *wk_stats_eval(const struct wk_worker *w); // gives a JSON object; NULL: no memory
-// square[i]: of the residual over the i-th extent of the shard's layout. Any lane.
-void wk_stats_residual(const struct wk_shard *s, const float *residual, double *square);
-void wk_stats_close(struct wk_worker *w);
-// cut.c
-bool wk_may_cut(const struct wk_shard *s);
-// How many fresh units may be claimed now, the first ones: those that every other shard's committed
-// cuts hold, so that what is credited is missing in no shard's pushes
-// (server/docs/0000-protocol.md#rule-19).
-uint32_t wk_claimable(const struct wk_shard *s);
-// Takes the progress since the last cut; the push is made on the disk lane and then sent.
-LH_MUST lh_err wk_cut(struct wk_shard *s);
+// True for the first of some failures in a row, and then ever more rarely.
+bool wk_worth_saying(uint32_t tries);
 bool wk_cutting(const struct wk_worker *w); // some shard's cut is on its way
-void wk_cut_free(struct wk_cut *c);         // NULL is allowed
-// outcome.c
-LH_MUST lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e);
-LH_MUST lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted);
-// A new incarnation, raised by the worker itself above its own and `above`.
-LH_MUST lh_err wk_bump(struct wk_worker *w, uint64_t above);
-void wk_trim(struct wk_shard *s);
-// The whole log is folded, nothing follows: what it holds is what was admitted, the rest returns.
-LH_MUST lh_err wk_settle_end(struct wk_shard *s);
-// Tells and counts that a push is lost: its file is damaged or gone. `why` names it.
-void wk_entry_lost(struct wk_shard *s, const char *why);
-// The push can't be read, and may have been admitted: a residual snapshot that was made before it
-// goes. To be called before its file goes, by whatever name.
-LH_MUST lh_err wk_snapshot_distrust(struct wk_shard *s, uint64_t incarnation, uint64_t step);
-// Removes an entry; whatever sends it stops.
-LH_MUST lh_err wk_entry_drop(struct wk_shard *s, struct wk_entry *e);
-// disk_full.c: a full disk. Each kind is told of once, until one of it was written again.
-void wk_disk_full_say(struct wk_worker *w, enum wk_disk_full of, const char *text);
-void wk_disk_full_over(struct wk_worker *w, enum wk_disk_full of);
-// Nothing is cut for a while; then what waits for room is tried again.
-void wk_disk_full_wait(struct wk_shard *s);
-// session.c
-void wk_sender_stop(struct wk_shard *s);
-void wk_session_start(struct wk_shard *s);
-void wk_session_cut(struct wk_worker *w); // a cut is over: greetings that waited for it
-void wk_session_lost(struct wk_shard *s);
-// The coordinator names this epoch of the shard: from here on no server of an older one is heard.
-void wk_session_told(struct wk_shard *s, uint64_t epoch, uint64_t version);
-// A server of this epoch holds a history that is over: a later epoch was heard of.
-bool wk_epoch_over(const struct wk_shard *s, uint64_t epoch);
-void wk_push_soon(struct wk_shard *s);
-// follow.c
-void wk_follow_start(struct wk_shard *s);
-void wk_follow_resume(struct wk_shard *s); // after a BSP hold
-void wk_follow_stop(struct wk_shard *s);
-bool wk_following(const struct wk_shard *s); // a stream is open, or a snapshot comes
-// What came last ended with this status, or could not be taken: reports it and goes on.
-void wk_follow_over(struct wk_shard *s, lh_err status, const char *text, lh_err taken);
-bool wk_follow_fatal(struct wk_shard *s, lh_err err); // true: it is, and was told
-LH_MUST lh_err wk_follow_ended(struct wk_shard *s);   // the END record is folded
-void wk_place_entries(struct wk_shard *s); // where the own pushes stand in a state that was loaded
-// snapshot.c
-LH_MUST lh_err wk_snapshot_ask(struct wk_shard *s); // after an error wk_snapshot_stop() follows
-void wk_snapshot_stop(struct wk_shard *s);          // also when none comes
-// durable_copy.c: durable copies of the replica
-bool wk_durable_copy_due(const struct wk_shard *s);
-// as it stands now, unless one is being written
-LH_MUST lh_err wk_durable_copy_start(struct wk_shard *s);
-void wk_durable_copy_free(struct wk_durable_copy *k); // NULL is allowed
-struct lk_checkpoint_conf wk_durable_copy_conf(const struct wk_worker *w);
-// offer.c: the server rebuilds this shard: tells it what is held here, and brings it what it wants.
-void wk_offer(struct wk_shard *s);
-void wk_offer_free(struct wk_shard *s);
-// round.c: a unit is trained, and every cut of after so many steps holds all of it.
-void wk_unit_finished(struct wk_worker *w, uint64_t unit, uint64_t steps);
-// view.c
-void wk_view_start(struct wk_shard *s); // the first view of a replica
-bool wk_view_renew(struct wk_shard *s); // at a boundary; true: it changed
-// BSP: our push of this round is folded, not in the view yet; that, and nobody live is behind our
-// round; somebody live is ahead of us and waits.
-bool wk_round_pushed(const struct wk_shard *s);
-bool wk_round_over(const struct wk_shard *s);
-bool wk_round_awaited(const struct wk_shard *s);
-// The own record of the last decided push has been folded: the view can hold all that was sent.
-bool wk_own_folded(const struct wk_shard *s);
-bool wk_view_may_renew(const struct wk_shard *s); // so far as our own pushes go
-// member.c
-void wk_member_start(struct wk_worker *w);
-void wk_lease_soon(struct wk_worker *w);
-bool wk_drained(const struct wk_worker *w);
-void wk_park_units(struct wk_worker *w); // the queue goes back; what was begun is not forgotten
-// {"units", "seconds"}: what is leased and not trained, and how long it lasts. Gives.
-json_t *wk_leases_status(const struct wk_worker *w);
-// Tells the trainer which of the queue's first units come soon.
-void wk_announce_units(struct wk_worker *w);
+// Raises the event `changed` at the next turn of the loop, once for however many calls.
+void wk_changed(struct wk_worker *w);
 
 #endif

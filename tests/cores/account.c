@@ -36,7 +36,7 @@ static bool heard_and_not_noted(const struct life *l)
 {
     const struct wk_shard *s = &l->worker->shard[0];
     return !s->cut && !wk_outbox_undecided(&s->outbox) &&
-           s->committed->decided + 1 == s->committed->next;
+           s->slot.committed->decided + 1 == s->slot.committed->next;
 }
 
 static void each_push_is_counted_once_over_all_lives(void **state)

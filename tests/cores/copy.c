@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "tests/cores/rig.h"
+#include "worker/replica/durable_copy.h"
 
 enum { RECORDS = 16, CALLS_MAX = 400, SEEDS = 4 };
 
@@ -40,7 +41,7 @@ static void look(void *arg, const char *path, uint64_t epoch, uint64_t version,
 // What this life tells the coordinator of is there after a power cut.
 static void judge(struct rig *r, struct rig_life *l)
 {
-    struct looking held = {.version = l->worker->shard[0].durable.version};
+    struct looking held = {.version = l->worker->shard[0].copies.durable.version};
     rig_life_end(r, l, true);
     rig_boot_worker(r, 1);
     live(r, l);
@@ -70,7 +71,7 @@ static bool dies_at(uint64_t seed, int n)
         rig_boot_worker(r, 1);
         live(r, &l);
     } else {
-        assert_true(l.worker->shard[0].durable.version > 4); // there were copies
+        assert_true(l.worker->shard[0].copies.durable.version > 4); // there were copies
     }
     judge(r, &l);
     rig_life_end(r, &l, false);
@@ -105,7 +106,8 @@ static void a_last_copy_that_found_no_room_is_made_when_there_is(void **state)
     lh_fake_disk_limit(r->w[1].env, lh_fake_disk_used(r->w[1].env));
     rig_run(r, 10 * LH_SECOND);
     assert_int_equal(c->plan.phase, LH_PHASE_CLOSE);
-    assert_true(l.worker->shard[0].durable.version < l.worker->shard[0].replica.ledger.version);
+    assert_true(l.worker->shard[0].copies.durable.version <
+                l.worker->shard[0].replica.ledger.version);
     lh_fake_disk_limit(r->w[1].env, 0);
     rig_run(r, 60 * LH_SECOND);
     assert_int_equal(c->plan.phase, LH_PHASE_END);
@@ -128,13 +130,13 @@ static void copies_go_on_when_the_coordinator_is_back(void **state)
     const struct wk_shard *s = &l.worker->shard[0];
     uint64_t v = 1;
     for (; v <= 5 * RECORDS; v++) rig_hello(r, 0, v << 32, 0, 1);
-    uint64_t durable = s->durable.version;
+    uint64_t durable = s->copies.durable.version;
     assert_true(durable && s->replica.ledger.version > durable + 8); // more are not made
     rig_start_coordinator(r);
     for (int i = 0; i < 600 && s->stable.version < durable; i++) rig_run(r, 100 * LH_MS);
     for (; v <= 6 * RECORDS; v++) rig_hello(r, 0, v << 32, 0, 1);
     rig_run(r, 5 * LH_SECOND);
-    assert_true(s->durable.version > durable);
+    assert_true(s->copies.durable.version > durable);
     rig_life_end(r, &l, false);
 }
 

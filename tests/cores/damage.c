@@ -11,7 +11,8 @@ enum { HURT = 1, WHOLE = 0 }; // shards
 static struct wk_entry *above_snapshot(const struct wk_shard *s)
 {
     struct wk_entry *e = s->outbox.first;
-    while (e && wk_entry_compare(e, s->snapshot.incarnation.number, s->snapshot.step) <= 0)
+    while (e &&
+           wk_entry_compare(e, s->slot.snapshot.incarnation.number, s->slot.snapshot.step) <= 0)
         e = e->next;
     return e;
 }
@@ -22,7 +23,7 @@ static bool snapshot_is_behind(const struct life *l)
         const struct wk_shard *s = &l->worker->shard[k];
         const struct wk_entry *above = above_snapshot(s);
         bool below = s->outbox.first != above;
-        if (s->cut || !s->snapshot.present || !below || !above || !above->next) return false;
+        if (s->cut || !s->slot.snapshot.present || !below || !above || !above->next) return false;
     }
     return true;
 }
@@ -51,7 +52,7 @@ static void kill_and_start(struct life *l, bool power)
 static unsigned held(const struct wk_shard *s) // values of the residual that are not zero
 {
     unsigned n = 0;
-    for (uint64_t i = 0; i < s->layout->values; i++) n += s->residual[i] != 0;
+    for (uint64_t i = 0; i < s->layout->values; i++) n += s->slot.residual[i] != 0;
     return n;
 }
 
@@ -62,7 +63,7 @@ static void check_mass(const struct life *l)
         const struct wk_shard *s = &l->worker->shard[k];
         for (uint64_t i = 0; i < s->layout->values; i++) {
             double initial = (double)l->rig->initial[s->layout->first + i];
-            double found = initial - (double)s->replica.theta[i] + (double)s->residual[i];
+            double found = initial - (double)s->replica.theta[i] + (double)s->slot.residual[i];
             if (found > l->raw[k][i])
                 fail_msg("shard %u, value %u: %g was cut, %g is there", k, (unsigned)i,
                          l->raw[k][i], found);
@@ -143,18 +144,18 @@ static void an_undecided_one_takes_the_snapshot_with_it(void **state)
     struct wk_slot snap = {0};
     char path[160];
     const struct wk_shard *before = &l->worker->shard[HURT];
-    for (int i = 0; i < 9 && before->snapshot.step + 1 != before->committed->next; i++) {
+    for (int i = 0; i < 9 && before->slot.snapshot.step + 1 != before->slot.committed->next; i++) {
         life_cut(l, 1); // until one came with a snapshot: the next one comes without
         life_rest(l);
     }
-    assert_int_equal(before->snapshot.step + 1, before->committed->next);
+    assert_int_equal(before->slot.snapshot.step + 1, before->slot.committed->next);
     rig_kill_server(l->rig, false);
     for (int i = 0; i < 20000 && !undecided(l); i++) life_run(l, LH_MS);
     kill_and_start(l, false);
     struct wk_shard *s = &l->worker->shard[HURT];
     struct wk_entry *e = undecided(l);
     assert_non_null(e);
-    assert_int_equal(wk_snapshot_load(&s->slots, &snap, NULL), LH_OK);
+    assert_int_equal(wk_snapshot_load(&s->slot.files, &snap, NULL), LH_OK);
     assert_true(e->head.step >= snap.next);
     wk_slot_free(&snap);
     file_of(s, e, path);
@@ -162,7 +163,7 @@ static void an_undecided_one_takes_the_snapshot_with_it(void **state)
     assert_int_equal(rig_start_server(l->rig, false), LH_OK);
     for (int i = 0; i < 20000 && !l->worker->count.lost; i++) life_run(l, LH_MS);
     assert_int_equal(l->worker->count.lost, 1);
-    assert_int_equal(wk_snapshot_load(&s->slots, &snap, NULL), LH_ERR_NOT_FOUND);
+    assert_int_equal(wk_snapshot_load(&s->slot.files, &snap, NULL), LH_ERR_NOT_FOUND);
     go_on(l);
 }
 

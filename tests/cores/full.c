@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/cores/life.h"
+#include "worker/push/outcome.h"
 
 enum { OPERATIONS = 24, CRASHES = 16 }; // more than any commit has on the disk, than a first cut
 
@@ -24,9 +25,9 @@ struct memory { // what a commit changes of a shard
 static void look(const struct wk_shard *s, struct memory *m)
 {
     memset(m, 0, sizeof *m);
-    m->slot = *s->committed;
-    memcpy(m->claim, s->committed->claim, s->committed->claims * sizeof *m->claim);
-    memcpy(m->residual, s->residual, s->layout->values * sizeof *m->residual);
+    m->slot = *s->slot.committed;
+    memcpy(m->claim, s->slot.committed->claim, s->slot.committed->claim_count * sizeof *m->claim);
+    memcpy(m->residual, s->slot.residual, s->layout->values * sizeof *m->residual);
     m->entries = s->outbox.entries;
 }
 
@@ -74,7 +75,7 @@ static void refused_many_times(uint32_t shards)
     for (int n = 0; err && n < OPERATIONS; n++, tries++) {
         lh_fake_fail_at(l->rig->w[1].env, n, LH_ERR_DISK_FULL);
         err = wk_entry_decided(s, wk_outbox_undecided(&s->outbox), false);
-        bool back = s->committed->decided == step;
+        bool back = s->slot.committed->decided == step;
         if (err) assert_int_equal(err, LH_ERR_DISK_FULL);
         if (err) assert_int_equal(l->refused, 0);
         if (!back) assert_true(same(s, &before));
@@ -82,8 +83,8 @@ static void refused_many_times(uint32_t shards)
     lh_fake_fail_at(l->rig->w[1].env, -1, LH_OK);
     assert_int_equal(err, LH_OK);
     assert_true(tries > 4);
-    assert_int_equal(s->committed->decided, step);
-    assert_int_equal(s->committed->tokens, before.slot.tokens + tokens);
+    assert_int_equal(s->slot.committed->decided, step);
+    assert_int_equal(s->slot.committed->tokens, before.slot.tokens + tokens);
     assert_int_equal(s->outbox.entries, before.entries - 1);
     assert_int_equal(l->worker->count.returned, 1);
     assert_int_equal(l->refused, 1);
@@ -114,16 +115,17 @@ static void refused_and_killed(uint32_t shards)
         lh_fake_fail_at(l->rig->w[1].env, n, LH_ERR_DISK_FULL);
         lh_err err = wk_entry_decided(s, e, false);
         lh_fake_fail_at(l->rig->w[1].env, -1, LH_OK);
-        memcpy(after, s->residual, s->layout->values * sizeof *after);
-        bool returned = s->committed->decided == step;
+        memcpy(after, s->slot.residual, s->layout->values * sizeof *after);
+        bool returned = s->slot.committed->decided == step;
         if (!err) assert_true(returned);
         life_kill(l);
         life_start(l);
         s = last_shard(l);
-        assert_int_equal(s->committed->decided == step, returned);
+        assert_int_equal(s->slot.committed->decided == step, returned);
         assert_int_equal(wk_outbox_undecided(&s->outbox) != NULL, !returned);
-        assert_memory_equal(s->residual, after, s->layout->values * sizeof *after);
-        assert_int_equal(s->committed->claims, before.slot.claims + (returned ? claims : 0));
+        assert_memory_equal(s->slot.residual, after, s->layout->values * sizeof *after);
+        assert_int_equal(s->slot.committed->claim_count,
+                         before.slot.claim_count + (returned ? claims : 0));
         kept += !returned;
         back += returned;
         free(after);
@@ -191,8 +193,8 @@ static bool refuse_one(struct life *l, enum lh_rpc rpc, struct lh_call *call,
     if (rpc == LH_RPC_HELLO && refusal.answers)
         return !lh_request_accept(call, &l->rig->w[1].self,
                                   &longhaul__v1__hello_request__descriptor, greet, l, ops, self);
-    if (rpc != LH_RPC_PUSH || refusal.answers || !e || s->sender.call == NULL) return false;
-    if (s->sender.entry != e || !e->head.claims) return false;
+    if (rpc != LH_RPC_PUSH || refusal.answers || !e || s->session.sender.call == NULL) return false;
+    if (s->session.sender.entry != e || !e->head.claims) return false;
     *ops = &refuser;
     *self = l;
     lh_call_read(call);
@@ -221,7 +223,7 @@ static void refused_by_its_server(uint32_t shards)
     assert_int_equal(l->refused, 0);
     life_full(l, false);
     life_run(l, 3 * LH_SECOND);
-    assert_int_equal(s->committed->decided, step);
+    assert_int_equal(s->slot.committed->decided, step);
     assert_int_equal(l->worker->count.returned, 1);
     assert_int_equal(l->refused, 1);
     assert_null(wk_outbox_undecided(&s->outbox));
@@ -243,10 +245,11 @@ static void nothing_for_a_while(uint32_t shards)
     uint64_t cuts[RIG_SHARDS];
     life_rest(l);
     life_full(l, true);
-    for (uint32_t k = 0; k < shards; k++) cuts[k] = l->worker->shard[k].cuts;
+    for (uint32_t k = 0; k < shards; k++) cuts[k] = l->worker->shard[k].progress.cut_count;
     uint64_t steps = l->worker->count.steps;
     life_run(l, 20 * LH_SECOND);
-    for (uint32_t k = 0; k < shards; k++) assert_int_equal(l->worker->shard[k].cuts, cuts[k]);
+    for (uint32_t k = 0; k < shards; k++)
+        assert_int_equal(l->worker->shard[k].progress.cut_count, cuts[k]);
     assert_true(l->worker->count.steps > steps + 200);
     assert_int_equal(life_said(l, "outbox.disk_full"), 1);
     assert_int_equal(life_said(l, "outbox.room"), 0);
@@ -313,9 +316,9 @@ static bool raise(struct life *l, int n, bool *raised)
     for (uint32_t k = 0; err && k < w->shards; k++) assert_true(same(&w->shard[k], &before[k]));
     if (!err) assert_int_equal(w->incarnation.number, was.number + 1);
     for (uint32_t k = 0; !err && k < w->shards; k++) {
-        assert_int_equal(w->shard[k].committed->next, 1);
-        assert_int_equal(w->shard[k].committed->decided, 0);
-        assert_true(lh_incarnation_equal(w->shard[k].committed->incarnation, w->incarnation));
+        assert_int_equal(w->shard[k].slot.committed->next, 1);
+        assert_int_equal(w->shard[k].slot.committed->decided, 0);
+        assert_true(lh_incarnation_equal(w->shard[k].slot.committed->incarnation, w->incarnation));
     }
     return !reached;
 }
@@ -441,7 +444,7 @@ static void a_cut_that_can_be_neither_made_nor_undone_ends_the_worker(void **sta
     struct life *l = life_begin(51, 1);
     struct lh_env *env = l->rig->w[1].env;
     life_rest(l);
-    uint64_t next = l->worker->shard[0].committed->next;
+    uint64_t next = l->worker->shard[0].slot.committed->next;
     fake = env->ops;
     struct lh_files_ops files = *fake->files;
     struct lh_env_ops ops = *fake;
@@ -454,7 +457,7 @@ static void a_cut_that_can_be_neither_made_nor_undone_ends_the_worker(void **sta
     life_run(l, 5 * LH_SECOND);
     env->ops = fake;
     assert_int_equal(ended_with, LH_ERR_IO);
-    assert_int_equal(l->worker->shard[0].committed->next, next);
+    assert_int_equal(l->worker->shard[0].slot.committed->next, next);
     life_end(l);
 }
 

@@ -1,6 +1,7 @@
 // A server that was killed is found again at once: its door opens before it reads its log, and a
 // greeting whose answer came at the wrong moment is said again when that is over, not at random.
 #include "tests/cores/rig.h"
+#include "worker/push/session.h"
 
 enum { TRIES = 20, RECORDS = 3 }; // tries after which a worker waits half a minute
 
@@ -48,29 +49,30 @@ static void a_greeting_that_met_a_cut_is_said_again_after_it(void **state)
     rig_life_start(&l, &conf);
     struct wk_worker *w = l.worker;
     struct wk_shard *s = &w->shard[0];
-    for (int i = 0; i < 1000 && !s->process; i++) rig_run(r, 10 * LH_MS);
-    assert_true(s->process);
-    uint64_t before = s->cuts;
+    for (int i = 0; i < 1000 && !s->session.process; i++) rig_run(r, 10 * LH_MS);
+    assert_true(s->session.process);
+    uint64_t before = s->progress.cut_count;
     wk_session_lost(s);
-    lh_cancel(w->conf.env, &s->session_timer);
-    s->greet_after_cut = true;
-    for (int i = 0; i < 1000 && s->cuts == before; i++) rig_run(r, 10 * LH_MS);
+    lh_cancel(w->conf.env, &s->session.timer);
+    s->session.after_cut = true;
+    for (int i = 0; i < 1000 && s->progress.cut_count == before; i++) rig_run(r, 10 * LH_MS);
     rig_run(r, 100 * LH_MS);
-    assert_true(s->cuts > before && s->process); // the cut's end said it
+    assert_true(s->progress.cut_count > before && s->session.process); // the cut's end said it
 
     rig_kill_server(r, false);
-    for (int i = 0; i < 1000 && (s->process || s->cut); i++) rig_run(r, 10 * LH_MS);
-    assert_true(!s->process && !s->cut);
+    for (int i = 0; i < 1000 && (s->session.process || s->cut); i++) rig_run(r, 10 * LH_MS);
+    assert_true(!s->session.process && !s->cut);
     s->cut = (struct wk_cut *)s; // one that takes long; nobody looks into it
-    s->session_tries = TRIES;
+    s->session.tries = TRIES;
     assert_int_equal(rig_start_server(r, false), LH_OK);
-    for (int i = 0; i < 1000 && !s->greet_after_cut; i++) rig_run(r, 10 * LH_MS);
+    for (int i = 0; i < 1000 && !s->session.after_cut; i++) rig_run(r, 10 * LH_MS);
     rig_run(r, 5 * LH_SECOND);
-    assert_true(s->greet_after_cut && !s->process && !s->session_timer); // however long it takes
+    assert_true(s->session.after_cut && !s->session.process &&
+                !s->session.timer); // however long it takes
     s->cut = NULL;
-    wk_session_cut(w);
+    wk_session_changed(w);
     rig_run(r, 100 * LH_MS);
-    assert_true(s->process != 0);
+    assert_true(s->session.process != 0);
     rig_life_end(r, &l, false);
 }
 
@@ -95,15 +97,15 @@ static void a_push_that_cant_be_begun_is_sent_after_another_greeting(void **stat
     struct wk_conf conf = rig_life_conf(r, &l, 500);
     rig_life_start(&l, &conf);
     struct wk_shard *s = &l.worker->shard[0];
-    for (int i = 0; i < 1000 && !s->process; i++) rig_run(r, 10 * LH_MS);
-    real = s->link->transport_ops;
+    for (int i = 0; i < 1000 && !s->session.process; i++) rig_run(r, 10 * LH_MS);
+    real = s->session.link->transport_ops;
     struct lh_transport_ops refusing = *real;
     refusing.open = refuse_a_push;
     refused = 0;
-    s->link->transport_ops = &refusing;
+    s->session.link->transport_ops = &refusing;
     for (int i = 0; i < 1000 && !refused; i++) rig_run(r, 10 * LH_MS);
     assert_int_equal(refused, 1);
-    s->link->transport_ops = real;
+    s->session.link->transport_ops = real;
     uint64_t admitted = l.worker->count.admitted;
     for (int i = 0; i < 1000 && l.worker->count.admitted == admitted; i++) rig_run(r, 10 * LH_MS);
     assert_true(l.worker->count.admitted > admitted);

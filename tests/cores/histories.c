@@ -9,6 +9,7 @@
 #include "common/net/head.h"
 #include "tests/cores/image.h"
 #include "tests/cores/life.h"
+#include "worker/push/session.h"
 
 enum answer { SERVED, IGNORED, RAISED };
 enum { NONE = -1000 };
@@ -105,7 +106,7 @@ static bool speak(struct life *l, enum lh_rpc rpc, struct lh_call *call,
                   const struct lh_call_ops **ops, void **self)
 {
     if (!hand.words) return false;
-    hand.pushes += rpc == LH_RPC_PUSH && shard(l)->sender.call;
+    hand.pushes += rpc == LH_RPC_PUSH && shard(l)->session.sender.call;
     if (rpc != LH_RPC_HELLO) return false;
     return !lh_request_accept(call, &l->rig->w[1].self, &longhaul__v1__hello_request__descriptor,
                               greet, l, ops, self);
@@ -142,10 +143,10 @@ static void report(const struct life *l)
 static void forget_what_was_told(struct life *l)
 {
     struct wk_shard *s = shard(l);
-    for (int i = 0; i < 5000 && !s->address[0]; i++) life_run(l, LH_MS);
-    assert_true(s->told_version > s->replica.ledger.version);
+    for (int i = 0; i < 5000 && !s->session.address[0]; i++) life_run(l, LH_MS);
+    assert_true(s->history.told_version > s->replica.ledger.version);
     rig_kill_coordinator(l->rig); // or it would say it again
-    for (uint32_t k = 0; k < l->worker->shards; k++) l->worker->shard[k].told_version = 0;
+    for (uint32_t k = 0; k < l->worker->shards; k++) l->worker->shard[k].history.told_version = 0;
 }
 
 static void hear(const struct words *w, uint32_t shards)
@@ -154,7 +155,7 @@ static void hear(const struct words *w, uint32_t shards)
     struct wk_shard *s = shard(l);
     l->on_call = speak;
     uint64_t number = l->worker->incarnation.number, returned = l->worker->count.returned;
-    uint64_t decided = s->committed->decided;
+    uint64_t decided = s->slot.committed->decided;
     assert_true(decided >= 3);
     hand.words = w;
     hand.greetings = hand.pushes = 0;
@@ -164,7 +165,7 @@ static void hear(const struct words *w, uint32_t shards)
         life_kill(l);
         life_start(l);
         s = shard(l);
-        decided = s->committed->decided;
+        decided = s->slot.committed->decided;
         returned = 0;
         if (w->but & UNTOLD) forget_what_was_told(l);
         assert_int_equal(rig_start_server(l->rig, w->but & UNTOLD), LH_OK);
@@ -176,15 +177,15 @@ static void hear(const struct words *w, uint32_t shards)
         wk_session_lost(s);
     }
     for (int i = 0; i < 5000 && hand.greetings < 1; i++) life_run(l, LH_MS);
-    for (int i = 0; i < 5000 && w->answer == SERVED && !s->process && !hand.pushes; i++)
+    for (int i = 0; i < 5000 && w->answer == SERVED && !s->session.process && !hand.pushes; i++)
         life_run(l, LH_MS);
     life_run(l, w->answer == IGNORED ? 10 * LH_SECOND : w->answer == RAISED ? 20 * LH_MS : 0);
-    bool served = s->process || hand.pushes;
+    bool served = s->session.process || hand.pushes;
     if (served != (w->answer == SERVED)) fail_msg("%s: session", w->what);
     if ((l->worker->incarnation.number == number) == (w->answer == RAISED))
         fail_msg("%s: incarnation", w->what);
     if (w->answer != RAISED) {
-        assert_true(s->committed->decided >= decided);
+        assert_true(s->slot.committed->decided >= decided);
         assert_int_equal(l->worker->count.returned, returned);
     }
     if (life_said(l, "hello.older") != (w->answer == IGNORED)) fail_msg("%s: said", w->what);
@@ -296,7 +297,7 @@ static void stand_in(uint64_t versions, bool unsealed)
     assert_int_equal(w->count.snapshots, snapshots);
     assert_int_equal(w->count.returned, returned);
     assert_int_equal(w->incarnation.number, number);
-    assert_int_equal(s->process, 0);
+    assert_int_equal(s->session.process, 0);
     assert_int_equal(life_said(l, "hello.older"), 1);
     assert_true(life_said(l, "snapshot.refused") + life_said(l, "follow.broken") > 0);
     life_end(l);
@@ -348,7 +349,7 @@ static bool decided_in_epoch_2(const struct life *l, const uint64_t *admitted)
 {
     for (uint32_t k = 0; k < l->worker->shards; k++) {
         const struct wk_shard *s = &l->worker->shard[k];
-        if (s->heard_epoch != 2 || s->committed->decided <= admitted[k]) return false;
+        if (s->history.heard_epoch != 2 || s->slot.committed->decided <= admitted[k]) return false;
     }
     return true;
 }
@@ -365,7 +366,7 @@ static struct life *life_that_heard_of_epoch_2(uint64_t seed, uint32_t shards, s
     life_hook(l);
     life_cut(l, 3);
     life_rest(l);
-    for (uint32_t k = 0; k < shards; k++) decided[k] = l->worker->shard[k].committed->decided;
+    for (uint32_t k = 0; k < shards; k++) decided[k] = l->worker->shard[k].slot.committed->decided;
     rig_kill_server(l->rig, false);
     lh_fake_disk_wipe(l->rig->s.env);
     assert_int_equal(rig_start_server(l->rig, false), LH_OK);
@@ -402,7 +403,8 @@ static void heard_of_before_the_kill(uint32_t shards)
     for (int i = 0; i < 10000; i++) {
         life_run(l, LH_MS);
         assert_int_equal(l->worker->incarnation.number, number);
-        for (uint32_t k = 0; k < shards; k++) assert_int_equal(l->worker->shard[k].process, 0);
+        for (uint32_t k = 0; k < shards; k++)
+            assert_int_equal(l->worker->shard[k].session.process, 0);
     }
     assert_int_equal(l->worker->count.returned, 0);
     assert_int_equal(life_said(l, "hello.older"), shards);
@@ -437,13 +439,13 @@ static void told_with_a_lease(bool says)
     assert_int_equal(ps_co_adopt_epoch(l->rig->coordinator, 0, &begins), LH_OK);
     if (!says) l->rig->coordinator->shard[0].epochs = 0;
     life_run(l, 2 * LH_SECOND);
-    assert_int_equal(s->told_epoch, says ? 2 : 1);
-    assert_int_equal(s->heard_epoch, 1);
+    assert_int_equal(s->history.told_epoch, says ? 2 : 1);
+    assert_int_equal(s->history.heard_epoch, 1);
     assert_int_equal(rig_start_server(l->rig, true), LH_OK);
-    for (int i = 0; i < 5000 && !s->process; i++) life_run(l, LH_MS);
-    assert_int_equal(s->process != 0, !says);
+    for (int i = 0; i < 5000 && !s->session.process; i++) life_run(l, LH_MS);
+    assert_int_equal(s->session.process != 0, !says);
     assert_int_equal(life_said(l, "hello.older"), says);
-    assert_int_equal(s->decided_epoch, 1);
+    assert_int_equal(s->history.decided_epoch, 1);
     life_end(l);
 }
 

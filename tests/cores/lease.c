@@ -5,6 +5,7 @@
 
 #include "common/net/head.h"
 #include "tests/cores/life.h"
+#include "worker/member.h"
 
 enum { SEEDS = 6 }; // a power cut keeps or loses by chance what was not synced
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/push/view.h"
+
 static const char LOG[] = "log"; // on a disk of its own: the standby's node
 enum { UNITS = 2000, CUTS = 3, STEP_MS = 50 };
 
@@ -76,7 +78,7 @@ void life_start(struct life *l)
     rig_life_start(&l->core, &conf);
     l->worker = l->core.worker;
     for (uint32_t k = 0; k < l->worker->shards; k++) { // a cut whose commit the death hid
-        const struct wk_slot *slot = l->worker->shard[k].committed;
+        const struct wk_slot *slot = l->worker->shard[k].slot.committed;
         bool same = lh_incarnation_equal(slot->incarnation, l->cutting[k].incarnation);
         if (l->cutting[k].open && same && slot->next > l->cutting[k].step) committed(l, k);
         l->cutting[k].open = false;
@@ -159,10 +161,12 @@ void life_run(struct life *l, int64_t ns)
 void life_cut(struct life *l, uint64_t cuts)
 {
     uint64_t until[RIG_SHARDS];
-    for (uint32_t k = 0; k < l->worker->shards; k++) until[k] = l->worker->shard[k].cuts + cuts;
+    for (uint32_t k = 0; k < l->worker->shards; k++)
+        until[k] = l->worker->shard[k].progress.cut_count + cuts;
     for (uint32_t k = 0; k < l->worker->shards; k++) {
-        for (int i = 0; i < 20000 && l->worker->shard[k].cuts < until[k]; i++) life_run(l, LH_MS);
-        assert_true(l->worker->shard[k].cuts >= until[k]);
+        for (int i = 0; i < 20000 && l->worker->shard[k].progress.cut_count < until[k]; i++)
+            life_run(l, LH_MS);
+        assert_true(l->worker->shard[k].progress.cut_count >= until[k]);
     }
 }
 
@@ -192,7 +196,7 @@ void life_mass(struct life *l)
         const float *initial = l->rig->initial + s->layout->first;
         for (uint64_t i = 0; i < s->layout->values; i++) {
             double applied = (double)initial[i] - (double)s->replica.theta[i];
-            double found = applied + (double)s->residual[i];
+            double found = applied + (double)s->slot.residual[i];
             if (found != l->raw[k][i])
                 fail_msg("shard %u, value %u: %g was cut, %g is there", k, (unsigned)i,
                          l->raw[k][i], found);

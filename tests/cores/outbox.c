@@ -57,7 +57,7 @@ static void start_again(struct life *l)
     end(l);
     rig_boot_worker(l->rig, 1);
     live(l->rig, l);
-    assert_int_equal(l->shard->outbox.held, 0); // it read them all and kept none
+    assert_int_equal(l->shard->outbox.held_bytes, 0); // it read them all and kept none
 }
 
 static uint64_t in_memory(const struct wk_outbox *o)
@@ -68,7 +68,7 @@ static uint64_t in_memory(const struct wk_outbox *o)
             n++;
             bytes += e->bytes;
         }
-    assert_int_equal(bytes, o->held);
+    assert_int_equal(bytes, o->held_bytes);
     return n;
 }
 
@@ -80,9 +80,9 @@ static void go_on(struct life *l, int64_t ns)
 
 static void push(struct life *l, uint64_t cuts)
 {
-    uint64_t until = l->shard->cuts + cuts;
-    for (int i = 0; i < 10000 && l->shard->cuts < until; i++) go_on(l, 10 * LH_MS);
-    assert_true(l->shard->cuts >= until);
+    uint64_t until = l->shard->progress.cut_count + cuts;
+    for (int i = 0; i < 10000 && l->shard->progress.cut_count < until; i++) go_on(l, 10 * LH_MS);
+    assert_true(l->shard->progress.cut_count >= until);
 }
 
 static void begin(struct rig *r, struct life *l)
@@ -122,10 +122,10 @@ static bool wait_for_version(struct life *l, uint64_t version)
     bool held_none = false;
     for (int i = 0; i < 10000 && l->shard->replica.ledger.version < version; i++) {
         go_on(l, LH_MS);
-        held_none |= l->shard->hold_none;
+        held_none |= l->shard->stream.hold_none;
     }
     assert_true(l->shard->replica.ledger.version >= version);
-    assert_int_equal(l->shard->elided_unknown + l->shard->digest_mismatches, 0);
+    assert_int_equal(l->shard->stream.elided_unknown + l->shard->stream.digest_mismatches, 0);
     assert_int_equal(l->worker->count.snapshots, 0);
     return held_none;
 }
@@ -189,7 +189,7 @@ static void a_gap_in_older_pushes_comes_from_the_server(void **state)
     assert_true(l.shard->replica.ledger.version < version / 2);
     for (int i = 0; i < 10000 && l.shard->replica.ledger.version < version; i++) go_on(&l, LH_MS);
     assert_true(l.shard->replica.ledger.version >= version);
-    assert_int_equal(l.shard->elided_unknown, 0);
+    assert_int_equal(l.shard->stream.elided_unknown, 0);
     stop(&l);
 }
 
@@ -216,7 +216,7 @@ static void lose_history(struct life *l, size_t damaged)
     assert_int_equal(l->worker->count.returned, returned);
     assert_int_equal(l->worker->count.lost, damaged);
     push(l, PUSHES);
-    assert_int_equal(l->shard->elided_unknown, 0);
+    assert_int_equal(l->shard->stream.elided_unknown, 0);
 }
 
 static void what_a_server_lost_comes_back_from_the_files(void **state)

@@ -20,8 +20,8 @@ static struct lh_env *disk(const struct life *l)
 
 static void until_snapshot(struct life *l)
 {
-    for (int i = 0; i < 20000 && !shard(l)->snapshot.present; i++) life_run(l, LH_MS);
-    assert_true(shard(l)->snapshot.present);
+    for (int i = 0; i < 20000 && !shard(l)->slot.snapshot.present; i++) life_run(l, LH_MS);
+    assert_true(shard(l)->slot.snapshot.present);
 }
 
 // ---------------------------------------------------------------- the trainer's state
@@ -57,7 +57,7 @@ static void a_start_that_has_its_state_keeps_no_room_for_another(void **state)
     life_kill(l);
     life_start(l);
     assert_true(shard(l)->ready);
-    assert_null(shard(l)->room);
+    assert_null(shard(l)->arrival.reserved);
     life_end(l);
 }
 
@@ -92,7 +92,7 @@ static void what_is_trimmed_is_removed(void **state)
         same = !shard(l)->cut && files(l) == o->entries;
     }
     assert_true(same);
-    assert_true(o->entries < shard(l)->cuts);
+    assert_true(o->entries < shard(l)->progress.cut_count);
     life_end(l);
 }
 
@@ -108,7 +108,7 @@ static void what_was_never_made_is_gone_for_good(void **state)
         life_rest(l);
         snprintf(path, sizeof path, "%s/0000-%016llx-%016llx", shard(l)->outbox.dir,
                  (unsigned long long)l->worker->incarnation.number,
-                 (unsigned long long)shard(l)->committed->next);
+                 (unsigned long long)shard(l)->slot.committed->next);
         life_kill(l);
         lh_fake_boot(disk(l));
         assert_int_equal(lh_file_replace(disk(l), path, lh_span("torn", 4)), LH_OK);
@@ -146,10 +146,11 @@ static void a_copy_that_cant_be_read_is_not_offered_again(void **state)
         const struct lh_ledger *ledger = &shard(l)->replica.ledger;
         for (int i = 0; i < 20000; i++) {
             life_run(l, LH_MS);
-            if (shard(l)->durable.version > 6 && ledger->version > shard(l)->durable.version + 1)
+            if (shard(l)->copies.durable.version > 6 &&
+                ledger->version > shard(l)->copies.durable.version + 1)
                 break;
         }
-        uint64_t version = shard(l)->durable.version;
+        uint64_t version = shard(l)->copies.durable.version;
         assert_true(version > 6 && ledger->version > version + 1);
         rig_kill_server(r, false);
         lh_fake_disk_wipe(r->s.env);

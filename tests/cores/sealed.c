@@ -181,7 +181,7 @@ static struct rig_life live(struct rig *r, struct lh_keyring *keys, bool unseale
     conf.dir = dir;
     conf.keys = keys;
     conf.unsealed_states = unsealed;
-    conf.cut_bytes = cut_bytes;
+    conf.ranges_bytes = cut_bytes;
     rig_life_start(&l, &conf);
     return l;
 }

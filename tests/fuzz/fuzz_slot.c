@@ -32,15 +32,16 @@ static void load_slot(struct fuzz_disk *disk)
     float residual[VALUES] = {0};
 
     lh_err err = wk_slot_load(&slots, &slot, residual, &state);
-    LH_ASSERT(err == LH_OK && slot.claims <= WK_CLAIMS_HELD_MAX && slot.places <= WK_PLACES_MAX);
-    LH_ASSERT(!slot.claims || state != WK_SLOT_ABSENT);
+    LH_ASSERT(err == LH_OK && slot.claim_count <= WK_CLAIMS_HELD_MAX &&
+              slot.place_count <= WK_PLACES_MAX);
+    LH_ASSERT(!slot.claim_count || state != WK_SLOT_ABSENT);
     if (state == WK_SLOT_INTACT && slots.generation < UINT64_MAX) { // written again, it reads same
         struct wk_slots fresh = {.env = disk->env, .dir = "slots", .values = VALUES};
         struct wk_slot again = {0};
         err = wk_slot_flip(&slots, &slot, residual, true);
         if (!err) err = wk_slot_load(&fresh, &again, residual, &state);
         LH_ASSERT(err == LH_OK && state == WK_SLOT_INTACT && again.next == slot.next);
-        LH_ASSERT(again.places == slot.places && again.tokens == slot.tokens);
+        LH_ASSERT(again.place_count == slot.place_count && again.tokens == slot.tokens);
         wk_slot_free(&again);
     }
     wk_slot_free(&slot);

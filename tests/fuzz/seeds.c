@@ -304,8 +304,8 @@ static void slots(struct out *o, struct lh_span frame)
                            .tokens = 640,
                            .claim = claim,
                            .place = place,
-                           .claims = 2,
-                           .places = 2};
+                           .claim_count = 2,
+                           .place_count = 2};
     struct lh_buf b = lh_buf(4096), entry = lh_buf(4096);
     lh_err err = o->disk.env->ops->files->make_dir(o->disk.env, "s");
     if (!err) err = wk_slot_flip(&s, &slot, residual, true);

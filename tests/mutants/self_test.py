@@ -253,7 +253,7 @@ class Names(unittest.TestCase):
 
     def test_they_outlive_a_rename_of_file_and_function(self):
         former = {"files": {"common/base/x.c": "common/x.c"}, "moved": {},
-                  "words": {"new_name": "b"}}
+                  "words": {"new_name": "b"}, "members": {}}
         was = self.ids(function(self.BODY))
         with mock.patch.object(source, "FORMER", former):
             text = function(self.BODY).replace("b->", "new_name->")
@@ -264,7 +264,7 @@ class Names(unittest.TestCase):
     def test_they_outlive_a_function_s_way_into_another_file(self):
         text = function(self.BODY)
         name = next(source.functions("common/x.c", text)).name
-        former = {"files": {}, "moved": {f"common/y.c:{name}": "common/x.c"}, "words": {}}
+        former = {"files": {}, "moved": {f"common/y.c:{name}": "common/x.c"}, "words": {}, "members": {}}
         was = self.ids(text)
         self.assertNotEqual({m.id for m in mutants.mutants_of("common/y.c", text)}, was)
         with mock.patch.object(source, "FORMER", former):
@@ -275,6 +275,14 @@ class Names(unittest.TestCase):
             file, name = moved.split(":")
             text = read(os.path.join(mutants.ROOT, file))
             self.assertIn(name, [f.name for f in source.functions(file, text)], moved)
+
+    def test_they_outlive_a_member_that_is_a_part_s_now(self):
+        was = self.ids(function("s->tries = 1;"))
+        former = {"files": {}, "moved": {}, "words": {}, "members": {"session.timer": "tries"}}
+        text = function("s->session.timer = 1;")
+        with mock.patch.object(source, "FORMER", former):
+            self.assertEqual(self.ids(text), was)
+        self.assertNotEqual(self.ids(text), was)
 
     def test_what_was_renamed_is_there_and_its_former_name_is_not(self):
         files, words = source.FORMER["files"], set(source.FORMER["words"])

@@ -99,6 +99,7 @@ def squeeze(text):
 
 def former(text):
     """A text with the former names of what was renamed: ids and hashes outlive that."""
+    text = re.sub(r"(?<=-> )(\w+) \. (\w+)|(?<=->)(\w+)\.(\w+)", _former_member, text)
     return re.sub(r"[A-Za-z_]\w*", lambda n: FORMER["words"].get(n.group(), n.group()), text)
 
 
@@ -106,6 +107,12 @@ def former_file(function):
     """The file in which a function stood when its mutants were first tried."""
     moved = FORMER["moved"].get(f"{function.file}:{function.name}")
     return moved or FORMER["files"].get(function.file, function.file)
+
+
+def _former_member(found):
+    """What is a part's member now was one of the whole: `s->session.timer`."""
+    part, name = [said for said in found.groups() if said]
+    return FORMER["members"].get(f"{part}.{name}", found.group())
 
 
 def blank(text):

@@ -110,7 +110,7 @@ static void count_recalls(struct sim *s, const struct answer *a)
 {
     if (a->rpc != LH_RPC_LEASE) return;
     s->met.recalls += ((const Longhaul__V1__LeaseReply *)a->message)->n_recalled > 0;
-    s->met.returns += a->to->worker && a->to->worker->returns > 0;
+    s->met.returns += a->to->worker && a->to->worker->returned_count > 0;
 }
 
 static void saw_push_reply(struct sim_node *server, const struct sim_node *worker,

@@ -181,7 +181,7 @@ static lh_err start_worker(struct sim_node *n)
     struct setup all = common(n);
     struct wk_conf conf = setup_worker(&all, n->trainer);
     conf.unsealed_states = n->sim->conf.seed % 4 == 0;
-    conf.cut_bytes = n->sim->conf.seed % 3 ? 0 : UINT64_MAX; // snapshots in ranges, or whole
+    conf.ranges_bytes = n->sim->conf.seed % 3 ? 0 : UINT64_MAX; // snapshots in ranges, or whole
     conf.codec = n->sim->codec;
     conf.lease_ns = 500 * LH_MS;
     conf.retry_base_ns = 100 * LH_MS;
@@ -226,7 +226,8 @@ void sim_note_durable(struct sim *s)
     for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++)
         for (uint32_t k = 0; s->node[w].worker && k < s->shards; k++) {
             const struct wk_shard *ws = &s->node[w].worker->shard[k];
-            uint64_t version = ws->keep ? ws->replica.ledger.version : ws->durable.version;
+            uint64_t version =
+                ws->copies.writing ? ws->replica.ledger.version : ws->copies.durable.version;
             if (version > s->durable[k]) s->durable[k] = version;
         }
 }
@@ -465,11 +466,11 @@ static void tell_outbox(const struct sim_node *n, uint32_t shard)
                   (unsigned long long)e->head.step, e->status ? "admitted" : "undecided",
                   (unsigned long long)e->version, e->head.claims,
                   (unsigned long long)e->head.claim[0]);
-    for (uint32_t i = 0; i < ws->committed->claims; i++)
+    for (uint32_t i = 0; i < ws->slot.committed->claim_count; i++)
         sim_trace(n->sim, "%s returned claim %llu", n->name,
-                  (unsigned long long)ws->committed->claim[i]);
-    for (uint32_t i = 0; i < ws->freshes; i++)
-        sim_trace(n->sim, "%s fresh claim %llu", n->name, (unsigned long long)ws->fresh[i]);
+                  (unsigned long long)ws->slot.committed->claim[i]);
+    for (uint32_t i = 0; i < ws->finished.count; i++)
+        sim_trace(n->sim, "%s fresh claim %llu", n->name, (unsigned long long)ws->finished.unit[i]);
 }
 
 static void tell_file(void *arg, const char *path, uint64_t bytes)

@@ -170,7 +170,8 @@ bool sim_may_lose_tail(struct sim_node *n)
         uint32_t k = n->shard[i];
         const struct lh_ledger *l = &n->server->shard[i]->replica.ledger;
         for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++)
-            if (n->sim->node[w].worker && n->sim->node[w].worker->shard[k].keep) return false;
+            if (n->sim->node[w].worker && n->sim->node[w].worker->shard[k].copies.writing)
+                return false;
         if (l->plan.phase >= LH_PHASE_CLOSE || l->version <= n->sim->durable[k]) return false;
     }
     return true;

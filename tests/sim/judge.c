@@ -15,6 +15,8 @@
 
 #include "tests/sim/judge.h"
 
+#include "worker/replica/durable_copy.h"
+
 struct found { // the judge's fold of a shard's whole log
     struct sim *sim;
     struct sim_fold fold;
@@ -145,13 +147,13 @@ static void judge_tokens(struct found *f, uint32_t shard)
         const struct sim_history *h = &s->history[w][shard];
         const struct sim_row *row = sim_fold_row(&f->fold, s->judging->id[w]);
         uint64_t trained = s->training[w].tokens;
-        uint64_t found = (row ? row->tokens : 0) + ws->committed->tokens + ws->tokens;
+        uint64_t found = (row ? row->tokens : 0) + ws->slot.committed->tokens + ws->progress.tokens;
         if (found + h->lost_least > trained || (!h->lost && found + h->lost_most < trained))
             sim_fail(s,
                      "shard %u: worker %u trained %" PRIu64 " tokens, its deaths took %" PRIu64
                      " to %" PRIu64 "; %" PRIu64 " are in the ledger, %" PRIu64 " came back",
                      shard, w, trained, h->lost_least, h->lost_most, row ? row->tokens : 0,
-                     ws->committed->tokens);
+                     ws->slot.committed->tokens);
     }
 }
 
@@ -223,10 +225,10 @@ static void judge_replicas(struct sim *s)
         const struct wk_shard *first = &s->node[1 + SIM_SERVERS].worker->shard[k];
         for (uint32_t w = 0; w < SIM_WORKERS; w++) {
             const struct wk_shard *ws = &s->node[1 + SIM_SERVERS + w].worker->shard[k];
-            if (ws->elided_unknown)
+            if (ws->stream.elided_unknown)
                 sim_fail(s, "shard %u: worker %u was sent a record without the payload it needs", k,
                          w);
-            if (ws->digest_mismatches)
+            if (ws->stream.digest_mismatches)
                 sim_fail(s, "shard %u: worker %u's replica differed at a digest record", k, w);
             if (!lh_hash_equal(&ws->final_digest, &first->final_digest))
                 sim_fail(s, "shard %u: workers 0 and %u end with different states", k, w);
@@ -353,7 +355,7 @@ static void look_at_outbox(struct sim *s, const struct wk_shard *ws)
         held += e->frame ? e->frame->len : 0;
         settled |= e->frame && e->status == WK_ADMITTED && e->version;
     }
-    if (settled || held != ws->outbox.held)
+    if (settled || held != ws->outbox.held_bytes)
         sim_fail(s, "shard %u: an outbox holds %" PRIu64 " bytes of frames in memory", ws->id,
                  held);
 }

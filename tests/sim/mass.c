@@ -262,10 +262,10 @@ static void start_of(struct sim_node *n, uint32_t shard)
                         read_snapshot(n, shard, b.values, &file)};
     LH_ASSERT(o.held && o.rule11);
     if (o.snapshot.there) memcpy(o.rule11, o.snapshot.residual, b.values * sizeof *o.rule11);
-    for (uint64_t i = 0; i < b.values; i++) o.held[i] = (double)ws->residual[i];
+    for (uint64_t i = 0; i < b.values; i++) o.held[i] = (double)ws->slot.residual[i];
     for (const struct wk_entry *e = ws->outbox.first; e; e = e->next)
         hold_entry(n, shard, e, &entry, &o);
-    if (b.history->slot_lost && !ws->ended) check_rule11(&b, ws->residual, o.rule11);
+    if (b.history->slot_lost && !ws->ended) check_rule11(&b, ws->slot.residual, o.rule11);
     b.history->slot_lost = false;
     if (b.history->losing) {
         measure(&b, o.held);
@@ -307,7 +307,7 @@ static void judge_worker(struct sim *s, uint32_t shard, uint32_t w)
     const double *applied = sim_log_of(s, shard)->applied[w];
     s->met.balanced++;
     for (uint64_t i = 0; i < ws->layout->values && !s->bad[0]; i++) {
-        double put = h->raw[i] - h->gone[i], found = applied[i] + (double)ws->residual[i];
+        double put = h->raw[i] - h->gone[i], found = applied[i] + (double)ws->slot.residual[i];
         double most = tolerance(s, h->raw[i]);
         if (found > put + most)
             sim_fail(s, "shard %u value %" PRIu64 ": worker %u put %g in, %g came out", shard, i, w,

@@ -16,7 +16,7 @@ static void hold(struct made *m, struct hands *h, float each)
     memset(h, 0, sizeof *h);
     h->worker.shard = &h->shard;
     h->shard.layout = &m->sim->manifest.shard[0];
-    h->shard.residual = h->residual;
+    h->shard.slot.residual = h->residual;
     for (uint64_t i = 0; i < h->shard.layout->values; i++) h->residual[i] = each;
     for (uint32_t w = 0; w < SIM_WORKERS; w++) m->sim->node[WORKER + w].worker = &h->worker;
 }

@@ -282,7 +282,8 @@ static void note_digests(struct node *n)
     if (n->server) n->digest[n->index] = lk_replica_digest(&n->server->shard[0]->replica);
     for (uint32_t k = 0; n->worker && k < SHARDS; k++) {
         n->digest[k] = lk_replica_digest(&n->worker->shard[k].replica);
-        if (n->worker->shard[k].digest_mismatches || n->worker->shard[k].elided_unknown)
+        if (n->worker->shard[k].stream.digest_mismatches ||
+            n->worker->shard[k].stream.elided_unknown)
             broke(n->cluster, n->name, "its replica differed from a digest record, or lacked one");
     }
     for (uint64_t u = 0; n->server && u < UNITS; u++)

@@ -22,7 +22,8 @@ static const char SUFFIX[] = ".unit", FRESH[] = ".fresh";
 
 struct entry {
     char name[WK_CACHE_NAME];
-    uint64_t bytes, used; // of the file; used: the lowest goes first
+    uint64_t bytes; // the file's size
+    uint64_t used;  // rises with every use: the lowest goes first
 };
 
 struct wk_cache {

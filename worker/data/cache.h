@@ -25,7 +25,7 @@ bool wk_cache_get(struct wk_cache *c, const char *name, void *out, size_t n);
 // Keeps it, where there is room: a cache that can't is only slower. False: it did not.
 bool wk_cache_put(struct wk_cache *c, const char *name, const void *bytes, size_t n);
 bool wk_cache_has(struct wk_cache *c, const char *name);
-uint64_t wk_cache_bytes(struct wk_cache *c); // that the entries take
+uint64_t wk_cache_bytes(struct wk_cache *c); // bytes on the disk
 uint64_t wk_cache_room(struct wk_cache *c);  // without pushing anything out
 
 #endif

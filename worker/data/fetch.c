@@ -18,7 +18,8 @@ struct wk_fetch {
     struct wk_source *source;
     struct wk_cache *cache;
     _Atomic uint64_t fetched, cached, bytes;
-    pthread_mutex_t lock; // of the headers that were read lately, so that a file's is read once
+    // Headers that were read lately, so that a file's is read once; under the lock.
+    pthread_mutex_t lock;
     struct {
         char file[sizeof((struct lh_unit *)0)->file];
         uint64_t count;

@@ -19,7 +19,7 @@ LH_MUST lh_err wk_fetch_open(const struct lh_units *units, struct wk_source *sou
                              struct wk_cache *cache, struct wk_fetch **out); // borrows all
 void wk_fetch_close(struct wk_fetch *f);                                     // NULL is allowed
 
-size_t wk_fetch_bytes(const struct wk_fetch *f, uint64_t unit); // of the unit and one token more
+size_t wk_fetch_bytes(const struct wk_fetch *f, uint64_t unit); // the unit's, and one token more
 // The unit's tokens and the one after them, or at the file's end its last token again. Errors name
 // unit and file and say what to do: LH_ERR_NOT_FOUND, LH_ERR_CORRUPT, the source's.
 LH_MUST lh_err wk_fetch_unit(struct wk_fetch *f, uint64_t unit, uint8_t *bytes);

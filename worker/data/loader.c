@@ -35,7 +35,7 @@ enum slot_state { EMPTY, READING, READY, FAILED };
 
 struct slot {
     enum slot_state state;
-    bool read; // by the trainer, at least once since it was loaded
+    bool read; // the trainer has read it since it was loaded
     uint64_t unit;
     uint64_t used;  // rises with every use: the lowest is the oldest
     uint8_t *bytes; // unit's tokens and the one after them

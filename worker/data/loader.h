@@ -27,9 +27,9 @@ struct wk_loader_conf {
     const char *dir;              // folder that the units' paths are relative to, or
     struct wk_source *source;     // takes: where they are fetched from; NULL: dir
     uint32_t depth;               // units held in memory at most (>= 2)
-    uint32_t fetches;             // at once at most; 0: one
+    uint32_t fetches;             // fetches under way at once, at most; 0: one
     const char *cache;            // a folder of fetched units; NULL: none
-    uint64_t cache_bytes;         // that it may take
+    uint64_t cache_bytes;         // the most that the cache may take
     // At the start, this part of the region's units (the first ones) is fetched into the cache,
     // while nothing announced waits and only as far as there is room. 0: none
     double warm;

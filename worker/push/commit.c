@@ -43,63 +43,57 @@ static void copy_slot(struct wk_slot *to, const struct wk_slot *from)
     *to = *from;
     to->claim = claim;
     to->place = place;
-    if (from->claims) memcpy(claim, from->claim, from->claims * sizeof *claim);
-    if (from->places) memcpy(place, from->place, from->places * sizeof *place);
+    if (from->claim_count) memcpy(claim, from->claim, from->claim_count * sizeof *claim);
+    if (from->place_count) memcpy(place, from->place, from->place_count * sizeof *place);
 }
 
 lh_err wk_committed_open(struct wk_shard *s)
 {
     struct wk_committed *m = calloc(1, sizeof *m);
     if (!m) return LH_ERR_NO_MEMORY;
-    s->commits = m;
+    s->slot.writer = m;
     LH_TRY(lists_open(&m->slot));
     m->slot.next = 1;
     m->residual = lh_zeros(s->layout->values, sizeof(float));
-    s->spare = lh_zeros(s->layout->values, sizeof(float));
-    if (!m->residual || !s->spare) return LH_ERR_NO_MEMORY;
-    s->committed = &m->slot;
-    s->residual = m->residual;
+    s->slot.spare = lh_zeros(s->layout->values, sizeof(float));
+    if (!m->residual || !s->slot.spare) return LH_ERR_NO_MEMORY;
+    s->slot.committed = &m->slot;
+    s->slot.residual = m->residual;
     return LH_OK;
 }
 
 void wk_committed_close(struct wk_shard *s)
 {
-    if (s->commits) {
-        wk_slot_free(&s->commits->slot);
-        free(s->commits->residual);
+    if (s->slot.writer) {
+        wk_slot_free(&s->slot.writer->slot);
+        free(s->slot.writer->residual);
     }
-    free(s->commits);
-    free(s->spare);
-    s->commits = NULL;
-    s->spare = NULL;
+    free(s->slot.writer);
+    free(s->slot.spare);
+    s->slot.writer = NULL;
+    s->slot.spare = NULL;
 }
 
 static void swap_residual(struct wk_shard *s)
 {
-    float *before = s->commits->residual;
-    s->commits->residual = s->spare;
-    s->residual = s->commits->residual;
-    s->spare = before;
+    float *before = s->slot.writer->residual;
+    s->slot.writer->residual = s->slot.spare;
+    s->slot.residual = s->slot.writer->residual;
+    s->slot.spare = before;
 }
 
 void wk_committed_resume(struct wk_shard *s, const struct wk_slot *slot)
 {
-    copy_slot(&s->commits->slot, slot);
+    copy_slot(&s->slot.writer->slot, slot);
     swap_residual(s);
 }
 
 void wk_committed_hear(struct wk_shard *s, uint64_t step)
 {
-    struct wk_slot *slot = &s->commits->slot;
+    struct wk_slot *slot = &s->slot.writer->slot;
     if (step <= slot->decided) return;
     slot->decided = step;
     slot->decided_admitted = true;
-}
-
-void wk_committed_plant(struct wk_shard *s, uint64_t next, uint64_t decided)
-{
-    s->commits->slot.next = next;
-    s->commits->slot.decided = decided;
 }
 
 // ---------------------------------------------------------------- changes
@@ -108,16 +102,17 @@ lh_err wk_change_begin(struct wk_shard *s, struct wk_change *c)
 {
     *c = (struct wk_change){.shard = s};
     LH_TRY(lists_open(&c->slot));
-    copy_slot(&c->slot, s->committed);
+    copy_slot(&c->slot, s->slot.committed);
     c->slot.incarnation = s->worker->incarnation;
-    c->slot.decided_epoch = s->decided_epoch;
+    c->slot.decided_epoch = s->history.decided_epoch;
     return LH_OK;
 }
 
 lh_err wk_change_write(struct wk_change *c, bool sync)
 {
     struct wk_shard *s = c->shard;
-    LH_TRY(wk_slot_flip(&s->slots, &c->slot, c->moves ? s->spare : s->residual, sync));
+    LH_TRY(
+        wk_slot_flip(&s->slot.files, &c->slot, c->moves ? s->slot.spare : s->slot.residual, sync));
     c->written = true;
     return LH_OK;
 }
@@ -125,9 +120,9 @@ lh_err wk_change_write(struct wk_change *c, bool sync)
 void wk_change_apply(struct wk_change *c)
 {
     struct wk_shard *s = c->shard;
-    const struct wk_slot was = s->commits->slot;
+    const struct wk_slot was = s->slot.writer->slot;
     LH_ASSERT(c->written);
-    copy_slot(&s->commits->slot, &c->slot);
+    copy_slot(&s->slot.writer->slot, &c->slot);
     bool same = lh_incarnation_equal(was.incarnation, c->slot.incarnation);
     if (same && was.decided_admitted) wk_committed_hear(s, was.decided); // since it was begun
     if (c->moves) swap_residual(s);
@@ -151,21 +146,21 @@ lh_err wk_change_snapshot(const struct wk_change *c)
 {
     struct wk_shard *s = c->shard;
     struct wk_slot slot = c->slot;
-    slot.claims = slot.places = 0;
-    return wk_snapshot_write(&s->slots, &slot, s->spare);
+    slot.claim_count = slot.place_count = 0;
+    return wk_snapshot_write(&s->slot.files, &slot, s->slot.spare);
 }
 
 lh_err wk_committed_write(struct wk_shard *s, bool sync)
 {
-    struct wk_slot slot = *s->committed; // its lists are borrowed
+    struct wk_slot slot = *s->slot.committed; // its lists are borrowed
     LH_ASSERT(!s->cut);
-    slot.decided_epoch = s->decided_epoch;
-    return wk_slot_flip(&s->slots, &slot, s->residual, sync);
+    slot.decided_epoch = s->history.decided_epoch;
+    return wk_slot_flip(&s->slot.files, &slot, s->slot.residual, sync);
 }
 
 lh_err wk_committed_begin(struct wk_shard *s)
 {
-    return wk_slot_begin(&s->slots, s->committed);
+    return wk_slot_begin(&s->slot.files, s->slot.committed);
 }
 
 // ---------------------------------------------------------------- the incarnation
@@ -190,7 +185,7 @@ lh_err wk_incarnation_load(struct wk_worker *w)
 
 static void begin_anew(struct wk_shard *s, struct lh_incarnation i)
 {
-    struct wk_slot *slot = &s->commits->slot;
+    struct wk_slot *slot = &s->slot.writer->slot;
     slot->incarnation = i;
     slot->next = 1;
     slot->decided = 0;
@@ -202,9 +197,9 @@ lh_err wk_incarnation_grant(struct wk_worker *w, uint32_t granted)
     struct lh_incarnation i = {(uint64_t)granted << 32, lh_random_u64(w->conf.env)};
     LH_TRY(identity_store(w, i));
     for (uint32_t k = 0; k < w->shards; k++) {
-        struct wk_slot first = *w->shard[k].committed; // its lists are borrowed
+        struct wk_slot first = *w->shard[k].slot.committed; // its lists are borrowed
         first.incarnation = i;
-        LH_TRY(wk_slot_begin(&w->shard[k].slots, &first));
+        LH_TRY(wk_slot_begin(&w->shard[k].slot.files, &first));
     }
     w->incarnation = i;
     w->fresh = false;

@@ -25,37 +25,38 @@ struct wk_change {
     bool written;
 };
 
-// A change begins as what is committed, under the incarnation that is in force.
+// Begins a change as what is committed, under the incarnation that is in force. To be freed.
 LH_MUST lh_err wk_change_begin(struct wk_shard *s, struct wk_change *c);
-// The flip, on any thread; nothing of the shard's slot may change before it is applied, or given
-// up. LH_ERR_DISK_FULL: nothing is there. After any other error the slot may be there all the same:
-// the next start looks.
+// Flips the slot, on any thread; nothing of the shard's slot may change before the change is
+// applied or given up. LH_ERR_DISK_FULL: nothing is there. After any other error the slot may be
+// there all the same: the next start looks.
 LH_MUST lh_err wk_change_write(struct wk_change *c, bool sync);
-void wk_change_apply(struct wk_change *c); // on the loop, once it is written; it may be changed on
+// Makes memory say what was written. On the loop. The change may be changed and written again.
+void wk_change_apply(struct wk_change *c);
 void wk_change_free(struct wk_change *c);
 LH_MUST lh_err wk_commit(struct wk_change *c, bool sync); // writes and applies, on the loop
-// The synced copy of the residual that is in `spare` (server/docs/0000-protocol.md#rule-11), on any
+// Writes the residual snapshot from `spare`, synced (server/docs/0000-protocol.md#rule-11). On any
 // thread.
 LH_MUST lh_err wk_change_snapshot(const struct wk_change *c);
 
-// A shard's memory for it; zeros until a start has read the slot.
+// Opens a shard's memory for what is committed; zeros until a start has read the slot.
 LH_MUST lh_err wk_committed_open(struct wk_shard *s);
 void wk_committed_close(struct wk_shard *s);
-// At a start: the disk says this, or it is derived from what the disk says. Borrows the slot; the
+// At a start: takes over what the disk says, or what follows from it. Borrows the slot; the
 // residual is in `spare`.
 void wk_committed_resume(struct wk_shard *s, const struct wk_slot *slot);
-LH_MUST lh_err wk_committed_write(struct wk_shard *s, bool sync); // once more what is committed
-LH_MUST lh_err wk_committed_begin(struct wk_shard *s); // the first slot, of one that was never cut
+// Writes once more what is committed.
+LH_MUST lh_err wk_committed_write(struct wk_shard *s, bool sync);
+// Writes the first slot, of a shard that was never cut.
+LH_MUST lh_err wk_committed_begin(struct wk_shard *s);
 // This step of the incarnation in force was admitted: the server's log holds that, and repeats it
 // to a process that does not know. The next flip notes it here.
 void wk_committed_hear(struct wk_shard *s, uint64_t step);
-// Of bugs that tests plant: both as if they had been committed.
-void wk_committed_plant(struct wk_shard *s, uint64_t next, uint64_t decided);
 
 // The worker's incarnation: DIR/identity, which is durable before it is used.
 LH_MUST lh_err wk_incarnation_load(struct wk_worker *w); // sets `fresh` where there is none
-// A number that the coordinator granted, and the first slot of every shard. LH_ERR_DISK_FULL:
-// nothing is in force, it may be tried again with the same number.
+// Stores a number that the coordinator granted, and the first slot of every shard.
+// LH_ERR_DISK_FULL: nothing is in force, it may be tried again with the same number.
 LH_MUST lh_err wk_incarnation_grant(struct wk_worker *w, uint32_t granted);
 // Raises it above its own number and `above`. Every shard begins again at step 1, also where its
 // slot finds no room now: a start reads a slot of an older incarnation in just this way.

@@ -4,21 +4,23 @@
 // Order of a cut: delta at the boundary; then, on the disk lane while training goes on, feedback +
 // encode into a spare residual, seal, outbox entry synced, slot flipped; then it may be sent. Until
 // the flip everything can be thrown away, after it nothing.
+#include "worker/push/cut.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/worker.h"
+#include "worker/bugs.h"
+#include "worker/disk_full.h"
+#include "worker/push/outcome.h"
+#include "worker/push/session.h"
+#include "worker/push/view.h"
+#include "worker/train/stats.h"
 
 bool wk_may_cut(const struct wk_shard *s)
 {
-    if (s->cut || s->room_timer) return false;
-    if (LH_BUG("base_delta")) { // planted: a second push while one is in flight
-        size_t undecided = 0;
-        for (struct wk_entry *e = s->outbox.first; e; e = e->next)
-            undecided += e->status == WK_UNDECIDED;
-        return undecided < 2;
-    }
+    if (s->cut || s->disk.timer) return false;
+    if (LH_BUG("base_delta")) return wk_bug_may_cut(s);
     return s->ready && !wk_outbox_undecided(&s->outbox) && wk_own_folded(s);
 }
 
@@ -28,8 +30,9 @@ uint32_t wk_claimable(const struct wk_shard *s)
     uint64_t held = UINT64_MAX;
     uint32_t n = 0;
     for (uint32_t k = 0; k < w->shards; k++)
-        if (k != s->id && w->shard[k].cut_at < held) held = w->shard[k].cut_at;
-    while (n < s->freshes && s->fresh_at[n] <= held) n++;
+        if (k != s->id && w->shard[k].progress.held_steps < held)
+            held = w->shard[k].progress.held_steps;
+    while (n < s->finished.count && s->finished.steps[n] <= held) n++;
     return n;
 }
 
@@ -42,11 +45,12 @@ struct wk_cut {
     struct lh_buf plain;  // the payload
     struct lh_frame head; // without what the encoding tells
     struct wk_change change;
-    uint64_t tokens, steps, at; // at: steps of this process
-    uint32_t returned;          // how many of the head's claims came back with refused frames
-    bool snapshot;              // a synced copy of the residual is due, and
-    struct lh_buf trainer;      // of the optimizer's state
-    double *residual_square;    // wanted for the statistics; NULL: not now
+    uint64_t tokens, steps;  // progress that it holds
+    uint64_t at;             // steps of this process when it was taken
+    uint32_t returned;       // how many of the head's claims came back with refused frames
+    bool snapshot;           // a synced residual snapshot is due
+    struct lh_buf trainer;   // the optimizer's state, where a snapshot is due
+    double *residual_square; // wanted for the statistics; NULL: not now
     struct wk_entry *entry;
     lh_err result, snapshot_result;
     char text[256]; // an error's text belongs to its thread
@@ -75,26 +79,27 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
                            .shard = s->id,
                            .worker = w->id,
                            .incarnation = w->incarnation,
-                           .step = s->committed->next,
-                           .base_version = s->viewed,
-                           .base_epoch = s->base_epoch,
-                           .base_others = s->base_others,
-                           .tokens = s->tokens + s->committed->tokens,
-                           .steps = (uint32_t)s->steps,
+                           .step = s->slot.committed->next,
+                           .base_version = s->view.version,
+                           .base_epoch = s->view.epoch,
+                           .base_others = s->view.others,
+                           .tokens = s->progress.tokens + s->slot.committed->tokens,
+                           .steps = (uint32_t)s->progress.steps,
                            .manifest = w->conf.manifest->hash};
     memcpy(f->job, w->conf.job, LH_JOB);
-    for (uint32_t i = 0; i < s->committed->claims && f->claims < LH_CLAIMS_MAX; i++)
-        f->claim[f->claims++] = s->committed->claim[i];
+    for (uint32_t i = 0; i < s->slot.committed->claim_count && f->claims < LH_CLAIMS_MAX; i++)
+        f->claim[f->claims++] = s->slot.committed->claim[i];
     c->returned = f->claims;
     for (uint32_t i = 0, n = wk_claimable(s); i < n && f->claims < LH_CLAIMS_MAX; i++)
-        f->claim[f->claims++] = s->fresh[i];
+        f->claim[f->claims++] = s->finished.unit[i];
     lh_random(w->conf.env, f->nonce, LH_NONCE);
 }
 
 static void add_place(struct wk_slot *slot, uint64_t unit, uint64_t tokens)
 {
-    if (tokens && slot->places < WK_PLACES_MAX) // one that finds no room is trained from its start
-        slot->place[slot->places++] = (struct wk_place){unit, tokens};
+    if (tokens &&
+        slot->place_count < WK_PLACES_MAX) // one that finds no room is trained from its start
+        slot->place[slot->place_count++] = (struct wk_place){unit, tokens};
 }
 
 // How far each unit was trained that no frame claims yet: those of the queue, those whose claim
@@ -103,14 +108,14 @@ static void add_place(struct wk_slot *slot, uint64_t unit, uint64_t tokens)
 static void fill_places(const struct wk_shard *s, uint32_t claimed, struct wk_slot *slot)
 {
     const struct wk_worker *w = s->worker;
-    slot->places = 0;
+    slot->place_count = 0;
     for (uint32_t i = 0; i < w->queued; i++) add_place(slot, w->queue[i].unit, w->queue[i].done);
     for (uint32_t k = 0; k < w->shards; k++)
-        for (uint32_t i = k == s->id ? claimed : 0; i < w->shard[k].freshes; i++) {
-            uint64_t unit = w->shard[k].fresh[i];
+        for (uint32_t i = k == s->id ? claimed : 0; i < w->shard[k].finished.count; i++) {
+            uint64_t unit = w->shard[k].finished.unit[i];
             add_place(slot, unit, w->conf.units->unit[unit].tokens);
         }
-    for (uint32_t i = 0; i < w->resumes; i++)
+    for (uint32_t i = 0; i < w->resume_count; i++)
         add_place(slot, w->resume[i].unit, w->resume[i].tokens);
 }
 
@@ -119,8 +124,8 @@ static lh_err fill_slot(struct wk_shard *s, struct wk_cut *c)
 {
     LH_TRY(wk_change_begin(s, &c->change));
     struct wk_slot *slot = &c->change.slot;
-    slot->claims -= c->returned;
-    memmove(slot->claim, slot->claim + c->returned, slot->claims * sizeof *slot->claim);
+    slot->claim_count -= c->returned;
+    memmove(slot->claim, slot->claim + c->returned, slot->claim_count * sizeof *slot->claim);
     slot->next++;
     slot->tokens = 0;
     fill_places(s, c->head.claims - c->returned, slot);
@@ -135,20 +140,20 @@ static lh_err show_delta(struct wk_shard *s, const float *y)
     if (!o || !o->kept) return LH_OK;
     float *delta = malloc(n * sizeof *delta);
     if (!delta) return LH_ERR_NO_MEMORY;
-    for (uint64_t i = 0; i < n; i++) delta[i] = s->anchor[i] - y[i];
-    o->kept(o->arg, s->id, s->worker->incarnation, s->committed->next, delta, n);
+    for (uint64_t i = 0; i < n; i++) delta[i] = s->view.anchor[i] - y[i];
+    o->kept(o->arg, s->id, s->worker->incarnation, s->slot.committed->next, delta, n);
     free(delta);
     return LH_OK;
 }
 
-// Delta and error feedback: leaves beta*E + delta in s->spare, and a new anchor.
+// Delta and error feedback: leaves beta*E + delta in s->slot.spare, and a new anchor.
 static lh_err take_delta(struct wk_shard *s)
 {
     struct wk_trainer *t = s->worker->conf.trainer;
     const float *y = t->ops->parameters(t) + s->layout->first;
     float beta = s->worker->conf.beta;
     LH_TRY(show_delta(s, y));
-    lk_view_cut(beta, s->residual, y, s->anchor, s->spare, s->layout->values);
+    lk_view_cut(beta, s->slot.residual, y, s->view.anchor, s->slot.spare, s->layout->values);
     return LH_OK;
 }
 
@@ -177,13 +182,13 @@ static lh_err seal_frame(struct wk_cut *c, struct lh_span plain, struct lh_blob 
     return err;
 }
 
-// Encode, seal. Leaves the residual after the push in s->spare.
+// Encode, seal. Leaves the residual after the push in s->slot.spare.
 static lh_err make_frame(struct wk_cut *c, struct lh_blob **out)
 {
     struct wk_shard *s = c->shard;
     const struct lk_codec *codec = &s->worker->conf.codec;
     struct lk_payload_info info;
-    LH_TRY(lk_encode(codec, s->layout, 1, NULL, s->spare, &c->plain, &info));
+    LH_TRY(lk_encode(codec, s->layout, 1, NULL, s->slot.spare, &c->plain, &info));
     c->head.values = info.values;
     c->head.plain_bytes = (uint32_t)c->plain.len;
     return seal_frame(c, lh_buf_span(&c->plain), out);
@@ -231,7 +236,7 @@ static int64_t cut_job(void *arg)
     struct wk_cut *c = arg;
     c->result = commit(c);
     if (!c->result && c->residual_square)
-        wk_stats_residual(c->shard, c->shard->spare, c->residual_square);
+        wk_stats_residual(c->shard, c->shard->slot.spare, c->residual_square);
     if (!c->result && c->snapshot) c->snapshot_result = write_snapshot(c);
     lh_err err = c->result ? c->result : c->snapshot_result;
     if (err) snprintf(c->text, sizeof c->text, "%s", lh_err_text(err));
@@ -240,28 +245,27 @@ static int64_t cut_job(void *arg)
 
 // ---- back on the loop
 
-static void drop_first(uint64_t *list, uint32_t *count, uint32_t n)
+static void drop_first(struct wk_finished *f, uint32_t n)
 {
-    memmove(list, list + n, (*count - n) * sizeof *list);
-    *count -= n;
+    f->count -= n;
+    memmove(f->unit, f->unit + n, f->count * sizeof *f->unit);
+    memmove(f->steps, f->steps + n, f->count * sizeof *f->steps);
 }
 
 static void committed(struct wk_shard *s, struct wk_cut *c)
 {
     wk_change_apply(&c->change);
-    uint32_t freshes = s->freshes;
-    drop_first(s->fresh_at, &freshes, c->head.claims - c->returned);
-    drop_first(s->fresh, &s->freshes, c->head.claims - c->returned);
-    s->cut_at = c->at;
-    s->cuts++;
+    drop_first(&s->finished, c->head.claims - c->returned);
+    s->progress.held_steps = c->at;
+    s->progress.cut_count++;
     s->worker->count.rounds += s->id == 0;
-    c->entry->plain = c->plain; // so that the own fold need not open the frame again
+    c->entry->plain = c->plain; // the own fold need not unseal the frame
     c->plain = (struct lh_buf){0};
     wk_outbox_insert(&s->outbox, c->entry);
     c->entry = NULL;
     if (!c->residual_square) return;
-    free(s->residual_square);
-    s->residual_square = c->residual_square;
+    free(s->progress.residual_square);
+    s->progress.residual_square = c->residual_square;
     c->residual_square = NULL;
 }
 
@@ -269,12 +273,12 @@ static void committed(struct wk_shard *s, struct wk_cut *c)
 static lh_err taken_back(struct wk_shard *s, const struct wk_cut *c)
 {
     const struct wk_conf *conf = &s->worker->conf;
-    LH_TRY(lk_payload_add(&conf->codec, s->layout, lh_buf_span(&c->plain), s->spare));
-    lk_view_uncut(conf->beta, s->residual, s->spare, s->anchor, s->layout->values);
-    s->tokens += c->tokens;
-    s->steps += c->steps;
+    LH_TRY(lk_payload_add(&conf->codec, s->layout, lh_buf_span(&c->plain), s->slot.spare));
+    lk_view_uncut(conf->beta, s->slot.residual, s->slot.spare, s->view.anchor, s->layout->values);
+    s->progress.tokens += c->tokens;
+    s->progress.steps += c->steps;
     uint32_t half = s->worker->local_steps / 2;
-    if (s->steps > half) s->steps = half; // later again
+    if (s->progress.steps > half) s->progress.steps = half; // later again
     return LH_OK;
 }
 
@@ -287,11 +291,12 @@ static lh_err note_snapshot(struct wk_shard *s, const struct wk_cut *c)
     }
     if (c->snapshot_result || !c->snapshot) return c->snapshot_result;
     wk_disk_full_over(w, WK_DISK_FULL_SNAPSHOT);
-    s->snapshot.present = true;
-    s->snapshot.incarnation = c->head.incarnation;
-    s->snapshot.step = c->head.step;
-    s->snapshot.decided = c->change.slot.decided;
-    s->snapshot.decided_admitted = c->change.slot.decided_admitted;
+    s->slot.snapshot =
+        (struct wk_snapshot_mark){.present = true,
+                                  .incarnation = c->head.incarnation,
+                                  .step = c->head.step,
+                                  .decided = c->change.slot.decided,
+                                  .decided_admitted = c->change.slot.decided_admitted};
     return LH_OK;
 }
 
@@ -312,7 +317,7 @@ static lh_err take_over(struct wk_shard *s, struct wk_cut *c)
     if (c->result == LH_ERR_DISK_FULL) return found_no_room(s, c);
     if (c->result) return c->result;
     committed(s, c);
-    s->room_tries = 0;
+    s->disk.tries = 0;
     wk_disk_full_over(w, WK_DISK_FULL_OUTBOX);
     lh_logf(w->conf.log, LH_DEBUG, "push.made", "shard %u: %llx/%llu", s->id,
             (unsigned long long)c->head.incarnation.number, (unsigned long long)c->head.step);
@@ -334,9 +339,8 @@ static void cut_done(void *arg)
         wk_fatal(w, err);
         return;
     }
-    wk_session_cut(w);
     wk_push_soon(s);
-    wk_boundary_soon(w);
+    wk_changed(w);
 }
 
 static lh_err take(struct wk_shard *s, struct wk_cut *c)
@@ -345,16 +349,17 @@ static lh_err take(struct wk_shard *s, struct wk_cut *c)
     struct wk_trainer *t = w->conf.trainer;
     c->shard = s;
     c->trainer = lh_buf((size_t)1 << 40);
-    c->plain = s->plain;
+    c->plain = s->payload_memory;
     c->plain.max = lk_payload_max(&w->conf.codec, s->layout);
     lh_buf_clear(&c->plain);
-    s->plain = (struct lh_buf){0};
-    c->tokens = s->tokens;
-    c->steps = s->steps;
+    s->payload_memory = (struct lh_buf){0};
+    c->tokens = s->progress.tokens;
+    c->steps = s->progress.steps;
     c->at = w->count.steps;
-    c->snapshot = w->conf.snapshot_rounds && (s->cuts + 1) % w->conf.snapshot_rounds == 0;
+    c->snapshot =
+        w->conf.snapshot_rounds && (s->progress.cut_count + 1) % w->conf.snapshot_rounds == 0;
     if (c->snapshot && s->id == 0) LH_TRY(t->ops->save(t, &c->trainer));
-    if (w->conf.norms_rounds && s->cuts % w->conf.norms_rounds == 0) {
+    if (w->conf.norms_rounds && s->progress.cut_count % w->conf.norms_rounds == 0) {
         c->residual_square = calloc(s->layout->extents, sizeof *c->residual_square);
         if (!c->residual_square) return LH_ERR_NO_MEMORY;
     }
@@ -374,16 +379,9 @@ lh_err wk_cut(struct wk_shard *s)
         return err;
     }
     lh_logf(w->conf.log, LH_DEBUG, "push.cut", "shard %u: %llx/%llu", s->id,
-            (unsigned long long)w->incarnation.number, (unsigned long long)s->committed->next);
-    s->tokens = s->steps = 0;
+            (unsigned long long)w->incarnation.number, (unsigned long long)s->slot.committed->next);
+    s->progress.tokens = s->progress.steps = 0;
     s->cut = c;
     w->conf.env->ops->work(w->conf.env, LH_LANE_DISK, cut_job, cut_done, c);
     return LH_OK;
-}
-
-bool wk_cutting(const struct wk_worker *w)
-{
-    for (uint32_t i = 0; i < w->shards; i++)
-        if (w->shard[i].cut) return true;
-    return false;
 }

@@ -41,7 +41,7 @@ void wk_outbox_insert(struct wk_outbox *o, struct wk_entry *e)
     *at = e;
     o->entries++;
     o->bytes += e->bytes;
-    if (e->frame) o->held += e->bytes;
+    if (e->frame) o->held_bytes += e->bytes;
 }
 
 static lh_err entry_new(struct lh_blob *frame, struct wk_entry **out)
@@ -155,7 +155,7 @@ lh_err wk_outbox_frame(struct wk_outbox *o, struct wk_entry *e, struct lh_blob *
     }
     if (e->status == WK_UNDECIDED) { // sent until it is decided
         e->frame = lh_blob_share(*out);
-        o->held += e->bytes;
+        o->held_bytes += e->bytes;
     }
     return LH_OK;
 }
@@ -228,7 +228,7 @@ void wk_outbox_free(struct wk_outbox *o)
     free_list(&o->leaving);
     free_list(&o->removing);
     o->entries = 0;
-    o->bytes = o->held = 0;
+    o->bytes = o->held_bytes = 0;
 }
 
 // ---------------------------------------------------------------- use
@@ -308,14 +308,14 @@ static void unlist(struct wk_outbox *o, const struct wk_entry *e)
     *at = e->next;
     o->entries--;
     o->bytes -= e->bytes;
-    if (e->frame) o->held -= e->bytes;
+    if (e->frame) o->held_bytes -= e->bytes;
 }
 
 // Whoever sends a frame has an owner of its own.
 static void settle(struct wk_outbox *o, struct wk_entry *e)
 {
     if (!e->frame || e->status != WK_ADMITTED || !e->version) return;
-    o->held -= e->bytes;
+    o->held_bytes -= e->bytes;
     lh_blob_release(e->frame);
     e->frame = NULL;
 }

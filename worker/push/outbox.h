@@ -21,52 +21,53 @@ enum wk_status { WK_UNDECIDED, WK_ADMITTED };
 struct wk_entry {
     struct wk_entry *next; // ascending by (incarnation, step)
     struct lh_frame head;
-    struct lh_blob *frame; // NULL: its file alone has it (invariant 4)
-    size_t bytes;          // of the frame
-    struct lh_digest digest;
+    struct lh_blob *frame;   // NULL: its file alone has it (invariant 4)
+    size_t bytes;            // size of the frame
+    struct lh_digest digest; // the frame's
     struct lh_buf plain;     // its payload, from the cut until the own replica folds it; or empty
-    enum wk_status status;   // set to WK_ADMITTED by wk_outbox_admitted()
-    uint64_t version, epoch; // where the own replica folded it; 0: not yet. By wk_outbox_folded()
+    enum wk_status status;   // wk_outbox_admitted() sets WK_ADMITTED
+    uint64_t version, epoch; // the point at which the own replica folded it; 0: not yet
     bool accounted_refused;  // a snapshot holds its mass already: it is dropped, not returned
 };
 
 struct wk_outbox {
     struct lh_env *env;
-    const char *dir;
+    const char *dir; // borrows
     uint32_t shard;
-    struct wk_entry *first;
-    // Off the list, their files to be removed: those that wait, and those of the removal under way,
-    // which are its thread's until it is over. The oldest first: what a start finds has no hole. Of
-    // each is left whose and which it is.
-    struct wk_entry *leaving, *removing;
-    size_t entries;
-    uint64_t bytes, held; // of all frames; of those in memory
+    struct wk_entry *first; // the list, the oldest first
+    // Entries off the list whose files are to be removed, the oldest first, so that a start finds
+    // no hole. Of each only incarnation and step count.
+    struct wk_entry *leaving;  // these wait
+    struct wk_entry *removing; // these belong to the removal under way, and to its thread
+    size_t entries;            // on the list
+    uint64_t bytes;            // size of all listed frames
+    uint64_t held_bytes;       // size of those in memory
 };
 
-// Which push a file of the directory is of; false: none.
+// Reads from a file's name which push it holds. False: it is no entry's name.
 bool wk_outbox_named(const char *file, uint32_t *shard, uint64_t *incarnation, uint64_t *step);
-// Reads the directory's entries of this shard. Damaged files, and those that the disk can't read,
-// are reported and left out; bad() may remove them.
+// Reads the directory's entries of this shard. A damaged file, or one that the disk can't read, is
+// left out and told to bad(), which may remove it.
 LH_MUST lh_err wk_outbox_load(struct wk_outbox *o,
                               void (*bad)(void *arg, const char *file, lh_err e), void *arg);
-// A damaged file keeps its bytes under another name, which no start reads: FILE.damaged.
+// Renames a damaged file to FILE.damaged, which no start reads.
 LH_MUST lh_err wk_outbox_set_aside(const struct wk_outbox *o, const char *file);
 void wk_outbox_free(struct wk_outbox *o);
 // Writes and syncs a new entry (invariant 1), on any thread; it is not listed yet. Shares the
 // frame. LH_ERR_DISK_FULL: nothing of it is there.
 LH_MUST lh_err wk_outbox_write(const struct wk_outbox *o, struct lh_blob *frame,
                                struct wk_entry **out);
-void wk_outbox_insert(struct wk_outbox *o, struct wk_entry *e); // lists it and owns it from then on
-// An entry's frame, with one owner more: from memory, or from its file, read and checked again;
-// that of an undecided entry then stays in memory. On the loop, which waits for the disk: whoever
-// needs one again starts anew (its undecided push, what its copy of the replica lacks), or has a
-// server that lost what it had decided. LH_ERR_CORRUPT: the file is damaged, gone or can't be
-// read, the text says which; its entry stays.
+void wk_outbox_insert(struct wk_outbox *o, struct wk_entry *e); // takes the entry
+// Gives an entry's frame, to be released: from memory, or from its file, read and checked again. An
+// undecided entry's frame then stays in memory. The loop waits for the disk here, which happens
+// after a start and where a server lost what it had decided. LH_ERR_CORRUPT: the file is damaged,
+// gone or can't be read, the text says which; the entry stays.
 LH_MUST lh_err wk_outbox_frame(struct wk_outbox *o, struct wk_entry *e, struct lh_blob **out);
-// Where a listed entry stands now; its frame leaves memory when both are so (invariant 4).
+// A listed entry was admitted; it was folded at this point, or (version 0) it is not folded any
+// more. Its frame leaves memory when it is admitted and folded (invariant 4).
 void wk_outbox_admitted(struct wk_outbox *o, struct wk_entry *e);
 void wk_outbox_folded(struct wk_outbox *o, struct wk_entry *e, uint64_t version, uint64_t epoch);
-// Removes the file of an entry that is not listed; all that counts of it is whose and which it is.
+// Removes the file of an entry that is not listed. Of the entry only incarnation and step count.
 LH_MUST lh_err wk_outbox_erase(const struct wk_outbox *o, const struct wk_entry *e);
 void wk_entry_free(struct wk_entry *e); // one that is not listed
 // Removes an entry and, durably, its file (invariant 3).
@@ -75,12 +76,15 @@ LH_MUST lh_err wk_outbox_drop(struct wk_outbox *o, struct wk_entry *e);
 // system under load takes seconds to remove a name, and a process that dies before finds an
 // admitted entry again.
 void wk_outbox_leave(struct wk_outbox *o, struct wk_entry *e);
-bool wk_outbox_begin_removal(struct wk_outbox *o); // false: nothing waits, or one is under way
-LH_MUST lh_err wk_outbox_remove(const struct wk_outbox *o);    // on any thread
-void wk_outbox_end_removal(struct wk_outbox *o, bool removed); // else they wait once more
+// A removal in three parts: on the loop, on any thread, on the loop. begin: false where nothing
+// waits or a removal is under way. end: entries that were not removed wait once more.
+bool wk_outbox_begin_removal(struct wk_outbox *o);
+LH_MUST lh_err wk_outbox_remove(const struct wk_outbox *o);
+void wk_outbox_end_removal(struct wk_outbox *o, bool removed);
+// Borrows; NULL: none.
 struct wk_entry *wk_outbox_find(const struct wk_outbox *o, uint64_t incarnation, uint64_t step);
-struct wk_entry *wk_outbox_undecided(const struct wk_outbox *o); // NULL: none
-// Order of (incarnation, step).
+struct wk_entry *wk_outbox_undecided(const struct wk_outbox *o);
+// Compares by (incarnation, step): below 0, 0, above 0.
 int wk_entry_compare(const struct wk_entry *e, uint64_t incarnation, uint64_t step);
 
 #endif

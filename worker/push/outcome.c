@@ -1,11 +1,14 @@
 // Outcome of a cut: its decision, taking back what was refused, a new incarnation, and when an
 // entry of the outbox may go (server/docs/0000-protocol.md#rule-6, #rule-7, #rule-10, #rule-12).
+#include "worker/push/outcome.h"
+
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "worker/worker.h"
+#include "worker/bugs.h"
+#include "worker/disk_full.h"
+#include "worker/push/sender.h"
 
 // ---------------------------------------------------------------- decisions
 
@@ -13,7 +16,7 @@ static void goes(struct wk_shard *s, const struct wk_entry *e)
 {
     lh_logf(s->worker->conf.log, LH_DEBUG, "outbox.drop", "shard %u: %llx/%llu", s->id,
             (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
-    if (s->sender.entry == e) wk_sender_stop(s);
+    if (s->session.sender.entry == e) wk_sender_stop(s);
 }
 
 lh_err wk_entry_drop(struct wk_shard *s, struct wk_entry *e)
@@ -38,13 +41,13 @@ lh_err wk_snapshot_distrust(struct wk_shard *s, uint64_t incarnation, uint64_t s
 {
     struct wk_slot snap = {0};
     struct wk_entry push = {.head = {.incarnation = {.number = incarnation}, .step = step}};
-    lh_err err = wk_snapshot_load(&s->slots, &snap, NULL);
+    lh_err err = wk_snapshot_load(&s->slot.files, &snap, NULL);
     bool before = !err && wk_entry_compare(&push, snap.incarnation.number, snap.next) >= 0;
     wk_slot_free(&snap);
     if (err) return err == LH_ERR_NOT_FOUND ? LH_OK : err;
     if (!before) return LH_OK;
-    LH_TRY(wk_snapshot_remove(&s->slots));
-    s->snapshot.present = false;
+    LH_TRY(wk_snapshot_remove(&s->slot.files));
+    s->slot.snapshot.present = false;
     lh_logf(s->worker->conf.log, LH_ERROR, "residual.snapshot",
             "shard %u: what its push %" PRIx64 "/%" PRIu64 " sent is not known any more, so the "
             "residual's snapshot counts no more; a slot that is lost with the power before the "
@@ -61,8 +64,8 @@ static lh_err add_back(struct wk_shard *s, const struct wk_entry *e, const struc
     bool opened;
     LH_TRY(lk_replica_open(&s->replica, lh_blob_span(frame), &plain, &opened, &info));
     LH_TRY(lk_frame_codec(&e->head, &codec));
-    memcpy(s->spare, s->residual, s->layout->values * sizeof *s->spare);
-    return lk_payload_add(&codec, s->layout, plain, s->spare);
+    memcpy(s->slot.spare, s->slot.residual, s->layout->values * sizeof *s->slot.spare);
+    return lk_payload_add(&codec, s->layout, plain, s->slot.spare);
 }
 
 // What a frame holds goes back, in a change that is not committed yet.
@@ -70,10 +73,9 @@ static lh_err take_back(struct wk_change *c, const struct wk_entry *e, const str
 {
     struct wk_shard *s = c->shard;
     LH_TRY(add_back(s, e, frame));
-    for (uint64_t i = 0; LH_BUG("return_rounds") && i < s->layout->values; i++)
-        s->spare[i] = rintf(64 * s->spare[i]) / 64; // planted: as a coarser format would
-    for (uint32_t i = 0; i < e->head.claims && c->slot.claims < WK_CLAIMS_HELD_MAX; i++)
-        c->slot.claim[c->slot.claims++] = e->head.claim[i];
+    if (LH_BUG("return_rounds")) wk_bug_round(s);
+    for (uint32_t i = 0; i < e->head.claims && c->slot.claim_count < WK_CLAIMS_HELD_MAX; i++)
+        c->slot.claim[c->slot.claim_count++] = e->head.claim[i];
     c->slot.tokens += e->head.tokens;
     c->moves = true;
     return LH_OK;
@@ -82,8 +84,9 @@ static lh_err take_back(struct wk_change *c, const struct wk_entry *e, const str
 // The residual has it: only its file is left, because the disk found no room for its removal.
 static bool returned(const struct wk_shard *s, const struct wk_entry *e)
 {
-    return s->committed->gone_incarnation &&
-           wk_entry_compare(e, s->committed->gone_incarnation, s->committed->gone_step) == 0;
+    return s->slot.committed->gone_incarnation &&
+           wk_entry_compare(e, s->slot.committed->gone_incarnation, s->slot.committed->gone_step) ==
+               0;
 }
 
 static lh_err commit_return(struct wk_change *c, const struct wk_entry *e)
@@ -167,9 +170,9 @@ lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted)
         wk_outbox_admitted(&s->outbox, e);
         if (lh_incarnation_equal(i, w->incarnation)) wk_committed_hear(s, step);
     }
-    s->decided_epoch = s->heard_epoch;
+    s->history.decided_epoch = s->history.heard_epoch;
     tell_decided(w, s->id, i, step, admitted);
-    wk_boundary_soon(w);
+    wk_changed(w);
     return LH_OK;
 }
 
@@ -200,21 +203,25 @@ lh_err wk_settle_end(struct wk_shard *s)
     return LH_OK;
 }
 
+// Where the own pushes stand in a state that came as a whole.
+void wk_entries_locate(struct wk_shard *s)
+{
+    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
+    for (struct wk_entry *e = s->outbox.first; e; e = e->next) {
+        bool in =
+            row && row->last.number && wk_entry_compare(e, row->last.number, row->last_step) <= 0;
+        wk_outbox_folded(&s->outbox, e, in ? row->last_version : 0, s->replica.ledger.epoch);
+    }
+}
+
 // ---------------------------------------------------------------- incarnation
 
 lh_err wk_bump(struct wk_worker *w, uint64_t above)
 {
     if (LH_BUG("same_inc_power")) return LH_OK;
-    for (uint32_t i = 0; i < w->shards && LH_BUG("fence_resend");
-         i++) { // planted: no answer awaited
-        struct wk_entry *e = wk_outbox_undecided(&w->shard[i].outbox);
-        if (e) LH_TRY(wk_entry_return(&w->shard[i], e));
-    }
+    if (LH_BUG("fence_resend")) LH_TRY(wk_bug_return_all(w));
     LH_TRY(wk_incarnation_raise(w, above));
-    for (uint32_t i = 0; i < w->shards; i++) {
-        wk_session_lost(&w->shard[i]);
-        wk_follow_stop(&w->shard[i]);
-    }
+    w->hooks->raised(w);
     lh_logf(w->conf.log, LH_WARN, "incarnation.raised",
             "now %llx: what the servers hold decides "
             "about pushes in flight",
@@ -264,8 +271,9 @@ void wk_trim(struct wk_shard *s)
         s->stable.version && s->stable.epoch == l->epoch && l->version >= s->stable.version;
     while (s->outbox.first && s->outbox.first->status == WK_ADMITTED) {
         struct wk_entry *e = s->outbox.first;
-        bool covered = s->snapshot.present &&
-                       wk_entry_compare(e, s->snapshot.incarnation.number, s->snapshot.step) <= 0;
+        bool covered =
+            s->slot.snapshot.present &&
+            wk_entry_compare(e, s->slot.snapshot.incarnation.number, s->slot.snapshot.step) <= 0;
         if (LH_BUG("trim_esnap")) covered = true;
         if (LH_BUG("trim_by_ack")) covered = under = s->stable.version != 0;
         if (!under || !covered || !e->version || e->version > s->stable.version) break;
@@ -273,4 +281,11 @@ void wk_trim(struct wk_shard *s)
         wk_outbox_leave(&s->outbox, e);
     }
     remove_soon(s);
+}
+
+lh_err wk_outcome_room(struct wk_shard *s)
+{
+    if (s->ended && !s->cut) LH_TRY(wk_settle_end(s));
+    wk_trim(s);
+    return LH_OK;
 }

@@ -3,21 +3,19 @@
 // At a boundary: records that were folded enter the view, shards whose H steps are over are cut
 // (staggered over the shards), and the next step starts. Nothing here waits for the network except
 // where the mode says so (BSP) or there is nothing left to train on.
+#include "worker/push/round.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "worker/data/mix.h"
-#include "worker/worker.h"
-
-static void boundary(void *arg);
-
-void wk_boundary_soon(struct wk_worker *w)
-{
-    if (w->boundary_posted || w->stepping || w->stopped) return;
-    w->boundary_posted = true;
-    lh_post(w->conf.env, boundary, w);
-}
+#include "worker/member.h"
+#include "worker/push/cut.h"
+#include "worker/push/view.h"
+#include "worker/replica/follow.h"
+#include "worker/train/stats.h"
+#include "worker/units.h"
 
 // ---------------------------------------------------------------- data
 
@@ -46,24 +44,6 @@ static uint64_t plan_step(struct wk_worker *w)
     return sum;
 }
 
-// Its claim waits for a cut of its shard.
-void wk_unit_finished(struct wk_worker *w, uint64_t unit, uint64_t steps)
-{
-    for (uint32_t i = 0; i < w->shards; i++) {
-        struct wk_shard *s = &w->shard[i];
-        bool here = unit % w->shards == s->id || LH_BUG("credit_each");
-        if (LH_BUG("credit_any")) here = (unit + w->id) % w->shards == s->id;
-        if (!here) continue;
-        if (s->freshes < WK_CLAIMS_HELD_MAX) {
-            s->fresh_at[s->freshes] = steps;
-            s->fresh[s->freshes++] = unit;
-        } else {
-            lh_logf(w->conf.log, LH_ERROR, "claims.full", "unit %llu will be trained again",
-                    (unsigned long long)unit);
-        }
-    }
-}
-
 static void consume(struct wk_worker *w)
 {
     for (uint32_t i = 0; i < w->in.pieces; i++) {
@@ -75,12 +55,12 @@ static void consume(struct wk_worker *w)
     uint32_t kept = 0;
     for (uint32_t k = 0; k < w->queued; k++) {
         if (w->queue[k].done >= w->queue[k].tokens)
-            wk_unit_finished(w, w->queue[k].unit, w->count.steps);
+            wk_units_finished(w, w->queue[k].unit, w->count.steps);
         else
             w->queue[kept++] = w->queue[k];
     }
     w->queued = kept;
-    wk_announce_units(w);
+    wk_units_announce(w);
 }
 
 // ---------------------------------------------------------------- cuts
@@ -89,14 +69,15 @@ static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
 {
     bool bsp = s->replica.ledger.plan.mode == LH_MODE_BSP;
     if (bsp && wk_round_pushed(s)) return false; // one push a round
-    if (s->steps >= w->local_steps) return true;
+    if (s->progress.steps >= w->local_steps) return true;
     // the first cuts are staggered, so that shards are pushed at different times
-    if (!bsp && s->cuts == 0 && s->steps && s->id &&
-        s->steps >= (w->local_steps * s->id + w->shards - 1) / w->shards)
+    if (!bsp && s->progress.cut_count == 0 && s->progress.steps && s->id &&
+        s->progress.steps >= (w->local_steps * s->id + w->shards - 1) / w->shards)
         return true;
     bool idle = !w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN);
     if (idle && bsp && wk_round_awaited(s)) return true; // nothing to add, but others wait
-    return idle && (s->steps || s->tokens || wk_claimable(s) || s->committed->claims);
+    return idle && (s->progress.steps || s->progress.tokens || wk_claimable(s) ||
+                    s->slot.committed->claim_count);
 }
 
 // BSP: all shards are pushed at one boundary, or the rounds of two shards could wait for each
@@ -153,7 +134,7 @@ static bool must_wait(const struct wk_worker *w) // BSP: until this round is com
         const struct wk_shard *s = &w->shard[i];
         if (s->replica.ledger.plan.mode != LH_MODE_BSP || s->ended) continue;
         if (s->cut || wk_outbox_undecided(&s->outbox) || !wk_own_folded(s) || wk_round_pushed(s) ||
-            s->steps >= w->local_steps)
+            s->progress.steps >= w->local_steps)
             return true;
     }
     return false;
@@ -198,15 +179,15 @@ static void step_done(void *arg)
     w->count.tokens += tokens;
     w->count.steps++;
     for (uint32_t i = 0; i < w->shards; i++) {
-        w->shard[i].tokens += tokens;
-        w->shard[i].steps++;
+        w->shard[i].progress.tokens += tokens;
+        w->shard[i].progress.steps++;
     }
     const struct wk_observer *o = w->conf.observer;
     if (o && o->stepped) o->stepped(o->arg, &w->in);
     consume(w);
-    if (w->phase >= LH_PHASE_DRAIN) wk_park_units(w);
+    if (w->phase >= LH_PHASE_DRAIN) wk_units_park(w);
     wk_stats_tell(w);
-    boundary(w);
+    wk_round_boundary(w);
 }
 
 static void start_step(struct wk_worker *w)
@@ -227,10 +208,8 @@ static void renew_view(struct wk_shard *s)
     if (renewed || !wk_view_may_renew(s) || !wk_round_over(s)) wk_follow_resume(s);
 }
 
-static void boundary(void *arg)
+void wk_round_boundary(struct wk_worker *w)
 {
-    struct wk_worker *w = arg;
-    w->boundary_posted = false;
     if (w->stopped || w->stepping || !everything_ready(w)) return;
     for (uint32_t i = 0; i < w->shards; i++) renew_view(&w->shard[i]);
     lh_err err = cut_all(w);
@@ -242,7 +221,8 @@ static void boundary(void *arg)
     if (w->queued < w->conf.queue_units && may && !w->leased_out) wk_lease_soon(w);
     bool stuck = must_wait(w);
     if (!may || stuck || !plan_step(w)) {
-        if (wk_drained(w) && !w->told_drained) wk_lease_soon(w); // else at the usual pace
+        if (wk_units_drained(w) && !w->told_drained)
+            wk_lease_soon(w); // otherwise at the usual pace
         note_idle(w, may && (stuck || !w->leased_out) && w->count.steps > 0);
         return;
     }

@@ -3,41 +3,39 @@
 //
 // This is the only retry loop: every failure that is not a decision ends the session or the stream,
 // waits (full jitter), and says hello again. The same sealed bytes are sent until they are decided.
+#include "worker/push/session.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/net/head.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "worker/worker.h"
+#include "worker/bugs.h"
+#include "worker/disk_full.h"
+#include "worker/member.h"
+#include "worker/push/history.h"
+#include "worker/push/outcome.h"
+#include "worker/push/sender.h"
 
 static void say_hello(void *arg);
-static void push(void *arg);
 
 static void again(struct wk_shard *s, lh_err why)
 {
     struct wk_worker *w = s->worker;
     if (w->stopped || s->ended) return; // after the END record there is nothing to greet for
-    lh_cancel(w->conf.env, &s->session_timer);
-    int64_t wait = wk_backoff(w, &s->session_tries, why);
+    lh_cancel(w->conf.env, &s->session.timer);
+    int64_t wait = wk_backoff(w, &s->session.tries, why);
     lh_logf(w->conf.log, LH_DEBUG, "hello.again", "shard %u: in %lld ms, %s", s->id,
             (long long)(wait / LH_MS), lh_err_name(why));
-    s->session_timer = lh_after(w->conf.env, wait, say_hello, s);
-}
-
-void wk_sender_stop(struct wk_shard *s)
-{
-    struct lh_call *call = s->sender.call;
-    lh_blob_release(s->sender.frame);
-    s->sender = (struct wk_sender){0};
-    if (call) lh_call_cancel(call);
+    s->session.timer = lh_after(w->conf.env, wait, say_hello, s);
 }
 
 void wk_session_lost(struct wk_shard *s)
 {
-    s->process = 0;
+    s->session.process = 0;
     wk_sender_stop(s);
-    if (!s->hello && !s->session_timer) again(s, LH_ERR_UNAVAILABLE);
+    if (!s->session.hello && !s->session.timer) again(s, LH_ERR_UNAVAILABLE);
 }
 
 // ---------------------------------------------------------------- what the row says
@@ -80,76 +78,11 @@ static bool other_history(const struct wk_shard *s, const Longhaul__V1__HelloRep
 {
     uint64_t last = m->last_incarnation == s->worker->incarnation.number ? m->last_step : 0;
     if (LH_BUG("no_hello")) return false;
-    if (last < s->committed->decided || last >= s->committed->next) return true;
+    if (last < s->slot.committed->decided || last >= s->slot.committed->next) return true;
     // Or the push that the row waits for is not in the outbox any more, because its file was
     // damaged: whatever was cut after it would be BEHIND for ever.
-    return last + 1 < s->committed->next &&
+    return last + 1 < s->slot.committed->next &&
            !wk_outbox_find(&s->outbox, s->worker->incarnation.number, last + 1);
-}
-
-static void raise_known(struct wk_shard *s, uint64_t epoch, uint64_t version)
-{
-    bool more = epoch > s->asked.epoch || (epoch == s->asked.epoch && version > s->asked.version);
-    if (!more) return;
-    s->asked.epoch = epoch;
-    s->asked.version = version;
-}
-
-// Also what is under way: the answer to it is of a server that has begun the epoch, or is not
-// heard. The version binds the next greeting only: the server may have answered this one before.
-void wk_session_told(struct wk_shard *s, uint64_t epoch, uint64_t version)
-{
-    if (epoch > s->told_epoch) s->told_version = 0;
-    if (epoch > s->told_epoch) s->told_epoch = epoch;
-    if (epoch == s->told_epoch && version > s->told_version) s->told_version = version;
-    raise_known(s, epoch, 0);
-}
-
-bool wk_epoch_over(const struct wk_shard *s, uint64_t epoch)
-{
-    return epoch < s->heard_epoch || epoch < s->told_epoch;
-}
-
-// What is known here of the shard's history when a hello is sent: of the replica, of the last
-// server that was believed, of the slot: the epoch of the last decision that it notes, of the
-// coordinator: the newest epoch, what was reported or is stable of it, and the stable point. After
-// a restart the coordinator is the only one that knows an epoch of which nothing was folded here,
-// or what was folded after the replica's durable copy.
-static void note_known(struct wk_shard *s)
-{
-    const struct lh_ledger *l = &s->replica.ledger;
-    const struct lh_row *row = s->ready ? lh_ledger_row(l, s->worker->id) : NULL;
-    s->asked.epoch = s->heard_epoch;
-    s->asked.version = 0;
-    raise_known(s, s->decided_epoch, 0);
-    raise_known(s, s->told_epoch, s->told_version);
-    raise_known(s, s->stable.epoch, s->stable.version);
-    if (s->ready) raise_known(s, l->epoch, l->version);
-    s->asked.replica_epoch = s->ready ? l->epoch : 0;
-    s->asked.last = row ? row->last.number : 0;
-    s->asked.last_step = row ? row->last_step : 0;
-}
-
-static bool row_below(const Longhaul__V1__HelloReply *m, uint64_t incarnation, uint64_t step)
-{
-    if (m->last_incarnation != incarnation) return m->last_incarnation < incarnation;
-    return m->last_step < step;
-}
-
-// Whoever answers for an epoch below the one that is known here, or in that epoch for less than was
-// known when it was asked, is an old copy, or an owner that does not know of its successor
-// (server/docs/0000-protocol.md#rule-27): what it lacks is not lost, and nothing of it may be taken
-// back. Within an epoch history never goes back: what was folded, stable or heard decided in it is
-// still there. A server of before the field `version` names none, then its row tells; each names
-// its epoch, from 1 on.
-static bool older_history(const struct wk_shard *s, const Longhaul__V1__HelloReply *m)
-{
-    if (!m->epoch || m->epoch < s->asked.epoch) return true;
-    uint64_t decided = s->committed->decided, number = s->worker->incarnation.number;
-    if (m->epoch == s->decided_epoch && decided && row_below(m, number, decided)) return true;
-    if (m->epoch > s->asked.epoch) return false;
-    if (m->version) return m->version < s->asked.version;
-    return m->epoch == s->asked.replica_epoch && row_below(m, s->asked.last, s->asked.last_step);
 }
 
 // Said once for each process that answers so. It may be in the way of another server, which the
@@ -157,46 +90,33 @@ static bool older_history(const struct wk_shard *s, const Longhaul__V1__HelloRep
 static lh_err ignore(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
 {
     struct wk_worker *w = s->worker;
-    if (s->ignored != m->process)
+    if (s->session.ignored != m->process)
         lh_logf(w->conf.log, LH_ERROR, "hello.older",
                 "shard %u: the server at %s is at version %" PRIu64 " of epoch %" PRIu64
                 ", and version %" PRIu64 " of epoch %" PRIu64 " was there before: %s; "
                 "nothing is pushed to it",
-                s->id, s->address, m->version, m->epoch, s->asked.version, s->asked.epoch,
+                s->id, s->session.address, m->version, m->epoch, s->history.asked.version,
+                s->history.asked.epoch,
                 m->epoch ? "it is an old copy, or another server has taken over from it"
                          : "it names no epoch, upgrade it");
-    s->ignored = m->process;
+    s->session.ignored = m->process;
     wk_lease_soon(w);
     return LH_ERR_CONFLICT;
-}
-
-// Planted bug: history was lost behind us, so everything above the row is sent again byte for byte,
-// also what was refused and went back to the residual. Returns whether there was anything to do.
-static bool send_above(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
-{
-    const struct wk_worker *w = s->worker;
-    uint64_t last = m->last_incarnation == w->incarnation.number ? m->last_step : 0;
-    if (last >= s->committed->decided) return false;
-    wk_committed_plant(s, s->committed->next, last);
-    for (struct wk_entry *e = s->outbox.first; e; e = e->next)
-        if (lh_incarnation_equal(e->head.incarnation, w->incarnation) && e->head.step > last)
-            e->status = WK_UNDECIDED;
-    return true;
 }
 
 static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
 {
     struct wk_worker *w = s->worker;
-    s->greet_after_cut = wk_cutting(w); // the answer may move what is being cut: ask again then
-    if (s->greet_after_cut) return LH_ERR_UNAVAILABLE;
+    s->session.after_cut = wk_cutting(w); // the answer may move what is being cut: ask again then
+    if (s->session.after_cut) return LH_ERR_UNAVAILABLE;
     lh_logf(w->conf.log, LH_DEBUG, "hello.answer",
             "shard %u: row %" PRIx64 ", last %" PRIx64 "/%" PRIu64 " %s, session %d; here %" PRIx64
             ", decided %" PRIu64 ", next %" PRIu64,
             s->id, m->incarnation, m->last_incarnation, m->last_step,
             m->last_admitted ? "admitted" : "refused", m->session, w->incarnation.number,
-            s->committed->decided, s->committed->next);
-    if (older_history(s, m)) return ignore(s, m);
-    s->heard_epoch = m->epoch;
+            s->slot.committed->decided, s->slot.committed->next);
+    if (wk_history_older(s, m)) return ignore(s, m);
+    s->history.heard_epoch = m->epoch;
     if (m->incarnation != w->incarnation.number || m->incarnation_random != w->incarnation.random) {
         if (m->incarnation < w->incarnation.number) return LH_ERR_UNAVAILABLE;
         if (m->incarnation >> 32 > w->incarnation.number >> 32)
@@ -206,14 +126,16 @@ static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
                            m->incarnation, w->incarnation.number);
         return wk_bump(w, m->incarnation);
     }
-    if (LH_BUG("resend_refused") && send_above(s, m)) return LH_ERR_UNAVAILABLE; // greets again
-    if (other_history(s, m)) return wk_bump(w, 0);                               // rule 6
+    if (LH_BUG("resend_refused") && wk_bug_send_above(s, m->last_incarnation, m->last_step))
+        return LH_ERR_UNAVAILABLE;
+    if (other_history(s, m)) return wk_bump(w, 0); // rule 6
     LH_TRY(resolve(s, m));
     if (!m->session) return LH_ERR_UNAVAILABLE;
-    s->decided_epoch = m->epoch;
-    s->process = m->process; // waits grow until a push is decided: one may be refused each time
+    s->history.decided_epoch = m->epoch;
+    s->session.process =
+        m->process; // waits grow until a push is decided: one may be refused each time
     wk_push_soon(s);
-    wk_boundary_soon(w);
+    wk_changed(w);
     return LH_OK;
 }
 
@@ -222,7 +144,7 @@ static void on_hello(void *self, lh_err err, const ProtobufCMessage *answer)
     struct wk_shard *s = self;
     struct wk_worker *w = s->worker;
     lh_err why = err ? err : LH_ERR_BUSY; // it answered, and wants to be asked again
-    s->hello = NULL;
+    s->session.hello = NULL;
     if (w->stopped || s->ended) return;
     if (!err) {
         err = take_hello(s, (const Longhaul__V1__HelloReply *)answer);
@@ -233,23 +155,23 @@ static void on_hello(void *self, lh_err err, const ProtobufCMessage *answer)
         }
         if (err == LH_ERR_DISK_FULL) wk_disk_full_say(w, WK_DISK_FULL_OUTBOX, lh_err_text(err));
     } else if (lh_err_class(err) == LH_CLASS_REJECT) {
-        lh_logf(w->conf.log, LH_ERROR, "hello.refused", "shard %u at %s: %s", s->id, s->address,
-                lh_err_text(err));
+        lh_logf(w->conf.log, LH_ERROR, "hello.refused", "shard %u at %s: %s", s->id,
+                s->session.address, lh_err_text(err));
         if (err == LH_ERR_MANIFEST || err == LH_ERR_VERSION || err == LH_ERR_DENIED) {
             wk_fatal(w, err);
             return;
         }
     }
-    if (!s->process && !s->session_timer && !s->greet_after_cut) again(s, why);
+    if (!s->session.process && !s->session.timer && !s->session.after_cut) again(s, why);
 }
 
 static void say_hello(void *arg)
 {
     struct wk_shard *s = arg;
     struct wk_worker *w = s->worker;
-    s->session_timer = 0;
-    if (w->stopped || s->hello || s->process || s->ended) return;
-    if (!s->link) {
+    s->session.timer = 0;
+    if (w->stopped || s->session.hello || s->session.process || s->ended) return;
+    if (!s->session.link) {
         again(s, LH_ERR_UNAVAILABLE);
         return;
     }
@@ -261,68 +183,23 @@ static void say_hello(void *arg)
     m.worker = w->id;
     m.incarnation = w->incarnation.number;
     m.incarnation_random = w->incarnation.random;
-    m.decided = s->committed->decided;
-    m.next = s->committed->next;
-    note_known(s);
-    lh_err err = lh_unary_start(s->link, LH_RPC_HELLO, wk_deadline(w, s->link), &m.base,
-                                &longhaul__v1__hello_reply__descriptor, on_hello, s, &s->hello);
+    m.decided = s->slot.committed->decided;
+    m.next = s->slot.committed->next;
+    wk_history_ask(s);
+    lh_err err =
+        lh_unary_start(s->session.link, LH_RPC_HELLO, wk_deadline(w, s->session.link), &m.base,
+                       &longhaul__v1__hello_reply__descriptor, on_hello, s, &s->session.hello);
     if (err) again(s, err);
 }
 
 void wk_session_start(struct wk_shard *s)
 {
-    if (s->hello || s->process) return;
-    lh_cancel(s->worker->conf.env, &s->session_timer);
+    if (s->session.hello || s->session.process) return;
+    lh_cancel(s->worker->conf.env, &s->session.timer);
     say_hello(s);
 }
 
-void wk_session_cut(struct wk_worker *w)
-{
-    for (uint32_t i = 0; i < w->shards && !wk_cutting(w); i++) {
-        if (w->shard[i].greet_after_cut) wk_session_start(&w->shard[i]);
-        w->shard[i].greet_after_cut = false;
-    }
-}
-
 // ---------------------------------------------------------------- the push stream
-
-static lh_err send_parts(struct wk_shard *s)
-{
-    struct wk_sender *p = &s->sender;
-    while (p->call && !p->probing && p->sending < LH_CALL_SENDS_MAX && p->at < p->frame->len) {
-        size_t n = p->frame->len - p->at;
-        if (n > LH_PART_BYTES) n = LH_PART_BYTES;
-        Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
-        head.shard = s->id;
-        head.worker = s->worker->id;
-        head.process = s->process;
-        head.frame_bytes = p->frame->len;
-        head.from = p->at;
-        head.digest = (ProtobufCBinaryData){LH_DIGEST, p->entry->digest.b};
-        LH_TRY(lh_rpc_send_bulk(p->call, &head.base, p->frame, p->at, n));
-        p->at += n;
-        p->sending++;
-    }
-    if (p->call && !p->finished && p->at == p->frame->len) {
-        p->finished = true;
-        lh_call_finish(p->call, LH_OK, NULL);
-    }
-    return LH_OK;
-}
-
-static lh_err send_probe(struct wk_shard *s)
-{
-    struct wk_sender *p = &s->sender;
-    Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
-    head.shard = s->id;
-    head.worker = s->worker->id;
-    head.process = s->process;
-    head.frame_bytes = p->frame->len;
-    head.probe = true;
-    head.digest = (ProtobufCBinaryData){LH_DIGEST, p->entry->digest.b};
-    p->sending++;
-    return lh_rpc_send_bulk(p->call, &head.base, p->frame, 0, 0);
-}
 
 static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m)
 {
@@ -330,14 +207,14 @@ static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m
     struct wk_entry *e = wk_outbox_find(&s->outbox, m->incarnation, m->step);
     // Answers count only in the session, so they are of its epoch or of a later one of the same
     // process, which goes on from it.
-    bool here = m->process == s->process || LH_BUG("no_hello");
+    bool here = m->process == s->session.process || LH_BUG("no_hello");
     if (!here || !e || e->status != WK_UNDECIDED) return LH_OK;
     if (m->digest.len != LH_DIGEST || memcmp(m->digest.data, e->digest.b, LH_DIGEST) != 0)
         return lh_fail(LH_ERR_PROTOCOL, "shard %u: an answer about other bytes", s->id);
     w->count.payload_up += e->bytes;
     if (m->admitted && m->staleness) w->count.damped++;
-    if (LH_BUG("unlogged_reject") && !m->admitted) // planted: step again
-        wk_committed_plant(s, e->head.step, s->committed->decided);
+    if (LH_BUG("unlogged_reject") && !m->admitted)
+        wk_bug_commit(s, e->head.step, s->slot.committed->decided);
     if (LH_BUG("trim_by_ack")) e->version = m->version; // planted: instead of where it was folded
     return wk_entry_decided(s, e, m->admitted);
 }
@@ -345,13 +222,13 @@ static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m
 // Only what was asked for: after the last part nothing can be sent any more.
 static lh_err take_resume(struct wk_shard *s, const Longhaul__V1__PushResume *m)
 {
-    struct wk_sender *p = &s->sender;
+    struct wk_sender *p = &s->session.sender;
     if (!p->probing)
         return lh_fail(LH_ERR_PROTOCOL, "shard %u: the server at %s says where to go on, unasked",
-                       s->id, s->address);
+                       s->id, s->session.address);
     p->probing = false;
     p->at = m->have < p->frame->len ? (size_t)m->have : 0;
-    return send_parts(s);
+    return wk_sender_parts(s);
 }
 
 // An answer that can't be taken ends the session, whatever status its call ends with: the next
@@ -360,16 +237,16 @@ static void not_taken(struct wk_shard *s, lh_err err)
 {
     s->worker->count.resent++;
     if (err == LH_ERR_DISK_FULL) wk_disk_full_say(s->worker, WK_DISK_FULL_OUTBOX, lh_err_text(err));
-    s->process = 0;
+    s->session.process = 0;
     wk_sender_stop(s);
-    if (!s->session_timer) again(s, err);
+    if (!s->session.timer) again(s, err);
 }
 
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     struct wk_shard *s = self;
     ProtobufCMessage *base;
-    if (s->sender.call != call) return;
+    if (s->session.sender.call != call) return;
     lh_err err = lh_rpc_parse(msg, &longhaul__v1__push_reply__descriptor, &base);
     if (!err) {
         const Longhaul__V1__PushReply *m = (const Longhaul__V1__PushReply *)base;
@@ -377,7 +254,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
             err = take_resume(s, m->resume);
         } else {
             err = take_decision(s, m);
-            if (!err) s->session_tries = 0;
+            if (!err) s->session.tries = 0;
         }
         protobuf_c_message_free_unpacked(base, NULL);
     }
@@ -398,36 +275,32 @@ static void on_half_close(void *self, struct lh_call *call)
 static void on_sent(void *self, struct lh_call *call)
 {
     struct wk_shard *s = self;
-    if (s->sender.call != call) return;
-    s->sender.sending--;
-    if (send_parts(s)) lh_call_cancel(call);
+    if (s->session.sender.call != call) return;
+    s->session.sender.sending--;
+    if (wk_sender_parts(s)) lh_call_cancel(call);
 }
 
 static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
 {
     struct wk_shard *s = self;
     struct wk_worker *w = s->worker;
-    if (s->sender.call != call) return;
-    s->sender.call = NULL;
-    lh_blob_release(s->sender.frame);
-    s->sender.frame = NULL;
+    if (s->session.sender.call != call) return;
+    s->session.sender.call = NULL;
+    lh_blob_release(s->session.sender.frame);
+    s->session.sender.frame = NULL;
     if (w->stopped) return;
     if (status == LH_OK) {
-        s->sender.entry = NULL;
+        s->session.sender.entry = NULL;
         wk_push_soon(s); // the next one, if there is one already
         return;
     }
     w->count.resent++;
-    if (LH_BUG("busy_returns") && status == LH_ERR_BUSY && wk_outbox_undecided(&s->outbox)) {
-        struct wk_entry *e = wk_outbox_undecided(&s->outbox); // planted: taken for a decision
-        wk_committed_plant(s, e->head.step, s->committed->decided);
-        if (wk_entry_return(s, e)) return;
-    }
+    if (LH_BUG("busy_returns") && status == LH_ERR_BUSY && wk_bug_return_undecided(s)) return;
     if (lh_err_class(status) == LH_CLASS_REJECT)
-        lh_logf(w->conf.log, LH_ERROR, "push.rejected", "shard %u at %s: %s", s->id, s->address,
-                text);
-    s->process = 0; // hello finds out where we stand
-    if (!s->session_timer) again(s, status);
+        lh_logf(w->conf.log, LH_ERROR, "push.rejected", "shard %u at %s: %s", s->id,
+                s->session.address, text);
+    s->session.process = 0; // hello finds out where we stand
+    if (!s->session.timer) again(s, status);
 }
 
 static const struct lh_call_ops sender_ops = {on_message, on_half_close, on_sent, on_close};
@@ -449,14 +322,14 @@ static void cant_read(struct wk_shard *s, struct wk_entry *e, lh_err err)
     if (!s->worker->stopped) wk_session_lost(s);
 }
 
-static void push(void *arg)
+static void push(struct wk_shard *s)
 {
-    struct wk_shard *s = arg;
     struct wk_worker *w = s->worker;
     struct wk_entry *e = wk_outbox_undecided(&s->outbox);
     bool mine = e && (lh_incarnation_equal(e->head.incarnation, w->incarnation));
-    if (w->stopped || !s->process || s->sender.call || !mine) return;
-    bool before = s->sender.entry == e && s->sender.at > 0; // an attempt was broken off
+    if (w->stopped || !s->session.process || s->session.sender.call || !mine) return;
+    bool before =
+        s->session.sender.entry == e && s->session.sender.at > 0; // an attempt was broken off
     size_t least = before ? LH_PART_BYTES + 1 : LH_ASK_BYTES;
     struct lh_blob *frame;
     lh_err err = wk_outbox_frame(&s->outbox, e, &frame);
@@ -464,22 +337,34 @@ static void push(void *arg)
         cant_read(s, e, err);
         return;
     }
-    s->sender = (struct wk_sender){.entry = e, .frame = frame, .probing = e->bytes >= least};
-    err = lh_call_open(s->link, LH_RPC_PUSH, 0, &sender_ops, s, &s->sender.call);
+    s->session.sender =
+        (struct wk_sender){.entry = e, .frame = frame, .probing = e->bytes >= least};
+    err = lh_call_open(s->session.link, LH_RPC_PUSH, 0, &sender_ops, s, &s->session.sender.call);
     if (!err) {
         lh_logf(w->conf.log, LH_DEBUG, "push.sent", "shard %u: %llx/%llu", s->id,
                 (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
-        lh_call_read(s->sender.call);
-        err = s->sender.probing ? send_probe(s) : send_parts(s);
-        if (err) lh_call_cancel(s->sender.call);
+        lh_call_read(s->session.sender.call);
+        err = s->session.sender.probing ? wk_sender_probe(s) : wk_sender_parts(s);
+        if (err) lh_call_cancel(s->session.sender.call);
     } else {
         wk_sender_stop(s);
-        s->process = 0;
+        s->session.process = 0;
         again(s, err);
     }
 }
 
 void wk_push_soon(struct wk_shard *s)
 {
-    if (s->process && !s->sender.call) push(s);
+    if (s->session.process && !s->session.sender.call) push(s);
+}
+
+void wk_session_changed(struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++) {
+        struct wk_shard *s = &w->shard[i];
+        if (s->session.after_cut && !wk_cutting(w)) {
+            s->session.after_cut = false;
+            wk_session_start(s);
+        }
+    }
 }

@@ -48,13 +48,13 @@ static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uin
     lh_put_u8(b, slot->decided_admitted);
     lh_put_u8(b, 0);
     lh_put_u16(b, 0);
-    lh_put_u32(b, slot->claims);
+    lh_put_u32(b, slot->claim_count);
     lh_put_u64(b, s->values);
-    lh_put_u32(b, slot->places);
+    lh_put_u32(b, slot->place_count);
     lh_put_u32(b, slot->decided_epoch <= UINT32_MAX ? (uint32_t)slot->decided_epoch : 0);
     lh_put_u64(b, slot->tokens);
-    for (uint32_t i = 0; i < slot->claims; i++) lh_put_u64(b, slot->claim[i]);
-    for (uint32_t i = 0; i < slot->places; i++) {
+    for (uint32_t i = 0; i < slot->claim_count; i++) lh_put_u64(b, slot->claim[i]);
+    for (uint32_t i = 0; i < slot->place_count; i++) {
         lh_put_u64(b, slot->place[i].unit);
         lh_put_u64(b, slot->place[i].tokens);
     }
@@ -67,15 +67,15 @@ static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uin
 static lh_err read_lists(struct lh_span claims, struct lh_span places, const struct wk_place *first,
                          struct wk_slot *out)
 {
-    out->claim = calloc(out->claims + 1, sizeof *out->claim);
-    out->place = calloc(out->places + 1, sizeof *out->place);
+    out->claim = calloc(out->claim_count + 1, sizeof *out->claim);
+    out->place = calloc(out->place_count + 1, sizeof *out->place);
     if (!out->claim || !out->place) {
         wk_slot_free(out);
         return LH_ERR_NO_MEMORY;
     }
     struct lh_cursor c = lh_cursor(claims), p = lh_cursor(places);
-    for (uint32_t i = 0; i < out->claims; i++) out->claim[i] = lh_get_u64(&c);
-    for (uint32_t i = 0; i < out->places; i++) {
+    for (uint32_t i = 0; i < out->claim_count; i++) out->claim[i] = lh_get_u64(&c);
+    for (uint32_t i = 0; i < out->place_count; i++) {
         out->place[i].unit = first ? first->unit : lh_get_u64(&p);
         out->place[i].tokens = first ? first->tokens : lh_get_u64(&p);
     }
@@ -99,19 +99,19 @@ static lh_err read_head(struct lh_cursor *c, struct header *h, struct wk_slot *o
     out->decided = lh_get_u64(c);
     out->decided_admitted = lh_get_u8(c) != 0;
     (void)lh_get(c, 3);
-    out->claims = lh_get_u32(c);
+    out->claim_count = lh_get_u32(c);
     h->values = lh_get_u64(c);
     bool old = version == 1;
     uint64_t number = lh_get_u64(c), tokens = lh_get_u64(c);
     struct wk_place first = {number, tokens};
-    out->places = old ? number != UINT64_MAX : (uint32_t)number;
+    out->place_count = old ? number != UINT64_MAX : (uint32_t)number;
     out->decided_epoch = old ? 0 : number >> 32;
     out->tokens = old ? 0 : tokens;
     if (c->failed || magic != MAGIC || (version != VERSION && !old) ||
-        out->claims > WK_CLAIMS_HELD_MAX || out->places > WK_PLACES_MAX)
+        out->claim_count > WK_CLAIMS_HELD_MAX || out->place_count > WK_PLACES_MAX)
         return lh_fail(LH_ERR_CORRUPT, "not a slot");
-    struct lh_span claims = lh_get(c, 8u * out->claims);
-    struct lh_span places = lh_get(c, old ? 0 : 16u * out->places);
+    struct lh_span claims = lh_get(c, 8u * out->claim_count);
+    struct lh_span places = lh_get(c, old ? 0 : 16u * out->place_count);
     h->residual_crc = lh_get_u32(c);
     size_t head = (size_t)(c->at - start);
     uint32_t crc = lh_get_u32(c);

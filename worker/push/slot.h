@@ -27,51 +27,61 @@
 enum { WK_CLAIMS_HELD_MAX = 4096, WK_PLACES_MAX = 512 };
 
 struct wk_place { // how far a data unit was trained
-    uint64_t unit, tokens;
+    uint64_t unit;
+    uint64_t tokens; // tokens that were trained, from its start
 };
 
 struct wk_slot {
     struct lh_incarnation incarnation;
-    // The entry (incarnation, step) whose mass this residual took back last: if its file is still
-    // there, it is a leftover. 0: none.
+    // The entry whose mass this residual took back last: if its file is still there, it is a
+    // leftover. 0: none.
     uint64_t gone_incarnation, gone_step;
-    uint64_t next;    // first step that was never committed
-    uint64_t decided; // highest step known to be decided
-    bool decided_admitted;
-    uint64_t decided_epoch; // of the shard, whose history has that decision; 0: not known
-    uint64_t tokens;        // trained, of frames that came back: the next frame names them again
-    uint64_t *claim;        // claims that came back with refused frames; borrows when written
-    struct wk_place *place; // of the units in work when the shard was cut last; borrows likewise
-    uint32_t claims, places;
+    uint64_t next;          // the first step that was never committed
+    uint64_t decided;       // the highest step known to be decided
+    bool decided_admitted;  // step `decided` was admitted
+    uint64_t decided_epoch; // the shard's epoch whose history has that decision; 0: not known
+    uint64_t tokens;        // trained tokens of frames that came back: the next frame names them
+    uint64_t *claim;        // claims that came back with refused frames
+    struct wk_place *place; // the units in work when the shard was cut last
+    uint32_t claim_count, place_count;
 };
-void wk_slot_free(struct wk_slot *slot); // what a load gave
+// Frees the lists of a slot that a load gave. A slot that is written borrows its lists.
+void wk_slot_free(struct wk_slot *slot);
 
+// A shard's slot files. Any thread, one at a time.
 struct wk_slots {
     struct lh_env *env;
-    const char *dir;
+    const char *dir; // borrows
     uint32_t shard;
-    uint64_t values;
-    uint64_t generation; // of the newest valid file
-    uint8_t boot[16];
-    unsigned settle; // flips still to sync: a file on the disk may say that it was synced
+    uint64_t values;     // parameters of the residual
+    uint64_t generation; // the newest valid file's; 0: there is none
+    uint8_t boot[16];    // names this boot of the host
+    unsigned settle;     // flips still to sync: a file on the disk may say that it was synced
 };
 
 enum wk_slot_state { WK_SLOT_ABSENT, WK_SLOT_INTACT, WK_SLOT_LOST };
 
-// Loads the newest valid slot into `out` (to be freed by wk_slot_free) and `residual`.
+// Loads the newest valid slot into `out`, to be freed by wk_slot_free(), and its residual into
+// residual[values]. WK_SLOT_LOST: there is one that a power cut made invalid. LH_ERR_IO: the disk
+// can't be read.
 LH_MUST lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
                             enum wk_slot_state *state);
-// The atomic flip. `sync` makes it survive a power cut too (an orderly end). LH_ERR_DISK_FULL: the
-// file that was being written does not count; after any other error it may.
+// Writes slot and residual[values] as the newest, atomically. `sync` makes them survive a power cut
+// too (an orderly end). LH_ERR_DISK_FULL: the file that was being written does not count; after any
+// other error it may.
 LH_MUST lh_err wk_slot_flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual,
                             bool sync);
-// The first slot, before any cut: a residual of zeros, durable. A kill in the middle of the first
-// cut then finds what it finds in every later one: a slot below the entry, which was never sent.
+// Writes the first slot, before any cut: a residual of zeros, durable. A kill in the middle of the
+// first cut then finds what it finds in every later one: a slot below the entry that was never
+// sent.
 LH_MUST lh_err wk_slot_begin(struct wk_slots *s, const struct wk_slot *slot);
+// Writes the residual snapshot, durably; the older one stays until the new one is there.
 LH_MUST lh_err wk_snapshot_write(struct wk_slots *s, const struct wk_slot *slot,
                                  const float *residual);
-// LH_ERR_NOT_FOUND when there is none that can be read. `residual` NULL: only what it is of.
+// Loads the residual snapshot. `residual` NULL: only the slot that it belongs to. LH_ERR_NOT_FOUND:
+// there is none that can be read.
 LH_MUST lh_err wk_snapshot_load(struct wk_slots *s, struct wk_slot *out, float *residual);
-LH_MUST lh_err wk_snapshot_remove(struct wk_slots *s); // durably; LH_OK where there is none
+// Removes the residual snapshot, durably. LH_OK where there is none.
+LH_MUST lh_err wk_snapshot_remove(struct wk_slots *s);
 
 #endif

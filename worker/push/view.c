@@ -5,9 +5,9 @@
 // only while no push of the shard is undecided or unfolded: what is in flight stays in the local
 // values until its own record is folded. The next cut waits for that too, so every push has a base
 // as fresh as its predecessor's answer.
-#include <string.h>
+#include "worker/push/view.h"
 
-#include "worker/worker.h"
+#include <string.h>
 
 static float *local(const struct wk_shard *s)
 {
@@ -24,16 +24,16 @@ static uint64_t round_of(const struct lh_ledger *l, uint64_t worker)
 static void take_base(struct wk_shard *s)
 {
     const struct lh_ledger *l = &s->replica.ledger;
-    s->viewed = l->version;
-    s->base_epoch = l->epoch;
-    s->base_others = lh_ledger_others(l, s->worker->id);
-    s->viewed_round = round_of(l, s->worker->id);
+    s->view.version = l->version;
+    s->view.epoch = l->epoch;
+    s->view.others = lh_ledger_others(l, s->worker->id);
+    s->view.round = round_of(l, s->worker->id);
 }
 
 void wk_view_start(struct wk_shard *s)
 {
     float *y = local(s), kappa = s->worker->conf.kappa;
-    lk_view_start(s->replica.theta, kappa, s->residual, y, s->anchor, s->layout->values);
+    lk_view_start(s->replica.theta, kappa, s->slot.residual, y, s->view.anchor, s->layout->values);
     take_base(s);
 }
 
@@ -54,7 +54,7 @@ static bool round_complete(const struct wk_shard *s)
 
 bool wk_round_pushed(const struct wk_shard *s)
 {
-    return round_of(&s->replica.ledger, s->worker->id) > s->viewed_round;
+    return round_of(&s->replica.ledger, s->worker->id) > s->view.round;
 }
 
 bool wk_round_over(const struct wk_shard *s)
@@ -75,7 +75,7 @@ bool wk_own_folded(const struct wk_shard *s)
 {
     const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
     bool same = row && lh_incarnation_equal(row->incarnation, s->worker->incarnation);
-    return (same ? lh_row_step(row) : 0) >= s->committed->decided;
+    return (same ? lh_row_step(row) : 0) >= s->slot.committed->decided;
 }
 
 bool wk_view_may_renew(const struct wk_shard *s)
@@ -86,11 +86,11 @@ bool wk_view_may_renew(const struct wk_shard *s)
 bool wk_view_renew(struct wk_shard *s)
 {
     const struct lh_ledger *l = &s->replica.ledger;
-    bool same = s->viewed == l->version && s->base_epoch == l->epoch;
+    bool same = s->view.version == l->version && s->view.epoch == l->epoch;
     if (same || !wk_view_may_renew(s)) return false;
     if (bsp(s) && !wk_round_over(s)) return false;
     float *y = local(s), kappa = s->worker->conf.kappa;
-    lk_view_renew(s->replica.theta, kappa, s->residual, y, s->anchor, s->layout->values);
+    lk_view_renew(s->replica.theta, kappa, s->slot.residual, y, s->view.anchor, s->layout->values);
     take_base(s);
     return true;
 }

@@ -36,8 +36,8 @@ struct wk_reduce_step {
     const uint32_t *ids; // [sequences][length + 1]
     uint32_t sequences, length;
     uint64_t values; // parameters
-    float scale;     // of the gradient: 1 / tokens of the whole step
-    bool measure;    // also take the `first` figures
+    float scale;     // the gradient's: 1 / tokens of the whole step
+    bool measure;    // take the `first` figures as well
 };
 
 // What ranks tell of their parts, summed.

@@ -36,7 +36,7 @@ struct seat {
     _Atomic uint32_t life, task, done;
     struct wk_reduce_step step; // its ids pointer is the reader's own
     struct wk_part part;
-    struct wk_share share; // with done
+    struct wk_share share; // valid once `done` says so
     bool failed;
 };
 

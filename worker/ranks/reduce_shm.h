@@ -11,11 +11,11 @@
 enum { WK_SHM_NAME_SIZE = 64 };
 
 struct wk_shm_conf {
-    char name[WK_SHM_NAME_SIZE]; // of the segment: "/longhaul-..."
-    struct lh_hash manifest;     // of the model, which all ranks must agree on
+    char name[WK_SHM_NAME_SIZE]; // the segment's: "/longhaul-..."
+    struct lh_hash manifest;     // the model's, which all ranks must agree on
     uint64_t values;             // parameters
     uint32_t ranks;              // seats, the leader's included: 2 to WK_RANKS_MAX
-    uint32_t sequences, length;  // of a step, at most
+    uint32_t sequences, length;  // the most that a step has
     // A rank that lives but gives nothing for this long after the leader finished its own part is
     // left out until it caught up.
     int64_t patience_ms;

@@ -3,10 +3,12 @@
 // A copy is what a worker starts from, what makes a point stable once the coordinator heard of it
 // (member.c), and what a server that lost its disk comes back from (offer.c). Its state is taken on
 // the loop; it is written, and older ones are removed, on the copy lane, one at a time.
+#include "worker/replica/durable_copy.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "worker/worker.h"
+#include "worker/disk_full.h"
 
 enum { COPIES_MAX = 4 };
 
@@ -17,7 +19,7 @@ struct wk_durable_copy {
     struct wk_shard *shard;
     struct lk_checkpoint checkpoint;
     uint64_t stable; // when it was begun
-    unsigned copies; // that are left
+    unsigned copies; // copies that are left
     lh_err result, tidied;
 };
 
@@ -29,8 +31,9 @@ static bool closing(const struct wk_shard *s)
 // The newest copy is registered, or overtaken by one that is: the next one takes its elders away.
 static bool registered(const struct wk_shard *s)
 {
-    if (s->stable.epoch != s->durable.epoch) return s->stable.epoch > s->durable.epoch;
-    return s->stable.version >= s->durable.version;
+    if (s->stable.epoch != s->copies.durable.epoch)
+        return s->stable.epoch > s->copies.durable.epoch;
+    return s->stable.version >= s->copies.durable.version;
 }
 
 // Every so many versions; more than COPIES_MAX are not made while none of them is registered. The
@@ -39,8 +42,8 @@ bool wk_durable_copy_due(const struct wk_shard *s)
 {
     uint64_t every = s->worker->conf.durable_every;
     if (closing(s)) return true;
-    return every && s->replica.ledger.version >= s->durable.version + every &&
-           (s->copies < COPIES_MAX || registered(s));
+    return every && s->replica.ledger.version >= s->copies.durable.version + every &&
+           (s->copies.count < COPIES_MAX || registered(s));
 }
 
 struct lk_checkpoint_conf wk_durable_copy_conf(const struct wk_worker *w)
@@ -77,9 +80,9 @@ static int64_t write_job(void *arg)
 static void look_again(void *arg)
 {
     struct wk_shard *s = arg;
-    s->keep_timer = 0;
+    s->copies.timer = 0;
     const struct lh_ledger *l = &s->replica.ledger;
-    bool kept = s->durable.epoch == l->epoch && s->durable.version >= l->version;
+    bool kept = s->copies.durable.epoch == l->epoch && s->copies.durable.version >= l->version;
     lh_err err = kept || !wk_durable_copy_due(s) ? LH_OK : wk_durable_copy_start(s);
     if (err) wk_fatal(s->worker, err);
 }
@@ -94,21 +97,20 @@ static void found_no_room(struct wk_shard *s)
              "some space, it is tried again every %lld s",
              s->id, w->replica_dir, (long long)(ROOM_AGAIN / LH_SECOND));
     wk_disk_full_say(w, WK_DISK_FULL_REPLICA, text);
-    lh_cancel(w->conf.env, &s->keep_timer);
-    if (!w->stopped) s->keep_timer = lh_after(w->conf.env, ROOM_AGAIN, look_again, s);
+    lh_cancel(w->conf.env, &s->copies.timer);
+    if (!w->stopped) s->copies.timer = lh_after(w->conf.env, ROOM_AGAIN, look_again, s);
 }
 
 static void write_done(void *arg)
 {
     struct wk_durable_copy *k = arg;
     struct wk_shard *s = k->shard;
-    s->keep = NULL;
+    s->copies.writing = NULL;
     lh_err err = k->result;
     if (!err && !s->worker->stopped) {
-        s->durable.epoch = k->checkpoint.epoch;
-        s->durable.version = k->checkpoint.version;
-        s->durable.chain = k->checkpoint.chain;
-        s->copies = k->copies;
+        s->copies.durable =
+            (struct lh_point){k->checkpoint.epoch, k->checkpoint.version, k->checkpoint.chain};
+        s->copies.count = k->copies;
         err = k->tidied;
     }
     if (!err) wk_disk_full_over(s->worker, WK_DISK_FULL_REPLICA);
@@ -116,7 +118,7 @@ static void write_done(void *arg)
         found_no_room(s);
     else if (err && !s->worker->stopped)
         wk_fatal(s->worker, err);
-    bool again = !k->result && closing(s) && s->durable.version < s->replica.ledger.version;
+    bool again = !k->result && closing(s) && s->copies.durable.version < s->replica.ledger.version;
     wk_durable_copy_free(k);
     if (again && !s->worker->stopped && (err = wk_durable_copy_start(s))) wk_fatal(s->worker, err);
 }
@@ -131,7 +133,7 @@ void wk_durable_copy_free(struct wk_durable_copy *k)
 lh_err wk_durable_copy_start(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
-    if (s->keep) return LH_OK;
+    if (s->copies.writing) return LH_OK;
     struct wk_durable_copy *k = calloc(1, sizeof *k);
     if (!k) return LH_ERR_NO_MEMORY;
     k->shard = s;
@@ -142,7 +144,7 @@ lh_err wk_durable_copy_start(struct wk_shard *s)
         free(k);
         return err;
     }
-    s->keep = k;
+    s->copies.writing = k;
     w->conf.env->ops->work(w->conf.env, LH_LANE_COPY, write_job, write_done, k);
     return LH_OK;
 }

@@ -4,13 +4,20 @@
 //
 // The stream is parsed wherever its messages were cut. A record whose payload was left out is
 // filled from the outbox: only what the follow request declared as held can be left out.
+#include "worker/replica/follow.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/net/head.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "worker/worker.h"
+#include "worker/member.h"
+#include "worker/push/outcome.h"
+#include "worker/push/session.h"
+#include "worker/push/view.h"
+#include "worker/replica/durable_copy.h"
+#include "worker/replica/offer.h"
 
 enum { HELD_MAX = 64 };
 
@@ -19,16 +26,16 @@ static void connect_stream(void *arg);
 static void again(struct wk_shard *s, lh_err why)
 {
     struct wk_worker *w = s->worker;
-    if (w->stopped || s->stream_timer || s->ended) return;
-    s->stream_timer =
-        lh_after(w->conf.env, wk_backoff(w, &s->stream_tries, why), connect_stream, s);
+    if (w->stopped || s->stream.timer || s->ended) return;
+    s->stream.timer =
+        lh_after(w->conf.env, wk_backoff(w, &s->stream.tries, why), connect_stream, s);
 }
 
 static void reset(struct wk_shard *s)
 {
     struct wk_stream *t = &s->stream;
     lh_record_stream_reset(&t->records);
-    *t = (struct wk_stream){0};
+    t->call = NULL;
     wk_snapshot_stop(s);
 }
 
@@ -57,7 +64,7 @@ static lh_err fill_elided(struct wk_shard *s, struct lh_record *r, struct wk_ent
     struct wk_entry *e = wk_outbox_find(&s->outbox, f.incarnation.number, f.step);
     struct lh_digest digest = lh_frame_digest(r->body, &f);
     if (f.worker != s->worker->id || !e || !lh_digest_equal(&digest, &e->digest)) {
-        s->elided_unknown++;
+        s->stream.elided_unknown++;
         return lh_fail(LH_ERR_NOT_FOUND,
                        "shard %u version %" PRIu64 ": the payload was left out, "
                        "and this outbox does not hold it",
@@ -89,7 +96,7 @@ lh_err wk_follow_ended(struct wk_shard *s)
     s->final_digest = lk_replica_digest(&s->replica);
     lh_logf(s->worker->conf.log, LH_INFO, "shard.ended", "shard %u at version %" PRIu64, s->id,
             s->replica.ledger.version);
-    if (!s->cut) LH_TRY(wk_settle_end(s)); // else when it is committed
+    if (!s->cut) LH_TRY(wk_settle_end(s)); // during a cut: when it is committed
     wk_lease_soon(s->worker);
     return wk_durable_copy_start(s);
 }
@@ -99,8 +106,8 @@ static lh_err fold(struct wk_shard *s, const struct lh_record *r, struct wk_entr
 {
     if (!own || !own->plain.len) return lk_replica_apply(&s->replica, r);
     LH_TRY(lk_replica_apply_plain(&s->replica, r, lh_buf_span(&own->plain)));
-    lh_buf_free(&s->plain);
-    s->plain = own->plain;
+    lh_buf_free(&s->payload_memory);
+    s->payload_memory = own->plain;
     own->plain = (struct lh_buf){0};
     return LH_OK;
 }
@@ -125,7 +132,7 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
     struct wk_worker *w = s->worker;
     struct wk_entry *own = NULL;
     LH_TRY(fold_record(s, r, &own));
-    s->stream_tries = 0;
+    s->stream.tries = 0;
     lh_logf(w->conf.log, LH_DEBUG, "record.folded", "shard %u: version %" PRIu64 " kind %u", s->id,
             r->version, r->kind);
     if (own) wk_outbox_folded(&s->outbox, own, r->version, r->epoch);
@@ -134,8 +141,8 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
     if (wk_durable_copy_due(s)) LH_TRY(wk_durable_copy_start(s));
     wk_trim(s);
     if (l->plan.mode == LH_MODE_BSP && wk_round_over(s) && wk_view_may_renew(s))
-        s->held = true; // the next round's records wait until this one is the view
-    wk_boundary_soon(w);
+        s->stream.held = true; // the next round's records wait until this one is the view
+    wk_changed(w);
     return LH_OK;
 }
 
@@ -144,13 +151,13 @@ static lh_err judge(struct wk_shard *s, lh_err err)
 {
     struct wk_worker *w = s->worker;
     if (err == LH_ERR_CONFLICT || err == LH_ERR_NOT_FOUND || err == LH_ERR_MALFORMED) {
-        s->need_snapshot = err == LH_ERR_CONFLICT;
-        s->hold_none = err == LH_ERR_NOT_FOUND;
+        s->stream.need_snapshot = err == LH_ERR_CONFLICT;
+        s->stream.hold_none = err == LH_ERR_NOT_FOUND;
         return err;
     }
     if (err == LH_ERR_CORRUPT) { // a DIGEST record says that this replica differs
-        s->digest_mismatches++;
-        s->need_snapshot = true;
+        s->stream.digest_mismatches++;
+        s->stream.need_snapshot = true;
         lh_logf(w->conf.log, LH_ERROR, "replica.differs", "%s", lh_err_text(err));
         return err;
     }
@@ -171,17 +178,6 @@ static lh_err take_follow_bytes(struct wk_shard *s, struct lh_span bytes)
         if (err) return judge(s, err);
     }
     return LH_OK;
-}
-
-// Where the own pushes stand in a state that came as a whole.
-void wk_place_entries(struct wk_shard *s)
-{
-    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
-    for (struct wk_entry *e = s->outbox.first; e; e = e->next) {
-        bool in =
-            row && row->last.number && wk_entry_compare(e, row->last.number, row->last_step) <= 0;
-        wk_outbox_folded(&s->outbox, e, in ? row->last_version : 0, s->replica.ledger.epoch);
-    }
 }
 
 // ---------------------------------------------------------------- the stream
@@ -206,7 +202,8 @@ static lh_err take_message(struct wk_shard *s, const struct lh_msg *msg)
     size_t at;
     LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &head, &at));
     const Longhaul__V1__PartHead *part = (const Longhaul__V1__PartHead *)head;
-    if (s->process && part->process != s->process) wk_session_lost(s); // greet the new one
+    if (s->session.process && part->process != s->session.process)
+        wk_session_lost(s); // greet the new one
     protobuf_c_message_free_unpacked(head, NULL);
     return take_bulk(s, msg, at);
 }
@@ -230,7 +227,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
         lh_logf(s->worker->conf.log, LH_WARN, "follow.broken", "shard %u: %s", s->id,
                 lh_err_text(err));
         lh_call_cancel(call);
-    } else if (!s->held && !s->ended) {
+    } else if (!s->stream.held && !s->ended) {
         lh_call_read(call);
     } else if (s->ended) {
         lh_call_cancel(call);
@@ -239,8 +236,8 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
 
 void wk_follow_resume(struct wk_shard *s)
 {
-    if (!s->held) return;
-    s->held = false;
+    if (!s->stream.held) return;
+    s->stream.held = false;
     if (s->stream.call) lh_call_read(s->stream.call);
 }
 
@@ -254,29 +251,29 @@ void wk_follow_over(struct wk_shard *s, lh_err status, const char *text, lh_err 
 {
     struct wk_worker *w = s->worker;
     if (status && lh_err_class(status) == LH_CLASS_REJECT && status != LH_ERR_NOT_FOUND)
-        lh_logf(w->conf.log, LH_ERROR, "follow.refused", "shard %u at %s: %s", s->id, s->address,
-                text);
+        lh_logf(w->conf.log, LH_ERROR, "follow.refused", "shard %u at %s: %s", s->id,
+                s->session.address, text);
     if (lh_err_class(status) == LH_CLASS_RETRY && !w->stopped && !s->ended &&
-        wk_worth_saying(s->stream_tries))
+        wk_worth_saying(s->stream.tries))
         lh_logf(w->conf.log, LH_WARN, "server.unreachable",
-                "shard %u at %s, attempt %u: %s; trying again", s->id, s->address,
-                s->stream_tries + 1, text);
+                "shard %u at %s, attempt %u: %s; trying again", s->id, s->session.address,
+                s->stream.tries + 1, text);
     reset(s);
     if (w->stopped || (taken && wk_follow_fatal(s, taken))) return;
     if (taken) {
-        if (taken != LH_ERR_CONFLICT || wk_worth_saying(s->stream_tries)) // an older history stays
+        if (taken != LH_ERR_CONFLICT || wk_worth_saying(s->stream.tries)) // an older history stays
             lh_logf(w->conf.log, LH_ERROR, "snapshot.refused", "%s", lh_err_text(taken));
         status = taken; // not at once again
     }
     if (status == LH_ERR_REBUILDING) {
-        if (s->stream_tries > 3) s->stream_tries = 3; // it waits for what we hold
+        if (s->stream.tries > 3) s->stream.tries = 3; // it waits for what we hold
         wk_offer(s);
     }
     if (status && !s->ended) {
         wk_session_lost(s); // it may be another process now: greet it again
-        wk_lease_soon(w);   // or another server: the coordinator knows
+        wk_lease_soon(w);   // another server may have it now: the coordinator knows
     }
-    if (s->need_snapshot || !s->ready || status)
+    if (s->stream.need_snapshot || !s->ready || status)
         again(s, status);
     else
         connect_stream(s);
@@ -286,7 +283,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
 {
     struct wk_shard *s = self;
     if (s->stream.call != call) return;
-    if (!s->worker->stopped && status == LH_ERR_NOT_FOUND) s->need_snapshot = true;
+    if (!s->worker->stopped && status == LH_ERR_NOT_FOUND) s->stream.need_snapshot = true;
     wk_follow_over(s, status, text, LH_OK);
 }
 
@@ -299,7 +296,7 @@ static size_t list_held(const struct wk_shard *s, Longhaul__V1__Held *item,
 {
     size_t n = 0;
     const struct wk_worker *w = s->worker;
-    if (s->hold_none) return 0;
+    if (s->stream.hold_none) return 0;
     for (struct wk_entry *e = s->outbox.first; e && n + 1 < HELD_MAX; e = e->next) {
         if (e->head.incarnation.number == w->incarnation.number) break;
         if (n && item[n - 1].incarnation == e->head.incarnation.number &&
@@ -319,7 +316,7 @@ static size_t list_held(const struct wk_shard *s, Longhaul__V1__Held *item,
     longhaul__v1__held__init(&item[n]);
     item[n].worker = w->id;
     item[n].incarnation = w->incarnation.number;
-    item[n].first_step = first ? first->head.step : s->committed->next;
+    item[n].first_step = first ? first->head.step : s->slot.committed->next;
     list[n] = &item[n];
     return n + 1;
 }
@@ -335,8 +332,8 @@ static lh_err ask_follow(struct wk_shard *s)
     m.n_held = list_held(s, item, list);
     m.held = list;
     lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
-    s->hold_none = false;
-    LH_TRY(lh_call_open(s->link, LH_RPC_FOLLOW, 0, &stream_ops, s, &s->stream.call));
+    s->stream.hold_none = false;
+    LH_TRY(lh_call_open(s->session.link, LH_RPC_FOLLOW, 0, &stream_ops, s, &s->stream.call));
     LH_TRY(lh_rpc_send(s->stream.call, &m.base));
     lh_call_finish(s->stream.call, LH_OK, NULL);
     lh_call_read(s->stream.call);
@@ -347,13 +344,13 @@ static void connect_stream(void *arg)
 {
     struct wk_shard *s = arg;
     struct wk_worker *w = s->worker;
-    lh_cancel(w->conf.env, &s->stream_timer);
+    lh_cancel(w->conf.env, &s->stream.timer);
     if (w->stopped || wk_following(s) || s->ended) return;
-    if (!s->link) {
+    if (!s->session.link) {
         again(s, LH_ERR_UNAVAILABLE);
         return;
     }
-    lh_err err = s->ready && !s->need_snapshot ? ask_follow(s) : wk_snapshot_ask(s);
+    lh_err err = s->ready && !s->stream.need_snapshot ? ask_follow(s) : wk_snapshot_ask(s);
     if (!err) return;
     struct lh_call *call = s->stream.call;
     reset(s);

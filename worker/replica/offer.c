@@ -5,13 +5,15 @@
 // the server rebuilds the shard (LH_ERR_REBUILDING) each of them is offered as a point of a
 // history; the one that the server wants is brought as a whole. Which of them are of the shard's
 // own history is the server's to judge.
+#include "worker/replica/offer.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/net/head.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "worker/worker.h"
+#include "worker/replica/durable_copy.h"
 
 enum { POINTS_MAX = 16 };
 
@@ -55,8 +57,8 @@ static void find_copy(void *arg, const char *path, uint64_t epoch, uint64_t vers
                       const struct lh_hash *chain)
 {
     struct finding *f = arg;
-    if (epoch == f->want->epoch && version == f->want->version &&
-        lh_hash_equal(chain, &f->want->chain))
+    if (epoch == f->want->point.epoch && version == f->want->point.version &&
+        lh_hash_equal(chain, &f->want->point.chain))
         memcpy(f->path, path, strlen(path) + 1);
 }
 
@@ -82,7 +84,7 @@ static lh_err copy_blob(struct wk_shard *s, struct lh_blob **out)
     if (!err) err = lk_checkpoint_read(&conf, f.path, &scratch);
     if (!err) err = blob_of(&scratch, out);
     lk_replica_free(&scratch);
-    if (err) s->restore.unreadable = s->restore.version;
+    if (err) s->restore.unreadable = s->restore.point.version;
     return err;
 }
 
@@ -90,8 +92,8 @@ static lh_err state_blob(struct wk_shard *s, struct lh_blob **out)
 {
     const struct lh_ledger *l = &s->replica.ledger;
     const struct wk_restore *r = &s->restore;
-    bool here = s->ready && l->epoch == r->epoch && l->version == r->version &&
-                lh_hash_equal(&l->chain, &r->chain);
+    bool here = s->ready && l->epoch == r->point.epoch && l->version == r->point.version &&
+                lh_hash_equal(&l->chain, &r->point.chain);
     return here ? blob_of(&s->replica, out) : copy_blob(s, out);
 }
 
@@ -109,12 +111,12 @@ static lh_err begin(struct wk_shard *s, const ProtobufCBinaryData *challenge)
         return lh_fail(LH_ERR_DENIED,
                        "the server at %s asks for an unsealed state, and this worker gives sealed "
                        "ones only: upgrade the server, or set seal.snapshots: false here",
-                       s->address);
+                       s->session.address);
     LH_TRY(lh_state_seal_init(&r->seal, LH_SEAL_RESTORE, conf->keys, conf->job,
                               &conf->manifest->hash, s->id,
                               lh_span(challenge->data, challenge->len)));
-    lh_state_seal_begin(&r->seal, conf->env, conf->cipher, conf->key_id, r->epoch, r->version,
-                        &r->chain, r->bytes->len);
+    lh_state_seal_begin(&r->seal, conf->env, conf->cipher, conf->key_id, r->point.epoch,
+                        r->point.version, &r->point.chain, r->bytes->len);
     return LH_OK;
 }
 
@@ -149,7 +151,8 @@ static lh_err send_parts(struct wk_shard *s)
     struct wk_restore *r = &s->restore;
     while (r->sending < LH_CALL_SENDS_MAX && r->at < r->bytes->len) {
         Longhaul__V1__RestoreHead head = LONGHAUL__V1__RESTORE_HEAD__INIT;
-        Longhaul__V1__Point of = lh_head_point(s->id, r->epoch, r->version, &r->chain);
+        Longhaul__V1__Point of =
+            lh_head_point(s->id, r->point.epoch, r->point.version, &r->point.chain);
         head.of = &of;
         head.worker = s->worker->id;
         head.process = r->process;
@@ -200,8 +203,8 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     lh_logf(s->worker->conf.log, status ? LH_WARN : LH_INFO,
             status ? "restore.broken" : "restore.brought",
             "shard %u: version %" PRIu64 " of epoch %" PRIu64 " to %s%s%s", s->id,
-            s->restore.version, s->restore.epoch, s->address, status ? ": " : "",
-            status ? text : "");
+            s->restore.point.version, s->restore.point.epoch, s->session.address,
+            status ? ": " : "", status ? text : "");
     drop(s);
 }
 
@@ -211,17 +214,17 @@ static void bring(struct wk_shard *s, const Longhaul__V1__OfferReply *m)
 {
     struct wk_restore *r = &s->restore;
     struct wk_worker *w = s->worker;
-    r->epoch = m->want->epoch;
-    r->version = m->want->version;
+    r->point.epoch = m->want->epoch;
+    r->point.version = m->want->version;
     r->process = m->process;
-    memcpy(r->chain.b, m->want->chain.data, LH_HASH_BYTES);
+    memcpy(r->point.chain.b, m->want->chain.data, LH_HASH_BYTES);
     r->at = 0;
     r->sending = 0;
     r->finished = false;
     r->moved_ns = lh_now(w->conf.env);
     lh_err err = state_blob(s, &r->bytes);
     if (!err) err = begin(s, &m->challenge);
-    if (!err) err = lh_call_open(s->link, LH_RPC_RESTORE, 0, &restore_ops, s, &r->call);
+    if (!err) err = lh_call_open(s->session.link, LH_RPC_RESTORE, 0, &restore_ops, s, &r->call);
     if (!err) {
         lh_call_read(r->call);
         if (send_parts(s)) lh_call_cancel(r->call);
@@ -238,7 +241,8 @@ static void on_offered(void *self, lh_err err, const ProtobufCMessage *answer)
     s->restore.offer = NULL;
     if (s->worker->stopped || err) return; // the next refusal offers again
     const Longhaul__V1__OfferReply *m = (const Longhaul__V1__OfferReply *)answer;
-    if (m->want && m->want->chain.len == LH_HASH_BYTES && !s->restore.call && s->link) bring(s, m);
+    if (m->want && m->want->chain.len == LH_HASH_BYTES && !s->restore.call && s->session.link)
+        bring(s, m);
 }
 
 void wk_offer(struct wk_shard *s)
@@ -247,9 +251,9 @@ void wk_offer(struct wk_shard *s)
     Longhaul__V1__OfferRequest m = LONGHAUL__V1__OFFER_REQUEST__INIT;
     struct points p;
     // a server that died without a word takes nothing any more
-    bool stuck = lh_now(w->conf.env) - s->restore.moved_ns > 2 * wk_deadline(w, s->link);
+    bool stuck = lh_now(w->conf.env) - s->restore.moved_ns > 2 * wk_deadline(w, s->session.link);
     if (s->restore.call && stuck) lh_call_cancel(s->restore.call);
-    if (s->restore.offer || s->restore.call || !s->link) return;
+    if (s->restore.offer || s->restore.call || !s->session.link) return;
     lh_err err = list_points(s, &p);
     if (!err) {
         lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
@@ -257,8 +261,8 @@ void wk_offer(struct wk_shard *s)
         m.worker = w->id;
         m.n_have = p.n;
         m.have = p.list;
-        err = lh_unary_start(s->link, LH_RPC_OFFER, wk_deadline(w, s->link), &m.base,
-                             &longhaul__v1__offer_reply__descriptor, on_offered, s,
+        err = lh_unary_start(s->session.link, LH_RPC_OFFER, wk_deadline(w, s->session.link),
+                             &m.base, &longhaul__v1__offer_reply__descriptor, on_offered, s,
                              &s->restore.offer);
     }
     if (err && lh_err_class(err) == LH_CLASS_STOP) wk_fatal(w, err);

@@ -13,6 +13,12 @@
 
 #include "common/net/head.h"
 #include "longhaul/v1/shard.pb-c.h"
+#include "worker/push/history.h"
+#include "worker/push/outcome.h"
+#include "worker/push/session.h"
+#include "worker/push/view.h"
+#include "worker/replica/durable_copy.h"
+#include "worker/replica/follow.h"
 #include "worker/worker.h"
 
 static struct wk_range *range_of(struct wk_arrival *a, const struct lh_call *call)
@@ -39,15 +45,15 @@ static void hang_up(struct wk_arrival *a)
 void wk_snapshot_stop(struct wk_shard *s)
 {
     struct wk_arrival *a = &s->arrival;
-    if (!s->ready && !s->room) { // the next attempt finds it warm
+    if (!s->ready && !s->arrival.reserved) { // the next attempt finds it warm
         float **from = a->incoming.theta ? &a->incoming.theta : &a->incoming.room;
-        s->room = *from;
+        s->arrival.reserved = *from;
         *from = NULL;
     }
     lk_incoming_free(&a->incoming);
     for (uint32_t i = 0; i < a->ranges; i++) drop_range(&a->range[i]);
     hang_up(a);
-    *a = (struct wk_arrival){0};
+    *a = (struct wk_arrival){.reserved = a->reserved};
 }
 
 // ---------------------------------------------------------------- what the first messages say
@@ -62,7 +68,7 @@ static lh_err check_seal(const struct wk_shard *s, bool sealed)
                    "shard %u: the server at %s sends its state without the job key's seal, and "
                    "this worker takes sealed ones only: upgrade the server, or set seal.snapshots: "
                    "false at both (then mutual TLS alone protects it)",
-                   s->id, s->address);
+                   s->id, s->session.address);
 }
 
 static lh_err begin_first(struct wk_shard *s, struct wk_range *r)
@@ -81,8 +87,8 @@ static lh_err begin_first(struct wk_shard *s, struct wk_range *r)
 static lh_err check_same(const struct wk_shard *s, const Longhaul__V1__Point *of)
 {
     const struct wk_arrival *a = &s->arrival;
-    struct lh_span chain = lh_span(a->chain.b, LH_HASH_BYTES);
-    bool same = of && of->epoch == a->epoch && of->version == a->version &&
+    struct lh_span chain = lh_span(a->point.chain.b, LH_HASH_BYTES);
+    bool same = of && of->epoch == a->point.epoch && of->version == a->point.version &&
                 lh_span_equal(lh_span(of->chain.data, of->chain.len), chain);
     if (same) return LH_OK;
     return lh_fail(LH_ERR_BUSY, "shard %u: the ranges of a snapshot are of two states", s->id);
@@ -96,11 +102,11 @@ static lh_err check_forward(const struct wk_shard *s, uint64_t epoch, uint64_t v
     const struct lh_ledger *have = &s->replica.ledger;
     bool back =
         s->ready && (epoch < have->epoch || (epoch == have->epoch && version < have->version));
-    if (wk_epoch_over(s, epoch))
+    if (wk_history_over(s, epoch))
         return lh_fail(LH_ERR_CONFLICT,
                        "shard %u: the server at %s is in epoch %" PRIu64
                        ", and a later one was heard of",
-                       s->id, s->address, epoch);
+                       s->id, s->session.address, epoch);
     if (!back) return LH_OK;
     return lh_fail(LH_ERR_CONFLICT,
                    "shard %u: the server is at version %" PRIu64 " of epoch %" PRIu64
@@ -115,11 +121,11 @@ static lh_err note_state(struct wk_shard *s, const Longhaul__V1__Point *of)
     if (!of) return LH_OK; // unsealed and whole: the ledger says it all
     if (of->chain.len != LH_HASH_BYTES)
         return lh_fail(LH_ERR_MALFORMED, "a snapshot of a state without its chain");
-    a->epoch = of->epoch;
-    a->version = of->version;
-    memcpy(a->chain.b, of->chain.data, LH_HASH_BYTES);
+    a->point.epoch = of->epoch;
+    a->point.version = of->version;
+    memcpy(a->point.chain.b, of->chain.data, LH_HASH_BYTES);
     a->named = true;
-    return check_forward(s, a->epoch, a->version);
+    return check_forward(s, a->point.epoch, a->point.version);
 }
 
 static lh_err begin_range(struct wk_shard *s, struct wk_range *r,
@@ -197,7 +203,8 @@ static lh_err take_message(struct wk_shard *s, struct wk_range *r, const struct 
     size_t at;
     LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &head, &at));
     const Longhaul__V1__PartHead *part = (const Longhaul__V1__PartHead *)head;
-    if (s->process && part->process != s->process) wk_session_lost(s); // greet the new one
+    if (s->session.process && part->process != s->session.process)
+        wk_session_lost(s); // greet the new one
     lh_err err = r->begun ? LH_OK : begin_range(s, r, part);
     protobuf_c_message_free_unpacked(head, NULL);
     return err ? err : take_bytes(s, r, msg, at);
@@ -247,8 +254,8 @@ static lh_err check_whole(const struct wk_shard *s)
     for (uint32_t i = 0; i < a->ranges; i++)
         if (!a->range[i].begun || a->range[i].at < a->range[i].until)
             return lh_fail(LH_ERR_MALFORMED, "shard %u: a snapshot that is cut short", s->id);
-    bool is = a->incoming.theta && got->epoch == a->epoch && got->version == a->version &&
-              lh_hash_equal(&got->chain, &a->chain);
+    bool is = a->incoming.theta && got->epoch == a->point.epoch &&
+              got->version == a->point.version && lh_hash_equal(&got->chain, &a->point.chain);
     if (a->named && !is)
         return lh_fail(LH_ERR_MALFORMED, "shard %u: a snapshot of another state than named", s->id);
     return a->incoming.theta ? check_forward(s, got->epoch, got->version) : LH_OK;
@@ -261,15 +268,15 @@ static lh_err take_whole(struct wk_shard *s)
     LH_TRY(check_whole(s));
     LH_TRY(lk_incoming_take(&s->arrival.incoming, &s->replica));
     w->count.snapshots++;
-    s->need_snapshot = false;
+    s->stream.need_snapshot = false;
     s->ready = true;
-    s->stream_tries = 0;
-    wk_place_entries(s);
+    s->stream.tries = 0;
+    wk_entries_locate(s);
     lh_logf(w->conf.log, LH_INFO, "replica.snapshot",
             "shard %u at version %" PRIu64 ", epoch %" PRIu64, s->id, s->replica.ledger.version,
             s->replica.ledger.epoch);
     if (first) wk_view_start(s);
-    wk_boundary_soon(w);
+    wk_changed(w);
     wk_session_start(s);
     if (s->replica.ledger.plan.phase == LH_PHASE_END) return wk_follow_ended(s);
     return wk_durable_copy_start(s);
@@ -322,7 +329,8 @@ static lh_err ask_range(struct wk_shard *s, uint32_t i)
         m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
     }
     lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
-    LH_TRY(lh_call_open(i ? a->second : s->link, LH_RPC_SNAPSHOT, 0, &range_ops, s, &r->call));
+    LH_TRY(
+        lh_call_open(i ? a->second : s->session.link, LH_RPC_SNAPSHOT, 0, &range_ops, s, &r->call));
     LH_TRY(lh_rpc_send(r->call, &m.base));
     lh_call_finish(r->call, LH_OK, NULL);
     return LH_OK;
@@ -333,12 +341,13 @@ lh_err wk_snapshot_ask(struct wk_shard *s)
     struct wk_worker *w = s->worker;
     struct wk_arrival *a = &s->arrival;
     struct lh_transport *t = w->conf.transport;
-    bool large = s->layout->values * sizeof(float) >= w->conf.cut_bytes;
-    a->ranges = large && !s->stream_tries ? LH_SNAPSHOT_RANGES : 1;
-    a->incoming.room = s->room;
-    s->room = NULL;
-    lh_logf(w->conf.log, LH_DEBUG, "snapshot.asked", "shard %u at %s", s->id, s->address);
-    if (a->ranges > 1) LH_TRY(t->ops->dial(t, s->address, LH_S, LH_LINE_SECOND, &a->second));
+    bool large = s->layout->values * sizeof(float) >= w->conf.ranges_bytes;
+    a->ranges = large && !s->stream.tries ? LH_SNAPSHOT_RANGES : 1;
+    a->incoming.room = s->arrival.reserved;
+    s->arrival.reserved = NULL;
+    lh_logf(w->conf.log, LH_DEBUG, "snapshot.asked", "shard %u at %s", s->id, s->session.address);
+    if (a->ranges > 1)
+        LH_TRY(t->ops->dial(t, s->session.address, LH_S, LH_LINE_SECOND, &a->second));
     for (uint32_t i = 0; i < a->ranges; i++) LH_TRY(ask_range(s, i));
     lh_call_read(a->range[0].call);
     return LH_OK;

@@ -49,7 +49,7 @@ static LH_MUST lh_err decode(const struct wk_evaluation_conf *c, const struct lh
         return bad_file(path, "sha256 is not the manifest's");
     if (lh_tokens_beyond(body.data, c->units->token_bytes, count, c->units->vocabulary) < count)
         return bad_file(path, "a token is not below the vocabulary");
-    if (c->tokens && count > c->tokens + 1) count = c->tokens + 1; // and the last target
+    if (c->tokens && count > c->tokens + 1) count = c->tokens + 1; // the last target comes on top
     out->ids = malloc(count * sizeof *out->ids);
     if (!out->ids) return lh_fail(LH_ERR_NO_MEMORY, "held-out text %s", path);
     lh_tokens_decode(body.data, c->units->token_bytes, count, out->ids);

@@ -16,8 +16,8 @@ struct wk_evaluation_conf {
     const struct lh_units *units; // its held-out texts; not kept
     const char *dir;              // folder of their files
     uint64_t every_tokens;        // trained between two
-    uint64_t tokens;              // of each text, from its start; 0: all
-    double share;                 // of the time, at most
+    uint64_t tokens;              // how much of each text, from its start; 0: all
+    double share;                 // the most of the time that it may take
 };
 
 struct wk_evaluation;

@@ -17,7 +17,7 @@
 
 struct wk_noise {
     double signal, variance; // moving averages of |G|^2 and tr(S)
-    uint64_t steps;          // that they are made of
+    uint64_t steps;          // how many the averages are made of
 };
 
 // A step of `sequences` whose mean gradient has this squared norm; the samples' first figures as
@@ -31,8 +31,8 @@ double wk_noise_ratio(const struct wk_noise *n, uint32_t sequences);
 struct wk_warmup_conf {
     double threshold;     // the ratio below which the rate is released; 0: no holding
     double hold;          // part of the scheduled rate while it is held
-    uint64_t cap_tokens;  // of the run: held no longer than this
-    uint64_t ramp_tokens; // in which a released rate rises to the schedule's
+    uint64_t cap_tokens;  // credited tokens after which nothing is held
+    uint64_t ramp_tokens; // tokens over which a released rate rises to the schedule's
 };
 
 enum { WK_WARMUP_STEPS = 20 }; // the averages need some before they say anything

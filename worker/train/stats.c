@@ -5,13 +5,14 @@
 // Euclidean norms of the tensor's parameters, of one step's gradient before clipping, of what that
 // step changed, and of the residual as of the last cuts that were looked at (the disk lane takes it
 // there, so training does not wait). Held-out losses: event eval.loss, and "eval" in the status.
+#include "worker/train/stats.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/optimizer.h"
-#include "worker/worker.h"
 
 lh_err wk_stats_open(struct wk_worker *w)
 {
@@ -20,8 +21,9 @@ lh_err wk_stats_open(struct wk_worker *w)
     if (!w->norms) return LH_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
-        s->residual_square = calloc(s->layout->extents, sizeof *s->residual_square);
-        if (!s->residual_square) return LH_ERR_NO_MEMORY;
+        s->progress.residual_square =
+            calloc(s->layout->extents, sizeof *s->progress.residual_square);
+        if (!s->progress.residual_square) return LH_ERR_NO_MEMORY;
     }
     return LH_OK;
 }
@@ -57,7 +59,7 @@ static double residual_norm(const struct wk_worker *w, uint32_t tensor)
     for (uint32_t i = 0; i < w->shards; i++)
         for (uint32_t k = 0; k < w->shard[i].layout->extents; k++)
             if (w->shard[i].layout->extent[k].tensor == tensor)
-                sum += w->shard[i].residual_square[k];
+                sum += w->shard[i].progress.residual_square[k];
     return sqrt(sum);
 }
 
@@ -99,5 +101,5 @@ void wk_stats_tell(struct wk_worker *w)
 void wk_stats_close(struct wk_worker *w)
 {
     free(w->norms);
-    for (uint32_t i = 0; w->shard && i < w->shards; i++) free(w->shard[i].residual_square);
+    for (uint32_t i = 0; w->shard && i < w->shards; i++) free(w->shard[i].progress.residual_square);
 }

@@ -37,7 +37,7 @@ struct wk_evaluated { // losses on held-out texts, nats per token
         double loss;
     } by[WK_LANGUAGES_MAX];
     int64_t took_ns;
-    double share; // of the time since the start that all evaluations took
+    double share; // the part of the time since the start that all evaluations took
 };
 
 struct wk_step_out {

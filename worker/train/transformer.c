@@ -27,7 +27,7 @@ struct layer_at { // offsets of its tensors in the flat array
     uint64_t norm1, qkv, qkv_bias, o, norm2, gate_up, down;
 };
 
-struct activations { // of one layer, [rows_max][...]
+struct activations { // one layer's, [rows_max][...]
     float *x, *n1, *qkv, *a, *log_sum, *mid, *n2, *gate_up, *s;
     float *inverse_rms1, *inverse_rms2;
 };
@@ -43,7 +43,7 @@ struct wk_transformer {
     struct activations *layer; // [layers + 1]; of the last only x is used
     float *normed, *inverse_rms, *logits, *cosine, *sine, *scratch;
     float *dx, *dwide, *dnarrow, *dqkv; // backward only; dwide is also [rows][ffn]
-    uint32_t *target, *input;           // of a batch; input is the second half of target's memory
+    uint32_t *target, *input;           // a batch's; input is the second half of target's memory
 };
 
 // ---- memory -------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ struct wk_batch {
 
 struct wk_transformer_conf {
     struct wk_shape shape;
-    size_t length_max; // of a sequence; at most shape.context
+    size_t length_max; // the longest sequence; at most shape.context
     size_t rows_max;   // sequences * length of one call
     bool backward;     // keep activations; else one layer's are reused and gradient() is refused
 };
@@ -31,7 +31,7 @@ struct wk_transformer_conf {
 LH_MUST lh_err wk_transformer_create(const struct wk_transformer_conf *conf,
                                      struct wk_transformer **out);
 void wk_transformer_destroy(struct wk_transformer *t);       // NULL is allowed
-size_t wk_transformer_bytes(const struct wk_transformer *t); // of scratch
+size_t wk_transformer_bytes(const struct wk_transformer *t); // scratch memory
 
 // All three: LH_ERR_INVALID when the batch is empty or too large, or an id is no token.
 // Sum of negative log likelihoods over all rows, nats.

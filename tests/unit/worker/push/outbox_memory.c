@@ -71,21 +71,21 @@ static void a_frame_is_in_memory_until_it_is_admitted_and_folded(void **state)
     struct wk_entry *e[2];
     for (uint64_t i = 0; i < 2; i++) assert_int_equal(keep(m, 1, i + 1, &e[i]), LH_OK);
     uint64_t each = e[0]->bytes;
-    assert_int_equal(m->box.held, 2 * each);
+    assert_int_equal(m->box.held_bytes, 2 * each);
     wk_outbox_admitted(&m->box, e[0]);
-    assert_int_equal(m->box.held, 2 * each); // it may yet be wanted to be folded
+    assert_int_equal(m->box.held_bytes, 2 * each); // it may yet be wanted to be folded
     wk_outbox_folded(&m->box, e[0], 7, 2);
-    assert_int_equal(m->box.held, each);
+    assert_int_equal(m->box.held_bytes, each);
     assert_null(e[0]->frame);
     assert_true(e[0]->version == 7 && e[0]->epoch == 2);
     wk_outbox_folded(&m->box, e[1], 8, 2); // its record may be here before its answer
-    assert_int_equal(m->box.held, each);
+    assert_int_equal(m->box.held_bytes, each);
     wk_outbox_admitted(&m->box, e[1]);
-    assert_int_equal(m->box.held, 0);
+    assert_int_equal(m->box.held_bytes, 0);
     assert_int_equal(m->box.bytes, 2 * each); // the files are all there
     wk_outbox_leave(&m->box, e[0]);
     assert_int_equal(wk_outbox_drop(&m->box, e[1]), LH_OK);
-    assert_int_equal(m->box.held, 0);
+    assert_int_equal(m->box.held_bytes, 0);
     assert_int_equal(m->box.bytes, 0);
     assert_true(wk_outbox_begin_removal(&m->box));
     wk_outbox_end_removal(&m->box, true);
@@ -111,19 +111,19 @@ static void a_start_holds_no_frame_but_the_one_that_is_sent(void **state)
     struct lh_blob *frame;
     for (uint64_t step = 1; step <= 9; step++) assert_int_equal(keep(m, 1, step, &e), LH_OK);
     restart(m, true);
-    assert_int_equal(m->box.held, 0);
+    assert_int_equal(m->box.held_bytes, 0);
     assert_int_equal(m->box.entries, 9);
     for (e = m->box.first; e->next; e = e->next) wk_outbox_admitted(&m->box, e);
     assert_int_equal(wk_outbox_frame(&m->box, m->box.first, &frame), LH_OK);
-    assert_int_equal(m->box.held, 0);
+    assert_int_equal(m->box.held_bytes, 0);
     lh_blob_release(frame);
     assert_int_equal(wk_outbox_frame(&m->box, e, &frame), LH_OK);
-    assert_int_equal(m->box.held, e->bytes);
+    assert_int_equal(m->box.held_bytes, e->bytes);
     assert_ptr_equal(e->frame, frame);
     lh_blob_release(frame);
     wk_outbox_folded(&m->box, e, 1, 1);
     wk_outbox_admitted(&m->box, e);
-    assert_int_equal(m->box.held, 0);
+    assert_int_equal(m->box.held_bytes, 0);
 }
 
 static void assert_unreadable(struct machine *m, struct wk_entry *e)
@@ -133,7 +133,7 @@ static void assert_unreadable(struct machine *m, struct wk_entry *e)
     assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "0003-0000000000000001-0000000000000001"));
     assert_null(frame);
     assert_null(e->frame);
-    assert_int_equal(m->box.held, 0);
+    assert_int_equal(m->box.held_bytes, 0);
     assert_int_equal(m->box.entries, 2); // whose loss it is, the caller says
 }
 

@@ -65,8 +65,8 @@ static struct wk_slot slot_of(struct machine *m, uint64_t n)
                             .tokens = n + 40,
                             .claim = m->claim,
                             .place = m->place,
-                            .claims = (uint32_t)(n % 4),
-                            .places = (uint32_t)(n % 6)};
+                            .claim_count = (uint32_t)(n % 4),
+                            .place_count = (uint32_t)(n % 6)};
 }
 
 static lh_err flip(struct machine *m, struct wk_slots *s, uint64_t n, bool sync)
@@ -86,10 +86,10 @@ static void assert_slot(struct machine *m, const struct wk_slot *got, uint64_t n
     assert_int_equal(got->decided_admitted, want.decided_admitted);
     assert_int_equal(got->decided_epoch, want.decided_epoch);
     assert_int_equal(got->tokens, want.tokens);
-    assert_int_equal(got->places, want.places);
-    assert_memory_equal(got->place, m->place, want.places * sizeof *m->place);
-    assert_int_equal(got->claims, want.claims);
-    assert_memory_equal(got->claim, m->claim, want.claims * sizeof *m->claim);
+    assert_int_equal(got->place_count, want.place_count);
+    assert_memory_equal(got->place, m->place, want.place_count * sizeof *m->place);
+    assert_int_equal(got->claim_count, want.claim_count);
+    assert_memory_equal(got->claim, m->claim, want.claim_count * sizeof *m->claim);
     assert_memory_equal(m->got, m->residual, sizeof m->got);
 }
 
@@ -301,21 +301,21 @@ static void version_1_is_read(void **state)
         struct wk_slots s = open_slots(m);
         struct wk_slot slot = slot_of(m, 3), got;
         enum wk_slot_state found;
-        slot.places = 0;
+        slot.place_count = 0;
         slot.tokens = 555; // the offset
         s.generation = 2 * n;
         assert_int_equal(wk_slot_flip(&s, &slot, m->residual, false), LH_OK);
-        as_version_1(m, B, slot.claims, units[n - 1]);
+        as_version_1(m, B, slot.claim_count, units[n - 1]);
         s = open_slots(m);
         assert_int_equal(wk_slot_load(&s, &got, m->got, &found), LH_OK);
         assert_int_equal(found, WK_SLOT_INTACT);
         assert_int_equal(got.next, slot.next);
         assert_int_equal(got.tokens, 0);
         assert_int_equal(got.decided_epoch, 0);
-        assert_int_equal(got.claims, slot.claims);
-        assert_memory_equal(got.claim, m->claim, slot.claims * sizeof *m->claim);
+        assert_int_equal(got.claim_count, slot.claim_count);
+        assert_memory_equal(got.claim, m->claim, slot.claim_count * sizeof *m->claim);
         assert_memory_equal(m->got, m->residual, sizeof m->got);
-        assert_int_equal(got.places, n == 1);
+        assert_int_equal(got.place_count, n == 1);
         if (n == 1) assert_true(got.place[0].unit == 77 && got.place[0].tokens == 555);
         wk_slot_free(&got);
     }

@@ -1,0 +1,75 @@
+// Planted bugs of a worker's pushes; see worker/bugs.h. The conditions under which they act stand
+// in worker/, one line each.
+#include <math.h>
+#include <stdint.h>
+
+#include "worker/bugs.h"
+#include "worker/push/outcome.h"
+
+// A second push while one is in flight.
+bool wk_bug_may_cut(const struct wk_shard *s)
+{
+    size_t undecided = 0;
+    for (struct wk_entry *e = s->outbox.first; e; e = e->next)
+        undecided += e->status == WK_UNDECIDED;
+    return undecided < 2;
+}
+
+// Steps as if they had been committed; the disk does not say so.
+void wk_bug_commit(struct wk_shard *s, uint64_t next, uint64_t decided)
+{
+    struct wk_slot *slot = (struct wk_slot *)(uintptr_t)s->slot.committed;
+    slot->next = next;
+    slot->decided = decided;
+}
+
+// History was lost behind us, so everything above the row is sent again byte for byte, also what
+// was refused and went back to the residual. Returns whether there was anything to do.
+bool wk_bug_send_above(struct wk_shard *s, uint64_t incarnation, uint64_t step)
+{
+    const struct wk_worker *w = s->worker;
+    uint64_t last = incarnation == w->incarnation.number ? step : 0;
+    if (last >= s->slot.committed->decided) return false;
+    wk_bug_commit(s, s->slot.committed->next, last);
+    for (struct wk_entry *e = s->outbox.first; e; e = e->next)
+        if (lh_incarnation_equal(e->head.incarnation, w->incarnation) && e->head.step > last)
+            e->status = WK_UNDECIDED;
+    return true;
+}
+
+// A server that is busy is taken for one that refused.
+lh_err wk_bug_return_undecided(struct wk_shard *s)
+{
+    struct wk_entry *e = wk_outbox_undecided(&s->outbox);
+    if (!e) return LH_OK;
+    wk_bug_commit(s, e->head.step, s->slot.committed->decided);
+    return wk_entry_return(s, e);
+}
+
+// What is undecided is taken back without waiting for an answer.
+lh_err wk_bug_return_all(struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++) {
+        struct wk_entry *e = wk_outbox_undecided(&w->shard[i].outbox);
+        if (e) LH_TRY(wk_entry_return(&w->shard[i], e));
+    }
+    return LH_OK;
+}
+
+// After a power cut steps go on under the same incarnation, over those that the slot had given out.
+lh_err wk_bug_keep_steps(struct wk_shard *s, struct wk_slot *slot)
+{
+    slot->next = s->slot.snapshot.step + 1;
+    for (struct wk_entry *e = s->outbox.first, *next; e; e = next) {
+        next = e->next;
+        if (e->head.step >= slot->next) LH_TRY(wk_outbox_drop(&s->outbox, e));
+    }
+    return LH_OK;
+}
+
+// What comes back is rounded as a coarser format would.
+void wk_bug_round(struct wk_shard *s)
+{
+    for (uint64_t i = 0; i < s->layout->values; i++)
+        s->slot.spare[i] = rintf(64 * s->slot.spare[i]) / 64;
+}

@@ -1,0 +1,56 @@
+// Core: what every file of the worker may call, and what calls none of them: the end of the
+// process, waits, look-ups, and the event that the state changed.
+#include "worker/worker.h"
+
+int64_t wk_deadline(const struct wk_worker *w, struct lh_link *link)
+{
+    return lh_link_deadline(link, w->conf.deadline_ns, w->conf.deadline_max_ns);
+}
+
+int64_t wk_backoff(struct wk_worker *w, uint32_t *tries, lh_err why)
+{
+    int64_t cap = w->conf.retry_base_ns, most = w->conf.retry_max_ns;
+    bool nobody = why == LH_ERR_UNAVAILABLE ||
+                  why == LH_ERR_DEADLINE; // a server that reads its log misses deadlines
+    if (nobody && most > w->conf.reconnect_max_ns) most = w->conf.reconnect_max_ns;
+    // it answers, and serves as soon as its history is settled, which may take no time at all
+    if (why == LH_ERR_REBUILDING && most > 2 * cap) most = 2 * cap;
+    for (uint32_t i = 0; i < *tries && cap < most; i++) cap *= 2;
+    if (cap > most) cap = most;
+    ++*tries;
+    return 1 + lh_random_below(w->conf.env, cap); // full jitter
+}
+
+bool wk_worth_saying(uint32_t tries)
+{
+    return (tries & (tries + 1)) == 0;
+}
+
+void wk_fatal(struct wk_worker *w, lh_err err)
+{
+    if (w->stopped) return;
+    w->stopped = w->failed = true;
+    lh_logf(w->conf.log, LH_ERROR, "worker.stop", "%s", lh_err_text(err));
+    if (w->conf.fatal) w->conf.fatal(w->conf.fatal_arg, err, lh_err_text(err));
+}
+
+bool wk_cutting(const struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (w->shard[i].cut) return true;
+    return false;
+}
+
+static void changed(void *arg)
+{
+    struct wk_worker *w = arg;
+    w->change_posted = false;
+    if (!w->stopped) w->hooks->changed(w);
+}
+
+void wk_changed(struct wk_worker *w)
+{
+    if (w->change_posted || w->stopped) return;
+    w->change_posted = true;
+    lh_post(w->conf.env, changed, w);
+}

@@ -1,0 +1,12 @@
+// Member: the worker and its coordinator: join, leases, reports. See member.c.
+#ifndef WK_MEMBER_H
+#define WK_MEMBER_H
+
+#include "worker/worker.h"
+
+void wk_member_start(struct wk_worker *w);
+// Asks for leases, and tells how far this worker is, at the next turn of the loop; does nothing
+// while a request is under way, or waits because the coordinator could not be reached.
+void wk_lease_soon(struct wk_worker *w);
+
+#endif

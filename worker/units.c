@@ -1,0 +1,175 @@
+// Units: the queue of leased units, and what this worker has of each: begun, finished and not
+// claimed yet, kept for later, given back (server/docs/0000-protocol.md#rule-19).
+#include "worker/units.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// Its place in the queue, or w->queued. Looks from *at on and leaves it behind what it found: lists
+// of units mostly stand in the queue's order.
+static uint32_t place_of(const struct wk_worker *w, uint64_t unit, uint32_t *at)
+{
+    for (uint32_t i = 0; i < w->queued; i++) {
+        uint32_t k = *at + i < w->queued ? *at + i : *at + i - w->queued;
+        if (w->queue[k].unit != unit) continue;
+        *at = k + 1 < w->queued ? k + 1 : 0;
+        return k;
+    }
+    return w->queued;
+}
+
+static bool in_list(const uint64_t *list, uint32_t n, uint64_t unit)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i] == unit) return true;
+    return false;
+}
+
+// Trained, and its claim is on its way: waiting in a shard, or in a frame of the outbox.
+static bool claimed(const struct wk_worker *w, uint64_t unit)
+{
+    const struct wk_shard *s = &w->shard[unit % w->shards];
+    if (in_list(s->finished.unit, s->finished.count, unit) ||
+        in_list(s->slot.committed->claim, s->slot.committed->claim_count, unit))
+        return true;
+    for (struct wk_entry *e = s->outbox.first; e; e = e->next)
+        if (in_list(e->head.claim, e->head.claims, unit) &&
+            !lh_ledger_credited(&s->replica.ledger, unit))
+            return true;
+    return false;
+}
+
+// How far this unit was trained, in an earlier life or before we stood still; the queue knows from
+// here on.
+static uint64_t resumed(struct wk_worker *w, uint64_t unit)
+{
+    for (uint32_t i = 0; i < w->resume_count; i++)
+        if (w->resume[i].unit == unit) {
+            uint64_t tokens = w->resume[i].tokens;
+            w->resume[i] = w->resume[--w->resume_count];
+            return tokens;
+        }
+    return 0;
+}
+
+void wk_units_park(struct wk_worker *w)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < w->resume_count; i++) { // others may have had them credited since
+        uint64_t u = w->resume[i].unit;
+        if (!lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u))
+            w->resume[kept++] = w->resume[i];
+    }
+    w->resume_count = kept;
+    for (uint32_t i = 0; i < w->queued; i++)
+        if (w->queue[i].done && w->resume_count < WK_PLACES_MAX) // no room: from its start again
+            w->resume[w->resume_count++] = (struct wk_place){w->queue[i].unit, w->queue[i].done};
+    w->queued = 0;
+}
+
+void wk_units_announce(struct wk_worker *w)
+{
+    struct wk_trainer *t = w->conf.trainer;
+    for (uint32_t i = 0; i < w->queued && i < w->conf.queue_units && t->ops->announce; i++) {
+        if (!w->queue[i].announced) t->ops->announce(t, w->queue[i].unit, true);
+        w->queue[i].announced = true;
+    }
+}
+
+// Its claim waits for a cut of its shard.
+void wk_units_finished(struct wk_worker *w, uint64_t unit, uint64_t steps)
+{
+    for (uint32_t i = 0; i < w->shards; i++) {
+        struct wk_shard *s = &w->shard[i];
+        bool here = unit % w->shards == s->id || LH_BUG("credit_each");
+        if (LH_BUG("credit_any")) here = (unit + w->id) % w->shards == s->id;
+        if (!here) continue;
+        if (s->finished.count < WK_CLAIMS_HELD_MAX) {
+            s->finished.steps[s->finished.count] = steps;
+            s->finished.unit[s->finished.count++] = unit;
+        } else {
+            lh_logf(w->conf.log, LH_ERROR, "claims.full", "unit %llu will be trained again",
+                    (unsigned long long)unit);
+        }
+    }
+}
+
+void wk_units_take(struct wk_worker *w, size_t n, const uint64_t *units)
+{
+    uint32_t at = 0;
+    for (size_t i = 0; i < n && w->queued < LH_LEASES_MAX; i++) {
+        uint64_t u = units[i];
+        if (u >= w->conf.units->count || place_of(w, u, &at) < w->queued || claimed(w, u)) continue;
+        if (lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u)) continue;
+        struct wk_queued q = {.unit = u, .tokens = w->conf.units->unit[u].tokens};
+        q.done = resumed(w, u);
+        if (q.done >= q.tokens) { // every shard's pushes hold it, only its claim was lost
+            wk_units_finished(w, u, 0);
+            continue;
+        }
+        w->queue[w->queued++] = q;
+    }
+    wk_units_announce(w);
+}
+
+// ---------------------------------------------------------------- recall
+
+// Is it trained in part: in a push, since the last cut, or in the step under way?
+bool wk_units_begun(const struct wk_worker *w, const struct wk_queued *q)
+{
+    if (q->done) return true;
+    for (uint32_t i = 0; w->stepping && i < w->in.pieces; i++)
+        if (w->piece[i].unit == q->unit) return true;
+    return false;
+}
+
+static bool kept_for_later(const struct wk_worker *w, uint64_t unit)
+{
+    for (uint32_t i = 0; i < w->resume_count; i++)
+        if (w->resume[i].unit == unit) return true;
+    return false;
+}
+
+// Gives back what is recalled, but what is begun. What is not here at all was given back before, by
+// this life or an earlier one: it is said again.
+void wk_units_give_back(struct wk_worker *w, size_t n, const uint64_t *units)
+{
+    struct wk_trainer *t = w->conf.trainer;
+    uint32_t at = 0;
+    w->returned_count = 0;
+    for (size_t i = 0; i < n && w->returned_count < LH_RECALLS_MAX; i++) {
+        uint64_t u = units[i];
+        if (u >= w->conf.units->count || kept_for_later(w, u) || claimed(w, u)) continue;
+        uint32_t k = place_of(w, u, &at);
+        if (k < w->queued) {
+            if (wk_units_begun(w, &w->queue[k])) continue;
+            if (w->queue[k].announced && t->ops->announce) t->ops->announce(t, u, false);
+            memmove(w->queue + k, w->queue + k + 1, (w->queued - k - 1) * sizeof *w->queue);
+            w->queued--;
+            at = 0;
+        }
+        w->returned[w->returned_count++] = u;
+    }
+}
+
+// ---------------------------------------------------------------- what is told of them
+
+json_t *wk_units_status(const struct wk_worker *w)
+{
+    uint64_t left = 0;
+    for (uint32_t i = 0; i < w->queued; i++) left += w->queue[i].tokens - w->queue[i].done;
+    return json_pack("{s:i s:f}", "units", (int)w->queued, "seconds",
+                     w->tokens_per_s > 0 ? (double)left / w->tokens_per_s : 0.0);
+}
+
+bool wk_units_drained(const struct wk_worker *w)
+{
+    if (w->phase < LH_PHASE_DRAIN || w->queued || w->stepping) return false;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        const struct wk_shard *s = &w->shard[i];
+        if (s->cut || wk_outbox_undecided(&s->outbox) || s->progress.steps || s->progress.tokens ||
+            s->finished.count || s->slot.committed->claim_count)
+            return false;
+    }
+    return true;
+}

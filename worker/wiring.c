@@ -1,0 +1,43 @@
+// Wiring: who hears what a lower file tells (README.md, "Who calls whom"). The one file that names
+// both sides of an event.
+#include "worker/push/outcome.h"
+#include "worker/push/round.h"
+#include "worker/push/session.h"
+#include "worker/replica/follow.h"
+#include "worker/worker.h"
+
+static void changed(struct wk_worker *w)
+{
+    wk_session_changed(w);
+    wk_round_boundary(w);
+}
+
+static void room(struct wk_shard *s)
+{
+    lh_err err = wk_outcome_room(s);
+    if (err)
+        wk_fatal(s->worker, err);
+    else
+        wk_changed(s->worker);
+}
+
+static void address(struct wk_shard *s)
+{
+    if (!wk_following(s)) wk_follow_start(s);
+    if (s->ready) wk_session_start(s);
+}
+
+static void raised(struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++) {
+        wk_session_lost(&w->shard[i]);
+        wk_follow_stop(&w->shard[i]);
+    }
+}
+
+const struct wk_hooks wk_wiring = {
+    .changed = changed,
+    .room = room,
+    .address = address,
+    .raised = raised,
+};
