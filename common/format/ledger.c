@@ -320,7 +320,8 @@ static void write_incarnation(struct lh_incarnation i, struct lh_buf *out)
 
 void lh_ledger_write(const struct lh_ledger *l, struct lh_buf *out)
 {
-    lh_put_u16(out, l->move.epoch ? 2 : 1); // of this encoding: 2 has a move, ahead of the rows
+    // Version of this encoding: 2 has a move ahead of the rows.
+    lh_put_u16(out, l->move.epoch ? 2 : 1);
     lh_put_u32(out, l->shard);
     lh_put_u32(out, l->shards);
     lh_put_u64(out, l->epoch);

@@ -23,7 +23,8 @@ static bool yes(const json_t *o, const char *key)
     return json_is_true(json_object_get(o, key));
 }
 
-struct field { // of one object under another name in the other
+// A field of one object that has another name in the other.
+struct field {
     const char *to, *from;
 };
 

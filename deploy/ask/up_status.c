@@ -143,7 +143,7 @@ void dp_lives_see(struct dp_lives *lives, const struct dp_status *status, struct
     CARRY(lost_units);
 #undef CARRY
     total->accepted = lives->last.accepted =
-        now->accepted; // of all lives already: it comes from the logs
+        now->accepted; // the logs' count, over all lives already
     if (reborn && now->stall_s < lives->last.stall_s) lives->past.stall_s += lives->last.stall_s;
     lives->last.stall_s = now->stall_s;
     total->stall_s = lives->past.stall_s + now->stall_s;

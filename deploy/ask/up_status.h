@@ -33,7 +33,8 @@ struct dp_holding { // a shard's replica, as its holder reports it
     double staleness_p50, staleness_p99, staleness_max, staleness_bound;
 };
 
-struct dp_counts { // of a worker; they only rise while its process lives
+// Counts of a worker; they only rise while its process lives.
+struct dp_counts {
     uint64_t steps, tokens, rounds;
     uint64_t payload_up, payload_down, wire_up, wire_down; // bytes
     uint64_t accepted, damped, returned, lost_units;

@@ -26,7 +26,7 @@ struct restoring {
     struct dp_replay replay;
     struct lh_signer *signer;
     char checkpoints[DP_PATH_SIZE];
-    uint64_t epoch; // at least this one is opened
+    uint64_t epoch; // the lowest epoch that may be opened
 };
 
 static LH_MUST lh_err check_empty(const char *dir)
@@ -151,7 +151,7 @@ lh_err dp_checkpoint_restore(const struct dp_restore *q)
 struct pruning {
     struct dp_job *job;
     struct lk_checkpoint_conf conf;
-    uint64_t *first; // of each shard's records in the log; 0: none
+    uint64_t *first; // first version of each shard's records in the log; 0: none
 };
 
 static lh_err note_first(void *arg, const struct ps_wal_entry *e)

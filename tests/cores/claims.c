@@ -163,7 +163,7 @@ static void a_worker_that_goes_on_is_not_passed_over(void **state)
     for (uint64_t back = 12; back > 0; back--) {
         struct lh_point p = of_log(r, 0, back);
         say(r, 1, &p);
-        rig_run(r, 170 * LH_MS); // of a report's 500
+        rig_run(r, 170 * LH_MS); // three leases a report, which comes every 500 ms
     }
     assert_in_range(row(r, 0)->stable.version, head - 9, head - 1);
     rig_free(r);

@@ -11,10 +11,10 @@ static const int64_t STEP = 100 * LH_MS;
 enum { STEPS = 300 }; // many grace times of the server's, which is a second
 
 struct waiting {
-    struct offer_held held; // by the good one
+    struct offer_held held; // the good one's state
     struct lh_hash none;
     Longhaul__V1__Point made_up;
-    unsigned asked[2]; // of each, how often it heard that its state is wanted
+    unsigned asked[2]; // how often each of the two heard that its state is wanted
 };
 
 static void begin(struct rig *r, struct waiting *w)

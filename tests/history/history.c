@@ -190,7 +190,7 @@ static void repeat_in_copy(struct history *h, const struct lk_replica *replica,
     must(lk_checkpoint_folded(h->taking, replica, r, &late->what));
     if (!late->what.below) return;
     LH_ASSERT(h->lates < LH_COUNT(h->late));
-    late->plain = lh_blob_copy(lh_buf_span(&replica->plain)); // that was opened to fold it
+    late->plain = lh_blob_copy(lh_buf_span(&replica->plain)); // it was unsealed to fold it
     LH_ASSERT(late->plain);
     h->lates++;
     if (!h->hold_late) history_repeat(h, h->taking);

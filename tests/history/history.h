@@ -17,12 +17,12 @@ struct history {
     char log[LH_PATH_SIZE], checkpoints[LH_PATH_SIZE];
     uint8_t job[LH_JOB];
     struct lh_manifest manifest;
-    float *initial; // of the whole model
+    float *initial; // initial parameters of the whole model
     struct lk_checkpoint_conf conf;
     struct lk_replica replica[HISTORY_SHARDS];
     float *residual[HISTORY_SHARDS];
     struct ps_wal *wal;
-    uint8_t optimizer;            // of the next plan
+    uint8_t optimizer;            // optimizer of the next plan
     struct lk_checkpoint *taking; // hears of the records, as on a server; NULL: none
     bool hold_late;               // what it is to repeat waits for history_repeat()
     struct history_late {
@@ -46,7 +46,8 @@ void history_repeat(struct history *h, struct lk_checkpoint *taking);
 // The frame of that next push, before it is one.
 void history_frame(struct history *h, uint32_t shard, struct lh_buf *out);
 void history_write(struct history *h, uint32_t shard, bool weights); // a checkpoint, as it is now
-struct lk_replica history_scratch(const struct history *h, uint32_t shard); // to read one into
+// A replica to read a checkpoint into.
+struct lk_replica history_scratch(const struct history *h, uint32_t shard);
 void history_mark(struct history *h);
 void history_reopen(struct history *h); // another generation of the log
 // The usual one: shard 0 to version 16, shard 1 to 9, checkpoints of shard 0 at 5 and 11 and of

@@ -32,7 +32,7 @@ static void make_signer(struct history *h)
     if (!err) err = lh_sign_generate(path, "golden");
     if (!err) err = lh_signer_load(path, &signer);
     LH_ASSERT(err == LH_OK && remove(path) == 0);
-    h->conf.signer = signer; // of the process, until its end
+    h->conf.signer = signer; // the process keeps it until its end
 }
 
 // Of both shards at their last version.

@@ -133,8 +133,9 @@ static struct snapshot read_snapshot(const struct sim_node *n, uint32_t shard, u
     return snap;
 }
 
-struct holding {   // of a worker's shard at a start
-    double *held;  // in its hands
+// Mass of a worker's shard at a start.
+struct holding {
+    double *held;  // mass in its hands
     float *rule11; // the residual of a lost slot
     struct snapshot snapshot;
 };

@@ -213,7 +213,7 @@ static void ranges_belong_to_their_place_and_file(void **state)
     assert_int_equal(lh_file_load(r->env, path, &second), LH_OK);
 
     uint8_t *at = first.data + LK_CKPT_HEADER;
-    memcpy(second.data + LK_CKPT_HEADER, at, range); // of the other state
+    memcpy(second.data + LK_CKPT_HEADER, at, range); // the other state's range
     assert_int_equal(lh_file_replace(r->env, path, lh_buf_span(&second)), LH_OK);
     assert_int_equal(lk_checkpoint_read(&conf, path, &got), LH_ERR_CORRUPT);
     memcpy(second.data + LK_CKPT_HEADER, at + range, range); // changed places

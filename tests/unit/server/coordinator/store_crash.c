@@ -228,7 +228,7 @@ static void a_second_process_is_told_and_changes_nothing(void **state)
     put(&r, "a", "one");
     commit(&r);
     struct lh_buf before = lh_buf(1 << 16), after = lh_buf(1 << 16);
-    drop(&r, "a"); // so that a rewrite would show
+    drop(&r, "a"); // a rewrite would show it
     commit(&r);
     assert_int_equal(lh_file_load(r.env, file_path, &before), LH_OK);
     assert_int_equal(ps_store_open(r.env, "state", &second), LH_ERR_BUSY);
