@@ -1,4 +1,4 @@
-// What `longhaul drain` waits for: read out of a coordinator's status.
+// The state that `longhaul drain` waits for, read out of a coordinator's status.
 #ifndef DP_DRAIN_H
 #define DP_DRAIN_H
 

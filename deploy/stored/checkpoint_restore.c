@@ -1,11 +1,10 @@
 // Restore and prune. See checkpoint_restore.h.
 //
-// What is restored is the fold state at a version (replay.h), written as the checkpoint of that
-// version: a server that starts on it has no log yet and goes on from there. Unless the state is
-// the whole history of a stopped server, records above it may have been acknowledged or followed:
-// then DIR/epoch-<shard> (layout: server/recovery/recover.c) says that an epoch above all that were
-// seen was begun, and the server opens it before it serves (server/docs/0000-protocol.md#rule-17,
-// #rule-18).
+// A restored checkpoint is the fold state at a version (replay.h): a server that starts on it has
+// no log yet and goes on from there. Unless the state is the whole history of a stopped server,
+// records above it may have been acknowledged or followed: then DIR/epoch-<shard> (layout:
+// server/recovery/recover.c) says that an epoch above all that were seen was begun, and the server
+// opens it before it serves (server/docs/0000-protocol.md#rule-17, #rule-18).
 #include "deploy/stored/checkpoint_restore.h"
 
 #include <dirent.h>

@@ -43,8 +43,8 @@ struct dp_gap {
     double low_percent, high_percent, mean_nat;
 };
 
-// What was measured of runs like this one, after `rounds` of them. NULL where none was: no law is
-// known by which a figure of one size, length or density would hold for another.
+// Measured results of runs like this one, after `rounds` of them. NULL where there are none: no law
+// is known by which a figure of one size, length or density would hold for another.
 const struct dp_gap *dp_plan_gap(const struct dp_topology *t, const struct dp_plan *plan,
                                  double rounds);
 // "-1.0 to -0.3 % ..." with where it was measured, or that nothing like it was.

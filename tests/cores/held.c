@@ -110,7 +110,7 @@ static void so_it_does_when_it_dies_before_it_serves(void **state)
     assert_gone_on(r, 3);
 }
 
-// What the owner has beyond that state was acknowledged to nobody, and is lost without need.
+// Records of the owner beyond that state were acknowledged to nobody, and are lost without need.
 static void a_log_that_goes_on_from_that_state_stays(void **state)
 {
     struct rig *r = *state;

@@ -207,7 +207,7 @@ static void a_push_that_stops_holds_no_room(void **state)
     assert_int_equal(r->server->room.frames, 0);
 }
 
-// Who sends the beginning of a push again and again would hold its room for ever.
+// A worker that sends the beginning of a push again and again would hold its memory for ever.
 static void a_push_begins_once_on_a_call(void **state)
 {
     struct rig *r = *state;
@@ -224,7 +224,7 @@ static void a_push_begins_once_on_a_call(void **state)
     rig_call_wait(r, &h);
 }
 
-// What came with its beginning is kept until there is room for the frame.
+// Bytes that came with its beginning are kept until there is memory for the frame.
 static void a_push_that_finds_no_room_waits_with_what_it_brought(void **state)
 {
     struct rig *r = *state;
@@ -362,7 +362,7 @@ static void snapshots_that_nobody_reads_keep_nobody_out(void **state)
     assert_int_equal(r->server->snapshots, 0);
 }
 
-// What a follower made up takes no other follower's place.
+// A state that a follower made up takes no other follower's place.
 static void a_state_that_is_not_the_offered_one_is_not_asked_for_again(void **state)
 {
     struct rig *r = *state;

@@ -60,7 +60,7 @@ static void until_frozen(struct rig *r)
     assert_int_not_equal(ledger(r->server)->move.epoch, 0);
 }
 
-// What another incarnation of the worker hears from the former owner.
+// The former owner's answer to another incarnation of the worker.
 static lh_err fence(struct rig *r, uint64_t number)
 {
     return rig_fence(r, 0, number << 32);

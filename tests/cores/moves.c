@@ -207,7 +207,7 @@ static bool late_words(void *arg, const char *from, const char *to, enum lh_rpc 
     return true;
 }
 
-// What it said of the epoch that ends with the take-back is heard when the next one is open.
+// Words about the epoch that ends with the take-back are heard when the next one is open.
 static void an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words(void **state)
 {
     struct rig *r = *state;

@@ -432,8 +432,8 @@ static void begin_pair(struct rig *r, struct image *m)
     assert_int_equal(ledger(r->standby, 0)->version, ledger(r->server, 0)->version);
 }
 
-// Who asks at a start is not silent, and wants no epoch: its standby takes nothing over, and no
-// move is given up.
+// A server that asks at a start is not silent, and wants no epoch: its standby takes nothing over,
+// and no move is given up.
 static void a_start_is_no_silence(void **state)
 {
     struct rig *r = *state;

@@ -118,7 +118,8 @@ static void an_owner_asks_in_its_own_epoch(void **state)
     assert_true(asked > 0);
 }
 
-// What acknowledged alone has no standby to ask for at its next start, whatever the settings say.
+// A server that acknowledged alone has no standby to ask for at its next start, whatever the
+// settings say.
 static void a_server_that_had_no_standby_notes_none(void **state)
 {
     struct rig *r = *state;

@@ -192,7 +192,7 @@ static void a_transfer_that_gets_on_is_not_passed_over(void **state)
     lh_blob_release(w.held.state);
 }
 
-// Who begins again and again, and breaks off, has had its turn after a few of them.
+// A worker that begins again and again, and breaks off, has had its turn after a few of them.
 static void a_transfer_that_breaks_again_and_again_is_passed_over(void **state)
 {
     struct rig *r = *state;

@@ -97,7 +97,7 @@ Longhaul__V1__JoinReply rig_join(struct rig *r, uint32_t w, uint64_t attempt, ui
 // rig_hello() does, and fails the test where there is no session.
 void rig_greet(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next);
 void rig_hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next);
-// What a new incarnation of worker w hears.
+// The answer to a new incarnation of worker w.
 LH_MUST lh_err rig_fence(struct rig *r, uint32_t w, uint64_t number);
 // The shard's versions `from` to `to`: every raised incarnation of worker 0 is a FENCE record.
 void rig_log(struct rig *r, uint64_t from, uint64_t to);

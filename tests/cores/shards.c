@@ -143,7 +143,7 @@ static void what_either_shard_needs_of_the_log_stays(void **state)
     assert_int_equal(ledger(r, 1)->version, 20);
 }
 
-// Which shard's records stood in a torn tail nobody knows.
+// Nobody knows which shard's records stood in a torn tail.
 static void a_torn_tail_begins_a_new_epoch_of_both_shards(void **state)
 {
     struct rig *r = *state;

@@ -157,7 +157,7 @@ static void a_pause_of_the_owner_is_not_its_standbys_silence(void **state)
     assert_int_equal(insync(r)->state, PS_ALONE);
 }
 
-// What becomes of the owner's reports.
+// The fate of the owner's reports.
 struct reports {
     struct rig *rig;
     uint32_t hangs; // from here on so many hang until nobody waits for them any more

@@ -168,7 +168,7 @@ static void nor_for_one_that_is_unsealed(void **state)
     keeps(r);
 }
 
-// Of the same version, and another history: a standby of its own confirmed it as well.
+// The state has the same version and another history: a standby of its own confirmed it as well.
 static void nor_for_another_state_of_the_same_version(void **state)
 {
     struct rig *r = *state;
@@ -292,7 +292,8 @@ static void fill(struct rig *r, struct owner *o)
     assert_int_equal(s->indexed, indexed);
 }
 
-// What a full disk did not take is written when there is room, and before it is relied on.
+// Records that a full disk did not take are written when there is room, and before they are relied
+// on.
 static void what_was_not_written_is_written_before_it_is_served(void **state)
 {
     struct rig *r = *state;

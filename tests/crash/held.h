@@ -1,4 +1,4 @@
-// What a worker's directory holds of the mass that is not in the log, read offline.
+// The mass in a worker's directory that is not in the log, read offline.
 //
 // It is what the next start goes on from: where the slot outlived the host its residual, else what
 // server/docs/0000-protocol.md#rule-11 leaves of it, and in both cases the pushes of the outbox
