@@ -87,6 +87,7 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
                    .damped = count(o, "damped"),
                    .returned = count(o, "returned"),
                    .lost_units = count(o, "lost_units"),
+                   .plain_up = count(o, "plain_up_bytes"),
                    .stall_s = number(o, "stall_s")},
         .credited_tokens = count(o, "credited_tokens"),
         .budget_tokens = count(o, "budget_tokens"),
@@ -94,6 +95,7 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
         .credited = count(o, "credited"),
         .draining = json_is_true(json_object_get(o, "draining")),
     };
+    if (!json_object_get(o, "plain_up_bytes")) out->counts.unsplit_up = out->counts.payload_up;
     text(o, "role", out->role, sizeof out->role);
     text(o, "region", out->region, sizeof out->region);
     text(o, "name", out->name, sizeof out->name);
@@ -141,6 +143,8 @@ void dp_lives_see(struct dp_lives *lives, const struct dp_status *status, struct
     CARRY(damped);
     CARRY(returned);
     CARRY(lost_units);
+    CARRY(plain_up);
+    CARRY(unsplit_up);
 #undef CARRY
     total->accepted = lives->last.accepted =
         now->accepted; // the logs' count, over all lives already
