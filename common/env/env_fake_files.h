@@ -46,7 +46,7 @@ struct lh_fake_env {
     // last sync of a directory (the oldest first); a power cut falls back to any of these
     struct lh_fake_names now;
     struct lh_fake_names *past;
-    size_t pasts;
+    size_t past_count;
     bool apart; // instead: each folder's changes by themselves, the oldest first
     struct lh_fake_change *change;
     size_t changes;

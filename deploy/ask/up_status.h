@@ -53,7 +53,7 @@ struct dp_status {
     double loss, tokens_per_s;
     int64_t h;
     uint64_t behind[DP_SHARDS_MAX];
-    unsigned behinds;
+    unsigned behind_count;
     struct dp_counts counts;
     struct dp_holding shard[DP_SHARDS_MAX];
     unsigned shards;

@@ -100,7 +100,7 @@ uint64_t dp_watch_behind(const struct dp_up *up, const struct dp_node *worker)
 {
     uint64_t most = 0;
     const struct dp_status *s = &worker->status;
-    for (unsigned i = 0; i < s->behinds; i++) most = s->behind[i] > most ? s->behind[i] : most;
+    for (unsigned i = 0; i < s->behind_count; i++) most = s->behind[i] > most ? s->behind[i] : most;
     for (unsigned i = 0; i < s->shards; i++) {
         const struct dp_holding *head = dp_watch_shard(up, s->shard[i].shard, NULL);
         uint64_t behind =

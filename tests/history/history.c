@@ -186,23 +186,23 @@ static void put_body(struct history *h, uint32_t shard, struct lh_record *r, str
 static void repeat_in_copy(struct history *h, const struct lk_replica *replica,
                            const struct lh_record *r)
 {
-    struct history_late *late = &h->late[h->lates];
+    struct history_late *late = &h->late[h->late_count];
     must(lk_checkpoint_folded(h->taking, replica, r, &late->what));
     if (!late->what.below) return;
-    LH_ASSERT(h->lates < LH_COUNT(h->late));
+    LH_ASSERT(h->late_count < LH_COUNT(h->late));
     late->plain = lh_blob_copy(lh_buf_span(&replica->plain)); // it was unsealed to fold it
     LH_ASSERT(late->plain);
-    h->lates++;
+    h->late_count++;
     if (!h->hold_late) history_repeat(h, h->taking);
 }
 
 void history_repeat(struct history *h, struct lk_checkpoint *taking)
 {
-    for (size_t i = 0; i < h->lates; i++) {
+    for (size_t i = 0; i < h->late_count; i++) {
         lk_checkpoint_repeat(taking, &h->late[i].what, lh_blob_span(h->late[i].plain));
         lh_blob_release(h->late[i].plain);
     }
-    h->lates = 0;
+    h->late_count = 0;
 }
 
 void history_add(struct history *h, uint32_t shard, enum lh_kind kind)

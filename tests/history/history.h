@@ -29,7 +29,7 @@ struct history {
         struct lk_checkpoint_late what;
         struct lh_blob *plain;
     } late[HISTORY_LATES];
-    size_t lates;
+    size_t late_count;
     // Of every version: what a replay must come to. Version 0 is the initial state.
     struct lh_hash digest[HISTORY_SHARDS][HISTORY_VERSIONS];
     struct lh_hash chain[HISTORY_SHARDS][HISTORY_VERSIONS];

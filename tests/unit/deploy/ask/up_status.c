@@ -35,7 +35,7 @@ static void a_worker(void **state)
     assert_string_equal(s.state, "training");
     assert_int_equal(s.pid, 42);
     assert_int_equal(s.h, 8);
-    assert_int_equal(s.behinds, 2);
+    assert_int_equal(s.behind_count, 2);
     assert_int_equal(s.behind[0], 1);
     assert_int_equal(s.counts.steps, 120);
     assert_int_equal(s.counts.payload_down, 2000);
@@ -74,7 +74,7 @@ static void what_is_absent_or_odd_is_zero(void **state)
     struct dp_status s = parse("{\"step\": -5, \"loss\": \"x\", \"behind\": 3, \"digests\": [1], "
                                "\"name\": \"a\\u001b[2J\"}");
     assert_int_equal(s.counts.steps, 0);
-    assert_int_equal(s.behinds, 0);
+    assert_int_equal(s.behind_count, 0);
     assert_true(s.loss == 0);
     assert_int_equal(s.shards, 1);
     assert_string_equal(s.name, "a?[2J");
