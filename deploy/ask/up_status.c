@@ -58,7 +58,8 @@ static void read_arrays(const json_t *o, struct dp_status *out)
     json_array_foreach(json_object_get(o, "behind"), i, item)
     {
         double v = json_number_value(item);
-        if (out->behind_count < DP_SHARDS_MAX) out->behind[out->behind_count++] = v > 0 ? (uint64_t)v : 0;
+        if (out->behind_count < DP_SHARDS_MAX)
+            out->behind[out->behind_count++] = v > 0 ? (uint64_t)v : 0;
     }
 }
 

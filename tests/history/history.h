@@ -11,9 +11,20 @@ enum { HISTORY_SHARDS = 2, HISTORY_KEY_ID = 7, HISTORY_VERSIONS = 64, HISTORY_LA
 #define HISTORY_RUN "history"
 #define HISTORY_DOMAIN "longhaul.local"
 
+// Choices of a history; zeros take the usual ones.
+struct history_kind {
+    uint64_t large;         // values of the tensor "large"; 0: 5000
+    uint64_t segment_bytes; // bytes of a segment of the log; 0: 4096
+    enum lh_cipher cipher;  // cipher of frames and checkpoints; 0: XChaCha20-Poly1305
+    const char *codec;      // codec of every push; NULL: topk-sign
+    float density;          // density of every push; 0: 0.05
+    bool steady;            // pushes go into nearly the same direction
+};
+
 struct history {
     struct lh_env *env;
     const char *dir;
+    struct history_kind kind;
     char log[LH_PATH_SIZE], checkpoints[LH_PATH_SIZE];
     uint8_t job[LH_JOB];
     struct lh_manifest manifest;
@@ -23,6 +34,8 @@ struct history {
     float *residual[HISTORY_SHARDS];
     struct ps_wal *wal;
     uint8_t optimizer;            // optimizer of the next plan
+    float bound;                  // bound of the next plan's effective step; 0: none
+    uint8_t phase;                // phase of the next plan; 0: RUN
     struct lk_checkpoint *taking; // hears of the records, as on a server; NULL: none
     bool hold_late;               // what it is to repeat waits for history_repeat()
     struct history_late {
@@ -37,6 +50,8 @@ struct history {
 
 // An empty history in `dir` of `env`, with keys, a manifest and initial parameters.
 void history_start(struct history *h, struct lh_env *env, const char *dir);
+void history_start_as(struct history *h, struct lh_env *env, const char *dir,
+                      const struct history_kind *kind);
 void history_finish(struct history *h);
 // One more record of a shard: made, committed, folded. ADMIT and REFUSE are the next push of the
 // only worker, which a first FENCE let in.
