@@ -127,17 +127,22 @@ static void nor_are_single_bytes(void **state)
     trickles(*state, 1);
 }
 
-// The state of a model that takes several messages.
+// The bad one is asked first, and brings the first part of a state that takes several messages.
+static void begin_transfer(struct rig *r, struct waiting *w, struct rig_call *h)
+{
+    rig_enlarge(r, 3 * LH_PART_BYTES / sizeof(float));
+    begin(r, w);
+    while (!w->asked[BAD]) say(r, w);
+    offer_begin(r, BAD, h);
+    offer_part(r, BAD, &w->made_up, w->held.state, 0, LH_PART_BYTES, h);
+}
+
 static void a_transfer_that_stops_in_the_middle_is_passed_over(void **state)
 {
     struct rig *r = *state;
     struct waiting w;
     struct rig_call h;
-    rig_enlarge(r, 3 * LH_PART_BYTES / sizeof(float));
-    begin(r, &w);
-    while (!w.asked[BAD]) say(r, &w);
-    offer_begin(r, BAD, &h);
-    offer_part(r, BAD, &w.made_up, w.held.state, 0, LH_PART_BYTES, &h);
+    begin_transfer(r, &w, &h);
     until_it_is_the_good_ones_turn(r, &w);
     assert_int_equal(h.status, LH_ERR_DEADLINE);
     comes_back(r, &w);
@@ -149,11 +154,7 @@ static void a_transfer_is_over_when_its_time_is(void **state)
     struct rig *r = *state;
     struct waiting w;
     struct rig_call h;
-    rig_enlarge(r, 3 * LH_PART_BYTES / sizeof(float));
-    begin(r, &w);
-    while (!w.asked[BAD]) say(r, &w);
-    offer_begin(r, BAD, &h);
-    offer_part(r, BAD, &w.made_up, w.held.state, 0, LH_PART_BYTES, &h);
+    begin_transfer(r, &w, &h);
     rig_run(r, 10 * LH_MS);
     struct ps_rebuild *b = r->server->shard[0]->rebuild;
     struct ps_offer *o = ps_rebuild_offer(b, lh_worker_id(&r->w[BAD].self));
