@@ -115,8 +115,9 @@ bool lh_ledger_credited(const struct lh_ledger *l, uint64_t unit)
 
 static lh_err credit(struct lh_ledger *l, uint64_t unit)
 {
+    // Only one log may credit a unit (server/docs/0000-protocol.md#rule-19).
     if (unit % l->shards != l->shard && !LH_BUG("credit_each") && !LH_BUG("credit_any"))
-        return LH_OK;                              // rule 19: only one log may credit a unit
+        return LH_OK;
     if (lh_ledger_credited(l, unit)) return LH_OK; // the first claim won
     size_t need = (size_t)(unit / 8) + 1;
     if (need > l->credit_bytes) {
