@@ -112,7 +112,8 @@ static void row(struct bench *b, const char *what, const struct lk_codec *codec,
 
 // ---------------------------------------------------------------- encoding
 
-struct arrays { // of the encoding, and of the stream beside it
+// The encoding's arrays, and the array of the stream beside it.
+struct arrays {
     float *e, *d, *stream;
 };
 

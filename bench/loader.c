@@ -88,7 +88,7 @@ struct world {
     struct lh_units units;
     struct slow slow;
     uint32_t fetches;
-    double bytes; // of all units, tokens alone
+    double bytes; // bytes of all units, tokens alone
 };
 
 static void put_file(struct world *w) // one file, all units in a row

@@ -83,6 +83,12 @@ class Section:
         return f"{self.bench}-{self.part}" if self.part else self.bench
 
 
+def cycles(campaign, least):
+    """Targets of a campaign: so many cycles, and no violation in them."""
+    return (Target(f"{campaign}.cycles", "value", "at least", least),
+            Target(f"{campaign}.violations", "value", "at most", 0))
+
+
 ROUND_10M, ROUND_100M = "round.10m.90ms-1gbit", "round.100m.150ms-100mbit"
 PUSH_TARGETS = (
     Target("push.durable.mtls.xchacha20", "ratio", "at least", 0.40),
@@ -246,32 +252,20 @@ SECTIONS = (
         "Coordinator, two servers of two shards each, three workers; kill -9, SIGSTOP for 0.2 to "
         "20 s and a full disk for 0.2 to 8 s, each of every role; "
         "[kill.py](../../tests/crash/kill.py).",
-        targets=(
-            Target("kill.cycles", "value", "at least", 1000),
-            Target("kill.violations", "value", "at most", 0),
-        )),
+        targets=cycles("kill", 1000)),
     Section(
         "campaign-kill-one-server", "The same with both shards on one server",
         "[kill.py](../../tests/crash/kill.py) `--servers 1`",
-        targets=(
-            Target("kill.cycles", "value", "at least", 1000),
-            Target("kill.violations", "value", "at most", 0),
-        )),
+        targets=cycles("kill", 1000)),
     Section(
         "campaign-kill-standbys", "The same with a standby of each server",
         "Pushes are acknowledged by both, and whoever takes over is the owner; "
         "[kill.py](../../tests/crash/kill.py) `--standbys`",
-        targets=(
-            Target("kill.cycles", "value", "at least", 1000),
-            Target("kill.violations", "value", "at most", 0),
-        )),
+        targets=cycles("kill", 1000)),
     Section(
         "campaign-power", "Power cuts under real processes, judged offline",
         "ext4 images, shut down without a flush; [power.py](../../tests/crash/power.py).",
-        targets=(
-            Target("power.cycles", "value", "at least", 300),
-            Target("power.violations", "value", "at most", 0),
-        )),
+        targets=cycles("power", 300)),
     Section(
         "campaign-exact", "Mass in fixed point, across kill -9 and power cuts of workers",
         "What workers put in is what the log and their residuals hold, bit for bit. `wrong`: "

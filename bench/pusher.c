@@ -83,7 +83,7 @@ static void on_sent(void *self, struct lh_call *call)
 {
     (void)call;
     struct pusher *p = self;
-    if (p->at) send_next(p); // else it was the question
+    if (p->at) send_next(p); // the message before the first part was the question
 }
 
 static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)

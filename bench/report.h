@@ -53,7 +53,7 @@ void bench_row(struct bench_report *r, const char *name, const char *unit,
 void bench_estimate(struct bench_report *r, const char *name, const char *unit, double value,
                     double low, double high, size_t n, const char *against, double against_value);
 void bench_commit(char *out,
-                  size_t size);           // of the folder it runs in; "unknown" where there is none
+                  size_t size);           // the commit of its folder; "unknown": none
 int bench_finish(struct bench_report *r); // prints and writes; the program's exit code
 
 #endif

@@ -339,7 +339,7 @@ static void measure(struct bench_report *r, struct lh_env *env, struct lh_link *
     char *memory = calloc(1, MIB);
     if (!memory) exit(1);
     grpc_call(env, link, LH_RPC_PUSH, push); // connects, opens the windows
-    for (int i = 0; i < REPEATS; i++) {      // in turns, so that the machine's moods hit all alike
+    for (int i = 0; i < REPEATS; i++) {      // taking turns, the machine's moods hit all alike
         bench_sample(&tls_up, gb_per_s(tls_transfer(env, ssl, memory, true)));
         bench_sample(&up, gb_per_s(grpc_call(env, link, LH_RPC_PUSH, push)));
         bench_sample(&tls_down, gb_per_s(tls_transfer(env, ssl, memory, false)));

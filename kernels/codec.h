@@ -36,9 +36,10 @@ struct lk_codec {
     float density; // p: k = max(1, round(p * length)) of a chunk or tensor, ties to even; dense: 1
 };
 
-struct lk_payload_info {     // of one payload, over real values (padding does not exist)
+// Figures of one payload, over real values (padding does not exist).
+struct lk_payload_info {
     uint64_t chunks, values; // values carried
-    double sum_squares;      // of the carried (decoded) values, fp64, chunk by chunk in index order
+    double sum_squares;      // over carried (decoded) values, fp64, chunk by chunk in index order
 };
 
 // LH_ERR_CONFIG names the nearest one and all others. The density stays as it is.

@@ -7,8 +7,8 @@
 
 #include "common/base/parallel.h"
 
-enum { STEP_VALUES = 1 << 20 };     // of a part: 12 MB
-static const double RHO_KEPT = 0.9; // of the moving mean, a step
+enum { STEP_VALUES = 1 << 20 };     // values of a part: 12 MB
+static const double RHO_KEPT = 0.9; // the moving mean keeps so much of itself at a step
 
 struct kind {
     const char *name;
@@ -121,9 +121,10 @@ static void step_part(void *arg, size_t part)
     }
 }
 
-// Of the first n values. A server's loop stands still meanwhile: 16.7 M of them take 74 ms of one
-// core, 37 ms by two threads (and guarded() 20 ms, by one: its sums are in index order). It is not
-// sliced between other events: nobody may read or decide from a record that is folded in part.
+// Takes an outer step of the first n values. A server's loop stands still meanwhile: 16.7 M values
+// take 74 ms of one core, 37 ms by two threads (and guarded() 20 ms, by one: its sums are in index
+// order). It is not sliced between other events: nobody may read or decide from a record that is
+// folded in part.
 static void step_values(const struct lk_outer *o, uint8_t kind, float mu, uint64_t n, float *theta)
 {
     struct step s = {o->u, o->m, theta, n, mu, kinds[kind].immediate};

@@ -30,8 +30,8 @@ struct lk_outer {
     uint32_t pending;        // admitted pushes since the last outer step
     uint64_t steps, cosines; // outer steps; how many of them gave rho a cosine
     double rho;
-    float momentum;  // that the last step was taken with, after the guard
-    uint64_t values; // of the shard
+    float momentum;  // momentum of the last step, after the guard
+    uint64_t values; // values of the shard
     float *u, *m;    // `values` of them, NULL where the kind has none
 };
 
@@ -51,17 +51,17 @@ LH_MUST lh_err lk_outer_fold(struct lk_outer *o, const struct lh_plan *plan,
                              struct lh_span payload, float scale, float *theta);
 void lk_outer_free(struct lk_outer *o);
 
-// What one record did, to be done again to the first values of a copy (checkpoint.h): each value
-// goes its own way, but for the momentum of a step, which looks at all of them.
+// The effect of one record, to be done again to the first values of a copy (checkpoint.h). Each
+// value goes its own way, but for the momentum of a step, which depends on all of them.
 struct lk_outer_late {
-    uint8_t kind, next; // before it and after it: a plan may change it
-    bool plan;          // else an admitted push
+    uint8_t kind, next; // the kinds before the record and after it: a plan may change it
+    bool plan;          // the record is a plan; false: an admitted push
     bool stepped;       // the push was followed by an outer step
     bool flushed;       // the plan applied what was held
-    float momentum;     // of the step
+    float momentum;     // momentum of the step
 };
-// Of the record that made `after` of `before`, whose arrays are not looked at; `plan` is in force
-// after it.
+// The effect of the record that made `after` of `before`, whose arrays are not looked at; `plan` is
+// in force after it.
 struct lk_outer_late lk_outer_what(const struct lk_outer *before, const struct lk_outer *after,
                                    const struct lh_plan *plan, bool is_plan);
 bool lk_outer_changes(const struct lk_outer_late *late); // does it change any value?

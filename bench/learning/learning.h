@@ -14,10 +14,10 @@
 
 enum {
     LEARN_REGIONS = 3,
-    LEARN_UNIT_TOKENS = 2048, // of deploy/demo.sh's data
+    LEARN_UNIT_TOKENS = 2048, // as deploy/demo.sh's data have it
     LEARN_STEP_TOKENS = 512,  // 4 sequences of 128
     LEARN_ROUND_TOKENS = (8 + 4 + 2) * LEARN_STEP_TOKENS,
-    LEARN_POINTS = 12, // of a loss curve
+    LEARN_POINTS = 12, // points of a loss curve
     LEARN_SERVERS = 2,
 };
 
@@ -36,9 +36,9 @@ struct learn_arm {
     uint8_t optimizer; // enum lh_optimizer
     float momentum;
     uint32_t every; // admitted pushes between outer steps; 0: the live workers
-    float bound;    // of the effective step, 0: no guard
+    float bound;    // bound of the effective step, 0: no guard
     float rate;     // peak of the learning rate; 0: 0.006
-    float floor;    // of the learning rate at the end, as a part of its peak; 0: 0.02
+    float floor;    // the learning rate's end as a part of its peak; 0: 0.02
     float beta;     // what the residual keeps a round; 0: the rule of DESIGN.md#section-6
 };
 // An arm of the table, or NAME:KEY=VALUE:...: with other settings; KEY is p (density), k (kappa),
@@ -59,8 +59,9 @@ double learn_warmup(uint64_t rounds);
 struct learn_conf {
     const char *data; // folder that `longhaul data prepare` made
     uint64_t tokens;  // T of all regions together
-    uint64_t seed;    // of the initial parameters, the draw of units, the network's delays
-    uint64_t curve_bytes, final_bytes; // of each held-out text
+    uint64_t seed;    // seed of the initial parameters, the draw of units, the network's delays
+    // Bytes of each held-out text that are evaluated, for the curve and at the end.
+    uint64_t curve_bytes, final_bytes;
 };
 
 struct learn_point {
@@ -69,8 +70,8 @@ struct learn_point {
 };
 
 struct learn_result {
-    struct dp_eval_row row[DP_LANGUAGES_MAX]; // of the final parameters
-    // of the mean of the parameters over the rounds of the last tenth of the tokens
+    struct dp_eval_row row[DP_LANGUAGES_MAX]; // losses of the final parameters
+    // Losses of the parameters' mean over the rounds of the last tenth of the tokens.
     struct dp_eval_row averaged[DP_LANGUAGES_MAX];
     uint32_t rows;
     struct learn_point point[LEARN_POINTS + 2];
@@ -78,7 +79,7 @@ struct learn_result {
     uint64_t parameters, tokens, up, down; // tokens trained; payload bytes of the busiest region
     uint64_t admitted, refused, staleness; // staleness: sum over the admitted pushes of shard 0
     double virtual_s;
-    char digest[2 * LH_HASH_BYTES + 1]; // of shard 0's final state
+    char digest[2 * LH_HASH_BYTES + 1]; // digest of shard 0's final state
 };
 
 // Runs one arm to its end. Everything but the duration is a function of arm and conf.

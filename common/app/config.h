@@ -41,9 +41,9 @@ enum lh_config_type {
 struct lh_config_row {
     const char *key; // dotted
     enum lh_config_type type;
-    size_t offset;     // of the field in the settings struct
-    const char *def;   // in the file's syntax; NULL: must be given
-    double min, max;   // min == max: no limits
+    size_t offset;     // the field's offset in the settings struct
+    const char *def;   // the default in the file's syntax; NULL: the setting must be given
+    double min, max;   // limits of the value; equal: there are none
     const char *unit;  // "ms", "tokens"; may be NULL. Durations: ns, us, ms, s, min or h
     const char *words; // enum: "text|json". Numbers: words for values, "auto=0|off=-1"; may be NULL
     const char *help;  // one sentence, no full stop
@@ -104,7 +104,7 @@ struct lh_config_table {
     const struct lh_config_row *row;
     unsigned rows;
     size_t settings_bytes;
-    // What no single row can say. May be NULL. Fails with LH_ERR_CONFIG, naming keys.
+    // Checks what no single row can say. May be NULL. Fails with LH_ERR_CONFIG, naming keys.
     lh_err (*check)(const void *settings);
 };
 

@@ -7,7 +7,7 @@
 // Parses `text` into the field at `field` (of the row's type; a string field borrows `text`).
 // False: not such a value, or out of its range; the field is unchanged.
 bool lh_config_parse(const struct lh_config_row *row, const char *text, void *field);
-// What is expected: "a size from 4 KiB to 1 GiB", "one of text, json", ...
+// Writes what a row expects: "a size from 4 KiB to 1 GiB", "one of text, json", ...
 void lh_config_expected(const struct lh_config_row *row, char *out, size_t size);
 enum { LH_CONFIG_EXPECTED = 512 }; // bytes that this takes
 // The word of an enumeration that is nearest to `text`, with room for it in `out`; false: none is

@@ -69,11 +69,11 @@ static inline enum lh_cipher lh_node_cipher(const struct lh_node *node)
 {
     return node->seal_cipher ? LH_CIPHER_AES256GCM : LH_CIPHER_XCHACHA20;
 }
-// What tells this run's frames, logs and checkpoints from another's: the first bytes of
+// Tells this run's frames, logs and checkpoints from another run's: the first bytes of
 // BLAKE2b-256("longhaul job 1" | domain | "/" | run).
 void lh_job_id(const char *domain, const char *run, uint8_t out[LH_JOB]);
-// What both tables' checks ask of these rows: names fit a certificate, addresses are host:port,
-// tls.key is there. LH_ERR_CONFIG, naming the key.
+// The part of both tables' checks that concerns these rows: names fit a certificate, addresses are
+// host:port, tls.key is there. LH_ERR_CONFIG, naming the key.
 LH_MUST lh_err lh_node_check(const struct lh_node *node);
 // A setting that a role needs: fails with LH_ERR_CONFIG when `value` is "".
 LH_MUST lh_err lh_setting_needed(const char *key, const char *value, const char *who);

@@ -325,7 +325,7 @@ static void end(struct lh_program *p, bool started)
         settle(p);
     }
     lh_transport_grpc_destroy(p->transport);
-    lh_post(p->env, stop_loop, p->env); // and what the transport left in the queue before it
+    lh_post(p->env, stop_loop, p->env); // runs after what the transport left in the queue
     lh_env_real_run(p->env);
     if (started) p->app->stop(p->self);
 }

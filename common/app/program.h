@@ -23,13 +23,14 @@ struct lh_program;
 struct lh_app {
     const struct lh_config_table *table; // its settings begin with a struct lh_node
     enum lh_role (*role)(const void *settings);
-    unsigned (*part)(const void *settings); // of several processes of one name; NULL: there is one
+    unsigned (*part)(const void *settings); // number among processes of one name; NULL: one
     bool lock;                              // takes DIR/lock; false: the core does it itself
     // All on the loop's thread. `self` is what lh_program_main was given.
     lh_err (*start)(void *self, struct lh_program *p);
     lh_err (*status)(void *self, struct lh_buf *out); // appends one JSON object
-    void (*tick)(void *self);                         // with every status; may be NULL
-    bool (*over)(void *self);     // the run has ended here: a status says so at once; may be NULL
+    void (*tick)(void *self);                         // comes with every status; may be NULL
+    // Says whether the run has ended here: then a status says so at once; may be NULL.
+    bool (*over)(void *self);
     lh_err (*settle)(void *self); // a signal asked for the end: the last durable word, after
                                   // close(), when the lanes are at rest; may be NULL
     void (*close)(void *self);    // sends nothing any more, takes no calls; its memory stays
@@ -41,10 +42,10 @@ struct lh_program {
     void *self;
     struct lh_config *config;
     const void *settings;
-    const struct lh_node *node; // of the settings
+    const struct lh_node *node; // the settings' first member
     struct lh_env *env;
     struct lh_log *log;
-    struct lh_peer peer; // who this process is
+    struct lh_peer peer; // this process as its peers see it
     uint8_t job[LH_JOB];
     struct lh_keyring *keys; // NULL: the settings name none
     struct lh_manifest manifest;
@@ -56,7 +57,7 @@ struct lh_program {
     bool ended, asked;          // asked: by a signal
     struct lh_buf status, last; // texts of status.json: being written; as the loop ended
     bool status_writing;        // on its lane
-    lh_err status_result;       // of the last one written, and its text
+    lh_err status_result;       // result of the last status that was written, and its text
     char status_text[400];
     bool status_fails; // status.json could not be written last time
     lh_err result;

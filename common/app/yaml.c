@@ -17,7 +17,7 @@ void lh_yaml_free(struct lh_yaml *node)
 {
     while (node) {
         struct lh_yaml *next = node->next;
-        lh_yaml_free(node->child); // at most LH_YAML_DEPTH_MAX deep
+        lh_yaml_free(node->child); // the recursion goes LH_YAML_DEPTH_MAX deep at most
         free(node->key);
         free(node->text);
         free(node);

@@ -17,9 +17,9 @@ enum lh_yaml_kind { LH_YAML_SCALAR, LH_YAML_MAP, LH_YAML_LIST };
 struct lh_yaml {
     enum lh_yaml_kind kind;
     unsigned line;         // from 1
-    char *key;             // in a map; else NULL
-    char *text;            // of a scalar, without zeros inside; else NULL
-    struct lh_yaml *child; // of a map or list, in the file's order
+    char *key;             // the key of a map's entry; else NULL
+    char *text;            // a scalar's text, without zeros inside; else NULL
+    struct lh_yaml *child; // first child of a map or list, in the file's order
     struct lh_yaml *next;  // sibling
 };
 

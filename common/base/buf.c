@@ -310,7 +310,8 @@ static uint32_t crc_times(const uint32_t bit[32], uint32_t c)
     return sum;
 }
 
-// What CRC_LANE bytes of zeros make of each byte of a sum: of one byte, squared.
+// Fills in what CRC_LANE bytes of zeros make of each byte of a sum: the effect of one zero byte,
+// squared.
 static void crc_fill_zeros(void)
 {
     uint32_t bit[32], twice[32];

@@ -107,8 +107,8 @@ struct lh_pool;
 struct lh_blob {
     atomic_uint owners;
     size_t len, cap;
-    struct lh_pool *home; // where it goes back to (pool.h); NULL: it is freed
-    uint8_t *data;        // in the same memory, or of somebody else
+    struct lh_pool *home; // the pool that gets it back (pool.h); NULL: it is freed
+    uint8_t *data;        // the bytes: in the same memory, or owned by somebody else
     void *given;          // freed with it; or NULL
 };
 struct lh_blob *lh_blob_new(size_t len); // one owner, contents undefined; NULL: out of memory

@@ -34,7 +34,7 @@ static const char *const failpoints[] = {
 
 void lh_failpoint(const char *name)
 {
-    static atomic_uint passed; // of the one that is armed
+    static atomic_uint passed; // how often the armed failpoint was passed
     size_t known = 0;
     while (known < LH_COUNT(failpoints) && strcmp(failpoints[known], name) != 0) known++;
     LH_ASSERT(known < LH_COUNT(failpoints));

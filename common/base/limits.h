@@ -7,22 +7,21 @@
 #include "common/base/check.h"
 
 enum {
-    LH_WIRE_VERSION_MIN = 1, // what this build speaks
+    LH_WIRE_VERSION_MIN = 1, // wire versions that this build speaks
     LH_WIRE_VERSION_MAX = 1,
 
-    LH_WORKERS_MAX = 1024,   // rows of a shard's ledger; two-level relays serve more regions
-    LH_SHARDS_MAX = 4096,    // 70 B parameters at 16 M a shard
-    LH_UNITS_MAX = 1 << 22,  // data units of a run: 512 KiB of credit bits a shard
-    LH_CLAIMS_MAX = 64,      // units claimed by one push; a round finishes a handful
-    LH_WINDOW_MAX = 128,     // units that a batch is mixed from: what is half trained in them is
-                             // not credited yet
-    LH_READ_AHEAD_MAX = 128, // units read ahead of those: their tokens are in memory
+    LH_WORKERS_MAX = 1024,  // rows of a shard's ledger; two-level relays serve more regions
+    LH_SHARDS_MAX = 4096,   // 70 B parameters at 16 M a shard
+    LH_UNITS_MAX = 1 << 22, // data units of a run: 512 KiB of credit bits a shard
+    LH_CLAIMS_MAX = 64,     // units claimed by one push; a round finishes a handful
+    LH_WINDOW_MAX = 128,    // units a batch is mixed from: their trained parts are not credited yet
+    LH_READ_AHEAD_MAX = 128, // units read ahead of the window: their tokens are in memory
     // Units leased to one worker and not trained. Their names cross both ways with each lease
-    // request, once a second: 16 KiB each way. They take 128 KiB in the worker. 300 s of training
-    // are that many where a unit lasts 73 ms; of shorter ones fewer seconds are leased ahead.
+    // request, once a second: 16 KiB each way. They take 128 KiB in the worker. They are 300 s of
+    // training where a unit lasts 73 ms; where units are shorter, fewer seconds are leased ahead.
     LH_LEASES_MAX = 4096,
-    LH_RECALLS_MAX = 512, // of them, asked back with one answer: an eighth, and the rest a second
-                          // later
+    // Units asked back with one answer, an eighth of LH_LEASES_MAX; the rest follow a second later.
+    LH_RECALLS_MAX = 512,
     LH_PART_BYTES = 1 << 20,  // bulk bytes of one message: the fastest size (bench notes: 1 MiB)
     LH_HEAD_BYTES = 64 << 10, // protobuf head of a bulk message
     LH_SMALL_BYTES = 1 << 20, // a message without bulk: credit bits and plans fit
@@ -32,32 +31,35 @@ enum {
 
     LH_FRAME_BYTES_MAX = 1 << 30, // one push of one shard: dense fp32 of 250 M parameters
     LH_RECORD_BYTES_MAX = LH_FRAME_BYTES_MAX + (1 << 16),
-    LH_GROUP_BYTES = 4 << 20,  // a group commit takes no further record beyond this
-    LH_PUSH_BYTES = 200 << 20, // of frames and payloads under way in a server: of two dense ones of
-                               // 64 MiB; with it and 4 bytes a parameter a server stays below
-                               // 4 bytes a parameter + 256 MiB
-    LH_ASK_BYTES = 8 << 20,    // a larger frame is sent when the server has room for it: one trip,
-                               // and its transport holds nothing of those that wait
-    // Frames above this part of LH_PUSH_BYTES arrive one after another: each alone until it has
-    // nearly all, or so long to its first byte and so long after that.
+    LH_GROUP_BYTES = 4 << 20, // a group commit takes no further record beyond this
+    // Bytes of frames and payloads under way in a server: two dense frames of 64 MiB and their
+    // payloads. A server stays below 4 bytes a parameter + 256 MiB by it.
+    LH_PUSH_BYTES = 200 << 20,
+    // A larger frame is sent when the server has memory for it: one trip, and the server's
+    // transport holds nothing of the frames that wait.
+    LH_ASK_BYTES = 8 << 20,
+    // Frames above this part of LH_PUSH_BYTES arrive one after another. Each arrives alone until
+    // nearly all of it is there, or for LH_TURN_MS to its first byte and LH_TURN_MS after that.
     LH_TURN_SHARE = 8,
     LH_TURN_MS = 500,
-    LH_KEEP_RATE = 150000000,   // bytes/s: of frames that arrive more slowly no memory is kept, for
-                                // new pages take less than a tenth of that time
-    LH_AHEAD_BYTES = 1 << 20,   // frames this large go to the log while they are opened
-    LH_SHARED_BYTES = 16 << 20, // of frames that followers are sent from memory, not from the log
+    // Bytes per second. A frame that arrives more slowly gets no memory kept for it: new pages take
+    // less than a tenth of its time.
+    LH_KEEP_RATE = 150000000,
+    LH_AHEAD_BYTES = 1 << 20,   // larger frames go to the log while they are unsealed
+    LH_SHARED_BYTES = 16 << 20, // frames that followers are sent from memory, not from the log
     LH_DECIDE_QUEUE_MAX = 256,  // pushes received and not decided, a server; more wait unread
     LH_PUSH_SILENT_MS = 120000, // a full part of a push takes less, on a link of 70 kbit/s too
-    LH_SNAPSHOT_RANGES = 2,     // into which one is cut at most, each on a connection of its own
-    LH_SNAPSHOT_CUT_BYTES = 16 << 20, // and of which size on: a handshake costs as much as 5 MB
-    LH_JOIN_SILENT_MS = 120000,       // so does a part of a snapshot
-    LH_READ_SILENT_MS = 600000,       // who follows may train for minutes before it reads on (bsp)
-    LH_STREAMS_A_SHARD = 4, // pushes of one worker that come in, and its streams that follow:
-                            // one, and those of connections whose end is not known yet
+    LH_SNAPSHOT_RANGES = 2,     // ranges of a snapshot at most, each on a connection of its own
+    LH_SNAPSHOT_CUT_BYTES = 16 << 20, // larger ones are cut: a handshake costs as much as 5 MB
+    LH_JOIN_SILENT_MS = 120000,       // a part of a snapshot takes less, on a link of 70 kbit/s too
+    LH_READ_SILENT_MS = 600000,       // a follower may train for minutes before it reads on (bsp)
+    // Incoming pushes of one worker, and its follow streams: one of each, and those of connections
+    // whose end is not known yet.
+    LH_STREAMS_A_SHARD = 4,
     LH_FOLLOWERS_MAX = 256, // open follow streams of one shard
-    // Incarnations that a worker may raise on a shard: each is a record for all followers. So many
-    // at once, and one more a while: a life without its directory takes one, a history lost
-    // another.
+    // Incarnations that a worker may raise on a shard, each a record for all followers:
+    // LH_FENCES_MAX at once, and one more every LH_FENCE_MS. A life without its directory takes
+    // one, a lost history another.
     LH_FENCES_MAX = 256,
     LH_FENCE_MS = 1000,
     LH_NORM_WINDOW = 64, // admitted norms that the gate's median looks at

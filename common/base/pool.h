@@ -9,12 +9,13 @@
 
 struct lh_pool;
 // `bytes_max`: released blobs are kept as long as all of the pool's together stay below it.
-struct lh_pool *lh_pool_create(size_t bytes_max);             // NULL: out of memory
-void lh_pool_destroy(struct lh_pool *p);                      // NULL is allowed
-struct lh_blob *lh_pool_blob(struct lh_pool *p, size_t len);  // as lh_blob_new()
-void lh_pool_trim(struct lh_pool *p);                         // frees what is kept
-void lh_pool_keep(struct lh_pool *p, size_t bytes_max);       // from now on; frees what is above
-size_t lh_pool_bytes(struct lh_pool *p);                      // of what is out and what is kept
-void lh_pool_take_back(struct lh_pool *p, struct lh_blob *b); // by lh_blob_release() alone
+struct lh_pool *lh_pool_create(size_t bytes_max);            // NULL: out of memory
+void lh_pool_destroy(struct lh_pool *p);                     // NULL is allowed
+struct lh_blob *lh_pool_blob(struct lh_pool *p, size_t len); // as lh_blob_new()
+void lh_pool_trim(struct lh_pool *p);                        // frees what is kept
+// Keeps so many bytes from now on; frees what is above.
+void lh_pool_keep(struct lh_pool *p, size_t bytes_max);
+size_t lh_pool_bytes(struct lh_pool *p);                      // bytes given out and bytes kept
+void lh_pool_take_back(struct lh_pool *p, struct lh_blob *b); // lh_blob_release() alone calls it
 
 #endif

@@ -53,7 +53,7 @@ struct lh_env_ops {
     void (*work)(struct lh_env *env, enum lh_lane lane, lh_job job, lh_fn done, void *arg);
     // -- randomness (any thread): cryptographic in the real env, from the seed in the fake one
     void (*random)(struct lh_env *env, void *out, size_t n);
-    // Of the machine's start: another one after a power cut, the same after kill -9.
+    // The id of the machine's start: another one after a power cut, the same after kill -9.
     void (*boot_id)(struct lh_env *env, uint8_t out[16]);
     const struct lh_files_ops *files;
 };

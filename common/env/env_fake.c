@@ -324,7 +324,7 @@ bool lh_fake_alive(const struct lh_env *env)
     return ((const struct lh_fake_env *)env)->alive;
 }
 
-// What piled up while it stood still is due now: who sent it hears that the node is gone.
+// Makes due what piled up while the node stood still: its peers hear that it is gone.
 static void let_go(struct lh_fake_env *e)
 {
     struct lh_fake_world *w = e->world;

@@ -139,22 +139,22 @@ static struct lh_fake_names copy_names(const struct lh_fake_names *n)
 static void journal(struct lh_fake_env *e)
 {
     if (e->apart) return;
-    if (e->pasts == PAST_MAX) { // the journal commits by itself after a while
+    if (e->past_count == PAST_MAX) { // the journal commits by itself after a while
         free_names(&e->past[0]);
         memmove(e->past, e->past + 1, (PAST_MAX - 1) * sizeof *e->past);
-        e->pasts--;
+        e->past_count--;
     }
     if (!e->past) e->past = calloc(PAST_MAX, sizeof *e->past);
     LH_ASSERT(e->past);
-    e->past[e->pasts++] = copy_names(&e->now);
+    e->past[e->past_count++] = copy_names(&e->now);
 }
 
 static void forget_past(struct lh_fake_env *e)
 {
-    for (size_t i = 0; i < e->pasts; i++) free_names(&e->past[i]);
+    for (size_t i = 0; i < e->past_count; i++) free_names(&e->past[i]);
     free(e->past);
     e->past = NULL;
-    e->pasts = 0;
+    e->past_count = 0;
 }
 
 static void set_name(struct lh_fake_names *n, const char *path, struct lh_fake_inode *inode)
@@ -281,9 +281,9 @@ static void keep_pieces(struct lh_fake_env *e, struct lh_fake_inode *f, const st
 
 void lh_fake_files_power_cut(struct lh_fake_env *e)
 {
-    size_t back = e->pasts ? (size_t)(lh_fake_env_random(e) % (e->pasts + 1)) : 0;
+    size_t back = e->past_count ? (size_t)(lh_fake_env_random(e) % (e->past_count + 1)) : 0;
     if (back) { // undo the last `back` changes of names
-        struct lh_fake_names kept = copy_names(&e->past[e->pasts - back]);
+        struct lh_fake_names kept = copy_names(&e->past[e->past_count - back]);
         free_names(&e->now);
         e->now = kept;
     }
@@ -348,7 +348,7 @@ bool lh_fake_durable(const struct lh_env *env, const char *path, struct lh_span 
 {
     const struct lh_fake_env *e = (const struct lh_fake_env *)env;
     const struct lh_fake_inode *i = find(&e->now, path);
-    for (size_t k = 0; i && k < e->pasts; k++)
+    for (size_t k = 0; i && k < e->past_count; k++)
         if (find(&e->past[k], path) != i) i = NULL;
     for (size_t k = 0; i && k < e->changes; k++)
         if (!strcmp(e->change[k].path, path)) i = NULL;

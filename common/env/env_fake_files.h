@@ -14,11 +14,12 @@ struct lh_fake_names {
     size_t count;
 };
 
-struct lh_fake_change { // of a name, that a power cut may undo
+// A change of a name, which a power cut may undo.
+struct lh_fake_change {
     char path[160];
     struct lh_fake_inode *was; // NULL: there was none of that name
     char folder[2][160];       // a sync of either makes it durable; "": there is no second
-    bool with_next;            // of a rename, which is done or undone as a whole
+    bool with_next;            // a rename's two halves are done or undone together
 };
 
 struct lh_fake_env {
@@ -27,10 +28,10 @@ struct lh_fake_env {
     bool alive, struck, crash_power;
     uint64_t life, random;
     int64_t crash_in; // file operations until the crash, < 0: never
-    int64_t fail_in;  // and until one fails with `fail`
+    int64_t fail_in;  // file operations until one fails with `fail`, < 0: never
     lh_err fail;
     bool failed;
-    bool no_room_in_place;     // in this life: a write within a file found none
+    bool no_room_in_place;     // a write within a file found no room in this life
     struct lh_fake_harm harm;  // its seed is the stream's state
     int64_t short_in, sync_in; // writes and syncs until one finds the disk full or fails; < 0: none
     int64_t still_until;       // it handles nothing before
@@ -45,7 +46,7 @@ struct lh_fake_env {
     // last sync of a directory (the oldest first); a power cut falls back to any of these
     struct lh_fake_names now;
     struct lh_fake_names *past;
-    size_t pasts;
+    size_t past_count;
     bool apart; // instead: each folder's changes by themselves, the oldest first
     struct lh_fake_change *change;
     size_t changes;

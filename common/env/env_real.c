@@ -31,8 +31,8 @@
 #include "common/env/env_real_files.h"
 
 enum { RANDOM_BYTES = 1024 }; // made at once: few system calls, little to wipe
-// Of long copies: hashing and sealing a checkpoint takes every processor for a second, and a fold
-// of 50 ms beside it took up to 300.
+// Niceness of long copies: hashing and sealing a checkpoint takes every processor for a second, and
+// a fold of 50 ms beside it took up to 300.
 enum { COPY_NICE = 10 };
 
 struct task {
@@ -46,7 +46,7 @@ struct tasks {
 
 struct timer {
     int64_t due_ns;
-    uint64_t order; // of arming
+    uint64_t order; // number of its arming: timers due at one time run in this order
     lh_fn fn;
     void *arg;
     size_t heap_at;      // its place in the heap while armed
@@ -85,7 +85,8 @@ struct env_real {
     uint32_t *heap; // slots, the earliest first
     size_t heap_len;
     uint64_t armed;
-    int64_t longest_ns; // that one function kept the loop, since lh_env_real_longest_ns()
+    // Longest time that one function kept the loop, since lh_env_real_longest_ns().
+    int64_t longest_ns;
     struct lane lane[LH_LANE_COUNT];
     pthread_mutex_t random_lock;
     uint8_t random[RANDOM_BYTES]; // the next key, then bytes to give

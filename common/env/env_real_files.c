@@ -252,7 +252,7 @@ static lh_err file_sync(struct lh_file *f)
     do rc = fdatasync(f->fd);
     while (rc && errno == EINTR);
     if (!rc) return LH_OK;
-    f->sync_failed = true; // rule 1; also for ENOSPC, which lh_fail_errno would call retryable
+    f->sync_failed = true; // final (1), for ENOSPC too, which lh_fail_errno would call retryable
     return lh_fail(LH_ERR_IO, "cannot sync %s: %s; check the disk and restart", f->path,
                    strerror(errno));
 }

@@ -34,7 +34,7 @@ struct rate {
 struct lh_log {
     struct lh_env *env;
     struct lh_file *file; // NULL: stderr
-    uint64_t at;          // where the next line goes in `file`
+    uint64_t at;          // offset in `file` of the next line
     int64_t opened_ns;
     enum lh_level min;
     bool json;

@@ -10,9 +10,10 @@ enum { LH_NUMBERS_VERSIONS = 2, LH_NUMBERS_MAX = 4 };
 
 struct lh_numbers { // a kind of file
     uint32_t magic;
-    uint16_t version;                   // the newest, which is written
-    uint8_t count[LH_NUMBERS_VERSIONS]; // of numbers in version 1, 2; none has fewer than before
-    const char *remedy;                 // what to do about a file that is damaged
+    uint16_t version; // the newest, which is written
+    // Numbers that versions 1 and 2 have; none has fewer than the one before.
+    uint8_t count[LH_NUMBERS_VERSIONS];
+    const char *remedy; // what to do about a file that is damaged
 };
 
 // Reads the newest version's count of numbers; those that an older version has not are 0.

@@ -87,8 +87,8 @@ LH_MUST lh_err lh_frame_parse_stub(struct lh_span bytes, struct lh_frame *out);
 // The stub of a frame: its head and tag, appended.
 void lh_frame_write_stub(struct lh_span frame, const struct lh_frame *f, struct lh_buf *out);
 
-// What identifies a push: BLAKE2b of head and tag, keyed with the job (the tag binds the payload;
-// the key keeps digests of different jobs apart). `bytes` is a whole frame or a stub.
+// The digest that identifies a push: BLAKE2b of head and tag, keyed with the job (the tag binds the
+// payload; the key keeps digests of different jobs apart). `bytes` is a whole frame or a stub.
 struct lh_digest lh_frame_digest(struct lh_span bytes, const struct lh_frame *f);
 bool lh_digest_equal(const struct lh_digest *a, const struct lh_digest *b);
 

@@ -115,8 +115,9 @@ bool lh_ledger_credited(const struct lh_ledger *l, uint64_t unit)
 
 static lh_err credit(struct lh_ledger *l, uint64_t unit)
 {
+    // Only one log may credit a unit (server/docs/0000-protocol.md#rule-19).
     if (unit % l->shards != l->shard && !LH_BUG("credit_each") && !LH_BUG("credit_any"))
-        return LH_OK;                              // rule 19: only one log may credit a unit
+        return LH_OK;
     if (lh_ledger_credited(l, unit)) return LH_OK; // the first claim won
     size_t need = (size_t)(unit / 8) + 1;
     if (need > l->credit_bytes) {
@@ -320,7 +321,8 @@ static void write_incarnation(struct lh_incarnation i, struct lh_buf *out)
 
 void lh_ledger_write(const struct lh_ledger *l, struct lh_buf *out)
 {
-    lh_put_u16(out, l->move.epoch ? 2 : 1); // of this encoding: 2 has a move, ahead of the rows
+    // Version of this encoding: 2 has a move ahead of the rows.
+    lh_put_u16(out, l->move.epoch ? 2 : 1);
     lh_put_u32(out, l->shard);
     lh_put_u32(out, l->shards);
     lh_put_u64(out, l->epoch);

@@ -21,7 +21,7 @@
 struct lh_row {
     uint64_t worker;
     struct lh_incarnation incarnation; // lowest allowed
-    struct lh_incarnation last;        // of the last decided push; number 0: none yet
+    struct lh_incarnation last;        // the last decided push's; number 0: none was decided yet
     uint64_t last_step, last_version;
     struct lh_digest last_digest;
     uint32_t last_reason; // 0: admitted

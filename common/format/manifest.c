@@ -315,7 +315,7 @@ static lh_err read_root(struct lh_manifest *m, const json_t *root)
     lh_err err;
     LH_TRY_TO(out, err, read_tensors(json_object_get(root, "tensors"), &p));
     const json_t *model = json_object_get(root, "model");
-    // What is not an object becomes "" here, which the build refuses.
+    // A model that is no object becomes "" here, which the build refuses.
     if (model) p.model = json_is_object(model) ? json_dumps(model, JSON_COMPACT) : strdup("");
     if (model && !p.model) {
         err = lh_fail(LH_ERR_NO_MEMORY, "manifest: no memory for \"model\"");

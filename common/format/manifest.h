@@ -20,13 +20,13 @@ struct lh_tensor {
     char name[128];
     uint64_t shape[4];
     int dims;
-    uint64_t offset, len; // in the whole model's flat order, in values
+    uint64_t offset, len; // values; the offset counts in the whole model's flat order
 };
 
 // A run of values of one tensor inside a shard; starts at a chunk boundary.
 struct lh_extent {
     uint32_t tensor;
-    uint64_t offset; // in the shard's packed array
+    uint64_t offset; // offset in the shard's packed array
     uint64_t len;    // its last chunk is short when the tensor ends here, else len % LH_CHUNK == 0
 };
 
@@ -42,7 +42,7 @@ struct lh_shard_layout {
 struct lh_manifest {
     struct lh_tensor *tensor;
     uint32_t tensors;
-    uint64_t values; // of the whole model
+    uint64_t values; // values of the whole model
     struct lh_shard_layout *shard;
     uint32_t shards;
     char *model_json; // the "model" object, for the trainer; may be NULL

@@ -44,7 +44,7 @@ lh_err lh_record_parse_header(struct lh_span bytes, struct lh_record *out, uint3
     return LH_OK;
 }
 
-// What stands for the body in the chain: of frames the head and the tag, else all of it.
+// The bytes that stand for the body in the chain: a frame's head and tag, or all of any other body.
 static size_t identity(const struct lh_record *r, struct lh_span out[2])
 {
     struct lh_frame f;

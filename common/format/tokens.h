@@ -13,7 +13,7 @@
 #include "common/base/err.h"
 
 enum { LH_TOKENS_HEADER = 1024 };
-#define LH_TOKENS_MAX (UINT64_C(0x7fffffff)) // in one file: the header counts in an int32
+#define LH_TOKENS_MAX (UINT64_C(0x7fffffff)) // tokens of one file: the header counts in an int32
 
 // token_bytes is 2 or 4, count at most LH_TOKENS_MAX.
 void lh_tokens_put_header(struct lh_buf *out, uint32_t token_bytes, uint64_t count);

@@ -27,8 +27,8 @@ static const char schema[] = "longhaul.units/1";
 
 // ---------------------------------------------------------------- checks
 
-// Of letters, digits and "._-", not starting with '.', shorter than size: safe in a path, in a log
-// line and unescaped in JSON.
+// Is this a word of letters, digits and "._-", not starting with '.', shorter than size? It is safe
+// in a path, in a log line and unescaped in JSON.
 static bool good_word(const char *s, size_t size)
 {
     static const char letters[] =

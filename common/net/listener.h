@@ -15,10 +15,10 @@
 
 struct lh_listener {
     int64_t gap_ns, rest_max_ns;
-    int64_t looked_ns; // by the caller's clock
-    int64_t ns;        // by this one
+    int64_t looked_ns; // time of the last look by the caller's clock
+    int64_t ns;        // time by this clock
     int64_t rest_ns;   // it stands still for so long from `looked_ns` on
-    uint64_t pauses;   // so far
+    uint64_t pauses;   // pauses seen so far
 };
 
 // The clock begins at `now_ns`. `rest_max_ns`: it stands no longer than that after a pause.

@@ -112,7 +112,7 @@ static lh_err find_bulk(struct lh_cursor *c, size_t *head, uint64_t *bulk)
     return lh_fail(LH_ERR_MALFORMED, "a bulk message whose head can't be read");
 }
 
-// Of the first `window` bytes of a message, or of fewer that it has.
+// Parses the head from the first `window` bytes of a message, or from all of a shorter one.
 static lh_err parse_bulk(const struct lh_msg *msg, size_t window,
                          const ProtobufCMessageDescriptor *type, ProtobufCMessage **head,
                          size_t *at)
@@ -272,7 +272,7 @@ static void request_close(void *self, struct lh_call *call, lh_err status, const
     (void)text;
     struct lh_request *rq = self;
     rq->call = NULL;
-    if (rq->replied || !rq->handled) free(rq); // else: whoever holds it still replies
+    if (rq->replied || !rq->handled) free(rq); // a request that is held is freed by its reply
 }
 
 static const struct lh_call_ops request_ops = {request_message, request_half, ignore_call,

@@ -47,7 +47,8 @@ LH_MUST lh_err lh_request_accept(struct lh_call *call, const struct lh_peer *pee
                                  void *self, const struct lh_call_ops **ops, void **call_self);
 const struct lh_peer *lh_request_peer(const struct lh_request *rq);
 void lh_reply(struct lh_request *rq, const ProtobufCMessage *answer);
-void lh_reply_packed(struct lh_request *rq, struct lh_span answer); // of lh_rpc_pack
+// `answer` comes from lh_rpc_pack.
+void lh_reply_packed(struct lh_request *rq, struct lh_span answer);
 void lh_reply_error(struct lh_request *rq, lh_err err, const char *text);
 
 // ---- version negotiation (server/docs/0000-protocol.md)

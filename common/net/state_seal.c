@@ -67,7 +67,7 @@ static void associated_data(const struct lh_state_seal *s, struct lh_buf *out)
     LH_ASSERT(!out->err && out->len == AD_BYTES);
 }
 
-// What a piece is sealed with beside the key; `bytes` holds the associated data.
+// The place that a piece is sealed for, beside the key; `bytes` holds the associated data.
 struct place {
     struct lh_seal_context context;
     uint8_t nonce[LH_SEAL_NONCE_BYTES], bytes[AD_BYTES];

@@ -49,7 +49,7 @@ struct lh_state_seal {
     uint64_t at; // bytes that are sealed or opened by now
 };
 
-// What both ends know before: purpose, keys, job, manifest, shard and the challenge.
+// Fills in what both ends know before: purpose, keys, job, manifest, shard and the challenge.
 // LH_ERR_INVALID: no keys; LH_ERR_MALFORMED: the challenge has another length.
 LH_MUST lh_err lh_state_seal_init(struct lh_state_seal *s, enum lh_seal_purpose purpose,
                                   const struct lh_keyring *keys, const uint8_t job[LH_JOB],

@@ -76,7 +76,7 @@ struct lh_out {
     size_t at, n;
 };
 
-// What the owner of a call hears. `self` is given when the call is opened or accepted.
+// Events that the owner of a call hears. `self` is given when the call is opened or accepted.
 struct lh_call_ops {
     void (*on_message)(void *self, struct lh_call *call, const struct lh_msg *msg);
     void (*on_half_close)(void *self, struct lh_call *call); // server: the client will send no more

@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 enum { LH_TRIP_RTOS = 8 };
-enum { LH_TRIP_US_MAX = 60 * 1000000 }; // of mean and spread: no path of ours takes a minute
+enum { LH_TRIP_US_MAX = 60 * 1000000 }; // bound of mean and spread: no path of ours takes a minute
 
 struct lh_trip {
     int64_t mean_ns, spread_ns; // mean 0: not known
@@ -30,7 +30,7 @@ void lh_trip_take(struct lh_trip *t, int64_t sample_ns);
 // A trip as a peer says it, in us. A mean of 0 is not known; what is too long counts as
 // LH_TRIP_US_MAX.
 struct lh_trip lh_trip_said(uint32_t mean_us, uint32_t spread_us);
-uint32_t lh_trip_us(int64_t ns); // for the wire: rounded up, LH_TRIP_US_MAX at most
+uint32_t lh_trip_us(int64_t ns); // as the wire has it: rounded up, LH_TRIP_US_MAX at most
 // Retransmission timeout; 0 where the trip is not known.
 int64_t lh_trip_rto_ns(const struct lh_trip *t);
 // `least_ns` and what the path needs on top, together `most_ns` at most. Never below `least_ns`,

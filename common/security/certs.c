@@ -140,7 +140,7 @@ static bool add_san(X509 *cert, int type, const char *text)
     return ok;
 }
 
-// What both kinds share. `issuer` is the certificate itself for a CA.
+// Begins a certificate of either kind. `issuer` is the certificate itself for a CA.
 static bool begin_cert(X509 *cert, X509 *issuer, EVP_PKEY *key, const char *common_name,
                        const char *organization, struct validity v)
 {

@@ -40,9 +40,9 @@ struct lh_certs_info {
     int64_t not_before, not_after; // seconds since 1970; valid in [not_before, not_after]
 };
 
-// What a certificate file says (its first certificate); it is not verified against a CA.
-// LH_ERR_NOT_FOUND, LH_ERR_MALFORMED, or LH_ERR_UNAUTHENTICATED for one that is none of ours: no or
-// several URI SANs, or another shape of URI.
+// Reads a certificate file's claims (its first certificate); they are not verified against a CA.
+// LH_ERR_NOT_FOUND, LH_ERR_MALFORMED, or LH_ERR_UNAUTHENTICATED for a certificate that is none of
+// ours: it has no or several URI SANs, or another shape of URI.
 LH_MUST lh_err lh_certs_inspect(const char *path, struct lh_certs_info *out);
 // The same for PEM text in memory; `name` stands for it in error texts.
 LH_MUST lh_err lh_certs_inspect_pem(const char *name, struct lh_span pem,

@@ -208,8 +208,8 @@ bool lh_cipher_available(enum lh_cipher cipher)
 
 // ---- Both by OpenSSL. A context holds the key's schedule; freeing it wipes that.
 
-// What one AEAD call needs. XChaCha20-Poly1305 is ChaCha20-Poly1305 (RFC 8439) under HChaCha20 of
-// the key and the nonce's first 16 bytes, its own nonce 4 zeros and the 8 that are left
+// The inputs of one AEAD call. XChaCha20-Poly1305 is ChaCha20-Poly1305 (RFC 8439) under HChaCha20
+// of the key and the nonce's first 16 bytes; its own nonce is 4 zeros and the 8 bytes that are left
 // (draft-irtf-cfrg-xchacha 2.3).
 struct aead {
     const EVP_CIPHER *cipher;
@@ -230,7 +230,7 @@ static void aead_of(enum lh_cipher cipher, const struct lh_seal_key *key, const 
     memcpy(out->nonce + 4, nonce + 16, 8);
 }
 
-enum { AEAD_STEP = 1 << 30 }; // of a call: its lengths are ints
+enum { AEAD_STEP = 1 << 30 }; // bytes of one call: OpenSSL's lengths are ints
 
 static bool aead_bytes(EVP_CIPHER_CTX *c, uint8_t *out, struct lh_span in)
 {

@@ -21,7 +21,7 @@ struct dp_admin {
     const char *coordinator, *dir, *ca, *cert, *key; // flags
     // what follows is open()'s
     char address[DP_ADDRESS_SIZE];
-    char path[3][DP_PATH_SIZE]; // of ca, cert, key where they come from --dir
+    char path[3][DP_PATH_SIZE]; // paths of ca, cert, key where they come from --dir
     struct lh_env *env;
     struct lh_transport *transport;
     struct lh_link *link;

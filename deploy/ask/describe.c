@@ -175,7 +175,7 @@ static void put_fields(const json_t *o, int indent, struct lh_buf *out)
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)o, key, value) // which it does not change
+    json_object_foreach((json_t *)(uintptr_t)o, key, value) // the loop does not change `o`
     {
         dp_put(out, "%*s%-*s ", indent, "", 20 - indent, key);
         if (json_is_array(value)) {

@@ -16,7 +16,7 @@ struct request {
     bool json;
 };
 
-// What a worker holds, or what is at home in a region.
+// Adds the leases that a worker holds, or the units that are at home in a region.
 static LH_MUST lh_err add_leases(struct request *q, json_t *thing)
 {
     bool worker = !strcmp(q->words.at[0], "worker"), region = !strcmp(q->words.at[0], "region");

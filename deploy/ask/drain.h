@@ -1,4 +1,4 @@
-// What `longhaul drain` waits for: read out of a coordinator's status.
+// The state that `longhaul drain` waits for, read out of a coordinator's status.
 #ifndef DP_DRAIN_H
 #define DP_DRAIN_H
 
@@ -18,7 +18,7 @@ LH_MUST lh_err dp_scope_parse(const char *const *words, unsigned count, struct d
 
 struct dp_drained {
     unsigned workers; // live ones that it concerns
-    unsigned drained; // of those
+    unsigned drained; // how many of these are drained
     unsigned silent;  // concerned, but not heard of lately: nobody waits for them
     bool complete;    // all that can drain have; at `end`: the run has ended, and all told so
 };

@@ -190,9 +190,9 @@ static LH_MUST lh_err add(json_t *rows, json_t *event, const char *path, uint64_
 
 struct dp_event_log {
     char path[DP_PATH_SIZE];
-    ino_t file;     // the one that was read so far
-    off_t at;       // and how far
-    uint64_t lines; // that far
+    ino_t file;     // inode of the file that was read so far
+    off_t at;       // bytes of it that were read
+    uint64_t lines; // lines of it that were read
     struct life life;
 };
 
@@ -342,7 +342,7 @@ json_t *dp_events_choose(const json_t *rows, const struct dp_event_filter *filte
 void dp_events_put(const json_t *rows, struct lh_buf *out)
 {
     json_t *event;
-    size_t i, width = 28; // of who, where none is longer
+    size_t i, width = 28; // columns of who and where; none is longer
     json_array_foreach(rows, i, event)
     {
         size_t n = strlen(word(event, "who"));

@@ -1,4 +1,4 @@
-// What happened in a run, out of the logs of its processes.
+// Events of a run, out of the logs of its processes.
 //
 // A log line, text or JSON (common/env/log.h), is one event; its kind is a word for what operators
 // ask about (dp_event_kinds). One event is in no log and is derived: a process whose life begins

@@ -138,7 +138,7 @@ static bool all_ended(const struct logs *logs)
     return ended > 0;
 }
 
-// What is new, by time, until the run has ended and nothing more came of it; or for ever.
+// Prints new events, by time, until the run has ended and nothing more came of it; or for ever.
 static LH_MUST lh_err follow(const struct request *q, struct logs *logs)
 {
     lh_err err = LH_OK;

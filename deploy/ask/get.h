@@ -1,4 +1,4 @@
-// What `longhaul get` shows of a coordinator's answer.
+// Tables of `longhaul get`, out of a coordinator's answer.
 #ifndef DP_GET_H
 #define DP_GET_H
 

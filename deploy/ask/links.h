@@ -9,7 +9,7 @@
 #include "common/base/err.h"
 
 LH_MUST lh_err dp_links_keep(const char *dir, const char *instance, const char *region);
-void dp_links_forget(const char *dir); // where there is none, nothing
+void dp_links_forget(const char *dir); // does nothing where there is no such file
 // Moves the calling thread, and those it starts, into the coordinator's region; nothing on
 // loopback. LH_ERR_UNAVAILABLE: the links are down; LH_ERR_DENIED: only root may.
 LH_MUST lh_err dp_links_enter(const char *dir);

@@ -23,7 +23,8 @@ static bool yes(const json_t *o, const char *key)
     return json_is_true(json_object_get(o, key));
 }
 
-struct field { // of one object under another name in the other
+// A field of one object that has another name in the other.
+struct field {
     const char *to, *from;
 };
 
@@ -69,7 +70,7 @@ static json_t *all_workers(const json_t *status, const json_t *files)
     return rows;
 }
 
-// Of a region's workers, what sums do not say; a field that one of them lacks stays away.
+// Adds to a region the workers' fields that no sum says; a field that one of them lacks stays away.
 static void add_details(json_t *region, const json_t *workers)
 {
     double loss = 0, sent = 0, received = 0, h = 0, silent = 0;

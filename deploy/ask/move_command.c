@@ -14,7 +14,7 @@ struct request {
     struct dp_admin admin;
     const char *server, *timeout;
     uint64_t timeout_s; // 0: none
-    uint32_t shards;    // that go
+    uint32_t shards;    // number of shards that go
     bool wait, moved;
 };
 

@@ -58,7 +58,8 @@ static void read_arrays(const json_t *o, struct dp_status *out)
     json_array_foreach(json_object_get(o, "behind"), i, item)
     {
         double v = json_number_value(item);
-        if (out->behinds < DP_SHARDS_MAX) out->behind[out->behinds++] = v > 0 ? (uint64_t)v : 0;
+        if (out->behind_count < DP_SHARDS_MAX)
+            out->behind[out->behind_count++] = v > 0 ? (uint64_t)v : 0;
     }
 }
 
@@ -87,6 +88,7 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
                    .damped = count(o, "damped"),
                    .returned = count(o, "returned"),
                    .lost_units = count(o, "lost_units"),
+                   .plain_up = count(o, "plain_up_bytes"),
                    .stall_s = number(o, "stall_s")},
         .credited_tokens = count(o, "credited_tokens"),
         .budget_tokens = count(o, "budget_tokens"),
@@ -94,6 +96,7 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
         .credited = count(o, "credited"),
         .draining = json_is_true(json_object_get(o, "draining")),
     };
+    if (!json_object_get(o, "plain_up_bytes")) out->counts.unsplit_up = out->counts.payload_up;
     text(o, "role", out->role, sizeof out->role);
     text(o, "region", out->region, sizeof out->region);
     text(o, "name", out->name, sizeof out->name);
@@ -141,9 +144,11 @@ void dp_lives_see(struct dp_lives *lives, const struct dp_status *status, struct
     CARRY(damped);
     CARRY(returned);
     CARRY(lost_units);
+    CARRY(plain_up);
+    CARRY(unsplit_up);
 #undef CARRY
     total->accepted = lives->last.accepted =
-        now->accepted; // of all lives already: it comes from the logs
+        now->accepted; // the logs' count, over all lives already
     if (reborn && now->stall_s < lives->last.stall_s) lives->past.stall_s += lives->last.stall_s;
     lives->last.stall_s = now->stall_s;
     total->stall_s = lives->past.stall_s + now->stall_s;

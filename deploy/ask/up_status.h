@@ -2,14 +2,17 @@
 //
 //   worker       {"role": "worker", "region", "name", "pid", "state": "joining|training|draining|
 //                 done", "step", "loss", "tokens", "tokens_per_s", "h", "rounds", "behind": [per
-//                 shard], "payload_up_bytes", "payload_down_bytes", "wire_up_bytes",
-//                 "wire_down_bytes", "accepted", "damped", "returned", "stall_s", "lost_units",
-//                 "digests": [{"shard", "version", "digest"}]}
+//                 shard], "payload_up_bytes", "payload_down_bytes", "plain_up_bytes",
+//                 "wire_up_bytes", "wire_down_bytes", "accepted", "damped", "returned",
+//                 "stall_s", "lost_units", "digests": [{"shard", "version", "digest"}]}
 //   server       {"role": "server", "name", "pid", "address", "shards": [{"shard", "version",
 //                 "epoch", "digest", "parameters", "staleness": {"p50", "p99", "max", "bound"},
 //                 "admitted", "refused", "credited"}]}
 //   coordinator  {"role": "coordinator", "pid", "phase", "credited_tokens", "budget_tokens",
 //                 "units", "credited", "draining"}
+//
+// "payload_up_bytes" counts decided frames, each once, with header, claims and tag;
+// "plain_up_bytes" counts the payloads in them alone.
 //
 // A field that is absent is 0: an older program still shows. A file that is no such object changes
 // nothing (LH_ERR_MALFORMED): the last one stays.
@@ -33,10 +36,13 @@ struct dp_holding { // a shard's replica, as its holder reports it
     double staleness_p50, staleness_p99, staleness_max, staleness_bound;
 };
 
-struct dp_counts { // of a worker; they only rise while its process lives
+// Counts of a worker; they only rise while its process lives.
+struct dp_counts {
     uint64_t steps, tokens, rounds;
     uint64_t payload_up, payload_down, wire_up, wire_down; // bytes
     uint64_t accepted, damped, returned, lost_units;
+    uint64_t plain_up;   // bytes of payloads alone, without what frames put around them
+    uint64_t unsplit_up; // bytes of `payload_up` whose payloads an older program did not count
     double stall_s;
 };
 
@@ -47,7 +53,7 @@ struct dp_status {
     double loss, tokens_per_s;
     int64_t h;
     uint64_t behind[DP_SHARDS_MAX];
-    unsigned behinds;
+    unsigned behind_count;
     struct dp_counts counts;
     struct dp_holding shard[DP_SHARDS_MAX];
     unsigned shards;

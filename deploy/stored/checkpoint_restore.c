@@ -1,11 +1,10 @@
 // Restore and prune. See checkpoint_restore.h.
 //
-// What is restored is the fold state at a version (replay.h), written as the checkpoint of that
-// version: a server that starts on it has no log yet and goes on from there. Unless the state is
-// the whole history of a stopped server, records above it may have been acknowledged or followed:
-// then DIR/epoch-<shard> (layout: server/recovery/recover.c) says that an epoch above all that were
-// seen was begun, and the server opens it before it serves (server/docs/0000-protocol.md#rule-17,
-// #rule-18).
+// A restored checkpoint is the fold state at a version (replay.h): a server that starts on it has
+// no log yet and goes on from there. Unless the state is the whole history of a stopped server,
+// records above it may have been acknowledged or followed: then DIR/epoch-<shard> (layout:
+// server/recovery/recover.c) says that an epoch above all that were seen was begun, and the server
+// opens it before it serves (server/docs/0000-protocol.md#rule-17, #rule-18).
 #include "deploy/stored/checkpoint_restore.h"
 
 #include <dirent.h>
@@ -26,7 +25,7 @@ struct restoring {
     struct dp_replay replay;
     struct lh_signer *signer;
     char checkpoints[DP_PATH_SIZE];
-    uint64_t epoch; // at least this one is opened
+    uint64_t epoch; // the lowest epoch that may be opened
 };
 
 static LH_MUST lh_err check_empty(const char *dir)
@@ -151,7 +150,7 @@ lh_err dp_checkpoint_restore(const struct dp_restore *q)
 struct pruning {
     struct dp_job *job;
     struct lk_checkpoint_conf conf;
-    uint64_t *first; // of each shard's records in the log; 0: none
+    uint64_t *first; // first version of each shard's records in the log; 0: none
 };
 
 static lh_err note_first(void *arg, const struct ps_wal_entry *e)

@@ -1,4 +1,4 @@
-// What a run's stored files are read with. See job.h.
+// Everything that a run's stored files are read with. See job.h.
 #include "deploy/stored/job.h"
 
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 struct dp_job {
     const char *config, *run, *domain, *manifest_path, *keys_path, *weights_path; // flags
     // what follows is open()'s
-    const char *dir; // of the settings file; NULL: none was given
+    const char *dir; // the settings file's folder; NULL: none was given
     struct lh_config *settings;
     uint8_t id[LH_JOB];
     bool has_id, has_manifest, has_keys;

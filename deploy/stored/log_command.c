@@ -33,7 +33,7 @@ struct dump {
 static const char *const kinds[] = {"?",    "admit",  "refuse", "fence",
                                     "plan", "digest", "epoch",  "move"};
 
-// What a record is about: whose push or fence, 0 where it is none.
+// The subject of a record: the author of a push or fence, 0 where there is none.
 struct about {
     struct lh_frame frame;
     bool push, fence;

@@ -13,7 +13,8 @@
 #include "deploy/stored/replay.h"
 #include "server/wal/wal.h"
 
-struct point { // of a shard's history, that a checkpoint names
+// A point of a shard's history that a checkpoint names.
+struct point {
     uint32_t shard;
     uint64_t version, epoch;
     struct lh_hash chain;

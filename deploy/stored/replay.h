@@ -22,8 +22,8 @@ struct dp_replayed {
 
 struct dp_replay {
     struct dp_job *job;
-    bool oldest;               // from the oldest state there is, so that every record is folded
-    uint64_t to;               // for shards of which none was asked for by number
+    bool oldest; // from the oldest state there is, so that every record is folded
+    uint64_t to; // the version to replay to, where a shard was asked for without a number
     struct dp_replayed *shard; // job->manifest.shards of them
 };
 

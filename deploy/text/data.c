@@ -48,7 +48,7 @@ struct prepare {
     const struct dp_data_prepare_conf *conf;
     struct dp_tree tree;
     struct part *part;    // one per language of the tree
-    struct lh_unit *unit; // in the order written
+    struct lh_unit *unit; // units in the order they are written
     uint64_t units, capacity;
     struct lh_units manifest; // owns its lists
 };

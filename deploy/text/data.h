@@ -15,10 +15,10 @@
 
 struct dp_data_prepare_conf {
     const char *text, *out;         // folders; `out` is made
-    uint64_t unit_tokens;           // of every unit; a multiple of `sequence`
+    uint64_t unit_tokens;           // tokens of every unit; a multiple of `sequence`
     uint64_t sequence;              // tokens the trainer takes at a time
-    uint64_t limit_bytes;           // of text taken per language, 0: all
-    uint64_t file_tokens;           // at most in one .bin, rounded down to whole units
+    uint64_t limit_bytes;           // bytes of text taken per language, 0: all
+    uint64_t file_tokens;           // most tokens of one .bin, rounded down to whole units
     uint32_t token_bytes;           // 2 or 4
     const struct dp_texts *staying; // regions whose units may not leave; NULL: all may
     FILE *says;                     // the table of what was done; NULL: nowhere

@@ -1,7 +1,7 @@
 // Walks DIR/<region>/<language>/*.txt and DIR/heldout/*.txt, in the order of names. See
 // data_scan.h.
 //
-// What is no folder where a folder belongs, and no .txt where text belongs, is passed over; hidden
+// A file where a folder belongs, and one that is no .txt where text belongs, is passed over; hidden
 // entries too. Names become parts of file names and of the manifest, so their alphabet is narrow.
 #include "deploy/text/data_scan.h"
 

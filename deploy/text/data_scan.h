@@ -11,7 +11,7 @@ struct dp_language {
 };
 
 struct dp_tree {
-    struct dp_language *language; // by region, then name: those that have text
+    struct dp_language *language; // languages that have text, by region, then by name
     unsigned languages;
     struct dp_language heldout; // its files' stems are languages; region is ""
 };

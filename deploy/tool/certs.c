@@ -142,7 +142,7 @@ struct listing {
     int64_t now;
     json_t *rows;   // NULL: a table
     unsigned bad;   // expired, not valid yet, unreadable
-    unsigned count; // of all
+    unsigned count; // certificates seen
 };
 
 static const char *state_of(const struct lh_certs_info *info, int64_t now)

@@ -14,7 +14,7 @@ enum { DP_PATH_SIZE = 1024 };
 LH_MUST lh_err dp_file_read(const char *path, struct lh_buf *out);
 // Writes `path.tmp` with this mode and renames it over `path`.
 LH_MUST lh_err dp_file_write(const char *path, struct lh_span bytes, mode_t mode);
-LH_MUST lh_err dp_make_dirs(const char *path); // and its parents
+LH_MUST lh_err dp_make_dirs(const char *path); // makes its parents too
 bool dp_file_exists(const char *path);
 // printf into a path; LH_ERR_TOO_LARGE when it does not fit.
 LH_MUST lh_err dp_path(char out[DP_PATH_SIZE], const char *format, ...)

@@ -1,4 +1,4 @@
-// What the generated texts have in common: the pages themselves. See manual.h.
+// The generated texts' common part: the pages themselves. See manual.h.
 #include "deploy/tool/manual.h"
 
 #include <errno.h>
@@ -68,7 +68,7 @@ static LH_MUST lh_err load_words(const struct dp_command *c, json_t *page)
     return LH_OK;
 }
 
-// What `longhaul man` takes is the name of any command.
+// `longhaul man` takes the name of any command.
 static void name_commands(json_t *pages)
 {
     json_t *page, *words = json_array();

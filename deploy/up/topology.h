@@ -76,8 +76,8 @@ struct dp_topology {
     unsigned servers;
     struct dp_link link[DP_LINKS_MAX]; // every pair of regions, once
     unsigned links;
-    unsigned workers, shards;              // in all
-    unsigned helpers;                      // ranks that are not workers, in all
+    unsigned workers, shards;              // sums over all regions
+    unsigned helpers;                      // ranks that are not workers, over all regions
     const struct ps_settings *server_base; // defaults and `server:`; not finished
     const struct wk_settings *worker_base;
     struct dp_topology_parts *parts;

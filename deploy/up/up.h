@@ -77,14 +77,14 @@ struct dp_up {
     struct lh_units units;
     struct wk_shape shape;
     char dir[DP_PATH_SIZE], data[DP_PATH_SIZE];
-    int lock;                      // of the folder; 0: none
+    int lock;                      // the folder's lock; 0: none
     char program[2][DP_PATH_SIZE]; // longhaul-server, longhaul-worker
     struct dp_wan wan;
     bool emulated; // the wan is up
     struct dp_node node[DP_NODES_MAX];
     unsigned nodes;
     struct dp_procs procs;
-    int64_t started_ns; // of this command
+    int64_t started_ns; // start of this command
     double trained_s;   // while a worker trained, over all `up`s of this folder
     double polled_s;    // time of the last poll
     double before_s;    // seconds of training by earlier `up`s of this folder
@@ -146,7 +146,7 @@ void dp_watch_free(struct dp_up *up);
 // ---- up_view.c
 struct dp_view {
     bool terminal;
-    unsigned lines; // that the last picture took
+    unsigned lines; // lines that the last picture took
     int64_t last_ns;
 };
 void dp_view_open(struct dp_view *v);
@@ -158,11 +158,11 @@ void dp_view_say(struct dp_view *v, const struct dp_up *up, const char *format, 
 // ---- up_faults.c
 struct dp_faults {
     unsigned next;   // step of the script
-    bool waiting;    // for the last one to heal
+    bool waiting;    // the last fault has not healed yet
     bool cut;        // the network is still away
     int64_t from_ns; // healing is counted from here; of a cut: its end
     uint64_t mark;   // a count that must pass this
-    int64_t pid;     // of the killed process
+    int64_t pid;     // the killed process
     struct dp_node *target;
 };
 void dp_faults_tick(struct dp_faults *f, struct dp_up *up, struct dp_view *v);
@@ -179,7 +179,7 @@ struct dp_verdict {
     bool replicas_equal; // every holder of a shard has the server's version and digest
     unsigned compared;   // holders of the shard that fewest hold
     bool credited_once;  // what the logs credit is what the coordinator counts
-    bool learned;        // in every language
+    bool learned;        // it learned in every language
     bool below_bigram;   // every language's loss is under its own bigram entropy
     bool drill;          // every planned fault came, and healed
 };

@@ -221,7 +221,8 @@ static LH_MUST lh_err prepare_secrets(struct dp_up *up)
             return lh_fail(LH_ERR_CONFIG, "a node named %s: the name is the operator's", ADMIN);
         LH_TRY(issue(up, roles[node->kind], node->region, node->name, secrets));
     }
-    return issue(up, LH_A, up->t->coordinator, ADMIN, secrets); // for `longhaul get`
+    // `longhaul get` and its like need it.
+    return issue(up, LH_A, up->t->coordinator, ADMIN, secrets);
 }
 
 static LH_MUST lh_err write_weights(const struct dp_up *up, const char *path)
@@ -323,7 +324,7 @@ static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *no
     LH_TRY(own(c, "advertise", "%s", node->address));
     char eta[40];
     snprintf(eta, sizeof eta, "update.eta=%g", up->plan.eta);
-    if (up->t->server_base->eta == 0) // by density, which servers don't know before a push comes
+    if (up->t->server_base->eta == 0) // servers don't know the density before a push comes
         LH_TRY(lh_config_set(c, eta));
     if (node->kind == DP_COORDINATOR) return coordinator_settings(up, c);
     const struct lh_ints *shards = &up->t->server[node->index].shards;

@@ -2,10 +2,10 @@
 // seconds without network for one region. Each begins at a fixed part of the token budget, after
 // the one before has healed.
 //
-// What "healed" means, from outside: a new process shows a count beyond the one at the kill (a
-// server: versions of its first shard; a worker: steps; the coordinator: credited tokens); the cut
-// region finishes a round after the network is back. The time runs from the kill, or from the end
-// of the cut.
+// "Healed" is seen from outside: a new process shows a count beyond the one at the kill (a server:
+// versions of its first shard; a worker: steps; the coordinator: credited tokens); the cut region
+// finishes a round after the network is back. The time runs from the kill, or from the end of the
+// cut.
 #include <signal.h>
 #include <string.h>
 

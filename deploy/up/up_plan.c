@@ -109,11 +109,11 @@ static double bits_of(const struct wk_settings *w, double p)
 {
     static const struct {
         const char *value;
-        double bits, chunk; // of a value; of a chunk: its fp16 numbers
+        double bits, chunk; // bits of a value, and bits of a chunk's fp16 numbers
     } of[] = {{"sign", 1, 16}, {"q2", 2, 32},   {"q4", 4, 16},
               {"q8", 8, 16},   {"fp16", 16, 0}, {"fp32", 32, 0}};
     const char *name = wk_codec_name(w), *value = strchr(name, '-') + 1;
-    bool counts = strncmp(name, "threshold-", 10) == 0; // of 16 bits, one a chunk
+    bool counts = strncmp(name, "threshold-", 10) == 0; // each chunk has a count of 16 bits
     size_t i = 0;
     while (i + 1 < LH_COUNT(of) && strcmp(value, of[i].value)) i++;
     double chunk = (of[i].chunk + (counts ? 16 : 0)) / LH_CHUNK;

@@ -9,25 +9,25 @@
 
 struct dp_plan_region {
     int64_t h;               // local steps per round
-    uint64_t step_tokens;    // of one worker
+    uint64_t step_tokens;    // tokens of one worker's step
     double tokens_per_s;     // throttle of one worker; 0: none
-    double up_bytes_round;   // of all its workers
+    double up_bytes_round;   // bytes of all its workers
     double down_bytes_round; // the other workers' records, once a worker
 };
 
 struct dp_plan {
     uint64_t parameters;
-    double rounds;                                 // N
-    double density;                                // p; dense codecs: 1
-    double eta;                                    // a push moves by eta / workers of what it says
-    double density_rounds;                         // p * N
-    const struct dp_gap *gap;                      // expected; NULL: nothing like it was measured
-    double bits;                                   // per parameter and round
-    double payload_bytes;                          // of one push to all shards
-    double train_s;                                // 0: unknown (no throttle)
-    double log_bytes;                              // of all shards, before checkpoints cut it
-    double server_disk_bytes, server_memory_bytes; // of the largest server
-    double worker_disk_bytes, worker_memory_bytes; // of one worker
+    double rounds;            // N
+    double density;           // p; dense codecs: 1
+    double eta;               // a push moves by eta / workers of what it says
+    double density_rounds;    // p * N
+    const struct dp_gap *gap; // expected; NULL: nothing like it was measured
+    double bits;              // per parameter and round
+    double payload_bytes;     // bytes of one push to all shards
+    double train_s;           // 0: unknown (no throttle)
+    double log_bytes;         // bytes of all shards' logs, before checkpoints cut them
+    double server_disk_bytes, server_memory_bytes; // the largest server's
+    double worker_disk_bytes, worker_memory_bytes; // one worker's
     struct dp_plan_region region[DP_REGIONS_MAX];
 };
 
@@ -43,8 +43,8 @@ struct dp_gap {
     double low_percent, high_percent, mean_nat;
 };
 
-// What was measured of runs like this one, after `rounds` of them. NULL where none was: no law is
-// known by which a figure of one size, length or density would hold for another.
+// Measured results of runs like this one, after `rounds` of them. NULL where there are none: no law
+// is known by which a figure of one size, length or density would hold for another.
 const struct dp_gap *dp_plan_gap(const struct dp_topology *t, const struct dp_plan *plan,
                                  double rounds);
 // "-1.0 to -0.3 % ..." with where it was measured, or that nothing like it was.

@@ -69,7 +69,7 @@ lh_err dp_proc_start(struct dp_proc *proc)
     int saved = errno;
     close(log);
     if (pid < 0) return lh_fail_errno(saved, "%s: fork", proc->name);
-    setpgid(pid, pid); // in both, so that it holds whichever comes first
+    setpgid(pid, pid); // parent and child both do it, so that it holds whichever comes first
     proc->pid = pid;
     proc->state = DP_PROC_RUNNING;
     proc->started_ns = dp_now_ns();

@@ -35,9 +35,9 @@ struct dp_proc {
     bool stopping; // we asked it to end: no restart
     pid_t pid;
     int64_t started_ns, retry_ns;
-    unsigned crashes; // in a row, each within DP_STEADY of its start
+    unsigned crashes; // crashes in a row, each within DP_STEADY of its start
     unsigned restarts;
-    int last_status; // of waitpid
+    int last_status; // waitpid's
 };
 
 struct dp_procs {

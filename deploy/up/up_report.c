@@ -172,7 +172,7 @@ static void print_verdict(const struct dp_up *up, const struct dp_verdict *v)
 
 static LH_MUST lh_err finish(struct dp_up *up, const struct dp_verdict *v, const char *final)
 {
-    char svg[DP_PATH_SIZE], summary[DP_PATH_SIZE], gap[200];
+    char svg[DP_PATH_SIZE], summary[DP_PATH_SIZE], gap[200], bits[48] = "";
     struct dp_learning l = dp_learning_of(up);
     LH_TRY(dp_path(svg, "%s/loss.svg", up->dir));
     LH_TRY(dp_path(summary, "%s/summary.json", up->dir));
@@ -181,10 +181,11 @@ static LH_MUST lh_err finish(struct dp_up *up, const struct dp_verdict *v, const
     print_regions(up);
     print_shards(up);
     print_faults(up);
-    printf("\n%s at p = %.4f: %.4f bit per parameter and round, %.0f rounds, p*N = %.1f\nexpected "
-           "gap %s\n",
-           wk_codec_name(up->t->worker_base), up->plan.density, l.bits, l.rounds, l.density_rounds,
-           dp_gap_text(l.gap, gap));
+    if (l.payload_bits >= 0) snprintf(bits, sizeof bits, " (payloads alone %.4f)", l.payload_bits);
+    printf("\n%s at p = %.4f: %.4f bit per parameter and round in whole frames%s, %.0f rounds, "
+           "p*N = %.1f\nexpected gap %s\n",
+           wk_codec_name(up->t->worker_base), up->plan.density, l.frame_bits, bits, l.rounds,
+           l.density_rounds, dp_gap_text(l.gap, gap));
     print_verdict(up, v);
     LH_TRY(dp_summary_write(up, v, final, summary));
     if (up->flags.json) LH_TRY(dp_summary_write(up, v, final, up->flags.json));

@@ -107,16 +107,21 @@ static json_t *faults_json(const struct dp_up *up)
 struct dp_learning dp_learning_of(const struct dp_up *up)
 {
     struct dp_learning l = {0};
-    uint64_t rounds = 0, bytes = 0;
+    uint64_t rounds = 0, bytes = 0, plain = 0, unsplit = 0;
     for (unsigned r = 0; r < up->t->regions; r++) {
         struct dp_counts c = dp_watch_region(up, r);
         rounds += c.rounds;
         bytes += c.payload_up;
+        plain += c.plain_up;
+        unsplit += c.unsplit_up;
     }
     l.rounds = up->t->workers ? (double)rounds / up->t->workers : 0;
     l.density_rounds = up->plan.density * l.rounds;
     l.gap = dp_plan_gap(up->t, &up->plan, l.rounds);
-    if (rounds) l.bits = (double)bytes * 8 / ((double)rounds * (double)up->manifest.values);
+    double values = (double)rounds * (double)up->manifest.values;
+    if (rounds) l.frame_bits = (double)bytes * 8 / values;
+    if (rounds) l.payload_bits = (double)plain * 8 / values;
+    if (unsplit) l.payload_bits = -1;
     return l;
 }
 
@@ -135,14 +140,17 @@ lh_err dp_summary_write(const struct dp_up *up, const struct dp_verdict *v, cons
         dp_up_seconds(up), "trained_s", up->trained_s, "model", model_json(up), "heldout",
         heldout_json(up), "regions", regions_json(up, link, links), "shards", shards_json(up),
         "payload", "codec", wk_codec_name(up->t->worker_base), "density", up->plan.density,
-        "bits_per_parameter_round", l.bits, "staleness", staleness_json(up), "learning", "rounds",
-        l.rounds, "density_rounds", l.density_rounds, "expected_gap_nat",
+        "bits_per_parameter_round", l.frame_bits, "staleness", staleness_json(up), "learning",
+        "rounds", l.rounds, "density_rounds", l.density_rounds, "expected_gap_nat",
         l.gap ? json_real(l.gap->mean_nat) : json_null(), "expected_gap_percent",
         l.gap ? json_pack("[f, f]", l.gap->low_percent, l.gap->high_percent) : json_null(),
         "replicas", "equal", v->replicas_equal, "compared", integer(v->compared), "data", "units",
         integer(up->units.count), "credited", integer(up->node[0].status.credited), "credited_once",
         v->credited_once, "epoch", integer(0), "faults", faults_json(up), "emulated_links",
         up->emulated, "checkpoint", checkpoint);
+    if (l.payload_bits >= 0)
+        json_object_set_new(json_object_get(o, "payload"), "payload_bits_per_parameter_round",
+                            json_real(l.payload_bits));
     char *text = o ? json_dumps(o, JSON_INDENT(2)) : NULL;
     json_decref(o);
     if (!text) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the summary");

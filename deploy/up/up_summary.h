@@ -8,7 +8,8 @@ struct dp_learning {
     double rounds;            // mean per worker
     double density_rounds;    // p * N
     const struct dp_gap *gap; // expected to dense fp32; NULL: nothing like this run was measured
-    double bits;              // measured, per parameter and round of a worker
+    double frame_bits;        // bits of whole frames, per parameter and round of a worker
+    double payload_bits; // bits of their payloads alone; below 0: not counted in all of the run
 };
 struct dp_learning dp_learning_of(const struct dp_up *up);
 

@@ -72,7 +72,7 @@ static void collect(int file, char *text, size_t size)
     text[strcspn(text, "\n")] = 0;
 }
 
-// What the program said is wrong, as an error; its words become our text.
+// The program's complaint as an error; its words become our text.
 static lh_err complaint(int err_file, lh_err otherwise)
 {
     char text[400];

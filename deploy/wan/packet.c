@@ -1,7 +1,7 @@
 // Packets and their segments (TCP segmentation as a network card does it, RFC 9293). See packet.h.
 //
-// What a region's kernel hands out is trusted for nothing: headers are measured against the length
-// that was read before they are used.
+// Nothing that a region's kernel hands out is trusted: headers are measured against the length that
+// was read before they are used.
 #include "deploy/wan/packet.h"
 
 #include <arpa/inet.h>

@@ -14,7 +14,7 @@ struct dp_packet {
     struct dp_world_link *link;
     uint32_t epoch;
     uint32_t wire_bytes;
-    uint32_t length; // of ip
+    uint32_t length; // bytes of `ip`
     uint16_t segments;
     struct virtio_net_hdr offload;
     _Alignas(4) uint8_t ip[];

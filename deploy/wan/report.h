@@ -1,4 +1,4 @@
-// What the emulator says of a world: settings and counters, as tables or JSON Lines.
+// Reports of the emulator about a world: settings and counters, as tables or JSON Lines.
 #ifndef LH_DEPLOY_WAN_REPORT_H
 #define LH_DEPLOY_WAN_REPORT_H
 

@@ -85,7 +85,7 @@ lh_err dp_state_lock(const char *instance, pid_t *holder)
         if (file < 0 && errno == ENOENT) continue; // the last other instance removed the directory
         if (file < 0) return lh_fail_errno(errno, "%s", path.text);
         err = try_lock(path.text, file, holder, &held, &again);
-        if (!held) close(file); // else it stays open as long as this process lives
+        if (!held) close(file); // an open one holds the lock until this process ends
     }
     return err;
 }

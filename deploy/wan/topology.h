@@ -1,4 +1,4 @@
-// What a world is to be: topology files, and the same words given at run time.
+// Descriptions of worlds: topology files, and the same words given at run time.
 #ifndef LH_DEPLOY_WAN_TOPOLOGY_H
 #define LH_DEPLOY_WAN_TOPOLOGY_H
 

@@ -34,8 +34,8 @@ struct dp_counters {
     uint64_t offered_packets, offered_bytes;
     uint64_t delivered_packets, delivered_bytes;
     uint64_t lost, overflowed, severed; // packets dropped: at random, at a full queue, by a cut
-    uint64_t handovers;                 // to the receiving kernel; one may carry many packets
-    int64_t late_total, late_max;       // of handovers, behind their due time
+    uint64_t handovers;           // packets handed to the receiving kernel; one may carry many
+    int64_t late_total, late_max; // sum and maximum of how far handovers lay behind their due time
 };
 
 struct dp_world_link {
@@ -64,11 +64,11 @@ struct dp_line {
     struct dp_flight *flight; // a binary heap, the first due at its root
     size_t count, capacity;
     uint64_t number, bytes;
-    struct dp_packet *buffer; // where the next packet is read into
+    struct dp_packet *buffer; // the next packet is read into it
     // The machine takes some time to wake the daemon. The daemon learns how long, sleeps for that
     // much less, and dates back the packets that woke it.
     int64_t wake_lag;    // the median of late
-    int64_t arrival_lag; // of the packets that are about to be read
+    int64_t arrival_lag; // lag of the packets that are about to be read
     uint64_t chance;     // state of the random numbers
 };
 

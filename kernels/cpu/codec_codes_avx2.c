@@ -287,7 +287,7 @@ static bool list_ones(struct lk_unary *u, uint32_t k, uint32_t *one)
 struct unfold {
     __m256i bytes, shift, low_mask, code_mask;
     __m128i low_bits;
-    size_t upper; // where the upper half's first byte is
+    size_t upper; // offset of the upper half's first byte
 };
 
 static struct unfold unfold_of(const struct lk_rice *rice)

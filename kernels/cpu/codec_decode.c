@@ -258,7 +258,7 @@ static lh_err read_sparse_group(struct decoder *s, struct lk_group *g, struct lh
 static lh_err read_sparse_groups(struct decoder *s, const struct lk_sizes *sizes)
 {
     struct sparse ring[RING];
-    for (int i = 0; i < RING; i++) ring[i].at = ring[i].k = 0; // at: it is added to a pointer
+    for (int i = 0; i < RING; i++) ring[i].at = ring[i].k = 0; // `at` too: it is added to a pointer
     s->ring = ring;
     struct lh_cursor table = lh_cursor(lh_get(&s->in, sizes->table_bytes));
     if (s->in.failed) return lh_fail(LH_ERR_MALFORMED, "payload ends in its table of groups");

@@ -23,9 +23,9 @@ struct list {
     uint64_t room, chunk_room;
     uint64_t count, next;            // next: the first of the chunk that is asked for next
     uint64_t chunks, next_chunk;     // chunks: filled in
-    uint16_t *picked;                // of the group in hand: what each of its chunks carries
+    uint16_t *picked;                // indices that the chunks of the group in hand carry
     bool ready;                      // the tensor in hand is in it
-    bool from_list[LK_GROUP_CHUNKS]; // of the group in hand
+    bool from_list[LK_GROUP_CHUNKS]; // chunks of the group in hand whose choice is in `list`
 };
 
 struct encoder {
@@ -36,11 +36,11 @@ struct encoder {
     const float *d;
     float *e;
     struct lk_hint hint;
-    uint32_t threshold; // of the tensor in hand: the smallest key that is carried
+    uint32_t threshold; // the smallest key that is carried of the tensor in hand
     uint64_t ties;      // how many that are equal to it still go
     bool all;           // all of them do
     struct list list;
-    uint8_t *record; // where the next chunk record goes
+    uint8_t *record; // the place of the next chunk record
     uint8_t *unary;  // this group's stream
     size_t unary_bits;
     double sum_squares;
@@ -279,8 +279,8 @@ static void open_tensor(struct encoder *s, const struct lh_extent *x)
     s->all = s->ties == t.in;
 }
 
-// What the next chunk of the list carries: all above the threshold, and of the equal ones those
-// that come first. Returns how many.
+// Picks the values that the next chunk of the list carries: all above the threshold, and the first
+// of those equal to it. Returns how many.
 static uint32_t pick(struct encoder *s, const float *e, uint16_t *index)
 {
     struct list *l = &s->list;

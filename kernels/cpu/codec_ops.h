@@ -13,7 +13,7 @@
 #include "kernels/cpu/codec_values.h"
 #include "kernels/cpu/rice.h"
 
-// What select() remembers from chunk to chunk so as to search less. It changes nothing but speed.
+// Memory of select() from chunk to chunk, by which it searches less. It changes nothing but speed.
 // Zero-initialise.
 struct lk_hint {
     float threshold; // about the smallest magnitude selected last; 0: unknown
@@ -37,7 +37,7 @@ static inline double lk_add_lanes(const double lane[LK_LANES])
     return sum;
 }
 
-enum { LK_BINS = 2048 }; // of lk_codec_ops.histogram(): 11 bits of a key
+enum { LK_BINS = 2048 }; // bins of lk_codec_ops.histogram(): 11 bits of a key
 
 struct lk_codec_ops {
     const char *name;

@@ -241,7 +241,7 @@ static inline int16x4_t levels_of(float32x4_t v, float scale, float max)
 {
     float32x4_t level = vdivq_f32(v, vdupq_n_f32(scale));
     level = vmaxq_f32(vminq_f32(level, vdupq_n_f32(max)), vdupq_n_f32(-max));
-    return vmovn_s32(vcvtnq_s32_f32(level)); // to nearest, ties to even
+    return vmovn_s32(vcvtnq_s32_f32(level)); // rounds to nearest, ties to even
 }
 
 static inline uint16x4_t halves_of(float32x4_t v)

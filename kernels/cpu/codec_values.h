@@ -38,8 +38,8 @@ static inline float lk_signed(float magnitude, bool negative)
     return lk_float_of(lk_key(magnitude) | (uint32_t)negative << 31);
 }
 
-// Of one chunk. sign: level[0] is the centroid; q2: the two centroids, and where the encoder parts
-// them; q4, q8: level[0] is the scale; fp16, fp32: none.
+// Levels of one chunk. sign: level[0] is the centroid; q2: the two centroids, and where the encoder
+// parts them; q4, q8: level[0] is the scale; fp16, fp32: none.
 struct lk_levels {
     float level[2];
     float split;

@@ -13,8 +13,8 @@ size_t lk_write_payload(const struct lk_cut *cut, const struct lk_sizes *sizes,
 
 enum lk_use {
     LK_USE_CHECK,    // nothing but checks; fills info
-    LK_USE_SUBTRACT, // to[i] -= scale*q[i], for i < below
-    LK_USE_CLEAR,    // to[i] = 0
+    LK_USE_SUBTRACT, // subtracts scale*q[i] from to[i], where i < below
+    LK_USE_CLEAR,    // sets to[i] to 0
 };
 
 // Reads a payload from outside. Bounds hold whatever the bytes are; LK_USE_CHECK also finds values

@@ -32,7 +32,7 @@ static uint8_t rice_bits(double density)
     return b;
 }
 
-// Of a chunk of a threshold codec, whose b follows from its density k/len.
+// Rice parameter b of a chunk of a threshold codec; it follows from the chunk's density k/len.
 static uint8_t rice_bits_of(uint32_t k, uint32_t len)
 {
     return rice_bits((double)k / len);

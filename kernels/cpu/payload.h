@@ -9,9 +9,10 @@ enum {
     LK_PAYLOAD_VERSION = 1,
     LK_HEADER_BYTES = 24,
     LK_GROUP_CHUNKS = 16,      // chunks that share one unary stream and one entry of the table
-    LK_GROUP_LENGTH_BYTES = 2, // such an entry
-    LK_COUNT_BYTES = 2,        // and with threshold codecs the values carried, of each chunk
-    LK_RICE_BITS_MAX = 12,     // gaps are below LH_CHUNK = 2^12
+    LK_GROUP_LENGTH_BYTES = 2, // bytes of a group's length, its entry in the table
+    // Bytes of a chunk's count of carried values, which threshold codecs put into the same entry.
+    LK_COUNT_BYTES = 2,
+    LK_RICE_BITS_MAX = 12, // gaps are below LH_CHUNK = 2^12
 };
 
 // How the chunks of one payload are coded.
@@ -24,31 +25,31 @@ struct lk_cut {
 struct lk_chunk {
     uint64_t at;       // its first value in the shard's packed array
     uint32_t len, k;   // values, and how many of them are carried
-    uint32_t extent;   // of the layout
-    uint8_t rice_bits; // b of its indices
+    uint32_t extent;   // the layout's extent that it belongs to
+    uint8_t rice_bits; // Rice parameter b of its indices
 };
 
 struct lk_group {
     struct lk_chunk chunk[LK_GROUP_CHUNKS];
     uint32_t chunks;
     uint64_t values;     // carried
-    size_t record_bytes; // of its chunk records together
+    size_t record_bytes; // bytes of its chunk records together
     size_t unary_max;    // bytes that its unary stream can have; 0 for dense
-    size_t table_bytes;  // of its entry in the table; 0 for dense
+    size_t table_bytes;  // bytes of its entry in the table; 0 for dense
 };
 
 // The chunks of a layout in order, a group at a time.
 struct lk_walk {
     const struct lk_cut *cut;
     const struct lh_shard_layout *layout;
-    uint32_t extent; // where the next chunk begins
+    uint32_t extent; // the next chunk's extent
     uint64_t in_extent;
 };
 
 struct lk_sizes {
     uint64_t chunks, groups, values;
     size_t table_bytes;
-    size_t bytes_max; // of the whole payload
+    size_t bytes_max; // bound of the whole payload
 };
 
 // LH_ERR_UNSUPPORTED: no such codec; LH_ERR_INVALID: a density outside (0, 1].

@@ -33,7 +33,7 @@ lh_err lk_checkpoint_begin(const struct lk_checkpoint_conf *conf, const struct l
 void lk_checkpoint_touch(struct lk_checkpoint *c)
 {
     float *const arrays[] = {c->copy.theta, c->copy.outer.u, c->copy.outer.m};
-    for (size_t i = 0; i < LH_COUNT(arrays); i++) // where it fails, the slices' writes do the same
+    for (size_t i = 0; i < LH_COUNT(arrays); i++) // a failure here comes back at the slices' writes
         (void)lh_populate(arrays[i], c->copy.layout->values * sizeof *arrays[i]);
 }
 
@@ -111,7 +111,7 @@ void lk_checkpoint_free(struct lk_checkpoint *c)
 
 // ---------------------------------------------------------------- writing
 
-// Of a state of weights only: of its bytes, count and parameters.
+// Digest of a state of weights only: of its bytes, count and parameters.
 static struct lh_hash weights_digest(const float *theta, uint64_t values)
 {
     uint8_t bytes[8];

@@ -18,9 +18,9 @@
 // the state is copied is folded in the copy as well (server/docs/0000-protocol.md#rule-23 allows
 // more).
 //
-// The hashes tell damage without the job key, and where it is; who loads a file goes by its seals
-// and its digest. The signature tells who wrote it, which the job key
-// cannot: every worker holds it.
+// The hashes tell damage, and where it is, without the job key. A program that loads a file goes by
+// its seals and its digest. The signature tells who wrote the file; the job key cannot, because
+// every worker holds it.
 #ifndef LK_CHECKPOINT_H
 #define LK_CHECKPOINT_H
 
@@ -44,7 +44,7 @@ struct lk_checkpoint_name {
     bool weights;
 };
 
-// What a file says of itself; only its checksums were looked at.
+// Claims of a file about itself; only its checksums were verified.
 struct lk_checkpoint_info {
     uint16_t format;
     uint8_t cipher;
@@ -52,8 +52,8 @@ struct lk_checkpoint_info {
     uint32_t key_id, shard, shards, ranges;
     uint8_t job[LH_JOB];
     struct lh_hash manifest, chain, digest;
-    uint64_t epoch, version, bytes; // bytes of the state
-    struct lh_public signer;        // where it is signed
+    uint64_t epoch, version, bytes; // `bytes`: of the state
+    struct lh_public signer;        // valid where is_signed
 };
 
 // ---------------------------------------------------------------- taking and writing
@@ -64,9 +64,9 @@ struct lk_checkpoint {
     bool weights; // only the parameters are written
     struct lk_replica copy;
     struct lk_outer seen; // the replica's after the last record, without its arrays
-    uint64_t copied;      // values of each array
+    uint64_t copied;      // values of each array that are copied
     bool whole;
-    uint64_t epoch, version; // once it is whole
+    uint64_t epoch, version; // both valid once it is whole
     struct lh_hash chain;
 };
 
@@ -89,14 +89,15 @@ struct lk_checkpoint_late {
     struct lk_codec codec;
     float scale;
     struct lk_outer_late outer;
-    struct lk_outer arrays; // the copy's: the loop may change where it names them
-    uint64_t below;         // the values before it; 0: nothing is to be repeated
+    struct lk_outer arrays; // arrays of the copy: the loop may change where it names them
+    uint64_t below;         // number of values that it is repeated for, the first ones; 0: none
 };
 // LH_ERR_NO_MEMORY: the copy is to be given up.
 LH_MUST lh_err lk_checkpoint_folded(struct lk_checkpoint *c, const struct lk_replica *r,
                                     const struct lh_record *record, struct lk_checkpoint_late *out);
-// Does it, with an ADMIT's payload: in the order of the records and before the write, at any time
-// and on any thread; steps of the copy may go on meanwhile, they touch other values.
+// Repeats a record in the copy, with an ADMIT's payload: in the order of the records and before the
+// write, at any time and on any thread. Steps of the copy may go on meanwhile; they touch other
+// values.
 void lk_checkpoint_repeat(struct lk_checkpoint *c, const struct lk_checkpoint_late *late,
                           struct lh_span plain);
 void lk_checkpoint_free(struct lk_checkpoint *c);
@@ -132,20 +133,20 @@ LH_MUST lh_err lk_checkpoint_versions(const struct lk_checkpoint_conf *conf, uin
 // LH_ERR_VERSION.
 LH_MUST lh_err lk_checkpoint_peek(struct lh_env *env, const char *path,
                                   struct lk_checkpoint_info *out);
-// Of the files of a shard whose header can be read and is of this replica's run and shape,
-// ascending by version; what they hold is not looked at.
+// Lists a shard's files whose header can be read and has this replica's run and shape, ascending by
+// version; their states are not read.
 typedef void (*lk_checkpoint_fn)(void *arg, const char *path, uint64_t epoch, uint64_t version,
                                  const struct lh_hash *chain);
 LH_MUST lh_err lk_checkpoint_list(const struct lk_checkpoint_conf *conf, const struct lk_replica *r,
                                   lk_checkpoint_fn each, void *arg);
-// Removes those of versions above: of a history that was given up.
+// Removes a shard's files of versions above: they belong to a history that was given up.
 LH_MUST lh_err lk_checkpoint_drop_above(const struct lk_checkpoint_conf *conf, uint32_t shard,
                                         uint64_t above);
-// Removes those of versions below the newest one that is at or below `below`.
+// Removes a shard's files of versions below the newest one that is at or below `below`.
 LH_MUST lh_err lk_checkpoint_drop_below(const struct lk_checkpoint_conf *conf, uint32_t shard,
                                         uint64_t below, unsigned *left);
-// Removes what a process that ended in the middle of a write left of a shard's files. Only while
-// nobody writes there.
+// Removes the leftovers of a process that ended in the middle of a write. Only while nobody writes
+// a shard's files there.
 LH_MUST lh_err lk_checkpoint_clean(const struct lk_checkpoint_conf *conf, uint32_t shard);
 // Removes all but the `keep` newest of a shard. `oldest` gets the lowest version kept, 0 while
 // there are fewer: then a start may still have to take the initial parameters.

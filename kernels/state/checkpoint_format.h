@@ -9,8 +9,8 @@ static const uint32_t LK_CKPT_MAGIC = 0x4b43484c;          // "LHCK"
 static const uint32_t LK_CKPT_MANIFEST_MAGIC = 0x4d43484c; // "LHCM"
 static const char LK_CKPT_LABEL[] = "longhaul checkpoint 2";
 enum {
-    LK_CKPT_RANGE_BYTES = 4 << 20,    // sealed in memory while it is written, twice
-    LK_CKPT_RANGE_BYTES_1 = 16 << 20, // of version 1
+    LK_CKPT_RANGE_BYTES = 4 << 20,    // a range; it is in memory twice while it is written
+    LK_CKPT_RANGE_BYTES_1 = 16 << 20, // a range of version 1
     LK_CKPT_RANGE_HEAD = 8 + 4 + 8 + LH_NONCE,
     LK_CKPT_HEADER = 164,
     LK_CKPT_VERSION = 2,

@@ -153,8 +153,8 @@ struct reading {
     uint64_t at, size;
     struct lk_checkpoint_info info;
     uint8_t header[LK_CKPT_HEADER];
-    struct lh_buf b;      // of one range
-    struct lh_buf hashes; // of all; empty: version 1
+    struct lh_buf b;      // one range
+    struct lh_buf hashes; // hashes of all ranges; empty: version 1 has none
 };
 
 static lh_err read_at(struct reading *r, uint64_t at, size_t n, struct lh_buf *out)

@@ -56,7 +56,7 @@ static lh_err find_theta(struct lk_incoming *n, const struct lk_replica *r)
     return err;
 }
 
-// What comes before the parameters, and maybe some of them: *used bytes of it are taken.
+// Puts the bytes before the parameters, and maybe some parameters: it takes *used bytes.
 static lh_err put_first(struct lk_incoming *n, const struct lk_replica *r, uint64_t at,
                         struct lh_span bytes, size_t *used)
 {

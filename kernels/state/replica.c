@@ -169,7 +169,7 @@ static void put_ranges(struct lk_digest *d, struct lh_span array, uint64_t most)
     uint64_t n = (r.total + DIGEST_RANGE - 1) / DIGEST_RANGE;
     if (n > most) n = most;
     r.hash = lh_buf_grow(&d->all, n * LH_HASH_BYTES);
-    if (r.hash) lh_parallel(n, hash_range, &r); // else the buffer says so
+    if (r.hash) lh_parallel(n, hash_range, &r); // after a failure the buffer says so
     d->at += n * DIGEST_RANGE;
 }
 

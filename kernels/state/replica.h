@@ -56,8 +56,8 @@ LH_MUST lh_err lk_replica_digest_try(const struct lk_replica *r, struct lh_hash 
 struct lk_digest {
     const struct lk_replica *r; // borrows
     struct lh_buf all;          // what the digest is of, so far
-    int array;                  // that is read: theta, u, m
-    uint64_t at;                // of its bytes
+    int array;                  // the array that is read: theta, u, m
+    uint64_t at;                // the next of its bytes
     bool done;
 };
 LH_MUST lh_err lk_digest_begin(const struct lk_replica *r, struct lk_digest *out);
@@ -74,7 +74,7 @@ LH_MUST lh_err lk_replica_parts(const struct lk_replica *r, struct lh_buf *heads
 LH_MUST lh_err lk_replica_load(struct lk_replica *r, struct lh_span bytes);
 // The bytes before the parameters of a state that ends with them; they are in r->theta already.
 LH_MUST lh_err lk_replica_load_head(struct lk_replica *r, struct lh_span head);
-size_t lk_replica_bytes_max(const struct lh_shard_layout *layout); // of a saved state
+size_t lk_replica_bytes_max(const struct lh_shard_layout *layout); // most bytes of a saved state
 
 // ---- frames (frame.c of this room's user needs the codec's numbers)
 // The codec that a frame's header names; LH_ERR_MALFORMED when there is none such.

@@ -20,7 +20,8 @@ SUMMARY = {
     "heldout": {"ja": {"before": 5.6, "after": 2.1, "bytes": 100}},
     "regions": {"asia": REGION},
     "shards": [{"shard": 0, "server": "s0", "version": 3, "digest": "ab", "parameters": 8}],
-    "payload": {"codec": "topk-sign", "density": 0.075, "bits_per_parameter_round": 0.6},
+    "payload": {"codec": "topk-sign", "density": 0.075, "bits_per_parameter_round": 0.6,
+                "payload_bits_per_parameter_round": 0.5},
     "staleness": {"p50": 0, "p99": 2, "max": 3, "bound": 12},
     "learning": {"rounds": 400, "density_rounds": 30, "expected_gap_nat": 0.02},
     "replicas": {"equal": True, "compared": 5},
@@ -50,6 +51,8 @@ BROKEN = (
     ("summary", ("regions", "asia", "stall_s"), None, "lacks stall_s"),
     ("summary", ("regions", "asia", "wire_up_bytes"), 0.5, "is no integer"),
     ("summary", ("shards", 0, "digest"), 7, "is no string"),
+    ("summary", ("payload", "bits_per_parameter_round"), None, "lacks bits_per"),
+    ("summary", ("payload", "payload_bits_per_parameter_round"), -1, "below 0"),
     ("summary", ("replicas", "compared"), 1, "below 2"),
     ("summary", ("replicas", "compared"), True, "is no integer"),
     ("bench", ("rows",), [], "0 entries"),
@@ -78,6 +81,11 @@ class Contracts(unittest.TestCase):
     def test_good_documents_are_valid(self):
         for name, document in DOCUMENTS.items():
             self.assertEqual(list(validate.problems(document, validate.contract(name))), [])
+
+    def test_a_summary_of_an_older_build_is_valid(self):
+        older = copy.deepcopy(SUMMARY)
+        del older["payload"]["payload_bits_per_parameter_round"]
+        self.assertEqual(list(validate.problems(older, validate.contract("summary"))), [])
 
     def test_each_break_is_found_once(self):
         for name, path, value, complaint in BROKEN:

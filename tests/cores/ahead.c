@@ -89,7 +89,7 @@ static void a_worker_gets_what_it_trains_in_that_time(void **state)
     assert_int_equal(say(r, 0, &w).units, 150);
     w.units_per_s = 0.1; // what it has it keeps
     assert_int_equal(say(r, 0, &w).units, 150);
-    w.ahead = 160; // and no more than it can hold
+    w.ahead = 160; // it gets no more than it can hold
     w.units_per_s = 1;
     assert_int_equal(say(r, 0, &w).units, 160);
     rig_free(r);
@@ -105,7 +105,7 @@ static void it_has_half_of_what_is_left_at_most(void **state)
     assert_int_equal(second.units, 100);
     for (size_t i = 0; i < second.units; i++)
         assert_false(is_in(first.unit, first.units, second.unit[i]));
-    r->units.unit[399].may_leave = false; // of region 1
+    r->units.unit[399].may_leave = false; // region 1's unit
     assert_int_equal(say(r, 0, &w).units, 200);
     rig_free(r);
 }
@@ -131,7 +131,7 @@ static void without_a_time_to_ride_out_it_gets_what_it_asks_for(void **state)
     r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
     w.ahead = 0; // a worker of before
     assert_int_equal(say(r, 0, &w).units, 16);
-    w.want = UINT32_MAX; // and its queue
+    w.want = UINT32_MAX; // its queue may hold so many
     assert_int_equal(say(r, 0, &w).units, 256);
     rig_free(r);
 }
@@ -155,7 +155,7 @@ static struct both busy_and_dry(struct rig *r)
     b.slow.begun[b.slow.begins++] = b.has.unit[0];
     b.slow.begun[b.slow.begins++] = b.has.unit[39];
     say(r, 1, &b.slow);
-    assert_int_equal(say(r, 0, &b.fast).units, 0); // and wants some
+    assert_int_equal(say(r, 0, &b.fast).units, 0); // the fast one wants some
     return b;
 }
 
@@ -250,7 +250,7 @@ static void what_is_claimed_is_trained(void **state)
     slow.claims = 30;
     assert_int_equal(say(r, 1, &slow).units, 10);
     assert_int_equal(say(r, 0, &fast).units, 0);
-    assert_int_equal(say(r, 1, &slow).recalls, 9); // of ten, not of forty
+    assert_int_equal(say(r, 1, &slow).recalls, 9); // nine of ten, not of forty
     rig_free(r);
 }
 

@@ -137,7 +137,7 @@ static void a_made_up_history_below_the_head_is_not_stable(void **state)
     }
 }
 
-// Of what two workers hold the later copy counts; what is the head is known at once.
+// Where two workers hold copies, the later one counts; a copy of the head is known at once.
 static void the_latest_copy_of_the_log_is_stable(void **state)
 {
     (void)state;
@@ -154,7 +154,7 @@ static void the_latest_copy_of_the_log_is_stable(void **state)
     rig_free(r);
 }
 
-// Who says something new with every lease is answered all the same.
+// A worker that says something new with every lease is answered all the same.
 static void a_worker_that_goes_on_is_not_passed_over(void **state)
 {
     (void)state;
@@ -163,7 +163,7 @@ static void a_worker_that_goes_on_is_not_passed_over(void **state)
     for (uint64_t back = 12; back > 0; back--) {
         struct lh_point p = of_log(r, 0, back);
         say(r, 1, &p);
-        rig_run(r, 170 * LH_MS); // of a report's 500
+        rig_run(r, 170 * LH_MS); // three leases a report, which comes every 500 ms
     }
     assert_in_range(row(r, 0)->stable.version, head - 9, head - 1);
     rig_free(r);

@@ -283,7 +283,7 @@ static void nobody_is_answered_before_the_disk_has_it(void **state)
         uint32_t granted = r->coordinator->worker[0].granted;
         Longhaul__V1__JoinReply m = rig_join(r, 0, 100 + (uint64_t)i, 0);
         assert_int_equal(m.granted, granted + 1);
-        again(r); // at once
+        again(r); // the coordinator restarts at once
         assert_int_equal(r->coordinator->worker[0].granted, granted + 1);
         assert_int_equal(rig_join(r, 0, 100 + (uint64_t)i, 0).granted, granted + 1);
     }

@@ -28,7 +28,7 @@ static bool snapshot_is_behind(const struct life *l)
     return true;
 }
 
-// Of each shard there are a snapshot, a push that it knows, and two later ones at least.
+// Each shard has a snapshot, a push that the snapshot knows, and two later ones at least.
 static struct life *life_with_snapshots(uint64_t seed)
 {
     struct life *l = life_begin(seed, RIG_SHARDS);

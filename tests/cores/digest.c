@@ -5,7 +5,7 @@
 
 enum { EVERY = 4, RECORDS_MAX = 64 };
 
-static uint16_t kinds[RECORDS_MAX]; // of the records that were folded last, by version
+static uint16_t kinds[RECORDS_MAX]; // kinds of the records that were folded last, by version
 
 static void note(void *arg, uint32_t shard, const struct lh_record *record)
 {

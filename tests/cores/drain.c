@@ -88,7 +88,7 @@ static void a_worker_of_a_region_that_drains_is_not_let_go_on_alone(void **state
     assert_int_equal(drain(r, r->w[0].self.region, "", false), LH_OK);
     assert_int_equal(drain(r, r->w[1].self.region, "", false), LH_OK);
     assert_int_equal(drain(r, "", r->w[0].self.name, true), LH_ERR_INVALID);
-    assert_int_equal(drain(r, r->w[0].self.region, "", true), LH_OK); // and not the other's
+    assert_int_equal(drain(r, r->w[0].self.region, "", true), LH_OK); // the other one's drain stays
     assert_int_equal(draining(r), 2);
     assert_int_equal(drain(r, "", r->w[0].self.name, true), LH_OK);
     rig_free(r);

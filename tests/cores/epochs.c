@@ -44,7 +44,7 @@ static void an_epoch_is_opened_once_over_the_one_that_is_expected(void **state)
     assert_int_equal(ps_co_epoch(shard(r)), 0);
     assert_false(open(r, 1, point(2, 0, 0), 7, false)); // none is registered
     assert_true(open(r, 0, point(1, 0, 0), 7, false));
-    assert_false(open(r, 0, point(2, 5, 1), 8, false)); // by somebody who did not hear of it
+    assert_false(open(r, 0, point(2, 5, 1), 8, false)); // the caller did not hear of epoch 1
     assert_false(open(r, 1, point(1, 5, 1), 8, false)); // not above it
     assert_true(open(r, 1, point(2, 5, 1), 8, false));
     assert_int_equal(ps_co_epoch(shard(r)), 2);

@@ -119,7 +119,7 @@ static void a_report_between_the_question_and_the_strike_out_counts(void **state
     the_standby_takes_over(r);
 }
 
-// Who compared what the standby said last may strike it out.
+// An owner that compared the standby's last words may strike it out.
 static void a_standby_that_says_no_more_is_struck_out(void **state)
 {
     struct rig *r = *state;
@@ -151,7 +151,7 @@ static void a_standby_that_its_owner_overtook_stops_it_and_gives_nothing_up(void
     the_standby_takes_over(r);
 }
 
-// What a standby hears that follows from `held`, or wants a snapshot instead.
+// The answer to a standby that follows from `held`, or wants a snapshot instead.
 static lh_err ask(struct rig *r, enum lh_rpc rpc, const struct lh_point *held, uint64_t standby)
 {
     static const uint8_t challenge[LH_STATE_RANDOM];

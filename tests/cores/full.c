@@ -88,7 +88,7 @@ static void refused_many_times(uint32_t shards)
     assert_int_equal(s->outbox.entries, before.entries - 1);
     assert_int_equal(l->worker->count.returned, 1);
     assert_int_equal(l->refused, 1);
-    if (shards == 1) life_mass(l); // with two, the other one's push is undecided
+    if (shards == 1) life_mass(l); // the other push is undecided where there are two shards
     life_end(l);
 }
 
@@ -214,7 +214,7 @@ static void refused_by_its_server(uint32_t shards)
     look(s, &before);
     life_run(l, 10 * LH_SECOND);                              // no room
     assert_true(refusal.answers > 3 && refusal.answers < 50); // not in a hurry
-    before.entries = s->outbox.entries;                       // of others some may have left
+    before.entries = s->outbox.entries;                       // others may have left some
     assert_true(same(s, &before));
     assert_ptr_equal(wk_outbox_undecided(&s->outbox),
                      wk_outbox_find(&s->outbox, l->worker->incarnation.number, step));
@@ -400,7 +400,7 @@ static void what_is_undecided_at_the_end_waits_for_room(void **state)
     struct life *l = life_begin(8, 1);
     leave_undecided(l);
     struct wk_shard *s = last_shard(l);
-    s->ended = true; // and the log does not have it
+    s->ended = true; // the log does not have the end
     lh_fake_fail_at(l->rig->w[1].env, 0, LH_ERR_DISK_FULL);
     assert_int_equal(wk_settle_end(s), LH_OK);
     assert_non_null(wk_outbox_undecided(&s->outbox));

@@ -110,7 +110,7 @@ static void so_it_does_when_it_dies_before_it_serves(void **state)
     assert_gone_on(r, 3);
 }
 
-// What the owner has beyond that state was acknowledged to nobody, and is lost without need.
+// Records of the owner beyond that state were acknowledged to nobody, and are lost without need.
 static void a_log_that_goes_on_from_that_state_stays(void **state)
 {
     struct rig *r = *state;
@@ -219,7 +219,7 @@ static void nothing_is_fetched_from_a_directory_of_another_name(void **state)
 {
     struct rig *r = *state;
     begin_apart(r);
-    row(r, 0)->standby ^= 1; // of the same server, before it lost that one
+    row(r, 0)->standby ^= 1; // the same server's identity, before it lost that directory
     start(r);
     for (int i = 0; i < 10; i++) {
         rig_run(r, LH_SECOND);
@@ -302,9 +302,10 @@ static void nothing_is_fetched_from_a_damaged_log(void **state)
     assert_gone_on(r, 2);
 }
 
-struct giver { // in the standby's place, with its certificate and without the job key
+// A server in the standby's place, with its certificate and without the job key.
+struct giver {
     struct lh_blob *state;
-    uint64_t total; // that it announces
+    uint64_t total; // bytes that it announces
     unsigned asked;
 };
 

@@ -57,7 +57,7 @@ static const struct words words[] = {
 
 static struct {
     const struct words *words;  // NULL: the server speaks itself
-    unsigned greetings, pushes; // of the last shard
+    unsigned greetings, pushes; // the last shard's
     struct lh_request *waiting[16];
     size_t waits;
 } hand;
@@ -145,7 +145,7 @@ static void forget_what_was_told(struct life *l)
     struct wk_shard *s = shard(l);
     for (int i = 0; i < 5000 && !s->session.address[0]; i++) life_run(l, LH_MS);
     assert_true(s->history.told_version > s->replica.ledger.version);
-    rig_kill_coordinator(l->rig); // or it would say it again
+    rig_kill_coordinator(l->rig); // it would say the same again
     for (uint32_t k = 0; k < l->worker->shards; k++) l->worker->shard[k].history.told_version = 0;
 }
 
@@ -161,7 +161,7 @@ static void hear(const struct words *w, uint32_t shards)
     hand.greetings = hand.pushes = 0;
     if (w->but & RESTARTED) {
         report(l);
-        rig_kill_server(l->rig, false); // so that the copy of the replica does not go on
+        rig_kill_server(l->rig, false); // the copy of the replica does not go on then
         life_kill(l);
         life_start(l);
         s = shard(l);
@@ -171,7 +171,7 @@ static void hear(const struct words *w, uint32_t shards)
         assert_int_equal(rig_start_server(l->rig, w->but & UNTOLD), LH_OK);
         life_hook(l);
     } else {
-        if (w->but & STABLE) rig_kill_coordinator(l->rig); // or it would say something else
+        if (w->but & STABLE) rig_kill_coordinator(l->rig); // it would say something else
         if (w->but & STABLE) s->stable.version = s->replica.ledger.version + 5;
         assert_int_equal(s->stable.epoch, 2);
         wk_session_lost(s);

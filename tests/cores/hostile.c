@@ -16,7 +16,8 @@ static void call(struct rig *r, uint32_t w, enum lh_rpc rpc, struct rig_call *h)
     lh_call_read(h->call);
 }
 
-static int ended_with(const struct rig_call *h, lh_err status) // of a flood
+// Calls of a flood that ended with this status.
+static int ended_with(const struct rig_call *h, lh_err status)
 {
     int n = 0;
     for (int i = 0; i < FLOOD; i++) n += h[i].over && h[i].status == status;
@@ -75,7 +76,7 @@ static void one_worker_too_many_is_turned_away(void **state)
     assert_int_equal(ps_head_settle(s), LH_OK);
     assert_int_equal(rig_fence(r, 0, 1), LH_ERR_TOO_LARGE);
     assert_int_equal(r->fatals, 0);
-    rig_hello(r, 1, 2, 0, 1); // who was there goes on
+    rig_hello(r, 1, 2, 0, 1); // the worker that was there goes on
 }
 
 static void on_time(void *arg) // a world without an event stands still
@@ -103,7 +104,7 @@ static void a_worker_raises_so_many_incarnations_and_no_more(void **state)
     rig_hello(r, 0, row->incarnation.number, 0, 1); // as the last that it raised
     lh_fake_at(r->world, LH_FENCE_MS * LH_MS, on_time, NULL);
     rig_run(r, LH_FENCE_MS * LH_MS);
-    assert_int_equal(rig_fence(r, 0, ++n), LH_OK); // and it is, later on
+    assert_int_equal(rig_fence(r, 0, ++n), LH_OK); // later on it is granted
 }
 
 static void pushes_that_say_nothing_keep_nobody_out(void **state)
@@ -131,7 +132,7 @@ struct deaf {
     const struct lh_call_ops *ops;
     void *self; // NULL: it is closed
     bool cancelled;
-    lh_err status; // that it was ended with
+    lh_err status; // status that it was ended with
 };
 
 static lh_err deaf_send(struct lh_call *call, const struct lh_out *message)
@@ -208,7 +209,7 @@ static void a_push_that_stops_holds_no_room(void **state)
     assert_int_equal(r->server->push_memory.frames, 0);
 }
 
-// Who sends the beginning of a push again and again would hold its room for ever.
+// A worker that sends the beginning of a push again and again would hold its memory for ever.
 static void a_push_begins_once_on_a_call(void **state)
 {
     struct rig *r = *state;
@@ -225,7 +226,7 @@ static void a_push_begins_once_on_a_call(void **state)
     rig_call_wait(r, &h);
 }
 
-// What came with its beginning is kept until there is room for the frame.
+// Bytes that came with its beginning are kept until there is memory for the frame.
 static void a_push_that_finds_no_room_waits_with_what_it_brought(void **state)
 {
     struct rig *r = *state;
@@ -257,7 +258,7 @@ static void parts_that_wait_keep_nobody_out(void **state)
     rig_run(r, LH_SECOND);
     assert_int_equal(r->server->push_count, 1); // the part
     const uint32_t others = LH_DECIDE_QUEUE_MAX - 1;
-    r->server->push_count += others; // of so many other workers and shards
+    r->server->push_count += others; // pushes of so many other workers and shards
     assert_true(is_let_in(r, 1));
     r->server->push_count -= others;
 }
@@ -320,7 +321,7 @@ static void nobody_has_all_snapshots(void **state)
     assert_int_equal(rig_start_server(r, true), LH_OK);
     for (int i = 0; i < ASKED; i++) rig_call_open(r, 0, LH_RPC_SNAPSHOT, &rig_call_ops, &h[i]);
     rig_run(r, LH_SECOND);
-    for (int i = 0; i <= HERS; i++) // and together they have no more than the server makes at once
+    for (int i = 0; i <= HERS; i++) // both together have no more than the server makes at once
         rig_call_open(r, 1, LH_RPC_SNAPSHOT, &rig_call_ops, &hers[i]);
     rig_run(r, LH_SECOND);
     for (int i = 0; i < ASKED; i++) busy += h[i].over && h[i].status == LH_ERR_BUSY;
@@ -363,7 +364,7 @@ static void snapshots_that_nobody_reads_keep_nobody_out(void **state)
     assert_int_equal(r->server->snapshots, 0);
 }
 
-// What a follower made up takes no other follower's place.
+// A state that a follower made up takes no other follower's place.
 static void a_state_that_is_not_the_offered_one_is_not_asked_for_again(void **state)
 {
     struct rig *r = *state;

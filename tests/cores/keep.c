@@ -55,7 +55,7 @@ static bool comes_after(int64_t delay_ns)
     slow = *fake;
     slow.after = a_little_later;
     r->s.env->ops = &slow;
-    shard->alone = true; // so one is due
+    shard->alone = true; // one is due by that
     ps_checkpointer_start(shard);
     rig_run(r, delay_ns);
     plan(r, LH_PHASE_CLOSE); // what the optimizer holds back goes to the parameters
@@ -80,7 +80,7 @@ static void a_plan_that_closes_the_run_is_in_what_was_copied(void **state)
     int before = 0;
     (void)state;
     for (int i = 0; i < TRIES; i++) before += comes_after(i * LH_MS);
-    assert_in_range(before, 3, TRIES - 1); // and some came after it
+    assert_in_range(before, 3, TRIES - 1); // some came after it
 }
 
 int main(void)

@@ -105,7 +105,7 @@ static bool in_one_group(struct rig *r, struct push *late, struct push *next)
     rig_call_wait(r, &next->call);
     assert_int_equal(r->fatals, 0);
     assert_true(next->answered);
-    if (late->answered) { // in a group of its own: what was decided before
+    if (late->answered) { // a group of its own held what was decided before
         assert_int_equal(late->step, late->head.step);
         return false;
     }

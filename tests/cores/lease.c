@@ -177,7 +177,7 @@ static void a_stable_point_is_told_and_survives_a_power_cut(void **state)
         cut_its_power(r);
         rig_run(r, 2 * LH_SECOND);        // the server reports again
         m = lease(r, 1, 1, NULL);         // whoever asks
-        assert_int_equal(m->n_shards, 1); // and where each shard is
+        assert_int_equal(m->n_shards, 1); // it says where each shard is
         assert_string_equal(m->shards[0]->address, r->s.address);
         assert_int_equal(m->n_stable, 1);
         assert_true(m->stable[0]->epoch == have.epoch && m->stable[0]->version == have.version);
@@ -235,7 +235,8 @@ static bool count(void *arg, const char *from, const char *to, enum lh_rpc rpc,
     struct asked *a = arg;
     (void)from;
     (void)to;
-    fate->delay_ns = LH_MS; // who asks at once again asks for ever where no time passes
+    // A peer that asks again at once would ask for ever where no time passes.
+    fate->delay_ns = LH_MS;
     a->leases += rpc == LH_RPC_LEASE;
     return !a->unheard || rpc != LH_RPC_REPORT;
 }

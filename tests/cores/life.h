@@ -12,8 +12,8 @@ struct life {
     struct rig_life core;
     struct wk_worker *worker;
     struct wk_observer observer;
-    struct lh_log *log; // of all lives, on the disk of the standby's node
-    // of each shard: the sum of all deltas that were cut, and the cut whose commit nobody saw yet
+    struct lh_log *log; // log of all lives, on the disk of the standby's node
+    // For each shard: the sum of all deltas that were cut, and the cut whose commit nobody saw yet.
     double raw[RIG_SHARDS][LIFE_VALUES];
     struct {
         double delta[LIFE_VALUES];

@@ -60,7 +60,7 @@ static void until_frozen(struct rig *r)
     assert_int_not_equal(ledger(r->server)->move.epoch, 0);
 }
 
-// What another incarnation of the worker hears from the former owner.
+// The former owner's answer to another incarnation of the worker.
 static lh_err fence(struct rig *r, uint64_t number)
 {
     return rig_fence(r, 0, number << 32);
@@ -103,7 +103,7 @@ static void the_coordinator_may_be_away_once_it_has_told_the_owner(void **state)
     assert_int_equal(fence(r, FENCES + 1), LH_ERR_BUSY);
     rig_kill_server(r, true);
     assert_int_equal(rig_start_server(r, false), LH_OK);       // it finds the record in its log,
-    assert_int_equal(fence(r, FENCES + 1), LH_ERR_REBUILDING); // and waits for the coordinator
+    assert_int_equal(fence(r, FENCES + 1), LH_ERR_REBUILDING); // it waits for the coordinator
     assert_false(r->server->phase == PS_SERVING);
     rig_start_coordinator(r);
     run(r, 5 * LH_SECOND);
@@ -169,7 +169,7 @@ static void a_target_that_refused_the_epoch_never_serves_in_it(void **state)
     assert_int_equal(r->standby->shard[0]->begun, 3);
     assert_true(decides(r->server));
     r->server->shard[0]->wish = (struct lh_move){2, r->standby->standby.identity}; // told too late
-    assert_int_equal(fence(r, FENCES + 1), LH_ERR_BUSY); // with MOVE ahead
+    assert_int_equal(fence(r, FENCES + 1), LH_ERR_BUSY); // MOVE lies ahead
     run(r, 3 * LH_SECOND);
     assert_true(r->standby->phase == PS_STANDBY && decides(r->server)); // it was taken back
     assert_int_equal(ledger(r->server)->epoch, 3);
@@ -278,7 +278,7 @@ static void a_wish_that_is_not_named_any_more_is_forgotten(void **state)
 {
     struct rig *r = *state;
     begin(r);
-    r->server->shard[0]->wish = (struct lh_move){2, 7ull << 32}; // to a server that is not here
+    r->server->shard[0]->wish = (struct lh_move){2, 7ull << 32}; // no such server is here
     run(r, LH_SECOND);
     assert_int_equal(r->server->shard[0]->wish.epoch, 0);
     assert_true(decides(r->server));

@@ -48,7 +48,7 @@ static void begin(struct rig *r)
     rig_run(r, 2 * LH_SECOND);
 }
 
-static unsigned streams; // that were asked for
+static unsigned streams; // snapshots that were asked for
 
 // The standby's copy of shard 0 asks first: nobody hears the other one.
 static bool one_stream(void *arg, const char *from, const char *to, enum lh_rpc rpc,
@@ -56,7 +56,8 @@ static bool one_stream(void *arg, const char *from, const char *to, enum lh_rpc 
 {
     const struct rig *r = arg;
     (void)to;
-    fate->delay_ns = LH_MS; // who asks at once again asks for ever where no time passes
+    // A peer that asks again at once would ask for ever where no time passes.
+    fate->delay_ns = LH_MS;
     bool follows = rpc == LH_RPC_FOLLOW && strcmp(from, r->t.self.name) == 0;
     return !follows || streams++ == 0;
 }
@@ -232,7 +233,7 @@ static bool late_words(void *arg, const char *from, const char *to, enum lh_rpc 
     return true;
 }
 
-// What it said of the epoch that ends with the take-back is heard when the next one is open.
+// Words about the epoch that ends with the take-back are heard when the next one is open.
 static void an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words(void **state)
 {
     struct rig *r = *state;

@@ -4,7 +4,8 @@
 
 #include "tests/cores/rig.h"
 
-struct offer_held { // of a shard
+// The state that a follower holds of a shard.
+struct offer_held {
     struct lh_hash chain;
     Longhaul__V1__Point at;
     struct lh_blob *state;

@@ -83,7 +83,7 @@ static void a_start_that_lost_nothing_goes_on_in_its_epoch(void **state)
     assert_int_equal(ledger(r->server, 0)->epoch, 1);
     assert_int_equal(ledger(r->server, 0)->version, version);
     log_more(r, HEAD + 1, HEAD + 1);
-    rig_kill_coordinator(r); // who serves goes on without it
+    rig_kill_coordinator(r); // a server that serves goes on without it
     rig_hello(r, 0, (uint64_t)(HEAD + 2) << 32, 0, 1);
     assert_int_equal(fenced(r, 0), HEAD + 2);
 }
@@ -282,7 +282,7 @@ static void only_a_stable_point_of_its_own_epoch_contradicts_a_log(void **state)
     start(r);
     log_more(r, 1, OLD);
     rig_kill_server(r, false);
-    restart_coordinator(r); // so that epoch 2 is opened
+    restart_coordinator(r); // a new coordinator has epoch 2 opened
     start(r);
     log_more(r, OLD + 1, OLD + 1);
     assert_int_equal(ledger(r->server, 0)->epoch, 2);
@@ -327,7 +327,7 @@ static void go_back_to_before_its_record(struct rig *r)
     start(r);
     log_more(r, 1, OLD);
     copy(r, &m);
-    restart_coordinator(r); // so that epoch 2 is opened
+    restart_coordinator(r); // a new coordinator has epoch 2 opened
     start(r);
     log_more(r, OLD + 1, HEAD);
     assert_int_equal(ps_co_epoch(row(r, 0)), 2);
@@ -376,7 +376,7 @@ static void both_shards_are_old_where_one_is(void **state)
     log_more(r, 1, OLD);
     copy(r, &m);
     start(r);
-    log_more(r, OLD + 1, HEAD); // of shard 1 only
+    log_more(r, OLD + 1, HEAD); // shard 1 alone gets them
     go_back(r, &m);
     start(r);
     rig_run(r, 10 * LH_SECOND);
@@ -403,7 +403,7 @@ static void both_begin_a_new_epoch_where_one_is_old(void **state)
     uint64_t process = r->server->process;
     copy(r, &m);
     start(r);
-    log_more(r, OLD + 1, HEAD); // of shard 1 only
+    log_more(r, OLD + 1, HEAD); // shard 1 alone gets them
     go_back(r, &m);
     for (uint32_t i = 0; i < 2; i++) row(r, i)->process = process;
     start(r);
@@ -434,8 +434,8 @@ static void begin_pair(struct rig *r, struct image *m)
     assert_int_equal(ledger(r->standby, 0)->version, ledger(r->server, 0)->version);
 }
 
-// Who asks at a start is not silent, and wants no epoch: its standby takes nothing over, and no
-// move is given up.
+// A server that asks at a start is not silent, and wants no epoch: its standby takes nothing over,
+// and no move is given up.
 static void a_start_is_no_silence(void **state)
 {
     struct rig *r = *state;

@@ -9,7 +9,8 @@
 
 enum { PUSHES = 30, UNITS = 400, FRAMES_MAX = 1 };
 
-struct life { // of a worker, as worker 1 of the rig
+// Life of a worker, as worker 1 of the rig.
+struct life {
     struct rig *rig;
     struct wk_worker *worker;
     struct wk_trainer *trainer;

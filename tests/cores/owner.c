@@ -46,7 +46,7 @@ static void a_server_with_another_directory_is_the_owner_again(void **state)
     begin(r, SERVER);
     rig_run(r, LH_SECOND);
     assert_false(rig_serves(r, Y, SERVER, false)); // Z has what was acknowledged
-    assert_false(rig_serves(r, Z, OTHER, true));   // and has it no more: it is struck out
+    assert_false(rig_serves(r, Z, OTHER, true));   // Z has it no more: it is struck out
     assert_true(rig_serves(r, Y, SERVER, false));
     again(r);
     assert_int_equal(shard(r)->owner, Y);
@@ -118,7 +118,8 @@ static void an_owner_asks_in_its_own_epoch(void **state)
     assert_true(asked > 0);
 }
 
-// What acknowledged alone has no standby to ask for at its next start, whatever the settings say.
+// A server that acknowledged alone has no standby to ask for at its next start, whatever the
+// settings say.
 static void a_server_that_had_no_standby_notes_none(void **state)
 {
     struct rig *r = *state;

@@ -12,10 +12,10 @@ static const int64_t STEP = 100 * LH_MS;
 enum { STEPS = 300 }; // many grace times of the server's, which is a second
 
 struct waiting {
-    struct offer_held held; // by the good one
+    struct offer_held held; // the good one's state
     struct lh_hash none;
     Longhaul__V1__Point made_up;
-    unsigned asked[2]; // of each, how often it heard that its state is wanted
+    unsigned asked[2]; // how often each of the two heard that its state is wanted
 };
 
 static void begin(struct rig *r, struct waiting *w)
@@ -128,17 +128,22 @@ static void nor_are_single_bytes(void **state)
     trickles(*state, 1);
 }
 
-// The state of a model that takes several messages.
+// The bad one is asked first, and brings the first part of a state that takes several messages.
+static void begin_transfer(struct rig *r, struct waiting *w, struct rig_call *h)
+{
+    rig_enlarge(r, 3 * LH_PART_BYTES / sizeof(float));
+    begin(r, w);
+    while (!w->asked[BAD]) say(r, w);
+    offer_begin(r, BAD, h);
+    offer_part(r, BAD, &w->made_up, w->held.state, 0, LH_PART_BYTES, h);
+}
+
 static void a_transfer_that_stops_in_the_middle_is_passed_over(void **state)
 {
     struct rig *r = *state;
     struct waiting w;
     struct rig_call h;
-    rig_enlarge(r, 3 * LH_PART_BYTES / sizeof(float));
-    begin(r, &w);
-    while (!w.asked[BAD]) say(r, &w);
-    offer_begin(r, BAD, &h);
-    offer_part(r, BAD, &w.made_up, w.held.state, 0, LH_PART_BYTES, &h);
+    begin_transfer(r, &w, &h);
     until_it_is_the_good_ones_turn(r, &w);
     assert_int_equal(h.status, LH_ERR_DEADLINE);
     comes_back(r, &w);
@@ -150,11 +155,7 @@ static void a_transfer_is_over_when_its_time_is(void **state)
     struct rig *r = *state;
     struct waiting w;
     struct rig_call h;
-    rig_enlarge(r, 3 * LH_PART_BYTES / sizeof(float));
-    begin(r, &w);
-    while (!w.asked[BAD]) say(r, &w);
-    offer_begin(r, BAD, &h);
-    offer_part(r, BAD, &w.made_up, w.held.state, 0, LH_PART_BYTES, &h);
+    begin_transfer(r, &w, &h);
     rig_run(r, 10 * LH_MS);
     struct ps_rebuild *b = r->server->shard[0]->rebuild;
     struct ps_offer *o = ps_rebuild_offer(b, lh_worker_id(&r->w[BAD].self));
@@ -193,7 +194,7 @@ static void a_transfer_that_gets_on_is_not_passed_over(void **state)
     lh_blob_release(w.held.state);
 }
 
-// Who begins again and again, and breaks off, has had its turn after a few of them.
+// A worker that begins again and again, and breaks off, has had its turn after a few of them.
 static void a_transfer_that_breaks_again_and_again_is_passed_over(void **state)
 {
     struct rig *r = *state;

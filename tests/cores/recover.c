@@ -30,7 +30,7 @@ static void cut_the_log(struct rig *r)
     assert_int_equal(first.segment, last.segment);
     rig_kill_server(r, false);
     snprintf(path, sizeof path, "%s/log/%016llx.seg", r->s.dir, (unsigned long long)first.segment);
-    damage(r, path, first.at, last.at + 512); // and the mark behind them
+    damage(r, path, first.at, last.at + 512); // the mark behind them goes too
 }
 
 static void cut_below_the_checkpoint(struct rig *r)
@@ -74,7 +74,7 @@ static void a_second_checkpoint_that_was_not_written_stays_due(void **state)
     assert_int_equal(shard->checkpointed, RECORDS + 1);
     assert_false(shard->unwritten || shard->alone);
     assert_int_equal(shard->disk_retry_at_ns,
-                     0); // where the disk is full again, the next one waits for nobody
+                     0); // a disk that is full again has the next one wait for nobody
 }
 
 static lh_err there_is(struct rig *r, const char *path)
@@ -171,7 +171,7 @@ static bool a_log_is_left_uncut(struct rig *r, int64_t n)
     assert_int_equal(rig_start_server(r, true), LH_OK);
     rig_log(r, 1, 3);
     rig_kill_server(r, false);
-    assert_int_equal(rig_start_server(r, true), LH_OK); // in a segment of its own
+    assert_int_equal(rig_start_server(r, true), LH_OK); // a segment of its own begins
     rig_log(r, 4, CHECKPOINT - 1);
     lh_fake_crash_at(r->s.env, n, false);
     rig_greet(r, 0, (uint64_t)CHECKPOINT << 32, 0, 1);

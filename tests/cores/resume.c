@@ -135,8 +135,8 @@ static bool offered(const struct rig *r, uint64_t version)
     return false;
 }
 
-// What could not be read when it was wanted is not offered again; what is in memory, and the other
-// copies, are.
+// A copy that could not be read when it was wanted is not offered again; the state in memory, and
+// the other copies, are.
 static void a_copy_that_cant_be_read_is_not_offered_again(void **state)
 {
     (void)state;

@@ -172,7 +172,7 @@ static void at_the_end_of_the_run_nobody_waits_for_the_slowest(void **state)
 {
     (void)state;
     static const uint32_t runs[] = {30, 100, 101, 250, 400};
-    const int64_t unit = 8 * LH_SECOND; // of the slowest
+    const int64_t unit = 8 * LH_SECOND; // time of the slowest
     for (size_t i = 0; i < LH_COUNT(runs); i++) {
         int64_t before = tail_ns(runs[i], 0), now = tail_ns(runs[i], 300 * LH_SECOND);
         print_message("%u units: the first is idle for %.1f s, without leases ahead for %.1f s\n",

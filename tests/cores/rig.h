@@ -42,20 +42,21 @@ struct rig {
     struct ps_server *server, *standby; // on s and t
     struct lh_link *to_c[RIG_WORKERS], *to_s[RIG_WORKERS], *t_to_s;
     uint32_t fatals;
-    void (*folded)(void *arg, uint32_t shard, const struct lh_record *record); // of starts; of r
+    // The servers' hook, from their start on; its argument is r.
+    void (*folded)(void *arg, uint32_t shard, const struct lh_record *record);
     // settings of the servers that are started from here on; replicated: a standby is waited for
     // (1 s), and takes over (after 1.5 s)
     bool below_stable, unsealed, rebuild_damaged, replicated;
     bool stands_by;         // the server too, whose shards were taken over
     uint64_t segment_bytes; // 0: a MiB
-    uint32_t shard;         // that greetings are for from here on
+    uint32_t shard;         // the shard that greetings are for from here on
 };
 
 // For cmocka: a world of this seed in which no node runs yet but the workers.
 struct rig *rig_new(uint64_t seed);
 void rig_free(struct rig *r);
 void rig_enlarge(struct rig *r, uint64_t values); // the model, before a server starts
-void rig_two_shards(struct rig *r);               // of the model, and of each server; as early
+void rig_two_shards(struct rig *r); // gives the model, and each server, two; to be called as early
 int rig_set_up(void **state);
 int rig_tear_down(void **state);
 
@@ -76,9 +77,11 @@ void rig_kill_standby(struct rig *r, bool power);
 void rig_damage_tail(const struct rig_node *n);  // a byte of the last entry of its log; it is down
 void rig_boot_worker(struct rig *r, uint32_t w); // again, after
 void rig_kill_worker(struct rig *r, uint32_t w, bool power);
-void rig_dial_standby(struct rig *r, uint32_t w); // to_s[w] is a link to the standby from here on
-struct setup rig_common(struct rig *r, const struct rig_node *n); // for a core of one's own
-void rig_run(struct rig *r, int64_t ns);                          // lets so much time pass
+// Makes to_s[w] a link to the standby from here on.
+void rig_dial_standby(struct rig *r, uint32_t w);
+// The settings for a core that a test starts by itself.
+struct setup rig_common(struct rig *r, const struct rig_node *n);
+void rig_run(struct rig *r, int64_t ns); // lets so much time pass
 
 // Asks and waits for the answer. *answer: free it with rig_free_message(); NULL after an error.
 LH_MUST lh_err rig_ask(struct rig *r, struct lh_link *link, enum lh_rpc rpc,
@@ -94,7 +97,7 @@ Longhaul__V1__JoinReply rig_join(struct rig *r, uint32_t w, uint64_t attempt, ui
 // rig_hello() does, and fails the test where there is no session.
 void rig_greet(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next);
 void rig_hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next);
-// What a new incarnation of worker w hears.
+// The answer to a new incarnation of worker w.
 LH_MUST lh_err rig_fence(struct rig *r, uint32_t w, uint64_t number);
 // The shard's versions `from` to `to`: every raised incarnation of worker 0 is a FENCE record.
 void rig_log(struct rig *r, uint64_t from, uint64_t to);
@@ -112,14 +115,15 @@ void rig_on_message(void *self, struct lh_call *call, const struct lh_msg *msg);
 void rig_on_nothing(void *self, struct lh_call *call);
 void rig_on_close(void *self, struct lh_call *call, lh_err status, const char *text); // a rig_call
 void rig_on_gone(void *self, struct lh_call *call, lh_err status, const char *text);  // unrecorded
-extern const struct lh_call_ops rig_call_ops;                                         // of a client
+extern const struct lh_call_ops rig_call_ops;                                         // a client's
 
 // Worker w calls the server, and reads nothing yet. Its lh_call_ops: above, or with others of them.
 void rig_call_open(struct rig *r, uint32_t w, enum lh_rpc rpc, const struct lh_call_ops *ops,
                    struct rig_call *c);
-void rig_call_wait(struct rig *r, const struct rig_call *c); // until it is over
+void rig_call_wait(struct rig *r, const struct rig_call *c); // lets time pass until it is over
 
-struct rig_life { // of a worker's core, as worker 1
+// Life of a worker's core, as worker 1.
+struct rig_life {
     struct wk_worker *worker;
     struct wk_trainer *trainer;
 };

@@ -5,7 +5,7 @@
 #include "common/net/head.h"
 #include "tests/cores/rig.h"
 
-enum { VALUES = 700000 }; // of a large state: three sealed pieces
+enum { VALUES = 700000 }; // values of a large state: three sealed pieces
 
 // ---------------------------------------------------------------- a follower made by hand
 
@@ -174,7 +174,7 @@ static struct rig_life live(struct rig *r, struct lh_keyring *keys, bool unseale
                             uint64_t cut_bytes)
 {
     static int lives;
-    static char dir[32]; // of its own: nobody finds the state of an earlier life
+    static char dir[32]; // its own folder: nobody finds the state of an earlier life
     struct rig_life l;
     struct wk_conf conf = rig_life_conf(r, &l, 500);
     snprintf(dir, sizeof dir, "life%d", ++lives);
@@ -223,7 +223,8 @@ static void only_who_has_the_job_key_joins(void **state)
     lh_keyring_destroy(others);
 }
 
-struct asked { // of snapshots: the calls, and which of them breaks when it has come so far
+// Calls for snapshots, and the one of them that breaks when it has come so far.
+struct asked {
     int calls, breaks;
 };
 
@@ -298,7 +299,7 @@ struct giver {
     enum wrong wrong;
     Longhaul__V1__Point of;
     int asked, whole;
-    bool no_log; // who would follow it has to ask for the state first
+    bool no_log; // its follower has to ask for the state first
 };
 
 static void give_range(struct giver *g, struct lh_call *call, uint32_t range,
@@ -361,7 +362,7 @@ static struct giver take_its_place(struct rig *r, struct lh_service *service, ui
     struct lh_buf bytes = lh_buf(1 << 20);
     char bound[32];
     static struct lh_hash chain;
-    start(r); // so that the coordinator knows its address
+    start(r); // the coordinator knows its address then
     const struct lk_replica *replica = &r->server->shard[0]->replica;
     const struct lh_ledger *l = &replica->ledger;
     for (uint64_t v = 1; v <= fences; v++) rig_hello(r, 0, v << 32, 0, 1);

@@ -136,7 +136,7 @@ static void what_either_shard_needs_of_the_log_stays(void **state)
     assert_int_equal(ledger(r, 0)->version, 60);
     assert_int_equal(ledger(r, 1)->version, 3);
     r->shard = 1;
-    rig_log(r, 4, 20); // and with checkpoints of both it is cut
+    rig_log(r, 4, 20); // checkpoints of both cut the log
     rig_run(r, LH_SECOND);
     assert_non_null(ps_shard_place_from(r->server->shard[1], 1));
     assert_true(ps_shard_place_from(r->server->shard[1], 1)->segment > 1);
@@ -144,7 +144,7 @@ static void what_either_shard_needs_of_the_log_stays(void **state)
     assert_int_equal(ledger(r, 1)->version, 20);
 }
 
-// Which shard's records stood in a torn tail nobody knows.
+// Nobody knows which shard's records stood in a torn tail.
 static void a_torn_tail_begins_a_new_epoch_of_both_shards(void **state)
 {
     struct rig *r = *state;

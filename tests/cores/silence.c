@@ -39,10 +39,11 @@ static void a_pause_of_the_coordinator_deposes_nobody_and_gives_nobody_up(void *
         c->conf.worker_timeout_ns = 2 * LH_SECOND;
         c->worker[0].seen_ns = ps_co_now(c);
         away(&c->listener, (1 + i % 4) * LH_SECOND);
-        rig_run(r, 1800 * LH_MS + i * 13 * LH_MS); // at every moment of their reports
+        // The looks fall on every moment of their reports.
+        rig_run(r, 1800 * LH_MS + i * 13 * LH_MS);
         assert_int_equal(row(r)->owner, 0);
         assert_true(c->worker[0].live);
-        rig_run(r, 4 * LH_SECOND); // and the rest is over
+        rig_run(r, 4 * LH_SECOND); // the rest is over
         assert_false(lh_listener_rests(&c->listener));
     }
     assert_int_equal(r->fatals, 0);
@@ -156,7 +157,7 @@ static void a_pause_of_the_owner_is_not_its_standbys_silence(void **state)
     assert_int_equal(insync(r)->state, PS_ALONE);
 }
 
-// What becomes of the owner's reports.
+// The fate of the owner's reports.
 struct reports {
     struct rig *rig;
     uint32_t hangs; // from here on so many hang until nobody waits for them any more
@@ -191,14 +192,15 @@ static void nor_does_a_round_trip_that_is_longer_than_the_take_over(void **state
 {
     struct rig *r = *state;
     struct reports p = {.rig = r,
-                        .delay_ns = 1200 * LH_MS}; // of each message; the take-over: 1.5 s
+                        // Delay of each message; the take-over comes after 1.5 s.
+                        .delay_ns = 1200 * LH_MS};
     rig_begin_in_sync(r);
     lh_fabric_fates(r->fabric, report_fate, &p);
     for (int i = 0; i < 8; i++) {
         uint64_t heard = r->server->report_heard;
         rig_run(r, 3 * LH_SECOND);
         assert_int_equal(row(r)->owner, 0);
-        assert_true(r->server->report_heard > heard); // with its answer
+        assert_true(r->server->report_heard > heard); // a report was answered meanwhile
     }
     lh_fabric_fates(r->fabric, NULL, NULL);
 }

@@ -9,13 +9,14 @@
 
 enum { OLD = 4, HEAD = 9 };
 
-struct owner { // in the server's place
+// An owner in the server's place.
+struct owner {
     struct rig *r;
     struct lh_service service;
     struct lh_blob *old, *head;  // fold states of these versions
     const struct lh_blob *gives; // NULL: a call that brings nothing
-    uint64_t misnamed;           // so much above its version a sealed state is said to be
-    uint32_t asked;              // for snapshots
+    uint64_t misnamed;           // a sealed state names a version so much above its own
+    uint32_t asked;              // snapshots asked for
 };
 
 static const struct lh_ledger *held(const struct rig *r)
@@ -170,7 +171,7 @@ static void nor_for_one_that_is_unsealed(void **state)
     keeps(r);
 }
 
-// Of the same version, and another history: a standby of its own confirmed it as well.
+// The state has the same version and another history: a standby of its own confirmed it as well.
 static void nor_for_another_state_of_the_same_version(void **state)
 {
     struct rig *r = *state;
@@ -294,7 +295,8 @@ static void fill(struct rig *r, struct owner *o)
     assert_int_equal(s->index_count, indexed);
 }
 
-// What a full disk did not take is written when there is room, and before it is relied on.
+// Records that a full disk did not take are written when there is room, and before they are relied
+// on.
 static void what_was_not_written_is_written_before_it_is_served(void **state)
 {
     struct rig *r = *state;
@@ -390,7 +392,7 @@ static void a_torn_tail_is_told_of_by_a_later_start(void **state)
     assert_int_not_equal(r->standby->standby.identity, name);
     assert_int_equal(r->coordinator->shard[0].standby, 0);
     assert_false(r->standby->phase == PS_SERVING);
-    name = r->standby->standby.identity; // which it keeps
+    name = r->standby->standby.identity; // its identity stays
     rig_kill_standby(r, false);
     assert_int_equal(rig_start_standby(r), LH_OK);
     rig_run(r, LH_SECOND);

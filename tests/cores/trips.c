@@ -7,7 +7,7 @@
 #include "common/net/head.h"
 #include "tests/cores/rig.h"
 
-enum { MS = 1000 }; // in us
+enum { MS = 1000 }; // a millisecond in microseconds
 
 static const int64_t TIMEOUT = 15 * LH_SECOND, TIMEOUT_MAX = 120 * LH_SECOND;
 
@@ -132,7 +132,7 @@ static void a_trip_that_wavers_costs_no_commit(void **state)
 // ---------------------------------------------------------------- a worker's core
 
 struct far {
-    int64_t delay_ns; // of each message: half a round trip
+    int64_t delay_ns; // delay of each message: half a round trip
     bool cut;
 };
 

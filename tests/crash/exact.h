@@ -1,4 +1,4 @@
-// What the fixed-point worker and its judge share: how much a token lowers a parameter.
+// The fixed-point worker's and its judge's common rule: how much a token lowers a parameter.
 #ifndef TESTS_CRASH_EXACT_H
 #define TESTS_CRASH_EXACT_H
 

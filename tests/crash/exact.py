@@ -15,9 +15,9 @@ went in, bit for bit. What happens in a run is one of these:
   failpoint-cuts  and their disks lose power then
 
 A power cut may take what the slot held that was not synced, and only where the slot is lost: what
-rule 11 leaves of the directory as the process left it is computed apart from the worker, and the
-mass that is missing in the end has to be just that, in bits. The worker has to say that it lost a
-slot where it did, and only there.
+server/docs/0000-protocol.md#rule-11 leaves of the directory as the process left it is computed
+apart from the worker, and the mass that is missing in the end has to be just that, in bits. The
+worker has to say that it lost a slot where it did, and only there.
 
 A residual that is one grain off and a push that counts once more must be seen.
 """

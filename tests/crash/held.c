@@ -48,7 +48,8 @@ static lh_err open_entry(struct held *h, struct wk_entry *e, struct lk_codec *co
     return err;
 }
 
-// Rule 11: the snapshot, or nothing, without what later pushes carry.
+// The residual that server/docs/0000-protocol.md#rule-11 leaves: the snapshot, or nothing, without
+// what later pushes carry.
 static lh_err rebuild(struct held *h)
 {
     const struct lh_shard_layout *layout = h->conf->replica->layout;

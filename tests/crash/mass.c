@@ -34,7 +34,8 @@ struct worker {
     float *residual;
     char **cut; // copies of its directory, two a cut
     uint32_t cuts;
-    struct push { // of its own, admitted
+    // An admitted push of this worker.
+    struct push {
         uint64_t incarnation, step;
     } * push;
 };

@@ -19,9 +19,9 @@ struct client {
     struct lh_keyring *keys;
     struct lh_manifest manifest;
     const struct lh_shard_layout *layout;
-    struct lh_frame head; // of its frames; `step` is the last one decided, once it has greeted
+    struct lh_frame head; // head of its frames; `step` is the last one decided, once it has greeted
     uint64_t process;     // the server's
-    lh_err err;           // of the greeting
+    lh_err err;           // result of the greeting
     bool greeted;
 };
 

@@ -56,7 +56,7 @@ struct way {
 };
 static const struct way ways[] = {
     {.alloc = true, .err = LH_ERR_NO_MEMORY}, {.err = LH_ERR_IO}, {.err = LH_ERR_DISK_FULL},
-    {.more = 1, .err = LH_ERR_DISK_FULL}, // and what would clean up
+    {.more = 1, .err = LH_ERR_DISK_FULL}, // the clean-up fails too
     {.more = CALLS_MAX, .err = LH_ERR_IO},
 };
 
@@ -396,7 +396,7 @@ static void a_ledger_without_memory_says_so(void **state)
 
 struct job {
     struct lh_manifest manifest;
-    struct lk_checkpoint_conf conf; // of the env with failures
+    struct lk_checkpoint_conf conf; // its env has the failures
     struct lk_replica replica;
 };
 

@@ -10,13 +10,13 @@
 #include "worker/push/outbox.h"
 #include "worker/push/slot.h"
 
-enum { VALUES = 3, CLAIMS_AT = 68, FIXED = 96 }; // of a slot's head: slot.h
+enum { VALUES = 3, CLAIMS_AT = 68, FIXED = 96 }; // bytes of a slot's head: slot.h
 
 static void repair_slot(uint8_t *bytes, size_t size)
 {
     size_t rest = VALUES * sizeof(float);
     if (size < FIXED + 8 + rest) return;
-    size_t head = size - rest - 8; // where the two checksums stand
+    size_t head = size - rest - 8; // the two checksums stand there
     uint8_t residual[VALUES * sizeof(float) + 4];
     memcpy(residual, bytes + size - rest, rest);
     fuzz_repair_crc(residual, 0, rest);

@@ -6,7 +6,7 @@
 #include "common/format/tokens.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { READ = 12, IDS_MAX = 4096 }; // of a header: magic, version, count
+enum { READ = 12, IDS_MAX = 4096 }; // bytes of a header that are read: magic, version, count
 
 static void judge_ids(struct lh_span bytes, uint32_t token_bytes, uint32_t vocabulary)
 {

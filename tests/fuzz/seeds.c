@@ -345,9 +345,9 @@ static void checkpoints(struct out *o)
     LH_ASSERT(err == LH_OK);
     put(o, "checkpoint", "version-2", lh_span("\0", 1), lh_buf_span(&b));
     put(o, "checkpoint", "version-2-cut-short", lh_span("\1", 1), lh_span(b.data, b.len - 3));
-    b.data[b.len - 80] ^= 1; // of the signature that it does not have: not looked at
+    b.data[b.len - 80] ^= 1; // a bit of the absent signature, which is not looked at
     put(o, "checkpoint", "version-2-manifest-repaired", lh_span("\2", 1), lh_buf_span(&b));
-    b.data[b.len - 132] ^= 1; // of a hash
+    b.data[b.len - 132] ^= 1; // a bit of a hash
     put(o, "checkpoint", "version-2-wrong-hash", lh_span("\2", 1), lh_buf_span(&b));
     lk_checkpoint_free(&c);
     lk_replica_free(&r);

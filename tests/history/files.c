@@ -1,6 +1,9 @@
 // A history's files on the real disk. See files.h.
 #include "tests/history/files.h"
 
+#include <inttypes.h>
+#include <stdlib.h>
+
 #include "common/base/check.h"
 #include "deploy/tool/files.h"
 
@@ -46,12 +49,26 @@ void history_copy_out(const struct history *h, const char *dir)
     must(h->env->ops->files->list(h->env, h->checkpoints, copy_each, &checkpoints));
 }
 
+void history_write_expect(const struct history *h, const char *dir)
+{
+    char chain[2 * LH_HASH_BYTES + 1], digest[2 * LH_HASH_BYTES + 1];
+    struct lh_buf b = lh_buf(1 << 20);
+    for (uint32_t shard = 0; shard < HISTORY_SHARDS; shard++)
+        for (uint64_t v = 0; v <= h->replica[shard].ledger.version; v++) {
+            lh_hash_hex(&h->chain[shard][v], chain);
+            lh_hash_hex(&h->digest[shard][v], digest);
+            dp_put(&b, "%" PRIu32 " %" PRIu64 " %s %s\n", shard, v, chain, digest);
+        }
+    put(dir, "expect.txt", lh_buf_span(&b));
+    lh_buf_free(&b);
+}
+
 void history_write_job(const struct history *h, const char *root)
 {
     uint8_t key[32];
-    float initial[8192];
+    float *initial = malloc(h->manifest.values * sizeof *initial);
     struct lh_buf b = lh_buf(1 << 20);
-    LH_ASSERT(h->manifest.values <= LH_COUNT(initial));
+    LH_ASSERT(initial);
     history_key(key);
     dp_put(&b, "%d:", HISTORY_KEY_ID);
     for (size_t i = 0; i < sizeof key; i++) dp_put(&b, "%02x", key[i]);
@@ -62,4 +79,5 @@ void history_write_job(const struct history *h, const char *root)
     history_initial(0, h->manifest.values, initial);
     put(root, "weights.bin", lh_span(initial, h->manifest.values * sizeof(float)));
     lh_buf_free(&b);
+    free(initial);
 }

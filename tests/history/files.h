@@ -9,6 +9,8 @@
 void history_copy_out(const struct history *h, const char *dir);
 // One of "log" or "checkpoints".
 void history_copy_one(const struct history *h, const char *sub, const char *name, const char *dir);
+// DIR/expect.txt: "shard version chain digest" of every version.
+void history_write_expect(const struct history *h, const char *dir);
 // ROOT/job.keys, model.json, weights.bin (the initial parameters).
 void history_write_job(const struct history *h, const char *root);
 

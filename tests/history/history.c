@@ -7,7 +7,7 @@
 #include "common/app/node.h"
 #include "common/base/check.h"
 
-enum { WORKER = 11, TARGET = 77, SEGMENT_BYTES = 4096 };
+enum { WORKER = 11, TARGET = 77, LARGE = 5000, SEGMENT_BYTES = 4096 };
 static const struct lh_incarnation LIFE = {UINT64_C(1) << 32, 5};
 
 static void must(lh_err err)
@@ -20,11 +20,16 @@ void history_key(uint8_t key[32])
     for (int i = 0; i < 32; i++) key[i] = (uint8_t)(1 + i);
 }
 
-void history_manifest(struct lh_manifest *m)
+static void build_manifest(struct lh_manifest *m, uint64_t large)
 {
     static const char *const names[] = {"small", "large"};
-    static const uint64_t shapes[][5] = {{40, 2, 0}, {5000, 0}};
+    const uint64_t shapes[][5] = {{40, 2, 0}, {large, 0}};
     must(lh_manifest_build(m, 2, names, shapes, HISTORY_SHARDS, NULL));
+}
+
+void history_manifest(struct lh_manifest *m)
+{
+    build_manifest(m, LARGE);
 }
 
 void history_initial(uint64_t first, uint64_t n, float *out)
@@ -34,16 +39,29 @@ void history_initial(uint64_t first, uint64_t n, float *out)
 
 void history_start(struct history *h, struct lh_env *env, const char *dir)
 {
+    history_start_as(h, env, dir, &(struct history_kind){0});
+}
+
+void history_start_as(struct history *h, struct lh_env *env, const char *dir,
+                      const struct history_kind *kind)
+{
     struct lh_seal_key key;
-    *h = (struct history){.env = env, .dir = dir};
+    *h = (struct history){.env = env, .dir = dir, .kind = *kind};
+    if (!h->kind.large) h->kind.large = LARGE;
+    if (!h->kind.segment_bytes) h->kind.segment_bytes = SEGMENT_BYTES;
+    if (!h->kind.cipher) h->kind.cipher = LH_CIPHER_XCHACHA20;
+    if (!h->kind.codec) h->kind.codec = "topk-sign";
+    if (!(h->kind.density > 0)) h->kind.density = 0.05f;
     history_key(key.b);
-    history_manifest(&h->manifest);
+    build_manifest(&h->manifest, h->kind.large);
     lh_job_id(HISTORY_DOMAIN, HISTORY_RUN, h->job);
     must(lh_path(h->log, sizeof h->log, dir, "log"));
     must(lh_path(h->checkpoints, sizeof h->checkpoints, dir, "checkpoints"));
     must(env->ops->files->make_dir(env, h->checkpoints));
-    h->conf = (struct lk_checkpoint_conf){
-        .env = env, .dir = h->checkpoints, .cipher = LH_CIPHER_XCHACHA20, .key_id = HISTORY_KEY_ID};
+    h->conf = (struct lk_checkpoint_conf){.env = env,
+                                          .dir = h->checkpoints,
+                                          .cipher = (uint8_t)h->kind.cipher,
+                                          .key_id = HISTORY_KEY_ID};
     must(lh_keyring_create(&h->conf.keys));
     must(lh_keyring_add(h->conf.keys, HISTORY_KEY_ID, &key));
     for (uint32_t i = 0; i < HISTORY_SHARDS; i++) {
@@ -78,7 +96,8 @@ static lh_err known(void *arg, uint32_t shard, const struct lh_record *r, struct
 
 void history_reopen(struct history *h)
 {
-    struct ps_wal_conf conf = {.env = h->env, .dir = h->log, .segment_bytes = SEGMENT_BYTES};
+    struct ps_wal_conf conf = {
+        .env = h->env, .dir = h->log, .segment_bytes = h->kind.segment_bytes};
     bool torn;
     memcpy(conf.job, h->job, LH_JOB);
     ps_wal_close(h->wal);
@@ -88,24 +107,25 @@ void history_reopen(struct history *h)
 
 // ---------------------------------------------------------------- bodies
 
-// The next push: a delta that depends on shard and step alone, through the default codec.
+// The next push: a delta that depends on shard and step alone, through the history's codec.
 void history_frame(struct history *h, uint32_t shard, struct lh_buf *out)
 {
     const struct lh_shard_layout *layout = &h->manifest.shard[shard];
     const struct lh_ledger *l = &h->replica[shard].ledger;
-    struct lk_codec codec = {.density = 0.05f};
+    struct lk_codec codec = {.density = h->kind.density};
     struct lk_payload_info info;
     struct lh_buf plain = lh_buf(1 << 20);
     float *delta = malloc(layout->values * sizeof *delta);
     LH_ASSERT(delta);
     uint64_t step = lh_row_step(lh_ledger_row(l, WORKER)) + 1;
+    uint64_t shift = step * (h->kind.steady ? 7 : 131);
     for (uint64_t i = 0; i < layout->values; i++)
-        delta[i] = (float)((int)((i * 7919 + step * 131) % 2003) - 1001) / 65536;
-    must(lk_codec_parse("topk-sign", &codec));
+        delta[i] = (float)((int)((i * 7919 + shift) % 2003) - 1001) / 65536;
+    must(lk_codec_parse(h->kind.codec, &codec));
     must(lk_encode(&codec, layout, 1, delta, h->residual[shard], &plain, &info));
     struct lh_frame f = {.index_code = codec.index,
                          .value_code = codec.value,
-                         .cipher = LH_CIPHER_XCHACHA20,
+                         .cipher = (uint8_t)h->kind.cipher,
                          .density = codec.density,
                          .key_id = HISTORY_KEY_ID,
                          .shard = shard,
@@ -128,8 +148,8 @@ void history_frame(struct history *h, uint32_t shard, struct lh_buf *out)
     struct lh_seal_context context = {f.worker, f.incarnation.number, f.incarnation.random, shard,
                                       LH_SEAL_FRAME};
     LH_ASSERT(lh_buf_grow(out, plain.len + LH_SEAL_TAG));
-    must(lh_seal(h->conf.keys, f.cipher, f.key_id, &context, lh_span(out->data, head), f.nonce,
-                 lh_buf_span(&plain), out->data + head));
+    must(lh_seal(h->conf.keys, h->kind.cipher, f.key_id, &context, lh_span(out->data, head),
+                 f.nonce, lh_buf_span(&plain), out->data + head));
     lh_buf_free(&plain);
     free(delta);
 }
@@ -145,18 +165,21 @@ static void put_refused(struct history *h, uint32_t shard, struct lh_buf *out)
     lh_buf_free(&whole);
 }
 
-static void put_plan(const struct lh_ledger *l, uint8_t optimizer, struct lh_buf *out)
+static void put_plan(const struct history *h, const struct lh_ledger *l, struct lh_buf *out)
 {
     struct lh_plan plan = {.number = l->plan.number + 1,
-                           .phase = LH_PHASE_RUN,
+                           .phase = h->phase ? h->phase : LH_PHASE_RUN,
                            .eta = 1,
                            .damping = 0.5f,
                            .staleness_per_live = 4,
                            .live = 1,
                            .worker = {WORKER},
-                           .optimizer = optimizer};
-    if (optimizer) plan.momentum = 0.5f;
-    if (optimizer) plan.outer_every = 2;
+                           .optimizer = h->optimizer};
+    if (h->optimizer) plan.momentum = 0.5f;
+    if (h->optimizer) plan.outer_every = 2;
+    if (h->optimizer) plan.effective_step_max = h->bound;
+    if (plan.phase == LH_PHASE_END) plan.ends = HISTORY_SHARDS;
+    for (uint32_t i = 0; i < plan.ends; i++) plan.end[i] = h->replica[i].ledger.version;
     lh_plan_write(&plan, out);
 }
 
@@ -168,7 +191,7 @@ static void put_body(struct history *h, uint32_t shard, struct lh_record *r, str
     case LH_ADMIT: r->scale = 0.75f; return history_frame(h, shard, out);
     case LH_REFUSE: r->reason = LH_ERR_STALE; return put_refused(h, shard, out);
     case LH_FENCE: return lh_fence_write(WORKER, LIFE, out);
-    case LH_PLAN: return put_plan(l, h->optimizer, out);
+    case LH_PLAN: return put_plan(h, l, out);
     case LH_DIGEST_RECORD:
         digest = lk_replica_digest(&h->replica[shard]);
         return lh_put(out, digest.b, sizeof digest.b);
@@ -186,23 +209,23 @@ static void put_body(struct history *h, uint32_t shard, struct lh_record *r, str
 static void repeat_in_copy(struct history *h, const struct lk_replica *replica,
                            const struct lh_record *r)
 {
-    struct history_late *late = &h->late[h->lates];
+    struct history_late *late = &h->late[h->late_count];
     must(lk_checkpoint_folded(h->taking, replica, r, &late->what));
     if (!late->what.below) return;
-    LH_ASSERT(h->lates < LH_COUNT(h->late));
-    late->plain = lh_blob_copy(lh_buf_span(&replica->plain)); // that was opened to fold it
+    LH_ASSERT(h->late_count < LH_COUNT(h->late));
+    late->plain = lh_blob_copy(lh_buf_span(&replica->plain)); // it was unsealed to fold it
     LH_ASSERT(late->plain);
-    h->lates++;
+    h->late_count++;
     if (!h->hold_late) history_repeat(h, h->taking);
 }
 
 void history_repeat(struct history *h, struct lk_checkpoint *taking)
 {
-    for (size_t i = 0; i < h->lates; i++) {
+    for (size_t i = 0; i < h->late_count; i++) {
         lk_checkpoint_repeat(taking, &h->late[i].what, lh_blob_span(h->late[i].plain));
         lh_blob_release(h->late[i].plain);
     }
-    h->lates = 0;
+    h->late_count = 0;
 }
 
 void history_add(struct history *h, uint32_t shard, enum lh_kind kind)

@@ -11,25 +11,38 @@ enum { HISTORY_SHARDS = 2, HISTORY_KEY_ID = 7, HISTORY_VERSIONS = 64, HISTORY_LA
 #define HISTORY_RUN "history"
 #define HISTORY_DOMAIN "longhaul.local"
 
+// Choices of a history; zeros take the usual ones.
+struct history_kind {
+    uint64_t large;         // values of the tensor "large"; 0: 5000
+    uint64_t segment_bytes; // bytes of a segment of the log; 0: 4096
+    enum lh_cipher cipher;  // cipher of frames and checkpoints; 0: XChaCha20-Poly1305
+    const char *codec;      // codec of every push; NULL: topk-sign
+    float density;          // density of every push; 0: 0.05
+    bool steady;            // pushes go into nearly the same direction
+};
+
 struct history {
     struct lh_env *env;
     const char *dir;
+    struct history_kind kind;
     char log[LH_PATH_SIZE], checkpoints[LH_PATH_SIZE];
     uint8_t job[LH_JOB];
     struct lh_manifest manifest;
-    float *initial; // of the whole model
+    float *initial; // initial parameters of the whole model
     struct lk_checkpoint_conf conf;
     struct lk_replica replica[HISTORY_SHARDS];
     float *residual[HISTORY_SHARDS];
     struct ps_wal *wal;
-    uint8_t optimizer;            // of the next plan
+    uint8_t optimizer;            // optimizer of the next plan
+    float bound;                  // bound of the next plan's effective step; 0: none
+    uint8_t phase;                // phase of the next plan; 0: RUN
     struct lk_checkpoint *taking; // hears of the records, as on a server; NULL: none
     bool hold_late;               // what it is to repeat waits for history_repeat()
     struct history_late {
         struct lk_checkpoint_late what;
         struct lh_blob *plain;
     } late[HISTORY_LATES];
-    size_t lates;
+    size_t late_count;
     // Of every version: what a replay must come to. Version 0 is the initial state.
     struct lh_hash digest[HISTORY_SHARDS][HISTORY_VERSIONS];
     struct lh_hash chain[HISTORY_SHARDS][HISTORY_VERSIONS];
@@ -37,6 +50,8 @@ struct history {
 
 // An empty history in `dir` of `env`, with keys, a manifest and initial parameters.
 void history_start(struct history *h, struct lh_env *env, const char *dir);
+void history_start_as(struct history *h, struct lh_env *env, const char *dir,
+                      const struct history_kind *kind);
 void history_finish(struct history *h);
 // One more record of a shard: made, committed, folded. ADMIT and REFUSE are the next push of the
 // only worker, which a first FENCE let in.
@@ -46,7 +61,8 @@ void history_repeat(struct history *h, struct lk_checkpoint *taking);
 // The frame of that next push, before it is one.
 void history_frame(struct history *h, uint32_t shard, struct lh_buf *out);
 void history_write(struct history *h, uint32_t shard, bool weights); // a checkpoint, as it is now
-struct lk_replica history_scratch(const struct history *h, uint32_t shard); // to read one into
+// A replica to read a checkpoint into.
+struct lk_replica history_scratch(const struct history *h, uint32_t shard);
 void history_mark(struct history *h);
 void history_reopen(struct history *h); // another generation of the log
 // The usual one: shard 0 to version 16, shard 1 to 9, checkpoints of shard 0 at 5 and 11 and of

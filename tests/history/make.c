@@ -1,27 +1,10 @@
 // Writes a golden: `golden_make DIR` fills an empty folder with a server's directory of today's
 // formats (log, checkpoints) and expect.txt: "shard version chain digest" of every version.
 // Done once for each version of a format; what was written stays as it is.
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "common/base/check.h"
-#include "tests/history/history.h"
-
-static void write_expect(const struct history *h)
-{
-    char path[LH_PATH_SIZE], chain[2 * LH_HASH_BYTES + 1], digest[2 * LH_HASH_BYTES + 1];
-    lh_err err = lh_path(path, sizeof path, h->dir, "expect.txt");
-    FILE *file = err ? NULL : fopen(path, "w");
-    LH_ASSERT(file);
-    for (uint32_t shard = 0; shard < HISTORY_SHARDS; shard++)
-        for (uint64_t v = 0; v <= h->replica[shard].ledger.version; v++) {
-            lh_hash_hex(&h->chain[shard][v], chain);
-            lh_hash_hex(&h->digest[shard][v], digest);
-            fprintf(file, "%" PRIu32 " %" PRIu64 " %s %s\n", shard, v, chain, digest);
-        }
-    LH_ASSERT(fclose(file) == 0);
-}
+#include "tests/history/files.h"
 
 // Signs the checkpoints with a key whose public half stays, as DIR/signer.pub.
 static void make_signer(struct history *h)
@@ -32,10 +15,10 @@ static void make_signer(struct history *h)
     if (!err) err = lh_sign_generate(path, "golden");
     if (!err) err = lh_signer_load(path, &signer);
     LH_ASSERT(err == LH_OK && remove(path) == 0);
-    h->conf.signer = signer; // of the process, until its end
+    h->conf.signer = signer; // the process keeps it until its end
 }
 
-// Of both shards at their last version.
+// Writes checkpoints of the weights alone, of both shards at their last version.
 static void write_weights(const struct history *h)
 {
     for (uint32_t shard = 0; shard < HISTORY_SHARDS; shard++) {
@@ -78,7 +61,7 @@ int main(int argc, char **argv)
     history_usual(&h);
     move(&h);
     write_weights(&h);
-    write_expect(&h);
+    history_write_expect(&h, argv[1]);
     history_finish(&h);
     lh_env_real_destroy(env);
     return 0;

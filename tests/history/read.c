@@ -29,7 +29,7 @@ struct golden {
     char chain[HISTORY_SHARDS][HISTORY_VERSIONS][2 * LH_HASH_BYTES + 1];
     uint64_t newest[HISTORY_SHARDS], before[HISTORY_SHARDS]; // versions of its full checkpoints
     unsigned checkpoints, folded;                            // files of both kinds; records
-    struct lh_trusted trusted; // who signed; count 0: written before there were signatures
+    struct lh_trusted trusted; // signers; count 0: written before there were signatures
 };
 
 struct copy {
@@ -224,7 +224,7 @@ static void read_one(void *arg, const char *name)
     lh_err err = lk_checkpoint_read(&g->h.conf, path, &r);
     if (err) fail_msg("%s", lh_err_text(err));
     if (strstr(name,
-               ".weights")) // of the last version, to which the log was folded
+               ".weights")) // these are the last version's, to which the log was folded
         assert_memory_equal(r.theta, g->h.replica[shard].theta, r.layout->values * sizeof(float));
     else
         check_state(g, &r);
@@ -240,7 +240,7 @@ static void every_checkpoint_is_read(void **state)
     replay(g);
     assert_int_equal(g->env->ops->files->list(g->env, "checkpoints", read_one, &e), LH_OK);
     assert_int_equal(e.count, g->checkpoints);
-    assert_true(e.count >= (g->trusted.count ? 3 + 2 : 3)); // with those of weights only
+    assert_true(e.count >= (g->trusted.count ? 3 + 2 : 3)); // files of weights only count too
 }
 
 static void passed_over(void *arg, const char *file, lh_err err)

@@ -8,7 +8,7 @@
 struct history_rig {
     struct lh_fake_world *world;
     struct lh_env *env;
-    struct history h;  // in "server" of env
+    struct history h;  // a history whose folder is "server" of env
     char root[64];     // the folder on the real disk; "": none
     struct lh_buf out; // what the last command printed, 0 behind it
     struct lh_signer *signer[2];

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""What a coordinator, an owner and a rebuild may believe: rules 21, 22, 26 to 29, in small worlds.
+"""What a coordinator, an owner and a rebuild may believe, in small worlds.
+
+Numbers are those of server/docs/0000-protocol.md#rule-21, #rule-22 and of #rule-26 to #rule-29.
 
   apart     21: an owner loses its directory, and its standby is in sync for some shards only
   store     26: the coordinator's store fails to commit; what it answers must outlive its restart

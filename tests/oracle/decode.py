@@ -6,15 +6,15 @@
 
 It was written from two pages alone, common/docs/0001-formats.md and kernels/docs/0001-payload.md,
 and shares no code with the programs. It reads every segment, computes every chain again, unseals
-and folds every payload, keeps the ledger, and compares all digests, checkpoints and signatures. The
-job's folder has model.json, weights.bin and job.keys. Exit code 1: something differs
-or cannot be read.
+and folds every payload, keeps the ledger, and compares all digests, checkpoints and signatures. A
+log whose beginning was removed is folded from the oldest checkpoint that it goes on from. The job's
+folder has model.json, weights.bin and job.keys. Exit code 1: something differs or cannot be read.
 """
 import argparse
 import sys
 from pathlib import Path
 
-from decoder.plain import Differs
+from decoder.plain import Differs, Unreadable
 from decoder.tamper import tamper
 from decoder.verify import Run
 
@@ -39,11 +39,11 @@ def main():
         print("\n".join(run.verify()))
         if args.tamper:
             print(f"tamper: noticed all: {tamper(run, args.tamper)}")
+    except (OSError, Unreadable) as found:
+        print(f"cannot read: {found}")
+        return 1
     except Differs as found:
         print(f"differs: {found}")
-        return 1
-    except OSError as found:
-        print(f"cannot read: {found}")
         return 1
     return 0
 

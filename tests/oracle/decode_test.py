@@ -4,8 +4,11 @@
 The runs are tests/replay/demo and each folder of tests/fixtures/history, whose job is in history/.
 """
 import re
+import shutil
 import struct
+import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,9 +99,74 @@ class Runs(unittest.TestCase):
         run = history("1")
         folder, files = run.logs.popitem()
         run.logs[folder] = files[1:]
-        self.assertRaisesRegex(Differs, "only from its beginning", run.verify)
+        self.assertRaisesRegex(Differs, "no checkpoint is of version 5 or later", run.verify)
         run.logs[folder] = files[:1] + files[2:]
         self.assertRaisesRegex(Differs, "first sequence is", run.verify)
+
+
+    def test_a_log_whose_beginning_was_removed_agrees(self):
+        run = history("3")
+        folder, files = run.logs.popitem()
+        for gone, passed in ((1, 9), (2, 5)):  # shard 1 has no record behind its last checkpoint
+            with self.subTest(gone):
+                run.logs[folder] = files[gone:]
+                self.check(run, SIGNED_KINDS, records=9, frames=3, digests=2, expected=11,
+                           checkpoints=7, signatures=7, passed=passed)
+
+    def test_the_records_before_the_first_checkpoint_are_checked_too(self):
+        run = history("3")
+        folder, files = run.logs.popitem()
+        run.logs[folder] = files[1:]
+        run.verify()
+        first, *passed = [r for r in run.shards[0] if r.version <= run.begins[0]]
+        self.assertGreater(first.version, 1)
+        push = next(r for r in passed if r.kind == ADMIT)
+        for what, place, why in (("sealed", (0, push.version), "seal does not open"),
+                                 ("record", push.where, "chain of version")):
+            def flip(kind, where, data, at=(what, place)):
+                return data[:-1] + bytes([data[-1] ^ 1]) if (kind, where) == at else data
+            with self.subTest(what), self.assertRaisesRegex(Differs, why):
+                run.verify(flip)
+
+
+class Files(unittest.TestCase):
+    """Files beside the run that are not what they must be: said in a line, never a traceback."""
+
+    BROKEN = (
+        ("model.json", "{", "no JSON"),
+        ("model.json", "[]", "an object is expected"),
+        ("model.json", '{"chunk": 4096, "shards": 2}', "lacks tensors"),
+        ("model.json", '{"chunk": 4096, "shards": true, "tensors": []}', "a count is expected"),
+        ("model.json", '{"chunk": 4096, "shards": 2, "tensors": [{"name": "x", "shape": [-1]}]}',
+         r"tensors\[0\].shape\[0\]: -1"),
+        ("model.json", '{"chunk": 4096, "shards": 0, "tensors": []}', "no shards"),
+        ("model.json", b"\xff", "no text"),
+        ("weights.bin", b"abc", "3 bytes for 5080 values"),
+        ("job.keys", "7:xyz", "no key"),
+        ("job.keys", "7:abcd", "no key"),
+        ("digests.json", "{", "no JSON"),
+        ("digests.json", '{"0": 5}', "an object is expected"),
+        ("digests.json", '{"0": {"version": 5}}', "lacks digest"),
+        ("expect.txt", "0 0 chain", "a line is not"),
+        ("expect.txt", "x 0 chain digest", "a line is not"),
+        ("signer.pub", "zz name", "no key and name"),
+    )
+
+    def test_each_is_said(self):
+        for name, text, why in self.BROKEN:
+            with self.subTest((name, text)), tempfile.TemporaryDirectory() as folder:
+                folder = Path(folder)
+                shutil.copytree(HERE / "history", folder, dirs_exist_ok=True)
+                shutil.copytree(HISTORY / "2", folder, dirs_exist_ok=True)
+                if not (folder / "digests.json").exists():
+                    (folder / "digests.json").write_text("{}")
+                (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+                said = subprocess.run(
+                    [sys.executable, HERE / "decode.py", "--job", folder, "--run", "history",
+                     "--expect", folder / "expect.txt", "--digests", folder / "digests.json",
+                     folder], capture_output=True, text=True, check=False)
+                self.assertEqual((said.returncode, said.stderr), (1, ""))
+                self.assertRegex(said.stdout, why)
 
 
 class Rules(unittest.TestCase):

@@ -35,7 +35,8 @@ void sim_trace(const struct sim *s, const char *format, ...)
 
 // A disk that failed is the one reason to stop by oneself; somebody starts the process again. So is
 // one that finds no room for what the file has room for already, where that is what takes a commit
-// back that found none: nobody knows then what is there (rule 26).
+// back that found none: nobody knows then what is there
+// (server/docs/0000-protocol.md#rule-26).
 static bool disk_failed(const struct sim_node *n, lh_err err)
 {
     return err == LH_ERR_IO && (lh_fake_failed(n->env) || lh_fake_no_room_in_place(n->env));

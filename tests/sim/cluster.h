@@ -17,13 +17,14 @@ enum {
     SIM_SHARDS_MAX = 4,
     SIM_SERVERS = 2, // places for them: a run may leave the second one empty
     SIM_WORKERS = 4,
-    SIM_STANDBYS = SIM_SERVERS, // where the seed's faults have them
+    SIM_STANDBYS = SIM_SERVERS, // places for standbys, if the seed's faults have them
     SIM_FIRST_STANDBY = 1 + SIM_SERVERS + SIM_WORKERS,
     SIM_NODES_MAX = SIM_FIRST_STANDBY + SIM_STANDBYS
 };
 enum { SIM_UNITS = 48, SIM_UNIT_TOKENS = 64, SIM_CUTS_MAX = 4096 };
 enum { SIM_SEQUENCE = 4 }; // tokens of one, as the trainer has them; a unit's fit a mask of 16 bits
-enum { SIM_REFUSED_MAX = 50 }; // in turn, of one worker and shard: a livelock (ten are never seen)
+// Refusals in turn of one worker and shard: more are a livelock (ten are never seen).
+enum { SIM_REFUSED_MAX = 50 };
 
 // With parameters of this size an fp32 number is a multiple of the quantum, whatever was added to
 // it or scaled: so is every delta, and with 17 bits above the point their sums are exact.
@@ -39,22 +40,23 @@ enum sim_kind { SIM_COORDINATOR, SIM_SERVER, SIM_WORKER, SIM_STANDBY };
 struct sim_cut { // a push that a worker committed
     struct lh_incarnation incarnation;
     uint64_t step;
-    bool committed; // else: kept in the outbox, and then a crash
-    bool seen;      // by the judge, in the log
+    bool committed; // false: it was kept in the outbox, and then a crash came
+    bool seen;      // the judge saw it in the log
     bool copy;      // the outbox has it, as far as is known
 };
 
-struct sim_history { // of one worker and shard
+// Cuts of one worker and shard.
+struct sim_history {
     struct sim_cut cut[SIM_CUTS_MAX];
     uint32_t cuts;
     double *raw;    // per value: sum of the deltas of all committed cuts
-    double *gone;   // of it, what declared losses took, as each was measured (mass.c)
+    double *gone;   // part of it that declared losses took, as each was measured (mass.c)
     double *last;   // the newest delta
     double *undone; // the largest of deltas whose cut a start found not committed, since a commit
     bool pending;   // kept, and whether it is committed is not known yet: the newest cut
     bool lost;      // it declared a loss, in some life
-    bool losing;    // and one since its mass was last measured
-    bool slot_lost; // of them, its slot
+    bool losing;    // it declared one since its mass was last measured
+    bool slot_lost; // such a loss took its slot
     uint32_t refused_in_turn;
     // What was trained, by where it is: since the last cut, in one that is being made, in committed
     // ones. Tokens that a death took for certain, and at most (a cut may have been committed or
@@ -63,9 +65,10 @@ struct sim_history { // of one worker and shard
     uint16_t uncut_of[SIM_UNITS], cutting_of[SIM_UNITS], cut_of[SIM_UNITS]; // a bit: a sequence
 };
 
-struct sim_training { // of one worker, in all its lives
-    uint64_t tokens;  // of steps that were done
-    uint64_t again;   // of them, at most so many may be of sequences it had trained before
+// Training of one worker, in all its lives.
+struct sim_training {
+    uint64_t tokens; // tokens of steps that were done
+    uint64_t again;  // tokens of these that may be of sequences it had trained before, at most
     uint16_t seen[SIM_UNITS];
     uint64_t twice; // tokens of sequences that it had trained before
 };
@@ -88,12 +91,12 @@ struct sim_node {
     bool failed;                            // it stopped by itself
     bool stands_by;                         // its settings say so: the shard was taken over from it
     bool put_back;                          // it has an old copy of its directory
-    bool emptied;                           // and is to start without one: its words said so
+    bool emptied;                           // it is to start without a copy: its words said so
     // Its settings give up what a server held that is gone for good (rebuild.below_stable): an
     // operator's word, until it serves again.
     bool gives_up;
     bool zombie;         // it has another one's directory, and does not reach the coordinator
-    uint64_t disk_bytes; // that its disk holds; 0: whatever comes
+    uint64_t disk_bytes; // bytes that its disk holds; 0: no bound
     bool cut_off;
     uint64_t deaths;
     int64_t far_ns; // what every message from or to it takes longer, one way
@@ -188,12 +191,12 @@ struct sim_conf {
     bool exact;
     bool tight_disks; // see sim_tighten()
     int64_t crash_at; // the first worker crashes at this operation of its files; < 0: it does not
-    bool crash_power; // with its power
+    bool crash_power; // it loses its power too
 };
 
 struct sim_tally { // what runs met, summed up by the caller
     uint64_t events, admitted, refused, clipped;
-    uint64_t outer_steps;             // of optimizers that keep state
+    uint64_t outer_steps;             // steps of optimizers that keep state
     uint64_t disks, damaged, rebuilt; // lost and damaged disks; shards back from a follower's state
     uint64_t taken_over;              // shards, by standbys
     uint64_t moved;                   // shards, from owner to standby, both alive
@@ -207,18 +210,20 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t acknowledged, exempt[SIM_LOSSES];
     uint64_t balanced, mass_losses;
     uint64_t answers;
-    uint64_t recalls, returns; // of them, those that recalled leases, and that took some back
+    uint64_t recalls, returns; // answers that recalled leases, and answers that took some back
     uint64_t silences;
     int64_t silence_ns;
     uint64_t given_up; // workers, for their silence, where bounds follow from paths
 };
 
-struct sim_turn { // of a fault with a stream of its own
+// Turn of a fault with a stream of its own.
+struct sim_turn {
     struct sim *sim;
     size_t strike;
 };
 
-struct sim_image; // of a directory (copies.c)
+// Image of a directory (copies.c).
+struct sim_image;
 
 struct sim {
     struct sim_conf conf;
@@ -237,7 +242,8 @@ struct sim {
     uint64_t stream[SIM_FAULT_COUNT];    // random states of the faults that have streams
     struct sim_turn turn[SIM_FAULT_COUNT];
     struct sim_image
-        *copy[SIM_NODES_MAX][2]; // of each node's directory: to be put back, to be served
+        // Images of each node's directory: one to be put back, one to be served.
+        *copy[SIM_NODES_MAX][2];
     // A process with a copy of a server's directory that answers at that server's address; its env
     // is NULL before the first one. Not in `node`: what it does counts only by what others do then.
     struct sim_node zombie;
@@ -265,23 +271,24 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
 
 // ---- between the files
 bool sim_standbys(const struct sim *s);                    // does every server have one?
-struct sim_node *sim_owner(struct sim *s, uint32_t shard); // who serves it, or did last
+struct sim_node *sim_owner(struct sim *s, uint32_t shard); // the node that serves it, or did last
 bool sim_absent(const struct sim_node *n);                 // a server's place that is left empty
 bool sim_has(const struct sim_node *n, uint32_t shard);    // is it a server of this shard?
 void sim_fail(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_trace(const struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_node_start(struct sim_node *n);
 void sim_note_durable(struct sim *s);
-void sim_look(struct sim *s);          // at what must hold at any moment (judge.c)
-void sim_look_often(struct sim *s);    // at who serves, ten times a second (owners.c)
+void sim_look(struct sim *s);          // checks what must hold at any moment (judge.c)
+void sim_look_often(struct sim *s);    // checks which nodes serve, ten times a second (owners.c)
 void sim_judging_begin(struct sim *s); // when there are nodes, before they start
 void sim_judging_end(struct sim *s);
-void sim_node_die(struct sim_node *n, bool power); // and comes back after a while
+void sim_node_die(struct sim_node *n, bool power); // it comes back after a while
 // What the cores tell (watch.c): a worker in all its lives, a server of each durable record.
 void sim_watch(struct sim_node *n);
 void sim_saw_start(struct sim_node *n); // its slot tells whether the newest cut was committed
 void sim_saw_death(struct sim_node *n);
-void sim_saw_folded(void *arg, uint32_t shard, const struct lh_record *r); // of a node: durable
+// A node's hook; the record is durable.
+void sim_saw_folded(void *arg, uint32_t shard, const struct lh_record *r);
 // A fault takes durable records of the servers' disks. To be called while the server still runs, or
 // before its directory is touched: it looks at what is there. `from`: the first entry that a
 // damaged tail takes (at 0: its last one); else NULL.
@@ -297,7 +304,7 @@ void sim_tighten(struct sim *s);
 void sim_operator_start(struct sim *s);
 void sim_disk_limit(struct sim_node *n); // its disk's bytes hold from here on
 void sim_faults_start(struct sim *s);
-void sim_place_far(struct sim *s); // which nodes have long paths, of all but the coordinator
+void sim_place_far(struct sim *s); // chooses the nodes with long paths, the coordinator never
 // A server's disk may be lost while a worker's is there that has a copy of the stable point: the
 // promise is about one or the other.
 bool sim_may_lose(struct sim_node *n);
@@ -328,8 +335,9 @@ bool sim_may_lose_tail(struct sim_node *n); // does it hold nothing that followe
 void sim_lose_tail(struct sim_node *n);
 void sim_lose_disk(struct sim_node *n);
 void sim_damage_disk(struct sim_node *n);
-void sim_rot(struct sim_node *n);                           // its newest checkpoint
-static inline uint64_t sim_below(struct sim *s, uint64_t n) // of the world's stream
+void sim_rot(struct sim_node *n); // its newest checkpoint
+// A number from the world's stream.
+static inline uint64_t sim_below(struct sim *s, uint64_t n)
 {
     return lh_fake_random(s->world) % n;
 }

@@ -63,7 +63,7 @@ void sim_tighten(struct sim *s)
 
 struct newest {
     char name[64];
-    uint32_t shard; // where only one's files count
+    uint32_t shard; // the shard where only one's files count
 };
 
 static void note(void *arg, const char *name)
@@ -147,7 +147,7 @@ bool sim_may_lose(struct sim_node *n)
     for (uint32_t i = 0; i < n->shards; i++) {
         bool held =
             (sim_stable_held(n->sim, n->shard[i]) && sim_claims_held(n->sim, n->shard[i])) ||
-            LH_BUG("local_stable"); // that it is, is the bug
+            LH_BUG("local_stable"); // the planted bug takes it for held
         if (!held || n->server->shard[i]->replica.ledger.plan.phase >= LH_PHASE_END) return false;
     }
     return true;

@@ -12,13 +12,14 @@
 struct sim_push {
     uint32_t worker;
     uint64_t incarnation, random, step; // random 0: only told of
-    uint64_t version, epoch;            // of its newest record
+    uint64_t version, epoch;            // its newest record's
     uint8_t digest[16];
     enum { SIM_UNSEEN, SIM_IN_LOG, SIM_CUT_OFF } where;
     bool admitted;              // its newest record is an ADMIT
     bool acknowledged;          // a server answered so, or its worker heard it
-    enum sim_loss_kind because; // of what its record was cut off last
-    enum sim_loss_kind excuse;  // and of what one that was acknowledged was; it may come back
+    enum sim_loss_kind because; // the fault that cut its record off last
+    // The fault that cut it off once it was acknowledged; it may come back.
+    enum sim_loss_kind excuse;
 };
 
 // A fault that took durable records. What it took lies above `floor`.
@@ -30,29 +31,32 @@ struct sim_loss {
     bool spent;   // its epoch has begun, so that nothing later is its doing
 };
 
-struct sim_copy { // of a shard, on a server's disk
+// A server's copy of a shard, on its disk.
+struct sim_copy {
     uint64_t epoch, version;
 };
 
 enum { SIM_LOSSES_MAX = 256 };
 
-struct sim_log { // of a shard
+// A shard's log as the judge knows it.
+struct sim_log {
     struct sim_push *push;
     uint32_t pushes, room;
     struct sim_loss loss[SIM_LOSSES_MAX];
     uint32_t losses;
     double *applied[SIM_WORKERS]; // per value: what the log holds now
-    uint64_t epoch;               // of its newest record
+    uint64_t epoch;               // its newest record's
     uint64_t acknowledged;        // highest version of an acknowledged push that is in the log
     struct sim_copy copy[SIM_NODES_MAX];
-    bool credited[SIM_UNITS]; // by the judge's fold of the whole log
+    bool credited[SIM_UNITS]; // credits by the judge's fold of the whole log
     // owners.c
-    const struct sim_node *owner; // who served last
+    const struct sim_node *owner; // the node that served last
     int64_t served_since;
     int64_t silent_since; // nobody serves, and a standby in sync could; 0: it is not so
 };
 
-struct sim_bound {    // of a worker (silences.c)
+// Bound of a worker's silence (silences.c).
+struct sim_bound {
     int64_t heard_ns; // when the coordinator last answered it
     int64_t bound_ns; // as printed at the last look
     bool live;
@@ -64,10 +68,10 @@ struct sim_judging {
     struct sim_stored stored; // what is durable of the coordinator's store
     int64_t trouble[SIM_NODES_MAX];
     int64_t echo[SIM_NODES_MAX]; // when the last late copy of its reports arrives (owners.c)
-    int64_t looked_ns, paused_ns, rest_ns; // of the coordinator's pauses (owners.c)
+    int64_t looked_ns, paused_ns, rest_ns; // the coordinator's pauses (owners.c)
     struct sim_bound bound[SIM_WORKERS];
     uint64_t bound_life;              // deaths of the coordinator that printed them
-    uint64_t identity[SIM_NODES_MAX]; // of servers' directories, as they last ran
+    uint64_t identity[SIM_NODES_MAX]; // identities of servers' directories, as they last ran
 };
 
 static inline struct sim_log *sim_log_of(const struct sim *s, uint32_t shard)
@@ -90,7 +94,7 @@ const struct sim_node *sim_named(const struct sim *s, uint64_t identity); // NUL
 // A standby is in sync from now on: it holds all that was acknowledged.
 void sim_saw_in_sync(struct sim *s, uint32_t shard, const struct sim_node *standby);
 void sim_spend_losses(struct sim_log *l, const struct sim_node *n); // it serves the shard again
-void sim_note_copies(struct sim_node *n); // of a server that runs, or ran until now
+void sim_note_copies(struct sim_node *n); // the node is a server that runs, or ran until now
 void sim_note_copy(struct sim *s, const struct sim_node *n, uint32_t shard, uint64_t epoch,
                    uint64_t version);
 struct sim_push *sim_find_push(struct sim_log *l, uint32_t worker, uint64_t incarnation,
@@ -101,11 +105,11 @@ void sim_judge_acknowledged(struct sim *s, uint32_t shard);
 // What a frame carries, dense; false: it does not open.
 bool sim_payload(const struct sim *s, uint32_t shard, struct lh_span frame, float *q);
 void sim_mass_logged(struct sim *s, uint32_t shard, struct lh_span frame, double sign);
-void sim_mass_start(struct sim_node *n); // of a worker: what it holds is what it held
+void sim_mass_start(struct sim_node *n); // the node is a worker: it must hold what it held
 void sim_judge_mass(struct sim *s, uint32_t shard);
 
 // ---- owners.c
-void sim_saw_taken(struct sim *s, uint32_t shard); // by a standby, just now
+void sim_saw_taken(struct sim *s, uint32_t shard); // a standby took it over just now
 bool sim_watched_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                       struct lh_fate *fate);
 

@@ -296,7 +296,7 @@ static void a_server_that_served_all_the_time_is_not_replaced(void **state)
     let_pass(m->sim, 10 * LH_SECOND);
     l->served_since = 9 * LH_SECOND;
     sim_saw_taken(m->sim, 0);
-    made_clean(m->sim); // for less than the time that it takes to be believed dead
+    made_clean(m->sim); // the time is shorter than it takes to be believed dead
     l->served_since = LH_SECOND;
     m->sim->judging->trouble[SERVER] = 9 * LH_SECOND;
     sim_saw_taken(m->sim, 0);
@@ -397,7 +397,7 @@ static void a_late_copy_of_a_report_is_heard(void **state)
     wait_for_the_standby(m, false, IDENTITY, -1, HINDERED, 0);
     made_clean(m->sim);
     sim_log_of(m->sim, 0)->silent_since = 0;
-    *echo = lh_fake_now(m->sim->world); // of before it was silent
+    *echo = lh_fake_now(m->sim->world); // a report from before it was silent
     m->sim->judging->echo[STANDBY] = *echo + 3500 * LH_MS;
     wait_for_the_standby(m, false, IDENTITY, -1, HINDERED, 0);
     made_found(m->sim, "nobody serves it");

@@ -18,14 +18,14 @@ struct made { // one shard, served by SERVER; every delta is a multiple of the q
     struct sim *sim;
     struct lh_hash chain;
     uint64_t version, epoch, step;
-    uint8_t digest[16]; // of the newest push
+    uint8_t digest[16]; // the newest push's
 };
 
 #define MADE_TEST(f) cmocka_unit_test_setup_teardown(f, made_set_up, made_tear_down)
 int made_set_up(void **state);
 int made_tear_down(void **state);
 
-void made_found(const struct sim *s, const char *words); // in the first violation
+void made_found(const struct sim *s, const char *words); // looks for them in the first violation
 void made_clean(const struct sim *s);
 
 // The next record of the log, durable at this server: version, epoch and chain are filled in.

@@ -2,11 +2,11 @@
 // end; what a declared loss took is measured at the start that declares it.
 //
 // In its hands: the residual, and the entries of its outbox whose pushes no log has. Invariants: 1.
-// A start that declares no loss holds what was held. 2. One whose slot was lost holds what rule 11
-// says: the snapshot, with every coordinate zero that a later entry carries, and its entries. 3. A
-// record that is cut off is in its author's outbox, unless that author declared a loss. 4. In the
-// end nothing is missing and nothing is there twice, but for what was measured; that a loss took
-// more than the worker held is (1) of the next start.
+// A start that declares no loss holds what was held. 2. One whose slot was lost holds what
+// server/docs/0000-protocol.md#rule-11 says: the snapshot, with every coordinate zero that a later
+// entry carries, and its entries. 3. A record that is cut off is in its author's outbox, unless
+// that author declared a loss. 4. In the end nothing is missing and nothing is there twice, but for
+// what was measured; that a loss took more than the worker held is (1) of the next start.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -133,8 +133,9 @@ static struct snapshot read_snapshot(const struct sim_node *n, uint32_t shard, u
     return snap;
 }
 
-struct holding {   // of a worker's shard at a start
-    double *held;  // in its hands
+// Mass of a worker's shard at a start.
+struct holding {
+    double *held;  // mass in its hands
     float *rule11; // the residual of a lost slot
     struct snapshot snapshot;
 };
@@ -224,7 +225,7 @@ static void check_rule11(const struct balance *b, const float *residual, const f
             sim_fail(b->node->sim,
                      "shard %u value %" PRIu64
                      ": %s lost its slot and starts with %g, its snapshot "
-                     "and outbox say %g (rule 11)",
+                     "and outbox say %g (server/docs/0000-protocol.md#rule-11)",
                      b->shard, i, b->node->name, (double)residual[i], (double)rule11[i]);
             return;
         }

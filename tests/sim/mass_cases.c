@@ -128,9 +128,9 @@ static void a_lost_slot_starts_from_its_snapshot(void **state)
     struct hands h;
     put_in(m, 3);
     m->sim->history[0][0].lost = m->sim->history[0][0].losing = true;
-    m->sim->history[0][0].slot_lost = true; // and there is no snapshot: zeros
+    m->sim->history[0][0].slot_lost = true; // there is no snapshot, so it has zeros
     start(m, &h, 1);
-    made_found(m->sim, "rule 11");
+    made_found(m->sim, "server/docs/0000-protocol.md#rule-11");
 }
 
 static void judge_mass_of(struct made *m, float each)

@@ -3,9 +3,9 @@
 // Invariants: 1. A shard is not taken from a server that served it, and that the coordinator could
 // reach, all the time that it takes to be believed dead. 2. Where nobody serves a shard, its
 // standby is in sync, and that and the coordinator reach each other, it serves soon. A pause of the
-// coordinator, and as long after it, do not count (rule 28): what was counted before stays. Nor
-// does the time in which the network still brings reports of the server that is silent. 3. No
-// server serves less of an epoch than was acknowledged in it.
+// coordinator, and as long after it, do not count (server/docs/0000-protocol.md#rule-28): what was
+// counted before stays. Nor does the time in which the network still brings reports of the server
+// that is silent. 3. No server serves less of an epoch than was acknowledged in it.
 #include <inttypes.h>
 #include <string.h>
 
@@ -50,7 +50,8 @@ static bool well_for(const struct sim_node *n, int64_t ns)
     return lh_fake_now(n->sim->world) - n->sim->judging->trouble[n - n->sim->node] >= ns;
 }
 
-// The coordinator's own pauses excuse nothing that it does then (rule 28).
+// The coordinator's own pauses excuse nothing that it does then
+// (server/docs/0000-protocol.md#rule-28).
 static bool in_trouble(const struct sim_node *n)
 {
     const struct sim *s = n->sim;
@@ -168,7 +169,8 @@ static int64_t last_echo(const struct sim *s, const struct sim_node *former)
 }
 
 // The time since the last look that the coordinator's clock of silence does not have: it stands
-// still with the process and, in that life, for as long again (rule 28).
+// still with the process and, in that life, for as long again
+// (server/docs/0000-protocol.md#rule-28).
 static int64_t look_at_pause(struct sim *s)
 {
     struct sim_judging *j = s->judging;

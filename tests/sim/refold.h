@@ -76,7 +76,7 @@ void sim_fold_end(struct sim_fold *f);
 // Folds the next record. `q`: what an ADMIT carries, dense; else NULL. NULL, or what is wrong.
 const char *sim_fold_next(struct sim_fold *f, const struct sim_record *r, const float *q);
 const struct sim_row *sim_fold_row(const struct sim_fold *f, uint64_t worker); // NULL: none
-// Staleness of a push that comes next (rule 25).
+// Staleness of a push that comes next (server/docs/0000-protocol.md#rule-25).
 uint64_t sim_fold_staleness(const struct sim_fold *f, const struct sim_frame *push);
 struct lh_hash sim_chain(const struct lh_hash *before, const struct sim_record *r);
 

@@ -102,7 +102,7 @@ static void pushes_count_by_incarnation_and_step(void **state)
     assert_non_null(push(l, LH_ADMIT, 1, 1, 0)); // twice
     assert_null(push(l, LH_REFUSE, 1, 2, 0));
     assert_null(fence(l, WORKER, 2));
-    assert_non_null(push(l, LH_ADMIT, 1, 3, 0)); // of an incarnation that is over
+    assert_non_null(push(l, LH_ADMIT, 1, 3, 0)); // this incarnation is over
     assert_null(push(l, LH_ADMIT, 2, 1, 0));
     assert_non_null(fence(l, WORKER, 2));
     const struct sim_row *row = sim_fold_row(&l->fold, WORKER);

@@ -12,7 +12,8 @@
 enum { SETUP_REGIONS = 4 };
 extern const char *const setup_region[SETUP_REGIONS];
 
-struct setup { // of one node
+// Setup of one node.
+struct setup {
     struct lh_env *env;
     struct lh_transport *transport;
     struct lh_log *log; // NULL: it logs nothing

@@ -25,7 +25,7 @@ struct sim_stored_shard {
 
 struct sim_stored {
     struct lh_buf seen;               // the file, as far as it was read
-    size_t last;                      // where in it the newest commit begins
+    size_t last;                      // offset in it of the newest commit
     struct lh_buf was;                // the file before it was written anew, until the next commit
     uint64_t lease[SIM_STORED_UNITS]; // its worker's id; 0: free
     struct {

@@ -50,7 +50,7 @@ static void put(struct disk *d, const char *key, const uint64_t *numbers, size_t
 {
     struct lh_buf b = lh_buf(4096);
     for (size_t i = 0; i < count; i++) lh_put_u64(&b, numbers[i]);
-    lh_put_zeros(&b, LH_HASH_BYTES); // where a chain stands, or more than a row needs
+    lh_put_zeros(&b, LH_HASH_BYTES); // a chain's bytes, or more than a row needs
     assert_int_equal(ps_store_put(d->store, key, lh_buf_span(&b)), LH_OK);
     lh_buf_free(&b);
 }
@@ -119,7 +119,7 @@ static void a_file_that_is_written_anew_is_read_anew(void **state)
     assert_int_equal(ps_store_remove(d->store, "lease/0000000005"), LH_OK);
     commit(d);
     ps_store_close(d->store);
-    assert_int_equal(ps_store_open(d->env, "co", &d->store), LH_OK); // which writes it anew
+    assert_int_equal(ps_store_open(d->env, "co", &d->store), LH_OK); // the start writes it anew
     assert_string_equal(lease_of(d, WORKER, UNIT), "a lease");
     put(d, "lease/0000000005", (uint64_t[]){WORKER, 0}, 2);
     commit(d);
@@ -344,7 +344,7 @@ static void a_file_that_is_written_anew_replaced_what_it_was(void **state)
     put_stable(d, 16);
     commit(d);
     ps_store_close(d->store);
-    assert_int_equal(ps_store_open(d->env, "co", &d->store), LH_OK); // which writes it anew
+    assert_int_equal(ps_store_open(d->env, "co", &d->store), LH_OK); // the start writes it anew
     assert_null(held_stable(d, 16));
     assert_null(held_stable(d, 8));
     put_stable(d, 24);

@@ -84,9 +84,9 @@ static void saw_kept(void *arg, uint32_t shard, struct lh_incarnation i, uint64_
         return;
     }
     note_cutting(h);
-    h->pending = true;         // one that was before was taken back: the delta that comes holds it
-    if (!find_cut(h, i, step)) // else: kept before, crashed before its commit, made anew
-        h->cut[h->cuts++] = (struct sim_cut){.incarnation = i, .step = step};
+    h->pending = true; // one that was before was taken back: the delta that comes holds it
+    // A cut found was kept before, crashed before its commit, and is made anew.
+    if (!find_cut(h, i, step)) h->cut[h->cuts++] = (struct sim_cut){.incarnation = i, .step = step};
     for (uint64_t k = 0; k < values; k++) h->last[k] = (double)delta[k];
     if (n->sim->conf.exact) check_quanta(n->sim, h->last, values);
 }

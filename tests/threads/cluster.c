@@ -51,7 +51,7 @@ struct node {
     int lanes_busy;
     uint32_t lives, cuts;
     bool again, leaving, told;
-    struct lh_hash digest[SHARDS]; // at the end, of what it holds
+    struct lh_hash digest[SHARDS]; // digests at the end of the states it holds
 };
 
 struct cluster {

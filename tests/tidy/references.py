@@ -10,11 +10,15 @@ from typing import Iterator, NamedTuple
 ROOMS = "proto|common|kernels|server|worker|deploy|tests|bench"
 # Bare references: a number says nothing once its page has moved.
 _BARE = re.compile(r"(?<!\w)(DESIGN|PROTOCOL)\b(?!\.md|\.\w|\()|\bREADME,(?: |\n[/#* ]*)[\"A-Z]")
+_RULE = re.compile(r"\b[Rr]ules? \d+")
+# These rooms still name rules so; their pages may.
+_RULE_LEFT = ("server/", "worker/")
 _LINK = re.compile(r"!?\[[^\]\n]*\]\(([^)\s]+)\)")
 _PLACE = re.compile(r"(?<![\w./-])((?:[\w.-]+/)*[\w.-]+\.md)#([\w-]+)")
 _ALSO = re.compile(r"(?<![\w/&#])#((?:rule|section)-\d+)\b(?! *\))")
 _PATH = re.compile(rf"(?<![\w./$*\"'-])((?:{ROOMS})/[\w./-]*\w\.(?:[ch]|py|sh|md|proto|svg|yaml))"
                    r"(?![\w*/])")
+EXAMPLE = "server/docs/0000-protocol.md#rule-14"
 # Files whose text names paths that are not of this tree, each with its reason.
 MADE_UP = {
     "tests/tidy/self_test.py": "planted violations",
@@ -115,7 +119,7 @@ def findings(tree: dict[str, str]) -> Iterator[tuple[str, int, str]]:
     for path, text in tree.items():
         if path in MADE_UP or path.endswith(".json"):
             continue
-        page = path.endswith(".md")
+        page, read = path.endswith(".md"), text
         if page:
             for line, said in _links(path, text, known, at):
                 yield path, line, said
@@ -125,6 +129,9 @@ def findings(tree: dict[str, str]) -> Iterator[tuple[str, int, str]]:
                 yield path, line, said
         for line, said in _named(text, known, at):
             yield path, line, said
+        bare = re.sub(_LINK, lambda m: "\n" * m.group().count("\n"), read)
+        for line, match in _places(_RULE, "" if path.startswith(_RULE_LEFT) else bare):
+            yield path, line, f"{match.group()}: a rule is named as in {EXAMPLE}"
         for line, match in _places(_BARE, text):
             yield path, line, (f"{match.group().split(',')[0]}: name the page and the place, as in "
-                               "server/docs/0000-protocol.md#rule-14 or DESIGN.md#section-6")
+                               f"{EXAMPLE} or DESIGN.md#section-6")

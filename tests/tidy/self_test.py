@@ -77,7 +77,8 @@ PLANTED = {
         {"server/a.c": "//" + "x" * 98 + "\n"}),
     "reference": (
         {"server/a.c": "// a (PROTOCOL 3)\n"}, "server/a.c",
-        {"server/a.c": "// a (docs/p.md#rule-3, #rule-4); DESIGN.md says why. LH_ERR_PROTOCOL\n",
+        {"server/c.c": "// c, as in rule 3\n", "tests/c.md": "[rule 3](../DESIGN.md)\n",
+         "server/a.c": "// a (docs/p.md#rule-3, #rule-4); DESIGN.md says why. LH_ERR_PROTOCOL\n",
          "DESIGN.md": "# Design\n",
          "docs/p.md": '3. <a id="rule-3"></a>x\n4. <a id="rule-4"></a>\n'}),
 }
@@ -178,6 +179,9 @@ class Rules(unittest.TestCase):
                     "(README,\n// A part)"):
             found = list(rules.reference(tree | {"server/b.c": f"// b: {bad}\n"}))
             self.assertEqual([f.path for f in found], ["server/b.c"], bad)
+        for bad in ("rule 1", "Rules 1 to 3"):
+            found = list(rules.reference(tree | {"tests/b.c": f"// b: {bad}\n"}))
+            self.assertEqual([f.path for f in found], ["tests/b.c"], bad)
 
     def test_every_shape_of_a_mutable_global(self):
         for text in ("int a;", "static char *b;", "static _Thread_local int c = 3;",

@@ -23,11 +23,12 @@ enum {
     // Calls a process serves at once, about 10 KiB each while idle: 1,024 workers with a few follow
     // streams each. Beyond it a call is refused with LH_ERR_BUSY.
     LH_GRPC_CALLS_MAX = 4096,
-    LH_GRPC_CALLS_PER_PEER = 512, // of them, over all its connections: nobody keeps others out
+    // Calls of one peer over all its connections: nobody keeps others out.
+    LH_GRPC_CALLS_PER_PEER = 512,
     // Bytes that gRPC holds of what came to a server and is not read yet. Good peers take less than
-    // 60 MiB (bench/notes/2026-11-23-push.md#a-servers-memory), and up to 0.8 of it nothing
-    // changes; then windows shrink, and
-    // calls are cancelled, anybody's: whoever means well comes again.
+    // 60 MiB (bench/notes/2026-11-23-push.md#a-servers-memory). Up to 0.8 of the limit nothing
+    // changes; above it windows shrink, and anybody's calls may be cancelled: an honest peer calls
+    // again.
     LH_GRPC_MEMORY_MAX = 384 << 20,
     LH_GRPC_CALLS_PER_CONNECTION = 256, // one peer: one stream per shard it follows, and some
     // Connections and files that are open when a further connection is turned away, or fewer where
@@ -35,8 +36,9 @@ enum {
     // The last quarter is for addresses that hold no more than half (transport_grpc_door.c).
     LH_GRPC_CONNECTIONS_MAX = 2048,
     LH_GRPC_FILES_KEPT = 128, // descriptors that no connection gets: the log, checkpoints, status
-    LH_GRPC_LINKS_PER_CONNECTION = 64, // that share one; a worker has a link for each shard
-    LH_GRPC_METADATA_MAX = 8 << 10,    // bytes of headers; ours are under 1 KiB
+    // Links that share a connection; a worker has a link for each shard.
+    LH_GRPC_LINKS_PER_CONNECTION = 64,
+    LH_GRPC_METADATA_MAX = 8 << 10, // bytes of headers; ours are under 1 KiB
     // One attempt, TLS included, until the round trip is known: 4 of 300 ms, and room. Then it
     // follows the round trip, and where it was not enough, the next attempt gets twice as long.
     LH_GRPC_CONNECT_MS = 5000,
@@ -54,17 +56,19 @@ enum {
     LH_GRPC_UNHEARD_MS = 90000,
     // At most so long; and a process that stands still while its kernel goes on is given up then.
     LH_GRPC_KEEPALIVE_WAIT_MS = 120000,
-    LH_GRPC_AGE_MS = 3600 * 1000,      // a connection's life: it ends, so new certificates count
-    LH_GRPC_AGE_GRACE_MS = 300 * 1000, // for the calls on it; a follow stream is opened again
-    LH_GRPC_RELOAD_MS = 10000,         // between two looks at the certificate files
+    LH_GRPC_AGE_MS = 3600 * 1000, // a connection's life: it ends, so new certificates count
+    // Rest of the life of a connection's calls; a follow stream is opened again.
+    LH_GRPC_AGE_GRACE_MS = 300 * 1000,
+    LH_GRPC_RELOAD_MS = 10000, // time between two looks at the certificate files
 };
 
 struct lh_grpc_conf {
     struct lh_env *env;          // borrows; a real one (threads wait on its loop)
     struct lh_log *log;          // borrows; may be NULL
     const char *ca, *cert, *key; // PEM files
-    const char *run, *domain; // of this transport; the own certificate and every peer's must match
-    int connect_ms;           // an attempt on an unknown path; 0: LH_GRPC_CONNECT_MS
+    // This transport's run; its own certificate and every peer's must match.
+    const char *run, *domain;
+    int connect_ms; // an attempt on an unknown path; 0: LH_GRPC_CONNECT_MS
 };
 
 // Reads and checks the certificates: LH_ERR_NOT_FOUND, LH_ERR_MALFORMED, or LH_ERR_UNAUTHENTICATED

@@ -173,8 +173,8 @@ lh_err lh_grpc_send(struct lh_call *call, const struct lh_out *m)
     return LH_OK;
 }
 
-// What ends our side. The status of a server travels twice: gRPC's code for everybody, and our
-// code's name for our own clients (lh_grpc_err).
+// Starts the end of our side. The status of a server travels twice: gRPC's code for everybody, and
+// our code's name for our own clients (lh_grpc_err).
 static void start_end(struct lh_grpc_call *c, grpc_op *op, grpc_metadata *name, grpc_slice *text)
 {
     c->finished = true;

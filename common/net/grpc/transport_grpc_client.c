@@ -161,7 +161,8 @@ void lh_grpc_hangup(struct lh_link *link)
     lh_grpc_enter(t);
     for (struct lh_grpc_call *c; t->dead == was_dead && (c = call_of(l)) != NULL;)
         lh_grpc_call_close(c, LH_ERR_CANCELLED, "hung up");
-    if (t->dead == was_dead) free_link(l); // else an owner destroyed the transport, links and all
+    // The link is gone already where an owner destroyed the transport.
+    if (t->dead == was_dead) free_link(l);
     lh_grpc_leave(t);
 }
 
@@ -268,7 +269,7 @@ static lh_err explain(const struct lh_grpc_call *c, const char *details, char *o
                  l->line->address);
         return LH_ERR_UNAVAILABLE;
     }
-    if (strstr(details, "Socket closed")) { // with TLS 1.3 a refused client learns no more
+    if (strstr(details, "Socket closed")) { // a client that TLS 1.3 refused learns no more
         snprintf(out, size,
                  "%.120s closed the connection: it is going away, or it may not accept our "
                  "certificate (another CA?)",
@@ -284,7 +285,7 @@ void lh_grpc_client_closed(struct lh_grpc_call *c)
     char details[LH_GRPC_TEXT], text[LH_GRPC_TEXT];
     lh_grpc_text(c->details, details, sizeof details);
     lh_err err = lh_grpc_err(c->code, &c->trailing, details);
-    bool told = c->trailing.count > 0; // by the server itself
+    bool told = c->trailing.count > 0; // the server itself gave the status
     if ((told || !err) && c->link && c->core) note_peer(c);
     if (told && c->link) {
         c->link->line->heard++;

@@ -44,8 +44,9 @@ size_t lh_grpc_shared_args(grpc_arg args[LH_GRPC_SHARED_ARGS])
         lh_grpc_arg(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES),
         lh_grpc_arg(GRPC_ARG_KEEPALIVE_TIME_MS, LH_GRPC_KEEPALIVE_MS),
         lh_grpc_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, LH_GRPC_KEEPALIVE_WAIT_MS),
-        lh_grpc_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0), // else a silent stream is not probed
-        // What we send does not compress, and what a peer sends must not grow.
+        // Without it a silent stream is not probed.
+        lh_grpc_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
+        // Our messages do not compress, and a peer's must not grow when they are read.
         lh_grpc_arg(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0),
         lh_grpc_arg(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
     };
@@ -261,7 +262,7 @@ static void no_log(gpr_log_func_args *args)
 // else it is silent, because a peer could fill the disk with it.
 static void prepare_grpc(void)
 {
-    setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", 0); // else our read sizes are ignored
+    setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", 0); // without it our read sizes are ignored
     setenv("GRPC_DNS_RESOLVER", "native", 0);          // names as every program here resolves them
     if (!getenv("GRPC_VERBOSITY")) gpr_set_log_function(no_log);
     grpc_init();
@@ -332,7 +333,7 @@ static void wait_for_grpc(struct lh_grpc *t)
     pthread_mutex_lock(&t->mail->lock);
     t->mail->closing = true;
     pthread_mutex_unlock(&t->mail->lock);
-    handle_taken(t); // of the round we are called in, if any
+    handle_taken(t); // events of the round we are called in, if any
     while (t->ops > 0) {
         t->taken = take_mail(t->mail, true);
         handle_taken(t);
@@ -354,7 +355,7 @@ void lh_transport_grpc_destroy(struct lh_transport *base)
     free_parts(t);
     struct lh_grpc_mail *m = t->mail;
     m->t = NULL;
-    if (!m->posted) free_mail(m); // else the posted round does
+    if (!m->posted) free_mail(m); // a posted round frees it otherwise
     grpc_shutdown();
     lh_grpc_leave(t);
 }

@@ -15,12 +15,12 @@
 #include "common/net/grpc/transport_grpc.h"
 
 enum {
-    LH_GRPC_TEXT = 512,        // of a status, with the zero
+    LH_GRPC_TEXT = 512,        // a status's text with its zero
     LH_GRPC_REQUESTS = 16,     // calls gRPC may hand us before we ask for more
     LH_GRPC_PARTS_MAX = 16384, // slices of one message: a full one in pieces of 132 bytes
     LH_GRPC_ADDRESS = 256,
     LH_GRPC_PEER = 64,                // a host and port in numbers
-    LH_GRPC_READ_BYTES = 256 << 10,   // that one read of a connection takes
+    LH_GRPC_READ_BYTES = 256 << 10,   // bytes that one read of a connection takes
     LH_GRPC_READ_BYTES_MAX = 1 << 20, // a client's, while much comes
 };
 
@@ -35,7 +35,7 @@ enum lh_grpc_event {
 };
 
 struct lh_grpc_op {
-    struct lh_grpc_op *next; // in the mail
+    struct lh_grpc_op *next; // next one in the mail
     void *owner;             // the call, or the request
     enum lh_grpc_event event;
     bool ok, carries_message; // the latter: SENT only
@@ -86,18 +86,19 @@ struct lh_grpc {
     struct lh_grpc_door *door; // NULL: not listening
     struct lh_grpc_link *links;
     struct lh_grpc_call *calls; // not closed yet
-    struct lh_grpc_call *dirty; // to be pumped at the end of this round
+    struct lh_grpc_call *dirty; // calls to be pumped at the end of this round
     struct lh_grpc_op *taken;   // events of this round that are still to be handled
     size_t ops;                 // batches and requests with gRPC now
     size_t served;              // calls of our server that gRPC still knows
-    unsigned depth; // of callbacks; destroy() inside one leaves the memory to the outermost
+    unsigned depth; // depth of callbacks; destroy() inside one leaves the memory to the outermost
     bool dead;
     uint64_t reload_timer;
     uint64_t away;        // connections turned away that the log knows of
-    struct lh_span *part; // of the message being given; LH_GRPC_PARTS_MAX of them
+    struct lh_span *part; // parts of the message being given, LH_GRPC_PARTS_MAX at most
 };
 
-// What a server's certificate must say. Shared with gRPC, which asks during handshakes.
+// The identity that a server's certificate must show. Shared with gRPC, which asks during
+// handshakes.
 struct lh_grpc_expect;
 
 struct lh_grpc_line { // one channel, with one TCP connection, of the links that share it
@@ -107,8 +108,8 @@ struct lh_grpc_line { // one channel, with one TCP connection, of the links that
     char address[LH_GRPC_ADDRESS];
     struct lh_grpc_expect *expect;
     grpc_channel *channel;
-    uint64_t generation;     // of the certificates its channel was made with
-    char peer[LH_GRPC_PEER]; // who answered last; "": nobody yet
+    uint64_t generation;     // generation of the certificates its channel was made with
+    char peer[LH_GRPC_PEER]; // address of the last peer that answered; "": none has yet
     int connect_ms;          // an attempt of this channel gets
     int64_t asked_ns; // the first call that asked for a connection that is not there yet; 0: none
     uint64_t heard;   // how often something came by it; tells a dead peer from one that refuses us
@@ -131,7 +132,7 @@ struct lh_grpc_call {
     const struct lh_call_ops *ops;
     void *self;
     unsigned pending; // batches with gRPC
-    unsigned holds; // who still looks at us: the list, batches, the dirty list, frames of the stack
+    unsigned holds;   // how many look at us: the list, batches, the dirty list, frames of the stack
     bool server, dirty;
     bool started;          // our headers are with gRPC
     bool sending;          // the `sent` batch is under way; gRPC takes one at a time
@@ -139,7 +140,7 @@ struct lh_grpc_call {
     bool want;             // read() was called
     bool ended;            // no message will come any more
     bool finish, finished; // the owner asked for the end; it is with gRPC
-    bool cancelled;        // by the owner: nothing but on_close follows
+    bool cancelled;        // the owner cancelled it: nothing but on_close follows
     bool over;             // gRPC told the end: status and text hold
     bool closed;           // on_close was called, or never will be
     struct lh_grpc_op op_started, op_sent, op_received, op_closed;
@@ -239,11 +240,12 @@ bool lh_grpc_expect_refused(struct lh_grpc_expect *e, char *out, size_t size);
 
 // ---- path: what a connection does about its path (transport_grpc_path.c)
 struct tcp_info;
-struct lh_grpc_path { // of one socket
-    int64_t cap_ms;   // the cap that was set last; 0: none yet
-    int64_t now_ns;   // of this look, by its owner
-    int64_t calm_ns;  // no larger cap before this
-    bool uncapped;    // this kernel has no cap: a stalled connection is closed
+// What one socket knows of its path.
+struct lh_grpc_path {
+    int64_t cap_ms;  // the cap that was set last; 0: none yet
+    int64_t now_ns;  // time of this look, set by the path's owner
+    int64_t calm_ns; // no larger cap before this
+    bool uncapped;   // this kernel has no cap: a stalled connection is closed
 };
 // The longest wait before TCP sends again, in ms, for a smoothed round trip and its spread in us.
 int64_t lh_grpc_path_cap_ms(uint32_t rtt_us, uint32_t spread_us);

@@ -48,7 +48,7 @@ void lh_grpc_door_widen(void)
     const rlim_t wanted = LH_GRPC_CONNECTIONS_MAX + LH_GRPC_FILES_KEPT;
     if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur >= wanted) return;
     files.rlim_cur = files.rlim_max < wanted ? files.rlim_max : wanted;
-    (void)setrlimit(RLIMIT_NOFILE, &files); // else fewer are let in
+    (void)setrlimit(RLIMIT_NOFILE, &files); // after a failure fewer are let in
 }
 
 uint64_t lh_grpc_door_away(char *last, size_t size)

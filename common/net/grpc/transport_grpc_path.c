@@ -44,11 +44,11 @@
 
 enum {
     CAP_MS_MIN = 1000,   // the kernel's least
-    STALL_MS_MIN = 2000, // of a connection that is given up
+    STALL_MS_MIN = 2000, // silence after which a connection is given up, at least
     SETTLE_CAPS = 16,    // the kernel's mean forgets an eighth of itself a sample
     CAP_MS_MAX = 120000, // the kernel's own
-    SHAKE_TRIPS = 4,     // of a new connection: TCP 1, TLS 2, HTTP/2 settings 1
-    TRIES = 2,           // of each, where packets are lost
+    SHAKE_TRIPS = 4,     // round trips of a new connection: TCP 1, TLS 2, HTTP/2 settings 1
+    TRIES = 2,           // attempts at each trip, where packets are lost
     SPREAD_US_FLOOR = 50000,
 };
 
@@ -115,7 +115,7 @@ static void give_up(int fd)
 void lh_grpc_path_tend(struct lh_grpc_path *p, int fd, bool dialled, const struct tcp_info *info)
 {
     int64_t cap = lh_grpc_path_cap_ms(info->tcpi_rtt, info->tcpi_rttvar);
-    bool calm = info->tcpi_backoff == 0; // else the round trip is an old one
+    bool calm = info->tcpi_backoff == 0; // after a backoff the round trip is an old one
     if (!calm) p->calm_ns = p->now_ns + SETTLE_CAPS * p->cap_ms * LH_MS;
     bool larger = cap > p->cap_ms + p->cap_ms / 8 && p->now_ns >= p->calm_ns;
     if (calm && (larger || cap < p->cap_ms - p->cap_ms / 8)) {

@@ -78,7 +78,8 @@ static grpc_server *make_server(void)
     // Every connection holds a read; with 4 MiB a server that eight workers push to held 40 MiB
     // more (bench/notes/2026-11-23-push.md#a-servers-memory).
     args[n++] = lh_grpc_arg(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES);
-    args[n++] = lh_grpc_arg(GRPC_ARG_ALLOW_REUSEPORT, 0); // else two servers share a port silently
+    // Without it two servers share a port silently.
+    args[n++] = lh_grpc_arg(GRPC_ARG_ALLOW_REUSEPORT, 0);
     args[n++] = lh_grpc_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, LH_GRPC_CALLS_PER_CONNECTION);
     args[n++] = lh_grpc_arg(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, LH_GRPC_CONNECT_MS_MAX);
     // Our clients ping every KEEPALIVE_MS; the default of five minutes would throw them out.

@@ -33,7 +33,7 @@ struct lh_grpc_certs {
     struct lh_env *env;
     char ca[PATH], cert[PATH], key[PATH];
     char run[LH_NAME_SIZE], domain[LH_NAME_SIZE];
-    int64_t not_before, not_after; // of our own certificate; the loop's
+    int64_t not_before, not_after; // our own certificate's; the loop's
     pthread_mutex_t lock;
     struct texts texts;
     uint64_t generation, served; // served: the one that the server uses

@@ -34,9 +34,9 @@ enum {
 
 struct watched {
     uint16_t port;
-    bool local;      // the server's own; else a dialled one
+    bool local;      // the server's own address; false: a dialled one
     uint32_t rtt_us; // the longest of its connections in the last look that found one; 0: none yet
-    uint64_t look;   // that one
+    uint64_t look;   // number of that look
 };
 
 // A host and port that connections of ours lead to. The longest trip of these in the last look that
@@ -54,7 +54,7 @@ struct known {
     uint16_t port;              // the watched one
     bool local;
     struct lh_grpc_path path;
-    char peer[LH_GRPC_PEER]; // of a dialled one
+    char peer[LH_GRPC_PEER]; // a dialled socket's peer
 };
 
 struct lh_grpc_wire {
@@ -65,8 +65,8 @@ struct lh_grpc_wire {
     size_t fars;
     struct known *socket;
     size_t sockets, cap;
-    struct lh_wire_bytes closed; // of sockets that are gone
-    int64_t now_ns;              // of the last poll
+    struct lh_wire_bytes closed; // bytes of sockets that are gone
+    int64_t now_ns;              // time of the last poll
     int64_t next_poll_ns, next_scan_ns;
     uint64_t looks;
 };
@@ -155,8 +155,8 @@ static void name_peer(int fd, char out[LH_GRPC_PEER])
     snprintf(out, LH_GRPC_PEER, "%s:%u", host, port_of(&at));
 }
 
-// Of a socket that is connected (a listening one has no peer) and has one of our ports at the right
-// end; else NULL.
+// The watched port of a connected socket that has it at the right end; else NULL. (A listening
+// socket has no peer.)
 static const struct watched *watched_of(const struct lh_grpc_wire *w, int fd)
 {
     struct sockaddr_storage near = {0}, far = {0};

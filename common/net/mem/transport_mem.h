@@ -12,10 +12,10 @@ struct lh_fabric; // address -> node; create one per cluster, destroy it after i
 struct lh_fabric *lh_fabric_create(void);
 void lh_fabric_destroy(struct lh_fabric *f);
 
-// What the network does to one call; zero-initialised: nothing. Times in ns, one way; with real
-// envs only whether they are 0 counts, and what they delay comes at once.
+// The network's treatment of one call; zeros: nothing happens to it. Times are in ns, one way. With
+// real envs only whether they are 0 counts, and delayed messages come at once.
 struct lh_fate {
-    int64_t delay_ns;    // of every message of this call
+    int64_t delay_ns;    // delay of every message of this call
     bool lose_request;   // the server never hears of it
     bool lose_reply;     // the server hears all, the client nothing
     bool corrupt;        // a bit of the client's bulk bytes flips on the way

@@ -46,7 +46,7 @@ struct mem_link {
     struct mem_link *next;
     char address[64];
     enum lh_role role;
-    struct lh_trip trip; // by what the simulated network does to its calls
+    struct lh_trip trip; // round trip that the simulated network gives its calls
 };
 
 struct mem_half {

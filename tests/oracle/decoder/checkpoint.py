@@ -4,7 +4,9 @@ import struct
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from .plain import RANGE, Cursor, Differs, crc32c, digest_of, keep, need, unseal
+from .fold import State
+from .plain import (RANGE, Cursor, Differs, Unreadable, crc32c, digest_of, keep, need, read_text,
+                    unseal)
 
 SEAL_CHECKPOINT = 2
 
@@ -86,12 +88,21 @@ class Checkpoint:
 
     def compare(self, state):
         """Compares with the state that was folded at the checkpoint's version."""
+        need(state.ledger.version == self.version, f"{self.name}: a state of version "
+             f"{state.ledger.version}")
         folded = state.weights() if self.weights else state.pack()
         digest = digest_of(folded) if self.weights else state.digest()
         said = struct.pack("<Q", state.ledger.epoch) + state.ledger.chain + digest
         need(self.said == said, f"{self.name}: epoch, chain and digest are {self.said.hex()}, "
              f"folded {said.hex()}")
         need(self.state == folded, f"{self.name}: the state is not the folded one")
+
+    def compare_itself(self, job):
+        """Compares the header with the state in the file, where no log leads to it."""
+        if self.weights:
+            need(digest_of(self.state) == self.said[40:], f"{self.name}: the digest is another one")
+            return
+        self.compare(State.of(job, self.shard, self.state, self.name))
 
     def __str__(self):
         kind = "weights" if self.weights else "state"
@@ -105,4 +116,7 @@ def read_trusted(directory):
     path = directory / "signer.pub"
     if not path.exists():
         return None
-    return [bytes.fromhex(line.split()[0]) for line in path.read_text().splitlines()]
+    try:
+        return [bytes.fromhex(line.split()[0]) for line in read_text(path).splitlines()]
+    except (ValueError, IndexError):
+        raise Unreadable(f"{path}: a line is no key and name") from None

@@ -33,6 +33,14 @@ class Outer:
         self.rho, self.momentum = 0.0, np.float32(0)
         self.u, self.m = np.zeros(size, np.float32), np.zeros(size, np.float32)
 
+    def unpack(self, cursor):
+        """Takes fields() and the arrays behind them."""
+        kind, self.pending, self.steps, self.cosines, self.rho, momentum = cursor.read("BIQQdf")
+        need(kind == self.kind, f"{cursor.name}: state of optimizer {kind}, the plan names "
+             f"{self.kind}")
+        self.momentum = np.float32(momentum)
+        self.u, self.m = (floats(cursor, self.u.size) for _ in range(2))
+
     def admit(self, theta, indices, g, plan):
         """Takes an admitted push, and an outer step where enough are pending."""
         if self.kind == NESTEROV:
@@ -76,6 +84,11 @@ class Outer:
                            self.momentum)
 
 
+def floats(cursor, count):
+    """An array of f32 that may be changed."""
+    return np.frombuffer(cursor.take(4 * count), "<f4").copy()
+
+
 def numbers(record):
     """The two numbers that are the body of an EPOCH or a MOVE."""
     cursor = Cursor(record.body, record.where)
@@ -90,6 +103,21 @@ class State:
     def __init__(self, job, shard):
         self.job, self.shard = job, shard
         self.ledger, self.theta, self.outer = Ledger(job, shard), job.initial(shard), None
+
+    @classmethod
+    def of(cls, job, shard, data, name):
+        """The state that a whole checkpoint has, instead of one that was folded."""
+        state, cursor = cls(job, shard), Cursor(data, name)
+        state.ledger.unpack(cursor)
+        count = cursor.read("Q")
+        need(count == state.theta.size, f"{name}: {count} values")
+        state.theta = floats(cursor, count)
+        kind = state.ledger.plan.optimizer
+        if kind:
+            state.outer = Outer(kind, count)
+            state.outer.unpack(cursor)
+        cursor.end()
+        return state
 
     def apply(self, record, flip=keep):
         """Applies the next record. flip may change a payload on its way."""

@@ -1,14 +1,14 @@
 """A run's names, keys and model: where each value lies, and what it is at version 0."""
-import json
 import math
 import struct
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from .plain import digest_of, need
+from .plain import Unreadable, digest_of, need, read_json, read_text
 
 CHUNK = 4096
+MODEL = {"chunk": int, "shards": int, "tensors": [{"name": str, "shape": [int]}]}
 
 
 @dataclass
@@ -25,9 +25,10 @@ class Job:
     """Names, keys, model and initial parameters of a run."""
 
     def __init__(self, directory, run, domain):
-        model = json.loads((directory / "model.json").read_text())
+        model = read_json(directory / "model.json", MODEL)
         need(model["chunk"] == CHUNK, "model.json: chunk is not 4096")
         self.shards = model["shards"]
+        need(self.shards > 0, "model.json: no shards")
         self.tensors = [(t["name"].encode(), t["shape"]) for t in model["tensors"]]
         self.id = digest_of(f"longhaul job 1{domain}/{run}".encode())[:16]
         self.manifest = self.manifest_hash()
@@ -35,7 +36,8 @@ class Job:
         self.keys = read_keys(directory / "job.keys")
         self.weights = np.fromfile(directory / "weights.bin", dtype="<f4")
         total = sum(math.prod(shape) for _, shape in self.tensors)
-        need(self.weights.size == total, f"weights.bin: {self.weights.size} values for {total}")
+        size = (directory / "weights.bin").stat().st_size
+        need(size == 4 * total, f"weights.bin: {size} bytes for {total} values")
 
     def manifest_hash(self):
         """H of what determines the model's layout."""
@@ -81,7 +83,14 @@ class Job:
 def read_keys(path):
     """The job's keys by id."""
     keys = {}
-    for line in path.read_text().split():
+    for line in read_text(path).split():
         number, _, digits = line.rpartition(":")
-        keys[int(number or 1)] = bytes.fromhex(digits)
+        try:
+            key = bytes.fromhex(digits)
+            number = int(number or 1)
+        except ValueError:
+            key = b""
+        if len(key) != 32 or number in keys:
+            raise Unreadable(f"{path}: a line is no key, or names one again")
+        keys[number] = key
     return keys

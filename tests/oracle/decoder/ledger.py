@@ -65,6 +65,23 @@ class Ledger:
         self.admitted = self.refused = self.tokens = 0
         self.rows, self.credit, self.plan = {}, bytearray(), Plan()
 
+    def unpack(self, cursor):
+        """Takes what pack() gave, in place of the beginning of the log."""
+        name = cursor.name
+        version, shard, shards, self.epoch, self.version = cursor.read("HIIQQ")
+        need(version in (1, 2), f"{name}: ledger of version {version}")
+        need((shard, shards) == (self.shard, self.shards), f"{name}: ledger of shard {shard} of "
+             f"{shards}")
+        self.chain, self.admitted, self.refused, self.tokens = cursor.read("32sQQQ")
+        self.move = cursor.read("QQ") if version == 2 else None
+        for _ in range(cursor.read("I")):
+            worker, *row = cursor.read("QQQQQQQ16sIQQQQ")
+            need(worker > max(self.rows, default=-1), f"{name}: rows do not ascend")
+            self.rows[worker] = Row(*row)
+        self.credit = bytearray(cursor.take(cursor.read("I")))
+        need(not self.credit or self.credit[-1], f"{name}: credit ends with a zero")
+        self.plan = Plan(cursor.take(cursor.read("I")), name)
+
     def follow(self, record, identity):
         """Checks and takes a record's version, epoch and chain."""
         name = record.where

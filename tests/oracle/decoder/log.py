@@ -113,13 +113,12 @@ def read_log(files, job, flip=keep):
         files.pop()
     segments = [read_segment(path, data, job) for path, data in files]
     need(segments, "a log without segments")
-    need(segments[0].first == 1, f"{segments[0].path}: the log begins at entry "
-         f"{segments[0].first}; it can be decoded only from its beginning")
+    need(segments[0].first > 0, f"{segments[0].path}: the first sequence is 0")
     entries = []
     for segment in segments:
         while entries and entries[-1][0][0] >= segment.first:
             entries.pop()
-        expected = entries[-1][0][0] + 1 if entries else 1
+        expected = entries[-1][0][0] + 1 if entries else segments[0].first
         need(segment.first == expected, f"{segment.path}: first sequence is {segment.first}, "
              f"{expected} is the next one")
         entries += [(entry, segment.path) for entry in segment.entries]
@@ -130,18 +129,25 @@ def read_log(files, job, flip=keep):
 
 
 def gather(logs, job):
-    """The records of each shard in order of versions; what two servers have must be the same."""
+    """The records of each shard in order of versions; what two servers have must be the same.
+
+    The first one of a shard may have any version: the log before it was removed.
+    """
     shards = {}
-    for record in (record for log in logs for record in log):
-        need(record.shard < job.shards, f"{record.where}: shard {record.shard}")
-        records = shards.setdefault(record.shard, [])
-        if record.version <= len(records):
-            known = records[record.version - 1]
+    for log in logs:
+        before = {}  # by shard: the version before, in this log
+        for record in log:
+            need(record.shard < job.shards, f"{record.where}: shard {record.shard}")
+            due = before.get(record.shard, record.version - 1) + 1
+            need(record.version == due, f"{record.where}: version {record.version} where {due} is "
+                 "the next one")
+            before[record.shard] = record.version
+            known = shards.setdefault(record.shard, {}).setdefault(record.version, record)
             need((known.chain, known.epoch) == (record.chain, record.epoch),
                  f"{record.where}: version {record.version} is another one than at {known.where}; "
                  "which branch was given up is not decided here")
-            continue
-        need(record.version == len(records) + 1, f"{record.where}: version {record.version} "
-             f"where {len(records) + 1} is the next one")
-        records.append(record)
-    return dict(sorted(shards.items()))
+    for shard, records in shards.items():
+        missing = set(range(min(records), max(records) + 1)) - set(records)
+        need(not missing, f"shard {shard}: no log has versions {sorted(missing)[:5]}")
+    return {shard: [record for _, record in sorted(records.items())]
+            for shard, records in sorted(shards.items())}

@@ -1,5 +1,6 @@
 """Bytes, hashes and seals: what every other file here uses."""
 import hashlib
+import json
 import struct
 
 from cryptography.exceptions import InvalidTag
@@ -14,10 +15,55 @@ class Differs(Exception):
     """Something is not as the pages or the expectations say."""
 
 
+class Unreadable(Differs):
+    """A file beside the run, written by hand or by a tool, is not what it must be."""
+
+
 def need(ok, text):
     """Raises Differs with the text unless ok."""
     if not ok:
         raise Differs(text)
+
+
+def read_text(path):
+    """The text of a file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as why:
+        raise Unreadable(f"{path}: no text: {why}") from None
+
+
+def read_json(path, form):
+    """The JSON value of a file, which has this form: a type; {name: form} of an object that has at
+    least these members; [form] of a list; {str: form} of an object with any names."""
+    try:
+        value = json.loads(read_text(path))
+    except ValueError as why:
+        raise Unreadable(f"{path}: no JSON: {why}") from None
+    check_form(value, form, str(path))
+    return value
+
+
+def check_form(value, form, name):
+    """Raises Unreadable unless a JSON value has the form. An int is not negative."""
+    kind = form if isinstance(form, type) else type(form)
+    good = isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)
+    if not good or kind is int and value < 0:
+        raise Unreadable(f"{name}: {json.dumps(value)[:60]} where {said(kind)} is expected")
+    if isinstance(form, list):
+        for at, item in enumerate(value):
+            check_form(item, form[0], f"{name}[{at}]")
+    elif isinstance(form, dict):
+        for key, below in form.items():
+            for found in value if key is str else [key]:
+                if found not in value:
+                    raise Unreadable(f"{name}: lacks {found}")
+                check_form(value[found], below, f"{name}.{found}")
+
+
+def said(kind):
+    """JSON's word for a type."""
+    return {dict: "an object", list: "a list", str: "a string", int: "a count"}[kind]
 
 
 def keep(_what, _where, data):

@@ -64,7 +64,7 @@ class Flip:
 
 def places(run):
     """Where each kind can be flipped, in a run that was verified."""
-    records = [record for records in run.shards.values() for record in records]
+    records = run.folded()
     admits = [(record.shard, record.version) for record in records if record.kind == ADMIT]
     files = [path for path, _, _ in run.checkpoints]
     # The format stands at byte 4, low byte first.

@@ -1,18 +1,23 @@
 """Reads all that a run's servers left behind and compares everything that can be compared."""
 import collections
-import json
 
 from .checkpoint import Checkpoint, read_trusted
 from .fold import State
+from .frame import Frame
 from .job import Job
-from .log import ADMIT, DIGEST, KINDS, REFUSE, gather, read_log
-from .plain import keep, need
+from .log import ADMIT, DIGEST, KINDS, MOVE, REFUSE, gather, read_log
+from .payload import Payload
+from .plain import Unreadable, keep, need, read_json, read_text
 
 
 def read_expected(path):
     """Chain and digest by shard and version, from a file with a line for each."""
-    lines = (line.split() for line in path.read_text().splitlines())
-    return {(int(shard), int(version)): (chain, digest) for shard, version, chain, digest in lines}
+    try:
+        lines = (line.split() for line in read_text(path).splitlines())
+        return {(int(shard), int(version)): (chain, digest)
+                for shard, version, chain, digest in lines}
+    except ValueError:
+        raise Unreadable(f"{path}: a line is not shard, version, chain, digest") from None
 
 
 class Run:
@@ -25,7 +30,8 @@ class Run:
     def __init__(self, dirs, job, run, domain, expect=None, digests=None):
         self.job = Job(job, run, domain)
         self.expect = read_expected(expect) if expect else {}
-        self.digests = json.loads(digests.read_text()) if digests else {}
+        form = {str: {"version": int, "digest": str}}
+        self.digests = read_json(digests, form) if digests else {}
         self.logs = {}         # directory: path and bytes of each segment
         self.checkpoints = []  # path, bytes, trusted keys
         self.count = collections.Counter()  # of what the last verification compared
@@ -37,6 +43,8 @@ class Run:
                 need(path.suffix in (".ckpt", ".weights"), f"{path}: not a checkpoint's name")
                 self.checkpoints.append((path, path.read_bytes(), trusted))
         self.shards = {}       # number: records
+        self.begins = {}       # number: version from which its records are folded
+        self.ends = {}         # number: version to which they are
 
     def verify(self, flip=keep):
         """Compares everything; returns a line for each log, shard and checkpoint.
@@ -52,9 +60,16 @@ class Run:
                          .format(directory, *counts))
         self.shards = gather(logs, self.job)
         checkpoints = self.read_checkpoints(flip)
-        lines += [self.verify_shard(shard, checkpoints, flip) for shard in self.shards]
-        lines += [f"{checkpoint}: agrees" for some in checkpoints.values() for checkpoint in some]
-        left = [key for key in self.expect if key[1] > len(self.shards.get(key[0], ()))]
+        for shard in {shard for shard, _ in checkpoints} - set(self.shards):
+            self.shards[shard] = []  # nothing was written behind its last checkpoint
+        lines += [self.verify_shard(shard, checkpoints, flip) for shard in sorted(self.shards)]
+        for place, some in checkpoints.items():
+            folded = place[1] >= self.begins[place[0]]
+            for checkpoint in some:
+                if not folded:
+                    checkpoint.compare_itself(self.job)
+                lines.append(f"{checkpoint}: agrees{'' if folded else ' with itself alone'}")
+        left = [key for key in self.expect if key[1] > self.ends.get(key[0], -1)]
         need(not left, f"the log has not the expected shard and version {sorted(left)}")
         missing = set(self.digests) - {str(shard) for shard in self.shards}
         need(not missing, f"no records of shard {missing}")
@@ -66,17 +81,59 @@ class Run:
         for path, data, trusted in self.checkpoints:
             data = flip("checkpoint", path, data)
             checkpoint = Checkpoint(path, data, self.job, trusted, flip)
-            need(checkpoint.version <= len(self.shards.get(checkpoint.shard, ())),
+            records = self.shards.get(checkpoint.shard)
+            need(not records or checkpoint.version <= records[-1].version,
                  f"{path}: a version that the log has not")
             found[checkpoint.shard, checkpoint.version].append(checkpoint)
             self.count["checkpoints"] += 1
             self.count["signatures"] += checkpoint.signed
         return found
 
+    def begin(self, shard, checkpoints):
+        """The state to fold from: version 0, or where the log's beginning is gone, the oldest
+        checkpoint that the log goes on from."""
+        records = self.shards[shard]
+        if records and records[0].version == 1:
+            return State(self.job, shard)
+        least = records[0].version - 1 if records else 0
+        whole = [checkpoint for (number, version), some in sorted(checkpoints.items())
+                 for checkpoint in some
+                 if number == shard and version >= least and not checkpoint.weights]
+        need(whole, f"shard {shard}: the log begins at version {least + 1}, and no checkpoint is "
+             f"of version {least} or later")
+        first = whole[0] if records else whole[-1]
+        return State.of(self.job, shard, first.state, first.name)
+
+    def pass_over(self, shard, state, flip):
+        """Checks the records that are in the first state already: chains from the second on, frames
+        and payloads. What they fold to cannot be compared. Returns the records behind them."""
+        records, before = self.shards[shard], None
+        passed = [record for record in records if record.version <= state.ledger.version]
+        chained = State(self.job, shard).ledger
+        for record in passed:
+            frame = None
+            if record.kind in (ADMIT, REFUSE):
+                frame = Frame(record.body, record.kind == ADMIT, record.where)
+                frame.check(self.job, shard)
+            if before:
+                chained.version, chained.chain = before.version, before.chain
+                chained.epoch, chained.move = before.epoch, () if before.kind == MOVE else None
+                chained.follow(record, frame.stub if frame else record.body)
+            before = record
+            if record.kind == ADMIT:
+                place = shard, record.version
+                frame.sealed = flip("sealed", place, frame.sealed)
+                Payload(frame.unseal(self.job), frame, self.job.layouts[shard]).decode()
+        need(not passed or passed[-1].chain == state.ledger.chain,
+             f"shard {shard}: the first checkpoint's chain is not the log's")
+        self.count["passed"] += len(passed)
+        return records[len(passed):]
+
     def verify_shard(self, shard, checkpoints, flip):
         """Folds a shard's records, compares after each, and returns a line about it."""
-        state, kinds = State(self.job, shard), collections.Counter()
-        records = self.shards[shard]
+        state, kinds = self.begin(shard, checkpoints), collections.Counter()
+        self.begins[shard] = state.ledger.version
+        records = self.pass_over(shard, state, flip)
         for record in [None, *records]:
             if record:
                 state.apply(record, flip)
@@ -85,17 +142,19 @@ class Run:
             self.compare(state)
             for checkpoint in checkpoints.get((shard, state.ledger.version), ()):
                 checkpoint.compare(state)
+        self.ends[shard] = state.ledger.version
         final = self.digests.get(str(shard))
         if final:
-            found = {"version": len(records), "digest": state.digest().hex()}
+            found = {"version": state.ledger.version, "digest": state.digest().hex()}
             need(found == final, f"shard {shard} ends with {found}, expected is {final}")
             self.count["expected"] += 1
         self.count["records"] += len(records)
         self.count["frames"] += kinds[ADMIT] + kinds[REFUSE]
         self.count["digests"] += kinds[DIGEST]
         text = ", ".join(f"{kinds[kind]} {name}" for kind, name in KINDS.items() if kinds[kind])
-        return (f"shard {shard}: agrees: {len(records)} records and chains ({text}), final digest "
-                f"{state.digest().hex()}{' as expected' if final else ''}")
+        begin = f" from version {self.begins[shard]} on" if self.begins[shard] else ""
+        return (f"shard {shard}: agrees: {len(records)} records and chains{begin} ({text}), final "
+                f"digest {state.digest().hex()}{' as expected' if final else ''}")
 
     def compare(self, state):
         """Compares chain and digest with the expectation of this version, if there are any."""
@@ -108,11 +167,16 @@ class Run:
              f"{found}, expected are {self.expect[place]}")
         self.count["expected"] += 1
 
+    def folded(self):
+        """The records that were folded, each of which the comparison covers whole."""
+        return [record for shard, records in self.shards.items() for record in records
+                if record.version > self.begins[shard]]
+
     def known(self):
         """Every shard and version whose digest something says."""
-        known = set(self.expect)
-        for shard, records in self.shards.items():
-            known |= {(shard, r.version - 1) for r in records if r.kind == DIGEST}
+        known = {key for key in self.expect if key[1] >= self.begins[key[0]]}
+        known |= {(r.shard, r.version - 1) for r in self.folded() if r.kind == DIGEST}
+        for shard in self.shards:
             if str(shard) in self.digests:
-                known.add((shard, len(records)))
+                known.add((shard, self.ends[shard]))
         return sorted(known)

@@ -32,7 +32,7 @@ static void make(struct made *m, const char *name, const uint64_t *lens)
 
 static lh_err check_bytes(const struct made *m, const uint8_t *data, size_t n)
 {
-    uint8_t *exact = malloc(n ? n : 1); // so that a sanitizer sees a read past the end
+    uint8_t *exact = malloc(n ? n : 1); // the exact size: a sanitizer sees a read past the end
     assert_non_null(exact);
     if (n) memcpy(exact, data, n);
     struct lk_payload_info info;
@@ -119,7 +119,7 @@ static void codes_that_are_none(void **state)
     (void)state;
     static const struct {
         const char *name;
-        size_t field; // where the first one starts
+        size_t field; // offset of the first one
         unsigned bits, code;
         lh_err wanted;
     } cases[] = {
@@ -203,7 +203,7 @@ static void a_stream_longer_than_needed(void **state)
     longer[24]++;
     assert_int_equal(check_bytes(&m, longer, len + 1), LH_ERR_MALFORMED);
     assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), "left over"));
-    longer[len] = 1; // and a one in it that nobody reads
+    longer[len] = 1; // a set bit in it that nobody reads
     assert_int_equal(check_bytes(&m, longer, len + 1), LH_ERR_MALFORMED);
     lh_buf_free(&m.payload);
 }

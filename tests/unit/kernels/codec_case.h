@@ -120,7 +120,8 @@ static inline float naive_half(uint32_t h)
     return (float)(exponent ? ldexp(1024.0 + fraction, (int)exponent - 25) : ldexp(fraction, -24));
 }
 
-static inline uint32_t naive_k(const struct lk_codec *codec, uint64_t len) // of a chunk or tensor
+// Values carried of a chunk or tensor.
+static inline uint32_t naive_k(const struct lk_codec *codec, uint64_t len)
 {
     if (codec->index == LK_INDEX_DENSE) return (uint32_t)len;
     double k = rint((double)codec->density * (double)len); // the default mode: ties to even

@@ -285,7 +285,7 @@ static void state_goes_on_bit_for_bit_from_a_saved_copy(void **state)
     struct lh_plan plan = plan_of(1, LH_OPT_BUFFERED, 0.5f, 3);
     plan.effective_step_max = 1.5f;
     assert_int_equal(put_plan(r, &plan), LH_OK);
-    for (int k = 0; k < 8; k++) push(r, k); // in the middle of a buffer
+    for (int k = 0; k < 8; k++) push(r, k); // eight pushes end in the middle of a buffer
     struct lh_buf b = lh_buf(1 << 20);
     assert_int_equal(lk_replica_save(r, &b), LH_OK);
     assert_true(b.len <= lk_replica_bytes_max(r->layout));
@@ -347,7 +347,7 @@ static void state_arrives_in_pieces_cut_anywhere(void **state)
     struct lk_replica *r = &f->replica, other;
     struct lh_plan plan = plan_of(1, LH_OPT_BUFFERED, 0.5f, 3);
     struct lh_hash is, before, whole;
-    for (int k = 0; k < 2; k++) { // with an optimizer's state behind the parameters, and without
+    for (int k = 0; k < 2; k++) { // a state without an optimizer's arrays, then one with them
         if (k) assert_int_equal(put_plan(r, &plan), LH_OK);
         for (int i = 0; i < 8; i++) push(r, i);
         struct lh_buf b = lh_buf(1 << 20);

@@ -11,7 +11,7 @@
 #include "server/point.h"
 
 enum { EPOCH = 5, END = 20 };
-enum chain { NONE, A, B }; // of a point: none is named; of a log: no record is there
+enum chain { NONE, A, B }; // chains: a point may name none; a log may have no record there
 
 static const struct lh_hash *hash(enum chain c)
 {

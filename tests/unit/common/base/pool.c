@@ -80,7 +80,7 @@ static void small_ones_give_way_to_a_large_one(void **state)
     for (size_t i = 0; i < 32; i++) small[i] = lh_pool_blob(p, MIB);
     for (size_t i = 0; i < 32; i++) lh_blob_release(small[i]);
     size_t places = lh_pool_bytes(p) / MIB - 32;
-    assert_in_range(places, 2, 31); // else 32 of them do not fill the pool
+    assert_in_range(places, 2, 31); // otherwise 32 of them do not fill the pool
     lh_blob_release(large);
     assert_int_equal(lh_pool_bytes(p), (32 + places - 1) * MIB);
     large = lh_pool_blob(p, 32 * MIB);

@@ -102,7 +102,7 @@ static void run_goes_on_after_a_stop(void **state)
     assert_int_equal(after, 0); // stop is heeded between two functions
     lh_post(env, stop, env);
     lh_env_real_run(env);
-    assert_int_equal(after, 1); // and nothing posted is lost
+    assert_int_equal(after, 1); // nothing posted is lost
 }
 
 static void stop_before_run_returns_at_once(void **state)
@@ -140,7 +140,7 @@ static void stop_wakes_a_sleeping_loop_from_a_signal(void **state)
 
 struct order {
     struct lh_env *env;
-    int64_t latest; // of the lower bounds of those that fired
+    int64_t latest; // the latest lower bound of those that fired
     int fired, wrong, early, stop_at;
 };
 struct timed {
@@ -290,7 +290,7 @@ static void lanes_run_beside_each_other_and_jobs_in_order(void **state)
 static int64_t note_nice(void *arg)
 {
     struct task *t = arg;
-    return t->least = getpriority(PRIO_PROCESS, 0); // of this thread
+    return t->least = getpriority(PRIO_PROCESS, 0); // this thread's
 }
 
 static void long_copies_give_way(void **state)

@@ -125,13 +125,14 @@ static void direct_writes_go_round_the_page_cache(void **state)
     memset(bytes, 8, SIZE_CACHED);
     for (unsigned i = 0; i < 4; i++) {
         bool direct = i % 2;
-        size_t at = i < 2 ? 0 : 1000; // or between two blocks
+        size_t at = i < 2 ? 0 : 1000; // on a block's edge, and between two blocks
         unsigned flags = LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_TRUNCATE;
         struct lh_file *f = opened(d, flags | (direct ? LH_OPEN_DIRECT : 0));
         assert_int_equal(d->files->write(f, at, lh_span(bytes, SIZE_CACHED)), LH_OK);
         size_t pages = cached_pages(d->path, SIZE_CACHED);
         if (direct && can) assert_true(pages < SIZE_CACHED / 4096 / 2);
-        if (!direct) assert_true(pages > SIZE_CACHED / 4096 / 2); // or `pages` says nothing
+        // `pages` would say nothing otherwise.
+        if (!direct) assert_true(pages > SIZE_CACHED / 4096 / 2);
         assert_int_equal(d->files->read(f, at, out, SIZE_CACHED, &got), LH_OK);
         assert_int_equal(got, SIZE_CACHED);
         assert_memory_equal(out, bytes, SIZE_CACHED);
@@ -336,7 +337,7 @@ static void memory_in_step_with_its_place_goes_uncopied(void **state)
     size_t got;
     assert_true(bytes && out);
     for (size_t i = 0; i < 2 * SIZE; i++) bytes[i] = (uint8_t)(i * 31 + i / 4096);
-    for (int apart = 0; apart < 2; apart++) { // by so many bytes
+    for (int apart = 0; apart < 2; apart++) { // bytes that the two reads lie apart
         struct lh_file *f = opened(d, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_DIRECT);
         uint8_t *from = bytes + LH_BLOB_PHASE + apart;
         assert_int_equal(d->files->write(f, PLACE, lh_span(from, SIZE)), LH_OK);

@@ -279,7 +279,7 @@ static void after_a_move_comes_nothing_but_a_later_epoch(void **state)
     ASSERT_REFUSED(l, LH_ERR_MALFORMED, move(l, e + 2, 7, 15));
     ASSERT_REFUSED(l, LH_ERR_MALFORMED, move(l, e + 2, 7, 17));
     ASSERT_REFUSED(l, LH_ERR_CORRUPT, move(l, e, 7, 16));     // an epoch that was
-    ASSERT_REFUSED(l, LH_ERR_CORRUPT, move(l, e + 2, 0, 16)); // to nobody
+    ASSERT_REFUSED(l, LH_ERR_CORRUPT, move(l, e + 2, 0, 16)); // the target is nobody
     assert_int_equal(move(l, e + 2, 7, 16), LH_OK);
     assert_true(l->move.epoch == e + 2 && l->move.target == 7 && l->epoch == e);
     ASSERT_REFUSED(l, LH_ERR_CORRUPT, apply(l, digest));
@@ -404,7 +404,7 @@ static void a_unit_is_credited_once_and_in_its_shard(void **state)
     struct lh_frame f = push_of(W1, 1);
     f.claims = 4;
     f.claim[0] = 5; // 5 mod 4 is this shard
-    f.claim[1] = 6; // of another
+    f.claim[1] = 6; // another shard's unit
     f.claim[2] = 5; // again
     f.claim[3] = 1021;
     struct lh_frame refused = f;
@@ -526,7 +526,7 @@ static void a_ledger_reads_back_byte_for_byte(void **state)
     }
     assert_int_equal(got.credited, 3);
     assert_same(&got, l);
-    struct lh_frame f = push_of(W1, 4); // and goes on alike
+    struct lh_frame f = push_of(W1, 4); // the copy goes on alike
     assert_int_equal(admit(l, &f), LH_OK);
     assert_int_equal(admit(&got, &f), LH_OK);
     struct lh_buf x = bytes_of(l), y = bytes_of(&got);

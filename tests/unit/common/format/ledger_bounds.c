@@ -91,7 +91,7 @@ static void more_workers_than_fit_are_refused(void **state)
     struct lh_buf b = lh_buf(1 << 20);
     lh_ledger_write(l, &b);
     struct lh_cursor c = lh_cursor(lh_buf_span(&b));
-    assert_int_equal(lh_ledger_read(&back, &c), LH_OK); // that many are no damage
+    assert_int_equal(lh_ledger_read(&back, &c), LH_OK); // a full ledger is no damage
     assert_int_equal(back.rows, LH_WORKERS_MAX);
     lh_ledger_free(&back);
     lh_buf_free(&b);
@@ -204,7 +204,8 @@ static void counts_above_the_limits_are_refused(void **state)
         lh_put_u32(&field, count[i].most + 1);
         assert_int_equal(lh_ledger_read(&back, &c), count[i].beyond);
         snprintf(text, sizeof text, "%u", count[i].most + 1);
-        assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), text)); // that count, not its absence
+        // The text names the count, not its absence.
+        assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), text));
         lh_ledger_free(&back);
         field = lh_buf_over(b.data + count[i].at, 4);
         lh_put_u32(&field, 0);

@@ -75,7 +75,7 @@ static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
     assert_true(got.momentum == 0.5f && got.effective_step_max == 1.5f);
     assert_int_equal(lh_plan_outer_every(&got), 3);
     p.outer_every = 0;
-    assert_int_equal(lh_plan_outer_every(&p), 1); // of the live
+    assert_int_equal(lh_plan_outer_every(&p), 1); // as many as live workers
     for (size_t n = 0; n < b.len; n++)
         assert_int_equal(lh_plan_parse(lh_span(b.data, n), &got), LH_ERR_MALFORMED);
     size_t at = b.len - 13; // the optimizer, then its three constants

@@ -20,7 +20,7 @@ static lh_err parse(const struct lh_record *r, struct lh_record *out)
     assert_int_equal(lh_buf_err(&bytes), LH_OK);
     assert_int_equal(bytes.len, LH_RECORD_HEADER);
     lh_err err = lh_record_parse_header(lh_buf_span(&bytes), out, &body);
-    if (!err) { // and nothing of it is left out
+    if (!err) { // all of it must come out again
         struct lh_buf again = lh_buf(LH_RECORD_HEADER);
         assert_int_equal(body, r->body.len);
         out->body = r->body;

@@ -69,8 +69,9 @@ static void a_pause_in_a_rest_does_not_shorten_it(void **state)
     struct lh_listener l = begun();
     int64_t at = START + 900;
     assert_int_equal(lh_listener_look(&l, at), START);
-    assert_int_equal(lh_listener_look(&l, at += GAP), START);     // 800 are left
-    assert_int_equal(lh_listener_look(&l, at += 2 * GAP), START); // and are, after this one
+    assert_int_equal(lh_listener_look(&l, at += GAP), START); // 800 are left
+    // 800 are still left after this one.
+    assert_int_equal(lh_listener_look(&l, at += 2 * GAP), START);
     for (int i = 0; i < 8; i++) assert_int_equal(lh_listener_look(&l, at += GAP), START);
     assert_int_equal(lh_listener_look(&l, at += GAP), START + GAP);
 }

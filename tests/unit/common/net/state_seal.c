@@ -114,7 +114,7 @@ static lh_err take(struct lh_state_seal *e, const uint8_t *piece, size_t len, si
                    uint8_t *out)
 {
     struct lh_span part[PARTS_MAX];
-    uint8_t *bytes = malloc(HEAD + len); // so that a sanitizer sees what is read beyond
+    uint8_t *bytes = malloc(HEAD + len); // the exact size: a sanitizer sees what is read beyond
     struct lh_msg msg = {.part = part, .len = HEAD + len};
     assert_non_null(bytes);
     memset(bytes, 0xee, HEAD);
@@ -198,7 +198,7 @@ static void every_field_is_bound(void **state)
         e.shard ^= field == 5;
         e.epoch ^= field == 6;
         e.version ^= field == 7;
-        e.total += field == 8; // of a whole piece nothing else tells
+        e.total += field == 8; // nothing but this tells it where the piece is whole
         e.at += field == 9 ? LH_STATE_PIECE : 0;
         e.stream[15] ^= field == 10;
         if (field == 11) e.purpose = LH_SEAL_RESTORE;
@@ -216,7 +216,7 @@ static void every_field_is_bound(void **state)
     e.key_id = 8; // a peer's word must not stop this process
     assert_int_equal(take_piece(s, &e, 0), LH_ERR_UNSEAL);
     e = receiver(s);
-    e.cipher = (enum lh_cipher)99; // that is said as it is: the keys are not at fault
+    e.cipher = (enum lh_cipher)99; // the error says it as it is: the keys are not at fault
     assert_int_equal(take_piece(s, &e, 0), LH_ERR_UNSUPPORTED);
 }
 

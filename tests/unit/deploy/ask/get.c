@@ -56,7 +56,7 @@ static void regions_are_sums(void **state)
     assert_int_equal(number(rows, 0, "live"), 1);
     assert_int_equal(number(rows, 0, "tokens"), 12);
     json_t *speed = json_object_get(json_array_get(rows, 0), "tokens_per_s");
-    assert_true(json_real_value(speed) == 2.5); // of those that live
+    assert_true(json_real_value(speed) == 2.5); // the live workers' speed
     assert_int_equal(number(rows, 1, "workers"), 1);
     json_decref(rows);
 }

@@ -97,7 +97,7 @@ static void the_run_has_an_end_in_sight(void **state)
     (void)state;
     json_t *all = look(), *run = json_object_get(all, "run");
     assert_true(number(run, "percent") == 40);
-    assert_true(number(run, "tokens_per_s") == 5); // of those that live
+    assert_true(number(run, "tokens_per_s") == 5); // the live workers' speed
     assert_true(number(run, "eta_s") == 120);
     assert_true(number(run, "live") == 3);
     json_decref(all);

@@ -25,7 +25,8 @@ static void a_worker(void **state)
         "\"state\": "
         "\"training\", \"step\": 120, \"loss\": 2.5, \"tokens\": 61440, \"tokens_per_s\": 4800.5, "
         "\"h\": 8, \"rounds\": 15, \"behind\": [1, 0], \"payload_up_bytes\": 1000, "
-        "\"payload_down_bytes\": 2000, \"wire_up_bytes\": 1100, \"wire_down_bytes\": 2200, "
+        "\"plain_up_bytes\": 900, \"payload_down_bytes\": 2000, \"wire_up_bytes\": 1100, "
+        "\"wire_down_bytes\": 2200, "
         "\"accepted\": 28, \"damped\": 3, \"returned\": 2, \"stall_s\": 0.25, \"lost_units\": 1, "
         "\"digests\": [{\"shard\": 0, \"version\": 50, \"digest\": \"ab\"}, {\"shard\": 1, "
         "\"version\": 100, \"digest\": \"cd\"}], \"later\": {}}");
@@ -34,15 +35,19 @@ static void a_worker(void **state)
     assert_string_equal(s.state, "training");
     assert_int_equal(s.pid, 42);
     assert_int_equal(s.h, 8);
-    assert_int_equal(s.behinds, 2);
+    assert_int_equal(s.behind_count, 2);
     assert_int_equal(s.behind[0], 1);
     assert_int_equal(s.counts.steps, 120);
     assert_int_equal(s.counts.payload_down, 2000);
+    assert_int_equal(s.counts.plain_up, 900);
+    assert_int_equal(s.counts.unsplit_up, 0);
     assert_int_equal(s.counts.returned, 2);
     assert_true(s.loss == 2.5 && s.counts.stall_s == 0.25);
     assert_int_equal(s.shards, 2);
     assert_int_equal(s.shard[1].version, 100);
     assert_string_equal(s.shard[1].digest, "cd");
+    s = parse("{\"role\": \"worker\", \"payload_up_bytes\": 1000}"); // an older worker
+    assert_int_equal(s.counts.unsplit_up, 1000);
 }
 
 static void a_server_and_a_coordinator(void **state)
@@ -69,7 +74,7 @@ static void what_is_absent_or_odd_is_zero(void **state)
     struct dp_status s = parse("{\"step\": -5, \"loss\": \"x\", \"behind\": 3, \"digests\": [1], "
                                "\"name\": \"a\\u001b[2J\"}");
     assert_int_equal(s.counts.steps, 0);
-    assert_int_equal(s.behinds, 0);
+    assert_int_equal(s.behind_count, 0);
     assert_true(s.loss == 0);
     assert_int_equal(s.shards, 1);
     assert_string_equal(s.name, "a?[2J");

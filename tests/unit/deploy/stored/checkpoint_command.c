@@ -145,7 +145,7 @@ static void shards_go_onto_other_servers_without_loss(void **state)
     struct history_rig *r = *state;
     assert_int_equal(run(r, "restore @server JOB --into @a --shards 0"), DP_OK);
     assert_int_equal(run(r, "restore @server JOB --into @b --shards 1"), DP_OK);
-    check_start(r, "a", 0, 16, 0); // to the end of the log, and no history is lost
+    check_start(r, "a", 0, 16, 0); // it starts at the end of the log, and no history is lost
     check_start(r, "b", 1, 9, 0);
     assert_false(dp_file_exists(history_in_root(r, "a/checkpoints/0001-0000000000000009.ckpt")));
     assert_int_equal(run(r, "restore @a/checkpoints @b/checkpoints JOB --into @c"), DP_OK);

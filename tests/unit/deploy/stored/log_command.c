@@ -313,7 +313,7 @@ static void log_and_checkpoints_must_fit(void **state)
     struct history_rig *r = *state;
     char path[DP_PATH_SIZE];
     struct lh_buf b = lh_buf(1 << 20);
-    history_write(&r->h, 1, false); // at 9
+    history_write(&r->h, 1, false); // its checkpoint is at 9
     history_copy_out(&r->h, history_in_root(r, "server"));
     segment_path(r, 1, path); // the log begins above versions 5 and 4: 11 and 9 bear it
     assert_int_equal(dp_file_read(path, &b), LH_OK);

@@ -105,7 +105,7 @@ static void a_sample_is_spread(void **state)
     assert_int_equal(row[0].bytes, 8 * 99);
     assert_int_equal(row[1].bytes, 2 * 8 * 49);
     assert_true(row[0].nats != all[0].nats && fabs(row[0].nats - all[0].nats) < 0.1);
-    assert_true(row[0].bigram == all[0].bigram); // of the whole text in both
+    assert_true(row[0].bigram == all[0].bigram); // both are the whole text's
 }
 
 static void files_that_are_refused(void **state)

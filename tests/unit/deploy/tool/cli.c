@@ -50,19 +50,22 @@ static void prints(const char *text)
     if (!strstr(printed, text)) fail_msg("\"%s\" is not in:\n%s", text, printed);
 }
 
+// The tool ends with this code and prints this text.
+static void runs(const char *line, int code, const char *text)
+{
+    assert_int_equal(tool(line), code);
+    prints(text);
+}
+
 static void help_and_version(void **state)
 {
     (void)state;
-    assert_int_equal(tool(""), DP_USAGE);
-    prints("usage: longhaul COMMAND");
+    runs("", DP_USAGE, "usage: longhaul COMMAND");
     assert_int_equal(tool("help"), DP_OK);
     for (const struct dp_command *c = dp_commands; c->name; c++) prints(c->help);
-    assert_int_equal(tool("version"), DP_OK);
-    prints("longhaul " LH_VERSION "\n");
-    assert_int_equal(tool("help config"), DP_OK);
-    prints("usage: longhaul config check FILE");
-    assert_int_equal(tool("help exit-codes"), DP_OK);
-    prints("0  ok ");
+    runs("version", DP_OK, "longhaul " LH_VERSION "\n");
+    runs("help config", DP_OK, "usage: longhaul config check FILE");
+    runs("help exit-codes", DP_OK, "0  ok ");
     prints("5  unverified   a check failed");
 }
 
@@ -72,31 +75,24 @@ static void every_command_has_help_and_refuses_nonsense(void **state)
     char line[64];
     for (const struct dp_command *c = dp_commands; c->name; c++) {
         snprintf(line, sizeof line, "%s --help", c->name);
-        assert_int_equal(tool(line), DP_OK);
-        prints("usage: longhaul ");
+        runs(line, DP_OK, "usage: longhaul ");
         snprintf(line, sizeof line, "%s --no-such-flag", c->name);
-        assert_int_equal(tool(line), DP_USAGE);
-        prints("no-such-flag");
+        runs(line, DP_USAGE, "no-such-flag");
     }
 }
 
 static void unknown_words_name_the_nearest(void **state)
 {
     (void)state;
-    assert_int_equal(tool("confg"), DP_USAGE);
-    prints("no command confg; did you mean config?");
-    assert_int_equal(tool("zzzzzzzz"), DP_USAGE);
-    prints("`longhaul help` lists all");
-    assert_int_equal(tool("config check x --knd server"), DP_USAGE);
-    prints("no flag --knd; did you mean --kind?");
-    assert_int_equal(tool("config check x --kind sever"), DP_USAGE);
-    prints("did you mean server");
-    assert_int_equal(tool("config check x --kind"), DP_USAGE);
-    prints("--kind needs a value");
-    assert_int_equal(tool("config chekc x --kind server"), DP_USAGE);
-    prints("longhaul config: no chekc; did you mean check?");
-    assert_int_equal(tool("get nothing --dir x"), DP_USAGE);
-    prints("longhaul get: no nothing (one of: members workers shards regions leases)");
+    runs("confg", DP_USAGE, "no command confg; did you mean config?");
+    runs("zzzzzzzz", DP_USAGE, "`longhaul help` lists all");
+    runs("config check x --knd server", DP_USAGE, "no flag --knd; did you mean --kind?");
+    runs("config check x --kind sever", DP_USAGE, "did you mean server");
+    runs("config check x --kind", DP_USAGE, "--kind needs a value");
+    runs("config chekc x --kind server", DP_USAGE,
+         "longhaul config: no chekc; did you mean check?");
+    runs("get nothing --dir x", DP_USAGE,
+         "longhaul get: no nothing (one of: members workers shards regions leases)");
 }
 
 static void exit_codes_of_errors(void **state)
@@ -124,24 +120,18 @@ static void config_check(void **state)
     assert_int_equal(write(fd, good, strlen(good)), strlen(good));
     close(fd);
     snprintf(line, sizeof line, "config check %s --kind server", path);
-    assert_int_equal(tool(line), DP_OK);
-    prints("a good server");
+    runs(line, DP_OK, "a good server");
     snprintf(line, sizeof line, "config check %s --kind server --set shards=", path);
-    assert_int_equal(tool(line), DP_CONFIG);
-    prints("shards is empty");
+    runs(line, DP_CONFIG, "shards is empty");
     snprintf(line, sizeof line, "config check %s --kind worker", path);
-    assert_int_equal(tool(line), DP_CONFIG);
-    prints(":4: no setting model.weights of a worker (");
+    runs(line, DP_CONFIG, ":4: no setting model.weights of a worker (");
     snprintf(line, sizeof line, "config explain shards --kind=server --file %s", path);
-    assert_int_equal(tool(line), DP_OK);
-    prints("value    0   (");
+    runs(line, DP_OK, "value    0   (");
     unlink(path);
-    assert_int_equal(tool("config check /nowhere/x --kind server"), DP_MISSING);
-    prints("/nowhere/x: no such file");
-    assert_int_equal(tool("config explain wal --kind server"), DP_OK);
-    prints("wal.segment_bytes\n");
-    assert_int_equal(tool("config explain wla.segment_bytes --kind server"), DP_MISSING);
-    prints("did you mean wal.segment_bytes?");
+    runs("config check /nowhere/x --kind server", DP_MISSING, "/nowhere/x: no such file");
+    runs("config explain wal --kind server", DP_OK, "wal.segment_bytes\n");
+    runs("config explain wla.segment_bytes --kind server", DP_MISSING,
+         "did you mean wal.segment_bytes?");
 }
 
 static void files_are_read_and_written_whole(void **state)

@@ -286,9 +286,11 @@ static void totals_are_kept(void **state)
 {
     (void)state;
     static const char first[] = "{\"role\": \"worker\", \"pid\": 10, \"step\": 5, "
-                                "\"payload_up_bytes\": 1000, \"stall_s\": 0.5, \"loss\": 3}";
+                                "\"payload_up_bytes\": 1000, \"plain_up_bytes\": 800, "
+                                "\"stall_s\": 0.5, \"loss\": 3}";
     static const char second[] = "{\"role\": \"worker\", \"pid\": 11, \"step\": 7, "
-                                 "\"payload_up_bytes\": 30, \"stall_s\": 0.25, \"loss\": 2}";
+                                 "\"payload_up_bytes\": 30, \"plain_up_bytes\": 20, "
+                                 "\"stall_s\": 0.25, \"loss\": 2}";
     struct dp_up *a = open_up(text), *b = open_up(text);
     char path[DP_PATH_SIZE];
     all(a);
@@ -312,10 +314,40 @@ static void totals_are_kept(void **state)
     dp_watch_poll(b);
     struct dp_counts eu = dp_watch_region(b, 0);
     assert_int_equal(eu.payload_up, 1030);
+    assert_int_equal(eu.plain_up, 820);
+    assert_int_equal(eu.unsplit_up, 0);
     assert_int_equal(eu.steps, 7); // went on
     assert_true(eu.stall_s == 0.75);
     close_up(a);
     close_up(b);
+}
+
+// An older `up` kept no counts behind stall_s: its frames are known, their payloads are not.
+static void totals_of_an_older_up_are_read(void **state)
+{
+    (void)state;
+    static const char totals[] =
+        "{\"seconds\": 60, \"trained\": 50, \"nodes\": {\"eu-0\": {\"pid\": 10, \"past\": [1, 2, "
+        "3, "
+        "1000, 5, 6, 7, 8, 9, 10, 11, 0.5], \"last\": [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.25]}}}";
+    static const char now[] = "{\"role\": \"worker\", \"pid\": 11, \"payload_up_bytes\": 30, "
+                              "\"plain_up_bytes\": 20}";
+    struct dp_up *up = open_up(text);
+    char path[DP_PATH_SIZE];
+    all(up);
+    assert_int_equal(dp_path(path, "%s/totals.json", up->dir), LH_OK);
+    assert_int_equal(dp_file_write(path, lh_span_str(totals), 0600), LH_OK);
+    assert_int_equal(dp_path(path, "%s/status.json", up->node[3].dir), LH_OK);
+    assert_int_equal(dp_file_write(path, lh_span_str(now), 0600), LH_OK);
+    up->started_ns = dp_now_ns();
+    assert_int_equal(dp_watch_resume(up), LH_OK);
+    struct dp_counts eu = dp_watch_region(up, 0);
+    assert_int_equal(eu.payload_up, 1030);
+    assert_int_equal(eu.lost_units, 11);
+    assert_int_equal(eu.plain_up, 20);
+    assert_int_equal(eu.unsplit_up, 1000);
+    assert_true(eu.stall_s == 0.75);
+    close_up(up);
 }
 
 int main(void)
@@ -329,6 +361,7 @@ int main(void)
         cmocka_unit_test(what_up_sets_itself_is_refused),
         cmocka_unit_test(ranks_belong_to_their_worker),
         cmocka_unit_test(totals_are_kept),
+        cmocka_unit_test(totals_of_an_older_up_are_read),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -149,7 +149,7 @@ static void the_whole_drill(void **state)
     tick();
     assert_false(dp_faults_open(&faults));
     tick();
-    assert_int_equal(up->faults, dp_faults_planned()); // and no more
+    assert_int_equal(up->faults, dp_faults_planned()); // no more than the planned ones came
 }
 
 int main(void)

@@ -129,7 +129,7 @@ static void gaps_are_those_that_were_measured(void **state)
                         0.0051);
             assert_true(fabs(gap->high_percent - json_number_value(json_object_get(row, "max"))) <
                         0.0051);
-            near(gap->mean_nat, mean / 100 * 1.942, 0.05); // of the baseline's loss
+            near(gap->mean_nat, mean / 100 * 1.942, 0.05); // percent of the baseline's loss
             found++;
         }
     }
@@ -246,7 +246,7 @@ static void an_outer_optimizer_takes_memory(void **state)
     dp_plan_make(t, 1000000, &outer);
     dp_topology_free(t);
     near(plain.server_memory_bytes, 2 * 0.75 * 4e6, 1e-12);
-    near(outer.server_memory_bytes, 2 * 0.75 * 12e6, 1e-12); // and a checkpoint of all of it
+    near(outer.server_memory_bytes, 2 * 0.75 * 12e6, 1e-12); // a checkpoint of all of it as well
     near(outer.worker_memory_bytes - plain.worker_memory_bytes, 8e6, 1e-12);
 }
 

@@ -32,7 +32,8 @@ static struct dp_up *good_run(void)
         struct dp_node *n = &up->node[i];
         *n = (struct dp_node){.kind = i < 3 ? DP_SERVER : DP_WORKER, .region = i < 3 ? i : i - 3};
         snprintf(n->name, sizeof n->name, "n%u", i);
-        n->total = (struct dp_counts){.steps = 100, .rounds = 10, .payload_up = 10000};
+        n->total =
+            (struct dp_counts){.steps = 100, .rounds = 10, .payload_up = 10000, .plain_up = 9000};
         for (uint32_t shard = 0; shard < 2; shard++) {
             if (i < 3 && shard != i - 1) continue;
             struct dp_holding *h = &n->status.shard[n->status.shards++];
@@ -145,7 +146,11 @@ static void measured_bits(void **state)
     struct dp_up *up = good_run();
     struct dp_learning l = dp_learning_of(up);
     assert_true(l.rounds == 10);
-    assert_true(fabs(l.bits - 30000 * 8 / (30.0 * (double)up->manifest.values)) < 1e-12);
+    double values = 30.0 * (double)up->manifest.values;
+    assert_true(fabs(l.frame_bits - 30000 * 8 / values) < 1e-12);
+    assert_true(fabs(l.payload_bits - 27000 * 8 / values) < 1e-12);
+    up->node[4].total.unsplit_up = 1; // one frame whose payload nobody counted apart
+    assert_true(dp_learning_of(up).payload_bits < 0);
     assert_true(fabs(l.density_rounds - 10 * up->plan.density) < 1e-12);
     judge(up);
 }

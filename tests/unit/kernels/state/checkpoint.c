@@ -74,7 +74,7 @@ static void copy_between(struct history_rig *r, const enum lh_kind *kinds, const
             assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[1], values * each / 4), LH_OK);
         assert_int_equal(c.version, began + steps);
         fold_one(r, 1, LH_ADMIT, &c); // above it: not in the copy any more
-        if (r->h.hold_late && steps > 1) assert_true(r->h.lates > 0);
+        if (r->h.hold_late && steps > 1) assert_true(r->h.late_count > 0);
         history_repeat(&r->h, &c);
         is_of_its_version(r, &c);
         lk_checkpoint_free(&c);
@@ -213,7 +213,7 @@ static void ranges_belong_to_their_place_and_file(void **state)
     assert_int_equal(lh_file_load(r->env, path, &second), LH_OK);
 
     uint8_t *at = first.data + LK_CKPT_HEADER;
-    memcpy(second.data + LK_CKPT_HEADER, at, range); // of the other state
+    memcpy(second.data + LK_CKPT_HEADER, at, range); // the other state's range
     assert_int_equal(lh_file_replace(r->env, path, lh_buf_span(&second)), LH_OK);
     assert_int_equal(lk_checkpoint_read(&conf, path, &got), LH_ERR_CORRUPT);
     memcpy(second.data + LK_CKPT_HEADER, at + range, range); // changed places

@@ -165,7 +165,7 @@ static void files_whose_path_is_too_long_are_said(void **state)
     assert_int_equal(lk_checkpoint_prune(&conf, 0, false, 0, &oldest), LH_ERR_TOO_LARGE);
     assert_int_equal(lk_checkpoint_list(&conf, &got, offered, &seen), LH_OK);
     assert_int_equal(seen, 0);
-    files.list = list_fails; // and one that cannot be read is not an empty one
+    files.list = list_fails; // a folder that cannot be read is not an empty one
     unsigned left;
     assert_int_equal(lk_checkpoint_load(&conf, &got, passed_over, &seen), LH_ERR_IO);
     assert_int_equal(lk_checkpoint_list(&conf, &got, offered, &seen), LH_ERR_IO);
@@ -190,7 +190,7 @@ static void only_what_is_of_this_run_is_listed(void **state)
     history_write(&r->h, 0, false);
     history_add(&r->h, 0, LH_ADMIT);
     history_write(&r->h, 0, false);
-    history_write(&r->h, 1, false); // of another shard
+    history_write(&r->h, 1, false); // another shard's
     assert_int_equal(lk_checkpoint_list(&r->h.conf, &got, offered, &seen), LH_OK);
     assert_int_equal(seen, 2);
     put_copy(r, 2, 7);

@@ -53,22 +53,35 @@ static void a_crash_inside_a_commit_leaves_it_whole_or_absent(void **state)
     }
 }
 
+// Two commits: a = one; then a = two, b = two. Returns the bytes of the file after the first one.
+static size_t two_commits(struct rig *r, struct lh_buf *whole)
+{
+    put(r, "a", "one");
+    commit(r);
+    size_t first = file_bytes(r);
+    put(r, "a", "two");
+    put(r, "b", "two");
+    commit(r);
+    assert_int_equal(lh_file_load(r->env, file_path, whole), LH_OK);
+    return first;
+}
+
+// The file gets these bytes while no store is open.
+static void lay_down(struct rig *r, struct lh_span bytes)
+{
+    ps_store_close(r->store);
+    r->store = NULL;
+    assert_int_equal(lh_file_replace(r->env, file_path, bytes), LH_OK);
+}
+
 static void the_last_commit_is_cut_where_it_is_torn(void **state)
 {
     (void)state;
     struct rig r = start(6);
-    put(&r, "a", "one");
-    commit(&r);
-    size_t first = file_bytes(&r);
-    put(&r, "a", "two");
-    put(&r, "b", "two");
-    commit(&r);
     struct lh_buf whole = lh_buf(1 << 16);
-    assert_int_equal(lh_file_load(r.env, file_path, &whole), LH_OK);
+    size_t first = two_commits(&r, &whole);
     for (size_t cut = first; cut <= whole.len; cut++) {
-        ps_store_close(r.store);
-        r.store = NULL;
-        assert_int_equal(lh_file_replace(r.env, file_path, lh_span(whole.data, cut)), LH_OK);
+        lay_down(&r, lh_span(whole.data, cut));
         assert_int_equal(open_store(&r), LH_OK);
         bool all = cut == whole.len;
         assert_true(holds(&r, "a", all ? "two" : "one"));
@@ -87,18 +100,10 @@ static void a_flipped_byte_of_the_last_commit_cuts_it_whole(void **state)
 {
     (void)state;
     struct rig r = start(7);
-    put(&r, "a", "one");
-    commit(&r);
-    size_t first = file_bytes(&r);
-    put(&r, "a", "two");
-    put(&r, "b", "two");
-    commit(&r);
     struct lh_buf whole = lh_buf(1 << 16);
-    assert_int_equal(lh_file_load(r.env, file_path, &whole), LH_OK);
+    size_t first = two_commits(&r, &whole);
     for (size_t at = first; at < whole.len; at++) {
-        ps_store_close(r.store);
-        r.store = NULL;
-        assert_int_equal(lh_file_replace(r.env, file_path, lh_buf_span(&whole)), LH_OK);
+        lay_down(&r, lh_buf_span(&whole));
         assert_int_equal(lh_fake_flip(r.env, file_path, at, 0x40), LH_OK);
         assert_int_equal(open_store(&r), LH_OK);
         assert_true(holds(&r, "a", "one"));
@@ -228,7 +233,7 @@ static void a_second_process_is_told_and_changes_nothing(void **state)
     put(&r, "a", "one");
     commit(&r);
     struct lh_buf before = lh_buf(1 << 16), after = lh_buf(1 << 16);
-    drop(&r, "a"); // so that a rewrite would show
+    drop(&r, "a"); // a rewrite would show it
     commit(&r);
     assert_int_equal(lh_file_load(r.env, file_path, &before), LH_OK);
     assert_int_equal(ps_store_open(r.env, "state", &second), LH_ERR_BUSY);

@@ -299,7 +299,7 @@ static void a_push_staler_than_the_bound_is_refused(void **state)
     f.base_others = 1; // a fresher base
     d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
     assert_int_equal(d.kind, LH_ADMIT);
-    f.base_others = 0; // in rounds nobody is stale, and everybody weighs the same
+    f.base_others = 0; // nobody is stale in rounds, and everybody weighs the same
     given.plan.mode = LH_MODE_BSP;
     d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
     assert_scale(&d, 0.5);
@@ -370,7 +370,7 @@ static void a_norm_above_the_gate_is_scaled_down_to_it(void **state)
     struct ps_decision d = value_of(s, gate, &f, LH_OK, 1e6);
     assert_scale(&d, 0.5); // no median yet
     note_norm_count(s, 1, norm);
-    d = value_of(s, gate, &f, LH_OK, 20); // at the gate
+    d = value_of(s, gate, &f, LH_OK, 20); // the norm is at the gate
     assert_scale(&d, 0.5);
     assert_true(d.norm == 20);
     d = value_of(s, gate, &f, LH_OK, 80);

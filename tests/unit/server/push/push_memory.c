@@ -105,7 +105,7 @@ static void who_waits_is_woken(void **state)
         assert_int_equal(s->events.posted, !payload);
         s->received = NULL;
         s->phase = PS_STOPPED; // what is woken looks at nothing, for there is no server
-        assert_false(lh_fake_run(w, lh_fake_now(w) + LH_MS)); // to its end
+        assert_false(lh_fake_run(w, lh_fake_now(w) + LH_MS)); // it runs to its end
         assert_false(s->events.posted);
         s->phase = PS_SERVING;
     }
@@ -210,9 +210,9 @@ static void memory_is_kept_where_frames_come_fast(void **state)
     struct lh_fake_world *w = lh_fake_world_create(1);
     struct ps_server *s = clocked(w, LH_PUSH_BYTES);
     assert_in_range(kept_at(w, s, 1000), 64 << 20, 72 << 20);
-    assert_int_equal(kept_at(w, s, 128), 0); // by its bytes
+    assert_int_equal(kept_at(w, s, 128), 0); // its bytes rule that out
     assert_in_range(kept_at(w, s, 160), 64 << 20, 72 << 20);
-    assert_int_equal(kept_at(w, s, 20), 0); // by its time
+    assert_int_equal(kept_at(w, s, 20), 0); // its time rules that out
     lh_pool_destroy(s->push_memory.pool);
     lh_fake_world_destroy(w);
 }

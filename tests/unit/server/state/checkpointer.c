@@ -86,7 +86,7 @@ static void is_due_when_the_disk_is_full(void **state)
     shard.disk_retry_at_ns = 0;
     shard.checkpointed = 60; // nothing above it
     assert_false(ps_checkpointer_due(&shard));
-    shard.unwritten = true; // but that one was not written
+    shard.unwritten = true; // the one at 60 was not written
     assert_true(ps_checkpointer_due(&shard));
     server.disk_full.now = false; // then the next one will do
     assert_false(ps_checkpointer_due(&shard));

@@ -10,7 +10,7 @@ static void committed_records_are_replayed_in_order_with_their_places(void **sta
     struct rig r = start(1);
     assert_int_equal(open_wal(&r), LH_OK);
     uint64_t before = ps_wal_generation(r.wal);
-    assert_true(before > UINT32_MAX); // of 63 random bits, or this seed's are odd
+    assert_true(before > UINT32_MAX); // it has 63 random bits
     uint8_t body[BODY];
     struct lh_record rec = record(1, body);
     struct ps_place in_group, first;
@@ -123,7 +123,7 @@ static void a_power_cut_takes_nothing_that_was_committed(void **state)
         r.conf.segment_bytes = HEADER + 2 * ENTRY;
         assert_int_equal(open_wal(&r), LH_OK);
         fill(&r, 1, 5);
-        add(&r, 6); // in the group, not committed
+        add(&r, 6); // it is in the group, not committed
         lh_fake_kill(r.env, true);
         lh_fake_boot(r.env);
         assert_int_equal(open_wal(&r), LH_OK);
@@ -171,7 +171,7 @@ static void a_full_disk_loses_the_group_and_nothing_else(void **state)
     struct rig r = start(12);
     lh_fake_disk_limit(r.env, 1024);
     r.conf.segment_bytes = 4096;
-    assert_int_equal(open_wal(&r), LH_ERR_DISK_FULL); // where there is no log yet
+    assert_int_equal(open_wal(&r), LH_ERR_DISK_FULL); // there is no log yet
     lh_fake_disk_limit(r.env, 0);
     r.conf.segment_bytes = HEADER + 2 * ENTRY;
     assert_int_equal(open_wal(&r), LH_OK);
@@ -192,7 +192,7 @@ static void a_full_disk_loses_the_group_and_nothing_else(void **state)
     lh_fake_disk_limit(r.env, lh_fake_disk_used(r.env) + HEADER + ENTRY);
     add(&r, 3);
     assert_int_equal(ps_wal_commit(r.wal), LH_ERR_DISK_FULL); // a whole segment has no room
-    assert_int_equal(ps_wal_commit_small(r.wal, 0), LH_OK);   // but this group has
+    assert_int_equal(ps_wal_commit_small(r.wal, 0), LH_OK);   // this group has room
     ps_wal_group_done(r.wal);
     assert_int_equal(open_wal(&r), LH_ERR_DISK_FULL);
     lh_fake_disk_limit(r.env, 0);

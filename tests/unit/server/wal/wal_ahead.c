@@ -19,7 +19,7 @@ struct rig {
     struct ps_wal_conf conf;
     struct ps_wal *wal;
     struct lh_log *log;
-    uint8_t body[VERSIONS_MAX][BODY]; // of each version
+    uint8_t body[VERSIONS_MAX][BODY]; // body of each version
     bool torn, wrong;
     uint64_t seen; // versions 1 to this were replayed
 };
@@ -168,10 +168,10 @@ static void another_record_leaves_it_behind(void **state)
     (void)state;
     struct rig *r = start(4096);
     fill(r, 1, 2);
-    ahead(r, 9); // for a record that does not come
+    ahead(r, 9); // room for a record that does not come
     fill(r, 3, 4);
     assert_int_equal(ps_wal_segment(r->wal), 2);
-    ahead(r, 6); // for one that is its group's second
+    ahead(r, 6); // room for a record that is its group's second
     add(r, 5);
     add(r, 6);
     commit(r);
@@ -354,7 +354,7 @@ static void a_segment_leaves_a_checkpoint_its_room(void **state)
     assert_int_equal(ps_wal_commit(r->wal), LH_ERR_DISK_FULL);
     assert_int_equal(ps_wal_segment(r->wal), 1);
     ps_wal_drop_group(r->wal);
-    const uint64_t unused = 512 - PS_SEGMENT_HEADER - 3 * ENTRY; // which the start gives back
+    const uint64_t unused = 512 - PS_SEGMENT_HEADER - 3 * ENTRY; // the start gives these back
     r->conf.reserve = 1001 + unused;
     check_replay(r, 3, false);
     add(r, 4);

@@ -112,7 +112,7 @@ static void a_header_of_another_form_is_refused(void **state)
         lh_err err;
     } c[] = {
         {{1, 1, 1, 1}, LH_OK},
-        {{2, 1, 1, 1}, LH_ERR_VERSION}, // of a later build
+        {{2, 1, 1, 1}, LH_ERR_VERSION}, // a later build's
         {{1, 2, 1, 1}, LH_ERR_CORRUPT}, // another segment's, copied over this one
         {{1, 1, 1, 0}, LH_ERR_CORRUPT}, // entries are counted from 1
         {{1, 1, 1, UINT64_MAX}, LH_ERR_CORRUPT},
@@ -201,7 +201,7 @@ static void only_a_durable_position_behind_damage_refuses_it(void **state)
         put_entry(r, 1, 0);
         put_entry(r, 2, 1);
         uint8_t *second = r->segment.data + PS_SEGMENT_HEADER + ENTRY;
-        second[PS_ENTRY_HEADER + LH_RECORD_HEADER + 8] ^= 1; // of its body
+        second[PS_ENTRY_HEADER + LH_RECORD_HEADER + 8] ^= 1; // a byte of its body
         memcpy(second + PS_ENTRY_HEADER + LH_RECORD_HEADER, &PS_ENTRY_MAGIC, 4);
         put_entry(r, 3, durable[i]);
         assert_int_equal(look(r), durable[i] < 2 ? LH_OK : LH_ERR_CORRUPT);

@@ -26,7 +26,7 @@ struct rig {
     size_t seen;
     uint64_t version[SEEN_MAX];
     struct ps_place place[SEEN_MAX];
-    uint8_t body[SEEN_MAX][BODY]; // of records that are not committed yet
+    uint8_t body[SEEN_MAX][BODY]; // bodies of records that are not committed yet
     bool same[SEEN_MAX];          // shard and body are those that record() gave the version
 };
 

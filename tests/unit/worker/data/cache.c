@@ -91,7 +91,7 @@ static void what_was_put_is_got_after_a_restart_too(void **state)
     assert_int_equal(wk_cache_bytes(c), 2 * FILE_BYTES);
     assert_true(get(c, 1) && get(c, 2));
     uint8_t other[BYTES - 1];
-    assert_false(wk_cache_get(c, "unit-1", other, sizeof other)); // of another size: not this one
+    assert_false(wk_cache_get(c, "unit-1", other, sizeof other)); // another size: not this one
     wk_cache_close(c);
 }
 
@@ -161,7 +161,7 @@ static void damage_is_absence(void **state)
     put(c, 1);
     char path[128];
     snprintf(path, sizeof path, "%s/unit-1.unit", dir);
-    assert_int_equal(unlink(path), 0); // by somebody else
+    assert_int_equal(unlink(path), 0); // somebody else removes it
     assert_false(get(c, 1));
     wk_cache_close(c);
 }

@@ -310,7 +310,7 @@ static void threads_do_not_disturb_each_other(void **state)
     assert_int_equal(pthread_join(other, &failed), 0);
     assert_null(failed);
     for (uint64_t u = 0; u < UNITS; u++) wk_loader_announce(f.l, u);
-    close_fixture(&f); // with announcements under way
+    close_fixture(&f); // announcements are still under way
 }
 
 int main(void)

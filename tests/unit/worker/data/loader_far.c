@@ -20,7 +20,7 @@
 #include "worker/data/loader.h"
 
 enum { UNITS = 40, TOKENS = 64, OWN = 30, FETCHES = 4 };
-enum { ENTRY_BYTES = (TOKENS + 1) * 2 + 20 }; // of a unit in the cache
+enum { ENTRY_BYTES = (TOKENS + 1) * 2 + 20 }; // bytes of a unit in the cache
 
 struct far {
     struct wk_source base; // first
@@ -28,7 +28,7 @@ struct far {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     unsigned inside, wanted; // readers now; held until so many are
-    unsigned delay_us;       // of every read
+    unsigned delay_us;       // time that every read takes
     bool held;               // readers of europe's files stay
     bool gone;               // every read fails
 };

@@ -81,7 +81,7 @@ static void a_removal_that_was_not_synced_may_come_back_whole(void **state)
         back++;
         assert_int_equal(wk_outbox_drop(&m->box, e), LH_OK);
     }
-    assert_true(back > 0 && back < 20); // so the durable test above could have failed
+    assert_true(back > 0 && back < 20); // the durable test above could have failed
 }
 
 static void one_that_leaves_is_off_the_list_before_its_file_is_gone(void **state)
@@ -99,7 +99,7 @@ static void one_that_leaves_is_off_the_list_before_its_file_is_gone(void **state
     assert_ptr_equal(m->box.first, e[2]);
     assert_int_equal(m->box.entries, 2);
     assert_int_equal(m->box.bytes, rest);
-    restart(m, false); // which finds what nobody has removed yet
+    restart(m, false); // the start finds what nobody has removed yet
     assert_int_equal(m->box.entries, 3);
     assert_entry(m, m->box.first, 1, 2);
     assert_false(wk_outbox_begin_removal(&m->box));

@@ -355,7 +355,7 @@ static void too_much_memory_is_said(void **state)
     f->conf.values = UINT64_C(1) << 59; // more than any file may have: nothing is tried
     assert_int_equal(wk_shm_lead(&f->conf, &f->r), LH_ERR_NO_MEMORY);
     assert_non_null(strstr(lh_err_text(LH_ERR_NO_MEMORY), "/dev/shm"));
-    f->conf.values = VALUES; // and nothing is left of the attempt
+    f->conf.values = VALUES; // nothing is left of the attempt
     lead(f);
 }
 

@@ -18,7 +18,7 @@
 enum { TEXTS = 2, COUNT = 70, SEQUENCE = 16, EVERY = 1000 };
 static const int64_t TICK = LH_SECOND;
 
-static int64_t now_ns; // of the test's clock
+static int64_t now_ns; // the test clock's time
 
 static int64_t ticking(struct lh_env *env)
 {

@@ -83,7 +83,7 @@ static void a_held_rate_survives_a_save(void **state)
         assert_true(fabs(x.rate / 3e-3 - (i <= 7 ? 0.25 : 1)) < 1e-6);
         assert_true((x.noise > 0) == (i < 7)); // nobody measures it any more
     }
-    struct wk_trainer *later = trainer_of(f, &c); // and what was released stays so
+    struct wk_trainer *later = trainer_of(f, &c); // a released measurement stays so
     lh_buf_clear(&saved);
     assert_int_equal(a->ops->save(a, &saved), LH_OK);
     assert_int_equal(later->ops->load(later, lh_buf_span(&saved)), LH_OK);

@@ -108,7 +108,7 @@ static void no_byte_of_a_bulk_is_copied(void **state)
     assert_ptr_equal(part[1].data, b->data + 100); // out: the slice is the blob's memory
     assert_int_equal(part[1].len, MIB - 200);
     assert_int_equal(atomic_load(&b->owners), 2);
-    for (size_t i = 0; i < 2; i++) { // in: the parts are gRPC's own slices
+    for (size_t i = 0; i < 2; i++) { // these stay inside: the parts are gRPC's own slices
         const grpc_slice *slice = &m->data.raw.slice_buffer.slices[i];
         assert_ptr_equal(part[i].data, GRPC_SLICE_START_PTR(*slice));
     }
@@ -360,7 +360,7 @@ static void nobody_there(void **state)
     assert_non_null(strstr(s.text, w->bound)); // it says who
     assert_non_null(strstr(s.text, "refused"));
     assert_int_equal(s.sent, 0);
-    for (int i = 0; i < 3; i++) { // and at once, however often
+    for (int i = 0; i < 3; i++) { // it fails at once, however often
         struct side again = {0};
         int64_t start = lh_now(w->env);
         side_open(w, &again, LH_RPC_JOIN, 0);

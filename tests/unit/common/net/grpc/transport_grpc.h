@@ -37,7 +37,7 @@ struct side {
     bool lazy;            // reads only when the test says so
     bool echo;            // what comes goes back
     bool hold;            // server: does not finish at the half close
-    struct lh_blob *bulk; // of the messages below; borrowed from the test
+    struct lh_blob *bulk; // bulk of the messages below; borrowed from the test
     int to_send;          // messages of the whole bulk; the next goes when one has left
     bool finish_after;    // finishes when they are all handed over
     lh_err end;           // server: the status it finishes with
@@ -45,7 +45,7 @@ struct side {
     // what it heard
     int messages, sent, half_closes, closes;
     uint64_t bytes;
-    uint32_t crc; // of all bytes
+    uint32_t crc; // CRC-32C of all bytes
     lh_err status;
     char text[512], last[64]; // text of the status; first bytes of the last message
 };

@@ -58,7 +58,7 @@ static void stranger_comes(const struct world *w, in_addr_t from, struct strange
     out->process = fork();
     assert_true(out->process >= 0);
     if (out->process == 0) {
-        close(end[1]); // or it would never see the end
+        close(end[1]); // the child would never see the end otherwise
         hold_connections(address_of(w), from, said[1], end[0]);
     }
     close(said[1]);
@@ -95,7 +95,7 @@ static void strangers_shut_no_door(void **state)
     int file = open("/dev/null", O_RDONLY); // a descriptor is left for the log
     assert_true(file >= 0);
     close(file);
-    assert_int_equal(w->accepted[0].closes, 0); // who was in is
+    assert_int_equal(w->accepted[0].closes, 0); // earlier connections stay
     for (int i = 0; i < STRANGERS; i++) stranger_goes(&s[i]);
     struct lh_transport *late;
     assert_int_equal(create(w, "worker", &late), LH_OK);
@@ -163,12 +163,12 @@ static void what_nobody_reads_takes_bounded_memory(void **state)
         calm = now == held ? calm + 1 : 0;
         held = now;
     }
-    assert_true(held <= LH_GRPC_MEMORY_MAX + 64 * MIB); // that, and what is on the way
+    assert_true(held <= LH_GRPC_MEMORY_MAX + 64 * MIB); // what is on the way comes on top
     for (int i = 0; i < CALLS; i++)
         if (!s[i].closes) lh_call_cancel(s[i].call);
     for (int i = 0; i < CALLS; i++) UNTIL(w, s[i].closes);
     w->plan = (struct side){0};
-    struct side after = call_once(w, w->link, LH_RPC_JOIN); // who comes again gets in
+    struct side after = call_once(w, w->link, LH_RPC_JOIN); // a call that is repeated gets in
     for (start = lh_now(w->env); after.status;) {
         assert_true(lh_now(w->env) - start < PATIENCE_S * LH_SECOND);
         after = call_once(w, w->link, LH_RPC_JOIN);

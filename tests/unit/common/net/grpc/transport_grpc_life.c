@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 struct drama {
-    const char *event; // where it happens
+    const char *event; // the event at which it happens
     void (*act)(struct side *s);
     bool at_server, done;
 };
@@ -476,7 +476,7 @@ static void random_orders_end_well(void **state)
         random_step(w, &s[lh_random_below(w->env, AT_ONCE)], b);
         if (w->accepts && step % 4 == 0) random_server_step(w);
         if (step % 3 == 0) settle(w);
-        if (step % 20 == 0) pass_ms(w, 1); // else nothing gets far
+        if (step % 20 == 0) pass_ms(w, 1); // nothing would get far otherwise
     }
     for (int i = 0; i < AT_ONCE; i++)
         if (s[i].w && !s[i].closes) lh_call_cancel(s[i].call);

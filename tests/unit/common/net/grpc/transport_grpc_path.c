@@ -20,7 +20,7 @@
 #define TCP_RTO_MAX_MS 44
 #endif
 
-enum { MS = 1000 }; // in us
+enum { MS = 1000 }; // a millisecond in microseconds
 
 struct pair {
     int near, far;

@@ -59,7 +59,7 @@ static void a_server_renews_without_a_restart(void **state)
     UNTIL(w, w->accepted[0].messages == 1);
     lh_call_cancel(open.call);
     UNTIL(w, open.closes);
-    w->link->transport_ops->hangup(w->link); // else its connection would be used on
+    w->link->transport_ops->hangup(w->link); // its connection would be used on otherwise
     w->link = NULL;
     struct side s = call_once(w, dial(w->client, w->bound, LH_S), LH_RPC_JOIN);
     assert_int_equal(s.status, LH_ERR_UNAUTHENTICATED);

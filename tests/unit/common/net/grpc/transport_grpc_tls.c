@@ -225,7 +225,7 @@ static void a_server_of_another_role_is_not_believed(void **state)
     assert_says(s.text, "a coordinator of run r1");
     assert_says(s.text, w->bound);
     assert_int_equal(w->asked, 0);
-    s = call_once(w, link, LH_RPC_JOIN); // and again, from the same link
+    s = call_once(w, link, LH_RPC_JOIN); // the same link fails again
     assert_int_equal(s.status, LH_ERR_UNAUTHENTICATED);
     assert_works(w, w->link);
 }
@@ -484,7 +484,7 @@ static void *shake(void *arg)
     struct handshake *h = arg;
     struct paths p = paths_of(h->w, "worker");
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
-    SSL_CTX_set_security_level(context, 0); // or OpenSSL itself would not offer 1.1
+    SSL_CTX_set_security_level(context, 0); // OpenSSL itself would not offer 1.1 otherwise
     SSL_CTX_set_max_proto_version(context, h->version);
     SSL_CTX_set_min_proto_version(context, TLS1_VERSION);
     bool ready = SSL_CTX_use_certificate_file(context, p.cert, SSL_FILETYPE_PEM) == 1 &&
