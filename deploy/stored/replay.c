@@ -220,7 +220,7 @@ lh_err dp_replay_rows(const struct dp_replay *r, json_t **out)
     return rows ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for the rows");
 }
 
-static LH_MUST lh_err check_complete(const struct dp_replay *r)
+lh_err dp_replay_complete(const struct dp_replay *r)
 {
     char missing[128] = "";
     size_t used = 0;
@@ -237,7 +237,7 @@ static LH_MUST lh_err check_complete(const struct dp_replay *r)
 lh_err dp_replay_export(const struct dp_replay *r, const char *path)
 {
     const struct lh_manifest *m = &r->job->manifest;
-    LH_TRY(check_complete(r));
+    LH_TRY(dp_replay_complete(r));
     json_t *about = json_pack("{s:s s:s}", "format", "longhaul", "run", r->job->run);
     float *theta = malloc(m->values * sizeof *theta + 1);
     lh_err err = theta && about ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for %s", path);

@@ -38,8 +38,9 @@ LH_MUST lh_err dp_replay_want(struct dp_replay *r, const char *text);
 LH_MUST lh_err dp_replay_dir(struct dp_replay *r, const char *dir);
 // Rows of the shards: shard, version, epoch, from, records, chain, digest. The caller drops it.
 LH_MUST lh_err dp_replay_rows(const struct dp_replay *r, json_t **out);
-// Writes the parameters (weights_file.h); every shard must be there: LH_ERR_NOT_FOUND names those
-// that are not.
+// LH_ERR_NOT_FOUND names the shards of the model that no directory had.
+LH_MUST lh_err dp_replay_complete(const struct dp_replay *r);
+// Writes the parameters (weights_file.h); every shard must be there, as dp_replay_complete() says.
 LH_MUST lh_err dp_replay_export(const struct dp_replay *r, const char *path);
 
 #endif
