@@ -161,6 +161,17 @@ static bool windowed(const struct reading *r, uint32_t context)
     return on && json_is_integer(window) && json_integer_value(window) < context;
 }
 
+// Whether a worker reads the shape back from a manifest.
+static bool takes(const struct wk_shape *s)
+{
+    struct wk_shape again;
+    struct lh_buf text = lh_buf(4096);
+    bool good = !wk_shape_check(s) && !wk_shape_write(s, &text) &&
+                !wk_shape_parse((const char *)text.data, &again);
+    lh_buf_free(&text);
+    return good;
+}
+
 static const char *why_not(const struct reading *r, const struct llama *m, struct wk_shape *s)
 {
     const json_t *eps = json_object_get(r->config, "rms_norm_eps");
@@ -171,7 +182,7 @@ static const char *why_not(const struct reading *r, const struct llama *m, struc
     if (windowed(r, s->context)) return "a sliding window";
     if (!read_rope(r, &s->rope_theta)) return "scaled rotary positions";
     if (json_is_number(eps)) s->rms_eps = json_number_value(eps);
-    return wk_shape_check(s) ? "sizes that it does not take" : NULL;
+    return takes(s) ? NULL : "sizes that it does not take";
 }
 
 static void fill_shape(struct reading *r, const struct llama *m, bool tied, uint32_t context)
