@@ -17,6 +17,7 @@ struct request {
     struct dp_job job;
     const char *format, *run_dir, *parameters, *out, *like, *dtype, *most;
     struct dp_texts dirs, at;
+    bool weights_only;
     char path[2][DP_PATH_SIZE];
 };
 
@@ -70,8 +71,9 @@ static LH_MUST lh_err check(struct request *q, const char *usage)
                            "on, give its servers' directories",
                            q->parameters);
     }
-    if (q->parameters && q->at.count)
-        return lh_fail(LH_ERR_INVALID, "--at is for servers' directories; a file has one state");
+    if (q->parameters && (q->at.count || q->weights_only))
+        return lh_fail(LH_ERR_INVALID, "--at and --weights-only are for servers' directories; a "
+                                       "file has one state");
     if (q->parameters && !q->job.manifest_path)
         return lh_fail(LH_ERR_INVALID, "--manifest is missing: model.json says what the file is");
     return LH_OK;
@@ -170,6 +172,7 @@ static LH_MUST lh_err export_file(struct request *q, struct dp_export *e)
 static LH_MUST lh_err export_shards(struct dp_replay *r, struct request *q, struct dp_export *e)
 {
     json_t *rows = NULL;
+    r->weights_only = q->weights_only;
     for (unsigned i = 0; i < q->at.count; i++) LH_TRY(dp_replay_want(r, q->at.at[i]));
     if (!q->dirs.count) LH_TRY(dp_replay_dir(r, q->job.dir));
     for (unsigned i = 0; i < q->dirs.count; i++) LH_TRY(dp_replay_dir(r, q->dirs.at[i]));
@@ -208,6 +211,8 @@ static LH_MUST lh_err run(int argc, char **argv)
         {"--out", DP_TEXT, &q.out, "FOLDER", "the model goes here; it must hold none yet"},
         {"--at", DP_EACH, &q.at, "[SHARD:]VERSION",
          "of all shards, or of one; may repeat (the last there is)"},
+        {"--weights-only", DP_SWITCH, &q.weights_only, NULL,
+         "from checkpoints of weights only, without the log"},
         {"--dir", DP_TEXT, &q.run_dir, "RUNDIR", "a run's folder: model.json and final.bin"},
         {"--parameters", DP_TEXT, &q.parameters, "FILE",
          "plain fp32, as a worker's final.weights, instead of DIR"},

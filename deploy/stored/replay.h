@@ -18,10 +18,12 @@ struct dp_replayed {
     uint64_t epoch;         // highest that any of its records and checkpoints has
     const char *dir;        // borrows
     struct lk_replica replica;
+    struct lh_hash weights_digest; // with weights_only: what the file says of its parameters
 };
 
 struct dp_replay {
     struct dp_job *job;
+    bool weights_only;         // from checkpoints of weights only; nothing is folded onto them
     bool oldest;               // from the oldest state there is, so that every record is folded
     uint64_t to;               // for shards of which none was asked for by number
     struct dp_replayed *shard; // job->manifest.shards of them

@@ -284,6 +284,34 @@ static void every_version_of_a_server_comes_out(void **state)
     lh_buf_free(&want);
 }
 
+// Both kinds of checkpoints, without a log beside them.
+static void a_folder_of_checkpoints_is_enough(void **state)
+{
+    struct history_rig *r = *state;
+    struct lh_buf a = lh_buf(1 << 20), b = lh_buf(1 << 20);
+    assert_int_equal(run(r, "@server JOB --weights-only --out @none"), DP_MISSING);
+    for (uint32_t shard = 0; shard < HISTORY_SHARDS; shard++)
+        for (int weights = 0; weights < 2; weights++) history_write(&r->h, shard, weights);
+    history_copy_out(&r->h, history_in_root(r, "server"));
+    assert_int_equal(run(r, "@server JOB --out @whole"), DP_OK);
+    assert_int_equal(run(r, "@server/checkpoints JOB --out @full"), DP_OK);
+    assert_int_equal(run(r, "@server/checkpoints JOB --weights-only --out @weights"), DP_OK);
+    assert_int_equal(run(r, "@server JOB --weights-only --at 1000 --out @none"), DP_MISSING);
+    assert_int_equal(dp_file_read(history_in_root(r, "whole/model.safetensors"), &a), LH_OK);
+    assert_int_equal(dp_file_read(history_in_root(r, "full/model.safetensors"), &b), LH_OK);
+    assert_true(lh_span_equal(lh_buf_span(&a), lh_buf_span(&b)));
+    assert_int_equal(dp_file_read(history_in_root(r, "weights/model.safetensors"), &b), LH_OK);
+    assert_true(lh_span_equal(lh_buf_span(&a), lh_buf_span(&b)));
+    json_t *about;
+    json_int_t version;
+    assert_int_equal(dp_folder_json(history_in_root(r, "weights"), "longhaul.json", &about), LH_OK);
+    assert_int_equal(json_unpack(about, "{s:[{s:I}]}", "shards", "version", &version), 0);
+    assert_int_equal(version, r->h.replica[0].ledger.version);
+    json_decref(about);
+    lh_buf_free(&a);
+    lh_buf_free(&b);
+}
+
 static void a_wrong_line_is_told(void **state)
 {
     struct history_rig *r = *state;
@@ -318,6 +346,7 @@ int main(void)
         TEST(a_large_model_is_cut_into_files),
         TEST(another_models_folder_is_refused),
         COMMAND(every_version_of_a_server_comes_out),
+        COMMAND(a_folder_of_checkpoints_is_enough),
         COMMAND(a_wrong_line_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
