@@ -1,4 +1,5 @@
-// longhaul model init: the manifest and the initial parameters of a new model.
+// longhaul model: manifest and initial parameters of a model. `init` is here, `import` in
+// deploy/models/import_command.c.
 //
 //   DIR/model.json   the manifest (common/format/manifest.h), for servers and workers
 //   DIR/weights.bin  its parameters, fp32, little endian, in the manifest's order; for servers
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "deploy/models/models.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/files.h"
 #include "worker/train/model.h"
@@ -73,7 +75,7 @@ static LH_MUST lh_err make(const struct request *q)
     return err;
 }
 
-static LH_MUST lh_err run(int argc, char **argv)
+static LH_MUST lh_err run_init(int argc, char **argv)
 {
     struct request q = {.out = ".", .shards = 1, .seed = 1};
     const char *shards = NULL, *seed = NULL;
@@ -93,11 +95,27 @@ static LH_MUST lh_err run(int argc, char **argv)
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
-    if (rest.count != 1 || strcmp(rest.at[0], "init") != 0 || !q.shape)
-        return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    if (rest.count || !q.shape) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
     LH_TRY(dp_number("--shards", shards, 1, 65536, &q.shards));
     LH_TRY(dp_number("--seed", seed, 0, UINT64_MAX, &q.seed));
     return make(&q);
+}
+
+static LH_MUST lh_err run(int argc, char **argv)
+{
+    const char *verb = argc > 1 ? argv[1] : "";
+    const struct dp_usage usage = {
+        "longhaul model init | import [flags]",
+        "init    a new model: initial parameters from a seed\n"
+        "import  a model of Hugging Face's: its parameters are the initial ones\n\n"
+        "`longhaul model VERB --help` lists the flags of each.",
+        NULL, 0};
+    struct dp_texts rest;
+    bool help;
+    if (!strcmp(verb, "init")) return run_init(argc - 1, argv + 1);
+    if (!strcmp(verb, "import")) return dp_model_import(argc - 1, argv + 1);
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    return help ? LH_OK : lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
 }
 
 int dp_cmd_model(int argc, char **argv)

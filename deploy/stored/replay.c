@@ -172,12 +172,68 @@ static LH_MUST lh_err check_reached(const struct dp_replayed *s)
                    s->replica.ledger.shard, s->to, s->dir, version);
 }
 
+// ---------------------------------------------------------------- weights only
+
+static void meet_weights(void *arg, const char *file)
+{
+    struct reading *q = arg;
+    struct lk_checkpoint_name name;
+    struct dp_replayed *s = NULL;
+    if (q->err || !lk_checkpoint_name_parse(file, &name) || !name.weights) return;
+    q->err = meet(q, name.shard, &s);
+    if (!q->err && (name.version == s->to || (s->to == HEAD && name.version >= s->last)))
+        s->last = name.version;
+}
+
+static LH_MUST lh_err read_weights(struct reading *q, uint32_t shard)
+{
+    struct dp_replayed *s = &q->r->shard[shard];
+    const struct dp_job *job = q->r->job;
+    const struct lk_checkpoint_conf conf = {
+        .env = job->env, .dir = q->checkpoints, .keys = job->keys};
+    const struct lk_checkpoint_name name = {shard, s->last, true};
+    struct lk_checkpoint_info info;
+    char path[LH_PATH_SIZE];
+    if (!s->last)
+        return lh_fail(LH_ERR_NOT_FOUND,
+                       "shard %" PRIu32 ": no checkpoint of weights only of version %" PRIu64
+                       " in %s",
+                       shard, s->to, q->checkpoints);
+    LH_TRY(lk_checkpoint_path(q->checkpoints, &name, path));
+    LH_TRY(lk_checkpoint_peek(job->env, path, &info));
+    LH_TRY(lk_checkpoint_read(&conf, path, &s->replica));
+    s->replica.ledger.version = s->base = info.version;
+    s->replica.ledger.epoch = info.epoch;
+    s->replica.ledger.chain = info.chain;
+    s->weights_digest = info.digest;
+    return LH_OK;
+}
+
+static LH_MUST lh_err weights_dir(struct reading *q)
+{
+    struct dp_replay *r = q->r;
+    bool any = false;
+    LH_TRY(dp_job_checkpoint_dir(q->dir, q->checkpoints));
+    LH_TRY(r->job->env->ops->files->list(r->job->env, q->checkpoints, meet_weights, q));
+    LH_TRY(q->err);
+    for (uint32_t i = 0; i < r->job->manifest.shards; i++) {
+        if (!r->shard[i].here || r->shard[i].dir != q->dir) continue;
+        LH_TRY(read_weights(q, i));
+        any = true;
+    }
+    if (any) return LH_OK;
+    return lh_fail(LH_ERR_NOT_FOUND, "%s: no checkpoint of weights only", q->checkpoints);
+}
+
+// ---------------------------------------------------------------- a directory
+
 lh_err dp_replay_dir(struct dp_replay *r, const char *dir)
 {
     struct reading q = {.r = r, .dir = dir};
     struct dp_job *job = r->job;
     struct ps_wal_found found;
     const struct lh_files_ops *files = job->env->ops->files;
+    if (r->weights_only) return weights_dir(&q);
     LH_TRY(dp_job_log_dir(dir, q.log));
     LH_TRY(dp_job_checkpoint_dir(dir, q.checkpoints));
     LH_TRY(files->list(job->env, q.checkpoints, meet_checkpoint, &q));
@@ -207,7 +263,8 @@ lh_err dp_replay_rows(const struct dp_replay *r, json_t **out)
         if (!s->here) continue;
         char chain[2 * LH_HASH_BYTES + 1], hex[2 * LH_HASH_BYTES + 1];
         const struct lh_ledger *l = &s->replica.ledger;
-        struct lh_hash digest = lk_replica_digest(&s->replica);
+        struct lh_hash digest =
+            r->weights_only ? s->weights_digest : lk_replica_digest(&s->replica);
         lh_hash_hex(&l->chain, chain);
         lh_hash_hex(&digest, hex);
         json_array_append_new(
@@ -220,7 +277,7 @@ lh_err dp_replay_rows(const struct dp_replay *r, json_t **out)
     return rows ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for the rows");
 }
 
-static LH_MUST lh_err check_complete(const struct dp_replay *r)
+lh_err dp_replay_complete(const struct dp_replay *r)
 {
     char missing[128] = "";
     size_t used = 0;
@@ -237,7 +294,7 @@ static LH_MUST lh_err check_complete(const struct dp_replay *r)
 lh_err dp_replay_export(const struct dp_replay *r, const char *path)
 {
     const struct lh_manifest *m = &r->job->manifest;
-    LH_TRY(check_complete(r));
+    LH_TRY(dp_replay_complete(r));
     json_t *about = json_pack("{s:s s:s}", "format", "longhaul", "run", r->job->run);
     float *theta = malloc(m->values * sizeof *theta + 1);
     lh_err err = theta && about ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for %s", path);

@@ -18,12 +18,14 @@ struct dp_replayed {
     uint64_t epoch;         // highest that any of its records and checkpoints has
     const char *dir;        // borrows
     struct lk_replica replica;
+    struct lh_hash weights_digest; // with weights_only: what the file says of its parameters
 };
 
 struct dp_replay {
     struct dp_job *job;
-    bool oldest; // from the oldest state there is, so that every record is folded
-    uint64_t to; // the version to replay to, where a shard was asked for without a number
+    bool weights_only; // from checkpoints of weights only; nothing is folded onto them
+    bool oldest;       // from the oldest state there is, so that every record is folded
+    uint64_t to;       // the version to replay to, where a shard was asked for without a number
     struct dp_replayed *shard; // job->manifest.shards of them
 };
 
@@ -38,8 +40,9 @@ LH_MUST lh_err dp_replay_want(struct dp_replay *r, const char *text);
 LH_MUST lh_err dp_replay_dir(struct dp_replay *r, const char *dir);
 // Rows of the shards: shard, version, epoch, from, records, chain, digest. The caller drops it.
 LH_MUST lh_err dp_replay_rows(const struct dp_replay *r, json_t **out);
-// Writes the parameters (weights_file.h); every shard must be there: LH_ERR_NOT_FOUND names those
-// that are not.
+// LH_ERR_NOT_FOUND names the shards of the model that no directory had.
+LH_MUST lh_err dp_replay_complete(const struct dp_replay *r);
+// Writes the parameters (weights_file.h); every shard must be there, as dp_replay_complete() says.
 LH_MUST lh_err dp_replay_export(const struct dp_replay *r, const char *path);
 
 #endif

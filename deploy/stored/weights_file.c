@@ -1,13 +1,11 @@
 // Parameter files. See weights_file.h.
 #include "deploy/stored/weights_file.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "deploy/tool/files.h"
+#include "deploy/models/output.h"
+#include "deploy/models/safetensors.h"
 
 static const char SUFFIX[] = ".safetensors";
 
@@ -19,49 +17,34 @@ static bool is_safetensors(const char *path)
 
 static LH_MUST lh_err put_header(struct lh_buf *out, const struct lh_manifest *m, json_t *about)
 {
-    json_t *root = json_pack("{s:O}", "__metadata__", about);
-    for (uint32_t i = 0; i < m->tensors; i++) {
+    struct dp_st_tensor *tensor = calloc(m->tensors, sizeof *tensor);
+    if (!tensor) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the header");
+    lh_err err = LH_OK;
+    for (uint32_t i = 0; !err && i < m->tensors; i++) {
         const struct lh_tensor *t = &m->tensor[i];
-        json_t *shape = json_array();
-        for (int d = 0; d < t->dims; d++)
-            json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
-        json_object_set_new(root, t->name,
-                            json_pack("{s:s s:o s:[I,I]}", "dtype", "F32", "shape", shape,
-                                      "data_offsets", (json_int_t)(t->offset * sizeof(float)),
-                                      (json_int_t)((t->offset + t->len) * sizeof(float))));
+        tensor[i] = (struct dp_st_tensor){
+            .name = t->name, .dtype = DP_DTYPE_F32, .dims = (unsigned)t->dims};
+        memcpy(tensor[i].shape, t->shape, (size_t)t->dims * sizeof *t->shape);
+        err = dp_st_measure("header", &tensor[i]);
     }
-    char *text = json_dumps(root, JSON_COMPACT);
-    json_decref(root);
-    if (!text) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the header");
-    size_t len = strlen(text), room = (8 - len % 8) % 8; // the tensors begin at a multiple of 8
-    lh_put_u64(out, len + room);
-    lh_put(out, text, len);
-    for (size_t i = 0; i < room; i++) lh_put_u8(out, ' ');
-    free(text);
-    return lh_buf_err(out);
+    if (!err) err = dp_st_header(tensor, m->tensors, about, out);
+    free(tensor);
+    return err;
 }
 
 lh_err dp_weights_write(const char *path, const struct lh_manifest *m, const float *theta,
                         json_t *about)
 {
-    char tmp[DP_PATH_SIZE];
-    struct lh_buf header = lh_buf(64 << 20);
-    LH_TRY(dp_path(tmp, "%s.tmp", path));
+    struct dp_output out;
+    struct lh_buf header = lh_buf(DP_ST_HEADER_MAX + 64);
     lh_err err = is_safetensors(path) ? put_header(&header, m, about) : LH_OK;
-    if (err) {
-        lh_buf_free(&header);
-        return err;
+    if (!err) err = dp_output_begin(&out, path);
+    if (!err) {
+        err = dp_output_put(&out, lh_buf_span(&header));
+        // little endian, as the machine is
+        if (!err) err = dp_output_put(&out, lh_span(theta, m->values * sizeof *theta));
+        err = dp_output_end(&out, err);
     }
-    FILE *file = fopen(tmp, "wb");
-    bool good = file;
-    if (good && header.len) good = fwrite(header.data, 1, header.len, file) == header.len;
-    // little endian, as the machine is
-    good = good && fwrite(theta, sizeof *theta, m->values, file) == m->values;
-    good = good && !fflush(file) && !fsync(fileno(file));
-    if (file && fclose(file)) good = false;
-    good = good && !rename(tmp, path);
-    err = good ? LH_OK : lh_fail_errno(errno, "%s", path);
-    if (file && !good) unlink(tmp);
     lh_buf_free(&header);
     return err;
 }

@@ -38,6 +38,8 @@ static const struct lh_config_row run_rows[] = {
         "Throttle of all regions together, shared by their speeds"),
     LH_CONFIG_ROW_STRING(T, "coordinator.region", coordinator_region, NULL,
         "Region that the coordinator stands in"),
+    LH_CONFIG_ROW_STRING(T, "model.import", model.import, "",
+        "Folder that `longhaul model import` made; of all other model rows context alone counts"),
     LH_CONFIG_ROW_INT(T, "model.vocabulary", model.vocabulary, "256", 2, 1e6, "ids", NULL,
         "Token ids; 256: bytes"),
     LH_CONFIG_ROW_INT(T, "model.dim", model.dim, "96", 2, 65536, NULL, NULL, "Width of the model"),

@@ -3,7 +3,7 @@
 //   run: three-regions
 //   budget_tokens: 3_000_000
 //   tokens_per_s: 8000             # of all regions together; left out: as fast as they can
-//   model: {dim: 96, layers: 4, ...}
+//   model: {dim: 96, layers: 4, ...} # or {import: FOLDER, context: 128}
 //   coordinator: {region: europe}
 //   servers:                       # every shard from 0 on belongs to exactly one
 //     - {name: s0, region: europe, shards: [0]}
@@ -41,6 +41,7 @@ struct dp_run_settings { // the rows outside the lists
     double tokens_per_s; // 0: no throttle
     const char *coordinator_region;
     struct {
+        const char *import; // "": a new model, of the shape that follows
         int64_t vocabulary, dim, layers, heads, kv_heads, ffn, context;
         double rope_theta, rms_eps;
         bool qkv_bias, tied;

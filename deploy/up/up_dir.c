@@ -27,6 +27,24 @@ static const char ADMIN[] = "admin"; // get_command.c looks for its files
 
 // ---------------------------------------------------------------- model
 
+// The shape of an imported model, whose tensors must be the built-in trainer's.
+static LH_MUST lh_err imported_shape(const char *dir, struct wk_shape *out)
+{
+    char path[DP_PATH_SIZE];
+    struct lh_manifest is = {0}, ours = {0};
+    LH_TRY(dp_path(path, "%s/model.json", dir));
+    LH_TRY(dp_manifest_load(path, &is));
+    lh_err err = wk_shape_parse(is.model_json, out);
+    if (err)
+        err = lh_fail(err, "%s: `up` trains with the built-in trainer: %s", path, lh_err_text(err));
+    if (!err) err = wk_model_manifest(out, is.shards, &ours);
+    if (!err && !lh_hash_equal(&is.hash, &ours.hash))
+        err = lh_fail(LH_ERR_MANIFEST, "%s: its tensors are not those of its \"model\"", path);
+    lh_manifest_free(&ours);
+    lh_manifest_free(&is);
+    return err;
+}
+
 lh_err dp_dir_model(struct dp_up *up)
 {
     const struct dp_run_settings *r = up->t->run;
@@ -43,6 +61,8 @@ lh_err dp_dir_model(struct dp_up *up)
         .qkv_bias = r->model.qkv_bias,
         .tied = r->model.tied,
     };
+    if (r->model.import[0]) LH_TRY(imported_shape(r->model.import, &up->shape));
+    up->shape.context = (uint32_t)r->model.context;
     if (up->t->shards > DP_SHARDS_MAX)
         return lh_fail(LH_ERR_CONFIG, "%u shards: `up` shows at most %d", up->t->shards,
                        DP_SHARDS_MAX);
@@ -225,13 +245,25 @@ static LH_MUST lh_err prepare_secrets(struct dp_up *up)
     return issue(up, LH_A, up->t->coordinator, ADMIN, secrets);
 }
 
+static LH_MUST lh_err first_values(const struct dp_up *up, float **out)
+{
+    char path[DP_PATH_SIZE];
+    uint64_t values = up->manifest.values;
+    if (up->t->run->model.import[0]) {
+        LH_TRY(dp_path(path, "%s/weights.bin", up->t->run->model.import));
+        return dp_floats_load(path, values, out);
+    }
+    *out = malloc(values * sizeof **out);
+    return *out ? wk_model_init(&up->shape, (uint64_t)up->t->run->seed, *out)
+                : lh_fail(LH_ERR_NO_MEMORY, "no memory for the parameters");
+}
+
 static LH_MUST lh_err write_weights(const struct dp_up *up, const char *path)
 {
     uint64_t values = up->manifest.values;
-    float *theta = malloc(values * sizeof *theta);
+    float *theta = NULL;
     struct lh_buf bytes = lh_buf(values * sizeof(float));
-    lh_err err = theta ? wk_model_init(&up->shape, (uint64_t)up->t->run->seed, theta)
-                       : lh_fail(LH_ERR_NO_MEMORY, "no memory for the parameters");
+    lh_err err = first_values(up, &theta);
     for (uint64_t i = 0; !err && i < values; i++) lh_put_f32(&bytes, theta[i]);
     if (!err) err = lh_buf_err(&bytes);
     if (!err) err = dp_file_write(path, lh_buf_span(&bytes), 0666);

@@ -264,7 +264,8 @@ class Names(unittest.TestCase):
     def test_they_outlive_a_function_s_way_into_another_file(self):
         text = function(self.BODY)
         name = next(source.functions("common/x.c", text)).name
-        former = {"files": {}, "moved": {f"common/y.c:{name}": "common/x.c"}, "words": {}, "members": {}}
+        former = {"files": {}, "moved": {f"common/y.c:{name}": "common/x.c"}, "words": {},
+                  "members": {}}
         was = self.ids(text)
         self.assertNotEqual({m.id for m in mutants.mutants_of("common/y.c", text)}, was)
         with mock.patch.object(source, "FORMER", former):

@@ -15,7 +15,9 @@
 #include "common/security/certs.h"
 #include "common/security/sign.h"
 #include "common/base/check.h"
+#include "deploy/models/import.h"
 #include "deploy/up/up.h"
+#include "tests/unit/deploy/models/tiny.h"
 
 static char root[] = "/tmp/longhaul-dir-XXXXXX";
 static char run_dir[DP_PATH_SIZE], topology[DP_PATH_SIZE];
@@ -350,6 +352,56 @@ static void totals_of_an_older_up_are_read(void **state)
     close_up(up);
 }
 
+static void import_tiny(const struct folders *f, struct tiny *m, const char *out)
+{
+    struct dp_import q = {.from = folders_path(f, "hf"), .out = folders_path(f, out), .shards = 1};
+    tiny_write(f, m, "hf");
+    assert_int_equal(dp_import(&q), LH_OK);
+    dp_import_free(&q);
+}
+
+static void an_imported_model_is_where_a_run_begins(void **state)
+{
+    (void)state;
+    struct folders f;
+    struct tiny m = tiny_llama(DP_DTYPE_BF16);
+    struct lh_buf yaml = lh_buf(1 << 16), is = lh_buf(1 << 16), was = lh_buf(1 << 16);
+    folders_start(&f);
+    import_tiny(&f, &m, "in");
+    dp_put(&yaml,
+           "run: tiny\nbudget_tokens: 1000\nmodel: {import: %s, context: 8}\n"
+           "coordinator: {region: eu}\nservers:\n  - {name: s0, region: eu, shards: [0, 1]}\n"
+           "regions:\n  eu: {}\n",
+           folders_path(&f, "in"));
+    lh_put_u8(&yaml, 0);
+    assert_int_equal(dp_path(run_dir, "%s/imported", root), LH_OK);
+    struct dp_up *up = open_up((const char *)yaml.data);
+    all(up);
+    assert_int_equal(up->manifest.shards, 2); // the topology's, not the import's
+    assert_int_equal(up->manifest.tensors, TINY_TENSORS);
+    assert_int_equal(up->shape.context, 8);
+    assert_int_equal(up->shape.kv_heads, 1);
+    assert_int_equal(dp_file_read(folders_path(&f, "in/weights.bin"), &was), LH_OK);
+    char path[DP_PATH_SIZE];
+    assert_int_equal(dp_path(path, "%s/weights.bin", run_dir), LH_OK);
+    assert_int_equal(dp_file_read(path, &is), LH_OK);
+    assert_true(lh_span_equal(lh_buf_span(&is), lh_buf_span(&was)));
+    // Of a model that the built-in trainer has no shape of: refused, and told why.
+    m.config = "{\"model_type\":\"other\"}";
+    assert_int_equal(remove(folders_path(&f, "in/model.json")), 0);
+    assert_int_equal(remove(folders_path(&f, "in/weights.bin")), 0);
+    import_tiny(&f, &m, "in");
+    lh_manifest_free(&up->manifest);
+    lh_err err = dp_dir_model(up);
+    assert_int_equal(err, LH_ERR_CONFIG);
+    assert_true(folders_says(err, "`up` trains with the built-in trainer"));
+    close_up(up);
+    folders_end(&f);
+    lh_buf_free(&yaml);
+    lh_buf_free(&is);
+    lh_buf_free(&was);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -362,6 +414,7 @@ int main(void)
         cmocka_unit_test(ranks_belong_to_their_worker),
         cmocka_unit_test(totals_are_kept),
         cmocka_unit_test(totals_of_an_older_up_are_read),
+        cmocka_unit_test(an_imported_model_is_where_a_run_begins),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

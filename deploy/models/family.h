@@ -1,0 +1,37 @@
+// What a config.json says of a model: its family's tensors with their shapes, which of them are
+// one, what is stored beside them, and whether the built-in trainer can train it.
+#ifndef DP_FAMILY_H
+#define DP_FAMILY_H
+
+#include <jansson.h>
+
+#include "common/format/manifest.h"
+#include "worker/train/model.h"
+
+struct dp_expected {
+    char name[128];
+    uint64_t shape[5]; // 0 ends it, as lh_manifest_build() wants it
+};
+
+struct dp_family {
+    const char *type;         // model_type; NULL: no config.json, or it does not say
+    bool known;               // what follows is filled in
+    struct dp_expected *want; // in the model's order
+    uint32_t wants;
+    const char *const *buffers;   // ends with NULL: patterns of what is stored but not trained
+    char head[128], tied_to[128]; // the head, where config.json ties it to another; else ""
+    bool built_in;
+    struct wk_shape shape; // with built_in
+    const char *why_not;   // without: what the built-in trainer cannot do
+};
+
+// `config` may be NULL. A family that is not in the list, or a head other than the one for language
+// models, is not an error: `known` stays false. `has(arg, name)` says which tensors there are: some
+// files name them without the model's prefix. Context: the length of the built-in trainer's
+// sequences; 0: max_position_embeddings, 2048 at most. LH_ERR_CONFIG: a key is missing or makes no
+// sense. dp_family_free() it; `type` borrows from config.
+LH_MUST lh_err dp_family_read(const json_t *config, bool (*has)(const void *arg, const char *name),
+                              const void *arg, uint32_t context, struct dp_family *out);
+void dp_family_free(struct dp_family *f);
+
+#endif
