@@ -139,24 +139,15 @@ static bool worker_missed(const struct longhaul *c, uint64_t step)
     return step - c->away_from >= most;
 }
 
-int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens, unsigned *due)
+static int pass(struct longhaul *c, uint64_t step, unsigned *due)
 {
-    int err = begun(c);
-    if (err) return err;
-    if (!due || step <= c->mark.step)
-        return wk_client_fail(c, LONGHAUL_E_INVALID, "steps rise; the last one was %llu",
-                              (unsigned long long)c->mark.step);
-    if (c->ranks > 1 && c->due_set)
-        return wk_client_fail(c, LONGHAUL_E_STATE,
-                              "what was due at step %llu is not done, and other ranks did it",
-                              (unsigned long long)c->mark.step);
-    wk_link_look(c, step);
-    err = alive(c);
-    if (err) return err;
     struct wk_channel_rank *me = wk_channel_rank(&c->channel, c->rank);
-    c->tokens += tokens;
-    c->mark = (struct wk_channel_cut){.step = step, .tokens = c->tokens, .noted = c->noted};
+    wk_link_look(c, step);
+    int err = alive(c);
+    if (err) return err;
+    c->step = step;
     STORE(me->tokens, c->tokens);
+    STORE(me->trained, c->mark.step);
     STORE(me->step, step);
     if (c->rank == 0)
         decide(c, step);
@@ -169,6 +160,22 @@ int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens, unsign
     if (last && step >= last) *due |= LONGHAUL_DRAIN;
     if (worker_missed(c, step)) *due |= LONGHAUL_WAIT;
     return LONGHAUL_OK;
+}
+
+int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens, unsigned *due)
+{
+    int err = begun(c);
+    if (err) return err;
+    if (!due || step <= c->step)
+        return wk_client_fail(c, LONGHAUL_E_INVALID, "steps rise; the last one was %llu",
+                              (unsigned long long)c->step);
+    if (c->ranks > 1 && c->due_set)
+        return wk_client_fail(c, LONGHAUL_E_STATE,
+                              "what was due at step %llu is not done, and other ranks did it",
+                              (unsigned long long)c->step);
+    c->tokens += tokens;
+    c->mark = (struct wk_channel_cut){.step = step, .tokens = c->tokens, .noted = c->noted};
+    return pass(c, step, due);
 }
 
 // ---------------------------------------------------------------- renewal
@@ -272,7 +279,7 @@ int longhaul_wait(struct longhaul *c, int timeout_ms)
     int64_t until = wk_link_now() + timeout_ms * MS;
     bool away = c->link != WK_LINK_UP;
     for (;;) {
-        wk_link_look(c, c->mark.step);
+        wk_link_look(c, c->step);
         err = alive(c);
         if (err) return err;
         if (LOAD(w->bell) != seen || (away && c->link == WK_LINK_UP)) return LONGHAUL_OK;
@@ -354,7 +361,7 @@ int longhaul_finish(struct longhaul *c, int timeout_ms)
         if (due & LONGHAUL_RENEW) err = longhaul_renew(c);
         if (!err && due & LONGHAUL_CUT) err = longhaul_cut(c);
         if (!err && phase(c) == WK_CHANNEL_END) return load_final(c);
-        if (!err) err = longhaul_boundary(c, c->mark.step + 1, 0, &due);
+        if (!err) err = pass(c, c->step + 1, &due); // without training: the mark stays
         if (err) return err;
         if (c->due_set) continue;
         int64_t left = (until - wk_link_now()) / MS;
@@ -364,5 +371,6 @@ int longhaul_finish(struct longhaul *c, int timeout_ms)
         int64_t slice = c->ranks > 1 ? 1 : 100;
         err = c->rank == 0 ? longhaul_wait(c, (int)(left < slice ? left : slice)) : LONGHAUL_OK;
         if (err && err != LONGHAUL_E_TIMEOUT) return err;
+        err = LONGHAUL_OK;
     }
 }

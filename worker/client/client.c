@@ -247,7 +247,7 @@ int longhaul_connect(struct longhaul *c, int timeout_ms)
     c->bell = 0;
     c->acts_open = true; // look at the first boundary
     c->later = 0;
-    c->tokens = c->noted = 0;
+    c->tokens = c->noted = c->step = 0;
     c->mark = (struct wk_channel_cut){0};
     return LONGHAUL_OK;
 }
@@ -278,7 +278,7 @@ int longhaul_state(struct longhaul *c, struct longhaul_state *out)
                                    .returns = c->returns,
                                    .memory_bytes = c->channel.layout.bytes};
     if (c->link == WK_LINK_AWAY || c->link == WK_LINK_CALLING)
-        out->away_steps = c->mark.step - c->away_from;
+        out->away_steps = c->step - c->away_from;
     for (uint32_t i = 0; i < c->extents; i++)
         if (c->extent[i].shadow) out->shadow_bytes += 4 * c->extent[i].count;
     return LONGHAUL_OK;

@@ -59,7 +59,8 @@ struct longhaul {
     uint32_t bell;      // as it was when the words were last read
     bool acts_open;     // rank 0: some act is not done by all ranks
     uint64_t later;     // rank 0: the next step at which a cut that is wanted comes; or UINT64_MAX
-    struct wk_channel_cut mark; // of the last boundary
+    struct wk_channel_cut mark; // of the last step that was trained
+    uint64_t step;              // the last boundary; longhaul_finish() has some of its own
     uint64_t tokens, noted;
     uint64_t away_from; // step at which the worker was missed
     uint64_t cuts, renewals, returns;

@@ -70,7 +70,8 @@ struct wk_channel_rank {
     _Atomic uint32_t decided_bell; // 40  rank 0: rises with `decided`; other ranks sleep on it
     _Atomic uint32_t ending;       // 44  1: its loop is over, a last cut is wanted
     _Atomic uint64_t last;         // 48  rank 0: no step after this one; 0: not known yet
-    uint64_t zero[9];
+    _Atomic uint64_t trained;      // 56  the last step of its loop; `step` goes on to the end
+    uint64_t zero[8];
 };
 
 enum wk_channel_kind { WK_CHANNEL_SPARSE = 1, WK_CHANNEL_DENSE = 2 };

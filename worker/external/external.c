@@ -187,7 +187,7 @@ static bool tell_notes(struct wk_external *x, uint32_t rank, uint64_t upto)
 static const char *give(struct wk_external *x, uint32_t part)
 {
     struct part *p = &x->part[part];
-    struct wk_external_cut cut = {.part = part, .number = p->wanted};
+    struct wk_external_cut cut = {.part = part, .number = p->wanted, .last = true};
     uint64_t included = 0, noted[WK_CHANNEL_RANKS_MAX];
     for (uint32_t r = 0; r < x->conf.ranks; r++) {
         struct wk_channel_cut of = wk_channel_done(&x->channel, part, r)->of[cut.number % 2];
@@ -196,6 +196,8 @@ static const char *give(struct wk_external *x, uint32_t part)
         cut.step = of.step;
         cut.tokens += of.tokens;
         noted[r] = of.noted;
+        const struct wk_channel_rank *rank = wk_channel_rank(&x->channel, r);
+        cut.last &= LOAD(rank->ending) && LOAD(rank->trained) == of.step;
     }
     if (included < p->retired || included > p->published)
         return "it holds what was never published";
@@ -271,10 +273,12 @@ void wk_external_committed(struct wk_external *x, uint32_t part, uint64_t number
 void wk_external_want(struct wk_external *x, uint32_t part, uint64_t step)
 {
     struct part *p = &x->part[part];
-    if (x->life != LIFE_RUNS || p->wanted != p->committed) return;
+    if (x->life != LIFE_RUNS) return;
     struct wk_channel_part *w = wk_channel_part(&x->channel, part);
+    bool already = p->wanted != p->committed;
+    if (already && step >= LOAD(w->wanted_step)) return;
     STORE(w->wanted_step, step);
-    STORE(w->wanted, ++p->wanted);
+    if (!already) STORE(w->wanted, ++p->wanted);
     ring(x);
 }
 

@@ -30,6 +30,7 @@ struct wk_external_cut { // a part's parameters lie in its slot
     uint32_t part;
     uint64_t number, step;
     uint64_t tokens; // of this life, all ranks, up to it
+    bool last;       // every rank's loop is over, and this holds all that they trained
 };
 
 // What the worker's core does about it. Hooks run on the loop thread, between the calls below; none
@@ -52,7 +53,8 @@ struct wk_external_ops {
     // A wanted cut is whole. The core takes wk_external_delta(), makes it durable under the name
     // (life, part, number), and then calls wk_external_committed().
     void (*cut)(void *arg, const struct wk_external_cut *cut);
-    // A rank's loop is over: it wants a last cut of every part, and then the end of the run.
+    // A rank's loop is over: the core wants cuts of every part until one says that it is the last,
+    // and ends the run when it may.
     void (*ending)(void *arg);
     // The trainer is gone. Cuts that were whole are still to be committed; `lost` tokens of all
     // ranks are in none of them.
@@ -92,8 +94,8 @@ void wk_external_closed(struct wk_external *x, uint64_t connection); // or its p
 bool wk_external_there(const struct wk_external *x);      // a life runs
 uint64_t wk_external_step(const struct wk_external *x);   // the last boundary that all ranks passed
 uint64_t wk_external_tokens(const struct wk_external *x); // trained in this life, all ranks
-// Wants the part's next cut at the boundary of this step or the first after it; nothing happens
-// where one is wanted already, or nobody is there.
+// Wants the part's next cut at the boundary of this step or the first after it. One that is wanted
+// already comes no later than that. Nothing happens where nobody is there.
 void wk_external_want(struct wk_external *x, uint32_t part, uint64_t step);
 // The delta of a whole cut: out[i] = base - cut of values [from, from + n) of the part, base being
 // what the parameters were without progress. Any thread; several with different ranges; between
