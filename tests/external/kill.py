@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kills trainer, worker or both with -9 at random instants; the judge reads what is left.
 
-    kill.py --build DIR [--kills N] [--parts P] [--ranks G] [--seed S] [--broken NAME]
+    kill.py --build DIR [--kills N] [--cuts N] [--parts P] [--ranks G] [--seed S] [--broken NAME]
 
 With --broken it succeeds where the judge finds the planted mistake. Pauses before a kill are
 random, never a wait for something.
@@ -72,6 +72,10 @@ class World:
             raise SystemExit(f"kill: trainer and worker ended with {ends}")
 
 
+def wrong_yet(state: str) -> list[str]:
+    return judge.judge(state) if os.path.exists(state) else []
+
+
 def kills(world: World, chance: random.Random) -> list[str]:
     state = os.path.join(world.folder, "state")
     began = time.monotonic()
@@ -84,13 +88,17 @@ def kills(world: World, chance: random.Random) -> list[str]:
         what = chance.choice((["trainer"], ["worker"], ["worker"], ["worker", "trainer"]))
         world.kill(*what)
         done += len(what)
-        if os.path.exists(state) and (world.flags.broken or chance.random() < 0.1):
-            # nobody writes it now but a living worker, by rename
-            wrong = judge.judge(state)
+        if world.flags.broken or chance.random() < 0.1: # it is replaced by rename, as a whole
+            wrong = wrong_yet(state)
             if wrong:
                 return wrong
         for name in what:
             getattr(world, f"start_{name}")()
+    while not os.path.exists(state) or judge.State(state).cuts < world.flags.cuts:
+        if time.monotonic() - began > LIMIT_S:
+            raise SystemExit(f"kill: fewer than {world.flags.cuts} cuts in {LIMIT_S} s")
+        world.revive()
+        time.sleep(0.1)
     world.finish()
     if done < world.flags.kills:
         raise SystemExit(f"kill: {done} kills in {LIMIT_S} s")
@@ -101,6 +109,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", required=True)
     parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--cuts", type=int, default=0, help="go on until there are so many")
     parser.add_argument("--parts", type=int, default=1)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
@@ -108,6 +117,7 @@ def main() -> int:
     flags = parser.parse_args()
     if os.environ.get("LH_TEST_QUICK") and not flags.broken:
         flags.kills //= 4
+        flags.cuts //= 4
     with tempfile.TemporaryDirectory(prefix="lh-ext-") as folder:
         world = World(flags, folder)
         try:

@@ -2,8 +2,10 @@
 // residual, hears of records that nobody sent, and keeps all of it in one file, which it replaces
 // by rename. Killed at any instant it comes back with what that file says.
 //
-//     external_worker DIR SOCKET PARTS RANKS [BROKEN]
+//     external_worker DIR SOCKET PARTS RANKS [BROKEN | VALUES]
 //
+// With VALUES it takes any model of so many parameters, which begin at 0, hears of no
+// records, and sends all of each residual.
 // BROKEN plants a mistake that the judge must find: `twice` forgets which cut its file holds,
 // `skip` takes the next one for committed.
 #include <stdio.h>
@@ -25,7 +27,7 @@ struct fake {
     struct lh_env *env;
     struct wk_external *x;
     const char *dir, *broken;
-    uint64_t first[EX_PARTS_MAX + 1];
+    uint64_t first[EX_PARTS_MAX + 1], values; // values: of a model that is not world.h's; or 0
     uint32_t parts, ranks;
     struct ex_state *state, *written; // written: the copy that the lane writes
     struct ex_life *life;             // the trainer's, in state
@@ -62,7 +64,7 @@ static void load(struct fake *f)
     }
     f->state->parts = f->parts;
     f->state->ranks = f->ranks;
-    for (uint64_t i = 0; i < EX_VALUES; i++) f->state->theta[i] = (float)(i % 100);
+    for (uint64_t i = 0; i < EX_VALUES && !f->values; i++) f->state->theta[i] = (float)(i % 100);
 }
 
 static void replace(const struct fake *f)
@@ -148,7 +150,7 @@ static void take(struct fake *f, const struct wk_external_cut *cut)
     LH_ASSERT(delta && wk_external_delta(f->x, part, 0, n, delta) == LH_OK);
     for (uint64_t i = 0; i < n; i++) {
         s->residual[first + i] += delta[i];
-        if ((i + cut->number) % 3) continue; // the rest stays
+        if (!f->values && (i + cut->number) % 3) continue; // the rest stays
         s->theta[first + i] -= s->residual[first + i];
         s->residual[first + i] = 0;
     }
@@ -175,8 +177,8 @@ static void write_next(struct fake *f)
 
 static lh_err described(void *arg, const struct wk_channel_tensor *tensor, uint32_t tensors)
 {
-    (void)arg;
-    for (uint32_t i = 0; i < tensors; i++)
+    const struct fake *f = arg;
+    for (uint32_t i = 0; i < tensors && !f->values; i++)
         if (i >= EX_TENSORS || strcmp(tensor[i].name, ex_name[i]) != 0)
             return lh_fail(LH_ERR_MANIFEST, "no tensor %s", tensor[i].name);
     return LH_OK;
@@ -273,8 +275,8 @@ static void tick(void *arg)
     if (wk_external_there(f->x) && !f->ended) {
         uint64_t k = ++f->records;
         uint32_t part = (uint32_t)(k % f->parts);
-        uint64_t own = ++f->state->records[part];
-        for (uint64_t i = f->first[part]; i < f->first[part + 1]; i++)
+        uint64_t own = f->values ? 0 : ++f->state->records[part];
+        for (uint64_t i = f->first[part]; own && i < f->first[part + 1]; i++)
             f->state->theta[i] += ex_record(i - f->first[part], own);
         if (!f->ended) renew(f, part);
         wk_external_credited(f->x, f->state->cuts);
@@ -293,15 +295,17 @@ int main(int argc, char **argv)
     f.dir = argv[1];
     f.parts = (uint32_t)strtoul(argv[3], NULL, 10);
     f.ranks = (uint32_t)strtoul(argv[4], NULL, 10);
-    f.broken = argc > 5 ? argv[5] : NULL;
+    f.values = argc > 5 ? strtoul(argv[5], NULL, 10) : 0; // 0: the name of a mistake
+    f.broken = argc > 5 && !f.values ? argv[5] : NULL;
+    uint64_t values = f.values ? f.values : EX_VALUES;
     f.state = calloc(1, sizeof *f.state);
     f.written = calloc(1, sizeof *f.written);
-    LH_ASSERT(f.state && f.written && f.parts && f.parts <= EX_PARTS_MAX);
-    for (uint32_t i = 0; i <= f.parts; i++) f.first[i] = (uint64_t)EX_VALUES * i / f.parts;
+    LH_ASSERT(f.state && f.written && f.parts && f.parts <= EX_PARTS_MAX && values <= EX_VALUES);
+    for (uint32_t i = 0; i <= f.parts; i++) f.first[i] = values * i / f.parts;
     load(&f);
     LH_ASSERT(lh_env_real_create(&f.env) == LH_OK);
     struct wk_external_conf conf = {.env = f.env,
-                                    .values = EX_VALUES,
+                                    .values = values,
                                     .parts = f.parts,
                                     .first = f.first,
                                     .ranks = f.ranks,
