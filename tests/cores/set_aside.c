@@ -63,7 +63,7 @@ static bool is_killed_at(int64_t operation)
     lh_fake_crash_at(r->t.env, -1, false);
     if (killed) {
         rig_kill_standby(r, false);
-        r->fatals = 0; // of the process that is gone
+        r->fatals = 0; // the process that is gone had one
         assert_int_equal(rig_start_standby(r), LH_OK);
         rig_run(r, 3 * LH_SECOND);
     }

@@ -19,6 +19,7 @@
 #include "server/coordinator/store.h"
 #include "server/wal/wal_format.h"
 #include "tests/fuzz/disk.h"
+#include "tests/fuzz/seeds.h"
 #include "worker/push/slot.h"
 
 static const uint8_t job[LH_JOB] = "fuzz";
@@ -493,6 +494,11 @@ static void put_sealed(const struct out *o, const char *name, enum lh_cipher cip
     lh_keyring_destroy(ring);
 }
 
+static void put_bytes(const void *arg, const char *name, struct lh_span head, struct lh_span bytes)
+{
+    put(arg, "channel", name, head, bytes);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -526,6 +532,7 @@ int main(int argc, char **argv)
     slots(&o, lh_buf_span(&frame));
     checkpoints(&o);
     stores(&o, lh_buf_span(&plan));
+    fuzz_channel_seeds(put_bytes, &o);
     put_state(&o, "epoch", 0x5045484c, 2, 2);
     put_state(&o, "epoch-version-1", 0x5045484c, 1, 1);
     put_state(&o, "standby", 0x4253484c, 1, 1);

@@ -49,11 +49,16 @@ FOLDERS = {
     "common/net/mem": (*_BYTES, "common/net"),
     "common/app": (*_BYTES, "common/net", "common/net/grpc", "common/net/mem"),
     # no files, no threads, no keys; those who have them stand above
+    # liblonghaul.so is linked by programs of other people: the channel's layout, and libc
+    "worker/client": ("worker/external",),
+    "worker/client/examples": ("worker/client",),
     "kernels": ("kernels/cpu", "common/base", "common/format"),
     "kernels/cpu": ("kernels", "common/base", "common/format"),
     "kernels/state": ("kernels", "kernels/cpu", *_BYTES),
 }
 PREFIX = {"common": "lh_", "kernels": "lk_", "server": "ps_", "worker": "wk_", "deploy": "dp_"}
+# What a library shows to programs of other people carries the product's name.
+PUBLIC = {"worker/client/": "longhaul_"}
 CORES = ("common/*", "kernels/*", "server/*", "worker/*")
 LINES_MAX, LINES_WARN, COLUMNS_MAX = 700, 600, 100
 
@@ -91,6 +96,7 @@ ALLOWED = {
                                   "keys and certificates need modes; tools and starts only"),
     "common/net/grpc/transport_grpc_wire.c": (("opendir",),
                                               "which sockets there are says /proc/self/fd"),
+    "worker/client/link.c": (("clock_gettime",), "a library in somebody else's process"),
     "worker/data/loader.c": (("clock_gettime",), "outside the core: it times waits and fetches"),
     "worker/data/source_file.c": (("open",),
                                   "the loader's threads read token files, outside the core"),
@@ -133,7 +139,10 @@ def direction(tree: Tree) -> Iterator[Finding]:
                 yield Finding(path, line, "direction", f"{room} must not include {other}: {target}")
                 continue
             here, there = posixpath.dirname(path), posixpath.dirname(target)
-            if there in FOLDERS and there not in (here, *FOLDERS.get(here, FOLDERS)):
+            if here.startswith("worker/client") and there.startswith("worker") and \
+                    there not in (here, *FOLDERS[here]):
+                yield Finding(path, line, "direction", f"{here} must not include {there}: {target}")
+            elif there in FOLDERS and there not in (here, *FOLDERS.get(here, FOLDERS)):
                 yield Finding(path, line, "direction", f"{here} must not include {there}: {target}")
 
 
@@ -327,13 +336,14 @@ def prefix(tree: Tree) -> Iterator[Finding]:
         want = PREFIX.get(room_of(path))
         if not want:
             continue
+        public = next((name for folder, name in PUBLIC.items() if path.startswith(folder)), want)
         for head in scan.declarations(text):
             if not head.name or head.name == "main":
                 continue
             hidden = re.search(r"\bstatic\b", head.text) and path.endswith(".c")
             if hidden and head.name.startswith(tuple(PREFIX.values())):
                 yield Finding(path, head.line, "prefix", f"static {head.name} carries a prefix")
-            if not hidden and not head.name.startswith(want):
+            if not hidden and not head.name.startswith((want, public)):
                 yield Finding(path, head.line, "prefix", f"{head.name} lacks the prefix {want}")
 
 

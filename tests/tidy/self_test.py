@@ -14,7 +14,9 @@ import tidy
 PLANTED = {
     "direction": (
         {"common/a.c": '// a\n#include "server/b.h"\n', "server/b.h": "// b\n"}, "common/a.c",
-        {"server/a.c": '// a\n#include "common/b.h"\n', "common/b.h": "// b\n"}),
+        {"server/a.c": '// a\n#include "common/b.h"\n', "common/b.h": "// b\n",
+         "worker/client/a.c": '// a\n#include "worker/external/b.h"\n',
+         "worker/external/b.h": "// b\n"}),
     "circle": (
         {"common/a.h": '// a\n#include "common/b.h"\n',
          "common/b.h": '// b\n#include "common/a.h"\n'},
@@ -56,7 +58,8 @@ PLANTED = {
         {"server/a.c": "#include <stdio.h>\n"}, "server/a.c", {"server/a.c": "// What it is.\n"}),
     "prefix": (
         {"server/a.c": "// a\nint lk_a(void)\n{\n    return 1;\n}\n"}, "server/a.c",
-        {"server/a.c": "// a\nstatic int a(void)\n{\n    return 1;\n}\nint ps_a(void)\n{\n}\n"}),
+        {"server/a.c": "// a\nstatic int a(void)\n{\n    return 1;\n}\nint ps_a(void)\n{\n}\n",
+         "worker/client/a.c": "// a\nint longhaul_a(void)\n{\n}\nint wk_a(void)\n{\n}\n"}),
     "mutable-global": (
         {"server/a.c": "// a\nstatic int count[4] = {1};\n"}, "server/a.c",
         {"server/a.c": "// a\nstatic const int n[] = {1};\nstruct s {\n    int a;\n};\n"

@@ -1,0 +1,376 @@
+// What is due between two steps, and doing it. See longhaul.h and worker/docs/0001-boundary.md.
+//
+//  1. Rank 0 turns what the worker wants into acts: at which step which corrections are added and
+//     which cut is taken. With several ranks that step is two ahead, and nobody passes a boundary
+//     before rank 0 said that all acts up to it are known. So all ranks act at the same step.
+//  2. A cut's number is stored after its bytes, a renewal's after its additions.
+//  3. What a cut holds is what the boundary saw: tokens and units that were noted after it belong
+//     to the next one, also when the cut is taken later.
+#include <string.h>
+#include <unistd.h>
+
+#include "worker/client/handle.h"
+
+static const int64_t MS = 1000000, LOOK_NS = 100 * INT64_C(1000000);
+enum { PATIENCE_MS = 600000, AHEAD = 2 };
+
+#define LOAD(word) atomic_load_explicit(&(word), memory_order_acquire)
+#define STORE(word, v) atomic_store_explicit(&(word), (v), memory_order_release)
+
+static int begun(struct longhaul *c)
+{
+    if (!c) return LONGHAUL_E_INVALID;
+    if (!wk_client_mine(c))
+        return wk_client_fail(c, LONGHAUL_E_FORKED, "a forked process may not use this handle");
+    if (c->link == WK_LINK_NONE || !c->started)
+        return wk_client_fail(c, LONGHAUL_E_STATE,
+                              "longhaul_connect() and longhaul_start() come first");
+    return LONGHAUL_OK;
+}
+
+static uint32_t phase(const struct longhaul *c)
+{
+    return LOAD(wk_channel_worker(&c->channel)->phase);
+}
+
+static int alive(struct longhaul *c)
+{
+    if (c->link != WK_LINK_OVER && phase(c) != WK_CHANNEL_OVER) return LONGHAUL_OK;
+    c->link = WK_LINK_OVER;
+    return wk_client_fail(c, LONGHAUL_E_RESTART,
+                          "this life is over: a rank died, or the worker lost its state; "
+                          "longhaul_connect() and longhaul_start() begin another");
+}
+
+// ---------------------------------------------------------------- acts
+
+static bool act_done(const struct longhaul *c, uint32_t part, const struct wk_channel_act *a)
+{
+    uint64_t renew = LOAD(a->renew), cut = LOAD(a->cut);
+    for (uint32_t r = 0; r < c->ranks; r++) {
+        struct wk_channel_done *d = wk_channel_done(&c->channel, part, r);
+        if (LOAD(d->renewed) < renew || LOAD(d->cut) < cut) return false;
+    }
+    return true;
+}
+
+// Is a cut wanted at this step that no act names yet? One that is wanted later is remembered.
+static uint64_t cut_wanted(struct longhaul *c, const struct wk_channel_part *p, uint64_t acted,
+                           uint64_t step)
+{
+    uint64_t wanted = LOAD(p->wanted);
+    if (wanted != LOAD(p->committed) + 1 || wanted <= acted) return acted;
+    uint64_t from = LOAD(p->wanted_step);
+    if (from <= step) return wanted;
+    if (from < c->later) c->later = from;
+    return acted;
+}
+
+static void decide_part(struct longhaul *c, uint32_t part, uint64_t step)
+{
+    const struct wk_channel_part *p = wk_channel_part(&c->channel, part);
+    struct wk_channel_act *a = wk_channel_act(&c->channel, part);
+    if (!act_done(c, part, a)) {
+        c->acts_open = true;
+        return;
+    }
+    uint64_t renew = LOAD(p->published), cut = cut_wanted(c, p, LOAD(a->cut), step);
+    if (renew <= LOAD(a->renew) && cut == LOAD(a->cut)) return;
+    STORE(a->renew, renew > LOAD(a->renew) ? renew : LOAD(a->renew));
+    STORE(a->cut, cut);
+    STORE(a->step, step);
+    c->acts_open = true;
+}
+
+static void decide(struct longhaul *c, uint64_t step)
+{
+    struct wk_channel_rank *me = wk_channel_rank(&c->channel, 0);
+    uint64_t at = step + (c->ranks > 1 ? AHEAD : 0);
+    uint32_t bell = LOAD(wk_channel_worker(&c->channel)->bell);
+    if (bell != c->bell || c->acts_open || at >= c->later) {
+        c->bell = bell;
+        c->acts_open = false;
+        c->later = UINT64_MAX;
+        for (uint32_t i = 0; i < c->channel.shape.parts; i++) decide_part(c, i, at);
+    }
+    if (phase(c) >= WK_CHANNEL_DRAIN && !LOAD(me->last)) STORE(me->last, at);
+    STORE(me->decided, at);
+    if (c->ranks == 1) return;
+    atomic_fetch_add(&me->decided_bell, 1);
+    wk_link_wake(&me->decided_bell);
+}
+
+// Waits until rank 0 decided about this step; the trainer's own exchange keeps it near.
+static int await_decision(struct longhaul *c, uint64_t step)
+{
+    struct wk_channel_rank *first = wk_channel_rank(&c->channel, 0);
+    int64_t until = wk_link_now() + PATIENCE_MS * MS;
+    for (;;) {
+        uint32_t bell = LOAD(first->decided_bell);
+        if (LOAD(first->decided) >= step || phase(c) == WK_CHANNEL_END) return LONGHAUL_OK;
+        int err = alive(c);
+        if (err) return err;
+        if (wk_link_now() >= until)
+            return wk_client_fail(c, LONGHAUL_E_TIMEOUT, "rank 0 is more than %d steps behind",
+                                  AHEAD);
+        wk_link_sleep(&first->decided_bell, bell, LOOK_NS);
+        wk_link_look(c, step);
+    }
+}
+
+static void gather_due(struct longhaul *c, uint64_t step)
+{
+    c->due_set = 0;
+    for (uint32_t i = 0; i < c->channel.shape.parts; i++) {
+        const struct wk_channel_act *a = wk_channel_act(&c->channel, i);
+        const struct wk_channel_done *d = wk_channel_done(&c->channel, i, c->rank);
+        c->due[i] = (struct wk_due){0};
+        if (LOAD(a->step) > step) continue;
+        uint64_t renew = LOAD(a->renew), cut = LOAD(a->cut);
+        if (renew > LOAD(d->renewed)) c->due[i].renew = renew, c->due_set |= LONGHAUL_RENEW;
+        if (cut > LOAD(d->cut)) c->due[i].cut = cut, c->due_set |= LONGHAUL_CUT;
+    }
+}
+
+static bool worker_missed(const struct longhaul *c, uint64_t step)
+{
+    if (c->link != WK_LINK_AWAY && c->link != WK_LINK_CALLING) return false;
+    uint64_t most = LOAD(wk_channel_worker(&c->channel)->run_on);
+    return step - c->away_from >= most;
+}
+
+static int pass(struct longhaul *c, uint64_t step, unsigned *due)
+{
+    struct wk_channel_rank *me = wk_channel_rank(&c->channel, c->rank);
+    wk_link_look(c, step);
+    int err = alive(c);
+    if (err) return err;
+    c->step = step;
+    STORE(me->tokens, c->tokens);
+    STORE(me->trained, c->mark.step);
+    STORE(me->step, step);
+    if (c->rank == 0)
+        decide(c, step);
+    else
+        err = await_decision(c, step);
+    if (err) return err;
+    if (c->rank || c->acts_open) gather_due(c, step);
+    *due = c->due_set;
+    uint64_t last = LOAD(wk_channel_rank(&c->channel, 0)->last);
+    if (last && step >= last) *due |= LONGHAUL_DRAIN;
+    if (worker_missed(c, step)) *due |= LONGHAUL_WAIT;
+    return LONGHAUL_OK;
+}
+
+int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens, unsigned *due)
+{
+    int err = begun(c);
+    if (err) return err;
+    if (!due || step <= c->step)
+        return wk_client_fail(c, LONGHAUL_E_INVALID, "steps rise; the last one was %llu",
+                              (unsigned long long)c->step);
+    if (c->ranks > 1 && c->due_set)
+        return wk_client_fail(c, LONGHAUL_E_STATE,
+                              "what was due at step %llu is not done, and other ranks did it",
+                              (unsigned long long)c->step);
+    c->tokens += tokens;
+    c->mark = (struct wk_channel_cut){.step = step, .tokens = c->tokens, .noted = c->noted};
+    return pass(c, step, due);
+}
+
+// ---------------------------------------------------------------- renewal
+
+static int piece_of(const struct longhaul *c, uint32_t i, uint32_t pieces)
+{
+    if (!c || i >= pieces) return LONGHAUL_E_INVALID;
+    if (!wk_client_mine(c)) return LONGHAUL_E_FORKED;
+    return c->started ? LONGHAUL_OK : LONGHAUL_E_STATE;
+}
+
+int longhaul_renew_piece(struct longhaul *c, uint32_t i, uint32_t pieces)
+{
+    int err = piece_of(c, i, pieces);
+    for (uint32_t p = 0; !err && p < c->channel.shape.parts; p++) {
+        if (!c->due[p].renew) continue;
+        uint64_t after = LOAD(wk_channel_done(&c->channel, p, c->rank)->renewed);
+        err = wk_pieces_renew(c, p, after, c->due[p].renew, i, pieces);
+    }
+    return err;
+}
+
+int longhaul_renew_done(struct longhaul *c)
+{
+    int err = begun(c);
+    for (uint32_t p = 0; !err && p < c->channel.shape.parts; p++) {
+        struct wk_channel_done *d = wk_channel_done(&c->channel, p, c->rank);
+        if (!c->due[p].renew) continue;
+        c->renewals += c->due[p].renew - LOAD(d->renewed);
+        STORE(d->renewed, c->due[p].renew);
+        c->due[p].renew = 0;
+    }
+    if (!err) c->due_set &= ~(unsigned)LONGHAUL_RENEW;
+    return err;
+}
+
+static int told(struct longhaul *c, int err, const char *what)
+{
+    if (err == LONGHAUL_E_DAMAGED)
+        wk_client_fail(c, err, "%s: the worker's corrections make no sense", what);
+    if (err == LONGHAUL_E_SYSTEM) wk_client_fail(c, err, "%s: a copy from or to the device", what);
+    if (err == LONGHAUL_E_NO_MEMORY) wk_client_fail(c, err, "%s: out of memory", what);
+    return err;
+}
+
+int longhaul_renew(struct longhaul *c)
+{
+    int err = begun(c);
+    if (!err) err = told(c, longhaul_renew_piece(c, 0, 1), "longhaul_renew");
+    return err ? err : longhaul_renew_done(c);
+}
+
+// ---------------------------------------------------------------- cut
+
+int longhaul_cut_piece(struct longhaul *c, uint32_t i, uint32_t pieces)
+{
+    int err = piece_of(c, i, pieces);
+    if (!err && c->due_set & LONGHAUL_RENEW) err = LONGHAUL_E_STATE;
+    for (uint32_t p = 0; !err && p < c->channel.shape.parts; p++)
+        if (c->due[p].cut) err = wk_pieces_cut(c, p, c->due[p].cut, i, pieces);
+    return err;
+}
+
+int longhaul_cut_done(struct longhaul *c)
+{
+    int err = begun(c);
+    if (err || !(c->due_set & LONGHAUL_CUT)) return err;
+    for (uint32_t p = 0; p < c->channel.shape.parts; p++) {
+        struct wk_channel_done *d = wk_channel_done(&c->channel, p, c->rank);
+        uint64_t number = c->due[p].cut;
+        if (!number) continue;
+        d->of[number % 2] = c->mark;
+        d->of[number % 2].included = LOAD(d->renewed);
+        STORE(d->cut, number);
+        c->due[p].cut = 0;
+        c->cuts++;
+    }
+    c->due_set &= ~(unsigned)LONGHAUL_CUT;
+    wk_link_ring(c);
+    return LONGHAUL_OK;
+}
+
+int longhaul_cut(struct longhaul *c)
+{
+    int err = begun(c);
+    if (err) return err;
+    if (c->due_set & LONGHAUL_RENEW)
+        return wk_client_fail(c, LONGHAUL_E_STATE, "longhaul_renew() comes before longhaul_cut()");
+    err = told(c, longhaul_cut_piece(c, 0, 1), "longhaul_cut");
+    return err ? err : longhaul_cut_done(c);
+}
+
+// ---------------------------------------------------------------- waiting, clock, units
+
+int longhaul_wait(struct longhaul *c, int timeout_ms)
+{
+    int err = begun(c);
+    if (err) return err;
+    struct wk_channel_worker *w = wk_channel_worker(&c->channel);
+    uint32_t seen = c->rank ? LOAD(w->bell) : c->bell;
+    int64_t until = wk_link_now() + timeout_ms * MS;
+    bool away = c->link != WK_LINK_UP;
+    for (;;) {
+        wk_link_look(c, c->step);
+        err = alive(c);
+        if (err) return err;
+        if (LOAD(w->bell) != seen || (away && c->link == WK_LINK_UP)) return LONGHAUL_OK;
+        int64_t left = until - wk_link_now(), most = away ? LOOK_NS / 5 : LOOK_NS;
+        if (left <= 0)
+            return wk_client_fail(c, LONGHAUL_E_TIMEOUT,
+                                  c->link == WK_LINK_UP ? "the worker says nothing new"
+                                                        : "the worker is away");
+        wk_link_sleep(&w->bell, seen, left < most ? left : most);
+    }
+}
+
+int longhaul_credited(struct longhaul *c, uint64_t *tokens)
+{
+    int err = begun(c);
+    if (err) return err;
+    if (!tokens) return wk_client_fail(c, LONGHAUL_E_INVALID, "nowhere to put them");
+    *tokens = LOAD(wk_channel_worker(&c->channel)->credited);
+    return LONGHAUL_OK;
+}
+
+int longhaul_lease(struct longhaul *c, struct longhaul_unit *out)
+{
+    int err = begun(c);
+    if (!err && !out) err = wk_client_fail(c, LONGHAUL_E_INVALID, "nowhere to put it");
+    if (!err) err = alive(c);
+    if (err) return err;
+    struct wk_channel_rank *me = wk_channel_rank(&c->channel, c->rank);
+    struct wk_channel_worker_rank *w = wk_channel_worker_rank(&c->channel, c->rank);
+    uint64_t n = LOAD(me->taken);
+    if (n >= LOAD(w->leased)) {
+        wk_link_ring(c);
+        bool over = phase(c) >= WK_CHANNEL_DRAIN;
+        return wk_client_fail(c, over ? LONGHAUL_E_DRAINED : LONGHAUL_E_AGAIN, "no unit is leased");
+    }
+    const struct wk_channel_lease *l = wk_channel_lease(&c->channel, c->rank, n);
+    *out = (struct longhaul_unit){l->unit, l->from, l->tokens};
+    STORE(me->taken, n + 1);
+    return LONGHAUL_OK;
+}
+
+int longhaul_trained(struct longhaul *c, uint64_t unit, uint64_t upto)
+{
+    int err = begun(c);
+    if (err) return err;
+    struct wk_channel_rank *me = wk_channel_rank(&c->channel, c->rank);
+    uint64_t retired = LOAD(wk_channel_worker_rank(&c->channel, c->rank)->retired);
+    if (c->noted - retired >= c->channel.shape.journal)
+        return wk_client_fail(c, LONGHAUL_E_AGAIN, "%u notes wait for a cut",
+                              c->channel.shape.journal);
+    *wk_channel_note(&c->channel, c->rank, c->noted) =
+        (struct wk_channel_note){unit, upto, c->mark.step + 1};
+    STORE(me->noted, ++c->noted);
+    return LONGHAUL_OK;
+}
+
+// ---------------------------------------------------------------- the end
+
+static int load_final(struct longhaul *c)
+{
+    int err = LONGHAUL_OK;
+    for (uint32_t i = 0; !err && i < c->channel.shape.parts; i++)
+        err = wk_pieces_load(c, i, LOAD(wk_channel_part(&c->channel, i)->committed) + 1);
+    return told(c, err, "longhaul_finish");
+}
+
+int longhaul_finish(struct longhaul *c, int timeout_ms)
+{
+    int err = begun(c);
+    if (err) return err;
+    int64_t until = wk_link_now() + timeout_ms * MS;
+    struct wk_channel_rank *me = wk_channel_rank(&c->channel, c->rank);
+    if (!LOAD(me->ending)) {
+        STORE(me->ending, 1);
+        wk_link_ring(c);
+    }
+    for (;;) {
+        unsigned due = c->due_set; // what the last boundary left
+        if (due & LONGHAUL_RENEW) err = longhaul_renew(c);
+        if (!err && due & LONGHAUL_CUT) err = longhaul_cut(c);
+        if (!err && phase(c) == WK_CHANNEL_END) return load_final(c);
+        if (!err) err = pass(c, c->step + 1, &due); // without training: the mark stays
+        if (err) return err;
+        if (c->due_set) continue;
+        int64_t left = (until - wk_link_now()) / MS;
+        if (left <= 0) return wk_client_fail(c, LONGHAUL_E_TIMEOUT, "the run is not over yet");
+        if (phase(c) == WK_CHANNEL_END) continue;
+        // Other ranks wait in the boundary for rank 0's steps; an act of rank 0 waits for theirs.
+        int64_t slice = c->ranks > 1 ? 1 : 100;
+        err = c->rank == 0 ? longhaul_wait(c, (int)(left < slice ? left : slice)) : LONGHAUL_OK;
+        if (err && err != LONGHAUL_E_TIMEOUT) return err;
+        err = LONGHAUL_OK;
+    }
+}

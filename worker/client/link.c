@@ -1,0 +1,361 @@
+// The socket to the worker, its death and its return. See handle.h and
+// worker/docs/0001-boundary.md.
+//
+//  1. Death is the pidfd's to tell: a socket stays open in forked children.
+//  2. Once a life has begun no call here waits: a worker that is away is tried again at boundaries,
+//     at most every TRY_NS, and its answer is read at a later one.
+//  3. The memory belongs to the life, not to a worker's process: it is given to the next one.
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "worker/client/handle.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+static const int64_t MS = 1000000, TRY_NS = 20 * INT64_C(1000000);
+enum { SEND_MS = 1000, PAUSE_MS = 20 };
+
+int64_t wk_link_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 * MS + t.tv_nsec;
+}
+
+void wk_link_sleep(const _Atomic uint32_t *word, uint32_t seen, int64_t ns)
+{
+    struct timespec t = {ns / (1000 * MS), ns % (1000 * MS)};
+    if (ns > 0) syscall(SYS_futex, word, FUTEX_WAIT, seen, &t, NULL, 0);
+}
+
+void wk_link_wake(const _Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+// ---------------------------------------------------------------- messages
+
+static int send_message(struct longhaul *c, const struct wk_channel_message *m, int file)
+{
+    uint8_t bytes[WK_CHANNEL_MESSAGE];
+    size_t n = wk_channel_encode(m, bytes);
+    struct iovec io = {bytes, n};
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control = {.room = {0}};
+    struct msghdr h = {.msg_iov = &io, .msg_iovlen = 1};
+    if (!n) return wk_client_fail(c, LONGHAUL_E_INVALID, "a description that is too long");
+    if (file >= 0) {
+        h.msg_control = control.room;
+        h.msg_controllen = sizeof control.room;
+        struct cmsghdr *head = CMSG_FIRSTHDR(&h);
+        *head = (struct cmsghdr){CMSG_LEN(sizeof file), SOL_SOCKET, SCM_RIGHTS};
+        memcpy(CMSG_DATA(head), &file, sizeof file);
+    }
+    if (sendmsg(c->sock, &h, MSG_NOSIGNAL) >= 0) return LONGHAUL_OK;
+    return wk_client_fail(c, LONGHAUL_E_TIMEOUT, "the worker went: %s", strerror(errno));
+}
+
+// A file that came with it is given in *file, or closed.
+static bool receive(int sock, struct wk_channel_message *m, int *file)
+{
+    uint8_t bytes[WK_CHANNEL_MESSAGE];
+    struct iovec io = {bytes, sizeof bytes};
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct msghdr h = {.msg_iov = &io,
+                       .msg_iovlen = 1,
+                       .msg_control = control.room,
+                       .msg_controllen = sizeof control.room};
+    *file = -1;
+    ssize_t n = recvmsg(sock, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n <= 0) return false;
+    struct cmsghdr *head = CMSG_FIRSTHDR(&h);
+    if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS)
+        memcpy(file, CMSG_DATA(head), sizeof *file);
+    return wk_channel_decode(bytes, (size_t)n, m);
+}
+
+void wk_link_ring(struct longhaul *c)
+{
+    struct wk_channel_message m = {.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_RING};
+    uint8_t bytes[WK_CHANNEL_MESSAGE];
+    size_t n = wk_channel_encode(&m, bytes);
+    // A full queue means that the worker has something to read, and it looks after every message.
+    if (c->link == WK_LINK_UP) send(c->sock, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+// ---------------------------------------------------------------- connecting
+
+static void drop(struct longhaul *c)
+{
+    if (c->sock >= 0) close(c->sock);
+    if (c->worker >= 0) close(c->worker);
+    c->sock = c->worker = -1;
+}
+
+static int peer_pidfd(int sock)
+{
+    int fd = -1;
+    socklen_t size = sizeof fd;
+    if (getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0) {
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        return fd;
+    }
+    struct ucred peer;
+    size = sizeof peer;
+    if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &size) || peer.pid <= 0) return -1;
+    return (int)syscall(SYS_pidfd_open, peer.pid, 0);
+}
+
+static bool same_user(int sock)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
+// LONGHAUL_E_AGAIN: nobody listens there.
+static int dial(struct longhaul *c)
+{
+    const char *path = getenv("LONGHAUL_SOCKET");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (!path || !*path || strlen(path) >= sizeof address.sun_path)
+        return wk_client_fail(
+            c, LONGHAUL_E_INVALID,
+            "LONGHAUL_SOCKET must name the worker's socket, in fewer than %zu bytes",
+            sizeof address.sun_path);
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    drop(c);
+    c->sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (c->sock < 0) return wk_client_fail(c, LONGHAUL_E_SYSTEM, "socket: %s", strerror(errno));
+    struct timeval most = {SEND_MS / 1000, 0};
+    setsockopt(c->sock, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
+    if (connect(c->sock, (struct sockaddr *)&address, sizeof address)) {
+        int why = errno;
+        drop(c);
+        return wk_client_fail(c, LONGHAUL_E_AGAIN, "no worker at %s: %s", path, strerror(why));
+    }
+    if (!same_user(c->sock)) {
+        drop(c);
+        return wk_client_fail(c, LONGHAUL_E_REFUSED, "%s belongs to another user", path);
+    }
+    c->worker = peer_pidfd(c->sock);
+    return LONGHAUL_OK;
+}
+
+static int introduce(struct longhaul *c, bool resumes)
+{
+    struct wk_channel_message m = {.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_HELLO};
+    m.as.hello = (struct wk_channel_hello){
+        .rank = c->rank, .ranks = c->ranks, .tensors = c->extents, .resumes = resumes};
+    if (resumes) memcpy(m.as.hello.life, c->life, sizeof c->life);
+    int err = send_message(c, &m, resumes ? c->memory : -1);
+    for (uint32_t i = 0; !err && i < c->extents; i++) {
+        m = (struct wk_channel_message){.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_TENSOR};
+        m.as.tensor = c->extent[i].tensor;
+        err = send_message(c, &m, -1);
+    }
+    m = (struct wk_channel_message){.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_DESCRIBED};
+    return err ? err : send_message(c, &m, -1);
+}
+
+// ---------------------------------------------------------------- the memory
+
+void wk_link_forget(struct longhaul *c)
+{
+    if (c->channel.base) munmap(c->channel.base, c->channel.layout.bytes);
+    wk_channel_close(&c->channel);
+    free(c->due);
+    c->due = NULL;
+    if (c->memory >= 0) close(c->memory);
+    c->memory = -1;
+    c->started = false;
+    c->link = WK_LINK_NONE;
+}
+
+static int fits(struct longhaul *c, const struct wk_channel_welcome *w)
+{
+    struct wk_channel *ch = &c->channel;
+    if (memcmp(wk_channel_head(ch)->life, w->life, WK_CHANNEL_LIFE) ||
+        ch->shape.ranks != c->ranks || ch->shape.values != c->values)
+        return wk_client_fail(c, LONGHAUL_E_DAMAGED, "the worker's memory is of another model");
+    c->due = calloc(ch->shape.parts, sizeof *c->due);
+    return c->due ? LONGHAUL_OK : wk_client_fail(c, LONGHAUL_E_NO_MEMORY, "out of memory");
+}
+
+static int map(struct longhaul *c, int file, const struct wk_channel_welcome *w)
+{
+    struct stat is;
+    int seals = fcntl(file, F_GET_SEALS), want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    if (fstat(file, &is) || (uint64_t)is.st_size != w->bytes || (seals & want) != want) {
+        close(file);
+        return wk_client_fail(c, LONGHAUL_E_DAMAGED, "the worker's memory is not sealed");
+    }
+    void *p = mmap(NULL, w->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+    if (p == MAP_FAILED) {
+        close(file);
+        return wk_client_fail(c, LONGHAUL_E_NO_MEMORY, "mapping %llu bytes: %s",
+                              (unsigned long long)w->bytes, strerror(errno));
+    }
+    madvise(p, w->bytes, MADV_DONTFORK);
+    const char *wrong = wk_channel_read(&c->channel, p, w->bytes);
+    if (wrong) {
+        munmap(p, w->bytes);
+        close(file);
+        return wk_client_fail(c, LONGHAUL_E_DAMAGED, "the worker's memory is %s", wrong);
+    }
+    c->memory = file;
+    memcpy(c->life, w->life, sizeof c->life);
+    return fits(c, w);
+}
+
+// ---------------------------------------------------------------- answers
+
+static int refused(struct longhaul *c, const struct wk_channel_refused *r)
+{
+    static const int meaning[WK_CHANNEL_REFUSALS] = {
+        [WK_CHANNEL_OTHER_VERSION] = LONGHAUL_E_VERSION,
+        [WK_CHANNEL_OTHER_MODEL] = LONGHAUL_E_MODEL,
+        [WK_CHANNEL_BUSY] = LONGHAUL_E_BUSY,
+        [WK_CHANNEL_AGAIN] = LONGHAUL_E_RESTART,
+        [WK_CHANNEL_BAD] = LONGHAUL_E_REFUSED,
+    };
+    return wk_client_fail(c, meaning[r->why], "the worker refuses: %s", r->text);
+}
+
+// The worker's next word. LONGHAUL_E_AGAIN: none is there; LONGHAUL_E_TIMEOUT: the worker went.
+static int listen_once(struct longhaul *c)
+{
+    struct wk_channel_message m;
+    int file;
+    char end;
+    if (!receive(c->sock, &m, &file)) {
+        if (file >= 0) close(file);
+        bool open = recv(c->sock, &end, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+        return open ? LONGHAUL_E_AGAIN
+                    : wk_client_fail(c, LONGHAUL_E_TIMEOUT, "the worker closed the connection");
+    }
+    if (m.abi != WK_CHANNEL_ABI) {
+        if (file >= 0) close(file);
+        return wk_client_fail(c, LONGHAUL_E_VERSION,
+                              "the worker speaks version %u, this library %u", m.abi,
+                              WK_CHANNEL_ABI);
+    }
+    bool wanted = m.kind == WK_CHANNEL_WELCOME && !m.as.welcome.resumed && file >= 0;
+    if (m.kind == WK_CHANNEL_WELCOME) c->greeted = true;
+    if (wanted && c->link == WK_LINK_NONE) return map(c, file, &m.as.welcome);
+    if (file >= 0) close(file);
+    if (m.kind == WK_CHANNEL_REFUSED) return refused(c, &m.as.refused);
+    return LONGHAUL_OK;
+}
+
+static int await_welcome(struct longhaul *c, int64_t until)
+{
+    for (c->greeted = false; !c->greeted;) {
+        int err = listen_once(c);
+        int64_t left = until - wk_link_now();
+        if (err && err != LONGHAUL_E_AGAIN) return err;
+        if (c->greeted) break;
+        if (left <= 0)
+            return wk_client_fail(c, LONGHAUL_E_TIMEOUT,
+                                  "the worker is there and did not let us in yet: it waits for all "
+                                  "%u ranks, or for its own state",
+                                  c->ranks);
+        struct pollfd p = {c->sock, POLLIN, 0};
+        poll(&p, 1, (int)(left / MS) + 1);
+    }
+    return c->channel.base ? LONGHAUL_OK
+                           : wk_client_fail(c, LONGHAUL_E_DAMAGED, "a welcome without a memory");
+}
+
+static bool comes_later(int err)
+{
+    return err == LONGHAUL_E_AGAIN || err == LONGHAUL_E_BUSY || err == LONGHAUL_E_TIMEOUT ||
+           err == LONGHAUL_E_RESTART;
+}
+
+int wk_link_connect(struct longhaul *c, int timeout_ms)
+{
+    int64_t until = wk_link_now() + timeout_ms * MS;
+    drop(c);
+    wk_link_forget(c);
+    for (;;) {
+        int err = dial(c);
+        if (!err) err = introduce(c, false);
+        if (!err) err = await_welcome(c, until);
+        if (!err) break;
+        drop(c);
+        wk_link_forget(c);
+        if (!comes_later(err)) return err;
+        if (wk_link_now() >= until) return LONGHAUL_E_TIMEOUT; // the text is of the last try
+        poll(NULL, 0, PAUSE_MS);
+    }
+    c->link = WK_LINK_UP;
+    return LONGHAUL_OK;
+}
+
+// ---------------------------------------------------------------- living on
+
+static bool gone(const struct longhaul *c)
+{
+    struct pollfd p = {c->worker, POLLIN, 0};
+    return c->worker >= 0 && poll(&p, 1, 0) > 0;
+}
+
+static void call_again(struct longhaul *c)
+{
+    int64_t now = wk_link_now();
+    if (now - c->tried_ns < TRY_NS) return;
+    c->tried_ns = now;
+    if (dial(c)) return;
+    if (introduce(c, true)) {
+        drop(c);
+        return;
+    }
+    c->greeted = false;
+    c->link = WK_LINK_CALLING;
+}
+
+void wk_link_look(struct longhaul *c, uint64_t step)
+{
+    if (c->link == WK_LINK_UP || c->link == WK_LINK_CALLING) {
+        int err = gone(c) ? LONGHAUL_E_TIMEOUT : listen_once(c);
+        if (err && err != LONGHAUL_E_AGAIN) {
+            // It may have died by -9 and not know us any more, or not know us yet.
+            bool over = err == LONGHAUL_E_RESTART || err == LONGHAUL_E_MODEL;
+            if (c->link == WK_LINK_UP) c->away_from = step;
+            c->link = over ? WK_LINK_OVER : WK_LINK_AWAY;
+            drop(c);
+        } else if (c->link == WK_LINK_CALLING && c->greeted) {
+            c->link = WK_LINK_UP;
+            c->returns++;
+            wk_link_ring(c);
+        }
+    }
+    if (c->link == WK_LINK_AWAY) call_again(c);
+}
+
+void wk_link_close(struct longhaul *c, bool orderly)
+{
+    struct wk_channel_message m = {.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_LEAVE};
+    if (orderly && c->link == WK_LINK_UP) send_message(c, &m, -1);
+    drop(c);
+    wk_link_forget(c);
+}

@@ -1,0 +1,185 @@
+/* longhaul.h: a training loop of your own joins a run of Longhaul.
+ *
+ * The worker, a process of its own on the same host, keeps keys, network and disk. Your process
+ * keeps the parameters and trains. Between two steps your loop asks longhaul_boundary() what is
+ * due, and does it:
+ *
+ *     longhaul_open(&c);
+ *     for (...) longhaul_parameter(c, &tensor);
+ *     longhaul_connect(c, 60000);
+ *     longhaul_start(c);                            the run's parameters, into yours
+ *     for (step = 1;; step++) {
+ *         train(longhaul_credited(c, &clock));      one optimizer step
+ *         longhaul_boundary(c, step, tokens, &due);
+ *         if (due & LONGHAUL_RENEW) longhaul_renew(c);
+ *         if (due & LONGHAUL_CUT) longhaul_cut(c);
+ *         if (due & LONGHAUL_WAIT) longhaul_wait(c, 1000);
+ *         if (due & LONGHAUL_DRAIN) break;
+ *     }
+ *     longhaul_finish(c, 60000);                    the final parameters, into yours
+ *     longhaul_close(c);
+ *
+ * Threads: one thread at a time calls with one handle, except longhaul_renew_piece() and
+ * longhaul_cut_piece(), which any threads may call at once with different pieces. The library
+ * starts no thread, never ends the process, writes nothing to your files.
+ *
+ * Fork: a forked child has the handle and may not use it: every call but longhaul_close() gives
+ * LONGHAUL_E_FORKED there. The parent is not disturbed.
+ *
+ * Costs are those of one call; "a copy" is one memcpy of the parameters.
+ */
+#ifndef LONGHAUL_H
+#define LONGHAUL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LONGHAUL_API __attribute__((visibility("default")))
+#define LONGHAUL_ABI 1
+
+struct longhaul; /* a connection with the worker, and what is known of your parameters */
+
+enum longhaul_error {
+    LONGHAUL_OK = 0,
+    LONGHAUL_E_INVALID,     /* an argument makes no sense */
+    LONGHAUL_E_STATE,       /* not now: another call has to come first */
+    LONGHAUL_E_FORKED,      /* this process is a fork of the one that opened the handle */
+    LONGHAUL_E_UNSUPPORTED, /* not on this host: no CUDA library, say */
+    LONGHAUL_E_NO_MEMORY,
+    LONGHAUL_E_SYSTEM,  /* a system call failed; the text says which */
+    LONGHAUL_E_VERSION, /* worker and library are of different versions */
+    LONGHAUL_E_MODEL,   /* the run's parameters are others than yours */
+    LONGHAUL_E_BUSY,    /* another process is this worker's trainer */
+    LONGHAUL_E_REFUSED, /* the worker refuses; the text says why */
+    LONGHAUL_E_RESTART, /* this life is over: longhaul_connect() and longhaul_start() again */
+    LONGHAUL_E_TIMEOUT, /* nothing came in time */
+    LONGHAUL_E_AGAIN,   /* nothing there now: longhaul_wait(), then again */
+    LONGHAUL_E_DRAINED, /* there are no units any more: longhaul_finish() */
+    LONGHAUL_E_DAMAGED, /* the shared memory holds what nobody writes */
+    LONGHAUL_ERRORS
+};
+
+enum longhaul_dtype { LONGHAUL_FP32 = 1, LONGHAUL_BF16 = 2 };
+enum longhaul_memory { LONGHAUL_HOST = 0, LONGHAUL_CUDA = 1 };
+
+/* What is due at a boundary, in this order. */
+enum longhaul_due {
+    LONGHAUL_RENEW = 1, /* longhaul_renew() */
+    LONGHAUL_CUT = 2,   /* longhaul_cut(), before the next optimizer step changes parameters */
+    LONGHAUL_WAIT = 4,  /* the worker is away for too long: longhaul_wait() */
+    LONGHAUL_DRAIN = 8  /* this was the last step: longhaul_finish() */
+};
+
+/* A parameter. `size` is sizeof(struct longhaul_tensor). The library borrows `data` until close,
+ * copies the rest. A rank that holds only some values of the tensor (Shard(0)) says which:
+ * values `first` to `first` + `count` of it, in row-major order; count 0: it holds all. */
+struct longhaul_tensor {
+    uint32_t size;
+    int32_t dtype, memory; /* enum longhaul_dtype, enum longhaul_memory */
+    int32_t ndim;          /* 0 to 8 */
+    const uint64_t *shape;
+    const char *name; /* as the run's manifest names it, shorter than 128 bytes */
+    void *data;       /* contiguous */
+    uint64_t first, count;
+    void *stream; /* CUDA: the stream that changes the parameter; NULL: the default stream */
+};
+
+struct longhaul_unit {
+    uint64_t unit, from, tokens; /* train it from token `from` to token `tokens` */
+};
+
+struct longhaul_state {
+    uint32_t size;           /* sizeof(struct longhaul_state), set by the caller */
+    uint32_t worker_lives;   /* 1: the worker is there */
+    uint64_t away_steps;     /* steps since it went */
+    uint64_t cuts, renewals; /* of this handle: parts cut, corrections added */
+    uint64_t returns;        /* how often it came back and this life went on */
+    uint64_t memory_bytes;   /* shared with the worker */
+    uint64_t shadow_bytes;   /* fp32 copies beside bf16 parameters: 4 bytes a value */
+};
+
+/* ---- before a connection */
+
+/* Cost: nothing. Any thread. */
+LONGHAUL_API uint32_t longhaul_abi(void);
+LONGHAUL_API const char *longhaul_error_name(int error); /* "LONGHAUL_E_BUSY" */
+
+/* A handle, without connection. Rank and ranks of this host come from LOCAL_RANK and
+ * LOCAL_WORLD_SIZE where torchrun set them, else 0 of 1. Cost: one allocation. */
+LONGHAUL_API int longhaul_open(struct longhaul **out);
+LONGHAUL_API int longhaul_ranks(struct longhaul *c, uint32_t rank, uint32_t ranks);
+
+/* Describes one parameter; all of them, in the manifest's order, before longhaul_connect(). Memory
+ * that two parameters share (tied weights) is described once; the second time is
+ * LONGHAUL_E_INVALID and names both. bf16 takes an fp32 shadow. Cost: an allocation, 4 bytes a
+ * value of bf16. */
+LONGHAUL_API int longhaul_parameter(struct longhaul *c, const struct longhaul_tensor *t);
+/* The same from a DLManagedTensor (DLPack before 1.0), which stays the caller's: host and CUDA,
+ * fp32 and bf16, contiguous. */
+LONGHAUL_API int longhaul_parameter_dlpack(struct longhaul *c, const char *name, void *managed,
+                                           void *stream);
+
+/* ---- the connection */
+
+/* Connects with the worker at the Unix socket that LONGHAUL_SOCKET names, waits until it runs and
+ * all ranks are there, maps the shared memory. Again after LONGHAUL_E_RESTART.
+ * Cost: up to timeout_ms; maps 14 bytes a parameter. */
+LONGHAUL_API int longhaul_connect(struct longhaul *c, int timeout_ms);
+/* Writes the run's parameters over yours: a new life begins without progress. Cost: a copy. */
+LONGHAUL_API int longhaul_start(struct longhaul *c);
+/* Ends the connection and frees the handle; progress since the last cut is dropped. NULL is
+ * allowed. In a forked child it frees the child's copy alone. */
+LONGHAUL_API void longhaul_close(struct longhaul *c);
+
+/* ---- at every boundary between two steps */
+
+/* `step` rises by one or more from call to call; `tokens` were trained since the last call, by this
+ * rank. *due gets a set of enum longhaul_due. The parameters are not touched. With several ranks
+ * all must call it with the same steps; what is due comes at the same step on each, and must be
+ * done before the next boundary. Never waits for the worker. Cost: under 50 us where nothing is
+ * due; with several ranks it waits for rank 0 when this rank is more than two steps ahead. */
+LONGHAUL_API int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens,
+                                   unsigned *due);
+/* Adds what the others trained to the parameters; your progress stays. Cost: at most 2 copies. */
+LONGHAUL_API int longhaul_renew(struct longhaul *c);
+/* Copies the parameters, or this rank's share of them, to the worker. Cost: at most 1.5 copies. */
+LONGHAUL_API int longhaul_cut(struct longhaul *c);
+/* The same on several threads of yours: piece i of `pieces`, each once, then _done() once. A piece
+ * has its share of the values and no memory in common with another. Errors have no text. */
+LONGHAUL_API int longhaul_renew_piece(struct longhaul *c, uint32_t i, uint32_t pieces);
+LONGHAUL_API int longhaul_renew_done(struct longhaul *c);
+LONGHAUL_API int longhaul_cut_piece(struct longhaul *c, uint32_t i, uint32_t pieces);
+LONGHAUL_API int longhaul_cut_done(struct longhaul *c);
+
+/* Sleeps until the worker says anything new, or comes back; LONGHAUL_E_TIMEOUT: it did not. */
+LONGHAUL_API int longhaul_wait(struct longhaul *c, int timeout_ms);
+/* Tokens of the whole run that are credited: the clock of learning rates. Cost: one load. */
+LONGHAUL_API int longhaul_credited(struct longhaul *c, uint64_t *tokens);
+LONGHAUL_API int longhaul_state(struct longhaul *c, struct longhaul_state *out);
+/* What the last failing call of this handle says about itself. Never NULL. */
+LONGHAUL_API const char *longhaul_text(const struct longhaul *c);
+
+/* ---- units of data that the run leases; a loop with data of its own calls neither */
+
+/* The next leased unit for this rank. LONGHAUL_E_AGAIN: none now. Cost: a few loads. */
+LONGHAUL_API int longhaul_lease(struct longhaul *c, struct longhaul_unit *out);
+/* The unit is trained up to this token by the steps until the next boundary. It is credited with
+ * the cut that holds those steps, exactly once; what no cut holds is leased again.
+ * LONGHAUL_E_AGAIN: too many notes wait for the worker. Cost: a few stores. */
+LONGHAUL_API int longhaul_trained(struct longhaul *c, uint64_t unit, uint64_t upto);
+
+/* ---- the end */
+
+/* The loop is over (LONGHAUL_DRAIN, or its own decision): gives the worker a last cut, waits for
+ * the end of the run, and writes the run's final parameters over yours.
+ * LONGHAUL_E_TIMEOUT: not over yet, call it again. Cost: up to timeout_ms, and three copies. */
+LONGHAUL_API int longhaul_finish(struct longhaul *c, int timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,246 @@
+// What a worker and the trainer beside it share: the memory's layout, its words, the messages of
+// the socket (worker/docs/0001-boundary.md). Pure: no system calls, libc alone, because
+// liblonghaul.so is made of it too.
+//
+// Every word of the memory has one writer, named below. Whoever reads a word of the other side
+// reads it once and checks what it got: the other side may be mistaken, or dying.
+#ifndef WK_CHANNEL_H
+#define WK_CHANNEL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    WK_CHANNEL_ABI = 1, // of the memory's layout and of the messages
+    WK_CHANNEL_PAGE = 4096,
+    WK_CHANNEL_CHUNK = 4096,     // values; a sparse correction counts its entries by chunk
+    WK_CHANNEL_PARTS_MAX = 4096, // LH_SHARDS_MAX: each shard is a part
+    WK_CHANNEL_RANKS_MAX = 64,   // trainer processes of one host
+    WK_CHANNEL_TENSORS_MAX = 1 << 16,
+    WK_CHANNEL_LIVE = 16, // corrections of one part that are not retired yet
+    WK_CHANNEL_LEASES_MAX = 1 << 16,
+    WK_CHANNEL_JOURNAL_MAX = 1 << 20,
+    WK_CHANNEL_LIFE = 16,  // bytes of the name of a trainer's life
+    WK_CHANNEL_HASH = 32,  // bytes of the manifest's hash
+    WK_CHANNEL_NAME = 128, // bytes of a tensor's name, with its zero
+    WK_CHANNEL_DIMS = 8,
+    WK_CHANNEL_TEXT = 256,    // bytes of a refusal's text, with its zero
+    WK_CHANNEL_MESSAGE = 512, // bytes of the longest message
+};
+#define WK_CHANNEL_MAGIC UINT64_C(0x31444e554f42484c) // "LHBOUND1"
+#define WK_CHANNEL_VALUES_MAX (UINT64_C(1) << 40)
+
+// ---------------------------------------------------------------- the memory
+
+// Written once by the worker, before it hands the memory over.
+struct wk_channel_head {
+    uint64_t magic;                  //   0
+    uint32_t abi, parts;             //   8
+    uint8_t life[WK_CHANNEL_LIFE];   //  16
+    uint64_t values, bytes;          //  32  bytes: of the whole memory
+    uint32_t ranks, leases, journal; //  48  leases, journal: entries a rank
+    uint32_t zero;
+    uint8_t manifest[WK_CHANNEL_HASH]; // 64
+};
+
+enum wk_channel_phase { WK_CHANNEL_RUN = 1, WK_CHANNEL_DRAIN, WK_CHANNEL_END, WK_CHANNEL_OVER };
+
+// Written by the worker.
+struct wk_channel_worker {
+    _Atomic uint32_t bell;     //  0  rises with every change below; trainers sleep on it (futex)
+    _Atomic uint32_t phase;    //  4  enum wk_channel_phase; OVER: this life is, come again
+    _Atomic uint64_t credited; //  8  tokens of the run: the clock of all schedules
+    _Atomic uint64_t run_on;   // 16  steps that are trained without a living worker, at most
+    uint64_t zero[5];
+};
+struct wk_channel_worker_rank {
+    _Atomic uint64_t leased;  //  0  leases written
+    _Atomic uint64_t retired; //  8  journal entries that are committed with
+    uint64_t zero[6];
+};
+
+// Written by one rank of the trainer.
+struct wk_channel_rank {
+    _Atomic uint64_t step, tokens; //  0  of the last boundary; tokens of this life
+    _Atomic uint64_t taken;        // 16  leases taken
+    _Atomic uint64_t noted;        // 24  journal entries written
+    _Atomic uint64_t decided;      // 32  rank 0: acts of steps up to this one are final
+    _Atomic uint32_t decided_bell; // 40  rank 0: rises with `decided`; other ranks sleep on it
+    _Atomic uint32_t ending;       // 44  1: its loop is over, a last cut is wanted
+    _Atomic uint64_t last;         // 48  rank 0: no step after this one; 0: not known yet
+    _Atomic uint64_t trained;      // 56  the last step of its loop; `step` goes on to the end
+    uint64_t zero[8];
+};
+
+enum wk_channel_kind { WK_CHANNEL_SPARSE = 1, WK_CHANNEL_DENSE = 2 };
+struct wk_channel_entry { // of a correction
+    uint64_t number;
+    uint32_t kind, zero;
+    uint64_t at, count; // bytes from the start of the part's ring; values that it holds
+};
+
+// Written by the worker, one for each part.
+struct wk_channel_part {
+    _Atomic uint64_t wanted_step; //  0  the cut is due at the boundary of this step, or later
+    _Atomic uint64_t wanted;      //  8  committed + 1: this cut is wanted; else none is
+    _Atomic uint64_t committed;   // 16  moves only after the worker's commit
+    _Atomic uint64_t published;   // 24  corrections up to this one are whole
+    uint64_t zero[4];
+    struct wk_channel_entry entry[WK_CHANNEL_LIVE]; // of correction c: [c % WK_CHANNEL_LIVE]
+};
+
+// Written by rank 0, one for each part: what all ranks do at the boundary of `step`. It changes
+// only when all ranks did what it said before, and counts once `decided` reached its step.
+struct wk_channel_act {
+    _Atomic uint64_t step, renew, cut; // renew, cut: numbers
+    uint64_t zero[5];
+};
+
+struct wk_channel_cut {                     // what a slot holds
+    uint64_t step, tokens, included, noted; // included: corrections; noted: journal entries
+};
+// Written by one rank, one for each part and rank.
+struct wk_channel_done {
+    _Atomic uint64_t renewed; //  0  corrections that its parameters hold
+    _Atomic uint64_t cut;     //  8  its share of this cut is in the slot
+    uint64_t zero[2];
+    struct wk_channel_cut of[2]; // 32  of cut n: [n % 2]; written before `cut`
+    uint64_t zero2[4];
+};
+
+struct wk_channel_lease {
+    uint64_t unit, from, tokens; // trained up to `from` already; tokens of the unit in all
+};
+struct wk_channel_note {
+    uint64_t unit, upto, step; // trained up to here, at this step
+};
+
+// Where everything lies: a function of these numbers, which both sides compute for themselves.
+struct wk_channel_shape {
+    uint64_t values;
+    uint32_t parts, ranks, leases, journal;
+    const uint64_t *first; // [parts + 1]: first value of each part; the last one is `values`
+};
+struct wk_channel_layout {
+    uint64_t first_at, worker_at, worker_rank_at, rank_at, part_at, act_at, done_at, lease_at,
+        note_at, slot_at[2], ring_at, bytes;
+};
+
+// A mapped memory. Pointers into it; `first` and the layout are the reader's own copies.
+struct wk_channel {
+    uint8_t *base;
+    struct wk_channel_shape shape;
+    struct wk_channel_layout layout;
+    uint64_t *first;   // shape.first; malloc'd
+    uint64_t *ring_of; // [parts + 1]: offset of each part's ring; malloc'd
+};
+
+// False: a number is beyond its limit, or `first` does not rise from 0 to values.
+bool wk_channel_plan(const struct wk_channel_shape *s, struct wk_channel_layout *out);
+uint64_t wk_channel_ring_bytes(uint64_t values); // of a part with so many
+// Lays the channel over memory of layout.bytes. False: no memory for its tables.
+bool wk_channel_open(struct wk_channel *c, const struct wk_channel_shape *s, void *base);
+void wk_channel_close(struct wk_channel *c); // frees the tables; the memory is somebody else's
+// Writes head and table into zeroed memory.
+void wk_channel_format(const struct wk_channel *c, const uint8_t life[WK_CHANNEL_LIFE],
+                       const uint8_t manifest[WK_CHANNEL_HASH]);
+// Opens a memory that somebody else wrote. NULL: it is sound; else what is wrong with it.
+const char *wk_channel_read(struct wk_channel *c, void *base, uint64_t bytes);
+
+struct wk_channel_head *wk_channel_head(const struct wk_channel *c);
+struct wk_channel_worker *wk_channel_worker(const struct wk_channel *c);
+struct wk_channel_worker_rank *wk_channel_worker_rank(const struct wk_channel *c, uint32_t rank);
+struct wk_channel_rank *wk_channel_rank(const struct wk_channel *c, uint32_t rank);
+struct wk_channel_part *wk_channel_part(const struct wk_channel *c, uint32_t part);
+struct wk_channel_act *wk_channel_act(const struct wk_channel *c, uint32_t part);
+struct wk_channel_done *wk_channel_done(const struct wk_channel *c, uint32_t part, uint32_t rank);
+struct wk_channel_lease *wk_channel_lease(const struct wk_channel *c, uint32_t rank, uint64_t n);
+struct wk_channel_note *wk_channel_note(const struct wk_channel *c, uint32_t rank, uint64_t n);
+float *wk_channel_slot(const struct wk_channel *c, uint64_t number); // all values, flat
+uint8_t *wk_channel_ring(const struct wk_channel *c, uint32_t part);
+
+// ---------------------------------------------------------------- corrections
+
+// Sparse: u64 begin[chunks + 1], fp32 value[count], u16 index[count]; begin[k] to begin[k + 1] are
+// the entries of the part's k-th chunk, their indices within it. Dense: fp32 value[of the part].
+struct wk_channel_correction {
+    enum wk_channel_kind kind;
+    uint64_t values, count; // values: of the part
+    const float *value;
+    const uint64_t *begin; // sparse only
+    const uint16_t *index;
+};
+static inline uint64_t wk_channel_chunks(uint64_t values)
+{
+    return (values + WK_CHANNEL_CHUNK - 1) / WK_CHANNEL_CHUNK;
+}
+uint64_t wk_channel_correction_bytes(enum wk_channel_kind kind, uint64_t values, uint64_t count);
+// The correction with this number. False: the ring does not hold it, or it is not sound.
+bool wk_channel_correction(const struct wk_channel *c, uint32_t part, uint64_t number,
+                           struct wk_channel_correction *out);
+// Adds what the correction holds of chunk k and of the values [from, from + n) of the part to
+// to[0..n), which lie in that chunk. False: a damaged entry; some may have been added.
+bool wk_channel_add(const struct wk_channel_correction *r, uint64_t k, uint64_t from, uint64_t n,
+                    float *to);
+
+// ---------------------------------------------------------------- messages
+
+// A message is u32 bytes (its own), u16 abi, u16 kind, and the kind's fields; little endian.
+enum wk_channel_message_kind {
+    WK_CHANNEL_HELLO = 1, // trainer: who it is; with the memory, when it has one
+    WK_CHANNEL_TENSOR,    // trainer: one of its parameters
+    WK_CHANNEL_DESCRIBED, // trainer: those were all
+    WK_CHANNEL_RING,      // trainer: look at the memory
+    WK_CHANNEL_LEAVE,     // trainer: goes in good order
+    WK_CHANNEL_WELCOME,   // worker: with the memory, when it is new
+    WK_CHANNEL_REFUSED,   // worker: why
+    WK_CHANNEL_KINDS,
+};
+enum wk_channel_dtype { WK_CHANNEL_FP32 = 1, WK_CHANNEL_BF16 = 2 };
+enum wk_channel_refusal {
+    WK_CHANNEL_OTHER_VERSION = 1, // of abi
+    WK_CHANNEL_OTHER_MODEL,       // the run's parameters are others
+    WK_CHANNEL_BUSY,              // somebody else is this worker's trainer
+    WK_CHANNEL_AGAIN,             // this life is over: come again without the memory
+    WK_CHANNEL_BAD,               // a message or a memory that makes no sense
+    WK_CHANNEL_REFUSALS,
+};
+struct wk_channel_hello {
+    uint32_t rank, ranks, tensors;
+    bool resumes; // brings the memory of `life`
+    uint8_t life[WK_CHANNEL_LIFE];
+};
+struct wk_channel_tensor {
+    uint32_t index, dtype, dims;
+    uint64_t first, count; // values of the tensor that this rank holds
+    bool replica;          // every rank holds all of it
+    uint64_t shape[WK_CHANNEL_DIMS];
+    char name[WK_CHANNEL_NAME];
+};
+struct wk_channel_welcome {
+    uint64_t bytes;
+    bool resumed;
+    uint8_t life[WK_CHANNEL_LIFE];
+};
+struct wk_channel_refused {
+    uint32_t why;
+    char text[WK_CHANNEL_TEXT];
+};
+struct wk_channel_message {
+    uint16_t abi, kind;
+    union {
+        struct wk_channel_hello hello;
+        struct wk_channel_tensor tensor;
+        struct wk_channel_welcome welcome;
+        struct wk_channel_refused refused;
+    } as;
+};
+// Bytes written into out[WK_CHANNEL_MESSAGE]; 0: it does not fit, or makes no sense.
+size_t wk_channel_encode(const struct wk_channel_message *m, uint8_t out[WK_CHANNEL_MESSAGE]);
+// False: not a message of this kind of ours. One of another abi is read as far as its kind.
+bool wk_channel_decode(const uint8_t *bytes, size_t n, struct wk_channel_message *out);
+uint64_t wk_channel_tensor_values(const struct wk_channel_tensor *t); // of the whole; 0: too many
+
+#endif

@@ -1,0 +1,33 @@
+// Corrections, as the worker makes them. See correction.c.
+#ifndef WK_CORRECTION_H
+#define WK_CORRECTION_H
+
+#include "common/base/err.h"
+#include "worker/external/channel.h"
+
+struct wk_base { // what a part's parameters are without progress: a slot and corrections on it
+    const struct wk_channel *channel;
+    uint32_t part;
+    uint64_t slot, after, upto; // the slot's number; corrections after..upto
+};
+
+// Values [from, from + n) of the part, n at most WK_CHANNEL_CHUNK and within one chunk.
+LH_MUST lh_err wk_base_read(const struct wk_base *b, uint64_t from, uint64_t n, float *out);
+
+struct wk_correction_plan {
+    enum wk_channel_kind kind;
+    uint64_t count, bytes;
+};
+// What the correction from base to view takes; count 0: they are equal.
+LH_MUST lh_err wk_correction_plan(const struct wk_base *b, const float *view,
+                                  struct wk_correction_plan *out);
+// Writes it there, plan->bytes.
+LH_MUST lh_err wk_correction_write(const struct wk_base *b, const float *view,
+                                   const struct wk_correction_plan *plan, uint8_t *to);
+
+// Where in a ring of `room` bytes an entry of so many finds a place behind the live ones, which are
+// given in their order. UINT64_MAX: nowhere.
+uint64_t wk_ring_place(const struct wk_channel_entry *live, uint32_t lives, uint64_t values,
+                       uint64_t room, uint64_t bytes);
+
+#endif

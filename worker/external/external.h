@@ -1,0 +1,127 @@
+// A trainer of somebody else's beside the worker: the worker's end of the boundary
+// (worker/docs/0001-boundary.md). The trainer links with liblonghaul.so (worker/client).
+//
+// external.c is a state machine without system calls: connections and memory are behind
+// wk_external_io, what the worker makes of cuts is behind wk_external_ops. socket.c puts it on a
+// Unix socket and a memfd. Everything happens on the loop thread of the worker's env.
+#ifndef WK_EXTERNAL_H
+#define WK_EXTERNAL_H
+
+#include "common/base/buf.h"
+#include "common/env/env.h"
+#include "common/env/log.h"
+#include "worker/external/channel.h"
+
+struct wk_external;
+
+struct wk_external_conf {
+    struct lh_env *env;
+    struct lh_log *log; // NULL: nothing is told
+    uint64_t values;
+    uint32_t parts;           // the shards
+    const uint64_t *first;    // [parts + 1]: their first values; the last one is `values`
+    uint32_t ranks;           // trainer processes
+    uint32_t leases, journal; // entries a rank; 0: 4096 and 65536
+    uint64_t run_on;          // steps that a trainer goes on without this process
+    struct lh_hash manifest;
+};
+
+struct wk_external_cut { // a part's parameters lie in its slot
+    uint32_t part;
+    uint64_t number, step;
+    uint64_t tokens; // of this life, all ranks, up to it
+    bool last;       // every rank's loop is over, and this holds all that they trained
+};
+
+// What the worker's core does about it. Hooks run on the loop thread, between the calls below; none
+// may destroy the module. Long work (a delta, a commit) goes to a lane and comes back.
+struct wk_external_ops {
+    // The trainer's parameters, of all ranks the same: `tensors` of rank 0. LH_OK, or the text of
+    // the error is the trainer's.
+    lh_err (*described)(void *arg, const struct wk_channel_tensor *tensor, uint32_t tensors);
+    // Fills out[values of the part]: theta - kappa * E for a life that begins; `final`: the
+    // parameters that the run ended with.
+    void (*view)(void *arg, uint32_t part, bool final, float *out);
+    // The newest cut of this life and part that is committed in the core's own state; 0: none. It
+    // is asked when a trainer outlived the worker.
+    uint64_t (*committed)(void *arg, const uint8_t life[WK_CHANNEL_LIFE], uint32_t part);
+    // All ranks are there. resumed: the life went on without us, and so do its cuts.
+    void (*came)(void *arg, const uint8_t life[WK_CHANNEL_LIFE], bool resumed);
+    // A unit was trained up to here. Told before the cut that holds it, and never for what no cut
+    // holds; perhaps again after a restart.
+    void (*trained)(void *arg, uint32_t rank, uint64_t unit, uint64_t upto, uint64_t step);
+    // A wanted cut is whole. The core takes wk_external_delta(), makes it durable under the name
+    // (life, part, number), and then calls wk_external_committed().
+    void (*cut)(void *arg, const struct wk_external_cut *cut);
+    // A rank's loop is over: the core wants cuts of every part until one says that it is the last,
+    // and ends the run when it may.
+    void (*ending)(void *arg);
+    // The trainer is gone. Cuts that were whole are still to be committed; `lost` tokens of all
+    // ranks are in none of them.
+    void (*over)(void *arg, uint64_t lost, bool orderly);
+};
+
+// ---- the world below: socket.c, or a test
+struct wk_external_io;
+struct wk_external_io_ops {
+    // A new memory of so many zeros that can neither grow nor shrink. There is one at a time.
+    lh_err (*create)(struct wk_external_io *io, uint64_t bytes, void **out);
+    // The memory that came with this connection's greeting, mapped. LH_ERR_MALFORMED: none, or it
+    // is not sealed.
+    lh_err (*adopt)(struct wk_external_io *io, uint64_t from, void **out, uint64_t *bytes);
+    void (*forget)(struct wk_external_io *io); // unmaps it; also when there is none
+    // Sends a message, with the memory's file; one that can't be sent is a connection that closes.
+    void (*send)(struct wk_external_io *io, uint64_t to, struct lh_span message, bool memory);
+    void (*drop)(struct wk_external_io *io, uint64_t connection); // nothing more comes from it
+    void (*wake)(struct wk_external_io *io, const _Atomic uint32_t *word); // futex sleepers
+};
+struct wk_external_io {
+    const struct wk_external_io_ops *ops;
+};
+
+// ---- the module over any world
+LH_MUST lh_err wk_external_create(const struct wk_external_conf *conf,
+                                  const struct wk_external_ops *ops, void *arg,
+                                  struct wk_external_io *io, struct wk_external **out);
+void wk_external_destroy(struct wk_external *x); // the life goes on without us; NULL is allowed
+struct wk_external_io *wk_external_world(struct wk_external *x); // what it was created over
+// What comes from below. Connections have numbers of the world's own, never used twice.
+void wk_external_opened(struct wk_external *x, uint64_t connection);
+void wk_external_message(struct wk_external *x, uint64_t connection, struct lh_span bytes);
+void wk_external_closed(struct wk_external *x, uint64_t connection); // or its process died
+
+// ---- what the core asks for
+bool wk_external_there(const struct wk_external *x);      // a life runs
+uint64_t wk_external_step(const struct wk_external *x);   // the last boundary that all ranks passed
+uint64_t wk_external_tokens(const struct wk_external *x); // trained in this life, all ranks
+// Wants the part's next cut at the boundary of this step or the first after it. One that is wanted
+// already comes no later than that. Nothing happens where nobody is there.
+void wk_external_want(struct wk_external *x, uint32_t part, uint64_t step);
+// The delta of a whole cut: out[i] = base - cut of values [from, from + n) of the part, base being
+// what the parameters were without progress. Any thread; several with different ranges; between
+// cut() and committed(). LH_ERR_CORRUPT: the trainer wrote where it must not.
+LH_MUST lh_err wk_external_delta(struct wk_external *x, uint32_t part, uint64_t from, uint64_t n,
+                                 float *out);
+// The cut is committed: its slot is the new base.
+void wk_external_committed(struct wk_external *x, uint32_t part, uint64_t number);
+// A correction that takes the parameters to this view, as far as they made no progress. Nothing is
+// written where they are there. LH_ERR_BUSY: no room before the next commit. Reads and writes all
+// values of the part.
+LH_MUST lh_err wk_external_renew(struct wk_external *x, uint32_t part, const float *view);
+// LH_ERR_BUSY: so many leases wait for the rank already.
+LH_MUST lh_err wk_external_lease(struct wk_external *x, uint32_t rank, uint64_t unit, uint64_t from,
+                                 uint64_t tokens);
+uint64_t wk_external_waiting(const struct wk_external *x, uint32_t rank); // leases not taken yet
+void wk_external_credited(struct wk_external *x, uint64_t tokens);        // the run's clock
+void wk_external_drain(struct wk_external *x); // no further steps, after those two ahead
+// The run is over and every wanted cut is committed: the final parameters go to the trainer.
+void wk_external_end(struct wk_external *x);
+
+// ---- socket.c: on a Unix socket at `path`, which it makes and removes. The directory's modes say
+// who may connect; other users are refused.
+LH_MUST lh_err wk_external_listen(const struct wk_external_conf *conf,
+                                  const struct wk_external_ops *ops, void *arg, const char *path,
+                                  struct wk_external **out);
+void wk_external_stop(struct wk_external *x); // of listen()
+
+#endif

@@ -1,0 +1,63 @@
+// What external.c and life.c share: a life of the trainer, and who takes part in it.
+#ifndef WK_LIFE_H
+#define WK_LIFE_H
+
+#include "worker/external/external.h"
+
+enum { WK_PEERS_MAX = 2 * WK_CHANNEL_RANKS_MAX };
+
+#define WK_LOAD(word) atomic_load_explicit(&(word), memory_order_acquire)
+#define WK_STORE(word, v) atomic_store_explicit(&(word), (v), memory_order_release)
+
+enum wk_peer_state {
+    WK_PEER_NONE,
+    WK_PEER_OPEN,
+    WK_PEER_DESCRIBES,
+    WK_PEER_READY,
+    WK_PEER_IN,
+    WK_PEER_LEFT
+};
+struct wk_peer {
+    enum wk_peer_state state;
+    uint64_t connection;
+    struct wk_channel_hello hello;
+    struct wk_channel_tensor *tensor;
+    uint32_t tensors;
+};
+
+struct wk_life_part {                             // our own copies of what the memory says
+    uint64_t wanted, base, published, retired;    // base: the committed cut
+    uint64_t given;                               // the newest cut that the core was told of
+    uint64_t included;                            // corrections that it holds
+    uint64_t tokens, noted[WK_CHANNEL_RANKS_MAX]; // and what else it holds
+};
+
+enum wk_life { WK_LIFE_NONE, WK_LIFE_RUNS, WK_LIFE_SETTLES };
+struct wk_external {
+    struct wk_external_conf conf;
+    uint64_t *first;
+    const struct wk_external_ops *ops;
+    void *arg;
+    struct wk_external_io *io;
+    struct wk_peer peer[WK_PEERS_MAX];
+    enum wk_life life;
+    uint8_t name[WK_CHANNEL_LIFE];
+    struct wk_channel channel;
+    struct wk_life_part *part;
+    uint64_t read[WK_CHANNEL_RANKS_MAX]; // journal entries that the core was told of
+    uint64_t credited;
+    bool draining, ending_told;
+    void (*vacant)(struct wk_external *x); // no life runs any more: may another begin?
+};
+
+void wk_life_ring(struct wk_external *x); // something changed: trainers look
+struct wk_peer *wk_life_peer(struct wk_external *x, uint64_t connection);
+struct wk_peer *wk_life_rank(struct wk_external *x, uint32_t rank, enum wk_peer_state state);
+void wk_life_clear(struct wk_peer *p);
+void wk_life_send(struct wk_external *x, const struct wk_peer *p, struct wk_channel_message *m,
+                  bool memory);
+void wk_life_refuse(struct wk_external *x, struct wk_peer *p, uint32_t why, const char *text);
+void wk_life_look(struct wk_external *x); // which cuts are whole? Is a loop over?
+void wk_life_end(struct wk_external *x, bool orderly, const char *why);
+
+#endif
