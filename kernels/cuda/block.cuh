@@ -119,8 +119,7 @@ LK_DEVICE void lk_choose_levels(uint32_t value, const float *x, uint32_t n, stru
     l->level[0] = l->level[1] = l->split = 0;
     half[0] = half[1] = 0;
     if (value == LK_SIGN) {
-        half[0] = lk_half_of_double(
-            __ddiv_rn(lk_lane_sums(x, n, 0, true, &count), (double)n));
+        half[0] = lk_half_of_double(__ddiv_rn(lk_lane_sums(x, n, 0, true, &count), (double)n));
     } else if (value == LK_Q2) {
         double mean = __ddiv_rn(lk_lane_sums(x, n, 0, true, &count), (double)n);
         l->split = lk_half_to_float(lk_half_of_double(mean));
@@ -134,8 +133,8 @@ LK_DEVICE void lk_choose_levels(uint32_t value, const float *x, uint32_t n, stru
         for (uint32_t i = threadIdx.x; i < n; i += 32)
             key = lk_key(x[i]) > key ? lk_key(x[i]) : key;
         key = __reduce_max_sync(LK_ALL, key);
-        half[0] = lk_half_of_double(
-            __ddiv_rn((double)__uint_as_float(key), (double)lk_level_max(value)));
+        half[0] =
+            lk_half_of_double(__ddiv_rn((double)__uint_as_float(key), (double)lk_level_max(value)));
     }
     l->level[0] = lk_half_to_float(half[0]);
 }

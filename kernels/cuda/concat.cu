@@ -62,8 +62,8 @@ struct lk_concat_shared {
 };
 
 // Byte `at` of a group's stream: bits of one chunk's words, or of several.
-LK_DEVICE uint32_t lk_stream_byte(const struct lk_gpu_shard *s, const uint32_t *bit,
-                                  uint64_t first, uint32_t chunks, uint32_t at)
+LK_DEVICE uint32_t lk_stream_byte(const struct lk_gpu_shard *s, const uint32_t *bit, uint64_t first,
+                                  uint32_t chunks, uint32_t at)
 {
     uint32_t byte = 0;
     for (uint32_t i = 0; i < chunks; i++) {

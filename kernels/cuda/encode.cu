@@ -118,8 +118,7 @@ LK_DEVICE void lk_gather(struct lk_encode_shared<K> *s, const float v[LK_EACH],
         }
         uint32_t before = lk_warp_scan(sum) - sum;
 #pragma unroll
-        for (int i = 0; i < LK_ROWS / 32; i++)
-            s->row[lane * (LK_ROWS / 32) + i] = before + own[i];
+        for (int i = 0; i < LK_ROWS / 32; i++) s->row[lane * (LK_ROWS / 32) + i] = before + own[i];
         if (lane == 31) s->total = before + sum;
     }
     __syncthreads();
@@ -230,7 +229,7 @@ LK_DEVICE void lk_encode_chosen(const struct lk_encode_args *a, struct lk_encode
             s->half[1] = half[1];
         }
     }
-    __syncthreads();
+    // The barrier inside lk_code_values() comes before anybody reads the levels.
     uint32_t bits = lk_code_values(a, s, turn, chunk->at, k, b);
     __syncthreads();
     lk_write_record(a, s, c, k, b, bits);
@@ -309,8 +308,7 @@ LK_KERNEL lk_guard(struct lk_encode_args a)
     struct lk_gpu_chunk chunk = a.s.chunk[blockIdx.x];
     uint64_t bad = LK_GPU_FINE;
     for (uint32_t i = threadIdx.x; i < chunk.len; i += LK_THREADS)
-        if (lk_key(lk_feedback_of(&a.in, chunk.at + i)) >= LK_KEY_INFINITE &&
-            bad == LK_GPU_FINE)
+        if (lk_key(lk_feedback_of(&a.in, chunk.at + i)) >= LK_KEY_INFINITE && bad == LK_GPU_FINE)
             bad = chunk.at + i;
     if (bad != LK_GPU_FINE)
         atomicMin((unsigned long long *)&a.in.device_result->bad, (unsigned long long)bad);

@@ -26,11 +26,11 @@ struct lk_gpu_shard {
     uint32_t *unary;      // chunk: its unary stream, unary_words of them
     uint32_t *unary_bits; // chunk
     uint32_t unary_words;
-    uint32_t carried_max;   // the largest k of a chunk
-    double *squares;        // chunk
-    uint64_t *group_at;     // group: where it begins in the payload
-    uint64_t *fold_at;      // record x group, of a fold
-    uint64_t *bins;         // pass x tensor x LK_BINS, of a threshold codec; then as well
+    uint32_t carried_max;    // the largest k of a chunk
+    double *squares;         // chunk
+    uint64_t *group_at;      // group: where it begins in the payload
+    uint64_t *fold_at;       // record x group, of a fold
+    uint64_t *bins;          // pass x tensor x LK_BINS, of a threshold codec; then as well
     struct lk_search *found; // tensor
     uint32_t *above, *equal; // chunk: keys above the threshold and equal to it; equal: that go
 };

@@ -44,15 +44,15 @@ static void add_tensors(struct lk_gpu_plan *p, const struct lk_cut *cut,
         const struct lh_extent *x = &layout->extent[i];
         uint64_t chunks = (x->len + LH_CHUNK - 1) / LH_CHUNK;
         if (!x->len) continue;
-        p->tensor[p->tensors++] = (struct lk_gpu_tensor){
-            x->offset, x->len, lk_carried(cut, x->len), chunk, chunks};
+        p->tensor[p->tensors++] =
+            (struct lk_gpu_tensor){x->offset, x->len, lk_carried(cut, x->len), chunk, chunks};
         chunk += chunks;
     }
 }
 
 // `record`: bytes of the records before it, without what stands between groups.
-static uint64_t add_chunk(struct lk_gpu_plan *p, const struct lk_cut *cut,
-                          const struct lk_chunk *c, uint64_t record)
+static uint64_t add_chunk(struct lk_gpu_plan *p, const struct lk_cut *cut, const struct lk_chunk *c,
+                          uint64_t record)
 {
     uint64_t n = p->chunks++;
     struct lk_group alone = {.chunk[0] = *c, .chunks = 1};

@@ -117,9 +117,9 @@ static int lk_event_done(lk_gpu_event event, int *done)
 static void lk_shard_destroy(struct lk_gpu_shard *s)
 {
     if (!s) return;
-    void *all[] = {s->chunk,      s->tensor,  s->header,   s->carried, s->record_at,
-                   s->records,    s->unary,   s->squares,  s->unary_bits, s->group_at,
-                   s->fold_at,    s->bins,    s->found,    s->above,   s->equal};
+    void *all[] = {s->chunk,   s->tensor, s->header,  s->carried,    s->record_at,
+                   s->records, s->unary,  s->squares, s->unary_bits, s->group_at,
+                   s->fold_at, s->bins,   s->found,   s->above,      s->equal};
     for (void *memory : all)
         if (memory) (void)cudaFree(memory);
     free(s);
@@ -210,9 +210,8 @@ static int lk_encode(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in,
     return lk_gpu_encode_queue(shard, in, (cudaStream_t)stream);
 }
 
-static int lk_fold(struct lk_gpu_shard *shard, const struct lk_gpu_record *record,
-                   uint32_t records, enum lk_gpu_use use, uint64_t below, float *device_to,
-                   lk_gpu_stream stream)
+static int lk_fold(struct lk_gpu_shard *shard, const struct lk_gpu_record *record, uint32_t records,
+                   enum lk_gpu_use use, uint64_t below, float *device_to, lk_gpu_stream stream)
 {
     struct lk_fold_args a = {};
     if (!records || records > LK_GPU_RECORDS_MAX) return LK_INVALID;
@@ -262,8 +261,8 @@ static const struct lk_gpu_kernels lk_kernels = {
     lk_shard_create, lk_shard_destroy, lk_encode, lk_fold, lk_each_value, lk_sum_squares, lk_digest,
 };
 static const struct lk_gpu_backend lk_backend = {
-    LK_GPU_ABI, sizeof lk_backend, "cuda",      lk_devices,  lk_error_text,
-    &lk_memory, &lk_streams,       &lk_kernels, &lk_gpu_transfer_table,
+    LK_GPU_ABI,  sizeof lk_backend,      "cuda", lk_devices, lk_error_text, &lk_memory, &lk_streams,
+    &lk_kernels, &lk_gpu_transfer_table,
 };
 
 extern "C" __attribute__((visibility("default"))) const struct lk_gpu_backend *

@@ -18,8 +18,8 @@ enum {
     LK_GPU_CHUNK = 4096,
     LK_GPU_GROUP = 16,
     LK_GPU_HEADER_BYTES = 24,
-    LK_GPU_RECORDS_MAX = 8,            // payloads that one call folds
-    LK_GPU_DIGEST_RANGE = 4 << 20,     // bytes that one hash of a state is of
+    LK_GPU_RECORDS_MAX = 8,        // payloads that one call folds
+    LK_GPU_DIGEST_RANGE = 4 << 20, // bytes that one hash of a state is of
     LK_GPU_HASH_BYTES = 32,
 };
 #define LK_GPU_FINE UINT64_MAX // lk_gpu_result.bad: every value is finite
@@ -106,8 +106,8 @@ struct lk_gpu_arrays {
     uint64_t n;
 };
 
-struct lk_gpu_shard;  // a plan on the device, and what encoding and folding need beside it
-struct lk_gpu_slots;  // pinned memory for payloads on their way to the host
+struct lk_gpu_shard; // a plan on the device, and what encoding and folding need beside it
+struct lk_gpu_slots; // pinned memory for payloads on their way to the host
 typedef void *lk_gpu_stream;
 typedef void *lk_gpu_event;
 

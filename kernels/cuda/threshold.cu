@@ -29,8 +29,7 @@ LK_DEVICE uint64_t *lk_bins_of(const struct lk_gpu_shard *s, uint32_t pass, uint
 LK_DEVICE void lk_flush_bins(const struct lk_bins_shared *s, uint64_t *to)
 {
     for (uint32_t b = threadIdx.x; b < LK_BINS; b += LK_THREADS)
-        if (s->bin[b])
-            atomicAdd((unsigned long long *)&to[b], (unsigned long long)s->bin[b]);
+        if (s->bin[b]) atomicAdd((unsigned long long *)&to[b], (unsigned long long)s->bin[b]);
 }
 
 LK_KERNEL lk_threshold_feedback(struct lk_encode_args a)

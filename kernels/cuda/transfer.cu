@@ -1,8 +1,9 @@
 // Payloads on their way to the host: a ring of slots, each a device buffer and pinned memory.
 //
-// Invariants: 1. a slot's device buffer is written again only after its last copy has passed; 2. a
-// copy begins only after the encoding that it is of; 3. pinned memory is written by one copy at a
-// time, because all copies go through one stream.
+// Invariants: 1. a copy begins only after the encoding that it is of; 2. a slot is taken again only
+// after it was given back, so that nobody reads what is written then. Where it was given back
+// unread its last copy may still be under way: that one's bytes are nobody's, and the next one
+// comes after it, because all copies go through one stream.
 #include "kernels/cuda/internal.cuh"
 
 #include <stdlib.h>
@@ -96,7 +97,6 @@ static int lk_slots_encode(struct lk_gpu_slots *s, struct lk_gpu_shard *shard,
     if (slot->taken) return 0;
     own.device_payload = slot->device;
     own.device_result = slot->device_result;
-    LK_TRY(cudaStreamWaitEvent((cudaStream_t)stream, slot->copied, 0));
     LK_TRY(lk_gpu_encode_queue(shard, &own, (cudaStream_t)stream));
     LK_TRY(lk_slot_copy(s, slot, (cudaStream_t)stream));
     slot->taken = true;

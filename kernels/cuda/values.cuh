@@ -75,9 +75,12 @@ struct lk_levels {
 
 LK_DEVICE uint32_t lk_code_bits(uint32_t value)
 {
-    return value == LK_SIGN ? 1 : value == LK_Q2 ? 2 : value == LK_Q4 ? 4 : value == LK_Q8 ? 8
-                                                   : value == LK_FP16 ? 16
-                                                                      : 32;
+    return value == LK_SIGN   ? 1
+           : value == LK_Q2   ? 2
+           : value == LK_Q4   ? 4
+           : value == LK_Q8   ? 8
+           : value == LK_FP16 ? 16
+                              : 32;
 }
 
 // Bits of a code that stands in a field beside its index.

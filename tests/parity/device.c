@@ -81,8 +81,8 @@ void device_free(const struct device *d, void *device)
 
 const char *case_name(const struct lk_codec *codec, int kind, uint64_t seed)
 {
-    static const char *const kinds[] = {"gaussian", "small",    "ties", "equal", "zeros", "sparse",
-                                        "denormal", "huge",     "wild", "steps", "fixed"};
+    static const char *const kinds[] = {"gaussian", "small", "ties", "equal", "zeros", "sparse",
+                                        "denormal", "huge",  "wild", "steps", "fixed"};
     static char text[128];
     snprintf(text, sizeof text, "%s at %g, %s, seed %llu", lk_codec_name(codec),
              (double)codec->density, kinds[kind], (unsigned long long)seed);

@@ -19,8 +19,7 @@ static void fill(struct five *f, uint64_t n, int kind, uint64_t seed)
 {
     float *arrays[] = {f->a, f->b, f->x, f->y, f->z};
     for (int i = 0; i < 5; i++)
-        for (uint64_t j = 0; j < n; j++)
-            arrays[i][j] = case_value((enum case_kind)kind, j, &seed);
+        for (uint64_t j = 0; j < n; j++) arrays[i][j] = case_value((enum case_kind)kind, j, &seed);
 }
 
 // What the CPU makes of it, in the same arrays.
@@ -46,8 +45,8 @@ static void on_cpu(enum lk_gpu_op op, struct five *f, uint64_t n, float s)
         lk_outer_repeat(&late, &none, &empty.layout, nothing, 1, n, &outer, f->z);
         break;
     case LK_GPU_OUTER_FLUSH:
-        late = (struct lk_outer_late){.kind = LH_OPT_BUFFERED, .next = LH_OPT_BUFFERED,
-                                      .plan = true, .flushed = true};
+        late = (struct lk_outer_late){
+            .kind = LH_OPT_BUFFERED, .next = LH_OPT_BUFFERED, .plan = true, .flushed = true};
         lk_outer_repeat(&late, &none, &empty.layout, nothing, 1, n, &outer, f->z);
         break;
     case LK_GPU_SCALE:
@@ -73,9 +72,13 @@ static void compare(const struct device *dev, enum lk_gpu_op op, uint64_t n, int
         for (uint64_t i = 0; i < n; i++)
             f->a[i] = case_from_bits(case_random(&seed) & (i % 3 ? 0xffffffffu : 0xc7fff000u));
     size_t bytes = n * sizeof *f->a;
-    struct lk_gpu_arrays p = {device_put(dev, f->a, bytes), device_put(dev, f->b, bytes),
-                              device_put(dev, f->x, bytes), device_put(dev, f->y, bytes),
-                              device_put(dev, f->z, bytes), s, n};
+    struct lk_gpu_arrays p = {device_put(dev, f->a, bytes),
+                              device_put(dev, f->b, bytes),
+                              device_put(dev, f->x, bytes),
+                              device_put(dev, f->y, bytes),
+                              device_put(dev, f->z, bytes),
+                              s,
+                              n};
     must_succeed(dev, dev->b->kernels->each(op, &p, dev->stream), "each");
     memcpy(g, f, sizeof *g);
     device_get(dev, g->x, p.x, bytes);
@@ -124,8 +127,8 @@ static void norms(const struct device *dev)
 // The ranges' hashes, as kernels/state/replica.c makes them.
 static void digests(const struct device *dev)
 {
-    static const size_t sizes[] = {4, 124, 128, 132, 1000, LK_GPU_DIGEST_RANGE,
-                                   LK_GPU_DIGEST_RANGE + 4};
+    static const size_t sizes[] = {
+        4, 124, 128, 132, 1000, LK_GPU_DIGEST_RANGE, LK_GPU_DIGEST_RANGE + 4};
     for (size_t i = 0; i < LH_COUNT(sizes); i++) {
         size_t bytes = sizes[i], ranges = 1 + (bytes - 1) / LK_GPU_DIGEST_RANGE;
         uint8_t *data = malloc(bytes), got[2 * LK_GPU_HASH_BYTES];

@@ -150,8 +150,8 @@ static void compare(const struct device *dev, const struct lk_codec *codec,
 }
 
 // One shard that crosses a group's end, with tensors of one value, of odd ones and of whole chunks.
-static const uint64_t long_lens[] = {9000, 1,  4096, 63, 5, 4097, 700, 2, 17, 64,
-                                     255,  31, 8,    3,  1, 1300, 0};
+static const uint64_t long_lens[] = {9000, 1,   4096, 63, 5, 4097, 700,  2, 17,
+                                     64,   255, 31,   8,  3, 1,    1300, 0};
 static const uint64_t short_lens[] = {700, 4096, 1, 0};
 static const uint64_t one_chunk[] = {4096, 0};
 
@@ -172,6 +172,8 @@ static void run(uint8_t index, const struct row *rows, uint64_t count, int kinds
                 struct lk_codec codec = {index, value, index ? row->density : 1};
                 float beta = (float[]){0.95f, 1, 0, 0.5f}[(n + n / 4) % 4];
                 enum how how = (enum how)((n / 6 + n + seed) % HOWS);
+                // Magnitudes that fp16 has exactly, or that lie between two of it.
+                if (kind == CASE_TIES || kind == CASE_FIXED) beta = 1;
                 simt_seed(1 + n + 1000 * seed);
                 case_layout(&c, row->lens);
                 struct arrays a = arrays_of(kind, c.layout.values, n);
@@ -197,6 +199,16 @@ void parity_threshold(void)
     static const struct row rows[] = {
         {long_lens, 64.0f / 4096}, {short_lens, 0.3f}, {one_chunk, 1}, {long_lens, 0.001f}};
     run(LK_INDEX_TENSOR, rows, 1, CASE_KINDS);
+    // More chunks than one round of the sharing kernel takes, all of them full of equal values.
+    static const uint64_t many[] = {257 * 4096 + 1, 0};
+    struct device dev = device_create();
+    struct layout_case c;
+    struct lk_codec codec = {LK_INDEX_TENSOR, LK_VALUE_SIGN, 0.002f};
+    case_layout(&c, many);
+    struct arrays a = arrays_of(CASE_EQUAL, c.layout.values, 1);
+    compare(&dev, &codec, &c.layout, 1, NOTHING_NEW, &a, case_name(&codec, CASE_EQUAL, 1));
+    arrays_free(&a);
+    device_destroy(&dev);
 }
 
 void parity_dense(void)

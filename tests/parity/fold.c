@@ -55,13 +55,12 @@ static void compare(const struct device *dev, struct lk_gpu_shard *shard,
     for (uint32_t i = 0; i < p->count; i++) {
         struct lh_span payload = lh_buf_span(&p->bytes[i]);
         record[i] = lk_gpu_record_of(&p->codec[i], payload, p->device[i], p->scale[i]);
-        lh_err err = use == LK_GPU_CLEAR ? lk_payload_clear(&p->codec[i], layout, payload, theta)
-                                         : lk_fold_below(&p->codec[i], layout, payload,
-                                                         p->scale[i], theta, below);
+        lh_err err = use == LK_GPU_CLEAR
+                         ? lk_payload_clear(&p->codec[i], layout, payload, theta)
+                         : lk_fold_below(&p->codec[i], layout, payload, p->scale[i], theta, below);
         must(err == LH_OK, "fold on the CPU");
     }
-    must_succeed(dev,
-                 dev->b->kernels->fold(shard, record, p->count, use, below, to, dev->stream),
+    must_succeed(dev, dev->b->kernels->fold(shard, record, p->count, use, below, to, dev->stream),
                  "fold");
     device_get(dev, got, to, bytes);
     must_equal(got, theta, bytes, "fold %llu of %u records from %s", (unsigned long long)n,

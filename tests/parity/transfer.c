@@ -55,8 +55,8 @@ static void ring(const struct device *dev, uint64_t seed)
         struct lk_payload_info info;
         should[i] = lh_buf(1 << 20);
         must(lk_encode(&codec, &c.layout, 0.95f, d[i], e, &should[i], &info) == LH_OK, "encode");
-        struct lk_gpu_encode in = {.device_d = d_there[i], .device_e = there,
-                                   .device_e_out = there, .beta = 0.95f};
+        struct lk_gpu_encode in = {
+            .device_d = d_there[i], .device_e = there, .device_e_out = there, .beta = 0.95f};
         must_succeed(dev, t->encode(slots, shard, &in, dev->stream, &slot[i]), "encode");
         must(slot[i] >= 0, "no slot for push %d", i);
         if (i % SLOTS == 1) {
@@ -110,8 +110,7 @@ static void round_trip(const struct device *dev, uint64_t seed)
     struct lk_gpu_encode in = {NULL, g_local, g_e, g_anchor, g_spare, 0.95f, payload, result};
     must_succeed(dev, k->encode(shard, &in, dev->stream), "encode");
     struct lk_gpu_record record = {payload, plan.codec, 0.7f};
-    must_succeed(dev,
-                 k->fold(shard, &record, 1, LK_GPU_SUBTRACT, UINT64_MAX, g_theta, dev->stream),
+    must_succeed(dev, k->fold(shard, &record, 1, LK_GPU_SUBTRACT, UINT64_MAX, g_theta, dev->stream),
                  "fold");
     view.b = g_spare;
     must_succeed(dev, k->each(LK_GPU_VIEW_RENEW, &view, dev->stream), "each");
@@ -123,8 +122,8 @@ static void round_trip(const struct device *dev, uint64_t seed)
     lk_view_renew(theta, 0.5f, spare, local, anchor, n);
     device_get(dev, &is, result, sizeof is);
     must(is.bytes == out.len, "%llu bytes", (unsigned long long)is.bytes);
-    const float *cpu[] = {theta, spare, local, anchor}, *gpu[] = {g_theta, g_spare, g_local,
-                                                                  g_anchor};
+    const float *cpu[] = {theta, spare, local, anchor},
+                *gpu[] = {g_theta, g_spare, g_local, g_anchor};
     for (int i = 0; i < 4; i++) {
         device_get(dev, got, gpu[i], bytes);
         must_equal(got, cpu[i], bytes, "array %d after a round", i);

@@ -78,8 +78,7 @@ void simt_fail(const char *format, ...)
     va_list list;
     va_start(list, format);
     fputs("simt: ", stderr);
-    if (kernel)
-        fprintf(stderr, "kernel %s, block %u of %u: ", kernel, blockIdx.x, gridDim.x);
+    if (kernel) fprintf(stderr, "kernel %s, block %u of %u: ", kernel, blockIdx.x, gridDim.x);
     vfprintf(stderr, format, list);
     fputc('\n', stderr);
     va_end(list);
@@ -301,8 +300,8 @@ void simt_shared(void *memory, size_t bytes)
 static void prepare(struct fibre *f, unsigned index)
 {
     if (!f->stack) {
-        void *m = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-                       0);
+        void *m =
+            mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (m == MAP_FAILED) simt_fail("no memory for stacks");
         f->stack = (char *)m;
     }

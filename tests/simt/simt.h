@@ -26,9 +26,7 @@
 
 struct dim3 {
     unsigned x, y, z;
-    dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c)
-    {
-    }
+    dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
 };
 extern dim3 threadIdx, blockIdx, blockDim, gridDim; // those of the fibre that runs
 

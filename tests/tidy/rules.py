@@ -51,6 +51,7 @@ FOLDERS = {
     # no files, no threads, no keys; those who have them stand above
     "kernels": ("kernels/cpu", "common/base", "common/format"),
     "kernels/cpu": ("kernels", "common/base", "common/format"),
+    "kernels/cuda": ("kernels", "kernels/cpu", "common/base", "common/format"),
     "kernels/state": ("kernels", "kernels/cpu", *_BYTES),
 }
 PREFIX = {"common": "lh_", "kernels": "lk_", "server": "ps_", "worker": "wk_", "deploy": "dp_"}
