@@ -56,7 +56,7 @@ def main() -> int:
         rows = [f"{name:24} {row[0]:5} {row[1]:7} {row[2]:5}"
                 for name, row in sorted(is_now.items())]
         head = ("# Most registers a thread, bytes of shared memory a block and bytes spilled of\n"
-                "# each kernel, on every architecture; ptxas_check.py fails the build above them.\n")
+                "# each kernel, on every architecture; above them ptxas_check.py fails.\n")
         flags.limits.write_text(head + "\n".join(rows) + "\n", encoding="utf-8")
         return 0
     limits = {}
