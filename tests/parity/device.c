@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void end_with(const char *what, va_list list)
+__attribute__((format(printf, 1, 0))) static void end_with(const char *what, va_list list)
 {
     fputs("parity: ", stderr);
     vfprintf(stderr, what, list);
