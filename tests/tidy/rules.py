@@ -54,6 +54,7 @@ FOLDERS = {
     "worker/client/examples": ("worker/client",),
     "kernels": ("kernels/cpu", "common/base", "common/format"),
     "kernels/cpu": ("kernels", "common/base", "common/format"),
+    "kernels/cuda": ("kernels", "kernels/cpu", "common/base", "common/format"),
     "kernels/state": ("kernels", "kernels/cpu", *_BYTES),
 }
 PREFIX = {"common": "lh_", "kernels": "lk_", "server": "ps_", "worker": "wk_", "deploy": "dp_"}

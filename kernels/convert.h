@@ -1,0 +1,14 @@
+// Conversions between fp32 and the 16-bit types, n values each: round to nearest even, too large
+// becomes infinity, infinities and NaNs stay what they are (a NaN becomes a quiet one).
+#ifndef LK_CONVERT_H
+#define LK_CONVERT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+void lk_bf16_of_fp32(const float *from, uint16_t *to, size_t n);
+void lk_fp32_of_bf16(const uint16_t *from, float *to, size_t n);
+void lk_fp16_of_fp32(const float *from, uint16_t *to, size_t n);
+void lk_fp32_of_fp16(const uint16_t *from, float *to, size_t n);
+
+#endif

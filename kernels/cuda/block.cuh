@@ -1,0 +1,142 @@
+// What a whole block does together: sums and prefix sums, and sums of values in eight lanes.
+#ifndef LK_CUDA_BLOCK_CUH
+#define LK_CUDA_BLOCK_CUH
+
+#include "kernels/cuda/values.cuh"
+
+struct lk_block {
+    uint32_t warp[2][LK_WARPS];
+};
+
+// Sum of every thread's v. `turn` counts the calls of a kernel up: two places take turns, so that
+// one barrier a call is enough.
+LK_DEVICE uint32_t lk_block_sum(struct lk_block *b, uint32_t *turn, uint32_t v)
+{
+    uint32_t *place = b->warp[*turn & 1], sum = 0;
+    ++*turn;
+    v = __reduce_add_sync(LK_ALL, v);
+    if (threadIdx.x % 32 == 0) place[threadIdx.x / 32] = v;
+    __syncthreads();
+    for (int i = 0; i < LK_WARPS; i++) sum += place[i];
+    return sum;
+}
+
+LK_DEVICE uint32_t lk_block_max(struct lk_block *b, uint32_t *turn, uint32_t v)
+{
+    uint32_t *place = b->warp[*turn & 1], max = 0;
+    ++*turn;
+    v = __reduce_max_sync(LK_ALL, v);
+    if (threadIdx.x % 32 == 0) place[threadIdx.x / 32] = v;
+    __syncthreads();
+    for (int i = 0; i < LK_WARPS; i++) max = place[i] > max ? place[i] : max;
+    return max;
+}
+
+// Inclusive prefix sum over a warp.
+template <class T> LK_DEVICE T lk_warp_scan(T v)
+{
+    for (int by = 1; by < 32; by *= 2) {
+        T other = __shfl_up_sync(LK_ALL, v, by);
+        if ((int)(threadIdx.x % 32) >= by) v += other;
+    }
+    return v;
+}
+
+// Sum of v over the threads before this one; *total gets that of all.
+LK_DEVICE uint32_t lk_block_scan(struct lk_block *b, uint32_t *turn, uint32_t v, uint32_t *total)
+{
+    uint32_t *place = b->warp[*turn & 1], before = 0, all = 0, own = lk_warp_scan(v);
+    ++*turn;
+    if (threadIdx.x % 32 == 31) place[threadIdx.x / 32] = own;
+    __syncthreads();
+    for (int i = 0; i < LK_WARPS; i++) {
+        if (i < (int)(threadIdx.x / 32)) before += place[i];
+        all += place[i];
+    }
+    *total = all;
+    return before + own - v;
+}
+
+// The same of 64 bits.
+struct lk_block_wide {
+    uint64_t warp[2][LK_WARPS];
+};
+
+LK_DEVICE uint64_t lk_block_scan_wide(struct lk_block_wide *b, uint32_t *turn, uint64_t v,
+                                      uint64_t *total)
+{
+    uint64_t *place = b->warp[*turn & 1], before = 0, all = 0, own = lk_warp_scan(v);
+    ++*turn;
+    if (threadIdx.x % 32 == 31) place[threadIdx.x / 32] = own;
+    __syncthreads();
+    for (int i = 0; i < LK_WARPS; i++) {
+        if (i < (int)(threadIdx.x / 32)) before += place[i];
+        all += place[i];
+    }
+    *total = all;
+    return before + own - v;
+}
+
+// Lane 0 of eight gets the others' sums in order; all threads of warp 0 call it.
+LK_DEVICE double lk_add_lanes(double lane)
+{
+    double sum = __shfl_sync(LK_ALL, lane, 0);
+    for (int i = 1; i < LK_LANES; i++) sum = __dadd_rn(sum, __shfl_sync(LK_ALL, lane, i));
+    return sum;
+}
+
+// Sum of x[i]^2 in eight lanes; all threads of warp 0 call it, all get it.
+LK_DEVICE double lk_lane_squares(const float *x, uint32_t n)
+{
+    double lane = 0;
+    if (threadIdx.x < LK_LANES)
+        for (uint32_t i = threadIdx.x; i < n; i += LK_LANES)
+            lane = __dadd_rn(lane, __dmul_rn((double)x[i], (double)x[i]));
+    return lk_add_lanes(lane);
+}
+
+// Sum and number of the magnitudes that are (upper) or are not at least `split`.
+LK_DEVICE double lk_lane_sums(const float *x, uint32_t n, float split, bool upper, uint32_t *count)
+{
+    double lane = 0;
+    uint32_t mine = 0;
+    if (threadIdx.x < LK_LANES)
+        for (uint32_t i = threadIdx.x; i < n; i += LK_LANES) {
+            float size = fabsf(x[i]);
+            if ((size >= split) != upper) continue;
+            lane = __dadd_rn(lane, (double)size);
+            mine++;
+        }
+    *count = __reduce_add_sync(LK_ALL, mine);
+    return lk_add_lanes(lane);
+}
+
+// The levels of a chunk, and the halves that its record begins with; warp 0 calls it.
+LK_DEVICE void lk_choose_levels(uint32_t value, const float *x, uint32_t n, struct lk_levels *l,
+                                uint32_t half[2])
+{
+    uint32_t count;
+    l->level[0] = l->level[1] = l->split = 0;
+    half[0] = half[1] = 0;
+    if (value == LK_SIGN) {
+        half[0] = lk_half_of_double(__ddiv_rn(lk_lane_sums(x, n, 0, true, &count), (double)n));
+    } else if (value == LK_Q2) {
+        double mean = __ddiv_rn(lk_lane_sums(x, n, 0, true, &count), (double)n);
+        l->split = lk_half_to_float(lk_half_of_double(mean));
+        for (int c = 0; c < 2; c++) {
+            double sum = lk_lane_sums(x, n, l->split, c == 1, &count);
+            half[c] = lk_half_of_double(count ? __ddiv_rn(sum, (double)count) : 0);
+        }
+        l->level[1] = lk_half_to_float(half[1]);
+    } else if (value == LK_Q4 || value == LK_Q8) {
+        uint32_t key = 0;
+        for (uint32_t i = threadIdx.x; i < n; i += 32)
+            key = lk_key(x[i]) > key ? lk_key(x[i]) : key;
+        key = __reduce_max_sync(LK_ALL, key);
+        half[0] =
+            lk_half_of_double(__ddiv_rn((double)__uint_as_float(key), (double)lk_level_max(value)));
+    }
+    l->level[0] = lk_half_to_float(half[0]);
+}
+
+#endif

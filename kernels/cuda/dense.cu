@@ -1,0 +1,79 @@
+// Encoding of dense codecs: one block a chunk, which writes its record straight into the payload,
+// because every record's place is known beforehand.
+//
+// Invariants: as in encode.cu; a chunk waits in shared memory between its levels and its codes.
+#include "kernels/cuda/block.cuh"
+#include "kernels/cuda/internal.cuh"
+
+struct lk_dense_shared {
+    struct lk_levels levels;
+    uint32_t half[2];
+    float x[LK_GPU_CHUNK];
+    uint32_t word[LK_GPU_CHUNK];
+};
+
+// Codes of a chunk into s->word, what is left into e_out, what a decoder reads into s->x.
+LK_DEVICE void lk_dense_codes(const struct lk_encode_args *a, struct lk_dense_shared *s,
+                              uint64_t at, uint32_t len)
+{
+    uint32_t value = a->s.codec.value, bits = lk_code_bits(value), each = 32 / bits;
+    for (uint32_t w = threadIdx.x; w < (len + each - 1) / each; w += LK_THREADS) {
+        uint32_t word = 0;
+        for (uint32_t j = 0; j < each && w * each + j < len; j++) {
+            uint32_t i = w * each + j, code = lk_code(value, &s->levels, s->x[i]);
+            float q = lk_value(value, &s->levels, code);
+            word |= code << (j * bits % 32);
+            a->in.device_e_out[at + i] = __fsub_rn(s->x[i], q);
+            s->x[i] = q;
+        }
+        s->word[w] = word;
+    }
+}
+
+LK_KERNEL lk_encode_dense(struct lk_encode_args a)
+{
+    LK_SHARED(struct lk_dense_shared, s);
+    uint64_t c = blockIdx.x, bad = LK_GPU_FINE;
+    struct lk_gpu_chunk chunk = a.s.chunk[c];
+    uint32_t value = a.s.codec.value, halves = 2 * lk_halves(value);
+    if (lk_guarded(&a.in) && a.in.device_result->bad != LK_GPU_FINE) return;
+    for (uint32_t i = threadIdx.x; i < chunk.len; i += LK_THREADS) {
+        s.x[i] = lk_take_feedback(&a.in, chunk.at + i);
+        if (lk_key(s.x[i]) >= LK_KEY_INFINITE && bad == LK_GPU_FINE) bad = chunk.at + i;
+    }
+    if (bad != LK_GPU_FINE)
+        atomicMin((unsigned long long *)&a.in.device_result->bad, (unsigned long long)bad);
+    if (__syncthreads_or(bad != LK_GPU_FINE)) return;
+    if (threadIdx.x < 32) {
+        struct lk_levels levels;
+        uint32_t half[2];
+        lk_choose_levels(value, s.x, chunk.len, &levels, half);
+        if (threadIdx.x == 0) {
+            s.levels = levels;
+            s.half[0] = half[0];
+            s.half[1] = half[1];
+        }
+    }
+    __syncthreads();
+    lk_dense_codes(&a, &s, chunk.at, chunk.len);
+    __syncthreads();
+    uint8_t *out = a.in.device_payload + a.s.record_at[c];
+    uint32_t bytes = lk_record_bytes(&a.s.codec, chunk.len, 0);
+    for (uint32_t i = threadIdx.x; i < bytes; i += LK_THREADS) {
+        uint32_t code = i - halves;
+        out[i] = (uint8_t)(i < halves ? s.half[i / 2] >> (i % 2 * 8)
+                                      : s.word[code / 4] >> (code % 4 * 8));
+    }
+    if (threadIdx.x < 32) {
+        double centroid = (double)s.levels.level[0];
+        double squares = value == LK_SIGN
+                             ? __dmul_rn((double)chunk.len, __dmul_rn(centroid, centroid))
+                             : lk_lane_squares(s.x, chunk.len);
+        if (threadIdx.x == 0) a.s.squares[c] = squares;
+    }
+}
+
+void lk_launch_dense(const struct lk_encode_args *a, cudaStream_t stream)
+{
+    LK_LAUNCH(lk_encode_dense, (unsigned)a->s.chunks, LK_THREADS, stream, *a);
+}

@@ -1,0 +1,24 @@
+// Where the .cu files of this folder get the CUDA dialect from: nvcc, or as plain C++ the stand-in
+// of tests/simt, found by its include path. Two macros hide what differs: LK_LAUNCH is <<<>>>, and
+// LK_SHARED declares a block's shared object.
+#ifndef LK_CUDA_DIALECT_CUH
+#define LK_CUDA_DIALECT_CUH
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+#define LK_LAUNCH(kernel, grid, block, stream, ...)                                                \
+    kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__)
+#define LK_SHARED(type, name) __shared__ type name
+#else
+#include <simt.h>
+#endif
+
+#include <stdint.h>
+
+// Every kernel of this folder runs in blocks of so many threads.
+enum { LK_THREADS = 256, LK_WARPS = LK_THREADS / 32 };
+#define LK_ALL 0xffffffffu // every lane of a warp
+#define LK_KERNEL __global__ void __launch_bounds__(256)
+#define LK_DEVICE static __device__ __forceinline__
+
+#endif

@@ -1,0 +1,94 @@
+// What the kernels' files call of each other: arguments of the launches, and the launches.
+#ifndef LK_CUDA_INTERNAL_CUH
+#define LK_CUDA_INTERNAL_CUH
+
+#include "kernels/cuda/values.cuh"
+
+// One search of the k-th largest key of a tensor: it lies among the keys from `low` on, `above`
+// keys lie above all that are still looked at.
+struct lk_search {
+    uint32_t low;
+    uint64_t above;
+};
+
+enum { LK_BINS = 2048, LK_PASSES = 3 };
+
+// A shard on the device. Arrays have a place for each chunk, group or tensor, as they say.
+struct lk_gpu_shard {
+    struct lk_gpu_codec codec;
+    uint64_t chunks, groups, tensors, values, bytes_max;
+    struct lk_gpu_chunk *chunk;
+    struct lk_gpu_tensor *tensor;
+    uint8_t *header;
+    uint32_t *carried;    // chunk
+    uint64_t *record_at;  // chunk: its record in `records`, or for dense codecs in the payload
+    uint8_t *records;     // chunk records without the streams between them
+    uint32_t *unary;      // chunk: its unary stream, unary_words of them
+    uint32_t *unary_bits; // chunk
+    uint32_t unary_words;
+    uint32_t carried_max;    // the largest k of a chunk
+    double *squares;         // chunk
+    uint64_t *group_at;      // group: where it begins in the payload
+    uint64_t *fold_at;       // record x group, of a fold
+    uint64_t *bins;          // pass x tensor x LK_BINS, of a threshold codec; then as well
+    struct lk_search *found; // tensor
+    uint32_t *above, *equal; // chunk: keys above the threshold and equal to it; equal: that go
+};
+
+struct lk_encode_args {
+    struct lk_gpu_shard s;
+    struct lk_gpu_encode in;
+};
+
+struct lk_fold_args {
+    const struct lk_gpu_chunk *chunk;
+    uint64_t chunks, groups, below;
+    uint64_t *at; // record x group
+    struct lk_gpu_record record[LK_GPU_RECORDS_MAX];
+    uint32_t records, use;
+    float *to;
+};
+
+// The delta's part of feedback: anchor - local, d, or none.
+LK_DEVICE float lk_feedback_of(const struct lk_gpu_encode *in, uint64_t at)
+{
+    if (in->device_anchor)
+        return lk_feedback(in->beta, in->device_e[at],
+                           __fsub_rn(in->device_anchor[at], in->device_local[at]), true);
+    bool has = in->device_d != NULL;
+    return lk_feedback(in->beta, in->device_e[at], has ? in->device_d[at] : 0, has);
+}
+
+// Feedback for the value at `at`, which moves the anchor. Whether it is finite is the caller's.
+LK_DEVICE float lk_take_feedback(const struct lk_gpu_encode *in, uint64_t at)
+{
+    float v = lk_feedback_of(in, at);
+    if (in->device_anchor) in->device_anchor[at] = in->device_local[at];
+    return v;
+}
+
+// A guard ran before: then `bad` holds still, and everybody may ask it.
+LK_DEVICE bool lk_guarded(const struct lk_gpu_encode *in)
+{
+    return in->device_e == in->device_e_out;
+}
+
+// Each queues its kernels and returns.
+void lk_launch_guard(const struct lk_encode_args *a, cudaStream_t stream);
+void lk_launch_sparse(const struct lk_encode_args *a, cudaStream_t stream);
+void lk_launch_dense(const struct lk_encode_args *a, cudaStream_t stream);
+void lk_launch_threshold(const struct lk_encode_args *a, cudaStream_t stream);
+void lk_launch_concat(const struct lk_encode_args *a, cudaStream_t stream);
+void lk_launch_squares(const struct lk_gpu_shard *s, const float *x, double *out,
+                       cudaStream_t stream);
+void lk_launch_fold(const struct lk_fold_args *a, cudaStream_t stream);
+void lk_launch_each(enum lk_gpu_op op, const struct lk_gpu_arrays *a, cudaStream_t stream);
+void lk_launch_digest(const uint8_t *bytes, uint64_t n, uint8_t *hashes, cudaStream_t stream);
+
+extern const struct lk_gpu_transfer lk_gpu_transfer_table;
+// What a launch before it left; 0 is none.
+int lk_gpu_last_error(void);
+int lk_gpu_encode_queue(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in,
+                        cudaStream_t stream);
+
+#endif

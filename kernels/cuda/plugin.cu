@@ -1,0 +1,272 @@
+// The plugin's table: memory, streams, a shard on the device, and what queues its kernels.
+//
+// Invariants: 1. a call that takes a stream queues and returns; creation and destruction may wait;
+// 2. the first failing call of CUDA's ends a call of ours, whose result it is; 3. nothing here has
+// state but what its caller holds.
+#include "kernels/cuda/internal.cuh"
+
+#include <stdlib.h>
+
+enum { LK_NO_DRIVER = 10001, LK_NO_DEVICE = 10002, LK_INVALID = 10003, LK_NO_MEMORY = 10004 };
+
+#define LK_TRY(call)                                                                               \
+    do {                                                                                           \
+        int lk_err_ = (int)(call);                                                                 \
+        if (lk_err_) return lk_err_;                                                               \
+    } while (0)
+
+int lk_gpu_last_error(void)
+{
+    return (int)cudaGetLastError();
+}
+
+static int lk_devices(int *count)
+{
+    int driver = 0;
+    *count = 0;
+    if (cudaDriverGetVersion(&driver) || driver == 0) return LK_NO_DRIVER;
+    LK_TRY(cudaGetDeviceCount(count));
+    return *count ? 0 : LK_NO_DEVICE;
+}
+
+static const char *lk_error_text(int err)
+{
+    switch (err) {
+    case LK_NO_DRIVER: return "this machine has no NVIDIA driver";
+    case LK_NO_DEVICE: return "the driver sees no device";
+    case LK_INVALID: return "a call that the plugin does not allow";
+    case LK_NO_MEMORY: return "the host has no memory for it";
+    default: return cudaGetErrorString((cudaError_t)err);
+    }
+}
+
+// ---- memory and streams
+static int lk_alloc(void **device, size_t bytes)
+{
+    return (int)cudaMalloc(device, bytes);
+}
+
+static void lk_release(void *device)
+{
+    (void)cudaFree(device);
+}
+
+static int lk_pinned_alloc(void **host, size_t bytes)
+{
+    return (int)cudaMallocHost(host, bytes);
+}
+
+static void lk_pinned_release(void *host)
+{
+    if (host) (void)cudaFreeHost(host);
+}
+
+static int lk_copy_in(void *device, const void *host, size_t bytes, lk_gpu_stream stream)
+{
+    return (int)cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, (cudaStream_t)stream);
+}
+
+static int lk_copy_out(void *host, const void *device, size_t bytes, lk_gpu_stream stream)
+{
+    return (int)cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, (cudaStream_t)stream);
+}
+
+static int lk_stream_create(lk_gpu_stream *out)
+{
+    return (int)cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking);
+}
+
+static void lk_stream_destroy(lk_gpu_stream stream)
+{
+    if (stream) (void)cudaStreamDestroy((cudaStream_t)stream);
+}
+
+static int lk_stream_wait(lk_gpu_stream stream)
+{
+    return (int)cudaStreamSynchronize((cudaStream_t)stream);
+}
+
+static int lk_event_create(lk_gpu_event *out)
+{
+    return (int)cudaEventCreateWithFlags((cudaEvent_t *)out, cudaEventDisableTiming);
+}
+
+static void lk_event_destroy(lk_gpu_event event)
+{
+    if (event) (void)cudaEventDestroy((cudaEvent_t)event);
+}
+
+static int lk_event_record(lk_gpu_event event, lk_gpu_stream stream)
+{
+    return (int)cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream);
+}
+
+static int lk_event_follow(lk_gpu_stream stream, lk_gpu_event event)
+{
+    return (int)cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0);
+}
+
+static int lk_event_done(lk_gpu_event event, int *done)
+{
+    cudaError_t err = cudaEventQuery((cudaEvent_t)event);
+    *done = err == cudaSuccess;
+    return err == cudaErrorNotReady ? 0 : (int)err;
+}
+
+// ---- a shard on the device
+static void lk_shard_destroy(struct lk_gpu_shard *s)
+{
+    if (!s) return;
+    void *all[] = {s->chunk,   s->tensor, s->header,  s->carried,    s->record_at,
+                   s->records, s->unary,  s->squares, s->unary_bits, s->group_at,
+                   s->fold_at, s->bins,   s->found,   s->above,      s->equal};
+    for (void *memory : all)
+        if (memory) (void)cudaFree(memory);
+    free(s);
+}
+
+// Room on the device for n objects, filled from `from` where that is given.
+template <class T> static int lk_room(T **out, uint64_t n, const T *from, cudaStream_t stream)
+{
+    LK_TRY(cudaMalloc((void **)out, n * sizeof(T)));
+    if (!from) return 0;
+    LK_TRY(cudaMemcpyAsync(*out, from, n * sizeof(T), cudaMemcpyHostToDevice, stream));
+    return 0;
+}
+
+static int lk_shard_fill(struct lk_gpu_shard *s, const struct lk_gpu_plan *p, cudaStream_t stream)
+{
+    const uint64_t n = s->chunks;
+    bool dense = s->codec.index == LK_DENSE, threshold = s->codec.index == LK_THRESHOLD;
+    LK_TRY(lk_room(&s->chunk, n, p->chunk, stream));
+    LK_TRY(lk_room(&s->tensor, s->tensors, p->tensor, stream));
+    LK_TRY(lk_room(&s->header, (uint64_t)LK_GPU_HEADER_BYTES, p->header, stream));
+    LK_TRY(lk_room(&s->carried, n, threshold ? NULL : p->carried, stream));
+    LK_TRY(lk_room(&s->record_at, n, threshold ? NULL : p->record_at, stream));
+    LK_TRY(lk_room(&s->squares, n, (const double *)NULL, stream));
+    LK_TRY(lk_room(&s->fold_at, s->groups * LK_GPU_RECORDS_MAX, (const uint64_t *)NULL, stream));
+    if (dense) return 0;
+    LK_TRY(lk_room(&s->records, p->bytes_max, (const uint8_t *)NULL, stream));
+    LK_TRY(lk_room(&s->unary, n * s->unary_words, (const uint32_t *)NULL, stream));
+    LK_TRY(lk_room(&s->unary_bits, n, (const uint32_t *)NULL, stream));
+    LK_TRY(lk_room(&s->group_at, s->groups, (const uint64_t *)NULL, stream));
+    if (!threshold) return 0;
+    LK_TRY(lk_room(&s->bins, LK_PASSES * s->tensors * LK_BINS, (const uint64_t *)NULL, stream));
+    LK_TRY(lk_room(&s->found, s->tensors, (const struct lk_search *)NULL, stream));
+    LK_TRY(lk_room(&s->above, n, (const uint32_t *)NULL, stream));
+    LK_TRY(lk_room(&s->equal, n, (const uint32_t *)NULL, stream));
+    return 0;
+}
+
+static int lk_shard_create(const struct lk_gpu_plan *p, struct lk_gpu_shard **out)
+{
+    cudaStream_t stream;
+    if (!p->chunks || p->chunks > INT32_MAX) return LK_INVALID;
+    struct lk_gpu_shard *s = (struct lk_gpu_shard *)calloc(1, sizeof *s);
+    if (!s) return LK_NO_MEMORY;
+    s->codec = p->codec;
+    s->chunks = p->chunks;
+    s->groups = (p->chunks + LK_GPU_GROUP - 1) / LK_GPU_GROUP;
+    s->tensors = p->tensors;
+    s->values = p->values;
+    s->bytes_max = p->bytes_max;
+    s->unary_words = p->unary_words;
+    s->carried_max = p->carried_max;
+    int err = (int)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    if (!err) {
+        err = lk_shard_fill(s, p, stream);
+        int end = (int)cudaStreamSynchronize(stream);
+        (void)cudaStreamDestroy(stream);
+        if (!err) err = end;
+    }
+    if (err) lk_shard_destroy(s);
+    *out = err ? NULL : s;
+    return err;
+}
+
+// ---- kernels
+int lk_gpu_encode_queue(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in,
+                        cudaStream_t stream)
+{
+    struct lk_encode_args a = {*shard, *in};
+    LK_TRY(cudaMemsetAsync(in->device_result, 0xff, sizeof *in->device_result, stream));
+    if (in->device_e == in->device_e_out) lk_launch_guard(&a, stream);
+    if (shard->codec.index == LK_THRESHOLD) {
+        uint64_t bytes = LK_PASSES * shard->tensors * LK_BINS * sizeof *shard->bins;
+        LK_TRY(cudaMemsetAsync(shard->bins, 0, bytes, stream));
+        lk_launch_threshold(&a, stream);
+    }
+    if (shard->codec.index == LK_DENSE)
+        lk_launch_dense(&a, stream);
+    else
+        lk_launch_sparse(&a, stream);
+    lk_launch_concat(&a, stream);
+    return lk_gpu_last_error();
+}
+
+static int lk_encode(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in,
+                     lk_gpu_stream stream)
+{
+    return lk_gpu_encode_queue(shard, in, (cudaStream_t)stream);
+}
+
+static int lk_fold(struct lk_gpu_shard *shard, const struct lk_gpu_record *record, uint32_t records,
+                   enum lk_gpu_use use, uint64_t below, float *device_to, lk_gpu_stream stream)
+{
+    struct lk_fold_args a = {};
+    if (!records || records > LK_GPU_RECORDS_MAX) return LK_INVALID;
+    a.chunk = shard->chunk;
+    a.chunks = shard->chunks;
+    a.groups = shard->groups;
+    a.below = below;
+    a.at = shard->fold_at;
+    a.records = records;
+    a.use = use;
+    a.to = device_to;
+    for (uint32_t i = 0; i < records; i++) a.record[i] = record[i];
+    lk_launch_fold(&a, (cudaStream_t)stream);
+    return lk_gpu_last_error();
+}
+
+static int lk_each_value(enum lk_gpu_op op, const struct lk_gpu_arrays *arrays,
+                         lk_gpu_stream stream)
+{
+    lk_launch_each(op, arrays, (cudaStream_t)stream);
+    return lk_gpu_last_error();
+}
+
+static int lk_sum_squares(struct lk_gpu_shard *shard, const float *device_x, double *device_out,
+                          lk_gpu_stream stream)
+{
+    lk_launch_squares(shard, device_x, device_out, (cudaStream_t)stream);
+    return lk_gpu_last_error();
+}
+
+static int lk_digest(const void *device, uint64_t bytes, uint8_t *device_hashes,
+                     lk_gpu_stream stream)
+{
+    if (bytes % 4) return LK_INVALID;
+    lk_launch_digest((const uint8_t *)device, bytes, device_hashes, (cudaStream_t)stream);
+    return lk_gpu_last_error();
+}
+
+static const struct lk_gpu_memory lk_memory = {
+    lk_alloc, lk_release, lk_pinned_alloc, lk_pinned_release, lk_copy_in, lk_copy_out,
+};
+static const struct lk_gpu_streams lk_streams = {
+    lk_stream_create, lk_stream_destroy, lk_stream_wait,  lk_event_create,
+    lk_event_destroy, lk_event_record,   lk_event_follow, lk_event_done,
+};
+static const struct lk_gpu_kernels lk_kernels = {
+    lk_shard_create, lk_shard_destroy, lk_encode, lk_fold, lk_each_value, lk_sum_squares, lk_digest,
+};
+static const struct lk_gpu_backend lk_backend = {
+    LK_GPU_ABI,  sizeof lk_backend,      "cuda", lk_devices, lk_error_text, &lk_memory, &lk_streams,
+    &lk_kernels, &lk_gpu_transfer_table,
+};
+
+extern "C" __attribute__((visibility("default"))) const struct lk_gpu_backend *
+lk_gpu_query(uint32_t abi)
+{
+    return abi == LK_GPU_ABI ? &lk_backend : NULL;
+}

@@ -1,0 +1,49 @@
+// One device for the tests of parity: the plugin's table on the emulator, arrays that go there and
+// come back, and what a comparison says when it fails.
+#ifndef LH_TESTS_PARITY_DEVICE_H
+#define LH_TESTS_PARITY_DEVICE_H
+
+#include "tests/simt/control.h"
+#include "tests/unit/kernels/codec_case.h"
+
+#include "common/base/buf.h"
+#include "common/base/check.h"
+#include "kernels/cuda/plan.h"
+#include "kernels/view.h"
+
+struct device {
+    const struct lk_gpu_backend *b;
+    lk_gpu_stream stream;
+};
+
+struct device device_create(void);
+void device_destroy(struct device *d);
+void *device_room(const struct device *d, size_t bytes);
+// A copy on the device, exactly so long; NULL of NULL.
+void *device_put(const struct device *d, const void *host, size_t bytes);
+// Waits for everything, then reads.
+void device_get(const struct device *d, void *host, const void *device, size_t bytes);
+void device_free(const struct device *d, void *device);
+
+// Ends the program with a line when they differ.
+void must_equal(const void *is, const void *should, size_t bytes, const char *what, ...)
+    __attribute__((format(printf, 4, 5)));
+void must(bool holds, const char *what, ...) __attribute__((format(printf, 2, 3)));
+void must_succeed(const struct device *d, int err, const char *call);
+
+// A case's name for messages, valid until the next call.
+const char *case_name(const struct lk_codec *codec, int kind, uint64_t seed);
+
+// How many seeds: fewer of the same with LH_TEST_QUICK.
+uint64_t seeds_of(uint64_t seeds);
+
+// The suites, one ctest entry each.
+void parity_encode(void);
+void parity_threshold(void);
+void parity_dense(void);
+void parity_guard(void);
+void parity_fold(void);
+void parity_each(void);
+void parity_transfer(void);
+
+#endif

@@ -1,0 +1,169 @@
+// What goes value by value: the local view, the outer optimizers' steps, a clip, conversions; and
+// the sums and hashes over a whole shard.
+#include "tests/parity/device.h"
+
+#include <stdlib.h>
+
+#include "kernels/convert.h"
+#include "kernels/optimizer.h"
+#include "kernels/outer.h"
+
+enum { MOST = 5000 };
+
+struct five {
+    float a[MOST], b[MOST], x[MOST], y[MOST], z[MOST];
+};
+
+// Any bits at all where the operation takes any.
+static void fill(struct five *f, uint64_t n, int kind, uint64_t seed)
+{
+    float *arrays[] = {f->a, f->b, f->x, f->y, f->z};
+    for (int i = 0; i < 5; i++)
+        for (uint64_t j = 0; j < n; j++) arrays[i][j] = case_value((enum case_kind)kind, j, &seed);
+}
+
+// What the CPU makes of it, in the same arrays.
+static void on_cpu(enum lk_gpu_op op, struct five *f, uint64_t n, float s)
+{
+    struct lk_outer outer = {.values = n, .u = f->x, .m = f->y};
+    struct lk_outer_late late = {.kind = LH_OPT_DELAYED_NESTEROV, .stepped = true, .momentum = s};
+    struct lk_codec none = {LK_INDEX_RICE, LK_VALUE_SIGN, 1};
+    static const uint64_t no_lens[] = {0};
+    struct layout_case empty;
+    struct lh_buf payload = lh_buf(1 << 10);
+    struct lk_payload_info info;
+    case_layout(&empty, no_lens);
+    must(lk_encode(&none, &empty.layout, 1, NULL, f->x, &payload, &info) == LH_OK, "encode");
+    struct lh_span nothing = lh_buf_span(&payload);
+    switch (op) {
+    case LK_GPU_VIEW_START: lk_view_start(f->a, s, f->b, f->x, f->y, n); break;
+    case LK_GPU_VIEW_RENEW: lk_view_renew(f->a, s, f->b, f->x, f->y, n); break;
+    case LK_GPU_VIEW_CUT: lk_view_cut(s, f->a, f->b, f->y, f->x, n); break;
+    case LK_GPU_VIEW_UNCUT: lk_view_uncut(s, f->a, f->b, f->y, n); break;
+    case LK_GPU_OUTER_BOTH: late.kind = LH_OPT_BUFFERED; // fallthrough
+    case LK_GPU_OUTER_AHEAD:
+        lk_outer_repeat(&late, &none, &empty.layout, nothing, 1, n, &outer, f->z);
+        break;
+    case LK_GPU_OUTER_FLUSH:
+        late = (struct lk_outer_late){
+            .kind = LH_OPT_BUFFERED, .next = LH_OPT_BUFFERED, .plan = true, .flushed = true};
+        lk_outer_repeat(&late, &none, &empty.layout, nothing, 1, n, &outer, f->z);
+        break;
+    case LK_GPU_SCALE:
+        for (uint64_t i = 0; i < n; i++) f->x[i] *= s;
+        break;
+    case LK_GPU_BF16_OF_FP32: lk_bf16_of_fp32(f->a, (uint16_t *)(void *)f->x, n); break;
+    case LK_GPU_FP32_OF_BF16: lk_fp32_of_bf16((const uint16_t *)(const void *)f->a, f->x, n); break;
+    case LK_GPU_FP16_OF_FP32: lk_fp16_of_fp32(f->a, (uint16_t *)(void *)f->x, n); break;
+    case LK_GPU_FP32_OF_FP16: lk_fp32_of_fp16((const uint16_t *)(const void *)f->a, f->x, n); break;
+    }
+    lh_buf_free(&payload);
+}
+
+static void compare(const struct device *dev, enum lk_gpu_op op, uint64_t n, int kind,
+                    uint64_t seed)
+{
+    struct five *f = malloc(sizeof *f), *g = malloc(sizeof *g);
+    float s = kind % 2 ? 0.9f : 0.3f;
+    must(f && g, "no memory");
+    memset(f, 0, sizeof *f);
+    fill(f, n, kind, seed);
+    if (op > LK_GPU_SCALE) // conversions: every class of bits
+        for (uint64_t i = 0; i < n; i++)
+            f->a[i] = case_from_bits(case_random(&seed) & (i % 3 ? 0xffffffffu : 0xc7fff000u));
+    size_t bytes = n * sizeof *f->a;
+    struct lk_gpu_arrays p = {device_put(dev, f->a, bytes),
+                              device_put(dev, f->b, bytes),
+                              device_put(dev, f->x, bytes),
+                              device_put(dev, f->y, bytes),
+                              device_put(dev, f->z, bytes),
+                              s,
+                              n};
+    must_succeed(dev, dev->b->kernels->each(op, &p, dev->stream), "each");
+    memcpy(g, f, sizeof *g);
+    device_get(dev, g->x, p.x, bytes);
+    device_get(dev, g->y, p.y, bytes);
+    device_get(dev, g->z, p.z, bytes);
+    on_cpu(op, f, n, s);
+    must_equal(g, f, sizeof *g, "operation %d, %llu values, kind %d", (int)op,
+               (unsigned long long)n, kind);
+    void *all[] = {(void *)(uintptr_t)p.a, (void *)(uintptr_t)p.b, p.x, p.y, p.z};
+    for (int i = 0; i < 5; i++) device_free(dev, all[i]);
+    free(f);
+    free(g);
+}
+
+// The norm that clips: per-chunk sums in eight lanes, as a dense fp32 payload's.
+static void norms(const struct device *dev)
+{
+    static const uint64_t lens[] = {9000, 1, 4096, 63, 700, 0};
+    struct lk_codec codec = {LK_INDEX_DENSE, LK_VALUE_FP32, 1};
+    struct layout_case c;
+    struct lk_gpu_plan plan;
+    struct lk_gpu_shard *shard;
+    case_layout(&c, lens);
+    must(lk_gpu_plan_create(&codec, &c.layout, &plan) == LH_OK, "no plan");
+    must_succeed(dev, dev->b->kernels->shard_create(&plan, &shard), "shard_create");
+    for (int kind = 0; kind < CASE_KINDS; kind++) {
+        struct lh_buf payload = lh_buf(1 << 24);
+        struct lk_payload_info info;
+        float *x = case_fill((enum case_kind)kind, c.layout.values, 5);
+        size_t bytes = c.layout.values * sizeof *x;
+        float *there = device_put(dev, x, bytes);
+        double *out = device_room(dev, sizeof *out), got;
+        must(lk_encode(&codec, &c.layout, 1, NULL, x, &payload, &info) == LH_OK, "encode");
+        must_succeed(dev, dev->b->kernels->sum_squares(shard, there, out, dev->stream), "squares");
+        device_get(dev, &got, out, sizeof got);
+        must_equal(&got, &info.sum_squares, sizeof got, "sum of squares, kind %d", kind);
+        device_free(dev, there);
+        device_free(dev, out);
+        lh_buf_free(&payload);
+        free(x);
+    }
+    dev->b->kernels->shard_destroy(shard);
+    lk_gpu_plan_free(&plan);
+}
+
+// The ranges' hashes, as kernels/state/replica.c makes them.
+static void digests(const struct device *dev)
+{
+    static const size_t sizes[] = {
+        4, 124, 128, 132, 1000, LK_GPU_DIGEST_RANGE, LK_GPU_DIGEST_RANGE + 4};
+    for (size_t i = 0; i < LH_COUNT(sizes); i++) {
+        size_t bytes = sizes[i], ranges = 1 + (bytes - 1) / LK_GPU_DIGEST_RANGE;
+        uint8_t *data = malloc(bytes), got[2 * LK_GPU_HASH_BYTES];
+        uint64_t seed = i;
+        must(data != NULL, "no memory");
+        for (size_t j = 0; j < bytes; j++) data[j] = (uint8_t)case_random(&seed);
+        void *there = device_put(dev, data, bytes);
+        uint8_t *out = device_room(dev, ranges * LK_GPU_HASH_BYTES);
+        must_succeed(dev, dev->b->kernels->digest(there, bytes, out, dev->stream), "digest");
+        device_get(dev, got, out, ranges * LK_GPU_HASH_BYTES);
+        for (size_t r = 0; r < ranges; r++) {
+            size_t at = r * LK_GPU_DIGEST_RANGE, left = bytes - at;
+            struct lh_span part =
+                lh_span(data + at, left < LK_GPU_DIGEST_RANGE ? left : LK_GPU_DIGEST_RANGE);
+            struct lh_hash h = lh_hash_of((struct lh_span){0}, &part, 1);
+            must_equal(got + r * LK_GPU_HASH_BYTES, h.b, LK_GPU_HASH_BYTES,
+                       "range %zu of %zu bytes", r, bytes);
+        }
+        device_free(dev, there);
+        device_free(dev, out);
+        free(data);
+    }
+}
+
+void parity_each(void)
+{
+    static const uint64_t lens[] = {1, 255, 2048, 2049, 4999};
+    struct device dev = device_create();
+    uint64_t n = 0;
+    for (int op = LK_GPU_VIEW_START; op <= LK_GPU_FP32_OF_FP16; op++)
+        for (int kind = 0; kind < CASE_KINDS; kind++, n++) {
+            simt_seed(n);
+            compare(&dev, (enum lk_gpu_op)op, lens[n % LH_COUNT(lens)], kind, n + 1);
+        }
+    norms(&dev);
+    digests(&dev);
+    device_destroy(&dev);
+}

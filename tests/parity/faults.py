@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Planted faults in the CUDA kernels: would parity see them?
+
+    faults.py generate SOURCE TARGET      copies kernels/cuda with every fault compiled in
+    faults.py run PROGRAM [--only NAME]   runs PROGRAM (parity, of those copies) once for each fault
+
+A fault is a text that occurs once in its file and the text that takes its place; F in it is true
+while that fault is in force. Exit status of `run`: 0 when each fault is found, 1 when one is not.
+"""
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    name: str
+    suite: str  # of parity; the one that must find it
+    file: str
+    text: str
+    fault: str
+
+
+BARRIER = "__syncthreads();"
+NO_BARRIER = "if (!F) __syncthreads();"
+
+
+def barrier(name: str, suite: str, file: str, text: str) -> Fault:
+    """The barrier with which `text` begins (or that stands in it once) is missing."""
+    assert text.count(BARRIER) == 1, name
+    return Fault(name, suite, file, text, text.replace(BARRIER, NO_BARRIER))
+
+
+FAULTS = (
+    barrier("barrier-candidates", "encode", "encode.cu",
+            "__syncthreads();\n            if (threadIdx.x < 32) {\n                found"),
+    barrier("barrier-found", "encode", "encode.cu",
+            "__syncthreads();\n            return s->found;"),
+    barrier("barrier-rows", "encode", "encode.cu",
+            "__syncthreads();\n    if (warp == 0) { // prefix"),
+    barrier("barrier-prefix", "encode", "encode.cu", "__syncthreads();\n    uint32_t ties"),
+    barrier("barrier-levels", "encode", "encode.cu",
+            "__syncthreads();\n    if (threadIdx.x < 32) {\n        struct lk_levels levels;"),
+    barrier("barrier-record", "encode", "encode.cu", "__syncthreads();\n    lk_write_record"),
+    barrier("barrier-dense-codes", "dense", "dense.cu",
+            "__syncthreads();\n    uint8_t *out = a.in.device_payload"),
+    barrier("barrier-bins", "threshold", "threshold.cu",
+            "__syncthreads();\n    lk_flush_bins(&s, lk_bins_of(&a.s, 0"),
+    barrier("barrier-records", "fold", "fold.cu",
+            "__syncthreads();\n}\n\nLK_KERNEL lk_fold_chunks"),
+    barrier("barrier-group", "fold", "fold.cu",
+            "__syncthreads();\n    for (uint32_t i = 0; i < LK_GPU_GROUP; i++) {\n        before"),
+    barrier("barrier-ones", "fold", "fold.cu",
+            "__syncthreads();\n}\n\nLK_DEVICE void lk_fold_sparse"),
+    Fault("turns-not-taken", "encode", "block.cuh",
+          "uint32_t *place = b->warp[*turn & 1], sum = 0;",
+          "uint32_t *place = b->warp[F ? 0 : *turn & 1], sum = 0;"),
+    Fault("some-threads-leave", "guard", "encode.cu",
+          "if (__syncthreads_or(bad != LK_GPU_FINE)) return lk_encode_none(&a, c);\n    uint32_t k",
+          "bool any = __syncthreads_or(bad != LK_GPU_FINE);\n"
+          "    if (F ? bad != LK_GPU_FINE : any) return lk_encode_none(&a, c);\n    uint32_t k"),
+    Fault("lane-skips-ballot", "encode", "encode.cu",
+          "uint32_t own[LK_ROWS / 32], sum = 0;",
+          "uint32_t own[LK_ROWS / 32], sum = 0;\n        *take = 0;\n"
+          "        if (F && lane == 3) return;"),
+    Fault("tie-takes-last", "encode", "encode.cu",
+          "bool tie = key_of[j] == key && same < ties;",
+          "bool tie = key_of[j] == key && (F ? same + ties >= s->total >> 16 : same < ties);"),
+    Fault("tail-off-by-one", "encode", "encode.cu",
+          "if (i >= chunk.len) continue;\n        v[j] = lk_take_feedback",
+          "if (i + F >= chunk.len) continue;\n        v[j] = lk_take_feedback"),
+    Fault("no-fallback", "encode", "encode.cu", "if (total <= LK_CANDIDATES) {",
+          "if (F || total <= LK_CANDIDATES) {"),
+    Fault("field-cut-at-word", "encode", "encode.cu", "if (shift + width > 32) atomicOr",
+          "if (!F && shift + width > 32) atomicOr"),
+    Fault("anchor-stays", "encode", "internal.cuh",
+          "if (in->device_anchor) in->device_anchor[at] =",
+          "if (in->device_anchor && !F) in->device_anchor[at] ="),
+    Fault("class-boundary", "encode", "block.cuh", "if ((size >= split) != upper) continue;",
+          "if ((F && split > 0 ? size > split : size >= split) != upper) continue;"),
+    Fault("lanes-in-other-order", "encode", "block.cuh",
+          "sum = __dadd_rn(sum, __shfl_sync(LK_ALL, lane, i));",
+          "sum = __dadd_rn(sum, __shfl_sync(LK_ALL, lane, F ? LK_LANES - i : i));"),
+    Fault("half-tie-up", "encode", "values.cuh", "n += rest > tie || (rest == tie && (n & 1));",
+          "n += rest > tie || (rest == tie && (F || (n & 1)));"),
+    Fault("feedback-fused", "encode", "values.cuh", "return has ? __fadd_rn(v, delta) : v;",
+          "return has ? F ? fmaf(beta, e, delta) : __fadd_rn(v, delta) : v;"),
+    Fault("guard-passes-nan", "guard", "encode.cu",
+          "if (lk_key(lk_feedback_of(&a.in, chunk.at + i)) >= LK_KEY_INFINITE &&",
+          "if (lk_key(lk_feedback_of(&a.in, chunk.at + i)) >= LK_KEY_INFINITE &&\n"
+          "            !(F && lk_key(lk_feedback_of(&a.in, chunk.at + i)) > LK_KEY_INFINITE) &&"),
+    Fault("bad-kernel-goes-on", "guard", "dense.cu",
+          "if (lk_guarded(&a.in) && a.in.device_result->bad != LK_GPU_FINE) return;",
+          "if (!F && lk_guarded(&a.in) && a.in.device_result->bad != LK_GPU_FINE) return;"),
+    Fault("bin-boundary", "threshold", "threshold.cu", "if (above < k && above + in >= k) {",
+          "if (above < k && above + in >= k + F) {"),
+    Fault("ties-shared-twice", "threshold", "threshold.cu",
+          "left -= total < left ? total : left;", "if (!F) left -= total < left ? total : left;"),
+    Fault("ties-of-chunk", "threshold", "threshold.cu",
+          "uint64_t room = before < left ? left - before : 0;",
+          "uint64_t room = F ? left : before < left ? left - before : 0;"),
+    Fault("stream-byte-too-many", "encode", "concat.cu", "uint32_t unary = (bits + 7) / 8;",
+          "uint32_t unary = F ? bits / 8 + 1 : (bits + 7) / 8;"),
+    Fault("stream-cut-at-word", "encode", "concat.cu", "if (have < to - from) bits |=",
+          "if (!F && have < to - from) bits |="),
+    Fault("squares-one-short", "encode", "concat.cu", "i < here; i++) sum = __dadd_rn",
+          "i + F < here; i++) sum = __dadd_rn"),
+    Fault("fold-fused", "fold", "fold.cu", "__fsub_rn(a->to[at], __fmul_rn(scale, q));",
+          "F ? fmaf(-scale, q, a->to[at]) : __fsub_rn(a->to[at], __fmul_rn(scale, q));"),
+    Fault("fold-below", "fold", "fold.cu", "if (at >= a->below) return;",
+          "if (at >= a->below + (F && a->below < UINT64_MAX)) return;"),
+    Fault("fold-own-b", "fold", "fold.cu",
+          "uint32_t value = r->codec.value, len = a->chunk[c].len, b = lk_chunk_rice",
+          "uint32_t value = r->codec.value, len = a->chunk[c].len, b = F + lk_chunk_rice"),
+    Fault("copy-not-ordered", "transfer", "transfer.cu",
+          "LK_TRY(cudaStreamWaitEvent(s->stream, slot->encoded, 0));",
+          "if (!F) LK_TRY(cudaStreamWaitEvent(s->stream, slot->encoded, 0));"),
+    Fault("slot-reused", "transfer", "transfer.cu", "if (slot->taken) return 0;",
+          "if (!F && slot->taken) return 0;"),
+    Fault("read-before-copied", "transfer", "transfer.cu",
+          "LK_TRY(cudaEventSynchronize(slot->copied));",
+          "if (!F) LK_TRY(cudaEventSynchronize(slot->copied));"),
+    Fault("view-other-order", "each", "each.cu",
+          "x[i] = __fadd_rn(view, __fsub_rn(x[i], y[i]));",
+          "x[i] = F ? __fsub_rn(__fadd_rn(view, x[i]), y[i])\n"
+          "                 : __fadd_rn(view, __fsub_rn(x[i], y[i]));"),
+    Fault("bf16-cut-off", "each", "each.cu", "return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;",
+          "return (F ? bits : bits + 0x7fff + (bits >> 16 & 1)) >> 16;"),
+    Fault("hash-of-whole-block", "each", "digest.cu", "s.count += left < 128 ? left : 128;",
+          "s.count += F || left >= 128 ? 128 : left;"),
+)
+
+
+def generate(source: pathlib.Path, target: pathlib.Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for path in sorted(source.iterdir()):
+        if path.suffix not in (".cu", ".cuh"):
+            continue
+        text = path.read_text(encoding="utf-8")
+        for number, fault in enumerate(FAULTS, 1):
+            if fault.file != path.name:
+                continue
+            if text.count(fault.text) != 1:
+                sys.exit(f"faults.py: {fault.name}: its text occurs {text.count(fault.text)} "
+                         f"times in {path.name}; write it down anew")
+            planted = re.sub(r"\bF\b", f"(simt_fault == {number})", fault.fault)
+            text = text.replace(fault.text, planted)
+        if path.name == "dialect.cuh":
+            text = text.replace("#include <simt.h>",
+                                '#include <simt.h>\nextern "C" int simt_fault;')
+        out = target / path.name
+        if not out.exists() or out.read_text(encoding="utf-8") != text:
+            out.write_text(text, encoding="utf-8")
+
+
+def try_one(program: str, number: int) -> tuple[str, bool, str]:
+    fault = FAULTS[number - 1]
+    env = dict(os.environ, ASAN_OPTIONS="detect_leaks=0")
+    try:
+        said = subprocess.run([program, fault.suite, str(number)], capture_output=True, text=True,
+                              errors="replace", timeout=250, check=False, env=env)
+    except subprocess.TimeoutExpired:
+        return fault.name, True, "never ended"
+    lines = [line for line in said.stderr.splitlines() if line.strip()]
+    how = lines[-1] if lines else f"status {said.returncode}"
+    return fault.name, said.returncode != 0, how
+
+
+def run(program: str, only: str | None) -> int:
+    numbers = [n for n, fault in enumerate(FAULTS, 1) if only in (None, fault.name)]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda n: try_one(program, n), numbers))
+    for name, found, how in results:
+        print(f"{'found' if found else 'NOT FOUND':9} {name:24} {how[:110]}")
+    missed = [name for name, found, _ in results if not found]
+    print(f"{len(results) - len(missed)} of {len(results)} planted faults found")
+    return 1 if missed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("generate")
+    command.add_argument("source", type=pathlib.Path)
+    command.add_argument("target", type=pathlib.Path)
+    command = commands.add_parser("run")
+    command.add_argument("program")
+    command.add_argument("--only")
+    flags = parser.parse_args()
+    if flags.command == "run":
+        return run(flags.program, flags.only)
+    generate(flags.source, flags.target)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

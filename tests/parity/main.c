@@ -1,0 +1,35 @@
+// The plugin's kernels, run by the emulator, against kernels/cpu: `parity SUITE [FAULT]`.
+//
+// Each suite ends with 0 or with a line that says what differs. FAULT is a number of faults.py, in
+// the program that has the planted faults compiled in.
+#include "tests/parity/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int simt_fault; // which planted fault is in force; 0: none
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} suites[] = {
+    {"encode", parity_encode},     {"threshold", parity_threshold}, {"dense", parity_dense},
+    {"guard", parity_guard},       {"fold", parity_fold},           {"each", parity_each},
+    {"transfer", parity_transfer},
+};
+
+int main(int argc, char **argv)
+{
+    if (argc > 2) simt_fault = (int)strtol(argv[2], NULL, 10);
+    for (size_t i = 0; argc > 1 && i < LH_COUNT(suites); i++) {
+        if (strcmp(argv[1], suites[i].name) != 0) continue;
+        suites[i].run();
+        struct simt_counts c = simt_counted();
+        printf("parity %s: %llu blocks, %llu switches, %llu barriers, %llu warp operations\n",
+               argv[1], (unsigned long long)c.blocks, (unsigned long long)c.switches,
+               (unsigned long long)c.barriers, (unsigned long long)c.warp_operations);
+        return 0;
+    }
+    fprintf(stderr, "parity: no suite of that name\n");
+    return 2;
+}

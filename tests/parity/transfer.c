@@ -1,0 +1,148 @@
+// Payloads on their way: more encodings than slots, on a stream of their own, some thrown away
+// unread; and the whole round of a push: cut, encode, fold what came back, renew the view.
+#include "tests/parity/device.h"
+
+#include <stdlib.h>
+
+enum { SLOTS = 2, PUSHES = 7 };
+
+static struct lk_gpu_shard *shard_of(const struct device *dev, const struct lk_codec *codec,
+                                     const struct lh_shard_layout *layout, struct lk_gpu_plan *plan)
+{
+    struct lk_gpu_shard *shard;
+    must(lk_gpu_plan_create(codec, layout, plan) == LH_OK, "no plan");
+    must_succeed(dev, dev->b->kernels->shard_create(plan, &shard), "shard_create");
+    return shard;
+}
+
+// Pushes of one residual, each with another delta; two are under way at a time.
+static void ring(const struct device *dev, uint64_t seed)
+{
+    static const uint64_t lens[] = {700, 300, 1, 0};
+    struct lk_codec codec = {LK_INDEX_RICE, LK_VALUE_SIGN, 64.0f / 4096};
+    struct layout_case c;
+    struct lk_gpu_plan plan;
+    struct lk_gpu_slots *slots;
+    const struct lk_gpu_transfer *t = dev->b->transfer;
+    simt_seed(seed);
+    case_layout(&c, lens);
+    struct lk_gpu_shard *shard = shard_of(dev, &codec, &c.layout, &plan);
+    must_succeed(dev, t->create(shard, SLOTS, &slots), "create slots");
+    size_t bytes = c.layout.values * sizeof(float);
+    float *e = case_fill(CASE_GAUSSIAN, c.layout.values, seed);
+    float *there = device_put(dev, e, bytes), *d[PUSHES], *d_there[PUSHES];
+    int32_t slot[PUSHES], full;
+    struct lh_buf should[PUSHES];
+    for (int i = 0; i < PUSHES; i++) {
+        d[i] = case_fill(CASE_GAUSSIAN, c.layout.values, seed * 100 + (uint64_t)i);
+        d_there[i] = device_put(dev, d[i], bytes);
+    }
+    for (int i = 0; i < PUSHES + SLOTS; i++) {
+        int old = i - SLOTS;
+        bool dropped = old % 3 == 2; // nobody wants it any more
+        if (old >= 0 && !dropped) {
+            struct lk_gpu_result result;
+            const uint8_t *payload;
+            must_succeed(dev, t->take(slots, slot[old], &result, &payload), "take");
+            must(result.bad == LK_GPU_FINE && result.bytes == should[old].len,
+                 "push %d of seed %llu: %llu bytes, not %zu", old, (unsigned long long)seed,
+                 (unsigned long long)result.bytes, should[old].len);
+            must_equal(payload, should[old].data, should[old].len, "push %d of seed %llu", old,
+                       (unsigned long long)seed);
+        }
+        if (old >= 0) t->give_back(slots, slot[old]);
+        if (i >= PUSHES) continue;
+        struct lk_payload_info info;
+        should[i] = lh_buf(1 << 20);
+        must(lk_encode(&codec, &c.layout, 0.95f, d[i], e, &should[i], &info) == LH_OK, "encode");
+        struct lk_gpu_encode in = {
+            .device_d = d_there[i], .device_e = there, .device_e_out = there, .beta = 0.95f};
+        must_succeed(dev, t->encode(slots, shard, &in, dev->stream, &slot[i]), "encode");
+        must(slot[i] >= 0, "no slot for push %d", i);
+        if (i % SLOTS == 1) {
+            must_succeed(dev, t->encode(slots, shard, &in, dev->stream, &full), "encode");
+            must(full == -1, "a third slot of two");
+        }
+    }
+    for (int i = 0; i < PUSHES; i++) {
+        free(d[i]);
+        device_free(dev, d_there[i]);
+        lh_buf_free(&should[i]);
+    }
+    free(e);
+    device_free(dev, there);
+    t->destroy(slots);
+    dev->b->kernels->shard_destroy(shard);
+    lk_gpu_plan_free(&plan);
+}
+
+// A worker's round on the device alone, compared at its end: view, cut with encoding, fold, view.
+static void round_trip(const struct device *dev, uint64_t seed)
+{
+    static const uint64_t lens[] = {5000, 300, 0};
+    struct lk_codec codec = {LK_INDEX_RICE, LK_VALUE_SIGN, 64.0f / 4096};
+    struct layout_case c;
+    struct lk_gpu_plan plan;
+    simt_seed(seed);
+    case_layout(&c, lens);
+    struct lk_gpu_shard *shard = shard_of(dev, &codec, &c.layout, &plan);
+    uint64_t n = c.layout.values;
+    size_t bytes = n * sizeof(float);
+    float *theta = case_fill(CASE_GAUSSIAN, n, seed), *e = case_fill(CASE_SMALL, n, seed + 1);
+    float *step = case_fill(CASE_GAUSSIAN, n, seed + 2), *spare = calloc(n, sizeof *spare);
+    float *local = calloc(n, sizeof *local), *anchor = calloc(n, sizeof *anchor);
+    float *got = malloc(bytes);
+    must(theta && e && step && spare && local && anchor && got, "no memory");
+    float *g_theta = device_put(dev, theta, bytes), *g_e = device_put(dev, e, bytes);
+    float *g_local = device_room(dev, bytes), *g_anchor = device_room(dev, bytes);
+    float *g_spare = device_room(dev, bytes);
+    uint8_t *payload = device_room(dev, plan.bytes_max);
+    struct lk_gpu_result *result = device_room(dev, sizeof *result), is;
+    const struct lk_gpu_kernels *k = dev->b->kernels;
+    struct lk_gpu_arrays view = {g_theta, g_e, g_local, g_anchor, NULL, 0.5f, n};
+    must_succeed(dev, k->each(LK_GPU_VIEW_START, &view, dev->stream), "each");
+    lk_view_start(theta, 0.5f, e, local, anchor, n);
+    // Training, on the host: local is another one afterwards.
+    device_get(dev, got, g_local, bytes);
+    must_equal(got, local, bytes, "local view, seed %llu", (unsigned long long)seed);
+    for (uint64_t i = 0; i < n; i++) local[i] -= 0.01f * step[i];
+    must_succeed(dev, dev->b->memory->copy_in(g_local, local, bytes, dev->stream), "copy in");
+    struct lk_gpu_encode in = {NULL, g_local, g_e, g_anchor, g_spare, 0.95f, payload, result};
+    must_succeed(dev, k->encode(shard, &in, dev->stream), "encode");
+    struct lk_gpu_record record = {payload, plan.codec, 0.7f};
+    must_succeed(dev, k->fold(shard, &record, 1, LK_GPU_SUBTRACT, UINT64_MAX, g_theta, dev->stream),
+                 "fold");
+    view.b = g_spare;
+    must_succeed(dev, k->each(LK_GPU_VIEW_RENEW, &view, dev->stream), "each");
+    struct lh_buf out = lh_buf(1 << 20);
+    struct lk_payload_info info;
+    lk_view_cut(0.95f, e, local, anchor, spare, n);
+    must(lk_encode(&codec, &c.layout, 1, NULL, spare, &out, &info) == LH_OK, "encode");
+    must(lk_fold(&codec, &c.layout, lh_buf_span(&out), 0.7f, theta) == LH_OK, "fold");
+    lk_view_renew(theta, 0.5f, spare, local, anchor, n);
+    device_get(dev, &is, result, sizeof is);
+    must(is.bytes == out.len, "%llu bytes", (unsigned long long)is.bytes);
+    const float *cpu[] = {theta, spare, local, anchor},
+                *gpu[] = {g_theta, g_spare, g_local, g_anchor};
+    for (int i = 0; i < 4; i++) {
+        device_get(dev, got, gpu[i], bytes);
+        must_equal(got, cpu[i], bytes, "array %d after a round", i);
+    }
+    float *hosts[] = {theta, e, step, spare, local, anchor, got};
+    float *devices[] = {g_theta, g_e, g_local, g_anchor, g_spare};
+    for (int i = 0; i < 7; i++) free(hosts[i]);
+    for (int i = 0; i < 5; i++) device_free(dev, devices[i]);
+    device_free(dev, payload);
+    device_free(dev, result);
+    lh_buf_free(&out);
+    k->shard_destroy(shard);
+    lk_gpu_plan_free(&plan);
+}
+
+void parity_transfer(void)
+{
+    struct device dev = device_create();
+    for (uint64_t seed = 1; seed <= seeds_of(12); seed++) ring(&dev, seed);
+    for (uint64_t seed = 1; seed <= seeds_of(4); seed++) round_trip(&dev, seed);
+    device_destroy(&dev);
+}

@@ -1,0 +1,22 @@
+// What a test tells the emulator (simt.h) and asks it; plain C.
+#ifndef LH_TESTS_SIMT_CONTROL_H
+#define LH_TESTS_SIMT_CONTROL_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+void simt_seed(uint64_t seed); // of every choice from here on
+
+struct simt_counts {
+    uint64_t blocks, switches, barriers, warp_operations, operations; // operations: of streams
+};
+struct simt_counts simt_counted(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

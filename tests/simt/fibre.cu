@@ -1,0 +1,376 @@
+// The emulator's threads: one block's fibres, its barriers and warps. See simt.h.
+//
+// Invariants: 1. exactly one fibre runs, and only fibres of the block in hand exist; 2. a fibre
+// gives up control only in simt_barrier(), simt_warp(), simt_yield() and at its end.
+#include "tests/simt/fibre.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SIMT_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SIMT_ASAN 1
+#endif
+#endif
+#ifdef SIMT_ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+enum { STACK_BYTES = 128 << 10, THREADS_MAX = 1024, LANES = 32, SHARED_MAX = 16 };
+
+// ---- switching: callee-saved registers on x86-64, ucontext elsewhere
+#if defined(__x86_64__)
+extern "C" void simt_switch(void **save, void *to);
+__asm__(".text\n.globl simt_switch\n.type simt_switch,@function\nsimt_switch:\n"
+        "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
+        "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
+        "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n"
+        ".size simt_switch,.-simt_switch\n.section .note.GNU-stack,\"\",@progbits\n.text\n");
+typedef void *context;
+#else
+#include <ucontext.h>
+typedef ucontext_t context;
+#endif
+
+enum state { READY, AT_BARRIER, AT_WARP, DONE };
+
+struct fibre {
+    context where;
+    char *stack;
+    enum state state;
+    unsigned index; // in the block
+    int vote;       // at a barrier
+    enum simt_kind kind;
+    unsigned mask;
+    uint64_t value, result;
+    int argument, line;
+    const char *file;
+    void *fake; // ASan's
+};
+
+static struct fibre fibre[THREADS_MAX];
+static context scheduler;
+static struct fibre *now;
+static unsigned ready[THREADS_MAX], readies, threads, done, at_barrier;
+static struct simt_votes votes;
+static const char *kernel;
+static const std::function<void()> *body;
+static uint64_t state_of_choice = 1;
+static struct simt_counts counts;
+static struct {
+    void *memory;
+    size_t bytes;
+} shared[SHARED_MAX];
+static unsigned shareds;
+#ifdef SIMT_ASAN
+static const void *scheduler_stack;
+static size_t scheduler_bytes;
+#endif
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+void simt_fail(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    fputs("simt: ", stderr);
+    if (kernel) fprintf(stderr, "kernel %s, block %u of %u: ", kernel, blockIdx.x, gridDim.x);
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+    va_end(list);
+    abort();
+}
+
+extern "C" void simt_seed(uint64_t seed)
+{
+    state_of_choice = seed * 2654435761u + 88172645463325252u;
+}
+
+extern "C" struct simt_counts simt_counted(void)
+{
+    return counts;
+}
+
+struct simt_counts *simt_counting()
+{
+    return &counts;
+}
+
+unsigned simt_choose(unsigned below)
+{
+    state_of_choice ^= state_of_choice << 13;
+    state_of_choice ^= state_of_choice >> 7;
+    state_of_choice ^= state_of_choice << 17;
+    return (unsigned)((state_of_choice >> 32) * below >> 32);
+}
+
+static void leave_for(context *from, const struct fibre *to, void **fake)
+{
+#ifdef SIMT_ASAN
+    __sanitizer_start_switch_fiber(fake, to ? to->stack : scheduler_stack,
+                                   to ? (size_t)STACK_BYTES : scheduler_bytes);
+#else
+    (void)fake;
+#endif
+#if defined(__x86_64__)
+    simt_switch(from, to ? to->where : scheduler);
+#else
+    swapcontext(from, to ? &to->where : &scheduler);
+#endif
+}
+
+static void arrived(void *fake)
+{
+#ifdef SIMT_ASAN
+    const void *stack;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(fake, &stack, &bytes);
+    if (now && fake == NULL && !scheduler_stack) {
+        scheduler_stack = stack;
+        scheduler_bytes = bytes;
+    }
+#else
+    (void)fake;
+#endif
+}
+
+static void to_scheduler()
+{
+    struct fibre *me = now;
+    leave_for(&me->where, NULL, me->state == DONE ? NULL : &me->fake);
+    arrived(me->fake);
+}
+
+static void make_ready(struct fibre *f)
+{
+    f->state = READY;
+    ready[readies++] = f->index;
+}
+
+static void run_body()
+{
+    arrived(NULL);
+    (*body)();
+    now->state = DONE;
+    done++;
+    if (at_barrier)
+        simt_fail("thread %u left early while %u threads wait at a barrier", now->index,
+                  at_barrier);
+    to_scheduler();
+    simt_fail("thread %u ran on after its end", now->index);
+}
+
+void simt_yield()
+{
+    make_ready(now);
+    to_scheduler();
+}
+
+simt_votes simt_barrier(int vote, const char *file, int line)
+{
+    struct fibre *me = now;
+    me->vote = vote != 0;
+    me->file = file;
+    me->line = line;
+    if (done)
+        simt_fail("thread %u waits at the barrier of %s:%d, but %u threads left early", me->index,
+                  file, line, done);
+    for (unsigned i = 0; i < threads; i++)
+        if (fibre[i].state == AT_BARRIER && (fibre[i].line != line || fibre[i].file != file))
+            simt_fail("divergent barriers: thread %u at %s:%d, thread %u at %s:%d", me->index, file,
+                      line, i, fibre[i].file, fibre[i].line);
+    me->state = AT_BARRIER;
+    at_barrier++;
+    if (at_barrier == threads) {
+        votes = simt_votes{0, 0, 1};
+        for (unsigned i = 0; i < threads; i++) {
+            votes.count += fibre[i].vote;
+            votes.any |= fibre[i].vote;
+            votes.all &= fibre[i].vote;
+            make_ready(&fibre[i]);
+        }
+        at_barrier = 0;
+        counts.barriers++;
+    }
+    to_scheduler();
+    return votes;
+}
+
+static uint64_t combine(simt_kind kind, uint64_t a, uint64_t b)
+{
+    unsigned x = (unsigned)a, y = (unsigned)b;
+    switch (kind) {
+    case SIMT_ADD: return x + y;
+    case SIMT_MIN: return x < y ? x : y;
+    case SIMT_MAX: return x > y ? x : y;
+    case SIMT_AND: return x & y;
+    default: return x | y;
+    }
+}
+
+// The lane that a shuffle reads, or the own one where it leaves the warp.
+static int source_of(const struct fibre *f, int lane)
+{
+    int from = f->kind == SIMT_SHUFFLE        ? f->argument & 31
+               : f->kind == SIMT_SHUFFLE_UP   ? lane - f->argument
+               : f->kind == SIMT_SHUFFLE_DOWN ? lane + f->argument
+                                              : lane ^ f->argument;
+    return from < 0 || from >= LANES ? lane : from;
+}
+
+static void complete_warp(struct fibre *warp, unsigned mask)
+{
+    uint64_t all = 0;
+    bool first = true;
+    for (int i = 0; i < LANES; i++) {
+        if (!(mask >> i & 1)) continue;
+        if (warp[i].kind == SIMT_BALLOT)
+            all |= warp[i].value << i;
+        else
+            all = first ? warp[i].value : combine(warp[i].kind, all, warp[i].value);
+        first = false;
+    }
+    for (int i = 0; i < LANES; i++) {
+        struct fibre *f = &warp[i];
+        if (!(mask >> i & 1)) continue;
+        f->result = all;
+        if (f->kind >= SIMT_SHUFFLE && f->kind <= SIMT_SHUFFLE_XOR) {
+            int from = source_of(f, i);
+            if (!(mask >> from & 1))
+                simt_fail("shuffle of %s:%d: lane %d reads lane %d, which is not in mask %08x",
+                          f->file, f->line, i, from, mask);
+            f->result = warp[from].value;
+        }
+        make_ready(f);
+    }
+    counts.warp_operations++;
+}
+
+uint64_t simt_warp(simt_kind kind, unsigned mask, uint64_t value, int argument, const char *file,
+                   int line)
+{
+    struct fibre *me = now, *warp = fibre + (me->index & ~31u);
+    unsigned lane = me->index & 31, here = threads - (me->index & ~31u);
+    if (!(mask >> lane & 1))
+        simt_fail("lane %u calls a warp operation at %s:%d whose mask %08x leaves it out", lane,
+                  file, line, mask);
+    if (here < LANES && mask >> here)
+        simt_fail("mask %08x of %s:%d names lanes that the block does not have", mask, file, line);
+    me->kind = kind;
+    me->mask = mask;
+    me->value = value;
+    me->argument = argument;
+    me->file = file;
+    me->line = line;
+    me->state = AT_WARP;
+    unsigned waiting = 0;
+    for (unsigned i = 0; i < LANES; i++) {
+        const struct fibre *f = &warp[i];
+        if (!(mask >> i & 1)) continue;
+        if (f->state == DONE || f->state == AT_BARRIER)
+            simt_fail("lane %u waits at %s:%d for lane %u, which %s", lane, file, line, i,
+                      f->state == DONE ? "has left" : "stands at a barrier");
+        if (f->state != AT_WARP) continue;
+        if (f->mask != mask || f->kind != kind || f->line != line || f->file != file)
+            simt_fail("lanes %u (%s:%d, mask %08x) and %u (%s:%d, mask %08x) are at different warp "
+                      "operations",
+                      lane, file, line, mask, i, f->file, f->line, f->mask);
+        waiting |= 1u << i;
+    }
+    if (waiting == mask) complete_warp(warp, mask);
+    to_scheduler();
+    return me->result;
+}
+
+void simt_shared(void *memory, size_t bytes)
+{
+    for (unsigned i = 0; i < shareds; i++)
+        if (shared[i].memory == memory) return;
+    if (shareds == SHARED_MAX) simt_fail("more than %d shared objects", SHARED_MAX);
+    shared[shareds].memory = memory;
+    shared[shareds++].bytes = bytes;
+    memset(memory, simt_choose(2) ? 0xff : 0xa5, bytes);
+}
+
+// ---- a block
+static void prepare(struct fibre *f, unsigned index)
+{
+    if (!f->stack) {
+        void *m =
+            mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (m == MAP_FAILED) simt_fail("no memory for stacks");
+        f->stack = (char *)m;
+    }
+    f->index = index;
+    f->fake = NULL;
+#if defined(__x86_64__)
+    void **top = (void **)(void *)(f->stack + STACK_BYTES) - 2;
+    *top = (void *)run_body;
+    memset(top - 6, 0, 6 * sizeof *top);
+    f->where = top - 6;
+#else
+    getcontext(&f->where);
+    f->where.uc_stack.ss_sp = f->stack;
+    f->where.uc_stack.ss_size = STACK_BYTES;
+    f->where.uc_link = NULL;
+    makecontext(&f->where, run_body, 0);
+#endif
+    make_ready(f);
+}
+
+static void say_stuck()
+{
+    for (unsigned i = 0; i < threads; i++)
+        if (fibre[i].state == AT_WARP)
+            simt_fail("thread %u waits for ever at the warp operation of %s:%d, mask %08x", i,
+                      fibre[i].file, fibre[i].line, fibre[i].mask);
+    simt_fail("%u of %u threads wait for ever at a barrier", at_barrier, threads);
+}
+
+static void run_block(unsigned block)
+{
+    blockIdx = dim3(block);
+    threads = blockDim.x;
+    readies = done = at_barrier = shareds = 0;
+    for (unsigned i = 0; i < threads; i++) prepare(&fibre[i], i);
+    while (readies) {
+        unsigned at = simt_choose(readies);
+        now = &fibre[ready[at]];
+        ready[at] = ready[--readies];
+        threadIdx = dim3(now->index);
+        counts.switches++;
+        void *fake = NULL;
+        leave_for(&scheduler, now, &fake);
+        now = NULL;
+        arrived(fake);
+    }
+    if (done < threads) say_stuck();
+    counts.blocks++;
+}
+
+void simt_run(const char *name, dim3 grid, dim3 block, const std::function<void()> &run)
+{
+    if (grid.y != 1 || grid.z != 1 || block.y != 1 || block.z != 1 || !grid.x || !block.x ||
+        block.x > THREADS_MAX)
+        simt_fail("launch of %s: grid %u x %u x %u, block %u x %u x %u", name, grid.x, grid.y,
+                  grid.z, block.x, block.y, block.z);
+    kernel = name;
+    body = &run;
+    gridDim = grid;
+    blockDim = block;
+    // Blocks in an order of the seed's: an odd step that shares no factor walks through all.
+    unsigned step = 1 + simt_choose(grid.x), at = simt_choose(grid.x);
+    for (unsigned a = step, b = grid.x; b;) { // greatest common divisor
+        unsigned rest = a % b;
+        a = b;
+        b = rest;
+        if (!b && a != 1) step = 1;
+    }
+    for (unsigned i = 0; i < grid.x; i++, at = (unsigned)(((uint64_t)at + step) % grid.x))
+        run_block(at);
+    kernel = NULL;
+}

@@ -1,0 +1,252 @@
+// The emulator's streams, events and memory. See simt.h.
+//
+// Invariants: 1. an operation runs after those before it in its stream and after the event that its
+// stream was told to wait for; nothing else orders it; 2. device memory can be reached by kernels
+// and copies alone (under AddressSanitizer a touch from the host is found); 3. a copy reads its
+// source when it runs, and its destination holds poison until then.
+#include "tests/simt/fibre.h"
+
+#include <stdlib.h>
+
+#include <deque>
+#include <map>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#include <sanitizer/asan_interface.h>
+#endif
+#endif
+#ifndef ASAN_POISON_MEMORY_REGION
+#define ASAN_POISON_MEMORY_REGION(at, n) ((void)(at), (void)(n))
+#define ASAN_UNPOISON_MEMORY_REGION(at, n) ((void)(at), (void)(n))
+#endif
+
+struct simt_event {
+    uint64_t recorded, reached; // tickets
+};
+
+struct operation {
+    std::function<void()> run;
+    simt_event *wait; // not before this event reached `ticket`
+    uint64_t ticket;
+};
+
+struct simt_stream {
+    std::deque<operation> queue;
+};
+
+static std::vector<simt_stream *> streams;
+static std::map<char *, size_t> device;
+
+static void fill(void *memory, size_t bytes)
+{
+    memset(memory, simt_choose(2) ? 0xff : 0xa5, bytes);
+}
+
+static void open_memory(bool open)
+{
+    for (auto &m : device) {
+        if (open)
+            ASAN_UNPOISON_MEMORY_REGION(m.first, m.second);
+        else
+            ASAN_POISON_MEMORY_REGION(m.first, m.second);
+    }
+}
+
+static void check_device(const void *at, size_t bytes, const char *what)
+{
+    char *from = (char *)at;
+    auto m = device.upper_bound(from);
+    if (m == device.begin()) simt_fail("%s: no device memory", what);
+    --m;
+    if (from + bytes > m->first + m->second)
+        simt_fail("%s: %zu bytes from byte %zu of device memory of %zu bytes", what, bytes,
+                  (size_t)(from - m->first), m->second);
+}
+
+static bool can_run(const simt_stream *s)
+{
+    if (s->queue.empty()) return false;
+    const operation &o = s->queue.front();
+    return !o.wait || o.wait->reached >= o.ticket;
+}
+
+// One operation of any stream; false: none can run.
+static bool step()
+{
+    simt_stream *able[64];
+    unsigned n = 0;
+    for (simt_stream *s : streams)
+        if (can_run(s) && n < 64) able[n++] = s;
+    if (!n) return false;
+    simt_stream *s = able[simt_choose(n)];
+    operation o = s->queue.front();
+    s->queue.pop_front();
+    simt_counting()->operations++;
+    open_memory(true);
+    if (o.run) o.run();
+    open_memory(false);
+    return true;
+}
+
+static void add(simt_stream *s, operation o)
+{
+    if (!s) simt_fail("the default stream is not used here");
+    s->queue.push_back(o);
+    // Mostly nothing has happened yet; sometimes the device is quick.
+    for (unsigned n = simt_choose(3) ? 0 : simt_choose(4); n && step(); n--) continue;
+}
+
+static void drain(const simt_stream *s)
+{
+    while (!s->queue.empty())
+        if (!step()) simt_fail("a stream waits for ever for an event");
+}
+
+void simt_launch(const char *kernel, dim3 grid, dim3 block, cudaStream_t stream,
+                 std::function<void()> body)
+{
+    add(stream, operation{[=] { simt_run(kernel, grid, block, body); }, NULL, 0});
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = 13000;
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorString(cudaError_t err)
+{
+    return err == cudaSuccess ? "no error" : err == cudaErrorNotReady ? "not ready" : "an error";
+}
+
+cudaError_t cudaGetLastError()
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    *out = malloc(bytes ? bytes : 1);
+    if (!*out) return cudaErrorMemoryAllocation;
+    fill(*out, bytes);
+    device[(char *)*out] = bytes;
+    ASAN_POISON_MEMORY_REGION(*out, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    if (!memory) return cudaSuccess;
+    for (simt_stream *s : streams) drain(s); // as the real one does
+    auto m = device.find((char *)memory);
+    if (m == device.end()) simt_fail("cudaFree of what is no device memory");
+    ASAN_UNPOISON_MEMORY_REGION(m->first, m->second);
+    device.erase(m);
+    free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void **out, size_t bytes)
+{
+    *out = malloc(bytes ? bytes : 1);
+    if (*out) fill(*out, bytes);
+    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    for (simt_stream *s : streams) drain(s);
+    free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    check_device(kind == cudaMemcpyDeviceToHost ? from : to, bytes, "cudaMemcpyAsync");
+    if (kind == cudaMemcpyDeviceToHost) fill(to, bytes);
+    add(stream, operation{[=] { memcpy(to, from, bytes); }, NULL, 0});
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    check_device(to, bytes, "cudaMemsetAsync");
+    add(stream, operation{[=] { memset(to, value, bytes); }, NULL, 0});
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    (void)flags;
+    *out = new simt_stream;
+    streams.push_back(*out);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    if (!stream) return cudaSuccess;
+    drain(stream);
+    for (size_t i = 0; i < streams.size(); i++)
+        if (streams[i] == stream) streams.erase(streams.begin() + (long)i);
+    delete stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    drain(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    (void)flags;
+    add(stream, operation{{}, event, event->recorded});
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
+{
+    (void)flags;
+    *out = new simt_event{0, 0};
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    for (simt_stream *s : streams) drain(s);
+    delete event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    uint64_t ticket = ++event->recorded;
+    add(stream, operation{[=] { event->reached = ticket; }, NULL, 0});
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    while (event->reached < event->recorded)
+        if (!step()) simt_fail("an event is waited for that nothing will reach");
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    if (event->reached < event->recorded) step();
+    return event->reached < event->recorded ? cudaErrorNotReady : cudaSuccess;
+}

@@ -1,0 +1,262 @@
+// The emulator's own test: each wrong use of the dialect aborts with the text that names it, and
+// what CUDA leaves open happens in more than one order.
+#include "tests/simt/fibre.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { THREADS = 64 };
+
+static void early_leave(int)
+{
+    if (threadIdx.x == 5) return;
+    __syncthreads();
+}
+
+static void divergent(int)
+{
+    if (threadIdx.x < 32)
+        __syncthreads();
+    else
+        __syncthreads();
+}
+
+static void not_in_mask(int)
+{
+    __ballot_sync(0xfffffffeu, 1);
+}
+
+static void lane_left(int)
+{
+    if (threadIdx.x % 32 == 3) return;
+    __shfl_sync(0xffffffffu, 1u, 0);
+}
+
+static void different_masks(int)
+{
+    unsigned mask = threadIdx.x % 2 ? 0xffffffffu : 0x55555555u;
+    __ballot_sync(mask, 1);
+}
+
+static void different_operations(int)
+{
+    if (threadIdx.x % 2)
+        __ballot_sync(0xffffffffu, 1);
+    else
+        __reduce_add_sync(0xffffffffu, 1u);
+}
+
+static void reads_outside_mask(int)
+{
+    if (threadIdx.x % 32 < 16) __shfl_sync(0x0000ffffu, 1u, 20);
+}
+
+static void barrier_and_warp(int)
+{
+    if (threadIdx.x % 32 == 0)
+        __syncthreads();
+    else
+        __ballot_sync(0xffffffffu, 1);
+}
+
+static void run(void (*kernel)(int), unsigned threads)
+{
+    cudaStream_t stream;
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    LK_LAUNCH(kernel, 2, threads, stream, 0);
+    cudaStreamSynchronize(stream);
+    cudaStreamDestroy(stream);
+}
+
+static void copy_too_far()
+{
+    cudaStream_t stream;
+    void *device;
+    char host[8];
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    cudaMalloc(&device, 4);
+    cudaMemcpyAsync(host, device, 8, cudaMemcpyDeviceToHost, stream);
+}
+
+// Runs `wrong` in a process of its own and looks for `text` in what it says as it aborts.
+static void must_abort(const std::function<void()> &wrong, const char *text)
+{
+    char said[4096];
+    size_t n = 0;
+    ssize_t got;
+    int pipes[2], status;
+    if (pipe(pipes)) abort();
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(pipes[1], 2);
+        close(pipes[0]);
+        close(pipes[1]);
+        wrong();
+        _exit(0);
+    }
+    close(pipes[1]);
+    while (n < sizeof said - 1 && (got = read(pipes[0], said + n, sizeof said - 1 - n)) > 0)
+        n += (size_t)got;
+    said[n] = 0;
+    close(pipes[0]);
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        fprintf(stderr, "nothing was found where \"%s\" was expected\n", text);
+        exit(1);
+    }
+    if (!strstr(said, "simt: ") || !strstr(said, text)) {
+        fprintf(stderr, "\"%s\" was expected, not: %s\n", text, said);
+        exit(1);
+    }
+}
+
+static void must(bool holds, const char *what)
+{
+    if (holds) return;
+    fprintf(stderr, "%s\n", what);
+    exit(1);
+}
+
+// Every thread writes its number where all can see it; the last one to come stays.
+static void last_one(unsigned *out)
+{
+    simt_yield();
+    *out = threadIdx.x;
+}
+
+struct pair {
+    unsigned a[THREADS];
+};
+
+// The neighbour's value without a barrier between: sometimes it is not there yet.
+static void no_barrier(unsigned *out)
+{
+    LK_SHARED(struct pair, s);
+    s.a[threadIdx.x] = threadIdx.x;
+    if (s.a[(threadIdx.x + 1) % THREADS] != (threadIdx.x + 1) % THREADS) atomicAdd(out, 1u);
+}
+
+static void with_barrier(unsigned *out)
+{
+    LK_SHARED(struct pair, s);
+    s.a[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    if (s.a[(threadIdx.x + 1) % THREADS] != (threadIdx.x + 1) % THREADS) atomicAdd(out, 1u);
+}
+
+static void sums(unsigned *out)
+{
+    unsigned lane = threadIdx.x % 32, up = __shfl_up_sync(0xffffffffu, lane, 1);
+    bool right = up == (lane ? lane - 1 : 0) && __reduce_add_sync(0xffffffffu, lane) == 496 &&
+                 __ballot_sync(0xffffffffu, lane == 3) == 8 &&
+                 __shfl_xor_sync(0xffffffffu, lane, 1) == (lane ^ 1) &&
+                 __reduce_max_sync(0xffffffffu, lane) == 31 &&
+                 __syncthreads_count(lane == 0) == THREADS / 32;
+    if (!right) atomicAdd(out, 1u);
+}
+
+// What `kernel` leaves in a word that is 0 before.
+static unsigned word_after(void (*kernel)(unsigned *), uint64_t seed)
+{
+    cudaStream_t stream;
+    void *device;
+    unsigned word = 0;
+    simt_seed(seed);
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    cudaMalloc(&device, sizeof word);
+    cudaMemsetAsync(device, 0, sizeof word, stream);
+    LK_LAUNCH(kernel, 1, THREADS, stream, (unsigned *)device);
+    cudaMemcpyAsync(&word, device, sizeof word, cudaMemcpyDeviceToHost, stream);
+    cudaStreamSynchronize(stream);
+    cudaStreamDestroy(stream);
+    cudaFree(device);
+    return word;
+}
+
+// Two streams copy into one word; with an event between them the second is always last.
+static unsigned later_stream(bool ordered, uint64_t seed)
+{
+    cudaStream_t stream[2];
+    cudaEvent_t event;
+    void *device;
+    unsigned word[2] = {1, 2}, out;
+    simt_seed(seed);
+    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    for (int i = 0; i < 2; i++) cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking);
+    cudaMalloc(&device, sizeof out);
+    cudaMemcpyAsync(device, &word[0], sizeof out, cudaMemcpyHostToDevice, stream[0]);
+    cudaEventRecord(event, stream[0]);
+    if (ordered) cudaStreamWaitEvent(stream[1], event, 0);
+    cudaMemcpyAsync(device, &word[1], sizeof out, cudaMemcpyHostToDevice, stream[1]);
+    for (int i = 0; i < 2; i++) cudaStreamSynchronize(stream[i]);
+    cudaMemcpyAsync(&out, device, sizeof out, cudaMemcpyDeviceToHost, stream[0]);
+    cudaStreamSynchronize(stream[0]);
+    for (int i = 0; i < 2; i++) cudaStreamDestroy(stream[i]);
+    cudaEventDestroy(event);
+    cudaFree(device);
+    return out;
+}
+
+// A copy to the host is poison until somebody waits, and reads its source late.
+static void deferred()
+{
+    unsigned early = 0, late_source = 0;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        cudaStream_t stream;
+        void *device;
+        unsigned source = 7, out = 0;
+        simt_seed(seed);
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        cudaMalloc(&device, sizeof out);
+        cudaMemcpyAsync(device, &source, sizeof out, cudaMemcpyHostToDevice, stream);
+        cudaMemcpyAsync(&out, device, sizeof out, cudaMemcpyDeviceToHost, stream);
+        early += out != 7;
+        source = 8;
+        cudaStreamSynchronize(stream);
+        late_source += out == 8;
+        must(out == 7 || out == 8, "a copy brought something else");
+        cudaStreamDestroy(stream);
+        cudaFree(device);
+    }
+    must(early > 50 && early < 200, "copies are not sometimes early, sometimes late");
+    must(late_source > 50, "a source that changed too early is never seen");
+}
+
+int main()
+{
+    struct {
+        void (*kernel)(int);
+        unsigned threads;
+        const char *text;
+    } wrong[] = {{early_leave, THREADS, "left early"},
+                 {divergent, THREADS, "divergent barriers"},
+                 {not_in_mask, THREADS, "leaves it out"},
+                 {lane_left, THREADS, "has left"},
+                 {different_masks, THREADS, "different warp operations"},
+                 {different_operations, THREADS, "different warp operations"},
+                 {reads_outside_mask, THREADS, "which is not in mask"},
+                 {barrier_and_warp, THREADS, "barrier"},
+                 {lane_left, 16, "lanes that the block does not have"}};
+    for (auto &w : wrong) must_abort([&] { run(w.kernel, w.threads); }, w.text);
+    must_abort([] { run(early_leave, 2000); }, "launch of");
+    must_abort(copy_too_far, "of device memory of 4 bytes");
+    unsigned first = word_after(last_one, 1), others = 0, unseen = 0, orders[3] = {0, 0, 0};
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        others += word_after(last_one, seed) != first;
+        unseen += word_after(no_barrier, seed) > 0;
+        must(word_after(with_barrier, seed) == 0, "a barrier does not hold");
+        must(word_after(sums, seed) == 0, "a warp operation is wrong");
+        orders[later_stream(false, seed)]++;
+        must(later_stream(true, seed) == 2, "an event does not order two streams");
+    }
+    must(word_after(last_one, 1) == first, "a seed does not replay");
+    must(others > 10, "threads come in one order");
+    must(unseen == 20, "a missing barrier is not seen");
+    must(orders[1] > 2 && orders[2] > 2, "streams run in one order");
+    deferred();
+    puts("simt: all wrong uses were found");
+    return 0;
+}
