@@ -106,7 +106,7 @@ static void put_file(struct world *w) // one file, all units in a row
         struct lh_unit *unit = &w->unit[u];
         *unit = (struct lh_unit){.id = u, .from = u * TOKENS, .tokens = TOKENS};
         snprintf(unit->file, sizeof unit->file, "tokens.bin");
-        EVP_Digest(b.data + LH_TOKENS_HEADER + u * TOKENS * 2, TOKENS * 2, unit->sha256, NULL,
+        EVP_Digest(b.data + LH_TOKENS_HEADER_BYTES + u * TOKENS * 2, TOKENS * 2, unit->sha256, NULL,
                    EVP_sha256(), NULL);
     }
     FILE *file = fopen(path, "wb");
@@ -161,7 +161,8 @@ static void *ask(void *arg)
     uint8_t *bytes = malloc(TOKENS * 2 + 2);
     for (uint64_t u; bytes && (u = atomic_fetch_add(&b->next, 1)) < b->w->units.count;) {
         size_t got, n = TOKENS * 2 + (u + 1 < b->w->units.count ? 2 : 0);
-        MUST(s->ops->read(s, "tokens.bin", LH_TOKENS_HEADER + u * TOKENS * 2, bytes, n, &got));
+        MUST(
+            s->ops->read(s, "tokens.bin", LH_TOKENS_HEADER_BYTES + u * TOKENS * 2, bytes, n, &got));
     }
     free(bytes);
     return NULL;

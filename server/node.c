@@ -23,7 +23,7 @@ struct ps_node {
     struct lh_signer *signer; // signs checkpoints; NULL: they are not signed
     struct lh_trusted trusted;
     uint32_t shard[LH_CONFIG_INTS_MAX];
-    char address[LH_ADDRESS_SIZE];
+    char address[LH_ADDRESS_BYTES];
     struct lh_service door; // the door of both roles
 };
 
@@ -133,7 +133,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
         .fatal = lh_program_fatal,
         .fatal_arg = p,
     };
-    memcpy(conf.job, p->job, LH_JOB);
+    memcpy(conf.job, p->job, LH_JOB_BYTES);
     LH_TRY(ps_coordinator_start(&conf, &n->coordinator));
     if (!ps_is_shard(s)) lh_program_listening(n->coordinator->address);
     return LH_OK;
@@ -217,7 +217,7 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .fatal = lh_program_fatal,
         .fatal_arg = p,
     };
-    memcpy(conf.job, p->job, LH_JOB);
+    memcpy(conf.job, p->job, LH_JOB_BYTES);
     LH_TRY(ps_server_start(&conf, &n->server));
     if (!both) lh_program_listening(n->server->address);
     return LH_OK;

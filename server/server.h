@@ -36,7 +36,7 @@ struct ps_conf {
     uint32_t key_id;
     // States are given and taken without the job key's seal too (seal.snapshots: false).
     bool unsealed_states;
-    uint8_t job[LH_JOB];
+    uint8_t job[LH_JOB_BYTES];
     const uint32_t *shards;
     uint32_t shard_count;
     // Initial parameters: `n` values from `first` of the model's flat order into `out`.
@@ -154,8 +154,8 @@ struct ps_server {
     struct ps_events events;
     uint64_t process; // random at every start
     uint64_t former;  // the process that served this directory last; 0: none, or not known
-    char address[LH_ADDRESS_SIZE];
-    char checkpoint_dir[LH_PATH_SIZE], wal_dir[LH_PATH_SIZE];
+    char address[LH_ADDRESS_BYTES];
+    char checkpoint_dir[LH_PATH_BYTES], wal_dir[LH_PATH_BYTES];
     struct ps_wal *wal;
     struct ps_shard **shard; // conf.shard_count of them
     struct ps_push_memory push_memory;

@@ -123,7 +123,7 @@ static const struct lh_config_row rows[] = {
 // ---------------------------------------------------------------- coordinator.plan_h
 
 // The next "region=steps" of the list; false at its end. *steps is 0 where it is not of that shape.
-static bool next_plan(const char **at, char region[LH_NAME_SIZE], int64_t *steps)
+static bool next_plan(const char **at, char region[LH_NAME_BYTES], int64_t *steps)
 {
     const char *from = *at + strspn(*at, " ,");
     if (!*from) return false;
@@ -131,7 +131,7 @@ static bool next_plan(const char **at, char region[LH_NAME_SIZE], int64_t *steps
     char *end = NULL;
     *steps = 0;
     *at = from + len;
-    if (name >= LH_NAME_SIZE || name == 0 || from[name] != '=') return true;
+    if (name >= LH_NAME_BYTES || name == 0 || from[name] != '=') return true;
     memcpy(region, from, name);
     region[name] = 0;
     long h = strtol(from + name + 1, &end, 10);
@@ -141,7 +141,7 @@ static bool next_plan(const char **at, char region[LH_NAME_SIZE], int64_t *steps
 
 int64_t ps_settings_h(const struct ps_settings *s, const char *region)
 {
-    char name[LH_NAME_SIZE];
+    char name[LH_NAME_BYTES];
     int64_t steps;
     for (const char *at = s->coordinator.plan_h; next_plan(&at, name, &steps);)
         if (steps && !strcmp(name, region)) return steps;
@@ -150,7 +150,7 @@ int64_t ps_settings_h(const struct ps_settings *s, const char *region)
 
 static LH_MUST lh_err check_plan_h(const char *text)
 {
-    char name[LH_NAME_SIZE];
+    char name[LH_NAME_BYTES];
     int64_t steps;
     for (const char *at = text; next_plan(&at, name, &steps);)
         if (!steps)

@@ -76,7 +76,7 @@ lh_err ps_shard_chain(const struct ps_shard *s, uint64_t version, struct lh_hash
     if (!place)
         return lh_fail(LH_ERR_NOT_FOUND, "version %llu is not in the log",
                        (unsigned long long)version);
-    LH_TRY(ps_wal_read(s->server->wal, *place, 0, LH_RECORD_HEADER, &bytes));
+    LH_TRY(ps_wal_read(s->server->wal, *place, 0, LH_RECORD_HEADER_BYTES, &bytes));
     lh_err err = lh_record_parse_header(lh_blob_span(bytes), &r, &body);
     lh_blob_release(bytes);
     if (!err) *out = r.chain;

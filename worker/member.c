@@ -52,7 +52,7 @@ static bool refused(struct wk_worker *w, const char *what, lh_err err)
 static void take_addresses(struct wk_worker *w, size_t n, Longhaul__V1__ShardAddress **list)
 {
     for (size_t i = 0; i < n; i++) {
-        if (list[i]->shard >= w->shards || strlen(list[i]->address) >= LH_ADDRESS_SIZE) continue;
+        if (list[i]->shard >= w->shards || strlen(list[i]->address) >= LH_ADDRESS_BYTES) continue;
         struct wk_shard *s = &w->shard[list[i]->shard];
         // Before whoever is at the address is greeted.
         wk_history_told(s, list[i]->epoch, list[i]->version);

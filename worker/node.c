@@ -113,7 +113,7 @@ static LH_MUST lh_err shm_conf(const struct wk_node *n, const struct wk_shape *s
                                struct wk_shm_conf *out)
 {
     const struct wk_settings *s = n->settings;
-    char place[LH_PATH_SIZE];
+    char place[LH_PATH_BYTES];
     *out = (struct wk_shm_conf){
         .manifest = n->program->manifest.hash,
         .values = n->program->manifest.values,
@@ -175,7 +175,7 @@ static uint32_t ahead_of(const struct wk_node *n)
 static LH_MUST lh_err open_loader(struct wk_node *n)
 {
     const struct wk_settings *s = n->settings;
-    char cache[LH_PATH_SIZE];
+    char cache[LH_PATH_BYTES];
     uint32_t ahead = s->data.prefetch ? (uint32_t)s->data.prefetch : WK_AHEAD_MAX;
     LH_TRY(lh_path(cache, sizeof cache, s->node.dir, "cache"));
     const struct wk_loader_conf conf = {
@@ -279,7 +279,7 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .fatal = lh_program_fatal,
         .fatal_arg = p,
     };
-    memcpy(conf.job, p->job, LH_JOB);
+    memcpy(conf.job, p->job, LH_JOB_BYTES);
     LH_TRY(lk_codec_parse(wk_codec_name(s), &conf.codec));
     conf.codec.density = plan.density;
     return wk_worker_start(&conf, &n->worker);
@@ -301,7 +301,7 @@ static lh_err write_shards(void *self, struct lh_file *file)
 
 static LH_MUST lh_err write_weights(struct wk_node *n)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     LH_TRY(lh_path(path, sizeof path, n->settings->node.dir, "final.weights"));
     return lh_file_replace_by(n->program->env, path, write_shards, n);
 }

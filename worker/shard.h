@@ -72,7 +72,7 @@ struct wk_sender {
 
 // The session with the shard's server (push/session.c; member.c sets address and link).
 struct wk_session {
-    char address[LH_ADDRESS_SIZE];
+    char address[LH_ADDRESS_BYTES];
     struct lh_link *link;    // NULL: the coordinator has named no address yet
     uint64_t process;        // the server process that knows this incarnation; 0: no session
     uint64_t ignored;        // the last process of which was said that its history is older

@@ -267,7 +267,7 @@ static void resume_places(struct wk_worker *w)
 
 static lh_err resume_trainer(struct wk_worker *w)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     struct lh_buf b = lh_buf((size_t)1 << 40);
     LH_TRY(lh_path(path, sizeof path, w->conf.dir, "trainer"));
     lh_err err = lh_file_load(w->conf.env, path, &b);

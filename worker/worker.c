@@ -38,7 +38,7 @@ static lh_err open_shard(struct wk_worker *w, uint32_t id)
 static lh_err open_dir(struct wk_worker *w)
 {
     const struct lh_files_ops *files = w->conf.env->ops->files;
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     LH_TRY(files->make_dir(w->conf.env, w->conf.dir));
     LH_TRY(lh_path(path, sizeof path, w->conf.dir, "lock"));
     lh_err err =
@@ -206,6 +206,7 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
                   (json_int_t)w->count.lost, "stall_s", (double)stall / 1e9, "between_s",
                   (double)w->count.between_ns / 1e9, "snapshots", (json_int_t)w->count.snapshots,
                   "incarnation", (json_int_t)w->incarnation.number, "shards", shards);
+    json_object_set_new(root, "plain_up_bytes", json_integer((json_int_t)w->count.plain_up));
     json_object_set_new(root, "leases", wk_units_status(w));
     if (w->out.noise > 0) // while it holds the learning rate back
         json_object_set_new(root, "gradient_noise", json_real(fmin(w->out.noise, 1e9)));

@@ -42,7 +42,7 @@ struct wk_conf {
     struct lh_log *log;
     struct lh_peer self;
     const char *dir, *coordinator;
-    uint8_t job[LH_JOB];
+    uint8_t job[LH_JOB_BYTES];
     const struct lh_manifest *manifest;
     const struct lh_units *units;
     struct lh_keyring *keys;
@@ -111,7 +111,7 @@ struct wk_worker {
     bool fresh;       // the directory holds no identity: a new number must be granted
     uint64_t attempt; // names this fresh start to the coordinator
     uint32_t over;    // the granted number that this start replaces, as far as it was told; 0: none
-    char outbox_dir[LH_PATH_SIZE], replica_dir[LH_PATH_SIZE];
+    char outbox_dir[LH_PATH_BYTES], replica_dir[LH_PATH_BYTES];
     struct lh_file *lock;               // held: one process uses the directory
     bool full_said[WK_DISK_FULL_COUNT]; // disk_full.c: this kind was told of
     struct wk_shard *shard;
@@ -159,7 +159,7 @@ struct wk_worker {
     uint32_t ranks;                // processes that share the steps' work; node.c sets it
     struct {
         uint64_t tokens, steps, rounds, admitted, damped, refused, returned, lost;
-        uint64_t payload_up, payload_down, resent, snapshots;
+        uint64_t payload_up, plain_up, payload_down, resent, snapshots;
         int64_t stall_ns;   // time in which training waited for the network or for others
         int64_t between_ns; // time between a step's end and what follows: views, deltas, hand-over
         double loss;        // smoothed

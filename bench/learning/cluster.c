@@ -14,7 +14,7 @@
 #include "worker/worker.h"
 
 static const int64_t RUN_LIMIT = 24 * 3600 * LH_SECOND; // after which a run is stuck
-static const char *const JOB = "bench/learning 1";      // LH_JOB bytes
+static const char *const JOB = "bench/learning 1";      // LH_JOB_BYTES bytes
 
 enum { NODES_MAX = 1 + LEARN_SERVERS + LEARN_REGIONS, PREFETCH = 8 };
 
@@ -22,7 +22,7 @@ struct cluster;
 
 struct node {
     struct cluster *cluster;
-    char name[LH_NAME_SIZE];
+    char name[LH_NAME_BYTES];
     const char *region;
     struct lh_peer self;
     struct lh_env *env;
@@ -121,7 +121,7 @@ static lh_err draw(struct cluster *c)
     lh_err err = rounds ? LH_OK : lh_fail(LH_ERR_INVALID, "fewer tokens than seven units");
     c->drawn = c->all;
     c->drawn.heldout = NULL;
-    c->drawn.heldouts = 0;
+    c->drawn.heldout_count = 0;
     c->drawn.count = 0;
     c->drawn.unit = calloc(c->all.count + 1, sizeof *c->drawn.unit);
     LH_ASSERT(c->drawn.unit);
@@ -205,7 +205,7 @@ static lh_err start_coordinator(struct node *n)
                               .fixed_h_arg = c,
                               .fatal = on_fatal,
                               .fatal_arg = n};
-    memcpy(conf.job, JOB, LH_JOB);
+    memcpy(conf.job, JOB, LH_JOB_BYTES);
     conf.plan = (struct lh_plan){.eta = learn_eta(c->arm, rounds_of(c)),
                                  .damping = 0.5f,
                                  .staleness_per_live = 4,
@@ -244,7 +244,7 @@ static lh_err start_server(struct node *n)
                            .norm_gate = 10,
                            .fatal = on_fatal,
                            .fatal_arg = n};
-    memcpy(conf.job, JOB, LH_JOB);
+    memcpy(conf.job, JOB, LH_JOB_BYTES);
     return ps_server_start(&conf, &n->server);
 }
 
@@ -296,7 +296,7 @@ static lh_err start_worker(struct node *n)
                            .deadline_ns = 10 * LH_SECOND,
                            .fatal = on_fatal,
                            .fatal_arg = n};
-    memcpy(conf.job, JOB, LH_JOB);
+    memcpy(conf.job, JOB, LH_JOB_BYTES);
     return wk_worker_start(&conf, &n->worker);
 }
 
@@ -386,7 +386,7 @@ static lh_err evaluate(struct cluster *c, uint64_t bytes, struct dp_eval_row *ro
 {
     LH_TRY(dp_eval(&c->all, c->conf->data, &c->shape, c->theta, bytes, row));
     *mean = 0;
-    for (uint32_t i = 0; i < c->all.heldouts; i++) *mean += row[i].nats / c->all.heldouts;
+    for (uint32_t i = 0; i < c->all.heldout_count; i++) *mean += row[i].nats / c->all.heldout_count;
     return LH_OK;
 }
 
@@ -409,7 +409,7 @@ static lh_err note_end(struct cluster *c)
     double mean;
     o->parameters = c->manifest.values;
     o->tokens = trained(c);
-    o->rows = c->all.heldouts;
+    o->rows = c->all.heldout_count;
     o->virtual_s = (double)lh_fake_now(c->world) / 1e9;
     o->admitted = first->replica.ledger.admitted;
     o->refused = first->replica.ledger.refused;
@@ -449,7 +449,7 @@ static lh_err setup(struct cluster *c)
                                  .rms_eps = 1e-6,
                                  .tied = true};
     LH_TRY(dp_units_load(c->conf->data, &c->all));
-    if (c->all.heldouts == 0 || c->all.heldouts > DP_LANGUAGES_MAX)
+    if (c->all.heldout_count == 0 || c->all.heldout_count > DP_LANGUAGES_MAX)
         return lh_fail(LH_ERR_INVALID, "%s has no held-out texts", c->conf->data);
     LH_TRY(draw(c));
     c->window = wk_mix_window(&c->all, c->conf->tokens);

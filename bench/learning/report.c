@@ -349,7 +349,7 @@ static int draw(const struct results *r, const struct picture *p, const char *di
         curve[n] = (struct dp_curve){arm[i], point[n], curve_of(r, a, p, point[n])};
         n++;
     }
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct lh_buf svg = lh_buf(1 << 20);
     dp_plot_svg(curve, n, p->title, p->x_name, "nats per byte, mean of the languages, seed 1",
                 &svg);

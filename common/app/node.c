@@ -9,13 +9,13 @@
 static LH_MUST lh_err name_check(const char *key, const char *value)
 {
     size_t len = strlen(value);
-    if (len && len < LH_NAME_SIZE &&
+    if (len && len < LH_NAME_BYTES &&
         strspn(value, "abcdefghijklmnopqrstuvwxyz0123456789._-") == len)
         return LH_OK;
     return lh_fail(LH_ERR_CONFIG,
                    "%s: \"%.80s\" is not valid, expected 1 to %d of a-z 0-9 . _ - "
                    "(it is part of certificates)",
-                   key, value, LH_NAME_SIZE - 1);
+                   key, value, LH_NAME_BYTES - 1);
 }
 
 lh_err lh_setting_needed(const char *key, const char *value, const char *who)
@@ -38,12 +38,12 @@ lh_err lh_address_check(const char *key, const char *value, bool any_port)
                    any_port ? " (port 0: any free one)" : "");
 }
 
-void lh_job_id(const char *domain, const char *run, uint8_t out[LH_JOB])
+void lh_job_id(const char *domain, const char *run, uint8_t out[LH_JOB_BYTES])
 {
     const struct lh_span parts[] = {lh_span_str("longhaul job 1"), lh_span_str(domain),
                                     lh_span_str("/"), lh_span_str(run)};
     struct lh_hash hash = lh_hash_of(lh_span(NULL, 0), parts, sizeof parts / sizeof parts[0]);
-    memcpy(out, hash.b, LH_JOB);
+    memcpy(out, hash.b, LH_JOB_BYTES);
 }
 
 lh_err lh_node_check(const struct lh_node *node)

@@ -71,7 +71,7 @@ static inline enum lh_cipher lh_node_cipher(const struct lh_node *node)
 }
 // Tells this run's frames, logs and checkpoints from another run's: the first bytes of
 // BLAKE2b-256("longhaul job 1" | domain | "/" | run).
-void lh_job_id(const char *domain, const char *run, uint8_t out[LH_JOB]);
+void lh_job_id(const char *domain, const char *run, uint8_t out[LH_JOB_BYTES]);
 // The part of both tables' checks that concerns these rows: names fit a certificate, addresses are
 // host:port, tls.key is there. LH_ERR_CONFIG, naming the key.
 LH_MUST lh_err lh_node_check(const struct lh_node *node);

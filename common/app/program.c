@@ -177,7 +177,7 @@ static LH_MUST lh_err check_certificate(const struct lh_program *p)
     struct lh_certs_info info;
     LH_TRY(lh_certs_inspect(p->node->tls_cert, &info));
     if (info.ca) return lh_fail(LH_ERR_CONFIG, "tls.cert: %s is a CA's", p->node->tls_cert);
-    char theirs[LH_URI_SIZE], ours[LH_URI_SIZE];
+    char theirs[LH_URI_BYTES], ours[LH_URI_BYTES];
     lh_peer_uri(&info.peer, theirs);
     lh_peer_uri(&p->peer, ours);
     if (info.peer.role != p->peer.role)
@@ -201,7 +201,7 @@ static LH_MUST lh_err open_log(struct lh_program *p)
 
 static LH_MUST lh_err take_dir(struct lh_program *p)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     const struct lh_files_ops *files = p->env->ops->files;
     LH_TRY(files->make_dir(p->env, p->node->dir));
     if (!p->app->lock) return LH_OK;

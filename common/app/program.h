@@ -46,7 +46,7 @@ struct lh_program {
     struct lh_env *env;
     struct lh_log *log;
     struct lh_peer peer; // this process as its peers see it
-    uint8_t job[LH_JOB];
+    uint8_t job[LH_JOB_BYTES];
     struct lh_keyring *keys; // NULL: the settings name none
     struct lh_manifest manifest;
     struct lh_transport *transport;

@@ -65,7 +65,7 @@ static LH_MUST lh_err with_process(struct lh_program *p, struct lh_buf *json)
 static LH_MUST lh_err replace_status(struct lh_program *p, struct lh_span json)
 {
     const struct lh_files_ops *files = p->env->ops->files;
-    char path[LH_PATH_SIZE], fresh[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES], fresh[LH_PATH_BYTES];
     struct lh_file *file;
     LH_TRY(lh_path(path, sizeof path, p->node->dir, "status.json"));
     LH_TRY(lh_path(fresh, sizeof fresh, p->node->dir, "status.json.new"));

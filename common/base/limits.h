@@ -26,8 +26,8 @@ enum {
     LH_HEAD_BYTES = 64 << 10, // protobuf head of a bulk message
     LH_SMALL_BYTES = 1 << 20, // a message without bulk: credit bits and plans fit
     LH_MESSAGE_BYTES = LH_PART_BYTES + LH_HEAD_BYTES + 64,
-    LH_ADDRESS_SIZE = 128,
-    LH_PATH_SIZE = 512,
+    LH_ADDRESS_BYTES = 128,
+    LH_PATH_BYTES = 512,
 
     LH_FRAME_BYTES_MAX = 1 << 30, // one push of one shard: dense fp32 of 250 M parameters
     LH_RECORD_BYTES_MAX = LH_FRAME_BYTES_MAX + (1 << 16),
@@ -72,14 +72,18 @@ enum {
 
 // Most bytes on the wire of what a lease request and its answer list: the number of a unit, a
 // point, an address of a shard.
-enum { LH_UNIT_WIRE = 4, LH_POINT_WIRE = 64, LH_ADDRESS_WIRE = LH_ADDRESS_SIZE + 24 };
+enum {
+    LH_UNIT_WIRE_BYTES = 4,
+    LH_POINT_WIRE_BYTES = 64,
+    LH_ADDRESS_WIRE_BYTES = LH_ADDRESS_BYTES + 24
+};
 LH_STATIC_ASSERT(LH_UNITS_MAX <= 1 << 28, "a unit's number is a varint of four bytes");
-LH_STATIC_ASSERT((LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE +
-                         LH_SHARDS_MAX * (LH_POINT_WIRE + LH_ADDRESS_WIRE) <=
+LH_STATIC_ASSERT((LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE_BYTES +
+                         LH_SHARDS_MAX * (LH_POINT_WIRE_BYTES + LH_ADDRESS_WIRE_BYTES) <=
                      LH_SMALL_BYTES,
                  "the answer to a lease request fits a message");
-LH_STATIC_ASSERT((2 * LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE +
-                         LH_SHARDS_MAX * 2 * LH_POINT_WIRE <=
+LH_STATIC_ASSERT((2 * LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE_BYTES +
+                         LH_SHARDS_MAX * 2 * LH_POINT_WIRE_BYTES <=
                      LH_SMALL_BYTES,
                  "a lease request fits a message, and leaves room for claims");
 LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= LH_LEASES_MAX,

@@ -11,7 +11,7 @@ void lh_frame_write_head(const struct lh_frame *f, struct lh_buf *out)
     LH_ASSERT(f->claims <= LH_CLAIMS_MAX);
     lh_put_u32(out, MAGIC);
     lh_put_u16(out, LH_WIRE_VERSION_MAX);
-    lh_put_u16(out, LH_FRAME_HEADER);
+    lh_put_u16(out, LH_FRAME_HEADER_BYTES);
     lh_put_u8(out, f->index_code);
     lh_put_u8(out, f->value_code);
     lh_put_u8(out, f->cipher);
@@ -19,7 +19,7 @@ void lh_frame_write_head(const struct lh_frame *f, struct lh_buf *out)
     lh_put_f32(out, f->density);
     lh_put_u32(out, f->key_id);
     lh_put_u32(out, f->shard);
-    lh_put(out, f->job, LH_JOB);
+    lh_put(out, f->job, LH_JOB_BYTES);
     lh_put_u64(out, f->worker);
     lh_put_u64(out, f->incarnation.number);
     lh_put_u64(out, f->incarnation.random);
@@ -34,9 +34,9 @@ void lh_frame_write_head(const struct lh_frame *f, struct lh_buf *out)
     lh_put_u32(out, f->plain_bytes);
     lh_put_u32(out, 0);
     lh_put(out, f->manifest.b, LH_HASH_BYTES);
-    lh_put(out, f->nonce, LH_NONCE);
+    lh_put(out, f->nonce, LH_SEAL_NONCE_BYTES);
     lh_put_u64(out, 0);
-    LH_ASSERT(out->err || out->len - start == LH_FRAME_HEADER);
+    LH_ASSERT(out->err || out->len - start == LH_FRAME_HEADER_BYTES);
     for (uint32_t i = 0; i < f->claims; i++) lh_put_u64(out, f->claim[i]);
 }
 
@@ -52,7 +52,7 @@ static lh_err read_head(struct lh_cursor *c, struct lh_frame *f)
     f->density = lh_get_f32(c);
     f->key_id = lh_get_u32(c);
     f->shard = lh_get_u32(c);
-    lh_get_into(c, f->job, LH_JOB);
+    lh_get_into(c, f->job, LH_JOB_BYTES);
     f->worker = lh_get_u64(c);
     f->incarnation.number = lh_get_u64(c);
     f->incarnation.random = lh_get_u64(c);
@@ -67,14 +67,14 @@ static lh_err read_head(struct lh_cursor *c, struct lh_frame *f)
     f->plain_bytes = lh_get_u32(c);
     uint32_t zero = lh_get_u32(c);
     lh_get_into(c, f->manifest.b, LH_HASH_BYTES);
-    lh_get_into(c, f->nonce, LH_NONCE);
+    lh_get_into(c, f->nonce, LH_SEAL_NONCE_BYTES);
     uint64_t zeros = lh_get_u64(c);
     if (c->failed) return lh_fail(LH_ERR_MALFORMED, "frame shorter than its header");
     if (magic != MAGIC) return lh_fail(LH_ERR_MALFORMED, "not a frame (magic %08x)", magic);
     if (wire < LH_WIRE_VERSION_MIN || wire > LH_WIRE_VERSION_MAX)
         return lh_fail(LH_ERR_VERSION, "frame of wire version %u; this build reads %d to %d", wire,
                        LH_WIRE_VERSION_MIN, LH_WIRE_VERSION_MAX);
-    if (header != LH_FRAME_HEADER || flags || zero || zeros)
+    if (header != LH_FRAME_HEADER_BYTES || flags || zero || zeros)
         return lh_fail(LH_ERR_MALFORMED, "frame with unknown flags or header size");
     if (!(f->density > 0 && f->density <= 1))
         return lh_fail(LH_ERR_MALFORMED, "frame with density %g", (double)f->density);
@@ -114,7 +114,7 @@ lh_err lh_frame_parse_stub(struct lh_span bytes, struct lh_frame *out)
 {
     struct lh_cursor c = lh_cursor(bytes);
     LH_TRY(read_head(&c, out));
-    if (lh_left(&c) != LH_SEAL_TAG)
+    if (lh_left(&c) != LH_SEAL_TAG_BYTES)
         return lh_fail(LH_ERR_MALFORMED, "frame stub with %zu bytes of tag", lh_left(&c));
     return LH_OK;
 }
@@ -122,31 +122,32 @@ lh_err lh_frame_parse_stub(struct lh_span bytes, struct lh_frame *out)
 void lh_frame_write_stub(struct lh_span frame, const struct lh_frame *f, struct lh_buf *out)
 {
     size_t head = lh_frame_head_bytes(f);
-    LH_ASSERT(frame.len >= head + LH_SEAL_TAG);
+    LH_ASSERT(frame.len >= head + LH_SEAL_TAG_BYTES);
     lh_put(out, frame.data, head);
-    lh_put(out, frame.data + frame.len - LH_SEAL_TAG, LH_SEAL_TAG);
+    lh_put(out, frame.data + frame.len - LH_SEAL_TAG_BYTES, LH_SEAL_TAG_BYTES);
 }
 
 struct lh_digest lh_frame_digest(struct lh_span bytes, const struct lh_frame *f)
 {
     size_t head = lh_frame_head_bytes(f);
-    LH_ASSERT(bytes.len >= head + LH_SEAL_TAG);
-    struct lh_span parts[2] = {lh_span(bytes.data, head),
-                               lh_span(bytes.data + bytes.len - LH_SEAL_TAG, LH_SEAL_TAG)};
-    struct lh_hash h = lh_hash_of(lh_span(f->job, LH_JOB), parts, 2);
+    LH_ASSERT(bytes.len >= head + LH_SEAL_TAG_BYTES);
+    struct lh_span parts[2] = {
+        lh_span(bytes.data, head),
+        lh_span(bytes.data + bytes.len - LH_SEAL_TAG_BYTES, LH_SEAL_TAG_BYTES)};
+    struct lh_hash h = lh_hash_of(lh_span(f->job, LH_JOB_BYTES), parts, 2);
     struct lh_digest d;
-    memcpy(d.b, h.b, LH_DIGEST);
+    memcpy(d.b, h.b, LH_DIGEST_BYTES);
     return d;
 }
 
 bool lh_digest_equal(const struct lh_digest *a, const struct lh_digest *b)
 {
-    return memcmp(a->b, b->b, LH_DIGEST) == 0;
+    return memcmp(a->b, b->b, LH_DIGEST_BYTES) == 0;
 }
 
 uint64_t lh_worker_id(const struct lh_peer *peer)
 {
-    char uri[LH_URI_SIZE];
+    char uri[LH_URI_BYTES];
     lh_peer_uri(peer, uri);
     struct lh_span text = lh_span_str(uri);
     struct lh_hash h = lh_hash_of((struct lh_span){0}, &text, 1);

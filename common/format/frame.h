@@ -29,11 +29,12 @@
 #include "common/base/err.h"
 #include "common/base/limits.h"
 #include "common/security/identity.h"
+#include "common/security/seal.h"
 
-enum { LH_FRAME_HEADER = 192, LH_SEAL_TAG = 16, LH_NONCE = 24, LH_JOB = 16, LH_DIGEST = 16 };
+enum { LH_FRAME_HEADER_BYTES = 192, LH_JOB_BYTES = 16, LH_DIGEST_BYTES = 16 };
 
 struct lh_digest {
-    uint8_t b[LH_DIGEST];
+    uint8_t b[LH_DIGEST_BYTES];
 };
 
 // Life of a worker's state directory. Ordered by `number`; equal numbers with another random part
@@ -47,7 +48,7 @@ struct lh_frame {
     uint8_t index_code, value_code, cipher;
     float density;
     uint32_t key_id, shard;
-    uint8_t job[LH_JOB];
+    uint8_t job[LH_JOB_BYTES];
     uint64_t worker;
     struct lh_incarnation incarnation;
     uint64_t step;
@@ -58,7 +59,7 @@ struct lh_frame {
     uint64_t values;
     uint32_t plain_bytes;
     struct lh_hash manifest;
-    uint8_t nonce[LH_NONCE];
+    uint8_t nonce[LH_SEAL_NONCE_BYTES];
     uint64_t claim[LH_CLAIMS_MAX];
 };
 
@@ -66,11 +67,11 @@ struct lh_frame {
 void lh_frame_write_head(const struct lh_frame *f, struct lh_buf *out);
 static inline size_t lh_frame_head_bytes(const struct lh_frame *f)
 {
-    return LH_FRAME_HEADER + 8u * f->claims;
+    return LH_FRAME_HEADER_BYTES + 8u * f->claims;
 }
 static inline size_t lh_frame_bytes(const struct lh_frame *f)
 {
-    return lh_frame_head_bytes(f) + f->plain_bytes + LH_SEAL_TAG;
+    return lh_frame_head_bytes(f) + f->plain_bytes + LH_SEAL_TAG_BYTES;
 }
 
 // Parts of a frame's bytes: head (associated data) and sealed payload with its tag.

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-lh_err lh_ledger_create(struct lh_ledger *l, const uint8_t job[LH_JOB],
+lh_err lh_ledger_create(struct lh_ledger *l, const uint8_t job[LH_JOB_BYTES],
                         const struct lh_hash *manifest, uint32_t shard, uint32_t shards)
 {
     LH_ASSERT(shard < shards && shards <= LH_SHARDS_MAX);
@@ -15,7 +15,7 @@ lh_err lh_ledger_create(struct lh_ledger *l, const uint8_t job[LH_JOB],
     struct lh_buf place = lh_buf(16);
     lh_put_u32(&place, shard);
     lh_put_u32(&place, shards);
-    struct lh_span parts[4] = {lh_span_str("longhaul log 1"), lh_span(job, LH_JOB),
+    struct lh_span parts[4] = {lh_span_str("longhaul log 1"), lh_span(job, LH_JOB_BYTES),
                                lh_span(manifest->b, LH_HASH_BYTES), lh_buf_span(&place)};
     l->chain = lh_hash_of((struct lh_span){0}, parts, 4);
     lh_err err = lh_buf_err(&place);
@@ -340,7 +340,7 @@ void lh_ledger_write(const struct lh_ledger *l, struct lh_buf *out)
         write_incarnation(r->last, out);
         lh_put_u64(out, r->last_step);
         lh_put_u64(out, r->last_version);
-        lh_put(out, r->last_digest.b, LH_DIGEST);
+        lh_put(out, r->last_digest.b, LH_DIGEST_BYTES);
         lh_put_u32(out, r->last_reason);
         lh_put_u64(out, r->admitted);
         lh_put_u64(out, r->refused);
@@ -372,7 +372,7 @@ static lh_err read_rows(struct lh_ledger *l, struct lh_cursor *c)
         r->last.random = lh_get_u64(c);
         r->last_step = lh_get_u64(c);
         r->last_version = lh_get_u64(c);
-        lh_get_into(c, r->last_digest.b, LH_DIGEST);
+        lh_get_into(c, r->last_digest.b, LH_DIGEST_BYTES);
         r->last_reason = lh_get_u32(c);
         r->admitted = lh_get_u64(c);
         r->refused = lh_get_u64(c);

@@ -49,7 +49,7 @@ struct lh_ledger {
 };
 
 // The empty log of a shard of a job.
-LH_MUST lh_err lh_ledger_create(struct lh_ledger *l, const uint8_t job[LH_JOB],
+LH_MUST lh_err lh_ledger_create(struct lh_ledger *l, const uint8_t job[LH_JOB_BYTES],
                                 const struct lh_hash *manifest, uint32_t shard, uint32_t shards);
 void lh_ledger_free(struct lh_ledger *l);
 LH_MUST lh_err lh_ledger_copy(struct lh_ledger *to, const struct lh_ledger *from); // `to` is valid

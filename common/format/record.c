@@ -55,7 +55,7 @@ static size_t identity(const struct lh_record *r, struct lh_span out[2])
         return 1;
     }
     out[0] = parts.head;
-    out[1] = lh_span(r->body.data + r->body.len - LH_SEAL_TAG, LH_SEAL_TAG);
+    out[1] = lh_span(r->body.data + r->body.len - LH_SEAL_TAG_BYTES, LH_SEAL_TAG_BYTES);
     return 2;
 }
 
@@ -93,11 +93,12 @@ static void fill(uint8_t *to, size_t *have, size_t need, struct lh_span *bytes)
 lh_err lh_record_stream_take(struct lh_record_stream *t, struct lh_span *bytes)
 {
     if (t->whole) lh_record_stream_reset(t);
-    if (t->header_have < LH_RECORD_HEADER) {
-        fill(t->header, &t->header_have, LH_RECORD_HEADER, bytes);
-        if (t->header_have < LH_RECORD_HEADER) return LH_OK;
+    if (t->header_have < LH_RECORD_HEADER_BYTES) {
+        fill(t->header, &t->header_have, LH_RECORD_HEADER_BYTES, bytes);
+        if (t->header_have < LH_RECORD_HEADER_BYTES) return LH_OK;
         uint32_t body;
-        LH_TRY(lh_record_parse_header(lh_span(t->header, LH_RECORD_HEADER), &t->record, &body));
+        LH_TRY(
+            lh_record_parse_header(lh_span(t->header, LH_RECORD_HEADER_BYTES), &t->record, &body));
         t->body = lh_buf(body);
         if (body && !lh_buf_grow(&t->body, body)) return LH_ERR_BUSY;
     }

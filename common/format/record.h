@@ -24,7 +24,7 @@
 #include "common/base/err.h"
 #include "common/format/frame.h"
 
-enum { LH_RECORD_HEADER = 64 };
+enum { LH_RECORD_HEADER_BYTES = 64 };
 enum lh_kind {
     LH_ADMIT = 1,
     LH_REFUSE = 2,
@@ -56,7 +56,7 @@ struct lh_hash lh_record_chain(const struct lh_hash *before, const struct lh_rec
 
 // ---- a stream of records, one after another, wherever its messages were cut
 struct lh_record_stream { // zeros: at the beginning of a record
-    uint8_t header[LH_RECORD_HEADER];
+    uint8_t header[LH_RECORD_HEADER_BYTES];
     size_t header_have;
     struct lh_record record; // once its header is there
     struct lh_buf body;      // as far as it came; whoever takes it leaves zeros

@@ -20,7 +20,7 @@ void lh_tokens_put_header(struct lh_buf *out, uint32_t token_bytes, uint64_t cou
     lh_put_u32(out, magic_of(token_bytes));
     lh_put_u32(out, version_of(token_bytes));
     lh_put_u32(out, (uint32_t)count);
-    lh_put_zeros(out, LH_TOKENS_HEADER - 12);
+    lh_put_zeros(out, LH_TOKENS_HEADER_BYTES - 12);
 }
 
 void lh_tokens_put(struct lh_buf *out, uint32_t token_bytes, uint32_t id)
@@ -35,8 +35,9 @@ lh_err lh_tokens_header(struct lh_span head, uint32_t token_bytes, uint64_t *cou
 {
     struct lh_cursor c = lh_cursor(head);
     uint32_t magic = lh_get_u32(&c), version = lh_get_u32(&c), n = lh_get_u32(&c);
-    if (c.failed || head.len < LH_TOKENS_HEADER)
-        return lh_fail(LH_ERR_MALFORMED, "shorter than a header of %d bytes", LH_TOKENS_HEADER);
+    if (c.failed || head.len < LH_TOKENS_HEADER_BYTES)
+        return lh_fail(LH_ERR_MALFORMED, "shorter than a header of %d bytes",
+                       LH_TOKENS_HEADER_BYTES);
     if (magic != magic_of(token_bytes) || version != version_of(token_bytes))
         return lh_fail(LH_ERR_MALFORMED,
                        "magic %u version %u where tokens of %u bytes have %u version %u", magic,

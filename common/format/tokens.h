@@ -12,7 +12,7 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
-enum { LH_TOKENS_HEADER = 1024 };
+enum { LH_TOKENS_HEADER_BYTES = 1024 };
 #define LH_TOKENS_MAX (UINT64_C(0x7fffffff)) // tokens of one file: the header counts in an int32
 
 // token_bytes is 2 or 4, count at most LH_TOKENS_MAX.

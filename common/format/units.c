@@ -115,12 +115,12 @@ static lh_err check_all(const struct lh_units *u)
                        "units: a vocabulary of %u; at least 1, at most 65536 with u16 and 2^31 "
                        "with u32",
                        u->vocabulary);
-    if (u->count < 1 || u->count > UNITS_MAX || u->heldouts > HELDOUT_MAX)
+    if (u->count < 1 || u->count > UNITS_MAX || u->heldout_count > HELDOUT_MAX)
         return lh_fail(LH_ERR_INVALID,
                        "units: %" PRIu64 " units and %u heldout files; 1 to %d, and up to %d",
-                       u->count, u->heldouts, UNITS_MAX, HELDOUT_MAX);
+                       u->count, u->heldout_count, UNITS_MAX, HELDOUT_MAX);
     for (uint64_t i = 0; i < u->count; i++) LH_TRY(check_unit(&u->unit[i], i));
-    for (uint32_t i = 0; i < u->heldouts; i++) LH_TRY(check_heldout(u, i));
+    for (uint32_t i = 0; i < u->heldout_count; i++) LH_TRY(check_heldout(u, i));
     return check_no_overlap(u);
 }
 
@@ -207,20 +207,20 @@ static lh_err read_heldout(struct lh_heldout *h, json_t *row, size_t i)
 
 static lh_err read_lists(struct lh_units *u, const json_t *units, const json_t *heldout)
 {
-    size_t count = json_array_size(units), heldouts = json_array_size(heldout);
+    size_t count = json_array_size(units), heldout_count = json_array_size(heldout);
     if (!json_is_array(units) || count < 1 || count > UNITS_MAX)
         return lh_fail(LH_ERR_MALFORMED, "units: \"units\" must be a list of 1 to %d", UNITS_MAX);
-    if (!json_is_array(heldout) || heldouts > HELDOUT_MAX)
+    if (!json_is_array(heldout) || heldout_count > HELDOUT_MAX)
         return lh_fail(LH_ERR_MALFORMED, "units: \"heldout\" must be a list of up to %d",
                        HELDOUT_MAX);
     u->unit = calloc(count, sizeof *u->unit);
-    u->heldout = calloc(heldouts + 1, sizeof *u->heldout); // never of 0 bytes
+    u->heldout = calloc(heldout_count + 1, sizeof *u->heldout); // never of 0 bytes
     if (!u->unit || !u->heldout)
         return lh_fail(LH_ERR_NO_MEMORY, "units: no memory for %zu of them", count);
     u->count = count;
-    u->heldouts = (uint32_t)heldouts;
+    u->heldout_count = (uint32_t)heldout_count;
     for (size_t i = 0; i < count; i++) LH_TRY(read_unit(&u->unit[i], json_array_get(units, i), i));
-    for (size_t i = 0; i < heldouts; i++)
+    for (size_t i = 0; i < heldout_count; i++)
         LH_TRY(read_heldout(&u->heldout[i], json_array_get(heldout, i), i));
     return LH_OK;
 }
@@ -305,7 +305,7 @@ lh_err lh_units_write(const struct lh_units *u, struct lh_buf *out)
         lh_json_put(out, ", \"may_leave\": %s}", x->may_leave ? "true" : "false");
     }
     lh_json_put(out, "],\n \"heldout\": [");
-    for (uint32_t i = 0; i < u->heldouts; i++) {
+    for (uint32_t i = 0; i < u->heldout_count; i++) {
         const struct lh_heldout *x = &u->heldout[i];
         lh_json_put(out,
                     "%s\n  {\"language\": \"%s\", \"file\": \"%s\", \"tokens\": %" PRIu64

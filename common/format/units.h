@@ -36,7 +36,7 @@ struct lh_units {
     struct lh_unit *unit;
     uint64_t count;
     struct lh_heldout *heldout;
-    uint32_t heldouts;
+    uint32_t heldout_count;
     uint32_t vocabulary;
     uint32_t token_bytes; // 2 or 4
     struct lh_hash hash;  // BLAKE2b-256 of the file's bytes

@@ -26,7 +26,7 @@ Longhaul__V1__Wire lh_head_wire(void)
 void lh_head_run(const uint8_t *job, const struct lh_hash *model, ProtobufCBinaryData *out_job,
                  ProtobufCBinaryData *out_manifest)
 {
-    *out_job = borrow(job, LH_JOB);
+    *out_job = borrow(job, LH_JOB_BYTES);
     *out_manifest = borrow(model->b, LH_HASH_BYTES);
 }
 
@@ -34,7 +34,7 @@ lh_err lh_head_check_run(const uint8_t *job, const struct lh_hash *model,
                          const ProtobufCBinaryData *its_job,
                          const ProtobufCBinaryData *its_manifest, const char *who)
 {
-    if (!is(its_job, job, LH_JOB))
+    if (!is(its_job, job, LH_JOB_BYTES))
         return lh_fail(LH_ERR_DENIED, "a %s of another run; check run.name on both sides", who);
     if (!is(its_manifest, model->b, LH_HASH_BYTES))
         return lh_fail(LH_ERR_MANIFEST,

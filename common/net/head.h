@@ -11,7 +11,8 @@
 
 Longhaul__V1__Wire lh_head_wire(void); // from the oldest to the newest that we understand
 
-// The run's fields of a request. They borrow job[LH_JOB] and `model`, the hash of the manifest.
+// The run's fields of a request. They borrow job[LH_JOB_BYTES] and `model`, the hash of the
+// manifest.
 void lh_head_run(const uint8_t *job, const struct lh_hash *model, ProtobufCBinaryData *out_job,
                  ProtobufCBinaryData *out_manifest);
 // Whether a request is of our run. LH_ERR_DENIED, LH_ERR_MANIFEST, whose texts call the peer `who`.

@@ -13,31 +13,31 @@ enum { LABEL_BYTES = 16, AD_BYTES = 160 };
 LH_STATIC_ASSERT(sizeof LABEL - 1 == LABEL_BYTES, "as state_seal.h says");
 
 lh_err lh_state_seal_init(struct lh_state_seal *s, enum lh_seal_purpose purpose,
-                          const struct lh_keyring *keys, const uint8_t job[LH_JOB],
+                          const struct lh_keyring *keys, const uint8_t job[LH_JOB_BYTES],
                           const struct lh_hash *manifest, uint32_t shard, struct lh_span challenge)
 {
     if (!keys)
         return lh_fail(LH_ERR_INVALID, "shard %u: a sealed state needs job keys (seal.keys)",
                        shard);
-    if (challenge.len != LH_STATE_RANDOM)
+    if (challenge.len != LH_STATE_RANDOM_BYTES)
         return lh_fail(LH_ERR_MALFORMED, "shard %u: a challenge of %zu bytes, not %d", shard,
-                       challenge.len, LH_STATE_RANDOM);
+                       challenge.len, LH_STATE_RANDOM_BYTES);
     *s = (struct lh_state_seal){
         .keys = keys, .purpose = purpose, .shard = shard, .manifest = *manifest};
-    memcpy(s->job, job, LH_JOB);
-    memcpy(s->challenge, challenge.data, LH_STATE_RANDOM);
+    memcpy(s->job, job, LH_JOB_BYTES);
+    memcpy(s->challenge, challenge.data, LH_STATE_RANDOM_BYTES);
     return LH_OK;
 }
 
 size_t lh_state_seal_next(const struct lh_state_seal *s)
 {
     uint64_t left = s->total - s->at;
-    return left < LH_STATE_PIECE ? (size_t)left : LH_STATE_PIECE;
+    return left < LH_STATE_PIECE_BYTES ? (size_t)left : LH_STATE_PIECE_BYTES;
 }
 
 lh_err lh_state_seal_from(struct lh_state_seal *s, uint64_t from)
 {
-    if (from % LH_STATE_PIECE || from > s->total)
+    if (from % LH_STATE_PIECE_BYTES || from > s->total)
         return lh_fail(LH_ERR_MALFORMED, "shard %u: no piece of a sealed state begins at byte %llu",
                        s->shard, (unsigned long long)from);
     s->at = from;
@@ -47,16 +47,16 @@ lh_err lh_state_seal_from(struct lh_state_seal *s, uint64_t from)
 // All but the last are of the same size.
 static uint64_t piece_of(const struct lh_state_seal *s)
 {
-    return s->at / LH_STATE_PIECE;
+    return s->at / LH_STATE_PIECE_BYTES;
 }
 
 static void associated_data(const struct lh_state_seal *s, struct lh_buf *out)
 {
     lh_put(out, LABEL, LABEL_BYTES);
-    lh_put(out, s->job, LH_JOB);
+    lh_put(out, s->job, LH_JOB_BYTES);
     lh_put(out, s->manifest.b, LH_HASH_BYTES);
     lh_put(out, s->chain.b, LH_HASH_BYTES);
-    lh_put(out, s->challenge, LH_STATE_RANDOM);
+    lh_put(out, s->challenge, LH_STATE_RANDOM_BYTES);
     lh_put_u32(out, s->shard);
     lh_put_u32(out, (uint32_t)lh_state_seal_next(s));
     lh_put_u64(out, s->epoch);
@@ -129,10 +129,11 @@ lh_err lh_state_seal_piece(struct lh_state_seal *s, const struct lh_span *plain,
 
 // ---------------------------------------------------------------- receiver
 
-lh_err lh_state_open_begin(struct lh_state_seal *s, const Longhaul__V1__Seal *seal, uint64_t total)
+lh_err lh_state_unseal_begin(struct lh_state_seal *s, const Longhaul__V1__Seal *seal,
+                             uint64_t total)
 {
     const Longhaul__V1__Point *of = seal->of;
-    if (seal->stream.len != LH_STATE_RANDOM || !of || of->chain.len != LH_HASH_BYTES ||
+    if (seal->stream.len != LH_STATE_RANDOM_BYTES || !of || of->chain.len != LH_HASH_BYTES ||
         of->shard != s->shard || !total)
         return lh_fail(LH_ERR_MALFORMED, "shard %u: a sealed state whose head can't be read",
                        s->shard);
@@ -148,7 +149,7 @@ lh_err lh_state_open_begin(struct lh_state_seal *s, const Longhaul__V1__Seal *se
     s->total = total;
     s->at = 0;
     memcpy(s->chain.b, of->chain.data, LH_HASH_BYTES);
-    memcpy(s->stream, seal->stream.data, LH_STATE_RANDOM);
+    memcpy(s->stream, seal->stream.data, LH_STATE_RANDOM_BYTES);
     return LH_OK;
 }
 
@@ -183,8 +184,8 @@ static struct lh_span *spans_of(const struct lh_msg *msg, size_t at, size_t n, s
     return out;
 }
 
-lh_err lh_state_open_piece(struct lh_state_seal *s, const struct lh_msg *msg, size_t at,
-                           uint8_t *out)
+lh_err lh_state_unseal_piece(struct lh_state_seal *s, const struct lh_msg *msg, size_t at,
+                             uint8_t *out)
 {
     size_t n = lh_state_seal_next(s), count;
     uint8_t tag[LH_SEAL_TAG_BYTES];
@@ -195,8 +196,8 @@ lh_err lh_state_open_piece(struct lh_state_seal *s, const struct lh_msg *msg, si
                        s->shard, (unsigned long long)piece_of(s), msg->len - at, n);
     struct lh_span ad = place_of(s, &p), *part = spans_of(msg, at, n, &count);
     if (!part) return LH_ERR_NO_MEMORY;
-    lh_err err = lh_open_parts(s->keys, s->cipher, s->key_id, &p.context, ad, p.nonce, part, count,
-                               tag, out);
+    lh_err err = lh_unseal_parts(s->keys, s->cipher, s->key_id, &p.context, ad, p.nonce, part,
+                                 count, tag, out);
     free(part);
     if (err) return refused(s, err);
     s->at += lh_state_seal_next(s);

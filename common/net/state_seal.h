@@ -4,7 +4,7 @@
 // Mutual TLS says which certificate speaks; it does not say that its holder has the job key. Sealed
 // pieces do: whoever lacks the key can neither make a state that is taken nor read one.
 //
-// The state's bytes are cut into pieces of LH_STATE_PIECE, the last one shorter; each is one
+// The state's bytes are cut into pieces of LH_STATE_PIECE_BYTES, the last one shorter; each is one
 // message, ciphertext and tag (seal.h). One stream of pieces has a subkey of its own, from
 //
 //   purpose      LH_SEAL_SNAPSHOT or LH_SEAL_RESTORE: one can't be turned into the other
@@ -34,25 +34,25 @@
 #include "common/security/seal.h"
 #include "longhaul/v1/shard.pb-c.h"
 
-enum { LH_STATE_RANDOM = 16, LH_STATE_PIECE = LH_PART_BYTES - LH_SEAL_TAG_BYTES };
+enum { LH_STATE_RANDOM_BYTES = 16, LH_STATE_PIECE_BYTES = LH_PART_BYTES - LH_SEAL_TAG_BYTES };
 
-// One stream, at either end. Filled by lh_state_seal_start() or lh_state_open_start().
+// One stream, at either end. Filled by lh_state_seal_start() or lh_state_unseal_begin().
 struct lh_state_seal {
     const struct lh_keyring *keys; // borrows
     enum lh_seal_purpose purpose;
     enum lh_cipher cipher;
     uint32_t key_id, shard;
-    uint8_t job[LH_JOB];
+    uint8_t job[LH_JOB_BYTES];
     struct lh_hash manifest, chain;
     uint64_t epoch, version, total;
-    uint8_t challenge[LH_STATE_RANDOM], stream[LH_STATE_RANDOM];
+    uint8_t challenge[LH_STATE_RANDOM_BYTES], stream[LH_STATE_RANDOM_BYTES];
     uint64_t at; // bytes that are sealed or opened by now
 };
 
 // Fills in what both ends know before: purpose, keys, job, manifest, shard and the challenge.
 // LH_ERR_INVALID: no keys; LH_ERR_MALFORMED: the challenge has another length.
 LH_MUST lh_err lh_state_seal_init(struct lh_state_seal *s, enum lh_seal_purpose purpose,
-                                  const struct lh_keyring *keys, const uint8_t job[LH_JOB],
+                                  const struct lh_keyring *keys, const uint8_t job[LH_JOB_BYTES],
                                   const struct lh_hash *manifest, uint32_t shard,
                                   struct lh_span challenge);
 
@@ -81,12 +81,12 @@ LH_MUST lh_err lh_state_seal_piece(struct lh_state_seal *s, const struct lh_span
 // ---- receiver
 
 // Takes what the first message says. LH_ERR_MALFORMED, LH_ERR_UNSUPPORTED (a cipher).
-LH_MUST lh_err lh_state_open_begin(struct lh_state_seal *s, const Longhaul__V1__Seal *seal,
-                                   uint64_t total);
+LH_MUST lh_err lh_state_unseal_begin(struct lh_state_seal *s, const Longhaul__V1__Seal *seal,
+                                     uint64_t total);
 // Opens the next piece, the bytes of `msg` from `at` on, to out[lh_state_seal_next()].
 // LH_ERR_MALFORMED: it has another length; LH_ERR_UNSEAL: it does not open, or no such key is here;
 // `out` then holds nothing of it.
-LH_MUST lh_err lh_state_open_piece(struct lh_state_seal *s, const struct lh_msg *msg, size_t at,
-                                   uint8_t *out);
+LH_MUST lh_err lh_state_unseal_piece(struct lh_state_seal *s, const struct lh_msg *msg, size_t at,
+                                     uint8_t *out);
 
 #endif

@@ -42,7 +42,7 @@ static lh_err openssl_failed(lh_err code, const char *what)
 }
 
 struct paths {
-    char cert[LH_CERTS_PATH_SIZE], key[LH_CERTS_PATH_SIZE];
+    char cert[LH_CERTS_PATH_BYTES], key[LH_CERTS_PATH_BYTES];
 };
 
 static lh_err make_paths(struct paths *p, const char *dir, const char *name)
@@ -56,7 +56,7 @@ static lh_err make_paths(struct paths *p, const char *dir, const char *name)
 // The one place that knows which names are good: a URI of them must parse.
 static lh_err check_peer(const struct lh_peer *peer)
 {
-    char uri[LH_URI_SIZE];
+    char uri[LH_URI_BYTES];
     struct lh_peer parsed;
     lh_peer_uri(peer, uri);
     if (lh_peer_parse(lh_span_str(uri), &parsed))
@@ -155,7 +155,7 @@ static bool begin_cert(X509 *cert, X509 *issuer, EVP_PKEY *key, const char *comm
 
 static bool build_ca(X509 *cert, EVP_PKEY *key, const char *domain, struct validity v)
 {
-    char uri[LH_URI_SIZE];
+    char uri[LH_URI_BYTES];
     snprintf(uri, sizeof uri, "%s%s", URI_SCHEME, domain);
     return begin_cert(cert, cert, key, "longhaul CA", domain, v) &&
            add_extension(cert, cert, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
@@ -166,7 +166,7 @@ static bool build_ca(X509 *cert, EVP_PKEY *key, const char *domain, struct valid
 static bool build_leaf(X509 *cert, EVP_PKEY *key, const struct lh_peer *peer, X509 *ca,
                        EVP_PKEY *ca_key, struct validity v)
 {
-    char uri[LH_URI_SIZE];
+    char uri[LH_URI_BYTES];
     lh_peer_uri(peer, uri);
     return begin_cert(cert, ca, key, peer->name, peer->domain, v) &&
            add_extension(cert, ca, NID_basic_constraints, "critical,CA:FALSE") &&
@@ -246,7 +246,7 @@ static EVP_PKEY *read_key(const char *path, lh_err *err)
 // ---------------------------------------------------------------- inspection
 
 // Copies the one URI SAN out. False: none, several, or one that is no text of this length.
-static bool only_uri(X509 *cert, char out[LH_URI_SIZE])
+static bool only_uri(X509 *cert, char out[LH_URI_BYTES])
 {
     GENERAL_NAMES *names = X509_get_ext_d2i(cert, NID_subject_alt_name, NULL, NULL);
     int found = 0;
@@ -256,7 +256,7 @@ static bool only_uri(X509 *cert, char out[LH_URI_SIZE])
         const ASN1_IA5STRING *uri = name->d.uniformResourceIdentifier;
         size_t n = (size_t)ASN1_STRING_length(uri);
         const unsigned char *text = ASN1_STRING_get0_data(uri);
-        if (++found > 1 || n >= LH_URI_SIZE || memchr(text, 0, n)) {
+        if (++found > 1 || n >= LH_URI_BYTES || memchr(text, 0, n)) {
             found = 2;
             break;
         }
@@ -267,12 +267,12 @@ static bool only_uri(X509 *cert, char out[LH_URI_SIZE])
     return found == 1;
 }
 
-static lh_err ca_domain(const char *path, const char *uri, char out[LH_NAME_SIZE])
+static lh_err ca_domain(const char *path, const char *uri, char out[LH_NAME_BYTES])
 {
     size_t scheme = strlen(URI_SCHEME);
     if (strncmp(uri, URI_SCHEME, scheme) != 0 || check_domain(uri + scheme))
         return lh_fail(LH_ERR_UNAUTHENTICATED, "%s: a CA of '%s', none of ours", path, uri);
-    snprintf(out, LH_NAME_SIZE, "%.63s", uri + scheme); // check_domain: at most 63
+    snprintf(out, LH_NAME_BYTES, "%.63s", uri + scheme); // check_domain: at most 63
     return LH_OK;
 }
 
@@ -286,7 +286,7 @@ static bool seconds_of(const ASN1_TIME *time, int64_t *out)
 
 static lh_err inspect(const char *path, X509 *cert, struct lh_certs_info *out)
 {
-    char uri[LH_URI_SIZE];
+    char uri[LH_URI_BYTES];
     *out = (struct lh_certs_info){.ca = X509_check_ca(cert) > 0};
     if (!seconds_of(X509_get0_notBefore(cert), &out->not_before) ||
         !seconds_of(X509_get0_notAfter(cert), &out->not_after))

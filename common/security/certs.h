@@ -18,7 +18,7 @@
 enum {
     LH_CERTS_BACKDATE_S = 600, // NotBefore lies this far in the past: clocks differ
     LH_CERTS_DAYS_MAX = 36500,
-    LH_CERTS_PATH_SIZE = 1024,
+    LH_CERTS_PATH_BYTES = 1024,
 };
 
 // Writes dir/ca.pem and dir/ca.key (the directory is made when absent). `domain`: a name as in
@@ -35,7 +35,7 @@ LH_MUST lh_err lh_certs_issue(const char *ca_dir, const struct lh_peer *peer, in
 
 struct lh_certs_info {
     bool ca;
-    char domain[LH_NAME_SIZE];
+    char domain[LH_NAME_BYTES];
     struct lh_peer peer;           // leaves only; a CA's is zeros
     int64_t not_before, not_after; // seconds since 1970; valid in [not_before, not_after]
 };

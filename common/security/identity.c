@@ -35,7 +35,7 @@ lh_err lh_role_parse(const char *text, enum lh_role *out)
 
 static bool is_name(struct lh_span part)
 {
-    if (part.len == 0 || part.len >= LH_NAME_SIZE) return false;
+    if (part.len == 0 || part.len >= LH_NAME_BYTES) return false;
     for (size_t i = 0; i < part.len; i++) {
         uint8_t c = part.data[i];
         bool ok =
@@ -57,7 +57,7 @@ static struct lh_span next_part(struct lh_span *rest)
     return part;
 }
 
-static bool take_name(struct lh_span *rest, char out[LH_NAME_SIZE])
+static bool take_name(struct lh_span *rest, char out[LH_NAME_BYTES])
 {
     struct lh_span part = next_part(rest);
     if (!is_name(part)) return false;
@@ -76,8 +76,8 @@ lh_err lh_peer_parse(struct lh_span uri, struct lh_peer *out)
     static const char scheme[] = "spiffe://";
     const size_t skip = sizeof scheme - 1;
     struct lh_peer peer = {0};
-    char fixed[LH_NAME_SIZE], role[LH_NAME_SIZE];
-    bool ok = uri.len > skip && uri.len < LH_URI_SIZE && !memcmp(uri.data, scheme, skip) &&
+    char fixed[LH_NAME_BYTES], role[LH_NAME_BYTES];
+    bool ok = uri.len > skip && uri.len < LH_URI_BYTES && !memcmp(uri.data, scheme, skip) &&
               !ends_with_slash(uri);
     struct lh_span rest = ok ? lh_span(uri.data + skip, uri.len - skip) : (struct lh_span){0};
     ok = ok && take_name(&rest, peer.domain) && take_name(&rest, fixed) &&
@@ -89,17 +89,17 @@ lh_err lh_peer_parse(struct lh_span uri, struct lh_peer *out)
                        "\"%.*s\" is no identity of the form "
                        "spiffe://<domain>/longhaul/<run>/<role>/<region>/<name>; issue the "
                        "certificate with `longhaul certs`",
-                       (int)(uri.len < LH_URI_SIZE ? uri.len : LH_URI_SIZE),
+                       (int)(uri.len < LH_URI_BYTES ? uri.len : LH_URI_BYTES),
                        uri.len ? (const char *)uri.data : "");
     *out = peer;
     return LH_OK;
 }
 
-void lh_peer_uri(const struct lh_peer *peer, char out[LH_URI_SIZE])
+void lh_peer_uri(const struct lh_peer *peer, char out[LH_URI_BYTES])
 {
-    LH_STATIC_ASSERT(sizeof "spiffe:///longhaul///coordinator//" + 4 * (LH_NAME_SIZE - 1) <=
-                         LH_URI_SIZE,
+    LH_STATIC_ASSERT(sizeof "spiffe:///longhaul///coordinator//" + 4 * (LH_NAME_BYTES - 1) <=
+                         LH_URI_BYTES,
                      "the longest identity fits");
-    snprintf(out, LH_URI_SIZE, "spiffe://%s/longhaul/%s/%s/%s/%s", peer->domain, peer->run,
+    snprintf(out, LH_URI_BYTES, "spiffe://%s/longhaul/%s/%s/%s/%s", peer->domain, peer->run,
              lh_role_name(peer->role), peer->region, peer->name);
 }

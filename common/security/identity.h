@@ -10,12 +10,12 @@
 #include "common/base/err.h"
 
 enum lh_role { LH_W = 1, LH_S = 2, LH_C = 4, LH_A = 8 }; // worker, server, coordinator, admin
-enum { LH_NAME_SIZE = 64, LH_URI_SIZE = 320 };
+enum { LH_NAME_BYTES = 64, LH_URI_BYTES = 320 };
 #define LH_DOMAIN_DEFAULT "longhaul.local" // trust domain of a run's certificates
 
 struct lh_peer {
     enum lh_role role;
-    char domain[LH_NAME_SIZE], run[LH_NAME_SIZE], region[LH_NAME_SIZE], name[LH_NAME_SIZE];
+    char domain[LH_NAME_BYTES], run[LH_NAME_BYTES], region[LH_NAME_BYTES], name[LH_NAME_BYTES];
 };
 
 const char *lh_role_name(enum lh_role role);
@@ -28,6 +28,6 @@ static inline bool lh_role_serves(enum lh_role role, enum lh_role wanted)
 LH_MUST lh_err lh_role_parse(const char *text, enum lh_role *out);
 // Strict: exactly this shape, names of [a-z0-9._-], 1 to 63 long; else LH_ERR_UNAUTHENTICATED.
 LH_MUST lh_err lh_peer_parse(struct lh_span uri, struct lh_peer *out);
-void lh_peer_uri(const struct lh_peer *peer, char out[LH_URI_SIZE]);
+void lh_peer_uri(const struct lh_peer *peer, char out[LH_URI_BYTES]);
 
 #endif

@@ -312,10 +312,10 @@ lh_err lh_seal(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t ke
     return lh_seal_parts(ring, cipher, key_id, context, ad, nonce, &plain, 1, out);
 }
 
-lh_err lh_open_parts(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
-                     const struct lh_seal_context *context, struct lh_span ad,
-                     const uint8_t nonce[LH_SEAL_NONCE_BYTES], const struct lh_span *sealed,
-                     size_t parts, const uint8_t tag[LH_SEAL_TAG_BYTES], uint8_t *out)
+lh_err lh_unseal_parts(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
+                       const struct lh_seal_context *context, struct lh_span ad,
+                       const uint8_t nonce[LH_SEAL_NONCE_BYTES], const struct lh_span *sealed,
+                       size_t parts, const uint8_t tag[LH_SEAL_TAG_BYTES], uint8_t *out)
 {
     struct aead a;
     uint8_t its[LH_SEAL_TAG_BYTES]; // OpenSSL's parameter is not const
@@ -333,13 +333,13 @@ lh_err lh_open_parts(const struct lh_keyring *ring, enum lh_cipher cipher, uint3
                    n + sizeof its, key_id);
 }
 
-lh_err lh_open(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
-               const struct lh_seal_context *context, struct lh_span ad,
-               const uint8_t nonce[LH_SEAL_NONCE_BYTES], struct lh_span sealed, uint8_t *out)
+lh_err lh_unseal(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
+                 const struct lh_seal_context *context, struct lh_span ad,
+                 const uint8_t nonce[LH_SEAL_NONCE_BYTES], struct lh_span sealed, uint8_t *out)
 {
     if (sealed.len < LH_SEAL_TAG_BYTES)
         return lh_fail(LH_ERR_UNSEAL, "%zu sealed bytes are shorter than a tag", sealed.len);
     struct lh_span body = lh_span(sealed.data, sealed.len - LH_SEAL_TAG_BYTES);
-    return lh_open_parts(ring, cipher, key_id, context, ad, nonce, &body, 1, sealed.data + body.len,
-                         out);
+    return lh_unseal_parts(ring, cipher, key_id, context, ad, nonce, &body, 1,
+                           sealed.data + body.len, out);
 }

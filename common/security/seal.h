@@ -17,7 +17,7 @@
 // Whoever holds the job key can open everything and seal in anybody's name; there is no forward
 // secrecy. Anything that seals draws its nonce from the env's random numbers, anew for each call.
 //
-// Threads: a ring is filled by one thread before others see it; lh_seal and lh_open then change
+// Threads: a ring is filled by one thread before others see it; lh_seal and lh_unseal then change
 // nothing and may run on any number of threads at once.
 #ifndef LH_COMMON_SEAL_H
 #define LH_COMMON_SEAL_H
@@ -87,19 +87,20 @@ LH_MUST lh_err lh_seal(const struct lh_keyring *ring, enum lh_cipher cipher, uin
 // The reverse: out[sealed.len - LH_SEAL_TAG_BYTES], which must not overlap `sealed`.
 // LH_ERR_UNSEAL when anything differs from what was sealed (then `out` holds nothing of it), or
 // when `sealed` is shorter than a tag; LH_ERR_KEY_MISSING, LH_ERR_UNSUPPORTED, LH_ERR_TOO_LARGE.
-LH_MUST lh_err lh_open(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
-                       const struct lh_seal_context *context, struct lh_span ad,
-                       const uint8_t nonce[LH_SEAL_NONCE_BYTES], struct lh_span sealed,
-                       uint8_t *out);
+LH_MUST lh_err lh_unseal(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
+                         const struct lh_seal_context *context, struct lh_span ad,
+                         const uint8_t nonce[LH_SEAL_NONCE_BYTES], struct lh_span sealed,
+                         uint8_t *out);
 // Both of what lies in `parts` spans, in order, which is not copied together first; the tag of what
 // is opened is given beside it.
 LH_MUST lh_err lh_seal_parts(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
                              const struct lh_seal_context *context, struct lh_span ad,
                              const uint8_t nonce[LH_SEAL_NONCE_BYTES], const struct lh_span *plain,
                              size_t parts, uint8_t *out);
-LH_MUST lh_err lh_open_parts(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
-                             const struct lh_seal_context *context, struct lh_span ad,
-                             const uint8_t nonce[LH_SEAL_NONCE_BYTES], const struct lh_span *sealed,
-                             size_t parts, const uint8_t tag[LH_SEAL_TAG_BYTES], uint8_t *out);
+LH_MUST lh_err lh_unseal_parts(const struct lh_keyring *ring, enum lh_cipher cipher,
+                               uint32_t key_id, const struct lh_seal_context *context,
+                               struct lh_span ad, const uint8_t nonce[LH_SEAL_NONCE_BYTES],
+                               const struct lh_span *sealed, size_t parts,
+                               const uint8_t tag[LH_SEAL_TAG_BYTES], uint8_t *out);
 
 #endif

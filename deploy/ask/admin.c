@@ -31,7 +31,7 @@ static bool is_gone(json_int_t pid)
 
 static LH_MUST lh_err find_address(struct dp_admin *a)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct lh_buf bytes = lh_buf(DP_STATUS_BYTES_MAX);
     LH_TRY(dp_path(path, "%s/coordinator/status.json", a->dir));
     if (!dp_file_exists(path))

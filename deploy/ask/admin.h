@@ -15,18 +15,18 @@
 #include "deploy/tool/cli.h"
 #include "deploy/tool/files.h"
 
-enum { DP_ADDRESS_SIZE = 300, DP_SERVERS_ASKED_MAX = 256 };
+enum { DP_ADDRESS_BYTES = 300, DP_SERVERS_ASKED_MAX = 256 };
 
 struct dp_admin {
     const char *coordinator, *dir, *ca, *cert, *key; // flags
     // what follows is open()'s
-    char address[DP_ADDRESS_SIZE];
-    char path[3][DP_PATH_SIZE]; // paths of ca, cert, key where they come from --dir
+    char address[DP_ADDRESS_BYTES];
+    char path[3][DP_PATH_BYTES]; // paths of ca, cert, key where they come from --dir
     struct lh_env *env;
     struct lh_transport *transport;
     struct lh_link *link;
     struct {
-        char address[LH_ADDRESS_SIZE];
+        char address[LH_ADDRESS_BYTES];
         struct lh_link *link;
     } server[DP_SERVERS_ASKED_MAX]; // those that were asked
     unsigned servers;

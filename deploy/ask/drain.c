@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-static LH_MUST lh_err take_name(char out[LH_NAME_SIZE], const char *name, size_t len)
+static LH_MUST lh_err take_name(char out[LH_NAME_BYTES], const char *name, size_t len)
 {
-    if (!len || len >= LH_NAME_SIZE)
+    if (!len || len >= LH_NAME_BYTES)
         return lh_fail(LH_ERR_INVALID, "a name of %zu bytes; they have 1 to %d", len,
-                       LH_NAME_SIZE - 1);
+                       LH_NAME_BYTES - 1);
     memcpy(out, name, len);
     out[len] = 0;
     return LH_OK;

@@ -10,7 +10,7 @@
 
 // Whom it concerns: the whole run ("" and ""), a region, a worker (of a region, or of any).
 struct dp_scope {
-    char region[LH_NAME_SIZE], worker[LH_NAME_SIZE];
+    char region[LH_NAME_BYTES], worker[LH_NAME_BYTES];
 };
 
 // Reads "run", "region NAME" or "worker [REGION/]NAME" from `words`. LH_ERR_INVALID.

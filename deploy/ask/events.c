@@ -189,7 +189,7 @@ static LH_MUST lh_err add(json_t *rows, json_t *event, const char *path, uint64_
 }
 
 struct dp_event_log {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     ino_t file;     // inode of the file that was read so far
     off_t at;       // bytes of it that were read
     uint64_t lines; // lines of it that were read

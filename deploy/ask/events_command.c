@@ -52,7 +52,7 @@ static void free_logs(struct logs *logs)
 static LH_MUST lh_err find_logs(const char *dir, struct logs *logs)
 {
     struct dirent **entry = NULL;
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     lh_err err = LH_OK;
     int count = scandir(dir, &entry, is_log, alphasort);
     if (count < 0 && errno == ENOENT) return lh_fail(LH_ERR_NOT_FOUND, "no folder %s", dir);

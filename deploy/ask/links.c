@@ -13,7 +13,7 @@ enum { LINKS_BYTES_MAX = 4096 };
 
 lh_err dp_links_keep(const char *dir, const char *instance, const char *region)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct lh_buf text = lh_buf(LINKS_BYTES_MAX);
     json_t *o = json_pack("{s:s s:s}", "instance", instance, "region", region);
     lh_err err = o ? dp_table_json(&text, o) : lh_fail(LH_ERR_NO_MEMORY, "no memory for links");
@@ -26,7 +26,7 @@ lh_err dp_links_keep(const char *dir, const char *instance, const char *region)
 
 void dp_links_forget(const char *dir)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     if (!dp_path(path, "%s/links.json", dir)) unlink(path);
 }
 
@@ -47,7 +47,7 @@ static LH_MUST lh_err enter(const char *path, const char *instance, const char *
 
 lh_err dp_links_enter(const char *dir)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct lh_buf text = lh_buf(LINKS_BYTES_MAX);
     LH_TRY(dp_path(path, "%s/links.json", dir));
     if (!dp_file_exists(path)) return LH_OK;

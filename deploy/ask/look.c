@@ -209,7 +209,7 @@ static json_t *read_files(const struct dp_admin *a, const json_t *status)
     size_t i;
     json_array_foreach(json_object_get(status, "workers"), i, w)
     {
-        char path[DP_PATH_SIZE];
+        char path[DP_PATH_BYTES];
         const char *name = word(w, "name");
         struct lh_buf bytes = lh_buf(DP_STATUS_BYTES_MAX);
         if (a->dir && !dp_path(path, "%s/%s/status.json", a->dir, name) &&

@@ -108,7 +108,7 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
 
 lh_err dp_status_read(const char *dir, struct dp_status *out)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     LH_TRY(dp_path(path, "%s/status.json", dir));
     struct lh_buf bytes = lh_buf(DP_STATUS_BYTES_MAX);
     lh_err err = dp_file_read(path, &bytes);

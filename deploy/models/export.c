@@ -103,7 +103,7 @@ static void add_copied(struct work *w)
 // import.json beside the manifest; there is none where the model was not imported.
 static LH_MUST lh_err read_record(struct work *w)
 {
-    char dir[DP_PATH_SIZE];
+    char dir[DP_PATH_BYTES];
     if (!w->e->manifest_path) return LH_OK;
     LH_TRY(dp_path(dir, "%s", w->e->manifest_path));
     char *slash = strrchr(dir, '/');
@@ -217,7 +217,7 @@ static LH_MUST lh_err put_tensors(struct work *w, struct dp_output *out,
 
 static LH_MUST lh_err write_file(struct work *w, uint32_t file)
 {
-    char path[DP_PATH_SIZE], name[64];
+    char path[DP_PATH_BYTES], name[64];
     uint32_t tensors = 0;
     struct dp_output out;
     LH_TRY(file_name(w, file, name));
@@ -239,7 +239,7 @@ static LH_MUST lh_err write_file(struct work *w, uint32_t file)
 
 static LH_MUST lh_err write_json(const struct work *w, const char *name, json_t *root, size_t flags)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct dp_output out;
     char *text = root ? json_dumps(root, flags) : NULL;
     if (!text) return lh_fail(LH_ERR_NO_MEMORY, "no memory for %s", name);
@@ -276,7 +276,7 @@ static LH_MUST lh_err write_index(const struct work *w)
 
 static LH_MUST lh_err copy_file(const struct work *w, const char *name)
 {
-    char from[DP_PATH_SIZE], to[DP_PATH_SIZE];
+    char from[DP_PATH_BYTES], to[DP_PATH_BYTES];
     struct lh_buf bytes = lh_buf(1 << 30);
     LH_TRY(dp_path(from, "%s/%s", w->like.dir, name));
     LH_TRY(dp_path(to, "%s/%s", w->e->out, name));
@@ -334,7 +334,7 @@ static LH_MUST lh_err check_out(const struct dp_export *e)
 {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
                                         "longhaul.json"};
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     for (size_t i = 0; i < LH_COUNT(names); i++) {
         LH_TRY(dp_path(path, "%s/%s", e->out, names[i]));
         if (dp_file_exists(path))

@@ -18,7 +18,7 @@ struct request {
     const char *format, *run_dir, *parameters, *out, *like, *dtype, *most;
     struct dp_texts dirs, at;
     bool weights_only;
-    char path[2][DP_PATH_SIZE];
+    char path[2][DP_PATH_BYTES];
 };
 
 // ---------------------------------------------------------------- flags

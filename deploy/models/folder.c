@@ -86,7 +86,7 @@ static LH_MUST lh_err one_file(struct dp_folder *f, const char *path)
 
 lh_err dp_folder_json(const char *dir, const char *name, json_t **out)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct lh_buf text = lh_buf(DP_ST_HEADER_MAX);
     *out = NULL;
     LH_TRY(dp_path(path, "%s/%s", dir, name));
@@ -224,7 +224,7 @@ static LH_MUST lh_err open_index(struct dp_folder *f, const json_t *index)
 
 static LH_MUST lh_err open_folder(struct dp_folder *f)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     json_t *index;
     LH_TRY(dp_path(path, "%s/%s", f->dir, ONE));
     if (dp_file_exists(path)) { // as transformers does: the one file comes first

@@ -12,7 +12,7 @@
 enum { DP_FOLDER_FILES_MAX = 4096 };
 
 struct dp_folder_file {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct dp_st st;
 };
 
@@ -22,7 +22,7 @@ struct dp_folder_tensor {
 };
 
 struct dp_folder {
-    char dir[DP_PATH_SIZE]; // the folder; "" for a single file outside of one
+    char dir[DP_PATH_BYTES]; // the folder; "" for a single file outside of one
     struct dp_folder_file *file;
     unsigned files;
     struct dp_folder_tensor *tensor; // ascending by name

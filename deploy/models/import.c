@@ -354,7 +354,7 @@ static LH_MUST lh_err pour_all(struct choice *c, struct pour *p)
 
 static LH_MUST lh_err write_values(struct choice *c)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct pour p = {.sum = EVP_MD_CTX_new(),
                      .raw = malloc(BLOCK_VALUES * sizeof(double)),
                      .block = malloc(BLOCK_VALUES * sizeof(float))};
@@ -371,7 +371,7 @@ static LH_MUST lh_err write_values(struct choice *c)
 
 static LH_MUST lh_err write_file(const char *dir, const char *name, const struct lh_buf *text)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct dp_output out;
     LH_TRY(lh_buf_err(text));
     LH_TRY(dp_path(path, "%s/%s", dir, name));
@@ -408,7 +408,7 @@ static LH_MUST lh_err write_manifest(struct choice *c)
 static LH_MUST lh_err check_out(const char *out)
 {
     static const char *const names[] = {"model.json", "weights.bin"};
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     for (size_t i = 0; i < LH_COUNT(names); i++) {
         LH_TRY(dp_path(path, "%s/%s", out, names[i]));
         if (dp_file_exists(path))

@@ -29,7 +29,7 @@ lh_err dp_output_put(struct dp_output *o, struct lh_span bytes)
 
 static LH_MUST lh_err sync_folder(const char *path)
 {
-    char dir[DP_PATH_SIZE];
+    char dir[DP_PATH_BYTES];
     LH_TRY(dp_path(dir, "%s", path));
     char *slash = strrchr(dir, '/');
     if (slash) *slash = 0;

@@ -6,7 +6,7 @@
 
 struct dp_output {
     int fd; // -1: none
-    char path[DP_PATH_SIZE], tmp[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES], tmp[DP_PATH_BYTES];
 };
 
 // Opens PATH.tmp. After LH_OK dp_output_end() must follow.

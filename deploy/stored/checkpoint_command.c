@@ -19,7 +19,7 @@
 
 // The directory: an argument, or that of the settings file.
 static LH_MUST lh_err one_dir(const struct dp_usage *usage, const struct dp_texts *rest,
-                              const struct dp_job *job, char out[DP_PATH_SIZE])
+                              const struct dp_job *job, char out[DP_PATH_BYTES])
 {
     const char *dir = rest->count ? rest->at[0] : job->dir;
     if (rest->count > 1 || !dir) return lh_fail(LH_ERR_INVALID, "usage: %s", usage->line);
@@ -97,7 +97,7 @@ static LH_MUST lh_err list_one(struct listing *l, const char *file)
 {
     struct lk_checkpoint_name name;
     struct lk_checkpoint_info info = {0};
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct stat is;
     lh_err err;
     LH_TRY(dp_path(path, "%s/%s", l->dir, file));
@@ -177,7 +177,7 @@ static LH_MUST lh_err run_ls(int argc, char **argv)
     const char *format = "table";
     struct dp_job job = {0};
     struct dp_texts rest;
-    char dir[DP_PATH_SIZE];
+    char dir[DP_PATH_BYTES];
     bool help, json;
     const struct dp_flag flags[] = {
         {"--config", DP_TEXT, &job.config, "FILE", "the server's settings, instead of DIR"},
@@ -205,7 +205,7 @@ static LH_MUST lh_err run_verify(int argc, char **argv)
     const char *format = "table", *signers = NULL;
     struct dp_job job = {0};
     struct dp_texts rest;
-    char dir[DP_PATH_SIZE];
+    char dir[DP_PATH_BYTES];
     bool help, json;
     const struct dp_flag flags[] = {
         DP_JOB_FLAGS(job),

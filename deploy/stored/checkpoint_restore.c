@@ -24,7 +24,7 @@ struct restoring {
     const struct dp_restore *q;
     struct dp_replay replay;
     struct lh_signer *signer;
-    char checkpoints[DP_PATH_SIZE];
+    char checkpoints[DP_PATH_BYTES];
     uint64_t epoch; // the lowest epoch that may be opened
 };
 
@@ -68,7 +68,7 @@ static LH_MUST lh_err parse_shards(const struct restoring *r, const char *text, 
 // Whether the state is all that its server ever said: its directory as a whole, nothing torn.
 static bool is_all(const struct restoring *r, const struct dp_replayed *s)
 {
-    char log[DP_PATH_SIZE];
+    char log[DP_PATH_BYTES];
     if (dp_path(log, "%s/log", s->dir) || !dp_file_exists(log) || s->torn) return false;
     return s->replica.ledger.version >= s->last && !r->epoch;
 }
@@ -171,7 +171,7 @@ static LH_MUST lh_err prune_channel(struct pruning *p, uint32_t shard, bool weig
     lh_err err = lk_replica_create(&r, p->job->id, &p->job->manifest, shard, p->job->keys);
     while (!err && count) {
         struct lk_checkpoint_name name = {shard, version[--count], weights};
-        char path[LH_PATH_SIZE];
+        char path[LH_PATH_BYTES];
         err = lk_checkpoint_path(p->conf.dir, &name, path);
         if (err) break;
         lh_err bad = kept < keep ? lk_checkpoint_read(&p->conf, path, &r) : LH_OK;
@@ -194,7 +194,7 @@ static LH_MUST lh_err prune_channel(struct pruning *p, uint32_t shard, bool weig
 
 lh_err dp_checkpoint_prune(struct dp_job *job, const char *dir, unsigned keep)
 {
-    char log[DP_PATH_SIZE], checkpoints[DP_PATH_SIZE];
+    char log[DP_PATH_BYTES], checkpoints[DP_PATH_BYTES];
     struct ps_wal_found found;
     struct pruning p = {.job = job};
     if (dp_job_running(job->env, dir))

@@ -79,7 +79,7 @@ lh_err dp_job_weights(struct dp_job *j, const float **out)
 
 // The first of these folders that is in `dir` (`other` may be NULL), else `dir` itself.
 static LH_MUST lh_err sub_dir(const char *dir, const char *sub, const char *other,
-                              char out[DP_PATH_SIZE])
+                              char out[DP_PATH_BYTES])
 {
     if (!dp_file_exists(dir)) return lh_fail(LH_ERR_NOT_FOUND, "no folder %s", dir);
     LH_TRY(dp_path(out, "%s/%s", dir, sub));
@@ -88,12 +88,12 @@ static LH_MUST lh_err sub_dir(const char *dir, const char *sub, const char *othe
     return dp_path(out, "%s", dir);
 }
 
-lh_err dp_job_log_dir(const char *dir, char out[DP_PATH_SIZE])
+lh_err dp_job_log_dir(const char *dir, char out[DP_PATH_BYTES])
 {
     return sub_dir(dir, "log", NULL, out);
 }
 
-lh_err dp_job_checkpoint_dir(const char *dir, char out[DP_PATH_SIZE])
+lh_err dp_job_checkpoint_dir(const char *dir, char out[DP_PATH_BYTES])
 {
     return sub_dir(dir, "checkpoints", "replica", out); // a server's; a worker's durable copies
 }
@@ -106,7 +106,7 @@ lh_err dp_job_no_log(const char *dir)
 
 bool dp_job_running(struct lh_env *env, const char *dir)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct lh_file *file;
     if (dp_path(path, "%s/lock", dir)) return false;
     lh_err err = env->ops->files->open(env, path, LH_OPEN_WRITE | LH_OPEN_LOCK, &file);

@@ -16,7 +16,7 @@ struct dp_job {
     // what follows is open()'s
     const char *dir; // the settings file's folder; NULL: none was given
     struct lh_config *settings;
-    uint8_t id[LH_JOB];
+    uint8_t id[LH_JOB_BYTES];
     bool has_id, has_manifest, has_keys;
     struct lh_manifest manifest;
     struct lh_keyring *keys;
@@ -44,8 +44,8 @@ LH_MUST lh_err dp_job_weights(struct dp_job *j, const float **out);
 
 // The log and the checkpoints of a node's directory. A folder that has no such subfolder is taken
 // for one itself.
-LH_MUST lh_err dp_job_log_dir(const char *dir, char out[DP_PATH_SIZE]);
-LH_MUST lh_err dp_job_checkpoint_dir(const char *dir, char out[DP_PATH_SIZE]);
+LH_MUST lh_err dp_job_log_dir(const char *dir, char out[DP_PATH_BYTES]);
+LH_MUST lh_err dp_job_checkpoint_dir(const char *dir, char out[DP_PATH_BYTES]);
 LH_MUST lh_err dp_job_no_log(const char *dir); // LH_ERR_NOT_FOUND, and what to give instead
 // Whether a server runs on the directory now (it holds DIR/lock).
 bool dp_job_running(struct lh_env *env, const char *dir);

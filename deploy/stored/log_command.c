@@ -68,7 +68,7 @@ static void dump_json(const struct ps_wal_entry *e, const struct about *a)
                           "entry", (json_int_t)e->sequence, "shard", (json_int_t)e->shard,
                           "version", (json_int_t)r->version, "epoch", (json_int_t)r->epoch, "kind",
                           kinds[r->kind], "scale", (double)r->scale, "bytes",
-                          (json_int_t)(LH_RECORD_HEADER + r->body.len), "chain", chain);
+                          (json_int_t)(LH_RECORD_HEADER_BYTES + r->body.len), "chain", chain);
     if (a->push || a->fence) {
         snprintf(worker, sizeof worker, "%016" PRIx64, a->frame.worker);
         incarnation_text(a->frame.incarnation, incarnation);
@@ -110,7 +110,8 @@ static void dump_line(const struct ps_wal_entry *e, const struct about *a)
     printf("%016" PRIx64 " %10" PRIu64 " %19" PRIu64 " %5" PRIu32 " %8" PRIu64 " %5" PRIu64
            " %-6s %16s %11s %6s %-8.6g %8s %9zu %.12s\n",
            e->segment, e->at, e->generation, e->shard, r->version, r->epoch, kinds[r->kind], worker,
-           incarnation, step, (double)r->scale, tokens, LH_RECORD_HEADER + r->body.len, chain);
+           incarnation, step, (double)r->scale, tokens, LH_RECORD_HEADER_BYTES + r->body.len,
+           chain);
 }
 
 static lh_err dump_entry(void *arg, const struct ps_wal_entry *e)
@@ -135,7 +136,7 @@ static lh_err dump_entry(void *arg, const struct ps_wal_entry *e)
 
 static LH_MUST lh_err dump_dir(struct dump *d, struct lh_env *env, const char *dir)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct ps_wal_found found;
     LH_TRY(dp_job_log_dir(dir, path));
     LH_TRY(ps_wal_look(env, path, NULL, dump_entry, d, &found));

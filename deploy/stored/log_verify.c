@@ -44,7 +44,7 @@ static void note_checkpoint(void *arg, const char *file)
     struct verify *v = arg;
     struct lk_checkpoint_name name;
     struct lk_checkpoint_info info;
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     if (v->err || !lk_checkpoint_name_parse(file, &name) || name.weights) return;
     v->err = dp_path(path, "%s/%s", v->checkpoints, file);
     // a damaged one is `checkpoint verify`'s to tell: no start depends on it alone
@@ -232,7 +232,7 @@ static LH_MUST lh_err verify(struct verify *v, const char *log, const char *dir,
 
 lh_err dp_log_verify(struct dp_job *job, const char *dir, bool deep, bool json)
 {
-    char log[DP_PATH_SIZE], checkpoints[DP_PATH_SIZE];
+    char log[DP_PATH_BYTES], checkpoints[DP_PATH_BYTES];
     struct verify v = {.job = job, .checkpoints = checkpoints};
     LH_TRY(dp_job_log_dir(dir, log));
     LH_TRY(dp_job_checkpoint_dir(dir, checkpoints));

@@ -22,7 +22,7 @@ struct request {
 
 static LH_MUST lh_err write_manifest(const struct request *q, const struct lh_manifest *m)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct lh_buf json = lh_buf(MANIFEST_MAX);
     LH_TRY(dp_path(path, "%s/model.json", q->out));
     lh_err err = lh_manifest_write(m, &json);
@@ -34,7 +34,7 @@ static LH_MUST lh_err write_manifest(const struct request *q, const struct lh_ma
 static LH_MUST lh_err write_weights(const struct request *q, const struct wk_shape *shape,
                                     uint64_t values)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     LH_TRY(dp_path(path, "%s/weights.bin", q->out));
     float *theta = malloc(values * sizeof *theta);
     if (!theta) return lh_fail(LH_ERR_NO_MEMORY, "no memory for %" PRIu64 " parameters", values);

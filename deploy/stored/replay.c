@@ -43,7 +43,7 @@ lh_err dp_replay_want(struct dp_replay *r, const char *text)
 struct reading {
     struct dp_replay *r;
     const char *dir;
-    char log[DP_PATH_SIZE], checkpoints[DP_PATH_SIZE];
+    char log[DP_PATH_BYTES], checkpoints[DP_PATH_BYTES];
     lh_err err;
 };
 
@@ -85,7 +85,7 @@ static void meet_checkpoint(void *arg, const char *file)
     struct lk_checkpoint_name name;
     struct lk_checkpoint_info info;
     struct dp_replayed *s = NULL;
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     if (q->err || !lk_checkpoint_name_parse(file, &name) || name.weights) return;
     q->err = meet(q, name.shard, &s);
     if (q->err || dp_path(path, "%s/%s", q->checkpoints, file)) return;
@@ -117,7 +117,7 @@ static LH_MUST lh_err from_checkpoint(struct reading *q, struct dp_replayed *s)
     lh_err err = LH_ERR_NOT_FOUND;
     LH_TRY(lk_checkpoint_versions(&conf, shard, false, &version, &count));
     for (size_t i = 0; i < count && err; i++) {
-        char path[DP_PATH_SIZE];
+        char path[DP_PATH_BYTES];
         uint64_t v = version[r->oldest ? i : count - 1 - i];
         bool below = s->first && v + 1 < s->first && v != s->to; // the log does not reach it
         if (v > s->to || below) continue;
@@ -193,7 +193,7 @@ static LH_MUST lh_err read_weights(struct reading *q, uint32_t shard)
         .env = job->env, .dir = q->checkpoints, .keys = job->keys};
     const struct lk_checkpoint_name name = {shard, s->last, true};
     struct lk_checkpoint_info info;
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     if (!s->last)
         return lh_fail(LH_ERR_NOT_FOUND,
                        "shard %" PRIu32 ": no checkpoint of weights only of version %" PRIu64

@@ -39,7 +39,7 @@ struct part {
     uint64_t placed;       // units that the manifest's order has taken already
     struct lh_buf pending; // tokens of the unit being filled
     FILE *out;             // the file being written, or NULL
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     uint64_t in_file; // tokens
     unsigned files;
 };
@@ -71,7 +71,7 @@ static lh_err put_bytes(FILE *out, const char *path, struct lh_span bytes)
 
 static lh_err put_header(const struct prepare *p, struct part *x)
 {
-    struct lh_buf head = lh_buf(LH_TOKENS_HEADER);
+    struct lh_buf head = lh_buf(LH_TOKENS_HEADER_BYTES);
     lh_tokens_put_header(&head, p->conf->token_bytes, x->in_file);
     lh_err err = lh_buf_err(&head);
     if (!err && fseek(x->out, 0, SEEK_SET)) err = lh_fail_errno(errno, "cannot write %s", x->path);
@@ -223,10 +223,10 @@ static lh_err order_units(struct prepare *p)
 
 static lh_err prepare_heldout(const struct prepare *p, const char *path, struct lh_heldout *h)
 {
-    char out[DP_PATH_SIZE];
+    char out[DP_PATH_BYTES];
     const char *name = strrchr(path, '/') + 1;
     struct lh_buf text = lh_buf(HELDOUT_BYTES_MAX);
-    struct lh_buf tokens = lh_buf(LH_TOKENS_HEADER + (size_t)HELDOUT_BYTES_MAX * 4);
+    struct lh_buf tokens = lh_buf(LH_TOKENS_HEADER_BYTES + (size_t)HELDOUT_BYTES_MAX * 4);
     lh_err err;
     snprintf(h->language, sizeof h->language, "%.*s", (int)(strlen(name) - strlen(".txt")), name);
     snprintf(h->file, sizeof h->file, "heldout-%s.bin", h->language);
@@ -240,9 +240,9 @@ static lh_err prepare_heldout(const struct prepare *p, const char *path, struct 
     for (size_t i = 0; i < text.len; i++)
         lh_tokens_put(&tokens, p->conf->token_bytes, text.data[i]);
     LH_TRY_TO(out_free, err, lh_buf_err(&tokens));
-    LH_TRY_TO(
-        out_free, err,
-        sha256(h->sha256, lh_span(tokens.data + LH_TOKENS_HEADER, tokens.len - LH_TOKENS_HEADER)));
+    LH_TRY_TO(out_free, err,
+              sha256(h->sha256, lh_span(tokens.data + LH_TOKENS_HEADER_BYTES,
+                                        tokens.len - LH_TOKENS_HEADER_BYTES)));
     LH_TRY_TO(out_free, err, dp_path(out, "%s/%s", p->conf->out, h->file));
     LH_TRY_TO(out_free, err, dp_file_write(out, lh_buf_span(&tokens), 0666));
 out_free:
@@ -257,7 +257,8 @@ static lh_err prepare_heldouts(struct prepare *p)
     p->manifest.heldout = calloc(from->files + 1u, sizeof *p->manifest.heldout);
     if (!p->manifest.heldout) return lh_fail(LH_ERR_NO_MEMORY, "no memory");
     for (unsigned i = 0; i < from->files; i++)
-        LH_TRY(prepare_heldout(p, from->file[i], &p->manifest.heldout[p->manifest.heldouts++]));
+        LH_TRY(
+            prepare_heldout(p, from->file[i], &p->manifest.heldout[p->manifest.heldout_count++]));
     return LH_OK;
 }
 
@@ -290,17 +291,18 @@ static lh_err verify_units(const struct prepare *p, const struct lh_units *u)
 static lh_err verify_heldout(const struct prepare *p, const struct lh_units *u,
                              const struct lh_heldout *h)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     uint8_t is[32];
     uint64_t count;
-    struct lh_buf file = lh_buf(LH_TOKENS_HEADER + (size_t)HELDOUT_BYTES_MAX * 4);
+    struct lh_buf file = lh_buf(LH_TOKENS_HEADER_BYTES + (size_t)HELDOUT_BYTES_MAX * 4);
     lh_err err;
     LH_TRY(dp_path(path, "%s/%s", p->conf->out, h->file));
     LH_TRY_TO(out_free, err, dp_file_read(path, &file));
     LH_TRY_TO(out_free, err, lh_tokens_header(lh_buf_span(&file), u->token_bytes, &count));
-    LH_TRY_TO(out_free, err,
-              sha256(is, lh_span(file.data + LH_TOKENS_HEADER, file.len - LH_TOKENS_HEADER)));
-    if (count != h->tokens || file.len != LH_TOKENS_HEADER + count * u->token_bytes ||
+    LH_TRY_TO(
+        out_free, err,
+        sha256(is, lh_span(file.data + LH_TOKENS_HEADER_BYTES, file.len - LH_TOKENS_HEADER_BYTES)));
+    if (count != h->tokens || file.len != LH_TOKENS_HEADER_BYTES + count * u->token_bytes ||
         memcmp(is, h->sha256, sizeof is) != 0)
         err = lh_fail(LH_ERR_CORRUPT, "%s is not what was written; look at the disk", path);
 out_free:
@@ -316,7 +318,7 @@ static lh_err verify(const struct prepare *p, const char *path)
     LH_TRY_TO(out_free, err, dp_file_read(path, &json));
     LH_TRY_TO(out_free, err, lh_units_parse(&u, lh_buf_span(&json)));
     LH_TRY_TO(out_free, err, verify_units(p, &u));
-    for (uint32_t i = 0; i < u.heldouts; i++)
+    for (uint32_t i = 0; i < u.heldout_count; i++)
         LH_TRY_TO(out_free, err, verify_heldout(p, &u, &u.heldout[i]));
 out_free:
     lh_units_free(&u);
@@ -339,7 +341,7 @@ static void say(const struct prepare *p, const char *path)
                 x->from->region, x->from->name, kept, x->units, x->taken - kept, x->files,
                 x->units ? "" : "  less than one unit: left out");
     }
-    for (uint32_t i = 0; i < p->manifest.heldouts; i++)
+    for (uint32_t i = 0; i < p->manifest.heldout_count; i++)
         fprintf(c->says, "%-16s %-8s %12" PRIu64 "\n", "(held out)",
                 p->manifest.heldout[i].language, p->manifest.heldout[i].tokens);
     fprintf(c->says,
@@ -379,7 +381,7 @@ static lh_err check_staying(const struct prepare *p)
 
 static lh_err prepare_all(struct prepare *p)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     p->manifest.vocabulary = VOCABULARY;
     p->manifest.token_bytes = p->conf->token_bytes;
     LH_TRY(dp_tree_scan(&p->tree, p->conf->text));

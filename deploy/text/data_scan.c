@@ -59,7 +59,7 @@ static bool ends_with(const char *s, const char *end)
 // Full paths of the folders, or of the .txt files, in `dir`, sorted. An absent dir has none.
 static lh_err list(const char *dir, bool folders, struct names *out)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     *out = (struct names){0};
     DIR *open = opendir(dir);
     if (!open && errno == ENOENT) return LH_OK;
@@ -139,7 +139,7 @@ static lh_err scan_region(struct dp_tree *t, const char *path)
 
 static lh_err scan_heldout(struct dp_tree *t, const char *dir)
 {
-    char path[DP_PATH_SIZE], name[sizeof t->heldout.name];
+    char path[DP_PATH_BYTES], name[sizeof t->heldout.name];
     struct names files;
     LH_TRY(dp_path(path, "%s/heldout", dir));
     LH_TRY(list(path, false, &files));

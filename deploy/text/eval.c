@@ -29,7 +29,7 @@ static LH_MUST lh_err in_file(const char *path, lh_err err)
 
 lh_err dp_units_load(const char *dir, struct lh_units *out)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     LH_TRY(dp_path(path, "%s/units.json", dir));
     if (!dp_file_exists(path))
         return lh_fail(LH_ERR_NOT_FOUND,
@@ -146,7 +146,7 @@ static LH_MUST lh_err eval_language(const struct lh_units *units, const struct l
                                     const float *parameters, uint64_t bytes_max,
                                     struct dp_eval_row *row)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     uint32_t *ids = NULL;
     LH_TRY(dp_path(path, "%s/%s", dir, h->file));
     LH_TRY(load_tokens(path, units->token_bytes, h->tokens, &ids));
@@ -185,7 +185,7 @@ static void *evaluate(void *arg)
     struct job *job = arg;
     for (;;) {
         unsigned i = atomic_fetch_add(&job->next, 1);
-        if (i >= job->units->heldouts) return NULL;
+        if (i >= job->units->heldout_count) return NULL;
         lh_err err = eval_language(job->units, &job->units->heldout[i], job->dir, job->shape,
                                    job->parameters, job->bytes_max, &job->row[i]);
         if (!err) continue;
@@ -214,7 +214,7 @@ lh_err dp_eval(const struct lh_units *units, const char *dir, const struct wk_sh
                       .lock = PTHREAD_MUTEX_INITIALIZER};
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     unsigned want = cores < 1 ? 1 : cores > THREADS_MAX ? THREADS_MAX : (unsigned)cores, got = 0;
-    if (want > units->heldouts) want = units->heldouts;
+    if (want > units->heldout_count) want = units->heldout_count;
     pthread_t thread[THREADS_MAX];
     while (got + 1 < want && !pthread_create(&thread[got], NULL, evaluate, &job)) got++;
     evaluate(&job); // this thread takes part

@@ -19,8 +19,8 @@ struct dp_eval_row {
 
 // Evaluates every held-out text of `units`, whose files are in `dir`: at most `bytes_max` of each
 // (0: all), taken in DP_EVAL_SEGMENTS runs spread over it. Several languages at once, a thread
-// each. row[units->heldouts]. LH_ERR_NOT_FOUND, LH_ERR_MALFORMED: the files; LH_ERR_CONFIG: another
-// vocabulary than the model's.
+// each. row[units->heldout_count]. LH_ERR_NOT_FOUND, LH_ERR_MALFORMED: the files; LH_ERR_CONFIG:
+// another vocabulary than the model's.
 LH_MUST lh_err dp_eval(const struct lh_units *units, const char *dir, const struct wk_shape *shape,
                        const float *parameters, uint64_t bytes_max, struct dp_eval_row *row);
 

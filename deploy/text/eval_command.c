@@ -47,10 +47,10 @@ static LH_MUST lh_err evaluate(const struct request *q)
     if (!err) err = wk_shape_parse(manifest.model_json ? manifest.model_json : "", &shape);
     if (!err) err = dp_units_load(q->data, &units);
     if (!err) err = dp_floats_load(q->weights, manifest.values, &parameters);
-    if (!err) row = calloc(units.heldouts + 1u, sizeof *row);
+    if (!err) row = calloc(units.heldout_count + 1u, sizeof *row);
     if (!err && !row) err = lh_fail(LH_ERR_NO_MEMORY, "no memory for the rows");
     if (!err) err = dp_eval(&units, q->data, &shape, parameters, bytes, row);
-    if (!err) print_rows(row, units.heldouts, q->json);
+    if (!err) print_rows(row, units.heldout_count, q->json);
     free(row);
     free(parameters);
     lh_units_free(&units);

@@ -17,7 +17,7 @@ enum { TOKENS_MAX = 1 << 20, BYTES = 256 };
 
 struct request {
     const char *dir, *manifest, *weights, *prompt, *format;
-    char path[2][DP_PATH_SIZE]; // paths of manifest and weights where they come from --dir
+    char path[2][DP_PATH_BYTES]; // paths of manifest and weights where they come from --dir
     struct dp_sampling how;
     uint64_t tokens;
     bool as_ids, json;

@@ -72,12 +72,12 @@ static LH_MUST lh_err run_init(int argc, char **argv)
 
 // ---------------------------------------------------------------- issue
 
-static LH_MUST lh_err copy_name(char out[LH_NAME_SIZE], const char *flag, const char *text)
+static LH_MUST lh_err copy_name(char out[LH_NAME_BYTES], const char *flag, const char *text)
 {
     if (!text) return lh_fail(LH_ERR_INVALID, "%s is missing", flag);
-    if (snprintf(out, LH_NAME_SIZE, "%s", text) >= LH_NAME_SIZE)
+    if (snprintf(out, LH_NAME_BYTES, "%s", text) >= LH_NAME_BYTES)
         return lh_fail(LH_ERR_INVALID, "%s %.20s...: at most %d characters", flag, text,
-                       LH_NAME_SIZE - 1);
+                       LH_NAME_BYTES - 1);
     return LH_OK;
 }
 
@@ -85,7 +85,7 @@ static LH_MUST lh_err fill_peer(struct lh_peer *peer, const char *dir, const cha
                                 const char *run, const char *region, const char *name)
 {
     struct lh_certs_info ca;
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     if (!role) return lh_fail(LH_ERR_INVALID, "--role is missing");
     if (lh_role_parse(role, &peer->role))
         return lh_fail(LH_ERR_INVALID, "--role %.40s: want worker, server, coordinator or admin",
@@ -124,7 +124,7 @@ static LH_MUST lh_err run_issue(int argc, char **argv)
         "Issues one process's certificate. Names are of [a-z0-9._-], up to 63 characters.", flags,
         LH_COUNT(flags)};
     struct lh_peer peer = {0};
-    char uri[LH_URI_SIZE];
+    char uri[LH_URI_BYTES];
     LH_TRY(parse(&usage, argc, argv, &help));
     if (help) return LH_OK;
     LH_TRY(parse_days(days_text, &days));
@@ -198,7 +198,7 @@ static LH_MUST lh_err list_dir(struct listing *l, const char *dir)
 {
     struct dirent **entry = NULL;
     struct lh_certs_info info;
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     int count = scandir(dir, &entry, is_pem, alphasort);
     if (count < 0 && errno == ENOENT) return lh_fail(LH_ERR_NOT_FOUND, "no folder %s", dir);
     if (count < 0) return lh_fail_errno(errno, "%s", dir);

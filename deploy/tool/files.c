@@ -50,7 +50,7 @@ static lh_err write_all(int fd, const char *path, struct lh_span bytes)
 
 lh_err dp_file_write(const char *path, struct lh_span bytes, mode_t mode)
 {
-    char tmp[DP_PATH_SIZE];
+    char tmp[DP_PATH_BYTES];
     LH_TRY(dp_path(tmp, "%s.tmp", path));
     int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
     if (fd < 0) return lh_fail_errno(errno, "%s", tmp);
@@ -63,7 +63,7 @@ lh_err dp_file_write(const char *path, struct lh_span bytes, mode_t mode)
 
 lh_err dp_make_dirs(const char *path)
 {
-    char part[DP_PATH_SIZE];
+    char part[DP_PATH_BYTES];
     LH_TRY(dp_path(part, "%s", path));
     for (char *at = part + 1;; at++) {
         if (*at && *at != '/') continue;
@@ -84,13 +84,13 @@ bool dp_file_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
-lh_err dp_path(char out[DP_PATH_SIZE], const char *format, ...)
+lh_err dp_path(char out[DP_PATH_BYTES], const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(out, DP_PATH_SIZE, format, args);
+    int n = vsnprintf(out, DP_PATH_BYTES, format, args);
     va_end(args);
-    if (n >= DP_PATH_SIZE) return lh_fail(LH_ERR_TOO_LARGE, "%.100s...: a path too long", out);
+    if (n >= DP_PATH_BYTES) return lh_fail(LH_ERR_TOO_LARGE, "%.100s...: a path too long", out);
     return LH_OK;
 }
 

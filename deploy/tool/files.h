@@ -8,7 +8,7 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
-enum { DP_PATH_SIZE = 1024 };
+enum { DP_PATH_BYTES = 1024 };
 
 // Reads a file of at most out->max bytes (cleared first). LH_ERR_NOT_FOUND, LH_ERR_TOO_LARGE, _IO.
 LH_MUST lh_err dp_file_read(const char *path, struct lh_buf *out);
@@ -17,7 +17,7 @@ LH_MUST lh_err dp_file_write(const char *path, struct lh_span bytes, mode_t mode
 LH_MUST lh_err dp_make_dirs(const char *path); // makes its parents too
 bool dp_file_exists(const char *path);
 // printf into a path; LH_ERR_TOO_LARGE when it does not fit.
-LH_MUST lh_err dp_path(char out[DP_PATH_SIZE], const char *format, ...)
+LH_MUST lh_err dp_path(char out[DP_PATH_BYTES], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 // Appends printf's text to a buffer.
 void dp_put(struct lh_buf *out, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -12,7 +12,7 @@ enum { TEXT_MAX = 4 << 20 };
 
 static LH_MUST lh_err write_page(const json_t *pages, const char *command, const char *dir)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct lh_buf text = lh_buf(TEXT_MAX);
     lh_err err = dp_manual_page(pages, command, &text);
     if (!err)

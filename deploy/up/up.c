@@ -27,7 +27,7 @@ static LH_MUST lh_err find_programs(struct dp_up *up)
     static const char *const names[] = {"longhaul-server", "longhaul-worker"};
     // Beside us (installed), or in the folders of a build tree.
     static const char *const places[][2] = {{"", ""}, {"../server/", "../worker/"}};
-    char self[DP_PATH_SIZE], path[DP_PATH_SIZE];
+    char self[DP_PATH_BYTES], path[DP_PATH_BYTES];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n <= 0) return lh_fail_errno(errno, "/proc/self/exe");
     self[n] = 0;
@@ -57,9 +57,9 @@ static LH_MUST lh_err check_data(struct dp_up *up)
     if (up->units.vocabulary != up->shape.vocab)
         return lh_fail(LH_ERR_CONFIG, "%s: a vocabulary of %u, but model.vocabulary is %u",
                        up->data, up->units.vocabulary, up->shape.vocab);
-    if (!up->units.heldouts || up->units.heldouts > DP_LANGUAGES_MAX)
+    if (!up->units.heldout_count || up->units.heldout_count > DP_LANGUAGES_MAX)
         return lh_fail(LH_ERR_CONFIG, "%s: %u held-out texts, expected 1 to %d", up->data,
-                       up->units.heldouts, DP_LANGUAGES_MAX);
+                       up->units.heldout_count, DP_LANGUAGES_MAX);
     for (uint64_t u = 0; u < up->units.count; u++) {
         bool known = false;
         for (unsigned r = 0; r < up->t->regions && !known; r++)

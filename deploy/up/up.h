@@ -39,10 +39,10 @@ struct dp_entry { // what a child needs to enter its region
 struct dp_node {
     enum dp_kind kind;
     char name[64];
-    unsigned region, index; // index: of the server in the topology, of the worker in its region
-    unsigned rank;          // 0: the worker itself
-    char dir[DP_PATH_SIZE]; // state directory
-    char config[DP_PATH_SIZE];
+    unsigned region, index;  // index: of the server in the topology, of the worker in its region
+    unsigned rank;           // 0: the worker itself
+    char dir[DP_PATH_BYTES]; // state directory
+    char config[DP_PATH_BYTES];
     char address[128]; // coordinator and servers
     struct dp_proc *proc;
     struct dp_entry entry;
@@ -76,9 +76,9 @@ struct dp_up {
     struct lh_manifest manifest;
     struct lh_units units;
     struct wk_shape shape;
-    char dir[DP_PATH_SIZE], data[DP_PATH_SIZE];
-    int lock;                      // the folder's lock; 0: none
-    char program[2][DP_PATH_SIZE]; // longhaul-server, longhaul-worker
+    char dir[DP_PATH_BYTES], data[DP_PATH_BYTES];
+    int lock;                       // the folder's lock; 0: none
+    char program[2][DP_PATH_BYTES]; // longhaul-server, longhaul-worker
     struct dp_wan wan;
     bool emulated; // the wan is up
     struct dp_node node[DP_NODES_MAX];
@@ -90,7 +90,7 @@ struct dp_up {
     double before_s;    // seconds of training by earlier `up`s of this folder
     struct dp_fault fault[DP_FAULTS_MAX];
     unsigned faults;
-    struct dp_heldout heldout[DP_LANGUAGES_MAX]; // units.heldouts of them
+    struct dp_heldout heldout[DP_LANGUAGES_MAX]; // units.heldout_count of them
 };
 
 static inline struct dp_node *dp_up_coordinator(struct dp_up *up)

@@ -30,7 +30,7 @@ static const char ADMIN[] = "admin"; // get_command.c looks for its files
 // The shape of an imported model, whose tensors must be the built-in trainer's.
 static LH_MUST lh_err imported_shape(const char *dir, struct wk_shape *out)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct lh_manifest is = {0}, ours = {0};
     LH_TRY(dp_path(path, "%s/model.json", dir));
     LH_TRY(dp_manifest_load(path, &is));
@@ -135,7 +135,7 @@ static LH_MUST lh_err same_topology(struct dp_up *up, const char *kept)
     return err;
 }
 
-static LH_MUST lh_err absolute(const char *path, char out[DP_PATH_SIZE])
+static LH_MUST lh_err absolute(const char *path, char out[DP_PATH_BYTES])
 {
     char *real = realpath(path, NULL);
     if (!real) return lh_fail_errno(errno, "%s", path);
@@ -167,7 +167,7 @@ static LH_MUST lh_err lock_folder(struct dp_up *up)
 
 lh_err dp_dir_open(struct dp_up *up)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     if (up->flags.dir)
         LH_TRY(dp_path(path, "%s", up->flags.dir));
     else
@@ -188,7 +188,7 @@ static LH_MUST lh_err issue(const struct dp_up *up, enum lh_role role, unsigned 
                             const char *name, const char *secrets)
 {
     struct lh_peer peer = {.role = role};
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     LH_TRY(dp_path(path, "%s/%s.key", secrets, name));
     if (dp_file_exists(path)) return LH_OK;
     snprintf(peer.domain, sizeof peer.domain, "%s", up->t->run->domain);
@@ -202,7 +202,7 @@ static LH_MUST lh_err issue(const struct dp_up *up, enum lh_role role, unsigned 
 // there were such keys stays without: what its servers would start from is not signed.
 static LH_MUST lh_err make_signers(const struct dp_up *up, const char *secrets)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct lh_buf all = lh_buf(1 << 16), one = lh_buf(4096);
     lh_err err = LH_OK;
     for (unsigned i = 0; !err && i < up->nodes; i++) {
@@ -224,7 +224,7 @@ static LH_MUST lh_err make_signers(const struct dp_up *up, const char *secrets)
 static LH_MUST lh_err prepare_secrets(struct dp_up *up)
 {
     static const enum lh_role roles[] = {LH_C, LH_S, LH_W, LH_W};
-    char secrets[DP_PATH_SIZE], path[DP_PATH_SIZE];
+    char secrets[DP_PATH_BYTES], path[DP_PATH_BYTES];
     LH_TRY(dp_path(secrets, "%s/secrets", up->dir));
     LH_TRY(dp_path(path, "%s/ca.key", secrets));
     if (!dp_file_exists(path))
@@ -247,7 +247,7 @@ static LH_MUST lh_err prepare_secrets(struct dp_up *up)
 
 static LH_MUST lh_err first_values(const struct dp_up *up, float **out)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     uint64_t values = up->manifest.values;
     if (up->t->run->model.import[0]) {
         LH_TRY(dp_path(path, "%s/weights.bin", up->t->run->model.import));
@@ -274,7 +274,7 @@ static LH_MUST lh_err write_weights(const struct dp_up *up, const char *path)
 
 lh_err dp_dir_prepare(struct dp_up *up)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     LH_TRY(prepare_secrets(up));
     LH_TRY(dp_path(path, "%s/model.json", up->dir));
     struct lh_buf json = lh_buf(64 << 20);
@@ -293,7 +293,7 @@ static LH_MUST lh_err own(struct lh_config *c, const char *key, const char *form
     __attribute__((format(printf, 3, 4)));
 static LH_MUST lh_err own(struct lh_config *c, const char *key, const char *format, ...)
 {
-    char set[DP_PATH_SIZE + 128], source[DP_PATH_SIZE];
+    char set[DP_PATH_BYTES + 128], source[DP_PATH_BYTES];
     const char *value = lh_config_value(c, key, source, sizeof source);
     if (value && strcmp(source, "default") != 0)
         return lh_fail(LH_ERR_CONFIG, "%s: %s is not yours to set: `up` does", source, key);
@@ -365,7 +365,7 @@ static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *no
     for (uint32_t i = 0; i < shards->count; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%lld", i ? "," : "",
                                  (long long)shards->value[i]);
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     LH_TRY(dp_path(path, "%s/secrets/signers", up->dir));
     if (dp_file_exists(path)) {
         LH_TRY(own(c, "checkpoint.signers", "%s", path));
@@ -427,7 +427,7 @@ void dp_dir_forget_ranks(const struct dp_up *up)
 {
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_node *node = &up->node[i];
-        char name[WK_SHM_NAME_SIZE];
+        char name[WK_SHM_NAME_BYTES];
         if (node->kind != DP_WORKER || up->t->region[node->region].ranks == 1) continue;
         wk_shm_name(node->dir, name);
         wk_shm_remove(name);

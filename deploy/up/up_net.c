@@ -107,14 +107,14 @@ static LH_MUST lh_err write_world(const struct dp_up *up, const char *path)
 }
 
 // A name of this folder's own, so that two runs do not clear each other up.
-static void instance_of(const struct dp_up *up, char out[DP_WAN_NAME_SIZE])
+static void instance_of(const struct dp_up *up, char out[DP_WAN_NAME_BYTES])
 {
-    snprintf(out, DP_WAN_NAME_SIZE, "lh-%08x", lh_crc32c(0, up->dir, strlen(up->dir)));
+    snprintf(out, DP_WAN_NAME_BYTES, "lh-%08x", lh_crc32c(0, up->dir, strlen(up->dir)));
 }
 
 static LH_MUST lh_err emulated(struct dp_up *up)
 {
-    char path[DP_PATH_SIZE], instance[DP_WAN_NAME_SIZE];
+    char path[DP_PATH_BYTES], instance[DP_WAN_NAME_BYTES];
     LH_TRY(dp_wan_find(&up->wan));
     LH_TRY(dp_path(path, "%s/links.wan", up->dir));
     LH_TRY(write_world(up, path));

@@ -14,7 +14,7 @@ static LH_MUST lh_err evaluate(struct dp_up *up, const float *theta, bool after)
 {
     struct dp_eval_row row[DP_LANGUAGES_MAX];
     LH_TRY(dp_eval(&up->units, up->data, &up->shape, theta, DP_EVAL_BYTES, row));
-    for (uint32_t i = 0; i < up->units.heldouts; i++)
+    for (uint32_t i = 0; i < up->units.heldout_count; i++)
         *(after ? &up->heldout[i].after : &up->heldout[i].before) = row[i];
     return LH_OK;
 }
@@ -32,7 +32,7 @@ static LH_MUST lh_err write_floats(const char *path, const float *v, uint64_t co
 // Losses of the initial and of the final parameters; the latter are written to `final`.
 static LH_MUST lh_err evaluate_both(struct dp_up *up, const char *final)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     float *theta = NULL;
     LH_TRY(dp_path(path, "%s/weights.bin", up->dir));
     LH_TRY(dp_floats_load(path, up->manifest.values, &theta));
@@ -51,14 +51,14 @@ static void print_heldout(const struct dp_up *up)
     double before = 0, after = 0;
     printf("\n%-10s %10s %10s %10s   held-out text, nats per byte\n", "language", "before", "after",
            "bigram");
-    for (uint32_t i = 0; i < up->units.heldouts; i++) {
+    for (uint32_t i = 0; i < up->units.heldout_count; i++) {
         const struct dp_heldout *h = &up->heldout[i];
         before += h->before.nats;
         after += h->after.nats;
         printf("%-10s %10.3f %10.3f %10.3f   of %.0f kB\n", h->after.language, h->before.nats,
                h->after.nats, h->after.bigram, (double)h->after.bytes / 1e3);
     }
-    double n = up->units.heldouts ? up->units.heldouts : 1;
+    double n = up->units.heldout_count ? up->units.heldout_count : 1;
     printf("%-10s %10.3f %10.3f\n", "mean", before / n, after / n);
 }
 
@@ -172,7 +172,7 @@ static void print_verdict(const struct dp_up *up, const struct dp_verdict *v)
 
 static LH_MUST lh_err finish(struct dp_up *up, const struct dp_verdict *v, const char *final)
 {
-    char svg[DP_PATH_SIZE], summary[DP_PATH_SIZE], gap[200], bits[48] = "";
+    char svg[DP_PATH_BYTES], summary[DP_PATH_BYTES], gap[200], bits[48] = "";
     struct dp_learning l = dp_learning_of(up);
     LH_TRY(dp_path(svg, "%s/loss.svg", up->dir));
     LH_TRY(dp_path(summary, "%s/summary.json", up->dir));
@@ -195,7 +195,7 @@ static LH_MUST lh_err finish(struct dp_up *up, const struct dp_verdict *v, const
 
 lh_err dp_report(struct dp_up *up, struct dp_verdict *out)
 {
-    char final[DP_PATH_SIZE];
+    char final[DP_PATH_BYTES];
     LH_TRY(dp_path(final, "%s/final.bin", up->dir));
     LH_TRY(evaluate_both(up, final));
     dp_verdict_of(up, out);

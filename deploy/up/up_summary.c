@@ -25,7 +25,7 @@ static json_t *model_json(const struct dp_up *up)
 static json_t *heldout_json(const struct dp_up *up)
 {
     json_t *o = json_object();
-    for (uint32_t i = 0; i < up->units.heldouts; i++) {
+    for (uint32_t i = 0; i < up->units.heldout_count; i++) {
         const struct dp_heldout *h = &up->heldout[i];
         json_object_set_new(o, h->after.language,
                             json_pack("{s:f, s:f, s:f, s:I}", "before", h->before.nats, "after",

@@ -58,11 +58,11 @@ static bool drill_healed(const struct dp_up *up)
 
 void dp_verdict_of(const struct dp_up *up, struct dp_verdict *out)
 {
-    *out = (struct dp_verdict){.learned = up->units.heldouts > 0, .below_bigram = true};
+    *out = (struct dp_verdict){.learned = up->units.heldout_count > 0, .below_bigram = true};
     out->replicas_equal = dp_replicas_equal(up, &out->compared);
     out->credited_once = dp_credited_once(up);
     out->drill = drill_healed(up);
-    for (uint32_t i = 0; i < up->units.heldouts; i++) {
+    for (uint32_t i = 0; i < up->units.heldout_count; i++) {
         const struct dp_heldout *h = &up->heldout[i];
         if (!(h->after.nats <= h->before.nats - learned_nat)) out->learned = false; // NaN: false
         if (h->after.bigram > 0 && !(h->after.nats <= h->after.bigram)) out->below_bigram = false;

@@ -185,7 +185,7 @@ static LH_MUST lh_err keep_curves(const struct dp_up *up, const char *path)
 
 lh_err dp_watch_keep(struct dp_up *up)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     LH_TRY(dp_path(path, "%s/totals.json", up->dir));
     LH_TRY(keep_totals(up, path));
     LH_TRY(dp_path(path, "%s/curves.csv", up->dir));
@@ -236,7 +236,7 @@ lh_err dp_watch_resume(struct dp_up *up)
         void (*resume)(struct dp_up *, const char *);
     } kept[] = {{"totals.json", resume_totals}, {"curves.csv", resume_curves}};
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
-        char path[DP_PATH_SIZE];
+        char path[DP_PATH_BYTES];
         struct lh_buf text = lh_buf(KEPT_BYTES_MAX);
         LH_TRY(dp_path(path, "%s/%s", up->dir, kept[i].name));
         lh_err err = dp_file_exists(path) ? dp_file_read(path, &text) : LH_OK;

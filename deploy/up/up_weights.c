@@ -15,7 +15,7 @@ struct reader {
     struct dp_up *up;
     struct lh_env *env;
     struct lh_keyring *keys;
-    uint8_t job[LH_JOB];
+    uint8_t job[LH_JOB_BYTES];
 };
 
 static LH_MUST lh_err check_state(const struct lk_replica *r, const struct dp_holding *head)
@@ -50,7 +50,7 @@ static LH_MUST lh_err read_shard(struct reader *q, uint32_t shard, float *theta)
 {
     const struct dp_node *server = NULL;
     const struct dp_holding *head = dp_watch_shard(q->up, shard, &server);
-    char dir[DP_PATH_SIZE];
+    char dir[DP_PATH_BYTES];
     if (!head) return lh_fail(LH_ERR_NOT_FOUND, "shard %u: no server reported it", shard);
     LH_TRY(dp_path(dir, "%s/checkpoints", server->dir));
     lh_err err = read_from(q, dir, head, theta);
@@ -65,7 +65,7 @@ static LH_MUST lh_err read_shard(struct reader *q, uint32_t shard, float *theta)
 lh_err dp_weights_final(struct dp_up *up, float *theta)
 {
     struct reader q = {.up = up};
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     LH_TRY(dp_path(path, "%s/secrets/job.keys", up->dir));
     lh_job_id(up->t->run->domain, up->t->run->run, q.job);
     lh_err err = lh_env_real_create(&q.env);

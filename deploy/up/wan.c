@@ -26,7 +26,7 @@ static const char PROGRAM[] = "longhaul-wanem";
 lh_err dp_wan_find(struct dp_wan *wan)
 {
     *wan = (struct dp_wan){0};
-    char self[DP_PATH_SIZE];
+    char self[DP_PATH_BYTES];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n <= 0) return lh_fail_errno(errno, "/proc/self/exe");
     self[n] = 0;
@@ -166,7 +166,7 @@ lh_err dp_wan_up(struct dp_wan *wan, const char *topology, const char *instance)
 {
     int said[2] = {-1, -1}, err_file = -1;
     LH_ASSERT(wan->program[0] && !wan->daemon);
-    if (snprintf(wan->instance, sizeof wan->instance, "%s", instance) >= DP_WAN_NAME_SIZE)
+    if (snprintf(wan->instance, sizeof wan->instance, "%s", instance) >= DP_WAN_NAME_BYTES)
         return lh_fail(LH_ERR_INVALID, "instance name of %zu bytes", strlen(instance));
     err_file = memfd_create("wanem-err", MFD_CLOEXEC);
     lh_err err = err_file < 0 || pipe2(said, O_CLOEXEC) < 0
@@ -203,7 +203,7 @@ size_t dp_wan_exec_argv(const struct dp_wan *wan, const char *region,
 
 lh_err dp_wan_enter(const struct dp_wan *wan, const char *region)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     LH_TRY(dp_path(path, "/run/netns/%s-%s", wan->instance, region));
     int netns = open(path, O_RDONLY | O_CLOEXEC);
     if (netns < 0 && errno == ENOENT)
@@ -234,7 +234,7 @@ struct tally {
 // The region's row, made when it is new. NULL: no name, or no room.
 static struct dp_wan_bytes *row_of(struct tally *t, const char *name)
 {
-    if (!name || !*name || strlen(name) >= DP_WAN_NAME_SIZE) return NULL;
+    if (!name || !*name || strlen(name) >= DP_WAN_NAME_BYTES) return NULL;
     for (unsigned i = 0; i < t->count; i++)
         if (strcmp(t->region[i].region, name) == 0) return &t->region[i];
     if (t->count == DP_WAN_REGIONS_MAX) return NULL;

@@ -13,11 +13,11 @@
 #include "common/base/err.h"
 #include "deploy/tool/files.h"
 
-enum { DP_WAN_NAME_SIZE = 24, DP_WAN_REGIONS_MAX = 64, DP_WAN_PREFIX = 6 };
+enum { DP_WAN_NAME_BYTES = 24, DP_WAN_REGIONS_MAX = 64, DP_WAN_PREFIX = 6 };
 
 struct dp_wan {
-    char program[DP_PATH_SIZE];
-    char instance[DP_WAN_NAME_SIZE];
+    char program[DP_PATH_BYTES];
+    char instance[DP_WAN_NAME_BYTES];
     pid_t daemon; // our child; 0: not up
 };
 
@@ -50,7 +50,7 @@ LH_MUST lh_err dp_wan_heal(const struct dp_wan *wan, const char *region);
 
 // IP bytes on the region's links since the start, headers and retransmissions included.
 struct dp_wan_bytes {
-    char region[DP_WAN_NAME_SIZE];
+    char region[DP_WAN_NAME_BYTES];
     uint64_t up;      // what it sent, lost packets included
     uint64_t down;    // what reached it
     uint64_t dropped; // packets it sent that were lost, overflowed or severed

@@ -79,7 +79,7 @@ static void answer(struct dp_world *world, char *request, FILE *out)
 
 void dp_control_serve(struct dp_world *world, int client)
 {
-    char request[DP_LINE_SIZE], *text = NULL;
+    char request[DP_LINE_BYTES], *text = NULL;
     size_t size = 0;
     ssize_t length = recv(client, request, sizeof request - 1, 0);
     FILE *out = open_memstream(&text, &size);
@@ -103,7 +103,7 @@ static LH_MUST lh_err write_request(char *const *words, int count, char *text, s
     *length = 0;
     for (int i = 0; i < count; i++) {
         size_t size = strlen(words[i]) + 1;
-        if (*length + size >= DP_LINE_SIZE || count >= DP_WORDS_MAX)
+        if (*length + size >= DP_LINE_BYTES || count >= DP_WORDS_MAX)
             return lh_fail(LH_ERR_TOO_LARGE, "the command is too long");
         memcpy(text + *length, words[i], size);
         *length += size;
@@ -115,7 +115,7 @@ static LH_MUST lh_err write_request(char *const *words, int count, char *text, s
 static LH_MUST lh_err send_request(const char *instance, char *const *words, int count, int *daemon)
 {
     struct sockaddr_un address = control_address(instance);
-    char text[DP_LINE_SIZE];
+    char text[DP_LINE_BYTES];
     size_t length;
     LH_TRY(write_request(words, count, text, &length));
     *daemon = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);

@@ -95,7 +95,7 @@ int main(int argc, char **argv)
         fprintf(stderr,
                 "wanem: instance name '%s': want a letter, then letters, digits or '-', lower "
                 "case, at most %d in all\n",
-                instance, DP_WORLD_NAME_SIZE - 1);
+                instance, DP_WORLD_NAME_BYTES - 1);
         return 1;
     }
     if (count > 0 && (is(words[0], "-h") || is(words[0], "--help") || is(words[0], "help")))

@@ -75,7 +75,7 @@ static LH_MUST lh_err add_route(int socket, const struct dp_world *world, int re
 // Applies KEY=VALUE to the network namespace that this process is in.
 static LH_MUST lh_err set_sysctl(const char *assignment)
 {
-    char path[DP_LINE_SIZE + 16];
+    char path[DP_LINE_BYTES + 16];
     const char *value = strchr(assignment, '=') + 1;
     snprintf(path, sizeof path, "/proc/sys/%.*s", (int)(value - 1 - assignment), assignment);
     for (char *at = path; *at; at++)

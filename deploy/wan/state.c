@@ -96,7 +96,7 @@ lh_err dp_state_lock(const char *instance, pid_t *holder)
 static void each_listed_region(const char *instance, bool flag,
                                void (*visit)(const char *instance, const char *name, bool flag))
 {
-    char line[DP_WORLD_NAME_SIZE + 1];
+    char line[DP_WORLD_NAME_BYTES + 1];
     FILE *in = fopen(dp_state_path(instance, "regions").text, "re");
     while (in && fgets(line, sizeof line, in)) {
         line[strcspn(line, "\n")] = 0;

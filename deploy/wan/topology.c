@@ -20,7 +20,7 @@ static const double QUEUE_DEFAULT = 50e6; // ns
 
 bool dp_name_valid(const char *name)
 {
-    return strspn(name, LETTERS) > 0 && strlen(name) < DP_WORLD_NAME_SIZE &&
+    return strspn(name, LETTERS) > 0 && strlen(name) < DP_WORLD_NAME_BYTES &&
            strlen(name) == strspn(name, LETTERS "0123456789-");
 }
 
@@ -51,7 +51,7 @@ static LH_MUST lh_err check_region_name(const struct dp_world *world, const char
         return lh_fail(LH_ERR_INVALID,
                        "region name '%s': want a letter, then letters, digits or '-', lower case, "
                        "at most %d in all",
-                       name, DP_WORLD_NAME_SIZE - 1);
+                       name, DP_WORLD_NAME_BYTES - 1);
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         if (strcmp(name, reserved[i]) == 0)
             return lh_fail(LH_ERR_INVALID, "'%s' cannot name a region", name);
@@ -94,7 +94,7 @@ static LH_MUST lh_err add_sysctl(struct dp_world *world, char *const *words, int
         return lh_fail(LH_ERR_INVALID, "more than %d sysctls", DP_WORLD_SYSCTLS_MAX);
     char *line = world->sysctl[world->sysctls++];
     for (int i = 0, used = 0; i < count; i++)
-        used += snprintf(line + used, DP_LINE_SIZE - (size_t)used, "%s%s", i ? " " : "", words[i]);
+        used += snprintf(line + used, DP_LINE_BYTES - (size_t)used, "%s%s", i ? " " : "", words[i]);
     return LH_OK;
 }
 
@@ -117,13 +117,13 @@ static LH_MUST lh_err obey(struct dp_world *world, bool *links_begun, char *cons
 }
 
 // Reads a line without its end; *more tells whether another follows.
-static LH_MUST lh_err read_line(FILE *in, char line[DP_LINE_SIZE], bool *more)
+static LH_MUST lh_err read_line(FILE *in, char line[DP_LINE_BYTES], bool *more)
 {
     size_t length = 0;
     int byte;
     while ((byte = fgetc(in)) != EOF && byte != '\n') {
         if (byte == 0) return lh_fail(LH_ERR_INVALID, "a zero byte: this is no text file");
-        if (length == DP_LINE_SIZE - 1) return lh_fail(LH_ERR_INVALID, "the line is too long");
+        if (length == DP_LINE_BYTES - 1) return lh_fail(LH_ERR_INVALID, "the line is too long");
         line[length++] = (char)byte;
     }
     line[length] = 0;
@@ -142,7 +142,7 @@ static LH_MUST lh_err obey_line(struct dp_world *world, bool *links_begun, char 
 
 lh_err dp_world_read(struct dp_world *world, const char *name, FILE *in)
 {
-    char line[DP_LINE_SIZE];
+    char line[DP_LINE_BYTES];
     bool links_begun = false, more = true;
     world->mtu = MTU_DEFAULT;
     for (int number = 1; more; number++) {

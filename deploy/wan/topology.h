@@ -14,7 +14,7 @@ struct dp_unit {
 };
 extern const struct dp_unit dp_units_time[], dp_units_rate[], dp_units_size[], dp_units_share[];
 
-// A letter, then letters, digits or '-', lower case, below DP_WORLD_NAME_SIZE: instances and
+// A letter, then letters, digits or '-', lower case, below DP_WORLD_NAME_BYTES: instances and
 // regions.
 bool dp_name_valid(const char *name);
 

@@ -14,8 +14,8 @@ enum {
     DP_WORLD_HOSTS_MAX = 250,
     DP_WORLD_SYSCTLS_MAX = 32,
     DP_WORDS_MAX = 64,
-    DP_WORLD_NAME_SIZE = 24,
-    DP_LINE_SIZE = 1024,
+    DP_WORLD_NAME_BYTES = 24,
+    DP_LINE_BYTES = 1024,
 };
 #define DP_SECOND INT64_C(1000000000)
 
@@ -51,7 +51,7 @@ struct dp_world_link {
 };
 
 struct dp_world_region {
-    char name[DP_WORLD_NAME_SIZE];
+    char name[DP_WORLD_NAME_BYTES];
     int hosts;
     int tun; // descriptor; -1 before the region is made
 };
@@ -78,7 +78,7 @@ struct dp_world {
     int regions;
     struct dp_world_link link[DP_WORLD_REGIONS_MAX][DP_WORLD_REGIONS_MAX]; // [from][to]
     int mtu;
-    char sysctl[DP_WORLD_SYSCTLS_MAX][DP_LINE_SIZE]; // KEY=VALUE
+    char sysctl[DP_WORLD_SYSCTLS_MAX][DP_LINE_BYTES]; // KEY=VALUE
     int sysctls;
     struct dp_line line;
 };

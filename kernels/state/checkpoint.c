@@ -21,7 +21,7 @@ lh_err lk_checkpoint_begin(const struct lk_checkpoint_conf *conf, const struct l
 {
     *out = (struct lk_checkpoint){
         .conf = *conf, .copy = {.layout = r->layout, .keys = r->keys, .manifest = r->manifest}};
-    memcpy(out->copy.job, r->job, LH_JOB);
+    memcpy(out->copy.job, r->job, LH_JOB_BYTES);
     out->copy.theta = malloc(r->layout->values * sizeof *out->copy.theta);
     lh_err err = out->copy.theta ? LH_OK : LH_ERR_NO_MEMORY;
     if (!err) err = lk_outer_room(&out->copy.outer, r->outer.kind, r->layout->values);
@@ -129,7 +129,7 @@ struct writing {
     struct lh_buf ledger, outer, manifest;
     struct lh_span piece[PIECES];
     uint64_t bytes;
-    uint8_t header[LK_CKPT_HEADER];
+    uint8_t header[LK_CKPT_HEADER_BYTES];
 };
 
 static lh_err gather(struct writing *w)
@@ -187,7 +187,7 @@ static lh_err write_header(struct writing *w)
     lh_put_u32(&b, r->ledger.shard);
     lh_put_u32(&b, r->ledger.shards);
     lh_put_u32(&b, lk_ckpt_ranges(LK_CKPT_VERSION, w->bytes));
-    lh_put(&b, r->job, LH_JOB);
+    lh_put(&b, r->job, LH_JOB_BYTES);
     lh_put(&b, r->manifest.b, LH_HASH_BYTES);
     lh_put_u64(&b, c->epoch);
     lh_put_u64(&b, c->version);
@@ -195,7 +195,7 @@ static lh_err write_header(struct writing *w)
     lh_put(&b, digest.b, LH_HASH_BYTES);
     lh_put_u64(&b, w->bytes);
     lh_put_u32(&b, lh_crc32c(0, b.data, b.len));
-    LH_ASSERT(!b.err && b.len == LK_CKPT_HEADER);
+    LH_ASSERT(!b.err && b.len == LK_CKPT_HEADER_BYTES);
     return LH_OK;
 }
 
@@ -206,7 +206,7 @@ static void finish_manifest(struct writing *w)
     struct lh_buf *b = &w->manifest;
     struct lh_public key = {{0}};
     uint8_t signature[LH_SIGN_BYTES] = {0};
-    struct lh_span parts[] = {lh_span_str(LK_CKPT_LABEL), lh_span(w->header, LK_CKPT_HEADER),
+    struct lh_span parts[] = {lh_span_str(LK_CKPT_LABEL), lh_span(w->header, LK_CKPT_HEADER_BYTES),
                               lh_span(b->data + 8, b->len - 8)};
     if (signer) key = lh_signer_public(signer);
     if (signer) lh_sign(signer, parts, LH_COUNT(parts), signature);
@@ -226,12 +226,12 @@ static lh_err write_ranges(struct writing *w, struct lh_file *file, struct lh_bu
     LH_TRY(lh_buf_reserve(&w->manifest, w->manifest.max));
     lh_put_u32(&w->manifest, LK_CKPT_MANIFEST_MAGIC);
     lh_put_u32(&w->manifest, lk_ckpt_ranges(LK_CKPT_VERSION, w->bytes));
-    lh_put(b, w->header, LK_CKPT_HEADER);
+    lh_put(b, w->header, LK_CKPT_HEADER_BYTES);
     for (uint64_t at = 0; at < w->bytes; at += LK_CKPT_RANGE_BYTES) {
         uint64_t left = w->bytes - at;
         size_t n = left < LK_CKPT_RANGE_BYTES ? (size_t)left : LK_CKPT_RANGE_BYTES;
         size_t start = b->len;
-        uint8_t nonce[LH_NONCE];
+        uint8_t nonce[LH_SEAL_NONCE_BYTES];
         lh_buf_clear(plain);
         put_state(w, at, n, plain);
         LH_TRY(lh_buf_err(plain));
@@ -240,10 +240,10 @@ static lh_err write_ranges(struct writing *w, struct lh_file *file, struct lh_bu
         lh_put_u32(b, (uint32_t)n);
         lh_put_u64(b, c->version);
         lh_put(b, nonce, sizeof nonce);
-        uint8_t *out = lh_buf_grow(b, n + LH_SEAL_TAG);
+        uint8_t *out = lh_buf_grow(b, n + LH_SEAL_TAG_BYTES);
         if (!out) return lh_buf_err(b);
         LH_TRY(lh_seal(c->conf.keys, c->conf.cipher, c->conf.key_id, &context,
-                       lh_span(w->header, LK_CKPT_HEADER), nonce, lh_buf_span(plain), out));
+                       lh_span(w->header, LK_CKPT_HEADER_BYTES), nonce, lh_buf_span(plain), out));
         struct lh_span range = lh_span(b->data + start, b->len - start);
         struct lh_hash hash = lh_hash_of((struct lh_span){0}, &range, 1);
         lh_put(&w->manifest, hash.b, LH_HASH_BYTES);
@@ -267,8 +267,8 @@ static lh_err write_file(void *arg, struct lh_file *file)
 {
     struct writing *w = arg;
     struct lh_buf plain = lh_buf(LK_CKPT_RANGE_BYTES);
-    struct lh_buf b = lh_buf(LK_CKPT_HEADER + LK_CKPT_RANGE_HEAD + LK_CKPT_RANGE_BYTES +
-                             LH_SEAL_TAG + w->manifest.max);
+    struct lh_buf b = lh_buf(LK_CKPT_HEADER_BYTES + LK_CKPT_RANGE_HEAD_BYTES + LK_CKPT_RANGE_BYTES +
+                             LH_SEAL_TAG_BYTES + w->manifest.max);
     lh_err err = write_ranges(w, file, &plain, &b);
     lh_buf_free(&plain);
     lh_buf_free(&b);
@@ -277,7 +277,7 @@ static lh_err write_file(void *arg, struct lh_file *file)
 
 lh_err lk_checkpoint_write(struct lk_checkpoint *c)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     struct writing w = {.c = c};
     size_t most = lk_replica_bytes_max(c->copy.layout);
     LH_ASSERT(c->whole);

@@ -50,7 +50,7 @@ struct lk_checkpoint_info {
     uint8_t cipher;
     bool is_signed, weights;
     uint32_t key_id, shard, shards, ranges;
-    uint8_t job[LH_JOB];
+    uint8_t job[LH_JOB_BYTES];
     struct lh_hash manifest, chain, digest;
     uint64_t epoch, version, bytes; // `bytes`: of the state
     struct lh_public signer;        // valid where is_signed
@@ -125,7 +125,7 @@ LH_MUST lh_err lk_checkpoint_check(const struct lk_checkpoint_conf *conf, const 
 // "<shard, 4 hex>-<version, 16 hex>.ckpt" or .weights; false: no checkpoint has such a name.
 bool lk_checkpoint_name_parse(const char *file, struct lk_checkpoint_name *out);
 LH_MUST lh_err lk_checkpoint_path(const char *dir, const struct lk_checkpoint_name *name,
-                                  char out[LH_PATH_SIZE]);
+                                  char out[LH_PATH_BYTES]);
 // The versions of a shard's checkpoints in conf->dir, ascending; free() them.
 LH_MUST lh_err lk_checkpoint_versions(const struct lk_checkpoint_conf *conf, uint32_t shard,
                                       bool weights, uint64_t **version, size_t *count);

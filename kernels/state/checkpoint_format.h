@@ -11,8 +11,8 @@ static const char LK_CKPT_LABEL[] = "longhaul checkpoint 2";
 enum {
     LK_CKPT_RANGE_BYTES = 4 << 20,    // a range; it is in memory twice while it is written
     LK_CKPT_RANGE_BYTES_1 = 16 << 20, // a range of version 1
-    LK_CKPT_RANGE_HEAD = 8 + 4 + 8 + LH_NONCE,
-    LK_CKPT_HEADER = 164,
+    LK_CKPT_RANGE_HEAD_BYTES = 8 + 4 + 8 + LH_SEAL_NONCE_BYTES,
+    LK_CKPT_HEADER_BYTES = 164,
     LK_CKPT_VERSION = 2,
     LK_CKPT_SIGNED = 1,
     LK_CKPT_WEIGHTS = 2,

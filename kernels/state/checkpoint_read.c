@@ -17,14 +17,14 @@ static const char *suffix(bool weights)
 }
 
 static lh_err path_of(const char *dir, const struct lk_checkpoint_name *name, const char *behind,
-                      char out[LH_PATH_SIZE])
+                      char out[LH_PATH_BYTES])
 {
-    return lh_path(out, LH_PATH_SIZE, dir, "%04x-%016llx.%s%s", name->shard,
+    return lh_path(out, LH_PATH_BYTES, dir, "%04x-%016llx.%s%s", name->shard,
                    (unsigned long long)name->version, suffix(name->weights), behind);
 }
 
 lh_err lk_checkpoint_path(const char *dir, const struct lk_checkpoint_name *name,
-                          char out[LH_PATH_SIZE])
+                          char out[LH_PATH_BYTES])
 {
     return path_of(dir, name, "", out);
 }
@@ -105,7 +105,7 @@ static lh_err read_header(struct lh_cursor *c, const char *path, struct lk_check
     h->shard = lh_get_u32(c);
     h->shards = lh_get_u32(c);
     h->ranges = lh_get_u32(c);
-    lh_get_into(c, h->job, LH_JOB);
+    lh_get_into(c, h->job, LH_JOB_BYTES);
     lh_get_into(c, h->manifest.b, LH_HASH_BYTES);
     h->epoch = lh_get_u64(c);
     h->version = lh_get_u64(c);
@@ -114,7 +114,7 @@ static lh_err read_header(struct lh_cursor *c, const char *path, struct lk_check
     h->bytes = lh_get_u64(c);
     uint32_t crc = lh_get_u32(c);
     LH_ASSERT(!c->failed); // all of it was read
-    if (magic != LK_CKPT_MAGIC || crc != lh_crc32c(0, start, LK_CKPT_HEADER - 4))
+    if (magic != LK_CKPT_MAGIC || crc != lh_crc32c(0, start, LK_CKPT_HEADER_BYTES - 4))
         return lh_fail(LH_ERR_CORRUPT, "%s: not a whole checkpoint", path);
     uint8_t known = h->format == 1 ? 0 : LK_CKPT_SIGNED | LK_CKPT_WEIGHTS;
     if (h->format < 1 || h->format > LK_CKPT_VERSION || flags & ~known)
@@ -133,7 +133,7 @@ static lh_err read_header(struct lh_cursor *c, const char *path, struct lk_check
 static lh_err check_header(const struct lk_checkpoint_info *h, const struct lk_replica *r,
                            const char *path)
 {
-    if (memcmp(h->job, r->job, LH_JOB) != 0)
+    if (memcmp(h->job, r->job, LH_JOB_BYTES) != 0)
         return lh_fail(LH_ERR_CONFIG, "%s: checkpoint of another run", path);
     if (!lh_hash_equal(&h->manifest, &r->manifest))
         return lh_fail(LH_ERR_MANIFEST, "%s: checkpoint of another model", path);
@@ -152,7 +152,7 @@ struct reading {
     struct lh_file *file;
     uint64_t at, size;
     struct lk_checkpoint_info info;
-    uint8_t header[LK_CKPT_HEADER];
+    uint8_t header[LK_CKPT_HEADER_BYTES];
     struct lh_buf b;      // one range
     struct lh_buf hashes; // hashes of all ranges; empty: version 1 has none
 };
@@ -182,8 +182,8 @@ static lh_err read_manifest(struct reading *r, struct lh_public *key,
 {
     const struct lk_checkpoint_info *h = &r->info;
     size_t n = lk_ckpt_manifest_bytes(h->ranges);
-    uint64_t before =
-        LK_CKPT_HEADER + h->bytes + (uint64_t)h->ranges * (LK_CKPT_RANGE_HEAD + LH_SEAL_TAG);
+    uint64_t before = LK_CKPT_HEADER_BYTES + h->bytes +
+                      (uint64_t)h->ranges * (LK_CKPT_RANGE_HEAD_BYTES + LH_SEAL_TAG_BYTES);
     if (h->bytes > r->size || r->size != before + n)
         return lh_fail(LH_ERR_CORRUPT, "%s: checkpoint of the wrong length", r->path);
     LH_TRY(read_at(r, before, n, &r->hashes));
@@ -206,7 +206,7 @@ static lh_err check_signature(const struct reading *r, const struct lh_public *k
                               const uint8_t signature[LH_SIGN_BYTES])
 {
     const struct lh_trusted *trusted = r->conf->trusted;
-    struct lh_span parts[] = {lh_span_str(LK_CKPT_LABEL), lh_span(r->header, LK_CKPT_HEADER),
+    struct lh_span parts[] = {lh_span_str(LK_CKPT_LABEL), lh_span(r->header, LK_CKPT_HEADER_BYTES),
                               lh_buf_span(&r->hashes)};
     char hex[2 * LH_SIGN_PUBLIC_BYTES + 1];
     if (!r->info.is_signed)
@@ -226,12 +226,12 @@ static lh_err open_file(struct reading *r, const struct lk_checkpoint_conf *conf
     struct lh_public key = {{0}};
     uint8_t signature[LH_SIGN_BYTES];
     *r = (struct reading){.conf = conf, .path = path};
-    r->b = lh_buf(LK_CKPT_RANGE_HEAD + LK_CKPT_RANGE_BYTES_1 + LH_SEAL_TAG);
+    r->b = lh_buf(LK_CKPT_RANGE_HEAD_BYTES + LK_CKPT_RANGE_BYTES_1 + LH_SEAL_TAG_BYTES);
     LH_TRY(files->open(conf->env, path, LH_OPEN_READ, &r->file));
     LH_TRY(files->size(r->file, &r->size));
-    LH_TRY(read_next(r, LK_CKPT_HEADER));
-    memcpy(r->header, r->b.data, LK_CKPT_HEADER);
-    struct lh_cursor c = lh_cursor(lh_span(r->header, LK_CKPT_HEADER));
+    LH_TRY(read_next(r, LK_CKPT_HEADER_BYTES));
+    memcpy(r->header, r->b.data, LK_CKPT_HEADER_BYTES);
+    struct lh_cursor c = lh_cursor(lh_span(r->header, LK_CKPT_HEADER_BYTES));
     LH_TRY(read_header(&c, path, &r->info));
     r->hashes = lh_buf(lk_ckpt_manifest_bytes(r->info.ranges));
     if (r->info.format > 1) LH_TRY(read_manifest(r, &key, signature));
@@ -267,8 +267,8 @@ static lh_err read_range(struct reading *r, uint32_t i, uint64_t at, struct rang
     out->n = (uint32_t)(left < most ? left : most);
     out->at = at;
     out->start = r->at;
-    out->b.max = LK_CKPT_RANGE_HEAD + most + LH_SEAL_TAG;
-    r->at += LK_CKPT_RANGE_HEAD + out->n + LH_SEAL_TAG;
+    out->b.max = LK_CKPT_RANGE_HEAD_BYTES + most + LH_SEAL_TAG_BYTES;
+    r->at += LK_CKPT_RANGE_HEAD_BYTES + out->n + LH_SEAL_TAG_BYTES;
     return read_at(r, out->start, (size_t)(r->at - out->start), &out->b);
 }
 
@@ -301,11 +301,12 @@ static lh_err open_range(const struct range *g)
 {
     const struct lk_checkpoint_info *h = &g->of->info;
     struct lh_seal_context context = lk_ckpt_context(h->shard, h->version);
-    const uint8_t *nonce = g->b.data + LK_CKPT_RANGE_HEAD - LH_NONCE;
-    struct lh_span sealed = lh_span(nonce + LH_NONCE, g->b.len - LK_CKPT_RANGE_HEAD);
+    const uint8_t *nonce = g->b.data + LK_CKPT_RANGE_HEAD_BYTES - LH_SEAL_NONCE_BYTES;
+    struct lh_span sealed =
+        lh_span(nonce + LH_SEAL_NONCE_BYTES, g->b.len - LK_CKPT_RANGE_HEAD_BYTES);
     LH_TRY(check_head(g));
-    return lh_open(g->of->conf->keys, h->cipher, h->key_id, &context,
-                   lh_span(g->of->header, LK_CKPT_HEADER), nonce, sealed, g->out);
+    return lh_unseal(g->of->conf->keys, h->cipher, h->key_id, &context,
+                     lh_span(g->of->header, LK_CKPT_HEADER_BYTES), nonce, sealed, g->out);
 }
 
 // Its seal and, of the whole, the digest tell of all damage; its hash, a second for 1 GB, is for
@@ -462,7 +463,7 @@ static lh_err load_newest(const struct lk_checkpoint_conf *conf, struct lk_repli
 {
     while (count) {
         struct lk_checkpoint_name name = {r->ledger.shard, version[--count], false};
-        char path[LH_PATH_SIZE];
+        char path[LH_PATH_BYTES];
         LH_TRY(lk_checkpoint_path(conf->dir, &name, path));
         lh_err err = lk_checkpoint_read(conf, path, r);
         if (!err || err == LH_ERR_KILLED || err == LH_ERR_CONFIG || err == LH_ERR_MANIFEST ||
@@ -492,7 +493,7 @@ lh_err lk_checkpoint_list(const struct lk_checkpoint_conf *conf, const struct lk
     lh_err err = LH_OK;
     LH_TRY(lk_checkpoint_versions(conf, r->ledger.shard, false, &version, &count));
     for (size_t i = 0; i < count && err != LH_ERR_KILLED; i++) {
-        char path[LH_PATH_SIZE];
+        char path[LH_PATH_BYTES];
         struct lk_checkpoint_name name = {r->ledger.shard, version[i], false};
         struct lk_checkpoint_info h;
         err = lk_checkpoint_path(conf->dir, &name, path);
@@ -509,7 +510,7 @@ static lh_err remove_files(const struct lk_checkpoint_conf *conf, uint32_t shard
                            const uint64_t *version, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        char path[LH_PATH_SIZE];
+        char path[LH_PATH_BYTES];
         struct lk_checkpoint_name name = {shard, version[i], weights};
         LH_TRY(lk_checkpoint_path(conf->dir, &name, path));
         LH_TRY(conf->env->ops->files->remove(conf->env, path));
@@ -558,7 +559,7 @@ static lh_err clean(const struct lk_checkpoint_conf *conf, uint32_t shard, bool 
     lh_err err = LH_OK;
     LH_TRY(find(conf, &f, &version, &count));
     for (size_t i = 0; i < count && !err; i++) {
-        char path[LH_PATH_SIZE];
+        char path[LH_PATH_BYTES];
         struct lk_checkpoint_name name = {shard, version[i], weights};
         err = path_of(conf->dir, &name, UNFINISHED, path);
         if (!err) err = conf->env->ops->files->remove(conf->env, path);

@@ -8,7 +8,7 @@
 
 enum { DIGEST_RANGE = 4 << 20 };
 
-lh_err lk_replica_create(struct lk_replica *r, const uint8_t job[LH_JOB],
+lh_err lk_replica_create(struct lk_replica *r, const uint8_t job[LH_JOB_BYTES],
                          const struct lh_manifest *m, uint32_t shard, struct lh_keyring *keys)
 {
     memset(r, 0, sizeof *r);
@@ -16,7 +16,7 @@ lh_err lk_replica_create(struct lk_replica *r, const uint8_t job[LH_JOB],
     r->keys = keys;
     r->manifest = m->hash;
     r->plain = lh_buf(LH_FRAME_BYTES_MAX);
-    memcpy(r->job, job, LH_JOB);
+    memcpy(r->job, job, LH_JOB_BYTES);
     r->theta = lh_zeros(r->layout->values, sizeof *r->theta);
     if (!r->theta) return LH_ERR_NO_MEMORY;
     return lh_ledger_create(&r->ledger, job, &m->hash, shard, m->shards);
@@ -43,7 +43,7 @@ lh_err lk_frame_codec(const struct lh_frame *f, struct lk_codec *out)
 // The parts of a frame's header that this replica can check: whose it is and what it is about.
 static lh_err check_head(const struct lk_replica *r, const struct lh_frame *f)
 {
-    if (memcmp(f->job, r->job, LH_JOB) != 0)
+    if (memcmp(f->job, r->job, LH_JOB_BYTES) != 0)
         return lh_fail(LH_ERR_INVALID, "frame of another job; check run.name on both sides");
     if (!lh_hash_equal(&f->manifest, &r->manifest))
         return lh_fail(LH_ERR_MANIFEST, "frame made for another model's manifest; give servers and "
@@ -70,8 +70,8 @@ lh_err lk_replica_open_into(const struct lk_replica *r, struct lh_span frame, st
     if (!lh_buf_grow(plain, f.plain_bytes) && f.plain_bytes) return lh_buf_err(plain);
     struct lh_seal_context context = {f.worker, f.incarnation.number, f.incarnation.random, f.shard,
                                       LH_SEAL_FRAME};
-    LH_TRY(lh_open(r->keys, f.cipher, f.key_id, &context, parts.head, f.nonce, parts.sealed,
-                   plain->data));
+    LH_TRY(lh_unseal(r->keys, f.cipher, f.key_id, &context, parts.head, f.nonce, parts.sealed,
+                     plain->data));
     *opened = true;
     LH_TRY(check_head(r, &f));
     LH_TRY(lk_frame_codec(&f, &codec));

@@ -19,11 +19,11 @@ struct lk_replica {
     float *theta;                         // layout->values of them
     struct lk_outer outer;                // the optimizer that the log's plan names, its state
     struct lh_buf plain;                  // scratch of the last opened payload
-    uint8_t job[LH_JOB];
+    uint8_t job[LH_JOB_BYTES];
     struct lh_hash manifest;
 };
 
-LH_MUST lh_err lk_replica_create(struct lk_replica *r, const uint8_t job[LH_JOB],
+LH_MUST lh_err lk_replica_create(struct lk_replica *r, const uint8_t job[LH_JOB_BYTES],
                                  const struct lh_manifest *m, uint32_t shard,
                                  struct lh_keyring *keys);
 void lk_replica_free(struct lk_replica *r);

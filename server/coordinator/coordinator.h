@@ -71,7 +71,7 @@ enum { PS_ATTEMPTS = 16, PS_DRAINED_REGIONS_MAX = 64 };
 
 struct ps_co_worker {
     uint64_t id;
-    char region[LH_NAME_SIZE], name[LH_NAME_SIZE];
+    char region[LH_NAME_BYTES], name[LH_NAME_BYTES];
     uint32_t granted;
     uint64_t attempt[PS_ATTEMPTS]; // fresh joins that were granted, the newest first
     uint64_t incarnation;          // as last seen
@@ -96,7 +96,7 @@ struct ps_co_worker {
 struct ps_co_standby { // as it last reported
     uint64_t identity;
     uint64_t begun; // it opens no epoch up to that one
-    char name[LH_NAME_SIZE], region[LH_NAME_SIZE];
+    char name[LH_NAME_BYTES], region[LH_NAME_BYTES];
     struct lh_trip trip;
     struct lh_point head; // it confirmed no more than that, as far as is known
     int64_t heard_ns;
@@ -106,7 +106,7 @@ enum { PS_CO_STANDBYS = 4 };                         // of a shard, the last one
 enum { CO_FREE = 0 };                                // else the worker's place + 1
 enum ps_co_begun { CO_WAITS, CO_BEGUN, CO_CLAIMED }; // a leased unit, as its holder said last
 struct ps_co_shard {
-    char address[LH_ADDRESS_SIZE];
+    char address[LH_ADDRESS_BYTES];
     uint64_t process, heard_of; // of its server: its life, and the id of its certificate
     struct lh_point head;       // as `process` last reported it
     struct lh_point stable;
@@ -115,13 +115,13 @@ struct ps_co_shard {
     uint64_t token;                                        // of the last one
     uint64_t owner, standby, changes, least, server, gone; // insync.c
     int64_t heard_ns;                                      // when its server last was
-    char name[LH_NAME_SIZE], region[LH_NAME_SIZE];         // of that; "": not heard of in this life
+    char name[LH_NAME_BYTES], region[LH_NAME_BYTES];       // of that; "": not heard of in this life
     struct lh_trip trip, stored_trip;                      // as it said last; as the store has it
     uint64_t heard_after; // and how many of our pauses there had been by then
     // The standby in sync that can't take over, since another shard of its server needs its owner;
     // 0: none. Its state is given at that address.
     uint64_t held_by;
-    char held_at[LH_ADDRESS_SIZE];
+    char held_at[LH_ADDRESS_BYTES];
     struct ps_co_standby standing[PS_CO_STANDBYS];
     struct lh_move move; // the last that was reserved; target 0: it is over (move.c)
     bool unwanted;       // its target is asked to refuse it
@@ -142,7 +142,7 @@ struct ps_co_status {      // status.json's. Empty: there is none
 
 struct ps_coordinator {
     struct ps_co_conf conf;
-    char address[LH_ADDRESS_SIZE];
+    char address[LH_ADDRESS_BYTES];
     struct ps_store *store;
     struct ps_co_worker worker[LH_WORKERS_MAX];
     uint32_t workers;
@@ -161,7 +161,7 @@ struct ps_coordinator {
     uint64_t speaker; // whose silence ended with the request that is being handled; 0: nobody's
     uint64_t timer, listen_timer;
     int64_t listen_ns; // the listener looks so often
-    char drained_region[PS_DRAINED_REGIONS_MAX][LH_NAME_SIZE];
+    char drained_region[PS_DRAINED_REGIONS_MAX][LH_NAME_BYTES];
     uint32_t drained_regions;
     bool draining, ending; // the whole run, by an operator: to stand still; to end here
     bool stopped;

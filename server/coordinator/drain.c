@@ -55,7 +55,7 @@ static void load_region(void *arg, const char *key, struct lh_span value)
     (void)value;
     struct ps_coordinator *c = arg;
     const char *region = key + strlen("drain/region/");
-    if (c->drained_regions == PS_DRAINED_REGIONS_MAX || strlen(region) >= LH_NAME_SIZE) return;
+    if (c->drained_regions == PS_DRAINED_REGIONS_MAX || strlen(region) >= LH_NAME_BYTES) return;
     memcpy(c->drained_region[c->drained_regions++], region, strlen(region) + 1);
 }
 
@@ -98,7 +98,7 @@ static LH_MUST lh_err drain_run(struct ps_coordinator *c, bool end, bool undo)
 
 static LH_MUST lh_err drain_region(struct ps_coordinator *c, const char *region, bool undo)
 {
-    char key[32 + LH_NAME_SIZE];
+    char key[32 + LH_NAME_BYTES];
     bool known = false;
     for (uint32_t i = 0; i < c->workers; i++) known |= !strcmp(c->worker[i].region, region);
     uint32_t place = ps_co_drained_place(c, region);
@@ -110,10 +110,10 @@ static LH_MUST lh_err drain_region(struct ps_coordinator *c, const char *region,
                        PS_DRAINED_REGIONS_MAX);
     snprintf(key, sizeof key, "drain/region/%s", region);
     LH_TRY(mark(c, key, 0, undo));
-    if (!undo && !drained) // shorter than LH_NAME_SIZE, as a worker's own
+    if (!undo && !drained) // shorter than LH_NAME_BYTES, as a worker's own
         memcpy(c->drained_region[c->drained_regions++], region, strlen(region) + 1);
     if (undo && drained)
-        memcpy(c->drained_region[place], c->drained_region[--c->drained_regions], LH_NAME_SIZE);
+        memcpy(c->drained_region[place], c->drained_region[--c->drained_regions], LH_NAME_BYTES);
     return LH_OK;
 }
 

@@ -199,7 +199,7 @@ static lh_err check_epoch(struct ps_coordinator *c, const Longhaul__V1__EpochReq
     if (!m->wire) return lh_fail(LH_ERR_VERSION, "an epoch's request without wire versions");
     LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
     LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
-    if (m->shard >= c->conf.manifest->shards || strlen(m->address) >= LH_ADDRESS_SIZE)
+    if (m->shard >= c->conf.manifest->shards || strlen(m->address) >= LH_ADDRESS_BYTES)
         return lh_fail(LH_ERR_MALFORMED, "an epoch of a shard that does not exist");
     if (m->open && (m->open->chain.len != LH_HASH_BYTES || !m->open->epoch))
         return lh_fail(LH_ERR_MALFORMED, "an epoch without the history that it begins from");

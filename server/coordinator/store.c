@@ -26,7 +26,7 @@ struct before {
 // the loop's.
 struct ps_store {
     struct lh_env *env;
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     struct lh_file *lock, *file;
     struct pair *pair; // ascending by key
     size_t pairs, pairs_room, live_bytes;
@@ -309,7 +309,7 @@ static LH_MUST lh_err write_again(struct ps_store *s, struct lh_span bytes, cons
 // The lock is a file of its own: the store's file is replaced again and again.
 static LH_MUST lh_err take_lock(struct ps_store *s, const char *dir)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     LH_TRY(lh_path(path, sizeof path, dir, "store.lock"));
     return s->env->ops->files->open(s->env, path, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_LOCK,
                                     &s->lock);

@@ -26,7 +26,7 @@ enum {
     SNAPSHOTS_OF_A_PEER = 3 * LH_SNAPSHOT_RANGES,
     // The first bytes of a record, with all of the frame's head: they tell whether its payload is
     // to be sent.
-    FRAME_START = LH_RECORD_HEADER + LH_FRAME_HEADER + 8 * LH_CLAIMS_MAX,
+    FRAME_START = LH_RECORD_HEADER_BYTES + LH_FRAME_HEADER_BYTES + 8 * LH_CLAIMS_MAX,
 };
 
 struct held {
@@ -81,14 +81,14 @@ static bool holds(const struct ps_follower *f, const struct lh_frame *frame)
 // The tag of a record's frame: the last bytes of what was read of it, or of what was not.
 static lh_err read_tag(struct ps_follower *f, struct lh_buf *out)
 {
-    size_t at = f->place.bytes - LH_SEAL_TAG;
+    size_t at = f->place.bytes - LH_SEAL_TAG_BYTES;
     if (f->end == f->place.bytes) {
-        lh_put(out, f->bytes->data + at, LH_SEAL_TAG);
+        lh_put(out, f->bytes->data + at, LH_SEAL_TAG_BYTES);
         return LH_OK;
     }
     struct lh_blob *tag;
-    LH_TRY(ps_wal_read(f->server->wal, f->place, at, LH_SEAL_TAG, &tag));
-    lh_put(out, tag->data, LH_SEAL_TAG);
+    LH_TRY(ps_wal_read(f->server->wal, f->place, at, LH_SEAL_TAG_BYTES, &tag));
+    lh_put(out, tag->data, LH_SEAL_TAG_BYTES);
     lh_blob_release(tag);
     return LH_OK;
 }
@@ -97,7 +97,7 @@ static lh_err make_elided(struct ps_follower *f, struct lh_record *r, size_t hea
                           struct lh_blob **small)
 {
     struct lh_buf stub = lh_buf(LH_SMALL_BYTES), out = lh_buf(LH_SMALL_BYTES);
-    lh_put(&stub, f->bytes->data + LH_RECORD_HEADER, head);
+    lh_put(&stub, f->bytes->data + LH_RECORD_HEADER_BYTES, head);
     lh_err err = read_tag(f, &stub);
     r->flags = LH_RECORD_ELIDED;
     r->body = lh_buf_span(&stub);
@@ -121,8 +121,8 @@ static lh_err elide(struct ps_follower *f)
     struct lh_span read = lh_span(f->bytes->data, f->end);
     LH_TRY(lh_record_parse_header(read, &r, &body));
     if (r.kind != LH_ADMIT || !f->held_count) return LH_OK;
-    LH_TRY(lh_frame_parse_head(lh_span(read.data + LH_RECORD_HEADER, read.len - LH_RECORD_HEADER),
-                               &frame));
+    LH_TRY(lh_frame_parse_head(
+        lh_span(read.data + LH_RECORD_HEADER_BYTES, read.len - LH_RECORD_HEADER_BYTES), &frame));
     if (!holds(f, &frame)) return LH_OK;
     LH_TRY(make_elided(f, &r, lh_frame_head_bytes(&frame), &small));
     lh_blob_release(f->frame);
@@ -139,10 +139,10 @@ static lh_err next_bytes(struct ps_follower *f)
 {
     size_t left = f->place.bytes - f->taken, n = left < LH_PART_BYTES ? left : LH_PART_BYTES;
     f->at = 0;
-    if (f->frame && f->taken >= LH_RECORD_HEADER) {
+    if (f->frame && f->taken >= LH_RECORD_HEADER_BYTES) {
         f->bytes = f->frame;
         f->frame = NULL;
-        f->at = f->taken - LH_RECORD_HEADER;
+        f->at = f->taken - LH_RECORD_HEADER_BYTES;
         f->end = f->bytes->len;
         f->taken = f->place.bytes;
         return LH_OK;

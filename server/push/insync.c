@@ -322,7 +322,7 @@ static const char NOTE[] = "acknowledges with a standby\n";
 // be of before that standby.
 lh_err ps_insync_start(struct ps_server *s, bool noted)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     struct lh_buf b = lh_buf(64);
     if (!s->conf.coordinator[0]) return LH_OK;
     LH_TRY(lh_path(path, sizeof path, s->conf.dir, "replicated"));

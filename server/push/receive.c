@@ -57,7 +57,7 @@ static void reply_hello(struct ps_item *i)
         out.last_incarnation = row->last.number;
         out.last_step = row->last_step;
         out.last_digest.data = (uint8_t *)row->last_digest.b;
-        out.last_digest.len = row->last.number ? LH_DIGEST : 0;
+        out.last_digest.len = row->last.number ? LH_DIGEST_BYTES : 0;
         out.last_admitted = row->last.number && !row->last_reason;
         out.last_version = row->last_version;
     }
@@ -202,7 +202,7 @@ static void answer_push(struct ps_push *p, const struct ps_item *item)
     out.incarnation = item->head.incarnation.number;
     out.step = item->head.step;
     out.digest.data = (uint8_t *)item->digest.b;
-    out.digest.len = LH_DIGEST;
+    out.digest.len = LH_DIGEST_BYTES;
     if (item->appended) {
         out.version = item->record.version;
         out.admitted = item->record.kind == LH_ADMIT;
@@ -280,13 +280,15 @@ static lh_err begin(struct ps_push *p, const Longhaul__V1__PushHead *m)
     p->shard = ps_server_shard(s, m->shard);
     if (!p->shard)
         return lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", m->shard);
-    size_t most = LH_FRAME_HEADER + 8 * LH_CLAIMS_MAX + LH_SEAL_TAG +
+    size_t most = LH_FRAME_HEADER_BYTES + 8 * LH_CLAIMS_MAX + LH_SEAL_TAG_BYTES +
                   lk_payload_most(p->shard->replica.layout);
-    if (m->frame_bytes > most || m->frame_bytes < LH_FRAME_HEADER + LH_SEAL_TAG)
+    if (m->frame_bytes > most || m->frame_bytes < LH_FRAME_HEADER_BYTES + LH_SEAL_TAG_BYTES)
         return lh_fail(LH_ERR_TOO_LARGE, "a frame of %llu bytes; this shard takes %d to %zu",
-                       (unsigned long long)m->frame_bytes, LH_FRAME_HEADER + LH_SEAL_TAG, most);
-    if (m->digest.len != LH_DIGEST) return lh_fail(LH_ERR_MALFORMED, "a push without its digest");
-    memcpy(p->digest.b, m->digest.data, LH_DIGEST);
+                       (unsigned long long)m->frame_bytes,
+                       LH_FRAME_HEADER_BYTES + LH_SEAL_TAG_BYTES, most);
+    if (m->digest.len != LH_DIGEST_BYTES)
+        return lh_fail(LH_ERR_MALFORMED, "a push without its digest");
+    memcpy(p->digest.b, m->digest.data, LH_DIGEST_BYTES);
     p->bytes = m->frame_bytes;
     resume(p, m->frame_bytes);
     lh_logf(s->conf.log, LH_DEBUG, "push.begun", "shard %u: %llu bytes", p->shard->id,

@@ -73,7 +73,7 @@ void ps_snapshot_end(struct ps_giving *g)
 // unsealed, the `range`th of `ranges` shares. The first one is never empty.
 static lh_err choose_range(struct ps_giving *g, const Longhaul__V1__SnapshotRequest *m)
 {
-    uint64_t bytes = g->shard->snapshot.bytes, each = m->challenge.len ? LH_STATE_PIECE : 1;
+    uint64_t bytes = g->shard->snapshot.bytes, each = m->challenge.len ? LH_STATE_PIECE_BYTES : 1;
     uint64_t ranges = m->ranges ? m->ranges : 1, count = (bytes + each - 1) / each;
     if (ranges > LH_SNAPSHOT_RANGES || m->range >= ranges)
         return lh_fail(LH_ERR_MALFORMED, "range %u of %u of a snapshot", m->range, m->ranges);
@@ -196,7 +196,8 @@ lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out, size_t *at, s
 {
     const struct ps_snapshot *from = &g->shard->snapshot;
     uint64_t left = g->until - g->at;
-    size_t most = g->sealed ? LH_STATE_PIECE : LH_PART_BYTES, n = left < most ? (size_t)left : most;
+    size_t most = g->sealed ? LH_STATE_PIECE_BYTES : LH_PART_BYTES,
+           n = left < most ? (size_t)left : most;
     *out = NULL;
     if (!n || next_lent(g, out, at, end)) return LH_OK;
     if (from->lost) return lh_fail(LH_ERR_BUSY, "no memory for this snapshot any more; try again");
@@ -279,5 +280,5 @@ lh_err ps_state_open(struct lh_state_seal *seal, const struct lh_msg *msg, size_
     size_t n = lh_state_seal_next(seal);
     uint8_t *to = lh_buf_grow(out, n);
     if (!to && n) return lh_buf_err(out);
-    return lh_state_open_piece(seal, msg, at, to);
+    return lh_state_unseal_piece(seal, msg, at, to);
 }

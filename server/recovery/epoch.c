@@ -16,7 +16,7 @@ static const struct lh_numbers EPOCH = {.magic = 0x5045484c, // "LHEP"
 lh_err ps_epoch_read(struct lh_env *env, const char *dir, uint32_t shard, uint64_t *epoch,
                      uint64_t *token)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     uint64_t number[2];
     LH_TRY(lh_path(path, sizeof path, dir, "epoch-%04x", shard));
     LH_TRY(lh_numbers_load(env, &EPOCH, path, number));
@@ -28,7 +28,7 @@ lh_err ps_epoch_read(struct lh_env *env, const char *dir, uint32_t shard, uint64
 lh_err ps_epoch_write(struct lh_env *env, const char *dir, uint32_t shard, uint64_t epoch,
                       uint64_t token)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     LH_TRY(lh_path(path, sizeof path, dir, "epoch-%04x", shard));
     return lh_numbers_store(env, &EPOCH, path, (uint64_t[]){epoch, token});
 }

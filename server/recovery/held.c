@@ -49,7 +49,7 @@ static lh_err begin(struct ps_held *h, const Longhaul__V1__PartHead *head)
     LH_TRY(ps_state_asked(s->server, s->id, h->sealed, "the standby"));
     if (h->sealed && s->server->conf.unsealed_states)
         return lh_fail(LH_ERR_MALFORMED, "a sealed state where none was asked for");
-    if (h->sealed) LH_TRY(lh_state_open_begin(&h->seal, head->seal, head->total));
+    if (h->sealed) LH_TRY(lh_state_unseal_begin(&h->seal, head->seal, head->total));
     return head->total ? lh_buf_reserve(&h->bytes, (size_t)head->total) : LH_OK;
 }
 
@@ -163,7 +163,7 @@ static lh_err ask(struct ps_held *h)
     struct ps_server *s = shard->server;
     struct lh_transport *t = s->conf.transport;
     Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
-    uint8_t challenge[LH_STATE_RANDOM];
+    uint8_t challenge[LH_STATE_RANDOM_BYTES];
     m.shard = shard->id;
     m.standby = h->standby;
     lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);

@@ -15,14 +15,14 @@ static const struct lh_numbers IDENTITY = {.magic = 0x4253484c, // "LHSB"
                                            .remedy =
                                                "remove it, and this directory is a new standby's"};
 
-static lh_err identity_path(struct ps_server *s, char out[LH_PATH_SIZE])
+static lh_err identity_path(struct ps_server *s, char out[LH_PATH_BYTES])
 {
-    return lh_path(out, LH_PATH_SIZE, s->conf.dir, "standby");
+    return lh_path(out, LH_PATH_BYTES, s->conf.dir, "standby");
 }
 
 lh_err ps_identity_renew(struct ps_server *s)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     uint64_t old = s->standby.identity, fresh = lh_random_u64(s->conf.env) | 1;
     uint64_t identity = old ? (old & ~(uint64_t)UINT32_MAX) | (fresh & UINT32_MAX) : fresh;
     LH_TRY(identity_path(s, path));
@@ -33,7 +33,7 @@ lh_err ps_identity_renew(struct ps_server *s)
 
 lh_err ps_identity_torn(struct ps_server *s)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     uint64_t number[2];
     if (!s->conf.standby) return LH_OK;
     LH_TRY(identity_path(s, path));
@@ -45,7 +45,7 @@ lh_err ps_identity_torn(struct ps_server *s)
 
 lh_err ps_identity_load(struct ps_server *s)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     uint64_t number[2] = {0};
     LH_TRY(identity_path(s, path));
     lh_err err = lh_numbers_load(s->conf.env, &IDENTITY, path, number);

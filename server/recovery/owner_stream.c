@@ -26,7 +26,7 @@ static const int64_t LOOK_AGAIN = 20 * LH_MS;
 
 struct ps_owner_stream { // follows the owner of one shard
     struct ps_shard *shard;
-    char address[LH_ADDRESS_SIZE]; // the owner's
+    char address[LH_ADDRESS_BYTES]; // the owner's
     struct lh_link *link;
     struct lh_call *call; // NULL: not connected
     bool snapshot, need_snapshot, whole;
@@ -155,7 +155,7 @@ static lh_err begin_snapshot(struct ps_owner_stream *c, const Longhaul__V1__Part
     LH_TRY(ps_state_asked(c->shard->server, c->shard->id, c->sealed, "the owner"));
     if (c->sealed && c->shard->server->conf.unsealed_states)
         return lh_fail(LH_ERR_MALFORMED, "a sealed snapshot where none was asked for");
-    if (c->sealed) LH_TRY(lh_state_open_begin(&c->seal, head->seal, head->total));
+    if (c->sealed) LH_TRY(lh_state_unseal_begin(&c->seal, head->seal, head->total));
     if (c->sealed) LH_TRY(check_age(c, c->seal.epoch, c->seal.version, &c->seal.chain));
     return head->total ? lh_buf_reserve(&c->bytes, (size_t)head->total) : LH_OK;
 }
@@ -256,7 +256,7 @@ static lh_err ask_snapshot(struct ps_owner_stream *c)
     lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
     c->snapshot = true;
     c->begun = c->sealed = false;
-    uint8_t challenge[LH_STATE_RANDOM];
+    uint8_t challenge[LH_STATE_RANDOM_BYTES];
     if (!s->conf.unsealed_states) {
         lh_random(s->conf.env, challenge, sizeof challenge);
         LH_TRY(lh_state_seal_init(&c->seal, LH_SEAL_SNAPSHOT, s->conf.keys, s->conf.job,

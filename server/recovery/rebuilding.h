@@ -32,7 +32,7 @@ struct ps_rebuild {
     uint64_t epoch, token; // the last one
     uint64_t standby;      // the standby in sync with the owner, as far as is known; else 0
     // The address where it gives its state, since it can't take over; else "".
-    char held_at[LH_ADDRESS_SIZE];
+    char held_at[LH_ADDRESS_BYTES];
     struct lh_point *begun;
     size_t begun_count;
     struct lh_point stable, head;
@@ -45,8 +45,8 @@ struct ps_rebuild {
     uint32_t offer_count;
     struct lh_point wanted; // version and epoch 0: nothing
     uint64_t wanted_of;
-    uint8_t challenge[LH_STATE_RANDOM]; // the last answer's that named `wanted`: its bytes are
-                                        // bound to it
+    uint8_t challenge[LH_STATE_RANDOM_BYTES]; // the last answer's that named `wanted`: its bytes
+                                              // are bound to it
     bool chosen; // the replica holds what is to be served; fetched: from a follower
     bool fetched;
     struct ps_restore *restore;

@@ -141,7 +141,7 @@ static const struct lh_numbers PROCESS = {.magic = 0x5250484c, // "LHPR"
 
 static lh_err load_process(struct ps_server *s)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     LH_TRY(lh_path(path, sizeof path, s->conf.dir, "process"));
     lh_err err = lh_numbers_load(s->conf.env, &PROCESS, path, &s->former);
     return err == LH_ERR_NOT_FOUND ? LH_OK : err;
@@ -151,7 +151,7 @@ static lh_err load_process(struct ps_server *s)
 // and begins a new epoch.
 static lh_err store_process(struct ps_server *s)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     if (!s->conf.coordinator[0] || s->former == s->process) return LH_OK;
     LH_TRY(lh_path(path, sizeof path, s->conf.dir, "process"));
     lh_err err = lh_numbers_store(s->conf.env, &PROCESS, path, &s->process);
@@ -244,7 +244,7 @@ static lh_err open_log(struct ps_server *s, bool *torn)
                               .segment_bytes = s->conf.segment_bytes,
                               .reserve = ps_disk_full_reserve(s),
                               .scanned = scanned};
-    memcpy(wal.job, s->conf.job, LH_JOB);
+    memcpy(wal.job, s->conf.job, LH_JOB_BYTES);
     return ps_wal_open(&wal, replay, s, torn, &s->wal);
 }
 
@@ -268,7 +268,7 @@ static lh_err set_checkpoints_aside(struct ps_shard *shard)
 {
     struct ps_server *s = shard->server;
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
-    char from[LH_PATH_SIZE], to[LH_PATH_SIZE];
+    char from[LH_PATH_BYTES], to[LH_PATH_BYTES];
     uint64_t *version;
     size_t count;
     if (shard->passed) return LH_OK;

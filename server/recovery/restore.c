@@ -174,7 +174,7 @@ static lh_err open_begin(struct ps_restore *r, const struct ps_rebuild *b,
     LH_TRY(lh_state_seal_init(&r->seal, LH_SEAL_RESTORE, conf->keys, conf->job,
                               &conf->manifest->hash, b->shard->id,
                               lh_span(b->challenge, sizeof b->challenge)));
-    LH_TRY(lh_state_open_begin(&r->seal, m->seal, m->total));
+    LH_TRY(lh_state_unseal_begin(&r->seal, m->seal, m->total));
     struct lh_point of = lh_point_of(m->seal->of);
     return same(&of, &b->wanted) ? LH_OK
                                  : lh_fail(LH_ERR_MALFORMED, "sealed is another state than wanted");

@@ -42,15 +42,15 @@ static lh_err list(struct ps_server *s, const char *folder, struct segments *out
     return err;
 }
 
-static lh_err folder_path(const struct ps_server *s, uint64_t number, char out[LH_PATH_SIZE])
+static lh_err folder_path(const struct ps_server *s, uint64_t number, char out[LH_PATH_BYTES])
 {
-    return lh_path(out, LH_PATH_SIZE, s->conf.dir, "damaged-%016" PRIx64, number);
+    return lh_path(out, LH_PATH_BYTES, s->conf.dir, "damaged-%016" PRIx64, number);
 }
 
 // How many folders there are.
 static lh_err count_folders(struct ps_server *s, uint64_t *out)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     struct segments found;
     for (*out = 0;; ++*out) {
         LH_TRY(folder_path(s, *out + 1, path));
@@ -65,7 +65,7 @@ static lh_err move_segments(struct ps_server *s, const char *to)
 {
     const struct lh_files_ops *files = s->conf.env->ops->files;
     struct segments found;
-    char from_path[LH_PATH_SIZE], to_path[LH_PATH_SIZE];
+    char from_path[LH_PATH_BYTES], to_path[LH_PATH_BYTES];
     LH_TRY(list(s, s->wal_dir, &found));
     lh_err err = LH_OK;
     for (size_t i = 0; i < found.count && !err; i++) {
@@ -82,7 +82,7 @@ static lh_err move_segments(struct ps_server *s, const char *to)
 lh_err ps_quarantine_log(struct ps_server *s)
 {
     const struct lh_files_ops *files = s->conf.env->ops->files;
-    char to[LH_PATH_SIZE];
+    char to[LH_PATH_BYTES];
     uint64_t folders;
     LH_TRY(count_folders(s, &folders));
     LH_TRY(folder_path(s, folders + 1, to));
@@ -98,7 +98,7 @@ static lh_err remove_folder(struct ps_server *s, const char *folder)
 {
     const struct lh_files_ops *files = s->conf.env->ops->files;
     struct segments found;
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     LH_TRY(list(s, folder, &found));
     lh_err err = LH_OK;
     for (size_t i = 0; i < found.count && !err; i++) {
@@ -125,7 +125,7 @@ static lh_err remove_damaged(struct ps_server *s, bool *any)
 {
     const struct lh_files_ops *files = s->conf.env->ops->files;
     struct segments found;
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     LH_TRY(list(s, s->checkpoint_dir, &found));
     lh_err err = LH_OK;
     *any = false;
@@ -145,7 +145,7 @@ static lh_err remove_damaged(struct ps_server *s, bool *any)
 
 lh_err ps_quarantine_remove(struct ps_server *s, bool *any)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     uint64_t folders;
     LH_TRY(remove_damaged(s, any));
     LH_TRY(count_folders(s, &folders));

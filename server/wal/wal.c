@@ -10,7 +10,8 @@
 #include "common/base/limits.h"
 #include "server/wal/wal_format.h"
 
-LH_STATIC_ASSERT((PS_SEGMENT_HEADER + PS_ENTRY_HEADER + LH_RECORD_HEADER) % LH_BLOCK ==
+LH_STATIC_ASSERT((PS_SEGMENT_HEADER_BYTES + PS_ENTRY_HEADER_BYTES + LH_RECORD_HEADER_BYTES) %
+                         LH_BLOCK ==
                      LH_BLOB_PHASE,
                  "the first body of a segment goes to the disk from where it is");
 
@@ -22,10 +23,10 @@ static void write_segment_header(const struct ps_wal *w, struct lh_buf *out)
     lh_put_u64(out, w->segment);
     lh_put_u64(out, w->generation);
     lh_put_u64(out, w->segment_first);
-    lh_put(out, w->conf.job, LH_JOB);
+    lh_put(out, w->conf.job, LH_JOB_BYTES);
     lh_put_u64(out, 0);
     lh_put_u32(out, lh_crc32c(0, out->data, out->len));
-    LH_ASSERT(out->err || out->len == PS_SEGMENT_HEADER - 4);
+    LH_ASSERT(out->err || out->len == PS_SEGMENT_HEADER_BYTES - 4);
     lh_put_u32(out, 0);
 }
 
@@ -48,8 +49,8 @@ static lh_err final(lh_err err)
 static lh_err open_segment(struct ps_wal *w, uint64_t size, uint64_t reserve)
 {
     const struct lh_files_ops *files = w->conf.env->ops->files;
-    char path[LH_PATH_SIZE];
-    struct lh_buf header = lh_buf(PS_SEGMENT_HEADER);
+    char path[LH_PATH_BYTES];
+    struct lh_buf header = lh_buf(PS_SEGMENT_HEADER_BYTES);
     struct lh_file *file = NULL;
     lh_err err;
     uint64_t before = w->segment_first;
@@ -69,7 +70,7 @@ static lh_err open_segment(struct ps_wal *w, uint64_t size, uint64_t reserve)
     LH_TRY_TO(out_remove, err, final(files->sync_dir(w->conf.env, w->conf.dir)));
     if (w->file) files->close(w->file);
     w->file = file;
-    w->at = PS_SEGMENT_HEADER;
+    w->at = PS_SEGMENT_HEADER_BYTES;
     w->size = size;
     lh_buf_free(&header);
     return LH_OK;
@@ -89,7 +90,7 @@ out:
 // Opens the next segment, preallocated for at least `need` bytes of entries.
 static lh_err roll(struct ps_wal *w, uint64_t need)
 {
-    uint64_t size = PS_SEGMENT_HEADER + need;
+    uint64_t size = PS_SEGMENT_HEADER_BYTES + need;
     if (size < w->conf.segment_bytes) size = w->conf.segment_bytes;
     return open_segment(w, size, atomic_load(&w->reserve));
 }
@@ -101,7 +102,7 @@ static lh_err first_segment(struct ps_wal *w)
     bool first = !w->segment; // nothing could be cut
     ps_wal_reserve(w, first ? 0 : w->conf.reserve);
     lh_err err = roll(w, 0);
-    if (err == LH_ERR_DISK_FULL && !first) err = open_segment(w, PS_SEGMENT_HEADER, 0);
+    if (err == LH_ERR_DISK_FULL && !first) err = open_segment(w, PS_SEGMENT_HEADER_BYTES, 0);
     ps_wal_reserve(w, w->conf.reserve);
     return err;
 }
@@ -180,8 +181,8 @@ static lh_err add_entry(struct ps_wal *w, uint32_t shard, const struct lh_record
     if (r) lh_record_write_header(r, b);
     p->body_at = b->len;
     if (place)
-        *place = (struct ps_place){0, w->group_bytes + PS_ENTRY_HEADER,
-                                   (uint32_t)(LH_RECORD_HEADER + p->body.len)};
+        *place = (struct ps_place){0, w->group_bytes + PS_ENTRY_HEADER_BYTES,
+                                   (uint32_t)(LH_RECORD_HEADER_BYTES + p->body.len)};
     lh_put_zeros(b, (8 - (b->len - p->start + p->body.len) % 8) % 8);
     p->end = b->len;
     lh_put_u64(b, 0); // the trailer
@@ -244,7 +245,7 @@ static void close_segment(struct ps_wal *w)
 
 static lh_err write_body(struct ps_wal *w, struct lh_span body)
 {
-    const uint64_t head = PS_ENTRY_HEADER + LH_RECORD_HEADER;
+    const uint64_t head = PS_ENTRY_HEADER_BYTES + LH_RECORD_HEADER_BYTES;
     uint64_t need = head + body.len + 7 + PS_ENTRY_TRAILER;
     if (w->at + need > w->size) LH_TRY(roll(w, need));
     lh_err err = w->conf.env->ops->files->write(w->file, w->at + head, body);
@@ -311,7 +312,7 @@ lh_err ps_wal_commit(struct ps_wal *w)
 lh_err ps_wal_commit_small(struct ps_wal *w, uint64_t reserve)
 {
     LH_ASSERT(w->pieces && !w->ahead.len);
-    LH_TRY(open_segment(w, PS_SEGMENT_HEADER + w->group_bytes, reserve));
+    LH_TRY(open_segment(w, PS_SEGMENT_HEADER_BYTES + w->group_bytes, reserve));
     return write_synced(w, false);
 }
 
@@ -354,7 +355,7 @@ static lh_err reader(struct ps_wal *w, uint64_t segment, struct lh_file **out)
         w->reader[slot].file = NULL;
     }
     if (!w->reader[slot].file) {
-        char path[LH_PATH_SIZE];
+        char path[LH_PATH_BYTES];
         ps_wal_segment_path(w, segment, path);
         LH_TRY(
             w->conf.env->ops->files->open(w->conf.env, path, LH_OPEN_READ, &w->reader[slot].file));
@@ -402,7 +403,7 @@ struct ps_segments ps_wal_release(struct ps_wal *w, uint64_t first_segment_neede
 lh_err ps_wal_remove(const struct ps_wal *w, struct ps_segments gone)
 {
     for (uint64_t segment = gone.from; segment < gone.to; segment++) {
-        char path[LH_PATH_SIZE];
+        char path[LH_PATH_BYTES];
         ps_wal_segment_path(w, segment, path);
         lh_err err = w->conf.env->ops->files->remove(w->conf.env, path);
         if (err && err != LH_ERR_NOT_FOUND) return err;

@@ -43,7 +43,7 @@ struct ps_wal_conf {
     uint64_t segment_bytes;
     // Bytes that the start's whole segment has to leave, see ps_wal_reserve(); 0: none.
     uint64_t reserve;
-    uint8_t job[LH_JOB];
+    uint8_t job[LH_JOB_BYTES];
     // After the last replay and before a new segment is opened, which hides that bytes were cut:
     // the place to note it durably. NULL: nobody does. An error stops the start.
     lh_err (*scanned)(void *arg, bool torn);
@@ -70,7 +70,7 @@ struct ps_wal_entry {
 };
 
 struct ps_wal_found {
-    uint8_t job[LH_JOB];
+    uint8_t job[LH_JOB_BYTES];
     uint64_t segments, entries, records;
     uint64_t durable;    // highest position that an entry names
     uint64_t generation; // the newest segment's

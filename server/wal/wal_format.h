@@ -6,7 +6,7 @@
 #include "common/base/limits.h"
 #include "server/wal/wal.h"
 
-enum { PS_SEGMENT_HEADER = 64, PS_ENTRY_HEADER = 40, PS_ENTRY_TRAILER = 8 };
+enum { PS_SEGMENT_HEADER_BYTES = 64, PS_ENTRY_HEADER_BYTES = 40, PS_ENTRY_TRAILER = 8 };
 enum { PS_ENTRY_FOLLOWING = 36 };                    // place of that number in an entry
 static const uint32_t PS_SEGMENT_MAGIC = 0x5357484c; // "LHWS"
 static const uint32_t PS_ENTRY_MAGIC = 0x5257484c;   // "LHWR"
@@ -40,7 +40,7 @@ struct ps_wal {
     } reader[4];
 };
 
-void ps_wal_segment_path(const struct ps_wal *w, uint64_t number, char out[LH_PATH_SIZE]);
+void ps_wal_segment_path(const struct ps_wal *w, uint64_t number, char out[LH_PATH_BYTES]);
 // Reads every segment, replays, makes the survivors durable; sets generation, segment, next,
 // oldest.
 LH_MUST lh_err ps_wal_scan(struct ps_wal *w, ps_wal_replay_fn replay, void *arg, bool *torn);

@@ -21,9 +21,10 @@ struct scan {
     struct lh_buf bytes, ahead; // the segment that is being read, and the next
 };
 
-void ps_wal_segment_path(const struct ps_wal *w, uint64_t number, char out[LH_PATH_SIZE])
+void ps_wal_segment_path(const struct ps_wal *w, uint64_t number, char out[LH_PATH_BYTES])
 {
-    lh_err err = lh_path(out, LH_PATH_SIZE, w->conf.dir, "%016llx.seg", (unsigned long long)number);
+    lh_err err =
+        lh_path(out, LH_PATH_BYTES, w->conf.dir, "%016llx.seg", (unsigned long long)number);
     LH_ASSERT(err == LH_OK); // scan() looked whether paths fit
 }
 
@@ -66,7 +67,7 @@ static bool summed(struct lh_span bytes, size_t at, size_t total)
 static bool parse_entry(struct lh_span bytes, size_t at, bool checked, struct entry *e)
 {
     memset(e, 0, sizeof *e);
-    if (at > bytes.len || bytes.len - at < PS_ENTRY_HEADER + PS_ENTRY_TRAILER) return false;
+    if (at > bytes.len || bytes.len - at < PS_ENTRY_HEADER_BYTES + PS_ENTRY_TRAILER) return false;
     struct lh_cursor c = lh_cursor(lh_span(bytes.data + at, bytes.len - at));
     uint32_t magic = lh_get_u32(&c);
     e->total = lh_get_u32(&c);
@@ -77,14 +78,14 @@ static bool parse_entry(struct lh_span bytes, size_t at, bool checked, struct en
     e->following = lh_get_u32(&c);
     if (e->generation != generation_of(bytes)) return false;
     if (magic != PS_ENTRY_MAGIC || e->total % 8 || e->total > bytes.len - at ||
-        e->total < PS_ENTRY_HEADER + PS_ENTRY_TRAILER)
+        e->total < PS_ENTRY_HEADER_BYTES + PS_ENTRY_TRAILER)
         return false;
     if (!checked && !summed(bytes, at, e->total)) return false;
     if (e->shard == PS_MARK) return true;
     uint32_t body;
-    struct lh_span inside = lh_get(&c, e->total - PS_ENTRY_HEADER - PS_ENTRY_TRAILER);
+    struct lh_span inside = lh_get(&c, e->total - PS_ENTRY_HEADER_BYTES - PS_ENTRY_TRAILER);
     c = lh_cursor(inside); // what is checksummed, not what follows it
-    if (lh_record_parse_header(lh_get(&c, LH_RECORD_HEADER), &e->record, &body)) return false;
+    if (lh_record_parse_header(lh_get(&c, LH_RECORD_HEADER_BYTES), &e->record, &body)) return false;
     e->record.body = lh_get(&c, body);
     return !c.failed;
 }
@@ -151,7 +152,7 @@ static bool any_byte(struct lh_span bytes, size_t at)
 static void look_ahead(struct scan *s, struct lh_span bytes, size_t at, uint64_t sequence)
 {
     struct entry e;
-    for (at += 8; at + PS_ENTRY_HEADER <= bytes.len; at += 8) {
+    for (at += 8; at + PS_ENTRY_HEADER_BYTES <= bytes.len; at += 8) {
         if (memcmp(bytes.data + at, &PS_ENTRY_MAGIC, 4) != 0 || !read_entry(bytes, at, &e))
             continue;
         if (e.sequence > sequence && e.durable > s->durable) s->durable = e.durable;
@@ -184,7 +185,7 @@ static lh_err scan_entries(struct scan *s, size_t i, uint64_t stop)
 {
     struct ps_wal *w = s->w;
     struct lh_span bytes = lh_buf_span(&s->bytes);
-    size_t at = PS_SEGMENT_HEADER, end;
+    size_t at = PS_SEGMENT_HEADER_BYTES, end;
     struct entry e;
     while (w->next != stop && read_group(bytes, at, w->next, stop, &end)) {
         for (; at < end; at += e.total) {
@@ -210,7 +211,7 @@ static lh_err scan_entries(struct scan *s, size_t i, uint64_t stop)
 static lh_err load_segment(struct scan *s, size_t i, struct lh_buf *bytes, uint64_t *first)
 {
     struct lh_env *env = s->w->conf.env;
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     ps_wal_segment_path(s->w, s->number[i], path);
     lh_buf_clear(bytes);
     LH_TRY(lh_file_load(env, path, bytes));
@@ -220,16 +221,17 @@ static lh_err load_segment(struct scan *s, size_t i, struct lh_buf *bytes, uint6
     uint16_t version = lh_get_u16(&c);
     (void)lh_get_u16(&c);
     uint64_t number = lh_get_u64(&c), generation = lh_get_u64(&c), sequence = lh_get_u64(&c);
-    uint8_t job[LH_JOB];
-    lh_get_into(&c, job, LH_JOB);
+    uint8_t job[LH_JOB_BYTES];
+    lh_get_into(&c, job, LH_JOB_BYTES);
     (void)lh_get_u64(&c);
     uint32_t crc = lh_get_u32(&c);
     bool whole = !c.failed && magic == PS_SEGMENT_MAGIC &&
-                 crc == lh_crc32c(0, bytes->data, PS_SEGMENT_HEADER - 8) && number == s->number[i];
+                 crc == lh_crc32c(0, bytes->data, PS_SEGMENT_HEADER_BYTES - 8) &&
+                 number == s->number[i];
     whole &= sequence && sequence <= PS_COUNT_MAX && generation <= PS_COUNT_MAX;
     if (!whole) { // a segment counts from the sync of its header on
         bool newest = i + 1 == s->segments;
-        if (newest && !any_byte(lh_buf_span(bytes), PS_SEGMENT_HEADER)) return LH_OK;
+        if (newest && !any_byte(lh_buf_span(bytes), PS_SEGMENT_HEADER_BYTES)) return LH_OK;
         return lh_fail(LH_ERR_CORRUPT,
                        "%s: its header is damaged; restore this file from a copy, "
                        "or rebuild the server from its followers (rebuild.damaged: followers)",
@@ -237,9 +239,9 @@ static lh_err load_segment(struct scan *s, size_t i, struct lh_buf *bytes, uint6
     }
     if (version != 1)
         return lh_fail(LH_ERR_VERSION, "%s: log of version %u, this build reads 1", path, version);
-    if (!s->job) memcpy(s->found.job, job, LH_JOB);
+    if (!s->job) memcpy(s->found.job, job, LH_JOB_BYTES);
     s->job = s->job ? s->job : s->found.job;
-    if (memcmp(job, s->job, LH_JOB) != 0)
+    if (memcmp(job, s->job, LH_JOB_BYTES) != 0)
         return lh_fail(LH_ERR_CONFIG,
                        "%s: log of another run than this one's (name and domain): a server "
                        "wants a directory of its own (setting dir), a tool the log's run",
@@ -257,7 +259,7 @@ static lh_err write_again(struct scan *s, size_t i, struct lh_file *file)
     const struct lh_files_ops *files = s->w->conf.env->ops->files;
     uint64_t first;
     struct entry e;
-    size_t from = PS_SEGMENT_HEADER, behind;
+    size_t from = PS_SEGMENT_HEADER_BYTES, behind;
     LH_TRY(load_segment(s, i, &s->ahead, &first));
     struct lh_span bytes = lh_buf_span(&s->ahead);
     while (read_entry(bytes, from, &e) && e.sequence <= s->durable) from += e.total;
@@ -265,7 +267,7 @@ static lh_err write_again(struct scan *s, size_t i, struct lh_file *file)
     while (read_entry(bytes, end, &e) && e.sequence < s->w->next &&
            read_group(bytes, end, e.sequence, s->w->next, &behind))
         end = behind;
-    LH_TRY(files->write(file, 0, lh_span(bytes.data, PS_SEGMENT_HEADER)));
+    LH_TRY(files->write(file, 0, lh_span(bytes.data, PS_SEGMENT_HEADER_BYTES)));
     if (end > from) LH_TRY(files->write(file, from, lh_span(bytes.data + from, end - from)));
     // starts that come to nothing, one after another, would fill the disk with what they
     // preallocate
@@ -279,7 +281,7 @@ static lh_err sync_survivors(struct scan *s)
     const struct lh_files_ops *files = s->w->conf.env->ops->files;
     if (LH_BUG("no_resync")) return LH_OK;
     for (size_t i = s->segments > 2 ? s->segments - 2 : 0; i < s->segments; i++) {
-        char path[LH_PATH_SIZE];
+        char path[LH_PATH_BYTES];
         struct lh_file *file;
         ps_wal_segment_path(s->w, s->number[i], path);
         LH_TRY(files->open(s->w->conf.env, path, LH_OPEN_WRITE, &file));
@@ -298,7 +300,7 @@ static lh_err load_or_remove(struct scan *s, size_t i, struct lh_buf *bytes, uin
     if (i >= s->segments) return LH_OK;
     LH_TRY(load_segment(s, i, bytes, first));
     if (*first) return LH_OK;
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     ps_wal_segment_path(s->w, s->number[i], path);
     s->segments = i;
     return s->look ? LH_OK : s->w->conf.env->ops->files->remove(s->w->conf.env, path);
@@ -327,7 +329,7 @@ static lh_err scan(struct scan *s)
     struct lh_env *env = s->w->conf.env;
     s->bytes = lh_buf((size_t)1 << 40);
     s->ahead = lh_buf((size_t)1 << 40);
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     lh_err err;
     LH_TRY_TO(out, err, lh_path(path, sizeof path, s->w->conf.dir, "%016llx.seg", 0ULL));
     LH_TRY_TO(out, err, env->ops->files->list(env, s->w->conf.dir, note_name, s));
@@ -353,8 +355,8 @@ static lh_err replay_entry(void *arg, const struct ps_wal_entry *e)
 {
     const struct replaying *r = arg;
     if (!e->record) return LH_OK;
-    struct ps_place place = {e->segment, e->at + PS_ENTRY_HEADER,
-                             (uint32_t)(LH_RECORD_HEADER + e->record->body.len)};
+    struct ps_place place = {e->segment, e->at + PS_ENTRY_HEADER_BYTES,
+                             (uint32_t)(LH_RECORD_HEADER_BYTES + e->record->body.len)};
     return r->replay(r->arg, e->shard, e->record, place);
 }
 
@@ -378,6 +380,6 @@ lh_err ps_wal_look(struct lh_env *env, const char *dir, const uint8_t *job,
     found->segments = s.segments;
     found->durable = s.durable;
     found->generation = s.generation;
-    if (s.job) memcpy(found->job, s.job, LH_JOB);
+    if (s.job) memcpy(found->job, s.job, LH_JOB_BYTES);
     return err;
 }

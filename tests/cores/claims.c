@@ -103,7 +103,7 @@ static void starts_again(struct rig *r)
     rig_kill_server(r, false);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, 3 * LH_SECOND);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(ledger(r, 0)->epoch, epoch);
 }

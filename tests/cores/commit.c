@@ -63,7 +63,7 @@ static void a_standby_is_struck_out_on_the_disk_or_not_at_all(void **state)
     assert_int_equal(rig_fence(r, 0, 7ull << 32), LH_OK);
     again(r);
     assert_int_equal(row(r)->standby, 0);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
 }
 
 static lh_err ask_epoch(struct rig *r, uint64_t expect, uint64_t epoch, uint64_t token,
@@ -303,7 +303,7 @@ static void a_slow_disk_deposes_nobody(void **state)
         rig_run(r, LH_SECOND);
         assert_int_equal(row(r)->owner, 0);
     }
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     assert_true(r->server->phase == PS_SERVING && r->standby->phase != PS_SERVING);
     rig_kill_server(r, false); // it does see who is gone
     rig_run(r, 30 * LH_SECOND);
@@ -461,7 +461,7 @@ static void a_disk_that_fails_ends_it_without_a_word(void **state)
     assert_false(opened);
     assert_true(lh_fake_failed(r->c.env));
     assert_true(r->coordinator->stopped);
-    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->fatal_count, 1);
 }
 
 int main(void)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "tests/cores/life.h"
+#include "worker/push/outcome.h"
 
 enum { HURT = 1, WHOLE = 0 }; // shards
 
@@ -197,7 +198,7 @@ static void a_refused_one_is_lost_once_its_decision_is_durable(void **state)
     for (; err && tries < 40; tries++) {
         lh_fake_fail_at(l->rig->w[1].env, tries, LH_ERR_DISK_FULL);
         err = wk_entry_decided(s, wk_outbox_undecided(&s->outbox), false);
-        bool decided = s->committed->decided == step;
+        bool decided = s->slot.committed->decided == step;
         assert_int_equal(l->lost, lost + decided);
         if (!err) assert_true(decided);
     }
@@ -207,7 +208,7 @@ static void a_refused_one_is_lost_once_its_decision_is_durable(void **state)
     assert_int_equal(l->lost, lost + 1);
     kill_and_start(l, false);
     s = &l->worker->shard[HURT];
-    assert_int_equal(s->committed->decided, step);
+    assert_int_equal(s->slot.committed->decided, step);
     assert_int_equal(l->lost, lost + 1);
     life_end(l);
 }
@@ -221,7 +222,7 @@ static void its_end_waits_for_room(void **state)
         undecided_and_damaged(l);
         uint32_t lost = l->lost;
         assert_int_equal(rig_start_server(l->rig, false), LH_OK);
-        for (int i = 0; i < 20000 && !l->worker->shard[HURT].session_timer; i++)
+        for (int i = 0; i < 20000 && !l->worker->shard[HURT].session.timer; i++)
             life_run(l, LH_MS / 10);
         lh_fake_fail_at(l->rig->w[1].env, operation, LH_ERR_DISK_FULL);
         for (int i = 0; i < 20000 && l->lost == lost; i++) life_run(l, LH_MS);

@@ -173,15 +173,15 @@ static lh_err ask(struct rig *r, bool wired, uint32_t of, const char *address)
 static void a_request_without_versions_or_of_no_shard_is_refused(void **state)
 {
     struct rig *r = *state;
-    char address[LH_ADDRESS_SIZE + 1];
+    char address[LH_ADDRESS_BYTES + 1];
     memset(address, 'x', sizeof address);
-    address[LH_ADDRESS_SIZE] = 0;
+    address[LH_ADDRESS_BYTES] = 0;
     rig_start_coordinator(r);
     rig_boot_server(r);
     assert_int_equal(ask(r, false, 0, "host:1"), LH_ERR_VERSION);
     assert_int_equal(ask(r, true, 1, "host:1"), LH_ERR_MALFORMED);
     assert_int_equal(ask(r, true, 0, address), LH_ERR_MALFORMED);
-    address[LH_ADDRESS_SIZE - 1] = 0;
+    address[LH_ADDRESS_BYTES - 1] = 0;
     assert_int_equal(ask(r, true, 0, address), LH_OK);
     assert_string_equal(shard(r)->address, address);
 }

@@ -92,7 +92,7 @@ static void until_it_is_told(struct rig *r)
 
 static void the_standby_takes_over(struct rig *r)
 {
-    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->fatal_count, 1);
     assert_true(r->server->phase == PS_STOPPED);
     rig_kill_server(r, false);
     if (!r->standby) assert_int_equal(rig_start_standby(r), LH_OK);
@@ -144,7 +144,7 @@ static void a_standby_that_its_owner_overtook_stops_it_and_gives_nothing_up(void
     (void)begin(r);
     until_it_is_told(r);
     assert_int_equal(rig_start_standby(r), LH_OK);
-    for (int i = 0; i < 5000 && !r->fatals; i++) {
+    for (int i = 0; i < 5000 && !r->fatal_count; i++) {
         rig_run(r, LH_MS);
         assert_int_equal(fenced(r, r->standby), HEAD);
     }
@@ -154,7 +154,7 @@ static void a_standby_that_its_owner_overtook_stops_it_and_gives_nothing_up(void
 // The answer to a standby that follows from `held`, or wants a snapshot instead.
 static lh_err ask(struct rig *r, enum lh_rpc rpc, const struct lh_point *held, uint64_t standby)
 {
-    static const uint8_t challenge[LH_STATE_RANDOM];
+    static const uint8_t challenge[LH_STATE_RANDOM_BYTES];
     Longhaul__V1__FollowRequest f = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
     Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
     Longhaul__V1__Point have = lh_head_point(0, held->epoch, held->version, &held->chain);
@@ -190,13 +190,13 @@ static void while_nobody_knows_who_is_in_sync_a_standby_of_another_history_waits
     const struct lh_ledger *l = ledger(r->server);
     struct lh_point ours = {l->epoch, l->version, l->chain};
     assert_int_equal(ask(r, LH_RPC_FOLLOW, &ours, standby), LH_OK);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     start_coordinator(r);
     for (int i = 0; i < 5000 && !insync(r)->known; i++) rig_run(r, LH_MS);
     assert_int_equal(ask(r, LH_RPC_FOLLOW, &held, standby + 1), LH_ERR_NOT_FOUND); // not that one
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     assert_int_equal(ask(r, LH_RPC_SNAPSHOT, &held, standby), LH_ERR_FENCED);
-    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->fatal_count, 1);
 }
 
 // The copy is of before the first standby, and the settings of today know of none either.

@@ -158,7 +158,7 @@ static void refuse(void *self, struct lh_call *call)
     m.process = l->rig->server->process;
     m.incarnation = e->head.incarnation.number;
     m.step = e->head.step;
-    m.digest = (ProtobufCBinaryData){LH_DIGEST, refusal.entry.digest.b};
+    m.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, refusal.entry.digest.b};
     life_full(l, true);
     assert_int_equal(lh_rpc_send(call, &m.base), LH_OK);
     lh_call_finish(call, LH_OK, NULL);
@@ -175,7 +175,7 @@ static void greet(void *self, struct lh_request *rq, const ProtobufCMessage *mes
     out.incarnation = out.last_incarnation = m->incarnation;
     out.incarnation_random = m->incarnation_random;
     out.last_step = e->head.step;
-    out.last_digest = (ProtobufCBinaryData){LH_DIGEST, (uint8_t *)(uintptr_t)e->digest.b};
+    out.last_digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, (uint8_t *)(uintptr_t)e->digest.b};
     out.epoch = ledger->epoch;
     out.version = ledger->version + 1;
     out.session = true;

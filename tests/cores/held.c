@@ -72,7 +72,7 @@ static void assert_gone_on(struct rig *r, uint64_t epoch)
 {
     rig_run(r, 20 * LH_SECOND);
     assert_true(r->server->phase == PS_SERVING);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     assert_int_equal(fenced(r, 0), ACKNOWLEDGED);
     assert_in_range(fenced(r, 1), ACKNOWLEDGED - 1, ACKNOWLEDGED);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
@@ -211,7 +211,7 @@ static void where_more_is_stable_it_comes_from_followers(void **state)
     rig_run(r, 10 * LH_SECOND);
     assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(fenced(r, 0), ACKNOWLEDGED + 1);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
 }
 
 // A standby that may lack what it confirmed does not say so by giving the rest.
@@ -228,7 +228,7 @@ static void nothing_is_fetched_from_a_directory_of_another_name(void **state)
     }
     assert_false(r->server->phase == PS_SERVING);
     assert_int_equal(ps_co_epoch(row(r, 0)), 1);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
 }
 
 // The standby took over, its former owner stands by for it, and the directory that has the shards
@@ -264,7 +264,7 @@ static void an_owner_without_its_directory_goes_on_with_what_its_standby_holds(v
     assert_int_equal(row(r, 0)->standby, held); // nobody else has what was acknowledged
     rig_run(r, 10 * LH_SECOND);
     assert_true(r->standby->phase == PS_SERVING);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     const struct lh_ledger *l = &r->standby->shard[0]->replica.ledger;
     const struct lh_row *last = lh_ledger_row(l, lh_worker_id(&r->w[0].self));
     assert_non_null(last);
@@ -297,7 +297,7 @@ static void nothing_is_fetched_from_a_damaged_log(void **state)
     start(r);
     rig_run(r, 10 * LH_SECOND);
     assert_false(r->server->phase == PS_SERVING);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     r->standby->log.damaged = false;
     assert_gone_on(r, 2);
 }
@@ -362,7 +362,7 @@ static void an_unsealed_state_is_not_taken_however_large_it_says_it_is(void **st
         assert_false(r->server->phase == PS_SERVING);
         assert_int_equal(ps_co_epoch(row(r, 0)), 1);
     }
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     lh_blob_release(g.state);
 }
 

@@ -94,7 +94,7 @@ static void greet(void *self, struct lh_request *rq, const ProtobufCMessage *mes
     out.incarnation_random = m->incarnation_random;
     out.last_step = w->row > 0 ? m->next : w->row == NONE ? 0 : m->decided - (uint64_t)-w->row;
     struct lh_digest digest = digest_of(l, s, out.last_step);
-    out.last_digest = (ProtobufCBinaryData){LH_DIGEST, digest.b};
+    out.last_digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, digest.b};
     out.last_admitted = true;
     out.epoch = w->but & NO_EPOCH ? 0 : ledger->epoch + (uint64_t)(int64_t)w->epoch;
     out.version = w->but & NO_VERSION ? 0 : ledger->version + (uint64_t)(int64_t)w->version;
@@ -221,7 +221,7 @@ static void number_ahead(void *self, struct lh_request *rq, const ProtobufCMessa
     out.last_incarnation = m->incarnation;
     out.last_step = m->decided;
     struct lh_digest digest = digest_of(l, shard(l), m->decided);
-    out.last_digest = (ProtobufCBinaryData){LH_DIGEST, digest.b};
+    out.last_digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, digest.b};
     out.last_admitted = true;
     out.epoch = ledger->epoch;
     out.version = ledger->version;

@@ -28,14 +28,14 @@ static int ended_with(const struct rig_call *h, lh_err status)
 static void send_part(struct rig *r, uint32_t w, uint64_t process, size_t bytes, size_t n,
                       struct rig_call *h)
 {
-    uint8_t digest[LH_DIGEST] = {1};
+    uint8_t digest[LH_DIGEST_BYTES] = {1};
     Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
     struct lh_blob *b = lh_blob_new(bytes);
     assert_non_null(b);
     head.worker = lh_worker_id(&r->w[w].self);
     head.process = process;
     head.frame_bytes = bytes;
-    head.digest = (ProtobufCBinaryData){LH_DIGEST, digest};
+    head.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, digest};
     assert_int_equal(lh_rpc_send_bulk(h->call, &head.base, b, 0, n), LH_OK);
     lh_blob_release(b);
 }
@@ -75,7 +75,7 @@ static void one_worker_too_many_is_turned_away(void **state)
     l->rows = LH_WORKERS_MAX;
     assert_int_equal(ps_head_settle(s), LH_OK);
     assert_int_equal(rig_fence(r, 0, 1), LH_ERR_TOO_LARGE);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     rig_hello(r, 1, 2, 0, 1); // the worker that was there goes on
 }
 
@@ -340,7 +340,7 @@ static void snapshots_that_nobody_reads_keep_nobody_out(void **state)
     struct deaf flood[3 * LH_SNAPSHOT_RANGES + 1];
     size_t let_in = 0;
     Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
-    uint8_t challenge[LH_STATE_RANDOM] = {0}, bytes[256];
+    uint8_t challenge[LH_STATE_RANDOM_BYTES] = {0}, bytes[256];
     assert_int_equal(rig_start_server(r, true), LH_OK);
     m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);

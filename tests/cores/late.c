@@ -17,7 +17,7 @@ struct push {
 
 static void make_frame(struct rig *r, struct push *p, uint64_t number, uint64_t step)
 {
-    struct lh_buf head = lh_buf(LH_FRAME_HEADER);
+    struct lh_buf head = lh_buf(LH_FRAME_HEADER_BYTES);
     const uint8_t plain[PLAIN] = {0}; // it opens, and is no payload: a refusal is a decision too
     *p = (struct push){.head = {.cipher = LH_CIPHER_XCHACHA20,
                                 .key_id = 1,
@@ -33,8 +33,8 @@ static void make_frame(struct rig *r, struct push *p, uint64_t number, uint64_t 
     struct lh_frame *f = &p->head;
     const struct lh_seal_context context = {f->worker, f->incarnation.number, f->incarnation.random,
                                             f->shard, LH_SEAL_FRAME};
-    memcpy(f->job, r->server->conf.job, LH_JOB);
-    lh_random(r->w[0].env, f->nonce, LH_NONCE);
+    memcpy(f->job, r->server->conf.job, LH_JOB_BYTES);
+    lh_random(r->w[0].env, f->nonce, LH_SEAL_NONCE_BYTES);
     lh_frame_write_head(f, &head);
     p->frame = lh_blob_new(lh_frame_bytes(f));
     assert_true(p->frame && !head.err);
@@ -71,7 +71,7 @@ static void announce(struct rig *r, struct push *p, struct lh_digest digest)
     head.worker = p->head.worker;
     head.process = r->server->process;
     head.frame_bytes = p->frame->len;
-    head.digest = (ProtobufCBinaryData){LH_DIGEST, digest.b};
+    head.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, digest.b};
     rig_call_open(r, 0, LH_RPC_PUSH, &push_ops, &p->call);
     lh_call_read(p->call.call);
     assert_int_equal(lh_rpc_send_bulk(p->call.call, &head.base, p->frame, 0, p->frame->len), LH_OK);
@@ -103,7 +103,7 @@ static bool in_one_group(struct rig *r, struct push *late, struct push *next)
     send(r, next);
     rig_call_wait(r, &late->call);
     rig_call_wait(r, &next->call);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     assert_true(next->answered);
     if (late->answered) { // a group of its own held what was decided before
         assert_int_equal(late->step, late->head.step);

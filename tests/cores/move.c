@@ -85,7 +85,7 @@ static void a_shard_goes_with_all_that_was_acknowledged(void **state)
     assert_int_equal(row(r)->owner, r->standby->standby.identity);
     assert_int_equal(row(r)->move.target, 0);
     assert_string_equal(row(r)->address, r->t.address);
-    assert_int_equal(r->fatals, 1); // the former owner was told, and stopped
+    assert_int_equal(r->fatal_count, 1); // the former owner was told, and stopped
     assert_true(r->server->phase == PS_STOPPED);
 }
 
@@ -109,7 +109,7 @@ static void the_coordinator_may_be_away_once_it_has_told_the_owner(void **state)
     run(r, 5 * LH_SECOND);
     assert_int_equal(row(r)->owner, r->standby->standby.identity);
     assert_int_equal(ps_co_epoch(row(r)), 2);
-    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->fatal_count, 1);
 }
 
 static void a_target_that_dies_before_it_has_the_record_is_waited_for(void **state)
@@ -130,7 +130,7 @@ static void a_target_that_dies_before_it_has_the_record_is_waited_for(void **sta
     assert_int_equal(rig_start_standby(r), LH_OK);
     run(r, 5 * LH_SECOND);
     has_it_all(r, 3); // the record was on its way to its disk
-    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->fatal_count, 1);
 }
 
 // An operator who knows that it is gone for good.
@@ -152,7 +152,7 @@ static void the_former_owner_takes_it_back_where_an_operator_says_so(void **stat
     // it was not gone, and has the record: it asks whose the shard is, and stands by for that one
     assert_int_equal(rig_start_standby(r), LH_OK);
     run(r, 5 * LH_SECOND);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     assert_true(r->standby->phase == PS_STANDBY && !r->standby->standby.taking);
     assert_int_equal(ledger(r->standby)->version, ledger(r->server)->version);
     assert_true(decides(r->server) && row(r)->owner == 0);
@@ -207,7 +207,7 @@ static void a_target_that_dies_with_the_record_asks_before_it_serves(void **stat
     assert_int_equal(ledger(r->standby)->epoch, 3);
     assert_int_equal(ledger(r->standby)->row[0].incarnation.number >> 32, FENCES);
     assert_int_equal(row(r)->owner, r->standby->standby.identity);
-    assert_int_equal(r->fatals, 1); // the former owner
+    assert_int_equal(r->fatal_count, 1); // the former owner
 }
 
 // A copy of the target's directory of that moment comes back after the shard was served there.
@@ -230,12 +230,12 @@ static void comes_back_old(struct rig *r, bool forgets)
     rig_kill_standby(r, false);
     image_put(&r->t, &m);
     image_free(&m);
-    r->fatals = 0;
+    r->fatal_count = 0;
     if (forgets) rig_kill_coordinator(r);
     if (forgets) rig_start_coordinator(r);
     assert_int_equal(rig_start_standby(r), LH_OK);
     run(r, 5 * LH_SECOND);
-    assert_int_equal(r->fatals, !forgets);
+    assert_int_equal(r->fatal_count, !forgets);
     assert_int_equal(r->standby->phase == PS_SERVING, forgets);
     if (forgets) assert_true(ledger(r->standby)->epoch > served);
 }

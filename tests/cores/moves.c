@@ -6,6 +6,7 @@
 
 #include "server/core.h"
 #include "server/recovery/move.h"
+#include "server/recovery/recover.h"
 #include "server/server.h"
 #include "tests/cores/rig.h"
 
@@ -84,7 +85,7 @@ static void begin_half(struct rig *r)
 
 static void assert_nothing_moved(struct rig *r)
 {
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         assert_int_equal(row(r, k)->owner, 0);
         assert_int_not_equal(row(r, k)->move.target, 0);
@@ -99,7 +100,7 @@ static void assert_moved(struct rig *r)
         assert_int_equal(row(r, k)->move.target, 0);
     }
     assert_true(r->server->phase == PS_STOPPED);
-    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->fatal_count, 1);
 }
 
 static void the_owner_of_both_brings_the_record_of_the_other(void **state)
@@ -134,7 +135,7 @@ static void assert_given_up(struct rig *r)
 {
     row(r, 1)->unwanted = true; // as when the owner has to open an epoch of it
     rig_run(r, 3 * LH_SECOND);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         assert_int_equal(row(r, k)->move.target, 0);
         assert_int_equal(row(r, k)->owner, 0);
@@ -185,7 +186,7 @@ static void nor_is_an_epoch_kept_for_the_other_alone(void **state)
     ask(r);
     row(r, 1)->unwanted = true;
     rig_run(r, 3 * LH_SECOND);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         assert_int_equal(row(r, k)->move.target, 0);
         assert_int_equal(r->standby->shard[k]->begun, 3);
@@ -261,7 +262,7 @@ static void an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words(
     }
     rig_run(r, 6 * LH_SECOND);
     lh_fabric_fates(r->fabric, NULL, NULL);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         assert_true(decides(r->server, k));
         assert_int_equal(ledger(r->server, k)->epoch, 3);

@@ -125,7 +125,7 @@ static void an_older_copy_is_not_served(void **state)
     grow(r, &m);
     go_back(r, &m);
     start(r);
-    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->fatal_count, 1);
     assert_true(r->server->phase == PS_STOPPED);
     assert_int_equal(r->server->reports_sent, 0); // it never served
     assert_int_equal(rig_fence(r, 0, (uint64_t)HEAD << 32), LH_ERR_UNAVAILABLE);
@@ -142,7 +142,7 @@ static void the_newer_directory_is_served_after_it(void **state)
     image_put(&r->s, &old);
     image_free(&old);
     start(r);
-    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->fatal_count, 1);
     go_back(r, &now);
     start(r);
     assert_true(r->server->phase == PS_SERVING);
@@ -162,7 +162,7 @@ static void nor_is_a_longer_log_of_another_history(void **state)
     assert_int_equal(ledger(r->server, 0)->epoch, 1);
     rig_kill_server(r, false);
     start(r);
-    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->fatal_count, 1);
     assert_false(r->server->phase == PS_SERVING);
 }
 
@@ -209,7 +209,7 @@ static void a_copy_from_below_the_stable_point_is_not_served(void **state)
     go_back(r, &m);
     restart_coordinator(r);
     start(r);
-    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->fatal_count, 1);
     assert_false(r->server->phase == PS_SERVING);
     rig_life_end(r, &l, false);
 }
@@ -242,7 +242,7 @@ static void comes_back(struct rig *r, bool forgets)
     if (row(r, 0)->stable.version == at)
         assert_memory_equal(row(r, 0)->stable.chain.b, stable.b, LH_HASH_BYTES);
     log_more(r, HEAD + 1, HEAD + 2);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     rig_life_end(r, &l, false);
 }
 
@@ -269,7 +269,7 @@ static void where_nobody_can_tell_a_new_epoch_begins(void **state)
     assert_int_equal(ledger(r->server, 0)->epoch, 2);
     assert_int_equal(ps_co_epoch(row(r, 0)), 2);
     assert_int_equal(fenced(r, 0), OLD);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
 }
 
 // A stable point of this epoch that the log contradicts shows a log of another history. One of an
@@ -293,7 +293,7 @@ static void only_a_stable_point_of_its_own_epoch_contradicts_a_log(void **state)
         rig_kill_server(r, false);
         start(r);
         assert_int_equal(r->server->phase == PS_SERVING, epoch == 1);
-        assert_int_equal(r->fatals, epoch == 2);
+        assert_int_equal(r->fatal_count, epoch == 2);
     }
 }
 
@@ -344,7 +344,7 @@ static void an_epoch_that_was_served_is_not_begun_a_second_time(void **state)
     struct rig *r = *state;
     go_back_to_before_its_record(r);
     start(r);
-    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->fatal_count, 1);
     assert_false(r->server->phase == PS_SERVING);
 }
 
@@ -462,11 +462,11 @@ static void a_standby_that_is_ahead_of_its_owner_stops_it(void **state)
     restart_coordinator(r); // nobody but the standby knows
     r->coordinator->conf.take_over_ns = 10 * LH_SECOND;
     assert_int_equal(rig_start_server(r, false), LH_OK);
-    for (int i = 0; i < 30000 && !r->fatals; i++) {
+    for (int i = 0; i < 30000 && !r->fatal_count; i++) {
         rig_run(r, LH_MS);
         assert_true(ledger(r->standby, 0)->version >= version);
     }
-    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->fatal_count, 1);
     assert_true(r->server->phase == PS_STOPPED);
     assert_int_equal(fenced(r, 0), OLD); // it acknowledged nothing
     rig_kill_server(r, false);
@@ -500,7 +500,7 @@ static void overtakes(struct rig *r, bool cut)
     rig_run(r, 2 * LH_SECOND);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, 5 * LH_SECOND);
-    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->fatal_count, 1);
     assert_true(r->server->phase == PS_STOPPED);
     rig_kill_server(r, false);
     rig_run(r, 30 * LH_SECOND);
@@ -539,7 +539,7 @@ static void a_worker_that_is_ahead_stops_nobody(void **state)
     lh_call_read(h.call);
     rig_call_wait(r, &h);
     assert_int_equal(h.status, LH_ERR_NOT_FOUND);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     log_more(r, OLD + 1, OLD + 1);
 }
 

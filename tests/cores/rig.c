@@ -8,14 +8,14 @@
 #include "common/net/head.h"
 #include "tests/sim/synthetic.h"
 
-static const char JOB[LH_JOB + 1] = "cores by hand 01";
+static const char JOB[LH_JOB_BYTES + 1] = "cores by hand 01";
 
 static void on_fatal(void *arg, lh_err err, const char *text)
 {
     struct rig *r = arg;
     (void)err;
     (void)text;
-    r->fatals++;
+    r->fatal_count++;
 }
 
 static void nothing(void *arg) // a node that crashed is looked at by its test
@@ -453,7 +453,7 @@ void rig_call_wait(struct rig *r, const struct rig_call *c)
 // ---------------------------------------------------------------- a worker's core
 
 struct newest {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     const char *dir;
 };
 

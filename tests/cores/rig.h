@@ -41,7 +41,7 @@ struct rig {
     struct ps_coordinator *coordinator;
     struct ps_server *server, *standby; // on s and t
     struct lh_link *to_c[RIG_WORKERS], *to_s[RIG_WORKERS], *t_to_s;
-    uint32_t fatals;
+    uint32_t fatal_count;
     // The servers' hook, from their start on; its argument is r.
     void (*folded)(void *arg, uint32_t shard, const struct lh_record *record);
     // settings of the servers that are started from here on; replicated: a standby is waited for

@@ -71,7 +71,7 @@ static void a_checkpoint_of_the_last_version_is_no_dead_end(void **state)
     assert_int_equal(shard_of(r)->index[0].version, RECORDS + 1);
     rig_hello(r, 0, (uint64_t)(RECORDS + 2) << 32, 0, 1);
     assert_int_equal(shard_of(r)->replica.ledger.version, RECORDS + 2);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
 }
 
 // After a rebuild the log begins above its oldest checkpoint, and what follows is all there is.

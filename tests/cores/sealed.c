@@ -33,12 +33,12 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
         p->version = head->of ? head->of->version : 0;
         p->sealed = head->seal != NULL;
         if (p->sealed) {
-            assert_int_equal(lh_state_open_begin(&p->seal, head->seal, head->total), LH_OK);
+            assert_int_equal(lh_state_unseal_begin(&p->seal, head->seal, head->total), LH_OK);
             assert_int_equal(lh_state_seal_from(&p->seal, head->from), LH_OK);
         }
     }
     p->bytes += msg->len - at;
-    if (p->sealed && !p->opened) p->opened = lh_state_open_piece(&p->seal, msg, at, p->out);
+    if (p->sealed && !p->opened) p->opened = lh_state_unseal_piece(&p->seal, msg, at, p->out);
     rig_free_message(m);
     lh_call_read(call);
 }
@@ -52,7 +52,7 @@ static struct pull *pull_range(struct rig *r, const struct lh_keyring *keys, uin
                                uint32_t range)
 {
     static struct pull p;
-    static uint8_t challenge[LH_STATE_RANDOM] = "what nobody said";
+    static uint8_t challenge[LH_STATE_RANDOM_BYTES] = "what nobody said";
     Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
     memset(&p, 0, sizeof p);
     m.ranges = ranges;
@@ -128,7 +128,7 @@ static void give_ranges(struct rig *r, const struct lh_keyring *keys, bool fille
     assert_int_equal(p->call.status, LH_OK);
     assert_int_equal(p->from, 0);
     assert_true(middle > total / 3 && middle <= total);
-    if (keys) pieces = (middle + LH_STATE_PIECE - 1) / LH_STATE_PIECE;
+    if (keys) pieces = (middle + LH_STATE_PIECE_BYTES - 1) / LH_STATE_PIECE_BYTES;
     assert_int_equal(p->bytes, middle + pieces * LH_SEAL_TAG_BYTES);
     if (!keys) assert_int_equal(p->version, r->server->shard[0]->replica.ledger.version);
     assert_false(p->opened);
@@ -138,7 +138,7 @@ static void give_ranges(struct rig *r, const struct lh_keyring *keys, bool fille
     if (!filled) return;
     assert_int_equal(p->from, middle);
     assert_int_equal(p->announced, total - middle);
-    if (keys) pieces = (total - middle + LH_STATE_PIECE - 1) / LH_STATE_PIECE;
+    if (keys) pieces = (total - middle + LH_STATE_PIECE_BYTES - 1) / LH_STATE_PIECE_BYTES;
     assert_int_equal(p->bytes, total - middle + pieces * LH_SEAL_TAG_BYTES);
     if (keys) assert_int_equal(lh_state_seal_next(&p->seal), 0);
     assert_false(p->opened);

@@ -43,7 +43,7 @@ static void check_log(struct rig *r)
 {
     const struct ps_shard *s = shard_of(r->standby), *owner = shard_of(r->server);
     assert_int_equal(s->replica.ledger.version, owner->replica.ledger.version);
-    for (size_t i = 0; i < s->indexed; i++) {
+    for (size_t i = 0; i < s->index_count; i++) {
         struct lh_hash mine, its;
         assert_int_equal(ps_shard_chain(s, s->index[i].version, &mine), LH_OK);
         assert_int_equal(ps_shard_chain(owner, s->index[i].version, &its), LH_OK);
@@ -63,14 +63,14 @@ static bool is_killed_at(int64_t operation)
     lh_fake_crash_at(r->t.env, -1, false);
     if (killed) {
         rig_kill_standby(r, false);
-        r->fatals = 0; // the process that is gone had one
+        r->fatal_count = 0; // the process that is gone had one
         assert_int_equal(rig_start_standby(r), LH_OK);
         rig_run(r, 3 * LH_SECOND);
     }
     for (uint64_t i = 1; i <= MORE; i++) rig_hello(r, 0, (HEAD + i) << 32, 0, 1);
     rig_run(r, LH_SECOND);
     check_log(r);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     rig_free(r);
     return killed;
 }

@@ -19,7 +19,7 @@ static void ask_for_epochs(struct rig *r, struct lh_link *link)
     wire.min = wire.max = LH_WIRE_VERSION_MAX;
     m.wire = &wire;
     m.address = r->s.address;
-    m.job = (ProtobufCBinaryData){LH_JOB, r->coordinator->conf.job};
+    m.job = (ProtobufCBinaryData){LH_JOB_BYTES, r->coordinator->conf.job};
     m.manifest = (ProtobufCBinaryData){LH_HASH_BYTES, r->manifest.hash.b};
     assert_int_equal(
         rig_ask(r, link, LH_RPC_EPOCH, &m.base, &longhaul__v1__epoch_reply__descriptor, &answer),

@@ -68,7 +68,7 @@ static void a_full_disk_takes_back_both_shards(void **state)
     lh_fake_disk_limit(r->s.env, 0);
     greet_both(r, n);
     rig_run(r, 5 * LH_SECOND);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(ledger(r, k)->version, n);
     restart(r, true);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(ledger(r, k)->version, n);
@@ -87,7 +87,8 @@ static bool full_at(int n, bool smaller, bool power)
     lh_fake_fail_at(r->s.env, n, LH_ERR_DISK_FULL);
     for (uint64_t i = 2; i <= 4; i++) greet_both(r, i);
     rig_run(r, 500 * LH_MS);
-    bool failed = lh_fake_failed(r->s.env), ended = r->fatals > 0; // a sync failed: it is final
+    bool failed = lh_fake_failed(r->s.env),
+         ended = r->fatal_count > 0; // a sync failed: it is final
     lh_fake_fail_at(r->s.env, -1, LH_OK);
     assert_true(ended || r->server->count.full == failed);
     uint64_t version[RIG_SHARDS];
@@ -165,7 +166,7 @@ static void a_torn_tail_begins_a_new_epoch_of_both_shards(void **state)
     rig_run(r, 10 * LH_SECOND);
     assert_true(r->server->phase == PS_SERVING);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(ledger(r, k)->epoch, epoch[k] + 1);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
 }
 
 // Checkpoints and segments stand in folders of their own: a sync of one is none of the other.
@@ -226,7 +227,7 @@ static void a_plan_that_found_no_room_is_not_forgotten(void **state)
         assert_int_equal(ledger(r, k)->plan.number, 7);
         assert_null(r->server->shard[k]->plan);
     }
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
 }
 
 // ---------------------------------------------------------------- a log that is set aside

@@ -46,7 +46,7 @@ static void a_pause_of_the_coordinator_deposes_nobody_and_gives_nobody_up(void *
         rig_run(r, 4 * LH_SECOND); // the rest is over
         assert_false(lh_listener_rests(&c->listener));
     }
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     assert_true(r->server->phase == PS_SERVING);
 }
 
@@ -274,7 +274,7 @@ static void an_intact_directory_is_heard_again(void **state)
     begin_with_log(r);
     row(r)->stable = row(r)->head;
     start_anew(r);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     assert_int_equal(row(r)->process, r->server->process);
 }
 
@@ -300,7 +300,7 @@ static void a_server_with_another_history_at_the_stable_point_stops(void **state
     row(r)->stable = row(r)->head;
     row(r)->stable.chain.b[0] ^= 1;
     start_anew(r);
-    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->fatal_count, 1);
     assert_true(r->server->phase == PS_STOPPED);
 }
 
@@ -310,7 +310,7 @@ static void a_server_below_what_its_earlier_life_reported_stops(void **state)
     begin_with_log(r);
     row(r)->head.version++; // as the life before said
     start_anew(r);
-    assert_int_equal(r->fatals, 1);
+    assert_int_equal(r->fatal_count, 1);
     assert_true(r->server->phase == PS_STOPPED);
 }
 
@@ -408,7 +408,7 @@ static void an_old_store_takes_the_owners_word_for_its_standby(void **state)
 {
     struct rig *r = *state;
     struct lh_buf copy = lh_buf(1 << 20);
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     rig_begin_in_sync(r);
     uint64_t standby = row(r)->standby;
     assert_int_equal(lh_path(path, sizeof path, r->c.dir, "store"), LH_OK);

@@ -155,7 +155,7 @@ static void keeps(struct rig *r)
     rig_run(r, 10 * LH_SECOND);
     assert_true(r->standby->phase == PS_SERVING && has_it_all(r));
     assert_int_equal(held(r)->epoch, 2);
-    assert_int_equal(r->fatals, 0);
+    assert_int_equal(r->fatal_count, 0);
     end(&o);
 }
 
@@ -257,18 +257,18 @@ static void an_owner_whose_address_is_too_long_is_not_called(void **state)
 {
     struct rig *r = *state;
     struct owner o;
-    char address[LH_ADDRESS_SIZE + 1];
+    char address[LH_ADDRESS_BYTES + 1];
     begin(r, &o);
     real = r->t.transport->ops;
     struct lh_transport_ops counting = *real;
     counting.dial = count_dials;
     r->t.transport->ops = &counting;
     memset(address, 'x', sizeof address);
-    for (size_t len = LH_ADDRESS_SIZE; len >= LH_ADDRESS_SIZE - 1; len--) {
+    for (size_t len = LH_ADDRESS_BYTES; len >= LH_ADDRESS_BYTES - 1; len--) {
         address[len] = 0;
         dialled = 0;
         ps_owner_stream_owner(r->standby->shard[0]->owner_stream, address);
-        assert_int_equal(dialled, len < LH_ADDRESS_SIZE);
+        assert_int_equal(dialled, len < LH_ADDRESS_BYTES);
     }
     r->t.transport->ops = real;
     end(&o);

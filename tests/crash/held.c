@@ -20,7 +20,7 @@ struct held {
 
 lh_err held_boot(struct lh_env *env, const char *dir, uint8_t boot[16])
 {
-    char path[LH_PATH_SIZE], digits[33] = "", byte[3] = "";
+    char path[LH_PATH_BYTES], digits[33] = "", byte[3] = "";
     struct lh_buf file = lh_buf(64);
     size_t n = 0;
     LH_TRY(lh_path(path, sizeof path, dir, "boot"));
@@ -117,7 +117,7 @@ static lh_err look(struct held *h, double *mass)
 lh_err held_read(const struct held_conf *conf, struct held_found *out)
 {
     uint64_t values = conf->replica->layout->values;
-    char outbox[LH_PATH_SIZE];
+    char outbox[LH_PATH_BYTES];
     LH_TRY(lh_path(outbox, sizeof outbox, conf->dir, "outbox"));
     struct held h = {
         .conf = conf,

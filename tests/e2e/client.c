@@ -119,9 +119,9 @@ lh_err client_seal(struct client *c, struct lh_span plain, struct lh_blob **fram
     struct lh_frame *f = &c->head;
     const struct lh_seal_context context = {f->worker, f->incarnation.number, f->incarnation.random,
                                             f->shard, LH_SEAL_FRAME};
-    uint8_t bytes[LH_FRAME_HEADER];
+    uint8_t bytes[LH_FRAME_HEADER_BYTES];
     struct lh_buf head = lh_buf_over(bytes, sizeof bytes);
-    lh_random(c->env, f->nonce, LH_NONCE);
+    lh_random(c->env, f->nonce, LH_SEAL_NONCE_BYTES);
     lh_frame_write_head(f, &head);
     if (!*frame) *frame = lh_blob_new(lh_frame_bytes(f));
     if (!*frame) return LH_ERR_NO_MEMORY;
@@ -138,7 +138,7 @@ Longhaul__V1__PushHead client_push_head(const struct client *c, const struct lh_
     head.worker = c->head.worker;
     head.process = c->process;
     head.frame_bytes = frame->len;
-    head.digest = (ProtobufCBinaryData){LH_DIGEST, digest->b};
+    head.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, digest->b};
     return head;
 }
 

@@ -67,7 +67,7 @@ static LH_MUST lh_err make_frame(struct rogue *r)
     if (!err) err = client_seal(&r->client, lh_buf_span(&plain), &r->frame);
     lh_buf_free(&plain);
     if (err) return err;
-    if (is(r, "altered")) r->frame->data[LH_FRAME_HEADER + 5] ^= 1;
+    if (is(r, "altered")) r->frame->data[LH_FRAME_HEADER_BYTES + 5] ^= 1;
     if (is(r, "altered-head")) r->frame->data[96] ^= 1; // tokens
     if (is(r, "truncated")) r->frame->len -= 40;
     return LH_OK;

@@ -19,7 +19,7 @@
 #include "tests/fault/fault.h"
 
 enum { RECORDS = 8, BODY = 600, SEGMENT = 1500, CALLS_MAX = 400, TAKEN_BACK = 5 };
-static const uint8_t JOB[LH_JOB] = {7};
+static const uint8_t JOB[LH_JOB_BYTES] = {7};
 
 struct rig {
     struct lh_fake_world *world;
@@ -134,7 +134,7 @@ static lh_err use_log(struct lh_env *env, uint64_t to, uint64_t *done, struct se
     struct ps_wal *w = NULL;
     bool torn = false;
     uint64_t records = 0;
-    memcpy(conf.job, JOB, LH_JOB);
+    memcpy(conf.job, JOB, LH_JOB_BYTES);
     *seen = (struct seen){0};
     LH_TRY(ps_wal_open(&conf, note, seen, &torn, &w));
     lh_err err = append(w, to, done);
@@ -184,7 +184,7 @@ static void what_is_cut_away_is_gone_or_all_there(void **state)
             struct ps_wal_found found;
             bool torn;
             uint64_t done = 0, records = 0;
-            memcpy(conf.job, JOB, LH_JOB);
+            memcpy(conf.job, JOB, LH_JOB_BYTES);
             lh_fake_disk_wipe(r->disk);
             assert_int_equal(use_log(r->disk, RECORDS, &done, &seen), LH_OK);
             assert_int_equal(ps_wal_open(&conf, note, &seen, &torn, &w), LH_OK);
@@ -255,7 +255,7 @@ static bool take_back(struct rig *r, const struct taken_back *how, long n)
     struct seen seen = {0};
     struct ps_wal *w;
     bool torn;
-    memcpy(conf.job, JOB, LH_JOB);
+    memcpy(conf.job, JOB, LH_JOB_BYTES);
     lh_fake_disk_wipe(r->disk);
     assert_int_equal(ps_wal_open(&conf, note, &seen, &torn, &w), LH_OK);
     assert_int_equal(commit_group(w, 1, 2, false), LH_OK);
@@ -295,7 +295,7 @@ static void a_sync_that_finds_no_room_is_final(void **state)
     struct ps_wal *w;
     bool torn;
     uint64_t done = 0;
-    memcpy(conf.job, JOB, LH_JOB);
+    memcpy(conf.job, JOB, LH_JOB_BYTES);
     assert_int_equal(ps_wal_open(&conf, note, &seen, &torn, &w), LH_OK);
     assert_int_equal(append(w, 1, &done), LH_OK);
     fault_files(3, 0, LH_ERR_DISK_FULL); // head, body, end; then the sync
@@ -337,7 +337,7 @@ static struct lh_frame push(uint64_t step)
                          .values = 1,
                          .plain_bytes = 4,
                          .claim = {40 * step}};
-    memcpy(f.job, JOB, LH_JOB);
+    memcpy(f.job, JOB, LH_JOB_BYTES);
     return f;
 }
 
@@ -370,7 +370,7 @@ static void a_ledger_without_memory_says_so(void **state)
     struct lh_frame f = push(1);
     lh_fence_write(11, f.incarnation, &fence);
     lh_frame_write_head(&f, &frame);
-    lh_put_zeros(&frame, f.plain_bytes + LH_SEAL_TAG);
+    lh_put_zeros(&frame, f.plain_bytes + LH_SEAL_TAG_BYTES);
     bool struck = true;
     for (long n = 0; struck; n++) {
         struct lh_ledger l = {0}, copy = {0}, back = {0};

@@ -24,7 +24,7 @@ static void read_one(struct fuzz_disk *disk, struct lk_checkpoint_conf *conf)
 {
     static const char *const names[] = {"w"};
     static const uint64_t shapes[][5] = {{40, 2, 0}};
-    static const uint8_t job[LH_JOB] = "fuzz";
+    static const uint8_t job[LH_JOB_BYTES] = "fuzz";
     struct lh_manifest m = {0};
     struct lk_replica r;
     lh_err err = lh_manifest_build(&m, 1, names, shapes, 1, NULL);
@@ -58,7 +58,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     size--;
     memcpy(bytes, data + 1, size);
-    if (data[0] & 1 && size >= LK_CKPT_HEADER) fuzz_repair_crc(bytes, 0, LK_CKPT_HEADER - 4);
+    if (data[0] & 1 && size >= LK_CKPT_HEADER_BYTES)
+        fuzz_repair_crc(bytes, 0, LK_CKPT_HEADER_BYTES - 4);
     if (data[0] & 2 && size >= 8) fuzz_repair_crc(bytes, manifest_at(bytes, size), size - 4);
     fuzz_disk_put(&disk, "ckpt", "0000-0000000000000002.ckpt", lh_span(bytes, size));
     read_one(&disk, &conf);

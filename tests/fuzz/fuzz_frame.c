@@ -15,7 +15,7 @@ static void check_whole(struct lh_span bytes, const struct lh_frame *f,
                         const struct lh_frame_parts *parts)
 {
     LH_ASSERT(parts->head.len + parts->sealed.len == bytes.len);
-    LH_ASSERT(parts->sealed.len == f->plain_bytes + (size_t)LH_SEAL_TAG);
+    LH_ASSERT(parts->sealed.len == f->plain_bytes + (size_t)LH_SEAL_TAG_BYTES);
     check_head(f, parts->head);
 
     struct lh_buf stub = lh_buf(1 << 12);

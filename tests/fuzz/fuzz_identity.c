@@ -5,17 +5,17 @@
 #include "common/security/identity.h"
 #include "tests/fuzz/fuzz.h"
 
-static void check_name(const char name[LH_NAME_SIZE])
+static void check_name(const char name[LH_NAME_BYTES])
 {
-    size_t n = strnlen(name, LH_NAME_SIZE);
-    LH_ASSERT(n >= 1 && n < LH_NAME_SIZE);
+    size_t n = strnlen(name, LH_NAME_BYTES);
+    LH_ASSERT(n >= 1 && n < LH_NAME_BYTES);
     LH_ASSERT(strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") == n);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct lh_peer peer = {0};
-    char uri[LH_URI_SIZE];
+    char uri[LH_URI_BYTES];
     lh_err err = lh_peer_parse(lh_span(data, size), &peer);
     if (err) {
         LH_ASSERT(err == LH_ERR_UNAUTHENTICATED);

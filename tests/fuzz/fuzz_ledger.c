@@ -5,7 +5,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const uint8_t job[LH_JOB] = "fuzz";
+    static const uint8_t job[LH_JOB_BYTES] = "fuzz";
     struct lh_hash manifest = {{0}};
     struct lh_ledger l;
     lh_err err = lh_ledger_create(&l, job, &manifest, 1, 2);

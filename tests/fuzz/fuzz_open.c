@@ -1,4 +1,4 @@
-// lh_open on bytes from anywhere: what opens, seals to the same bytes again; the rest is refused.
+// lh_unseal on bytes from anywhere: what opens, seals to the same bytes again; the rest is refused.
 //
 // Input: cipher u8, key id u8, purpose u8, length of the header u8, nonce 24, header, sealed bytes.
 // The key is that of tests/unit/common/security/seal.c: the bytes 1 to 32 under the id 7.
@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct lh_keyring *ring = make_ring();
     uint8_t *plain = malloc(sealed.len + 1), *again = malloc(sealed.len + 1);
     LH_ASSERT(plain && again);
-    lh_err err = lh_open(ring, cipher, key_id, &context, ad, nonce, sealed, plain);
+    lh_err err = lh_unseal(ring, cipher, key_id, &context, ad, nonce, sealed, plain);
     if (err == LH_OK) {
         struct lh_span text = lh_span(plain, sealed.len - LH_SEAL_TAG_BYTES);
         LH_ASSERT(lh_seal(ring, cipher, key_id, &context, ad, nonce, text, again) == LH_OK);

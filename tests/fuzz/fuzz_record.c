@@ -10,7 +10,7 @@
 
 static void apply(struct lh_record *r)
 {
-    static const uint8_t job[LH_JOB] = "fuzz";
+    static const uint8_t job[LH_JOB_BYTES] = "fuzz";
     struct lh_hash manifest = {{0}};
     struct lh_ledger l;
     lh_err err = lh_ledger_create(&l, job, &manifest, 0, 1);
@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct lh_record r;
     uint32_t body;
-    size_t head = size < LH_RECORD_HEADER ? size : LH_RECORD_HEADER;
+    size_t head = size < LH_RECORD_HEADER_BYTES ? size : LH_RECORD_HEADER_BYTES;
 
     lh_err err = lh_record_parse_header(lh_span(data, head), &r, &body);
     if (err) {
@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     LH_ASSERT(body <= LH_RECORD_BYTES_MAX);
     if (body != size - head) return 0;
     r.body = lh_span(data + head, body);
-    struct lh_buf again = lh_buf(LH_RECORD_HEADER);
+    struct lh_buf again = lh_buf(LH_RECORD_HEADER_BYTES);
     lh_record_write_header(&r, &again);
     LH_ASSERT(lh_span_equal(lh_buf_span(&again), lh_span(data, head)));
     lh_buf_free(&again);

@@ -71,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const names[] = {"w"};
     static const uint64_t shapes[][5] = {{40, 2, 0}};
-    static const uint8_t job[LH_JOB] = "fuzz";
+    static const uint8_t job[LH_JOB_BYTES] = "fuzz";
     if (size < 2) return 0;
     struct lh_span state = lh_span(data + 2, size - 2);
     struct lh_manifest m = {0};

@@ -37,7 +37,7 @@ static void open_pieces(struct lh_state_seal *s, struct lh_cursor *c)
         uint8_t *out = malloc(n + 1);
         LH_ASSERT(out);
         memset(out, 1, n + 1);
-        lh_err err = lh_state_open_piece(s, &msg, 0, out);
+        lh_err err = lh_state_unseal_piece(s, &msg, 0, out);
         LH_ASSERT(out[n] == 1);
         if (!err) seal_again(&before, lh_span(out, n), bytes);
         LH_ASSERT(!err || err == LH_ERR_MALFORMED || err == LH_ERR_UNSEAL ||
@@ -50,13 +50,13 @@ static void open_pieces(struct lh_state_seal *s, struct lh_cursor *c)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const uint8_t job[LH_JOB] = "fuzz";
+    static const uint8_t job[LH_JOB_BYTES] = "fuzz";
     static const struct lh_hash manifest;
     struct lh_cursor c = lh_cursor(lh_span(data, size));
     struct lh_state_seal s;
     struct lh_seal_key key;
     struct lh_keyring *ring;
-    uint8_t challenge[LH_STATE_RANDOM];
+    uint8_t challenge[LH_STATE_RANDOM_BYTES];
     uint32_t total = lh_get_u32(&c);
     size_t n = lh_get_u16(&c);
     struct lh_span head = lh_get(&c, n);
@@ -69,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     lh_err err = lh_state_seal_init(&s, LH_SEAL_SNAPSHOT, ring, job, &manifest, 5,
                                     lh_span(challenge, sizeof challenge));
     LH_ASSERT(!err);
-    err = lh_state_open_begin(&s, m, total);
+    err = lh_state_unseal_begin(&s, m, total);
     LH_ASSERT(!err || err == LH_ERR_MALFORMED || err == LH_ERR_UNSUPPORTED);
     if (!err) open_pieces(&s, &c);
     longhaul__v1__seal__free_unpacked(m, NULL);

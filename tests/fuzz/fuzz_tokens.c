@@ -33,14 +33,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     lh_err err = lh_tokens_header(bytes, token_bytes, &count);
     LH_ASSERT(err == LH_OK || err == LH_ERR_MALFORMED);
     if (!err) {
-        struct lh_buf again = lh_buf(LH_TOKENS_HEADER);
+        struct lh_buf again = lh_buf(LH_TOKENS_HEADER_BYTES);
         LH_ASSERT(count <= LH_TOKENS_MAX && bytes.len >= READ);
         lh_tokens_put_header(&again, token_bytes, count);
         LH_ASSERT(lh_span_equal(lh_span(again.data, READ), lh_span(bytes.data, READ)));
         lh_buf_free(&again);
     }
-    if (bytes.len > LH_TOKENS_HEADER)
-        judge_ids(lh_span(bytes.data + LH_TOKENS_HEADER, bytes.len - LH_TOKENS_HEADER), token_bytes,
-                  vocabulary);
+    if (bytes.len > LH_TOKENS_HEADER_BYTES)
+        judge_ids(lh_span(bytes.data + LH_TOKENS_HEADER_BYTES, bytes.len - LH_TOKENS_HEADER_BYTES),
+                  token_bytes, vocabulary);
     return 0;
 }

@@ -17,7 +17,7 @@ struct seen {
 static lh_err replay(void *arg, uint32_t shard, const struct lh_record *r, struct ps_place place)
 {
     struct seen *seen = arg;
-    LH_ASSERT(shard != PS_MARK && place.bytes == LH_RECORD_HEADER + r->body.len);
+    LH_ASSERT(shard != PS_MARK && place.bytes == LH_RECORD_HEADER_BYTES + r->body.len);
     lh_crc32c(0, r->body.data, r->body.len); // every byte of it is there
     seen->records++;
     return LH_OK;
@@ -25,11 +25,12 @@ static lh_err replay(void *arg, uint32_t shard, const struct lh_record *r, struc
 
 static void repair(uint8_t *bytes, size_t size)
 {
-    if (size < PS_SEGMENT_HEADER) return;
-    fuzz_repair_crc(bytes, 0, PS_SEGMENT_HEADER - 8);
-    for (size_t at = PS_SEGMENT_HEADER; size - at >= PS_ENTRY_HEADER + PS_ENTRY_TRAILER;) {
+    if (size < PS_SEGMENT_HEADER_BYTES) return;
+    fuzz_repair_crc(bytes, 0, PS_SEGMENT_HEADER_BYTES - 8);
+    for (size_t at = PS_SEGMENT_HEADER_BYTES;
+         size - at >= PS_ENTRY_HEADER_BYTES + PS_ENTRY_TRAILER;) {
         uint32_t total = bytes[at + 4] | (uint32_t)bytes[at + 5] << 8;
-        if (total < PS_ENTRY_HEADER + PS_ENTRY_TRAILER || total > size - at) return;
+        if (total < PS_ENTRY_HEADER_BYTES + PS_ENTRY_TRAILER || total > size - at) return;
         fuzz_repair_crc(bytes + at, 0, total - PS_ENTRY_TRAILER);
         at += total;
     }

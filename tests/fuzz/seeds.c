@@ -22,7 +22,7 @@
 #include "tests/fuzz/seeds.h"
 #include "worker/push/slot.h"
 
-static const uint8_t job[LH_JOB] = "fuzz";
+static const uint8_t job[LH_JOB_BYTES] = "fuzz";
 
 struct out {
     const char *corpus;
@@ -67,7 +67,7 @@ static struct lh_frame make_frame(void)
                          .values = 3,
                          .plain_bytes = 9,
                          .claim = {0, 2}};
-    memcpy(f.job, job, LH_JOB);
+    memcpy(f.job, job, LH_JOB_BYTES);
     return f;
 }
 
@@ -76,11 +76,12 @@ static void frames(const struct out *o, struct lh_buf *whole)
     struct lh_frame f = make_frame();
     struct lh_buf stub = lh_buf(4096);
     lh_frame_write_head(&f, whole);
-    for (int i = 0; i < 9 + LH_SEAL_TAG; i++) lh_put_u8(whole, (uint8_t)i); // never opened
+    for (int i = 0; i < 9 + LH_SEAL_TAG_BYTES; i++) lh_put_u8(whole, (uint8_t)i); // never opened
     lh_frame_write_stub(lh_buf_span(whole), &f, &stub);
     put(o, "frame", "whole", none(), lh_buf_span(whole));
     put(o, "frame", "stub", none(), lh_buf_span(&stub));
-    put(o, "frame", "without-its-tag", none(), lh_span(whole->data, whole->len - LH_SEAL_TAG));
+    put(o, "frame", "without-its-tag", none(),
+        lh_span(whole->data, whole->len - LH_SEAL_TAG_BYTES));
     lh_buf_free(&stub);
 }
 
@@ -199,7 +200,7 @@ static void put_replica(const struct out *o, const char *name, int optimizer, si
 
 static void tokens(const struct out *o)
 {
-    struct lh_buf b = lh_buf(2 * LH_TOKENS_HEADER);
+    struct lh_buf b = lh_buf(2 * LH_TOKENS_HEADER_BYTES);
     lh_tokens_put_header(&b, 2, 3);
     for (uint32_t i = 0; i < 3; i++) lh_tokens_put(&b, 2, 30000 * i);
     put(o, "tokens", "two-bytes", lh_span("\0\x7f", 2), lh_buf_span(&b));
@@ -264,7 +265,7 @@ static struct lh_buf make_log(struct out *o, const char *dir, struct lh_record r
         ps_wal_group_done(w);
     }
     size_t len = w->at;
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     ps_wal_segment_path(w, w->segment, path);
     ps_wal_close(w);
     if (!err) err = lh_file_load(o->disk.env, path, &b);
@@ -468,7 +469,7 @@ static void put_sealed(const struct out *o, const char *name, enum lh_cipher cip
     struct lh_keyring *ring;
     struct lh_state_seal s;
     struct lh_state_head head;
-    uint8_t challenge[LH_STATE_RANDOM], bytes[512], piece[40 + LH_SEAL_TAG_BYTES];
+    uint8_t challenge[LH_STATE_RANDOM_BYTES], bytes[512], piece[40 + LH_SEAL_TAG_BYTES];
     const struct lh_span plain = lh_span("forty bytes of a fold state, as they lie.", 40);
     struct lh_buf b = lh_buf_over(bytes, sizeof bytes);
     if (!lh_cipher_available(cipher)) return;

@@ -14,7 +14,7 @@ static void must(lh_err err)
 
 static void put(const char *dir, const char *name, struct lh_span bytes)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     must(dp_path(path, "%s/%s", dir, name));
     must(dp_file_write(path, bytes, 0600));
 }
@@ -26,7 +26,7 @@ struct copying {
 
 void history_copy_one(const struct history *h, const char *sub, const char *name, const char *dir)
 {
-    char from[DP_PATH_SIZE], to[DP_PATH_SIZE];
+    char from[DP_PATH_BYTES], to[DP_PATH_BYTES];
     struct lh_buf b = lh_buf(1 << 20);
     must(dp_path(from, "%s/%s/%s", h->dir, sub, name));
     must(dp_path(to, "%s/%s", dir, sub));

@@ -99,7 +99,7 @@ void history_reopen(struct history *h)
     struct ps_wal_conf conf = {
         .env = h->env, .dir = h->log, .segment_bytes = h->kind.segment_bytes};
     bool torn;
-    memcpy(conf.job, h->job, LH_JOB);
+    memcpy(conf.job, h->job, LH_JOB_BYTES);
     ps_wal_close(h->wal);
     must(ps_wal_open(&conf, known, NULL, &torn, &h->wal));
     LH_ASSERT(!torn);
@@ -141,13 +141,13 @@ void history_frame(struct history *h, uint32_t shard, struct lh_buf *out)
                          .plain_bytes = (uint32_t)plain.len,
                          .manifest = h->manifest.hash,
                          .claim = {shard + step * HISTORY_SHARDS}};
-    memcpy(f.job, h->job, LH_JOB);
+    memcpy(f.job, h->job, LH_JOB_BYTES);
     lh_random(h->env, f.nonce, sizeof f.nonce);
     lh_frame_write_head(&f, out);
     size_t head = out->len;
     struct lh_seal_context context = {f.worker, f.incarnation.number, f.incarnation.random, shard,
                                       LH_SEAL_FRAME};
-    LH_ASSERT(lh_buf_grow(out, plain.len + LH_SEAL_TAG));
+    LH_ASSERT(lh_buf_grow(out, plain.len + LH_SEAL_TAG_BYTES));
     must(lh_seal(h->conf.keys, h->kind.cipher, f.key_id, &context, lh_span(out->data, head),
                  f.nonce, lh_buf_span(&plain), out->data + head));
     lh_buf_free(&plain);

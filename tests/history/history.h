@@ -25,8 +25,8 @@ struct history {
     struct lh_env *env;
     const char *dir;
     struct history_kind kind;
-    char log[LH_PATH_SIZE], checkpoints[LH_PATH_SIZE];
-    uint8_t job[LH_JOB];
+    char log[LH_PATH_BYTES], checkpoints[LH_PATH_BYTES];
+    uint8_t job[LH_JOB_BYTES];
     struct lh_manifest manifest;
     float *initial; // initial parameters of the whole model
     struct lk_checkpoint_conf conf;

@@ -9,7 +9,7 @@
 // Signs the checkpoints with a key whose public half stays, as DIR/signer.pub.
 static void make_signer(struct history *h)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     struct lh_signer *signer;
     lh_err err = lh_path(path, sizeof path, h->dir, "signer");
     if (!err) err = lh_sign_generate(path, "golden");

@@ -53,7 +53,7 @@ static void note_checkpoint(struct golden *g, const char *file)
 static void copy_one(void *arg, const char *name)
 {
     const struct copy *c = arg;
-    char from[DP_PATH_SIZE], to[LH_PATH_SIZE];
+    char from[DP_PATH_BYTES], to[LH_PATH_BYTES];
     struct lh_buf bytes = lh_buf(1 << 20);
     assert_int_equal(dp_path(from, "%s/%s/%s", folder, c->sub, name), LH_OK);
     assert_int_equal(lh_path(to, sizeof to, c->sub, "%s", name), LH_OK);
@@ -65,7 +65,7 @@ static void copy_one(void *arg, const char *name)
 
 static void copy_dir(struct golden *g, const char *sub)
 {
-    char from[DP_PATH_SIZE];
+    char from[DP_PATH_BYTES];
     struct copy c = {g, sub};
     assert_int_equal(dp_path(from, "%s/%s", folder, sub), LH_OK);
     assert_int_equal(g->env->ops->files->make_dir(g->env, sub), LH_OK);
@@ -74,7 +74,7 @@ static void copy_dir(struct golden *g, const char *sub)
 
 static void load_expect(struct golden *g)
 {
-    char path[DP_PATH_SIZE], line[256];
+    char path[DP_PATH_BYTES], line[256];
     assert_int_equal(dp_path(path, "%s/expect.txt", folder), LH_OK);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
@@ -111,7 +111,7 @@ static int set_up(void **state)
     g->env = lh_fake_node(g->world, NULL, NULL);
     lh_fake_boot(g->env);
     load_expect(g);
-    char signer[DP_PATH_SIZE];
+    char signer[DP_PATH_BYTES];
     assert_int_equal(dp_path(signer, "%s/signer.pub", folder), LH_OK);
     if (dp_file_exists(signer)) assert_int_equal(lh_trusted_load(signer, &g->trusted), LH_OK);
     copy_dir(g, "log");
@@ -151,7 +151,7 @@ static void replay(struct golden *g)
     struct ps_wal_conf conf = {.env = g->env, .dir = "log", .segment_bytes = 1 << 16};
     struct ps_wal *wal;
     bool torn;
-    memcpy(conf.job, g->h.job, LH_JOB);
+    memcpy(conf.job, g->h.job, LH_JOB_BYTES);
     lh_err err = ps_wal_open(&conf, fold, g, &torn, &wal);
     if (err) fail_msg("%s", lh_err_text(err));
     assert_false(torn);
@@ -216,7 +216,7 @@ static void read_one(void *arg, const char *name)
     struct each *e = arg;
     struct golden *g = e->g;
     struct lk_replica r;
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     uint32_t shard = (uint32_t)(name[3] - '0');
     assert_in_range(shard, 0, HISTORY_SHARDS - 1);
     assert_int_equal(lh_path(path, sizeof path, "checkpoints", "%s", name), LH_OK);
@@ -255,7 +255,7 @@ static void a_checkpoint_whose_bytes_changed_is_passed_over(void **state)
     struct lk_checkpoint_name newest = {.version = g->newest[0]};
     struct lk_checkpoint_conf conf = g->h.conf;
     struct lh_buf bytes = lh_buf(1 << 20);
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     unsigned passed = 0;
     conf.dir = "checkpoints";
     assert_int_equal(lk_checkpoint_path(conf.dir, &newest, path), LH_OK);

@@ -53,7 +53,7 @@ void history_rig_finish(struct history_rig *r)
 
 const char *history_in_root(const struct history_rig *r, const char *name)
 {
-    static char path[8][DP_PATH_SIZE];
+    static char path[8][DP_PATH_BYTES];
     static int next;
     char *out = path[next++ % 8];
     lh_err err = dp_path(out, "%s/%s", r->root, name);

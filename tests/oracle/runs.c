@@ -117,7 +117,7 @@ int main(int argc, char **argv)
     must(lh_env_real_create(&env));
     for (size_t i = 0; i < LH_COUNT(runs); i++) {
         struct history h;
-        char root[DP_PATH_SIZE], server[DP_PATH_SIZE];
+        char root[DP_PATH_BYTES], server[DP_PATH_BYTES];
         if (runs[i].kind.cipher && !lh_cipher_available(runs[i].kind.cipher)) {
             printf("%s: not made, this processor lacks its cipher\n", runs[i].name);
             continue;

@@ -30,7 +30,7 @@ enum { SIM_REFUSED_MAX = 50 };
 // it or scaled: so is every delta, and with 17 bits above the point their sums are exact.
 static const float SIM_BASE = 98304, SIM_QUANTUM = 1.0f / 128;
 
-#define SIM_JOB "simulated run 01" // LH_JOB bytes
+#define SIM_JOB "simulated run 01" // LH_JOB_BYTES bytes
 
 struct sim;
 struct sim_judging; // judge.h
@@ -77,7 +77,7 @@ struct sim_node {
     struct sim *sim;
     enum sim_kind kind;
     uint32_t index; // among its kind
-    char name[LH_NAME_SIZE], dir[32], address[64];
+    char name[LH_NAME_BYTES], dir[32], address[64];
     struct lh_peer self;
     struct lh_env *env;
     struct lh_transport *transport; // NULL: the node is down

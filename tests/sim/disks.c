@@ -98,16 +98,16 @@ static struct ps_place first_of_group(struct sim_node *n, struct ps_place of)
     lh_fake_look(n->env, true);
     load_newest(n, &last, path, &b);
     lh_fake_look(n->env, false);
-    size_t group = 0, at = PS_SEGMENT_HEADER;
+    size_t group = 0, at = PS_SEGMENT_HEADER_BYTES;
     bool begins = true, found = false;
-    while (!found && at + PS_ENTRY_HEADER <= b.len) {
-        struct lh_cursor c = lh_cursor(lh_span(b.data + at, PS_ENTRY_HEADER));
+    while (!found && at + PS_ENTRY_HEADER_BYTES <= b.len) {
+        struct lh_cursor c = lh_cursor(lh_span(b.data + at, PS_ENTRY_HEADER_BYTES));
         uint32_t magic = lh_get_u32(&c), total = lh_get_u32(&c);
         (void)lh_get(&c, PS_ENTRY_FOLLOWING - 8);
         uint32_t following = lh_get_u32(&c);
         if (magic != PS_ENTRY_MAGIC || !total) break;
-        if (begins) group = at + PS_ENTRY_HEADER;
-        found = of.at == at + PS_ENTRY_HEADER;
+        if (begins) group = at + PS_ENTRY_HEADER_BYTES;
+        found = of.at == at + PS_ENTRY_HEADER_BYTES;
         begins = following == 0;
         at += total;
     }
@@ -129,7 +129,7 @@ static void damage_tail(struct sim_node *n, struct ps_place from)
     load_newest(n, &last, path, &b);
     size_t end = b.len;
     while (end > 64 && b.data[end - 1] == 0) end--;
-    size_t at = from.at ? from.at - PS_ENTRY_HEADER : end - 12;
+    size_t at = from.at ? from.at - PS_ENTRY_HEADER_BYTES : end - 12;
     for (bool any = false; end > 64 + 40 && at < end && !err; at += 8) {
         err = lh_fake_flip(n->env, path, at, 1);
         if (!any) sim_trace(s, "%s: %s damaged at %zu of %zu", n->name, path, at, end);

@@ -203,8 +203,8 @@ static void judge_shard(struct sim *s, uint32_t shard)
     struct found f = {.sim = s, .theta = malloc(bytes), .q = malloc(bytes)};
     LH_ASSERT(f.theta && f.q);
     memcpy(f.theta, s->initial + layout->first, bytes);
-    sim_fold_begin(&f.fold, lh_span(SIM_JOB, LH_JOB), &s->manifest.hash, shard, s->shards, f.theta,
-                   layout->values);
+    sim_fold_begin(&f.fold, lh_span(SIM_JOB, LH_JOB_BYTES), &s->manifest.hash, shard, s->shards,
+                   f.theta, layout->values);
     read_log(&f, shard, server->ledger.version);
     if (!s->bad[0]) judge_state(&f, server);
     if (!s->bad[0] && s->conf.exact) judge_range(s, &f.fold);

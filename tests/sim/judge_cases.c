@@ -186,12 +186,12 @@ static void a_record_that_is_cut_short_is_none(void **state)
 static void fold_both(struct made *m, struct lk_replica *theirs, struct sim_fold *own, float *theta)
 {
     struct sim *s = m->sim;
-    uint8_t job[LH_JOB];
+    uint8_t job[LH_JOB_BYTES];
     float *q = calloc(s->manifest.values, sizeof *q);
     assert_non_null(q);
-    memcpy(job, SIM_JOB, LH_JOB);
+    memcpy(job, SIM_JOB, LH_JOB_BYTES);
     assert_int_equal(lk_replica_create(theirs, job, &s->manifest, 0, s->keys), LH_OK);
-    sim_fold_begin(own, lh_span(SIM_JOB, LH_JOB), &s->manifest.hash, 0, 1, theta,
+    sim_fold_begin(own, lh_span(SIM_JOB, LH_JOB_BYTES), &s->manifest.hash, 0, 1, theta,
                    s->manifest.values);
     for (uint64_t v = 1; v <= m->version; v++) {
         struct lh_record r;
@@ -199,7 +199,7 @@ static void fold_both(struct made *m, struct lk_replica *theirs, struct sim_fold
         uint32_t body;
         struct lh_span bytes = lh_blob_span(s->kept[0][v]);
         assert_int_equal(lh_record_parse_header(bytes, &r, &body), LH_OK);
-        r.body = lh_span(bytes.data + LH_RECORD_HEADER, body);
+        r.body = lh_span(bytes.data + LH_RECORD_HEADER_BYTES, body);
         assert_int_equal(lk_replica_apply(theirs, &r), LH_OK);
         assert_true(sim_read_record(bytes, &mine));
         if (mine.kind == LH_ADMIT) assert_true(sim_payload(s, 0, mine.body, q));

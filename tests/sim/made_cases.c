@@ -71,7 +71,7 @@ int made_set_up(void **state)
     struct sim_fold fold;
     assert_non_null(m);
     m->sim = sim_new();
-    sim_fold_begin(&fold, lh_span(SIM_JOB, LH_JOB), &m->sim->manifest.hash, 0, 1, NULL, 0);
+    sim_fold_begin(&fold, lh_span(SIM_JOB, LH_JOB_BYTES), &m->sim->manifest.hash, 0, 1, NULL, 0);
     m->chain = fold.chain;
     sim_fold_end(&fold);
     m->epoch = 1;
@@ -163,14 +163,14 @@ static struct lh_buf make_frame(struct made *m, float by)
                          .plain_bytes = (uint32_t)plain.len,
                          .manifest = s->manifest.hash};
     const struct lh_seal_context context = {f.worker, INCARNATION, RANDOM, 0, LH_SEAL_FRAME};
-    memcpy(f.job, SIM_JOB, LH_JOB);
+    memcpy(f.job, SIM_JOB, LH_JOB_BYTES);
     lh_frame_write_head(&f, &frame);
     struct lh_span head = lh_span(frame.data, frame.len);
-    uint8_t *sealed = malloc(plain.len + LH_SEAL_TAG);
+    uint8_t *sealed = malloc(plain.len + LH_SEAL_TAG_BYTES);
     assert_non_null(sealed);
     assert_int_equal(
         lh_seal(s->keys, f.cipher, 1, &context, head, f.nonce, lh_buf_span(&plain), sealed), LH_OK);
-    lh_put(&frame, sealed, plain.len + LH_SEAL_TAG);
+    lh_put(&frame, sealed, plain.len + LH_SEAL_TAG_BYTES);
     free(sealed);
     lh_buf_free(&plain);
     struct sim_frame read;

@@ -30,13 +30,14 @@ bool sim_payload(const struct sim *s, uint32_t shard, struct lh_span frame, floa
     struct lk_payload_info info;
     struct sim_frame f;
     memset(q, 0, layout->values * sizeof *q);
-    if (!sim_read_frame(frame, &f) || f.sealed.len != f.plain_bytes + (size_t)LH_SEAL_TAG)
+    if (!sim_read_frame(frame, &f) || f.sealed.len != f.plain_bytes + (size_t)LH_SEAL_TAG_BYTES)
         return false;
     struct lh_seal_context context = {f.worker, f.incarnation, f.random, f.shard, LH_SEAL_FRAME};
     struct lk_codec codec = {f.index, f.value, f.density};
     uint8_t *plain = malloc(f.plain_bytes + 1);
     LH_ASSERT(plain);
-    lh_err err = lh_open(s->keys, f.cipher, f.key, &context, f.head, f.nonce.data, f.sealed, plain);
+    lh_err err =
+        lh_unseal(s->keys, f.cipher, f.key, &context, f.head, f.nonce.data, f.sealed, plain);
     struct lh_span payload = lh_span(plain, f.plain_bytes);
     if (!err) err = lk_payload_check(&codec, layout, payload, &info);
     if (!err) err = lk_payload_add(&codec, layout, payload, q);

@@ -190,7 +190,7 @@ static void a_payload_that_does_not_open_is_found(void **state)
     made_acknowledged(m);
     struct lh_blob *copy = lh_blob_copy(lh_blob_span(m->sim->kept[0][2]));
     assert_non_null(copy);
-    copy->data[copy->len - LH_SEAL_TAG - 1] ^= 1;
+    copy->data[copy->len - LH_SEAL_TAG_BYTES - 1] ^= 1;
     assert_true(sim_read_record(lh_blob_span(copy), &r));
     sim_mass_logged(m->sim, 0, r.body, 1);
     lh_blob_release(copy);

@@ -46,8 +46,8 @@ static void give_up_target(struct sim *s, uint32_t shard, const struct ps_co_sha
 // It goes on: the setting goes back to what it was, for the next start.
 static void end_giving_up(struct sim_node *n)
 {
-    bool over = n->gives_up && n->server && n->server->serving;
-    for (uint32_t i = 0; over && i < n->shards; i++) over = !ps_frozen(n->server->shard[i]);
+    bool over = n->gives_up && n->server && n->server->phase == PS_SERVING;
+    for (uint32_t i = 0; over && i < n->shards; i++) over = !ps_shard_frozen(n->server->shard[i]);
     if (over) n->gives_up = false;
 }
 

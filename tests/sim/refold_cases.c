@@ -23,12 +23,12 @@ struct log { // a fold, and the next record's body
 
 static int set_up(void **state)
 {
-    static const uint8_t job[LH_JOB];
+    static const uint8_t job[LH_JOB_BYTES];
     static const struct lh_hash manifest;
     struct log *l = calloc(1, sizeof *l);
     assert_non_null(l);
     l->body = lh_buf(1 << 16);
-    sim_fold_begin(&l->fold, lh_span(job, LH_JOB), &manifest, 0, 2, l->theta, VALUES);
+    sim_fold_begin(&l->fold, lh_span(job, LH_JOB_BYTES), &manifest, 0, 2, l->theta, VALUES);
     *state = l;
     return 0;
 }
@@ -80,7 +80,7 @@ static const char *push(struct log *l, uint16_t kind, uint64_t number, uint64_t 
                          .claim = {unit}};
     lh_buf_clear(&l->body);
     lh_frame_write_head(&f, &l->body);
-    lh_put_zeros(&l->body, LH_SEAL_TAG); // no payload: a frame and its stub are the same
+    lh_put_zeros(&l->body, LH_SEAL_TAG_BYTES); // no payload: a frame and its stub are the same
     for (int i = 0; i < VALUES; i++) l->q[i] = 2;
     return fold(l, kind);
 }
@@ -143,12 +143,12 @@ static void records_of_the_wrong_form_are_none(void **state)
     assert_non_null(fold_bytes(l, LH_MOVE, 15));
     assert_non_null(fold_bytes(l, LH_ADMIT, 300));
     assert_null(fence(l, WORKER, 1));
-    assert_string_equal(push_with(l, LH_REFUSE, (struct lh_frame){0}, LH_SEAL_TAG + 1),
+    assert_string_equal(push_with(l, LH_REFUSE, (struct lh_frame){0}, LH_SEAL_TAG_BYTES + 1),
                         "a refusal that is not a stub");
-    assert_string_equal(push_with(l, LH_ADMIT, (struct lh_frame){.shard = 1}, LH_SEAL_TAG),
+    assert_string_equal(push_with(l, LH_ADMIT, (struct lh_frame){.shard = 1}, LH_SEAL_TAG_BYTES),
                         "a push of another shard");
     struct lh_frame claims = {.claims = 1, .claim = {SIM_FOLD_UNITS}};
-    assert_string_equal(push_with(l, LH_ADMIT, claims, LH_SEAL_TAG),
+    assert_string_equal(push_with(l, LH_ADMIT, claims, LH_SEAL_TAG_BYTES),
                         "a claim of a unit that is none");
 }
 

@@ -24,7 +24,7 @@ struct ps_co_conf setup_coordinator(const struct setup *s, uint32_t workers)
                               .plan = {.eta = 1, .damping = 0.5f},
                               .fatal = s->fatal,
                               .fatal_arg = s->arg};
-    memcpy(conf.job, s->job, LH_JOB);
+    memcpy(conf.job, s->job, LH_JOB_BYTES);
     return conf;
 }
 
@@ -57,7 +57,7 @@ struct ps_conf setup_server(const struct setup *s, const uint32_t *shard)
                            .checkpoint_keep = 2,
                            .fatal = s->fatal,
                            .fatal_arg = s->arg};
-    memcpy(conf.job, s->job, LH_JOB);
+    memcpy(conf.job, s->job, LH_JOB_BYTES);
     return conf;
 }
 
@@ -84,7 +84,7 @@ struct wk_conf setup_worker(const struct setup *s, struct wk_trainer *trainer)
                            .durable_every = 12,
                            .fatal = s->fatal,
                            .fatal_arg = s->arg};
-    memcpy(conf.job, s->job, LH_JOB);
+    memcpy(conf.job, s->job, LH_JOB_BYTES);
     return conf;
 }
 

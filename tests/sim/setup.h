@@ -19,7 +19,7 @@ struct setup {
     struct lh_log *log; // NULL: it logs nothing
     const struct lh_peer *self;
     const char *dir, *listen, *coordinator; // addresses; only the coordinator's own is not `listen`
-    const char *job;                        // LH_JOB bytes
+    const char *job;                        // LH_JOB_BYTES bytes
     const struct lh_manifest *manifest;
     const struct lh_units *units;
     struct lh_keyring *keys;

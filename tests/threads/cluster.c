@@ -35,7 +35,7 @@ struct node {
     struct cluster *cluster;
     enum kind kind;
     uint32_t index; // among its kind
-    char name[LH_NAME_SIZE], dir[128], address[64];
+    char name[LH_NAME_BYTES], dir[128], address[64];
     struct lh_peer self;
     pthread_t thread;
     struct lh_env *env;
@@ -67,7 +67,7 @@ struct cluster {
     uint64_t random, calls, pushes, lost, cut, damaged, twice;
 };
 
-static const char JOB[LH_JOB + 1] = "threads run 0001";
+static const char JOB[LH_JOB_BYTES + 1] = "threads run 0001";
 
 // ---------------------------------------------------------------- what goes wrong
 

@@ -26,7 +26,7 @@ enum { PORT = 7000, PATIENCE_MS = 20000 };
 
 struct scene {
     struct dp_wan wan;
-    char topology[64], instance[DP_WAN_NAME_SIZE];
+    char topology[64], instance[DP_WAN_NAME_BYTES];
 };
 
 static void write_topology(const char *path, const char *text)

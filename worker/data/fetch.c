@@ -66,7 +66,7 @@ static bool known_header(struct wk_fetch *f, const char *file, uint64_t *count)
 
 static lh_err read_header(struct wk_fetch *f, const struct lh_unit *u, uint64_t *count)
 {
-    uint8_t head[LH_TOKENS_HEADER];
+    uint8_t head[LH_TOKENS_HEADER_BYTES];
     if (known_header(f, u->file, count)) return LH_OK;
     LH_TRY(read_range(f, u, 0, head, sizeof head));
     lh_err err = lh_tokens_header(lh_span(head, sizeof head), f->units->token_bytes, count);
@@ -97,7 +97,8 @@ static lh_err from_source(struct wk_fetch *f, const struct lh_unit *u, uint8_t *
     LH_TRY(read_header(f, u, &count));
     if (end > count) return bad_unit(u, "the file has fewer tokens than the manifest says");
     uint64_t more = end < count; // reads on into the next unit
-    LH_TRY(read_range(f, u, LH_TOKENS_HEADER + u->from * width, bytes, (u->tokens + more) * width));
+    LH_TRY(read_range(f, u, LH_TOKENS_HEADER_BYTES + u->from * width, bytes,
+                      (u->tokens + more) * width));
     if (!more) memcpy(bytes + u->tokens * width, bytes + (u->tokens - 1) * width, width);
     if (!is_hash_right(f, u, bytes))
         return bad_unit(u, "sha256 is not the manifest's, the tokens changed");

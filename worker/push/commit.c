@@ -167,14 +167,14 @@ lh_err wk_committed_begin(struct wk_shard *s)
 
 static lh_err identity_store(const struct wk_worker *w, struct lh_incarnation i)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     LH_TRY(lh_path(path, sizeof path, w->conf.dir, "identity"));
     return lh_numbers_store(w->conf.env, &IDENTITY, path, (uint64_t[]){i.number, i.random});
 }
 
 lh_err wk_incarnation_load(struct wk_worker *w)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     uint64_t number[2];
     LH_TRY(lh_path(path, sizeof path, w->conf.dir, "identity"));
     lh_err err = lh_numbers_load(w->conf.env, &IDENTITY, path, number);

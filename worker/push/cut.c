@@ -86,13 +86,13 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
                            .tokens = s->progress.tokens + s->slot.committed->tokens,
                            .steps = (uint32_t)s->progress.steps,
                            .manifest = w->conf.manifest->hash};
-    memcpy(f->job, w->conf.job, LH_JOB);
+    memcpy(f->job, w->conf.job, LH_JOB_BYTES);
     for (uint32_t i = 0; i < s->slot.committed->claim_count && f->claims < LH_CLAIMS_MAX; i++)
         f->claim[f->claims++] = s->slot.committed->claim[i];
     c->returned = f->claims;
     for (uint32_t i = 0, n = wk_claimable(s); i < n && f->claims < LH_CLAIMS_MAX; i++)
         f->claim[f->claims++] = s->finished.unit[i];
-    lh_random(w->conf.env, f->nonce, LH_NONCE);
+    lh_random(w->conf.env, f->nonce, LH_SEAL_NONCE_BYTES);
 }
 
 static void add_place(struct wk_slot *slot, uint64_t unit, uint64_t tokens)
@@ -162,7 +162,7 @@ static lh_err take_delta(struct wk_shard *s)
 static lh_err seal_frame(struct wk_cut *c, struct lh_span plain, struct lh_blob **out)
 {
     const struct lh_frame *f = &c->head;
-    struct lh_buf head = lh_buf(LH_FRAME_HEADER + 8 * LH_CLAIMS_MAX);
+    struct lh_buf head = lh_buf(LH_FRAME_HEADER_BYTES + 8 * LH_CLAIMS_MAX);
     lh_frame_write_head(f, &head);
     lh_err err = lh_buf_err(&head);
     struct lh_blob *b = err ? NULL : lh_blob_new(lh_frame_bytes(f));
@@ -201,7 +201,7 @@ static lh_err write_snapshot(struct wk_cut *c)
     const struct wk_conf *conf = &c->shard->worker->conf;
     LH_TRY(wk_change_snapshot(&c->change));
     if (!c->trainer.len) return LH_OK;
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     LH_TRY(lh_path(path, sizeof path, conf->dir, "trainer"));
     return lh_file_replace(conf->env, path, lh_buf_span(&c->trainer));
 }

@@ -15,15 +15,15 @@ int wk_entry_compare(const struct wk_entry *e, uint64_t incarnation, uint64_t st
     return e->head.step < step ? -1 : e->head.step > step;
 }
 
-static lh_err path_of(const struct wk_outbox *o, const struct lh_frame *f, char out[LH_PATH_SIZE])
+static lh_err path_of(const struct wk_outbox *o, const struct lh_frame *f, char out[LH_PATH_BYTES])
 {
-    return lh_path(out, LH_PATH_SIZE, o->dir, "%04x-%016" PRIx64 "-%016" PRIx64, o->shard,
+    return lh_path(out, LH_PATH_BYTES, o->dir, "%04x-%016" PRIx64 "-%016" PRIx64, o->shard,
                    f->incarnation.number, f->step);
 }
 
-static lh_err path_of_unfinished(const struct wk_outbox *o, char out[LH_PATH_SIZE])
+static lh_err path_of_unfinished(const struct wk_outbox *o, char out[LH_PATH_BYTES])
 {
-    return lh_path(out, LH_PATH_SIZE, o->dir, "%04x.tmp", o->shard);
+    return lh_path(out, LH_PATH_BYTES, o->dir, "%04x.tmp", o->shard);
 }
 
 bool wk_outbox_named(const char *file, uint32_t *shard, uint64_t *incarnation, uint64_t *step)
@@ -140,7 +140,7 @@ static lh_err check_same(const struct wk_entry *e, const struct lh_blob *frame, 
 
 lh_err wk_outbox_frame(struct wk_outbox *o, struct wk_entry *e, struct lh_blob **out)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     *out = lh_blob_share(e->frame);
     if (*out) return LH_OK;
     LH_TRY(path_of(o, &e->head, path));
@@ -171,7 +171,7 @@ struct loading {
 
 static lh_err load_one(struct wk_outbox *o, const char *name)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     struct wk_entry *e = NULL;
     struct lh_blob *frame;
     LH_TRY(lh_path(path, sizeof path, o->dir, "%s", name));
@@ -208,7 +208,7 @@ lh_err wk_outbox_load(struct wk_outbox *o, void (*bad)(void *arg, const char *fi
 
 lh_err wk_outbox_set_aside(const struct wk_outbox *o, const char *file)
 {
-    char from[LH_PATH_SIZE], to[LH_PATH_SIZE];
+    char from[LH_PATH_BYTES], to[LH_PATH_BYTES];
     LH_TRY(lh_path(from, sizeof from, o->dir, "%s", file));
     LH_TRY(lh_path(to, sizeof to, o->dir, "%s.damaged", file));
     return o->env->ops->files->rename(o->env, from, to);
@@ -235,7 +235,7 @@ void wk_outbox_free(struct wk_outbox *o)
 
 lh_err wk_outbox_erase(const struct wk_outbox *o, const struct wk_entry *e)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     LH_TRY(path_of(o, &e->head, path));
     lh_err err = o->env->ops->files->remove(o->env, path);
     return err == LH_ERR_NOT_FOUND ? LH_OK : err;
@@ -246,7 +246,7 @@ lh_err wk_outbox_erase(const struct wk_outbox *o, const struct wk_entry *e)
 // hold what room there was.
 static lh_err unwrite(const struct wk_outbox *o, const struct wk_entry *e, lh_err why)
 {
-    char text[512], unfinished[LH_PATH_SIZE];
+    char text[512], unfinished[LH_PATH_BYTES];
     snprintf(text, sizeof text, "%s", lh_err_text(why));
     LH_TRY(path_of_unfinished(o, unfinished));
     lh_err err = o->env->ops->files->remove(o->env, unfinished);
@@ -278,7 +278,7 @@ static lh_err write_whole(const struct wk_outbox *o, const struct wk_entry *e,
                           const struct lh_blob *frame)
 {
     const struct lh_files_ops *files = o->env->ops->files;
-    char path[LH_PATH_SIZE], unfinished[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES], unfinished[LH_PATH_BYTES];
     LH_TRY(path_of(o, &e->head, path));
     LH_TRY(path_of_unfinished(o, unfinished));
     LH_TRY(write_file(o, unfinished, frame));

@@ -24,7 +24,7 @@ lh_err wk_sender_parts(struct wk_shard *s)
         head.process = s->session.process;
         head.frame_bytes = p->frame->len;
         head.from = p->at;
-        head.digest = (ProtobufCBinaryData){LH_DIGEST, p->entry->digest.b};
+        head.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, p->entry->digest.b};
         LH_TRY(lh_rpc_send_bulk(p->call, &head.base, p->frame, p->at, n));
         p->at += n;
         p->sending++;
@@ -45,7 +45,7 @@ lh_err wk_sender_probe(struct wk_shard *s)
     head.process = s->session.process;
     head.frame_bytes = p->frame->len;
     head.probe = true;
-    head.digest = (ProtobufCBinaryData){LH_DIGEST, p->entry->digest.b};
+    head.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, p->entry->digest.b};
     p->sending++;
     return lh_rpc_send_bulk(p->call, &head.base, p->frame, 0, 0);
 }

@@ -49,8 +49,8 @@ static lh_err resolve(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
         int order = wk_entry_compare(e, m->last_incarnation, m->last_step);
         bool current = lh_incarnation_equal(e->head.incarnation, w->incarnation);
         if (order == 0) {
-            if (m->last_digest.len != LH_DIGEST ||
-                memcmp(m->last_digest.data, e->digest.b, LH_DIGEST) != 0)
+            if (m->last_digest.len != LH_DIGEST_BYTES ||
+                memcmp(m->last_digest.data, e->digest.b, LH_DIGEST_BYTES) != 0)
                 return lh_fail(LH_ERR_PROTOCOL,
                                "shard %u: step %" PRIu64 " was decided with other "
                                "bytes than this outbox holds",
@@ -209,9 +209,11 @@ static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m
     // process, which goes on from it.
     bool here = m->process == s->session.process || LH_BUG("no_hello");
     if (!here || !e || e->status != WK_UNDECIDED) return LH_OK;
-    if (m->digest.len != LH_DIGEST || memcmp(m->digest.data, e->digest.b, LH_DIGEST) != 0)
+    if (m->digest.len != LH_DIGEST_BYTES ||
+        memcmp(m->digest.data, e->digest.b, LH_DIGEST_BYTES) != 0)
         return lh_fail(LH_ERR_PROTOCOL, "shard %u: an answer about other bytes", s->id);
     w->count.payload_up += e->bytes;
+    w->count.plain_up += e->head.plain_bytes;
     if (m->admitted && m->staleness) w->count.damped++;
     if (LH_BUG("unlogged_reject") && !m->admitted)
         wk_bug_commit(s, e->head.step, s->slot.committed->decided);

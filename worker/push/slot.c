@@ -143,7 +143,7 @@ static struct lh_buf file_buf(const struct wk_slots *s)
 
 static lh_err slot_path(const struct wk_slots *s, uint64_t generation, const char *more, char *out)
 {
-    return lh_path(out, LH_PATH_SIZE, s->dir, "slot-%04x-%c%s", s->shard,
+    return lh_path(out, LH_PATH_BYTES, s->dir, "slot-%04x-%c%s", s->shard,
                    'a' + (int)(generation % 2), more);
 }
 
@@ -155,7 +155,7 @@ static lh_err slot_path(const struct wk_slots *s, uint64_t generation, const cha
 static lh_err sync_newest(struct wk_slots *s, int k, struct lh_buf *bytes)
 {
     const struct lh_files_ops *files = s->env->ops->files;
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     struct lh_file *file;
     LH_TRY(slot_path(s, (uint64_t)k, "", path));
     lh_buf_clear(bytes);
@@ -177,7 +177,7 @@ lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
     s->settle = 2;
     memset(out, 0, sizeof *out);
     for (int k = 0; k < 2; k++) {
-        char path[LH_PATH_SIZE];
+        char path[LH_PATH_BYTES];
         struct header h;
         struct wk_slot slot;
         struct lh_span bytes;
@@ -271,7 +271,7 @@ static lh_err write_file(struct wk_slots *s, uint64_t generation, struct lh_span
     const struct lh_files_ops *files = s->env->ops->files;
     struct lh_span values = {(const uint8_t *)residual, s->values * sizeof(float)};
     struct lh_file *file;
-    char path[LH_PATH_SIZE], first[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES], first[LH_PATH_BYTES];
     LH_TRY(slot_path(s, generation, "", path));
     LH_TRY(slot_path(s, generation, residual ? "" : ".tmp", first));
     LH_TRY(files->open(s->env, first, LH_OPEN_WRITE | LH_OPEN_CREATE, &file));
@@ -311,7 +311,7 @@ lh_err wk_slot_begin(struct wk_slots *s, const struct wk_slot *slot)
 lh_err wk_snapshot_write(struct wk_slots *s, const struct wk_slot *slot, const float *residual)
 {
     struct lh_buf b = file_buf(s);
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     uint32_t crc = lh_crc32c(0, residual, s->values * sizeof(float));
     lh_err err = fill_head(s, slot, crc, s->generation, true, &b);
     lh_put(&b, residual, s->values * sizeof(float));
@@ -325,7 +325,7 @@ lh_err wk_snapshot_write(struct wk_slots *s, const struct wk_slot *slot, const f
 lh_err wk_snapshot_load(struct wk_slots *s, struct wk_slot *out, float *residual)
 {
     struct lh_buf file = file_buf(s);
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     struct header h;
     struct lh_span bytes;
     lh_err err = lh_path(path, sizeof path, s->dir, "residual-%04x", s->shard);
@@ -339,7 +339,7 @@ lh_err wk_snapshot_load(struct wk_slots *s, struct wk_slot *out, float *residual
 lh_err wk_snapshot_remove(struct wk_slots *s)
 {
     const struct lh_files_ops *files = s->env->ops->files;
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     LH_TRY(lh_path(path, sizeof path, s->dir, "residual-%04x", s->shard));
     lh_err err = files->remove(s->env, path);
     return err && err != LH_ERR_NOT_FOUND ? err : files->sync_dir(s->env, s->dir);

@@ -83,13 +83,13 @@ static void *at(struct segment *g, size_t offset)
     return (uint8_t *)g + offset;
 }
 
-void wk_shm_name(const char *place, char out[WK_SHM_NAME_SIZE])
+void wk_shm_name(const char *place, char out[WK_SHM_NAME_BYTES])
 {
     char hex[2 * LH_HASH_BYTES + 1];
     struct lh_span part = lh_span_str(place);
     struct lh_hash hash = lh_hash_of(lh_span_str("longhaul ranks 1"), &part, 1);
     lh_hash_hex(&hash, hex);
-    snprintf(out, WK_SHM_NAME_SIZE, "/longhaul-%.32s", hex);
+    snprintf(out, WK_SHM_NAME_BYTES, "/longhaul-%.32s", hex);
 }
 
 void wk_shm_remove(const char *name)

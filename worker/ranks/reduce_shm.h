@@ -8,21 +8,21 @@
 #include "common/base/buf.h"
 #include "worker/ranks/reduce.h"
 
-enum { WK_SHM_NAME_SIZE = 64 };
+enum { WK_SHM_NAME_BYTES = 64 };
 
 struct wk_shm_conf {
-    char name[WK_SHM_NAME_SIZE]; // the segment's: "/longhaul-..."
-    struct lh_hash manifest;     // the model's, which all ranks must agree on
-    uint64_t values;             // parameters
-    uint32_t ranks;              // seats, the leader's included: 2 to WK_RANKS_MAX
-    uint32_t sequences, length;  // the most that a step has
+    char name[WK_SHM_NAME_BYTES]; // the segment's: "/longhaul-..."
+    struct lh_hash manifest;      // the model's, which all ranks must agree on
+    uint64_t values;              // parameters
+    uint32_t ranks;               // seats, the leader's included: 2 to WK_RANKS_MAX
+    uint32_t sequences, length;   // the most that a step has
     // A rank that lives but gives nothing for this long after the leader finished its own part is
     // left out until it caught up.
     int64_t patience_ms;
 };
 
 // A name for the ranks of this place (a directory, a worker's identity): same place, same name.
-void wk_shm_name(const char *place, char out[WK_SHM_NAME_SIZE]);
+void wk_shm_name(const char *place, char out[WK_SHM_NAME_BYTES]);
 // Removes the segment of this name, if there is one: what a leader that was killed left behind.
 void wk_shm_remove(const char *name);
 

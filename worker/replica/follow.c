@@ -172,7 +172,7 @@ static lh_err take_follow_bytes(struct wk_shard *s, struct lh_span bytes)
     while (bytes.len) {
         LH_TRY(lh_record_stream_take(&t->records, &bytes));
         if (!t->records.whole) return LH_OK;
-        s->worker->count.payload_down += LH_RECORD_HEADER + t->records.body.len;
+        s->worker->count.payload_down += LH_RECORD_HEADER_BYTES + t->records.body.len;
         lh_err err = take_record(s, &t->records.record);
         if (!t->call) return LH_OK; // it was stopped meanwhile
         if (err) return judge(s, err);

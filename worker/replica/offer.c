@@ -50,7 +50,7 @@ static lh_err list_points(const struct wk_shard *s, struct points *p)
 
 struct finding {
     const struct wk_restore *want;
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
 };
 
 static void find_copy(void *arg, const char *path, uint64_t epoch, uint64_t version,

@@ -135,7 +135,7 @@ static lh_err begin_range(struct wk_shard *s, struct wk_range *r,
     const Longhaul__V1__Point *of = head->seal ? head->seal->of : head->of;
     bool first = r == a->range;
     LH_TRY(check_seal(s, head->seal != NULL));
-    if (head->seal) LH_TRY(lh_state_open_begin(&r->seal, head->seal, head->total));
+    if (head->seal) LH_TRY(lh_state_unseal_begin(&r->seal, head->seal, head->total));
     if (head->seal) LH_TRY(lh_state_seal_from(&r->seal, head->from));
     r->at = head->from;
     r->until = head->bytes ? head->from + head->bytes : head->total;
@@ -164,14 +164,14 @@ static lh_err take_piece(struct wk_shard *s, struct wk_range *r, const struct lh
     size_t n = lh_state_seal_next(&r->seal);
     uint8_t *to = lk_incoming_place(in, &s->replica, r->at, n);
     if (to) {
-        LH_TRY(lh_state_open_piece(&r->seal, msg, at, to));
+        LH_TRY(lh_state_unseal_piece(&r->seal, msg, at, to));
         lk_incoming_placed(in, n);
         r->at += n;
         return LH_OK;
     }
     uint8_t *piece = malloc(n + 1);
     if (!piece) return LH_ERR_NO_MEMORY;
-    lh_err err = lh_state_open_piece(&r->seal, msg, at, piece);
+    lh_err err = lh_state_unseal_piece(&r->seal, msg, at, piece);
     if (!err) err = lk_incoming_put(in, &s->replica, r->at, lh_span(piece, n));
     free(piece);
     r->at += n;
@@ -317,7 +317,7 @@ static lh_err ask_range(struct wk_shard *s, uint32_t i)
     struct wk_arrival *a = &s->arrival;
     struct wk_range *r = &a->range[i];
     Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
-    uint8_t challenge[LH_STATE_RANDOM];
+    uint8_t challenge[LH_STATE_RANDOM_BYTES];
     m.shard = s->id;
     m.ranges = a->ranges;
     m.range = i;

@@ -37,9 +37,10 @@ static LH_MUST lh_err decode(const struct wk_evaluation_conf *c, const struct lh
 {
     uint64_t count = 0, width = c->units->token_bytes;
     uint8_t hash[EVP_MAX_MD_SIZE];
-    if (file.len < LH_TOKENS_HEADER) return bad_file(path, "too short for a token file");
-    struct lh_span head = lh_span(file.data, LH_TOKENS_HEADER);
-    struct lh_span body = lh_span(file.data + LH_TOKENS_HEADER, file.len - LH_TOKENS_HEADER);
+    if (file.len < LH_TOKENS_HEADER_BYTES) return bad_file(path, "too short for a token file");
+    struct lh_span head = lh_span(file.data, LH_TOKENS_HEADER_BYTES);
+    struct lh_span body =
+        lh_span(file.data + LH_TOKENS_HEADER_BYTES, file.len - LH_TOKENS_HEADER_BYTES);
     if (lh_tokens_header(head, c->units->token_bytes, &count) || count != h->tokens ||
         body.len != count * width)
         return bad_file(path, "not the tokens that the manifest says");
@@ -61,9 +62,9 @@ static LH_MUST lh_err decode(const struct wk_evaluation_conf *c, const struct lh
 static LH_MUST lh_err read_text(const struct wk_evaluation_conf *c, const struct lh_heldout *h,
                                 struct text *out)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     LH_TRY(lh_path(path, sizeof path, c->dir, "%s", h->file));
-    struct lh_buf file = lh_buf(LH_TOKENS_HEADER + h->tokens * c->units->token_bytes + 1);
+    struct lh_buf file = lh_buf(LH_TOKENS_HEADER_BYTES + h->tokens * c->units->token_bytes + 1);
     lh_err err = lh_file_load(c->env, path, &file);
     if (!err) err = decode(c, h, path, lh_buf_span(&file), out);
     lh_buf_free(&file);
@@ -79,7 +80,8 @@ lh_err wk_evaluation_open(const struct wk_evaluation_conf *conf, struct wk_evalu
     e->next = conf->every_tokens;
     e->started_ns = lh_now(conf->env);
     lh_err err = LH_OK;
-    for (uint32_t i = 0; i < conf->units->heldouts && e->texts < WK_LANGUAGES_MAX && !err; i++) {
+    for (uint32_t i = 0; i < conf->units->heldout_count && e->texts < WK_LANGUAGES_MAX && !err;
+         i++) {
         if (conf->units->heldout[i].tokens < 2) continue; // nothing to predict
         err = read_text(conf, &conf->units->heldout[i], &e->text[e->texts]);
         if (!err) e->texts++;

@@ -19,7 +19,7 @@
 enum {
     // One message: a head and a part of 1 MiB (the fastest size) and room to grow; the largest
     // that a peer can make us hold for a call.
-    LH_GRPC_MESSAGE_MAX = (2 << 20) + (64 << 10),
+    LH_GRPC_MESSAGE_BYTES_MAX = (2 << 20) + (64 << 10),
     // Calls a process serves at once, about 10 KiB each while idle: 1,024 workers with a few follow
     // streams each. Beyond it a call is refused with LH_ERR_BUSY.
     LH_GRPC_CALLS_MAX = 4096,
@@ -29,7 +29,7 @@ enum {
     // 60 MiB (bench/notes/2026-11-23-push.md#a-servers-memory). Up to 0.8 of the limit nothing
     // changes; above it windows shrink, and anybody's calls may be cancelled: an honest peer calls
     // again.
-    LH_GRPC_MEMORY_MAX = 384 << 20,
+    LH_GRPC_MEMORY_BYTES_MAX = 384 << 20,
     LH_GRPC_CALLS_PER_CONNECTION = 256, // one peer: one stream per shard it follows, and some
     // Connections and files that are open when a further connection is turned away, or fewer where
     // the process may open fewer: 1,024 workers with two each. About 30 KiB while TLS is not done.
@@ -38,7 +38,7 @@ enum {
     LH_GRPC_FILES_KEPT = 128, // descriptors that no connection gets: the log, checkpoints, status
     // Links that share a connection; a worker has a link for each shard.
     LH_GRPC_LINKS_PER_CONNECTION = 64,
-    LH_GRPC_METADATA_MAX = 8 << 10, // bytes of headers; ours are under 1 KiB
+    LH_GRPC_METADATA_BYTES_MAX = 8 << 10, // bytes of headers; ours are under 1 KiB
     // One attempt, TLS included, until the round trip is known: 4 of 300 ms, and room. Then it
     // follows the round trip, and where it was not enough, the next attempt gets twice as long.
     LH_GRPC_CONNECT_MS = 5000,

@@ -96,7 +96,7 @@ static void release_core(struct lh_grpc_call *c)
 
 void lh_grpc_call_over(struct lh_grpc_call *c, lh_err status, const char *text)
 {
-    char copy[LH_GRPC_TEXT]; // `text` may be our own
+    char copy[LH_GRPC_TEXT_BYTES]; // `text` may be our own
     snprintf(copy, sizeof copy, "%s", text ? text : "");
     memcpy(c->text, copy, sizeof copy);
     c->status = status;
@@ -166,8 +166,9 @@ lh_err lh_grpc_send(struct lh_call *call, const struct lh_out *m)
         return lh_fail(LH_ERR_BUSY, "%d messages wait to be sent; wait for on_sent",
                        LH_CALL_SENDS_MAX);
     size_t n = m->bulk ? m->n : 0;
-    if (m->head.len > LH_GRPC_MESSAGE_MAX || n > LH_GRPC_MESSAGE_MAX - m->head.len)
-        return lh_fail(LH_ERR_TOO_LARGE, "a message of more than %d bytes", LH_GRPC_MESSAGE_MAX);
+    if (m->head.len > LH_GRPC_MESSAGE_BYTES_MAX || n > LH_GRPC_MESSAGE_BYTES_MAX - m->head.len)
+        return lh_fail(LH_ERR_TOO_LARGE, "a message of more than %d bytes",
+                       LH_GRPC_MESSAGE_BYTES_MAX);
     c->out[(c->out_first + c->out_count++) % LH_CALL_SENDS_MAX] = lh_grpc_message(m);
     lh_grpc_touch(c);
     return LH_OK;

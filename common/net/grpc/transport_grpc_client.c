@@ -61,7 +61,7 @@ static struct lh_grpc_line *shared_line(const struct lh_grpc *t, const char *add
 static lh_err new_line(struct lh_grpc *t, const char *address, enum lh_role role,
                        enum lh_line number, struct lh_grpc_line **out)
 {
-    if (strlen(address) >= LH_GRPC_ADDRESS)
+    if (strlen(address) >= LH_GRPC_ADDRESS_BYTES)
         return lh_fail(LH_ERR_INVALID, "an address of %zu bytes", strlen(address));
     struct lh_grpc_line *line = calloc(1, sizeof *line);
     if (!line) return LH_ERR_NO_MEMORY;
@@ -110,11 +110,11 @@ struct lh_trip lh_grpc_trip(struct lh_link *link)
     return lh_grpc_wire_trip(l->t->wire, l->line->peer);
 }
 
-void lh_grpc_peer_name(const char *uri, char out[LH_GRPC_PEER])
+void lh_grpc_peer_name(const char *uri, char out[LH_GRPC_PEER_BYTES])
 {
     size_t n = 0;
     bool ours = strncmp(uri, "ipv4:", 5) == 0 || strncmp(uri, "ipv6:", 5) == 0;
-    for (const char *at = ours ? uri + 5 : ""; *at && n + 1 < LH_GRPC_PEER; at++) {
+    for (const char *at = ours ? uri + 5 : ""; *at && n + 1 < LH_GRPC_PEER_BYTES; at++) {
         if (strncmp(at, "%5B", 3) == 0 || strncmp(at, "%5D", 3) == 0)
             at += 2;
         else if (*at != '[' && *at != ']')
@@ -282,7 +282,7 @@ static lh_err explain(const struct lh_grpc_call *c, const char *details, char *o
 
 void lh_grpc_client_closed(struct lh_grpc_call *c)
 {
-    char details[LH_GRPC_TEXT], text[LH_GRPC_TEXT];
+    char details[LH_GRPC_TEXT_BYTES], text[LH_GRPC_TEXT_BYTES];
     lh_grpc_text(c->details, details, sizeof details);
     lh_err err = lh_grpc_err(c->code, &c->trailing, details);
     bool told = c->trailing.count > 0; // the server itself gave the status

@@ -35,9 +35,9 @@ grpc_arg lh_grpc_arg(const char *key, int value)
 size_t lh_grpc_shared_args(grpc_arg args[LH_GRPC_SHARED_ARGS])
 {
     const grpc_arg shared[] = {
-        lh_grpc_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, LH_GRPC_MESSAGE_MAX),
-        lh_grpc_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, LH_GRPC_MESSAGE_MAX),
-        lh_grpc_arg(GRPC_ARG_MAX_METADATA_SIZE, LH_GRPC_METADATA_MAX),
+        lh_grpc_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, LH_GRPC_MESSAGE_BYTES_MAX),
+        lh_grpc_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, LH_GRPC_MESSAGE_BYTES_MAX),
+        lh_grpc_arg(GRPC_ARG_MAX_METADATA_SIZE, LH_GRPC_METADATA_BYTES_MAX),
         // Few large frames and reads: half again the rate of the defaults (bench notes).
         lh_grpc_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (16 << 20) - 1),
         lh_grpc_arg(GRPC_ARG_TCP_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES),

@@ -15,11 +15,11 @@
 #include "common/net/grpc/transport_grpc.h"
 
 enum {
-    LH_GRPC_TEXT = 512,        // a status's text with its zero
+    LH_GRPC_TEXT_BYTES = 512,  // a status's text with its zero
     LH_GRPC_REQUESTS = 16,     // calls gRPC may hand us before we ask for more
     LH_GRPC_PARTS_MAX = 16384, // slices of one message: a full one in pieces of 132 bytes
-    LH_GRPC_ADDRESS = 256,
-    LH_GRPC_PEER = 64,                // a host and port in numbers
+    LH_GRPC_ADDRESS_BYTES = 256,
+    LH_GRPC_PEER_BYTES = 64,          // a host and port in numbers
     LH_GRPC_READ_BYTES = 256 << 10,   // bytes that one read of a connection takes
     LH_GRPC_READ_BYTES_MAX = 1 << 20, // a client's, while much comes
 };
@@ -105,12 +105,12 @@ struct lh_grpc_line { // one channel, with one TCP connection, of the links that
     unsigned links;
     enum lh_role role;
     enum lh_line number;
-    char address[LH_GRPC_ADDRESS];
+    char address[LH_GRPC_ADDRESS_BYTES];
     struct lh_grpc_expect *expect;
     grpc_channel *channel;
-    uint64_t generation;     // generation of the certificates its channel was made with
-    char peer[LH_GRPC_PEER]; // address of the last peer that answered; "": none has yet
-    int connect_ms;          // an attempt of this channel gets
+    uint64_t generation;           // generation of the certificates its channel was made with
+    char peer[LH_GRPC_PEER_BYTES]; // address of the last peer that answered; "": none has yet
+    int connect_ms;                // an attempt of this channel gets
     int64_t asked_ns; // the first call that asked for a connection that is not there yet; 0: none
     uint64_t heard;   // how often something came by it; tells a dead peer from one that refuses us
 };
@@ -153,7 +153,7 @@ struct lh_grpc_call {
     int peer_cancelled;                    // server
     uint64_t peer;                         // server: its certificate's id
     lh_err status;
-    char text[LH_GRPC_TEXT];
+    char text[LH_GRPC_TEXT_BYTES];
 };
 
 extern const struct lh_transport_ops lh_grpc_ops;
@@ -274,6 +274,6 @@ uint32_t lh_grpc_wire_rtt_us(struct lh_grpc_wire *w, const char *address);
 // The path's trip to a peer (lh_grpc_peer_name), now or when it was last connected.
 struct lh_trip lh_grpc_wire_trip(struct lh_grpc_wire *w, const char *peer);
 // "HOST:PORT" in numbers, from gRPC's "ipv4:HOST:PORT" or "ipv6:%5BHOST%5D:PORT"; "" from others.
-void lh_grpc_peer_name(const char *uri, char out[LH_GRPC_PEER]);
+void lh_grpc_peer_name(const char *uri, char out[LH_GRPC_PEER_BYTES]);
 
 #endif

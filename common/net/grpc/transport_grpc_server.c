@@ -55,7 +55,7 @@ static bool split(const char *address, char *host, size_t size, const char **por
 
 static lh_err cannot_bind(const char *address)
 {
-    char host[LH_GRPC_ADDRESS];
+    char host[LH_GRPC_ADDRESS_BYTES];
     const char *port;
     if (!split(address, host, sizeof host, &port))
         return lh_fail(LH_ERR_INVALID, "\"%s\" is no address of the form host:port", address);
@@ -89,7 +89,7 @@ static grpc_server *make_server(void)
     args[n++] = lh_grpc_arg(GRPC_ARG_MAX_CONNECTION_AGE_MS, LH_GRPC_AGE_MS);
     args[n++] = lh_grpc_arg(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, LH_GRPC_AGE_GRACE_MS);
     grpc_resource_quota *memory = grpc_resource_quota_create("door");
-    grpc_resource_quota_resize(memory, LH_GRPC_MEMORY_MAX);
+    grpc_resource_quota_resize(memory, LH_GRPC_MEMORY_BYTES_MAX);
     args[n++] = (grpc_arg){
         .type = GRPC_ARG_POINTER,
         .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA,

@@ -23,7 +23,7 @@
 #include "common/net/grpc/transport_grpc_core.h"
 #include "common/security/certs.h"
 
-enum { PEM_MAX = 64 << 10, PATH = LH_CERTS_PATH_SIZE };
+enum { PEM_MAX = 64 << 10, PATH = LH_CERTS_PATH_BYTES };
 
 struct texts { // PEM, ended by a zero that `len` counts
     struct lh_buf ca, cert, key;
@@ -32,7 +32,7 @@ struct texts { // PEM, ended by a zero that `len` counts
 struct lh_grpc_certs {
     struct lh_env *env;
     char ca[PATH], cert[PATH], key[PATH];
-    char run[LH_NAME_SIZE], domain[LH_NAME_SIZE];
+    char run[LH_NAME_BYTES], domain[LH_NAME_BYTES];
     int64_t not_before, not_after; // our own certificate's; the loop's
     pthread_mutex_t lock;
     struct texts texts;
@@ -42,9 +42,9 @@ struct lh_grpc_certs {
 struct lh_grpc_expect {
     atomic_uint owners; // the link, and gRPC's channels
     enum lh_role role;
-    char run[LH_NAME_SIZE], domain[LH_NAME_SIZE], address[LH_GRPC_ADDRESS];
+    char run[LH_NAME_BYTES], domain[LH_NAME_BYTES], address[LH_GRPC_ADDRESS_BYTES];
     pthread_mutex_t lock;
-    char refused[LH_GRPC_TEXT]; // "": the last handshake passed
+    char refused[LH_GRPC_TEXT_BYTES]; // "": the last handshake passed
 };
 
 // ---------------------------------------------------------------- reading and checking
@@ -228,8 +228,8 @@ lh_err lh_grpc_certs_open(const struct lh_grpc_conf *conf, struct lh_grpc_certs 
     bool fits = snprintf(c->ca, PATH, "%s", conf->ca) < PATH &&
                 snprintf(c->cert, PATH, "%s", conf->cert) < PATH &&
                 snprintf(c->key, PATH, "%s", conf->key) < PATH &&
-                snprintf(c->run, sizeof c->run, "%s", conf->run) < LH_NAME_SIZE &&
-                snprintf(c->domain, sizeof c->domain, "%s", conf->domain) < LH_NAME_SIZE;
+                snprintf(c->run, sizeof c->run, "%s", conf->run) < LH_NAME_BYTES &&
+                snprintf(c->domain, sizeof c->domain, "%s", conf->domain) < LH_NAME_BYTES;
     bool changed;
     lh_err err = fits ? lh_grpc_certs_reload(c, &changed)
                       : lh_fail(LH_ERR_TOO_LARGE, "a certificate's path or the run's name");
@@ -346,7 +346,7 @@ static lh_err check_server(const struct lh_grpc_expect *e, const char *pem)
     struct lh_certs_info info;
     LH_TRY(lh_certs_inspect_pem(e->address, lh_span_str(pem), &info));
     const struct lh_peer *p = &info.peer;
-    char uri[LH_URI_SIZE];
+    char uri[LH_URI_BYTES];
     if (info.ca) return lh_fail(LH_ERR_UNAUTHENTICATED, "%s shows a CA's certificate", e->address);
     if (lh_role_serves(p->role, e->role) && !strcmp(p->run, e->run) &&
         !strcmp(p->domain, e->domain))

@@ -42,7 +42,7 @@ struct watched {
 // A host and port that connections of ours lead to. The longest trip of these in the last look that
 // found one stays while there is none: the path is the one that it was.
 struct far_end {
-    char name[LH_GRPC_PEER];
+    char name[LH_GRPC_PEER_BYTES];
     uint32_t rtt_us, spread_us;
     uint64_t look;
 };
@@ -54,7 +54,7 @@ struct known {
     uint16_t port;              // the watched one
     bool local;
     struct lh_grpc_path path;
-    char peer[LH_GRPC_PEER]; // a dialled socket's peer
+    char peer[LH_GRPC_PEER_BYTES]; // a dialled socket's peer
 };
 
 struct lh_grpc_wire {
@@ -135,7 +135,7 @@ static uint16_t port_of(const struct sockaddr_storage *address)
 }
 
 // The other end as lh_grpc_peer_name() writes it; "" where it is of no family of ours.
-static void name_peer(int fd, char out[LH_GRPC_PEER])
+static void name_peer(int fd, char out[LH_GRPC_PEER_BYTES])
 {
     struct sockaddr_storage at = {0};
     socklen_t n = sizeof at;
@@ -152,7 +152,7 @@ static void name_peer(int fd, char out[LH_GRPC_PEER])
     }
     if ((family != AF_INET && family != AF_INET6) || !inet_ntop(family, bytes, host, sizeof host))
         return;
-    snprintf(out, LH_GRPC_PEER, "%s:%u", host, port_of(&at));
+    snprintf(out, LH_GRPC_PEER_BYTES, "%s:%u", host, port_of(&at));
 }
 
 // The watched port of a connected socket that has it at the right end; else NULL. (A listening
@@ -224,7 +224,7 @@ static void note_far(struct lh_grpc_wire *w, const char *name, const struct tcp_
 {
     struct far_end *at = find_far(w, name);
     if (!at && w->fars == PORTS_MAX) return;
-    if (!at) memcpy((at = &w->far[w->fars++])->name, name, LH_GRPC_PEER);
+    if (!at) memcpy((at = &w->far[w->fars++])->name, name, LH_GRPC_PEER_BYTES);
     uint32_t before = at->look == w->looks ? at->rtt_us : 0;
     note_longest(w->looks, &at->look, &at->rtt_us, info->tcpi_rtt);
     if (at->rtt_us != before) at->spread_us = info->tcpi_rttvar;

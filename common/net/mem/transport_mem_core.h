@@ -12,7 +12,7 @@ enum { LH_MEM_NODES_MAX = 256 };
 struct mem_half; // one node's end of a call (transport_mem_call.c)
 
 struct mem_node { // one door; lives as long as the fabric
-    char address[64], name[LH_NAME_SIZE];
+    char address[64], name[LH_NAME_BYTES];
     struct lh_env *env;
     struct lh_fabric *fabric;
     struct mem_transport *transport; // NULL: not listening now; guarded by the fabric's lock
@@ -59,7 +59,7 @@ struct mem_half {
     struct mem_half *previous, *next;
     struct mem_link *link; // client side
     struct mem_node *door; // server side, or the ghost's target: where the call was sent
-    char far_name[LH_NAME_SIZE];
+    char far_name[LH_NAME_BYTES];
     const struct lh_call_ops *ops;
     void *self;
     struct stored *inbox, **inbox_end;

@@ -12,7 +12,7 @@
 #include "kernels/state/incoming.h"
 
 enum { N = 600, PUSHES = 14 }; // values of the one shard
-static const uint8_t JOB[LH_JOB] = {1, 2, 3};
+static const uint8_t JOB[LH_JOB_BYTES] = {1, 2, 3};
 static const struct lk_codec EXACT = {
     .index = LK_INDEX_DENSE, .value = LK_VALUE_FP32, .density = 1};
 

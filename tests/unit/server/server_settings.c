@@ -161,14 +161,14 @@ static void a_section_may_bear_a_settings_name(void **state)
 static void a_job_is_its_domain_and_run(void **state)
 {
     (void)state;
-    uint8_t a[LH_JOB], b[LH_JOB];
+    uint8_t a[LH_JOB_BYTES], b[LH_JOB_BYTES];
     lh_job_id("d", "run", a);
     lh_job_id("d", "run", b);
-    assert_memory_equal(a, b, LH_JOB);
+    assert_memory_equal(a, b, LH_JOB_BYTES);
     lh_job_id("d", "run2", b);
-    assert_memory_not_equal(a, b, LH_JOB);
+    assert_memory_not_equal(a, b, LH_JOB_BYTES);
     lh_job_id("e", "run", b);
-    assert_memory_not_equal(a, b, LH_JOB);
+    assert_memory_not_equal(a, b, LH_JOB_BYTES);
 }
 
 int main(void)

@@ -11,7 +11,7 @@
 #include "common/format/frame.h"
 #include "tests/unit/common/format/frame_case.h"
 
-enum { CASE_HEAD = LH_FRAME_HEADER + 16, CASE_BYTES = CASE_HEAD + 12 + LH_SEAL_TAG };
+enum { CASE_HEAD = LH_FRAME_HEADER_BYTES + 16, CASE_BYTES = CASE_HEAD + 12 + LH_SEAL_TAG_BYTES };
 
 // Written out from the table in frame.h by hand, not by the code under test.
 static const char GOLDEN[] = "4c484631"         // magic
@@ -69,7 +69,7 @@ static void a_frame_reads_back(void **state)
     assert_ptr_equal(parts.head.data, b.data);
     assert_int_equal(parts.head.len, CASE_HEAD);
     assert_ptr_equal(parts.sealed.data, b.data + CASE_HEAD);
-    assert_int_equal(parts.sealed.len, 12 + LH_SEAL_TAG);
+    assert_int_equal(parts.sealed.len, 12 + LH_SEAL_TAG_BYTES);
     lh_frame_write_head(&got, &again); // every field came through
     assert_true(lh_span_equal(lh_buf_span(&again), parts.head));
     lh_buf_free(&b);
@@ -101,10 +101,10 @@ static void another_length_is_refused(void **state)
     for (size_t n = 0; n <= b.len; n++)
         assert_int_equal(parse_copy(b.data, n, false), n == CASE_BYTES ? LH_OK : LH_ERR_MALFORMED);
     lh_put_u8(&stub, 0);
-    assert_int_equal(stub.len, CASE_HEAD + LH_SEAL_TAG + 1);
+    assert_int_equal(stub.len, CASE_HEAD + LH_SEAL_TAG_BYTES + 1);
     for (size_t n = 0; n <= stub.len; n++)
         assert_int_equal(parse_copy(stub.data, n, true),
-                         n == CASE_HEAD + LH_SEAL_TAG ? LH_OK : LH_ERR_MALFORMED);
+                         n == CASE_HEAD + LH_SEAL_TAG_BYTES ? LH_OK : LH_ERR_MALFORMED);
     lh_buf_free(&b);
     lh_buf_free(&stub);
 }
@@ -186,7 +186,7 @@ static void the_largest_frame_fits_and_no_larger(void **state)
     assert_non_null(bytes);
     for (uint32_t more = 0; more < 2; more++) {
         struct lh_buf head = lh_buf(1 << 10);
-        f.plain_bytes = LH_FRAME_BYTES_MAX - CASE_HEAD - LH_SEAL_TAG + more;
+        f.plain_bytes = LH_FRAME_BYTES_MAX - CASE_HEAD - LH_SEAL_TAG_BYTES + more;
         lh_frame_write_head(&f, &head);
         memcpy(bytes, head.data, head.len);
         assert_int_equal(
@@ -203,9 +203,9 @@ static void a_stub_is_head_and_tag_with_the_frames_digest(void **state)
     struct lh_frame f = case_frame(), got;
     struct lh_buf b = case_bytes(&f), stub = lh_buf(1 << 10);
     lh_frame_write_stub(lh_buf_span(&b), &f, &stub);
-    assert_int_equal(stub.len, CASE_HEAD + LH_SEAL_TAG);
+    assert_int_equal(stub.len, CASE_HEAD + LH_SEAL_TAG_BYTES);
     assert_memory_equal(stub.data, b.data, CASE_HEAD);
-    assert_memory_equal(stub.data + CASE_HEAD, b.data + CASE_HEAD + 12, LH_SEAL_TAG);
+    assert_memory_equal(stub.data + CASE_HEAD, b.data + CASE_HEAD + 12, LH_SEAL_TAG_BYTES);
     assert_int_equal(lh_frame_parse_stub(lh_buf_span(&stub), &got), LH_OK);
     struct lh_digest whole = lh_frame_digest(lh_buf_span(&b), &f);
     struct lh_digest part = lh_frame_digest(lh_buf_span(&stub), &got);

@@ -25,9 +25,9 @@ static inline struct lh_frame case_frame(void)
                          .values = 6,
                          .plain_bytes = 12,
                          .claim = {6, 9}};
-    for (int i = 0; i < LH_JOB; i++) f.job[i] = (uint8_t)i;
+    for (int i = 0; i < LH_JOB_BYTES; i++) f.job[i] = (uint8_t)i;
     for (int i = 0; i < LH_HASH_BYTES; i++) f.manifest.b[i] = (uint8_t)(0x40 + i);
-    for (int i = 0; i < LH_NONCE; i++) f.nonce[i] = (uint8_t)(0x80 + i);
+    for (int i = 0; i < LH_SEAL_NONCE_BYTES; i++) f.nonce[i] = (uint8_t)(0x80 + i);
     return f;
 }
 
@@ -36,7 +36,8 @@ static inline struct lh_buf case_bytes(const struct lh_frame *f)
 {
     struct lh_buf b = lh_buf(1 << 20);
     lh_frame_write_head(f, &b);
-    for (uint32_t i = 0; i < f->plain_bytes + LH_SEAL_TAG; i++) lh_put_u8(&b, (uint8_t)(i * 7 + 1));
+    for (uint32_t i = 0; i < f->plain_bytes + LH_SEAL_TAG_BYTES; i++)
+        lh_put_u8(&b, (uint8_t)(i * 7 + 1));
     return b;
 }
 

@@ -14,7 +14,7 @@
 #include "tests/unit/common/format/frame_case.h"
 
 enum { SHARD = 1, SHARDS = 4, W1 = 101, W2 = 102, W3 = 103 };
-static const uint8_t JOB[LH_JOB] = {1, 2, 3};
+static const uint8_t JOB[LH_JOB_BYTES] = {1, 2, 3};
 static const struct lh_hash MANIFEST = {{9, 8, 7}};
 static const struct lh_incarnation FIRST = {UINT64_C(1) << 32, 77};
 
@@ -145,7 +145,7 @@ static void fill(struct lh_ledger *l)
 static void the_empty_log_is_of_one_job_manifest_and_shard(void **state)
 {
     (void)state;
-    uint8_t job[LH_JOB] = {1, 2, 4};
+    uint8_t job[LH_JOB_BYTES] = {1, 2, 4};
     struct lh_hash manifest = {{9, 8, 6}};
     struct lh_ledger l[6];
     assert_int_equal(lh_ledger_create(&l[0], JOB, &MANIFEST, 1, 4), LH_OK);

@@ -13,7 +13,7 @@
 #include "common/format/ledger.h"
 #include "tests/unit/common/format/frame_case.h"
 
-static const uint8_t JOB[LH_JOB] = {1, 2, 3};
+static const uint8_t JOB[LH_JOB_BYTES] = {1, 2, 3};
 static const struct lh_hash MANIFEST = {{9, 8, 7}};
 static const struct lh_incarnation FIRST = {1, 77};
 

@@ -14,14 +14,14 @@
 
 static lh_err parse(const struct lh_record *r, struct lh_record *out)
 {
-    struct lh_buf bytes = lh_buf(LH_RECORD_HEADER);
+    struct lh_buf bytes = lh_buf(LH_RECORD_HEADER_BYTES);
     uint32_t body;
     lh_record_write_header(r, &bytes);
     assert_int_equal(lh_buf_err(&bytes), LH_OK);
-    assert_int_equal(bytes.len, LH_RECORD_HEADER);
+    assert_int_equal(bytes.len, LH_RECORD_HEADER_BYTES);
     lh_err err = lh_record_parse_header(lh_buf_span(&bytes), out, &body);
     if (!err) { // all of it must come out again
-        struct lh_buf again = lh_buf(LH_RECORD_HEADER);
+        struct lh_buf again = lh_buf(LH_RECORD_HEADER_BYTES);
         assert_int_equal(body, r->body.len);
         out->body = r->body;
         lh_record_write_header(out, &again);
@@ -101,7 +101,7 @@ static void other_fields(void **state)
     r = good(), r.flags = 2;
     assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);
 
-    uint8_t bytes[LH_RECORD_HEADER] = {1, [16] = LH_ADMIT, [28] = 0xff, 0xff, 0xff, 0xff};
+    uint8_t bytes[LH_RECORD_HEADER_BYTES] = {1, [16] = LH_ADMIT, [28] = 0xff, 0xff, 0xff, 0xff};
     uint32_t body;
     assert_int_equal(lh_record_parse_header(lh_span(bytes, sizeof bytes), &got, &body),
                      LH_ERR_TOO_LARGE);
@@ -147,7 +147,7 @@ static void a_stream_that_is_none(void **state)
 {
     (void)state;
     struct lh_record_stream t = {0};
-    uint8_t bytes[LH_RECORD_HEADER] = {1, [16] = LH_KEY_RETIRE};
+    uint8_t bytes[LH_RECORD_HEADER_BYTES] = {1, [16] = LH_KEY_RETIRE};
     struct lh_span part = lh_span(bytes, sizeof bytes);
     assert_int_equal(lh_record_stream_take(&t, &part), LH_ERR_MALFORMED);
     assert_false(t.whole);

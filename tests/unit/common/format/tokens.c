@@ -37,10 +37,11 @@ static void round_trip(void **state)
         for (uint64_t i = 0; i < n; i++) lh_tokens_put(&b, width, ids[i]);
         assert_int_equal(lh_tokens_header(lh_buf_span(&b), width, &count), LH_OK);
         assert_int_equal(count, n);
-        lh_tokens_decode(b.data + LH_TOKENS_HEADER, width, n, back);
+        lh_tokens_decode(b.data + LH_TOKENS_HEADER_BYTES, width, n, back);
         assert_memory_equal(back, ids, n * sizeof ids[0]);
-        assert_int_equal(lh_tokens_beyond(b.data + LH_TOKENS_HEADER, width, n, 256), 3);
-        assert_int_equal(lh_tokens_beyond(b.data + LH_TOKENS_HEADER, width, n, UINT32_MAX), n);
+        assert_int_equal(lh_tokens_beyond(b.data + LH_TOKENS_HEADER_BYTES, width, n, 256), 3);
+        assert_int_equal(lh_tokens_beyond(b.data + LH_TOKENS_HEADER_BYTES, width, n, UINT32_MAX),
+                         n);
         lh_buf_free(&b);
     }
 }

@@ -46,7 +46,7 @@ static struct lh_units sample(void)
     return (struct lh_units){.unit = unit,
                              .count = 3,
                              .heldout = heldout,
-                             .heldouts = 2,
+                             .heldout_count = 2,
                              .vocabulary = 256,
                              .token_bytes = 2};
 }
@@ -59,7 +59,7 @@ static void round_trip(void **state)
     assert_int_equal(lh_units_write(&u, &out), LH_OK);
     assert_int_equal(lh_units_parse(&again, lh_buf_span(&out)), LH_OK);
     assert_int_equal(again.count, 3);
-    assert_int_equal(again.heldouts, 2);
+    assert_int_equal(again.heldout_count, 2);
     assert_int_equal(again.vocabulary, 256);
     assert_int_equal(again.token_bytes, 2);
     assert_memory_equal(again.unit, unit, sizeof unit);

@@ -11,13 +11,13 @@
 #include "common/env/env_fake.h"
 #include "common/net/state_seal.h"
 
-enum { PIECES = 3, TOTAL = 2 * LH_STATE_PIECE + 1000, HEAD = 5, PARTS_MAX = 64 };
+enum { PIECES = 3, TOTAL = 2 * LH_STATE_PIECE_BYTES + 1000, HEAD = 5, PARTS_MAX = 64 };
 
 struct scene {
     struct lh_fake_world *world;
     struct lh_env *env;
     struct lh_keyring *keys, *others;
-    uint8_t job[LH_JOB], challenge[LH_STATE_RANDOM];
+    uint8_t job[LH_JOB_BYTES], challenge[LH_STATE_RANDOM_BYTES];
     struct lh_hash manifest, chain;
     uint8_t *plain, *out, *piece[PIECES];
     size_t len[PIECES];
@@ -105,7 +105,7 @@ static void seal_all(struct scene *s, enum lh_cipher cipher)
 static struct lh_state_seal receiver(struct scene *s)
 {
     struct lh_state_seal e = end_of(s, s->keys);
-    assert_int_equal(lh_state_open_begin(&e, &s->head.seal, TOTAL), LH_OK);
+    assert_int_equal(lh_state_unseal_begin(&e, &s->head.seal, TOTAL), LH_OK);
     return e;
 }
 
@@ -123,7 +123,7 @@ static lh_err take(struct lh_state_seal *e, const uint8_t *piece, size_t len, si
         assert_true(msg.parts < PARTS_MAX);
         part[msg.parts] = lh_span(bytes + at, msg.len - at < cut ? msg.len - at : cut);
     }
-    lh_err err = lh_state_open_piece(e, &msg, HEAD, out);
+    lh_err err = lh_state_unseal_piece(e, &msg, HEAD, out);
     free(bytes);
     return err;
 }
@@ -157,14 +157,14 @@ static void a_stream_may_be_of_a_range_of_the_pieces(void **state)
     seal_all(s, LH_CIPHER_XCHACHA20); // the whole: its pieces open where they stand, nowhere else
     for (size_t from = 0; from < PIECES; from++) {
         struct lh_state_seal e = receiver(s);
-        assert_int_equal(lh_state_seal_from(&e, from * LH_STATE_PIECE), LH_OK);
+        assert_int_equal(lh_state_seal_from(&e, from * LH_STATE_PIECE_BYTES), LH_OK);
         for (size_t i = 0; i < from; i++) assert_int_not_equal(take_piece(s, &e, i), LH_OK);
         for (size_t i = from; i < PIECES; i++) assert_int_equal(take_piece(s, &e, i), LH_OK);
         assert_int_equal(lh_state_seal_next(&e), 0);
     }
     struct lh_state_seal e = receiver(s);
     assert_int_equal(lh_state_seal_from(&e, 1), LH_ERR_MALFORMED);
-    assert_int_equal(lh_state_seal_from(&e, PIECES * LH_STATE_PIECE), LH_ERR_MALFORMED);
+    assert_int_equal(lh_state_seal_from(&e, PIECES * LH_STATE_PIECE_BYTES), LH_ERR_MALFORMED);
     assert_int_equal(take_piece(s, &e, 0), LH_OK);
 }
 
@@ -176,9 +176,9 @@ static void no_byte_may_change(void **state)
     size_t last = s->len[0] - 1;
     for (size_t at = 0; at <= last; at += at < last - 70000 ? 65521 : at < last - 16 ? 7919 : 1) {
         s->piece[0][at] ^= 1;
-        memset(s->out, 1, LH_STATE_PIECE);
+        memset(s->out, 1, LH_STATE_PIECE_BYTES);
         assert_int_equal(take_piece(s, &e, 0), LH_ERR_UNSEAL);
-        for (size_t i = 0; i < LH_STATE_PIECE; i += 4093) assert_int_equal(s->out[i], 0);
+        for (size_t i = 0; i < LH_STATE_PIECE_BYTES; i += 4093) assert_int_equal(s->out[i], 0);
         s->piece[0][at] ^= 1;
     }
     assert_int_equal(take_piece(s, &e, 0), LH_OK);
@@ -199,7 +199,7 @@ static void every_field_is_bound(void **state)
         e.epoch ^= field == 6;
         e.version ^= field == 7;
         e.total += field == 8; // nothing but this tells it where the piece is whole
-        e.at += field == 9 ? LH_STATE_PIECE : 0;
+        e.at += field == 9 ? LH_STATE_PIECE_BYTES : 0;
         e.stream[15] ^= field == 10;
         if (field == 11) e.purpose = LH_SEAL_RESTORE;
         assert_int_equal(take_piece(s, &e, 0), field ? LH_ERR_UNSEAL : LH_OK);
@@ -232,12 +232,12 @@ static void pieces_come_in_order_and_whole(void **state)
     assert_int_equal(take(&e, s->piece[1], s->len[1] - 1, LH_PART_BYTES, s->out), LH_ERR_MALFORMED);
     assert_int_equal(take(&e, s->piece[1], 3, 2, s->out), LH_ERR_MALFORMED);
     assert_int_equal(take_piece(s, &e, 1), LH_OK);
-    assert_int_equal(e.at, 2 * LH_STATE_PIECE); // a stream that ends here is not whole
+    assert_int_equal(e.at, 2 * LH_STATE_PIECE_BYTES); // a stream that ends here is not whole
     assert_int_equal(lh_state_seal_next(&e), 1000);
     assert_int_equal(take_piece(s, &e, 2), LH_OK);
     assert_int_equal(take_piece(s, &e, 2), LH_ERR_MALFORMED); // there is no next one
     seal_all(s, LH_CIPHER_XCHACHA20); // the same state once more: a stream of its own
-    assert_memory_not_equal(e.stream, s->sender.stream, LH_STATE_RANDOM);
+    assert_memory_not_equal(e.stream, s->sender.stream, LH_STATE_RANDOM_BYTES);
     assert_int_equal(take(&e, s->piece[0], s->len[0], LH_PART_BYTES, s->out), LH_ERR_MALFORMED);
     struct lh_state_seal mixed = e;
     mixed.at = 0;
@@ -251,19 +251,19 @@ static void a_head_is_checked(void **state)
     struct lh_state_seal e = end_of(s, s->keys);
     Longhaul__V1__Seal bad = s->head.seal;
     bad.stream.len--;
-    assert_int_equal(lh_state_open_begin(&e, &bad, TOTAL), LH_ERR_MALFORMED);
+    assert_int_equal(lh_state_unseal_begin(&e, &bad, TOTAL), LH_ERR_MALFORMED);
     bad = s->head.seal;
     bad.of = NULL;
-    assert_int_equal(lh_state_open_begin(&e, &bad, TOTAL), LH_ERR_MALFORMED);
+    assert_int_equal(lh_state_unseal_begin(&e, &bad, TOTAL), LH_ERR_MALFORMED);
     bad = s->head.seal;
     bad.cipher = 3;
-    assert_int_equal(lh_state_open_begin(&e, &bad, TOTAL), LH_ERR_UNSUPPORTED);
-    assert_int_equal(lh_state_open_begin(&e, &s->head.seal, 0), LH_ERR_MALFORMED);
+    assert_int_equal(lh_state_unseal_begin(&e, &bad, TOTAL), LH_ERR_UNSUPPORTED);
+    assert_int_equal(lh_state_unseal_begin(&e, &s->head.seal, 0), LH_ERR_MALFORMED);
     s->head.of.shard++;
-    assert_int_equal(lh_state_open_begin(&e, &s->head.seal, TOTAL), LH_ERR_MALFORMED);
+    assert_int_equal(lh_state_unseal_begin(&e, &s->head.seal, TOTAL), LH_ERR_MALFORMED);
     s->head.of.shard--;
     s->head.of.chain.len--;
-    assert_int_equal(lh_state_open_begin(&e, &s->head.seal, TOTAL), LH_ERR_MALFORMED);
+    assert_int_equal(lh_state_unseal_begin(&e, &s->head.seal, TOTAL), LH_ERR_MALFORMED);
     assert_int_equal(lh_state_seal_init(&e, LH_SEAL_SNAPSHOT, s->keys, s->job, &s->manifest, 3,
                                         lh_span(s->challenge, 15)),
                      LH_ERR_MALFORMED);

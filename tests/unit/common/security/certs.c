@@ -100,7 +100,7 @@ static void verifies_for_both_sides(void **state)
 static void carries_exactly_one_uri(void **state)
 {
     struct dir *d = *state;
-    char uri[LH_URI_SIZE];
+    char uri[LH_URI_BYTES];
     int uris = 0, others = 0;
     assert_int_equal(lh_certs_ca_create(d->path, "example.org", 30, false), LH_OK);
     assert_int_equal(lh_certs_issue(d->path, &W1, 7, d->path, false), LH_OK);

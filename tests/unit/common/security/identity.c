@@ -17,7 +17,7 @@ static void an_identity_is_read_and_written(void **state)
     (void)state;
     const char *uri = "spiffe://lab.example/longhaul/run-7/worker/eu-west_1/w0.a";
     struct lh_peer p;
-    char out[LH_URI_SIZE];
+    char out[LH_URI_BYTES];
     assert_int_equal(lh_peer_parse(lh_span_str(uri), &p), LH_OK);
     assert_int_equal(p.role, LH_W);
     assert_string_equal(p.domain, "lab.example");
@@ -33,8 +33,8 @@ static void the_longest_fits(void **state)
     (void)state;
     const char *uri = "spiffe://" LONGEST "/longhaul/" LONGEST "/coordinator/" LONGEST "/" LONGEST;
     struct lh_peer p;
-    char out[LH_URI_SIZE];
-    assert_int_equal(strlen(LONGEST), LH_NAME_SIZE - 1);
+    char out[LH_URI_BYTES];
+    assert_int_equal(strlen(LONGEST), LH_NAME_BYTES - 1);
     assert_int_equal(lh_peer_parse(lh_span_str(uri), &p), LH_OK);
     lh_peer_uri(&p, out);
     assert_string_equal(out, uri);
@@ -97,7 +97,7 @@ static void no_two_texts_name_the_same_peer(void **state)
 {
     (void)state;
     const char *good = "spiffe://d.x/longhaul/r/admin/eu/w-1";
-    char text[64], again[LH_URI_SIZE];
+    char text[64], again[LH_URI_BYTES];
     struct lh_peer p;
     size_t n = strlen(good), accepted = 0;
     for (size_t i = 0; i < n; i++) {

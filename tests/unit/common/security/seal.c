@@ -63,8 +63,8 @@ static lh_err seal(struct scene *s, enum lh_cipher cipher)
 
 static lh_err open_again(struct scene *s, enum lh_cipher cipher, uint8_t out[PLAIN_BYTES])
 {
-    return lh_open(s->ring, cipher, 7, &s->context, lh_span(s->ad, sizeof s->ad), s->nonce,
-                   lh_span(s->sealed, SEALED_BYTES), out);
+    return lh_unseal(s->ring, cipher, 7, &s->context, lh_span(s->ad, sizeof s->ad), s->nonce,
+                     lh_span(s->sealed, SEALED_BYTES), out);
 }
 
 // The ciphers of this machine; AES-GCM is not everywhere.
@@ -107,8 +107,8 @@ static void opens_what_was_sealed(void **state)
         assert_int_equal(lh_seal(s->ring, cipher[i], 7, &s->context, lh_span(NULL, 0), s->nonce,
                                  lh_span(NULL, 0), tag),
                          LH_OK);
-        assert_int_equal(lh_open(s->ring, cipher[i], 7, &s->context, lh_span(NULL, 0), s->nonce,
-                                 lh_span(tag, sizeof tag), NULL),
+        assert_int_equal(lh_unseal(s->ring, cipher[i], 7, &s->context, lh_span(NULL, 0), s->nonce,
+                                   lh_span(tag, sizeof tag), NULL),
                          LH_OK);
     }
 }
@@ -155,8 +155,8 @@ static void every_length_but_the_right_one_is_refused(void **state)
     assert_int_equal(seal(s, LH_CIPHER_XCHACHA20), LH_OK);
     memcpy(longer, s->sealed, SEALED_BYTES);
     for (size_t n = 0; n <= sizeof longer; n++)
-        assert_int_equal(lh_open(s->ring, LH_CIPHER_XCHACHA20, 7, &s->context,
-                                 lh_span(s->ad, sizeof s->ad), s->nonce, lh_span(longer, n), out),
+        assert_int_equal(lh_unseal(s->ring, LH_CIPHER_XCHACHA20, 7, &s->context,
+                                   lh_span(s->ad, sizeof s->ad), s->nonce, lh_span(longer, n), out),
                          n == SEALED_BYTES ? LH_OK : LH_ERR_UNSEAL);
 }
 
@@ -199,13 +199,13 @@ static void another_key_does_not_open(void **state)
     assert_int_equal(lh_keyring_add(ring, 7, &other), LH_OK);
     assert_int_equal(lh_keyring_add(ring, 8, &s->key), LH_OK); // the bytes under another id
     for (uint32_t id = 7; id <= 8; id++)
-        assert_int_equal(lh_open(ring, LH_CIPHER_XCHACHA20, id, &s->context,
-                                 lh_span(s->ad, sizeof s->ad), s->nonce,
-                                 lh_span(s->sealed, SEALED_BYTES), out),
+        assert_int_equal(lh_unseal(ring, LH_CIPHER_XCHACHA20, id, &s->context,
+                                   lh_span(s->ad, sizeof s->ad), s->nonce,
+                                   lh_span(s->sealed, SEALED_BYTES), out),
                          LH_ERR_UNSEAL);
-    assert_int_equal(lh_open(ring, LH_CIPHER_XCHACHA20, 9, &s->context,
-                             lh_span(s->ad, sizeof s->ad), s->nonce,
-                             lh_span(s->sealed, SEALED_BYTES), out),
+    assert_int_equal(lh_unseal(ring, LH_CIPHER_XCHACHA20, 9, &s->context,
+                               lh_span(s->ad, sizeof s->ad), s->nonce,
+                               lh_span(s->sealed, SEALED_BYTES), out),
                      LH_ERR_KEY_MISSING);
     assert_int_equal(lh_seal(ring, LH_CIPHER_XCHACHA20, 9, &s->context, lh_span(NULL, 0), s->nonce,
                              lh_span(PLAIN, PLAIN_BYTES), s->sealed),

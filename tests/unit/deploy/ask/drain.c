@@ -19,8 +19,8 @@ static void words_name_a_scope(void **state)
 {
     (void)state;
     struct dp_scope s;
-    char longest[LH_NAME_SIZE + 1] = "";
-    memset(longest, 'x', LH_NAME_SIZE);
+    char longest[LH_NAME_BYTES + 1] = "";
+    memset(longest, 'x', LH_NAME_BYTES);
     assert_int_equal(parse("run", NULL, &s), LH_OK);
     assert_string_equal(s.region, "");
     assert_string_equal(s.worker, "");
@@ -58,8 +58,8 @@ static struct dp_drained judge(json_t *status, const char *region, const char *w
 {
     struct dp_scope scope = {.region = ""};
     struct dp_drained state;
-    strncpy(scope.region, region, LH_NAME_SIZE - 1);
-    strncpy(scope.worker, worker, LH_NAME_SIZE - 1);
+    strncpy(scope.region, region, LH_NAME_BYTES - 1);
+    strncpy(scope.worker, worker, LH_NAME_BYTES - 1);
     json_t *rows = dp_drain_rows(status, &scope, end, &state);
     assert_int_equal(json_array_size(rows), state.workers + state.silent);
     json_decref(rows);

@@ -32,7 +32,7 @@ static int teardown(void **state)
 
 static json_t *read_text(const char *text)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     json_t *rows = json_array();
     assert_int_equal(dp_path(path, "%s/a.log", dir), LH_OK);
     assert_int_equal(dp_file_write(path, lh_span_str(text), 0666), LH_OK);
@@ -261,7 +261,7 @@ static void a_log_that_grows(void **state)
 {
     (void)state;
     struct dp_event_log *log;
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     json_t *rows = json_array();
     assert_int_equal(dp_path(path, "%s/grows.log", dir), LH_OK);
     assert_int_equal(dp_event_log_create(path, &log), LH_OK);
@@ -296,7 +296,7 @@ static void a_log_that_grows(void **state)
 static void follows_until_all_have_ended(void **state)
 {
     (void)state;
-    char a[DP_PATH_SIZE], b[DP_PATH_SIZE], said[DP_PATH_SIZE], text[4096] = "";
+    char a[DP_PATH_BYTES], b[DP_PATH_BYTES], said[DP_PATH_BYTES], text[4096] = "";
     assert_int_equal(dp_path(a, "%s/a.log", dir), LH_OK);
     assert_int_equal(dp_path(b, "%s/b.log", dir), LH_OK);
     assert_int_equal(dp_path(said, "%s/said", dir), LH_OK);

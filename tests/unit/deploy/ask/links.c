@@ -13,7 +13,7 @@
 
 static void write_links(const char *dir, const char *text)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     assert_int_equal(dp_path(path, "%s/links.json", dir), LH_OK);
     assert_int_equal(dp_file_write(path, lh_span_str(text), 0666), LH_OK);
 }

@@ -18,7 +18,7 @@ struct rig {
     struct folders f;
     struct lh_manifest manifest;
     float *theta; // what the run ends with: the imported values, negated
-    char manifest_path[DP_PATH_SIZE], out[DP_PATH_SIZE];
+    char manifest_path[DP_PATH_BYTES], out[DP_PATH_BYTES];
     struct lh_buf said;
     unsigned files;
 };
@@ -255,7 +255,7 @@ static void every_version_of_a_server_comes_out(void **state)
     struct history_rig *r = *state;
     struct dp_folder f;
     struct lh_buf want = lh_buf(1 << 20);
-    char line[2 * DP_PATH_SIZE];
+    char line[2 * DP_PATH_BYTES];
     snprintf(line, sizeof line, "replay @server JOB --to 8 --export %s",
              history_in_root(r, "past.bin"));
     assert_int_equal(history_command(r, "log", dp_cmd_log, line), DP_OK);

@@ -36,7 +36,7 @@ static inline void folders_end(struct folders *f)
 // ROOT/NAME, in one of a few places that take turns.
 static inline const char *folders_path(const struct folders *f, const char *name)
 {
-    static char path[8][DP_PATH_SIZE];
+    static char path[8][DP_PATH_BYTES];
     static int next;
     char *out = path[next++ % 8];
     lh_err err = dp_path(out, "%s/%s", f->root, name);
@@ -47,7 +47,7 @@ static inline const char *folders_path(const struct folders *f, const char *name
 static inline void folders_bytes(const struct folders *f, const char *name, const void *data,
                                  size_t n)
 {
-    char dir[DP_PATH_SIZE];
+    char dir[DP_PATH_BYTES];
     lh_err err = dp_path(dir, "%s", folders_path(f, name));
     LH_ASSERT(!err);
     *strrchr(dir, '/') = 0;

@@ -81,7 +81,7 @@ static inline void tiny_file(const struct folders *f, struct tiny *m, const char
                              const char *file, unsigned from, unsigned to)
 {
     struct lh_buf b = lh_buf(1 << 20);
-    char name[DP_PATH_SIZE];
+    char name[DP_PATH_BYTES];
     for (unsigned i = from; i < to; i++) {
         lh_err err = dp_st_measure("tiny", &m->t[i]);
         LH_ASSERT(!err);
@@ -96,7 +96,7 @@ static inline void tiny_file(const struct folders *f, struct tiny *m, const char
 
 static inline void tiny_config(const struct folders *f, const struct tiny *m, const char *dir)
 {
-    char name[DP_PATH_SIZE];
+    char name[DP_PATH_BYTES];
     lh_err err = dp_path(name, "%s/config.json", dir);
     LH_ASSERT(!err);
     if (m->config) folders_text(f, name, m->config);

@@ -118,7 +118,7 @@ static void damaged_ones_are_not(void **state)
 static void check_start(struct history_rig *r, const char *dir, uint32_t shard, uint64_t version,
                         uint64_t epoch)
 {
-    char checkpoints[DP_PATH_SIZE];
+    char checkpoints[DP_PATH_BYTES];
     struct lk_replica replica;
     struct lk_checkpoint_conf conf = r->h.conf;
     assert_int_equal(dp_path(checkpoints, "%s/checkpoints", history_in_root(r, dir)), LH_OK);

@@ -41,14 +41,14 @@ static size_t lines(const struct history_rig *r)
     return n;
 }
 
-static void segment_path(const struct history_rig *r, uint64_t number, char out[DP_PATH_SIZE])
+static void segment_path(const struct history_rig *r, uint64_t number, char out[DP_PATH_BYTES])
 {
     assert_int_equal(
         dp_path(out, "%s/log/%016" PRIx64 ".seg", history_in_root(r, "server"), number), LH_OK);
 }
 
 static void checkpoint_path(const struct history_rig *r, uint32_t shard, uint64_t version,
-                            char out[DP_PATH_SIZE])
+                            char out[DP_PATH_BYTES])
 {
     assert_int_equal(dp_path(out, "%s/checkpoints/%04" PRIx32 "-%016" PRIx64 ".ckpt",
                              history_in_root(r, "server"), shard, version),
@@ -77,7 +77,7 @@ static void every_version_comes_back_with_its_digest(void **state)
 static void a_version_that_is_not_there_is_named(void **state)
 {
     struct history_rig *r = *state;
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     assert_int_equal(run(r, "replay @server JOB --to 0:17"), DP_MISSING);
     assert_int_equal(run(r, "replay @server JOB --to 0:4"), DP_USAGE); // needs --weights
     assert_int_equal(run(r, "replay @server JOB --to 2:1"), DP_USAGE);
@@ -101,7 +101,7 @@ static void a_version_that_is_not_there_is_named(void **state)
 static void parameters_of_a_past_moment_are_exported(void **state)
 {
     struct history_rig *r = *state;
-    char line[2 * DP_PATH_SIZE], path[DP_PATH_SIZE];
+    char line[2 * DP_PATH_BYTES], path[DP_PATH_BYTES];
     const struct lh_manifest *m = &r->h.manifest;
     size_t bytes = m->values * sizeof(float);
     float *theta = malloc(bytes);
@@ -155,7 +155,7 @@ static void parameters_of_a_past_moment_are_exported(void **state)
 static void an_export_needs_every_shard(void **state)
 {
     struct history_rig *r = *state;
-    char path[DP_PATH_SIZE], from[DP_PATH_SIZE], line[2 * DP_PATH_SIZE], hex[65];
+    char path[DP_PATH_BYTES], from[DP_PATH_BYTES], line[2 * DP_PATH_BYTES], hex[65];
     assert_int_equal(dp_path(path, "%s/half/checkpoints", r->root), LH_OK);
     assert_int_equal(dp_make_dirs(path), LH_OK);
     checkpoint_path(r, 1, 4, from);
@@ -261,7 +261,7 @@ static void a_whole_log_is_whole(void **state)
 static void damage_is_told_with_its_place(void **state)
 {
     struct history_rig *r = *state;
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     segment_path(r, 2, path);
     flip(path, 64 + 70); // inside its first entry
     assert_int_equal(run(r, "verify @server"), DP_UNVERIFIED);
@@ -279,7 +279,7 @@ static void damage_is_told_with_its_place(void **state)
 static void a_torn_end_is_told_from_damage(void **state)
 {
     struct history_rig *r = *state;
-    char path[DP_PATH_SIZE], lock[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES], lock[DP_PATH_BYTES];
     struct lh_buf b = lh_buf(1 << 20);
     segment_path(r, 3, path);
     assert_int_equal(dp_file_read(path, &b), LH_OK);
@@ -311,7 +311,7 @@ static void a_torn_end_is_told_from_damage(void **state)
 static void log_and_checkpoints_must_fit(void **state)
 {
     struct history_rig *r = *state;
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct lh_buf b = lh_buf(1 << 20);
     history_write(&r->h, 1, false); // its checkpoint is at 9
     history_copy_out(&r->h, history_in_root(r, "server"));
@@ -346,7 +346,7 @@ static void log_and_checkpoints_must_fit(void **state)
 static void no_flipped_byte_is_overlooked(void **state)
 {
     struct history_rig *r = *state;
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct lh_buf b = lh_buf(1 << 20);
     size_t damaged = 0, seen = 0;
     segment_path(r, 2, path);
@@ -391,7 +391,7 @@ static struct lh_hash hash_dir(const struct history_rig *r)
 static void nothing_is_changed(void **state)
 {
     struct history_rig *r = *state;
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     assert_int_equal(dp_path(path, "%s/log/%016x.seg", history_in_root(r, "server"), 4), LH_OK);
     put_file(path, lh_span("", 0)); // a segment that was never finished: a start removes it
     struct lh_hash before = hash_dir(r);

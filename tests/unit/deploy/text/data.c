@@ -59,7 +59,7 @@ static char byte_at(char language, uint64_t i)
 
 static void put_text(const struct fixture *f, const char *name, char language, size_t bytes)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct lh_buf b = lh_buf(1 << 20);
     for (size_t i = 0; i < bytes; i++) lh_put_u8(&b, (uint8_t)byte_at(language, i));
     assert_int_equal(dp_path(path, "%s/%s", f->text, name), LH_OK);
@@ -141,7 +141,7 @@ static void units_are_the_text(void **state)
         assert_int_equal(count_of(&u, "ko", 0, 23), 0);
         // 200 tokens a file: three units of 64
         assert_string_equal(u.unit[0].file, "asia-ja-000.bin");
-        assert_int_equal(u.heldouts, 2);
+        assert_int_equal(u.heldout_count, 2);
         assert_string_equal(u.heldout[0].language, "de");
         assert_int_equal(u.heldout[0].tokens, 33);
         assert_int_equal(u.heldout[1].bytes, 77);

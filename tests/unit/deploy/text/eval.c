@@ -30,11 +30,12 @@ static const struct wk_shape shape = {.vocab = 16,
                                       .tied = true};
 static float *parameters;
 static struct lh_heldout held[2];
-static struct lh_units units = {.heldout = held, .heldouts = 2, .vocabulary = 16, .token_bytes = 2};
+static struct lh_units units = {
+    .heldout = held, .heldout_count = 2, .vocabulary = 16, .token_bytes = 2};
 
 static void write_tokens(const char *name, uint32_t count_said)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct lh_buf out = lh_buf(1 << 20);
     lh_put_u32(&out, 20240520);
     lh_put_u32(&out, 1);
@@ -72,7 +73,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     free(parameters);
     if (dp_path(path, "%s/a.bin", dir)) return 1;
     unlink(path);
@@ -118,7 +119,7 @@ static void files_that_are_refused(void **state)
     assert_int_equal(dp_eval(&other, dir, &shape, parameters, 0, row), LH_ERR_CONFIG);
     other = units;
     other.heldout = wrong;
-    other.heldouts = 1;
+    other.heldout_count = 1;
     wrong[0].tokens--;
     assert_int_equal(dp_eval(&other, dir, &shape, parameters, 0, row), LH_ERR_TOO_LARGE);
     wrong[0].tokens += 2;
@@ -134,7 +135,7 @@ static void files_that_are_refused(void **state)
     assert_int_equal(dp_units_load(dir, &none), LH_ERR_NOT_FOUND);
     assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "longhaul data prepare"));
     float *f;
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     assert_int_equal(dp_path(path, "%s/a.bin", dir), LH_OK);
     assert_int_equal(dp_floats_load(path, 3000, &f), LH_ERR_MALFORMED);
     assert_int_equal(dp_floats_load(path, (1024 + 2 * TOKENS) / 4, &f), LH_OK);

@@ -137,7 +137,7 @@ static void config_check(void **state)
 static void files_are_read_and_written_whole(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/longhaul-files-XXXXXX", path[DP_PATH_SIZE];
+    char dir[] = "/tmp/longhaul-files-XXXXXX", path[DP_PATH_BYTES];
     assert_non_null(mkdtemp(dir));
     assert_int_equal(dp_path(path, "%s/a/b/c", dir), LH_OK);
     assert_int_equal(dp_make_dirs(path), LH_OK);

@@ -20,7 +20,7 @@
 #include "tests/unit/deploy/models/tiny.h"
 
 static char root[] = "/tmp/longhaul-dir-XXXXXX";
-static char run_dir[DP_PATH_SIZE], topology[DP_PATH_SIZE];
+static char run_dir[DP_PATH_BYTES], topology[DP_PATH_BYTES];
 
 static const char text[] =
     "run: tiny\nbudget_tokens: 100000\ntokens_per_s: 1000\nseed: 7\n"
@@ -135,7 +135,7 @@ static void secrets_and_identities(void **state)
     struct dp_up *up = open_up(text);
     struct lh_certs_info info;
     struct stat is;
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     all(up);
     for (unsigned i = 0; i < up->nodes; i++) {
         static const enum lh_role roles[] = {LH_C, LH_S, LH_W};
@@ -165,7 +165,7 @@ static void checkpoints_are_signed_in_a_new_folder(void **state)
     struct dp_up *up = open_up(text);
     struct lh_signer *signer;
     struct lh_trusted trusted;
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     all(up);
     struct lh_config *c = settings_of(&up->node[1]);
     const struct ps_settings *s = lh_config_settings(c);
@@ -189,7 +189,7 @@ static void checkpoints_are_signed_in_a_new_folder(void **state)
 
 static struct lh_hash hash_file(const struct dp_up *up, const char *name)
 {
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     struct lh_buf bytes = lh_buf(1 << 20);
     assert_int_equal(dp_path(path, "%s/%s", up->dir, name), LH_OK);
     assert_int_equal(dp_file_read(path, &bytes), LH_OK);
@@ -294,7 +294,7 @@ static void totals_are_kept(void **state)
                                  "\"payload_up_bytes\": 30, \"plain_up_bytes\": 20, "
                                  "\"stall_s\": 0.25, \"loss\": 2}";
     struct dp_up *a = open_up(text), *b = open_up(text);
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     all(a);
     assert_int_equal(dp_path(path, "%s/status.json", a->node[3].dir), LH_OK);
     assert_int_equal(dp_file_write(path, lh_span_str(first), 0600), LH_OK);
@@ -335,7 +335,7 @@ static void totals_of_an_older_up_are_read(void **state)
     static const char now[] = "{\"role\": \"worker\", \"pid\": 11, \"payload_up_bytes\": 30, "
                               "\"plain_up_bytes\": 20}";
     struct dp_up *up = open_up(text);
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     all(up);
     assert_int_equal(dp_path(path, "%s/totals.json", up->dir), LH_OK);
     assert_int_equal(dp_file_write(path, lh_span_str(totals), 0600), LH_OK);
@@ -382,7 +382,7 @@ static void an_imported_model_is_where_a_run_begins(void **state)
     assert_int_equal(up->shape.context, 8);
     assert_int_equal(up->shape.kv_heads, 1);
     assert_int_equal(dp_file_read(folders_path(&f, "in/weights.bin"), &was), LH_OK);
-    char path[DP_PATH_SIZE];
+    char path[DP_PATH_BYTES];
     assert_int_equal(dp_path(path, "%s/weights.bin", run_dir), LH_OK);
     assert_int_equal(dp_file_read(path, &is), LH_OK);
     assert_true(lh_span_equal(lh_buf_span(&is), lh_buf_span(&was)));

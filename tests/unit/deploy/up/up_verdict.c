@@ -27,7 +27,7 @@ static struct dp_up *good_run(void)
     up->node[0] = (struct dp_node){.kind = DP_COORDINATOR, .name = "coordinator"};
     up->node[0].status = (struct dp_status){.seen = true, .credited = 30, .units = 40};
     up->units.count = 40;
-    up->units.heldouts = 2;
+    up->units.heldout_count = 2;
     for (unsigned i = 1; i < up->nodes; i++) {
         struct dp_node *n = &up->node[i];
         *n = (struct dp_node){.kind = i < 3 ? DP_SERVER : DP_WORKER, .region = i < 3 ? i : i - 3};
@@ -120,7 +120,7 @@ static void learning(void **state)
     struct dp_verdict v = judge(up);
     assert_true(v.learned && !v.below_bigram && dp_verdict_ok(&v));
     up = good_run();
-    up->units.heldouts = 0;
+    up->units.heldout_count = 0;
     v = judge(up);
     assert_false(v.learned);
 }

@@ -18,7 +18,7 @@
 static lh_err read_file(struct history_rig *r, const struct lk_checkpoint_name *name,
                         struct lh_hash *digest)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     struct lk_replica got = history_scratch(&r->h, name->shard);
     assert_int_equal(lk_checkpoint_path(r->h.checkpoints, name, path), LH_OK);
     lh_err err = lk_checkpoint_read(&r->h.conf, path, &got);
@@ -125,7 +125,7 @@ static void the_first_state_and_its_last_are_repeated(void **state)
 
 static lh_err check_file(struct history_rig *r, const struct lk_checkpoint_name *name)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     struct lk_checkpoint_info info;
     assert_int_equal(lk_checkpoint_path(r->h.checkpoints, name, path), LH_OK);
     return lk_checkpoint_check(&r->h.conf, path, &info);
@@ -134,7 +134,7 @@ static lh_err check_file(struct history_rig *r, const struct lk_checkpoint_name 
 static void load_bytes(struct history_rig *r, const struct lk_checkpoint_name *name,
                        struct lh_buf *out)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     assert_int_equal(lk_checkpoint_path(r->h.checkpoints, name, path), LH_OK);
     assert_int_equal(lh_file_load(r->env, path, out), LH_OK);
 }
@@ -142,7 +142,7 @@ static void load_bytes(struct history_rig *r, const struct lk_checkpoint_name *n
 static void store_bytes(struct history_rig *r, const struct lk_checkpoint_name *name,
                         struct lh_span bytes)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     assert_int_equal(lk_checkpoint_path(r->h.checkpoints, name, path), LH_OK);
     assert_int_equal(lh_file_replace(r->env, path, bytes), LH_OK);
 }
@@ -188,7 +188,7 @@ static void ranges_belong_to_their_place_and_file(void **state)
     (void)state;
     static const char *const names[] = {"w"};
     static const uint64_t shapes[][5] = {{(LK_CKPT_RANGE_BYTES / 4) * 10 + 100, 0}};
-    static const uint8_t job[LH_JOB] = "ranges";
+    static const uint8_t job[LH_JOB_BYTES] = "ranges";
     struct history_rig *r = *state;
     struct lk_checkpoint_conf conf = r->h.conf;
     struct lh_manifest m = {0};
@@ -196,8 +196,8 @@ static void ranges_belong_to_their_place_and_file(void **state)
     struct lk_checkpoint c;
     struct lh_buf first = lh_buf(64 << 20), second = lh_buf(64 << 20);
     struct lk_checkpoint_name name = {0, 0, false};
-    char path[LH_PATH_SIZE];
-    size_t range = LK_CKPT_RANGE_HEAD + LK_CKPT_RANGE_BYTES + LH_SEAL_TAG;
+    char path[LH_PATH_BYTES];
+    size_t range = LK_CKPT_RANGE_HEAD_BYTES + LK_CKPT_RANGE_BYTES + LH_SEAL_TAG_BYTES;
     assert_int_equal(lh_manifest_build(&m, 1, names, shapes, 1, NULL), LH_OK);
     assert_int_equal(lk_replica_create(&replica, job, &m, 0, conf.keys), LH_OK);
     assert_int_equal(lk_replica_create(&got, job, &m, 0, conf.keys), LH_OK);
@@ -212,17 +212,17 @@ static void ranges_belong_to_their_place_and_file(void **state)
     assert_int_equal(lk_checkpoint_write(&c), LH_OK);
     assert_int_equal(lh_file_load(r->env, path, &second), LH_OK);
 
-    uint8_t *at = first.data + LK_CKPT_HEADER;
-    memcpy(second.data + LK_CKPT_HEADER, at, range); // the other state's range
+    uint8_t *at = first.data + LK_CKPT_HEADER_BYTES;
+    memcpy(second.data + LK_CKPT_HEADER_BYTES, at, range); // the other state's range
     assert_int_equal(lh_file_replace(r->env, path, lh_buf_span(&second)), LH_OK);
     assert_int_equal(lk_checkpoint_read(&conf, path, &got), LH_ERR_CORRUPT);
-    memcpy(second.data + LK_CKPT_HEADER, at + range, range); // changed places
-    memcpy(second.data + LK_CKPT_HEADER + range, at, range);
+    memcpy(second.data + LK_CKPT_HEADER_BYTES, at + range, range); // changed places
+    memcpy(second.data + LK_CKPT_HEADER_BYTES + range, at, range);
     assert_int_equal(lh_file_replace(r->env, path, lh_buf_span(&second)), LH_OK);
     assert_int_equal(lk_checkpoint_read(&conf, path, &got), LH_ERR_CORRUPT);
     assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "range 0 is damaged (bytes 164 to "));
     // and say that they belong there: each seal opens, the digest tells
-    uint8_t *to = second.data + LK_CKPT_HEADER;
+    uint8_t *to = second.data + LK_CKPT_HEADER_BYTES;
     memcpy(second.data, first.data, first.len);
     memcpy(to + range + 8, at + 2 * range + 8, range - 8);
     memcpy(to + 2 * range + 8, at + range + 8, range - 8);
@@ -289,14 +289,14 @@ static void forge(struct history_rig *r, const struct lk_checkpoint_name *name, 
                   struct lh_span state)
 {
     struct lh_seal_context context = lk_ckpt_context(name->shard, name->version);
-    uint8_t *range = b->data + LK_CKPT_HEADER;
-    const uint8_t *nonce = range + LK_CKPT_RANGE_HEAD - LH_NONCE;
-    size_t sealed = LK_CKPT_RANGE_HEAD + state.len + LH_SEAL_TAG;
-    struct lh_buf crc = lh_buf_over(b->data + LK_CKPT_HEADER - 4, 4);
-    lh_put_u32(&crc, lh_crc32c(0, b->data, LK_CKPT_HEADER - 4));
+    uint8_t *range = b->data + LK_CKPT_HEADER_BYTES;
+    const uint8_t *nonce = range + LK_CKPT_RANGE_HEAD_BYTES - LH_SEAL_NONCE_BYTES;
+    size_t sealed = LK_CKPT_RANGE_HEAD_BYTES + state.len + LH_SEAL_TAG_BYTES;
+    struct lh_buf crc = lh_buf_over(b->data + LK_CKPT_HEADER_BYTES - 4, 4);
+    lh_put_u32(&crc, lh_crc32c(0, b->data, LK_CKPT_HEADER_BYTES - 4));
     assert_int_equal(lh_seal(r->h.conf.keys, r->h.conf.cipher, r->h.conf.key_id, &context,
-                             lh_span(b->data, LK_CKPT_HEADER), nonce, state,
-                             range + LK_CKPT_RANGE_HEAD),
+                             lh_span(b->data, LK_CKPT_HEADER_BYTES), nonce, state,
+                             range + LK_CKPT_RANGE_HEAD_BYTES),
                      LH_OK);
     struct lh_span whole = lh_span(range, sealed);
     struct lh_hash hash = lh_hash_of((struct lh_span){0}, &whole, 1);
@@ -405,7 +405,7 @@ static void what_cannot_be_written_is_said(void **state)
     struct history_rig *r = *state;
     struct lk_checkpoint c;
     struct lk_checkpoint_info info;
-    char dir[LH_PATH_SIZE];
+    char dir[LH_PATH_BYTES];
     assert_int_equal(lk_checkpoint_take(&r->h.conf, &r->h.replica[0], &c), LH_OK);
     assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[0], 1), LH_OK); // is whole already
     c.conf.key_id = 99;

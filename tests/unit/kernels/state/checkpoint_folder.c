@@ -29,7 +29,7 @@ static void offered(void *arg, const char *path, uint64_t epoch, uint64_t versio
 // Shard 0's file of version `from` under the name of another version.
 static void put_copy(struct history_rig *r, uint64_t from, uint64_t to)
 {
-    char path[2][LH_PATH_SIZE];
+    char path[2][LH_PATH_BYTES];
     struct lh_buf b = lh_buf(1 << 20);
     for (int i = 0; i < 2; i++) {
         struct lk_checkpoint_name name = {0, i ? to : from, false};
@@ -57,7 +57,7 @@ static void a_start_without_its_keys_stops_at_once(void **state)
 static void the_newest_good_one_is_loaded(void **state)
 {
     struct history_rig *r = *state;
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     unsigned skipped = 0;
     struct lk_replica got = history_scratch(&r->h, 0);
     assert_int_equal(lk_checkpoint_load(&r->h.conf, &got, passed_over, &skipped), LH_ERR_NOT_FOUND);
@@ -152,7 +152,7 @@ static void files_whose_path_is_too_long_are_said(void **state)
     struct lh_files_ops files = *r->env->ops->files;
     struct lh_env_ops ops = {.files = &files};
     struct lh_env env = {&ops};
-    char dir[LH_PATH_SIZE - 8];
+    char dir[LH_PATH_BYTES - 8];
     struct lk_replica got = history_scratch(&r->h, 0);
     unsigned seen = 0;
     uint64_t oldest;
@@ -194,7 +194,7 @@ static void only_what_is_of_this_run_is_listed(void **state)
     assert_int_equal(lk_checkpoint_list(&r->h.conf, &got, offered, &seen), LH_OK);
     assert_int_equal(seen, 2);
     put_copy(r, 2, 7);
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     struct lk_checkpoint_name name = {0, 7, false};
     assert_int_equal(lk_checkpoint_path(r->h.checkpoints, &name, path), LH_OK);
     assert_int_equal(lh_fake_flip(r->env, path, 5, 1), LH_OK); // its header
@@ -293,7 +293,7 @@ static void what_a_crash_left_unfinished_goes(void **state)
         "0000-0000000000000009.ckpt.tmp",
         "0001-0000000000000009.ckpt.tmp",
         "0000-0000000000000009.weights.tmp"};
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     struct lh_buf b = lh_buf(64);
     assert_int_equal(lk_checkpoint_clean(&r->h.conf, 0), LH_OK);
     history_write(&r->h, 0, false);

@@ -14,7 +14,7 @@
 #include "tests/unit/common/format/frame_case.h"
 
 enum { SHARD = 1, SHARDS = 4, ME = 101, OTHER = 102 };
-static const uint8_t JOB[LH_JOB] = {1, 2, 3};
+static const uint8_t JOB[LH_JOB_BYTES] = {1, 2, 3};
 static const struct lh_hash MANIFEST = {{9, 8, 7}};
 static const struct lh_incarnation FIRST = {UINT64_C(1) << 32, 77};
 static const struct lh_incarnation NEXT = {(UINT64_C(1) << 32) + 1, 78};

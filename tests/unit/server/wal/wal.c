@@ -91,7 +91,7 @@ static void what_is_not_there_any_more_is_not_read(void **state)
     (void)state;
     struct rig r = start(16);
     struct lh_blob *b;
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     r.conf.segment_bytes = HEADER + 2 * ENTRY;
     assert_int_equal(open_wal(&r), LH_OK);
     fill(&r, 1, 8);

@@ -103,11 +103,12 @@ static void check_replay(struct rig *r, uint64_t versions, bool torn)
 // Does the body of the version stand where its record will be, as the n-th of segment 1?
 static bool stands(struct rig *r, uint64_t version, size_t n)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     struct lh_buf bytes = lh_buf(1 << 20);
     ps_wal_segment_path(r->wal, 1, path);
     assert_int_equal(lh_file_load(r->env, path, &bytes), LH_OK);
-    size_t at = PS_SEGMENT_HEADER + (n - 1) * ENTRY + PS_ENTRY_HEADER + LH_RECORD_HEADER;
+    size_t at =
+        PS_SEGMENT_HEADER_BYTES + (n - 1) * ENTRY + PS_ENTRY_HEADER_BYTES + LH_RECORD_HEADER_BYTES;
     assert_true(at + BODY <= bytes.len);
     bool same = memcmp(bytes.data + at, r->body[version], BODY) == 0;
     lh_buf_free(&bytes);
@@ -136,7 +137,7 @@ static void it_stands_in_its_record(void **state)
 static void it_opens_the_next_segment_where_it_has_to(void **state)
 {
     (void)state;
-    struct rig *r = start(PS_SEGMENT_HEADER + 2 * ENTRY);
+    struct rig *r = start(PS_SEGMENT_HEADER_BYTES + 2 * ENTRY);
     for (uint64_t v = 1; v <= 7; v++) {
         ahead(r, v);
         add(r, v);
@@ -150,7 +151,7 @@ static void it_opens_the_next_segment_where_it_has_to(void **state)
 static void a_group_that_fills_the_segment_to_the_byte_stays_in_it(void **state)
 {
     (void)state;
-    struct rig *r = start(PS_SEGMENT_HEADER + 2 * ENTRY);
+    struct rig *r = start(PS_SEGMENT_HEADER_BYTES + 2 * ENTRY);
     ahead(r, 1);
     add(r, 1);
     add(r, 2);
@@ -186,7 +187,7 @@ static void another_record_leaves_it_behind(void **state)
 static void a_group_too_large_for_the_segment_leaves_it_behind(void **state)
 {
     (void)state;
-    struct rig *r = start(PS_SEGMENT_HEADER + 2 * ENTRY + 8);
+    struct rig *r = start(PS_SEGMENT_HEADER_BYTES + 2 * ENTRY + 8);
     fill(r, 1, 1);
     ahead(r, 2); // alone it would fit
     assert_true(stands(r, 2, 2));
@@ -269,7 +270,7 @@ static void a_failure_is_no_matter(void **state)
     for (uint64_t before = 1; before <= 2; before++) {
         bool failed = true;
         for (int64_t when = 0; failed; when++) {
-            struct rig *r = start(PS_SEGMENT_HEADER + 2 * ENTRY);
+            struct rig *r = start(PS_SEGMENT_HEADER_BYTES + 2 * ENTRY);
             fill(r, 1, before);
             lh_fake_fail_at(r->env, when, LH_ERR_IO);
             ahead(r, before + 1);
@@ -314,7 +315,7 @@ static void forge_behind(uint64_t generation)
 {
     struct rig *r = start(4096);
     struct lh_buf body = lh_buf(4096);
-    lh_put_zeros(&body, ENTRY - PS_ENTRY_HEADER - LH_RECORD_HEADER);
+    lh_put_zeros(&body, ENTRY - PS_ENTRY_HEADER_BYTES - LH_RECORD_HEADER_BYTES);
     case_put_entry(&body, &(struct case_entry){generation, 4, 0, 4, 0});
     fill(r, 1, 2);
     ps_wal_write_ahead(r->wal, lh_buf_span(&body));
@@ -354,12 +355,12 @@ static void a_segment_leaves_a_checkpoint_its_room(void **state)
     assert_int_equal(ps_wal_commit(r->wal), LH_ERR_DISK_FULL);
     assert_int_equal(ps_wal_segment(r->wal), 1);
     ps_wal_drop_group(r->wal);
-    const uint64_t unused = 512 - PS_SEGMENT_HEADER - 3 * ENTRY; // the start gives these back
+    const uint64_t unused = 512 - PS_SEGMENT_HEADER_BYTES - 3 * ENTRY; // the start gives these back
     r->conf.reserve = 1001 + unused;
     check_replay(r, 3, false);
     add(r, 4);
     assert_int_equal(ps_wal_commit(r->wal), LH_ERR_DISK_FULL); // a header alone was begun
-    ps_wal_reserve(r->wal, 1000 + unused - PS_SEGMENT_HEADER);
+    ps_wal_reserve(r->wal, 1000 + unused - PS_SEGMENT_HEADER_BYTES);
     commit(r);
     check_replay(r, 4, false);
     finish(r);

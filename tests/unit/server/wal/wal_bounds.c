@@ -55,7 +55,7 @@ struct header {
 static void begin(struct rig *r, const struct header *h)
 {
     struct lh_buf *b = &r->segment;
-    static const uint8_t job[LH_JOB] = {7};
+    static const uint8_t job[LH_JOB_BYTES] = {7};
     lh_buf_clear(b);
     lh_put_u32(b, PS_SEGMENT_MAGIC);
     lh_put_u16(b, h->version);
@@ -63,7 +63,7 @@ static void begin(struct rig *r, const struct header *h)
     lh_put_u64(b, h->number);
     lh_put_u64(b, h->generation);
     lh_put_u64(b, h->first);
-    lh_put(b, job, LH_JOB);
+    lh_put(b, job, LH_JOB_BYTES);
     lh_put_u64(b, 0);
     lh_put_u32(b, lh_crc32c(0, b->data, b->len));
     lh_put_u32(b, 0);
@@ -151,13 +151,13 @@ static void an_entry_of_another_generation_is_a_torn_tail(void **state)
 static void an_entry_of_another_form_is_a_torn_tail(void **state)
 {
     struct rig *r = *state;
-    enum { TOTAL = 4, KIND = PS_ENTRY_HEADER + 16, BODY_BYTES = PS_ENTRY_HEADER + 28 };
+    enum { TOTAL = 4, KIND = PS_ENTRY_HEADER_BYTES + 16, BODY_BYTES = PS_ENTRY_HEADER_BYTES + 28 };
     static const struct {
         size_t at;
         uint32_t value;
     } c[] = {
-        {TOTAL, 0},       {TOTAL, PS_ENTRY_HEADER},  {TOTAL, ENTRY - 4},
-        {TOTAL, 1 << 20}, {KIND, LH_ADMIT + 0x7000}, {BODY_BYTES, BODY + 64},
+        {TOTAL, 0},       {TOTAL, PS_ENTRY_HEADER_BYTES}, {TOTAL, ENTRY - 4},
+        {TOTAL, 1 << 20}, {KIND, LH_ADMIT + 0x7000},      {BODY_BYTES, BODY + 64},
     };
     for (size_t i = 0; i < LH_COUNT(c); i++) {
         begin_usual(r);
@@ -172,7 +172,7 @@ static void an_entry_of_another_form_is_a_torn_tail(void **state)
         assert_int_equal(look(r), LH_OK);
         assert_int_equal(r->seen, 1);
         assert_true(r->found.torn);
-        assert_int_equal(r->found.torn_at, PS_SEGMENT_HEADER + ENTRY);
+        assert_int_equal(r->found.torn_at, PS_SEGMENT_HEADER_BYTES + ENTRY);
     }
 }
 
@@ -200,9 +200,9 @@ static void only_a_durable_position_behind_damage_refuses_it(void **state)
         begin_usual(r);
         put_entry(r, 1, 0);
         put_entry(r, 2, 1);
-        uint8_t *second = r->segment.data + PS_SEGMENT_HEADER + ENTRY;
-        second[PS_ENTRY_HEADER + LH_RECORD_HEADER + 8] ^= 1; // a byte of its body
-        memcpy(second + PS_ENTRY_HEADER + LH_RECORD_HEADER, &PS_ENTRY_MAGIC, 4);
+        uint8_t *second = r->segment.data + PS_SEGMENT_HEADER_BYTES + ENTRY;
+        second[PS_ENTRY_HEADER_BYTES + LH_RECORD_HEADER_BYTES + 8] ^= 1; // a byte of its body
+        memcpy(second + PS_ENTRY_HEADER_BYTES + LH_RECORD_HEADER_BYTES, &PS_ENTRY_MAGIC, 4);
         put_entry(r, 3, durable[i]);
         assert_int_equal(look(r), durable[i] < 2 ? LH_OK : LH_ERR_CORRUPT);
         assert_int_equal(r->seen, 1);
@@ -272,7 +272,7 @@ static void a_group_takes_many_entries_and_none_too_large(void **state)
     for (record.version = 1; record.version <= MANY; record.version++) {
         record.body = lh_span(body, (size_t)record.version - 1);
         assert_int_equal(ps_wal_add(w, SHARD, &record, &place), LH_OK);
-        assert_int_equal(place.bytes, LH_RECORD_HEADER + record.body.len);
+        assert_int_equal(place.bytes, LH_RECORD_HEADER_BYTES + record.body.len);
     }
     uint64_t bytes = ps_wal_group_bytes(w);
     record.body = lh_span(body, (size_t)LH_RECORD_BYTES_MAX + 1); // never read

@@ -15,7 +15,13 @@
 #include "common/env/env_fake.h"
 #include "server/wal/wal.h"
 
-enum { BODY = 24, SEEN_MAX = 64, HEADER = 64, ENTRY = 40 + LH_RECORD_HEADER + BODY + 8, MARK = 48 };
+enum {
+    BODY = 24,
+    SEEN_MAX = 64,
+    HEADER = 64,
+    ENTRY = 40 + LH_RECORD_HEADER_BYTES + BODY + 8,
+    MARK = 48
+};
 
 struct rig {
     struct lh_fake_world *world;
@@ -91,7 +97,7 @@ static inline void add(struct rig *r, uint64_t version)
     struct lh_record rec = record(version, r->body[version % LH_COUNT(r->body)]);
     struct ps_place place;
     assert_int_equal(ps_wal_add(r->wal, shard_of(version), &rec, &place), LH_OK);
-    assert_int_equal(place.bytes, LH_RECORD_HEADER + BODY);
+    assert_int_equal(place.bytes, LH_RECORD_HEADER_BYTES + BODY);
 }
 
 static inline void commit(struct rig *r)
@@ -139,22 +145,22 @@ static inline void check_bytes(struct rig *r, struct ps_place place, uint64_t ve
     lh_buf_free(&want);
 }
 
-static inline void segment_path(uint64_t number, char out[LH_PATH_SIZE])
+static inline void segment_path(uint64_t number, char out[LH_PATH_BYTES])
 {
-    assert_int_equal(lh_path(out, LH_PATH_SIZE, "log", "%016llx.seg", (unsigned long long)number),
+    assert_int_equal(lh_path(out, LH_PATH_BYTES, "log", "%016llx.seg", (unsigned long long)number),
                      LH_OK);
 }
 
 static inline void flip(struct rig *r, uint64_t segment, uint64_t at)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     segment_path(segment, path);
     assert_int_equal(lh_fake_flip(r->env, path, at, 0x10), LH_OK);
 }
 
 static inline bool exists(struct rig *r, uint64_t segment)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     struct lh_file *file;
     segment_path(segment, path);
     if (r->env->ops->files->open(r->env, path, LH_OPEN_READ, &file)) return false;

@@ -6,7 +6,7 @@
 
 static void load_first(struct rig *r, struct lh_buf *out)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     segment_path(1, path);
     *out = lh_buf(1 << 20);
     assert_int_equal(lh_file_load(r->env, path, out), LH_OK);
@@ -15,7 +15,7 @@ static void load_first(struct rig *r, struct lh_buf *out)
 // A disk with nothing but this first segment, cut to `bytes`.
 static void only_segment(struct rig *r, const struct lh_buf *whole, size_t bytes)
 {
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     ps_wal_close(r->wal);
     r->wal = NULL;
     lh_fake_disk_wipe(r->env);
@@ -143,7 +143,7 @@ static void a_missing_segment_is_refused(void **state)
     r.conf.segment_bytes = HEADER + 2 * ENTRY;
     assert_int_equal(open_wal(&r), LH_OK);
     fill(&r, 1, 6);
-    char path[LH_PATH_SIZE];
+    char path[LH_PATH_BYTES];
     segment_path(2, path);
     assert_int_equal(r.env->ops->files->remove(r.env, path), LH_OK);
     assert_int_equal(open_wal(&r), LH_ERR_CORRUPT);
@@ -234,7 +234,7 @@ static void other_names_are_no_segments(void **state)
     (void)state;
     struct rig r = start(14);
     struct ps_wal_found found;
-    char dir[LH_PATH_SIZE];
+    char dir[LH_PATH_BYTES];
     assert_int_equal(open_wal(&r), LH_OK);
     fill(&r, 1, 3);
     static const char *const names[] = {"log/notes", "log/x.seg", "log/0000000000000009.tmp"};

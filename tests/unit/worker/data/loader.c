@@ -238,13 +238,13 @@ static void damage_is_told(void **state)
     (void)state;
     struct fixture f;
     open_fixture(&f, 2, 2);
-    rewrite(&f, 2, LH_TOKENS_HEADER + 10, 0xee);
+    rewrite(&f, 2, LH_TOKENS_HEADER_BYTES + 10, 0xee);
     expect_error(&f, 2, LH_ERR_CORRUPT, "sha256");
     rewrite(&f, 3, 0, 0);
     expect_error(&f, 3, LH_ERR_CORRUPT, "magic");
     rewrite(&f, 4, 8, TOKENS - 1);
     expect_error(&f, 4, LH_ERR_CORRUPT, "fewer tokens");
-    assert_int_equal(truncate(path_of(&f, 5), LH_TOKENS_HEADER + TOKENS), 0);
+    assert_int_equal(truncate(path_of(&f, 5), LH_TOKENS_HEADER_BYTES + TOKENS), 0);
     expect_error(&f, 5, LH_ERR_CORRUPT, "too early");
     assert_int_equal(truncate(path_of(&f, 5), 100), 0);
     expect_error(&f, 5, LH_ERR_CORRUPT, "too early");

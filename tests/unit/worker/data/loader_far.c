@@ -90,8 +90,8 @@ static void put_unit(struct fixture *f, uint64_t u)
     snprintf(x->home, sizeof x->home, u < OWN ? "asia" : "europe");
     lh_tokens_put_header(&b, 2, TOKENS);
     for (uint32_t i = 0; i < TOKENS; i++) lh_tokens_put(&b, 2, (uint32_t)(u * 100 + i) % 5000);
-    assert_int_equal(EVP_Digest(b.data + LH_TOKENS_HEADER, b.len - LH_TOKENS_HEADER, x->sha256,
-                                NULL, EVP_sha256(), NULL),
+    assert_int_equal(EVP_Digest(b.data + LH_TOKENS_HEADER_BYTES, b.len - LH_TOKENS_HEADER_BYTES,
+                                x->sha256, NULL, EVP_sha256(), NULL),
                      1);
     snprintf(path, sizeof path, "%s/%s", f->dir, x->file);
     FILE *file = fopen(path, "wb");
@@ -176,7 +176,7 @@ static void a_unit_is_fetched_once(void **state)
     struct wk_loader *l = open_loader(&c);
     for (uint64_t u = 0; u < 10; u++) expect_unit(l, u);
     assert_int_equal(status_of(l).counts.fetched, 10);
-    uint64_t bytes = 10 * (LH_TOKENS_HEADER + TOKENS * 2);
+    uint64_t bytes = 10 * (LH_TOKENS_HEADER_BYTES + TOKENS * 2);
     assert_int_equal(status_of(l).counts.bytes, bytes);
     wk_loader_close(l);
     f->far.gone = true; // the cache must do

@@ -50,8 +50,8 @@ static void put_text(struct fixture *f, uint32_t i)
         f->ids[i][k] = (i * 31 + k * k) % 40;
         lh_tokens_put(&b, 2, f->ids[i][k]);
     }
-    assert_int_equal(EVP_Digest(b.data + LH_TOKENS_HEADER, b.len - LH_TOKENS_HEADER, h->sha256,
-                                NULL, EVP_sha256(), NULL),
+    assert_int_equal(EVP_Digest(b.data + LH_TOKENS_HEADER_BYTES, b.len - LH_TOKENS_HEADER_BYTES,
+                                h->sha256, NULL, EVP_sha256(), NULL),
                      1);
     assert_int_equal(lh_file_replace(f->env, i ? "data/ja.bin" : "data/de.bin", lh_buf_span(&b)),
                      LH_OK);
@@ -71,7 +71,7 @@ static int setup(void **state)
     f->env->ops = &f->ops;
     now_ns = 0;
     f->units = (struct lh_units){
-        .heldout = f->heldout, .heldouts = TEXTS, .vocabulary = 40, .token_bytes = 2};
+        .heldout = f->heldout, .heldout_count = TEXTS, .vocabulary = 40, .token_bytes = 2};
     for (uint32_t i = 0; i < TEXTS; i++) put_text(f, i);
     f->shape = (struct wk_shape){40, 16, 1, 2, 2, 32, SEQUENCE, 1e4, 1e-6, false, true};
     struct wk_transformer_conf conf = {f->shape, SEQUENCE, 2 * SEQUENCE, true};
@@ -161,7 +161,7 @@ static void files_that_are_not_the_data_are_refused(void **state)
     struct fixture *f = *state;
     struct wk_evaluation_conf c = conf_of(f);
     struct wk_evaluation *e;
-    assert_int_equal(lh_fake_flip(f->env, "data/ja.bin", LH_TOKENS_HEADER + 5, 1), LH_OK);
+    assert_int_equal(lh_fake_flip(f->env, "data/ja.bin", LH_TOKENS_HEADER_BYTES + 5, 1), LH_OK);
     assert_int_equal(wk_evaluation_open(&c, &e), LH_ERR_CORRUPT);
     assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "ja.bin: sha256"));
     put_text(f, 1);
@@ -176,7 +176,7 @@ static void files_that_are_not_the_data_are_refused(void **state)
     c.dir = "elsewhere";
     assert_int_equal(wk_evaluation_open(&c, &e), LH_ERR_NOT_FOUND);
     c.dir = "data";
-    f->units.heldouts = 0;
+    f->units.heldout_count = 0;
     assert_int_equal(wk_evaluation_open(&c, &e), LH_ERR_CONFIG);
 }
 

@@ -121,7 +121,7 @@ static void no_byte_of_a_bulk_is_copied(void **state)
 static void messages_have_a_largest_size(void **state)
 {
     struct world *w = *state;
-    struct lh_blob *b = noise(w, LH_GRPC_MESSAGE_MAX);
+    struct lh_blob *b = noise(w, LH_GRPC_MESSAGE_BYTES_MAX);
     struct side s = {0};
     w->plan.echo = false;
     side_open(w, &s, LH_RPC_PUSH, 0);
@@ -132,7 +132,7 @@ static void messages_have_a_largest_size(void **state)
     lh_call_finish(s.call, LH_OK, NULL);
     UNTIL(w, s.closes);
     assert_int_equal(s.status, LH_OK);
-    assert_int_equal(w->accepted[0].bytes, LH_GRPC_MESSAGE_MAX);
+    assert_int_equal(w->accepted[0].bytes, LH_GRPC_MESSAGE_BYTES_MAX);
     let_go(w, b);
 }
 

@@ -102,14 +102,14 @@ static void a_peer_has_one_name(void **state)
                                            {"ipv6:[::1]:7", "::1:7"},
                                            {"unix:/tmp/x", ""},
                                            {"", ""}};
-    char name[LH_GRPC_PEER], longest[400] = "ipv4:";
+    char name[LH_GRPC_PEER_BYTES], longest[400] = "ipv4:";
     for (size_t i = 0; i < LH_COUNT(names); i++) {
         lh_grpc_peer_name(names[i][0], name);
         assert_string_equal(name, names[i][1]);
     }
     memset(longest + 5, '1', sizeof longest - 6);
     lh_grpc_peer_name(longest, name);
-    assert_int_equal(strlen(name), LH_GRPC_PEER - 1);
+    assert_int_equal(strlen(name), LH_GRPC_PEER_BYTES - 1);
 }
 
 // Another host at the same port is another path; and a path is known after its connection.
