@@ -172,6 +172,7 @@ struct ps_server {
         bool unreliable;  // nor can what was folded from it
         bool replayed;    // it has records
         bool given_up;    // it is of another history than the checkpoints
+        bool older;       // an earlier start found the directory to be an older copy
         bool aside;       // it was set aside, and the next one has no room yet
         bool installed;   // what was fetched is durable, and its log begun
         char damage[256]; // why it is damaged

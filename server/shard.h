@@ -114,7 +114,7 @@ struct ps_shard {
     double norm[LH_NORM_WINDOW]; // L2 norms of the last admitted pushes, before the scale
     uint64_t norm_count;
     uint64_t checkpointed; // version of the newest checkpoint
-    bool unread;           // the disk failed to read a newer checkpoint at the start
+    uint64_t unread;       // version of a checkpoint that the disk failed to read at the start
     bool passed;           // a newer checkpoint, which may be whole, was passed over at the start
     bool alone;            // there are too few checkpoints from which the log goes on: one is due
     bool unwritten;        // the last checkpoint found no room on the disk

@@ -3,7 +3,7 @@
 //
 // DIR/epoch-<shard 4 hex> holds the highest one, durable before the log is written to again and
 // before it is asked for. It is a file of numbers (common/env/numbers.h), "LHEP": epoch, token
-// (version 1 had no token).
+// (version 1 had no token). The token OLDER says that the directory is an older copy.
 #include "common/env/numbers.h"
 #include "server/recovery/recover.h"
 #include "server/server.h"
@@ -12,6 +12,8 @@ static const struct lh_numbers EPOCH = {.magic = 0x5045484c, // "LHEP"
                                         .version = 2,
                                         .count = {1, 2},
                                         .remedy = "restore this file from a copy"};
+
+enum { OLDER = 1 };
 
 lh_err ps_epoch_read(struct lh_env *env, const char *dir, uint32_t shard, uint64_t *epoch,
                      uint64_t *token)
@@ -44,11 +46,29 @@ lh_err ps_epoch_store(struct ps_shard *shard, uint64_t epoch)
 {
     const struct ps_conf *conf = &shard->server->conf;
     uint64_t token = lh_random_u64(conf->env);
+    if (token == OLDER) token++;
     LH_TRY(ps_epoch_write(conf->env, conf->dir, shard->id, epoch, token));
     shard->begun = epoch;
     shard->token = token;
     shard->drawn = true;
     return LH_OK;
+}
+
+lh_err ps_epoch_give_up(struct ps_shard *shard)
+{
+    const struct ps_conf *conf = &shard->server->conf;
+    const struct lh_ledger *l = &shard->replica.ledger;
+    uint64_t epoch = 1 + (l->epoch > l->move.epoch ? l->epoch : l->move.epoch);
+    if (epoch < shard->begun) epoch = shard->begun;
+    LH_TRY(ps_epoch_write(conf->env, conf->dir, shard->id, epoch, OLDER));
+    shard->begun = epoch;
+    shard->token = 0;
+    return LH_OK;
+}
+
+bool ps_epoch_given_up(const struct ps_shard *shard)
+{
+    return ps_epoch_asked_for(shard) && shard->token == OLDER;
 }
 
 bool ps_epoch_asked_for(const struct ps_shard *shard)

@@ -300,10 +300,11 @@ static lh_err give_up_log(struct ps_rebuild *b, const struct lh_point *known)
                        lh_err_text(err));
     lh_logf(s->conf.log, LH_ERROR, "log.older",
             "%s; the shards are rebuilt from their followers (rebuild.damaged)", lh_err_text(err));
+    // What one shard shows holds for all, and no later start may have to find it out again.
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(ps_epoch_give_up(s->shard[i]));
     s->log.damaged = true;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
-        shard->token = 0; // what it opened before is not what is left
         if (!shard->rebuild) LH_TRY(ps_rebuild_begin(shard));
         shard->rebuild->ready = false;
         shard->rebuild->anew = true;
@@ -394,6 +395,19 @@ static lh_err begin_anew(struct ps_rebuild *b)
     return LH_OK;
 }
 
+// A checkpoint that the disk failed to read may be read at the next start. What it holds is not
+// given up for an older state, however well that one would do.
+static lh_err check_unread(const struct ps_rebuild *b, const struct lh_point *best)
+{
+    const struct ps_shard *s = b->shard;
+    if (s->unread <= best->version || s->server->conf.below_stable) return LH_OK;
+    return lh_fail(LH_ERR_IO,
+                   "%s: the disk failed to read shard %u's checkpoint of version %" PRIu64
+                   ", and nobody holds more than version %" PRIu64
+                   ": start again. If it stays so, remove that checkpoint to give up what is above",
+                   s->server->conf.dir, s->id, s->unread, best->version);
+}
+
 // Followers are asked; sets `chosen` or what is wanted of whom.
 static void gather(struct ps_rebuild *b)
 {
@@ -406,13 +420,16 @@ static void gather(struct ps_rebuild *b)
     if (!all_answered(b) && !waited(b)) {
         tell_waiting(b, "its history is not whole here: waiting for its followers");
     } else if (!choose(b, &best, &worker) && !b->stable.version) {
-        lh_err err = begin_anew(b);
+        lh_err err = check_unread(b, &(struct lh_point){0});
+        if (!err) err = begin_anew(b);
         if (err) ps_fatal(b->shard->server, err);
     } else if (!choose(b, &best, &worker)) {
         b->told &= b->stuck;
         b->stuck = true;
         tell_waiting(b, "no follower that answered holds the stable point: waiting for one that "
                         "does (to give up what is missing, set rebuild.below_stable)");
+    } else if (check_unread(b, &best)) {
+        ps_fatal(b->shard->server, LH_ERR_IO);
     } else if (worker) {
         b->wanted = best;
         b->wanted_of = worker;
@@ -443,7 +460,10 @@ static bool confirm(struct ps_rebuild *b)
     b->anew = true;
     if (known) {
         lh_err err = give_up_log(b, known);
-        if (err) ps_fatal(s, err);
+        if (err && (lh_err_class(err) == LH_CLASS_STOP || err == LH_ERR_FENCED))
+            ps_fatal(s, err);
+        else if (err)
+            later(b); // the disk is full
         return !err;
     }
     bool ours = b->process && (b->process == s->former || b->process == s->process);

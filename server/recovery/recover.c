@@ -30,7 +30,10 @@
 static void skipped(void *arg, const char *file, lh_err err)
 {
     struct ps_shard *shard = arg;
-    shard->unread |= err == LH_ERR_IO;
+    struct lk_checkpoint_name name;
+    const char *slash = strrchr(file, '/');
+    bool named = lk_checkpoint_name_parse(slash ? slash + 1 : file, &name);
+    if (err == LH_ERR_IO && named && name.version > shard->unread) shard->unread = name.version;
     shard->passed |= err != LH_ERR_CORRUPT && err != LH_ERR_UNSEAL;
     lh_logf(shard->server->conf.log, LH_ERROR, "checkpoint.skipped",
             "%s: %s; an older one is taken", file, lh_err_text(err));
@@ -170,10 +173,13 @@ static lh_err scanned(void *arg, bool torn)
     struct ps_server *s = arg;
     lh_logf(s->conf.log, LH_INFO, "recover.durable", "%llu records of %llu bytes replayed",
             (unsigned long long)s->replay.records, (unsigned long long)s->replay.bytes);
+    for (uint32_t i = 0; i < s->conf.shard_count; i++)
+        s->log.older |= ps_epoch_given_up(s->shard[i]);
     for (uint32_t i = 0; i < s->conf.shard_count && torn && !LH_BUG("tail_silent"); i++) {
         struct ps_shard *shard = s->shard[i];
         uint64_t epoch = shard->replica.ledger.epoch;
-        if (ended(shard)) continue; // nothing was acknowledged after that record
+        // Nothing was acknowledged after that record; or more than the tail is missing.
+        if (ended(shard) || ps_epoch_given_up(shard)) continue;
         LH_TRY(ps_epoch_store(shard, (epoch > shard->begun ? epoch : shard->begun) + 1));
     }
     if (torn) LH_TRY(ps_identity_torn(s));
@@ -304,6 +310,15 @@ lh_err ps_recover(struct ps_server *s)
     lh_err err = read_disk(s, &torn);
     if (err == LH_ERR_DISK_FULL) return fail_without_room(s);
     bool mends = s->conf.rebuild_damaged || s->conf.standby; // a standby fetches it from its owner
+    if (!err && s->log.older) {
+        mends |= s->conf.below_stable;
+        err = lh_fail(LH_ERR_CORRUPT,
+                      "%s is an older copy, or of another history, as an earlier start found. "
+                      "Nothing is served from it. Start the server on the newer directory, or with "
+                      "rebuild.damaged: followers: then the shards come back from what their "
+                      "followers hold",
+                      s->conf.dir);
+    }
     s->log.torn = torn;
     s->log.damaged = err == LH_ERR_CORRUPT && mends && s->conf.coordinator[0];
     if (err && !s->log.damaged) return err;

@@ -24,6 +24,11 @@ LH_MUST lh_err ps_epoch_read(struct lh_env *env, const char *dir, uint32_t shard
 LH_MUST lh_err ps_epoch_write(struct lh_env *env, const char *dir, uint32_t shard, uint64_t epoch,
                               uint64_t token);
 LH_MUST lh_err ps_epoch_load(struct ps_shard *shard); // into the shard; nothing there is no error
+// The directory was found to be an older copy: the shard's next epoch, under a token that nobody
+// draws, tells every later start. Durable.
+LH_MUST lh_err ps_epoch_give_up(struct ps_shard *shard);
+// That was found, and no epoch has begun since.
+bool ps_epoch_given_up(const struct ps_shard *shard);
 // The epoch that the shard asks for, under a new token; durable.
 LH_MUST lh_err ps_epoch_store(struct ps_shard *shard, uint64_t epoch);
 // An EPOCH record of it is to be written, for the log's own epoch is older.

@@ -415,6 +415,40 @@ static void both_begin_a_new_epoch_where_one_is_old(void **state)
     }
 }
 
+// One shard shows that the directory is an old copy, and has its new epoch when the process is
+// killed. The next one finds nothing that shows it any more, and the other shard is old all the
+// same.
+static void what_one_start_found_the_next_one_knows(void **state)
+{
+    struct rig *r = *state;
+    struct image m;
+    rig_two_shards(r);
+    r->rebuild_damaged = true;
+    rig_start_coordinator(r);
+    start(r);
+    log_more(r, 1, OLD);
+    r->shard = 1;
+    log_more(r, 1, OLD);
+    uint64_t process = r->server->process;
+    copy(r, &m);
+    start(r);
+    r->shard = 0;
+    log_more(r, OLD + 1, HEAD); // shard 0 alone gets them
+    go_back(r, &m);
+    for (uint32_t i = 0; i < 2; i++) row(r, i)->process = process;
+    row(r, 1)->stable = (struct lh_point){1, 1000, {{1}}}; // nobody has that: shard 1 waits
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    for (int i = 0; i < 100000 && ps_co_epoch(row(r, 0)) < 2; i++) rig_run(r, LH_MS);
+    assert_int_equal(ps_co_epoch(row(r, 0)), 2);
+    assert_false(r->server->phase == PS_SERVING);
+    rig_kill_server(r, false);
+    row(r, 1)->stable = (struct lh_point){0};
+    start(r);
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(r->server->phase == PS_SERVING);
+    for (uint32_t i = 0; i < 2; i++) assert_true(ledger(r->server, i)->epoch > 1);
+}
+
 // ---------------------------------------------------------------- with a standby
 
 // A server and a standby that is in sync, both at OLD; a copy of the server's directory.
@@ -561,6 +595,7 @@ int main(void)
         RIG_TEST(nor_where_the_coordinator_does_not_know_that_it_was),
         RIG_TEST(both_shards_are_old_where_one_is),
         RIG_TEST(both_begin_a_new_epoch_where_one_is_old),
+        RIG_TEST(what_one_start_found_the_next_one_knows),
         RIG_TEST(a_start_is_no_silence),
         RIG_TEST(a_standby_that_is_ahead_of_its_owner_stops_it),
         RIG_TEST(so_does_one_that_its_owner_overtook),

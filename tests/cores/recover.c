@@ -242,6 +242,38 @@ static void a_checkpoint_that_was_not_read_is_not_taken_for_lost(void **state)
     }
 }
 
+// The same where the settings let followers bring what is damaged, and there are none: the next
+// start, which can read it, has all of it. False: no operation was left to fail.
+static bool it_is_given_up(int n)
+{
+    struct rig *r = rig_new(1);
+    cut_the_log(r);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    rig_kill_server(r, false);
+    r->rebuild_damaged = true;
+    rig_start_coordinator(r);
+    lh_fake_fail_at(r->s.env, n, LH_ERR_IO);
+    if (!rig_start_server(r, false)) rig_run(r, 20 * LH_SECOND);
+    bool failed = lh_fake_failed(r->s.env);
+    lh_fake_fail_at(r->s.env, -1, LH_OK);
+    rig_kill_server(r, false);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 20 * LH_SECOND);
+    assert_true(r->server->phase == PS_SERVING);
+    assert_int_equal(r->server->shard[0]->replica.ledger.row[0].incarnation.number >> 32,
+                     CHECKPOINT);
+    rig_free(r);
+    return failed;
+}
+
+static void nor_is_it_given_up_for_what_followers_do_not_have(void **state)
+{
+    (void)state;
+    int n = 0;
+    while (it_is_given_up(n)) assert_true(++n < CALLS_MAX);
+    assert_true(n > 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +284,7 @@ int main(void)
         RIG_TEST(one_checkpoint_too_many_goes_before_room_matters),
         cmocka_unit_test(a_full_disk_cuts_what_was_left),
         cmocka_unit_test(a_checkpoint_that_was_not_read_is_not_taken_for_lost),
+        cmocka_unit_test(nor_is_it_given_up_for_what_followers_do_not_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
