@@ -118,16 +118,20 @@ static lh_err rebuild_residual(struct wk_shard *s, bool have)
     return LH_OK;
 }
 
-// After a lost slot every entry but the newest was decided; the newest may have been.
-static void judge_entries(struct wk_shard *s)
+// After a lost slot every entry but the newest was decided; the newest may have been. Of those that
+// the snapshot's residual took back one at most can have left its file: the slot names it. Any
+// other below the snapshot was admitted, whatever became of the push that was decided last: where
+// that one was refused, its file is gone.
+static void judge_entries(struct wk_shard *s, const struct wk_slot *slot)
 {
     for (struct wk_entry *e = s->outbox.first; e; e = e->next) {
         bool accounted =
             s->slot.snapshot.present &&
             wk_entry_compare(e, s->slot.snapshot.incarnation.number, s->slot.snapshot.decided) <= 0;
         e->status = e->next ? WK_ADMITTED : WK_UNDECIDED;
-        e->accounted_refused = accounted && !s->slot.snapshot.decided_admitted && !e->next;
         if (accounted && s->slot.snapshot.decided_admitted) e->status = WK_ADMITTED;
+        e->accounted_refused = slot->gone_incarnation &&
+                               wk_entry_compare(e, slot->gone_incarnation, slot->gone_step) == 0;
     }
 }
 
@@ -144,9 +148,13 @@ static lh_err resume_lost(struct wk_shard *s)
     mark.step = have ? snap.next - 1 : 0;
     s->slot.snapshot = mark;
     wk_slot_free(&snap);
-    judge_entries(s);
-    LH_TRY(rebuild_residual(s, have));
     struct wk_slot slot = {.incarnation = s->worker->incarnation, .next = 1};
+    if (have) { // a start that follows finds the leftover too
+        slot.gone_incarnation = snap.gone_incarnation;
+        slot.gone_step = snap.gone_step;
+    }
+    judge_entries(s, &slot);
+    LH_TRY(rebuild_residual(s, have));
     if (LH_BUG("same_inc_power")) LH_TRY(wk_bug_keep_steps(s, &slot));
     wk_committed_resume(s, &slot);
     return LH_OK;

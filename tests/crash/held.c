@@ -72,15 +72,12 @@ static lh_err rebuild(struct held *h)
 static bool settled(const struct held *h, const struct wk_entry *e)
 {
     const struct wk_slot *s = &h->slot;
+    bool intact = h->state == WK_SLOT_INTACT;
+    bool own = e->head.incarnation.number == s->incarnation.number;
+    bool gone = s->gone_incarnation && wk_entry_compare(e, s->gone_incarnation, s->gone_step) == 0;
     if (h->conf->admitted(h->conf->arg, &e->head)) return true;
-    if (h->state == WK_SLOT_INTACT) {
-        bool own = e->head.incarnation.number == s->incarnation.number;
-        bool gone =
-            s->gone_incarnation && wk_entry_compare(e, s->gone_incarnation, s->gone_step) == 0;
-        return gone || (own && e->head.step >= s->next);
-    }
-    return h->snapshot && !s->decided_admitted &&
-           wk_entry_compare(e, s->incarnation.number, s->decided) <= 0;
+    if (!intact) return h->snapshot && gone;
+    return gone || (own && e->head.step >= s->next);
 }
 
 static lh_err add_up(struct held *h, double *mass)

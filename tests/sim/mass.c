@@ -105,10 +105,11 @@ static bool read_entry(const struct sim_node *n, uint32_t shard, const struct lh
     return true;
 }
 
-// The snapshot file (worker/push/slot.h): its residual, and up to which push it has everything.
+// The snapshot file (worker/push/slot.h): its residual, up to which push it has everything, and
+// the push that it took back last.
 struct snapshot {
     bool there;
-    uint64_t incarnation, step;
+    uint64_t incarnation, step, gone_incarnation, gone_step;
     const uint8_t *residual;
 };
 
@@ -125,7 +126,9 @@ static struct snapshot read_snapshot(const struct sim_node *n, uint32_t shard, u
     if (err || lh_get_u32(&c) != 0x4c53484c) return snap; // "LHSL"
     (void)lh_get(&c, 4 + 8 + 16);
     snap.incarnation = lh_get_u64(&c);
-    (void)lh_get(&c, 8 + 16);
+    (void)lh_get(&c, 8);
+    snap.gone_incarnation = lh_get_u64(&c);
+    snap.gone_step = lh_get_u64(&c);
     snap.step = lh_get_u64(&c) - 1; // next is the first that it lacks
     size_t bytes = values * sizeof(float);
     if (c.failed || file->len < bytes) return snap;
@@ -147,8 +150,13 @@ static bool newer(const struct lh_frame *f, const struct snapshot *s)
                                                    : f->step > s->step;
 }
 
-// An entry of the outbox: of nobody's log, it is in the worker's hands; a refused one that the
-// residual accounts for is there already.
+static bool taken_back(const struct lh_frame *f, const struct snapshot *s)
+{
+    return s->there && f->incarnation.number == s->gone_incarnation && f->step == s->gone_step;
+}
+
+// An entry of the outbox: of nobody's log, it is in the worker's hands; one that the snapshot took
+// back is there already.
 static void hold_entry(struct sim_node *n, uint32_t shard, const struct wk_entry *e,
                        struct lh_buf *file, struct holding *o)
 {
@@ -159,7 +167,7 @@ static void hold_entry(struct sim_node *n, uint32_t shard, const struct wk_entry
     bool logged = p && p->where == SIM_IN_LOG && p->admitted;
     float *q = opened(s, shard, lh_buf_span(file));
     for (uint64_t i = 0; i < s->manifest.shard[shard].values; i++) {
-        if (!logged && !e->accounted_refused) o->held[i] += (double)q[i];
+        if (!logged && !taken_back(&e->head, &o->snapshot)) o->held[i] += (double)q[i];
         if (q[i] != 0 && newer(&e->head, &o->snapshot)) o->rule11[i] = 0;
     }
     free(q);

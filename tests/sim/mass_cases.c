@@ -1,5 +1,6 @@
 // The judge's balance against workers that hold too little, or too much: at a start, after a loss
 // that was declared, in the end.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,6 +134,61 @@ static void a_lost_slot_starts_from_its_snapshot(void **state)
     made_found(m->sim, "server/docs/0000-protocol.md#rule-11");
 }
 
+static void write_entry(const struct sim_node *n, struct lh_span frame, uint64_t step)
+{
+    char path[160];
+    struct lh_buf file = lh_buf(1 << 16);
+    snprintf(path, sizeof path, "%s/outbox", n->dir);
+    assert_int_equal(n->env->ops->files->make_dir(n->env, path), LH_OK);
+    snprintf(path, sizeof path, "%s/outbox/0000-%016x-%016x", n->dir, INCARNATION, (unsigned)step);
+    lh_put(&file, frame.data, frame.len);
+    lh_put_u32(&file, lh_crc32c(0, frame.data, frame.len));
+    assert_int_equal(lh_file_replace(n->env, path, lh_buf_span(&file)), LH_OK);
+    lh_buf_free(&file);
+}
+
+// A push of 1 that the log had once is in the outbox, below a snapshot of 2; the slot is lost. Says
+// how much of these 3 that took, by what the snapshot names as taken back. What the worker believes
+// of its entry, the opposite, counts for nothing.
+static double taken_with_slot(struct made *m, bool back)
+{
+    const struct sim_node *n = &m->sim->node[WORKER];
+    struct sim_history *history = &m->sim->history[0][0];
+    struct wk_slot slot = {.incarnation = {INCARNATION, RANDOM}, .next = 9, .decided = 8};
+    struct wk_slots slots = {.env = n->env, .dir = n->dir};
+    struct wk_entry e = {.head = {.incarnation = {INCARNATION, RANDOM}, .step = 1}};
+    struct sim_record r;
+    struct hands h;
+    made_acknowledged(m);
+    assert_true(sim_read_record(lh_blob_span(m->sim->kept[0][2]), &r));
+    write_entry(n, r.body, 1);
+    sim_saw_loss(&m->sim->node[SERVER], SIM_LOSS_DISK, NULL);
+    made_epoch(m, &m->sim->node[SERVER], 1);
+    put_in(m, 2);
+    hold(m, &h, 2);
+    slots.values = h.shard.layout->values;
+    slot.gone_incarnation = back ? INCARNATION : 0;
+    slot.gone_step = back;
+    assert_int_equal(wk_snapshot_write(&slots, &slot, h.residual), LH_OK);
+    e.accounted_refused = !back;
+    h.shard.outbox.first = &e;
+    history->lost = history->losing = history->slot_lost = true;
+    sim_mass_start(&m->sim->node[WORKER]);
+    for (uint32_t w = 0; w < SIM_WORKERS; w++) m->sim->node[WORKER + w].worker = NULL;
+    made_clean(m->sim);
+    return history->gone[0];
+}
+
+static void a_push_below_the_snapshot_is_held(void **state)
+{
+    assert_true(taken_with_slot(*state, false) == 0);
+}
+
+static void but_for_the_one_that_it_took_back(void **state)
+{
+    assert_true(taken_with_slot(*state, true) == 1);
+}
+
 static void judge_mass_of(struct made *m, float each)
 {
     struct hands *h = calloc(SIM_WORKERS, sizeof *h);
@@ -207,6 +263,8 @@ int main(void)
         MADE_TEST(what_was_undone_may_come_back_until_the_next_commit),
         MADE_TEST(a_declared_loss_makes_nothing_larger),
         MADE_TEST(a_lost_slot_starts_from_its_snapshot),
+        MADE_TEST(a_push_below_the_snapshot_is_held),
+        MADE_TEST(but_for_the_one_that_it_took_back),
         MADE_TEST(in_the_end_all_of_it_is_there),
         MADE_TEST(in_the_end_nothing_is_there_twice),
         MADE_TEST(what_a_declared_loss_left_must_be_there_in_the_end),

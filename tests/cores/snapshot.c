@@ -1,0 +1,168 @@
+// A slot that is lost with the power, and a server that lost its history: a push that was admitted
+// comes back, and one that the snapshot's residual took back already does not come twice
+// (server/docs/0000-protocol.md#rule-11).
+#include <stdlib.h>
+
+#include "tests/cores/life.h"
+
+enum { OPERATIONS = 24, SNAPSHOT_CUTS = 3 }; // more than a return has on the disk; setup.c's
+
+static struct wk_shard *shard(const struct life *l)
+{
+    return &l->worker->shard[0];
+}
+
+static struct wk_entry *newest(const struct life *l)
+{
+    struct wk_entry *e = shard(l)->outbox.first;
+    while (e && e->next) e = e->next;
+    return e;
+}
+
+// The next cut comes with a snapshot, and no durable copy holds the newest push.
+static bool stands(const struct life *l)
+{
+    const struct wk_entry *e = newest(l);
+    return (shard(l)->cuts + 1) % SNAPSHOT_CUTS == 0 && e && e->version > shard(l)->durable.version;
+}
+
+// The newest push of the worker's older incarnation.
+struct pushed {
+    struct lh_incarnation incarnation;
+    uint64_t step, version;
+};
+
+// All pushes were admitted, then the server went away and the incarnation was raised.
+static struct life *life_raised(uint64_t seed, struct pushed *p)
+{
+    struct life *l = life_begin(seed, 1);
+    for (int i = 0; i < 50 && (i < 5 || !stands(l)); i++) {
+        life_cut(l, 1);
+        life_rest(l);
+    }
+    assert_true(stands(l));
+    life_mass(l);
+    const struct wk_entry *e = newest(l);
+    *p = (struct pushed){e->head.incarnation, e->head.step, e->version};
+    rig_kill_server(l->rig, false);
+    assert_int_equal(wk_bump(l->worker, 0), LH_OK);
+    return l;
+}
+
+// The first push of the new incarnation, with which the snapshot is written.
+static struct wk_entry *cut_with_snapshot(struct life *l)
+{
+    struct wk_shard *s = shard(l);
+    for (int i = 0; i < 20000 && (s->cut || !wk_outbox_undecided(&s->outbox)); i++)
+        life_run(l, LH_MS);
+    assert_null(s->cut);
+    assert_int_equal(s->snapshot.incarnation.number, l->worker->incarnation.number);
+    assert_int_equal(s->snapshot.step, 1);
+    return wk_outbox_undecided(&s->outbox);
+}
+
+static struct wk_entry *find(const struct life *l, const struct pushed *p)
+{
+    return wk_outbox_find(&shard(l)->outbox, p->incarnation.number, p->step);
+}
+
+static void lose_slot(struct life *l, const struct pushed *p)
+{
+    rig_life_end(l->rig, &l->core, true);
+    life_start(l);
+    assert_int_equal(life_said(l, "rebuilt from its snapshot"), 1);
+    assert_true(shard(l)->durable.version < p->version);
+}
+
+// The server comes back from the worker's durable copy.
+static void lose_history(struct life *l)
+{
+    lh_fake_disk_wipe(l->rig->s.env);
+    assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+    life_cut(l, 2);
+    life_rest(l);
+    assert_int_equal(shard(l)->replica.ledger.epoch, 2);
+}
+
+// From here on the lost slot has taken what it took: what is left is in the log, whose parameters
+// are `theta`, and in the residual.
+static void declare(struct life *l, const float *theta)
+{
+    const struct wk_shard *s = shard(l);
+    for (uint64_t i = 0; i < s->layout->values; i++)
+        l->raw[0][i] = (double)l->rig->initial[i] - (double)theta[i] + (double)s->residual[i];
+}
+
+// Seed 5094460 of the simulator. The push of which the snapshot was made is refused and gone: the
+// newest one that is left is of the older incarnation, and was admitted.
+static void an_admitted_push_below_the_snapshot_comes_back(void **state)
+{
+    (void)state;
+    struct pushed p;
+    struct life *l = life_raised(61, &p);
+    float theta[LIFE_VALUES];
+    for (uint64_t i = 0; i < shard(l)->layout->values; i++) theta[i] = shard(l)->replica.theta[i];
+    assert_int_equal(wk_entry_decided(shard(l), cut_with_snapshot(l), false), LH_OK);
+    assert_ptr_equal(newest(l), find(l, &p));
+    lose_slot(l, &p);
+    assert_ptr_equal(newest(l), find(l, &p));
+    declare(l, theta);
+    lose_history(l);
+    assert_null(find(l, &p));
+    life_mass(l);
+    life_end(l);
+}
+
+// Its mass comes back, and its file finds no room for its removal.
+static void take_back(struct life *l, const struct pushed *p)
+{
+    lh_err err = LH_OK;
+    for (int n = 0; n < OPERATIONS && shard(l)->committed->gone_step != p->step; n++) {
+        lh_fake_fail_at(l->rig->w[1].env, n, LH_ERR_DISK_FULL);
+        err = wk_entry_return(shard(l), find(l, p));
+    }
+    lh_fake_fail_at(l->rig->w[1].env, -1, LH_OK);
+    assert_int_equal(err, LH_ERR_DISK_FULL);
+    assert_int_equal(shard(l)->committed->gone_incarnation, p->incarnation.number);
+    assert_non_null(find(l, p));
+}
+
+// `killed`: so is the process after the power cut, before it heard of any server.
+static void leave_file(uint64_t seed, bool killed)
+{
+    struct pushed p;
+    struct life *l = life_raised(seed, &p);
+    take_back(l, &p);
+    cut_with_snapshot(l);
+    lose_slot(l, &p);
+    if (killed) {
+        life_kill(l);
+        life_start(l);
+    }
+    lose_history(l);
+    assert_null(find(l, &p));
+    life_mass(l);
+    life_end(l);
+}
+
+static void one_that_the_snapshot_took_back_comes_back_once(void **state)
+{
+    (void)state;
+    leave_file(62, false);
+}
+
+static void nor_does_it_where_that_start_was_killed(void **state)
+{
+    (void)state;
+    leave_file(63, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_admitted_push_below_the_snapshot_comes_back),
+        cmocka_unit_test(one_that_the_snapshot_took_back_comes_back_once),
+        cmocka_unit_test(nor_does_it_where_that_start_was_killed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
