@@ -69,7 +69,7 @@ struct longhaul {
     char text[256];
 };
 
-// ---- client.c: records the text, returns the error
+// ---- error.c: records the text, returns the error
 int wk_client_fail(struct longhaul *c, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 // False: this process may not use the handle.
