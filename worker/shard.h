@@ -165,7 +165,7 @@ struct wk_shard {
     bool ready;                   // the replica holds a state
     bool ended;                   // the END record is folded
     struct lh_hash final_digest;  // the replica's, at the END record
-    struct lh_buf payload_memory; // of the last payload that was folded, for the next cut's
+    struct lh_buf payload_memory; // memory of the last folded payload, for the next cut's
     struct lh_point stable;       // as the coordinator named it last (member.c); version 0: none
     struct wk_outbox outbox;      // pushes that may be needed again (push/outbox.c)
     lh_err remove_result;         // how the removal of entries that is under way ended

@@ -97,8 +97,9 @@ static lh_err clear_sent(struct wk_shard *s, struct wk_entry *e)
     return err;
 }
 
-// Rule 11: the snapshot with every coordinate that later frames sent set to zero, in the spare.
-// Where one of them can't be read there is none (wk_snapshot_distrust).
+// Makes in the spare the residual of server/docs/0000-protocol.md#rule-11: the snapshot with every
+// coordinate that later frames sent set to zero. Where one of those frames can't be read there is
+// none (wk_snapshot_distrust).
 static lh_err rebuild_residual(struct wk_shard *s, bool have)
 {
     const struct wk_observer *o = s->worker->conf.observer;

@@ -189,7 +189,7 @@ static LH_MUST lh_err export_state(struct request *q, struct dp_export *e)
 {
     struct dp_replay r = {.job = &q->job};
     lh_err err = dp_job_open(&q->job, true);
-    e->manifest_path = q->job.manifest_path; // that of the settings file, where no flag named one
+    e->manifest_path = q->job.manifest_path; // the settings file's, where no flag named one
     if (!err) err = dp_replay_create(&r, &q->job);
     if (!err) err = export_shards(&r, q, e);
     json_decref(e->about);

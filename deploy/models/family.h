@@ -16,13 +16,13 @@ struct dp_expected {
 struct dp_family {
     const char *type;         // model_type; NULL: no config.json, or it does not say
     bool known;               // what follows is filled in
-    struct dp_expected *want; // in the model's order
+    struct dp_expected *want; // expected tensors, in the model's order
     uint32_t wants;
     const char *const *buffers;   // ends with NULL: patterns of what is stored but not trained
     char head[128], tied_to[128]; // the head, where config.json ties it to another; else ""
     bool built_in;
-    struct wk_shape shape; // with built_in
-    const char *why_not;   // without: what the built-in trainer cannot do
+    struct wk_shape shape; // valid where built_in is set
+    const char *why_not;   // NULL where built_in is set; else what the trainer cannot do
 };
 
 // `config` may be NULL. A family that is not in the list, or a head other than the one for language

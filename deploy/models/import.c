@@ -73,7 +73,7 @@ struct choice {
     struct dp_folder folder;
     json_t *config;
     struct dp_family family;
-    const struct dp_folder_tensor **take; // in the manifest's order
+    const struct dp_folder_tensor **take; // tensors, in the manifest's order
     uint32_t takes;
     unsigned problems, named; // named: of the kind that is being listed
 };

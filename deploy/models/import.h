@@ -16,7 +16,7 @@ struct dp_import {
     // dp_import()'s
     struct lh_buf notes; // lines for people: what is left out and why, what is wrong
     struct lh_manifest manifest;
-    char sha256[65]; // of weights.bin
+    char sha256[65]; // hash of weights.bin, in hex
     bool built_in;   // the built-in trainer can train it
 };
 

@@ -18,7 +18,7 @@ struct dp_replayed {
     uint64_t epoch;         // highest that any of its records and checkpoints has
     const char *dir;        // borrows
     struct lk_replica replica;
-    struct lh_hash weights_digest; // with weights_only: what the file says of its parameters
+    struct lh_hash weights_digest; // what the file says of its parameters, with weights_only
 };
 
 struct dp_replay {

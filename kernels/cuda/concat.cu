@@ -57,7 +57,7 @@ LK_KERNEL lk_places(struct lk_encode_args a)
 }
 
 struct lk_concat_shared {
-    uint32_t bit[LK_GPU_GROUP + 1]; // where each chunk's stream begins in the group's
+    uint32_t bit[LK_GPU_GROUP + 1]; // start of each chunk's stream in the group's
     uint64_t record_bytes;
 };
 

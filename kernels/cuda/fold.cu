@@ -57,7 +57,7 @@ LK_KERNEL lk_locate(struct lk_fold_args a)
 
 struct lk_fold_shared {
     struct lk_block block;
-    uint32_t k[LK_GPU_GROUP], bytes[LK_GPU_GROUP]; // of the group's chunks
+    uint32_t k[LK_GPU_GROUP], bytes[LK_GPU_GROUP]; // one for each chunk of the group
     uint32_t before;                               // bit after the predecessor's last one
     uint16_t one[LK_GPU_CHUNK];                    // bits of the chunk's ones
 };

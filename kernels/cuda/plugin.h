@@ -53,12 +53,12 @@ struct lk_gpu_plan {
     uint64_t *record_at;
     uint32_t carried_max, unary_words; // the most of a chunk; 32-bit words of a chunk's stream
     uint8_t header[LK_GPU_HEADER_BYTES];
-    uint64_t bytes_max; // of a payload
+    uint64_t bytes_max; // the most of a payload
 };
 
 // What an encoding leaves on the device.
 struct lk_gpu_result {
-    uint64_t bytes;     // of the payload
+    uint64_t bytes;     // the payload's length
     uint64_t bad;       // place of the first value that is not finite, or LK_GPU_FINE
     double sum_squares; // as in struct lk_payload_info
 };
@@ -166,7 +166,7 @@ struct lk_gpu_transfer {
 struct lk_gpu_backend {
     uint32_t abi, bytes; // LK_GPU_ABI, sizeof(struct lk_gpu_backend)
     const char *name;
-    int (*devices)(int *count); // also what is wrong with the driver
+    int (*devices)(int *count); // its error tells what is wrong with the driver
     const char *(*error_text)(int err);
     const struct lk_gpu_memory *memory;
     const struct lk_gpu_streams *streams;

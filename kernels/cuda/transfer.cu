@@ -25,7 +25,7 @@ struct lk_gpu_slots {
     struct lk_slot *slot;
     uint32_t count, next;
     uint64_t bytes;
-    cudaStream_t stream; // for copies
+    cudaStream_t stream; // the copies' own
 };
 
 static void lk_slots_destroy(struct lk_gpu_slots *s)

@@ -17,7 +17,8 @@ enum { COPIES_ASKED = 256 }; // about: workers' copies that one answer asks the 
 
 // ---------------------------------------------------------------- an owner's report
 
-// The shard's own word replaces what was known: also when an epoch lost credited units (rule 20).
+// The shard's own word replaces what was known: also when an epoch lost credited units
+// (server/docs/0000-protocol.md#rule-20).
 static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
                          const Longhaul__V1__ShardReport *r, uint64_t server)
 {

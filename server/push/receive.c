@@ -61,8 +61,8 @@ static void reply_hello(struct ps_item *i)
         out.last_admitted = row->last.number && !row->last_reason;
         out.last_version = row->last_version;
     }
-    // Rule 6: a row behind what the worker knows, or ahead of what it ever sent, is another
-    // history.
+    // A row behind what the worker knows, or ahead of what it ever sent, is another history
+    // (server/docs/0000-protocol.md#rule-6).
     bool same = row && lh_incarnation_equal(row->incarnation, i->incarnation);
     uint64_t last = lh_row_step(row);
     out.session = same && ((last >= i->decided && last < i->next_step) || LH_BUG("no_hello"));

@@ -223,14 +223,14 @@ static void check_rounds(struct rig *r)
     for (int i = 0; i < N; i++) assert_true(r->delta[i] == 3);
 
     for (int i = 0; i < N; i += 100) r->view[i] += 8; // sparse
-    for (int i = 0; i < N; i++) r->view[i] -= 3;      // and the delta comes back: dense
+    for (int i = 0; i < N; i++) r->view[i] -= 3;      // the delta comes back as well: dense
     on_loop(r, renew_now);
     for (int i = 0; i < N; i += 500) r->view[i] += 16;
     on_loop(r, renew_now);
     on_loop(r, want_now);
     for (int i = 0; i < N; i++) r->mine[i] += 5;
     assert_int_equal(boundary(r, 4), LONGHAUL_RENEW | LONGHAUL_CUT);
-    assert_int_equal(longhaul_cut(r->c), LONGHAUL_E_STATE); // in this order
+    assert_int_equal(longhaul_cut(r->c), LONGHAUL_E_STATE); // the renewal comes first
     assert_int_equal(longhaul_renew(r->c), LONGHAUL_OK);
     assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
     for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i] + 5);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-int simt_fault; // which planted fault is in force; 0: none
+int simt_fault; // the planted fault in force; 0: none
 
 static const struct {
     const char *name;

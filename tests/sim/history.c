@@ -239,7 +239,7 @@ static bool replaces(struct sim *s, uint32_t shard, const struct sim_record *r,
     const struct sim_log *l = sim_log_of(s, shard);
     bool stood_by = s->conf.faults.standby;  // what no standby confirmed may go
     bool put_back = s->conf.faults.rollback; // an old directory is read, and not served
-    bool former = s->conf.faults.move;       // so is a log whose shard went elsewhere
+    bool former = s->conf.faults.move;       // a log whose shard went elsewhere, likewise
     if ((stood_by || put_back || (former && l->losses)) && r->epoch < old->epoch) return false;
     if (!l->losses && !stood_by)
         sim_fail(s, "shard %u: version %" PRIu64 " was seen and is another one now", shard,

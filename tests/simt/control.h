@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-void simt_seed(uint64_t seed); // of every choice from here on
+void simt_seed(uint64_t seed); // seeds every choice from here on
 
 struct simt_counts {
     uint64_t blocks, switches, barriers, warp_operations, operations; // operations: of streams

@@ -42,8 +42,8 @@ struct fibre {
     context where;
     char *stack;
     enum state state;
-    unsigned index; // in the block
-    int vote;       // at a barrier
+    unsigned index; // place in the block
+    int vote;       // its vote at a barrier
     enum simt_kind kind;
     unsigned mask;
     uint64_t value, result;

@@ -11,8 +11,6 @@ ROOMS = "proto|common|kernels|server|worker|deploy|tests|bench"
 # Bare references: a number says nothing once its page has moved.
 _BARE = re.compile(r"(?<!\w)(DESIGN|PROTOCOL)\b(?!\.md|\.\w|\()|\bREADME,(?: |\n[/#* ]*)[\"A-Z]")
 _RULE = re.compile(r"\b[Rr]ules? \d+")
-# These rooms still name rules so; their pages may.
-_RULE_LEFT = ("server/", "worker/")
 _LINK = re.compile(r"!?\[[^\]\n]*\]\(([^)\s]+)\)")
 _PLACE = re.compile(r"(?<![\w./-])((?:[\w.-]+/)*[\w.-]+\.md)#([\w-]+)")
 _ALSO = re.compile(r"(?<![\w/&#])#((?:rule|section)-\d+)\b(?! *\))")
@@ -130,7 +128,7 @@ def findings(tree: dict[str, str]) -> Iterator[tuple[str, int, str]]:
         for line, said in _named(text, known, at):
             yield path, line, said
         bare = re.sub(_LINK, lambda m: "\n" * m.group().count("\n"), read)
-        for line, match in _places(_RULE, "" if path.startswith(_RULE_LEFT) else bare):
+        for line, match in _places(_RULE, bare):
             yield path, line, f"{match.group()}: a rule is named as in {EXAMPLE}"
         for line, match in _places(_BARE, text):
             yield path, line, (f"{match.group().split(',')[0]}: name the page and the place, as in "

@@ -80,7 +80,7 @@ PLANTED = {
         {"server/a.c": "//" + "x" * 98 + "\n"}),
     "reference": (
         {"server/a.c": "// a (PROTOCOL 3)\n"}, "server/a.c",
-        {"server/c.c": "// c, as in rule 3\n", "tests/c.md": "[rule 3](../DESIGN.md)\n",
+        {"server/c.c": "// c, as in docs/p.md#rule-3\n", "tests/c.md": "[rule 3](../DESIGN.md)\n",
          "server/a.c": "// a (docs/p.md#rule-3, #rule-4); DESIGN.md says why. LH_ERR_PROTOCOL\n",
          "DESIGN.md": "# Design\n",
          "docs/p.md": '3. <a id="rule-3"></a>x\n4. <a id="rule-4"></a>\n'}),

@@ -1,8 +1,8 @@
-// The handle: what is described, errors, beginning and end of a life. See longhaul.h.
+// The handle: what is described, beginning and end of a life. See longhaul.h; its errors are
+// error.c's.
 //
 //  1. No call ends the process or leaves a thread behind; every error is a value with a text.
 //  2. A call in a forked child is refused before it touches memory that the child does not have.
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,38 +13,6 @@
 uint32_t longhaul_abi(void)
 {
     return LONGHAUL_ABI;
-}
-
-const char *longhaul_error_name(int error)
-{
-    static const char *const names[LONGHAUL_ERRORS] = {
-        "LONGHAUL_OK",        "LONGHAUL_E_INVALID",     "LONGHAUL_E_STATE",
-        "LONGHAUL_E_FORKED",  "LONGHAUL_E_UNSUPPORTED", "LONGHAUL_E_NO_MEMORY",
-        "LONGHAUL_E_SYSTEM",  "LONGHAUL_E_VERSION",     "LONGHAUL_E_MODEL",
-        "LONGHAUL_E_BUSY",    "LONGHAUL_E_REFUSED",     "LONGHAUL_E_RESTART",
-        "LONGHAUL_E_TIMEOUT", "LONGHAUL_E_AGAIN",       "LONGHAUL_E_DRAINED",
-        "LONGHAUL_E_DAMAGED",
-    };
-    return error >= 0 && error < LONGHAUL_ERRORS ? names[error] : "unknown";
-}
-
-const char *longhaul_text(const struct longhaul *c)
-{
-    return c ? c->text : "no handle";
-}
-
-int wk_client_fail(struct longhaul *c, int error, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(c->text, sizeof c->text, format, args);
-    va_end(args);
-    return error;
-}
-
-bool wk_client_mine(const struct longhaul *c)
-{
-    return c && c->owner == getpid();
 }
 
 static int may_use(struct longhaul *c)

@@ -18,9 +18,11 @@ struct wk_cuda {
 enum { WK_CUDA_TO_DEVICE = 1, WK_CUDA_TO_HOST = 2 }; // cudaMemcpyKind
 
 struct wk_extent { // consecutive values of the flat order that this process holds
-    uint64_t at, first, count, whole; // at: in the flat order; whole: values of its tensor
+    uint64_t at;   // place in the flat order
+    uint64_t first, count;
+    uint64_t whole; // values of its tensor
     void *data;
-    float *shadow; // of bf16: what its parameters would be in fp32 at the last renewal; else NULL
+    float *shadow; // bf16's parameters as they would be in fp32 at the last renewal; else NULL
     bool device, replica;
     void *stream;
     struct wk_channel_tensor tensor;
@@ -34,16 +36,16 @@ enum wk_link {
     WK_LINK_OVER,    // this life is over
 };
 
-struct wk_due { // of a part; 0: nothing
+struct wk_due { // what a part is due; 0: nothing
     uint64_t renew, cut;
 };
 
 struct longhaul {
-    pid_t owner; // who may use it
+    pid_t owner; // the process that may use it
     uint32_t rank, ranks;
     struct wk_extent *extent;
     uint32_t extents;
-    uint64_t values; // of all described tensors
+    uint64_t values; // values of all described tensors
     struct wk_cuda cuda;
     // the connection
     enum wk_link link;
@@ -59,7 +61,7 @@ struct longhaul {
     uint32_t bell;      // as it was when the words were last read
     bool acts_open;     // rank 0: some act is not done by all ranks
     uint64_t later;     // rank 0: the next step at which a cut that is wanted comes; or UINT64_MAX
-    struct wk_channel_cut mark; // of the last step that was trained
+    struct wk_channel_cut mark; // the last step that was trained
     uint64_t step;              // the last boundary; longhaul_finish() has some of its own
     uint64_t tokens, noted;
     uint64_t away_from; // step at which the worker was missed
@@ -67,7 +69,7 @@ struct longhaul {
     char text[256];
 };
 
-// ---- client.c: records the text, returns the error
+// ---- error.c: records the text, returns the error
 int wk_client_fail(struct longhaul *c, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 // False: this process may not use the handle.
@@ -79,7 +81,7 @@ int wk_link_connect(struct longhaul *c, int timeout_ms); // a new life
 void wk_link_look(struct longhaul *c, uint64_t step);    // has the worker gone, or come back?
 void wk_link_ring(struct longhaul *c);                   // look at the memory
 void wk_link_close(struct longhaul *c, bool orderly);
-void wk_link_forget(struct longhaul *c); // and this life's memory
+void wk_link_forget(struct longhaul *c); // lets this life's memory go
 // Sleeps until *word is another than `seen`, at most so long.
 void wk_link_sleep(const _Atomic uint32_t *word, uint32_t seen, int64_t ns);
 void wk_link_wake(const _Atomic uint32_t *word);

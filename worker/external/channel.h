@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 enum {
-    WK_CHANNEL_ABI = 1, // of the memory's layout and of the messages
+    WK_CHANNEL_ABI = 1, // version of the memory's layout and of the messages
     WK_CHANNEL_PAGE = 4096,
     WK_CHANNEL_CHUNK = 4096,     // values; a sparse correction counts its entries by chunk
     WK_CHANNEL_PARTS_MAX = 4096, // LH_SHARDS_MAX: each shard is a part
@@ -75,7 +75,7 @@ struct wk_channel_rank {
 };
 
 enum wk_channel_kind { WK_CHANNEL_SPARSE = 1, WK_CHANNEL_DENSE = 2 };
-struct wk_channel_entry { // of a correction
+struct wk_channel_entry { // one correction
     uint64_t number;
     uint32_t kind, zero;
     uint64_t at, count; // bytes from the start of the part's ring; values that it holds
@@ -88,7 +88,7 @@ struct wk_channel_part {
     _Atomic uint64_t committed;   // 16  moves only after the worker's commit
     _Atomic uint64_t published;   // 24  corrections up to this one are whole
     uint64_t zero[4];
-    struct wk_channel_entry entry[WK_CHANNEL_LIVE]; // of correction c: [c % WK_CHANNEL_LIVE]
+    struct wk_channel_entry entry[WK_CHANNEL_LIVE]; // correction c: [c % WK_CHANNEL_LIVE]
 };
 
 // Written by rank 0, one for each part: what all ranks do at the boundary of `step`. It changes
@@ -139,7 +139,7 @@ struct wk_channel {
 
 // False: a number is beyond its limit, or `first` does not rise from 0 to values.
 bool wk_channel_plan(const struct wk_channel_shape *s, struct wk_channel_layout *out);
-uint64_t wk_channel_ring_bytes(uint64_t values); // of a part with so many
+uint64_t wk_channel_ring_bytes(uint64_t values); // the ring of a part with so many
 // Lays the channel over memory of layout.bytes. False: no memory for its tables.
 bool wk_channel_open(struct wk_channel *c, const struct wk_channel_shape *s, void *base);
 void wk_channel_close(struct wk_channel *c); // frees the tables; the memory is somebody else's
@@ -200,7 +200,7 @@ enum wk_channel_message_kind {
 };
 enum wk_channel_dtype { WK_CHANNEL_FP32 = 1, WK_CHANNEL_BF16 = 2 };
 enum wk_channel_refusal {
-    WK_CHANNEL_OTHER_VERSION = 1, // of abi
+    WK_CHANNEL_OTHER_VERSION = 1, // the abi differs
     WK_CHANNEL_OTHER_MODEL,       // the run's parameters are others
     WK_CHANNEL_BUSY,              // somebody else is this worker's trainer
     WK_CHANNEL_AGAIN,             // this life is over: come again without the memory
@@ -241,6 +241,7 @@ struct wk_channel_message {
 size_t wk_channel_encode(const struct wk_channel_message *m, uint8_t out[WK_CHANNEL_MESSAGE]);
 // False: not a message of this kind of ours. One of another abi is read as far as its kind.
 bool wk_channel_decode(const uint8_t *bytes, size_t n, struct wk_channel_message *out);
-uint64_t wk_channel_tensor_values(const struct wk_channel_tensor *t); // of the whole; 0: too many
+// Values of the whole tensor; 0: too many.
+uint64_t wk_channel_tensor_values(const struct wk_channel_tensor *t);
 
 #endif

@@ -324,7 +324,7 @@ void wk_external_closed(struct wk_external *x, uint64_t connection)
     snprintf(why, sizeof why, "rank %u %s", p->hello.rank, left ? "left" : "died");
     if (in) wk_life_look(x); // what it wrote last counts
     p = wk_life_peer(x, connection);
-    if (!p) return; // that ended the life
+    if (!p) return; // the look ended the life
     wk_life_clear(p);
     if (in && !complete(x)) wk_life_end(x, left, why);
 }

@@ -29,7 +29,7 @@ struct wk_external_conf {
 struct wk_external_cut { // a part's parameters lie in its slot
     uint32_t part;
     uint64_t number, step;
-    uint64_t tokens; // of this life, all ranks, up to it
+    uint64_t tokens; // all ranks', from this life's start to this cut
     bool last;       // every rank's loop is over, and this holds all that they trained
 };
 
@@ -88,7 +88,8 @@ struct wk_external_io *wk_external_world(struct wk_external *x); // what it was 
 // What comes from below. Connections have numbers of the world's own, never used twice.
 void wk_external_opened(struct wk_external *x, uint64_t connection);
 void wk_external_message(struct wk_external *x, uint64_t connection, struct lh_span bytes);
-void wk_external_closed(struct wk_external *x, uint64_t connection); // or its process died
+// The connection closed, or its process died.
+void wk_external_closed(struct wk_external *x, uint64_t connection);
 
 // ---- what the core asks for
 bool wk_external_there(const struct wk_external *x);      // a life runs
@@ -122,6 +123,6 @@ void wk_external_end(struct wk_external *x);
 LH_MUST lh_err wk_external_listen(const struct wk_external_conf *conf,
                                   const struct wk_external_ops *ops, void *arg, const char *path,
                                   struct wk_external **out);
-void wk_external_stop(struct wk_external *x); // of listen()
+void wk_external_stop(struct wk_external *x); // ends what listen() began
 
 #endif

@@ -29,7 +29,7 @@ struct wk_life_part {                             // our own copies of what the 
     uint64_t wanted, base, published, retired;    // base: the committed cut
     uint64_t given;                               // the newest cut that the core was told of
     uint64_t included;                            // corrections that it holds
-    uint64_t tokens, noted[WK_CHANNEL_RANKS_MAX]; // and what else it holds
+    uint64_t tokens, noted[WK_CHANNEL_RANKS_MAX]; // tokens and notes that it holds
 };
 
 enum wk_life { WK_LIFE_NONE, WK_LIFE_RUNS, WK_LIFE_SETTLES };
@@ -57,7 +57,7 @@ void wk_life_clear(struct wk_peer *p);
 void wk_life_send(struct wk_external *x, const struct wk_peer *p, struct wk_channel_message *m,
                   bool memory);
 void wk_life_refuse(struct wk_external *x, struct wk_peer *p, uint32_t why, const char *text);
-void wk_life_look(struct wk_external *x); // which cuts are whole? Is a loop over?
+void wk_life_look(struct wk_external *x); // finds whole cuts, and loops that are over
 void wk_life_end(struct wk_external *x, bool orderly, const char *why);
 
 #endif

@@ -499,5 +499,5 @@ void wk_external_stop(struct wk_external *x)
     while (w->first) close_connection(w, w->first->number);
     close_world(w);
     w->over = true;
-    if (!w->posted) free_world(w); // else deliver() does
+    if (!w->posted) free_world(w); // deliver() does it otherwise
 }

@@ -128,7 +128,7 @@ static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
     }
     if (LH_BUG("resend_refused") && wk_bug_send_above(s, m->last_incarnation, m->last_step))
         return LH_ERR_UNAVAILABLE;
-    if (other_history(s, m)) return wk_bump(w, 0); // rule 6
+    if (other_history(s, m)) return wk_bump(w, 0); // server/docs/0000-protocol.md#rule-6
     LH_TRY(resolve(s, m));
     if (!m->session) return LH_ERR_UNAVAILABLE;
     s->history.decided_epoch = m->epoch;

@@ -94,7 +94,7 @@ static void it_agrees_with_the_codecs_half(void **state)
 {
     (void)state;
     bool fits;
-    for (uint32_t bits = 0; bits < 0x477fe000; bits += 977) { // up to 65504
+    for (uint32_t bits = 0; bits < 0x477fe000; bits += 977) { // below 65504, the largest
         float value = of_bits(bits);
         assert_int_equal(to16(DP_DTYPE_F16, value, &fits), lk_half_from((double)value));
     }
@@ -106,7 +106,7 @@ static void doubles_are_rounded_once(void **state)
     const double in[] = {1.0 + 0x1p-24, 1.0 + 3 * 0x1p-24, -1.0 - 0x1.1p-24, 1e300, 0x1p-149};
     float out[5];
     uint8_t back[16], raw[sizeof in + 1];
-    memcpy(raw + 1, in, sizeof in); // at an odd address
+    memcpy(raw + 1, in, sizeof in); // an odd address
     dp_dtype_to_f32(DP_DTYPE_F64, raw + 1, 5, out);
     assert_true(out[0] == 1.0f && out[1] == of_bits(0x3f800002) && out[2] == of_bits(0xbf800001));
     assert_true(isinf(out[3]) && out[4] == of_bits(1));

@@ -161,7 +161,8 @@ static void without_the_folder_the_imports_record_tells_the_types(void **state)
     assert_int_equal(f.tensors, TINY_TENSORS);
     for (unsigned i = 0; i < TINY_TENSORS; i++) check_tensor(&f, &m.t[i], m.t[i].dtype, -1);
     dp_folder_close(&f);
-    assert_int_equal(remove(folders_path(&r->f, "in/import.json")), 0); // of no import: fp32
+    // Without import.json nothing says what the model was stored as: fp32.
+    assert_int_equal(remove(folders_path(&r->f, "in/import.json")), 0);
     assert_int_equal(export(r, "out-2", NULL, NULL, 1 << 30), LH_OK);
     assert_int_equal(dp_folder_open(&f, r->out), LH_OK);
     for (unsigned i = 0; i < TINY_TENSORS; i++) check_tensor(&f, &m.t[i], DP_DTYPE_F32, -1);

@@ -108,7 +108,7 @@ static void files_make_no_difference(void **state)
     assert_int_equal(import_with(f, "a/model.safetensors", "out-c", NULL, &said, three), LH_OK);
     assert_true(says(&said, "a model without config.json: all floats"));
     assert_string_equal(one, two);
-    assert_string_not_equal(one, three); // by name: another order
+    assert_string_not_equal(one, three); // sorted by name: another order
     lh_buf_free(&index);
     lh_buf_free(&said);
 }

@@ -38,7 +38,7 @@ static void what_the_format_allows_is_read(void **state)
                                                                         "32") "," A "}   ",
                            32, &st),
                      LH_OK);
-    assert_int_equal(st.tensors, 2); // by place, not by the header's order
+    assert_int_equal(st.tensors, 2); // sorted by place, not as the header has them
     assert_string_equal(st.tensor[0].name, "a");
     assert_int_equal(st.tensor[0].values, 6);
     assert_int_equal(st.tensor[1].at, 24);

@@ -160,7 +160,7 @@ static void corrections_lead_to_the_view(void **state)
     *e = good, e->number = 17;
     assert_false(wk_channel_correction(&c, PART, 1, &r));
     *e = good;
-    ((uint64_t *)wk_channel_ring(&c, PART))[1] = UINT64_MAX; // of the sparse one's table
+    ((uint64_t *)wk_channel_ring(&c, PART))[1] = UINT64_MAX; // the sparse one's table
     assert_int_equal(wk_base_read(&base, 0, 10, chunk), LH_ERR_CORRUPT);
     free(view);
     drop(&c);

@@ -399,7 +399,7 @@ static void a_cut_that_was_whole_at_a_death_counts(void **state)
     join_both(r);
     wk_external_want(r->x, 0, 5);
     rank_cuts(r, 0, 0, 1, 5, 0);
-    rank_cuts(r, 0, 1, 1, 5, 0); // and it never rang
+    rank_cuts(r, 0, 1, 1, 5, 0); // this rank never rang
     wk_external_closed(r->x, 1);
     assert_int_equal(r->cuts, 1);
     wk_external_committed(r->x, 0, 1);
