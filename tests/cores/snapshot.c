@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "tests/cores/life.h"
+#include "worker/push/outcome.h"
 
 enum { OPERATIONS = 24, SNAPSHOT_CUTS = 3 }; // more than a return has on the disk; setup.c's
 
@@ -23,7 +24,8 @@ static struct wk_entry *newest(const struct life *l)
 static bool stands(const struct life *l)
 {
     const struct wk_entry *e = newest(l);
-    return (shard(l)->cuts + 1) % SNAPSHOT_CUTS == 0 && e && e->version > shard(l)->durable.version;
+    return (shard(l)->progress.cut_count + 1) % SNAPSHOT_CUTS == 0 && e &&
+           e->version > shard(l)->copies.durable.version;
 }
 
 // The newest push of the worker's older incarnation.
@@ -56,8 +58,8 @@ static struct wk_entry *cut_with_snapshot(struct life *l)
     for (int i = 0; i < 20000 && (s->cut || !wk_outbox_undecided(&s->outbox)); i++)
         life_run(l, LH_MS);
     assert_null(s->cut);
-    assert_int_equal(s->snapshot.incarnation.number, l->worker->incarnation.number);
-    assert_int_equal(s->snapshot.step, 1);
+    assert_int_equal(s->slot.snapshot.incarnation.number, l->worker->incarnation.number);
+    assert_int_equal(s->slot.snapshot.step, 1);
     return wk_outbox_undecided(&s->outbox);
 }
 
@@ -71,7 +73,7 @@ static void lose_slot(struct life *l, const struct pushed *p)
     rig_life_end(l->rig, &l->core, true);
     life_start(l);
     assert_int_equal(life_said(l, "rebuilt from its snapshot"), 1);
-    assert_true(shard(l)->durable.version < p->version);
+    assert_true(shard(l)->copies.durable.version < p->version);
 }
 
 // The server comes back from the worker's durable copy.
@@ -90,7 +92,7 @@ static void declare(struct life *l, const float *theta)
 {
     const struct wk_shard *s = shard(l);
     for (uint64_t i = 0; i < s->layout->values; i++)
-        l->raw[0][i] = (double)l->rig->initial[i] - (double)theta[i] + (double)s->residual[i];
+        l->raw[0][i] = (double)l->rig->initial[i] - (double)theta[i] + (double)s->slot.residual[i];
 }
 
 // Seed 5094460 of the simulator. The push of which the snapshot was made is refused and gone: the
@@ -117,13 +119,13 @@ static void an_admitted_push_below_the_snapshot_comes_back(void **state)
 static void take_back(struct life *l, const struct pushed *p)
 {
     lh_err err = LH_OK;
-    for (int n = 0; n < OPERATIONS && shard(l)->committed->gone_step != p->step; n++) {
+    for (int n = 0; n < OPERATIONS && shard(l)->slot.committed->gone_step != p->step; n++) {
         lh_fake_fail_at(l->rig->w[1].env, n, LH_ERR_DISK_FULL);
         err = wk_entry_return(shard(l), find(l, p));
     }
     lh_fake_fail_at(l->rig->w[1].env, -1, LH_OK);
     assert_int_equal(err, LH_ERR_DISK_FULL);
-    assert_int_equal(shard(l)->committed->gone_incarnation, p->incarnation.number);
+    assert_int_equal(shard(l)->slot.committed->gone_incarnation, p->incarnation.number);
     assert_non_null(find(l, p));
 }
 
