@@ -166,6 +166,9 @@ static void close_world(struct world *w)
     lh_env_real_stop(w->env);
     pthread_join(w->loop, NULL);
     wk_external_stop(w->x);
+    lh_post(w->env, (lh_fn)lh_env_real_stop, w->env); // after what is still posted
+    lh_env_real_run(w->env);
+    lh_env_real_destroy(w->env);
     free(w->view);
     free(w->mine);
     free(w->other);
