@@ -135,7 +135,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
     };
     memcpy(conf.job, p->job, LH_JOB_BYTES);
     LH_TRY(ps_coordinator_start(&conf, &n->coordinator));
-    if (!ps_is_shard(s)) lh_program_listening(n->coordinator->address);
+    if (!ps_is_shard(s)) lh_program_listening(ps_coordinator_address(n->coordinator));
     return LH_OK;
 }
 
@@ -250,7 +250,7 @@ static LH_MUST lh_err open_door(struct ps_node *n)
     struct lh_transport *t = n->program->transport;
     n->door = (struct lh_service){n, on_call};
     LH_TRY(t->ops->listen(t, n->settings->listen, &n->door, n->address, sizeof n->address));
-    memcpy(n->coordinator->address, n->address, sizeof n->address);
+    ps_coordinator_at(n->coordinator, n->address);
     return LH_OK;
 }
 

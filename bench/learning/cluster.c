@@ -6,7 +6,7 @@
 #include "bench/learning/learning.h"
 #include "common/env/env_fake.h"
 #include "common/net/mem/transport_mem.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/core.h"
 #include "server/server.h"
 #include "worker/data/mix.h"
 #include "worker/train/schedule.h"

@@ -21,7 +21,7 @@
 #include <string.h>
 
 #include "common/format/manifest.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/commit.h"
 
 enum {
     HELD_MAX = 8192,           // answers that wait; more than members and their calls
@@ -32,7 +32,7 @@ static const int64_t FULL_PAUSE = LH_SECOND;
 // An answer, an error, or a line of the log, that waits for a commit.
 struct said {
     struct said *next;
-    uint64_t change; // which has to be durable
+    uint64_t change; // it waits until this change is durable
     int64_t since_ns;
     struct lh_request *rq; // NULL: a line of the log
     uint64_t peer;         // the member or owner that waits; 0: nobody whose silence counts
@@ -47,9 +47,9 @@ struct ps_co_commit {
     struct said *first, **end;
     size_t count, bytes;
     bool posted, under_way, full;
-    uint64_t timer; // of the pause
+    uint64_t timer; // the pause after a full disk; 0: none
     lh_err result;
-    char text[256];             // of it, from the lane's thread
+    char text[256];             // the result's text, from the lane's thread
     ps_co_load_fn *const *load; // what is to be read again after a commit that failed
 };
 

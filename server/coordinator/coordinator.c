@@ -13,6 +13,19 @@
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/answer.h"
+#include "server/coordinator/commit.h"
+#include "server/coordinator/drain.h"
+#include "server/coordinator/epochs.h"
+#include "server/coordinator/grant.h"
+#include "server/coordinator/insync.h"
+#include "server/coordinator/member.h"
+#include "server/coordinator/move.h"
+#include "server/coordinator/owner.h"
+#include "server/coordinator/plan.h"
+#include "server/coordinator/servers.h"
+#include "server/coordinator/silence.h"
+#include "server/coordinator/stable.h"
+#include "server/coordinator/status.h"
 
 static const int64_t LISTEN_MIN = 10 * LH_MS;
 
@@ -129,6 +142,16 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     free(c->begun);
     free(c->wanted_by);
     free(c);
+}
+
+const char *ps_coordinator_address(const struct ps_coordinator *c)
+{
+    return c->address;
+}
+
+void ps_coordinator_at(struct ps_coordinator *c, const char *address)
+{
+    snprintf(c->address, sizeof c->address, "%s", address);
 }
 
 // ---------------------------------------------------------------- the door

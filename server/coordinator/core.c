@@ -5,7 +5,7 @@
 
 #include "common/format/manifest.h"
 #include "common/net/head.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/core.h"
 
 void ps_co_fatal(struct ps_coordinator *c, lh_err err)
 {

@@ -15,7 +15,9 @@
 #include <string.h>
 
 #include "longhaul/v1/member.pb-c.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/commit.h"
+#include "server/coordinator/drain.h"
+#include "server/coordinator/plan.h"
 
 // The only worker of that name, in `region` if one is given.
 static LH_MUST lh_err find_worker(struct ps_coordinator *c, const char *region, const char *name,

@@ -19,7 +19,9 @@
 #include "common/format/manifest.h"
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/commit.h"
+#include "server/coordinator/epochs.h"
+#include "server/coordinator/stable.h"
 
 static const char KEY[] = "epoch/";
 enum { EPOCHS_MAX = 4096 }; // above the stable point, each higher than the one before it

@@ -26,7 +26,8 @@
 
 #include "common/format/manifest.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/commit.h"
+#include "server/coordinator/grant.h"
 
 enum {
     // Whatever it asks for; and all that a worker of before leases ahead can hold.
@@ -153,7 +154,7 @@ struct asking {
     bool open;                // units are leased now, to this worker
     bool ahead;               // beyond what it asks for, too; and they are recalled
     size_t held;              // units that are leased to it, claimed ones too
-    uint64_t tokens;          // of them, those that it has not claimed
+    uint64_t tokens;          // tokens of those units that it has not claimed
     uint64_t sum, budget;     // committed tokens of the run, and where they end
     double need;              // tokens that it trains in the time to ride out
     uint64_t left;            // tokens that are left for it; 0: not counted yet
@@ -252,7 +253,7 @@ static void count_left(struct asking *a)
     uint64_t free_tokens = 0, enough = (uint64_t)(a->need < 1e18 ? 2 * a->need : 2e18);
     for (uint64_t u = 0; u < c->conf.units->count && free_tokens < enough; u++)
         if (is_free(a, u) && may_train(c, u, a->w)) free_tokens += c->conf.units->unit[u].tokens;
-    uint64_t rest = a->budget - a->sum; // of the run's budget: the loop that asks is below it
+    uint64_t rest = a->budget - a->sum; // the loop that asks is below the budget
     a->left = a->tokens + (free_tokens < rest ? free_tokens : rest);
 }
 
@@ -354,7 +355,7 @@ static void level(struct asking *a)
     double all = (double)from->left_tokens + (double)w->left_tokens;
     double most = (double)from->left_tokens - all * (slow / (slow + own)), moved = 0;
     uint32_t holder = (uint32_t)(from - c->worker) + 1;
-    size_t room = a->ahead ? LH_RECALLS_MAX : a->m->want - a->out->units; // for so many more
+    size_t room = a->ahead ? LH_RECALLS_MAX : a->m->want - a->out->units; // units that still fit
     for (int home = 1; home >= 0; home--)
         for (uint64_t u = c->conf.units->count; u-- && room;) {
             double tokens = (double)c->conf.units->unit[u].tokens;

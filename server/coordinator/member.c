@@ -10,7 +10,12 @@
 #include "common/format/manifest.h"
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/commit.h"
+#include "server/coordinator/grant.h"
+#include "server/coordinator/member.h"
+#include "server/coordinator/plan.h"
+#include "server/coordinator/silence.h"
+#include "server/coordinator/stable.h"
 
 // ---------------------------------------------------------------- what is stored
 

@@ -17,7 +17,11 @@
 #include "common/format/manifest.h"
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/commit.h"
+#include "server/coordinator/epochs.h"
+#include "server/coordinator/move.h"
+#include "server/coordinator/owner.h"
+#include "server/coordinator/silence.h"
 
 static const char KEY[] = "move/";
 

@@ -10,7 +10,8 @@
 // owner that has not heard of that yet does not join it again, for nobody would ever take over
 // under it.
 #include "common/format/manifest.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/commit.h"
+#include "server/coordinator/owner.h"
 
 static const char KEY[] = "insync/";
 

@@ -12,7 +12,10 @@
 #include <string.h>
 
 #include "common/format/manifest.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/commit.h"
+#include "server/coordinator/grant.h"
+#include "server/coordinator/plan.h"
+#include "server/coordinator/silence.h"
 
 static lh_err store_plan(struct ps_coordinator *c)
 {
@@ -197,7 +200,7 @@ static bool all_closed(const struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
         if (!c->shard[i].reported || c->shard[i].phase < LH_PHASE_CLOSE ||
-            c->shard[i].plan != c->plan.number || // that of an earlier attempt to close
+            c->shard[i].plan != c->plan.number || // it took the plan of an earlier attempt
             !closed_for_good(c, &c->shard[i]))
             return false;
     return true;

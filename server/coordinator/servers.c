@@ -11,7 +11,15 @@
 #include "common/format/manifest.h"
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/commit.h"
+#include "server/coordinator/epochs.h"
+#include "server/coordinator/insync.h"
+#include "server/coordinator/move.h"
+#include "server/coordinator/owner.h"
+#include "server/coordinator/plan.h"
+#include "server/coordinator/servers.h"
+#include "server/coordinator/silence.h"
+#include "server/coordinator/stable.h"
 
 enum { COPIES_ASKED = 256 }; // about: workers' copies that one answer asks the server for
 

@@ -16,13 +16,14 @@
 
 #include "common/format/manifest.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/commit.h"
+#include "server/coordinator/silence.h"
 
 static const char OF_WORKERS[] = "trip/w/", OF_SHARDS[] = "trip/s/";
 static const int64_t STANDBY = 10 * LH_SECOND; // one that is there reports more often
 static const int64_t STANDBY_MAX = 120 * LH_SECOND;
 static const int64_t REPORTED = 2 * LH_SECOND, REPORTED_MAX = 60 * LH_SECOND;
-static const int64_t REST = 30 * LH_SECOND; // by then who was cut off has connected again
+static const int64_t REST = 30 * LH_SECOND; // members that were cut off have connected again
 
 // ---------------------------------------------------------------- bounds
 

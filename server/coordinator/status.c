@@ -22,7 +22,11 @@
 #include "common/format/json.h"
 #include "common/format/manifest.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/commit.h"
+#include "server/coordinator/grant.h"
+#include "server/coordinator/plan.h"
+#include "server/coordinator/silence.h"
+#include "server/coordinator/status.h"
 
 enum { PAGE_MAX = 512, ROW_BYTES = 1000 }; // names of 63 bytes, escaped at worst
 LH_STATIC_ASSERT(PAGE_MAX *ROW_BYTES <= LH_SMALL_BYTES, "a page fits a message");
@@ -56,7 +60,7 @@ static void tell_owner(const struct ps_coordinator *c, uint32_t shard, json_t *r
 {
     const struct ps_co_shard *s = &c->shard[shard];
     char unheard[32];
-    bool known = s->name[0]; // else it was not heard of in this life
+    bool known = s->name[0]; // false: not heard of in this life
     snprintf(unheard, sizeof unheard, "shard %u", shard);
     json_t *row = server_row(rows, known ? s->name : unheard, known ? s->region : "-", "server");
     if (!row) return;

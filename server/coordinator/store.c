@@ -32,13 +32,13 @@ struct ps_store {
     size_t pairs, pairs_room, live_bytes;
     uint64_t at;           // end of the last commit
     struct lh_buf pending; // changed since the last begin
-    struct before *undo;   // of all changes since the last durable one, in their order
+    struct before *undo;   // every change since the last durable one, in their order
     size_t undos, undos_room;
     uint64_t durable; // number of the last durable change; undo[0] is of the next one
     struct {
         struct lh_buf bytes;
         size_t changes;
-        uint64_t end;      // where the commit ends
+        uint64_t end;      // the place where the commit ends
         bool rewrite;      // the file has grown enough
         bool torn;         // an earlier try may have left something behind `at`
         bool under_way;    // between begin() and end()

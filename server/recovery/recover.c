@@ -372,7 +372,7 @@ static lh_err set_log_aside(struct ps_server *s)
         s->wal = NULL;
         LH_TRY(ps_quarantine_log(s));
     }
-    s->log.aside = true; // that much is done, also where there is no room for a new one
+    s->log.aside = true; // the old log is aside, even if the disk is full for a new one
     LH_TRY(open_log(s, &torn));
     s->log.aside = false;
     return LH_OK;

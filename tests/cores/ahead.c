@@ -3,6 +3,8 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "server/coordinator/drain.h"
+#include "server/coordinator/status.h"
 #include "tests/cores/rig.h"
 #include "tests/sim/synthetic.h"
 #include "worker/worker.h"

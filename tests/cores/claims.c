@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/net/head.h"
+#include "server/coordinator/stable.h"
 #include "tests/cores/rig.h"
 
 enum { HEAD = 24 };

@@ -5,6 +5,12 @@
 #include <string.h>
 
 #include "common/net/head.h"
+#include "server/coordinator/commit.h"
+#include "server/coordinator/drain.h"
+#include "server/coordinator/grant.h"
+#include "server/coordinator/insync.h"
+#include "server/coordinator/move.h"
+#include "server/coordinator/plan.h"
 #include "tests/cores/rig.h"
 
 static struct ps_co_shard *row(struct rig *r)

@@ -3,6 +3,7 @@
 // server/coordinator/drain.c).
 #include <string.h>
 
+#include "server/coordinator/drain.h"
 #include "tests/cores/rig.h"
 
 enum { SEEDS = 6 }; // a power cut keeps or loses by chance what was not synced

@@ -4,6 +4,10 @@
 
 #include "common/base/check.h"
 #include "common/net/head.h"
+#include "server/coordinator/epochs.h"
+#include "server/coordinator/move.h"
+#include "server/coordinator/owner.h"
+#include "server/coordinator/stable.h"
 #include "tests/cores/rig.h"
 
 static struct lh_point point(uint64_t epoch, uint64_t version, uint8_t history)

@@ -4,6 +4,8 @@
 #include <stdio.h>
 
 #include "common/net/head.h"
+#include "server/coordinator/owner.h"
+#include "server/coordinator/stable.h"
 #include "tests/cores/offer.h"
 
 enum { ACKNOWLEDGED = 9 };

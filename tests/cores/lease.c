@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "common/net/head.h"
+#include "server/coordinator/drain.h"
+#include "server/coordinator/grant.h"
 #include "tests/cores/life.h"
 #include "worker/member.h"
 

@@ -3,6 +3,9 @@
 // (server/docs/0000-protocol.md#rule-17, #rule-21).
 #include <stdio.h>
 
+#include "server/coordinator/epochs.h"
+#include "server/coordinator/insync.h"
+#include "server/coordinator/owner.h"
 #include "tests/cores/rig.h"
 
 enum { X = 5, Y = 7, Z = 9 }; // identities of directories

@@ -15,7 +15,7 @@
 #include "common/net/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/core.h"
 #include "server/server.h"
 #include "tests/sim/setup.h"
 

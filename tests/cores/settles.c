@@ -1,6 +1,8 @@
 // What a coordinator does not take for silence, and what it does not change when the run is over.
 #include <string.h>
 
+#include "server/coordinator/epochs.h"
+#include "server/coordinator/insync.h"
 #include "tests/cores/rig.h"
 
 enum { STANDBY = 5, SERVER = 100 }; // a directory; a certificate

@@ -4,6 +4,9 @@
 #include <string.h>
 
 #include "common/net/head.h"
+#include "server/coordinator/drain.h"
+#include "server/coordinator/epochs.h"
+#include "server/coordinator/stable.h"
 #include "tests/cores/rig.h"
 
 static struct ps_co_shard *row(struct rig *r)

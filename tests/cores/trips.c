@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/net/head.h"
+#include "server/coordinator/silence.h"
 #include "tests/cores/rig.h"
 
 enum { MS = 1000 }; // a millisecond in microseconds

@@ -7,7 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/format/manifest.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/core.h"
 #include "tests/fuzz/disk.h"
 #include "tests/fuzz/fuzz.h"
 

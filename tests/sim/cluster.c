@@ -1,4 +1,5 @@
 // The cluster: nodes, their lives, one run. See cluster.h.
+#include "server/coordinator/core.h"
 #include "server/core.h"
 #include "tests/sim/judge.h"
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/coordinator/core.h"
 #include "server/core.h"
 #include "tests/sim/judge.h"
 

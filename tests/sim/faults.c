@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/drain.h"
+#include "server/coordinator/move.h"
 #include "tests/sim/cluster.h"
 
 // ---------------------------------------------------------------- the network

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/coordinator/stable.h"
 #include "tests/sim/judge.h"
 
 #include "worker/replica/durable_copy.h"

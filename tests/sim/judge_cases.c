@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/coordinator/core.h"
 #include "tests/sim/made_cases.h"
 
 static void judge_acknowledged(struct made *m)

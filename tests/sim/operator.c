@@ -7,6 +7,7 @@
 // five seconds later; then it starts the former owner again with rebuild.below_stable: true. What
 // the target alone held is lost by name: it is the loss of that target's disk.
 #include "common/net/head.h"
+#include "server/coordinator/core.h"
 #include "tests/sim/cluster.h"
 
 static const int64_t LOOK_EVERY = 5 * LH_SECOND;

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "server/coordinator/core.h"
 #include "tests/sim/judge.h"
 
 // A standby takes over after 1.5 s of silence (cluster.c), which counts from the owner's last

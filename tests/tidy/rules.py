@@ -205,9 +205,6 @@ def calls(tree: Tree) -> Iterator[Finding]:
                           f"CIRCLE_FILES: {room} has {len(files)} now; write it down")
 
 
-# Trailing comments that begin as fragments, in percent of a room's: a ratchet as well.
-FRAGMENT_PERCENT = {"server": 4.5, "worker": 1.0,
-                    "common": 0, "kernels": 0, "deploy": 0, "tests": 0, "bench": 0}
 _FRAGMENT = re.compile(r"(?:of|and|that|which|who|in|up to|at|by|for|to|with|else|or|also|where|so"
                        r"|but)\b")
 _TRAILING = re.compile(r"\s*\S.*?\s//\s*(.*)")
@@ -215,22 +212,13 @@ _TRAILING = re.compile(r"\s*\S.*?\s//\s*(.*)")
 
 def fragment(tree: Tree) -> Iterator[Finding]:
     """A trailing comment names its subject; it does not go on from somewhere else."""
-    seen: dict[str, int] = {}
-    begun: dict[str, list[tuple[str, int, str]]] = {}
     for path, text in c_files(tree):
         for number, line in enumerate(text.split("\n"), 1):
             comment = _TRAILING.match(line)
-            if comment and not line.lstrip().startswith("//"):
-                room = room_of(path)
-                seen[room] = seen.get(room, 0) + 1
-                if _FRAGMENT.match(comment.group(1)):
-                    begun.setdefault(room, []).append((path, number, comment.group(1)))
-    for room, found in begun.items():
-        if 100 * len(found) > FRAGMENT_PERCENT.get(room, 0) * seen[room]:
-            path, number, text = found[0]
-            yield Finding(path, number, "fragment",
-                          f"{len(found)} of {room}'s {seen[room]} trailing comments begin as "
-                          f"fragments, at most {FRAGMENT_PERCENT.get(room, 0)} %: {text}")
+            if (comment and not line.lstrip().startswith("//")
+                    and _FRAGMENT.match(comment.group(1))):
+                yield Finding(path, number, "fragment",
+                              f"a trailing comment that begins as a fragment: {comment.group(1)}")
 
 
 def unused_header(tree: Tree) -> Iterator[Finding]:

@@ -1,0 +1,45 @@
+// Commit: the only way to change the coordinator's store, and the only way out. A change is durable
+// soon; what is said after it is heard after it, or, where that can't be had, "busy" instead
+// (server/docs/0000-protocol.md#rule-26).
+#ifndef PS_CO_COMMIT_H
+#define PS_CO_COMMIT_H
+
+#include "server/coordinator/core.h"
+
+struct lh_request;
+
+typedef lh_err ps_co_load_fn(struct ps_coordinator *c);
+
+// Borrows `load`: who reads rows, in their order; NULL ends it.
+LH_MUST lh_err ps_co_commit_open(struct ps_coordinator *c, ps_co_load_fn *const *load);
+// Reads all that has rows in the store, and leaves what has none as it is. After a commit that
+// failed memory is as the store is again, and what was concluded from the rest is concluded anew.
+LH_MUST lh_err ps_co_load(struct ps_coordinator *c);
+void ps_co_commit_close(struct ps_coordinator *c); // takes no timer any more
+void ps_co_commit_free(struct ps_coordinator *c);
+
+// ---- changes
+LH_MUST lh_err ps_co_put(struct ps_coordinator *c, const char *key, struct lh_span value);
+LH_MUST lh_err ps_co_remove(struct ps_coordinator *c, const char *key);
+// A shard's row of this kind, which ends with a slash; `row` is freed.
+LH_MUST lh_err ps_co_put_row(struct ps_coordinator *c, const char *kind, uint32_t shard,
+                             struct lh_buf *row);
+// Reads one row into the shard. `at` NULL: the shard has no row, and is as without one.
+typedef lh_err ps_co_read_row(struct ps_co_shard *s, struct lh_cursor *at);
+// Reads the rows of the model's shards. LH_ERR_CORRUPT where one is too short.
+LH_MUST lh_err ps_co_load_rows(struct ps_coordinator *c, const char *kind, ps_co_read_row *read);
+
+// ---- what is said
+void ps_co_answer(struct ps_coordinator *c, struct lh_request *rq, const ProtobufCMessage *answer);
+// Answers with lh_err_text(err); an error of class STOP ends the coordinator.
+void ps_co_refuse(struct ps_coordinator *c, struct lh_request *rq, lh_err err);
+// A line of the log about what changed, after the change. Dropped where that is taken back.
+void ps_co_say(struct ps_coordinator *c, enum lh_level level, const char *event, const char *format,
+               ...) __attribute__((format(printf, 4, 5)));
+
+// ---- where it stands
+bool ps_co_owes(const struct ps_coordinator *c, uint64_t peer); // the peer waits for an answer
+bool ps_co_settled(const struct ps_coordinator *c);             // all that changed is durable
+bool ps_co_full(const struct ps_coordinator *c); // the disk was, just now: a commit waits
+
+#endif

@@ -1,0 +1,162 @@
+// Core: the coordinator's memory, and what every file of this folder stands on.
+//
+// Memory is of two kinds. What the store has a row of is read from there, at a start and after a
+// commit that failed (ps_co_load of commit.h). All else, such as what servers and workers last said
+// and when, is lost with the process, and said again. Behind each field stands the file that
+// changes it.
+//
+// Times of members and servers (*_ns) are the listener's (ps_co_now), not the env's.
+#ifndef PS_CO_CORE_H
+#define PS_CO_CORE_H
+
+#include "common/base/limits.h"
+#include "common/format/ledger.h"
+#include "common/format/plan.h"
+#include "common/format/point.h"
+#include "common/format/units.h"
+#include "common/net/listener.h"
+#include "common/net/trip.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/store.h"
+
+struct ps_co_claim;
+struct ps_co_commit;
+
+enum {
+    PS_ATTEMPTS = 16,            // fresh joins that are remembered of a worker
+    PS_DRAINED_REGIONS_MAX = 64, // regions that operators drain at a time
+    PS_CO_STANDBYS = 4,          // standbys that are remembered of a shard, the last ones
+};
+
+struct ps_co_worker { // member.c, where nothing else is said
+    uint64_t id;
+    char region[LH_NAME_BYTES], name[LH_NAME_BYTES];
+    uint32_t granted;              // the number of its incarnation
+    uint64_t attempt[PS_ATTEMPTS]; // fresh joins that were granted, the newest first
+    uint64_t incarnation;          // as last seen
+    int64_t seen_ns;
+    struct lh_trip trip;        // silence.c: the path's round trip, as the worker said last
+    struct lh_trip stored_trip; // silence.c: the trip that the store has
+    bool stored;                // the store has its row
+    bool joined, drained, done;
+    bool live;       // plan.c
+    bool asked;      // drain.c: an operator wants this worker drained
+    bool left;       // plan.c: it was asked to drain, or its region was, and it has: not counted
+    int64_t left_ns; // plan.c: since when; 0: its leases went to others
+    double tokens_per_s;
+    uint64_t tokens;
+    bool gives; // it gives leases back that it has not begun, where it is asked to
+    // grant.c: tokens of its leases that are not trained, and the ones among them that may be
+    // recalled for another worker. Valid within level() alone.
+    uint64_t left_tokens, spare_tokens;
+    struct lh_point *final;    // manifest->shards of them, when done
+    struct ps_co_claim *claim; // stable.c: as many; NULL: it said nothing yet
+};
+
+struct ps_co_standby { // move.c: a standby as it last reported
+    uint64_t identity;
+    uint64_t begun; // it opens no epoch up to that one
+    char name[LH_NAME_BYTES], region[LH_NAME_BYTES];
+    struct lh_trip trip;
+    struct lh_point head; // it confirmed no more than that, as far as is known
+    int64_t heard_ns;
+};
+
+struct ps_co_shard {
+    // What its server last reported (servers.c).
+    bool reported;
+    uint64_t process; // the server's life
+    char address[LH_ADDRESS_BYTES];
+    char name[LH_NAME_BYTES], region[LH_NAME_BYTES]; // "": the server was not heard in this life
+    struct lh_point head;
+    uint64_t tokens, plan;
+    uint32_t phase;
+    uint8_t *credit;
+    size_t credit_bytes;
+    // When its server was last heard (insync.c, core.c).
+    int64_t heard_ns;
+    uint64_t heard_of;          // the id of that server's certificate
+    uint64_t heard_after;       // our pauses up to then
+    struct lh_trip trip;        // silence.c: the path's round trip, as the server said last
+    struct lh_trip stored_trip; // silence.c: the trip that the store has
+    // Its history (epochs.c): where each epoch began, ascending, and the last one's token.
+    struct lh_point *begun;
+    size_t epochs;
+    uint64_t token;
+    // The point that is durable outside of its server (stable.c).
+    struct lh_point stable;
+    bool vouches;         // its server says which workers' copies are of its log
+    uint32_t asked_up_to; // the place of the worker whose copy the server is asked about next
+    // Whose it is, and who stands by (owner.c explains the row).
+    uint64_t owner, standby, changes, least, server, gone;
+    // The standby in sync that can't take over, since another shard of its server needs its owner;
+    // 0: none. Its state is given at that address (insync.c).
+    uint64_t held_by;
+    char held_at[LH_ADDRESS_BYTES];
+    // Where it goes (move.c).
+    struct ps_co_standby standing[PS_CO_STANDBYS];
+    struct lh_move move; // the last one that was reserved; target 0: it is over
+    bool unwanted;       // the move's target is asked to refuse it
+};
+
+struct ps_co_status {      // status.c: bytes of status.json. Empty: there are none
+    struct lh_buf durable; // the newest state whose changes are durable
+    struct lh_buf made;    // the next state, durable when made_change is
+    uint64_t made_change;
+};
+
+struct ps_coordinator {
+    struct ps_co_conf conf;
+    char address[LH_ADDRESS_BYTES];
+    struct ps_store *store;
+    struct ps_co_worker worker[LH_WORKERS_MAX];
+    uint32_t workers;
+    // Per unit of data (grant.c): CO_FREE or the holder's place + 1; the wall time of the lease,
+    // shown to people only, 0: not known; enum ps_co_begun.
+    uint32_t *lease, *leased_s;
+    uint8_t *begun;
+    // Per unit: the place + 1 of the worker that it is recalled for, from its holder, or, where it
+    // is free, kept for; 0: nobody's.
+    uint32_t *wanted_by;
+    struct ps_co_shard *shard;
+    struct lh_plan plan; // plan.c
+    struct lh_service service;
+    struct ps_co_commit *commit;
+    struct ps_co_status status;
+    struct lh_listener listener;
+    uint64_t speaker; // whose silence ended with the request that is being handled; 0: nobody's
+    uint64_t timer, listen_timer;
+    int64_t listen_ns;                                          // the listener looks so often
+    char drained_region[PS_DRAINED_REGIONS_MAX][LH_NAME_BYTES]; // drain.c
+    uint32_t drained_regions;
+    bool draining, ending; // drain.c: an operator lets the whole run stand still, or end here
+    bool stopped;
+};
+
+void ps_co_fatal(struct ps_coordinator *c, lh_err err);
+LH_MUST lh_err ps_co_check_run(const struct ps_coordinator *c, const ProtobufCBinaryData *job,
+                               const ProtobufCBinaryData *manifest);
+
+// ---- the clock
+// The listener's time: what silence is measured by. Every look at it is one of the listener's.
+int64_t ps_co_now(struct ps_coordinator *c);
+// The answer to this peer took a while: it was not silent meanwhile.
+void ps_co_kept_waiting(struct ps_coordinator *c, uint64_t peer);
+
+// ---- look-ups
+// The worker's place in c->worker; c->workers: unknown.
+uint32_t ps_co_place(const struct ps_coordinator *c, uint64_t id);
+// The region's place in c->drained_region; c->drained_regions: it is not drained.
+uint32_t ps_co_drained_place(const struct ps_coordinator *c, const char *region);
+// Was this worker asked to drain: by itself or with its region.
+bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w);
+// The same, or with the whole run.
+bool ps_co_draining(const struct ps_coordinator *c, const struct ps_co_worker *w);
+uint64_t ps_co_epoch(const struct ps_co_shard *s); // the highest registered; 0: no history yet
+// The most that the standby in sync said it holds durably; NULL: none is, or it was not heard of in
+// this life.
+const struct lh_point *ps_co_held(const struct ps_co_shard *s);
+bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit);
+uint64_t ps_co_credited_tokens(const struct ps_coordinator *c);
+
+#endif

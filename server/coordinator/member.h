@@ -1,0 +1,11 @@
+// Members: workers join, and say with each lease request how they are.
+#ifndef PS_CO_MEMBER_H
+#define PS_CO_MEMBER_H
+
+#include "server/coordinator/core.h"
+
+void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+LH_MUST lh_err ps_co_load_members(struct ps_coordinator *c);
+
+#endif

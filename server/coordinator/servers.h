@@ -1,0 +1,10 @@
+// Servers: what they report of their shards, and the epochs that they ask for.
+#ifndef PS_CO_SERVERS_H
+#define PS_CO_SERVERS_H
+
+#include "server/coordinator/core.h"
+
+void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+
+#endif

@@ -1,0 +1,29 @@
+// Silence: how long each member may be silent before it is given up. No other file gives anybody up
+// sooner.
+#ifndef PS_CO_SILENCE_H
+#define PS_CO_SILENCE_H
+
+#include "server/coordinator/core.h"
+
+struct Longhaul__V1__Trip;
+
+int64_t ps_co_worker_bound(const struct ps_coordinator *c, const struct ps_co_worker *w);
+int64_t ps_co_owner_bound(const struct ps_coordinator *c, const struct ps_co_shard *s);
+// A standby that is silent for longer is no target of a move.
+int64_t ps_co_standby_bound(const struct ps_co_standby *b);
+// What was said to servers before, they have reported by then, if they are there.
+int64_t ps_co_reported_within(const struct ps_coordinator *c);
+int64_t ps_co_rest(const struct ps_coordinator *c); // the listener rests so long after a pause
+// "bound 21.0 s at a round trip of 1.200 s", in `out`.
+const char *ps_co_bound_text(char out[80], int64_t bound_ns, const struct lh_trip *trip);
+
+// ---- trips, as members report them
+struct lh_trip ps_co_said_trip(const struct Longhaul__V1__Trip *m); // NULL: none was said
+// Takes a trip as a worker says it; NULL: it says none.
+LH_MUST lh_err ps_co_hear_worker_trip(struct ps_coordinator *c, struct ps_co_worker *w,
+                                      const struct Longhaul__V1__Trip *m);
+// Takes the trip of the server that has the shard.
+LH_MUST lh_err ps_co_hear_owner_trip(struct ps_coordinator *c, uint32_t shard, struct lh_trip trip);
+LH_MUST lh_err ps_co_load_trips(struct ps_coordinator *c); // after the members
+
+#endif

@@ -1,0 +1,13 @@
+// Status: what operators see. ps_coordinator_status() and its kin are in coordinator.h.
+#ifndef PS_CO_STATUS_H
+#define PS_CO_STATUS_H
+
+#include "server/coordinator/core.h"
+
+// A page of units as JSON.
+LH_MUST lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *request,
+                            struct lh_buf *out);
+void ps_co_on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+LH_MUST lh_err ps_co_load_status(struct ps_coordinator *c); // drops what could be taken back
+
+#endif
