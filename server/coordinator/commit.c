@@ -50,7 +50,7 @@ struct ps_co_commit {
     uint64_t timer; // the pause after a full disk; 0: none
     lh_err result;
     char text[256];             // the result's text, from the lane's thread
-    ps_co_load_fn *const *load; // what is to be read again after a commit that failed
+    ps_co_load_fn *const *load; // they read memory again after a commit that failed
 };
 
 lh_err ps_co_commit_open(struct ps_coordinator *c, ps_co_load_fn *const *load)

@@ -50,7 +50,7 @@ void ps_coordinator_stop(struct ps_coordinator *c);
 LH_MUST lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
                                       const struct lh_peer *peer, const struct lh_call_ops **ops,
                                       void **call_self);
-// Where it listens. ps_coordinator_at() says so where the caller opened the door.
+// The address that it listens at. ps_coordinator_at() sets it where the caller opened the door.
 const char *ps_coordinator_address(const struct ps_coordinator *c);
 void ps_coordinator_at(struct ps_coordinator *c, const char *address);
 

@@ -1,5 +1,6 @@
-// What every file of the coordinator stands on: the end after a fatal error, the listener's clock,
-// the check of a request's run, and look-ups in memory. It calls no other file of this folder.
+// Core: every file of the coordinator stands on this one. The end after a fatal error, the
+// listener's clock, the check of a request's run, and look-ups in memory. It calls no other file of
+// this folder.
 #include <stdlib.h>
 #include <string.h>
 

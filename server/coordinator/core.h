@@ -63,7 +63,7 @@ struct ps_co_standby { // move.c: a standby as it last reported
 };
 
 struct ps_co_shard {
-    // What its server last reported (servers.c).
+    // Its server's last report (servers.c).
     bool reported;
     uint64_t process; // the server's life
     char address[LH_ADDRESS_BYTES];
@@ -87,13 +87,13 @@ struct ps_co_shard {
     struct lh_point stable;
     bool vouches;         // its server says which workers' copies are of its log
     uint32_t asked_up_to; // the place of the worker whose copy the server is asked about next
-    // Whose it is, and who stands by (owner.c explains the row).
+    // Its owner and its standby (owner.c explains the row).
     uint64_t owner, standby, changes, least, server, gone;
     // The standby in sync that can't take over, since another shard of its server needs its owner;
     // 0: none. Its state is given at that address (insync.c).
     uint64_t held_by;
     char held_at[LH_ADDRESS_BYTES];
-    // Where it goes (move.c).
+    // Its move (move.c).
     struct ps_co_standby standing[PS_CO_STANDBYS];
     struct lh_move move; // the last one that was reserved; target 0: it is over
     bool unwanted;       // the move's target is asked to refuse it
@@ -124,7 +124,7 @@ struct ps_coordinator {
     struct ps_co_commit *commit;
     struct ps_co_status status;
     struct lh_listener listener;
-    uint64_t speaker; // whose silence ended with the request that is being handled; 0: nobody's
+    uint64_t speaker; // the peer whose silence ends with the request at hand; 0: none
     uint64_t timer, listen_timer;
     int64_t listen_ns;                                          // the listener looks so often
     char drained_region[PS_DRAINED_REGIONS_MAX][LH_NAME_BYTES]; // drain.c

@@ -1,4 +1,4 @@
-// What operators ask: that the run, a region or a worker drains, or that the run ends here.
+// Drain: an operator asks that the run, a region or a worker drains, or that the run ends here.
 //
 // Who drains finishes what is in flight and gets no new units; it stands still and follows on. A
 // wish is durable before it is answered and holds over restarts of both sides until it is undone.

@@ -58,7 +58,7 @@ static lh_err read_epochs(struct ps_co_shard *s, struct lh_cursor *at)
         struct lh_point p = {.epoch = lh_get_u64(at)};
         p.version = lh_get_u64(at);
         lh_get_into(at, p.chain.b, LH_HASH_BYTES);
-        if (at->failed) return LH_OK; // what that means says who called
+        if (at->failed) return LH_OK; // ps_co_load_rows() says what that means
         LH_TRY(add(s, &p));
     }
     return LH_OK;
@@ -148,7 +148,7 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
     s->token = token;
     forget_overtaken(s);
     LH_TRY(store_epochs(c, shard));
-    s->reported = false; // what was reported is of an earlier epoch
+    s->reported = false; // the last report is of an earlier epoch
     *opened = true;
     ps_co_say(c, LH_INFO, "epoch.opened", "shard %u: epoch %" PRIu64 " begins at version %" PRIu64,
               shard, open->epoch, open->version);

@@ -193,7 +193,7 @@ static lh_err take_returned(struct asking *a)
     return LH_OK;
 }
 
-// What it holds and is not leased to it: its leases were given up while it could not be heard.
+// A worker may hold units that are not leased to it: it lost them while it could not be heard.
 static lh_err reconcile(struct asking *a)
 {
     struct ps_coordinator *c = a->c;
@@ -307,7 +307,7 @@ static lh_err lease_free(struct asking *a, bool *none)
 
 // ---------------------------------------------------------------- levelling
 
-// What every worker has left; what is on its way to this one is its own.
+// Counts what every worker has left; units on their way to this one are its own.
 static void count_all(const struct asking *a)
 {
     struct ps_coordinator *c = a->c;

@@ -149,9 +149,10 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
     return LH_OK;
 }
 
-// What the shard's server of this epoch is known to have, so that no other copy of its log is
-// believed: within an epoch history never goes back (server/docs/0000-protocol.md#rule-27). What
-// was reported is known of this life of the coordinator alone, what is stable outlives it.
+// The version that the shard's server of this epoch is known to have, so that no other copy of its
+// log is believed: within an epoch history never goes back
+// (server/docs/0000-protocol.md#rule-27). A report is known in this life of the coordinator alone,
+// a stable point outlives it.
 static uint64_t known_version(const struct ps_co_shard *s, uint64_t epoch)
 {
     uint64_t stable = s->stable.epoch == epoch ? s->stable.version : 0;

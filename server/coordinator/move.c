@@ -78,7 +78,7 @@ static lh_err change_hands(struct ps_coordinator *c, uint32_t shard, uint64_t id
     return LH_OK;
 }
 
-// Where the epoch began is not told. Records of earlier epochs all lie below the target's head, so
+// Nobody tells where the epoch began. Records of earlier epochs all lie below the target's head, so
 // that says enough: with nothing a target that loses its log's end would have to give up all that
 // was not stable.
 lh_err ps_co_moved(struct ps_coordinator *c, uint32_t shard, uint64_t identity, uint64_t server,

@@ -20,7 +20,7 @@ LH_MUST lh_err ps_co_hear_target(struct ps_coordinator *c,
                                  const struct Longhaul__V1__ReportRequest *m, uint64_t server);
 void ps_co_note_standby(struct ps_coordinator *c, uint64_t identity, const struct lh_peer *peer,
                         struct lh_trip trip, const struct Longhaul__V1__ShardReport *r);
-// What to tell of a shard in the answer to that report; false: nothing.
+// Fills in what the answer to that report tells of the shard; false: nothing.
 bool ps_co_tell_move(const struct ps_co_shard *s, const struct Longhaul__V1__ReportRequest *m,
                      const struct Longhaul__V1__ShardReport *r,
                      struct Longhaul__V1__ShardMove *out);

@@ -253,7 +253,7 @@ static LH_MUST lh_err tick(struct ps_coordinator *c)
 
 void ps_co_tick(struct ps_coordinator *c)
 {
-    if (c->stopped || ps_co_full(c)) return; // what it changes could only be taken back
+    if (c->stopped || ps_co_full(c)) return; // a change could only be taken back
     lh_err err = tick(c);
     if (err) ps_co_fatal(c, err);
 }

@@ -131,7 +131,7 @@ static void reply_standby(struct ps_coordinator *c, struct lh_request *rq,
     free(owners);
 }
 
-// Of every shard it asks about one copy at least. Without memory the next answer asks.
+// The answer asks about one copy of every shard at least. Without memory the next one asks.
 static void reply_owner(struct ps_coordinator *c, struct lh_request *rq,
                         const Longhaul__V1__ReportRequest *m, Longhaul__V1__ReportReply *out)
 {
@@ -159,7 +159,7 @@ struct told {
     size_t count;
 };
 
-// What the server is to know of moves; without memory it is told with the next report.
+// Gathers what the server is to know of moves; without memory the next answer tells it.
 static struct told tell_moves(const struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m)
 {
     struct told t = {calloc(m->n_shards + 1, sizeof *t.move),

@@ -142,7 +142,7 @@ lh_err ps_co_hear_owner_trip(struct ps_coordinator *c, uint32_t shard, struct lh
     return LH_OK;
 }
 
-// What is in memory is newer than any row.
+// A trip in memory is newer than any row.
 static lh_err read_trip(struct ps_co_shard *s, struct lh_cursor *at)
 {
     s->stored_trip = at ? get_trip(at) : (struct lh_trip){0};

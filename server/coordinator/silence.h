@@ -11,7 +11,7 @@ int64_t ps_co_worker_bound(const struct ps_coordinator *c, const struct ps_co_wo
 int64_t ps_co_owner_bound(const struct ps_coordinator *c, const struct ps_co_shard *s);
 // A standby that is silent for longer is no target of a move.
 int64_t ps_co_standby_bound(const struct ps_co_standby *b);
-// What was said to servers before, they have reported by then, if they are there.
+// Servers that are there have reported within this time what they were told before.
 int64_t ps_co_reported_within(const struct ps_coordinator *c);
 int64_t ps_co_rest(const struct ps_coordinator *c); // the listener rests so long after a pause
 // "bound 21.0 s at a round trip of 1.200 s", in `out`.

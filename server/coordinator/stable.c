@@ -56,7 +56,7 @@ static bool same(const struct lh_point *a, const struct lh_point *b)
     return a->epoch == b->epoch && a->version == b->version && lh_hash_equal(&a->chain, &b->chain);
 }
 
-// Of what the server reported, and above what is stable.
+// Is it below what the server reported, and above what is stable?
 static bool in_reach(const struct ps_co_shard *s, const struct lh_point *p)
 {
     return s->reported && p->version <= s->head.version && p->version > s->stable.version;
@@ -67,7 +67,7 @@ static bool present(const struct ps_co_shard *s, const struct lh_point *p)
     return p->epoch == s->head.epoch && p->epoch == ps_co_epoch(s);
 }
 
-// Of the version that the server reported last it is known which history it is of.
+// The history of the version that the server reported last is known.
 static bool is_head(const struct ps_co_shard *s, const struct lh_point *p)
 {
     return p->version == s->head.version && lh_point_named(&s->head.chain);

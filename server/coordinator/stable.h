@@ -16,8 +16,8 @@ struct ps_co_claim {             // a durable copy on a worker's disk; version 0
 LH_MUST lh_err ps_co_take_durable(struct ps_coordinator *c, struct ps_co_worker *w,
                                   const struct Longhaul__V1__LeaseRequest *m);
 void ps_co_forget_copies(struct ps_co_worker *w); // the worker's directory is gone, or the worker
-// What a shard's server is to be asked with the answer to its report: so many points, at most
-// `max`, that borrow from the coordinator.
+// The points that a shard's server is to be asked about with the answer to its report: so many, at
+// most `max`. They borrow from the coordinator.
 size_t ps_co_ask_copies(struct ps_coordinator *c, uint32_t shard, size_t max,
                         struct Longhaul__V1__Point *out);
 // Takes what the server answers with its next report: a copy of its log's history may become the

@@ -103,7 +103,7 @@ static const char *state_of(const struct ps_coordinator *c, uint64_t unit)
     return c->lease[unit] == CO_FREE ? "free" : "leased";
 }
 
-// What a leased unit is, "waits", "begun" or "recalled"; NULL: it is not leased, or is credited.
+// The state of a lease, "waits", "begun" or "recalled"; NULL: not leased, or credited.
 static const char *lease_name(const struct ps_coordinator *c, uint64_t unit)
 {
     if (c->lease[unit] == CO_FREE || ps_co_credited(c, unit)) return NULL;

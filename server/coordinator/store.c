@@ -226,7 +226,7 @@ static lh_err damaged(const struct ps_store *s, uint64_t at)
         s->path, (unsigned long long)at);
 }
 
-// What follows the last whole commit is a torn one, of which any part may be on the disk, unless a
+// Behind the last whole commit stands a torn one, of which any part may be on the disk, unless a
 // later commit ends behind it: that was begun after this one was synced. The first commit comes
 // with the file and is never torn.
 static LH_MUST lh_err check_tail(const struct ps_store *s, struct lh_span bytes, uint64_t bad)
