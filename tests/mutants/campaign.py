@@ -57,6 +57,9 @@ class Groups:
             process.communicate()
             with self.lock:
                 self.alive.discard(process.pid)
+        with self.lock:
+            if self.ended:  # it was ended with us, and says nothing of the mutant
+                raise KeyboardInterrupt
         if status == -signal.SIGXCPU:
             status = None
         return status, time.monotonic() - start, said or ""

@@ -8,6 +8,7 @@ import re
 import sys
 import tempfile
 import textwrap
+import threading
 import unittest
 from unittest import mock
 
@@ -361,6 +362,21 @@ class Tries(unittest.TestCase):
         status, _, _ = campaign.Groups().run(["sh", "-c", "while :; do :; done"], self.dir,
                                              os.environ, 1)
         self.assertIsNone(status)
+
+    def test_a_program_that_is_ended_with_us_says_nothing(self):
+        groups = campaign.Groups()
+        mark = os.path.join(self.dir, "fifo")
+        os.mkfifo(mark)
+
+        def end_once_it_runs():
+            with open(mark, encoding="utf-8"):  # opens when the program does
+                groups.end()
+
+        thread = threading.Thread(target=end_once_it_runs)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt):
+            groups.run(["sh", "-c", f"exec >{mark}; sleep 60"], self.dir, os.environ, 10)
+        thread.join()
 
     def test_what_is_known_counts_while_the_function_is_the_same(self):
         path = os.path.join(self.dir, "state.jsonl")
