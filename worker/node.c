@@ -260,6 +260,7 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .trainer = n->trainer,
         .beta = plan.beta,
         .kappa = plan.kappa,
+        .stagger = (enum wk_stagger)s->stagger,
         .rate = rate,
         .rate_arg = &n->schedule,
         .queue_units = n->window + ahead_of(n),

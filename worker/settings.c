@@ -98,6 +98,9 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_DURATION(T, "ranks.patience_ms", ranks.patience_ms, "30000", 100, 3600000, "ms",
         "A rank that lives but lags behind the worker by this is left out until it caught up"),
 
+    LH_CONFIG_ROW_ENUM(T, "push.stagger", stagger, "auto", "auto|on|off",
+        "Cut the shards at different steps of a round, so that not all pushes leave at once; auto: "
+        "yes, but with update.mode bsp, where on waits once a shard in place of once a round"),
     LH_CONFIG_ROW_DURATION(T, "push.retry_base_ms", retry_base_ms, "200", 1, 600000, "ms",
         "First upper bound of the random wait before a push is sent again; doubles"),
     LH_CONFIG_ROW_DURATION(T, "push.retry_max_ms", retry_max_ms, "30000", 1, 3600000, "ms",

@@ -46,6 +46,7 @@ struct wk_settings {
         double share;
     } eval;
 
+    int stagger; // enum wk_stagger
     int64_t retry_base_ms, retry_max_ms, reconnect_max_ms;
     int64_t snapshot_every_rounds, replica_every_versions;
 };

@@ -36,6 +36,10 @@ struct wk_observer {
     void (*lost)(void *arg, uint32_t shard, const char *what); // mass that is given up for lost
 };
 
+// Are the shards of a worker cut at different steps of a round? AUTO: unless rounds are BSP. The
+// words of push.stagger, in their order.
+enum wk_stagger { WK_STAGGER_AUTO, WK_STAGGER_ON, WK_STAGGER_OFF };
+
 struct wk_conf {
     struct lh_env *env;
     struct lh_transport *transport;
@@ -52,6 +56,7 @@ struct wk_conf {
     struct wk_trainer *trainer; // borrows
     struct lk_codec codec;
     float beta, kappa; // error feedback: how much of the residual is sent, how much is trained on
+    enum wk_stagger stagger;
     // Learning rate as a function of the run's credited tokens (DESIGN.md#section-6, one clock).
     float (*rate)(void *arg, uint64_t tokens);
     void *rate_arg;

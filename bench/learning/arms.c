@@ -11,7 +11,7 @@ const uint32_t learn_steps[LEARN_REGIONS] = {8, 4, 2};
 
 #define SYNC LH_MODE_BSP
 #define ASYNC LH_MODE_ASYNC
-#define BY_RULE 0, 0, 0 // learning rate, its floor, beta
+#define BY_RULE 0, 0, 0, WK_STAGGER_AUTO // learning rate, its floor, beta, stagger
 // optimizer, momentum, pushes between outer steps, bound of the guard
 #define SGD LH_OPT_SGD, 0, 0, 0, BY_RULE
 #define BUFFERED LH_OPT_BUFFERED, 0, 0, 0, BY_RULE
@@ -50,6 +50,8 @@ const struct learn_arm learn_arms[] = {
     {"ours-p64-k0.5", NULL, ASYNC, "topk-sign", 1 / 64.f, 0.5f, 0, SGD},
     {"ours-p6", NULL, ASYNC, "topk-sign", 1 / 6.f, 0.25f, 0, SGD},
     {"ours-dense-sign", NULL, ASYNC, "dense-sign", 0, 0, 0, SGD},
+    // ours, but every round waits for all
+    {"bsp-topk", NULL, SYNC, "topk-sign", 0, 0.25f, 0, SGD},
 };
 const size_t learn_arm_count = sizeof learn_arms / sizeof learn_arms[0];
 
@@ -76,7 +78,9 @@ static bool set_one(struct learn_arm *arm, const char *word)
         *of[i].to = strtof(word + n, &end);
         return end != word + n && !*end && *of[i].to >= 0;
     }
-    return false;
+    bool on = !strcmp(word, "stagger=on");
+    arm->stagger = on ? WK_STAGGER_ON : WK_STAGGER_OFF;
+    return on || !strcmp(word, "stagger=off");
 }
 
 static const struct learn_arm *table_find(const char *name, size_t length)
@@ -115,6 +119,12 @@ float learn_density(const struct learn_arm *arm, uint64_t rounds)
     if (arm->density > 0) return arm->density;
     double p = 30 / (double)(rounds ? rounds : 1);
     return (float)fmin(fmax(p, 1.0 / 256), 1.0 / 6);
+}
+
+bool learn_staggered(const struct learn_arm *arm)
+{
+    if (arm->stagger != WK_STAGGER_AUTO) return arm->stagger == WK_STAGGER_ON;
+    return arm->mode != SYNC;
 }
 
 float learn_eta(const struct learn_arm *arm, uint64_t rounds)

@@ -282,6 +282,7 @@ static lh_err start_worker(struct node *n)
                            .codec = c->codec,
                            .beta = learn_beta(c->arm, rounds_of(c)),
                            .kappa = c->arm->kappa,
+                           .stagger = c->arm->stagger,
                            .rate = rate,
                            .rate_arg = &c->schedule,
                            .queue_units = c->window + PREFETCH,

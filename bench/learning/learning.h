@@ -11,6 +11,7 @@
 
 #include "common/format/plan.h"
 #include "deploy/text/eval.h"
+#include "worker/worker.h"
 
 enum {
     LEARN_REGIONS = 3,
@@ -40,9 +41,10 @@ struct learn_arm {
     float rate;     // peak of the learning rate; 0: 0.006
     float floor;    // the learning rate's end as a part of its peak; 0: 0.02
     float beta;     // what the residual keeps a round; 0: the rule of DESIGN.md#section-6
+    enum wk_stagger stagger;
 };
 // An arm of the table, or NAME:KEY=VALUE:...: with other settings; KEY is p (density), k (kappa),
-// eta, rate, floor or beta. NULL: there is none.
+// eta, rate, floor, beta or stagger (on, off). NULL: there is none.
 const struct learn_arm *learn_arm_find(const char *name);
 extern const struct learn_arm learn_arms[];
 extern const size_t learn_arm_count;
@@ -51,6 +53,7 @@ float learn_density(const struct learn_arm *arm, uint64_t rounds);
 float learn_eta(const struct learn_arm *arm, uint64_t rounds);
 float learn_beta(const struct learn_arm *arm, uint64_t rounds);
 float learn_rate(const struct learn_arm *arm);
+bool learn_staggered(const struct learn_arm *arm);
 float learn_floor(const struct learn_arm *arm);
 // Part of the tokens in which the learning rate rises: 20 rounds, as in a run of 400, where that is
 // 5 to 20 % of them.

@@ -69,20 +69,21 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
     bench_commit(commit, sizeof commit);
     double load[1] = {0};
     if (getloadavg(load, 1) != 1) load[0] = -1;
-    return json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, "
-        "s:f, s:f, s:f, s:s, s:o, s:o, s:o}",
-        "arm", arm->name, "commit", commit, "parameters", (json_int_t)r->parameters, "seed",
-        (json_int_t)conf->seed, "tokens", (json_int_t)conf->tokens, "density",
-        (double)learn_density(arm, rounds), "kappa", (double)arm->kappa, "eta",
-        (double)learn_eta(arm, rounds), "beta", (double)learn_beta(arm, rounds), "rate",
-        (double)learn_rate(arm), "floor", (double)learn_floor(arm), "warmup", learn_warmup(rounds),
-        "up_bytes", (json_int_t)r->up, "down_bytes", (json_int_t)r->down, "admitted",
-        (json_int_t)r->admitted, "refused", (json_int_t)r->refused, "trained",
-        (json_int_t)r->tokens, "staleness",
-        r->admitted ? (double)r->staleness / (double)r->admitted : 0, "cpu_s", cpu_seconds(),
-        "load", load[0], "digest", r->digest, "language", language, "averaged", averaged, "curve",
-        curve);
+    return json_pack("{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
+                     "s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:o, s:o, s:o}",
+                     "arm", arm->name, "commit", commit, "mode",
+                     arm->mode == LH_MODE_BSP ? "bsp" : "async", "stagger", learn_staggered(arm),
+                     "parameters", (json_int_t)r->parameters, "seed", (json_int_t)conf->seed,
+                     "tokens", (json_int_t)conf->tokens, "density",
+                     (double)learn_density(arm, rounds), "kappa", (double)arm->kappa, "eta",
+                     (double)learn_eta(arm, rounds), "beta", (double)learn_beta(arm, rounds),
+                     "rate", (double)learn_rate(arm), "floor", (double)learn_floor(arm), "warmup",
+                     learn_warmup(rounds), "up_bytes", (json_int_t)r->up, "down_bytes",
+                     (json_int_t)r->down, "admitted", (json_int_t)r->admitted, "refused",
+                     (json_int_t)r->refused, "trained", (json_int_t)r->tokens, "staleness",
+                     r->admitted ? (double)r->staleness / (double)r->admitted : 0, "cpu_s",
+                     cpu_seconds(), "load", load[0], "digest", r->digest, "language", language,
+                     "averaged", averaged, "curve", curve);
 }
 
 static int run_arm(const struct options *o, const struct learn_arm *arm, uint64_t seed)

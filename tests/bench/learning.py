@@ -99,6 +99,20 @@ class Learning(unittest.TestCase):
             names = {row["name"] for row in json.load(f)["rows"]}
         self.assertIn(f"learning.{arms[1]}.mean", names)
 
+    def test_stagger_is_a_setting_of_both_modes(self):
+        arms = ["ours", "ours:stagger=on", "ours:stagger=off",
+                "bsp-topk", "bsp-topk:stagger=off", "bsp-topk:stagger=on"]
+        lines = self.bench("e.jsonl", "--arms", ",".join(arms), "--jobs", "1")
+        self.assertEqual([(line["mode"], line["stagger"]) for line in lines],
+                         [("async", True), ("async", True), ("async", False),
+                          ("bsp", False), ("bsp", False), ("bsp", True)])
+        digest = [line["digest"] for line in lines]
+        self.assertEqual(digest[0], digest[1])  # auto
+        self.assertEqual(digest[3], digest[4])
+        self.assertEqual(len(set(digest)), 4)
+        for line in lines:
+            self.assertEqual((line["trained"], line["refused"]), (TOKENS, 0), line["arm"])
+
     def test_the_baseline_is_the_best_of_the_arms_with_the_most_seeds(self):
         losses = {"sync-sgd-0.7": [1.8], "sync-sgd-1": [2.0, 2.0, 2.0], "ours": [1.9, 2.0, 1.98],
                   "sync-sgd-1.4": [1.9, 2.1, 2.3]}
@@ -124,7 +138,7 @@ class Learning(unittest.TestCase):
         self.assertAlmostEqual(each["value"], (100 * 0.1 / 1.8 - 1) / 3, 9)
 
     def test_an_unknown_arm_is_refused(self):
-        for arm in ("theirs", "ours:zeta=1", "ours:k=", "ours:k=-1"):
+        for arm in ("theirs", "ours:zeta=1", "ours:k=", "ours:k=-1", "ours:stagger=1"):
             done = subprocess.run([BENCH, "--data", self.data, "--arms", arm],
                                   capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 2, arm)

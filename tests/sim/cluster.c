@@ -185,6 +185,7 @@ static lh_err start_worker(struct sim_node *n)
     conf.unsealed_states = n->sim->conf.seed % 4 == 0;
     conf.ranges_bytes = n->sim->conf.seed % 3 ? 0 : UINT64_MAX; // snapshots in ranges, or whole
     conf.codec = n->sim->codec;
+    conf.stagger = n->sim->conf.stagger;
     conf.lease_ns = 500 * LH_MS;
     conf.retry_base_ns = 100 * LH_MS;
     conf.retry_max_ns = conf.reconnect_max_ns = 2 * LH_SECOND;

@@ -184,6 +184,7 @@ struct sim_conf {
     uint64_t seed;
     struct sim_faults faults;
     enum lh_mode mode;
+    enum wk_stagger stagger;
     int optimizer; // enum lh_optimizer; -1: drawn from the seed
     bool trace;
     // Every delta a multiple of SIM_QUANTUM, codecs that keep them so: sums are exact, and mass is

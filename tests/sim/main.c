@@ -1,6 +1,6 @@
 // sim: runs seeds of the simulated cluster.
 //
-//   sim [--from N] [--seeds N] [--faults all|base|none|LIST] [--bsp] [--trace]
+//   sim [--from N] [--seeds N] [--faults all|base|none|LIST] [--bsp] [--stagger] [--trace]
 //   sim --exact ...          in fixed point: mass is conserved in bits
 //   sim --crash-steps N ...  N runs of one seed: the first worker crashes at the 1st, 2nd, ... file
 //                            operation, by turns killed and without power
@@ -296,10 +296,10 @@ static int run_bugs(bool trace, uint64_t from, uint64_t seeds, const char *only)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"from", 1, NULL, 'f'},        {"seeds", 1, NULL, 'n'}, {"faults", 1, NULL, 'x'},
-        {"bsp", 0, NULL, 'b'},         {"trace", 0, NULL, 't'}, {"bugs", 2, NULL, 'p'},
-        {"optimizer", 1, NULL, 'o'},   {"exact", 0, NULL, 'e'}, {"crash-steps", 1, NULL, 'c'},
-        {"tight-disks", 0, NULL, 'd'}, {NULL, 0, NULL, 0}};
+        {"from", 1, NULL, 'f'},        {"seeds", 1, NULL, 'n'},   {"faults", 1, NULL, 'x'},
+        {"bsp", 0, NULL, 'b'},         {"trace", 0, NULL, 't'},   {"bugs", 2, NULL, 'p'},
+        {"optimizer", 1, NULL, 'o'},   {"exact", 0, NULL, 'e'},   {"crash-steps", 1, NULL, 'c'},
+        {"tight-disks", 0, NULL, 'd'}, {"stagger", 0, NULL, 's'}, {NULL, 0, NULL, 0}};
     struct sim_conf conf = {.optimizer = -1, .crash_at = -1};
     int64_t steps = 0;
     uint64_t from = 1, seeds = 100;
@@ -313,6 +313,7 @@ int main(int argc, char **argv)
             if (!set_faults(&conf.faults, optarg)) return 2;
             break;
         case 'b': conf.mode = LH_MODE_BSP; break;
+        case 's': conf.stagger = WK_STAGGER_ON; break;
         case 't': conf.trace = true; break;
         case 'd': conf.tight_disks = true; break;
         case 'e': conf.exact = true; break;

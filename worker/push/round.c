@@ -65,13 +65,21 @@ static void consume(struct wk_worker *w)
 
 // ---------------------------------------------------------------- cuts
 
+// This shard is cut at its own step of a round, not at that of all.
+static bool staggered(const struct wk_shard *s)
+{
+    enum wk_stagger stagger = s->worker->conf.stagger;
+    if (stagger != WK_STAGGER_AUTO) return stagger == WK_STAGGER_ON;
+    return s->replica.ledger.plan.mode != LH_MODE_BSP;
+}
+
 static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
 {
     bool bsp = s->replica.ledger.plan.mode == LH_MODE_BSP;
     if (bsp && wk_round_pushed(s)) return false; // one push a round
     if (s->progress.steps >= w->local_steps) return true;
     // the first cuts are staggered, so that shards are pushed at different times
-    if (!bsp && s->progress.cut_count == 0 && s->progress.steps && s->id &&
+    if (staggered(s) && s->progress.cut_count == 0 && s->progress.steps && s->id &&
         s->progress.steps >= (w->local_steps * s->id + w->shards - 1) / w->shards)
         return true;
     bool idle = !w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN);
@@ -80,8 +88,7 @@ static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
                     s->slot.committed->claim_count);
 }
 
-// BSP: all shards are pushed at one boundary, or the rounds of two shards could wait for each
-// other.
+// BSP, not staggered: all shards are pushed at one boundary, so that a worker waits once a round.
 static bool cut_together(const struct wk_worker *w)
 {
     bool due = false;
@@ -96,7 +103,7 @@ static bool cut_together(const struct wk_worker *w)
 }
 
 // BSP: this shard's round lags behind another's, as after a crash between two cuts, and others
-// wait.
+// wait. Without its push the rounds of two shards could wait for each other.
 static bool lags(const struct wk_worker *w, const struct wk_shard *s)
 {
     if (wk_round_pushed(s) || !wk_round_awaited(s)) return false;
@@ -111,7 +118,8 @@ static lh_err cut_all(struct wk_worker *w)
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
         bool bsp = s->replica.ledger.plan.mode == LH_MODE_BSP;
-        if (s->ended || !wk_may_cut(s) || !(bsp ? together || lags(w, s) : cut_due(w, s))) continue;
+        bool due = bsp && !staggered(s) ? together : cut_due(w, s);
+        if (s->ended || !wk_may_cut(s) || !(due || (bsp && lags(w, s)))) continue;
         LH_TRY(wk_cut(s));
     }
     return LH_OK;

@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "kernels/codec.h"
 #include "worker/settings.h"
+#include "worker/worker.h"
 
 static const char good[] =
     "run.name: demo\nnode: {region: asia, name: w0}\ntls: {ca: a, cert: b, key: c}\n"
@@ -128,6 +129,26 @@ static void assert_plan(struct wk_codec_plan p, double density, double beta, dou
     assert_true(p.density == (float)density && p.beta == (float)beta && p.kappa == (float)kappa);
 }
 
+// The setting's words are those of enum wk_stagger.
+static void stagger_has_three_words(void **state)
+{
+    (void)state;
+    const struct {
+        const char *set;
+        enum wk_stagger is;
+    } word[] = {{NULL, WK_STAGGER_AUTO},
+                {"push.stagger=auto", WK_STAGGER_AUTO},
+                {"push.stagger=on", WK_STAGGER_ON},
+                {"push.stagger=off", WK_STAGGER_OFF}};
+    for (size_t i = 0; i < LH_COUNT(word); i++) {
+        struct lh_config *c = load(word[i].set);
+        assert_int_equal(lh_config_finish(c), LH_OK);
+        const struct wk_settings *s = lh_config_settings(c);
+        assert_int_equal(s->stagger, word[i].is);
+        lh_config_destroy(c);
+    }
+}
+
 // beta 1 from 6 % on, else 0.95; kappa 0.25 (worker/README.md says why); dense codecs keep nothing.
 static void what_auto_means(void **state)
 {
@@ -148,8 +169,11 @@ static void what_auto_means(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_good_file),      cmocka_unit_test(every_codec_word_is_its_name),
-        cmocka_unit_test(refused_together), cmocka_unit_test(settings_that_would_do_nothing),
+        cmocka_unit_test(a_good_file),
+        cmocka_unit_test(every_codec_word_is_its_name),
+        cmocka_unit_test(refused_together),
+        cmocka_unit_test(settings_that_would_do_nothing),
+        cmocka_unit_test(stagger_has_three_words),
         cmocka_unit_test(what_auto_means),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
