@@ -71,6 +71,15 @@ class Report:
         print(f"{name:44} {value:14.4g} {unit:8} ({row['min']:.4g} to {row['max']:.4g}){beside}",
               flush=True)
 
+    def estimate(self, name, unit, value, half, n):
+        """A mean of `n`, and the ends of its interval at `half` on either side; None: no ends."""
+        row = {"name": name, "value": value, "unit": unit, "n": n}
+        if half is not None:
+            row |= {"min": value - half, "max": value + half}
+        self.rows.append(row)
+        ends = f" ({value - half:+.3g} to {value + half:+.3g})" if half is not None else ""
+        print(f"{name:56} {value:+10.3g} {unit}{ends}", flush=True)
+
     def finish(self):
         """Writes the document of tests/contracts/bench.schema.json."""
         if not self.path:
