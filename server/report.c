@@ -1,11 +1,11 @@
 // Report: what the coordinator hears of the shards, and the plan it answers with.
 //
-// A coordinator that is down stops nothing: the report is simply tried again at the next tick. An
-// owner does not wait for an answer before its next report: a report that went to a host that died
-// without a word is unanswered until its deadline, and by then an owner that says nothing else
-// would be deposed by the coordinator that came back (server/docs/0000-protocol.md#rule-28). A long
-// round trip needs a long deadline, and has fewer reports: a place is free when the next one is
-// due.
+// A coordinator that is down stops nothing: the report is simply tried again at the next tick. No
+// server waits for an answer before its next report: a report that went to a host that died without
+// a word is unanswered until its deadline. By then an owner that says nothing else would be deposed
+// by the coordinator that came back, and a standby could not take over
+// (server/docs/0000-protocol.md#rule-28). A long round trip needs a long deadline, and has fewer
+// reports: a place is free when the next one is due.
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,13 +56,13 @@ static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
     if (err == LH_ERR_FENCED) ps_fatal(s, err); // this history was given up: it may not be served
 }
 
-// A free place, or NULL. What a standby says of its directory may change with the next answer, so
-// it waits for that one.
+// A free place, or NULL. A standby whose directory may lack what it confirmed gives its name up
+// with the next answer, and says nothing more under that name: it waits for that one.
 static struct ps_report *free_place(struct ps_server *s)
 {
     struct ps_report *place = NULL;
     for (struct ps_report *r = s->report; r < s->report + PS_REPORTS_MAX; r++) {
-        if (r->call && s->phase == PS_STANDBY) return NULL;
+        if (r->call && s->phase == PS_STANDBY && s->standby.lost) return NULL;
         if (!r->call) place = r;
     }
     return place;
@@ -107,7 +107,8 @@ static void send(struct ps_server *s)
     if (trip.mean_us) m.trip = &trip;
     m.n_shards = n;
     m.shards = list;
-    *place = (struct ps_report){.server = s, .number = ++s->reports_sent};
+    m.number = ++s->reports_sent;
+    *place = (struct ps_report){.server = s, .number = m.number};
     if (!err)
         err =
             lh_unary_start(s->coordinator, LH_RPC_REPORT, deadline, &m.base,
@@ -146,7 +147,7 @@ void ps_report_start(struct ps_server *s)
 void ps_report_now(struct ps_server *s)
 {
     lh_cancel(s->conf.env, &s->report_timer);
-    ps_report_start(s); // a standby with its next one, where one is under way
+    ps_report_start(s);
 }
 
 void ps_report_forget(struct ps_server *s)

@@ -160,8 +160,8 @@ bool ps_co_tell_move(const struct ps_co_shard *s, const Longhaul__V1__ReportRequ
 
 // ---------------------------------------------------------------- what operators ask
 
-void ps_co_note_standby(struct ps_coordinator *c, uint64_t identity, const struct lh_peer *peer,
-                        struct lh_trip trip, const Longhaul__V1__ShardReport *r)
+void ps_co_note_standby(struct ps_coordinator *c, const struct lh_peer *peer,
+                        const Longhaul__V1__ReportRequest *m, const Longhaul__V1__ShardReport *r)
 {
     struct ps_co_standby *list = c->shard[r->head->shard].standing, *at = list;
     for (struct ps_co_standby *b = list; b < list + PS_CO_STANDBYS; b++) {
@@ -169,11 +169,14 @@ void ps_co_note_standby(struct ps_coordinator *c, uint64_t identity, const struc
         if (same || b->heard_ns < at->heard_ns) at = b;
         if (same) break;
     }
-    at->identity = identity;
+    if (m->number && at->process == m->process && m->number < at->number) return;
+    at->identity = m->standby;
     at->begun = r->begun;
+    at->process = m->process;
+    at->number = m->number;
     at->head = lh_point_of(r->head);
     at->heard_ns = ps_co_now(c);
-    at->trip = trip;
+    at->trip = ps_co_said_trip(m->trip);
     snprintf(at->name, sizeof at->name, "%s", peer->name);
     snprintf(at->region, sizeof at->region, "%s", peer->region);
 }

@@ -18,8 +18,10 @@ LH_MUST lh_err ps_co_moved(struct ps_coordinator *c, uint32_t shard, uint64_t id
 // Takes what a standby reports of a shard: that it has it, or refused it.
 LH_MUST lh_err ps_co_hear_target(struct ps_coordinator *c,
                                  const struct Longhaul__V1__ReportRequest *m, uint64_t server);
-void ps_co_note_standby(struct ps_coordinator *c, uint64_t identity, const struct lh_peer *peer,
-                        struct lh_trip trip, const struct Longhaul__V1__ShardReport *r);
+// A report that a later one of that life overtook is not noted.
+void ps_co_note_standby(struct ps_coordinator *c, const struct lh_peer *peer,
+                        const struct Longhaul__V1__ReportRequest *m,
+                        const struct Longhaul__V1__ShardReport *r);
 // Fills in what the answer to that report tells of the shard; false: nothing.
 bool ps_co_tell_move(const struct ps_co_shard *s, const struct Longhaul__V1__ReportRequest *m,
                      const struct Longhaul__V1__ShardReport *r,

@@ -83,7 +83,7 @@ static lh_err hear_server(struct ps_coordinator *c, const Longhaul__V1__ReportRe
         uint32_t shard = m->shards[i]->head->shard;
         struct ps_co_shard *s = &c->shard[shard];
         if (!owns) {
-            ps_co_note_standby(c, m->standby, peer, ps_co_said_trip(m->trip), m->shards[i]);
+            ps_co_note_standby(c, peer, m, m->shards[i]);
             continue;
         }
         snprintf(s->name, sizeof s->name, "%s", peer->name);

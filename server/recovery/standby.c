@@ -29,6 +29,7 @@ static lh_err own(struct ps_server *s)
     LH_TRY(ps_owner_stream_write(s));
     LH_TRY(ps_move_take(s));
     s->standby.taking = false;
+    ps_report_forget(s); // the answers to what it said as a standby
     return ps_settle_in_room(s);
 }
 

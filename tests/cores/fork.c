@@ -114,7 +114,9 @@ static void a_report_between_the_question_and_the_strike_out_counts(void **state
     Longhaul__V1__Point head = lh_head_point(0, held.epoch, held.version, &held.chain);
     report.head = &head;
     report.begun = held.epoch;
-    ps_co_note_standby(r->coordinator, standby, &r->t.self, (struct lh_trip){0}, &report);
+    Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
+    m.standby = standby;
+    ps_co_note_standby(r->coordinator, &r->t.self, &m, &report);
     rig_run(r, 5 * LH_SECOND);
     assert_int_equal(row(r)->standby, standby);
     the_standby_takes_over(r);

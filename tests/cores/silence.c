@@ -160,9 +160,9 @@ static void a_pause_of_the_owner_is_not_its_standbys_silence(void **state)
     assert_int_equal(insync(r)->state, PS_ALONE);
 }
 
-// The fate of the owner's reports.
+// The fate of one server's reports.
 struct reports {
-    struct rig *rig;
+    struct rig_node *of;
     uint32_t hangs; // from here on so many hang until nobody waits for them any more
     int64_t delay_ns;
 };
@@ -172,7 +172,7 @@ static bool report_fate(void *arg, const char *from, const char *to, enum lh_rpc
 {
     struct reports *p = arg;
     (void)to;
-    if (rpc != LH_RPC_REPORT || strcmp(from, p->rig->s.self.name) != 0) return true;
+    if (rpc != LH_RPC_REPORT || strcmp(from, p->of->self.name) != 0) return true;
     fate->delay_ns = p->hangs ? 60 * LH_SECOND : p->delay_ns;
     p->hangs -= p->hangs > 0;
     return true;
@@ -181,7 +181,7 @@ static bool report_fate(void *arg, const char *from, const char *to, enum lh_rpc
 static void a_report_that_nobody_answers_does_not_silence_its_owner(void **state)
 {
     struct rig *r = *state;
-    struct reports p = {.rig = r, .hangs = 2};
+    struct reports p = {.of = &r->s, .hangs = 2};
     rig_begin_in_sync(r);
     lh_fabric_fates(r->fabric, report_fate, &p);
     rig_run(r, 8 * LH_SECOND);
@@ -194,7 +194,7 @@ static void a_report_that_nobody_answers_does_not_silence_its_owner(void **state
 static void nor_does_a_round_trip_that_is_longer_than_the_take_over(void **state)
 {
     struct rig *r = *state;
-    struct reports p = {.rig = r,
+    struct reports p = {.of = &r->s,
                         // Delay of each message; the take-over comes after 1.5 s.
                         .delay_ns = 1200 * LH_MS};
     rig_begin_in_sync(r);
@@ -206,6 +206,95 @@ static void nor_does_a_round_trip_that_is_longer_than_the_take_over(void **state
         assert_true(r->server->report_heard > heard); // a report was answered meanwhile
     }
     lh_fabric_fates(r->fabric, NULL, NULL);
+}
+
+// The coordinator lost its power with a report of the standby unread, and its owner died then.
+static void a_report_that_nobody_answers_does_not_keep_a_standby_from_taking_over(void **state)
+{
+    struct rig *r = *state;
+    struct reports p = {.of = &r->t, .hangs = 1};
+    rig_begin_in_sync(r);
+    lh_fabric_fates(r->fabric, report_fate, &p);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(p.hangs, 0);
+    rig_kill_server(r, true);
+    rig_run(r, 3 * LH_SECOND); // less than the deadline of that report
+    assert_true(r->standby->phase == PS_SERVING);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+}
+
+// An answer to what it said as a standby could come between the take-over and its first record, and
+// be taken for one to an owner.
+static void who_takes_over_hears_no_answer_to_what_it_said_as_a_standby(void **state)
+{
+    struct rig *r = *state;
+    struct reports p = {.of = &r->t, .delay_ns = 700 * LH_MS};
+    uint32_t under_way = 0;
+    rig_begin_in_sync(r);
+    lh_fabric_fates(r->fabric, report_fate, &p);
+    rig_run(r, 2 * LH_SECOND);
+    rig_kill_server(r, true);
+    for (int i = 0; i < 10000 && r->standby->phase == PS_STANDBY; i++) {
+        under_way = 0;
+        for (int k = 0; k < PS_REPORTS_MAX; k++) under_way += r->standby->report[k].call != NULL;
+        rig_run(r, LH_MS);
+    }
+    assert_true(under_way > 1);
+    for (int k = 0; k < PS_REPORTS_MAX; k++) assert_null(r->standby->report[k].call);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+}
+
+// With the answer it has another name. What it says under this one it says once.
+static void a_standby_that_gives_its_name_up_waits_for_the_answer(void **state)
+{
+    struct rig *r = *state;
+    struct reports p = {.of = &r->t, .hangs = 1};
+    rig_begin_in_sync(r);
+    uint64_t name = row(r)->standby;
+    rig_kill_standby(r, false);
+    rig_damage_tail(&r->t);
+    r->rebuild_damaged = true;
+    lh_fabric_fates(r->fabric, report_fate, &p);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    assert_true(r->standby->standby.lost);
+    rig_run(r, 3 * LH_SECOND);
+    assert_int_equal(r->standby->reports_sent, 1);
+    rig_run(r, 5 * LH_SECOND);
+    assert_int_not_equal(r->standby->standby.identity, name);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+}
+
+static Longhaul__V1__ReportRequest numbered(uint64_t process, uint64_t number)
+{
+    Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
+    m.standby = 7;
+    m.process = process;
+    m.number = number;
+    return m;
+}
+
+// Where a standby's reports overtake each other, what it said last counts. An older server does not
+// number them: they count as they come.
+static void a_report_that_was_overtaken_says_nothing_of_its_standby(void **state)
+{
+    static const struct {
+        uint64_t process, number;
+        bool noted;
+    } said[] = {{1, 2, true}, {1, 1, false}, {1, 3, true}, {1, 3, true}, {2, 1, true},
+                {2, 2, true}, {2, 1, false}, {2, 0, true}, {3, 0, true}, {3, 0, true}};
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    const struct ps_co_standby *noted = row(r)->standing;
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        Longhaul__V1__ReportRequest m = numbered(said[i].process, said[i].number);
+        Longhaul__V1__ShardReport report = LONGHAUL__V1__SHARD_REPORT__INIT;
+        struct lh_hash chain = {{0}};
+        Longhaul__V1__Point head = lh_head_point(0, 1, 100 + i, &chain);
+        uint64_t before = noted->head.version;
+        report.head = &head;
+        ps_co_note_standby(r->coordinator, &r->t.self, &m, &report);
+        assert_int_equal(noted->head.version, said[i].noted ? 100 + i : before);
+    }
 }
 
 // ---------------------------------------------------------------- names
@@ -473,6 +562,10 @@ int main(void)
         RIG_TEST(no_unit_is_leased_by_what_was_known_before_a_pause),
         RIG_TEST(a_pause_of_the_owner_is_not_its_standbys_silence),
         RIG_TEST(a_report_that_nobody_answers_does_not_silence_its_owner),
+        RIG_TEST(a_report_that_nobody_answers_does_not_keep_a_standby_from_taking_over),
+        RIG_TEST(who_takes_over_hears_no_answer_to_what_it_said_as_a_standby),
+        RIG_TEST(a_standby_that_gives_its_name_up_waits_for_the_answer),
+        RIG_TEST(a_report_that_was_overtaken_says_nothing_of_its_standby),
         RIG_TEST(nor_does_a_round_trip_that_is_longer_than_the_take_over),
         RIG_TEST(an_intact_directory_is_heard_again),
         RIG_TEST(a_server_below_the_stable_point_of_its_epoch_stops),
