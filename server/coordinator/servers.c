@@ -251,6 +251,7 @@ static void reply_epoch(struct ps_coordinator *c, struct lh_request *rq, uint32_
     out.opened = opened;
     out.token = s->token;
     out.standby = s->standby;
+    out.reserved = s->move.epoch;
     if (s->standby && s->held_by == s->standby) out.held_at = s->held_at;
     out.process = s->reported ? s->process : 0;
     out.begun = list;

@@ -147,6 +147,7 @@ static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
     b->live_count = m->n_live;
     b->epoch = b->begun_count ? b->begun[b->begun_count - 1].epoch : 0;
     b->token = m->token;
+    b->reserved = m->reserved;
     b->standby = m->standby;
     snprintf(b->held_at, sizeof b->held_at, "%s", m->held_at);
     b->process = m->process;
@@ -341,8 +342,9 @@ static lh_err open_next(struct ps_rebuild *b)
     const struct lh_ledger *l = &s->replica.ledger;
     bool first = !b->epoch && !l->version;
     uint64_t least = first ? 1 : (b->epoch > l->epoch ? b->epoch : l->epoch) + 1;
-    if (least <= l->move.epoch)
-        least = l->move.epoch + 1; // the epoch of a move is another server's
+    // The epoch of a move is another server's, also where this log lost the MOVE record.
+    uint64_t reserved = b->reserved > l->move.epoch ? b->reserved : l->move.epoch;
+    if (least <= reserved) least = reserved + 1;
     if (s->begun < least || !s->token || !s->drawn)
         LH_TRY(ps_epoch_store(s, s->begun < least ? least : s->begun));
     return ask(b, true);

@@ -30,6 +30,7 @@ struct ps_rebuild {
     // as the coordinator says
     bool asked;
     uint64_t epoch, token; // the last one
+    uint64_t reserved;     // the last epoch of a move
     uint64_t standby;      // the standby in sync with the owner, as far as is known; else 0
     // The address where it gives its state, since it can't take over; else "".
     char held_at[LH_ADDRESS_BYTES];

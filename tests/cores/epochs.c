@@ -68,6 +68,24 @@ static void asked_again_it_is_opened_again_for_the_same_asker_only(void **state)
     assert_int_equal(shard(r)->epochs, 1);
 }
 
+// Nor up to one that a move reserved, also where the move is over: a server of before, which is not
+// told of it, hears why.
+static void none_is_opened_up_to_one_that_a_move_reserved(void **state)
+{
+    struct rig *r = *state;
+    struct lh_point p = point(2, 5, 1);
+    bool opened;
+    rig_start_coordinator(r);
+    assert_true(open(r, 0, point(1, 0, 0), 7, false));
+    shard(r)->move = (struct lh_move){2, 0};
+    for (p.epoch = 2; p.epoch < 4; p.epoch++) {
+        bool may = p.epoch > 2;
+        assert_int_equal(ps_co_open_epoch(r->coordinator, 0, 1, &p, 8, 0, false, &opened),
+                         may ? LH_OK : LH_ERR_VERSION);
+        assert_int_equal(opened, may);
+    }
+}
+
 static void none_begins_below_the_stable_point_unless_that_is_given_up(void **state)
 {
     struct rig *r = *state;
@@ -215,6 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_RIG(an_epoch_is_opened_once_over_the_one_that_is_expected),
         WITH_RIG(asked_again_it_is_opened_again_for_the_same_asker_only),
+        WITH_RIG(none_is_opened_up_to_one_that_a_move_reserved),
         WITH_RIG(none_begins_below_the_stable_point_unless_that_is_given_up),
         WITH_RIG(what_the_stable_point_has_overtaken_is_forgotten),
         WITH_RIG(what_a_later_epoch_says_as_well_is_forgotten),

@@ -159,6 +159,33 @@ static void the_former_owner_takes_it_back_where_an_operator_says_so(void **stat
     assert_true(decides(r->server) && row(r)->owner == 0);
 }
 
+// The target served in the reserved epoch, and the coordinator did not hear of it. Then both
+// servers lose their disks (simulator: all,move seeds 273 and 340).
+static void an_epoch_that_was_reserved_is_not_opened_again(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    ask(r);
+    int64_t start = lh_fake_now(r->world);
+    for (int64_t at = 0; at < 5 * LH_SECOND && !r->server->shard[0]->wish.epoch; at += LH_MS / 10)
+        lh_fake_run(r->world, start + at);
+    rig_kill_coordinator(r);
+    run(r, 3 * LH_SECOND);
+    has_it_all(r, 2);
+    rig_kill_standby(r, false);
+    rig_kill_server(r, false);
+    lh_fake_disk_wipe(r->s.env);
+    lh_fake_disk_wipe(r->t.env);
+    rig_start_coordinator(r);
+    assert_int_equal(row(r)->move.epoch, 2);
+    r->below_stable = true;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    run(r, 10 * LH_SECOND);
+    assert_true(decides(r->server));
+    assert_int_equal(ledger(r->server)->epoch, 3);
+    assert_int_equal(row(r)->move.target, 0);
+}
+
 static void a_target_that_refused_the_epoch_never_serves_in_it(void **state)
 {
     struct rig *r = *state;
@@ -315,6 +342,7 @@ int main(void)
         RIG_TEST(the_coordinator_may_be_away_once_it_has_told_the_owner),
         RIG_TEST(a_target_that_dies_before_it_has_the_record_is_waited_for),
         RIG_TEST(the_former_owner_takes_it_back_where_an_operator_says_so),
+        RIG_TEST(an_epoch_that_was_reserved_is_not_opened_again),
         RIG_TEST(a_target_that_refused_the_epoch_never_serves_in_it),
         RIG_TEST(a_target_that_dies_with_the_record_asks_before_it_serves),
         RIG_TEST(a_copy_from_before_it_served_is_not_served),

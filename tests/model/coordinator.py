@@ -7,12 +7,14 @@ Numbers are those of server/docs/0000-protocol.md#rule-21, #rule-22 and of #rule
   store     26: the coordinator's store fails to commit; what it answers must outlive its restart
   old       27: an owner starts on an old copy of its directory, beside a standby in sync
   moved     22: an older copy of a move's target starts with the MOVE record in its log
+  reserved  22: a move is given up by an operator, and the source's log is lost
   together  22: a server's two shards are moved; their records come one by one, or are given up
   silence   28: the coordinator stands still for a while; nobody else's silence is that
   patience  29: a rebuild wants a state that is offered for ever and never comes
 
-Each is searched exhaustively. `store`, `old` and `moved` are judged in every state. `apart`,
-`together`, `silence` and `patience` have a goal too: no fair run goes on for ever without it.
+Each is searched exhaustively. `store`, `old`, `moved` and `reserved` are judged in every state.
+`apart`, `together`, `silence` and `patience` have a goal too: no fair run goes on for ever without
+it.
 """
 import itertools
 import time
@@ -30,6 +32,7 @@ BUGS = {
     "standby_takes_fork": ("old", "a standby takes a higher state of another history of its epoch"),
     "strike_unseen": ("old", "so may one that has not compared what the standby said last"),
     "reserved_again": ("moved", "a start that finds the record serves in the reserved epoch"),
+    "reserved_forgotten": ("reserved", "the log alone says which epoch was a move's"),
     "moved_apart": ("together", "a shard is the target's when that has its record"),
     "given_up_apart": ("together", "where one shard is given up the rest is not asked back"),
     "kept_record": ("together", "a target refuses no epoch whose record it has"),
@@ -232,6 +235,39 @@ def moved(bugs):
     return start, nxt, bad, None, ()
 
 
+# ---------------------------------------------------------------- 22: a move that was given up
+
+def reserved(bugs):
+    """(the source's log has the MOVE record, the target has it, or served, or is gone, the operator
+    gave the move up, epoch 2 was served, an epoch began again). Epoch 2 is reserved. The
+    coordinator's disk is full: it does not learn that the target served."""
+    start = (0, "waits", 0, 0, 0)
+
+    def nxt(s):
+        record, target, over, served, twice = s
+        if target == "waits" and not record and not over:
+            yield "the record is written", (1, *s[1:])
+        if target == "waits" and record:
+            yield "the record comes", (record, "has it", *s[2:])
+        if target == "has it":
+            yield "serve", (record, "serves", over, 1, twice)
+        if record:
+            yield "the source's disk is lost", (0, *s[1:])
+        if target != "gone":
+            yield "the target's disk is lost", (record, "gone", *s[2:])
+        if target == "gone" and not over:
+            yield "an operator gives the move up", (record, target, 1, served, twice)
+        if over and not twice:
+            epoch = 3 if record or "reserved_forgotten" not in bugs else 2
+            yield f"epoch {epoch} is opened", (record, target, over, served,
+                                               int(epoch == 2 and served))
+
+    def bad(s):
+        return "an epoch begins that was served before" if s[4] else ""
+
+    return start, nxt, bad, None, ()
+
+
 # ---------------------------------------------------------------- 22: all shards, or none
 
 def together(bugs):
@@ -353,8 +389,8 @@ def patience(bugs, bound=3, parts=3):
     return start, nxt, lambda s: "", lambda s: s[2] == parts, ("tick", "pass over", "a part of 1")
 
 
-WORLDS = {"apart": apart, "store": store, "old": old, "moved": moved, "together": together,
-          "silence": silence, "patience": patience}
+WORLDS = {"apart": apart, "store": store, "old": old, "moved": moved, "reserved": reserved,
+          "together": together, "silence": silence, "patience": patience}
 
 
 # ---------------------------------------------------------------- search
