@@ -303,6 +303,8 @@ void sim_saw_trouble(struct sim_node *n); // what keeps it from answering in tim
 void sim_tighten(struct sim *s);
 // With conf.faults.move: an operator looks whether the target of a move is gone for good.
 void sim_operator_start(struct sim *s);
+// A former owner that goes on: its setting is what it was before, for the next start.
+void sim_operator_sees(struct sim_node *n);
 void sim_disk_limit(struct sim_node *n); // its disk's bytes hold from here on
 void sim_faults_start(struct sim *s);
 void sim_place_far(struct sim *s); // chooses the nodes with long paths, the coordinator never

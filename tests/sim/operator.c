@@ -44,8 +44,7 @@ static void give_up_target(struct sim *s, uint32_t shard, const struct ps_co_sha
     sim_node_die(n, false);
 }
 
-// It goes on: the setting goes back to what it was, for the next start.
-static void end_giving_up(struct sim_node *n)
+void sim_operator_sees(struct sim_node *n)
 {
     bool over = n->gives_up && n->server && n->server->phase == PS_SERVING;
     for (uint32_t i = 0; over && i < n->shards; i++) over = !ps_shard_frozen(n->server->shard[i]);
@@ -56,7 +55,7 @@ static void look(void *arg)
 {
     struct sim *s = arg;
     const struct ps_coordinator *c = s->node[0].coordinator;
-    for (uint32_t i = 0; i < s->nodes; i++) end_giving_up(&s->node[i]);
+    for (uint32_t i = 0; i < s->nodes; i++) sim_operator_sees(&s->node[i]);
     for (uint32_t k = 0; c && !c->stopped && k < s->shards; k++) {
         const struct ps_co_shard *row = &c->shard[k];
         bool gone = row->move.target && is_gone(s, k, row->move.target);
