@@ -6,6 +6,7 @@
 #include "common/net/head.h"
 #include "server/coordinator/drain.h"
 #include "server/coordinator/epochs.h"
+#include "server/coordinator/move.h"
 #include "server/coordinator/stable.h"
 #include "tests/cores/rig.h"
 
