@@ -62,6 +62,12 @@ if [ -z "${LH_BENCH_PYTHON+set}" ] && .venv/bin/python -c 'import torch' 2> /dev
     export LH_BENCH_PYTHON=.venv/bin/python
 fi
 
+python=python3
+if [ "$name" = balancer ] && ! python3 -c 'import scipy' 2> /dev/null; then
+    [ -x .venv/bin/python ] || python3 -m venv .venv
+    .venv/bin/pip install -q -r bench/balancer/requirements.txt
+    python=.venv/bin/python
+fi
 if [ "$name" = learning ]; then
     mkdir -p run
     ./deploy/text/corpora.sh --out data/text
@@ -69,7 +75,7 @@ if [ "$name" = learning ]; then
         --out data/tokens --unit-tokens 2048 --limit-bytes-per-language 1400000
 fi
 if [ -e "bench/$name.py" ]; then
-    python3 "bench/$name.py" --build "$build" "$@" 9>&-
+    "$python" "bench/$name.py" --build "$build" "$@" 9>&-
 else
     "$build/bench/bench_$name" "$@" 9>&-
 fi

@@ -1,0 +1,528 @@
+// The balancer's policy. Rules, shapes and costs: balance.h.
+#include "server/coordinator/balance.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BISECTIONS = 32 };
+static const double GIGA = 1e9;
+static const double NEVER = 1e18; // seconds
+static const double TAIL = 0.1;   // share of the run in which the window is short
+static const double TWICE = 0.05; // share of the run in which a unit may run twice
+static const double WEIGHT = 0.3; // a new sample in an estimate
+static const double PATH_BUSY = 0.5, PATH_IDLE = 0.05; // shares of the time that is left
+static const uint32_t TAIL_WINDOW = 2;
+
+// ---------------------------------------------------------------- names
+
+static const char *const REASONS[] = {"nothing", "home",   "planned", "stolen",
+                                      "shared",  "scored", "twice"};
+static const char *const KINDS[] = {"finish", "plain", "static", "blind"};
+
+const char *ps_balance_reason_name(enum ps_balance_reason reason)
+{
+    return REASONS[reason];
+}
+
+const char *ps_balance_kind_name(enum ps_balance_kind kind)
+{
+    return KINDS[kind];
+}
+
+bool ps_balance_kind_of(const char *name, enum ps_balance_kind *out)
+{
+    for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++)
+        if (strcmp(name, KINDS[i]) == 0) {
+            *out = (enum ps_balance_kind)i;
+            return true;
+        }
+    return false;
+}
+
+// ---------------------------------------------------------------- estimates
+
+void ps_estimate_take(struct ps_estimate *e, double sample)
+{
+    if (!isfinite(sample) || sample <= 0) return;
+    if (e->mean <= 0) {
+        *e = (struct ps_estimate){sample, sample / 4}; // one sample says little
+        return;
+    }
+    double off = sample - e->mean;
+    e->mean += WEIGHT * off;
+    e->spread += WEIGHT * (fabs(off) - e->spread);
+}
+
+static double relative_spread(struct ps_estimate e)
+{
+    return e.mean > 0 ? fmin(e.spread / e.mean, 1) : 1;
+}
+
+static bool takes(const struct ps_balance *b, uint32_t r)
+{
+    return b->region[r].workers && b->region[r].tokens_per_s.mean > 0;
+}
+
+static double seconds_of(const struct ps_balance *b, uint32_t r, double tokens)
+{
+    return takes(b, r) ? tokens / b->region[r].tokens_per_s.mean : tokens > 0 ? NEVER : 0;
+}
+
+static double mean_rate(const struct ps_balance *b)
+{
+    double seconds = 0, n = 0; // the mean of seconds a byte: a slow link counts
+    for (uint32_t i = 0; i < b->regions; i++)
+        for (uint32_t k = 0; k < b->regions; k++)
+            if (i != k && b->link[i][k].bytes_per_s.mean > 0) {
+                seconds += 1 / b->link[i][k].bytes_per_s.mean;
+                n++;
+            }
+    return n > 0 ? n / seconds : 0;
+}
+
+// `mean`: of all links, where this one is not known.
+static double arrival(const struct ps_balance *b, uint32_t from, uint32_t to, double bytes,
+                      double mean)
+{
+    const struct ps_balance_link *l = &b->link[from][to];
+    if (from == to || b->conf.kind == PS_BALANCE_BLIND) return 0;
+    double rate = l->bytes_per_s.mean > 0 ? l->bytes_per_s.mean : mean;
+    return l->rtt_s + (rate > 0 ? bytes / rate : 0);
+}
+
+double ps_balance_arrival(const struct ps_balance *b, uint32_t from, uint32_t to, double bytes)
+{
+    return arrival(b, from, to, bytes, mean_rate(b));
+}
+
+uint32_t ps_balance_window(const struct ps_balance *b)
+{
+    double left = 0;
+    for (uint32_t p = 0; p < b->pools; p++) left += b->pool[p].tokens;
+    for (uint32_t r = 0; r < b->regions; r++) left += b->region[r].held_tokens;
+    bool tail = left < TAIL * (left + b->done_tokens);
+    return tail && b->conf.window > TAIL_WINDOW ? TAIL_WINDOW : b->conf.window;
+}
+
+// ---------------------------------------------------------------- the plan
+
+static bool allows(const struct ps_balance_pool *p, uint32_t r)
+{
+    return p->allowed >> r & 1;
+}
+
+// One try: does everything end within `end_s`?
+struct
+try {
+    const struct ps_balance *b;
+    struct ps_balance_plan *out;
+    double room[PS_BALANCE_REGIONS_MAX]; // tokens that each region can still train
+    double path[PS_BALANCE_REGIONS_MAX]; // seconds that each can still receive
+    double rest[PS_BALANCE_POOLS_MAX];   // tokens that nobody trains yet
+    double cap[PS_BALANCE_REGIONS_MAX][PS_BALANCE_REGIONS_MAX]; // bytes; NEVER: no cap
+    // Seconds that a token of each pool needs to arrive in each region, and what else counts as
+    // seconds there: price and language.
+    double path_s[PS_BALANCE_POOLS_MAX][PS_BALANCE_REGIONS_MAX];
+    double cost_s[PS_BALANCE_POOLS_MAX][PS_BALANCE_REGIONS_MAX];
+};
+
+static double bytes_a_token(const struct ps_balance_pool *p)
+{
+    return p->tokens > 0 ? p->bytes / p->tokens : 0;
+}
+
+static void weigh(struct try *t, uint32_t pool, uint32_t r, double mean)
+{
+    const struct ps_balance *b = t->b;
+    const struct ps_balance_pool *p = &b->pool[pool];
+    double tokens = p->units > 0 ? p->tokens / p->units : 1;
+    double path = arrival(b, p->home, r, bytes_a_token(p) * tokens, mean) / tokens;
+    double price = b->link[p->home][r].price * b->conf.price_s_by_gb / GIGA * bytes_a_token(p);
+    bool foreign = !(p->languages & b->region[r].languages) && takes(b, r);
+    double language = foreign ? b->conf.affinity * seconds_of(b, r, 1) : 0;
+    t->path_s[pool][r] = path;
+    t->cost_s[pool][r] = path + (r == p->home ? 0 : price) + language;
+}
+
+static void give(struct try *t, uint32_t pool, uint32_t r, double tokens)
+{
+    const struct ps_balance_pool *p = &t->b->pool[pool];
+    t->out->tokens[pool][r] += tokens;
+    t->rest[pool] -= tokens;
+    t->room[r] -= tokens;
+    t->path[r] -= tokens * t->path_s[pool][r];
+    if (r != p->home) t->cap[p->home][r] -= tokens * bytes_a_token(p);
+}
+
+// Tokens of the pool that this region can take.
+static double can_take(const struct try *t, uint32_t pool, uint32_t r)
+{
+    const struct ps_balance_pool *p = &t->b->pool[pool];
+    if (!allows(p, r) || !takes(t->b, r)) return 0;
+    double most = fmin(t->rest[pool], t->room[r]), each = t->path_s[pool][r];
+    if (each > 0) most = fmin(most, t->path[r] / each);
+    if (r != p->home && p->bytes > 0) most = fmin(most, t->cap[p->home][r] / bytes_a_token(p));
+    return most > 1e-6 * p->tokens ? most : 0;
+}
+
+// What the pool loses if it does not get the cheapest region: Vogel's rule. The region, or -1.
+static int cheapest(const struct try *t, uint32_t pool, double *regret)
+{
+    int best = -1;
+    double first = NEVER, second = NEVER;
+    for (uint32_t r = 0; r < t->b->regions; r++) {
+        if (can_take(t, pool, r) <= 0) continue;
+        double cost = t->cost_s[pool][r];
+        if (cost < first) {
+            second = first;
+            first = cost;
+            best = (int)r;
+        } else if (cost < second) {
+            second = cost;
+        }
+    }
+    *regret = second - first;
+    return best;
+}
+
+static void begin(struct try *t, double end_s)
+{
+    const struct ps_balance *b = t->b;
+    memset(t->out->tokens, 0, sizeof t->out->tokens);
+    for (uint32_t r = 0; r < b->regions; r++) {
+        double all = takes(b, r) ? end_s * b->region[r].tokens_per_s.mean : 0;
+        t->room[r] = fmax(all - b->region[r].held_tokens, 0);
+        t->path[r] = fmax(end_s - b->region[r].arriving_s, 0);
+        for (uint32_t k = 0; k < b->regions; k++) {
+            double cap = b->link[r][k].cap_bytes;
+            t->cap[r][k] = cap < 0 ? NEVER : cap;
+        }
+    }
+    for (uint32_t p = 0; p < b->pools; p++) t->rest[p] = b->pool[p].tokens;
+}
+
+// A region's own units, before anybody's; those that may go to the fewest regions first.
+static void give_own(struct try *t)
+{
+    for (int pinned = 1; pinned >= 0; pinned--)
+        for (uint32_t p = 0; p < t->b->pools; p++) {
+            uint32_t home = t->b->pool[p].home;
+            bool stays = t->b->pool[p].allowed == 1ull << home;
+            if (stays == pinned) give(t, p, home, can_take(t, p, home));
+        }
+}
+
+static bool ends_within(struct try *t, double end_s)
+{
+    begin(t, end_s);
+    give_own(t);
+    for (;;) {
+        int pool = -1, region = -1;
+        double most = -1;
+        for (uint32_t p = 0; p < t->b->pools; p++) {
+            double regret;
+            int r = t->rest[p] > 1e-6 * t->b->pool[p].tokens ? cheapest(t, p, &regret) : -1;
+            if (r < 0 || regret <= most) continue;
+            most = regret;
+            pool = (int)p;
+            region = r;
+        }
+        if (pool < 0) break;
+        give(t, (uint32_t)pool, (uint32_t)region, can_take(t, (uint32_t)pool, (uint32_t)region));
+    }
+    for (uint32_t p = 0; p < t->b->pools; p++)
+        if (t->rest[p] > 1e-5 * t->b->pool[p].tokens) return false;
+    return true;
+}
+
+// Everything at the slowest rate over the slowest path: an end that is late enough, unless some
+// units can go nowhere.
+static double late_enough(const struct try *t)
+{
+    const struct ps_balance *b = t->b;
+    double sum = 0, slow = NEVER, path = 0, latest = 0;
+    for (uint32_t r = 0; r < b->regions; r++) {
+        if (!takes(b, r)) continue;
+        slow = fmin(slow, b->region[r].tokens_per_s.mean);
+        sum += b->region[r].held_tokens;
+        latest = fmax(latest, b->region[r].arriving_s);
+    }
+    for (uint32_t p = 0; p < b->pools; p++) {
+        double worst = 0;
+        for (uint32_t r = 0; r < b->regions; r++)
+            if (allows(&b->pool[p], r)) worst = fmax(worst, t->path_s[p][r]);
+        sum += b->pool[p].tokens;
+        path += worst * b->pool[p].tokens;
+    }
+    return latest + path + (slow < NEVER ? sum / slow : 0);
+}
+
+static void tell_finishes(const struct ps_balance *b, struct ps_balance_plan *out)
+{
+    out->end_s = 0;
+    for (uint32_t r = 0; r < b->regions; r++) {
+        double tokens = b->region[r].held_tokens;
+        for (uint32_t p = 0; p < b->pools; p++) tokens += out->tokens[p][r];
+        out->finish_s[r] = seconds_of(b, r, tokens);
+        if (takes(b, r)) out->end_s = fmax(out->end_s, out->finish_s[r]);
+    }
+}
+
+// Shares of each pool by tokens/s, over the regions that it allows.
+static void split(const struct ps_balance *b, struct ps_balance_plan *out)
+{
+    memset(out->tokens, 0, sizeof out->tokens);
+    for (uint32_t p = 0; p < b->pools; p++) {
+        double sum = 0;
+        for (uint32_t r = 0; r < b->regions; r++)
+            if (allows(&b->pool[p], r) && takes(b, r)) sum += b->region[r].tokens_per_s.mean;
+        for (uint32_t r = 0; r < b->regions && sum > 0; r++)
+            if (allows(&b->pool[p], r) && takes(b, r))
+                out->tokens[p][r] = b->pool[p].tokens * b->region[r].tokens_per_s.mean / sum;
+    }
+}
+
+void ps_balance_plan(const struct ps_balance *b, struct ps_balance_plan *out)
+{
+    struct try t; // 170 KiB
+    t.b = b;
+    t.out = out;
+    double mean = mean_rate(b);
+    for (uint32_t p = 0; p < b->pools; p++)
+        for (uint32_t r = 0; r < b->regions; r++) weigh(&t, p, r, mean);
+    memset(out, 0, sizeof *out);
+    if (b->conf.kind == PS_BALANCE_STATIC || b->conf.kind == PS_BALANCE_PLAIN) {
+        split(b, out);
+    } else {
+        double low = 0, high = late_enough(&t);
+        for (int i = 0; i < BISECTIONS; i++) {
+            double mid = (low + high) / 2;
+            if (ends_within(&t, mid))
+                high = mid;
+            else
+                low = mid;
+        }
+        (void)ends_within(&t, high); // what can go nowhere stays where it is
+    }
+    tell_finishes(b, out);
+}
+
+// ---------------------------------------------------------------- the next unit
+
+static double unit_of(const struct ps_balance_pool *p, double all)
+{
+    return p->units > 0 ? all / p->units : 0;
+}
+
+// May this region have a whole unit of this pool over that link?
+static bool may_have(const struct ps_balance *b, uint32_t pool, uint32_t r)
+{
+    const struct ps_balance_pool *p = &b->pool[pool];
+    double cap = b->link[p->home][r].cap_bytes;
+    return p->units >= 1 && allows(p, r) &&
+           (r == p->home || cap < 0 || cap >= unit_of(p, p->bytes));
+}
+
+// When a unit of the pool would end here: it has to arrive, and what is held is trained before it.
+static double ends_here(const struct ps_balance *b, uint32_t pool, uint32_t r)
+{
+    const struct ps_balance_pool *p = &b->pool[pool];
+    double path = ps_balance_arrival(b, p->home, r, unit_of(p, p->bytes));
+    double here = fmax(b->region[r].arriving_s + path, seconds_of(b, r, b->region[r].held_tokens));
+    return here + seconds_of(b, r, unit_of(p, p->tokens));
+}
+
+// When the pool's home would end all that is left to it, if this region took nothing of it: at
+// least a whole unit, however the plan cuts it.
+static double ends_there(const struct ps_balance *b, const struct ps_balance_plan *plan,
+                         uint32_t pool, uint32_t r)
+{
+    const struct ps_balance_pool *from = &b->pool[pool];
+    double tokens = plan->tokens[pool][r];
+    for (uint32_t p = 0; p < b->pools; p++) tokens += plan->tokens[p][from->home];
+    tokens = fmax(tokens, unit_of(from, from->tokens));
+    return seconds_of(b, from->home, b->region[from->home].held_tokens + tokens);
+}
+
+static double hysteresis(const struct ps_balance *b, uint32_t a, uint32_t c)
+{
+    double spread = fmax(relative_spread(b->region[a].tokens_per_s),
+                         relative_spread(b->region[c].tokens_per_s));
+    return b->conf.hysteresis * (1 + spread);
+}
+
+// The foreign pool with the most tokens for this region, of those whose unit ends earlier here.
+static struct ps_balance_choice foreign(const struct ps_balance *b,
+                                        const struct ps_balance_plan *plan, uint32_t r)
+{
+    struct ps_balance_choice best = {0};
+    double most = 0, gain = 0;
+    for (uint32_t p = 0; p < b->pools; p++) {
+        uint32_t home = b->pool[p].home;
+        if (home == r || !may_have(b, p, r)) continue;
+        struct ps_balance_choice c = {PS_BALANCE_STOLEN, p, home, ends_here(b, p, r),
+                                      ends_there(b, plan, p, r)};
+        if (c.here_s >= c.there_s * (1 - hysteresis(b, r, home))) continue;
+        double planned = plan->tokens[p][r];
+        bool better = planned > most || (most <= 0 && c.there_s - c.here_s > gain);
+        if (!better) continue;
+        if (planned > 0) c.reason = PS_BALANCE_PLANNED;
+        most = fmax(most, planned);
+        gain = c.there_s - c.here_s;
+        best = c;
+    }
+    return best;
+}
+
+// Units of its own, those first that may go to the fewest others: what may leave is there for those
+// who help later.
+static struct ps_balance_choice own(const struct ps_balance *b, uint32_t r)
+{
+    struct ps_balance_choice best = {0};
+    double allowed = 0;
+    for (uint32_t p = 0; p < b->pools; p++) {
+        if (b->pool[p].home != r || !may_have(b, p, r)) continue;
+        double n = (double)__builtin_popcountll(b->pool[p].allowed);
+        if (best.reason && n >= allowed) continue;
+        allowed = n;
+        best = (struct ps_balance_choice){PS_BALANCE_HOME, p, r, ends_here(b, p, r), 0};
+    }
+    return best;
+}
+
+static bool below_floor(const struct ps_balance *b, uint32_t r)
+{
+    const struct ps_balance_region *g = &b->region[r];
+    double all = (double)g->own_tokens + (double)g->foreign_tokens;
+    return b->conf.shared_floor > 0 && (double)g->foreign_tokens < b->conf.shared_floor * all;
+}
+
+// The cheapest foreign unit, whatever the plan says.
+static struct ps_balance_choice shared(const struct ps_balance *b, uint32_t r)
+{
+    struct ps_balance_choice best = {0};
+    for (uint32_t p = 0; p < b->pools; p++) {
+        if (b->pool[p].home == r || !may_have(b, p, r)) continue;
+        double here = ends_here(b, p, r);
+        if (best.reason && here >= best.here_s) continue;
+        best = (struct ps_balance_choice){PS_BALANCE_SHARED, p, b->pool[p].home, here, 0};
+    }
+    return best;
+}
+
+// The share of the time that is left in which the plan needs the path to this region.
+static double path_share(const struct ps_balance *b, const struct ps_balance_plan *plan, uint32_t r)
+{
+    double busy = 0;
+    for (uint32_t p = 0; p < b->pools; p++)
+        if (b->pool[p].home != r && plan->tokens[p][r] > 0 && b->pool[p].tokens > 0)
+            busy += ps_balance_arrival(b, b->pool[p].home, r,
+                                       plan->tokens[p][r] * bytes_a_token(&b->pool[p]));
+    return plan->end_s > 0 ? busy / plan->end_s : 0;
+}
+
+static bool stays(const struct ps_balance *b, const struct ps_balance_choice *c, uint32_t r)
+{
+    return c->reason && b->pool[c->pool].allowed == 1ull << r;
+}
+
+// Where the plan needs the path for most of the time, what is to come comes now. Else what nobody
+// else may train goes first: a region that becomes slow later has less of it left. And where units
+// arrive almost at once none has to come before its region's own are trained.
+static bool own_first(const struct ps_balance *b, const struct ps_balance_plan *plan,
+                      const struct ps_balance_choice *mine, uint32_t r)
+{
+    double share = path_share(b, plan, r);
+    return share <= (stays(b, mine, r) ? PATH_BUSY : PATH_IDLE);
+}
+
+static struct ps_balance_choice by_finish(const struct ps_balance *b,
+                                          const struct ps_balance_plan *plan, uint32_t r)
+{
+    struct ps_balance_choice mine = own(b, r), theirs = {0};
+    bool path_free = b->region[r].arriving_s <= 0;
+    if (path_free && below_floor(b, r)) theirs = shared(b, r);
+    if (theirs.reason) return theirs;
+    if (mine.reason && (!path_free || own_first(b, plan, &mine, r))) return mine;
+    theirs = foreign(b, plan, r);
+    return theirs.reason == PS_BALANCE_PLANNED || !mine.reason ? theirs : mine;
+}
+
+// Is at least half a unit of this pool left in somebody's share? What is not goes to its home.
+static bool shared_out(const struct ps_balance *b, const struct ps_balance_plan *plan, uint32_t p,
+                       uint32_t r)
+{
+    double half = unit_of(&b->pool[p], b->pool[p].tokens) / 2;
+    if (plan->tokens[p][r] >= half) return true;
+    bool left = b->pool[p].home != r;
+    for (uint32_t i = 0; i < b->regions; i++) left |= plan->tokens[p][i] >= half;
+    return !left;
+}
+
+static struct ps_balance_choice by_shares(const struct ps_balance *b,
+                                          const struct ps_balance_plan *plan, uint32_t r)
+{
+    struct ps_balance_choice best = {0};
+    for (uint32_t p = 0; p < b->pools; p++) {
+        if (!may_have(b, p, r) || !shared_out(b, plan, p, r)) continue;
+        bool home = b->pool[p].home == r;
+        if (best.reason && (!home || best.reason == PS_BALANCE_HOME) &&
+            plan->tokens[p][r] <= plan->tokens[best.pool][r])
+            continue;
+        best = (struct ps_balance_choice){home ? PS_BALANCE_HOME : PS_BALANCE_PLANNED, p,
+                                          b->pool[p].home, ends_here(b, p, r), 0};
+        if (home) break;
+    }
+    return best;
+}
+
+static struct ps_balance_choice by_score(const struct ps_balance *b, uint32_t r)
+{
+    struct ps_balance_choice best = own(b, r);
+    double most = 0, slowest = 0, least = 0;
+    if (best.reason) return best;
+    for (uint32_t p = 0; p < b->pools; p++) {
+        most = fmax(most, b->pool[p].tokens);
+        slowest = fmax(slowest, ps_balance_arrival(b, b->pool[p].home, r, 1e6));
+    }
+    for (uint32_t p = 0; p < b->pools; p++) {
+        uint32_t home = b->pool[p].home;
+        if (!may_have(b, p, r)) continue;
+        double path = ps_balance_arrival(b, home, r, 1e6);
+        double score = 0.6 * (1 - b->pool[p].tokens / most) + 0.4 * path / fmax(slowest, 1e-9);
+        if (best.reason && score >= least) continue;
+        least = score;
+        best = (struct ps_balance_choice){PS_BALANCE_SCORED, p, home, ends_here(b, p, r), 0};
+    }
+    return best;
+}
+
+struct ps_balance_choice ps_balance_next(const struct ps_balance *b,
+                                         const struct ps_balance_plan *plan, uint32_t region)
+{
+    if (!takes(b, region)) return (struct ps_balance_choice){0};
+    switch (b->conf.kind) {
+    case PS_BALANCE_STATIC: return by_shares(b, plan, region);
+    case PS_BALANCE_PLAIN: return by_score(b, region);
+    default: return by_finish(b, plan, region);
+    }
+}
+
+struct ps_balance_choice ps_balance_twice(const struct ps_balance *b, uint32_t region,
+                                          uint32_t from, uint64_t allowed, double tokens,
+                                          double transfer_s, double there_s)
+{
+    struct ps_balance_choice c = {.from = from, .there_s = there_s};
+    double left = 0;
+    for (uint32_t p = 0; p < b->pools; p++) left += b->pool[p].tokens;
+    for (uint32_t r = 0; r < b->regions; r++) left += b->region[r].held_tokens;
+    c.here_s = fmax(b->region[region].arriving_s + transfer_s,
+                    seconds_of(b, region, b->region[region].held_tokens)) +
+               seconds_of(b, region, tokens);
+    bool end = left < TWICE * (left + b->done_tokens), may = allowed >> region & 1;
+    bool finish = b->conf.kind == PS_BALANCE_FINISH || b->conf.kind == PS_BALANCE_BLIND;
+    if (finish && end && may && takes(b, region) && from != region &&
+        c.here_s < there_s * (1 - hysteresis(b, region, from)))
+        c.reason = PS_BALANCE_TWICE;
+    return c;
+}

@@ -1,0 +1,376 @@
+// The balancer's policy: each rule of server/coordinator/balance.h, with made-up regions.
+#include "server/coordinator/balance.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ASIA, EUROPE, AMERICA };
+static const double UNIT = 1000; // tokens, and bytes
+
+static struct ps_balance *b;
+static struct ps_balance_plan *plan;
+
+// Three regions of 10 tokens/s, links of 1000 bytes/s, one pool of 100 units in asia.
+static int begin(void **state)
+{
+    (void)state;
+    b = calloc(1, sizeof *b);
+    plan = calloc(1, sizeof *plan);
+    b->conf = (struct ps_balance_conf){.window = 4, .hysteresis = 0.1};
+    b->regions = 3;
+    for (int i = 0; i < 3; i++) {
+        b->region[i].workers = 1;
+        b->region[i].tokens_per_s.mean = 10;
+        for (int k = 0; k < 3; k++) {
+            b->link[i][k].bytes_per_s.mean = 1000;
+            b->link[i][k].cap_bytes = -1;
+        }
+    }
+    b->pools = 1;
+    b->pool[0] = (struct ps_balance_pool){
+        .home = ASIA, .allowed = 7, .units = 100, .tokens = 100 * UNIT, .bytes = 100 * UNIT};
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    free(b);
+    free(plan);
+    return 0;
+}
+
+static struct ps_balance_choice next(uint32_t region)
+{
+    ps_balance_plan(b, plan);
+    return ps_balance_next(b, plan, region);
+}
+
+static void test_all_end_together(void **state)
+{
+    (void)state;
+    b->region[EUROPE].tokens_per_s.mean = 20;
+    ps_balance_plan(b, plan);
+    assert_float_equal(plan->end_s, 100 * UNIT / 40, 5);
+    for (int r = 0; r < 3; r++) assert_float_equal(plan->finish_s[r], 2500, 5);
+    assert_float_equal(plan->tokens[0][EUROPE], 50 * UNIT, 200);
+    assert_int_equal(next(ASIA).reason, PS_BALANCE_HOME);
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
+}
+
+static void test_what_is_held_counts(void **state)
+{
+    (void)state;
+    b->region[EUROPE].held_tokens = 200 * UNIT; // it has enough to do
+    ps_balance_plan(b, plan);
+    assert_float_equal(plan->tokens[0][EUROPE], 0, 1);
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
+}
+
+static void test_who_is_gone_or_not_known_gets_nothing(void **state)
+{
+    (void)state;
+    b->region[EUROPE].workers = 0;
+    b->region[AMERICA].tokens_per_s.mean = 0;
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
+    assert_int_equal(next(AMERICA).reason, PS_BALANCE_NOTHING);
+    assert_float_equal(plan->tokens[0][ASIA], 100 * UNIT, 1);
+}
+
+// Links too slow to bring a unit before its home has trained all: nothing moves.
+static void test_arrival_counts(void **state)
+{
+    (void)state;
+    for (int r = EUROPE; r <= AMERICA; r++) b->link[ASIA][r].bytes_per_s.mean = 0.05;
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
+    b->conf.kind = PS_BALANCE_BLIND; // as if it arrived at once
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
+}
+
+// Of two links the units go over the one that is ten times as fast.
+static void test_fast_links_carry_more(void **state)
+{
+    (void)state;
+    b->link[ASIA][EUROPE].bytes_per_s.mean = 5;
+    b->link[ASIA][AMERICA].bytes_per_s.mean = 0.5;
+    ps_balance_plan(b, plan);
+    assert_true(plan->tokens[0][EUROPE] > 5 * plan->tokens[0][AMERICA]);
+    assert_true(plan->tokens[0][AMERICA] > 0);
+}
+
+static void test_one_unit_is_on_its_way_at_a_time(void **state)
+{
+    (void)state;
+    b->pools = 2;
+    b->pool[1] = (struct ps_balance_pool){
+        .home = EUROPE, .allowed = 7, .units = 5, .tokens = 5 * UNIT, .bytes = 5 * UNIT};
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_HOME); // units arrive almost at once
+    for (int k = 0; k < 3; k++) b->link[ASIA][k].bytes_per_s.mean = 50;
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
+    b->region[EUROPE].arriving_s = 1;
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_HOME);
+}
+
+static void test_residency_is_hard(void **state)
+{
+    (void)state;
+    b->pool[0].allowed = 1 << ASIA | 1 << AMERICA;
+    for (enum ps_balance_kind kind = PS_BALANCE_FINISH; kind <= PS_BALANCE_BLIND; kind++) {
+        b->conf.kind = kind;
+        assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
+        assert_float_equal(plan->tokens[0][EUROPE], 0, 0);
+        assert_int_not_equal(next(AMERICA).reason, PS_BALANCE_NOTHING);
+        struct ps_balance_choice c =
+            ps_balance_twice(b, EUROPE, ASIA, b->pool[0].allowed, 1, 0, 1e9);
+        assert_int_equal(c.reason, PS_BALANCE_NOTHING);
+    }
+}
+
+// Units that may not leave are trained before those that may, and before foreign ones come.
+static void test_what_must_stay_goes_first(void **state)
+{
+    (void)state;
+    b->pools = 3;
+    b->pool[1] = (struct ps_balance_pool){
+        .home = EUROPE, .allowed = 7, .units = 5, .tokens = 5 * UNIT, .bytes = 5 * UNIT};
+    b->pool[2] = b->pool[1];
+    b->pool[2].allowed = 1 << EUROPE;
+    struct ps_balance_choice c = next(EUROPE);
+    assert_int_equal(c.reason, PS_BALANCE_HOME);
+    assert_int_equal(c.pool, 2);
+    // But where the path is what is short, it is kept busy.
+    for (int k = 0; k < 3; k++) b->link[ASIA][k].bytes_per_s.mean = 10;
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
+}
+
+static void test_the_cap_of_a_link_is_hard(void **state)
+{
+    (void)state;
+    b->link[ASIA][EUROPE].cap_bytes = 3.5 * UNIT;
+    ps_balance_plan(b, plan);
+    assert_float_equal(plan->tokens[0][EUROPE], 3.5 * UNIT, 1);
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
+    b->link[ASIA][EUROPE].cap_bytes = 0.5 * UNIT;
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
+}
+
+// America has room for all that is to leave, and so has europe: the cheap one is chosen.
+static void test_price_and_language_are_soft(void **state)
+{
+    (void)state;
+    b->region[EUROPE].tokens_per_s.mean = b->region[AMERICA].tokens_per_s.mean = 1000;
+    b->pools = 2; // what binds the end is europe's and america's neither
+    b->pool[1] = (struct ps_balance_pool){
+        .home = ASIA, .allowed = 1 << ASIA, .units = 100, .tokens = 100 * UNIT, .bytes = 1};
+    b->conf.price_s_by_gb = 3600;
+    b->link[ASIA][EUROPE].price = 1e3;
+    ps_balance_plan(b, plan);
+    assert_float_equal(plan->tokens[0][EUROPE], 0, 1);
+    b->link[ASIA][EUROPE].price = 0;
+    b->conf.affinity = 0.5;
+    b->pool[0].languages = b->region[EUROPE].languages = 4;
+    b->region[AMERICA].languages = 2;
+    ps_balance_plan(b, plan);
+    assert_float_equal(plan->tokens[0][AMERICA], 0, 1);
+    b->region[EUROPE].workers = 0; // soft: where nobody else is, it goes there
+    ps_balance_plan(b, plan);
+    assert_true(plan->tokens[0][AMERICA] > 90 * UNIT);
+}
+
+static void test_the_floor_of_shared_data(void **state)
+{
+    (void)state;
+    b->pools = 2;
+    b->pool[1] = b->pool[0];
+    b->pool[1].home = EUROPE;
+    b->region[EUROPE].own_tokens = 90;
+    b->region[EUROPE].foreign_tokens = 10;
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_HOME);
+    b->conf.shared_floor = 0.2;
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_SHARED);
+    b->region[EUROPE].foreign_tokens = 30;
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_HOME);
+}
+
+// The last unit: it moves if it ends earlier there by the hysteresis, which grows with doubt.
+static void test_the_last_unit(void **state)
+{
+    (void)state;
+    b->pool[0].units = 1;
+    b->pool[0].tokens = b->pool[0].bytes = UNIT;
+    b->region[ASIA].held_tokens = 0.2 * UNIT; // 120 s there, 101 s here
+    assert_int_not_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
+    b->region[ASIA].held_tokens = 0.1 * UNIT; // 110 s there
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
+    b->region[ASIA].held_tokens = 0.2 * UNIT;
+    b->region[ASIA].tokens_per_s.spread = 9;
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
+}
+
+static void test_the_window_shrinks_in_the_last_tenth(void **state)
+{
+    (void)state;
+    b->done_tokens = 850 * UNIT;
+    assert_int_equal(ps_balance_window(b), 4);
+    b->done_tokens = 950 * UNIT;
+    assert_int_equal(ps_balance_window(b), 2);
+    b->conf.window = 1;
+    assert_int_equal(ps_balance_window(b), 1);
+}
+
+static void test_twice_in_the_last_twentieth(void **state)
+{
+    (void)state;
+    b->pools = 0;
+    b->region[ASIA].held_tokens = UNIT;
+    b->done_tokens = 15 * UNIT;
+    assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 400).reason, 0);
+    b->done_tokens = 30 * UNIT;
+    assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 400).reason, PS_BALANCE_TWICE);
+    assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 105).reason, 0); // no gain
+    assert_int_equal(ps_balance_twice(b, ASIA, ASIA, 7, UNIT, 1, 400).reason, 0);
+    b->conf.kind = PS_BALANCE_STATIC;
+    assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 400).reason, 0);
+}
+
+static void test_static_shares_stand(void **state)
+{
+    (void)state;
+    b->conf.kind = PS_BALANCE_STATIC;
+    b->region[EUROPE].tokens_per_s.mean = 20;
+    ps_balance_plan(b, plan);
+    assert_float_equal(plan->tokens[0][EUROPE], 50 * UNIT, 1);
+    plan->tokens[0][EUROPE] = 0; // all taken: nothing more, although much is left
+    assert_int_equal(ps_balance_next(b, plan, EUROPE).reason, PS_BALANCE_NOTHING);
+    // Less than half a unit of everybody's is left: it is the home's.
+    b->pool[0].units = 1;
+    b->pool[0].tokens = UNIT;
+    for (int r = 0; r < 3; r++) plan->tokens[0][r] = 0.4 * UNIT;
+    assert_int_equal(ps_balance_next(b, plan, EUROPE).reason, PS_BALANCE_NOTHING);
+    assert_int_equal(ps_balance_next(b, plan, ASIA).reason, PS_BALANCE_HOME);
+}
+
+static void test_the_plain_rule(void **state)
+{
+    (void)state;
+    b->conf.kind = PS_BALANCE_PLAIN;
+    b->pools = 2;
+    b->pool[1] = b->pool[0];
+    b->pool[1].home = AMERICA;
+    assert_int_equal(next(ASIA).reason, PS_BALANCE_HOME);
+    b->link[AMERICA][EUROPE].bytes_per_s.mean = 10; // as full, farther away
+    struct ps_balance_choice c = next(EUROPE);
+    assert_int_equal(c.reason, PS_BALANCE_SCORED);
+    assert_int_equal(c.from, ASIA);
+    b->pool[0].units = 1; // nearly empty
+    b->pool[0].tokens = UNIT;
+    assert_int_equal(next(EUROPE).from, AMERICA);
+}
+
+static void test_equal_input_equal_output(void **state)
+{
+    (void)state;
+    struct ps_balance_plan *other = calloc(1, sizeof *other);
+    b->pools = 2;
+    b->pool[1] = b->pool[0];
+    ps_balance_plan(b, plan);
+    memset(other, 0xaa, sizeof *other);
+    ps_balance_plan(b, other);
+    assert_memory_equal(plan, other, sizeof *plan);
+    assert_int_equal(ps_balance_next(b, plan, EUROPE).pool, 0); // a tie: the lower number
+    free(other);
+}
+
+static void test_units_that_can_go_nowhere(void **state)
+{
+    (void)state;
+    for (int r = 0; r < 3; r++) b->region[r].workers = 0;
+    ps_balance_plan(b, plan);
+    for (int r = 0; r < 3; r++) assert_int_equal(next((uint32_t)r).reason, PS_BALANCE_NOTHING);
+    assert_true(isfinite(plan->end_s));
+}
+
+// The bound that balance.h names; the time is not judged here, but it ends.
+static void test_the_largest(void **state)
+{
+    (void)state;
+    b->regions = PS_BALANCE_REGIONS_MAX;
+    b->pools = PS_BALANCE_POOLS_MAX;
+    for (uint32_t r = 0; r < b->regions; r++) {
+        b->region[r].workers = 16;
+        b->region[r].tokens_per_s.mean = 10 + r;
+        for (uint32_t k = 0; k < b->regions; k++)
+            b->link[r][k] = (struct ps_balance_link){{1000 + k, 0}, 0.1, 0, -1};
+    }
+    for (uint32_t p = 0; p < b->pools; p++)
+        b->pool[p] = (struct ps_balance_pool){
+            p / 2,         p % 2 ? UINT64_MAX : 1ull << p / 2, 0, 1e6 / b->pools, 1e9 / b->pools,
+            1e9 / b->pools};
+    ps_balance_plan(b, plan);
+    double sum = 0;
+    for (uint32_t p = 0; p < b->pools; p++)
+        for (uint32_t r = 0; r < b->regions; r++) sum += plan->tokens[p][r];
+    assert_float_equal(sum, 1e9, 1e5);
+}
+
+static void test_estimates(void **state)
+{
+    (void)state;
+    struct ps_estimate e = {0};
+    ps_estimate_take(&e, NAN);
+    ps_estimate_take(&e, -1);
+    assert_float_equal(e.mean, 0, 0);
+    ps_estimate_take(&e, 100);
+    assert_float_equal(e.mean, 100, 0);
+    for (int i = 0; i < 30; i++) ps_estimate_take(&e, 200);
+    assert_float_equal(e.mean, 200, 1);
+    assert_true(e.spread < 1);
+    ps_estimate_take(&e, 100);
+    assert_true(e.mean < 180 && e.spread > 20);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    enum ps_balance_kind kind;
+    assert_true(ps_balance_kind_of("static", &kind) && kind == PS_BALANCE_STATIC);
+    assert_string_equal(ps_balance_kind_name(PS_BALANCE_BLIND), "blind");
+    assert_false(ps_balance_kind_of("stat", &kind));
+    assert_string_equal(ps_balance_reason_name(PS_BALANCE_TWICE), "twice");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_all_end_together),
+        TEST(test_what_is_held_counts),
+        TEST(test_who_is_gone_or_not_known_gets_nothing),
+        TEST(test_arrival_counts),
+        TEST(test_fast_links_carry_more),
+        TEST(test_one_unit_is_on_its_way_at_a_time),
+        TEST(test_residency_is_hard),
+        TEST(test_what_must_stay_goes_first),
+        TEST(test_the_cap_of_a_link_is_hard),
+        TEST(test_price_and_language_are_soft),
+        TEST(test_the_floor_of_shared_data),
+        TEST(test_the_last_unit),
+        TEST(test_the_window_shrinks_in_the_last_tenth),
+        TEST(test_twice_in_the_last_twentieth),
+        TEST(test_static_shares_stand),
+        TEST(test_the_plain_rule),
+        TEST(test_equal_input_equal_output),
+        TEST(test_units_that_can_go_nowhere),
+        TEST(test_the_largest),
+        TEST(test_estimates),
+        TEST(test_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
