@@ -1,9 +1,105 @@
-// Core: what every file of the server may call, and what calls none of them: look-ups, the end of a
-// process that can't go on, and the events by which a lower file tells those above it.
+// Core: the server's memory, and what every file of this room may call: look-ups, the end of a
+// process that can't go on, and the events by which a lower file tells those above it. core.c calls
+// none of them.
+//
+// A struct that one module changes stands in that module's header.
 #ifndef PS_CORE_H
 #define PS_CORE_H
 
+#include "common/net/transport.h"
+#include "kernels/state/checkpoint.h"
+#include "server/push/push_memory.h"
+#include "server/recovery/recover.h"
+#include "server/recovery/standby.h"
+#include "server/report.h"
 #include "server/server.h"
+#include "server/shard.h"
+#include "server/state/checkpointer.h"
+#include "server/state/disk_full.h"
+
+struct Longhaul__V1__ReportReply;
+struct ps_item;
+struct ps_push;
+
+// Work that keeps the loop for longer the larger a shard is.
+enum ps_loop {
+    PS_LOOP_DECIDE,   // a group: what was not unsealed beside the loop is unsealed here
+    PS_LOOP_FOLD,     // a record
+    PS_LOOP_COPY,     // a slice of a checkpoint
+    PS_LOOP_SNAPSHOT, // the copy for those who join
+    PS_LOOP_DIGEST,   // a digest that was not made beside the loop
+    PS_LOOP_COUNT
+};
+
+// Events: what a file tells those above it (server/README.md has who raises and who hears each).
+enum ps_event {
+    PS_WISHED,  // a record is wished for: something was queued, or a shard's own record may be due
+    PS_FREED,   // pushes that wait for memory may find some
+    PS_SETTLED, // the history of every shard is settled
+    PS_DURABLE, // more is durable: a group was folded, or a snapshot was written
+    PS_EVENTS
+};
+enum { PS_HEARERS_MAX = 2 };
+typedef void (*ps_hearer)(struct ps_server *s);
+
+struct ps_events {
+    unsigned raised;                           // a bit for each, until it is delivered
+    bool posted;                               // they are delivered soon
+    const ps_hearer (*hearer)[PS_HEARERS_MAX]; // those who hear each event; borrows
+    // The coordinator's answer to a report, as it comes.
+    void (*answered)(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);
+};
+
+enum ps_phase {
+    PS_RECOVERING, // checkpoints and log are being read
+    PS_SETTLING,   // the shards' history is being settled with others (rebuild.c)
+    PS_STANDBY,    // the shards are another server's, and followed
+    PS_SERVING,
+    PS_STOPPED, // nothing happens any more
+};
+
+struct ps_server {
+    struct ps_conf conf;
+    enum ps_phase phase;
+    struct ps_events events;
+    uint64_t process; // random at every start
+    uint64_t former;  // the process that served this directory last; 0: none, or not known
+    char address[LH_ADDRESS_BYTES];
+    char checkpoint_dir[LH_PATH_BYTES], wal_dir[LH_PATH_BYTES];
+    struct ps_wal *wal;
+    struct ps_shard **shard; // conf.shard_count of them
+    struct ps_push_memory push_memory;
+    struct ps_item *received, **received_end; // pushes that wait for memory to be unsealed
+    struct ps_item *opening;                  // pushes on the compute lane
+    struct ps_item *queue, **queue_end;       // items that the next group may decide
+    struct ps_item *group, **group_end;       // the group that is being committed
+    struct lh_blob *ahead; // a frame that is written ahead, until the next commit is done
+    bool committing;
+    bool ending; // the next status is the last: nothing is left to be told later
+    struct ps_log_condition log;
+    struct {
+        uint64_t records, bytes; // what the start folded
+    } replay;
+    struct ps_standby standby;
+    lh_err commit_result;
+    uint64_t mark_timer, report_timer, retry_timer, move_timer, take_over_timer;
+    struct lh_link *coordinator;
+    struct ps_report report[PS_REPORTS_MAX];
+    uint64_t reports_sent; // their count, which numbers them
+    uint64_t report_heard; // the number of the last one whose answer was taken
+    struct lh_service service;
+    struct ps_push *pushes; // open push streams
+    uint32_t push_count, snapshots;
+    struct ps_follower *readers; // streams that follow, and snapshots; the newest first
+    uint64_t silent_timer;       // looks for streams that do not get on
+    uint64_t shared_bytes;       // bytes of frames that followers are sent from memory
+    struct ps_trim trim;
+    int64_t longest_ns[PS_LOOP_COUNT]; // the longest that each kept the loop, since the start
+    struct ps_disk_full disk_full;
+    struct {
+        uint64_t admitted, refused, repeated, not_final, bytes_in, bytes_out, groups, full;
+    } count;
+};
 
 struct ps_shard *ps_server_shard(struct ps_server *s, uint32_t id); // NULL: another server's
 // This process can't go on. Nothing happens in it any more; the first error is the one that counts.
@@ -23,7 +119,7 @@ int64_t ps_deadline(const struct ps_server *s, struct lh_link *link, int part);
 struct lk_checkpoint_conf ps_checkpoint_conf(struct ps_server *s);
 
 // Whoever hears of it is called when what goes on now is over, once however often it is raised
-// before that. server.c says who hears what.
+// before that. server.c has the table of hearers.
 void ps_raise(struct ps_server *s, enum ps_event what);
 
 #endif

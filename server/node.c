@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "server/coordinator/coordinator.h"
+#include "server/core.h"
 #include "server/server.h"
 #include "server/settings.h"
 

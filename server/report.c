@@ -15,6 +15,7 @@
 #include "server/core.h"
 #include "server/push/insync.h"
 #include "server/report.h"
+#include "server/vouch.h"
 
 static void take_plan(struct ps_server *s, struct lh_span bytes)
 {

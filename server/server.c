@@ -8,11 +8,13 @@
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/answer.h"
+#include "server/core.h"
 #include "server/push/follow.h"
 #include "server/push/group_commit.h"
 #include "server/push/insync.h"
 #include "server/push/push_memory.h"
 #include "server/push/receive.h"
+#include "server/push/snapshot.h"
 #include "server/push/unseal.h"
 #include "server/recovery/move.h"
 #include "server/recovery/rebuild.h"
@@ -21,7 +23,9 @@
 #include "server/recovery/standby.h"
 #include "server/report.h"
 #include "server/state/checkpointer.h"
+#include "server/state/digest.h"
 #include "server/state/fold.h"
+#include "server/vouch.h"
 
 // ---------------------------------------------------------------- who hears what
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "server/bugs.h"
-#include "server/server.h"
+#include "server/core.h"
 
 lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **out)
 {

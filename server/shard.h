@@ -4,11 +4,14 @@
 #ifndef PS_SHARD_H
 #define PS_SHARD_H
 
-#include "common/net/listener.h"
-#include "common/net/state_seal.h"
-#include "common/net/transport.h"
+#include "common/format/ledger.h"
+#include "common/format/plan.h"
 #include "kernels/state/replica.h"
 #include "server/point.h"
+#include "server/push/insync.h"
+#include "server/push/snapshot.h"
+#include "server/state/digest.h"
+#include "server/vouch.h"
 #include "server/wal/wal.h"
 
 struct ps_server;
@@ -33,63 +36,6 @@ struct ps_head;
 struct ps_checkpointer;
 struct ps_rebuild;
 struct ps_owner_stream;
-struct ps_item;
-struct lh_unary;
-
-struct ps_snapshot { // a version's state, as it is sent to `users` followers
-    struct lh_buf heads;
-    struct lh_span
-        part[LK_REPLICA_PARTS]; // the places of the state, while no record has changed it
-    struct lh_blob *theta;      // part[1], when it is sent uncopied; else NULL
-    struct lh_blob *copy;       // the state as it was, once a record changed it; else NULL
-    uint64_t epoch, version, bytes;
-    struct lh_hash chain;
-    uint32_t users;
-    bool lost; // there was no memory for the copy
-};
-
-struct ps_lent {           // the replica's parameters, sent from where they lie
-    struct lh_blob *theta; // NULL: they are not
-    float *spare;          // the replica's from then on, should they have to stay as they are
-};
-
-enum ps_insync_state { PS_ALONE, PS_CATCHING, PS_JOINING, PS_IN_SYNC, PS_LEAVING };
-
-struct ps_insync { // the standby that must hold a record before it is acknowledged (insync.c)
-    enum ps_insync_state state;
-    uint64_t standby;   // the number of its directory; 0: none
-    uint64_t noted;     // the standby that the coordinator's last answer named; 0: none
-    uint64_t confirmed; // version up to which the standby holds the log durably
-    uint64_t answered;  // version that it must hold to join, while it is catching up
-    bool known, settled,
-        failed; // `changes` is known; what is wanted is noted; the last request failed
-    uint64_t changes,
-        least; // changes of the note so far; how many there are once what is wanted is noted
-    struct lh_point checked; // what the coordinator said that the standby holds; all of it is ours
-    struct ps_item *waiting, **waiting_end; // answers, by the version that they wait for
-    struct lh_listener listener;            // listens since the first of them waits
-    int64_t progress_ns;                    // the standby's last progress, by the listener's clock
-    struct lh_trip trip;                    // the round trip of its path to us, as it says
-    int64_t hold_ns; // until then the noted standby may still show that this log is an older copy
-    struct lh_unary *ask;
-    uint64_t timer;
-};
-
-struct ps_digest { // the digest of a shard's state (digest.c)
-    struct ps_shard *shard;
-    struct lk_digest making; // on the compute lane, while `busy`
-    lh_err result;
-    bool busy;
-    bool held;  // nothing of the shard is decided until its record is
-    bool known; // `hash` is of the state that ends this chain
-    struct lh_hash chain, hash;
-};
-
-struct ps_asked { // points that the coordinator asks for: does the log have them (vouch.c)?
-    struct lh_point *point;
-    size_t count, cap;
-    Longhaul__V1__Point *item, **list; // the answer's
-};
 
 struct ps_shard {
     uint32_t id;
@@ -119,25 +65,26 @@ struct ps_shard {
     bool alone;            // there are too few checkpoints from which the log goes on: one is due
     bool unwritten;        // the last checkpoint found no room on the disk
     int64_t disk_retry_at_ns; // a checkpoint is not tried again before, while the disk is full
-    int64_t replay_ns;    // time that unsealing and folding the records above the newest checkpoint
-                          // took here
-    int64_t meanwhile_ns; // the same of the records that came while the last checkpoint was made
-    uint64_t weighed;     // version of the newest checkpoint of weights only
-    uint64_t digested;    // version of the newest DIGEST record
-    uint64_t begun;       // highest epoch that this directory ever asked for; 0: none
-    uint64_t token;       // the random number under which it asked
-    bool drawn; // this process drew the token: no copy of the directory was served under it
+    // Time that unsealing and folding took here: of the records above the newest checkpoint, and of
+    // those that came while the last one was made.
+    int64_t replay_ns, meanwhile_ns;
+    uint64_t weighed;  // version of the newest checkpoint of weights only
+    uint64_t digested; // version of the newest DIGEST record
+    uint64_t begun;    // highest epoch that this directory ever asked for; 0: none
+    uint64_t token;    // the random number under which it asked
+    bool drawn;        // this process drew the token: no copy of the directory was served under it
     struct ps_rebuild *rebuild; // its history is being settled, and it is not served; else NULL
-    struct {                    // what the last rebuild gave up; to 0: nothing is known to be lost
+    struct {                    // versions that the last rebuild gave up; to 0: none, as is known
         uint64_t from, to;
-        uint64_t worker; // whose state it was; 0: our own
+        uint64_t worker; // the follower whose state lacked them; 0: our own
     } lost;
     struct ps_checkpointer *checkpointer; // a checkpoint that is being written; NULL: none
     struct ps_digest digest;              // the digest of the last version that one was wanted of
     uint64_t staleness_seen[64]; // histogram of admitted staleness, the last bin: and above
-    struct lh_plan
-        *plan; // a plan that the coordinator wants and that is not durable yet; NULL: none
-    struct lh_move wish; // a move that it wants and that is not durable yet; epoch 0: none
+    // What the coordinator wants and is not durable yet: a plan (NULL: none), a move (epoch 0:
+    // none).
+    struct lh_plan *plan;
+    struct lh_move wish;
     struct ps_insync insync;
     struct ps_asked asked; // copies that workers say they hold, of which the coordinator asks
     // Follows the server that has the shard (owner_stream.c); NULL: no other server ever had it.
@@ -165,11 +112,12 @@ bool ps_shard_may_raise(struct ps_shard *s, uint64_t worker);
 LH_MUST lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
 uint64_t ps_shard_visible(const struct ps_shard *s); // version up to which anybody may know the log
 // ---- a move (server/docs/0000-protocol.md#rule-22)
-bool ps_shard_frozen(
-    const struct ps_shard *s); // it was moved away: nothing is decided here any more
-bool ps_shard_moved_here(const struct ps_shard *s); // its log gives it to this directory
-bool ps_shard_reserved(
-    const struct ps_shard *s); // the same, in an epoch that was not refused or left behind here
+// The shard was moved away: nothing is decided here any more.
+bool ps_shard_frozen(const struct ps_shard *s);
+// The shard's log gives it to this directory.
+bool ps_shard_moved_here(const struct ps_shard *s);
+// The same, in an epoch that was not refused or left behind here.
+bool ps_shard_reserved(const struct ps_shard *s);
 uint64_t ps_shard_moving(const struct ps_shard *s); // the epoch that a report names; 0: it stays
 
 #endif

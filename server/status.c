@@ -1,9 +1,10 @@
 // Status: what a server says of itself, as JSON (status.json, `longhaul get`, LH_RPC_SHARD_STATUS).
 #include "common/format/json.h"
+#include "server/core.h"
 #include "server/push/insync.h"
 #include "server/recovery/rebuild.h"
 #include "server/recovery/standby.h"
-#include "server/server.h"
+#include "server/state/digest.h"
 #include "server/state/fold.h"
 
 static uint64_t quantile(const struct ps_shard *s, double q)

@@ -10,6 +10,7 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/core.h"
 #include "server/report.h"
+#include "server/vouch.h"
 
 void ps_vouch_free(struct ps_shard *s)
 {

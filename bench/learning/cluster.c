@@ -7,6 +7,7 @@
 #include "common/env/env_fake.h"
 #include "common/net/mem/transport_mem.h"
 #include "server/coordinator/core.h"
+#include "server/core.h"
 #include "server/server.h"
 #include "worker/data/mix.h"
 #include "worker/train/schedule.h"

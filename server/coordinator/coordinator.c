@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "common/format/frame.h"
+#include "common/format/json.h"
 #include "common/format/manifest.h"
 #include "common/net/head.h"
-#include "common/format/json.h"
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/answer.h"

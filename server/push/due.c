@@ -1,9 +1,11 @@
 // Due: which records of our own are to be written now: a digest, a plan, the MOVE of every shard.
 // What is due stays so until its record is durable (head.c).
+#include "server/core.h"
 #include "server/push/follow.h"
 #include "server/push/group_commit.h"
-#include "server/server.h"
 #include "server/state/checkpointer.h"
+#include "server/state/digest.h"
+#include "server/state/disk_full.h"
 #include "server/state/fold.h"
 
 bool ps_due_digest(const struct ps_shard *s)

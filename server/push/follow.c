@@ -18,6 +18,7 @@
 #include "server/core.h"
 #include "server/push/follow.h"
 #include "server/push/older_copy.h"
+#include "server/push/snapshot.h"
 
 enum {
     HELD_MAX = 64,

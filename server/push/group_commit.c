@@ -16,6 +16,8 @@
 #include "server/push/insync.h"
 #include "server/push/unseal.h"
 #include "server/state/checkpointer.h"
+#include "server/state/digest.h"
+#include "server/state/disk_full.h"
 #include "server/state/fold.h"
 
 // ---------------------------------------------------------------- decide and append

@@ -11,8 +11,8 @@
 // Nobody is answered, and nothing is published, from a head.
 #include <stdlib.h>
 
+#include "server/core.h"
 #include "server/push/group_commit.h"
-#include "server/server.h"
 
 struct ps_head {
     struct lh_ledger ledger;

@@ -23,6 +23,7 @@
 #include "server/core.h"
 #include "server/push/follow.h"
 #include "server/push/insync.h"
+#include "server/push/item.h"
 #include "server/push/older_copy.h"
 
 enum { NEAR = 64 };     // versions behind: a standby that is nearer soon catches up

@@ -4,7 +4,37 @@
 
 #include <jansson.h>
 
-#include "server/push/item.h"
+#include "common/format/point.h"
+#include "common/net/listener.h"
+#include "common/net/transport.h"
+
+struct lh_unary;
+struct ps_item;
+struct ps_server;
+struct ps_shard;
+
+enum ps_insync_state { PS_ALONE, PS_CATCHING, PS_JOINING, PS_IN_SYNC, PS_LEAVING };
+
+struct ps_insync { // the standby that must hold a record before it is acknowledged
+    enum ps_insync_state state;
+    uint64_t standby;        // the number of its directory; 0: none
+    uint64_t noted;          // the standby that the coordinator's last answer named; 0: none
+    uint64_t confirmed;      // version up to which the standby holds the log durably
+    uint64_t answered;       // version that it must hold to join, while it is catching up
+    bool known;              // `changes` is known
+    bool settled;            // the coordinator has noted what is wanted
+    bool failed;             // the last request failed
+    uint64_t changes;        // changes of the note so far
+    uint64_t least;          // changes of the note once what is wanted is noted
+    struct lh_point checked; // what the coordinator said that the standby holds; all of it is ours
+    struct ps_item *waiting, **waiting_end; // answers, by the version that they wait for
+    struct lh_listener listener;            // listens since the first of them waits
+    int64_t progress_ns;                    // the standby's last progress, by the listener's clock
+    struct lh_trip trip;                    // the round trip of its path to us, as it says
+    int64_t hold_ns; // until then the noted standby may still show that this log is an older copy
+    struct lh_unary *ask;
+    uint64_t timer;
+};
 
 // The shards are served from here on. `noted`: the coordinator named a standby at this start.
 LH_MUST lh_err ps_insync_start(struct ps_server *s, bool noted);

@@ -11,7 +11,8 @@
 
 #include <inttypes.h>
 
-#include "server/server.h"
+#include "server/core.h"
+#include "server/push/insync.h"
 
 lh_err ps_older_copy_shown(const struct ps_shard *s, uint64_t standby, const struct lh_point *held,
                            bool *shown)

@@ -2,7 +2,20 @@
 #ifndef PS_PUSH_MEMORY_H
 #define PS_PUSH_MEMORY_H
 
-#include "server/server.h"
+#include "common/base/pool.h"
+
+struct ps_push;
+struct ps_server;
+
+struct ps_push_memory { // memory of the pushes under way
+    struct lh_pool *pool;
+    uint64_t bytes_max, frames, payloads, largest; // bytes; the largest frame since there was none
+    struct ps_push *first, **last;                 // pushes that wait for memory for their frame
+    const struct ps_push *arriving; // the large one whose turn it is; the next large one waits
+    int64_t let_in_at, begun_at;    // when it was let in; when its first bytes came, or -1
+    uint64_t begun_with;            // bytes that came first
+    uint64_t turn_timer;
+};
 
 LH_MUST lh_err ps_push_memory_open(struct ps_server *s);
 // May a frame of so many bytes come in now, as far as the one that arrives is concerned?

@@ -2,7 +2,7 @@
 #ifndef PS_RECEIVE_H
 #define PS_RECEIVE_H
 
-#include "server/server.h"
+#include "server/core.h"
 
 LH_MUST lh_err ps_hello_accept(struct ps_server *s, struct lh_call *call,
                                const struct lh_peer *peer, const struct lh_call_ops **ops,

@@ -12,8 +12,9 @@
 
 #include "common/base/parallel.h"
 #include "common/net/head.h"
+#include "server/core.h"
 #include "server/push/follow.h"
-#include "server/server.h"
+#include "server/push/snapshot.h"
 
 // The parameters may be sent from where they lie. Without memory they are copied, a message at a
 // time.

@@ -11,9 +11,9 @@
 
 #include <stdio.h>
 
+#include "server/core.h"
 #include "server/push/decide.h"
 #include "server/push/push_memory.h"
-#include "server/server.h"
 
 void ps_unseal_now(struct ps_item *i)
 {

@@ -5,8 +5,8 @@
 // before it is asked for. It is a file of numbers (common/env/numbers.h), "LHEP": epoch, token
 // (version 1 had no token). The token OLDER says that the directory is an older copy.
 #include "common/env/numbers.h"
+#include "server/core.h"
 #include "server/recovery/recover.h"
-#include "server/server.h"
 
 static const struct lh_numbers EPOCH = {.magic = 0x5045484c, // "LHEP"
                                         .version = 2,

@@ -11,7 +11,9 @@
 #include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/shard.pb-c.h"
+#include "server/core.h"
 #include "server/push/follow.h"
+#include "server/push/snapshot.h"
 #include "server/recovery/rebuilding.h"
 #include "server/state/fold.h"
 

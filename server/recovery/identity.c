@@ -6,8 +6,8 @@
 // is found until the name has changed: the coordinator hears of it first, under the old name, and a
 // start that is killed before finds a log without the torn tail.
 #include "common/env/numbers.h"
+#include "server/core.h"
 #include "server/recovery/recover.h"
-#include "server/server.h"
 
 static const struct lh_numbers IDENTITY = {.magic = 0x4253484c, // "LHSB"
                                            .version = 2,

@@ -2,7 +2,7 @@
 #ifndef PS_MOVE_H
 #define PS_MOVE_H
 
-#include "server/server.h"
+#include "server/core.h"
 
 // The coordinator's answer: which moves it wants, and which are given up.
 void ps_move_told(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "server/server.h"
+#include "server/core.h"
 
 // ---- rebuild.c
 LH_MUST lh_err ps_rebuild_begin(struct ps_shard *shard);

@@ -24,6 +24,7 @@
 #include "server/push/group_commit.h"
 #include "server/recovery/recover.h"
 #include "server/state/checkpointer.h"
+#include "server/state/disk_full.h"
 #include "server/state/fold.h"
 #include "server/wal/quarantine.h"
 

@@ -3,7 +3,22 @@
 #ifndef PS_RECOVER_H
 #define PS_RECOVER_H
 
-#include "server/shard.h"
+#include "common/env/env.h"
+
+struct ps_server;
+struct ps_shard;
+
+struct ps_log_condition { // as a start found the log, and as it stands by now
+    bool torn;            // bytes at its end were cut
+    bool damaged;         // it can't be gone on with
+    bool unreliable;      // nor can what was folded from it
+    bool replayed;        // it has records
+    bool given_up;        // it is of another history than the checkpoints
+    bool older;           // an earlier start found the directory to be an older copy
+    bool aside;           // it was set aside, and the next one has no room yet
+    bool installed;       // what was fetched is durable, and its log begun
+    char damage[256];     // why it is damaged
+};
 
 // ---- recover.c
 // Checkpoints and log become the shards' states, and the log is written on. LH_ERR_CORRUPT,

@@ -14,6 +14,7 @@
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/core.h"
 #include "server/push/follow.h"
+#include "server/push/snapshot.h"
 #include "server/recovery/rebuilding.h"
 #include "server/state/fold.h"
 

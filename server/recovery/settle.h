@@ -2,7 +2,7 @@
 #ifndef PS_SETTLE_H
 #define PS_SETTLE_H
 
-#include "server/server.h"
+#include "server/core.h"
 
 // Serves the shards: at once, or when their history is settled with others, which raises
 // PS_SETTLED. LH_ERR_DISK_FULL: what has to be durable first found no room.

@@ -5,7 +5,19 @@
 
 #include <jansson.h>
 
-#include "server/server.h"
+#include "common/base/err.h"
+
+struct Longhaul__V1__ReportReply;
+struct ps_owner_stream;
+struct ps_server;
+struct ps_shard;
+
+struct ps_standby {
+    uint64_t identity; // the number of this directory, where it may stand by; else 0
+    bool lost;         // the directory may lack what it confirmed
+    bool unwritten;    // a snapshot was taken that is in memory only: the disk was full
+    bool taking;       // it takes the shards over as soon as nothing is under way
+};
 
 // ---- standby.c
 LH_MUST lh_err ps_standby_begin(struct ps_server *s);

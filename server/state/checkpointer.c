@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "server/core.h"
+#include "server/push/item.h"
 #include "server/push/push_memory.h"
 #include "server/state/checkpointer.h"
 #include "server/wal/quarantine.h"
@@ -92,16 +93,16 @@ lh_err ps_checkpointer_trim(struct ps_server *s)
 static int64_t remove_job(void *arg)
 {
     struct ps_server *s = arg;
-    s->removal.result = ps_wal_remove(s->wal, s->removal.segments);
-    if (!s->removal.result) LH_FAILPOINT("checkpoint.trimmed");
+    s->trim.result = ps_wal_remove(s->wal, s->trim.segments);
+    if (!s->trim.result) LH_FAILPOINT("checkpoint.trimmed");
     return 0;
 }
 
 static void remove_done(void *arg)
 {
     struct ps_server *s = arg;
-    s->removal.busy = false;
-    if (s->removal.result && s->phase != PS_STOPPED) ps_fatal(s, s->removal.result);
+    s->trim.busy = false;
+    if (s->trim.result && s->phase != PS_STOPPED) ps_fatal(s, s->trim.result);
 }
 
 static lh_err written(struct ps_server *s, const struct ps_checkpointer *k)
@@ -112,9 +113,9 @@ static lh_err written(struct ps_server *s, const struct ps_checkpointer *k)
             k->shard->id, (unsigned long long)c->version);
     k->shard->alone &= c->weights;
     if (!c->weights) k->shard->disk_retry_at_ns = 0; // there was room: the next one need not wait
-    if (c->weights || s->removal.busy) return LH_OK; // the next one trims as well
-    LH_TRY(release(s, &s->removal.segments));
-    s->removal.busy = true;
+    if (c->weights || s->trim.busy) return LH_OK;    // the next one trims as well
+    LH_TRY(release(s, &s->trim.segments));
+    s->trim.busy = true;
     s->conf.env->ops->work(s->conf.env, LH_LANE_COPY, remove_job, remove_done, s);
     return LH_OK;
 }

@@ -13,8 +13,9 @@
 // older one on are never given up.
 #include <stdlib.h>
 
-#include "server/server.h"
+#include "server/core.h"
 #include "server/state/checkpointer.h"
+#include "server/state/disk_full.h"
 #include "server/wal/quarantine.h"
 
 // A segment with a DIGEST record of each shard, in blocks of the file system's.

@@ -7,6 +7,8 @@
 
 #include "server/core.h"
 #include "server/push/follow.h"
+#include "server/push/snapshot.h"
+#include "server/state/digest.h"
 
 static void note_norm(struct ps_shard *s, double norm)
 {

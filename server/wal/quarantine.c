@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/core.h"
 #include "server/wal/quarantine.h"
 
 struct segments {

@@ -2,7 +2,7 @@
 #ifndef PS_QUARANTINE_H
 #define PS_QUARANTINE_H
 
-#include "server/server.h"
+#include "server/core.h"
 
 // The log moves to a folder where nobody reads it.
 LH_MUST lh_err ps_quarantine_log(struct ps_server *s);

@@ -8,6 +8,7 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "server/state/disk_full.h"
 #include "server/wal/wal_format.h"
 
 LH_STATIC_ASSERT((PS_SEGMENT_HEADER_BYTES + PS_ENTRY_HEADER_BYTES + LH_RECORD_HEADER_BYTES) %

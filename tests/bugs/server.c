@@ -2,6 +2,7 @@
 #include "server/bugs.h"
 
 #include "common/base/check.h"
+#include "server/core.h"
 #include "server/report.h"
 
 void ps_bug_answer_early(struct ps_server *s)

@@ -2,6 +2,7 @@
 // by its chain, be it of the newest version or of one that only the log knows
 // (server/docs/0000-protocol.md#rule-14, #rule-21).
 #include "common/net/head.h"
+#include "server/push/insync.h"
 #include "tests/cores/rig.h"
 
 enum { HEAD = 8, EARLIER = 6, STANDBY = 77 };

@@ -4,6 +4,7 @@
 // (server/docs/0000-protocol.md#rule-21, #rule-27).
 #include "common/net/head.h"
 #include "server/coordinator/move.h"
+#include "server/push/insync.h"
 #include "tests/cores/image.h"
 
 enum { OLD = 8, HEAD = 20, FAR = 80 };

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "server/state/checkpointer.h"
+#include "server/state/disk_full.h"
 #include "server/wal/quarantine.h"
 #include "tests/cores/rig.h"
 

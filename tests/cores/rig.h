@@ -16,7 +16,7 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/coordinator/core.h"
-#include "server/server.h"
+#include "server/core.h"
 #include "tests/sim/setup.h"
 
 enum { RIG_WORKERS = 2, RIG_SHARDS = 2 };

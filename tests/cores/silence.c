@@ -8,6 +8,7 @@
 #include "server/coordinator/epochs.h"
 #include "server/coordinator/move.h"
 #include "server/coordinator/stable.h"
+#include "server/push/insync.h"
 #include "tests/cores/rig.h"
 
 static struct ps_co_shard *row(struct rig *r)

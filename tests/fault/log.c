@@ -15,6 +15,7 @@
 #include "common/format/ledger.h"
 #include "common/format/manifest.h"
 #include "kernels/state/checkpoint.h"
+#include "server/state/disk_full.h"
 #include "server/wal/wal.h"
 #include "tests/fault/fault.h"
 

@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/format/manifest.h"
+#include "server/core.h"
 #include "server/server.h"
 #include "tests/fuzz/disk.h"
 #include "tests/fuzz/fuzz.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "server/state/disk_full.h"
 #include "server/wal/wal_format.h"
 #include "tests/fuzz/disk.h"
 #include "tests/fuzz/fuzz.h"

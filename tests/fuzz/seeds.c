@@ -17,6 +17,7 @@
 #include "kernels/state/checkpoint.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/coordinator/store.h"
+#include "server/state/disk_full.h"
 #include "server/wal/wal_format.h"
 #include "tests/fuzz/disk.h"
 #include "tests/fuzz/seeds.h"

@@ -6,6 +6,7 @@
 
 #include "common/app/node.h"
 #include "common/base/check.h"
+#include "server/state/disk_full.h"
 
 enum { WORKER = 11, TARGET = 77, LARGE = 5000, SEGMENT_BYTES = 4096 };
 static const struct lh_incarnation LIFE = {UINT64_C(1) << 32, 5};

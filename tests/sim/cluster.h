@@ -10,6 +10,7 @@
 
 #include "common/env/env_fake.h"
 #include "common/net/mem/transport_mem.h"
+#include "server/core.h"
 #include "tests/sim/setup.h"
 #include "tests/sim/synthetic.h"
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/core.h"
 #include "tests/sim/judge.h"
 
 const char *const sim_loss_name[SIM_LOSSES] = {"nothing", "tail", "disk_loss", "damage",

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "server/coordinator/stable.h"
+#include "server/core.h"
 #include "tests/sim/judge.h"
 
 #include "worker/replica/durable_copy.h"

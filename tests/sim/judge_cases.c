@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/coordinator/core.h"
+#include "server/core.h"
 #include "tests/sim/made_cases.h"
 
 static void judge_acknowledged(struct made *m)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "server/core.h"
 
 const char *const setup_region[SETUP_REGIONS] = {"asia", "europe", "america", "africa"};
 

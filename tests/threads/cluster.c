@@ -22,6 +22,7 @@
 #include "common/base/check.h"
 #include "common/net/mem/transport_mem.h"
 #include "server/coordinator/core.h"
+#include "server/core.h"
 #include "tests/sim/setup.h"
 #include "tests/sim/synthetic.h"
 

@@ -8,6 +8,7 @@
 
 #include "common/base/limits.h"
 #include "common/env/env_fake.h"
+#include "server/core.h"
 #include "server/push/item.h"
 #include "server/push/push_memory.h"
 

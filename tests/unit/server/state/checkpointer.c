@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "common/env/env_fake.h"
+#include "server/core.h"
 #include "server/server.h"
 #include "server/state/checkpointer.h"
 

@@ -1,5 +1,6 @@
 // server/wal/wal.c: what was committed is replayed, in order and from its place; what a crash or a
 // full disk takes is the group in flight at most.
+#include "server/state/disk_full.h"
 #include "tests/unit/server/wal/wal_rig.h"
 
 // ---------------------------------------------------------------- writing and reading back

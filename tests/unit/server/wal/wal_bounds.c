@@ -11,6 +11,7 @@
 
 #include "common/base/check.h"
 #include "common/env/env_fake.h"
+#include "server/state/disk_full.h"
 #include "tests/unit/server/wal/wal_case.h"
 
 enum { SHARD = 3, BODY = CASE_BODY, ENTRY = CASE_ENTRY };
