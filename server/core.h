@@ -1,4 +1,4 @@
-// Core: the server's memory, and what every file of this room may call: look-ups, the end of a
+// Core: the server's memory, and what every file of the server may call: look-ups, the end of a
 // process that can't go on, and the events by which a lower file tells those above it. core.c calls
 // none of them.
 //
@@ -70,7 +70,7 @@ struct ps_server {
     struct ps_shard **shard; // conf.shard_count of them
     struct ps_push_memory push_memory;
     struct ps_item *received, **received_end; // pushes that wait for memory to be unsealed
-    struct ps_item *opening;                  // pushes on the compute lane
+    struct ps_item *unsealing;                // pushes on the compute lane
     struct ps_item *queue, **queue_end;       // items that the next group may decide
     struct ps_item *group, **group_end;       // the group that is being committed
     struct lh_blob *ahead; // a frame that is written ahead, until the next commit is done

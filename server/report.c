@@ -5,7 +5,7 @@
 // a word is unanswered until its deadline. By then an owner that says nothing else would be deposed
 // by the coordinator that came back, and a standby could not take over
 // (server/docs/0000-protocol.md#rule-28). A long round trip needs a long deadline, and has fewer
-// reports: a place is free when the next one is due.
+// reports: one is free when the next one is due.
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,22 +57,23 @@ static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
     if (err == LH_ERR_FENCED) ps_fatal(s, err); // this history was given up: it may not be served
 }
 
-// A free place, or NULL. A standby whose directory may lack what it confirmed gives its name up
-// with the next answer, and says nothing more under that name: it waits for that one.
-static struct ps_report *free_place(struct ps_server *s)
+// A report that is not under way, or NULL. A standby whose directory may lack what it confirmed
+// gives its name up with the next answer, and says nothing more under that name: it waits for that
+// one.
+static struct ps_report *free_report(struct ps_server *s)
 {
-    struct ps_report *place = NULL;
+    struct ps_report *report = NULL;
     for (struct ps_report *r = s->report; r < s->report + PS_REPORTS_MAX; r++) {
         if (r->call && s->phase == PS_STANDBY && s->standby.lost) return NULL;
-        if (!r->call) place = r;
+        if (!r->call) report = r;
     }
-    return place;
+    return report;
 }
 
 static void send(struct ps_server *s)
 {
-    struct ps_report *place = free_place(s);
-    if (!place) return;
+    struct ps_report *next = free_report(s);
+    if (!next) return;
     Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();
     Longhaul__V1__Trip trip = lh_head_trip(lh_link_trip(s->coordinator));
@@ -109,12 +110,11 @@ static void send(struct ps_server *s)
     m.n_shards = n;
     m.shards = list;
     m.number = ++s->reports_sent;
-    *place = (struct ps_report){.server = s, .number = m.number};
+    *next = (struct ps_report){.server = s, .number = m.number};
     if (!err)
-        err =
-            lh_unary_start(s->coordinator, LH_RPC_REPORT, deadline, &m.base,
-                           &longhaul__v1__report_reply__descriptor, on_answer, place, &place->call);
-    if (err) place->call = NULL;                                 // the next tick tries again
+        err = lh_unary_start(s->coordinator, LH_RPC_REPORT, deadline, &m.base,
+                             &longhaul__v1__report_reply__descriptor, on_answer, next, &next->call);
+    if (err) next->call = NULL;                                  // the next tick tries again
     for (uint32_t i = 0; i < n; i++) ps_vouch_free(s->shard[i]); // it is answered once
     free(report);
     free(point);

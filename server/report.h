@@ -11,7 +11,7 @@ struct ps_server;
 enum { PS_REPORTS_MAX = 32 };
 struct ps_report {
     struct ps_server *server;
-    struct lh_unary *call; // NULL: this place is free
+    struct lh_unary *call; // NULL: this one is free
     uint64_t number;       // the report's number, ascending
 };
 

@@ -144,7 +144,7 @@ void ps_server_stop(struct ps_server *s)
     if (!s) return;
     ps_server_close(s);
     ps_items_stop(s->received);
-    ps_items_stop(s->opening);
+    ps_items_stop(s->unsealing);
     ps_items_stop(s->queue);
     ps_items_stop(s->group);
     for (uint32_t i = 0; s->shard && i < s->conf.shard_count; i++)

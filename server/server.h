@@ -3,8 +3,8 @@
 // A state machine on one loop thread; group commits run on its disk lane, checkpoints on its
 // copy lane, seals are opened on its compute lane. README.md walks a push through the files.
 //
-// This header is for the rest of the tree: it starts, ends and asks the server. The files of this
-// room have headers of their own and share the server's memory, core.h and shard.h.
+// This header is for the rest of the tree: it starts, ends and asks the server. The server's
+// files have headers of their own and share its memory, core.h and shard.h.
 #ifndef PS_SERVER_H
 #define PS_SERVER_H
 

@@ -57,7 +57,7 @@ static const struct lh_config_row rows[] = {
         "ms", "A checkpoint is also due when folding the log above the newest one again would take "
         "this long, so that a start does not; 0: never for that"),
     LH_CONFIG_ROW_INT(T, "checkpoint.keep", checkpoint_keep, "2", 2, 100, NULL, NULL,
-        "Checkpoints that are kept; the log is cut below the oldest"),
+        "Checkpoints that are kept; the log is trimmed below the oldest"),
     LH_CONFIG_ROW_INT(T, "checkpoint.weights_every_versions", checkpoint_weights_every_versions,
         "100", 0, 1e9, "versions", "off=0",
         "Distance of a shard's checkpoints of weights only, for readers"),

@@ -117,7 +117,7 @@ bool ps_shard_may_raise(struct ps_shard *s, uint64_t worker)
     int64_t now = lh_now(s->server->conf.env), full = now - LH_FENCES_MAX * each;
     uint32_t k = 0;
     while (k < s->raised_count && s->raised[k].worker != worker) k++;
-    if (k == LH_WORKERS_MAX) return true; // its row finds no room either
+    if (k == LH_WORKERS_MAX) return true; // its row would be refused anyway
     if (k == s->raised_count) s->raised[s->raised_count++] = (struct ps_raised){worker, full};
     int64_t *since = &s->raised[k].since_ns;
     if (*since < full) *since = full;

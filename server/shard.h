@@ -100,7 +100,8 @@ LH_MUST lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_
 // Frees what is the shard's own; whatever else is about it (server.c) is gone by then.
 void ps_shard_destroy(struct ps_shard *s);
 LH_MUST lh_err ps_shard_indexed(struct ps_shard *s, uint64_t version, struct ps_place place);
-const struct ps_place *ps_shard_place(const struct ps_shard *s, uint64_t version); // NULL: cut away
+const struct ps_place *ps_shard_place(const struct ps_shard *s,
+                                      uint64_t version); // NULL: trimmed away
 // The place of the first record that is there from this version on. NULL: there is none.
 const struct ps_place *ps_shard_place_from(const struct ps_shard *s, uint64_t version);
 // The chain that the shard's log has at a version. LH_ERR_NOT_FOUND: that record is not in the log.

@@ -43,7 +43,7 @@ void ps_vouch_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
     }
 }
 
-// A record that was cut off here is one that no log can be compared with any more, at a start
+// A record that was trimmed away here is one that no log can be compared with any more, at a start
 // neither, so the worker is believed: one whose copies are all older would make no other.
 static bool look_up(const struct ps_shard *s, const struct lh_point *p, bool *held)
 {

@@ -267,7 +267,7 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .window_units = n->window,
         .norms_rounds = (uint32_t)s->trainer.norms_rounds,
         .snapshot_rounds = (uint32_t)s->snapshot_every_rounds,
-        .ranges_bytes = LH_SNAPSHOT_CUT_BYTES,
+        .ranges_bytes = LH_SNAPSHOT_RANGES_BYTES,
         .durable_every = (uint64_t)s->replica_every_versions,
         .lease_ns = LH_SECOND,
         .retry_base_ns = s->retry_base_ms * LH_MS,

@@ -90,7 +90,7 @@ static lh_err clear_sent(struct wk_shard *s, struct wk_entry *e)
     struct lk_codec codec;
     bool opened;
     LH_TRY(wk_outbox_frame(&s->outbox, e, &frame));
-    lh_err err = lk_replica_open(&s->replica, lh_blob_span(frame), &plain, &opened, &info);
+    lh_err err = lk_replica_unseal(&s->replica, lh_blob_span(frame), &plain, &opened, &info);
     if (!err) err = lk_frame_codec(&e->head, &codec);
     if (!err) err = lk_payload_clear(&codec, s->layout, plain, s->slot.spare);
     lh_blob_release(frame);

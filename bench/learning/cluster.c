@@ -289,7 +289,7 @@ static lh_err start_worker(struct node *n)
                            .queue_units = c->window + PREFETCH,
                            .window_units = c->window,
                            .snapshot_rounds = 8,
-                           .ranges_bytes = LH_SNAPSHOT_CUT_BYTES,
+                           .ranges_bytes = LH_SNAPSHOT_RANGES_BYTES,
                            .durable_every = 50,
                            .lease_ns = LH_SECOND,
                            .retry_base_ns = 200 * LH_MS,

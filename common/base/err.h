@@ -28,7 +28,7 @@
     X(LH_ERR_NEED_HELLO, RETRY, "no session with this process")                                    \
     X(LH_ERR_PROTOCOL, REJECT, "protocol violation")                                               \
     X(LH_ERR_NOT_OWNER, RETRY, "another server owns this shard")                                   \
-    X(LH_ERR_BUSY, RETRY, "no room now")                                                           \
+    X(LH_ERR_BUSY, RETRY, "too busy now")                                                          \
     X(LH_ERR_UNAVAILABLE, RETRY, "peer not reachable")                                             \
     X(LH_ERR_REBUILDING, RETRY, "the shard is being rebuilt from its followers")                   \
     X(LH_ERR_DEADLINE, RETRY, "deadline passed")                                                   \

@@ -50,9 +50,10 @@ enum {
     LH_DECIDE_QUEUE_MAX = 256,  // pushes received and not decided, a server; more wait unread
     LH_PUSH_SILENT_MS = 120000, // a full part of a push takes less, on a link of 70 kbit/s too
     LH_SNAPSHOT_RANGES = 2,     // ranges of a snapshot at most, each on a connection of its own
-    LH_SNAPSHOT_CUT_BYTES = 16 << 20, // larger ones are cut: a handshake costs as much as 5 MB
-    LH_JOIN_SILENT_MS = 120000,       // a part of a snapshot takes less, on a link of 70 kbit/s too
-    LH_READ_SILENT_MS = 600000,       // a follower may train for minutes before it reads on (bsp)
+    LH_SNAPSHOT_RANGES_BYTES =
+        16 << 20,               // larger ones come in two ranges: a handshake costs as much as 5 MB
+    LH_JOIN_SILENT_MS = 120000, // a part of a snapshot takes less, on a link of 70 kbit/s too
+    LH_READ_SILENT_MS = 600000, // a follower may train for minutes before it reads on (bsp)
     // Incoming pushes of one worker, and its follow streams: one of each, and those of connections
     // whose end is not known yet.
     LH_STREAMS_A_SHARD = 4,
@@ -85,7 +86,7 @@ LH_STATIC_ASSERT((LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE_BYTES +
 LH_STATIC_ASSERT((2 * LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE_BYTES +
                          LH_SHARDS_MAX * 2 * LH_POINT_WIRE_BYTES <=
                      LH_SMALL_BYTES,
-                 "a lease request fits a message, and leaves room for claims");
+                 "a lease request fits a message, and leaves bytes for claims");
 LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= LH_LEASES_MAX,
                  "what is in work and read ahead is leased");
 LH_STATIC_ASSERT(LH_UNITS_MAX / 8 <= LH_SMALL_BYTES, "credit bits of a shard fit a message");

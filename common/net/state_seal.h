@@ -4,8 +4,8 @@
 // Mutual TLS says which certificate speaks; it does not say that its holder has the job key. Sealed
 // pieces do: whoever lacks the key can neither make a state that is taken nor read one.
 //
-// The state's bytes are cut into pieces of LH_STATE_PIECE_BYTES, the last one shorter; each is one
-// message, ciphertext and tag (seal.h). One stream of pieces has a subkey of its own, from
+// The state's bytes are divided into pieces of LH_STATE_PIECE_BYTES, the last one shorter; each is
+// one message, ciphertext and tag (seal.h). One stream of pieces has a subkey of its own, from
 //
 //   purpose      LH_SEAL_SNAPSHOT or LH_SEAL_RESTORE: one can't be turned into the other
 //   worker, incarnation   the sender's 16 random bytes (`stream`), as two little-endian numbers

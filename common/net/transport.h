@@ -80,7 +80,7 @@ struct lh_out {
 struct lh_call_ops {
     void (*on_message)(void *self, struct lh_call *call, const struct lh_msg *msg);
     void (*on_half_close)(void *self, struct lh_call *call); // server: the client will send no more
-    void (*on_sent)(void *self, struct lh_call *call);       // one message left; room for another
+    void (*on_sent)(void *self, struct lh_call *call); // one message left: another may be sent
     void (*on_close)(void *self, struct lh_call *call, lh_err status, const char *text);
 };
 

@@ -218,10 +218,10 @@ static LH_MUST lh_err read_line(struct dp_event_log *l, char *line, json_t *rows
 static LH_MUST lh_err read_lines(struct dp_event_log *l, FILE *in, bool all, json_t *rows)
 {
     char *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     ssize_t len;
     lh_err err = LH_OK;
-    while (!err && (len = getline(&line, &room, in)) > 0) {
+    while (!err && (len = getline(&line, &capacity, in)) > 0) {
         bool whole = line[len - 1] == '\n';
         if (!whole && !all) break; // it is being written
         if (whole) line[len - 1] = 0;

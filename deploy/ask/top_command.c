@@ -1,6 +1,6 @@
 // longhaul top: a run, drawn anew every second.
 //
-// A terminal is cleared for every picture, and gets what it has room for; anything else gets the
+// A terminal is cleared for every picture, and gets as many lines as it has; anything else gets the
 // pictures one after the other, with a blank line between and no control sequences.
 #include <inttypes.h>
 #include <stdlib.h>

@@ -75,7 +75,7 @@ __attribute__((format(printf, 4, 5))) static void want(struct reading *r, uint64
     LH_ASSERT(used >= 0 && n > 0 && (size_t)(used + n) < sizeof e->name);
 }
 
-static LH_MUST lh_err room(struct reading *r, uint64_t layers)
+static LH_MUST lh_err reserve(struct reading *r, uint64_t layers)
 {
     if (r->err) return r->err;
     if (layers > LAYERS_MAX)
@@ -227,7 +227,7 @@ static LH_MUST lh_err read_llama(struct reading *r, uint32_t context)
     m.mlp_bias = !strcmp(type, "llama") && flag(r, "mlp_bias", false);
     bool tied = flag(r, "tie_word_embeddings", false);
     fill_shape(r, &m, tied, context);
-    LH_TRY(room(r, m.layers));
+    LH_TRY(reserve(r, m.layers));
     want(r, m.vocab, m.dim, "embed_tokens.weight");
     for (unsigned l = 0; l < m.layers; l++) llama_layer(r, &m, l);
     want(r, m.dim, 0, "norm.weight");
@@ -260,7 +260,7 @@ static LH_MUST lh_err read_gpt2(struct reading *r, uint32_t context)
     uint64_t layers = number(r, "n_layer", 0), positions = number(r, "n_positions", 0);
     uint64_t inner = number(r, "n_inner", 4 * dim);
     r->out->why_not = "another architecture";
-    LH_TRY(room(r, layers));
+    LH_TRY(reserve(r, layers));
     want(r, vocab, dim, "wte.weight");
     want(r, positions, dim, "wpe.weight");
     for (unsigned l = 0; l < layers; l++) gpt2_layer(r, dim, inner, l);

@@ -26,7 +26,7 @@ lh_err dp_model_import(int argc, char **argv)
     uint64_t length = 0;
     bool help;
     const struct dp_flag flags[] = {
-        {"--shards", DP_TEXT, &shards, "N", "shards that the parameters are cut into (1)"},
+        {"--shards", DP_TEXT, &shards, "N", "shards that the parameters are divided into (1)"},
         {"--out", DP_TEXT, &q.out, "DIR", "model.json, weights.bin and import.json go here (.)"},
         {"--leave-out", DP_EACH, &leave_out, "PATTERN",
          "tensors whose names match are not trained (*, ?, [...]); may repeat"},

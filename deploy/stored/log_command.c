@@ -2,7 +2,7 @@
 // parameters of any past moment.
 //
 // All of it only reads, and may run beside the server: records that are being written are not there
-// yet, and where the server cuts its log meanwhile the command says so and is run again.
+// yet, and where the server trims its log meanwhile the command says so and is run again.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,7 +208,7 @@ static LH_MUST lh_err run_verify(int argc, char **argv)
         "manifest, run and keys it folds all records too, so that every push opens and every "
         "DIGEST\n"
         "record agrees.\n"
-        "Exit code 0: whole; 1: bytes of no whole entry at the end, which a start cuts, opening a "
+        "Exit code 0: whole; 1: bytes of no whole entry at the end, which a start drops, opening a "
         "new\n"
         "epoch (beside a running server: a write under way, 0); 5: damage, which a start refuses.",
         flags, LH_COUNT(flags)};
@@ -282,7 +282,7 @@ static LH_MUST lh_err run_replay(int argc, char **argv)
         "Folds checkpoint and log of servers' directories to any version that both still hold, "
         "and\n"
         "prints the digest of each shard's state: the same that every replica had there. The log\n"
-        "is cut below the oldest kept checkpoint (setting checkpoint.keep): what is to be "
+        "is trimmed below the oldest kept checkpoint (setting checkpoint.keep): what is to be "
         "replayed\n"
         "later must be kept. --export needs the directories of all shards.",
         flags, LH_COUNT(flags)};

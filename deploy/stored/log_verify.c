@@ -250,7 +250,7 @@ lh_err dp_log_verify(struct dp_job *job, const char *dir, bool deep, bool json)
     if (!err && v.found.torn && !running)
         err = lh_fail(LH_ERR_CONFLICT,
                       "torn at segment %016" PRIx64 " byte %" PRIu64
-                      ": a start cuts what stands there, which may have been acknowledged, and "
+                      ": a start drops what stands there, which may have been acknowledged, and "
                       "opens a new epoch",
                       v.found.torn_segment, v.found.torn_at);
     free(v.point);

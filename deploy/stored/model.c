@@ -83,7 +83,7 @@ static LH_MUST lh_err run_init(int argc, char **argv)
     const struct dp_flag flags[] = {
         {"--shape", DP_TEXT, &q.shape, "JSON|FILE",
          "the \"model\" object: vocab, dim, layers, ..."},
-        {"--shards", DP_TEXT, &shards, "N", "shards that the parameters are cut into (1)"},
+        {"--shards", DP_TEXT, &shards, "N", "shards that the parameters are divided into (1)"},
         {"--seed", DP_TEXT, &seed, "N", "of the initial parameters (1)"},
         {"--out", DP_TEXT, &q.out, "DIR", "model.json and weights.bin go here (.)"},
     };

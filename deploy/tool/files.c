@@ -19,17 +19,17 @@ lh_err dp_file_read(const char *path, struct lh_buf *out)
     if (fd < 0) return lh_fail_errno(errno, "%s", path);
     lh_err err = LH_OK;
     for (;;) {
-        size_t room = out->max - out->len < STEP ? out->max - out->len : STEP;
-        uint8_t one, *at = room ? lh_buf_grow(out, room) : &one;
+        size_t want = out->max - out->len < STEP ? out->max - out->len : STEP;
+        uint8_t one, *at = want ? lh_buf_grow(out, want) : &one;
         if (!at) {
             err = lh_buf_err(out);
             break;
         }
-        ssize_t got = read(fd, at, room ? room : 1);
-        if (room) out->len -= room - (got > 0 ? (size_t)got : 0);
+        ssize_t got = read(fd, at, want ? want : 1);
+        if (want) out->len -= want - (got > 0 ? (size_t)got : 0);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) err = lh_fail_errno(errno, "%s", path);
-        if (got > 0 && !room)
+        if (got > 0 && !want)
             err = lh_fail(LH_ERR_TOO_LARGE, "%s: more than %zu bytes", path, out->max);
         if (got <= 0 || err) break;
     }

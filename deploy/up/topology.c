@@ -17,7 +17,7 @@
 
 enum { CONFIGS_MAX = 3 + DP_REGIONS_MAX + DP_SERVERS_MAX + DP_LINKS_MAX };
 
-// Things that a topology owns: its tree, cut into the maps that tables read, and their configs.
+// Things that a topology owns: its tree, divided into the maps that tables read, and their configs.
 struct dp_topology_parts {
     char name[DP_PATH_BYTES];
     struct lh_yaml *top, *servers, *regions, *links, *server, *worker;

@@ -51,7 +51,7 @@ struct dp_node {
     struct dp_lives lives;
     struct dp_counts total; // over all lives
     struct dp_point *point; // workers: loss over seconds
-    size_t points, points_room;
+    size_t points, point_cap;
 };
 
 struct dp_fault {

@@ -25,7 +25,7 @@ struct dp_plan {
     double bits;              // per parameter and round
     double payload_bytes;     // bytes of one push to all shards
     double train_s;           // 0: unknown (no throttle)
-    double log_bytes;         // bytes of all shards' logs, before checkpoints cut them
+    double log_bytes;         // bytes of all shards' logs, before checkpoints trim them
     double server_disk_bytes, server_memory_bytes; // the largest server's
     double worker_disk_bytes, worker_memory_bytes; // one worker's
     struct dp_plan_region region[DP_REGIONS_MAX];

@@ -33,12 +33,12 @@ static uint64_t *field_of(struct dp_counts *c, size_t i)
 
 static void add_point(struct dp_node *node, double x, double y)
 {
-    if (node->points == node->points_room) {
-        size_t room = node->points_room ? node->points_room * 2 : 256;
-        struct dp_point *point = realloc(node->point, room * sizeof *point);
+    if (node->points == node->point_cap) {
+        size_t cap = node->point_cap ? node->point_cap * 2 : 256;
+        struct dp_point *point = realloc(node->point, cap * sizeof *point);
         if (!point) return; // a picture with fewer points is no reason to stop a run
         node->point = point;
-        node->points_room = room;
+        node->point_cap = cap;
     }
     node->point[node->points++] = (struct dp_point){x, y};
 }

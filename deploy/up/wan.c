@@ -231,7 +231,7 @@ struct tally {
     unsigned count;
 };
 
-// The region's row, made when it is new. NULL: no name, or no room.
+// The region's row, made when it is new. NULL: no name, or too many regions.
 static struct dp_wan_bytes *row_of(struct tally *t, const char *name)
 {
     if (!name || !*name || strlen(name) >= DP_WAN_NAME_BYTES) return NULL;

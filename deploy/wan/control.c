@@ -39,8 +39,8 @@ lh_err dp_control_listen(const char *instance, int *listener)
 int dp_control_accept(int listener)
 {
     int client = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    int room = REPLY_BYTES_MAX; // bytes of a whole reply
-    if (client >= 0) setsockopt(client, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
+    int bytes = REPLY_BYTES_MAX; // a whole reply
+    if (client >= 0) setsockopt(client, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes);
     return client;
 }
 

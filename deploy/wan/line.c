@@ -36,7 +36,7 @@ static bool earlier(const struct dp_flight *a, const struct dp_flight *b)
     return a->due != b->due ? a->due < b->due : a->number < b->number;
 }
 
-static bool make_room(struct dp_line *line)
+static bool reserve(struct dp_line *line)
 {
     if (line->count < line->capacity) return true;
     size_t capacity = line->capacity ? 2 * line->capacity : FLIGHTS_MIN;
@@ -47,7 +47,7 @@ static bool make_room(struct dp_line *line)
     return true;
 }
 
-// The caller has made room.
+// The caller has reserved memory for it.
 static void push_flight(struct dp_line *line, int64_t due, struct dp_packet *packet)
 {
     struct dp_flight flight = {due, line->number++, packet};
@@ -154,7 +154,7 @@ void dp_line_slept(struct dp_world *world, int64_t limit, int64_t slept, bool id
 static void launch(struct dp_line *line, struct dp_world_link *link, struct dp_packet *packet,
                    const struct dp_shape *shape, uint32_t first, uint32_t count)
 {
-    if (!packet || !make_room(line)) { // out of memory
+    if (!packet || !reserve(line)) { // out of memory
         link->count.overflowed += count;
         free(packet);
         return;

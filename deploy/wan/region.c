@@ -26,7 +26,7 @@
 
 enum { DEVICE_QUEUE = 10000 }; // packets that a region's kernel queue holds for the daemon
 
-// Room for 1 Gbit/s over 300 ms, several times; a connection learns nothing from earlier ones.
+// Buffers for 1 Gbit/s over 300 ms, several times; a connection learns nothing from earlier ones.
 static const char *const SYSCTLS[] = {
     "net.ipv4.tcp_rmem=4096 131072 268435456",
     "net.ipv4.tcp_wmem=4096 16384 268435456",

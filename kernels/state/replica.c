@@ -58,8 +58,8 @@ static lh_err check_head(const struct lk_replica *r, const struct lh_frame *f)
     return LH_OK;
 }
 
-lh_err lk_replica_open_into(const struct lk_replica *r, struct lh_span frame, struct lh_buf *plain,
-                            bool *opened, struct lk_payload_info *info)
+lh_err lk_replica_unseal_into(const struct lk_replica *r, struct lh_span frame,
+                              struct lh_buf *plain, bool *opened, struct lk_payload_info *info)
 {
     struct lh_frame f;
     struct lh_frame_parts parts;
@@ -82,10 +82,10 @@ lh_err lk_replica_open_into(const struct lk_replica *r, struct lh_span frame, st
     return LH_OK;
 }
 
-lh_err lk_replica_open(struct lk_replica *r, struct lh_span frame, struct lh_span *plain,
-                       bool *opened, struct lk_payload_info *info)
+lh_err lk_replica_unseal(struct lk_replica *r, struct lh_span frame, struct lh_span *plain,
+                         bool *opened, struct lk_payload_info *info)
 {
-    LH_TRY(lk_replica_open_into(r, frame, &r->plain, opened, info));
+    LH_TRY(lk_replica_unseal_into(r, frame, &r->plain, opened, info));
     if (plain) *plain = lh_buf_span(&r->plain);
     return LH_OK;
 }
@@ -142,7 +142,7 @@ lh_err lk_replica_apply(struct lk_replica *r, const struct lh_record *record)
     struct lh_span plain;
     struct lk_payload_info info;
     bool opened;
-    LH_TRY(lk_replica_open(r, record->body, &plain, &opened, &info));
+    LH_TRY(lk_replica_unseal(r, record->body, &plain, &opened, &info));
     return lk_replica_apply_plain(r, record, plain);
 }
 

@@ -33,13 +33,13 @@ void lk_replica_free(struct lk_replica *r);
 // whether the seal opened: only then is an error the author's doing
 // (server/docs/0000-protocol.md#rule-4). LH_ERR_UNSEAL, LH_ERR_KEY_MISSING, LH_ERR_MALFORMED,
 // LH_ERR_NON_FINITE, LH_ERR_MANIFEST.
-LH_MUST lh_err lk_replica_open(struct lk_replica *r, struct lh_span frame, struct lh_span *plain,
-                               bool *opened, struct lk_payload_info *info);
+LH_MUST lh_err lk_replica_unseal(struct lk_replica *r, struct lh_span frame, struct lh_span *plain,
+                                 bool *opened, struct lk_payload_info *info);
 // The same with the payload in a buffer of the caller's, on any thread: what it looks at of the
 // replica never changes.
-LH_MUST lh_err lk_replica_open_into(const struct lk_replica *r, struct lh_span frame,
-                                    struct lh_buf *plain, bool *opened,
-                                    struct lk_payload_info *info);
+LH_MUST lh_err lk_replica_unseal_into(const struct lk_replica *r, struct lh_span frame,
+                                      struct lh_buf *plain, bool *opened,
+                                      struct lk_payload_info *info);
 // Folds the next record. An ADMIT needs its whole frame as body. LH_ERR_CONFLICT: another history;
 // LH_ERR_CORRUPT at a DIGEST record: this replica differs from the log's owner.
 LH_MUST lh_err lk_replica_apply(struct lk_replica *r, const struct lh_record *record);

@@ -40,14 +40,14 @@ void ps_co_kept_waiting(struct ps_coordinator *c, uint64_t peer)
 
 // ---------------------------------------------------------------- look-ups: workers
 
-uint32_t ps_co_place(const struct ps_coordinator *c, uint64_t id)
+uint32_t ps_co_worker_index(const struct ps_coordinator *c, uint64_t id)
 {
     uint32_t i = 0;
     while (i < c->workers && c->worker[i].id != id) i++;
     return i;
 }
 
-uint32_t ps_co_drained_place(const struct ps_coordinator *c, const char *region)
+uint32_t ps_co_drained_index(const struct ps_coordinator *c, const char *region)
 {
     uint32_t i = 0;
     while (i < c->drained_regions && strcmp(c->drained_region[i], region) != 0) i++;
@@ -56,7 +56,7 @@ uint32_t ps_co_drained_place(const struct ps_coordinator *c, const char *region)
 
 bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
-    return w->asked || ps_co_drained_place(c, w->region) < c->drained_regions;
+    return w->asked || ps_co_drained_index(c, w->region) < c->drained_regions;
 }
 
 bool ps_co_draining(const struct ps_coordinator *c, const struct ps_co_worker *w)

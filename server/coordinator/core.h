@@ -88,7 +88,7 @@ struct ps_co_shard {
     // The point that is durable outside of its server (stable.c).
     struct lh_point stable;
     bool vouches;         // its server says which workers' copies are of its log
-    uint32_t asked_up_to; // the place of the worker whose copy the server is asked about next
+    uint32_t asked_up_to; // the index of the worker whose copy the server is asked about next
     // Its owner and its standby (owner.c explains the row).
     uint64_t owner, standby, changes, least, server, gone;
     // The standby in sync that can't take over, since another shard of its server needs its owner;
@@ -113,11 +113,11 @@ struct ps_coordinator {
     struct ps_store *store;
     struct ps_co_worker worker[LH_WORKERS_MAX];
     uint32_t workers;
-    // Per unit of data (grant.c): CO_FREE or the holder's place + 1; the wall time of the lease,
+    // Per unit of data (grant.c): CO_FREE or the holder's index + 1; the wall time of the lease,
     // shown to people only, 0: not known; enum ps_co_begun.
     uint32_t *lease, *leased_s;
     uint8_t *begun;
-    // Per unit: the place + 1 of the worker that it is recalled for, from its holder, or, where it
+    // Per unit: the index + 1 of the worker that it is recalled for, from its holder, or, where it
     // is free, kept for; 0: nobody's.
     uint32_t *wanted_by;
     struct ps_co_shard *shard;
@@ -146,10 +146,10 @@ int64_t ps_co_now(struct ps_coordinator *c);
 void ps_co_kept_waiting(struct ps_coordinator *c, uint64_t peer);
 
 // ---- look-ups
-// The worker's place in c->worker; c->workers: unknown.
-uint32_t ps_co_place(const struct ps_coordinator *c, uint64_t id);
-// The region's place in c->drained_region; c->drained_regions: it is not drained.
-uint32_t ps_co_drained_place(const struct ps_coordinator *c, const char *region);
+// The worker's index in c->worker; c->workers: unknown.
+uint32_t ps_co_worker_index(const struct ps_coordinator *c, uint64_t id);
+// The region's index in c->drained_region; c->drained_regions: it is not drained.
+uint32_t ps_co_drained_index(const struct ps_coordinator *c, const char *region);
 // Was this worker asked to drain: by itself or with its region.
 bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // The same, or with the whole run.

@@ -103,11 +103,11 @@ static LH_MUST lh_err drain_region(struct ps_coordinator *c, const char *region,
     char key[32 + LH_NAME_BYTES];
     bool known = false;
     for (uint32_t i = 0; i < c->workers; i++) known |= !strcmp(c->worker[i].region, region);
-    uint32_t place = ps_co_drained_place(c, region);
-    bool drained = place < c->drained_regions;
+    uint32_t index = ps_co_drained_index(c, region);
+    bool drained = index < c->drained_regions;
     if (!known && !drained)
         return lh_fail(LH_ERR_NOT_FOUND, "no worker of a region %.64s in this run", region);
-    if (!drained && !undo && place == PS_DRAINED_REGIONS_MAX)
+    if (!drained && !undo && index == PS_DRAINED_REGIONS_MAX)
         return lh_fail(LH_ERR_TOO_LARGE, "%d regions are drained, and more are not kept apart",
                        PS_DRAINED_REGIONS_MAX);
     snprintf(key, sizeof key, "drain/region/%s", region);
@@ -115,7 +115,7 @@ static LH_MUST lh_err drain_region(struct ps_coordinator *c, const char *region,
     if (!undo && !drained) // shorter than LH_NAME_BYTES, as a worker's own
         memcpy(c->drained_region[c->drained_regions++], region, strlen(region) + 1);
     if (undo && drained)
-        memcpy(c->drained_region[place], c->drained_region[--c->drained_regions], LH_NAME_BYTES);
+        memcpy(c->drained_region[index], c->drained_region[--c->drained_regions], LH_NAME_BYTES);
     return LH_OK;
 }
 

@@ -73,7 +73,7 @@ static void load_lease(void *arg, const char *key, struct lh_span value)
     struct ps_coordinator *c = arg;
     uint64_t unit = strtoull(key + strlen("lease/"), NULL, 10);
     struct lh_cursor at = lh_cursor(value);
-    uint32_t w = ps_co_place(c, lh_get_u64(&at));
+    uint32_t w = ps_co_worker_index(c, lh_get_u64(&at));
     if (unit >= c->conf.units->count || w >= c->workers || at.failed) return;
     c->lease[unit] = w + 1;
     uint64_t since = lh_get_u64(&at); // older stores do not say
@@ -148,7 +148,7 @@ static uint64_t committed_tokens(const struct ps_coordinator *c)
 
 struct asking {
     struct ps_coordinator *c;
-    uint32_t w; // its place
+    uint32_t w; // its index in c->worker
     const Longhaul__V1__LeaseRequest *m;
     struct ps_co_leased *out;
     bool open;                // units are leased now, to this worker
@@ -355,9 +355,9 @@ static void level(struct asking *a)
     double all = (double)from->left_tokens + (double)w->left_tokens;
     double most = (double)from->left_tokens - all * (slow / (slow + own)), moved = 0;
     uint32_t holder = (uint32_t)(from - c->worker) + 1;
-    size_t room = a->ahead ? LH_RECALLS_MAX : a->m->want - a->out->units; // units that still fit
+    size_t free = a->ahead ? LH_RECALLS_MAX : a->m->want - a->out->units; // units that still fit
     for (int home = 1; home >= 0; home--)
-        for (uint64_t u = c->conf.units->count; u-- && room;) {
+        for (uint64_t u = c->conf.units->count; u-- && free;) {
             double tokens = (double)c->conf.units->unit[u].tokens;
             if (c->lease[u] != holder || !may_lease(c, u) || c->begun[u] != CO_WAITS ||
                 wanted_elsewhere(c, u, holder - 1) || is_home(c, u, a->w) != home ||
@@ -365,7 +365,7 @@ static void level(struct asking *a)
                 continue;
             c->wanted_by[u] = a->w + 1;
             moved += tokens;
-            room--;
+            free--;
         }
 }
 
@@ -379,9 +379,9 @@ static lh_err grant(struct asking *a)
     list_held(a);
     if (!a->open) return LH_OK;
     LH_TRY(lease_free(a, &none));
-    bool room = a->ahead || (a->out->units < a->m->want && a->out->units < WANT_MAX);
+    bool fits = a->ahead || (a->out->units < a->m->want && a->out->units < WANT_MAX);
     bool dry = (double)a->tokens < a->need || !a->tokens;
-    if (none && dry && room && a->c->conf.ride_out_ns) level(a);
+    if (none && dry && fits && a->c->conf.ride_out_ns) level(a);
     return LH_OK;
 }
 

@@ -42,18 +42,18 @@ static void load_worker(void *arg, const char *key, struct lh_span value)
     struct ps_coordinator *c = arg;
     struct lh_cursor at = lh_cursor(value);
     uint64_t id = lh_get_u64(&at);
-    uint32_t place = ps_co_place(c, id);
-    if (place == LH_WORKERS_MAX) return;
+    uint32_t index = ps_co_worker_index(c, id);
+    if (index == LH_WORKERS_MAX) return;
     struct ps_co_worker w = {.id = id, .seen_ns = ps_co_now(c), .live = true};
-    if (place < c->workers) w = c->worker[place];
+    if (index < c->workers) w = c->worker[index];
     w.stored = true;
     w.granted = lh_get_u32(&at);
     lh_get_str(&at, w.region, sizeof w.region);
     lh_get_str(&at, w.name, sizeof w.name);
     for (int i = 0; i < PS_ATTEMPTS; i++) w.attempt[i] = lh_get_u64(&at);
     if (at.failed) return;
-    c->worker[place] = w;
-    if (place == c->workers) c->workers++;
+    c->worker[index] = w;
+    if (index == c->workers) c->workers++;
 }
 
 lh_err ps_co_load_members(struct ps_coordinator *c)
@@ -109,7 +109,7 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
 {
     LH_TRY(check_join(c, m));
     uint64_t id = lh_worker_id(peer);
-    uint32_t i = ps_co_place(c, id);
+    uint32_t i = ps_co_worker_index(c, id);
     if (i == LH_WORKERS_MAX)
         return lh_fail(LH_ERR_TOO_LARGE, "the run has %d workers already", LH_WORKERS_MAX);
     struct ps_co_worker *w = &c->worker[i];
@@ -272,7 +272,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
 {
     struct ps_coordinator *c = self;
     const Longhaul__V1__LeaseRequest *m = (const Longhaul__V1__LeaseRequest *)message;
-    uint32_t i = ps_co_place(c, lh_worker_id(lh_request_peer(rq)));
+    uint32_t i = ps_co_worker_index(c, lh_worker_id(lh_request_peer(rq)));
     if (i == c->workers || (uint32_t)(m->incarnation >> 32) != c->worker[i].granted) {
         Longhaul__V1__LeaseReply out = LONGHAUL__V1__LEASE_REPLY__INIT;
         out.unknown = true;

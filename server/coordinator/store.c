@@ -29,11 +29,11 @@ struct ps_store {
     char path[LH_PATH_BYTES];
     struct lh_file *lock, *file;
     struct pair *pair; // ascending by key
-    size_t pairs, pairs_room, live_bytes;
+    size_t pairs, pair_cap, live_bytes;
     uint64_t at;           // end of the last commit
     struct lh_buf pending; // changed since the last begin
     struct before *undo;   // every change since the last durable one, in their order
-    size_t undos, undos_room;
+    size_t undos, undo_cap;
     uint64_t durable; // number of the last durable change; undo[0] is of the next one
     struct {
         struct lh_buf bytes;
@@ -46,7 +46,7 @@ struct ps_store {
     } flight;
 };
 
-static size_t place(const struct ps_store *s, const char *key)
+static size_t find(const struct ps_store *s, const char *key)
 {
     size_t low = 0, high = s->pairs;
     while (low < high) {
@@ -76,32 +76,32 @@ static struct pair take_out(struct ps_store *s, size_t i)
 
 static void drop(struct ps_store *s, const char *key)
 {
-    size_t i = place(s, key);
+    size_t i = find(s, key);
     if (at_key(s, i, key)) free(take_out(s, i).value);
 }
 
-// Takes a pair whose key is not there; there is room for it.
+// Takes a pair whose key is not there; the list has memory for it.
 static void insert(struct ps_store *s, const struct pair *pair)
 {
-    size_t i = place(s, pair->key);
-    LH_ASSERT(s->pairs < s->pairs_room && !at_key(s, i, pair->key));
+    size_t i = find(s, pair->key);
+    LH_ASSERT(s->pairs < s->pair_cap && !at_key(s, i, pair->key));
     memmove(s->pair + i + 1, s->pair + i, (s->pairs - i) * sizeof *s->pair);
     s->pairs++;
     s->pair[i] = *pair;
     s->live_bytes += pair->len + strlen(pair->key);
 }
 
-// Makes room in the list for this one.
+// Makes a pair, and memory in the list for it.
 static LH_MUST lh_err make_pair(struct ps_store *s, const char *key, struct lh_span value,
                                 struct pair *out)
 {
     *out = (struct pair){.len = (uint32_t)value.len};
-    if (s->pairs == s->pairs_room) {
-        size_t room = 2 * s->pairs_room + 64;
-        struct pair *grown = realloc(s->pair, room * sizeof *grown);
+    if (s->pairs == s->pair_cap) {
+        size_t cap = 2 * s->pair_cap + 64;
+        struct pair *grown = realloc(s->pair, cap * sizeof *grown);
         if (!grown) return LH_ERR_NO_MEMORY;
         s->pair = grown;
-        s->pairs_room = room;
+        s->pair_cap = cap;
     }
     out->value = malloc(value.len + 1);
     if (!out->value) return LH_ERR_NO_MEMORY;
@@ -121,20 +121,20 @@ static LH_MUST lh_err set(struct ps_store *s, const char *key, struct lh_span va
 
 static LH_MUST lh_err make_note(struct ps_store *s)
 {
-    if (s->undos < s->undos_room) return LH_OK;
-    size_t room = 2 * s->undos_room + 64;
-    struct before *grown = realloc(s->undo, room * sizeof *grown);
+    if (s->undos < s->undo_cap) return LH_OK;
+    size_t cap = 2 * s->undo_cap + 64;
+    struct before *grown = realloc(s->undo, cap * sizeof *grown);
     if (!grown) return LH_ERR_NO_MEMORY;
     s->undo = grown;
-    s->undos_room = room;
+    s->undo_cap = cap;
     return LH_OK;
 }
 
-// Notes what the key holds, and takes it out: a change of it follows. There is room for the note.
+// Notes what the key holds, and takes it out: a change of it follows. There is memory for the note.
 static void remember(struct ps_store *s, const char *key)
 {
     struct before *b = &s->undo[s->undos++];
-    size_t i = place(s, key);
+    size_t i = find(s, key);
     b->existed = at_key(s, i, key);
     if (b->existed)
         b->pair = take_out(s, i);
@@ -295,7 +295,7 @@ static LH_MUST lh_err reopen(struct ps_store *s)
 
 // On a full disk a start writes the same bytes in their place again: they may be in the page cache
 // alone, which may call them clean (server/docs/0000-protocol.md#rule-5), and what follows them is
-// cut.
+// dropped.
 static LH_MUST lh_err write_again(struct ps_store *s, struct lh_span bytes, const char *dir)
 {
     const struct lh_files_ops *files = s->env->ops->files;
@@ -343,7 +343,7 @@ lh_err ps_store_open(struct lh_env *env, const char *path, struct ps_store **out
     if (!err) err = read_file(s, lh_buf_span(&bytes));
     if (err && err != LH_ERR_NOT_FOUND) goto fail;
     bool first = err == LH_ERR_NOT_FOUND;
-    err = write_all(s); // cuts what was never committed, and makes it durable
+    err = write_all(s); // drops what was never committed, and makes it durable
     if (!err)
         err = reopen(s);
     else if (err == LH_ERR_DISK_FULL && !first)
@@ -376,7 +376,7 @@ void ps_store_close(struct ps_store *s)
 
 bool ps_store_get(const struct ps_store *s, const char *key, struct lh_span *value)
 {
-    size_t i = place(s, key);
+    size_t i = find(s, key);
     if (!at_key(s, i, key)) return false;
     *value = lh_span(s->pair[i].value, s->pair[i].len);
     return true;
@@ -512,6 +512,6 @@ void ps_store_each(const struct ps_store *s, const char *prefix,
                    void (*each)(void *arg, const char *key, struct lh_span value), void *arg)
 {
     size_t n = strlen(prefix);
-    for (size_t i = place(s, prefix); i < s->pairs && strncmp(s->pair[i].key, prefix, n) == 0; i++)
+    for (size_t i = find(s, prefix); i < s->pairs && strncmp(s->pair[i].key, prefix, n) == 0; i++)
         each(arg, s->pair[i].key, lh_span(s->pair[i].value, s->pair[i].len));
 }

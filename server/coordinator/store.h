@@ -4,9 +4,9 @@
 // parts), CRC-32C u32 of what follows, key (u16 length), value (u32 length; ~0: removed). Entries
 // of one commit become durable together: each commit ends with an entry of the empty key, whose
 // value (u64) is where in the file the commit begins. At start whole commits are read. What follows
-// the last one was never acknowledged and is cut; but where a later commit's end stands behind it,
-// or no commit is whole, the file was damaged, and the start is refused. The file is rewritten when
-// it has grown to four times what it holds; DIR/store.lock is held meanwhile and always.
+// the last one was never acknowledged and is dropped; but where a later commit's end stands behind
+// it, or no commit is whole, the file was damaged, and the start is refused. The file is rewritten
+// when it has grown to four times what it holds; DIR/store.lock is held meanwhile and always.
 //
 // A commit has three parts: begin() and end() on the loop, write() between them wherever blocking
 // hurts nobody. What is put and removed meanwhile belongs to the next one. A commit that failed is

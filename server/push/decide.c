@@ -1,8 +1,8 @@
 // Decide: what becomes of a received push (server/docs/0000-protocol.md#rule-2 to #rule-4, #rule-6,
 // #rule-25; DESIGN.md#section-5 step 9).
 //
-// Order: session, incarnation, dedupe, tokens, closing, (the seal is opened), staleness, payload,
-// norm. Only what comes after the opening consumes the step, by a record. No I/O here.
+// Order: session, incarnation, dedupe, tokens, closing, (it is unsealed), staleness, payload,
+// norm. Only what comes after the unsealing consumes the step, by a record. No I/O here.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,13 +98,13 @@ static void refuse(struct ps_decision *d, lh_err reason)
 }
 
 void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f,
-                     lh_err opened, const struct lk_payload_info *info, struct ps_decision *d)
+                     lh_err unsealed, const struct lk_payload_info *info, struct ps_decision *d)
 {
     const struct lh_plan *plan = &s->head->plan;
     uint32_t live = plan->live ? plan->live : 1;
     d->staleness = lh_ledger_staleness(s->head, f->worker, f->base_others);
-    if (opened) {
-        refuse(d, opened);
+    if (unsealed) {
+        refuse(d, unsealed);
         return;
     }
     d->norm = sqrt(info->sum_squares);

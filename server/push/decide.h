@@ -24,13 +24,13 @@ struct ps_gate {
     double mean_tokens; // mean tokens of a push, for weighting by tokens
 };
 
-// Everything about a received frame that is known before its seal is opened: session, incarnation,
-// step, closing. `d->verdict` is PS_DECIDED_NOW when the seal is to be opened next.
+// Everything about a received frame that is known before it is unsealed: session, incarnation,
+// step, closing. `d->verdict` is PS_DECIDED_NOW when it is to be unsealed next.
 void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
                     const struct lh_digest *digest, struct ps_decision *d);
-// After opening: `opened` is the result of lk_replica_open. Sets kind, scale, reason.
+// After unsealing: `unsealed` is the result of lk_replica_unseal. Sets kind, scale, reason.
 void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f,
-                     lh_err opened, const struct lk_payload_info *info, struct ps_decision *d);
+                     lh_err unsealed, const struct lk_payload_info *info, struct ps_decision *d);
 double ps_median_norm(const struct ps_shard *s); // 0: too few to tell
 
 #endif

@@ -5,7 +5,7 @@
 // A follow stream is the bytes of records from a version on, header and body one after another, cut
 // into messages anywhere. Record bytes come from the log on disk as they were written; the payload
 // of a frame that the follower declared to hold is left out. A follower that names another history
-// or a version that was cut away is told to take a snapshot (LH_ERR_NOT_FOUND).
+// or a version that was trimmed away is told to take a snapshot (LH_ERR_NOT_FOUND).
 //
 // Who does not read holds a few messages of memory, for LH_READ_SILENT_MS at most: then its call is
 // cancelled. A peer's oldest streams give way to its newer ones, and no peer has all snapshots.
@@ -182,7 +182,7 @@ static lh_err next_record(struct ps_follower *f)
     struct ps_shard *s = f->shard;
     const struct ps_place *place = ps_shard_place(s, f->next_version);
     if (!place)
-        return lh_fail(LH_ERR_NOT_FOUND, "version %llu was cut away; take a snapshot",
+        return lh_fail(LH_ERR_NOT_FOUND, "version %llu was trimmed away; take a snapshot",
                        (unsigned long long)f->next_version);
     f->place = *place;
     f->taken = 0;
@@ -280,7 +280,7 @@ static lh_err check_point(struct ps_shard *s, const Longhaul__V1__Point *from)
         return lh_fail(LH_ERR_NOT_FOUND, "version %llu is ahead of this log; take a snapshot",
                        (unsigned long long)from->version);
     if (from->version < l->version && !ps_shard_place(s, from->version + 1))
-        return lh_fail(LH_ERR_NOT_FOUND, "version %llu was cut away; take a snapshot",
+        return lh_fail(LH_ERR_NOT_FOUND, "version %llu was trimmed away; take a snapshot",
                        (unsigned long long)from->version);
     struct lh_hash chain = l->chain; // version 0: the genesis chain is checked by the first record
     lh_err err = from->version ? ps_shard_chain(s, from->version, &chain) : LH_OK;

@@ -33,14 +33,15 @@ static lh_err append(struct ps_item *i, uint16_t kind, struct lh_span body)
     return refused; // one of our own follows, or we are wrong
 }
 
-static lh_err open_and_decide(struct ps_server *s, struct ps_item *i)
+static lh_err unseal_and_decide(struct ps_server *s, struct ps_item *i)
 {
     struct ps_shard *shard = i->shard;
-    if (!i->open_tried) ps_unseal_now(i);
-    lh_err err = i->open_result;
+    if (!i->unseal_tried) ps_unseal_now(i);
+    lh_err err = i->unseal_result;
     if (err) err = lh_fail(err, "%s", i->text);
     bool ours = err == LH_ERR_NO_MEMORY;
-    if (err && (!i->opened || ours) && !LH_BUG("corrupt_burn")) { // damage on the way is not final
+    if (err && (!i->unsealed || ours) &&
+        !LH_BUG("corrupt_burn")) { // damage on the way is not final
         i->decision.verdict = PS_NOT_FINAL;
         i->decision.error = ours ? LH_ERR_BUSY : err;
         return LH_OK;
@@ -129,7 +130,7 @@ static lh_err decide(struct ps_server *s, struct ps_item *i)
     if (i->kind == PS_ITEM_FENCE) return decide_fence(s, i);
     if (i->kind != PS_ITEM_PUSH) return decide_own(i);
     ps_decide_step(i->shard, &i->head, &i->digest, &i->decision);
-    return i->decision.verdict == PS_DECIDED_NOW ? open_and_decide(s, i) : LH_OK;
+    return i->decision.verdict == PS_DECIDED_NOW ? unseal_and_decide(s, i) : LH_OK;
 }
 
 // ---------------------------------------------------------------- the group's end
@@ -194,7 +195,7 @@ static void finish_group(struct ps_server *s)
             ps_fatal(s, err);
             return;
         }
-        i->shard->replay_ns += i->open_ns;
+        i->shard->replay_ns += i->unseal_ns;
         if (i->kind == PS_ITEM_PLAN) forget_plan(i->shard);
         ps_checkpointer_folded(i);
         if (ours) keep_newest(i);
@@ -224,7 +225,7 @@ static void on_mark(void *arg)
     // While history is settled the log is the loop's, which writes EPOCH to it (recover.c): nothing
     // may be on the lane. Where pushes come, a group follows, and a frame may be written ahead.
     bool settles = s->phase <= PS_SETTLING;
-    if (settles || !s->wal || s->opening || s->received) {
+    if (settles || !s->wal || s->unsealing || s->received) {
         s->mark_timer = lh_after(s->conf.env, s->conf.mark_ns, on_mark, s);
         return;
     }

@@ -42,10 +42,10 @@ struct ps_item {
     struct lh_blob *payload;   // NULL: it was not unsealed, or there is none
     uint64_t payload_reserved; // bytes of push memory that are reserved for it
     struct lk_payload_info info;
-    bool open_tried, opened;
-    lh_err open_result;
-    int64_t open_ns; // time that unsealing took
-    char text[256];  // the text of open_result or of the decision: texts belong to their threads
+    bool unseal_tried, unsealed;
+    lh_err unseal_result;
+    int64_t unseal_ns; // time that unsealing took
+    char text[256]; // the text of unseal_result or of the decision: texts belong to their threads
     // ---- a fence
     struct lh_request *hello; // the hello that waits for it
     uint64_t worker, decided, next_step;

@@ -2,8 +2,8 @@
 //
 // All that a standby in sync holds in this epoch it has from the server that has the shard. Where
 // it holds more, or other records, this directory is an older copy of that server's, which may have
-// gone on by itself and have as many by now. A record that was cut off here shows nothing where the
-// standby has confirmed it, or a later one, to this process.
+// gone on by itself and have as many by now. A record that was trimmed away here shows nothing
+// where the standby has confirmed it, or a later one, to this process.
 //
 // A worker may say anything, so its word counts for nothing here. The standby that the coordinator
 // has noted is the run's own server.

@@ -1,21 +1,22 @@
 // Push memory: how much memory the pushes under way may take, and who waits for it.
 //
-// A push takes room for its frame before its first part is kept, and for its payload when its seal
-// is opened; both are given back together (ps_item_free), or the frame when its stream breaks for
-// good. Who finds no room waits unread, in the order of arrival, so that the sender is slowed.
+// A push takes memory for its frame before its first part is kept, and for its payload when it
+// is unsealed; both are given back together (ps_item_free), or the frame when its stream breaks for
+// good. A push that finds no memory waits unread, in the order of arrival, so that the sender is
+// slowed.
 //
 // Large frames come in one after another: sent at once they would all be there at the end, nothing
-// to open or to write before that and no room for more after it, the link idle. So the next one is
-// let in a trip before the one that arrives has nearly all of its bytes: the trip is the time that
-// its own first bytes took, so that a long link is never idle between two. Who has sent nothing
-// after LH_TURN_MS, or not nearly all so long after that, holds nobody up for longer.
+// to unseal or to write before that, no memory for more after it, and the link idle. So the next
+// one is let in a trip before the one that arrives has nearly all of its bytes: the trip is the
+// time that its own first bytes took, so that a long link is never idle between two. Who has sent
+// nothing after LH_TURN_MS, or not nearly all so long after that, holds nobody up for longer.
 //
 // What they took is kept for the next ones where they arrive fast. Over a slow link it goes back to
 // the system at once: the next frame's memory then comes to be with its bytes, when the last one's
 // frame and payload are gone, and gRPC's read-ahead, which such a link fills, has their place.
 //
 // Invariants: 1. frames + the largest frame <= bytes_max, unless there is one frame only. So the
-// room for one payload is always left: what is received can be opened. 2. frames + payloads <=
+// memory for one payload is always left: what is received can be unsealed. 2. frames + payloads <=
 // bytes_max, unless there is one payload only.
 #include "server/push/push_memory.h"
 
@@ -31,7 +32,7 @@ lh_err ps_push_memory_open(struct ps_server *s)
     return r->pool ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
-static void room_again(struct ps_server *s)
+static void memory_again(struct ps_server *s)
 {
     if (s->push_memory.first || s->received) ps_raise(s, PS_FREED);
 }
@@ -102,10 +103,10 @@ void ps_push_memory_arrived(struct ps_server *s, const struct ps_push *p)
     if (!p || r->arriving != p) return;
     r->arriving = NULL;
     lh_cancel(s->conf.env, &r->turn_timer);
-    room_again(s);
+    memory_again(s);
 }
 
-// ---------------------------------------------------------------- room
+// ---------------------------------------------------------------- memory
 
 static bool frame_fits(const struct ps_push_memory *r, uint64_t bytes)
 {
@@ -131,7 +132,7 @@ void ps_push_memory_give_frame(struct ps_server *s, struct lh_blob *frame)
     r->frames -= frame->len;
     if (!r->frames) r->largest = 0;
     lh_blob_release(frame);
-    room_again(s);
+    memory_again(s);
 }
 
 bool ps_push_memory_payload(struct ps_server *s, uint64_t bytes)
@@ -146,5 +147,5 @@ void ps_push_memory_give_payload(struct ps_server *s, uint64_t bytes)
 {
     if (!bytes) return;
     s->push_memory.payloads -= bytes;
-    room_again(s);
+    memory_again(s);
 }

@@ -26,7 +26,7 @@ struct ps_push {
     struct lh_call *call;
     uint64_t peer_worker;
     uint64_t bytes;        // bytes of the frame
-    struct lh_blob *frame; // NULL: no room yet, or an item has it
+    struct lh_blob *frame; // NULL: no memory yet, or an item has it
     size_t have;
     bool taking;                  // bytes of it came on this call
     struct ps_push *next_waiting; // the next one that waits for memory
@@ -360,7 +360,7 @@ static bool drop_a_part(struct ps_server *s)
     return oldest != NULL;
 }
 
-// Its turn and room for the frame; true: there is an answer, and *err is it.
+// Its turn and memory for the frame; true: there is an answer, and *err is it.
 static bool let_in(struct ps_push *p, lh_err *err)
 {
     *err = LH_OK;
@@ -376,7 +376,7 @@ static bool let_in(struct ps_push *p, lh_err *err)
 }
 
 // Keeps what the first message brought; nothing more is read meanwhile.
-static lh_err wait_for_room(struct ps_push *p, bool probe, const struct lh_msg *msg, size_t at)
+static lh_err wait_for_memory(struct ps_push *p, bool probe, const struct lh_msg *msg, size_t at)
 {
     struct ps_push_memory *r = &p->server->push_memory;
     p->first_is_probe = probe;
@@ -409,7 +409,7 @@ static lh_err take_part(struct ps_push *p, const struct lh_msg *msg)
     // others wait already, and not only for the turn of a large one
     bool behind = first && r->first && !p->frame &&
                   (!r->arriving || !ps_push_memory_turn(p->server, p->bytes));
-    if (behind || !let_in(p, &err)) return wait_for_room(p, probe, msg, at);
+    if (behind || !let_in(p, &err)) return wait_for_memory(p, probe, msg, at);
     return err ? err : take_bytes(p, probe, from, msg, at);
 }
 

@@ -1,11 +1,11 @@
-// Snapshot: a shard's fold state for those who join, as bytes
+// Snapshot: a shard's fold state as bytes, for whoever joins
 // (server/docs/0000-protocol.md#rule-16, kernels/state/replica.h).
 //
-// All who join at about the same time are sent the state of the same version, and follow from
+// Everybody who joins at about the same time is sent the state of the same version, and follow from
 // there. Its parameters are sent from where they lie, uncopied; when a record is about to change
 // them while anybody may still read them, a transport too, the replica goes on with a copy, for
-// which there is room since then. What an outer optimizer holds beside them is copied a message at
-// a time, and as a whole when it is about to change; when there is no memory for that, those who
+// which there is memory since then. What an outer optimizer holds beside them is copied a message
+// at a time, and as a whole when it is about to change; when there is no memory for that, those who
 // wait are told to come again. Who asks for it in ranges is given each on a call of its own.
 #include <stdlib.h>
 #include <string.h>
@@ -275,8 +275,8 @@ lh_err ps_state_asked(const struct ps_server *server, uint32_t shard, bool seale
                    shard, who);
 }
 
-lh_err ps_state_open(struct lh_state_seal *seal, const struct lh_msg *msg, size_t at,
-                     struct lh_buf *out)
+lh_err ps_state_unseal(struct lh_state_seal *seal, const struct lh_msg *msg, size_t at,
+                       struct lh_buf *out)
 {
     size_t n = lh_state_seal_next(seal);
     uint8_t *to = lh_buf_grow(out, n);

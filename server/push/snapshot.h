@@ -58,7 +58,7 @@ void ps_snapshot_free(struct ps_shard *s); // before the shard's replica goes
 LH_MUST lh_err ps_state_asked(const struct ps_server *server, uint32_t shard, bool sealed,
                               const char *who);
 // Appends its next piece, the bytes of `msg` from `at` on.
-LH_MUST lh_err ps_state_open(struct lh_state_seal *seal, const struct lh_msg *msg, size_t at,
-                             struct lh_buf *out);
+LH_MUST lh_err ps_state_unseal(struct lh_state_seal *seal, const struct lh_msg *msg, size_t at,
+                               struct lh_buf *out);
 
 #endif

@@ -1,12 +1,12 @@
-// Unseal: the seal of a push is opened and its payload checked on the compute lane, before it is
+// Unseal: a push is unsealed and its payload checked on the compute lane, before it is
 // queued (DESIGN.md#section-5 step 9), so that the loop and the disk go on meanwhile.
 //
 // Meanwhile the disk lane writes a large frame to the log, where its record will stand (wal.h):
 // bytes that mean nothing before the record's head and checksum are there.
 //
 // What the lane finds is about the frame's bytes alone; every decision is made afterwards, on the
-// loop, in the order of the queue. A push that could not be admitted now anyway is not opened;
-// should it turn out otherwise in its group, it is opened there.
+// loop, in the order of the queue. A push that could not be admitted now anyway is not unsealed;
+// should it turn out otherwise in its group, it is unsealed there.
 #include "server/push/unseal.h"
 
 #include <stdio.h>
@@ -19,31 +19,31 @@ void ps_unseal_now(struct ps_item *i)
 {
     struct lh_env *env = i->shard->server->conf.env;
     int64_t start = lh_now(env);
-    i->open_tried = true;
+    i->unseal_tried = true;
     i->payload = lh_pool_blob(i->shard->server->push_memory.pool, i->head.plain_bytes);
     if (i->payload) {
         struct lh_buf plain = lh_buf_over(i->payload->data, i->payload->len);
-        i->open_result = lk_replica_open_into(&i->shard->replica, lh_blob_span(i->frame), &plain,
-                                              &i->opened, &i->info);
+        i->unseal_result = lk_replica_unseal_into(&i->shard->replica, lh_blob_span(i->frame),
+                                                  &plain, &i->unsealed, &i->info);
     } else {
-        i->open_result = lh_fail(LH_ERR_NO_MEMORY, "no memory for this payload now");
+        i->unseal_result = lh_fail(LH_ERR_NO_MEMORY, "no memory for this payload now");
     }
-    i->open_ns = lh_now(env) - start;
-    if (i->open_result) snprintf(i->text, sizeof i->text, "%s", lh_err_text(i->open_result));
+    i->unseal_ns = lh_now(env) - start;
+    if (i->unseal_result) snprintf(i->text, sizeof i->text, "%s", lh_err_text(i->unseal_result));
 }
 
-static int64_t open_job(void *arg)
+static int64_t unseal_job(void *arg)
 {
     ps_unseal_now(arg);
     return 0;
 }
 
-static void open_done(void *arg)
+static void unseal_done(void *arg)
 {
     struct ps_item *i = arg;
     struct ps_server *s = i->shard->server;
     if (s->phase == PS_STOPPED) return; // the list is freed by ps_server_stop
-    struct ps_item **at = &s->opening;
+    struct ps_item **at = &s->unsealing;
     while (*at != i) at = &(*at)->next;
     *at = i->next;
     lh_logf(s->conf.log, LH_DEBUG, "push.opened", "shard %u: %llx/%llu", i->shard->id,
@@ -65,7 +65,7 @@ static void ahead_done(void *arg)
     (void)arg; // a commit comes after it on the same lane
 }
 
-// The disk has time while a seal is opened: a large frame goes to where its record will stand.
+// The disk has time while a push is unsealed: a large frame goes to where its record will stand.
 // Shared until a commit used it or left it behind, so that its memory is nobody else's till then;
 // a frame that gets no record is held until another one's commit.
 static void write_ahead(struct ps_server *s, const struct ps_item *i)
@@ -78,7 +78,7 @@ static void write_ahead(struct ps_server *s, const struct ps_item *i)
 
 // ---------------------------------------------------------------- one after another
 
-// False: there is no room for its payload now.
+// False: there is no memory for its payload now.
 static bool start(struct ps_server *s, struct ps_item *i)
 {
     struct ps_decision now;
@@ -92,10 +92,10 @@ static bool start(struct ps_server *s, struct ps_item *i)
         return true;
     }
     i->payload_reserved = i->head.plain_bytes;
-    i->next = s->opening;
-    s->opening = i;
+    i->next = s->unsealing;
+    s->unsealing = i;
     write_ahead(s, i);
-    s->conf.env->ops->work(s->conf.env, LH_LANE_COMPUTE, open_job, open_done, i);
+    s->conf.env->ops->work(s->conf.env, LH_LANE_COMPUTE, unseal_job, unseal_done, i);
     return true;
 }
 

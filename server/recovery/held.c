@@ -63,7 +63,7 @@ static lh_err take_message(struct ps_held *h, const struct lh_msg *msg)
     lh_err err = h->begun ? LH_OK : begin(h, (const Longhaul__V1__PartHead *)head);
     protobuf_c_message_free_unpacked(head, NULL);
     if (err) return err;
-    if (h->sealed) return ps_state_open(&h->seal, msg, at, &h->bytes);
+    if (h->sealed) return ps_state_unseal(&h->seal, msg, at, &h->bytes);
     size_t n = msg->len - at;
     uint8_t *to = lh_buf_grow(&h->bytes, n);
     if (!to) return n ? lh_buf_err(&h->bytes) : LH_OK;
@@ -109,7 +109,8 @@ static bool goes_on_from(const struct ps_rebuild *b, const struct lh_point *of)
     struct lh_hash chain;
     if (b->unreliable || of->version > l->version) return false;
     if (!ps_shard_chain(b->shard, of->version, &chain)) return lh_hash_equal(&chain, &of->chain);
-    for (size_t i = 0; i < b->begun_count; i++) // the log was cut; its epoch may have begun there
+    for (size_t i = 0; i < b->begun_count;
+         i++) // the log was trimmed; its epoch may have begun there
         if (b->begun[i].epoch == l->epoch && b->begun[i].version == of->version)
             return lh_hash_equal(&b->begun[i].chain, &of->chain);
     return false;

@@ -170,7 +170,7 @@ static lh_err take_message(struct ps_owner_stream *c, const struct lh_msg *msg)
     lh_err err = first ? begin_snapshot(c, (const Longhaul__V1__PartHead *)head) : LH_OK;
     protobuf_c_message_free_unpacked(head, NULL);
     if (err) return err;
-    if (c->snapshot && c->sealed) return ps_state_open(&c->seal, msg, at, &c->bytes);
+    if (c->snapshot && c->sealed) return ps_state_unseal(&c->seal, msg, at, &c->bytes);
     for (size_t i = 0; i < msg->parts; i++) {
         struct lh_span part = msg->part[i];
         size_t skip = at < part.len ? at : part.len;

@@ -8,7 +8,7 @@
 // directory does not know, a new epoch begins where the log ends, so that no version of the old one
 // can exist twice.
 //
-// Where the directory holds nothing, or its log had to be cut and nothing was lost, an epoch is
+// Where the directory holds nothing, or its log lost its tail and nothing acknowledged, an epoch is
 // opened at once. Where the log is damaged below its durable position, or an older copy, followers,
 // who are refused with LH_ERR_REBUILDING, offer what they hold: when all that are there have
 // answered, or the grace time is over, the best state of the shard's own history is fetched, its
@@ -503,12 +503,12 @@ void ps_rebuild_decide(struct ps_rebuild *b)
     bool served = l->version && registered(b) && overtaken(b, b->epoch);
     if ((served || left_behind(b) || !b->anew) && !confirm(b)) return;
     bool begins = !b->epoch && !l->version; // no history anywhere
-    // The log's tail was cut, and nothing is lost.
-    bool cut = l->version && counts(b, &own) && own.version >= b->stable.version;
+    // The log lost its tail, and nothing that was acknowledged.
+    bool shorter = l->version && counts(b, &own) && own.version >= b->stable.version;
     // anew each time: the stable point may have moved, and what was asked for been refused
     // Else followers have it, and more (see above).
     bool held = b->from && enough(b, &own);
-    b->chosen = held || (!b->from && !s->log.damaged && (begins || cut));
+    b->chosen = held || (!b->from && !s->log.damaged && (begins || shorter));
     if (!opened(b) && waits_for_standby(b)) return;
     if (!b->chosen && !opened(b)) gather(b);
     if (opened(b) || (b->chosen && run_ended(b->shard))) {

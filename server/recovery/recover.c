@@ -2,8 +2,8 @@
 // #rule-17, #rule-18).
 //
 // Each shard loads its newest good checkpoint, the log is replayed above it, what survived is made
-// durable, and if bytes had to be cut that may have been acknowledged every shard opens a new epoch
-// before it serves. A shard without history, or with an epoch to open, is settled with the
+// durable, and if bytes had to be dropped that may have been acknowledged every shard opens a new
+// epoch before it serves. A shard without history, or with an epoch to open, is settled with the
 // coordinator first, and perhaps with its followers (rebuild.c); recovered() comes after that.
 //
 // No two histories of a shard have the same epoch, although the record that opens one can be lost
@@ -88,7 +88,7 @@ static lh_err gap(const struct ps_shard *shard, uint64_t version)
                           : "part of its log or its newer checkpoints are missing");
 }
 
-// The log was cut below a checkpoint that was passed over and may be whole: to go on from here
+// The log was trimmed below a checkpoint that was passed over and may be whole: to go on from here
 // would begin another history, and the next start that can read it would take it for ours.
 static lh_err reaches(struct ps_shard *shard)
 {
@@ -270,7 +270,7 @@ static lh_err read_disk(struct ps_server *s, bool *torn)
 }
 
 // Damaged checkpoints, which are those above the one that was loaded, are not counted any more when
-// older ones and the log are cut.
+// older ones and the log are trimmed.
 static lh_err set_checkpoints_aside(struct ps_shard *shard)
 {
     struct ps_server *s = shard->server;
@@ -330,14 +330,14 @@ lh_err ps_recover(struct ps_server *s)
                 lh_err_text(err));
     if (torn)
         lh_logf(s->conf.log, LH_WARN, "log.torn",
-                "bytes at the log's end were cut that may have "
+                "bytes at the log's end were dropped that may have "
                 "been acknowledged: a new epoch begins");
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
         if (s->log.damaged) shard->token = 0; // what it opened before is not what is left
         bool whole = shard->index_count &&
                      shard->index[shard->index_count - 1].version == shard->replica.ledger.version;
-        if (!whole) shard->index_count = 0; // the log ends below the checkpoint: its tail was cut
+        if (!whole) shard->index_count = 0; // the log ends below the checkpoint: it lost its tail
         if (LH_BUG("drop_dedupe")) shard->replica.ledger.rows = 0;
         LH_TRY(set_checkpoints_aside(shard));
     }
@@ -406,7 +406,7 @@ static lh_err install(struct ps_server *s, bool fetched)
     return LH_OK;
 }
 
-// After a cut tail or a rebuild the log goes on above one checkpoint, which a start would then
+// After a lost tail or a rebuild the log goes on above one checkpoint, which a start would then
 // depend on: another is due.
 static lh_err look_for_another(struct ps_shard *shard)
 {

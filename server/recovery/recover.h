@@ -9,7 +9,7 @@ struct ps_server;
 struct ps_shard;
 
 struct ps_log_condition { // as a start found the log, and as it stands by now
-    bool torn;            // bytes at its end were cut
+    bool torn;            // bytes at its end were dropped
     bool damaged;         // it can't be gone on with
     bool unreliable;      // nor can what was folded from it
     bool replayed;        // it has records
@@ -54,7 +54,8 @@ bool ps_epoch_due(const struct ps_shard *shard); // an epoch is to be opened bef
 // The directory's number into s->standby; a directory that has none gets one.
 LH_MUST lh_err ps_identity_load(struct ps_server *s);
 LH_MUST lh_err ps_identity_renew(struct ps_server *s); // durable when it returns
-// The log's tail was cut, not yet durably: a directory that stands by may lack what it confirmed.
+// The log's tail was dropped, not yet durably: a directory that stands by may lack what it
+// confirmed.
 LH_MUST lh_err ps_identity_torn(struct ps_server *s);
 
 #endif

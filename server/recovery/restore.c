@@ -252,7 +252,7 @@ static lh_err take_part(struct ps_restore *r, const struct lh_msg *msg)
     if (err) return err;
     size_t n = msg->len - at;
     note_part(r, n);
-    if (r->sealed) return ps_state_open(&r->seal, msg, at, &r->bytes);
+    if (r->sealed) return ps_state_unseal(&r->seal, msg, at, &r->bytes);
     uint8_t *to = lh_buf_grow(&r->bytes, n);
     if (!to) return n ? lh_buf_err(&r->bytes) : LH_OK;
     return lh_msg_copy(msg, at, to, n) ? LH_OK : LH_ERR_INTERNAL;

@@ -1,4 +1,4 @@
-// Checkpointer: checkpoints of the fold state, and the log cut below the older one
+// Checkpointer: checkpoints of the fold state, and the log trimmed below the older one
 // (DESIGN.md#section-8).
 //
 // The state is copied on the loop in slices, between which records are folded as ever, and written
@@ -6,7 +6,7 @@
 // the loop it would double what a fold takes. The copy's memory is touched there first: the system
 // clears pages ten times slower than they are copied. Two channels: the full state, from which a
 // server starts, and weights only, more often, for readers; a full one serves readers as well. A
-// full disk makes one due: it lets the log be cut, and with the room the log goes on. What is
+// full disk makes one due: it lets the log be trimmed, and with the room the log goes on. What is
 // promised holds all the same: two checkpoints, and the log from the older one on.
 #include <stdlib.h>
 
@@ -22,7 +22,7 @@ enum { SLICE_BYTES = 8 << 20 };
 static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
 
 // A record that was folded while the state is copied: it is folded in the copy on the copy lane.
-// Its payload, with the room it takes, is held until then.
+// Its payload, with its push memory, is held until then.
 struct late {
     struct late *next;
     struct ps_checkpointer *checkpointer;
@@ -120,7 +120,7 @@ static lh_err written(struct ps_server *s, const struct ps_checkpointer *k)
     return LH_OK;
 }
 
-// Weights are for readers: of several, the older ones make room for what lets the log be cut.
+// Weights are for readers: of several, the older ones make room for what lets the log be trimmed.
 static LH_MUST lh_err drop_weights(struct ps_shard *shard, bool *dropped)
 {
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
@@ -137,10 +137,11 @@ static LH_MUST lh_err unwritten(struct ps_shard *shard, bool weights)
 {
     struct ps_server *s = shard->server;
     bool dropped = false;
-    lh_logf(s->conf.log, LH_ERROR, "checkpoint.disk_full",
-            "shard %u: no room in %s; the log can't be cut until there is: free some space, it is "
-            "tried again every %lld s",
-            shard->id, s->conf.dir, (long long)(ROOM_AGAIN / LH_SECOND));
+    lh_logf(
+        s->conf.log, LH_ERROR, "checkpoint.disk_full",
+        "shard %u: no room in %s; the log can't be trimmed until there is: free some space, it is "
+        "tried again every %lld s",
+        shard->id, s->conf.dir, (long long)(ROOM_AGAIN / LH_SECOND));
     if (weights) return LH_OK;
     shard->unwritten = true;
     LH_TRY(ps_quarantine_remove(s, &dropped));
@@ -303,7 +304,7 @@ void ps_checkpointer_folded(struct ps_item *i)
 }
 
 // A start that comes before the new checkpoint is whole replays what is folded until then as well;
-// half of the time is room enough, or checkpoints would follow each other without an end.
+// half of the time is enough, or checkpoints would follow each other without an end.
 // `later_ns`: or it will be when so much more is folded.
 static bool replay_due(const struct ps_shard *shard, int64_t later_ns)
 {

@@ -1,4 +1,4 @@
-// Checkpointer: checkpoints, and the log cut below the older one.
+// Checkpointer: checkpoints, and the log trimmed below the older one.
 #ifndef PS_CHECKPOINTER_H
 #define PS_CHECKPOINTER_H
 

@@ -2,11 +2,11 @@
 //
 // Only the log's next segment and a checkpoint take room. A segment leaves what a checkpoint needs
 // (invariant 1), so a full disk is met by the log first: nothing of that group happened, its pushes
-// come again, and a checkpoint is made, which lets the log be cut. Where that has no room either,
-// what is not promised gives way: logs and checkpoints that were set aside (quarantine.c), then
-// older checkpoints of weights. Where no checkpoint is due or can be made, the next group squeezes
-// in: it gets a segment of its own size; and where not even that fits, a record of our own does, in
-// the few blocks that invariant 1 keeps for it, for it makes a checkpoint due.
+// come again, and a checkpoint is made, which lets the log be trimmed. Where that has no room
+// either, what is not promised gives way: logs and checkpoints that were set aside (quarantine.c),
+// then older checkpoints of weights. Where no checkpoint is due or can be made, the next group
+// squeezes in: it gets a segment of its own size; and where not even that fits, a record of our own
+// does, in the few blocks that invariant 1 keeps for it, for it makes a checkpoint due.
 //
 // Invariants: 1. a whole segment leaves a full checkpoint of any shard, and RECORDS_BYTES. 2. A
 // small one leaves as much, unless it is that record's. 3. Two checkpoints and the log from the
@@ -75,7 +75,7 @@ lh_err ps_disk_full_met(struct ps_server *s)
     if (!before)
         lh_logf(s->conf.log, LH_ERROR, "log.disk_full",
                 "no room for the log in %s: pushes wait, follows go on; a checkpoint lets the "
-                "log be cut, if there is room for it. Else free some space",
+                "log be trimmed, if there is room for it. Else free some space",
                 s->conf.dir);
     if (!before && !ps_checkpointer_busy(s))
         LH_TRY(ps_checkpointer_trim(s)); // a start may have left it to do

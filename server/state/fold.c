@@ -22,7 +22,7 @@ static LH_MUST lh_err admit(struct ps_shard *s, const struct lh_record *r, struc
     struct lk_payload_info info;
     bool opened;
     if (!plain.data) {
-        LH_TRY(lk_replica_open(&s->replica, r->body, &plain, &opened, &info));
+        LH_TRY(lk_replica_unseal(&s->replica, r->body, &plain, &opened, &info));
         norm = sqrt(info.sum_squares);
     }
     LH_TRY(lk_replica_apply_plain(&s->replica, r, plain));

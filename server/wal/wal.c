@@ -100,7 +100,7 @@ static lh_err roll(struct ps_wal *w, uint64_t need)
 // serves what it has, and the first group meets the full disk (and with it, what makes room).
 static lh_err first_segment(struct ps_wal *w)
 {
-    bool first = !w->segment; // nothing could be cut
+    bool first = !w->segment; // nothing could be dropped
     ps_wal_reserve(w, first ? 0 : w->conf.reserve);
     lh_err err = roll(w, 0);
     if (err == LH_ERR_DISK_FULL && !first) err = open_segment(w, PS_SEGMENT_HEADER_BYTES, 0);

@@ -20,12 +20,13 @@
 //
 // Invariants: 1. Every start makes what survived durable, then opens a new generation in a new
 // segment; nothing is ever appended to a segment of an earlier start. 2. An entry at or below a
-// durable position that was written after it is never cut: damage there stops the start, with the
-// place. 3. What stands above is a torn tail and is cut; if bytes stood there, `torn` says so,
-// because they may have been acknowledged (server/docs/0000-protocol.md#rule-18). 4. A failed sync
-// is final. 5. A group whose write failed is never whole, so it never counts: nothing is written to
-// its segment any more, and the log goes on in the next one, which names the first sequence that is
-// not the older one's. Whether the failed group's bytes could be cut away does not matter.
+// durable position that was written after it is never dropped: damage there stops the start, with
+// the place. 3. What stands above is a torn tail and is dropped; if bytes stood there, `torn` says
+// so, because they may have been acknowledged (server/docs/0000-protocol.md#rule-18). 4. A failed
+// sync is final. 5. A group whose write failed is never whole, so it never counts: nothing is
+// written to its segment any more, and the log goes on in the next one, which names the first
+// sequence that is not the older one's. Whether the failed group's bytes could be removed does not
+// matter.
 #ifndef PS_WAL_H
 #define PS_WAL_H
 
@@ -44,8 +45,8 @@ struct ps_wal_conf {
     // Bytes that the start's whole segment has to leave, see ps_wal_reserve(); 0: none.
     uint64_t reserve;
     uint8_t job[LH_JOB_BYTES];
-    // After the last replay and before a new segment is opened, which hides that bytes were cut:
-    // the place to note it durably. NULL: nobody does. An error stops the start.
+    // After the last replay and before a new segment is opened, which hides that bytes were
+    // dropped: the place to note it durably. NULL: nobody does. An error stops the start.
     lh_err (*scanned)(void *arg, bool torn);
 };
 
@@ -125,7 +126,7 @@ uint64_t ps_wal_segment(const struct ps_wal *w); // the one that is written now
 // Looks at a log and changes nothing: what a start would find. `each` gets every entry in order; an
 // error of it ends the look. `job` NULL: of whatever run. Damage that would stop a start is
 // LH_ERR_CORRUPT with its place, after the entries before it were seen. A server may write to the
-// log meanwhile: then the end may look torn, and LH_ERR_NOT_FOUND means that it cut the log.
+// log meanwhile: then the end may look torn, and LH_ERR_NOT_FOUND means that it trimmed the log.
 LH_MUST lh_err ps_wal_look(struct lh_env *env, const char *dir, const uint8_t *job,
                            lh_err (*each)(void *arg, const struct ps_wal_entry *e), void *arg,
                            struct ps_wal_found *found);

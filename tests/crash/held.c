@@ -43,7 +43,7 @@ static lh_err open_entry(struct held *h, struct wk_entry *e, struct lk_codec *co
     bool opened;
     LH_TRY(lk_frame_codec(&e->head, codec));
     LH_TRY(wk_outbox_frame(&h->outbox, e, &frame));
-    lh_err err = lk_replica_open(h->conf->replica, lh_blob_span(frame), plain, &opened, &info);
+    lh_err err = lk_replica_unseal(h->conf->replica, lh_blob_span(frame), plain, &opened, &info);
     lh_blob_release(frame);
     return err;
 }

@@ -60,7 +60,7 @@ static lh_err admit(struct mass *m, struct worker *w, const struct lh_record *r,
     bool opened;
     uint64_t values = m->replica.layout->values;
     struct lk_codec codec = {f->index_code, f->value_code, f->density};
-    LH_TRY(lk_replica_open(&m->replica, r->body, &plain, &opened, &info));
+    LH_TRY(lk_replica_unseal(&m->replica, r->body, &plain, &opened, &info));
     memset(m->q, 0, values * sizeof *m->q);
     LH_TRY(lk_payload_add(&codec, m->replica.layout, plain, m->q));
     for (uint64_t i = 0; i < values; i++) w->applied[i] += (double)m->q[i];

@@ -62,7 +62,7 @@ static lh_err add_back(struct wk_shard *s, const struct wk_entry *e, const struc
     struct lk_payload_info info;
     struct lk_codec codec;
     bool opened;
-    LH_TRY(lk_replica_open(&s->replica, lh_blob_span(frame), &plain, &opened, &info));
+    LH_TRY(lk_replica_unseal(&s->replica, lh_blob_span(frame), &plain, &opened, &info));
     LH_TRY(lk_frame_codec(&e->head, &codec));
     memcpy(s->slot.spare, s->slot.residual, s->layout->values * sizeof *s->slot.spare);
     return lk_payload_add(&codec, s->layout, plain, s->slot.spare);

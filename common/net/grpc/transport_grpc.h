@@ -17,7 +17,7 @@
 #include "common/net/transport.h"
 
 enum {
-    // One message: a head and a part of 1 MiB (the fastest size) and room to grow; the largest
+    // One message: a head and a part of 1 MiB (the fastest size), and some more; the largest
     // that a peer can make us hold for a call.
     LH_GRPC_MESSAGE_BYTES_MAX = (2 << 20) + (64 << 10),
     // Calls a process serves at once, about 10 KiB each while idle: 1,024 workers with a few follow
@@ -39,20 +39,20 @@ enum {
     // Links that share a connection; a worker has a link for each shard.
     LH_GRPC_LINKS_PER_CONNECTION = 64,
     LH_GRPC_METADATA_BYTES_MAX = 8 << 10, // bytes of headers; ours are under 1 KiB
-    // One attempt, TLS included, until the round trip is known: 4 of 300 ms, and room. Then it
+    // One attempt, TLS included, until the round trip is known: 4 of 300 ms, and more. Then it
     // follows the round trip, and where it was not enough, the next attempt gets twice as long.
     LH_GRPC_CONNECT_MS = 5000,
     LH_GRPC_CONNECT_MS_MAX = 40000, // 4 round trips of 3 s, where packets are lost
     // What servers and workers give an attempt instead, as long as the round trip is not known: 4
-    // of 3 s, and room. Nobody who is there waits longer for it: a server that is not there is
+    // of 3 s, and more. Nobody who is there waits longer for it: a server that is not there is
     // noticed by its SYNs, and one that refuses says so.
     LH_GRPC_CONNECT_FAR_MS = 15000,
     LH_GRPC_BACKOFF_MS = 1000,    // most between two attempts: a restarted server is found soon
     LH_GRPC_KEEPALIVE_MS = 20000, // a silent wire is probed after this ...
     // ... and given up where the peer's kernel does not acknowledge it for this long, and what the
     // path needs on top: 8 retransmission timeouts (trip.h). An outage of a minute and a half ends
-    // no
-    // connection: what waits on one goes on within a trip or two, and a new connection takes six.
+    // no connection: what waits on one goes on within a trip or two, and a new connection takes
+    // six.
     LH_GRPC_UNHEARD_MS = 90000,
     // At most so long; and a process that stands still while its kernel goes on is given up then.
     LH_GRPC_KEEPALIVE_WAIT_MS = 120000,

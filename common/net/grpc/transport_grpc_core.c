@@ -50,7 +50,7 @@ size_t lh_grpc_shared_args(grpc_arg args[LH_GRPC_SHARED_ARGS])
         lh_grpc_arg(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0),
         lh_grpc_arg(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
     };
-    LH_STATIC_ASSERT(LH_COUNT(shared) == LH_GRPC_SHARED_ARGS, "room for them");
+    LH_STATIC_ASSERT(LH_COUNT(shared) == LH_GRPC_SHARED_ARGS, "the array holds them");
     for (size_t i = 0; i < LH_COUNT(shared); i++) args[i] = shared[i];
     return LH_COUNT(shared);
 }

@@ -107,9 +107,9 @@ int lh_grpc_accept4(int listener, struct sockaddr *restrict from, socklen_t *res
 int lh_grpc_accept4(int listener, struct sockaddr *restrict from, socklen_t *restrict size,
                     int flags)
 {
-    const socklen_t room = size ? *size : 0;
+    const socklen_t capacity = size ? *size : 0;
     for (;;) {
-        if (size) *size = room;
+        if (size) *size = capacity;
         int fd = (int)syscall(SYS_accept4, listener, from, size, flags);
         if (fd >= 0 && fd < lh_grpc_door_limit() && !has_too_many(fd)) return fd;
         bool none = fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM);

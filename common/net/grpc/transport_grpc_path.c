@@ -14,10 +14,9 @@
 //     connection up.
 //
 //  4. An attempt to connect looks for its server with a few SYNs, about a second apart, and has
-//  long
-//     for the handshake after it: a path that is whole again is found within seconds, and a round
-//     trip of 3 s is enough. (The programs bring a connect() of their own, as transport_grpc_door.c
-//     does with accept4(), for gRPC has no setting for that.)
+//     long for the handshake after it: a path that is whole again is found within seconds, and a
+//     round trip of 3 s is enough. (The programs bring a connect() of their own, as
+//     transport_grpc_door.c does with accept4(), for gRPC has no setting for that.)
 //
 //  5. What was sent and is not acknowledged for LH_GRPC_UNHEARD_MS, and what the path needs on top
 //     (trip.h), ends the connection (TCP_USER_TIMEOUT): so does gRPC's probe of a silent wire.

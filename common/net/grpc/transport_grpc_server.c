@@ -1,7 +1,7 @@
 // The server's side: the door, and who may come in. See transport_grpc_core.h.
 //
 //  1. Every call is checked before its owner hears of it: a known RPC, a peer whose certificate
-//     carries exactly one URI of our run and domain, a role that may call this RPC, room for it.
+//     carries exactly one URI of our run and domain, a role that may call this RPC, a free call.
 //     The first that fails ends the call, with the reason in its status and, rate-limited, in the
 //     log.
 //  2. A fixed number of requests waits with gRPC; each is given back at once when a call came.

@@ -300,7 +300,7 @@ static void totals_are_kept(void **state)
     assert_int_equal(dp_file_write(path, lh_span_str(first), 0600), LH_OK);
     dp_watch_poll(a);
     a->node[3].point = calloc(2, sizeof *a->node[3].point);
-    a->node[3].points = a->node[3].points_room = 2;
+    a->node[3].points = a->node[3].point_cap = 2;
     a->node[3].point[1] = (struct dp_point){12.5, 2.75};
     a->started_ns = dp_now_ns() - 60 * INT64_C(1000000000);
     assert_int_equal(dp_watch_keep(a), LH_OK);
