@@ -116,6 +116,7 @@ static void reply_standby(struct ps_coordinator *c, struct lh_request *rq,
         longhaul__v1__shard_address__init(owners[i] = &owner[i]);
         owner[i].shard = id;
         owner[i].address = (char *)(uintptr_t)s->address; // not changed
+        owner[i].epoch = last;
     }
     out->n_turns = serves ? n : 0;
     out->turns = turns;

@@ -278,6 +278,53 @@ static void nor_is_an_epoch_served_twice_where_nobody_knows(void **state)
     comes_back_old(*state, true);
 }
 
+static bool reserved_once_more;
+
+// Whether it serves depends on which records come in one group: here each may be the last of one.
+static void note_reserved(void *arg, uint32_t shard, const struct lh_record *record)
+{
+    const struct rig *r = arg;
+    (void)shard;
+    reserved_once_more |=
+        r->standby && record->kind == LH_MOVE && ps_shard_reserved(r->standby->shard[0]);
+}
+
+// The target served in the reserved epoch, and moved the shard back. Then it comes back on a copy of
+// its directory from just before the record, and follows: the record comes to it once more.
+static void a_record_of_a_move_that_is_long_over_is_not_served(void **state)
+{
+    struct rig *r = *state;
+    struct image m;
+    uint32_t shards;
+    begin(r);
+    rig_kill_standby(r, false);
+    image_take(&r->t, &m);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    run(r, 2 * LH_SECOND);
+    ask(r);
+    run(r, 5 * LH_SECOND);
+    assert_true(decides(r->standby));
+    rig_kill_server(r, false);
+    r->stands_by = true;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    run(r, 5 * LH_SECOND);
+    assert_int_equal(ps_co_move(r->coordinator, r->s.self.name, &shards), LH_OK);
+    run(r, 5 * LH_SECOND);
+    assert_true(decides(r->server));
+    assert_true(ledger(r->server)->epoch > 2);
+    rig_kill_standby(r, false);
+    image_put(&r->t, &m);
+    image_free(&m);
+    r->folded = note_reserved;
+    reserved_once_more = false;
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    run(r, 5 * LH_SECOND); // two never decide
+    assert_false(reserved_once_more);
+    assert_true(decides(r->server));
+    assert_true(r->standby->phase == PS_STANDBY);
+    assert_int_equal(ledger(r->standby)->version, ledger(r->server)->version);
+}
+
 // The new owner loses its log's end, and with it the record that its epoch begins with. What is
 // left is of the epoch before, and no worker has a copy of it: it still counts.
 static void what_is_left_of_a_torn_log_is_gone_on_with(void **state)
@@ -347,6 +394,7 @@ int main(void)
         RIG_TEST(a_target_that_dies_with_the_record_asks_before_it_serves),
         RIG_TEST(a_copy_from_before_it_served_is_not_served),
         RIG_TEST(nor_is_an_epoch_served_twice_where_nobody_knows),
+        RIG_TEST(a_record_of_a_move_that_is_long_over_is_not_served),
         RIG_TEST(what_is_left_of_a_torn_log_is_gone_on_with),
         RIG_TEST(a_wish_that_is_not_named_any_more_is_forgotten),
         RIG_TEST(what_cannot_be_moved_is_said),

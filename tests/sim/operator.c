@@ -24,14 +24,19 @@ static bool is_gone(const struct sim *s, uint32_t shard, uint64_t directory)
 }
 
 // Whom the coordinator names as the shard's owner; who had it from the beginning is not named.
+// Where the owner's directory is gone as well, and a server that stands by finds nobody, it is the
+// server that had the shard from the beginning, with role: shard.
 static struct sim_node *former_owner(struct sim *s, uint32_t shard, uint64_t owner)
 {
+    struct sim_node *first = NULL;
     for (uint32_t i = 0; i < s->nodes; i++) {
         struct sim_node *n = &s->node[i];
-        bool its = n->server && lh_same_directory(owner, n->server->standby.identity);
-        if (sim_has(n, shard) && (owner ? its : n->kind == SIM_SERVER)) return n;
+        if (!sim_has(n, shard)) continue;
+        if (owner && n->server && n->server->standby.identity == owner) return n;
+        if (n->kind == SIM_SERVER) first = n;
     }
-    return NULL;
+    if (first) first->stands_by = false;
+    return first;
 }
 
 static void give_up_target(struct sim *s, uint32_t shard, const struct ps_co_shard *row)
