@@ -32,6 +32,7 @@ BUGS = {
     "standby_takes_fork": ("old", "a standby takes a higher state of another history of its epoch"),
     "strike_unseen": ("old", "so may one that has not compared what the standby said last"),
     "reserved_again": ("moved", "a start that finds the record serves in the reserved epoch"),
+    "old_record": ("moved", "a record that comes once more reserves the epoch again"),
     "reserved_forgotten": ("reserved", "the log alone says which epoch was a move's"),
     "moved_apart": ("together", "a shard is the target's when that has its record"),
     "given_up_apart": ("together", "where one shard is given up the rest is not asked back"),
@@ -213,8 +214,8 @@ def moved(bugs):
 
     def nxt(s):
         log, came, known, last, used, copy, twice = s
-        if log == 0 and not known:
-            yield "the record comes", (1, 1, *s[2:])
+        if log == 0:  # once more where it follows an old log again, when another one has the shard
+            yield "the record comes", (1, int(not known or "old_record" in bugs), *s[2:])
         if log == 1 and (came or "reserved_again" in bugs):
             yield "serve", (2, came, known, last, used, copy, int(2 in used))
         if log == 1 and not came or log == 0 and known:
