@@ -289,8 +289,8 @@ static void note_reserved(void *arg, uint32_t shard, const struct lh_record *rec
         r->standby && record->kind == LH_MOVE && ps_shard_reserved(r->standby->shard[0]);
 }
 
-// The target served in the reserved epoch, and moved the shard back. Then it comes back on a copy of
-// its directory from just before the record, and follows: the record comes to it once more.
+// The target served in the reserved epoch, and moved the shard back. Then it comes back on a copy
+// of its directory from just before the record, and follows: the record comes to it once more.
 static void a_record_of_a_move_that_is_long_over_is_not_served(void **state)
 {
     struct rig *r = *state;
