@@ -18,7 +18,7 @@ struct lk_replica {
     struct lh_keyring *keys;              // borrows
     float *theta;                         // layout->values of them
     struct lk_outer outer;                // the optimizer that the log's plan names, its state
-    struct lh_buf plain;                  // scratch of the last opened payload
+    struct lh_buf plain;                  // scratch of the last unsealed payload
     uint8_t job[LH_JOB_BYTES];
     struct lh_hash manifest;
 };
@@ -28,9 +28,9 @@ LH_MUST lh_err lk_replica_create(struct lk_replica *r, const uint8_t job[LH_JOB_
                                  struct lh_keyring *keys);
 void lk_replica_free(struct lk_replica *r);
 
-// Opens a frame and checks its payload against its header and the layout, without folding.
+// Unseals a frame and checks its payload against its header and the layout, without folding.
 // `plain` gets the payload, valid until the next call with this replica; may be NULL. *opened tells
-// whether the seal opened: only then is an error the author's doing
+// whether the seal was good: only then is an error the author's doing
 // (server/docs/0000-protocol.md#rule-4). LH_ERR_UNSEAL, LH_ERR_KEY_MISSING, LH_ERR_MALFORMED,
 // LH_ERR_NON_FINITE, LH_ERR_MANIFEST.
 LH_MUST lh_err lk_replica_unseal(struct lk_replica *r, struct lh_span frame, struct lh_span *plain,
@@ -43,7 +43,7 @@ LH_MUST lh_err lk_replica_unseal_into(const struct lk_replica *r, struct lh_span
 // Folds the next record. An ADMIT needs its whole frame as body. LH_ERR_CONFLICT: another history;
 // LH_ERR_CORRUPT at a DIGEST record: this replica differs from the log's owner.
 LH_MUST lh_err lk_replica_apply(struct lk_replica *r, const struct lh_record *record);
-// The same for an ADMIT whose payload is at hand already (the server opened it to decide).
+// The same for an ADMIT whose payload is at hand already (the server unsealed it to decide).
 LH_MUST lh_err lk_replica_apply_plain(struct lk_replica *r, const struct lh_record *record,
                                       struct lh_span plain);
 
@@ -76,7 +76,7 @@ LH_MUST lh_err lk_replica_load(struct lk_replica *r, struct lh_span bytes);
 LH_MUST lh_err lk_replica_load_head(struct lk_replica *r, struct lh_span head);
 size_t lk_replica_bytes_max(const struct lh_shard_layout *layout); // most bytes of a saved state
 
-// ---- frames (frame.c of this room's user needs the codec's numbers)
+// ---- frames
 // The codec that a frame's header names; LH_ERR_MALFORMED when there is none such.
 LH_MUST lh_err lk_frame_codec(const struct lh_frame *f, struct lk_codec *out);
 

@@ -14,9 +14,8 @@
 //    takes a foreign unit while the plan gives it some, its path is not busy, and the unit ends
 //    there earlier than its home would end all that is left to it, by a hysteresis.
 // 3. PS_BALANCE_BLIND: the same as if units arrived at once. PS_BALANCE_STATIC: shares by tokens/s
-// at the
-//    start, which the caller keeps. PS_BALANCE_PLAIN: own units first, then of the pool with the
-//    lowest 0.6 * utilisation + 0.4 * network.
+//    at the start, which the caller keeps. PS_BALANCE_PLAIN: own units first, then of the pool with
+//    the lowest 0.6 * utilisation + 0.4 * network.
 // 4. A link has a cap of bytes and a price. The cap is hard; the price is seconds a gigabyte that
 //    choices add to the time of a transfer, and so is the affinity of languages.
 // 5. In the last tenth of the run a region holds two units ready; in the last twentieth a unit that

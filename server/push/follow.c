@@ -2,10 +2,10 @@
 // (DESIGN.md#section-5 step 12, #section-7 downlink; server/docs/0000-protocol.md#rule-14,
 // #rule-16).
 //
-// A follow stream is the bytes of records from a version on, header and body one after another, cut
-// into messages anywhere. Record bytes come from the log on disk as they were written; the payload
-// of a frame that the follower declared to hold is left out. A follower that names another history
-// or a version that was trimmed away is told to take a snapshot (LH_ERR_NOT_FOUND).
+// A follow stream is the bytes of records from a version on, header and body one after another, in
+// messages that may end anywhere. Record bytes come from the log on disk as they were written; the
+// payload of a frame that the follower declared to hold is left out. A follower that names another
+// history or a version that was trimmed away is told to take a snapshot (LH_ERR_NOT_FOUND).
 //
 // Who does not read holds a few messages of memory, for LH_READ_SILENT_MS at most: then its call is
 // cancelled. A peer's oldest streams give way to its newer ones, and no peer has all snapshots.

@@ -1,4 +1,4 @@
-// In sync: with acknowledge: replicated, what waits for the standby
+// In sync: answers that wait for the standby, with the setting `acknowledge: replicated`
 // (server/docs/0000-protocol.md#rule-21).
 //
 // alone     nobody stands by: what is durable here is answered and published.

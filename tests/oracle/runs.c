@@ -2,9 +2,8 @@
 // DIR/NAME/server (log, checkpoints, expect.txt) and DIR/NAME's model.json, weights.bin and
 // job.keys for each.
 //
-//   optimizers  both optimizers with state: steps, the guard, changes of the kind, what is held
-//   when
-//               the run closes, checkpoints in between; dense pushes
+//   optimizers  both optimizers with state: steps, the guard, changes of the kind, what is
+//               held when the run closes, checkpoints in between; dense pushes
 //   large       states of several ranges, shards of many groups of chunks, AES-256-GCM throughout
 #include <stdio.h>
 

@@ -5,8 +5,7 @@
 //     as they are, so a process that dies in between makes the same delta again.
 //  2. A cut counts when every rank wrote its number; the tokens and notes are those of that moment.
 //  3. Numbers out of the memory are the trainer's: each is read once, and one that can't be ends
-//  the
-//     life, never this process.
+//     the life, never this process.
 //  4. A life that is over keeps its memory until its whole cuts are committed; only then the next
 //     one begins.
 #include "worker/external/life.h"
