@@ -111,7 +111,7 @@ def mix(z: np.ndarray) -> np.ndarray:
 
 
 def normal(seed: int, stream: int, std: float, n: int) -> np.ndarray:
-    """kernels/cpu/normal.c by its comment: same operations in the same order, in numpy's fp64."""
+    """kernels/layers/normal.c by its comment: the same operations and order, in numpy's fp64."""
     with np.errstate(over="ignore"):
         one = lambda x: mix(np.array([x % 2 ** 64], dtype=np.uint64))
         key = mix(np.uint64(seed) + one(stream + GOLDEN))

@@ -55,6 +55,7 @@ FOLDERS = {
     "kernels": ("kernels/cpu", "common/base", "common/format"),
     "kernels/cpu": ("kernels", "common/base", "common/format"),
     "kernels/cuda": ("kernels", "kernels/cpu", "common/base", "common/format"),
+    "kernels/layers": ("kernels", "common/base"),
     "kernels/state": ("kernels", "kernels/cpu", *_BYTES),
 }
 PREFIX = {"common": "lh_", "kernels": "lk_", "server": "ps_", "worker": "wk_", "deploy": "dp_"}

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/cpu/expf.h"
+#include "kernels/layers/expf.h"
 #include "kernels/optimizer.h"
 #include "worker/train/schedule.h"
 

@@ -5,8 +5,8 @@
 // their digits.
 #include <math.h>
 
-#include "kernels/cpu/expf.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/layers/expf.h"
+#include "kernels/layers/simd.h"
 #include "kernels/layers.h"
 
 static inline __attribute__((always_inline)) float sigmoid(float g)

@@ -1,6 +1,6 @@
 // The exponential of the trainer's layers, written so that loops over it become vector code.
-#ifndef LK_CPU_EXPF_H
-#define LK_CPU_EXPF_H
+#ifndef LK_LAYERS_EXPF_H
+#define LK_LAYERS_EXPF_H
 
 #include <stdint.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 //   dx = s (w dy - n mean(w dy n)),  dw = sum over rows of dy n.
 #include <math.h>
 
-#include "kernels/cpu/simd.h"
+#include "kernels/layers/simd.h"
 #include "kernels/layers.h"
 
 LK_WIDE void lk_rmsnorm(size_t rows, size_t dim, float eps, const float *x, const float *w,

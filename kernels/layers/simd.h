@@ -5,8 +5,8 @@
 // processor and for AVX2, and the loader picks one at start. Sanitizers cannot instrument the
 // picking (it runs before they start), so their builds have the base form only;
 // so have clang's before 18, which gives the picker another name than other files call.
-#ifndef LK_CPU_SIMD_H
-#define LK_CPU_SIMD_H
+#ifndef LK_LAYERS_SIMD_H
+#define LK_LAYERS_SIMD_H
 
 #include <stddef.h>
 

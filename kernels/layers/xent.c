@@ -2,8 +2,8 @@
 // that tokens * vocabulary values never exist at once (128 tokens of Qwen2's vocabulary: 78 MB).
 #include <math.h>
 
-#include "kernels/cpu/expf.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/layers/expf.h"
+#include "kernels/layers/simd.h"
 #include "kernels/layers.h"
 
 // Replaces a row by e^(l - max); gives their sum. -log softmax = log(sum) + max - l[target].

@@ -3,7 +3,7 @@
 // Scalars are computed in fp64 and rounded once, as torch does with its Python floats.
 #include <math.h>
 
-#include "kernels/cpu/simd.h"
+#include "kernels/layers/simd.h"
 #include "kernels/optimizer.h"
 
 LK_WIDE void lk_adamw(const struct lk_adamw *c, double decay, size_t n, const float *g, float *m,

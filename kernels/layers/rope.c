@@ -2,7 +2,7 @@
 // (x[i], x[i + head_dim/2]) turns by position * theta^(-2i/head_dim).
 #include <math.h>
 
-#include "kernels/cpu/simd.h"
+#include "kernels/layers/simd.h"
 #include "kernels/layers.h"
 
 void lk_rope_table(size_t length, size_t head_dim, double theta, float *cosine, float *sine)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/layers/simd.h"
 
 void lk_blas_one_thread(void)
 {

@@ -9,8 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/expf.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/layers/expf.h"
+#include "kernels/layers/simd.h"
 #include "kernels/layers.h"
 
 // Where one head of one sequence lies in arrays of qkv's layout.
