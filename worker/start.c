@@ -292,22 +292,22 @@ static lh_err resume_trainer(struct wk_worker *w)
     return err == LH_ERR_NOT_FOUND ? LH_OK : err;
 }
 
-// ---------------------------------------------------------------- room for a first snapshot
+// ---------------------------------------------------------------- memory for a first snapshot
 
-enum { ROOM_BYTES_MIN = 4 << 20 }; // less comes as fast as it is written
+enum { RESERVE_BYTES_MIN = 4 << 20 }; // less comes as fast as it is written
 
-struct room {
+struct reserving {
     float *values;
     size_t bytes;
 };
 
-static int64_t room_job(void *arg)
+static int64_t populate(void *arg)
 {
-    struct room *r = arg;
+    struct reserving *r = arg;
     return !lh_populate(r->values, r->bytes); // then they come one by one, as ever
 }
 
-static void room_done(void *arg)
+static void populated(void *arg)
 {
     free(arg);
 }
@@ -318,15 +318,15 @@ lh_err wk_start_reserve(struct wk_shard *s)
 {
     struct lh_env *env = s->worker->conf.env;
     size_t bytes = s->layout->values * sizeof *s->arrival.reserved;
-    if (s->ready || bytes < ROOM_BYTES_MIN) return LH_OK;
-    struct room *r = malloc(sizeof *r);
+    if (s->ready || bytes < RESERVE_BYTES_MIN) return LH_OK;
+    struct reserving *r = malloc(sizeof *r);
     s->arrival.reserved = r ? lh_zeros(s->layout->values, sizeof *s->arrival.reserved) : NULL;
     if (!s->arrival.reserved) {
         free(r);
         return LH_ERR_NO_MEMORY;
     }
-    *r = (struct room){s->arrival.reserved, bytes};
-    env->ops->work(env, LH_LANE_COMPUTE, room_job, room_done, r);
+    *r = (struct reserving){s->arrival.reserved, bytes};
+    env->ops->work(env, LH_LANE_COMPUTE, populate, populated, r);
     return LH_OK;
 }
 

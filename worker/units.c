@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Its place in the queue, or w->queued. Looks from *at on and leaves it behind what it found: lists
-// of units mostly stand in the queue's order.
-static uint32_t place_of(const struct wk_worker *w, uint64_t unit, uint32_t *at)
+// The unit's index in the queue, or w->queued. Looks from *at on and leaves it behind what it
+// found: lists of units mostly stand in the queue's order.
+static uint32_t index_of(const struct wk_worker *w, uint64_t unit, uint32_t *at)
 {
     for (uint32_t i = 0; i < w->queued; i++) {
         uint32_t k = *at + i < w->queued ? *at + i : *at + i - w->queued;
@@ -62,7 +62,7 @@ void wk_units_park(struct wk_worker *w)
     }
     w->resume_count = kept;
     for (uint32_t i = 0; i < w->queued; i++)
-        if (w->queue[i].done && w->resume_count < WK_PLACES_MAX) // no room: from its start again
+        if (w->queue[i].done && w->resume_count < WK_PLACES_MAX) // too many: from its start again
             w->resume[w->resume_count++] = (struct wk_place){w->queue[i].unit, w->queue[i].done};
     w->queued = 0;
 }
@@ -99,7 +99,7 @@ void wk_units_take(struct wk_worker *w, size_t n, const uint64_t *units)
     uint32_t at = 0;
     for (size_t i = 0; i < n && w->queued < LH_LEASES_MAX; i++) {
         uint64_t u = units[i];
-        if (u >= w->conf.units->count || place_of(w, u, &at) < w->queued || claimed(w, u)) continue;
+        if (u >= w->conf.units->count || index_of(w, u, &at) < w->queued || claimed(w, u)) continue;
         if (lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u)) continue;
         struct wk_queued q = {.unit = u, .tokens = w->conf.units->unit[u].tokens};
         q.done = resumed(w, u);
@@ -140,7 +140,7 @@ void wk_units_give_back(struct wk_worker *w, size_t n, const uint64_t *units)
     for (size_t i = 0; i < n && w->returned_count < LH_RECALLS_MAX; i++) {
         uint64_t u = units[i];
         if (u >= w->conf.units->count || kept_for_later(w, u) || claimed(w, u)) continue;
-        uint32_t k = place_of(w, u, &at);
+        uint32_t k = index_of(w, u, &at);
         if (k < w->queued) {
             if (wk_units_begun(w, &w->queue[k])) continue;
             if (w->queue[k].announced && t->ops->announce) t->ops->announce(t, u, false);

@@ -136,18 +136,9 @@ void dp_describe_leases(json_t *thing, const json_t *rows)
 
 static void put_scalar(const json_t *value, struct lh_buf *out)
 {
-    char text[256] = "-";
-    if (json_is_string(value) && json_string_value(value)[0])
-        snprintf(text, sizeof text, "%s", json_string_value(value));
-    else if (json_is_integer(value))
-        snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
-    else if (json_is_real(value))
-        snprintf(text, sizeof text, "%.4g", json_real_value(value));
-    else if (json_is_boolean(value))
-        snprintf(text, sizeof text, "%s", json_is_true(value) ? "yes" : "no");
-    for (char *at = text; *at; at++)
-        if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
-    dp_put(out, "%s", text);
+    char text[256];
+    dp_scalar_text(value, DP_FOUR_DIGITS, text, sizeof text);
+    dp_put(out, "%s", text[0] ? text : "-");
 }
 
 static void put_fields(const json_t *o, int indent, struct lh_buf *out);

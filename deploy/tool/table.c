@@ -7,19 +7,27 @@
 
 #include "deploy/tool/files.h"
 
+void dp_scalar_text(const json_t *value, enum dp_real real, char *out, size_t size)
+{
+    snprintf(out, size, "-");
+    if (json_is_string(value))
+        snprintf(out, size, "%s", json_string_value(value));
+    else if (json_is_integer(value))
+        snprintf(out, size, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value) && real == DP_TENTHS)
+        snprintf(out, size, "%.1f", json_real_value(value));
+    else if (json_is_real(value))
+        snprintf(out, size, "%.4g", json_real_value(value));
+    else if (json_is_boolean(value))
+        snprintf(out, size, "%s", json_is_true(value) ? "yes" : "no");
+    for (char *at = out; *at; at++)
+        if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
+}
+
 static void put_cell(struct lh_buf *out, const json_t *value, int width)
 {
-    char text[128] = "-";
-    if (json_is_string(value))
-        snprintf(text, sizeof text, "%s", json_string_value(value));
-    else if (json_is_integer(value))
-        snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
-    else if (json_is_real(value))
-        snprintf(text, sizeof text, "%.1f", json_real_value(value));
-    else if (json_is_boolean(value))
-        snprintf(text, sizeof text, "%s", json_is_true(value) ? "yes" : "no");
-    for (char *at = text; *at; at++)
-        if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
+    char text[128];
+    dp_scalar_text(value, DP_TENTHS, text, sizeof text);
     dp_put(out, "%*s", width, text);
 }
 

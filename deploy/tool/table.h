@@ -14,6 +14,11 @@ struct dp_column {
     int width; // negative: to the left
 };
 
+// How a number that is not whole is written: 12.3, or by four digits, as 0.01234 or 1.234e+06.
+enum dp_real { DP_TENTHS, DP_FOUR_DIGITS };
+// Writes a string, number or truth value as people read it, control characters as "?"; "-": it is
+// none of them.
+void dp_scalar_text(const json_t *value, enum dp_real real, char *out, size_t size);
 // Appends a head and a line a row. What comes from a network is printed without control
 // characters; a field that is missing is "-".
 void dp_table_put(struct lh_buf *out, const struct dp_column *columns, const json_t *rows);

@@ -27,8 +27,8 @@ static lh_err make_places(struct lk_incoming *n, const struct lk_replica *r, siz
     n->before = n->rest.len = before;
     size_t behind = (size_t)n->total - before - theta;
     if (behind && !lh_buf_grow(&n->rest, behind)) return lh_buf_err(&n->rest);
-    n->theta = n->room ? n->room : lh_zeros(r->layout->values, sizeof *n->theta);
-    n->room = NULL;
+    n->theta = n->reserved ? n->reserved : lh_zeros(r->layout->values, sizeof *n->theta);
+    n->reserved = NULL;
     return n->theta ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
@@ -60,8 +60,8 @@ static lh_err find_theta(struct lk_incoming *n, const struct lk_replica *r)
 static lh_err put_first(struct lk_incoming *n, const struct lk_replica *r, uint64_t at,
                         struct lh_span bytes, size_t *used)
 {
-    size_t begun = n->rest.len, room = n->rest.max - begun;
-    size_t k = bytes.len < room ? bytes.len : room;
+    size_t begun = n->rest.len, left = n->rest.max - begun;
+    size_t k = bytes.len < left ? bytes.len : left;
     if (at != begun) return lh_fail(LH_ERR_MALFORMED, "a fold state that does not begin at 0");
     lh_put(&n->rest, bytes.data, k);
     LH_TRY(lh_buf_err(&n->rest));
@@ -122,6 +122,6 @@ void lk_incoming_free(struct lk_incoming *n)
     lh_ledger_free(&n->ledger);
     lh_buf_free(&n->rest);
     free(n->theta);
-    free(n->room);
+    free(n->reserved);
     *n = (struct lk_incoming){0};
 }

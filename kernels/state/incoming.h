@@ -13,12 +13,13 @@ struct lk_incoming {
     struct lh_ledger ledger; // what came says of itself; holds once `theta` is not NULL
     struct lh_buf rest;      // all but the parameters
     float *theta;            // NULL: the ledger is not complete; pieces come in order until it is
-    float *room;             // becomes `theta`, where the caller has memory for it; else NULL
+    float *reserved;         // becomes `theta`, where the caller has memory for it; else NULL
     size_t before;           // bytes of the state before the parameters
     uint64_t total, have;    // bytes of the state, and how many of them came
 };
 
-// A state of so many bytes is to come; `room` may be set. LH_ERR_TOO_LARGE: none for `r` has them.
+// A state of so many bytes is to come; `reserved` may be set. LH_ERR_TOO_LARGE: none for `r` has
+// them.
 LH_MUST lh_err lk_incoming_begin(struct lk_incoming *n, const struct lk_replica *r, uint64_t total);
 // Takes the state's bytes from `at` on. LH_ERR_MALFORMED: these can't be of one for `r`, or come
 // before their turn; LH_ERR_NO_MEMORY.

@@ -31,7 +31,7 @@ struct wk_cache {
     uint64_t bytes_max, bytes, uses;
     pthread_mutex_t lock;
     struct entry *entry;
-    size_t entries, room;
+    size_t entries, cap;
     unsigned writes; // names files that are being written
 };
 
@@ -54,12 +54,12 @@ static bool add(struct wk_cache *c, const char *name, uint64_t bytes)
 {
     struct entry *e = find(c, name);
     if (e) forget(c, e);
-    if (c->entries == c->room) {
-        size_t room = c->room ? 2 * c->room : 64;
-        struct entry *more = realloc(c->entry, room * sizeof *more);
+    if (c->entries == c->cap) {
+        size_t cap = c->cap ? 2 * c->cap : 64;
+        struct entry *more = realloc(c->entry, cap * sizeof *more);
         if (!more) return false;
         c->entry = more;
-        c->room = room;
+        c->cap = cap;
     }
     e = &c->entry[c->entries++];
     *e = (struct entry){.bytes = bytes, .used = ++c->uses};

@@ -76,9 +76,9 @@ static lh_err read_header(struct wk_fetch *f, const struct lh_unit *u, uint64_t 
         return bad_unit(u, what);
     }
     pthread_mutex_lock(&f->lock);
-    unsigned place = f->headers++ % HEADERS;
-    snprintf(f->header[place].file, sizeof f->header[place].file, "%s", u->file);
-    f->header[place].count = *count;
+    unsigned next = f->headers++ % HEADERS;
+    snprintf(f->header[next].file, sizeof f->header[next].file, "%s", u->file);
+    f->header[next].count = *count;
     pthread_mutex_unlock(&f->lock);
     return LH_OK;
 }

@@ -5,7 +5,7 @@
 //      the one background thread that owns them until it says READY or FAILED.
 //   2. An announcement never pushes out what is still needed: not the unit read last, and not one
 //      that was announced but not read yet. With no other slot it waits in the queue, and the next
-//      read() of another unit makes room.
+//      read() of another unit frees one.
 //   3. read() of a unit that is nowhere is a demand: served before announcements, and it may push
 //      out anything that is not READING. Only then, and when prefetch is not done yet, does it
 //      wait, and counts it.
@@ -140,7 +140,7 @@ static struct slot *choose_victim(struct wk_loader *l, bool demanded)
         struct slot *s = &l->slot[i];
         if (s->state != READING && (!oldest || s->used < oldest->used)) oldest = s;
     }
-    return oldest; // NULL: all are READING, the first that is done makes room
+    return oldest; // NULL: all are READING, the first that is done is free
 }
 
 static void forget_wanted(struct wk_loader *l, uint64_t unit)
@@ -421,7 +421,7 @@ lh_err wk_loader_read(struct wk_loader *l, uint64_t unit, uint64_t offset, uint6
         began |= l->last != unit;
         l->last = unit;
     }
-    if (began || err) pthread_cond_signal(&l->work); // what was read before may make room now
+    if (began || err) pthread_cond_signal(&l->work); // a slot that was read before may be free now
     pthread_mutex_unlock(&l->lock);
     return err;
 }

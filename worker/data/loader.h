@@ -31,7 +31,7 @@ struct wk_loader_conf {
     const char *cache;            // a folder of fetched units; NULL: none
     uint64_t cache_bytes;         // the most that the cache may take
     // At the start, this part of the region's units (the first ones) is fetched into the cache,
-    // while nothing announced waits and only as far as there is room. 0: none
+    // while nothing announced waits and only as far as the cache has room. 0: none
     double warm;
     const char *region;
 };

@@ -93,7 +93,7 @@ static void found_no_room(struct wk_shard *s)
     struct wk_worker *w = s->worker;
     char text[512];
     snprintf(text, sizeof text,
-             "shard %u: no room in %.300s; outboxes and logs can't be cut until there is: free "
+             "shard %u: no room in %.300s; outboxes and logs can't be trimmed until there is: free "
              "some space, it is tried again every %lld s",
              s->id, w->replica_dir, (long long)(ROOM_AGAIN / LH_SECOND));
     wk_disk_full_say(w, WK_DISK_FULL_REPLICA, text);

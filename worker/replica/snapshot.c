@@ -46,7 +46,7 @@ void wk_snapshot_stop(struct wk_shard *s)
 {
     struct wk_arrival *a = &s->arrival;
     if (!s->ready && !s->arrival.reserved) { // the next attempt finds it warm
-        float **from = a->incoming.theta ? &a->incoming.theta : &a->incoming.room;
+        float **from = a->incoming.theta ? &a->incoming.theta : &a->incoming.reserved;
         s->arrival.reserved = *from;
         *from = NULL;
     }
@@ -343,7 +343,7 @@ lh_err wk_snapshot_ask(struct wk_shard *s)
     struct lh_transport *t = w->conf.transport;
     bool large = s->layout->values * sizeof(float) >= w->conf.ranges_bytes;
     a->ranges = large && !s->stream.tries ? LH_SNAPSHOT_RANGES : 1;
-    a->incoming.room = s->arrival.reserved;
+    a->incoming.reserved = s->arrival.reserved;
     s->arrival.reserved = NULL;
     lh_logf(w->conf.log, LH_DEBUG, "snapshot.asked", "shard %u at %s", s->id, s->session.address);
     if (a->ranges > 1)
