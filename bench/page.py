@@ -76,6 +76,7 @@ class Section:
     peers: bool = False  # the table of peers.json stands here
     part: str = ""  # these rows alone were measured, in a run of their own
     flags: str = ""  # of that run, beside its --parts
+    command: str = ""  # makes the result, where run.sh does not
 
     @property
     def name(self):
@@ -123,6 +124,19 @@ SECTIONS = (
         drawn=(("learning-tokens.svg", "loss against tokens"),
                ("learning-bytes.svg", "loss against bytes"),
                ("learning-wallclock.svg", "loss against hours of a modelled 7 B run"))),
+    Section(
+        "learning", "What asynchrony, kappa and stagger are worth", part="attribution",
+        command="bench/learning/attribution.py --results bench/results/learning-attribution.jsonl",
+        text="The same codec in eight cells: {asynchronous, BSP} x kappa {0, 0.25} x shards cut "
+        "{at steps of their own, together}. An effect is what the factor's second side changes in "
+        "the held-out loss at the run's end, in percent of the seed's mean; below 0 is better. In "
+        "brackets is the 95 % interval: paired, over the seeds' own effects, or `.pooled`, by the "
+        "noise that an additive model of seeds and cells leaves over. A gap is beside the "
+        "synchronous, dense baseline of the same seeds. "
+        "[attribution.py](../learning/attribution.py)",
+        targets=(Target("learning.attribution.seeds", "value", "at least", 5),),
+        bars=(Bars("learning-attribution.svg", "effect on the held-out loss; below 0 is better",
+                   "learning.attribution.effect", "value", "%"),)),
     Section(
         "codec", "Codecs: bits, encoding, folding",
         "64 of 4096 values carried where a name says so; `fold` is decode and fold together.",
@@ -314,8 +328,8 @@ def read(folder, section):
     """The document of a section's bench, checked."""
     path = os.path.join(folder, f"{section.name}.json")
     parts = f" --parts {section.part} {section.flags}" if section.part else ""
-    again = (f"measure it with ./bench/run.sh {section.bench}{parts} "
-             f"--json bench/results/{section.name}.json")
+    command = section.command or f"./bench/run.sh {section.bench}{parts}"
+    again = f"measure it with {command} --json bench/results/{section.name}.json"
     try:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
@@ -460,7 +474,7 @@ def section_page(section, document, folder, rows, others):
     for file, caption in section.drawn:
         if os.path.exists(os.path.join(folder, file)):
             lines += [f"![{caption}]({file})", ""]
-    if section.bench == "learning":
+    if section.name == "learning":
         lines += languages(rows)
     if section.peers:
         lines += [peers.said(others), ""]
