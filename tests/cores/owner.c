@@ -6,7 +6,8 @@
 #include "server/coordinator/epochs.h"
 #include "server/coordinator/insync.h"
 #include "server/coordinator/owner.h"
-#include "tests/cores/rig.h"
+#include "server/recovery/settle.h"
+#include "tests/cores/offer.h"
 
 enum { X = 5, Y = 7, Z = 9 }; // identities of directories
 enum { SERVER = 100, OTHER = 101, EPOCH = 3 };
@@ -141,9 +142,85 @@ static void a_server_that_had_no_standby_notes_none(void **state)
     lh_buf_free(&b);
 }
 
+// Its directory is gone, and followers hold less than the beginning of the epoch that is
+// registered. What they brought is gone on with: a directory that held less than others know would
+// not be.
+static void what_followers_brought_is_no_older_copy(void **state)
+{
+    struct rig *r = *state;
+    struct offer_held h;
+    bool wanted = false;
+    r->unsealed = true;
+    offer_lose_directory(r, &h);
+    struct lh_point begins = {h.at.epoch + 1, h.at.version + 5, {{1}}};
+    assert_int_equal(ps_co_adopt_epoch(r->coordinator, 0, &begins), LH_OK);
+    r->server->shard[0]->least_epoch = begins.epoch + 1; // as a turn says it
+    for (int i = 0; i < 100 && !wanted; i++) {
+        rig_run(r, 100 * LH_MS);
+        (void)offer_say(r, 1, &h.at);
+        wanted = offer_say(r, 0, &h.at);
+    }
+    assert_int_equal(offer_bring(r, 0, &h.at, h.state), LH_OK);
+    for (int i = 0; i < 100 && r->server->phase != PS_SERVING; i++) rig_run(r, 100 * LH_MS);
+    assert_true(r->server->phase == PS_SERVING);
+    assert_int_equal(r->fatal_count, 0);
+    assert_int_equal(r->server->shard[0]->replica.ledger.epoch, begins.epoch + 1);
+    assert_int_equal(r->server->shard[0]->replica.ledger.row[0].incarnation.number >> 32, 3);
+    lh_blob_release(h.state);
+}
+
+// The server opens a later epoch, and does not know yet that it is open.
+struct settling {
+    bool slow;  // the coordinator's word on epochs
+    bool hears; // the coordinator, of a standby
+};
+
+static bool settling_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                          struct lh_fate *fate)
+{
+    const struct settling *p = arg;
+    (void)from;
+    (void)to;
+    if (rpc == LH_RPC_EPOCH && p->slow) fate->delay_ns = LH_SECOND;
+    return rpc != LH_RPC_INSYNC || p->hears;
+}
+
+// What it asked about its standby in the epoch before is refused then: that is no reason to end.
+static void a_server_that_settles_is_not_fenced_by_what_it_asked_before(void **state)
+{
+    struct rig *r = *state;
+    struct settling p = {.hears = true};
+    r->replicated = true;
+    rig_start_coordinator(r);
+    lh_fabric_fates(r->fabric, settling_fate, &p);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    for (uint64_t i = 1; i <= 6; i++) rig_hello(r, 0, i << 32, 0, 1);
+    p.hears = false;
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    struct ps_shard *s = r->server->shard[0];
+    for (int i = 0; i < 5000 && s->insync.state != PS_JOINING; i++) rig_run(r, LH_MS);
+    assert_int_equal(s->insync.state, PS_JOINING);
+    p.slow = true;
+    s->least_epoch = s->replica.ledger.epoch + 1; // as where a move is taken back
+    assert_int_equal(ps_settle_in_room(r->server), LH_OK);
+    for (int i = 0; i < 10000 && ps_co_epoch(shard(r)) < s->least_epoch; i++) rig_run(r, LH_MS);
+    assert_int_equal(ps_co_epoch(shard(r)), s->least_epoch);
+    assert_true(r->server->phase == PS_SETTLING);
+    p.hears = true;
+    rig_run(r, 800 * LH_MS); // it asks again
+    assert_true(r->server->phase == PS_SETTLING);
+    rig_run(r, 5 * LH_SECOND);
+    assert_int_equal(r->fatal_count, 0);
+    assert_true(r->server->phase == PS_SERVING);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        RIG_TEST(what_followers_brought_is_no_older_copy),
+        RIG_TEST(a_server_that_settles_is_not_fenced_by_what_it_asked_before),
         RIG_TEST(an_owner_asks_in_its_own_epoch),
         RIG_TEST(a_server_that_had_no_standby_notes_none),
         RIG_TEST(a_server_with_another_directory_is_the_owner_again),
