@@ -1,5 +1,5 @@
-// What a worker's status.json says was accepted, over its lives: each push of the logs once,
-// wherever it was killed.
+// What a worker says of itself and its servers: its status.json counts each push of the logs once,
+// over all lives, wherever it was killed; its rate follows the log; which server it misses.
 #include <jansson.h>
 
 #include "tests/cores/life.h"
@@ -56,9 +56,98 @@ static void each_push_is_counted_once_over_all_lives(void **state)
     life_end(l);
 }
 
+static struct {
+    const struct life *life;
+    uint64_t told, most;
+} ticks;
+
+static float note_rate(void *arg, uint64_t tokens)
+{
+    (void)arg;
+    ticks.told++;
+    if (ticks.most < tokens) ticks.most = tokens;
+    assert_int_equal(tokens, ticks.life->worker->shard[0].replica.ledger.tokens);
+    return 0.5f;
+}
+
+// One clock for all workers: the tokens of the first shard's log, as they are when a step begins.
+static void the_rate_follows_what_the_log_has(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(3, 2);
+    ticks.life = l;
+    l->worker->conf.rate = note_rate;
+    life_cut(l, 4);
+    l->worker->conf.rate = NULL;
+    assert_true(ticks.told > 4);
+    assert_true(ticks.most > 0);
+    life_end(l);
+}
+
+// Said of a shard that no server has reported, and of no other.
+static void nobody_misses_a_server_that_is_there(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(4, 2);
+    life_run(l, 10 * LH_SECOND);
+    assert_int_equal(life_said(l, "shard.unserved"), 0);
+    life_kill(l);
+    rig_kill_server(l->rig, false);
+    rig_kill_coordinator(l->rig);
+    rig_start_coordinator(l->rig); // it has heard of no server
+    life_start(l);
+    life_run(l, 10 * LH_SECOND);
+    assert_true(life_said(l, "shard.unserved") > 0);
+    life_end(l);
+}
+
+static void refuse_certificate(void *self, struct lh_request *rq, const ProtobufCMessage *m)
+{
+    (void)self;
+    (void)m;
+    lh_reply_error(rq, LH_ERR_DENIED, "not a worker of this run");
+}
+
+static bool deny(struct life *l, enum lh_rpc rpc, struct lh_call *call,
+                 const struct lh_call_ops **ops, void **self)
+{
+    if (rpc != LH_RPC_HELLO) return false;
+    return !lh_request_accept(call, &l->rig->w[1].self, &longhaul__v1__hello_request__descriptor,
+                              refuse_certificate, l, ops, self);
+}
+
+static uint32_t ended;
+
+static void note_end(void *arg, lh_err err, const char *text)
+{
+    (void)arg;
+    (void)text;
+    assert_int_equal(err, LH_ERR_DENIED);
+    ended++;
+}
+
+// A server that does not take this worker's certificate never will.
+static void a_worker_that_is_denied_ends(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(5, 1);
+    l->worker->conf.fatal = note_end;
+    rig_kill_server(l->rig, false);
+    assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+    life_hook(l);
+    l->on_call = deny;
+    life_run(l, 10 * LH_SECOND);
+    assert_int_equal(ended, 1);
+    l->on_call = NULL;
+    life_end(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_rate_follows_what_the_log_has),
+        cmocka_unit_test(nobody_misses_a_server_that_is_there),
+        cmocka_unit_test(a_worker_that_is_denied_ends),
         cmocka_unit_test(each_push_is_counted_once_over_all_lives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 
 #include "server/coordinator/drain.h"
 #include "server/coordinator/status.h"
+#include "server/coordinator/grant.h"
 #include "tests/cores/rig.h"
 #include "tests/sim/synthetic.h"
 #include "worker/worker.h"
@@ -256,6 +257,24 @@ static void what_is_claimed_is_trained(void **state)
     rig_free(r);
 }
 
+// Leases that were given up while their holder could not be heard, and that nobody else has by now.
+static void what_is_held_beyond_the_budget_is_recalled(void **state)
+{
+    (void)state;
+    for (uint32_t room = 0; room < 2; room++) {
+        struct rig *r = begun(40);
+        struct words slow = {.want = 2, .units_per_s = 0.1};
+        struct words w = {.want = 1, .ahead = LH_LEASES_MAX, .holds = 1};
+        r->coordinator->conf.budget_tokens = (2 + room) * TOKENS;
+        assert_int_equal(say(r, 1, &slow).units, 2);
+        while (r->coordinator->lease[w.holding[0]] != CO_FREE) w.holding[0]++;
+        struct heard has = say(r, 0, &w);
+        assert_int_equal(has.recalls, !room);
+        assert_int_equal(has.units, room);
+        rig_free(r);
+    }
+}
+
 static void what_is_kept_for_one_is_of_the_budget_for_all(void **state)
 {
     (void)state;
@@ -478,6 +497,7 @@ int main(void)
         cmocka_unit_test(what_was_begun_meanwhile_stays),
         cmocka_unit_test(what_is_claimed_is_trained),
         cmocka_unit_test(what_is_kept_for_one_is_of_the_budget_for_all),
+        cmocka_unit_test(what_is_held_beyond_the_budget_is_recalled),
         cmocka_unit_test(a_worker_of_before_is_asked_for_nothing),
         cmocka_unit_test(who_is_gone_gets_nothing_kept),
         cmocka_unit_test(who_leaves_gives_back_what_it_has_not_begun),

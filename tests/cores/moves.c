@@ -161,6 +161,21 @@ static void a_move_that_is_given_up_for_one_is_given_up_for_both(void **state)
     assert_given_up(r);
 }
 
+// The coordinator asks the other one back by itself: the owner, which would, is away.
+static void so_it_is_while_the_owner_is_away(void **state)
+{
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        struct rig *r = k ? rig_new(2) : *state;
+        if (k) rig_two_shards(r);
+        begin_half(r);
+        rig_kill_server(r, false);
+        row(r, k)->unwanted = true;
+        rig_run(r, 3 * LH_SECOND);
+        for (uint32_t i = 0; i < RIG_SHARDS; i++) assert_int_equal(row(r, i)->move.target, 0);
+        if (k) rig_free(r);
+    }
+}
+
 // It had both, and its file says that it began the reserved epochs; the log's end was lost since,
 // and with it the record of shard 1 and whatever came after that.
 static void so_it_is_where_the_target_lost_the_record_of_one(void **state)
@@ -279,6 +294,7 @@ int main(void)
         TWO_SHARDS(the_owner_of_both_brings_the_record_of_the_other),
         TWO_SHARDS(so_does_its_next_life),
         TWO_SHARDS(a_move_that_is_given_up_for_one_is_given_up_for_both),
+        TWO_SHARDS(so_it_is_while_the_owner_is_away),
         TWO_SHARDS(so_it_is_where_the_target_lost_the_record_of_one),
         TWO_SHARDS(nor_is_an_epoch_kept_for_the_other_alone),
         TWO_SHARDS(a_target_that_has_both_records_refuses_nothing),

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/recovery/recover.h"
 #include "server/state/checkpointer.h"
 #include "server/state/disk_full.h"
 #include "server/wal/quarantine.h"
@@ -275,6 +276,30 @@ static void nor_is_it_given_up_for_what_followers_do_not_have(void **state)
     assert_true(n > 20);
 }
 
+// Whichever shard's file says that the directory is an older copy
+// (server/docs/0000-protocol.md#rule-27): a start that was killed may have begun an epoch of the
+// others.
+static void an_older_copy_is_one_for_all_its_shards(void **state)
+{
+    (void)state;
+    enum { OLDER = 1 }; // epoch.c
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        struct rig *r = rig_new(k + 1);
+        rig_two_shards(r);
+        rig_start_coordinator(r);
+        assert_int_equal(rig_start_server(r, false), LH_OK);
+        rig_run(r, 2 * LH_SECOND);
+        uint64_t epoch = r->server->shard[k]->replica.ledger.epoch;
+        assert_int_not_equal(epoch, 0);
+        rig_kill_server(r, false);
+        lh_fake_boot(r->s.env);
+        assert_int_equal(ps_epoch_write(r->s.env, r->s.dir, k, epoch + 1, OLDER), LH_OK);
+        lh_fake_kill(r->s.env, false);
+        assert_int_equal(rig_start_server(r, false), LH_ERR_CORRUPT);
+        rig_free(r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +311,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_cuts_what_was_left),
         cmocka_unit_test(a_checkpoint_that_was_not_read_is_not_taken_for_lost),
         cmocka_unit_test(nor_is_it_given_up_for_what_followers_do_not_have),
+        cmocka_unit_test(an_older_copy_is_one_for_all_its_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
