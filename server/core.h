@@ -78,7 +78,7 @@ struct ps_server {
     bool ending; // the next status is the last: nothing is left to be told later
     struct ps_log_condition log;
     struct {
-        uint64_t records, bytes; // what the start folded
+        uint64_t records, bytes; // folded by the start
     } replay;
     struct ps_standby standby;
     lh_err commit_result;

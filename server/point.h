@@ -21,7 +21,7 @@ enum ps_stand {
     PS_POINT_CUT,     // its record is not in the log any more: nobody can tell
 };
 
-struct ps_log_answer {           // what a log says that was asked for a point
+struct ps_log_answer {           // a log's answer to the question whether it has a point
     uint64_t epoch, version;     // the log's end
     const struct lh_hash *chain; // the log's chain at the point's version; NULL: no record is there
 };

@@ -61,7 +61,7 @@ static inline bool ps_is_coordinator(const struct ps_settings *s)
 {
     return s->role == PS_ROLE_COORDINATOR || s->role == PS_ROLE_BOTH;
 }
-double ps_momentum(const struct ps_settings *s); // what `auto` means
+double ps_momentum(const struct ps_settings *s); // the value that `auto` stands for
 // Local steps that coordinator.plan_h ("asia=8,europe=4") gives a region; 0: it says nothing.
 int64_t ps_settings_h(const struct ps_settings *s, const char *region);
 

@@ -81,7 +81,7 @@ struct ps_shard {
     struct ps_checkpointer *checkpointer; // a checkpoint that is being written; NULL: none
     struct ps_digest digest;              // the digest of the last version that one was wanted of
     uint64_t staleness_seen[64]; // histogram of admitted staleness, the last bin: and above
-    // What the coordinator wants and is not durable yet: a plan (NULL: none), a move (epoch 0:
+    // The coordinator's wishes that are not durable yet: a plan (NULL: none), a move (epoch 0:
     // none).
     struct lh_plan *plan;
     struct lh_move wish;

@@ -1,4 +1,4 @@
-// What every env shares: random numbers and whole files, built on the table alone. See env.h.
+// Env: every env shares these: random numbers and whole files, built on the table alone. See env.h.
 //
 // 1. lh_random_below is exact: draws of the incomplete last interval are thrown away, so no value
 //    is more likely than another, and the same seed gives the same numbers on every machine.
@@ -94,7 +94,7 @@ lh_err lh_file_replace_by(struct lh_env *e, const char *path, lh_file_writer wri
     if (n < 0 || (size_t)n >= sizeof tmp)
         return lh_fail(LH_ERR_TOO_LARGE, "path too long: %s", path);
     lh_err err = write_synced(e, tmp, write, arg);
-    if (err == LH_ERR_DISK_FULL) { // what was written holds the last room
+    if (err == LH_ERR_DISK_FULL) { // the bytes of this try hold the last room
         lh_err gone = files->remove(e, tmp);
         if (gone && gone != LH_ERR_NOT_FOUND) err = gone;
     }

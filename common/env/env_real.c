@@ -298,7 +298,7 @@ void lh_env_real_run(struct lh_env *env)
     struct env_real *e = real(env);
     while (!atomic_load(&e->stop)) {
         run_due_timers(e);
-        run_batch(e); // what a stop left over
+        run_batch(e); // work that a stop left over
         if (atomic_load(&e->stop)) break;
         take_posted(e);
         if (e->batch.len)

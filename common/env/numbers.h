@@ -13,7 +13,7 @@ struct lh_numbers { // a kind of file
     uint16_t version; // the newest, which is written
     // Numbers that versions 1 and 2 have; none has fewer than the one before.
     uint8_t count[LH_NUMBERS_VERSIONS];
-    const char *remedy; // what to do about a file that is damaged
+    const char *remedy; // advice about a file that is damaged
 };
 
 // Reads the newest version's count of numbers; those that an older version has not are 0.

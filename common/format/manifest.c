@@ -103,7 +103,7 @@ static uint64_t count_chunks(const struct lh_manifest *m)
     return chunks;
 }
 
-// Where the walk through tensors and chunks stands.
+// The walk through tensors and chunks, and where it stands.
 struct walk {
     uint32_t tensor;
     uint64_t in_tensor; // values of this tensor already laid out, a multiple of LH_CHUNK

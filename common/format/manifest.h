@@ -1,4 +1,5 @@
-// What is trained: tensors -> chunks -> shards, and a hash that both sides of a connection share.
+// The manifest: what is trained. Tensors -> chunks -> shards, and a hash that both sides of a
+// connection share.
 //
 // A chunk is up to LH_CHUNK consecutive fp32 values of one tensor; every tensor starts a chunk, so
 // its last chunk may be short. Chunks are numbered through the tensors in order. A shard is a

@@ -1,4 +1,4 @@
-// What requests and answers share. See head.h.
+// Head: the parts that requests and answers share. See head.h.
 #include "common/net/head.h"
 
 #include <string.h>

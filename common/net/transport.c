@@ -1,4 +1,5 @@
-// What every transport shares: the table of RPCs and who may call them, and reading a message.
+// Transport: all of them share these: the table of RPCs and who may call them, and reading a
+// message.
 #include "common/net/transport.h"
 
 #include <string.h>

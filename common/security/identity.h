@@ -1,4 +1,4 @@
-// Who a peer is: one URI SAN, spiffe://<domain>/longhaul/<run>/<role>/<region>/<name>.
+// Identity: a peer is one URI SAN, spiffe://<domain>/longhaul/<run>/<role>/<region>/<name>.
 //
 // The certificate says who; the role table (transport.h) says what that role may call.
 #ifndef LH_COMMON_IDENTITY_H

@@ -165,7 +165,7 @@ static double can_take(const struct try *t, uint32_t pool, uint32_t r)
     return most > 1e-6 * p->tokens ? most : 0;
 }
 
-// What the pool loses if it does not get the cheapest region: Vogel's rule. The region, or -1.
+// The cheapest region of a pool, or -1; *regret is what the pool loses without it (Vogel's rule).
 static int cheapest(const struct try *t, uint32_t pool, double *regret)
 {
     int best = -1;
@@ -426,7 +426,7 @@ static bool stays(const struct ps_balance *b, const struct ps_balance_choice *c,
     return c->reason && b->pool[c->pool].allowed == 1ull << r;
 }
 
-// Where the plan needs the path for most of the time, what is to come comes now. Else what nobody
+// If the plan needs the path for most of the time, what is to come comes now. Else what nobody
 // else may train goes first: a region that becomes slow later has less of it left. And where units
 // arrive almost at once none has to come before its region's own are trained.
 static bool own_first(const struct ps_balance *b, const struct ps_balance_plan *plan,

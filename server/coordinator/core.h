@@ -56,7 +56,7 @@ struct ps_co_worker { // member.c, where nothing else is said
 struct ps_co_standby { // move.c: a standby as it last reported
     uint64_t identity;
     uint64_t begun; // it opens no epoch up to that one
-    // Of the report that says so: the life that sent it, and its place among that one's.
+    // The report that says so: the life that sent it, and its number among that life's reports.
     uint64_t process, number;
     char name[LH_NAME_BYTES], region[LH_NAME_BYTES];
     struct lh_trip trip;

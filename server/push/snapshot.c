@@ -140,7 +140,7 @@ void ps_snapshot_tell(struct ps_giving *g, Longhaul__V1__PartHead *head, struct 
     head->of = &out->of;
 }
 
-// Where n bytes of the state from `at` on lie; how many places these are.
+// Finds the spans in which n bytes of the state from `at` on lie, and gives their count.
 static size_t find(const struct ps_snapshot *s, uint64_t at, size_t n,
                    struct lh_span out[LK_REPLICA_PARTS])
 {

@@ -37,9 +37,9 @@ struct ps_giving {            // a snapshot, or a range of one, on its way to on
     struct lh_state_seal seal;
 };
 
-// What is asked for, of the state as it is now, or as it is being sent to others. ps_snapshot_end()
-// follows, whatever comes of it. LH_ERR_BUSY: later; LH_ERR_DENIED: it is not given unsealed;
-// LH_ERR_MALFORMED.
+// Begins what a request asks for: of the state as it is now, or as others get it already.
+// ps_snapshot_end() follows, whatever comes of it. LH_ERR_BUSY: later; LH_ERR_DENIED: it is not
+// given unsealed; LH_ERR_MALFORMED.
 LH_MUST lh_err ps_snapshot_begin(struct ps_giving *g, struct ps_shard *s,
                                  const struct Longhaul__V1__SnapshotRequest *m);
 // The head of its first message; later ones say nothing. `head` borrows from `out` and `g`.

@@ -195,7 +195,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     if (!c->snapshot) c->fruitless = false;
     if (err) {
         if (err == LH_ERR_CONFLICT)
-            c->need_snapshot = false; // what follows from ours is asked next
+            c->need_snapshot = false; // the records after ours are asked next
         lh_logf(c->shard->server->conf.log, LH_WARN, "standby.broken", "shard %u: %s", c->shard->id,
                 lh_err_text(err));
         restart(c);

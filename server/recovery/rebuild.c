@@ -301,7 +301,7 @@ static lh_err give_up_log(struct ps_rebuild *b, const struct lh_point *known)
                        lh_err_text(err));
     lh_logf(s->conf.log, LH_ERROR, "log.older",
             "%s; the shards are rebuilt from their followers (rebuild.damaged)", lh_err_text(err));
-    // What one shard shows holds for all, and no later start may have to find it out again.
+    // One shard shows it for all of them, and no later start may have to find it out again.
     for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(ps_epoch_give_up(s->shard[i]));
     s->log.damaged = true;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
@@ -391,7 +391,7 @@ static lh_err begin_anew(struct ps_rebuild *b)
     struct ps_shard *s = b->shard;
     LH_TRY(ps_fold_anew(s));
     b->unreliable = false;
-    b->chosen = b->fetched = true; // what is on the disk is not gone on with
+    b->chosen = b->fetched = true; // the disk's state is not gone on with
     struct lh_point own = ps_rebuild_own(b);
     ps_rebuild_name_lost(b, &own, 0);
     return LH_OK;

@@ -26,7 +26,7 @@ struct ps_rebuild {
     bool anew;       // an epoch is to be opened, whatever the replica holds by then
     bool unheard;    // the log says already that the coordinator does not answer
     bool ready, told, stuck;
-    bool named; // what the own state lacks was told
+    bool named; // the log says already what the own state lacks
     // as the coordinator says
     bool asked;
     uint64_t epoch, token; // the last one
@@ -60,7 +60,7 @@ struct ps_rebuild {
 };
 
 // ---- rebuild.c
-struct lh_point ps_rebuild_own(const struct ps_rebuild *b);               // what the replica holds
+struct lh_point ps_rebuild_own(const struct ps_rebuild *b); // the state that the replica holds
 struct ps_offer *ps_rebuild_offer(struct ps_rebuild *b, uint64_t worker); // NULL: none
 // Goes on with what is known by now.
 void ps_rebuild_decide(struct ps_rebuild *b);
@@ -82,6 +82,6 @@ bool ps_restore_coming(struct ps_rebuild *b);
 void ps_restore_drop_silent(struct ps_rebuild *b);
 // Those who were told to bring their state and do not have had their turn.
 void ps_restore_pass_over(struct ps_rebuild *b);
-void ps_restore_forget(struct ps_rebuild *b); // what is being received is wanted no more
+void ps_restore_forget(struct ps_rebuild *b); // the state on its way is wanted no more
 
 #endif

@@ -334,7 +334,8 @@ lh_err ps_recover(struct ps_server *s)
                 "been acknowledged: a new epoch begins");
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
-        if (s->log.damaged) shard->token = 0; // what it opened before is not what is left
+        if (s->log.damaged)
+            shard->token = 0; // the epoch that it opened is not the one that is left
         bool whole = shard->index_count &&
                      shard->index[shard->index_count - 1].version == shard->replica.ledger.version;
         if (!whole) shard->index_count = 0; // the log ends below the checkpoint: it lost its tail

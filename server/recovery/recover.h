@@ -16,7 +16,7 @@ struct ps_log_condition { // as a start found the log, and as it stands by now
     bool given_up;        // it is of another history than the checkpoints
     bool older;           // an earlier start found the directory to be an older copy
     bool aside;           // it was set aside, and the next one has no room yet
-    bool installed;       // what was fetched is durable, and its log begun
+    bool installed;       // the fetched states are durable, and their log begun
     char damage[256];     // why it is damaged
 };
 
@@ -42,7 +42,7 @@ LH_MUST lh_err ps_epoch_load(struct ps_shard *shard); // into the shard; nothing
 // The directory was found to be an older copy: the shard's next epoch, under a token that nobody
 // draws, tells every later start. Durable.
 LH_MUST lh_err ps_epoch_give_up(struct ps_shard *shard);
-// That was found, and no epoch has begun since.
+// The directory was found to be an older copy, and no epoch has begun since.
 bool ps_epoch_given_up(const struct ps_shard *shard);
 // The epoch that the shard asks for, under a new token; durable.
 LH_MUST lh_err ps_epoch_store(struct ps_shard *shard, uint64_t epoch);

@@ -69,7 +69,7 @@ void ps_restore_drop_silent(struct ps_rebuild *b)
         struct ps_offer *o = &b->offer[i];
         bool silent = now - o->heard_ns >= conf->grace_ns;
         if (silent && !o->lied && !o->turns && !o->asked_ns) continue;
-        if (silent) o->have_count = 0; // what is known of it stays: it may come back
+        if (silent) o->have_count = 0; // the offer itself stays: its worker may come back
         b->offer[n++] = *o;
     }
     b->offer_count = n;

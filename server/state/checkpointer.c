@@ -39,7 +39,7 @@ struct ps_checkpointer {
     bool given_up;        // it is freed when nothing of it is on a lane
     uint64_t timer;       // timer of the next slice; 0: none
     int64_t replay_ns;    // the shard's replay_ns when this began
-    int64_t meanwhile_ns; // what came to replay_ns until the state was whole
+    int64_t meanwhile_ns; // replay_ns that was added until the state was whole
     lh_err result;
 };
 

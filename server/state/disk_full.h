@@ -10,7 +10,7 @@
 struct ps_server;
 struct ps_shard;
 
-struct ps_disk_full { // what is known of a full disk
+struct ps_disk_full { // a full disk, as far as is known
     bool now;         // no whole segment found room, and none has since
     bool may_squeeze; // no checkpoint is under way that would make room: any room at all will do
     bool squeezed;    // the commit looked for no more room than its group takes

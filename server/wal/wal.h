@@ -50,7 +50,7 @@ struct ps_wal_conf {
     lh_err (*scanned)(void *arg, bool torn);
 };
 
-// Where an entry's record bytes (header and body, as followers get them) stand.
+// The place of an entry's record bytes (header and body, as followers get them).
 struct ps_place {
     uint64_t segment;
     uint64_t at;

@@ -17,7 +17,8 @@ static const uint64_t PS_COUNT_MAX = UINT64_MAX / 2;
 struct ps_wal {
     struct ps_wal_conf conf;
     uint64_t generation, segment, oldest; // the current segment's number; the oldest kept one
-    uint64_t segment_seen;  // what the loop knows of it: the disk lane may be opening the next one
+    uint64_t
+        segment_seen; // the same, as the loop knows it: the disk lane may be opening the next one
     uint64_t segment_first; // sequence of the current one's first entry
     struct lh_file *file;
     uint64_t at, size;    // the next group's place in the segment; its preallocated size
@@ -26,7 +27,7 @@ struct ps_wal {
     uint64_t durable;     // highest synced sequence
     bool last_is_mark;
     _Atomic uint64_t reserve; // bytes of the disk that no new segment may take
-    struct lh_buf group;      // what is ours of its entries: all but the bodies, which are borrowed
+    struct lh_buf group;      // our bytes of its entries: all but the bodies, which are borrowed
     struct ps_piece {
         size_t start, body_at, end; // places in `group`: the entry, its body, its trailer
         struct lh_span body;

@@ -84,7 +84,7 @@ static bool parse_entry(struct lh_span bytes, size_t at, bool checked, struct en
     if (e->shard == PS_MARK) return true;
     uint32_t body;
     struct lh_span inside = lh_get(&c, e->total - PS_ENTRY_HEADER_BYTES - PS_ENTRY_TRAILER);
-    c = lh_cursor(inside); // what is checksummed, not what follows it
+    c = lh_cursor(inside); // the bytes that the checksum covers, and no others
     if (lh_record_parse_header(lh_get(&c, LH_RECORD_HEADER_BYTES), &e->record, &body)) return false;
     e->record.body = lh_get(&c, body);
     return !c.failed;
@@ -313,7 +313,7 @@ static lh_err scan_all(struct scan *s)
     s->w->next = first ? first : s->w->next;
     for (size_t i = 0; i < s->segments; i++) {
         LH_ASSERT(first == s->w->next); // the one before was read to its end
-        // where the next segment goes on, this one ended, whatever stands behind
+        // This one ended where the next segment goes on, whatever stands behind.
         LH_TRY(load_or_remove(s, i + 1, &s->ahead, &following));
         LH_TRY(scan_entries(s, i, following));
         struct lh_buf done = s->bytes;

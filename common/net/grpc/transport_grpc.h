@@ -43,7 +43,8 @@ enum {
     // follows the round trip, and where it was not enough, the next attempt gets twice as long.
     LH_GRPC_CONNECT_MS = 5000,
     LH_GRPC_CONNECT_MS_MAX = 40000, // 4 round trips of 3 s, where packets are lost
-    // What servers and workers give an attempt instead, as long as the round trip is not known: 4
+    // Servers and workers give an attempt this time instead, as long as the round trip is not
+    // known: 4
     // of 3 s, and more. Nobody who is there waits longer for it: a server that is not there is
     // noticed by its SYNs, and one that refuses says so.
     LH_GRPC_CONNECT_FAR_MS = 15000,

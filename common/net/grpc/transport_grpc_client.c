@@ -180,7 +180,7 @@ static void renew_channel(struct lh_grpc *t, struct lh_grpc_line *line)
     line->channel = make_channel(t, line);
 }
 
-// Where an attempt to connect took all the time that it had, the next one gets more, on a channel
+// If an attempt to connect took all the time that it had, the next one gets more, on a channel
 // of its own, for the time is fixed when a channel is made. How long a server that is not there is
 // looked for does not follow from it: its SYNs are counted (transport_grpc_path.c).
 static void attempt_failed(struct lh_grpc *t, struct lh_grpc_line *line)

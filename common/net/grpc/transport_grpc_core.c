@@ -197,7 +197,7 @@ static void round_on_loop(void *arg)
     t->taken = take_mail(m, false);
     handle_taken(t);
     if (!t->dead) pump_dirty(t);
-    if (!t->dead) { // what came meanwhile gets a round of its own: others use this loop too
+    if (!t->dead) { // new events get a round of their own: others use this loop too
         pthread_mutex_lock(&m->lock);
         bool more = m->first || t->dirty;
         m->posted = more;

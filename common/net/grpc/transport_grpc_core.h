@@ -27,7 +27,7 @@ enum {
 // ---- events: one per batch given to gRPC, which returns it through the completion queue
 enum lh_grpc_event {
     LH_GRPC_STARTED,  // client: the server's headers came, or the call failed
-    LH_GRPC_SENT,     // what was sent last (headers, a message, the end) left
+    LH_GRPC_SENT,     // the last batch (headers, a message, the end) left
     LH_GRPC_RECEIVED, // a message, or the end of messages
     LH_GRPC_CLOSED,   // client: status; server: the call is over
     LH_GRPC_REQUESTED,
@@ -240,7 +240,7 @@ bool lh_grpc_expect_refused(struct lh_grpc_expect *e, char *out, size_t size);
 
 // ---- path: what a connection does about its path (transport_grpc_path.c)
 struct tcp_info;
-// What one socket knows of its path.
+// One socket's knowledge of its path.
 struct lh_grpc_path {
     int64_t cap_ms;  // the cap that was set last; 0: none yet
     int64_t now_ns;  // time of this look, set by the path's owner

@@ -1,4 +1,4 @@
-// What a connection does about its path: how long TCP waits before it sends again, when a stalled
+// Path: how a connection follows its path. How long TCP waits before it sends again, when a stalled
 // connection is given up for a new one, and how long an attempt to connect may take.
 //
 // TCP doubles its timeout with every retransmission that is not answered, so after a cut of 5 s a

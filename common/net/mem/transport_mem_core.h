@@ -1,4 +1,4 @@
-// What the two files of the in-process transport share. Nobody else includes it.
+// The state that the two files of the in-process transport share. Nobody else includes it.
 #ifndef LH_COMMON_TRANSPORT_MEM_CORE_H
 #define LH_COMMON_TRANSPORT_MEM_CORE_H
 
