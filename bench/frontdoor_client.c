@@ -124,6 +124,11 @@ static void publish(struct world *w)
     LH_ASSERT(wk_external_renew(w->x, 0, w->view) == LH_OK);
 }
 
+static void settled(void *arg)
+{
+    (void)arg;
+}
+
 static void *run_loop(void *arg)
 {
     lh_env_real_run(arg);
@@ -132,8 +137,8 @@ static void *run_loop(void *arg)
 
 static void open_world(struct world *w)
 {
-    static const struct wk_external_ops ops = {described, view, committed, came,
-                                               trained,   cut,  ending,    over};
+    static const struct wk_external_ops ops = {described, view,   committed, came,   trained,
+                                               cut,       ending, over,      settled};
     const uint64_t first[] = {0, w->values}, shape[] = {w->values};
     w->view = calloc(w->values, sizeof *w->view);
     w->mine = calloc(w->values, sizeof *w->mine);

@@ -41,6 +41,14 @@ bool wk_cutting(const struct wk_worker *w)
     return false;
 }
 
+bool wk_everything_ready(const struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (!w->shard[i].ready || w->shard[i].replica.ledger.plan.phase < LH_PHASE_RUN)
+            return false;
+    return true;
+}
+
 static void changed(void *arg)
 {
     struct wk_worker *w = arg;

@@ -190,13 +190,13 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     look_for_servers(w);
     wk_units_give_back(w, m->n_recalled, m->recalled);
     uint32_t queued_before = w->queued;
-    if (w->phase == LH_PHASE_RUN) wk_units_take(w, m->n_units, m->units);
+    if (w->phase == LH_PHASE_RUN && wk_units_wanted(w)) wk_units_take(w, m->n_units, m->units);
     if (w->phase >= LH_PHASE_DRAIN && !w->stepping) wk_units_park(w); // during a step: after it
     if (w->stopped) return;
     w->want_lease = false;
     // It asked for that many, claims left out; or what came is known to be credited here, and is
     // not there yet. An answer to a full queue brings nothing, and says nothing of what is left.
-    bool full = queued_before >= w->conf.queue_units;
+    bool full = queued_before >= wk_units_wanted(w);
     w->leased_out = m->n_units < w->asked || (w->queued == queued_before && !full);
     again(w, w->returned_count ? 0 : w->conf.lease_ns); // somebody waits for them
     wk_changed(w);
@@ -261,7 +261,8 @@ static uint64_t *list_units(const struct wk_worker *w, Longhaul__V1__LeaseReques
         out[i] = w->queue[i].unit;
         if (wk_units_begun(w, &w->queue[i])) m->begun[m->n_begun++] = w->queue[i].unit;
     }
-    for (uint32_t i = 0; out && i < w->resume_count; i++)
+    bool idle = w->conf.beside && w->beside.state == WK_BESIDE_AWAY;
+    for (uint32_t i = 0; out && i < w->resume_count && !idle; i++)
         m->begun[m->n_begun++] = w->resume[i].unit;
     return out;
 }
@@ -276,8 +277,8 @@ static lh_err send_lease(struct wk_worker *w)
     lh_err err = item && list && claims && units ? LH_OK : LH_ERR_NO_MEMORY;
     m.worker = w->id;
     m.incarnation = w->incarnation.number;
-    m.want = w->asked = w->conf.queue_units;
-    m.ahead = LH_LEASES_MAX;
+    m.want = w->asked = wk_units_wanted(w);
+    m.ahead = m.want ? LH_LEASES_MAX : 0;
     m.claimed = claims;
     m.n_returned = w->returned_count;
     m.returned = w->returned;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "worker/data/mix.h"
+#include "worker/push/beside.h"
 #include "worker/ranks/rank.h"
 #include "worker/settings.h"
 #include "worker/train/model.h"
@@ -19,7 +20,7 @@
 #include "worker/train/trainer_synthetic.h"
 #include "worker/worker.h"
 
-enum { UNITS_BYTES = 512 << 20, TELL_S = 10 };
+enum { UNITS_BYTES = 512 << 20, TELL_S = 10, LEASES_AHEAD = 4 };
 
 struct wk_node {
     struct lh_program *program;
@@ -28,6 +29,8 @@ struct wk_node {
     struct wk_rank *rank; // this process is a rank that only computes; then no worker
     struct wk_loader *loader;
     struct wk_trainer *trainer;
+    struct wk_beside_conf beside;
+    char socket[LH_PATH_BYTES];
     struct wk_reduce *reduce;
     struct wk_evaluation *evaluation;
     struct lh_units units;
@@ -208,11 +211,38 @@ static void tell_loader(void *arg, json_t *status)
                                   (json_int_t)is.counts.bytes));
 }
 
+static lh_err listen_beside(void *arg, const struct wk_external_conf *conf,
+                            const struct wk_external_ops *ops, void *self, struct wk_external **out)
+{
+    const struct wk_node *n = arg;
+    LH_TRY(wk_external_listen(conf, ops, self, n->socket, out));
+    lh_logf(n->program->log, LH_INFO, "trainer.awaited",
+            "%u ranks at %s; start them with LONGHAUL_SOCKET naming it", conf->ranks, n->socket);
+    return LH_OK;
+}
+
+static LH_MUST lh_err open_beside(struct wk_node *n)
+{
+    const struct wk_settings *s = n->settings;
+    n->beside = (struct wk_beside_conf){
+        .ranks = (uint32_t)s->trainer.ranks,
+        .ahead = s->data.prefetch ? (uint32_t)s->data.prefetch : LEASES_AHEAD,
+        .run_on = (uint64_t)s->trainer.run_on,
+        .open = listen_beside,
+        .close = wk_external_stop,
+        .hush = wk_external_hush,
+        .arg = n,
+    };
+    return s->trainer.socket[0] ? lh_path(n->socket, sizeof n->socket, "", "%s", s->trainer.socket)
+                                : lh_path(n->socket, sizeof n->socket, s->node.dir, "trainer.sock");
+}
+
 static LH_MUST lh_err open_trainer(struct wk_node *n)
 {
     const struct wk_settings *s = n->settings;
     const struct lh_manifest *m = &n->program->manifest;
     struct wk_shape shape;
+    if (s->trainer.kind == WK_TRAINER_EXTERNAL) return open_beside(n);
     LH_TRY(read_shape(n, &shape));
     if (n->units.vocabulary > shape.vocab)
         return lh_fail(LH_ERR_CONFIG, "%s has token ids up to %u, the model a vocabulary of %u",
@@ -258,6 +288,7 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .key_id = (uint32_t)s->node.seal_key_id,
         .unsealed_states = !s->node.seal_snapshots,
         .trainer = n->trainer,
+        .beside = s->trainer.kind == WK_TRAINER_EXTERNAL ? &n->beside : NULL,
         .beta = plan.beta,
         .kappa = plan.kappa,
         .stagger = (enum wk_stagger)s->stagger,
@@ -326,8 +357,8 @@ static void tick(void *self)
         lh_logf(n->program->log, LH_INFO, "run.done", "%s/final.weights holds the model",
                 n->settings->node.dir);
     }
-    if (n->worker->told_done || now - n->done_ns > TELL_S * LH_SECOND)
-        lh_program_end(n->program, LH_OK);
+    bool told = n->worker->told_done && !wk_beside_waits(n->worker);
+    if (told || now - n->done_ns > TELL_S * LH_SECOND) lh_program_end(n->program, LH_OK);
 }
 
 // ---------------------------------------------------------------- the application

@@ -26,8 +26,16 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_FLOAT(T, "codec.kappa", codec.kappa, "auto", 0, 1, NULL, "auto=-1",
         "Part of the residual that the local parameters keep; auto: 0.25, none of dense codecs"),
 
-    LH_CONFIG_ROW_ENUM(T, "trainer.kind", trainer.kind, "builtin", "builtin|synthetic",
-        "builtin: a transformer; synthetic: random steps of the same size, for benches and drills"),
+    LH_CONFIG_ROW_ENUM(T, "trainer.kind", trainer.kind, "builtin", "builtin|synthetic|external",
+        "builtin: a transformer; synthetic: random steps of the same size, for benches and drills; "
+        "external: a process of your own, linked with liblonghaul.so"),
+    LH_CONFIG_ROW_STRING(T, "trainer.socket", trainer.socket, "",
+        "Unix socket that an external trainer connects with (LONGHAUL_SOCKET names it there); "
+        "empty: trainer.sock in dir"),
+    LH_CONFIG_ROW_INT(T, "trainer.ranks", trainer.ranks, "1", 1, 64, "processes", NULL,
+        "Processes of an external trainer on this host (torchrun's --nproc-per-node)"),
+    LH_CONFIG_ROW_INT(T, "trainer.run_on", trainer.run_on, "1000", 0, 1e12, "steps", NULL,
+        "Steps that an external trainer goes on while this worker is away"),
     LH_CONFIG_ROW_INT(T, "trainer.batch", trainer.batch, "4", 1, 4096, "sequences", NULL,
         "Sequences of one forward and backward pass"),
     LH_CONFIG_ROW_INT(T, "trainer.accumulate", trainer.accumulate, "1", 1, 4096, "passes", NULL,
@@ -66,8 +74,8 @@ static const struct lh_config_row rows[] = {
 
     LH_CONFIG_ROW_STRING(T, "data.units", data.units, NULL,
         "Manifest of the data's units (JSON file); the coordinator's, byte for byte"),
-    LH_CONFIG_ROW_STRING(T, "data.dir", data.dir, NULL,
-        "Folder of the token files that the manifest names"),
+    LH_CONFIG_ROW_STRING(T, "data.dir", data.dir, "",
+        "Folder of the token files that the manifest names; an external trainer reads its own"),
     LH_CONFIG_ROW_INT(T, "data.window", data.window, "auto", 1, LH_WINDOW_MAX, "units", "auto=0",
         "Units that a batch is mixed from; auto: the 20th part of the run's, from 8 to 64"),
     LH_CONFIG_ROW_INT(T, "data.prefetch", data.prefetch, "auto", 1, LH_READ_AHEAD_MAX, "units",
@@ -150,14 +158,18 @@ static lh_err check_trainer(const struct wk_settings *s)
                         {"eval.every_tokens", s->eval.every_tokens > 0}};
     bool builtin = s->trainer.kind == WK_TRAINER_BUILTIN;
     if (s->ranks.count > 1 && !builtin)
-        return lh_fail(LH_ERR_CONFIG, "ranks.count is %lld: only trainer.kind builtin has ranks",
+        return lh_fail(LH_ERR_CONFIG,
+                       "ranks.count is %lld: only trainer.kind builtin has ranks of the worker's; "
+                       "those of an external trainer are trainer.ranks",
                        (long long)s->ranks.count);
     for (size_t i = 0; i < LH_COUNT(builtin_only); i++)
         if (builtin_only[i].set && !builtin)
             return lh_fail(LH_ERR_CONFIG,
-                           "%s is set, but trainer.kind synthetic computes no gradient and no "
-                           "loss: take builtin, or leave it off",
-                           builtin_only[i].name);
+                           "%s is set, but trainer.kind %s computes no gradient here "
+                           "and no loss: take builtin, or leave it off",
+                           builtin_only[i].name,
+                           s->trainer.kind == WK_TRAINER_SYNTHETIC ? "synthetic" : "external");
+    if (builtin) LH_TRY(lh_setting_needed("data.dir", s->data.dir, "trainer.kind builtin"));
     if (s->trainer.noise_threshold > 0 && s->trainer.batch * s->trainer.accumulate < 2)
         return lh_fail(LH_ERR_CONFIG,
                        "trainer.noise_threshold is set, but a step is one sequence, whose gradient "

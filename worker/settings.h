@@ -4,7 +4,7 @@
 
 #include "common/app/node.h"
 
-enum wk_trainer_kind { WK_TRAINER_BUILTIN, WK_TRAINER_SYNTHETIC };
+enum wk_trainer_kind { WK_TRAINER_BUILTIN, WK_TRAINER_SYNTHETIC, WK_TRAINER_EXTERNAL };
 
 struct wk_settings {
     struct lh_node node;
@@ -25,6 +25,8 @@ struct wk_settings {
         int64_t budget_tokens;                         // 0: all units once
         double noise_threshold, noise_hold, noise_cap; // threshold 0: the rate is not held back
         int64_t norms_rounds;                          // 0: never
+        const char *socket;                            // "": DIR/trainer.sock
+        int64_t ranks, run_on;
     } trainer;
 
     struct {

@@ -52,12 +52,31 @@ struct wk_finished {
     uint32_t count;
 };
 
-// The local view (push/view.c): the state of the replica that training started from.
-struct wk_view {
-    float *anchor; // local value - progress since the last cut
+// The state of the replica that a view was made of.
+struct wk_view_of {
     uint64_t version, epoch;
     uint64_t others; // pushes of other workers in that state
     uint64_t round;  // the own round in that state
+};
+enum { WK_VIEWS_HELD = 32 }; // more than corrections live at a time (worker/external/channel.h)
+
+// The local view (push/view.c).
+struct wk_view {
+    float *anchor;        // local value - progress since the last cut; NULL: a trainer beside us
+    struct wk_view_of of; // the newest view
+    // A trainer beside the worker: the view that correction n took it to, at n mod WK_VIEWS_HELD.
+    struct wk_view_of by[WK_VIEWS_HELD];
+};
+
+// A cut of a trainer beside the worker that is whole and not committed yet; number 0: none.
+struct wk_whole {
+    uint8_t life[WK_SLOT_LIFE];
+    uint64_t number, corrections; // corrections up to this number are in it
+    uint64_t at;                  // steps of this process, as wk_progress counts them
+    uint64_t tokens;              // progress since the cut before
+    uint64_t steps;
+    bool last;  // the loop is over, and this held all of it; it stays when the cut is committed
+    bool empty; // there is no progress in it
 };
 
 // One push on its way to the server (push/sender.c).
@@ -174,6 +193,7 @@ struct wk_shard {
     struct wk_progress progress;  // push/cut.c
     struct wk_finished finished;  // units.c
     struct wk_view view;          // push/view.c
+    struct wk_whole whole;        // push/beside.c
     struct wk_session session;    // push/session.c
     struct wk_history history;    // push/history.c
     struct wk_stream stream;      // replica/follow.c

@@ -21,6 +21,7 @@
 
 #include "worker/bugs.h"
 #include "worker/push/outcome.h"
+#include "worker/units.h"
 
 // ---------------------------------------------------------------- one shard
 
@@ -252,28 +253,6 @@ static lh_err resume_shard(struct wk_shard *s, bool *lost)
     return err;
 }
 
-static uint64_t trained_in(const struct wk_shard *s, uint64_t unit)
-{
-    for (uint32_t i = 0; i < s->slot.committed->place_count; i++)
-        if (s->slot.committed->place[i].unit == unit) return s->slot.committed->place[i].tokens;
-    return 0;
-}
-
-// A unit goes on where the shard stands whose last cut is the oldest: what the others' pushes hold
-// beyond it is trained twice, but nothing that is credited is missing anywhere.
-static void resume_places(struct wk_worker *w)
-{
-    const struct wk_slot *first = w->shard[0].slot.committed;
-    for (uint32_t i = 0; i < first->place_count; i++) {
-        struct wk_place least = first->place[i];
-        for (uint32_t k = 1; k < w->shards; k++) {
-            uint64_t tokens = trained_in(&w->shard[k], least.unit);
-            if (tokens < least.tokens) least.tokens = tokens;
-        }
-        if (least.tokens) w->resume[w->resume_count++] = least;
-    }
-}
-
 static lh_err resume_trainer(struct wk_worker *w)
 {
     char path[LH_PATH_BYTES];
@@ -335,8 +314,8 @@ lh_err wk_start_resume(struct wk_worker *w)
     bool lost = false;
     LH_TRY(wk_incarnation_load(w));
     for (uint32_t i = 0; i < w->shards; i++) LH_TRY(resume_shard(&w->shard[i], &lost));
-    resume_places(w);
-    LH_TRY(resume_trainer(w));
+    wk_units_resume(w);
+    if (w->conf.trainer) LH_TRY(resume_trainer(w));
     if (w->fresh) return LH_OK;
     if (lost) LH_TRY(wk_bump(w, 0));
     for (uint32_t i = 0; i < w->shards; i++)

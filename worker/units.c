@@ -70,7 +70,8 @@ void wk_units_park(struct wk_worker *w)
 void wk_units_announce(struct wk_worker *w)
 {
     struct wk_trainer *t = w->conf.trainer;
-    for (uint32_t i = 0; i < w->queued && i < w->conf.queue_units && t->ops->announce; i++) {
+    bool listens = t && t->ops->announce;
+    for (uint32_t i = 0; i < w->queued && i < w->conf.queue_units && listens; i++) {
         if (!w->queue[i].announced) t->ops->announce(t, w->queue[i].unit, true);
         w->queue[i].announced = true;
     }
@@ -114,10 +115,17 @@ void wk_units_take(struct wk_worker *w, size_t n, const uint64_t *units)
 
 // ---------------------------------------------------------------- recall
 
+// A trainer beside the worker is gone: what it began, others may train from its start.
+static bool idle(const struct wk_worker *w)
+{
+    return w->conf.beside && w->beside.state == WK_BESIDE_AWAY;
+}
+
 // Is it trained in part: in a push, since the last cut, or in the step under way?
 bool wk_units_begun(const struct wk_worker *w, const struct wk_queued *q)
 {
-    if (q->done) return true;
+    if (idle(w)) return false;
+    if (q->done || wk_units_handed(w, q->unit)) return true;
     for (uint32_t i = 0; w->stepping && i < w->in.pieces; i++)
         if (w->piece[i].unit == q->unit) return true;
     return false;
@@ -139,11 +147,13 @@ void wk_units_give_back(struct wk_worker *w, size_t n, const uint64_t *units)
     w->returned_count = 0;
     for (size_t i = 0; i < n && w->returned_count < LH_RECALLS_MAX; i++) {
         uint64_t u = units[i];
-        if (u >= w->conf.units->count || kept_for_later(w, u) || claimed(w, u)) continue;
+        if (u >= w->conf.units->count || claimed(w, u)) continue;
+        if (idle(w)) (void)resumed(w, u);
+        if (kept_for_later(w, u)) continue;
         uint32_t k = index_of(w, u, &at);
         if (k < w->queued) {
             if (wk_units_begun(w, &w->queue[k])) continue;
-            if (w->queue[k].announced && t->ops->announce) t->ops->announce(t, u, false);
+            if (w->queue[k].announced && t && t->ops->announce) t->ops->announce(t, u, false);
             memmove(w->queue + k, w->queue + k + 1, (w->queued - k - 1) * sizeof *w->queue);
             w->queued--;
             at = 0;
@@ -164,12 +174,177 @@ json_t *wk_units_status(const struct wk_worker *w)
 
 bool wk_units_drained(const struct wk_worker *w)
 {
-    if (w->phase < LH_PHASE_DRAIN || w->queued || w->stepping) return false;
+    bool trains = w->beside.state != WK_BESIDE_AWAY && !w->beside.over;
+    if (w->phase < LH_PHASE_DRAIN || w->queued || w->stepping || trains) return false;
     for (uint32_t i = 0; i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
         if (s->cut || wk_outbox_undecided(&s->outbox) || s->progress.steps || s->progress.tokens ||
-            s->finished.count || s->slot.committed->claim_count)
+            s->finished.count || s->slot.committed->claim_count ||
+            (w->conf.beside && s->slot.committed->tokens))
             return false;
     }
     return true;
+}
+
+// ---------------------------------------------------------------- a trainer beside the worker
+
+uint32_t wk_units_wanted(const struct wk_worker *w)
+{
+    const struct wk_beside *b = &w->beside;
+    if (!w->conf.beside) return w->conf.queue_units;
+    if (b->state != WK_BESIDE_THERE || !b->leases || b->ending) return 0;
+    uint32_t n = w->conf.beside->ranks * w->conf.beside->ahead;
+    for (uint32_t i = 0; i < w->queued; i++) n += wk_units_handed(w, w->queue[i].unit);
+    return n < LH_LEASES_MAX ? n : LH_LEASES_MAX;
+}
+
+bool wk_units_handed(const struct wk_worker *w, uint64_t unit)
+{
+    return w->beside.handed && w->beside.handed[unit / 8] >> (unit % 8) & 1;
+}
+
+void wk_units_mark(struct wk_worker *w, uint64_t unit)
+{
+    if (unit < w->conf.units->count) w->beside.handed[unit / 8] |= (uint8_t)(1u << unit % 8);
+}
+
+const struct wk_queued *wk_units_hand(struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->queued; i++) {
+        if (wk_units_handed(w, w->queue[i].unit)) continue;
+        wk_units_mark(w, w->queue[i].unit);
+        return &w->queue[i];
+    }
+    return NULL;
+}
+
+// Where it is written how far the unit was trained; NULL: nowhere, and there is no room.
+static uint64_t *trained_place(struct wk_worker *w, uint64_t unit)
+{
+    for (uint32_t i = 0; i < w->queued; i++)
+        if (w->queue[i].unit == unit) return &w->queue[i].done;
+    for (uint32_t i = 0; i < w->resume_count; i++)
+        if (w->resume[i].unit == unit) return &w->resume[i].tokens;
+    if (w->resume_count == WK_PLACES_MAX) return NULL;
+    w->resume[w->resume_count] = (struct wk_place){unit, 0};
+    return &w->resume[w->resume_count++].tokens;
+}
+
+static void leave(struct wk_worker *w, uint64_t unit)
+{
+    for (uint32_t i = 0; i < w->queued; i++)
+        if (w->queue[i].unit == unit) {
+            memmove(w->queue + i, w->queue + i + 1, (w->queued - i - 1) * sizeof *w->queue);
+            w->queued--;
+            break;
+        }
+    (void)resumed(w, unit);
+    w->beside.handed[unit / 8] &= (uint8_t) ~(1u << unit % 8);
+}
+
+static bool note(struct wk_worker *w, uint64_t unit, uint64_t before, uint64_t steps)
+{
+    struct wk_beside *b = &w->beside;
+    if (b->notes == b->note_room) {
+        size_t room = b->note_room ? 2 * b->note_room : 64;
+        struct wk_note *more = realloc(b->note, room * sizeof *more);
+        if (!more) return false;
+        b->note = more;
+        b->note_room = room;
+    }
+    b->note[b->notes++] = (struct wk_note){unit, before, steps};
+    return true;
+}
+
+// One that can't be noted is trained again.
+void wk_units_trained(struct wk_worker *w, uint64_t unit, uint64_t upto, uint64_t steps)
+{
+    bool known = unit < w->conf.units->count && upto <= w->conf.units->unit[unit].tokens;
+    if (!known || !wk_units_handed(w, unit)) {
+        if (!known)
+            lh_logf(w->conf.log, LH_ERROR, "trainer.note",
+                    "the trainer says that it trained unit %llu up to token %llu, which is not "
+                    "there; it does not count",
+                    (unsigned long long)unit, (unsigned long long)upto);
+        return;
+    }
+    uint64_t *at;
+    if (claimed(w, unit) || lh_ledger_credited(&w->shard[unit % w->shards].replica.ledger, unit) ||
+        !(at = trained_place(w, unit)) || upto <= *at || !note(w, unit, *at, steps))
+        return;
+    *at = upto;
+    if (upto < w->conf.units->unit[unit].tokens) return;
+    leave(w, unit);
+    wk_units_finished(w, unit, steps);
+}
+
+void wk_units_as_of(const struct wk_worker *w, uint64_t steps, struct wk_place *place,
+                    uint32_t *count)
+{
+    uint32_t kept = 0;
+    for (size_t i = 0; i < w->beside.notes; i++) {
+        const struct wk_note *n = &w->beside.note[i];
+        for (uint32_t k = 0; k < *count && n->steps > steps; k++)
+            if (place[k].unit == n->unit && n->before < place[k].tokens)
+                place[k].tokens = n->before;
+    }
+    for (uint32_t k = 0; k < *count; k++)
+        if (place[k].tokens) place[kept++] = place[k];
+    *count = kept;
+}
+
+void wk_units_settled(struct wk_worker *w, uint64_t steps)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < w->beside.notes; i++)
+        if (w->beside.note[i].steps > steps) w->beside.note[kept++] = w->beside.note[i];
+    w->beside.notes = kept;
+}
+
+static uint64_t trained_in(const struct wk_shard *s, uint64_t unit)
+{
+    for (uint32_t i = 0; i < s->slot.committed->place_count; i++)
+        if (s->slot.committed->place[i].unit == unit) return s->slot.committed->place[i].tokens;
+    return 0;
+}
+
+// A unit goes on where the shard stands whose last cut is the oldest: what the others' pushes hold
+// beyond it is trained twice, but nothing that is credited is missing anywhere.
+void wk_units_resume(struct wk_worker *w)
+{
+    const struct wk_slot *first = w->shard[0].slot.committed;
+    w->resume_count = 0;
+    for (uint32_t i = 0; i < first->place_count; i++) {
+        struct wk_place least = first->place[i];
+        for (uint32_t k = 1; k < w->shards; k++) {
+            uint64_t tokens = trained_in(&w->shard[k], least.unit);
+            if (tokens < least.tokens) least.tokens = tokens;
+        }
+        if (!least.tokens || (w->conf.beside && claimed(w, least.unit))) continue;
+        w->resume[w->resume_count++] = least;
+    }
+}
+
+void wk_units_restart(struct wk_worker *w, bool give_up)
+{
+    uint64_t held = UINT64_MAX;
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (w->shard[i].progress.held_steps < held) held = w->shard[i].progress.held_steps;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        struct wk_finished *f = &w->shard[i].finished;
+        uint32_t kept = 0;
+        for (uint32_t k = 0; k < f->count; k++) {
+            if (f->steps[k] > held) continue;
+            f->unit[kept] = f->unit[k];
+            f->steps[kept++] = f->steps[k];
+        }
+        f->count = kept;
+    }
+    w->queued = 0;
+    w->beside.notes = 0;
+    memset(w->beside.handed, 0, w->conf.units->count / 8 + 1);
+    if (give_up)
+        w->resume_count = 0;
+    else
+        wk_units_resume(w);
 }

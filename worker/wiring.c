@@ -1,5 +1,6 @@
 // Wiring: who hears what a lower file tells (README.md, "Who calls whom"). The one file that names
 // both sides of an event.
+#include "worker/push/beside.h"
 #include "worker/push/outcome.h"
 #include "worker/push/round.h"
 #include "worker/push/session.h"
@@ -9,7 +10,10 @@
 static void changed(struct wk_worker *w)
 {
     wk_session_changed(w);
-    wk_round_boundary(w);
+    if (w->conf.beside)
+        wk_beside_look(w);
+    else
+        wk_round_boundary(w);
 }
 
 static void room(struct wk_shard *s)

@@ -10,6 +10,7 @@
 
 #include "common/format/json.h"
 #include "worker/member.h"
+#include "worker/push/beside.h"
 #include "worker/push/cut.h"
 #include "worker/push/view.h"
 #include "worker/replica/durable_copy.h"
@@ -27,8 +28,8 @@ static lh_err open_shard(struct wk_worker *w, uint32_t id)
     LH_TRY(lk_replica_create(&s->replica, c->job, c->manifest, id, c->keys));
     s->layout = s->replica.layout;
     LH_TRY(wk_committed_open(s));
-    s->view.anchor = lh_zeros(s->layout->values, sizeof(float));
-    if (!s->view.anchor) return LH_ERR_NO_MEMORY;
+    if (!c->beside) s->view.anchor = lh_zeros(s->layout->values, sizeof(float));
+    if (!c->beside && !s->view.anchor) return LH_ERR_NO_MEMORY;
     s->slot.files = (struct wk_slots){c->env, c->dir, id, s->layout->values, 0, {0}, 0};
     c->env->ops->boot_id(c->env, s->slot.files.boot);
     s->outbox = (struct wk_outbox){.env = c->env, .dir = w->outbox_dir, .shard = id};
@@ -112,6 +113,7 @@ void wk_worker_close(struct wk_worker *w)
     struct lh_env *env = w->conf.env;
     w->stopped = true;
     lh_cancel(env, &w->member_timer);
+    wk_beside_close(w);
     hang_up(&w->coordinator);
     for (uint32_t i = 0; w->shard && i < w->shards; i++) {
         lh_cancel(env, &w->shard[i].session.timer);
@@ -126,6 +128,7 @@ void wk_worker_stop(struct wk_worker *w)
 {
     if (!w) return;
     wk_worker_close(w);
+    wk_beside_free(w);
     for (uint32_t i = 0; w->shard && i < w->shards; i++)
         if (w->shard[i].worker) free_shard(&w->shard[i]);
     if (w->lock) w->conf.env->ops->files->close(w->lock);
@@ -166,7 +169,7 @@ static json_t *shard_status(const struct wk_shard *s)
     if (s->ended) lh_hash_hex(&s->final_digest, hex);
     return json_pack("{s:i s:I s:I s:I s:I s:I s:I s:b s:b s:s s:I s:I}", "shard", (int)s->id,
                      "version", (json_int_t)s->replica.ledger.version, "epoch",
-                     (json_int_t)s->replica.ledger.epoch, "viewed", (json_int_t)s->view.version,
+                     (json_int_t)s->replica.ledger.epoch, "viewed", (json_int_t)s->view.of.version,
                      "outbox", (json_int_t)s->outbox.entries, "outbox_bytes",
                      (json_int_t)s->outbox.bytes, "outbox_held_bytes",
                      (json_int_t)s->outbox.held_bytes, "session", s->session.process != 0, "ended",
@@ -211,6 +214,7 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
     if (w->out.noise > 0) // while it holds the learning rate back
         json_object_set_new(root, "gradient_noise", json_real(fmin(w->out.noise, 1e9)));
     json_object_set_new(root, "learning_rate", json_real(w->out.rate));
+    if (w->conf.beside) json_object_set_new(root, "trainer", wk_beside_status(w));
     if (w->conf.tell && root) w->conf.tell(w->conf.tell_arg, root);
     if (w->evaluated.languages) json_object_set_new(root, "eval", wk_stats_eval(w));
     return lh_json_give(root, out);

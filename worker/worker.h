@@ -19,6 +19,7 @@
 #include "common/env/log.h"
 #include "common/format/units.h"
 #include "kernels/view.h"
+#include "worker/external/external.h"
 #include "worker/shard.h"
 #include "worker/train/trainer.h"
 
@@ -40,6 +41,19 @@ struct wk_observer {
 // words of push.stagger, in their order.
 enum wk_stagger { WK_STAGGER_AUTO, WK_STAGGER_ON, WK_STAGGER_OFF };
 
+// A trainer of somebody else's, in processes beside this one (push/beside.c).
+struct wk_beside_conf {
+    uint32_t ranks;
+    uint32_t ahead;  // leases that wait for each rank
+    uint64_t run_on; // steps that it goes on without this process
+    // Makes the boundary, and ends what that began (wk_external_listen, wk_external_stop).
+    lh_err (*open)(void *arg, const struct wk_external_conf *conf,
+                   const struct wk_external_ops *ops, void *self, struct wk_external **out);
+    void (*close)(struct wk_external *x);
+    void (*hush)(struct wk_external *x); // nothing more comes from it; NULL: nothing does anyway
+    void *arg;
+};
+
 struct wk_conf {
     struct lh_env *env;
     struct lh_transport *transport;
@@ -53,7 +67,8 @@ struct wk_conf {
     uint8_t cipher;
     uint32_t key_id;
     bool unsealed_states; // seal.snapshots: false: states come and go without the job key's seal
-    struct wk_trainer *trainer; // borrows
+    struct wk_trainer *trainer;          // borrows; NULL: it is beside the worker
+    const struct wk_beside_conf *beside; // borrows; NULL: `trainer` trains
     struct lk_codec codec;
     float beta, kappa; // error feedback: how much of the residual is sent, how much is trained on
     enum wk_stagger stagger;
@@ -106,6 +121,36 @@ struct wk_queued { // a leased unit
     uint64_t done, tokens; // tokens that were trained; tokens that it has
     bool announced;        // the trainer reads it ahead
 };
+struct wk_note {           // a unit was trained, by a trainer beside the worker
+    uint64_t unit, before; // tokens of it that were trained before
+    uint64_t steps;        // the process had made this many when it was
+};
+// The trainer beside the worker (push/beside.c; units.c changes `handed` and `note`).
+enum wk_beside_state { WK_BESIDE_AWAY, WK_BESIDE_THERE, WK_BESIDE_SETTLES };
+struct wk_beside {
+    enum wk_beside_state state;
+    uint8_t life[WK_SLOT_LIFE];
+    bool ending;            // its loop is over
+    bool over;              // its loop is over, and all that it trained is committed
+    bool draining;          // it was told to end
+    bool final;             // it was given the final parameters
+    bool leases;            // it asked for units; else it has data of its own
+    uint64_t offset;        // steps of this process when its life began
+    uint64_t tokens_before; // tokens of earlier lives
+    uint64_t lives, lost_tokens, cuts, absorbed;
+    uint8_t *handed;      // a bit for each unit that it holds
+    struct wk_note *note; // what some shard's cuts do not hold yet, as far as it was told
+    size_t notes, note_room;
+    float *view;              // scratch, of the largest shard
+    uint64_t timer;           // the next look; 0: none is due
+    uint64_t seen;            // tokens at the last look by time
+    bool starves;             // it waits for leases, and trained nothing between two looks
+    uint64_t sampled;         // tokens when the speed was measured last
+    int64_t sampled_ns;       // when that was
+    int64_t between_before;   // count.between_ns of earlier lives
+    int64_t renew_ns;         // time that this process took for corrections
+    _Atomic int64_t delta_ns; // time for deltas, on the disk lane
+};
 enum { WK_PIECES_MAX = 64 };
 
 struct wk_worker {
@@ -121,6 +166,8 @@ struct wk_worker {
     bool full_said[WK_DISK_FULL_COUNT]; // disk_full.c: this kind was told of
     struct wk_shard *shard;
     uint32_t shards;
+    struct wk_external *external; // the boundary with a trainer beside the worker; NULL: none yet
+    struct wk_beside beside;
     // The coordinator (member.c).
     struct lh_link *coordinator;
     struct lh_unary *join, *lease; // calls under way; NULL: none
@@ -196,6 +243,8 @@ int64_t wk_deadline(const struct wk_worker *w, struct lh_link *link);
 // True for the first of some failures in a row, and then ever more rarely.
 bool wk_worth_saying(uint32_t tries);
 bool wk_cutting(const struct wk_worker *w); // some shard's cut is on its way
+// Every shard has a state and says that the run began, and how (mode, weights).
+bool wk_everything_ready(const struct wk_worker *w);
 // Raises the event `changed` at the next turn of the loop, once for however many calls.
 void wk_changed(struct wk_worker *w);
 

@@ -7,6 +7,11 @@ void lk_view_start(const float *theta, float kappa, const float *residual, float
     for (uint64_t i = 0; i < n; i++) local[i] = anchor[i] = theta[i] - kappa * residual[i];
 }
 
+void lk_view_of(const float *theta, float kappa, const float *residual, float *out, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) out[i] = theta[i] - kappa * residual[i];
+}
+
 void lk_view_renew(const float *theta, float kappa, const float *residual, float *local,
                    float *anchor, uint64_t n)
 {
@@ -26,6 +31,11 @@ void lk_view_cut(float beta, const float *residual, const float *local, float *a
         out[i] = beta * residual[i] + delta;
         anchor[i] = local[i];
     }
+}
+
+void lk_view_feed(float beta, const float *residual, float *in_out, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) in_out[i] = beta * residual[i] + in_out[i];
 }
 
 void lk_view_uncut(float beta, const float *residual, const float *out, float *anchor, uint64_t n)

@@ -84,8 +84,13 @@ static void over(void *arg, uint64_t lost, bool orderly)
     (void)arg, (void)lost, (void)orderly;
 }
 
-static const struct wk_external_ops ops = {described, view, committed, came,
-                                           trained,   cut,  ending,    over};
+static void settled(void *arg)
+{
+    (void)arg;
+}
+
+static const struct wk_external_ops ops = {described, view,   committed, came,   trained,
+                                           cut,       ending, over,      settled};
 
 struct errand {
     void (*run)(struct rig *r);

@@ -265,6 +265,11 @@ static void over(void *arg, uint64_t lost, bool orderly)
     if (orderly && f->ended) lh_env_real_stop(f->env);
 }
 
+static void settled(void *arg)
+{
+    (void)arg;
+}
+
 // ---------------------------------------------------------------- time
 
 static void tick(void *arg)
@@ -288,8 +293,8 @@ static void tick(void *arg)
 
 int main(int argc, char **argv)
 {
-    static const struct wk_external_ops ops = {described, view, committed, came,
-                                               trained,   cut,  ending,    over};
+    static const struct wk_external_ops ops = {described, view,   committed, came,   trained,
+                                               cut,       ending, over,      settled};
     static struct fake f;
     LH_ASSERT(argc >= 5);
     f.dir = argv[1];

@@ -41,6 +41,7 @@ static void load_slot(struct fuzz_disk *disk)
         err = wk_slot_flip(&slots, &slot, residual, true);
         if (!err) err = wk_slot_load(&fresh, &again, residual, &state);
         LH_ASSERT(err == LH_OK && state == WK_SLOT_INTACT && again.next == slot.next);
+        LH_ASSERT(again.cut == slot.cut && !memcmp(again.life, slot.life, sizeof slot.life));
         LH_ASSERT(again.place_count == slot.place_count && again.tokens == slot.tokens);
         wk_slot_free(&again);
     }

@@ -317,6 +317,13 @@ static void slots(struct out *o, struct lh_span frame)
     LH_ASSERT(err == LH_OK);
     put(o, "slot", "slot", lh_span("\0", 1), lh_buf_span(&b));
     put(o, "slot", "slot-repaired", lh_span("\1", 1), lh_buf_span(&b));
+    lh_buf_clear(&b);
+    slot.cut = 7; // a trainer beside the worker has cuts: version 3
+    memset(slot.life, 5, sizeof slot.life);
+    if (!err) err = wk_slot_flip(&s, &slot, residual, true);
+    if (!err) err = lh_file_load(o->disk.env, "s/slot-0000-a", &b);
+    put(o, "slot", "slot-beside", lh_span("\0", 1), lh_buf_span(&b));
+    put(o, "slot", "slot-beside-repaired", lh_span("\1", 1), lh_buf_span(&b));
     lh_put(&entry, frame.data, frame.len);
     lh_put_u32(&entry, lh_crc32c(0, frame.data, frame.len));
     put(o, "slot", "outbox-entry", lh_span("\0", 1), lh_buf_span(&entry));

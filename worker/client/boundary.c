@@ -162,8 +162,16 @@ static int pass(struct longhaul *c, uint64_t step, unsigned *due)
     return LONGHAUL_OK;
 }
 
+// What boundaries cost training is told to the worker's status.
+static void spent(struct longhaul *c, int64_t since)
+{
+    struct wk_channel_rank *me = wk_channel_rank(&c->channel, c->rank);
+    STORE(me->spent_ns, LOAD(me->spent_ns) + (uint64_t)(wk_link_now() - since));
+}
+
 int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens, unsigned *due)
 {
+    int64_t since = wk_link_now();
     int err = begun(c);
     if (err) return err;
     if (!due || step <= c->step)
@@ -175,7 +183,9 @@ int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens, unsign
                               (unsigned long long)c->step);
     c->tokens += tokens;
     c->mark = (struct wk_channel_cut){.step = step, .tokens = c->tokens, .noted = c->noted};
-    return pass(c, step, due);
+    err = pass(c, step, due);
+    spent(c, since);
+    return err;
 }
 
 // ---------------------------------------------------------------- renewal
@@ -223,9 +233,12 @@ static int told(struct longhaul *c, int err, const char *what)
 
 int longhaul_renew(struct longhaul *c)
 {
+    int64_t since = wk_link_now();
     int err = begun(c);
     if (!err) err = told(c, longhaul_renew_piece(c, 0, 1), "longhaul_renew");
-    return err ? err : longhaul_renew_done(c);
+    if (!err) err = longhaul_renew_done(c);
+    if (!err) spent(c, since);
+    return err;
 }
 
 // ---------------------------------------------------------------- cut
@@ -264,8 +277,11 @@ int longhaul_cut(struct longhaul *c)
     if (err) return err;
     if (c->due_set & LONGHAUL_RENEW)
         return wk_client_fail(c, LONGHAUL_E_STATE, "longhaul_renew() comes before longhaul_cut()");
+    int64_t since = wk_link_now();
     err = told(c, longhaul_cut_piece(c, 0, 1), "longhaul_cut");
-    return err ? err : longhaul_cut_done(c);
+    if (!err) err = longhaul_cut_done(c);
+    if (!err) spent(c, since);
+    return err;
 }
 
 // ---------------------------------------------------------------- waiting, clock, units
@@ -311,6 +327,7 @@ int longhaul_lease(struct longhaul *c, struct longhaul_unit *out)
     struct wk_channel_worker_rank *w = wk_channel_worker_rank(&c->channel, c->rank);
     uint64_t n = LOAD(me->taken);
     if (n >= LOAD(w->leased)) {
+        STORE(me->wants, n + 1);
         wk_link_ring(c);
         bool over = phase(c) >= WK_CHANNEL_DRAIN;
         return wk_client_fail(c, over ? LONGHAUL_E_DRAINED : LONGHAUL_E_AGAIN, "no unit is leased");

@@ -165,7 +165,9 @@ LONGHAUL_API const char *longhaul_text(const struct longhaul *c);
 
 /* ---- units of data that the run leases; a loop with data of its own calls neither */
 
-/* The next leased unit for this rank. LONGHAUL_E_AGAIN: none now. Cost: a few loads. */
+/* The next leased unit for this rank. LONGHAUL_E_AGAIN: none now; go on through boundaries with a
+ * higher step and no tokens, because a cut may be due that the run waits for, with
+ * longhaul_wait() between them, and ask again. Cost: a few loads. */
 LONGHAUL_API int longhaul_lease(struct longhaul *c, struct longhaul_unit *out);
 /* The unit is trained up to this token by the steps until the next boundary. It is credited with
  * the cut that holds those steps, exactly once; what no cut holds is leased again.

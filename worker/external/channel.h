@@ -71,7 +71,9 @@ struct wk_channel_rank {
     _Atomic uint32_t ending;       // 44  1: its loop is over, a last cut is wanted
     _Atomic uint64_t last;         // 48  rank 0: no step after this one; 0: not known yet
     _Atomic uint64_t trained;      // 56  the last step of its loop; `step` goes on to the end
-    uint64_t zero[8];
+    _Atomic uint64_t wants;        // 64  leases that it asked for in all; 0: it has its own data
+    _Atomic uint64_t spent_ns;     // 72  time that its boundaries, cuts and renewals took
+    uint64_t zero[6];
 };
 
 enum wk_channel_kind { WK_CHANNEL_SPARSE = 1, WK_CHANNEL_DENSE = 2 };

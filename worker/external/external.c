@@ -109,10 +109,13 @@ static const char *take_part(struct wk_external *x, uint32_t i)
         if (!own) continue;
         p->retired = of.included;
         p->tokens += of.tokens;
+        p->step = of.step;
         p->noted[r] = of.noted;
     }
     p->base = p->given = own;
     p->included = p->retired;
+    p->at = (struct wk_external_cut){
+        .part = i, .number = own, .step = p->step, .corrections = p->retired, .tokens = p->tokens};
     if (p->wanted != own + 1) p->wanted = own;
     if (p->published < p->retired || p->published - p->retired > WK_CHANNEL_LIVE)
         return "its corrections are not ours";

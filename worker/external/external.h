@@ -29,8 +29,9 @@ struct wk_external_conf {
 struct wk_external_cut { // a part's parameters lie in its slot
     uint32_t part;
     uint64_t number, step;
-    uint64_t tokens; // all ranks', from this life's start to this cut
-    bool last;       // every rank's loop is over, and this holds all that they trained
+    uint64_t corrections; // those up to this number are in it
+    uint64_t tokens;      // all ranks', from this life's start to this cut
+    bool last;            // every rank's loop is over, and this holds all that they trained
 };
 
 // What the worker's core does about it. Hooks run on the loop thread, between the calls below; none
@@ -59,6 +60,8 @@ struct wk_external_ops {
     // The trainer is gone. Cuts that were whole are still to be committed; `lost` tokens of all
     // ranks are in none of them.
     void (*over)(void *arg, uint64_t lost, bool orderly);
+    // They are committed: nothing of that life comes any more, and another may begin.
+    void (*settled)(void *arg);
 };
 
 // ---- the world below: socket.c, or a test
@@ -103,18 +106,38 @@ void wk_external_want(struct wk_external *x, uint32_t part, uint64_t step);
 // cut() and committed(). LH_ERR_CORRUPT: the trainer wrote where it must not.
 LH_MUST lh_err wk_external_delta(struct wk_external *x, uint32_t part, uint64_t from, uint64_t n,
                                  float *out);
-// The cut is committed: its slot is the new base.
+// The cut is committed: its slot is the new base. A life that is settled with it may be followed by
+// another one in this call.
 void wk_external_committed(struct wk_external *x, uint32_t part, uint64_t number);
+// The part's whole cut can't be taken, or it can't be renewed, which is the trainer's fault: the
+// life is over, and the part's progress since the base is dropped.
+void wk_external_drop(struct wk_external *x, uint32_t part, const char *why);
 // A correction that takes the parameters to this view, as far as they made no progress. Nothing is
 // written where they are there. LH_ERR_BUSY: no room before the next commit. Reads and writes all
 // values of the part.
 LH_MUST lh_err wk_external_renew(struct wk_external *x, uint32_t part, const float *view);
+// The newest correction, and the newest that every rank added.
+uint64_t wk_external_published(const struct wk_external *x, uint32_t part);
+uint64_t wk_external_renewed(const struct wk_external *x, uint32_t part);
+// The committed cut that is the base; number 0: the beginning of the life.
+struct wk_external_cut wk_external_base(const struct wk_external *x, uint32_t part);
+// True: a cut is wanted and not whole yet.
+bool wk_external_wanted(const struct wk_external *x, uint32_t part);
 // LH_ERR_BUSY: so many leases wait for the rank already.
 LH_MUST lh_err wk_external_lease(struct wk_external *x, uint32_t rank, uint64_t unit, uint64_t from,
                                  uint64_t tokens);
 uint64_t wk_external_waiting(const struct wk_external *x, uint32_t rank); // leases not taken yet
-void wk_external_credited(struct wk_external *x, uint64_t tokens);        // the run's clock
+// Leases that the rank asked for in all: more than it got, where it found none. 0: it never did.
+uint64_t wk_external_wants(const struct wk_external *x, uint32_t rank);
+uint64_t wk_external_leased(const struct wk_external *x,
+                            uint32_t rank); // leases written in this life
+// Unit of the rank's n-th lease, one of the last `leases`: what the memory says.
+uint64_t wk_external_lease_unit(const struct wk_external *x, uint32_t rank, uint64_t n);
+int64_t wk_external_spent_ns(const struct wk_external *x); // boundaries, cuts, renewals of rank 0
+void wk_external_credited(struct wk_external *x, uint64_t tokens); // the run's clock
 void wk_external_drain(struct wk_external *x); // no further steps, after those two ahead
+// It does not end yet after all: a life that drains is over, and comes again.
+void wk_external_undrain(struct wk_external *x);
 // The run is over and every wanted cut is committed: the final parameters go to the trainer.
 void wk_external_end(struct wk_external *x);
 
@@ -123,6 +146,9 @@ void wk_external_end(struct wk_external *x);
 LH_MUST lh_err wk_external_listen(const struct wk_external_conf *conf,
                                   const struct wk_external_ops *ops, void *arg, const char *path,
                                   struct wk_external **out);
+// No event comes any more, but those that are posted already; the memory stays. stop() follows when
+// nothing reads it.
+void wk_external_hush(struct wk_external *x);
 void wk_external_stop(struct wk_external *x); // ends what listen() began
 
 #endif

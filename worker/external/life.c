@@ -92,6 +92,7 @@ static void forget(struct wk_external *x)
     wk_channel_close(&x->channel);
     x->io->ops->forget(x->io);
     x->life = WK_LIFE_NONE;
+    x->ops->settled(x->arg);
     x->vacant(x);
 }
 
@@ -157,8 +158,9 @@ static const char *give(struct wk_external *x, uint32_t part)
     for (uint32_t r = 0; r < x->conf.ranks; r++)
         if (!tell_notes(x, r, noted[r])) return "its journal makes no sense";
     p->given = cut.number;
-    p->included = included;
+    p->included = cut.corrections = included;
     p->tokens = cut.tokens;
+    p->step = cut.step;
     memcpy(p->noted, noted, sizeof noted[0] * x->conf.ranks);
     x->ops->cut(x->arg, &cut);
     return NULL;
@@ -218,9 +220,38 @@ void wk_external_committed(struct wk_external *x, uint32_t part, uint64_t number
     WK_STORE(wk_channel_part(&x->channel, part)->committed, number);
     p->base = number;
     p->retired = p->included;
+    p->at = (struct wk_external_cut){.part = part,
+                                     .number = number,
+                                     .step = p->step,
+                                     .corrections = p->included,
+                                     .tokens = p->tokens};
     retire_notes(x);
     wk_life_ring(x);
     if (x->life == WK_LIFE_SETTLES && settled(x)) forget(x);
+}
+
+void wk_external_drop(struct wk_external *x, uint32_t part, const char *why)
+{
+    struct wk_life_part *p = &x->part[part];
+    LH_ASSERT(x->life != WK_LIFE_NONE);
+    if (p->given > p->base) p->tokens = p->at.tokens;
+    p->given = p->wanted = p->base;
+    lh_logf(x->conf.log, LH_ERROR, "trainer.wrong", "part %u: %s", part, why);
+    if (x->life == WK_LIFE_RUNS)
+        wk_life_end(x, false, why);
+    else if (settled(x))
+        forget(x);
+}
+
+struct wk_external_cut wk_external_base(const struct wk_external *x, uint32_t part)
+{
+    return x->part[part].at;
+}
+
+bool wk_external_wanted(const struct wk_external *x, uint32_t part)
+{
+    const struct wk_life_part *p = &x->part[part];
+    return x->life == WK_LIFE_RUNS && p->wanted != p->base && p->given != p->wanted;
 }
 
 void wk_external_want(struct wk_external *x, uint32_t part, uint64_t step)
@@ -289,6 +320,22 @@ lh_err wk_external_renew(struct wk_external *x, uint32_t part, const float *view
     return LH_OK;
 }
 
+uint64_t wk_external_published(const struct wk_external *x, uint32_t part)
+{
+    return x->part[part].published;
+}
+
+uint64_t wk_external_renewed(const struct wk_external *x, uint32_t part)
+{
+    uint64_t least = UINT64_MAX;
+    if (x->life == WK_LIFE_NONE) return 0;
+    for (uint32_t r = 0; r < x->conf.ranks; r++) {
+        uint64_t is = WK_LOAD(wk_channel_done(&x->channel, part, r)->renewed);
+        if (is < least) least = is;
+    }
+    return least;
+}
+
 // ---------------------------------------------------------------- leases, clock, phases
 
 bool wk_external_there(const struct wk_external *x)
@@ -333,6 +380,28 @@ lh_err wk_external_lease(struct wk_external *x, uint32_t rank, uint64_t unit, ui
     return LH_OK;
 }
 
+uint64_t wk_external_wants(const struct wk_external *x, uint32_t rank)
+{
+    return x->life == WK_LIFE_RUNS ? WK_LOAD(wk_channel_rank(&x->channel, rank)->wants) : 0;
+}
+
+uint64_t wk_external_leased(const struct wk_external *x, uint32_t rank)
+{
+    if (x->life != WK_LIFE_RUNS) return 0;
+    return WK_LOAD(wk_channel_worker_rank(&x->channel, rank)->leased);
+}
+
+uint64_t wk_external_lease_unit(const struct wk_external *x, uint32_t rank, uint64_t n)
+{
+    return wk_channel_lease(&x->channel, rank, n)->unit;
+}
+
+int64_t wk_external_spent_ns(const struct wk_external *x)
+{
+    if (x->life == WK_LIFE_NONE) return 0;
+    return (int64_t)WK_LOAD(wk_channel_rank(&x->channel, 0)->spent_ns);
+}
+
 void wk_external_credited(struct wk_external *x, uint64_t tokens)
 {
     x->credited = tokens;
@@ -345,6 +414,13 @@ void wk_external_drain(struct wk_external *x)
     if (x->life != WK_LIFE_RUNS) return;
     WK_STORE(wk_channel_worker(&x->channel)->phase, WK_CHANNEL_DRAIN);
     wk_life_ring(x);
+}
+
+void wk_external_undrain(struct wk_external *x)
+{
+    if (!x->draining) return;
+    x->draining = false;
+    wk_life_end(x, true, "the run goes on");
 }
 
 void wk_external_end(struct wk_external *x)

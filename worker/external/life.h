@@ -30,6 +30,8 @@ struct wk_life_part {                             // our own copies of what the 
     uint64_t given;                               // the newest cut that the core was told of
     uint64_t included;                            // corrections that it holds
     uint64_t tokens, noted[WK_CHANNEL_RANKS_MAX]; // tokens and notes that it holds
+    uint64_t step;                                // its step
+    struct wk_external_cut at;                    // the base: its number, step and so on
 };
 
 enum wk_life { WK_LIFE_NONE, WK_LIFE_RUNS, WK_LIFE_SETTLES };

@@ -65,7 +65,7 @@ struct world {
     struct event *event, **last;
     size_t events;
     uint64_t numbers;
-    bool quit, posted, over;
+    bool quit, posted, over, hushed;
     // the loop's own
     int memory;
     void *base;
@@ -486,14 +486,22 @@ lh_err wk_external_listen(const struct wk_external_conf *conf, const struct wk_e
     return LH_OK;
 }
 
-void wk_external_stop(struct wk_external *x)
+void wk_external_hush(struct wk_external *x)
 {
     struct world *w = world_of(wk_external_world(x));
+    if (w->hushed) return;
+    w->hushed = true;
     pthread_mutex_lock(&w->lock);
     w->quit = true;
     pthread_mutex_unlock(&w->lock);
     ring_bell(w);
     pthread_join(w->thread, NULL);
+}
+
+void wk_external_stop(struct wk_external *x)
+{
+    struct world *w = world_of(wk_external_world(x));
+    wk_external_hush(x);
     wk_external_destroy(x);
     forget(&w->io);
     while (w->first) close_connection(w, w->first->number);

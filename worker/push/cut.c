@@ -6,6 +6,7 @@
 // the flip everything can be thrown away, after it nothing.
 #include "worker/push/cut.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "worker/push/session.h"
 #include "worker/push/view.h"
 #include "worker/train/stats.h"
+#include "worker/units.h"
 
 bool wk_may_cut(const struct wk_shard *s)
 {
@@ -24,10 +26,10 @@ bool wk_may_cut(const struct wk_shard *s)
     return s->ready && !wk_outbox_undecided(&s->outbox) && wk_own_folded(s);
 }
 
-uint32_t wk_claimable(const struct wk_shard *s)
+uint32_t wk_claimable(const struct wk_shard *s, uint64_t upto)
 {
     const struct wk_worker *w = s->worker;
-    uint64_t held = UINT64_MAX;
+    uint64_t held = upto;
     uint32_t n = 0;
     for (uint32_t k = 0; k < w->shards; k++)
         if (k != s->id && w->shard[k].progress.held_steps < held)
@@ -45,6 +47,8 @@ struct wk_cut {
     struct lh_buf plain;  // the payload
     struct lh_frame head; // without what the encoding tells
     struct wk_change change;
+    struct wk_whole whole;   // the trainer's cut that it is of; number 0: none, or the built-in one
+    bool trainers;           // its failure is the trainer's fault
     uint64_t tokens, steps;  // progress that it holds
     uint64_t at;             // steps of this process when it was taken
     uint32_t returned;       // how many of the head's claims came back with refused frames
@@ -70,7 +74,9 @@ void wk_cut_free(struct wk_cut *c)
 static void fill_head(const struct wk_shard *s, struct wk_cut *c)
 {
     const struct wk_worker *w = s->worker;
+    const struct wk_view_of *base = &s->view.of;
     struct lh_frame *f = &c->head;
+    if (c->whole.number) base = &s->view.by[c->whole.corrections % WK_VIEWS_HELD];
     *f = (struct lh_frame){.index_code = w->conf.codec.index,
                            .value_code = w->conf.codec.value,
                            .cipher = w->conf.cipher,
@@ -80,17 +86,17 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
                            .worker = w->id,
                            .incarnation = w->incarnation,
                            .step = s->slot.committed->next,
-                           .base_version = s->view.version,
-                           .base_epoch = s->view.epoch,
-                           .base_others = s->view.others,
-                           .tokens = s->progress.tokens + s->slot.committed->tokens,
-                           .steps = (uint32_t)s->progress.steps,
+                           .base_version = base->version,
+                           .base_epoch = base->epoch,
+                           .base_others = base->others,
+                           .tokens = c->tokens + s->slot.committed->tokens,
+                           .steps = (uint32_t)c->steps,
                            .manifest = w->conf.manifest->hash};
     memcpy(f->job, w->conf.job, LH_JOB_BYTES);
     for (uint32_t i = 0; i < s->slot.committed->claim_count && f->claims < LH_CLAIMS_MAX; i++)
         f->claim[f->claims++] = s->slot.committed->claim[i];
     c->returned = f->claims;
-    for (uint32_t i = 0, n = wk_claimable(s); i < n && f->claims < LH_CLAIMS_MAX; i++)
+    for (uint32_t i = 0, n = wk_claimable(s, c->at); i < n && f->claims < LH_CLAIMS_MAX; i++)
         f->claim[f->claims++] = s->finished.unit[i];
     lh_random(w->conf.env, f->nonce, LH_SEAL_NONCE_BYTES);
 }
@@ -103,9 +109,10 @@ static void add_place(struct wk_slot *slot, uint64_t unit, uint64_t tokens)
 }
 
 // How far each unit was trained that no frame claims yet: those of the queue, those whose claim
-// waits, and those of an earlier life that were not leased again yet. The frame that is being cut
-// claims the first so many of its shard.
-static void fill_places(const struct wk_shard *s, uint32_t claimed, struct wk_slot *slot)
+// waits, and those of an earlier life that were not leased again yet; as of the step `at`. The
+// frame that is being cut claims the first so many of its shard.
+static void fill_places(const struct wk_shard *s, uint32_t claimed, uint64_t at,
+                        struct wk_slot *slot)
 {
     const struct wk_worker *w = s->worker;
     slot->place_count = 0;
@@ -117,6 +124,14 @@ static void fill_places(const struct wk_shard *s, uint32_t claimed, struct wk_sl
         }
     for (uint32_t i = 0; i < w->resume_count; i++)
         add_place(slot, w->resume[i].unit, w->resume[i].tokens);
+    wk_units_as_of(w, at, slot->place, &slot->place_count);
+}
+
+static void name_cut(struct wk_slot *slot, const struct wk_whole *whole)
+{
+    if (!whole->number) return;
+    memcpy(slot->life, whole->life, sizeof slot->life);
+    slot->cut = whole->number;
 }
 
 // The slot as it will be, without the returned claims and tokens that the frame carries.
@@ -128,7 +143,8 @@ static lh_err fill_slot(struct wk_shard *s, struct wk_cut *c)
     memmove(slot->claim, slot->claim + c->returned, slot->claim_count * sizeof *slot->claim);
     slot->next++;
     slot->tokens = 0;
-    fill_places(s, c->head.claims - c->returned, slot);
+    fill_places(s, c->head.claims - c->returned, c->at, slot);
+    name_cut(slot, &c->whole);
     c->change.moves = true;
     return LH_OK;
 }
@@ -154,6 +170,28 @@ static lh_err take_delta(struct wk_shard *s)
     float beta = s->worker->conf.beta;
     LH_TRY(show_delta(s, y));
     lk_view_cut(beta, s->slot.residual, y, s->view.anchor, s->slot.spare, s->layout->values);
+    return LH_OK;
+}
+
+// Of a trainer beside the worker: its memory is read, on any thread. *wrong: that trainer's fault.
+static lh_err read_delta(struct wk_shard *s, const struct wk_whole *whole, float beta, bool *wrong)
+{
+    struct wk_worker *w = s->worker;
+    const struct wk_observer *o = w->conf.observer;
+    uint64_t n = s->layout->values;
+    *wrong = false;
+    if (!whole->number) {
+        memset(s->slot.spare, 0, n * sizeof *s->slot.spare);
+    } else {
+        int64_t since = lh_now(w->conf.env);
+        lh_err err = wk_external_delta(w->external, s->id, 0, n, s->slot.spare);
+        atomic_fetch_add(&w->beside.delta_ns, lh_now(w->conf.env) - since);
+        *wrong = err != LH_OK;
+        if (err) return err;
+    }
+    if (o && o->kept)
+        o->kept(o->arg, s->id, w->incarnation, s->slot.committed->next, s->slot.spare, n);
+    lk_view_feed(beta, s->slot.residual, s->slot.spare, n);
     return LH_OK;
 }
 
@@ -188,7 +226,11 @@ static lh_err make_frame(struct wk_cut *c, struct lh_blob **out)
     struct wk_shard *s = c->shard;
     const struct lk_codec *codec = &s->worker->conf.codec;
     struct lk_payload_info info;
-    LH_TRY(lk_encode(codec, s->layout, 1, NULL, s->slot.spare, &c->plain, &info));
+    lh_err err = LH_OK;
+    if (s->worker->conf.beside) err = read_delta(s, &c->whole, s->worker->conf.beta, &c->trainers);
+    if (!err) err = lk_encode(codec, s->layout, 1, NULL, s->slot.spare, &c->plain, &info);
+    if (err == LH_ERR_NON_FINITE) c->trainers = c->whole.number != 0;
+    if (err) return err;
     c->head.values = info.values;
     c->head.plain_bytes = (uint32_t)c->plain.len;
     return seal_frame(c, lh_buf_span(&c->plain), out);
@@ -269,10 +311,12 @@ static void committed(struct wk_shard *s, struct wk_cut *c)
     c->residual_square = NULL;
 }
 
-// Nothing was cut: the progress goes back to where it was.
+// Nothing was cut: the progress goes back to where it was. (A trainer beside the worker left it in
+// the memory.)
 static lh_err taken_back(struct wk_shard *s, const struct wk_cut *c)
 {
     const struct wk_conf *conf = &s->worker->conf;
+    if (conf->beside) return LH_OK;
     LH_TRY(lk_payload_add(&conf->codec, s->layout, lh_buf_span(&c->plain), s->slot.spare));
     lk_view_uncut(conf->beta, s->slot.residual, s->slot.spare, s->view.anchor, s->layout->values);
     s->progress.tokens += c->tokens;
@@ -311,17 +355,34 @@ static lh_err found_no_room(struct wk_shard *s, const struct wk_cut *c)
     return LH_OK;
 }
 
+// The trainer's cut is committed. Another life of it may begin in here.
+static void took_whole(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    uint64_t number = s->whole.number;
+    s->whole.number = 0;
+    w->beside.cuts++;
+    wk_external_committed(w->external, s->id, number);
+}
+
 static lh_err take_over(struct wk_shard *s, struct wk_cut *c)
 {
     struct wk_worker *w = s->worker;
     if (c->result == LH_ERR_DISK_FULL) return found_no_room(s, c);
+    if (c->result && c->trainers) {
+        s->whole.number = 0;
+        wk_external_drop(w->external, s->id, c->text);
+        return LH_OK;
+    }
     if (c->result) return c->result;
     committed(s, c);
     s->disk.tries = 0;
     wk_disk_full_over(w, WK_DISK_FULL_OUTBOX);
     lh_logf(w->conf.log, LH_DEBUG, "push.made", "shard %u: %llx/%llu", s->id,
             (unsigned long long)c->head.incarnation.number, (unsigned long long)c->head.step);
-    return note_snapshot(s, c);
+    LH_TRY(note_snapshot(s, c));
+    if (c->whole.number) took_whole(s);
+    return LH_OK;
 }
 
 static void cut_done(void *arg)
@@ -343,6 +404,19 @@ static void cut_done(void *arg)
     wk_changed(w);
 }
 
+static void take_progress(const struct wk_shard *s, struct wk_cut *c)
+{
+    const struct wk_worker *w = s->worker;
+    c->tokens = s->progress.tokens;
+    c->steps = s->progress.steps;
+    c->at = w->count.steps;
+    if (!w->conf.beside) return;
+    c->whole = s->whole;
+    c->tokens = s->whole.number ? s->whole.tokens : 0;
+    c->steps = s->whole.number ? s->whole.steps : 0;
+    c->at = s->whole.number ? s->whole.at : s->progress.held_steps;
+}
+
 static lh_err take(struct wk_shard *s, struct wk_cut *c)
 {
     struct wk_worker *w = s->worker;
@@ -353,19 +427,17 @@ static lh_err take(struct wk_shard *s, struct wk_cut *c)
     c->plain.max = lk_payload_max(&w->conf.codec, s->layout);
     lh_buf_clear(&c->plain);
     s->payload_memory = (struct lh_buf){0};
-    c->tokens = s->progress.tokens;
-    c->steps = s->progress.steps;
-    c->at = w->count.steps;
+    take_progress(s, c);
     c->snapshot =
         w->conf.snapshot_rounds && (s->progress.cut_count + 1) % w->conf.snapshot_rounds == 0;
-    if (c->snapshot && s->id == 0) LH_TRY(t->ops->save(t, &c->trainer));
+    if (c->snapshot && s->id == 0 && t) LH_TRY(t->ops->save(t, &c->trainer));
     if (w->conf.norms_rounds && s->progress.cut_count % w->conf.norms_rounds == 0) {
         c->residual_square = calloc(s->layout->extents, sizeof *c->residual_square);
         if (!c->residual_square) return LH_ERR_NO_MEMORY;
     }
     fill_head(s, c);
     LH_TRY(fill_slot(s, c));
-    return take_delta(s);
+    return w->conf.beside ? LH_OK : take_delta(s);
 }
 
 lh_err wk_cut(struct wk_shard *s)
@@ -383,5 +455,57 @@ lh_err wk_cut(struct wk_shard *s)
     s->progress.tokens = s->progress.steps = 0;
     s->cut = c;
     w->conf.env->ops->work(w->conf.env, LH_LANE_DISK, cut_job, cut_done, c);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- without a push
+
+static lh_err absorb(struct wk_shard *s, struct wk_change *change)
+{
+    struct wk_slot *slot = &change->slot;
+    slot->tokens += s->whole.tokens;
+    slot->place_count = 0;
+    fill_places(s, 0, s->whole.at, slot);
+    name_cut(slot, &s->whole);
+    change->moves = true;
+    return wk_commit(change, false);
+}
+
+// What a later cut finds in its residual must be finite.
+static lh_err check_finite(const struct wk_shard *s, const float *values)
+{
+    for (uint64_t i = 0; i < s->layout->values; i++)
+        if (!isfinite(values[i]))
+            return lh_fail(LH_ERR_NON_FINITE, "value %llu of shard %u is not finite",
+                           (unsigned long long)i, s->id);
+    return LH_OK;
+}
+
+lh_err wk_cut_absorb(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    const struct wk_observer *o = w->conf.observer;
+    struct wk_change change;
+    bool wrong;
+    lh_err err = read_delta(s, &s->whole, 1, &wrong);
+    if (!err) err = check_finite(s, s->slot.spare);
+    if (err) {
+        s->whole.number = 0;
+        wk_external_drop(w->external, s->id, lh_err_text(err));
+        return LH_OK;
+    }
+    LH_TRY(wk_change_begin(s, &change));
+    err = absorb(s, &change);
+    wk_change_free(&change);
+    if (err == LH_ERR_DISK_FULL) {
+        wk_disk_full_say(w, WK_DISK_FULL_OUTBOX, lh_err_text(err));
+        wk_disk_full_wait(s);
+        return LH_OK;
+    }
+    if (err) return err;
+    if (o && o->cut) o->cut(o->arg, s->id, w->incarnation, s->slot.committed->next);
+    s->progress.held_steps = s->whole.at;
+    w->beside.absorbed++;
+    took_whole(s);
     return LH_OK;
 }

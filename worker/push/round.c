@@ -84,7 +84,7 @@ static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
         return true;
     bool idle = !w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN);
     if (idle && bsp && wk_round_awaited(s)) return true; // nothing to add, but others wait
-    return idle && (s->progress.steps || s->progress.tokens || wk_claimable(s) ||
+    return idle && (s->progress.steps || s->progress.tokens || wk_claimable(s, w->count.steps) ||
                     s->slot.committed->claim_count);
 }
 
@@ -126,15 +126,6 @@ static lh_err cut_all(struct wk_worker *w)
 }
 
 // ---------------------------------------------------------------- steps
-
-// Every shard has a state and says that the run began, and how (mode, weights).
-static bool everything_ready(const struct wk_worker *w)
-{
-    for (uint32_t i = 0; i < w->shards; i++)
-        if (!w->shard[i].ready || w->shard[i].replica.ledger.plan.phase < LH_PHASE_RUN)
-            return false;
-    return true;
-}
 
 static bool must_wait(const struct wk_worker *w) // BSP: until this round is complete
 {
@@ -218,7 +209,7 @@ static void renew_view(struct wk_shard *s)
 
 void wk_round_boundary(struct wk_worker *w)
 {
-    if (w->stopped || w->stepping || !everything_ready(w)) return;
+    if (w->stopped || w->stepping || !wk_everything_ready(w)) return;
     for (uint32_t i = 0; i < w->shards; i++) renew_view(&w->shard[i]);
     lh_err err = cut_all(w);
     if (err) {

@@ -8,8 +8,9 @@
 #include "common/base/check.h"
 #include "common/base/limits.h"
 
-static const uint32_t MAGIC = 0x4c53484c; // "LHSL"
-enum { VERSION = 2, SYNCED = 1, FIXED = 4 + 2 + 2 + 8 + 16 + 16 + 16 + 8 + 8 + 4 + 4 + 8 + 16 };
+static const uint32_t MAGIC = 0x4c53484c;   // "LHSL"
+enum { PLAIN = 2, BESIDE = 3, SYNCED = 1 }; // versions; a flag
+enum { FIXED = 4 + 2 + 2 + 8 + 16 + 16 + 16 + 8 + 8 + 4 + 4 + 8 + 16, CUT = WK_SLOT_LIFE + 8 };
 
 struct header {
     uint16_t flags;
@@ -20,7 +21,7 @@ struct header {
 
 static size_t head_bytes(uint32_t claims, uint32_t places)
 {
-    return FIXED + 8u * claims + 16u * places + 8u;
+    return FIXED + CUT + 8u * claims + 16u * places + 8u; // an upper bound
 }
 
 void wk_slot_free(struct wk_slot *slot)
@@ -35,7 +36,7 @@ static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uin
                        bool synced, uint32_t residual_crc, struct lh_buf *b)
 {
     lh_put_u32(b, MAGIC);
-    lh_put_u16(b, VERSION);
+    lh_put_u16(b, slot->cut ? BESIDE : PLAIN);
     lh_put_u16(b, synced ? SYNCED : 0);
     lh_put_u64(b, generation);
     lh_put(b, s->boot, sizeof s->boot);
@@ -53,6 +54,10 @@ static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uin
     lh_put_u32(b, slot->place_count);
     lh_put_u32(b, slot->decided_epoch <= UINT32_MAX ? (uint32_t)slot->decided_epoch : 0);
     lh_put_u64(b, slot->tokens);
+    if (slot->cut) {
+        lh_put(b, slot->life, sizeof slot->life);
+        lh_put_u64(b, slot->cut);
+    }
     for (uint32_t i = 0; i < slot->claim_count; i++) lh_put_u64(b, slot->claim[i]);
     for (uint32_t i = 0; i < slot->place_count; i++) {
         lh_put_u64(b, slot->place[i].unit);
@@ -107,8 +112,13 @@ static lh_err read_head(struct lh_cursor *c, struct header *h, struct wk_slot *o
     out->place_count = old ? number != UINT64_MAX : (uint32_t)number;
     out->decided_epoch = old ? 0 : number >> 32;
     out->tokens = old ? 0 : tokens;
-    if (c->failed || magic != MAGIC || (version != VERSION && !old) ||
-        out->claim_count > WK_CLAIMS_HELD_MAX || out->place_count > WK_PLACES_MAX)
+    if (version == BESIDE) {
+        lh_get_into(c, out->life, sizeof out->life);
+        out->cut = lh_get_u64(c);
+    }
+    if (c->failed || magic != MAGIC || version < 1 || version > BESIDE ||
+        (version == BESIDE && !out->cut) || out->claim_count > WK_CLAIMS_HELD_MAX ||
+        out->place_count > WK_PLACES_MAX)
         return lh_fail(LH_ERR_CORRUPT, "not a slot");
     struct lh_span claims = lh_get(c, 8u * out->claim_count);
     struct lh_span places = lh_get(c, old ? 0 : 16u * out->place_count);

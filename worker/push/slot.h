@@ -7,10 +7,12 @@
 //   u8 u16, claims u32, values u64, places u32, epoch of decided u32, tokens u64, claims u64 each,
 //   places (unit u64, tokens of it u64) each, CRC-32C of the residual u32, CRC-32C of all before
 //   u32, then the residual, fp32
+// Version 3 is version 2 with the last cut of a trainer beside the worker, name of its life 16 and
+// number u64, before the claims; it is written only where there is one.
 // Version 1 is read too: it has one place, unit u64 (~0: none) and offset u64, where version 2 has
 // the number of places and the tokens, which are 0 then. The epoch is 0 where it is not known: of
 // version 1, of those who wrote version 2 before it had the field (they read past it), or above
-// 2^32 - 1.
+// 2^32 - 1. Who knows no version 3 takes such a slot for lost: the residual starts at its snapshot.
 // The valid file of the highest generation counts. It is written without a sync: kill -9 keeps it;
 // after a power cut (another boot id) it does not count, unless it says that it was synced. The two
 // flips after a start or a synced flip reach the disk too, and so does what a start reads: a power
@@ -31,6 +33,8 @@ struct wk_place { // how far a data unit was trained
     uint64_t tokens; // tokens that were trained, from its start
 };
 
+enum { WK_SLOT_LIFE = 16 };
+
 struct wk_slot {
     struct lh_incarnation incarnation;
     // The entry whose mass this residual took back last: if its file is still there, it is a
@@ -41,6 +45,10 @@ struct wk_slot {
     bool decided_admitted;  // step `decided` was admitted
     uint64_t decided_epoch; // the shard's epoch whose history has that decision; 0: not known
     uint64_t tokens;        // trained tokens of frames that came back: the next frame names them
+    // The last cut of a trainer beside the worker that this residual holds, or that was pushed from
+    // it (worker/docs/0001-boundary.md): the life's name, and the cut's number in it. 0: none.
+    uint8_t life[WK_SLOT_LIFE];
+    uint64_t cut;
     uint64_t *claim;        // claims that came back with refused frames
     struct wk_place *place; // the units in work when the shard was cut last
     uint32_t claim_count, place_count;

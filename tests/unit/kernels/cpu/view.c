@@ -57,6 +57,21 @@ static void takes_progress_once_as_base_minus_local(void **state)
     for (int i = 0; i < N; i++) assert_float_equal(out[i], 0.5f * RESIDUAL[i], 0);
 }
 
+// A trainer beside the worker: the view for it, and a delta that it brings.
+static void says_the_same_of_parameters_that_are_elsewhere(void **state)
+{
+    (void)state;
+    float local[N], anchor[N], out[N], view[N], delta[N];
+    lk_view_start(THETA, 0.5f, RESIDUAL, local, anchor, N);
+    lk_view_of(THETA, 0.5f, RESIDUAL, view, N);
+    assert_memory_equal(view, anchor, sizeof view);
+    train(local);
+    for (int i = 0; i < N; i++) delta[i] = anchor[i] - local[i];
+    lk_view_cut(0.5f, RESIDUAL, local, anchor, out, N);
+    lk_view_feed(0.5f, RESIDUAL, delta, N);
+    assert_memory_equal(delta, out, sizeof out);
+}
+
 static void gives_a_cut_back(void **state)
 {
     (void)state;
@@ -75,6 +90,7 @@ int main(void)
         cmocka_unit_test(starts_on_the_base_less_part_of_the_residual),
         cmocka_unit_test(keeps_progress_over_a_new_base),
         cmocka_unit_test(takes_progress_once_as_base_minus_local),
+        cmocka_unit_test(says_the_same_of_parameters_that_are_elsewhere),
         cmocka_unit_test(gives_a_cut_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ struct rig {
     uint32_t sents, drops;
     // what the core saw
     uint64_t own[PARTS]; // what committed() says
-    uint32_t comes, resumes, overs, orderlies, endings, cuts, notes;
+    uint32_t comes, resumes, overs, orderlies, endings, cuts, notes, settles;
     struct wk_external_cut cut;
     uint64_t lost, noted;
     struct wk_channel channel; // the trainer's view of the memory
@@ -149,8 +149,13 @@ static void over(void *arg, uint64_t lost, bool orderly)
     r->lost = lost;
 }
 
-static const struct wk_external_ops ops = {described, view, committed, came,
-                                           trained,   cut,  ending,    over};
+static void settled(void *arg)
+{
+    ((struct rig *)arg)->settles++;
+}
+
+static const struct wk_external_ops ops = {described, view,   committed, came,   trained,
+                                           cut,       ending, over,      settled};
 
 static void begin_worker(struct rig *r)
 {

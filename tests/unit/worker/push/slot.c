@@ -55,7 +55,10 @@ static struct wk_slots open_slots(struct machine *m)
 static struct wk_slot slot_of(struct machine *m, uint64_t n)
 {
     for (int i = 0; i < VALUES; i++) m->residual[i] = (float)n * 1000 + (float)i;
+    bool beside = n % 3 == 2; // a trainer beside the worker has cuts: version 3
     return (struct wk_slot){.incarnation = {n << 32 | 1, n + 7},
+                            .cut = beside ? n + 50 : 0,
+                            .life = {beside ? (uint8_t)n : 0, [15] = beside ? 9 : 0},
                             .gone_incarnation = n + 20,
                             .gone_step = n + 21,
                             .next = n + 30,
@@ -86,6 +89,8 @@ static void assert_slot(struct machine *m, const struct wk_slot *got, uint64_t n
     assert_int_equal(got->decided_admitted, want.decided_admitted);
     assert_int_equal(got->decided_epoch, want.decided_epoch);
     assert_int_equal(got->tokens, want.tokens);
+    assert_int_equal(got->cut, want.cut);
+    assert_memory_equal(got->life, want.life, sizeof want.life);
     assert_int_equal(got->place_count, want.place_count);
     assert_memory_equal(got->place, m->place, want.place_count * sizeof *m->place);
     assert_int_equal(got->claim_count, want.claim_count);
@@ -321,6 +326,24 @@ static void version_1_is_read(void **state)
     }
 }
 
+// Whoever has no trainer beside the worker writes what older programs read.
+static void version_3_is_written_only_where_there_is_a_cut(void **state)
+{
+    struct machine *m = *state;
+    for (uint64_t n = 1; n <= 2; n++) { // slot 2 has a cut
+        struct wk_slots s = open_slots(m);
+        struct lh_buf bytes = lh_buf(1 << 20);
+        s.generation = n - 1;
+        assert_int_equal(flip(m, &s, n, false), LH_OK);
+        assert_int_equal(lh_file_load(m->env, n == 1 ? B : A, &bytes), LH_OK);
+        assert_int_equal(bytes.data[4], n == 1 ? 2 : 3);
+        size_t lists = 8 * (n % 4) + 16 * (n % 6), cut = n == 1 ? 0 : WK_SLOT_LIFE + 8;
+        assert_int_equal(bytes.len, 112 + cut + lists + 8 + VALUES * sizeof(float));
+        lh_buf_free(&bytes);
+        assert_loads(m, n, WK_SLOT_INTACT);
+    }
+}
+
 static void a_slot_of_another_model_does_not_count(void **state)
 {
     struct machine *m = *state;
@@ -542,6 +565,7 @@ int main(void)
         ON_MACHINE(a_snapshot_survives_a_power_cut),
         ON_MACHINE(a_snapshot_that_was_removed_stays_away_after_a_power_cut),
         ON_MACHINE(version_1_is_read),
+        ON_MACHINE(version_3_is_written_only_where_there_is_a_cut),
         ON_MACHINE(a_slot_of_another_model_does_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,462 @@
+// A trainer of somebody else's beside the worker: when its cuts are wanted, what becomes of them,
+// what it trains on (worker/docs/0001-boundary.md). It takes the place of round.c.
+//
+//  1. A cut is wanted H steps after the one before, and only while nothing of the shard is on its
+//     way: its base is as fresh as its predecessor's answer.
+//  2. A whole cut stays whole until it is committed, whatever happens to the trainer, the disk or
+//     the servers; the number in the slot says which one was. So it counts once.
+//  3. Steps are counted by the process: a life's own number and what earlier lives made. A unit is
+//     claimed by a cut that holds the step in which it was finished, as with the built-in trainer.
+//  4. When a life is over and its whole cuts are committed, units stand where the committed cuts of
+//     all shards hold them.
+#include "worker/push/beside.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/member.h"
+#include "worker/push/cut.h"
+#include "worker/push/view.h"
+#include "worker/units.h"
+
+static const int64_t LOOK_NS = 200 * LH_MS;
+
+// ---------------------------------------------------------------- hooks
+
+static bool same_tensor(const struct lh_tensor *ours, const struct wk_channel_tensor *theirs)
+{
+    bool scalar = theirs->dims == 0 && ours->dims == 1 && ours->shape[0] == 1;
+    bool same = scalar || (int)theirs->dims == ours->dims;
+    for (int i = 0; same && i < ours->dims && !scalar; i++)
+        same = theirs->shape[i] == ours->shape[i];
+    return same && strcmp(theirs->name, ours->name) == 0;
+}
+
+static void shape_text(const uint64_t *shape, int dims, char *out, size_t size)
+{
+    size_t at = 0;
+    out[0] = 0;
+    for (int i = 0; i < dims && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%" PRIu64, i ? " x " : "", shape[i]);
+}
+
+static lh_err described(void *arg, const struct wk_channel_tensor *tensor, uint32_t tensors)
+{
+    const struct wk_worker *w = arg;
+    const struct lh_manifest *m = w->conf.manifest;
+    if (tensors != m->tensors)
+        return lh_fail(LH_ERR_MANIFEST, "it describes %u parameters, the run's manifest has %u",
+                       tensors, m->tensors);
+    for (uint32_t i = 0; i < tensors; i++) {
+        char ours[100], theirs[200];
+        if (same_tensor(&m->tensor[i], &tensor[i])) continue;
+        shape_text(m->tensor[i].shape, m->tensor[i].dims, ours, sizeof ours);
+        shape_text(tensor[i].shape, (int)tensor[i].dims, theirs, sizeof theirs);
+        return lh_fail(LH_ERR_MANIFEST,
+                       "parameter %u is %s (%s), in the run's manifest it is %s (%s)", i,
+                       tensor[i].name, theirs, m->tensor[i].name, ours);
+    }
+    return LH_OK;
+}
+
+static void view(void *arg, uint32_t part, bool final, float *out)
+{
+    struct wk_worker *w = arg;
+    wk_view_give(&w->shard[part], final, out);
+}
+
+static uint64_t committed(void *arg, const uint8_t life[WK_CHANNEL_LIFE], uint32_t part)
+{
+    const struct wk_worker *w = arg;
+    const struct wk_slot *slot = w->shard[part].slot.committed;
+    return memcmp(slot->life, life, sizeof slot->life) ? 0 : slot->cut;
+}
+
+// Units that an outlived worker handed out are still with the trainer.
+static void find_handed(struct wk_worker *w)
+{
+    for (uint32_t r = 0; r < w->conf.beside->ranks; r++) {
+        uint64_t n = wk_external_leased(w->external, r);
+        for (uint64_t i = n > LH_LEASES_MAX ? n - LH_LEASES_MAX : 0; i < n; i++)
+            wk_units_mark(w, wk_external_lease_unit(w->external, r, i));
+    }
+}
+
+static void came(void *arg, const uint8_t life[WK_CHANNEL_LIFE], bool resumed)
+{
+    struct wk_worker *w = arg;
+    struct wk_beside *b = &w->beside;
+    memcpy(b->life, life, sizeof b->life);
+    b->state = WK_BESIDE_THERE;
+    b->over = b->ending = b->final = b->starves = b->leases = false;
+    b->offset = w->count.steps;
+    b->lives++;
+    b->seen = b->sampled = wk_external_tokens(w->external);
+    b->sampled_ns = lh_now(w->conf.env);
+    b->tokens_before = w->count.tokens - b->seen;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        struct wk_shard *s = &w->shard[i];
+        s->whole = (struct wk_whole){0};
+        if (!resumed) continue;
+        s->progress.held_steps = b->offset + wk_external_base(w->external, i).step;
+        wk_view_resume(s);
+    }
+    if (resumed) find_handed(w);
+    wk_changed(w);
+}
+
+static void trained(void *arg, uint32_t rank, uint64_t unit, uint64_t upto, uint64_t step)
+{
+    struct wk_worker *w = arg;
+    (void)rank;
+    wk_units_trained(w, unit, upto, w->beside.offset + step);
+}
+
+// Is there no progress in it? A loop that counts no tokens is believed by its steps.
+static bool is_empty(const struct wk_worker *w, const struct wk_external_cut *cut,
+                     const struct wk_external_cut *base)
+{
+    bool counts = cut->tokens || w->beside.leases;
+    return cut->step == base->step || (counts && cut->tokens == base->tokens);
+}
+
+static void cut(void *arg, const struct wk_external_cut *c)
+{
+    struct wk_worker *w = arg;
+    struct wk_shard *s = &w->shard[c->part];
+    struct wk_external_cut base = wk_external_base(w->external, c->part);
+    LH_ASSERT(!s->whole.number);
+    s->whole = (struct wk_whole){.number = c->number,
+                                 .corrections = c->corrections,
+                                 .at = w->beside.offset + c->step,
+                                 .tokens = c->tokens - base.tokens,
+                                 .steps = c->step - base.step,
+                                 .last = c->last,
+                                 .empty = is_empty(w, c, &base)};
+    memcpy(s->whole.life, w->beside.life, sizeof s->whole.life);
+    wk_changed(w);
+}
+
+static void ending(void *arg)
+{
+    struct wk_worker *w = arg;
+    w->beside.ending = true;
+    wk_changed(w);
+}
+
+static void count(struct wk_worker *w)
+{
+    struct wk_beside *b = &w->beside;
+    if (b->state == WK_BESIDE_AWAY) return;
+    uint64_t steps = b->offset + wk_external_step(w->external);
+    if (steps > w->count.steps) w->count.steps = steps;
+    w->count.tokens = b->tokens_before + wk_external_tokens(w->external);
+    w->count.between_ns = b->between_before + wk_external_spent_ns(w->external);
+}
+
+static void over(void *arg, uint64_t lost, bool orderly)
+{
+    struct wk_worker *w = arg;
+    (void)orderly;
+    count(w);
+    w->beside.between_before = w->count.between_ns;
+    w->beside.state = WK_BESIDE_SETTLES;
+    w->beside.lost_tokens += lost;
+    wk_changed(w);
+}
+
+static void settled(void *arg)
+{
+    struct wk_worker *w = arg;
+    w->beside.state = WK_BESIDE_AWAY;
+    w->beside.leases = w->beside.starves = false;
+    wk_units_restart(w, false);
+    wk_changed(w);
+}
+
+static const struct wk_external_ops hooks = {described, view,   committed, came,   trained,
+                                             cut,       ending, over,      settled};
+
+// ---------------------------------------------------------------- open
+
+static void look_again(void *arg);
+
+static bool all_ended(const struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (!w->shard[i].ended) return false;
+    return true;
+}
+
+static lh_err start_boundary(struct wk_worker *w, uint64_t *first)
+{
+    const struct wk_beside_conf *c = w->conf.beside;
+    struct wk_beside *b = &w->beside;
+    uint64_t largest = 0;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        const struct lh_shard_layout *l = w->shard[i].layout;
+        first[i] = l->first;
+        if (l->values > largest) largest = l->values;
+    }
+    first[w->shards] = w->conf.manifest->values;
+    b->handed = calloc(w->conf.units->count / 8 + 1, 1);
+    b->view = lh_zeros(largest, sizeof *b->view);
+    if (!b->handed || !b->view) return LH_ERR_NO_MEMORY;
+    const struct wk_external_conf conf = {.env = w->conf.env,
+                                          .log = w->conf.log,
+                                          .values = w->conf.manifest->values,
+                                          .parts = w->shards,
+                                          .first = first,
+                                          .ranks = c->ranks,
+                                          .leases = LH_LEASES_MAX,
+                                          .run_on = c->run_on,
+                                          .manifest = w->conf.manifest->hash};
+    LH_TRY(c->open(c->arg, &conf, &hooks, w, &w->external));
+    b->timer = lh_after(w->conf.env, LOOK_NS, look_again, w);
+    return LH_OK;
+}
+
+static lh_err open_boundary(struct wk_worker *w)
+{
+    uint64_t *first = calloc((size_t)w->shards + 1, sizeof *first);
+    if (!first) return LH_ERR_NO_MEMORY;
+    lh_err err = start_boundary(w, first);
+    free(first);
+    return err;
+}
+
+// ---------------------------------------------------------------- cuts and renewals
+
+// Where the part's next cut is due. The first ones of a life are staggered over the shards.
+static uint64_t due_step(const struct wk_shard *s, const struct wk_external_cut *base)
+{
+    const struct wk_worker *w = s->worker;
+    uint64_t h = w->local_steps;
+    if (!base->number && s->id) h = (h * s->id + w->shards - 1) / w->shards;
+    return base->step + h;
+}
+
+static void want(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    const struct wk_beside *b = &w->beside;
+    struct wk_external_cut base = wk_external_base(w->external, s->id);
+    uint64_t tokens = wk_external_tokens(w->external);
+    if (b->ending && s->whole.last) return;
+    if (b->ending || (b->starves && tokens != base.tokens))
+        wk_external_want(w->external, s->id, 0);
+    else if (!b->starves)
+        wk_external_want(w->external, s->id, due_step(s, &base));
+}
+
+// Claims and tokens that no progress will take along.
+static bool left_over(const struct wk_shard *s)
+{
+    const struct wk_beside *b = &s->worker->beside;
+    bool alone = b->state == WK_BESIDE_AWAY || b->over;
+    if (!alone && !b->starves) return false;
+    return wk_claimable(s, s->progress.held_steps) || s->slot.committed->claim_count ||
+           (alone && s->slot.committed->tokens);
+}
+
+static lh_err take_whole(struct wk_shard *s)
+{
+    bool claims =
+        wk_claimable(s, s->whole.at) || s->slot.committed->claim_count || s->slot.committed->tokens;
+    bool gone = s->worker->beside.state == WK_BESIDE_SETTLES && !wk_may_cut(s);
+    if (s->ended || gone || (s->whole.empty && !claims)) return wk_cut_absorb(s);
+    return wk_may_cut(s) ? wk_cut(s) : LH_OK;
+}
+
+static lh_err correct(struct wk_shard *s)
+{
+    lh_err err = wk_view_correct(s);
+    if (err != LH_ERR_CORRUPT) return err;
+    char text[256];
+    snprintf(text, sizeof text, "%s", lh_err_text(err));
+    wk_external_drop(s->worker->external, s->id, text);
+    return LH_OK;
+}
+
+static lh_err attend(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    if (s->cut || s->disk.timer) return LH_OK;
+    if (s->whole.number) return take_whole(s);
+    if (s->ended) {
+        if (wk_external_wanted(w->external, s->id)) wk_external_want(w->external, s->id, 0);
+        return LH_OK;
+    }
+    if (w->beside.state == WK_BESIDE_THERE) LH_TRY(correct(s));
+    if (!wk_may_cut(s)) return LH_OK;
+    if (left_over(s)) return wk_cut(s);
+    if (w->beside.state == WK_BESIDE_THERE) want(s);
+    return LH_OK;
+}
+
+// Notes that every shard's cuts hold are no news.
+static void forget_notes(struct wk_worker *w)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (w->shard[i].progress.held_steps < least) least = w->shard[i].progress.held_steps;
+    if (w->beside.notes) wk_units_settled(w, least);
+}
+
+// ---------------------------------------------------------------- units
+
+static void hand_out(struct wk_worker *w)
+{
+    struct wk_beside *b = &w->beside;
+    bool may = b->state == WK_BESIDE_THERE && !b->ending && w->phase == LH_PHASE_RUN;
+    bool short_of = false;
+    for (uint32_t r = 0; may && r < w->conf.beside->ranks; r++) {
+        if (!wk_external_wants(w->external, r)) continue;
+        if (!b->leases) w->leased_out = false;
+        b->leases = true;
+        while (wk_external_waiting(w->external, r) < w->conf.beside->ahead) {
+            const struct wk_queued *q = wk_units_hand(w);
+            short_of |= !q;
+            if (!q || wk_external_lease(w->external, r, q->unit, q->done, q->tokens)) break;
+        }
+    }
+    if (short_of && !w->leased_out) wk_lease_soon(w);
+}
+
+static bool starving(const struct wk_worker *w)
+{
+    if (w->beside.state != WK_BESIDE_THERE || !w->leased_out) return false;
+    for (uint32_t r = 0; r < w->conf.beside->ranks; r++)
+        if (wk_external_wants(w->external, r) <= wk_external_leased(w->external, r)) return false;
+    return w->beside.seen == wk_external_tokens(w->external);
+}
+
+// ---------------------------------------------------------------- phases
+
+static bool wholes_taken(const struct wk_worker *w, bool last)
+{
+    for (uint32_t i = 0; i < w->shards; i++) {
+        const struct wk_shard *s = &w->shard[i];
+        if (s->cut || s->whole.number || (last && !s->whole.last) ||
+            wk_external_wanted(w->external, i))
+            return false;
+    }
+    return true;
+}
+
+static void follow_phase(struct wk_worker *w)
+{
+    struct wk_beside *b = &w->beside;
+    bool ends = w->phase >= LH_PHASE_DRAIN || all_ended(w);
+    if (ends && !b->draining) wk_external_drain(w->external);
+    bool was = b->draining;
+    b->draining = ends;
+    if (was && !ends) wk_external_undrain(w->external);
+}
+
+static void finish(struct wk_worker *w)
+{
+    struct wk_beside *b = &w->beside;
+    if (b->state != WK_BESIDE_THERE) return;
+    if (b->ending && !b->over && wholes_taken(w, true)) {
+        b->over = true;
+        wk_units_restart(w, true); // what it began is others' now
+        wk_lease_soon(w);
+    }
+    if (b->final || !all_ended(w) || !wholes_taken(w, false)) return;
+    b->final = true;
+    wk_external_end(w->external);
+}
+
+static lh_err refuse_bsp(const struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (w->shard[i].replica.ledger.plan.mode == LH_MODE_BSP && !w->shard[i].ended)
+            return lh_fail(LH_ERR_CONFIG,
+                           "the run's mode is bsp, whose rounds a trainer of kind external can't "
+                           "keep: take mode async, or trainer.kind builtin");
+    return LH_OK;
+}
+
+static lh_err look(struct wk_worker *w)
+{
+    bool ended = all_ended(w);
+    if (!ended && (!w->started || !w->local_steps)) return LH_OK;
+    LH_TRY(refuse_bsp(w));
+    if (!w->external) LH_TRY(open_boundary(w));
+    count(w);
+    wk_external_credited(w->external, w->shard[0].replica.ledger.tokens);
+    follow_phase(w);
+    hand_out(w);
+    for (uint32_t i = 0; i < w->shards; i++) LH_TRY(attend(&w->shard[i]));
+    forget_notes(w);
+    finish(w);
+    if (wk_units_drained(w) && !w->told_drained) wk_lease_soon(w);
+    return LH_OK;
+}
+
+void wk_beside_look(struct wk_worker *w)
+{
+    if (w->stopped || !wk_everything_ready(w)) return;
+    lh_err err = look(w);
+    if (err) wk_fatal(w, err);
+}
+
+// ---------------------------------------------------------------- by time
+
+static void measure(struct wk_worker *w)
+{
+    struct wk_beside *b = &w->beside;
+    int64_t now = lh_now(w->conf.env), took = now - b->sampled_ns;
+    uint64_t tokens = wk_external_tokens(w->external);
+    if (b->state != WK_BESIDE_THERE || tokens <= b->sampled || took < LH_SECOND) return;
+    double speed = (double)(tokens - b->sampled) * 1e9 / (double)took;
+    w->tokens_per_s = w->tokens_per_s > 0 ? 0.7 * w->tokens_per_s + 0.3 * speed : speed;
+    b->sampled = tokens;
+    b->sampled_ns = now;
+}
+
+static void look_again(void *arg)
+{
+    struct wk_worker *w = arg;
+    struct wk_beside *b = &w->beside;
+    b->timer = 0;
+    if (w->stopped) return;
+    b->timer = lh_after(w->conf.env, LOOK_NS, look_again, w);
+    measure(w);
+    b->starves = starving(w);
+    b->seen = wk_external_tokens(w->external);
+    wk_beside_look(w);
+}
+
+bool wk_beside_waits(const struct wk_worker *w)
+{
+    return w->beside.state != WK_BESIDE_AWAY && !w->beside.final;
+}
+
+json_t *wk_beside_status(const struct wk_worker *w)
+{
+    static const char *const name[] = {"away", "there", "settles"};
+    const struct wk_beside *b = &w->beside;
+    return json_pack("{s:s s:s s:i s:I s:I s:I s:I s:f s:f}", "kind", "external", "state",
+                     name[b->state], "ranks", (int)w->conf.beside->ranks, "lives",
+                     (json_int_t)b->lives, "lost_tokens", (json_int_t)b->lost_tokens, "cuts",
+                     (json_int_t)b->cuts, "absorbed", (json_int_t)b->absorbed, "delta_s",
+                     (double)b->delta_ns / 1e9, "renew_s", (double)b->renew_ns / 1e9);
+}
+
+void wk_beside_close(struct wk_worker *w)
+{
+    lh_cancel(w->conf.env, &w->beside.timer);
+    if (w->external && w->conf.beside->hush) w->conf.beside->hush(w->external);
+}
+
+void wk_beside_free(struct wk_worker *w)
+{
+    if (w->external) w->conf.beside->close(w->external);
+    w->external = NULL;
+    free(w->beside.handed);
+    free(w->beside.note);
+    free(w->beside.view);
+}
