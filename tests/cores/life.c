@@ -18,11 +18,14 @@ static void saw_kept(void *arg, uint32_t shard, struct lh_incarnation i, uint64_
     l->cutting[shard].incarnation = i;
     l->cutting[shard].step = step;
     l->cutting[shard].open = true;
+    l->cutting[shard].whole = l->worker->shard[shard].whole;
+    if (l->on_kept) l->on_kept(l, shard, &l->cutting[shard].whole, delta, values);
 }
 
 static void committed(struct life *l, uint32_t shard)
 {
     for (uint32_t k = 0; k < LIFE_VALUES; k++) l->raw[shard][k] += l->cutting[shard].delta[k];
+    if (l->on_cut) l->on_cut(l, shard, &l->cutting[shard].whole);
     memset(&l->cutting[shard], 0, sizeof l->cutting[shard]);
 }
 
@@ -75,12 +78,17 @@ void life_start(struct life *l)
     conf.observer = &l->observer;
     conf.log = l->log;
     conf.durable_every = 6;
+    conf.beside = l->beside;
+    if (l->beside) conf.trainer = NULL;
     rig_life_start(&l->core, &conf);
     l->worker = l->core.worker;
     for (uint32_t k = 0; k < l->worker->shards; k++) { // a cut whose commit the death hid
         const struct wk_slot *slot = l->worker->shard[k].slot.committed;
+        const struct wk_whole *w = &l->cutting[k].whole;
         bool same = lh_incarnation_equal(slot->incarnation, l->cutting[k].incarnation);
-        if (l->cutting[k].open && same && slot->next > l->cutting[k].step) committed(l, k);
+        bool is = w->number ? w->number == slot->cut && !memcmp(w->life, slot->life, WK_SLOT_LIFE)
+                            : same && slot->next > l->cutting[k].step;
+        if (l->cutting[k].open && is) committed(l, k);
         l->cutting[k].open = false;
     }
 }

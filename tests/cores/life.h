@@ -19,9 +19,16 @@ struct life {
         double delta[LIFE_VALUES];
         struct lh_incarnation incarnation;
         uint64_t step;
+        struct wk_whole whole; // of a trainer beside the worker
         bool open;
     } cutting[RIG_SHARDS];
     uint32_t refused, lost;
+    // The worker has a trainer beside it, from the next life_start() on; what a test wants to see
+    // of its cuts: the delta that is taken, and that the cut is committed.
+    const struct wk_beside_conf *beside;
+    void (*on_kept)(struct life *l, uint32_t shard, const struct wk_whole *whole,
+                    const float *delta, uint64_t values);
+    void (*on_cut)(struct life *l, uint32_t shard, const struct wk_whole *whole);
     bool (*on_call)(struct life *l, enum lh_rpc rpc, struct lh_call *call,
                     const struct lh_call_ops **ops, void **self); // true: the test speaks
     struct lh_service service;                                    // the server's own

@@ -1,0 +1,284 @@
+// A trainer of somebody else's beside a worker's core: the real client library, a loop of known
+// steps (tests/sim/beside.h). Trainer and worker die at every point of a cut, and each delta is
+// what training did between two committed cuts: nothing twice, nothing that was cut is lost.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "server/coordinator/drain.h"
+#include "tests/cores/life.h"
+#include "tests/sim/beside.h"
+#include "worker/push/view.h"
+
+enum { STEP_MS = 20, POINTS = 40 };
+
+struct play {
+    struct life *l;
+    struct beside *b;
+    uint8_t life[RIG_SHARDS][WK_SLOT_LIFE]; // of the cut that was committed last
+    uint64_t cut[RIG_SHARDS];               // its number
+    uint64_t cuts;
+    uint64_t *held[RIG_SHARDS]; // [units]: how far the shard's committed cuts hold each
+};
+
+static struct play *play; // cmocka's tests are functions alone
+
+// ---------------------------------------------------------------- the judge
+
+static bool same_life(const struct wk_whole *w, const uint8_t *life)
+{
+    return memcmp(w->life, life, WK_SLOT_LIFE) == 0;
+}
+
+// The delta of a cut is what training did since the cut before, bit for bit.
+static void on_kept(struct life *l, uint32_t shard, const struct wk_whole *w, const float *delta,
+                    uint64_t values)
+{
+    struct play *p = play;
+    uint64_t first = l->worker->shard[shard].layout->first;
+    if (w->number) assert_memory_equal(p->b->life, w->life, sizeof w->life);
+    for (uint64_t i = first; i < first + values; i++) {
+        double want = 0;
+        if (w->number)
+            want = p->b->made[w->number % BESIDE_CUTS].lowered[i] -
+                   p->b->made[(w->number - 1) % BESIDE_CUTS].lowered[i];
+        if ((double)delta[i - first] != want)
+            fail_msg("shard %u, value %u: the delta of cut %u is %g, training did %g", shard,
+                     (unsigned)i, (unsigned)w->number, (double)delta[i - first], want);
+    }
+}
+
+static void on_cut(struct life *l, uint32_t shard, const struct wk_whole *w)
+{
+    struct play *p = play;
+    uint64_t before = same_life(w, p->life[shard]) ? p->cut[shard] : 0;
+    (void)l;
+    if (!w->number) return;                  // of the residual alone
+    assert_int_equal(w->number, before + 1); // each once, and in order
+    memcpy(p->life[shard], w->life, sizeof w->life);
+    p->cut[shard] = w->number;
+    p->cuts++;
+    const uint64_t *upto = p->b->made[w->number % BESIDE_CUTS].upto + shard * p->b->units->count;
+    for (uint64_t u = 0; u < p->b->units->count; u++)
+        if (upto[u] > p->held[shard][u]) p->held[shard][u] = upto[u];
+}
+
+// What is credited is missing in no shard's pushes.
+static void check_credit(struct play *p)
+{
+    uint32_t shards = p->l->worker->shards;
+    for (uint64_t u = 0; u < p->b->units->count; u++) {
+        const struct lh_ledger *ledger = &p->l->worker->shard[u % shards].replica.ledger;
+        if (!lh_ledger_credited(ledger, u) || p->held[0][u] == UINT64_MAX) continue;
+        for (uint32_t k = 0; k < shards; k++) assert_int_equal(p->held[k][u], 64);
+    }
+}
+
+// ---------------------------------------------------------------- a play
+
+static void start_worker(struct play *p)
+{
+    p->l->beside = &p->b->conf;
+    life_start(p->l);
+}
+
+static void begin(uint64_t seed, uint32_t shards)
+{
+    play = calloc(1, sizeof *play);
+    assert_non_null(play);
+    struct life *l = play->l = life_begin(seed, shards);
+    life_rest(l);
+    life_kill(l); // the built-in trainer's; the residual stays
+    rig_boot_worker(l->rig, 1);
+    play->b =
+        beside_new(l->rig->world, l->rig->w[1].env, &l->rig->manifest, &l->rig->units, STEP_MS);
+    for (uint32_t k = 0; k < shards; k++)
+        play->held[k] = calloc(l->rig->units.count, sizeof *play->held[k]);
+    l->on_kept = on_kept;
+    l->on_cut = on_cut;
+    start_worker(play);
+    life_rest(l);
+    for (uint32_t k = 0; k < shards; k++) { // what the built-in one trained
+        const struct wk_slot *slot = l->worker->shard[k].slot.committed;
+        for (uint32_t i = 0; i < slot->place_count; i++)
+            play->held[k][slot->place[i].unit] = slot->place[i].tokens;
+    }
+    for (uint64_t u = 0; u < l->rig->units.count; u++)
+        if (lh_ledger_credited(&l->worker->shard[u % shards].replica.ledger, u))
+            play->held[0][u] = UINT64_MAX;
+    beside_start(play->b);
+}
+
+static void end(void)
+{
+    life_end(play->l);
+    beside_free(play->b);
+    for (int k = 0; k < RIG_SHARDS; k++) free(play->held[k]);
+    free(play);
+    play = NULL;
+}
+
+static void cuts(uint64_t more)
+{
+    uint64_t until = play->cuts + more;
+    for (int i = 0; i < 60000 && play->cuts < until; i++) life_run(play->l, LH_MS);
+    assert_true(play->cuts >= until);
+}
+
+static void check(void)
+{
+    life_rest(play->l);
+    life_mass(play->l);
+    check_credit(play);
+}
+
+static enum wk_beside_state state(void)
+{
+    return play->l->worker->beside.state;
+}
+
+static void until_state(enum wk_beside_state wanted)
+{
+    for (int i = 0; i < 60000 && state() != wanted; i++) life_run(play->l, LH_MS);
+    assert_int_equal(state(), wanted);
+}
+
+// ---------------------------------------------------------------- training
+
+static void its_cuts_are_pushed_and_its_units_credited(void **state_)
+{
+    (void)state_;
+    begin(1, 2);
+    cuts(30);
+    check();
+    uint64_t credited = 0;
+    for (uint64_t u = 0; u < play->b->units->count; u++) credited += play->held[1][u] == 64;
+    assert_true(credited > 2);
+    assert_int_equal(play->l->worker->beside.lives, 1);
+    assert_int_equal(play->l->worker->beside.lost_tokens, 0);
+    end();
+}
+
+// Its parameters are the view and what it trained since the last cut, to the bit.
+static void corrections_take_it_to_the_view(void **state_)
+{
+    (void)state_;
+    begin(2, 2);
+    cuts(7);
+    play->b->idle = true;
+    life_run(play->l, LH_SECOND);
+    life_rest(play->l);
+    life_run(play->l, LH_SECOND); // the last correction is added
+    check();
+    for (uint32_t k = 0; k < 2; k++) {
+        const struct wk_shard *s = &play->l->worker->shard[k];
+        const double *cut = play->b->made[play->cut[k] % BESIDE_CUTS].lowered;
+        for (uint64_t i = 0; i < s->layout->values; i++) {
+            uint64_t at = s->layout->first + i;
+            double progress = play->b->now.lowered[at] - cut[at];
+            double view = (double)s->replica.theta[i] - 0.5 * (double)s->slot.residual[i];
+            assert_true((double)play->b->value[at] == view - progress);
+        }
+    }
+    end();
+}
+
+// ---------------------------------------------------------------- deaths
+
+static void the_trainer_dies_at_any_point(void **state_)
+{
+    (void)state_;
+    begin(3, 2);
+    for (int k = 0; k < POINTS; k++) {
+        cuts(1);
+        life_run(play->l, k * STEP_MS * LH_MS / 8);
+        beside_kill(play->b);
+        until_state(WK_BESIDE_AWAY);
+        beside_start(play->b);
+        until_state(WK_BESIDE_THERE);
+    }
+    cuts(4);
+    check();
+    assert_int_equal(play->l->worker->beside.lives, POINTS + 1);
+    assert_true(play->l->worker->beside.lost_tokens > 0);
+    end();
+}
+
+static void the_worker_dies_at_any_moment(void **state_)
+{
+    (void)state_;
+    begin(4, 2);
+    for (int k = 0; k < POINTS; k++) {
+        cuts(1);
+        life_run(play->l, k * STEP_MS * LH_MS / 8);
+        life_kill(play->l);
+        rig_boot_worker(play->l->rig, 1);
+        life_run(play->l, (k % 5) * 50 * LH_MS); // training goes on without it
+        start_worker(play);
+        until_state(WK_BESIDE_THERE);
+    }
+    cuts(4);
+    check();
+    assert_int_equal(play->b->lives, 1); // one life of the trainer, all the time
+    assert_int_equal(play->b->restarts, 0);
+    end();
+}
+
+// At the n-th file operation from now: all that a cut does on the disk lies among them.
+static void the_worker_dies_at_every_step_of_a_commit(void **state_)
+{
+    (void)state_;
+    begin(5, 2);
+    uint32_t died = 0;
+    for (int n = 0; n < POINTS; n++) {
+        struct lh_env *env = play->l->rig->w[1].env;
+        cuts(1);
+        lh_fake_crash_at(env, n, false);
+        for (int i = 0; i < 3000 && lh_fake_alive(env); i++) life_run(play->l, LH_MS);
+        died += !lh_fake_alive(env);
+        life_kill(play->l);
+        rig_boot_worker(play->l->rig, 1);
+        start_worker(play);
+        until_state(WK_BESIDE_THERE);
+    }
+    assert_int_equal(died, POINTS);
+    cuts(4);
+    check();
+    assert_int_equal(play->b->lives, 1);
+    end();
+}
+
+static void both_die(void **state_)
+{
+    (void)state_;
+    begin(6, 2);
+    for (int k = 0; k < POINTS; k++) {
+        cuts(1);
+        life_run(play->l, k * STEP_MS * LH_MS / 8);
+        if (k % 2) beside_kill(play->b);
+        life_kill(play->l);
+        if (k % 2 == 0) beside_kill(play->b);
+        rig_boot_worker(play->l->rig, 1);
+        if (k % 3) beside_start(play->b); // before the worker is there, or after
+        start_worker(play);
+        if (k % 3 == 0) beside_start(play->b);
+        until_state(WK_BESIDE_THERE);
+    }
+    cuts(4);
+    check();
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(its_cuts_are_pushed_and_its_units_credited),
+        cmocka_unit_test(corrections_take_it_to_the_view),
+        cmocka_unit_test(the_trainer_dies_at_any_point),
+        cmocka_unit_test(the_worker_dies_at_any_moment),
+        cmocka_unit_test(the_worker_dies_at_every_step_of_a_commit),
+        cmocka_unit_test(both_die),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,565 @@
+// A trainer beside a worker, on the fake world. See beside.h.
+#include "tests/sim/beside.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "worker/client/handle.h"
+
+enum { TRAINERS_MAX = 8, MAILS_MAX = 8 };
+
+// Memory that two processes share.
+struct shared {
+    void *base;
+    uint64_t bytes;
+    int owners;
+};
+
+struct mail {
+    struct wk_channel_message m;
+    struct shared *memory;
+    bool end; // the worker closed the connection
+};
+
+struct beside_link {
+    struct wk_external_io io; // first
+    struct beside *owner;
+    struct wk_external *x;           // NULL: no worker lives, or it does not listen yet
+    struct shared *worker, *trainer; // what each has mapped
+    struct shared *offered;          // came with a greeting
+    uint64_t connection, numbers;    // 0: none
+    bool calling;                    // it greeted, and waits to be let in
+    bool lost;                       // the process that it greeted is gone
+    struct mail mail[MAILS_MAX];
+    uint32_t mails;
+};
+
+// The library's calls name the handle alone.
+static struct beside *trainer[TRAINERS_MAX];
+
+static struct beside *owner_of(const struct longhaul *c)
+{
+    for (int i = 0; i < TRAINERS_MAX; i++)
+        if (trainer[i] && trainer[i]->client == c) return trainer[i];
+    LH_ASSERT(!"a handle of nobody's");
+    return NULL;
+}
+
+static struct shared *hold(struct shared *s)
+{
+    if (s) s->owners++;
+    return s;
+}
+
+static void let_go(struct shared **s)
+{
+    if (*s && --(*s)->owners == 0) {
+        free((*s)->base);
+        free(*s);
+    }
+    *s = NULL;
+}
+
+// ---------------------------------------------------------------- the worker's end
+
+static struct beside_link *link_of(struct wk_external_io *io)
+{
+    return (struct beside_link *)io;
+}
+
+static lh_err create(struct wk_external_io *io, uint64_t bytes, void **out)
+{
+    struct beside_link *l = link_of(io);
+    let_go(&l->worker);
+    l->worker = calloc(1, sizeof *l->worker);
+    LH_ASSERT(l->worker);
+    *l->worker = (struct shared){calloc(1, bytes), bytes, 1};
+    LH_ASSERT(l->worker->base);
+    *out = l->worker->base;
+    return LH_OK;
+}
+
+static lh_err adopt(struct wk_external_io *io, uint64_t from, void **out, uint64_t *bytes)
+{
+    struct beside_link *l = link_of(io);
+    let_go(&l->worker);
+    if (from != l->connection || !l->offered) return LH_ERR_MALFORMED;
+    l->worker = l->offered;
+    l->offered = NULL;
+    *out = l->worker->base;
+    *bytes = l->worker->bytes;
+    return LH_OK;
+}
+
+static void forget(struct wk_external_io *io)
+{
+    let_go(&link_of(io)->worker);
+}
+
+static void post_mail(struct beside_link *l, uint64_t to, const struct mail *m)
+{
+    if (to != l->connection) return;
+    LH_ASSERT(l->mails < MAILS_MAX);
+    l->mail[l->mails++] = *m;
+}
+
+static void send_message(struct wk_external_io *io, uint64_t to, struct lh_span message,
+                         bool memory)
+{
+    struct beside_link *l = link_of(io);
+    struct mail m = {0};
+    LH_ASSERT(wk_channel_decode(message.data, message.len, &m.m));
+    if (to == l->connection && memory) m.memory = hold(l->worker);
+    post_mail(l, to, &m);
+}
+
+static void drop(struct wk_external_io *io, uint64_t connection)
+{
+    post_mail(link_of(io), connection, &(struct mail){.end = true});
+}
+
+static void wake(struct wk_external_io *io, const _Atomic uint32_t *word)
+{
+    (void)io, (void)word;
+}
+
+static const struct wk_external_io_ops io_ops = {create, adopt, forget, send_message, drop, wake};
+
+static lh_err listen_here(void *arg, const struct wk_external_conf *conf,
+                          const struct wk_external_ops *ops, void *self, struct wk_external **out)
+{
+    struct beside *b = arg;
+    LH_ASSERT(!b->link->x);
+    LH_TRY(wk_external_create(conf, ops, self, &b->link->io, out));
+    b->link->x = *out;
+    return LH_OK;
+}
+
+// The worker's process is gone, or ends.
+static void close_here(struct wk_external *x)
+{
+    struct beside_link *l = link_of(wk_external_world(x));
+    wk_external_destroy(x);
+    let_go(&l->worker);
+    let_go(&l->offered);
+    l->x = NULL;
+    l->lost = true;
+}
+
+// ---------------------------------------------------------------- between them
+
+struct event {
+    struct beside_link *link;
+    struct wk_external *x;
+    uint64_t connection;
+    enum { OPENED, MESSAGE, CLOSED } kind;
+    size_t n;
+    uint8_t bytes[WK_CHANNEL_MESSAGE];
+};
+
+static void arrive(void *arg)
+{
+    struct event *e = arg;
+    if (e->link->x == e->x) {
+        if (e->kind == OPENED) wk_external_opened(e->x, e->connection);
+        if (e->kind == MESSAGE) wk_external_message(e->x, e->connection, lh_span(e->bytes, e->n));
+        if (e->kind == CLOSED) wk_external_closed(e->x, e->connection);
+    }
+    free(e);
+}
+
+static void tell(struct beside_link *l, int kind, const struct wk_channel_message *m)
+{
+    if (!l->x || !l->connection) return; // nobody hears it
+    struct event *e = calloc(1, sizeof *e);
+    LH_ASSERT(e);
+    *e = (struct event){.link = l, .x = l->x, .connection = l->connection, .kind = kind};
+    if (m) e->n = wk_channel_encode(m, e->bytes);
+    LH_ASSERT(!m || e->n);
+    lh_fake_deliver(l->owner->worker, LH_MS / 10, arrive, free, e);
+}
+
+static bool worker_there(const struct beside_link *l)
+{
+    return l->x && lh_fake_alive(l->owner->worker);
+}
+
+static void hang_up(struct beside_link *l)
+{
+    tell(l, CLOSED, NULL);
+    for (uint32_t i = 0; i < l->mails; i++) let_go(&l->mail[i].memory);
+    l->mails = 0;
+    l->connection = 0;
+    l->calling = false;
+}
+
+static bool take_mail(struct beside_link *l, struct mail *out)
+{
+    if (!l->mails) return false;
+    *out = l->mail[0];
+    memmove(l->mail, l->mail + 1, --l->mails * sizeof *l->mail);
+    return true;
+}
+
+// ---------------------------------------------------------------- the library's end: its link.c
+
+int64_t wk_link_now(void)
+{
+    for (int i = 0; i < TRAINERS_MAX; i++)
+        if (trainer[i]) return lh_fake_now(trainer[i]->world);
+    return 0;
+}
+
+static void introduce(struct longhaul *c, struct beside_link *l, bool resumes)
+{
+    struct wk_channel_message m = {.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_HELLO};
+    hang_up(l);
+    l->connection = ++l->numbers;
+    l->calling = true;
+    l->lost = false;
+    let_go(&l->offered);
+    if (resumes) l->offered = hold(l->trainer);
+    m.as.hello = (struct wk_channel_hello){
+        .rank = c->rank, .ranks = c->ranks, .tensors = c->extents, .resumes = resumes};
+    if (resumes) memcpy(m.as.hello.life, c->life, sizeof c->life);
+    tell(l, OPENED, NULL);
+    tell(l, MESSAGE, &m);
+    for (uint32_t i = 0; i < c->extents; i++) {
+        m = (struct wk_channel_message){.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_TENSOR};
+        m.as.tensor = c->extent[i].tensor;
+        tell(l, MESSAGE, &m);
+    }
+    m = (struct wk_channel_message){.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_DESCRIBED};
+    tell(l, MESSAGE, &m);
+}
+
+void wk_link_forget(struct longhaul *c)
+{
+    struct beside *b = owner_of(c);
+    wk_channel_close(&c->channel);
+    free(c->due);
+    c->due = NULL;
+    c->started = false;
+    c->link = WK_LINK_NONE;
+    let_go(&b->link->trainer);
+}
+
+static int map(struct longhaul *c, struct beside_link *l, struct mail *m)
+{
+    let_go(&l->trainer);
+    l->trainer = m->memory;
+    const char *wrong = wk_channel_read(&c->channel, l->trainer->base, l->trainer->bytes);
+    LH_ASSERT(!wrong);
+    memcpy(c->life, m->m.as.welcome.life, sizeof c->life);
+    c->due = calloc(c->channel.shape.parts, sizeof *c->due);
+    LH_ASSERT(c->due);
+    c->link = WK_LINK_UP;
+    l->calling = false;
+    return LONGHAUL_OK;
+}
+
+// Greets, and is called again later: nothing can be waited for here.
+int wk_link_connect(struct longhaul *c, int timeout_ms)
+{
+    struct beside_link *l = owner_of(c)->link;
+    struct mail m;
+    (void)timeout_ms;
+    if (!worker_there(l) || l->lost) hang_up(l);
+    if (!worker_there(l)) return LONGHAUL_E_TIMEOUT;
+    if (!l->calling) {
+        wk_link_forget(c);
+        introduce(c, l, false);
+    }
+    while (take_mail(l, &m)) {
+        if (!m.end && m.m.kind == WK_CHANNEL_WELCOME) return map(c, l, &m);
+        LH_ASSERT(m.end || m.m.as.refused.why == WK_CHANNEL_BUSY ||
+                  m.m.as.refused.why == WK_CHANNEL_AGAIN);
+        l->calling = false;
+    }
+    return LONGHAUL_E_TIMEOUT;
+}
+
+void wk_link_ring(struct longhaul *c)
+{
+    struct wk_channel_message m = {.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_RING};
+    if (c->link == WK_LINK_UP) tell(owner_of(c)->link, MESSAGE, &m);
+}
+
+static void hear(struct longhaul *c, struct beside_link *l, const struct mail *m, uint64_t step)
+{
+    if (!m->end && m->m.kind == WK_CHANNEL_WELCOME) {
+        c->link = WK_LINK_UP;
+        c->returns++;
+        l->calling = false;
+        wk_link_ring(c);
+        return;
+    }
+    bool over = !m->end && m->m.as.refused.why == WK_CHANNEL_AGAIN;
+    if (c->link == WK_LINK_UP) c->away_from = step;
+    if (c->link != WK_LINK_OVER) c->link = over ? WK_LINK_OVER : WK_LINK_AWAY;
+}
+
+void wk_link_look(struct longhaul *c, uint64_t step)
+{
+    struct beside_link *l = owner_of(c)->link;
+    struct mail m;
+    if (!worker_there(l) || l->lost) {
+        if (c->link == WK_LINK_UP) c->away_from = step;
+        if (c->link == WK_LINK_UP || c->link == WK_LINK_CALLING) c->link = WK_LINK_AWAY;
+        hang_up(l);
+    }
+    if (!worker_there(l)) return;
+    while (take_mail(l, &m)) hear(c, l, &m, step);
+    if (c->link != WK_LINK_AWAY) return;
+    introduce(c, l, true);
+    c->link = WK_LINK_CALLING;
+}
+
+void wk_link_close(struct longhaul *c, bool orderly)
+{
+    struct beside_link *l = owner_of(c)->link;
+    struct wk_channel_message m = {.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_LEAVE};
+    if (orderly && c->link == WK_LINK_UP) tell(l, MESSAGE, &m);
+    hang_up(l);
+    wk_link_forget(c);
+}
+
+void wk_link_sleep(const _Atomic uint32_t *word, uint32_t seen, int64_t ns)
+{
+    (void)word, (void)seen, (void)ns;
+    LH_ASSERT(!"nothing sleeps in here");
+}
+
+void wk_link_wake(const _Atomic uint32_t *word)
+{
+    (void)word;
+}
+
+// ---------------------------------------------------------------- the loop
+
+static void tick(void *arg);
+
+// If a part is cut now, this is what its cut holds.
+static void record(struct beside *b)
+{
+    struct longhaul *c = b->client;
+    for (uint32_t p = 0; p < c->channel.shape.parts; p++) {
+        uint64_t next = wk_channel_done(&c->channel, p, 0)->cut + 1;
+        struct beside_made *to = &b->made[next % BESIDE_CUTS];
+        uint64_t first = c->channel.first[p], n = c->channel.first[p + 1] - first;
+        memcpy(to->lowered + first, b->now.lowered + first, n * sizeof *to->lowered);
+        memcpy(to->upto + p * b->units->count, b->now.upto, b->units->count * sizeof *to->upto);
+    }
+}
+
+static uint64_t use_unit(struct beside *b)
+{
+    struct longhaul_unit u;
+    if (b->idle) return 0;
+    if (b->own_data) return BESIDE_STEP_TOKENS;
+    if (b->held.from >= b->held.tokens) {
+        if (longhaul_lease(b->client, &u)) return 0;
+        b->held.unit = u.unit, b->held.from = u.from, b->held.tokens = u.tokens;
+    }
+    uint64_t upto = b->held.from + BESIDE_STEP_TOKENS;
+    if (upto > b->held.tokens) upto = b->held.tokens;
+    if (longhaul_trained(b->client, b->held.unit, upto)) return 0;
+    uint64_t n = upto - b->held.from;
+    b->now.upto[b->held.unit] = b->held.from = upto;
+    return n;
+}
+
+static void train(struct beside *b, uint64_t tokens)
+{
+    for (uint64_t i = 0; i < b->manifest->values && tokens; i++) {
+        b->random = b->random * 6364136223846793005u + 1442695040888963407u;
+        float by = 0.25f * (float)(1 + (b->random >> 33) % 8);
+        b->value[i] -= by;
+        b->now.lowered[i] += (double)by;
+    }
+    if (b->spoils) b->value[0] = NAN;
+    b->spoils = false;
+}
+
+static void again(struct beside *b, int64_t ns)
+{
+    lh_after(b->env, ns, tick, b);
+}
+
+static void begin_life(struct beside *b)
+{
+    LH_ASSERT(longhaul_start(b->client) == LONGHAUL_OK);
+    b->connected = true;
+    b->finishing = false;
+    b->step = 0;
+    b->lives++;
+    b->held.from = b->held.tokens = 0;
+    memcpy(b->life, b->client->life, sizeof b->life);
+    memset(b->now.lowered, 0, b->manifest->values * sizeof *b->now.lowered);
+    memset(b->now.upto, 0, b->units->count * sizeof *b->now.upto);
+    for (int i = 0; i < BESIDE_CUTS; i++) {
+        memset(b->made[i].lowered, 0, b->manifest->values * sizeof *b->now.lowered);
+        memset(b->made[i].upto, 0, b->manifest->shards * b->units->count * sizeof *b->now.upto);
+    }
+}
+
+// False: the life is over, or the trainer is.
+static bool pass(struct beside *b, uint64_t tokens)
+{
+    unsigned due = 0;
+    int err = longhaul_boundary(b->client, ++b->step, b->counts_nothing ? 0 : tokens, &due);
+    if (!err && due & LONGHAUL_RENEW) err = longhaul_renew(b->client);
+    if (!err && due & LONGHAUL_CUT) err = longhaul_cut(b->client);
+    LH_ASSERT(!err || err == LONGHAUL_E_RESTART);
+    bool stops = b->stops_at && b->step >= b->stops_at;
+    b->finishing = due & LONGHAUL_DRAIN || stops;
+    return !err;
+}
+
+static void restart(struct beside *b)
+{
+    b->restarts++;
+    b->connected = false;
+}
+
+static void finish(struct beside *b)
+{
+    record(b);
+    int err = longhaul_finish(b->client, 0);
+    if (err == LONGHAUL_E_RESTART) {
+        restart(b);
+    } else if (!err) {
+        b->over = true;
+        longhaul_close(b->client);
+        b->client = NULL;
+    } else {
+        LH_ASSERT(err == LONGHAUL_E_TIMEOUT);
+    }
+}
+
+static void tick(void *arg)
+{
+    struct beside *b = arg;
+    int64_t ns = (int64_t)b->step_ms * LH_MS;
+    if (!b->client) return;
+    if (!b->connected) {
+        if (longhaul_connect(b->client, 0) == LONGHAUL_OK) begin_life(b);
+        again(b, 5 * LH_MS);
+        return;
+    }
+    if (b->finishing) {
+        finish(b);
+    } else {
+        uint64_t tokens = use_unit(b);
+        train(b, tokens);
+        b->tokens += tokens;
+        record(b);
+        if (!pass(b, tokens)) restart(b);
+    }
+    if (b->client) again(b, ns);
+}
+
+// ---------------------------------------------------------------- a process
+
+static void describe(struct beside *b)
+{
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < b->manifest->tensors; i++) {
+        const struct lh_tensor *t = &b->manifest->tensor[i];
+        const struct longhaul_tensor d = {.size = sizeof d,
+                                          .dtype = LONGHAUL_FP32,
+                                          .ndim = t->dims,
+                                          .shape = t->shape,
+                                          .name = t->name,
+                                          .data = b->value + at};
+        LH_ASSERT(longhaul_parameter(b->client, &d) == LONGHAUL_OK);
+        at += t->len;
+    }
+}
+
+void beside_start(struct beside *b)
+{
+    LH_ASSERT(!b->client);
+    lh_fake_boot(b->env);
+    LH_ASSERT(longhaul_open(&b->client) == LONGHAUL_OK);
+    LH_ASSERT(longhaul_ranks(b->client, 0, 1) == LONGHAUL_OK);
+    b->over = b->connected = b->finishing = false;
+    describe(b);
+    again(b, LH_MS);
+}
+
+// Nothing is said; the worker sees its pidfd.
+void beside_kill(struct beside *b)
+{
+    struct longhaul *c = b->client;
+    if (!c) return;
+    lh_fake_kill(b->env, false);
+    wk_link_close(c, false);
+    free(c->extent);
+    free(c);
+    b->client = NULL;
+}
+
+bool beside_runs(const struct beside *b)
+{
+    return b->client != NULL;
+}
+
+static void make_room(const struct beside *b, struct beside_made *m, uint32_t parts)
+{
+    m->lowered = calloc(b->manifest->values, sizeof *m->lowered);
+    m->upto = calloc((size_t)parts * b->units->count, sizeof *m->upto);
+    LH_ASSERT(m->lowered && m->upto);
+}
+
+struct beside *beside_new(struct lh_fake_world *world, struct lh_env *worker,
+                          const struct lh_manifest *manifest, const struct lh_units *units,
+                          uint64_t step_ms)
+{
+    struct beside *b = calloc(1, sizeof *b);
+    LH_ASSERT(b);
+    *b = (struct beside){.world = world,
+                         .worker = worker,
+                         .env = lh_fake_node(world, NULL, NULL),
+                         .manifest = manifest,
+                         .units = units,
+                         .step_ms = step_ms,
+                         .random = lh_fake_random(world)};
+    b->conf = (struct wk_beside_conf){
+        .ranks = 1, .ahead = 2, .run_on = 1000, .open = listen_here, .close = close_here, .arg = b};
+    b->link = calloc(1, sizeof *b->link);
+    b->value = calloc(manifest->values, sizeof *b->value);
+    LH_ASSERT(b->link && b->value);
+    b->link->io.ops = &io_ops;
+    b->link->owner = b;
+    make_room(b, &b->now, 1);
+    for (int i = 0; i < BESIDE_CUTS; i++) make_room(b, &b->made[i], manifest->shards);
+    for (int i = 0; i < TRAINERS_MAX; i++)
+        if (!trainer[i]) {
+            trainer[i] = b;
+            return b;
+        }
+    LH_ASSERT(!"too many trainers");
+    return NULL;
+}
+
+void beside_free(struct beside *b)
+{
+    if (!b) return;
+    beside_kill(b);
+    for (int i = 0; i < TRAINERS_MAX; i++)
+        if (trainer[i] == b) trainer[i] = NULL;
+    for (int i = 0; i < BESIDE_CUTS; i++) {
+        free(b->made[i].lowered);
+        free(b->made[i].upto);
+    }
+    let_go(&b->link->worker);
+    let_go(&b->link->offered);
+    free(b->now.lowered);
+    free(b->now.upto);
+    free(b->link);
+    free(b->value);
+    free(b);
+}
