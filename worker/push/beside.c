@@ -228,12 +228,14 @@ static lh_err open_boundary(struct wk_worker *w)
 
 // ---------------------------------------------------------------- cuts and renewals
 
-// Where the part's next cut is due. The first ones of a life are staggered over the shards.
+// Where the part's next cut is due. The first ones of a life are staggered over the shards, as
+// round.c does it.
 static uint64_t due_step(const struct wk_shard *s, const struct wk_external_cut *base)
 {
     const struct wk_worker *w = s->worker;
     uint64_t h = w->local_steps;
-    if (!base->number && s->id) h = (h * s->id + w->shards - 1) / w->shards;
+    if (!base->number && s->id && w->conf.stagger != WK_STAGGER_OFF)
+        h = (h * s->id + w->shards - 1) / w->shards;
     return base->step + h;
 }
 
