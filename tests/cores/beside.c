@@ -16,7 +16,7 @@ enum { STEP_MS = 20, POINTS = 40 };
 struct play {
     struct life *l;
     struct beside *b;
-    uint8_t life[RIG_SHARDS][WK_SLOT_LIFE]; // of the cut that was committed last
+    uint8_t life[RIG_SHARDS][WK_SLOT_LIFE]; // the life of the cut that was committed last
     uint64_t cut[RIG_SHARDS];               // its number
     uint64_t cuts;
     uint64_t *held[RIG_SHARDS]; // [units]: how far the shard's committed cuts hold each
@@ -54,7 +54,7 @@ static void on_cut(struct life *l, uint32_t shard, const struct wk_whole *w)
     struct play *p = play;
     uint64_t before = same_life(w, p->life[shard]) ? p->cut[shard] : 0;
     (void)l;
-    if (!w->number) return;                  // of the residual alone
+    if (!w->number) return;                  // a push of the residual alone
     assert_int_equal(w->number, before + 1); // each once, and in order
     memcpy(p->life[shard], w->life, sizeof w->life);
     p->cut[shard] = w->number;

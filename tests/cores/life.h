@@ -19,7 +19,7 @@ struct life {
         double delta[LIFE_VALUES];
         struct lh_incarnation incarnation;
         uint64_t step;
-        struct wk_whole whole; // of a trainer beside the worker
+        struct wk_whole whole; // the cut of a trainer beside the worker
         bool open;
     } cutting[RIG_SHARDS];
     uint32_t refused, lost;

@@ -485,7 +485,7 @@ void rig_damage_tail(const struct rig_node *n)
 static void on_worker_fatal(void *arg, lh_err err, const char *text)
 {
     (void)arg;
-    if (err == LH_ERR_KILLED) return; // by lh_fake_crash_at()
+    if (err == LH_ERR_KILLED) return; // lh_fake_crash_at() did it
     fail_msg("the worker ends with %s: %s", lh_err_name(err), text);
 }
 

@@ -20,7 +20,7 @@ struct beside {
     struct lh_env *env, *worker; // the trainer's node, and the worker's
     const struct lh_manifest *manifest;
     const struct lh_units *units;
-    struct wk_beside_conf conf; // for the worker's
+    struct wk_beside_conf conf; // what the worker's conf takes
     uint64_t step_ms;
     // What it does, from the next step on.
     bool idle;                             // it passes boundaries and does not train
