@@ -272,6 +272,32 @@ static void both_die(void **state_)
     end();
 }
 
+// Two parts' cuts are whole when the worker looks, the earlier one last: it claims no unit and
+// keeps no place that only the later one holds.
+static void the_worker_looks_late(void **state_)
+{
+    (void)state_;
+    begin(12, 2);
+    play->b->late_ms = 3 * STEP_MS;
+    for (int k = 0; k < 2 * POINTS; k++) {
+        cuts(1);
+        life_run(play->l, k * STEP_MS * LH_MS / 8);
+        if (k % 2) {
+            life_kill(play->l);
+            rig_boot_worker(play->l->rig, 1);
+            start_worker(play);
+        } else {
+            beside_kill(play->b);
+            until_state(WK_BESIDE_AWAY);
+            beside_start(play->b);
+        }
+        until_state(WK_BESIDE_THERE);
+    }
+    cuts(4);
+    check();
+    end();
+}
+
 // ---------------------------------------------------------------- other ends
 
 static void a_cut_that_finds_no_room_stays_whole(void **state_)
@@ -391,6 +417,7 @@ int main(void)
         cmocka_unit_test(the_worker_dies_at_any_moment),
         cmocka_unit_test(the_worker_dies_at_every_step_of_a_commit),
         cmocka_unit_test(both_die),
+        cmocka_unit_test(the_worker_looks_late),
         cmocka_unit_test(a_cut_that_finds_no_room_stays_whole),
         cmocka_unit_test(a_parameter_that_is_no_number_ends_the_life_alone),
         cmocka_unit_test(a_drain_that_is_taken_back_begins_another_life),

@@ -170,7 +170,8 @@ static void arrive(void *arg)
     free(e);
 }
 
-static void tell(struct beside_link *l, int kind, const struct wk_channel_message *m)
+static void tell_late(struct beside_link *l, int kind, const struct wk_channel_message *m,
+                      int64_t ns)
 {
     if (!l->x || !l->connection) return; // nobody hears it
     struct event *e = calloc(1, sizeof *e);
@@ -178,7 +179,12 @@ static void tell(struct beside_link *l, int kind, const struct wk_channel_messag
     *e = (struct event){.link = l, .x = l->x, .connection = l->connection, .kind = kind};
     if (m) e->n = wk_channel_encode(m, e->bytes);
     LH_ASSERT(!m || e->n);
-    lh_fake_deliver(l->owner->worker, LH_MS / 10, arrive, free, e);
+    lh_fake_deliver(l->owner->worker, ns, arrive, free, e);
+}
+
+static void tell(struct beside_link *l, int kind, const struct wk_channel_message *m)
+{
+    tell_late(l, kind, m, LH_MS / 10);
 }
 
 static bool worker_there(const struct beside_link *l)
@@ -284,7 +290,8 @@ int wk_link_connect(struct longhaul *c, int timeout_ms)
 void wk_link_ring(struct longhaul *c)
 {
     struct wk_channel_message m = {.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_RING};
-    if (c->link == WK_LINK_UP) tell(owner_of(c)->link, MESSAGE, &m);
+    const struct beside *b = owner_of(c);
+    if (c->link == WK_LINK_UP) tell_late(b->link, MESSAGE, &m, LH_MS / 10 + b->late_ms * LH_MS);
 }
 
 static void hear(struct longhaul *c, struct beside_link *l, const struct mail *m, uint64_t step)

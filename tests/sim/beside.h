@@ -26,7 +26,7 @@ struct beside {
     bool idle;                             // it passes boundaries and does not train
     bool own_data, counts_nothing, spoils; // spoils: its next step makes a parameter NaN
     uint64_t stops_at;                     // its loop ends after this step of a life; 0: never
-    uint32_t patience;                     // steps for which a renewal or a cut is put off
+    uint32_t late_ms;                      // its rings take so long: the worker looks late
     // What became of it.
     uint32_t lives, restarts;
     bool over; // it ended with the final parameters: `value`
