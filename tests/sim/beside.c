@@ -43,7 +43,7 @@ static struct beside *owner_of(const struct longhaul *c)
 {
     for (int i = 0; i < TRAINERS_MAX; i++)
         if (trainer[i] && trainer[i]->client == c) return trainer[i];
-    LH_ASSERT(!"a handle of nobody's");
+    LH_ASSERT(c == NULL); // a handle of nobody's
     return NULL;
 }
 
@@ -150,11 +150,12 @@ static void close_here(struct wk_external *x)
 
 // ---------------------------------------------------------------- between them
 
+enum event_kind { OPENED, MESSAGE, CLOSED };
 struct event {
     struct beside_link *link;
     struct wk_external *x;
     uint64_t connection;
-    enum { OPENED, MESSAGE, CLOSED } kind;
+    enum event_kind kind;
     size_t n;
     uint8_t bytes[WK_CHANNEL_MESSAGE];
 };
@@ -170,8 +171,8 @@ static void arrive(void *arg)
     free(e);
 }
 
-static void tell_late(struct beside_link *l, int kind, const struct wk_channel_message *m,
-                      int64_t ns)
+static void tell_late(struct beside_link *l, enum event_kind kind,
+                      const struct wk_channel_message *m, int64_t ns)
 {
     if (!l->x || !l->connection) return; // nobody hears it
     struct event *e = calloc(1, sizeof *e);
@@ -182,7 +183,7 @@ static void tell_late(struct beside_link *l, int kind, const struct wk_channel_m
     lh_fake_deliver(l->owner->worker, ns, arrive, free, e);
 }
 
-static void tell(struct beside_link *l, int kind, const struct wk_channel_message *m)
+static void tell(struct beside_link *l, enum event_kind kind, const struct wk_channel_message *m)
 {
     tell_late(l, kind, m, LH_MS / 10);
 }
@@ -335,8 +336,8 @@ void wk_link_close(struct longhaul *c, bool orderly)
 
 void wk_link_sleep(const _Atomic uint32_t *word, uint32_t seen, int64_t ns)
 {
-    (void)word, (void)seen, (void)ns;
-    LH_ASSERT(!"nothing sleeps in here");
+    (void)seen, (void)ns;
+    LH_ASSERT(word == NULL); // nothing sleeps in here
 }
 
 void wk_link_wake(const _Atomic uint32_t *word)
@@ -548,7 +549,7 @@ struct beside *beside_new(struct lh_fake_world *world, struct lh_env *worker,
             trainer[i] = b;
             return b;
         }
-    LH_ASSERT(!"too many trainers");
+    LH_ASSERT(b == NULL); // too many trainers
     return NULL;
 }
 
