@@ -1,5 +1,5 @@
 // A trainer of somebody else's beside a worker's core: the real client library, a loop of known
-// steps (tests/sim/beside.h). Trainer and worker die at every point of a cut, and each delta is
+// steps (tests/cores/trainer.h). Trainer and worker die at every point of a cut, and each delta is
 // what training did between two committed cuts: nothing twice, nothing that was cut is lost.
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "common/base/check.h"
 #include "server/coordinator/drain.h"
 #include "tests/cores/life.h"
-#include "tests/sim/beside.h"
+#include "tests/cores/trainer.h"
 #include "worker/push/view.h"
 
 enum { STEP_MS = 20, POINTS = 40 };

@@ -1,5 +1,5 @@
-// A trainer beside a worker, on the fake world. See beside.h.
-#include "tests/sim/beside.h"
+// A trainer beside a worker, on the fake world. See trainer.h.
+#include "tests/cores/trainer.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 // memory of this process, a training loop of known steps, and what it knows of each cut.
 //
 // Trainer and worker are killed apart; the memory lives while one of them does.
-#ifndef TESTS_SIM_BESIDE_H
-#define TESTS_SIM_BESIDE_H
+#ifndef TESTS_CORES_TRAINER_H
+#define TESTS_CORES_TRAINER_H
 
 #include "common/env/env_fake.h"
 #include "common/format/units.h"
@@ -35,7 +35,7 @@ struct beside {
     struct beside_made now;
     uint8_t life[WK_CHANNEL_LIFE];
     uint64_t random, tokens; // tokens: of all lives
-    // beside.c's own
+    // trainer.c's own
     struct longhaul *client;
     struct beside_link *link;
     struct longhaul_unit_held {
