@@ -1,9 +1,11 @@
 // A standby and an owner by hand that gives what it likes: what the standby confirmed stays, and it
 // asks with a pause (server/docs/0000-protocol.md#rule-26, #rule-27, #rule-29).
+#include <stdio.h>
 #include <string.h>
 
 #include "server/core.h"
 #include "server/push/group_commit.h"
+#include "server/recovery/recover.h"
 #include "server/recovery/standby.h"
 #include "tests/cores/rig.h"
 
@@ -400,6 +402,28 @@ static void a_torn_tail_is_told_of_by_a_later_start(void **state)
     end(&o);
 }
 
+// A standby whose epoch's file is damaged begins anew, once: the file is written again.
+static void a_damaged_file_of_a_standby_costs_its_state_once(void **state)
+{
+    struct rig *r = *state;
+    char path[64];
+    rig_begin_in_sync(r);
+    snprintf(path, sizeof path, "%s/epoch-0000", r->t.dir);
+    rig_kill_standby(r, false);
+    lh_fake_boot(r->t.env);
+    assert_int_equal(ps_epoch_write(r->t.env, r->t.dir, 0, 1, 5), LH_OK);
+    assert_int_equal(lh_fake_flip(r->t.env, path, 8, 1), LH_OK);
+    lh_fake_kill(r->t.env, false);
+    for (int start = 0; start < 2; start++) {
+        assert_int_equal(rig_start_standby(r), LH_OK);
+        assert_int_equal(r->standby->log.damaged, !start);
+        rig_run(r, 10 * LH_SECOND);
+        assert_int_equal(r->standby->shard[0]->replica.ledger.version,
+                         r->server->shard[0]->replica.ledger.version);
+        rig_kill_standby(r, false);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,6 +438,7 @@ int main(void)
         RIG_TEST(one_without_a_log_waits_for_it),
         RIG_TEST(what_was_not_written_is_not_there_after_a_power_cut),
         RIG_TEST(a_torn_tail_is_told_of_by_a_later_start),
+        RIG_TEST(a_damaged_file_of_a_standby_costs_its_state_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
