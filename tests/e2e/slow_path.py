@@ -20,8 +20,8 @@ QUIET_S = 8
 
 
 class Path:
-    """To this address. `quiet`: seconds for which the first connections pass nothing, in turn; None:
-    they never do. All later ones pass at once."""
+    """To this address. `quiet`: seconds for which the first connections pass nothing, in turn;
+    None: they never do. All later ones pass at once."""
 
     def __init__(self, address, quiet):
         host, port = address.rsplit(":", 1)
