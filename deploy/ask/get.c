@@ -41,6 +41,14 @@ static const struct dp_column regions[] = {
     {"REGION", "region", -12}, {"WORKERS", "workers", 8},        {"LIVE", "live", 5},
     {"TOKENS", "tokens", 12},  {"TOKENS/S", "tokens_per_s", 10}, {NULL, NULL, 0},
 };
+// ENDS S: when the region would end, if units went to whom the balancer's policy gives them;
+// TRAINS: tokens that it would train until then, HELD the part of them that it has begun.
+static const struct dp_column plan[] = {
+    {"REGION", "region", -12},        {"LIVE", "live", 5},
+    {"TOKENS/S", "tokens_per_s", 10}, {"OWN LEFT", "own_tokens", 12},
+    {"HELD", "held_tokens", 10},      {"TRAINS", "trains_tokens", 12},
+    {"ENDS S", "ends_s", 9},          {NULL, NULL, 0},
+};
 static const struct dp_column totals[] = {
     {"UNITS", "units", 9},
     {"FREE", "free", 9},
@@ -172,16 +180,20 @@ lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_
     static const struct {
         const char *name;
         const struct dp_column *columns;
-    } parts[] = {
-        {"members", members}, {"workers", workers}, {"shards", shards}, {"regions", regions}};
+    } parts[] = {{"members", members},
+                 {"workers", workers},
+                 {"shards", shards},
+                 {"regions", regions},
+                 {"plan", plan}};
     size_t p = 0;
     while (p < LH_COUNT(parts) && strcmp(parts[p].name, part) != 0) p++;
     if (p == LH_COUNT(parts))
-        return lh_fail(LH_ERR_INVALID, "%.40s: want members, workers, shards, regions or leases",
-                       part);
+        return lh_fail(LH_ERR_INVALID,
+                       "%.40s: want members, workers, shards, regions, plan or leases", part);
     const struct dp_column *columns = parts[p].columns;
     json_t *rows = columns == regions   ? dp_get_regions(status)
                    : columns == members ? dp_get_members(status)
+                   : columns == plan    ? own_array(status, "forecast")
                                         : own_array(status, part);
     lh_err err = LH_OK;
     if (json)

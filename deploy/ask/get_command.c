@@ -75,7 +75,8 @@ static LH_MUST lh_err check_filters(const struct request *q)
 
 static LH_MUST lh_err run(int argc, char **argv)
 {
-    static const char *const parts[] = {"members", "workers", "shards", "regions", "leases"};
+    static const char *const parts[] = {"members", "workers", "shards",
+                                        "regions", "plan",    "leases"};
     struct request q = {.format = "table"};
     struct dp_texts rest;
     const struct dp_flag flags[] = {
@@ -90,7 +91,8 @@ static LH_MUST lh_err run(int argc, char **argv)
         {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
-        "longhaul get members|workers|shards|regions|leases --coordinator HOST:PORT | --dir RUNDIR "
+        "longhaul get members|workers|shards|regions|plan|leases --coordinator HOST:PORT | --dir "
+        "RUNDIR "
         "[flags]",
         "Asks a running coordinator who works, which shards stand where, what each region does\n"
         "and who holds which unit. Exit code 3 when there is no such region,\n"
@@ -101,7 +103,9 @@ static LH_MUST lh_err run(int argc, char **argv)
         "the incarnation under which its holder must speak, EXPIRES S what is left if it falls\n"
         "silent, HOLDER of a credited unit who held it last.\n"
         "A member: SILENT S is how long it was not heard of, BOUND S how long it may be before it\n"
-        "is given up. The longer its round trip, TRIP MS, the longer the bound.",
+        "is given up. The longer its round trip, TRIP MS, the longer the bound.\n"
+        "The plan: ENDS S is when a region would end if units went to whom the balancer gives\n"
+        "them by measured speed and residency; leases do not follow it yet.",
         flags, LH_COUNT(flags)};
     bool help, known = false;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/coordinator/drain.h"
+#include "server/coordinator/forecast.h"
 #include "server/coordinator/status.h"
 #include "server/coordinator/grant.h"
 #include "tests/cores/rig.h"
@@ -186,6 +187,45 @@ static void what_is_not_begun_comes_back_for_who_is_dry(void **state)
     for (size_t i = 0; i < 8; i++) assert_true(is_in(got.unit, 8, b.slow.returned[i]));
     assert_int_equal(say(r, 1, &b.slow).recalls, 28); // said twice: the other one's now
     assert_int_equal(say(r, 0, &b.fast).units, 8);
+    rig_free(r);
+}
+
+// Both regions have half of all units; one is twice as fast, and helps the other.
+static void the_forecast_lets_both_end_together(void **state)
+{
+    (void)state;
+    struct rig *r = begun(300);
+    struct words w = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 2}, v = w;
+    v.units_per_s = 1;
+    say(r, 0, &w);
+    struct heard has = say(r, 1, &v);
+    v.begun[v.begins++] = has.unit[0];
+    say(r, 1, &v);
+    json_t *rows = ps_co_forecast(r->coordinator);
+    assert_int_equal(json_array_size(rows), 2);
+    const char *fast = r->coordinator->worker[0].tokens_per_s > TOKENS
+                           ? r->coordinator->worker[0].region
+                           : r->coordinator->worker[1].region;
+    for (size_t i = 0; i < 2; i++) {
+        json_t *row = json_array_get(rows, i);
+        bool is_fast = !strcmp(json_string_value(json_object_get(row, "region")), fast);
+        assert_float_equal(json_number_value(json_object_get(row, "ends_s")), 100, 1);
+        json_int_t trains = json_integer_value(json_object_get(row, "trains_tokens"));
+        assert_in_range(trains, (is_fast ? 199 : 99) * TOKENS, (is_fast ? 201 : 101) * TOKENS);
+        assert_int_equal(json_integer_value(json_object_get(row, "held_tokens")),
+                         is_fast ? 0 : TOKENS);
+    }
+    json_decref(rows);
+    for (uint64_t u = 0; u < 300; u++) r->units.unit[u].may_leave = false;
+    r->coordinator->conf.budget_tokens = 150 * TOKENS; // half of all
+    rows = ps_co_forecast(r->coordinator);
+    for (size_t i = 0; i < 2; i++) {
+        json_t *row = json_array_get(rows, i);
+        bool is_fast = !strcmp(json_string_value(json_object_get(row, "region")), fast);
+        double ends = json_number_value(json_object_get(row, "ends_s"));
+        assert_float_equal(ends, is_fast ? 37.5 : 75, 1);
+    }
+    json_decref(rows);
     rig_free(r);
 }
 
@@ -492,6 +532,7 @@ int main(void)
         cmocka_unit_test(it_has_half_of_what_is_left_at_most),
         cmocka_unit_test(of_a_budget_it_has_half_at_most_too),
         cmocka_unit_test(without_a_time_to_ride_out_it_gets_what_it_asks_for),
+        cmocka_unit_test(the_forecast_lets_both_end_together),
         cmocka_unit_test(what_is_not_begun_comes_back_for_who_is_dry),
         cmocka_unit_test(a_lease_waits_or_is_begun_or_recalled),
         cmocka_unit_test(what_was_begun_meanwhile_stays),

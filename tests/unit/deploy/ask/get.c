@@ -21,7 +21,8 @@ static const char STATUS[] =
     "{\"name\":\"eu-0\",\"region\":\"eu\",\"live\":true,\"tokens\":7,\"tokens_per_s\":2.5},"
     "{\"name\":\"us-0\",\"region\":\"us\",\"live\":true,\"tokens\":1,\"tokens_per_s\":1.0},"
     "{\"name\":\"eu-1\\u001b\",\"region\":\"eu\",\"live\":false,\"tokens\":5,\"tokens_per_s\":9.0}"
-    "],\"shards\":[{\"shard\":0,\"address\":\"a:1\",\"version\":12}]}";
+    "],\"forecast\":[{\"region\":\"eu\",\"ends_s\":null},{\"region\":\"us\",\"ends_s\":61.5,"
+    "\"trains_tokens\":60}],\"shards\":[{\"shard\":0,\"address\":\"a:1\",\"version\":12}]}";
 
 static json_t *status(void)
 {
@@ -45,6 +46,24 @@ static json_t *part(const char *name)
 static long long number(const json_t *rows, size_t row, const char *key)
 {
     return json_integer_value(json_object_get(json_array_get(rows, row), key));
+}
+
+static void the_plan_says_when_each_region_ends(void **state)
+{
+    (void)state;
+    json_t *rows = part("plan");
+    assert_int_equal(json_array_size(rows), 2);
+    assert_true(json_is_null(json_object_get(json_array_get(rows, 0), "ends_s")));
+    assert_int_equal(number(rows, 1, "trains_tokens"), 60);
+    json_decref(rows);
+    struct lh_buf out = lh_buf(1 << 16);
+    json_t *all = status();
+    assert_int_equal(dp_get_show("plan", all, false, &out), LH_OK);
+    lh_put_u8(&out, 0);
+    assert_non_null(strstr((char *)out.data, "ENDS S"));
+    assert_non_null(strstr((char *)out.data, "61.5"));
+    json_decref(all);
+    lh_buf_free(&out);
 }
 
 static void regions_are_sums(void **state)
@@ -254,6 +273,7 @@ static void wrong_lines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_plan_says_when_each_region_ends),
         cmocka_unit_test(regions_are_sums),
         cmocka_unit_test(members_are_servers_and_workers),
         cmocka_unit_test(leases_are_counts_and_rows),
