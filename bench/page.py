@@ -248,6 +248,25 @@ SECTIONS = (
         "`violations` is 0. [drill.py](../drill.py)",
         targets=DRILL_TARGETS),
     Section(
+        "balancer", "The balancer's policy beside a clairvoyant optimum",
+        "Simulated: the policy alone under a virtual clock, six regions, links and units drawn "
+        "from seeds, estimates that are noisy and late; no process, no network. A figure is the "
+        "makespan by that of an oracle that knows every speed and fall beforehand and may cut "
+        "units as it likes (a linear programme with residency in it). `ratio`: the time that a "
+        "mean unit needs over a mean link by that of its training; at 4 links differ tenfold. "
+        "`alike`: the same policy with every link taken for the mean one; `blind`: as if units "
+        "arrived at once; `plain`: 0.6 utilisation + 0.4 network; `static`: shares by speed at "
+        "the start. Ends in brackets: the least and the most of the seeds. "
+        "[balancer.py](../balancer.py), [its instances](../balancer)",
+        targets=(
+            Target("balancer.ratio-0.2.finish.mean", "value", "at most", 1.02),
+            Target("balancer.ratio-0.2.finish.p95", "value", "at most", 1.03),
+            Target("balancer.ratio-1.finish.mean", "value", "at most", 1.15),
+            Target("balancer.ratio-4.finish.mean", "value", "at most", 1.30),
+            Target("balancer.ratio-4.finish_by_blind", "value", "at most", 0.90),
+            Target("balancer.violations", "value", "at most", 0),
+        )),
+    Section(
         "recovery", "A server with a shard of 1 GB is killed",
         "From kill -9 to the next acknowledged push, the launcher's 0.2 s before it starts another "
         "process included; [recovery.py](../recovery.py).",
