@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/backend.h"
 #include "worker/data/mix.h"
 #include "worker/push/beside.h"
 #include "worker/ranks/rank.h"
@@ -33,6 +34,7 @@ struct wk_node {
     char socket[LH_PATH_BYTES];
     struct wk_reduce *reduce;
     struct wk_evaluation *evaluation;
+    struct wk_backend *backend;
     struct lh_units units;
     struct wk_schedule schedule;
     uint32_t window; // units that a batch is mixed from
@@ -196,10 +198,11 @@ static LH_MUST lh_err open_loader(struct wk_node *n)
     return wk_loader_open(&conf, &n->loader);
 }
 
-static void tell_loader(void *arg, json_t *status)
+static void tell(void *arg, json_t *status)
 {
     const struct wk_node *n = arg;
     struct wk_loader_status is;
+    json_object_set_new(status, "backend", wk_backend_status(n->backend));
     if (!n->loader) return;
     wk_loader_status(n->loader, &is);
     json_object_set_new(status, "loader",
@@ -268,6 +271,16 @@ static LH_MUST lh_err open_trainer(struct wk_node *n)
     return wk_builtin_create(&trainer, &n->trainer);
 }
 
+static LH_MUST lh_err open_backend(struct wk_node *n, const struct lk_codec *codec)
+{
+    const struct wk_backend_conf conf = {.kind = (enum wk_backend_kind)n->settings->backend,
+                                         .plugin = n->settings->gpu.plugin,
+                                         .manifest = &n->program->manifest,
+                                         .codec = *codec,
+                                         .log = n->program->log};
+    return wk_backend_open(&conf, &n->backend);
+}
+
 static LH_MUST lh_err start_core(struct wk_node *n)
 {
     struct lh_program *p = n->program;
@@ -306,7 +319,7 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .reconnect_max_ns = s->reconnect_max_ms * LH_MS,
         .deadline_ns = s->node.call_deadline_s * LH_SECOND,
         .deadline_max_ns = s->node.call_deadline_max_s * LH_SECOND,
-        .tell = tell_loader,
+        .tell = tell,
         .tell_arg = n,
         .fatal = lh_program_fatal,
         .fatal_arg = p,
@@ -314,6 +327,8 @@ static LH_MUST lh_err start_core(struct wk_node *n)
     memcpy(conf.job, p->job, LH_JOB_BYTES);
     LH_TRY(lk_codec_parse(wk_codec_name(s), &conf.codec));
     conf.codec.density = plan.density;
+    LH_TRY(open_backend(n, &conf.codec));
+    conf.backend = n->backend;
     return wk_worker_start(&conf, &n->worker);
 }
 
@@ -344,6 +359,7 @@ static void tick(void *self)
     if (n->rank) return;
     if (n->reduce) n->worker->ranks = n->reduce->ops->watch(n->reduce, n->program->log);
     n->worker->conf.queue_units = n->window + ahead_of(n);
+    wk_backend_watch(n->backend);
     if (wk_worker_state(n->worker) != WK_DONE) return;
     int64_t now = lh_now(n->program->env);
     if (!n->done_ns) {
@@ -369,6 +385,8 @@ static void free_parts(struct wk_node *n)
     if (n->loader) wk_loader_close(n->loader);
     if (n->reduce) n->reduce->ops->close(n->reduce, n->done_ns != 0);
     wk_evaluation_close(n->evaluation);
+    wk_backend_close(n->backend);
+    n->backend = NULL;
     n->evaluation = NULL;
     n->trainer = NULL;
     n->loader = NULL;

@@ -16,6 +16,11 @@ struct wk_settings {
         double kappa;   // -1: by density
     } codec;
 
+    int backend; // enum wk_backend_kind
+    struct {
+        const char *plugin; // "": where the loader looks
+    } gpu;
+
     struct {
         int kind; // enum wk_trainer_kind
         int64_t batch, accumulate;

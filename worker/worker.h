@@ -23,6 +23,8 @@
 #include "worker/shard.h"
 #include "worker/train/trainer.h"
 
+struct wk_backend;
+
 // Tests look on at everything that moves mass or credit. Each may be NULL.
 struct wk_observer {
     void *arg;
@@ -70,6 +72,7 @@ struct wk_conf {
     struct wk_trainer *trainer;          // borrows; NULL: it is beside the worker
     const struct wk_beside_conf *beside; // borrows; NULL: `trainer` trains
     struct lk_codec codec;
+    struct wk_backend *backend; // borrows; NULL: the CPU encodes
     float beta, kappa; // error feedback: how much of the residual is sent, how much is trained on
     enum wk_stagger stagger;
     // Learning rate as a function of the run's credited tokens (DESIGN.md#section-6, one clock).

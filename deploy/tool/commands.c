@@ -21,6 +21,8 @@ const struct dp_command dp_commands[] = {
     {"get", dp_cmd_get,
      "What a running coordinator knows of members, workers, shards, regions, plan, leases",
      "members workers shards regions plan leases", false},
+    {"gpu", dp_cmd_gpu, "Which GPUs, driver, CUDA plugin and NCCL a worker here would find", NULL,
+     false},
     {"checkpoint", dp_cmd_checkpoint, "List, verify, restore and prune checkpoints",
      "ls verify restore prune", true},
     {"log", dp_cmd_log, "Read a server's log: its records, whether it is whole, any past state",

@@ -17,6 +17,7 @@ int dp_cmd_export(int argc, char **argv);
 int dp_cmd_events(int argc, char **argv);
 int dp_cmd_generate(int argc, char **argv);
 int dp_cmd_get(int argc, char **argv);
+int dp_cmd_gpu(int argc, char **argv);
 int dp_cmd_log(int argc, char **argv);
 int dp_cmd_man(int argc, char **argv);
 int dp_cmd_model(int argc, char **argv);

@@ -6,17 +6,29 @@
 #include "kernels/cuda/plugin.h"
 
 #define LK_GPU_PLUGIN "liblonghaul_cuda.so"
+#define LK_GPU_PLUGIN_VARIABLE "LONGHAUL_CUDA_PLUGIN" // the environment's: a plugin's file
+
+enum { LK_GPU_PATH_BYTES = 512 };
 
 struct lk_gpu {
-    void *library; // NULL: the CPU is used
+    void *library;                // NULL: the CPU is used
+    char path[LK_GPU_PATH_BYTES]; // the file that was tried
     const struct lk_gpu_backend *backend;
     int devices;
 };
 
-// `path` names the plugin's file; NULL takes LK_GPU_PLUGIN from where the system looks. Fails with
-// LH_ERR_UNSUPPORTED and one line that says why the CPU is used: no plugin, another ABI, no driver,
-// no device. `out` can be closed either way. One thread, at the start of a process.
+// Which file the plugin is: `path` where it says one, else what LK_GPU_PLUGIN_VARIABLE says, else
+// LK_GPU_PLUGIN beside the program, in the folder above it (a build's), in ../lib/longhaul (an
+// installation's), else wherever the system looks.
+void lk_gpu_find(const char *path, char out[LK_GPU_PATH_BYTES]);
+// Opens that file and believes it once it has named this ABI and this size of its table. Fails with
+// LH_ERR_UNSUPPORTED and one line that says why the CPU is used: no plugin, another ABI, a short
+// table, no driver, no device. `out` can be closed either way, and says which file was tried. One
+// thread, at the start of a process.
 LH_MUST lh_err lk_gpu_open(const char *path, struct lk_gpu *out);
+// The same as far as the table, for who wants to know what driver and devices there are: a library
+// without a device is no failure, and devices is 0.
+LH_MUST lh_err lk_gpu_open_table(const char *path, struct lk_gpu *out);
 void lk_gpu_close(struct lk_gpu *gpu);
 
 #endif

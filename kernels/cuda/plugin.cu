@@ -6,6 +6,7 @@
 #include "kernels/cuda/internal.cuh"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { LK_NO_DRIVER = 10001, LK_NO_DEVICE = 10002, LK_INVALID = 10003, LK_NO_MEMORY = 10004 };
 
@@ -27,6 +28,35 @@ static int lk_devices(int *count)
     if (cudaDriverGetVersion(&driver) || driver == 0) return LK_NO_DRIVER;
     LK_TRY(cudaGetDeviceCount(count));
     return *count ? 0 : LK_NO_DEVICE;
+}
+
+static void lk_versions(struct lk_gpu_versions *out)
+{
+    *out = {};
+    (void)cudaDriverGetVersion(&out->driver);
+    (void)cudaRuntimeGetVersion(&out->runtime);
+}
+
+static int lk_device(int index, struct lk_gpu_device *out)
+{
+    struct cudaDeviceProp is;
+    int before;
+    size_t left = 0, all = 0;
+    *out = {};
+    LK_TRY(cudaGetDevice(&before));
+    LK_TRY(cudaGetDeviceProperties(&is, index));
+    LK_TRY(cudaDeviceGetPCIBusId(out->bus, sizeof out->bus, index));
+    LK_TRY(cudaSetDevice(index));
+    int err = (int)cudaMemGetInfo(&left, &all);
+    LK_TRY(cudaSetDevice(before));
+    LK_TRY(err);
+    memcpy(out->name, is.name, sizeof out->name - 1);
+    out->bytes = all;
+    out->free_bytes = left;
+    out->major = is.major;
+    out->minor = is.minor;
+    out->processors = is.multiProcessorCount;
+    return 0;
 }
 
 static const char *lk_error_text(int err)
@@ -261,8 +291,10 @@ static const struct lk_gpu_kernels lk_kernels = {
     lk_shard_create, lk_shard_destroy, lk_encode, lk_fold, lk_each_value, lk_sum_squares, lk_digest,
 };
 static const struct lk_gpu_backend lk_backend = {
-    LK_GPU_ABI,  sizeof lk_backend,      "cuda", lk_devices, lk_error_text, &lk_memory, &lk_streams,
-    &lk_kernels, &lk_gpu_transfer_table,
+    LK_GPU_ABI,  sizeof lk_backend, "cuda",
+    lk_devices,  lk_error_text,     &lk_memory,
+    &lk_streams, &lk_kernels,       &lk_gpu_transfer_table,
+    lk_versions, lk_device,
 };
 
 extern "C" __attribute__((visibility("default"))) const struct lk_gpu_backend *

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 enum {
-    LK_GPU_ABI = 1, // changes with every struct, table and meaning of this file
+    LK_GPU_ABI = 2, // changes with every struct, table and meaning of this file
     LK_GPU_CHUNK = 4096,
     LK_GPU_GROUP = 16,
     LK_GPU_HEADER_BYTES = 24,
@@ -163,6 +163,17 @@ struct lk_gpu_transfer {
     void (*give_back)(struct lk_gpu_slots *slots, int32_t slot);
 };
 
+// Versions as CUDA writes them: 13000 is 13.0; 0: there is none.
+struct lk_gpu_versions {
+    int driver, runtime; // what the driver can do at most; what the plugin was built with
+};
+
+struct lk_gpu_device {
+    char name[256], bus[32]; // bus: its PCI address
+    uint64_t bytes, free_bytes;
+    int major, minor, processors; // compute capability; streaming multiprocessors
+};
+
 struct lk_gpu_backend {
     uint32_t abi, bytes; // LK_GPU_ABI, sizeof(struct lk_gpu_backend)
     const char *name;
@@ -172,6 +183,8 @@ struct lk_gpu_backend {
     const struct lk_gpu_streams *streams;
     const struct lk_gpu_kernels *kernels;
     const struct lk_gpu_transfer *transfer;
+    void (*versions)(struct lk_gpu_versions *out);
+    int (*device)(int index, struct lk_gpu_device *out); // makes a context on that device
 };
 
 // The one name that the plugin shows. NULL: it does not speak this ABI.

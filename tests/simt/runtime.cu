@@ -6,6 +6,7 @@
 // source when it runs, and its destination holds poison until then.
 #include "tests/simt/fibre.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <deque>
@@ -121,6 +122,44 @@ cudaError_t cudaGetDeviceCount(int *count)
 cudaError_t cudaDriverGetVersion(int *version)
 {
     *version = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *index)
+{
+    *index = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int index)
+{
+    return index == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int index)
+{
+    if (index != 0) return cudaErrorInvalidDevice;
+    *out = cudaDeviceProp{"an emulated device", 9, 0, 1};
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int index)
+{
+    if (index != 0) return cudaErrorInvalidDevice;
+    snprintf(out, (size_t)bytes, "0000:00:00.0");
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
+{
+    *all = *left = (size_t)1 << 30;
+    for (auto &m : device) *left -= m.second < *left ? m.second : *left;
     return cudaSuccess;
 }
 

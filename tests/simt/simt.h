@@ -176,7 +176,12 @@ static inline double __ddiv_rn(double a, double b)
 
 // ---- launches and the runtime's calls, under their names
 typedef int cudaError_t;
-enum { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorNotReady = 600 };
+enum {
+    cudaSuccess = 0,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorNotReady = 600
+};
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
 typedef struct simt_stream *cudaStream_t;
@@ -190,8 +195,18 @@ void simt_launch(const char *kernel, dim3 grid, dim3 block, cudaStream_t stream,
     static type name;                                                                              \
     simt_shared(&name, sizeof name)
 
+struct cudaDeviceProp {
+    char name[256];
+    int major, minor, multiProcessorCount;
+};
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaRuntimeGetVersion(int *version);
+cudaError_t cudaGetDevice(int *index);
+cudaError_t cudaSetDevice(int index);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int index);
+cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int index);
+cudaError_t cudaMemGetInfo(size_t *left, size_t *all);
 const char *cudaGetErrorString(cudaError_t err);
 cudaError_t cudaGetLastError();
 cudaError_t cudaMalloc(void **out, size_t bytes);

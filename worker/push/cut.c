@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/backend.h"
 #include "worker/bugs.h"
 #include "worker/disk_full.h"
 #include "worker/push/outcome.h"
@@ -228,7 +229,9 @@ static lh_err make_frame(struct wk_cut *c, struct lh_blob **out)
     struct lk_payload_info info;
     lh_err err = LH_OK;
     if (s->worker->conf.beside) err = read_delta(s, &c->whole, s->worker->conf.beta, &c->trainers);
-    if (!err) err = lk_encode(codec, s->layout, 1, NULL, s->slot.spare, &c->plain, &info);
+    if (!err)
+        err = wk_backend_encode(s->worker->conf.backend, codec, s->layout, s->slot.spare, &c->plain,
+                                &info);
     if (err == LH_ERR_NON_FINITE) c->trainers = c->whole.number != 0;
     if (err) return err;
     c->head.values = info.values;

@@ -1,0 +1,150 @@
+// longhaul gpu: what a worker on this machine would find: plugin, driver, devices, NCCL; and why
+// not.
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "deploy/tool/commands.h"
+#include "deploy/tool/table.h"
+#include "kernels/cuda/loader.h"
+#include "worker/ranks/nccl.h"
+
+enum { OUTPUT_MAX = 1 << 20, MIB = 1 << 20 };
+
+// "13.0" of 13000; "" of 0.
+static json_t *cuda_version(int version)
+{
+    char text[32] = "";
+    if (version) snprintf(text, sizeof text, "%d.%d", version / 1000, version % 1000 / 10);
+    return json_string(text);
+}
+
+static json_t *device_row(const struct lk_gpu *gpu, int index)
+{
+    struct lk_gpu_device is;
+    char capability[32];
+    int err = gpu->backend->device(index, &is);
+    snprintf(capability, sizeof capability, "%d.%d", is.major, is.minor);
+    return json_pack("{s:i s:s s:s s:s s:i s:I s:I s:s}", "device", index, "name", is.name, "bus",
+                     is.bus, "capability", capability, "processors", is.processors, "memory_mib",
+                     (json_int_t)(is.bytes / MIB), "free_mib", (json_int_t)(is.free_bytes / MIB),
+                     "why", err ? gpu->backend->error_text(err) : "");
+}
+
+static json_t *gpu_part(const char *path)
+{
+    struct lk_gpu gpu;
+    struct lk_gpu_versions versions = {0};
+    json_t *devices = json_array();
+    lh_err err = lk_gpu_open_table(path, &gpu);
+    bool opened = err == LH_OK;
+    if (opened) gpu.backend->versions(&versions);
+    for (int i = 0; opened && i < gpu.devices; i++)
+        json_array_append_new(devices, device_row(&gpu, i));
+    char file[LK_GPU_PATH_BYTES];
+    snprintf(file, sizeof file, "%s", gpu.path);
+    lk_gpu_close(&gpu);
+    if (opened) err = lk_gpu_open(path, &gpu); // why a worker would not use it
+    json_t *part = json_pack(
+        "{s:s s:b s:i s:o s:o s:s s:o}", "plugin", file, "opened", opened, "abi",
+        opened ? LK_GPU_ABI : 0, "driver", cuda_version(versions.driver), "runtime",
+        cuda_version(versions.runtime), "why", err ? lh_err_text(err) : "", "devices", devices);
+    lk_gpu_close(&gpu);
+    return part;
+}
+
+static json_t *nccl_part(const char *path)
+{
+    struct wk_nccl nccl;
+    struct lh_buf variables = lh_buf(OUTPUT_MAX);
+    char text[32] = "";
+    lh_err err = wk_nccl_open(path, &nccl);
+    if (!err) wk_nccl_version_text(nccl.version, text);
+    wk_nccl_environment(&variables);
+    lh_put_u8(&variables, 0);
+    bool said = lh_buf_err(&variables) == LH_OK;
+    json_t *part = json_pack("{s:s s:s s:s s:s}", "file", nccl.path, "version", text, "why",
+                             err ? lh_err_text(err) : "", "environment",
+                             said ? (const char *)variables.data : "");
+    lh_buf_free(&variables);
+    wk_nccl_close(&nccl);
+    return part;
+}
+
+static const char *text_of(const json_t *part, const char *key)
+{
+    const char *text = json_string_value(json_object_get(part, key));
+    return text ? text : "";
+}
+
+static void line(struct lh_buf *out, const char *head, const char *text, const char *otherwise)
+{
+    lh_put(out, head, strlen(head));
+    const char *said = *text ? text : otherwise;
+    lh_put(out, said, strlen(said));
+    lh_put(out, "\n", 1);
+}
+
+static void show(const json_t *gpu, const json_t *nccl, struct lh_buf *out)
+{
+    static const struct dp_column columns[] = {
+        {"DEVICE", "device", 6},     {"NAME", "name", -28},    {"BUS", "bus", -12},
+        {"SM", "capability", 4},     {"SMS", "processors", 4}, {"MEMORY MIB", "memory_mib", 10},
+        {"FREE MIB", "free_mib", 8}, {"WHY NOT", "why", -20},  {NULL, NULL, 0},
+    };
+    const json_t *devices = json_object_get(gpu, "devices");
+    line(out, "plugin   ", text_of(gpu, "plugin"), "none");
+    line(out, "driver   CUDA ", text_of(gpu, "driver"), "none");
+    line(out, "built    CUDA ", text_of(gpu, "runtime"), "not known");
+    line(out, "backend  ", text_of(gpu, "why"), "cuda");
+    line(out, "NCCL     ", text_of(nccl, "version"), text_of(nccl, "why"));
+    if (*text_of(nccl, "environment")) line(out, "NCCL_*   ", text_of(nccl, "environment"), "");
+    if (json_array_size(devices)) dp_table_put(out, columns, devices);
+}
+
+static LH_MUST lh_err report(const char *plugin, const char *library, bool json)
+{
+    struct lh_buf text = lh_buf(OUTPUT_MAX);
+    json_t *gpu = gpu_part(plugin), *nccl = nccl_part(library);
+    lh_err err = gpu && nccl ? LH_OK : LH_ERR_NO_MEMORY;
+    json_t *both = err || !json ? NULL : json_pack("{s:O s:O}", "gpu", gpu, "nccl", nccl);
+    if (!err && json) err = dp_table_json(&text, both);
+    if (!err && !json) show(gpu, nccl, &text);
+    if (!err) err = lh_buf_err(&text);
+    if (!err) fwrite(text.data, 1, text.len, stdout);
+    json_decref(both);
+    json_decref(gpu);
+    json_decref(nccl);
+    lh_buf_free(&text);
+    return err;
+}
+
+static LH_MUST lh_err run(int argc, char **argv)
+{
+    const char *plugin = NULL, *library = NULL, *format = "table";
+    struct dp_texts rest;
+    const struct dp_flag flags[] = {
+        {"--plugin", DP_TEXT, &plugin, "FILE", "this CUDA plugin instead of the one that is found"},
+        {"--nccl", DP_TEXT, &library, "FILE", "this NCCL instead of the one that is found"},
+        {"-o", DP_TEXT, &format, "table|json", "form of the output"},
+    };
+    const struct dp_usage usage = {
+        "longhaul gpu [flags]",
+        "What a worker on this machine would find: the CUDA plugin, the driver, the devices,\n"
+        "NCCL; and in one line why a worker uses the CPU. It asks the devices for their memory\n"
+        "and starts nothing on them. The exit code is 0 either way.",
+        flags, LH_COUNT(flags)};
+    bool help, json;
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    if (rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    LH_TRY(dp_table_form(format, &json));
+    return report(plugin, library, json);
+}
+
+int dp_cmd_gpu(int argc, char **argv)
+{
+    lh_err err = run(argc, argv);
+    return err ? (int)dp_complain("gpu", err) : DP_OK;
+}

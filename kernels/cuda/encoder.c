@@ -1,0 +1,231 @@
+// A shard's encoding on the device. See encoder.h.
+//
+// Invariants: 1. `e` and `out` of the caller change only after the device has done everything;
+// 2. what a non-finite value means is said by the CPU, whose words they are; 3. pageable memory is
+// never given to the device: what crosses goes through pinned memory, a piece at a time.
+#include "kernels/cuda/encoder.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "kernels/cuda/plan.h"
+
+enum { PIECE_BYTES = 16 << 20, CHECK_VALUES = 3 * LK_GPU_CHUNK + 1000 };
+
+struct lk_gpu_encoder {
+    const struct lk_gpu_backend *b;
+    const struct lh_shard_layout *layout;
+    struct lk_codec codec;
+    struct lk_gpu_shard *shard; // NULL: the shard has no values
+    lk_gpu_stream stream;
+    float *device_e;
+    uint8_t *device_payload;
+    struct lk_gpu_result *device_result;
+    uint8_t *piece;              // pinned
+    struct lk_payload_info info; // what is known before the values are
+    size_t payload_max;
+};
+
+static lh_err say(const struct lk_gpu_encoder *x, const char *what, int err)
+{
+    return lh_fail(LH_ERR_UNSUPPORTED, "GPU, shard %u: %s: %s; the CPU is used", x->layout->shard,
+                   what, x->b->error_text(err));
+}
+
+void lk_gpu_encoder_destroy(struct lk_gpu_encoder *x)
+{
+    if (!x) return;
+    if (x->shard) x->b->kernels->shard_destroy(x->shard);
+    if (x->device_e) x->b->memory->release(x->device_e);
+    if (x->device_payload) x->b->memory->release(x->device_payload);
+    if (x->device_result) x->b->memory->release(x->device_result);
+    if (x->piece) x->b->memory->pinned_release(x->piece);
+    if (x->stream) x->b->streams->destroy(x->stream);
+    free(x);
+}
+
+static uint64_t carried(const struct lk_gpu_plan *p, const struct lk_codec *codec)
+{
+    uint64_t sum = 0;
+    if (codec->index == LK_INDEX_DENSE) return p->values;
+    for (uint64_t i = 0; codec->index == LK_INDEX_TENSOR && i < p->tensors; i++)
+        sum += p->tensor[i].carried;
+    for (uint64_t i = 0; codec->index == LK_INDEX_RICE && i < p->chunks; i++) sum += p->carried[i];
+    return sum;
+}
+
+static int take_memory(struct lk_gpu_encoder *x, const struct lk_gpu_plan *plan)
+{
+    const struct lk_gpu_memory *m = x->b->memory;
+    void *got[3] = {NULL};
+    size_t bytes[3] = {plan->values * sizeof(float), plan->bytes_max, sizeof *x->device_result};
+    int err = x->b->streams->create(&x->stream);
+    for (int i = 0; !err && i < 3; i++) err = m->alloc(&got[i], bytes[i]);
+    x->device_e = got[0];
+    x->device_payload = got[1];
+    x->device_result = got[2];
+    void *pinned = NULL;
+    if (!err) err = m->pinned_alloc(&pinned, PIECE_BYTES);
+    x->piece = pinned;
+    if (!err) err = x->b->kernels->shard_create(plan, &x->shard);
+    return err;
+}
+
+lh_err lk_gpu_encoder_create(const struct lk_gpu *gpu, const struct lk_codec *codec,
+                             const struct lh_shard_layout *layout, struct lk_gpu_encoder **out)
+{
+    struct lk_gpu_plan plan;
+    struct lk_gpu_encoder *x = calloc(1, sizeof *x);
+    *out = NULL;
+    if (!x) return LH_ERR_NO_MEMORY;
+    x->b = gpu->backend;
+    x->layout = layout;
+    x->codec = *codec;
+    lh_err err = lk_gpu_plan_create(codec, layout, &plan);
+    if (err) {
+        free(x);
+        return err;
+    }
+    x->info = (struct lk_payload_info){plan.chunks, carried(&plan, codec), 0};
+    x->payload_max = plan.bytes_max;
+    int failed = plan.chunks ? take_memory(x, &plan) : 0;
+    if (failed) {
+        char what[96];
+        snprintf(what, sizeof what, "%llu MiB and scratch for %llu values",
+                 (unsigned long long)((plan.values * sizeof(float) + plan.bytes_max) >> 20),
+                 (unsigned long long)plan.values);
+        err = say(x, what, failed);
+        lk_gpu_encoder_destroy(x);
+        x = NULL;
+    }
+    lk_gpu_plan_free(&plan);
+    *out = x;
+    return err;
+}
+
+// ---------------------------------------------------------------- crossing
+
+static int to_device(struct lk_gpu_encoder *x, void *device, const void *host, size_t bytes)
+{
+    int err = 0;
+    for (size_t at = 0, n; !err && at < bytes; at += n) {
+        n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        memcpy(x->piece, (const uint8_t *)host + at, n);
+        err = x->b->memory->copy_in((uint8_t *)device + at, x->piece, n, x->stream);
+        if (!err) err = x->b->streams->wait(x->stream);
+    }
+    return err;
+}
+
+static int to_host(struct lk_gpu_encoder *x, void *host, const void *device, size_t bytes)
+{
+    int err = 0;
+    for (size_t at = 0, n; !err && at < bytes; at += n) {
+        n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        err = x->b->memory->copy_out(x->piece, (const uint8_t *)device + at, n, x->stream);
+        if (!err) err = x->b->streams->wait(x->stream);
+        if (!err) memcpy((uint8_t *)host + at, x->piece, n);
+    }
+    return err;
+}
+
+static int encode(struct lk_gpu_encoder *x, const float *e, struct lk_gpu_result *is)
+{
+    const struct lk_gpu_encode in = {.device_e = x->device_e,
+                                     .device_e_out = x->device_e,
+                                     .beta = 1,
+                                     .device_payload = x->device_payload,
+                                     .device_result = x->device_result};
+    int err = to_device(x, x->device_e, e, x->layout->values * sizeof *e);
+    if (!err) err = x->b->kernels->encode(x->shard, &in, x->stream);
+    if (!err) err = to_host(x, is, x->device_result, sizeof *is);
+    return err;
+}
+
+lh_err lk_gpu_encoder_run(struct lk_gpu_encoder *x, float *e, struct lh_buf *out,
+                          struct lk_payload_info *info)
+{
+    struct lk_gpu_result is;
+    if (!x->shard) return lk_encode(&x->codec, x->layout, 1, NULL, e, out, info);
+    int failed = encode(x, e, &is);
+    if (failed) return say(x, "encoding", failed);
+    if (is.bad != LK_GPU_FINE) return lk_encode(&x->codec, x->layout, 1, NULL, e, out, info);
+    if (is.bytes > x->payload_max)
+        return lh_fail(LH_ERR_UNSUPPORTED,
+                       "GPU, shard %u: a payload of %llu bytes, at most %zu; "
+                       "the CPU is used",
+                       x->layout->shard, (unsigned long long)is.bytes, x->payload_max);
+    size_t before = out->len;
+    uint8_t *at = lh_buf_grow(out, is.bytes);
+    if (!at) return lh_buf_err(out);
+    failed = to_host(x, at, x->device_payload, is.bytes);
+    // The residual last: a copy that fails half-way would leave neither the old one nor the new.
+    float *left = failed ? NULL : malloc(x->layout->values * sizeof *left);
+    if (left) failed = to_host(x, left, x->device_e, x->layout->values * sizeof *left);
+    if (!left || failed) {
+        out->len = before;
+        free(left);
+        return failed ? say(x, "what was encoded", failed) : LH_ERR_NO_MEMORY;
+    }
+    memcpy(e, left, x->layout->values * sizeof *e);
+    free(left);
+    if (info) *info = x->info;
+    if (info) info->sum_squares = is.sum_squares;
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- the check
+
+// Values with ties, zeros and every size from 2^-20 to 2^11.
+static void make_up(float *e)
+{
+    uint64_t seed = 20;
+    for (size_t i = 0; i < CHECK_VALUES; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        int size = (int)(seed >> 59) - 20;
+        float value = ldexpf((float)((int)(seed >> 40 & 15) - 7), size);
+        e[i] = i % 11 ? value : 0;
+    }
+}
+
+static lh_err compare(struct lk_gpu_encoder *x, float *ours, float *theirs)
+{
+    struct lh_buf cpu = lh_buf(x->payload_max), gpu = lh_buf(x->payload_max);
+    struct lk_payload_info a = {0}, b = {0};
+    make_up(ours);
+    make_up(theirs);
+    lh_err err = lk_encode(&x->codec, x->layout, 1, NULL, ours, &cpu, &a);
+    if (!err) err = lk_gpu_encoder_run(x, theirs, &gpu, &b);
+    bool same = !err && cpu.len == gpu.len && !memcmp(cpu.data, gpu.data, cpu.len) &&
+                !memcmp(ours, theirs, CHECK_VALUES * sizeof *ours) && a.values == b.values &&
+                a.chunks == b.chunks && !memcmp(&a.sum_squares, &b.sum_squares, sizeof(double));
+    if (!err && !same)
+        err =
+            lh_fail(LH_ERR_UNSUPPORTED,
+                    "GPU: its %s of made-up values is not the CPU's, to the byte; the CPU is used",
+                    lk_codec_name(&x->codec));
+    lh_buf_free(&cpu);
+    lh_buf_free(&gpu);
+    return err;
+}
+
+lh_err lk_gpu_encoder_check(const struct lk_gpu *gpu, const struct lk_codec *codec)
+{
+    struct lh_extent extent = {.len = CHECK_VALUES};
+    struct lh_shard_layout layout = {.values = CHECK_VALUES,
+                                     .chunks = (CHECK_VALUES + LH_CHUNK - 1) / LH_CHUNK,
+                                     .extent = &extent,
+                                     .extents = 1};
+    struct lk_gpu_encoder *x;
+    LH_TRY(lk_gpu_encoder_create(gpu, codec, &layout, &x));
+    float *ours = malloc(CHECK_VALUES * sizeof *ours),
+          *theirs = malloc(CHECK_VALUES * sizeof *ours);
+    lh_err err = ours && theirs ? compare(x, ours, theirs) : LH_ERR_NO_MEMORY;
+    free(ours);
+    free(theirs);
+    lk_gpu_encoder_destroy(x);
+    return err;
+}

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""A region whose worker encodes on a device (the emulated one), and one on a host without a driver.
+
+Both end with the servers' digests. The first says that the device encoded its pushes, the second in
+one line of its log, and in status.json, why the CPU did. `longhaul gpu` says the same of each.
+"""
+import argparse
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "e2e"))
+from world import World, check, held, until  # noqa: E402
+
+
+def train(world, plugin, backend):
+    """One worker to the end of the run; its last word of its backend."""
+    shard = world.both().start().listening()
+    worker = world.worker("asia", shard, backend=backend, **{"gpu.plugin": plugin}).start()
+    truth = until("the run ends", lambda: worker.process.poll() is not None and held([shard]), 120)
+    check(worker.process.returncode == 0, f"the worker ended with {worker.process.returncode}")
+    check(worker.last_holdings() == truth, "the worker's replica is not the server's")
+    shard.ask_to_end()
+    return worker, worker.last("backend")
+
+
+def asked(world, plugin):
+    return json.loads(world.tool("gpu", "--plugin", plugin, "--nccl", "none.so", "-o", "json"))
+
+
+def emulated(args):
+    with World(args.build, units=6, unit_tokens=512) as world:
+        worker, backend = train(world, args.emulated, "auto")
+        check(backend["name"] == "cuda" and backend["why"] == "", f"{backend}")
+        check(backend["encoded"] > 0, f"no push was encoded on the device: {backend}")
+        check(worker.says("backend.cuda", "an emulated device"), "the log names no device")
+        found = asked(world, args.emulated)
+        check(found["gpu"]["devices"][0]["name"] == "an emulated device", f"{found}")
+        check(found["gpu"]["why"] == "" and "no NCCL" in found["nccl"]["why"], f"{found}")
+        text = world.tool("gpu", "--plugin", args.emulated)
+        check("an emulated device" in text and "backend  cuda" in text, text)
+        print(f"emulated: {backend['encoded']} pushes")
+
+
+def without(args):
+    os.environ["LH_FAKE_PLUGIN"] = "driver"
+    with World(args.build, units=6, unit_tokens=512) as world:
+        worker, backend = train(world, args.fake, "cuda")
+        check(backend["name"] == "cpu", f"{backend}")
+        check("this machine has no NVIDIA driver; the CPU is used" in backend["why"], f"{backend}")
+        check(worker.says("backend.cpu", "no NVIDIA driver; the CPU is used"), worker.tail())
+        found = asked(world, args.fake)
+        check(found["gpu"]["opened"] and not found["gpu"]["devices"], f"{found}")
+        check("no NVIDIA driver" in found["gpu"]["why"], f"{found}")
+        print(f"without: {backend['why']}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--emulated", required=True, help="the plugin with an emulated device")
+    parser.add_argument("--fake", required=True, help="the plugin that is wrong")
+    args = parser.parse_args()
+    emulated(args)
+    without(args)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+// What is no NCCL, or not enough of one, is told of in one line; its settings keep their order.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/ranks/nccl.h"
+
+static void refused(const char *path, const char *why)
+{
+    struct wk_nccl n;
+    assert_int_equal(wk_nccl_open(path, &n), LH_ERR_UNSUPPORTED);
+    const char *text = lh_err_text(LH_ERR_UNSUPPORTED);
+    if (!strstr(text, why)) fail_msg("\"%s\" lacks \"%s\"", text, why);
+    assert_null(strchr(text, '\n'));
+    assert_null(n.library);
+    assert_null(n.api.version);
+    wk_nccl_close(&n);
+}
+
+static void not_there(void **state)
+{
+    (void)state;
+    refused("./no-such-nccl.so", "no-such-nccl.so");
+    refused("libm.so.6", "it lacks ncclGetVersion");
+    setenv(WK_NCCL_VARIABLE, "./named-by-the-environment.so", 1);
+    refused(NULL, "named-by-the-environment.so");
+    refused("", "named-by-the-environment.so");
+    unsetenv(WK_NCCL_VARIABLE);
+}
+
+static void not_enough(void **state)
+{
+    (void)state;
+    refused(getenv("LH_TEST_NCCL_LACKS"), "it lacks ncclAllGather");
+    refused(getenv("LH_TEST_NCCL_OLD"), "is version 2.17.1; 2.18 or newer");
+}
+
+static void enough(void **state)
+{
+    struct wk_nccl n;
+    char text[32];
+    (void)state;
+    assert_int_equal(wk_nccl_open(getenv("LH_TEST_NCCL_NEW"), &n), LH_OK);
+    assert_string_equal(wk_nccl_version_text(n.version, text), "2.28.9");
+    wk_nccl_close(&n);
+    assert_null(n.library);
+}
+
+// What the environment says holds; the rest gets what is safe.
+static void settings(void **state)
+{
+    struct lh_buf out = lh_buf(4096);
+    (void)state;
+    unsetenv("NCCL_RAS_ENABLE");
+    unsetenv("NCCL_DEBUG");
+    setenv("NCCL_SOCKET_IFNAME", "ib0", 1);
+    wk_nccl_defaults("eth7", "/tmp/of-a-rank.log");
+    assert_string_equal(getenv("NCCL_RAS_ENABLE"), "0");
+    assert_string_equal(getenv("NCCL_SOCKET_IFNAME"), "ib0");
+    assert_string_equal(getenv("NCCL_DEBUG_FILE"), "/tmp/of-a-rank.log");
+    assert_string_equal(getenv("NCCL_DEBUG"), "WARN");
+    wk_nccl_environment(&out);
+    lh_put_u8(&out, 0);
+    assert_non_null(strstr((const char *)out.data, "NCCL_SOCKET_IFNAME=ib0"));
+    assert_non_null(strstr((const char *)out.data, "NCCL_RAS_ENABLE=0"));
+    assert_null(strstr((const char *)out.data, "PATH="));
+    lh_buf_free(&out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(not_there),
+        cmocka_unit_test(not_enough),
+        cmocka_unit_test(enough),
+        cmocka_unit_test(settings),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

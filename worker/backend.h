@@ -1,0 +1,41 @@
+// Backend: what makes a push's payload, the CPU or the CUDA plugin. The bytes are the same.
+//
+// Whoever has no plugin, no driver, no device or no memory there uses the CPU, and says why in one
+// line. A device is believed once it has encoded made-up values to the CPU's bytes. One that fails
+// later is left for the CPU, for the rest of this process's life: nothing is lost by it.
+#ifndef WK_BACKEND_H
+#define WK_BACKEND_H
+
+#include <jansson.h>
+
+#include "common/env/log.h"
+#include "kernels/codec.h"
+
+enum wk_backend_kind { WK_BACKEND_AUTO, WK_BACKEND_CPU, WK_BACKEND_CUDA };
+
+struct wk_backend_conf {
+    enum wk_backend_kind kind;
+    const char *plugin; // its file; "": where lk_gpu_find() looks
+    const struct lh_manifest *manifest;
+    struct lk_codec codec;
+    struct lh_log *log;
+};
+
+struct wk_backend;
+// On the loop, at the start. The manifest is borrowed. The one failure is LH_ERR_NO_MEMORY.
+LH_MUST lh_err wk_backend_open(const struct wk_backend_conf *conf, struct wk_backend **out);
+void wk_backend_close(struct wk_backend *b); // the disk lane at rest; NULL is allowed
+
+// lk_encode(codec, layout, 1, NULL, e, out, info) of this backend's codec; NULL: on the CPU. On the
+// disk lane.
+LH_MUST lh_err wk_backend_encode(struct wk_backend *b, const struct lk_codec *codec,
+                                 const struct lh_shard_layout *layout, float *e, struct lh_buf *out,
+                                 struct lk_payload_info *info);
+
+// On the loop, about once a second: says when the device failed.
+void wk_backend_watch(struct wk_backend *b);
+// {"name": "cpu" or "cuda", "why": why not the other, "" where it is what was asked for,
+//  "device": its name, "" on the CPU, "encoded": pushes that the device made}
+json_t *wk_backend_status(const struct wk_backend *b);
+
+#endif
