@@ -1,0 +1,86 @@
+// Messages between a region's ranks: what is put is got again, what is wrong is
+// refused whole.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "worker/ranks/region_message.h"
+
+static struct wk_region_message sample(void)
+{
+    struct wk_region_message m = {.kind = WK_REGION_EPOCH,
+                                  .rank = 63,
+                                  .nccl = 22809,
+                                  .life = 0x0102030405060708,
+                                  .epoch = 9,
+                                  .step = 10,
+                                  .digest = 11,
+                                  .members = UINT64_MAX,
+                                  .share = true,
+                                  .payload = lh_span("abc", 3)};
+    memset(m.id.bytes, 0x5a, sizeof m.id.bytes);
+    return m;
+}
+
+static void there_and_back(void **state)
+{
+    struct wk_region_message m = sample(), got;
+    struct lh_buf out = lh_buf(1024);
+    (void)state;
+    wk_region_message_put(&out, &m);
+    assert_int_equal(out.len, WK_REGION_HEAD_BYTES + 3);
+    assert_int_equal(wk_region_message_get(lh_buf_span(&out), &got), LH_OK);
+    assert_int_equal(got.kind, m.kind);
+    assert_int_equal(got.rank, m.rank);
+    assert_int_equal(got.nccl, m.nccl);
+    assert_true(got.life == m.life && got.epoch == m.epoch && got.step == m.step);
+    assert_true(got.digest == m.digest && got.members == m.members && got.share);
+    assert_memory_equal(got.id.bytes, m.id.bytes, sizeof m.id.bytes);
+    assert_int_equal(got.payload.len, 3);
+    assert_memory_equal(got.payload.data, "abc", 3);
+    lh_buf_free(&out);
+}
+
+static void refused(const struct lh_buf *good, size_t at, uint8_t byte)
+{
+    struct wk_region_message got;
+    uint8_t bytes[WK_REGION_HEAD_BYTES + 3];
+    memcpy(bytes, good->data, sizeof bytes);
+    bytes[at] = byte;
+    assert_int_equal(wk_region_message_get(lh_span(bytes, sizeof bytes), &got), LH_ERR_MALFORMED);
+}
+
+static void what_is_wrong(void **state)
+{
+    struct wk_region_message m = sample(), got;
+    struct lh_buf out = lh_buf(1024);
+    (void)state;
+    wk_region_message_put(&out, &m);
+    for (size_t n = 0; n < out.len; n++)
+        assert_int_equal(wk_region_message_get(lh_span(out.data, n), &got), LH_ERR_MALFORMED);
+    refused(&out, 0, 'X');             // magic
+    refused(&out, 4, 2);               // version
+    refused(&out, 5, 0);               // kind
+    refused(&out, 5, WK_REGION_KINDS); // kind
+    refused(&out, 6, 64);              // rank
+    refused(&out, 7, 2);               // share
+    refused(&out, 12, 4);              // the payload's bytes
+    refused(&out, 15, 0xff);           // the payload's bytes
+    refused(&out, 60, 1);              // zeros
+    lh_put_u8(&out, 0);                // a byte too many
+    assert_int_equal(wk_region_message_get(lh_buf_span(&out), &got), LH_ERR_MALFORMED);
+    lh_buf_free(&out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(there_and_back),
+        cmocka_unit_test(what_is_wrong),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,223 @@
+// What only rank 0 of a region does: it hears who is there, begins epochs and
+// ends them, hands out steps and counts them. See region.h.
+//
+// Invariants: 1. an epoch begins with ranks alone that said HELLO after their
+// abort of the one before; 2. a step is handed out when the communicator stands
+// on all members; 3. whoever is given up is heard again only from a HELLO on.
+#include "worker/ranks/region_core.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/env/env.h"
+
+static void say(struct wk_region *r, uint64_t to, struct wk_region_message m)
+{
+    for (uint32_t rank = 1; rank < r->conf.ranks; rank++)
+        if (wk_region_in(to, rank) && r->peer[rank].life) wk_region_send(r, rank, &m);
+}
+
+static void begin_gathering(struct wk_region *r, int64_t now)
+{
+    r->gather_ns = now + r->conf.gather_ns;
+}
+
+// Ends the epoch for all, and says so.
+static void end_epoch(struct wk_region *r, int64_t now)
+{
+    if (!wk_region_epoch_is(r)) return;
+    say(r, r->members, (struct wk_region_message){.kind = WK_REGION_ABORT, .epoch = r->epoch});
+    wk_region_leave(r, now);
+}
+
+static void fail_epoch(struct wk_region *r, int64_t now)
+{
+    char text[WK_REGION_TEXT + 128];
+    if (!wk_region_epoch_is(r)) return;
+    end_epoch(r, now);
+    if (LH_BUG("region_step_lost")) r->wanted = false;
+    if (++r->failures < WK_REGION_TRIES || LH_BUG("region_tries_for_ever")) return;
+    snprintf(text, sizeof text, "%u communicators in a row came to no step; the last: %s",
+             r->failures, r->cause);
+    wk_region_end(r, LH_ERR_UNAVAILABLE, text);
+}
+
+// ---------------------------------------------------------------- an epoch
+// begins
+
+static bool all_wait(const struct wk_region *r)
+{
+    for (uint32_t rank = 1; rank < r->conf.ranks; rank++)
+        if (!r->peer[rank].waits) return false;
+    return true;
+}
+
+static void begin_epoch(struct wk_region *r, int64_t now)
+{
+    struct wk_region_message m = {.kind = WK_REGION_EPOCH,
+                                  .nccl = r->conf.comm->version(r->conf.comm_arg),
+                                  .epoch = ++r->epoch,
+                                  .step = r->conf.work->step(r->conf.work_arg),
+                                  .digest = r->digest,
+                                  .members = 1};
+    for (uint32_t rank = 1; rank < r->conf.ranks; rank++) {
+        struct wk_region_peer *p = &r->peer[rank];
+        if (!p->waits) continue;
+        m.members |= UINT64_C(1) << rank;
+        m.share |= p->step != m.step || p->digest != m.digest;
+        p->waits = p->stands = false;
+        p->done = m.step;
+    }
+    r->members = m.members;
+    if (LH_BUG("region_no_share")) m.share = false;
+    r->share = m.share;
+    r->epochs++;
+    lh_err err = m.members == 1 ? LH_OK : r->conf.comm->unique_id(r->conf.comm_arg, &m.id);
+    if (err) {
+        wk_region_end(r, err, lh_err_text(err));
+        return;
+    }
+    say(r, m.members, m);
+    wk_region_begin(r, &m.id, now);
+}
+
+// ---------------------------------------------------------------- steps
+
+static bool all_stand(const struct wk_region *r)
+{
+    for (uint32_t rank = 1; rank < r->conf.ranks; rank++)
+        if (wk_region_in(r->members, rank) && !r->peer[rank].stands) return false;
+    return true;
+}
+
+static bool somebody_waits(const struct wk_region *r)
+{
+    for (uint32_t rank = 1; rank < r->conf.ranks; rank++)
+        if (r->peer[rank].waits) return true;
+    return false;
+}
+
+// True: every member holds the leader's step.
+static bool all_done(const struct wk_region *r, uint64_t step)
+{
+    for (uint32_t rank = 1; rank < r->conf.ranks; rank++)
+        if (wk_region_in(r->members, rank) && r->peer[rank].done != step) return false;
+    return true;
+}
+
+static void next_step(struct wk_region *r, int64_t now)
+{
+    uint64_t step = r->conf.work->step(r->conf.work_arg);
+    if (!all_stand(r)) {
+        // The own communicator stands; another rank's must within the same time.
+        if (now < r->since_ns + r->conf.init_ns) return;
+        wk_region_cause(r, "a rank's communicator does not stand after %lld s",
+                        (long long)(r->conf.init_ns / LH_SECOND));
+        fail_epoch(r, now);
+        return;
+    }
+    if (somebody_waits(r)) { // between two steps there is a new communicator for it
+        bool late = now >= r->since_ns + r->conf.op_ns;
+        if (all_done(r, step) || late) end_epoch(r, now);
+        return;
+    }
+    if (!r->wanted) return;
+    say(r, r->members,
+        (struct wk_region_message){.kind = WK_REGION_STEP,
+                                   .epoch = r->epoch,
+                                   .step = step,
+                                   .payload = lh_buf_span(&r->payload)});
+    wk_region_compute(r, now);
+}
+
+void wk_leader_event(struct wk_region *r, enum wk_region_event event, int64_t now)
+{
+    if (event == WK_REGION_BROKE) fail_epoch(r, now);
+    if (event == WK_REGION_RESTS) begin_gathering(r, now);
+    if (event != WK_REGION_APPLIED) return;
+    r->failures = 0;
+    r->wanted = LH_BUG("region_step_again") && r->epochs % 2;
+    if (r->conf.hooks->stepped)
+        r->conf.hooks->stepped(r->conf.hooks_arg, r->conf.work->step(r->conf.work_arg));
+}
+
+// ---------------------------------------------------------------- who is there
+
+// The rank's process, or its connection, is gone, or as good as.
+static void give_up(struct wk_region *r, uint32_t rank, const char *how, int64_t now)
+{
+    struct wk_region_peer *p = &r->peer[rank];
+    bool in = p->life && wk_region_epoch_is(r) && wk_region_in(r->members, rank) && !p->waits;
+    *p = (struct wk_region_peer){.life = 0};
+    if (!in) return;
+    wk_region_cause(r, "rank %u %s", rank, how);
+    fail_epoch(r, now);
+}
+
+void wk_leader_lost(struct wk_region *r, uint32_t rank, int64_t now)
+{
+    give_up(r, rank, "is gone", now);
+}
+
+void wk_leader_tick(struct wk_region *r, int64_t now)
+{
+    for (uint32_t rank = 1; rank < r->conf.ranks; rank++)
+        if (r->peer[rank].life && now - r->peer[rank].heard_ns > r->conf.silence_ns &&
+            !LH_BUG("region_no_silence"))
+            give_up(r, rank, "is silent", now);
+    if (r->phase == WK_REGION_WAIT && (all_wait(r) || now >= r->gather_ns)) begin_epoch(r, now);
+    if (r->phase == WK_REGION_STANDS) next_step(r, now);
+}
+
+static void refuse(struct wk_region *r, const struct wk_region_message *m, uint32_t mine)
+{
+    char text[WK_REGION_TEXT], theirs[32], ours[32];
+    int n =
+        snprintf(text, sizeof text,
+                 "rank %u has NCCL %s, the leader %s: give all ranks of a region the same", m->rank,
+                 wk_nccl_version_text((int)m->nccl, theirs), wk_nccl_version_text((int)mine, ours));
+    struct wk_region_message no = {.kind = WK_REGION_REFUSED, .payload = lh_span(text, (size_t)n)};
+    wk_region_send(r, m->rank, &no);
+}
+
+static void hello(struct wk_region *r, const struct wk_region_message *m, int64_t now)
+{
+    struct wk_region_peer *p = &r->peer[m->rank];
+    uint32_t mine = r->conf.comm->version(r->conf.comm_arg);
+    if (p->life && p->life != m->life) return; // the one before it was not given up yet
+    if (m->nccl != mine && !LH_BUG("region_any_version")) {
+        refuse(r, m, mine);
+        return;
+    }
+    // One that was on its way when its sender was taken into the epoch.
+    bool in = p->life && r->epoch && wk_region_in(r->members, m->rank);
+    if (in && m->epoch != r->epoch) return;
+    bool left = in && wk_region_epoch_is(r) && !p->waits;
+    p->life = m->life;
+    p->heard_ns = now;
+    p->step = m->step;
+    p->digest = m->digest;
+    p->waits = true;
+    if (!left) return;
+    wk_region_cause(r, "rank %u left the epoch", m->rank);
+    fail_epoch(r, now);
+}
+
+void wk_leader_receive(struct wk_region *r, const struct wk_region_message *m, int64_t now)
+{
+    struct wk_region_peer *p = &r->peer[m->rank];
+    if (m->kind == WK_REGION_HELLO) {
+        hello(r, m, now);
+        return;
+    }
+    if (!p->life || p->life != m->life) return;
+    p->heard_ns = now;
+    if (m->epoch != r->epoch || !wk_region_epoch_is(r)) return;
+    if (m->kind == WK_REGION_READY) p->stands = true;
+    if (m->kind == WK_REGION_DONE) p->done = m->step;
+    if (m->kind != WK_REGION_FAILED || LH_BUG("region_deaf_to_failed")) return;
+    wk_region_cause(r, "%.*s", (int)(m->payload.len < 200 ? m->payload.len : 200),
+                    (const char *)m->payload.data);
+    fail_epoch(r, now);
+}

@@ -1,0 +1,223 @@
+// One process's way through an epoch: the phases, their deadlines, the abort.
+// See region.h.
+//
+// Invariants: 1. `comm` is set from init() until aborted(); 2. `computing` from
+// compute() until computed() says anything but BUSY; 3. WAIT is entered with
+// neither.
+#include "worker/ranks/region_core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/env/env.h"
+
+void wk_region_go(struct wk_region *r, enum wk_region_phase phase, int64_t now, int64_t within)
+{
+    r->phase = phase;
+    r->since_ns = now;
+    r->deadline_ns = within ? now + within : 0;
+}
+
+void wk_region_send(struct wk_region *r, uint32_t to, struct wk_region_message *m)
+{
+    m->rank = r->conf.rank;
+    m->life = r->conf.life;
+    lh_buf_clear(&r->out);
+    wk_region_message_put(&r->out, m);
+    if (lh_buf_err(&r->out)) return; // as if it were lost: deadlines hold without it
+    r->conf.channel->send(r->conf.channel_arg, to, lh_buf_span(&r->out));
+}
+
+void wk_region_end(struct wk_region *r, lh_err err, const char *text)
+{
+    if (r->phase == WK_REGION_END) return;
+    wk_region_go(r, WK_REGION_END, 0, 0);
+    if (r->conf.hooks->ended) r->conf.hooks->ended(r->conf.hooks_arg, err, text);
+}
+
+void wk_region_cause(struct wk_region *r, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(r->cause, sizeof r->cause, format, list);
+    va_end(list);
+}
+
+static uint32_t count(uint64_t members)
+{
+    return (uint32_t)__builtin_popcountll(members);
+}
+
+// The place of a rank among the members.
+static uint32_t place(uint64_t members, uint32_t rank)
+{
+    return count(members & ((UINT64_C(1) << rank) - 1));
+}
+
+static int64_t op_ns(const struct wk_region *r, uint64_t bytes)
+{
+    return r->conf.op_ns +
+           (int64_t)(r->conf.op_factor * (double)bytes / r->bytes_per_s * (double)LH_SECOND);
+}
+
+void wk_region_begin(struct wk_region *r, const struct wk_nccl_id *id, int64_t now)
+{
+    LH_ASSERT(r->phase == WK_REGION_WAIT && !r->comm && !r->computing);
+    wk_region_go(r, WK_REGION_INIT, now, r->conf.init_ns);
+    if (count(r->members) == 1) return; // look() finds it standing
+    r->comm = true;
+    r->conf.comm->init(r->conf.comm_arg, id, count(r->members), place(r->members, r->conf.rank));
+}
+
+void wk_region_compute(struct wk_region *r, int64_t now)
+{
+    LH_ASSERT(r->phase == WK_REGION_STANDS && !r->computing);
+    r->computing = true;
+    // Alone it keeps nobody waiting.
+    wk_region_go(r, WK_REGION_COMPUTE, now, r->comm ? r->conf.compute_ns : 0);
+    r->conf.work->compute(r->conf.work_arg, r->conf.work->step(r->conf.work_arg),
+                          place(r->members, r->conf.rank), count(r->members),
+                          lh_buf_span(&r->payload));
+}
+
+void wk_region_leave(struct wk_region *r, int64_t now)
+{
+    if (!wk_region_epoch_is(r)) return;
+    wk_region_go(r, WK_REGION_ABORTS, now, r->conf.abort_ns);
+    if (r->comm) r->conf.comm->abort(r->conf.comm_arg);
+    if (r->conf.hooks->changed) r->conf.hooks->changed(r->conf.hooks_arg, 0);
+}
+
+// ---------------------------------------------------------------- looking
+
+static enum wk_region_event broke(struct wk_region *r, const char *what)
+{
+    const char *why = r->comm ? r->conf.comm->why(r->conf.comm_arg) : "";
+    wk_region_cause(r, "rank %u: %s%s%s", r->conf.rank, what, *why ? ": " : "", why);
+    return WK_REGION_BROKE;
+}
+
+// A collective goes on, or its end is told here; OK is left to the caller.
+static bool failed(struct wk_region *r, enum wk_region_progress is, const char *what,
+                   enum wk_region_event *event)
+{
+    if (is == WK_REGION_BUSY || is == WK_REGION_OK) return false;
+    *event = broke(r, what);
+    if (is == WK_REGION_STICKY) {
+        wk_region_end(r, LH_ERR_IO, r->cause);
+        *event = WK_REGION_NOTHING;
+    }
+    return true;
+}
+
+static enum wk_region_event stood(struct wk_region *r, int64_t now)
+{
+    wk_region_go(r, WK_REGION_STANDS, now, 0);
+    if (r->conf.hooks->changed) r->conf.hooks->changed(r->conf.hooks_arg, r->members);
+    return WK_REGION_STOOD;
+}
+
+static enum wk_region_event look_init(struct wk_region *r, enum wk_region_progress is, int64_t now)
+{
+    if (is == WK_REGION_BUSY) return WK_REGION_NOTHING;
+    if (!r->share || !r->comm) return stood(r, now);
+    wk_region_go(r, WK_REGION_SHARE, now, op_ns(r, r->conf.share_bytes));
+    r->conf.comm->share(r->conf.comm_arg);
+    return WK_REGION_NOTHING;
+}
+
+static enum wk_region_event apply(struct wk_region *r, int64_t now)
+{
+    lh_err err = r->conf.work->apply(r->conf.work_arg);
+    if (err) {
+        wk_region_end(r, err, lh_err_text(err));
+        return WK_REGION_NOTHING;
+    }
+    wk_region_go(r, WK_REGION_STANDS, now, 0);
+    return WK_REGION_APPLIED;
+}
+
+// True: what was computed may be used.
+static bool look_computed(struct wk_region *r)
+{
+    enum wk_region_progress is = r->conf.work->computed(r->conf.work_arg);
+    if (is == WK_REGION_BUSY) return false;
+    r->computing = false;
+    r->wrong_step |= is != WK_REGION_OK;
+    return is == WK_REGION_OK;
+}
+
+static enum wk_region_event look_compute(struct wk_region *r, int64_t now)
+{
+    bool may = look_computed(r);
+    if (r->wrong_step) {
+        wk_region_end(r, LH_ERR_NON_FINITE, "a rank's gradient could not be computed");
+        return WK_REGION_NOTHING;
+    }
+    if (!may) return WK_REGION_NOTHING;
+    if (!r->comm || LH_BUG("region_own_gradient")) return apply(r, now);
+    // The others may compute as long as this rank might have.
+    wk_region_go(r, WK_REGION_REDUCE, now, r->conf.compute_ns + op_ns(r, r->conf.reduce_bytes));
+    r->conf.comm->reduce(r->conf.comm_arg);
+    return WK_REGION_NOTHING;
+}
+
+// Smoothed, and only upwards of what the others' computing hides: the best of
+// late.
+static void measure(struct wk_region *r, int64_t now)
+{
+    double seconds = (double)(now - r->since_ns) / (double)LH_SECOND;
+    if (seconds <= 0) return;
+    double is = (double)r->conf.reduce_bytes / seconds;
+    r->bytes_per_s = is > r->bytes_per_s ? is : 0.95 * r->bytes_per_s + 0.05 * is;
+}
+
+static enum wk_region_event look_aborts(struct wk_region *r, int64_t now)
+{
+    if (r->computing) (void)look_computed(r);
+    if (r->comm && r->conf.comm->aborted(r->conf.comm_arg)) r->comm = false;
+    if (r->comm && now >= r->deadline_ns && !LH_BUG("region_abort_for_ever")) {
+        wk_region_end(r, LH_ERR_DEADLINE,
+                      "the communicator's abort hangs; this process ends to be "
+                      "started again");
+        return WK_REGION_NOTHING;
+    }
+    if (r->comm || (r->computing && !LH_BUG("region_stale_lane"))) return WK_REGION_NOTHING;
+    if (r->wrong_step) {
+        wk_region_end(r, LH_ERR_NON_FINITE, "a rank's gradient could not be computed");
+        return WK_REGION_NOTHING;
+    }
+    r->digest = r->conf.work->digest(r->conf.work_arg);
+    wk_region_go(r, WK_REGION_WAIT, now, 0);
+    return WK_REGION_RESTS;
+}
+
+enum wk_region_event wk_region_look(struct wk_region *r, int64_t now)
+{
+    static const char *const names[] = {"waiting",   "making a communicator",
+                                        "sharing",   "a communicator",
+                                        "computing", "reducing",
+                                        "aborting",  ""};
+    enum wk_region_event event = WK_REGION_NOTHING;
+    enum wk_region_progress is = WK_REGION_OK;
+    if (r->phase == WK_REGION_WAIT || r->phase == WK_REGION_END) return event;
+    if (r->phase == WK_REGION_ABORTS) return look_aborts(r, now);
+    if (r->comm) is = r->conf.comm->poll(r->conf.comm_arg);
+    if (failed(r, is, names[r->phase], &event)) return event;
+    enum wk_region_phase before = r->phase;
+    if (before == WK_REGION_INIT) event = look_init(r, is, now);
+    if (before == WK_REGION_SHARE && is == WK_REGION_OK) event = stood(r, now);
+    if (before == WK_REGION_COMPUTE) event = look_compute(r, now);
+    if (before == WK_REGION_REDUCE && is == WK_REGION_OK) {
+        measure(r, now);
+        event = apply(r, now);
+    }
+    bool late = r->phase == before && r->deadline_ns && now >= r->deadline_ns;
+    if (LH_BUG("region_no_deadlines")) late = false;
+    if (!late) return event;
+    wk_region_cause(r, "rank %u: %s takes longer than %lld s", r->conf.rank, names[before],
+                    (long long)((r->deadline_ns - r->since_ns) / LH_SECOND));
+    return WK_REGION_BROKE;
+}
