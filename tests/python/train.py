@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""The package's examples in a real run: train.py --build BUILD --package DIR --model KIND.
+
+Three regions on loopback, workers of `trainer.kind: external`, the package's plain loop beside
+each; one trainer is killed with -9 in the middle and one worker too. All replicas are equal, every
+unit is credited once, each trainer leaves with the run's final parameters, and its loss has fallen.
+With --trainer one region trains with transformers' Trainer on a text of its own, and an operator
+ends the run.
+"""
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import torch
+from safetensors.torch import load_file
+from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Config)
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.append(os.path.join(ROOT, "tests", "e2e"))
+from loopback import check_credit, check_replicas  # noqa: E402
+from world import REGIONS, Failure, World, check, until  # noqa: E402
+
+SMALL = {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+         "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64}
+MODELS = {"llama": LlamaConfig(**SMALL), "qwen2": Qwen2Config(**SMALL, tie_word_embeddings=True),
+          "gpt2": GPT2Config(vocab_size=256, n_positions=64, n_embd=32, n_layer=2, n_head=2)}
+
+
+class Trainer:
+    """A training script beside a worker, over its lives."""
+
+    def __init__(self, world, worker, package, script, data, ranks=1):
+        self.world, self.worker = world, worker
+        self.out = world.path(worker.name + ".model")
+        self.log = world.path(worker.name + ".trainer.log")
+        ranked = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+        self.line = [sys.executable, *(ranked if ranks > 1 else []),
+                     os.path.join(package, "examples", script), world.path("hf"), data, self.out]
+        self.env = {**os.environ, "PYTHONPATH": package, "OMP_NUM_THREADS": "1",
+                    "HF_HUB_OFFLINE": "1", "LONGHAUL_MANIFEST": world.path("model.json"),
+                    "LONGHAUL_LIBRARY": os.path.join(world.build, "worker", "client",
+                                                     "liblonghaul.so.1"),
+                    "LONGHAUL_SOCKET": os.path.join(worker.dir, "trainer.sock")}
+        self.process = None
+
+    def start(self):
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(  # pylint: disable=consider-using-with
+                self.line, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env,
+                start_new_session=True)
+        return self
+
+    def kill(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(20)
+
+    def text(self):
+        with open(self.log, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def losses(self):
+        return [float(v) for v in re.findall(r"loss'?:? '?([0-9.]+)", self.text())]
+
+    def cuts(self):
+        return self.worker.status().get("trainer", {}).get("cuts", 0)
+
+    def trains(self, cuts):
+        """So many cuts of this life of the worker; a trainer that ended is a failure."""
+        ended = self.process.poll()
+        check(ended is None, f"the trainer of {self.worker.name} ended with {ended}:\n" +
+              self.text()[-3000:])
+        return self.cuts() >= cuts
+
+    def end(self, patience=180):
+        try:
+            status = self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"the trainer of {self.worker.name} has not ended") from None
+        check(status == 0, f"the trainer of {self.worker.name} ended with {status}:\n" +
+              self.text()[-3000:])
+
+
+def make_model(world, kind, shards):
+    torch.manual_seed(7)
+    model = AutoModelForCausalLM.from_config(MODELS[kind])
+    model.save_pretrained(world.path("hf"))
+    world.tool("model", "import", world.path("hf"), "--shards", str(shards), "--out",
+               world.path("imported"))
+    for name in ("model.json", "weights.bin"):
+        shutil.copy(world.path("imported", name), world.path(name))
+
+
+def check_final(world, workers, trainers):
+    """The saved models are the run's final parameters."""
+    for worker, trainer in zip(workers, trainers):
+        mine = load_file(os.path.join(trainer.out, "model.safetensors"))
+        world.tool("export", "--to", "safetensors", "--like", world.path("hf"), "--out",
+                   trainer.out + ".run", "--manifest", world.path("model.json"), "--parameters",
+                   os.path.join(worker.dir, "final.weights"))
+        run = load_file(os.path.join(trainer.out + ".run", "model.safetensors"))
+        check(set(mine) == set(run), f"{trainer.out} has other tensors: {set(mine) ^ set(run)}")
+        for name, values in run.items():
+            check(torch.equal(values, mine[name]), f"{name} of {trainer.out} is not the run's")
+
+
+def check_losses(trainers, ratio):
+    for t in trainers:
+        losses = t.losses()
+        check(len(losses) > 20, f"{t.worker.name} said {len(losses)} losses")
+        first, last = sum(losses[:5]) / 5, sum(losses[-5:]) / 5
+        print(f"{t.worker.name}: {len(losses)} losses, {first:.3f} -> {last:.3f}")
+        check(last < ratio * first, f"the loss of {t.worker.name} did not fall")
+
+
+def play(world, given, trainers):
+    make_model(world, given.model, 2)
+    regions = REGIONS[:1] if given.trainer else REGIONS
+    coordinator = world.coordinator(len(regions), **{"coordinator.h_base": 4}).start().listening()
+    servers = [world.server(i, coordinator).start().listening() for i in range(2)]
+    workers = [world.worker(r, coordinator, **{
+        "trainer.kind": "external", "trainer.ranks": given.ranks}).start()
+               for r in regions]
+    script = "trainer.py" if given.trainer else "loop.py"
+    data = world.path("text", "asia", "l0", "a.txt") if given.trainer else \
+        world.path("data", "units.json")
+    trainers += [Trainer(world, w, given.package, script, data, given.ranks).start()
+                 for w in workers]
+    until("every trainer's cuts come", lambda: all(t.trains(3) for t in trainers), 120)
+    if given.trainer:
+        until("the trainer says losses", lambda: len(trainers[0].losses()) > 25, 120)
+        world.tool("drain", "run", "--end", *world.admin(coordinator))
+    else:
+        trainers[0].kill()
+        workers[1].kill()
+        workers[1].start()
+        trainers[0].start()
+        until("they train on", lambda: all(t.trains(3) for t in trainers), 120)
+    for t in trainers:
+        t.end()
+    for w in workers:
+        check(w.end(120) == 0, f"{w.name} ended with {w.process.returncode}")
+    check_replicas(servers, workers)
+    if not given.trainer:
+        check_credit(world, coordinator, servers)
+    check_final(world, workers, trainers)
+    check_losses(trainers, 0.9)
+    for node in [coordinator, *servers]:
+        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--build", required=True)
+    flags.add_argument("--package", required=True, help="the folder of the package")
+    flags.add_argument("--model", choices=MODELS, default="llama")
+    flags.add_argument("--trainer", action="store_true")
+    flags.add_argument("--ranks", type=int, default=1, help="torchrun's, with --trainer")
+    flags.add_argument("--units", type=int, default=360)
+    given = flags.parse_args()
+    trainers = []
+    with World(given.build, units=given.units) as world:
+        try:
+            play(world, given, trainers)
+        except BaseException:
+            for t in trainers:
+                print(f"---- trainer of {t.worker.name}\n{t.text()[-2000:]}")
+            raise
+        finally:
+            for t in trainers:
+                if t.process and t.process.poll() is None:
+                    t.kill()
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

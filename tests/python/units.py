@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+"""Loader, parameters, boundaries and schedule of the package alone: units.py LIBRARY PACKAGE.
+
+The client is a stand-in that writes down what it is asked.
+"""
+import array
+import json
+import os
+import struct
+import sys
+import tempfile
+import unittest
+
+LIBRARY, PACKAGE = sys.argv[1:3]
+sys.path.insert(0, PACKAGE)
+os.environ["LONGHAUL_LIBRARY"] = LIBRARY
+import torch  # noqa: E402
+
+import longhaul  # noqa: E402
+from longhaul import errors, parameters  # noqa: E402
+
+
+class Fake:
+    """A client of one life after the other, whose boundaries do as the test says."""
+
+    ranks = 1
+
+    def __init__(self, leases=(), dues=()):
+        self.leases, self.dues = list(leases), list(dues)
+        self.done, self.credits, self.room, self.kinds = [], 0, 1000, []
+
+    def parameter(self, name, *_, dtype, **__):
+        self.done.append(("parameter", name))
+        self.kinds.append(dtype)
+
+    def __getattr__(self, name):
+        def call(*given):
+            self.done.append((name, *given))
+            return True
+        return call
+
+    def boundary(self, step, tokens):
+        self.done.append(("boundary", step, tokens))
+        due = self.dues.pop(0) if self.dues else 0
+        if due == "over":
+            raise errors.RestartError("over")
+        return longhaul.Due(due)
+
+    def lease(self):
+        if not self.leases:
+            raise errors.DrainedError("none")
+        return self.leases.pop(0)
+
+    def trained(self, unit, upto):
+        if not self.room:
+            return False
+        self.room -= 1
+        self.done.append(("trained", unit, upto))
+        return True
+
+    def credited(self):
+        return self.credits
+
+    def of(self, *names):
+        return [d for d in self.done if d[0] in names]
+
+
+def model_of(*sizes):
+    return torch.nn.Sequential(*(torch.nn.Linear(a, b) for a, b in sizes))
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="lh-py-")
+        self.addCleanup(self.folder.cleanup)
+        self.model = model_of((2, 2))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def units(self, *sizes):
+        tokens, rows = array.array("H"), []
+        for i, size in enumerate(sizes):
+            rows.append({"id": i, "file": "a.bin", "from": len(tokens), "tokens": size})
+            tokens.extend(100 * i + k for k in range(size))
+        with open(self.path("a.bin"), "wb") as file:
+            file.write(struct.pack("<256i", 20240520, 1, len(tokens), *[0] * 253))
+            tokens.tofile(file)
+        with open(self.path("units.json"), "w", encoding="utf-8") as file:
+            json.dump({"units": rows}, file)
+        return self.path("units.json")
+
+    def run_of(self, client, **options):
+        return longhaul.AsyncDiLoCo(client, self.model, self.optimizer, **options)
+
+
+class Loader(Case):
+    def train(self, client, path, steps=1000, **options):
+        batches = []
+        with self.run_of(client) as run:
+            loader = longhaul.LeasedDataLoader(run, path, **options)
+            for batch in loader:
+                batches.append(batch)
+                self.optimizer.step()
+                steps -= 1
+                if not steps:
+                    break
+        return batches
+
+    def test_every_token_comes_once_and_is_noted_with_its_step(self):
+        path = self.units(20, 7, 16)
+        client = Fake([longhaul.Unit(0, 0, 20), longhaul.Unit(1, 0, 7), longhaul.Unit(2, 8, 16)])
+        batches = self.train(client, path, batch_size=2, sequence_length=4)
+        seen = sorted(v for b in batches for v in b.flatten().tolist())
+        self.assertEqual(seen, [*range(20), *range(100, 107), *range(208, 216)])
+        self.assertTrue(all(b.dtype == torch.long and b.shape[0] <= 2 for b in batches))
+        last = {unit: upto for _, unit, upto in client.of("trained")}
+        self.assertEqual(last, {0: 20, 1: 7, 2: 16})
+        self.assertEqual(sum(d[2] for d in client.of("boundary")), 35)
+        order = [d[0] for d in client.of("trained", "boundary")]
+        self.assertEqual(order[0], "trained")
+        self.assertEqual(order[-1], "boundary")
+
+    def test_what_no_step_trained_is_not_noted(self):
+        client = Fake([longhaul.Unit(0, 0, 20)])
+        with self.run_of(client) as run:
+            next(iter(longhaul.LeasedDataLoader(run, self.units(20), batch_size=1,
+                                                sequence_length=4)))
+            run.idle()
+        self.assertEqual(client.of("trained"), [])
+        self.assertEqual(client.of("boundary"), [("boundary", 1, 0)])
+
+    def test_notes_that_find_no_room_come_later(self):
+        client = Fake([longhaul.Unit(0, 0, 16)])
+        client.room = 0
+        with self.run_of(client) as run:
+            for batch in longhaul.LeasedDataLoader(run, self.units(16), batch_size=1,
+                                                   sequence_length=4):
+                self.optimizer.step()
+                client.room = int(batch[0, -1] == 11)
+        self.assertEqual(client.of("trained"), [("trained", 0, 16)])
+
+    def test_a_life_that_is_over_takes_its_leases_along(self):
+        client = Fake([longhaul.Unit(0, 0, 8), longhaul.Unit(0, 4, 8)], [0, "over"])
+        path = self.units(8)
+        batches = self.train(client, path, batch_size=1, sequence_length=4, window=1)
+        self.assertEqual([b[0, 0].item() for b in batches], [0, 4, 4])
+        self.assertEqual(len(client.of("start")), 2)
+
+    def test_the_draws_go_on_from_a_state(self):
+        path = self.units(400)
+        run = self.run_of(Fake())
+        one, two = (longhaul.LeasedDataLoader(run, path, batch_size=1, sequence_length=4, seed=s)
+                    for s in (1, 2))
+        two.load_state_dict(json.loads(json.dumps(one.state_dict())))
+        self.assertEqual(one.state_dict(), two.state_dict())
+
+    def test_bad_data_is_named(self):
+        path = self.units(8)
+        with self.assertRaisesRegex(errors.ModelError, "unit 0 has 9 tokens in the run and 8"):
+            self.train(Fake([longhaul.Unit(0, 0, 9)]), path, batch_size=1, sequence_length=4)
+        with open(self.path("a.bin"), "r+b") as file:
+            file.truncate(1024 + 6)
+        with self.assertRaisesRegex(ValueError, "ends before token 8"):
+            self.train(Fake([longhaul.Unit(0, 0, 8)]), path, batch_size=1, sequence_length=4)
+        with open(self.path("a.bin"), "wb") as file:
+            file.write(b"text")
+        with self.assertRaisesRegex(ValueError, "no token file"):
+            self.train(Fake([longhaul.Unit(0, 0, 8)]), path, batch_size=1, sequence_length=4)
+        ranked = Fake()
+        ranked.ranks = 2
+        with self.assertRaisesRegex(errors.UnsupportedError, "2 ranks"):
+            longhaul.LeasedDataLoader(self.run_of(ranked), path, batch_size=1, sequence_length=4)
+
+
+class Boundaries(Case):
+    def test_what_is_due_is_done_in_its_order(self):
+        client = Fake(dues=[3, 0, 8])
+        with self.run_of(client, tokens_per_step=5) as run:
+            while not run.finished:
+                self.optimizer.step()
+        self.assertEqual([d[0] for d in client.done if d[0] != "parameter"],
+                         ["connect", "start", "boundary", "renew", "cut", "boundary", "boundary",
+                          "finish", "close"])
+        self.assertEqual(client.of("boundary"), [("boundary", i, 5) for i in (1, 2, 3)])
+
+    def test_the_wrapped_optimizer_steps_and_is_itself(self):
+        client = Fake(dues=[0, 8])
+        wrapped = longhaul.Optimizer(self.optimizer, client, self.model)
+        wrapped.step(tokens=3)
+        wrapped.zero_grad()
+        wrapped.step(tokens=4)
+        self.assertTrue(wrapped.run.finished)
+        self.assertIs(wrapped.param_groups, self.optimizer.param_groups)
+        wrapped.finish()
+        self.assertEqual(client.of("boundary"), [("boundary", 1, 3), ("boundary", 2, 4)])
+
+    def test_an_error_in_the_loop_waits_for_nothing(self):
+        client = Fake()
+        with self.assertRaises(KeyError):
+            with self.run_of(client):
+                raise KeyError
+        self.assertEqual((client.of("finish"), client.of("close")), ([], [("close",)]))
+
+    def test_the_rate_follows_the_credited_tokens(self):
+        client = Fake()
+        rate = longhaul.schedule(self.optimizer, client, 1000)
+        for credited, part in ((0, 0.02), (50, 1), (1000, 0.02)):
+            client.credits = credited
+            rate.step()
+            self.assertAlmostEqual(rate.get_last_lr()[0], 0.1 * part)
+
+
+class Parameters(Case):
+    def manifest(self, **tensors):
+        with open(self.path("model.json"), "w", encoding="utf-8") as file:
+            json.dump({"tensors": [{"name": n.replace("_", "."), "shape": s}
+                                   for n, s in tensors.items()]}, file)
+        return self.path("model.json")
+
+    def test_the_manifest_orders_and_chooses(self):
+        path = self.manifest(**{"0_bias": [2], "0_weight": [2, 2]})
+        found = parameters.of_run(self.model, path)
+        self.assertEqual([n for n, _ in found], ["0.bias", "0.weight"])
+        with self.assertRaisesRegex(errors.ModelError, "0.bias would be trained here"):
+            parameters.of_run(self.model, self.manifest(**{"0_weight": [2, 2]}))
+        self.model[0].bias.requires_grad_(False)
+        self.assertEqual(len(parameters.of_run(self.model, self.manifest(**{"0_weight": [2, 2]}))),
+                         1)
+        with self.assertRaisesRegex(errors.ModelError, "no parameter 1.weight"):
+            parameters.of_run(self.model, self.manifest(**{"1_weight": [2, 2]}))
+        with self.assertRaisesRegex(errors.ModelError, r"\(2, 2\) in the model and \(4,\)"):
+            parameters.of_run(self.model, self.manifest(**{"0_weight": [4]}))
+
+    def test_tied_weights_are_one_and_wrappers_have_no_name(self):
+        model = model_of((2, 2), (2, 2))
+        model[1].weight = model[0].weight
+        names = [n for n, _ in parameters.of_run(model, None)]
+        self.assertEqual(names, ["0.weight", "0.bias", "1.bias"])
+        path = self.manifest(**{"1_weight": [2, 2], "0_bias": [2], "1_bias": [2]})
+        self.assertIs(parameters.of_run(model, path)[0][1], model[0].weight)
+        self.assertEqual(parameters.plain_name("module._orig_mod.a.b"), "a.b")
+
+    def test_what_cannot_be_trained_is_refused_by_name(self):
+        client = Fake()
+        half = torch.nn.Parameter(torch.zeros(2, dtype=torch.float16))
+        with self.assertRaisesRegex(errors.UnsupportedError, "x is torch.float16"):
+            parameters.describe(client, "x", half)
+        with self.assertRaisesRegex(errors.UnsupportedError, "not contiguous"):
+            parameters.describe(client, "x", torch.nn.Parameter(torch.zeros(2, 3).t()))
+        parameters.describe(client, "x", torch.nn.Parameter(torch.zeros(2, dtype=torch.bfloat16)))
+        self.assertEqual((client.of("parameter"), client.kinds), ([("parameter", "x")], [2]))
+
+    def test_a_run_begins_from_any_model(self):
+        self.model[0].bias.requires_grad_(False)
+        values = longhaul.save_initial(self.model, self.path("out"), shards=2)
+        with open(os.path.join(self.path("out"), "model.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file), {
+                "schema": "longhaul.manifest/1", "model": {}, "chunk": 4096, "shards": 2,
+                "tensors": [{"name": "0.weight", "shape": [2, 2]}]})
+        with open(os.path.join(self.path("out"), "weights.bin"), "rb") as file:
+            kept = torch.tensor(struct.unpack("<4f", file.read())).view(2, 2)
+        self.assertEqual(values, 4)
+        self.assertTrue(torch.equal(kept, self.model[0].weight))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

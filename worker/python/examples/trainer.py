@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Fine-tunes with transformers' Trainer on a text of this region's own, in a run.
+
+    trainer.py MODEL TEXT OUT        LONGHAUL_SOCKET names the worker's socket
+
+The text's bytes are the tokens, as `longhaul data prepare` makes them. The two lines with
+`longhaul` are what a run adds. No unit is leased: the run ends by `longhaul drain run --end`.
+"""
+import sys
+
+import torch
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+from longhaul.hf import LonghaulCallback
+
+LENGTH, BATCH = 64, 4
+
+
+class Bytes(torch.utils.data.Dataset):
+    """Pieces of the text, each a sample."""
+
+    def __init__(self, path: str):
+        with open(path, "rb") as file:
+            self.data = file.read()
+
+    def __len__(self) -> int:
+        return len(self.data) // LENGTH
+
+    def __getitem__(self, i: int) -> dict:
+        ids = torch.tensor(list(self.data[i * LENGTH:(i + 1) * LENGTH]))
+        return {"input_ids": ids, "labels": ids}
+
+
+def main() -> None:
+    source, text, out = sys.argv[1:4]
+    trainer = Trainer(
+        AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32),
+        TrainingArguments(out, per_device_train_batch_size=BATCH, learning_rate=1e-3,
+                          max_steps=1_000_000, logging_steps=20, save_strategy="no",
+                          report_to=[], use_cpu=True, ddp_backend="gloo", disable_tqdm=True),
+        train_dataset=Bytes(text),
+        callbacks=[LonghaulCallback(tokens_per_step=BATCH * LENGTH)])
+    trainer.train()
+    trainer.save_model(out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""The client: the calls of longhaul.h as methods, for any framework."""
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+import typing
+from concurrent.futures import ThreadPoolExecutor
+
+from . import errors, library
+
+FP32, BF16 = 1, 2
+HOST, CUDA = 0, 1
+
+
+class Due(enum.IntFlag):
+    """What is due at a boundary, in this order."""
+
+    RENEW = 1
+    CUT = 2
+    WAIT = 4
+    DRAIN = 8
+
+
+class Unit(typing.NamedTuple):
+    """A leased unit of data: train it from token `first` to token `tokens`."""
+
+    unit: int
+    first: int
+    tokens: int
+
+
+class State(typing.NamedTuple):
+    """What the library counts; bytes are of this process."""
+
+    worker_lives: bool
+    away_steps: int
+    cuts: int
+    renewals: int
+    returns: int
+    memory_bytes: int
+    shadow_bytes: int
+
+
+class Client:
+    """A connection with the worker beside this process. One thread at a time may use it.
+
+    Rank and ranks of this host are torchrun's (LOCAL_RANK, LOCAL_WORLD_SIZE) unless they are given.
+    With `threads` above 1 cuts and renewals are copied on so many threads of the client's own.
+    """
+
+    def __init__(self, rank: int | None = None, ranks: int | None = None, threads: int = 1):
+        self._lib = library.load()
+        self._handle = ctypes.c_void_p()
+        self._kept: list[object] = []  # what described memory belongs to
+        self._threads = max(1, threads)
+        self._pool: ThreadPoolExecutor | None = None
+        self._owner = os.getpid()
+        self._check(self._lib.longhaul_open(ctypes.byref(self._handle)))
+        if ranks is None:
+            rank, ranks = _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1)
+        self.rank, self.ranks = rank or 0, ranks
+        self._check(self._lib.longhaul_ranks(self._handle, self.rank, self.ranks))
+
+    @classmethod
+    def from_env(cls, threads: int = 1) -> "Client":
+        """LONGHAUL_SOCKET names the worker's socket; LOCAL_RANK and LOCAL_WORLD_SIZE the rank."""
+        if not os.environ.get("LONGHAUL_SOCKET"):
+            raise errors.StateError(
+                "LONGHAUL_SOCKET is not set: it names the socket of this host's worker, "
+                "trainer.sock in the worker's dir unless trainer.socket moves it",
+                errors.StateError.code)
+        return cls(threads=threads)
+
+    def _check(self, code: int) -> None:
+        if not code:
+            return
+        text = (self._lib.longhaul_text(self._handle) or b"").decode() if self._handle else ""
+        name = self._lib.longhaul_error_name(code).decode()
+        kind = errors.BY_CODE[code - 1] if code <= len(errors.BY_CODE) else errors.LonghaulError
+        raise kind(f"{name}: {text}" if text else name, code)
+
+    # ---- before a connection
+
+    def parameter(self, name: str, shape: typing.Sequence[int], data: int, *, dtype: int = FP32,
+                  memory: int = HOST, first: int = 0, count: int = 0, stream: int = 0,
+                  owner: object = None) -> None:
+        """Describes one parameter by its address; all of them, in the manifest's order.
+
+        `first` and `count` are the values that this rank holds of it, in row-major order; a count
+        of 0: all. `owner` is kept alive until close().
+        """
+        sizes = (ctypes.c_uint64 * max(1, len(shape)))(*shape)
+        tensor = library.Tensor(ctypes.sizeof(library.Tensor), dtype, memory, len(shape), sizes,
+                                name.encode(), data, first, count, stream or None)
+        self._check(self._lib.longhaul_parameter(self._handle, ctypes.byref(tensor)))
+        self._kept.append(owner)
+
+    # ---- a life
+
+    def connect(self, timeout_s: float = 60) -> None:
+        """Waits until the worker runs and all ranks are there; maps the shared memory."""
+        self._check(self._lib.longhaul_connect(self._handle, _ms(timeout_s)))
+
+    def start(self) -> None:
+        """Writes the run's parameters over those that were described."""
+        self._check(self._lib.longhaul_start(self._handle))
+
+    def close(self) -> None:
+        """Ends the connection; progress since the last cut is dropped."""
+        if self._handle:
+            self._lib.longhaul_close(self._handle)
+            self._handle = ctypes.c_void_p()
+        if self._pool and os.getpid() == self._owner:
+            self._pool.shutdown()
+        self._pool = None
+        self._kept.clear()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- boundaries
+
+    def boundary(self, step: int, tokens: int) -> Due:
+        """What is due between two steps; `tokens` were trained since the last call."""
+        due = ctypes.c_uint()
+        self._check(self._lib.longhaul_boundary(self._handle, step, tokens, ctypes.byref(due)))
+        return Due(due.value)
+
+    def renew(self) -> None:
+        """Adds what the others trained to the parameters."""
+        self._whole(self._lib.longhaul_renew, self._lib.longhaul_renew_piece,
+                    self._lib.longhaul_renew_done)
+
+    def cut(self) -> None:
+        """Copies the parameters, or this rank's share of them, to the worker."""
+        self._whole(self._lib.longhaul_cut, self._lib.longhaul_cut_piece,
+                    self._lib.longhaul_cut_done)
+
+    def _whole(self, alone, piece, done) -> None:
+        if self._threads == 1:
+            self._check(alone(self._handle))
+            return
+        if not self._pool:
+            self._pool = ThreadPoolExecutor(self._threads, "longhaul")
+        codes = list(self._pool.map(lambda i: piece(self._handle, i, self._threads),
+                                    range(self._threads)))
+        for code in codes:
+            self._check(code)
+        self._check(done(self._handle))
+
+    def wait(self, timeout_s: float = 1) -> bool:
+        """Sleeps until the worker says anything new, or comes back; False: it did not."""
+        code = self._lib.longhaul_wait(self._handle, _ms(timeout_s))
+        if code == errors.TimedOutError.code:
+            return False
+        self._check(code)
+        return True
+
+    def credited(self) -> int:
+        """Tokens of the whole run that are credited: the clock of learning rates."""
+        tokens = ctypes.c_uint64()
+        self._check(self._lib.longhaul_credited(self._handle, ctypes.byref(tokens)))
+        return tokens.value
+
+    def state(self) -> State:
+        """What the library counts."""
+        s = library.State(ctypes.sizeof(library.State))
+        self._check(self._lib.longhaul_state(self._handle, ctypes.byref(s)))
+        return State(bool(s.worker_lives), s.away_steps, s.cuts, s.renewals, s.returns,
+                     s.memory_bytes, s.shadow_bytes)
+
+    # ---- units of data that the run leases
+
+    def lease(self) -> Unit | None:
+        """The next leased unit; None: none now. DrainedError: there will be no more."""
+        u = library.Unit()
+        code = self._lib.longhaul_lease(self._handle, ctypes.byref(u))
+        if code == errors.AgainError.code:
+            return None
+        self._check(code)
+        return Unit(u.unit, u.from_, u.tokens)
+
+    def trained(self, unit: int, upto: int) -> bool:
+        """The unit is trained up to this token by the steps until the next boundary.
+
+        False: too many notes wait for the worker; call again after a boundary.
+        """
+        code = self._lib.longhaul_trained(self._handle, unit, upto)
+        if code == errors.AgainError.code:
+            return False
+        self._check(code)
+        return True
+
+    # ---- the end
+
+    def finish(self, timeout_s: float = 60) -> bool:
+        """The loop is over: a last cut, the end of the run, the final parameters.
+
+        False: the run is not over yet; call it again.
+        """
+        code = self._lib.longhaul_finish(self._handle, _ms(timeout_s))
+        if code == errors.TimedOutError.code:
+            return False
+        self._check(code)
+        return True
+
+
+def _number(name: str, otherwise: int) -> int:
+    text = os.environ.get(name) or str(otherwise)
+    if not text.isdecimal():
+        raise errors.InvalidError(f"{name} is {text!r}, which is no number",
+                                  errors.InvalidError.code)
+    return int(text)
+
+
+def _ms(seconds: float) -> int:
+    return min(int(seconds * 1000), 2**31 - 1)

@@ -1,0 +1,167 @@
+"""LeasedDataLoader: batches of the units that the run leases to this region."""
+from __future__ import annotations
+
+import array
+import json
+import os
+import random
+import sys
+import typing
+
+from . import client as _client
+from . import errors
+from .diloco import AsyncDiLoCo
+
+if typing.TYPE_CHECKING:
+    import torch
+
+_KINDS = {20240520: "H", 20240801: "I"}  # the magic of llm.c's .bin files: u16, u32
+
+
+def read_tokens(path: str, first: int, count: int) -> array.array:
+    """Tokens [first, first + count) of a token file (llm.c's .bin, common/format/units.h)."""
+    with open(path, "rb") as file:
+        head = array.array("i", file.read(1024))
+        if sys.byteorder == "big":
+            head.byteswap()
+        if len(head) < 256 or head[0] not in _KINDS:
+            raise ValueError(f"{path} is no token file: its first number is none of "
+                             f"{sorted(_KINDS)}")
+        tokens = array.array(_KINDS[head[0]])
+        file.seek(1024 + first * tokens.itemsize)
+        tokens.frombytes(file.read(count * tokens.itemsize))
+    if len(tokens) != count:
+        raise ValueError(f"{path} ends before token {first + count}")
+    if sys.byteorder == "big":
+        tokens.byteswap()
+    return tokens
+
+
+class _Work(typing.NamedTuple):
+    unit: int
+    tokens: array.array
+    at: int  # trained up to here
+
+
+class LeasedDataLoader:
+    """Iterates over batches, tensors of int64 of (sequences, sequence_length).
+
+    Sequences come from the first `window` leased units, drawn at random, as the built-in trainer
+    draws them; neighbours in a text one after the other train worse. What a batch holds is noted
+    with the optimizer step after it, and credited with the cut that holds that step, exactly once.
+    A unit that ends within a sequence gives its last, shorter one in a batch of its own.
+
+    The loader waits while other regions hold what is left, and ends when the run does. Units need
+    no place in a checkpoint: a loop that starts again is leased them from where its last committed
+    cut stood. state_dict() holds the draws alone.
+
+    :param units: path of the run's units.json; the token files lie beside it, or in `folder`.
+    """
+
+    def __init__(self, run: AsyncDiLoCo, units: str, *, batch_size: int, sequence_length: int,
+                 folder: str | None = None, window: int = 8, seed: int = 0):
+        if batch_size < 1 or sequence_length < 2 or window < 1:
+            raise ValueError("batch_size and window are at least 1, sequence_length at least 2")
+        if run.client.ranks > 1:
+            raise errors.UnsupportedError(
+                f"{run.client.ranks} ranks lease units at different times, and their all-reduce "
+                "would wait for ever at the end: take a loader of your own, whose tokens are "
+                "counted", errors.UnsupportedError.code)
+        self._run, self._folder = run, folder or os.path.dirname(os.path.abspath(units))
+        self._batch, self._length, self._window = batch_size, sequence_length, window
+        self._draw = random.Random(seed)
+        self._work: list[_Work] = []
+        self._drained = False
+        with open(units, encoding="utf-8") as file:
+            self._units = json.load(file)["units"]
+        self._given: dict[int, int] = {}  # unit: handed to the loop up to here, not noted yet
+        self._tokens = 0                  # of these
+        run.listen(self._forget, self._note)
+
+    def _forget(self) -> None:
+        self._work, self._drained = [], False
+        self._given, self._tokens = {}, 0
+
+    def _note(self) -> int:
+        for unit in list(self._given):
+            if not self._run.client.trained(unit, self._given[unit]):
+                break  # so many notes wait for a cut already: it comes with a later step
+            del self._given[unit]
+        tokens, self._tokens = self._tokens, 0
+        return tokens
+
+    def state_dict(self) -> dict[str, typing.Any]:
+        """What a checkpoint needs of the loader."""
+        return {"draw": self._draw.getstate()}
+
+    def load_state_dict(self, state: dict[str, typing.Any]) -> None:
+        """Goes on with the draws of an earlier state_dict()."""
+        version, words, gauss = state["draw"]
+        self._draw.setstate((version, tuple(words), gauss))
+
+    # ---- units
+
+    def _load(self, lease: _client.Unit) -> _Work:
+        row = self._units[lease.unit]
+        if lease.tokens != row["tokens"]:
+            raise errors.ModelError(
+                f"unit {lease.unit} has {lease.tokens} tokens in the run and {row['tokens']} in "
+                "units.json: it is another run's", errors.ModelError.code)
+        path = os.path.join(self._folder, row["file"])
+        return _Work(lease.unit, read_tokens(path, row["from"], row["tokens"]), lease.first)
+
+    def _fill(self) -> None:
+        while len(self._work) < self._window and not self._drained:
+            try:
+                lease = self._run.client.lease()
+            except errors.DrainedError:
+                self._drained = True
+                return
+            if lease is None:
+                return
+            if lease.first < lease.tokens:
+                self._work.append(self._load(lease))
+
+    # ---- batches
+
+    def _sequence(self, index: int) -> array.array:
+        w = self._work[index]
+        tokens = w.tokens[w.at:w.at + self._length]
+        self._work[index] = w._replace(at=w.at + len(tokens))
+        if self._work[index].at == len(w.tokens):
+            del self._work[index]
+        self._given[w.unit] = w.at + len(tokens)
+        self._tokens += len(tokens)
+        return tokens
+
+    def _whole(self) -> list[int]:
+        return [i for i, w in enumerate(self._work) if len(w.tokens) - w.at >= self._length]
+
+    def _next(self) -> list[array.array]:
+        """The next batch's sequences; empty: there is nothing now."""
+        taken: list[array.array] = []
+        while len(taken) < self._batch:
+            self._fill()
+            whole = self._whole()
+            if not whole:
+                break
+            taken.append(self._sequence(self._draw.choice(whole)))
+        if not taken and self._work:
+            taken.append(self._sequence(0))
+        return taken
+
+    def __iter__(self) -> typing.Iterator["torch.Tensor"]:
+        import torch  # pylint: disable=import-outside-toplevel
+
+        while not self._run.finished:
+            try:
+                taken = self._next()
+            except errors.RestartError:
+                self._run.idle(0)  # its boundary begins another life
+                continue
+            if taken:
+                yield torch.tensor([list(s) for s in taken], dtype=torch.long)
+            elif self._drained:
+                return
+            else:
+                self._run.idle()

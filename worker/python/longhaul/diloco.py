@@ -1,0 +1,192 @@
+"""AsyncDiLoCo: a training loop of PyTorch joins a run, and leaves with its final parameters."""
+from __future__ import annotations
+
+import logging
+import os
+import typing
+
+from . import client as _client
+from . import errors, parameters
+
+if typing.TYPE_CHECKING:
+    import torch
+
+_log = logging.getLogger("longhaul")
+
+
+class AsyncDiLoCo:
+    """Between two optimizer steps: gives the worker cuts, adds what other regions trained.
+
+    As a context manager it begins with the run's parameters and ends with its final ones::
+
+        with longhaul.AsyncDiLoCo(longhaul.Client.from_env(), model, optimizer) as run:
+            for batch in batches:
+                model(batch).loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                run.trained(batch.numel())
+                if run.finished:
+                    break
+
+    The optimizer's step() is hooked: every step ends with a boundary. With ``hook=False`` call
+    :meth:`step` after each one instead. What a run does with the cuts (how often, compression,
+    outer optimizer) are settings of the worker and the coordinator, equal for all who take part:
+    ``coordinator.h_base``, ``codec.*``, ``update.*``.
+
+    :param manifest: the run's model.json; its names choose and order the parameters. None: the
+        file that LONGHAUL_MANIFEST names; where it is not set, those that are trained, in the
+        model's order.
+    :param tokens_per_step: tokens of each step, for loops that call neither :meth:`trained` nor a
+        :class:`LeasedDataLoader`.
+    :param timeout_s: how long to wait for the worker at the start, and after it went away for
+        longer than ``trainer.run_on`` steps.
+    """
+
+    def __init__(self, client: _client.Client, model: "torch.nn.Module",
+                 inner_optimizer: "torch.optim.Optimizer", *, manifest: str | None = None,
+                 tokens_per_step: int = 0, timeout_s: float = 600, hook: bool = True):
+        self.client = client
+        self.model = model
+        self.optimizer = inner_optimizer
+        self.manifest = manifest or os.environ.get("LONGHAUL_MANIFEST") or None
+        self.tokens_per_step = tokens_per_step
+        self.timeout_s = timeout_s
+        self.finished = False  # the run wants no further steps
+        self.restarts = 0      # lives that ended under us; their uncut progress is lost
+        self.steps = 0         # boundaries of this life
+        self._tokens = 0       # trained since the last boundary
+        self._hook = hook
+        self._handle: typing.Any = None
+        self._begun: list[typing.Callable[[], None]] = []
+        self._noted: list[typing.Callable[[], int]] = []
+
+    # ---- a life
+
+    def __enter__(self) -> "AsyncDiLoCo":
+        for name, parameter in parameters.of_run(self.model, self.manifest):
+            parameters.describe(self.client, name, parameter)
+        self._begin()
+        if self._hook:
+            self._handle = self.optimizer.register_step_post_hook(lambda *_: self.step())
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._handle:
+            self._handle.remove()
+        try:
+            if kind is None:
+                self.finish()
+        finally:
+            self.client.close()
+
+    def _begin(self) -> None:
+        self.client.connect(self.timeout_s)
+        self.client.start()
+        self.steps = self._tokens = 0
+        for begun in self._begun:
+            begun()
+
+    def _restart(self, why: errors.RestartError) -> None:
+        _log.warning("longhaul: %s", why)
+        self.restarts += 1
+        self._begin()
+
+    def listen(self, begun: typing.Callable[[], None], noted: typing.Callable[[], int]) -> None:
+        """For loaders of leased units: `begun` is called when a life begins, and what was leased
+        in the last one is gone; `noted` after a step and before its boundary: it notes what the
+        step trained and gives the tokens."""
+        self._begun.append(begun)
+        self._noted.append(noted)
+
+    # ---- boundaries
+
+    def trained(self, tokens: int) -> None:
+        """So many tokens were trained by the step that just ended, or will be by the next one."""
+        self._tokens += tokens
+
+    def step(self, tokens: int | None = None) -> bool:
+        """After an optimizer step. True: the loop goes on."""
+        self._tokens += self.tokens_per_step if tokens is None else tokens
+        for noted in self._noted:
+            self._tokens += noted()
+        self._boundary()
+        return not self.finished
+
+    def idle(self, timeout_s: float = 1) -> None:
+        """A boundary without a step, for loops that wait for a lease; then waits for news."""
+        self._boundary()
+        if not self.finished:
+            self.client.wait(timeout_s)
+
+    def _boundary(self) -> None:
+        if self.finished:
+            return
+        try:
+            due = self.client.boundary(self.steps + 1, self._tokens)
+            self.steps, self._tokens = self.steps + 1, 0
+            self._act(due)
+        except errors.RestartError as why:
+            self._restart(why)
+
+    def _act(self, due: _client.Due) -> None:
+        if due & _client.Due.RENEW:
+            self.client.renew()
+        if due & _client.Due.CUT:
+            self.client.cut()
+        if due & _client.Due.WAIT:
+            _log.warning("longhaul: the worker is away for %d steps; waiting for it",
+                         self.client.state().away_steps)
+            if not self.client.wait(self.timeout_s):
+                raise errors.TimedOutError(
+                    f"the worker did not come back in {self.timeout_s:g} s; start it again with "
+                    "the same command", errors.TimedOutError.code)
+        if due & _client.Due.DRAIN:
+            self.finished = True
+
+    def finish(self) -> None:
+        """The loop is over: a last cut, the end of the run, its final parameters into the model.
+
+        Waits as long as the run takes, and says so every minute.
+        """
+        self.finished = True
+        while not self._ends():
+            _log.warning("longhaul: waiting for the end of the run")
+
+    def _ends(self) -> bool:
+        try:
+            return self.client.finish(60)
+        except errors.RestartError as why:
+            self._restart(why)
+            return False
+
+    # ---- figures
+
+    def figures(self) -> dict[str, float]:
+        """For a tracker: what this process knows of the run."""
+        s = self.client.state()
+        return {"longhaul/credited_tokens": self.client.credited(), "longhaul/cuts": s.cuts,
+                "longhaul/renewals": s.renewals, "longhaul/worker_lives": float(s.worker_lives),
+                "longhaul/restarts": self.restarts}
+
+
+class Optimizer:
+    """An optimizer whose step() is also the boundary. Everything else is the wrapped one's."""
+
+    def __init__(self, optimizer: "torch.optim.Optimizer", client: _client.Client,
+                 model: "torch.nn.Module", **options: typing.Any):
+        self.optimizer = optimizer
+        self.run = AsyncDiLoCo(client, model, optimizer, hook=False, **options)
+        self.run.__enter__()  # pylint: disable=unnecessary-dunder-call
+
+    def step(self, *arguments: typing.Any, tokens: int | None = None) -> typing.Any:
+        """The wrapped optimizer's step, then the boundary."""
+        result = self.optimizer.step(*arguments)
+        self.run.step(tokens)
+        return result
+
+    def finish(self) -> None:
+        """Waits for the end of the run, takes its final parameters and closes the client."""
+        self.run.__exit__(None)
+
+    def __getattr__(self, name: str) -> typing.Any:
+        return getattr(self.optimizer, name)

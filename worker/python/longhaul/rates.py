@@ -1,0 +1,50 @@
+"""Learning rates by the run's one clock: its credited tokens."""
+from __future__ import annotations
+
+import math
+import typing
+
+from . import client as _client
+
+if typing.TYPE_CHECKING:
+    import torch
+
+
+def cosine(tokens: int, total: int, warmup: float = 0.05, floor: float = 0.02) -> float:
+    """Part of the peak: linear warm-up over `warmup` of the run, cosine down to `floor`.
+
+    The built-in trainer's schedule (worker/train/schedule.c).
+    """
+    if tokens < warmup * total:
+        start = max(floor, 0.01)
+        return start + (1 - start) * tokens / (warmup * total)
+    if tokens >= total:
+        return floor
+    part = (tokens - warmup * total) / (total - warmup * total)
+    return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * part))
+
+
+class schedule:  # pylint: disable=invalid-name,too-few-public-methods
+    """In place of torch.optim.lr_scheduler: all regions have the same rate at the same time.
+
+    Every call of step() sets each group's rate to its initial one times ``shape(credited)``.
+    """
+
+    def __init__(self, optimizer: "torch.optim.Optimizer", client: _client.Client,
+                 total_tokens: int, shape: typing.Callable[[int, int], float] = cosine):
+        if total_tokens <= 0:
+            raise ValueError("total_tokens is the run's budget (coordinator.budget_tokens)")
+        self._optimizer, self._client, self._total = optimizer, client, total_tokens
+        self._shape = shape
+        self._peak = [group.setdefault("initial_lr", group["lr"])
+                      for group in optimizer.param_groups]
+
+    def step(self) -> None:
+        """Before or after each optimizer step. Costs one load."""
+        part = self._shape(self._client.credited(), self._total)
+        for group, peak in zip(self._optimizer.param_groups, self._peak):
+            group["lr"] = peak * part
+
+    def get_last_lr(self) -> list[float]:
+        """Rates as torch's schedulers say them."""
+        return [group["lr"] for group in self._optimizer.param_groups]
