@@ -80,8 +80,8 @@ count_said() {
 
 oracle_packages() {
     [ -x .venv/bin/python ] || python3 -m venv .venv || return
-    .venv/bin/python -c 'import accelerate, cryptography, nacl, numpy, safetensors, torch, transformers, wheel' \
-        2>/dev/null ||
+    .venv/bin/python -c 'import accelerate, cryptography, nacl, numpy, safetensors, torch
+import transformers, wheel' 2>/dev/null ||
         .venv/bin/pip install -q -r tests/oracle/requirements.txt
 }
 
