@@ -6,6 +6,7 @@
 The text's bytes are the tokens, as `longhaul data prepare` makes them. The two lines with
 `longhaul` are what a run adds. No unit is leased: the run ends by `longhaul drain run --end`.
 """
+import os
 import sys
 
 import torch
@@ -33,11 +34,12 @@ class Bytes(torch.utils.data.Dataset):
 
 def main() -> None:
     source, text, out = sys.argv[1:4]
+    ranked = {"ddp_backend": "gloo"} if "LOCAL_RANK" in os.environ else {}  # under torchrun
     trainer = Trainer(
         AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32),
         TrainingArguments(out, per_device_train_batch_size=BATCH, learning_rate=1e-3,
                           max_steps=1_000_000, logging_steps=20, save_strategy="no",
-                          report_to=[], use_cpu=True, ddp_backend="gloo", disable_tqdm=True),
+                          report_to=[], use_cpu=True, disable_tqdm=True, **ranked),
         train_dataset=Bytes(text),
         callbacks=[LonghaulCallback(tokens_per_step=BATCH * LENGTH)])
     trainer.train()
