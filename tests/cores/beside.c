@@ -114,7 +114,8 @@ static void begin(uint64_t seed, uint32_t shards)
 
 static void end(void)
 {
-    life_end(play->l);
+    beside_kill(play->b);
+    life_end(play->l); // its world goes, and with it the trainer's node
     beside_free(play->b);
     for (int k = 0; k < RIG_SHARDS; k++) free(play->held[k]);
     free(play);

@@ -159,7 +159,7 @@ def harm(draw, trainers, server):
     return what
 
 
-def play(world, given):
+def play(world, given, trainers):
     write_model(world)
     draw = random.Random(given.seed)
     coordinator = world.coordinator(**{"coordinator.h_base": 4}).start().listening()
@@ -169,7 +169,8 @@ def play(world, given):
     workers = [world.worker(region, coordinator, **{
         "trainer.kind": "external", "codec.name": "topk-fp32", "codec.beta": 1,
         "trainer.ranks": given.ranks}).start() for region in REGIONS]
-    trainers = [Trainer(world, w, given.ranks, given.own).start() for w in workers]
+    for worker in workers:
+        trainers.append(Trainer(world, worker, given.ranks, given.own).start())
     more_cuts(trainers)
     harms = {}
     for _ in range(given.kills):
@@ -203,7 +204,6 @@ def play(world, given):
         check_credit(world, coordinator, servers)
     for node in [coordinator, *servers]:
         check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
-    return trainers
 
 
 def main():
@@ -216,14 +216,14 @@ def main():
     flags.add_argument("--seed", type=int, default=1)
     flags.add_argument("--keep", action="store_true", help="keep the run's folder")
     given = flags.parse_args()
-    trainers = []
     with World(given.build, units=given.units, keep=given.keep, shards=SHARDS) as world:
+        trainers = []
         try:
-            trainers += play(world, given)
-        finally:
-            for node in world.nodes:
-                if node.kind == "worker" and os.path.exists(node.log) and sys.exc_info()[0]:
-                    print(f"---- {node.name}: trainer\n", end="")
+            play(world, given, trainers)
+        finally:  # nothing outlives this, whatever went wrong
+            for trainer in trainers:
+                if trainer.process.poll() is None:
+                    trainer.kill()
     print("ok")
     return 0
 
