@@ -101,6 +101,13 @@ static int lk_copy_out(void *host, const void *device, size_t bytes, lk_gpu_stre
     return (int)cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, (cudaStream_t)stream);
 }
 
+static int lk_copy_within(void *device_to, const void *device_from, size_t bytes,
+                          lk_gpu_stream stream)
+{
+    return (int)cudaMemcpyAsync(device_to, device_from, bytes, cudaMemcpyDeviceToDevice,
+                                (cudaStream_t)stream);
+}
+
 static int lk_stream_create(lk_gpu_stream *out)
 {
     return (int)cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking);
@@ -281,7 +288,8 @@ static int lk_digest(const void *device, uint64_t bytes, uint8_t *device_hashes,
 }
 
 static const struct lk_gpu_memory lk_memory = {
-    lk_alloc, lk_release, lk_pinned_alloc, lk_pinned_release, lk_copy_in, lk_copy_out,
+    lk_alloc,   lk_release,  lk_pinned_alloc, lk_pinned_release,
+    lk_copy_in, lk_copy_out, lk_copy_within,
 };
 static const struct lk_gpu_streams lk_streams = {
     lk_stream_create, lk_stream_destroy, lk_stream_wait,  lk_event_create,

@@ -119,6 +119,8 @@ struct lk_gpu_memory {
     // The host's side must be pinned, and stay as it is until the stream has passed.
     int (*copy_in)(void *device, const void *host, size_t bytes, lk_gpu_stream stream);
     int (*copy_out)(void *host, const void *device, size_t bytes, lk_gpu_stream stream);
+    int (*copy_within)(void *device_to, const void *device_from, size_t bytes,
+                       lk_gpu_stream stream);
 };
 
 struct lk_gpu_streams {

@@ -55,12 +55,23 @@ def without(args):
         print(f"without: {backend['why']}")
 
 
+def real(args):
+    with World(args.build, units=6, unit_tokens=512) as world:
+        _, backend = train(world, args.plugin, "cuda")
+        check(backend["name"] == "cuda" and backend["encoded"] > 0, f"{backend}")
+        print(f"{backend['device']}: {backend['encoded']} pushes")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", required=True)
-    parser.add_argument("--emulated", required=True, help="the plugin with an emulated device")
-    parser.add_argument("--fake", required=True, help="the plugin that is wrong")
+    parser.add_argument("--emulated", help="the plugin with an emulated device")
+    parser.add_argument("--fake", help="the plugin that is wrong")
+    parser.add_argument("--plugin", help="only a worker on the device of this plugin")
     args = parser.parse_args()
+    if args.plugin:
+        real(args)
+        return 0
     emulated(args)
     without(args)
     return 0

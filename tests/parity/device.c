@@ -89,6 +89,12 @@ const char *case_name(const struct lk_codec *codec, int kind, uint64_t seed)
     return text;
 }
 
+float *made(enum case_kind kind, uint64_t n, uint64_t seed)
+{
+    const char *fresh = getenv("LH_PARITY_SEED");
+    return case_fill(kind, n, seed + (fresh ? strtoull(fresh, NULL, 10) << 20 : 0));
+}
+
 uint64_t seeds_of(uint64_t seeds)
 {
     return getenv("LH_TEST_QUICK") ? (seeds + 1) / 2 : seeds;

@@ -34,6 +34,9 @@ void must_succeed(const struct device *d, int err, const char *call);
 // A case's name for messages, valid until the next call.
 const char *case_name(const struct lk_codec *codec, int kind, uint64_t seed);
 
+// Values of a kind. $LH_PARITY_SEED, a number, makes them others than those of every day.
+float *made(enum case_kind kind, uint64_t n, uint64_t seed);
+
 // How many seeds: fewer of the same with LH_TEST_QUICK.
 uint64_t seeds_of(uint64_t seeds);
 

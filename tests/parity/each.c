@@ -107,7 +107,7 @@ static void norms(const struct device *dev)
     for (int kind = 0; kind < CASE_KINDS; kind++) {
         struct lh_buf payload = lh_buf(1 << 24);
         struct lk_payload_info info;
-        float *x = case_fill((enum case_kind)kind, c.layout.values, 5);
+        float *x = made((enum case_kind)kind, c.layout.values, 5);
         size_t bytes = c.layout.values * sizeof *x;
         float *there = device_put(dev, x, bytes);
         double *out = device_room(dev, sizeof *out), got;

@@ -15,10 +15,10 @@ struct arrays {
 static struct arrays arrays_of(int kind, uint64_t n, uint64_t seed)
 {
     struct arrays a = {.n = n};
-    a.e = case_fill((enum case_kind)kind, n, 8 * seed + 1);
-    a.d = case_fill((enum case_kind)kind, n, 8 * seed + 2);
-    a.local = case_fill((enum case_kind)kind, n, 8 * seed + 3);
-    a.anchor = case_fill((enum case_kind)kind, n, 8 * seed + 4);
+    a.e = made((enum case_kind)kind, n, 8 * seed + 1);
+    a.d = made((enum case_kind)kind, n, 8 * seed + 2);
+    a.local = made((enum case_kind)kind, n, 8 * seed + 3);
+    a.anchor = made((enum case_kind)kind, n, 8 * seed + 4);
     must(a.e && a.d && a.local && a.anchor, "no memory");
     return a;
 }

@@ -25,7 +25,7 @@ static void fill(const struct device *dev, struct payloads *p, const struct lh_s
         p->codec[i] = (struct lk_codec){(uint8_t)(m % 3), (uint8_t)(1 + m / 3 % 6), 1};
         if (p->codec[i].index) p->codec[i].density = densities[(m / 2 + i) % LH_COUNT(densities)];
         int kind = (int)((n + 3 * i) % CASE_KINDS);
-        float *e = case_fill((enum case_kind)kind, layout->values, m);
+        float *e = made((enum case_kind)kind, layout->values, m);
         p->bytes[i] = lh_buf(1 << 24);
         must(lk_encode(&p->codec[i], layout, 1, NULL, e, &p->bytes[i], &info) == LH_OK, "encode");
         p->device[i] = device_put(dev, p->bytes[i].data, p->bytes[i].len);
@@ -48,7 +48,7 @@ static void compare(const struct device *dev, struct lk_gpu_shard *shard,
     enum lk_gpu_use use = n % 4 == 3 ? LK_GPU_CLEAR : LK_GPU_SUBTRACT;
     uint64_t below = use == LK_GPU_CLEAR || n % 2 ? UINT64_MAX : 1 + n * 977 % layout->values;
     size_t bytes = layout->values * sizeof(float);
-    float *theta = case_fill((enum case_kind)(n % CASE_KINDS), layout->values, n + 99);
+    float *theta = made((enum case_kind)(n % CASE_KINDS), layout->values, n + 99);
     float *got = malloc(bytes), *to = device_put(dev, theta, bytes);
     struct lk_gpu_record record[RECORDS];
     must(theta && got, "no memory");

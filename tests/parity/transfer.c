@@ -29,12 +29,12 @@ static void ring(const struct device *dev, uint64_t seed)
     struct lk_gpu_shard *shard = shard_of(dev, &codec, &c.layout, &plan);
     must_succeed(dev, t->create(shard, SLOTS, &slots), "create slots");
     size_t bytes = c.layout.values * sizeof(float);
-    float *e = case_fill(CASE_GAUSSIAN, c.layout.values, seed);
+    float *e = made(CASE_GAUSSIAN, c.layout.values, seed);
     float *there = device_put(dev, e, bytes), *d[PUSHES], *d_there[PUSHES];
     int32_t slot[PUSHES], full;
     struct lh_buf should[PUSHES];
     for (int i = 0; i < PUSHES; i++) {
-        d[i] = case_fill(CASE_GAUSSIAN, c.layout.values, seed * 100 + (uint64_t)i);
+        d[i] = made(CASE_GAUSSIAN, c.layout.values, seed * 100 + (uint64_t)i);
         d_there[i] = device_put(dev, d[i], bytes);
     }
     for (int i = 0; i < PUSHES + SLOTS; i++) {
@@ -88,8 +88,8 @@ static void round_trip(const struct device *dev, uint64_t seed)
     struct lk_gpu_shard *shard = shard_of(dev, &codec, &c.layout, &plan);
     uint64_t n = c.layout.values;
     size_t bytes = n * sizeof(float);
-    float *theta = case_fill(CASE_GAUSSIAN, n, seed), *e = case_fill(CASE_SMALL, n, seed + 1);
-    float *step = case_fill(CASE_GAUSSIAN, n, seed + 2), *spare = calloc(n, sizeof *spare);
+    float *theta = made(CASE_GAUSSIAN, n, seed), *e = made(CASE_SMALL, n, seed + 1);
+    float *step = made(CASE_GAUSSIAN, n, seed + 2), *spare = calloc(n, sizeof *spare);
     float *local = calloc(n, sizeof *local), *anchor = calloc(n, sizeof *anchor);
     float *got = malloc(bytes);
     must(theta && e && step && spare && local && anchor && got, "no memory");
@@ -107,6 +107,7 @@ static void round_trip(const struct device *dev, uint64_t seed)
     must_equal(got, local, bytes, "local view, seed %llu", (unsigned long long)seed);
     for (uint64_t i = 0; i < n; i++) local[i] -= 0.01f * step[i];
     must_succeed(dev, dev->b->memory->copy_in(g_local, local, bytes, dev->stream), "copy in");
+    must_succeed(dev, dev->b->streams->wait(dev->stream), "wait"); // `local` changes below
     struct lk_gpu_encode in = {NULL, g_local, g_e, g_anchor, g_spare, 0.95f, payload, result};
     must_succeed(dev, k->encode(shard, &in, dev->stream), "encode");
     struct lk_gpu_record record = {payload, plan.codec, 0.7f};

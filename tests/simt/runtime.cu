@@ -213,6 +213,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
                             cudaStream_t stream)
 {
     check_device(kind == cudaMemcpyDeviceToHost ? from : to, bytes, "cudaMemcpyAsync");
+    if (kind == cudaMemcpyDeviceToDevice) check_device(from, bytes, "cudaMemcpyAsync");
     if (kind == cudaMemcpyDeviceToHost) fill(to, bytes);
     add(stream, operation{[=] { memcpy(to, from, bytes); }, NULL, 0});
     return cudaSuccess;

@@ -183,7 +183,11 @@ enum {
     cudaErrorNotReady = 600
 };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
+enum cudaMemcpyKind {
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost = 2,
+    cudaMemcpyDeviceToDevice = 3,
+};
 typedef struct simt_stream *cudaStream_t;
 typedef struct simt_event *cudaEvent_t;
 

@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# Checks on a machine with a GPU what no other can show, in under 10 minutes and without a network.
+#
+#   bench/gpu/check.sh [--build DIR] [--out DIR]
+#
+#   --build  a build with the plugin; without it, build/gpu-check is made, with LONGHAUL_CUDA=ON
+#   --out    where check.json, gpu.json and the stages' logs go; build/gpu-check-out otherwise
+#
+# Stages: facts, build, conformance (fresh seeds, poisoned memory), sanitizers, speed (kernels
+# beside the copy ceiling and beside PyTorch), nccl, worker. Each is PASS, FAIL or SKIP with a
+# reason; the table and check.json are written whatever happens. It leaves clocks, power, MIG and
+# persistence as they are. Exit status: 0 nothing failed, 1 something did, 77 "not run": there is no
+# GPU to use.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+build='' out=build/gpu-check-out
+while [ $# -gt 0 ]; do
+    case $1 in
+    --build) build=${2:?--build needs a folder}; shift ;;
+    --out) out=${2:?--out needs a folder}; shift ;;
+    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
+    *) echo "check: unknown flag $1 (see --help)" >&2; exit 2 ;;
+    esac
+    shift
+done
+mkdir -p "$out"
+: > "$out/stages.tsv"
+failed=0
+SECONDS=0
+
+note() { # stage verdict seconds text
+    printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$(tr '\t\n' '  ' <<<"$4")" >> "$out/stages.tsv"
+    [ "$2" != FAIL ] || failed=1
+}
+
+table() {
+    printf '%-26s %-5s %5s  %s\n' STAGE IS S WORD
+    awk -F'\t' '{printf "%-26s %-5s %5s  %s\n", $1, $2, $3, substr($4, 1, 160)}' "$out/stages.tsv"
+}
+
+finish() {
+    python3 - "$out" "$(git rev-parse --short HEAD 2> /dev/null || echo unknown)" <<'PYTHON'
+import json, os, sys
+out, commit = sys.argv[1:]
+with open(os.path.join(out, "stages.tsv"), encoding="utf-8") as file:
+    rows = [line.rstrip("\n").split("\t") for line in file]
+stages = [{"stage": a, "verdict": b, "seconds": int(c), "word": d} for a, b, c, d in rows]
+with open(os.path.join(out, "check.json"), "w", encoding="utf-8") as file:
+    json.dump({"check": "gpu", "commit": commit, "stages": stages}, file, indent=2)
+PYTHON
+    table
+}
+
+# stage NAME LIMIT_S COMMAND...: status 77 and 3 are SKIP, with the last line of what it said.
+stage() {
+    local name=$1 limit=$2 begun=$SECONDS status verdict
+    shift 2
+    timeout -k 5 "$limit" "$@" > "$out/$name.log" 2>&1
+    status=$?
+    case $status in
+    0) verdict=PASS ;;
+    77 | 3) verdict=SKIP ;;
+    124 | 137) verdict=FAIL; echo "more than $limit s" >> "$out/$name.log" ;;
+    *) verdict=FAIL ;;
+    esac
+    note "$name" $verdict $((SECONDS - begun)) "$(tail -n 1 "$out/$name.log")"
+    [ $verdict = PASS ]
+}
+
+# ---- facts: is there anything to check?
+why=''
+command -v nvidia-smi > /dev/null || why='no nvidia-smi, so no NVIDIA driver'
+[ -n "$why" ] || nvidia-smi -L 2> /dev/null | grep -q '^GPU' || why='the driver sees no GPU'
+if [ -n "$why" ]; then
+    note facts SKIP 0 "$why"
+    finish
+    echo "check: not run: $why"
+    exit 77
+fi
+nvidia-smi --query-gpu=name,driver_version,memory.free,clocks.sm,clocks.mem --format=csv,noheader \
+    > "$out/facts.log" 2>&1
+note facts PASS 0 "$(head -n 1 "$out/facts.log")"
+trap finish EXIT
+
+# ---- build
+if [ -z "$build" ]; then
+    build=build/gpu-check
+    make_it() {
+        cmake -S . -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DLONGHAUL_CUDA=ON &&
+            cmake --build "$1" --target longhaul_cuda parity_real bench_gpu nccl_real longhaul \
+                longhaul-worker longhaul-server
+    }
+    export -f make_it
+    stage build 240 bash -c 'make_it "$1"' make_it "$build" || exit 1
+fi
+export LONGHAUL_CUDA_PLUGIN=$PWD/$build/liblonghaul_cuda.so
+case $build in /*) export LONGHAUL_CUDA_PLUGIN=$build/liblonghaul_cuda.so ;; esac
+if [ ! -e "$LONGHAUL_CUDA_PLUGIN" ]; then
+    note build FAIL 0 "$LONGHAUL_CUDA_PLUGIN is not there"
+    exit 1
+fi
+
+# ---- conformance: other values every time; the seed is in the logs' names of cases
+export LH_PARITY_SEED=$((RANDOM * 32768 + RANDOM))
+note seed PASS 0 "LH_PARITY_SEED=$LH_PARITY_SEED"
+parity=$build/tests/parity/parity_real
+for suite in encode threshold dense guard fold each transfer; do
+    LH_TEST_QUICK=1 stage "conformance.$suite" 60 "$parity" $suite
+done
+
+# ---- sanitizers
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2> /dev/null)
+for tool in memcheck racecheck initcheck synccheck; do
+    if [ -z "$sanitizer" ]; then
+        note "sanitizer.$tool" SKIP 0 'no compute-sanitizer'
+    elif LH_TEST_QUICK=1 stage "sanitizer.$tool" 60 "$sanitizer" --tool $tool --error-exitcode 1 \
+        "$parity" transfer; then
+        :
+    elif grep -q 'not supported' "$out/sanitizer.$tool.log"; then
+        sed -i "/^sanitizer.$tool\t/s/\tFAIL\t/\tSKIP\t/" "$out/stages.tsv"
+        failed=$(grep -c $'\tFAIL\t' "$out/stages.tsv")
+    fi
+done
+
+# ---- speed: told, never a reason to fail
+stage speed 120 "$build/bench/bench_gpu" --json "$out/gpu.json"
+stage speed.torch 60 "${LH_BENCH_PYTHON:-python3}" bench/gpu/chain_torch.py $((256 << 20))
+
+# ---- NCCL and a worker
+nccl=${LONGHAUL_NCCL_LIB:-}
+[ -n "$nccl" ] ||
+    nccl=$(ldconfig -p 2> /dev/null | sed -n 's/.*libnccl\.so\.2 .*=> //p' | head -n 1)
+[ -n "$nccl" ] || nccl=$(python3 -c 'import os, nvidia.nccl as n
+print(os.path.join(list(n.__path__)[0], "lib", "libnccl.so.2"))' 2> /dev/null)
+if [ -n "$nccl" ]; then
+    stage nccl 60 "$build/tests/nccl/nccl_real" "$nccl"
+else
+    note nccl SKIP 0 'no NCCL is found; LONGHAUL_NCCL_LIB may name one'
+fi
+if "$build/worker/longhaul-worker" --version > /dev/null 2>&1; then
+    stage worker 90 python3 tests/gpu/worker.py --build "$build" --plugin "$LONGHAUL_CUDA_PLUGIN"
+else
+    note worker SKIP 0 'longhaul-worker does not run on this machine'
+fi
+[ "$failed" = 0 ] || exit 1

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# bench/gpu/check.sh where there is no GPU says so, and where there is one that only pretends, takes
+# every stage: check.sh BUILD EMULATED. The tools of NVIDIA's are stand-ins in a folder of its own.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+build=$1 emulated=$2
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+die() { echo "check: $*" >&2; exit 1; }
+
+mkdir "$out/none" "$out/bin" # nvidia-smi may be on this machine: one that sees nothing goes before
+printf '#!/bin/sh\nexit 9\n' > "$out/none/nvidia-smi"
+chmod +x "$out/none/nvidia-smi"
+status=0
+PATH=$out/none:$PATH bench/gpu/check.sh --build "$build" --out "$out/1" > "$out/said" || status=$?
+[ $status = 77 ] || die "without a GPU it ends with $status"
+grep -q '^check: not run: the driver sees no GPU$' "$out/said" || die "it does not say why"
+python3 - "$out/1/check.json" <<'PYTHON'
+import json, sys
+stages = json.load(open(sys.argv[1]))["stages"]
+assert [s["verdict"] for s in stages] == ["SKIP"], stages
+PYTHON
+
+# A build whose plugin is the emulated one, and a bench and suites that are quick.
+mkdir -p "$out/build/tests/parity" "$out/build/bench" "$out/build/worker"
+cp "$emulated" "$out/build/liblonghaul_cuda.so"
+printf '#!/bin/sh\necho "GPU 0: one that pretends"\n' > "$out/bin/nvidia-smi"
+printf '#!/bin/sh\nexec "%s/tests/parity/parity_real" transfer\n' "$build" \
+    > "$out/build/tests/parity/parity_real"
+small='--values 9000 --worker-values 9000 --repeats 1'
+printf '#!/bin/sh\nexec "%s/bench/bench_gpu" %s "$@"\n' "$build" "$small" \
+    > "$out/build/bench/bench_gpu"
+printf '#!/bin/sh\nshift 4\nexec "$@"\n' > "$out/bin/compute-sanitizer"
+chmod +x "$out"/bin/* "$out/build/tests/parity/parity_real" "$out/build/bench/bench_gpu"
+PATH=$out/bin:$PATH LONGHAUL_NCCL_LIB='' bench/gpu/check.sh --build "$out/build" --out "$out/2" \
+    > "$out/said" || { cat "$out/said"; die "with one that pretends it fails"; }
+python3 - "$out/2" <<'PYTHON'
+import json, os, sys
+stages = {s["stage"]: s for s in json.load(open(os.path.join(sys.argv[1], "check.json")))["stages"]}
+passed = ["facts", "seed", "conformance.encode", "conformance.transfer", "sanitizer.memcheck",
+          "speed"]
+for name in passed:
+    assert stages[name]["verdict"] == "PASS", stages[name]
+assert stages["worker"]["verdict"] == "SKIP", stages["worker"]
+rows = json.load(open(os.path.join(sys.argv[1], "gpu.json")))["rows"]
+assert len(rows) == 9 and all(row["value"] > 0 for row in rows), rows
+PYTHON
+
+# A suite that fails is told of, and the others are run all the same.
+printf '#!/bin/sh\necho broken\nexit 1\n' > "$out/build/tests/parity/parity_real"
+status=0
+PATH=$out/bin:$PATH bench/gpu/check.sh --build "$out/build" --out "$out/3" > "$out/said" ||
+    status=$?
+[ $status = 1 ] || die "a suite fails, and it ends with $status"
+grep -q '^conformance.encode *FAIL' "$out/said" || die "the table does not say what failed"
+grep -q '^speed *PASS' "$out/said" || die "what comes after is not run"
+echo "check: said so, took every stage, told of a failure"

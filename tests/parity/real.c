@@ -1,0 +1,66 @@
+// The suites on the plugin that is found (kernels/cuda/loader.h) in place of the emulator. Device
+// memory is poisoned when it is given: what a kernel does not write is no leftover of a right run.
+// Without a plugin or a device the program says why and ends with 77.
+#include "tests/parity/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/loader.h"
+
+enum { NOT_HERE = 77, PIECE = 1 << 20 };
+
+static struct {
+    struct lk_gpu gpu;
+    struct lk_gpu_backend table;
+    struct lk_gpu_memory memory;
+    lk_gpu_stream stream;
+    uint8_t *poison; // pinned, PIECE bytes
+} real;
+
+static int poisoned_alloc(void **device, size_t bytes)
+{
+    const struct lk_gpu_memory *m = real.gpu.backend->memory;
+    int err = m->alloc(device, bytes);
+    for (size_t at = 0, n; !err && at < bytes; at += n) {
+        n = bytes - at < PIECE ? bytes - at : PIECE;
+        err = m->copy_in((uint8_t *)*device + at, real.poison, n, real.stream);
+    }
+    return err ? err : real.gpu.backend->streams->wait(real.stream);
+}
+
+static void open_real(void)
+{
+    void *poison = NULL;
+    if (lk_gpu_open(NULL, &real.gpu)) {
+        fprintf(stderr, "parity: %s\n", lh_err_text(LH_ERR_UNSUPPORTED));
+        exit(NOT_HERE);
+    }
+    const struct lk_gpu_backend *b = real.gpu.backend;
+    int err = b->streams->create(&real.stream);
+    if (!err) err = b->memory->pinned_alloc(&poison, PIECE);
+    must(!err, "the device: %s", b->error_text(err));
+    real.poison = poison;
+    memset(real.poison, 0xa5, PIECE);
+    real.memory = *b->memory;
+    real.memory.alloc = poisoned_alloc;
+    real.table = *b;
+    real.table.memory = &real.memory;
+}
+
+const struct lk_gpu_backend *lk_gpu_query(uint32_t abi)
+{
+    if (!real.gpu.library) open_real();
+    return abi == LK_GPU_ABI ? &real.table : NULL;
+}
+
+void simt_seed(uint64_t seed) // a real device makes its own order
+{
+    (void)seed;
+}
+
+struct simt_counts simt_counted(void)
+{
+    return (struct simt_counts){0};
+}
