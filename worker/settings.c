@@ -26,9 +26,10 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_FLOAT(T, "codec.kappa", codec.kappa, "auto", 0, 1, NULL, "auto=-1",
         "Part of the residual that the local parameters keep; auto: 0.25, none of dense codecs"),
 
-    LH_CONFIG_ROW_ENUM(T, "backend", backend, "auto", "auto|cpu|cuda",
+    LH_CONFIG_ROW_ENUM(T, "backend", backend, "cpu", "auto|cpu|cuda",
         "What encodes pushes: the CPU, or a GPU by the CUDA plugin, to the same bytes. auto, cuda: "
-        "the GPU where it can be used, else the CPU; log and status.json say why"),
+        "the GPU where it can be used, else the CPU; log and status.json say why. cpu until a GPU "
+        "was seen to run the plugin (kernels/cuda)"),
     LH_CONFIG_ROW_STRING(T, "gpu.plugin", gpu.plugin, "",
         "File of the CUDA plugin; empty: $LONGHAUL_CUDA_PLUGIN, beside the program, or where the "
         "system looks (`longhaul gpu` says what is found)"),

@@ -324,7 +324,7 @@ static bool take_one(struct run *run, uint32_t r)
     if (g->comes && ready + g->comes >= window) return false;
     struct ps_balance_choice c = ps_balance_next(&run->b, &run->plan, r);
     if (!c.reason) return take_twice(run, r);
-    uint32_t u;
+    uint32_t u = 0; // set where pick() finds one
     if (c.reason == PS_BALANCE_HOME && ready >= window) return false;
     if (!pick(run, c.pool, r, &u)) return false;
     run->stolen += c.reason == PS_BALANCE_STOLEN;

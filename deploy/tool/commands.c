@@ -34,6 +34,8 @@ const struct dp_command dp_commands[] = {
     {"man", dp_cmd_man, "Manual pages, generated from the commands' own tables", NULL, false},
     {"completion", dp_cmd_completion, "Completion for bash and zsh, generated likewise", "bash zsh",
      false},
+    {"run", dp_cmd_run, "Start a training loop of your own beside the worker of this host", NULL,
+     false},
     {"top", dp_cmd_top, "A running run, drawn anew every second", NULL, false},
     {NULL, NULL, NULL, NULL, false},
 };

@@ -1,8 +1,9 @@
 // longhaul config check|explain: what the tables say, and what they say of a file.
+#include "deploy/tool/config.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/app/config.h"
 #include "common/base/nearest.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/files.h"
@@ -39,7 +40,7 @@ static const char *get_env(const char *name)
     return getenv(name);
 }
 
-static LH_MUST lh_err apply(struct lh_config *c, const char *file, const struct dp_texts *set)
+lh_err dp_config_apply(struct lh_config *c, const char *file, const struct dp_texts *set)
 {
     if (file) {
         struct lh_buf text = lh_buf(LH_YAML_BYTES_MAX);
@@ -64,7 +65,7 @@ static LH_MUST lh_err check_file(const struct dp_kind *kind, const char *file,
     }
     struct lh_config *c;
     LH_TRY(lh_config_create(kind->table, &c));
-    lh_err err = apply(c, file, set);
+    lh_err err = dp_config_apply(c, file, set);
     if (!err) err = lh_config_finish(c);
     lh_config_destroy(c);
     return err;
@@ -81,7 +82,7 @@ static LH_MUST lh_err explain(const struct dp_kind *kind, const char *key, const
     struct lh_config *c;
     struct lh_buf text = lh_buf(1 << 20);
     LH_TRY(lh_config_create(kind->table, &c));
-    lh_err err = apply(c, file, set);
+    lh_err err = dp_config_apply(c, file, set);
     if (!err) err = lh_config_explain(c, key, &text);
     if (!err) fwrite(text.data, 1, text.len, stdout);
     lh_buf_free(&text);

@@ -223,7 +223,8 @@ static void the_forecast_lets_both_end_together(void **state)
         json_t *row = json_array_get(rows, i);
         bool is_fast = !strcmp(json_string_value(json_object_get(row, "region")), fast);
         double ends = json_number_value(json_object_get(row, "ends_s"));
-        assert_float_equal(ends, is_fast ? 37.5 : 75, 1);
+        double due = is_fast ? 37.5 : 75;
+        assert_float_equal(ends, due, 1);
     }
     json_decref(rows);
     rig_free(r);

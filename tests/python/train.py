@@ -38,13 +38,14 @@ class Trainer:
         self.out = world.path(worker.name + ".model")
         self.log = world.path(worker.name + ".trainer.log")
         ranked = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-        self.line = [sys.executable, *(ranked if ranks > 1 else []),
+        settings = world.path(worker.name + ".yaml")
+        self.line = [world.program("longhaul"), "run", "--config", settings, "--", sys.executable,
+                     *(ranked if ranks > 1 else []),
                      os.path.join(package, "examples", script), world.path("hf"), data, self.out]
         self.env = {**os.environ, "PYTHONPATH": package, "OMP_NUM_THREADS": "1",
-                    "HF_HUB_OFFLINE": "1", "LONGHAUL_MANIFEST": world.path("model.json"),
+                    "HF_HUB_OFFLINE": "1",
                     "LONGHAUL_LIBRARY": os.path.join(world.build, "worker", "client",
-                                                     "liblonghaul.so.1"),
-                    "LONGHAUL_SOCKET": os.path.join(worker.dir, "trainer.sock")}
+                                                     "liblonghaul.so.1")}
         self.process = None
 
     def start(self):

@@ -1,0 +1,84 @@
+// longhaul run: starts a training loop of the user's beside the worker of this host, with what the
+// client library and the Python package look for in their environment. The command takes the tool's
+// place, so signals and the exit status are its own.
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/env/env.h"
+#include "deploy/tool/commands.h"
+#include "deploy/tool/config.h"
+#include "worker/settings.h"
+
+// Sets the variable to DIR/NAME, or to `path` where it is not empty; absolute, because the loop may
+// go to another folder.
+static LH_MUST lh_err set_path(const char *variable, const char *path, const char *dir,
+                               const char *name)
+{
+    char here[LH_PATH_BYTES], whole[LH_PATH_BYTES];
+    const char *first = path[0] ? path : dir;
+    if (!getcwd(here, sizeof here)) return lh_fail_errno(errno, "cannot tell the current folder");
+    int n = snprintf(whole, sizeof whole, "%s%s%s%s%s", first[0] == '/' ? "" : here,
+                     first[0] == '/' ? "" : "/", first, path[0] ? "" : "/", path[0] ? "" : name);
+    if (n < 0 || (size_t)n >= sizeof whole)
+        return lh_fail(LH_ERR_TOO_LARGE, "the path for %s is longer than %zu bytes", variable,
+                       sizeof whole - 1);
+    if (setenv(variable, whole, 1)) return lh_fail_errno(errno, "cannot set %s", variable);
+    return LH_OK;
+}
+
+static LH_MUST lh_err set_environment(const struct wk_settings *s, const char *file)
+{
+    if (s->trainer.kind != WK_TRAINER_EXTERNAL)
+        return lh_fail(LH_ERR_CONFIG,
+                       "%s: trainer.kind is not external: this worker trains by itself", file);
+    LH_TRY(set_path("LONGHAUL_SOCKET", s->trainer.socket, s->node.dir, "trainer.sock"));
+    return set_path("LONGHAUL_MANIFEST", s->node.manifest, "", "");
+}
+
+static LH_MUST lh_err prepare(const char *file, const struct dp_texts *set)
+{
+    struct lh_config *c;
+    LH_TRY(lh_config_create(&wk_settings_table, &c));
+    lh_err err = dp_config_apply(c, file, set);
+    if (!err) err = lh_config_finish(c);
+    if (!err) err = set_environment(lh_config_settings(c), file);
+    lh_config_destroy(c);
+    return err;
+}
+
+static LH_MUST lh_err run(int argc, char **argv)
+{
+    const char *file = NULL;
+    struct dp_texts set = {.count = 0}, rest;
+    const struct dp_flag flags[] = {
+        {"--config", DP_TEXT, &file, "FILE", "the worker's settings (worker.yaml)"},
+        {"--set", DP_EACH, &set, "KEY=VALUE", "as the worker was given it; may repeat"},
+    };
+    const struct dp_usage usage = {
+        "longhaul run --config FILE [--set KEY=VALUE] -- COMMAND [WORD...]",
+        "Starts COMMAND, as `python train.py` or `torchrun --nproc-per-node 8 train.py`, beside\n"
+        "the worker that FILE is of: LONGHAUL_SOCKET names its socket, LONGHAUL_MANIFEST the\n"
+        "run's model.json. The worker need not run yet. Start it again with the same words after\n"
+        "it was killed.",
+        flags, LH_COUNT(flags)};
+    int own = 1;
+    bool help;
+    while (own < argc && strcmp(argv[own], "--") != 0) own++;
+    LH_TRY(dp_flags(&usage, own, argv, &rest, &help));
+    if (help) return LH_OK;
+    if (!file || rest.count || own + 1 >= argc)
+        return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    LH_TRY(prepare(file, &set));
+    execvp(argv[own + 1], argv + own + 1);
+    return lh_fail_errno(errno, "cannot start %s", argv[own + 1]);
+}
+
+int dp_cmd_run(int argc, char **argv)
+{
+    lh_err err = run(argc, argv);
+    return err ? (int)dp_complain("run", err) : DP_OK;
+}

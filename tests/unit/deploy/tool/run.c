@@ -1,0 +1,83 @@
+// longhaul run: what the user's command finds in its environment, and what is refused before it.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "deploy/tool/cli.h"
+
+static char settings[] = "/tmp/longhaul-run-XXXXXX";
+
+static int write_settings(void **state)
+{
+    (void)state;
+    int fd = mkstemp(settings);
+    const char *text = "run.name: demo\nnode: {region: eu, name: w0}\ncoordinator: c:1\n"
+                       "tls: {ca: a, cert: b, key: c}\nmodel.manifest: m/model.json\n"
+                       "dir: d\ndata.units: u\nseal.keys: k\ntrainer.kind: external\n";
+    ssize_t put = write(fd, text, strlen(text));
+    return close(fd) || put != (ssize_t)strlen(text);
+}
+
+static int remove_settings(void **state)
+{
+    (void)state;
+    return unlink(settings);
+}
+
+// The tool's exit status with these words, or that of the command that took its place.
+static int run(const char *set, const char *command)
+{
+    char *argv[] = {"longhaul", "run",
+                    "--config", settings,
+                    "--set",    (char *)(uintptr_t)set,
+                    "--",       "sh",
+                    "-c",       (char *)(uintptr_t)command,
+                    NULL};
+    pid_t child = fork();
+    if (!child) _exit(dp_main(10, argv));
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void the_command_finds_socket_and_manifest(void **state)
+{
+    (void)state;
+    assert_int_equal(run("node.name=w1",
+                         "test \"$LONGHAUL_SOCKET\" = \"$PWD/d/trainer.sock\" && "
+                         "test \"$LONGHAUL_MANIFEST\" = \"$PWD/m/model.json\" && exit 41"),
+                     41);
+    assert_int_equal(
+        run("trainer.socket=/run/s.sock", "test \"$LONGHAUL_SOCKET\" = /run/s.sock && exit 42"),
+        42);
+}
+
+static void what_makes_no_sense_starts_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(run("trainer.kind=builtin", "exit 41"), DP_CONFIG);
+    assert_int_equal(run("trainer.kind=nonsense", "exit 41"), DP_CONFIG);
+    char *bare[] = {"longhaul", "run", "--config", settings, NULL};
+    assert_int_equal(dp_main(4, bare), DP_USAGE);
+    char *nobody[] = {
+        "longhaul",         "run", "--config", settings, "--set", "trainer.kind=external", "--",
+        "/nowhere/trainer", NULL};
+    assert_int_not_equal(dp_main(8, nobody), DP_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_command_finds_socket_and_manifest),
+        cmocka_unit_test(what_makes_no_sense_starts_nothing),
+    };
+    return cmocka_run_group_tests(tests, write_settings, remove_settings);
+}
