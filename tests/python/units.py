@@ -10,14 +10,19 @@ import struct
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 LIBRARY, PACKAGE = sys.argv[1:3]
 sys.path.insert(0, PACKAGE)
 os.environ["LONGHAUL_LIBRARY"] = LIBRARY
 import torch  # noqa: E402
+from accelerate import Accelerator, DistributedType  # noqa: E402
+from transformers import TrainingArguments  # noqa: E402
 
 import longhaul  # noqa: E402
 from longhaul import errors, parameters  # noqa: E402
+from longhaul.accelerate import LocalSGD  # noqa: E402
+from longhaul.hf import LonghaulCallback  # noqa: E402
 
 
 class Fake:
@@ -203,6 +208,45 @@ class Boundaries(Case):
                 raise KeyError
         self.assertEqual((client.of("finish"), client.of("close")), ([], [("close",)]))
 
+    def test_a_parameter_that_moved_is_named_before_anything_touches_it(self):
+        for due, move in ((1, self.model.double), (2, self.model.bfloat16)):
+            client = Fake(dues=[0, due])
+            with self.assertRaisesRegex(errors.StateError, "0.weight, 0.bias lies elsewhere"):
+                with self.run_of(client):
+                    self.optimizer.step()
+                    move()
+                    self.optimizer.step()
+            self.assertEqual(client.of("renew", "cut", "finish"), [])
+            self.model.float()
+
+    def test_a_parameter_that_moved_after_the_last_step_is_named(self):
+        client = Fake()
+        with self.assertRaisesRegex(errors.StateError, "0.weight"):
+            with self.run_of(client):
+                self.model[0].weight.data = torch.zeros(2, 2)
+        self.assertEqual(client.of("finish"), [])
+
+    def test_a_parameter_that_moved_is_not_described_to_another_life(self):
+        client = Fake(dues=["over"])
+        with self.assertRaisesRegex(errors.StateError, "0.weight"):
+            with self.run_of(client):
+                self.model.double()
+                self.optimizer.step()
+        self.assertEqual(len(client.of("start")), 1)
+
+    def test_a_step_that_a_scaler_skips_is_no_step(self):
+        client, scaler = Fake(), torch.amp.GradScaler("cpu", init_scale=2.0)
+        with self.run_of(client) as run:
+            for bad in (True, False):
+                run.trained(5)
+                self.optimizer.zero_grad()
+                scaler.scale(self.model(torch.ones(1, 2)).sum()).backward()
+                if bad:
+                    self.model[0].weight.grad[0, 0] = float("inf")
+                scaler.step(self.optimizer)
+                scaler.update()
+        self.assertEqual(client.of("boundary"), [("boundary", 1, 10)])
+
     def test_the_rate_follows_the_credited_tokens(self):
         client = Fake()
         rate = longhaul.schedule(self.optimizer, client, 1000)
@@ -210,6 +254,50 @@ class Boundaries(Case):
             client.credits = credited
             rate.step()
             self.assertAlmostEqual(rate.get_last_lr()[0], 0.1 * part)
+
+
+class Around(Case):
+    """Trainer and accelerate."""
+
+    def trainer_args(self, **given):
+        return TrainingArguments(self.path("out"), report_to=[], use_cpu=True, **given)
+
+    def test_an_older_checkpoint_is_not_pushed_as_training(self):
+        args = self.trainer_args(load_best_model_at_end=True, eval_strategy="steps",
+                                 save_strategy="steps")
+        client = Fake()
+        callback = LonghaulCallback(1, client)
+        with self.assertRaisesRegex(errors.UnsupportedError, "load_best_model_at_end"):
+            callback.on_train_begin(args, None, None, model=self.model, optimizer=self.optimizer)
+        self.assertEqual(client.done, [])
+        callback.on_train_begin(self.trainer_args(), None, None, model=self.model,
+                                optimizer=self.optimizer)
+        self.assertEqual(client.of("connect", "start"), [("connect", 600), ("start",)])
+
+    def test_accelerates_steps_accumulate_until_they_are_one(self):
+        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+        model, optimizer = accelerator.prepare(self.model, self.optimizer)
+        client = Fake(dues=[2, 8])
+        with LocalSGD(accelerator, model, 8, client=client) as local:
+            while not local.finished:
+                with accelerator.accumulate(model):
+                    accelerator.backward(model(torch.ones(1, 2)).sum())
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    local.step(tokens=3)
+        self.assertEqual(client.of("boundary"), [("boundary", 1, 6), ("boundary", 2, 6)])
+        self.assertEqual(client.of("cut", "finish", "close"),
+                         [("cut",), ("finish", 60), ("close",)])
+
+    def test_accelerate_alone_and_sharded(self):
+        accelerator = Accelerator(cpu=True)
+        with LocalSGD(accelerator, self.model, enabled=False) as local:
+            local.step()
+        self.assertFalse(local.finished)
+        for kind in ("DEEPSPEED", "MEGATRON_LM", "FSDP"):
+            sharded = mock.Mock(distributed_type=DistributedType[kind])
+            with self.assertRaisesRegex(errors.UnsupportedError, kind):
+                LocalSGD(sharded, self.model)
 
 
 class Parameters(Case):

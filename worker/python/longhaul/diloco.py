@@ -29,9 +29,9 @@ class AsyncDiLoCo:
                     break
 
     The optimizer's step() is hooked: every step ends with a boundary. With ``hook=False`` call
-    :meth:`step` after each one instead. What a run does with the cuts (how often, compression,
-    outer optimizer) are settings of the worker and the coordinator, equal for all who take part:
-    ``coordinator.h_base``, ``codec.*``, ``update.*``.
+    :meth:`step` after each one instead, and the optimizer may be None. What a run does with the
+    cuts (how often, compression, outer optimizer) are settings of the worker and the coordinator,
+    equal for all who take part: ``coordinator.h_base``, ``codec.*``, ``update.*``.
 
     :param manifest: the run's model.json; its names choose and order the parameters. None: the
         file that LONGHAUL_MANIFEST names; where it is not set, those that are trained, in the
@@ -43,7 +43,7 @@ class AsyncDiLoCo:
     """
 
     def __init__(self, client: _client.Client, model: "torch.nn.Module",
-                 inner_optimizer: "torch.optim.Optimizer", *, manifest: str | None = None,
+                 inner_optimizer: "torch.optim.Optimizer | None", *, manifest: str | None = None,
                  tokens_per_step: int = 0, timeout_s: float = 600, hook: bool = True):
         self.client = client
         self.model = model
@@ -57,14 +57,15 @@ class AsyncDiLoCo:
         self._tokens = 0       # trained since the last boundary
         self._hook = hook
         self._handle: typing.Any = None
+        self._described: list[parameters.Described] = []
         self._begun: list[typing.Callable[[], None]] = []
         self._noted: list[typing.Callable[[], int]] = []
 
     # ---- a life
 
     def __enter__(self) -> "AsyncDiLoCo":
-        for name, parameter in parameters.of_run(self.model, self.manifest):
-            parameters.describe(self.client, name, parameter)
+        self._described = [parameters.describe(self.client, name, parameter) for name, parameter
+                           in parameters.of_run(self.model, self.manifest)]
         self._begin()
         if self._hook:
             self._handle = self.optimizer.register_step_post_hook(lambda *_: self.step())
@@ -80,6 +81,7 @@ class AsyncDiLoCo:
             self.client.close()
 
     def _begin(self) -> None:
+        parameters.check_places(self._described)
         self.client.connect(self.timeout_s)
         self.client.start()
         self.steps = self._tokens = 0
@@ -129,6 +131,8 @@ class AsyncDiLoCo:
             self._restart(why)
 
     def _act(self, due: _client.Due) -> None:
+        if due & (_client.Due.RENEW | _client.Due.CUT):
+            parameters.check_places(self._described)
         if due & _client.Due.RENEW:
             self.client.renew()
         if due & _client.Due.CUT:
@@ -149,6 +153,7 @@ class AsyncDiLoCo:
         Waits as long as the run takes, and says so every minute.
         """
         self.finished = True
+        parameters.check_places(self._described)
         while not self._ends():
             _log.warning("longhaul: waiting for the end of the run")
 

@@ -6,6 +6,7 @@ import typing
 from transformers import TrainerCallback
 
 from . import client as _client
+from . import errors
 from .diloco import AsyncDiLoCo
 
 
@@ -14,6 +15,8 @@ class LonghaulCallback(TrainerCallback):
 
     Training begins with the run's parameters, stops when the run drains, and ends with the run's
     final ones. The run's figures are added to what the Trainer logs to its trackers.
+    `load_best_model_at_end` is refused: the Trainer loads that checkpoint before the last cut, and
+    the way back to it would be pushed as training.
 
     :param tokens_per_step: of one optimizer step of this process: per_device_train_batch_size x
         gradient_accumulation_steps x tokens of a sample.
@@ -27,6 +30,11 @@ class LonghaulCallback(TrainerCallback):
 
     def on_train_begin(self, args, state, control, model=None, optimizer=None, **_):
         """Joins the run."""
+        if args.load_best_model_at_end:
+            raise errors.UnsupportedError(
+                "load_best_model_at_end=True would push the way back to an older checkpoint into "
+                "the run: leave it out; training ends with the run's final parameters",
+                errors.UnsupportedError.code)
         inner = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
         self.run = AsyncDiLoCo(self._client or _client.Client.from_env(), model, inner,
                                tokens_per_step=self._tokens, **self._options)

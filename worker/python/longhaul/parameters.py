@@ -69,8 +69,32 @@ def _some(names: typing.Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + more
 
 
-def describe(client: _client.Client, name: str, parameter: "torch.nn.Parameter") -> None:
-    """Describes one parameter of the model to the client."""
+def _place(parameter: "torch.nn.Parameter") -> tuple[typing.Any, ...]:
+    return parameter.data_ptr(), parameter.dtype, parameter.device
+
+
+class Described(typing.NamedTuple):
+    """A parameter of the model, and where it lay when the client heard of it."""
+
+    name: str
+    parameter: "torch.nn.Parameter"
+    place: tuple[typing.Any, ...]
+
+
+def check_places(described: typing.Iterable[Described]) -> None:
+    """The client reads and writes by address: a parameter that lies elsewhere by now is an error.
+    model.to(), model.half() and parameter.data = ... move it."""
+    moved = [d.name for d in described if _place(d.parameter) != d.place]
+    if moved:
+        raise errors.StateError(
+            f"{_some(moved)} lies elsewhere than when the run began, or has another type: move and "
+            "cast the model before AsyncDiLoCo, and change parameters in place afterwards",
+            errors.StateError.code)
+
+
+def describe(client: _client.Client, name: str,
+             parameter: "torch.nn.Parameter") -> Described:
+    """Describes one parameter of the model to the client, which keeps its memory until close()."""
     import torch  # pylint: disable=import-outside-toplevel
 
     if hasattr(parameter, "placements"):
@@ -90,7 +114,8 @@ def describe(client: _client.Client, name: str, parameter: "torch.nn.Parameter")
     cuda = data.device.type == "cuda"
     stream = torch.cuda.current_stream(data.device).cuda_stream if cuda else 0
     client.parameter(name, tuple(data.shape), data.data_ptr(), dtype=kinds[data.dtype],
-                     memory=_client.CUDA if cuda else _client.HOST, stream=stream, owner=parameter)
+                     memory=_client.CUDA if cuda else _client.HOST, stream=stream, owner=data)
+    return Described(name, parameter, _place(parameter))
 
 
 def save_initial(model: "torch.nn.Module", folder: str, shards: int = 1) -> int:
