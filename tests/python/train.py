@@ -37,13 +37,15 @@ class Trainer:
         self.world, self.worker = world, worker
         self.out = world.path(worker.name + ".model")
         self.log = world.path(worker.name + ".trainer.log")
-        ranked = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+        # Neither torchrun nor gloo may need a name of this host that resolves.
+        ranked = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1",
+                  "--nproc-per-node", str(ranks)]
         settings = world.path(worker.name + ".yaml")
         self.line = [world.program("longhaul"), "run", "--config", settings, "--", sys.executable,
                      *(ranked if ranks > 1 else []),
                      os.path.join(package, "examples", script), world.path("hf"), data, self.out]
         self.env = {**os.environ, "PYTHONPATH": package, "OMP_NUM_THREADS": "1",
-                    "HF_HUB_OFFLINE": "1",
+                    "HF_HUB_OFFLINE": "1", "GLOO_SOCKET_IFNAME": "lo",
                     "LONGHAUL_LIBRARY": os.path.join(world.build, "worker", "client",
                                                      "liblonghaul.so.1")}
         self.process = None
