@@ -100,6 +100,7 @@ run_ctest() {
     "${fixed[@]}" ctest --test-dir "build/$preset" -j"$jobs" --timeout 300 --no-tests=error \
         --output-on-failure --output-junit "$report" "$@"
     local status=$?
+    [ $status = 0 ] || tests/failed.py "$report"
     count_report "$report" && return $status
 }
 
