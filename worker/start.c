@@ -12,6 +12,7 @@
 // again. A slot that was lost with the power: the incarnation is raised, the residual is rebuilt
 // from the snapshot and the outbox, and what is missing is counted. No identity: the coordinator
 // grants one.
+#include "kernels/state/checkpoint.h"
 #include "worker/start.h"
 
 #include <inttypes.h>

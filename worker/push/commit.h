@@ -17,6 +17,23 @@
 
 struct wk_shard;
 struct wk_worker;
+struct wk_committed;
+
+// The part of a shard that follows its disk: what the newest slot file says. tests/tidy holds that
+// no other file assigns `committed` or `residual`.
+struct wk_slot_part {
+    const struct wk_slot *committed; // next and decided steps, claims and tokens that came back
+    const float *residual;           // E: the progress that no push has sent yet
+    float *spare;                    // memory in which the next E is made
+    struct wk_committed *writer;     // commit.c's own pointers to what is const above
+    struct wk_slots files;
+    // The newest synced residual snapshot: cut.c sets it, start.c reads it from the disk.
+    struct wk_snapshot_mark {
+        struct lh_incarnation incarnation;
+        uint64_t step, decided;
+        bool decided_admitted, present;
+    } snapshot;
+};
 
 struct wk_change {
     struct wk_shard *shard;
