@@ -59,9 +59,10 @@ bool world_strikes(struct world *w, enum world_fault kind, uint64_t n)
 
 // ---------------------------------------------------------------- training
 
-static uint64_t gradient_of(uint64_t payload, uint64_t i)
+// The gradient of one sequence, by parameters as a rank holds them.
+static uint64_t gradient_of(uint64_t param, uint64_t payload, uint64_t i)
 {
-    return world_mix(payload, i + 77);
+    return world_mix(world_mix(payload, i + 77), param);
 }
 
 uint64_t world_payload(uint64_t step)
@@ -74,10 +75,16 @@ static uint64_t stepped_param(uint64_t param, uint64_t step, uint64_t sum)
     return world_mix(world_mix(param, step), sum);
 }
 
+uint64_t world_corrected(uint64_t param, uint64_t step)
+{
+    return step % 7 == 3 ? world_mix(param, 555) : param;
+}
+
 uint64_t world_step(uint64_t param, uint64_t step)
 {
     uint64_t sum = 0;
-    for (uint64_t i = 0; i < SEQUENCES; i++) sum += gradient_of(world_payload(step), i);
+    param = world_corrected(param, step);
+    for (uint64_t i = 0; i < SEQUENCES; i++) sum += gradient_of(param, world_payload(step), i);
     return stepped_param(param, step, sum);
 }
 
@@ -91,7 +98,7 @@ static void compute(void *arg, uint64_t step, uint32_t part, uint32_t parts, str
     if (p->computing) world_wrong(w, "rank %u computes twice at a time", p->rank);
     memcpy(&seed, payload.data, sizeof seed);
     p->gradient = 0;
-    for (uint64_t i = from; i < until; i++) p->gradient += gradient_of(seed, i);
+    for (uint64_t i = from; i < until; i++) p->gradient += gradient_of(p->param, seed, i);
     p->computing = true;
     p->computed_ns = w->now + (int64_t)(20 + world_below(w, 60)) * LH_MS;
     if (world_strikes(w, WORLD_SLOW, 300)) p->computed_ns += (int64_t)world_below(w, 6000) * LH_MS;
@@ -124,6 +131,11 @@ static uint64_t digest_of(void *arg)
 {
     struct process *p = arg;
     return world_mix(p->param, p->step);
+}
+
+static uint64_t parameters_of(void *arg)
+{
+    return ((struct process *)arg)->param;
 }
 
 // ---------------------------------------------------------------- collectives
@@ -203,8 +215,9 @@ static void begin(struct process *p, bool share)
     if (share) w->out.shares++;
 }
 
-static void share(void *arg)
+static void share(void *arg, enum wk_region_share what)
 {
+    (void)what;
     begin(arg, true);
 }
 
@@ -290,4 +303,5 @@ static const char *why(void *arg)
 
 const struct wk_region_comm_ops world_comm = {version, unique_id,  init,    share, reduce,
                                               poll,    abort_comm, aborted, why};
-const struct wk_region_work_ops world_work = {compute, computed, apply, step_of, digest_of};
+const struct wk_region_work_ops world_work = {compute, computed, apply, step_of, digest_of,
+                                                parameters_of};

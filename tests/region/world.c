@@ -199,8 +199,11 @@ static void live(struct process *p)
     if (!p->region || p->paused_ns > w->now) return;
     if (!p->rank && w->wanting && p->wished != w->counted + 1) { // one a step, and a life
         uint64_t payload = world_payload(w->counted);
+        uint64_t corrected = world_corrected(p->param, w->counted);
+        bool changed = corrected != p->param;
+        p->param = corrected;
         p->wished = w->counted + 1;
-        if (wk_region_want(p->region, lh_span(&payload, sizeof payload))) abort();
+        if (wk_region_want(p->region, lh_span(&payload, sizeof payload), changed)) abort();
     }
     wk_region_tick(p->region, w->now);
     if (p->point && !--p->point) die(p, !world_one_in(w, 3));
@@ -220,6 +223,8 @@ static void strike(struct world *w)
         p->paused_ns = w->now + (int64_t)world_below(w, 5000) * LH_MS;
         world_say(w, "rank %u stands still until %.2f", p->rank, (double)p->paused_ns / 1e9);
     }
+    bool rests = p->region && wk_region_phase_of(p->region) == WK_REGION_STANDS;
+    if (p->rank && rests && world_strikes(w, WORLD_FLIP, 300)) p->param ^= 2;
     if (p->rank && world_strikes(w, WORLD_CUT, 500)) hang_up(w, p->rank, !world_one_in(w, 4));
 }
 
@@ -249,6 +254,7 @@ static void tick(struct world *w)
 // leader.
 static bool quiet(const struct world *w)
 {
+    if (w->process[0].wished == w->counted + 1) return false; // a step is wanted still
     for (uint32_t i = 0; i < w->ranks; i++)
         if (w->process[i].region && wk_region_phase_of(w->process[i].region) != WK_REGION_STANDS)
             return false;

@@ -5,7 +5,7 @@
 
 #include "worker/ranks/region.h"
 
-enum { WORLD_RANKS = 5, WORLD_FAULT_KINDS = 11 };
+enum { WORLD_RANKS = 5, WORLD_FAULT_KINDS = 12 };
 
 enum world_fault {
     WORLD_KILL,      // a process is gone, its connections with it
@@ -19,6 +19,7 @@ enum world_fault {
     WORLD_ABORT,     // an abort hangs, for a while or for ever
     WORLD_SLOW,      // a rank computes for longer than it may
     WORLD_POINT,     // a process is killed at a named point of a step
+    WORLD_FLIP,      // a member's parameters change by themselves
 };
 
 struct world_outcome {

@@ -22,7 +22,7 @@ lh_err wk_region_create(const struct wk_region_conf *conf, int64_t now_ns, struc
     r->bytes_per_s = conf->bytes_per_s;
     r->payload = lh_buf(WK_REGION_PAYLOAD_MAX);
     r->out = lh_buf(WK_REGION_HEAD_BYTES + WK_REGION_PAYLOAD_MAX);
-    r->digest = conf->work->digest(conf->work_arg);
+    if (conf->rank) r->digest = conf->work->digest(conf->work_arg);
     r->gather_ns = now_ns + conf->gather_ns;
     r->hello_ns = r->beat_ns = now_ns;
     wk_region_go(r, WK_REGION_WAIT, now_ns, 0);
@@ -57,14 +57,23 @@ double wk_region_bandwidth(const struct wk_region *r)
     return r->bytes_per_s;
 }
 
-lh_err wk_region_want(struct wk_region *r, struct lh_span payload)
+lh_err wk_region_want(struct wk_region *r, struct lh_span payload, bool changed)
 {
     LH_ASSERT(r->conf.rank == 0 && !r->wanted);
     lh_buf_clear(&r->payload);
     lh_put(&r->payload, payload.data, payload.len);
     LH_TRY(lh_buf_err(&r->payload));
+    r->step_share = changed;
     r->wanted = true;
     return LH_OK;
+}
+
+void wk_region_over(struct wk_region *r)
+{
+    LH_ASSERT(r->conf.rank == 0);
+    struct wk_region_message m = {.kind = WK_REGION_OVER, .epoch = r->epoch};
+    for (uint32_t rank = 1; rank < r->conf.ranks; rank++)
+        if (r->peer[rank].life) wk_region_send(r, rank, &m);
 }
 
 // ---------------------------------------------------------------- a member
@@ -139,6 +148,8 @@ static void take_step(struct wk_region *r, const struct wk_region_message *m)
     lh_put(&r->payload, m->payload.data, m->payload.len);
     r->wanted = lh_buf_err(&r->payload) == LH_OK;
     r->wanted_step = m->step;
+    r->wanted_digest = m->digest;
+    r->step_share = m->share;
 }
 
 static void member_receive(struct wk_region *r, const struct wk_region_message *m, int64_t now)
@@ -153,11 +164,28 @@ static void member_receive(struct wk_region *r, const struct wk_region_message *
     if (m->kind == WK_REGION_STEP && m->epoch == r->epoch) take_step(r, m);
     bool mine = m->epoch == r->epoch && !LH_BUG("region_deaf_to_abort");
     if (m->kind == WK_REGION_ABORT && mine) leave(r, now);
+    if (m->kind == WK_REGION_OVER) wk_region_end(r, LH_OK, "the run is over");
     if (m->kind != WK_REGION_REFUSED) return;
     char text[WK_REGION_TEXT];
     snprintf(text, sizeof text, "%.*s", (int)(m->payload.len < 200 ? m->payload.len : 200),
              (const char *)m->payload.data);
     wk_region_end(r, LH_ERR_CONFIG, text);
+}
+
+// The step may begin here; else the cause says why not.
+static bool may_step(struct wk_region *r)
+{
+    uint64_t step = r->conf.work->step(r->conf.work_arg);
+    bool same = r->wanted_step == step;
+    if (!same)
+        wk_region_cause(r, "rank %u holds %llu steps, and shall train step %llu", r->conf.rank,
+                        (unsigned long long)step, (unsigned long long)r->wanted_step);
+    bool equal = r->step_share || LH_BUG("region_any_parameters") ||
+                 r->conf.work->parameters(r->conf.work_arg) == r->wanted_digest;
+    if (same && !equal)
+        wk_region_cause(r, "rank %u: its parameters at step %llu are not the leader's",
+                        r->conf.rank, (unsigned long long)step);
+    return same && equal;
 }
 
 static void member_tick(struct wk_region *r, int64_t now)
@@ -170,13 +198,10 @@ static void member_tick(struct wk_region *r, int64_t now)
     if (r->phase == WK_REGION_WAIT) say_hello(r, now);
     if (r->phase != WK_REGION_STANDS || !r->wanted) return;
     r->wanted = false;
-    if (r->wanted_step == r->conf.work->step(r->conf.work_arg)) {
-        wk_region_compute(r, now);
+    if (may_step(r)) {
+        wk_region_step(r, now);
         return;
     }
-    wk_region_cause(r, "rank %u holds %llu steps, and shall train step %llu", r->conf.rank,
-                    (unsigned long long)r->conf.work->step(r->conf.work_arg),
-                    (unsigned long long)r->wanted_step);
     tell_failure(r);
     leave(r, now);
 }
@@ -214,7 +239,8 @@ lh_err wk_region_receive(struct wk_region *r, uint32_t from, struct lh_span byte
     LH_TRY(wk_region_message_get(bytes, &m));
     bool theirs = m.rank == from && (r->conf.rank ? from == 0 : from > 0 && from < r->conf.ranks);
     bool leaders = m.kind == WK_REGION_EPOCH || m.kind == WK_REGION_STEP ||
-                   m.kind == WK_REGION_ABORT || m.kind == WK_REGION_REFUSED;
+                   m.kind == WK_REGION_ABORT || m.kind == WK_REGION_REFUSED ||
+                   m.kind == WK_REGION_OVER;
     if (!theirs || (m.kind != WK_REGION_BEAT && leaders != (from == 0)))
         return lh_fail(LH_ERR_PROTOCOL, "rank %u says what it may not say", from);
     if (r->phase == WK_REGION_END) return LH_OK;

@@ -7,7 +7,7 @@
 // epoch. Whatever goes wrong in it ends it for all: everybody aborts, and the leader makes a new
 // one with who is there. The step that was under way is then trained again, from its start.
 //
-//   WAIT -> INIT -> SHARE -> STANDS -> COMPUTE -> REDUCE -> STANDS ...
+//   WAIT -> INIT -> SHARE -> STANDS -> (SHARE ->) COMPUTE -> REDUCE -> STANDS ...
 //   and from anywhere: ABORTS -> WAIT, or END
 //
 //  1. A step is counted when the leader has applied it, once: its hook `stepped` says so.
@@ -17,6 +17,10 @@
 //     READY at most init_ns, and a member knows by the leader's beats that it lives. What passes
 //     its deadline fails the epoch; an abort that does ends the process, to be started again.
 //  4. WK_REGION_TRIES epochs in a row without a step end the leader with the last cause.
+//  5. The leader's state is read from wk_region_want() until `stepped` alone: in between it belongs
+//     to the worker, who may change the parameters. What it changed reaches the others before the
+//     next step's computation.
+//  6. A member whose parameters are not the leader's fails the epoch and takes the leader's.
 //
 // Pure: no clock, no thread, no file. Time comes with each call; channel, collectives and training
 // are tables. All calls on one thread, none of which blocks.
@@ -27,6 +31,8 @@
 
 enum { WK_REGION_TRIES = 8 };
 
+// What share() carries from rank 0 to all.
+enum wk_region_share { WK_REGION_SHARE_ALL, WK_REGION_SHARE_PARAMETERS };
 enum wk_region_progress { WK_REGION_BUSY, WK_REGION_OK, WK_REGION_WRONG, WK_REGION_STICKY };
 
 // Messages in order, or lost with their connection. To a rank that is not
@@ -43,7 +49,7 @@ struct wk_region_comm_ops {
     // Each begins and returns; poll() says how it goes on. A failure is told by
     // poll() as well.
     void (*init)(void *arg, const struct wk_nccl_id *id, uint32_t ranks, uint32_t rank);
-    void (*share)(void *arg);  // rank 0's parameters and optimizer to all
+    void (*share)(void *arg, enum wk_region_share what);
     void (*reduce)(void *arg); // the gradient's sum over all, in buckets
     // WRONG: an error of its own or a peer's. STICKY: the device is lost until
     // the process ends.
@@ -68,6 +74,7 @@ struct wk_region_work_ops {
     // state taken: both are the leader's.
     uint64_t (*step)(void *arg);
     uint64_t (*digest)(void *arg);
+    uint64_t (*parameters)(void *arg); // the digest of the parameters alone
 };
 
 struct wk_region_hooks {                                    // each may be NULL
@@ -124,8 +131,11 @@ void wk_region_lost(struct wk_region *r, uint32_t rank,
                     int64_t now_ns); // its connection is
 
 // Leader: the next step may be trained, on this payload, which is copied. One
-// at a time; it stands until `stepped`, through any number of epochs.
-LH_MUST lh_err wk_region_want(struct wk_region *r, struct lh_span payload);
+// at a time; it stands until `stepped`, through any number of epochs. `changed`: the parameters are
+// not those that the last step left.
+LH_MUST lh_err wk_region_want(struct wk_region *r, struct lh_span payload, bool changed);
+// Leader: the run is over; ranks that are connected end without an error.
+void wk_region_over(struct wk_region *r);
 
 enum wk_region_phase wk_region_phase_of(const struct wk_region *r);
 uint64_t wk_region_members(const struct wk_region *r); // 0: no epoch stands

@@ -24,6 +24,8 @@ struct wk_region {
     uint64_t epoch;                // the one that is or was last; 0: none
     uint64_t members;              // its members
     bool share;                    // its state is shared first
+    bool step_share;               // the parameters are, before the step that is wanted
+    bool stepping;                 // in SHARE: a step's, not the epoch's
     bool comm;                     // a communicator is, or is being made or aborted
     bool computing;                // the lane computes, for this epoch or one before it
     bool wrong_step;               // this process's own training failed
@@ -34,6 +36,7 @@ struct wk_region {
     struct lh_buf payload; // leader: wanted; member: of the step under way
     bool wanted;           // leader: a step is. member: a STEP waits for the one before it
     uint64_t wanted_step;  // member: its number
+    uint64_t wanted_digest; // member: of the leader's parameters
     int64_t gather_ns;     // leader, in WAIT: until then it waits for all
     uint64_t epochs;
     unsigned failures;          // epochs in a row without a step
@@ -58,7 +61,8 @@ void wk_region_cause(struct wk_region *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 // The epoch begins here: r->epoch, members and share are set.
 void wk_region_begin(struct wk_region *r, const struct wk_nccl_id *id, int64_t now);
-void wk_region_compute(struct wk_region *r, int64_t now);
+// Begins the step: by the leader's parameters where they changed, then by the computation.
+void wk_region_step(struct wk_region *r, int64_t now);
 // Leaves the epoch; RESTS comes when that is over, at once where nothing is to
 // be aborted.
 void wk_region_leave(struct wk_region *r, int64_t now);

@@ -53,8 +53,10 @@ static bool all_wait(const struct wk_region *r)
     return true;
 }
 
+// A step is wanted: the state is at rest, and may be read.
 static void begin_epoch(struct wk_region *r, int64_t now)
 {
+    r->digest = r->conf.work->digest(r->conf.work_arg);
     struct wk_region_message m = {.kind = WK_REGION_EPOCH,
                                   .nccl = r->conf.comm->version(r->conf.comm_arg),
                                   .epoch = ++r->epoch,
@@ -72,6 +74,7 @@ static void begin_epoch(struct wk_region *r, int64_t now)
     r->members = m.members;
     if (LH_BUG("region_no_share")) m.share = false;
     r->share = m.share;
+    r->step_share = false; // all hold what the leader holds once the communicator stands
     r->epochs++;
     lh_err err = m.members == 1 ? LH_OK : r->conf.comm->unique_id(r->conf.comm_arg, &m.id);
     if (err) {
@@ -127,8 +130,10 @@ static void next_step(struct wk_region *r, int64_t now)
         (struct wk_region_message){.kind = WK_REGION_STEP,
                                    .epoch = r->epoch,
                                    .step = step,
+                                   .digest = r->conf.work->parameters(r->conf.work_arg),
+                                   .share = r->step_share,
                                    .payload = lh_buf_span(&r->payload)});
-    wk_region_compute(r, now);
+    wk_region_step(r, now);
 }
 
 void wk_leader_event(struct wk_region *r, enum wk_region_event event, int64_t now)
@@ -137,6 +142,7 @@ void wk_leader_event(struct wk_region *r, enum wk_region_event event, int64_t no
     if (event == WK_REGION_RESTS) begin_gathering(r, now);
     if (event != WK_REGION_APPLIED) return;
     r->failures = 0;
+    r->step_share = false;
     r->wanted = LH_BUG("region_step_again") && r->epochs % 2;
     if (r->conf.hooks->stepped)
         r->conf.hooks->stepped(r->conf.hooks_arg, r->conf.work->step(r->conf.work_arg));
@@ -166,7 +172,8 @@ void wk_leader_tick(struct wk_region *r, int64_t now)
         if (r->peer[rank].life && now - r->peer[rank].heard_ns > r->conf.silence_ns &&
             !LH_BUG("region_no_silence"))
             give_up(r, rank, "is silent", now);
-    if (r->phase == WK_REGION_WAIT && (all_wait(r) || now >= r->gather_ns)) begin_epoch(r, now);
+    bool may = r->wanted && (all_wait(r) || now >= r->gather_ns);
+    if (r->phase == WK_REGION_WAIT && may) begin_epoch(r, now);
     if (r->phase == WK_REGION_STANDS) next_step(r, now);
 }
 

@@ -17,6 +17,7 @@ enum wk_region_kind {
     WK_REGION_ABORT,     // leader -> ranks: the epoch is over, abort the communicator
     WK_REGION_REFUSED,   // leader -> rank: it can't take part, and why
     WK_REGION_BEAT,      // both ways: still there
+    WK_REGION_OVER,      // leader -> ranks: the run is, end
     WK_REGION_KINDS,
 };
 
@@ -33,9 +34,9 @@ struct wk_region_message {
     uint64_t epoch;         // HELLO: the last one that the sender was in; 0: none
     uint64_t step;          // HELLO: steps that the sender holds; EPOCH: the leader; STEP,
                             // DONE: which step
-    uint64_t digest;        // HELLO, EPOCH: of what the sender holds
+    uint64_t digest;        // HELLO, EPOCH: of what the sender holds; STEP: of its parameters
     uint64_t members;       // EPOCH: a bit a rank
-    bool share;             // EPOCH: the leader's state goes to all first
+    bool share;             // the leader's state (EPOCH), parameters (STEP) go to all first
     struct wk_nccl_id id;   // EPOCH: where the communicator meets
     struct lh_span payload; // STEP: opaque; REFUSED, FAILED: text. Borrows
 };

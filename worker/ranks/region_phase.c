@@ -71,15 +71,27 @@ void wk_region_begin(struct wk_region *r, const struct wk_nccl_id *id, int64_t n
     r->conf.comm->init(r->conf.comm_arg, id, count(r->members), place(r->members, r->conf.rank));
 }
 
-void wk_region_compute(struct wk_region *r, int64_t now)
+static void compute(struct wk_region *r, int64_t now)
 {
-    LH_ASSERT(r->phase == WK_REGION_STANDS && !r->computing);
+    LH_ASSERT(!r->computing);
     r->computing = true;
     // Alone it keeps nobody waiting.
     wk_region_go(r, WK_REGION_COMPUTE, now, r->comm ? r->conf.compute_ns : 0);
     r->conf.work->compute(r->conf.work_arg, r->conf.work->step(r->conf.work_arg),
                           place(r->members, r->conf.rank), count(r->members),
                           lh_buf_span(&r->payload));
+}
+
+void wk_region_step(struct wk_region *r, int64_t now)
+{
+    LH_ASSERT(r->phase == WK_REGION_STANDS);
+    if (!r->step_share || !r->comm) {
+        compute(r, now);
+        return;
+    }
+    r->stepping = true;
+    wk_region_go(r, WK_REGION_SHARE, now, op_ns(r, r->conf.share_bytes));
+    r->conf.comm->share(r->conf.comm_arg, WK_REGION_SHARE_PARAMETERS);
 }
 
 void wk_region_leave(struct wk_region *r, int64_t now)
@@ -119,12 +131,20 @@ static enum wk_region_event stood(struct wk_region *r, int64_t now)
     return WK_REGION_STOOD;
 }
 
+static enum wk_region_event look_share(struct wk_region *r, int64_t now)
+{
+    if (!r->stepping) return stood(r, now);
+    compute(r, now);
+    return WK_REGION_NOTHING;
+}
+
 static enum wk_region_event look_init(struct wk_region *r, enum wk_region_progress is, int64_t now)
 {
     if (is == WK_REGION_BUSY) return WK_REGION_NOTHING;
     if (!r->share || !r->comm) return stood(r, now);
     wk_region_go(r, WK_REGION_SHARE, now, op_ns(r, r->conf.share_bytes));
-    r->conf.comm->share(r->conf.comm_arg);
+    r->stepping = false;
+    r->conf.comm->share(r->conf.comm_arg, WK_REGION_SHARE_ALL);
     return WK_REGION_NOTHING;
 }
 
@@ -189,7 +209,7 @@ static enum wk_region_event look_aborts(struct wk_region *r, int64_t now)
         wk_region_end(r, LH_ERR_NON_FINITE, "a rank's gradient could not be computed");
         return WK_REGION_NOTHING;
     }
-    r->digest = r->conf.work->digest(r->conf.work_arg);
+    if (r->conf.rank) r->digest = r->conf.work->digest(r->conf.work_arg);
     wk_region_go(r, WK_REGION_WAIT, now, 0);
     return WK_REGION_RESTS;
 }
@@ -208,7 +228,7 @@ enum wk_region_event wk_region_look(struct wk_region *r, int64_t now)
     if (failed(r, is, names[r->phase], &event)) return event;
     enum wk_region_phase before = r->phase;
     if (before == WK_REGION_INIT) event = look_init(r, is, now);
-    if (before == WK_REGION_SHARE && is == WK_REGION_OK) event = stood(r, now);
+    if (before == WK_REGION_SHARE && is == WK_REGION_OK) event = look_share(r, now);
     if (before == WK_REGION_COMPUTE) event = look_compute(r, now);
     if (before == WK_REGION_REDUCE && is == WK_REGION_OK) {
         measure(r, now);
