@@ -303,5 +303,5 @@ static const char *why(void *arg)
 
 const struct wk_region_comm_ops world_comm = {version, unique_id,  init,    share, reduce,
                                               poll,    abort_comm, aborted, why};
-const struct wk_region_work_ops world_work = {compute, computed, apply, step_of, digest_of,
-                                                parameters_of};
+const struct wk_region_work_ops world_work = {compute, computed,  apply,
+                                              step_of, digest_of, parameters_of};

@@ -93,7 +93,7 @@ uint64_t world_payload(uint64_t step);              // what a step is trained on
 uint64_t world_step(uint64_t param, uint64_t step); // the right parameters after it
 // What the leader's worker makes of the parameters before this step, as a fold does.
 uint64_t world_corrected(uint64_t param, uint64_t step);
-void world_break_group(struct process *p);          // nobody is served by it any more
+void world_break_group(struct process *p); // nobody is served by it any more
 extern const struct wk_region_comm_ops world_comm;
 extern const struct wk_region_work_ops world_work;
 

@@ -13,13 +13,25 @@ static void deal(struct wk_reduce *r, const struct wk_reduce_step *step, struct 
     *own = (struct wk_part){0, step->sequences};
 }
 
-static void gather(struct wk_reduce *r, float *gradient, struct wk_gathered *sum,
-                   struct wk_part *missing)
+static void bind(struct wk_reduce *r, const struct wk_reduce_state *state)
+{
+    (void)r;
+    (void)state;
+}
+
+static lh_err gather(struct wk_reduce *r, float *gradient, struct wk_gathered *sum,
+                     struct wk_part *missing)
 {
     (void)r;
     (void)gradient;
     (void)sum;
     *missing = (struct wk_part){0};
+    return LH_OK;
+}
+
+static void applied(struct wk_reduce *r)
+{
+    (void)r;
 }
 
 static uint32_t watch(struct wk_reduce *r, struct lh_log *log)
@@ -37,7 +49,8 @@ static void close_none(struct wk_reduce *r, bool done)
 
 struct wk_reduce *wk_reduce_none(void)
 {
-    static const struct wk_reduce_ops ops = {"none", parameters, deal, gather, watch, close_none};
+    static const struct wk_reduce_ops ops = {"none", parameters, bind,  deal,
+                                             gather, applied,    watch, close_none};
     static const struct wk_reduce none = {&ops};
     return (struct wk_reduce *)(uintptr_t)&none; // has no state that could change
 }

@@ -16,7 +16,10 @@
 //       gather(gradient, &share, &part);         adds what the others computed, in rank's order
 //   } while (part.count);                        a lost rank's part is dealt anew
 //
-// Implementations: none (one process), shm (one host: reduce_shm.c).
+// Implementations: none (one process), shm (one host: reduce_shm.c). To come are peers: ranks
+// that hold parameters and optimizer of their own and take every step themselves. There a lost rank
+// costs the step that was under way: gather() clears the gradient and deals the step anew, and all
+// that was summed up of it is forgotten.
 #ifndef WK_REDUCE_H
 #define WK_REDUCE_H
 
@@ -25,8 +28,11 @@
 
 #include "common/base/err.h"
 #include "common/env/log.h"
+#include "worker/train/update.h"
 
 enum { WK_RANKS_MAX = 64 }; // GPUs or sockets of one host
+// Floats behind a trainer's gradient that peers add up with it: what they tell of their parts.
+enum { WK_FIGURES_EACH = 9, WK_FIGURES = WK_RANKS_MAX * WK_FIGURES_EACH };
 
 struct wk_part { // sequences [from, from + count) of a step
     uint32_t from, count;
@@ -35,9 +41,10 @@ struct wk_part { // sequences [from, from + count) of a step
 struct wk_reduce_step {
     const uint32_t *ids; // [sequences][length + 1]
     uint32_t sequences, length;
-    uint64_t values; // parameters
-    float scale;     // the gradient's: 1 / tokens of the whole step
-    bool measure;    // take the `first` figures as well
+    uint64_t values;                // parameters
+    float scale;                    // the gradient's: 1 / tokens of the whole step
+    bool measure;                   // take the `first` figures as well
+    const struct wk_update *update; // what becomes of the gradient
 };
 
 // What ranks tell of their parts, summed.
@@ -54,17 +61,29 @@ struct wk_gathered {
     struct wk_share sample[WK_SAMPLES_MAX];
 };
 
+// What a trainer holds. Peers hold the same.
+struct wk_reduce_state {
+    float *value, *m, *v; // [values] each
+    float *gradient;      // [values + WK_FIGURES]
+    uint64_t values;
+    uint64_t *steps; // how many the optimizer has taken
+};
+
 struct wk_reduce;
 struct wk_reduce_ops {
     const char *name;
     // Where the parameters must lie so that all ranks see them, zeros; NULL: wherever.
     float *(*parameters)(struct wk_reduce *r);
+    // Once, before the first step. Borrows the arrays until close().
+    void (*bind)(struct wk_reduce *r, const struct wk_reduce_state *state);
     // Compute lane. `own` is the caller's part; it may be empty.
     void (*deal)(struct wk_reduce *r, const struct wk_reduce_step *step, struct wk_part *own);
     // Compute lane; blocks until every rank that was dealt to has given or is lost. `missing` is
-    // what the caller shall compute and gather again; empty: the gradient is whole.
-    void (*gather)(struct wk_reduce *r, float *gradient, struct wk_gathered *sum,
-                   struct wk_part *missing);
+    // what the caller shall compute and gather again; empty: the gradient is whole, or an error
+    // says that it never will be.
+    lh_err (*gather)(struct wk_reduce *r, float *gradient, struct wk_gathered *sum,
+                     struct wk_part *missing);
+    void (*applied)(struct wk_reduce *r); // compute lane: the optimizer's step is taken
     // Loop thread, about once a second: looks who is there, logs who came and went. Their number,
     // the leader included.
     uint32_t (*watch)(struct wk_reduce *r, struct lh_log *log);

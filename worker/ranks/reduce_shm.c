@@ -176,6 +176,12 @@ static float *parameters(struct wk_reduce *r)
     return at(leader_of(r)->g, parameters_at(&leader_of(r)->conf));
 }
 
+static void bind(struct wk_reduce *r, const struct wk_reduce_state *state)
+{
+    (void)r;
+    (void)state;
+}
+
 static bool is_free(const struct seat *s)
 {
     return atomic_load(&s->life) % 2 && atomic_load(&s->done) == atomic_load(&s->task);
@@ -246,8 +252,8 @@ static void add_up(struct leader *l, uint32_t rank, float *gradient, struct wk_g
     if (share->first && sum->samples < WK_SAMPLES_MAX) sum->sample[sum->samples++] = *share;
 }
 
-static void gather(struct wk_reduce *r, float *gradient, struct wk_gathered *sum,
-                   struct wk_part *missing)
+static lh_err gather(struct wk_reduce *r, float *gradient, struct wk_gathered *sum,
+                     struct wk_part *missing)
 {
     struct leader *l = leader_of(r);
     for (uint32_t rank = 1; rank < l->conf.ranks; rank++) {
@@ -260,6 +266,12 @@ static void gather(struct wk_reduce *r, float *gradient, struct wk_gathered *sum
     }
     *missing = (struct wk_part){0};
     if (l->losts) deal_part(l, l->lost[--l->losts], missing);
+    return LH_OK;
+}
+
+static void applied(struct wk_reduce *r)
+{
+    (void)r; // the others read the parameters where they are
 }
 
 static uint32_t watch(struct wk_reduce *r, struct lh_log *log)
@@ -289,7 +301,8 @@ static void close_leader(struct wk_reduce *r, bool done)
     free(l);
 }
 
-static const struct wk_reduce_ops ops = {"shm", parameters, deal, gather, watch, close_leader};
+static const struct wk_reduce_ops ops = {"shm",  parameters, bind,  deal,
+                                         gather, applied,    watch, close_leader};
 
 // ---------------------------------------------------------------- the segment
 

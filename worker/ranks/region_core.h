@@ -25,7 +25,7 @@ struct wk_region {
     uint64_t members;              // its members
     bool share;                    // its state is shared first
     bool step_share;               // the parameters are, before the step that is wanted
-    bool stepping;                 // in SHARE: a step's, not the epoch's
+    bool stepping;                 // SHARE belongs to a step, not to the epoch
     bool comm;                     // a communicator is, or is being made or aborted
     bool computing;                // the lane computes, for this epoch or one before it
     bool wrong_step;               // this process's own training failed
@@ -33,11 +33,11 @@ struct wk_region {
     int64_t beat_ns, hello_ns;     // when the next is due
     double bytes_per_s;
     struct wk_region_peer peer[WK_RANKS_MAX];
-    struct lh_buf payload; // leader: wanted; member: of the step under way
-    bool wanted;           // leader: a step is. member: a STEP waits for the one before it
-    uint64_t wanted_step;  // member: its number
+    struct lh_buf payload;  // leader: wanted; member: of the step under way
+    bool wanted;            // leader: a step is. member: a STEP waits for the one before it
+    uint64_t wanted_step;   // member: its number
     uint64_t wanted_digest; // member: of the leader's parameters
-    int64_t gather_ns;     // leader, in WAIT: until then it waits for all
+    int64_t gather_ns;      // leader, in WAIT: until then it waits for all
     uint64_t epochs;
     unsigned failures;          // epochs in a row without a step
     char cause[WK_REGION_TEXT]; // why the last epoch failed

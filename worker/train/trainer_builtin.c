@@ -12,13 +12,12 @@
 #include "worker/train/trainer_builtin.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
-#include "kernels/optimizer.h"
 #include "worker/train/passes.h"
+#include "worker/train/update.h"
 
 LH_STATIC_ASSERT(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "saved floats are copied as they lie");
 
@@ -83,7 +82,8 @@ static lh_err read_pieces(struct builtin *b, const struct wk_step_in *in, size_t
 }
 
 // gradient = d(mean loss), by all ranks of the region together; loss = the mean.
-static lh_err accumulate(struct builtin *b, size_t sequences, struct wk_gathered *sum)
+static lh_err accumulate(struct builtin *b, size_t sequences, const struct wk_update *update,
+                         struct wk_gathered *sum)
 {
     struct wk_reduce *r = b->conf.reduce;
     double tokens = (double)(sequences * b->conf.sequence);
@@ -95,6 +95,7 @@ static lh_err accumulate(struct builtin *b, size_t sequences, struct wk_gathered
         .values = b->params.values,
         .scale = (float)(1.0 / tokens),
         .measure = b->conf.warmup.threshold > 0 && !b->warmup.released,
+        .update = update,
     };
     *sum = (struct wk_gathered){0};
     struct wk_part part;
@@ -108,57 +109,10 @@ static lh_err accumulate(struct builtin *b, size_t sequences, struct wk_gathered
         sum->nll += share.nll;
         if (share.first) sum->sample[sum->samples++] = share;
         fresh = false;
-        r->ops->gather(r, b->gradient, sum, &part);
+        lh_err lost = r->ops->gather(r, b->gradient, sum, &part);
+        if (!err) err = lost;
     } while (part.count);
     return err;
-}
-
-static lh_err gradient_norm(const struct builtin *b, struct wk_tensor_norms *norms, double *norm)
-{
-    double sum = 0.0;
-    for (uint32_t i = 0; i < b->params.count; i++) {
-        const struct wk_param *p = &b->params.at[i];
-        double part = lk_sum_squares(p->len, b->gradient + p->offset);
-        if (!isfinite(part))
-            return lh_fail(LH_ERR_NON_FINITE, "gradient of %s at step %" PRIu64, p->name,
-                           b->steps + 1);
-        if (norms) norms[i].gradient = sqrt(part);
-        sum += part;
-    }
-    *norm = sqrt(sum);
-    return LH_OK;
-}
-
-static double distance(size_t n, const float *a, const float *b)
-{
-    double sum = 0.0;
-    for (size_t i = 0; i < n; i++) {
-        double d = (double)a[i] - (double)b[i];
-        sum += d * d;
-    }
-    return sqrt(sum);
-}
-
-static void optimize(struct builtin *b, double rate, double norm, struct wk_tensor_norms *norms)
-{
-    struct lk_adamw c = {
-        .rate = rate,
-        .beta1 = b->conf.beta1,
-        .beta2 = b->conf.beta2,
-        .eps = b->conf.eps,
-        .step = ++b->steps,
-        .grad_scale = lk_clip_scale(norm, b->conf.clip),
-    };
-    for (uint32_t i = 0; i < b->params.count; i++) {
-        const struct wk_param *p = &b->params.at[i];
-        double decay = wk_param_decays(p) ? b->conf.weight_decay : 0.0;
-        if (norms) memcpy(b->before, b->value + p->offset, p->len * sizeof *b->before);
-        lk_adamw(&c, decay, p->len, b->gradient + p->offset, b->m + p->offset, b->v + p->offset,
-                 b->value + p->offset);
-        if (!norms) continue;
-        norms[i].weight = sqrt(lk_sum_squares(p->len, b->value + p->offset));
-        norms[i].update = distance(p->len, b->value + p->offset, b->before);
-    }
 }
 
 // Room for the largest tensor, from the first time that norms are asked for.
@@ -172,17 +126,39 @@ static lh_err prepare_norms(struct builtin *b)
     return b->before ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "norms of tensors");
 }
 
-// The rate of this step; then the noise is looked at, for the next one.
-static double warm_up(struct builtin *b, const struct wk_step_in *in, const struct wk_step_out *out,
-                      uint32_t sequences, const struct wk_gathered *sum)
+// What the optimizer does with this step's gradient, whatever that will be.
+static struct wk_update update_of(const struct builtin *b, const struct wk_step_in *in)
+{
+    const struct wk_builtin_conf *c = &b->conf;
+    return (struct wk_update){
+        .rate = (double)in->learning_rate * wk_warmup_factor(&b->warmup, &c->warmup, in->credited),
+        .beta1 = c->beta1,
+        .beta2 = c->beta2,
+        .eps = c->eps,
+        .weight_decay = c->weight_decay,
+        .clip = c->clip,
+        .step = b->steps + 1,
+    };
+}
+
+// Looks at the noise, for the next step.
+static void note_noise(struct builtin *b, const struct wk_step_in *in, struct wk_step_out *out,
+                       uint32_t sequences, const struct wk_gathered *sum)
 {
     const struct wk_warmup_conf *c = &b->conf.warmup;
-    double factor = wk_warmup_factor(&b->warmup, c, in->credited);
-    if (c->threshold > 0 && !b->warmup.released) {
-        wk_noise_add(&b->warmup.noise, out->grad_norm * out->grad_norm, sequences, sum);
-        wk_warmup_step(&b->warmup, c, sequences, in->credited);
-    }
-    return (double)in->learning_rate * factor;
+    if (c->threshold <= 0 || b->warmup.released) return;
+    wk_noise_add(&b->warmup.noise, out->grad_norm * out->grad_norm, sequences, sum);
+    wk_warmup_step(&b->warmup, c, sequences, in->credited);
+    if (!b->warmup.released) out->noise = wk_noise_ratio(&b->warmup.noise, sequences);
+}
+
+static void optimize(struct builtin *b, const struct wk_update *update, double norm,
+                     struct wk_tensor_norms *norms)
+{
+    const struct wk_update_arrays arrays = {b->gradient, b->m, b->v, b->value, b->before};
+    wk_update_apply(update, &b->params, norm, &arrays, norms);
+    b->steps = update->step;
+    b->conf.reduce->ops->applied(b->conf.reduce);
 }
 
 static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_step_out *out)
@@ -193,14 +169,14 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
     *out = (struct wk_step_out){0};
     if (in->norms) LH_TRY(prepare_norms(b));
     LH_TRY(read_pieces(b, in, &sequences));
-    LH_TRY(accumulate(b, sequences, &sum));
-    LH_TRY(gradient_norm(b, in->norms, &out->grad_norm));
+    const struct wk_update update = update_of(b, in);
+    LH_TRY(accumulate(b, sequences, &update, &sum));
+    LH_TRY(wk_update_norm(&b->params, b->gradient, update.step, in->norms, &out->grad_norm));
     uint64_t tokens = sequences * b->conf.sequence;
     out->loss = sum.nll / (double)tokens;
-    out->rate = warm_up(b, in, out, (uint32_t)sequences, &sum);
-    if (b->conf.warmup.threshold > 0 && !b->warmup.released)
-        out->noise = wk_noise_ratio(&b->warmup.noise, (uint32_t)sequences);
-    optimize(b, out->rate, out->grad_norm, in->norms);
+    out->rate = update.rate;
+    note_noise(b, in, out, (uint32_t)sequences, &sum);
+    optimize(b, &update, out->grad_norm, in->norms);
     if (b->conf.tokens_per_s > 0.0)
         out->least_ns = (int64_t)((double)tokens * 1e9 / b->conf.tokens_per_s);
     if (!b->conf.evaluation) return LH_OK;
@@ -358,7 +334,7 @@ static lh_err allocate(struct builtin *b, const struct wk_shape *shape)
     b->value = c->reduce->ops->parameters(c->reduce);
     b->shared = b->value != NULL;
     if (!b->shared) b->value = lh_zeros(values, sizeof *b->value);
-    b->gradient = lh_zeros(values, sizeof *b->gradient);
+    b->gradient = lh_zeros(values + WK_FIGURES, sizeof *b->gradient);
     b->m = lh_zeros(values, sizeof *b->m);
     b->v = lh_zeros(values, sizeof *b->v);
     b->ids = calloc(sequences * ((size_t)c->sequence + 1), sizeof *b->ids);
@@ -366,6 +342,8 @@ static lh_err allocate(struct builtin *b, const struct wk_shape *shape)
         return lh_fail(LH_ERR_NO_MEMORY, "trainer of %zu parameters", values);
     struct wk_transformer_conf t = {*shape, c->sequence, (size_t)c->batch * c->sequence, true};
     b->passes.batch = c->batch;
+    const struct wk_reduce_state state = {b->value, b->m, b->v, b->gradient, values, &b->steps};
+    c->reduce->ops->bind(c->reduce, &state);
     return wk_transformer_create(&t, &b->passes.transformer);
 }
 

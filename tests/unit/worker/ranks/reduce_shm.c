@@ -182,7 +182,7 @@ static void finish_step(struct fixture *f, const struct wk_reduce_step *step, st
         struct wk_share own = {0};
         compute(step, params, part, f->gradient, &own);
         sum->nll += own.nll;
-        f->r->ops->gather(f->r, f->gradient, sum, &part);
+        assert_int_equal(f->r->ops->gather(f->r, f->gradient, sum, &part), LH_OK);
     } while (part.count);
     struct wk_share alone = {0};
     memset(f->want, 0, sizeof f->want);

@@ -1,0 +1,33 @@
+// The optimizer's step from a gradient that is whole: its norm, clipping, AdamW tensor by tensor.
+//
+// What the worker and every peer of its region do with the same
+// gradient, and so get the same bits.
+#ifndef WK_UPDATE_H
+#define WK_UPDATE_H
+
+#include "common/base/err.h"
+#include "worker/train/model.h"
+#include "worker/train/trainer.h"
+
+struct wk_update {
+    double rate, beta1, beta2, eps, weight_decay;
+    double clip;   // limit of the global gradient norm; 0: none
+    uint64_t step; // this step's number, from 1
+};
+
+// All of the model's values, in the manifest's order.
+struct wk_update_arrays {
+    const float *gradient;
+    float *m, *v, *value;
+    float *before; // room for the largest tensor; only where norms are asked for
+};
+
+// The gradient's norm; each tensor's into `norms`, where that is not NULL. LH_ERR_NON_FINITE names
+// the tensor.
+LH_MUST lh_err wk_update_norm(const struct wk_params *p, const float *gradient, uint64_t step,
+                              struct wk_tensor_norms *norms, double *norm);
+// norms NULL: nobody asks for them.
+void wk_update_apply(const struct wk_update *u, const struct wk_params *p, double norm,
+                     const struct wk_update_arrays *a, struct wk_tensor_norms *norms);
+
+#endif
