@@ -11,6 +11,7 @@
 #include "worker/disk_full.h"
 #include "worker/push/history.h"
 #include "worker/push/outcome.h"
+#include "worker/push/path.h"
 #include "worker/units.h"
 
 // Roles start in any order: a coordinator that is not there yet is no warning for some ten seconds.
@@ -64,6 +65,7 @@ static void take_addresses(struct wk_worker *w, size_t n, Longhaul__V1__ShardAdd
         s->session.link = link;
         memcpy(s->session.address, list[i]->address, strlen(list[i]->address) + 1);
         s->session.process = 0;
+        s->path = (struct wk_path){0};
         s->stream.tries = s->session.tries = 0;
         w->hooks->address(s);
     }
@@ -284,6 +286,7 @@ static lh_err send_lease(struct wk_worker *w)
     m.returned = w->returned;
     m.tokens_per_s = w->tokens_per_s;
     m.tokens = w->count.tokens;
+    wk_path_tell(w, &m);
     m.drained = w->telling_drained = wk_units_drained(w);
     m.done = w->telling_done = all_ended(w);
     if (trip.mean_us) m.trip = &trip;

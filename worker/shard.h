@@ -41,6 +41,7 @@ struct wk_shard {
     struct wk_view view;          // push/view.c
     struct wk_whole whole;        // push/beside.c
     struct wk_session session;    // push/session.c
+    struct wk_path path;          // push/path.c
     struct wk_history history;    // push/history.c
     struct wk_stream stream;      // replica/follow.c
     struct wk_arrival arrival;    // replica/snapshot.c

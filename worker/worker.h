@@ -19,6 +19,7 @@
 #include "common/env/log.h"
 #include "common/format/units.h"
 #include "kernels/view.h"
+#include "longhaul/v1/member.pb-c.h"
 #include "worker/external/external.h"
 #include "worker/shard.h"
 #include "worker/train/trainer.h"
@@ -154,6 +155,12 @@ struct wk_beside {
     int64_t renew_ns;         // time that this process took for corrections
     _Atomic int64_t delta_ns; // time for deltas, on the disk lane
 };
+struct wk_told_path { // one path as a lease request tells it
+    char address[LH_ADDRESS_BYTES];
+    Longhaul__V1__Path path;
+    Longhaul__V1__Trip trip;
+    Longhaul__V1__Estimate push_s, up, down;
+};
 enum { WK_PIECES_MAX = 64 };
 
 struct wk_worker {
@@ -204,9 +211,15 @@ struct wk_worker {
     struct wk_step_out out;
     lh_err step_error;
     int64_t step_started;
-    int64_t step_ended;            // 0: the time since then is accounted for
-    int64_t idle_since;            // training waits for others since then; 0: it does not
-    double tokens_per_s;           // smoothed
+    int64_t step_ended; // 0: the time since then is accounted for
+    int64_t idle_since; // training waits for others since then; 0: it does not
+    // push/path.c
+    double tokens_per_s, tokens_spread;     // smoothed; its mean deviation
+    struct lh_estimate batch_s, utilised;   // time of a step; share of the time in which one runs
+    int64_t busy_ns, busy_told, busy_since; // time in steps; of that told, at the last request
+    struct wk_told_path told_path[LH_PATHS_MAX]; // what the request under way was made of
+    Longhaul__V1__Path *told_paths[LH_PATHS_MAX];
+    Longhaul__V1__Estimate told_speed, told_batch;
     struct wk_tensor_norms *norms; // stats.c: [tensors]; NULL: never asked for
     uint64_t norms_round;          // the round in which norms are due
     struct wk_evaluated evaluated; // the last evaluation; languages 0: none yet

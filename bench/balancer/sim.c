@@ -176,10 +176,10 @@ static void probe(struct run *run, enum ps_balance_kind kind)
     for (uint32_t i = 0; i < REGIONS; i++) {
         run->region[i].arrives_s = run->region[i].ends_s = FAR;
         b->region[i].workers = 1;
-        ps_estimate_take(&b->region[i].tokens_per_s,
+        lh_estimate_take(&b->region[i].tokens_per_s,
                          run->in->speed[i] * exp(0.2 * normal(&run->chance)));
         for (uint32_t k = 0; k < REGIONS; k++) {
-            ps_estimate_take(&b->link[i][k].bytes_per_s, link_sample(run, i, k, 0.2));
+            lh_estimate_take(&b->link[i][k].bytes_per_s, link_sample(run, i, k, 0.2));
             b->link[i][k].cap_bytes = -1;
         }
     }
@@ -351,7 +351,7 @@ static void on_end(struct run *run, uint32_t r)
 {
     struct region *g = &run->region[r];
     double took = run->now - g->begun_s, tokens = run->in->unit[g->runs].tokens;
-    ps_estimate_take(&run->b.region[r].tokens_per_s,
+    lh_estimate_take(&run->b.region[r].tokens_per_s,
                      tokens / took * exp(0.1 * normal(&run->chance)));
     g->ends_s = FAR;
     if (run->state[g->runs] != DONE) run->done++;
@@ -362,7 +362,7 @@ static void on_arrival(struct run *run, uint32_t r)
 {
     struct region *g = &run->region[r];
     const struct unit *u = &run->in->unit[g->coming[0]];
-    ps_estimate_take(&run->b.link[u->home][r].bytes_per_s, link_sample(run, u->home, r, 0.1));
+    lh_estimate_take(&run->b.link[u->home][r].bytes_per_s, link_sample(run, u->home, r, 0.1));
     if (run->state[g->coming[0]] == COMING) run->state[g->coming[0]] = READY;
     if (run->state[g->coming[0]] != DONE) g->queue[g->queued++] = g->coming[0];
     memmove(g->coming, g->coming + 1, --g->comes * sizeof *g->coming);

@@ -22,6 +22,7 @@ enum {
     LH_LEASES_MAX = 4096,
     // Units asked back with one answer, an eighth of LH_LEASES_MAX; the rest follow a second later.
     LH_RECALLS_MAX = 512,
+    LH_PATHS_MAX = 64, // servers to which a worker tells what its path is like: 8 KiB a request
     LH_PART_BYTES = 1 << 20,  // bulk bytes of one message: the fastest size (bench notes: 1 MiB)
     LH_HEAD_BYTES = 64 << 10, // protobuf head of a bulk message
     LH_SMALL_BYTES = 1 << 20, // a message without bulk: credit bits and plans fit
@@ -76,7 +77,8 @@ enum {
 enum {
     LH_UNIT_WIRE_BYTES = 4,
     LH_POINT_WIRE_BYTES = 64,
-    LH_ADDRESS_WIRE_BYTES = LH_ADDRESS_BYTES + 24
+    LH_ADDRESS_WIRE_BYTES = LH_ADDRESS_BYTES + 24,
+    LH_PATH_WIRE_BYTES = 96
 };
 LH_STATIC_ASSERT(LH_UNITS_MAX <= 1 << 28, "a unit's number is a varint of four bytes");
 LH_STATIC_ASSERT((LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE_BYTES +
@@ -84,7 +86,8 @@ LH_STATIC_ASSERT((LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE_BYTES +
                      LH_SMALL_BYTES,
                  "the answer to a lease request fits a message");
 LH_STATIC_ASSERT((2 * LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE_BYTES +
-                         LH_SHARDS_MAX * 2 * LH_POINT_WIRE_BYTES <=
+                         LH_SHARDS_MAX * 2 * LH_POINT_WIRE_BYTES +
+                         LH_PATHS_MAX * LH_PATH_WIRE_BYTES <=
                      LH_SMALL_BYTES,
                  "a lease request fits a message, and leaves bytes for claims");
 LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= LH_LEASES_MAX,

@@ -18,10 +18,21 @@ static const struct dp_column workers[] = {
     {"DRAINED", "drained", -8},
     {"TOKENS", "tokens", 12},
     {"TOKENS/S", "tokens_per_s", 10},
+    {"BATCH MS", "batch_ms", 8},
+    {"BUSY", "utilisation", 5},
     {"H", "h", 5},
     {"SILENT S", "silent_s", 9},
     {"BOUND S", "bound_s", 8},
     {NULL, NULL, 0},
+};
+// A row for each way from a worker to a server. +- is the mean deviation of the column before it.
+static const struct dp_column links[] = {
+    {"WORKER", "worker", -16},       {"REGION", "region", -12},
+    {"SERVER", "server", -16},       {"SERVER'S", "server_region", -12},
+    {"RTT MS", "rtt_ms", 8},         {"+-", "rtt_spread_ms", 7},
+    {"PUSH MS", "push_ms", 8},       {"+-", "push_spread_ms", 7},
+    {"UP MBIT", "up_mbit_s", 9},     {"+-", "up_spread", 7},
+    {"DOWN MBIT", "down_mbit_s", 9}, {NULL, NULL, 0},
 };
 // SILENT S up to BOUND S, a member counts as there; TRIP MS, the round trip that it reports, makes
 // the bound on a long path.
@@ -180,16 +191,14 @@ lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_
     static const struct {
         const char *name;
         const struct dp_column *columns;
-    } parts[] = {{"members", members},
-                 {"workers", workers},
-                 {"shards", shards},
-                 {"regions", regions},
-                 {"plan", plan}};
+    } parts[] = {{"members", members}, {"workers", workers}, {"shards", shards},
+                 {"regions", regions}, {"plan", plan},       {"links", links}};
     size_t p = 0;
     while (p < LH_COUNT(parts) && strcmp(parts[p].name, part) != 0) p++;
     if (p == LH_COUNT(parts))
         return lh_fail(LH_ERR_INVALID,
-                       "%.40s: want members, workers, shards, regions, plan or leases", part);
+                       "%.40s: want members, workers, shards, regions, links, plan or leases",
+                       part);
     const struct dp_column *columns = parts[p].columns;
     json_t *rows = columns == regions   ? dp_get_regions(status)
                    : columns == members ? dp_get_members(status)

@@ -8,8 +8,8 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
-// Appends one part ("members", "workers", "shards", "regions", "plan") of a coordinator's status,
-// as a table for people or as JSON. LH_ERR_INVALID: no such part.
+// Appends one part ("members", "workers", "shards", "regions", "links", "plan") of a coordinator's
+// status, as a table for people or as JSON. LH_ERR_INVALID: no such part.
 LH_MUST lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_buf *out);
 // A row for each region of a coordinator's status: sums over its workers. A new reference.
 json_t *dp_get_regions(const json_t *status);

@@ -75,8 +75,8 @@ static LH_MUST lh_err check_filters(const struct request *q)
 
 static LH_MUST lh_err run(int argc, char **argv)
 {
-    static const char *const parts[] = {"members", "workers", "shards",
-                                        "regions", "plan",    "leases"};
+    static const char *const parts[] = {"members", "workers", "shards", "regions",
+                                        "links",   "plan",    "leases"};
     struct request q = {.format = "table"};
     struct dp_texts rest;
     const struct dp_flag flags[] = {
@@ -91,9 +91,8 @@ static LH_MUST lh_err run(int argc, char **argv)
         {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
-        "longhaul get members|workers|shards|regions|plan|leases --coordinator HOST:PORT | --dir "
-        "RUNDIR "
-        "[flags]",
+        "longhaul get members|workers|shards|regions|links|plan|leases "
+        "--coordinator HOST:PORT | --dir RUNDIR [flags]",
         "Asks a running coordinator who works, which shards stand where, what each region does\n"
         "and who holds which unit. Exit code 3 when there is no such region,\n"
         "language or worker, 4 when it does not answer.\n"
@@ -104,6 +103,8 @@ static LH_MUST lh_err run(int argc, char **argv)
         "silent, HOLDER of a credited unit who held it last.\n"
         "A member: SILENT S is how long it was not heard of, BOUND S how long it may be before it\n"
         "is given up. The longer its round trip, TRIP MS, the longer the bound.\n"
+        "A link: what a worker measured of its way to a server by its own pushes and snapshots;\n"
+        "PUSH MS is from a push's first byte to its decision, a rate is that of one transfer.\n"
         "The plan: ENDS S is when a region would end if units went to whom the balancer gives\n"
         "them by measured speed and residency; leases do not follow it yet.",
         flags, LH_COUNT(flags)};

@@ -9,7 +9,6 @@ static const double GIGA = 1e9;
 static const double NEVER = 1e18; // seconds
 static const double TAIL = 0.1;   // share of the run in which the window is short
 static const double TWICE = 0.05; // share of the run in which a unit may run twice
-static const double WEIGHT = 0.3; // a new sample in an estimate
 static const double PATH_BUSY = 0.5, PATH_IDLE = 0.05; // shares of the time that is left
 static const uint32_t TAIL_WINDOW = 2;
 
@@ -40,23 +39,6 @@ bool ps_balance_kind_of(const char *name, enum ps_balance_kind *out)
 }
 
 // ---------------------------------------------------------------- estimates
-
-void ps_estimate_take(struct ps_estimate *e, double sample)
-{
-    if (!isfinite(sample) || sample <= 0) return;
-    if (e->mean <= 0) {
-        *e = (struct ps_estimate){sample, sample / 4}; // one sample says little
-        return;
-    }
-    double off = sample - e->mean;
-    e->mean += WEIGHT * off;
-    e->spread += WEIGHT * (fabs(off) - e->spread);
-}
-
-static double relative_spread(struct ps_estimate e)
-{
-    return e.mean > 0 ? fmin(e.spread / e.mean, 1) : 1;
-}
 
 static bool takes(const struct ps_balance *b, uint32_t r)
 {
@@ -346,8 +328,8 @@ static double ends_there(const struct ps_balance *b, const struct ps_balance_pla
 
 static double hysteresis(const struct ps_balance *b, uint32_t a, uint32_t c)
 {
-    double spread = fmax(relative_spread(b->region[a].tokens_per_s),
-                         relative_spread(b->region[c].tokens_per_s));
+    double spread = fmax(lh_estimate_doubt(b->region[a].tokens_per_s),
+                         lh_estimate_doubt(b->region[c].tokens_per_s));
     return b->conf.hysteresis * (1 + spread);
 }
 

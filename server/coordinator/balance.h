@@ -31,6 +31,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/estimate.h"
+
 enum { PS_BALANCE_REGIONS_MAX = 64, PS_BALANCE_POOLS_MAX = 2 * PS_BALANCE_REGIONS_MAX };
 
 enum ps_balance_kind {
@@ -38,10 +40,6 @@ enum ps_balance_kind {
     PS_BALANCE_PLAIN,
     PS_BALANCE_STATIC,
     PS_BALANCE_BLIND,
-};
-
-struct ps_estimate {
-    double mean, spread; // the mean deviation from it; mean 0: not known
 };
 
 struct ps_balance_conf {
@@ -54,7 +52,7 @@ struct ps_balance_conf {
 };
 
 struct ps_balance_region {
-    struct ps_estimate tokens_per_s;     // its live workers together
+    struct lh_estimate tokens_per_s;     // its live workers together
     uint32_t workers;                    // live ones; 0: it takes nothing
     double held_tokens;                  // leased to it, not trained, and in no pool
     double arriving_s;                   // what is on its way to it needs so long
@@ -70,7 +68,7 @@ struct ps_balance_pool {
 };
 
 struct ps_balance_link {            // from a home region to another
-    struct ps_estimate bytes_per_s; // not known: as the mean of all that are
+    struct lh_estimate bytes_per_s; // not known: as the mean of all that are
     double rtt_s, price;
     double cap_bytes; // what may cross it still; < 0: no cap
 };
@@ -127,7 +125,5 @@ struct ps_balance_choice ps_balance_next(const struct ps_balance *b,
 struct ps_balance_choice ps_balance_twice(const struct ps_balance *b, uint32_t region,
                                           uint32_t from, uint64_t allowed, double tokens,
                                           double transfer_s, double there_s);
-// A moving estimate with its spread: takes one more sample.
-void ps_estimate_take(struct ps_estimate *e, double sample);
 
 #endif

@@ -13,6 +13,7 @@
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/answer.h"
+#include "server/coordinator/balance/measure.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/drain.h"
 #include "server/coordinator/epochs.h"
@@ -131,6 +132,7 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     for (uint32_t i = 0; i < c->workers; i++) {
         free(c->worker[i].final);
         ps_co_forget_copies(&c->worker[i]);
+        ps_co_forget_measured(&c->worker[i]);
     }
     for (uint32_t i = 0; c->shard && i < c->conf.manifest->shards; i++) {
         free(c->shard[i].credit);

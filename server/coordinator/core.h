@@ -9,6 +9,7 @@
 #ifndef PS_CO_CORE_H
 #define PS_CO_CORE_H
 
+#include "common/base/estimate.h"
 #include "common/base/limits.h"
 #include "common/format/ledger.h"
 #include "common/format/plan.h"
@@ -28,6 +29,20 @@ enum {
     PS_CO_STANDBYS = 4,          // standbys that are remembered of a shard, the last ones
 };
 
+struct ps_co_path { // a worker's way to a server, as it measured it
+    uint32_t shard; // the lowest shard of that server
+    struct lh_trip trip;
+    struct lh_estimate push_s, up, down; // up, down: bytes a second
+};
+
+struct ps_co_measured { // balance/measure.c: all as the worker said last
+    double tokens_spread;
+    struct lh_estimate batch_s;
+    double utilisation;      // share of the time in which a step ran; 0: not known
+    struct ps_co_path *path; // LH_PATHS_MAX of them; NULL: none was ever told
+    uint32_t paths;
+};
+
 struct ps_co_worker { // member.c, where nothing else is said
     uint64_t id;
     char region[LH_NAME_BYTES], name[LH_NAME_BYTES];
@@ -45,6 +60,7 @@ struct ps_co_worker { // member.c, where nothing else is said
     int64_t left_ns; // plan.c: since when; 0: its leases went to others
     double tokens_per_s;
     uint64_t tokens;
+    struct ps_co_measured measured;
     bool gives; // it gives leases back that it has not begun, where it is asked to
     // grant.c: tokens of its leases that are not trained, and the ones among them that may be
     // recalled for another worker. Valid within level() alone.

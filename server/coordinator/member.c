@@ -10,6 +10,7 @@
 #include "common/format/manifest.h"
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/balance/measure.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/grant.h"
 #include "server/coordinator/member.h"
@@ -63,6 +64,7 @@ lh_err ps_co_load_members(struct ps_coordinator *c)
     while (c->workers && !c->worker[c->workers - 1].stored) { // the last ones that joined
         free(c->worker[--c->workers].final);
         ps_co_forget_copies(&c->worker[c->workers]);
+        ps_co_forget_measured(&c->worker[c->workers]);
     }
     return LH_OK;
 }
@@ -286,6 +288,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     w->incarnation = m->incarnation;
     w->tokens_per_s = isfinite(m->tokens_per_s) && m->tokens_per_s > 0 ? m->tokens_per_s : 0;
     w->tokens = m->tokens;
+    ps_co_measured(c, w, m);
     w->gives = m->ahead > 0;
     w->drained = m->drained;
     w->done = m->done;

@@ -1,9 +1,9 @@
 // Status: what the coordinator tells operators as JSON.
 //
-// Its state as a whole: an object of the members, the shards, the servers, the plan, and when each
-// region will end (forecast.h). For an
-// answer it is as memory is, since the answer is held until that is durable. status.json says
-// nothing that a commit could still take back: it is of the last durable state.
+// Its state as a whole: an object of the members, the shards, the servers, the plan, when each
+// region will end (forecast.h), and what workers measured (balance/measure.h). For an answer it is
+// as memory is, since the answer is held until that is durable. status.json says nothing that a
+// commit could still take back: it is of the last durable state.
 //
 // The lease of every data unit, a page at a time:
 // {"leases": [{"unit", "language", "home", "tokens", "state": "free|leased|credited", "lease":
@@ -23,6 +23,7 @@
 #include "common/format/json.h"
 #include "common/format/manifest.h"
 #include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/balance/measure.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/forecast.h"
 #include "server/coordinator/grant.h"
@@ -183,6 +184,7 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
                   "drained", w->drained, "done", w->done, "tokens_per_s", w->tokens_per_s, "tokens",
                   (json_int_t)w->tokens, "h", (int)ps_co_local_steps(c, w), "final", final);
     tell_silence(row, c->listener.ns - w->seen_ns, ps_co_worker_bound(c, w), &w->trip);
+    ps_co_tell_measured(w, row);
     return row;
 }
 
@@ -220,14 +222,14 @@ lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
     for (uint32_t i = 0; i < c->drained_regions; i++)
         json_array_append_new(drained, json_string(c->drained_region[i]));
     json_t *root = json_pack(
-        "{s:s s:s s:s s:b s:b s:o s:I s:I s:I s:I s:I s:I s:I s:I s:o s:o s:o s:o}", "role",
+        "{s:s s:s s:s s:b s:b s:o s:I s:I s:I s:I s:I s:I s:I s:I s:o s:o s:o s:o s:o}", "role",
         "coordinator", "address", c->address, "phase", lh_phase_name(c->plan.phase), "draining",
         c->draining, "ending", c->ending, "drained_regions", drained, "credited_tokens",
         (json_int_t)ps_co_credited_tokens(c), "budget_tokens", (json_int_t)c->conf.budget_tokens,
         "units", (json_int_t)c->conf.units->count, "credited", (json_int_t)credited, "leased",
         (json_int_t)leased, "begun", (json_int_t)begun, "recalled", (json_int_t)recalled, "plan",
         (json_int_t)c->plan.number, "workers", workers, "shards", shards, "servers",
-        servers_status(c), "forecast", ps_co_forecast(c));
+        servers_status(c), "forecast", ps_co_forecast(c), "links", ps_co_links(c));
     return lh_json_give(root, out);
 }
 

@@ -77,7 +77,8 @@ def test_bash(tool, commands):
     asked = {"longhaul ''": {*names, "help", "version"},
              "longhaul help ''": {*names, "exit-codes"}, "longhaul man ''": names,
              "longhaul dr": {"drain"}, "longhaul help exi": {"exit-codes"},
-             "longhaul get ''": {"members", "workers", "shards", "regions", "plan", "leases"},
+             "longhaul get ''": {"members", "workers", "shards", "regions", "links", "plan",
+                              "leases"},
              "longhaul drain w": {"worker"}, "longhaul certs i": {"init", "issue"},
              "longhaul get leases --state ''": {"free", "leased", "credited"},
              "longhaul top -o j": {"json"}, "longhaul generate --seed ''": set()}

@@ -17,6 +17,7 @@
 
 #include "worker/member.h"
 #include "worker/push/cut.h"
+#include "worker/push/path.h"
 #include "worker/push/view.h"
 #include "worker/units.h"
 
@@ -414,7 +415,7 @@ static void measure(struct wk_worker *w)
     uint64_t tokens = wk_external_tokens(w->external);
     if (b->state != WK_BESIDE_THERE || tokens <= b->sampled || took < LH_SECOND) return;
     double speed = (double)(tokens - b->sampled) * 1e9 / (double)took;
-    w->tokens_per_s = w->tokens_per_s > 0 ? 0.7 * w->tokens_per_s + 0.3 * speed : speed;
+    wk_path_trained(w, speed, 0.3);
     b->sampled = tokens;
     b->sampled_ns = now;
 }

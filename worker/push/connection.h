@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/estimate.h"
 #include "common/net/rpc.h"
 #include "common/net/transport.h"
 
@@ -20,6 +21,12 @@ struct wk_sender {
     size_t at;             // bytes of the frame that were given to the call
     int sending;           // parts that the call has not sent yet
     bool probing, finished;
+    int64_t sent_ns; // when the frame's first byte was given to this call; 0: not all of it was
+};
+
+// What transfers show of the way to the server (push/path.c).
+struct wk_path {
+    struct lh_estimate push_s, up, down; // up, down: bytes a second
 };
 
 // The session with the shard's server (push/session.c; member.c sets address and link).

@@ -12,6 +12,7 @@
 #include "worker/data/mix.h"
 #include "worker/member.h"
 #include "worker/push/cut.h"
+#include "worker/push/path.h"
 #include "worker/push/view.h"
 #include "worker/replica/follow.h"
 #include "worker/train/stats.h"
@@ -173,7 +174,9 @@ static void step_done(void *arg)
     for (uint32_t i = 0; i < w->in.pieces; i++) tokens += w->piece[i].tokens;
     int64_t took = lh_now(w->conf.env) - w->step_started;
     double speed = took > 0 ? (double)tokens * 1e9 / (double)took : 0;
-    w->tokens_per_s = w->tokens_per_s > 0 ? 0.9 * w->tokens_per_s + 0.1 * speed : speed;
+    wk_path_trained(w, speed, 0.1);
+    lh_estimate_take(&w->batch_s, (double)took / LH_SECOND);
+    w->busy_ns += took;
     w->count.loss = w->count.steps ? 0.95 * w->count.loss + 0.05 * w->out.loss : w->out.loss;
     w->count.tokens += tokens;
     w->count.steps++;

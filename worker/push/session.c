@@ -16,6 +16,7 @@
 #include "worker/member.h"
 #include "worker/push/history.h"
 #include "worker/push/outcome.h"
+#include "worker/push/path.h"
 #include "worker/push/sender.h"
 
 static void say_hello(void *arg);
@@ -212,6 +213,7 @@ static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m
     if (m->digest.len != LH_DIGEST_BYTES ||
         memcmp(m->digest.data, e->digest.b, LH_DIGEST_BYTES) != 0)
         return lh_fail(LH_ERR_PROTOCOL, "shard %u: an answer about other bytes", s->id);
+    if (e == s->session.sender.entry) wk_path_pushed(s);
     w->count.payload_up += e->bytes;
     w->count.plain_up += e->head.plain_bytes;
     if (m->admitted && m->staleness) w->count.damped++;
@@ -229,6 +231,7 @@ static lh_err take_resume(struct wk_shard *s, const Longhaul__V1__PushResume *m)
         return lh_fail(LH_ERR_PROTOCOL, "shard %u: the server at %s says where to go on, unasked",
                        s->id, s->session.address);
     p->probing = false;
+    if (!m->have) p->sent_ns = lh_now(s->worker->conf.env);
     p->at = m->have < p->frame->len ? (size_t)m->have : 0;
     return wk_sender_parts(s);
 }
@@ -341,6 +344,7 @@ static void push(struct wk_shard *s)
     }
     s->session.sender =
         (struct wk_sender){.entry = e, .frame = frame, .probing = e->bytes >= least};
+    if (!s->session.sender.probing) s->session.sender.sent_ns = lh_now(w->conf.env);
     err = lh_call_open(s->session.link, LH_RPC_PUSH, 0, &sender_ops, s, &s->session.sender.call);
     if (!err) {
         lh_logf(w->conf.log, LH_DEBUG, "push.sent", "shard %u: %llx/%llu", s->id,

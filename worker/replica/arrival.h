@@ -41,7 +41,8 @@ struct wk_arrival {
     uint64_t total;         // bytes of the state
     struct lh_link *second; // the second range's connection
     struct lk_incoming incoming;
-    float *reserved; // memory for the parameters, its pages there before they come; NULL: none
+    int64_t asked_ns; // when it was asked for
+    float *reserved;  // memory for the parameters, its pages there before they come; NULL: none
 };
 
 #endif

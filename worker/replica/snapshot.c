@@ -15,6 +15,7 @@
 #include "longhaul/v1/shard.pb-c.h"
 #include "worker/push/history.h"
 #include "worker/push/outcome.h"
+#include "worker/push/path.h"
 #include "worker/push/session.h"
 #include "worker/push/view.h"
 #include "worker/replica/durable_copy.h"
@@ -268,6 +269,7 @@ static lh_err take_whole(struct wk_shard *s)
     LH_TRY(check_whole(s));
     LH_TRY(lk_incoming_take(&s->arrival.incoming, &s->replica));
     w->count.snapshots++;
+    wk_path_fetched(s, s->arrival.total, s->arrival.asked_ns);
     s->stream.need_snapshot = false;
     s->ready = true;
     s->stream.tries = 0;
@@ -343,6 +345,7 @@ lh_err wk_snapshot_ask(struct wk_shard *s)
     struct lh_transport *t = w->conf.transport;
     bool large = s->layout->values * sizeof(float) >= w->conf.ranges_bytes;
     a->ranges = large && !s->stream.tries ? LH_SNAPSHOT_RANGES : 1;
+    a->asked_ns = lh_now(w->conf.env);
     a->incoming.reserved = s->arrival.reserved;
     s->arrival.reserved = NULL;
     lh_logf(w->conf.log, LH_DEBUG, "snapshot.asked", "shard %u at %s", s->id, s->session.address);

@@ -22,7 +22,9 @@ static const char STATUS[] =
     "{\"name\":\"us-0\",\"region\":\"us\",\"live\":true,\"tokens\":1,\"tokens_per_s\":1.0},"
     "{\"name\":\"eu-1\\u001b\",\"region\":\"eu\",\"live\":false,\"tokens\":5,\"tokens_per_s\":9.0}"
     "],\"forecast\":[{\"region\":\"eu\",\"ends_s\":null},{\"region\":\"us\",\"ends_s\":61.5,"
-    "\"trains_tokens\":60}],\"shards\":[{\"shard\":0,\"address\":\"a:1\",\"version\":12}]}";
+    "\"trains_tokens\":60}],\"links\":[{\"worker\":\"eu-0\",\"region\":\"eu\",\"server\":\"s0\","
+    "\"server_region\":\"us\",\"shard\":0,\"rtt_ms\":90.5,\"push_ms\":210.2}],\"shards\":[{"
+    "\"shard\":0,\"address\":\"a:1\",\"version\":12}]}";
 
 static json_t *status(void)
 {
@@ -62,6 +64,21 @@ static void the_plan_says_when_each_region_ends(void **state)
     lh_put_u8(&out, 0);
     assert_non_null(strstr((char *)out.data, "ENDS S"));
     assert_non_null(strstr((char *)out.data, "61.5"));
+    json_decref(all);
+    lh_buf_free(&out);
+}
+
+// What was not measured is a dash.
+static void links_are_what_workers_measured(void **state)
+{
+    (void)state;
+    struct lh_buf out = lh_buf(1 << 16);
+    json_t *all = status();
+    assert_int_equal(dp_get_show("links", all, false, &out), LH_OK);
+    lh_put_u8(&out, 0);
+    const char *line = strstr((const char *)out.data, "\neu-0");
+    assert_non_null(line);
+    assert_non_null(strstr(line, "90.5       -    210.2       -         -"));
     json_decref(all);
     lh_buf_free(&out);
 }
@@ -274,6 +291,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plan_says_when_each_region_ends),
+        cmocka_unit_test(links_are_what_workers_measured),
         cmocka_unit_test(regions_are_sums),
         cmocka_unit_test(members_are_servers_and_workers),
         cmocka_unit_test(leases_are_counts_and_rows),

@@ -92,7 +92,7 @@ static void unknown_words_name_the_nearest(void **state)
     runs("config chekc x --kind server", DP_USAGE,
          "longhaul config: no chekc; did you mean check?");
     runs("get nothing --dir x", DP_USAGE,
-         "longhaul get: no nothing (one of: members workers shards regions plan leases)");
+         "longhaul get: no nothing (one of: members workers shards regions links plan leases)");
 }
 
 static void exit_codes_of_errors(void **state)

@@ -322,16 +322,16 @@ static void test_the_largest(void **state)
 static void test_estimates(void **state)
 {
     (void)state;
-    struct ps_estimate e = {0};
-    ps_estimate_take(&e, NAN);
-    ps_estimate_take(&e, -1);
+    struct lh_estimate e = {0};
+    lh_estimate_take(&e, NAN);
+    lh_estimate_take(&e, -1);
     assert_float_equal(e.mean, 0, 0);
-    ps_estimate_take(&e, 100);
+    lh_estimate_take(&e, 100);
     assert_float_equal(e.mean, 100, 0);
-    for (int i = 0; i < 30; i++) ps_estimate_take(&e, 200);
+    for (int i = 0; i < 30; i++) lh_estimate_take(&e, 200);
     assert_float_equal(e.mean, 200, 1);
     assert_true(e.spread < 1);
-    ps_estimate_take(&e, 100);
+    lh_estimate_take(&e, 100);
     assert_true(e.mean < 180 && e.spread > 20);
 }
 

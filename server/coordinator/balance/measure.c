@@ -1,0 +1,116 @@
+// Measure: what workers tell of their speed and of their paths. See measure.h.
+//
+// 1. A peer's number counts only where it is finite and not negative.
+// 2. A request that tells of no path says that nothing is known: what an earlier one said is
+//    forgotten, since the process that measured it may be gone.
+// 3. Nothing of it is stored: it is told anew about once a second.
+#include "server/coordinator/balance/measure.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/format/manifest.h"
+#include "server/coordinator/silence.h"
+
+enum { LINK_ROWS_MAX = 16384 }; // a status has at most so many: 4 MiB
+
+static double number(double x)
+{
+    return isfinite(x) && x > 0 ? x : 0;
+}
+
+static struct lh_estimate estimate_of(const Longhaul__V1__Estimate *m)
+{
+    return m ? (struct lh_estimate){number(m->mean), number(m->spread)} : (struct lh_estimate){0};
+}
+
+static void take_paths(struct ps_coordinator *c, struct ps_co_worker *w,
+                       const Longhaul__V1__LeaseRequest *m)
+{
+    size_t n = m->n_paths < LH_PATHS_MAX ? m->n_paths : LH_PATHS_MAX;
+    w->measured.paths = 0;
+    if (n && !w->measured.path) w->measured.path = calloc(LH_PATHS_MAX, sizeof(struct ps_co_path));
+    for (size_t i = 0; w->measured.path && i < n; i++) {
+        const Longhaul__V1__Path *p = m->paths[i];
+        if (p->shard >= c->conf.manifest->shards) continue;
+        w->measured.path[w->measured.paths++] = (struct ps_co_path){
+            p->shard,
+            ps_co_said_trip(p->trip),
+            estimate_of(p->push_s),
+            estimate_of(p->up_bytes_per_s),
+            estimate_of(p->down_bytes_per_s),
+        };
+    }
+}
+
+void ps_co_measured(struct ps_coordinator *c, struct ps_co_worker *w,
+                    const Longhaul__V1__LeaseRequest *m)
+{
+    w->measured.tokens_spread = m->speed ? number(m->speed->spread) : 0;
+    w->measured.batch_s = estimate_of(m->batch_s);
+    w->measured.utilisation = fmin(number(m->utilisation), 1);
+    take_paths(c, w, m);
+}
+
+void ps_co_forget_measured(struct ps_co_worker *w)
+{
+    free(w->measured.path);
+    w->measured = (struct ps_co_measured){0};
+}
+
+double ps_co_exchange_s(const struct ps_co_worker *w)
+{
+    double slowest = 0;
+    for (uint32_t i = 0; i < w->measured.paths; i++) {
+        const struct ps_co_path *p = &w->measured.path[i];
+        double trip = (double)p->trip.mean_ns / LH_SECOND;
+        slowest = fmax(slowest, p->push_s.mean > 0 ? p->push_s.mean : trip);
+    }
+    return slowest;
+}
+
+// ---------------------------------------------------------------- what operators see
+
+static void tell(json_t *row, const char *key, double value)
+{
+    if (value > 0) json_object_set_new(row, key, json_real(value));
+}
+
+void ps_co_tell_measured(const struct ps_co_worker *w, json_t *row)
+{
+    tell(row, "tokens_spread", w->measured.tokens_spread);
+    tell(row, "batch_ms", w->measured.batch_s.mean * 1e3);
+    tell(row, "batch_spread_ms", w->measured.batch_s.spread * 1e3);
+    tell(row, "utilisation", w->measured.utilisation);
+}
+
+static json_t *link_row(const struct ps_coordinator *c, const struct ps_co_worker *w,
+                        const struct ps_co_path *p)
+{
+    const struct ps_co_shard *s = &c->shard[p->shard];
+    const double mbit = 8e-6;
+    json_t *row = json_pack("{s:s s:s s:s s:s s:i}", "worker", w->name, "region", w->region,
+                            "server", s->name[0] ? s->name : s->address, "server_region",
+                            s->region[0] ? s->region : "-", "shard", (int)p->shard);
+    tell(row, "rtt_ms", (double)p->trip.mean_ns / LH_MS);
+    tell(row, "rtt_spread_ms", (double)p->trip.spread_ns / LH_MS);
+    tell(row, "push_ms", p->push_s.mean * 1e3);
+    tell(row, "push_spread_ms", p->push_s.spread * 1e3);
+    tell(row, "up_mbit_s", p->up.mean * mbit);
+    tell(row, "up_spread", p->up.spread * mbit);
+    tell(row, "down_mbit_s", p->down.mean * mbit);
+    tell(row, "down_spread", p->down.spread * mbit);
+    return row;
+}
+
+json_t *ps_co_links(const struct ps_coordinator *c)
+{
+    json_t *rows = json_array();
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *w = &c->worker[i];
+        for (uint32_t k = 0; k < w->measured.paths && json_array_size(rows) < LINK_ROWS_MAX; k++)
+            json_array_append_new(rows, link_row(c, w, &w->measured.path[k]));
+    }
+    return rows;
+}

@@ -1,0 +1,25 @@
+// Measure: what workers measured of their training and of their ways to the servers.
+#ifndef PS_CO_MEASURE_H
+#define PS_CO_MEASURE_H
+
+#include <jansson.h>
+
+#include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/core.h"
+
+// Takes the numbers of a lease request. What is absent is not known, as from an older worker.
+void ps_co_measured(struct ps_coordinator *c, struct ps_co_worker *w,
+                    const Longhaul__V1__LeaseRequest *m);
+void ps_co_forget_measured(struct ps_co_worker *w); // the worker is gone from memory
+// Seconds from the last step on a unit until its credit is decided, as this worker's pushes show;
+// its round trip where they show nothing, 0 where nothing is known.
+double ps_co_exchange_s(const struct ps_co_worker *w);
+// Adds to a worker's row of the status: tokens_spread, batch_ms, batch_spread_ms, utilisation. What
+// is not known stays away.
+void ps_co_tell_measured(const struct ps_co_worker *w, json_t *row);
+// Gives a row for each path that a worker told of: {"worker", "region", "server", "server_region",
+// "shard", and what is known of: "rtt_ms", "rtt_spread_ms", "push_ms", "push_spread_ms",
+// "up_mbit_s", "up_spread", "down_mbit_s", "down_spread"}.
+json_t *ps_co_links(const struct ps_coordinator *c);
+
+#endif

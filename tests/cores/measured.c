@@ -1,0 +1,100 @@
+// What workers measure of their training and of their ways to servers, and what the coordinator
+// makes of it (worker/push/path.c, server/coordinator/balance/measure.c).
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "server/coordinator/balance/measure.h"
+#include "tests/cores/rig.h"
+#include "worker/worker.h"
+
+static bool delay(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                  struct lh_fate *fate)
+{
+    const struct rig *r = arg;
+    (void)rpc;
+    bool its = !strcmp(from, r->w[1].self.name) && !strcmp(to, r->s.self.name);
+    if (its) fate->delay_ns = 100 * LH_MS;
+    return true;
+}
+
+static double of(const json_t *row, const char *key)
+{
+    return json_number_value(json_object_get(row, key));
+}
+
+static void a_worker_tells_how_far_its_server_is_and_how_fast_it_trains(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    lh_fabric_fates(r->fabric, delay, r);
+    struct wk_conf conf = rig_life_conf(r, &l, 50);
+    rig_life_start(&l, &conf);
+    rig_run(r, 20 * LH_SECOND);
+    const struct ps_co_worker *w = &r->coordinator->worker[0];
+    assert_true(w->measured.batch_s.mean > 0.04 && w->measured.batch_s.mean < 0.08);
+    assert_true(w->measured.utilisation > 0 && w->measured.utilisation <= 1);
+    json_t *rows = ps_co_links(r->coordinator), *told = json_object();
+    assert_int_equal(json_array_size(rows), 1); // one server
+    const json_t *row = json_array_get(rows, 0);
+    assert_string_equal(json_string_value(json_object_get(row, "worker")), r->w[1].self.name);
+    assert_string_equal(json_string_value(json_object_get(row, "server")), r->s.self.name);
+    assert_true(fabs(of(row, "rtt_ms") - 200) < 1);
+    assert_true(of(row, "push_ms") >= 200 && of(row, "push_ms") < 500);
+    assert_null(json_object_get(row, "up_mbit_s")); // its pushes are too small to show it
+    assert_true(ps_co_exchange_s(w) >= 0.2 && ps_co_exchange_s(w) < 0.5);
+    ps_co_tell_measured(w, told);
+    assert_true(fabs(of(told, "batch_ms") - 1e3 * w->measured.batch_s.mean) < 1e-6);
+    json_decref(told);
+    json_decref(rows);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+    rig_life_end(r, &l, false);
+}
+
+// Numbers of a peer that are none, and a worker of before, which tells nothing.
+static void what_is_no_number_is_not_known(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    assert_int_equal(rig_join(r, 0, 11, 1).granted, 1);
+    struct ps_co_worker *w = &r->coordinator->worker[0];
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    Longhaul__V1__Estimate bad = LONGHAUL__V1__ESTIMATE__INIT, good = bad;
+    Longhaul__V1__Path path[LH_PATHS_MAX + 1], *list[LH_PATHS_MAX + 1];
+    bad.mean = NAN;
+    bad.spread = -INFINITY;
+    good.mean = 2;
+    for (size_t i = 0; i <= LH_PATHS_MAX; i++) {
+        longhaul__v1__path__init(list[i] = &path[i]);
+        path[i].push_s = i ? &good : &bad;
+    }
+    path[1].shard = 7; // there is one shard
+    m.batch_s = m.speed = &bad;
+    m.utilisation = 1e300;
+    m.n_paths = LH_PATHS_MAX + 1;
+    m.paths = list;
+    ps_co_measured(r->coordinator, w, &m);
+    assert_true(w->measured.batch_s.mean <= 0 && w->measured.tokens_spread <= 0);
+    assert_true(w->measured.utilisation <= 1);
+    assert_int_equal(w->measured.paths, LH_PATHS_MAX - 1);
+    assert_true(w->measured.path[0].push_s.mean <= 0);
+    assert_true(fabs(ps_co_exchange_s(w) - 2) < 1e-9);
+    m.n_paths = 0;
+    ps_co_measured(r->coordinator, w, &m);
+    json_t *rows = ps_co_links(r->coordinator);
+    assert_int_equal(json_array_size(rows), 0);
+    assert_true(ps_co_exchange_s(w) <= 0);
+    json_decref(rows);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(a_worker_tells_how_far_its_server_is_and_how_fast_it_trains),
+        RIG_TEST(what_is_no_number_is_not_known),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

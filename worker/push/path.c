@@ -1,0 +1,105 @@
+// Path: what transfers and training show. Rules: path.h.
+#include "worker/push/path.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/net/head.h"
+#include "longhaul/v1/member.pb-c.h"
+
+enum { PATH_BYTES_MIN = 64 << 10 }; // smaller transfers show the round trip, not the rate
+
+// Bytes a second of a transfer that took so long, less the trip that any message takes.
+static void take_rate(struct wk_shard *s, struct lh_estimate *e, uint64_t bytes, int64_t took_ns)
+{
+    int64_t trip = s->session.link ? lh_link_trip(s->session.link).mean_ns : 0;
+    if (bytes < PATH_BYTES_MIN || took_ns <= trip) return;
+    lh_estimate_take(e, (double)bytes * LH_SECOND / (double)(took_ns - trip));
+}
+
+void wk_path_pushed(struct wk_shard *s)
+{
+    const struct wk_sender *p = &s->session.sender;
+    int64_t took = lh_now(s->worker->conf.env) - p->sent_ns;
+    if (!p->sent_ns || !p->entry || took <= 0) return;
+    lh_estimate_take(&s->path.push_s, (double)took / LH_SECOND);
+    take_rate(s, &s->path.up, p->entry->bytes, took);
+}
+
+void wk_path_fetched(struct wk_shard *s, uint64_t bytes, int64_t asked_ns)
+{
+    if (asked_ns) take_rate(s, &s->path.down, bytes, lh_now(s->worker->conf.env) - asked_ns);
+}
+
+void wk_path_trained(struct wk_worker *w, double tokens_per_s, double weight)
+{
+    double off = fabs(tokens_per_s - w->tokens_per_s);
+    bool first = w->tokens_per_s <= 0;
+    w->tokens_spread =
+        first ? tokens_per_s / 4 : w->tokens_spread + weight * (off - w->tokens_spread);
+    w->tokens_per_s = first ? tokens_per_s : (1 - weight) * w->tokens_per_s + weight * tokens_per_s;
+}
+
+// ---------------------------------------------------------------- what is told of them
+
+static bool told(const struct lh_estimate *from, Longhaul__V1__Estimate *to)
+{
+    longhaul__v1__estimate__init(to);
+    to->mean = from->mean;
+    to->spread = from->spread;
+    return from->mean > 0;
+}
+
+// Several shards of one server are one path: the first one of them that was measured tells of it.
+static bool is_told(const struct wk_worker *w, uint32_t shard, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(w->told_path[i].address, w->shard[shard].session.address)) return true;
+    return false;
+}
+
+static size_t tell_paths(struct wk_worker *w)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < w->shards && n < LH_PATHS_MAX; i++) {
+        struct wk_shard *s = &w->shard[i];
+        if (!s->session.link || is_told(w, i, n)) continue;
+        struct wk_told_path *t = &w->told_path[n];
+        memcpy(t->address, s->session.address, sizeof t->address);
+        t->trip = lh_head_trip(lh_link_trip(s->session.link));
+        longhaul__v1__path__init(&t->path);
+        t->path.shard = i;
+        if (t->trip.mean_us) t->path.trip = &t->trip;
+        if (told(&s->path.push_s, &t->push_s)) t->path.push_s = &t->push_s;
+        if (told(&s->path.up, &t->up)) t->path.up_bytes_per_s = &t->up;
+        if (told(&s->path.down, &t->down)) t->path.down_bytes_per_s = &t->down;
+        if (!t->path.trip && !t->path.push_s && !t->path.down_bytes_per_s) continue;
+        w->told_paths[n] = &t->path;
+        n++;
+    }
+    return n;
+}
+
+// The share of the time since the last request in which a step ran.
+static double utilisation(struct wk_worker *w)
+{
+    int64_t now = lh_now(w->conf.env), passed = now - w->busy_since;
+    int64_t busy = w->busy_ns + (w->stepping ? now - w->step_started : 0);
+    if (w->busy_since && passed > 0) {
+        double share = fmin((double)(busy - w->busy_told) / (double)passed, 1);
+        lh_estimate_take(&w->utilised, fmax(share, 1e-3));
+    }
+    w->busy_since = now;
+    w->busy_told = busy;
+    return w->utilised.mean;
+}
+
+void wk_path_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
+{
+    struct lh_estimate speed = {w->tokens_per_s, w->tokens_spread};
+    if (told(&speed, &w->told_speed)) m->speed = &w->told_speed;
+    if (told(&w->batch_s, &w->told_batch)) m->batch_s = &w->told_batch;
+    if (!w->conf.beside) m->utilisation = utilisation(w);
+    m->n_paths = tell_paths(w);
+    m->paths = w->told_paths;
+}
