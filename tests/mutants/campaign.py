@@ -220,7 +220,8 @@ class State:
 
 def tests_key(root, tests):
     """Changes with every change of what the tests are: a survivor is tried again then."""
-    total, folders = hashlib.sha256(), {"tests/cores", "tests/sim", "tests/fault"}
+    total = hashlib.sha256()
+    folders = {"tests/cores", "tests/sim", "tests/fault", "tests/external"}
     units = plan.unit_tests(root)
     names = {units[t.target[5:]] for t in tests if t.target.startswith("unit_")}
     for folder in folders:

@@ -34,13 +34,18 @@ UNITS = {
     "server/wal/wal_scan.c": ("wal", "wal_bounds"),
     "server/coordinator/commit.c": ("store",),
     "worker/replica/durable_copy.c": (), "server/state/disk_full.c": ("keep",),
+    "worker/external/channel.c": ("external",), "worker/external/life.c": ("external",),
+    "worker/external/correction.c": ("channel", "external"),
 }
 # Tests of the same name look at another room's file.
 NOT_UNITS = {"worker/replica/durable_copy.c", "worker/push/view.c", "server/coordinator/drain.c",
              "server/coordinator/plan.c", "server/server.c", "worker/worker.c"}
-# What the n-th allocation and the n-th file operation meet in fault.log.
-FAILED = {"common/env/env.c", "common/format/ledger.c", "common/format/plan.c",
-          "common/format/record.c", "server/wal/wal.c", "server/wal/wal_scan.c"}
+# What the n-th allocation and the n-th file operation meet: the test in tests/fault.
+FAILED = dict.fromkeys(("common/env/env.c", "common/format/ledger.c", "common/format/plan.c",
+                        "common/format/record.c", "server/wal/wal.c", "server/wal/wal_scan.c"),
+                       "log") | {"worker/external/external.c": "external"}
+# The two ends of the boundary with a trainer beside the worker: nothing else runs them.
+BOUNDARY = ("worker/client/*", "worker/external/*")
 CORES = {
     "server/recovery/owner_stream.c": ("copy",), "server/recovery/standby.c": ("copy",),
     "server/push/insync.c": ("copy", "owner"), "server/recovery/move.c": ("move",),
@@ -142,7 +147,9 @@ def unit_tests(root):
 def core_names(root):
     """The tests in tests/cores, in their order: each file but those that they share."""
     with open(os.path.join(root, "tests/cores/CMakeLists.txt"), encoding="utf-8") as file:
-        shared = re.search(r"set\(shared ([^)]*)\)", file.read()).group(1).split()
+        said = file.read()
+    shared = (re.search(r"set\(shared ([^)]*)\)", said).group(1).split()
+              + re.search(r"REMOVE_ITEM programs \S+ ?([^)]*)\)", said).group(1).split())
     found = glob.glob(os.path.join(root, "tests/cores/*.c"))
     return sorted(os.path.basename(p)[:-2] for p in found if os.path.basename(p) not in shared)
 
@@ -169,7 +176,8 @@ def tests(root, file, deep=False):
     liked = [n for n in CORES.get(file, ()) if n in names]
     first = [Test(f"unit.{u}", f"unit_{u}", [f"tests/unit_{u}"]) for u in dict.fromkeys(units)]
     if file in FAILED:
-        first.append(Test("fault.log", "fault_log", ["tests/fault/fault_log"]))
+        fault = f"fault_{FAILED[file]}"
+        first.append(Test(f"fault.{FAILED[file]}", fault, [f"tests/fault/{fault}"]))
 
     def core(name):
         return Test(f"cores.{name}", f"cores_{name}", [f"tests/cores/cores_{name}"])
@@ -177,6 +185,10 @@ def tests(root, file, deep=False):
     def sim(name, flags):
         return Test(name, "sim", ["tests/sim/sim", *flags.split()])
 
+    if any(fnmatch.fnmatch(file, pattern) for pattern in BOUNDARY):
+        both = [Test(f"external.{n}", f"external_{n}", [f"tests/external/external_{n}"])
+                for n in ("client", "deaths")]
+        return [*first, *both, core("beside")]
     mixes = next(mixes for pattern, mixes in MATCHING if fnmatch.fnmatch(file, pattern))
     runs = [sim(f"sim:{m}", MIXES[m]) for m in mixes]
     if deep:

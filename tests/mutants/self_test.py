@@ -232,12 +232,12 @@ class Tree(unittest.TestCase):
             self.assertEqual(found, source.blank(text).count("\n{\n"), file)
 
     def test_every_file_has_tests_that_are_there(self):
-        names = {os.path.basename(p)[:-2] for p in os.listdir(
-            os.path.join(mutants.ROOT, "tests", "cores"))}
         for file in plan.files(mutants.ROOT):
             for test in plan.tests(mutants.ROOT, file, deep=True):
-                if test.name.startswith("cores."):
-                    self.assertIn(test.name[6:], names, file)
+                kind, _, name = test.name.partition(".")
+                if kind in ("cores", "external", "fault"):
+                    path = os.path.join(mutants.ROOT, "tests", kind, f"{name}.c")
+                    self.assertRegex(read(path), r"(?m)^int main\(", file)
 
 
 class Names(unittest.TestCase):

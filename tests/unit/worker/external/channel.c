@@ -108,6 +108,30 @@ static void messages_come_back(void **state)
     assert_int_equal(out.as.hello.ranks, 0);
 }
 
+static void every_kind_of_message_comes_back(void **state)
+{
+    (void)state;
+    uint8_t bytes[WK_CHANNEL_MESSAGE];
+    for (uint16_t kind = WK_CHANNEL_HELLO; kind < WK_CHANNEL_KINDS; kind++) {
+        struct wk_channel_message out, m = {.abi = WK_CHANNEL_ABI, .kind = kind};
+        if (kind == WK_CHANNEL_HELLO)
+            m.as.hello =
+                (struct wk_channel_hello){5, 6, 7, true, {1, 2, [WK_CHANNEL_LIFE - 1] = 3}};
+        if (kind == WK_CHANNEL_TENSOR)
+            m.as.tensor =
+                (struct wk_channel_tensor){3, WK_CHANNEL_BF16, 2, 10, 20, false, {6, 5}, "w"};
+        if (kind == WK_CHANNEL_WELCOME)
+            m.as.welcome = (struct wk_channel_welcome){UINT64_C(5) << 40, true, {4, 5, 6}};
+        if (kind == WK_CHANNEL_REFUSED)
+            m.as.refused = (struct wk_channel_refused){WK_CHANNEL_OTHER_MODEL, "no tensor w"};
+        size_t n = wk_channel_encode(&m, bytes);
+        assert_true(n >= 8);
+        assert_true(wk_channel_decode(bytes, n, &out));
+        assert_memory_equal(&out, &m, sizeof m);
+        assert_false(wk_channel_decode(bytes, n - 1, &out));
+    }
+}
+
 // ---------------------------------------------------------------- corrections
 
 static uint64_t publish(struct wk_channel *c, uint32_t part, uint64_t number, const float *view,
@@ -207,6 +231,7 @@ int main(void)
         cmocka_unit_test(areas_are_apart),
         cmocka_unit_test(reads_only_what_is_sound),
         cmocka_unit_test(messages_come_back),
+        cmocka_unit_test(every_kind_of_message_comes_back),
         cmocka_unit_test(corrections_lead_to_the_view),
         cmocka_unit_test(the_ring_gives_no_byte_twice),
     };

@@ -1,0 +1,235 @@
+// A worker on a loop of its own and the library's handle, in one process.
+#ifndef TESTS_EXTERNAL_CLIENT_RIG_H
+#define TESTS_EXTERNAL_CLIENT_RIG_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "worker/client/longhaul.h"
+#include "worker/external/external.h"
+
+enum { N = 10001, TIMEOUT_MS = 20000 };
+
+struct rig {
+    struct lh_env *env;
+    struct wk_external *x;
+    pthread_t thread;
+    char dir[64], path[80];
+    float view[N], delta[N];
+    uint64_t cuts, overs;
+    bool wrong_model, lends_zero; // lends_zero: descriptor 0 is free when the next life begins
+    sem_t ended;                  // a life is over
+    struct longhaul *c;
+    float mine[N];
+};
+
+// ---------------------------------------------------------------- the worker, on its loop
+
+static inline LH_MUST lh_err described(void *arg, const struct wk_channel_tensor *tensor,
+                                       uint32_t tensors)
+{
+    const struct rig *r = arg;
+    (void)tensors;
+    return r->wrong_model ? lh_fail(LH_ERR_MANIFEST, "no tensor %s", tensor[0].name) : LH_OK;
+}
+
+static inline void view(void *arg, uint32_t part, bool final, float *out)
+{
+    struct rig *r = arg;
+    (void)part, (void) final;
+    if (r->lends_zero) close(0);
+    r->lends_zero = false;
+    memcpy(out, r->view, sizeof r->view);
+}
+
+static inline uint64_t committed(void *arg, const uint8_t life[WK_CHANNEL_LIFE], uint32_t part)
+{
+    (void)arg, (void)life, (void)part;
+    return 0;
+}
+
+static inline void came(void *arg, const uint8_t life[WK_CHANNEL_LIFE], bool resumed)
+{
+    (void)arg, (void)life, (void)resumed;
+}
+
+static inline void trained(void *arg, uint32_t rank, uint64_t unit, uint64_t upto, uint64_t step)
+{
+    (void)arg, (void)rank, (void)unit, (void)upto, (void)step;
+}
+
+static inline void cut(void *arg, const struct wk_external_cut *c)
+{
+    struct rig *r = arg;
+    LH_ASSERT(wk_external_delta(r->x, 0, 0, N, r->delta) == LH_OK);
+    r->cuts++;
+    wk_external_committed(r->x, 0, c->number);
+    if (c->last) wk_external_end(r->x);
+}
+
+static inline void ending(void *arg)
+{
+    struct rig *r = arg;
+    wk_external_want(r->x, 0, 0);
+}
+
+static inline void over(void *arg, uint64_t lost, bool orderly)
+{
+    struct rig *r = arg;
+    (void)lost, (void)orderly;
+    r->overs++;
+    sem_post(&r->ended);
+}
+
+static inline void settled(void *arg)
+{
+    (void)arg;
+}
+
+static const struct wk_external_ops ops = {described, view,   committed, came,   trained,
+                                           cut,       ending, over,      settled};
+
+struct errand {
+    void (*run)(struct rig *r);
+    struct rig *r;
+    sem_t done;
+};
+
+static inline void run_errand(void *arg)
+{
+    struct errand *e = arg;
+    e->run(e->r);
+    sem_post(&e->done);
+}
+
+static inline void on_loop(struct rig *r, void (*run)(struct rig *r))
+{
+    struct errand e = {run, r, {{0}}};
+    sem_init(&e.done, 0, 0);
+    lh_post(r->env, run_errand, &e);
+    while (sem_wait(&e.done)) continue;
+    sem_destroy(&e.done);
+}
+
+static inline void want_now(struct rig *r)
+{
+    wk_external_want(r->x, 0, 0);
+}
+
+static inline void renew_now(struct rig *r)
+{
+    LH_ASSERT(wk_external_renew(r->x, 0, r->view) == LH_OK);
+}
+
+static inline void *loop(void *arg)
+{
+    lh_env_real_run(arg);
+    return NULL;
+}
+
+static inline void start_worker(struct rig *r)
+{
+    static const uint64_t first[] = {0, N};
+    struct wk_external_conf conf = {.env = r->env,
+                                    .values = N,
+                                    .parts = 1,
+                                    .first = first,
+                                    .ranks = 1,
+                                    .leases = 4,
+                                    .journal = 8,
+                                    .run_on = 5};
+    LH_ASSERT(wk_external_listen(&conf, &ops, r, r->path, &r->x) == LH_OK);
+    LH_ASSERT(!pthread_create(&r->thread, NULL, loop, r->env));
+}
+
+static inline int set_up(void **state)
+{
+    struct rig *r = calloc(1, sizeof *r);
+    *state = r;
+    LH_ASSERT(r && lh_env_real_create(&r->env) == LH_OK);
+    LH_ASSERT(!sem_init(&r->ended, 0, 0));
+    snprintf(r->dir, sizeof r->dir, "/tmp/lh_client.XXXXXX");
+    LH_ASSERT(mkdtemp(r->dir));
+    snprintf(r->path, sizeof r->path, "%s/s", r->dir);
+    for (int i = 0; i < N; i++) r->view[i] = (float)i;
+    setenv("LONGHAUL_SOCKET", r->path, 1);
+    start_worker(r);
+    LH_ASSERT(longhaul_open(&r->c) == LONGHAUL_OK);
+    return 0;
+}
+
+static inline void stop_worker(struct rig *r)
+{
+    if (!r->x) return;
+    lh_env_real_stop(r->env);
+    pthread_join(r->thread, NULL);
+    wk_external_stop(r->x);
+    lh_post(r->env, (lh_fn)lh_env_real_stop, r->env); // after what is still posted
+    lh_env_real_run(r->env);
+    r->x = NULL;
+}
+
+static inline int tear_down(void **state)
+{
+    struct rig *r = *state;
+    longhaul_close(r->c);
+    stop_worker(r);
+    lh_env_real_destroy(r->env);
+    rmdir(r->dir);
+    sem_destroy(&r->ended);
+    free(r);
+    return 0;
+}
+
+// ---------------------------------------------------------------- what the tests say
+
+static const uint64_t shape[] = {N};
+
+static inline struct longhaul_tensor tensor(const char *name, void *data, int32_t dtype)
+{
+    return (struct longhaul_tensor){.size = sizeof(struct longhaul_tensor),
+                                    .dtype = dtype,
+                                    .ndim = 1,
+                                    .shape = shape,
+                                    .name = name,
+                                    .data = data};
+}
+
+static inline void join_with(struct rig *r, void *data, int32_t dtype, int32_t memory)
+{
+    struct longhaul_tensor t = tensor("w", data, dtype);
+    t.memory = memory;
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
+    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
+}
+
+static inline unsigned boundary(struct rig *r, uint64_t step)
+{
+    unsigned due = 99;
+    int err = longhaul_boundary(r->c, step, 1, &due);
+    if (err) fail_msg("%s: %s", longhaul_error_name(err), longhaul_text(r->c));
+    return due;
+}
+
+static inline void await_cuts(struct rig *r, uint64_t cuts)
+{
+    longhaul_wait(r->c, TIMEOUT_MS); // the commit rings
+    assert_int_equal(r->cuts, cuts);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+#endif

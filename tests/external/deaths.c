@@ -1,0 +1,92 @@
+// The client library against the worker's end, in one process: each outlives the other.
+#include "tests/external/client_rig.h"
+
+static void trains_on_without_a_worker_for_a_while(void **state)
+{
+    struct rig *r = *state;
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
+    assert_int_equal(boundary(r, 1), 0);
+    stop_worker(r);
+    for (uint64_t step = 2; step < 7; step++) assert_int_equal(boundary(r, step), 0);
+    assert_int_equal(boundary(r, 7), LONGHAUL_WAIT); // five steps: run_on
+    struct longhaul_state s = {.size = sizeof s};
+    assert_int_equal(longhaul_state(r->c, &s), LONGHAUL_OK);
+    assert_int_equal(s.worker_lives, 0);
+    assert_int_equal(s.away_steps, 5);
+    assert_int_equal(longhaul_wait(r->c, 1), LONGHAUL_E_TIMEOUT);
+}
+
+// The life's memory goes to the worker's next process, whatever number its descriptor has: 0 is one
+// in a process that was started with its input closed.
+static void a_worker_that_comes_back_goes_on_with_the_life(void **state)
+{
+    struct rig *r = *state;
+    struct longhaul_state s = {.size = sizeof s};
+    int input = dup(0);
+    r->lends_zero = true;
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
+    assert_false(r->lends_zero);
+    assert_int_equal(boundary(r, 1), 0);
+    stop_worker(r);
+    assert_int_equal(boundary(r, 2), 0); // it is missed
+    start_worker(r);
+    for (int err = LONGHAUL_OK; !s.worker_lives;) {
+        err = longhaul_wait(r->c, TIMEOUT_MS);
+        if (err) fail_msg("%s: %s", longhaul_error_name(err), longhaul_text(r->c));
+        assert_int_equal(longhaul_state(r->c, &s), LONGHAUL_OK);
+    }
+    assert_int_equal(r->overs, 0);
+    for (int i = 0; i < N; i++) r->mine[i] -= 3;
+    on_loop(r, want_now);
+    assert_int_equal(boundary(r, 3), LONGHAUL_CUT);
+    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    await_cuts(r, 1);
+    for (int i = 0; i < N; i++) assert_true(r->delta[i] == 3);
+    longhaul_close(r->c); // closes 0 as well
+    r->c = NULL;
+    if (input >= 0) {
+        dup2(input, 0);
+        close(input);
+    }
+}
+
+// The child cuts and is gone at once: its last word is read before its death counts.
+static void a_trainer_s_last_cut_comes_before_its_death(void **state)
+{
+    struct rig *r = *state;
+    int ready[2], go[2], status;
+    char byte = 0;
+    assert_false(pipe(ready) || pipe(go));
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct longhaul *c;
+        struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
+        unsigned due = 0;
+        bool is = longhaul_open(&c) == LONGHAUL_OK && longhaul_parameter(c, &t) == LONGHAUL_OK &&
+                  longhaul_connect(c, TIMEOUT_MS) == LONGHAUL_OK &&
+                  longhaul_start(c) == LONGHAUL_OK && write(ready[1], &byte, 1) == 1 &&
+                  read(go[0], &byte, 1) == 1 && longhaul_boundary(c, 1, 1, &due) == LONGHAUL_OK;
+        r->mine[0] -= 1;
+        _exit(is && due == LONGHAUL_CUT && longhaul_cut(c) == LONGHAUL_OK ? 0 : 1);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    on_loop(r, want_now);
+    assert_int_equal(write(go[1], &byte, 1), 1);
+    while (sem_wait(&r->ended)) continue;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(r->cuts, 1);
+    assert_true(r->delta[0] == 1 && r->delta[1] == 0);
+    for (int i = 0; i < 2; i++) close(ready[i]), close(go[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(trains_on_without_a_worker_for_a_while),
+        TEST(a_worker_that_comes_back_goes_on_with_the_life),
+        TEST(a_trainer_s_last_cut_comes_before_its_death),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
