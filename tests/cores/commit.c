@@ -425,6 +425,23 @@ static void wish(struct rig *r, bool undo) // something to write
     assert_int_equal(ps_co_drain(r->coordinator, &m.base, &who), LH_OK);
 }
 
+// The last durable one is gone, as where there was no memory for its next.
+static void nor_anything_where_nothing_is_durable(void **state)
+{
+    struct rig *r = *state;
+    struct lh_buf json = lh_buf(1 << 20);
+    rig_start_coordinator(r);
+    lh_buf_clear(&r->coordinator->status.durable);
+    wish(r, false);
+    assert_false(ps_co_settled(r->coordinator));
+    assert_int_equal(ps_coordinator_durable_status(r->coordinator, &json), LH_ERR_BUSY);
+    assert_int_equal(json.len, 0);
+    rig_settle(r);
+    assert_int_equal(ps_coordinator_durable_status(r->coordinator, &json), LH_OK);
+    assert_true(json.len > 0);
+    lh_buf_free(&json);
+}
+
 // It was made while the commit was under way that failed; later changes have the same numbers.
 static void nor_what_was_taken_back(void **state)
 {
@@ -485,6 +502,7 @@ int main(void)
         RIG_TEST(a_slow_disk_deposes_nobody),
         RIG_TEST(who_waits_for_an_answer_is_not_silent),
         RIG_TEST(status_json_promises_nothing_that_the_disk_has_not),
+        RIG_TEST(nor_anything_where_nothing_is_durable),
         RIG_TEST(nor_what_was_taken_back),
         RIG_TEST(a_disk_that_fails_ends_it_without_a_word),
     };

@@ -95,12 +95,36 @@ static void a_worker_of_a_region_that_drains_is_not_let_go_on_alone(void **state
     rig_free(r);
 }
 
+// Its units are others' once the step that trains on one of them is over, not at the next answer.
+static void a_worker_s_units_go_back_when_its_step_is_over(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    struct wk_conf conf = rig_life_conf(r, &l, 5000);
+    rig_life_start(&l, &conf);
+    struct wk_worker *w = l.worker;
+    for (int i = 0; i < 60000 && !(w->stepping && w->queued); i++) rig_run(r, LH_MS);
+    assert_true(w->stepping && w->queued > 0);
+    assert_int_equal(drain(r, r->w[1].self.region, "", false), LH_OK);
+    for (int i = 0; i < 5000 && w->phase < LH_PHASE_DRAIN; i++) rig_run(r, LH_MS);
+    assert_true(w->phase >= LH_PHASE_DRAIN && w->stepping);
+    assert_true(w->queued > 0);
+    uint64_t steps = w->count.steps;
+    for (int i = 0; i < 100000 && w->count.steps == steps; i++) rig_run(r, 100000);
+    assert_int_equal(w->count.steps, steps + 1);
+    assert_int_equal(w->queued, 0);
+    rig_life_end(r, &l, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_drain_and_its_undoing_hold_over_a_power_cut),
         cmocka_unit_test(whom_nobody_knows_does_not_drain),
         cmocka_unit_test(a_worker_of_a_region_that_drains_is_not_let_go_on_alone),
+        RIG_TEST(a_worker_s_units_go_back_when_its_step_is_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -210,6 +210,34 @@ static void a_greeting_is_heard_as_far_as_its_history_goes(void **state)
         for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) hear(&words[i], shards);
 }
 
+// An epoch of which nothing was decided or folded here, and which the coordinator does not know.
+static void a_greeting_of_before_the_one_that_was_heard_is_not(void **state)
+{
+    static const struct words later = {"a later epoch", 1, 1, 0, 0, SERVED};
+    static const struct words before = {"the epoch before", 0, 0, 0, 0, IGNORED};
+    (void)state;
+    struct life *l = life_begin(14, 1);
+    struct wk_shard *s = shard(l);
+    life_rest(l);
+    rig_kill_coordinator(l->rig);
+    l->on_call = speak;
+    hand.words = &later;
+    wk_session_lost(s);
+    for (int i = 0; i < 5000 && !s->history.heard_epoch; i++) life_run(l, LH_MS);
+    for (int i = 0; i < 5000 && s->history.heard_epoch < 2; i++) life_run(l, LH_MS);
+    assert_int_equal(s->history.heard_epoch, 2);
+    hand.words = &before;
+    hand.greetings = 0;
+    wk_session_lost(s);
+    life_run(l, 10 * LH_SECOND);
+    assert_int_equal(s->session.process, 0);
+    assert_true(hand.greetings > 1);
+    assert_int_equal(s->history.heard_epoch, 2);
+    assert_int_equal(life_said(l, "hello.older"), 1);
+    hand.words = NULL;
+    life_end(l);
+}
+
 // Another process of this worker's has raised its local number: ours goes above it.
 static void number_ahead(void *self, struct lh_request *rq, const ProtobufCMessage *message)
 {
@@ -484,6 +512,7 @@ int main(void)
         cmocka_unit_test(an_epoch_is_heard_of_with_a_lease),
         cmocka_unit_test(a_first_state_is_of_the_newest_epoch),
         cmocka_unit_test(a_greeting_is_heard_as_far_as_its_history_goes),
+        cmocka_unit_test(a_greeting_of_before_the_one_that_was_heard_is_not),
         cmocka_unit_test(a_number_that_is_ahead_is_passed),
         RIG_TEST(a_server_says_which_version_it_answers_for),
         cmocka_unit_test(a_state_of_an_older_epoch_is_not_taken),

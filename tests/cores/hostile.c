@@ -263,28 +263,51 @@ static void parts_that_wait_keep_nobody_out(void **state)
     r->server->push_count -= others;
 }
 
-static void follow(struct rig *r, uint32_t w, struct rig_call *h)
+static void follow_with(struct rig *r, uint32_t w, const struct lh_call_ops *call_ops,
+                        struct rig_call *h)
 {
     struct lh_hash chain = {{0}};
     Longhaul__V1__FollowRequest m = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
     Longhaul__V1__Point from = lh_head_point(0, 1, 0, &chain);
     m.from = &from;
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
-    rig_call_open(r, w, LH_RPC_FOLLOW, &rig_call_ops, h);
+    rig_call_open(r, w, LH_RPC_FOLLOW, call_ops, h);
     assert_int_equal(lh_rpc_send(h->call, &m.base), LH_OK);
+}
+
+static void follow(struct rig *r, uint32_t w, struct rig_call *h)
+{
+    follow_with(r, w, &rig_call_ops, h);
+}
+
+struct reader {
+    struct rig_call call; // first
+    unsigned messages;
+};
+
+static void on_part(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct reader *reader = self;
+    reader->messages++;
+    rig_on_message(self, call, msg);
 }
 
 // No more is handed over than the transport takes: who reads again after a while finds the rest.
 static void who_reads_later_is_waited_for(void **state)
 {
+    static const struct lh_call_ops reads = {on_part, rig_on_nothing, rig_on_nothing, rig_on_close};
     struct rig *r = *state;
-    struct rig_call h;
+    struct reader h = {.messages = 0};
     assert_int_equal(rig_start_server(r, true), LH_OK);
     rig_log(r, 1, 3 * LH_CALL_SENDS_MAX);
-    follow(r, 0, &h);
+    follow_with(r, 0, &reads, &h.call);
     rig_run(r, LH_SECOND);
-    assert_false(h.over);
-    lh_call_cancel(h.call);
+    assert_false(h.call.over);
+    lh_call_read(h.call.call);
+    rig_run(r, LH_SECOND);
+    assert_false(h.call.over); // it follows on
+    assert_true(h.messages >= 3 * LH_CALL_SENDS_MAX);
+    lh_call_cancel(h.call.call);
     rig_run(r, LH_SECOND);
 }
 

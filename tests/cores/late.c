@@ -178,7 +178,8 @@ static void a_frame_that_is_not_what_was_announced_is_turned_down(void **state)
 static struct {
     const struct lh_env_ops *real;
     const struct ps_server *server;
-    unsigned early; // writes of the frame that is written ahead, before its group's commit
+    unsigned early;    // writes of the frame that is written ahead, before its group's commit
+    unsigned unsealed; // pushes that the compute lane was given to unseal
 } watch;
 
 static lh_err watched_write(struct lh_file *file, uint64_t at, struct lh_span bytes)
@@ -186,6 +187,68 @@ static lh_err watched_write(struct lh_file *file, uint64_t at, struct lh_span by
     const struct ps_server *s = watch.server;
     watch.early += s->ahead && !s->committing && bytes.data == s->ahead->data;
     return watch.real->files->write(file, at, bytes);
+}
+
+static void watched_work(struct lh_env *env, enum lh_lane lane, lh_job run, lh_fn done, void *arg)
+{
+    watch.unsealed += lane == LH_LANE_COMPUTE && watch.server->unsealing == arg;
+    watch.real->work(env, lane, run, done, arg);
+}
+
+// Its loop answers others while a large frame is unsealed.
+static void a_push_is_unsealed_beside_the_loop(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(1);
+    const uint64_t number = UINT64_C(1) << 32;
+    struct push p;
+    begin(r, number);
+    watch.real = r->s.env->ops;
+    watch.server = r->server;
+    watch.unsealed = 0;
+    struct lh_env_ops ops = *watch.real;
+    ops.work = watched_work;
+    r->s.env->ops = &ops;
+    for (uint64_t step = 1; step <= 3; step++) {
+        make_frame(r, &p, number, step);
+        send(r, &p);
+        rig_call_wait(r, &p.call);
+        assert_true(p.answered);
+        assert_int_equal(watch.unsealed, step);
+        lh_blob_release(p.frame);
+    }
+    r->s.env->ops = watch.real;
+    rig_free(r);
+}
+
+static void a_push_that_finds_the_disk_full_is_to_come_again(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(1);
+    const uint64_t number = UINT64_C(1) << 32;
+    struct push p = {.answered = true};
+    r->segment_bytes = 1024;
+    begin(r, number);
+    r->server->conf.checkpoint_every = 0;
+    lh_fake_disk_limit(r->s.env, 1);
+    uint64_t step = 0;
+    while (p.answered && step < 50) { // the segment's end comes
+        if (step) lh_blob_release(p.frame);
+        make_frame(r, &p, number, ++step);
+        send(r, &p);
+        rig_call_wait(r, &p.call);
+    }
+    assert_true(step > 1 && step < 50);
+    assert_int_equal(p.call.status, LH_ERR_BUSY);
+    assert_non_null(strstr(p.call.text, "disk is full"));
+    lh_fake_disk_limit(r->s.env, 0);
+    rig_run(r, 5 * LH_SECOND);
+    send(r, &p);
+    rig_call_wait(r, &p.call);
+    assert_true(p.answered);
+    assert_int_equal(p.step, step);
+    lh_blob_release(p.frame);
+    rig_free(r);
 }
 
 // How often a push was written ahead, where frames of so many bytes more than its are.
@@ -226,6 +289,8 @@ static void a_large_frame_is_written_before_its_commit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_push_is_unsealed_beside_the_loop),
+        cmocka_unit_test(a_push_that_finds_the_disk_full_is_to_come_again),
         cmocka_unit_test(a_large_frame_is_written_before_its_commit),
         cmocka_unit_test(a_late_copy_beside_the_step_after_it_is_turned_down),
         cmocka_unit_test(a_frame_that_is_not_what_was_announced_is_turned_down),

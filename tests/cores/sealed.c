@@ -32,6 +32,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
         p->announced = head->bytes;
         p->version = head->of ? head->of->version : 0;
         p->sealed = head->seal != NULL;
+        if (p->sealed) assert_null(head->of); // the seal names the state, and nothing else does
         if (p->sealed) {
             assert_int_equal(lh_state_unseal_begin(&p->seal, head->seal, head->total), LH_OK);
             assert_int_equal(lh_state_seal_from(&p->seal, head->from), LH_OK);

@@ -1,5 +1,6 @@
 // Two shards of one server, one log: what is done for one of them is done for both. A loop that
 // ends after the first passes every test with one.
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -145,6 +146,23 @@ static void what_either_shard_needs_of_the_log_stays(void **state)
     assert_int_equal(ledger(r, 1)->version, 20);
 }
 
+// One state is copied at a time: the shard that waited for the other's has its turn when that is
+// written, though nothing is pushed any more.
+static void a_checkpoint_that_waited_for_the_other_shard_s_is_made(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    r->server->conf.checkpoint_every = 5;
+    for (uint64_t n = 1; n <= 5; n++) {
+        greet_both(r, n);
+        rig_run(r, n < 5 ? 100 * LH_MS : 5 * LH_SECOND);
+    }
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        assert_int_equal(ledger(r, k)->version, 5);
+        assert_int_equal(r->server->shard[k]->checkpointed, 5);
+    }
+}
+
 // Nobody knows which shard's records stood in a torn tail.
 static void a_torn_tail_begins_a_new_epoch_of_both_shards(void **state)
 {
@@ -245,6 +263,66 @@ static uint64_t segments(const struct rig *r)
     return n;
 }
 
+enum { FOLDERS = 3 };
+
+static uint64_t left_in(const struct rig *r, uint64_t folder)
+{
+    char path[LH_PATH_BYTES];
+    uint64_t n = 0;
+    assert_int_equal(lh_path(path, sizeof path, r->server->conf.dir, "damaged-%016" PRIx64, folder),
+                     LH_OK);
+    lh_err err = r->s.env->ops->files->list(r->s.env, path, count, &n);
+    assert_true(!err || err == LH_ERR_NOT_FOUND);
+    return n;
+}
+
+static void put_aside(const struct rig *r, uint64_t folder)
+{
+    const struct lh_files_ops *files = r->s.env->ops->files;
+    char path[LH_PATH_BYTES];
+    assert_int_equal(lh_path(path, sizeof path, r->server->conf.dir, "damaged-%016" PRIx64, folder),
+                     LH_OK);
+    assert_int_equal(files->make_dir(r->s.env, path), LH_OK);
+    for (int i = 0; i < 2; i++) {
+        char file[LH_PATH_BYTES];
+        assert_int_equal(lh_path(file, sizeof file, path, "segment-%d", i), LH_OK);
+        assert_int_equal(lh_file_replace(r->s.env, file, lh_span("what was", 8)), LH_OK);
+    }
+    assert_int_equal(files->sync_dir(r->s.env, r->server->conf.dir), LH_OK);
+}
+
+// The power goes at the n-th file operation of a removal. False: it did not come to that.
+static bool removal_cut_at(uint64_t seed, int64_t n)
+{
+    struct rig *r = rig_new(seed);
+    bool any;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    for (uint64_t k = 1; k <= FOLDERS; k++) put_aside(r, k);
+    lh_fake_folders_apart(r->s.env);
+    lh_fake_crash_at(r->s.env, n, true);
+    lh_err err = ps_quarantine_remove(r->server, &any);
+    bool cut = !lh_fake_alive(r->s.env);
+    assert_true(cut || (!err && any));
+    if (!cut) lh_fake_crash_at(r->s.env, -1, true);
+    rig_kill_server(r, true);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    assert_int_equal(ps_quarantine_remove(r->server, &any), LH_OK);
+    for (uint64_t k = 1; k <= FOLDERS; k++) assert_int_equal(left_in(r, k), 0);
+    rig_free(r);
+    return cut;
+}
+
+// Folders are counted from the first one on: a gap would hide the later ones for ever.
+static void a_removal_that_a_power_cut_ends_leaves_no_gap(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        int64_t n = 0;
+        while (removal_cut_at(seed, n)) n++;
+        assert_true(n > 2 * FOLDERS);
+    }
+}
+
 static const struct lh_env_ops *real;
 static int64_t dirs_left;
 
@@ -301,7 +379,9 @@ int main(void)
         cmocka_unit_test(a_log_is_set_aside_one_segment_after_the_other),
         TWO(a_full_disk_takes_back_both_shards),
         cmocka_unit_test(a_group_that_was_taken_back_leaves_nothing_behind),
+        cmocka_unit_test(a_removal_that_a_power_cut_ends_leaves_no_gap),
         TWO(what_either_shard_needs_of_the_log_stays),
+        TWO(a_checkpoint_that_waited_for_the_other_shard_s_is_made),
         TWO(a_torn_tail_begins_a_new_epoch_of_both_shards),
         cmocka_unit_test(a_power_cut_takes_no_name_that_is_needed),
         TWO(a_plan_that_found_no_room_is_not_forgotten),

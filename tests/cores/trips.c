@@ -241,6 +241,26 @@ static void a_server_far_away_is_replaced_as_much_later(void **state)
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
+// Both are gone at once: an owner far away has its time to come back from the start on.
+static void a_start_knows_the_path_of_an_owner(void **state)
+{
+    struct rig *r = *state;
+    struct far far = {.delay_ns = 600 * LH_MS};
+    begin_in_sync(r, &far);
+    int64_t bound = ps_co_owner_bound(r->coordinator, &r->coordinator->shard[0]);
+    assert_true(bound > 5 * LH_SECOND);
+    rig_settle(r);
+    rig_kill_server(r, false);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    r->coordinator->conf.take_over_max_ns = 30 * LH_SECOND;
+    const struct ps_co_shard *s = &r->coordinator->shard[0];
+    assert_true(ps_co_owner_bound(r->coordinator, s) > bound / 2); // a path that wavers costs none
+    rig_run(r, bound - 2500 * LH_MS);
+    assert_int_equal(s->owner, 0);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+}
+
 // It confirms 1.1 s later, which is longer than standby.wait_ms. The first confirms measure the
 // path.
 static void a_standby_far_away_stays_in_sync(void **state)
@@ -275,6 +295,7 @@ int main(void)
         RIG_TEST(a_region_at_two_seconds_keeps_its_leases_through_a_cut),
         RIG_TEST(calls_have_the_time_that_their_path_takes),
         RIG_TEST(a_server_far_away_is_replaced_as_much_later),
+        RIG_TEST(a_start_knows_the_path_of_an_owner),
         RIG_TEST(a_standby_far_away_stays_in_sync),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,7 +30,7 @@ struct rig {
     float view[N], delta[N];
     uint64_t cuts, overs;
     bool wrong_model, lends_zero; // lends_zero: descriptor 0 is free when the next life begins
-    sem_t ended;                  // a life is over
+    sem_t ended, go;              // a life is over; the loop may go on
     struct longhaul *c;
     float mine[N];
 };
@@ -159,7 +159,7 @@ static inline int set_up(void **state)
     struct rig *r = calloc(1, sizeof *r);
     *state = r;
     LH_ASSERT(r && lh_env_real_create(&r->env) == LH_OK);
-    LH_ASSERT(!sem_init(&r->ended, 0, 0));
+    LH_ASSERT(!sem_init(&r->ended, 0, 0) && !sem_init(&r->go, 0, 0));
     snprintf(r->dir, sizeof r->dir, "/tmp/lh_client.XXXXXX");
     LH_ASSERT(mkdtemp(r->dir));
     snprintf(r->path, sizeof r->path, "%s/s", r->dir);
@@ -189,6 +189,7 @@ static inline int tear_down(void **state)
     lh_env_real_destroy(r->env);
     rmdir(r->dir);
     sem_destroy(&r->ended);
+    sem_destroy(&r->go);
     free(r);
     return 0;
 }

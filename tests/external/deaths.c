@@ -1,6 +1,8 @@
 // The client library against the worker's end, in one process: each outlives the other.
 #include "tests/external/client_rig.h"
 
+enum { WORDS = 20000 };
+
 static void trains_on_without_a_worker_for_a_while(void **state)
 {
     struct rig *r = *state;
@@ -50,7 +52,14 @@ static void a_worker_that_comes_back_goes_on_with_the_life(void **state)
     }
 }
 
-// The child cuts and is gone at once: its last word is read before its death counts.
+static void held_up(void *arg)
+{
+    struct rig *r = arg;
+    while (sem_wait(&r->go)) continue;
+}
+
+// The child cuts and is gone. The worker has more words of it than it takes at a time: all are read
+// before its death counts, its last cut too.
 static void a_trainer_s_last_cut_comes_before_its_death(void **state)
 {
     struct rig *r = *state;
@@ -68,14 +77,20 @@ static void a_trainer_s_last_cut_comes_before_its_death(void **state)
                   longhaul_start(c) == LONGHAUL_OK && write(ready[1], &byte, 1) == 1 &&
                   read(go[0], &byte, 1) == 1 && longhaul_boundary(c, 1, 1, &due) == LONGHAUL_OK;
         r->mine[0] -= 1;
+        struct longhaul_unit none;
+        for (int i = 0; is && i < WORDS; i++)
+            is = longhaul_lease(c, &none) == LONGHAUL_E_AGAIN; // each rings
         _exit(is && due == LONGHAUL_CUT && longhaul_cut(c) == LONGHAUL_OK ? 0 : 1);
     }
     assert_int_equal(read(ready[0], &byte, 1), 1);
     on_loop(r, want_now);
+    lh_post(r->env, held_up, r);
     assert_int_equal(write(go[1], &byte, 1), 1);
-    while (sem_wait(&r->ended)) continue;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
+    assert_int_equal(r->overs, 0);
+    sem_post(&r->go);
+    while (sem_wait(&r->ended)) continue;
     assert_int_equal(r->cuts, 1);
     assert_true(r->delta[0] == 1 && r->delta[1] == 0);
     for (int i = 0; i < 2; i++) close(ready[i]), close(go[i]);
