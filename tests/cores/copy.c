@@ -3,7 +3,7 @@
 // the folder's sync.
 #include <stdlib.h>
 
-#include "tests/cores/rig.h"
+#include "tests/cores/life.h"
 #include "worker/replica/durable_copy.h"
 
 enum { RECORDS = 16, CALLS_MAX = 400, SEEDS = 4 };
@@ -140,11 +140,42 @@ static void copies_go_on_when_the_coordinator_is_back(void **state)
     rig_life_end(r, &l, false);
 }
 
+// The server's history went back, so the next copy is of an older version than those before it:
+// they go when it is there, not sooner.
+static void the_copies_before_one_that_found_no_room_stay(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(5, 1);
+    struct wk_shard *s = &l->worker->shard[0];
+    while (!s->copies.durable.version) life_cut(l, 1);
+    life_rest(l);
+    rig_kill_server(l->rig, false);
+    for (int i = 0; i < 5000 && s->copies.writing; i++) life_run(l, LH_MS);
+    assert_null(s->copies.writing);
+    struct looking before = {.version = s->copies.durable.version}, after = before;
+    struct lk_checkpoint_conf conf = wk_durable_copy_conf(l->worker);
+    assert_int_equal(lk_checkpoint_list(&conf, &s->replica, look, &before), LH_OK);
+    assert_true(before.found);
+    uint64_t version = s->replica.ledger.version;
+    s->replica.ledger.version = before.version - 1;
+    life_full(l, true);
+    assert_int_equal(wk_durable_copy_start(s), LH_OK);
+    for (int i = 0; i < 5000 && s->copies.writing; i++) life_run(l, LH_MS);
+    assert_true(life_tries(l) > 0);
+    s->replica.ledger.version = version;
+    assert_int_equal(lk_checkpoint_list(&conf, &s->replica, look, &after), LH_OK);
+    assert_true(after.found);
+    assert_int_equal(s->copies.durable.version, before.version);
+    life_full(l, false);
+    life_end(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_copy_that_is_told_of_survives_a_power_cut),
         RIG_TEST(a_last_copy_that_found_no_room_is_made_when_there_is),
+        cmocka_unit_test(the_copies_before_one_that_found_no_room_stay),
         RIG_TEST(copies_go_on_when_the_coordinator_is_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

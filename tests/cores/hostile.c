@@ -530,6 +530,31 @@ static void a_worker_that_is_told_to_go_on_after_the_end_tries_again(void **stat
     rig_life_end(r, &l, false);
 }
 
+// A worker's word stops nobody.
+static void a_worker_that_is_ahead_stops_nobody(void **state)
+{
+    struct rig *r = *state;
+    struct rig_call h;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    rig_log(r, 1, 8);
+    struct lh_hash chain = {{1}};
+    Longhaul__V1__FollowRequest m = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
+    Longhaul__V1__Point from = lh_head_point(0, 1, 20, &chain);
+    m.from = &from;
+    m.standby = 7;
+    r->server->shard[0]->insync.noted = 7; // it names the standby, which it is not
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    rig_call_open(r, 0, LH_RPC_FOLLOW, &rig_call_ops, &h);
+    assert_int_equal(lh_rpc_send(h.call, &m.base), LH_OK);
+    lh_call_read(h.call);
+    rig_call_wait(r, &h);
+    assert_int_equal(h.status, LH_ERR_NOT_FOUND);
+    assert_int_equal(r->fatal_count, 0);
+    rig_log(r, 9, 9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -549,6 +574,7 @@ int main(void)
         RIG_TEST(a_state_without_the_seal_is_not_taken),
         RIG_TEST(a_false_word_of_a_worker_changes_nothing_for_others),
         RIG_TEST(a_worker_that_is_told_to_go_on_after_the_end_tries_again),
+        RIG_TEST(a_worker_that_is_ahead_stops_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

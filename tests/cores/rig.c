@@ -16,7 +16,7 @@ static void on_fatal(void *arg, lh_err err, const char *text)
 {
     struct rig *r = arg;
     (void)err;
-    (void)text;
+    snprintf(r->fatal_text, sizeof r->fatal_text, "%s", text);
     r->fatal_count++;
 }
 

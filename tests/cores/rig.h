@@ -42,6 +42,7 @@ struct rig {
     struct ps_server *server, *standby; // on s and t
     struct lh_link *to_c[RIG_WORKERS], *to_s[RIG_WORKERS], *t_to_s;
     uint32_t fatal_count;
+    char fatal_text[512]; // what the last one said
     // The servers' hook, from their start on; its argument is r.
     void (*folded)(void *arg, uint32_t shard, const struct lh_record *record);
     // settings of the servers that are started from here on; replicated: a standby is waited for

@@ -115,6 +115,32 @@ static void an_admitted_push_below_the_snapshot_comes_back(void **state)
     life_end(l);
 }
 
+// The push before it, of which the snapshot was made, was admitted; nobody knows what became of it.
+static void the_push_after_the_snapshot_is_undecided(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(64, 1);
+    struct wk_shard *s = shard(l);
+    for (int i = 0; i < 50 && s->slot.snapshot.step != s->slot.committed->next - 1; i++) {
+        life_cut(l, 1);
+        life_rest(l);
+    }
+    assert_true(s->slot.committed->decided_admitted);
+    uint64_t step = s->slot.committed->next;
+    assert_int_equal(s->slot.snapshot.step, step - 1);
+    rig_kill_server(l->rig, false);
+    for (int i = 0; i < 20000 && (s->cut || !wk_outbox_undecided(&s->outbox)); i++)
+        life_run(l, LH_MS);
+    assert_int_equal(wk_outbox_undecided(&s->outbox)->head.step, step);
+    assert_int_equal(s->slot.snapshot.step, step - 1);
+    rig_life_end(l->rig, &l->core, true);
+    life_start(l);
+    assert_int_equal(life_said(l, "rebuilt from its snapshot"), 1);
+    assert_int_equal(newest(l)->head.step, step);
+    assert_int_equal(newest(l)->status, WK_UNDECIDED);
+    life_end(l);
+}
+
 // Its mass comes back, and its file finds no room for its removal.
 static void take_back(struct life *l, const struct pushed *p)
 {
@@ -163,6 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_admitted_push_below_the_snapshot_comes_back),
+        cmocka_unit_test(the_push_after_the_snapshot_is_undecided),
         cmocka_unit_test(one_that_the_snapshot_took_back_comes_back_once),
         cmocka_unit_test(nor_does_it_where_that_start_was_killed),
     };
