@@ -153,6 +153,7 @@ static void a_checkpoint_that_waited_for_the_other_shard_s_is_made(void **state)
     struct rig *r = *state;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     r->server->conf.checkpoint_every = 5;
+    r->server->conf.mark_ns = 60 * LH_SECOND; // a mark is a group as well, whose end looks at all
     for (uint64_t n = 1; n <= 5; n++) {
         greet_both(r, n);
         rig_run(r, n < 5 ? 100 * LH_MS : 5 * LH_SECOND);
