@@ -3,9 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/net/head.h"
 #include "tests/cores/rig.h"
 
-enum { SEEDS = 20, PLAIN = 16 };
+enum { SEEDS = 20, PLAIN = 16, VALUES = 20000 };
 
 struct push {
     struct rig_call call;
@@ -180,6 +181,7 @@ static struct {
     const struct ps_server *server;
     unsigned early;    // writes of the frame that is written ahead, before its group's commit
     unsigned unsealed; // pushes that the compute lane was given to unseal
+    uint64_t read;     // bytes that were read of files
 } watch;
 
 static lh_err watched_write(struct lh_file *file, uint64_t at, struct lh_span bytes)
@@ -251,6 +253,73 @@ static void a_push_that_finds_the_disk_full_is_to_come_again(void **state)
     rig_free(r);
 }
 
+static lh_err watched_read(struct lh_file *file, uint64_t at, void *out, size_t n, size_t *got)
+{
+    watch.read += n;
+    return watch.real->files->read(file, at, out, n, got);
+}
+
+struct reader {
+    struct rig_call call; // first
+    uint64_t bytes;
+};
+
+static void on_record(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    ((struct reader *)self)->bytes += msg->len;
+    rig_on_message(self, call, msg);
+}
+
+static void follow(struct rig *r, struct reader *reader)
+{
+    static const struct lh_call_ops ops = {on_record, rig_on_nothing, rig_on_nothing, rig_on_close};
+    struct lh_hash chain = {{0}};
+    Longhaul__V1__FollowRequest m = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
+    Longhaul__V1__Point from = lh_head_point(0, 1, 0, &chain);
+    m.from = &from;
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    rig_call_open(r, 0, LH_RPC_FOLLOW, &ops, &reader->call);
+    assert_int_equal(lh_rpc_send(reader->call.call, &m.base), LH_OK);
+    lh_call_read(reader->call.call);
+}
+
+// A follower at the log's end gets each push as it is in memory: of the log its beginning is read.
+static void what_was_just_committed_is_not_read_again_to_be_sent(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(1);
+    struct rig_life l = {0};
+    struct reader reader = {.bytes = 0};
+    rig_enlarge(r, VALUES);
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    r->server->conf.checkpoint_every = 0;
+    struct wk_conf conf = rig_life_conf(r, &l, 50);
+    conf.codec = (struct lk_codec){LK_INDEX_RICE, LK_VALUE_FP32, 0.25f};
+    rig_life_start(&l, &conf);
+    for (int i = 0; i < 60000 && !r->server->count.admitted; i++) rig_run(r, LH_MS);
+    follow(r, &reader);
+    rig_run(r, 100 * LH_MS);
+    watch.real = r->s.env->ops;
+    watch.read = 0;
+    struct lh_files_ops files = *watch.real->files;
+    struct lh_env_ops ops = *watch.real;
+    files.read = watched_read;
+    ops.files = &files;
+    r->s.env->ops = &ops;
+    uint64_t before = reader.bytes, admitted = r->server->count.admitted;
+    for (int i = 0; i < 60000 && r->server->count.admitted < admitted + 5; i++) rig_run(r, LH_MS);
+    rig_run(r, 100 * LH_MS);
+    admitted = r->server->count.admitted - admitted;
+    assert_true(admitted >= 5 && !reader.call.over);
+    assert_true(reader.bytes - before > admitted * VALUES);
+    assert_true(watch.read < admitted * VALUES / 2); // the worker's own stream reads as much
+    r->s.env->ops = watch.real;
+    lh_call_cancel(reader.call.call);
+    rig_life_end(r, &l, false);
+    rig_free(r);
+}
+
 // How often a push was written ahead, where frames of so many bytes more than its are.
 static unsigned written_ahead(int64_t more)
 {
@@ -290,6 +359,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_push_is_unsealed_beside_the_loop),
+        cmocka_unit_test(what_was_just_committed_is_not_read_again_to_be_sent),
         cmocka_unit_test(a_push_that_finds_the_disk_full_is_to_come_again),
         cmocka_unit_test(a_large_frame_is_written_before_its_commit),
         cmocka_unit_test(a_late_copy_beside_the_step_after_it_is_turned_down),
