@@ -16,7 +16,8 @@ FILES = (
     "common/net/state_seal.c",
 )
 LEFT_OUT = (
-    "*/main.c", "*/node.c", "*/settings.c", "server/answer.c", "server/status.c",
+    "*/main.c", "*/node.c", "*/settings.c", "worker/backend.c", "server/answer.c",
+    "server/status.c",
     "worker/data/cache.c", "worker/train/evaluation.c", "worker/data/fetch.c",
     "worker/data/loader.c", "worker/data/mix.c", "worker/train/model.c", "worker/train/noise.c",
     "worker/train/passes.c", "worker/ranks/rank.c", "worker/ranks/reduce*.c",
@@ -36,6 +37,8 @@ UNITS = {
     "worker/replica/durable_copy.c": (), "server/state/disk_full.c": ("keep",),
     "worker/external/channel.c": ("external",), "worker/external/life.c": ("external",),
     "worker/external/correction.c": ("channel", "external"),
+    "worker/ranks/region.c": ("trainer_ranks",), "worker/ranks/region_leader.c": ("trainer_ranks",),
+    "worker/ranks/region_phase.c": ("trainer_ranks",),
 }
 # Tests of the same name look at another room's file.
 NOT_UNITS = {"worker/replica/durable_copy.c", "worker/push/view.c", "server/coordinator/drain.c",
@@ -44,8 +47,12 @@ NOT_UNITS = {"worker/replica/durable_copy.c", "worker/push/view.c", "server/coor
 FAILED = dict.fromkeys(("common/env/env.c", "common/format/ledger.c", "common/format/plan.c",
                         "common/format/record.c", "server/wal/wal.c", "server/wal/wal_scan.c"),
                        "log") | {"worker/external/external.c": "external"}
-# The two ends of the boundary with a trainer beside the worker: nothing else runs them.
-BOUNDARY = ("worker/client/*", "worker/external/*")
+# What runs a file that no core and no simulation does: the two ends of the boundary with a trainer
+# beside the worker, and the state machine of a region's ranks.
+BOUNDARY = (("external.client",), ("external.deaths",), ("cores.beside",))
+ELSEWHERE = {"worker/client/*": BOUNDARY, "worker/external/*": BOUNDARY,
+             "worker/ranks/region*": (("region.seeds", "--seeds", "600"),)}
+TARGETS = {"region.seeds": "region"}
 CORES = {
     "server/recovery/owner_stream.c": ("copy",), "server/recovery/standby.c": ("copy",),
     "server/push/insync.c": ("copy", "owner"), "server/recovery/move.c": ("move",),
@@ -188,10 +195,13 @@ def tests(root, file, deep=False):
     def sim(name, flags):
         return Test(name, "sim", ["tests/sim/sim", *flags.split()])
 
-    if any(fnmatch.fnmatch(file, pattern) for pattern in BOUNDARY):
-        both = [Test(f"external.{n}", f"external_{n}", [f"tests/external/external_{n}"])
-                for n in ("client", "deaths")]
-        return [*first, *both, core("beside")]
+    def other(name, *flags):
+        target = TARGETS.get(name, name.replace(".", "_"))
+        return Test(name, target, [f"tests/{name.partition('.')[0]}/{target}", *flags])
+
+    for pattern, rows in ELSEWHERE.items():
+        if fnmatch.fnmatch(file, pattern):
+            return first + [other(*row) for row in rows]
     mixes = next(mixes for pattern, mixes in MATCHING if fnmatch.fnmatch(file, pattern))
     runs = [sim(f"sim:{m}", MIXES[m]) for m in mixes]
     if deep:
