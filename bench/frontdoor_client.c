@@ -1,5 +1,5 @@
-// What do a boundary, a cut and a renewal cost a training loop of somebody else's, beside memcpy of
-// the same parameters by the same threads, by turns?
+// A boundary's, a cut's and a renewal's cost to a training loop of somebody else's, beside memcpy
+// of the same parameters by the same threads, by turns.
 //
 //   frontdoor.boundary.us        a boundary where nothing is due
 //   frontdoor.cut.SIZE.ms        longhaul_cut_piece() on all threads

@@ -1,4 +1,4 @@
-// What every bench prints: a table for people, and with --json FILE the document of
+// Every bench prints this: a table for people, and with --json FILE the document of
 // tests/contracts/bench.schema.json.
 #ifndef LH_BENCH_REPORT_H
 #define LH_BENCH_REPORT_H

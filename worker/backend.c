@@ -1,4 +1,4 @@
-// What makes a push's payload. See backend.h.
+// Makes a push's payload. See backend.h.
 //
 // Invariants: 1. `why` of the start is the loop's; the lane's word is written once, before `failed`
 // is set, and read after it; 2. an encoder is used by the disk lane alone.

@@ -251,8 +251,8 @@ static size_t list_points(struct wk_worker *w, bool final, Longhaul__V1__Point *
     return n;
 }
 
-// What it holds, and what of that, or of what an earlier life held, is begun. Gives one list, the
-// second behind the first.
+// Lists the units held, and those of them, or of an earlier life's, that are begun. Gives one list,
+// the second behind the first.
 static uint64_t *list_units(const struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
 {
     uint64_t *out = malloc((2u * w->queued + w->resume_count + 1) * sizeof *out);

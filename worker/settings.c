@@ -155,7 +155,7 @@ lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)
     return LH_OK;
 }
 
-// What would be taken and then do nothing.
+// Refuses settings that would be taken and then do nothing.
 static lh_err check_trainer(const struct wk_settings *s)
 {
     const struct {

@@ -66,7 +66,7 @@ static inline bool wk_codec_is_dense(const struct wk_settings *s)
     return wk_codec_name(s)[0] == 'd';
 }
 
-// What "auto" means (DESIGN.md#section-6): density of the codec, decay of the residual, part of it
+// Resolves "auto" (DESIGN.md#section-6): density of the codec, decay of the residual, part of it
 // that the local parameters keep. LH_ERR_CONFIG: a density that only the whole run's figures can
 // give.
 struct wk_codec_plan {

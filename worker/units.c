@@ -218,7 +218,7 @@ const struct wk_queued *wk_units_hand(struct wk_worker *w)
     return NULL;
 }
 
-// Where it is written how far the unit was trained; NULL: nowhere, and there is no room.
+// Finds the entry that says how far the unit was trained; NULL: there is none, and no room.
 static uint64_t *trained_place(struct wk_worker *w, uint64_t unit)
 {
     for (uint32_t i = 0; i < w->queued; i++)

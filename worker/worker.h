@@ -99,8 +99,8 @@ struct wk_conf {
     void *fatal_arg;
 };
 
-// What finds no room on a full disk: the outbox and the slot, durable copies of the replica,
-// residual snapshots.
+// The kinds of files that a full disk has no room for: the outbox and the slot, durable copies of
+// the replica, residual snapshots.
 enum wk_disk_full {
     WK_DISK_FULL_OUTBOX,
     WK_DISK_FULL_REPLICA,

@@ -189,7 +189,7 @@ static void probe(struct run *run, enum ps_balance_kind kind)
     }
 }
 
-// What the coordinator would know now.
+// Fills the coordinator's picture of the run as it would be now.
 static void look(struct run *run)
 {
     struct ps_balance *b = &run->b;

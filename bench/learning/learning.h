@@ -25,7 +25,7 @@ enum {
 extern const char *const learn_region[LEARN_REGIONS]; // asia, europe, america
 extern const uint32_t learn_steps[LEARN_REGIONS];     // local steps a round: 8, 4, 2
 
-// What differs between arms. A name is stable: it is part of the rows' names.
+// The settings in which arms differ. A name is stable: it is part of the rows' names.
 struct learn_arm {
     const char *name;
     const char *region; // NULL: all three; else it trains alone on its share; "all": on everything
@@ -48,7 +48,7 @@ struct learn_arm {
 const struct learn_arm *learn_arm_find(const char *name);
 extern const struct learn_arm learn_arms[];
 extern const size_t learn_arm_count;
-// What an arm runs with.
+// The density, decay and step that an arm runs with.
 float learn_density(const struct learn_arm *arm, uint64_t rounds);
 float learn_eta(const struct learn_arm *arm, uint64_t rounds);
 float learn_beta(const struct learn_arm *arm, uint64_t rounds);

@@ -17,7 +17,7 @@
 
 enum { RESULTS_MAX = 512, ARMS_MAX = 128, LINE_MAX_BYTES = 16384, CURVES_MAX = 16 };
 
-// Of a run on 7e9 parameters, for the third picture: seconds a local step, link of a region.
+// A run on 7e9 parameters, for the third picture: seconds of a local step, a region's link.
 static const double BIG_PARAMETERS = 7e9, BIG_STEP_S = 6.5, BIG_LINK_BITS = 100e6;
 
 struct result {

@@ -8,7 +8,8 @@
 #include "common/base/err.h"
 #include "common/security/identity.h"
 
-// Whom it concerns: the whole run ("" and ""), a region, a worker (of a region, or of any).
+// The part of a run that is drained: all of it ("" and ""), a region, a worker (of a region, or of
+// any).
 struct dp_scope {
     char region[LH_NAME_BYTES], worker[LH_NAME_BYTES];
 };

@@ -1,4 +1,4 @@
-// Where a run's coordinator lives. See links.h.
+// Finds the place of a run's coordinator. See links.h.
 #include "deploy/ask/links.h"
 
 #include <jansson.h>

@@ -1,4 +1,4 @@
-// What a run looks like now, out of three sources: the coordinator's status, what each shard's
+// A run as it looks now, out of three sources: the coordinator's status, what each shard's
 // server says, and, where there is a run's folder, the workers' status files.
 #ifndef DP_LOOK_H
 #define DP_LOOK_H

@@ -78,8 +78,8 @@ static bool is_trained(const struct work *w, const char *name)
     return false;
 }
 
-// What the run did not train stands in the folder as it was; a tied head is written once, as its
-// other name.
+// Tensors that the run did not train stand in the folder as they were; a tied head is written once,
+// as its other name.
 static void add_copied(struct work *w)
 {
     for (uint32_t i = 0; w->has_like && i < w->like.tensors; i++) {

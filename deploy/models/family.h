@@ -1,5 +1,5 @@
-// What a config.json says of a model: its family's tensors with their shapes, which of them are
-// one, what is stored beside them, and whether the built-in trainer can train it.
+// A model as its config.json describes it: its family's tensors with their shapes, which of them
+// are one, what is stored beside them, and whether the built-in trainer can train it.
 #ifndef DP_FAMILY_H
 #define DP_FAMILY_H
 

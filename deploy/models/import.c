@@ -155,7 +155,7 @@ static bool is_expected(const struct dp_family *f, const char *name)
     return false;
 }
 
-// What a family does not have, and nobody asked to leave out, may be a part of another model.
+// A tensor that the family lacks, and that nobody asked to leave out, may be of another model.
 static void find_unexpected(struct choice *c)
 {
     c->named = 0;

@@ -29,7 +29,7 @@ enum dp_left {
     DP_LEFT_EMPTY, // a dimension is 0
     DP_LEFT_TIED,  // the head, which is another tensor again
 };
-// What is to be done with a tensor, by family and patterns alone. The manifest may still lack it.
+// Says why a tensor is left out, by family and patterns alone. The manifest may still lack it.
 enum dp_left dp_import_left(const struct dp_family *family, const struct dp_texts *leave_out,
                             const struct dp_st_tensor *t);
 

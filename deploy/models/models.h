@@ -1,4 +1,4 @@
-// What the tool's commands call of this folder.
+// The functions of this folder that the tool's commands call.
 #ifndef DP_MODELS_H
 #define DP_MODELS_H
 

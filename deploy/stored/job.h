@@ -1,4 +1,4 @@
-// What a run's stored files are read with: who the run is, its model and its keys.
+// A job as its stored files need it to be read: the run's name, its model and its keys.
 //
 // A server's settings file (--config) says all of it; single flags say it too, and come first.
 #ifndef DP_JOB_H

@@ -1,4 +1,4 @@
-// Where the nodes of a run stand: network namespaces joined by emulated links, or loopback.
+// The addresses of a run's nodes: network namespaces joined by emulated links, or loopback.
 //
 // Emulated: region n (from 0) has 10.77.(n+1).1 and on, ports are ours alone. Loopback: all nodes
 // on 127.0.0.1, on ports that were free when the run's folder was made; they are kept there, so

@@ -1,4 +1,4 @@
-// What a run will cost, from its topology alone: `longhaul up --plan`.
+// The cost of a run, from its topology alone: `longhaul up --plan`.
 //
 // Estimates, each with its source in up_plan.c; nothing here enters the run itself but the density
 // and eta, where the topology leaves them to us.
@@ -34,8 +34,8 @@ struct dp_plan {
 // "1.2 MB"; powers of 1000.
 const char *dp_bytes_text(double bytes, char out[16]);
 
-// Where a run ended beside a synchronous, dense one (bench/learning): percent of its loss, the ends
-// of the 95 % interval of the mean over paired seeds, and that mean in nats per byte; below 0:
+// A run's end beside that of a synchronous, dense one (bench/learning): percent of its loss, the
+// ends of the 95 % interval of the mean over paired seeds, and that mean in nats per byte; below 0:
 // better.
 struct dp_gap {
     double density, eta;

@@ -1,4 +1,4 @@
-// What the nodes of a run say of themselves, over all lives of their processes. See up.h.
+// Collects what the nodes of a run say of themselves, over all lives of their processes. See up.h.
 //
 // DIR/totals.json keeps what an interrupted `up` had seen, so that the final figures are of the
 // whole run: {"seconds", "trained", "nodes": {NAME: {"pid", "past": [...], "last": [...]}}}, counts

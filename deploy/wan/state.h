@@ -1,4 +1,4 @@
-// What an instance leaves on the machine: namespaces, a state directory, a lock.
+// An instance's traces on the machine: namespaces, a state directory, a lock.
 //
 //   /run/wanem/INSTANCE.lock         held (fcntl) by the daemon for as long as it lives
 //   /run/wanem/INSTANCE/regions      names of the namespaces that are ours to remove

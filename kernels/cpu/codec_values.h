@@ -1,4 +1,4 @@
-// What the bits of one carried value mean (kernels/docs/0001-payload.md, "Values"): codes of 1 to
+// The meaning of one carried value's bits (kernels/docs/0001-payload.md, "Values"): codes of 1 to
 // 32 bits, and the levels of a chunk that they refer to.
 #ifndef LK_CPU_CODEC_VALUES_H
 #define LK_CPU_CODEC_VALUES_H

@@ -1,4 +1,4 @@
-// What the vector forms of the codecs' inner loops share: they bring the loops that look at many
+// Shared by the vector forms of the codecs' inner loops: they bring the loops that look at many
 // values at once; what comes after those stands here, once.
 //
 // Selection of the k largest magnitudes of a chunk: one pass marks the candidates, everything not

@@ -1,5 +1,5 @@
-// Which form of the CPU kernels this processor can run. Files named *_avx2.c are entered only where
-// lk_cpu_has_avx2() said yes.
+// Says which form of the CPU kernels this processor can run. Files named *_avx2.c are entered only
+// where lk_cpu_has_avx2() said yes.
 #ifndef LK_CPU_CPU_FEATURES_H
 #define LK_CPU_CPU_FEATURES_H
 

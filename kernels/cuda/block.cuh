@@ -1,4 +1,4 @@
-// What a whole block does together: sums and prefix sums, and sums of values in eight lanes.
+// Work that a whole block does together: sums and prefix sums, and sums of values in eight lanes.
 #ifndef LK_CUDA_BLOCK_CUH
 #define LK_CUDA_BLOCK_CUH
 

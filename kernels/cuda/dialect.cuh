@@ -1,4 +1,4 @@
-// Where the .cu files of this folder get the CUDA dialect from: nvcc, or as plain C++ the stand-in
+// The CUDA dialect of this folder's .cu files: nvcc's own, or in plain C++ that of the stand-in
 // of tests/simt, found by its include path. Two macros hide what differs: LK_LAUNCH is <<<>>>, and
 // LK_SHARED declares a block's shared object.
 #ifndef LK_CUDA_DIALECT_CUH

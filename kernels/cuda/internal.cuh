@@ -1,4 +1,4 @@
-// What the kernels' files call of each other: arguments of the launches, and the launches.
+// Shared by the kernels' files: the launches and their arguments.
 #ifndef LK_CUDA_INTERNAL_CUH
 #define LK_CUDA_INTERNAL_CUH
 
@@ -86,7 +86,7 @@ void lk_launch_each(enum lk_gpu_op op, const struct lk_gpu_arrays *a, cudaStream
 void lk_launch_digest(const uint8_t *bytes, uint64_t n, uint8_t *hashes, cudaStream_t stream);
 
 extern const struct lk_gpu_transfer lk_gpu_transfer_table;
-// What a launch before it left; 0 is none.
+// The error that an earlier launch left; 0: none.
 int lk_gpu_last_error(void);
 int lk_gpu_encode_queue(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in,
                         cudaStream_t stream);

@@ -17,7 +17,7 @@ struct lk_gpu {
     int devices;
 };
 
-// Which file the plugin is: `path` where it says one, else what LK_GPU_PLUGIN_VARIABLE says, else
+// Names the plugin's file: `path` where it says one, else what LK_GPU_PLUGIN_VARIABLE says, else
 // LK_GPU_PLUGIN beside the program, in the folder above it (a build's), in ../lib/longhaul (an
 // installation's), else wherever the system looks.
 void lk_gpu_find(const char *path, char out[LK_GPU_PATH_BYTES]);

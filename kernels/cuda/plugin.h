@@ -47,8 +47,8 @@ struct lk_gpu_plan {
     struct lk_gpu_tensor *tensor;
     uint64_t chunks, tensors, values;
     struct lk_gpu_codec codec;
-    // Of each chunk, but not with threshold codecs: values carried; and where its record begins, in
-    // the payload (dense) or among all records without what stands between them (top-k).
+    // A value for each chunk, but not with threshold codecs: values carried; where its record
+    // begins, in the payload (dense) or among all records without what stands between them (top-k).
     uint32_t *carried;
     uint64_t *record_at;
     uint32_t carried_max, unary_words; // the most of a chunk; 32-bit words of a chunk's stream
@@ -56,7 +56,7 @@ struct lk_gpu_plan {
     uint64_t bytes_max; // the most of a payload
 };
 
-// What an encoding leaves on the device.
+// An encoding's results on the device.
 struct lk_gpu_result {
     uint64_t bytes;     // the payload's length
     uint64_t bad;       // place of the first value that is not finite, or LK_GPU_FINE

@@ -13,7 +13,7 @@
 #include "kernels/layers/simd.h"
 #include "kernels/layers.h"
 
-// Where one head of one sequence lies in arrays of qkv's layout.
+// The place of one sequence's head in arrays of qkv's layout.
 struct head {
     size_t q, k, v, stride; // offsets in values; distance of tokens
     size_t out, out_stride; // the same for out and dout

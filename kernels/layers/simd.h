@@ -1,4 +1,4 @@
-// What the vector loops of the trainer's layers share.
+// Shared by the vector loops of the trainer's layers.
 //
 // The loops are plain C under `#pragma omp simd` (only the pragma, no OpenMP runtime): where it
 // names a reduction, that sum is taken in lanes. LK_WIDE compiles a function twice, for the base

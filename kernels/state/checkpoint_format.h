@@ -1,4 +1,4 @@
-// What checkpoint.c and checkpoint_read.c share: the numbers of the layout (checkpoint.h). Nobody
+// Shared by checkpoint.c and checkpoint_read.c: the numbers of the layout (checkpoint.h). Nobody
 // else includes it, but for tests that mend checksums.
 #ifndef LK_CHECKPOINT_FORMAT_H
 #define LK_CHECKPOINT_FORMAT_H

@@ -317,10 +317,10 @@ static void open_part(void *arg, size_t i)
     g->err = open_range(g);
 }
 
-// Where the state's bytes go: the first `before` and what else their last range holds to `head`,
-// the others, all of them parameters, to their place. Memory that is touched first costs more than
-// all else of a start: the parameters have no second copy, unless an outer optimizer's state
-// follows.
+// The places of a state's bytes: the first `before` and what else their last range holds go to
+// `head`, the others, all of them parameters, to their place. Memory that is touched first costs
+// more than all else of a start: the parameters have no second copy, unless an outer optimizer's
+// state follows.
 struct places {
     uint64_t before;
     struct lh_buf head;

@@ -25,8 +25,8 @@ LH_MUST lh_err lk_incoming_begin(struct lk_incoming *n, const struct lk_replica 
 // before their turn; LH_ERR_NO_MEMORY.
 LH_MUST lh_err lk_incoming_put(struct lk_incoming *n, const struct lk_replica *r, uint64_t at,
                                struct lh_span bytes);
-// Where these may be written instead, then told of with lk_incoming_placed(); NULL: they are not
-// all parameters. Until then they count for nothing, whatever stands there.
+// Gives the place to write these bytes to instead, then told of with lk_incoming_placed(); NULL:
+// they are not all parameters. Until then they count for nothing, whatever stands there.
 uint8_t *lk_incoming_place(struct lk_incoming *n, const struct lk_replica *r, uint64_t at,
                            size_t bytes);
 void lk_incoming_placed(struct lk_incoming *n, size_t bytes);

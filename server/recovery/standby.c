@@ -85,8 +85,9 @@ static lh_err begin_anew(struct ps_server *s)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
-        // What was served here in that epoch may be lost: nothing is served in it a second time. A
-        // file that can't be read is replaced, or the next start would begin anew for it, too.
+        // Records that were served here in that epoch may be lost: nothing is served in it a second
+        // time. A file that can't be read is replaced, or the next start would begin anew for it,
+        // too.
         LH_TRY(ps_epoch_store(shard, shard->begun + 1));
         LH_TRY(ps_fold_anew(shard));
     }

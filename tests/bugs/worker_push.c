@@ -46,7 +46,7 @@ lh_err wk_bug_return_undecided(struct wk_shard *s)
     return wk_entry_return(s, e);
 }
 
-// What is undecided is taken back without waiting for an answer.
+// Undecided pushes are taken back without waiting for an answer.
 lh_err wk_bug_return_all(struct wk_worker *w)
 {
     for (uint32_t i = 0; i < w->shards; i++) {
@@ -67,7 +67,7 @@ lh_err wk_bug_keep_steps(struct wk_shard *s, struct wk_slot *slot)
     return LH_OK;
 }
 
-// What comes back is rounded as a coarser format would.
+// The mass that comes back is rounded as a coarser format would.
 void wk_bug_round(struct wk_shard *s)
 {
     for (uint64_t i = 0; i < s->layout->values; i++)

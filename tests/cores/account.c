@@ -1,4 +1,4 @@
-// What a worker says of itself and its servers: its status.json counts each push of the logs once,
+// A worker's word of itself and its servers: its status.json counts each push of the logs once,
 // over all lives, wherever it was killed; its rate follows the log; which server it misses.
 #include <jansson.h>
 

@@ -66,7 +66,7 @@ static void on_cut(struct life *l, uint32_t shard, const struct wk_whole *w)
         if (upto[u] > p->held[shard][u]) p->held[shard][u] = upto[u];
 }
 
-// What is credited is missing in no shard's pushes.
+// Credited units are missing in no shard's pushes.
 static void check_credit(struct play *p)
 {
     uint32_t shards = p->l->worker->shards;
@@ -389,7 +389,7 @@ static void it_ends_with_the_parameters_of_the_run(void **state_)
     }
 }
 
-// What it trained is pushed to the last step, and what it began is others'.
+// Its progress is pushed to the last step, and the units that it began are others'.
 static void a_loop_that_ends_by_itself_drains_its_worker(void **state_)
 {
     (void)state_;

@@ -138,7 +138,7 @@ static void a_made_up_history_below_the_head_is_not_stable(void **state)
     }
 }
 
-// Where two workers hold copies, the later one counts; a copy of the head is known at once.
+// The later one of two workers' copies counts; a copy of the head is known at once.
 static void the_latest_copy_of_the_log_is_stable(void **state)
 {
     (void)state;

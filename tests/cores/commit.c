@@ -360,7 +360,7 @@ static void who_waits_for_an_answer_is_not_silent(void **state)
     assert_false(would_take_over(r));
 }
 
-// What status.json says of the units leased and of the standby, as an operator reads it.
+// Looks at status.json as an operator does: units leased, and the standby.
 static void status_says(struct rig *r, int leased_units, bool in_sync)
 {
     struct lh_buf json = lh_buf(1 << 20);
@@ -394,7 +394,7 @@ static void status_json_promises_nothing_that_the_disk_has_not(void **state)
     assert_int_equal(leased(r), 2);
     assert_false(ps_co_settled(r->coordinator));
     for (int i = 0; i < 3; i++) status_says(r, 0, true);
-    // Where changes never end, what was told in between becomes durable all the same.
+    // Changes never end here; a report in between becomes durable all the same.
     uint64_t told = ps_store_changed(r->coordinator->store);
     for (int i = 0; i < 60000 && ps_store_durable(r->coordinator->store) < told; i++) {
         if (ps_co_settled(r->coordinator)) break;

@@ -38,7 +38,7 @@ static void look(void *arg, const char *path, uint64_t epoch, uint64_t version,
     l->found |= version == l->version;
 }
 
-// What this life tells the coordinator of is there after a power cut.
+// A copy that this life tells the coordinator of is there after a power cut.
 static void judge(struct rig *r, struct rig_life *l)
 {
     struct looking held = {.version = l->worker->shard[0].copies.durable.version};

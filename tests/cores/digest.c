@@ -72,7 +72,7 @@ static void one_of_an_older_version_does_not_count(void **state)
     assert_true(ps_digest_ready(shard, false));
 }
 
-// What a move hands over is of one group: the shard whose digest is there waits for the other's.
+// A move hands over shards of one group: the shard whose digest is there waits for the other's.
 static void a_move_waits_for_the_digests_of_all_shards(void **state)
 {
     struct rig *r = *state;

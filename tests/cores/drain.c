@@ -1,5 +1,5 @@
-// What an operator asks to drain: it holds over a power cut from the moment that it was answered,
-// until it is undone, and concerns whom it names (server/docs/0000-protocol.md#rule-19,
+// An operator's word to drain: it holds over a power cut from the moment that it was answered,
+// until it is undone, and for those that it names (server/docs/0000-protocol.md#rule-19,
 // server/coordinator/drain.c).
 #include <string.h>
 

@@ -1,5 +1,5 @@
-// Whose a shard is once a standby took it over: the directory that did, and after its loss the same
-// server with another one, where nobody else may hold what it acknowledged
+// The owner of a shard that a standby took over: the directory that did, and after its loss the
+// same server with another one, where nobody else may hold what it acknowledged
 // (server/docs/0000-protocol.md#rule-17, #rule-21).
 #include <stdio.h>
 
@@ -185,7 +185,7 @@ static bool settling_fate(void *arg, const char *from, const char *to, enum lh_r
     return rpc != LH_RPC_INSYNC || p->hears;
 }
 
-// What it asked about its standby in the epoch before is refused then: that is no reason to end.
+// A question about its standby that it asked in the epoch before is refused: no reason to end.
 static void a_server_that_settles_is_not_fenced_by_what_it_asked_before(void **state)
 {
     struct rig *r = *state;

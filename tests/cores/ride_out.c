@@ -1,4 +1,4 @@
-// What leases ahead are for: a coordinator that is away stops nobody, and at the end of the run
+// Leases ahead: a coordinator that is away stops nobody, and at the end of the run
 // nobody waits for a slow region's leases. Three regions of speeds 8:4:2, on the virtual clock.
 #include "tests/cores/rig.h"
 #include "tests/sim/synthetic.h"

@@ -38,7 +38,7 @@ static struct rig *begin(uint64_t seed)
     return r;
 }
 
-// What the standby gives to followers out of its log is what its owner's log has.
+// The standby gives followers the same records out of its log as its owner's log has.
 static void check_log(struct rig *r)
 {
     const struct ps_shard *s = shard_of(r->standby), *owner = shard_of(r->server);

@@ -1,4 +1,4 @@
-// What a coordinator does not take for silence, and what it does not change when the run is over.
+// A coordinator does not take a late word for silence, and changes nothing when the run is over.
 #include <string.h>
 
 #include "server/coordinator/epochs.h"

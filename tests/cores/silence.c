@@ -275,7 +275,7 @@ static Longhaul__V1__ReportRequest numbered(uint64_t process, uint64_t number)
     return m;
 }
 
-// Where a standby's reports overtake each other, what it said last counts. An older server does not
+// A standby's last word counts where its reports overtake each other. An older server does not
 // number them: they count as they come.
 static void a_report_that_was_overtaken_says_nothing_of_its_standby(void **state)
 {

@@ -22,12 +22,12 @@ struct beside {
     const struct lh_units *units;
     struct wk_beside_conf conf; // what the worker's conf takes
     uint64_t step_ms;
-    // What it does, from the next step on.
+    // Orders for the trainer, from the next step on.
     bool idle;                             // it passes boundaries and does not train
     bool own_data, counts_nothing, spoils; // spoils: its next step makes a parameter NaN
     uint64_t stops_at;                     // its loop ends after this step of a life; 0: never
     uint32_t late_ms;                      // its rings take so long: the worker looks late
-    // What became of it.
+    // The trainer's fate so far.
     uint32_t lives, restarts;
     bool over; // it ended with the final parameters: `value`
     float *value;

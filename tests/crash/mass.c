@@ -113,8 +113,8 @@ static bool admitted(void *arg, const struct lh_frame *f)
     return false;
 }
 
-// Where the tokens of refused pushes are lost with the slot, what is left of their mass in the
-// snapshot is more than they say.
+// The tokens of refused pushes may be lost with the slot; then their mass that is left in the
+// snapshot is more than the tokens say.
 static lh_err judge_loss(struct mass *m, struct worker *w, const struct held_found *before,
                          const struct held_found *after)
 {
@@ -132,7 +132,7 @@ static lh_err judge_loss(struct mass *m, struct worker *w, const struct held_fou
     return LH_OK;
 }
 
-// What one cut took.
+// Reads the mass that one cut took.
 static lh_err read_cut(struct mass *m, struct worker *w, char *const dir[2])
 {
     uint64_t values = m->replica.layout->values;

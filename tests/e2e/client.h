@@ -35,7 +35,7 @@ LH_MUST lh_err client_encode(struct client *c, const struct lk_codec *codec, flo
                              uint64_t period, struct lh_buf *plain);
 // A frame of the head and this payload, into *frame: a blob of its size, or NULL for a new one.
 LH_MUST lh_err client_seal(struct client *c, struct lh_span plain, struct lh_blob **frame);
-// What a push of the frame begins with; borrows the digest.
+// The first message of the frame's push; borrows the digest.
 Longhaul__V1__PushHead client_push_head(const struct client *c, const struct lh_blob *frame,
                                         struct lh_digest *digest);
 void client_half_closed(void *self, struct lh_call *call); // nothing follows from it

@@ -112,8 +112,8 @@ static float wide(uint16_t v)
     return f;
 }
 
-// Of 256 bf16 knows every second number: a correction of a quarter is kept until eight of them are
-// worth a step, and what training did is told in bf16's own steps.
+// bf16 knows every second number from 256 on: a correction of a quarter is kept until eight of them
+// are worth a step, and what training did is told in bf16's own steps.
 static void bf16_keeps_small_corrections(void **state)
 {
     static uint16_t mine[N];

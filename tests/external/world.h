@@ -1,4 +1,4 @@
-// What the fake worker, the trainer and the judge (judge.py) of these tests share: a model, how
+// Shared by the fake worker, the trainer and the judge (judge.py) of these tests: a model, how
 // much a step adds to it, and the fake worker's state as a file. All amounts are small multiples
 // of 1/4, so fp32 sums are exact in any order.
 #ifndef TESTS_EXTERNAL_WORLD_H
@@ -21,13 +21,13 @@ static const uint64_t ex_shape[EX_TENSORS][3] = {{40, 50}, {7, 11, 13}, {60, 100
 static const int ex_dims[EX_TENSORS] = {2, 3, 2, 0};
 static const char *const ex_name[EX_TENSORS] = {"embed", "odd", "rows", "scalar"};
 
-// What training adds to a parameter in the step of this number of a life.
+// Training adds this to a parameter in the step of this number of a life.
 static inline float ex_progress(uint64_t i, uint64_t step)
 {
     return (float)(1 + (i + step) % 4);
 }
 
-// What the k-th record of another region adds to value i of a part, k from 1 on.
+// The k-th record of another region, k from 1 on, adds this to value i of a part.
 static inline float ex_record(uint64_t i, uint64_t k)
 {
     return (i + 7 * k) % 64 == 0 ? (float)(int)(k % 5) - 1 : 0;

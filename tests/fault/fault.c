@@ -144,7 +144,7 @@ static lh_err sync_dir(struct lh_env *env, const char *path)
     CALL(sync_dir, fault.inner, path);
 }
 
-// What it calls for each name is the product's again.
+// The function that it calls for each name is the product's again.
 struct listing {
     void (*each)(void *arg, const char *name);
     void *arg;

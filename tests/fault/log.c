@@ -287,7 +287,8 @@ static void a_group_that_was_taken_back_leaves_nothing_behind(void **state)
             }
 }
 
-// What was to be synced may be there after all: the process ends, whatever the sync failed for.
+// Bytes that were to be synced may be there after all: the process ends, whatever the sync failed
+// for.
 static void a_sync_that_finds_no_room_is_final(void **state)
 {
     struct rig *r = *state;

@@ -1,4 +1,4 @@
-// What every fuzz target defines: one input from anywhere, which must not crash, leak or hang.
+// Every fuzz target defines this: one input from anywhere, which must not crash, leak or hang.
 //
 // Returns 0, always: an input that is refused is as good as one that is accepted. What a target
 // checks beyond that (encode(decode(x)) == x, say), it asserts.

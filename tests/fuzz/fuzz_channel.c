@@ -1,4 +1,4 @@
-// What crosses between a worker and a trainer of somebody else's: byte 0 of an input chooses a
+// Bytes that cross between a worker and a trainer of somebody else's: byte 0 of an input chooses a
 // message of the socket, or a shared memory with its corrections.
 //
 // A message that is accepted has exactly the bytes that we would have written. A memory that is

@@ -13,7 +13,7 @@
 #include "tests/fuzz/disk.h"
 #include "tests/fuzz/fuzz.h"
 
-// Where the manifest of a file of this size would begin, by the count of ranges in its header.
+// Says where the manifest of a file of this size would begin, by its header's count of ranges.
 static size_t manifest_at(const uint8_t *bytes, size_t size)
 {
     size_t n = size > 24 ? lk_ckpt_manifest_bytes(bytes[20] | (uint32_t)bytes[21] << 8) : 0;

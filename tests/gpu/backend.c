@@ -33,7 +33,7 @@ static struct wk_backend *open_backend(const char *plugin, enum wk_backend_kind 
     return b;
 }
 
-// What the status says under this key, compared.
+// Compares what the status says under this key.
 static void says(const struct wk_backend *b, const char *key, const char *word)
 {
     json_t *status = wk_backend_status(b);

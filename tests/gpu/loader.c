@@ -76,7 +76,7 @@ static void the_emulated_one(void **state)
     lk_gpu_close(&gpu);
 }
 
-// What says which file it is: the caller, the environment, the folders around the program, nobody.
+// The file is named by the caller, the environment, the folders around the program, or nobody.
 static void which_file(void **state)
 {
     char path[LK_GPU_PATH_BYTES];

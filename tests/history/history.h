@@ -43,7 +43,7 @@ struct history {
         struct lh_blob *plain;
     } late[HISTORY_LATES];
     size_t late_count;
-    // Of every version: what a replay must come to. Version 0 is the initial state.
+    // The digest that a replay must come to, of every version. Version 0 is the initial state.
     struct lh_hash digest[HISTORY_SHARDS][HISTORY_VERSIONS];
     struct lh_hash chain[HISTORY_SHARDS][HISTORY_VERSIONS];
 };
@@ -56,7 +56,7 @@ void history_finish(struct history *h);
 // One more record of a shard: made, committed, folded. ADMIT and REFUSE are the next push of the
 // only worker, which a first FENCE let in.
 void history_add(struct history *h, uint32_t shard, enum lh_kind kind);
-// What was held back is folded in the copy.
+// Records that were held back are folded in the copy.
 void history_repeat(struct history *h, struct lk_checkpoint *taking);
 // The frame of that next push, before it is one.
 void history_frame(struct history *h, uint32_t shard, struct lh_buf *out);

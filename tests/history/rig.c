@@ -1,4 +1,4 @@
-// What the tests of histories share. See rig.h.
+// Shared by the tests of histories. See rig.h.
 #include "tests/history/rig.h"
 
 #include <ftw.h>

@@ -1,4 +1,4 @@
-// What the tests of histories share: a history on a fake disk, a folder on the real one for what
+// Shared by the tests of histories: a history on a fake disk, a folder on the real one for what
 // reads only that, and the commands of `longhaul` with what they print.
 #ifndef TESTS_HISTORY_RIG_H
 #define TESTS_HISTORY_RIG_H

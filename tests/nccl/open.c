@@ -1,4 +1,4 @@
-// What is no NCCL, or not enough of one, is told of in one line; its settings keep their order.
+// A library that is no NCCL, or too old, is told of in one line; its settings keep their order.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ static void enough(void **state)
     assert_null(n.library);
 }
 
-// What the environment says holds; the rest gets what is safe.
+// Settings of the environment hold; the others get safe values.
 static void settings(void **state)
 {
     struct lh_buf out = lh_buf(4096);

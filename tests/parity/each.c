@@ -1,5 +1,5 @@
-// What goes value by value: the local view, the outer optimizers' steps, a clip, conversions; and
-// the sums and hashes over a whole shard.
+// Kernels that go value by value: the local view, the outer optimizers' steps, a clip, conversions;
+// and the sums and hashes over a whole shard.
 #include "tests/parity/device.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static void fill(struct five *f, uint64_t n, int kind, uint64_t seed)
         for (uint64_t j = 0; j < n; j++) arrays[i][j] = case_value((enum case_kind)kind, j, &seed);
 }
 
-// What the CPU makes of it, in the same arrays.
+// Does the same on the CPU, in the same arrays.
 static void on_cpu(enum lk_gpu_op op, struct five *f, uint64_t n, float s)
 {
     struct lk_outer outer = {.values = n, .u = f->x, .m = f->y};

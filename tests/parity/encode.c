@@ -37,7 +37,7 @@ struct outcome {
     lh_err err;
 };
 
-// What the CPU makes of it, left in a->e and a->anchor.
+// Does the same on the CPU; the results are left in a->e and a->anchor.
 static struct outcome on_cpu(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                              float beta, enum how how, struct arrays *a)
 {

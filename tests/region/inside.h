@@ -1,4 +1,4 @@
-// What the world's files share: its state, chance, and what a rank's tables are made of.
+// Shared by the world's files: its state, chance, and the functions of a rank's tables.
 #ifndef LH_TESTS_REGION_INSIDE_H
 #define LH_TESTS_REGION_INSIDE_H
 

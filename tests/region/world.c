@@ -341,7 +341,7 @@ struct world_outcome world_play(uint64_t seed, bool loud)
     while (w->out.ok && w->now < STORM) tick(w);
     world_say(w, "calm");
     w->storm = false;
-    // What was drawn in the storm does not strike later.
+    // Faults that were drawn in the storm do not strike later.
     for (uint32_t i = 0; i < w->ranks; i++) w->process[i].point = 0;
     uint64_t before = w->out.steps;
     w->out.steps = 0;

@@ -11,7 +11,7 @@
 #include "longhaul/v1/shard.pb-c.h"
 #include "tests/sim/judge.h"
 
-// Whose transport it is. A process that only has a node's address and directory is nobody's.
+// Finds the node of a transport. A process that only has a node's address and directory is none.
 static struct sim_node *node_of(struct sim *s, const struct lh_transport *transport)
 {
     for (uint32_t i = 0; i < s->nodes; i++)
@@ -105,7 +105,7 @@ static const ProtobufCMessageDescriptor *type_of(enum lh_rpc rpc)
     }
 }
 
-// Where a worker gave leases back, it did so with the request that is answered.
+// A worker that gave leases back did so with the request that is answered.
 static void count_recalls(struct sim *s, const struct answer *a)
 {
     if (a->rpc != LH_RPC_LEASE) return;
@@ -120,8 +120,8 @@ static void saw_push_reply(struct sim_node *server, const struct sim_node *worke
         sim_saw_answer(server, m->digest.data, m->admitted);
 }
 
-// Whose join grants nothing, and whose incarnation is not known, may be a late word of an earlier
-// life: it is no sign of life.
+// A join that grants nothing, or of an incarnation that is not known, may be a late word of an
+// earlier life: it is no sign of life.
 static bool is_member(enum lh_rpc rpc, const ProtobufCMessage *m)
 {
     if (rpc == LH_RPC_JOIN) return !((const Longhaul__V1__JoinReply *)m)->taken;

@@ -59,9 +59,9 @@ struct sim_history {
     bool losing;    // it declared one since its mass was last measured
     bool slot_lost; // such a loss took its slot
     uint32_t refused_in_turn;
-    // What was trained, by where it is: since the last cut, in one that is being made, in committed
-    // ones. Tokens that a death took for certain, and at most (a cut may have been committed or
-    // not).
+    // Tokens that were trained, by where they are: since the last cut, in one that is being made,
+    // in committed ones. Tokens that a death took for certain, and at most (a cut may have been
+    // committed or not).
     uint64_t uncut, cutting, lost_least, lost_most;
     uint16_t uncut_of[SIM_UNITS], cutting_of[SIM_UNITS], cut_of[SIM_UNITS]; // a bit: a sequence
 };
@@ -122,7 +122,7 @@ enum sim_loss_kind {
 };
 extern const char *const sim_loss_name[SIM_LOSSES];
 
-// Which faults a run may have; counts are upper bounds, a run picks at random.
+// The faults that a run may have; counts are upper bounds, a run picks at random.
 //
 // BASE(name) are drawn from the world's stream, one after the other: what a seed means depends on
 // all of them. OWN(name) came later and draw from streams of their own (streams.c), so that a seed
@@ -285,7 +285,7 @@ void sim_look_often(struct sim *s);    // checks which nodes serve, ten times a 
 void sim_judging_begin(struct sim *s); // when there are nodes, before they start
 void sim_judging_end(struct sim *s);
 void sim_node_die(struct sim_node *n, bool power); // it comes back after a while
-// What the cores tell (watch.c): a worker in all its lives, a server of each durable record.
+// The cores' words (watch.c): a worker in all its lives, a server of each durable record.
 void sim_watch(struct sim_node *n);
 void sim_saw_start(struct sim_node *n); // its slot tells whether the newest cut was committed
 void sim_saw_death(struct sim_node *n);
@@ -331,7 +331,7 @@ void sim_strike_rollback_worker(struct sim *s);
 void sim_strike_rollback_store(struct sim *s);
 void sim_strike_clone(struct sim *s);
 void sim_zombie_end(struct sim *s);
-// Where a call to `to` ends up: with the zombie that has its address, or NULL.
+// Names the zombie with the address of `to`, with which a call ends up; NULL: there is none.
 const char *sim_zombie_hears(struct sim *s, const char *from, const char *to);
 void sim_copies_free(struct sim *s);
 // disks.c: of a server that runs, and dies of it

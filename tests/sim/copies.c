@@ -64,7 +64,7 @@ static void take_file(void *arg, const char *path, uint64_t bytes)
     c->first = f;
 }
 
-// Of a node that lives.
+// Copies the directory of a node that lives.
 static void take(struct sim_node *n, struct sim_image **out)
 {
     drop(out);

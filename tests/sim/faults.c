@@ -148,7 +148,7 @@ static void lose_host(struct sim_node *n)
     sim_trace(n->sim, "%s lost its disk", n->name);
 }
 
-// What the coordinator does where an operator's call meets a disk that failed.
+// Stops the coordinator as an operator's call that meets a failed disk does.
 static void stop_like_a_call(struct ps_coordinator *c, lh_err err)
 {
     if (err && lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);

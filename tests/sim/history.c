@@ -104,7 +104,7 @@ static void note_push(struct sim *s, uint32_t shard, const struct sim_record *r)
 
 // ---------------------------------------------------------------- what faults take
 
-// What is durable as registered: the coordinator may take back the rest, and has told nobody of it.
+// The stable point that is durable: the coordinator may take back later ones, and has told nobody.
 static uint64_t stable_now(struct sim *s, uint32_t shard)
 {
     sim_read_store(s);
@@ -144,7 +144,7 @@ void sim_saw_loss(struct sim_node *n, enum sim_loss_kind kind, const struct ps_p
     }
 }
 
-// What may have made this server begin an epoch: of several losses the one that left least.
+// The loss that may have made this server begin an epoch: of several the one that left least.
 static const struct sim_loss *loss_behind(const struct sim_log *l, const struct sim_node *n)
 {
     const struct sim_loss *worst = NULL;

@@ -1,4 +1,4 @@
-// What the judge keeps of a run, between its files: history.c (records, losses, acknowledgements),
+// The judge's memory of a run, shared by its files: history.c (records, losses, acknowledgements),
 // mass.c, owners.c (silence and take-overs), answers.c and stored.c (the coordinator's answers
 // against its disk), judge.c (the end). None of them draws a number or changes an event.
 #ifndef SIM_JUDGE_H

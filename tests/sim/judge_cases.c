@@ -375,7 +375,7 @@ static void a_standby_that_is_in_sync_serves_soon(void **state)
     made_found(m->sim, "nobody serves it");
 }
 
-// Of the 6 s twice the pause is left out, and nothing else.
+// Twice the pause is left out of the 6 s, and nothing else.
 static void a_pause_of_the_coordinator_is_left_out_twice(void **state)
 {
     struct made *m = *state;
@@ -389,7 +389,7 @@ static void a_pause_of_the_coordinator_is_left_out_twice(void **state)
     made_found(m->sim, "nobody serves it");
 }
 
-// Of 6 s 2.5 are left when the last late copy of the former server's reports has come.
+// When the last late copy of the former server's reports has come, 2.5 s of 6 are left.
 static void a_late_copy_of_a_report_is_heard(void **state)
 {
     struct made *m = *state;

@@ -240,7 +240,7 @@ static void check_rule11(const struct balance *b, const float *residual, const f
         }
 }
 
-// Where every push has the values themselves (fp32) the residual is never below zero, so a loss
+// With pushes that have the values themselves (fp32) the residual is never below zero, so a loss
 // leaves no value larger. The newest cut may have been committed, or one before it that no start
 // found committed has come back in its place.
 static void measure(const struct balance *b, const double *held)

@@ -23,7 +23,7 @@ static bool is_gone(const struct sim *s, uint32_t shard, uint64_t directory)
     return true;
 }
 
-// Whom the coordinator names as the shard's owner; who had it from the beginning is not named.
+// Finds the shard's owner as the coordinator names it; who had it from the beginning is not named.
 // Where the owner's directory is gone as well, and a server that stands by finds nobody, it is the
 // server that had the shard from the beginning, with role: shard.
 static struct sim_node *former_owner(struct sim *s, uint32_t shard, uint64_t owner)

@@ -99,7 +99,7 @@ void sim_saw_taken(struct sim *s, uint32_t shard)
                  shard, l->owner->name);
 }
 
-// What was lost is served under a later epoch, or not at all.
+// A version that was lost is served under a later epoch, or not at all.
 static void look_at_head(struct sim *s, uint32_t shard, const struct sim_node *n)
 {
     const struct sim_log *l = sim_log_of(s, shard);
@@ -142,8 +142,8 @@ static bool may_have_all(const struct sim *s, const struct sim_node *n, uint64_t
     return true;
 }
 
-// Who is to serve a shard that nobody serves: the standby in sync, or the one that has just taken
-// it over. NULL: nobody, or something is in its way.
+// Finds the server that is to serve a shard that nobody serves: the standby in sync, or the one
+// that has just taken it over. NULL: nobody, or something is in its way.
 static const struct sim_node *heir(struct sim *s, uint32_t shard)
 {
     const struct sim_stored_shard *row = &s->judging->stored.shard[shard];
@@ -154,7 +154,7 @@ static const struct sim_node *heir(struct sim *s, uint32_t shard)
     return held && !held->rebuild && well_for(found, 1) && well_for(&s->node[0], 1) ? found : NULL;
 }
 
-// Of the heir or of the coordinator, however short.
+// The time of the last trouble, however short, of the heir or of the coordinator.
 static int64_t last_trouble(const struct sim *s, const struct sim_node *next)
 {
     int64_t its = s->judging->trouble[next - s->node], centre = s->judging->trouble[0];

@@ -306,7 +306,7 @@ static void add_push(struct sim_fold *f, float scale, const float *q)
     if (++f->pending >= (every ? every : 1)) outer_step(f);
 }
 
-// What is held is applied when the run closes, or another optimizer begins.
+// Values that are held are applied when the run closes, or another optimizer begins.
 static const char *take_plan(struct sim_fold *f, const struct sim_record *r)
 {
     struct sim_plan plan;

@@ -33,7 +33,8 @@ struct sim_frame { // a push's header; spans borrow
 bool sim_read_record(struct lh_span bytes, struct sim_record *out);
 // From a record's body, or an outbox entry's bytes. A stub's `sealed` is the tag alone.
 bool sim_read_frame(struct lh_span bytes, struct sim_frame *out);
-// What names a push to its worker and in dedupe's rows; `bytes` is the frame or its stub.
+// The digest that names a push to its worker and in dedupe's rows; `bytes` is the frame or its
+// stub.
 void sim_frame_digest(struct lh_span bytes, const struct sim_frame *f, uint8_t out[16]);
 
 struct sim_plan {

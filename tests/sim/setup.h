@@ -1,4 +1,4 @@
-// What every test cluster in one process has in common: the simulator's, the one on real threads.
+// Shared by all test clusters in one process: the simulator's, the one on real threads.
 //
 // The functions give settings for a core of each role; a test then sets what it is about (the
 // times above all, for they run on different clocks). Everything is borrowed but for setup_stop().
@@ -29,7 +29,7 @@ struct setup {
 };
 
 struct ps_co_conf setup_coordinator(const struct setup *s, uint32_t workers);
-// Of one shard; small segments and frequent checkpoints, so that a short run meets them all.
+// A server of one shard, with small segments and frequent checkpoints: a short run meets them all.
 struct ps_conf setup_server(const struct setup *s, const uint32_t *shard);
 struct wk_conf setup_worker(const struct setup *s, struct wk_trainer *trainer);
 

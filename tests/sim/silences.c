@@ -28,7 +28,7 @@ void sim_saw_printed(struct sim *s, uint32_t worker, bool live, int64_t bound_ns
     b->bound_ns = bound_ns;
 }
 
-// What a coordinator of an earlier life printed is over with it.
+// A bound that the coordinator printed in an earlier life is over with it.
 static void begin_anew(struct sim *s)
 {
     struct sim_judging *j = s->judging;

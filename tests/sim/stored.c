@@ -1,4 +1,4 @@
-// What the coordinator's disk holds, and what it answered against that. See stored.h.
+// Holds the coordinator's answers against its disk. See stored.h.
 //
 // Invariant: whatever is answered is durable at that moment, or was until the commit for which the
 // answer waited: leases, incarnations, stable points, the plan, epochs, in-sync rows, moves. A row

@@ -267,7 +267,7 @@ static const char *check_stable(const struct sim_stored *stored, void *m)
     return sim_stored_lease(stored, WORKER, m);
 }
 
-// Of an answer that tells of this stable point.
+// Judges an answer that tells of this stable point.
 static const char *held_stable(struct disk *d, uint64_t version)
 {
     Longhaul__V1__LeaseReply m = LONGHAUL__V1__LEASE_REPLY__INIT;

@@ -149,7 +149,8 @@ void sim_streams_start(struct sim *s)
     }
 }
 
-// What has not come about by now does not any more. A node that stands still goes on by itself.
+// Faults that have not come about by now do not any more. A node that stands still goes on by
+// itself.
 void sim_streams_end(struct sim *s)
 {
     for (uint32_t i = 0; i < s->nodes; i++) {

@@ -138,7 +138,7 @@ static void saw_lost(void *arg, uint32_t shard, const char *what)
     sim_trace(n->sim, "%s declares shard %u: %s lost", n->name, shard, what);
 }
 
-// What it holds after its start tells whether the newest cut was committed.
+// The slot after its start tells whether the newest cut was committed.
 void sim_saw_start(struct sim_node *n)
 {
     sim_mass_start(n);

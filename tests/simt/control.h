@@ -1,4 +1,4 @@
-// What a test tells the emulator (simt.h) and asks it; plain C.
+// A test's words to the emulator (simt.h), and its questions; plain C.
 #ifndef LH_TESTS_SIMT_CONTROL_H
 #define LH_TESTS_SIMT_CONTROL_H
 

@@ -158,7 +158,7 @@ static void sums(unsigned *out)
     if (!right) atomicAdd(out, 1u);
 }
 
-// What `kernel` leaves in a word that is 0 before.
+// Gives what `kernel` leaves in a word that is 0 before.
 static unsigned word_after(void (*kernel)(unsigned *), uint64_t seed)
 {
     cudaStream_t stream;

@@ -208,14 +208,12 @@ def calls(tree: Tree) -> Iterator[Finding]:
 
 _FRAGMENT = re.compile(r"(?:of|and|that|which|who|in|up to|at|by|for|to|with|else|or|also|where|so"
                        r"|but)\b")
-# Parts of the tree in which no comment opens with one of these either.
-PLAIN = ("common", "server")
 _OPENER = re.compile(r"(?:Who|What|Whom|Whose|Which|Where|Of|And)\b")
 _TRAILING = re.compile(r"\s*\S.*?\s//\s*(.*)")
 
 
 def fragment(tree: Tree) -> Iterator[Finding]:
-    """A trailing comment names its subject; it does not go on from somewhere else."""
+    """A comment names its subject; it does not go on from somewhere else."""
     for path, text in c_files(tree):
         lines = text.split("\n")
         for number, line in enumerate(lines, 1):
@@ -223,9 +221,9 @@ def fragment(tree: Tree) -> Iterator[Finding]:
             comment = _TRAILING.match(line)
             if words.startswith("//"):
                 begins = number == 1 or not lines[number - 2].strip().startswith("//")
-                if (begins and room_of(path) in PLAIN and _OPENER.match(words[2:].lstrip())):
+                if begins and _OPENER.match(words[2:].lstrip()):
                     yield Finding(path, number, "fragment",
-                                  f"a comment that opens without its subject: {words}", False)
+                                  f"a comment that opens without its subject: {words}")
             elif comment and _FRAGMENT.match(comment.group(1)):
                 yield Finding(path, number, "fragment",
                               f"a trailing comment that begins as a fragment: {comment.group(1)}")

@@ -147,11 +147,12 @@ class Rules(unittest.TestCase):
             for path in ("deploy/a.c", "common/env/env_real.c", "tests/unit/a.c"):
                 self.assertTrue(list(rules.banned({path: f"// a\nint x = {call}(y);\n"})), call)
 
-    def test_a_comment_of_a_plain_part_opens_with_its_subject(self):
+    def test_a_comment_opens_with_its_subject(self):
         for text, found in (("// a\n\n// What is left of it.\n", 1), ("// a\n// Of it.\n", 0),
                             ("// a\n\n// Its rest.\n", 0), ("// What it is.\n", 1)):
-            self.assertEqual(len(list(rules.fragment({"server/a.c": text}))), found, text)
-            self.assertFalse(list(rules.fragment({"tests/a.c": text})))
+            for path in ("server/a.c", "tests/a.c", "kernels/cuda/a.cu"):
+                said = list(rules.fragment({path: text}))
+                self.assertEqual([finding.fatal for finding in said], [True] * found, text)
 
     def test_the_coordinator_answers_and_stores_in_one_file(self):
         for call in ("lh_reply(rq, m)", "lh_reply_error(rq, e, 0)", "ps_store_put(s, k, v)",

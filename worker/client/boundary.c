@@ -1,4 +1,4 @@
-// What is due between two steps, and doing it. See longhaul.h and worker/docs/0001-boundary.md.
+// Does what is due between two steps. See longhaul.h and worker/docs/0001-boundary.md.
 //
 //  1. Rank 0 turns what the worker wants into acts: at which step which corrections are added and
 //     which cut is taken. With several ranks that step is two ahead, and nobody passes a boundary
@@ -162,7 +162,7 @@ static int pass(struct longhaul *c, uint64_t step, unsigned *due)
     return LONGHAUL_OK;
 }
 
-// What boundaries cost training is told to the worker's status.
+// Tells the worker's status how long boundaries kept training waiting.
 static void spent(struct longhaul *c, int64_t since)
 {
     struct wk_channel_rank *me = wk_channel_rank(&c->channel, c->rank);

@@ -1,4 +1,4 @@
-// What the library's files share of a handle. See longhaul.h for what it is to its user.
+// A handle as the library's own files see it. See longhaul.h for its users' side.
 #ifndef WK_CLIENT_HANDLE_H
 #define WK_CLIENT_HANDLE_H
 

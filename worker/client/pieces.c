@@ -37,7 +37,7 @@ static size_t width(const struct wk_extent *e)
 
 // ---------------------------------------------------------------- ranges
 
-// What one piece does with the values [from, from + n) of an extent, which lie in one block of the
+// One piece's work on the values [from, from + n) of an extent, which lie in one block of the
 // part. p: their parameters in host memory.
 struct job {
     struct longhaul *c;

@@ -1,4 +1,4 @@
-// Which unit of the window gives the next sequence, and how wide the window is.
+// Chooses the unit of the window that gives the next sequence, and the window's width.
 #ifndef WK_MIX_H
 #define WK_MIX_H
 

@@ -1,4 +1,4 @@
-// Where data comes from: files by name, read by ranges. The loader's only way to the outside.
+// A source of data: files by name, read by ranges. The loader's only way to the outside.
 //
 // Implementations: a folder (source_file.c). An object store or a server would be another file.
 #ifndef WK_SOURCE_H

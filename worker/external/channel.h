@@ -1,5 +1,5 @@
-// What a worker and the trainer beside it share: the memory's layout, its words, the messages of
-// the socket (worker/docs/0001-boundary.md). Pure: no system calls, libc alone, because
+// The channel between a worker and the trainer beside it: the memory's layout, its words, the
+// messages of the socket (worker/docs/0001-boundary.md). Pure: no system calls, libc alone, because
 // liblonghaul.so is made of it too.
 //
 // Every word of the memory has one writer, named below. Whoever reads a word of the other side
@@ -119,7 +119,7 @@ struct wk_channel_note {
     uint64_t unit, upto, step; // trained up to here, at this step
 };
 
-// Where everything lies: a function of these numbers, which both sides compute for themselves.
+// The memory's layout: a function of these numbers, which both sides compute for themselves.
 struct wk_channel_shape {
     uint64_t values;
     uint32_t parts, ranks, leases, journal;

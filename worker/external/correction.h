@@ -18,15 +18,15 @@ struct wk_correction_plan {
     enum wk_channel_kind kind;
     uint64_t count, bytes;
 };
-// What the correction from base to view takes; count 0: they are equal.
+// Measures the correction from base to view; count 0: they are equal.
 LH_MUST lh_err wk_correction_plan(const struct wk_base *b, const float *view,
                                   struct wk_correction_plan *out);
 // Writes it there, plan->bytes.
 LH_MUST lh_err wk_correction_write(const struct wk_base *b, const float *view,
                                    const struct wk_correction_plan *plan, uint8_t *to);
 
-// Where in a ring of `room` bytes an entry of so many finds a place behind the live ones, which are
-// given in their order. UINT64_MAX: nowhere.
+// Finds the place in a ring of `room` bytes for an entry of so many, behind the live ones, which
+// are given in their order. UINT64_MAX: nowhere.
 uint64_t wk_ring_place(const struct wk_channel_entry *live, uint32_t lives, uint64_t values,
                        uint64_t room, uint64_t bytes);
 

@@ -1,4 +1,4 @@
-// Who is let in: greetings, and the beginning of a life. See external.h and
+// Lets ranks in: greetings, and the beginning of a life. See external.h and
 // worker/docs/0001-boundary.md.
 //
 // A life of the trainer begins when all ranks have greeted and described the same parameters, and

@@ -34,8 +34,8 @@ struct wk_external_cut { // a part's parameters lie in its slot
     bool last;            // every rank's loop is over, and this holds all that they trained
 };
 
-// What the worker's core does about it. Hooks run on the loop thread, between the calls below; none
-// may destroy the module. Long work (a delta, a commit) goes to a lane and comes back.
+// The worker's core as this module calls it. Hooks run on the loop thread, between the calls below;
+// none may destroy the module. Long work (a delta, a commit) goes to a lane and comes back.
 struct wk_external_ops {
     // The trainer's parameters, of all ranks the same: `tensors` of rank 0. LH_OK, or the text of
     // the error is the trainer's.
@@ -88,7 +88,7 @@ LH_MUST lh_err wk_external_create(const struct wk_external_conf *conf,
                                   struct wk_external_io *io, struct wk_external **out);
 void wk_external_destroy(struct wk_external *x); // the life goes on without us; NULL is allowed
 struct wk_external_io *wk_external_world(struct wk_external *x); // what it was created over
-// What comes from below. Connections have numbers of the world's own, never used twice.
+// Calls of the transport below. Connections have numbers of the world's own, never used twice.
 void wk_external_opened(struct wk_external *x, uint64_t connection);
 void wk_external_message(struct wk_external *x, uint64_t connection, struct lh_span bytes);
 // The connection closed, or its process died.

@@ -1,4 +1,4 @@
-// What external.c and life.c share: a life of the trainer, and who takes part in it.
+// Shared by external.c and life.c: a life of the trainer, and the ranks that take part in it.
 #ifndef WK_LIFE_H
 #define WK_LIFE_H
 

@@ -261,7 +261,7 @@ static void hear_last(struct world *w, struct connection *c)
     silence(w, c);
 }
 
-// What the thread waits for: places in the array go with the connections of `of`.
+// Collects what the thread waits for: places in the array go with the connections of `of`.
 static nfds_t gather(struct world *w, struct pollfd *p, struct connection **of, bool *quit)
 {
     nfds_t n = 2;

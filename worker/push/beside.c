@@ -229,8 +229,8 @@ static lh_err open_boundary(struct wk_worker *w)
 
 // ---------------------------------------------------------------- cuts and renewals
 
-// Where the part's next cut is due. The first ones of a life are staggered over the shards, as
-// round.c does it.
+// The step at which the part's next cut is due. The first ones of a life are staggered over the
+// shards, as round.c does it.
 static uint64_t due_step(const struct wk_shard *s, const struct wk_external_cut *base)
 {
     const struct wk_worker *w = s->worker;

@@ -1,4 +1,4 @@
-// What is committed, in memory. See commit.h.
+// Keeps in memory what is committed. See commit.h.
 //
 // Invariants: 1. `committed` and `residual` are what the newest slot file says, or follow from it
 // and from DIR/identity. 2. Nothing assigns them but a change that was written (wk_change_apply

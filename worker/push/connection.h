@@ -42,7 +42,8 @@ struct wk_session {
     bool after_cut;          // an answer came during a cut: greets again when the cut is over
 };
 
-// What is known of the shard's history (push/history.c). Within an epoch it never goes back.
+// The shard's history as far as it is known here (push/history.c). Within an epoch it never goes
+// back.
 struct wk_history {
     uint64_t heard_epoch;   // the last server that was believed in this life had it; 0: none
     uint64_t decided_epoch; // the last decision that was heard belongs to it (slot.h); 0: not known

@@ -174,7 +174,7 @@ static lh_err take_delta(struct wk_shard *s)
     return LH_OK;
 }
 
-// Of a trainer beside the worker: its memory is read, on any thread. *wrong: that trainer's fault.
+// Reads the memory of a trainer beside the worker, on any thread. *wrong: that trainer's fault.
 static lh_err read_delta(struct wk_shard *s, const struct wk_whole *whole, float beta, bool *wrong)
 {
     struct wk_worker *w = s->worker;
@@ -474,7 +474,7 @@ static lh_err absorb(struct wk_shard *s, struct wk_change *change)
     return wk_commit(change, false);
 }
 
-// What a later cut finds in its residual must be finite.
+// A residual must be finite: later cuts begin with it.
 static lh_err check_finite(const struct wk_shard *s, const float *values)
 {
     for (uint64_t i = 0; i < s->layout->values; i++)

@@ -27,7 +27,7 @@ bool wk_history_over(const struct wk_shard *s, uint64_t epoch)
     return epoch < s->history.heard_epoch || epoch < s->history.told_epoch;
 }
 
-// What is known here of the shard's history when a hello is sent: of the replica, of the last
+// Notes what is known of the shard's history when a hello is sent: of the replica, of the last
 // server that was believed, of the slot: the epoch of the last decision that it notes, of the
 // coordinator: the newest epoch, what was reported or is stable of it, and the stable point. After
 // a restart the coordinator is the only one that knows an epoch of which nothing was folded here,

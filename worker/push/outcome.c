@@ -68,7 +68,7 @@ static lh_err add_back(struct wk_shard *s, const struct wk_entry *e, const struc
     return lk_payload_add(&codec, s->layout, plain, s->slot.spare);
 }
 
-// What a frame holds goes back, in a change that is not committed yet.
+// Takes a frame's mass, claims and tokens back, in a change that is not committed yet.
 static lh_err take_back(struct wk_change *c, const struct wk_entry *e, const struct lh_blob *frame)
 {
     struct wk_shard *s = c->shard;
@@ -203,7 +203,7 @@ lh_err wk_settle_end(struct wk_shard *s)
     return LH_OK;
 }
 
-// Where the own pushes stand in a state that came as a whole.
+// Looks up the own pushes in a state that came as a whole.
 void wk_entries_locate(struct wk_shard *s)
 {
     const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);

@@ -140,7 +140,7 @@ static bool must_wait(const struct wk_worker *w) // BSP: until this round is com
     return false;
 }
 
-// What passed since the last step went to the boundary; what passes now, to nothing.
+// Adds the time since the last step to the boundary's; `stalled`: from now on time is a stall's.
 static void note_idle(struct wk_worker *w, bool stalled)
 {
     int64_t now = lh_now(w->conf.env);

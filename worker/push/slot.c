@@ -261,7 +261,7 @@ static lh_err forget(struct wk_slots *s, const char *path)
     return err;
 }
 
-// What found no room is not there, however much of it was written. A first slot's file goes; of
+// Bytes that found no room are not there, however many were written. A first slot's file goes; of
 // another one the magic number does, because removing it would give its room away. Where that fails
 // too, nobody knows what is there.
 static lh_err undo(struct wk_slots *s, const char *path, bool first, lh_err why)

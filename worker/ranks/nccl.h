@@ -35,7 +35,7 @@ struct wk_nccl_id { // made by one rank, carried to all others over the worker's
     char bytes[WK_NCCL_ID_BYTES];
 };
 
-// What a communicator is made with. NCCL reads as many bytes as `bytes` says, takes what a version
+// The settings of a communicator. NCCL reads as many bytes as `bytes` says, takes what a version
 // lacks from its own defaults, and takes INT_MIN and NULL for "as you like".
 struct wk_nccl_config {
     size_t bytes;

@@ -47,10 +47,10 @@ struct wk_reduce_step {
     const struct wk_update *update; // what becomes of the gradient
 };
 
-// What ranks tell of their parts, summed.
+// A rank's figures of its part.
 struct wk_share {
     double nll; // negative log likelihoods, nats
-    // Of one rank: sequences of its first pass, and the squared norm of that pass's gradient alone.
+    // One rank's: sequences of its first pass, and the squared norm of that pass's gradient alone.
     uint32_t first;
     double first_square;
 };
@@ -72,7 +72,7 @@ struct wk_reduce_state {
 struct wk_reduce;
 struct wk_reduce_ops {
     const char *name;
-    // Where the parameters must lie so that all ranks see them, zeros; NULL: wherever.
+    // Gives memory for the parameters that all ranks see, zeros; NULL: any memory does.
     float *(*parameters)(struct wk_reduce *r);
     // Once, before the first step. Borrows the arrays until close().
     void (*bind)(struct wk_reduce *r, const struct wk_reduce_state *state);

@@ -314,7 +314,7 @@ static LH_MUST lh_err map(int fd, size_t bytes, const char *name, struct segment
     return LH_OK;
 }
 
-// Who leads under this name? LH_ERR_UNAVAILABLE: nobody living; LH_ERR_NOT_FOUND: no segment.
+// Finds the leader of this name. LH_ERR_UNAVAILABLE: nobody living; LH_ERR_NOT_FOUND: no segment.
 static LH_MUST lh_err open_segment(const char *name, int *fd, size_t *bytes)
 {
     struct stat is;

@@ -1,4 +1,4 @@
-// What only rank 0 of a region does: it hears who is there, begins epochs and
+// The part of a region that only rank 0 does: it hears who is there, begins epochs and
 // ends them, hands out steps and counts them. See region.h.
 //
 // Invariants: 1. an epoch begins with ranks alone that said HELLO after their

@@ -1,4 +1,4 @@
-// What the ranks of a region say to each other, as bytes. See region_message.h.
+// Encodes and decodes what the ranks of a region say to each other. See region_message.h.
 //
 // Little endian:
 //   0 u32 magic "WRGN"    4 u8 version 1   5 u8 kind   6 u8 rank   7 u8 share

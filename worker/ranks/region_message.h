@@ -1,4 +1,4 @@
-// What the ranks of a region say to each other. The bytes are in
+// The messages of a region's ranks to each other. The bytes are in
 // region_message.c.
 #ifndef WK_REGION_MESSAGE_H
 #define WK_REGION_MESSAGE_H

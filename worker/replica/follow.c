@@ -146,7 +146,7 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
     return LH_OK;
 }
 
-// What a record that can't be folded means for the stream.
+// Decides what a record that can't be folded means for the stream.
 static lh_err judge(struct wk_shard *s, lh_err err)
 {
     struct wk_worker *w = s->worker;
@@ -289,8 +289,8 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
 
 static const struct lh_call_ops stream_ops = {on_message, nothing, nothing, on_close};
 
-// Which frames the server may leave out: per incarnation the range of steps that the outbox holds;
-// the current one's goes on, because what will be pushed comes from the outbox too.
+// Lists the frames that the server may leave out: per incarnation the range of steps that the
+// outbox holds; the current one's goes on, because what will be pushed comes from the outbox too.
 static size_t list_held(const struct wk_shard *s, Longhaul__V1__Held *item,
                         Longhaul__V1__Held **list)
 {

@@ -59,7 +59,7 @@ void wk_snapshot_stop(struct wk_shard *s)
 
 // ---------------------------------------------------------------- what the first messages say
 
-// Who has a server's certificate and no job key could make up an unsealed state.
+// A peer with a server's certificate and no job key could make up an unsealed state.
 static lh_err check_seal(const struct wk_shard *s, bool sealed)
 {
     bool wanted = !s->worker->conf.unsealed_states;

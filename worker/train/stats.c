@@ -1,4 +1,4 @@
-// What is told of training beside its loss: norms of every tensor, held-out losses.
+// Tells of training what its loss does not: norms of every tensor, held-out losses.
 //
 // Norms: every so many rounds, one log line a tensor, event tensor.norms, each a JSON object:
 //   {"round", "step", "tensor", "weight", "gradient", "update", "residual"}

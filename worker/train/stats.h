@@ -1,4 +1,4 @@
-// What is told of training beside its loss. See stats.c.
+// Stats: what is told of training beside its loss. See stats.c.
 #ifndef WK_STATS_H
 #define WK_STATS_H
 

@@ -105,7 +105,7 @@ static float level_of(float x, float scale, float max)
     return scale == 0 ? 0 : fminf(fmaxf(rintf(x / scale), -max), max) * scale;
 }
 
-// What the page says about k values of a chunk.
+// Quantises k values of a chunk as the page says.
 static void quantise(uint8_t value, const float *x, uint32_t k, float *q)
 {
     double largest = 0, all = mean(x, k, 0, INFINITY);

@@ -208,7 +208,7 @@ static void a_stream_longer_than_needed(void **state)
     lh_buf_free(&m.payload);
 }
 
-// What was accepted is read again, naively and by fold, into an array without a value to spare.
+// An accepted payload is read again, naively and by fold, into an array without a value to spare.
 static void expect_agreement(const struct made *m)
 {
     struct naive got;

@@ -370,7 +370,7 @@ int main(void)
         cmocka_unit_test(payloads),
         cmocka_unit_test(a_large_payload),
     };
-    // What AVX-512 adds to AVX2's loops is the reading of indices.
+    // AVX-512 adds the reading of indices to AVX2's loops.
     const struct CMUnitTest added[] = {cmocka_unit_test(indices), cmocka_unit_test(payloads)};
     int failed = 0;
     for (size_t i = 0; (tested = lk_codec_form(i)) != NULL; i++) {

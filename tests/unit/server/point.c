@@ -1,4 +1,4 @@
-// What a log says of a point: every case of epoch, version and chain.
+// A log's word of a point: every case of epoch, version and chain.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static const struct {
     enum chain named, in_log;
     enum ps_stand stand;
 } cases[] = {
-    // Of an earlier epoch nothing else counts, nor of a later one.
+    // A point of an earlier or a later epoch: nothing else counts.
     {EPOCH - 1, END - 1, A, A, PS_POINT_EARLIER},
     {EPOCH - 1, END + 1, A, NONE, PS_POINT_EARLIER},
     {EPOCH - 1, END, NONE, B, PS_POINT_EARLIER},

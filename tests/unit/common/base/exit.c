@@ -54,7 +54,7 @@ static void say_handler(void)
     fflush(stdout);
 }
 
-// What a child says that leaves with status 3 while exit handlers are registered.
+// Gives what a child says that leaves with status 3 while exit handlers are registered.
 static int say_and_leave(char *out, size_t size)
 {
     int ends[2], status;

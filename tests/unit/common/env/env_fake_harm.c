@@ -142,7 +142,7 @@ static void death_ends_a_stall(void **s)
 
 // ---------------------------------------------------------------- disks
 
-// Of an unsynced write of four sectors: which are there after a power cut, a bit each.
+// Says which sectors of an unsynced write of four are there after a power cut, a bit each.
 static unsigned left_of_four(uint64_t seed, bool torn)
 {
     struct disk d = start(seed);

@@ -110,7 +110,7 @@ static bool round_the_cache(const char *path, const void *aligned, size_t size)
     return done && cached_pages(path, size) < size / 4096 / 2;
 }
 
-// Where the file system can do it at all, a large write leaves no pages behind; elsewhere the bytes
+// A large write leaves no pages behind where the file system can do that; elsewhere the bytes
 // are written as ever.
 static void direct_writes_go_round_the_page_cache(void **state)
 {
@@ -297,7 +297,7 @@ static lh_err no_room_half_way(void *arg, struct lh_file *file)
     return err ? err : lh_fail(LH_ERR_DISK_FULL, "no room for the rest");
 }
 
-// What was written before the room ended would hold that room for good.
+// Bytes that were written before the space ended would hold that space for good.
 static void a_file_without_room_leaves_nothing(void **state)
 {
     struct disk *d = *state;

@@ -1,4 +1,4 @@
-// Where a run's coordinator lives: nothing on loopback, and clear words when its links are down.
+// The place of a run's coordinator: nothing on loopback, and clear words when its links are down.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

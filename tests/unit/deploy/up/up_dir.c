@@ -386,7 +386,7 @@ static void an_imported_model_is_where_a_run_begins(void **state)
     assert_int_equal(dp_path(path, "%s/weights.bin", run_dir), LH_OK);
     assert_int_equal(dp_file_read(path, &is), LH_OK);
     assert_true(lh_span_equal(lh_buf_span(&is), lh_buf_span(&was)));
-    // Of a model that the built-in trainer has no shape of: refused, and told why.
+    // A model that the built-in trainer has no shape of is refused, with the reason.
     m.config = "{\"model_type\":\"other\"}";
     assert_int_equal(remove(folders_path(&f, "in/model.json")), 0);
     assert_int_equal(remove(folders_path(&f, "in/weights.bin")), 0);

@@ -1,4 +1,4 @@
-// What a run will cost: figures of the example against hand calculation and DESIGN.md#section-6 to
+// The cost of a run: figures of the example against hand calculation and DESIGN.md#section-6 to
 // #section-7.
 #include <math.h>
 #include <setjmp.h>

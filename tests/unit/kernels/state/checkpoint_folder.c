@@ -119,7 +119,7 @@ static void all_of_many_are_seen_and_the_oldest_go(void **state)
     assert_false(lk_checkpoint_name_parse("nothing", &name));
 }
 
-// What list() of an env calls found, whatever is there.
+// An env's list() that finds one file, whatever is there.
 static lh_err list_one(struct lh_env *env, const char *path,
                        void (*each)(void *arg, const char *name), void *arg)
 {
@@ -178,7 +178,7 @@ static void files_whose_path_is_too_long_are_said(void **state)
     lk_replica_free(&got);
 }
 
-// What a follower offers to a server that lost its disk: files of this run and
+// A follower offers to a server that lost its disk: files of this run and
 // shape only.
 static void only_what_is_of_this_run_is_listed(void **state)
 {
@@ -325,7 +325,7 @@ static void what_a_crash_left_unfinished_goes(void **state)
     lh_buf_free(&b);
 }
 
-// Of 17 million parameters: 17 ranges of 4 MiB, more than are left unsynced
+// A state of 17 million parameters: 17 ranges of 4 MiB, more than are left unsynced
 // while it is written.
 static void a_large_one_is_synced_while_it_is_written(void **state)
 {

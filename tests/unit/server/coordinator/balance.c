@@ -93,7 +93,7 @@ static void test_arrival_counts(void **state)
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
 }
 
-// Of two links the units go over the one that is ten times as fast.
+// Units go over that one of two links which is ten times as fast.
 static void test_fast_links_carry_more(void **state)
 {
     (void)state;

@@ -218,7 +218,7 @@ static void memory_is_kept_where_frames_come_fast(void **state)
     lh_fake_world_destroy(w);
 }
 
-// Who sends, but slowly, loses its turn as well: nobody waits longer for it than twice the time.
+// A peer that sends slowly loses its turn as well: nobody waits longer for it than twice the time.
 static void who_sends_slowly_loses_its_turn(void **state)
 {
     (void)state;

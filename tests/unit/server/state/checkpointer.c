@@ -47,7 +47,7 @@ static void is_due_when_replay_would_take_long(void **state)
     assert_false(ps_checkpointer_due(&shard));
 }
 
-// What was folded while the last one was made will be while the next one is.
+// As much will be folded while the next one is made as was while the last one was.
 static void is_due_earlier_by_what_comes_meanwhile(void **state)
 {
     (void)state;

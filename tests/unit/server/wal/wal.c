@@ -206,8 +206,8 @@ static void a_full_disk_loses_the_group_and_nothing_else(void **state)
     finish(&r);
 }
 
-// What they preallocate would fill the disk, before one of them serves and a checkpoint lets it be
-// cut.
+// Their preallocated bytes would fill the disk, before one of them serves and a checkpoint lets it
+// be cut.
 static void starts_that_come_to_nothing_take_a_header_each(void **state)
 {
     (void)state;

@@ -121,7 +121,7 @@ static inline void mark(struct rig *r)
     commit(r);
 }
 
-// What was replayed is versions 1 to n.
+// Checks that versions 1 to n were replayed.
 static inline void check_seen(const struct rig *r, size_t n)
 {
     assert_int_equal(r->seen, n);

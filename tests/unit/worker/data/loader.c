@@ -188,7 +188,7 @@ static void expect_fetched(const struct fixture *f, uint64_t units)
     assert_int_equal(is.counts.fetched, units);
 }
 
-// Of two slots with units that nobody read, one is free again.
+// One of two slots with units that nobody read is free again.
 static void a_withdrawn_unit_makes_room_for_the_next(void **state)
 {
     (void)state;

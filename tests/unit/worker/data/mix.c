@@ -18,7 +18,7 @@ static void fill(struct wk_queued *unit)
         unit[i] = (struct wk_queued){.unit = i, .done = 0, .tokens = SEQUENCES * LENGTH};
 }
 
-// What a window of equal units gives, draw by draw; every unit's last draw in end.
+// Draws from a window of equal units: the units given, and every unit's last draw in end.
 static void train(uint64_t from, int *given, uint32_t *end)
 {
     struct wk_queued unit[UNITS];

@@ -1,4 +1,4 @@
-// Who is let in, and which lives of the trainer outlive their worker.
+// The worker lets trainers in, or not; some of their lives outlive their worker.
 #include "tests/unit/worker/external/external_rig.h"
 
 // ---------------------------------------------------------------- who is let in

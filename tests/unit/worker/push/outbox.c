@@ -105,7 +105,7 @@ static void one_that_leaves_is_off_the_list_before_its_file_is_gone(void **state
     assert_false(wk_outbox_begin_removal(&m->box));
 }
 
-// What is left is what is newest: a server leaves out the payloads that the outbox says it holds,
+// The newest entries are left: a server leaves out the payloads that the outbox says it holds,
 // of one push and all after it.
 static void a_crash_in_a_removal_leaves_no_hole(void **state)
 {

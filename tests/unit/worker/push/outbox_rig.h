@@ -73,7 +73,7 @@ static inline void note_bad(void *arg, const char *file, lh_err e)
     snprintf(m->bad_file, sizeof m->bad_file, "%s", file);
 }
 
-// What a fresh process finds after a kill or a power cut.
+// Opens again as a fresh process after a kill or a power cut.
 static inline void restart(struct machine *m, bool power)
 {
     wk_outbox_free(&m->box);

@@ -1,4 +1,4 @@
-// What the tests of the gRPC transport share: certificates of a made-up run in a folder of its own,
+// Shared by the tests of the gRPC transport: certificates of a made-up run in a folder of its own,
 // one loop with a server and a client on it, and owners of calls that count what they hear.
 #ifndef LH_TESTS_UNIT_TRANSPORT_GRPC_H
 #define LH_TESTS_UNIT_TRANSPORT_GRPC_H
@@ -212,7 +212,7 @@ static inline void pass_mark(void *arg)
     wake(m->w);
 }
 
-// What was posted until now has run.
+// Waits until all that was posted until now has run.
 static inline void settle(struct world *w)
 {
     struct mark m = {.w = w};

@@ -215,7 +215,7 @@ static void hangup_while_other_calls_fail(void **state)
     assert_true(failed > 0);
 }
 
-// Of this process, to that address.
+// Counts this process's connections to that address.
 static int connections_to(const char *address)
 {
     int n = 0;
