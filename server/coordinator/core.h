@@ -69,7 +69,7 @@ struct ps_co_worker { // member.c, where nothing else is said
     struct ps_co_claim *claim; // stable.c: as many; NULL: it said nothing yet
 };
 
-struct ps_co_standby { // move.c: a standby as it last reported
+struct ps_co_standby { // owners/move.c: a standby as it last reported
     uint64_t identity;
     uint64_t begun; // it opens no epoch up to that one
     // The report that says so: the life that sent it, and its number among that life's reports.
@@ -91,13 +91,13 @@ struct ps_co_shard {
     uint32_t phase;
     uint8_t *credit;
     size_t credit_bytes;
-    // When its server was last heard (insync.c, core.c).
+    // When its server was last heard (owners/insync.c, core.c).
     int64_t heard_ns;
     uint64_t heard_of;          // the id of that server's certificate
     uint64_t heard_after;       // our pauses up to then
     struct lh_trip trip;        // silence.c: the path's round trip, as the server said last
     struct lh_trip stored_trip; // silence.c: the trip that the store has
-    // Its history (epochs.c): where each epoch began, ascending, and the last one's token.
+    // Its history (owners/epochs.c): where each epoch began, ascending, and the last one's token.
     struct lh_point *begun;
     size_t epochs;
     uint64_t token;
@@ -105,13 +105,13 @@ struct ps_co_shard {
     struct lh_point stable;
     bool vouches;         // its server says which workers' copies are of its log
     uint32_t asked_up_to; // the index of the worker whose copy the server is asked about next
-    // Its owner and its standby (owner.c explains the row).
+    // Its owner and its standby (owners/owner.c explains the row).
     uint64_t owner, standby, changes, least, server, gone;
     // The standby in sync that can't take over, since another shard of its server needs its owner;
-    // 0: none. Its state is given at that address (insync.c).
+    // 0: none. Its state is given at that address (owners/insync.c).
     uint64_t held_by;
     char held_at[LH_ADDRESS_BYTES];
-    // Its move (move.c).
+    // Its move (owners/move.c).
     struct ps_co_standby standing[PS_CO_STANDBYS];
     struct lh_move move; // the last one that was reserved; target 0: it is over
     bool unwanted;       // the move's target is asked to refuse it

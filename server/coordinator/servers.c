@@ -1,8 +1,8 @@
 // Servers: what they report, and the epochs that they ask for.
 //
 // A report of an owner is its word on its shards: their heads, their credits, whose copies are of
-// its log. A report of a standby may make it the owner (insync.c, move.c). A server asks for the
-// epochs of a shard before it serves it, and opens the next one (epochs.c).
+// its log. A report of a standby may make it the owner (owners/insync.c, owners/move.c). A server
+// asks for the epochs of a shard before it serves it, and opens the next one (owners/epochs.c).
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +12,10 @@
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/commit.h"
-#include "server/coordinator/epochs.h"
-#include "server/coordinator/insync.h"
-#include "server/coordinator/move.h"
-#include "server/coordinator/owner.h"
+#include "server/coordinator/owners/epochs.h"
+#include "server/coordinator/owners/insync.h"
+#include "server/coordinator/owners/move.h"
+#include "server/coordinator/owners/owner.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/servers.h"
 #include "server/coordinator/silence.h"

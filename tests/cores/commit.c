@@ -8,8 +8,8 @@
 #include "server/coordinator/commit.h"
 #include "server/coordinator/drain.h"
 #include "server/coordinator/grant.h"
-#include "server/coordinator/insync.h"
-#include "server/coordinator/move.h"
+#include "server/coordinator/owners/insync.h"
+#include "server/coordinator/owners/move.h"
 #include "server/coordinator/plan.h"
 #include "tests/cores/rig.h"
 

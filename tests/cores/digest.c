@@ -1,6 +1,6 @@
 // A DIGEST record whose digest is made beside the loop: it follows the version that it is of, and
 // what comes meanwhile follows it.
-#include "server/coordinator/move.h"
+#include "server/coordinator/owners/move.h"
 #include "server/state/digest.h"
 #include "server/state/fold.h"
 #include "tests/cores/rig.h"

@@ -4,9 +4,9 @@
 
 #include "common/base/check.h"
 #include "common/net/head.h"
-#include "server/coordinator/epochs.h"
-#include "server/coordinator/move.h"
-#include "server/coordinator/owner.h"
+#include "server/coordinator/owners/epochs.h"
+#include "server/coordinator/owners/move.h"
+#include "server/coordinator/owners/owner.h"
 #include "server/coordinator/stable.h"
 #include "tests/cores/rig.h"
 

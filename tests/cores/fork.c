@@ -3,7 +3,7 @@
 // it confirmed, whatever comes between a question and its answer
 // (server/docs/0000-protocol.md#rule-21, #rule-27).
 #include "common/net/head.h"
-#include "server/coordinator/move.h"
+#include "server/coordinator/owners/move.h"
 #include "server/push/insync.h"
 #include "tests/cores/image.h"
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "common/net/head.h"
-#include "server/coordinator/owner.h"
+#include "server/coordinator/owners/owner.h"
 #include "server/coordinator/stable.h"
 #include "tests/cores/offer.h"
 

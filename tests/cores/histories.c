@@ -7,7 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/net/head.h"
-#include "server/coordinator/epochs.h"
+#include "server/coordinator/owners/epochs.h"
 #include "tests/cores/image.h"
 #include "tests/cores/life.h"
 #include "worker/push/session.h"

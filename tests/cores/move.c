@@ -1,7 +1,7 @@
 // A shard moves to its standby while both live (server/docs/0000-protocol.md#rule-22): what was
 // acknowledged goes with it, one server at most decides at any moment, and neither needs the
 // coordinator once it is told.
-#include "server/coordinator/move.h"
+#include "server/coordinator/owners/move.h"
 #include "server/server.h"
 #include "tests/cores/image.h"
 

@@ -4,8 +4,8 @@
 // whole.
 #include <string.h>
 
-#include "server/coordinator/move.h"
-#include "server/coordinator/owner.h"
+#include "server/coordinator/owners/move.h"
+#include "server/coordinator/owners/owner.h"
 #include "server/core.h"
 #include "server/recovery/move.h"
 #include "server/recovery/recover.h"

@@ -3,9 +3,9 @@
 // (server/docs/0000-protocol.md#rule-17, #rule-21).
 #include <stdio.h>
 
-#include "server/coordinator/epochs.h"
-#include "server/coordinator/insync.h"
-#include "server/coordinator/owner.h"
+#include "server/coordinator/owners/epochs.h"
+#include "server/coordinator/owners/insync.h"
+#include "server/coordinator/owners/owner.h"
 #include "server/recovery/settle.h"
 #include "tests/cores/offer.h"
 

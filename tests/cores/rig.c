@@ -1,6 +1,6 @@
 // Cores on the fake env. See rig.h.
 #include "server/coordinator/commit.h"
-#include "server/coordinator/insync.h"
+#include "server/coordinator/owners/insync.h"
 #include "tests/cores/rig.h"
 
 #include <stdio.h>

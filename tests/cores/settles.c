@@ -1,8 +1,8 @@
 // A coordinator does not take a late word for silence, and changes nothing when the run is over.
 #include <string.h>
 
-#include "server/coordinator/epochs.h"
-#include "server/coordinator/insync.h"
+#include "server/coordinator/owners/epochs.h"
+#include "server/coordinator/owners/insync.h"
 #include "tests/cores/rig.h"
 
 enum { STANDBY = 5, SERVER = 100 }; // a directory; a certificate

@@ -5,8 +5,8 @@
 
 #include "common/net/head.h"
 #include "server/coordinator/drain.h"
-#include "server/coordinator/epochs.h"
-#include "server/coordinator/move.h"
+#include "server/coordinator/owners/epochs.h"
+#include "server/coordinator/owners/move.h"
 #include "server/coordinator/stable.h"
 #include "server/push/insync.h"
 #include "tests/cores/rig.h"

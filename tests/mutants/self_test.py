@@ -41,7 +41,7 @@ KNOWN = (
             n->state = PS_JOINING;
         }
         return LH_OK;"""),
-    ("server/coordinator/insync.c", """
+    ("server/coordinator/owners/insync.c", """
         LH_TRY(ps_co_store_insync(c, m->shard));
         LH_TRY(ps_store_commit(c->store));""", "LH_TRY(ps_co_store_insync(c, m->shard));", """
         s->changes++;

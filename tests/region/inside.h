@@ -91,7 +91,7 @@ void world_say(const struct world *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 uint64_t world_payload(uint64_t step);              // what a step is trained on
 uint64_t world_step(uint64_t param, uint64_t step); // the right parameters after it
-// What the leader's worker makes of the parameters before this step, as a fold does.
+// Changes the parameters before this step as the leader's worker does, by a fold.
 uint64_t world_corrected(uint64_t param, uint64_t step);
 void world_break_group(struct process *p); // nobody is served by it any more
 extern const struct wk_region_comm_ops world_comm;

@@ -5,7 +5,7 @@
 
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/drain.h"
-#include "server/coordinator/move.h"
+#include "server/coordinator/owners/move.h"
 #include "tests/sim/cluster.h"
 
 // ---------------------------------------------------------------- the network

@@ -1,7 +1,7 @@
 // The coordinator's store as its disk holds it: a reading of the judge's own.
 //
-// The bytes are those of server/coordinator/store.h, the rows those of member.c, insync.c,
-// epochs.c, move.c, coordinator.c and plan.c beside it.
+// The bytes are those of server/coordinator/store.h, the rows those of member.c,
+// coordinator.c, plan.c, owners/insync.c, owners/epochs.c and owners/move.c beside it.
 #ifndef SIM_STORED_H
 #define SIM_STORED_H
 

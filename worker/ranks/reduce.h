@@ -61,7 +61,7 @@ struct wk_gathered {
     struct wk_share sample[WK_SAMPLES_MAX];
 };
 
-// What a trainer holds. Peers hold the same.
+// A trainer's state. Peers hold the same.
 struct wk_reduce_state {
     float *value, *m, *v; // [values] each
     float *gradient;      // [values + WK_FIGURES]

@@ -31,7 +31,7 @@
 
 enum { WK_REGION_TRIES = 8 };
 
-// What share() carries from rank 0 to all.
+// The arrays that share() carries from rank 0 to all.
 enum wk_region_share { WK_REGION_SHARE_ALL, WK_REGION_SHARE_PARAMETERS };
 enum wk_region_progress { WK_REGION_BUSY, WK_REGION_OK, WK_REGION_WRONG, WK_REGION_STICKY };
 

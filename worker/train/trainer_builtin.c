@@ -126,7 +126,7 @@ static lh_err prepare_norms(struct builtin *b)
     return b->before ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "norms of tensors");
 }
 
-// What the optimizer does with this step's gradient, whatever that will be.
+// The optimizer's settings for this step, whatever its gradient will be.
 static struct wk_update update_of(const struct builtin *b, const struct wk_step_in *in)
 {
     const struct wk_builtin_conf *c = &b->conf;

@@ -19,10 +19,10 @@
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/commit.h"
-#include "server/coordinator/epochs.h"
-#include "server/coordinator/insync.h"
-#include "server/coordinator/move.h"
-#include "server/coordinator/owner.h"
+#include "server/coordinator/owners/epochs.h"
+#include "server/coordinator/owners/insync.h"
+#include "server/coordinator/owners/move.h"
+#include "server/coordinator/owners/owner.h"
 #include "server/coordinator/silence.h"
 
 // ---------------------------------------------------------------- whose it is

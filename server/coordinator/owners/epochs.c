@@ -20,7 +20,7 @@
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/commit.h"
-#include "server/coordinator/epochs.h"
+#include "server/coordinator/owners/epochs.h"
 #include "server/coordinator/stable.h"
 
 static const char KEY[] = "epoch/";

@@ -18,9 +18,9 @@
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/commit.h"
-#include "server/coordinator/epochs.h"
-#include "server/coordinator/move.h"
-#include "server/coordinator/owner.h"
+#include "server/coordinator/owners/epochs.h"
+#include "server/coordinator/owners/move.h"
+#include "server/coordinator/owners/owner.h"
 #include "server/coordinator/silence.h"
 
 static const char KEY[] = "move/";

@@ -11,7 +11,7 @@
 // under it.
 #include "common/format/manifest.h"
 #include "server/coordinator/commit.h"
-#include "server/coordinator/owner.h"
+#include "server/coordinator/owners/owner.h"
 
 static const char KEY[] = "insync/";
 
