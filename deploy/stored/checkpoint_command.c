@@ -303,9 +303,10 @@ static LH_MUST lh_err run_prune(int argc, char **argv)
 
 // ---------------------------------------------------------------- the command
 
-static LH_MUST lh_err run(int argc, char **argv)
+int dp_cmd_checkpoint(int argc, char **argv)
 {
-    const char *verb = argc > 1 ? argv[1] : "";
+    static const struct dp_verb verbs[] = {
+        {"ls", run_ls}, {"verify", run_verify}, {"restore", run_restore}, {"prune", run_prune}};
     const struct dp_usage usage = {
         "longhaul checkpoint ls | verify | restore | prune [flags]",
         "ls       list the checkpoints of a server or a worker\n"
@@ -314,18 +315,5 @@ static LH_MUST lh_err run(int argc, char **argv)
         "prune    remove the older ones of a stopped server\n\n"
         "`longhaul checkpoint VERB --help` lists the flags of each.",
         NULL, 0};
-    struct dp_texts rest;
-    bool help;
-    if (!strcmp(verb, "ls")) return run_ls(argc - 1, argv + 1);
-    if (!strcmp(verb, "verify")) return run_verify(argc - 1, argv + 1);
-    if (!strcmp(verb, "restore")) return run_restore(argc - 1, argv + 1);
-    if (!strcmp(verb, "prune")) return run_prune(argc - 1, argv + 1);
-    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
-    return help ? LH_OK : lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-}
-
-int dp_cmd_checkpoint(int argc, char **argv)
-{
-    lh_err err = run(argc, argv);
-    return err ? (int)dp_complain("checkpoint", err) : DP_OK;
+    return dp_verbs(&usage, verbs, LH_COUNT(verbs), argc, argv);
 }

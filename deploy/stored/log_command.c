@@ -298,9 +298,10 @@ static LH_MUST lh_err run_replay(int argc, char **argv)
 
 // ---------------------------------------------------------------- the command
 
-static LH_MUST lh_err run(int argc, char **argv)
+int dp_cmd_log(int argc, char **argv)
 {
-    const char *verb = argc > 1 ? argv[1] : "";
+    static const struct dp_verb verbs[] = {
+        {"dump", run_dump}, {"verify", run_verify}, {"replay", run_replay}};
     const struct dp_usage usage = {
         "longhaul log dump | verify | replay [flags]",
         "dump    a line for each record\n"
@@ -308,17 +309,5 @@ static LH_MUST lh_err run(int argc, char **argv)
         "replay  the state at any version, and its parameters\n\n"
         "All of it only reads. `longhaul log VERB --help` lists the flags of each.",
         NULL, 0};
-    struct dp_texts rest;
-    bool help;
-    if (!strcmp(verb, "dump")) return run_dump(argc - 1, argv + 1);
-    if (!strcmp(verb, "verify")) return run_verify(argc - 1, argv + 1);
-    if (!strcmp(verb, "replay")) return run_replay(argc - 1, argv + 1);
-    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
-    return help ? LH_OK : lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-}
-
-int dp_cmd_log(int argc, char **argv)
-{
-    lh_err err = run(argc, argv);
-    return err ? (int)dp_complain("log", err) : DP_OK;
+    return dp_verbs(&usage, verbs, LH_COUNT(verbs), argc, argv);
 }

@@ -101,25 +101,14 @@ static LH_MUST lh_err run_init(int argc, char **argv)
     return make(&q);
 }
 
-static LH_MUST lh_err run(int argc, char **argv)
+int dp_cmd_model(int argc, char **argv)
 {
-    const char *verb = argc > 1 ? argv[1] : "";
+    static const struct dp_verb verbs[] = {{"init", run_init}, {"import", dp_model_import}};
     const struct dp_usage usage = {
         "longhaul model init | import [flags]",
         "init    a new model: initial parameters from a seed\n"
         "import  a model of Hugging Face's: its parameters are the initial ones\n\n"
         "`longhaul model VERB --help` lists the flags of each.",
         NULL, 0};
-    struct dp_texts rest;
-    bool help;
-    if (!strcmp(verb, "init")) return run_init(argc - 1, argv + 1);
-    if (!strcmp(verb, "import")) return dp_model_import(argc - 1, argv + 1);
-    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
-    return help ? LH_OK : lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-}
-
-int dp_cmd_model(int argc, char **argv)
-{
-    lh_err err = run(argc, argv);
-    return err ? (int)dp_complain("model", err) : DP_OK;
+    return dp_verbs(&usage, verbs, LH_COUNT(verbs), argc, argv);
 }

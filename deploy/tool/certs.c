@@ -291,9 +291,13 @@ static LH_MUST lh_err run_signer(int argc, char **argv)
     return LH_OK;
 }
 
-static LH_MUST lh_err run(int argc, char **argv)
+int dp_cmd_certs(int argc, char **argv)
 {
-    const char *verb = argc > 1 ? argv[1] : "";
+    static const struct dp_verb verbs[] = {{"init", run_init},
+                                           {"issue", run_issue},
+                                           {"ls", run_ls},
+                                           {"key", run_key},
+                                           {"signer", run_signer}};
     const struct dp_usage usage = {"longhaul certs init | issue | ls | key | signer [flags]",
                                    "init    make a certificate authority\n"
                                    "issue   issue the certificate of one process\n"
@@ -302,19 +306,5 @@ static LH_MUST lh_err run(int argc, char **argv)
                                    "signer  write a new key that checkpoints are signed "
                                    "with\n\n`longhaul certs VERB --help` lists the flags of each.",
                                    NULL, 0};
-    struct dp_texts rest;
-    bool help;
-    if (strcmp(verb, "init") == 0) return run_init(argc - 1, argv + 1);
-    if (strcmp(verb, "issue") == 0) return run_issue(argc - 1, argv + 1);
-    if (strcmp(verb, "ls") == 0) return run_ls(argc - 1, argv + 1);
-    if (strcmp(verb, "key") == 0) return run_key(argc - 1, argv + 1);
-    if (strcmp(verb, "signer") == 0) return run_signer(argc - 1, argv + 1);
-    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
-    return help ? LH_OK : lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-}
-
-int dp_cmd_certs(int argc, char **argv)
-{
-    lh_err err = run(argc, argv);
-    return err ? (int)dp_complain("certs", err) : DP_OK;
+    return dp_verbs(&usage, verbs, LH_COUNT(verbs), argc, argv);
 }

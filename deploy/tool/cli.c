@@ -245,6 +245,24 @@ lh_err dp_flags(const struct dp_usage *usage, int argc, char **argv, struct dp_t
     return LH_OK;
 }
 
+static LH_MUST lh_err run_verb(const struct dp_usage *usage, const struct dp_verb *verb,
+                               size_t count, int argc, char **argv)
+{
+    struct dp_texts rest;
+    bool help_shown;
+    for (size_t i = 0; i < count && argc > 1; i++)
+        if (!strcmp(argv[1], verb[i].name)) return verb[i].run(argc - 1, argv + 1);
+    LH_TRY(dp_flags(usage, argc, argv, &rest, &help_shown));
+    return help_shown ? LH_OK : lh_fail(LH_ERR_INVALID, "usage: %s", usage->line);
+}
+
+int dp_verbs(const struct dp_usage *usage, const struct dp_verb *verb, size_t count, int argc,
+             char **argv)
+{
+    lh_err err = run_verb(usage, verb, count, argc, argv);
+    return err ? (int)dp_complain(argv[0], err) : DP_OK;
+}
+
 lh_err dp_number(const char *flag, const char *text, uint64_t min, uint64_t max, uint64_t *out)
 {
     char *end;

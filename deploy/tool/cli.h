@@ -66,6 +66,16 @@ struct dp_usage {
 LH_MUST lh_err dp_flags(const struct dp_usage *usage, int argc, char **argv, struct dp_texts *rest,
                         bool *help);
 
+// A command of several verbs, each with flags of its own.
+struct dp_verb {
+    const char *name;
+    lh_err (*run)(int argc, char **argv); // argv[0] is the verb
+};
+// Runs the command argv[0]: the verb that argv[1] names, or --help of the whole. Returns the exit
+// code; what is no verb is complained of, with the usage.
+int dp_verbs(const struct dp_usage *usage, const struct dp_verb *verb, size_t count, int argc,
+             char **argv);
+
 // Reads a flag's whole number from min to max; NULL, of a flag that was not given: *out stays.
 // LH_ERR_INVALID.
 LH_MUST lh_err dp_number(const char *flag, const char *text, uint64_t min, uint64_t max,

@@ -39,12 +39,6 @@ static void again(struct rig *r)
     rig_start_coordinator(r);
 }
 
-// The last incarnation that worker 0 is known to have in the shard's log.
-static uint64_t fenced(const struct ps_server *s)
-{
-    return ledger(s)->row[0].incarnation.number >> 32;
-}
-
 // ---------------------------------------------------------------- a full disk
 
 // While it can't be struck out durably it may take over, so nothing is acknowledged without it.
@@ -273,7 +267,7 @@ static void a_take_over_that_found_no_room_takes_place_later(void **state)
     empty(r);
     rig_run(r, 6 * LH_SECOND);
     assert_true(r->standby->phase == PS_SERVING);
-    assert_int_equal(fenced(r->standby), 6);
+    assert_int_equal(rig_fenced(r, r->standby, 0), 6);
     again(r);
     assert_int_equal(row(r)->owner, r->standby->standby.identity);
 }
@@ -319,17 +313,7 @@ static void a_slow_disk_deposes_nobody(void **state)
 // As a standby that reports just then finds it.
 static bool would_take_over(struct rig *r)
 {
-    Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
-    Longhaul__V1__ShardReport report = LONGHAUL__V1__SHARD_REPORT__INIT, *reports[] = {&report};
-    Longhaul__V1__Point head = LONGHAUL__V1__POINT__INIT;
-    bool serves;
-    report.head = &head;
-    m.shards = reports;
-    m.n_shards = 1;
-    m.standing = true;
-    m.standby = row(r)->standby;
-    assert_int_equal(ps_co_turns(r->coordinator, &m, 1, &serves), LH_OK);
-    return serves;
+    return rig_serves(r, row(r)->standby, 1, false);
 }
 
 static void ignore(void *self, lh_err err, const ProtobufCMessage *m)

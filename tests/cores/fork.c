@@ -24,12 +24,6 @@ static struct ps_insync *insync(struct rig *r)
     return &r->server->shard[0]->insync;
 }
 
-static uint64_t fenced(const struct rig *r, const struct ps_server *s)
-{
-    const struct lh_row *row = lh_ledger_row(ledger(s), lh_worker_id(&r->w[0].self));
-    return row ? row->incarnation.number >> 32 : 0;
-}
-
 static void log_more(struct rig *r, uint64_t from, uint64_t to)
 {
     for (uint64_t v = from; v <= to; v++) rig_hello(r, 0, v << 32, 0, 1);
@@ -65,7 +59,7 @@ static struct lh_point begin(struct rig *r)
     rig_run(r, 3 * LH_SECOND);
     log_more(r, OLD + 1, HEAD);
     assert_int_equal(row(r)->standby, r->standby->standby.identity);
-    assert_int_equal(fenced(r, r->standby), HEAD);
+    assert_int_equal(rig_fenced(r, r->standby, 0), HEAD);
     const struct lh_ledger *l = ledger(r->standby);
     struct lh_point held = {l->epoch, l->version, l->chain};
     rig_settle(r);
@@ -100,7 +94,7 @@ static void the_standby_takes_over(struct rig *r)
     if (!r->standby) assert_int_equal(rig_start_standby(r), LH_OK);
     rig_run(r, 30 * LH_SECOND);
     assert_true(r->standby->phase == PS_SERVING);
-    assert_int_equal(fenced(r, r->standby), HEAD);
+    assert_int_equal(rig_fenced(r, r->standby, 0), HEAD);
 }
 
 // The owner was told of nothing that the standby holds. Then the standby reports, and does not
@@ -150,7 +144,7 @@ static void a_standby_that_its_owner_overtook_stops_it_and_gives_nothing_up(void
     assert_int_equal(rig_start_standby(r), LH_OK);
     for (int i = 0; i < 5000 && !r->fatal_count; i++) {
         rig_run(r, LH_MS);
-        assert_int_equal(fenced(r, r->standby), HEAD);
+        assert_int_equal(rig_fenced(r, r->standby, 0), HEAD);
     }
     the_standby_takes_over(r);
 }

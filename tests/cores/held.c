@@ -24,14 +24,6 @@ static struct ps_co_shard *row(struct rig *r, uint32_t shard)
     return &r->coordinator->shard[shard];
 }
 
-// The last incarnation of worker 0 that the server's log has fenced in.
-static uint64_t fenced(struct rig *r, uint32_t shard)
-{
-    const struct lh_ledger *l = &r->server->shard[shard]->replica.ledger;
-    const struct lh_row *last = lh_ledger_row(l, lh_worker_id(&r->w[0].self));
-    return last ? last->incarnation.number >> 32 : 0;
-}
-
 static void start(struct rig *r)
 {
     assert_int_equal(rig_start_server(r, false), LH_OK);
@@ -75,8 +67,8 @@ static void assert_gone_on(struct rig *r, uint64_t epoch)
     rig_run(r, 20 * LH_SECOND);
     assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(r->fatal_count, 0);
-    assert_int_equal(fenced(r, 0), ACKNOWLEDGED);
-    assert_in_range(fenced(r, 1), ACKNOWLEDGED - 1, ACKNOWLEDGED);
+    assert_int_equal(rig_fenced(r, r->server, 0), ACKNOWLEDGED);
+    assert_in_range(rig_fenced(r, r->server, 1), ACKNOWLEDGED - 1, ACKNOWLEDGED);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         assert_int_equal(row(r, k)->owner, 0);
         assert_int_equal(row(r, k)->standby, r->standby->standby.identity); // again, or still
@@ -123,13 +115,13 @@ static void a_log_that_goes_on_from_that_state_stays(void **state)
         rig_greet(r, 0, (ACKNOWLEDGED + i) << 32, 0, 1);
         rig_run(r, 10 * LH_MS);
     }
-    assert_int_equal(fenced(r, 0), ACKNOWLEDGED + 2);
+    assert_int_equal(rig_fenced(r, r->server, 0), ACKNOWLEDGED + 2);
     part(r);
     assert_int_equal(rig_start_standby(r), LH_OK);
     start(r);
     rig_run(r, 20 * LH_SECOND);
     assert_true(r->server->phase == PS_SERVING);
-    assert_int_equal(fenced(r, 0), ACKNOWLEDGED + 1);
+    assert_int_equal(rig_fenced(r, r->server, 0), ACKNOWLEDGED + 1);
     assert_int_equal(r->server->shard[0]->replica.ledger.epoch, 2);
 }
 
@@ -160,7 +152,7 @@ static void nor_is_a_log_given_up_whose_epoch_began_there(void **state)
         rig_greet(r, 0, (ACKNOWLEDGED + i) << 32, 0, 1);
         rig_run(r, 50 * LH_MS);
     }
-    assert_int_equal(fenced(r, 0), ACKNOWLEDGED + MORE);
+    assert_int_equal(rig_fenced(r, r->server, 0), ACKNOWLEDGED + MORE);
     assert_int_equal(row(r, 0)->standby, row(r, 0)->held_by);
     rig_kill_server(r, false);
     rig_damage_tail(&r->s);
@@ -172,7 +164,7 @@ static void nor_is_a_log_given_up_whose_epoch_began_there(void **state)
     assert_int_equal(ps_shard_chain(r->server->shard[0], base->version, &chain), LH_ERR_NOT_FOUND);
     for (int i = 0; i < 20000 && r->server->phase != PS_SERVING; i++) rig_run(r, LH_MS);
     assert_true(r->server->phase == PS_SERVING);
-    assert_int_equal(fenced(r, 0), ACKNOWLEDGED + MORE - 1);
+    assert_int_equal(rig_fenced(r, r->server, 0), ACKNOWLEDGED + MORE - 1);
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
@@ -212,7 +204,7 @@ static void where_more_is_stable_it_comes_from_followers(void **state)
     lh_blob_release(held);
     rig_run(r, 10 * LH_SECOND);
     assert_true(r->server->phase == PS_SERVING);
-    assert_int_equal(fenced(r, 0), ACKNOWLEDGED + 1);
+    assert_int_equal(rig_fenced(r, r->server, 0), ACKNOWLEDGED + 1);
     assert_int_equal(r->fatal_count, 0);
 }
 
@@ -286,8 +278,8 @@ static void nor_does_it_where_its_standby_takes_over(void **state)
     assert_false(r->standby->phase == PS_SERVING);
     for (uint32_t k = 0; k < RIG_SHARDS; k++)
         assert_int_equal(row(r, k)->owner, r->server->standby.identity);
-    assert_int_equal(fenced(r, 0), ACKNOWLEDGED);
-    assert_int_equal(fenced(r, 1), ACKNOWLEDGED);
+    assert_int_equal(rig_fenced(r, r->server, 0), ACKNOWLEDGED);
+    assert_int_equal(rig_fenced(r, r->server, 1), ACKNOWLEDGED);
 }
 
 // Nor does one whose own log is damaged: it may have lost what it confirmed.

@@ -19,13 +19,6 @@ static const struct lh_ledger *ledger(const struct ps_server *s, uint32_t shard)
     return &s->shard[shard]->replica.ledger;
 }
 
-// The last incarnation of worker 0 that the shard's log has fenced in.
-static uint64_t fenced(const struct rig *r, uint32_t shard)
-{
-    const struct lh_row *row = lh_ledger_row(ledger(r->server, shard), lh_worker_id(&r->w[0].self));
-    return row ? row->incarnation.number >> 32 : 0;
-}
-
 // Records `from` to `to` of worker 0, each acknowledged; the coordinator hears of them.
 static void log_more(struct rig *r, uint64_t from, uint64_t to)
 {
@@ -85,7 +78,7 @@ static void a_start_that_lost_nothing_goes_on_in_its_epoch(void **state)
     log_more(r, HEAD + 1, HEAD + 1);
     rig_kill_coordinator(r); // a server that serves goes on without it
     rig_hello(r, 0, (uint64_t)(HEAD + 2) << 32, 0, 1);
-    assert_int_equal(fenced(r, 0), HEAD + 2);
+    assert_int_equal(rig_fenced(r, r->server, 0), HEAD + 2);
 }
 
 static bool status_has(struct rig *r, const char *words)
@@ -115,7 +108,7 @@ static void nothing_is_answered_before_the_coordinator_was_asked(void **state)
     rig_run(r, 3 * LH_SECOND);
     assert_true(r->server->phase == PS_SERVING);
     assert_false(status_has(r, "\"rebuilding\""));
-    assert_int_equal(fenced(r, 0), OLD);
+    assert_int_equal(rig_fenced(r, r->server, 0), OLD);
 }
 
 static void an_older_copy_is_not_served(void **state)
@@ -148,7 +141,7 @@ static void the_newer_directory_is_served_after_it(void **state)
     start(r);
     assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(ledger(r->server, 0)->epoch, 1);
-    assert_int_equal(fenced(r, 0), HEAD);
+    assert_int_equal(rig_fenced(r, r->server, 0), HEAD);
 }
 
 // One that went on by itself, beyond what is known: only the chain tells.
@@ -184,11 +177,18 @@ static struct wk_conf follower(struct rig *r, struct rig_life *l)
     return conf;
 }
 
-// The worker goes on meanwhile, and its durable copies make a version above this one stable.
-static void becomes_stable_above(struct rig *r, uint64_t version)
+// grow(), with a worker that follows, and whose durable copies make a version above OLD stable.
+static void grow_followed(struct rig *r, struct rig_life *l, struct image *m)
 {
-    for (int i = 0; i < 600 && row(r, 0)->stable.version <= version; i++) rig_run(r, 100 * LH_MS);
-    assert_true(row(r, 0)->stable.version > version);
+    struct wk_conf conf = follower(r, l);
+    rig_life_start(l, &conf);
+    log_more(r, 1, OLD);
+    uint64_t copied = ledger(r->server, 0)->version;
+    copy(r, m);
+    start(r);
+    log_more(r, OLD + 1, HEAD);
+    for (int i = 0; i < 600 && row(r, 0)->stable.version <= copied; i++) rig_run(r, 100 * LH_MS);
+    assert_true(row(r, 0)->stable.version > copied);
 }
 
 // Nor where the coordinator knows the stable point alone, and the settings forbid to give it up.
@@ -199,14 +199,7 @@ static void a_copy_from_below_the_stable_point_is_not_served(void **state)
     struct rig_life l = {0};
     begin_long(r);
     r->rebuild_damaged = false;
-    struct wk_conf conf = follower(r, &l);
-    rig_life_start(&l, &conf);
-    log_more(r, 1, OLD);
-    uint64_t copied = ledger(r->server, 0)->version;
-    copy(r, &m);
-    start(r);
-    log_more(r, OLD + 1, HEAD);
-    becomes_stable_above(r, copied);
+    grow_followed(r, &l, &m);
     go_back(r, &m);
     restart_coordinator(r);
     start(r);
@@ -222,14 +215,7 @@ static void comes_back(struct rig *r, bool forgets)
     struct image m;
     struct rig_life l = {0};
     begin_long(r);
-    struct wk_conf conf = follower(r, &l);
-    rig_life_start(&l, &conf);
-    log_more(r, 1, OLD);
-    uint64_t copied = ledger(r->server, 0)->version;
-    copy(r, &m);
-    start(r);
-    log_more(r, OLD + 1, HEAD);
-    becomes_stable_above(r, copied);
+    grow_followed(r, &l, &m);
     struct lh_hash stable = row(r, 0)->stable.chain;
     uint64_t at = row(r, 0)->stable.version;
     go_back(r, &m);
@@ -238,7 +224,7 @@ static void comes_back(struct rig *r, bool forgets)
     rig_run(r, 10 * LH_SECOND);
     assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(ledger(r->server, 0)->epoch, 2);
-    assert_int_equal(fenced(r, 0), HEAD);
+    assert_int_equal(rig_fenced(r, r->server, 0), HEAD);
     assert_true(ledger(r->server, 0)->version > at);
     if (row(r, 0)->stable.version == at)
         assert_memory_equal(row(r, 0)->stable.chain.b, stable.b, LH_HASH_BYTES);
@@ -269,7 +255,7 @@ static void where_nobody_can_tell_a_new_epoch_begins(void **state)
     assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(ledger(r->server, 0)->epoch, 2);
     assert_int_equal(ps_co_epoch(row(r, 0)), 2);
-    assert_int_equal(fenced(r, 0), OLD);
+    assert_int_equal(rig_fenced(r, r->server, 0), OLD);
     assert_int_equal(r->fatal_count, 0);
 }
 
@@ -315,7 +301,7 @@ static void what_was_not_reported_is_in_no_version_that_exists_twice(void **stat
     start(r);
     assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(ledger(r->server, 0)->epoch, 2);
-    assert_int_equal(fenced(r, 0), OLD);
+    assert_int_equal(rig_fenced(r, r->server, 0), OLD);
 }
 
 // A copy of the moment when an epoch was registered and nothing of it was written: the log of
@@ -364,7 +350,7 @@ static void nor_where_the_coordinator_does_not_know_that_it_was(void **state)
     assert_true(r->server->phase == PS_SERVING);
     assert_int_equal(ledger(r->server, 0)->epoch, 3);
     assert_int_equal(ps_co_epoch(row(r, 0)), 3);
-    assert_int_equal(fenced(r, 0), OLD);
+    assert_int_equal(rig_fenced(r, r->server, 0), OLD);
 }
 
 // The copy of one shard alone shows it: the directory is an old one.
@@ -388,8 +374,8 @@ static void both_shards_are_old_where_one_is(void **state)
     rig_run(r, 10 * LH_SECOND);
     assert_true(r->server->phase == PS_SERVING);
     for (uint32_t i = 0; i < 2; i++) assert_true(ledger(r->server, i)->epoch > 1);
-    assert_int_equal(fenced(r, 0), OLD);
-    assert_int_equal(fenced(r, 1), HEAD);
+    assert_int_equal(rig_fenced(r, r->server, 0), OLD);
+    assert_int_equal(rig_fenced(r, r->server, 1), HEAD);
     rig_life_end(r, &l, false);
 }
 
@@ -417,7 +403,7 @@ static void both_begin_a_new_epoch_where_one_is_old(void **state)
     assert_true(r->server->phase == PS_SERVING);
     for (uint32_t i = 0; i < 2; i++) {
         assert_true(ledger(r->server, i)->epoch > 1);
-        assert_int_equal(fenced(r, i), OLD);
+        assert_int_equal(rig_fenced(r, r->server, i), OLD);
     }
 }
 
@@ -492,6 +478,15 @@ static void a_start_is_no_silence(void **state)
     log_more(r, HEAD + 1, HEAD + 1);
 }
 
+// The owner ends, and its standby serves all of the log up to HEAD.
+static void the_standby_takes_over(struct rig *r)
+{
+    rig_kill_server(r, false);
+    rig_run(r, 30 * LH_SECOND);
+    assert_true(r->standby->phase == PS_SERVING);
+    assert_int_equal(rig_fenced(r, r->standby, 0), HEAD);
+}
+
 static void a_standby_that_is_ahead_of_its_owner_stops_it(void **state)
 {
     struct rig *r = *state;
@@ -508,12 +503,8 @@ static void a_standby_that_is_ahead_of_its_owner_stops_it(void **state)
     }
     assert_int_equal(r->fatal_count, 1);
     assert_true(r->server->phase == PS_STOPPED);
-    assert_int_equal(fenced(r, 0), OLD); // it acknowledged nothing
-    rig_kill_server(r, false);
-    rig_run(r, 30 * LH_SECOND);
-    assert_true(r->standby->phase == PS_SERVING);
-    const struct lh_row *last = lh_ledger_row(ledger(r->standby, 0), lh_worker_id(&r->w[0].self));
-    assert_int_equal(last->incarnation.number >> 32, HEAD);
+    assert_int_equal(rig_fenced(r, r->server, 0), OLD); // it acknowledged nothing
+    the_standby_takes_over(r);
 }
 
 // The copy went on by itself, and has more records than the standby, which are other ones: versions
@@ -542,11 +533,7 @@ static void overtakes(struct rig *r, bool cut)
     rig_run(r, 5 * LH_SECOND);
     assert_int_equal(r->fatal_count, 1);
     assert_true(r->server->phase == PS_STOPPED);
-    rig_kill_server(r, false);
-    rig_run(r, 30 * LH_SECOND);
-    assert_true(r->standby->phase == PS_SERVING);
-    const struct lh_row *last = lh_ledger_row(ledger(r->standby, 0), lh_worker_id(&r->w[0].self));
-    assert_int_equal(last->incarnation.number >> 32, HEAD);
+    the_standby_takes_over(r);
 }
 
 static void so_does_one_that_its_owner_overtook(void **state)

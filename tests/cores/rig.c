@@ -404,6 +404,13 @@ void rig_log(struct rig *r, uint64_t from, uint64_t to)
     assert_int_equal(r->server->shard[r->shard]->replica.ledger.version, to);
 }
 
+uint64_t rig_fenced(const struct rig *r, const struct ps_server *s, uint32_t shard)
+{
+    const struct lh_ledger *l = &s->shard[shard]->replica.ledger;
+    const struct lh_row *row = lh_ledger_row(l, lh_worker_id(&r->w[0].self));
+    return row ? row->incarnation.number >> 32 : 0;
+}
+
 // ---------------------------------------------------------------- calls by hand
 
 void rig_on_message(void *self, struct lh_call *call, const struct lh_msg *msg)

@@ -102,6 +102,8 @@ void rig_hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uin
 LH_MUST lh_err rig_fence(struct rig *r, uint32_t w, uint64_t number);
 // The shard's versions `from` to `to`: every raised incarnation of worker 0 is a FENCE record.
 void rig_log(struct rig *r, uint64_t from, uint64_t to);
+// The last incarnation of worker 0 that the server's log of a shard has fenced in; 0: none.
+uint64_t rig_fenced(const struct rig *r, const struct ps_server *s, uint32_t shard);
 
 // How a call by hand ended. A test's own struct begins with it where it has to know more.
 struct rig_call {
