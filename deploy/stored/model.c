@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/check.h"
 #include "deploy/models/models.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/files.h"

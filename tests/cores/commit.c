@@ -18,11 +18,6 @@ static struct ps_co_shard *row(struct rig *r)
     return &r->coordinator->shard[0];
 }
 
-static const struct lh_ledger *ledger(const struct ps_server *s)
-{
-    return &s->shard[0]->replica.ledger;
-}
-
 static void fill(struct rig *r)
 {
     lh_fake_disk_limit(r->c.env, 1);
