@@ -72,8 +72,8 @@ const char *lk_codec_name(const struct lk_codec *codec)
     return "unknown";
 }
 
-// ---- the form in use. The one variable of this room: it changes speed only, never a byte, and is
-// written by the first caller (all would write the same) and by tests.
+// ---- the form in use. The one variable of this part of the tree: it changes speed only, never a
+// byte, and is written by the first caller (all would write the same) and by tests.
 static _Atomic(const struct lk_codec_ops *) chosen;
 
 const struct lk_codec_ops *lk_codec_form(size_t i)

@@ -39,16 +39,16 @@ void lk_outer_free(struct lk_outer *o)
     *o = (struct lk_outer){0};
 }
 
-static lh_err room(float **array, bool wanted, uint64_t values)
+static lh_err allocate(float **array, bool wanted, uint64_t values)
 {
     if (wanted && !*array) *array = malloc(values * sizeof **array);
     return *array || !wanted ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
-lh_err lk_outer_room(struct lk_outer *o, uint8_t kind, uint64_t values)
+lh_err lk_outer_allocate(struct lk_outer *o, uint8_t kind, uint64_t values)
 {
-    LH_TRY(room(&o->u, kinds[kind].u, values));
-    return room(&o->m, kinds[kind].m, values);
+    LH_TRY(allocate(&o->u, kinds[kind].u, values));
+    return allocate(&o->m, kinds[kind].m, values);
 }
 
 static lh_err reserve(float **array, bool wanted, uint64_t values)

@@ -40,7 +40,7 @@ const char *lk_outer_name(uint8_t kind);
 // Bytes of state a parameter, beyond theta.
 unsigned lk_outer_bytes_per_value(uint8_t kind);
 
-// Makes room for the plan's kind, before anything changes. LH_ERR_NO_MEMORY.
+// Reserves memory for the plan's kind, before anything changes. LH_ERR_NO_MEMORY.
 LH_MUST lh_err lk_outer_reserve(struct lk_outer *o, const struct lh_plan *plan, uint64_t values);
 // A plan came into force: a change of kind applies what the old one holds and begins anew; so does
 // the phase CLOSE, after which no push comes. Needs lk_outer_reserve().
@@ -70,11 +70,11 @@ bool lk_outer_changes(const struct lk_outer_late *late); // does it change any v
 void lk_outer_repeat(const struct lk_outer_late *late, const struct lk_codec *codec,
                      const struct lh_shard_layout *layout, struct lh_span payload, float scale,
                      uint64_t below, const struct lk_outer *arrays, float *theta);
-// Room for the arrays of a kind, their values unset. LH_ERR_NO_MEMORY.
-LH_MUST lh_err lk_outer_room(struct lk_outer *o, uint8_t kind, uint64_t values);
+// Memory for the arrays of a kind, their values unset. LH_ERR_NO_MEMORY.
+LH_MUST lh_err lk_outer_allocate(struct lk_outer *o, uint8_t kind, uint64_t values);
 
 // State as bytes, nothing for sgd: kind u8, pending u32, steps u64, cosines u64, rho f64, momentum
-// f32, then u and m where the kind has them. read() needs room by lk_outer_reserve(), takes all
+// f32, then u and m where the kind has them. read() needs memory by lk_outer_reserve(), takes all
 // that is left of `c`, and leaves `o` to be thrown away when it fails: LH_ERR_MALFORMED.
 void lk_outer_write_head(const struct lk_outer *o, struct lh_buf *out); // without the arrays
 void lk_outer_write(const struct lk_outer *o, struct lh_buf *out);

@@ -20,7 +20,7 @@ struct list {
     uint16_t *index; // within its chunk
     float *value;
     uint16_t *in_chunk; // how many each chunk has
-    uint64_t room, chunk_room;
+    uint64_t capacity, chunk_capacity;
     uint64_t count, next;            // next: the first of the chunk that is asked for next
     uint64_t chunks, next_chunk;     // chunks: filled in
     uint16_t *picked;                // indices that the chunks of the group in hand carry
@@ -217,28 +217,28 @@ static void list_free(struct list *l)
     free(l->in_chunk);
 }
 
-// Room for what should reach the guess, and as much again. False: no memory, or too many to be
+// Memory for what should reach the guess, and as much again. False: no memory, or too many to be
 // worth it; then the tensor is walked through again instead.
 static bool list_reserve(struct list *l, uint64_t len, double share)
 {
-    uint64_t room = (uint64_t)(2 * share * (double)len) + LH_CHUNK + LK_INDEX_SLACK;
+    uint64_t capacity = (uint64_t)(2 * share * (double)len) + LH_CHUNK + LK_INDEX_SLACK;
     uint64_t chunks = (len + LH_CHUNK - 1) / LH_CHUNK;
     if (share > 1.0 / 8) return false;
-    if (room > l->room || chunks > l->chunk_room) {
+    if (capacity > l->capacity || chunks > l->chunk_capacity) {
         list_free(l);
-        l->index = malloc(room * sizeof *l->index);
-        l->value = malloc(room * sizeof *l->value);
+        l->index = malloc(capacity * sizeof *l->index);
+        l->value = malloc(capacity * sizeof *l->value);
         l->in_chunk = malloc(chunks * sizeof *l->in_chunk);
         bool all = l->index && l->value && l->in_chunk;
-        l->room = all ? room : 0;
-        l->chunk_room = all ? chunks : 0;
+        l->capacity = all ? capacity : 0;
+        l->chunk_capacity = all ? chunks : 0;
     }
     // It outlives the list: chunks of the tensor before may be in the same group.
     if (!l->picked) l->picked = malloc(LK_GROUP_CHUNKS * LH_CHUNK * sizeof *l->picked);
-    return l->room > 0 && l->picked;
+    return l->capacity > 0 && l->picked;
 }
 
-// Feedback, and the values from the key `low` on into the list. False: there was no room for all.
+// Feedback, and the values from the key `low` on into the list. False: they do not all fit.
 static bool list_fill(struct encoder *s, const struct lh_extent *x, uint32_t low)
 {
     struct list *l = &s->list;
@@ -247,7 +247,7 @@ static bool list_fill(struct encoder *s, const struct lh_extent *x, uint32_t low
         uint64_t at = x->offset + i;
         n = x->len - i < LH_CHUNK ? x->len - i : LH_CHUNK;
         add_feedback(s, at, n);
-        if (l->count + n + LK_INDEX_SLACK > l->room) continue;
+        if (l->count + n + LK_INDEX_SLACK > l->capacity) continue;
         uint32_t found =
             s->ops->collect(s->e + at, (uint32_t)n, low, l->index + l->count, l->value + l->count);
         l->in_chunk[l->chunks++] = (uint16_t)found;

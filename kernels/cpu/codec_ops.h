@@ -53,7 +53,7 @@ struct lk_codec_ops {
     // How many keys are >= key. n <= LH_CHUNK.
     uint32_t (*count)(const float *e, uint32_t n, uint32_t key);
     // The values whose key is >= low, n <= LH_CHUNK, as rising indices. Returns how many; index and
-    // value have room for n and LK_INDEX_SLACK more.
+    // value hold n and LK_INDEX_SLACK more.
     uint32_t (*collect)(const float *e, uint32_t n, uint32_t low, uint16_t *index, float *value);
     // Adds 1 to bin[(key - low) >> shift] for each key >= low; bin[LK_BINS] takes those above.
     // n <= LH_CHUNK.
@@ -66,7 +66,7 @@ struct lk_codec_ops {
     void (*pack)(uint8_t value, const struct lk_levels *l, const float *x, size_t n, uint8_t *out);
     void (*unpack)(uint8_t value, const struct lk_levels *l, const uint8_t *in, size_t n, float *q);
     // lk_rice_get(), which is its specification; `slack` bytes behind the fields may be read too.
-    // index and code have room for LH_CHUNK.
+    // index and code hold LH_CHUNK.
     bool (*indices)(const struct lk_rice *rice, struct lh_span fields, size_t slack,
                     struct lk_unary *unary, uint32_t len, uint32_t k, uint16_t *index,
                     uint16_t *code);

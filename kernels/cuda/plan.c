@@ -27,7 +27,7 @@ void lk_gpu_plan_free(struct lk_gpu_plan *p)
     *p = (struct lk_gpu_plan){.chunks = 0};
 }
 
-static lh_err room(struct lk_gpu_plan *p, uint64_t chunks, uint64_t tensors)
+static lh_err allocate(struct lk_gpu_plan *p, uint64_t chunks, uint64_t tensors)
 {
     p->chunk = calloc(chunks + 1, sizeof *p->chunk);
     p->tensor = calloc(tensors + 1, sizeof *p->tensor);
@@ -74,7 +74,7 @@ lh_err lk_gpu_plan_create(const struct lk_codec *codec, const struct lh_shard_la
     *out = (struct lk_gpu_plan){.chunks = 0};
     LH_TRY(lk_cut_of(codec, &cut));
     lk_measure(&cut, layout, &sizes);
-    lh_err err = room(out, sizes.chunks, layout->extents);
+    lh_err err = allocate(out, sizes.chunks, layout->extents);
     if (err) {
         lk_gpu_plan_free(out);
         return err;

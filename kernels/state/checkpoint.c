@@ -24,7 +24,7 @@ lh_err lk_checkpoint_begin(const struct lk_checkpoint_conf *conf, const struct l
     memcpy(out->copy.job, r->job, LH_JOB_BYTES);
     out->copy.theta = malloc(r->layout->values * sizeof *out->copy.theta);
     lh_err err = out->copy.theta ? LH_OK : LH_ERR_NO_MEMORY;
-    if (!err) err = lk_outer_room(&out->copy.outer, r->outer.kind, r->layout->values);
+    if (!err) err = lk_outer_allocate(&out->copy.outer, r->outer.kind, r->layout->values);
     out->seen = scalars(&r->outer);
     if (err) lk_checkpoint_free(out);
     return err;
@@ -77,7 +77,7 @@ lh_err lk_checkpoint_folded(struct lk_checkpoint *c, const struct lk_replica *r,
     if (c->whole) return LH_OK;
     out->outer = lk_outer_what(&c->seen, &r->outer, &r->ledger.plan, plan);
     c->seen = scalars(&r->outer);
-    LH_TRY(lk_outer_room(&c->copy.outer, r->outer.kind, r->layout->values));
+    LH_TRY(lk_outer_allocate(&c->copy.outer, r->outer.kind, r->layout->values));
     if (!c->copied || !lk_outer_changes(&out->outer)) return LH_OK;
     if (!plan) {
         LH_TRY(lh_frame_parse(record->body, &f, &parts));
@@ -249,7 +249,7 @@ static lh_err write_ranges(struct writing *w, struct lh_file *file, struct lh_bu
         lh_put(&w->manifest, hash.b, LH_HASH_BYTES);
         if (left == n) {
             finish_manifest(w);
-            LH_ASSERT(!w->manifest.err); // it has its room
+            LH_ASSERT(!w->manifest.err); // its memory was reserved
             lh_put(b, w->manifest.data, w->manifest.len);
             LH_TRY(lh_buf_err(b));
         }

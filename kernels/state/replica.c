@@ -121,7 +121,7 @@ static lh_err check_digest(const struct lk_replica *r, const struct lh_record *r
                    r->ledger.shard, (unsigned long long)r->ledger.version);
 }
 
-// The new plan's optimizer gets its room first: a record that can't be applied changes nothing.
+// The new plan's optimizer gets its memory first: a record that can't be applied changes nothing.
 static lh_err apply_plan(struct lk_replica *r, const struct lh_record *record)
 {
     struct lh_plan *plan = malloc(sizeof *plan);

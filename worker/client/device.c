@@ -48,7 +48,7 @@ void wk_device_close(struct longhaul *c)
     c->cuda = (struct wk_cuda){0};
 }
 
-static uint8_t *place(const struct wk_extent *e, uint64_t from, size_t *bytes)
+static uint8_t *address_of(const struct wk_extent *e, uint64_t from, size_t *bytes)
 {
     size_t width = e->tensor.dtype == WK_CHANNEL_BF16 ? 2 : 4;
     *bytes *= width;
@@ -63,7 +63,7 @@ static int copied(const struct wk_cuda *d, int failed, void *stream)
 int wk_device_get(struct longhaul *c, const struct wk_extent *e, uint64_t from, void *to, size_t n)
 {
     const struct wk_cuda *d = &c->cuda;
-    const uint8_t *p = place(e, from, &n);
+    const uint8_t *p = address_of(e, from, &n);
     return copied(d, d->copy(to, p, n, WK_CUDA_TO_HOST, e->stream), e->stream);
 }
 
@@ -71,6 +71,6 @@ int wk_device_set(struct longhaul *c, const struct wk_extent *e, uint64_t from, 
                   size_t n)
 {
     const struct wk_cuda *d = &c->cuda;
-    uint8_t *to = place(e, from, &n);
+    uint8_t *to = address_of(e, from, &n);
     return copied(d, d->copy(to, p, n, WK_CUDA_TO_DEVICE, e->stream), e->stream);
 }

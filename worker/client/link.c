@@ -55,13 +55,13 @@ static int send_message(struct longhaul *c, const struct wk_channel_message *m, 
     struct iovec io = {bytes, n};
     union {
         struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = {.room = {0}};
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {.bytes = {0}};
     struct msghdr h = {.msg_iov = &io, .msg_iovlen = 1};
     if (!n) return wk_client_fail(c, LONGHAUL_E_INVALID, "a description that is too long");
     if (file >= 0) {
-        h.msg_control = control.room;
-        h.msg_controllen = sizeof control.room;
+        h.msg_control = control.bytes;
+        h.msg_controllen = sizeof control.bytes;
         struct cmsghdr *head = CMSG_FIRSTHDR(&h);
         *head = (struct cmsghdr){CMSG_LEN(sizeof file), SOL_SOCKET, SCM_RIGHTS};
         memcpy(CMSG_DATA(head), &file, sizeof file);
@@ -77,12 +77,12 @@ static bool receive(int sock, struct wk_channel_message *m, int *file)
     struct iovec io = {bytes, sizeof bytes};
     union {
         struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
+        char bytes[CMSG_SPACE(sizeof(int))];
     } control;
     struct msghdr h = {.msg_iov = &io,
                        .msg_iovlen = 1,
-                       .msg_control = control.room,
-                       .msg_controllen = sizeof control.room};
+                       .msg_control = control.bytes,
+                       .msg_controllen = sizeof control.bytes};
     *file = -1;
     ssize_t n = recvmsg(sock, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n <= 0) return false;
