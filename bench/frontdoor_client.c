@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bench/report.h"
@@ -33,13 +32,6 @@ struct world {
     void (*errand)(struct world *w);
     sem_t done;
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void must(const struct world *w, int err)
 {
@@ -215,14 +207,14 @@ static double timed_ms(struct world *w, int (*run)(struct world *w, uint32_t i))
 {
     pthread_t thread[THREADS_MAX];
     struct piece piece[THREADS_MAX];
-    double start = now_s();
+    double start = bench_now_s();
     for (uint32_t i = 1; i < w->threads; i++) {
         piece[i] = (struct piece){w, i, run};
         LH_ASSERT(!pthread_create(&thread[i], NULL, run_piece, &piece[i]));
     }
     must(w, run(w, 0));
     for (uint32_t i = 1; i < w->threads; i++) pthread_join(thread[i], NULL);
-    return (now_s() - start) * 1e3;
+    return (bench_now_s() - start) * 1e3;
 }
 
 static void boundary(struct world *w, unsigned wanted)
@@ -265,9 +257,9 @@ static void measure_idle(struct world *w, struct bench_report *r)
 {
     struct bench_samples s = {.n = 0};
     for (int k = 0; k < REPEATS; k++) {
-        double start = now_s();
+        double start = bench_now_s();
         for (int i = 0; i < IDLE; i++) boundary(w, 0);
-        bench_sample(&s, (now_s() - start) * 1e6 / IDLE);
+        bench_sample(&s, (bench_now_s() - start) * 1e6 / IDLE);
     }
     bench_row(r, "frontdoor.boundary.us", "us", &s, NULL, 0);
 }

@@ -27,25 +27,9 @@
 enum { REPEATS = 5, TOKENS = 1 << 16, SEQUENCE = 1 << 10, UNITS_MAX = 1024, WINDOW = 4 };
 static const double MIB = 1 << 20;
 
-#define MUST(expression)                                                                           \
-    do {                                                                                           \
-        lh_err must_ = (expression);                                                               \
-        if (must_) {                                                                               \
-            fprintf(stderr, "%s: %s\n", #expression, lh_err_text(must_));                          \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void wait_until(double s)
 {
-    double left = s - now_s();
+    double left = s - bench_now_s();
     if (left <= 0) return;
     struct timespec t = {(time_t)left, (long)((left - (double)(time_t)left) * 1e9)};
     nanosleep(&t, NULL);
@@ -65,10 +49,10 @@ static lh_err slow_read(struct wk_source *s, const char *file, uint64_t at, void
                         size_t *got)
 {
     struct slow *f = (struct slow *)s;
-    wait_until(now_s() + f->latency_s);
+    wait_until(bench_now_s() + f->latency_s);
     lh_err err = f->near->ops->read(f->near, file, at, out, n, got);
     pthread_mutex_lock(&f->lock);
-    double now = now_s(), from = f->line_free_s > now ? f->line_free_s : now;
+    double now = bench_now_s(), from = f->line_free_s > now ? f->line_free_s : now;
     double sent = f->line_free_s = from + (double)*got / f->bytes_s;
     pthread_mutex_unlock(&f->lock);
     wait_until(sent);
@@ -117,7 +101,7 @@ static void put_file(struct world *w) // one file, all units in a row
 static void clear_cache(const struct world *w)
 {
     struct wk_cache *c;
-    MUST(wk_cache_open(w->cache, 0, &c)); // no room: everything goes
+    BENCH_MUST(wk_cache_open(w->cache, 0, &c)); // no room: everything goes
     wk_cache_close(c);
 }
 
@@ -131,7 +115,7 @@ static void open_world(struct world *w, uint64_t units)
         (struct lh_units){.unit = w->unit, .count = units, .vocabulary = 50000, .token_bytes = 2};
     w->bytes = (double)(units * TOKENS * 2);
     put_file(w);
-    MUST(wk_source_folder(w->dir, &w->slow.near));
+    BENCH_MUST(wk_source_folder(w->dir, &w->slow.near));
     w->slow.base.ops = &ops;
     pthread_mutex_init(&w->slow.lock, NULL);
 }
@@ -161,7 +145,7 @@ static void *ask(void *arg)
     uint8_t *bytes = malloc(TOKENS * 2 + 2);
     for (uint64_t u; bytes && (u = atomic_fetch_add(&b->next, 1)) < b->w->units.count;) {
         size_t got, n = TOKENS * 2 + (u + 1 < b->w->units.count ? 2 : 0);
-        MUST(
+        BENCH_MUST(
             s->ops->read(s, "tokens.bin", LH_TOKENS_HEADER_BYTES + u * TOKENS * 2, bytes, n, &got));
     }
     free(bytes);
@@ -172,11 +156,11 @@ static double bare_s(struct world *w, uint32_t threads)
 {
     struct bare b = {.w = w};
     pthread_t thread[WK_FETCHES_MAX];
-    double from = now_s();
+    double from = bench_now_s();
     for (uint32_t i = 0; i < threads; i++)
         if (pthread_create(&thread[i], NULL, ask, &b)) exit(1);
     for (uint32_t i = 0; i < threads; i++) pthread_join(thread[i], NULL);
-    return now_s() - from;
+    return bench_now_s() - from;
 }
 
 // The files that a second start reads, and the hash of each: what the cache can't do without.
@@ -184,7 +168,7 @@ static double hash_s(const struct world *w)
 {
     char path[256], hex[65];
     uint8_t *bytes = malloc(TOKENS * 2 + 22), hash[EVP_MAX_MD_SIZE];
-    double from = now_s();
+    double from = bench_now_s();
     for (uint64_t u = 0; u < w->units.count && bytes; u++) {
         for (int i = 0; i < 32; i++) snprintf(hex + 2 * i, 3, "%02x", w->unit[u].sha256[i]);
         snprintf(path, sizeof path, "%s/00000000-%d-%s.unit", w->cache, (int)u, hex);
@@ -195,7 +179,7 @@ static double hash_s(const struct world *w)
         if (memcmp(hash, w->unit[u].sha256, 32) != 0) exit(1);
     }
     free(bytes);
-    return now_s() - from;
+    return bench_now_s() - from;
 }
 
 // ---------------------------------------------------------------- the loader
@@ -218,20 +202,20 @@ static struct run train(struct world *w, uint32_t fetches, bool cache, double un
     struct run r = {0};
     uint32_t ids[SEQUENCE + 1];
     uint64_t announced = 0;
-    double from = now_s(), due = from;
-    MUST(wk_loader_open(&conf, &l));
+    double from = bench_now_s(), due = from;
+    BENCH_MUST(wk_loader_open(&conf, &l));
     for (uint64_t u = 0; u < w->units.count; u++) {
         wk_loader_status(l, &status);
         for (; announced < w->units.count && announced <= u + status.ahead; announced++)
             wk_loader_announce(l, announced);
         for (uint64_t at = 0; at < TOKENS; at += SEQUENCE)
-            MUST(wk_loader_read(l, u, at, SEQUENCE, ids));
-        if (u == 0) r.first_s = now_s() - from;
-        double now = now_s();
+            BENCH_MUST(wk_loader_read(l, u, at, SEQUENCE, ids));
+        if (u == 0) r.first_s = bench_now_s() - from;
+        double now = bench_now_s();
         due = (due > now ? due : now) + unit_s;
         if (unit_s > 0) wait_until(due);
     }
-    r.all_s = now_s() - from;
+    r.all_s = bench_now_s() - from;
     r.waited_s = (double)wk_loader_waited_ns(l) * 1e-9;
     wk_loader_close(l);
     return r;

@@ -69,6 +69,13 @@ void bench_condition(struct bench_report *r, const char *name, const char *forma
     va_end(args);
 }
 
+double bench_now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 void bench_sample(struct bench_samples *s, double value)
 {
     LH_ASSERT(s->n < BENCH_SAMPLES_MAX);

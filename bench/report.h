@@ -5,6 +5,10 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/err.h"
 
 enum { BENCH_ROWS_MAX = 2048, BENCH_SAMPLES_MAX = 64 };
 
@@ -43,6 +47,7 @@ struct bench_report bench_start_with(const char *bench, int argc, char **argv,
                                      struct bench_flag *flag);
 void bench_condition(struct bench_report *r, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+double bench_now_s(void); // a clock that only goes on
 void bench_sample(struct bench_samples *s, double value);
 double bench_median(const struct bench_samples *s);
 // `against` NULL: no ceiling and no peer.
@@ -55,5 +60,15 @@ void bench_estimate(struct bench_report *r, const char *name, const char *unit, 
 void bench_commit(char *out,
                   size_t size);           // the commit of its folder; "unknown": none
 int bench_finish(struct bench_report *r); // prints and writes; the program's exit code
+
+// Ends the bench with the error's text where there is one.
+#define BENCH_MUST(expression)                                                                     \
+    do {                                                                                           \
+        lh_err must_ = (expression);                                                               \
+        if (must_) {                                                                               \
+            fprintf(stderr, "%s: %s\n", #expression, lh_err_text(must_));                          \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
 
 #endif

@@ -30,26 +30,17 @@ struct files {
     char dir[64], ca[96], server[96], server_key[96], worker[96], worker_key[96];
 };
 
-#define MUST(expression)                                                                           \
-    do {                                                                                           \
-        lh_err must_ = (expression);                                                               \
-        if (must_) {                                                                               \
-            fprintf(stderr, "%s: %s\n", #expression, lh_err_text(must_));                          \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
 static void make_files(struct files *f)
 {
     struct lh_peer p = {
         .role = LH_S, .domain = "bench", .run = "r", .region = "eu", .name = "server"};
     snprintf(f->dir, sizeof f->dir, "/tmp/lh_bench.XXXXXX");
     if (!mkdtemp(f->dir)) exit(1);
-    MUST(lh_certs_ca_create(f->dir, "bench", 2, true));
-    MUST(lh_certs_issue(f->dir, &p, 1, f->dir, true));
+    BENCH_MUST(lh_certs_ca_create(f->dir, "bench", 2, true));
+    BENCH_MUST(lh_certs_issue(f->dir, &p, 1, f->dir, true));
     p.role = LH_W;
     snprintf(p.name, sizeof p.name, "worker");
-    MUST(lh_certs_issue(f->dir, &p, 1, f->dir, true));
+    BENCH_MUST(lh_certs_issue(f->dir, &p, 1, f->dir, true));
     snprintf(f->ca, sizeof f->ca, "%s/ca.pem", f->dir);
     snprintf(f->server, sizeof f->server, "%s/server.pem", f->dir);
     snprintf(f->server_key, sizeof f->server_key, "%s/server.key", f->dir);
@@ -81,7 +72,7 @@ static void send_next(struct side *s)
 {
     if (s->to_send == 0) return;
     const struct lh_out out = {lh_span_str("head"), s->bulk, 0, MIB};
-    MUST(lh_call_send(s->call, &out));
+    BENCH_MUST(lh_call_send(s->call, &out));
     if (--s->to_send == 0) lh_call_finish(s->call, LH_OK, "");
 }
 
@@ -89,7 +80,7 @@ static void send_ping(struct side *s)
 {
     static const char ping[PING];
     const struct lh_out out = {.head = lh_span(ping, sizeof ping)};
-    MUST(lh_call_send(s->call, &out));
+    BENCH_MUST(lh_call_send(s->call, &out));
 }
 
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
@@ -195,12 +186,12 @@ static void run_grpc_server(const struct files *f, int out)
     struct lh_env *env;
     struct lh_transport *t;
     char bound[64];
-    MUST(lh_env_real_create(&env));
+    BENCH_MUST(lh_env_real_create(&env));
     struct server v = {noise(env)};
     const struct lh_service service = {&v, on_call};
     const struct lh_grpc_conf conf = {env, NULL, f->ca, f->server, f->server_key, "r", "bench", 0};
-    MUST(lh_transport_grpc_create(&conf, &t));
-    MUST(t->ops->listen(t, "127.0.0.1:0", &service, bound, sizeof bound));
+    BENCH_MUST(lh_transport_grpc_create(&conf, &t));
+    BENCH_MUST(t->ops->listen(t, "127.0.0.1:0", &service, bound, sizeof bound));
     if (write(out, bound, strlen(bound)) < 0) exit(1);
     close(out);
     lh_env_real_run(env); // until it is killed
@@ -310,7 +301,7 @@ static int64_t grpc_call(struct lh_env *env, struct lh_link *link, enum lh_rpc r
 {
     int64_t start = lh_now(env);
     s.env = env;
-    MUST(lh_call_open(link, rpc, 0, &side_ops, &s, &s.call));
+    BENCH_MUST(lh_call_open(link, rpc, 0, &side_ops, &s, &s.call));
     side_start(&s);
     if (s.echo)
         send_ping(&s);
@@ -391,10 +382,10 @@ int main(int argc, char **argv)
     make_files(&f);
     pid_t child[] = {start_child(run_grpc_server, &f, address, sizeof address),
                      start_child(run_tls_server, &f, port, sizeof port)};
-    MUST(lh_env_real_create(&env));
+    BENCH_MUST(lh_env_real_create(&env));
     const struct lh_grpc_conf conf = {env, NULL, f.ca, f.worker, f.worker_key, "r", "bench", 0};
-    MUST(lh_transport_grpc_create(&conf, &t));
-    MUST(t->ops->dial(t, address, LH_S, LH_LINE_FIRST, &link));
+    BENCH_MUST(lh_transport_grpc_create(&conf, &t));
+    BENCH_MUST(t->ops->dial(t, address, LH_S, LH_LINE_FIRST, &link));
     SSL *ssl = connect_tls(&f, port);
     bench_condition(&r, "link", "loopback, two processes, mutual TLS, %s", SSL_get_cipher(ssl));
     bench_condition(&r, "messages", "%d of 1 MiB; round trips of %d bytes", MESSAGES, PING);

@@ -90,14 +90,20 @@ static void a_shard_goes_with_all_that_was_acknowledged(void **state)
     assert_true(r->server->phase == PS_STOPPED);
 }
 
-static void the_coordinator_may_be_away_once_it_has_told_the_owner(void **state)
+// An operator asks, and time passes until the owner has just heard of it.
+static void ask_and_hear(struct rig *r)
 {
-    struct rig *r = *state;
-    begin(r);
     ask(r);
     int64_t start = lh_fake_now(r->world);
     for (int64_t at = 0; at < 5 * LH_SECOND && !r->server->shard[0]->wish.epoch; at += LH_MS / 10)
         lh_fake_run(r->world, start + at);
+}
+
+static void the_coordinator_may_be_away_once_it_has_told_the_owner(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    ask_and_hear(r);
     rig_kill_coordinator(r);
     run(r, 3 * LH_SECOND);
     has_it_all(r, 2);
@@ -165,10 +171,7 @@ static void an_epoch_that_was_reserved_is_not_opened_again(void **state)
 {
     struct rig *r = *state;
     begin(r);
-    ask(r);
-    int64_t start = lh_fake_now(r->world);
-    for (int64_t at = 0; at < 5 * LH_SECOND && !r->server->shard[0]->wish.epoch; at += LH_MS / 10)
-        lh_fake_run(r->world, start + at);
+    ask_and_hear(r);
     rig_kill_coordinator(r);
     run(r, 3 * LH_SECOND);
     has_it_all(r, 2);
