@@ -353,23 +353,31 @@ static void nor_where_the_coordinator_does_not_know_that_it_was(void **state)
     assert_int_equal(rig_fenced(r, r->server, 0), OLD);
 }
 
+// Both shards at OLD, then one of them alone at HEAD; and the directory of before that is back.
+// Gives the process that served when the copy was made.
+static uint64_t grow_one_of_two(struct rig *r, uint32_t grown)
+{
+    struct image m;
+    for (r->shard = 0; r->shard < 2; r->shard++) log_more(r, 1, OLD);
+    uint64_t process = r->server->process;
+    r->shard = grown;
+    copy(r, &m);
+    start(r);
+    log_more(r, OLD + 1, HEAD);
+    go_back(r, &m);
+    return process;
+}
+
 // The copy of one shard alone shows it: the directory is an old one.
 static void both_shards_are_old_where_one_is(void **state)
 {
     struct rig *r = *state;
-    struct image m;
     struct rig_life l = {0};
     rig_two_shards(r);
     begin_long(r);
     struct wk_conf conf = follower(r, &l);
     rig_life_start(&l, &conf);
-    log_more(r, 1, OLD);
-    r->shard = 1;
-    log_more(r, 1, OLD);
-    copy(r, &m);
-    start(r);
-    log_more(r, OLD + 1, HEAD); // shard 1 alone gets them
-    go_back(r, &m);
+    grow_one_of_two(r, 1);
     start(r);
     rig_run(r, 10 * LH_SECOND);
     assert_true(r->server->phase == PS_SERVING);
@@ -384,19 +392,11 @@ static void both_shards_are_old_where_one_is(void **state)
 static void both_begin_a_new_epoch_where_one_is_old(void **state)
 {
     struct rig *r = *state;
-    struct image m;
     rig_two_shards(r);
     r->rebuild_damaged = true;
     rig_start_coordinator(r);
     start(r);
-    log_more(r, 1, OLD);
-    r->shard = 1;
-    log_more(r, 1, OLD);
-    uint64_t process = r->server->process;
-    copy(r, &m);
-    start(r);
-    log_more(r, OLD + 1, HEAD); // shard 1 alone gets them
-    go_back(r, &m);
+    uint64_t process = grow_one_of_two(r, 1);
     for (uint32_t i = 0; i < 2; i++) row(r, i)->process = process;
     start(r);
     rig_run(r, 10 * LH_SECOND);
@@ -413,20 +413,11 @@ static void both_begin_a_new_epoch_where_one_is_old(void **state)
 static void what_one_start_found_the_next_one_knows(void **state)
 {
     struct rig *r = *state;
-    struct image m;
     rig_two_shards(r);
     r->rebuild_damaged = true;
     rig_start_coordinator(r);
     start(r);
-    log_more(r, 1, OLD);
-    r->shard = 1;
-    log_more(r, 1, OLD);
-    uint64_t process = r->server->process;
-    copy(r, &m);
-    start(r);
-    r->shard = 0;
-    log_more(r, OLD + 1, HEAD); // shard 0 alone gets them
-    go_back(r, &m);
+    uint64_t process = grow_one_of_two(r, 0);
     for (uint32_t i = 0; i < 2; i++) row(r, i)->process = process;
     row(r, 1)->stable = (struct lh_point){1, 1000, {{1}}}; // nobody has that: shard 1 waits
     assert_int_equal(rig_start_server(r, false), LH_OK);
