@@ -522,7 +522,7 @@ static void an_old_store_takes_the_owners_word_for_its_standby(void **state)
     rig_kill_server(r, false);
     rig_kill_coordinator(r);
     rig_start_coordinator(r);
-    assert_int_equal(row(r)->standby, 0);       // the next life knows it without the owner
+    assert_int_equal(row(r)->standby, 0); // the next life knows it without the owner
     assert_int_equal(row(r)->changes, changes);
     assert_int_equal(rig_start_standby(r), LH_OK);
     rig_run(r, 10 * LH_SECOND);
