@@ -98,6 +98,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     c->status.durable = c->status.made = lh_buf(PS_CO_STATUS_BYTES);
     LH_TRY_TO(fail, err, ps_co_commit_open(c, LOADS));
     start_listening(c);
+    ps_co_first_tickets(c);
     LH_TRY_TO(fail, err, ps_co_load(c));
     c->service = (struct lh_service){c, ps_coordinator_on_call};
     if (conf->listen[0])

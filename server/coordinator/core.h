@@ -101,6 +101,7 @@ struct ps_co_shard {
     struct lh_point *begun;
     size_t epochs;
     uint64_t token;
+    uint64_t ticket; // an epoch is opened for the request that names this one (epochs.c)
     // The point that is durable outside of its server (stable.c).
     struct lh_point stable;
     bool vouches;         // its server says which workers' copies are of its log

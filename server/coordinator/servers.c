@@ -222,12 +222,13 @@ static lh_err take_epoch(struct ps_coordinator *c, const Longhaul__V1__EpochRequ
     *opened = false;
     LH_TRY(check_epoch(c, m));
     struct ps_co_shard *s = &c->shard[m->shard];
-    if (m->below_stable && m->open) LH_TRY(ps_co_give_up_owner(c, m->shard, m->standby, server));
+    bool opens = ps_co_use_ticket(s, m->ticket) && m->open; // if not, it only asks
+    if (m->below_stable && opens) LH_TRY(ps_co_give_up_owner(c, m->shard, m->standby, server));
     if (!m->below_stable) LH_TRY(ps_co_check_owner(c, m->shard, m->standby));
     if (m->starts && !m->open) return LH_OK; // it serves at once, or asks again without
     snprintf(s->address, sizeof s->address, "%s", m->address);
     s->unwanted |= s->move.target != 0;
-    if (!m->open) return LH_OK;
+    if (!opens) return LH_OK;
     struct lh_point p = {m->open->epoch, m->open->version, {{0}}};
     memcpy(p.chain.b, m->open->chain.data, LH_HASH_BYTES);
     return ps_co_open_epoch(c, m->shard, m->expect, &p, m->token, m->from, m->below_stable, opened);
@@ -251,6 +252,7 @@ static void reply_epoch(struct ps_coordinator *c, struct lh_request *rq, uint32_
     out.wire = &wire;
     out.opened = opened;
     out.token = s->token;
+    out.ticket = s->ticket;
     out.standby = s->standby;
     out.reserved = s->move.epoch;
     if (s->standby && s->held_by == s->standby) out.held_at = s->held_at;

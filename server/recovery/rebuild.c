@@ -24,6 +24,10 @@
 // shards over. Where it is not in sync for all of them, it takes none, and the shards for which it
 // is go on here from its state (held.c), which it keeps until the shard is served.
 //
+// While nobody has said what became of an epoch that was asked for, nothing is decided anew: the
+// request may come late, and open it after all where it was to begin then. An answer to any later
+// request says so, for it has used up the ticket of this one (coordinator/epochs.c).
+//
 // A crash anywhere before the installation starts over, under another epoch.
 #include <inttypes.h>
 #include <stdio.h>
@@ -147,6 +151,8 @@ static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
     b->live_count = m->n_live;
     b->epoch = b->begun_count ? b->begun[b->begun_count - 1].epoch : 0;
     b->token = m->token;
+    b->ticket = m->ticket;
+    b->pending = false;
     b->reserved = m->reserved;
     b->standby = m->standby;
     snprintf(b->held_at, sizeof b->held_at, "%s", m->held_at);
@@ -239,6 +245,8 @@ static lh_err ask(struct ps_rebuild *b, bool open)
     m.expect = b->epoch;
     m.from = b->from;
     b->opening = open;
+    b->pending |= open;
+    m.ticket = b->ticket;
     m.token = shard->token;
     m.below_stable = s->conf.below_stable && !m.starts;
     m.standby = s->standby.identity;
@@ -499,7 +507,7 @@ void ps_rebuild_decide(struct ps_rebuild *b)
     struct ps_server *s = b->shard->server;
     const struct lh_ledger *l = &b->shard->replica.ledger;
     struct lh_point own = ps_rebuild_own(b);
-    if (b->ready || b->ask || !b->asked || s->phase == PS_STOPPED) return;
+    if (b->ready || b->ask || b->pending || !b->asked || s->phase == PS_STOPPED) return;
     bool served = l->version && registered(b) && overtaken(b, b->epoch);
     if ((served || left_behind(b) || !b->anew) && !confirm(b)) return;
     bool begins = !b->epoch && !l->version; // no history anywhere

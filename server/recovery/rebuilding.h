@@ -54,6 +54,8 @@ struct ps_rebuild {
     uint64_t from;        // the standby that had the state in the replica; 0: none
     struct ps_held *held; // the transfer of that state; NULL: none
     bool opening;         // the request under way wants an epoch opened
+    uint64_t ticket;      // what the next request that opens an epoch names
+    bool pending;         // an epoch was asked for, and no answer says what became of it
     int64_t since_ns;     // the time of the coordinator's first answer
     struct lh_unary *ask;
     uint64_t timer;

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """What a coordinator, an owner and a rebuild may believe, in small worlds.
 
-Numbers are those of server/docs/0000-protocol.md#rule-21, #rule-22 and of #rule-26 to #rule-29.
+Numbers are those of server/docs/0000-protocol.md#rule-17, #rule-21, #rule-22 and of #rule-26 to
+#rule-29.
 
+  late      17: a request that opens an epoch comes when its server goes on from another state
   apart     21: an owner loses its directory, and its standby is in sync for some shards only
   store     26: the coordinator's store fails to commit; what it answers must outlive its restart
   old       27: an owner starts on an old copy of its directory, beside a standby in sync
@@ -12,7 +14,8 @@ Numbers are those of server/docs/0000-protocol.md#rule-21, #rule-22 and of #rule
   silence   28: the coordinator stands still for a while; nobody else's silence is that
   patience  29: a rebuild wants a state that is offered for ever and never comes
 
-Each is searched exhaustively. `store`, `old`, `moved` and `reserved` are judged in every state.
+Each is searched exhaustively. `late`, `store`, `old`, `moved` and `reserved` are judged in every
+state.
 `apart`, `together`, `silence` and `patience` have a goal too: no fair run goes on for ever without
 it.
 """
@@ -21,6 +24,9 @@ import time
 from collections import deque
 
 BUGS = {
+    "late_grant": ("late", "an epoch is opened whatever the ticket of its request"),
+    "ticket_kept": ("late", "a request that opens nothing leaves its ticket in force"),
+    "decides_pending": ("late", "a server goes on from another state while its request is open"),
     "apart_waits": ("apart", "an owner without its directory waits where any shard has a standby"),
     "apart_forgets": ("apart", "the row of an owner that came back keeps no standby"),
     "store_memory": ("store", "a strike-out whose commit failed is in memory, and is answered"),
@@ -46,6 +52,45 @@ BUGS = {
     "word_returns": ("patience", "who was passed over and offers again is wanted first again"),
     "one_patience": ("patience", "the bound is one for the whole transfer, whatever it brings"),
 }
+
+
+# ---------------------------------------------------------------- 17: late requests
+
+def late(bugs, most=5):
+    """(the state that the server is to go on from, its ticket, an epoch may still be opened for it,
+    a request is under way, the coordinator's ticket, the state that the epoch begins from or 0,
+    requests that were sent). A request is (the state, or 0: it only asks; a ticket); it comes at
+    any time, any number of times, or never. State 1 is the directory's own, which is gone from
+    memory when a follower's state 2 was taken. An epoch that begins from 1 rules state 2 out."""
+    start = (1, 0, 0, 0, 1, 0, ())
+
+    def nxt(s):
+        has, ticket, pending, waits, in_force, begun, sent = s
+        free = not waits and (not pending or "decides_pending" in bugs)
+        if waits:
+            yield "no answer comes", (has, ticket, pending, 0, in_force, begun, sent)
+        if not waits and len(sent) < most:
+            yield "ask", (has, ticket, pending, 1, in_force, begun, sent + ((0, ticket),))
+        if free and ticket and len(sent) < most:
+            yield f"open from {has}", (has, ticket, 1, 1, in_force, begun,
+                                       sent + ((has, ticket),))
+        if free and has == 1 and not (begun and not pending):
+            yield "a follower's state is taken", (2, *s[1:])
+        for n, (state, named) in enumerate(sent):
+            good = named == in_force or "late_grant" in bugs
+            begins = state if state and good and not begun else begun
+            used = named == in_force and ("ticket_kept" not in bugs or begins != begun)
+            now = in_force + used
+            comes = f"request {n} comes"
+            yield comes, (has, ticket, pending, waits, now, begins, sent)
+            if waits and n == len(sent) - 1:
+                yield comes + ", and its answer", (has, now, 0, 0, now, begins, sent)
+
+    def bad(s):
+        return "an epoch begins from a state that its server has no more" \
+            if s[5] and s[5] != s[0] else ""
+
+    return start, nxt, bad, None, ()
 
 
 # ---------------------------------------------------------------- 21: in sync for some shards
@@ -390,8 +435,8 @@ def patience(bugs, bound=3, parts=3):
     return start, nxt, lambda s: "", lambda s: s[2] == parts, ("tick", "pass over", "a part of 1")
 
 
-WORLDS = {"apart": apart, "store": store, "old": old, "moved": moved, "reserved": reserved,
-          "together": together, "silence": silence, "patience": patience}
+WORLDS = {"late": late, "apart": apart, "store": store, "old": old, "moved": moved,
+          "reserved": reserved, "together": together, "silence": silence, "patience": patience}
 
 
 # ---------------------------------------------------------------- search

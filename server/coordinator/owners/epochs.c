@@ -10,6 +10,12 @@
 // row begins above the one before it: an epoch that a later one does not begin above says nothing
 // that the later one does not say, and is forgotten too. (Stores of before this rule have more
 // rows.)
+//
+// A request that opens an epoch may come late, when its server has asked again and goes on from
+// another state by then (server/docs/0000-protocol.md#rule-17). So it names a ticket, which the
+// last answer gave and which is good for one request: whatever names it uses it up, also a request
+// that only asks. Tickets are of one life of the coordinator. A server that had an answer to a
+// later request knows so that the earlier one has opened its epoch, or never will.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,6 +124,25 @@ static bool holds_acknowledged(const struct ps_co_shard *s, const struct lh_poin
     const struct lh_point *held = ps_co_held(s);
     if (!s->standby) return true;
     return from == s->standby && (!held || held->version <= open->version);
+}
+
+// No two boots have the same id, and the clock of one does not stand still: no ticket of another
+// life is in force, for a request takes longer than two nanoseconds.
+void ps_co_first_tickets(struct ps_coordinator *c)
+{
+    uint8_t boot[16];
+    c->conf.env->ops->boot_id(c->conf.env, boot);
+    struct lh_cursor at = lh_cursor(lh_span(boot, sizeof boot));
+    uint64_t first = lh_get_u64(&at) ^ lh_get_u64(&at);
+    first += (uint64_t)c->listener.looked_ns;
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) c->shard[i].ticket = first | 1;
+}
+
+bool ps_co_use_ticket(struct ps_co_shard *s, uint64_t ticket)
+{
+    if (ticket != s->ticket) return !ticket;
+    s->ticket += 2; // odd: never 0
+    return true;
 }
 
 lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expect,

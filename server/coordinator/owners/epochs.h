@@ -11,6 +11,11 @@
 LH_MUST lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expect,
                                 const struct lh_point *open, uint64_t token, uint64_t from,
                                 bool below_stable, bool *opened);
+// Each shard's first ticket in this life, whose listener has begun.
+void ps_co_first_tickets(struct ps_coordinator *c);
+// Uses the ticket up. False: another one is in force, and the request comes late. 0 stands for a
+// server of before the tickets.
+bool ps_co_use_ticket(struct ps_co_shard *s, uint64_t ticket);
 // Takes an epoch that somebody serves in. begins->version 0: not known where it begins.
 LH_MUST lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard,
                                  const struct lh_point *begins);
