@@ -26,7 +26,8 @@ struct ps_rebuild {
     bool anew;       // an epoch is to be opened, whatever the replica holds by then
     bool unheard;    // the log says already that the coordinator does not answer
     bool ready, told, stuck;
-    bool named; // the log says already what the own state lacks
+    uint64_t told_of; // the standby that the log says is waited for; 0: none
+    bool named;       // the log says already what the own state lacks
     // as the coordinator says
     bool asked;
     uint64_t epoch, token; // the last one

@@ -6,6 +6,7 @@
 #include "common/net/head.h"
 #include "server/coordinator/owners/owner.h"
 #include "server/coordinator/stable.h"
+#include "server/recovery/rebuilding.h"
 #include "tests/cores/offer.h"
 
 enum { ACKNOWLEDGED = 9 };
@@ -133,6 +134,38 @@ static bool neither_struck_out_nor_followed(void *arg, const char *from, const c
     (void)to;
     (void)fate;
     return rpc != LH_RPC_INSYNC && rpc != LH_RPC_FOLLOW;
+}
+
+// Both directories are gone, or damaged: only an operator can say that what the standby alone held
+// is lost (seed 3139 of all,standby). The word is taken back when the shards are served.
+static void where_that_state_is_gone_an_operator_lets_the_owner_go_on(void **state)
+{
+    struct rig *r = *state;
+    begin_in_sync(r);
+    uint64_t gone = r->standby->standby.identity;
+    rig_kill_standby(r, true);
+    lh_fake_disk_wipe(r->t.env);
+    rig_kill_server(r, false);
+    rig_damage_tail(&r->s);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    start(r);
+    rig_run(r, 20 * LH_SECOND);
+    assert_int_not_equal(r->standby->standby.identity, gone);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        const struct ps_rebuild *b = r->server->shard[k]->rebuild;
+        assert_non_null(b);
+        assert_int_equal(b->told_of, gone); // whom it waits for is in its log
+        assert_int_equal(row(r, k)->standby, gone);
+    }
+    for (int word = 1; word >= 0; word--) {
+        rig_kill_server(r, false);
+        r->below_stable = word;
+        start(r);
+        rig_run(r, 20 * LH_SECOND);
+        assert_true(r->server->phase == PS_SERVING);
+        assert_in_range(fenced(r, 0), ACKNOWLEDGED - 1, ACKNOWLEDGED);
+        for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_not_equal(row(r, k)->standby, gone);
+    }
 }
 
 // An epoch that began with that state, and was served before the standby was struck out, goes on
@@ -367,6 +400,7 @@ int main(void)
         HELD(the_owner_goes_on_with_what_its_standby_holds),
         HELD(so_it_does_when_it_dies_before_it_serves),
         HELD(a_log_that_goes_on_from_that_state_stays),
+        HELD(where_that_state_is_gone_an_operator_lets_the_owner_go_on),
         HELD(nor_is_a_log_given_up_whose_epoch_began_there),
         HELD(where_more_is_stable_it_comes_from_followers),
         HELD(nothing_is_fetched_from_a_directory_of_another_name),

@@ -328,6 +328,37 @@ static void a_record_of_a_move_that_is_long_over_is_not_served(void **state)
     assert_int_equal(ledger(r->standby)->version, ledger(r->server)->version);
 }
 
+// What is not covered (server/docs/promises.md): the target served in the reserved epoch, and the
+// coordinator did not hear of it. On a copy of its directory from before the record it follows the
+// former owner again, is told the record again and serves that epoch again, without what it had
+// acknowledged.
+static void a_copy_from_before_the_record_is_served_where_nobody_heard_of_it(void **state)
+{
+    struct rig *r = *state;
+    struct image m;
+    begin(r);
+    rig_kill_standby(r, false);
+    image_take(&r->t, &m);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    run(r, 2 * LH_SECOND);
+    ask(r);
+    int64_t start = lh_fake_now(r->world);
+    for (int64_t at = 0; at < 5 * LH_SECOND && !r->server->shard[0]->wish.epoch; at += LH_MS / 10)
+        lh_fake_run(r->world, start + at);
+    rig_kill_coordinator(r);
+    run(r, 3 * LH_SECOND);
+    has_it_all(r, 2);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) rig_dial_standby(r, w);
+    assert_int_equal(fence(r, FENCES + 1), LH_OK);
+    rig_kill_standby(r, false);
+    image_put(&r->t, &m);
+    image_free(&m);
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    run(r, 5 * LH_SECOND);
+    has_it_all(r, 2);
+}
+
 // The new owner loses its log's end, and with it the record that its epoch begins with. What is
 // left is of the epoch before, and no worker has a copy of it: it still counts.
 static void what_is_left_of_a_torn_log_is_gone_on_with(void **state)
@@ -397,6 +428,7 @@ int main(void)
         RIG_TEST(a_target_that_dies_with_the_record_asks_before_it_serves),
         RIG_TEST(a_copy_from_before_it_served_is_not_served),
         RIG_TEST(nor_is_an_epoch_served_twice_where_nobody_knows),
+        RIG_TEST(a_copy_from_before_the_record_is_served_where_nobody_heard_of_it),
         RIG_TEST(a_record_of_a_move_that_is_long_over_is_not_served),
         RIG_TEST(what_is_left_of_a_torn_log_is_gone_on_with),
         RIG_TEST(a_wish_that_is_not_named_any_more_is_forgotten),

@@ -431,7 +431,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     sim_judging_begin(s);
     for (uint32_t i = 0; i < s->nodes; i++)
         if (!sim_absent(&s->node[i])) sim_node_start(&s->node[i]);
-    if (conf->faults.move) sim_operator_start(s);
+    if (conf->faults.move || conf->faults.standby) sim_operator_start(s);
 }
 
 static void teardown(struct sim *s)

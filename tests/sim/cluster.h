@@ -260,6 +260,7 @@ struct sim {
     struct sim_state state[SIM_SHARDS_MAX][SIM_VERSIONS_MAX]; // what a replica held at a version
     bool faulty;                                              // faults are on
     uint64_t unreached[SIM_SHARDS_MAX]; // epoch of a move whose target an operator found to be gone
+    uint64_t awaited[SIM_SHARDS_MAX];   // a standby that an owner waits for and an operator misses
     const struct sim_node *unheard;     // this one and the coordinator don't reach each other
     int64_t faults_until;
     char bad[512]; // the first violation

@@ -1,14 +1,20 @@
-// Operator: does what server/docs/0000-protocol.md#rule-22 and server/README.md ask for where the
-// target of a move is gone for good.
+// Operator: does what server/docs/0000-protocol.md#rule-21, #rule-22 and server/README.md ask for
+// where the target of a move, or the standby that a shard's owner waits for, is gone for good.
 //
 // The former owner stays frozen until its target speaks. A target that lost its directory comes
 // back as another one, which can't: the operator sees that every server of the shard is up, that
 // none of them has the directory that the coordinator names as the target, and that it is the same
 // five seconds later; then it starts the former owner again with rebuild.below_stable: true. What
 // the target alone held is lost by name: it is the loss of that target's disk.
+//
+// It is the same with an owner that can't go on with its log, says in its status that it waits for
+// its standby, and whose standby's directory is gone.
+#include <string.h>
+
 #include "common/net/head.h"
 #include "server/coordinator/core.h"
-#include "tests/sim/cluster.h"
+#include "server/recovery/rebuild.h"
+#include "tests/sim/judge.h"
 
 static const int64_t LOOK_EVERY = 5 * LH_SECOND;
 
@@ -39,14 +45,46 @@ static struct sim_node *former_owner(struct sim *s, uint32_t shard, uint64_t own
     return first;
 }
 
-static void give_up_target(struct sim *s, uint32_t shard, const struct ps_co_shard *row)
+static void give_up(struct sim *s, uint32_t shard, struct sim_node *n, const char *whom)
 {
-    struct sim_node *n = former_owner(s, shard, row->owner);
     if (!n || !n->server || n->gives_up || lh_fake_stalled(n->env)) return;
-    sim_trace(s, "operator: the target of shard %u is gone: %s goes on without it", shard, n->name);
+    sim_trace(s, "operator: the %s of shard %u is gone: %s goes on without it", whom, shard,
+              n->name);
     sim_saw_loss(n, SIM_LOSS_DISK, NULL);
     n->gives_up = true;
     sim_node_die(n, false);
+}
+
+// The server that says that it waits for the shard's standby; NULL: none does.
+static struct sim_node *waiting_owner(struct sim *s, uint32_t shard)
+{
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        struct sim_node *n = &s->node[i];
+        const struct ps_shard *at = sim_has(n, shard) ? sim_shard_at(n, shard) : NULL;
+        if (!at || !at->rebuild) continue;
+        json_t *status = ps_rebuild_status(at->rebuild);
+        const char *whom = json_string_value(json_object_get(status, "waits_for"));
+        bool waits = whom && strcmp(whom, "standby") == 0;
+        json_decref(status);
+        if (waits) return n;
+    }
+    return NULL;
+}
+
+static void look_at_move(struct sim *s, uint32_t shard, const struct ps_co_shard *row)
+{
+    bool gone = row->move.target && is_gone(s, shard, row->move.target);
+    if (gone && s->unreached[shard] == row->move.epoch)
+        give_up(s, shard, former_owner(s, shard, row->owner), "target");
+    s->unreached[shard] = gone ? row->move.epoch : 0;
+}
+
+static void look_at_standby(struct sim *s, uint32_t shard, const struct ps_co_shard *row)
+{
+    struct sim_node *owner = row->standby ? waiting_owner(s, shard) : NULL;
+    bool gone = owner && is_gone(s, shard, row->standby);
+    if (gone && s->awaited[shard] == row->standby) give_up(s, shard, owner, "standby");
+    s->awaited[shard] = gone ? row->standby : 0;
 }
 
 void sim_operator_sees(struct sim_node *n)
@@ -63,9 +101,8 @@ static void look(void *arg)
     for (uint32_t i = 0; i < s->nodes; i++) sim_operator_sees(&s->node[i]);
     for (uint32_t k = 0; c && !c->stopped && k < s->shards; k++) {
         const struct ps_co_shard *row = &c->shard[k];
-        bool gone = row->move.target && is_gone(s, k, row->move.target);
-        if (gone && s->unreached[k] == row->move.epoch) give_up_target(s, k, row);
-        s->unreached[k] = gone ? row->move.epoch : 0;
+        look_at_move(s, k, row);
+        look_at_standby(s, k, row);
     }
     lh_fake_at(s->world, LOOK_EVERY, look, s);
 }

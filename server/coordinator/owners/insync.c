@@ -31,13 +31,20 @@ lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t id
                            uint64_t server)
 {
     struct ps_co_shard *s = &c->shard[shard];
-    if (identity == s->owner && !s->standby && !s->move.target) return LH_OK;
+    bool its = identity == s->owner;
+    if (its && !s->standby && !s->move.target) return LH_OK;
     LH_TRY(ps_co_end_move(c, shard));
     LH_TRY(ps_co_set_owner(c, shard, &(struct ps_co_owner){identity, server, 0, 0}));
-    ps_co_say(c, LH_ERROR, "owner.given_up",
-              "shard %u: an operator gives it to another server than the one that has it; what "
-              "only that one, or its standby, held is lost",
-              shard);
+    if (its)
+        ps_co_say(c, LH_ERROR, "standby.given_up",
+                  "shard %u: an operator lets its server go on without its standby, or without the "
+                  "target of its move; what only that one held is lost",
+                  shard);
+    else
+        ps_co_say(c, LH_ERROR, "owner.given_up",
+                  "shard %u: an operator gives it to another server than the one that has it; what "
+                  "only that one, or its standby, held is lost",
+                  shard);
     return LH_OK;
 }
 
