@@ -93,6 +93,7 @@ static LH_MUST lh_err load_units(struct ps_node *n)
                            UNITS_BYTES, &json));
     lh_err err = lh_units_parse(&n->units, lh_buf_span(&json));
     lh_buf_free(&json);
+    if (!err) err = lh_units_check_epochs(&n->units, (uint64_t)n->settings->coordinator.epochs);
     return err ? lh_fail(err, "%s: %s", n->settings->coordinator.units, lh_err_text(err)) : LH_OK;
 }
 
@@ -118,6 +119,8 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
         .take_over_max_ns = s->coordinator.take_over_max_ms * LH_MS,
         .ride_out_ns = s->coordinator.ride_out_s * LH_SECOND,
         .budget_tokens = (uint64_t)s->coordinator.budget_tokens,
+        .epochs = (uint32_t)s->coordinator.epochs,
+        .seed = (uint64_t)s->coordinator.seed,
         .h_base = (uint32_t)s->coordinator.h_base,
         .dylu = s->coordinator.dylu,
         .fixed_h = fixed_h,

@@ -109,6 +109,11 @@ static const struct lh_config_row rows[] = {
         "left for them, and train on while the coordinator is away; 0: only what they read ahead"),
     LH_CONFIG_ROW_INT(T, "coordinator.budget_tokens", coordinator.budget_tokens, "0", 0, 1e15,
         "tokens", NULL, "Credited tokens at which the run ends; a coordinator needs it"),
+    LH_CONFIG_ROW_INT(T, "coordinator.epochs", coordinator.epochs, "1", 1, LH_UNITS_MAX, NULL,
+        NULL, "Times that each unit of data is trained; from the second one on in another order "
+        "each time. The run still ends at budget_tokens, or when all epochs are trained"),
+    LH_CONFIG_ROW_INT(T, "coordinator.seed", coordinator.seed, "1", 0, 4294967295.0, NULL, NULL,
+        "Seed of the order of units in the later epochs"),
     LH_CONFIG_ROW_STRING(T, "coordinator.units", coordinator.units, "",
         "Manifest of the data's units (JSON file)"),
     LH_CONFIG_ROW_STRING(T, "coordinator.plan_h", coordinator.plan_h, "",

@@ -43,7 +43,7 @@ struct ps_settings {
     struct { // role coordinator
         int64_t workers, worker_timeout_s, worker_timeout_max_s, take_over_ms, take_over_max_ms;
         int64_t ride_out_s;
-        int64_t budget_tokens;
+        int64_t budget_tokens, epochs, seed;
         const char *units;
         const char *plan_h;
         bool dylu;

@@ -88,6 +88,22 @@ static void look_for_servers(struct wk_worker *w)
                 shard, missing, w->conf.coordinator);
 }
 
+// The data epochs of the run, as its coordinator says.
+static LH_MUST lh_err take_epochs(struct wk_worker *w, uint32_t said)
+{
+    uint32_t epochs = said ? said : 1; // an older one says nothing, and has one
+    if (epochs == w->epochs) return LH_OK;
+    if (w->conf.epochs && w->conf.epochs != epochs)
+        return lh_fail(LH_ERR_CONFIG,
+                       "the run has %u data epochs (coordinator.epochs), this worker expects %u "
+                       "(data.epochs): give both the same number, or the worker 0",
+                       epochs, w->conf.epochs);
+    LH_TRY(lh_units_check_epochs(w->conf.units, epochs));
+    w->epochs = epochs;
+    if (w->conf.told_epochs) w->conf.told_epochs(w->conf.told_epochs_arg, epochs);
+    return LH_OK;
+}
+
 // ---------------------------------------------------------------- join
 
 // The number that was to be replaced is not the one in force: asks once more, for that one. (Two
@@ -110,6 +126,7 @@ static void on_join(void *self, lh_err err, const ProtobufCMessage *answer)
             return;
         }
         if (m->worker != w->id) err = lh_fail(LH_ERR_PROTOCOL, "joined as another worker");
+        if (!err) err = take_epochs(w, m->epochs);
         if (!err && w->fresh) err = wk_incarnation_grant(w, m->granted);
         if (err == LH_ERR_DISK_FULL) { // the same number is asked for again
             wk_disk_full_say(w, WK_DISK_FULL_OUTBOX, lh_err_text(err));
@@ -144,6 +161,8 @@ static lh_err send_join(struct wk_worker *w)
     m.attempt = w->attempt;
     m.over = w->fresh ? w->over + 1 : 0;
     m.incarnation = w->incarnation.number;
+    m.epochs = w->conf.epochs;
+    m.any_epochs = !w->conf.epochs;
     if (trip.mean_us) m.trip = &trip;
     return lh_unary_start(w->coordinator, LH_RPC_JOIN, wk_deadline(w, w->coordinator), &m.base,
                           &longhaul__v1__join_reply__descriptor, on_join, w, &w->join);
@@ -181,6 +200,11 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     if (m->unknown) {
         w->joined = false;
         again(w, 0);
+        return;
+    }
+    err = take_epochs(w, m->epochs);
+    if (err) {
+        wk_fatal(w, err);
         return;
     }
     w->phase = (uint8_t)m->phase;

@@ -71,19 +71,29 @@ static LH_MUST lh_err load_units(struct wk_node *n)
     LH_TRY(lh_program_load(n->program, "data.units", n->settings->data.units, UNITS_BYTES, &json));
     lh_err err = lh_units_parse(&n->units, lh_buf_span(&json));
     lh_buf_free(&json);
+    if (!err && n->settings->data.epochs)
+        err = lh_units_check_epochs(&n->units, (uint64_t)n->settings->data.epochs);
     return err ? lh_fail(err, "%s: %s", n->settings->data.units, lh_err_text(err)) : LH_OK;
 }
 
-static void make_schedule(struct wk_node *n)
+// The schedule ends with the run: at its budget, or with the data's last epoch.
+static void set_budget(void *arg, uint32_t epochs)
 {
+    struct wk_node *n = arg;
     uint64_t all = 0, budget = (uint64_t)n->settings->trainer.budget_tokens;
     for (uint64_t u = 0; u < n->units.count; u++) all += n->units.unit[u].tokens;
+    n->schedule.budget_tokens = budget ? budget : epochs * all;
+}
+
+// Where the coordinator says how many data epochs there are, one is assumed until then.
+static void make_schedule(struct wk_node *n)
+{
     n->schedule = (struct wk_schedule){
-        .budget_tokens = budget ? budget : all,
         .warmup = n->settings->trainer.warmup,
         .peak = n->settings->trainer.learning_rate,
         .min_ratio = n->settings->trainer.min_ratio,
     };
+    set_budget(n, n->settings->data.epochs ? (uint32_t)n->settings->data.epochs : 1);
 }
 
 static uint32_t window_of(const struct wk_node *n)
@@ -296,6 +306,9 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .coordinator = s->node.coordinator,
         .manifest = &p->manifest,
         .units = &n->units,
+        .epochs = (uint32_t)s->data.epochs,
+        .told_epochs = set_budget,
+        .told_epochs_arg = n,
         .keys = p->keys,
         .cipher = (uint8_t)lh_node_cipher(&s->node),
         .key_id = (uint32_t)s->node.seal_key_id,

@@ -69,7 +69,8 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_FLOAT(T, "trainer.tokens_per_s", trainer.tokens_per_s, "off", 0, 1e12,
         "tokens/s", "off=0", "Throttle: train no faster than this"),
     LH_CONFIG_ROW_INT(T, "trainer.budget_tokens", trainer.budget_tokens, "all", 0, 1e15, "tokens",
-        "all=0", "Credited tokens at which the learning rate's schedule ends; all: each unit once"),
+        "all=0", "Credited tokens at which the learning rate's schedule ends; all: each unit of "
+        "each epoch"),
     LH_CONFIG_ROW_FLOAT(T, "trainer.noise_threshold", trainer.noise_threshold, "off", 0, 1e9, NULL,
         "off=0",
         "Hold the learning rate back until the gradient's variance over its squared norm is below"),
@@ -82,6 +83,9 @@ static const struct lh_config_row rows[] = {
 
     LH_CONFIG_ROW_STRING(T, "data.units", data.units, NULL,
         "Manifest of the data's units (JSON file); the coordinator's, byte for byte"),
+    LH_CONFIG_ROW_INT(T, "data.epochs", data.epochs, "0", 0, LH_UNITS_MAX, NULL, NULL,
+        "Data epochs that the run is to have (coordinator.epochs), else this worker ends with an "
+        "error; 0: as many as it has"),
     LH_CONFIG_ROW_STRING(T, "data.dir", data.dir, "",
         "Folder of the token files that the manifest names; an external trainer reads its own"),
     LH_CONFIG_ROW_INT(T, "data.window", data.window, "auto", 1, LH_WINDOW_MAX, "units", "auto=0",

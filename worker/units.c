@@ -5,6 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+static uint64_t units_of_run(const struct wk_worker *w)
+{
+    return w->epochs * w->conf.units->count;
+}
+
 // The unit's index in the queue, or w->queued. Looks from *at on and leaves it behind what it
 // found: lists of units mostly stand in the queue's order.
 static uint32_t index_of(const struct wk_worker *w, uint64_t unit, uint32_t *at)
@@ -100,9 +105,9 @@ void wk_units_take(struct wk_worker *w, size_t n, const uint64_t *units)
     uint32_t at = 0;
     for (size_t i = 0; i < n && w->queued < LH_LEASES_MAX; i++) {
         uint64_t u = units[i];
-        if (u >= w->conf.units->count || index_of(w, u, &at) < w->queued || claimed(w, u)) continue;
+        if (u >= units_of_run(w) || index_of(w, u, &at) < w->queued || claimed(w, u)) continue;
         if (lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u)) continue;
-        struct wk_queued q = {.unit = u, .tokens = w->conf.units->unit[u].tokens};
+        struct wk_queued q = {.unit = u, .tokens = lh_units_at(w->conf.units, u)->tokens};
         q.done = resumed(w, u);
         if (q.done >= q.tokens) { // every shard's pushes hold it, only its claim was lost
             wk_units_finished(w, u, 0);
@@ -147,7 +152,7 @@ void wk_units_give_back(struct wk_worker *w, size_t n, const uint64_t *units)
     w->returned_count = 0;
     for (size_t i = 0; i < n && w->returned_count < LH_RECALLS_MAX; i++) {
         uint64_t u = units[i];
-        if (u >= w->conf.units->count || claimed(w, u)) continue;
+        if (u >= units_of_run(w) || claimed(w, u)) continue;
         if (idle(w)) (void)resumed(w, u);
         if (kept_for_later(w, u)) continue;
         uint32_t k = index_of(w, u, &at);
@@ -205,7 +210,7 @@ bool wk_units_handed(const struct wk_worker *w, uint64_t unit)
 
 void wk_units_mark(struct wk_worker *w, uint64_t unit)
 {
-    if (unit < w->conf.units->count) w->beside.handed[unit / 8] |= (uint8_t)(1u << unit % 8);
+    if (unit < LH_UNITS_MAX) w->beside.handed[unit / 8] |= (uint8_t)(1u << unit % 8);
 }
 
 const struct wk_queued *wk_units_hand(struct wk_worker *w)
@@ -259,7 +264,7 @@ static bool note(struct wk_worker *w, uint64_t unit, uint64_t before, uint64_t s
 // One that can't be noted is trained again.
 void wk_units_trained(struct wk_worker *w, uint64_t unit, uint64_t upto, uint64_t steps)
 {
-    bool known = unit < w->conf.units->count && upto <= w->conf.units->unit[unit].tokens;
+    bool known = unit < LH_UNITS_MAX && upto <= lh_units_at(w->conf.units, unit)->tokens;
     if (!known || !wk_units_handed(w, unit)) {
         if (!known)
             lh_logf(w->conf.log, LH_ERROR, "trainer.note",
@@ -273,7 +278,7 @@ void wk_units_trained(struct wk_worker *w, uint64_t unit, uint64_t upto, uint64_
         !(at = trained_place(w, unit)) || upto <= *at || !note(w, unit, *at, steps))
         return;
     *at = upto;
-    if (upto < w->conf.units->unit[unit].tokens) return;
+    if (upto < lh_units_at(w->conf.units, unit)->tokens) return;
     leave(w, unit);
     wk_units_finished(w, unit, steps);
 }
@@ -342,7 +347,7 @@ void wk_units_restart(struct wk_worker *w, bool give_up)
     }
     w->queued = 0;
     w->beside.notes = 0;
-    memset(w->beside.handed, 0, w->conf.units->count / 8 + 1);
+    memset(w->beside.handed, 0, LH_UNITS_MAX / 8);
     if (give_up)
         w->resume_count = 0;
     else

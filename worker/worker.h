@@ -66,6 +66,7 @@ struct wk_conf {
     uint8_t job[LH_JOB_BYTES];
     const struct lh_manifest *manifest;
     const struct lh_units *units;
+    uint32_t epochs; // data epochs that the run is to have; 0: whatever it has
     struct lh_keyring *keys;
     uint8_t cipher;
     uint32_t key_id;
@@ -91,6 +92,9 @@ struct wk_conf {
     int64_t deadline_ns;                 // time of a call with one answer on a short path
     int64_t deadline_max_ns;             // time that a long path may make of it; 0: deadline_ns
     const struct wk_observer *observer;  // NULL: none
+    // The run has so many data epochs; before its first step, and when that changes. May be NULL.
+    void (*told_epochs)(void *arg, uint32_t epochs);
+    void *told_epochs_arg;
     // Adds to the status what others know: the loader. May be NULL.
     void (*tell)(void *arg, json_t *status);
     void *tell_arg;
@@ -192,7 +196,8 @@ struct wk_worker {
     bool leased_out;                    // the last answer had nothing more
     uint8_t phase;                      // enum lh_phase, as the last answer says
     uint32_t local_steps;               // steps between two cuts of a shard (H)
-    // Units (units.c).
+    // Units (units.c), those of the run.
+    uint32_t epochs;                       // member.c: data epochs of the run; 0: not told yet
     struct wk_queued queue[LH_LEASES_MAX]; // leased, in the order in which they came
     uint32_t queued;
     uint32_t asked;                    // units that the last request wanted in all

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/format/json.h"
 
 enum {
@@ -20,6 +21,7 @@ enum {
     HELDOUT_MAX = 1024,  // languages
     FILE_MAX = 512 * 1024 * 1024,
 };
+LH_STATIC_ASSERT((int)UNITS_MAX <= (int)LH_UNITS_MAX, "the units of one epoch are units of a run");
 #define FILE_TOKENS_MAX (uint64_t) INT32_MAX // the .bin header counts in an int32
 #define VOCABULARY_MAX (UINT64_C(1) << 31)
 
@@ -130,6 +132,18 @@ static uint64_t largest_unit(const struct lh_units *u)
     for (uint64_t i = 0; i < u->count; i++)
         most = u->unit[i].tokens > most ? u->unit[i].tokens : most;
     return most;
+}
+
+lh_err lh_units_check_epochs(const struct lh_units *u, uint64_t epochs)
+{
+    uint64_t most = LH_UNITS_MAX / u->count;
+    if (epochs >= 1 && epochs <= most) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG,
+                   "%" PRIu64 " data epochs of %" PRIu64
+                   " units: a run has at least one epoch, and "
+                   "epochs x units up to %d; with these units up to %" PRIu64
+                   " epochs, with larger units more",
+                   epochs, u->count, LH_UNITS_MAX, most);
 }
 
 // ---------------------------------------------------------------- parse

@@ -9,6 +9,10 @@
 // tokens; files are plain names in this file's folder. Token files are llm.c's .bin: 256 int32 of
 // header (magic 20240520 version 1 for u16, 20240801 version 7 for u32, count in [2]), then the
 // tokens, all little endian.
+//
+// A run may train the data in several epochs. Its units are then those of all epochs: the unit of
+// the run is epoch * count + unit of the data, epochs from 0. Leases, claims and credits name units
+// of the run, LH_UNITS_MAX of them at most; files and tokens are those of the unit of the data.
 #ifndef LH_COMMON_UNITS_H
 #define LH_COMMON_UNITS_H
 
@@ -47,5 +51,13 @@ LH_MUST lh_err lh_units_parse(struct lh_units *u, struct lh_span json);
 // Refuses what parse would refuse. The hash is not set: parse what was written.
 LH_MUST lh_err lh_units_write(const struct lh_units *u, struct lh_buf *out);
 void lh_units_free(struct lh_units *u);
+
+// The unit of the data that this unit of the run is trained on. Borrowed.
+static inline const struct lh_unit *lh_units_at(const struct lh_units *u, uint64_t unit)
+{
+    return &u->unit[unit % u->count];
+}
+// LH_ERR_CONFIG: a run of so many epochs has no units, or more than LH_UNITS_MAX.
+LH_MUST lh_err lh_units_check_epochs(const struct lh_units *u, uint64_t epochs);
 
 #endif

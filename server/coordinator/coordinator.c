@@ -20,6 +20,7 @@
 #include "server/coordinator/grant.h"
 #include "server/coordinator/owners/insync.h"
 #include "server/coordinator/member.h"
+#include "server/coordinator/order.h"
 #include "server/coordinator/owners/move.h"
 #include "server/coordinator/owners/owner.h"
 #include "server/coordinator/plan.h"
@@ -72,6 +73,19 @@ static void start_listening(struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- start and end
 
+static lh_err make_units(struct ps_coordinator *c)
+{
+    c->epochs = c->conf.epochs ? c->conf.epochs : 1;
+    LH_TRY(lh_units_check_epochs(c->conf.units, c->epochs));
+    c->units = c->epochs * c->conf.units->count;
+    c->lease = calloc(c->units + 1, sizeof *c->lease);
+    c->leased_s = calloc(c->units + 1, sizeof *c->leased_s);
+    c->begun = calloc(c->units + 1, sizeof *c->begun);
+    c->wanted_by = calloc(c->units + 1, sizeof *c->wanted_by);
+    if (!c->lease || !c->leased_s || !c->begun || !c->wanted_by) return LH_ERR_NO_MEMORY;
+    return ps_co_make_order(c);
+}
+
 // From here on there is one that is durable.
 static lh_err make_first_status(struct ps_coordinator *c)
 {
@@ -86,13 +100,13 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     struct ps_coordinator *c = calloc(1, sizeof *c);
     if (!c) return LH_ERR_NO_MEMORY;
     c->conf = *conf;
-    c->lease = calloc(conf->units->count + 1, sizeof *c->lease);
-    c->leased_s = calloc(conf->units->count + 1, sizeof *c->leased_s);
-    c->begun = calloc(conf->units->count + 1, sizeof *c->begun);
-    c->wanted_by = calloc(conf->units->count + 1, sizeof *c->wanted_by);
+    lh_err err = make_units(c);
+    if (err) goto fail;
     c->shard = calloc(conf->manifest->shards, sizeof *c->shard);
-    lh_err err = LH_ERR_NO_MEMORY;
-    if (!c->lease || !c->leased_s || !c->begun || !c->wanted_by || !c->shard) goto fail;
+    if (!c->shard) {
+        err = LH_ERR_NO_MEMORY;
+        goto fail;
+    }
     LH_TRY_TO(fail, err, conf->env->ops->files->make_dir(conf->env, conf->dir));
     LH_TRY_TO(fail, err, ps_store_open(conf->env, conf->dir, &c->store));
     c->status.durable = c->status.made = lh_buf(PS_CO_STATUS_BYTES);
@@ -144,6 +158,7 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     free(c->leased_s);
     free(c->begun);
     free(c->wanted_by);
+    free(c->order);
     free(c);
 }
 

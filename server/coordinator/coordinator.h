@@ -34,7 +34,9 @@ struct ps_co_conf {
     // The most that those two become on long paths (silence.h). 0: paths add nothing.
     int64_t worker_timeout_max_ns, take_over_max_ns;
     int64_t ride_out_ns;    // training time leased ahead to each worker; 0: none (grant.h)
-    uint64_t budget_tokens; // 0: every unit once
+    uint64_t budget_tokens; // 0: every unit of every epoch
+    uint32_t epochs;        // data epochs (order.h); 0: one
+    uint64_t seed;          // the order of units in later epochs follows from it
     uint32_t h_base;
     bool dylu;
     uint32_t (*fixed_h)(void *arg, const char *region); // 0: says nothing; may be NULL

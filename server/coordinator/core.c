@@ -78,6 +78,11 @@ const struct lh_point *ps_co_held(const struct ps_co_shard *s)
     return NULL;
 }
 
+const struct lh_unit *ps_co_unit(const struct ps_coordinator *c, uint64_t unit)
+{
+    return lh_units_at(c->conf.units, unit);
+}
+
 bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit)
 {
     const struct ps_co_shard *s = &c->shard[unit % c->conf.manifest->shards];
@@ -87,7 +92,7 @@ bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit)
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c)
 {
     uint64_t sum = 0;
-    for (uint64_t u = 0; u < c->conf.units->count; u++)
-        if (ps_co_credited(c, u)) sum += c->conf.units->unit[u].tokens;
+    for (uint64_t u = 0; u < c->units; u++)
+        if (ps_co_credited(c, u)) sum += ps_co_unit(c, u)->tokens;
     return sum;
 }

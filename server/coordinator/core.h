@@ -130,7 +130,10 @@ struct ps_coordinator {
     struct ps_store *store;
     struct ps_co_worker worker[LH_WORKERS_MAX];
     uint32_t workers;
-    // Per unit of data (grant.c): CO_FREE or the holder's index + 1; the wall time of the lease,
+    uint32_t epochs; // data epochs of the run
+    uint64_t units;  // units of the run: of the data, for each epoch
+    uint32_t *order; // order.c: the units of the run as they are leased; NULL: as numbered
+    // Per unit of the run (grant.c): CO_FREE or the holder's index + 1; the wall time of the lease,
     // shown to people only, 0: not known; enum ps_co_begun.
     uint32_t *lease, *leased_s;
     uint8_t *begun;
@@ -175,6 +178,8 @@ uint64_t ps_co_epoch(const struct ps_co_shard *s); // the highest registered; 0:
 // The most that the standby in sync said it holds durably; NULL: none is, or it was not heard of in
 // this life.
 const struct lh_point *ps_co_held(const struct ps_co_shard *s);
+// The data of this unit of the run.
+const struct lh_unit *ps_co_unit(const struct ps_coordinator *c, uint64_t unit);
 bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit);
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c);
 

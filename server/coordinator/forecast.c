@@ -52,8 +52,8 @@ static bool count_workers(const struct ps_coordinator *c, struct forecast *f)
 
 static bool count_units(const struct ps_coordinator *c, struct forecast *f)
 {
-    for (uint64_t u = 0; u < c->conf.units->count; u++) {
-        const struct lh_unit *unit = &c->conf.units->unit[u];
+    for (uint64_t u = 0; u < c->units; u++) {
+        const struct lh_unit *unit = ps_co_unit(c, u);
         uint32_t home = region_of(f, unit->home), holder = NO_REGION;
         if (home == NO_REGION) return false;
         if (ps_co_credited(c, u) || (c->lease[u] != CO_FREE && c->begun[u] == CO_CLAIMED)) continue;

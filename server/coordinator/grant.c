@@ -18,7 +18,13 @@
 // 5. A worker that comes back after its leases went to others gives those back; what is still free
 //    of what it holds is leased to it again.
 //
-// Memory: 13 bytes a unit of the run, whoever has it; 40 KiB for an answer.
+// 6. A worker gets a unit of a later data epoch only where none of an earlier one is free for it.
+//    Nobody waits for the end of an epoch: the one whose units others still train, or may not
+//    leave their region, goes on with the next. So epochs overlap by what is leased, and regions
+//    whose data stay at home may be epochs apart; where a budget ends the run, it counts tokens.
+//
+// Memory: 13 bytes a unit of the run, whoever has it, and those of order.c; 40 KiB for an answer.
+// A request looks at every unit of the run a few times.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +34,7 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/grant.h"
+#include "server/coordinator/order.h"
 
 enum {
     // Whatever it asks for; and all that a worker of before leases ahead can hold.
@@ -74,7 +81,7 @@ static void load_lease(void *arg, const char *key, struct lh_span value)
     uint64_t unit = strtoull(key + strlen("lease/"), NULL, 10);
     struct lh_cursor at = lh_cursor(value);
     uint32_t w = ps_co_worker_index(c, lh_get_u64(&at));
-    if (unit >= c->conf.units->count || w >= c->workers || at.failed) return;
+    if (unit >= c->units || w >= c->workers || at.failed) return;
     c->lease[unit] = w + 1;
     uint64_t since = lh_get_u64(&at); // older stores do not say
     c->leased_s[unit] = at.failed ? 0 : (uint32_t)since;
@@ -82,7 +89,7 @@ static void load_lease(void *arg, const char *key, struct lh_span value)
 
 lh_err ps_co_load_leases(struct ps_coordinator *c)
 {
-    uint64_t n = c->conf.units->count;
+    uint64_t n = c->units;
     memset(c->lease, 0, n * sizeof *c->lease);
     memset(c->leased_s, 0, n * sizeof *c->leased_s);
     memset(c->begun, 0, n * sizeof *c->begun);
@@ -93,7 +100,7 @@ lh_err ps_co_load_leases(struct ps_coordinator *c)
 
 lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker)
 {
-    for (uint64_t u = 0; u < c->conf.units->count; u++)
+    for (uint64_t u = 0; u < c->units; u++)
         if (c->lease[u] == worker + 1 && !ps_co_credited(c, u)) LH_TRY(free_lease(c, u));
     return LH_OK;
 }
@@ -127,20 +134,20 @@ static bool wanted_elsewhere(const struct ps_coordinator *c, uint64_t unit, uint
 
 static bool is_home(const struct ps_coordinator *c, uint64_t unit, uint32_t worker)
 {
-    return strcmp(c->conf.units->unit[unit].home, c->worker[worker].region) == 0;
+    return strcmp(ps_co_unit(c, unit)->home, c->worker[worker].region) == 0;
 }
 
 static bool may_train(const struct ps_coordinator *c, uint64_t unit, uint32_t worker)
 {
-    return c->conf.units->unit[unit].may_leave || is_home(c, unit, worker);
+    return ps_co_unit(c, unit)->may_leave || is_home(c, unit, worker);
 }
 
 // Tokens that are credited, or leased and on their way to be.
 static uint64_t committed_tokens(const struct ps_coordinator *c)
 {
     uint64_t sum = 0;
-    for (uint64_t u = 0; u < c->conf.units->count; u++)
-        if (c->lease[u] != CO_FREE || ps_co_credited(c, u)) sum += c->conf.units->unit[u].tokens;
+    for (uint64_t u = 0; u < c->units; u++)
+        if (c->lease[u] != CO_FREE || ps_co_credited(c, u)) sum += ps_co_unit(c, u)->tokens;
     return sum;
 }
 
@@ -164,9 +171,9 @@ struct asking {
 // A bit for each unit of the list, however long that is. Gives; NULL: no memory.
 static uint8_t *bits_of(const struct ps_coordinator *c, const uint64_t *list, size_t n)
 {
-    uint8_t *bits = calloc(c->conf.units->count / 8 + 1, 1);
+    uint8_t *bits = calloc(c->units / 8 + 1, 1);
     for (size_t i = 0; bits && i < n; i++)
-        if (list[i] < c->conf.units->count) bits[list[i] / 8] |= (uint8_t)(1u << (list[i] % 8));
+        if (list[i] < c->units) bits[list[i] / 8] |= (uint8_t)(1u << (list[i] % 8));
     return bits;
 }
 
@@ -187,7 +194,7 @@ static lh_err take_returned(struct asking *a)
     struct ps_coordinator *c = a->c;
     for (size_t i = 0; i < a->m->n_returned; i++) {
         uint64_t u = a->m->returned[i];
-        if (u >= c->conf.units->count || c->lease[u] != a->w + 1 || ps_co_credited(c, u)) continue;
+        if (u >= c->units || c->lease[u] != a->w + 1 || ps_co_credited(c, u)) continue;
         LH_TRY(free_lease(c, u));
     }
     return LH_OK;
@@ -200,7 +207,7 @@ static lh_err reconcile(struct asking *a)
     uint64_t sum = 0, free_held = 0;
     for (size_t i = 0; i < a->m->n_holding; i++) {
         uint64_t u = a->m->holding[i];
-        if (u >= c->conf.units->count || c->lease[u] == a->w + 1) continue;
+        if (u >= c->units || c->lease[u] == a->w + 1) continue;
         bool gone = c->lease[u] != CO_FREE || ps_co_credited(c, u);
         if (!gone && !may_lease_anew(c, u)) continue; // not known yet
         if (!gone && !free_held++) sum = committed_tokens(c);
@@ -209,7 +216,7 @@ static lh_err reconcile(struct asking *a)
         if (gone) {
             recall(a, u);
         } else {
-            sum += c->conf.units->unit[u].tokens;
+            sum += ps_co_unit(c, u)->tokens;
             LH_TRY(set_lease(c, u, a->w));
         }
     }
@@ -221,10 +228,11 @@ static void list_held(struct asking *a)
 {
     struct ps_coordinator *c = a->c;
     bool leaves = ps_co_leaving(c, &c->worker[a->w]);
-    for (uint64_t u = 0; u < c->conf.units->count; u++) {
+    for (uint64_t place = 0; place < c->units; place++) {
+        uint64_t u = ps_co_nth(c, place);
         bool committed = c->lease[u] != CO_FREE || ps_co_credited(c, u) ||
                          wanted_elsewhere(c, u, a->w); // kept for another: as good as leased
-        if (a->open && committed) a->sum += c->conf.units->unit[u].tokens;
+        if (a->open && committed) a->sum += ps_co_unit(c, u)->tokens;
         if (c->lease[u] != a->w + 1 || !may_lease(c, u)) continue;
         a->held++;
         bool claimed = has(a->claimed, u);
@@ -235,7 +243,7 @@ static void list_held(struct asking *a)
             recall(a, u);
             continue;
         }
-        a->tokens += c->conf.units->unit[u].tokens;
+        a->tokens += ps_co_unit(c, u)->tokens;
         if (a->out->units < (a->ahead ? LH_LEASES_MAX : WANT_MAX))
             a->out->unit[a->out->units++] = u;
     }
@@ -251,8 +259,8 @@ static void count_left(struct asking *a)
 {
     const struct ps_coordinator *c = a->c;
     uint64_t free_tokens = 0, enough = (uint64_t)(a->need < 1e18 ? 2 * a->need : 2e18);
-    for (uint64_t u = 0; u < c->conf.units->count && free_tokens < enough; u++)
-        if (is_free(a, u) && may_train(c, u, a->w)) free_tokens += c->conf.units->unit[u].tokens;
+    for (uint64_t u = 0; u < c->units && free_tokens < enough; u++)
+        if (is_free(a, u) && may_train(c, u, a->w)) free_tokens += ps_co_unit(c, u)->tokens;
     uint64_t rest = a->budget - a->sum; // the loop that asks is below the budget
     a->left = a->tokens + (free_tokens < rest ? free_tokens : rest);
 }
@@ -274,7 +282,7 @@ static bool may_have(struct asking *a, uint64_t tokens)
 
 static lh_err take(struct asking *a, uint64_t unit)
 {
-    uint64_t tokens = a->c->conf.units->unit[unit].tokens;
+    uint64_t tokens = ps_co_unit(a->c, unit)->tokens;
     LH_TRY(set_lease(a->c, unit, a->w));
     a->sum += tokens;
     a->tokens += tokens;
@@ -283,25 +291,38 @@ static lh_err take(struct asking *a, uint64_t unit)
     return LH_OK;
 }
 
-// The next units for a worker: those that were recalled for it, its region's own, then what may
-// leave another's. *none: nothing more is free for it.
+// The next units of one data epoch for a worker: its region's own, then what may leave another's.
+// *over: it gets no more, of later epochs neither.
+static lh_err lease_epoch(struct asking *a, uint32_t epoch, bool *over)
+{
+    const struct ps_coordinator *c = a->c;
+    uint64_t count = c->units / c->epochs, first = epoch * count;
+    *over = true;
+    for (int home = 1; home >= 0; home--)
+        for (uint64_t place = first; place < first + count; place++) {
+            uint64_t u = ps_co_nth(c, place);
+            if (!wants_more(a)) return LH_OK;
+            if (!is_free(a, u) || is_home(c, u, a->w) != home || !may_train(c, u, a->w)) continue;
+            if (!may_have(a, ps_co_unit(c, u)->tokens)) return LH_OK;
+            LH_TRY(take(a, u));
+        }
+    *over = false;
+    return LH_OK;
+}
+
+// The next units for a worker: those that were recalled for it, then one data epoch after the
+// other. *none: nothing more is free for it.
 static lh_err lease_free(struct asking *a, bool *none)
 {
     const struct ps_coordinator *c = a->c;
     *none = false;
-    for (uint64_t u = 0; a->ahead && u < c->conf.units->count && wants_more(a); u++)
+    for (uint64_t place = 0; a->ahead && place < c->units && wants_more(a); place++) {
+        uint64_t u = ps_co_nth(c, place);
         if (c->wanted_by[u] == a->w + 1 && is_free(a, u)) LH_TRY(take(a, u));
-    for (int home = 1; home >= 0; home--)
-        for (uint64_t u = 0; u < c->conf.units->count; u++) {
-            if (!wants_more(a)) {
-                *none = a->sum >= a->budget;
-                return LH_OK;
-            }
-            if (!is_free(a, u) || is_home(c, u, a->w) != home || !may_train(c, u, a->w)) continue;
-            if (!may_have(a, c->conf.units->unit[u].tokens)) return LH_OK;
-            LH_TRY(take(a, u));
-        }
-    *none = true;
+    }
+    bool over = false;
+    for (uint32_t e = 0; e < c->epochs && !over; e++) LH_TRY(lease_epoch(a, e, &over));
+    *none = !over || a->sum >= a->budget;
     return LH_OK;
 }
 
@@ -313,9 +334,9 @@ static void count_all(const struct asking *a)
     struct ps_coordinator *c = a->c;
     for (uint32_t i = 0; i < c->workers; i++)
         c->worker[i].left_tokens = c->worker[i].spare_tokens = 0;
-    for (uint64_t u = 0; u < c->conf.units->count; u++) {
+    for (uint64_t u = 0; u < c->units; u++) {
         if (c->lease[u] == CO_FREE || !may_lease(c, u) || c->begun[u] == CO_CLAIMED) continue;
-        uint64_t tokens = c->conf.units->unit[u].tokens;
+        uint64_t tokens = ps_co_unit(c, u)->tokens;
         uint32_t holder = c->lease[u] - 1;
         bool moves = wanted_elsewhere(c, u, holder);
         struct ps_co_worker *w = &c->worker[moves ? c->wanted_by[u] - 1 : holder];
@@ -357,8 +378,9 @@ static void level(struct asking *a)
     uint32_t holder = (uint32_t)(from - c->worker) + 1;
     size_t free = a->ahead ? LH_RECALLS_MAX : a->m->want - a->out->units; // units that still fit
     for (int home = 1; home >= 0; home--)
-        for (uint64_t u = c->conf.units->count; u-- && free;) {
-            double tokens = (double)c->conf.units->unit[u].tokens;
+        for (uint64_t place = c->units; place-- && free;) {
+            uint64_t u = ps_co_nth(c, place);
+            double tokens = (double)ps_co_unit(c, u)->tokens;
             if (c->lease[u] != holder || !may_lease(c, u) || c->begun[u] != CO_WAITS ||
                 wanted_elsewhere(c, u, holder - 1) || is_home(c, u, a->w) != home ||
                 !may_train(c, u, a->w) || moved + tokens > most)

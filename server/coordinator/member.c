@@ -71,6 +71,17 @@ lh_err ps_co_load_members(struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- join
 
+static lh_err check_epochs(const struct ps_coordinator *c, const Longhaul__V1__JoinRequest *m)
+{
+    uint32_t expects = m->epochs ? m->epochs : 1;
+    if (m->any_epochs || expects == c->epochs) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG,
+                   "the run has %u data epochs (coordinator.epochs), the worker expects %u%s",
+                   c->epochs, expects,
+                   m->epochs ? " (data.epochs): give both the same number, or the worker 0"
+                             : ", as one of an older version does: update it");
+}
+
 static lh_err check_join(struct ps_coordinator *c, const Longhaul__V1__JoinRequest *m)
 {
     uint32_t version;
@@ -81,7 +92,7 @@ static lh_err check_join(struct ps_coordinator *c, const Longhaul__V1__JoinReque
                        lh_span(c->conf.units->hash.b, LH_HASH_BYTES)))
         return lh_fail(LH_ERR_CONFIG, "the worker has another manifest of data units; give every "
                                       "region the same data.units file");
-    return LH_OK;
+    return check_epochs(c, m);
 }
 
 // A join that was answered before and arrives once more, perhaps much later, grants nothing new.
@@ -210,6 +221,7 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
         out.worker = w->id;
         out.granted = w->granted;
         out.taken = taken;
+        out.epochs = c->epochs;
         out.n_shards = addresses(c, item, list);
         out.shards = list;
         ps_co_answer(c, rq, &out.base);
@@ -250,6 +262,7 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
         out.units = leased->unit;
         out.n_recalled = leased->recalls;
         out.recalled = leased->recalled;
+        out.epochs = c->epochs;
         bool drain = c->plan.phase == LH_PHASE_RUN && ps_co_draining(c, w);
         out.phase = drain ? LH_PHASE_DRAIN : c->plan.phase;
         out.start = out.phase >= LH_PHASE_RUN;

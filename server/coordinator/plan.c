@@ -163,9 +163,9 @@ static bool budget_met(const struct ps_coordinator *c)
     uint64_t budget = c->conf.budget_tokens ? c->conf.budget_tokens : UINT64_MAX;
     uint64_t sum = 0;
     bool free_left = false;
-    for (uint64_t u = 0; u < c->conf.units->count; u++) {
+    for (uint64_t u = 0; u < c->units; u++) {
         if (ps_co_credited(c, u))
-            sum += c->conf.units->unit[u].tokens;
+            sum += ps_co_unit(c, u)->tokens;
         else if (c->lease[u] != CO_FREE)
             return false;
         else

@@ -5,11 +5,12 @@
 // as memory is, since the answer is held until that is durable. status.json says nothing that a
 // commit could still take back: it is of the last durable state.
 //
-// The lease of every data unit, a page at a time:
-// {"leases": [{"unit", "language", "home", "tokens", "state": "free|leased|credited", "lease":
-//   "waits|begun|recalled" | null, "holder", "holder_region", "token", "age_s", "expires_s",
-//   "credited_tokens"}], "next": unit | null}
+// The lease of every unit of the run, a page at a time:
+// {"leases": [{"unit", "data_epoch", "language", "home", "tokens", "state":
+//   "free|leased|credited", "lease": "waits|begun|recalled" | null, "holder", "holder_region",
+//   "token", "age_s", "expires_s", "credited_tokens"}], "next": unit | null}
 //
+// `unit` is one of the run, in `data_epoch` (from 0): epoch * units of the data + unit of the data.
 // `lease` of a leased unit: it is leased ahead, trained in part (or whole, and its claim is on its
 // way), or asked back from its holder, as that said last. `holder` of a credited unit: who held it
 // last. `token` is the holder's granted incarnation: what it says under an older one is not heard.
@@ -27,6 +28,7 @@
 #include "server/coordinator/commit.h"
 #include "server/coordinator/forecast.h"
 #include "server/coordinator/grant.h"
+#include "server/coordinator/order.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/silence.h"
 #include "server/coordinator/status.h"
@@ -126,7 +128,7 @@ static bool matches(const char *wanted, const char *value)
 static bool wanted(const struct ps_coordinator *c, const Longhaul__V1__StatusRequest *q,
                    uint64_t unit)
 {
-    const struct lh_unit *u = &c->conf.units->unit[unit];
+    const struct lh_unit *u = ps_co_unit(c, unit);
     const struct ps_co_worker *w = holder_of(c, unit);
     return matches(q->state, state_of(c, unit)) && matches(q->home, u->home) &&
            matches(q->language, u->language) && matches(q->worker, w ? w->name : "");
@@ -134,14 +136,15 @@ static bool wanted(const struct ps_coordinator *c, const Longhaul__V1__StatusReq
 
 static json_t *row_of(const struct ps_coordinator *c, uint64_t unit)
 {
-    const struct lh_unit *u = &c->conf.units->unit[unit];
+    const struct lh_unit *u = ps_co_unit(c, unit);
     const struct ps_co_worker *w = holder_of(c, unit);
     bool credited = ps_co_credited(c, unit);
-    json_t *row = json_pack(
-        "{s:I s:s s:s s:I s:s s:s? s:s? s:s? s:I}", "unit", (json_int_t)unit, "language",
-        u->language, "home", u->home, "tokens", (json_int_t)u->tokens, "state", state_of(c, unit),
-        "lease", lease_name(c, unit), "holder", w ? w->name : NULL, "holder_region",
-        w ? w->region : NULL, "credited_tokens", (json_int_t)(credited ? u->tokens : 0));
+    json_t *row =
+        json_pack("{s:I s:I s:s s:s s:I s:s s:s? s:s? s:s? s:I}", "unit", (json_int_t)unit,
+                  "data_epoch", (json_int_t)(unit / c->conf.units->count), "language", u->language,
+                  "home", u->home, "tokens", (json_int_t)u->tokens, "state", state_of(c, unit),
+                  "lease", lease_name(c, unit), "holder", w ? w->name : NULL, "holder_region",
+                  w ? w->region : NULL, "credited_tokens", (json_int_t)(credited ? u->tokens : 0));
     if (!w) return row;
     json_object_set_new(row, "token", json_integer(w->granted));
     if (credited) return row;
@@ -159,9 +162,9 @@ lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *requ
     uint32_t limit = q->limit && q->limit < PAGE_MAX ? q->limit : PAGE_MAX;
     json_t *rows = json_array();
     uint64_t u = q->from;
-    for (; u < c->conf.units->count && json_array_size(rows) < limit; u++)
+    for (; u < c->units && json_array_size(rows) < limit; u++)
         if (wanted(c, q, u)) json_array_append_new(rows, row_of(c, u));
-    json_t *next = u < c->conf.units->count ? json_integer((json_int_t)u) : json_null();
+    json_t *next = u < c->units ? json_integer((json_int_t)u) : json_null();
     json_t *root = json_pack("{s:o s:o}", "leases", rows, "next", next);
     return lh_json_give(root, out);
 }
@@ -212,7 +215,7 @@ lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
         json_array_append_new(workers, worker_status(c, &c->worker[i]));
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
         json_array_append_new(shards, shard_status(c, i));
-    for (uint64_t u = 0; u < c->conf.units->count; u++) {
+    for (uint64_t u = 0; u < c->units; u++) {
         credited += ps_co_credited(c, u);
         const char *lease = lease_name(c, u);
         leased += lease != NULL;
@@ -222,14 +225,15 @@ lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
     for (uint32_t i = 0; i < c->drained_regions; i++)
         json_array_append_new(drained, json_string(c->drained_region[i]));
     json_t *root = json_pack(
-        "{s:s s:s s:s s:b s:b s:o s:I s:I s:I s:I s:I s:I s:I s:I s:o s:o s:o s:o s:o}", "role",
-        "coordinator", "address", c->address, "phase", lh_phase_name(c->plan.phase), "draining",
-        c->draining, "ending", c->ending, "drained_regions", drained, "credited_tokens",
+        "{s:s s:s s:s s:b s:b s:o s:I s:I s:I s:i s:i s:I s:I s:I s:I s:I s:o s:o s:o s:o s:o}",
+        "role", "coordinator", "address", c->address, "phase", lh_phase_name(c->plan.phase),
+        "draining", c->draining, "ending", c->ending, "drained_regions", drained, "credited_tokens",
         (json_int_t)ps_co_credited_tokens(c), "budget_tokens", (json_int_t)c->conf.budget_tokens,
-        "units", (json_int_t)c->conf.units->count, "credited", (json_int_t)credited, "leased",
-        (json_int_t)leased, "begun", (json_int_t)begun, "recalled", (json_int_t)recalled, "plan",
-        (json_int_t)c->plan.number, "workers", workers, "shards", shards, "servers",
-        servers_status(c), "forecast", ps_co_forecast(c), "links", ps_co_links(c));
+        "units", (json_int_t)c->units, "data_epoch", (int)ps_co_data_epoch(c), "data_epochs",
+        (int)c->epochs, "credited", (json_int_t)credited, "leased", (json_int_t)leased, "begun",
+        (json_int_t)begun, "recalled", (json_int_t)recalled, "plan", (json_int_t)c->plan.number,
+        "workers", workers, "shards", shards, "servers", servers_status(c), "forecast",
+        ps_co_forecast(c), "links", ps_co_links(c));
     return lh_json_give(root, out);
 }
 

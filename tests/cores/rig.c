@@ -158,6 +158,8 @@ void rig_start_coordinator(struct rig *r)
     conf.worker_timeout_ns = 600 * LH_SECOND;
     conf.tick_ns = 200 * LH_MS;
     conf.plan.staleness_per_live = 4;
+    conf.epochs = r->epochs;
+    conf.seed = r->order;
     if (r->replicated) conf.take_over_ns = 1500 * LH_MS;
     assert_int_equal(ps_coordinator_start(&conf, &r->coordinator), LH_OK);
 }

@@ -51,6 +51,8 @@ struct rig {
     bool stands_by;         // the server too, whose shards were taken over
     uint64_t segment_bytes; // 0: a MiB
     uint32_t shard;         // the shard that greetings are for from here on
+    uint32_t epochs;        // data epochs of the coordinators from here on; 0: one
+    uint64_t order;         // the seed of their order
 };
 
 // For cmocka: a world of this seed in which no node runs yet but the workers.

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/net/head.h"
-#include "server/coordinator/epochs.h"
+#include "server/coordinator/owners/epochs.h"
 #include "server/recovery/rebuilding.h"
 #include "tests/cores/image.h"
 #include "tests/cores/offer.h"

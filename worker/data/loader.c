@@ -348,6 +348,11 @@ void wk_loader_close(struct wk_loader *l)
     free_loader(l);
 }
 
+uint64_t wk_loader_units(const struct wk_loader *l)
+{
+    return l->units->count;
+}
+
 void wk_loader_announce(struct wk_loader *l, uint64_t unit)
 {
     if (unit >= l->units->count) return; // read() of it tells

@@ -46,6 +46,7 @@ struct wk_loader_status {
 
 LH_MUST lh_err wk_loader_open(const struct wk_loader_conf *conf, struct wk_loader **out);
 void wk_loader_close(struct wk_loader *l);
+uint64_t wk_loader_units(const struct wk_loader *l); // units of the data
 // This unit comes soon: a background thread reads and checks it (sha256). Cheap, may repeat.
 void wk_loader_announce(struct wk_loader *l, uint64_t unit);
 // It does not come after all: what was read of it may be pushed out.

@@ -201,7 +201,7 @@ static lh_err start_boundary(struct wk_worker *w, uint64_t *first)
         if (l->values > largest) largest = l->values;
     }
     first[w->shards] = w->conf.manifest->values;
-    b->handed = calloc(w->conf.units->count / 8 + 1, 1);
+    b->handed = calloc(LH_UNITS_MAX / 8, 1);
     b->view = lh_zeros(largest, sizeof *b->view);
     if (!b->handed || !b->view) return LH_ERR_NO_MEMORY;
     const struct wk_external_conf conf = {.env = w->conf.env,

@@ -121,7 +121,7 @@ static void fill_places(const struct wk_shard *s, uint32_t claimed, uint64_t at,
     for (uint32_t k = 0; k < w->shards; k++)
         for (uint32_t i = k == s->id ? claimed : 0; i < w->shard[k].finished.count; i++) {
             uint64_t unit = w->shard[k].finished.unit[i];
-            add_place(slot, unit, w->conf.units->unit[unit].tokens);
+            add_place(slot, unit, lh_units_at(w->conf.units, unit)->tokens);
         }
     for (uint32_t i = 0; i < w->resume_count; i++)
         add_place(slot, w->resume[i].unit, w->resume[i].tokens);

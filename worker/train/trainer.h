@@ -10,7 +10,7 @@
 #include "common/base/err.h"
 #include "common/format/manifest.h"
 
-struct wk_piece { // consecutive tokens of one data unit
+struct wk_piece { // consecutive tokens of one unit of the run (common/format/units.h)
     uint64_t unit;
     uint64_t offset, tokens;
 };

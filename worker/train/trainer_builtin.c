@@ -61,6 +61,12 @@ static uint64_t sequence_tokens(const struct wk_trainer *t)
 
 // ---- step ---------------------------------------------------------------------------------------
 
+// The data that this unit of the run is trained on (common/format/units.h).
+static uint64_t data_of(const struct builtin *b, uint64_t unit)
+{
+    return unit % wk_loader_units(b->conf.loader);
+}
+
 // The pieces' tokens as sequences, each with the id after it, in ids.
 static lh_err read_pieces(struct builtin *b, const struct wk_step_in *in, size_t *sequences)
 {
@@ -73,8 +79,8 @@ static lh_err read_pieces(struct builtin *b, const struct wk_step_in *in, size_t
                            ": whole sequences of %zu, %zu of them left in this step",
                            piece->tokens, piece->unit, length, room - n);
         for (uint64_t at = 0; at < piece->tokens; at += length, n++)
-            LH_TRY(wk_loader_read(b->conf.loader, piece->unit, piece->offset + at, length,
-                                  b->ids + n * (length + 1)));
+            LH_TRY(wk_loader_read(b->conf.loader, data_of(b, piece->unit), piece->offset + at,
+                                  length, b->ids + n * (length + 1)));
     }
     if (n == 0) return lh_fail(LH_ERR_INVALID, "a step without tokens");
     *sequences = n;
@@ -186,10 +192,11 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
 
 static void announce(struct wk_trainer *t, uint64_t unit, bool comes)
 {
+    struct builtin *b = builtin_of(t);
     if (comes)
-        wk_loader_announce(builtin_of(t)->conf.loader, unit);
+        wk_loader_announce(b->conf.loader, data_of(b, unit));
     else
-        wk_loader_withdraw(builtin_of(t)->conf.loader, unit);
+        wk_loader_withdraw(b->conf.loader, data_of(b, unit));
 }
 
 // ---- saved state --------------------------------------------------------------------------------

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/format/units.h"
 
 #define SHA "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
@@ -184,12 +185,39 @@ static void what_would_not_parse_is_not_written(void **state)
     lh_buf_free(&out);
 }
 
+static void a_run_has_as_many_epochs_as_its_units_allow(void **state)
+{
+    (void)state;
+    struct lh_units u = sample();
+    const uint64_t most = LH_UNITS_MAX / 3;
+    assert_int_equal(lh_units_check_epochs(&u, 1), LH_OK);
+    assert_int_equal(lh_units_check_epochs(&u, most), LH_OK);
+    assert_int_equal(lh_units_check_epochs(&u, most + 1), LH_ERR_CONFIG);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "1398102 data epochs of 3 units"));
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "up to 1398101 epochs"));
+    assert_int_equal(lh_units_check_epochs(&u, 0), LH_ERR_CONFIG);
+    assert_int_equal(lh_units_check_epochs(&u, UINT64_MAX), LH_ERR_CONFIG);
+    u.count = 1;
+    assert_int_equal(lh_units_check_epochs(&u, LH_UNITS_MAX), LH_OK);
+}
+
+static void a_unit_of_a_later_epoch_has_the_same_data(void **state)
+{
+    (void)state;
+    struct lh_units u = sample();
+    assert_ptr_equal(lh_units_at(&u, 2), &unit[2]);
+    assert_ptr_equal(lh_units_at(&u, 3 + 2), &unit[2]);
+    assert_ptr_equal(lh_units_at(&u, 3 * 1000), &unit[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(what_would_not_parse_is_not_written),
+        cmocka_unit_test(a_run_has_as_many_epochs_as_its_units_allow),
+        cmocka_unit_test(a_unit_of_a_later_epoch_has_the_same_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -278,6 +278,30 @@ static void throttle_follows_the_tokens(void **state)
     t->ops->destroy(t);
 }
 
+// A unit of the run in a later epoch is trained on the same data.
+static void a_later_epoch_reads_the_same_unit(void **state)
+{
+    struct fixture *f = *state;
+    const struct wk_builtin_conf c = conf_of(f);
+    const uint64_t units = wk_loader_units(&f->loader);
+    struct wk_piece first = {2, 11, SEQUENCE}, later = {2 + 3 * units, 11, SEQUENCE};
+    struct wk_step_in one = {.piece = &first, .pieces = 1, .learning_rate = 1e-3f};
+    struct wk_step_in other = {.piece = &later, .pieces = 1, .learning_rate = 1e-3f};
+    struct wk_step_out out[2];
+    struct wk_trainer *a = trainer_of(f, &c), *b = trainer_of(f, &c);
+    assert_int_equal(a->ops->step(a, &one, &out[0]), LH_OK);
+    assert_int_equal(b->ops->step(b, &other, &out[1]), LH_OK);
+    assert_true(out[0].loss == out[1].loss);
+    assert_memory_equal(a->ops->parameters(a), b->ops->parameters(b),
+                        f->manifest.values * sizeof(float));
+    a->ops->announce(a, 7 + units, true);
+    assert_int_equal(f->loader.announced, 7);
+    a->ops->announce(a, 6 + 2 * units, false);
+    assert_int_equal(f->loader.withdrawn, 6);
+    a->ops->destroy(a);
+    b->ops->destroy(b);
+}
+
 // Bad pieces, a loader that fails, a NaN: an error, and nothing moved.
 static void a_failed_step_changes_nothing(void **state)
 {
@@ -357,6 +381,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(clips_the_global_norm, setup, teardown),
         cmocka_unit_test_setup_teardown(decays_matrices_only, setup, teardown),
         cmocka_unit_test_setup_teardown(throttle_follows_the_tokens, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_later_epoch_reads_the_same_unit, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_step_changes_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(refuses_a_bad_configuration, setup, teardown),
     };

@@ -33,6 +33,11 @@ void wk_loader_close(struct wk_loader *l)
 {
     (void)l;
 }
+uint64_t wk_loader_units(const struct wk_loader *l)
+{
+    (void)l;
+    return 20; // half of them can't be read
+}
 void wk_loader_announce(struct wk_loader *l, uint64_t unit)
 {
     l->announced = unit;

@@ -1,0 +1,319 @@
+// Data epochs: in which order their units are leased, what a worker and a coordinator say of them
+// at a join, and that each unit of each epoch is credited once, whoever dies
+// (server/docs/0000-protocol.md#rule-19).
+#include <string.h>
+
+#include "common/net/head.h"
+#include "server/coordinator/grant.h"
+#include "server/coordinator/order.h"
+#include "tests/cores/rig.h"
+
+enum { UNITS = 8, EPOCHS = 3, ALL = UNITS * EPOCHS, STEP_MS = 50 };
+
+static lh_err ask_to_join(struct rig *r, uint32_t epochs, bool any, uint32_t *told)
+{
+    Longhaul__V1__JoinRequest m = LONGHAUL__V1__JOIN_REQUEST__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
+    ProtobufCMessage *answer;
+    m.wire = &wire;
+    lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    m.units = (ProtobufCBinaryData){LH_HASH_BYTES, r->units.hash.b};
+    m.fresh = true;
+    m.attempt = 5;
+    m.epochs = epochs;
+    m.any_epochs = any;
+    lh_err err = rig_ask(r, r->to_c[0], LH_RPC_JOIN, &m.base, &longhaul__v1__join_reply__descriptor,
+                         &answer);
+    if (!err) *told = ((Longhaul__V1__JoinReply *)answer)->epochs;
+    rig_free_message(answer);
+    return err;
+}
+
+static void a_join_that_expects_other_epochs_is_refused(void **state)
+{
+    struct rig *r = *state;
+    uint32_t told = 0;
+    r->epochs = EPOCHS;
+    rig_start_coordinator(r);
+    assert_int_equal(ask_to_join(r, 2, false, &told), LH_ERR_CONFIG);
+    assert_int_equal(ask_to_join(r, EPOCHS + 1, false, &told), LH_ERR_CONFIG);
+    assert_int_equal(ask_to_join(r, 0, false, &told), LH_ERR_CONFIG); // an older worker
+    assert_int_equal(r->coordinator->workers, 0);
+    assert_int_equal(ask_to_join(r, 0, true, &told), LH_OK);
+    assert_int_equal(told, EPOCHS);
+    assert_int_equal(ask_to_join(r, EPOCHS, false, &told), LH_OK);
+    assert_int_equal(told, EPOCHS);
+}
+
+static void a_run_of_one_epoch_takes_older_workers(void **state)
+{
+    struct rig *r = *state;
+    uint32_t told = 0;
+    rig_start_coordinator(r);
+    assert_int_equal(ask_to_join(r, 0, false, &told), LH_OK);
+    assert_int_equal(ask_to_join(r, 1, false, &told), LH_OK);
+    assert_int_equal(ask_to_join(r, 0, true, &told), LH_OK);
+    assert_int_equal(told, 1);
+    assert_int_equal(ask_to_join(r, 2, false, &told), LH_ERR_CONFIG);
+}
+
+// ---------------------------------------------------------------- the order
+
+static size_t lease(struct rig *r, uint32_t w, uint32_t want, uint64_t unit[ALL])
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    ProtobufCMessage *answer;
+    m.worker = lh_worker_id(&r->w[w].self);
+    m.incarnation = UINT64_C(1) << 32;
+    m.want = want;
+    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer),
+                     LH_OK);
+    Longhaul__V1__LeaseReply *a = (Longhaul__V1__LeaseReply *)answer;
+    size_t n = a->n_units;
+    assert_true(n <= ALL);
+    if (n) memcpy(unit, a->units, n * sizeof *unit);
+    rig_free_message(answer);
+    return n;
+}
+
+// The two workers by hand are there, and the run has begun.
+static void begin(struct rig *r, uint64_t seed)
+{
+    uint32_t told;
+    r->epochs = EPOCHS;
+    r->order = seed;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    assert_int_equal(ask_to_join(r, 0, true, &told), LH_OK);
+    rig_run(r, 5 * LH_SECOND);
+    assert_int_equal(r->coordinator->plan.phase, LH_PHASE_RUN);
+}
+
+static bool is_home(const struct rig *r, uint64_t unit)
+{
+    return strcmp(lh_units_at(&r->units, unit)->home, r->w[0].self.region) == 0;
+}
+
+// Within an epoch its region's units come first, then the others', each in the epoch's order.
+static void check_epoch(const struct rig *r, const uint64_t *unit, uint32_t epoch)
+{
+    uint32_t order[UNITS];
+    size_t n = 0;
+    ps_co_shuffle(r->order, epoch, order, UNITS);
+    for (int home = 1; home >= 0; home--)
+        for (uint32_t i = 0; i < UNITS; i++)
+            if (is_home(r, order[i]) == home) assert_int_equal(unit[n++], epoch * UNITS + order[i]);
+    assert_int_equal(n, UNITS);
+}
+
+static void epochs_are_leased_one_after_the_other(void **state)
+{
+    struct rig *r = *state;
+    uint64_t unit[ALL], again[ALL];
+    begin(r, 77);
+    for (uint32_t want = 1; want <= ALL; want++) {
+        assert_int_equal(lease(r, 0, want, unit), want);
+        if (want % UNITS) continue;
+        bool seen[ALL] = {false};
+        for (uint32_t i = 0; i < want; i++) seen[unit[i]] = true;
+        for (uint32_t i = 0; i < want; i++) assert_true(seen[i]); // no later one before
+    }
+    assert_int_equal(lease(r, 0, ALL, unit), ALL); // all of what it has, in the order of the epochs
+    for (uint32_t e = 0; e < EPOCHS; e++) {
+        uint32_t order[UNITS];
+        ps_co_shuffle(r->order, e, order, UNITS);
+        for (uint32_t i = 0; i < UNITS; i++)
+            assert_int_equal(unit[e * UNITS + i], e * UNITS + order[i]);
+    }
+    rig_kill_coordinator(r); // what was leased it knows, and hands it out in the same order
+    rig_start_coordinator(r);
+    rig_run(r, 5 * LH_SECOND);
+    assert_int_equal(lease(r, 0, ALL, again), ALL);
+    assert_memory_equal(again, unit, sizeof unit);
+}
+
+static void each_epoch_has_its_own_order(void **state)
+{
+    struct rig *r = *state;
+    uint64_t unit[ALL];
+    begin(r, 78);
+    assert_int_equal(lease(r, 0, ALL, unit), ALL);
+    // What it was just given comes as it was taken.
+    for (uint32_t e = 0; e < EPOCHS; e++) check_epoch(r, unit + e * UNITS, e);
+}
+
+// The units that may not leave the other region hold nobody up.
+static void nobody_waits_for_the_end_of_an_epoch(void **state)
+{
+    struct rig *r = *state;
+    uint64_t unit[ALL];
+    for (uint64_t u = 0; u < UNITS; u++) r->units.unit[u].may_leave = false;
+    begin(r, 79);
+    assert_int_equal(lease(r, 0, ALL, unit), ALL / 2);
+    for (uint32_t i = 0; i < ALL / 2; i++) {
+        assert_true(is_home(r, unit[i]));
+        assert_int_equal(unit[i] / UNITS, i / (UNITS / 2));
+    }
+}
+
+static void a_budget_counts_units_of_all_epochs(void **state)
+{
+    struct rig *r = *state;
+    uint64_t unit[ALL];
+    begin(r, 80);
+    r->coordinator->conf.budget_tokens = (UNITS + 3) * 64;
+    assert_int_equal(lease(r, 0, ALL, unit), UNITS + 3);
+}
+
+// ---------------------------------------------------------------- a whole run
+
+static lh_err ended;
+static char ended_text[300];
+
+static void on_end(void *arg, lh_err err, const char *text)
+{
+    (void)arg;
+    ended = err;
+    snprintf(ended_text, sizeof ended_text, "%s", text);
+}
+
+static void start(struct rig *r, struct rig_life *l, uint32_t epochs)
+{
+    struct wk_conf conf = rig_life_conf(r, l, STEP_MS);
+    conf.epochs = epochs;
+    conf.fatal = on_end;
+    ended = LH_OK;
+    rig_life_start(l, &conf);
+}
+
+static uint64_t credited(const struct rig *r)
+{
+    return r->server->shard[0]->replica.ledger.credited;
+}
+
+static void until_credited(struct rig *r, uint64_t units)
+{
+    for (int i = 0; i < 60000 && credited(r) < units; i++) rig_run(r, 10 * LH_MS);
+    assert_true(credited(r) >= units);
+}
+
+static void until_over(struct rig *r, const struct rig_life *l)
+{
+    for (int i = 0; i < 60000 && r->coordinator->plan.phase < LH_PHASE_END; i++)
+        rig_run(r, 10 * LH_MS);
+    assert_int_equal(r->coordinator->plan.phase, LH_PHASE_END);
+    assert_int_equal(ended, LH_OK);
+    assert_int_equal(l->worker->epochs, EPOCHS);
+    assert_int_equal(credited(r), ALL);
+    assert_int_equal(ps_co_credited_tokens(r->coordinator), ALL * 64);
+    for (uint64_t u = 0; u < ALL; u++) assert_true(ps_co_credited(r->coordinator, u));
+    assert_false(ps_co_credited(r->coordinator, ALL));
+}
+
+static void every_unit_of_every_epoch_is_credited_once(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    r->epochs = EPOCHS;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    start(r, &l, EPOCHS);
+    assert_int_equal(ps_co_data_epoch(r->coordinator), 0);
+    until_credited(r, UNITS);
+    until_credited(r, UNITS + UNITS / 2);
+    assert_in_range(ps_co_data_epoch(r->coordinator), 0, 2);
+    until_over(r, &l);
+    assert_int_equal(ps_co_data_epoch(r->coordinator), EPOCHS - 1);
+    assert_int_equal(l.worker->count.tokens, ALL * 64); // nobody died: none is trained twice
+    rig_life_end(r, &l, false);
+}
+
+// A worker, the coordinator, or both, are killed in the second epoch.
+static void a_run_that_was_killed_in_a_later_epoch_goes_on(void **state)
+{
+    (void)state;
+    for (uint32_t who = 1; who <= 3; who++)
+        for (uint32_t after = UNITS; after < 2 * UNITS; after += 3) {
+            struct rig *r = rig_new(after);
+            struct rig_life l = {0};
+            r->epochs = EPOCHS;
+            rig_start_coordinator(r);
+            assert_int_equal(rig_start_server(r, false), LH_OK);
+            start(r, &l, 0);
+            until_credited(r, after);
+            if (who & 1) {
+                rig_life_end(r, &l, after % 2);
+                rig_boot_worker(r, 1);
+                start(r, &l, 0);
+            }
+            if (who & 2) {
+                rig_kill_coordinator(r);
+                rig_run(r, LH_SECOND);
+                rig_start_coordinator(r);
+            }
+            until_over(r, &l);
+            rig_life_end(r, &l, false);
+            rig_free(r);
+        }
+}
+
+static void a_worker_that_expects_other_epochs_ends(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    r->epochs = EPOCHS;
+    rig_start_coordinator(r);
+    start(r, &l, 2);
+    rig_run(r, 5 * LH_SECOND);
+    assert_int_equal(ended, LH_ERR_CONFIG);
+    assert_non_null(strstr(ended_text, "the run has 3 data epochs"));
+    assert_non_null(strstr(ended_text, "the worker expects 2 (data.epochs)"));
+    rig_life_end(r, &l, false);
+}
+
+// Its coordinator comes back with other settings, and the worker does not join again.
+static void a_worker_hears_of_a_change_with_its_leases(void **state)
+{
+    struct rig *r = *state;
+    for (uint32_t expects = 0; expects <= 1; expects++) {
+        struct rig_life l = {0};
+        r->epochs = 1;
+        if (!r->coordinator) rig_start_coordinator(r);
+        if (!r->server) assert_int_equal(rig_start_server(r, false), LH_OK);
+        start(r, &l, expects);
+        until_credited(r, 1);
+        rig_kill_coordinator(r);
+        r->epochs = EPOCHS;
+        rig_start_coordinator(r);
+        rig_run(r, 5 * LH_SECOND);
+        if (!expects) {
+            until_over(r, &l);
+        } else {
+            assert_int_equal(ended, LH_ERR_CONFIG);
+            assert_non_null(strstr(ended_text, "this worker expects 1 (data.epochs)"));
+        }
+        rig_life_end(r, &l, false);
+        if (!expects) { // a new run
+            rig_free(r);
+            *state = r = rig_new(2);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(a_join_that_expects_other_epochs_is_refused),
+        RIG_TEST(a_run_of_one_epoch_takes_older_workers),
+        RIG_TEST(epochs_are_leased_one_after_the_other),
+        RIG_TEST(each_epoch_has_its_own_order),
+        RIG_TEST(nobody_waits_for_the_end_of_an_epoch),
+        RIG_TEST(a_budget_counts_units_of_all_epochs),
+        RIG_TEST(every_unit_of_every_epoch_is_credited_once),
+        cmocka_unit_test(a_run_that_was_killed_in_a_later_epoch_goes_on),
+        RIG_TEST(a_worker_that_expects_other_epochs_ends),
+        RIG_TEST(a_worker_hears_of_a_change_with_its_leases),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
