@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/limits.h"
+#include "common/format/credit.h"
 #include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
@@ -16,6 +18,10 @@
 #include "server/push/insync.h"
 #include "server/report.h"
 #include "server/vouch.h"
+
+// Credits of more bytes than that, of all shards of a report together, are packed: then those of
+// all shards of a run are a bit a unit, and a report fits a message whatever the run is.
+enum { CREDIT_BYTES = LH_SMALL_BYTES / 4 };
 
 static void take_plan(struct ps_server *s, struct lh_span bytes)
 {
@@ -70,6 +76,25 @@ static struct ps_report *free_report(struct ps_server *s)
     return report;
 }
 
+// The credits of a shard, packed. Gives the bytes that the report borrows; NULL: no memory.
+static uint8_t *pack_credit(const struct lh_ledger *l, Longhaul__V1__ShardReport *r)
+{
+    uint8_t *out = malloc(lh_credit_packed_bytes(l->credit_bytes, l->shards));
+    if (!out) return NULL;
+    lh_credit_pack(l->credit, l->credit_bytes, l->shard, l->shards, out);
+    r->credited_packed =
+        (ProtobufCBinaryData){lh_credit_packed_bytes(l->credit_bytes, l->shards), out};
+    return out;
+}
+
+static bool credit_is_large(const struct ps_server *s)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < s->conf.shard_count; i++)
+        bytes += s->shard[i]->replica.ledger.credit_bytes;
+    return bytes > CREDIT_BYTES;
+}
+
 static void send(struct ps_server *s)
 {
     struct ps_report *next = free_report(s);
@@ -82,14 +107,20 @@ static void send(struct ps_server *s)
     Longhaul__V1__ShardReport *report = calloc(n, sizeof *report);
     Longhaul__V1__Point *point = calloc(n, sizeof *point);
     Longhaul__V1__ShardReport **list = calloc(n, sizeof *list);
-    lh_err err = report && point && list ? LH_OK : LH_ERR_NO_MEMORY;
+    uint8_t **packed = calloc(n, sizeof *packed);
+    bool large = credit_is_large(s);
+    lh_err err = report && point && list && packed ? LH_OK : LH_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < n && !err; i++) {
         struct lh_ledger *l = &s->shard[i]->replica.ledger;
         longhaul__v1__shard_report__init(&report[i]);
         point[i] = lh_head_point(l->shard, l->epoch, l->version, &l->chain);
         report[i].head = &point[i];
         report[i].tokens = l->tokens;
-        report[i].credited = (ProtobufCBinaryData){l->credit_bytes, l->credit};
+        if (large)
+            packed[i] = pack_credit(l, &report[i]);
+        else
+            report[i].credited = (ProtobufCBinaryData){l->credit_bytes, l->credit};
+        if (large && !packed[i]) err = LH_ERR_NO_MEMORY;
         report[i].plan = l->plan.number;
         report[i].phase = l->plan.phase;
         report[i].moving = ps_shard_moving(s->shard[i]);
@@ -116,6 +147,8 @@ static void send(struct ps_server *s)
                              &longhaul__v1__report_reply__descriptor, on_answer, next, &next->call);
     if (err) next->call = NULL;                                  // the next tick tries again
     for (uint32_t i = 0; i < n; i++) ps_vouch_free(s->shard[i]); // it is answered once
+    for (uint32_t i = 0; i < n && packed; i++) free(packed[i]);
+    free(packed);
     free(report);
     free(point);
     free(list);

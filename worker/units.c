@@ -85,6 +85,7 @@ void wk_units_announce(struct wk_worker *w)
 // Its claim waits for a cut of its shard.
 void wk_units_finished(struct wk_worker *w, uint64_t unit, uint64_t steps)
 {
+    if (LH_BUG("epoch_unit")) unit %= w->conf.units->count; // planted: the claim of the data's unit
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
         bool here = unit % w->shards == s->id || LH_BUG("credit_each");

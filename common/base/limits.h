@@ -10,11 +10,12 @@ enum {
     LH_WIRE_VERSION_MIN = 1, // wire versions that this build speaks
     LH_WIRE_VERSION_MAX = 1,
 
-    LH_WORKERS_MAX = 1024,  // rows of a shard's ledger; two-level relays serve more regions
-    LH_SHARDS_MAX = 4096,   // 70 B parameters at 16 M a shard
-    LH_UNITS_MAX = 1 << 22, // data units of a run: 512 KiB of credit bits a shard
-    LH_CLAIMS_MAX = 64,     // units claimed by one push; a round finishes a handful
-    LH_WINDOW_MAX = 128,    // units a batch is mixed from: their trained parts are not credited yet
+    LH_WORKERS_MAX = 1024, // rows of a shard's ledger; two-level relays serve more regions
+    LH_SHARDS_MAX = 4096,  // 70 B parameters at 16 M a shard
+    LH_UNITS_MAX =
+        1 << 22,         // units of a run, of all its data epochs: 512 KiB of credit bits a shard
+    LH_CLAIMS_MAX = 64,  // units claimed by one push; a round finishes a handful
+    LH_WINDOW_MAX = 128, // units a batch is mixed from: their trained parts are not credited yet
     LH_READ_AHEAD_MAX = 128, // units read ahead of the window: their tokens are in memory
     // Units leased to one worker and not trained. Their names cross both ways with each lease
     // request, once a second: 16 KiB each way. They take 128 KiB in the worker. They are 300 s of
@@ -92,7 +93,11 @@ LH_STATIC_ASSERT((2 * LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE_BYTES +
                  "a lease request fits a message, and leaves bytes for claims");
 LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= LH_LEASES_MAX,
                  "what is in work and read ahead is leased");
-LH_STATIC_ASSERT(LH_UNITS_MAX / 8 <= LH_SMALL_BYTES, "credit bits of a shard fit a message");
+// What a report says of a shard beside its head and its credits.
+enum { LH_REPORT_WIRE_BYTES = 56 };
+LH_STATIC_ASSERT(LH_UNITS_MAX / 8 + LH_SHARDS_MAX * (LH_POINT_WIRE_BYTES + LH_REPORT_WIRE_BYTES) <=
+                     LH_SMALL_BYTES,
+                 "a report of all shards fits a message: their packed credits are a bit a unit");
 LH_STATIC_ASSERT(LH_GROUP_BYTES >= LH_PART_BYTES, "a group holds at least one full message");
 
 #endif

@@ -74,6 +74,7 @@ static const struct dp_column totals[] = {
 
 static const struct dp_column leases[] = {
     {"UNIT", "unit", 9},
+    {"EPOCH", "data_epoch", 5},
     {"LANGUAGE", "language", -8},
     {"HOME", "home", -12},
     {"TOKENS", "tokens", 9},

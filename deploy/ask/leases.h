@@ -8,8 +8,9 @@ struct dp_lease_filter { // NULL: any
     const char *state, *home, *language, *worker;
 };
 
-// Appends a row for each unit that matches: {"unit", "language", "home", "tokens", "state",
-// "lease", "holder", "holder_region", "token", "age_s", "expires_s", "credited_tokens"}
+// Appends a row for each unit of the run that matches: {"unit", "data_epoch", "language", "home",
+// "tokens", "state", "lease", "holder", "holder_region", "token", "age_s", "expires_s",
+// "credited_tokens"}
 // (server/coordinator/status.c). LH_ERR_UNSUPPORTED: an older coordinator.
 LH_MUST lh_err dp_leases_ask(struct dp_admin *a, const struct dp_lease_filter *filter,
                              json_t *rows);

@@ -152,6 +152,8 @@ static json_t *whole_run(const json_t *status, const json_t *regions)
         {"credited_tokens", "credited_tokens"},
         {"budget_tokens", "budget_tokens"},
         {"units", "units"},
+        {"data_epoch", "data_epoch"},
+        {"data_epochs", "data_epochs"},
         {"credited", "credited"},
         {"leased", "leased"},
     };

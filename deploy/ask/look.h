@@ -7,7 +7,8 @@
 
 // {"run": {"phase", "draining", "ending", "drained_regions", "plan", "workers", "live",
 // "tokens_per_s",
-//          "credited_tokens", "budget_tokens", "percent", "eta_s", "units", "credited", "leased"},
+//          "credited_tokens", "budget_tokens", "percent", "eta_s", "units", "data_epoch",
+//          "data_epochs", "credited", "leased"},
 //  "regions": [{"region", "workers", "live", "drained", "tokens", "tokens_per_s", "loss", "h",
 //               "silent_s", "sent_bytes", "received_bytes"}],
 //  "shards": [the coordinator's row, with "answers", and of its server "admitted", "refused",

@@ -56,10 +56,13 @@ static void put_head(const json_t *run, struct lh_buf *out)
     if (json_object_get(run, "percent")) dp_put(out, " (%.1f %%)", number(run, "percent"));
     dp_put(out, "  %.0f tokens/s", number(run, "tokens_per_s"));
     if (json_object_get(run, "eta_s")) dp_put(out, "  %.0f s left", number(run, "eta_s"));
-    dp_put(out,
-           "\nunits %.0f: %.0f credited, %.0f leased   workers %.0f: %.0f live   plan %.0f\n\n",
-           number(run, "units"), number(run, "credited"), number(run, "leased"),
-           number(run, "workers"), number(run, "live"), number(run, "plan"));
+    dp_put(out, "\nunits %.0f: %.0f credited, %.0f leased", number(run, "units"),
+           number(run, "credited"), number(run, "leased"));
+    if (number(run, "data_epochs") > 1)
+        dp_put(out, "   data epoch %.0f of %.0f", number(run, "data_epoch") + 1,
+               number(run, "data_epochs"));
+    dp_put(out, "   workers %.0f: %.0f live   plan %.0f\n\n", number(run, "workers"),
+           number(run, "live"), number(run, "plan"));
 }
 
 // Numbers as people read them; JSON keeps them as they are.

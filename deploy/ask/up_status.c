@@ -93,6 +93,8 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
         .credited_tokens = count(o, "credited_tokens"),
         .budget_tokens = count(o, "budget_tokens"),
         .units = count(o, "units"),
+        .data_epoch = count(o, "data_epoch"),
+        .data_epochs = count(o, "data_epochs"),
         .credited = count(o, "credited"),
         .draining = json_is_true(json_object_get(o, "draining")),
     };

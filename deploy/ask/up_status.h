@@ -9,7 +9,7 @@
 //                 "epoch", "digest", "parameters", "staleness": {"p50", "p99", "max", "bound"},
 //                 "admitted", "refused", "credited"}]}
 //   coordinator  {"role": "coordinator", "pid", "phase", "credited_tokens", "budget_tokens",
-//                 "units", "credited", "draining"}
+//                 "units", "data_epoch", "data_epochs", "credited", "draining"}
 //
 // "payload_up_bytes" counts decided frames, each once, with header, claims and tag;
 // "plain_up_bytes" counts the payloads in them alone.
@@ -58,6 +58,7 @@ struct dp_status {
     struct dp_holding shard[DP_SHARDS_MAX];
     unsigned shards;
     uint64_t credited_tokens, budget_tokens, units, credited; // coordinator
+    uint64_t data_epoch, data_epochs; // coordinator; from 0, and 0 of one of an older version
     bool draining; // coordinator: an operator drains the run
 };
 

@@ -31,9 +31,12 @@ static const struct lh_config_row run_rows[] = {
     LH_CONFIG_ROW_STRING(T, "run", run, NULL, "Name of the run; part of every certificate"),
     LH_CONFIG_ROW_STRING(T, "domain", domain, LH_DOMAIN_DEFAULT, "Trust domain of certificates"),
     LH_CONFIG_ROW_INT(T, "seed", seed, "1", 0, 4294967295.0, NULL, NULL,
-        "Seed of the initial parameters"),
+        "Seed of the initial parameters, and of the order of units in later epochs"),
     LH_CONFIG_ROW_INT(T, "budget_tokens", budget_tokens, NULL, 1, 1e15, "tokens", NULL,
         "Credited tokens at which the run ends"),
+    LH_CONFIG_ROW_INT(T, "epochs", epochs, "1", 1, LH_UNITS_MAX, NULL, NULL,
+        "Times that each unit of the data is trained; the run ends with the last one, or at its "
+        "budget_tokens"),
     LH_CONFIG_ROW_FLOAT(T, "tokens_per_s", tokens_per_s, "off", 0, 1e12, "tokens/s", "off=0",
         "Throttle of all regions together, shared by their speeds"),
     LH_CONFIG_ROW_STRING(T, "coordinator.region", coordinator_region, NULL,

@@ -2,6 +2,7 @@
 //
 //   run: three-regions
 //   budget_tokens: 3_000_000
+//   epochs: 1                      # times that each unit of the data is trained
 //   tokens_per_s: 8000             # of all regions together; left out: as fast as they can
 //   model: {dim: 96, layers: 4, ...} # or {import: FOLDER, context: 128}
 //   coordinator: {region: europe}
@@ -37,7 +38,7 @@ struct dp_link_shape {
 
 struct dp_run_settings { // the rows outside the lists
     const char *run, *domain;
-    int64_t seed, budget_tokens;
+    int64_t seed, budget_tokens, epochs;
     double tokens_per_s; // 0: no throttle
     const char *coordinator_region;
     struct {

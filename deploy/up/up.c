@@ -47,6 +47,19 @@ static LH_MUST lh_err find_programs(struct dp_up *up)
 }
 
 // The data must be of this model and of these regions.
+// A run whose data end before its budget ends with them, and its learning rate is not down by then.
+static void tell_end(const struct dp_up *up)
+{
+    uint64_t epochs = (uint64_t)up->t->run->epochs, tokens = 0;
+    for (uint64_t u = 0; u < up->units.count; u++) tokens += up->units.unit[u].tokens;
+    if (epochs * tokens >= (uint64_t)up->t->run->budget_tokens) return;
+    fprintf(stderr,
+            "longhaul: %s has %llu tokens, in %llu epochs %llu: the run ends there and not at its "
+            "budget_tokens of %lld; raise epochs, or lower budget_tokens\n",
+            up->data, (unsigned long long)tokens, (unsigned long long)epochs,
+            (unsigned long long)(epochs * tokens), (long long)up->t->run->budget_tokens);
+}
+
 static LH_MUST lh_err check_data(struct dp_up *up)
 {
     char *real = realpath(up->flags.data, NULL);
@@ -69,6 +82,8 @@ static LH_MUST lh_err check_data(struct dp_up *up)
                            "%s: unit %llu has its home in %s, which is no region of %s", up->data,
                            (unsigned long long)u, up->units.unit[u].home, up->flags.topology);
     }
+    LH_TRY(lh_units_check_epochs(&up->units, (uint64_t)up->t->run->epochs));
+    tell_end(up);
     return LH_OK;
 }
 

@@ -346,6 +346,8 @@ static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_con
     LH_TRY(own(c, "coordinator.workers", "%u", up->t->workers));
     LH_TRY(own(c, "coordinator.budget_tokens", "%lld", (long long)up->t->run->budget_tokens));
     LH_TRY(own(c, "coordinator.units", "%s/units.json", up->data));
+    LH_TRY(own(c, "coordinator.epochs", "%lld", (long long)up->t->run->epochs));
+    LH_TRY(own(c, "coordinator.seed", "%lld", (long long)up->t->run->seed));
     return used ? own(c, "coordinator.plan_h", "%s", plan) : LH_OK;
 }
 
@@ -382,6 +384,7 @@ static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_no
     const struct wk_settings *base = up->t->worker_base;
     LH_TRY(own(c, "data.units", "%s/units.json", up->data));
     LH_TRY(own(c, "data.dir", "%s", up->data));
+    LH_TRY(own(c, "data.epochs", "%lld", (long long)up->t->run->epochs));
     LH_TRY(own(c, "trainer.budget_tokens", "%lld", (long long)up->t->run->budget_tokens));
     char set[64];
     if (base->codec.density == 0 && !wk_codec_is_dense(base)) {

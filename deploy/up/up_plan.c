@@ -227,6 +227,9 @@ void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE
             t->servers);
     fprintf(out, "rounds N          %.0f (%.2f M tokens)\n", plan->rounds,
             (double)t->run->budget_tokens / 1e6);
+    if (t->run->epochs > 1)
+        fprintf(out, "data epochs       %lld, or fewer where the tokens end the run before\n",
+                (long long)t->run->epochs);
     fprintf(out, "codec             %s, density p = %.4f, p*N = %.1f\n", codec, plan->density,
             plan->density_rounds);
     fprintf(out, "expected gap      %s\n", dp_gap_text(plan->gap, gap));

@@ -165,7 +165,8 @@ static void print_verdict(const struct dp_up *up, const struct dp_verdict *v)
     snprintf(text, sizeof text, "%u holders of each shard agree at its last version", v->compared);
     verdict_line(v->replicas_equal && v->compared >= 2, text);
     verdict_line(v->learned, "every language was learned (held-out loss fell)");
-    verdict_line(v->credited_once, "every unit of data is credited at most once");
+    verdict_line(v->credited_once, up->t->run->epochs > 1 ? "every unit of every data epoch is credited at most once"
+                                       : "every unit of data is credited at most once");
     if (!v->below_bigram) printf("  note     a language's loss is above its own bigram entropy\n");
     if (up->flags.with_faults) verdict_line(v->drill, "every fault of the drill came and healed");
 }

@@ -135,7 +135,7 @@ lh_err dp_summary_write(const struct dp_up *up, const struct dp_verdict *v, cons
     json_t *o = json_pack(
         "{s:s, s:b, s:s, s:f, s:f, s:o, s:o, s:o, s:o, s:{s:s, s:f, s:f}, s:o, s:{s:f, s:f, s:o, "
         "s:o}, "
-        "s:{s:b, s:I}, s:{s:I, s:I, s:b, s:I}, s:o, s:b, s:s}",
+        "s:{s:b, s:I}, s:{s:I, s:I, s:b, s:I, s:I}, s:o, s:b, s:s}",
         "schema", "longhaul.summary/1", "ok", dp_verdict_ok(v), "run", up->t->run->run, "elapsed_s",
         dp_up_seconds(up), "trained_s", up->trained_s, "model", model_json(up), "heldout",
         heldout_json(up), "regions", regions_json(up, link, links), "shards", shards_json(up),
@@ -146,7 +146,7 @@ lh_err dp_summary_write(const struct dp_up *up, const struct dp_verdict *v, cons
         l.gap ? json_pack("[f, f]", l.gap->low_percent, l.gap->high_percent) : json_null(),
         "replicas", "equal", v->replicas_equal, "compared", integer(v->compared), "data", "units",
         integer(up->units.count), "credited", integer(up->node[0].status.credited), "credited_once",
-        v->credited_once, "epoch", integer(0), "faults", faults_json(up), "emulated_links",
+        v->credited_once, "epoch", integer(up->node[0].status.data_epoch), "epochs", integer((uint64_t)up->t->run->epochs), "faults", faults_json(up), "emulated_links",
         up->emulated, "checkpoint", checkpoint);
     if (l.payload_bits >= 0)
         json_object_set_new(json_object_get(o, "payload"), "payload_bits_per_parameter_round",

@@ -35,7 +35,7 @@ bool dp_replicas_equal(const struct dp_up *up, unsigned *compared)
     return equal;
 }
 
-// Units are credited in the shards' logs; the coordinator's count is a view of them. A unit that
+// Units of the run are credited in the shards' logs; the coordinator's count is a view of them. One that
 // two logs credited would make the sum larger than the number of units that were credited.
 bool dp_credited_once(const struct dp_up *up)
 {
@@ -45,7 +45,7 @@ bool dp_credited_once(const struct dp_up *up)
         logs += head ? head->credited : 0;
     }
     const struct dp_status *c = &up->node[0].status;
-    return c->seen && c->credited > 0 && logs == c->credited && c->credited <= up->units.count;
+    return c->seen && c->credited > 0 && logs == c->credited && c->credited <= up->units.count * (uint64_t)up->t->run->epochs;
 }
 
 static bool drill_healed(const struct dp_up *up)

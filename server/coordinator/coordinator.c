@@ -78,6 +78,7 @@ static lh_err make_units(struct ps_coordinator *c)
     c->epochs = c->conf.epochs ? c->conf.epochs : 1;
     LH_TRY(lh_units_check_epochs(c->conf.units, c->epochs));
     c->units = c->epochs * c->conf.units->count;
+    for (uint64_t u = 0; u < c->conf.units->count; u++) c->epoch_tokens += ps_co_unit(c, u)->tokens;
     c->lease = calloc(c->units + 1, sizeof *c->lease);
     c->leased_s = calloc(c->units + 1, sizeof *c->leased_s);
     c->begun = calloc(c->units + 1, sizeof *c->begun);

@@ -85,14 +85,37 @@ const struct lh_unit *ps_co_unit(const struct ps_coordinator *c, uint64_t unit)
 
 bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit)
 {
-    const struct ps_co_shard *s = &c->shard[unit % c->conf.manifest->shards];
-    return unit / 8 < s->credit_bytes && (s->credit[unit / 8] >> (unit % 8) & 1);
+    uint32_t shards = c->conf.manifest->shards;
+    const struct ps_co_shard *s = &c->shard[unit % shards];
+    uint64_t i = unit / shards;
+    return i / 8 < s->credit_bytes && (s->credit[i / 8] >> (i % 8) & 1);
+}
+
+struct ps_co_span ps_co_under_way(const struct ps_coordinator *c)
+{
+    uint64_t count = c->conf.units->count;
+    struct ps_co_span out = {c->units, c->leased_end};
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
+        const struct ps_co_shard *s = &c->shard[i];
+        if (s->credit_open < out.from) out.from = s->credit_open;
+        if (s->credit_end > out.to) out.to = s->credit_end;
+    }
+    out.from -= out.from % count;
+    out.to += (count - out.to % count) % count;
+    if (out.to > c->units) out.to = c->units;
+    return out;
+}
+
+uint64_t ps_co_tokens_below(const struct ps_coordinator *c, uint64_t from)
+{
+    return from / c->conf.units->count * c->epoch_tokens;
 }
 
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c)
 {
-    uint64_t sum = 0;
-    for (uint64_t u = 0; u < c->units; u++)
+    struct ps_co_span span = ps_co_under_way(c);
+    uint64_t sum = ps_co_tokens_below(c, span.from);
+    for (uint64_t u = span.from; u < span.to; u++)
         if (ps_co_credited(c, u)) sum += ps_co_unit(c, u)->tokens;
     return sum;
 }

@@ -89,8 +89,10 @@ struct ps_co_shard {
     struct lh_point head;
     uint64_t tokens, plan;
     uint32_t phase;
-    uint8_t *credit;
+    uint8_t *credit; // packed (common/format/credit.h)
     size_t credit_bytes;
+    // Its first unit of the run that is not credited, and the one after its last that is.
+    uint64_t credit_open, credit_end;
     // When its server was last heard (owners/insync.c, core.c).
     int64_t heard_ns;
     uint64_t heard_of;          // the id of that server's certificate
@@ -130,8 +132,9 @@ struct ps_coordinator {
     struct ps_store *store;
     struct ps_co_worker worker[LH_WORKERS_MAX];
     uint32_t workers;
-    uint32_t epochs; // data epochs of the run
-    uint64_t units;  // units of the run: of the data, for each epoch
+    uint32_t epochs;                   // data epochs of the run
+    uint64_t units;                    // units of the run: of the data, for each epoch
+    uint64_t leased_end, epoch_tokens; // no unit from there on is leased; tokens of one epoch
     uint32_t *order; // order.c: the units of the run as they are leased; NULL: as numbered
     // Per unit of the run (grant.c): CO_FREE or the holder's index + 1; the wall time of the lease,
     // shown to people only, 0: not known; enum ps_co_begun.
@@ -181,6 +184,14 @@ const struct lh_point *ps_co_held(const struct ps_co_shard *s);
 // The data of this unit of the run.
 const struct lh_unit *ps_co_unit(const struct ps_coordinator *c, uint64_t unit);
 bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit);
+// Whole epochs of the run: all units below `from` are credited, none from `to` on is credited or
+// leased. What looks at leases and credits looks between them, so that a run of many epochs costs
+// no more than those under way.
+struct ps_co_span {
+    uint64_t from, to;
+};
+struct ps_co_span ps_co_under_way(const struct ps_coordinator *c);
+uint64_t ps_co_tokens_below(const struct ps_coordinator *c, uint64_t from); // of whole epochs
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c);
 
 #endif

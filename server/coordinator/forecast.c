@@ -52,7 +52,7 @@ static bool count_workers(const struct ps_coordinator *c, struct forecast *f)
 
 static bool count_units(const struct ps_coordinator *c, struct forecast *f)
 {
-    for (uint64_t u = 0; u < c->units; u++) {
+    for (uint64_t u = ps_co_under_way(c).from; u < c->units; u++) {
         const struct lh_unit *unit = ps_co_unit(c, u);
         uint32_t home = region_of(f, unit->home), holder = NO_REGION;
         if (home == NO_REGION) return false;

@@ -24,7 +24,7 @@
 //    whose data stay at home may be epochs apart; where a budget ends the run, it counts tokens.
 //
 // Memory: 13 bytes a unit of the run, whoever has it, and those of order.c; 40 KiB for an answer.
-// A request looks at every unit of the run a few times.
+// A request looks at every unit of the epochs under way a few times.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +55,7 @@ static lh_err set_lease(struct ps_coordinator *c, uint64_t unit, uint32_t worker
     char key[32];
     lease_key(key, unit);
     c->lease[unit] = worker + 1;
+    if (unit >= c->leased_end) c->leased_end = unit + 1;
     c->leased_s[unit] = (uint32_t)c->conf.env->ops->wall_s(c->conf.env);
     c->begun[unit] = CO_WAITS;
     c->wanted_by[unit] = 0;
@@ -83,6 +84,7 @@ static void load_lease(void *arg, const char *key, struct lh_span value)
     uint32_t w = ps_co_worker_index(c, lh_get_u64(&at));
     if (unit >= c->units || w >= c->workers || at.failed) return;
     c->lease[unit] = w + 1;
+    if (unit >= c->leased_end) c->leased_end = unit + 1;
     uint64_t since = lh_get_u64(&at); // older stores do not say
     c->leased_s[unit] = at.failed ? 0 : (uint32_t)since;
 }
@@ -94,13 +96,14 @@ lh_err ps_co_load_leases(struct ps_coordinator *c)
     memset(c->leased_s, 0, n * sizeof *c->leased_s);
     memset(c->begun, 0, n * sizeof *c->begun);
     memset(c->wanted_by, 0, n * sizeof *c->wanted_by);
+    c->leased_end = 0;
     ps_store_each(c->store, "lease/", load_lease, c);
     return LH_OK;
 }
 
 lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker)
 {
-    for (uint64_t u = 0; u < c->units; u++)
+    for (uint64_t u = ps_co_under_way(c).from; u < c->leased_end; u++)
         if (c->lease[u] == worker + 1 && !ps_co_credited(c, u)) LH_TRY(free_lease(c, u));
     return LH_OK;
 }
@@ -145,8 +148,9 @@ static bool may_train(const struct ps_coordinator *c, uint64_t unit, uint32_t wo
 // Tokens that are credited, or leased and on their way to be.
 static uint64_t committed_tokens(const struct ps_coordinator *c)
 {
-    uint64_t sum = 0;
-    for (uint64_t u = 0; u < c->units; u++)
+    struct ps_co_span span = ps_co_under_way(c);
+    uint64_t sum = ps_co_tokens_below(c, span.from);
+    for (uint64_t u = span.from; u < span.to; u++)
         if (c->lease[u] != CO_FREE || ps_co_credited(c, u)) sum += ps_co_unit(c, u)->tokens;
     return sum;
 }
@@ -228,7 +232,9 @@ static void list_held(struct asking *a)
 {
     struct ps_coordinator *c = a->c;
     bool leaves = ps_co_leaving(c, &c->worker[a->w]);
-    for (uint64_t place = 0; place < c->units; place++) {
+    struct ps_co_span span = ps_co_under_way(c);
+    if (a->open) a->sum = ps_co_tokens_below(c, span.from);
+    for (uint64_t place = span.from; place < span.to; place++) {
         uint64_t u = ps_co_nth(c, place);
         bool committed = c->lease[u] != CO_FREE || ps_co_credited(c, u) ||
                          wanted_elsewhere(c, u, a->w); // kept for another: as good as leased
@@ -259,7 +265,8 @@ static void count_left(struct asking *a)
 {
     const struct ps_coordinator *c = a->c;
     uint64_t free_tokens = 0, enough = (uint64_t)(a->need < 1e18 ? 2 * a->need : 2e18);
-    for (uint64_t u = 0; u < c->units && free_tokens < enough; u++)
+    uint64_t from = ps_co_under_way(c).from;
+    for (uint64_t u = from; u < c->units && free_tokens < enough; u++)
         if (is_free(a, u) && may_train(c, u, a->w)) free_tokens += ps_co_unit(c, u)->tokens;
     uint64_t rest = a->budget - a->sum; // the loop that asks is below the budget
     a->left = a->tokens + (free_tokens < rest ? free_tokens : rest);
@@ -296,7 +303,7 @@ static lh_err take(struct asking *a, uint64_t unit)
 static lh_err lease_epoch(struct asking *a, uint32_t epoch, bool *over)
 {
     const struct ps_coordinator *c = a->c;
-    uint64_t count = c->units / c->epochs, first = epoch * count;
+    uint64_t count = c->conf.units->count, first = epoch * count;
     *over = true;
     for (int home = 1; home >= 0; home--)
         for (uint64_t place = first; place < first + count; place++) {
@@ -316,12 +323,14 @@ static lh_err lease_free(struct asking *a, bool *none)
 {
     const struct ps_coordinator *c = a->c;
     *none = false;
-    for (uint64_t place = 0; a->ahead && place < c->units && wants_more(a); place++) {
+    struct ps_co_span span = ps_co_under_way(c);
+    for (uint64_t place = span.from; a->ahead && place < span.to && wants_more(a); place++) {
         uint64_t u = ps_co_nth(c, place);
         if (c->wanted_by[u] == a->w + 1 && is_free(a, u)) LH_TRY(take(a, u));
     }
     bool over = false;
-    for (uint32_t e = 0; e < c->epochs && !over; e++) LH_TRY(lease_epoch(a, e, &over));
+    uint32_t first = (uint32_t)(span.from / c->conf.units->count);
+    for (uint32_t e = first; e < c->epochs && !over; e++) LH_TRY(lease_epoch(a, e, &over));
     *none = !over || a->sum >= a->budget;
     return LH_OK;
 }
@@ -334,7 +343,8 @@ static void count_all(const struct asking *a)
     struct ps_coordinator *c = a->c;
     for (uint32_t i = 0; i < c->workers; i++)
         c->worker[i].left_tokens = c->worker[i].spare_tokens = 0;
-    for (uint64_t u = 0; u < c->units; u++) {
+    struct ps_co_span span = ps_co_under_way(c);
+    for (uint64_t u = span.from; u < span.to; u++) {
         if (c->lease[u] == CO_FREE || !may_lease(c, u) || c->begun[u] == CO_CLAIMED) continue;
         uint64_t tokens = ps_co_unit(c, u)->tokens;
         uint32_t holder = c->lease[u] - 1;
@@ -376,9 +386,10 @@ static void level(struct asking *a)
     double all = (double)from->left_tokens + (double)w->left_tokens;
     double most = (double)from->left_tokens - all * (slow / (slow + own)), moved = 0;
     uint32_t holder = (uint32_t)(from - c->worker) + 1;
+    struct ps_co_span span = ps_co_under_way(c);
     size_t free = a->ahead ? LH_RECALLS_MAX : a->m->want - a->out->units; // units that still fit
     for (int home = 1; home >= 0; home--)
-        for (uint64_t place = c->units; place-- && free;) {
+        for (uint64_t place = span.to; place-- > span.from && free;) {
             uint64_t u = ps_co_nth(c, place);
             double tokens = (double)ps_co_unit(c, u)->tokens;
             if (c->lease[u] != holder || !may_lease(c, u) || c->begun[u] != CO_WAITS ||

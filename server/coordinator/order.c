@@ -55,7 +55,6 @@ uint64_t ps_co_nth(const struct ps_coordinator *c, uint64_t place)
 
 uint32_t ps_co_data_epoch(const struct ps_coordinator *c)
 {
-    uint64_t unit = 0;
-    while (unit + 1 < c->units && ps_co_credited(c, unit)) unit++;
-    return (uint32_t)(unit / c->conf.units->count);
+    uint64_t open = ps_co_under_way(c).from / c->conf.units->count;
+    return open < c->epochs ? (uint32_t)open : c->epochs - 1;
 }

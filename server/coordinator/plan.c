@@ -161,9 +161,10 @@ static bool everybody_here(const struct ps_coordinator *c)
 static bool budget_met(const struct ps_coordinator *c)
 {
     uint64_t budget = c->conf.budget_tokens ? c->conf.budget_tokens : UINT64_MAX;
-    uint64_t sum = 0;
-    bool free_left = false;
-    for (uint64_t u = 0; u < c->units; u++) {
+    struct ps_co_span span = ps_co_under_way(c);
+    uint64_t sum = ps_co_tokens_below(c, span.from);
+    bool free_left = span.to < c->units;
+    for (uint64_t u = span.from; u < span.to; u++) {
         if (ps_co_credited(c, u))
             sum += ps_co_unit(c, u)->tokens;
         else if (c->lease[u] != CO_FREE)

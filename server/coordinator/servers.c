@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/format/credit.h"
 #include "common/format/frame.h"
 #include "common/format/manifest.h"
 #include "common/net/head.h"
@@ -25,13 +26,38 @@ enum { COPIES_ASKED = 256 }; // about: workers' copies that one answer asks the 
 
 // ---------------------------------------------------------------- an owner's report
 
+// The shard's credits, however its server said them.
+static lh_err take_credit(struct ps_coordinator *c, const Longhaul__V1__ShardReport *r)
+{
+    uint32_t shard = r->head->shard, shards = c->conf.manifest->shards;
+    struct ps_co_shard *s = &c->shard[shard];
+    bool packed = r->credited_packed.len > 0;
+    size_t bytes =
+        packed ? r->credited_packed.len : lh_credit_packed_bytes(r->credited.len, shards);
+    uint8_t *credit = malloc(bytes);
+    if (!credit) return LH_ERR_NO_MEMORY;
+    if (packed)
+        memcpy(credit, r->credited_packed.data, bytes);
+    else
+        lh_credit_pack(r->credited.data, r->credited.len, shard, shards, credit);
+    for (size_t i = 0; i < s->credit_bytes && i < bytes; i++)
+        if (LH_BUG("ledger_sticky")) credit[i] |= s->credit[i]; // planted: done stays done
+    free(s->credit);
+    s->credit = credit;
+    s->credit_bytes = bytes;
+    s->credit_open = lh_credit_first_open(credit, bytes, shard, shards);
+    s->credit_end = lh_credit_end(credit, bytes, shard, shards);
+    return LH_OK;
+}
+
 // The shard's own word replaces what was known: also when an epoch lost credited units
 // (server/docs/0000-protocol.md#rule-20).
 static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
                          const Longhaul__V1__ShardReport *r, uint64_t server)
 {
     if (!r->head || r->head->shard >= c->conf.manifest->shards ||
-        r->credited.len > LH_UNITS_MAX / 8)
+        r->credited.len > LH_UNITS_MAX / 8 ||
+        r->credited_packed.len > lh_credit_packed_bytes(LH_UNITS_MAX / 8, c->conf.manifest->shards))
         return lh_fail(LH_ERR_MALFORMED, "a report of a shard that does not exist");
     struct ps_co_shard *s = &c->shard[r->head->shard];
     struct lh_point head = lh_point_of(r->head);
@@ -42,14 +68,7 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
     // Within an epoch versions only rise: this one was overtaken, or comes a second time.
     if (s->reported && r->head->epoch == s->head.epoch && r->head->version < s->head.version)
         return LH_OK;
-    uint8_t *credit = malloc(r->credited.len + 1);
-    if (!credit) return LH_ERR_NO_MEMORY;
-    if (r->credited.len) memcpy(credit, r->credited.data, r->credited.len);
-    for (size_t i = 0; i < s->credit_bytes && i < r->credited.len; i++)
-        if (LH_BUG("ledger_sticky")) credit[i] |= s->credit[i]; // planted: done stays done
-    free(s->credit);
-    s->credit = credit;
-    s->credit_bytes = r->credited.len;
+    LH_TRY(take_credit(c, r));
     s->head = head;
     if (LH_BUG("local_stable")) s->stable = s->head; // planted: durable, but on its own disk only
     s->tokens = r->tokens;

@@ -215,7 +215,9 @@ lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
         json_array_append_new(workers, worker_status(c, &c->worker[i]));
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
         json_array_append_new(shards, shard_status(c, i));
-    for (uint64_t u = 0; u < c->units; u++) {
+    struct ps_co_span span = ps_co_under_way(c);
+    credited = span.from;
+    for (uint64_t u = span.from; u < span.to; u++) {
         credited += ps_co_credited(c, u);
         const char *lease = lease_name(c, u);
         leased += lease != NULL;

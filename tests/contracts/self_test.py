@@ -25,7 +25,7 @@ SUMMARY = {
     "staleness": {"p50": 0, "p99": 2, "max": 3, "bound": 12},
     "learning": {"rounds": 400, "density_rounds": 30, "expected_gap_nat": 0.02},
     "replicas": {"equal": True, "compared": 5},
-    "data": {"units": 4, "credited_once": True, "epoch": 1},
+    "data": {"units": 4, "credited_once": True, "epoch": 1, "epochs": 2},
     "faults": [],
 }
 BENCH = {

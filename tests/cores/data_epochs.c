@@ -1,6 +1,7 @@
 // Data epochs: in which order their units are leased, what a worker and a coordinator say of them
 // at a join, and that each unit of each epoch is credited once, whoever dies
 // (server/docs/0000-protocol.md#rule-19).
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/net/head.h"
@@ -301,6 +302,48 @@ static void a_worker_hears_of_a_change_with_its_leases(void **state)
     }
 }
 
+// ---------------------------------------------------------------- the largest run
+
+// Two shards of a server have credits that no message takes as they are.
+static void credits_of_the_largest_run_are_reported(void **state)
+{
+    struct rig *r = *state;
+    static const uint64_t in[] = {0, 1, 2, 5, LH_UNITS_MAX - 2, LH_UNITS_MAX - 1};
+    rig_two_shards(r);
+    r->epochs = LH_UNITS_MAX / UNITS;
+    rig_start_coordinator(r);
+    assert_int_equal(r->coordinator->units, LH_UNITS_MAX);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    for (uint32_t k = 0; k < 2; k++) {
+        struct lh_ledger *l = &r->server->shard[k]->replica.ledger;
+        free(l->credit);
+        l->credit_bytes = LH_UNITS_MAX / 8;
+        l->credit = calloc(l->credit_bytes, 1);
+        assert_non_null(l->credit);
+        for (size_t i = 0; i < LH_COUNT(in); i++)
+            if (in[i] % 2 == k) l->credit[in[i] / 8] |= (uint8_t)(1u << in[i] % 8);
+    }
+    rig_run(r, 5 * LH_SECOND);
+    for (size_t i = 0; i < LH_COUNT(in); i++)
+        assert_true(ps_co_credited(r->coordinator, in[i]));
+    assert_false(ps_co_credited(r->coordinator, 3));
+    assert_false(ps_co_credited(r->coordinator, LH_UNITS_MAX - 3));
+    assert_int_equal(ps_co_credited_tokens(r->coordinator), LH_COUNT(in) * 64);
+    assert_int_equal(ps_co_data_epoch(r->coordinator), 0);
+    struct ps_co_span span = ps_co_under_way(r->coordinator);
+    assert_true(span.from == 0 && span.to == LH_UNITS_MAX);
+    for (uint32_t k = 0; k < 2; k++) { // the first half of the run is credited in whole
+        struct lh_ledger *l = &r->server->shard[k]->replica.ledger;
+        for (size_t i = 0; i < l->credit_bytes; i++)
+            l->credit[i] = i < l->credit_bytes / 2 ? (uint8_t)(0x55 << k) : 0;
+    }
+    rig_run(r, LH_SECOND); // the same version with other credits: an epoch lost some
+    span = ps_co_under_way(r->coordinator);
+    assert_true(span.from == LH_UNITS_MAX / 2 && span.to == LH_UNITS_MAX / 2);
+    assert_int_equal(ps_co_data_epoch(r->coordinator), r->epochs / 2);
+    assert_int_equal(ps_co_credited_tokens(r->coordinator), LH_UNITS_MAX / 2 * UINT64_C(64));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +357,7 @@ int main(void)
         cmocka_unit_test(a_run_that_was_killed_in_a_later_epoch_goes_on),
         RIG_TEST(a_worker_that_expects_other_epochs_ends),
         RIG_TEST(a_worker_hears_of_a_change_with_its_leases),
+        RIG_TEST(credits_of_the_largest_run_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

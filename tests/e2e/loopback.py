@@ -81,14 +81,15 @@ def check_replicas(servers, workers):
         check(not worker.says("replica.differs"), f"{worker.name}: a digest record differed")
 
 
-def check_credit(world, coordinator, servers):
-    status = coordinator.status()
+def check_credit(world, coordinator, servers, epochs=1):
+    """Every unit of every epoch of the data is credited once."""
+    status, units = coordinator.status(), epochs * len(world.units)
     check(status["phase"] == "ended", f"the run's phase is {status['phase']}")
-    check(status["credited"] == status["units"] == len(world.units),
-          f"{status['credited']} of {len(world.units)} units are credited")
+    check(status["credited"] == status["units"] == units,
+          f"{status['credited']} of {units} units are credited")
     logged = sum(s["credited"] for n in servers for s in n.status()["shards"])
-    check(logged == len(world.units), f"the logs credit {logged} units")
-    tokens = sum(u["tokens"] for u in world.units)
+    check(logged == units, f"the logs credit {logged} of {units} units")
+    tokens = epochs * sum(u["tokens"] for u in world.units)
     check(status["credited_tokens"] == tokens, f"{status['credited_tokens']} of {tokens} tokens")
 
 

@@ -10,6 +10,9 @@ the residual E; a frame carries some of them; a record that admits a frame appli
 each particle must be in exactly one place: applied once in the shard's log, or in E.
 The fold of a log is the log itself, so "same fold" is list equality, and the chain value of
 version v is the prefix of length v.
+
+Units are those of the run: NE epochs of NU / NE units of data each. In which order they are leased
+is left open; the coordinator's order is one of these.
 """
 
 import argparse
@@ -51,6 +54,7 @@ BUGS = {
     # credit
     "credit_each": "every shard record of a push carries the credit",
     "credit_any": "the credit rides in the next frame of any shard; tokens fence",
+    "epoch_unit": "a claim names the unit of the data, not the unit of the run, which has an epoch",
     "ledger_sticky": 'the ledger stays "done" when the record that credited it is lost',
     # commit, then memory
     "return_in_memory": "a refused frame is in the residual before the flip, which fails",
@@ -92,6 +96,7 @@ FOCUS = {
     "elide_own": dict(wlost=1),
     "credit_each": dict(),
     "credit_any": dict(release=2, kill=1),
+    "epoch_unit": dict(),
     "ledger_sticky": dict(disk=1, stable=1),
     "return_in_memory": dict(refuse=1, wfull=1),
     "unknown_goes_on": dict(refuse=2, disk=1, wfull=1, wkill=1),
@@ -110,8 +115,9 @@ def clone(s):
 
 
 class Model:
-    def __init__(m, NW=2, NS=2, NU=4, bugs=(), faults=None, cuts=99, sticky=0):
+    def __init__(m, NW=2, NS=2, NU=4, bugs=(), faults=None, cuts=99, sticky=0, NE=2):
         m.NW, m.NS, m.NU, m.B, m.cuts, m.sticky = NW, NS, NU, frozenset(bugs), cuts, sticky
+        m.NE = NE if NU % NE == 0 else 1
         m.F = dict(
             kill=2,
             power=2,
@@ -545,8 +551,9 @@ class Model:
             for j in range(m.NS):
                 w["prog"][j].append(s["np"])
                 s["np"] += 1
-                if j == u % m.NS or "credit_each" in B:
-                    w["cl"][j].append(u)
+                c = u % (m.NU // m.NE) if "epoch_unit" in B else u
+                if (j == c % m.NS or "credit_each" in B) and c not in w["cl"][j]:
+                    w["cl"][j].append(c)
             if "credit_any" in B:
                 for j in range(m.NS):
                     w["cl"][j] = [x for x in w["cl"][j] if x != u]

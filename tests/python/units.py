@@ -161,6 +161,29 @@ class Loader(Case):
         two.load_state_dict(json.loads(json.dumps(one.state_dict())))
         self.assertEqual(one.state_dict(), two.state_dict())
 
+    def test_later_epochs_map_to_the_same_data(self):
+        path = self.units(8, 4, 4)
+        leases = [longhaul.Unit(1, 0, 4), longhaul.Unit(3, 0, 8), longhaul.Unit(3 + 2, 0, 4),
+                  longhaul.Unit(6 + 1, 0, 4)]
+        client, seen, epochs = Fake(leases), [], []
+        with self.run_of(client) as run:
+            loader = longhaul.LeasedDataLoader(run, path, batch_size=1, sequence_length=4, window=1)
+            self.assertEqual(loader.epoch, 0)
+            for batch in loader:
+                seen.append(batch[0, 0].item())
+                epochs.append(loader.epoch)
+                self.optimizer.step()
+        self.assertEqual(seen, [100, 0, 4, 200, 100])
+        self.assertEqual(epochs, [0, 1, 1, 1, 2])
+        last = {unit: upto for _, unit, upto in client.of("trained")}
+        self.assertEqual(last, {1: 4, 3: 8, 5: 4, 7: 4})  # noted as units of the run
+        other = longhaul.LeasedDataLoader(self.run_of(Fake()), path, batch_size=1,
+                                          sequence_length=4)
+        other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+        self.assertEqual(other.epoch, 2)
+        other.load_state_dict({"draw": loader.state_dict()["draw"]})  # of an older version
+        self.assertEqual(other.epoch, 0)
+
     def test_bad_data_is_named(self):
         path = self.units(8)
         with self.assertRaisesRegex(errors.ModelError, "unit 0 has 9 tokens in the run and 8"):

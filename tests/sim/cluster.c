@@ -141,6 +141,8 @@ static lh_err start_coordinator(struct sim_node *n)
     if (s->conf.faults.far) conf.worker_timeout_max_ns = 60 * LH_SECOND;
     if (s->conf.faults.far) conf.take_over_max_ns = 20 * LH_SECOND;
     conf.ride_out_ns = s->ride_out_ns;
+    conf.epochs = s->epochs;
+    conf.seed = s->conf.seed;
     conf.dylu = true;
     conf.plan.staleness_per_live = s->conf.faults.refuse ? 1 : 4;
     conf.plan.mode = (uint8_t)s->conf.mode;
@@ -182,6 +184,7 @@ static lh_err start_worker(struct sim_node *n)
     if (n->sim->conf.exact) sim_trainer_quantum(n->trainer, SIM_QUANTUM);
     struct setup all = common(n);
     struct wk_conf conf = setup_worker(&all, n->trainer);
+    conf.epochs = n->sim->epochs_named ? n->sim->epochs : 0;
     conf.unsealed_states = n->sim->conf.seed % 4 == 0;
     conf.ranges_bytes = n->sim->conf.seed % 3 ? 0 : UINT64_MAX; // snapshots in ranges, or whole
     conf.codec = n->sim->codec;
@@ -374,6 +377,16 @@ static void choose_shape(struct sim *s)
     if (drawn) sim_happened(s, shards);
 }
 
+// The run has the same units, of one epoch of the data or of several.
+static void choose_epochs(struct sim *s)
+{
+    static const uint32_t epochs[] = {1, 2, 3, 4};
+    uint64_t drawn = s->conf.faults.epochs ? sim_draw(s, SIM_FAULT_epochs, LH_COUNT(epochs)) : 0;
+    s->epochs = epochs[drawn];
+    s->epochs_named = drawn && sim_draw(s, SIM_FAULT_epochs, 2);
+    if (drawn) sim_happened(s, epochs);
+}
+
 // For how long the coordinator leases ahead. A run lasts some seconds without faults.
 static void choose_ride_out(struct sim *s)
 {
@@ -393,6 +406,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     sim_streams(s);
     choose_shape(s);
     choose_ride_out(s);
+    choose_epochs(s);
     s->fabric = lh_fabric_create();
     lh_err err =
         lh_manifest_build(&s->manifest, s->shards < 3 ? 3 : 5, names, shapes, s->shards, NULL);
@@ -408,7 +422,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     s->initial = calloc(s->manifest.values, sizeof *s->initial);
     LH_ASSERT(s->initial);
     for (uint64_t i = 0; conf->exact && i < s->manifest.values; i++) s->initial[i] = SIM_BASE;
-    setup_units(&s->units, SIM_UNITS, SIM_UNIT_TOKENS, SIM_WORKERS);
+    setup_units(&s->units, SIM_UNITS / s->epochs, SIM_UNIT_TOKENS, SIM_WORKERS);
     lh_fabric_fates(s->fabric, sim_watched_fate, s);
     lh_fabric_tap(s->fabric, sim_saw_message, s);
     for (uint32_t w = 0; w < SIM_WORKERS; w++)

@@ -159,6 +159,7 @@ extern const char *const sim_loss_name[SIM_LOSSES];
     OWN(rollback)                                                                                  \
     OWN(clone)                                                                                     \
     OWN(ahead)                                                                                     \
+    OWN(epochs)                                                                                    \
     OWN_APART(rollback_worker)                                                                     \
     OWN_APART(rollback_store)                                                                      \
     OWN_APART(far)                                                                                 \
@@ -238,6 +239,8 @@ struct sim {
     struct lh_keyring *keys;
     struct lk_codec codec;
     int64_t ride_out_ns; // leased ahead by the coordinator, in all its lives
+    uint32_t epochs;     // data epochs, of SIM_UNITS / epochs units each
+    bool epochs_named;   // the workers' settings say so many, and not 0
     double norm_gate;
     float *initial;
     uint32_t shards, shape[SIM_SERVERS]; // all of them; each server's

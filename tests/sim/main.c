@@ -132,6 +132,8 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     if (conf.faults.ahead)
         printf("%llu answers recalled leases, %llu took some back\n",
                (unsigned long long)met.recalls, (unsigned long long)met.returns);
+    bool once = seeds >= 100 && conf.faults.epochs && !met.happened[SIM_FAULT_epochs];
+    if (once) printf("sim: no run had several epochs in all these seeds\n");
     bool kept = seeds >= 100 && conf.faults.ahead && !met.returns;
     if (kept) printf("sim: no lease was given back in all these seeds\n");
     bool blind = seeds >= 100 && (!met.admitted || !met.clipped);
@@ -149,7 +151,7 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     if (unused) printf("sim: no shard was taken over in all these seeds\n");
     bool stayed = seeds >= 100 && conf.faults.move && !met.moved;
     if (stayed) printf("sim: no shard was moved in all these seeds\n");
-    return failed || blind || idle || unused || stayed || kept || vacant || roomy ? 1 : 0;
+    return failed || blind || idle || unused || stayed || kept || once || vacant || roomy ? 1 : 0;
 }
 
 // Every run crashes at another operation; one that never comes so far would prove nothing.
@@ -213,6 +215,7 @@ static const struct {
     {"rebuild_any_branch", "disk_loss,tail,kill,partition,network", NULL, ANY},
     {"rebuild_no_dedupe", "disk_loss", NULL, ANY},
     {"credit_each", "none", NULL, ANY},
+    {"epoch_unit", "epochs", NULL, ANY},
     {"no_rewrite", "io,kill,power", NULL, ANY},
     {"erase_unknown", "io", NULL, ANY},
     {"one_is_enough", "rot,kill", "checkpoint", ANY},

@@ -88,6 +88,8 @@ struct longhaul_tensor {
     void *stream; /* CUDA: the stream that changes the parameter; NULL: the default stream */
 };
 
+/* A unit of the run. Its data are those of unit `unit` modulo the number of units in units.json;
+ * the quotient is the data epoch, from 0. */
 struct longhaul_unit {
     uint64_t unit, from, tokens; /* train it from token `from` to token `tokens` */
 };

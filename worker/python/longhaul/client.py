@@ -23,7 +23,11 @@ class Due(enum.IntFlag):
 
 
 class Unit(typing.NamedTuple):
-    """A leased unit of data: train it from token `first` to token `tokens`."""
+    """A leased unit of the run: train it from token `first` to token `tokens`.
+
+    Its data are those of unit `unit` modulo the number of units in units.json; the quotient is the
+    data epoch, from 0.
+    """
 
     unit: int
     first: int

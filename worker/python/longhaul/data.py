@@ -53,7 +53,11 @@ class LeasedDataLoader:
 
     The loader waits while other regions hold what is left, and ends when the run does. Units need
     no place in a checkpoint: a loop that starts again is leased them from where its last committed
-    cut stood. state_dict() holds the draws alone.
+    cut stood. state_dict() holds the draws and the epoch.
+
+    A run of several data epochs (coordinator.epochs) leases each unit once an epoch, in another
+    order from the second one on. `epoch` is the latest, from 0, that a batch held units of; at its
+    beginning some of the earlier one's are still to come, as other regions have theirs.
 
     :param units: path of the run's units.json; the token files lie beside it, or in `folder`.
     """
@@ -72,6 +76,7 @@ class LeasedDataLoader:
         self._draw = random.Random(seed)
         self._work: list[_Work] = []
         self._drained = False
+        self._epoch = 0
         with open(units, encoding="utf-8") as file:
             self._units = json.load(file)["units"]
         self._given: dict[int, int] = {}  # unit: handed to the loop up to here, not noted yet
@@ -90,19 +95,25 @@ class LeasedDataLoader:
         tokens, self._tokens = self._tokens, 0
         return tokens
 
+    @property
+    def epoch(self) -> int:
+        """The latest data epoch, from 0, that a batch held units of."""
+        return self._epoch
+
     def state_dict(self) -> dict[str, typing.Any]:
         """What a checkpoint needs of the loader."""
-        return {"draw": self._draw.getstate()}
+        return {"draw": self._draw.getstate(), "epoch": self._epoch}
 
     def load_state_dict(self, state: dict[str, typing.Any]) -> None:
-        """Goes on with the draws of an earlier state_dict()."""
+        """Goes on with the draws and the epoch of an earlier state_dict()."""
         version, words, gauss = state["draw"]
         self._draw.setstate((version, tuple(words), gauss))
+        self._epoch = state.get("epoch", 0)  # versions before 0.1.0 had none
 
     # ---- units
 
     def _load(self, lease: _client.Unit) -> _Work:
-        row = self._units[lease.unit]
+        row = self._units[lease.unit % len(self._units)]
         if lease.tokens != row["tokens"]:
             raise errors.ModelError(
                 f"unit {lease.unit} has {lease.tokens} tokens in the run and {row['tokens']} in "
@@ -131,6 +142,7 @@ class LeasedDataLoader:
         if self._work[index].at == len(w.tokens):
             del self._work[index]
         self._given[w.unit] = w.at + len(tokens)
+        self._epoch = max(self._epoch, w.unit // len(self._units))
         self._tokens += len(tokens)
         return tokens
 

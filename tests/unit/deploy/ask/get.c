@@ -148,10 +148,10 @@ static void members_are_servers_and_workers(void **state)
 static json_t *leases(bool with_rows, bool json, struct lh_buf *out)
 {
     json_t *all = status();
-    json_t *rows =
-        with_rows ? json_pack("[{s:i s:s s:s s:s s:s s:i}]", "unit", 7, "state", "leased", "lease",
-                              "recalled", "home", "eu", "holder", "eu-0\x1b", "token", 3)
-                  : NULL;
+    json_t *rows = with_rows ? json_pack("[{s:i s:i s:s s:s s:s s:s s:i}]", "unit", 7, "data_epoch",
+                                         2, "state", "leased", "lease", "recalled", "home", "eu",
+                                         "holder", "eu-0\x1b", "token", 3)
+                             : NULL;
     assert_int_equal(dp_get_leases(all, rows, json, out), LH_OK);
     json_decref(rows);
     json_decref(all);
@@ -178,7 +178,7 @@ static void leases_are_counts_and_rows(void **state)
     assert_null(leases(true, false, &text));
     lh_put_u8(&text, 0);
     assert_non_null(strstr((const char *)text.data, "BUDGET"));
-    assert_non_null(strstr((const char *)text.data, "        7 -        eu "));
+    assert_non_null(strstr((const char *)text.data, "        7     2 -        eu "));
     assert_non_null(strstr((const char *)text.data, " eu-0? "));
     assert_non_null(strstr((const char *)text.data, " leased   recalled "));
     lh_buf_free(&text);

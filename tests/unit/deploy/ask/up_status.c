@@ -62,7 +62,9 @@ static void a_server_and_a_coordinator(void **state)
     assert_int_equal(s.shard[0].parameters, 215000);
     assert_true(s.shard[0].staleness_p99 == 4 && s.shard[0].staleness_bound == 12);
     s = parse("{\"role\": \"coordinator\", \"phase\": \"end\", \"credited_tokens\": 3000000, "
-              "\"budget_tokens\": 3000000, \"units\": 900, \"credited\": 700}");
+              "\"budget_tokens\": 3000000, \"units\": 900, \"data_epoch\": 1, "
+              "\"data_epochs\": 3, \"credited\": 700}");
+    assert_true(s.data_epoch == 1 && s.data_epochs == 3);
     assert_string_equal(s.state, "end");
     assert_int_equal(s.credited_tokens, 3000000);
     assert_int_equal(s.credited, 700);

@@ -23,7 +23,7 @@ static char root[] = "/tmp/longhaul-dir-XXXXXX";
 static char run_dir[DP_PATH_BYTES], topology[DP_PATH_BYTES];
 
 static const char text[] =
-    "run: tiny\nbudget_tokens: 100000\ntokens_per_s: 1000\nseed: 7\n"
+    "run: tiny\nbudget_tokens: 100000\ntokens_per_s: 1000\nseed: 7\nepochs: 3\n"
     "model: {vocabulary: 32, dim: 8, layers: 1, heads: 2, kv_heads: 2, ffn: 16, context: 16}\n"
     "coordinator: {region: eu}\n"
     "servers:\n  - {name: s0, region: eu, shards: [0, 2]}\n  - {name: s1, region: us, shards: "
@@ -106,6 +106,8 @@ static void what_is_made(void **state)
     assert_true(ps_is_coordinator(s) && !ps_is_shard(s));
     assert_int_equal(s->coordinator.workers, 3);
     assert_int_equal(s->coordinator.budget_tokens, 100000);
+    assert_int_equal(s->coordinator.epochs, 3);
+    assert_int_equal(s->coordinator.seed, 7);
     assert_int_equal(ps_settings_h(s, "eu"), 6);
     assert_int_equal(ps_settings_h(s, "us"), 0);
     lh_config_destroy(c);
@@ -125,6 +127,7 @@ static void what_is_made(void **state)
     const struct wk_settings *w = lh_config_settings(c);
     assert_true(w->codec.density > 0.16 && w->trainer.tokens_per_s == 200);
     assert_string_equal(w->data.units, "/data/tokens/units.json");
+    assert_int_equal(w->data.epochs, 3);
     lh_config_destroy(c);
     close_up(up);
 }
@@ -248,7 +251,7 @@ static void what_up_sets_itself_is_refused(void **state)
     assert_int_equal(dp_dir_prepare(up), LH_OK);
     assert_int_equal(dp_net_up(up), LH_OK);
     assert_int_equal(dp_dir_settings(up), LH_ERR_CONFIG);
-    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "t.yaml:14: listen is not yours to set"));
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "t.yaml:15: listen is not yours to set"));
     run_dir[strlen(run_dir) - 2] = 0;
     close_up(up);
 }

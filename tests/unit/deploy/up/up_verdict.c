@@ -105,6 +105,19 @@ static void credits(void **state)
     }
 }
 
+static void credits_of_several_epochs(void **state)
+{
+    (void)state;
+    for (int64_t epochs = 1; epochs <= 2; epochs++) {
+        struct dp_up *up = good_run();
+        struct dp_run_settings run = *up->t->run;
+        run.epochs = epochs;
+        up->t->run = &run;
+        up->units.count = 20; // 30 of them are credited
+        assert_int_equal(judge(up).credited_once, epochs == 2);
+    }
+}
+
 static void learning(void **state)
 {
     (void)state;
@@ -179,6 +192,7 @@ int main(void)
         cmocka_unit_test(a_good_run),
         cmocka_unit_test(replicas),
         cmocka_unit_test(credits),
+        cmocka_unit_test(credits_of_several_epochs),
         cmocka_unit_test(learning),
         cmocka_unit_test(the_drill),
         cmocka_unit_test(measured_bits),

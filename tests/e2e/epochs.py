@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Three regions train three epochs of the data over loopback, and are killed in the later ones.
+
+A worker and the coordinator are killed with -9 in the second epoch, a worker in the third. In the
+end every unit of every epoch is credited once, and the status says so on the way. A worker that
+expects another number of epochs ends with a sentence that names both.
+"""
+import argparse
+import json
+import sys
+
+from loopback import check_credit, check_replicas, kill_and_see, trained_on
+from world import REGIONS, World, check, until
+
+EPOCHS = 3
+
+
+def credited(coordinator):
+    return coordinator.status().get("credited", 0)
+
+
+def in_epoch(world, coordinator, epoch, part):
+    """Waits until that part of the epoch's units is credited, however epochs overlap."""
+    least = (epoch + part) * len(world.units)
+    until(f"{least:.0f} units are credited", lambda: credited(coordinator) >= least)
+    status = coordinator.status()
+    check(status["phase"] == "running", f"the run is over too soon: {status['phase']}")
+    check(status["data_epochs"] == EPOCHS, f"{status['data_epochs']} epochs")
+    check(status["units"] == EPOCHS * len(world.units), f"{status['units']} units of the run")
+
+
+def check_leases(world, coordinator):
+    """Each unit of the run has a row, and its epoch and data stand in it."""
+    rows = json.loads(world.tool("get", "leases", *world.admin(coordinator), "-o",
+                                 "json"))["leases"]
+    check([row["unit"] for row in rows] == list(range(EPOCHS * len(world.units))), "rows")
+    for row in rows:
+        data = world.units[row["unit"] % len(world.units)]
+        check(row["data_epoch"] == row["unit"] // len(world.units), f"{row}")
+        check((row["language"], row["home"], row["tokens"]) ==
+              (data["language"], data["home"], data["tokens"]), f"{row} and {data}")
+
+
+def refused(world, coordinator):
+    """A worker that is set to another number of epochs ends, and tells why on both sides."""
+    worker = world.worker("asia", coordinator, **{"data.epochs": EPOCHS - 1}).start()
+    check(worker.end(60) != 0, "a worker of two epochs is in a run of three")
+    check(worker.says("the run has 3 data epochs"), "the worker does not say why it ended")
+    check(coordinator.says("the worker expects 2 (data.epochs)"), "nor does the coordinator")
+
+
+def run(world):
+    tokens = EPOCHS * sum(u["tokens"] for u in world.units)
+    coordinator = world.coordinator(**{"coordinator.epochs": EPOCHS, "coordinator.seed": 5,
+                                       "coordinator.budget_tokens": tokens}).start().listening()
+    servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
+    refused(world, coordinator)
+    workers = [world.worker(region, coordinator, **{
+        "trainer.tokens_per_s": 4000, "data.epochs": EPOCHS if region == "asia" else 0}).start()
+               for region in REGIONS]
+    until("all workers train", trained_on(workers, {}, 8))
+    in_epoch(world, coordinator, 1, 0.1)
+    kill_and_see(workers[0], workers)
+    kill_and_see(coordinator, workers)
+    check_leases(world, coordinator)
+    in_epoch(world, coordinator, 2, 0)
+    kill_and_see(workers[1], workers)
+    check(coordinator.status().get("phase", "running") == "running", "the run ended before that")
+    for worker in workers:
+        check(worker.end(120) == 0, f"{worker.name} ended with {worker.process.returncode}")
+    until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
+    check_replicas(servers, workers)
+    check_credit(world, coordinator, servers, EPOCHS)
+    check(coordinator.status()["data_epoch"] == EPOCHS - 1, "it is not in the last epoch")
+    for node in [coordinator, *servers]:
+        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
+    given = flags.parse_args()
+    with World(given.build, units=90, keep=given.keep) as world:
+        run(world)
+        left = [node.name for node in world.nodes if node.alive()]
+        check(not left, f"still running: {left}")
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
