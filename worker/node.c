@@ -12,8 +12,8 @@
 
 #include "worker/backend.h"
 #include "worker/data/mix.h"
+#include "worker/join.h"
 #include "worker/push/beside.h"
-#include "worker/ranks/rank.h"
 #include "worker/settings.h"
 #include "worker/train/model.h"
 #include "worker/train/schedule.h"
@@ -27,7 +27,7 @@ struct wk_node {
     struct lh_program *program;
     const struct wk_settings *settings;
     struct wk_worker *worker;
-    struct wk_rank *rank; // this process is a rank that only computes; then no worker
+    struct wk_joined *rank; // this process is a rank that only computes; then no worker
     struct wk_loader *loader;
     struct wk_trainer *trainer;
     struct wk_beside_conf beside;
@@ -124,32 +124,28 @@ static LH_MUST lh_err read_shape(const struct wk_node *n, struct wk_shape *out)
     return wk_shape_parse(n->program->manifest.model_json, out);
 }
 
-static LH_MUST lh_err shm_conf(const struct wk_node *n, const struct wk_shape *shape,
-                               struct wk_shm_conf *out)
+static void rank_ended(void *arg, lh_err err, const char *text)
 {
-    const struct wk_settings *s = n->settings;
-    char place[LH_PATH_BYTES];
-    *out = (struct wk_shm_conf){
-        .manifest = n->program->manifest.hash,
-        .values = n->program->manifest.values,
-        .ranks = (uint32_t)s->ranks.count,
-        .sequences = (uint32_t)(s->trainer.batch * s->trainer.accumulate),
-        .length = shape->context,
-        .patience_ms = s->ranks.patience_ms,
+    lh_program_fatal(arg, err, text);
+}
+
+static struct wk_join_conf join_conf(const struct wk_node *n, const struct wk_shape *shape)
+{
+    return (struct wk_join_conf){
+        .env = n->program->env,
+        .log = n->program->log,
+        .settings = n->settings,
+        .manifest = &n->program->manifest,
+        .shape = *shape,
+        .ended = rank_ended,
+        .arg = n->program,
     };
-    LH_TRY(lh_path(place, sizeof place, s->node.domain, "%s/%s/%s", s->node.run, s->node.region,
-                   s->node.name));
-    wk_shm_name(s->ranks.name[0] ? s->ranks.name : place, out->name);
-    return LH_OK;
 }
 
 static LH_MUST lh_err open_reduce(struct wk_node *n, const struct wk_shape *shape)
 {
-    struct wk_shm_conf conf;
-    n->reduce = wk_reduce_none();
-    if (n->settings->ranks.count == 1) return LH_OK;
-    LH_TRY(shm_conf(n, shape, &conf));
-    return wk_shm_lead(&conf, &n->reduce);
+    const struct wk_join_conf conf = join_conf(n, shape);
+    return wk_join_lead(&conf, &n->reduce);
 }
 
 static LH_MUST lh_err open_evaluation(struct wk_node *n)
@@ -213,6 +209,8 @@ static void tell(void *arg, json_t *status)
     const struct wk_node *n = arg;
     struct wk_loader_status is;
     json_object_set_new(status, "backend", wk_backend_status(n->backend));
+    json_t *region = wk_join_status(n->settings, n->reduce);
+    if (region) json_object_set_new(status, "region_ranks", region);
     if (!n->loader) return;
     wk_loader_status(n->loader, &is);
     json_object_set_new(status, "loader",
@@ -394,9 +392,9 @@ static void tick(void *self)
 
 static void free_parts(struct wk_node *n)
 {
+    if (n->reduce) n->reduce->ops->close(n->reduce, n->done_ns != 0);
     if (n->trainer) n->trainer->ops->destroy(n->trainer);
     if (n->loader) wk_loader_close(n->loader);
-    if (n->reduce) n->reduce->ops->close(n->reduce, n->done_ns != 0);
     wk_evaluation_close(n->evaluation);
     wk_backend_close(n->backend);
     n->backend = NULL;
@@ -407,25 +405,12 @@ static void free_parts(struct wk_node *n)
     lh_units_free(&n->units);
 }
 
-static void rank_ended(void *arg, lh_err err, const char *text)
-{
-    lh_program_fatal(arg, err, text);
-}
-
 static LH_MUST lh_err start_rank(struct wk_node *n)
 {
-    struct lh_program *p = n->program;
-    struct wk_rank_conf conf = {
-        .env = p->env,
-        .log = p->log,
-        .rank = (uint32_t)n->settings->ranks.rank,
-        .batch = (uint32_t)n->settings->trainer.batch,
-        .ended = rank_ended,
-        .arg = p,
-    };
-    LH_TRY(read_shape(n, &conf.shape));
-    LH_TRY(shm_conf(n, &conf.shape, &conf.shm));
-    return wk_rank_start(&conf, &n->rank);
+    struct wk_shape shape;
+    LH_TRY(read_shape(n, &shape));
+    const struct wk_join_conf conf = join_conf(n, &shape);
+    return wk_join(&conf, &n->rank);
 }
 
 static lh_err start(void *self, struct lh_program *p)
@@ -451,7 +436,7 @@ static lh_err start(void *self, struct lh_program *p)
 static lh_err status(void *self, struct lh_buf *out)
 {
     const struct wk_node *n = self;
-    return n->rank ? wk_rank_status(n->rank, out) : wk_worker_status(n->worker, out);
+    return n->rank ? wk_joined_status(n->rank, out) : wk_worker_status(n->worker, out);
 }
 
 static lh_err settle(void *self)
@@ -464,15 +449,16 @@ static void close_core(void *self)
 {
     struct wk_node *n = self;
     if (n->rank)
-        wk_rank_close(n->rank);
+        wk_joined_close(n->rank);
     else
         wk_worker_close(n->worker);
+    if (n->reduce) n->reduce->ops->leave(n->reduce);
 }
 
 static void stop(void *self)
 {
     struct wk_node *n = self;
-    wk_rank_stop(n->rank);
+    wk_joined_stop(n->rank);
     wk_worker_stop(n->worker);
     free_parts(n);
 }

@@ -113,8 +113,12 @@ static const struct lh_config_row rows[] = {
         "Processes on this host that share the work of every step, the worker included"),
     LH_CONFIG_ROW_INT(T, "ranks.rank", ranks.rank, "0", 0, 63, NULL, NULL,
         "Which of them this process is: 0 is the worker, the others only compute for it"),
+    LH_CONFIG_ROW_ENUM(T, "ranks.reduce", ranks.reduce, "shm", "shm|tcp",
+        "How their gradients come together. shm: the worker alone holds parameters, the others see "
+        "them in shared memory. tcp: each holds parameters and optimizer, and gradients are "
+        "summed over TCP on this host, to the same bits as shm"),
     LH_CONFIG_ROW_STRING(T, "ranks.name", ranks.name, "",
-        "What names their shared memory; empty: run, region and name of the node"),
+        "What names their shared memory or socket; empty: run, region and name of the node"),
     LH_CONFIG_ROW_DURATION(T, "ranks.patience_ms", ranks.patience_ms, "30000", 100, 3600000, "ms",
         "A rank that lives but lags behind the worker by this is left out until it caught up"),
 
@@ -137,6 +141,12 @@ static const struct lh_config_row rows[] = {
 const char *wk_codec_name(const struct wk_settings *s)
 {
     return lk_codec_word((size_t)s->codec.name);
+}
+
+const char *wk_reduce_word(const struct wk_settings *s)
+{
+    static const char *const word[] = {"shm", "tcp"};
+    return word[s->ranks.reduce];
 }
 
 lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)

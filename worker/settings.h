@@ -4,6 +4,8 @@
 
 #include "common/app/node.h"
 
+// The words of ranks.reduce, in their order.
+enum wk_reduce_kind { WK_REDUCE_SHM, WK_REDUCE_TCP };
 enum wk_trainer_kind { WK_TRAINER_BUILTIN, WK_TRAINER_SYNTHETIC, WK_TRAINER_EXTERNAL };
 
 struct wk_settings {
@@ -44,6 +46,7 @@ struct wk_settings {
 
     struct {
         int64_t count, rank;
+        int reduce; // enum wk_reduce_kind
         const char *name;
         int64_t patience_ms;
     } ranks;
@@ -61,7 +64,8 @@ struct wk_settings {
 
 extern const struct lh_config_table wk_settings_table;
 
-const char *wk_codec_name(const struct wk_settings *s); // "topk-sign"
+const char *wk_codec_name(const struct wk_settings *s);  // "topk-sign"
+const char *wk_reduce_word(const struct wk_settings *s); // "tcp"
 static inline bool wk_codec_is_dense(const struct wk_settings *s)
 {
     return wk_codec_name(s)[0] == 'd';

@@ -139,7 +139,7 @@ static void changed(void *arg, uint64_t members)
 static void start(struct process *p)
 {
     static const struct wk_region_channel_ops channel = {send};
-    static const struct wk_region_hooks hooks = {stepped, changed, ended};
+    static const struct wk_region_hooks hooks = {stepped, changed, NULL, ended};
     struct world *w = p->world;
     w->life[p->rank] = world_mix(++w->lives, 99) >> 16 | 1;
     p->step = p->rank ? world_below(w, 4) : w->cut; // a member's are worth nothing

@@ -41,6 +41,11 @@ static uint32_t watch(struct wk_reduce *r, struct lh_log *log)
     return 1;
 }
 
+static void leave(struct wk_reduce *r)
+{
+    (void)r;
+}
+
 static void close_none(struct wk_reduce *r, bool done)
 {
     (void)r;
@@ -49,8 +54,8 @@ static void close_none(struct wk_reduce *r, bool done)
 
 struct wk_reduce *wk_reduce_none(void)
 {
-    static const struct wk_reduce_ops ops = {"none", parameters, bind,  deal,
-                                             gather, applied,    watch, close_none};
+    static const struct wk_reduce_ops ops = {"none",  parameters, bind,  deal,      gather,
+                                             applied, watch,      leave, close_none};
     static const struct wk_reduce none = {&ops};
     return (struct wk_reduce *)(uintptr_t)&none; // has no state that could change
 }

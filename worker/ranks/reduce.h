@@ -16,7 +16,7 @@
 //       gather(gradient, &share, &part);         adds what the others computed, in rank's order
 //   } while (part.count);                        a lost rank's part is dealt anew
 //
-// Implementations: none (one process), shm (one host: reduce_shm.c). To come are peers: ranks
+// Implementations: none (one process), shm (one host: reduce_shm.c), peers (reduce_peers.c): ranks
 // that hold parameters and optimizer of their own and take every step themselves. There a lost rank
 // costs the step that was under way: gather() clears the gradient and deals the step anew, and all
 // that was summed up of it is forgotten.
@@ -87,7 +87,11 @@ struct wk_reduce_ops {
     // Loop thread, about once a second: looks who is there, logs who came and went. Their number,
     // the leader included.
     uint32_t (*watch)(struct wk_reduce *r, struct lh_log *log);
-    // Loop thread, the compute lane at rest. `done`: the run is over, the other ranks may end.
+    // Loop thread: who waits in deal() or gather(), or will, comes back soon; no step is trained
+    // any more.
+    void (*leave)(struct wk_reduce *r);
+    // Loop thread, the compute lane at rest, before the trainer's arrays are freed. `done`: the run
+    // is over, the other ranks may end.
     void (*close)(struct wk_reduce *r, bool done);
 };
 struct wk_reduce {

@@ -290,6 +290,11 @@ static uint32_t watch(struct wk_reduce *r, struct lh_log *log)
     return here;
 }
 
+static void leave(struct wk_reduce *r)
+{
+    (void)r; // it waits for as long as it has patience
+}
+
 static void close_leader(struct wk_reduce *r, bool done)
 {
     struct leader *l = leader_of(r);
@@ -301,8 +306,8 @@ static void close_leader(struct wk_reduce *r, bool done)
     free(l);
 }
 
-static const struct wk_reduce_ops ops = {"shm",  parameters, bind,  deal,
-                                         gather, applied,    watch, close_leader};
+static const struct wk_reduce_ops ops = {"shm",   parameters, bind,  deal,        gather,
+                                         applied, watch,      leave, close_leader};
 
 // ---------------------------------------------------------------- the segment
 

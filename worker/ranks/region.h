@@ -80,6 +80,7 @@ struct wk_region_work_ops {
 struct wk_region_hooks {                                    // each may be NULL
     void (*stepped)(void *arg, uint64_t step);              // leader: applied and counted
     void (*changed)(void *arg, uint64_t members);           // an epoch stands; 0: none does
+    void (*failed)(void *arg, const char *cause);           // leader: an epoch did
     void (*ended)(void *arg, lh_err err, const char *text); // once
 };
 

@@ -36,6 +36,7 @@ static void fail_epoch(struct wk_region *r, int64_t now)
     char text[WK_REGION_TEXT + 128];
     if (!wk_region_epoch_is(r)) return;
     end_epoch(r, now);
+    if (r->conf.hooks->failed) r->conf.hooks->failed(r->conf.hooks_arg, r->cause);
     if (LH_BUG("region_step_lost")) r->wanted = false;
     if (++r->failures < WK_REGION_TRIES || LH_BUG("region_tries_for_ever")) return;
     snprintf(text, sizeof text, "%u communicators in a row came to no step; the last: %s",

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""A region whose worker and ranks are peers, beside a region of one process, with kills.
+
+Each rank holds parameters and optimizer; gradients are summed over TCP. A rank is killed with -9:
+the others train on within seconds, and it takes part again when it is started. Then the worker is
+killed: it comes back, and its ranks, which lived, train on with it. A rank that was stopped, and so
+answers nothing, is done without. In the end all ranks hold the worker's parameters to the bit, the
+replicas are the servers', every unit is credited once, and no process is left.
+"""
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+
+from loopback import check_credit, check_learned, check_replicas, steps
+from world import Node, World, check, until
+
+GOES_ON_S = 5
+STEPS_A_STATUS = 14  # 3000 tokens/s, 256 a step: a status is at most about a second old
+
+
+class Region:
+    """asia: a worker and its ranks."""
+
+    def __init__(self, world, coordinator, ranks, more):
+        self.worker = world.worker("asia", coordinator, **{
+            "ranks.count": ranks, "ranks.name": world.dir, "trainer.tokens_per_s": 3000, **more})
+        self.ranks = [self.worker]
+        for rank in range(1, ranks):
+            name = f"asia-0.{rank}"
+            settings = {**self.worker.settings, "dir": world.path(name), "ranks.rank": rank}
+            self.ranks.append(Node(world, "worker", "asia", name, settings))
+
+    def start(self):
+        for rank in self.ranks:
+            rank.start()
+        return self
+
+    def members(self):
+        return self.worker.status().get("region_ranks", {}).get("members", 0)
+
+    def together(self):
+        until("all ranks are members", lambda: self.members() == len(self.ranks))
+
+    def goes_on(self, what, rank=None):
+        """The worker, or another rank, takes steps from now on; how long that took."""
+        node, begun = rank or self.worker, time.monotonic()
+        done = lambda: (node.process.pid, steps(node))
+        (pid, since) = done()
+        until(f"it trains on after {what}",
+              lambda: done()[1] > (since if done()[0] == pid else 0) + STEPS_A_STATUS)
+        return time.monotonic() - begun
+
+
+def kill_a_rank(region):
+    last, begun = region.ranks[-1], time.monotonic()
+    last.kill()
+    until("the worker says so", lambda: region.worker.says("region.failed", "is gone"))
+    region.goes_on(f"the kill of {last.name}")
+    took = time.monotonic() - begun
+    check(took < GOES_ON_S, f"the others trained on after {took:.1f} s only")
+    until("the worker says who", lambda: region.worker.says("rank.lost", "rank 2"))
+    last.start()
+    region.together()
+    region.goes_on("the rank is back", last)
+    print(f"kill -9 of a rank: the others train on after {took:.1f} s, and it came back")
+
+
+def kill_the_worker(region):
+    pids = [rank.process.pid for rank in region.ranks[1:]]
+    region.worker.kill()
+    region.worker.start()
+    region.together()
+    region.goes_on("the kill of the worker")
+    for rank in region.ranks[1:]:
+        region.goes_on("the worker is back", rank)
+    check([rank.process.pid for rank in region.ranks[1:]] == pids, "a rank did not live through it")
+    print("kill -9 of the worker: its ranks train on with it")
+
+
+def stop_a_rank(region):
+    """It answers nothing, and its connections stand: only deadlines tell."""
+    last, begun = region.ranks[-1], time.monotonic()
+    before = region.worker.text().count("rank.lost")
+    last.process.send_signal(signal.SIGSTOP)
+    until("it is done without", lambda: region.worker.text().count("rank.lost") > before)
+    region.goes_on("a rank stands still")
+    took = time.monotonic() - begun
+    last.process.send_signal(signal.SIGCONT)
+    region.together()
+    region.goes_on("the rank goes on", last)
+    print(f"a rank stands still: the others train on after {took:.1f} s")
+
+
+def check_equal(region):
+    mine = region.worker.last("region_ranks")
+    check(mine["members"] == len(region.ranks), f"at the end there were {mine}")
+    for rank in region.ranks[1:]:
+        check(rank.last("digest") == mine["digest"],
+              f"{rank.name} ends with parameters {rank.last('digest')}, the worker {mine}")
+    print(f"{len(region.ranks)} ranks end with the same parameters; {json.dumps(mine)}")
+
+
+def run(world, ranks, more, kills):
+    coordinator = world.coordinator(workers=2).start().listening()
+    servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
+    region = Region(world, coordinator, ranks, more).start()
+    other = world.worker("europe", coordinator, **{"trainer.tokens_per_s": 3000}).start()
+    region.together()
+    for rank in region.ranks[1:]:
+        region.goes_on("the start", rank)
+    if kills:
+        kill_a_rank(region)
+        kill_the_worker(region)
+        stop_a_rank(region)
+        check(coordinator.status().get("phase", "running") == "running",
+              "the run ended before the last kill: the drill proves nothing")
+    for node in [*region.ranks, other]:
+        check(node.end(180) == 0, f"{node.name} ended with {node.process.returncode}")
+    until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
+    check_equal(region)
+    check_replicas(servers, [region.worker, other])
+    check_credit(world, coordinator, servers)
+    check_learned(world, region.worker)
+    for node in [coordinator, *servers]:
+        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--keep", action="store_true")
+    flags = parser.parse_args()
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    with World(flags.build, units=240, keep=flags.keep) as world:
+        run(world, flags.ranks, {"ranks.reduce": "tcp", "ranks.patience_ms": "3 s"}, True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+// A step for a region's peers: put and got again, refused when it is wrong; parts that cover it;
+// figures that survive a sum to the bit.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "worker/ranks/peers_step.h"
+
+enum { SEQUENCES = 3, LENGTH = 5, IDS = SEQUENCES * (LENGTH + 1) };
+
+static void put_sample(struct lh_buf *out)
+{
+    uint32_t ids[IDS];
+    struct lh_hash manifest;
+    for (uint32_t i = 0; i < IDS; i++) ids[i] = 1000 + i;
+    memset(manifest.b, 0x5a, sizeof manifest.b);
+    const struct wk_update update = {0.125, 0.9, 0.95, 1e-8, 0.1, 1.5, 77};
+    const struct wk_reduce_step step = {.ids = ids,
+                                        .sequences = SEQUENCES,
+                                        .length = LENGTH,
+                                        .scale = 0.25f,
+                                        .measure = true,
+                                        .update = &update};
+    wk_peers_step_put(out, &manifest, &step);
+}
+
+static void there_and_back(void **state)
+{
+    struct lh_buf out = lh_buf(4096), again = lh_buf(4096);
+    struct wk_peers_step s = {0};
+    (void)state;
+    put_sample(&out);
+    assert_int_equal(wk_peers_step_get(lh_buf_span(&out), &s), LH_OK);
+    assert_true(s.step.sequences == SEQUENCES && s.step.length == LENGTH && s.step.measure);
+    assert_true(s.update.rate == 0.125 && s.update.clip == 1.5 && s.update.step == 77);
+    assert_true(s.step.scale == 0.25f && s.step.ids[IDS - 1] == 1000 + IDS - 1);
+    wk_peers_step_put(&again, &s.manifest, &s.step);
+    assert_true(lh_span_equal(lh_buf_span(&out), lh_buf_span(&again)));
+    wk_peers_step_free(&s);
+    lh_buf_free(&out);
+    lh_buf_free(&again);
+}
+
+static void what_is_wrong(void **state)
+{
+    // magic, sequences, length, measure, zero, the step's number
+    static const size_t wrong[] = {0, 4, 8, 12, 52};
+    struct lh_buf out = lh_buf(4096);
+    struct wk_peers_step s = {0};
+    (void)state;
+    put_sample(&out);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        out.data[wrong[i]] ^= 0x42;
+        assert_int_equal(wk_peers_step_get(lh_buf_span(&out), &s), LH_ERR_MALFORMED);
+        out.data[wrong[i]] ^= 0x42;
+    }
+    for (size_t n = 0; n < out.len; n++)
+        assert_int_equal(wk_peers_step_get(lh_span(out.data, n), &s), LH_ERR_MALFORMED);
+    out.data[56] = 0; // steps are counted from 1
+    assert_int_equal(wk_peers_step_get(lh_buf_span(&out), &s), LH_ERR_MALFORMED);
+    wk_peers_step_free(&s);
+    lh_buf_free(&out);
+}
+
+static void parts_cover_a_step(void **state)
+{
+    (void)state;
+    for (uint32_t sequences = 1; sequences < 20; sequences++)
+        for (uint32_t parts = 1; parts < 9; parts++) {
+            uint32_t next = 0;
+            for (uint32_t i = 0; i < parts; i++) {
+                struct wk_part part = wk_peers_part(sequences, i, parts);
+                assert_int_equal(part.from, next);
+                assert_true(part.count <= (sequences + parts - 1) / parts);
+                next += part.count;
+            }
+            assert_int_equal(next, sequences);
+            assert_true(wk_peers_part(sequences, 0, parts).count > 0); // the leader's: see gather()
+        }
+}
+
+static void figures_survive_a_sum(void **state)
+{
+    static const double nll[] = {0, 1.0 / 3, -1e300, 5e-324, 123456.789};
+    float sum[WK_FIGURES] = {0};
+    struct wk_gathered got = {0};
+    (void)state;
+    for (uint32_t part = 1; part <= 5; part++) {
+        float mine[WK_FIGURES] = {0};
+        const struct wk_share share = {nll[part - 1], part == 2 ? 0 : part, nll[5 - part]};
+        wk_figures_put(mine, part, &share);
+        for (int i = 0; i < WK_FIGURES; i++) sum[i] += mine[i];
+    }
+    wk_figures_get(sum, 6, &got);
+    double all = 0;
+    for (int i = 0; i < 5; i++) all += nll[i];
+    assert_true(got.nll == all);
+    assert_int_equal(got.samples, 4); // the one that measured nothing gives none
+    assert_int_equal(got.sample[0].first, 1);
+    assert_true(got.sample[0].first_square == nll[4] && got.sample[3].first_square == nll[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(there_and_back),
+        cmocka_unit_test(what_is_wrong),
+        cmocka_unit_test(parts_cover_a_step),
+        cmocka_unit_test(figures_survive_a_sum),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

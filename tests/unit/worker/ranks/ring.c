@@ -1,0 +1,207 @@
+// A ring of ranks in threads: sums in rank's order to the bit, what rank 0 has to all, and what
+// happens when a rank goes, talks nonsense, or is told to leave.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "worker/ranks/ring.h"
+
+enum { RANKS = 5, SEGMENT = WK_RING_SEGMENT_BYTES / 4, SIZE = 3 * SEGMENT + 1001 };
+
+struct member {
+    struct wk_ring ring;
+    float *x;
+    uint64_t n;
+    bool share;
+    lh_err err;
+    pthread_t thread;
+};
+
+static void open_ring(struct member *m, uint32_t ranks)
+{
+    for (uint32_t i = 0; i < ranks; i++)
+        m[i].ring = (struct wk_ring){.ranks = ranks,
+                                     .rank = i,
+                                     .bell = eventfd(0, EFD_NONBLOCK),
+                                     .scratch = malloc(WK_RING_SEGMENT_BYTES)};
+    for (uint32_t i = 0; i < ranks; i++) {
+        int pair[2];
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+        m[i].ring.after = pair[0];
+        m[(i + 1) % ranks].ring.before = pair[1];
+    }
+}
+
+static void close_ring(struct member *m, uint32_t ranks)
+{
+    for (uint32_t i = 0; i < ranks; i++) {
+        if (m[i].ring.after >= 0) close(m[i].ring.after);
+        if (m[i].ring.before >= 0) close(m[i].ring.before);
+        close(m[i].ring.bell);
+        free(m[i].ring.scratch);
+        free(m[i].x);
+    }
+}
+
+static void *take_part(void *arg)
+{
+    struct member *m = arg;
+    m->err = m->share ? wk_ring_share(&m->ring, m->x, m->n * sizeof *m->x)
+                      : wk_ring_sum(&m->ring, m->x, m->n);
+    return NULL;
+}
+
+static void run_all(struct member *m, uint32_t ranks)
+{
+    for (uint32_t i = 0; i < ranks; i++)
+        assert_int_equal(pthread_create(&m[i].thread, NULL, take_part, &m[i]), 0);
+    for (uint32_t i = 0; i < ranks; i++) pthread_join(m[i].thread, NULL);
+}
+
+// Of very different sizes, so that the order of a sum shows.
+static float value(uint32_t rank, uint64_t i)
+{
+    uint32_t h = (rank + 1) * 2654435761u ^ (uint32_t)i * 40503u;
+    h ^= h >> 15;
+    return ldexpf((float)(int32_t)(h * 2246822519u) / 2147483648.0f, (int)(h % 24));
+}
+
+static void fill(struct member *m, uint32_t ranks, uint64_t n)
+{
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        m[rank].n = n;
+        m[rank].x = malloc((n + 1) * sizeof *m[rank].x);
+        assert_non_null(m[rank].x);
+        for (uint64_t i = 0; i < n; i++) m[rank].x[i] = value(rank, i);
+        m[rank].x[n] = -7; // nobody writes behind the end
+    }
+}
+
+static void check_sum(const struct member *m, uint32_t ranks, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        float sum = value(0, i);
+        double exact = sum, sizes = fabs(exact);
+        for (uint32_t rank = 1; rank < ranks; rank++) {
+            sum = sum + value(rank, i);
+            exact += (double)value(rank, i);
+            sizes += fabs((double)value(rank, i));
+        }
+        // One rounding of half an ulp a sum: 2^-24 of what was added up so far.
+        assert_true(fabs((double)sum - exact) <= ranks * ldexp(sizes, -24));
+        for (uint32_t rank = 0; rank < ranks; rank++)
+            assert_memory_equal(&m[rank].x[i], &sum, sizeof sum);
+    }
+    for (uint32_t rank = 0; rank < ranks; rank++) assert_true(m[rank].x[n] == -7);
+}
+
+static void sums_in_ranks_order(void **state)
+{
+    static const uint64_t sizes[] = {0, 1, 2, 4099, SEGMENT, SEGMENT + 1, SIZE};
+    (void)state;
+    for (uint32_t ranks = 2; ranks <= RANKS; ranks++)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            struct member m[RANKS] = {0};
+            open_ring(m, ranks);
+            fill(m, ranks, sizes[s]);
+            run_all(m, ranks);
+            for (uint32_t i = 0; i < ranks; i++) assert_int_equal(m[i].err, LH_OK);
+            check_sum(m, ranks, sizes[s]);
+            close_ring(m, ranks);
+        }
+}
+
+static void what_rank_0_has(void **state)
+{
+    (void)state;
+    for (uint32_t ranks = 2; ranks <= RANKS; ranks++) {
+        struct member m[RANKS] = {0};
+        open_ring(m, ranks);
+        fill(m, ranks, SIZE);
+        for (int again = 0; again < 2; again++) { // operations follow each other
+            for (uint32_t i = 0; i < ranks; i++) m[i].share = !again;
+            run_all(m, ranks);
+            for (uint32_t i = 0; i < ranks; i++) {
+                assert_int_equal(m[i].err, LH_OK);
+                assert_memory_equal(m[i].x, m[0].x, SIZE * sizeof(float));
+            }
+            if (again) continue;
+            for (uint64_t i = 0; i < SIZE; i++) assert_true(m[ranks - 1].x[i] == value(0, i));
+        }
+        close_ring(m, ranks);
+    }
+}
+
+static void a_rank_that_goes(void **state)
+{
+    struct member m[3] = {0};
+    (void)state;
+    open_ring(m, 3);
+    fill(m, 3, SIZE);
+    close(m[1].ring.after);
+    close(m[1].ring.before);
+    m[1].ring.after = m[1].ring.before = -1;
+    for (uint32_t i = 0; i < 3; i += 2)
+        assert_int_equal(pthread_create(&m[i].thread, NULL, take_part, &m[i]), 0);
+    for (uint32_t i = 0; i < 3; i += 2) pthread_join(m[i].thread, NULL);
+    assert_int_equal(m[0].err, LH_ERR_UNAVAILABLE);
+    assert_int_equal(m[2].err, LH_ERR_UNAVAILABLE);
+    close_ring(m, 3);
+}
+
+static void one_that_is_told_to_leave(void **state)
+{
+    struct member m[2] = {0};
+    uint64_t one = 1;
+    (void)state;
+    open_ring(m, 2);
+    fill(m, 2, SIZE);
+    assert_int_equal(pthread_create(&m[0].thread, NULL, take_part, &m[0]), 0);
+    assert_int_equal(write(m[0].ring.bell, &one, sizeof one), sizeof one);
+    pthread_join(m[0].thread, NULL);
+    assert_int_equal(m[0].err, LH_ERR_CANCELLED);
+    close_ring(m, 2);
+}
+
+// A head with one byte changed, and one of another segment than the next.
+static void nonsense(void **state)
+{
+    static const uint8_t good[WK_RING_HEAD_BYTES] = {'W', 'S', 'E', 'G', 1};
+    static const size_t wrong[] = {0, 4, 8, 12};
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct member m[2] = {0};
+        uint8_t head[WK_RING_HEAD_BYTES];
+        open_ring(m, 2);
+        fill(m, 2, 10);
+        memcpy(head, good, sizeof head);
+        head[wrong[i]] ^= wrong[i] == 4 ? 3 : 1; // kind 2: a result, which the last rank never gets
+        assert_int_equal(write(m[0].ring.after, head, sizeof head), sizeof head);
+        take_part(&m[1]);
+        assert_int_equal(m[1].err, LH_ERR_MALFORMED);
+        close_ring(m, 2);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_in_ranks_order),
+        cmocka_unit_test(what_rank_0_has),
+        cmocka_unit_test(a_rank_that_goes),
+        cmocka_unit_test(one_that_is_told_to_leave),
+        cmocka_unit_test(nonsense),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

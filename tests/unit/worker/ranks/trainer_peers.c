@@ -1,0 +1,310 @@
+// The built-in trainer of a region of peers: real processes with parameters of their own, over TCP,
+// make the same training as one process at the same global batch, also when one of them is killed;
+// and the same bits as ranks that share memory.
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/env/env.h"
+#include "tests/unit/worker/train/trainer_case.h"
+#include "worker/ranks/comm_tcp.h"
+#include "worker/ranks/peer.h"
+#include "worker/ranks/rank.h"
+#include "worker/ranks/reduce_peers.h"
+
+enum { RANKS = 3, ACCUMULATE = 2, STEPS = 12, KILLED_AT = 5, CHANGED_AT = 3 };
+
+struct region {
+    char name[WK_PEERS_NAME_BYTES];
+    struct lh_env *env;
+    struct wk_reduce *reduce;
+    struct wk_shm_conf shm; // Their shared memory, unless they are peers.
+    bool peers;
+    int go;           // a byte into it lets the spare rank begin
+    pid_t pid[RANKS]; // place 0: the spare
+};
+
+static void ended(void *arg, lh_err err, const char *text)
+{
+    if (err) fprintf(stderr, "rank: %s\n", text);
+    *(int *)arg = err ? 3 : 0;
+}
+
+struct checked {
+    struct lh_env *env;
+    int result; // -1: goes on
+};
+
+static void look(void *arg)
+{
+    struct checked *c = arg;
+    if (c->result >= 0)
+        lh_env_real_stop(c->env);
+    else
+        (void)lh_after(c->env, 20 * LH_MS, look, c);
+}
+
+static _Noreturn void run_until(struct checked *c)
+{
+    look(c);
+    lh_env_real_run(c->env);
+    _exit(c->result);
+}
+
+static struct wk_peers_conf peers_conf(struct lh_env *env, const char *name, uint32_t rank)
+{
+    struct wk_peers_conf conf = {.env = env,
+                                 .rank = rank,
+                                 .ranks = RANKS,
+                                 .patience_ns = 600 * LH_SECOND,
+                                 .gather_ns = 600 * LH_SECOND};
+    snprintf(conf.name, sizeof conf.name, "%s", name);
+    if (wk_comm_tcp_create(env, &conf.comm)) _exit(6);
+    return conf;
+}
+
+static _Noreturn void be_peer(struct fixture *f, const struct region *r, uint32_t number)
+{
+    struct checked c = {.result = -1};
+    struct wk_peer *peer;
+    if (lh_env_real_create(&c.env)) _exit(4);
+    struct wk_peer_conf conf = {.peers = peers_conf(c.env, r->name, number),
+                                .manifest = f->manifest.hash,
+                                .shape = f->shape,
+                                .length = SEQUENCE,
+                                .batch = BATCH,
+                                .ended = ended,
+                                .arg = &c.result};
+    if (wk_peer_start(&conf, &peer)) _exit(5);
+    run_until(&c);
+}
+
+static _Noreturn void be_rank(struct fixture *f, const struct region *r, uint32_t number)
+{
+    struct checked c = {.result = -1};
+    struct wk_rank *rank;
+    if (lh_env_real_create(&c.env)) _exit(4);
+    struct wk_rank_conf conf = {.env = c.env,
+                                .shm = r->shm,
+                                .rank = number,
+                                .shape = f->shape,
+                                .batch = BATCH,
+                                .ended = ended,
+                                .arg = &c.result};
+    if (wk_rank_start(&conf, &rank)) _exit(5);
+    run_until(&c);
+}
+
+// Forked before this process has threads. The spare, place 0, becomes rank 1 when it is told.
+static void start_ranks(struct fixture *f, struct region *r)
+{
+    int go[2];
+    assert_int_equal(pipe(go), 0);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        char byte;
+        r->pid[i] = fork();
+        assert_true(r->pid[i] >= 0);
+        if (r->pid[i]) continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(go[1]);
+        if (i == 0 && (!r->peers || read(go[0], &byte, 1) != 1)) _exit(0);
+        if (r->peers)
+            be_peer(f, r, i ? i : 1);
+        else
+            be_rank(f, r, i);
+    }
+    close(go[0]);
+    r->go = go[1];
+}
+
+static void open_peers(struct fixture *f, struct region *r, int64_t gather_ns)
+{
+    *r = (struct region){.peers = true};
+    snprintf(r->name, sizeof r->name, "/longhaul-peers-%d", (int)getpid());
+    start_ranks(f, r);
+    assert_int_equal(lh_env_real_create(&r->env), LH_OK);
+    struct wk_reduce_peers_conf conf = {.peers = peers_conf(r->env, r->name, 0),
+                                        .manifest = f->manifest.hash};
+    conf.peers.gather_ns = gather_ns;
+    assert_int_equal(wk_reduce_peers_create(&conf, &r->reduce), LH_OK);
+}
+
+static void open_shared(struct fixture *f, struct region *r)
+{
+    *r = (struct region){.shm = {.manifest = f->manifest.hash,
+                                 .values = f->manifest.values,
+                                 .ranks = RANKS,
+                                 .sequences = BATCH * ACCUMULATE,
+                                 .length = SEQUENCE,
+                                 .patience_ms = 600000}};
+    char place[64];
+    snprintf(place, sizeof place, "peers of test %d", (int)getpid());
+    wk_shm_name(place, r->shm.name);
+    assert_int_equal(wk_shm_lead(&r->shm, &r->reduce), LH_OK);
+    start_ranks(f, r);
+    for (int i = 0; r->reduce->ops->watch(r->reduce, NULL) != RANKS; i++) {
+        if (i > 20000) fail_msg("the ranks never came");
+        usleep(2000);
+    }
+}
+
+// Ranks that live heard that the run is over. The trainer is freed with them, in the order that the
+// worker has.
+static void close_region(struct region *r, struct wk_trainer *t)
+{
+    r->reduce->ops->close(r->reduce, true);
+    t->ops->destroy(t);
+    close(r->go);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        int status = 0;
+        if (!r->pid[i]) continue;
+        assert_int_equal(waitpid(r->pid[i], &status, 0), r->pid[i]);
+        assert_int_equal(status, 0);
+    }
+    if (r->env) lh_env_real_destroy(r->env);
+}
+
+static void kill_rank(struct region *r, uint32_t rank)
+{
+    kill(r->pid[rank], SIGKILL);
+    assert_int_equal(waitpid(r->pid[rank], NULL, 0), r->pid[rank]);
+    r->pid[rank] = 0;
+}
+
+// Norm of the difference over the norm.
+static double apart(size_t n, const float *a, const float *b)
+{
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < n; i++) {
+        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        norm += (double)b[i] * (double)b[i];
+    }
+    return sqrt(difference / norm);
+}
+
+// Optimizer states as saved: a header of 96 bytes, then first moments: sums of gradients.
+static double moments_apart(const struct lh_buf *a, const struct lh_buf *b, size_t values)
+{
+    return apart(values, (const float *)(const void *)(a->data + 96),
+                 (const float *)(const void *)(b->data + 96));
+}
+
+// One step of both from the same state, so that each step is compared on its own.
+static void compare_a_step(struct wk_trainer *ranks, struct wk_trainer *one, uint64_t number,
+                           size_t values)
+{
+    struct lh_buf a = lh_buf(1 << 24), b = lh_buf(1 << 24);
+    assert_int_equal(ranks->ops->save(ranks, &a), LH_OK);
+    assert_int_equal(one->ops->load(one, lh_buf_span(&a)), LH_OK);
+    memcpy(one->ops->parameters(one), ranks->ops->parameters(ranks), values * sizeof(float));
+    struct wk_step_out x = take_step(ranks, number), y = take_step(one, number);
+    assert_true(fabs(x.loss / y.loss - 1) < 1e-6);
+    assert_true(fabs(x.grad_norm / y.grad_norm - 1) < 1e-6);
+    assert_true(apart(values, ranks->ops->parameters(ranks), one->ops->parameters(one)) < 1e-6);
+    lh_buf_clear(&a);
+    assert_int_equal(ranks->ops->save(ranks, &a), LH_OK);
+    assert_int_equal(one->ops->save(one, &b), LH_OK);
+    assert_true(moments_apart(&a, &b, values) < 1e-6);
+    lh_buf_free(&a);
+    lh_buf_free(&b);
+}
+
+static struct wk_builtin_conf conf_with(struct fixture *f, struct wk_reduce *reduce)
+{
+    struct wk_builtin_conf c = conf_of(f);
+    c.accumulate = ACCUMULATE;
+    c.clip = 0;
+    c.reduce = reduce;
+    return c;
+}
+
+static uint64_t failures(struct region *r)
+{
+    struct wk_peers_status is;
+    wk_reduce_peers_status(r->reduce, &is);
+    if (is.failures) print_message("%llu failed: %s\n", (unsigned long long)is.failures, is.cause);
+    return is.failures;
+}
+
+// What a fold does to the parameters between two steps.
+static void change(float *x, size_t values)
+{
+    for (size_t i = 0; i < values; i += 7) x[i] += 0.01f;
+}
+
+static void peers_train_as_one_process(void **state)
+{
+    struct fixture *f = *state;
+    struct region r;
+    open_peers(f, &r, 600 * LH_SECOND);
+    struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
+    struct wk_trainer *a = trainer_of(f, &many), *b = trainer_of(f, &one);
+    for (uint64_t i = 0; i < STEPS; i++) {
+        if (i % CHANGED_AT == 0) change(a->ops->parameters(a), f->manifest.values);
+        if (i == KILLED_AT) {
+            kill_rank(&r, 1);
+            assert_int_equal(write(r.go, "g", 1), 1);
+        }
+        compare_a_step(a, b, i, f->manifest.values);
+        assert_int_equal(r.reduce->ops->watch(r.reduce, NULL), RANKS);
+    }
+    assert_true(failures(&r) <= 1); // the killed rank's alone: nobody ever held other parameters
+    b->ops->destroy(b);
+    close_region(&r, a);
+}
+
+static void a_lost_rank_is_done_without(void **state)
+{
+    struct fixture *f = *state;
+    struct region r;
+    open_peers(f, &r, 5 * LH_SECOND);
+    struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
+    struct wk_trainer *a = trainer_of(f, &many), *b = trainer_of(f, &one);
+    compare_a_step(a, b, 0, f->manifest.values);
+    assert_int_equal(r.reduce->ops->watch(r.reduce, NULL), RANKS);
+    kill_rank(&r, 2);
+    for (uint64_t i = 1; i < 4; i++) compare_a_step(a, b, i, f->manifest.values);
+    assert_int_equal(r.reduce->ops->watch(r.reduce, NULL), RANKS - 1);
+    kill_rank(&r, 1);
+    for (uint64_t i = 4; i < 7; i++) compare_a_step(a, b, i, f->manifest.values);
+    assert_int_equal(r.reduce->ops->watch(r.reduce, NULL), 1);
+    b->ops->destroy(b);
+    close_region(&r, a);
+}
+
+static void the_same_bits_as_in_shared_memory(void **state)
+{
+    struct fixture *f = *state;
+    struct region r;
+    size_t bytes = f->manifest.values * sizeof(float);
+    float *first = malloc(bytes);
+    assert_non_null(first);
+    for (int run = 0; run < 3; run++) {
+        if (run)
+            open_peers(f, &r, 600 * LH_SECOND);
+        else
+            open_shared(f, &r);
+        struct wk_builtin_conf c = conf_with(f, r.reduce);
+        struct wk_trainer *t = trainer_of(f, &c);
+        for (uint64_t i = 0; i < STEPS; i++) take_step(t, i);
+        if (run == 0)
+            memcpy(first, t->ops->parameters(t), bytes);
+        else
+            assert_memory_equal(first, t->ops->parameters(t), bytes);
+        if (run) assert_int_equal(failures(&r), 0);
+        close_region(&r, t);
+    }
+    free(first);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(peers_train_as_one_process, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_lost_rank_is_done_without, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_same_bits_as_in_shared_memory, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

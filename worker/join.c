@@ -1,0 +1,154 @@
+// The ranks of a region come together. See join.h.
+#include "worker/join.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/check.h"
+#include "worker/ranks/comm_tcp.h"
+#include "worker/ranks/peer.h"
+#include "worker/ranks/rank.h"
+#include "worker/ranks/reduce_peers.h"
+
+// How long a leader waits for a rank that is gone before it goes on without it: a process that is
+// started again at once is back by then.
+static const int64_t gather_ns = 2 * LH_SECOND;
+
+struct wk_joined { // one of them
+    struct wk_rank *rank;
+    struct wk_peer *peer;
+};
+
+// What names the ranks of this worker, to themselves alone.
+static LH_MUST lh_err name_of(const struct wk_settings *s, char out[WK_SHM_NAME_BYTES])
+{
+    char place[LH_PATH_BYTES];
+    LH_TRY(lh_path(place, sizeof place, s->node.domain, "%s/%s/%s", s->node.run, s->node.region,
+                   s->node.name));
+    wk_shm_name(s->ranks.name[0] ? s->ranks.name : place, out);
+    return LH_OK;
+}
+
+static LH_MUST lh_err shm_conf(const struct wk_join_conf *c, struct wk_shm_conf *out)
+{
+    const struct wk_settings *s = c->settings;
+    *out = (struct wk_shm_conf){
+        .manifest = c->manifest->hash,
+        .values = c->manifest->values,
+        .ranks = (uint32_t)s->ranks.count,
+        .sequences = (uint32_t)(s->trainer.batch * s->trainer.accumulate),
+        .length = c->shape.context,
+        .patience_ms = s->ranks.patience_ms,
+    };
+    return name_of(s, out->name);
+}
+
+static LH_MUST lh_err peers_conf(const struct wk_join_conf *c, struct wk_peers_conf *out)
+{
+    const struct wk_settings *s = c->settings;
+    LH_STATIC_ASSERT((int)WK_PEERS_NAME_BYTES == (int)WK_SHM_NAME_BYTES, "a name fits both");
+    *out = (struct wk_peers_conf){
+        .env = c->env,
+        .log = c->log,
+        .rank = (uint32_t)s->ranks.rank,
+        .ranks = (uint32_t)s->ranks.count,
+        .patience_ns = s->ranks.patience_ms * LH_MS,
+        .gather_ns = gather_ns,
+    };
+    LH_TRY(name_of(s, out->name));
+    return wk_comm_tcp_create(c->env, &out->comm);
+}
+
+lh_err wk_join_lead(const struct wk_join_conf *conf, struct wk_reduce **out)
+{
+    const struct wk_settings *s = conf->settings;
+    struct wk_shm_conf shm;
+    struct wk_reduce_peers_conf peers = {.manifest = conf->manifest->hash};
+    *out = wk_reduce_none();
+    if (s->ranks.count == 1) return LH_OK;
+    if (s->ranks.reduce == WK_REDUCE_SHM) {
+        LH_TRY(shm_conf(conf, &shm));
+        return wk_shm_lead(&shm, out);
+    }
+    LH_TRY(peers_conf(conf, &peers.peers));
+    return wk_reduce_peers_create(&peers, out);
+}
+
+json_t *wk_join_status(const struct wk_settings *s, struct wk_reduce *reduce)
+{
+    struct wk_peers_status is;
+    char digest[32];
+    if (s->ranks.count == 1 || s->ranks.reduce == WK_REDUCE_SHM || !reduce) return NULL;
+    wk_reduce_peers_status(reduce, &is);
+    snprintf(digest, sizeof digest, "%016" PRIx64, is.digest);
+    return json_pack("{s:s s:i s:I s:I s:s s:f s:s}", "reduce", wk_reduce_word(s), "members",
+                     __builtin_popcountll(is.members | 1), "epochs", (json_int_t)is.epochs,
+                     "failures", (json_int_t)is.failures, "last_failure", is.cause, "bytes_per_s",
+                     is.bytes_per_s, "digest", digest);
+}
+
+// ---------------------------------------------------------------- another rank
+
+static LH_MUST lh_err join_shm(const struct wk_join_conf *c, struct wk_joined *j)
+{
+    struct wk_rank_conf conf = {
+        .env = c->env,
+        .log = c->log,
+        .rank = (uint32_t)c->settings->ranks.rank,
+        .batch = (uint32_t)c->settings->trainer.batch,
+        .shape = c->shape,
+        .ended = c->ended,
+        .arg = c->arg,
+    };
+    LH_TRY(shm_conf(c, &conf.shm));
+    return wk_rank_start(&conf, &j->rank);
+}
+
+static LH_MUST lh_err join_peers(const struct wk_join_conf *c, struct wk_joined *j)
+{
+    struct wk_peer_conf conf = {
+        .manifest = c->manifest->hash,
+        .shape = c->shape,
+        .length = c->shape.context,
+        .batch = (uint32_t)c->settings->trainer.batch,
+        .ended = c->ended,
+        .arg = c->arg,
+    };
+    LH_TRY(peers_conf(c, &conf.peers));
+    return wk_peer_start(&conf, &j->peer);
+}
+
+lh_err wk_join(const struct wk_join_conf *conf, struct wk_joined **out)
+{
+    struct wk_joined *j = calloc(1, sizeof *j);
+    if (!j) return lh_fail(LH_ERR_NO_MEMORY, "a rank");
+    bool shm = conf->settings->ranks.reduce == WK_REDUCE_SHM;
+    lh_err err = shm ? join_shm(conf, j) : join_peers(conf, j);
+    if (err)
+        free(j);
+    else
+        *out = j;
+    return err;
+}
+
+lh_err wk_joined_status(const struct wk_joined *j, struct lh_buf *out)
+{
+    return j->peer ? wk_peer_status(j->peer, out) : wk_rank_status(j->rank, out);
+}
+
+void wk_joined_close(struct wk_joined *j)
+{
+    if (j->peer)
+        wk_peer_close(j->peer);
+    else
+        wk_rank_close(j->rank);
+}
+
+void wk_joined_stop(struct wk_joined *j)
+{
+    if (!j) return;
+    wk_peer_stop(j->peer);
+    wk_rank_stop(j->rank);
+    free(j);
+}

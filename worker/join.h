@@ -1,0 +1,36 @@
+// How the ranks of a region come together, by the settings `ranks.*`: what the worker leads, and
+// the process of a rank that is not the worker.
+#ifndef WK_JOIN_H
+#define WK_JOIN_H
+
+#include <jansson.h>
+
+#include "common/env/env.h"
+#include "common/env/log.h"
+#include "worker/ranks/reduce.h"
+#include "worker/settings.h"
+
+struct wk_join_conf {
+    struct lh_env *env;
+    struct lh_log *log;
+    const struct wk_settings *settings; // borrows
+    const struct lh_manifest *manifest; // borrows
+    struct wk_shape shape;
+    // Of a rank that is not the worker: the run is over (LH_OK), or it can't take part. On the
+    // loop.
+    void (*ended)(void *arg, lh_err err, const char *text);
+    void *arg;
+};
+
+// The worker's. close() of it frees it.
+LH_MUST lh_err wk_join_lead(const struct wk_join_conf *conf, struct wk_reduce **out);
+// For status.json; NULL where the worker is alone or its ranks share memory.
+json_t *wk_join_status(const struct wk_settings *settings, struct wk_reduce *reduce);
+
+struct wk_joined; // another rank's
+LH_MUST lh_err wk_join(const struct wk_join_conf *conf, struct wk_joined **out);
+LH_MUST lh_err wk_joined_status(const struct wk_joined *j, struct lh_buf *out); // JSON
+void wk_joined_close(struct wk_joined *j); // the compute lane comes to rest
+void wk_joined_stop(struct wk_joined *j);  // frees it, the lane at rest; NULL is allowed
+
+#endif

@@ -1,0 +1,230 @@
+// A communicator's thread. See comm.h.
+//
+// Invariants: 1. `order` is given only while it is NONE, but ABORT and QUIT, which replace what is
+// there; 2. `stop` is raised from abort() until the thread has freed everything.
+#include "worker/ranks/comm.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+
+enum { IDLE_MS = 100 };
+
+static struct wk_comm *comm_of(void *arg)
+{
+    return (struct wk_comm *)arg;
+}
+
+static void ring(int fd)
+{
+    uint64_t one = 1;
+    ssize_t n = fd >= 0 ? write(fd, &one, sizeof one) : 0;
+    (void)n; // it fails only when it is rung already
+}
+
+static void silence(int fd)
+{
+    uint64_t count;
+    ssize_t n = read(fd, &count, sizeof count);
+    (void)n; // nothing to read is what is wanted
+}
+
+lh_err wk_comm_leaves(void)
+{
+    return lh_fail(LH_ERR_CANCELLED, "the communicator is aborted");
+}
+
+// ---------------------------------------------------------------- the thread
+
+static lh_err carry_out(struct wk_comm *c, enum wk_comm_order order)
+{
+    const struct wk_comm_arrays *a = &c->arrays;
+    if (order == WK_COMM_INIT) return c->ops->init(c, &c->id, c->ranks, c->rank);
+    if (order == WK_COMM_REDUCE) return c->ops->reduce(c, a->sum, a->sums);
+    return c->ops->share(c, a->part, c->what == WK_REGION_SHARE_ALL ? a->parts : 1);
+}
+
+// Locked.
+static void finish(struct wk_comm *c, enum wk_comm_order order, lh_err err)
+{
+    if (c->order == order) c->order = WK_COMM_NONE;
+    c->stands |= order == WK_COMM_INIT && !err;
+    c->progress = !err ? WK_REGION_OK : err == LH_ERR_IO ? WK_REGION_STICKY : WK_REGION_WRONG;
+    if (err) snprintf(c->why, sizeof c->why, "%s", lh_err_text(err));
+}
+
+// Locked. False: the thread ends.
+static bool serve(struct wk_comm *c)
+{
+    enum wk_comm_order order = c->order;
+    bool idle = order == WK_COMM_NONE;
+    if (idle && !(c->stands && c->ops->idle && c->progress == WK_REGION_OK)) return true;
+    pthread_mutex_unlock(&c->lock);
+    lh_err err = LH_OK;
+    if (idle)
+        err = c->ops->idle(c);
+    else if (order < WK_COMM_ABORT)
+        err = carry_out(c, order);
+    else
+        c->ops->end(c);
+    pthread_mutex_lock(&c->lock);
+    if (order == WK_COMM_QUIT) return false;
+    if (order == WK_COMM_ABORT) {
+        if (c->order == order) c->order = WK_COMM_NONE;
+        c->stands = false;
+        c->aborted = true;
+        atomic_store(&c->stop, false);
+        silence(c->bell);
+    } else if (!idle || err) {
+        finish(c, order, err);
+    }
+    ring(c->told);
+    return true;
+}
+
+// Locked; until there is an order, or it is time to look at what stands.
+static void rest(struct wk_comm *c)
+{
+    struct pollfd p = {c->wake, POLLIN, 0};
+    int look_ms = c->stands && c->ops->idle ? IDLE_MS : -1;
+    if (c->order != WK_COMM_NONE) return;
+    pthread_mutex_unlock(&c->lock);
+    poll(&p, 1, look_ms);
+    silence(c->wake);
+    pthread_mutex_lock(&c->lock);
+}
+
+static void *run(void *arg)
+{
+    struct wk_comm *c = arg;
+    pthread_mutex_lock(&c->lock);
+    do rest(c);
+    while (serve(c));
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+static void close_bells(struct wk_comm *c)
+{
+    if (c->bell >= 0) close(c->bell);
+    if (c->wake >= 0) close(c->wake);
+}
+
+lh_err wk_comm_start(struct wk_comm *c)
+{
+    c->told = -1;
+    c->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int failed = c->bell < 0 || c->wake < 0 ? errno : 0;
+    pthread_mutex_init(&c->lock, NULL);
+    if (!failed) failed = pthread_create(&c->thread, NULL, run, c);
+    if (!failed) return LH_OK;
+    pthread_mutex_destroy(&c->lock);
+    close_bells(c);
+    return lh_fail_errno(failed, "a communicator's thread");
+}
+
+static void order(struct wk_comm *c, enum wk_comm_order what)
+{
+    pthread_mutex_lock(&c->lock);
+    LH_ASSERT(c->order == WK_COMM_NONE || what >= WK_COMM_ABORT);
+    c->order = what;
+    c->progress = WK_REGION_BUSY;
+    pthread_mutex_unlock(&c->lock);
+    ring(c->wake);
+}
+
+void wk_comm_bind(struct wk_comm *c, const struct wk_comm_arrays *arrays, int told)
+{
+    c->arrays = *arrays;
+    c->told = told;
+}
+
+void wk_comm_destroy(struct wk_comm *c)
+{
+    if (!c) return;
+    atomic_store(&c->stop, true);
+    ring(c->bell);
+    order(c, WK_COMM_QUIT);
+    pthread_join(c->thread, NULL);
+    pthread_mutex_destroy(&c->lock);
+    close_bells(c);
+    c->ops->destroy(c);
+}
+
+// ---------------------------------------------------------------- the region's table
+
+static uint32_t version(void *arg)
+{
+    return comm_of(arg)->ops->version(arg);
+}
+
+static lh_err unique_id(void *arg, struct wk_nccl_id *out)
+{
+    return comm_of(arg)->ops->unique_id(arg, out);
+}
+
+static void init(void *arg, const struct wk_nccl_id *id, uint32_t ranks, uint32_t rank)
+{
+    struct wk_comm *c = arg;
+    c->id = *id;
+    c->ranks = ranks;
+    c->rank = rank;
+    c->aborted = false;
+    order(c, WK_COMM_INIT);
+}
+
+static void share(void *arg, enum wk_region_share what)
+{
+    comm_of(arg)->what = what;
+    order(arg, WK_COMM_SHARE);
+}
+
+static void reduce(void *arg)
+{
+    order(arg, WK_COMM_REDUCE);
+}
+
+static enum wk_region_progress progress(void *arg)
+{
+    struct wk_comm *c = arg;
+    pthread_mutex_lock(&c->lock);
+    enum wk_region_progress is = c->progress;
+    pthread_mutex_unlock(&c->lock);
+    return is;
+}
+
+static void abort_comm(void *arg)
+{
+    struct wk_comm *c = arg;
+    atomic_store(&c->stop, true);
+    ring(c->bell);
+    order(c, WK_COMM_ABORT);
+}
+
+static bool aborted(void *arg)
+{
+    struct wk_comm *c = arg;
+    pthread_mutex_lock(&c->lock);
+    bool is = c->aborted;
+    pthread_mutex_unlock(&c->lock);
+    return is;
+}
+
+static const char *why(void *arg)
+{
+    struct wk_comm *c = arg;
+    pthread_mutex_lock(&c->lock);
+    memcpy(c->why_out, c->why, sizeof c->why_out);
+    pthread_mutex_unlock(&c->lock);
+    return c->why_out;
+}
+
+const struct wk_region_comm_ops wk_comm_region = {
+    version, unique_id, init, share, reduce, progress, abort_comm, aborted, why,
+};

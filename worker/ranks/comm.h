@@ -1,0 +1,96 @@
+// A communicator and the thread that makes all of its calls: what the state machine of a region
+// (region.h) asks for by struct wk_region_comm_ops, carried out by calls that may wait.
+//
+// The region's thread hands one operation at a time to the communicator's thread and looks whether
+// it is over. An abort raises `stop` and rings the bell; every wait of an implementation looks at
+// one of them and leaves, and the thread then frees what there was. An implementation whose call
+// never returns keeps aborted() false: the state machine ends the process then.
+//
+// Implementations: comm_tcp.c (sockets of one host), comm_nccl.c (NCCL and a device).
+#ifndef WK_COMM_H
+#define WK_COMM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "common/env/env.h"
+#include "worker/ranks/region.h"
+
+enum { WK_COMM_TEXT = 256, WK_COMM_PARTS = 4 };
+
+struct wk_comm_part { // memory that rank 0 gives to all
+    void *data;
+    size_t bytes;
+};
+// Memory on the host that the collectives work on. Nobody else touches it while one is under way.
+struct wk_comm_arrays {
+    struct wk_comm_part part[WK_COMM_PARTS]; // part 0: the parameters
+    uint32_t parts;
+    float *sum; // is added up over all ranks
+    uint64_t sums;
+};
+
+struct wk_comm;
+struct wk_comm_ops {
+    const char *name;
+    // On the region's thread, while nothing is under way.
+    uint32_t (*version)(struct wk_comm *c);
+    lh_err (*unique_id)(struct wk_comm *c, struct wk_nccl_id *out);
+    // On the communicator's thread. Each waits until it is over here, or `stop` is raised.
+    // LH_ERR_IO means a device that is lost until the process ends; any other error, this
+    // communicator.
+    lh_err (*init)(struct wk_comm *c, const struct wk_nccl_id *id, uint32_t ranks, uint32_t rank);
+    lh_err (*share)(struct wk_comm *c, const struct wk_comm_part *part, uint32_t parts);
+    lh_err (*reduce)(struct wk_comm *c, float *sum, uint64_t sums);
+    lh_err (*idle)(struct wk_comm *c);  // now and then while it stands; NULL: nothing to look at
+    void (*end)(struct wk_comm *c);     // frees what unique_id() and init() made
+    void (*destroy)(struct wk_comm *c); // frees `c`; its thread is gone
+};
+
+enum wk_comm_order {
+    WK_COMM_NONE,
+    WK_COMM_INIT,
+    WK_COMM_SHARE,
+    WK_COMM_REDUCE,
+    WK_COMM_ABORT,
+    WK_COMM_QUIT,
+};
+
+struct wk_comm { // first in an implementation's struct
+    const struct wk_comm_ops *ops;
+    struct wk_comm_arrays arrays;
+    atomic_bool stop; // everything shall be left
+    int bell;         // an eventfd, readable while `stop` is raised
+    int wake;         // an eventfd: there is an order
+    int told;         // an eventfd of the region's: rung when an operation is over; -1: none
+    pthread_t thread;
+    pthread_mutex_t lock; // guards what follows
+    enum wk_comm_order order;
+    bool stands; // init() succeeded, and no abort came
+    enum wk_region_progress progress;
+    bool aborted;
+    struct wk_nccl_id id;
+    uint32_t ranks, rank;
+    enum wk_region_share what;
+    char why[WK_COMM_TEXT];     // the last failure's text
+    char why_out[WK_COMM_TEXT]; // the region's thread's copy of it
+};
+
+// Starts the thread. The implementation has set `ops`; on failure the rest is as if it never was.
+LH_MUST lh_err wk_comm_start(struct wk_comm *c);
+// What the operations work on, before the first of them.
+void wk_comm_bind(struct wk_comm *c, const struct wk_comm_arrays *arrays, int told);
+// Ends the thread, whose communicator was aborted or never made, and frees `c`. NULL is allowed.
+void wk_comm_destroy(struct wk_comm *c);
+// The table for struct wk_region_conf; its argument is the communicator.
+extern const struct wk_region_comm_ops wk_comm_region;
+
+// ---- for implementations, on the communicator's thread
+static inline bool wk_comm_stopped(struct wk_comm *c)
+{
+    return atomic_load(&c->stop);
+}
+// "The communicator is aborted", as an error.
+LH_MUST lh_err wk_comm_leaves(void);
+
+#endif

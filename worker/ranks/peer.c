@@ -1,0 +1,189 @@
+// A peer's process. See peer.h.
+//
+// Jobs on the compute lane, one after the other: wait for a part, compute it. The optimizer's step
+// is taken on the region's thread, between the reduction and the next step.
+#include "worker/ranks/peer.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/format/json.h"
+#include "worker/ranks/peers_step.h"
+#include "worker/train/passes.h"
+
+struct wk_peer {
+    struct wk_peer_conf conf;
+    struct wk_params params;
+    struct wk_passes passes;
+    struct wk_peers *peers;
+    struct wk_reduce_state state;
+    uint64_t steps; // How many the optimizer has taken; the region's thread and share() have it.
+    struct wk_peers_step step;
+    _Atomic bool closed;
+    _Atomic uint64_t parts, sequences, applied;
+    _Atomic uint64_t digest; // The digest of the parameters that the last step left.
+    // The last job's.
+    bool over;
+    lh_err err;
+    char text[WK_PEERS_TEXT];
+};
+
+// ---------------------------------------------------------------- the compute lane
+
+static LH_MUST lh_err compute(struct wk_peer *p, const struct wk_peers_task *task)
+{
+    struct wk_share share = {0};
+    float *gradient = p->state.gradient;
+    LH_TRY(wk_peers_step_get(task->payload, &p->step));
+    p->step.step.values = p->state.values;
+    if (!lh_hash_equal(&p->step.manifest, &p->conf.manifest))
+        return lh_fail(LH_ERR_MANIFEST, "the leader's model is another one");
+    if (p->step.step.length > p->conf.length)
+        return lh_fail(LH_ERR_CONFIG, "the leader's sequences are longer than %u", p->conf.length);
+    struct wk_part part = wk_peers_part(p->step.step.sequences, task->part, task->parts);
+    memset(gradient, 0, (p->state.values + WK_FIGURES) * sizeof *gradient);
+    LH_TRY(wk_passes_run(&p->passes, p->state.value, &p->step.step, part, true, gradient, &share));
+    wk_figures_put(gradient + p->state.values, task->part, &share);
+    atomic_fetch_add(&p->parts, 1);
+    atomic_fetch_add(&p->sequences, part.count);
+    return LH_OK;
+}
+
+static int64_t job(void *arg)
+{
+    struct wk_peer *p = arg;
+    struct wk_peers_task task;
+    if (atomic_load(&p->closed)) return 0;
+    if (wk_peers_wait(p->peers, &task) == WK_PEERS_ENDED) {
+        p->over = true;
+        p->err = task.err;
+        snprintf(p->text, sizeof p->text, "%s", task.text);
+        return 0;
+    }
+    lh_err err = compute(p, &task);
+    if (err) lh_logf(p->conf.peers.log, LH_ERROR, "rank.part", "%s", lh_err_text(err));
+    wk_peers_computed(p->peers, !err);
+    return 0;
+}
+
+static void done(void *arg)
+{
+    struct wk_peer *p = arg;
+    if (atomic_load(&p->closed)) return;
+    if (!p->over) {
+        p->conf.peers.env->ops->work(p->conf.peers.env, LH_LANE_COMPUTE, job, done, p);
+        return;
+    }
+    if (p->err) lh_logf(p->conf.peers.log, LH_ERROR, "rank.stop", "%s", p->text);
+    p->conf.ended(p->conf.arg, p->err, p->text);
+}
+
+// ---------------------------------------------------------------- the region's thread
+
+static lh_err apply(void *arg)
+{
+    struct wk_peer *p = arg;
+    const struct wk_update *u = &p->step.update;
+    const struct wk_reduce_state *s = &p->state;
+    const struct wk_update_arrays arrays = {s->gradient, s->m, s->v, s->value, NULL};
+    double norm;
+    if (u->step != p->steps + 1)
+        return lh_fail(LH_ERR_INTERNAL, "step %" PRIu64 " after step %" PRIu64, u->step, p->steps);
+    LH_TRY(wk_update_norm(&p->params, s->gradient, u->step, NULL, &norm));
+    wk_update_apply(u, &p->params, norm, &arrays, NULL);
+    p->steps++;
+    atomic_fetch_add(&p->applied, 1);
+    atomic_store(&p->digest, wk_peers_digest(1, s->value, s->values * sizeof *s->value));
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- life
+
+static LH_MUST lh_err allocate(struct wk_peer *p)
+{
+    LH_TRY(wk_params_list(&p->conf.shape, &p->params));
+    size_t values = p->params.values;
+    p->state = (struct wk_reduce_state){
+        .value = lh_zeros(values, sizeof(float)),
+        .m = lh_zeros(values, sizeof(float)),
+        .v = lh_zeros(values, sizeof(float)),
+        .gradient = lh_zeros(values + WK_FIGURES, sizeof(float)),
+        .values = values,
+        .steps = &p->steps,
+    };
+    if (!p->state.value || !p->state.m || !p->state.v || !p->state.gradient)
+        return lh_fail(LH_ERR_NO_MEMORY, "a rank of %zu parameters", values);
+    const struct wk_transformer_conf transformer = {p->conf.shape, p->conf.length,
+                                                    (size_t)p->conf.batch * p->conf.length, true};
+    p->passes.batch = p->conf.batch;
+    return wk_transformer_create(&transformer, &p->passes.transformer);
+}
+
+static void free_peer(struct wk_peer *p)
+{
+    wk_transformer_destroy(p->passes.transformer);
+    wk_params_free(&p->params);
+    wk_peers_step_free(&p->step);
+    free(p->state.value);
+    free(p->state.m);
+    free(p->state.v);
+    free(p->state.gradient);
+    free(p);
+}
+
+lh_err wk_peer_start(const struct wk_peer_conf *conf, struct wk_peer **out)
+{
+    struct wk_peer *p = calloc(1, sizeof *p);
+    lh_err err = p ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "rank %u", conf->peers.rank);
+    if (p) p->conf = *conf;
+    if (!err) err = allocate(p);
+    if (err) {
+        wk_comm_destroy(conf->peers.comm);
+        if (p) free_peer(p);
+        return err;
+    }
+    struct wk_peers_conf peers = conf->peers;
+    peers.state = p->state;
+    peers.apply = apply;
+    peers.arg = p;
+    err = wk_peers_start(&peers, &p->peers);
+    if (err) {
+        free_peer(p);
+        return err;
+    }
+    p->conf.peers.env->ops->work(p->conf.peers.env, LH_LANE_COMPUTE, job, done, p);
+    *out = p;
+    return LH_OK;
+}
+
+lh_err wk_peer_status(const struct wk_peer *p, struct lh_buf *out)
+{
+    char digest[32];
+    struct wk_peers_status is;
+    wk_peers_status(p->peers, &is);
+    snprintf(digest, sizeof digest, "%016" PRIx64, atomic_load(&p->digest));
+    json_t *root = json_pack(
+        "{s:s s:i s:s s:I s:I s:I s:I s:s}", "role", "rank", "rank", (int)p->conf.peers.rank,
+        "state", is.members ? "training" : "waiting", "step", (json_int_t)atomic_load(&p->parts),
+        "sequences", (json_int_t)atomic_load(&p->sequences), "applied",
+        (json_int_t)atomic_load(&p->applied), "epochs", (json_int_t)is.epochs, "digest", digest);
+    return lh_json_give(root, out);
+}
+
+void wk_peer_close(struct wk_peer *p)
+{
+    atomic_store(&p->closed, true);
+    wk_peers_leave(p->peers);
+}
+
+void wk_peer_stop(struct wk_peer *p)
+{
+    if (!p) return;
+    wk_peers_stop(p->peers, false);
+    free_peer(p);
+}

@@ -1,0 +1,137 @@
+// A step for a region's peers, as bytes. See peers_step.h.
+//
+// Little endian:
+//   0 u32 magic "WPST"      4 u32 sequences    8 u32 length     12 u32 measure (0, 1)
+//  16 32 manifest's hash   48 f32 scale       52 u32 zero       56 u64 number of the step, from 1
+//  64 f64 rate             72 f64 beta1       80 f64 beta2      88 f64 eps
+//  96 f64 weight decay    104 f64 clip       112 u32 ids, sequences * (length + 1)
+//
+// A figure is written as 16-bit pieces, each a whole number in a float, because a sum with zeros
+// gives those back to the bit: 4 of the double nll, 1 `first`, 4 of the double first_square.
+#include "worker/ranks/peers_step.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+
+static const uint32_t magic = 0x54535057;
+enum { PIECES = 4, TOKENS_MAX = 1 << 24 };
+LH_STATIC_ASSERT(2 * PIECES + 1 == WK_FIGURES_EACH, "two doubles and a count");
+
+void wk_peers_step_put(struct lh_buf *out, const struct lh_hash *manifest,
+                       const struct wk_reduce_step *s)
+{
+    const struct wk_update *u = s->update;
+    size_t ids = (size_t)s->sequences * ((size_t)s->length + 1);
+    lh_put_u32(out, magic);
+    lh_put_u32(out, s->sequences);
+    lh_put_u32(out, s->length);
+    lh_put_u32(out, s->measure);
+    lh_put(out, manifest->b, sizeof manifest->b);
+    lh_put_f32(out, s->scale);
+    lh_put_u32(out, 0);
+    lh_put_u64(out, u->step);
+    lh_put_f64(out, u->rate);
+    lh_put_f64(out, u->beta1);
+    lh_put_f64(out, u->beta2);
+    lh_put_f64(out, u->eps);
+    lh_put_f64(out, u->weight_decay);
+    lh_put_f64(out, u->clip);
+    for (size_t i = 0; i < ids; i++) lh_put_u32(out, s->ids[i]);
+}
+
+static LH_MUST lh_err read_ids(struct lh_cursor *c, struct wk_peers_step *out, size_t ids)
+{
+    if (ids > out->room) {
+        free(out->ids);
+        out->room = 0;
+        out->ids = malloc(ids * sizeof *out->ids);
+        if (!out->ids) return lh_fail(LH_ERR_NO_MEMORY, "a step's %zu ids", ids);
+        out->room = ids;
+    }
+    for (size_t i = 0; i < ids; i++) out->ids[i] = lh_get_u32(c);
+    return LH_OK;
+}
+
+lh_err wk_peers_step_get(struct lh_span bytes, struct wk_peers_step *out)
+{
+    struct lh_cursor c = lh_cursor(bytes);
+    struct wk_update *u = &out->update;
+    uint32_t is = lh_get_u32(&c);
+    out->step = (struct wk_reduce_step){.sequences = lh_get_u32(&c)};
+    out->step.length = lh_get_u32(&c);
+    uint32_t measure = lh_get_u32(&c);
+    lh_get_into(&c, out->manifest.b, sizeof out->manifest.b);
+    out->step.scale = lh_get_f32(&c);
+    uint32_t zero = lh_get_u32(&c);
+    u->step = lh_get_u64(&c);
+    u->rate = lh_get_f64(&c);
+    u->beta1 = lh_get_f64(&c);
+    u->beta2 = lh_get_f64(&c);
+    u->eps = lh_get_f64(&c);
+    u->weight_decay = lh_get_f64(&c);
+    u->clip = lh_get_f64(&c);
+    uint64_t sequences = out->step.sequences, length = out->step.length;
+    bool fits = sequences && length && sequences <= TOKENS_MAX && length <= TOKENS_MAX &&
+                sequences * length <= TOKENS_MAX;
+    if (c.failed || is != magic || measure > 1 || zero || !u->step || !fits ||
+        lh_left(&c) != sequences * (length + 1) * sizeof(uint32_t))
+        return lh_fail(LH_ERR_MALFORMED, "a step of %zu bytes is none", bytes.len);
+    LH_TRY(read_ids(&c, out, sequences * (length + 1)));
+    out->step.measure = measure;
+    out->step.ids = out->ids;
+    out->step.update = u;
+    return LH_OK;
+}
+
+void wk_peers_step_free(struct wk_peers_step *s)
+{
+    free(s->ids);
+    s->ids = NULL;
+    s->room = 0;
+}
+
+struct wk_part wk_peers_part(uint32_t sequences, uint32_t part, uint32_t parts)
+{
+    uint32_t from = (uint32_t)(((uint64_t)sequences * part + parts - 1) / parts);
+    uint32_t end = (uint32_t)(((uint64_t)sequences * (part + 1) + parts - 1) / parts);
+    return (struct wk_part){from, end - from};
+}
+
+// ---------------------------------------------------------------- figures
+
+static float *put_double(float *at, double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    for (int i = 0; i < PIECES; i++) *at++ = (float)(bits >> (16 * i) & 0xffff);
+    return at;
+}
+
+static const float *get_double(const float *at, double *value)
+{
+    uint64_t bits = 0;
+    for (int i = 0; i < PIECES; i++) bits |= (uint64_t)*at++ << (16 * i);
+    memcpy(value, &bits, sizeof bits);
+    return at;
+}
+
+void wk_figures_put(float *figures, uint32_t part, const struct wk_share *share)
+{
+    float *at = put_double(figures + (size_t)part * WK_FIGURES_EACH, share->nll);
+    *at++ = (float)share->first;
+    put_double(at, share->first_square);
+}
+
+void wk_figures_get(const float *figures, uint32_t parts, struct wk_gathered *sum)
+{
+    for (uint32_t part = 1; part < parts; part++) {
+        struct wk_share share = {0};
+        const float *at = get_double(figures + (size_t)part * WK_FIGURES_EACH, &share.nll);
+        share.first = (uint32_t)*at++;
+        get_double(at, &share.first_square);
+        sum->nll += share.nll;
+        if (share.first && sum->samples < WK_SAMPLES_MAX) sum->sample[sum->samples++] = share;
+    }
+}

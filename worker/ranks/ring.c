@@ -1,0 +1,218 @@
+// A ring's two operations. See ring.h.
+//
+// Invariants: 1. segments of a kind are sent and received in order, so a count says which; 2. a
+// partial sum is made in the array itself, and is overwritten by the result only after it was sent:
+// the result is made of it; 3. whatever has come is read before one waits for room to send, so no
+// two neighbours wait for each other.
+#include "worker/ranks/ring.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "common/base/buf.h"
+#include "common/base/check.h"
+
+static const uint32_t magic = 0x47455357;
+enum kind { PARTIAL = 1, RESULT = 2 };
+
+struct transfer { // one segment on its way
+    enum kind kind;
+    uint8_t head[WK_RING_HEAD_BYTES];
+    size_t done; // bytes of head and segment together
+    bool busy;
+};
+
+struct operation {
+    struct wk_ring *ring;
+    uint8_t *data;
+    size_t bytes;
+    uint32_t segments, root; // root: the rank that results begin at
+    bool sums;
+    // Segments by kind: that may be sent, were sent, have come.
+    uint32_t ready[3], sent[3], come[3];
+    struct transfer in, out;
+};
+
+static uint32_t after(const struct wk_ring *r)
+{
+    return (r->rank + 1) % r->ranks;
+}
+
+static uint32_t to_send(const struct operation *o, enum kind kind)
+{
+    bool sends =
+        kind == PARTIAL ? o->sums && o->ring->rank + 1 < o->ring->ranks : after(o->ring) != o->root;
+    return sends ? o->segments : 0;
+}
+
+static uint32_t to_come(const struct operation *o, enum kind kind)
+{
+    bool comes = kind == PARTIAL ? o->sums && o->ring->rank > 0 : o->ring->rank != o->root;
+    return comes ? o->segments : 0;
+}
+
+static uint8_t *segment(const struct operation *o, uint32_t n, size_t *bytes)
+{
+    size_t at = (size_t)n * WK_RING_SEGMENT_BYTES, left = o->bytes - at;
+    *bytes = left < WK_RING_SEGMENT_BYTES ? left : WK_RING_SEGMENT_BYTES;
+    return o->data + at;
+}
+
+// ---------------------------------------------------------------- sending
+
+static void begin_sending(struct operation *o)
+{
+    enum kind kind = RESULT;
+    if (o->sent[kind] == o->ready[kind] || o->sent[kind] == to_send(o, kind)) kind = PARTIAL;
+    if (o->sent[kind] == o->ready[kind] || o->sent[kind] == to_send(o, kind)) return;
+    struct lh_buf head = lh_buf_over(o->out.head, sizeof o->out.head);
+    o->out.busy = true;
+    o->out.kind = kind;
+    o->out.done = 0;
+    lh_put_u32(&head, magic);
+    lh_put_u32(&head, (uint32_t)kind);
+    lh_put_u32(&head, o->ring->operations);
+    lh_put_u32(&head, o->sent[kind]);
+}
+
+static LH_MUST lh_err lost(const struct wk_ring *r, const char *which, int failed)
+{
+    return lh_fail(LH_ERR_UNAVAILABLE, "rank %u of %u: the rank %s it in the ring is gone%s%s",
+                   r->rank, r->ranks, which, failed ? ": " : "", failed ? strerror(failed) : "");
+}
+
+// Sends what goes without waiting.
+static LH_MUST lh_err send_some(struct operation *o)
+{
+    struct transfer *t = &o->out;
+    for (;;) {
+        size_t bytes;
+        if (!t->busy) begin_sending(o);
+        if (!t->busy) return LH_OK;
+        uint8_t *body = segment(o, o->sent[t->kind], &bytes);
+        bool head = t->done < WK_RING_HEAD_BYTES;
+        size_t at = head ? t->done : t->done - WK_RING_HEAD_BYTES;
+        const uint8_t *from = head ? t->head + at : body + at;
+        ssize_t n = send(o->ring->after, from, (head ? WK_RING_HEAD_BYTES : bytes) - at,
+                         MSG_NOSIGNAL | MSG_DONTWAIT | (head && bytes ? MSG_MORE : 0));
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return LH_OK;
+        if (n < 0) return lost(o->ring, "after", errno);
+        t->done += (size_t)n;
+        if (t->done < WK_RING_HEAD_BYTES + bytes) continue;
+        t->busy = false;
+        o->sent[t->kind]++;
+    }
+}
+
+// ---------------------------------------------------------------- receiving
+
+static LH_MUST lh_err check_head(struct operation *o)
+{
+    struct transfer *t = &o->in;
+    struct lh_cursor c = lh_cursor(lh_span(t->head, sizeof t->head));
+    uint32_t is = lh_get_u32(&c), kind = lh_get_u32(&c);
+    uint32_t operation = lh_get_u32(&c), number = lh_get_u32(&c);
+    bool known = is == magic && (kind == PARTIAL || kind == RESULT);
+    if (!known || operation != o->ring->operations ||
+        o->come[kind] == to_come(o, (enum kind)kind) || number != o->come[kind])
+        return lh_fail(LH_ERR_MALFORMED, "rank %u of %u: a segment that is not the one to come",
+                       o->ring->rank, o->ring->ranks);
+    t->kind = (enum kind)kind;
+    return LH_OK;
+}
+
+static void take(struct operation *o, uint8_t *to, size_t bytes)
+{
+    if (o->in.kind == PARTIAL) {
+        float *x = (float *)(void *)to;
+        const float *lower = (const float *)(const void *)o->ring->scratch;
+        for (size_t i = 0; i < bytes / sizeof *x; i++) x[i] = lower[i] + x[i];
+    }
+    uint32_t n = ++o->come[o->in.kind];
+    o->ready[o->in.kind] = n;
+    if (o->in.kind == PARTIAL && o->ring->rank == o->root) o->ready[RESULT] = n;
+    o->in.busy = false;
+}
+
+static bool expects(const struct operation *o)
+{
+    return o->come[PARTIAL] < to_come(o, PARTIAL) || o->come[RESULT] < to_come(o, RESULT);
+}
+
+// Reads what has come of this operation.
+static LH_MUST lh_err receive_some(struct operation *o)
+{
+    struct transfer *t = &o->in;
+    while (expects(o)) {
+        size_t bytes = 0;
+        if (!t->busy) *t = (struct transfer){.busy = true};
+        bool head = t->done < WK_RING_HEAD_BYTES;
+        uint8_t *body = head ? NULL : segment(o, o->come[t->kind], &bytes);
+        uint8_t *to =
+            head ? t->head + t->done
+                 : (t->kind == PARTIAL ? o->ring->scratch : body) + t->done - WK_RING_HEAD_BYTES;
+        size_t left = WK_RING_HEAD_BYTES + bytes - t->done;
+        ssize_t n = recv(o->ring->before, to, left, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return LH_OK;
+        if (n <= 0) return lost(o->ring, "before", n < 0 ? errno : 0);
+        t->done += (size_t)n;
+        if (head && t->done == WK_RING_HEAD_BYTES) LH_TRY(check_head(o));
+        if (!head && t->done == WK_RING_HEAD_BYTES + bytes) take(o, body, bytes);
+    }
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- both
+
+static bool sends(const struct operation *o)
+{
+    return o->out.busy ||
+           (o->sent[PARTIAL] < to_send(o, PARTIAL) && o->sent[PARTIAL] < o->ready[PARTIAL]) ||
+           (o->sent[RESULT] < to_send(o, RESULT) && o->sent[RESULT] < o->ready[RESULT]);
+}
+
+static bool over(const struct operation *o)
+{
+    return !expects(o) && o->sent[PARTIAL] == to_send(o, PARTIAL) &&
+           o->sent[RESULT] == to_send(o, RESULT);
+}
+
+static LH_MUST lh_err wait_for(const struct operation *o)
+{
+    struct pollfd p[] = {{o->ring->bell, POLLIN, 0},
+                         {expects(o) ? o->ring->before : -1, POLLIN, 0},
+                         {o->ring->after, sends(o) ? POLLOUT : 0, 0}};
+    if (poll(p, LH_COUNT(p), -1) < 0) return LH_OK;
+    if (p[0].revents) return lh_fail(LH_ERR_CANCELLED, "the communicator is aborted");
+    if (p[2].revents & (POLLERR | POLLHUP)) return lost(o->ring, "after", 0);
+    return LH_OK;
+}
+
+static LH_MUST lh_err run(struct wk_ring *r, void *data, size_t bytes, bool sums)
+{
+    struct operation o = {.ring = r, .data = data, .bytes = bytes, .sums = sums};
+    o.segments = (uint32_t)((bytes + WK_RING_SEGMENT_BYTES - 1) / WK_RING_SEGMENT_BYTES);
+    o.root = sums ? r->ranks - 1 : 0;
+    if (r->rank == 0) o.ready[sums ? PARTIAL : RESULT] = o.segments;
+    LH_ASSERT(r->ranks > 1 && r->rank < r->ranks);
+    for (;;) {
+        LH_TRY(receive_some(&o));
+        LH_TRY(send_some(&o));
+        if (over(&o)) break;
+        LH_TRY(wait_for(&o));
+    }
+    r->operations++;
+    return LH_OK;
+}
+
+lh_err wk_ring_sum(struct wk_ring *r, float *x, uint64_t n)
+{
+    return run(r, x, (size_t)n * sizeof *x, true);
+}
+
+lh_err wk_ring_share(struct wk_ring *r, void *data, size_t bytes)
+{
+    return run(r, data, bytes, false);
+}

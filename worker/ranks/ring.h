@@ -1,0 +1,39 @@
+// A ring of processes, each with a connection from the one before it and one to the one after it:
+// sums over all ranks, and what rank 0 has to all.
+//
+// A sum is taken in rank's order, ((x0 + x1) + x2) + ..., element by element: the same ranks give
+// the same bits, whatever the timing. The partial sums travel from rank 0 to the last rank, the
+// sums from there around to all others, both in segments that follow each other closely. So each
+// connection carries at most twice the array, as in the usual ring, which sums in another order in
+// each of its parts.
+//
+// Bytes of a segment, little endian:
+//   0 u32 magic "WSEG"   4 u32 kind (1 partial sum, 2 result)   8 u32 operation, counted from 0
+//  12 u32 segment, counted from 0   16 the segment's bytes, fp32 or opaque
+// The reader knows what comes; anything else ends the operation with LH_ERR_MALFORMED.
+#ifndef WK_RING_H
+#define WK_RING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+enum { WK_RING_HEAD_BYTES = 16, WK_RING_SEGMENT_BYTES = 256 << 10 };
+
+struct wk_ring {
+    int before, after; // connected sockets that do not block; both ends of a ring of two differ
+    uint32_t ranks, rank;
+    int bell;            // readable: leave, with LH_ERR_CANCELLED
+    uint32_t operations; // How many ended well.
+    uint8_t *scratch;    // WK_RING_SEGMENT_BYTES, the caller's
+};
+
+// x[n] becomes the sum over all ranks. LH_ERR_UNAVAILABLE: a neighbour is gone.
+LH_MUST lh_err wk_ring_sum(struct wk_ring *r, float *x, uint64_t n);
+// `bytes` of rank 0 at `data` come to all ranks.
+LH_MUST lh_err wk_ring_share(struct wk_ring *r, void *data, size_t bytes);
+
+#endif
