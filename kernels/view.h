@@ -1,10 +1,15 @@
 // The arithmetic of a worker's local view and of its error feedback (DESIGN.md#section-6): what
 // training runs on, what a cut takes from it. All arrays have n values of one shard and do not
 // overlap.
+//
+// start(), renew(), cut() and uncut() work in place, on parameters that nobody else holds: what the
+// CUDA kernels do on a device. A worker's are its trainer's: of(), make(), move() and delta().
 #ifndef LK_VIEW_H
 #define LK_VIEW_H
 
 #include <stdint.h>
+
+enum { LK_VIEW_LINE = 16 }; // values of a cache line: what a bit of `changed` stands for
 
 // local = anchor = theta - kappa * residual: a view without progress.
 void lk_view_start(const float *theta, float kappa, const float *residual, float *local,
@@ -21,6 +26,20 @@ void lk_view_cut(float beta, const float *residual, const float *local, float *a
                  uint64_t n);
 // The same of progress that is there as a delta: in_out = beta * residual + in_out.
 void lk_view_feed(float beta, const float *residual, float *in_out, uint64_t n);
+// What a cut is made of where the parameters were copied: out = beta * residual + (base - local),
+// with lk_view_cut's bits. Neither base nor local changes.
+void lk_view_delta(float beta, const float *residual, const float *base, const float *local,
+                   float *out, uint64_t n);
+// A renewal in two: make() while training goes on, move() between two steps. make() gives the new
+// view, out = theta - kappa * residual, and which lines of it are other ones than those of `from`:
+// bit i % 64 of changed[i / 64] is line i, changed[(n + 1023) / 1024]. move() puts the new view
+// under the progress where it is another one, local = to + (local - from), and reads and writes
+// nothing of the other lines. Values that did not change keep their bits; those without progress
+// become `to` exactly.
+void lk_view_make(const float *theta, float kappa, const float *residual, const float *from,
+                  float *out, uint64_t *changed, uint64_t n);
+void lk_view_move(const float *from, const float *to, const uint64_t *changed, float *local,
+                  uint64_t n);
 // Gives the progress back that lk_view_cut took into `out`, to within its roundings.
 void lk_view_uncut(float beta, const float *residual, const float *out, float *anchor, uint64_t n);
 

@@ -28,8 +28,7 @@ static lh_err open_shard(struct wk_worker *w, uint32_t id)
     LH_TRY(lk_replica_create(&s->replica, c->job, c->manifest, id, c->keys));
     s->layout = s->replica.layout;
     LH_TRY(wk_committed_open(s));
-    if (!c->beside) s->view.anchor = lh_zeros(s->layout->values, sizeof(float));
-    if (!c->beside && !s->view.anchor) return LH_ERR_NO_MEMORY;
+    LH_TRY(wk_view_open(s));
     s->slot.files = (struct wk_slots){c->env, c->dir, id, s->layout->values, 0, {0}, 0};
     c->env->ops->boot_id(c->env, s->slot.files.boot);
     s->outbox = (struct wk_outbox){.env = c->env, .dir = w->outbox_dir, .shard = id};
@@ -98,7 +97,7 @@ static void free_shard(struct wk_shard *s)
     wk_outbox_free(&s->outbox);
     lk_replica_free(&s->replica);
     wk_committed_close(s);
-    free(s->view.anchor);
+    wk_view_close(s);
     lh_buf_free(&s->payload_memory);
 }
 

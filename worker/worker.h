@@ -1,13 +1,13 @@
 // The worker: trains on leased units, turns progress into sealed pushes, follows the log.
 //
 // A state machine on one loop thread; local steps run on its compute lane. Between two steps (a
-// "boundary") the parameters belong to the loop: that is where deltas are taken and folded records
-// enter the local view. Training goes on while pushes are made and travel.
+// "boundary") the trainer copies its parameters for a push, and moves them to a view with what was
+// folded. Training goes on while pushes are made and travel.
 //
 // README.md has the files in the order in which a push meets them, and who calls whom; shard.h has
 // a shard's state. Each module has a header of its own; this one has what every file needs.
 //
-// Memory: 4 bytes a parameter each for replica, residual, its spare and anchor (16), and what the
+// Memory: 4 bytes a parameter each for replica, residual, its spare, two slots (20), and what the
 // trainer holds (the built-in one: parameters, gradient, two moments: 16). On top comes a push, as
 // frame and payload, until it is admitted and folded here; the outbox of all that lie above the
 // stable point is on the disk alone (outbox.h).

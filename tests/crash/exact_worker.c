@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "tests/crash/exact.h"
+#include "worker/train/host.h"
 #include "worker/train/trainer_synthetic.h"
 
 struct exact {
@@ -15,9 +16,14 @@ struct exact {
     float *value;
 };
 
-static float *parameters(struct wk_trainer *t)
+static void cut(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
 {
-    return ((struct exact *)t)->value;
+    wk_host_cut(((struct exact *)t)->value, first, values, slot);
+}
+
+static void renew(struct wk_trainer *t, const struct wk_renewal *r)
+{
+    wk_host_renew(((struct exact *)t)->value, r);
 }
 
 static uint64_t step_tokens(const struct wk_trainer *t)
@@ -75,7 +81,8 @@ static void destroy(struct wk_trainer *t)
 // In place of the one in the archive, whose file the linker then does not take.
 lh_err wk_synthetic_create(const struct wk_synthetic_conf *conf, struct wk_trainer **out)
 {
-    static const struct wk_trainer_ops ops = {.parameters = parameters,
+    static const struct wk_trainer_ops ops = {.cut = cut,
+                                              .renew = renew,
                                               .step_tokens = step_tokens,
                                               .sequence_tokens = sequence_tokens,
                                               .step = step,

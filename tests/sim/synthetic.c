@@ -7,6 +7,7 @@
 #include "tests/sim/synthetic.h"
 
 #include "common/base/check.h"
+#include "worker/train/host.h"
 
 struct synthetic {
     struct wk_trainer base;
@@ -15,9 +16,14 @@ struct synthetic {
     float quantum;
 };
 
-static float *parameters(struct wk_trainer *t)
+static void cut(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
 {
-    return ((struct synthetic *)t)->values;
+    wk_host_cut(((struct synthetic *)t)->values, first, values, slot);
+}
+
+static void renew(struct wk_trainer *t, const struct wk_renewal *r)
+{
+    wk_host_renew(((struct synthetic *)t)->values, r);
 }
 
 static uint64_t step_tokens(const struct wk_trainer *t)
@@ -78,8 +84,8 @@ static void destroy(struct wk_trainer *t)
     free(s);
 }
 
-static const struct wk_trainer_ops ops = {parameters, step_tokens, sequence_tokens, step, NULL,
-                                          save,       load,        destroy};
+static const struct wk_trainer_ops ops = {cut,  renew, step_tokens, sequence_tokens, step,
+                                          NULL, save,  load,        destroy};
 
 void sim_trainer_quantum(struct wk_trainer *t, float quantum)
 {

@@ -28,7 +28,7 @@ worker: {{trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}}}
 """
 # bytes per parameter, and what code, libraries and the transport take
 # the core, the synthetic trainer, a snapshot and a copy while joining
-WORKER = 16 + 4 + 8, 80 << 20
+WORKER = 20 + 4 + 8, 80 << 20
 SERVER = 4 + 8, 40 << 20  # the fold, a checkpoint's copy, a snapshot's copy
 
 

@@ -80,6 +80,7 @@ static void swap_residual(struct wk_shard *s)
     s->slot.writer->residual = s->slot.spare;
     s->slot.residual = s->slot.writer->residual;
     s->slot.spare = before;
+    s->slot.residual_number++;
 }
 
 void wk_committed_resume(struct wk_shard *s, const struct wk_slot *slot)

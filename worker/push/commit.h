@@ -25,6 +25,7 @@ struct wk_slot_part {
     const struct wk_slot *committed; // next and decided steps, claims and tokens that came back
     const float *residual;           // E: the progress that no push has sent yet
     float *spare;                    // memory in which the next E is made
+    uint64_t residual_number;        // rises whenever the residual is another one
     struct wk_committed *writer;     // commit.c's own pointers to what is const above
     struct wk_slots files;
     // The newest synced residual snapshot: cut.c sets it, start.c reads it from the disk.

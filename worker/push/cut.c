@@ -1,9 +1,10 @@
 // Cut: progress becomes a sealed, durable push (DESIGN.md#section-5 steps 2-7,
 // server/docs/0000-protocol.md#rule-1, #rule-9).
 //
-// Order of a cut: delta at the boundary; then, on the disk lane while training goes on, feedback +
-// encode into a spare residual, seal, outbox entry synced, slot flipped; then it may be sent. Until
-// the flip everything can be thrown away, after it nothing.
+// Order of a cut: the trainer copies its parameters, at the boundary; then, on the disk lane while
+// training goes on, delta + feedback + encode into a spare residual, seal, outbox entry synced,
+// slot flipped; then it may be sent. Until the flip everything can be thrown away, after it
+// nothing.
 #include "worker/push/cut.h"
 
 #include <math.h>
@@ -42,7 +43,7 @@ uint32_t wk_claimable(const struct wk_shard *s, uint64_t upto)
 // ---------------------------------------------------------------- the cut
 
 // One cut on its way: taken at a boundary, made on the disk lane while training goes on, committed
-// on the loop. Until it is committed the shard's residual, slot and anchor are left alone.
+// on the loop. Until it is committed the shard's residual, slot and base are left alone.
 struct wk_cut {
     struct wk_shard *shard;
     struct lh_buf plain;  // the payload
@@ -150,37 +151,25 @@ static lh_err fill_slot(struct wk_shard *s, struct wk_cut *c)
     return LH_OK;
 }
 
-static lh_err show_delta(struct wk_shard *s, const float *y)
+static lh_err show_delta(struct wk_shard *s)
 {
     const struct wk_observer *o = s->worker->conf.observer;
     uint64_t n = s->layout->values;
     if (!o || !o->kept) return LH_OK;
     float *delta = malloc(n * sizeof *delta);
     if (!delta) return LH_ERR_NO_MEMORY;
-    for (uint64_t i = 0; i < n; i++) delta[i] = s->view.anchor[i] - y[i];
+    wk_view_delta(s, 0, delta);
     o->kept(o->arg, s->id, s->worker->incarnation, s->slot.committed->next, delta, n);
     free(delta);
     return LH_OK;
 }
 
-// Delta and error feedback: leaves beta*E + delta in s->slot.spare, and a new anchor.
-static lh_err take_delta(struct wk_shard *s)
-{
-    struct wk_trainer *t = s->worker->conf.trainer;
-    const float *y = t->ops->parameters(t) + s->layout->first;
-    float beta = s->worker->conf.beta;
-    LH_TRY(show_delta(s, y));
-    lk_view_cut(beta, s->slot.residual, y, s->view.anchor, s->slot.spare, s->layout->values);
-    return LH_OK;
-}
-
-// Reads the memory of a trainer beside the worker, on any thread. *wrong: that trainer's fault.
-static lh_err read_delta(struct wk_shard *s, const struct wk_whole *whole, float beta, bool *wrong)
+// Of a trainer beside the worker: its memory is read. *wrong: that trainer's fault.
+static lh_err read_beside(struct wk_shard *s, const struct wk_whole *whole, float beta, bool *wrong)
 {
     struct wk_worker *w = s->worker;
     const struct wk_observer *o = w->conf.observer;
     uint64_t n = s->layout->values;
-    *wrong = false;
     if (!whole->number) {
         memset(s->slot.spare, 0, n * sizeof *s->slot.spare);
     } else {
@@ -193,6 +182,15 @@ static lh_err read_delta(struct wk_shard *s, const struct wk_whole *whole, float
     if (o && o->kept)
         o->kept(o->arg, s->id, w->incarnation, s->slot.committed->next, s->slot.spare, n);
     lk_view_feed(beta, s->slot.residual, s->slot.spare, n);
+    return LH_OK;
+}
+
+// Delta and error feedback: leaves beta*E + delta in s->slot.spare. On any thread.
+static lh_err read_delta(struct wk_shard *s, const struct wk_whole *whole, float beta, bool *wrong)
+{
+    *wrong = false;
+    if (s->worker->conf.beside) return read_beside(s, whole, beta, wrong);
+    wk_view_delta(s, beta, s->slot.spare);
     return LH_OK;
 }
 
@@ -227,8 +225,7 @@ static lh_err make_frame(struct wk_cut *c, struct lh_blob **out)
     struct wk_shard *s = c->shard;
     const struct lk_codec *codec = &s->worker->conf.codec;
     struct lk_payload_info info;
-    lh_err err = LH_OK;
-    if (s->worker->conf.beside) err = read_delta(s, &c->whole, s->worker->conf.beta, &c->trainers);
+    lh_err err = read_delta(s, &c->whole, s->worker->conf.beta, &c->trainers);
     if (!err)
         err = wk_backend_encode(s->worker->conf.backend, codec, s->layout, s->slot.spare, &c->plain,
                                 &info);
@@ -300,6 +297,7 @@ static void drop_first(struct wk_finished *f, uint32_t n)
 static void committed(struct wk_shard *s, struct wk_cut *c)
 {
     wk_change_apply(&c->change);
+    if (!s->worker->conf.beside) wk_view_committed(s);
     drop_first(&s->finished, c->head.claims - c->returned);
     s->progress.held_steps = c->at;
     s->progress.cut_count++;
@@ -314,19 +312,15 @@ static void committed(struct wk_shard *s, struct wk_cut *c)
     c->residual_square = NULL;
 }
 
-// Nothing was cut: the progress goes back to where it was. (A trainer beside the worker left it in
-// the memory.)
-static lh_err taken_back(struct wk_shard *s, const struct wk_cut *c)
+// Nothing was cut: the progress is still there, counted from the base that stayed. (A trainer
+// beside the worker has it in the memory.)
+static void taken_back(struct wk_shard *s, const struct wk_cut *c)
 {
-    const struct wk_conf *conf = &s->worker->conf;
-    if (conf->beside) return LH_OK;
-    LH_TRY(lk_payload_add(&conf->codec, s->layout, lh_buf_span(&c->plain), s->slot.spare));
-    lk_view_uncut(conf->beta, s->slot.residual, s->slot.spare, s->view.anchor, s->layout->values);
+    if (s->worker->conf.beside) return;
     s->progress.tokens += c->tokens;
     s->progress.steps += c->steps;
     uint32_t half = s->worker->local_steps / 2;
     if (s->progress.steps > half) s->progress.steps = half; // later again
-    return LH_OK;
 }
 
 static lh_err note_snapshot(struct wk_shard *s, const struct wk_cut *c)
@@ -348,14 +342,13 @@ static lh_err note_snapshot(struct wk_shard *s, const struct wk_cut *c)
 }
 
 // Training goes on; the progress is cut again later.
-static lh_err found_no_room(struct wk_shard *s, const struct wk_cut *c)
+static void found_no_room(struct wk_shard *s, const struct wk_cut *c)
 {
     char text[512];
     snprintf(text, sizeof text, "shard %u: %s; training goes on, the push waits", s->id, c->text);
     wk_disk_full_say(s->worker, WK_DISK_FULL_OUTBOX, text);
-    LH_TRY(taken_back(s, c));
+    taken_back(s, c);
     wk_disk_full_wait(s);
-    return LH_OK;
 }
 
 // The trainer's cut is committed. Another life of it may begin in here.
@@ -371,7 +364,10 @@ static void took_whole(struct wk_shard *s)
 static lh_err take_over(struct wk_shard *s, struct wk_cut *c)
 {
     struct wk_worker *w = s->worker;
-    if (c->result == LH_ERR_DISK_FULL) return found_no_room(s, c);
+    if (c->result == LH_ERR_DISK_FULL) {
+        found_no_room(s, c);
+        return LH_OK;
+    }
     if (c->result && c->trainers) {
         s->whole.number = 0;
         wk_external_drop(w->external, s->id, c->text);
@@ -440,7 +436,9 @@ static lh_err take(struct wk_shard *s, struct wk_cut *c)
     }
     fill_head(s, c);
     LH_TRY(fill_slot(s, c));
-    return w->conf.beside ? LH_OK : take_delta(s);
+    if (w->conf.beside) return LH_OK;
+    wk_view_cut(s);
+    return show_delta(s);
 }
 
 lh_err wk_cut(struct wk_shard *s)

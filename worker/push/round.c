@@ -212,7 +212,11 @@ static void renew_view(struct wk_shard *s)
 
 void wk_round_boundary(struct wk_worker *w)
 {
-    if (w->stopped || w->stepping || !wk_everything_ready(w)) return;
+    if (w->stopped || !wk_everything_ready(w)) return;
+    if (w->stepping) {
+        for (uint32_t i = 0; i < w->shards; i++) wk_view_prepare(&w->shard[i]);
+        return;
+    }
     for (uint32_t i = 0; i < w->shards; i++) renew_view(&w->shard[i]);
     lh_err err = cut_all(w);
     if (err) {

@@ -1,18 +1,52 @@
 // The local view: what training runs on between folds (DESIGN.md#section-6).
 //
-// view = theta - kappa * E, local = view + progress since the last cut. The anchor holds
+// view = theta - kappa * E, local = view + progress since the last cut. The base is
 // local - progress, so progress is never computed against a base that moved. The view is renewed
 // only while no push of the shard is undecided or unfolded: what is in flight stays in the local
 // values until its own record is folded. The next cut waits for that too, so every push has a base
 // as fresh as its predecessor's answer.
+//
+// The trainer's parameters are its own (train/trainer.h). What is kept of them lies in two slots:
+//  1. slot[number % 2] is the base, and nobody writes it.
+//  2. The other one is written by a cut (the trainer, at a boundary) or by the next view (here,
+//     while training goes on), which exclude each other: no view is due while a cut is on its way,
+//     and a cut takes the place of a view that was made and not given yet.
+//  3. A renewal moves the parameters from the base to the next view, a commit makes the cut the
+//     base: in both cases the number rises, and the slots have changed places.
+//  4. A cut that is given up changes nothing: the progress is counted from the base that stayed.
 #include "worker/push/view.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-static float *local(const struct wk_shard *s)
+#include "common/base/parallel.h"
+
+enum { PART = 1 << 20, WORD = 64 * LK_VIEW_LINE }; // values of a part, and of a word of `changed`
+enum { PAUSE = 8 }; // a view that is made early takes one in so many parts of the loop's time
+
+static float *base(const struct wk_shard *s)
 {
-    struct wk_trainer *t = s->worker->conf.trainer;
-    return t->ops->parameters(t) + s->layout->first;
+    return s->view.slot[s->view.number % 2];
+}
+
+static float *other(const struct wk_shard *s)
+{
+    return s->view.slot[(s->view.number + 1) % 2];
+}
+
+lh_err wk_view_open(struct wk_shard *s)
+{
+    uint64_t n = s->layout->values;
+    if (s->worker->conf.beside) return LH_OK;
+    for (int i = 0; i < 2; i++) s->view.slot[i] = lh_zeros(n, sizeof(float));
+    s->view.changed = calloc(n / WORD + 1, sizeof *s->view.changed);
+    return s->view.slot[0] && s->view.slot[1] && s->view.changed ? LH_OK : LH_ERR_NO_MEMORY;
+}
+
+void wk_view_close(struct wk_shard *s)
+{
+    for (int i = 0; i < 2; i++) free(s->view.slot[i]);
+    free(s->view.changed);
 }
 
 static uint64_t round_of(const struct lh_ledger *l, uint64_t worker)
@@ -21,22 +55,109 @@ static uint64_t round_of(const struct lh_ledger *l, uint64_t worker)
     return row ? row->round : 0;
 }
 
-static void take_base(struct wk_shard *s)
+static struct wk_view_of now_of(const struct wk_shard *s)
 {
     const struct lh_ledger *l = &s->replica.ledger;
-    s->view.of = (struct wk_view_of){.version = l->version,
-                                     .epoch = l->epoch,
-                                     .others = lh_ledger_others(l, s->worker->id),
-                                     .round = round_of(l, s->worker->id)};
+    return (struct wk_view_of){.version = l->version,
+                               .epoch = l->epoch,
+                               .others = lh_ledger_others(l, s->worker->id),
+                               .round = round_of(l, s->worker->id)};
+}
+
+static void take_base(struct wk_shard *s)
+{
+    s->view.of = now_of(s);
+}
+
+// ---------------------------------------------------------------- the trainer in this process
+
+static void renew(struct wk_shard *s, const float *from, const uint64_t *changed)
+{
+    struct wk_trainer *t = s->worker->conf.trainer;
+    const struct wk_renewal renewal = {s->layout->first, s->layout->values, from, other(s),
+                                       changed};
+    t->ops->renew(t, &renewal);
+    s->view.number++;
+    s->view.next.made = false;
+    take_base(s);
 }
 
 void wk_view_start(struct wk_shard *s)
 {
     take_base(s);
     if (s->worker->conf.beside) return;
-    float *y = local(s), kappa = s->worker->conf.kappa;
-    lk_view_start(s->replica.theta, kappa, s->slot.residual, y, s->view.anchor, s->layout->values);
+    float kappa = s->worker->conf.kappa;
+    lk_view_of(s->replica.theta, kappa, s->slot.residual, other(s), s->layout->values);
+    renew(s, NULL, NULL);
 }
+
+static void make_part(void *arg, size_t i)
+{
+    const struct wk_shard *s = arg;
+    uint64_t at = (uint64_t)i * PART, left = s->layout->values - at;
+    lk_view_make(s->replica.theta + at, s->worker->conf.kappa, s->slot.residual + at, base(s) + at,
+                 other(s) + at, s->view.changed + at / WORD, left < PART ? left : PART);
+}
+
+// Calls part(arg, i) for each PART values of the shard, on all processors.
+static void in_parts(const struct wk_shard *s, void (*part)(void *arg, size_t i), void *arg)
+{
+    lh_parallel((size_t)((s->layout->values + PART - 1) / PART), part, arg);
+}
+
+static void make_next(struct wk_shard *s)
+{
+    struct wk_view_next *next = &s->view.next;
+    next->at_ns = lh_now(s->worker->conf.env);
+    in_parts(s, make_part, s);
+    next->took_ns = lh_now(s->worker->conf.env) - next->at_ns;
+    next->of = now_of(s);
+    next->of_residual = s->slot.residual_number;
+    next->made = true;
+}
+
+// It is what a view that was made now would be.
+static bool next_is_made(const struct wk_shard *s)
+{
+    const struct wk_view_next *next = &s->view.next;
+    const struct lh_ledger *l = &s->replica.ledger;
+    return next->made && next->of_residual == s->slot.residual_number &&
+           next->of.version == l->version && next->of.epoch == l->epoch;
+}
+
+void wk_view_cut(struct wk_shard *s)
+{
+    struct wk_trainer *t = s->worker->conf.trainer;
+    s->view.next.made = false;
+    t->ops->cut(t, s->layout->first, s->layout->values, other(s));
+}
+
+struct delta {
+    const struct wk_shard *shard;
+    float beta, *out;
+};
+
+static void delta_part(void *arg, size_t i)
+{
+    const struct delta *d = arg;
+    const struct wk_shard *s = d->shard;
+    uint64_t at = (uint64_t)i * PART, left = s->layout->values - at;
+    lk_view_delta(d->beta, s->slot.residual + at, base(s) + at, other(s) + at, d->out + at,
+                  left < PART ? left : PART);
+}
+
+void wk_view_delta(const struct wk_shard *s, float beta, float *out)
+{
+    struct delta d = {s, beta, out};
+    in_parts(s, delta_part, &d);
+}
+
+void wk_view_committed(struct wk_shard *s)
+{
+    s->view.number++;
+}
+
+// ---------------------------------------------------------------- a trainer beside the worker
 
 void wk_view_give(struct wk_shard *s, bool final, float *out)
 {
@@ -56,6 +177,8 @@ void wk_view_resume(struct wk_shard *s)
     for (int i = 0; i < WK_VIEWS_HELD; i++) s->view.by[i] = s->view.of;
     s->view.of = (struct wk_view_of){0}; // a correction is due
 }
+
+// ---------------------------------------------------------------- rounds
 
 static bool bsp(const struct wk_shard *s)
 {
@@ -129,12 +252,25 @@ lh_err wk_view_correct(struct wk_shard *s)
     return LH_OK;
 }
 
+static bool renewal_is_due(const struct wk_shard *s)
+{
+    return !is_current(s) && wk_view_may_renew(s) && (!bsp(s) || wk_round_over(s));
+}
+
+// A view that is made again for each record would take the loop's time and training's processors;
+// the last ones then wait for the boundary.
+void wk_view_prepare(struct wk_shard *s)
+{
+    const struct wk_view_next *next = &s->view.next;
+    if (!renewal_is_due(s) || next_is_made(s)) return;
+    if (next->at_ns && lh_now(s->worker->conf.env) - next->at_ns < PAUSE * next->took_ns) return;
+    make_next(s);
+}
+
 bool wk_view_renew(struct wk_shard *s)
 {
-    if (is_current(s) || !wk_view_may_renew(s)) return false;
-    if (bsp(s) && !wk_round_over(s)) return false;
-    float *y = local(s), kappa = s->worker->conf.kappa;
-    lk_view_renew(s->replica.theta, kappa, s->slot.residual, y, s->view.anchor, s->layout->values);
-    take_base(s);
+    if (!renewal_is_due(s)) return false;
+    if (!next_is_made(s)) make_next(s);
+    renew(s, base(s), s->view.changed);
     return true;
 }

@@ -4,8 +4,19 @@
 
 #include "worker/worker.h"
 
+LH_MUST lh_err wk_view_open(struct wk_shard *s); // its memory
+void wk_view_close(struct wk_shard *s);
 void wk_view_start(struct wk_shard *s); // the first view of a replica
 bool wk_view_renew(struct wk_shard *s); // call it at a boundary; true: the view changed
+// Makes the next view where one is due, so that the boundary finds it. Call it during a step.
+void wk_view_prepare(struct wk_shard *s);
+// A cut: the trainer copies its parameters, at a boundary.
+void wk_view_cut(struct wk_shard *s);
+// Fills out[values of the shard] with beta * residual + what that cut's progress is; `beta` 0: the
+// progress alone. Any thread, until the cut is over.
+void wk_view_delta(const struct wk_shard *s, float beta, float *out);
+// The cut is committed: its copy is the base. One that is given up needs no call.
+void wk_view_committed(struct wk_shard *s);
 // The same for a trainer beside the worker, at any time: a correction, where one is due.
 // LH_ERR_CORRUPT: the trainer wrote where it must not.
 LH_MUST lh_err wk_view_correct(struct wk_shard *s);

@@ -1,8 +1,13 @@
-// The trainer as the worker's round sees it: parameters in one flat array, one local step a call.
+// The trainer as the worker's round sees it: local steps, and two operations between them.
 //
-// Implementations: trainer_builtin.c (transformer, AdamW, text) and the simulator's synthetic one.
-// Between steps the array belongs to the caller, who may rewrite any of it; during step() to the
-// trainer. step() runs on the compute lane, everything else on the loop thread between steps.
+// The parameters are the trainer's alone, wherever they lie. At a boundary it copies them into a
+// slot (cut), or moves them to another view under the progress that they made (renew); the contract
+// is that of a trainer beside the worker (worker/docs/0001-boundary.md). So neither side touches an
+// array that the other one writes.
+//
+// Implementations: trainer_builtin.c (transformer, AdamW, text), trainer_synthetic.c, and those of
+// tests; host.h has both operations for parameters in an array. step() runs on the compute lane,
+// everything else on the loop thread between steps.
 #ifndef WK_TRAINER_H
 #define WK_TRAINER_H
 
@@ -49,9 +54,19 @@ struct wk_step_out {
     const struct wk_evaluated *evaluated; // the trainer's, until the next step; NULL: none was due
 };
 
+struct wk_renewal {
+    uint64_t first, values;  // a range of the flat parameters, in the manifest's order
+    const float *from;       // [values] the view that they had; NULL: they become `to`
+    const float *to;         // [values] the view that they get, under the same progress
+    const uint64_t *changed; // lines in which they differ (kernels/view.h); NULL where from is
+};
+
 struct wk_trainer;
 struct wk_trainer_ops {
-    float *(*parameters)(struct wk_trainer *t); // manifest order, manifest->values of them
+    // Copies parameters [first, first + values) into the slot.
+    void (*cut)(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot);
+    // Moves them: lk_view_move() says to which bits. Arrays are read in the call alone.
+    void (*renew)(struct wk_trainer *t, const struct wk_renewal *r);
     uint64_t (*step_tokens)(const struct wk_trainer *t);
     uint64_t (*sequence_tokens)(const struct wk_trainer *t); // pieces are multiples of it
     lh_err (*step)(struct wk_trainer *t, const struct wk_step_in *in, struct wk_step_out *out);

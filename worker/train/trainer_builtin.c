@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "worker/train/host.h"
 #include "worker/train/passes.h"
 #include "worker/train/update.h"
 
@@ -43,9 +44,14 @@ static struct builtin *builtin_of(struct wk_trainer *t)
     return (struct builtin *)t;
 }
 
-static float *parameters(struct wk_trainer *t)
+static void cut(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
 {
-    return builtin_of(t)->value;
+    wk_host_cut(builtin_of(t)->value, first, values, slot);
+}
+
+static void renew(struct wk_trainer *t, const struct wk_renewal *r)
+{
+    wk_host_renew(builtin_of(t)->value, r);
 }
 
 static uint64_t step_tokens(const struct wk_trainer *t)
@@ -280,7 +286,8 @@ static void destroy(struct wk_trainer *t)
 }
 
 static const struct wk_trainer_ops ops = {
-    .parameters = parameters,
+    .cut = cut,
+    .renew = renew,
     .step_tokens = step_tokens,
     .sequence_tokens = sequence_tokens,
     .step = step,

@@ -28,7 +28,7 @@ struct wk_builtin_conf {
 struct wk_builtin_conf wk_builtin_defaults(void);
 
 // LH_ERR_CONFIG; LH_ERR_MANIFEST when the tensors are not those of the "model" object. Parameters
-// start as zeros: the caller writes its base into parameters() before the first step.
+// start as zeros: the caller gives them a view, by renew(), before the first step.
 //
 // step(): the pieces' tokens are cut into sequences, so each piece is a multiple of `sequence`;
 // together at most step_tokens (less at a unit's end). The gradient is of the mean over the tokens

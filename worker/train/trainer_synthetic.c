@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/train/host.h"
+
 enum { CHUNK = 4096, TABLE = 1 << 18 };
 
 struct synthetic {
@@ -22,9 +24,14 @@ static struct synthetic *synthetic_of(const struct wk_trainer *t)
     return (struct synthetic *)t;
 }
 
-static float *parameters(struct wk_trainer *t)
+static void cut(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
 {
-    return synthetic_of(t)->value;
+    wk_host_cut(synthetic_of(t)->value, first, values, slot);
+}
+
+static void renew(struct wk_trainer *t, const struct wk_renewal *r)
+{
+    wk_host_renew(synthetic_of(t)->value, r);
 }
 
 static uint64_t step_tokens(const struct wk_trainer *t)
@@ -96,7 +103,8 @@ static void destroy(struct wk_trainer *t)
 }
 
 static const struct wk_trainer_ops ops = {
-    .parameters = parameters,
+    .cut = cut,
+    .renew = renew,
     .step_tokens = step_tokens,
     .sequence_tokens = sequence_tokens,
     .step = step,

@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+
 #include <cmocka.h>
 
 #include "kernels/view.h"
@@ -84,6 +86,100 @@ static void gives_a_cut_back(void **state)
     for (int i = 0; i < N; i++) assert_float_equal(local[i] - anchor[i], 2 * PROGRESS[i], 0);
 }
 
+// ---- the renewal in two, beside the one above
+
+enum {
+    MANY = 3 * 1024 + 37,
+    WORDS = MANY / 1024 + 1
+}; // words of `changed`; the last line is short
+
+static uint32_t drawn = 1;
+static float draw(void)
+{
+    drawn = drawn * 1664525 + 1013904223;
+    return (float)(int32_t)drawn * 0x1p-31f;
+}
+
+struct both {
+    float theta[MANY], residual[MANY], local[MANY], base[MANY], next[MANY];
+    uint64_t changed[WORDS];
+};
+
+static void fill(struct both *b)
+{
+    for (int i = 0; i < MANY; i++) b->theta[i] = draw();
+    for (int i = 0; i < MANY; i++) b->residual[i] = draw();
+    lk_view_start(b->theta, 0.25f, b->residual, b->local, b->base, MANY);
+    for (int i = 0; i < MANY; i++) b->local[i] += 0x1p-8f * draw();
+}
+
+static void a_dense_renewal_has_the_bits_of_one_in_place(void **state)
+{
+    (void)state;
+    static struct both b;
+    static float local[MANY], anchor[MANY];
+    fill(&b);
+    memcpy(local, b.local, sizeof local);
+    memcpy(anchor, b.base, sizeof anchor);
+    for (int i = 0; i < MANY; i++) b.residual[i] = draw(); // after an own cut
+    lk_view_renew(b.theta, 0.25f, b.residual, local, anchor, MANY);
+    lk_view_make(b.theta, 0.25f, b.residual, b.base, b.next, b.changed, MANY);
+    lk_view_move(b.base, b.next, b.changed, b.local, MANY);
+    assert_memory_equal(b.next, anchor, sizeof anchor);
+    for (int i = 0; i < MANY; i++) {
+        if (b.next[i] != b.base[i]) assert_float_equal(b.local[i], local[i], 0);
+    }
+    for (int i = 0; i < WORDS; i++) {
+        uint64_t lines = i < WORDS - 1 ? 64 : (MANY % 1024 + LK_VIEW_LINE - 1) / LK_VIEW_LINE;
+        assert_true(b.changed[i] == (lines < 64 ? ((uint64_t)1 << lines) - 1 : UINT64_MAX));
+    }
+}
+
+// Every line once: the first value, one in the middle, the last one of all.
+static void a_sparse_renewal_touches_what_changed_alone(void **state)
+{
+    (void)state;
+    static struct both b;
+    static float before[MANY];
+    for (int at = 0; at < MANY; at += at + 101 < MANY || at == MANY - 1 ? 101 : MANY - 1 - at) {
+        fill(&b);
+        memcpy(before, b.local, sizeof before);
+        b.theta[at] += 1;
+        lk_view_make(b.theta, 0.25f, b.residual, b.base, b.next, b.changed, MANY);
+        for (int i = 0; i < WORDS; i++)
+            assert_true(b.changed[i] ==
+                        (i == at / 1024 ? (uint64_t)1 << at % 1024 / LK_VIEW_LINE : 0));
+        lk_view_move(b.base, b.next, b.changed, b.local, MANY);
+        assert_float_equal(b.local[at], b.next[at] + (before[at] - b.base[at]), 0);
+        b.local[at] = before[at];
+        assert_memory_equal(b.local, before, sizeof before);
+    }
+}
+
+static void without_progress_the_parameters_are_the_view(void **state)
+{
+    (void)state;
+    static struct both b;
+    fill(&b);
+    memcpy(b.local, b.base, sizeof b.local);
+    for (int i = 0; i < MANY; i += 3) b.theta[i] = draw();
+    lk_view_make(b.theta, 0.25f, b.residual, b.base, b.next, b.changed, MANY);
+    lk_view_move(b.base, b.next, b.changed, b.local, MANY);
+    assert_memory_equal(b.local, b.next, sizeof b.next);
+}
+
+static void a_delta_has_the_bits_of_a_cut(void **state)
+{
+    (void)state;
+    static struct both b;
+    static float out[MANY], anchor[MANY];
+    fill(&b);
+    memcpy(anchor, b.base, sizeof anchor);
+    lk_view_cut(0.95f, b.residual, b.local, anchor, out, MANY);
+    lk_view_delta(0.95f, b.residual, b.base, b.local, b.next, MANY);
+    assert_memory_equal(b.next, out, sizeof out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -92,6 +188,10 @@ int main(void)
         cmocka_unit_test(takes_progress_once_as_base_minus_local),
         cmocka_unit_test(says_the_same_of_parameters_that_are_elsewhere),
         cmocka_unit_test(gives_a_cut_back),
+        cmocka_unit_test(a_dense_renewal_has_the_bits_of_one_in_place),
+        cmocka_unit_test(a_sparse_renewal_touches_what_changed_alone),
+        cmocka_unit_test(without_progress_the_parameters_are_the_view),
+        cmocka_unit_test(a_delta_has_the_bits_of_a_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "tests/unit/worker/train/parameters.h"
 #include "worker/train/model.h"
 #include "worker/train/trainer_builtin.h"
 
@@ -101,8 +102,12 @@ static struct wk_builtin_conf conf_of(struct fixture *f)
 static struct wk_trainer *trainer_of(struct fixture *f, const struct wk_builtin_conf *conf)
 {
     struct wk_trainer *t;
+    float *first = malloc(f->manifest.values * sizeof *first);
+    assert_non_null(first);
     assert_int_equal(wk_builtin_create(conf, &t), LH_OK);
-    assert_int_equal(wk_model_init(&f->shape, 1, t->ops->parameters(t)), LH_OK);
+    assert_int_equal(wk_model_init(&f->shape, 1, first), LH_OK);
+    set_parameters(t, first, f->manifest.values);
+    free(first);
     return t;
 }
 

@@ -1,0 +1,217 @@
+// The two operations between a worker and a trainer in its process, cut and renewal: which view a
+// boundary gives, what becomes of progress, and of one that was made early.
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/cores/life.h"
+#include "worker/push/view.h"
+
+enum { TURNS = 4000, RECORDS = 40 };
+
+static struct {
+    const struct wk_trainer_ops *own; // the trainer's
+    struct life *l;
+    unsigned renewals, cuts;
+    bool dense, sparse; // some renewal was
+} look;
+
+static struct wk_shard *shard_at(uint64_t first)
+{
+    for (uint32_t k = 0; k < look.l->worker->shards; k++)
+        if (look.l->worker->shard[k].layout->first == first) return &look.l->worker->shard[k];
+    fail_msg("no shard begins at %u", (unsigned)first);
+    return NULL;
+}
+
+static void expect_view(const struct wk_shard *s, const float *view)
+{
+    for (uint64_t i = 0; i < s->layout->values; i++)
+        assert_float_equal(view[i],
+                           s->replica.theta[i] - s->worker->conf.kappa * s->slot.residual[i], 0);
+}
+
+// Every renewal of a life: from the base, to what the replica and the residual say at this moment,
+// with the progress as it was. (The numbers are multiples of an eighth: nothing is rounded.)
+static void renew(struct wk_trainer *t, const struct wk_renewal *r)
+{
+    const struct wk_shard *s = shard_at(r->first);
+    float before[LIFE_VALUES], after[LIFE_VALUES];
+    assert_int_equal(r->values, s->layout->values);
+    assert_ptr_equal(r->from, s->view.slot[s->view.number % 2]);
+    assert_false(s->worker->stepping);
+    assert_null(s->cut);
+    expect_view(s, r->to);
+    look.own->cut(t, r->first, r->values, before);
+    look.own->renew(t, r);
+    look.own->cut(t, r->first, r->values, after);
+    uint64_t changed = 0;
+    for (uint64_t i = 0; i < r->values; i++) {
+        changed += r->to[i] != r->from[i];
+        assert_float_equal(after[i] - r->to[i], before[i] - r->from[i], 0);
+    }
+    look.renewals++;
+    look.dense |= changed == r->values;
+    look.sparse |= changed < r->values;
+}
+
+static void cut(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
+{
+    const struct wk_shard *s = shard_at(first);
+    assert_false(s->worker->stepping);
+    assert_ptr_equal(slot, s->view.slot[(s->view.number + 1) % 2]);
+    look.own->cut(t, first, values, slot);
+    look.cuts++;
+}
+
+static struct wk_trainer_ops noting;
+static void look_on(struct life *l)
+{
+    memset(&look, 0, sizeof look);
+    look.own = l->core.trainer->ops;
+    look.l = l;
+    noting = *look.own;
+    noting.renew = renew;
+    noting.cut = cut;
+    l->core.trainer->ops = &noting;
+}
+
+static void every_renewal_keeps_progress(uint32_t shards)
+{
+    struct life *l = life_begin(3, shards);
+    look_on(l);
+    life_cut(l, 12);
+    assert_true(look.renewals > 6 && look.cuts >= 12);
+    assert_true(look.dense);
+    life_rest(l);
+    life_mass(l);
+    life_end(l);
+}
+
+static void renewals_keep_progress(void **state)
+{
+    (void)state;
+    for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) every_renewal_keeps_progress(shards);
+}
+
+// ---------------------------------------------------------------- made early
+
+// Lets time pass until the next view lies there, in the middle of a step.
+static struct wk_shard *until_made(struct life *l)
+{
+    struct wk_shard *s = &l->worker->shard[0];
+    for (int i = 0; i < TURNS && !(l->worker->stepping && s->view.next.made); i++)
+        life_run(l, LH_MS);
+    assert_true(l->worker->stepping && s->view.next.made);
+    return s;
+}
+
+static void until_renewed(struct life *l)
+{
+    unsigned renewals = look.renewals;
+    for (int i = 0; i < TURNS && look.renewals == renewals; i++) life_run(l, LH_MS);
+    assert_int_equal(look.renewals, renewals + 1);
+}
+
+static void a_view_is_made_while_training_goes_on(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(3, 1);
+    look_on(l);
+    struct wk_shard *s = until_made(l);
+    uint64_t number = s->view.number;
+    const float *next = s->view.slot[(number + 1) % 2];
+    float made[LIFE_VALUES];
+    expect_view(s, next);
+    memcpy(made, next, sizeof made);
+    int64_t at = s->view.next.at_ns;
+    until_renewed(l);
+    assert_true(s->view.next.at_ns == at); // it was not made again
+    assert_memory_equal(s->view.slot[(number + 1) % 2], made, s->layout->values * sizeof *made);
+    life_end(l);
+}
+
+// The replica moves on between the making and the boundary: renew() above asks for the newest.
+static void a_view_of_an_older_replica_is_not_given(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(3, 1);
+    uint64_t moved_on = 0;
+    look_on(l);
+    for (uint64_t i = 0; i < RECORDS; i++) {
+        struct wk_shard *s = until_made(l);
+        uint64_t version = s->replica.ledger.version;
+        s->view.next.took_ns = LH_SECOND; // none is made early in the next eight seconds
+        s->view.next.at_ns = lh_now(l->worker->conf.env);
+        rig_greet(l->rig, 0, (100 + 2 * i) << 32, 0, 1); // a record that changes no value
+        while (l->worker->stepping && s->view.next.made && s->replica.ledger.version == version)
+            life_run(l, LH_MS);
+        if (l->worker->stepping && s->view.next.made) {
+            s->view.slot[(s->view.number + 1) % 2][0] += 64; // whoever gives it is found out
+            moved_on++;
+        }
+        until_renewed(l);
+        s->view.next.took_ns = 0;
+        rig_greet(l->rig, 0, (101 + 2 * i) << 32, 0, 1);
+    }
+    assert_true(moved_on > RECORDS / 4);
+    assert_true(look.sparse);
+    life_end(l);
+}
+
+// The residual changes and the replica does not, as where a push of a lost history comes back.
+static void a_view_of_another_residual_is_not_given(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(3, 1);
+    look_on(l);
+    struct wk_shard *s = until_made(l);
+    struct wk_change change;
+    assert_int_equal(wk_change_begin(s, &change), LH_OK);
+    for (uint64_t i = 0; i < s->layout->values; i++)
+        s->slot.spare[i] = s->slot.residual[i] + 0.25f * (float)(i + 1);
+    change.moves = true;
+    assert_int_equal(wk_commit(&change, false), LH_OK);
+    wk_change_free(&change);
+    until_renewed(l);
+    life_end(l);
+}
+
+// ---------------------------------------------------------------- a cut that is given up
+
+static void a_cut_that_finds_no_room_changes_nothing(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(3, 1);
+    look_on(l);
+    struct wk_shard *s = &l->worker->shard[0];
+    life_rest(l);
+    life_full(l, true);
+    unsigned cuts = look.cuts;
+    for (int i = 0; i < TURNS && look.cuts == cuts; i++) life_run(l, LH_MS);
+    assert_int_equal(look.cuts, cuts + 1);
+    uint64_t number = s->view.number, round = s->progress.cut_count;
+    float base[LIFE_VALUES];
+    memcpy(base, s->view.slot[number % 2], s->layout->values * sizeof *base);
+    for (int i = 0; i < TURNS && s->cut; i++) life_run(l, LH_MS);
+    assert_true(s->progress.tokens > 0); // it is there again
+    assert_int_equal(s->view.number, number);
+    assert_int_equal(s->progress.cut_count, round);
+    assert_memory_equal(s->view.slot[number % 2], base, s->layout->values * sizeof *base);
+    life_full(l, false);
+    life_cut(l, 3);
+    life_rest(l);
+    life_mass(l);
+    life_end(l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(renewals_keep_progress),
+        cmocka_unit_test(a_view_is_made_while_training_goes_on),
+        cmocka_unit_test(a_view_of_an_older_replica_is_not_given),
+        cmocka_unit_test(a_view_of_another_residual_is_not_given),
+        cmocka_unit_test(a_cut_that_finds_no_room_changes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
