@@ -1,6 +1,7 @@
 // longhaul run: starts a training loop of the user's beside the worker of this host, with what the
 // client library and the Python package look for in their environment. The command takes the tool's
-// place, so signals and the exit status are its own.
+// place, so signals and the exit status are its own; with --tend the tool stays beside it (tend.h),
+// as `longhaul up` wants it.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,10 @@
 #include "common/env/env.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/config.h"
+#include "deploy/tool/tend.h"
 #include "worker/settings.h"
+
+enum { WHO_BYTES = 160 };
 
 // Sets the variable to DIR/NAME, or to `path` where it is not empty; absolute, because the loop may
 // go to another folder.
@@ -39,14 +43,30 @@ static LH_MUST lh_err set_environment(const struct wk_settings *s, const char *f
     return set_path("LONGHAUL_MANIFEST", s->node.manifest, "", "");
 }
 
-static LH_MUST lh_err prepare(const char *file, const struct dp_texts *set)
+// Sets the environment; `who` becomes the loop's name in logs.
+static LH_MUST lh_err prepare(const char *file, const struct dp_texts *set, char who[WHO_BYTES])
 {
     struct lh_config *c;
     LH_TRY(lh_config_create(&wk_settings_table, &c));
     lh_err err = dp_config_apply(c, file, set);
     if (!err) err = lh_config_finish(c);
-    if (!err) err = set_environment(lh_config_settings(c), file);
+    const struct wk_settings *s = lh_config_settings(c);
+    if (!err) err = set_environment(s, file);
+    if (!err) snprintf(who, WHO_BYTES, "trainer/%s/%s", s->node.region, s->node.name);
     lh_config_destroy(c);
+    return err;
+}
+
+// Its lines are those of a program, so `longhaul events` finds them among the command's own.
+static LH_MUST lh_err tend(char *const argv[], const char *who, int *status)
+{
+    struct lh_env *env;
+    struct lh_log *log = NULL;
+    LH_TRY(lh_env_real_create(&env));
+    lh_err err = lh_log_open(&log, env, who, LH_INFO, false, NULL);
+    if (!err) err = dp_tend(argv, log, status);
+    lh_log_close(log);
+    lh_env_real_destroy(env);
     return err;
 }
 
@@ -54,12 +74,16 @@ static LH_MUST lh_err run(int argc, char **argv)
 {
     const char *file = NULL;
     struct dp_texts set = {.count = 0}, rest;
+    bool stay = false;
+    char who[WHO_BYTES];
     const struct dp_flag flags[] = {
         {"--config", DP_TEXT, &file, "FILE", "the worker's settings (worker.yaml)"},
         {"--set", DP_EACH, &set, "KEY=VALUE", "as the worker was given it; may repeat"},
+        {"--tend", DP_SWITCH, &stay, NULL,
+         "stay beside COMMAND; nothing that it started outlives it"},
     };
     const struct dp_usage usage = {
-        "longhaul run --config FILE [--set KEY=VALUE] -- COMMAND [WORD...]",
+        "longhaul run --config FILE [--set KEY=VALUE] [--tend] -- COMMAND [WORD...]",
         "Starts COMMAND, as `python train.py` or `torchrun --nproc-per-node 8 train.py`, beside\n"
         "the worker that FILE is of: LONGHAUL_SOCKET names its socket, LONGHAUL_MANIFEST the\n"
         "run's model.json. The worker need not run yet. Start it again with the same words after\n"
@@ -72,7 +96,12 @@ static LH_MUST lh_err run(int argc, char **argv)
     if (help) return LH_OK;
     if (!file || rest.count || own + 1 >= argc)
         return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-    LH_TRY(prepare(file, &set));
+    LH_TRY(prepare(file, &set, who));
+    int status;
+    if (stay) {
+        LH_TRY(tend(argv + own + 1, who, &status));
+        dp_tend_leave(status);
+    }
     execvp(argv[own + 1], argv + own + 1);
     return lh_fail_errno(errno, "cannot start %s", argv[own + 1]);
 }

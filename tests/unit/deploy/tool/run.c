@@ -31,17 +31,25 @@ static int remove_settings(void **state)
     return unlink(settings);
 }
 
-// The tool's exit status with these words, or that of the command that took its place.
-static int run(const char *set, const char *command)
+// The tool's exit status with these words, or that of the command that took its place. Tended: of
+// the command below it.
+static int run(const char *set, const char *command, bool tended)
 {
-    char *argv[] = {"longhaul", "run",
-                    "--config", settings,
-                    "--set",    (char *)(uintptr_t)set,
-                    "--",       "sh",
-                    "-c",       (char *)(uintptr_t)command,
+    char *argv[] = {"longhaul",
+                    "run",
+                    "--config",
+                    settings,
+                    "--set",
+                    (char *)(uintptr_t)set,
+                    "--tend",
+                    "--",
+                    "sh",
+                    "-c",
+                    (char *)(uintptr_t)command,
                     NULL};
+    for (int i = 6; !tended && i < 11; i++) argv[i] = argv[i + 1];
     pid_t child = fork();
-    if (!child) _exit(dp_main(10, argv));
+    if (!child) _exit(dp_main(tended ? 11 : 10, argv));
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
@@ -51,20 +59,23 @@ static int run(const char *set, const char *command)
 static void the_command_finds_socket_and_manifest(void **state)
 {
     (void)state;
-    assert_int_equal(run("node.name=w1",
-                         "test \"$LONGHAUL_SOCKET\" = \"$PWD/d/trainer.sock\" && "
-                         "test \"$LONGHAUL_MANIFEST\" = \"$PWD/m/model.json\" && exit 41"),
-                     41);
-    assert_int_equal(
-        run("trainer.socket=/run/s.sock", "test \"$LONGHAUL_SOCKET\" = /run/s.sock && exit 42"),
-        42);
+    for (int tended = 0; tended < 2; tended++) {
+        assert_int_equal(run("node.name=w1",
+                             "test \"$LONGHAUL_SOCKET\" = \"$PWD/d/trainer.sock\" && "
+                             "test \"$LONGHAUL_MANIFEST\" = \"$PWD/m/model.json\" && exit 41",
+                             tended),
+                         41);
+        assert_int_equal(run("trainer.socket=/run/s.sock",
+                             "test \"$LONGHAUL_SOCKET\" = /run/s.sock && exit 42", tended),
+                         42);
+    }
 }
 
 static void what_makes_no_sense_starts_nothing(void **state)
 {
     (void)state;
-    assert_int_equal(run("trainer.kind=builtin", "exit 41"), DP_CONFIG);
-    assert_int_equal(run("trainer.kind=nonsense", "exit 41"), DP_CONFIG);
+    assert_int_equal(run("trainer.kind=builtin", "exit 41", false), DP_CONFIG);
+    assert_int_equal(run("trainer.kind=nonsense", "exit 41", false), DP_CONFIG);
     char *bare[] = {"longhaul", "run", "--config", settings, NULL};
     assert_int_equal(dp_main(4, bare), DP_USAGE);
     char *nobody[] = {

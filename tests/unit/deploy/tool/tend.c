@@ -1,0 +1,161 @@
+// A tended command: its end is the tool's, and nothing that it started outlives it, whoever is
+// killed. A pipe that only the command's processes hold says when the last of them is gone.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "deploy/tool/tend.h"
+
+struct tender {
+    pid_t pid;
+    int said; // what the command writes; its end: all its processes are gone
+};
+
+// In a process of its own, tends `sh -c SCRIPT`, whose descriptor 9 is the pipe; nobody else keeps
+// it for long.
+static _Noreturn void tend(const char *script, int out)
+{
+    char *argv[] = {"sh", "-c", (char *)(uintptr_t)script, NULL};
+    int status;
+    if (out != 9) dup2(out, 9);
+    if (dp_tend(argv, NULL, &status)) _exit(99);
+    dp_tend_leave(status);
+}
+
+static struct tender begin(const char *script)
+{
+    int pipes[2];
+    struct tender t;
+    assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+    t.said = pipes[0];
+    t.pid = fork();
+    if (!t.pid) tend(script, pipes[1]);
+    assert_true(t.pid > 0);
+    close(pipes[1]);
+    return t;
+}
+
+static void hear(const struct tender *t)
+{
+    char c;
+    assert_int_equal(read(t->said, &c, 1), 1);
+}
+
+// Everything has ended; gives how the tending process did.
+static int end(const struct tender *t)
+{
+    int status;
+    char c;
+    while (read(t->said, &c, 1) > 0) continue; // hangs where something is left behind
+    close(t->said);
+    assert_int_equal(waitpid(t->pid, &status, 0), t->pid);
+    return status;
+}
+
+// In a session of its own, as torchrun starts its ranks; says that it lives.
+#define RANK "setsid sh -c 'echo >&9; exec sleep 1000' & "
+
+static void its_end_is_the_commands(void **state)
+{
+    (void)state;
+    struct tender t = begin("exit 41");
+    int status = end(&t);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 41);
+    t = begin("kill -9 $$");
+    status = end(&t);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+static void a_killed_command_leaves_nothing(void **state)
+{
+    (void)state;
+    struct tender t = begin(RANK "wait");
+    hear(&t);
+    assert_int_equal(dp_tend_signal(t.pid, SIGKILL), 1); // the command alone is its child
+    int status = end(&t);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+static void asked_to_end(void **state)
+{
+    (void)state;
+    struct tender t = begin(RANK "trap 'exit 7' TERM; wait; wait");
+    hear(&t);
+    kill(t.pid, SIGTERM);
+    int status = end(&t);
+    // Before the trap was set the signal itself ends it.
+    assert_true((WIFEXITED(status) && WEXITSTATUS(status) == 7) ||
+                (WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM));
+}
+
+static void asked_twice_it_is_killed(void **state)
+{
+    (void)state;
+    struct tender t = begin("trap 'echo >&9' TERM; echo >&9; while :; do sleep 1000; done");
+    hear(&t); // the trap is set
+    kill(t.pid, SIGTERM);
+    hear(&t); // and was run: sleep, in the group, ended
+    kill(t.pid, SIGTERM);
+    assert_true(WIFSIGNALED(end(&t)));
+    t = begin(RANK "trap '' TERM; wait");
+    hear(&t);
+    kill(t.pid, DP_TEND_AT_ONCE);
+    assert_true(WIFSIGNALED(end(&t)));
+}
+
+// The launcher is killed with -9: what it tends ends with it.
+static void a_dead_parent(void **state)
+{
+    (void)state;
+    int pipes[2];
+    char c;
+    assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+    pid_t parent = fork();
+    if (!parent) {
+        pid_t child = fork();
+        if (!child) tend(RANK "wait", pipes[1]);
+        pause();
+        _exit(1);
+    }
+    close(pipes[1]);
+    assert_int_equal(read(pipes[0], &c, 1), 1);
+    kill(parent, SIGKILL);
+    assert_int_equal(waitpid(parent, NULL, 0), parent);
+    while (read(pipes[0], &c, 1) > 0) continue;
+    close(pipes[0]);
+}
+
+static void a_command_that_is_not_there(void **state)
+{
+    (void)state;
+    char *argv[] = {"/nowhere/trainer", NULL};
+    int status;
+    pid_t child = fork();
+    if (!child) {
+        if (dp_tend(argv, NULL, &status)) _exit(99);
+        dp_tend_leave(status);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 127);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(its_end_is_the_commands),
+        cmocka_unit_test(a_killed_command_leaves_nothing),
+        cmocka_unit_test(asked_to_end),
+        cmocka_unit_test(asked_twice_it_is_killed),
+        cmocka_unit_test(a_dead_parent),
+        cmocka_unit_test(a_command_that_is_not_there),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
