@@ -77,6 +77,7 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
         .loss = number(o, "loss"),
         .tokens_per_s = number(o, "tokens_per_s"),
         .h = (int64_t)count(o, "h"),
+        .trainer_lives = count(json_object_get(o, "trainer"), "lives"),
         .counts = {.steps = count(o, "step"),
                    .tokens = count(o, "tokens"),
                    .rounds = count(o, "rounds"),

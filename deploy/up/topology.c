@@ -23,6 +23,9 @@ struct dp_topology_parts {
     struct lh_yaml *top, *servers, *regions, *links, *server, *worker;
     struct lh_config *config[CONFIGS_MAX];
     unsigned configs;
+    struct dp_words *command[1 + DP_REGIONS_MAX];
+    unsigned commands;
+    const struct dp_words *every; // the command of regions that have none of their own; NULL: none
 };
 
 // clang-format off
@@ -41,6 +44,10 @@ static const struct lh_config_row run_rows[] = {
         "Throttle of all regions together, shared by their speeds"),
     LH_CONFIG_ROW_STRING(T, "coordinator.region", coordinator_region, NULL,
         "Region that the coordinator stands in"),
+    LH_CONFIG_ROW_STRING(T, "command", command, "",
+        "Trainer beside each worker, words as in a shell or a list; {worker}, {region}, {dir}, {data}"),
+    LH_CONFIG_ROW_BOOL(T, "data.own", own_data, "false",
+        "The commands bring their own data: tokens are counted, no unit of --data is leased"),
     LH_CONFIG_ROW_STRING(T, "model.import", model.import, "",
         "Folder that `longhaul model import` made; of all other model rows context alone counts"),
     LH_CONFIG_ROW_INT(T, "model.vocabulary", model.vocabulary, "256", 2, 1e6, "ids", NULL,
@@ -76,9 +83,11 @@ static const struct lh_config_row region_rows[] = {
     LH_CONFIG_ROW_INT(T, "workers", workers, "1", 1, DP_WORKERS_MAX, NULL, NULL,
         "Workers in this region"),
     LH_CONFIG_ROW_INT(T, "ranks", ranks, "1", 1, WK_RANKS_MAX, "processes", NULL,
-        "Processes that share the work of each worker's steps, the worker included"),
+        "Processes that share each worker's steps, the worker included; of a command: its own"),
     LH_CONFIG_ROW_INT(T, "h", h, "auto", 1, 300, "steps", "auto=0",
         "Local steps per round; auto: server.coordinator.h_base scaled by speed"),
+    LH_CONFIG_ROW_STRING(T, "command", command_text, "",
+        "Trainer beside each worker here, in the place of the top's; \"\": the built-in one"),
 };
 #undef T
 #define T struct dp_server
@@ -209,23 +218,102 @@ static LH_MUST lh_err need(const struct dp_topology *t, const struct lh_yaml *no
     return lh_fail(LH_ERR_CONFIG, "%s:%u: %s: more than %u", in, node->line, key, max);
 }
 
+// ---------------------------------------------------------------- commands
+
+static LH_MUST lh_err words_of(const struct lh_yaml *list, const char *text, struct dp_words *out)
+{
+    static const struct dp_placeholder known[] = DP_COMMAND_PLACEHOLDERS(NULL, NULL, NULL, NULL);
+    if (!list) LH_TRY(dp_words_split(text, out));
+    for (const struct lh_yaml *at = list ? list->child : NULL; at; at = at->next) {
+        if (at->kind != LH_YAML_SCALAR)
+            return lh_fail(LH_ERR_CONFIG, "expected a list of words, or one line of them");
+        LH_TRY(dp_words_add(out, at->text));
+    }
+    if (!out->count || !out->at[0][0]) return lh_fail(LH_ERR_CONFIG, "no program is named");
+    struct dp_words *scratch = malloc(sizeof *scratch);
+    if (!scratch) return lh_fail(LH_ERR_NO_MEMORY, "no memory for a command");
+    lh_err err = dp_words_fill(out, known, scratch);
+    free(scratch);
+    return err;
+}
+
+// A command of `list`, or else of `text`. It belongs to the topology.
+static LH_MUST lh_err read_command(struct dp_topology_parts *p, unsigned line,
+                                   const struct lh_yaml *list, const char *text,
+                                   const struct dp_words **out)
+{
+    struct dp_words *words = calloc(1, sizeof *words);
+    if (!words) return lh_fail(LH_ERR_NO_MEMORY, "no memory for a command");
+    p->command[p->commands++] = words;
+    *out = words;
+    lh_err err = words_of(list, text, words);
+    return err == LH_ERR_CONFIG
+               ? lh_fail(err, "%s:%u: command: %s", p->name, line, lh_err_text(err))
+               : err;
+}
+
+// Unlinks the map's command where that is a list, which no table reads; NULL: it is none.
+static struct lh_yaml *take_list(struct lh_yaml *map)
+{
+    const struct lh_yaml *command = map->kind == LH_YAML_MAP ? lh_yaml_find(map, "command") : NULL;
+    return command && command->kind == LH_YAML_LIST ? take(map, "command") : NULL;
+}
+
+// The settings of a region, and its command.
+static LH_MUST lh_err read_region(struct dp_topology *t, struct lh_yaml *at, struct dp_region *out)
+{
+    const void *read;
+    const struct lh_yaml *own = at->kind == LH_YAML_MAP ? lh_yaml_find(at, "command") : NULL;
+    unsigned line = own ? own->line : at->line;
+    bool named = own != NULL;
+    struct lh_yaml *list = take_list(at);
+    lh_err err = read_table(t->parts, &region_table, at, true, &read);
+    if (!err) {
+        *out = *(const struct dp_region *)read;
+        out->name = at->key;
+        out->command = named ? NULL : t->parts->every;
+        if (list || out->command_text[0])
+            err = read_command(t->parts, line, list, out->command_text, &out->command);
+    }
+    lh_yaml_free(list);
+    return err;
+}
+
+// What goes with commands, and what does not.
+static LH_MUST lh_err check_commands(const struct dp_topology *t)
+{
+    const struct lh_yaml *top = t->parts->top;
+    const char *in = t->parts->name;
+    if (t->trainers && t->run->tokens_per_s > 0)
+        return lh_fail(LH_ERR_CONFIG,
+                       "%s:%u: tokens_per_s holds the built-in trainer back, no command: leave it "
+                       "out",
+                       in, line_of(top, "tokens_per_s"));
+    for (unsigned i = 0; t->run->own_data && i < t->regions; i++)
+        if (!t->region[i].command && t->worker_base->trainer.kind != WK_TRAINER_EXTERNAL)
+            return lh_fail(LH_ERR_CONFIG,
+                           "%s:%u: data.own: region %s has no command, and its built-in trainer "
+                           "takes units of --data",
+                           in, line_of(top, "data"), t->region[i].name);
+    return LH_OK;
+}
+
 // ---------------------------------------------------------------- sections
 
 static LH_MUST lh_err read_regions(struct dp_topology *t)
 {
     LH_TRY(need(t, t->parts->regions, "regions", LH_YAML_MAP, DP_REGIONS_MAX));
-    for (const struct lh_yaml *at = t->parts->regions->child; at; at = at->next) {
-        const void *region;
+    for (struct lh_yaml *at = t->parts->regions->child; at; at = at->next) {
+        struct dp_region *read = &t->region[t->regions];
         LH_TRY(name_check(t, at->line, at->key));
-        LH_TRY(read_table(t->parts, &region_table, at, true, &region));
-        t->region[t->regions] = *(const struct dp_region *)region;
-        t->region[t->regions++].name = at->key;
-        t->workers += (unsigned)((const struct dp_region *)region)->workers;
+        LH_TRY(read_region(t, at, read));
+        t->regions++;
+        t->workers += (unsigned)read->workers;
+        t->trainers += read->command ? (unsigned)read->workers : 0;
         if (t->workers > DP_WORKERS_MAX)
             return lh_fail(LH_ERR_CONFIG, "%s:%u: more than %d workers in all", t->parts->name,
                            at->line, DP_WORKERS_MAX);
-        const struct dp_region *read = region;
-        t->helpers += (unsigned)(read->workers * (read->ranks - 1));
+        t->helpers += (unsigned)read->workers * dp_region_helpers(read);
         if (t->helpers > DP_RANKS_MAX)
             return lh_fail(LH_ERR_CONFIG, "%s:%u: more than %d ranks beside the workers in all",
                            t->parts->name, at->line, DP_RANKS_MAX);
@@ -317,6 +405,23 @@ static LH_MUST lh_err read_links(struct dp_topology *t)
 
 // ---------------------------------------------------------------- the whole
 
+// The rows outside the lists, and the command of all regions.
+static LH_MUST lh_err read_top(struct dp_topology *t)
+{
+    struct dp_topology_parts *p = t->parts;
+    const void *read;
+    unsigned line = line_of(p->top, "command");
+    struct lh_yaml *list = take_list(p->top);
+    lh_err err = read_table(p, &run_table, p->top, true, &read);
+    if (!err) {
+        t->run = read;
+        if (list || t->run->command[0])
+            err = read_command(p, line, list, t->run->command, &p->every);
+    }
+    lh_yaml_free(list);
+    return err;
+}
+
 static LH_MUST lh_err read_all(struct dp_topology *t)
 {
     struct dp_topology_parts *p = t->parts;
@@ -326,8 +431,7 @@ static LH_MUST lh_err read_all(struct dp_topology *t)
     p->links = take(p->top, "links");
     p->server = take(p->top, "server");
     p->worker = take(p->top, "worker");
-    LH_TRY(read_table(p, &run_table, p->top, true, &read));
-    t->run = read;
+    LH_TRY(read_top(t));
     LH_TRY(spelling_check(t, line_of(p->top, "run"), t->run->run));
     LH_TRY(spelling_check(t, line_of(p->top, "domain"), t->run->domain));
     LH_TRY(read_table(p, &ps_settings_table, p->server, false, &read));
@@ -335,6 +439,7 @@ static LH_MUST lh_err read_all(struct dp_topology *t)
     LH_TRY(read_table(p, &wk_settings_table, p->worker, false, &read));
     t->worker_base = read;
     LH_TRY(read_regions(t));
+    LH_TRY(check_commands(t));
     LH_TRY(read_servers(t));
     LH_TRY(read_links(t));
     return find_region(t, p->top->line, t->run->coordinator_region, &t->coordinator);
@@ -373,6 +478,7 @@ void dp_topology_free(struct dp_topology *t)
     if (!t) return;
     struct dp_topology_parts *p = t->parts;
     for (unsigned i = 0; i < p->configs; i++) lh_config_destroy(p->config[i]);
+    for (unsigned i = 0; i < p->commands; i++) free(p->command[i]);
     struct lh_yaml *const trees[] = {p->top,   p->servers, p->regions,
                                      p->links, p->server,  p->worker};
     for (size_t i = 0; i < sizeof trees / sizeof trees[0]; i++) lh_yaml_free(trees[i]);

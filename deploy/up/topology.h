@@ -3,6 +3,7 @@
 //   run: three-regions
 //   budget_tokens: 3_000_000
 //   epochs: 1                      # times that each unit of the data is trained
+//   command: python train.py       # beside every worker of a region that does not say otherwise
 //   tokens_per_s: 8000             # of all regions together; left out: as fast as they can
 //   model: {dim: 96, layers: 4, ...} # or {import: FOLDER, context: 128}
 //   coordinator: {region: europe}
@@ -10,6 +11,8 @@
 //     - {name: s0, region: europe, shards: [0]}
 //   regions:
 //     asia: {speed: 4, workers: 1, ranks: 2} # 2 processes share each step's work
+//     europe: {command: [python, train.py, --out, "{dir}/{worker}"]}
+//     america: {command: ""}       # the built-in trainer
 //   link: {rtt_ms: 150, mbit: 100} # of every pair that `links` does not name
 //   links:
 //     - {from: asia, to: europe, rtt_ms: 200, mbit: 100}
@@ -21,6 +24,7 @@
 #include <stdio.h>
 
 #include "common/app/config.h"
+#include "deploy/tool/words.h"
 #include "server/settings.h"
 #include "worker/settings.h"
 
@@ -41,6 +45,8 @@ struct dp_run_settings { // the rows outside the lists
     int64_t seed, budget_tokens, epochs;
     double tokens_per_s; // 0: no throttle
     const char *coordinator_region;
+    const char *command; // "" too where the file has a list
+    bool own_data;       // the commands have data of their own: no unit is leased
     struct {
         const char *import; // "": a new model, of the shape that follows
         int64_t vocabulary, dim, layers, heads, kv_heads, ffn, context;
@@ -55,7 +61,24 @@ struct dp_region {
     double speed;           // relative to the others
     int64_t workers, ranks; // ranks: processes of each of its workers
     int64_t h;              // local steps per round; 0: by speed (DyLU)
+    const char *command_text;
+    const struct dp_words *command; // beside each of its workers; NULL: they train by themselves
 };
+
+// Processes of each worker that `up` starts beside it; those of a command are its own.
+static inline unsigned dp_region_helpers(const struct dp_region *r)
+{
+    return r->command ? 0 : (unsigned)r->ranks - 1;
+}
+
+// Placeholders that a command may hold, as in "{dir}/{worker}.pt"; their values are a run's.
+#define DP_COMMAND_PLACEHOLDERS(worker_, region_, dir_, data_)                                     \
+    {                                                                                              \
+        {"worker", worker_}, {"region", region_}, {"dir", dir_}, {"data", data_},                  \
+        {                                                                                          \
+            NULL, NULL                                                                             \
+        }                                                                                          \
+    }
 
 struct dp_server {
     const char *name, *region_name;
@@ -80,6 +103,7 @@ struct dp_topology {
     unsigned links;
     unsigned workers, shards;              // sums over all regions
     unsigned helpers;                      // ranks that are not workers, over all regions
+    unsigned trainers;                     // workers that have a command beside them
     const struct ps_settings *server_base; // defaults and `server:`; not finished
     const struct wk_settings *worker_base;
     struct dp_topology_parts *parts;

@@ -14,7 +14,7 @@
 
 #include "common/env/env.h"
 #include "deploy/tool/commands.h"
-#include "deploy/up/up.h"
+#include "deploy/up/up_trainers.h"
 
 static const int64_t tick_ns = 250 * LH_MS;
 enum { DRAIN_MS = 30000, STOP_MS = 8000, SETTLE_S = 20 };
@@ -22,15 +22,21 @@ enum ending { ENDED_DONE, ENDED_ASKED, ENDED_FAILED };
 
 // ---------------------------------------------------------------- prepare
 
+static LH_MUST lh_err own_program(char out[DP_PATH_BYTES])
+{
+    ssize_t n = readlink("/proc/self/exe", out, DP_PATH_BYTES - 1);
+    if (n <= 0) return lh_fail_errno(errno, "/proc/self/exe");
+    out[n] = 0;
+    return LH_OK;
+}
+
 static LH_MUST lh_err find_programs(struct dp_up *up)
 {
     static const char *const names[] = {"longhaul-server", "longhaul-worker"};
     // Beside us (installed), or in the folders of a build tree.
     static const char *const places[][2] = {{"", ""}, {"../server/", "../worker/"}};
     char self[DP_PATH_BYTES], path[DP_PATH_BYTES];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n <= 0) return lh_fail_errno(errno, "/proc/self/exe");
-    self[n] = 0;
+    LH_TRY(own_program(self));
     *strrchr(self, '/') = 0;
     for (size_t program = 0; program < 2; program++) {
         bool found = false;
@@ -43,7 +49,7 @@ static LH_MUST lh_err find_programs(struct dp_up *up)
                            self);
         LH_TRY(dp_path(up->program[program], "%s", path));
     }
-    return LH_OK;
+    return own_program(up->program[DP_PROGRAM_TOOL]);
 }
 
 // The data must be of this model and of these regions.
@@ -67,10 +73,12 @@ static LH_MUST lh_err check_data(struct dp_up *up)
     if (!err) err = dp_path(up->data, "%s", real);
     free(real);
     LH_TRY(err);
-    if (up->units.vocabulary != up->shape.vocab)
+    if (!up->units.heldout_count && up->t->trainers == up->t->workers)
+        up->unjudged = "the data holds no text out";
+    if (up->shaped && up->units.vocabulary != up->shape.vocab)
         return lh_fail(LH_ERR_CONFIG, "%s: a vocabulary of %u, but model.vocabulary is %u",
                        up->data, up->units.vocabulary, up->shape.vocab);
-    if (!up->units.heldout_count || up->units.heldout_count > DP_LANGUAGES_MAX)
+    if (!up->unjudged && (!up->units.heldout_count || up->units.heldout_count > DP_LANGUAGES_MAX))
         return lh_fail(LH_ERR_CONFIG, "%s: %u held-out texts, expected 1 to %d", up->data,
                        up->units.heldout_count, DP_LANGUAGES_MAX);
     for (uint64_t u = 0; u < up->units.count; u++) {
@@ -90,8 +98,9 @@ static LH_MUST lh_err check_data(struct dp_up *up)
 static LH_MUST lh_err prepare(struct dp_up *up)
 {
     LH_TRY(find_programs(up));
-    LH_TRY(check_data(up));
+    if (!up->t->run->own_data) LH_TRY(check_data(up));
     LH_TRY(dp_dir_open(up));
+    if (up->t->run->own_data) LH_TRY(dp_dir_own_data(up));
     LH_TRY(dp_dir_prepare(up));
     LH_TRY(dp_net_up(up));
     LH_TRY(dp_dir_settings(up));
@@ -115,6 +124,7 @@ static LH_MUST lh_err start_node(struct dp_up *up, struct dp_node *node)
 static LH_MUST lh_err start_all(struct dp_up *up, struct dp_view *v)
 {
     for (unsigned i = 0; i < up->nodes; i++) {
+        if (up->node[i].kind == DP_TRAINER) continue; // when its worker is there
         LH_TRY(start_node(up, &up->node[i]));
         if (up->node[i].address[0])
             dp_view_say(v, up, "%s at %s in %s", up->node[i].name, up->node[i].address,
@@ -144,7 +154,7 @@ static void say_restarts(struct dp_up *up, struct dp_view *v)
     for (unsigned i = 0; i < up->nodes; i++) {
         struct dp_node *node = &up->node[i];
         char how[64];
-        if (node->proc->restarts == node->restarts_said) continue;
+        if (!node->proc || node->proc->restarts == node->restarts_said) continue;
         node->restarts_said = node->proc->restarts;
         dp_proc_ending(node->proc, how, sizeof how);
         dp_view_say(v, up, "%s ended with %s and was started again", node->name, how);
@@ -165,6 +175,7 @@ static enum ending run(struct dp_up *up, struct dp_view *v)
         if (asked_to_end()) return ENDED_ASKED;
         dp_watch_poll(up);
         lh_err err = dp_procs_tick(&up->procs, dp_now_ns());
+        if (!err) err = dp_trainers_tick(up, v);
         if (err) {
             dp_view_say(v, up, "%s", lh_err_text(err));
             return ENDED_FAILED;
@@ -193,10 +204,28 @@ static void settle(struct dp_up *up)
     }
 }
 
-// Workers first: their last pushes need the servers.
+// The run has ended; the commands still have its parameters to take, or to save.
+static void let_commands_end(struct dp_up *up, struct dp_view *v)
+{
+    while (up->t->trainers && !dp_trainers_leave(up, v) && !asked_to_end()) {
+        lh_err err = dp_procs_tick(&up->procs, dp_now_ns());
+        if (err) dp_view_say(v, up, "%s", lh_err_text(err));
+        dp_watch_poll(up);
+        dp_view_show(v, up, false);
+    }
+}
+
+// Commands before their workers, which still take what a dead loop had cut; workers before the
+// servers, which their last pushes need.
 static void stop_all(struct dp_up *up, struct dp_view *v, int64_t patience_ms)
 {
-    int64_t until = dp_now_ns() + patience_ms * LH_MS;
+    int64_t until = dp_now_ns() + STOP_MS * LH_MS;
+    dp_trainers_stop(up);
+    while (!dp_trainers_ended(up) && dp_now_ns() < until && !asked_to_end()) {
+        lh_err err = dp_procs_tick(&up->procs, dp_now_ns());
+        if (err) dp_view_say(v, up, "%s", lh_err_text(err));
+    }
+    until = dp_now_ns() + patience_ms * LH_MS;
     for (unsigned i = 0; i < up->nodes; i++)
         if (up->node[i].kind == DP_WORKER && up->node[i].proc)
             dp_proc_stop(up->node[i].proc, SIGTERM);
@@ -228,6 +257,7 @@ static LH_MUST lh_err run_all(struct dp_up *up, enum dp_exit *exit)
     dp_view_open(&view);
     lh_err err = start_all(up, &view);
     enum ending how = err ? ENDED_FAILED : run(up, &view);
+    if (how == ENDED_DONE) let_commands_end(up, &view);
     if (how == ENDED_DONE) settle(up);
     if (how == ENDED_ASKED) dp_view_say(&view, up, "draining; Ctrl-C again ends at once");
     if (!err) dp_view_show(&view, up, true);
@@ -286,12 +316,13 @@ static LH_MUST lh_err read_flags(int argc, char **argv, struct dp_up_flags *f, b
         {"--no-wan", DP_SWITCH, &f->no_wan, NULL, "loopback instead of emulated long links"},
         {"--json", DP_TEXT, &f->json, "FILE", "write the summary there, too"},
         {"--with-faults", DP_SWITCH, &f->with_faults, NULL,
-         "kill a server, a worker, the coordinator; cut a region for 20 s"},
+         "kill a server, a worker, a command, the coordinator; cut a region for 20 s"},
     };
     const struct dp_usage usage = {
         "longhaul up TOPOLOGY [flags]",
         "Starts a whole run on this machine and watches it to its end: coordinator, servers and\n"
         "workers as processes, regions as network namespaces joined by emulated links (root).\n"
+        "Where the topology has a `command`, that trains in the place of the built-in trainer.\n"
         "Ctrl-C drains; the same command goes on. Ends with 0 when replicas agree and every\n"
         "language was learned, with 5 when not, with 8 when it was stopped.",
         flags, sizeof flags / sizeof flags[0]};
@@ -321,6 +352,7 @@ int dp_cmd_up(int argc, char **argv)
         dp_net_down(up);
         dp_dir_close(up);
         dp_watch_free(up);
+        dp_trainers_free(up);
         lh_units_free(&up->units);
         lh_manifest_free(&up->manifest);
         dp_topology_free(up->t);

@@ -5,6 +5,7 @@
 //   up_net.c      where nodes stand: emulated regions, or loopback
 //   up_watch.c    what the nodes say of themselves, over all their lives
 //   up_view.c     live progress, for a terminal or as lines
+//   up_trainers.c commands of the user's beside the workers
 //   up_faults.c   --with-faults: kills and a cut, and how long each took to heal
 //   up_report.c   the verdict: table, picture, summary.json
 #ifndef DP_UP_H
@@ -20,10 +21,12 @@
 #include "deploy/up/up_procs.h"
 #include "deploy/up/wan.h"
 
-enum dp_kind { DP_COORDINATOR, DP_SERVER, DP_WORKER, DP_RANK }; // rank: computes for a worker
+// A rank computes for a worker; a trainer is a command of the user's beside one.
+enum dp_kind { DP_COORDINATOR, DP_SERVER, DP_WORKER, DP_RANK, DP_TRAINER };
+enum dp_program { DP_PROGRAM_SERVER, DP_PROGRAM_WORKER, DP_PROGRAM_TOOL, DP_PROGRAMS };
 
 enum {
-    DP_NODES_MAX = 1 + DP_SERVERS_MAX + DP_WORKERS_MAX + DP_RANKS_MAX,
+    DP_NODES_MAX = 1 + DP_SERVERS_MAX + 2 * DP_WORKERS_MAX + DP_RANKS_MAX,
     DP_FAULTS_MAX = 8,
     DP_EVAL_BYTES = 48 << 10, // held-out text per language that `up` evaluates
 };
@@ -52,6 +55,8 @@ struct dp_node {
     struct dp_counts total; // over all lives
     struct dp_point *point; // workers: loss over seconds
     size_t points, point_cap;
+    struct dp_words *words; // trainers: the command as it was started; owned
+    bool end_said;
 };
 
 struct dp_fault {
@@ -75,19 +80,23 @@ struct dp_up {
     struct dp_plan plan;
     struct lh_manifest manifest;
     struct lh_units units;
+    bool shaped; // the model is of the built-in trainer's shape
     struct wk_shape shape;
+    const char *unjudged; // why no language's loss is told; NULL: the losses are
     char dir[DP_PATH_BYTES], data[DP_PATH_BYTES];
-    int lock;                       // the folder's lock; 0: none
-    char program[2][DP_PATH_BYTES]; // longhaul-server, longhaul-worker
+    int lock; // the folder's lock; 0: none
+    char program[DP_PROGRAMS][DP_PATH_BYTES];
     struct dp_wan wan;
     bool emulated; // the wan is up
     struct dp_node node[DP_NODES_MAX];
     unsigned nodes;
     struct dp_procs procs;
-    int64_t started_ns; // start of this command
-    double trained_s;   // while a worker trained, over all `up`s of this folder
-    double polled_s;    // time of the last poll
-    double before_s;    // seconds of training by earlier `up`s of this folder
+    struct dp_proc *ender; // asks the coordinator to end the run; NULL: not asked
+    int64_t leave_ns;      // until then commands may end by themselves; 0: not yet counted
+    int64_t started_ns;    // start of this command
+    double trained_s;      // while a worker trained, over all `up`s of this folder
+    double polled_s;       // time of the last poll
+    double before_s;       // seconds of training by earlier `up`s of this folder
     struct dp_fault fault[DP_FAULTS_MAX];
     unsigned faults;
     struct dp_heldout heldout[DP_LANGUAGES_MAX]; // units.heldout_count of them
@@ -115,6 +124,8 @@ LH_MUST lh_err dp_net_cut(struct dp_up *up, unsigned region);
 LH_MUST lh_err dp_net_heal(struct dp_up *up, unsigned region);
 
 // ---- up_dir.c
+// Units that nobody leases, in the run's folder, for commands that have data of their own.
+LH_MUST lh_err dp_dir_own_data(struct dp_up *up);
 // Shape, manifest and plan of the topology; touches no file.
 LH_MUST lh_err dp_dir_model(struct dp_up *up);
 // Makes or checks the folder: its topology must be the one it was made from. Nodes are listed. The
@@ -131,7 +142,9 @@ void dp_dir_forget_ranks(const struct dp_up *up);
 // ---- up_watch.c
 void dp_watch_poll(struct dp_up *up);       // reads every status.json
 bool dp_watch_done(const struct dp_up *up); // every worker says so
-// Mass of the run: credited tokens of the budget, 0 to 1.
+// Tokens of the run: those that are credited, or with data.own those that are trained.
+double dp_watch_tokens(const struct dp_up *up);
+// Mass of the run: these tokens of the budget, 0 to 1.
 double dp_watch_progress(const struct dp_up *up);
 // Versions that a worker lacks of the shard it lags most on, by what the servers said last.
 uint64_t dp_watch_behind(const struct dp_up *up, const struct dp_node *worker);
@@ -162,12 +175,14 @@ struct dp_faults {
     bool cut;        // the network is still away
     int64_t from_ns; // healing is counted from here; of a cut: its end
     uint64_t mark;   // a count that must pass this
+    uint64_t lives;  // of the command beside the target, when it was killed
+    bool seen;       // its next life was seen
     int64_t pid;     // the killed process
     struct dp_node *target;
 };
 void dp_faults_tick(struct dp_faults *f, struct dp_up *up, struct dp_view *v);
-bool dp_faults_open(const struct dp_faults *f); // one has not healed yet
-unsigned dp_faults_planned(void);               // faults of a whole drill
+bool dp_faults_open(const struct dp_faults *f);     // one has not healed yet
+unsigned dp_faults_planned(const struct dp_up *up); // faults of a whole drill
 
 // ---- up_weights.c
 // Parameters at the final versions, out of the nodes' checkpoints, into theta[manifest.values].
@@ -181,12 +196,14 @@ struct dp_verdict {
     bool credited_once;  // what the logs credit is what the coordinator counts
     bool learned;        // it learned in every language
     bool below_bigram;   // every language's loss is under its own bigram entropy
+    bool commands;       // no command ended with an error; true where there are none
     bool drill;          // every planned fault came, and healed
 };
 void dp_verdict_of(const struct dp_up *up, struct dp_verdict *out);
 static inline bool dp_verdict_ok(const struct dp_verdict *v)
 {
-    return v->replicas_equal && v->compared >= 2 && v->credited_once && v->learned && v->drill;
+    return v->replicas_equal && v->compared >= 2 && v->credited_once && v->learned && v->commands &&
+           v->drill;
 }
 // True as soon as every worker's final replica and its server say the same.
 bool dp_replicas_equal(const struct dp_up *up, unsigned *compared);

@@ -5,6 +5,8 @@
 //                                 and NODE.key; SERVER.sign and signers for checkpoints
 //   DIR/model.json, weights.bin   the manifest; initial parameters, fp32
 //   DIR/NODE.yaml, NODE.log       settings (written anew) and output of each process
+//   DIR/WORKER.trainer.log        output of the command beside a worker, over its lives
+//   DIR/units.json                with data.own: a manifest of units that nobody leases
 //   DIR/NODE/                     its state directory
 //   DIR/curves.csv, totals.json   what later `up`s go on from
 //   DIR/summary.json, loss.svg    the end
@@ -19,7 +21,7 @@
 #include "common/security/certs.h"
 #include "common/security/seal.h"
 #include "common/security/sign.h"
-#include "deploy/up/up.h"
+#include "deploy/up/up_trainers.h"
 #include "worker/ranks/reduce_shm.h"
 
 enum { CERT_DAYS = 365, TOPOLOGY_MAX = LH_YAML_BYTES_MAX };
@@ -28,19 +30,55 @@ static const char ADMIN[] = "admin"; // get_command.c looks for its files
 // ---------------------------------------------------------------- model
 
 // The shape of an imported model, whose tensors must be the built-in trainer's.
-static LH_MUST lh_err imported_shape(const char *dir, struct wk_shape *out)
+static LH_MUST lh_err imported_shape(const char *path, const struct lh_manifest *is,
+                                     struct wk_shape *out)
 {
-    char path[DP_PATH_BYTES];
-    struct lh_manifest is = {0}, ours = {0};
-    LH_TRY(dp_path(path, "%s/model.json", dir));
-    LH_TRY(dp_manifest_load(path, &is));
-    lh_err err = wk_shape_parse(is.model_json, out);
-    if (err)
-        err = lh_fail(err, "%s: `up` trains with the built-in trainer: %s", path, lh_err_text(err));
-    if (!err) err = wk_model_manifest(out, is.shards, &ours);
-    if (!err && !lh_hash_equal(&is.hash, &ours.hash))
+    struct lh_manifest ours = {0};
+    lh_err err = wk_shape_parse(is->model_json, out);
+    if (!err) err = wk_model_manifest(out, is->shards, &ours);
+    if (!err && !lh_hash_equal(&is->hash, &ours.hash))
         err = lh_fail(LH_ERR_MANIFEST, "%s: its tensors are not those of its \"model\"", path);
     lh_manifest_free(&ours);
+    return err;
+}
+
+// Tensors of any model, in the topology's number of shards.
+static LH_MUST lh_err imported_tensors(const struct lh_manifest *is, uint32_t shards,
+                                       struct lh_manifest *out)
+{
+    const char **name = calloc(is->tensors, sizeof *name);
+    uint64_t(*shape)[5] = calloc(is->tensors, sizeof *shape);
+    lh_err err = name && shape ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for a manifest");
+    for (uint32_t i = 0; !err && i < is->tensors; i++) {
+        name[i] = is->tensor[i].name;
+        for (int d = 0; d < is->tensor[i].dims; d++) shape[i][d] = is->tensor[i].shape[d];
+    }
+    if (!err)
+        err = lh_manifest_build(out, is->tensors, name, (const uint64_t(*)[5])shape, shards,
+                                is->model_json);
+    free(name);
+    free(shape);
+    return err;
+}
+
+// A model of a folder. What is none of the built-in trainer's serves where a command trains
+// everywhere.
+static LH_MUST lh_err import_model(struct dp_up *up)
+{
+    const struct dp_run_settings *r = up->t->run;
+    char path[DP_PATH_BYTES];
+    struct lh_manifest is = {0};
+    LH_TRY(dp_path(path, "%s/model.json", r->model.import));
+    LH_TRY(dp_manifest_load(path, &is));
+    lh_err err = imported_shape(path, &is, &up->shape);
+    up->shaped = !err;
+    up->shape.context = (uint32_t)r->model.context;
+    if (err && (up->t->trainers == up->t->workers ||
+                up->t->worker_base->trainer.kind == WK_TRAINER_EXTERNAL))
+        err = imported_tensors(&is, up->t->shards, &up->manifest);
+    else if (err)
+        err = lh_fail(err, "%s: a region without a command has the built-in trainer: %s", path,
+                      lh_err_text(err));
     lh_manifest_free(&is);
     return err;
 }
@@ -61,13 +99,17 @@ lh_err dp_dir_model(struct dp_up *up)
         .qkv_bias = r->model.qkv_bias,
         .tied = r->model.tied,
     };
-    if (r->model.import[0]) LH_TRY(imported_shape(r->model.import, &up->shape));
-    up->shape.context = (uint32_t)r->model.context;
+    up->shaped = true;
     if (up->t->shards > DP_SHARDS_MAX)
         return lh_fail(LH_ERR_CONFIG, "%u shards: `up` shows at most %d", up->t->shards,
                        DP_SHARDS_MAX);
-    LH_TRY(wk_shape_check(&up->shape));
-    LH_TRY(wk_model_manifest(&up->shape, up->t->shards, &up->manifest));
+    if (r->model.import[0]) LH_TRY(import_model(up));
+    if (up->shaped) {
+        LH_TRY(wk_shape_check(&up->shape));
+        LH_TRY(wk_model_manifest(&up->shape, up->t->shards, &up->manifest));
+    }
+    if (!up->shaped) up->unjudged = "the model is none that the built-in evaluation knows";
+    if (r->own_data) up->unjudged = "the commands have data of their own";
     dp_plan_make(up->t, up->manifest.values, &up->plan);
     return LH_OK;
 }
@@ -94,7 +136,7 @@ static LH_MUST lh_err list_ranks(struct dp_up *up)
     for (unsigned i = 0, nodes = up->nodes; i < nodes; i++) {
         const struct dp_node *worker = &up->node[i];
         if (worker->kind != DP_WORKER) continue;
-        for (unsigned k = 1; k < up->t->region[worker->region].ranks; k++) {
+        for (unsigned k = 1; k <= dp_region_helpers(&up->t->region[worker->region]); k++) {
             LH_TRY(add_node(up, DP_RANK, worker->region, worker->index, "%s.%u", worker->name, k));
             up->node[up->nodes - 1].rank = k;
         }
@@ -111,7 +153,8 @@ static LH_MUST lh_err list_nodes(struct dp_up *up)
     for (unsigned r = 0; r < t->regions; r++)
         for (unsigned w = 0; w < t->region[r].workers; w++)
             LH_TRY(add_node(up, DP_WORKER, r, w, "%s-%u", t->region[r].name, w));
-    return list_ranks(up);
+    LH_TRY(list_ranks(up));
+    return dp_trainers_list(up);
 }
 
 // ---------------------------------------------------------------- folder
@@ -182,6 +225,23 @@ lh_err dp_dir_open(struct dp_up *up)
     return LH_OK;
 }
 
+lh_err dp_dir_own_data(struct dp_up *up)
+{
+    char path[DP_PATH_BYTES];
+    struct lh_unit unit = {.file = "none.bin", .language = "none", .tokens = 1, .may_leave = true};
+    const struct lh_units none = {
+        .unit = &unit, .count = 1, .vocabulary = 2, .token_bytes = sizeof(uint16_t)};
+    snprintf(unit.home, sizeof unit.home, "%s", up->t->region[0].name);
+    struct lh_buf json = lh_buf(4096);
+    memcpy(up->data, up->dir, sizeof up->data);
+    LH_TRY(dp_path(path, "%s/units.json", up->dir));
+    lh_err err = lh_units_write(&none, &json);
+    if (!err) err = lh_buf_err(&json);
+    if (!err) err = dp_file_write(path, lh_buf_span(&json), 0666);
+    lh_buf_free(&json);
+    return err ? err : dp_units_load(up->data, &up->units);
+}
+
 // ---------------------------------------------------------------- secrets and model files
 
 static LH_MUST lh_err issue(const struct dp_up *up, enum lh_role role, unsigned region,
@@ -236,7 +296,7 @@ static LH_MUST lh_err prepare_secrets(struct dp_up *up)
     }
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_node *node = &up->node[i];
-        if (node->kind == DP_RANK) continue; // has its worker's
+        if (node->kind >= DP_RANK) continue; // has its worker's, or none
         if (!strcmp(node->name, ADMIN))
             return lh_fail(LH_ERR_CONFIG, "a node named %s: the name is the operator's", ADMIN);
         LH_TRY(issue(up, roles[node->kind], node->region, node->name, secrets));
@@ -391,8 +451,13 @@ static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_no
         snprintf(set, sizeof set, "codec.density=%.9g", up->plan.density);
         LH_TRY(lh_config_set(c, set));
     }
-    if (up->t->region[node->region].ranks > 1) {
-        LH_TRY(own(c, "ranks.count", "%lld", (long long)up->t->region[node->region].ranks));
+    const struct dp_region *region = &up->t->region[node->region];
+    if (region->command && base->trainer.kind != WK_TRAINER_EXTERNAL)
+        LH_TRY(own(c, "trainer.kind", "external"));
+    if (region->command && region->ranks > 1) {
+        LH_TRY(own(c, "trainer.ranks", "%lld", (long long)region->ranks));
+    } else if (region->ranks > 1) {
+        LH_TRY(own(c, "ranks.count", "%lld", (long long)region->ranks));
         LH_TRY(own(c, "ranks.rank", "%u", node->rank));
         LH_TRY(own(c, "ranks.name", "%s", worker_of(up, node)->dir));
     }
@@ -422,7 +487,8 @@ static LH_MUST lh_err write_settings(struct dp_up *up, const struct dp_node *nod
 
 lh_err dp_dir_settings(struct dp_up *up)
 {
-    for (unsigned i = 0; i < up->nodes; i++) LH_TRY(write_settings(up, &up->node[i]));
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (up->node[i].kind != DP_TRAINER) LH_TRY(write_settings(up, &up->node[i]));
     return LH_OK;
 }
 
@@ -431,7 +497,7 @@ void dp_dir_forget_ranks(const struct dp_up *up)
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_node *node = &up->node[i];
         char name[WK_SHM_NAME_BYTES];
-        if (node->kind != DP_WORKER || up->t->region[node->region].ranks == 1) continue;
+        if (node->kind != DP_WORKER || !dp_region_helpers(&up->t->region[node->region])) continue;
         wk_shm_name(node->dir, name);
         wk_shm_remove(name);
     }

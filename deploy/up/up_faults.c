@@ -1,28 +1,45 @@
 // The drill of `up --with-faults`: kill -9 of a shard server, a worker, the coordinator; then 20
-// seconds without network for one region. Each begins at a fixed part of the token budget, after
-// the one before has healed.
+// seconds without network for one region. Where a command trains: kill -9 of one, and of one and
+// its worker together. Each begins at a fixed part of the token budget, after the one before has
+// healed.
 //
 // "Healed" is seen from outside: a new process shows a count beyond the one at the kill (a server:
-// versions of its first shard; a worker: steps; the coordinator: credited tokens); the cut region
-// finishes a round after the network is back. The time runs from the kill, or from the end of the
-// cut.
+// versions of its first shard; a worker: steps; the coordinator: credited tokens, or trained ones
+// where no unit is leased); a command that came back makes a step; the cut region finishes a round
+// after the network is back. The time runs from the kill, or from the end of the cut.
 #include <signal.h>
 #include <string.h>
 
 #include "common/env/env.h"
-#include "deploy/up/up.h"
+#include "deploy/up/up_trainers.h"
 
 static const int64_t cut_ns = 20 * LH_SECOND;
-enum action { KILL_SERVER, KILL_WORKER, KILL_COORDINATOR, CUT_REGION };
+enum action {
+    KILL_SERVER,
+    KILL_WORKER,
+    KILL_COORDINATOR,
+    CUT_REGION,
+    KILL_TRAINER,
+    KILL_BOTH, // a command and its worker
+};
 static const struct {
     enum action action;
     double at; // part of the budget
-} script[] = {{KILL_SERVER, 0.2}, {KILL_WORKER, 0.35}, {KILL_COORDINATOR, 0.5}, {CUT_REGION, 0.6}};
+} script[] = {{KILL_SERVER, 0.2}, {KILL_TRAINER, 0.28},    {KILL_WORKER, 0.35},
+              {KILL_BOTH, 0.43},  {KILL_COORDINATOR, 0.5}, {CUT_REGION, 0.6}};
 enum { STEPS = sizeof script / sizeof script[0] };
 
-unsigned dp_faults_planned(void)
+static bool for_commands(enum action action)
 {
-    return STEPS;
+    return action == KILL_TRAINER || action == KILL_BOTH;
+}
+
+unsigned dp_faults_planned(const struct dp_up *up)
+{
+    unsigned planned = 0;
+    for (unsigned i = 0; i < STEPS; i++)
+        planned += up->t->trainers || !for_commands(script[i].action);
+    return planned;
 }
 
 bool dp_faults_open(const struct dp_faults *f)
@@ -45,13 +62,23 @@ static struct dp_node *last_worker(struct dp_up *up)
     return NULL;
 }
 
+// The first worker that has a command beside it; NULL: none.
+static struct dp_node *first_commanded(struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (up->node[i].kind == DP_WORKER && dp_trainer_of(up, &up->node[i])) return &up->node[i];
+    return NULL;
+}
+
 // The count that tells that a node works; it survives the node's restart.
-static uint64_t count_of(const struct dp_node *node, enum action action)
+static uint64_t count_of(const struct dp_up *up, const struct dp_node *node, enum action action)
 {
     switch (action) {
     case KILL_SERVER: return node->status.shards ? node->status.shard[0].version : 0;
-    case KILL_WORKER: return node->total.steps;
-    case KILL_COORDINATOR: return node->status.credited_tokens;
+    case KILL_WORKER:
+    case KILL_TRAINER:
+    case KILL_BOTH: return node->total.steps;
+    case KILL_COORDINATOR: return (uint64_t)dp_watch_tokens(up);
     case CUT_REGION: return node->total.accepted + node->total.damped;
     }
     return 0;
@@ -65,29 +92,43 @@ static struct dp_fault *record(struct dp_up *up, const char *what, const char *t
     return fault;
 }
 
+static bool runs(const struct dp_node *node)
+{
+    return node->proc && node->proc->state == DP_PROC_RUNNING;
+}
+
 static void begin(struct dp_faults *f, struct dp_up *up, struct dp_view *v)
 {
-    static const char *const what[] = {"kill -9 of a shard server", "kill -9 of a worker",
-                                       "kill -9 of the coordinator", "20 s cut of a region"};
+    static const char *const what[] = {"kill -9 of a shard server",  "kill -9 of a worker",
+                                       "kill -9 of the coordinator", "20 s cut of a region",
+                                       "kill -9 of a command",       "kill -9 of command, worker"};
     enum action action = script[f->next].action;
     struct dp_node *node = action == KILL_SERVER   ? first_of(up, DP_SERVER)
                            : action == KILL_WORKER ? first_of(up, DP_WORKER)
                            : action == CUT_REGION  ? last_worker(up)
+                           : for_commands(action)  ? first_commanded(up)
                                                    : dp_up_coordinator(up);
-    if (!node->proc || node->proc->state != DP_PROC_RUNNING) return; // try again at the next tick
+    const struct dp_node *trainer = for_commands(action) ? dp_trainer_of(up, node) : node;
+    if (!runs(node) || !runs(trainer)) return;                       // try again at the next tick
+    if (for_commands(action) && !node->status.trainer_lives) return; // it has not come yet
     const char *region = up->t->region[node->region].name;
     // Without emulated links a region's worker is stopped instead: a pause, and called so.
     bool pause = action == CUT_REGION && !up->emulated;
     struct dp_fault *fault = record(up, pause ? "20 s pause of a worker" : what[action],
-                                    action == CUT_REGION && !pause ? region : node->name);
+                                    action == CUT_REGION && !pause ? region
+                                    : action == KILL_TRAINER       ? trainer->name
+                                                                   : node->name);
     *f = (struct dp_faults){.next = f->next + 1,
                             .waiting = true,
                             .cut = action == CUT_REGION,
                             .from_ns = dp_now_ns() + (action == CUT_REGION ? cut_ns : 0),
-                            .mark = count_of(node, action),
+                            .mark = count_of(up, node, action),
+                            .lives = node->status.trainer_lives,
                             .pid = node->proc->pid,
                             .target = node};
     dp_view_say(v, up, "drill: %s: %s", fault->what, fault->target);
+    if (for_commands(action)) dp_trainer_kill(trainer);
+    if (action == KILL_TRAINER) return;
     if (action != CUT_REGION || pause) {
         kill(node->proc->pid, pause ? SIGSTOP : SIGKILL);
         return;
@@ -108,9 +149,23 @@ static void end_cut(struct dp_faults *f, struct dp_up *up, struct dp_view *v)
         kill(f->target->proc->pid, SIGCONT);
     }
     f->cut = false;
-    f->mark = count_of(f->target, CUT_REGION);
+    f->mark = count_of(up, f->target, CUT_REGION);
     f->from_ns = dp_now_ns();
     dp_view_say(v, up, "drill: %s is back", up->fault[up->faults - 1].target);
+}
+
+// A new process is there: of the node, or of the command beside it, whose worker then counts one
+// life more. What it must pass is counted from its first sight.
+static bool reborn(struct dp_faults *f, const struct dp_up *up, enum action action)
+{
+    const struct dp_status *s = &f->target->status;
+    bool process = action == CUT_REGION || action == KILL_TRAINER || s->pid != f->pid;
+    bool command = !for_commands(action) || s->trainer_lives > (s->pid == f->pid ? f->lives : 0);
+    if (process && command && for_commands(action) && !f->seen) {
+        f->seen = true;
+        f->mark = count_of(up, f->target, action);
+    }
+    return process && command;
 }
 
 static void wait_for_healing(struct dp_faults *f, struct dp_up *up, struct dp_view *v)
@@ -122,9 +177,9 @@ static void wait_for_healing(struct dp_faults *f, struct dp_up *up, struct dp_vi
         if (now >= f->from_ns) end_cut(f, up, v);
         return;
     }
-    bool reborn = action == CUT_REGION || f->target->status.pid != f->pid;
     bool ended = dp_watch_done(up); // nothing is counted any more: it took part in the end
-    if (!reborn || (count_of(f->target, action) <= f->mark && !ended)) return;
+    if (!reborn(f, up, action) && !(ended && for_commands(action))) return;
+    if (count_of(up, f->target, action) <= f->mark && !ended) return;
     fault->recovered_s = (double)(now - f->from_ns) / 1e9;
     f->waiting = false;
     dp_view_say(v, up, "drill: %s recovered in %.1f s", fault->target, fault->recovered_s);
@@ -132,6 +187,9 @@ static void wait_for_healing(struct dp_faults *f, struct dp_up *up, struct dp_vi
 
 void dp_faults_tick(struct dp_faults *f, struct dp_up *up, struct dp_view *v)
 {
+    while (f->next < STEPS && !f->waiting && !up->t->trainers &&
+           for_commands(script[f->next].action))
+        f->next++;
     if (f->waiting)
         wait_for_healing(f, up, v);
     else if (f->next < STEPS && dp_watch_progress(up) >= script[f->next].at && !dp_watch_done(up))

@@ -74,7 +74,7 @@ const struct dp_gap *dp_plan_gap(const struct dp_topology *t, const struct dp_pl
     bool alike = t->regions == 3 && t->workers == 3 && steps == 8 + 4 + 2 && most == 8 &&
                  within((double)plan->parameters, MEASURED_PARAMETERS, 0.1) &&
                  within(rounds, MEASURED_ROUNDS, 0.1) && !s->mode && !s->optimizer &&
-                 !strcmp(wk_codec_name(w), "topk-sign") && !w->trainer.kind &&
+                 !strcmp(wk_codec_name(w), "topk-sign") && !w->trainer.kind && !t->trainers &&
                  (w->codec.kappa < 0 || within(w->codec.kappa, 0.25, 0)) && w->codec.beta <= 0;
     for (size_t i = 0; alike && i < LH_COUNT(GAP); i++)
         if (within(plan->density, GAP[i].density, 0.05) && within(plan->eta, GAP[i].eta, 0.01))
@@ -137,7 +137,7 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
     *out = (struct dp_plan){.parameters = parameters};
     for (unsigned i = 0; i < t->regions; i++) {
         fastest = fmax(fastest, t->region[i].speed);
-        ranks = fmax(ranks, (double)t->region[i].ranks);
+        ranks = fmax(ranks, 1.0 + dp_region_helpers(&t->region[i]));
         speed += t->region[i].speed * (double)t->region[i].workers;
     }
     for (unsigned i = 0; i < t->regions; i++) {
@@ -197,6 +197,7 @@ static void print_links(const struct dp_topology *t, const struct dp_plan *plan,
     for (unsigned i = 0; i < t->regions; i++) {
         const struct dp_plan_region *r = &plan->region[i];
         char speed[24] = "unthrottled";
+        if (t->region[i].command) snprintf(speed, sizeof speed, "command's");
         if (r->tokens_per_s > 0)
             snprintf(speed, sizeof speed, "%.0f", r->tokens_per_s * (double)t->region[i].workers);
         fprintf(out, "%-12s %8lld %6lld %12s %14s %14s\n", t->region[i].name,
@@ -218,6 +219,21 @@ static void print_links(const struct dp_topology *t, const struct dp_plan *plan,
     }
 }
 
+// The commands of the regions, each word as the program gets it.
+static void print_commands(const struct dp_topology *t, FILE *out)
+{
+    if (t->trainers) fprintf(out, "\n%-12s %s\n", "region", "command beside each worker");
+    for (unsigned i = 0; t->trainers && i < t->regions; i++) {
+        const struct dp_words *words = t->region[i].command;
+        fprintf(out, "%-12s", t->region[i].name);
+        for (unsigned k = 0; words && k < words->count; k++) {
+            bool plain = words->at[k][0] && !strpbrk(words->at[k], " \t\n\"'");
+            fprintf(out, plain ? " %s" : " '%s'", words->at[k]);
+        }
+        fprintf(out, words ? "\n" : " (the built-in trainer)\n");
+    }
+}
+
 void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE *out)
 {
     char a[16], b[16], gap[200];
@@ -230,6 +246,11 @@ void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE
     if (t->run->epochs > 1)
         fprintf(out, "data epochs       %lld, or fewer where the tokens end the run before\n",
                 (long long)t->run->epochs);
+    if (t->trainers)
+        fprintf(out,
+                "                  with %llu tokens a step (worker.trainer.batch x accumulate x "
+                "model.context), as far as\n                  the commands' steps are such\n",
+                (unsigned long long)plan->region[0].step_tokens);
     fprintf(out, "codec             %s, density p = %.4f, p*N = %.1f\n", codec, plan->density,
             plan->density_rounds);
     fprintf(out, "expected gap      %s\n", dp_gap_text(plan->gap, gap));
@@ -239,6 +260,7 @@ void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE
         fprintf(out, "training time     %.0f s at %g tokens/s\n", plan->train_s,
                 t->run->tokens_per_s);
     print_links(t, plan, out);
+    print_commands(t, out);
     fprintf(out, "\nlog, uncut        %s in all\n", dp_bytes_text(plan->log_bytes, a));
     fprintf(out, "largest server    disk %s, memory %s\n",
             dp_bytes_text(plan->server_disk_bytes, a), dp_bytes_text(plan->server_memory_bytes, b));

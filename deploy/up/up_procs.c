@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/env/env.h"
+#include "deploy/tool/tend.h"
 
 static const int64_t steady_ns = 20 * LH_SECOND; // lived longer: the next crash counts as the first
 static const int64_t backoff_first_ns = 200 * LH_MS, backoff_most_ns = 5 * LH_SECOND;
@@ -82,11 +83,20 @@ void dp_proc_stop(struct dp_proc *proc, int signal)
     proc->stopping = true;
     if (proc->state == DP_PROC_RUNNING) {
         // The last resort takes along whatever it started.
-        kill(signal == SIGKILL ? -proc->pid : proc->pid, signal);
+        if (signal == SIGKILL && proc->tended)
+            kill(proc->pid, DP_TEND_AT_ONCE);
+        else
+            kill(signal == SIGKILL ? -proc->pid : proc->pid, signal);
         kill(proc->pid, SIGCONT); // a stopped one must hear it
     } else if (proc->state != DP_PROC_GIVEN_UP) {
         proc->state = DP_PROC_ENDED;
     }
+}
+
+void dp_proc_last(struct dp_proc *proc)
+{
+    proc->last = true;
+    if (proc->state == DP_PROC_WAITING) proc->state = DP_PROC_ENDED;
 }
 
 // ---------------------------------------------------------------- watch
@@ -105,7 +115,7 @@ static LH_MUST lh_err ended(struct dp_proc *proc, int status, int64_t now_ns)
     proc->last_status = status;
     proc->pid = 0;
     bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    if (clean || proc->stopping) {
+    if (clean || proc->stopping || proc->last) {
         proc->state = DP_PROC_ENDED;
         return LH_OK;
     }

@@ -13,7 +13,7 @@
 
 #include "common/base/err.h"
 
-enum { DP_PROCS_MAX = 192, DP_ARGS_MAX = 16, DP_CRASHES_MAX = 6 };
+enum { DP_PROCS_MAX = 256, DP_ARGS_MAX = 112, DP_CRASHES_MAX = 6 };
 
 enum dp_proc_state {
     DP_PROC_IDLE,    // not started yet
@@ -30,9 +30,11 @@ struct dp_proc {
     // Called in the child before exec, to enter a network namespace; 0 is success. May be NULL.
     int (*enter)(const void *arg);
     const void *enter_arg;
+    bool tended; // it ends what it started by itself (tend.h), so the last resort is no SIGKILL
 
     enum dp_proc_state state;
     bool stopping; // we asked it to end: no restart
+    bool last;     // no restart, whatever its end
     pid_t pid;
     int64_t started_ns, retry_ns;
     unsigned crashes; // crashes in a row, each within DP_STEADY of its start
@@ -52,6 +54,7 @@ struct dp_proc *dp_procs_add(struct dp_procs *p, const char *name);
 LH_MUST lh_err dp_proc_start(struct dp_proc *proc);
 // Asks it to end with this signal; it is not started again.
 void dp_proc_stop(struct dp_proc *proc, int signal);
+void dp_proc_last(struct dp_proc *proc); // lets it go on, but never starts it again
 // Reaps what ended, and starts again what crashed and has waited: 0.2 s, doubling to 5 s.
 // LH_ERR_INTERNAL names a process that was given up, once.
 LH_MUST lh_err dp_procs_tick(struct dp_procs *p, int64_t now_ns);

@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include "deploy/up/up_summary.h"
+#include "deploy/up/up_trainers.h"
 
 // ---------------------------------------------------------------- evaluation
 
 static LH_MUST lh_err evaluate(struct dp_up *up, const float *theta, bool after)
 {
     struct dp_eval_row row[DP_LANGUAGES_MAX];
+    if (up->unjudged) return LH_OK;
     LH_TRY(dp_eval(&up->units, up->data, &up->shape, theta, DP_EVAL_BYTES, row));
     for (uint32_t i = 0; i < up->units.heldout_count; i++)
         *(after ? &up->heldout[i].after : &up->heldout[i].before) = row[i];
@@ -49,6 +51,7 @@ static LH_MUST lh_err evaluate_both(struct dp_up *up, const char *final)
 static void print_heldout(const struct dp_up *up)
 {
     double before = 0, after = 0;
+    if (up->unjudged) return;
     printf("\n%-10s %10s %10s %10s   held-out text, nats per byte\n", "language", "before", "after",
            "bigram");
     for (uint32_t i = 0; i < up->units.heldout_count; i++) {
@@ -113,6 +116,18 @@ static void print_faults(const struct dp_up *up)
     }
 }
 
+static void print_commands(const struct dp_up *up)
+{
+    if (up->t->trainers) printf("\n%-28s %9s  %s\n", "command", "restarts", "ended with");
+    for (unsigned i = 0; i < up->nodes; i++) {
+        const struct dp_node *node = &up->node[i];
+        char how[64];
+        if (node->kind != DP_TRAINER) continue;
+        dp_trainer_ending(node, how, sizeof how);
+        printf("%-28s %9u  %s\n", node->name, node->proc ? node->proc->restarts : 0, how);
+    }
+}
+
 // ---------------------------------------------------------------- picture
 
 static void curves_of(const struct dp_up *up, struct dp_curve *curve, size_t *curves)
@@ -164,9 +179,14 @@ static void print_verdict(const struct dp_up *up, const struct dp_verdict *v)
     printf("\n");
     snprintf(text, sizeof text, "%u holders of each shard agree at its last version", v->compared);
     verdict_line(v->replicas_equal && v->compared >= 2, text);
-    verdict_line(v->learned, "every language was learned (held-out loss fell)");
-    verdict_line(v->credited_once, up->t->run->epochs > 1 ? "every unit of every data epoch is credited at most once"
+    if (up->unjudged)
+        printf("  note     no language's loss is judged: %s\n", up->unjudged);
+    else
+        verdict_line(v->learned, "every language was learned (held-out loss fell)");
+    verdict_line(v->credited_once, up->t->run->own_data
+                                       ? "no unit of data is claimed: the commands have their own"
                                        : "every unit of data is credited at most once");
+    if (up->t->trainers) verdict_line(v->commands, "every command ended without an error");
     if (!v->below_bigram) printf("  note     a language's loss is above its own bigram entropy\n");
     if (up->flags.with_faults) verdict_line(v->drill, "every fault of the drill came and healed");
 }
@@ -181,6 +201,7 @@ static LH_MUST lh_err finish(struct dp_up *up, const struct dp_verdict *v, const
     print_heldout(up);
     print_regions(up);
     print_shards(up);
+    print_commands(up);
     print_faults(up);
     if (l.payload_bits >= 0) snprintf(bits, sizeof bits, " (payloads alone %.4f)", l.payload_bits);
     printf("\n%s at p = %.4f: %.4f bit per parameter and round in whole frames%s, %.0f rounds, "

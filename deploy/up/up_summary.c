@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "deploy/up/up_summary.h"
+#include "deploy/up/up_trainers.h"
 
 static json_int_t integer(uint64_t n)
 {
@@ -14,7 +15,7 @@ static json_int_t integer(uint64_t n)
 static json_t *model_json(const struct dp_up *up)
 {
     struct lh_buf shape = lh_buf(4096);
-    json_t *o = wk_shape_write(&up->shape, &shape)
+    json_t *o = !up->shaped || wk_shape_write(&up->shape, &shape)
                     ? NULL
                     : json_loadb((const char *)shape.data, shape.len, 0, NULL);
     lh_buf_free(&shape);
@@ -25,7 +26,7 @@ static json_t *model_json(const struct dp_up *up)
 static json_t *heldout_json(const struct dp_up *up)
 {
     json_t *o = json_object();
-    for (uint32_t i = 0; i < up->units.heldout_count; i++) {
+    for (uint32_t i = 0; !up->unjudged && i < up->units.heldout_count; i++) {
         const struct dp_heldout *h = &up->heldout[i];
         json_object_set_new(o, h->after.language,
                             json_pack("{s:f, s:f, s:f, s:I}", "before", h->before.nats, "after",
@@ -104,6 +105,22 @@ static json_t *faults_json(const struct dp_up *up)
     return list;
 }
 
+static json_t *commands_json(const struct dp_up *up)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; i < up->nodes; i++) {
+        const struct dp_node *node = &up->node[i];
+        char how[64];
+        if (node->kind != DP_TRAINER) continue;
+        dp_trainer_ending(node, how, sizeof how);
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s, s:I, s:s}", "name", node->name, "ended", how,
+                                        "restarts", integer(node->proc ? node->proc->restarts : 0),
+                                        "log", node->proc ? node->proc->log : ""));
+    }
+    return list;
+}
+
 struct dp_learning dp_learning_of(const struct dp_up *up)
 {
     struct dp_learning l = {0};
@@ -146,11 +163,14 @@ lh_err dp_summary_write(const struct dp_up *up, const struct dp_verdict *v, cons
         l.gap ? json_pack("[f, f]", l.gap->low_percent, l.gap->high_percent) : json_null(),
         "replicas", "equal", v->replicas_equal, "compared", integer(v->compared), "data", "units",
         integer(up->units.count), "credited", integer(up->node[0].status.credited), "credited_once",
-        v->credited_once, "epoch", integer(up->node[0].status.data_epoch), "epochs", integer((uint64_t)up->t->run->epochs), "faults", faults_json(up), "emulated_links",
+        v->credited_once, "epoch", integer(up->node[0].status.data_epoch), "epochs",
+        integer((uint64_t)up->t->run->epochs), "faults", faults_json(up), "emulated_links",
         up->emulated, "checkpoint", checkpoint);
     if (l.payload_bits >= 0)
         json_object_set_new(json_object_get(o, "payload"), "payload_bits_per_parameter_round",
                             json_real(l.payload_bits));
+    if (up->t->trainers) json_object_set_new(o, "commands", commands_json(up));
+    if (up->unjudged) json_object_set_new(o, "unjudged", json_string(up->unjudged));
     char *text = o ? json_dumps(o, JSON_INDENT(2)) : NULL;
     json_decref(o);
     if (!text) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the summary");

@@ -1,7 +1,7 @@
 // The verdict on a run that ended: what must hold, each by itself. See up.h.
 #include <string.h>
 
-#include "deploy/up/up.h"
+#include "deploy/up/up_trainers.h"
 
 static const double learned_nat = 0.1; // a smaller fall of the loss counts as none
 
@@ -35,8 +35,9 @@ bool dp_replicas_equal(const struct dp_up *up, unsigned *compared)
     return equal;
 }
 
-// Units of the run are credited in the shards' logs; the coordinator's count is a view of them. One that
-// two logs credited would make the sum larger than the number of units that were credited.
+// Units of the run are credited in the shards' logs; the coordinator's count is a view of them. One
+// that two logs credited would make the sum larger than the number of units that were credited.
+// With data of their own nobody claims a unit.
 bool dp_credited_once(const struct dp_up *up)
 {
     uint64_t logs = 0;
@@ -45,7 +46,9 @@ bool dp_credited_once(const struct dp_up *up)
         logs += head ? head->credited : 0;
     }
     const struct dp_status *c = &up->node[0].status;
-    return c->seen && c->credited > 0 && logs == c->credited && c->credited <= up->units.count * (uint64_t)up->t->run->epochs;
+    if (up->t->run->own_data) return c->seen && !logs && !c->credited;
+    return c->seen && c->credited > 0 && logs == c->credited &&
+           c->credited <= up->units.count * (uint64_t)up->t->run->epochs;
 }
 
 static bool drill_healed(const struct dp_up *up)
@@ -53,16 +56,18 @@ static bool drill_healed(const struct dp_up *up)
     if (!up->flags.with_faults) return true;
     for (unsigned i = 0; i < up->faults; i++)
         if (up->fault[i].recovered_s < 0) return false;
-    return up->faults == dp_faults_planned();
+    return up->faults == dp_faults_planned(up);
 }
 
 void dp_verdict_of(const struct dp_up *up, struct dp_verdict *out)
 {
-    *out = (struct dp_verdict){.learned = up->units.heldout_count > 0, .below_bigram = true};
+    *out = (struct dp_verdict){.learned = up->unjudged || up->units.heldout_count > 0,
+                               .below_bigram = true,
+                               .commands = dp_trainers_good(up)};
     out->replicas_equal = dp_replicas_equal(up, &out->compared);
     out->credited_once = dp_credited_once(up);
     out->drill = drill_healed(up);
-    for (uint32_t i = 0; i < up->units.heldout_count; i++) {
+    for (uint32_t i = 0; !up->unjudged && i < up->units.heldout_count; i++) {
         const struct dp_heldout *h = &up->heldout[i];
         if (!(h->after.nats <= h->before.nats - learned_nat)) out->learned = false; // NaN: false
         if (h->after.bigram > 0 && !(h->after.nats <= h->after.bigram)) out->below_bigram = false;

@@ -69,7 +69,7 @@ static void put_head(const struct dp_up *up, struct lh_buf *out)
     const struct dp_status *c = &up->node[0].status;
     unsigned running = dp_procs_running(&up->procs);
     dp_put(out, "%6.0f s  %s  %.2f of %.2f M tokens (%.0f %%), phase %s%s, %u of %u processes\n",
-           dp_up_seconds(up), up->t->run->run, (double)c->credited_tokens / 1e6,
+           dp_up_seconds(up), up->t->run->run, dp_watch_tokens(up) / 1e6,
            (double)up->t->run->budget_tokens / 1e6, 100 * dp_watch_progress(up),
            c->state[0] ? c->state : "starting",
            c->draining ? " (drained by an operator until `longhaul drain run --undo`)" : "",

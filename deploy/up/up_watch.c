@@ -76,10 +76,17 @@ bool dp_watch_done(const struct dp_up *up)
     return up->nodes > 0;
 }
 
+double dp_watch_tokens(const struct dp_up *up)
+{
+    double trained = 0;
+    if (!up->t->run->own_data) return (double)up->node[0].status.credited_tokens;
+    for (unsigned r = 0; r < up->t->regions; r++) trained += (double)dp_watch_region(up, r).tokens;
+    return trained;
+}
+
 double dp_watch_progress(const struct dp_up *up)
 {
-    double done = (double)up->node[0].status.credited_tokens;
-    return fmin(1, done / (double)up->t->run->budget_tokens);
+    return fmin(1, dp_watch_tokens(up) / (double)up->t->run->budget_tokens);
 }
 
 const struct dp_holding *dp_watch_shard(const struct dp_up *up, uint32_t shard,

@@ -1,0 +1,222 @@
+// Commands beside the workers. See up_trainers.h.
+#include "deploy/up/up_trainers.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "common/env/env.h"
+#include "deploy/tool/tend.h"
+
+enum { END_S = 300 };
+
+static bool is_trainer(const struct dp_node *node)
+{
+    return node->kind == DP_TRAINER;
+}
+
+static struct dp_node *worker_of(struct dp_up *up, const struct dp_node *trainer)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        struct dp_node *at = &up->node[i];
+        if (at->kind == DP_WORKER && at->region == trainer->region && at->index == trainer->index)
+            return at;
+    }
+    return NULL;
+}
+
+struct dp_node *dp_trainer_of(struct dp_up *up, const struct dp_node *worker)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        struct dp_node *at = &up->node[i];
+        if (is_trainer(at) && at->region == worker->region && at->index == worker->index) return at;
+    }
+    return NULL;
+}
+
+// ---------------------------------------------------------------- nodes
+
+// The state and the settings of a trainer's node are its worker's.
+lh_err dp_trainers_list(struct dp_up *up)
+{
+    for (unsigned i = 0, nodes = up->nodes; i < nodes; i++) {
+        const struct dp_node *worker = &up->node[i];
+        if (worker->kind != DP_WORKER || !up->t->region[worker->region].command) continue;
+        struct dp_node *node = &up->node[up->nodes++];
+        *node =
+            (struct dp_node){.kind = DP_TRAINER, .region = worker->region, .index = worker->index};
+        snprintf(node->name, sizeof node->name, "%.50s.trainer", worker->name);
+        memcpy(node->dir, worker->dir, sizeof node->dir);
+        memcpy(node->config, worker->config, sizeof node->config);
+    }
+    return LH_OK;
+}
+
+void dp_trainers_free(struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        free(up->node[i].words);
+        up->node[i].words = NULL;
+    }
+}
+
+// ---------------------------------------------------------------- start
+
+static LH_MUST lh_err fill(const struct dp_up *up, struct dp_node *node, const char *worker)
+{
+    const struct dp_region *region = &up->t->region[node->region];
+    const struct dp_placeholder list[] =
+        DP_COMMAND_PLACEHOLDERS(worker, region->name, up->dir, up->data);
+    node->words = malloc(sizeof *node->words);
+    if (!node->words) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the command");
+    return dp_words_fill(region->command, list, node->words);
+}
+
+static LH_MUST lh_err start(struct dp_up *up, struct dp_node *node, const struct dp_node *worker)
+{
+    LH_TRY(fill(up, node, worker->name));
+    node->entry = (struct dp_entry){up, node};
+    struct dp_proc *proc = dp_procs_add(&up->procs, node->name);
+    if (!proc) return lh_fail(LH_ERR_TOO_LARGE, "more than %d processes", DP_PROCS_MAX);
+    const char *const own[] = {
+        up->program[DP_PROGRAM_TOOL], "run", "--config", node->config, "--tend", "--"};
+    enum { OWN = sizeof own / sizeof own[0] };
+    _Static_assert(OWN + DP_WORDS_MAX < DP_ARGS_MAX, "a whole command has room");
+    memcpy(proc->argv, own, sizeof own);
+    memcpy(proc->argv + OWN, node->words->at, (node->words->count + 1) * sizeof *proc->argv);
+    proc->enter = dp_net_enter;
+    proc->enter_arg = &node->entry;
+    proc->tended = true;
+    LH_TRY(dp_path(proc->log, "%s/%s.log", up->dir, node->name));
+    LH_TRY(dp_proc_start(proc));
+    node->proc = proc;
+    return LH_OK;
+}
+
+// The worker's present life has spoken, and has something to train for.
+static bool wanted(const struct dp_node *worker)
+{
+    return worker->proc && worker->proc->state == DP_PROC_RUNNING &&
+           worker->status.pid == worker->proc->pid && worker->status.state[0] &&
+           strcmp(worker->status.state, "done") != 0;
+}
+
+static LH_MUST lh_err start_missing(struct dp_up *up, struct dp_view *v)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        struct dp_node *node = &up->node[i];
+        const struct dp_node *worker = is_trainer(node) && !node->proc ? worker_of(up, node) : NULL;
+        if (!worker || !wanted(worker)) continue;
+        LH_TRY(start(up, node, worker));
+        dp_view_say(v, up, "%s started: its output goes to %s", node->name, node->proc->log);
+    }
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- end
+
+static bool over(const struct dp_node *node)
+{
+    return !node->proc || node->proc->state == DP_PROC_ENDED ||
+           node->proc->state == DP_PROC_GIVEN_UP;
+}
+
+bool dp_trainers_ended(const struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (is_trainer(&up->node[i]) && !over(&up->node[i])) return false;
+    return true;
+}
+
+// Every worker has a command, and every command has ended by itself.
+static bool nobody_trains(const struct dp_up *up)
+{
+    if (up->t->trainers < up->t->workers) return false;
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (is_trainer(&up->node[i]) && !(up->node[i].proc && over(&up->node[i]))) return false;
+    return true;
+}
+
+// Asks as an operator, from outside: this process stands in no region.
+static LH_MUST lh_err end_run(struct dp_up *up, struct dp_view *v, const char *why)
+{
+    dp_view_say(v, up, "%s: the run is to end", why);
+    up->ender = dp_procs_add(&up->procs, "longhaul drain");
+    if (!up->ender) return lh_fail(LH_ERR_TOO_LARGE, "more than %d processes", DP_PROCS_MAX);
+    const char *argv[] = {
+        up->program[DP_PROGRAM_TOOL], "drain", "run", "--end", "--dir", up->dir, NULL};
+    memcpy(up->ender->argv, argv, sizeof argv);
+    LH_TRY(dp_path(up->ender->log, "%s/drain.log", up->dir));
+    return dp_proc_start(up->ender);
+}
+
+static void say_ends(struct dp_up *up, struct dp_view *v)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        struct dp_node *node = &up->node[i];
+        char how[64];
+        if (!is_trainer(node) || !node->proc || node->end_said || !over(node)) continue;
+        node->end_said = true;
+        dp_proc_ending(node->proc, how, sizeof how);
+        dp_view_say(v, up, "%s ended with %s", node->name, how);
+    }
+}
+
+lh_err dp_trainers_tick(struct dp_up *up, struct dp_view *v)
+{
+    if (!up->t->trainers) return LH_OK;
+    LH_TRY(start_missing(up, v));
+    say_ends(up, v);
+    if (up->ender || dp_watch_done(up)) return LH_OK;
+    if (nobody_trains(up)) return end_run(up, v, "every command has ended");
+    if (!up->t->run->own_data || dp_watch_progress(up) < 1) return LH_OK;
+    return end_run(up, v, "the budget is trained");
+}
+
+bool dp_trainers_leave(struct dp_up *up, struct dp_view *v)
+{
+    say_ends(up, v);
+    if (dp_trainers_ended(up)) return true;
+    int64_t now = dp_now_ns();
+    if (!up->leave_ns) {
+        up->leave_ns = now + END_S * LH_SECOND;
+        dp_view_say(v, up, "waiting up to %d s for the commands to end (Ctrl-C ends them)", END_S);
+    }
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (is_trainer(&up->node[i]) && up->node[i].proc) dp_proc_last(up->node[i].proc);
+    return now >= up->leave_ns;
+}
+
+void dp_trainers_stop(struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (is_trainer(&up->node[i]) && up->node[i].proc) dp_proc_stop(up->node[i].proc, SIGTERM);
+}
+
+// ---------------------------------------------------------------- what is told of them
+
+void dp_trainer_kill(const struct dp_node *trainer)
+{
+    if (trainer->proc && trainer->proc->state == DP_PROC_RUNNING)
+        dp_tend_signal(trainer->proc->pid, SIGKILL);
+}
+
+void dp_trainer_ending(const struct dp_node *trainer, char *out, size_t size)
+{
+    if (!trainer->proc)
+        snprintf(out, size, "not started");
+    else if (!over(trainer))
+        snprintf(out, size, "running");
+    else
+        dp_proc_ending(trainer->proc, out, size);
+}
+
+bool dp_trainers_good(const struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        const struct dp_proc *proc = is_trainer(&up->node[i]) ? up->node[i].proc : NULL;
+        if (proc && (proc->state != DP_PROC_ENDED || proc->last_status)) return false;
+    }
+    return true;
+}

@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""A training loop that pretends, beside a pretended worker: command.py [HOW].
+
+Writes what it found into command.json beside the worker's status and ends when that says done. It
+keeps a child in a session of its own, as torchrun does. HOW: `fail` ends with 3 at once; `deaf`
+and its child ignore SIGTERM.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+how = sys.argv[1] if len(sys.argv) > 1 else ""
+if how == "fail":
+    print("no such model", flush=True)
+    sys.exit(3)
+if how == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+folder = os.path.dirname(os.environ["LONGHAUL_SOCKET"])
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", __file__],
+                         start_new_session=True)
+found = {"pid": os.getpid(), "child": child.pid, "words": sys.argv[1:],
+         "socket": os.environ["LONGHAUL_SOCKET"], "manifest": os.environ["LONGHAUL_MANIFEST"]}
+with open(os.path.join(folder, "command.tmp"), "w", encoding="utf-8") as file:
+    json.dump(found, file)
+os.replace(os.path.join(folder, "command.tmp"), os.path.join(folder, "command.json"))
+print("training", flush=True)
+state = ""
+while state != "done":
+    time.sleep(0.05)  # polls; the worker's state decides
+    with open(os.path.join(folder, "status.json"), encoding="utf-8") as file:
+        state = json.load(file)["state"]
+print("saved", flush=True)

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Commands beside the workers, over pretended nodes: test_commands.py LONGHAUL [...]."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+from launcher import HERE, PATIENCE_S, TOPOLOGY, Launcher
+
+
+class Commands(Launcher):
+    PROGRAMS = ("longhaul-", "command.py")
+
+    def up(self, words, *flags, regions='eu: {workers: 2}, us: {command: ""}', **environment):
+        """A run whose region eu has two workers with a command beside each."""
+        shutil.copy(os.path.join(HERE, "command.py"), self.path("command.py"))
+        line = json.dumps([sys.executable, self.path("command.py"), *words])
+        self.write("t.yaml", TOPOLOGY.replace("eu: {}, us: {}", regions) + f"command: {line}\n")
+        return self.start(*flags, **environment)
+
+    def found(self, worker):
+        try:
+            with open(self.path("run", worker, "command.json"), encoding="utf-8") as file:
+                return json.load(file)
+        except (OSError, ValueError):
+            return {}
+
+    def both_run(self):
+        self.wait_for("both commands run", lambda: self.found("eu-0") and self.found("eu-1"))
+
+    def text(self, name):
+        with open(self.path("run", name), encoding="utf-8") as file:
+            return file.read()
+
+    def alive(self, *pids):
+        return [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+
+    def test_one_beside_each_worker_until_the_run_ends(self):
+        up = self.up(["{worker}", "{region} {dir}", "{data}"], NODE_SPEED="20000")
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertEqual(up.returncode, 3, said)  # pretended servers leave no checkpoints
+        for worker in ("eu-0", "eu-1"):
+            found, run = self.found(worker), os.path.realpath(self.path("run"))
+            self.assertEqual(found["words"], [worker, "eu " + run, self.path("data")])
+            self.assertEqual(found["socket"], f"{run}/{worker}/trainer.sock")
+            self.assertEqual(found["manifest"], f"{run}/model.json")
+            self.assertIn("training\nsaved\n", self.text(worker + ".trainer.log"))
+            self.assertIn(f"{worker}.trainer ended with exit 0", said)
+            self.assertIn('trainer.kind: "external"', self.text(worker + ".yaml"))
+        self.assertFalse(os.path.exists(self.path("run", "us-0.trainer.log")))
+        self.assertNotIn("external", self.text("us-0.yaml"))
+        self.assertEqual(self.nodes_left(), [])
+
+    def test_killed_it_comes_back_and_its_children_go(self):
+        up = self.up([], NODE_SPEED="400")
+        self.both_run()
+        first, other = self.found("eu-0"), self.found("eu-1")
+        os.kill(first["pid"], signal.SIGKILL)
+        self.wait_for("a new life", lambda: self.found("eu-0").get("pid") != first["pid"])
+        self.assertEqual(self.alive(first["pid"], first["child"]), [])
+        self.assertEqual(self.found("eu-1"), other)
+        up.send_signal(signal.SIGINT)
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertEqual(up.returncode, 8, said)
+        self.assertIn("eu-0.trainer ended with signal 9 (Killed) and was started again", said)
+        self.assertEqual(self.nodes_left(), [])
+        events = subprocess.run([self.tool, "events", "--dir", self.path("run"), "--kind", "kill"],
+                                capture_output=True, text=True, check=False).stdout
+        self.assertIn("trainer/eu/eu-0", events)
+
+    def test_one_that_does_not_listen_is_killed_at_the_end(self):
+        up = self.up(["deaf"], NODE_SPEED="400")
+        self.both_run()
+        up.send_signal(signal.SIGINT)
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertEqual(up.returncode, 8, said)
+        self.assertEqual(self.nodes_left(), [])
+
+    def test_kill_9_of_the_launcher_leaves_nothing(self):
+        up = self.up(["deaf"], NODE_SPEED="100")
+        self.both_run()
+        self.assertEqual(len(self.nodes_left()), 5 + 2 * 3)  # each: what tends it, it, its child
+        up.kill()
+        up.wait()
+        self.wait_for("all are gone", lambda: not self.nodes_left())
+
+    def test_one_that_only_fails_ends_the_run(self):
+        up = self.up(["fail"], NODE_SPEED="20")
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertEqual(up.returncode, 1, said)
+        self.assertIn(".trainer ended 6 times in a row, last with exit 3", said)
+        self.assertIn("no such model", said)
+        self.assertEqual(self.nodes_left(), [])
+
+    def test_a_run_that_has_ended_starts_none(self):
+        self.up([], NODE_SPEED="20000").communicate(timeout=PATIENCE_S)
+        for worker in ("eu-0", "eu-1"):
+            os.unlink(self.path("run", worker, "command.json"))
+        again = self.up([], NODE_SPEED="20000")
+        again.communicate(timeout=PATIENCE_S)
+        self.assertEqual(self.found("eu-0"), {})
+
+    def test_the_plan_shows_them(self):
+        said, _ = self.up(["a b"], "--plan").communicate(timeout=PATIENCE_S)
+        self.assertIn(f"eu           {sys.executable} {self.path('command.py')} 'a b'\n", said)
+        self.assertIn("us           (the built-in trainer)\n", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
