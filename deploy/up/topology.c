@@ -45,7 +45,8 @@ static const struct lh_config_row run_rows[] = {
     LH_CONFIG_ROW_STRING(T, "coordinator.region", coordinator_region, NULL,
         "Region that the coordinator stands in"),
     LH_CONFIG_ROW_STRING(T, "command", command, "",
-        "Trainer beside each worker, words as in a shell or a list; {worker}, {region}, {dir}, {data}"),
+        "Trainer beside each worker: words as of a shell, or a list; {worker}, {region}, {dir}, "
+        "{data} are replaced"),
     LH_CONFIG_ROW_BOOL(T, "data.own", own_data, "false",
         "The commands bring their own data: tokens are counted, no unit of --data is leased"),
     LH_CONFIG_ROW_STRING(T, "model.import", model.import, "",

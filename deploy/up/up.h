@@ -175,7 +175,7 @@ struct dp_faults {
     bool cut;        // the network is still away
     int64_t from_ns; // healing is counted from here; of a cut: its end
     uint64_t mark;   // a count that must pass this
-    uint64_t lives;  // of the command beside the target, when it was killed
+    uint64_t lives;  // The command beside the target had so many when it was killed.
     bool seen;       // its next life was seen
     int64_t pid;     // the killed process
     struct dp_node *target;

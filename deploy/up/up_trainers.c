@@ -99,6 +99,7 @@ static bool wanted(const struct dp_node *worker)
 {
     return worker->proc && worker->proc->state == DP_PROC_RUNNING &&
            worker->status.pid == worker->proc->pid && worker->status.state[0] &&
+           strcmp(worker->status.state, "joining") != 0 &&
            strcmp(worker->status.state, "done") != 0;
 }
 

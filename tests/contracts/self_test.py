@@ -48,6 +48,9 @@ BROKEN = (
     ("summary", ("faults",), None, "lacks faults"),
     ("summary", ("heldout",), {}, "0 entries"),
     ("summary", ("heldout", "ja", "after"), "2.1", "is no number"),
+    ("summary", ("commands",), [], "0 entries"),
+    ("summary", ("commands",), [{"name": "a", "ended": "exit 0", "log": "l"}], "lacks restarts"),
+    ("summary", ("unjudged",), 1, "is no string"),
     ("summary", ("regions", "asia", "stall_s"), None, "lacks stall_s"),
     ("summary", ("regions", "asia", "wire_up_bytes"), 0.5, "is no integer"),
     ("summary", ("shards", 0, "digest"), 7, "is no string"),
@@ -86,6 +89,11 @@ class Contracts(unittest.TestCase):
         older = copy.deepcopy(SUMMARY)
         del older["payload"]["payload_bits_per_parameter_round"]
         self.assertEqual(list(validate.problems(older, validate.contract("summary"))), [])
+
+    def test_a_summary_without_losses_says_why(self):
+        document = {**SUMMARY, "heldout": {}, "unjudged": "data of their own",
+                    "commands": [{"name": "a", "ended": "exit 0", "restarts": 0, "log": "l"}]}
+        self.assertEqual(list(validate.problems(document, validate.contract("summary"))), [])
 
     def test_each_break_is_found_once(self):
         for name, path, value, complaint in BROKEN:

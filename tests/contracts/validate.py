@@ -12,7 +12,7 @@ import sys
 from typing import Any, Iterator
 
 TYPES = {"object": dict, "array": list, "string": str, "boolean": bool}
-SILENT = {"$schema", "title", "description"}
+SILENT = {"$schema", "title", "description", "if"}  # 'if' is read with 'else'
 
 
 class SchemaError(Exception):
@@ -64,6 +64,9 @@ def _keyword(value: Any, schema: dict, key: str, at: str) -> Iterator[str]:
         if isinstance(value, list):
             for index, item in enumerate(value):
                 yield from problems(item, want, f"{at}[{index}]")
+    elif key == "else":
+        if any(problems(value, schema["if"], at)):
+            yield from problems(value, want, at)
     elif key not in SILENT:
         raise SchemaError(f"keyword {key} is not known to validate.py")
 

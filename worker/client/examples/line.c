@@ -1,13 +1,15 @@
 // Fits y = W x + b in a run of Longhaul: everything that a training loop of your own needs.
 //
-//     cc line.c -llonghaul -lm -o line && LONGHAUL_SOCKET=.../trainer.sock ./line
+//     cc line.c -llonghaul -lm -o line && LONGHAUL_SOCKET=.../trainer.sock ./line [STEPS [MS]]
+//
+// MS: milliseconds that a step takes, as if the model were larger.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "worker/client/longhaul.h"
 
-enum { IN = 8, OUT = 4, BATCH = 16, STEPS = 400, TIMEOUT_MS = 60000 };
+enum { IN = 8, OUT = 4, BATCH = 16, TIMEOUT_MS = 60000 };
 
 static float weight[OUT][IN], bias[OUT]; // the parameters
 
@@ -41,8 +43,10 @@ static void must(const struct longhaul *c, int error)
     exit(1);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    uint64_t steps = argc > 1 ? strtoull(argv[1], NULL, 10) : 400;
+    int pause = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 0;
     struct longhaul *c = NULL;
     const uint64_t shape[2] = {OUT, IN};
     struct longhaul_tensor t = {
@@ -56,13 +60,14 @@ int main(void)
     uint64_t seed = 1;
     float first = 0, loss = 0;
     unsigned due = 0;
-    for (uint64_t step = 1; step <= STEPS && !(due & LONGHAUL_DRAIN); step++) {
+    for (uint64_t step = 1; step <= steps && !(due & LONGHAUL_DRAIN); step++) {
         loss = train(&seed, 0.01f);
         if (step == 1) first = loss;
         must(c, longhaul_boundary(c, step, BATCH, &due));
         if (due & LONGHAUL_RENEW) must(c, longhaul_renew(c));
         if (due & LONGHAUL_CUT) must(c, longhaul_cut(c));
         if (due & LONGHAUL_WAIT) longhaul_wait(c, 1000);
+        if (pause) longhaul_wait(c, pause);
     }
     must(c, longhaul_finish(c, TIMEOUT_MS));
     printf("loss %.4f -> %.4f, after the run %.4f\n", first, loss, train(&seed, 0));

@@ -102,7 +102,7 @@ static void asked_twice_it_is_killed(void **state)
     struct tender t = begin("trap 'echo >&9' TERM; echo >&9; while :; do sleep 1000; done");
     hear(&t); // the trap is set
     kill(t.pid, SIGTERM);
-    hear(&t); // and was run: sleep, in the group, ended
+    hear(&t); // the trap was run, since sleep, in the group, has ended
     kill(t.pid, SIGTERM);
     assert_true(WIFSIGNALED(end(&t)));
     t = begin(RANK "trap '' TERM; wait");

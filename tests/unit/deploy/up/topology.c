@@ -101,6 +101,17 @@ static void refusals(void **state)
          "f:12: no setting codec.denisty of a worker; did you mean codec.density?"},
         {"run: d\nbudget_tokens: 1\ncoordinator.region: as\n" SERVERS REGIONS, "no region as"},
         {TOP "modle: {dim: 3}\n" SERVERS REGIONS, "f:4: no setting modle"},
+        {TOP SERVERS REGIONS "command: python 'train.py\n", "f:11: command: a quote ' is not"},
+        {TOP SERVERS REGIONS "command: python train.py > log\n",
+         "f:11: command: > means something"},
+        {TOP SERVERS REGIONS "command: a {wroker}\n", "did you mean {worker}?"},
+        {TOP SERVERS REGIONS "command: []\n", "f:11: command: no program is named"},
+        {TOP SERVERS REGIONS "command: {a: b}\n", "command"},
+        {TOP SERVERS "regions:\n  us:\n    command: [[a]]\n", "f:9: command: expected a list of"},
+        {TOP SERVERS "regions:\n  us:\n    comand: a\n", "did you mean command?"},
+        {TOP SERVERS REGIONS "command: a\ntokens_per_s: 9\n", "f:12: tokens_per_s holds the"},
+        {TOP SERVERS "regions: {eu: {command: a}, us: }\ndata.own: true\n",
+         "region us has no command"},
     };
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         struct dp_topology *t;
@@ -109,6 +120,27 @@ static void refusals(void **state)
         if (!strstr(lh_err_text(err), row[i].says))
             fail_msg("\"%s\" does not say \"%s\"", lh_err_text(err), row[i].says);
     }
+}
+
+static void commands(void **state)
+{
+    (void)state;
+    struct dp_topology *t;
+    const char *text = TOP SERVERS "command: python 'my train.py' --out {dir}/{worker}\n"
+                                   "regions:\n  eu: {workers: 3, ranks: 4}\n  us: {command: \"\"}\n"
+                                   "  ap: {command: [sh, -c, \"a | b $X\"], ranks: 2}\n";
+    lh_err err = dp_topology_parse("t", lh_span_str(text), &t);
+    if (err) fail_msg("%s", lh_err_text(err));
+    const struct dp_words *eu = t->region[0].command, *ap = t->region[2].command;
+    assert_int_equal(eu->count, 4);
+    assert_string_equal(eu->at[1], "my train.py");
+    assert_string_equal(eu->at[3], "{dir}/{worker}");
+    assert_null(t->region[1].command); // the built-in trainer
+    assert_int_equal(ap->count, 3);
+    assert_string_equal(ap->at[2], "a | b $X"); // a list's words are no shell's
+    assert_int_equal(t->trainers, 4);
+    assert_int_equal(t->helpers, 0); // ranks of a command are its own
+    dp_topology_free(t);
 }
 
 static void explain_tells_of_every_table(void **state)
@@ -134,6 +166,7 @@ int main(void)
         cmocka_unit_test(the_example),
         cmocka_unit_test(defaults_and_default_links),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(commands),
         cmocka_unit_test(explain_tells_of_every_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

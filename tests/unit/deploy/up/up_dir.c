@@ -16,7 +16,7 @@
 #include "common/security/sign.h"
 #include "common/base/check.h"
 #include "deploy/models/import.h"
-#include "deploy/up/up.h"
+#include "deploy/up/up_trainers.h"
 #include "tests/unit/deploy/models/tiny.h"
 
 static char root[] = "/tmp/longhaul-dir-XXXXXX";
@@ -363,6 +363,22 @@ static void import_tiny(const struct folders *f, struct tiny *m, const char *out
     dp_import_free(&q);
 }
 
+// The nodes of a run with a command, and the settings of a worker that has one beside it.
+static void check_commanded(struct dp_up *up)
+{
+    struct lh_buf file = lh_buf(1 << 16);
+    assert_int_equal(up->nodes, 1 + 1 + 2 + 2);
+    struct dp_node *worker = &up->node[3], *trainer = dp_trainer_of(up, worker);
+    assert_string_equal(trainer->name, "us-0.trainer");
+    assert_string_equal(trainer->config, worker->config);
+    assert_int_equal(dp_file_read(worker->config, &file), LH_OK);
+    lh_put_u8(&file, 0);
+    assert_non_null(strstr((char *)file.data, "trainer.kind: \"external\""));
+    assert_non_null(strstr((char *)file.data, "trainer.ranks: \"2\""));
+    assert_null(strstr((char *)file.data, "ranks.count"));
+    lh_buf_free(&file);
+}
+
 static void an_imported_model_is_where_a_run_begins(void **state)
 {
     (void)state;
@@ -397,7 +413,21 @@ static void an_imported_model_is_where_a_run_begins(void **state)
     lh_manifest_free(&up->manifest);
     lh_err err = dp_dir_model(up);
     assert_int_equal(err, LH_ERR_CONFIG);
-    assert_true(folders_says(err, "`up` trains with the built-in trainer"));
+    assert_true(folders_says(err, "a region without a command has the built-in trainer"));
+    // A command trains any model, in the topology's shards; no loss of it is told.
+    close_up(up);
+    yaml.len--;
+    dp_put(&yaml, "  us: {ranks: 2}\ncommand: train\ndata.own: true\n");
+    lh_put_u8(&yaml, 0);
+    assert_int_equal(dp_path(run_dir, "%s/commanded", root), LH_OK);
+    up = open_up((const char *)yaml.data);
+    all(up);
+    assert_int_equal(dp_dir_own_data(up), LH_OK);
+    assert_int_equal(up->units.count, 1);
+    assert_true(!up->shaped && up->unjudged && up->manifest.shards == 2);
+    assert_int_equal(up->manifest.tensors, TINY_TENSORS);
+    check_commanded(up);
+    lh_units_free(&up->units);
     close_up(up);
     folders_end(&f);
     lh_buf_free(&yaml);

@@ -127,7 +127,7 @@ static void the_whole_drill(void **state)
     assert_false(dp_faults_open(&faults));
 
     tick(); // no emulated links: the last worker is stopped instead, and the drill says so
-    assert_int_equal(up->faults, dp_faults_planned());
+    assert_int_equal(up->faults, dp_faults_planned(up));
     assert_string_equal(up->fault[3].what, "20 s pause of a worker");
     assert_string_equal(up->fault[3].target, "n3");
     int status;
@@ -149,11 +149,64 @@ static void the_whole_drill(void **state)
     tick();
     assert_false(dp_faults_open(&faults));
     tick();
-    assert_int_equal(up->faults, dp_faults_planned()); // no more than the planned ones came
+    assert_int_equal(up->faults, dp_faults_planned(up)); // no more than the planned ones came
+}
+
+// A command beside the first worker: it is killed alone, and together with its worker.
+static void commands_are_killed_too(void **state)
+{
+    (void)state;
+    struct dp_node *worker = &up->node[WORKER], *trainer = &up->node[up->nodes++];
+    up->t->trainers = 1;
+    *trainer = (struct dp_node){.kind = DP_TRAINER, .name = "n2.trainer"};
+    trainer->proc = dp_procs_add(&up->procs, trainer->name);
+    faults = (struct dp_faults){.next = 1}; // the server has healed
+    progress(0.3);
+    tick();
+    assert_int_equal(up->faults, 0); // none runs yet
+    spawn(NODES);
+    tick();
+    assert_int_equal(up->faults, 0); // nor has its worker heard of it
+    worker->status.trainer_lives = 1;
+    worker->total.steps = 50;
+    tick();
+    assert_string_equal(up->fault[0].what, "kill -9 of a command");
+    assert_string_equal(up->fault[0].target, "n2.trainer");
+    worker->total.steps = 60; // said before it died
+    tick();
+    assert_true(dp_faults_open(&faults));
+    worker->status.trainer_lives = 2;
+    tick();
+    assert_true(dp_faults_open(&faults)); // it is there, and has made no step
+    worker->total.steps = 61;
+    tick();
+    assert_false(dp_faults_open(&faults));
+
+    faults.next = 3; // the worker alone: the other test
+    progress(0.45);
+    tick();
+    assert_string_equal(up->fault[1].what, "kill -9 of command, worker");
+    expect_killed_and_restart(WORKER);
+    worker->status.pid = worker->proc->pid;
+    worker->status.trainer_lives = 0;
+    worker->total.steps = 70;
+    tick();
+    assert_true(dp_faults_open(&faults)); // the worker alone is back
+    worker->status.trainer_lives = 1;
+    tick();
+    worker->total.steps = 71;
+    tick();
+    assert_false(dp_faults_open(&faults));
+    assert_int_equal(dp_faults_planned(up), 6);
+    kill(trainer->proc->pid, SIGKILL);
+    assert_int_equal(waitpid(trainer->proc->pid, NULL, 0), trainer->proc->pid);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_whole_drill)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_whole_drill, setup, teardown),
+        cmocka_unit_test_setup_teardown(commands_are_killed_too, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,7 +47,7 @@ static struct dp_up *good_run(void)
         up->heldout[i].after = (struct dp_eval_row){.language = "aa", .nats = 2.1, .bigram = 2.5};
         up->heldout[i].after.language[1] = (char)('a' + i);
     }
-    up->faults = dp_faults_planned();
+    up->faults = dp_faults_planned(up);
     for (unsigned i = 0; i < up->faults; i++)
         up->fault[i] = (struct dp_fault){.what = "x", .target = "y", .t_s = i, .recovered_s = 1};
     return up;
@@ -168,14 +168,43 @@ static void measured_bits(void **state)
     judge(up);
 }
 
-static void the_summary_holds_its_contract(void **state)
+// A command beside the last worker, whose losses nobody can tell.
+static struct dp_up *commanded_run(int status)
+{
+    struct dp_up *up = good_run();
+    up->t->trainers = 1;
+    up->unjudged = "no losses";
+    up->node[up->nodes] = (struct dp_node){.kind = DP_TRAINER, .region = 2, .name = "n5.trainer"};
+    struct dp_proc *proc = up->node[up->nodes++].proc = dp_procs_add(&up->procs, "n5.trainer");
+    *proc = (struct dp_proc){.state = DP_PROC_ENDED, .last_status = status, .restarts = 2};
+    up->faults = dp_faults_planned(up);
+    for (unsigned i = 0; i < up->faults; i++)
+        up->fault[i] = (struct dp_fault){.what = "x", .target = "y", .recovered_s = 1};
+    up->heldout[0].after.nats = 9; // not looked at
+    return up;
+}
+
+static void commands(void **state)
 {
     (void)state;
+    struct dp_verdict v = judge(commanded_run(0));
+    assert_true(dp_verdict_ok(&v) && v.commands && v.compared == 4);
+    v = judge(commanded_run(256)); // exit 1
+    assert_false(v.commands || dp_verdict_ok(&v));
+    struct dp_up *up = commanded_run(0);
+    up->node[6].proc = NULL; // the run had ended
+    assert_true(judge(up).commands);
+    up = commanded_run(0);
+    up->faults = 4; // those of a drill without commands
+    assert_false(judge(up).drill);
+}
+
+static void hold_contract(struct dp_up *up)
+{
     char path[] = "/tmp/longhaul-summary-XXXXXX", command[256];
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);
-    struct dp_up *up = good_run();
     struct dp_verdict v;
     dp_verdict_of(up, &v);
     up->fault[2].recovered_s = -1;
@@ -184,6 +213,13 @@ static void the_summary_holds_its_contract(void **state)
     snprintf(command, sizeof command, "python3 tests/contracts/validate.py summary %s", path);
     assert_int_equal(system(command), 0);
     unlink(path);
+}
+
+static void the_summary_holds_its_contract(void **state)
+{
+    (void)state;
+    hold_contract(good_run());
+    hold_contract(commanded_run(0));
 }
 
 int main(void)
@@ -195,6 +231,7 @@ int main(void)
         cmocka_unit_test(credits_of_several_epochs),
         cmocka_unit_test(learning),
         cmocka_unit_test(the_drill),
+        cmocka_unit_test(commands),
         cmocka_unit_test(measured_bits),
         cmocka_unit_test(the_summary_holds_its_contract),
     };
