@@ -212,6 +212,20 @@ static void refuses_tied_and_repeated(void **state)
     assert_int_equal(longhaul_parameter(r->c, &c), LONGHAUL_E_INVALID);
 }
 
+static void a_rank_may_hold_none_of_a_tensor(void **state)
+{
+    struct rig *r = *state;
+    struct longhaul_tensor t = tensor("w", NULL, LONGHAUL_BF16);
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_E_INVALID); // all of it, at NULL
+    t.first = N - 1;
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_E_INVALID); // none, in its middle
+    t.first = N;
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
+    // The only rank holds none, so nobody does.
+    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_E_MODEL);
+    assert_non_null(strstr(longhaul_text(r->c), "do not make a whole"));
+}
+
 static void refuses_another_model(void **state)
 {
     struct rig *r = *state;
@@ -295,6 +309,7 @@ int main(void)
         TEST(reads_dlpack),
         TEST(says_where_there_is_no_cuda),
         TEST(refuses_tied_and_repeated),
+        TEST(a_rank_may_hold_none_of_a_tensor),
         TEST(refuses_another_model),
         TEST(refuses_other_ranks_and_no_worker),
         TEST(refuses_a_forked_child),

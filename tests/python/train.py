@@ -4,10 +4,14 @@
 Three regions on loopback, workers of `trainer.kind: external`, the package's plain loop beside
 each; one trainer is killed with -9 in the middle and one worker too. All replicas are equal, every
 unit is credited once, each trainer leaves with the run's final parameters, and its loss has fallen.
-With --trainer one region trains with transformers' Trainer on a text of its own, and an operator
-ends the run.
+With --trainer one region trains on a text of its own, by another example (transformers' Trainer
+unless --script names it), and an operator ends the run. lora.py and jax_loop.py write what their
+run begins with themselves.
 """
 import argparse
+import glob
+import json
+import math
 import os
 import re
 import shutil
@@ -15,6 +19,7 @@ import signal
 import subprocess
 import sys
 
+import numpy
 import torch
 from safetensors.torch import load_file
 from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Config)
@@ -28,6 +33,7 @@ SMALL = {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "num_hid
          "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64}
 MODELS = {"llama": LlamaConfig(**SMALL), "qwen2": Qwen2Config(**SMALL, tie_word_embeddings=True),
           "gpt2": GPT2Config(vocab_size=256, n_positions=64, n_embd=32, n_layer=2, n_head=2)}
+OWN_INITIAL = ("lora.py", "jax_loop.py")
 
 
 class Trainer:
@@ -43,7 +49,8 @@ class Trainer:
         settings = world.path(worker.name + ".yaml")
         self.line = [world.program("longhaul"), "run", "--config", settings, "--", sys.executable,
                      *(ranked if ranks > 1 else []),
-                     os.path.join(package, "examples", script), world.path("hf"), data, self.out]
+                     os.path.join(package, "examples", script),
+                     *([] if script == "jax_loop.py" else [world.path("hf")]), data, self.out]
         self.env = {**os.environ, "PYTHONPATH": package, "OMP_NUM_THREADS": "1",
                     "HF_HUB_OFFLINE": "1", "GLOO_SOCKET_IFNAME": "lo",
                     "LONGHAUL_LIBRARY": os.path.join(world.build, "worker", "client",
@@ -87,27 +94,82 @@ class Trainer:
               self.text()[-3000:])
 
 
-def make_model(world, kind, shards):
+def make_base(world, given):
+    """A model in hf; the one that adapters are for has learned a little from all texts."""
     torch.manual_seed(7)
-    model = AutoModelForCausalLM.from_config(MODELS[kind])
+    model = AutoModelForCausalLM.from_config(MODELS[given.model])
+    if given.script == "lora.py":
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+        texts = [open(path, "rb").read() for path in  # pylint: disable=consider-using-with
+                 glob.glob(world.path("text", "heldout", "*.txt"))]
+        pieces = torch.tensor([list(text[:3840]) for text in texts]).view(len(texts), -1, 64)
+        for batch in pieces.transpose(0, 1):
+            model(input_ids=batch, labels=batch).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
     model.save_pretrained(world.path("hf"))
-    world.tool("model", "import", world.path("hf"), "--shards", str(shards), "--out",
-               world.path("imported"))
+
+
+def make_model(world, given):
+    """The base, unless the example needs none, and what the servers begin with."""
+    if given.script != "jax_loop.py":
+        make_base(world, given)
+    if given.script in OWN_INITIAL:
+        base = [world.path("hf")] if given.script == "lora.py" else []
+        subprocess.run([sys.executable, os.path.join(given.package, "examples", given.script),
+                        "--initial", world.path("imported"), *base], check=True,
+                       env={**os.environ, "PYTHONPATH": given.package, "HF_HUB_OFFLINE": "1"})
+    else:
+        world.tool("model", "import", world.path("hf"), "--shards", "2", "--out",
+                   world.path("imported"))
     for name in ("model.json", "weights.bin"):
         shutil.copy(world.path("imported", name), world.path(name))
 
 
-def check_final(world, workers, trainers):
+def run_tensors(world, worker):
+    """The run's final parameters by their names in the manifest."""
+    with open(world.path("model.json"), encoding="utf-8") as file:
+        rows = json.load(file)["tensors"]
+    values = torch.from_file(os.path.join(worker.dir, "final.weights"), dtype=torch.float32,
+                             size=sum(math.prod(t["shape"]) for t in rows))
+    sizes = [math.prod(t["shape"]) for t in rows]
+    return {t["name"]: v.view(t["shape"]) for t, v in zip(rows, values.split(sizes))}
+
+
+def saved_and_run(world, given, worker, trainer):
+    """What the example saved, and the run's final parameters under the same names."""
+    if given.script == "jax_loop.py":
+        saved = numpy.load(trainer.out + ".npz")
+        return {n: torch.from_numpy(saved[n]) for n in saved}, run_tensors(world, worker)
+    if given.script == "lora.py":
+        return load_file(os.path.join(trainer.out, "adapter_model.safetensors")), {
+            n.replace(".default", ""): v for n, v in run_tensors(world, worker).items()}
+    world.tool("export", "--to", "safetensors", "--like", world.path("hf"), "--out",
+               trainer.out + ".run", "--manifest", world.path("model.json"), "--parameters",
+               os.path.join(worker.dir, "final.weights"))
+    return [load_file(os.path.join(d, "model.safetensors")) for d in (trainer.out,
+                                                                      trainer.out + ".run")]
+
+
+def check_final(world, given, workers, trainers):
     """The saved models are the run's final parameters."""
     for worker, trainer in zip(workers, trainers):
-        mine = load_file(os.path.join(trainer.out, "model.safetensors"))
-        world.tool("export", "--to", "safetensors", "--like", world.path("hf"), "--out",
-                   trainer.out + ".run", "--manifest", world.path("model.json"), "--parameters",
-                   os.path.join(worker.dir, "final.weights"))
-        run = load_file(os.path.join(trainer.out + ".run", "model.safetensors"))
+        mine, run = saved_and_run(world, given, worker, trainer)
         check(set(mine) == set(run), f"{trainer.out} has other tensors: {set(mine) ^ set(run)}")
         for name, values in run.items():
             check(torch.equal(values, mine[name]), f"{name} of {trainer.out} is not the run's")
+
+
+def check_other_base(world, given, trainer):
+    """lora.py beside the same worker, with another base: refused by name."""
+    torch.manual_seed(8)
+    other = world.path("other")
+    AutoModelForCausalLM.from_config(MODELS[given.model]).save_pretrained(other)
+    line = [other if word == world.path("hf") else word for word in trainer.line]
+    ended = subprocess.run(line, env=trainer.env, stdin=subprocess.DEVNULL, capture_output=True,
+                           text=True, timeout=120, check=False)
+    check(ended.returncode and "frozen parameters are others" in ended.stderr,
+          f"another base was not refused: {ended.returncode}, {ended.stderr[-2000:]}")
 
 
 def check_losses(trainers, ratio):
@@ -116,22 +178,25 @@ def check_losses(trainers, ratio):
         check(len(losses) > 20, f"{t.worker.name} said {len(losses)} losses")
         first, last = sum(losses[:5]) / 5, sum(losses[-5:]) / 5
         print(f"{t.worker.name}: {len(losses)} losses, {first:.3f} -> {last:.3f}")
-        check(last < ratio * first, f"the loss of {t.worker.name} did not fall")
+        check(last < ratio * first, f"the loss of {t.worker.name} did not fall below {ratio} of it")
 
 
 def play(world, given, trainers):
-    make_model(world, given.model, 2)
+    make_model(world, given)
     regions = REGIONS[:1] if given.trainer else REGIONS
     coordinator = world.coordinator(len(regions), **{"coordinator.h_base": 4}).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in range(2)]
     workers = [world.worker(r, coordinator, **{
         "trainer.kind": "external", "trainer.ranks": given.ranks}).start()
                for r in regions]
-    script = "trainer.py" if given.trainer else "loop.py"
+    script = given.script or ("trainer.py" if given.trainer else "loop.py")
     data = world.path("text", "asia", "l0", "a.txt") if given.trainer else \
         world.path("data", "units.json")
-    trainers += [Trainer(world, w, given.package, script, data, given.ranks).start()
-                 for w in workers]
+    trainers += [Trainer(world, w, given.package, script, data, given.ranks) for w in workers]
+    if script == "lora.py":
+        check_other_base(world, given, trainers[0])
+    for t in trainers:
+        t.start()
     until("every trainer's cuts come", lambda: all(t.trains(3) for t in trainers), 120)
     if given.trainer:
         until("the trainer says losses", lambda: len(trainers[0].losses()) > 25, 120)
@@ -149,8 +214,8 @@ def play(world, given, trainers):
     check_replicas(servers, workers)
     if not given.trainer:
         check_credit(world, coordinator, servers)
-    check_final(world, workers, trainers)
-    check_losses(trainers, 0.9)
+    check_final(world, given, workers, trainers)
+    check_losses(trainers, 0.97 if script == "lora.py" else 0.9)
     for node in [coordinator, *servers]:
         check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
 
@@ -162,6 +227,7 @@ def main():
     flags.add_argument("--model", choices=MODELS, default="llama")
     flags.add_argument("--trainer", action="store_true")
     flags.add_argument("--ranks", type=int, default=1, help="torchrun's, with --trainer")
+    flags.add_argument("--script", help="another of the package's examples")
     flags.add_argument("--units", type=int, default=360)
     given = flags.parse_args()
     trainers = []

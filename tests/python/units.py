@@ -15,6 +15,7 @@ from unittest import mock
 LIBRARY, PACKAGE = sys.argv[1:3]
 sys.path.insert(0, PACKAGE)
 os.environ["LONGHAUL_LIBRARY"] = LIBRARY
+import numpy  # noqa: E402
 import torch  # noqa: E402
 from accelerate import Accelerator, DistributedType  # noqa: E402
 from transformers import TrainingArguments  # noqa: E402
@@ -95,6 +96,12 @@ class Case(unittest.TestCase):
         with open(self.path("units.json"), "w", encoding="utf-8") as file:
             json.dump({"units": rows}, file)
         return self.path("units.json")
+
+    def manifest(self, **tensors):
+        with open(self.path("model.json"), "w", encoding="utf-8") as file:
+            json.dump({"tensors": [{"name": n.replace("_", "."), "shape": s}
+                                   for n, s in tensors.items()]}, file)
+        return self.path("model.json")
 
     def run_of(self, client, **options):
         return longhaul.AsyncDiLoCo(client, self.model, self.optimizer, **options)
@@ -324,12 +331,6 @@ class Around(Case):
 
 
 class Parameters(Case):
-    def manifest(self, **tensors):
-        with open(self.path("model.json"), "w", encoding="utf-8") as file:
-            json.dump({"tensors": [{"name": n.replace("_", "."), "shape": s}
-                                   for n, s in tensors.items()]}, file)
-        return self.path("model.json")
-
     def test_the_manifest_orders_and_chooses(self):
         path = self.manifest(**{"0_bias": [2], "0_weight": [2, 2]})
         found = parameters.of_run(self.model, path)
@@ -344,14 +345,43 @@ class Parameters(Case):
         with self.assertRaisesRegex(errors.ModelError, r"\(2, 2\) in the model and \(4,\)"):
             parameters.of_run(self.model, self.manifest(**{"0_weight": [4]}))
 
-    def test_tied_weights_are_one_and_wrappers_have_no_name(self):
+    def test_tied_weights_are_one(self):
         model = model_of((2, 2), (2, 2))
         model[1].weight = model[0].weight
         names = [n for n, _ in parameters.of_run(model, None)]
         self.assertEqual(names, ["0.weight", "0.bias", "1.bias"])
         path = self.manifest(**{"1_weight": [2, 2], "0_bias": [2], "1_bias": [2]})
         self.assertIs(parameters.of_run(model, path)[0][1], model[0].weight)
-        self.assertEqual(parameters.plain_name("module._orig_mod.a.b"), "a.b")
+
+    def test_wrappers_have_no_name_and_a_module_of_that_name_keeps_its_own(self):
+        class Wrapped(torch.nn.Module):
+            def __init__(self, **children):
+                super().__init__()
+                for name, child in children.items():
+                    self.add_module(name, child)
+
+        inner = Wrapped(_orig_mod=self.model)
+        self.assertEqual([n for n, _ in parameters.of_run(Wrapped(module=inner), None)],
+                         ["0.weight", "0.bias"])
+        both = Wrapped(module=Wrapped(x=torch.nn.Linear(2, 2)), x=torch.nn.Linear(2, 2))
+        self.assertEqual([n for n, _ in parameters.of_run(both, None)],
+                         ["module.x.weight", "module.x.bias", "x.weight", "x.bias"])
+
+    def test_another_base_under_the_adapters_is_refused(self):
+        model = model_of((2, 2), (2, 2))
+        model[0].requires_grad_(False)
+        self.assertEqual(longhaul.save_initial(model, self.path("out")), 6)
+        manifest = self.path("out/model.json")
+        self.assertEqual([n for n, _ in parameters.of_run(model, manifest)],
+                         ["1.weight", "1.bias"])
+        for change in (lambda p: p.add_(1), lambda p: p.view(-1)[:1].neg_()):
+            with torch.no_grad():
+                change(model[0].weight)
+            with self.assertRaisesRegex(errors.ModelError, "frozen parameters are others"):
+                parameters.of_run(model, manifest)
+        whole = model_of((2, 2))
+        longhaul.save_initial(whole, self.path("whole"))
+        self.assertEqual(parameters.read_manifest(self.path("whole/model.json"))["model"], {})
 
     def test_what_cannot_be_trained_is_refused_by_name(self):
         client = Fake()
@@ -368,12 +398,84 @@ class Parameters(Case):
         values = longhaul.save_initial(self.model, self.path("out"), shards=2)
         with open(os.path.join(self.path("out"), "model.json"), encoding="utf-8") as file:
             self.assertEqual(json.load(file), {
-                "schema": "longhaul.manifest/1", "model": {}, "chunk": 4096, "shards": 2,
+                "schema": "longhaul.manifest/1", "chunk": 4096, "shards": 2,
+                "model": {"base": parameters.digest_of_frozen(self.model)},
                 "tensors": [{"name": "0.weight", "shape": [2, 2]}]})
         with open(os.path.join(self.path("out"), "weights.bin"), "rb") as file:
             kept = torch.tensor(struct.unpack("<4f", file.read())).view(2, 2)
         self.assertEqual(values, 4)
         self.assertTrue(torch.equal(kept, self.model[0].weight))
+
+
+class Rows(Case):
+    """What fully_shard() gives a rank, without ranks: stand-ins with its placements."""
+
+    def held(self, shape, rank, ranks, placements=None, dimensions=1):
+        from torch.distributed.tensor import Shard  # pylint: disable=import-outside-toplevel
+
+        whole = torch.arange(float(torch.Size(shape).numel())).view(shape)
+        rows = list(torch.chunk(whole, ranks)) + [whole[:0]] * ranks
+        mesh = mock.Mock(ndim=dimensions, size=lambda: ranks, get_local_rank=lambda: rank)
+        part = mock.Mock(placements=placements or (Shard(0),), device_mesh=mesh,
+                         shape=torch.Size(shape), to_local=lambda: rows[rank])
+        return parameters.held("w", mock.Mock(detach=lambda: part))
+
+    def test_rows_make_a_whole(self):
+        for shape, ranks in (((5, 3), 2), ((7,), 4), ((2, 2), 4), ((9, 2, 2), 3)):
+            at, values = 0, torch.Size(shape).numel()
+            for rank in range(ranks):
+                mine = self.held(shape, rank, ranks)
+                self.assertEqual((mine.shape, mine.first), (shape, at))
+                self.assertEqual(mine.data.flatten().tolist(), list(range(at, at + mine.count)))
+                at += mine.count
+            self.assertEqual(at, values)
+
+    def test_other_placements_are_refused(self):
+        from torch.distributed.tensor import Replicate, Shard  # pylint: disable=C0415
+
+        for placements, dimensions in (((Shard(1),), 1), ((Replicate(), Shard(0)), 2)):
+            with self.assertRaisesRegex(errors.UnsupportedError, "w is placed"):
+                self.held((4, 4), 0, 2, placements, dimensions)
+
+
+class Functions(Case):
+    def test_values_go_through_memory_that_the_client_keeps(self):
+        memory = {}
+
+        class Host(Fake):
+            def parameter(self, name, shape, data, *, dtype, owner=None, **_):
+                self.done.append(("parameter", name))
+                memory[name] = owner
+
+            def renew(self):
+                memory["a"] += 10
+
+            def cut(self):
+                self.done.append(("cut", *memory["a"]))
+
+        due = longhaul.Due
+        client = Host(dues=[due(0), due.CUT, due.RENEW | due.CUT, "over", due.DRAIN])
+        begin = {"b": numpy.zeros((2, 2)), "a": numpy.zeros(2)}
+        with longhaul.Functional(client, begin, manifest=self.manifest(a=[2], b=[2, 2])) as run:
+            self.assertEqual(client.of("parameter"), [("parameter", "a"), ("parameter", "b")])
+            now = {"a": numpy.ones(2), "b": numpy.ones((2, 2))}
+            self.assertIs(run.step(now), now)
+            self.assertIs(run.step({**now, "a": 2 * now["a"]})["b"], now["b"])
+            renewed = run.step({**now, "a": 3 * now["a"]})
+            self.assertEqual(renewed["a"].tolist(), [13, 13])
+            self.assertEqual(client.of("cut"), [("cut", 2, 2), ("cut", 13, 13)])
+            self.assertIsNot(renewed["a"], memory["a"])  # a framework may keep what it gets
+            memory["a"][:] = 5                           # what the next life begins with
+            self.assertEqual(run.step(renewed)["a"].tolist(), [5, 5])
+            run.step({**now, "a": 7 * now["a"]})
+            self.assertTrue(run.finished)
+        self.assertEqual(memory["a"].tolist(), [7, 7])   # the last cut sees the last step
+
+    def test_another_model_is_named(self):
+        with self.assertRaisesRegex(errors.ModelError, r"a is \(2,\) here and \(3,\)"):
+            with longhaul.Functional(Fake(), {"a": numpy.zeros(2)},
+                                     manifest=self.manifest(a=[3])):
+                self.fail("it began")
 
 
 if __name__ == "__main__":

@@ -103,12 +103,13 @@ static int copy_tensor(struct longhaul *c, const struct longhaul_tensor *t, stru
     m->dims = (uint32_t)t->ndim;
     for (uint32_t i = 0; i < m->dims; i++) m->shape[i] = t->shape[i];
     uint64_t whole = wk_channel_tensor_values(m);
-    m->replica = t->count == 0;
-    m->first = m->replica ? 0 : t->first;
+    m->replica = t->count == 0 && t->first == 0;
+    m->first = t->first;
     m->count = m->replica ? whole : t->count;
     bool inside = whole && m->first <= whole && m->count <= whole - m->first;
+    bool held = m->count ? t->data != NULL : m->first == whole;
     bool known = t->memory == LONGHAUL_HOST || t->memory == LONGHAUL_CUDA;
-    if (!m->dtype || !inside || !t->data || !known)
+    if (!m->dtype || !inside || !held || !known)
         return wk_client_fail(c, LONGHAUL_E_INVALID,
                               "%s: fp32 or bf16, with values and a pointer, is what can be trained",
                               m->name);
@@ -137,7 +138,7 @@ int longhaul_parameter(struct longhaul *c, const struct longhaul_tensor *t)
     struct wk_extent *more = realloc(c->extent, (c->extents + 1) * sizeof *more);
     if (!more) return wk_client_fail(c, LONGHAUL_E_NO_MEMORY, "out of memory");
     c->extent = more;
-    if (e.tensor.dtype == WK_CHANNEL_BF16) {
+    if (e.tensor.dtype == WK_CHANNEL_BF16 && e.count) {
         e.shadow = calloc(e.count, sizeof *e.shadow);
         if (!e.shadow)
             return wk_client_fail(c, LONGHAUL_E_NO_MEMORY, "%s: no memory for 4 bytes a value",

@@ -76,7 +76,8 @@ enum longhaul_due {
 
 /* A parameter. `size` is sizeof(struct longhaul_tensor). The library borrows `data` until close,
  * copies the rest. A rank that holds only some values of the tensor (Shard(0)) says which:
- * values `first` to `first` + `count` of it, in row-major order; count 0: it holds all. */
+ * values `first` to `first` + `count` of it, in row-major order. Both 0: it holds all. `first` is
+ * the number of all values and `count` 0: it holds none, and `data` may be NULL. */
 struct longhaul_tensor {
     uint32_t size;
     int32_t dtype, memory; /* enum longhaul_dtype, enum longhaul_memory */

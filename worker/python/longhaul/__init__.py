@@ -2,18 +2,30 @@
 
 The worker beside this process keeps keys, network and disk; see README.md of the package.
 """
+import typing
+
 from .client import Client, Due, State, Unit
 from .data import LeasedDataLoader
 from .diloco import AsyncDiLoCo, Optimizer
 from .errors import (AgainError, BusyError, DamagedError, DrainedError, ForkedError, InvalidError,
                      LonghaulError, ModelError, OutOfMemoryError, RefusedError, RestartError,
                      StateError, SystemCallError, TimedOutError, UnsupportedError, VersionError)
-from .parameters import save_initial
+from .initial import save_arrays, save_initial
 from .rates import cosine, schedule
 
+if typing.TYPE_CHECKING:
+    from .functional import Functional
+
 __version__ = "0.1.0"
-__all__ = ["AsyncDiLoCo", "Client", "Due", "LeasedDataLoader", "LonghaulError", "Optimizer",
-           "State", "Unit", "cosine", "save_initial", "schedule", "AgainError", "BusyError",
-           "DamagedError", "DrainedError", "ForkedError", "InvalidError", "ModelError",
-           "OutOfMemoryError", "RefusedError", "RestartError", "StateError", "SystemCallError",
-           "TimedOutError", "UnsupportedError", "VersionError"]
+__all__ = ["AsyncDiLoCo", "Client", "Due", "Functional", "LeasedDataLoader", "LonghaulError",
+           "Optimizer", "State", "Unit", "cosine", "save_arrays", "save_initial", "schedule",
+           "AgainError", "BusyError", "DamagedError", "DrainedError", "ForkedError",
+           "InvalidError", "ModelError", "OutOfMemoryError", "RefusedError", "RestartError",
+           "StateError", "SystemCallError", "TimedOutError", "UnsupportedError", "VersionError"]
+
+
+def __getattr__(name: str) -> typing.Any:  # it alone needs NumPy
+    if name == "Functional":
+        from .functional import Functional as found  # pylint: disable=import-outside-toplevel
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -45,8 +45,8 @@ class LocalSGD:
                  client: _client.Client | None = None, **options: typing.Any):
         if accelerator.distributed_type in _REFUSED:
             raise errors.UnsupportedError(
-                f"{accelerator.distributed_type.value}: parameters that are sharded over ranks "
-                "can't be described yet; take DistributedDataParallel",
+                f"{accelerator.distributed_type.value}: accelerate's sharded parameters can't be "
+                "described yet; take DistributedDataParallel, or fully_shard() in a loop of yours",
                 errors.UnsupportedError.code)
         if local_sgd_steps is not None:
             _log.warning("longhaul: local_sgd_steps=%d is not used: coordinator.h_base of the run "

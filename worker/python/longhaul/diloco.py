@@ -64,12 +64,15 @@ class AsyncDiLoCo:
     # ---- a life
 
     def __enter__(self) -> "AsyncDiLoCo":
-        self._described = [parameters.describe(self.client, name, parameter) for name, parameter
-                           in parameters.of_run(self.model, self.manifest)]
+        self._described = self._describe()
         self._begin()
         if self._hook:
             self._handle = self.optimizer.register_step_post_hook(lambda *_: self.step())
         return self
+
+    def _describe(self) -> list[parameters.Described]:
+        return [parameters.describe(self.client, name, parameter) for name, parameter
+                in parameters.of_run(self.model, self.manifest)]
 
     def __exit__(self, kind: object, *_: object) -> None:
         if self._handle:

@@ -1,7 +1,9 @@
 """A PyTorch model's parameters, as the run's manifest names them."""
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
 import sys
 import typing
@@ -12,27 +14,25 @@ from . import errors
 if typing.TYPE_CHECKING:
     import torch
 
-CHUNK = 4096
-_WRAPPERS = ("module.", "_orig_mod.")  # DistributedDataParallel, torch.compile
+def _names(model: "torch.nn.Module", ties: bool) -> dict[str, "torch.nn.Parameter"]:
+    """Parameters by name, without what DistributedDataParallel (module.) puts before all names and
+    torch.compile (_orig_mod.) into them. `ties`: tied ones under each of their names."""
+    named = {n.replace("_orig_mod.", ""): p
+             for n, p in model.named_parameters(remove_duplicate=not ties)}
+    while named and all(n.startswith("module.") for n in named):
+        named = {n[len("module."):]: p for n, p in named.items()}
+    return named
 
 
-def plain_name(name: str) -> str:
-    """The name without what wrappers put before or into it."""
-    for word in _WRAPPERS:
-        name = name.replace(word, "") if word == "_orig_mod." else name
-        while name.startswith(word):
-            name = name[len(word):]
-    return name
+def shapes_of(manifest: dict[str, typing.Any]) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the tensors that a model.json names, in its order."""
+    return {t["name"]: tuple(t["shape"]) for t in manifest["tensors"]}
 
 
-def _named(model: "torch.nn.Module") -> dict[str, "torch.nn.Parameter"]:
-    return {plain_name(n): p for n, p in model.named_parameters(remove_duplicate=False)}
-
-
-def _read_manifest(path: str) -> dict[str, tuple[int, ...]]:
+def read_manifest(path: str) -> dict[str, typing.Any]:
+    """A run's model.json."""
     with open(path, encoding="utf-8") as file:
-        document = json.load(file)
-    return {t["name"]: tuple(t["shape"]) for t in document["tensors"]}
+        return json.load(file)
 
 
 def of_run(model: "torch.nn.Module",
@@ -40,18 +40,20 @@ def of_run(model: "torch.nn.Module",
     """Names and parameters in the manifest's order.
 
     Without a manifest: those that are trained (requires_grad), in the model's order, tied ones
-    once. With one: those that it names; a trained parameter that it does not name is an error.
+    once. With one: those that it names; a trained parameter that it does not name is an error, and
+    so are frozen ones other than those that the run began with, where the manifest knows them.
     """
-    named = _named(model)
     if manifest is None:
-        return [(plain_name(n), p) for n, p in model.named_parameters() if p.requires_grad]
-    wanted = _read_manifest(manifest)
+        return [(n, p) for n, p in _names(model, ties=False).items() if p.requires_grad]
+    named = _names(model, ties=True)
+    document = read_manifest(manifest)
+    wanted = shapes_of(document)
     missing = [n for n in wanted if n not in named]
     if missing:
         raise errors.ModelError(f"the model has no parameter {_some(missing)}, which {manifest} "
                                 "names", errors.ModelError.code)
-    held = {id(named[n]) for n in wanted}
-    left = [n for n, p in named.items() if p.requires_grad and id(p) not in held]
+    taken = {id(named[n]) for n in wanted}
+    left = [n for n, p in named.items() if p.requires_grad and id(p) not in taken]
     if left:
         raise errors.ModelError(
             f"{_some(left)} would be trained here and nowhere else: {manifest} does not name it; "
@@ -61,7 +63,27 @@ def of_run(model: "torch.nn.Module",
         if mine != shape:
             raise errors.ModelError(f"{name} is {mine} in the model and {shape} in {manifest}",
                                     errors.ModelError.code)
+    base = document.get("model", {}).get("base")
+    if base is not None and base != digest_of_frozen(model):
+        raise errors.ModelError(
+            f"the model's frozen parameters are others than those that {manifest} was made with: "
+            "every region loads the same base, of the same type", errors.ModelError.code)
     return [(n, named[n]) for n in wanted]
+
+
+def digest_of_frozen(model: "torch.nn.Module") -> str:
+    """BLAKE2b-256 over the parameters that are not trained, by name: a line of name, type and
+    shape, then the values as they lie in memory. About a second a gigabyte."""
+    import torch  # pylint: disable=import-outside-toplevel
+
+    digest = hashlib.blake2b(digest_size=32)
+    for name, p in sorted(_names(model, ties=True).items()):
+        if p.requires_grad:
+            continue
+        whole = p.full_tensor() if hasattr(p, "full_tensor") else p
+        digest.update(f"{name} {whole.dtype} {tuple(whole.shape)}\n".encode())
+        digest.update(whole.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def _some(names: typing.Sequence[str], most: int = 5) -> str:
@@ -69,8 +91,41 @@ def _some(names: typing.Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _place(parameter: "torch.nn.Parameter") -> tuple[typing.Any, ...]:
-    return parameter.data_ptr(), parameter.dtype, parameter.device
+class Held(typing.NamedTuple):
+    """What this rank holds of a parameter: values `first` to `first` + `count` of it; both 0: all
+    of it; a count of 0 behind its last value: none."""
+
+    data: "torch.Tensor"
+    shape: tuple[int, ...]  # of the whole parameter
+    first: int
+    count: int
+
+
+def held(name: str, parameter: "torch.nn.Parameter") -> Held:
+    """The values of this rank: all, or the rows that FSDP2 (fully_shard) gave it."""
+    data = parameter.detach()
+    if not hasattr(data, "placements"):
+        return Held(data, tuple(data.shape), 0, 0)
+    from torch.distributed.tensor import Replicate, Shard  # pylint: disable=C0415
+
+    if data.device_mesh.ndim != 1 or type(data.placements[0]) not in (Replicate, Shard) or \
+            (data.placements[0].is_shard() and data.placements[0].dim != 0):
+        raise errors.UnsupportedError(
+            f"{name} is placed {data.placements} on a mesh of {data.device_mesh.ndim} dimensions: "
+            "rows shared by the ranks of one host (fully_shard over one mesh, Shard(0)) can be "
+            "trained; tensor parallel and hybrid sharding can't yet", errors.UnsupportedError.code)
+    shape, local = tuple(data.shape), data.to_local()
+    if data.placements[0].is_replicate():
+        return Held(local, shape, 0, 0)
+    rows = -(-shape[0] // data.device_mesh.size())  # as torch.chunk cuts it
+    row = math.prod(shape[1:])
+    return Held(local, shape, min(shape[0], rows * data.device_mesh.get_local_rank()) * row,
+                local.numel())
+
+
+def _place(name: str, parameter: "torch.nn.Parameter") -> tuple[typing.Any, ...]:
+    data = held(name, parameter).data
+    return data.data_ptr(), data.dtype, data.device
 
 
 class Described(typing.NamedTuple):
@@ -84,7 +139,7 @@ class Described(typing.NamedTuple):
 def check_places(described: typing.Iterable[Described]) -> None:
     """The client reads and writes by address: a parameter that lies elsewhere by now is an error.
     model.to(), model.half() and parameter.data = ... move it."""
-    moved = [d.name for d in described if _place(d.parameter) != d.place]
+    moved = [d.name for d in described if _place(d.name, d.parameter) != d.place]
     if moved:
         raise errors.StateError(
             f"{_some(moved)} lies elsewhere than when the run began, or has another type: move and "
@@ -97,13 +152,10 @@ def describe(client: _client.Client, name: str,
     """Describes one parameter of the model to the client, which keeps its memory until close()."""
     import torch  # pylint: disable=import-outside-toplevel
 
-    if hasattr(parameter, "placements"):
-        raise errors.UnsupportedError(
-            f"{name} is a DTensor: sharded parameters (FSDP2, tensor parallel) can't be described "
-            "yet; take DistributedDataParallel", errors.UnsupportedError.code)
+    mine = held(name, parameter)
+    data = mine.data
     kinds = {torch.float32: _client.FP32, torch.bfloat16: _client.BF16}
-    data = parameter.data
-    if data.dtype not in kinds or not data.is_contiguous() or data.numel() == 0:
+    if data.dtype not in kinds or not data.is_contiguous() or math.prod(mine.shape) == 0:
         raise errors.UnsupportedError(
             f"{name} is {data.dtype}, {'' if data.is_contiguous() else 'not '}contiguous, "
             f"{data.numel()} values: fp32 or bf16 values that lie contiguous can be trained",
@@ -113,31 +165,7 @@ def describe(client: _client.Client, name: str,
                                       errors.UnsupportedError.code)
     cuda = data.device.type == "cuda"
     stream = torch.cuda.current_stream(data.device).cuda_stream if cuda else 0
-    client.parameter(name, tuple(data.shape), data.data_ptr(), dtype=kinds[data.dtype],
-                     memory=_client.CUDA if cuda else _client.HOST, stream=stream, owner=data)
-    return Described(name, parameter, _place(parameter))
-
-
-def save_initial(model: "torch.nn.Module", folder: str, shards: int = 1) -> int:
-    """Writes model.json and weights.bin, with which the servers of a run begin; gives the values.
-
-    They hold the parameters that are trained (requires_grad), so this also begins a run of
-    adapters (PEFT). A model with a Hugging Face folder can be imported by `longhaul model import`
-    instead. Names are at most 127 bytes long, tensors have at most 4 dimensions.
-    """
-    tensors = of_run(model, None)
-    rows = []
-    for name, p in tensors:
-        if p.dim() > 4 or len(name.encode()) > 127:
-            raise errors.ModelError(f"{name} has {p.dim()} dimensions: at most 4, and names of at "
-                                    "most 127 bytes", errors.ModelError.code)
-        rows.append({"name": name, "shape": list(p.shape) or [1]})
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, "weights.bin"), "wb") as out:
-        for _, p in tensors:
-            values = p.detach().float().cpu().contiguous().view(-1).numpy()
-            out.write((values if sys.byteorder == "little" else values.byteswap()).tobytes())
-    with open(os.path.join(folder, "model.json"), "w", encoding="utf-8") as out:
-        json.dump({"schema": "longhaul.manifest/1", "model": {}, "chunk": CHUNK,
-                   "shards": shards, "tensors": rows}, out, indent=1)
-    return sum(p.numel() for _, p in tensors)
+    client.parameter(name, mine.shape, data.data_ptr(), dtype=kinds[data.dtype],
+                     memory=_client.CUDA if cuda else _client.HOST, first=mine.first,
+                     count=mine.count, stream=stream, owner=data)
+    return Described(name, parameter, _place(name, parameter))

@@ -1,0 +1,84 @@
+"""Functional: a loop whose arrays are never written in place (JAX, NumPy) joins a run."""
+from __future__ import annotations
+
+import typing
+
+import numpy
+
+from . import client as _client
+from . import errors, parameters
+from .diloco import AsyncDiLoCo
+
+Arrays = typing.Dict[str, typing.Any]
+
+
+class Functional(AsyncDiLoCo):
+    """Takes the parameters after a step and gives those that the next step begins with::
+
+        with longhaul.Functional(longhaul.Client.from_env(), arrays) as run:
+            arrays = run.arrays                   # the run's, as NumPy's
+            while not run.finished:
+                arrays = run.step(update(arrays), tokens=...)
+        final = run.arrays
+
+    Where nothing is due step() gives back what it got. Where something is, values go through host
+    memory that the client keeps: 4 bytes a value beside the channel's.
+
+    :param arrays: name to array, whose shapes are taken; the run's manifest names and orders them.
+    :param options: of :class:`AsyncDiLoCo`.
+    """
+
+    def __init__(self, client: _client.Client, arrays: Arrays, **options: typing.Any):
+        super().__init__(client, None, None, hook=False, **options)
+        self._held: Arrays = {n: numpy.zeros(numpy.shape(a), numpy.float32)
+                              for n, a in arrays.items()}
+        self._given: Arrays | None = None  # what the loop goes on with; None: what is held
+
+    @property
+    def arrays(self) -> Arrays:
+        """The parameters as they are now: a copy, of NumPy's arrays."""
+        now = self._held if self._given is None else self._given
+        return {n: numpy.array(a, numpy.float32) for n, a in now.items()}
+
+    def _describe(self) -> list[parameters.Described]:
+        names: typing.Iterable[str] = self._held
+        if self.manifest:
+            wanted = parameters.shapes_of(parameters.read_manifest(self.manifest))
+            mine = {n: a.shape or (1,) for n, a in self._held.items()}
+            other = sorted(n for n in {*mine, *wanted} if mine.get(n) != wanted.get(n))
+            if other:
+                raise errors.ModelError(f"{other[0]} is {mine.get(other[0])} here and "
+                                        f"{wanted.get(other[0])} in {self.manifest}",
+                                        errors.ModelError.code)
+            names = wanted
+        for name in names:
+            a = self._held[name]
+            self.client.parameter(name, a.shape, a.ctypes.data, dtype=_client.FP32, owner=a)
+        return []
+
+    def _begin(self) -> None:
+        self._given = None
+        super()._begin()
+
+    def _hold(self) -> None:
+        for name, a in (self._given or {}).items():
+            numpy.copyto(self._held[name], a)
+
+    def step(self, arrays: Arrays, tokens: int | None = None) -> Arrays:  # type: ignore[override]
+        """After an optimizer step: the parameters to go on with."""
+        self._given = arrays
+        super().step(tokens)  # type: ignore[arg-type]
+        return self.arrays if self._given is None else self._given
+
+    def _act(self, due: _client.Due) -> None:
+        if due & (_client.Due.RENEW | _client.Due.CUT):
+            self._hold()
+        super()._act(due)
+        if due & _client.Due.RENEW:
+            self._given = None
+
+    def finish(self) -> None:
+        """The loop is over: a last cut, the end of the run; `arrays` are its final parameters."""
+        self._hold()
+        self._given = None
+        super().finish()
