@@ -163,7 +163,7 @@ static void where_that_state_is_gone_an_operator_lets_the_owner_go_on(void **sta
         start(r);
         rig_run(r, 20 * LH_SECOND);
         assert_true(r->server->phase == PS_SERVING);
-        assert_in_range(fenced(r, 0), ACKNOWLEDGED - 1, ACKNOWLEDGED);
+        assert_in_range(rig_fenced(r, r->server, 0), ACKNOWLEDGED - 1, ACKNOWLEDGED);
         for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_not_equal(row(r, k)->standby, gone);
     }
 }
