@@ -93,7 +93,7 @@ LH_STATIC_ASSERT((2 * LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE_BYTES +
                  "a lease request fits a message, and leaves bytes for claims");
 LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= LH_LEASES_MAX,
                  "what is in work and read ahead is leased");
-// What a report says of a shard beside its head and its credits.
+// A report says so much of a shard beside its head and its credits.
 enum { LH_REPORT_WIRE_BYTES = 56 };
 LH_STATIC_ASSERT(LH_UNITS_MAX / 8 + LH_SHARDS_MAX * (LH_POINT_WIRE_BYTES + LH_REPORT_WIRE_BYTES) <=
                      LH_SMALL_BYTES,

@@ -14,7 +14,7 @@ size_t lh_credit_packed_bytes(size_t bytes, uint32_t shards);
 // Fills out[lh_credit_packed_bytes(bytes, shards)].
 void lh_credit_pack(const uint8_t *bits, size_t bytes, uint32_t shard, uint32_t shards,
                     uint8_t *out);
-// Of packed bits: the shard's first unit that is not credited, and the one after its last that is.
+// The shard's first unit that is not credited, and the one after its last that is.
 uint64_t lh_credit_first_open(const uint8_t *packed, size_t bytes, uint32_t shard, uint32_t shards);
 uint64_t lh_credit_end(const uint8_t *packed, size_t bytes, uint32_t shard, uint32_t shards);
 

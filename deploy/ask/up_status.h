@@ -61,7 +61,7 @@ struct dp_status {
     unsigned shards;
     uint64_t credited_tokens, budget_tokens, units, credited; // coordinator
     uint64_t data_epoch, data_epochs; // coordinator; from 0, and 0 of one of an older version
-    bool draining; // coordinator: an operator drains the run
+    bool draining;                    // coordinator: an operator drains the run
 };
 
 LH_MUST lh_err dp_status_parse(struct lh_span json, struct dp_status *out);

@@ -185,6 +185,8 @@ static void print_verdict(const struct dp_up *up, const struct dp_verdict *v)
         verdict_line(v->learned, "every language was learned (held-out loss fell)");
     verdict_line(v->credited_once, up->t->run->own_data
                                        ? "no unit of data is claimed: the commands have their own"
+                                   : up->t->run->epochs > 1
+                                       ? "every unit of every data epoch is credited at most once"
                                        : "every unit of data is credited at most once");
     if (up->t->trainers) verdict_line(v->commands, "every command ended without an error");
     if (!v->below_bigram) printf("  note     a language's loss is above its own bigram entropy\n");

@@ -191,7 +191,8 @@ struct ps_co_span {
     uint64_t from, to;
 };
 struct ps_co_span ps_co_under_way(const struct ps_coordinator *c);
-uint64_t ps_co_tokens_below(const struct ps_coordinator *c, uint64_t from); // of whole epochs
+// Tokens of all units below `from`, where an epoch begins.
+uint64_t ps_co_tokens_below(const struct ps_coordinator *c, uint64_t from);
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c);
 
 #endif

@@ -324,8 +324,7 @@ static void credits_of_the_largest_run_are_reported(void **state)
             if (in[i] % 2 == k) l->credit[in[i] / 8] |= (uint8_t)(1u << in[i] % 8);
     }
     rig_run(r, 5 * LH_SECOND);
-    for (size_t i = 0; i < LH_COUNT(in); i++)
-        assert_true(ps_co_credited(r->coordinator, in[i]));
+    for (size_t i = 0; i < LH_COUNT(in); i++) assert_true(ps_co_credited(r->coordinator, in[i]));
     assert_false(ps_co_credited(r->coordinator, 3));
     assert_false(ps_co_credited(r->coordinator, LH_UNITS_MAX - 3));
     assert_int_equal(ps_co_credited_tokens(r->coordinator), LH_COUNT(in) * 64);

@@ -46,7 +46,7 @@ static void packed_bits_say_the_same(void **state)
             size_t bytes = (size_t)seed % (MOST + 1);
             for (size_t i = 0; i < bytes; i++) {
                 z = z * 6364136223846793005u + 1442695040888963407u;
-                bits[i] = seed % 3 ? (uint8_t)(z >> 56) : UINT8_MAX; // and all of them
+                bits[i] = seed % 3 ? (uint8_t)(z >> 56) : UINT8_MAX;
             }
             for (uint32_t s = 0; s < shards[k]; s += 1 + shards[k] / 5)
                 compare(bits, bytes, s, shards[k]);
