@@ -210,10 +210,11 @@ static void a_greeting_is_heard_as_far_as_its_history_goes(void **state)
         for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) hear(&words[i], shards);
 }
 
-// An epoch of which nothing was decided or folded here, and which the coordinator does not know.
+// The later epoch had lost history: the incarnation was raised, and nothing was decided or folded in
+// it yet. The coordinator does not know it.
 static void a_greeting_of_before_the_one_that_was_heard_is_not(void **state)
 {
-    static const struct words later = {"a later epoch", 1, 1, 0, 0, SERVED};
+    static const struct words later = {"a later epoch that lacks pushes", 1, -3, -3, 0, RAISED};
     static const struct words before = {"the epoch before", 0, 0, 0, 0, IGNORED};
     (void)state;
     struct life *l = life_begin(14, 1);
@@ -223,9 +224,9 @@ static void a_greeting_of_before_the_one_that_was_heard_is_not(void **state)
     l->on_call = speak;
     hand.words = &later;
     wk_session_lost(s);
-    for (int i = 0; i < 5000 && !s->history.heard_epoch; i++) life_run(l, LH_MS);
-    for (int i = 0; i < 5000 && s->history.heard_epoch < 2; i++) life_run(l, LH_MS);
+    for (int i = 0; i < 50000 && s->history.heard_epoch < 2; i++) life_run(l, LH_MS / 10);
     assert_int_equal(s->history.heard_epoch, 2);
+    assert_int_equal(s->history.decided_epoch, 1);
     hand.words = &before;
     hand.greetings = 0;
     wk_session_lost(s);
