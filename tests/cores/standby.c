@@ -424,6 +424,20 @@ static void a_damaged_file_of_a_standby_costs_its_state_once(void **state)
     }
 }
 
+// It would be in sync, and be asked to take over, under a name that the next process does not have.
+static void a_name_that_found_no_room_is_not_taken(void **state)
+{
+    struct rig *r = *state;
+    rig_begin_in_sync(r);
+    uint64_t was = r->standby->standby.identity;
+    lh_fake_fail_at(r->t.env, 0, LH_ERR_DISK_FULL);
+    assert_int_equal(ps_identity_renew(r->standby), LH_ERR_DISK_FULL);
+    lh_fake_fail_at(r->t.env, -1, LH_OK);
+    assert_int_equal(r->standby->standby.identity, was);
+    assert_int_equal(ps_identity_renew(r->standby), LH_OK);
+    assert_int_not_equal(r->standby->standby.identity, was);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -439,6 +453,7 @@ int main(void)
         RIG_TEST(what_was_not_written_is_not_there_after_a_power_cut),
         RIG_TEST(a_torn_tail_is_told_of_by_a_later_start),
         RIG_TEST(a_damaged_file_of_a_standby_costs_its_state_once),
+        RIG_TEST(a_name_that_found_no_room_is_not_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

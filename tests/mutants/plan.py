@@ -70,7 +70,7 @@ CORES = {
     "server/state/disk_full.c": ("keep", "room"),
     "server/push/push_memory.c": ("hostile",), "server/push/follow.c": ("late", "join", "hostile"),
     "server/push/snapshot.c": ("join", "sealed"), "server/coordinator/silence.c": ("trips",),
-    "server/coordinator/status.c": ("commit",), "worker/push/round.c": ("drain",),
+    "server/coordinator/status.c": ("status", "commit"), "worker/push/round.c": ("drain",),
     "server/recovery/recover.c": ("recover", "epochs"),
     "server/recovery/rebuild.c": ("recover", "late"), "server/recovery/epoch.c": ("epochs",),
     "server/recovery/identity.c": ("copy",), "server/recovery/settle.c": ("recover",),
