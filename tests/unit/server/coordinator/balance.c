@@ -117,6 +117,18 @@ static void test_one_unit_is_on_its_way_at_a_time(void **state)
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_HOME);
 }
 
+// The pool that needs the path is not the first one.
+static void test_a_path_is_as_busy_as_any_pool_makes_it(void **state)
+{
+    (void)state;
+    b->pools = 2;
+    b->pool[1] = b->pool[0];
+    b->pool[0] = (struct ps_balance_pool){
+        .home = EUROPE, .allowed = 7, .units = 5, .tokens = 5 * UNIT, .bytes = 5 * UNIT};
+    for (int k = 0; k < 3; k++) b->link[ASIA][k].bytes_per_s.mean = 50;
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
+}
+
 static void test_residency_is_hard(void **state)
 {
     (void)state;
@@ -235,6 +247,12 @@ static void test_twice_in_the_last_twentieth(void **state)
     assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 400).reason, PS_BALANCE_TWICE);
     assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 105).reason, 0); // no gain
     assert_int_equal(ps_balance_twice(b, ASIA, ASIA, 7, UNIT, 1, 400).reason, 0);
+    b->pools = 2; // much is left, though nothing of the first pool
+    b->pool[0].units = b->pool[0].tokens = 0;
+    b->pool[1] = (struct ps_balance_pool){
+        .home = ASIA, .allowed = 1 << ASIA, .units = 9, .tokens = 9 * UNIT, .bytes = 9 * UNIT};
+    assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 400).reason, 0);
+    b->pools = 0;
     b->conf.kind = PS_BALANCE_STATIC;
     assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 400).reason, 0);
 }
@@ -356,6 +374,7 @@ int main(void)
         TEST(test_arrival_counts),
         TEST(test_fast_links_carry_more),
         TEST(test_one_unit_is_on_its_way_at_a_time),
+        TEST(test_a_path_is_as_busy_as_any_pool_makes_it),
         TEST(test_residency_is_hard),
         TEST(test_what_must_stay_goes_first),
         TEST(test_the_cap_of_a_link_is_hard),
