@@ -210,8 +210,8 @@ static void a_greeting_is_heard_as_far_as_its_history_goes(void **state)
         for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) hear(&words[i], shards);
 }
 
-// The later epoch had lost history: the incarnation was raised, and nothing was decided or folded in
-// it yet. The coordinator does not know it.
+// The later epoch had lost history: the incarnation was raised, and nothing was decided or folded
+// in it yet. The coordinator does not know it.
 static void a_greeting_of_before_the_one_that_was_heard_is_not(void **state)
 {
     static const struct words later = {"a later epoch that lacks pushes", 1, -3, -3, 0, RAISED};
