@@ -77,11 +77,22 @@ bool ps_epoch_asked_for(const struct ps_shard *shard)
     return shard->begun > l->epoch && l->plan.phase != LH_PHASE_END;
 }
 
-bool ps_epoch_due(const struct ps_shard *shard)
+static bool due_alone(const struct ps_shard *shard)
 {
     const struct ps_server *s = shard->server;
     const struct lh_ledger *l = &shard->replica.ledger;
     if (l->move.epoch && s->conf.below_stable) return true; // an operator takes it back
     return s->log.damaged || !l->version || ps_epoch_asked_for(shard) ||
            l->epoch < shard->least_epoch;
+}
+
+// An operator's word is for all of the server's shards, which go together: where one of them needs
+// an epoch each begins one. With the row of that one alone the server would be refused for the
+// others.
+bool ps_epoch_due(const struct ps_shard *shard)
+{
+    const struct ps_server *s = shard->server;
+    for (uint32_t i = 0; s->conf.below_stable && i < s->conf.shard_count; i++)
+        if (due_alone(s->shard[i])) return true;
+    return due_alone(shard);
 }

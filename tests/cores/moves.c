@@ -286,6 +286,54 @@ static void an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words(
     }
 }
 
+// The shards are another server's, and their former owner is down, with a log of both.
+static void begin_taken_over(struct rig *r)
+{
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+    for (r->shard = RIG_SHARDS; r->shard--;) rig_hello(r, 0, 1ull << 32, 0, 1);
+    rig_run(r, LH_SECOND);
+    rig_kill_server(r, false);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++)
+        assert_int_equal(
+            ps_co_set_owner(r->coordinator, k, &(struct ps_co_owner){.identity = 77, .server = 7}),
+            LH_OK);
+    rig_settle(r);
+}
+
+// An operator lets the former owner go on. Of shard 0 its log needs an epoch, of shard 1 it does
+// not (seed 5692 of all,move).
+static void an_operators_word_is_for_all_shards_of_a_server(void **state)
+{
+    struct rig *r = *state;
+    begin_taken_over(r);
+    lh_fake_boot(r->s.env);
+    assert_int_equal(ps_epoch_write(r->s.env, r->s.dir, 0, 5, 9), LH_OK);
+    lh_fake_kill(r->s.env, false);
+    r->below_stable = true;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 10 * LH_SECOND);
+    assert_int_equal(r->fatal_count, 0);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        assert_true(decides(r->server, k));
+        assert_int_equal(row(r, k)->owner, 0);
+    }
+}
+
+// Where none of them needs one it takes nothing from the server that has them: the word may have
+// been left in the settings.
+static void a_word_that_is_not_needed_takes_no_shard(void **state)
+{
+    struct rig *r = *state;
+    begin_taken_over(r);
+    r->below_stable = true;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(r->server->phase == PS_STOPPED);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(row(r, k)->owner, 77);
+}
+
 #define TWO_SHARDS(f) cmocka_unit_test_setup_teardown(f, two_shards, rig_tear_down)
 
 int main(void)
@@ -299,6 +347,8 @@ int main(void)
         TWO_SHARDS(nor_is_an_epoch_kept_for_the_other_alone),
         TWO_SHARDS(a_target_that_has_both_records_refuses_nothing),
         TWO_SHARDS(an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words),
+        TWO_SHARDS(an_operators_word_is_for_all_shards_of_a_server),
+        TWO_SHARDS(a_word_that_is_not_needed_takes_no_shard),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,13 +11,14 @@ Numbers are those of server/docs/0000-protocol.md#rule-17, #rule-21, #rule-22 an
   moved     22: an older copy of a move's target starts with the MOVE record in its log
   reserved  22: a move is given up by an operator, and the source's log is lost
   together  22: a server's two shards are moved; their records come one by one, or are given up
+  word      22: an operator lets a former owner go on, whose log of one shard needs no epoch
   silence   28: the coordinator stands still for a while; nobody else's silence is that
   patience  29: a rebuild wants a state that is offered for ever and never comes
 
 Each is searched exhaustively. `late`, `store`, `old`, `moved` and `reserved` are judged in every
 state.
-`apart`, `together`, `silence` and `patience` have a goal too: no fair run goes on for ever without
-it.
+`apart`, `together`, `word`, `silence` and `patience` have a goal too: no fair run goes on for ever
+without it.
 """
 import itertools
 import time
@@ -44,6 +45,7 @@ BUGS = {
     "given_up_apart": ("together", "where one shard is given up the rest is not asked back"),
     "kept_record": ("together", "a target refuses no epoch whose record it has"),
     "refused_whole": ("together", "a target with all records refuses"),
+    "word_for_one": ("word", "an operator's word is for those shards alone that need an epoch"),
     "pause_counts": ("silence", "the time in which the coordinator stood still counts as silence"),
     "old_view": ("silence", "who was silent is judged before what came meanwhile is read"),
     "pause_forgives": ("silence", "a pause sets the silence of all to nothing"),
@@ -364,6 +366,30 @@ def together(bugs):
     return start, nxt, bad, goal, fair
 
 
+# ---------------------------------------------------------------- 22: an operator's word
+
+def word(bugs):
+    """(the shards that are the former owner's again, it runs). Both are another server's, which is
+    gone for good. Of shard 0 the former owner's log needs an epoch, of shard 1 it does not; who
+    asks without the word is refused, and stops."""
+    start = ((0, 0), 1)
+
+    def nxt(s):
+        rows, runs = s
+        if not runs:
+            yield "an operator starts it", (rows, 1)
+        for k in (0, 1):
+            if runs and not rows[k]:
+                if k == 0 or "word_for_one" not in bugs:
+                    yield f"open an epoch of {k}", (tuple(1 if i == k else r
+                                                          for i, r in enumerate(rows)), 1)
+                else:
+                    yield f"ask for {k}", (rows, 0)
+
+    fair = ("an operator starts it", "open an epoch of 0", "open an epoch of 1", "ask for 1")
+    return start, nxt, lambda s: "", lambda s: s[0] == (1, 1), fair
+
+
 # ---------------------------------------------------------------- 28: silence
 
 def silence(bugs, timeout=2):
@@ -436,7 +462,8 @@ def patience(bugs, bound=3, parts=3):
 
 
 WORLDS = {"late": late, "apart": apart, "store": store, "old": old, "moved": moved,
-          "reserved": reserved, "together": together, "silence": silence, "patience": patience}
+          "reserved": reserved, "together": together, "word": word, "silence": silence,
+          "patience": patience}
 
 
 # ---------------------------------------------------------------- search

@@ -264,7 +264,8 @@ struct sim {
     bool faulty;                                              // faults are on
     uint64_t unreached[SIM_SHARDS_MAX]; // epoch of a move whose target an operator found to be gone
     uint64_t awaited[SIM_SHARDS_MAX];   // a standby that an owner waits for and an operator misses
-    const struct sim_node *unheard;     // this one and the coordinator don't reach each other
+    uint64_t last_standby[SIM_SHARDS_MAX]; // the one that an owner wanted noted before it died
+    const struct sim_node *unheard;        // this one and the coordinator don't reach each other
     int64_t faults_until;
     char bad[512]; // the first violation
     struct sim_tally met;
@@ -331,6 +332,7 @@ void sim_streams_start(struct sim *s);
 void sim_streams_end(struct sim *s);
 // Copies of directories (copies.c): put back at a later start, or served by another process.
 void sim_strike_rollback(struct sim *s);
+void sim_owner_ends(const struct sim_node *n); // before its memory goes
 void sim_strike_rollback_worker(struct sim *s);
 void sim_strike_rollback_store(struct sim *s);
 void sim_strike_clone(struct sim *s);

@@ -3,12 +3,12 @@
 // A copy is what a file system's snapshot holds: every file as programs saw it at that moment.
 //
 // Rolled back are a server that owns shards, while a worker's disk has what is stable (else all
-// copies of it would be gone, which nothing covers), and one that stands by and is not counted on;
-// to a copy below the epoch or the stable point that is registered, for nobody sees another one.
-// `rollback_worker` and `rollback_store` do it to workers and to the coordinator's store. A zombie
-// is a process of such an older life: it has a copy of a server's directory, and half of the calls
-// to that server's address reach it for a while. The coordinator is out of its reach: it would be
-// that server, started anew.
+// copies of it would be gone, which nothing covers), and one that stands by and is not counted on,
+// nor may be under the copy's name; to a copy below the epoch or the stable point that is
+// registered, for nobody sees another one. `rollback_worker` and `rollback_store` do it to workers
+// and to the coordinator's store. A zombie is a process of such an older life: it has a copy of a
+// server's directory, and half of the calls to that server's address reach it for a while. The
+// coordinator is out of its reach: it would be that server, started anew.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +28,7 @@ struct one_file {
 struct sim_image {
     struct one_file *first;
     int64_t taken;                        // when
+    uint64_t standby;                     // the name of the directory of a server that stood by
     struct lh_point head[SIM_SHARDS_MAX]; // a server's shards, in its order
     struct lh_env *env;
 };
@@ -72,6 +73,7 @@ static void take(struct sim_node *n, struct sim_image **out)
     LH_ASSERT(c);
     c->taken = lh_fake_now(n->sim->world);
     c->env = n->env;
+    c->standby = n->server ? n->server->standby.identity : 0;
     for (uint32_t i = 0; n->server && i < n->shards; i++) {
         const struct lh_ledger *l = &n->server->shard[i]->replica.ledger;
         c->head[i] = (struct lh_point){l->epoch, l->version, l->chain};
@@ -134,9 +136,27 @@ static bool counted_on(const struct sim_node *n)
     return is;
 }
 
-static bool may_roll_back(struct sim_node *n)
+// What an owner said of its standby before it died may be on its way to the coordinator still,
+// which then counts on a directory of that name.
+void sim_owner_ends(const struct sim_node *n)
 {
-    if (!lh_fake_alive(n->env)) return false;
+    for (uint32_t i = 0; n->server && i < n->server->conf.shard_count; i++) {
+        const struct ps_shard *shard = n->server->shard[i];
+        if (shard && shard->insync.standby) n->sim->last_standby[shard->id] = shard->insync.standby;
+    }
+}
+
+static bool may_be_noted(const struct sim_node *n, uint64_t standby)
+{
+    bool is = false;
+    for (uint32_t k = 0; standby && k < n->shards; k++)
+        is |= n->sim->last_standby[n->shard[k]] == standby;
+    return is;
+}
+
+static bool may_roll_back(struct sim_node *n, uint64_t standby)
+{
+    if (!lh_fake_alive(n->env) || may_be_noted(n, standby)) return false;
     bool serves = n->kind == SIM_SERVER || n->kind == SIM_STANDBY;
     if (serves && n->server && n->server->phase == PS_STANDBY) return !counted_on(n);
     return !serves || sim_may_lose(n);
@@ -171,7 +191,7 @@ static void roll_back(struct sim_node *n, enum sim_fault fault)
         take(n, c);
         return;
     }
-    if (!may_roll_back(n) || (n->shards && !older(n, *c))) return;
+    if (!may_roll_back(n, (*c)->standby) || (n->shards && !older(n, *c))) return;
     double age = (double)(lh_fake_now(s->world) - (*c)->taken) / 1e9;
     if (n->server) sim_saw_loss(n, SIM_LOSS_ROLLBACK, NULL);
     sim_node_die(n, power);
