@@ -33,8 +33,8 @@ void lk_view_delta(float beta, const float *residual, const float *base, const f
 // A renewal in two: make() while training goes on, move() between two steps. make() gives the new
 // view, out = theta - kappa * residual, and which lines of it are other ones than those of `from`:
 // bit i % 64 of changed[i / 64] is line i, changed[(n + 1023) / 1024]. move() puts the new view
-// under the progress where it is another one, local = to + (local - from), and reads and writes
-// nothing of the other lines. Values that did not change keep their bits; those without progress
+// under the progress where it is another one, local = to + (local - from), and where few lines
+// changed it reads no others. Values that did not change keep their bits; those without progress
 // become `to` exactly.
 void lk_view_make(const float *theta, float kappa, const float *residual, const float *from,
                   float *out, uint64_t *changed, uint64_t n);

@@ -56,6 +56,7 @@ void lk_view_delta(float beta, const float *residual, const float *base, const f
 }
 
 enum { WORD = 64 * LK_VIEW_LINE }; // values of a word of `changed`
+enum { SPARSE = 12 };              // of its lines; from more on reading all of them is faster
 
 // Of a whole line the compiler knows how many values there are.
 static inline uint64_t make_line(const float *theta, float kappa, const float *residual,
@@ -104,7 +105,7 @@ static inline void move_values(const float *from, const float *to, float *restri
 
 static void move_word(const float *from, const float *to, uint64_t bits, float *local, uint64_t n)
 {
-    if (bits == UINT64_MAX) { // after an own cut nearly all are
+    if (__builtin_popcountll(bits) > SPARSE) {
         move_values(from, to, local, n);
         return;
     }
