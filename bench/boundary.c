@@ -1,5 +1,5 @@
-// What do a cut and a renewal cost a trainer in the worker's process, beside memcpy of the same
-// parameters by as many threads, by turns? The same of the worker's own work, which training does
+// A cut's and a renewal's cost to a trainer in the worker's process, beside memcpy of the same
+// parameters by as many threads, by turns. The same of the worker's own work, which training does
 // not wait for, and of the two kernels on one thread that a boundary waited for before.
 //
 //   boundary.cut.SIZE.ms         wk_trainer_ops.cut of all parameters

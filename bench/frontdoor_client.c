@@ -113,7 +113,7 @@ static void want(struct world *w)
 
 static void publish(struct world *w)
 {
-    LH_ASSERT(wk_external_renew(w->x, 0, w->view) == LH_OK);
+    LH_ASSERT(wk_external_renew(w->x, 0, &(struct wk_external_view){.theta = w->view}) == LH_OK);
 }
 
 static void settled(void *arg)

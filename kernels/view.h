@@ -26,8 +26,8 @@ void lk_view_cut(float beta, const float *residual, const float *local, float *a
                  uint64_t n);
 // The same of progress that is there as a delta: in_out = beta * residual + in_out.
 void lk_view_feed(float beta, const float *residual, float *in_out, uint64_t n);
-// What a cut is made of where the parameters were copied: out = beta * residual + (base - local),
-// with lk_view_cut's bits. Neither base nor local changes.
+// Takes progress from parameters that were copied: out = beta * residual + (base - local), with
+// lk_view_cut's bits. Neither base nor local changes.
 void lk_view_delta(float beta, const float *residual, const float *base, const float *local,
                    float *out, uint64_t n);
 // A renewal in two: make() while training goes on, move() between two steps. make() gives the new

@@ -149,7 +149,6 @@ struct wk_beside {
     uint8_t *handed;      // a bit for each unit that it holds
     struct wk_note *note; // what some shard's cuts do not hold yet, as far as it was told
     size_t notes, note_room;
-    float *view;              // scratch, of the largest shard
     uint64_t timer;           // the next look; 0: none is due
     uint64_t seen;            // tokens at the last look by time
     bool starves;             // it waits for leases, and trained nothing between two looks

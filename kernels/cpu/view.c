@@ -58,7 +58,7 @@ void lk_view_delta(float beta, const float *residual, const float *base, const f
 enum { WORD = 64 * LK_VIEW_LINE }; // values of a word of `changed`
 enum { SPARSE = 12 };              // of its lines; from more on reading all of them is faster
 
-// Of a whole line the compiler knows how many values there are.
+// The compiler knows how many values a whole line has.
 static inline uint64_t make_line(const float *theta, float kappa, const float *residual,
                                  const float *from, float *restrict out, uint64_t n)
 {

@@ -130,7 +130,7 @@ static inline void want_now(struct rig *r)
 
 static inline void renew_now(struct rig *r)
 {
-    LH_ASSERT(wk_external_renew(r->x, 0, r->view) == LH_OK);
+    LH_ASSERT(wk_external_renew(r->x, 0, &(struct wk_external_view){.theta = r->view}) == LH_OK);
 }
 
 static inline void *loop(void *arg)

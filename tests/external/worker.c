@@ -96,7 +96,7 @@ static void renew(struct fake *f, uint32_t part)
     static float buffer[EX_VALUES];
     if (f->pending[part]) return; // what is being committed is not in the view yet
     view_of(f, part, KAPPA, buffer);
-    lh_err err = wk_external_renew(f->x, part, buffer);
+    lh_err err = wk_external_renew(f->x, part, &(struct wk_external_view){.theta = buffer});
     LH_ASSERT(!err || err == LH_ERR_BUSY);
 }
 

@@ -45,7 +45,9 @@ void fuzz_channel_seeds(fuzz_put put, const void *arg)
     struct wk_channel_shape shape = {50, 2, 1, 4, 4, first};
     struct wk_channel_layout layout;
     struct wk_channel c;
+    struct wk_correction_work work;
     float view[40] = {0};
+    LH_ASSERT(!wk_correction_open(&work, 40));
     LH_ASSERT(wk_channel_plan(&shape, &layout));
     uint8_t *base = calloc(1, layout.bytes);
     LH_ASSERT(base && wk_channel_open(&c, &shape, base));
@@ -54,12 +56,14 @@ void fuzz_channel_seeds(fuzz_put put, const void *arg)
     for (uint64_t number = 1, at = 0; number <= 2; number++) {
         struct wk_base from = {&c, 0, 0, 0, number - 1};
         struct wk_correction_plan plan;
+        const struct wk_external_view to = {.theta = view};
         for (int i = 0; i < 40; i += number == 1 ? 13 : 1) view[i] += 1;
-        LH_ASSERT(!wk_correction_plan(&from, view, &plan));
-        LH_ASSERT(!wk_correction_write(&from, view, &plan, wk_channel_ring(&c, 0) + at));
+        LH_ASSERT(!wk_correction_plan(&from, &to, &work, &plan));
+        wk_correction_write(&from, &work, &plan, wk_channel_ring(&c, 0) + at);
         p->entry[number] = (struct wk_channel_entry){number, plan.kind, 0, at, plan.count};
         at += plan.bytes;
     }
+    wk_correction_close(&work);
     p->published = 2;
     struct lh_buf b = lh_buf(1 << 16);
     lh_put(&b, base, sizeof(struct wk_channel_head));

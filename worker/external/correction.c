@@ -6,13 +6,20 @@
 //     was rounded. So nothing is lost, and nothing is sent twice.
 //  3. Sparse where at most a quarter of the values change: six bytes each beside four for every
 //  one.
+//  4. It is made in memory of the worker's own, and copied from there: a trainer that writes wildly
+//  changes a correction, never where the worker writes one.
 #include "worker/external/correction.h"
 
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "common/base/check.h"
+#include "common/base/buf.h"
+#include "common/base/parallel.h"
+#include "kernels/view.h"
 
 enum { SPARSE_SHARE = 4 };
+enum { PART_CHUNKS = 64 }; // chunks that a thread takes at a time: 1 MB
 
 static uint64_t part_values(const struct wk_base *b)
 {
@@ -33,69 +40,124 @@ lh_err wk_base_read(const struct wk_base *b, uint64_t from, uint64_t n, float *o
     return LH_OK;
 }
 
-// The correction of chunk k: its differences, and how many of them there are.
-static lh_err differ(const struct wk_base *b, const float *view, uint64_t k, float *out,
-                     uint64_t *values, uint64_t *count)
+lh_err wk_correction_open(struct wk_correction_work *w, uint64_t values)
 {
-    uint64_t from = k * WK_CHANNEL_CHUNK, n = part_values(b) - from;
-    if (n > WK_CHANNEL_CHUNK) n = WK_CHANNEL_CHUNK;
-    LH_TRY(wk_base_read(b, from, n, out));
-    *values = n;
-    *count = 0;
+    w->difference = lh_zeros(values, sizeof *w->difference);
+    w->begin = calloc(wk_channel_chunks(values) + 1, sizeof *w->begin);
+    return w->difference && w->begin ? LH_OK : LH_ERR_NO_MEMORY;
+}
+
+void wk_correction_close(struct wk_correction_work *w)
+{
+    free(w->difference);
+    free(w->begin);
+    *w = (struct wk_correction_work){0};
+}
+
+// ---------------------------------------------------------------- one pass
+
+struct making { // threads write disjoint chunks of `work`
+    const struct wk_base *base;
+    const struct wk_external_view *view;
+    struct wk_correction_work *work;
+    uint64_t values;
+    atomic_bool corrupt;
+};
+
+// out = view - out; says how many of them are not zero.
+static uint64_t subtract(const struct wk_external_view *v, uint64_t from, uint64_t n, float *out)
+{
+    const float *theta = v->theta + from;
+    float view[WK_CHANNEL_CHUNK];
+    uint32_t count = 0;
+    if (v->residual) {
+        lk_view_of(theta, v->kappa, v->residual + from, view, n);
+        theta = view;
+    }
     for (uint64_t i = 0; i < n; i++) {
-        out[i] = view[from + i] - out[i];
-        *count += out[i] != 0;
+        out[i] = theta[i] - out[i];
+        count += out[i] != 0;
     }
-    return LH_OK;
+    return count;
 }
 
-lh_err wk_correction_plan(const struct wk_base *b, const float *view,
-                          struct wk_correction_plan *out)
+static void make_part(void *arg, size_t part)
 {
-    float difference[WK_CHANNEL_CHUNK];
-    uint64_t values = part_values(b), n, count;
-    *out = (struct wk_correction_plan){.kind = WK_CHANNEL_SPARSE};
-    for (uint64_t k = 0; k < wk_channel_chunks(values); k++) {
-        LH_TRY(differ(b, view, k, difference, &n, &count));
-        out->count += count;
+    struct making *m = arg;
+    for (uint64_t k = part * PART_CHUNKS; k < (part + 1) * PART_CHUNKS; k++) {
+        uint64_t from = k * WK_CHANNEL_CHUNK, n = m->values - from;
+        if (from >= m->values) return;
+        if (n > WK_CHANNEL_CHUNK) n = WK_CHANNEL_CHUNK;
+        float *to = m->work->difference + from;
+        if (wk_base_read(m->base, from, n, to)) {
+            m->corrupt = true; // the text of the error is this thread's
+            return;
+        }
+        m->work->begin[k + 1] = subtract(m->view, from, n, to);
     }
-    if (out->count > values / SPARSE_SHARE) {
+}
+
+static size_t parts_of(uint64_t values)
+{
+    return (size_t)((wk_channel_chunks(values) + PART_CHUNKS - 1) / PART_CHUNKS);
+}
+
+lh_err wk_correction_plan(const struct wk_base *b, const struct wk_external_view *view,
+                          struct wk_correction_work *work, struct wk_correction_plan *out)
+{
+    struct making m = {b, view, work, part_values(b), false};
+    uint64_t chunks = wk_channel_chunks(m.values);
+    lh_parallel(parts_of(m.values), make_part, &m);
+    if (m.corrupt)
+        return lh_fail(LH_ERR_CORRUPT, "the trainer wrote over corrections of part %u", b->part);
+    work->begin[0] = 0;
+    for (uint64_t k = 0; k < chunks; k++) work->begin[k + 1] += work->begin[k];
+    *out = (struct wk_correction_plan){.kind = WK_CHANNEL_SPARSE, .count = work->begin[chunks]};
+    if (out->count > m.values / SPARSE_SHARE) {
         out->kind = WK_CHANNEL_DENSE;
-        out->count = values;
+        out->count = m.values;
     }
-    out->bytes = wk_channel_correction_bytes(out->kind, values, out->count);
+    out->bytes = wk_channel_correction_bytes(out->kind, m.values, out->count);
     return LH_OK;
 }
 
-static lh_err write_dense(const struct wk_base *b, const float *view, float *to)
-{
-    uint64_t n, count;
-    for (uint64_t k = 0; k < wk_channel_chunks(part_values(b)); k++)
-        LH_TRY(differ(b, view, k, to + k * WK_CHANNEL_CHUNK, &n, &count));
-    return LH_OK;
-}
+// ---------------------------------------------------------------- into the ring
 
-lh_err wk_correction_write(const struct wk_base *b, const float *view,
-                           const struct wk_correction_plan *plan, uint8_t *to)
+struct writing {
+    const struct wk_correction_work *work;
+    uint64_t values;
+    float *value;
+    uint16_t *index;
+};
+
+static void write_part(void *arg, size_t part)
 {
-    if (plan->kind == WK_CHANNEL_DENSE) return write_dense(b, view, (float *)to);
-    float difference[WK_CHANNEL_CHUNK];
-    uint64_t chunks = wk_channel_chunks(part_values(b)), n, count, at = 0;
-    uint64_t *begin = (uint64_t *)to;
-    float *value = (float *)(to + 8 * (chunks + 1));
-    uint16_t *index = (uint16_t *)(value + plan->count);
-    for (uint64_t k = 0; k < chunks; k++) {
-        begin[k] = at;
-        LH_TRY(differ(b, view, k, difference, &n, &count));
-        if (count > plan->count - at) return lh_fail(LH_ERR_CORRUPT, "a base changed meanwhile");
-        for (uint64_t i = 0; count && i < n; i++) {
+    const struct writing *w = arg;
+    uint64_t chunks = wk_channel_chunks(w->values);
+    for (uint64_t k = part * PART_CHUNKS; k < (part + 1) * PART_CHUNKS && k < chunks; k++) {
+        const float *difference = w->work->difference + k * WK_CHANNEL_CHUNK;
+        uint64_t at = w->work->begin[k], end = w->work->begin[k + 1];
+        for (uint64_t i = 0; at < end; i++) {
             if (difference[i] == 0) continue;
-            value[at] = difference[i];
-            index[at++] = (uint16_t)i;
+            w->value[at] = difference[i];
+            w->index[at++] = (uint16_t)i;
         }
     }
-    begin[chunks] = at;
-    return at == plan->count ? LH_OK : lh_fail(LH_ERR_CORRUPT, "a base changed meanwhile");
+}
+
+void wk_correction_write(const struct wk_base *b, const struct wk_correction_work *work,
+                         const struct wk_correction_plan *plan, uint8_t *to)
+{
+    uint64_t values = part_values(b), chunks = wk_channel_chunks(values);
+    if (plan->kind == WK_CHANNEL_DENSE) {
+        lh_parallel_copy(to, work->difference, values * sizeof *work->difference);
+        return;
+    }
+    memcpy(to, work->begin, (chunks + 1) * sizeof *work->begin);
+    struct writing w = {.work = work, .values = values};
+    w.value = (float *)(to + 8 * (chunks + 1));
+    w.index = (uint16_t *)(w.value + plan->count);
+    lh_parallel(parts_of(values), write_part, &w);
 }
 
 uint64_t wk_ring_place(const struct wk_channel_entry *live, uint32_t lives, uint64_t values,

@@ -3,7 +3,7 @@
 #define WK_CORRECTION_H
 
 #include "common/base/err.h"
-#include "worker/external/channel.h"
+#include "worker/external/external.h"
 
 struct wk_base { // what a part's parameters are without progress: a slot and corrections on it
     const struct wk_channel *channel;
@@ -14,16 +14,25 @@ struct wk_base { // what a part's parameters are without progress: a slot and co
 // Values [from, from + n) of the part, n at most WK_CHANNEL_CHUNK and within one chunk.
 LH_MUST lh_err wk_base_read(const struct wk_base *b, uint64_t from, uint64_t n, float *out);
 
+// Memory for corrections of parts of so many values. One at a time.
+struct wk_correction_work {
+    float *difference; // [values] view - base
+    uint64_t *begin;   // [chunks + 1] differences before this chunk that are not zero
+};
+LH_MUST lh_err wk_correction_open(struct wk_correction_work *w, uint64_t values);
+void wk_correction_close(struct wk_correction_work *w);
+
 struct wk_correction_plan {
     enum wk_channel_kind kind;
     uint64_t count, bytes;
 };
-// Measures the correction from base to view; count 0: they are equal.
-LH_MUST lh_err wk_correction_plan(const struct wk_base *b, const float *view,
-                                  struct wk_correction_plan *out);
+// Makes the correction from base to view in `work`, in one pass on all processors; count 0: they
+// are equal. LH_ERR_CORRUPT: the trainer wrote over the base.
+LH_MUST lh_err wk_correction_plan(const struct wk_base *b, const struct wk_external_view *view,
+                                  struct wk_correction_work *work, struct wk_correction_plan *out);
 // Writes it there, plan->bytes.
-LH_MUST lh_err wk_correction_write(const struct wk_base *b, const float *view,
-                                   const struct wk_correction_plan *plan, uint8_t *to);
+void wk_correction_write(const struct wk_base *b, const struct wk_correction_work *work,
+                         const struct wk_correction_plan *plan, uint8_t *to);
 
 // Finds the place in a ring of `room` bytes for an entry of so many, behind the live ones, which
 // are given in their order. UINT64_MAX: nowhere.

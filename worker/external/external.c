@@ -334,6 +334,16 @@ void wk_external_closed(struct wk_external *x, uint64_t connection)
 
 // ---------------------------------------------------------------- create, destroy
 
+static lh_err open_work(struct wk_external *x, const struct wk_external_conf *conf)
+{
+    uint64_t largest = 0;
+    for (uint32_t i = 0; i < conf->parts; i++) {
+        uint64_t values = conf->first[i + 1] - conf->first[i];
+        if (values > largest) largest = values;
+    }
+    return wk_correction_open(&x->work, largest);
+}
+
 lh_err wk_external_create(const struct wk_external_conf *conf, const struct wk_external_ops *ops,
                           void *arg, struct wk_external_io *io, struct wk_external **out)
 {
@@ -348,7 +358,7 @@ lh_err wk_external_create(const struct wk_external_conf *conf, const struct wk_e
     if (!x->conf.journal) x->conf.journal = JOURNAL;
     x->first = malloc(((size_t)conf->parts + 1) * sizeof *x->first);
     x->part = calloc(conf->parts, sizeof *x->part);
-    if (!x->first || !x->part) {
+    if (!x->first || !x->part || open_work(x, conf)) {
         wk_external_destroy(x);
         return lh_fail(LH_ERR_NO_MEMORY, "the trainer's channel");
     }
@@ -374,6 +384,7 @@ void wk_external_destroy(struct wk_external *x)
     for (uint32_t i = 0; i < WK_PEERS_MAX; i++) wk_life_clear(&x->peer[i]);
     wk_channel_close(&x->channel);
     if (x->life != WK_LIFE_NONE) x->io->ops->forget(x->io);
+    wk_correction_close(&x->work);
     free(x->part);
     free(x->first);
     free(x);

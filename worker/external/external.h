@@ -26,6 +26,13 @@ struct wk_external_conf {
     struct lh_hash manifest;
 };
 
+// The parameters that a correction leads to, without progress.
+struct wk_external_view {
+    const float *theta;    // [values of the part]
+    const float *residual; // [values of the part]; NULL: theta it is
+    float kappa;           // the view is theta - kappa * residual
+};
+
 struct wk_external_cut { // a part's parameters lie in its slot
     uint32_t part;
     uint64_t number, step;
@@ -113,9 +120,10 @@ void wk_external_committed(struct wk_external *x, uint32_t part, uint64_t number
 // life is over, and the part's progress since the base is dropped.
 void wk_external_drop(struct wk_external *x, uint32_t part, const char *why);
 // A correction that takes the parameters to this view, as far as they made no progress. Nothing is
-// written where they are there. LH_ERR_BUSY: no room before the next commit. Reads and writes all
-// values of the part.
-LH_MUST lh_err wk_external_renew(struct wk_external *x, uint32_t part, const float *view);
+// written where they are there. LH_ERR_BUSY: no room before the next commit. All processors make
+// it, in one pass over the part.
+LH_MUST lh_err wk_external_renew(struct wk_external *x, uint32_t part,
+                                 const struct wk_external_view *view);
 // The newest correction, and the newest that every rank added.
 uint64_t wk_external_published(const struct wk_external *x, uint32_t part);
 uint64_t wk_external_renewed(const struct wk_external *x, uint32_t part);

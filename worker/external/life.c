@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "worker/external/correction.h"
 
 // ---------------------------------------------------------------- words
 
@@ -294,14 +293,14 @@ static uint32_t live_entries(const struct wk_external *x, uint32_t part,
     return lives;
 }
 
-lh_err wk_external_renew(struct wk_external *x, uint32_t part, const float *view)
+lh_err wk_external_renew(struct wk_external *x, uint32_t part, const struct wk_external_view *view)
 {
     struct wk_life_part *p = &x->part[part];
     if (x->life != WK_LIFE_RUNS) return LH_OK; // the next life begins with a view of its own
     if (p->published - p->retired >= WK_CHANNEL_LIVE) return LH_ERR_BUSY;
     struct wk_base base = {&x->channel, part, p->base, p->retired, p->published};
     struct wk_correction_plan plan;
-    LH_TRY(wk_correction_plan(&base, view, &plan));
+    LH_TRY(wk_correction_plan(&base, view, &x->work, &plan));
     if (!plan.count) return LH_OK;
     struct wk_channel_entry live[WK_CHANNEL_LIVE];
     uint32_t lives = live_entries(x, part, live);
@@ -311,7 +310,7 @@ lh_err wk_external_renew(struct wk_external *x, uint32_t part, const float *view
     if (at == UINT64_MAX) return LH_ERR_BUSY;
     if (at > room || plan.bytes > room - at || at % 64)
         return lh_fail(LH_ERR_CORRUPT, "the trainer wrote over the corrections of part %u", part);
-    LH_TRY(wk_correction_write(&base, view, &plan, wk_channel_ring(&x->channel, part) + at));
+    wk_correction_write(&base, &x->work, &plan, wk_channel_ring(&x->channel, part) + at);
     struct wk_channel_part *w = wk_channel_part(&x->channel, part);
     w->entry[(p->published + 1) % WK_CHANNEL_LIVE] = (struct wk_channel_entry){
         .number = p->published + 1, .kind = plan.kind, .at = at, .count = plan.count};

@@ -2,7 +2,7 @@
 #ifndef WK_LIFE_H
 #define WK_LIFE_H
 
-#include "worker/external/external.h"
+#include "worker/external/correction.h"
 
 enum { WK_PEERS_MAX = 2 * WK_CHANNEL_RANKS_MAX };
 
@@ -46,6 +46,7 @@ struct wk_external {
     uint8_t name[WK_CHANNEL_LIFE];
     struct wk_channel channel;
     struct wk_life_part *part;
+    struct wk_correction_work work;      // room for the largest part
     uint64_t read[WK_CHANNEL_RANKS_MAX]; // journal entries that the core was told of
     uint64_t credited;
     bool draining, ending_told;

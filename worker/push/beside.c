@@ -194,16 +194,10 @@ static lh_err start_boundary(struct wk_worker *w, uint64_t *first)
 {
     const struct wk_beside_conf *c = w->conf.beside;
     struct wk_beside *b = &w->beside;
-    uint64_t largest = 0;
-    for (uint32_t i = 0; i < w->shards; i++) {
-        const struct lh_shard_layout *l = w->shard[i].layout;
-        first[i] = l->first;
-        if (l->values > largest) largest = l->values;
-    }
+    for (uint32_t i = 0; i < w->shards; i++) first[i] = w->shard[i].layout->first;
     first[w->shards] = w->conf.manifest->values;
     b->handed = calloc(LH_UNITS_MAX / 8, 1);
-    b->view = lh_zeros(largest, sizeof *b->view);
-    if (!b->handed || !b->view) return LH_ERR_NO_MEMORY;
+    if (!b->handed) return LH_ERR_NO_MEMORY;
     const struct wk_external_conf conf = {.env = w->conf.env,
                                           .log = w->conf.log,
                                           .values = w->conf.manifest->values,
@@ -461,5 +455,4 @@ void wk_beside_free(struct wk_worker *w)
     w->external = NULL;
     free(w->beside.handed);
     free(w->beside.note);
-    free(w->beside.view);
 }

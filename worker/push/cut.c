@@ -164,7 +164,7 @@ static lh_err show_delta(struct wk_shard *s)
     return LH_OK;
 }
 
-// Of a trainer beside the worker: its memory is read. *wrong: that trainer's fault.
+// Reads the memory of a trainer beside the worker. *wrong: that trainer's fault.
 static lh_err read_beside(struct wk_shard *s, const struct wk_whole *whole, float beta, bool *wrong)
 {
     struct wk_worker *w = s->worker;

@@ -242,9 +242,8 @@ lh_err wk_view_correct(struct wk_shard *s)
     bool own = round_of(&s->replica.ledger, w->id) > s->view.of.round;
     if (is_current(s) || (!taken && !own) || !wk_view_may_renew(s)) return LH_OK;
     int64_t since = lh_now(w->conf.env);
-    lk_view_of(s->replica.theta, w->conf.kappa, s->slot.residual, w->beside.view,
-               s->layout->values);
-    lh_err err = wk_external_renew(w->external, s->id, w->beside.view);
+    const struct wk_external_view view = {s->replica.theta, s->slot.residual, w->conf.kappa};
+    lh_err err = wk_external_renew(w->external, s->id, &view);
     w->beside.renew_ns += lh_now(w->conf.env) - since;
     if (err) return err == LH_ERR_BUSY ? LH_OK : err; // a commit makes room
     take_base(s);

@@ -134,16 +134,26 @@ static void every_kind_of_message_comes_back(void **state)
 
 // ---------------------------------------------------------------- corrections
 
+static void plan_to(const struct wk_base *base, const float *view, uint64_t values,
+                    struct wk_correction_work *work, struct wk_correction_plan *out)
+{
+    const struct wk_external_view to = {.theta = view};
+    assert_int_equal(wk_correction_open(work, values), LH_OK);
+    assert_int_equal(wk_correction_plan(base, &to, work, out), LH_OK);
+}
+
 static uint64_t publish(struct wk_channel *c, uint32_t part, uint64_t number, const float *view,
                         enum wk_channel_kind kind)
 {
     struct wk_base base = {c, part, 0, 0, number - 1};
     struct wk_correction_plan plan;
+    struct wk_correction_work work;
     static uint64_t at;
     if (number == 1) at = 0;
-    assert_int_equal(wk_correction_plan(&base, view, &plan), LH_OK);
+    plan_to(&base, view, first[part + 1] - first[part], &work, &plan);
     assert_int_equal(plan.kind, kind);
-    assert_int_equal(wk_correction_write(&base, view, &plan, wk_channel_ring(c, part) + at), LH_OK);
+    wk_correction_write(&base, &work, &plan, wk_channel_ring(c, part) + at);
+    wk_correction_close(&work);
     wk_channel_part(c, part)->entry[number % WK_CHANNEL_LIVE] =
         (struct wk_channel_entry){number, kind, 0, at, plan.count};
     at += plan.bytes;
@@ -169,8 +179,10 @@ static void corrections_lead_to_the_view(void **state)
         assert_memory_equal(chunk, view + from, n * sizeof *chunk);
     }
     struct wk_correction_plan plan;
-    assert_int_equal(wk_correction_plan(&base, view, &plan), LH_OK);
+    struct wk_correction_work work;
+    plan_to(&base, view, VALUES, &work, &plan);
     assert_int_equal(plan.count, 0);
+    wk_correction_close(&work);
 
     // Entries that were written over are told of, and nothing beyond them is read.
     struct wk_channel_entry *e = &wk_channel_part(&c, PART)->entry[1], good = *e;

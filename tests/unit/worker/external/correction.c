@@ -1,0 +1,150 @@
+// Corrections of a part that several threads share: added as the trainer adds them, they lead to
+// the view.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/view.h"
+#include "worker/external/correction.h"
+
+enum { SMALL = 5000, PART = (1 << 19) + 4096 + 11 }; // three threads' parts
+
+struct fixture {
+    struct wk_channel channel;
+    uint8_t *memory;
+    float *theta, *residual, *view, *base;
+    struct wk_correction_work work;
+    uint64_t number, at; // corrections so far, and where the next one goes
+};
+
+static const uint64_t first[] = {0, SMALL, SMALL + PART};
+// Multiples of 1/64, of which no sum or difference here is rounded.
+static uint32_t drawn = 1;
+static float draw(void)
+{
+    drawn = drawn * 1664525 + 1013904223;
+    return (float)(drawn >> 20) * 0x1p-6f;
+}
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    const struct wk_channel_shape shape = {SMALL + PART, 2, 1, 4, 4, first};
+    struct wk_channel_layout layout;
+    assert_non_null(f);
+    assert_true(wk_channel_plan(&shape, &layout));
+    f->memory = calloc(1, layout.bytes);
+    assert_true(f->memory && wk_channel_open(&f->channel, &shape, f->memory));
+    wk_channel_format(&f->channel, (const uint8_t[WK_CHANNEL_LIFE]){1},
+                      (const uint8_t[WK_CHANNEL_HASH]){2});
+    float **array[] = {&f->theta, &f->residual, &f->view, &f->base};
+    for (size_t k = 0; k < sizeof array / sizeof *array; k++) {
+        *array[k] = calloc(PART, sizeof **array[k]);
+        assert_non_null(*array[k]);
+    }
+    assert_int_equal(wk_correction_open(&f->work, PART), LH_OK);
+    float *slot = wk_channel_slot(&f->channel, 0) + SMALL;
+    for (uint64_t i = 0; i < PART; i++) {
+        f->theta[i] = draw();
+        f->residual[i] = draw();
+        f->base[i] = slot[i] = draw();
+    }
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    wk_correction_close(&f->work);
+    wk_channel_close(&f->channel);
+    free(f->memory);
+    free(f->theta);
+    free(f->residual);
+    free(f->view);
+    free(f->base);
+    free(f);
+    return 0;
+}
+
+// Makes the next correction to theta - residual / 4, and adds it as the trainer does.
+static struct wk_correction_plan correct(struct fixture *f)
+{
+    const struct wk_external_view view = {f->theta, f->residual, 0.25f};
+    struct wk_base base = {&f->channel, 1, 0, 0, f->number};
+    struct wk_correction_plan plan;
+    struct wk_channel_correction r;
+    assert_int_equal(wk_correction_plan(&base, &view, &f->work, &plan), LH_OK);
+    if (!plan.count) return plan;
+    f->number++;
+    wk_correction_write(&base, &f->work, &plan, wk_channel_ring(&f->channel, 1) + f->at);
+    wk_channel_part(&f->channel, 1)->entry[f->number % WK_CHANNEL_LIVE] =
+        (struct wk_channel_entry){f->number, plan.kind, 0, f->at, plan.count};
+    f->at += plan.bytes;
+    lk_view_of(f->theta, 0.25f, f->residual, f->view, PART);
+    assert_true(wk_channel_correction(&f->channel, 1, f->number, &r));
+    for (uint64_t k = 0; k * WK_CHANNEL_CHUNK < PART; k++) {
+        uint64_t from = k * WK_CHANNEL_CHUNK, n = PART - from;
+        if (n > WK_CHANNEL_CHUNK) n = WK_CHANNEL_CHUNK;
+        assert_true(wk_channel_add(&r, k, from, n, f->base + from));
+    }
+    assert_memory_equal(f->base, f->view, PART * sizeof *f->base);
+    return plan;
+}
+
+static void all_parts_of_a_correction_lead_to_the_view(void **state)
+{
+    struct fixture *f = *state;
+    struct wk_correction_plan plan = correct(f);
+    assert_int_equal(plan.kind, WK_CHANNEL_DENSE);
+    assert_int_equal(plan.count, PART);
+    assert_int_equal(correct(f).count, 0);
+    const uint64_t some[] = {0, 4095, 4096, (1 << 18) - 1, 1 << 18, 1 << 19, PART - 1};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) f->theta[some[i]] += 1;
+    plan = correct(f);
+    assert_int_equal(plan.kind, WK_CHANNEL_SPARSE);
+    assert_int_equal(plan.count, sizeof some / sizeof *some);
+    for (uint64_t i = 5; i < PART; i += 64) f->theta[i] -= 2;
+    plan = correct(f);
+    assert_int_equal(plan.kind, WK_CHANNEL_SPARSE);
+    assert_int_equal(plan.count, (PART - 5 + 63) / 64);
+}
+
+// Whichever thread finds it.
+static void a_base_that_was_written_over_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    const struct wk_external_view view = {f->theta, f->residual, 0.25f};
+    struct wk_correction_plan plan = correct(f);
+    for (uint64_t i = 5; i < PART; i += 64) f->theta[i] -= 2;
+    plan = correct(f);
+    assert_int_equal(plan.kind, WK_CHANNEL_SPARSE);
+    struct wk_channel_entry *e =
+        &wk_channel_part(&f->channel, 1)->entry[f->number % WK_CHANNEL_LIVE];
+    uint64_t *begin = (uint64_t *)(void *)(wk_channel_ring(&f->channel, 1) + e->at);
+    struct wk_base base = {&f->channel, 1, 0, 0, f->number};
+    const uint64_t chunk[] = {0, 70, (PART - 1) / WK_CHANNEL_CHUNK};
+    for (size_t i = 0; i < sizeof chunk / sizeof *chunk; i++) {
+        uint64_t was = begin[chunk[i]];
+        begin[chunk[i]] = UINT64_MAX;
+        assert_int_equal(wk_correction_plan(&base, &view, &f->work, &plan), LH_ERR_CORRUPT);
+        assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "part 1"));
+        begin[chunk[i]] = was;
+    }
+    assert_int_equal(wk_correction_plan(&base, &view, &f->work, &plan), LH_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(all_parts_of_a_correction_lead_to_the_view, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_base_that_was_written_over_is_refused, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
